@@ -1,0 +1,15 @@
+# cmake/install.cmake: find_package(attn), pkg-config, the command.
+include(CMakePackageConfigHelpers)
+install(TARGETS attn attn_static EXPORT attn_targets
+  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+if(TARGET attn_cli)
+  install(TARGETS attn_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+install(DIRECTORY include/attn DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(EXPORT attn_targets NAMESPACE attn:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/attn FILE attn-targets.cmake)
+configure_package_config_file(cmake/attn-config.cmake.in attn-config.cmake INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/attn)
+write_basic_package_version_file(attn-config-version.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/attn-config.cmake ${CMAKE_CURRENT_BINARY_DIR}/attn-config-version.cmake
+  DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/attn)
+configure_file(cmake/attn.pc.in attn.pc @ONLY)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/attn.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

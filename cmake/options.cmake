@@ -1,0 +1,23 @@
+# cmake/options.cmake: flags of every target, and where the compiler cache comes in.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+if(NOT CMAKE_BUILD_TYPE AND PROJECT_IS_TOP_LEVEL)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+
+find_program(ATTN_CCACHE ccache)
+if(ATTN_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${ATTN_CCACHE})
+endif()
+
+add_library(attn_options INTERFACE)
+# No contraction: an FMA is written where it is meant, so that every build gives the same bits.
+target_compile_options(attn_options INTERFACE -ffp-contract=off -fno-math-errno -Wall -Wextra -Wpedantic)
+if(ATTN_SANITIZE)
+  target_compile_options(attn_options INTERFACE -fsanitize=${ATTN_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(attn_options INTERFACE -fsanitize=${ATTN_SANITIZE})
+endif()

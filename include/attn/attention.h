@@ -1,0 +1,122 @@
+// include/attn/attention.h: attention as one call; the weights never need to exist as a whole.
+#pragma once
+#include <attn/bias.h>
+#include <attn/mask.h>
+#include <attn/random.h>
+#include <attn/tensor.h>
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace attn {
+
+/// How a query and a key make one number.
+class ATTN_API Score {
+ public:
+  /// (q . k) / sqrt(D), or * `AttentionOptions::scale`. Source: Vaswani 2017 (1706.03762).
+  static Score scaled_dot();
+  /// q . k. Source: Luong 2015 (1508.04025).
+  static Score dot();
+  /// q^T W k with w [D, Dk] (one for all heads) or [Hq, D, Dk]. Source: Luong 2015 ("general").
+  static Score general(const Tensor& w);
+  /// w . tanh(W_q q + W_k k) with w_q [A, D], w_k [A, Dk], w [A] (or [1, A]); bias-free. Source: Bahdanau 2014 (1409.0473).
+  static Score additive(const Tensor& w_q, const Tensor& w_k, const Tensor& w);
+
+  Score() = default;
+  enum class Kind { scaled_dot, dot, general, additive };
+  Kind kind = Kind::scaled_dot;
+  Tensor w_q, w_k, w;
+};
+
+/// Which of the weights the call returns.
+enum class Weights {
+  none,
+  full,          ///< [B, Hq, Tq, Tk]
+  head_average,  ///< [B, Tq, Tk]
+};
+
+/// Why a kernel was or was not chosen.
+struct PlanStep {
+  std::string kernel;  // "ref"
+  bool taken = false;
+  std::string reason;  // "takes everything"
+};
+struct Plan {
+  std::string kernel;
+  std::vector<PlanStep> steps;  // in the order they were asked
+};
+
+struct AttentionOptions {
+  Score score = {};
+  std::optional<double> scale = std::nullopt;  ///< of the scaled dot product; default 1/sqrt(D)
+  Mask mask = {};
+  Bias bias = {};
+  double softcap = 0;      ///< c: scores become c * tanh(s / c); 0 = off
+  double temperature = 1;  ///< scores are divided by it last
+  Tensor sinks = {};       ///< [Hq]: a logit per head that takes weight and gives no value
+  Tensor query_lengths = {};
+  Tensor key_lengths = {};
+  Tensor key_start = {};
+  Tensor query_start = {};
+  Weights weights = Weights::none;
+  Tensor out = {};  ///< receives the output
+};
+
+struct AttentionResult {
+  Tensor output;     ///< [B, Hq, Tq, Dv], the dtype of q
+  Tensor weights;    ///< what was asked for, else undefined
+  Tensor logsumexp;  ///< [B, Hq, Tq], f32 (f64 for f64): natural log; -inf where nothing is seen
+  Plan plan;
+};
+
+/// Attention: softmax over the keys of a score, then the weighted mean of the values.
+///
+///   s[b,h,i,j] = score(q[b,h,i,:], k[b,g,j,:])          g = h / (Hq / Hk)
+///   o[b,h,i,:] = sum_j softmax_j((cap(s) + bias) / temperature, where mask)[j] v[b,g',j,:]
+///
+/// Shapes   q [B, Hq, Tq, D]   k [B, Hk, Tk, D]   v [B, Hv, Tk, Dv]  ->  output [B, Hq, Tq, Dv], logsumexp [B, Hq, Tq]
+///          Hk and Hv each divide Hq (grouped heads). Rank 3 means [B, T, D] with one head, rank 2 [T, D].
+/// Dtypes   f32, f64, bf16, f16, the same for q, k, v; sums and softmax in f32 (f64 for f64).
+/// A row that sees no key gives output 0 and logsumexp -inf.
+/// Errors   ShapeError when dims disagree or Hq % Hk or Hq % Hv != 0; DtypeError when dtypes differ.
+/// Bits     the same for a row in any batch, any padding, any thread count, prefill or decode (docs/numerics.md).
+/// Source   Vaswani 2017 (1706.03762); Bahdanau 2014 (1409.0473); Dao 2022 (2205.14135).
+ATTN_API AttentionResult attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options = {});
+
+/// The scores alone, before mask and softmax: [.., Tq, Tk], scaled as `options` says.
+ATTN_API Tensor attention_scores(const Tensor& q, const Tensor& k, const AttentionOptions& options = {});
+
+struct SdpaOptions {
+  Tensor attn_mask = {};  ///< bool (True = takes part) or float (added), broadcastable to the scores
+  double dropout_p = 0;
+  bool is_causal = false;  ///< top-left; composes with attn_mask
+  std::optional<double> scale = std::nullopt;
+  bool enable_gqa = false;
+  Generator* generator = nullptr;  ///< for dropout; the global one when null
+};
+
+/// torch.nn.functional.scaled_dot_product_attention, argument by argument (PyTorch 2.13).
+///
+/// Shapes   query [.., Hq, L, E]  key [.., H, S, E]  value [.., H, S, Ev]  ->  [.., Hq, L, Ev]; rank 2 to 8, leading dims broadcast.
+/// Differs from torch where torch's answer depends on its path: docs/torch.md lists each case.
+ATTN_API Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value, const SdpaOptions& options = {});
+
+// --- small forms the tutorials use -------------------------------------------------------------------------------
+struct ScoresAndContext {
+  Tensor scores, weights, context;
+};
+/// x W_q, x W_k, x W_v with rows as words, then attention: x [T, C], w_q, w_k [C, D], w_v [C, Dv].
+ATTN_API ScoresAndContext self_attention(const Tensor& x, const Tensor& w_q, const Tensor& w_k, const Tensor& w_v, const AttentionOptions& options = {});
+/// Queries from `x`, keys and values from `memory`.
+ATTN_API ScoresAndContext cross_attention(const Tensor& x, const Tensor& memory, const Tensor& w_q, const Tensor& w_k, const Tensor& w_v,
+                                          const AttentionOptions& options = {});
+/// Additive attention, weights included when asked: query [.., Tq, D], key [.., Tk, Dk], value [.., Tk, Dv].
+ATTN_API AttentionResult additive_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& w_q, const Tensor& w_k,
+                                            const Tensor& w, const AttentionOptions& options = {});
+
+/// The numerics version: any change of an order of operations raises it.
+inline constexpr int numerics_version = 1;
+
+}  // namespace attn

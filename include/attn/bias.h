@@ -1,0 +1,41 @@
+// include/attn/bias.h: what is added to the scores before the softmax.
+#pragma once
+#include <attn/mask.h>
+#include <attn/tensor.h>
+
+#include <vector>
+
+namespace attn {
+
+/// A sum of terms, in the order given; each term is added with one rounding (docs/numerics.md section 3).
+/// -inf in a term shuts the pair out (hiding, not arithmetic).
+class ATTN_API Bias {
+ public:
+  Bias() = default;
+  /// Dense, broadcastable to [B, Hq, Tq, Tk], of the scores' dtype or f32: a float mask.
+  static Bias dense(const Tensor& values);
+  /// -slopes[h] * (p - key position): slopes [Hq]. Source: Press 2021 (2108.12409).
+  static Bias alibi(const Tensor& slopes, Align align = Align::unset);
+  /// The usual slopes 2^(-8 (h + 1) / heads).
+  static Tensor alibi_slopes(std::int64_t heads);
+  /// table[bucket(key position - p), h], T5's buckets: table [buckets, Hq]. Source: Raffel 2019 (1910.10683).
+  static Bias relative(const Tensor& table, bool bidirectional = true, std::int64_t max_distance = 128, Align align = Align::unset);
+
+  friend ATTN_API Bias operator+(const Bias& a, const Bias& b);
+  bool empty() const { return terms_.empty(); }
+
+  enum class Kind { dense, alibi, relative };
+  struct Term {
+    Kind kind;
+    Tensor values;
+    bool bidirectional = true;
+    std::int64_t max_distance = 128;
+    Align align = Align::unset;
+  };
+  const std::vector<Term>& terms() const { return terms_; }
+
+ private:
+  std::vector<Term> terms_;
+};
+
+}  // namespace attn

@@ -1,0 +1,165 @@
+// include/attn/ops.h: operations on tensors, with torch's names, broadcasting and type rules.
+#pragma once
+#include <attn/tensor.h>
+
+#include <initializer_list>
+#include <limits>
+#include <string_view>
+
+namespace attn {
+
+// Every function that computes takes an optional `out`: a tensor of the result's shape and dtype that receives it
+// (ShapeError or DtypeError otherwise) and is returned. Results never alias their inputs unless they are views.
+
+// --- making tensors ----------------------------------------------------------------------------------------------
+ATTN_API Tensor empty(Dims sizes, Dtype dtype = Dtype::f32);
+ATTN_API Tensor zeros(Dims sizes, Dtype dtype = Dtype::f32);
+ATTN_API Tensor ones(Dims sizes, Dtype dtype = Dtype::f32);
+ATTN_API Tensor full(Dims sizes, Scalar value, Dtype dtype = Dtype::f32);
+ATTN_API Tensor eye(std::int64_t n, Dtype dtype = Dtype::f32);
+ATTN_API Tensor zeros_like(const Tensor& x);
+ATTN_API Tensor ones_like(const Tensor& x);
+ATTN_API Tensor empty_like(const Tensor& x);
+/// start, start + step, ... below end; i64 when all three are integers, else f32 (or `dtype`).
+ATTN_API Tensor arange(Scalar end);
+ATTN_API Tensor arange(Scalar start, Scalar end, Scalar step = 1, std::optional<Dtype> dtype = std::nullopt);
+ATTN_API Tensor linspace(double start, double end, std::int64_t steps, Dtype dtype = Dtype::f32);
+/// i64 [..., classes] with a 1 at each index; classes = -1 takes max + 1.
+ATTN_API Tensor one_hot(const Tensor& index, std::int64_t classes = -1);
+/// From values in row-major order: tensor<float>({1, 2, 3, 4}, {2, 2}). Empty sizes: rank 1.
+template <typename T>
+Tensor tensor(const std::vector<T>& values, Dims sizes) {
+  Tensor result = empty(sizes, dtype_of<T>);
+  if (static_cast<std::int64_t>(values.size()) != result.numel())
+    throw ShapeError("tensor: " + std::to_string(values.size()) + " values do not fill shape " + to_string(sizes));
+  T* data = result.data<T>();
+  for (const auto& value : values) *data++ = value;
+  return result;
+}
+template <typename T>
+Tensor tensor(const std::vector<T>& values) {
+  return tensor<T>(values, Dims{static_cast<std::int64_t>(values.size())});
+}
+template <typename T>
+Tensor tensor(std::initializer_list<T> values) {
+  return tensor<T>(std::vector<T>(values));
+}
+/// Rank 0.
+template <typename T>
+Tensor scalar_tensor(T value) {
+  return tensor<T>(std::vector<T>{value}, Dims{});
+}
+/// Rows: tensor2d({{1, 2}, {3, 4}}).
+ATTN_API Tensor tensor2d(std::initializer_list<std::initializer_list<float>> rows);
+
+ATTN_API Tensor cat(const std::vector<Tensor>& tensors, int dim = 0);
+ATTN_API Tensor stack(const std::vector<Tensor>& tensors, int dim = 0);
+
+// --- elementwise, broadcasting; result type by torch's promotion -------------------------------------------------
+ATTN_API Tensor add(const Tensor& a, const Tensor& b, Tensor out = {});
+ATTN_API Tensor sub(const Tensor& a, const Tensor& b, Tensor out = {});
+ATTN_API Tensor mul(const Tensor& a, const Tensor& b, Tensor out = {});
+ATTN_API Tensor div(const Tensor& a, const Tensor& b, Tensor out = {});
+ATTN_API Tensor add(const Tensor& a, Scalar b);
+ATTN_API Tensor sub(const Tensor& a, Scalar b);
+ATTN_API Tensor mul(const Tensor& a, Scalar b);
+ATTN_API Tensor div(const Tensor& a, Scalar b);
+ATTN_API Tensor pow(const Tensor& a, Scalar exponent);
+ATTN_API Tensor pow(const Tensor& a, const Tensor& exponent);
+ATTN_API Tensor maximum(const Tensor& a, const Tensor& b);
+ATTN_API Tensor minimum(const Tensor& a, const Tensor& b);
+ATTN_API Tensor neg(const Tensor& a);
+inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
+inline Tensor operator-(const Tensor& a, const Tensor& b) { return sub(a, b); }
+inline Tensor operator*(const Tensor& a, const Tensor& b) { return mul(a, b); }
+inline Tensor operator/(const Tensor& a, const Tensor& b) { return div(a, b); }
+inline Tensor operator+(const Tensor& a, Scalar b) { return add(a, b); }
+inline Tensor operator-(const Tensor& a, Scalar b) { return sub(a, b); }
+inline Tensor operator*(const Tensor& a, Scalar b) { return mul(a, b); }
+inline Tensor operator/(const Tensor& a, Scalar b) { return div(a, b); }
+inline Tensor operator+(Scalar a, const Tensor& b) { return add(b, a); }
+inline Tensor operator*(Scalar a, const Tensor& b) { return mul(b, a); }
+ATTN_API Tensor operator-(Scalar a, const Tensor& b);
+ATTN_API Tensor operator/(Scalar a, const Tensor& b);
+inline Tensor operator-(const Tensor& a) { return neg(a); }
+
+ATTN_API Tensor eq(const Tensor& a, const Tensor& b);
+ATTN_API Tensor ne(const Tensor& a, const Tensor& b);
+ATTN_API Tensor lt(const Tensor& a, const Tensor& b);
+ATTN_API Tensor le(const Tensor& a, const Tensor& b);
+ATTN_API Tensor gt(const Tensor& a, const Tensor& b);
+ATTN_API Tensor ge(const Tensor& a, const Tensor& b);
+ATTN_API Tensor eq(const Tensor& a, Scalar b);
+ATTN_API Tensor ne(const Tensor& a, Scalar b);
+ATTN_API Tensor lt(const Tensor& a, Scalar b);
+ATTN_API Tensor le(const Tensor& a, Scalar b);
+ATTN_API Tensor gt(const Tensor& a, Scalar b);
+ATTN_API Tensor ge(const Tensor& a, Scalar b);
+ATTN_API Tensor logical_and(const Tensor& a, const Tensor& b);
+ATTN_API Tensor logical_or(const Tensor& a, const Tensor& b);
+ATTN_API Tensor logical_not(const Tensor& a);
+
+ATTN_API Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
+ATTN_API Tensor where(const Tensor& condition, const Tensor& a, Scalar b);
+ATTN_API Tensor where(const Tensor& condition, Scalar a, const Tensor& b);
+ATTN_API Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value);
+ATTN_API Tensor tril(const Tensor& x, std::int64_t diagonal = 0);
+ATTN_API Tensor triu(const Tensor& x, std::int64_t diagonal = 0);
+
+ATTN_API Tensor exp(const Tensor& x, Tensor out = {});
+ATTN_API Tensor log(const Tensor& x, Tensor out = {});
+ATTN_API Tensor sqrt(const Tensor& x, Tensor out = {});
+ATTN_API Tensor abs(const Tensor& x, Tensor out = {});
+ATTN_API Tensor sin(const Tensor& x, Tensor out = {});
+ATTN_API Tensor cos(const Tensor& x, Tensor out = {});
+ATTN_API Tensor tanh(const Tensor& x, Tensor out = {});
+ATTN_API Tensor sigmoid(const Tensor& x, Tensor out = {});
+ATTN_API Tensor relu(const Tensor& x, Tensor out = {});
+ATTN_API Tensor silu(const Tensor& x, Tensor out = {});
+enum class GeluApproximate { none, tanh };
+/// x/2 (1 + erf(x / sqrt 2)), or the tanh form with sqrt(2/pi) and 0.044715. gelu(+inf) is +inf, gelu(-inf) is -0.
+ATTN_API Tensor gelu(const Tensor& x, GeluApproximate approximate = GeluApproximate::none, Tensor out = {});
+ATTN_API Tensor isnan(const Tensor& x);
+ATTN_API Tensor isinf(const Tensor& x);
+
+// --- along dims --------------------------------------------------------------------------------------------------
+// Empty `dims` means all. Negative dims count from the end. Order of the sums: docs/numerics.md section 5.
+ATTN_API Tensor sum(const Tensor& x, Dims dims = {}, bool keepdim = false, Tensor out = {});
+ATTN_API Tensor mean(const Tensor& x, Dims dims = {}, bool keepdim = false, Tensor out = {});
+ATTN_API Tensor var(const Tensor& x, Dims dims = {}, bool unbiased = true, bool keepdim = false, Tensor out = {});
+ATTN_API Tensor norm(const Tensor& x, double p = 2.0, Dims dims = {}, bool keepdim = false);
+ATTN_API Tensor max(const Tensor& x);
+ATTN_API Tensor min(const Tensor& x);
+/// Values and i64 indices along `dim`; the first of equals; NaN is the largest.
+ATTN_API std::pair<Tensor, Tensor> max(const Tensor& x, int dim, bool keepdim = false);
+ATTN_API Tensor argmax(const Tensor& x, std::optional<int> dim = std::nullopt, bool keepdim = false);
+ATTN_API Tensor cumsum(const Tensor& x, int dim);
+ATTN_API Tensor softmax(const Tensor& x, int dim, Tensor out = {});
+ATTN_API Tensor log_softmax(const Tensor& x, int dim, Tensor out = {});
+/// (x - mean) / sqrt(var + eps) * weight + bias over the last dims `normalized_shape`; biased variance.
+ATTN_API Tensor layer_norm(const Tensor& x, Dims normalized_shape, const Tensor& weight = {}, const Tensor& bias = {}, double eps = 1e-5);
+ATTN_API bool all(const Tensor& x);
+ATTN_API bool any(const Tensor& x);
+
+// --- products ----------------------------------------------------------------------------------------------------
+/// torch.matmul: rank 1 and 2 as vectors and matrices, higher ranks as broadcast batches of matrices.
+/// f32, f64; bf16 and f16 are multiplied in f32 and rounded once. Order of the sums: docs/numerics.md section 5.
+ATTN_API Tensor matmul(const Tensor& a, const Tensor& b, Tensor out = {});
+/// [B, M, K] x [B, K, N] -> [B, M, N].
+ATTN_API Tensor bmm(const Tensor& a, const Tensor& b, Tensor out = {});
+/// Inner product of two vectors.
+ATTN_API Tensor dot(const Tensor& a, const Tensor& b);
+/// x W^T + bias for x [..., in], weight [out, in], bias [out] or undefined.
+ATTN_API Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {}, Tensor out = {});
+/// torch.einsum: letters, repeated letters (diagonals), implicit and explicit outputs, "...", any number of operands.
+ATTN_API Tensor einsum(std::string_view equation, const std::vector<Tensor>& operands);
+/// Rows of `weight` [V, C] picked by i64 (or i32) `index` of any shape -> [..., C]; ValueError names an index out of range.
+ATTN_API Tensor embedding(const Tensor& index, const Tensor& weight);
+
+// --- comparing ---------------------------------------------------------------------------------------------------
+/// |a - b| <= atol + rtol |b| everywhere, as torch.allclose.
+ATTN_API bool allclose(const Tensor& a, const Tensor& b, double rtol = 1e-5, double atol = 1e-8, bool equal_nan = false);
+/// Same shape, dtype and bytes (any NaN equals any NaN; +0 and -0 differ).
+ATTN_API bool same_bits(const Tensor& a, const Tensor& b);
+
+}  // namespace attn

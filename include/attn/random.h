@@ -1,0 +1,75 @@
+// include/attn/random.h: torch's random numbers, bit for bit (PyTorch 2.13, CPU, AVX2 or AVX-512 kernels).
+#pragma once
+#include <attn/tensor.h>
+
+#include <array>
+#include <mutex>
+
+namespace attn {
+
+/// mt19937 with torch's extras: the kept normal of the scalar path. Not thread-safe; the global one has a lock.
+class ATTN_API Generator {
+ public:
+  explicit Generator(std::uint64_t seed = 67280421310721ull) { manual_seed(seed); }
+  /// Only the low 32 bits count; forgets the kept normal.
+  void manual_seed(std::uint64_t seed);
+  std::uint64_t initial_seed() const { return seed_; }
+  std::uint32_t u32();
+  /// Two words, the first is the high half.
+  std::uint64_t u64();
+  /// [0, 1): 24 bits of one word.
+  float uniform_f32();
+  /// [0, 1): 53 bits of two words.
+  double uniform_f64();
+  /// One normal by the scalar path (double; keeps the second of each pair).
+  double normal();
+  /// The whole state (words, position, seed, kept normal) as bytes, and back; FormatError when the bytes are not one.
+  std::vector<std::uint8_t> state() const;
+  void set_state(const std::vector<std::uint8_t>& bytes);
+
+ private:
+  void refill();
+  std::array<std::uint32_t, 624> words_{};
+  std::uint32_t next_ = 624;
+  std::uint64_t seed_ = 0;
+  bool has_normal_ = false;
+  double kept_normal_ = 0;
+};
+
+/// Seeds the global generator.
+ATTN_API void manual_seed(std::uint64_t seed);
+/// The global generator and the lock that must be held while it is used directly; functions below take the lock themselves.
+ATTN_API Generator& default_generator();
+ATTN_API std::mutex& default_generator_mutex();
+
+// Without a generator the global one is used, under its lock.
+ATTN_API Tensor rand(Dims sizes, Dtype dtype = Dtype::f32);
+ATTN_API Tensor rand(Dims sizes, Generator& generator, Dtype dtype = Dtype::f32);
+ATTN_API Tensor randn(Dims sizes, Dtype dtype = Dtype::f32);
+ATTN_API Tensor randn(Dims sizes, Generator& generator, Dtype dtype = Dtype::f32);
+/// i64 in [low, high).
+ATTN_API Tensor randint(std::int64_t low, std::int64_t high, Dims sizes);
+ATTN_API Tensor randint(std::int64_t low, std::int64_t high, Dims sizes, Generator& generator);
+ATTN_API Tensor randperm(std::int64_t n);
+ATTN_API Tensor randperm(std::int64_t n, Generator& generator);
+
+// In place, in the tensor's memory order; return the tensor.
+ATTN_API Tensor uniform_(Tensor x, double low = 0, double high = 1);
+ATTN_API Tensor uniform_(Tensor x, double low, double high, Generator& generator);
+ATTN_API Tensor normal_(Tensor x, double mean = 0, double std = 1);
+ATTN_API Tensor normal_(Tensor x, double mean, double std, Generator& generator);
+ATTN_API Tensor bernoulli_(Tensor x, double p = 0.5);
+ATTN_API Tensor bernoulli_(Tensor x, double p, Generator& generator);
+ATTN_API Tensor exponential_(Tensor x, double lambda = 1);
+ATTN_API Tensor exponential_(Tensor x, double lambda, Generator& generator);
+/// 0 or 1 in p's shape and dtype, 1 with the probability given per element.
+ATTN_API Tensor bernoulli(const Tensor& p);
+ATTN_API Tensor bernoulli(const Tensor& p, Generator& generator);
+/// Indices drawn by weight from the last dim of [weights] or [rows, weights].
+ATTN_API Tensor multinomial(const Tensor& weights, std::int64_t samples, bool replacement = false);
+ATTN_API Tensor multinomial(const Tensor& weights, std::int64_t samples, bool replacement, Generator& generator);
+/// x * keep / (1 - p); p = 0, p = 1 and training = false draw nothing.
+ATTN_API Tensor dropout(const Tensor& x, double p = 0.5, bool training = true);
+ATTN_API Tensor dropout(const Tensor& x, double p, bool training, Generator& generator);
+
+}  // namespace attn

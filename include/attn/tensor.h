@@ -1,0 +1,145 @@
+// include/attn/tensor.h: the tensor handle: shared memory, sizes, strides, a dtype, and what gradients need.
+#pragma once
+#include <attn/dims.h>
+#include <attn/dtype.h>
+#include <attn/error.h>
+#include <attn/export.h>
+
+#include <functional>
+#include <iosfwd>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace attn {
+
+struct TensorImpl;
+
+/// A handle to an n-dimensional array of rank 0 to 8. Copies of the handle share the memory; `clone` copies it.
+///
+/// Views (`transpose`, `slice`, `expand`, ...) share memory and the version counter. Owned memory is 64-byte aligned.
+/// Thread safety: different tensors, and concurrent reads of one, are safe; a write needs the caller's own order.
+class ATTN_API Tensor {
+ public:
+  /// An undefined tensor: no memory, `defined()` is false. It stands for "not given" in options.
+  Tensor() = default;
+
+  /// Memory of the caller as a tensor; nothing is copied. `deleter(data)` runs when the last handle is gone.
+  /// Empty `strides` means row-major. Strides count elements and may be 0 or negative.
+  static Tensor from_blob(void* data, Dims sizes, Dtype dtype, Dims strides = {}, std::function<void(void*)> deleter = {});
+
+  bool defined() const { return impl_ != nullptr; }
+  explicit operator bool() const { return defined(); }
+  int dim() const;
+  const Dims& sizes() const;
+  const Dims& strides() const;
+  /// Size of dimension `d`; negative counts from the end.
+  std::int64_t size(int d) const;
+  std::int64_t stride(int d) const;
+  std::int64_t numel() const;
+  Dtype dtype() const;
+  bool is_contiguous() const;
+
+  /// First element. The typed form throws DtypeError when T is not the tensor's type.
+  void* data() const;
+  template <typename T>
+  T* data() const {
+    check_dtype(dtype_of<T>);
+    return static_cast<T*>(data());
+  }
+  /// The one element of a tensor with numel() == 1, converted to double or int64.
+  double item() const;
+  std::int64_t item_int() const;
+  /// All elements in row-major order, converted.
+  std::vector<double> to_vector() const;
+  std::vector<std::int64_t> to_int_vector() const;
+
+  // --- gradients -----------------------------------------------------------------------------------------------
+  bool requires_grad() const;
+  Tensor& requires_grad_(bool value = true);
+  /// The same memory without history.
+  Tensor detach() const;
+  /// Counts in-place changes of the memory; views share it.
+  std::uint64_t version() const;
+  /// Called by every in-place operation.
+  void bump_version() const;
+
+  // --- copies --------------------------------------------------------------------------------------------------
+  Tensor clone() const;
+  Tensor contiguous() const;
+  Tensor to(Dtype dtype) const;
+  /// Copies `source`, broadcast and converted, into this memory.
+  const Tensor& copy_(const Tensor& source) const;
+  const Tensor& fill_(Scalar value) const;
+  const Tensor& zero_() const { return fill_(0); }
+
+  // --- views (share memory) ------------------------------------------------------------------------------------
+  /// A view where the strides allow it, else a copy. One size may be -1.
+  Tensor reshape(Dims sizes) const;
+  /// As reshape, but ShapeError where a copy would be needed.
+  Tensor view(Dims sizes) const;
+  Tensor transpose(int a, int b) const;
+  Tensor permute(Dims order) const;
+  /// Rank 2 transposed (rank 0 and 1 unchanged); higher ranks reverse all dims, as torch's `.T` did.
+  Tensor t() const;
+  Tensor select(int dim, std::int64_t index) const;
+  /// Python's x[start:end:step] along `dim`; negative and out-of-range bounds clamp as in Python. step >= 1.
+  Tensor slice(int dim, std::int64_t start, std::optional<std::int64_t> end = std::nullopt, std::int64_t step = 1) const;
+  Tensor narrow(int dim, std::int64_t start, std::int64_t length) const;
+  Tensor expand(Dims sizes) const;
+  Tensor squeeze() const;
+  Tensor squeeze(int dim) const;
+  Tensor unsqueeze(int dim) const;
+  Tensor flatten(int first = 0, int last = -1) const;
+  std::vector<Tensor> split(std::int64_t size, int dim = 0) const;
+  std::vector<Tensor> split(const std::vector<std::int64_t>& sizes, int dim = 0) const;
+  std::vector<Tensor> chunk(std::int64_t chunks, int dim = 0) const;
+  /// x[i] along the first dimension.
+  Tensor operator[](std::int64_t index) const { return select(0, index); }
+  /// Copy repeated along each dim, as torch's repeat.
+  Tensor repeat(Dims times) const;
+  /// Rows of dim 0 (or `dim`) picked by an i64 index tensor of any shape (copy).
+  Tensor index_select(int dim, const Tensor& index) const;
+
+  // --- the commonest operations as methods; all operations are functions in ops.h -------------------------------
+  Tensor matmul(const Tensor& other) const;
+  Tensor sum() const;
+  Tensor sum(Dims dims, bool keepdim = false) const;
+  Tensor mean() const;
+  Tensor mean(Dims dims, bool keepdim = false) const;
+  Tensor var(bool unbiased = true) const;
+  Tensor softmax(int dim) const;
+  Tensor masked_fill(const Tensor& mask, Scalar value) const;
+  Tensor exp() const;
+  Tensor tanh() const;
+  Tensor sqrt() const;
+  /// In place: this += other * alpha, and so on; `other` broadcasts.
+  const Tensor& add_(const Tensor& other, Scalar alpha = 1) const;
+  const Tensor& mul_(const Tensor& other) const;
+  const Tensor& mul_(Scalar value) const;
+
+  /// As torch prints it: tensor([[1., 2.]]), four decimals, summarised above 1,000 elements.
+  std::string to_string() const;
+
+  TensorImpl* impl() const { return impl_.get(); }
+  explicit Tensor(std::shared_ptr<TensorImpl> impl) : impl_(std::move(impl)) {}
+
+ private:
+  void check_dtype(Dtype dtype) const;
+  std::shared_ptr<TensorImpl> impl_;
+};
+
+ATTN_API std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
+
+/// How `to_string` prints, as torch.set_printoptions.
+struct PrintOptions {
+  int precision = 4;
+  std::int64_t threshold = 1000;
+  int edge_items = 3;
+  int line_width = 80;
+};
+ATTN_API std::string to_string(const Tensor& tensor, const PrintOptions& options);
+
+}  // namespace attn

@@ -1,0 +1,127 @@
+// src/kernels/attention/problem.h: one attention call as plain data; all that a kernel sees.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace attn::kernels {
+
+enum class Element : std::uint8_t { f32, f64, bf16, f16, i8 };
+
+/// Rows of K or V of one (batch, head): contiguous, strided, paged or quantised.
+struct KeyRows {
+  const void* base = nullptr;            // row 0 (page 0 when paged)
+  std::int64_t row_stride = 0;           // elements between neighbouring rows
+  const std::int32_t* pages = nullptr;   // page table of the sequence, or null
+  int page_shift = 0;                    // log2(rows of a page)
+  std::int64_t page_stride = 0;          // elements between pages
+  const float* scales = nullptr;         // i8: scale of (row, group), or null
+  std::int64_t scale_stride = 0;         // scales between neighbouring rows
+  int scale_group = 0;                   // elements of a row that share a scale
+  Element element = Element::f32;
+
+  /// Elements from `base` to row j.
+  std::int64_t offset(std::int64_t j) const {
+    if (pages == nullptr) return j * row_stride;
+    const std::int64_t page = pages[j >> page_shift];
+    return page * page_stride + (j & ((std::int64_t{1} << page_shift) - 1)) * row_stride;
+  }
+};
+
+/// A dense operand of the scores, broadcast by zero strides: [B, H, Tq, Tk].
+struct Broadcast4 {
+  const void* data = nullptr;
+  std::int64_t stride[4] = {0, 0, 0, 0};
+};
+
+// --- masks: an expression in postfix order ------------------------------------------------------------------------
+enum class MaskOp : std::uint8_t { causal, window, prefix, documents, dense, constant, op_and, op_or, op_not };
+
+struct MaskNode {
+  MaskOp op = MaskOp::constant;
+  bool value = true;                              // constant; dense: the byte that means "sees"
+  std::int64_t left = -1, right = -1;             // window
+  const std::int64_t* per_batch = nullptr;        // prefix: n of each batch item, or null
+  std::int64_t n = 0;                             // prefix
+  const std::int64_t* query_ids = nullptr;        // documents: [B, Tq] by strides
+  const std::int64_t* key_ids = nullptr;          // documents: [B, Tk]
+  std::int64_t query_ids_stride = 0, key_ids_stride = 0;  // between batch items (0: shared)
+  Broadcast4 dense;                               // bytes
+  bool bottom_right = false;                      // causal, window: which offset row positions take
+};
+
+struct MaskProgram {
+  const MaskNode* nodes = nullptr;
+  int count = 0;  // 0: everything is seen
+};
+
+// --- bias terms ---------------------------------------------------------------------------------------------------
+enum class BiasOp : std::uint8_t { dense, alibi, relative };
+
+struct BiasTerm {
+  BiasOp op = BiasOp::dense;
+  Element element = Element::f32;   // of the dense values, slopes or table
+  Broadcast4 dense;
+  const void* values = nullptr;     // alibi: slopes [Hq]; relative: table [buckets, Hq]
+  std::int64_t value_stride = 1;    // alibi: between heads; relative: between heads
+  std::int64_t bucket_stride = 0;   // relative: between buckets
+  std::int64_t buckets = 0;
+  std::int64_t max_distance = 128;
+  bool bidirectional = true;
+  bool bottom_right = false;
+};
+
+enum class ScoreOp : std::uint8_t { dot, additive };
+
+/// Sizes, memory, positions and everything around the softmax. Strides count elements.
+struct AttentionProblem {
+  std::int64_t batch = 0, q_heads = 0, k_heads = 0, v_heads = 0, q_rows = 0, k_rows = 0, dim = 0, value_dim = 0;
+  Element element = Element::f32;          // of q, k, v and output
+  ScoreOp score = ScoreOp::dot;            // additive: q and k already projected, dim = A
+  const void* additive_w = nullptr;        // [A], compute type
+
+  const void* q = nullptr;
+  std::int64_t q_stride[3] = {0, 0, 0};    // batch, head, row
+  KeyRows k, v;                            // base of (batch 0, head 0)
+  std::int64_t k_stride[2] = {0, 0};       // batch, head
+  std::int64_t v_stride[2] = {0, 0};
+  void* out = nullptr;
+  std::int64_t out_stride[3] = {0, 0, 0};
+
+  // per batch item, or null for the default
+  const std::int64_t* query_lengths = nullptr;
+  const std::int64_t* key_lengths = nullptr;
+  const std::int64_t* key_start = nullptr;
+  const std::int64_t* query_start = nullptr;
+
+  double scale = 1;                        // rounded once to the compute type
+  double softcap = 0;
+  double temperature = 1;
+  const void* sinks = nullptr;             // [Hq], compute type, or null
+  MaskProgram mask;
+  const BiasTerm* bias = nullptr;
+  int bias_count = 0;
+
+  // dropout by kept bytes of a strip of rows: keep[row * keep_stride + j] != 0, weights times keep_scale; null: none
+  const std::uint8_t* keep = nullptr;
+  std::int64_t keep_stride = 0;
+  double keep_scale = 1;
+
+  // saved for the backward pass, [B, Hq, Tq] contiguous, compute type, or null
+  void* max = nullptr;
+  void* sum = nullptr;
+  void* logsumexp = nullptr;               // natural log
+  // weights of every pair, compute type, contiguous [B, Hq, Tq, Tk], or null
+  void* weights = nullptr;
+
+  // --- facts every kernel derives the same way ---------------------------------------------------------------
+  std::int64_t keys_end(std::int64_t b) const { return key_lengths ? key_lengths[b] : k_rows; }
+  std::int64_t keys_begin(std::int64_t b) const { return key_start ? key_start[b] : 0; }
+  std::int64_t rows_end(std::int64_t b) const { return query_lengths ? query_lengths[b] : q_rows; }
+  /// Position of row i minus i.
+  std::int64_t row_offset(std::int64_t b, bool bottom_right) const {
+    if (query_start) return query_start[b];
+    return bottom_right ? (keys_end(b) - keys_begin(b)) - rows_end(b) : 0;
+  }
+};
+
+}  // namespace attn::kernels

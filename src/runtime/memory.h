@@ -1,0 +1,22 @@
+// src/runtime/memory.h: aligned memory that is counted, and scratch that a thread keeps between calls.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace attn::runtime {
+
+inline constexpr std::size_t alignment = 64;
+
+/// 64-byte aligned; std::bad_alloc when there is none. `bytes` 0 gives a valid pointer.
+void* allocate(std::size_t bytes);
+void deallocate(void* data) noexcept;
+/// Bytes now allocated by `allocate`, and the most there ever were since `reset_peak`.
+std::size_t allocated_bytes() noexcept;
+std::size_t peak_bytes() noexcept;
+void reset_peak() noexcept;
+
+/// At least `bytes` of this thread's own scratch, 64-byte aligned; its content is undefined. Grows, never shrinks; a
+/// later call of the same thread may hand out the same memory again.
+void* thread_scratch(std::size_t bytes);
+
+}  // namespace attn::runtime
