@@ -1,0 +1,46 @@
+// src/kernels/reference.h: the executable specification of everything but attention, behind one table.
+#pragma once
+#include "kernels/attention/problem.h"  // Element
+
+#include <cstdint>
+
+namespace attn::kernels {
+
+enum class Unary : std::uint8_t { exp, exp2, log, log2, tanh, erf, sin, cos, sigmoid, silu, gelu_none, gelu_tanh };
+
+/// y[m, n] = sum over k of a[m, k] b[k, n], then + bias[n]: any strides, so NN, NT and TN are one (docs/numerics.md section 5).
+struct GemmProblem {
+  std::int64_t m = 0, n = 0, k = 0;
+  const void* a = nullptr;
+  std::int64_t a_stride[2] = {0, 0};  // row m, column k
+  const void* b = nullptr;
+  std::int64_t b_stride[2] = {0, 0};  // row k, column n
+  const void* bias = nullptr;         // [n] or null
+  void* y = nullptr;
+  std::int64_t y_stride[2] = {0, 0};
+  Element element = Element::f32;     // f32 or f64, of everything
+};
+
+enum class RowOp : std::uint8_t { sum, sum_of_squares, sum_of_absolutes, max, softmax, log_softmax };
+
+/// The table of one build of src/kernels/ref. Contiguous memory; Element f32 or f64.
+struct Reference {
+  const char* build;  // "fma" or "generic"
+  void (*unary)(Unary op, Element element, const void* x, void* y, std::int64_t n) noexcept;
+  /// Rows [begin, end) of the product.
+  void (*gemm)(const GemmProblem& problem, std::int64_t begin, std::int64_t end) noexcept;
+  /// One row of n elements with stride: sum, sum of squares, ... write one value; softmax and log_softmax n (stride y_stride).
+  void (*row)(RowOp op, Element element, const void* x, std::int64_t x_stride, void* y, std::int64_t y_stride, std::int64_t n) noexcept;
+  /// One row: (x - mean) / sqrt(var + eps) * weight + bias (null: none); biased variance.
+  void (*layer_norm_row)(Element element, const void* x, const void* weight, const void* bias, double eps, void* y, std::int64_t n) noexcept;
+  /// Mean and sum of squared deviations of one row.
+  void (*moments_row)(Element element, const void* x, std::int64_t x_stride, std::int64_t n, void* mean, void* deviations) noexcept;
+};
+
+/// The build this processor runs: with FMA instructions where it has them.
+const Reference& reference() noexcept;
+/// Both builds, for the test that their bits agree; the second is null where there is only one.
+const Reference* reference_generic() noexcept;
+const Reference* reference_fma() noexcept;
+
+}  // namespace attn::kernels
