@@ -1,0 +1,25 @@
+// src/tensor/build.h: what operations share when they make results: views, dim numbers, given memory, in-place rules.
+#pragma once
+#include "tensor/record.h"
+
+namespace attn {
+
+/// The tensor's memory seen with other sizes and strides, from `data` on; no history.
+Tensor make_view(const Tensor& base, void* data, const Dims& sizes, const Dims& strides);
+/// Pointer `elements` after the first of `tensor`.
+void* advance(const Tensor& tensor, std::int64_t elements);
+
+/// A dim number in 0 ... rank - 1 from one that may count from the end; ShapeError names `function`..
+int wrap_dim(const char* function, int dim, int rank);
+
+/// The memory an operation writes: `out` after its shape and dtype are checked (its version goes up), else new memory.
+Tensor result_memory(const char* function, const Tensor& out, const Dims& sizes, Dtype dtype);
+/// Whether the memory of the two overlaps without being the same view element for element.
+bool overlaps(const Tensor& a, const Tensor& b);
+
+/// ValueError when `x` is a leaf that requires a gradient, or a view of one; else its version goes up.
+void check_in_place(const char* function, const Tensor& x);
+/// Notes that `x` was changed in place by `name` from its old self and `other`.
+void record_in_place(const char* name, const Tensor& x, const Tensor& other);
+
+}  // namespace attn

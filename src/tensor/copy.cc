@@ -1,0 +1,78 @@
+// src/tensor/copy.cc: copies and conversions between dtypes, from any strides to any strides.
+#include <attn/ops.h>
+
+#include "tensor/build.h"
+#include "tensor/element.h"
+#include "tensor/iterate.h"
+
+#include <cstring>
+
+namespace attn {
+namespace {
+
+template <typename To, typename From>
+void convert_run(char* const* data, const std::int64_t* strides, std::int64_t n) {
+  if constexpr (std::is_same_v<To, From>) {
+    if (strides[0] == sizeof(To) && strides[1] == sizeof(To)) {
+      std::memmove(data[0], data[1], static_cast<std::size_t>(n) * sizeof(To));
+      return;
+    }
+  } else if (strides[0] == sizeof(To) && strides[1] == sizeof(From)) {
+    To* to = reinterpret_cast<To*>(data[0]);
+    const From* from = reinterpret_cast<const From*>(data[1]);
+    for (std::int64_t i = 0; i < n; ++i) to[i] = convert<To>(from[i]);
+    return;
+  }
+  for (std::int64_t i = 0; i < n; ++i)
+    *reinterpret_cast<To*>(data[0] + i * strides[0]) = convert<To>(*reinterpret_cast<const From*>(data[1] + i * strides[1]));
+}
+
+/// `source`, which broadcasts to `target`, written into it.
+void write(const Tensor& target, const Tensor& source) {
+  with_type(target.dtype(), [&]<typename To>(Type<To>) {
+    with_type(source.dtype(), [&]<typename From>(Type<From>) {
+      iterate(target.sizes(), {operand(target, target.sizes()), operand(source, target.sizes())},
+              [](char* const* data, const std::int64_t* strides, std::int64_t n) { convert_run<To, From>(data, strides, n); });
+    });
+  });
+}
+
+Tensor copy_as(const Tensor& x, Dtype dtype) {
+  Tensor copy = empty(x.sizes(), dtype);
+  write(copy, x);
+  return copy;
+}
+
+}  // namespace
+
+Tensor Tensor::clone() const { return record("CloneBackward0", copy_as(*this, dtype()), {*this}); }
+
+Tensor Tensor::contiguous() const { return is_contiguous() ? *this : clone(); }
+
+Tensor Tensor::to(Dtype dtype) const {
+  if (dtype == this->dtype()) return *this;
+  return record("ToCopyBackward0", copy_as(*this, dtype), {*this});
+}
+
+const Tensor& Tensor::copy_(const Tensor& source) const {
+  if (!(broadcast_shapes("copy_", sizes(), source.sizes()) == sizes()))
+    throw ShapeError("copy_: source has shape " + attn::to_string(source.sizes()) + "; it must broadcast to " + attn::to_string(sizes()));
+  check_in_place("copy_", *this);
+  write(*this, overlaps(*this, source) ? copy_as(source, source.dtype()) : source);
+  record_in_place("CopyBackwards", *this, source);
+  return *this;
+}
+
+const Tensor& Tensor::fill_(Scalar value) const {
+  check_in_place("fill_", *this);
+  with_type(dtype(), [&]<typename T>(Type<T>) {
+    const T element = from_scalar<T>(value);
+    iterate(sizes(), {operand(*this, sizes())}, [element](char* const* data, const std::int64_t* strides, std::int64_t n) {
+      for (std::int64_t i = 0; i < n; ++i) *reinterpret_cast<T*>(data[0] + i * strides[0]) = element;
+    });
+  });
+  record_in_place("FillBackward0", *this, {});
+  return *this;
+}
+
+}  // namespace attn

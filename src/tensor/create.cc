@@ -1,0 +1,130 @@
+// src/tensor/create.cc: new tensors: empty, filled, counted, one-hot.
+#include <attn/ops.h>
+
+#include "runtime/memory.h"
+#include "tensor/element.h"
+#include "tensor/impl.h"
+
+#include <cmath>
+
+namespace attn {
+namespace {
+
+/// Element i gets function(i), a double or an int64.
+template <typename F>
+Tensor filled_by(std::int64_t n, Dtype dtype, F&& function) {
+  Tensor result = empty({n}, dtype);
+  with_type(dtype, [&]<typename T>(Type<T>) {
+    T* data = result.data<T>();
+    for (std::int64_t i = 0; i < n; ++i) data[i] = convert<T>(function(i));
+  });
+  return result;
+}
+
+}  // namespace
+
+Tensor empty(Dims sizes, Dtype dtype) {
+  for (const std::int64_t size : sizes)
+    if (size < 0) throw ShapeError("empty: sizes " + to_string(sizes) + " hold a negative one");
+  std::size_t bytes = 0;
+  if (__builtin_mul_overflow(static_cast<std::size_t>(sizes.product()), size_of(dtype), &bytes))
+    throw ShapeError("empty: sizes " + to_string(sizes) + " need more bytes than 64 bits count");
+  auto impl = std::make_shared<TensorImpl>();
+  impl->storage = std::make_shared<Storage>();
+  impl->storage->data = impl->data = runtime::allocate(bytes);
+  impl->storage->bytes = bytes;
+  impl->storage->deleter = [](void* data) { runtime::deallocate(data); };
+  impl->sizes = sizes;
+  impl->strides = contiguous_strides(sizes);
+  impl->dtype = dtype;
+  return Tensor(std::move(impl));
+}
+
+Tensor full(Dims sizes, Scalar value, Dtype dtype) {
+  Tensor result = empty(sizes, dtype);
+  with_type(dtype, [&]<typename T>(Type<T>) { std::fill_n(result.data<T>(), result.numel(), from_scalar<T>(value)); });
+  return result;
+}
+
+Tensor zeros(Dims sizes, Dtype dtype) { return full(sizes, 0, dtype); }
+Tensor ones(Dims sizes, Dtype dtype) { return full(sizes, 1, dtype); }
+Tensor zeros_like(const Tensor& x) { return zeros(x.sizes(), x.dtype()); }
+Tensor ones_like(const Tensor& x) { return ones(x.sizes(), x.dtype()); }
+Tensor empty_like(const Tensor& x) { return empty(x.sizes(), x.dtype()); }
+
+Tensor eye(std::int64_t n, Dtype dtype) {
+  Tensor result = zeros({n, n}, dtype);
+  Tensor::from_blob(result.data(), {n}, dtype, {n + 1}).fill_(1);
+  return result;
+}
+
+Tensor arange(Scalar end) { return arange(0, end); }
+
+Tensor arange(Scalar start, Scalar end, Scalar step, std::optional<Dtype> dtype) {
+  const bool integral = !start.is_floating() && !end.is_floating() && !step.is_floating();
+  const Dtype type = dtype.value_or(integral ? Dtype::i64 : Dtype::f32);
+  const double width = step.to_double();
+  const double length = std::ceil((end.to_double() - start.to_double()) / width);
+  if (!(width != 0) || !(length >= 0) || !(length < 0x1p62))
+    throw ValueError("arange: from " + std::to_string(start.to_double()) + " to " + std::to_string(end.to_double()) + " by " +
+                     std::to_string(width) + "; the step must be finite, not 0, and lead towards the end");
+  if (integral) {  // exact beyond 2^53 too
+    const std::int64_t by = step.to_int(), span = end.to_int() - start.to_int();
+    const std::int64_t count = span / by + (span % by != 0);
+    return filled_by(count, type, [&](std::int64_t i) { return start.to_int() + i * by; });
+  }
+  return filled_by(static_cast<std::int64_t>(length), type, [&](std::int64_t i) { return start.to_double() + static_cast<double>(i) * width; });
+}
+
+Tensor linspace(double start, double end, std::int64_t steps, Dtype dtype) {
+  if (steps < 0) throw ValueError("linspace: steps " + std::to_string(steps) + " must not be negative");
+  // From both ends towards the middle, as torch counts, so that the last value is exactly `end`.
+  if (dtype == Dtype::f64 || !is_floating(dtype)) {
+    const double step = (end - start) / static_cast<double>(steps - 1);
+    return filled_by(steps, dtype, [&](std::int64_t i) {
+      return i < steps / 2 || steps == 1 ? start + step * static_cast<double>(i) : end - step * static_cast<double>(steps - 1 - i);
+    });
+  }
+  const float first = static_cast<float>(start), last = static_cast<float>(end);
+  const float step = (last - first) / static_cast<float>(steps - 1);
+  return filled_by(steps, dtype, [&](std::int64_t i) {
+    return i < steps / 2 || steps == 1 ? (i == 0 ? first : first + step * static_cast<float>(i)) : last - step * static_cast<float>(steps - 1 - i);
+  });
+}
+
+Tensor one_hot(const Tensor& index, std::int64_t classes) {
+  if (!is_integral(index.dtype()))
+    throw DtypeError("one_hot: index is " + std::string(name_of(index.dtype())) + "; it must be i64 or i32");
+  const std::vector<std::int64_t> indices = index.to_int_vector();
+  std::int64_t most = -1;
+  for (const std::int64_t i : indices) {
+    if (i < 0 || (classes >= 0 && i >= classes))
+      throw ValueError("one_hot: index " + std::to_string(i) + " must be from 0 to " +
+                       (classes >= 0 ? std::to_string(classes - 1) : std::string("the largest class")));
+    most = std::max(most, i);
+  }
+  if (classes < 0 && indices.empty()) throw ValueError("one_hot: an empty index does not tell the classes; give their number");
+  if (classes < 0) classes = most + 1;
+  Dims sizes = index.sizes();
+  sizes.push_back(classes);
+  Tensor result = zeros(sizes, Dtype::i64);
+  std::int64_t* row = result.data<std::int64_t>();
+  for (const std::int64_t i : indices) {
+    row[i] = 1;
+    row += classes;
+  }
+  return result;
+}
+
+Tensor tensor2d(std::initializer_list<std::initializer_list<float>> rows) {
+  const std::size_t columns = rows.size() ? rows.begin()->size() : 0;
+  std::vector<float> values;
+  for (const auto& row : rows) {
+    if (row.size() != columns)
+      throw ShapeError("tensor2d: a row has " + std::to_string(row.size()) + " values; all must have " + std::to_string(columns));
+    values.insert(values.end(), row.begin(), row.end());
+  }
+  return tensor<float>(values, {static_cast<std::int64_t>(rows.size()), static_cast<std::int64_t>(columns)});
+}
+
+}  // namespace attn

@@ -1,0 +1,151 @@
+// src/tensor/storage.cc: what a handle knows about its memory: sizes, strides, type, version, single values.
+#include <attn/ops.h>
+
+#include "tensor/build.h"
+#include "tensor/element.h"
+#include "tensor/iterate.h"
+
+#include <algorithm>
+
+namespace attn {
+namespace {
+
+TensorImpl& defined_impl(const std::shared_ptr<TensorImpl>& impl) {
+  if (!impl) throw ValueError("Tensor: the tensor is undefined; it has no memory, sizes or dtype");
+  return *impl;
+}
+
+/// First and last byte of a tensor that has elements.
+std::pair<const char*, const char*> extent(const Tensor& x) {
+  const auto bytes = static_cast<std::int64_t>(size_of(x.dtype()));
+  const char* first = static_cast<const char*>(x.data());
+  const char* last = first + bytes - 1;
+  for (int i = 0; i < x.dim(); ++i) {
+    const std::int64_t reach = (x.sizes()[i] - 1) * x.strides()[i] * bytes;
+    (reach < 0 ? first : last) += reach;
+  }
+  return {first, last};
+}
+
+template <typename T>
+std::vector<T> values_of(const Tensor& x) {
+  std::vector<T> values(static_cast<std::size_t>(x.numel()));
+  T* next = values.data();
+  with_type(x.dtype(), [&]<typename S>(Type<S>) {
+    iterate(x.sizes(), {operand(x, x.sizes())}, [&](char* const* data, const std::int64_t* strides, std::int64_t n) {
+      for (std::int64_t i = 0; i < n; ++i) *next++ = convert<T>(*reinterpret_cast<const S*>(data[0] + i * strides[0]));
+    });
+  });
+  return values;
+}
+
+void check_one_element(const Tensor& x) {
+  if (x.numel() != 1) throw ValueError("item: the tensor has shape " + to_string(x.sizes()) + "; it must have one element");
+}
+
+}  // namespace
+
+Tensor Tensor::from_blob(void* data, Dims sizes, Dtype dtype, Dims strides, std::function<void(void*)> deleter) {
+  for (const std::int64_t size : sizes)
+    if (size < 0) throw ShapeError("from_blob: sizes " + attn::to_string(sizes) + " hold a negative one");
+  if (strides.empty()) strides = contiguous_strides(sizes);
+  if (strides.size() != sizes.size())
+    throw ShapeError("from_blob: strides " + attn::to_string(strides) + " must be as many as sizes " + attn::to_string(sizes));
+  if (!data && sizes.product() != 0) throw ValueError("from_blob: data is null for sizes " + attn::to_string(sizes));
+  auto impl = std::make_shared<TensorImpl>();
+  impl->storage = std::make_shared<Storage>();
+  impl->data = data;
+  impl->sizes = sizes;
+  impl->strides = strides;
+  impl->dtype = dtype;
+  Tensor result(impl);
+  impl->storage->data = data;
+  if (sizes.product() != 0) {
+    const auto [first, last] = extent(result);
+    impl->storage->bytes = static_cast<std::size_t>(last - first) + 1;
+  }
+  impl->storage->deleter = std::move(deleter);
+  return result;
+}
+
+int Tensor::dim() const { return sizes().size(); }
+const Dims& Tensor::sizes() const { return defined_impl(impl_).sizes; }
+const Dims& Tensor::strides() const { return defined_impl(impl_).strides; }
+std::int64_t Tensor::size(int d) const { return sizes()[wrap_dim("size", d, dim())]; }
+std::int64_t Tensor::stride(int d) const { return strides()[wrap_dim("stride", d, dim())]; }
+std::int64_t Tensor::numel() const { return sizes().product(); }
+Dtype Tensor::dtype() const { return defined_impl(impl_).dtype; }
+void* Tensor::data() const { return defined_impl(impl_).data; }
+
+bool Tensor::is_contiguous() const {
+  std::int64_t expected = 1;
+  for (int i = dim() - 1; i >= 0; --i) {
+    if (sizes()[i] == 0) return true;
+    if (sizes()[i] != 1 && strides()[i] != expected) return false;
+    expected *= sizes()[i];
+  }
+  return true;
+}
+
+void Tensor::check_dtype(Dtype dtype) const {
+  if (this->dtype() != dtype)
+    throw DtypeError("data: the tensor is " + std::string(name_of(this->dtype())) + ", asked for as " + std::string(name_of(dtype)));
+}
+
+double Tensor::item() const {
+  check_one_element(*this);
+  return with_type(dtype(), [&]<typename T>(Type<T>) { return convert<double>(*static_cast<const T*>(data())); });
+}
+
+std::int64_t Tensor::item_int() const {
+  check_one_element(*this);
+  return with_type(dtype(), [&]<typename T>(Type<T>) { return convert<std::int64_t>(*static_cast<const T*>(data())); });
+}
+
+std::vector<double> Tensor::to_vector() const { return values_of<double>(*this); }
+std::vector<std::int64_t> Tensor::to_int_vector() const { return values_of<std::int64_t>(*this); }
+
+std::uint64_t Tensor::version() const { return defined_impl(impl_).storage->version.load(std::memory_order_relaxed); }
+void Tensor::bump_version() const { defined_impl(impl_).storage->version.fetch_add(1, std::memory_order_relaxed); }
+
+Tensor make_view(const Tensor& base, void* data, const Dims& sizes, const Dims& strides) {
+  auto impl = std::make_shared<TensorImpl>();
+  impl->storage = base.impl()->storage;
+  impl->data = data;
+  impl->sizes = sizes;
+  impl->strides = strides;
+  impl->dtype = base.dtype();
+  return Tensor(std::move(impl));
+}
+
+void* advance(const Tensor& tensor, std::int64_t elements) {
+  return static_cast<char*>(tensor.data()) + elements * static_cast<std::int64_t>(size_of(tensor.dtype()));
+}
+
+int wrap_dim(const char* function, int dim, int rank) {
+  const std::string given = std::string(function) + ": dim " + std::to_string(dim) + " of a tensor of rank " + std::to_string(rank);
+  if (rank == 0) throw ShapeError(given + "; it has none");
+  if (dim < -rank || dim >= rank)
+    throw ShapeError(given + "; it must be from " + std::to_string(-rank) + " to " + std::to_string(rank - 1));
+  return dim < 0 ? dim + rank : dim;
+}
+
+Tensor result_memory(const char* function, const Tensor& out, const Dims& sizes, Dtype dtype) {
+  if (!out.defined()) return empty(sizes, dtype);
+  if (!(out.sizes() == sizes))
+    throw ShapeError(std::string(function) + ": out has shape " + to_string(out.sizes()) + "; it must be " + to_string(sizes));
+  if (out.dtype() != dtype)
+    throw DtypeError(std::string(function) + ": out is " + std::string(name_of(out.dtype())) + "; it must be " + std::string(name_of(dtype)));
+  check_in_place(function, out);
+  return out;
+}
+
+bool overlaps(const Tensor& a, const Tensor& b) {
+  if (a.numel() == 0 || b.numel() == 0) return false;
+  if (a.data() == b.data() && a.dtype() == b.dtype() && a.sizes() == b.sizes() && a.strides() == b.strides()) return false;
+  const auto [a_first, a_last] = extent(a);
+  const auto [b_first, b_last] = extent(b);
+  return a_first <= b_last && b_first <= a_last;
+}
+
+}  // namespace attn

@@ -1,0 +1,260 @@
+// src/tensor/views.cc: other sizes and strides over the same memory; nothing is copied here.
+#include <attn/ops.h>
+
+#include "tensor/build.h"
+
+#include <algorithm>
+
+namespace attn {
+namespace {
+
+/// `sizes` with its -1 replaced by what is left of `numel`.
+Dims infer_sizes(const char* function, const Tensor& x, Dims sizes) {
+  const auto fail = [&](const char* why) {
+    return ShapeError(std::string(function) + ": shape " + to_string(x.sizes()) + " cannot become " + to_string(sizes) + "; " + why);
+  };
+  int unknown = -1;
+  std::int64_t known = 1;
+  for (int i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] < -1) throw fail("a size must be -1 or more");
+    if (sizes[i] == -1) {
+      if (unknown >= 0) throw fail("only one size may be -1");
+      unknown = i;
+    } else {
+      known *= sizes[i];
+    }
+  }
+  if (unknown >= 0) {
+    if (known == 0) throw fail("beside a size 0 the -1 could be anything");
+    if (x.numel() % known != 0) throw fail("the elements must be as many");
+    sizes[unknown] = x.numel() / known;
+  } else if (known != x.numel()) {
+    throw fail("the elements must be as many");
+  }
+  return sizes;
+}
+
+/// Strides that show memory laid out by `x` in `sizes`, where there are such.
+std::optional<Dims> view_strides(const Tensor& x, const Dims& sizes) {
+  if (x.numel() == 0) return x.sizes() == sizes ? x.strides() : contiguous_strides(sizes);
+  Dims strides = sizes;
+  int to = sizes.size() - 1;
+  // Each run of old dims that is one run of memory (from the last dim on) must be filled exactly by new dims.
+  std::int64_t run = 1;
+  std::int64_t run_stride = x.dim() ? x.strides().back() : 1;
+  for (int from = x.dim() - 1; from >= 0; --from) {
+    run *= x.sizes()[from];
+    const bool run_ends = from == 0 || (x.sizes()[from - 1] != 1 && x.strides()[from - 1] != run * run_stride);
+    if (!run_ends) continue;
+    std::int64_t filled = 1;
+    while (to >= 0 && (filled < run || sizes[to] == 1)) {
+      strides[to] = filled * run_stride;
+      filled *= sizes[to--];
+    }
+    if (filled != run) return std::nullopt;
+    if (from > 0) {
+      run = 1;
+      run_stride = x.strides()[from - 1];
+    }
+  }
+  for (; to >= 0; --to) strides[to] = 1;  // rank 0 seen as [1, 1]
+  return strides;
+}
+
+/// The same memory from its first element on, in another order of dims or with other sizes.
+Tensor restride(const char* name, const Tensor& x, const Dims& sizes, const Dims& strides) {
+  return record(name, make_view(x, x.data(), sizes, strides), {x});
+}
+
+}  // namespace
+
+Tensor Tensor::detach() const { return make_view(*this, data(), sizes(), strides()); }
+
+Tensor Tensor::view(Dims sizes) const {
+  sizes = infer_sizes("view", *this, sizes);
+  const std::optional<Dims> strides = view_strides(*this, sizes);
+  if (!strides)
+    throw ShapeError("view: shape " + attn::to_string(this->sizes()) + " with strides " + attn::to_string(this->strides()) +
+                     " cannot be seen as " + attn::to_string(sizes) + " without a copy; use reshape");
+  return restride("ViewBackward0", *this, sizes, *strides);
+}
+
+Tensor Tensor::reshape(Dims sizes) const {
+  sizes = infer_sizes("reshape", *this, sizes);
+  if (const std::optional<Dims> strides = view_strides(*this, sizes)) return restride("ViewBackward0", *this, sizes, *strides);
+  const Tensor copy = clone();
+  return restride("UnsafeViewBackward0", copy, sizes, contiguous_strides(sizes));
+}
+
+Tensor Tensor::transpose(int a, int b) const {
+  a = wrap_dim("transpose", a, dim());
+  b = wrap_dim("transpose", b, dim());
+  Dims sizes = this->sizes(), strides = this->strides();
+  std::swap(sizes[a], sizes[b]);
+  std::swap(strides[a], strides[b]);
+  return restride("TransposeBackward0", *this, sizes, strides);
+}
+
+Tensor Tensor::permute(Dims order) const {
+  const auto fail = [&] {
+    return ShapeError("permute: order " + attn::to_string(order) + " must name each dim of shape " + attn::to_string(sizes()) + " once");
+  };
+  if (order.size() != dim()) throw fail();
+  Dims sizes = this->sizes(), strides = this->strides();
+  unsigned seen = 0;
+  for (int i = 0; i < order.size(); ++i) {
+    const std::int64_t from = order[i] < 0 ? order[i] + dim() : order[i];
+    if (from < 0 || from >= dim() || (seen >> from & 1u)) throw fail();
+    seen |= 1u << from;
+    sizes[i] = this->sizes()[static_cast<int>(from)];
+    strides[i] = this->strides()[static_cast<int>(from)];
+  }
+  return restride("PermuteBackward0", *this, sizes, strides);
+}
+
+Tensor Tensor::t() const {
+  Dims sizes = this->sizes(), strides = this->strides();
+  std::reverse(sizes.begin(), sizes.end());
+  std::reverse(strides.begin(), strides.end());
+  return restride(dim() <= 2 ? "TBackward0" : "PermuteBackward0", *this, sizes, strides);
+}
+
+Tensor Tensor::select(int dim, std::int64_t index) const {
+  dim = wrap_dim("select", dim, this->dim());
+  const std::int64_t size = sizes()[dim];
+  if (index < -size || index >= size)
+    throw ValueError("select: index " + std::to_string(index) + " is out of dim " + std::to_string(dim) + " of shape " +
+                     attn::to_string(sizes()));
+  Dims sizes = this->sizes(), strides = this->strides();
+  void* first = advance(*this, (index < 0 ? index + size : index) * strides[dim]);
+  sizes.erase(dim);
+  strides.erase(dim);
+  return record("SelectBackward0", make_view(*this, first, sizes, strides), {*this});
+}
+
+Tensor Tensor::slice(int dim, std::int64_t start, std::optional<std::int64_t> end, std::int64_t step) const {
+  dim = wrap_dim("slice", dim, this->dim());
+  if (step < 1) throw ValueError("slice: step " + std::to_string(step) + " must be at least 1");
+  Dims sizes = this->sizes(), strides = this->strides();
+  const std::int64_t size = sizes[dim];
+  const auto clamp = [&](std::int64_t bound) { return std::clamp<std::int64_t>(bound < 0 ? bound + size : bound, 0, size); };
+  const std::int64_t first = clamp(start);
+  const std::int64_t length = std::max<std::int64_t>(clamp(end.value_or(size)) - first, 0);
+  void* data = length ? advance(*this, first * strides[dim]) : this->data();
+  sizes[dim] = length / step + (length % step != 0);
+  strides[dim] = sizes[dim] > 1 ? strides[dim] * step : strides[dim];
+  return record("SliceBackward0", make_view(*this, data, sizes, strides), {*this});
+}
+
+Tensor Tensor::narrow(int dim, std::int64_t start, std::int64_t length) const {
+  dim = wrap_dim("narrow", dim, this->dim());
+  const std::int64_t size = sizes()[dim];
+  if (start < 0) start += size;
+  if (start < 0 || length < 0 || start > size || length > size - start)
+    throw ValueError("narrow: start " + std::to_string(start) + " and length " + std::to_string(length) + " leave dim " +
+                     std::to_string(dim) + " of shape " + attn::to_string(sizes()));
+  return slice(dim, start, start + length);
+}
+
+Tensor Tensor::expand(Dims sizes) const {
+  const int shift = sizes.size() - dim();
+  const auto fail = [&] {
+    return ShapeError("expand: shape " + attn::to_string(this->sizes()) + " cannot become " + attn::to_string(sizes) +
+                      "; only dims of size 1 and new dims in front grow, -1 keeps a size");
+  };
+  if (shift < 0) throw fail();
+  Dims strides = sizes;
+  for (int i = 0; i < sizes.size(); ++i) {
+    const bool is_new = i < shift;
+    const std::int64_t old = is_new ? 1 : this->sizes()[i - shift];
+    if (sizes[i] == -1 && !is_new) sizes[i] = old;
+    if (sizes[i] < 0 || (old != 1 && old != sizes[i])) throw fail();
+    strides[i] = is_new || old != sizes[i] ? 0 : this->strides()[i - shift];
+  }
+  return restride("ExpandBackward0", *this, sizes, strides);
+}
+
+Tensor Tensor::squeeze() const {
+  Dims sizes, strides;
+  for (int i = 0; i < dim(); ++i) {
+    if (this->sizes()[i] == 1) continue;
+    sizes.push_back(this->sizes()[i]);
+    strides.push_back(this->strides()[i]);
+  }
+  return restride("SqueezeBackward0", *this, sizes, strides);
+}
+
+Tensor Tensor::squeeze(int dim) const {
+  dim = wrap_dim("squeeze", dim, this->dim());
+  Dims sizes = this->sizes(), strides = this->strides();
+  if (sizes[dim] == 1) {
+    sizes.erase(dim);
+    strides.erase(dim);
+  }
+  return restride("SqueezeBackward1", *this, sizes, strides);
+}
+
+Tensor Tensor::unsqueeze(int dim) const {
+  dim = wrap_dim("unsqueeze", dim, this->dim() + 1);
+  Dims sizes = this->sizes(), strides = this->strides();
+  strides.insert(dim, dim < sizes.size() ? sizes[dim] * strides[dim] : 1);
+  sizes.insert(dim, 1);
+  return restride("UnsqueezeBackward0", *this, sizes, strides);
+}
+
+Tensor Tensor::flatten(int first, int last) const {
+  if (dim() == 0) return reshape({1});
+  first = wrap_dim("flatten", first, dim());
+  last = wrap_dim("flatten", last, dim());
+  if (first > last)
+    throw ShapeError("flatten: first dim " + std::to_string(first) + " must not come after last dim " + std::to_string(last));
+  if (first == last) return *this;
+  Dims sizes;
+  std::int64_t joined = 1;
+  for (int i = 0; i < dim(); ++i) {
+    if (i >= first && i <= last) joined *= this->sizes()[i];
+    if (i < first || i > last) sizes.push_back(this->sizes()[i]);
+    if (i == last) sizes.push_back(joined);
+  }
+  return reshape(sizes);
+}
+
+std::vector<Tensor> Tensor::split(std::int64_t size, int dim) const {
+  dim = wrap_dim("split", dim, this->dim());
+  if (size < 1) throw ValueError("split: size " + std::to_string(size) + " must be at least 1");
+  std::vector<Tensor> parts;
+  const std::int64_t total = sizes()[dim];
+  for (std::int64_t start = 0; start == 0 || start < total; start += size) {
+    const Tensor part = detach().slice(dim, start, std::min(total, start + size));
+    parts.push_back(record("SplitBackward0", part, {*this}));
+  }
+  return parts;
+}
+
+std::vector<Tensor> Tensor::split(const std::vector<std::int64_t>& sizes, int dim) const {
+  dim = wrap_dim("split", dim, this->dim());
+  const std::int64_t total = this->sizes()[dim];
+  std::vector<Tensor> parts;
+  std::int64_t start = 0;
+  for (const std::int64_t size : sizes) {
+    if (size < 0 || size > total - start)
+      throw ValueError("split: sizes must add up to " + std::to_string(total) + ", dim " + std::to_string(dim) + " of shape " +
+                       attn::to_string(this->sizes()));
+    parts.push_back(record("SplitWithSizesBackward0", detach().slice(dim, start, start + size), {*this}));
+    start += size;
+  }
+  if (start != total)
+    throw ValueError("split: sizes add up to " + std::to_string(start) + "; they must add up to " + std::to_string(total) + ", dim " +
+                     std::to_string(dim) + " of shape " + attn::to_string(this->sizes()));
+  return parts;
+}
+
+std::vector<Tensor> Tensor::chunk(std::int64_t chunks, int dim) const {
+  dim = wrap_dim("chunk", dim, this->dim());
+  if (chunks < 1) throw ValueError("chunk: chunks " + std::to_string(chunks) + " must be at least 1");
+  const std::int64_t total = sizes()[dim];
+  if (total == 0) return split(std::vector<std::int64_t>(static_cast<std::size_t>(chunks), 0), dim);
+  return split((total + chunks - 1) / chunks, dim);
+}
+
+}  // namespace attn
