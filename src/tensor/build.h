@@ -17,6 +17,9 @@ Tensor result_memory(const char* function, const Tensor& out, const Dims& sizes,
 /// Whether the memory of the two overlaps without being the same view element for element.
 bool overlaps(const Tensor& a, const Tensor& b);
 
+/// `source`, which broadcasts to `target`, converted into it. No checks, no history, no new version.
+void copy_values(const Tensor& target, const Tensor& source);
+
 /// ValueError when `x` is a leaf that requires a gradient, or a view of one; else its version goes up.
 void check_in_place(const char* function, const Tensor& x);
 /// Notes that `x` was changed in place by `name` from its old self and `other`.

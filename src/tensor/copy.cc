@@ -27,8 +27,9 @@ void convert_run(char* const* data, const std::int64_t* strides, std::int64_t n)
     *reinterpret_cast<To*>(data[0] + i * strides[0]) = convert<To>(*reinterpret_cast<const From*>(data[1] + i * strides[1]));
 }
 
-/// `source`, which broadcasts to `target`, written into it.
-void write(const Tensor& target, const Tensor& source) {
+}  // namespace
+
+void copy_values(const Tensor& target, const Tensor& source) {
   with_type(target.dtype(), [&]<typename To>(Type<To>) {
     with_type(source.dtype(), [&]<typename From>(Type<From>) {
       iterate(target.sizes(), {operand(target, target.sizes()), operand(source, target.sizes())},
@@ -37,13 +38,11 @@ void write(const Tensor& target, const Tensor& source) {
   });
 }
 
-Tensor copy_as(const Tensor& x, Dtype dtype) {
+static Tensor copy_as(const Tensor& x, Dtype dtype) {
   Tensor copy = empty(x.sizes(), dtype);
-  write(copy, x);
+  copy_values(copy, x);
   return copy;
 }
-
-}  // namespace
 
 Tensor Tensor::clone() const { return record("CloneBackward0", copy_as(*this, dtype()), {*this}); }
 
@@ -58,7 +57,7 @@ const Tensor& Tensor::copy_(const Tensor& source) const {
   if (!(broadcast_shapes("copy_", sizes(), source.sizes()) == sizes()))
     throw ShapeError("copy_: source has shape " + attn::to_string(source.sizes()) + "; it must broadcast to " + attn::to_string(sizes()));
   check_in_place("copy_", *this);
-  write(*this, overlaps(*this, source) ? copy_as(source, source.dtype()) : source);
+  copy_values(*this, overlaps(*this, source) ? copy_as(source, source.dtype()) : source);
   record_in_place("CopyBackwards", *this, source);
   return *this;
 }

@@ -81,7 +81,8 @@ Tensor Tensor::view(Dims sizes) const {
 
 Tensor Tensor::reshape(Dims sizes) const {
   sizes = infer_sizes("reshape", *this, sizes);
-  if (const std::optional<Dims> strides = view_strides(*this, sizes)) return restride("ViewBackward0", *this, sizes, *strides);
+  if (const std::optional<Dims> strides = view_strides(*this, sizes))
+    return restride(is_contiguous() ? "ViewBackward0" : "ReshapeAliasBackward0", *this, sizes, *strides);
   const Tensor copy = clone();
   return restride("UnsafeViewBackward0", copy, sizes, contiguous_strides(sizes));
 }

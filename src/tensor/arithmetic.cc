@@ -1,0 +1,161 @@
+// src/tensor/arithmetic.cc: sums, products, quotients, powers and extremes of two operands.
+#include <attn/ops.h>
+
+#include "tensor/binary.h"
+#include "tensor/unary.h"
+
+#include <cmath>
+
+namespace attn {
+namespace {
+
+/// Integers wrap around, as the processor's do; of bools, + is "or" and * is "and".
+template <typename C, typename F>
+C wrapping(C a, C b, F function) {
+  if constexpr (std::is_same_v<C, bool>)
+    return function(static_cast<int>(a), static_cast<int>(b)) != 0;
+  else if constexpr (std::is_integral_v<C>)
+    return static_cast<C>(function(static_cast<std::make_unsigned_t<C>>(a), static_cast<std::make_unsigned_t<C>>(b)));
+  else
+    return function(a, b);
+}
+
+constexpr auto plus = []<typename C>(C a, C b) { return wrapping(a, b, [](auto x, auto y) { return x + y; }); };
+constexpr auto minus = []<typename C>(C a, C b) { return wrapping(a, b, [](auto x, auto y) { return x - y; }); };
+constexpr auto times = []<typename C>(C a, C b) { return wrapping(a, b, [](auto x, auto y) { return x * y; }); };
+constexpr auto over = []<typename C>(C a, C b) -> C {
+  if constexpr (std::is_floating_point_v<C>)
+    return a / b;
+  else
+    return C{};  // never reached: quotients are computed in floating types
+};
+constexpr auto larger = []<typename C>(C a, C b) -> C { return a != a ? a : (b != b || a < b) ? b : a; };
+constexpr auto smaller = []<typename C>(C a, C b) -> C { return a != a ? a : (b != b || b < a) ? b : a; };
+
+template <typename C>
+C integer_power(C base, C exponent) {
+  std::uint64_t result = 1, square = static_cast<std::uint64_t>(base);
+  if (exponent < 0) return base == 1 ? 1 : base == -1 ? (exponent % 2 ? -1 : 1) : 0;
+  for (std::uint64_t left = static_cast<std::uint64_t>(exponent); left; left >>= 1) {
+    if (left & 1) result *= square;
+    square *= square;
+  }
+  return static_cast<C>(result);
+}
+
+/// f32 by way of f64, so that the last bit hardly depends on the C library.
+constexpr auto power = []<typename C>(C a, C b) -> C {
+  if constexpr (std::is_same_v<C, bool>)
+    return a || !b;
+  else if constexpr (std::is_integral_v<C>)
+    return integer_power(a, b);
+  else
+    return static_cast<C>(std::pow(static_cast<double>(a), static_cast<double>(b)));
+};
+
+void check_no_bool(const char* function, Dtype a, Dtype b) {
+  if (a == Dtype::boolean || b == Dtype::boolean)
+    throw DtypeError(std::string(function) + ": given " + std::string(name_of(a)) + " and " + std::string(name_of(b)) +
+                     "; bool cannot be subtracted, use ne or logical_not");
+}
+
+Dtype dtype_of_scalar(Scalar value) { return value.is_floating() ? Dtype::f32 : value.is_boolean() ? Dtype::boolean : Dtype::i64; }
+
+/// The number as a second operand of products and quotients: f32 beside bf16 and f16 (rounded with the result, not before).
+Tensor factor(Scalar value, Dtype common) { return full({}, value, compute_dtype(common)); }
+Tensor factor(const Tensor& b, const Tensor& a, Dtype common) {
+  return as(b, b.dim() == 0 && a.dim() != 0 ? compute_dtype(common) : common);
+}
+
+template <typename F>
+Tensor same_type(const char* function, const Tensor& a, const Tensor& b, const Tensor& out, F element) {
+  const Dtype common = result_type(a, b);
+  return binary<void>(function, as(a, common), as(b, common), common, out, element);
+}
+
+template <typename F>
+Tensor same_type(const char* function, const Tensor& a, Scalar b, F element) {
+  const Dtype common = result_type(a, b);
+  return binary<void>(function, as(a, common), full({}, b, common), common, {}, element);
+}
+
+Tensor reciprocal(const Tensor& x) {
+  return record("ReciprocalBackward0", map_floating("div", x, {}, [](auto v) { return 1 / v; }), {x});
+}
+
+}  // namespace
+
+Tensor add(const Tensor& a, const Tensor& b, Tensor out) {
+  const Tensor result = same_type("add", a, b, out, plus);
+  return record("AddBackward0", result, {a, b});
+}
+
+Tensor sub(const Tensor& a, const Tensor& b, Tensor out) {
+  check_no_bool("sub", a.dtype(), b.dtype());
+  const Tensor result = same_type("sub", a, b, out, minus);
+  return record("SubBackward0", result, {a, b});
+}
+
+Tensor mul(const Tensor& a, const Tensor& b, Tensor out) {
+  const Dtype common = result_type(a, b);
+  const Tensor result = binary<void>("mul", as(a, common), factor(b, a, common), common, out, times);
+  return record("MulBackward0", result, {a, b});
+}
+
+Tensor div(const Tensor& a, const Tensor& b, Tensor out) {
+  const Dtype common = floating_type(result_type(a, b));
+  const Tensor result = binary<void>("div", as(a, common), factor(b, a, common), common, out, over);
+  return record("DivBackward0", result, {a, b});
+}
+
+Tensor add(const Tensor& a, Scalar b) { return record("AddBackward0", same_type("add", a, b, plus), {a}); }
+
+Tensor sub(const Tensor& a, Scalar b) {
+  check_no_bool("sub", a.dtype(), dtype_of_scalar(b));
+  return record("SubBackward0", same_type("sub", a, b, minus), {a});
+}
+
+Tensor mul(const Tensor& a, Scalar b) {
+  const Dtype common = result_type(a, b);
+  return record("MulBackward0", binary<void>("mul", as(a, common), factor(b, common), common, {}, times), {a});
+}
+
+Tensor div(const Tensor& a, Scalar b) {
+  const Dtype common = floating_type(result_type(a, b));
+  return record("DivBackward0", binary<void>("div", as(a, common), factor(b, common), common, {}, over), {a});
+}
+
+Tensor operator-(Scalar a, const Tensor& b) {
+  check_no_bool("sub", dtype_of_scalar(a), b.dtype());
+  const Dtype common = result_type(b, a);
+  return record("RsubBackward1", binary<void>("sub", full({}, a, common), as(b, common), common, {}, minus), {b});
+}
+
+Tensor operator/(Scalar a, const Tensor& b) { return mul(reciprocal(b), a); }  // two roundings, as torch
+
+Tensor pow(const Tensor& a, Scalar exponent) {
+  const Dtype common = result_type(a, exponent);
+  const double p = exponent.to_double();
+  if (is_integral(common) && p < 0)
+    throw ValueError("pow: an integer tensor to the power " + std::to_string(exponent.to_int()) + "; the exponent must not be negative");
+  const Tensor x = as(a, common);
+  Tensor result;
+  // The short forms round as torch's do.
+  if (is_floating(common) && p == 0.5) result = map_floating("pow", x, {}, [](auto v) { return std::sqrt(v); });
+  else if (is_floating(common) && p == 2) result = map_floating("pow", x, {}, [](auto v) { return v * v; });
+  else if (is_floating(common) && p == 3) result = map_floating("pow", x, {}, [](auto v) { return v * v * v; });
+  else if (is_floating(common) && p == -0.5) result = map_floating("pow", x, {}, [](auto v) { return 1 / std::sqrt(v); });
+  else if (is_floating(common) && p == -1) result = map_floating("pow", x, {}, [](auto v) { return 1 / v; });
+  else if (is_floating(common) && p == -2) result = map_floating("pow", x, {}, [](auto v) { return 1 / (v * v); });
+  else result = binary<void>("pow", x, factor(exponent, common), common, {}, power);
+  return record("PowBackward0", result, {a});
+}
+
+Tensor pow(const Tensor& a, const Tensor& exponent) {
+  return record("PowBackward1", same_type("pow", a, exponent, {}, power), {a, exponent});
+}
+
+Tensor maximum(const Tensor& a, const Tensor& b) { return record("MaximumBackward0", same_type("maximum", a, b, {}, larger), {a, b}); }
+Tensor minimum(const Tensor& a, const Tensor& b) { return record("MinimumBackward0", same_type("minimum", a, b, {}, smaller), {a, b}); }
+
+}  // namespace attn

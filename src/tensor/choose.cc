@@ -1,0 +1,90 @@
+// src/tensor/choose.cc: elements chosen by a mask or by where they stand: where, masked_fill, tril, triu.
+#include <attn/ops.h>
+
+#include "tensor/binary.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace attn {
+namespace {
+
+template <typename Word>
+void choose_run(char* const* data, const std::int64_t* strides, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const bool first = *reinterpret_cast<const bool*>(data[1] + i * strides[1]);
+    *reinterpret_cast<Word*>(data[0] + i * strides[0]) =
+        *reinterpret_cast<const Word*>(first ? data[2] + i * strides[2] : data[3] + i * strides[3]);
+  }
+}
+
+/// a where the condition holds, else b, both of one dtype: elements move as words, their type does not matter.
+Tensor choose(const char* function, const char* mask_name, const Tensor& condition, const Tensor& a, const Tensor& b) {
+  if (condition.dtype() != Dtype::boolean)
+    throw DtypeError(std::string(function) + ": " + mask_name + " is " + std::string(name_of(condition.dtype())) + "; it must be bool");
+  const Dims sizes = broadcast_shapes(function, broadcast_shapes(function, condition.sizes(), a.sizes()), b.sizes());
+  const Tensor result = empty(sizes, a.dtype());
+  const auto run = [&](auto word) {
+    iterate(sizes, {operand(result, sizes), operand(condition, sizes), operand(a, sizes), operand(b, sizes)},
+            [](char* const* data, const std::int64_t* strides, std::int64_t n) { choose_run<decltype(word)>(data, strides, n); });
+  };
+  switch (size_of(a.dtype())) {
+    case 1: run(std::uint8_t{}); break;
+    case 2: run(std::uint16_t{}); break;
+    case 4: run(std::uint32_t{}); break;
+    default: run(std::uint64_t{});
+  }
+  return result;
+}
+
+/// A copy of x with zeros outside columns [first(row), last(row)) of every matrix.
+template <typename F>
+Tensor triangle(const char* function, const Tensor& x, F&& columns) {
+  if (x.dim() < 2) throw ShapeError(std::string(function) + ": x has shape " + to_string(x.sizes()) + "; it must have rank 2 or more");
+  const Tensor result = x.detach().clone();
+  const std::int64_t rows = x.size(-2), width = x.size(-1);
+  const std::size_t bytes = size_of(x.dtype());
+  char* row = static_cast<char*>(result.data());
+  for (std::int64_t i = 0; width > 0 && i < x.numel() / width; ++i, row += static_cast<std::size_t>(width) * bytes) {
+    auto [first, last] = columns(i % rows);
+    first = std::clamp<std::int64_t>(first, 0, width);
+    last = std::clamp<std::int64_t>(last, first, width);
+    std::memset(row, 0, static_cast<std::size_t>(first) * bytes);
+    std::memset(row + static_cast<std::size_t>(last) * bytes, 0, static_cast<std::size_t>(width - last) * bytes);
+  }
+  return result;
+}
+
+}  // namespace
+
+Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
+  const Dtype common = result_type(a, b);
+  return record("WhereBackward0", choose("where", "condition", condition, as(a, common), as(b, common)), {condition, a, b});
+}
+
+Tensor where(const Tensor& condition, const Tensor& a, Scalar b) {
+  const Dtype common = result_type(a, b);
+  return record("WhereBackward0", choose("where", "condition", condition, as(a, common), full({}, b, common)), {condition, a});
+}
+
+Tensor where(const Tensor& condition, Scalar a, const Tensor& b) {
+  const Dtype common = result_type(b, a);
+  return record("WhereBackward0", choose("where", "condition", condition, full({}, a, common), as(b, common)), {condition, b});
+}
+
+Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value) {
+  return record("MaskedFillBackward0", choose("masked_fill", "mask", mask, full({}, value, x.dtype()), x), {x, mask});
+}
+
+Tensor tril(const Tensor& x, std::int64_t diagonal) {
+  const Tensor result = triangle("tril", x, [&](std::int64_t row) { return std::pair<std::int64_t, std::int64_t>(0, row + diagonal + 1); });
+  return record("TrilBackward0", result, {x});
+}
+
+Tensor triu(const Tensor& x, std::int64_t diagonal) {
+  const std::int64_t width = x.dim() ? x.size(-1) : 0;
+  const Tensor result = triangle("triu", x, [&](std::int64_t row) { return std::pair<std::int64_t, std::int64_t>(row + diagonal, width); });
+  return record("TriuBackward0", result, {x});
+}
+
+}  // namespace attn

@@ -1,0 +1,127 @@
+// src/tensor/join.cc: tensors put together or picked apart by copies: cat, stack, repeat, index_select, embedding.
+#include <attn/ops.h>
+
+#include "tensor/build.h"
+#include "tensor/promote.h"
+
+#include <cstring>
+
+namespace attn {
+namespace {
+
+/// torch lets cat skip tensors of shape [0], whatever the others' rank.
+bool is_skipped(const Tensor& x) { return x.dim() == 1 && x.size(0) == 0; }
+
+Tensor join(const char* function, const std::vector<Tensor>& tensors, int dim) {
+  if (tensors.empty()) throw ValueError(std::string(function) + ": no tensors given; one at least is needed");
+  const Tensor* first = &tensors.front();
+  Dtype dtype = tensors.front().dtype();
+  for (const Tensor& x : tensors) {
+    dtype = promote(dtype, x.dtype());
+    if (is_skipped(*first)) first = &x;
+  }
+  dim = wrap_dim(function, dim, first->dim());
+  Dims sizes = first->sizes();
+  sizes[dim] = 0;
+  for (const Tensor& x : tensors) {
+    if (is_skipped(x) && !is_skipped(*first)) continue;
+    Dims expected = x.sizes();
+    if (x.dim() == sizes.size()) expected[dim] = sizes[dim];
+    if (!(expected == sizes))
+      throw ShapeError(std::string(function) + ": a tensor has shape " + to_string(x.sizes()) + "; it must be as the first, " +
+                       to_string(first->sizes()) + ", but for dim " + std::to_string(dim));
+    sizes[dim] += x.sizes()[dim];
+  }
+  const Tensor result = empty(sizes, dtype);
+  std::int64_t at = 0;
+  for (const Tensor& x : tensors) {
+    if (is_skipped(x)) continue;
+    copy_values(result.narrow(dim, at, x.sizes()[dim]), x);
+    at += x.sizes()[dim];
+  }
+  return result;
+}
+
+/// Slices of `dim` picked by `index`, whose shape takes the place of that dim.
+Tensor pick(const char* function, const char* name, const Tensor& source, int dim, const Tensor& index) {
+  if (!is_integral(index.dtype()))
+    throw DtypeError(std::string(function) + ": index is " + std::string(name_of(index.dtype())) + "; it must be i64 or i32");
+  const Tensor x = source.detach().contiguous();
+  const std::int64_t rows = x.sizes()[dim];
+  Dims sizes;
+  std::int64_t outer = 1, inner = 1;
+  for (int i = 0; i < dim; ++i) outer *= x.sizes()[i], sizes.push_back(x.sizes()[i]);
+  for (const std::int64_t size : index.sizes()) sizes.push_back(size);
+  for (int i = dim + 1; i < x.dim(); ++i) inner *= x.sizes()[i], sizes.push_back(x.sizes()[i]);
+  const std::vector<std::int64_t> picked = index.to_int_vector();
+  for (const std::int64_t i : picked)
+    if (i < 0 || i >= rows)
+      throw ValueError(std::string(function) + ": index " + std::to_string(i) + " is out of range; " + name + " has " + std::to_string(rows) +
+                       " rows");
+  const Tensor result = empty(sizes, x.dtype());
+  const std::size_t bytes = static_cast<std::size_t>(inner) * size_of(x.dtype());
+  char* to = static_cast<char*>(result.data());
+  const char* from = static_cast<const char*>(x.data());
+  for (std::int64_t o = 0; bytes > 0 && o < outer; ++o, from += static_cast<std::size_t>(rows) * bytes) {
+    for (const std::int64_t i : picked) {
+      std::memcpy(to, from + static_cast<std::size_t>(i) * bytes, bytes);
+      to += bytes;
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+Tensor cat(const std::vector<Tensor>& tensors, int dim) { return record("CatBackward0", join("cat", tensors, dim), tensors); }
+
+Tensor stack(const std::vector<Tensor>& tensors, int dim) {
+  std::vector<Tensor> layers;
+  for (const Tensor& x : tensors) {
+    if (!(x.sizes() == tensors.front().sizes()))
+      throw ShapeError("stack: a tensor has shape " + to_string(x.sizes()) + "; it must be as the first, " + to_string(tensors.front().sizes()));
+    layers.push_back(x.detach().unsqueeze(wrap_dim("stack", dim, x.dim() + 1)));
+  }
+  if (!layers.empty() && dim < 0) dim += layers.front().dim();
+  return record("StackBackward0", join("stack", layers, dim), tensors);
+}
+
+Tensor Tensor::repeat(Dims times) const {
+  Dims sizes = this->sizes();
+  if (times.size() < sizes.size())
+    throw ShapeError("repeat: times " + attn::to_string(times) + " must be as many as the dims of shape " + attn::to_string(sizes) + " or more");
+  while (sizes.size() < times.size()) sizes.insert(0, 1);
+  Dims repeated = sizes;
+  for (int i = 0; i < sizes.size(); ++i) {
+    if (times[i] < 0) throw ValueError("repeat: times " + attn::to_string(times) + " hold a negative one");
+    repeated[i] = sizes[i] * times[i];
+  }
+  const Tensor result = empty(repeated, dtype());
+  if (result.numel() > 0) {
+    // The first tile, then along each dim, from the last on, copies of what stands there already.
+    const auto corner = [&](int dims) {
+      Tensor part = result;
+      for (int i = 0; i < dims; ++i) part = part.narrow(i, 0, sizes[i]);
+      return part;
+    };
+    copy_values(corner(sizes.size()), *this);
+    for (int d = sizes.size() - 1; d >= 0; --d) {
+      const Tensor along = corner(d);
+      for (std::int64_t k = 1; k < times[d]; ++k) copy_values(along.narrow(d, k * sizes[d], sizes[d]), along.narrow(d, 0, sizes[d]));
+    }
+  }
+  return record("RepeatBackward0", result, {*this});
+}
+
+Tensor Tensor::index_select(int dim, const Tensor& index) const {
+  dim = wrap_dim("index_select", dim, this->dim());
+  const Tensor result = pick("index_select", "the dim", *this, dim, index);
+  return record(index.dim() == 1 ? "IndexSelectBackward0" : "IndexBackward0", result, {*this, index});
+}
+
+Tensor embedding(const Tensor& index, const Tensor& weight) {
+  if (weight.dim() != 2) throw ShapeError("embedding: weight has shape " + to_string(weight.sizes()) + "; it must have rank 2");
+  return record("EmbeddingBackward0", pick("embedding", "weight", weight, 0, index), {weight, index});
+}
+
+}  // namespace attn

@@ -1,0 +1,75 @@
+// src/tensor/transcendental.cc: exp, log, tanh, gelu and their like, in the kernels' own arithmetic: the same bits everywhere.
+#include <attn/ops.h>
+
+#include "kernels/reference.h"
+#include "tensor/unary.h"
+
+#include <algorithm>
+
+namespace attn {
+namespace {
+
+using kernels::Unary;
+
+/// A run through the kernel, which wants contiguous f32 or f64: directly where it is so, else by way of a small buffer.
+template <typename T>
+void kernel_run(Unary op, char* const* data, const std::int64_t* strides, std::int64_t n) {
+  using C = Compute<T>;
+  const auto element = std::is_same_v<C, double> ? kernels::Element::f64 : kernels::Element::f32;
+  const auto& table = kernels::reference();
+  if (!is_half<T> && strides[0] == sizeof(T) && strides[1] == sizeof(T)) return table.unary(op, element, data[1], data[0], n);
+  constexpr std::int64_t block = 512;
+  C x[block], y[block];
+  for (std::int64_t start = 0; start < n; start += block) {
+    const std::int64_t count = std::min(block, n - start);
+    for (std::int64_t i = 0; i < count; ++i) x[i] = widen(*reinterpret_cast<const T*>(data[1] + (start + i) * strides[1]));
+    table.unary(op, element, x, y, count);
+    for (std::int64_t i = 0; i < count; ++i) *reinterpret_cast<T*>(data[0] + (start + i) * strides[0]) = convert<T>(y[i]);
+  }
+}
+
+Tensor transcendental(const char* function, Unary op, const Tensor& given, const Tensor& out) {
+  const Tensor x = as(given, floating_type(given.dtype()));
+  return compute_into(function, out, x.sizes(), x.dtype(), {x}, [&](const Tensor& target) {
+    const auto run = [&]<typename T>(Type<T>) {
+      iterate(x.sizes(), {operand(target, x.sizes()), operand(x, x.sizes())},
+              [op](char* const* data, const std::int64_t* strides, std::int64_t n) { kernel_run<T>(op, data, strides, n); });
+    };
+    switch (x.dtype()) {
+      case Dtype::f64: return run(Type<double>{});
+      case Dtype::bf16: return run(Type<bfloat16>{});
+      case Dtype::f16: return run(Type<float16>{});
+      default: return run(Type<float>{});
+    }
+  });
+}
+
+void check_floating(const char* function, const Tensor& x) {
+  if (!is_floating(x.dtype()))
+    throw DtypeError(std::string(function) + ": x is " + std::string(name_of(x.dtype())) + "; it must be f32, f64, bf16 or f16");
+}
+
+}  // namespace
+
+Tensor exp(const Tensor& x, Tensor out) { return record("ExpBackward0", transcendental("exp", Unary::exp, x, out), {x}); }
+Tensor log(const Tensor& x, Tensor out) { return record("LogBackward0", transcendental("log", Unary::log, x, out), {x}); }
+Tensor sin(const Tensor& x, Tensor out) { return record("SinBackward0", transcendental("sin", Unary::sin, x, out), {x}); }
+Tensor cos(const Tensor& x, Tensor out) { return record("CosBackward0", transcendental("cos", Unary::cos, x, out), {x}); }
+Tensor tanh(const Tensor& x, Tensor out) { return record("TanhBackward0", transcendental("tanh", Unary::tanh, x, out), {x}); }
+Tensor sigmoid(const Tensor& x, Tensor out) { return record("SigmoidBackward0", transcendental("sigmoid", Unary::sigmoid, x, out), {x}); }
+
+Tensor silu(const Tensor& x, Tensor out) {
+  check_floating("silu", x);
+  return record("SiluBackward0", transcendental("silu", Unary::silu, x, out), {x});
+}
+
+Tensor gelu(const Tensor& x, GeluApproximate approximate, Tensor out) {
+  check_floating("gelu", x);
+  const Unary op = approximate == GeluApproximate::tanh ? Unary::gelu_tanh : Unary::gelu_none;
+  return record("GeluBackward0", transcendental("gelu", op, x, out), {x});
+}
+
+Tensor Tensor::exp() const { return attn::exp(*this); }
+Tensor Tensor::tanh() const { return attn::tanh(*this); }
+
+}  // namespace attn

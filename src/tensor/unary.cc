@@ -1,0 +1,65 @@
+// src/tensor/unary.cc: functions of one tensor that are exact or correctly rounded.
+#include <attn/ops.h>
+
+#include "tensor/unary.h"
+
+#include <cmath>
+
+namespace attn {
+namespace {
+
+void check_not_bool(const char* function, const Tensor& x) {
+  if (x.dtype() == Dtype::boolean) throw DtypeError(std::string(function) + ": x is bool; it must be a number");
+}
+
+constexpr auto negative = []<typename C>(C v) -> C {
+  if constexpr (std::is_floating_point_v<C>)
+    return -v;
+  else
+    return static_cast<C>(0 - static_cast<std::uint64_t>(v));
+};
+
+constexpr auto absolute = []<typename C>(C v) -> C {
+  if constexpr (std::is_floating_point_v<C>)
+    return std::fabs(v);
+  else
+    return v < C{0} ? negative(v) : v;
+};
+
+}  // namespace
+
+Tensor sqrt(const Tensor& x, Tensor out) {
+  const Tensor result = map_floating("sqrt", x, out, [](auto v) { return std::sqrt(v); });
+  return record("SqrtBackward0", result, {x});
+}
+
+Tensor abs(const Tensor& x, Tensor out) {
+  check_not_bool("abs", x);
+  return record("AbsBackward0", map<void>("abs", x, out, absolute), {x});
+}
+
+Tensor relu(const Tensor& x, Tensor out) {
+  check_not_bool("relu", x);
+  const Tensor result = map<void>("relu", x, out, []<typename C>(C v) -> C { return v < C{0} ? C{0} : v; });
+  return record("ReluBackward0", result, {x});
+}
+
+Tensor neg(const Tensor& a) {
+  check_not_bool("neg", a);
+  return record("NegBackward0", map<void>("neg", a, {}, negative), {a});
+}
+
+Tensor isnan(const Tensor& x) {
+  return map<bool>("isnan", x, {}, [](auto v) { return v != v; });
+}
+
+Tensor isinf(const Tensor& x) {
+  return map<bool>("isinf", x, {}, []<typename C>(C v) {
+    if constexpr (std::is_floating_point_v<C>)
+      return std::isinf(v);
+    else
+      return false;
+  });
+}
+
+}  // namespace attn
