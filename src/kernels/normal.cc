@@ -1,0 +1,29 @@
+// src/kernels/normal.cc: which build of the random transforms this processor runs.
+#include "kernels/normal.h"
+
+namespace attn::kernels {
+
+namespace ref_generic {
+extern const RandomTransforms random_transforms;
+}
+#if defined(ATTN_HAS_REF_FMA)
+namespace ref_fma {
+extern const RandomTransforms random_transforms;
+}
+#endif
+
+const RandomTransforms* random_transforms_generic() noexcept { return &ref_generic::random_transforms; }
+
+const RandomTransforms* random_transforms_fma() noexcept {
+#if defined(ATTN_HAS_REF_FMA)
+  if (__builtin_cpu_supports("fma")) return &ref_fma::random_transforms;
+#endif
+  return nullptr;
+}
+
+const RandomTransforms& random_transforms() noexcept {
+  static const RandomTransforms* const chosen = random_transforms_fma() ? random_transforms_fma() : random_transforms_generic();
+  return *chosen;
+}
+
+}  // namespace attn::kernels

@@ -1,0 +1,116 @@
+// src/tensor/random_continuous.cc: uniform, normal and exponential numbers.
+#include <attn/ops.h>
+
+#include "kernels/normal.h"
+#include "tensor/random_fill.h"
+
+#include <cmath>
+
+namespace attn {
+namespace {
+
+template <typename T>
+void affine(T* x, std::int64_t n, T range, T low) {
+  if constexpr (std::is_same_v<T, float>)
+    kernels::random_transforms().affine_f32(x, n, range, low);
+  else
+    kernels::random_transforms().affine_f64(x, n, range, low);
+}
+
+template <typename T>
+void normal_blocks(T* x, std::int64_t n, double mean, double std) {
+  if constexpr (std::is_same_v<T, float>)
+    kernels::random_transforms().normal_f32(x, n, static_cast<float>(mean), static_cast<float>(std));
+  else
+    kernels::random_transforms().normal_f64(x, n, mean, std);
+}
+
+template <typename T>
+void uniform_fill(const Tensor& x, double low, double high, Generator& generator) {
+  // The bounds take the tensor's type first, and their difference too.
+  using C = Compute<T>;
+  const C from = widen(convert<T>(low)), to = widen(convert<T>(high));
+  const C range = widen(convert<T>(to - from));
+  if constexpr (std::is_floating_point_v<T>) {
+    if (x.is_contiguous()) {
+      T* data = x.data<T>();
+      for (std::int64_t i = 0; i < x.numel(); ++i) data[i] = draw_uniform<T>(generator);
+      if (from != 0 || range != 1) affine(data, x.numel(), range, from);
+      return;
+    }
+  }
+  fill_in_memory_order<T>("uniform_", x, [&] { return convert<T>(std::fma(draw_uniform<T>(generator), range, from)); });
+}
+
+/// 16 or more, contiguous: uniform numbers everywhere, transformed in blocks of 16; a tail draws 16 new ones for the last
+/// 16 places.
+template <typename T>
+void normal_fill_wide(T* x, std::int64_t n, double mean, double std, Generator& generator) {
+  for (std::int64_t i = 0; i < n; ++i) x[i] = draw_uniform<T>(generator);
+  normal_blocks(x, n / 16 * 16, mean, std);
+  if (n % 16 == 0) return;
+  T* tail = x + n - 16;
+  for (int i = 0; i < 16; ++i) tail[i] = draw_uniform<T>(generator);
+  normal_blocks(tail, 16, mean, std);
+}
+
+template <typename T>
+void normal_fill(const Tensor& x, double mean, double std, Generator& generator) {
+  if (x.numel() >= 16 && x.is_contiguous()) {
+    if constexpr (std::is_floating_point_v<T>) {
+      normal_fill_wide(x.data<T>(), x.numel(), mean, std, generator);
+    } else {  // the halves: in f32, rounded once
+      Tensor wide = empty(x.sizes());
+      normal_fill_wide(wide.data<float>(), wide.numel(), mean, std, generator);
+      const float* from = wide.data<float>();
+      for (T* to = x.data<T>(); to < x.data<T>() + x.numel(); ++to) *to = convert<T>(*from++);
+    }
+    return;
+  }
+  fill_in_memory_order<T>("normal_", x, [&] { return convert<T>(std::fma(generator.normal(), std, mean)); });
+}
+
+/// Calls fill(Type<T>{}) for a floating `x` that may be changed in place, and notes the change.
+template <typename F>
+Tensor fill_floating(const char* function, const char* name, const Tensor& x, F&& fill) {
+  check_floating(function, x);
+  check_in_place(function, x);
+  with_type(x.dtype(), [&]<typename T>(Type<T> type) {
+    if constexpr (std::is_floating_point_v<Compute<T>>) fill(type);
+  });
+  record_in_place(name, x, {});
+  return x;
+}
+
+}  // namespace
+
+Tensor uniform_(Tensor x, double low, double high, Generator& generator) {
+  if (!(low <= high) || !std::isfinite(high - low))
+    throw ValueError("uniform_: from " + std::to_string(low) + " to " + std::to_string(high) + "; the bounds must rise and be finite");
+  return fill_floating("uniform_", "UniformBackward0", x,
+                       [&]<typename T>(Type<T>) { uniform_fill<T>(x, low, high, generator); });
+}
+
+Tensor normal_(Tensor x, double mean, double std, Generator& generator) {
+  if (!(std >= 0)) throw ValueError("normal_: std is " + std::to_string(std) + "; it must not be negative");
+  return fill_floating("normal_", "NormalBackward0", x,
+                       [&]<typename T>(Type<T>) { normal_fill<T>(x, mean, std, generator); });
+}
+
+Tensor exponential_(Tensor x, double lambda, Generator& generator) {
+  if (!(lambda > 0)) throw ValueError("exponential_: lambda is " + std::to_string(lambda) + "; it must be positive");
+  return fill_floating("exponential_", "ExponentialBackward0", x, [&]<typename T>(Type<T>) {
+    fill_in_memory_order<T>("exponential_", x, [&] { return convert<T>(-1.0 / lambda * std::log1p(-generator.uniform_f64())); });
+  });
+}
+
+Tensor rand(Dims sizes, Generator& generator, Dtype dtype) { return uniform_(empty(sizes, dtype), 0, 1, generator); }
+Tensor randn(Dims sizes, Generator& generator, Dtype dtype) { return normal_(empty(sizes, dtype), 0, 1, generator); }
+
+Tensor uniform_(Tensor x, double low, double high) { return uniform_(std::move(x), low, high, LockedGenerator()); }
+Tensor normal_(Tensor x, double mean, double std) { return normal_(std::move(x), mean, std, LockedGenerator()); }
+Tensor exponential_(Tensor x, double lambda) { return exponential_(std::move(x), lambda, LockedGenerator()); }
+Tensor rand(Dims sizes, Dtype dtype) { return rand(sizes, LockedGenerator(), dtype); }
+Tensor randn(Dims sizes, Dtype dtype) { return randn(sizes, LockedGenerator(), dtype); }
+
+}  // namespace attn

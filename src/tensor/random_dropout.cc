@@ -1,0 +1,35 @@
+// src/tensor/random_dropout.cc: dropout: some elements become 0, the others grow by 1 / (1 - p).
+#include <attn/ops.h>
+
+#include "tensor/random_fill.h"
+
+namespace attn {
+namespace {
+
+/// 0 or 1 / (1 - p) rounded to the tensor's type, so that the product with x is one rounding more.
+Tensor noise(const Tensor& x, double p, Generator& generator) {
+  if (p == 1) return zeros(x.sizes(), x.dtype());
+  Tensor keep = bernoulli_(empty(x.sizes(), x.dtype()), 1 - p, generator);
+  with_type(x.dtype(), [&]<typename T>(Type<T>) {
+    if constexpr (std::is_floating_point_v<Compute<T>>) {
+      T* data = keep.data<T>();
+      const auto divisor = static_cast<Compute<T>>(1 - p);
+      for (std::int64_t i = 0; i < keep.numel(); ++i) data[i] = convert<T>(widen(data[i]) / divisor);
+    }
+  });
+  return keep;
+}
+
+}  // namespace
+
+Tensor dropout(const Tensor& x, double p, bool training, Generator& generator) {
+  check_floating("dropout", x);
+  if (!(p >= 0 && p <= 1)) throw ValueError("dropout: p is " + std::to_string(p) + "; it must be from 0 to 1");
+  if (!training || p == 0) return x;
+  const Tensor factors = noise(x, p, generator);
+  return record("MulBackward0", mul(x.detach(), factors), {x}, [factors](const Tensor& grad) { return std::vector<Tensor>{mul(grad, factors)}; });
+}
+
+Tensor dropout(const Tensor& x, double p, bool training) { return dropout(x, p, training, LockedGenerator()); }
+
+}  // namespace attn

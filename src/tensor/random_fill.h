@@ -1,0 +1,87 @@
+// src/tensor/random_fill.h: filling a tensor with numbers drawn one after another, in the order of its memory.
+#pragma once
+#include <attn/random.h>
+
+#include "tensor/build.h"
+#include "tensor/element.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+
+namespace attn {
+
+/// The global generator, locked while it lives.
+class LockedGenerator {
+ public:
+  operator Generator&() { return default_generator(); }
+
+ private:
+  std::lock_guard<std::mutex> lock_{default_generator_mutex()};
+};
+
+/// The dims of `x` sorted by falling stride: the order in which torch visits a tensor that it fills. ValueError when
+/// several elements share one place.
+inline Dims memory_order(const char* function, const Tensor& x) {
+  Dims order;
+  for (int d = 0; d < x.dim(); ++d) {
+    if (x.size(d) > 1 && x.stride(d) == 0)
+      throw ValueError(std::string(function) + ": the tensor is expanded along dim " + std::to_string(d) +
+                       ", so several elements share one place; fill a clone()");
+    order.push_back(d);
+  }
+  std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
+    const auto stride = [&](std::int64_t d) { return std::abs(x.stride(static_cast<int>(d))); };
+    return stride(a) > stride(b);
+  });
+  return order;
+}
+
+/// Every element of `x`, in memory order, becomes next().
+template <typename T, typename F>
+void fill_in_memory_order(const char* function, const Tensor& x, F&& next) {
+  if (x.numel() == 0) return;
+  T* data = x.data<T>();
+  const Dims order = memory_order(function, x);
+  std::array<std::int64_t, max_rank> index{};
+  const int last = order.size() - 1;
+  while (true) {
+    if (last < 0) {
+      *data = next();
+      return;
+    }
+    const auto inner = static_cast<int>(order[last]);
+    for (std::int64_t i = 0; i < x.size(inner); ++i) data[i * x.stride(inner)] = next();
+    int d = last - 1;
+    for (; d >= 0; --d) {
+      const auto dim = static_cast<int>(order[d]);
+      data += x.stride(dim);
+      if (++index[static_cast<std::size_t>(d)] < x.size(dim)) break;
+      data -= x.stride(dim) * x.size(dim);
+      index[static_cast<std::size_t>(d)] = 0;
+    }
+    if (d < 0) return;
+  }
+}
+
+/// DtypeError unless `x` is a floating tensor.
+inline void check_floating(const char* function, const Tensor& x) {
+  if (!is_floating(x.dtype()))
+    throw DtypeError(std::string(function) + ": the tensor is " + std::string(name_of(x.dtype())) + "; it must be a floating type");
+}
+
+/// Uniform numbers in [0, 1) as torch draws them for T: f64 takes two words, all others one. The halves keep as many bits
+/// as they can hold, so that 1 is never reached.
+template <typename T>
+Compute<T> draw_uniform(Generator& generator) {
+  if constexpr (std::is_same_v<T, double>)
+    return generator.uniform_f64();
+  else if constexpr (std::is_same_v<T, float>)
+    return generator.uniform_f32();
+  else if constexpr (std::is_same_v<T, float16>)
+    return static_cast<float>(generator.u32() & 0x7ffu) * 0x1p-11f;
+  else
+    return static_cast<float>(generator.u32() & 0xffu) * 0x1p-8f;
+}
+
+}  // namespace attn

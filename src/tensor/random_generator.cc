@@ -1,0 +1,138 @@
+// src/tensor/random_generator.cc: the Mersenne twister, its numbers one at a time, its state as bytes, the global one.
+#include <attn/random.h>
+
+#include <cmath>
+#include <cstring>
+
+namespace attn {
+namespace {
+
+constexpr std::uint32_t word_count = 624;
+
+// The bytes of a state, as torch.get_rng_state() lays them out (little-endian).
+constexpr std::size_t seed_at = 0, left_at = 8, seeded_at = 12, next_at = 16, words_at = 24;
+constexpr std::size_t normal_at = words_at + 8 * word_count + 8, has_normal_at = normal_at + 16, state_bytes = 5056;
+
+template <typename T>
+void put(std::vector<std::uint8_t>& bytes, std::size_t at, T value) {
+  for (std::size_t i = 0; i < sizeof(T); ++i) bytes[at + i] = static_cast<std::uint8_t>(value >> (8 * i));
+}
+
+template <typename T>
+T get(const std::vector<std::uint8_t>& bytes, std::size_t at) {
+  T value = 0;
+  for (std::size_t i = 0; i < sizeof(T); ++i) value |= static_cast<T>(bytes[at + i]) << (8 * i);
+  return value;
+}
+
+}  // namespace
+
+void Generator::manual_seed(std::uint64_t seed) {
+  seed_ = seed;
+  words_[0] = static_cast<std::uint32_t>(seed);
+  for (std::uint32_t i = 1; i < word_count; ++i) words_[i] = 1812433253u * (words_[i - 1] ^ (words_[i - 1] >> 30)) + i;
+  next_ = word_count;
+  has_normal_ = false;
+  kept_normal_ = 0;
+}
+
+void Generator::refill() {
+  constexpr std::uint32_t offset = 397;
+  const auto twist = [](std::uint32_t high, std::uint32_t low) {
+    const std::uint32_t joined = (high & 0x80000000u) | (low & 0x7fffffffu);
+    return (joined >> 1) ^ ((low & 1u) ? 0x9908b0dfu : 0u);
+  };
+  for (std::uint32_t i = 0; i < word_count - offset; ++i) words_[i] = words_[i + offset] ^ twist(words_[i], words_[i + 1]);
+  for (std::uint32_t i = word_count - offset; i < word_count - 1; ++i)
+    words_[i] = words_[i + offset - word_count] ^ twist(words_[i], words_[i + 1]);
+  words_[word_count - 1] = words_[offset - 1] ^ twist(words_[word_count - 1], words_[0]);
+  next_ = 0;
+}
+
+std::uint32_t Generator::u32() {
+  if (next_ == word_count) refill();
+  std::uint32_t word = words_[next_++];
+  word ^= word >> 11;
+  word ^= (word << 7) & 0x9d2c5680u;
+  word ^= (word << 15) & 0xefc60000u;
+  return word ^ (word >> 18);
+}
+
+std::uint64_t Generator::u64() {
+  const std::uint64_t high = u32();
+  return (high << 32) | u32();
+}
+
+float Generator::uniform_f32() { return static_cast<float>(u32() & 0xffffffu) * 0x1p-24f; }
+
+double Generator::uniform_f64() { return static_cast<double>(u64() & ((std::uint64_t{1} << 53) - 1)) * 0x1p-53; }
+
+double Generator::normal() {
+  if (has_normal_) {
+    has_normal_ = false;
+    return kept_normal_;
+  }
+  constexpr double two_pi = 2.0 * 3.14159265358979323846;
+  const double u1 = uniform_f64();
+  const double u2 = uniform_f64();
+  const double radius = std::sqrt(-2.0 * std::log1p(-u2));
+  const double angle = two_pi * u1;
+  kept_normal_ = radius * std::sin(angle);
+  has_normal_ = true;
+  return radius * std::cos(angle);
+}
+
+std::vector<std::uint8_t> Generator::state() const {
+  std::vector<std::uint8_t> bytes(state_bytes, 0);
+  put<std::uint64_t>(bytes, seed_at, seed_);
+  put<std::uint32_t>(bytes, left_at, word_count + 1 - next_);
+  put<std::uint32_t>(bytes, seeded_at, 1);
+  put<std::uint64_t>(bytes, next_at, next_);
+  for (std::uint32_t i = 0; i < word_count; ++i) put<std::uint64_t>(bytes, words_at + 8 * i, words_[i]);
+  std::uint64_t normal_bits = 0;
+  if (has_normal_) std::memcpy(&normal_bits, &kept_normal_, sizeof normal_bits);
+  put<std::uint64_t>(bytes, normal_at, normal_bits);
+  put<std::uint32_t>(bytes, has_normal_at, has_normal_ ? 1 : 0);
+  return bytes;
+}
+
+void Generator::set_state(const std::vector<std::uint8_t>& bytes) {
+  if (bytes.size() != state_bytes)
+    throw FormatError("set_state: " + std::to_string(bytes.size()) + " bytes; a generator's state has " + std::to_string(state_bytes),
+                      std::min(bytes.size(), state_bytes));
+  const auto left = get<std::uint32_t>(bytes, left_at);
+  const auto next = get<std::uint64_t>(bytes, next_at);
+  if (get<std::uint32_t>(bytes, seeded_at) == 0) throw FormatError("set_state: the state says that it was never seeded", seeded_at);
+  // A fresh seed stands at word 0 with one word left: the next draw refills, as it does at the end.
+  const bool fresh = left == 1 && next == 0;
+  if (!fresh && (next == 0 || next > word_count || left != word_count + 1 - next))
+    throw FormatError("set_state: next word " + std::to_string(next) + " with " + std::to_string(left) +
+                          " left; next must be from 1 to 624 and left 625 - next",
+                      next_at);
+  for (std::uint32_t i = 0; i < word_count; ++i)
+    if (get<std::uint64_t>(bytes, words_at + 8 * i) >> 32)
+      throw FormatError("set_state: word " + std::to_string(i) + " is above 32 bits", words_at + 8 * i);
+  for (std::uint32_t i = 0; i < word_count; ++i) words_[i] = static_cast<std::uint32_t>(get<std::uint64_t>(bytes, words_at + 8 * i));
+  next_ = fresh ? word_count : static_cast<std::uint32_t>(next);
+  seed_ = get<std::uint64_t>(bytes, seed_at);
+  has_normal_ = get<std::uint32_t>(bytes, has_normal_at) != 0;
+  const auto normal_bits = get<std::uint64_t>(bytes, normal_at);
+  std::memcpy(&kept_normal_, &normal_bits, sizeof kept_normal_);
+}
+
+Generator& default_generator() {
+  static Generator generator;
+  return generator;
+}
+
+std::mutex& default_generator_mutex() {
+  static std::mutex mutex;
+  return mutex;
+}
+
+void manual_seed(std::uint64_t seed) {
+  const std::lock_guard lock(default_generator_mutex());
+  default_generator().manual_seed(seed);
+}
+
+}  // namespace attn
