@@ -11,5 +11,7 @@ configure_package_config_file(cmake/attn-config.cmake.in attn-config.cmake INSTA
 write_basic_package_version_file(attn-config-version.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/attn-config.cmake ${CMAKE_CURRENT_BINARY_DIR}/attn-config-version.cmake
   DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/attn)
+# The package may be moved: its paths count from the .pc file.
+file(RELATIVE_PATH ATTN_PC_TO_PREFIX ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
 configure_file(cmake/attn.pc.in attn.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/attn.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
