@@ -1,0 +1,101 @@
+// src/kernels/ref/additive.h: the additive (Bahdanau) score, w . tanh(q + k), by exponentials taken once per row element.
+#pragma once
+#include "kernels/ref/math.h"
+
+// e^2(q+k) = e^2q e^2k, so with E = e^2q e^2k: tanh = 1 - 2 / (1 + E), and
+//   score = sum w - 2 sum over c of w_c / (1 + E_c),   two neighbouring channels sharing one division.
+// docs/numerics.md section 3.9.
+namespace attn::kernels::ATTN_REF_NAMESPACE {
+
+/// e^2x = (high + low) 2^exponent: high in about [0.707, 1.414] and low its rounding error, exponent a whole number.
+struct ExpSplit {
+  float high, low, exponent;
+};
+
+/// In f64, so that a large x keeps the digits its partner must cancel. |x| is cut at 2^22, where the exponent is still whole.
+inline ExpSplit exp_split(float x) {
+  using C = Constants<double>;
+  if (x != x) return {quiet_nan<float>(), quiet_nan<float>(), 0};
+  constexpr double limit = 0x1p22;
+  constexpr double ln2_high = 0x1.62e43p-1, ln2_low = -0x1.05c610ca86c39p-29;  // products of the first with n are exact
+  const double cut = x > limit ? limit : x < -limit ? -limit : static_cast<double>(x), y = cut + cut;
+  const double n = fma(y, C::log2e, C::rounder) - C::rounder;
+  const double r = fma(-n, ln2_low, fma(-n, ln2_high, y));
+  const double e = horner(C::exp, r);
+  const float high = static_cast<float>(e);
+  return {high, static_cast<float>(e - static_cast<double>(high)), static_cast<float>(n)};
+}
+
+/// 2^n of both sides of a pair together; beyond these ends 1 + E is 1 or cut all the same.
+inline float pair_scale(float q_exponent, float k_exponent) {
+  const float n = q_exponent + k_exponent;
+  return power_of_two<float>(static_cast<int>(n > 100.0f ? 100.0f : n < -100.0f ? -100.0f : n));
+}
+
+/// min(1 + E, 2^60); NaN stays.
+inline float one_plus(const ExpSplit& q, const ExpSplit& k) {
+  const float sum = fma(q.high * pair_scale(q.exponent, k.exponent), k.high, 1.0f);
+  return sum > 0x1p60f ? 0x1p60f : sum;
+}
+
+/// Rows whose elements all have |exponent| <= 63 (|x| <= 21.8) may use H = high 2^exponent instead: the same bits, because all
+/// scalings are exact.
+inline bool is_narrow(const ExpSplit& x) { return abs(x.exponent) <= 63.0f; }
+inline float narrow(const ExpSplit& x) { return x.high * power_of_two<float>(static_cast<int>(x.exponent)); }
+inline float one_plus(float q, float k) {
+  const float sum = fma(q, k, 1.0f);
+  return sum > 0x1p60f ? 0x1p60f : sum;
+}
+
+/// Sum of w: a chain over c from 0 in f64, rounded once.
+inline float additive_weight_sum(const float* w, std::int64_t channels) {
+  double sum = 0;
+  for (std::int64_t c = 0; c < channels; ++c) sum += static_cast<double>(w[c]);
+  return static_cast<float>(sum);
+}
+
+/// The score from 1 + E of each channel, `denominator(c)`: pairs (2c, 2c + 1) ascending, an odd last channel alone.
+template <typename Denominator>
+float additive_score_of(const float* w, float weight_sum, std::int64_t channels, Denominator denominator) {
+  float sum = 0;
+  std::int64_t c = 0;
+  for (; c + 1 < channels; c += 2) {
+    const float first = denominator(c), second = denominator(c + 1);
+    sum += fma(w[c + 1], first, w[c] * second) / (first * second);
+  }
+  if (c < channels) sum += w[c] / denominator(c);
+  return fma(-2.0f, sum, weight_sum);
+}
+
+/// Any magnitude: rows split by exp_split.
+inline float additive_score(const ExpSplit* q, const ExpSplit* k, const float* w, float weight_sum, std::int64_t channels) {
+  return additive_score_of(w, weight_sum, channels, [&](std::int64_t c) { return one_plus(q[c], k[c]); });
+}
+/// Narrow rows: H of each element.
+inline float additive_score_narrow(const float* q, const float* k, const float* w, float weight_sum, std::int64_t channels) {
+  return additive_score_of(w, weight_sum, channels, [&](std::int64_t c) { return one_plus(q[c], k[c]); });
+}
+/// From the projected rows themselves.
+inline float additive_score(const float* q, const float* k, const float* w, float weight_sum, std::int64_t channels) {
+  return additive_score_of(w, weight_sum, channels, [&](std::int64_t c) { return one_plus(exp_split(q[c]), exp_split(k[c])); });
+}
+
+/// f64: tanh of each sum, one chain over c from 0.
+inline double additive_score(const double* q, const double* k, const double* w, std::int64_t channels) {
+  double sum = 0;
+  for (std::int64_t c = 0; c < channels; ++c) sum = fma(w[c], tanh(q[c] + k[c]), sum);
+  return sum;
+}
+
+/// tanh(q + k) with relative accuracy, for gradients: E - 1 from high and low parts, t = (E - 1) / (E + 1).
+inline float additive_tanh(const ExpSplit& q, const ExpSplit& k) {
+  const float scale = pair_scale(q.exponent, k.exponent), q_high = q.high * scale, q_low = q.low * scale;
+  float difference = fma(q_high, k.high, -1.0f);
+  difference = fma(q_high, k.low, difference);
+  difference = fma(q_low, k.high, difference);
+  if (difference > 0x1p60f) difference = 0x1p60f;
+  return difference / (difference + 2.0f);
+}
+inline double additive_tanh(double q, double k) { return tanh(q + k); }
+
+}  // namespace attn::kernels::ATTN_REF_NAMESPACE

@@ -1,0 +1,71 @@
+// src/kernels/ref/gemm.cc: matrix products; each element one chain over k in blocks of 256, block sums added in order.
+#include "kernels/ref/math.h"
+#include "kernels/ref/table.h"
+
+namespace attn::kernels::ATTN_REF_NAMESPACE {
+namespace {
+
+constexpr std::int64_t block_k = 256;   // of the order: fixed
+constexpr std::int64_t tile_bytes = 128;  // columns at a time: lanes are columns, so no bit depends on it
+
+template <typename T>
+constexpr std::int64_t tile_n = tile_bytes / static_cast<std::int64_t>(sizeof(T));
+
+/// Columns [first, first + columns) of rows [k0, k0 + depth) of b, k-major; missing columns are 0 and never stored.
+template <typename T>
+void pack(const GemmProblem& p, std::int64_t first, std::int64_t columns, std::int64_t k0, std::int64_t depth, T* packed) {
+  const T* b = static_cast<const T*>(p.b) + k0 * p.b_stride[0] + first * p.b_stride[1];
+  for (std::int64_t k = 0; k < depth; ++k) {
+    for (std::int64_t j = 0; j < columns; ++j) packed[k * tile_n<T> + j] = b[k * p.b_stride[0] + j * p.b_stride[1]];
+    for (std::int64_t j = columns; j < tile_n<T>; ++j) packed[k * tile_n<T> + j] = T(0);
+  }
+}
+
+/// sum[j] = chain over k of fma(a[k], packed[k][j], sum) from +0.
+template <typename T>
+void chain(const T* a, std::int64_t a_stride, const T* packed, std::int64_t depth, T* sum) {
+  T s[tile_n<T>] = {};
+  for (std::int64_t k = 0; k < depth; ++k) {
+    const T value = a[k * a_stride];
+    for (std::int64_t j = 0; j < tile_n<T>; ++j) s[j] = fma(value, packed[k * tile_n<T> + j], s[j]);
+  }
+  for (std::int64_t j = 0; j < tile_n<T>; ++j) sum[j] = s[j];
+}
+
+template <typename T>
+void product(const GemmProblem& p, std::int64_t begin, std::int64_t end) {
+  alignas(64) T packed[block_k * tile_n<T>];
+  alignas(64) T sum[tile_n<T>];
+  T* const y = static_cast<T*>(p.y);
+  const T* const bias = static_cast<const T*>(p.bias);
+  for (std::int64_t first = 0; first < p.n; first += tile_n<T>) {
+    const std::int64_t columns = p.n - first < tile_n<T> ? p.n - first : tile_n<T>;
+    // pass 1: block sums, added in order to a total that starts at +0
+    for (std::int64_t k0 = 0; k0 == 0 || k0 < p.k; k0 += block_k) {
+      const std::int64_t depth = p.k - k0 < block_k ? p.k - k0 : block_k;
+      pack(p, first, columns, k0, depth, packed);
+      for (std::int64_t m = begin; m < end; ++m) {
+        chain(static_cast<const T*>(p.a) + m * p.a_stride[0] + k0 * p.a_stride[1], p.a_stride[1], packed, depth, sum);
+        T* out = y + m * p.y_stride[0] + first * p.y_stride[1];
+        for (std::int64_t j = 0; j < columns; ++j) out[j * p.y_stride[1]] = (k0 == 0 ? T(0) : out[j * p.y_stride[1]]) + sum[j];
+      }
+    }
+    // pass 2: bias, and NaN as the canonical one
+    for (std::int64_t m = begin; m < end; ++m) {
+      T* out = y + m * p.y_stride[0] + first * p.y_stride[1];
+      for (std::int64_t j = 0; j < columns; ++j) {
+        T& value = out[j * p.y_stride[1]];
+        value = canonical(bias != nullptr ? value + bias[first + j] : value);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void gemm(const GemmProblem& problem, std::int64_t begin, std::int64_t end) noexcept {
+  if (problem.element == Element::f64) return product<double>(problem, begin, end);
+  product<float>(problem, begin, end);
+}
+
+}  // namespace attn::kernels::ATTN_REF_NAMESPACE

@@ -1,0 +1,20 @@
+// src/kernels/ref/table.cc: this build of the specification as a table.
+#include "kernels/ref/table.h"
+
+namespace attn::kernels::ATTN_REF_NAMESPACE {
+
+extern const Reference table;
+const Reference table = {
+#if defined(__FMA__)
+    .build = "fma",
+#else
+    .build = "generic",
+#endif
+    .unary = unary,
+    .gemm = gemm,
+    .row = row,
+    .layer_norm_row = layer_norm_row,
+    .moments_row = moments_row,
+};
+
+}  // namespace attn::kernels::ATTN_REF_NAMESPACE
