@@ -1,0 +1,65 @@
+// src/runtime/floating_point.h: the default floating-point environment for a while, and the caller's again afterwards.
+#pragma once
+
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#else
+#include <cfenv>
+#endif
+
+namespace attn::runtime {
+
+#if defined(__x86_64__)
+
+/// Round to nearest, no flushing of denormals, exceptions masked; the destructor restores everything, sticky flags included.
+/// The two control words are read and written by hand: fegetenv and fesetenv cost tens of nanoseconds.
+class DefaultFloatingPoint {
+ public:
+  DefaultFloatingPoint() : sse_(_mm_getcsr()) {
+    asm volatile("fnstcw %0" : "=m"(x87_));
+    enforce();
+  }
+  ~DefaultFloatingPoint() {
+    set_x87(x87_);
+    if (_mm_getcsr() != sse_) _mm_setcsr(sse_);
+  }
+  DefaultFloatingPoint(const DefaultFloatingPoint&) = delete;
+  DefaultFloatingPoint& operator=(const DefaultFloatingPoint&) = delete;
+
+  /// Back to the default, should a part have changed it.
+  void enforce() {
+    constexpr unsigned control_bits = 0xFFC0, default_bits = 0x1F80;
+    if ((_mm_getcsr() & control_bits) != default_bits) _mm_setcsr(default_bits);
+    set_x87(0x037F);
+  }
+
+ private:
+  static void set_x87(unsigned short wanted) {
+    unsigned short now;
+    asm volatile("fnstcw %0" : "=m"(now));
+    if (now != wanted) asm volatile("fldcw %0" : : "m"(wanted));
+  }
+  unsigned sse_;
+  unsigned short x87_;
+};
+
+#else
+
+class DefaultFloatingPoint {
+ public:
+  DefaultFloatingPoint() {
+    std::fegetenv(&saved_);
+    enforce();
+  }
+  ~DefaultFloatingPoint() { std::fesetenv(&saved_); }
+  DefaultFloatingPoint(const DefaultFloatingPoint&) = delete;
+  DefaultFloatingPoint& operator=(const DefaultFloatingPoint&) = delete;
+  void enforce() { std::fesetenv(FE_DFL_ENV); }
+
+ private:
+  std::fenv_t saved_;
+};
+
+#endif
+
+}  // namespace attn::runtime

@@ -1,0 +1,30 @@
+// src/runtime/futex.h: sleeping until a word changes, and waking who sleeps on it (Linux).
+#pragma once
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+
+namespace attn::runtime {
+
+/// Returns at once when `word` is no longer `seen`; may also return for no reason.
+inline void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t seen) {
+  syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAIT_PRIVATE, seen, nullptr, nullptr, 0);
+}
+
+inline void futex_wake(std::atomic<std::uint32_t>& word, int threads) {
+  syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAKE_PRIVATE, threads, nullptr, nullptr, 0);
+}
+
+/// One turn of a loop that waits for another core.
+inline void spin_pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+}  // namespace attn::runtime

@@ -1,0 +1,235 @@
+// src/runtime/pool.cc: fixed parts claimed by whoever is awake, the caller included; spin briefly, then sleep.
+#include "runtime/pool.h"
+
+#include "runtime/floating_point.h"
+#include "runtime/futex.h"
+
+#include <algorithm>
+#include <chrono>
+#include <climits>
+#include <csignal>
+#include <utility>
+
+namespace attn::runtime {
+namespace {
+
+constexpr int part_bits = 24;
+constexpr std::uint64_t part_mask = (std::uint64_t{1} << part_bits) - 1;
+
+thread_local bool inside = false;
+
+/// Marks this thread as running parts; nested marks are restored.
+struct InsidePart {
+  bool before = std::exchange(inside, true);
+  ~InsidePart() { inside = before; }
+};
+
+/// True until `span` nanoseconds have passed; looks at the clock every 32nd turn.
+class Spin {
+ public:
+  explicit Spin(std::int64_t span) : end_(std::chrono::steady_clock::now() + std::chrono::nanoseconds(span)), idle_(span <= 0) {}
+  bool turn() {
+    if (idle_) return false;
+    spin_pause();
+    return ++turns_ % 32 != 0 || std::chrono::steady_clock::now() < end_;
+  }
+
+ private:
+  std::chrono::steady_clock::time_point end_;
+  bool idle_;
+  unsigned turns_ = 0;
+};
+
+/// Signals sent to the process reach the host's threads, never a worker; faults and the profiler's clock still do.
+sigset_t signals_of_the_host() {
+  sigset_t set;
+  sigfillset(&set);
+  for (int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT, SIGPROF}) sigdelset(&set, own);
+  return set;
+}
+
+}  // namespace
+
+Pool& pool() {
+  static constinit Pool the_pool;
+  return the_pool;
+}
+
+bool inside_part() { return inside; }
+
+void run_alone(PartFunction part, void* context, std::int64_t parts) {
+  std::exception_ptr error;
+  {
+    DefaultFloatingPoint floating_point;
+    // A single part is no division of the work: what it calls may still share its own.
+    const bool mark = parts > 1;
+    const bool before = inside;
+    if (mark) inside = true;
+    for (std::int64_t index = 0; index < parts; ++index) {
+      floating_point.enforce();
+      try {
+        part(context, index);
+      } catch (...) {
+        if (!error) error = std::current_exception();
+      }
+    }
+    inside = before;
+  }
+  if (error) std::rethrow_exception(error);
+}
+
+// --- the owner -----------------------------------------------------------------------------------------------------
+
+void Pool::run(const Job& job, int threads, std::int64_t spin_ns, bool bind, Team team) {
+  const std::uint64_t epoch = publish(job, threads, spin_ns, bind);
+  if (team) {
+    team([](void* self) {
+      Pool& pool = *static_cast<Pool*>(self);
+      pool.claim_parts(pool.ticket_.load(std::memory_order_acquire) >> part_bits);
+    }, this, threads);
+  } else {
+    news_.fetch_add(1, std::memory_order_seq_cst);
+    // A worker that goes to sleep now has counted itself before it looks at news_ again, or is counted here.
+    if (sleepers_.load(std::memory_order_seq_cst) > 0)
+      futex_wake(news_, bind ? INT_MAX : static_cast<int>(std::min<std::uint32_t>(job.parts - 1, max_threads)));
+  }
+  if (bind) run_bound_parts(0, epoch);
+  else claim_parts(epoch);
+  wait_for_end(spin_ns);
+}
+
+std::uint64_t Pool::publish(const Job& job, int threads, std::int64_t spin_ns, bool bind) {
+  const std::uint64_t epoch = (ticket_.load(std::memory_order_relaxed) >> part_bits) + 1;
+  ticket_.store(epoch << part_bits, std::memory_order_relaxed);  // odd: closed
+  // Release, so that who reads a new value also sees that the old job is closed, and its claim fails.
+  part_.store(job.part, std::memory_order_release);
+  context_.store(job.context, std::memory_order_release);
+  first_.store(job.first, std::memory_order_release);
+  parts_.store(job.parts, std::memory_order_release);
+  error_.store(job.error, std::memory_order_release);
+  stride_.store(bind ? std::min(threads, workers_ + 1) : 0, std::memory_order_release);
+  spin_ns_.store(spin_ns, std::memory_order_relaxed);
+  failed_.store(false, std::memory_order_relaxed);
+  caller_sleeps_.store(false, std::memory_order_relaxed);
+  remaining_.store(job.parts, std::memory_order_relaxed);
+  ticket_.store((epoch + 1) << part_bits, std::memory_order_release);
+  return epoch + 1;
+}
+
+void Pool::wait_for_end(std::int64_t spin_ns) {
+  if (remaining_.load(std::memory_order_acquire) == 0) return;
+  Spin spin(spin_ns);
+  while (spin.turn())
+    if (remaining_.load(std::memory_order_acquire) == 0) return;
+  caller_sleeps_.store(true, std::memory_order_seq_cst);
+  while (const std::uint32_t left = remaining_.load(std::memory_order_seq_cst)) futex_wait(remaining_, left);
+}
+
+void Pool::resize(int wanted) {
+  if (wanted < workers_) {
+    limit_.store(wanted, std::memory_order_release);
+    news_.fetch_add(1, std::memory_order_seq_cst);
+    futex_wake(news_, INT_MAX);
+    while (workers_ > wanted) pthread_join(threads_[static_cast<std::size_t>(workers_--)], nullptr);
+  }
+  if (workers_ == wanted) return;
+  limit_.store(wanted, std::memory_order_release);
+  started_at_.store(ticket_.load(std::memory_order_relaxed) >> part_bits, std::memory_order_release);
+  const sigset_t hosts = signals_of_the_host();
+  sigset_t before;
+  pthread_sigmask(SIG_BLOCK, &hosts, &before);
+  while (workers_ < wanted) {
+    const std::intptr_t id = workers_ + 1;
+    if (pthread_create(&threads_[static_cast<std::size_t>(id)], nullptr, worker_entry, reinterpret_cast<void*>(id)) != 0) break;
+    ++workers_;
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void Pool::forget_threads() {
+  workers_ = 0;
+  limit_.store(0, std::memory_order_relaxed);
+  sleepers_.store(0, std::memory_order_relaxed);
+  remaining_.store(0, std::memory_order_relaxed);
+  // Close whatever job the parent was in: no number of parts is left to claim.
+  ticket_.store(((ticket_.load(std::memory_order_relaxed) >> part_bits | 1) + 1) << part_bits, std::memory_order_relaxed);
+  parts_.store(0, std::memory_order_relaxed);
+  owned_.store(false, std::memory_order_release);
+}
+
+// --- who takes part ------------------------------------------------------------------------------------------------
+
+void* Pool::worker_entry(void* id) {
+  pthread_setname_np(pthread_self(), "attn");
+  pool().work(static_cast<int>(reinterpret_cast<std::intptr_t>(id)));
+  return nullptr;
+}
+
+void Pool::work(int id) {
+  std::uint64_t seen = started_at_.load(std::memory_order_acquire);
+  for (;;) {
+    Spin spin(spin_ns_.load(std::memory_order_relaxed));
+    std::uint32_t news;
+    bool worked = false;
+    do {
+      news = news_.load(std::memory_order_acquire);
+      if (id > limit_.load(std::memory_order_acquire)) return;
+      const std::uint64_t epoch = ticket_.load(std::memory_order_acquire) >> part_bits;
+      if (epoch == seen || epoch % 2 != 0) continue;
+      seen = epoch;
+      if (stride_.load(std::memory_order_acquire) > 0) run_bound_parts(id, epoch);
+      else claim_parts(epoch);
+      worked = true;
+    } while (!worked && spin.turn());
+    if (worked) continue;
+    sleepers_.fetch_add(1, std::memory_order_seq_cst);
+    futex_wait(news_, news);
+    sleepers_.fetch_sub(1, std::memory_order_relaxed);
+  }
+}
+
+void Pool::claim_parts(std::uint64_t epoch) {
+  DefaultFloatingPoint floating_point;
+  InsidePart mark;
+  std::uint64_t ticket = ticket_.load(std::memory_order_acquire);
+  while (ticket >> part_bits == epoch) {
+    const std::uint64_t next = ticket & part_mask;
+    if (next >= parts_.load(std::memory_order_acquire)) return;
+    const PartFunction part = part_.load(std::memory_order_acquire);
+    void* context = context_.load(std::memory_order_acquire);
+    const std::int64_t first = first_.load(std::memory_order_acquire);
+    std::exception_ptr* error = error_.load(std::memory_order_acquire);
+    if (!ticket_.compare_exchange_weak(ticket, ticket + 1, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
+    floating_point.enforce();
+    run_part(part, context, first + static_cast<std::int64_t>(next), error);
+    ticket = ticket_.load(std::memory_order_acquire);
+  }
+}
+
+void Pool::run_bound_parts(int id, std::uint64_t epoch) {
+  DefaultFloatingPoint floating_point;
+  InsidePart mark;
+  const int stride = stride_.load(std::memory_order_acquire);
+  const std::uint32_t parts = parts_.load(std::memory_order_acquire);
+  const PartFunction part = part_.load(std::memory_order_acquire);
+  void* context = context_.load(std::memory_order_acquire);
+  const std::int64_t first = first_.load(std::memory_order_acquire);
+  std::exception_ptr* error = error_.load(std::memory_order_acquire);
+  // Who has a part keeps the job open; who has none may have read the next job's fields, and leaves.
+  if (id >= stride || ticket_.load(std::memory_order_acquire) >> part_bits != epoch) return;
+  for (std::int64_t index = id; index < parts; index += stride) {
+    floating_point.enforce();
+    run_part(part, context, first + index, error);
+  }
+}
+
+void Pool::run_part(PartFunction part, void* context, std::int64_t index, std::exception_ptr* error) {
+  try {
+    part(context, index);
+  } catch (...) {
+    if (!failed_.exchange(true, std::memory_order_relaxed)) *error = std::current_exception();
+  }
+  if (remaining_.fetch_sub(1, std::memory_order_seq_cst) == 1 && caller_sleeps_.load(std::memory_order_seq_cst)) futex_wake(remaining_, 1);
+}
+
+}  // namespace attn::runtime

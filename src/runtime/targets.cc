@@ -1,0 +1,56 @@
+// src/runtime/targets.cc: the instruction sets this library has kernels for, and the one in use.
+#include <attn/error.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "runtime/cpu.h"
+#include "runtime/environment.h"
+
+#include <algorithm>
+
+namespace attn::runtime {
+namespace {
+
+struct BuiltTarget {
+  const char* name;
+  bool (*runs_on)(const Cpu&);
+};
+
+/// Best first. A new set of kernels adds its line here; the reference runs everywhere and comes last.
+constexpr BuiltTarget built_targets[] = {
+    {"scalar", [](const Cpu&) { return true; }},
+};
+
+bool same_name(std::string_view a, std::string_view b) {
+  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c; };
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [&](char x, char y) { return lower(x) == lower(y); });
+}
+
+}  // namespace
+
+const std::vector<std::string>& targets() {
+  static const std::vector<std::string> here = [] {
+    std::vector<std::string> names;
+    for (const BuiltTarget& built : built_targets)
+      if (built.runs_on(cpu())) names.emplace_back(built.name);
+    return names;
+  }();
+  return here;
+}
+
+const std::string& choose_target(std::string_view requested, const std::vector<std::string>& available) {
+  const auto found = std::find_if(available.begin(), available.end(), [&](const std::string& name) { return same_name(name, requested); });
+  if (found == available.end())
+    throw ValueError(fmt::format("ATTN_TARGET is \"{}\"; kernels that can run here: {}", requested, fmt::join(available, ", ")));
+  return *found;
+}
+
+const std::string& target() {
+  static const std::string& chosen = []() -> const std::string& {
+    const auto requested = environment("ATTN_TARGET");
+    return requested ? choose_target(*requested, targets()) : targets().front();
+  }();
+  return chosen;
+}
+
+}  // namespace attn::runtime
