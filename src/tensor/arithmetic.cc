@@ -79,6 +79,25 @@ Tensor same_type(const char* function, const Tensor& a, Scalar b, F element) {
   return binary<void>(function, as(a, common), full({}, b, common), common, {}, element);
 }
 
+/// x becomes element(x, y), computed in `common`, whose kind x's dtype must be able to hold; y is `other` made ready for it.
+template <typename F>
+const Tensor& in_place(const char* function, const char* name, const Tensor& x, const Tensor& other, const Tensor& y, Dtype common, F element) {
+  if (!(broadcast_shapes(function, x.sizes(), other.sizes()) == x.sizes()))
+    throw ShapeError(std::string(function) + ": other has shape " + to_string(other.sizes()) + "; it must broadcast to " +
+                     to_string(x.sizes()));
+  const bool fits = is_floating(x.dtype()) || (!is_floating(common) && (x.dtype() != Dtype::boolean || common == Dtype::boolean));
+  if (!fits)
+    throw DtypeError(std::string(function) + ": the result is " + std::string(name_of(common)) + "; it cannot be kept in " +
+                     std::string(name_of(x.dtype())));
+  check_in_place(function, x);
+  if (x.dtype() == common && !overlaps(x, y))
+    binary_into<void>(x, x, y, common, element);
+  else
+    copy_values(x, binary<void>(function, as(x, common), y, common, {}, element));
+  record_in_place(name, x, other);
+  return x;
+}
+
 Tensor reciprocal(const Tensor& x) {
   return record("ReciprocalBackward0", map_floating("div", x, {}, [](auto v) { return 1 / v; }), {x});
 }
@@ -157,5 +176,24 @@ Tensor pow(const Tensor& a, const Tensor& exponent) {
 
 Tensor maximum(const Tensor& a, const Tensor& b) { return record("MaximumBackward0", same_type("maximum", a, b, {}, larger), {a, b}); }
 Tensor minimum(const Tensor& a, const Tensor& b) { return record("MinimumBackward0", same_type("minimum", a, b, {}, smaller), {a, b}); }
+
+const Tensor& Tensor::add_(const Tensor& other, Scalar alpha) const {
+  const Dtype common = result_type(*this, other);
+  if (alpha.is_floating() && !is_floating(common))
+    throw DtypeError("add_: alpha is a floating number beside " + std::string(name_of(common)) + " tensors; it must be an integer");
+  const auto element = [alpha]<typename C>(C a, C b) { return plus(a, times(b, from_scalar<C>(alpha))); };
+  return in_place("add_", "AddBackward0", *this, other, as(other, common), common, element);
+}
+
+const Tensor& Tensor::mul_(const Tensor& other) const {
+  const Dtype common = result_type(*this, other);
+  return in_place("mul_", "MulBackward0", *this, other, factor(other, *this, common), common, times);
+}
+
+const Tensor& Tensor::mul_(Scalar value) const {
+  const Dtype common = result_type(*this, value);
+  const Tensor y = factor(value, common);
+  return in_place("mul_", "MulBackward0", *this, y, y, common, times);
+}
 
 }  // namespace attn

@@ -51,28 +51,33 @@ Tensor compute_into(const char* function, const Tensor& out, const Dims& sizes, 
   return result;
 }
 
-/// function(a, b) of operands that have the dtype `common` (b may be f32 beside a 16-bit `common`); R the result's type, or
-/// void for `common` itself.
+/// target = element(a, b) for operands of dtype `common` (b may be f32 beside a 16-bit one) and a target of type R, or of
+/// `common` for void. Memory that overlaps must do so exactly.
+template <typename R, typename F>
+void binary_into(const Tensor& target, const Tensor& a, const Tensor& b, Dtype common, F element) {
+  const Dims& sizes = target.sizes();
+  with_type(common, [&]<typename T>(Type<T>) {
+    using Result = std::conditional_t<std::is_void_v<R>, T, R>;
+    const auto run = [&]<typename B>(Type<B>) {
+      iterate(sizes, {operand(target, sizes), operand(a, sizes), operand(b, sizes)},
+              [element](char* const* data, const std::int64_t* strides, std::int64_t n) {
+                binary_run<Result, T, B>(data, strides, n, element);
+              });
+    };
+    if constexpr (is_half<T>) {
+      if (b.dtype() == Dtype::f32) return run(Type<float>{});
+    }
+    run(Type<T>{});
+  });
+}
+
+/// The same into `out` or new memory of the broadcast shape.
 template <typename R, typename F>
 Tensor binary(const char* function, const Tensor& a, const Tensor& b, Dtype common, const Tensor& out, F element) {
-  const Dims sizes = broadcast_shapes(function, a.sizes(), b.sizes());
   Dtype dtype = common;
   if constexpr (!std::is_void_v<R>) dtype = dtype_of<R>;
-  return compute_into(function, out, sizes, dtype, {a, b}, [&](const Tensor& target) {
-    with_type(common, [&]<typename T>(Type<T>) {
-      using Result = std::conditional_t<std::is_void_v<R>, T, R>;
-      const auto run = [&]<typename B>(Type<B>) {
-        iterate(sizes, {operand(target, sizes), operand(a, sizes), operand(b, sizes)},
-                [element](char* const* data, const std::int64_t* strides, std::int64_t n) {
-                  binary_run<Result, T, B>(data, strides, n, element);
-                });
-      };
-      if constexpr (is_half<T>) {
-        if (b.dtype() == Dtype::f32) return run(Type<float>{});
-      }
-      run(Type<T>{});
-    });
-  });
+  return compute_into(function, out, broadcast_shapes(function, a.sizes(), b.sizes()), dtype, {a, b},
+                      [&](const Tensor& target) { binary_into<R>(target, a, b, common, element); });
 }
 
 }  // namespace attn

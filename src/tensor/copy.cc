@@ -27,6 +27,12 @@ void convert_run(char* const* data, const std::int64_t* strides, std::int64_t n)
     *reinterpret_cast<To*>(data[0] + i * strides[0]) = convert<To>(*reinterpret_cast<const From*>(data[1] + i * strides[1]));
 }
 
+Tensor copy_as(const Tensor& x, Dtype dtype) {
+  Tensor copy = empty(x.sizes(), dtype);
+  copy_values(copy, x);
+  return copy;
+}
+
 }  // namespace
 
 void copy_values(const Tensor& target, const Tensor& source) {
@@ -36,12 +42,6 @@ void copy_values(const Tensor& target, const Tensor& source) {
               [](char* const* data, const std::int64_t* strides, std::int64_t n) { convert_run<To, From>(data, strides, n); });
     });
   });
-}
-
-static Tensor copy_as(const Tensor& x, Dtype dtype) {
-  Tensor copy = empty(x.sizes(), dtype);
-  copy_values(copy, x);
-  return copy;
 }
 
 Tensor Tensor::clone() const { return record("CloneBackward0", copy_as(*this, dtype()), {*this}); }

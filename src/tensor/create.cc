@@ -5,6 +5,7 @@
 #include "tensor/element.h"
 #include "tensor/impl.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace attn {

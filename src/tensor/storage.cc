@@ -137,7 +137,7 @@ Tensor result_memory(const char* function, const Tensor& out, const Dims& sizes,
   if (out.dtype() != dtype)
     throw DtypeError(std::string(function) + ": out is " + std::string(name_of(out.dtype())) + "; it must be " + std::string(name_of(dtype)));
   check_in_place(function, out);
-  return out;
+  return out.detach();  // the result's history is its own: `out` may be among the inputs
 }
 
 bool overlaps(const Tensor& a, const Tensor& b) {

@@ -143,11 +143,16 @@ TEST(Elementwise, OutReceivesTheResult) {
   Tensor memory = zeros({2, 4});
   const Tensor out = memory.slice(1, 0, 4, 2);  // strided
   const Tensor result = add(a, b, out);
-  EXPECT_EQ(result.impl(), out.impl());
+  EXPECT_EQ(result.data(), out.data());
   EXPECT_EQ(memory.to_vector(), (std::vector<double>{11, 0, 22, 0, 13, 0, 24, 0}));
   EXPECT_EQ(memory.version(), 1u);
   sqrt(tensor<float>({1, 4, 9, 16}, {2, 2}), out);
   EXPECT_EQ(out.to_vector(), (std::vector<double>{1, 2, 3, 4}));
+  Tensor leaf = ones({2, 2});
+  leaf.requires_grad_();
+  EXPECT_TRUE(add(leaf, out, out).requires_grad());  // the result has the history, the memory given has none
+  EXPECT_FALSE(out.requires_grad());
+  EXPECT_THROW(add(out, out, leaf), ValueError);
 }
 
 TEST(Elementwise, OutMayOverlapTheInputs) {

@@ -106,8 +106,15 @@ TEST(Storage, InPlace) {
   const Tensor half = ones({2}, Dtype::bf16);
   half.add_(tensor<float>({256, 1.5f}));
   EXPECT_EQ(half.to_vector(), (std::vector<double>{256, 2.5}));
+  half.copy_(full({2}, 256));
+  half.add_(scalar_tensor<float>(1.001f));  // beside a tensor a number is rounded first: 257, which ties to 256
+  EXPECT_EQ(half.to_vector(), (std::vector<double>{256, 256}));
+  half.fill_(3).mul_(1.003);  // a factor is not
+  EXPECT_EQ(half.to_vector(), (std::vector<double>{3.015625, 3.015625}));
   const Tensor counts = tensor<std::int64_t>({1, 2});
   EXPECT_EQ(error_of<DtypeError>([&] { counts.mul_(1.5); }), "mul_: the result is f32; it cannot be kept in i64");
+  EXPECT_EQ(error_of<DtypeError>([&] { counts.add_(counts, 0.5); }),
+            "add_: alpha is a floating number beside i64 tensors; it must be an integer");
   EXPECT_EQ(error_of<ShapeError>([&] { counts.add_(zeros({3, 2}, Dtype::i64)); }),
             "add_: other has shape [3, 2]; it must broadcast to [2]");
   EXPECT_EQ(error_of<ShapeError>([&] { counts.copy_(zeros({3, 2})); }), "copy_: source has shape [3, 2]; it must broadcast to [2]");
