@@ -135,11 +135,12 @@ T tanh(T x) {
   return copysign(t, x);
 }
 
-/// 1 / (1 + e^-x), by e^-|x| so that both tails keep their digits.
+/// 1 / (1 + e^-x), by e^-|x| so that both tails keep their digits; what 1 + e lost in rounding is put back.
 template <typename T>
 T sigmoid(T x) {
-  const T e = exp(-abs(x));
-  return canonical((x < 0 ? e : T(1)) / (T(1) + e));
+  const T e = exp(-abs(x)), sum = T(1) + e, lost = (T(1) - sum) + e;
+  const T y = (x < 0 ? e : T(1)) / sum;
+  return canonical(fma(-y, lost, y));
 }
 
 /// erf(z) for z in [0, 1].
