@@ -2,13 +2,16 @@
 #pragma once
 #include <attn/export.h>
 
+#include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace attn {
 
 /// Threads that take part in a parallel call, the caller included; at least 1. Default: ATTN_NUM_THREADS, else the cores.
-/// No result depends on it.
+/// No result depends on it. ValueError outside 1 to 1024; ATTN_NUM_THREADS, when wrong, at the first call that needs it.
+/// Thread-safe; calls that run already keep their number.
 ATTN_API void set_num_threads(int threads);
 ATTN_API int num_threads();
 
@@ -28,5 +31,18 @@ struct Info {
   std::string compiler;
 };
 ATTN_API Info info();
+
+/// What the library has to say: one line of text without its end of line.
+enum class MessageKind {
+  trace,   // one line a call: shapes, the plan, the reason. Only while tracing is on
+  notice,  // something worth knowing, said once a process
+};
+using MessageHandler = std::function<void(MessageKind kind, std::string_view text)>;
+
+/// Where messages go; an empty handler restores the default: traces to stderr, notices nowhere. Returns the one before.
+/// Messages come from any thread, one at a time; the handler must not call the library and must not throw.
+ATTN_API MessageHandler set_message_handler(MessageHandler handler);
+/// Tracing is off unless ATTN_TRACE is 1, or this turns it on.
+ATTN_API void set_trace(bool on);
 
 }  // namespace attn

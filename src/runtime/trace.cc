@@ -1,0 +1,66 @@
+// src/runtime/trace.cc: trace lines and notices; the one place that may write to stderr, when ATTN_TRACE or set_trace asks for it.
+#include "runtime/trace.h"
+
+#include <attn/runtime.h>
+
+#include "runtime/environment.h"
+
+#include <cstdio>
+#include <mutex>
+#include <string>
+#include <utility>
+
+namespace attn {
+namespace runtime {
+namespace {
+
+enum class Tracing : int { unknown, off, on };
+std::atomic<Tracing> tracing{Tracing::unknown};
+
+/// Never destroyed: destructors of the host's statics may still trace.
+struct Host {
+  std::mutex lock;
+  MessageHandler handler;
+};
+Host& host() {
+  static Host& only = *new Host;
+  return only;
+}
+
+void tell(MessageKind kind, std::string_view text) {
+  const std::lock_guard guard(host().lock);
+  if (host().handler) return host().handler(kind, text);
+  if (kind == MessageKind::notice) return;
+  // In one piece, so that lines of several processes do not mix.
+  std::string line(text);
+  line += '\n';
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
+}  // namespace
+
+bool trace_enabled() {
+  Tracing now = tracing.load(std::memory_order_relaxed);
+  if (now == Tracing::unknown) {
+    const Tracing asked = environment_flag("ATTN_TRACE") ? Tracing::on : Tracing::off;
+    if (tracing.compare_exchange_strong(now, asked, std::memory_order_relaxed)) now = asked;
+  }
+  return now == Tracing::on;
+}
+
+void trace(std::string_view line) { tell(MessageKind::trace, line); }
+
+void NoticeOnce::operator()(std::string_view text) {
+  if (!given_.exchange(true, std::memory_order_relaxed)) tell(MessageKind::notice, text);
+}
+
+}  // namespace runtime
+
+MessageHandler set_message_handler(MessageHandler handler) {
+  const std::lock_guard guard(runtime::host().lock);
+  return std::exchange(runtime::host().handler, std::move(handler));
+}
+
+void set_trace(bool on) { runtime::tracing.store(on ? runtime::Tracing::on : runtime::Tracing::off, std::memory_order_relaxed); }
+
+}  // namespace attn
