@@ -1,0 +1,74 @@
+// src/nn/layers.cc: linear maps, tables, norms, dropout.
+#include <attn/nn/init.h>
+#include <attn/nn/layers.h>
+#include <attn/random.h>
+
+#include "tensor/record.h"
+
+#include <cmath>
+
+namespace attn::nn {
+namespace {
+
+Tensor linear_bias(std::int64_t in_features, std::int64_t out_features, const LinearOptions& options) {
+  if (!options.bias) return {};
+  const double bound = in_features > 0 ? 1.0 / std::sqrt(static_cast<double>(in_features)) : 0.0;
+  return init::uniform_(empty({out_features}, options.dtype), -bound, bound);
+}
+
+std::optional<std::int64_t> padding_row(std::int64_t rows, const std::optional<std::int64_t>& padding_idx) {
+  if (!padding_idx) return std::nullopt;
+  if (*padding_idx < -rows || *padding_idx >= rows)
+    throw ValueError("Embedding: padding_idx is " + std::to_string(*padding_idx) + "; it must be from " + std::to_string(-rows) + " to " +
+                     std::to_string(rows - 1));
+  return *padding_idx < 0 ? *padding_idx + rows : *padding_idx;
+}
+
+Tensor embedding_table(std::int64_t rows, std::int64_t columns, const std::optional<std::int64_t>& padding, Dtype dtype) {
+  Tensor table = init::normal_(empty({rows, columns}, dtype));
+  if (padding) table.select(0, *padding).zero_();
+  return table;
+}
+
+}  // namespace
+
+Linear::Linear(std::int64_t in_features, std::int64_t out_features, const LinearOptions& options)
+    : in_features(in_features),
+      out_features(out_features),
+      weight(register_parameter("weight", init::kaiming_uniform_(empty({out_features, in_features}, options.dtype), {.a = std::sqrt(5.0)}))),
+      bias(register_parameter("bias", linear_bias(in_features, out_features, options))) {}
+
+Tensor Linear::forward(const Tensor& x) const { return linear(x, weight, bias); }
+
+Embedding::Embedding(std::int64_t num_embeddings, std::int64_t embedding_dim, const EmbeddingOptions& options)
+    : num_embeddings(num_embeddings),
+      embedding_dim(embedding_dim),
+      padding_idx(padding_row(num_embeddings, options.padding_idx)),
+      weight(register_parameter("weight", embedding_table(num_embeddings, embedding_dim, padding_idx, options.dtype))) {}
+
+Tensor Embedding::forward(const Tensor& index) const {
+  if (!padding_idx) return embedding(index, weight);
+  // The table as the lookup sees it: the same memory, but the padding row's gradient stops here.
+  const Tensor table = record("EmbeddingPaddingBackward0", weight.detach(), {weight}, [row = *padding_idx](const Tensor& grad) {
+    const Tensor stopped = grad.clone();
+    stopped.select(0, row).zero_();
+    return std::vector<Tensor>{stopped};
+  });
+  return embedding(index, table);
+}
+
+LayerNorm::LayerNorm(const Dims& normalized_shape, const LayerNormOptions& options)
+    : normalized_shape(normalized_shape),
+      eps(options.eps),
+      weight(register_parameter("weight", options.elementwise_affine ? ones(normalized_shape, options.dtype) : Tensor())),
+      bias(register_parameter("bias", options.elementwise_affine && options.bias ? zeros(normalized_shape, options.dtype) : Tensor())) {}
+
+Tensor LayerNorm::forward(const Tensor& x) const { return layer_norm(x, normalized_shape, weight, bias, eps); }
+
+Dropout::Dropout(double p) : p(p) {
+  if (!(p >= 0 && p <= 1)) throw ValueError("Dropout: p is " + std::to_string(p) + "; it must be from 0 to 1");
+}
+
+Tensor Dropout::forward(const Tensor& x) const { return dropout(x, p, is_training()); }
+
+}  // namespace attn::nn

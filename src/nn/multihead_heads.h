@@ -1,0 +1,23 @@
+// src/nn/multihead_heads.h: attention between heads that are already projected and split.
+#pragma once
+#include "nn/multihead_masks.h"
+
+namespace attn::nn {
+
+struct HeadsCall {
+  Tensor q, k, v;  // [N, H, L, D], [N, H, S, D], [N, H, S, D]
+  MultiheadMasks masks;
+  double dropout = 0;  // drawn from the global generator in the order of [N, H, L, S]
+  bool need_weights = false;
+  bool average_weights = false;
+  bool nan_rows = false;  // NaN, not 0, for a row that sees no key
+};
+
+struct HeadsResult {
+  Tensor output;   // [N, H, L, D]
+  Tensor weights;  // [N, H, L, S], averaged [N, L, S], or undefined
+};
+
+HeadsResult attend_heads(const HeadsCall& call);
+
+}  // namespace attn::nn
