@@ -5,6 +5,7 @@
 #include <attn/dims.h>
 #include <attn/dtype.h>
 #include <attn/error.h>
+#include <attn/explain.h>
 #include <attn/mask.h>
 #include <attn/nn.h>
 #include <attn/npy.h>

@@ -1,0 +1,36 @@
+// src/explain/numbers.cc: numbers and the signs that stand where there is none.
+#include "explain/numbers.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+namespace attn::explain_detail {
+
+std::string format_number(double value, int decimals) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
+  if (std::abs(value) >= 1e4) return fmt::format("{:.2e}", value);
+  std::string text = fmt::format("{:.{}f}", value, decimals);
+  if (text[0] == '-' && text.find_first_not_of("-0.") == std::string::npos) text.erase(0, 1);
+  return text;
+}
+
+std::string format_weight(double value, int decimals) {
+  std::string text = format_number(value, decimals);
+  if (decimals < 4 && text.starts_with("0.")) return text.substr(1);
+  return decimals < 4 && text == "1.00" ? "1.0" : text;
+}
+
+const char* sign_of(Hidden reason) {
+  switch (reason) {
+    case Hidden::causal: return "·";
+    case Hidden::window: return "○";
+    case Hidden::mask: return "▫";
+    case Hidden::padding: return "×";
+    case Hidden::visible: break;
+  }
+  return " ";
+}
+
+}  // namespace attn::explain_detail

@@ -1,0 +1,122 @@
+// src/explain/tables.cc: aligned numbers, token heads, heat and signs.
+#include "explain/tables.h"
+#include "explain/numbers.h"
+#include "explain/scale.h"
+#include "explain/utf8.h"
+
+#include <algorithm>
+
+namespace attn::explain_detail {
+namespace {
+
+using Kind = ExplainStep::Kind;
+
+bool is_pairs(const ExplainStep& step) { return step.kind == Kind::pairs || step.kind == Kind::weights; }
+
+const std::vector<std::string>& heads_of_columns(const ExplainStep& step, std::int64_t sentence) {
+  static const std::vector<std::string> none;
+  return step.columns.empty() ? none : step.columns[static_cast<std::size_t>(std::min<std::int64_t>(sentence, static_cast<std::int64_t>(step.columns.size()) - 1))];
+}
+
+Selection columns_shown(const ExplainStep& step, const Grid& grid, const SentenceView& view, const TableStyle& style) {
+  if (is_pairs(step)) return view.keys;
+  if (step.kind != Kind::keys || grid.columns() <= style.most_columns) return first_of(grid.columns(), style.most_columns);
+  // The last five columns of a sum by hand are its stages; the products before them may be cut.
+  Selection columns = first_of(grid.columns(), std::max(1, style.most_columns - 5));
+  for (std::int64_t c = grid.columns() - 5; c < grid.columns(); ++c)
+    if (c > columns.index.back()) columns.index.push_back(c);
+  return columns;
+}
+
+struct Cell {
+  std::string text;
+  double heat = -1;  // below 0: no colour
+  bool faint = false;
+};
+
+Cell cell_of(const ExplainStep& step, const Grid& grid, std::int64_t b, std::int64_t h, std::int64_t row, std::int64_t column, const TableStyle& style) {
+  const Hidden reason = grid.hidden(b, h, row, column);
+  if (reason != Hidden::visible) return {sign_of(reason), -1, true};
+  const double value = grid.at(b, h, row, column);
+  if (step.kind != Kind::weights) return {format_number(value, style.decimals), -1, false};
+  const std::string text = format_weight(value, style.decimals);
+  if (style.ink.coloured()) return {text, heat(value, grid.columns()), false};
+  const std::string glyph = shade_glyph(shade_of(value, grid.columns()));
+  return {(style.decimals >= 4 ? glyph + glyph : glyph) + " " + text, -1, false};
+}
+
+Line row_of(const std::vector<Cell>& cells, const std::vector<int>& widths, const Ink& ink) {
+  Line line;
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    const Cell& cell = cells[i];
+    const std::string padded = pad_left(cell.text, widths[i]);
+    // The gap is part of a coloured cell, so that the map has no stripes.
+    if (cell.heat >= 0)
+      line.text.append(" ").append(ink.on_heat(cell.heat, padded.substr(1) + " "));
+    else
+      line.text.append("  ").append(cell.faint ? ink.faint(padded) : padded);
+    line.width += widths[i] + 2;
+  }
+  return line;
+}
+
+}  // namespace
+
+int pair_cell_width(const TableStyle& style, bool weights) {
+  if (!weights || style.ink.coloured()) return style.decimals + 5;
+  return style.decimals >= 4 ? 11 : 7;
+}
+
+Selection rows_shown(const ExplainStep& step, const Grid& grid, const SentenceView& view) {
+  Selection rows = step.key_rows ? view.keys : view.rows;
+  if (step.kind == Kind::keys)
+    for (std::int64_t extra = view.keys.of; extra < grid.rows(); ++extra) rows.index.push_back(extra);
+  return rows;
+}
+
+Block labels_block(const ExplainStep& step, std::int64_t sentence, const Selection& rows, int head_lines, const TableStyle& style) {
+  std::vector<Line> lines(static_cast<std::size_t>(head_lines));
+  const auto& labels = step.rows[static_cast<std::size_t>(sentence)];
+  for (const std::int64_t row : rows.index) {
+    Line line = line_of("  " + cut(labels[static_cast<std::size_t>(row)], style.label_width));
+    lines.push_back({style.ink.strong(line.text), line.width});
+  }
+  return block_of(std::move(lines));
+}
+
+Block body_block(const ExplainStep& step, const Grid& grid, std::int64_t sentence, std::int64_t head, const SentenceView& view,
+                 const std::string& title, int head_lines, const TableStyle& style) {
+  const Selection rows = rows_shown(step, grid, view), columns = columns_shown(step, grid, view, style);
+  const auto& heads = heads_of_columns(step, sentence);
+  std::vector<std::vector<Cell>> cells;
+  for (const std::int64_t row : rows.index) {
+    cells.emplace_back();
+    for (const std::int64_t column : columns.index) cells.back().push_back(cell_of(step, grid, sentence, head, row, column, style));
+  }
+  std::vector<int> widths(columns.index.size(), step.kind == Kind::weights && style.ink.coloured() ? style.decimals + 3 : style.decimals + 2);
+  for (const auto& row : cells)
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], display_width(row[i].text) + (row[i].heat >= 0 ? 1 : 0));
+  std::vector<Cell> names;
+  for (std::size_t i = 0; i < columns.index.size() && !heads.empty(); ++i) {
+    const std::string& name = heads[static_cast<std::size_t>(columns.index[i])];
+    if (step.kind == Kind::keys) widths[i] = std::max(widths[i], display_width(name));
+    names.push_back({cut(name, widths[i]), -1, false});
+  }
+  std::vector<Line> lines;
+  if (head_lines > (names.empty() ? 0 : 1)) {
+    const Line line = line_of("  " + title);
+    lines.push_back({style.ink.strong(line.text), line.width});
+  }
+  if (!names.empty()) {
+    const Line line = row_of(names, widths, style.ink);
+    lines.push_back({style.ink.strong(line.text), line.width});
+  }
+  const bool cut_columns = !is_pairs(step) && !columns.all();
+  for (const auto& row : cells) {
+    lines.push_back(row_of(row, widths, style.ink));
+    if (cut_columns) lines.back().text += " …", lines.back().width += 2;
+  }
+  return block_of(std::move(lines));
+}
+
+}  // namespace attn::explain_detail

@@ -1,0 +1,269 @@
+// src/explain/terminal.cc: an explanation as text: one line a step, then its numbers.
+#include "explain/block.h"
+#include "explain/numbers.h"
+#include "explain/scale.h"
+#include "explain/tables.h"
+#include "explain/utf8.h"
+#include "explain/words.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+namespace attn::explain_detail {
+namespace {
+
+using Kind = ExplainStep::Kind;
+constexpr int kMostRows = 24;
+
+bool is_pairs(const ExplainStep& step) { return step.kind == Kind::pairs || step.kind == Kind::weights; }
+bool is_vectors_of_qkv(const ExplainStep& step) { return step.name == "q" || step.name == "k" || step.name == "v"; }
+
+class Terminal {
+ public:
+  Terminal(const Explanation& explanation, const TextOptions& options) : explanation_(explanation), width_(std::max(40, options.width)) {
+    style_.ink = Ink(options.colour);
+    measure();
+  }
+
+  std::string draw() {
+    const auto& steps = explanation_.steps;
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      header(i);
+      if (is_vectors_of_qkv(steps[i])) {
+        const std::size_t first = i;
+        while (i + 1 < steps.size() && is_vectors_of_qkv(steps[i + 1])) header(++i);
+        matrices();
+        vectors(first, i);
+      } else {
+        body(steps[i]);
+      }
+    }
+    return std::move(text_);
+  }
+
+ private:
+  /// Column widths of the header lines, decimals and the part of the sentence that fits.
+  void measure() {
+    const ExplainStep& weights = explanation_.step("weights");
+    for (const auto& labels : weights.rows)
+      for (const auto& label : labels) longest_label_ = std::max(longest_label_, display_width(label));
+    for (const auto& labels : weights.columns)
+      for (const auto& label : labels) longest_label_ = std::max(longest_label_, display_width(label));
+    style_.label_width = longest_label_ = std::min(longest_label_, 12);
+    const int room = width_ - style_.label_width - 2;
+    const std::int64_t keys = weights.shape.back();
+    if (keys * pair_cell_width(style_, true) > room) style_.decimals = 2;
+    style_.most_columns = std::max(1, (room - 2) / 9);
+    const std::int64_t most_keys = std::max(1, room / pair_cell_width(style_, true));
+    view_ = choose_view(explanation_, kMostRows, most_keys);
+    for (const ExplainStep& step : explanation_.steps) {
+      title_width_ = std::max(title_width_, display_width(step.title));
+      shape_width_ = std::max(shape_width_, display_width(to_string(step.shape)));
+      formula_width_ = std::max(formula_width_, std::min(28, display_width(step.formula)));
+    }
+  }
+
+  void line(const std::string& text) { text_ += text + "\n"; }
+  std::string_view say(Phrase phrase) const { return explain_detail::say(explanation_.language, phrase); }
+  template <typename... T>
+  std::string say_with(Phrase phrase, const T&... values) const {
+    return fmt::format(fmt::runtime(say(phrase)), values...);
+  }
+
+  void header(std::size_t i) {
+    const ExplainStep& step = explanation_.steps[i];
+    const Ink& ink = style_.ink;
+    const std::string number = fmt::format("{:2}", i + 1);
+    const int left = 4 + title_width_ + 2 + shape_width_ + 2;
+    std::string result = ink.number(number) + "  " + ink.strong(pad_right(step.title, title_width_)) + "  " +
+                         pad_right(to_string(step.shape), shape_width_) + "  " + ink.formula(pad_right(step.formula, formula_width_));
+    int used = left + std::max(formula_width_, display_width(step.formula));
+    for (const std::string* part : {&step.note, &step.source}) {
+      if (part->empty()) continue;
+      if (used + 2 + display_width(*part) > width_) {
+        line(trimmed(result));
+        result = std::string(4 + static_cast<std::size_t>(title_width_) + 2, ' ');
+        used = 4 + title_width_ + 2;
+      } else {
+        result += "  ";
+        used += 2;
+      }
+      result += ink.faint(*part);
+      used += display_width(*part);
+    }
+    line(trimmed(result));
+  }
+
+  static std::string trimmed(std::string text) {
+    text.erase(text.find_last_not_of(' ') + 1);
+    return text;
+  }
+
+  void body(const ExplainStep& step) {
+    switch (step.kind) {
+      case Kind::words:
+      case Kind::ids: tokens(step); break;
+      case Kind::checks: checks(step); break;
+      default: tables(step);
+    }
+    if (is_pairs(step)) pairs_notes(step);
+    line("");
+  }
+
+  /// Tokens, and their ids in the same columns.
+  void tokens(const ExplainStep& step) {
+    for (std::size_t b = 0; b < step.rows.size(); ++b) {
+      const auto& labels = step.rows[b];
+      const std::vector<std::int64_t> ids = step.values.defined() ? step.values.to_int_vector() : std::vector<std::int64_t>();
+      std::string text = " ";
+      int used = 1;
+      std::size_t shown = 0;
+      for (; shown < labels.size(); ++shown) {
+        const std::string id = ids.empty() ? std::string() : std::to_string(ids[b * labels.size() + shown]);
+        const std::string label = cut(labels[shown], style_.label_width);
+        const int cell = std::max({display_width(label), static_cast<int>(id.size()), 2});
+        const bool last = shown + 1 == labels.size();
+        if (used + 1 + cell > width_ - (last ? 0 : 10)) break;
+        text.append(" ").append(pad_right(ids.empty() ? label : id, cell));
+        used += 1 + cell;
+      }
+      if (shown < labels.size()) text += fmt::format(" … +{}", labels.size() - shown);
+      line(trimmed(text));
+    }
+  }
+
+  void checks(const ExplainStep& step) {
+    const std::vector<std::int64_t> same = step.values.to_int_vector();
+    int widest = 0;
+    for (const auto& label : step.rows[0]) widest = std::max(widest, std::min(40, display_width(label)));
+    for (std::size_t b = 0; b < same.size(); ++b)
+      line(fmt::format("  {}  {} {}", style_.ink.strong(pad_right(cut(step.rows[0][b], 40), widest)), same[b] ? "✓" : "✗",
+                       say(same[b] ? Phrase::same_bits : Phrase::other_bits)));
+  }
+
+  std::string sentence_title(std::int64_t b) const {
+    return say_with(Phrase::sentence, b + 1, cut(printable(explanation_.texts[static_cast<std::size_t>(b)]), 40));
+  }
+
+  void tables(const ExplainStep& step) {
+    const Grid grid(step);
+    for (std::int64_t b = 0; b < step.batch; ++b) {
+      if (explanation_.batch) line(fmt::format(" {}", style_.ink.faint(sentence_title(b))));
+      const SentenceView& view = view_.sentences[static_cast<std::size_t>(b)];
+      const Selection rows = rows_shown(step, grid, view);
+      const int head_lines = (step.columns.empty() ? 0 : 1) + (step.heads > 1 ? 1 : 0);
+      std::vector<Block> bodies;
+      for (std::int64_t h = 0; h < step.heads; ++h)
+        bodies.push_back(body_block(step, grid, b, h, view, step.heads > 1 ? say_with(Phrase::head, h) : "", head_lines, style_));
+      for (const std::string& text : place(labels_block(step, b, rows, head_lines, style_), bodies, width_, 2)) line(text);
+      left_out(step, view);
+    }
+  }
+
+  /// q, k and v of the same tokens beside each other, the heads of each below the other where they do not fit.
+  void vectors(std::size_t first, std::size_t last) {
+    for (std::int64_t b = 0; b < explanation_.steps[first].batch; ++b) {
+      if (explanation_.batch) line(fmt::format(" {}", style_.ink.faint(sentence_title(b))));
+      const SentenceView& view = view_.sentences[static_cast<std::size_t>(b)];
+      std::vector<Block> bodies;
+      std::optional<Block> labels;
+      bool key_rows = false;
+      const auto flush = [&] {
+        if (labels)
+          for (const std::string& text : place(*labels, bodies, width_, 2)) line(text);
+        bodies.clear();
+      };
+      for (std::size_t i = first; i <= last; ++i) {
+        const ExplainStep& step = explanation_.steps[i];
+        const Grid grid(step);
+        const Selection rows = rows_shown(step, grid, view);
+        const bool other_rows = step.key_rows != key_rows && (explanation_.to || !view.rows.all() || !view.keys.all());
+        if (!labels || other_rows) {
+          flush();
+          labels = labels_block(step, b, rows, 1, style_);
+        }
+        key_rows = step.key_rows;
+        for (std::int64_t h = 0; h < step.heads; ++h)
+          bodies.push_back(body_block(step, grid, b, h, view, step.heads > 1 ? step.name + " " + say_with(Phrase::head, h) : step.name, 1, style_));
+      }
+      flush();
+      left_out(explanation_.steps[first], view);
+    }
+    line("");
+  }
+
+  /// W_q, W_k, W_v and what else the score needs, while they are small enough to be read.
+  void matrices() {
+    std::vector<Block> bodies;
+    std::size_t tallest = 0;
+    for (const ExplainStep& step : explanation_.parameters) {
+      const Grid grid(step);
+      if (grid.rows() > 8 || grid.columns() > 8) continue;
+      SentenceView all;
+      all.rows = first_of(grid.rows(), grid.rows());
+      for (std::int64_t h = 0; h < step.heads; ++h)
+        bodies.push_back(body_block(step, grid, 0, h, all, step.heads > 1 ? step.title + " " + say_with(Phrase::head, h) : step.title, 1, style_));
+      tallest = std::max(tallest, bodies.empty() ? 0 : bodies.back().lines.size());
+    }
+    if (bodies.empty()) return;
+    for (Block& body : bodies)
+      while (body.lines.size() < tallest) body.lines.push_back({std::string(static_cast<std::size_t>(body.width), ' '), body.width});
+    std::vector<Line> margin(tallest, Line{std::string(static_cast<std::size_t>(style_.label_width) + 2, ' '), style_.label_width + 2});
+    for (const std::string& text : place(block_of(std::move(margin)), bodies, width_, 2)) line(text);
+  }
+
+  void faint_line(const std::string& text) { line(fmt::format("  {}", style_.ink.faint(text))); }
+
+  void left_out(const ExplainStep& step, const SentenceView& view) {
+    const Selection& rows = step.key_rows ? view.keys : view.rows;
+    if (!rows.all()) faint_line(say_with(Phrase::rows_left_out, rows.index.size(), rows.of));
+    if (is_pairs(step) && !view.keys.all())
+      faint_line(say_with(view_.around_diagonal ? Phrase::keys_left_out_diagonal : Phrase::keys_left_out_strongest, view.keys.index.size(), view.keys.of,
+                          100 * view.left_out));
+    if (!is_pairs(step) && step.kind != Kind::keys && step.shape.back() > style_.most_columns)
+      faint_line(say_with(Phrase::columns_left_out, step.shape.back() - style_.most_columns));
+  }
+
+  /// Signs of what is hidden; shades of the heat map.
+  void pairs_notes(const ExplainStep& step) {
+    const std::set<Hidden> reasons(step.hidden.begin(), step.hidden.end());
+    std::string signs;
+    for (const auto& [reason, phrase] : {std::pair{Hidden::causal, Phrase::legend_causal}, std::pair{Hidden::window, Phrase::legend_window},
+                                         std::pair{Hidden::mask, Phrase::legend_mask}, std::pair{Hidden::padding, Phrase::legend_padding}})
+      if (reasons.count(reason)) signs += fmt::format("  {} {}", sign_of(reason), say(phrase));
+    if (!signs.empty() && (step.name == "mask" || reasons.size() > 2)) faint_line(std::string(say(Phrase::legend)) + signs);
+    if (step.kind != Kind::weights) return;
+    const std::int64_t keys = step.shape.back();
+    const std::string share = say_with(Phrase::scale_share, 1.0 / static_cast<double>(keys));
+    if (!style_.ink.coloured()) {
+      faint_line(say_with(Phrase::scale, shade_begin(1, keys), shade_begin(2, keys), shade_begin(3, keys), shade_begin(4, keys)) + "  " + share);
+      return;
+    }
+    std::string swatches;
+    for (int shade = 0; shade <= 4; ++shade) {
+      const double w = shade == 0 ? 0.0 : shade_begin(shade, keys);
+      swatches += style_.ink.on_heat(heat(w, keys), fmt::format(" {} ", format_weight(w, 2)));
+    }
+    line("  " + swatches + style_.ink.on_heat(1, " 1 ") + "  " + style_.ink.faint(share));
+  }
+
+  const Explanation& explanation_;
+  const int width_;
+  TableStyle style_;
+  View view_;
+  int longest_label_ = 1, title_width_ = 0, shape_width_ = 0, formula_width_ = 0;
+  std::string text_;
+};
+
+}  // namespace
+}  // namespace attn::explain_detail
+
+namespace attn {
+
+std::string to_text(const Explanation& explanation, const TextOptions& options) {
+  return explain_detail::Terminal(explanation, options).draw();
+}
+
+}  // namespace attn

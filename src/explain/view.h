@@ -1,0 +1,51 @@
+// src/explain/view.h: which rows and keys of a long sentence are shown, and what was left out.
+#pragma once
+#include <attn/explain.h>
+
+#include <vector>
+
+namespace attn::explain_detail {
+
+/// Values of a step as [batch, heads, rows, columns]; read as double, which holds f32 and small i64 exactly.
+class Grid {
+ public:
+  explicit Grid(const ExplainStep& step);
+  double at(std::int64_t b, std::int64_t h, std::int64_t row, std::int64_t column) const { return values_[index(b, h, row, column)]; }
+  Hidden hidden(std::int64_t b, std::int64_t h, std::int64_t row, std::int64_t column) const {
+    return step_.hidden.empty() ? Hidden::visible : step_.hidden[index(b, h, row, column)];
+  }
+  std::int64_t rows() const { return rows_; }
+  std::int64_t columns() const { return columns_; }
+
+ private:
+  std::size_t index(std::int64_t b, std::int64_t h, std::int64_t row, std::int64_t column) const {
+    return static_cast<std::size_t>(((b * step_.heads + h) * rows_ + row) * columns_ + column);
+  }
+  const ExplainStep& step_;
+  std::vector<double> values_;
+  std::int64_t rows_ = 1, columns_ = 1;
+};
+
+/// Some of `of` places, ascending.
+struct Selection {
+  std::vector<std::int64_t> index;
+  std::int64_t of = 0;
+  bool all() const { return static_cast<std::int64_t>(index.size()) == of; }
+};
+Selection first_of(std::int64_t of, std::int64_t most);
+
+/// One a sentence of the batch.
+struct SentenceView {
+  Selection rows, keys;
+  double left_out = 0;  // share of the shown rows' weight that the keys left out hold
+};
+struct View {
+  std::vector<SentenceView> sentences;
+  bool around_diagonal = false;  // else the strongest keys
+};
+
+/// Rows from the first, or around the opened query; keys around the diagonal when the mask has one, else those with the
+/// largest weight in the rows shown.
+View choose_view(const Explanation& explanation, std::int64_t most_rows, std::int64_t most_keys);
+
+}  // namespace attn::explain_detail

@@ -1,0 +1,35 @@
+// src/explain/words.h: every phrase an explanation says, by name; one table a language.
+#pragma once
+#include <attn/explain.h>
+
+#include <array>
+#include <string_view>
+
+namespace attn::explain_detail {
+
+/// Phrases with {} are formats (fmt); their arguments are the same in every language.
+enum class Phrase {
+  // titles
+  tokens, tokens_to, ids, ids_to, embedding, embedding_to, positions, with_positions, with_positions_to, query, key, value, query_turned,
+  key_turned, scores, scaled, mask, weights, context, joined, alone, row_scores, row_values,
+  // notes
+  note_tokens, note_tokens_batch, note_tokens_to, note_ids, note_ids_pad, note_embedding, note_positions, note_with_positions, note_query, note_key,
+  note_value, note_turned, note_scores, note_scaled, note_mask, note_weights, note_weights_empty, note_context, note_context_pad, note_joined,
+  note_alone, note_row_scores, note_row_values,
+  // sources
+  source_words, source_characters, source_cut_words, source_embedding, source_random, source_own, source_sines,
+  // frames
+  head, sentence, legend, legend_causal, legend_window, legend_mask, legend_padding, scale, scale_share, rows_left_out, keys_left_out_strongest,
+  keys_left_out_diagonal, columns_left_out, maximum, total, row_of, same_bits, other_bits, sum_row, sum_column, weight_column, parameters, sees_nothing,
+  count_
+};
+
+using Words = std::array<std::string_view, static_cast<std::size_t>(Phrase::count_)>;
+const Words& words_en();
+const Words& words_zh();
+
+inline std::string_view say(Language language, Phrase phrase) {
+  return (language == Language::zh ? words_zh() : words_en())[static_cast<std::size_t>(phrase)];
+}
+
+}  // namespace attn::explain_detail
