@@ -79,18 +79,15 @@ Tensor arange(Scalar start, Scalar end, Scalar step, std::optional<Dtype> dtype)
 
 Tensor linspace(double start, double end, std::int64_t steps, Dtype dtype) {
   if (steps < 0) throw ValueError("linspace: steps " + std::to_string(steps) + " must not be negative");
-  // From both ends towards the middle, as torch counts, so that the last value is exactly `end`.
-  if (dtype == Dtype::f64 || !is_floating(dtype)) {
-    const double step = (end - start) / static_cast<double>(steps - 1);
+  // From both ends towards the middle, as torch counts, so that the last value is exactly `end`; 16-bit types as f32.
+  const auto counted = [&]<typename T>(T first, T last) {
+    const T step = steps > 1 ? (last - first) / static_cast<T>(steps - 1) : 0;
     return filled_by(steps, dtype, [&](std::int64_t i) {
-      return i < steps / 2 || steps == 1 ? start + step * static_cast<double>(i) : end - step * static_cast<double>(steps - 1 - i);
+      return i < steps / 2 || steps == 1 ? first + step * static_cast<T>(i) : last - step * static_cast<T>(steps - 1 - i);
     });
-  }
-  const float first = static_cast<float>(start), last = static_cast<float>(end);
-  const float step = (last - first) / static_cast<float>(steps - 1);
-  return filled_by(steps, dtype, [&](std::int64_t i) {
-    return i < steps / 2 || steps == 1 ? (i == 0 ? first : first + step * static_cast<float>(i)) : last - step * static_cast<float>(steps - 1 - i);
-  });
+  };
+  if (dtype == Dtype::f64 || !is_floating(dtype)) return counted(start, end);
+  return counted(static_cast<float>(start), static_cast<float>(end));
 }
 
 Tensor one_hot(const Tensor& index, std::int64_t classes) {

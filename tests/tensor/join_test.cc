@@ -94,6 +94,9 @@ TEST(Create, EyeOneHotRows) {
   EXPECT_EQ(ones_like(zeros({2, 1}, Dtype::f16)).dtype(), Dtype::f16);
   EXPECT_EQ(arange(3, 0, -1).to_int_vector(), (std::vector<std::int64_t>{3, 2, 1}));
   EXPECT_EQ(arange(0).numel(), 0);
+  EXPECT_EQ(linspace(4, 9, 1, Dtype::f64).item(), 4);
+  EXPECT_EQ(linspace(4, 9, 0).numel(), 0);
+  EXPECT_EQ(linspace(0, 0.1, 7, Dtype::f64).to_vector().back(), 0.1);
 }
 
 TEST(Join, Errors) {
