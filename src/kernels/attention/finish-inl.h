@@ -1,0 +1,84 @@
+// src/kernels/attention/finish-inl.h: the last steps of a strip: sink, division, log-sum-exp, rows back to memory.
+#if defined(ATTN_FINISH_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_FINISH_INL_H
+#undef ATTN_FINISH_INL_H
+#else
+#define ATTN_FINISH_INL_H
+#endif
+
+#include "kernels/attention/prefill-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace attn::kernels::HWY_NAMESPACE {
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+
+/// What is left of a strip after its last key.
+template <typename T>
+struct Totals {
+  T* m;
+  T* l;
+  T* o;
+};
+
+/// A logit that takes weight and gives no value.
+template <typename T>
+HWY_NOINLINE void add_sink(T sink, int vectors, std::int64_t value_dim, const Totals<T>& totals) {
+  const Tag<T> d;
+  constexpr int R = strip_rows<T>, N = lanes<T>;
+  for (int v = 0; v < vectors; ++v) {
+    const auto m = hn::Load(d, totals.m + v * N);
+    const auto maximum = hn::Max(m, hn::Set(d, sink));
+    const auto reference = safe_reference<T>(maximum);
+    const auto a = weight_of<T>(m, reference);
+    hn::Store(maximum, d, totals.m + v * N);
+    hn::Store(hn::MulAdd(hn::Load(d, totals.l + v * N), a, weight_of<T>(hn::Set(d, sink), reference)), d, totals.l + v * N);
+    for (std::int64_t c = 0; c < value_dim; ++c) {
+      T* o = totals.o + c * R + v * N;
+      hn::Store(hn::Mul(hn::Load(d, o), a), d, o);
+    }
+  }
+}
+
+/// output = fma(o, 1/l, +0); 0 where nothing was seen. Returns false when some result is not a number: the specification
+/// then decides the strip (a hidden key may hold inf or NaN, and a weight of 0 does not silence those).
+template <typename T>
+HWY_NOINLINE bool divide(int vectors, std::int64_t value_dim, const Totals<T>& totals) {
+  const Tag<T> d;
+  constexpr int R = strip_rows<T>, N = lanes<T>;
+  auto numbers = hn::Eq(hn::Zero(d), hn::Zero(d));
+  for (int v = 0; v < vectors; ++v) {
+    const auto l = hn::Load(d, totals.l + v * N);
+    const auto seen = hn::Ne(l, hn::Zero(d));
+    const auto inverse = hn::IfThenElseZero(seen, hn::Div(hn::Set(d, T{1}), l));
+    numbers = hn::And(numbers, hn::Eq(l, l));
+    for (std::int64_t c = 0; c < value_dim; ++c) {
+      T* o = totals.o + c * R + v * N;
+      const auto y = hn::MulAdd(hn::Load(d, o), inverse, hn::Zero(d));
+      numbers = hn::And(numbers, hn::Eq(y, y));
+      hn::Store(y, d, o);
+    }
+  }
+  return hn::AllTrue(d, numbers);
+}
+
+/// ln(l) + m, and m and l as they are, to the arrays the problem has for them.
+template <typename T>
+HWY_NOINLINE void save_sums(const AttentionProblem& problem, std::int64_t first, std::int64_t rows, int vectors, const Totals<T>& totals) {
+  const Tag<T> d;
+  constexpr int N = lanes<T>;
+  if (problem.max) std::memcpy(static_cast<T*>(problem.max) + first, totals.m, static_cast<std::size_t>(rows) * sizeof(T));
+  if (problem.sum) std::memcpy(static_cast<T*>(problem.sum) + first, totals.l, static_cast<std::size_t>(rows) * sizeof(T));
+  if (!problem.logsumexp) return;
+  const auto ln2 = hn::Set(d, static_cast<T>(0.69314718055994530942));
+  for (int v = 0; v < vectors; ++v) {
+    const auto l = hn::Load(d, totals.l + v * N), m = hn::Load(d, totals.m + v * N);
+    const auto sum = hn::MulAdd(log2(d, l), ln2, m);
+    hn::Store(hn::IfThenElse(hn::Eq(l, hn::Zero(d)), minus_infinity<T>(), sum), d, totals.l + v * N);
+  }
+  std::memcpy(static_cast<T*>(problem.logsumexp) + first, totals.l, static_cast<std::size_t>(rows) * sizeof(T));
+}
+
+#endif
+}  // namespace attn::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif

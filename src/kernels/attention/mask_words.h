@@ -1,0 +1,91 @@
+// src/kernels/attention/mask_words.h: a mask expression for a row and 64 keys at once: one bit a key.
+#pragma once
+#include "kernels/attention/problem.h"
+#include "kernels/attention/tiles.h"
+
+#include <cstdint>
+#include <cstring>
+
+namespace attn::kernels {
+
+using Word = std::uint64_t;
+
+/// Bits [begin, end) of a word, both clipped to 0 ... 64.
+inline Word bits_between(std::int64_t begin, std::int64_t end) {
+  begin = begin < 0 ? 0 : begin;
+  end = end > 64 ? 64 : end;
+  if (end <= begin) return 0;
+  const Word below_end = end == 64 ? ~Word{0} : (Word{1} << end) - 1;
+  return below_end & ~((Word{1} << begin) - 1);
+}
+
+/// Bit j: bytes[j * stride] equals `value` (bytes are 0 or 1), for `count` keys.
+inline Word bits_of_bytes(const std::uint8_t* bytes, std::int64_t stride, bool value, int count) {
+  Word word = 0;
+  int j = 0;
+  if (stride == 0) {
+    word = bytes[0] ? ~Word{0} : 0;
+  } else if (stride == 1) {
+    for (; j + 8 <= count; j += 8) {  // eight bytes of 0 or 1 to eight bits by one multiplication
+      Word eight;
+      std::memcpy(&eight, bytes + j, 8);
+      word |= ((eight & 0x0101010101010101ull) * 0x0102040810204080ull >> 56) << j;
+    }
+  }
+  if (stride != 0)
+    for (; j < count; ++j) word |= static_cast<Word>(bytes[j * stride] & 1) << j;
+  return (value ? word : ~word) & bits_between(0, count);
+}
+
+/// What row i of (b, h) sees of the keys first ... first + count - 1 by the expression alone (lengths are not looked at).
+inline Word mask_word(const AttentionProblem& problem, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t first, int count) {
+  constexpr int max_depth = 64;
+  Word stack[max_depth];
+  int top = 0;
+  const std::int64_t origin = problem.keys_begin(b);
+  for (int n = 0; n < problem.mask.count; ++n) {
+    const MaskNode& node = problem.mask.nodes[n];
+    // position of the row, as an index of the block's keys
+    const std::int64_t at = i + problem.row_offset(b, node.bottom_right) + origin - first;
+    switch (node.op) {
+      case MaskOp::causal: stack[top++] = bits_between(0, at + 1); break;
+      case MaskOp::window:
+        stack[top++] = bits_between(node.left < 0 ? 0 : at - node.left, node.right < 0 ? 64 : at + node.right + 1);
+        break;
+      case MaskOp::prefix: stack[top++] = bits_between(0, (node.per_batch ? node.per_batch[b] : node.n) + origin - first); break;
+      case MaskOp::documents: {
+        const std::int64_t id = node.query_ids[b * node.query_ids_stride + i];
+        const std::int64_t* keys = node.key_ids + b * node.key_ids_stride + first;
+        Word word = 0;
+        for (int j = 0; j < count; ++j) word |= static_cast<Word>(keys[j] == id) << j;
+        stack[top++] = word;
+        break;
+      }
+      case MaskOp::dense: {
+        const std::int64_t* stride = node.dense.stride;
+        const auto* bytes = static_cast<const std::uint8_t*>(node.dense.data) + b * stride[0] + h * stride[1] + i * stride[2] + first * stride[3];
+        stack[top++] = bits_of_bytes(bytes, stride[3], node.value, count);
+        break;
+      }
+      case MaskOp::constant: stack[top++] = node.value ? ~Word{0} : 0; break;
+      case MaskOp::op_not: stack[top - 1] = ~stack[top - 1]; break;
+      case MaskOp::op_and: --top; stack[top - 1] &= stack[top]; break;
+      case MaskOp::op_or: --top; stack[top - 1] |= stack[top]; break;
+    }
+  }
+  return (top ? stack[0] : ~Word{0}) & bits_between(0, count);
+}
+
+/// Turns a 64 x 64 bit matrix: bit j of word i becomes bit i of word j.
+inline void turn_bits(Word* words) {
+  Word mask = 0x00000000FFFFFFFFull;
+  for (int step = 32; step != 0; step >>= 1, mask ^= mask << step) {
+    for (int i = 0; i < 64; i = ((i | step) + 1) & ~step) {
+      const Word swapped = ((words[i] >> step) ^ words[i | step]) & mask;
+      words[i] ^= swapped << step;
+      words[i | step] ^= swapped;
+    }
+  }
+}
+
+}  // namespace attn::kernels

@@ -1,0 +1,121 @@
+// src/kernels/attention/modify-inl.h: what happens to a score before the softmax: softcap, bias, temperature, hiding.
+#if defined(ATTN_MODIFY_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_MODIFY_INL_H
+#undef ATTN_MODIFY_INL_H
+#else
+#define ATTN_MODIFY_INL_H
+#endif
+
+#include "kernels/attention/groups.h"
+#include "kernels/attention/mask_words.h"
+#include "kernels/attention/tile-inl.h"
+#include "kernels/turn-inl.h"
+#include "kernels/math/math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace attn::kernels::HWY_NAMESPACE {
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+
+inline bool has_modifiers(const AttentionProblem& problem) { return problem.softcap != 0 || problem.bias_count != 0 || problem.temperature != 1; }
+
+/// Calls change(place in the strip, key, vector) for every vector that takes part.
+template <typename T, typename F>
+HWY_INLINE void for_each_score(const Groups& groups, F&& change) {
+  constexpr int R = strip_rows<T>, N = lanes<T>;
+  for (int g = 0; g < groups.count; ++g)
+    for (int r = groups.key[g]; r < groups.key[g + 1]; ++r)
+      for (int v = groups.first[g]; v < groups.last[g]; ++v) change(r * R + v * N, r, v);
+}
+
+template <typename T>
+HWY_NOINLINE void cap_block(T cap, const Groups& groups, const Strip<T>& strip) {
+  const Tag<T> d;
+  const auto c = hn::Set(d, cap);
+  for_each_score<T>(groups, [&](int at, int, int) HWY_ATTR {
+    hn::Store(hn::Mul(c, tanh(d, hn::Div(hn::Load(d, strip.s + at), c))), d, strip.s + at);
+  });
+}
+
+/// Rows of a dense bias to lanes, through `extra`.
+template <typename T>
+HWY_NOINLINE void add_dense(const BiasTerm& term, std::int64_t b, std::int64_t h, std::int64_t row, std::int64_t rows, std::int64_t first, int keys,
+                            const Groups& groups, const Strip<T>& strip) {
+  const Tag<T> d;
+  constexpr int R = strip_rows<T>;
+  const std::int64_t* stride = term.dense.stride;
+  const T* values = static_cast<const T*>(term.dense.data) + b * stride[0] + h * stride[1] + row * stride[2] + first * stride[3];
+  if (stride[3] == 1) {
+    turn(values, stride[2], rows, keys, strip.extra, std::int64_t{R});
+  } else {
+    for (std::int64_t i = 0; i < rows; ++i)
+      for (int r = 0; r < keys; ++r) strip.extra[r * R + i] = values[i * stride[2] + r * stride[3]];
+  }
+  for_each_score<T>(groups, [&](int at, int, int) HWY_ATTR {
+    hn::Store(hn::Add(hn::Load(d, strip.s + at), hn::Load(d, strip.extra + at)), d, strip.s + at);
+  });
+}
+
+/// -inf where a bit is not set, then the new maximum of every row into `alpha`.
+template <typename T>
+HWY_NOINLINE void hide_block(const Word* visible, const Groups& groups, const Strip<T>& strip) {
+  const Tag<T> d;
+  constexpr int R = strip_rows<T>, N = lanes<T>;
+  const auto hidden = hn::Set(d, -std::numeric_limits<T>::infinity());
+  for (int g = 0; g < groups.count; ++g)
+    for (int v = groups.first[g]; v < groups.last[g]; ++v) {
+      auto largest = hn::Load(d, strip.alpha + v * N);
+      for (int r = groups.key[g]; r < groups.key[g + 1]; ++r) {
+        T* place = strip.s + r * R + v * N;
+        auto s = hn::Load(d, place);
+        if (visible) {
+          alignas(8) std::uint8_t bits[8];
+          const Word word = visible[r] >> (v * N);
+          std::memcpy(bits, &word, 8);
+          s = hn::IfThenElse(hn::LoadMaskBits(d, bits), s, hidden);
+          hn::Store(s, d, place);
+        }
+        largest = hn::Max(largest, s);
+      }
+      hn::Store(largest, d, strip.alpha + v * N);
+    }
+}
+
+/// Everything between the raw score and the softmax, in the order of docs/numerics.md section 3.
+template <typename T>
+HWY_NOINLINE void modify_block(const AttentionProblem& problem, std::int64_t b, std::int64_t h, std::int64_t row, std::int64_t rows,
+                               std::int64_t first, int keys, const Word* visible, const Groups& groups, const Strip<T>& strip) {
+  const Tag<T> d;
+  constexpr int N = lanes<T>;
+  if (problem.softcap != 0) cap_block(static_cast<T>(problem.softcap), groups, strip);
+  for (int n = 0; n < problem.bias_count; ++n) add_dense(problem.bias[n], b, h, row, rows, first, keys, groups, strip);
+  if (problem.temperature != 1) {
+    const auto t = hn::Set(d, static_cast<T>(problem.temperature));
+    for_each_score<T>(groups, [&](int at, int, int) HWY_ATTR { hn::Store(hn::Div(hn::Load(d, strip.s + at), t), d, strip.s + at); });
+  }
+  // the tiles left the maximum of raw scores in alpha: take it again from what became of them
+  for (int v = 0; v < strip_vectors<T>; ++v) hn::Store(hn::Load(d, strip.m + v * N), d, strip.alpha + v * N);
+  hide_block(visible, groups, strip);
+}
+
+/// Dropout after the sum was taken: a weight is kept and scaled, or 0.
+template <typename T>
+HWY_NOINLINE void drop_block(const AttentionProblem& problem, std::int64_t row, std::int64_t rows, std::int64_t first, int keys, const Groups& groups,
+                             const Strip<T>& strip) {
+  const Tag<T> d;
+  Word kept[64] = {0};
+  for (std::int64_t i = 0; i < rows; ++i) kept[i] = bits_of_bytes(problem.keep + (row + i) * problem.keep_stride + first, 1, true, keys);
+  turn_bits(kept);
+  const auto scale = hn::Set(d, static_cast<T>(problem.keep_scale));
+  constexpr int N = lanes<T>;
+  for_each_score<T>(groups, [&](int at, int r, int v) HWY_ATTR {
+    alignas(8) std::uint8_t bits[8];
+    const Word word = kept[r] >> (v * N);
+    std::memcpy(bits, &word, 8);
+    hn::Store(hn::IfThenElseZero(hn::LoadMaskBits(d, bits), hn::Mul(hn::Load(d, strip.s + at), scale)), d, strip.s + at);
+  });
+}
+
+#endif
+}  // namespace attn::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif

@@ -1,0 +1,87 @@
+// src/kernels/attention/output_tile-inl.h: O^T += V^T P^T for a block of keys: elements of V as broadcasts, queries in the lanes.
+#if defined(ATTN_OUTPUT_TILE_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_OUTPUT_TILE_INL_H
+#undef ATTN_OUTPUT_TILE_INL_H
+#else
+#define ATTN_OUTPUT_TILE_INL_H
+#endif
+
+#include "kernels/attention/tile-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace attn::kernels::HWY_NAMESPACE {
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+
+/// What becomes of a tile's chain over its keys.
+enum class Fold {
+  first,   // o = chain: nothing came before
+  rescale, // o = fma(o, alpha, chain)
+  begin,   // block = chain from 0, to be continued
+  resume,  // block = chain that goes on
+};
+
+/// COLUMNS value columns x VECTORS: a chain of FMAs over the keys, folded into the span's output.
+template <typename T, int COLUMNS, int VECTORS, Fold FOLD>
+HWY_INLINE void output_tile(const T* HWY_RESTRICT p, const T* const* v_rows, std::int64_t column, int keys, T* HWY_RESTRICT o,
+                            const T* HWY_RESTRICT alpha) {
+  const Tag<T> d;
+  constexpr int R = strip_rows<T>, N = lanes<T>;
+  Vector<T> sum[COLUMNS][VECTORS];
+  ATTN_UNROLL for (int c = 0; c < COLUMNS; ++c)
+    ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[c][v] = FOLD == Fold::resume ? hn::Load(d, o + c * R + v * N) : hn::Zero(d);
+  _Pragma("GCC unroll 2") for (int j = 0; j < keys; ++j) {
+    Vector<T> weight[VECTORS];
+    ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) weight[v] = hn::Load(d, p + j * R + v * N);
+    const T* value = v_rows[j] + column;
+    ATTN_UNROLL for (int c = 0; c < COLUMNS; ++c) {
+      const auto x = hn::Set(d, value[c]);
+      ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[c][v] = hn::MulAdd(x, weight[v], sum[c][v]);
+    }
+  }
+  ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) {
+    const auto a = FOLD == Fold::rescale ? hn::Load(d, alpha + v * N) : hn::Zero(d);
+    ATTN_UNROLL for (int c = 0; c < COLUMNS; ++c) {
+      T* place = o + c * R + v * N;
+      hn::Store(FOLD == Fold::rescale ? hn::MulAdd(hn::Load(d, place), a, sum[c][v]) : sum[c][v], d, place);
+    }
+  }
+}
+
+template <typename T, int VECTORS, Fold FOLD>
+HWY_NOINLINE void output_columns(const T* p, const T* const* v_rows, int keys, std::int64_t value_dim, T* o, const T* alpha) {
+  constexpr int R = strip_rows<T>;
+  std::int64_t c = 0;
+  for (; c + tile_keys <= value_dim; c += tile_keys) output_tile<T, tile_keys, VECTORS, FOLD>(p, v_rows, c, keys, o + c * R, alpha);
+  for (; c + 4 <= value_dim; c += 4) output_tile<T, 4, VECTORS, FOLD>(p, v_rows, c, keys, o + c * R, alpha);
+  for (; c + 2 <= value_dim; c += 2) output_tile<T, 2, VECTORS, FOLD>(p, v_rows, c, keys, o + c * R, alpha);
+  for (; c < value_dim; ++c) output_tile<T, 1, VECTORS, FOLD>(p, v_rows, c, keys, o + c * R, alpha);
+}
+
+/// Keys [0, keys) of the block, from weight row `row`, for the vectors [first, last), into `o`.
+template <typename T, Fold FOLD>
+HWY_INLINE void output_block(const Strip<T>& strip, const T* const* v_rows, int keys, std::int64_t value_dim, int row, int first, int last, T* o) {
+  constexpr int R = strip_rows<T>, N = lanes<T>;
+  for (int v = first; v < last;) {
+    const T* p = strip.s + row * R + v * N;
+    const T* alpha = strip.alpha + v * N;
+    const int left = last - v;
+    if (left >= tile_vectors) {
+      output_columns<T, tile_vectors, FOLD>(p, v_rows, keys, value_dim, o + v * N, alpha);
+      v += tile_vectors;
+    } else if (tile_vectors > 2 && left == 3) {
+      output_columns<T, 3, FOLD>(p, v_rows, keys, value_dim, o + v * N, alpha);
+      v += 3;
+    } else if (left >= 2) {
+      output_columns<T, 2, FOLD>(p, v_rows, keys, value_dim, o + v * N, alpha);
+      v += 2;
+    } else {
+      output_columns<T, 1, FOLD>(p, v_rows, keys, value_dim, o + v * N, alpha);
+      v += 1;
+    }
+  }
+}
+
+#endif
+}  // namespace attn::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif

@@ -1,0 +1,154 @@
+// src/kernels/attention/prefill-inl.h: attention of one strip of query rows, block of keys after block, nothing stored but the strip.
+//
+//            64 keys                     lanes are query rows: no sum ever crosses a lane, so a row has the bits of
+//          +---------+                   kernels/ref whatever the vector width, the strip or the thread.
+//  64 rows |  S^T    |  -> weights ->  O^T += V^T P^T
+//          +---------+
+#if defined(ATTN_PREFILL_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_PREFILL_INL_H
+#undef ATTN_PREFILL_INL_H
+#else
+#define ATTN_PREFILL_INL_H
+#endif
+
+#include "kernels/attention/modify-inl.h"
+#include "kernels/attention/output_tile-inl.h"
+#include "kernels/attention/score_tile-inl.h"
+#include "kernels/turn-inl.h"
+#include "kernels/attention/weights-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace attn::kernels::HWY_NAMESPACE {
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+
+/// One strip of a head on its way over the keys.
+template <typename T>
+struct Walk {
+  static constexpr int R = strip_rows<T>, N = lanes<T>;
+
+  const AttentionProblem& problem;
+  std::int64_t b, h, row, rows;  // rows [row, row + rows) of head h
+  Strip<T> strip;
+  int vectors;
+  const T* k;
+  const T* v;
+  bool fresh = true;      // nothing folded into the span yet
+  bool any_span = false;  // a span was merged
+
+  Walk(const AttentionProblem& p, std::int64_t batch, std::int64_t head, std::int64_t first, std::int64_t count, void* scratch)
+      : problem(p), b(batch), h(head), row(first), rows(count), strip(scratch, p.dim, p.value_dim), vectors(static_cast<int>((count + N - 1) / N)) {
+    k = static_cast<const T*>(p.k.base) + b * p.k_stride[0] + h / (p.q_heads / p.k_heads) * p.k_stride[1];
+    v = static_cast<const T*>(p.v.base) + b * p.v_stride[0] + h / (p.q_heads / p.v_heads) * p.v_stride[1];
+  }
+
+  /// Q turned and scaled once; lanes beyond the rows hold 0.
+  void load_queries() {
+    const Tag<T> d;
+    const T* q = static_cast<const T*>(problem.q) + b * problem.q_stride[0] + h * problem.q_stride[1] + row * problem.q_stride[2];
+    const auto scale = hn::Set(d, static_cast<T>(problem.scale));
+    if (rows < vectors * N)
+      for (std::int64_t c = 0; c < problem.dim; ++c) hn::Store(hn::Zero(d), d, strip.q + c * R + (vectors - 1) * N);
+    turn(q, problem.q_stride[2], rows, problem.dim, strip.q, std::int64_t{R});
+    for (std::int64_t c = 0; c < problem.dim; ++c)
+      for (int x = 0; x < vectors; ++x) {
+        T* place = strip.q + c * R + x * N;
+        hn::Store(hn::Mul(hn::Load(d, place), scale), d, place);
+      }
+  }
+
+  void begin_span() {
+    const Tag<T> d;
+    for (int x = 0; x < vectors; ++x) {
+      hn::Store(minus_infinity<T>(), d, strip.m + x * N);
+      hn::Store(hn::Zero(d), d, strip.l + x * N);
+    }
+    fresh = true;
+  }
+
+  /// Keys first ... first + keys - 1, of which `visible` tells who sees what; null: all rows see all.
+  void block(std::int64_t first, int keys, const Word* visible) {
+    const Tag<T> d;
+    const T* k_rows[key_block];
+    const T* v_rows[key_block];
+    for (int r = 0; r < keys; ++r) {
+      k_rows[r] = k + problem.k.offset(first + r);
+      v_rows[r] = v + problem.v.offset(first + r);
+    }
+    const Groups groups = visible ? Groups::trimmed(visible, keys, vectors, N) : Groups::all(keys, vectors);
+    for (int x = 0; x < vectors; ++x) hn::Store(hn::Load(d, strip.m + x * N), d, strip.alpha + x * N);
+    for (int g = 0; g < groups.count; ++g)
+      score_block(strip, k_rows + groups.key[g], groups.key[g + 1] - groups.key[g], problem.dim, groups.key[g], groups.first[g], groups.last[g]);
+    if (visible || has_modifiers(problem)) modify_block(problem, b, h, row, rows, first, keys, visible, groups, strip);
+    for (int x = 0; x < vectors; ++x) weigh_vector(strip, groups, x);
+    if (problem.keep) drop_block(problem, row, rows, first, keys, groups, strip);
+    fold(groups, v_rows);
+  }
+
+  void fold(const Groups& groups, const T* const* v_rows) {
+    const std::int64_t columns = problem.value_dim;
+    const bool whole = groups.count == 1 && groups.first[0] == 0 && groups.last[0] == vectors;
+    if (whole && fresh) {
+      output_block<T, Fold::first>(strip, v_rows, groups.key[1], columns, 0, 0, vectors, strip.o);
+    } else if (whole) {
+      output_block<T, Fold::rescale>(strip, v_rows, groups.key[1], columns, 0, 0, vectors, strip.o);
+    } else {
+      T* target = fresh ? strip.o : strip.block;
+      clear(target);
+      for (int g = 0; g < groups.count; ++g)
+        output_block<T, Fold::resume>(strip, v_rows + groups.key[g], groups.key[g + 1] - groups.key[g], columns, groups.key[g], groups.first[g],
+                                      groups.last[g], target);
+      if (!fresh) fold_block();
+    }
+    fresh = false;
+  }
+
+  void clear(T* o) {
+    const Tag<T> d;
+    for (std::int64_t c = 0; c < problem.value_dim; ++c)
+      for (int x = 0; x < vectors; ++x) hn::Store(hn::Zero(d), d, o + c * R + x * N);
+  }
+
+  void fold_block() {
+    const Tag<T> d;
+    for (std::int64_t c = 0; c < problem.value_dim; ++c)
+      for (int x = 0; x < vectors; ++x) {
+        T* o = strip.o + c * R + x * N;
+        hn::Store(hn::MulAdd(hn::Load(d, o), hn::Load(d, strip.alpha + x * N), hn::Load(d, strip.block + c * R + x * N)), d, o);
+      }
+  }
+
+  /// The span's m, l, o go into the totals; the first span is the total.
+  void merge_span() {
+    const Tag<T> d;
+    if (fresh) return;
+    if (!any_span) {
+      for (int x = 0; x < vectors; ++x) {
+        hn::Store(hn::Load(d, strip.m + x * N), d, strip.m_total + x * N);
+        hn::Store(hn::Load(d, strip.l + x * N), d, strip.l_total + x * N);
+      }
+      T* spare = strip.o_total;
+      strip.o_total = strip.o;
+      strip.o = spare;
+      any_span = true;
+      return;
+    }
+    for (int x = 0; x < vectors; ++x) {
+      const auto m = hn::Load(d, strip.m_total + x * N), m_span = hn::Load(d, strip.m + x * N);
+      const auto maximum = hn::Max(m, m_span);
+      const auto reference = safe_reference<T>(maximum);
+      const auto a = weight_of<T>(m, reference), s = weight_of<T>(m_span, reference);
+      hn::Store(maximum, d, strip.m_total + x * N);
+      const auto l = hn::MulAdd(hn::Load(d, strip.l_total + x * N), a, hn::Mul(hn::Load(d, strip.l + x * N), s));
+      hn::Store(l, d, strip.l_total + x * N);
+      for (std::int64_t c = 0; c < problem.value_dim; ++c) {
+        T* o = strip.o_total + c * R + x * N;
+        hn::Store(hn::MulAdd(hn::Load(d, o), a, hn::Mul(hn::Load(d, strip.o + c * R + x * N), s)), d, o);
+      }
+    }
+  }
+};
+
+#endif
+}  // namespace attn::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif

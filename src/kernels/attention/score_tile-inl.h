@@ -1,0 +1,80 @@
+// src/kernels/attention/score_tile-inl.h: S^T = K Q^T for a block of keys: rows of K as broadcasts, queries in the lanes.
+#if defined(ATTN_SCORE_TILE_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_SCORE_TILE_INL_H
+#undef ATTN_SCORE_TILE_INL_H
+#else
+#define ATTN_SCORE_TILE_INL_H
+#endif
+
+#include "kernels/attention/tile-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace attn::kernels::HWY_NAMESPACE {
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+
+/// KEYS x VECTORS scores: each a chain of FMAs over d. The running maximum of the lanes goes through `alpha`.
+template <typename T, int KEYS, int VECTORS>
+HWY_INLINE void score_tile(const T* HWY_RESTRICT q, const T* const* k, std::int64_t dim, T* HWY_RESTRICT s, T* HWY_RESTRICT alpha) {
+  const Tag<T> d;
+  constexpr int R = strip_rows<T>, N = lanes<T>;
+  Vector<T> sum[KEYS][VECTORS];
+  ATTN_UNROLL for (int r = 0; r < KEYS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::Zero(d);
+  const T* row[KEYS];
+  ATTN_UNROLL for (int r = 0; r < KEYS; ++r) row[r] = k[r];
+  _Pragma("GCC unroll 2") for (std::int64_t c = 0; c < dim; ++c) {
+    Vector<T> x[VECTORS];
+    ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) x[v] = hn::Load(d, q + c * R + v * N);
+    ATTN_UNROLL for (int r = 0; r < KEYS; ++r) {
+      const auto key = hn::Set(d, row[r][c]);
+      ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::MulAdd(key, x[v], sum[r][v]);
+    }
+  }
+  ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) {
+    auto largest = hn::Load(d, alpha + v * N);
+    ATTN_UNROLL for (int r = 0; r < KEYS; ++r) {
+      largest = hn::Max(largest, sum[r][v]);
+      hn::Store(sum[r][v], d, s + r * R + v * N);
+    }
+    hn::Store(largest, d, alpha + v * N);
+  }
+}
+
+/// `keys` rows of K against VECTORS vectors of queries.
+template <typename T, int VECTORS>
+HWY_NOINLINE void score_columns(const T* q, const T* const* k, int keys, std::int64_t dim, T* s, T* alpha) {
+  constexpr int R = strip_rows<T>;
+  int r = 0;
+  for (; r + tile_keys <= keys; r += tile_keys) score_tile<T, tile_keys, VECTORS>(q, k + r, dim, s + r * R, alpha);
+  for (; r + 4 <= keys; r += 4) score_tile<T, 4, VECTORS>(q, k + r, dim, s + r * R, alpha);
+  for (; r < keys; ++r) score_tile<T, 1, VECTORS>(q, k + r, dim, s + r * R, alpha);
+}
+
+/// The scores of keys [0, keys) for the vectors [first, last) of the strip.
+template <typename T>
+HWY_INLINE void score_block(const Strip<T>& strip, const T* const* k, int keys, std::int64_t dim, int row, int first, int last) {
+  constexpr int R = strip_rows<T>, N = lanes<T>;
+  for (int v = first; v < last;) {
+    const T* q = strip.q + v * N;
+    T* s = strip.s + row * R + v * N;
+    T* alpha = strip.alpha + v * N;
+    const int left = last - v;
+    if (left >= tile_vectors) {
+      score_columns<T, tile_vectors>(q, k, keys, dim, s, alpha);
+      v += tile_vectors;
+    } else if (tile_vectors > 2 && left == 3) {
+      score_columns<T, 3>(q, k, keys, dim, s, alpha);
+      v += 3;
+    } else if (left >= 2) {
+      score_columns<T, 2>(q, k, keys, dim, s, alpha);
+      v += 2;
+    } else {
+      score_columns<T, 1>(q, k, keys, dim, s, alpha);
+      v += 1;
+    }
+  }
+}
+
+#endif
+}  // namespace attn::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif

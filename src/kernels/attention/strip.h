@@ -1,0 +1,56 @@
+// src/kernels/attention/strip.h: the scratch of one strip of query rows; lanes are rows.
+#pragma once
+#include "kernels/attention/problem.h"
+#include "kernels/attention/tiles.h"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace attn::kernels {
+
+/// Memory of a strip. [D][R] means: R rows side by side, so that a vector holds one element of neighbouring rows.
+template <typename T>
+struct Strip {
+  static constexpr int rows = strip_rows<T>;
+
+  T* q;           // [D][R]   q * scale
+  T* s;           // [64][R]  scores of the block, then its weights
+  T* extra;       // [64][R]  a dense bias, turned
+  T* o;           // [Dv][R]  output of the span
+  T* block;       // [Dv][R]  output of a trimmed block
+  T* o_total;     // [Dv][R]  output of the spans before
+  T* m;           // [R]      maximum of the span
+  T* l;           // [R]      sum of the span
+  T* alpha;       // [R]      new maximum while scores are made, then the factor of what came before
+  T* m_total;     // [R]
+  T* l_total;     // [R]
+  T* position;    // [R]      p_i, for ALiBi
+  std::uint64_t* visible;  // [64]  bit per row: key r of the block is seen by the row
+
+  static std::size_t bytes(std::int64_t dim, std::int64_t value_dim) {
+    return sizeof(T) * static_cast<std::size_t>(rows) * static_cast<std::size_t>(dim + 3 * value_dim + 2 * key_block + 6) + 8 * key_block;
+  }
+  Strip(void* scratch, std::int64_t dim, std::int64_t value_dim) {
+    T* next = static_cast<T*>(scratch);
+    const auto take = [&next](std::int64_t count) {
+      T* taken = next;
+      next += count * rows;
+      return taken;
+    };
+    q = take(dim);
+    s = take(key_block);
+    extra = take(key_block);
+    o = take(value_dim);
+    block = take(value_dim);
+    o_total = take(value_dim);
+    m = take(1);
+    l = take(1);
+    alpha = take(1);
+    m_total = take(1);
+    l_total = take(1);
+    position = take(1);
+    visible = reinterpret_cast<std::uint64_t*>(next);
+  }
+};
+
+}  // namespace attn::kernels

@@ -1,0 +1,35 @@
+// src/kernels/attention/tile-inl.h: vectors of a target and how many of them a register tile holds.
+#if defined(ATTN_TILE_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_TILE_INL_H
+#undef ATTN_TILE_INL_H
+#else
+#define ATTN_TILE_INL_H
+#endif
+
+#include <hwy/highway.h>
+
+#include "kernels/attention/strip.h"
+
+#define ATTN_UNROLL _Pragma("GCC unroll 16")
+
+HWY_BEFORE_NAMESPACE();
+namespace attn::kernels::HWY_NAMESPACE {
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+namespace hn = hwy::HWY_NAMESPACE;
+
+template <typename T>
+using Tag = hn::ScalableTag<T>;
+template <typename T>
+using Vector = hn::Vec<Tag<T>>;
+template <typename T>
+inline constexpr int lanes = static_cast<int>(HWY_LANES(T));
+/// Vectors side by side in a register tile: 16 registers hold 6 x 2 accumulators, 32 hold 6 x 4.
+inline constexpr int tile_vectors = HWY_TARGET == HWY_AVX2 ? 2 : 4;
+/// Vectors of a strip.
+template <typename T>
+inline constexpr int strip_vectors = strip_rows<T> / lanes<T>;
+
+#endif
+}  // namespace attn::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif

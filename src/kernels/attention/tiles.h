@@ -1,0 +1,23 @@
+// src/kernels/attention/tiles.h: the sizes in which attention is cut, each with the reason for its number.
+#pragma once
+#include <cstdint>
+
+namespace attn::kernels {
+
+/// Keys of a block and of a span: part of the order of operations (docs/numerics.md section 3), not a tuning.
+inline constexpr int key_block = 64;
+inline constexpr int span_blocks = 16;
+
+/// Query rows of a strip, one a lane. 64 rows fit four AVX-512 vectors of f32 (two strips' worth of f64), so a row of K
+/// is broadcast once for all of them; a row of visibility bits is one 64-bit word. 32 rows lose about 10 % (K is read twice).
+template <typename T>
+inline constexpr int strip_rows = sizeof(T) == 4 ? 64 : 32;
+
+/// Keys (or value columns) of a register tile: 6 x 4 vectors use 24 of 32 accumulators, 6 x 2 use 12 of AVX2's 16.
+/// 8 x 2, 8 x 3, 12 x 2 are level within noise; 4 x 4 and 16 x 1 lose 13 to 20 %.
+inline constexpr int tile_keys = 6;
+
+/// Keys that share one decision about which vectors see anything, on the causal diagonal.
+inline constexpr int trim_keys = 16;
+
+}  // namespace attn::kernels
