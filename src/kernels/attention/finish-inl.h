@@ -61,21 +61,36 @@ HWY_NOINLINE bool divide(int vectors, std::int64_t value_dim, const Totals<T>& t
   return hn::AllTrue(d, numbers);
 }
 
-/// ln(l) + m, and m and l as they are, to the arrays the problem has for them.
+/// m, l and ln(l) + m to the arrays that the problem has for them.
 template <typename T>
-HWY_NOINLINE void save_sums(const AttentionProblem& problem, std::int64_t first, std::int64_t rows, int vectors, const Totals<T>& totals) {
+HWY_NOINLINE void save_sums(const AttentionProblem& problem, const LaneMap& map, int vectors, const Totals<T>& totals) {
   const Tag<T> d;
   constexpr int N = lanes<T>;
-  if (problem.max) std::memcpy(static_cast<T*>(problem.max) + first, totals.m, static_cast<std::size_t>(rows) * sizeof(T));
-  if (problem.sum) std::memcpy(static_cast<T*>(problem.sum) + first, totals.l, static_cast<std::size_t>(rows) * sizeof(T));
-  if (!problem.logsumexp) return;
+  const auto save = [&](void* array, const T* values) {
+    if (array == nullptr) return;
+    for (std::int64_t n = 0; n < map.heads; ++n)
+      std::memcpy(static_cast<T*>(array) + (map.batch * problem.q_heads + map.head + n) * problem.q_rows + map.row, values + n * map.rows,
+                  static_cast<std::size_t>(map.rows) * sizeof(T));
+  };
+  save(problem.max, totals.m);
+  save(problem.sum, totals.l);
+  if (problem.logsumexp == nullptr) return;
   const auto ln2 = hn::Set(d, static_cast<T>(0.69314718055994530942));
   for (int v = 0; v < vectors; ++v) {
     const auto l = hn::Load(d, totals.l + v * N), m = hn::Load(d, totals.m + v * N);
     const auto sum = hn::MulAdd(log2(d, l), ln2, m);
     hn::Store(hn::IfThenElse(hn::Eq(l, hn::Zero(d)), minus_infinity<T>(), sum), d, totals.l + v * N);
   }
-  std::memcpy(static_cast<T*>(problem.logsumexp) + first, totals.l, static_cast<std::size_t>(rows) * sizeof(T));
+  save(problem.logsumexp, totals.l);
+}
+
+/// The rows of the strip to memory.
+template <typename T>
+void write_rows(const AttentionProblem& problem, const LaneMap& map, const Totals<T>& totals) {
+  for (std::int64_t n = 0; n < map.heads; ++n) {
+    T* out = static_cast<T*>(problem.out) + map.batch * problem.out_stride[0] + (map.head + n) * problem.out_stride[1] + map.row * problem.out_stride[2];
+    turn(totals.o + n * map.rows, std::int64_t{strip_rows<T>}, problem.value_dim, map.rows, out, problem.out_stride[2]);
+  }
 }
 
 #endif

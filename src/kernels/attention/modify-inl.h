@@ -36,23 +36,27 @@ HWY_NOINLINE void cap_block(T cap, const Groups& groups, const Strip<T>& strip) 
   });
 }
 
-/// Rows of a dense bias to lanes, through `extra`.
+/// Rows of a dense bias to lanes, in `extra`.
 template <typename T>
-HWY_NOINLINE void add_dense(const BiasTerm& term, std::int64_t b, std::int64_t h, std::int64_t row, std::int64_t rows, std::int64_t first, int keys,
-                            const Groups& groups, const Strip<T>& strip) {
-  const Tag<T> d;
+HWY_NOINLINE void gather_dense(const BiasTerm& term, const LaneMap& map, std::int64_t first, int keys, const Strip<T>& strip) {
   constexpr int R = strip_rows<T>;
   const std::int64_t* stride = term.dense.stride;
-  const T* values = static_cast<const T*>(term.dense.data) + b * stride[0] + h * stride[1] + row * stride[2] + first * stride[3];
-  if (stride[3] == 1) {
-    turn(values, stride[2], rows, keys, strip.extra, std::int64_t{R});
-  } else {
-    for (std::int64_t i = 0; i < rows; ++i)
-      for (int r = 0; r < keys; ++r) strip.extra[r * R + i] = values[i * stride[2] + r * stride[3]];
+  for (std::int64_t n = 0; n < map.heads; ++n) {
+    const T* values = static_cast<const T*>(term.dense.data) + map.batch * stride[0] + (map.head + n) * stride[1] + map.row * stride[2] + first * stride[3];
+    T* extra = strip.extra + n * map.rows;
+    if (stride[3] == 1) {
+      turn(values, stride[2], map.rows, std::int64_t{keys}, extra, std::int64_t{R});
+    } else {
+      for (std::int64_t i = 0; i < map.rows; ++i)
+        for (int r = 0; r < keys; ++r) extra[r * R + i] = values[i * stride[2] + r * stride[3]];
+    }
   }
-  for_each_score<T>(groups, [&](int at, int, int) HWY_ATTR {
-    hn::Store(hn::Add(hn::Load(d, strip.s + at), hn::Load(d, strip.extra + at)), d, strip.s + at);
-  });
+}
+
+/// One bias term of the block, rows in lanes, in `extra`.
+template <typename T>
+HWY_INLINE void gather_bias(const AttentionProblem&, const BiasTerm& term, const LaneMap& map, std::int64_t first, int keys, const Strip<T>& strip) {
+  gather_dense(term, map, first, keys, strip);
 }
 
 /// -inf where a bit is not set, then the new maximum of every row into `alpha`.
@@ -82,12 +86,17 @@ HWY_NOINLINE void hide_block(const Word* visible, const Groups& groups, const St
 
 /// Everything between the raw score and the softmax, in the order of docs/numerics.md section 3.
 template <typename T>
-HWY_NOINLINE void modify_block(const AttentionProblem& problem, std::int64_t b, std::int64_t h, std::int64_t row, std::int64_t rows,
-                               std::int64_t first, int keys, const Word* visible, const Groups& groups, const Strip<T>& strip) {
+HWY_NOINLINE void modify_block(const AttentionProblem& problem, const LaneMap& map, std::int64_t first, int keys, const Word* visible,
+                               const Groups& groups, const Strip<T>& strip) {
   const Tag<T> d;
   constexpr int N = lanes<T>;
   if (problem.softcap != 0) cap_block(static_cast<T>(problem.softcap), groups, strip);
-  for (int n = 0; n < problem.bias_count; ++n) add_dense(problem.bias[n], b, h, row, rows, first, keys, groups, strip);
+  for (int n = 0; n < problem.bias_count; ++n) {
+    gather_bias(problem, problem.bias[n], map, first, keys, strip);
+    for_each_score<T>(groups, [&](int at, int, int) HWY_ATTR {
+      hn::Store(hn::Add(hn::Load(d, strip.s + at), hn::Load(d, strip.extra + at)), d, strip.s + at);
+    });
+  }
   if (problem.temperature != 1) {
     const auto t = hn::Set(d, static_cast<T>(problem.temperature));
     for_each_score<T>(groups, [&](int at, int, int) HWY_ATTR { hn::Store(hn::Div(hn::Load(d, strip.s + at), t), d, strip.s + at); });
@@ -99,11 +108,11 @@ HWY_NOINLINE void modify_block(const AttentionProblem& problem, std::int64_t b, 
 
 /// Dropout after the sum was taken: a weight is kept and scaled, or 0.
 template <typename T>
-HWY_NOINLINE void drop_block(const AttentionProblem& problem, std::int64_t row, std::int64_t rows, std::int64_t first, int keys, const Groups& groups,
+HWY_NOINLINE void drop_block(const AttentionProblem& problem, const LaneMap& map, std::int64_t first, int keys, const Groups& groups,
                              const Strip<T>& strip) {
   const Tag<T> d;
   Word kept[64] = {0};
-  for (std::int64_t i = 0; i < rows; ++i) kept[i] = bits_of_bytes(problem.keep + (row + i) * problem.keep_stride + first, 1, true, keys);
+  for (std::int64_t i = 0; i < map.rows; ++i) kept[i] = bits_of_bytes(problem.keep + i * problem.keep_stride + first, 1, true, keys);
   turn_bits(kept);
   const auto scale = hn::Set(d, static_cast<T>(problem.keep_scale));
   constexpr int N = lanes<T>;

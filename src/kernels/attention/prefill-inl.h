@@ -21,13 +21,13 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// One strip of a head on its way over the keys.
+/// One strip on its way over the keys.
 template <typename T>
 struct Walk {
   static constexpr int R = strip_rows<T>, N = lanes<T>;
 
   const AttentionProblem& problem;
-  std::int64_t b, h, row, rows;  // rows [row, row + rows) of head h
+  LaneMap map;
   Strip<T> strip;
   int vectors;
   const T* k;
@@ -35,20 +35,22 @@ struct Walk {
   bool fresh = true;      // nothing folded into the span yet
   bool any_span = false;  // a span was merged
 
-  Walk(const AttentionProblem& p, std::int64_t batch, std::int64_t head, std::int64_t first, std::int64_t count, void* scratch)
-      : problem(p), b(batch), h(head), row(first), rows(count), strip(scratch, p.dim, p.value_dim), vectors(static_cast<int>((count + N - 1) / N)) {
-    k = static_cast<const T*>(p.k.base) + b * p.k_stride[0] + h / (p.q_heads / p.k_heads) * p.k_stride[1];
-    v = static_cast<const T*>(p.v.base) + b * p.v_stride[0] + h / (p.q_heads / p.v_heads) * p.v_stride[1];
+  Walk(const AttentionProblem& p, const LaneMap& lane_map, void* scratch)
+      : problem(p), map(lane_map), strip(scratch, p.dim, p.value_dim), vectors(static_cast<int>((map.count() + N - 1) / N)) {
+    k = static_cast<const T*>(p.k.base) + map.batch * p.k_stride[0] + map.head / (p.q_heads / p.k_heads) * p.k_stride[1];
+    v = static_cast<const T*>(p.v.base) + map.batch * p.v_stride[0] + map.head / (p.q_heads / p.v_heads) * p.v_stride[1];
   }
 
   /// Q turned and scaled once; lanes beyond the rows hold 0.
   void load_queries() {
     const Tag<T> d;
-    const T* q = static_cast<const T*>(problem.q) + b * problem.q_stride[0] + h * problem.q_stride[1] + row * problem.q_stride[2];
     const auto scale = hn::Set(d, static_cast<T>(problem.scale));
-    if (rows < vectors * N)
+    if (map.count() < vectors * N)
       for (std::int64_t c = 0; c < problem.dim; ++c) hn::Store(hn::Zero(d), d, strip.q + c * R + (vectors - 1) * N);
-    turn(q, problem.q_stride[2], rows, problem.dim, strip.q, std::int64_t{R});
+    for (std::int64_t n = 0; n < map.heads; ++n) {
+      const T* q = static_cast<const T*>(problem.q) + map.batch * problem.q_stride[0] + (map.head + n) * problem.q_stride[1] + map.row * problem.q_stride[2];
+      turn(q, problem.q_stride[2], map.rows, problem.dim, strip.q + n * map.rows, std::int64_t{R});
+    }
     for (std::int64_t c = 0; c < problem.dim; ++c)
       for (int x = 0; x < vectors; ++x) {
         T* place = strip.q + c * R + x * N;
@@ -78,9 +80,9 @@ struct Walk {
     for (int x = 0; x < vectors; ++x) hn::Store(hn::Load(d, strip.m + x * N), d, strip.alpha + x * N);
     for (int g = 0; g < groups.count; ++g)
       score_block(strip, k_rows + groups.key[g], groups.key[g + 1] - groups.key[g], problem.dim, groups.key[g], groups.first[g], groups.last[g]);
-    if (visible || has_modifiers(problem)) modify_block(problem, b, h, row, rows, first, keys, visible, groups, strip);
+    if (visible || has_modifiers(problem)) modify_block(problem, map, first, keys, visible, groups, strip);
     for (int x = 0; x < vectors; ++x) weigh_vector(strip, groups, x);
-    if (problem.keep) drop_block(problem, row, rows, first, keys, groups, strip);
+    if (problem.keep) drop_block(problem, map, first, keys, groups, strip);
     fold(groups, v_rows);
   }
 

@@ -8,6 +8,13 @@
 
 namespace attn::kernels {
 
+/// The query rows in the lanes: rows [row, row + rows) of heads [head, head + heads), head after head. The heads share their
+/// K and V head, so that a group of query heads fills the lanes where each has few rows (decode).
+struct LaneMap {
+  std::int64_t batch = 0, head = 0, heads = 1, row = 0, rows = 0;
+  std::int64_t count() const { return heads * rows; }
+};
+
 /// Memory of a strip. [D][R] means: R rows side by side, so that a vector holds one element of neighbouring rows.
 template <typename T>
 struct Strip {

@@ -1,6 +1,7 @@
 // src/kernels/attention/target.h: the attention kernels of one instruction set.
 #pragma once
 #include "kernels/attention/problem.h"
+#include "kernels/attention/strip.h"
 
 #include <cstddef>
 
@@ -8,10 +9,10 @@ namespace attn::kernels {
 
 struct AttentionTarget {
   const char* name;  // "avx512", "avx2", "neon"
-  /// Rows [row_begin, row_end) of head h of batch item b; at most strip_rows of them. Returns false when the result holds a
-  /// NaN: the specification must then decide these rows (nothing that was written may be kept).
-  bool (*prefill_f32)(const AttentionProblem&, std::int64_t b, std::int64_t h, std::int64_t row_begin, std::int64_t row_end, void* scratch);
-  bool (*prefill_f64)(const AttentionProblem&, std::int64_t b, std::int64_t h, std::int64_t row_begin, std::int64_t row_end, void* scratch);
+  /// The rows of a strip, from their first key to their last. False when a result is NaN: the specification must then decide
+  /// these rows (a hidden key may hold NaN or inf, which a weight of 0 does not silence); nothing was written.
+  bool (*attend_f32)(const AttentionProblem&, const LaneMap&, void* scratch);
+  bool (*attend_f64)(const AttentionProblem&, const LaneMap&, void* scratch);
 };
 
 /// The kernels of a target by name, or null when they are not built in.
