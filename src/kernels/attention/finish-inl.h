@@ -6,7 +6,7 @@
 #define ATTN_FINISH_INL_H
 #endif
 
-#include "kernels/attention/prefill-inl.h"
+#include "kernels/attention/walk-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
@@ -20,18 +20,21 @@ struct Totals {
   T* o;
 };
 
-/// A logit that takes weight and gives no value.
+/// A logit per head that takes weight and gives no value.
 template <typename T>
-HWY_NOINLINE void add_sink(T sink, int vectors, std::int64_t value_dim, const Totals<T>& totals) {
+HWY_NOINLINE void add_sinks(const T* sinks, const LaneMap& map, int vectors, std::int64_t value_dim, const Totals<T>& totals) {
   const Tag<T> d;
   constexpr int R = strip_rows<T>, N = lanes<T>;
+  alignas(64) T of_lane[R] = {};
+  for (std::int64_t n = 0; n < map.heads; ++n)
+    for (std::int64_t i = 0; i < map.rows; ++i) of_lane[n * map.rows + i] = sinks[map.head + n];
   for (int v = 0; v < vectors; ++v) {
-    const auto m = hn::Load(d, totals.m + v * N);
-    const auto maximum = hn::Max(m, hn::Set(d, sink));
+    const auto m = hn::Load(d, totals.m + v * N), sink = hn::Load(d, of_lane + v * N);
+    const auto maximum = hn::Max(m, sink);
     const auto reference = safe_reference<T>(maximum);
     const auto a = weight_of<T>(m, reference);
     hn::Store(maximum, d, totals.m + v * N);
-    hn::Store(hn::MulAdd(hn::Load(d, totals.l + v * N), a, weight_of<T>(hn::Set(d, sink), reference)), d, totals.l + v * N);
+    hn::Store(hn::MulAdd(hn::Load(d, totals.l + v * N), a, weight_of<T>(sink, reference)), d, totals.l + v * N);
     for (std::int64_t c = 0; c < value_dim; ++c) {
       T* o = totals.o + c * R + v * N;
       hn::Store(hn::Mul(hn::Load(d, o), a), d, o);
@@ -75,12 +78,16 @@ HWY_NOINLINE void save_sums(const AttentionProblem& problem, const LaneMap& map,
   save(problem.max, totals.m);
   save(problem.sum, totals.l);
   if (problem.logsumexp == nullptr) return;
-  const auto ln2 = hn::Set(d, static_cast<T>(0.69314718055994530942));
-  for (int v = 0; v < vectors; ++v) {
-    const auto l = hn::Load(d, totals.l + v * N), m = hn::Load(d, totals.m + v * N);
-    const auto sum = hn::MulAdd(log2(d, l), ln2, m);
-    hn::Store(hn::IfThenElse(hn::Eq(l, hn::Zero(d)), minus_infinity<T>(), sum), d, totals.l + v * N);
-  }
+  // log2 in f64 for both types, as the specification has it
+  const Tag<double> wide;
+  alignas(64) double logs[strip_rows<T>];
+  const int count = vectors * N;
+  for (int r = 0; r < count; ++r) logs[r] = static_cast<double>(totals.l[r]);
+  for (int r = 0; r < count; r += lanes<double>) hn::Store(log2_f64(wide, hn::Load(wide, logs + r)), wide, logs + r);
+  for (int r = 0; r < count; ++r) totals.l[r] = static_cast<T>(logs[r]);
+  const auto ln2 = hn::Set(d, Constants<T>::ln2);
+  for (int v = 0; v < vectors; ++v)  // log2(0) = -inf, m = -inf where nothing was seen
+    hn::Store(hn::MulAdd(hn::Load(d, totals.l + v * N), ln2, hn::Load(d, totals.m + v * N)), d, totals.l + v * N);
   save(problem.logsumexp, totals.l);
 }
 

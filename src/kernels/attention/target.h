@@ -7,12 +7,24 @@
 
 namespace attn::kernels {
 
+/// Attention of a strip of rows, for one element type. `scratch` is 64-byte aligned.
+///
+/// A result of false: some number is NaN, and nothing was written; the specification must decide these rows (a hidden key may
+/// hold NaN or inf, which a weight of 0 does not silence).
+struct StripKernel {
+  int rows;  // most rows of a strip
+  std::size_t (*scratch_bytes)(std::int64_t dim, std::int64_t value_dim);
+  std::size_t (*partial_bytes)(const AttentionProblem&, const LaneMap&);
+  /// From the first key to the last.
+  bool (*attend)(const AttentionProblem&, const LaneMap&, void* scratch);
+  /// One span of 1,024 keys into `partial`; then all spans' partial results, side by side, merged: the same bits.
+  void (*attend_span)(const AttentionProblem&, const LaneMap&, std::int64_t span, void* partial, void* scratch);
+  bool (*attend_merge)(const AttentionProblem&, const LaneMap&, const void* partials, std::int64_t spans, void* scratch);
+};
+
 struct AttentionTarget {
   const char* name;  // "avx512", "avx2", "neon"
-  /// The rows of a strip, from their first key to their last. False when a result is NaN: the specification must then decide
-  /// these rows (a hidden key may hold NaN or inf, which a weight of 0 does not silence); nothing was written.
-  bool (*attend_f32)(const AttentionProblem&, const LaneMap&, void* scratch);
-  bool (*attend_f64)(const AttentionProblem&, const LaneMap&, void* scratch);
+  StripKernel f32, f64;
 };
 
 /// The kernels of a target by name, or null when they are not built in.

@@ -22,7 +22,7 @@ HWY_INLINE Vector<T> minus_infinity() {
 /// exp2((x - reference) * log2 e), where a reference of -inf (nothing seen yet) counts as 0, so that -inf gives weight 0.
 template <typename T>
 HWY_INLINE Vector<T> weight_of(Vector<T> x, Vector<T> reference) {
-  return exp2(Tag<T>(), hn::Mul(hn::Sub(x, reference), hn::Set(Tag<T>(), static_cast<T>(1.4426950408889634074))));
+  return exp2_of_negative(Tag<T>(), hn::Mul(hn::Sub(x, reference), hn::Set(Tag<T>(), static_cast<T>(1.4426950408889634074))));
 }
 template <typename T>
 HWY_INLINE Vector<T> safe_reference(Vector<T> m) {

@@ -8,27 +8,104 @@
 
 #include <hwy/highway.h>
 
+#include <limits>
+
+#include "kernels/ref/math_constants.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 namespace hn = hwy::HWY_NAMESPACE;
+using namespace shared_constants;
 
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE V exp2(D d, V x) {
-  using T = hn::TFromD<D>;
-  const hn::RebindToSigned<D> di;
-  const auto n = hn::Round(x);
-  const auto f = hn::Sub(x, n);
-  auto p = hn::Set(d, T(1.3276472e-3f));
-  for (const double c : {9.6755000e-3, 5.5507111e-2, 2.4022107e-1, 6.9314698e-1, 1.0}) p = hn::MulAdd(p, f, hn::Set(d, T(c)));
-  constexpr int mantissa = sizeof(T) == 4 ? 23 : 52;
-  const auto scaled = hn::BitCast(d, hn::Add(hn::BitCast(di, p), hn::ShiftLeft<mantissa>(hn::ConvertTo(di, n))));
-  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, T(-126))), scaled);
+template <class D, int count>
+HWY_INLINE hn::Vec<D> horner(D d, const hn::TFromD<D> (&c)[count], hn::Vec<D> x) {
+  auto p = hn::Set(d, c[count - 1]);
+  _Pragma("GCC unroll 32") for (int i = count - 2; i >= 0; --i) p = hn::MulAdd(p, x, hn::Set(d, c[i]));
+  return p;
 }
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE V log2(D, V x) { return x; }
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE V tanh(D, V x) { return x; }
+
+template <class D>
+HWY_INLINE hn::Vec<D> infinity(D d) {
+  return hn::Set(d, std::numeric_limits<hn::TFromD<D>>::infinity());
+}
+
+/// 2^x for x <= 0 (and NaN), which is all a softmax asks for; below the smallest normal number +0.
+template <class D>
+HWY_INLINE hn::Vec<D> exp2_of_negative(D d, hn::Vec<D> x) {
+  using C = Constants<hn::TFromD<D>>;
+  const hn::RebindToSigned<D> di;
+  const auto rounder = hn::Set(d, C::rounder);
+  const auto shifted = hn::Add(x, rounder);
+  const auto p = horner(d, C::exp2, hn::Sub(x, hn::Sub(shifted, rounder)));
+  const auto scaled = hn::Add(hn::BitCast(di, p), hn::ShiftLeft<C::mantissa_bits>(hn::BitCast(di, shifted)));
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, C::least_exponent)), hn::BitCast(d, scaled));
+}
+
+/// 2^n, n of a normal number.
+template <class D, class VI>
+HWY_INLINE hn::Vec<D> power_of_two(D d, VI n) {
+  using C = Constants<hn::TFromD<D>>;
+  const hn::RebindToSigned<D> di;
+  return hn::BitCast(d, hn::ShiftLeft<C::mantissa_bits>(hn::Add(n, hn::Set(di, static_cast<typename C::Signed>(C::bias)))));
+}
+
+template <class D>
+HWY_INLINE hn::Vec<D> exp(D d, hn::Vec<D> x) {
+  using C = Constants<hn::TFromD<D>>;
+  const hn::RebindToSigned<D> di;
+  const auto clamped = hn::Min(hn::Max(x, hn::Set(d, C::exp_lowest)), hn::Set(d, C::exp_highest));
+  const auto rounder = hn::Set(d, C::rounder);
+  const auto n = hn::Sub(hn::MulAdd(clamped, hn::Set(d, C::log2e), rounder), rounder);
+  const auto r = hn::NegMulAdd(n, hn::Set(d, C::ln2_low), hn::NegMulAdd(n, hn::Set(d, C::ln2_high), clamped));
+  const auto p = horner(d, C::exp, r);
+  const auto whole = hn::ConvertTo(di, n), half = hn::ShiftRight<1>(whole);
+  auto y = hn::Mul(hn::Mul(p, power_of_two(d, half)), power_of_two(d, hn::Sub(whole, half)));
+  y = hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, C::exp_lowest)), y);
+  y = hn::IfThenElse(hn::Gt(x, hn::Set(d, C::exp_highest)), infinity(d), y);
+  return hn::IfThenElse(hn::Eq(x, x), y, x);
+}
+
+template <class D>
+HWY_INLINE hn::Vec<D> tanh(D d, hn::Vec<D> x) {
+  using T = hn::TFromD<D>;
+  const auto a = hn::Abs(x), z = hn::Mul(a, a), one = hn::Set(d, T(1));
+  const auto near = hn::MulAdd(hn::Mul(a, z), horner(d, Constants<T>::tanh, z), a);
+  const auto far = hn::Sub(one, hn::Div(hn::Set(d, T(2)), hn::Add(exp(d, hn::Add(a, a)), one)));
+  return hn::CopySign(hn::IfThenElse(hn::Lt(a, hn::Set(d, T(0.625))), near, far), x);
+}
+
+/// log2 of x > 0 (and NaN, inf, 0) in f64.
+template <class D>
+HWY_INLINE hn::Vec<D> log2_f64(D d, hn::Vec<D> x) {
+  using C = Constants<double>;
+  const hn::RebindToSigned<D> di;
+  const auto small = hn::Lt(x, hn::Set(d, 0x1p-1022));
+  const auto scaled = hn::IfThenElse(small, hn::Mul(x, hn::Set(d, 0x1p54)), x);
+  const auto offset = hn::IfThenElseZero(small, hn::Set(d, 54.0));
+  const auto bits = hn::BitCast(di, scaled);
+  // arithmetic shift by 52, which AVX2 lacks for 64 bits: the exponent of a positive number fits after a bias
+  const auto root = hn::BitCast(di, hn::Set(d, C::sqrt_half));
+  const auto difference = hn::Sub(bits, root);
+  const hn::RebindToUnsigned<D> du;
+  const auto biased = hn::ShiftRight<52>(hn::BitCast(du, hn::Add(difference, hn::Set(di, std::int64_t{1} << 62))));
+  const auto e = hn::Sub(hn::BitCast(di, biased), hn::Set(di, std::int64_t{1} << 10));
+  const auto f = hn::Sub(hn::BitCast(d, hn::Sub(bits, hn::ShiftLeft<52>(e))), hn::Set(d, 1.0));
+  const auto half_square = hn::Mul(hn::Mul(hn::Set(d, 0.5), f), f);
+  const auto s = hn::Div(f, hn::Add(hn::Set(d, 2.0), f)), z = hn::Mul(s, s);
+  const auto rest = hn::Mul(s, hn::MulAdd(z, horner(d, C::log, z), half_square));
+  // an integer below 2^51 to f64: through the bits of 1.5 * 2^52 + e
+  const auto magic = hn::Set(d, C::rounder);
+  const auto exponent = hn::Sub(hn::Sub(hn::BitCast(d, hn::Add(hn::BitCast(di, magic), e)), magic), offset);
+  const auto high = hn::Sub(f, half_square), low = hn::Add(hn::Sub(hn::Sub(f, high), half_square), rest);
+  const auto log2e = hn::Set(d, C::log2e);
+  const auto product = hn::Mul(high, log2e);
+  const auto remainder = hn::Add(hn::MulSub(high, log2e, product), hn::MulAdd(low, log2e, hn::Mul(high, hn::Set(d, C::log2e_low))));
+  const auto sum = hn::Add(exponent, product);
+  auto y = hn::Add(sum, hn::Add(hn::Add(hn::Sub(exponent, sum), product), remainder));
+  y = hn::IfThenElse(hn::Eq(x, hn::Zero(d)), hn::Neg(infinity(d)), y);
+  return hn::IfThenElse(hn::And(hn::Eq(x, x), hn::Lt(x, infinity(d))), y, x);
+}
 
 #endif
 }  // namespace attn::kernels::HWY_NAMESPACE

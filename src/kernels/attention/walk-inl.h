@@ -1,14 +1,14 @@
-// src/kernels/attention/prefill-inl.h: attention of one strip of query rows, block of keys after block, nothing stored but the strip.
+// src/kernels/attention/walk-inl.h: one strip of query rows on its way over the keys, block after block; nothing is stored but the strip.
 //
 //            64 keys                     lanes are query rows: no sum ever crosses a lane, so a row has the bits of
 //          +---------+                   kernels/ref whatever the vector width, the strip or the thread.
 //  64 rows |  S^T    |  -> weights ->  O^T += V^T P^T
 //          +---------+
-#if defined(ATTN_PREFILL_INL_H) == defined(HWY_TARGET_TOGGLE)
-#ifdef ATTN_PREFILL_INL_H
-#undef ATTN_PREFILL_INL_H
+#if defined(ATTN_WALK_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_WALK_INL_H
+#undef ATTN_WALK_INL_H
 #else
-#define ATTN_PREFILL_INL_H
+#define ATTN_WALK_INL_H
 #endif
 
 #include "kernels/attention/modify-inl.h"
@@ -119,32 +119,48 @@ struct Walk {
       }
   }
 
-  /// The span's m, l, o go into the totals; the first span is the total.
-  void merge_span() {
+  /// Nothing seen yet: maximum -inf, sum 0.
+  void clear_totals() {
     const Tag<T> d;
+    for (int x = 0; x < vectors; ++x) {
+      hn::Store(minus_infinity<T>(), d, strip.m_total + x * N);
+      hn::Store(hn::Zero(d), d, strip.l_total + x * N);
+    }
+    clear(strip.o_total);
+  }
+
+  /// The span's m, l, o go into the totals; the first span that saw something is the total.
+  void merge_span() {
     if (fresh) return;
-    if (!any_span) {
-      for (int x = 0; x < vectors; ++x) {
-        hn::Store(hn::Load(d, strip.m + x * N), d, strip.m_total + x * N);
-        hn::Store(hn::Load(d, strip.l + x * N), d, strip.l_total + x * N);
-      }
-      T* spare = strip.o_total;
-      strip.o_total = strip.o;
-      strip.o = spare;
-      any_span = true;
+    if (any_span) {
+      merge(strip.m, strip.l, strip.o, R);
       return;
     }
+    const Tag<T> d;
     for (int x = 0; x < vectors; ++x) {
-      const auto m = hn::Load(d, strip.m_total + x * N), m_span = hn::Load(d, strip.m + x * N);
-      const auto maximum = hn::Max(m, m_span);
+      hn::Store(hn::Load(d, strip.m + x * N), d, strip.m_total + x * N);
+      hn::Store(hn::Load(d, strip.l + x * N), d, strip.l_total + x * N);
+    }
+    T* spare = strip.o_total;
+    strip.o_total = strip.o;
+    strip.o = spare;
+    any_span = true;
+  }
+
+  /// A span's results, rows `stride` apart, into the totals.
+  void merge(const T* m_span, const T* l_span, const T* o_span, int stride) {
+    const Tag<T> d;
+    for (int x = 0; x < vectors; ++x) {
+      const auto m = hn::Load(d, strip.m_total + x * N), other = hn::Load(d, m_span + x * N);
+      const auto maximum = hn::Max(m, other);
       const auto reference = safe_reference<T>(maximum);
-      const auto a = weight_of<T>(m, reference), s = weight_of<T>(m_span, reference);
+      const auto a = weight_of<T>(m, reference), s = weight_of<T>(other, reference);
       hn::Store(maximum, d, strip.m_total + x * N);
-      const auto l = hn::MulAdd(hn::Load(d, strip.l_total + x * N), a, hn::Mul(hn::Load(d, strip.l + x * N), s));
+      const auto l = hn::MulAdd(hn::Load(d, strip.l_total + x * N), a, hn::Mul(hn::Load(d, l_span + x * N), s));
       hn::Store(l, d, strip.l_total + x * N);
       for (std::int64_t c = 0; c < problem.value_dim; ++c) {
         T* o = strip.o_total + c * R + x * N;
-        hn::Store(hn::MulAdd(hn::Load(d, o), a, hn::Mul(hn::Load(d, strip.o + c * R + x * N), s)), d, o);
+        hn::Store(hn::MulAdd(hn::Load(d, o), a, hn::Mul(hn::Load(d, o_span + c * stride + x * N), s)), d, o);
       }
     }
   }
