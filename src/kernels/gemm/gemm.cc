@@ -112,6 +112,7 @@ void gemm_part(const GemmProblem& p, std::int64_t part, T* scratch) {
       tile.first = k == 0;
       alignas(64) T bias[panel] = {};
       if (last && p.bias) std::memcpy(bias, static_cast<const T*>(p.bias) + column, sizeof(T) * static_cast<std::size_t>(columns));
+      tile.last = last;
       tile.bias = last && p.bias ? bias : nullptr;
       tile.y_stride = p.y_stride[0];
       tile.a_stride = cut.pack_a ? 1 : p.a_stride[0];

@@ -10,6 +10,7 @@
 #include <hwy/highway.h>
 
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "kernels/gemm/tiles.h"
@@ -34,7 +35,8 @@ struct GemmTile {
   std::int64_t y_stride;
   int columns;    // of the panel that exist
   bool first;     // the first block of k: y is written, not read
-  const T* bias;  // added after the last block, or null
+  bool last;      // the last block of k: the bias comes in, any NaN becomes the canonical one
+  const T* bias;  // or null
 };
 
 template <typename T, int ROWS, int VECTORS>
@@ -65,8 +67,11 @@ HWY_NOINLINE void gemm_tile(const GemmTile<T>& tile) {
       if (!tile.first) std::memcpy(edge, row, sizeof(T) * static_cast<std::size_t>(tile.columns));
     }
     _Pragma("GCC unroll 16") for (int v = 0; v < VECTORS; ++v) {
-      auto value = tile.first ? sum[i][v] : hn::Add(hn::LoadU(d, place + v * N), sum[i][v]);
-      if (tile.bias) value = hn::Add(value, hn::LoadU(d, tile.bias + v * N));
+      auto value = hn::Add(tile.first ? hn::Zero(d) : hn::LoadU(d, place + v * N), sum[i][v]);
+      if (tile.last) {
+        if (tile.bias) value = hn::Add(value, hn::LoadU(d, tile.bias + v * N));
+        value = hn::IfThenElse(hn::Eq(value, value), value, hn::Set(d, std::numeric_limits<T>::quiet_NaN()));
+      }
       hn::StoreU(value, d, place + v * N);
     }
     if (!whole) std::memcpy(row, edge, sizeof(T) * static_cast<std::size_t>(tile.columns));

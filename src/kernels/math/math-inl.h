@@ -10,13 +10,16 @@
 
 #include <limits>
 
+// The constants of the specification; which of its builds lends its namespace makes no difference.
+#define ATTN_REF_NAMESPACE ref_generic
 #include "kernels/ref/math_constants.h"
+#undef ATTN_REF_NAMESPACE
 
 HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 namespace hn = hwy::HWY_NAMESPACE;
-using namespace shared_constants;
+using ref_generic::Constants;
 
 template <class D, int count>
 HWY_INLINE hn::Vec<D> horner(D d, const hn::TFromD<D> (&c)[count], hn::Vec<D> x) {

@@ -1,0 +1,125 @@
+// tests/kernels/gemm_target_test.cc: the matrix product of every instruction set has the bits of the specification.
+#include "kernels/gemm/target.h"
+#include "kernels/reference.h"
+#include "runtime/cpu.h"
+#include "runtime/memory.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <vector>
+
+namespace attn::kernels {
+namespace {
+
+enum class Layout { nn, nt, tn, tt, strided };
+
+template <typename T>
+struct Product {
+  std::vector<T> a, b, bias, y;
+  GemmProblem problem;
+
+  Product(std::int64_t m, std::int64_t n, std::int64_t k, Layout layout, bool with_bias, std::mt19937& random) {
+    const std::int64_t gap = layout == Layout::strided ? 3 : 1;
+    std::uniform_real_distribution<T> value(-1, 1);
+    for (auto* array : {&a, &b}) {
+      array->resize(static_cast<std::size_t>((array == &a ? m : n) * k * gap));
+      for (T& x : *array) x = value(random);
+    }
+    bias.resize(static_cast<std::size_t>(n));
+    for (T& x : bias) x = value(random);
+    y.resize(static_cast<std::size_t>(m * n), T(99));
+    const bool a_turned = layout == Layout::tn || layout == Layout::tt, b_turned = layout == Layout::nt || layout == Layout::tt;
+    problem.m = m;
+    problem.n = n;
+    problem.k = k;
+    problem.a = a.data();
+    problem.b = b.data();
+    problem.y = y.data();
+    problem.bias = with_bias ? bias.data() : nullptr;
+    problem.element = sizeof(T) == 4 ? Element::f32 : Element::f64;
+    problem.a_stride[0] = a_turned ? 1 : k * gap;
+    problem.a_stride[1] = a_turned ? m : gap;
+    problem.b_stride[0] = b_turned ? 1 : n * gap;
+    problem.b_stride[1] = b_turned ? k : gap;
+    problem.y_stride[0] = n;
+    problem.y_stride[1] = 1;
+  }
+
+  std::vector<T> specification() const {
+    std::vector<T> result(y.size());
+    GemmProblem same = problem;
+    same.y = result.data();
+    reference().gemm(same, 0, same.m);
+    return result;
+  }
+
+  void run(const GemmTarget& target) {
+    std::vector<std::byte> memory(target.scratch_bytes(problem) + 64);
+    void* scratch = memory.data() + (64 - reinterpret_cast<std::uintptr_t>(memory.data()) % 64) % 64;
+    for (std::int64_t part = target.parts(problem); part-- > 0;) target.run(problem, part, scratch);
+  }
+};
+
+template <typename T>
+::testing::AssertionResult same_bytes(const std::vector<T>& ours, const std::vector<T>& specification) {
+  for (std::size_t i = 0; i < ours.size(); ++i)
+    if (std::memcmp(&ours[i], &specification[i], sizeof(T)) != 0)
+      return ::testing::AssertionFailure() << "element " << i << ": " << ours[i] << " is not " << specification[i];
+  return ::testing::AssertionSuccess();
+}
+
+class EveryTarget : public ::testing::TestWithParam<std::string> {
+ protected:
+  const GemmTarget& target() const { return *gemm_target(GetParam().c_str()); }
+};
+
+template <typename T>
+void random_products(const GemmTarget& target, int count) {
+  std::mt19937 random(5);
+  const std::int64_t depths[] = {0, 1, 5, 255, 256, 257, 768};
+  for (int i = 0; i < count; ++i) {
+    const std::int64_t m = 1 + static_cast<std::int64_t>(random() % 70), n = 1 + static_cast<std::int64_t>(random() % 150), k = depths[random() % 7];
+    const auto layout = static_cast<Layout>(random() % 5);
+    Product<T> product(m, n, k, layout, random() % 2 == 0, random);
+    SCOPED_TRACE(::testing::Message() << "m " << m << " n " << n << " k " << k << " layout " << static_cast<int>(layout));
+    product.run(target);
+    ASSERT_TRUE(same_bytes(product.y, product.specification()));
+  }
+}
+
+TEST_P(EveryTarget, HasTheBitsOfTheSpecificationF32) { random_products<float>(target(), 200); }
+TEST_P(EveryTarget, HasTheBitsOfTheSpecificationF64) { random_products<double>(target(), 100); }
+
+TEST_P(EveryTarget, CutsLargeProductsIntoPartsWithTheSameBits) {
+  std::mt19937 random(6);
+  for (const Layout layout : {Layout::nn, Layout::nt, Layout::tn}) {
+    Product<float> product(1030, 801, 300, layout, true, random);
+    product.run(target());
+    EXPECT_TRUE(same_bytes(product.y, product.specification()));
+  }
+}
+
+TEST_P(EveryTarget, KeepsNanAndInfinity) {
+  std::mt19937 random(7);
+  Product<float> product(20, 50, 30, Layout::nn, false, random);
+  product.a[3] = std::numeric_limits<float>::quiet_NaN();
+  product.a[65] = std::numeric_limits<float>::infinity();
+  product.b[7] = -std::numeric_limits<float>::infinity();
+  product.run(target());
+  EXPECT_TRUE(same_bytes(product.y, product.specification()));
+}
+
+std::vector<std::string> vector_targets() {
+  std::vector<std::string> names = runtime::targets();
+  names.pop_back();  // scalar: the specification itself
+  return names;
+}
+INSTANTIATE_TEST_SUITE_P(Targets, EveryTarget, ::testing::ValuesIn(vector_targets()), [](const auto& info) { return info.param; });
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(EveryTarget);
+
+}  // namespace
+}  // namespace attn::kernels
