@@ -116,7 +116,4 @@ ATTN_API ScoresAndContext cross_attention(const Tensor& x, const Tensor& memory,
 ATTN_API AttentionResult additive_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& w_q, const Tensor& w_k,
                                             const Tensor& w, const AttentionOptions& options = {});
 
-/// The numerics version: any change of an order of operations raises it.
-inline constexpr int numerics_version = 1;
-
 }  // namespace attn

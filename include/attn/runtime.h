@@ -18,6 +18,9 @@ ATTN_API int num_threads();
 /// "1.0.0".
 ATTN_API std::string version();
 
+/// The numerics version: any change of an order of operations raises it.
+inline constexpr int numerics_version = 1;
+
 /// What `attn info` prints.
 struct Info {
   std::string version;

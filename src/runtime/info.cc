@@ -1,5 +1,4 @@
 // src/runtime/info.cc: what `attn info` prints, gathered from where it is known.
-#include <attn/attention.h>  // numerics_version
 #include <attn/runtime.h>
 
 #include "runtime/cpu.h"
