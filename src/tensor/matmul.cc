@@ -1,0 +1,145 @@
+// src/tensor/matmul.cc: matmul by torch's rank rules, bmm, dot and linear; every product goes through one call.
+#include "tensor/rows.h"
+
+namespace attn {
+namespace {
+
+std::string shapes(const char* function, const Tensor& a, const Tensor& b) {
+  return std::string(function) + ": a has shape " + to_string(a.sizes()) + ", b " + to_string(b.sizes());
+}
+
+void check_dtypes(const char* function, const Tensor& a, const Tensor& b) {
+  if (a.dtype() != b.dtype())
+    throw DtypeError(std::string(function) + ": the operands are " + std::string(name_of(a.dtype())) + " and " + std::string(name_of(b.dtype())) +
+                     "; they must be the same");
+  if (a.dtype() == Dtype::boolean) throw DtypeError(std::string(function) + ": the operands are bool; they must be floating or integer");
+}
+
+/// Rows [begin, end) of an integer product, wrapping around.
+template <typename T>
+void integer_rows(const kernels::GemmProblem& p, std::int64_t begin, std::int64_t end) {
+  using Unsigned = std::make_unsigned_t<T>;
+  const T* a = static_cast<const T*>(p.a);
+  const T* b = static_cast<const T*>(p.b);
+  for (std::int64_t m = begin; m < end; ++m)
+    for (std::int64_t n = 0; n < p.n; ++n) {
+      Unsigned total = 0;
+      for (std::int64_t k = 0; k < p.k; ++k)
+        total += static_cast<Unsigned>(a[m * p.a_stride[0] + k * p.a_stride[1]]) * static_cast<Unsigned>(b[k * p.b_stride[0] + n * p.b_stride[1]]);
+      if (p.bias != nullptr) total += static_cast<Unsigned>(static_cast<const T*>(p.bias)[n]);
+      static_cast<T*>(p.y)[m * p.y_stride[0] + n * p.y_stride[1]] = static_cast<T>(total);
+    }
+}
+
+void product_rows(Dtype dtype, const kernels::GemmProblem& p, std::int64_t begin, std::int64_t end) {
+  if (dtype == Dtype::i64) return integer_rows<std::int64_t>(p, begin, end);
+  if (dtype == Dtype::i32) return integer_rows<std::int32_t>(p, begin, end);
+  kernels::reference().gemm(p, begin, end);
+}
+
+/// y[..., M, N] = a[..., M, K] b[..., K, N] + bias[N]: batch dims already equal, any strides, one compute type, y contiguous.
+/// Cut into parts by the shape: a batch item, 128 rows, 512 columns.
+void multiply(const Tensor& a, const Tensor& b, const Tensor& bias, const Tensor& y) {
+  constexpr std::int64_t rows_a_part = 128, columns_a_part = 512;
+  const Dtype dtype = y.dtype();
+  const std::int64_t m = y.size(-2), n = y.size(-1), k = a.size(-1);
+  if (y.numel() == 0) return;
+  const std::int64_t batch = y.numel() / (m * n), row_parts = (m + rows_a_part - 1) / rows_a_part, column_parts = (n + columns_a_part - 1) / columns_a_part;
+  runtime::parallel_for(batch * row_parts * column_parts, [&](std::int64_t part) {
+    const std::int64_t item = part / (row_parts * column_parts), row = part / column_parts % row_parts * rows_a_part,
+                       column = part % column_parts * columns_a_part;
+    std::int64_t a_offset = 0, b_offset = column * b.stride(-1), left = item;
+    for (int d = y.dim() - 3; d >= 0; --d) {
+      const std::int64_t index = left % y.sizes()[d];
+      left /= y.sizes()[d];
+      a_offset += index * a.strides()[d];
+      b_offset += index * b.strides()[d];
+    }
+    const kernels::GemmProblem problem = {
+        .m = m, .n = std::min(columns_a_part, n - column), .k = k,
+        .a = advance(a, a_offset), .a_stride = {a.stride(-2), a.stride(-1)},
+        .b = advance(b, b_offset), .b_stride = {b.stride(-2), b.stride(-1)},
+        .bias = bias.defined() ? advance(bias, column) : nullptr,
+        .y = advance(y, item * m * n + column), .y_stride = {n, 1},
+        .element = element_of(dtype)};
+    product_rows(dtype, problem, row, std::min(m, row + rows_a_part));
+  });
+}
+
+/// Operands of rank 2 and more with broadcast batch dims: checked, widened, multiplied; sizes [..., M, N].
+Tensor batched(const char* function, const Tensor& a, const Tensor& b, const Tensor& bias = {}) {
+  Tensor left = widened(a), right = widened(b);
+  if (right.dim() == 2 && left.dim() > 2) {  // one matrix for the whole batch: its items are just more rows
+    Dims sizes = left.sizes();
+    sizes[left.dim() - 1] = right.size(1);
+    std::int64_t rows = 1;
+    for (int d = 0; d + 1 < left.dim(); ++d) rows *= left.sizes()[d];
+    const Tensor y = empty({rows, right.size(1)}, left.dtype());
+    multiply(left.reshape({rows, left.size(-1)}), right, bias, y);
+    return y.reshape(sizes);
+  }
+  const auto batch_of = [](const Tensor& x) { return Dims(std::span<const std::int64_t>(x.sizes().begin(), static_cast<std::size_t>(x.dim() - 2))); };
+  Dims batch = broadcast_shapes(function, batch_of(left), batch_of(right));
+  const auto with = [&](std::int64_t rows, std::int64_t columns) {
+    Dims sizes = batch;
+    sizes.push_back(rows);
+    sizes.push_back(columns);
+    return sizes;
+  };
+  const Tensor y = empty(with(left.size(-2), right.size(-1)), left.dtype());
+  multiply(left.expand(with(left.size(-2), left.size(-1))), right.expand(with(right.size(-2), right.size(-1))), bias, y);
+  return y;
+}
+
+const char* backward_name(int a_rank, int b_rank) {
+  if (a_rank > 2 || b_rank > 2) return "UnsafeViewBackward0";
+  if (a_rank == 2) return b_rank == 2 ? "MmBackward0" : "MvBackward0";
+  return b_rank == 2 ? "SqueezeBackward4" : "DotBackward0";
+}
+
+}  // namespace
+
+Tensor matmul(const Tensor& a, const Tensor& b, Tensor out) {
+  check_dtypes("matmul", a, b);
+  if (a.dim() == 0 || b.dim() == 0) throw ShapeError(shapes("matmul", a, b) + "; both must have at least one dim");
+  const int b_inner = b.dim() == 1 ? -1 : -2;
+  if (a.size(-1) != b.size(b_inner))
+    throw ShapeError(shapes("matmul", a, b) + "; the last dim of a (" + std::to_string(a.size(-1)) + ") must equal dim " + std::to_string(b_inner) +
+                     " of b (" + std::to_string(b.size(b_inner)) + ")");
+  Tensor y = batched("matmul", a.dim() == 1 ? a.detach().unsqueeze(0) : a, b.dim() == 1 ? b.detach().unsqueeze(1) : b);
+  if (b.dim() == 1) y = y.squeeze(-1);
+  if (a.dim() == 1) y = y.squeeze(b.dim() == 1 ? -1 : -2);
+  return record(backward_name(a.dim(), b.dim()), deliver("matmul", y, out, a.dtype()), {a, b});
+}
+
+Tensor bmm(const Tensor& a, const Tensor& b, Tensor out) {
+  check_dtypes("bmm", a, b);
+  if (a.dim() != 3 || b.dim() != 3 || a.size(0) != b.size(0) || a.size(2) != b.size(1))
+    throw ShapeError(shapes("bmm", a, b) + "; they must be [B, M, K] and [B, K, N]");
+  return record("BmmBackward0", deliver("bmm", batched("bmm", a, b), out, a.dtype()), {a, b});
+}
+
+Tensor dot(const Tensor& a, const Tensor& b) {
+  if (a.dim() != 1 || b.dim() != 1) throw ShapeError(shapes("dot", a, b) + "; both must be vectors");
+  return matmul(a, b);
+}
+
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Tensor out) {
+  check_dtypes("linear", x, weight);
+  if (weight.dim() != 2 || x.dim() == 0 || x.size(-1) != weight.size(1))
+    throw ShapeError("linear: x has shape " + to_string(x.sizes()) + ", weight " + to_string(weight.sizes()) +
+                     "; they must be [..., in] and [out, in]");
+  if (bias.defined()) {
+    check_dtypes("linear", x, bias);
+    if (bias.dim() != 1 || bias.size(0) != weight.size(0))
+      throw ShapeError("linear: bias has shape " + to_string(bias.sizes()) + "; it must be [" + std::to_string(weight.size(0)) + "]");
+  }
+  const Tensor rows = x.dim() == 1 ? x.detach().unsqueeze(0) : x;
+  Tensor y = batched("linear", rows, weight.detach().t(), bias.defined() ? widened(bias).contiguous() : Tensor());
+  if (x.dim() == 1) y = y.squeeze(0);
+  const Tensor result = deliver("linear", y, out, x.dtype());
+  if (!bias.defined()) return record(backward_name(x.dim(), 2), result, {x, weight});
+  return record(x.dim() == 1 ? "AddBackward0" : x.dim() == 2 ? "AddmmBackward0" : "ViewBackward0", result, {x, weight, bias});
+}
+
+}  // namespace attn

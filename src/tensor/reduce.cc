@@ -1,0 +1,120 @@
+// src/tensor/reduce.cc: sum, mean, variance and norm along any dims.
+#include "tensor/rows.h"
+
+#include <cmath>
+
+namespace attn {
+namespace {
+
+using kernels::RowOp;
+
+/// One value a row of floating `x`, f32 or f64, in a tensor of the sizes of `reduced_sizes`.
+Tensor reduce_rows(RowOp op, const Tensor& x, const Dims& reduced, const Dims& sizes) {
+  const Rows rows(reduced_last(x, reduced));
+  const Tensor result = empty(sizes, x.dtype());
+  const auto element = element_of(x.dtype());
+  const auto& table = kernels::reference();
+  with_compute_type(x.dtype(), [&]<typename T>(Type<T>) {
+    T* y = static_cast<T*>(result.data());
+    parallel_rows(rows.count, rows.n, [&](std::int64_t row) { table.row(op, element, rows.data<T>(row), rows.stride, y + row, 1, rows.n); });
+  });
+  return result;
+}
+
+/// Integer and bool sums in i64, wrapping around as torch's do.
+Tensor sum_integers(const Tensor& x, const Dims& reduced, const Dims& sizes) {
+  const Rows rows(reduced_last(x.to(Dtype::i64), reduced));
+  const Tensor result = empty(sizes, Dtype::i64);
+  for (std::int64_t row = 0; row < rows.count; ++row) {
+    const std::int64_t* from = rows.data<std::int64_t>(row);
+    std::uint64_t total = 0;
+    for (std::int64_t i = 0; i < rows.n; ++i) total += static_cast<std::uint64_t>(from[i * rows.stride]);
+    result.data<std::int64_t>()[row] = static_cast<std::int64_t>(total);
+  }
+  return result;
+}
+
+std::int64_t count_of(const Tensor& x, const Dims& reduced) {
+  std::int64_t n = 1;
+  for (const std::int64_t d : reduced) n *= x.sizes()[static_cast<int>(d)];
+  return n;
+}
+
+/// x = f(x) for each element of a contiguous f32 or f64 tensor.
+template <typename F>
+Tensor in_place(const Tensor& x, F f) {
+  const auto run = [&]<typename T>(T* data) {
+    for (std::int64_t i = 0; i < x.numel(); ++i) data[i] = canonical_nan(static_cast<T>(f(data[i])));
+  };
+  x.dtype() == Dtype::f64 ? run(x.data<double>()) : run(x.data<float>());
+  return x;
+}
+
+/// |x|^p = e^(p log |x|) in f64, by the kernels' own functions: the same bits on every machine.
+Tensor power_of_absolute(const Tensor& x, double p) {
+  const Tensor y = abs(x.detach().to(Dtype::f64)).contiguous();
+  const auto& table = kernels::reference();
+  table.unary(kernels::Unary::log, kernels::Element::f64, y.data(), y.data(), y.numel());
+  in_place(y, [p](double v) { return p * v; });
+  table.unary(kernels::Unary::exp, kernels::Element::f64, y.data(), y.data(), y.numel());
+  return y;
+}
+
+}  // namespace
+
+Tensor sum(const Tensor& x, Dims dims, bool keepdim, Tensor out) {
+  const Dims reduced = reduced_dims("sum", dims, x.dim()), sizes = reduced_sizes(x.sizes(), reduced, keepdim);
+  const bool floating = is_floating(x.dtype());
+  const Tensor total = floating ? reduce_rows(RowOp::sum, widened(x), reduced, sizes) : sum_integers(x.detach(), reduced, sizes);
+  return record(dims.empty() ? "SumBackward0" : "SumBackward1", deliver("sum", total, out, floating ? x.dtype() : Dtype::i64), {x});
+}
+
+Tensor mean(const Tensor& x, Dims dims, bool keepdim, Tensor out) {
+  check_floating_point("mean", x);
+  const Dims reduced = reduced_dims("mean", dims, x.dim());
+  const Tensor total = reduce_rows(RowOp::sum, widened(x), reduced, reduced_sizes(x.sizes(), reduced, keepdim));
+  const std::int64_t n = count_of(x, reduced);
+  in_place(total, [n](auto v) { return v / static_cast<decltype(v)>(n); });
+  return record(dims.empty() ? "MeanBackward0" : "MeanBackward1", deliver("mean", total, out, x.dtype()), {x});
+}
+
+Tensor var(const Tensor& x, Dims dims, bool unbiased, bool keepdim, Tensor out) {
+  check_floating_point("var", x);
+  const Tensor wide = widened(x);
+  const Dims reduced = reduced_dims("var", dims, x.dim());
+  const Rows rows(reduced_last(wide, reduced));
+  const Tensor result = empty(reduced_sizes(x.sizes(), reduced, keepdim), wide.dtype());
+  with_compute_type(wide.dtype(), [&]<typename T>(Type<T>) {
+    T* y = static_cast<T*>(result.data());
+    const auto divisor = static_cast<T>(std::max<std::int64_t>(0, rows.n - (unbiased ? 1 : 0)));
+    parallel_rows(rows.count, rows.n, [&](std::int64_t row) {
+      T middle, deviations;
+      kernels::reference().moments_row(element_of(wide.dtype()), rows.data<T>(row), rows.stride, rows.n, &middle, &deviations);
+      y[row] = canonical_nan(deviations / divisor);
+    });
+  });
+  return record("VarBackward0", deliver("var", result, out, x.dtype()), {x});
+}
+
+Tensor norm(const Tensor& x, double p, Dims dims, bool keepdim) {
+  check_floating_point("norm", x);
+  const Tensor wide = widened(x);
+  const Dims reduced = reduced_dims("norm", dims, x.dim()), sizes = reduced_sizes(x.sizes(), reduced, keepdim);
+  Tensor result;
+  if (p == 2) {
+    result = in_place(reduce_rows(RowOp::sum_of_squares, wide, reduced, sizes), [](auto v) { return std::sqrt(v); });
+  } else if (p == 1) {
+    result = reduce_rows(RowOp::sum_of_absolutes, wide, reduced, sizes);
+  } else if (p == 0) {
+    result = reduce_rows(RowOp::sum, ne(wide, 0).to(wide.dtype()), reduced, sizes);
+  } else if (std::isinf(p)) {
+    if (count_of(x, reduced) == 0) throw ValueError("norm: x has shape " + to_string(x.sizes()) + "; an infinite norm needs at least one element");
+    const Tensor magnitude = abs(wide);
+    result = p > 0 ? reduce_rows(RowOp::max, magnitude, reduced, sizes) : neg(reduce_rows(RowOp::max, neg(magnitude), reduced, sizes));
+  } else {
+    result = power_of_absolute(reduce_rows(RowOp::sum, power_of_absolute(wide, p), reduced, sizes), 1 / p);
+  }
+  return record("LinalgVectorNormBackward0", result.to(x.dtype()), {x});
+}
+
+}  // namespace attn

@@ -1,0 +1,79 @@
+// src/tensor/rows.cc: a tensor seen as rows, whichever dims are reduced.
+#include "tensor/rows.h"
+
+namespace attn {
+
+Dims reduced_dims(const char* function, const Dims& dims, int rank) {
+  bool reduced[max_rank] = {};
+  for (const std::int64_t given : dims) {
+    if (rank == 0 && (given == 0 || given == -1)) continue;  // torch lets a number have dim 0
+    const int dim = wrap_dim(function, static_cast<int>(given), rank);
+    if (reduced[dim]) throw ShapeError(std::string(function) + ": dims " + to_string(dims) + " name dim " + std::to_string(dim) + " twice; each may come once");
+    reduced[dim] = true;
+  }
+  Dims result;
+  for (int d = 0; d < rank; ++d)
+    if (reduced[d] || dims.empty()) result.push_back(d);
+  return result;
+}
+
+Dims reduced_sizes(const Dims& sizes, const Dims& reduced, bool keepdim) {
+  Dims result;
+  int next = 0;
+  for (int d = 0; d < sizes.size(); ++d) {
+    if (next < reduced.size() && reduced[next] == d) {
+      ++next;
+      if (keepdim) result.push_back(1);
+    } else {
+      result.push_back(sizes[d]);
+    }
+  }
+  return result;
+}
+
+Tensor reduced_last(const Tensor& x, const Dims& reduced) {
+  if (x.dim() == 0) return x.reshape({1});
+  Dims order, sizes;
+  int next = 0;
+  std::int64_t n = 1;
+  for (int d = 0; d < x.dim(); ++d) {
+    if (next < reduced.size() && reduced[next] == d) {
+      ++next;
+      n *= x.sizes()[d];
+    } else {
+      order.push_back(d);
+      sizes.push_back(x.sizes()[d]);
+    }
+  }
+  for (const std::int64_t d : reduced) order.push_back(d);
+  sizes.push_back(n);
+  return x.permute(order).reshape(sizes);
+}
+
+Rows::Rows(const Tensor& tensor) : x(tensor), n(tensor.size(-1)), stride(tensor.stride(-1)) {
+  count = 1;
+  for (int d = 0; d + 1 < x.dim(); ++d) count *= x.sizes()[d];
+}
+
+std::int64_t Rows::offset(std::int64_t row) const {
+  std::int64_t result = 0;
+  for (int d = x.dim() - 2; d >= 0; --d) {
+    result += row % x.sizes()[d] * x.strides()[d];
+    row /= x.sizes()[d];
+  }
+  return result;
+}
+
+Tensor deliver(const char* function, const Tensor& computed, const Tensor& out, Dtype dtype) {
+  if (!out.defined()) return computed.to(dtype);
+  const Tensor target = result_memory(function, out, computed.sizes(), dtype);
+  copy_values(target, computed);
+  return target;
+}
+
+void check_floating_point(const char* function, const Tensor& x) {
+  if (!is_floating(x.dtype()))
+    throw DtypeError(std::string(function) + ": x is " + std::string(name_of(x.dtype())) + "; it must be f32, f64, bf16 or f16");
+}
+
+}  // namespace attn

@@ -1,0 +1,66 @@
+// src/tensor/rows.h: what operations along dims share: a tensor seen as rows, the split among threads, the result's memory.
+#pragma once
+#include <attn/ops.h>
+
+#include "kernels/reference.h"
+#include "runtime/parallel.h"
+#include "tensor/build.h"
+#include "tensor/element.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace attn {
+
+/// `x` without history, half floats widened to f32.
+inline Tensor widened(const Tensor& x) { return x.detach().to(compute_dtype(x.dtype())); }
+inline kernels::Element element_of(Dtype dtype) { return dtype == Dtype::f64 ? kernels::Element::f64 : kernels::Element::f32; }
+
+/// Calls function(Type<T>{}) with float or double.
+template <typename F>
+decltype(auto) with_compute_type(Dtype dtype, F&& function) {
+  return dtype == Dtype::f64 ? function(Type<double>{}) : function(Type<float>{});
+}
+/// x, any NaN as the canonical one (0 / 0 has a sign bit on some processors).
+template <typename T>
+T canonical_nan(T x) {
+  return x != x ? std::numeric_limits<T>::quiet_NaN() : x;
+}
+
+/// The dims that are reduced, wrapped, each once, ascending; all of them when `dims` is empty.
+Dims reduced_dims(const char* function, const Dims& dims, int rank);
+/// x's sizes with the reduced dims gone, or 1 where they are kept.
+Dims reduced_sizes(const Dims& sizes, const Dims& reduced, bool keepdim);
+
+/// A tensor as rows along its last dim: row r starts `offset(r)` elements after `data`.
+struct Rows {
+  Tensor x;  // [..., n]
+  std::int64_t count = 0, n = 0, stride = 0;
+
+  explicit Rows(const Tensor& tensor);
+  std::int64_t offset(std::int64_t row) const;
+  template <typename T>
+  T* data(std::int64_t row) const {
+    return static_cast<T*>(x.data()) + offset(row);
+  }
+};
+/// `x` with the reduced dims joined into one last dim: a view where the strides allow it.
+Tensor reduced_last(const Tensor& x, const Dims& reduced);
+
+/// work(row) for each of `rows` rows of n elements; parts are cut by these two numbers only.
+template <typename F>
+void parallel_rows(std::int64_t rows, std::int64_t n, F&& work) {
+  constexpr std::int64_t elements_a_part = 32768;
+  const std::int64_t step = std::max<std::int64_t>(1, elements_a_part / std::max<std::int64_t>(1, n));
+  runtime::parallel_for((rows + step - 1) / step, [&](std::int64_t part) {
+    for (std::int64_t row = part * step; row < std::min(rows, (part + 1) * step); ++row) work(row);
+  });
+}
+
+/// `computed` as the result of `function`: itself, or rounded to `dtype`, or copied into `out`.
+Tensor deliver(const char* function, const Tensor& computed, const Tensor& out, Dtype dtype);
+
+/// DtypeError unless x is a floating tensor.
+void check_floating_point(const char* function, const Tensor& x);
+
+}  // namespace attn
