@@ -190,12 +190,12 @@ void check_output(std::string_view equation, const Labels& output, const std::ma
 }
 
 /// The size of every label; a size of 1 gives way to a larger one.
-std::map<int, std::int64_t> label_sizes(std::string_view equation, const std::vector<Tensor>& operands, const std::vector<Labels>& labels) {
+std::map<int, std::int64_t> label_sizes(std::string_view equation, const std::vector<Labelled>& terms, const std::vector<Tensor>& operands) {
   std::map<int, std::int64_t> sizes;
-  for (std::size_t i = 0; i < operands.size(); ++i)
-    for (int d = 0; d < operands[i].dim(); ++d) {
-      const int label = labels[i][static_cast<std::size_t>(d)];
-      const std::int64_t size = operands[i].sizes()[d];
+  for (std::size_t i = 0; i < terms.size(); ++i)
+    for (int d = 0; d < terms[i].x.dim(); ++d) {
+      const int label = terms[i].labels[static_cast<std::size_t>(d)];
+      const std::int64_t size = terms[i].x.sizes()[d];
       std::int64_t& known = sizes.try_emplace(label, size).first->second;
       if (known == 1) known = size;
       if (size != known && size != 1)
@@ -213,7 +213,7 @@ Tensor einsum(std::string_view equation, const std::vector<Tensor>& operands) {
   if (parsed.operands.size() != operands.size())
     fail(equation, "has " + std::to_string(parsed.operands.size()) + " subscripts for " + std::to_string(operands.size()) + " operands; they must match");
 
-  // pass 1: a label for every dim
+  // pass 1: a label for every dim, each once in an operand
   std::vector<int> ellipsis_rank;
   int widest = 0;
   for (std::size_t i = 0; i < operands.size(); ++i) {
@@ -228,13 +228,14 @@ Tensor einsum(std::string_view equation, const std::vector<Tensor>& operands) {
   }
   std::vector<Labels> labels;
   for (std::size_t i = 0; i < operands.size(); ++i) labels.push_back(expand_labels(parsed.operands[i], ellipsis_rank[i], widest));
-  const auto sizes = label_sizes(equation, operands, labels);
+  std::vector<Labelled> terms;
+  for (std::size_t i = 0; i < operands.size(); ++i) terms.push_back(take_diagonals(equation, operands[i], labels[i]));
+  const auto sizes = label_sizes(equation, terms, operands);
   const Labels output = parsed.output ? expand_labels(*parsed.output, parsed.output->ellipsis < 0 ? 0 : widest, widest) : implicit_output(labels, widest);
   check_output(equation, output, sizes);
 
-  // pass 2: diagonals, broadcast dims, and the labels that one operand alone has
-  std::vector<Labelled> terms;
-  for (std::size_t i = 0; i < operands.size(); ++i) terms.push_back(drop_broadcast(take_diagonals(equation, operands[i], labels[i]), sizes));
+  // pass 2: broadcast dims go, and labels that one operand alone has are summed
+  for (Labelled& term : terms) term = drop_broadcast(term, sizes);
   for (std::size_t i = 0; i < terms.size(); ++i) {
     Labels needed = output;
     for (std::size_t j = 0; j < terms.size(); ++j)
