@@ -1,0 +1,62 @@
+// tests/tensor/print_test.cc: every printed case of PyTorch, character for character.
+#include "support/golden.h"
+#include "tensor/record.h"
+
+#include <sstream>
+
+namespace attn::testing {
+namespace {
+
+/// The tensor as the case made it: a leaf, the result of the named operation on one, or what says so.
+Tensor made_by(const nlohmann::json& entry) {
+  const std::string op = entry.value("op", "");
+  Tensor x = golden_tensor(entry.at("values"), Dims(entry.at("shape").get<std::vector<std::int64_t>>()),
+                           dtype_from_name(entry.at("dtype").get<std::string>()));
+  if (op == "t") {  // the values are those of the transposed view
+    Tensor leaf = x.t().clone();
+    return leaf.requires_grad_().t();
+  }
+  if (op == "neg") x = neg(x);
+  if (entry.value("requires_grad", false) || !op.empty()) x.requires_grad_();
+  if (op == "mul") return x * 1.0;
+  if (op == "add") return x + 0.0;
+  if (op == "neg") return neg(x);
+  if (entry.contains("grad_fn")) {
+    const Tensor leaf = zeros({}).requires_grad_();
+    return record(entry.at("grad_fn").get_ref<const std::string&>().c_str(), x, {leaf});
+  }
+  return x;
+}
+
+TEST(Print, IsWhatTorchPrints) {
+  const auto& cases = golden("torch_print.json").at("cases");
+  ASSERT_GE(cases.size(), 100u);
+  for (const auto& entry : cases) {
+    SCOPED_TRACE(entry.at("name").get<std::string>());
+    PrintOptions options;
+    if (entry.contains("options")) {
+      const auto& given = entry.at("options");
+      options.precision = given.value("precision", options.precision);
+      options.threshold = given.value("threshold", options.threshold);
+      options.edge_items = given.value("edgeitems", options.edge_items);
+      options.line_width = given.value("linewidth", options.line_width);
+    }
+    EXPECT_EQ(attn::to_string(made_by(entry), options), entry.at("text").get<std::string>());
+  }
+}
+
+TEST(Print, GoesToStreams) {
+  std::ostringstream out;
+  out << tensor<float>({1, 2.5f});
+  EXPECT_EQ(out.str(), "tensor([1.0000, 2.5000])");
+  EXPECT_EQ(tensor<float>({1}).to_string(), "tensor([1.])");
+}
+
+TEST(Print, StridesDoNotMatter) {
+  const Tensor x = arange(24).reshape({2, 3, 4});
+  EXPECT_EQ(x.permute({2, 0, 1}).to_string(), x.permute({2, 0, 1}).contiguous().to_string());
+  EXPECT_EQ(Tensor().to_string(), "tensor(undefined)");
+}
+
+}  // namespace
+}  // namespace attn::testing
