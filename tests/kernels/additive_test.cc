@@ -1,0 +1,93 @@
+// tests/kernels/additive_test.cc: the additive score against tanh in double, and its two forms against each other.
+#define ATTN_REF_NAMESPACE ref_of_additive_test
+#include "kernels/ref/additive.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+#include <vector>
+
+namespace attn::kernels::ref_of_additive_test {
+namespace {
+
+struct Rows {
+  std::vector<float> q, k, w;
+  Rows(std::int64_t channels, double size, unsigned seed, bool cancel) {
+    std::mt19937_64 random(seed);
+    const auto uniform = [&] { return static_cast<double>(random() >> 11) * 0x1p-52 - 1; };
+    for (std::int64_t c = 0; c < channels; ++c) {
+      q.push_back(static_cast<float>(uniform() * size));
+      k.push_back(static_cast<float>(cancel ? -q.back() + uniform() * 1e-3 * size : uniform() * size));
+      w.push_back(static_cast<float>(uniform()));
+    }
+  }
+  std::int64_t channels() const { return static_cast<std::int64_t>(w.size()); }
+  float score() const { return additive_score(q.data(), k.data(), w.data(), additive_weight_sum(w.data(), channels()), channels()); }
+};
+
+TEST(Additive, ScoreAgainstDouble) {
+  for (const double size : {1e-6, 1e-3, 0.1, 1.0, 4.0, 20.0, 100.0, 1e4, 1e6})
+    for (const bool cancel : {false, true})
+      for (unsigned seed = 1; seed <= 200; ++seed) {
+        const Rows r(1 + seed % 65, size, seed, cancel);
+        double truth = 0, weight = 0;
+        for (std::size_t c = 0; c < r.w.size(); ++c) {
+          truth += static_cast<double>(r.w[c]) * std::tanh(static_cast<double>(r.q[c]) + r.k[c]);
+          weight += std::abs(r.w[c]);
+        }
+        ASSERT_NEAR(r.score(), truth, 3e-7 * weight) << size << " " << cancel << " " << seed;
+      }
+}
+
+TEST(Additive, NarrowAndWideFormsHaveTheSameBits) {
+  for (const double size : {1e-3, 1.0, 10.0, 21.8})
+    for (unsigned seed = 1; seed <= 300; ++seed) {
+      const Rows r(seed % 34, size, seed, seed % 3 == 0);
+      std::vector<ExpSplit> q, k;
+      std::vector<float> q_narrow, k_narrow;
+      for (std::size_t c = 0; c < r.w.size(); ++c) {
+        q.push_back(exp_split(r.q[c]));
+        k.push_back(exp_split(r.k[c]));
+        ASSERT_TRUE(is_narrow(q.back()) && is_narrow(k.back()));
+        q_narrow.push_back(narrow(q.back()));
+        k_narrow.push_back(narrow(k.back()));
+      }
+      const float sum = additive_weight_sum(r.w.data(), r.channels());
+      const float wide = additive_score(q.data(), k.data(), r.w.data(), sum, r.channels());
+      EXPECT_EQ(additive_score_narrow(q_narrow.data(), k_narrow.data(), r.w.data(), sum, r.channels()), wide);
+      EXPECT_EQ(r.score(), wide);
+    }
+}
+
+TEST(Additive, TanhForGradientsKeepsItsDigits) {
+  std::mt19937_64 random(3);
+  const auto uniform = [&] { return static_cast<double>(random() >> 11) * 0x1p-52 - 1; };
+  double worst = 0;
+  for (int i = 0; i < 200000; ++i) {
+    const double size = std::exp2(uniform() * 12 - 6);
+    const float q = static_cast<float>(uniform() * size), k = static_cast<float>(uniform() * size);
+    const double truth = std::tanh(static_cast<double>(q) + k);
+    if (std::abs(truth) < 1e-7) continue;
+    worst = std::max(worst, std::abs(additive_tanh(exp_split(q), exp_split(k)) - truth) / std::abs(truth));
+  }
+  EXPECT_LT(worst, 5e-7);
+}
+
+TEST(Additive, EndsAndNaN) {
+  const float one = 1, big = 1e6f, nan = std::numeric_limits<float>::quiet_NaN(), inf = std::numeric_limits<float>::infinity();
+  const auto score = [&](float q, float k) { return additive_score(&q, &k, &one, 1.0f, 1); };
+  EXPECT_EQ(score(big, big), 1);
+  EXPECT_EQ(score(-big, -big), -1);
+  EXPECT_EQ(score(inf, 0), 1);
+  EXPECT_EQ(score(-inf, 0), -1);
+  EXPECT_EQ(score(0, 0), 0);
+  EXPECT_NEAR(score(1000, -999), std::tanh(1.0), 2e-7);
+  EXPECT_TRUE(std::isnan(score(nan, 0)));
+  EXPECT_TRUE(std::isnan(score(0, nan)));
+  EXPECT_TRUE(std::isnan(additive_tanh(exp_split(nan), exp_split(1.0f))));
+}
+
+}  // namespace
+}  // namespace attn::kernels::ref_of_additive_test
