@@ -1,4 +1,5 @@
 // src/tensor/matmul.cc: matmul by torch's rank rules, bmm, dot and linear; every product goes through one call.
+#include "kernels/gemm/product.h"
 #include "tensor/rows.h"
 
 namespace attn {
@@ -15,13 +16,13 @@ void check_dtypes(const char* function, const Tensor& a, const Tensor& b) {
   if (a.dtype() == Dtype::boolean) throw DtypeError(std::string(function) + ": the operands are bool; they must be floating or integer");
 }
 
-/// Rows [begin, end) of an integer product, wrapping around.
+/// An integer product, wrapping around.
 template <typename T>
-void integer_rows(const kernels::GemmProblem& p, std::int64_t begin, std::int64_t end) {
+void integer_product(const kernels::GemmProblem& p) {
   using Unsigned = std::make_unsigned_t<T>;
   const T* a = static_cast<const T*>(p.a);
   const T* b = static_cast<const T*>(p.b);
-  for (std::int64_t m = begin; m < end; ++m)
+  for (std::int64_t m = 0; m < p.m; ++m)
     for (std::int64_t n = 0; n < p.n; ++n) {
       Unsigned total = 0;
       for (std::int64_t k = 0; k < p.k; ++k)
@@ -31,39 +32,38 @@ void integer_rows(const kernels::GemmProblem& p, std::int64_t begin, std::int64_
     }
 }
 
-void product_rows(Dtype dtype, const kernels::GemmProblem& p, std::int64_t begin, std::int64_t end) {
-  if (dtype == Dtype::i64) return integer_rows<std::int64_t>(p, begin, end);
-  if (dtype == Dtype::i32) return integer_rows<std::int32_t>(p, begin, end);
-  kernels::reference().gemm(p, begin, end);
+/// One item of a batch, shared among threads where the product is.
+void product(Dtype dtype, const kernels::GemmProblem& p) {
+  if (dtype == Dtype::i64) return integer_product<std::int64_t>(p);
+  if (dtype == Dtype::i32) return integer_product<std::int32_t>(p);
+  kernels::multiply(p);
 }
 
 /// y[..., M, N] = a[..., M, K] b[..., K, N] + bias[N]: batch dims already equal, any strides, one compute type, y contiguous.
-/// Cut into parts by the shape: a batch item, 128 rows, 512 columns.
+/// Threads share the batch where its items are small, else the rows and columns of each item: a choice by shape, of no bit.
 void multiply(const Tensor& a, const Tensor& b, const Tensor& bias, const Tensor& y) {
-  constexpr std::int64_t rows_a_part = 128, columns_a_part = 512;
+  constexpr std::int64_t small_item = std::int64_t{1} << 21;  // multiplications
   const Dtype dtype = y.dtype();
   const std::int64_t m = y.size(-2), n = y.size(-1), k = a.size(-1);
   if (y.numel() == 0) return;
-  const std::int64_t batch = y.numel() / (m * n), row_parts = (m + rows_a_part - 1) / rows_a_part, column_parts = (n + columns_a_part - 1) / columns_a_part;
-  runtime::parallel_for(batch * row_parts * column_parts, [&](std::int64_t part) {
-    const std::int64_t item = part / (row_parts * column_parts), row = part / column_parts % row_parts * rows_a_part,
-                       column = part % column_parts * columns_a_part;
-    std::int64_t a_offset = 0, b_offset = column * b.stride(-1), left = item;
+  const auto run_item = [&](std::int64_t item) {
+    std::int64_t a_offset = 0, b_offset = 0, left = item;
     for (int d = y.dim() - 3; d >= 0; --d) {
       const std::int64_t index = left % y.sizes()[d];
       left /= y.sizes()[d];
       a_offset += index * a.strides()[d];
       b_offset += index * b.strides()[d];
     }
-    const kernels::GemmProblem problem = {
-        .m = m, .n = std::min(columns_a_part, n - column), .k = k,
-        .a = advance(a, a_offset), .a_stride = {a.stride(-2), a.stride(-1)},
-        .b = advance(b, b_offset), .b_stride = {b.stride(-2), b.stride(-1)},
-        .bias = bias.defined() ? advance(bias, column) : nullptr,
-        .y = advance(y, item * m * n + column), .y_stride = {n, 1},
-        .element = element_of(dtype)};
-    product_rows(dtype, problem, row, std::min(m, row + rows_a_part));
-  });
+    product(dtype, {.m = m, .n = n, .k = k,
+                    .a = advance(a, a_offset), .a_stride = {a.stride(-2), a.stride(-1)},
+                    .b = advance(b, b_offset), .b_stride = {b.stride(-2), b.stride(-1)},
+                    .bias = bias.defined() ? bias.data() : nullptr,
+                    .y = advance(y, item * m * n), .y_stride = {n, 1},
+                    .element = element_of(dtype)});
+  };
+  const std::int64_t batch = y.numel() / (m * n);
+  if (batch > 1 && m * n * k <= small_item) return runtime::parallel_for(batch, run_item);
+  for (std::int64_t item = 0; item < batch; ++item) run_item(item);
 }
 
 /// Operands of rank 2 and more with broadcast batch dims: checked, widened, multiplied; sizes [..., M, N].

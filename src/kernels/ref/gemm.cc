@@ -27,6 +27,7 @@ void chain(const T* a, std::int64_t a_stride, const T* packed, std::int64_t dept
   T s[tile_n<T>] = {};
   for (std::int64_t k = 0; k < depth; ++k) {
     const T value = a[k * a_stride];
+#pragma GCC unroll 32  // wholly: the sums then stay in registers
     for (std::int64_t j = 0; j < tile_n<T>; ++j) s[j] = fma(value, packed[k * tile_n<T> + j], s[j]);
   }
   for (std::int64_t j = 0; j < tile_n<T>; ++j) sum[j] = s[j];
