@@ -17,6 +17,8 @@ endif()
 add_library(attn_options INTERFACE)
 # No contraction: an FMA is written where it is meant, so that every build gives the same bits.
 target_compile_options(attn_options INTERFACE -ffp-contract=off -fno-math-errno -Wall -Wextra -Wpedantic)
+# Under Clang the stable sort of GCC's library warns of what it calls itself.
+target_compile_options(attn_options INTERFACE $<$<CXX_COMPILER_ID:Clang>:-Wno-deprecated-declarations>)
 if(ATTN_SANITIZE)
   target_compile_options(attn_options INTERFACE -fsanitize=${ATTN_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(attn_options INTERFACE -fsanitize=${ATTN_SANITIZE})
