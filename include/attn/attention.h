@@ -5,7 +5,8 @@
 #include <attn/random.h>
 #include <attn/tensor.h>
 
-#include <functional>
+#include <array>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -37,20 +38,29 @@ enum class Weights {
   head_average,  ///< [B, Tq, Tk]
 };
 
-/// Why a kernel was or was not chosen.
+/// What a kernel answered when it was asked to take a call.
 struct PlanStep {
   std::string kernel;  // "ref"
   bool taken = false;
   std::string reason;  // "takes everything"
 };
-struct Plan {
-  std::string kernel;
-  std::vector<PlanStep> steps;  // in the order they were asked
+
+/// Which kernel ran, and why not the others. A few bytes; its texts are made when asked for.
+class ATTN_API Plan {
+ public:
+  static constexpr int most_kernels = 8;
+  /// "ref"; empty when there was nothing to compute.
+  std::string kernel() const;
+  /// In the order in which they were asked; the last was taken.
+  std::vector<PlanStep> steps() const;
+
+  std::array<std::uint8_t, most_kernels> answers{};  ///< of each kernel asked, as the library numbers them
+  int asked = 0;
 };
 
 struct AttentionOptions {
   Score score = {};
-  std::optional<double> scale = std::nullopt;  ///< of the scaled dot product; default 1/sqrt(D)
+  std::optional<double> scale = std::nullopt;  ///< of the scaled dot product; default 1/sqrt(D). ValueError with another score
   Mask mask = {};
   Bias bias = {};
   double softcap = 0;      ///< c: scores become c * tanh(s / c); 0 = off
@@ -78,14 +88,19 @@ struct AttentionResult {
 ///
 /// Shapes   q [B, Hq, Tq, D]   k [B, Hk, Tk, D]   v [B, Hv, Tk, Dv]  ->  output [B, Hq, Tq, Dv], logsumexp [B, Hq, Tq]
 ///          Hk and Hv each divide Hq (grouped heads). Rank 3 means [B, T, D] with one head, rank 2 [T, D].
-/// Dtypes   f32, f64, bf16, f16, the same for q, k, v; sums and softmax in f32 (f64 for f64).
-/// A row that sees no key gives output 0 and logsumexp -inf.
-/// Errors   ShapeError when dims disagree or Hq % Hk or Hq % Hv != 0; DtypeError when dtypes differ.
+/// Dtypes   f32, f64, bf16, f16, the same for q, k, v; sums and softmax in f32 (f64 for f64). A mask or dense bias of rank 3
+///          beside q of rank 3 is [B, Tq, Tk].
+/// Weights  exp(s - m) / l by the row's final maximum m and sum l (docs/numerics.md section 3); exactly 0 where hidden.
+/// A row that sees no key gives output 0, weights 0 and logsumexp -inf, with a sink too. A pair that a mask, a length or a
+/// bias of -inf hides changes nothing, even if its k or v is NaN or inf.
+/// Errors   ShapeError when dims disagree or Hq % Hk or Hq % Hv != 0; DtypeError when dtypes differ; ValueError for a length,
+///          temperature or softcap out of range. Nothing is written, `out` included, when one is thrown.
 /// Bits     the same for a row in any batch, any padding, any thread count, prefill or decode (docs/numerics.md).
 /// Source   Vaswani 2017 (1706.03762); Bahdanau 2014 (1409.0473); Dao 2022 (2205.14135).
 ATTN_API AttentionResult attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options = {});
 
-/// The scores alone, before mask and softmax: [.., Tq, Tk], scaled as `options` says.
+/// The scores alone, before softcap, bias, mask and softmax: [.., Tq, Tk], scaled as `options` says; the numbers that
+/// `attention` goes on from. Of the options only `score` and `scale` count.
 ATTN_API Tensor attention_scores(const Tensor& q, const Tensor& k, const AttentionOptions& options = {});
 
 struct SdpaOptions {

@@ -12,10 +12,13 @@ struct KeyRows {
   const void* base = nullptr;            // row 0 (page 0 when paged)
   std::int64_t row_stride = 0;           // elements between neighbouring rows
   const std::int32_t* pages = nullptr;   // page table of the sequence, or null
+  std::int64_t pages_stride = 0;         // entries between the tables of neighbouring batch items
   int page_shift = 0;                    // log2(rows of a page)
   std::int64_t page_stride = 0;          // elements between pages
-  const float* scales = nullptr;         // i8: scale of (row, group), or null
+  const float* scales = nullptr;         // i8: scale of (row in memory, group), or null
   std::int64_t scale_stride = 0;         // scales between neighbouring rows
+  std::int64_t scale_head_stride = 0;    // between heads
+  std::int64_t scale_batch_stride = 0;   // between batch items
   int scale_group = 0;                   // elements of a row that share a scale
   Element element = Element::f32;
 
@@ -45,7 +48,7 @@ struct MaskNode {
   const std::int64_t* query_ids = nullptr;        // documents: [B, Tq] by strides
   const std::int64_t* key_ids = nullptr;          // documents: [B, Tk]
   std::int64_t query_ids_stride = 0, key_ids_stride = 0;  // between batch items (0: shared)
-  Broadcast4 dense;                               // bytes
+  Broadcast4 dense = {};                          // bytes
   bool bottom_right = false;                      // causal, window: which offset row positions take
 };
 
@@ -60,13 +63,14 @@ enum class BiasOp : std::uint8_t { dense, alibi, relative };
 struct BiasTerm {
   BiasOp op = BiasOp::dense;
   Element element = Element::f32;   // of the dense values, slopes or table
-  Broadcast4 dense;
+  Broadcast4 dense = {};
   const void* values = nullptr;     // alibi: slopes [Hq]; relative: table [buckets, Hq]
   std::int64_t value_stride = 1;    // alibi: between heads; relative: between heads
   std::int64_t bucket_stride = 0;   // relative: between buckets
   std::int64_t buckets = 0;
   std::int64_t max_distance = 128;
   bool bidirectional = true;
+  const std::int32_t* bucket_of = nullptr;  // relative: bucket of distances 0 ... max_distance; farther ones share the last
   bool bottom_right = false;
 };
 
@@ -92,6 +96,8 @@ struct AttentionProblem {
   const std::int64_t* key_lengths = nullptr;
   const std::int64_t* key_start = nullptr;
   const std::int64_t* query_start = nullptr;
+  // [batch, q_rows]: the key from which the blocks of a row are counted (the first of its document), or null: keys_begin
+  const std::int64_t* row_origins = nullptr;
 
   double scale = 1;                        // rounded once to the compute type
   double softcap = 0;
@@ -101,7 +107,8 @@ struct AttentionProblem {
   const BiasTerm* bias = nullptr;
   int bias_count = 0;
 
-  // dropout by kept bytes of a strip of rows: keep[row * keep_stride + j] != 0, weights times keep_scale; null: none
+  // dropout by kept bytes of a strip of rows: keep[(row - strip_begin) * keep_stride + j] != 0, weights times keep_scale
+  // (rounded to the compute type); null: none
   const std::uint8_t* keep = nullptr;
   std::int64_t keep_stride = 0;
   double keep_scale = 1;
@@ -110,8 +117,10 @@ struct AttentionProblem {
   void* max = nullptr;
   void* sum = nullptr;
   void* logsumexp = nullptr;               // natural log
-  // weights of every pair, compute type, contiguous [B, Hq, Tq, Tk], or null
+  // weights (or scores) of every pair, compute type, keys side by side; row strip_begin comes first; or null
   void* weights = nullptr;
+  std::int64_t weights_stride[3] = {0, 0, 0};  // batch, head, row
+  std::int64_t strip_begin = 0;                // the first row that `keep` and `weights` hold
 
   // --- facts every kernel derives the same way ---------------------------------------------------------------
   std::int64_t keys_end(std::int64_t b) const { return key_lengths ? key_lengths[b] : k_rows; }

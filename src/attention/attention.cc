@@ -1,0 +1,88 @@
+// src/attention/attention.cc: check, plan, allocate, run, record; the arithmetic is in kernels/.
+#include <attn/attention.h>
+#include <attn/ops.h>
+
+#include <fmt/format.h>
+
+#include "attention/internal.h"
+#include "attention/run.h"
+#include "runtime/trace.h"
+#include "tensor/build.h"
+
+namespace attn {
+namespace {
+
+/// [B, Hq, Tq, Dv] of `out` or new memory, and where kernels write it: aside when `out` shares memory with an input.
+struct Output {
+  Tensor result;   // of the caller's rank
+  Tensor written;  // [B, Hq, Tq, Dv], last dim contiguous
+  bool aside = false;
+};
+
+bool shares(const Tensor& out, const Tensor& x) { return overlaps(out, x) || (out.numel() > 0 && out.data() == x.data()); }
+
+Output output_memory(const Call& call, const Tensor& out) {
+  const kernels::AttentionProblem& p = call.problem;
+  const Dims sizes{p.batch, p.q_heads, p.q_rows, p.value_dim};
+  Output output{.result = result_memory(call.function, out, call.shown(sizes), call.dtype()), .written = {}};
+  if (out.defined()) {
+    output.aside = p.value_dim > 1 && out.stride(-1) != 1;
+    for (const Tensor& input : {call.q, call.k, call.v}) output.aside |= shares(out, input);
+  }
+  output.written = output.aside ? empty(sizes, call.dtype()) : with_heads(output.result);
+  return output;
+}
+
+/// One line a call: shapes, the kernel, the reasons.
+void trace(const Call& call, const Plan& plan) {
+  if (!runtime::trace_enabled()) return;
+  std::string reasons;
+  for (const PlanStep& step : plan.steps()) reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", step.kernel, step.reason);
+  const kernels::AttentionProblem& p = call.problem;
+  runtime::trace(fmt::format("{} {} B={} Hq={} Hk={} Hv={} Tq={} Tk={} D={} Dv={} mask={} kernel={} ({})", call.function, name_of(call.dtype()), p.batch,
+                             p.q_heads, p.k_heads, p.v_heads, p.q_rows, p.k_rows, p.dim, p.value_dim, call.mask.to_string(), plan.kernel(), reasons));
+}
+
+}  // namespace
+
+AttentionResult attention_call(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options, const CallOptions& call_options) {
+  const Call call = check(call_options.function, q, k, v, options);
+  const kernels::AttentionProblem& p = call.problem;
+  AttentionResult result;
+  const AttentionKernel& kernel = plan_attention(p, result.plan);
+  const Dtype computed = call.compute_dtype();
+  const Dims rows{p.batch, p.q_heads, p.q_rows};
+
+  const Output output = output_memory(call, options.out);
+  Tensor weights;
+  if (options.weights == Weights::full) weights = empty({p.batch, p.q_heads, p.q_rows, p.k_rows}, computed);
+  if (options.weights == Weights::head_average) weights = empty({p.batch, p.q_rows, p.k_rows}, computed);
+  if (call_options.logsumexp) result.logsumexp = empty(rows, computed);
+
+  Results to{.out = output.written.data()};
+  for (int d = 0; d < 3; ++d) to.out_stride[d] = output.written.stride(d);
+  if (call_options.logsumexp) to.logsumexp = result.logsumexp.data();
+  if (options.weights == Weights::full) to.weights = weights.data();
+  if (options.weights == Weights::head_average) to.head_average = weights.data();
+  const DropoutStrips dropout(call_options.dropout_p, {p.batch * p.q_heads, p.q_rows, p.k_rows, kernel.strip_rows}, call_options.generator);
+  trace(call, result.plan);
+  run_attention(call, kernel, dropout, to);
+  if (output.aside) copy_values(output.result, output.written.reshape(output.result.sizes()));
+
+  const std::vector<Tensor> inputs = call.inputs();
+  result.output = record("AttentionBackward0", output.result, inputs);
+  if (weights.defined()) {
+    if (options.weights == Weights::full) weights = weights.reshape(call.shown(weights.sizes()));
+    if (options.weights == Weights::head_average && call.rank == 2) weights = weights.squeeze(0);
+    result.weights = record("AttentionWeightsBackward0", weights.to(call.dtype()), inputs);
+  }
+  if (result.logsumexp.defined())
+    result.logsumexp = record("AttentionLogsumexpBackward0", result.logsumexp.reshape(call.shown(rows)), inputs);
+  return result;
+}
+
+AttentionResult attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options) {
+  return attention_call(q, k, v, options, {});
+}
+
+}  // namespace attn

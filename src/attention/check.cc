@@ -1,0 +1,164 @@
+// src/attention/check.cc: what fits together and what does not, in the words the user will read.
+#include "attention/check.h"
+
+#include <attn/ops.h>
+
+#include <fmt/format.h>
+
+#include "attention/element.h"
+#include "attention/projection.h"
+
+#include <cmath>
+
+namespace attn {
+namespace {
+
+std::string shape(const Tensor& x) { return to_string(x.sizes()); }
+
+void check_tensors(const char* function, const Tensor& q, const Tensor& x, const char* name) {
+  if (!x.defined()) throw ValueError(fmt::format("{}: {} is undefined", function, name));
+  if (!is_floating(x.dtype())) throw DtypeError(fmt::format("{}: {} is {}; it must be f32, f64, bf16 or f16", function, name, name_of(x.dtype())));
+  if (x.dim() < 2 || x.dim() > 4)
+    throw ShapeError(fmt::format("{}: {} has shape {}; it must be [B, H, T, D], [B, T, D] or [T, D]", function, name, shape(x)));
+  if (x.dtype() != q.dtype()) throw DtypeError(fmt::format("{}: {} is {}; it must be {} as q", function, name, name_of(x.dtype()), name_of(q.dtype())));
+  if (x.dim() != q.dim())
+    throw ShapeError(fmt::format("{}: {} has shape {}; its rank must be {} to match q {}", function, name, shape(x), q.dim(), shape(q)));
+}
+
+Tensor rows_contiguous(const Tensor& x) { return x.size(-1) > 1 && x.stride(-1) != 1 ? x.contiguous() : x; }
+
+void check_grouped(const char* function, const Tensor& q, const Tensor& x, const char* name) {
+  if (x.dim() < 3) return;
+  if (x.size(0) != q.size(0))
+    throw ShapeError(fmt::format("{}: {} has shape {}; its batch must be {} to match q {}", function, name, shape(x), q.size(0), shape(q)));
+  if (x.dim() < 4) return;
+  const std::int64_t heads = q.size(1), groups = x.size(1);
+  if (groups == 0 ? heads != 0 : heads % groups != 0)
+    throw ShapeError(fmt::format("{}: {} has shape {}; its {} heads must divide the {} heads of q {}", function, name, shape(x), groups, heads, shape(q)));
+}
+
+void check_options(const char* function, const AttentionOptions& options) {
+  if (!(options.temperature > 0) || std::isinf(options.temperature))
+    throw ValueError(fmt::format("{}: temperature is {}; it must be above 0", function, options.temperature));
+  if (!(options.softcap >= 0) || std::isinf(options.softcap))
+    throw ValueError(fmt::format("{}: softcap is {}; it must be above 0, or 0 for none", function, options.softcap));
+}
+
+Tensor checked_sinks(const char* function, const Tensor& sinks, std::int64_t heads, Dtype dtype) {
+  if (!sinks.defined()) return {};
+  if (!is_floating(sinks.dtype())) throw DtypeError(fmt::format("{}: sinks are {}; they must be floating", function, name_of(sinks.dtype())));
+  if (sinks.dim() != 1 || sinks.size(0) != heads)
+    throw ShapeError(fmt::format("{}: sinks have shape {}; they must be [{}], one for each query head", function, shape(sinks), heads));
+  return sinks.to(dtype).contiguous();
+}
+
+void describe_query(const Tensor& q, kernels::AttentionProblem& problem) {
+  problem.element = element_of(q.dtype());
+  problem.dim = q.size(3);
+  problem.q = q.data();
+  for (int d = 0; d < 3; ++d) problem.q_stride[d] = q.stride(d);
+}
+
+void describe_keys(const Tensor& x, kernels::KeyRows& rows, std::int64_t (&stride)[2]) {
+  rows.base = x.data();
+  rows.element = element_of(x.dtype());
+  rows.row_stride = x.stride(2);
+  stride[0] = x.stride(0);
+  stride[1] = x.stride(1);
+}
+
+/// q, k and the score: what both forms of the check share.
+Call begin(const char* function, const Tensor& q, const Tensor& k, const AttentionOptions& options) {
+  check_tensors(function, q, q, "q");
+  check_tensors(function, q, k, "k");
+  check_grouped(function, q, k, "k");
+  check_score(function, q, k, options);
+  Call call;
+  call.function = function;
+  call.rank = q.dim();
+  call.q = with_heads(q);
+  call.k = with_heads(k);
+  return call;
+}
+
+void project_and_describe(Call& call, const AttentionOptions& options) {
+  project(options.score, call.q, call.k);
+  call.q = rows_contiguous(call.q);
+  call.k = rows_contiguous(call.k);
+  kernels::AttentionProblem& problem = call.problem;
+  describe_query(call.q, problem);
+  describe_keys(call.k, problem.k, problem.k_stride);
+  problem.k_heads = call.k.size(1);
+  problem.scale = score_scale(options, call.q.size(3));
+  if (options.score.kind == Score::Kind::additive) {
+    call.additive_w = options.score.w.reshape({-1}).to(call.compute_dtype()).contiguous();
+    problem.score = kernels::ScoreOp::additive;
+    problem.additive_w = call.additive_w.data();
+  }
+}
+
+ScoreShape score_shape(const Call& call) {
+  return {call.function, call.q.size(0), call.q.size(1), call.q.size(2), call.k.size(2), call.rank};
+}
+
+}  // namespace
+
+Tensor with_heads(const Tensor& x) {
+  if (x.dim() == 2) return x.unsqueeze(0).unsqueeze(0);
+  return x.dim() == 3 ? x.unsqueeze(1) : x;
+}
+
+Dims Call::shown(Dims sizes) const {
+  if (rank < 4) sizes.erase(1);
+  if (rank < 3) sizes.erase(0);
+  return sizes;
+}
+
+std::vector<Tensor> Call::inputs() const {
+  std::vector<Tensor> inputs;
+  for (const Tensor& x : {q, k, v, sinks, additive_w})
+    if (x.defined()) inputs.push_back(x);
+  inputs.insert(inputs.end(), bias.values.begin(), bias.values.end());
+  return inputs;
+}
+
+Call check(const char* function, const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options) {
+  Call call = begin(function, q, k, options);
+  check_tensors(function, q, v, "v");
+  check_grouped(function, q, v, "v");
+  if (v.size(-2) != k.size(-2))
+    throw ShapeError(fmt::format("{}: v has shape {}; its {} rows must be {} to match k {}", function, shape(v), v.size(-2), k.size(-2), shape(k)));
+  check_options(function, options);
+  call.sinks = checked_sinks(function, options.sinks, call.q.size(1), call.compute_dtype());
+  const ScoreShape scores = score_shape(call);
+  call.lengths = lower_lengths({options.query_lengths, options.key_lengths, options.key_start, options.query_start}, scores);
+  call.mask = options.mask;
+  call.program = lower_mask(options.mask, scores, call.lengths);
+  call.bias = lower_bias(options.bias, scores, call.lengths, q.dtype());
+
+  project_and_describe(call, options);
+  call.v = rows_contiguous(with_heads(v));
+  kernels::AttentionProblem& problem = call.problem;
+  describe_scores(scores, call.lengths, problem);
+  describe_mask(call.program, problem);
+  describe_keys(call.v, problem.v, problem.v_stride);
+  problem.v_heads = call.v.size(1);
+  problem.value_dim = call.v.size(3);
+  problem.softcap = options.softcap;
+  problem.temperature = options.temperature;
+  problem.sinks = call.sinks.defined() ? call.sinks.data() : nullptr;
+  problem.bias = call.bias.terms.data();
+  problem.bias_count = static_cast<int>(call.bias.terms.size());
+  return call;
+}
+
+Call check_scores(const char* function, const Tensor& q, const Tensor& k, const AttentionOptions& options) {
+  Call call = begin(function, q, k, options);
+  const ScoreShape scores = score_shape(call);
+  project_and_describe(call, options);
+  describe_scores(scores, {}, call.problem);
+  call.problem.v_heads = call.problem.k_heads;
+  return call;
+}
+
+}  // namespace attn

@@ -1,0 +1,38 @@
+// src/attention/check.h: a call of attention, checked: every user error is thrown here, before anything is computed or written.
+#pragma once
+#include <attn/attention.h>
+
+#include "attention/lower.h"
+
+namespace attn {
+
+/// A checked call and the problem that kernels see. The problem points into the rest; moving keeps the pointers good.
+struct Call {
+  const char* function = "attention";
+  int rank = 4;         // of q as given
+  Tensor q, k, v;       // [B, H, T, D], last dim contiguous; k undefined or v undefined where the call has none
+  Tensor sinks;         // [Hq], compute type
+  Tensor additive_w;    // [A], compute type
+  Lengths lengths;
+  Mask mask;            // keeps the tensors that `program` reads
+  LoweredMask program;
+  LoweredBias bias;
+  kernels::AttentionProblem problem;  // all but the results
+
+  Dtype dtype() const { return q.dtype(); }
+  Dtype compute_dtype() const { return dtype() == Dtype::f64 ? Dtype::f64 : Dtype::f32; }
+  /// [B, H, rows...] as the caller's rank has it.
+  Dims shown(Dims sizes) const;
+  /// The tensors a gradient may flow to.
+  std::vector<Tensor> inputs() const;
+};
+
+/// [B, H, T, D] of rank 2, 3 or 4, as a view.
+Tensor with_heads(const Tensor& x);
+
+/// Checks everything, projects q and k where the score does so, and describes the problem.
+Call check(const char* function, const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options);
+/// Scores only: v undefined; of the options only score and scale.
+Call check_scores(const char* function, const Tensor& q, const Tensor& k, const AttentionOptions& options);
+
+}  // namespace attn

@@ -1,0 +1,38 @@
+// src/attention/dropout.h: torch's dropout of attention weights, strip by strip of rows, never as Tq x Tk.
+#pragma once
+#include <attn/random.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace attn {
+
+/// Which weights are kept. The stream is walked once, in torch's order (row-major over [B, Hq, Tq, Tk]), and the generator's
+/// state kept for each strip; strips are then drawn anew by whoever computes them, in any order.
+class DropoutStrips {
+ public:
+  struct Shape {
+    std::int64_t heads, rows, keys, strip_rows;  // heads: of all batch items together
+    std::int64_t strips() const { return (rows + strip_rows - 1) / strip_rows; }
+    std::int64_t rows_of(std::int64_t strip) const { return strip + 1 < strips() ? strip_rows : rows - strip * strip_rows; }
+  };
+
+  /// p in [0, 1]; 0 and 1 draw nothing.
+  DropoutStrips(double p, const Shape& shape, Generator* generator);
+
+  bool active() const { return p_ > 0; }
+  /// 1 / (1 - p) rounded to the type the weights are computed in, as torch has it.
+  double scale(bool f64) const;
+  std::size_t strip_bytes() const { return active() ? static_cast<std::size_t>(shape_.strip_rows * shape_.keys) : 0; }
+  /// keep[row * keys + j]: 1 = kept, of strip `strip` of head `head` (b * Hq + h).
+  void draw(std::int64_t head, std::int64_t strip, std::uint8_t* keep) const;
+
+ private:
+  void walk(Generator& generator);
+
+  double p_;
+  Shape shape_;
+  std::vector<Generator> states_;
+};
+
+}  // namespace attn

@@ -1,0 +1,17 @@
+// src/attention/internal.h: attention with what the public form does not show: torch's dropout, another name in errors.
+#pragma once
+#include <attn/attention.h>
+
+namespace attn {
+
+struct CallOptions {
+  const char* function = "attention";  // errors name it
+  double dropout_p = 0;                // in [0, 1]; drawn from torch's stream, two words a weight, row-major over [B, Hq, Tq, Tk]
+  Generator* generator = nullptr;      // null: the global one, under its lock
+  bool logsumexp = true;
+};
+
+/// As attention(); with dropout the output and the weights are those after it, logsumexp the one before.
+AttentionResult attention_call(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options, const CallOptions& call_options);
+
+}  // namespace attn

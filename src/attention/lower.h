@@ -1,0 +1,44 @@
+// src/attention/lower.h: lengths, masks and biases checked against the scores they belong to, and turned into what kernels read.
+#pragma once
+#include <attn/bias.h>
+#include <attn/mask.h>
+
+#include "kernels/attention/problem.h"
+
+namespace attn {
+
+/// The scores of a call, [B, Hq, Tq, Tk], and the function that errors name.
+struct ScoreShape {
+  const char* function;
+  std::int64_t batch, heads, q_rows, k_rows;
+  int rank = 4;  // of q as the caller gave it: with 3, a mask of rank 3 is [B, Tq, Tk]
+  Dims sizes() const { return {batch, heads, q_rows, k_rows}; }
+};
+
+/// Checked, i64, contiguous.
+Lengths lower_lengths(const Lengths& lengths, const ScoreShape& shape);
+/// The same as pointers. Sizes first: the problem is that of the scores alone.
+void describe_scores(const ScoreShape& shape, const Lengths& lowered, kernels::AttentionProblem& problem);
+
+/// The expression in postfix order; its tensors stay with the Mask, which must outlive this.
+struct LoweredMask {
+  std::vector<kernels::MaskNode> nodes;
+  std::vector<std::int64_t> row_origins;  // [B, Tq], empty when the keys of all rows are counted from key_start
+};
+LoweredMask lower_mask(const Mask& mask, const ScoreShape& shape, const Lengths& lowered);
+void describe_mask(const LoweredMask& mask, kernels::AttentionProblem& problem);
+
+struct LoweredBias {
+  std::vector<kernels::BiasTerm> terms;
+  std::vector<Tensor> values;  // the tensors that the terms read: what gets a gradient
+  std::vector<std::vector<std::int32_t>> buckets;
+};
+/// `dtype` of q, k, v: a dense term is of that or f32.
+LoweredBias lower_bias(const Bias& bias, const ScoreShape& shape, const Lengths& lowered, Dtype dtype);
+
+/// Strides of a dense operand over [B, Hq, Tq, Tk]; ShapeError when it does not broadcast.
+kernels::Broadcast4 broadcast_to_scores(const ScoreShape& shape, const std::string& what, const Tensor& x);
+/// Whether row positions count from the bottom right; an error with both pictures when `align` must say it and does not.
+bool is_bottom_right(Align align, const std::string& what, const ScoreShape& shape, const Lengths& lengths);
+
+}  // namespace attn

@@ -1,0 +1,95 @@
+// src/attention/lower_lengths.cc: the lengths of a call, checked value by value; alignment; dense operands.
+#include <fmt/format.h>
+
+#include "attention/lower.h"
+
+namespace attn {
+namespace {
+
+Tensor checked(const ScoreShape& shape, const char* name, const Tensor& values, std::int64_t least, std::int64_t most, const char* of_what) {
+  if (!values.defined()) return {};
+  if (!is_integral(values.dtype()))
+    throw DtypeError(fmt::format("{}: {} is {}; it must be i64 or i32", shape.function, name, name_of(values.dtype())));
+  if (values.dim() != 1 || values.size(0) != shape.batch)
+    throw ShapeError(fmt::format("{}: {} has shape {}; it must be [{}], one for each batch item", shape.function, name, to_string(values.sizes()), shape.batch));
+  const Tensor lengths = values.to(Dtype::i64).contiguous();
+  for (std::int64_t b = 0; b < shape.batch; ++b) {
+    const std::int64_t value = lengths.data<std::int64_t>()[b];
+    if (value < least || value > most)
+      throw ValueError(fmt::format("{}: {}[{}] is {}; it must be from {} to {}{}", shape.function, name, b, value, least, most, of_what));
+  }
+  return lengths;
+}
+
+const std::int64_t* pointer(const Tensor& lengths) { return lengths.defined() ? lengths.data<std::int64_t>() : nullptr; }
+
+/// Rows of causal at both alignments, side by side; a small example where the true one is large.
+std::string both_pictures(std::int64_t q_rows, std::int64_t k_rows) {
+  if (q_rows > 8 || k_rows > 8) {
+    const bool wide = q_rows < k_rows;
+    q_rows = wide ? 3 : 5;
+    k_rows = wide ? 5 : 3;
+  }
+  const auto row = [&](std::int64_t position) {
+    std::string line;
+    for (std::int64_t j = 0; j < k_rows; ++j) line += j <= position ? "■ " : "· ";
+    return line;
+  };
+  const std::string gap(static_cast<std::size_t>(k_rows >= 6 ? 2 * k_rows - 8 + 2 : 4), ' ');
+  const std::string margin(static_cast<std::size_t>(k_rows >= 6 ? 2 : 12 - 2 * k_rows), ' ');
+  std::string picture = "\n  top_left" + gap + "bottom_right";
+  for (std::int64_t i = 0; i < q_rows; ++i) {
+    const std::string right = row(i + k_rows - q_rows);
+    picture += "\n  " + row(i) + margin + right.substr(0, right.size() - 1);
+  }
+  return picture;
+}
+
+}  // namespace
+
+Lengths lower_lengths(const Lengths& lengths, const ScoreShape& shape) {
+  constexpr std::int64_t far = std::int64_t{1} << 40;
+  Lengths lowered;
+  lowered.query_lengths = checked(shape, "query_lengths", lengths.query_lengths, 0, shape.q_rows, ", the number of rows");
+  lowered.key_lengths = checked(shape, "key_lengths", lengths.key_lengths, 0, shape.k_rows, ", the number of keys");
+  lowered.key_start = checked(shape, "key_start", lengths.key_start, 0, shape.k_rows, ", the number of keys");
+  lowered.query_start = checked(shape, "query_start", lengths.query_start, -far, far, "");
+  return lowered;
+}
+
+void describe_scores(const ScoreShape& shape, const Lengths& lowered, kernels::AttentionProblem& problem) {
+  problem.batch = shape.batch;
+  problem.q_heads = shape.heads;
+  problem.q_rows = shape.q_rows;
+  problem.k_rows = shape.k_rows;
+  problem.query_lengths = pointer(lowered.query_lengths);
+  problem.key_lengths = pointer(lowered.key_lengths);
+  problem.key_start = pointer(lowered.key_start);
+  problem.query_start = pointer(lowered.query_start);
+}
+
+bool is_bottom_right(Align align, const std::string& what, const ScoreShape& shape, const Lengths& lengths) {
+  if (align == Align::unset && shape.q_rows != shape.k_rows && !lengths.query_start.defined())
+    throw ShapeError(fmt::format("{}: {} does not say how {} rows stand against {} keys; give it Align::top_left or Align::bottom_right{}",
+                                 shape.function, what, shape.q_rows, shape.k_rows, both_pictures(shape.q_rows, shape.k_rows)));
+  return align == Align::bottom_right;
+}
+
+kernels::Broadcast4 broadcast_to_scores(const ScoreShape& shape, const std::string& what, const Tensor& x) {
+  const Tensor aligned = shape.rank == 3 && x.dim() == 3 ? x.unsqueeze(1) : x;
+  const Dims scores = shape.sizes();
+  kernels::Broadcast4 result{.data = aligned.data()};
+  for (int d = 0; d < aligned.dim(); ++d) {
+    const int to = 4 - aligned.dim() + d;
+    if (aligned.size(d) != 1 && aligned.size(d) != scores[to]) {
+      Dims shown = scores;  // as the caller sees them
+      if (shape.rank < 4) shown.erase(1);
+      if (shape.rank < 3) shown.erase(0);
+      throw ShapeError(fmt::format("{}: {} has shape {}; it must broadcast to the scores {}", shape.function, what, to_string(x.sizes()), to_string(shown)));
+    }
+    result.stride[to] = aligned.size(d) == 1 ? 0 : aligned.stride(d);
+  }
+  return result;
+}
+
+}  // namespace attn

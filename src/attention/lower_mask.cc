@@ -1,0 +1,146 @@
+// src/attention/lower_mask.cc: a mask's tree as a postfix program, and the origins of rows that lie in documents.
+#include <fmt/format.h>
+
+#include "attention/lower.h"
+#include "attention/mask_expression.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+namespace attn {
+namespace {
+
+using Expression = Mask::Expression;
+using Kind = Expression::Kind;
+using kernels::MaskNode;
+using kernels::MaskOp;
+
+bool is_join(const Expression& e) { return e.kind == Kind::both || e.kind == Kind::either; }
+
+/// Values that wait on the stack while `e` is evaluated, its deeper part first.
+int depth(const Expression& e) {
+  if (e.kind == Kind::negation) return depth(*e.a);
+  if (!is_join(e)) return 1;
+  const int a = depth(*e.a), b = depth(*e.b);
+  return std::max(std::max(a, b), std::min(a, b) + 1);
+}
+
+class Lowering {
+ public:
+  Lowering(const ScoreShape& shape, const Lengths& lengths) : shape_(shape), lengths_(lengths) {}
+
+  std::vector<MaskNode> nodes;
+
+  void emit(const Expression& e) {
+    if (e.kind == Kind::negation) {
+      emit(*e.a);
+      nodes.push_back({.op = MaskOp::op_not});
+    } else if (is_join(e)) {
+      const bool swap = depth(*e.a) < depth(*e.b);
+      emit(swap ? *e.b : *e.a);
+      emit(swap ? *e.a : *e.b);
+      nodes.push_back({.op = e.kind == Kind::both ? MaskOp::op_and : MaskOp::op_or});
+    } else {
+      nodes.push_back(leaf(e));
+    }
+  }
+
+ private:
+  MaskNode leaf(const Expression& e) const {
+    switch (e.kind) {
+      case Kind::causal: return {.op = MaskOp::causal, .bottom_right = is_bottom_right(e.align, "causal", shape_, lengths_)};
+      case Kind::window:
+        return {.op = MaskOp::window, .left = e.left, .right = e.right, .bottom_right = is_bottom_right(e.align, "window", shape_, lengths_)};
+      case Kind::prefix: return prefix(e);
+      case Kind::documents: return documents(e);
+      case Kind::dense:
+        return {.op = MaskOp::dense, .value = e.sees, .dense = broadcast_to_scores(shape_, fmt::format("the mask {}", e.name), e.first)};
+      default: return {.op = MaskOp::constant, .value = false};
+    }
+  }
+
+  MaskNode prefix(const Expression& e) const {
+    if (!e.first.defined()) return {.op = MaskOp::prefix, .n = e.n};
+    if (e.first.dim() != 1 || e.first.size(0) != shape_.batch)
+      throw ShapeError(fmt::format("{}: the mask prefix has n of shape {}; it must be [{}], one for each batch item", shape_.function,
+                                   to_string(e.first.sizes()), shape_.batch));
+    return {.op = MaskOp::prefix, .per_batch = e.first.data<std::int64_t>()};
+  }
+
+  MaskNode documents(const Expression& e) const {
+    check_ids(e.first, shape_.q_rows, "rows");
+    check_ids(e.second, shape_.k_rows, "keys");
+    const auto stride = [](const Tensor& ids) { return ids.dim() == 2 && ids.size(0) != 1 ? ids.stride(0) : 0; };
+    return {.op = MaskOp::documents,
+            .query_ids = e.first.data<std::int64_t>(),
+            .key_ids = e.second.data<std::int64_t>(),
+            .query_ids_stride = stride(e.first),
+            .key_ids_stride = stride(e.second)};
+  }
+
+  void check_ids(const Tensor& ids, std::int64_t length, const char* what) const {
+    const bool fits = ids.size(-1) == length && (ids.dim() == 1 || ids.size(0) == 1 || ids.size(0) == shape_.batch);
+    if (!fits)
+      throw ShapeError(fmt::format("{}: the mask documents has ids of {} of shape {}; it must be [{}] or [{}, {}]", shape_.function, what,
+                                   to_string(ids.sizes()), length, shape_.batch, length));
+  }
+
+  const ScoreShape& shape_;
+  const Lengths& lengths_;
+};
+
+/// The first `documents` that the whole expression is cut by: at the top, joined by & alone.
+const Expression* top_documents(const Expression& e) {
+  if (e.kind == Kind::documents) return &e;
+  if (e.kind != Kind::both) return nullptr;
+  const Expression* found = top_documents(*e.a);
+  return found ? found : top_documents(*e.b);
+}
+
+/// For every row the first key of its document, where the document's keys are one run; else the first key.
+std::vector<std::int64_t> origins(const MaskNode& ids, const kernels::AttentionProblem& problem) {
+  struct Run {
+    std::int64_t first, end;
+    bool whole;
+  };
+  std::vector<std::int64_t> result;
+  result.reserve(static_cast<std::size_t>(problem.batch * problem.q_rows));
+  for (std::int64_t b = 0; b < problem.batch; ++b) {
+    const std::int64_t* key_ids = ids.key_ids + b * ids.key_ids_stride;
+    std::unordered_map<std::int64_t, Run> runs;
+    for (std::int64_t j = problem.keys_begin(b); j < problem.keys_end(b); ++j) {
+      Run& run = runs.try_emplace(key_ids[j], Run{j, j, true}).first->second;
+      run.whole = run.whole && run.end == j;
+      run.end = j + 1;
+    }
+    for (std::int64_t i = 0; i < problem.q_rows; ++i) {
+      const auto found = runs.find(ids.query_ids[b * ids.query_ids_stride + i]);
+      result.push_back(found != runs.end() && found->second.whole ? found->second.first : problem.keys_begin(b));
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+LoweredMask lower_mask(const Mask& mask, const ScoreShape& shape, const Lengths& lowered) {
+  if (mask.is_all()) return {};
+  Lowering lowering(shape, lowered);
+  lowering.emit(*mask.expression());
+  LoweredMask result{.nodes = std::move(lowering.nodes), .row_origins = {}};
+  if (const Expression* documents = top_documents(*mask.expression())) {
+    kernels::AttentionProblem problem;
+    describe_scores(shape, lowered, problem);
+    Lowering ids(shape, lowered);
+    ids.emit(*documents);
+    result.row_origins = origins(ids.nodes.front(), problem);
+  }
+  return result;
+}
+
+void describe_mask(const LoweredMask& mask, kernels::AttentionProblem& problem) {
+  problem.mask = {.nodes = mask.nodes.data(), .count = static_cast<int>(mask.nodes.size())};
+  problem.row_origins = mask.row_origins.empty() ? nullptr : mask.row_origins.data();
+}
+
+}  // namespace attn

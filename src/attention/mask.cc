@@ -1,0 +1,90 @@
+// src/attention/mask.cc: the masks there are, and how they join.
+#include <attn/ops.h>
+
+#include "attention/mask_expression.h"
+
+namespace attn {
+namespace {
+
+using Expression = Mask::Expression;
+using Kind = Expression::Kind;
+
+Mask make(Expression expression) { return Mask(std::make_shared<const Expression>(std::move(expression))); }
+
+/// i64, contiguous: ids, lengths.
+Tensor integers(const std::string& function, const Tensor& x) {
+  if (!x.defined()) throw ValueError(function + ": the tensor is undefined");
+  if (!is_integral(x.dtype())) throw DtypeError(function + ": the tensor is " + std::string(name_of(x.dtype())) + "; it must be i64 or i32");
+  return x.detach().to(Dtype::i64).contiguous();
+}
+
+/// bool; integers are compared with 0.
+Tensor booleans(const std::string& function, const Tensor& x) {
+  if (!x.defined()) throw ValueError(function + ": the tensor is undefined");
+  if (is_floating(x.dtype()))
+    throw DtypeError(function + ": the tensor is " + std::string(name_of(x.dtype())) + "; it must be bool (a float mask is added: Bias::dense)");
+  if (x.dim() > 4) throw ShapeError(function + ": the tensor has shape " + to_string(x.sizes()) + "; at most [B, H, Tq, Tk] is possible");
+  return x.detach().to(Dtype::boolean);
+}
+
+Mask of_tensor(const char* name, const Tensor& booleans, bool sees) {
+  return make({.kind = Kind::dense, .first = booleans, .sees = sees, .name = name});
+}
+
+}  // namespace
+
+Mask Mask::causal(Align align) { return make({.kind = Kind::causal, .align = align}); }
+
+Mask Mask::window(std::int64_t left, std::int64_t right, Align align) {
+  if (left < -1 || right < -1)
+    throw ValueError("Mask::window: left is " + std::to_string(left) + ", right is " + std::to_string(right) +
+                     "; each must be at least 0, or -1 for no limit");
+  return make({.kind = Kind::window, .align = align, .left = left, .right = right});
+}
+
+Mask Mask::prefix(std::int64_t n) {
+  if (n < 0) throw ValueError("Mask::prefix: n is " + std::to_string(n) + "; it must be at least 0");
+  return make({.kind = Kind::prefix, .n = n});
+}
+
+Mask Mask::prefix(const Tensor& n) { return make({.kind = Kind::prefix, .first = integers("Mask::prefix", n)}); }
+
+Mask Mask::documents(const Tensor& ids) { return documents(ids, ids); }
+
+Mask Mask::documents(const Tensor& query_ids, const Tensor& key_ids) {
+  for (const Tensor& ids : {query_ids, key_ids})
+    if (ids.defined() && ids.dim() != 1 && ids.dim() != 2)
+      throw ShapeError("Mask::documents: ids have shape " + attn::to_string(ids.sizes()) + "; they must be [T] or [B, T]");
+  return make({.kind = Kind::documents, .first = integers("Mask::documents", query_ids), .second = integers("Mask::documents", key_ids)});
+}
+
+Mask Mask::attend(const Tensor& allowed) { return of_tensor("attend", booleans("Mask::attend", allowed), true); }
+Mask Mask::block(const Tensor& blocked) { return of_tensor("block", booleans("Mask::block", blocked), false); }
+
+Mask Mask::key_padding(const Tensor& padding) {
+  const Tensor mask = booleans("Mask::key_padding", padding);
+  if (mask.dim() != 2) throw ShapeError("Mask::key_padding: padding has shape " + attn::to_string(mask.sizes()) + "; it must be [B, Tk]");
+  return of_tensor("key_padding", mask.unsqueeze(1).unsqueeze(1), false);
+}
+
+Mask Mask::all() { return Mask(); }
+Mask Mask::none() { return make({.kind = Kind::none}); }
+
+Mask operator&(const Mask& a, const Mask& b) {
+  if (a.is_all()) return b;
+  if (b.is_all()) return a;
+  return make({.kind = Kind::both, .a = a.expression(), .b = b.expression()});
+}
+
+Mask operator|(const Mask& a, const Mask& b) {
+  if (a.is_all() || b.is_all()) return Mask::all();
+  return make({.kind = Kind::either, .a = a.expression(), .b = b.expression()});
+}
+
+Mask operator~(const Mask& a) {
+  if (a.is_all()) return Mask::none();
+  if (a.expression()->kind == Kind::none) return Mask::all();
+  return make({.kind = Kind::negation, .a = a.expression()});
+}
+
+}  // namespace attn

@@ -1,0 +1,21 @@
+// src/attention/mask_expression.h: the tree behind a Mask.
+#pragma once
+#include <attn/mask.h>
+
+namespace attn {
+
+struct Mask::Expression {
+  enum class Kind { causal, window, prefix, documents, dense, none, both, either, negation };
+  using Part = std::shared_ptr<const Expression>;
+
+  Kind kind = Kind::none;
+  Align align = Align::unset;           // causal, window
+  std::int64_t left = -1, right = -1;   // window
+  std::int64_t n = 0;                   // prefix without a tensor
+  Tensor first = {}, second = {};       // prefix: n; documents: ids of rows, of keys; dense: bool
+  bool sees = true;                     // dense: the element that means "sees"
+  const char* name = "";                // dense: attend, block, key_padding
+  Part a = {}, b = {};                  // both, either: a, b; negation: a
+};
+
+}  // namespace attn

@@ -1,0 +1,168 @@
+// src/attention/mask_text.cc: masks written and read as text: "causal(bottom_right) & ~window(3, 0)".
+#include "attention/mask_expression.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <string_view>
+
+namespace attn {
+namespace {
+
+using Expression = Mask::Expression;
+using Kind = Expression::Kind;
+
+const char* name_of(Align align) { return align == Align::top_left ? "top_left" : align == Align::bottom_right ? "bottom_right" : ""; }
+
+std::string shape_of(const Tensor& x) { return fmt::format("{} {}", name_of(x.dtype()), to_string(x.sizes())); }
+
+/// `strength` of what stands around: | 1, & 2, ~ 3.
+std::string text(const Expression& e, int strength) {
+  const auto joined = [&](const char* sign, int own) {
+    const std::string inner = fmt::format("{} {} {}", text(*e.a, own), sign, text(*e.b, own));
+    return own < strength ? fmt::format("({})", inner) : inner;
+  };
+  const std::string align = name_of(e.align);
+  switch (e.kind) {
+    case Kind::causal: return align.empty() ? "causal" : fmt::format("causal({})", align);
+    case Kind::window: return fmt::format("window({}, {}{}{})", e.left, e.right, align.empty() ? "" : ", ", align);
+    case Kind::prefix: return e.first.defined() ? fmt::format("prefix({})", shape_of(e.first)) : fmt::format("prefix({})", e.n);
+    case Kind::documents: return fmt::format("documents({})", shape_of(e.first));
+    case Kind::dense: return fmt::format("{}({})", e.name, shape_of(e.first));
+    case Kind::none: return "none";
+    case Kind::negation: return fmt::format("~{}", text(*e.a, 3));
+    case Kind::both: return joined("&", 2);
+    case Kind::either: return joined("|", 1);
+  }
+  return {};
+}
+
+constexpr int most_terms = 1000;  // so that no text can exhaust the stack
+
+/// either := both ('|' both)*   both := term ('&' term)*   term := '~' term | '(' either ')' | name [ '(' arguments ')' ]
+class Parser {
+ public:
+  explicit Parser(const std::string& text) : text_(text) {}
+
+  Mask whole() {
+    const Mask mask = either();
+    if (skip() < text_.size()) fail("an operator, & or |, was expected");
+    return mask;
+  }
+
+ private:
+  Mask either() {
+    Mask mask = both();
+    while (take('|')) mask = mask | both();
+    return mask;
+  }
+
+  Mask both() {
+    Mask mask = term();
+    while (take('&')) mask = mask & term();
+    return mask;
+  }
+
+  Mask term() {
+    if (++terms_ > most_terms) fail(fmt::format("there are more than {} terms", most_terms));
+    if (take('~')) return ~term();
+    if (take('(')) {
+      const Mask mask = either();
+      if (!take(')')) fail("a closing parenthesis was expected");
+      return mask;
+    }
+    const std::size_t start = skip();
+    const std::string name = word();
+    if (name == "causal") return causal();
+    if (name == "window") return window();
+    if (name == "prefix") return prefix();
+    if (name == "all") return Mask::all();
+    if (name == "none") return Mask::none();
+    place_ = start;
+    fail("a mask was expected: causal, window(left, right), prefix(n), all, none");
+  }
+
+  Mask causal() {
+    if (!take('(')) return Mask::causal();
+    const Align align = alignment();
+    close();
+    return Mask::causal(align);
+  }
+
+  Mask window() {
+    open("window(left, right)");
+    const std::int64_t left = number(-1);
+    if (!take(',')) fail("a comma and the keys to the right were expected");
+    const std::int64_t right = number(-1);
+    const Align align = take(',') ? alignment() : Align::unset;
+    close();
+    return Mask::window(left, right, align);
+  }
+
+  Mask prefix() {
+    open("prefix(n)");
+    const std::int64_t n = number(0);
+    close();
+    return Mask::prefix(n);
+  }
+
+  void open(const char* form) {
+    if (!take('(')) fail(fmt::format("{} was expected", form));
+  }
+  void close() {
+    if (!take(')')) fail("a closing parenthesis was expected");
+  }
+
+  Align alignment() {
+    const std::size_t start = skip();
+    const std::string name = word();
+    if (name == "top_left") return Align::top_left;
+    if (name == "bottom_right") return Align::bottom_right;
+    place_ = start;
+    fail("top_left or bottom_right was expected");
+  }
+
+  std::int64_t number(std::int64_t least) {
+    skip();
+    std::int64_t value = 0;
+    const char* begin = text_.data() + place_;
+    const auto [end, error] = std::from_chars(begin, text_.data() + text_.size(), value);
+    if (error != std::errc() || value < least) fail(fmt::format("a whole number of at least {} was expected", least));
+    place_ += static_cast<std::size_t>(end - begin);
+    return value;
+  }
+
+  std::string word() {
+    const std::size_t start = skip();
+    while (place_ < text_.size() && ((text_[place_] >= 'a' && text_[place_] <= 'z') || text_[place_] == '_')) ++place_;
+    return text_.substr(start, place_ - start);
+  }
+
+  std::size_t skip() {
+    while (place_ < text_.size() && (text_[place_] == ' ' || text_[place_] == '\t')) ++place_;
+    return place_;
+  }
+
+  bool take(char sign) {
+    if (skip() >= text_.size() || text_[place_] != sign) return false;
+    ++place_;
+    return true;
+  }
+
+  [[noreturn]] void fail(const std::string& why) {
+    const std::string rest = place_ < text_.size() ? fmt::format("at \"{}\"", text_.substr(place_, 24)) : "at the end";
+    throw ValueError(fmt::format("Mask::parse: \"{}\": column {}, {}: {}", text_.substr(0, 80), place_ + 1, rest, why));
+  }
+
+  const std::string& text_;
+  std::size_t place_ = 0;
+  int terms_ = 0;
+};
+
+}  // namespace
+
+std::string Mask::to_string() const { return expression_ ? text(*expression_, 0) : "all"; }
+
+Mask Mask::parse(const std::string& text) { return Parser(text).whole(); }
+
+}  // namespace attn

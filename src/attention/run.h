@@ -1,0 +1,21 @@
+// src/attention/run.h: a planned call cut into tasks, by shape only, and computed.
+#pragma once
+#include "attention/check.h"
+#include "attention/dropout.h"
+#include "attention/plan.h"
+
+namespace attn {
+
+/// Where results go; pointers that are null are not wanted. Compute type, contiguous, but for `out`.
+struct Results {
+  void* out = nullptr;
+  std::int64_t out_stride[3] = {0, 0, 0};
+  void* logsumexp = nullptr;     // [B, Hq, Tq]
+  void* weights = nullptr;       // [B, Hq, Tq, Tk]
+  void* head_average = nullptr;  // [B, Tq, Tk]: the weights' mean over heads, made strip by strip
+};
+
+/// One task is a strip of rows of a head, or of all heads where their weights are averaged.
+void run_attention(const Call& call, const AttentionKernel& kernel, const DropoutStrips& dropout, const Results& results);
+
+}  // namespace attn

@@ -1,0 +1,126 @@
+// src/attention/sdpa.cc: torch's scaled_dot_product_attention: its shapes, types, masks, dropout and error conditions.
+#include <attn/attention.h>
+#include <attn/ops.h>
+
+#include <fmt/format.h>
+
+#include "attention/internal.h"
+#include "tensor/record.h"
+
+#include <algorithm>
+
+namespace attn {
+namespace {
+
+constexpr const char* function = "scaled_dot_product_attention";
+
+std::string shape(const Tensor& x) { return to_string(x.sizes()); }
+
+/// The first `count` sizes.
+Dims leading(const Tensor& x, int count) {
+  Dims sizes;
+  for (int d = 0; d < count; ++d) sizes.push_back(x.size(d));
+  return sizes;
+}
+
+Dims joined(Dims sizes, std::initializer_list<std::int64_t> more) {
+  for (const std::int64_t size : more) sizes.push_back(size);
+  return sizes;
+}
+
+void check_inputs(const Tensor& query, const Tensor& key, const Tensor& value) {
+  const struct {
+    const Tensor& x;
+    const char* name;
+  } inputs[] = {{query, "query"}, {key, "key"}, {value, "value"}};
+  for (const auto& [x, name] : inputs) {
+    if (!x.defined()) throw ValueError(fmt::format("{}: {} is undefined", function, name));
+    if (x.dim() < 2) throw ShapeError(fmt::format("{}: {} has shape {}; it must have 2 or more dims", function, name, shape(x)));
+    if (!is_floating(x.dtype())) throw DtypeError(fmt::format("{}: {} is {}; it must be f32, f64, bf16 or f16", function, name, name_of(x.dtype())));
+    if (x.dtype() != query.dtype())
+      throw DtypeError(fmt::format("{}: {} is {}; it must be {} as query", function, name, name_of(x.dtype()), name_of(query.dtype())));
+  }
+  if (key.size(-1) != query.size(-1))
+    throw ShapeError(fmt::format("{}: key has shape {}; its last dim must be {} to match query {}", function, shape(key), query.size(-1), shape(query)));
+  if (value.size(-2) != key.size(-2))
+    throw ShapeError(fmt::format("{}: value has shape {}; its {} rows must be {} to match key {}", function, shape(value), value.size(-2), key.size(-2), shape(key)));
+}
+
+void check_groups(const Tensor& query, const Tensor& x, const char* name) {
+  if (x.dim() < 3 || query.dim() < 3)
+    throw ShapeError(fmt::format("{}: enable_gqa with query {} and {} {}; both must have 3 or more dims", function, shape(query), name, shape(x)));
+  const std::int64_t heads = query.size(-3), groups = x.size(-3);
+  if (groups == 0 ? heads != 0 : heads % groups != 0)
+    throw ShapeError(fmt::format("{}: {} has shape {}; its {} heads must divide the {} heads of query {}", function, name, shape(x), groups, heads, shape(query)));
+}
+
+/// query, key, value with common leading dims and, for heads, one dim before the last two.
+struct Inputs {
+  Tensor query, key, value;
+};
+
+Inputs broadcast(const Tensor& query, const Tensor& key, const Tensor& value, bool grouped) {
+  if (grouped) {
+    check_groups(query, key, "key");
+    check_groups(query, value, "value");
+  }
+  const int own = grouped ? 3 : 2;  // dims that do not broadcast
+  Dims common = broadcast_shapes(function, leading(query, query.dim() - own), leading(key, key.dim() - own));
+  common = broadcast_shapes(function, common, leading(value, value.dim() - own));
+  const auto expand = [&](const Tensor& x) {
+    Dims sizes = common;
+    for (int d = x.dim() - own; d < x.dim(); ++d) sizes.push_back(x.size(d));
+    return x.sizes() == sizes ? x : x.expand(sizes);
+  };
+  Inputs inputs{expand(query), expand(key), expand(value)};
+  while (inputs.query.dim() < 4)
+    for (Tensor* x : {&inputs.query, &inputs.key, &inputs.value}) *x = x->unsqueeze(0);
+  return inputs;
+}
+
+/// attn_mask over [..., Hq, L, S] of the broadcast inputs.
+Tensor expand_mask(const Tensor& mask, const Tensor& query, const Tensor& key, Dtype dtype) {
+  if (!mask.defined()) return mask;
+  if (mask.dtype() != Dtype::boolean && mask.dtype() != Dtype::f32 && mask.dtype() != dtype)
+    throw DtypeError(fmt::format("{}: attn_mask is {}; it must be bool, f32 or {} as query", function, name_of(mask.dtype()), name_of(dtype)));
+  const Dims scores = joined(leading(query, query.dim() - 1), {key.size(-2)});
+  bool fits = mask.dim() <= scores.size();
+  for (int d = 1; fits && d <= mask.dim(); ++d) fits = mask.size(-d) == 1 || mask.size(-d) == scores[scores.size() - d];
+  if (!fits) throw ShapeError(fmt::format("{}: attn_mask has shape {}; it must broadcast to the scores {}", function, shape(mask), to_string(scores)));
+  return mask.expand(scores);
+}
+
+/// Rank 4, or dim 0 one after the other: the order of the weights, and so of dropout's numbers.
+Tensor attend(const Inputs& inputs, const Tensor& mask, const SdpaOptions& options) {
+  if (inputs.query.dim() > 4) {
+    std::vector<Tensor> parts;
+    for (std::int64_t n = 0; n < inputs.query.size(0); ++n)
+      parts.push_back(attend({inputs.query[n], inputs.key[n], inputs.value[n]}, mask.defined() ? mask[n] : mask, options));
+    return stack(parts);
+  }
+  AttentionOptions attention{.scale = options.scale};
+  if (options.is_causal) attention.mask = Mask::causal(Align::top_left);
+  if (mask.defined() && mask.dtype() == Dtype::boolean) attention.mask = attention.mask & Mask::attend(mask);
+  if (mask.defined() && mask.dtype() != Dtype::boolean) attention.bias = Bias::dense(mask);
+  return attention_call(inputs.query, inputs.key, inputs.value, attention,
+                        {.function = function, .dropout_p = options.dropout_p, .generator = options.generator, .logsumexp = false})
+      .output;
+}
+
+}  // namespace
+
+Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value, const SdpaOptions& options) {
+  check_inputs(query, key, value);
+  if (!(options.dropout_p >= 0 && options.dropout_p <= 1))
+    throw ValueError(fmt::format("{}: dropout_p is {}; it must be from 0 to 1", function, options.dropout_p));
+  const Inputs inputs = broadcast(query, key, value, options.enable_gqa);
+  const Tensor mask = expand_mask(options.attn_mask, inputs.query, inputs.key, query.dtype());
+  Dims sizes = joined(leading(inputs.query, inputs.query.dim() - 1), {value.size(-1)});
+  const bool none = sizes.product() == 0;
+  const Tensor output = none ? record("AttentionBackward0", zeros(sizes, query.dtype()), {query, key, value}) : attend(inputs, mask, options);
+  const int rank = std::max({query.dim(), key.dim(), value.dim()});
+  for (int d = rank; d < std::min(4, inputs.query.dim()); ++d) sizes.erase(0);
+  return output.sizes() == sizes ? output : output.reshape(sizes);
+}
+
+}  // namespace attn

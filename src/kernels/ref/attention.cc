@@ -1,0 +1,204 @@
+// src/kernels/ref/attention.cc: the forward pass in plain loops. This order of operations is the definition; every kernel repeats its bits.
+#include "kernels/attention/reference.h"
+#include "kernels/ref/attention_score.h"
+
+namespace attn::kernels::ATTN_REF_NAMESPACE {
+namespace {
+
+constexpr std::int64_t block_keys = 64;   // of the order: fixed
+constexpr std::int64_t span_keys = 1024;  // of the order: fixed
+
+/// Softmax and output so far: the largest score, the sum of exp2((s - m) log2e), the sum of those times v.
+template <typename T>
+struct Sums {
+  T m, l;
+  T* o;
+  bool any;  // a visible pair was folded in
+};
+
+template <typename T>
+T weight_of(T s, T m) {
+  return exp2((s - m) * Constants<T>::log2e);
+}
+
+/// One (batch, head): rows one after another.
+template <typename T>
+class Rows {
+ public:
+  static std::int64_t elements(const AttentionProblem& p) { return RowScores<T>::elements(p.dim) + 4 * p.value_dim + 2 * block_keys; }
+
+  Rows(const AttentionProblem& p, std::int64_t b, std::int64_t h, T* scratch)
+      : p_(p), b_(b), h_(h), group_(h / (p.q_heads / p.v_heads)), scores_(p, b, h, scratch) {
+    v_ = scratch + RowScores<T>::elements(p.dim);
+    block_o_ = v_ + p.value_dim;
+    span_o_ = block_o_ + p.value_dim;
+    total_o_ = span_o_ + p.value_dim;
+    s_ = total_o_ + p.value_dim;
+    kept_ = s_ + block_keys;
+  }
+
+  void attend(std::int64_t i) {
+    i_ = i;
+    Sums<T> total = nothing(total_o_);
+    if (i < p_.rows_end(b_)) {
+      scores_.begin_row(i);
+      total = over_keys();
+      if (total.any && p_.sinks != nullptr) add_sink(total, static_cast<const T*>(p_.sinks)[h_]);
+    }
+    write(total);
+    if (p_.weights != nullptr) write_weights(total);
+  }
+
+  void scores(std::int64_t i) {
+    i_ = i;
+    scores_.begin_row(i);
+    for (std::int64_t j = 0; j < p_.k_rows; ++j) weights_row()[j] = canonical(scores_.score(j));
+  }
+
+ private:
+  Sums<T> nothing(T* o) const {
+    for (std::int64_t d = 0; d < p_.value_dim; ++d) o[d] = 0;
+    return {-infinity<T>(), 0, o, false};
+  }
+
+  /// Blocks of 64 keys from the origin, folded in spans of 1,024; spans merged left to right.
+  Sums<T> over_keys() {
+    const std::int64_t origin = p_.row_origins != nullptr ? p_.row_origins[b_ * p_.q_rows + i_] : p_.keys_begin(b_);
+    const std::int64_t end = p_.keys_end(b_);
+    Sums<T> total = nothing(total_o_);
+    for (std::int64_t span = origin; span < end; span += span_keys) {
+      const std::int64_t span_end = span + span_keys < end ? span + span_keys : end;
+      Sums<T> part = nothing(span_o_);
+      for (std::int64_t first = span; first < span_end; first += block_keys)
+        fold_block(first, first + block_keys < span_end ? first + block_keys : span_end, part);
+      if (part.any) merge(total, part);
+    }
+    return total;
+  }
+
+  void fold_block(std::int64_t first, std::int64_t end, Sums<T>& sums) {
+    const Tile tile = classify(p_, b_, {i_, i_ + 1, first, end});
+    if (tile == Tile::empty) return;
+    // pass 1: scores of the pairs the row sees; a block in which it sees nothing is skipped
+    std::int64_t key[block_keys];
+    std::int64_t count = 0;
+    for (std::int64_t j = first; j < end; ++j)
+      if (scores_.visible(j, tile == Tile::partial, s_[count])) key[count++] = j;
+    if (count == 0) return;
+    // pass 2: the running maximum; `alpha` rescales what came before
+    T m = sums.m;
+    for (std::int64_t n = 0; n < count; ++n) m = s_[n] > m ? s_[n] : m;
+    const T alpha = sums.m == -infinity<T>() ? T(0) : weight_of(sums.m, m);
+    // pass 3: exp2 and the block's sum; dropout comes after the sum
+    T sum = 0;
+    for (std::int64_t n = 0; n < count; ++n) {
+      const T weight = weight_of(s_[n], m);
+      sum = sum + weight;
+      kept_[n] = dropped(key[n]) ? T(0) : kept(weight);
+    }
+    // pass 4: the block's output, one chain over its keys, folded in with one fma
+    for (std::int64_t d = 0; d < p_.value_dim; ++d) block_o_[d] = 0;
+    for (std::int64_t n = 0; n < count; ++n) {
+      load_row(p_.v, p_.v_stride, b_, group_, key[n], p_.value_dim, v_);
+      for (std::int64_t d = 0; d < p_.value_dim; ++d) block_o_[d] = fma(kept_[n], v_[d], block_o_[d]);
+    }
+    for (std::int64_t d = 0; d < p_.value_dim; ++d) sums.o[d] = fma(sums.o[d], alpha, block_o_[d]);
+    sums.l = fma(sums.l, alpha, sum);
+    sums.m = m;
+    sums.any = true;
+  }
+
+  void merge(Sums<T>& total, const Sums<T>& part) const {
+    const T m = part.m > total.m ? part.m : total.m;
+    const T a = total.any ? weight_of(total.m, m) : T(0), b = weight_of(part.m, m);
+    total.l = fma(total.l, a, part.l * b);
+    for (std::int64_t d = 0; d < p_.value_dim; ++d) total.o[d] = fma(total.o[d], a, part.o[d] * b);
+    total.m = m;
+    total.any = true;
+  }
+
+  /// A logit that takes weight and gives no value.
+  void add_sink(Sums<T>& total, T sink) const {
+    const T m = sink > total.m ? sink : total.m;
+    const T alpha = weight_of(total.m, m);
+    total.l = fma(total.l, alpha, weight_of(sink, m));
+    for (std::int64_t d = 0; d < p_.value_dim; ++d) total.o[d] = total.o[d] * alpha;
+    total.m = m;
+  }
+
+  void write(const Sums<T>& total) const {
+    const std::int64_t start = b_ * p_.out_stride[0] + h_ * p_.out_stride[1] + i_ * p_.out_stride[2];
+    const T inverse = total.any ? T(1) / total.l : T(0);
+    if (p_.out != nullptr)
+      for (std::int64_t d = 0; d < p_.value_dim; ++d) store(p_.out, p_.element, start + d, fma(total.o[d], inverse, T(0)));
+    save(p_.max, total.m);
+    save(p_.sum, total.l);
+    save(p_.logsumexp, total.any ? fma(log2(total.l), Constants<T>::ln2, total.m) : -infinity<T>());
+  }
+
+  void save(void* array, T value) const {
+    if (array != nullptr) static_cast<T*>(array)[(b_ * p_.q_heads + h_) * p_.q_rows + i_] = canonical(value);
+  }
+
+  /// exp2((s - m) log2e) (1 / l) by the final m and l; exactly 0 where the row does not see the key; after dropout.
+  void write_weights(const Sums<T>& total) {
+    const T inverse = T(1) / total.l;
+    for (std::int64_t j = 0; j < p_.k_rows; ++j) {
+      T s;
+      const bool some = total.any && !dropped(j) && scores_.visible(j, true, s);
+      weights_row()[j] = some ? canonical(kept(weight_of(s, total.m) * inverse)) : T(0);
+    }
+  }
+
+  bool dropped(std::int64_t j) const { return p_.keep != nullptr && p_.keep[(i_ - p_.strip_begin) * p_.keep_stride + j] == 0; }
+  T kept(T weight) const { return p_.keep != nullptr ? weight * static_cast<T>(p_.keep_scale) : weight; }
+
+  T* weights_row() const {
+    return static_cast<T*>(p_.weights) + b_ * p_.weights_stride[0] + h_ * p_.weights_stride[1] + (i_ - p_.strip_begin) * p_.weights_stride[2];
+  }
+
+  const AttentionProblem& p_;
+  std::int64_t b_, h_, group_, i_ = 0;
+  RowScores<T> scores_;
+  T* v_;        // row of V
+  T* block_o_;  // output of a block, a span, all spans
+  T* span_o_;
+  T* total_o_;
+  T* s_;     // scores of the visible pairs of a block
+  T* kept_;  // their weights after dropout
+};
+
+std::size_t scratch_bytes(const AttentionProblem& p) noexcept {
+  return p.element == Element::f64 ? sizeof(double) * static_cast<std::size_t>(Rows<double>::elements(p))
+                                   : sizeof(float) * static_cast<std::size_t>(Rows<float>::elements(p));
+}
+
+enum class Want : bool { output, scores };
+
+template <typename T>
+void each_row(Want want, const AttentionProblem& p, std::int64_t b, std::int64_t h, std::int64_t row_begin, std::int64_t row_end, void* scratch) {
+  Rows<T> rows(p, b, h, static_cast<T*>(scratch));
+  for (std::int64_t i = row_begin; i < row_end; ++i) want == Want::output ? rows.attend(i) : rows.scores(i);
+}
+
+template <Want want>
+void rows(const AttentionProblem& p, std::int64_t b, std::int64_t h, std::int64_t row_begin, std::int64_t row_end, void* scratch) noexcept {
+  p.element == Element::f64 ? each_row<double>(want, p, b, h, row_begin, row_end, scratch)
+                            : each_row<float>(want, p, b, h, row_begin, row_end, scratch);
+}
+
+}  // namespace
+
+extern const AttentionReference attention_table;
+const AttentionReference attention_table = {
+#if defined(__FMA__)
+    .build = "fma",
+#else
+    .build = "generic",
+#endif
+    .scratch_bytes = scratch_bytes,
+    .rows = rows<Want::output>,
+    .scores = rows<Want::scores>,
+};
+
+}  // namespace attn::kernels::ATTN_REF_NAMESPACE

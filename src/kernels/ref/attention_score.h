@@ -1,0 +1,110 @@
+// src/kernels/ref/attention_score.h: the score of one pair: product or tanh, softcap, bias terms, temperature, hiding.
+#pragma once
+#include "kernels/attention/mask_eval.h"
+#include "kernels/ref/additive.h"
+#include "kernels/ref/element.h"
+
+namespace attn::kernels::ATTN_REF_NAMESPACE {
+
+/// Row j of K or V of one head, `dim` elements, in the type that is computed in; i8 times its scale.
+template <typename T>
+void load_row(const KeyRows& rows, const std::int64_t (&stride)[2], std::int64_t b, std::int64_t group, std::int64_t j, std::int64_t dim, T* to) {
+  KeyRows sequence = rows;
+  if (rows.pages != nullptr) sequence.pages += b * rows.pages_stride;
+  const std::int64_t start = b * stride[0] + group * stride[1] + sequence.offset(j);
+  for (std::int64_t d = 0; d < dim; ++d) to[d] = load<T>(rows.base, rows.element, start + d);
+  if (rows.scales == nullptr) return;
+  std::int64_t place = j;  // of the row in memory
+  if (rows.pages != nullptr) {
+    const std::int64_t page_rows = std::int64_t{1} << rows.page_shift;
+    place = sequence.pages[j >> rows.page_shift] * page_rows + (j & (page_rows - 1));
+  }
+  const float* scales = rows.scales + b * rows.scale_batch_stride + group * rows.scale_head_stride + place * rows.scale_stride;
+  for (std::int64_t d = 0; d < dim; ++d) to[d] = to[d] * static_cast<T>(scales[d / rows.scale_group]);
+}
+
+template <typename T>
+T bias_value(const BiasTerm& term, const AttentionProblem& problem, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) {
+  if (term.op == BiasOp::dense) {
+    const std::int64_t* stride = term.dense.stride;
+    return load<T>(term.dense.data, term.element, b * stride[0] + h * stride[1] + i * stride[2] + j * stride[3]);
+  }
+  const std::int64_t distance = key_position(problem, b, j) - row_position(problem, b, i, term.bottom_right);
+  if (term.op == BiasOp::alibi) return load<T>(term.values, term.element, h * term.value_stride) * static_cast<T>(distance);
+  const std::int64_t back = term.bidirectional && distance > 0 ? distance : -distance;
+  const std::int64_t far = back < 0 ? 0 : back > term.max_distance ? term.max_distance : back;
+  const std::int64_t bucket = term.bucket_of[far] + (term.bidirectional && distance > 0 ? term.buckets / 2 : 0);
+  return load<T>(term.values, term.element, bucket * term.bucket_stride + h * term.value_stride);
+}
+
+/// The scores of one query row. Scratch: `elements` of T for the row and one key.
+template <typename T>
+class RowScores {
+ public:
+  /// Query, key, and the query's split exponentials.
+  static std::int64_t elements(std::int64_t dim) { return 2 * dim + dim * static_cast<std::int64_t>(sizeof(ExpSplit) / sizeof(float)); }
+
+  RowScores(const AttentionProblem& problem, std::int64_t b, std::int64_t h, T* scratch)
+      : problem_(problem), b_(b), h_(h), group_(h / (problem.q_heads / problem.k_heads)), q_(scratch), k_(scratch + problem.dim),
+        split_(reinterpret_cast<ExpSplit*>(scratch + 2 * problem.dim)) {
+    if constexpr (sizeof(T) == sizeof(float))
+      if (additive()) weight_sum_ = additive_weight_sum(static_cast<const float*>(problem.additive_w), problem.dim);
+  }
+
+  void begin_row(std::int64_t i) {
+    i_ = i;
+    const std::int64_t start = b_ * problem_.q_stride[0] + h_ * problem_.q_stride[1] + i * problem_.q_stride[2];
+    const T scale = static_cast<T>(problem_.scale);
+    for (std::int64_t d = 0; d < problem_.dim; ++d) {
+      q_[d] = load<T>(problem_.q, problem_.element, start + d);
+      if (!additive()) q_[d] = q_[d] * scale;
+    }
+    if constexpr (sizeof(T) == sizeof(float))
+      if (additive())
+        for (std::int64_t d = 0; d < problem_.dim; ++d) split_[d] = exp_split(q_[d]);
+  }
+
+  /// Step 1: the score itself.
+  T score(std::int64_t j) {
+    load_row(problem_.k, problem_.k_stride, b_, group_, j, problem_.dim, k_);
+    if (additive()) return additive_of_row();
+    T s = 0;
+    for (std::int64_t d = 0; d < problem_.dim; ++d) s = fma(k_[d], q_[d], s);
+    return s;
+  }
+
+  /// Steps 1 to 3: false when the row does not see key j, whose k is then not read unless its score decides.
+  bool visible(std::int64_t j, bool masked, T& s) {
+    if (masked && !sees(problem_, b_, h_, i_, j)) return false;
+    for (int n = 0; n < problem_.bias_count; ++n)
+      if (bias(n, j) == -infinity<T>()) return false;
+    s = score(j);
+    if (problem_.softcap != 0) {
+      const T cap = static_cast<T>(problem_.softcap);
+      s = cap * tanh(s / cap);
+    }
+    for (int n = 0; n < problem_.bias_count; ++n) s = s + bias(n, j);
+    if (problem_.temperature != 1) s = s / static_cast<T>(problem_.temperature);
+    return s != -infinity<T>();
+  }
+
+ private:
+  bool additive() const { return problem_.score == ScoreOp::additive; }
+  T bias(int n, std::int64_t j) const { return bias_value<T>(problem_.bias[n], problem_, b_, h_, i_, j); }
+  T additive_of_row() const {
+    const T* w = static_cast<const T*>(problem_.additive_w);
+    if constexpr (sizeof(T) == sizeof(float))
+      return additive_score_of(w, weight_sum_, problem_.dim, [&](std::int64_t c) { return one_plus(split_[c], exp_split(k_[c])); });
+    else
+      return additive_score(q_, k_, w, problem_.dim);
+  }
+
+  const AttentionProblem& problem_;
+  std::int64_t b_, h_, group_, i_ = 0;
+  T* q_;
+  T* k_;
+  ExpSplit* split_;
+  T weight_sum_ = 0;
+};
+
+}  // namespace attn::kernels::ATTN_REF_NAMESPACE

@@ -1,0 +1,50 @@
+// src/kernels/ref/element.h: elements of any storage type read as the type that is computed in, and written with one rounding.
+#pragma once
+#include "kernels/attention/problem.h"
+#include "kernels/ref/math.h"
+
+namespace attn::kernels::ATTN_REF_NAMESPACE {
+
+__extension__ typedef _Float16 Half;  // converts to nearest even, denormals included
+
+inline float bf16_to_f32(std::uint16_t bits) { return from_bits<float>(static_cast<std::uint32_t>(bits) << 16); }
+
+/// To nearest even; a NaN becomes the canonical one.
+inline std::uint16_t bf16_of_f32(float x) {
+  const std::uint32_t bits = to_bits(canonical(x));
+  return static_cast<std::uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+
+/// Element `i` from `base`, exactly, in T.
+template <typename T>
+T load(const void* base, Element element, std::int64_t i) {
+  switch (element) {
+    case Element::f64: return static_cast<T>(static_cast<const double*>(base)[i]);
+    case Element::bf16: return static_cast<T>(bf16_to_f32(static_cast<const std::uint16_t*>(base)[i]));
+    case Element::f16: return static_cast<T>(static_cast<float>(static_cast<const Half*>(base)[i]));
+    case Element::i8: return static_cast<T>(static_cast<const std::int8_t*>(base)[i]);
+    default: return static_cast<T>(static_cast<const float*>(base)[i]);
+  }
+}
+
+/// Rounds once; a zero is +0, a NaN the canonical one.
+template <typename T>
+void store(void* base, Element element, std::int64_t i, T value) {
+  const T x = canonical(value);
+  switch (element) {
+    case Element::f64: static_cast<double*>(base)[i] = static_cast<double>(x) + 0.0; break;
+    case Element::bf16: {
+      const std::uint16_t bits = bf16_of_f32(static_cast<float>(x));
+      static_cast<std::uint16_t*>(base)[i] = bits == 0x8000u ? std::uint16_t{0} : bits;
+      break;
+    }
+    case Element::f16: {
+      const Half half = static_cast<Half>(static_cast<float>(x));
+      static_cast<Half*>(base)[i] = half == Half(0) ? Half(0) : half;
+      break;
+    }
+    default: static_cast<float*>(base)[i] = static_cast<float>(x) + 0.0f;
+  }
+}
+
+}  // namespace attn::kernels::ATTN_REF_NAMESPACE
