@@ -16,7 +16,7 @@ void check_dtypes(const char* function, const Tensor& a, const Tensor& b) {
   if (a.dtype() == Dtype::boolean) throw DtypeError(std::string(function) + ": the operands are bool; they must be floating or integer");
 }
 
-/// An integer product, wrapping around.
+/// A product of integers, wrapping around.
 template <typename T>
 void integer_product(const kernels::GemmProblem& p) {
   using Unsigned = std::make_unsigned_t<T>;
@@ -32,38 +32,23 @@ void integer_product(const kernels::GemmProblem& p) {
     }
 }
 
-/// One item of a batch, shared among threads where the product is.
-void product(Dtype dtype, const kernels::GemmProblem& p) {
-  if (dtype == Dtype::i64) return integer_product<std::int64_t>(p);
-  if (dtype == Dtype::i32) return integer_product<std::int32_t>(p);
-  kernels::multiply(p);
-}
-
 /// y[..., M, N] = a[..., M, K] b[..., K, N] + bias[N]: batch dims already equal, any strides, one compute type, y contiguous.
-/// Threads share the batch where its items are small, else the rows and columns of each item: a choice by shape, of no bit.
 void multiply(const Tensor& a, const Tensor& b, const Tensor& bias, const Tensor& y) {
-  constexpr std::int64_t small_item = std::int64_t{1} << 21;  // multiplications
-  const Dtype dtype = y.dtype();
-  const std::int64_t m = y.size(-2), n = y.size(-1), k = a.size(-1);
   if (y.numel() == 0) return;
-  const auto run_item = [&](std::int64_t item) {
-    std::int64_t a_offset = 0, b_offset = 0, left = item;
-    for (int d = y.dim() - 3; d >= 0; --d) {
-      const std::int64_t index = left % y.sizes()[d];
-      left /= y.sizes()[d];
-      a_offset += index * a.strides()[d];
-      b_offset += index * b.strides()[d];
-    }
-    product(dtype, {.m = m, .n = n, .k = k,
-                    .a = advance(a, a_offset), .a_stride = {a.stride(-2), a.stride(-1)},
-                    .b = advance(b, b_offset), .b_stride = {b.stride(-2), b.stride(-1)},
-                    .bias = bias.defined() ? bias.data() : nullptr,
-                    .y = advance(y, item * m * n), .y_stride = {n, 1},
-                    .element = element_of(dtype)});
-  };
-  const std::int64_t batch = y.numel() / (m * n);
-  if (batch > 1 && m * n * k <= small_item) return runtime::parallel_for(batch, run_item);
-  for (std::int64_t item = 0; item < batch; ++item) run_item(item);
+  const std::int64_t m = y.size(-2), n = y.size(-1);
+  const kernels::GemmProblem problem = {
+      .m = m, .n = n, .k = a.size(-1),
+      .a = a.data(), .a_stride = {a.stride(-2), a.stride(-1)},
+      .b = b.data(), .b_stride = {b.stride(-2), b.stride(-1)},
+      .bias = bias.defined() ? bias.data() : nullptr,
+      .y = y.data(), .y_stride = {n, 1},
+      .element = element_of(y.dtype())};
+  const kernels::GemmBatch batch = {
+      .dims = y.dim() - 2, .sizes = y.sizes().begin(), .a_strides = a.strides().begin(), .b_strides = b.strides().begin(), .y_strides = y.strides().begin()};
+  if (is_floating(y.dtype())) return kernels::multiply(problem, batch);
+  runtime::parallel_for(batch.items(), [&](std::int64_t item) {
+    y.dtype() == Dtype::i64 ? integer_product<std::int64_t>(batch.item(problem, item, 8)) : integer_product<std::int32_t>(batch.item(problem, item, 4));
+  });
 }
 
 /// Operands of rank 2 and more with broadcast batch dims: checked, widened, multiplied; sizes [..., M, N].
