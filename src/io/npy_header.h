@@ -1,0 +1,25 @@
+// src/io/npy_header.h: the head of a NumPy file: magic, version, and a Python dictionary as text.
+#pragma once
+#include <attn/dims.h>
+#include <attn/dtype.h>
+
+#include "io/source.h"
+
+#include <cstdint>
+#include <string>
+
+namespace attn::io {
+
+struct NpyHeader {
+  Dtype dtype = Dtype::f32;
+  bool big_endian = false;
+  bool fortran_order = false;
+  Dims sizes;
+  std::uint64_t data_begin = 0;
+};
+
+NpyHeader read_npy_header(const Source& source);
+/// Of a row-major tensor; `dtype` must not be bf16.
+std::string make_npy_header(const Dims& sizes, Dtype dtype);
+
+}  // namespace attn::io

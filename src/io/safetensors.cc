@@ -1,0 +1,125 @@
+// src/io/safetensors.cc: named tensors out of a file and into one.
+#include <attn/safetensors.h>
+
+#include <attn/error.h>
+#include <fmt/format.h>
+
+#include "io/safetensors_header.h"
+#include "io/write.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <unordered_set>
+
+namespace attn {
+namespace {
+
+using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
+using Metadata = std::map<std::string, std::string>;
+
+Safetensors load(const io::Source& source) {
+  io::SafetensorsHeader header = io::read_safetensors_header(source);
+  Safetensors result;
+  result.tensors.reserve(header.entries.size());
+  for (const auto& entry : header.entries) result.tensors.emplace_back(entry.name, io::read_tensor(source, entry.sizes, entry.dtype, entry.begin));
+  result.metadata = std::move(header.metadata);
+  return result;
+}
+
+/// Place of a dtype in the file: larger elements come first, so that all stay aligned; Python's order.
+int place_in_file(Dtype dtype) {
+  constexpr std::array order = {Dtype::i64, Dtype::f64, Dtype::f32, Dtype::i32, Dtype::bf16, Dtype::f16, Dtype::boolean};
+  return static_cast<int>(std::find(order.begin(), order.end(), dtype) - order.begin());
+}
+
+void check_names(const char* function, const NamedTensors& tensors) {
+  std::unordered_set<std::string_view> names;
+  for (const auto& [name, tensor] : tensors) {
+    if (!tensor.defined()) throw ValueError(fmt::format("{}: tensor \"{}\" is undefined", function, name));
+    if (name == "__metadata__") throw ValueError(fmt::format("{}: a tensor is named __metadata__, which the format keeps for itself", function));
+    if (!names.insert(name).second) throw ValueError(fmt::format("{}: the name \"{}\" is given twice", function, name));
+  }
+}
+
+/// The text in quotes, escaped for JSON.
+std::string quoted(const char* function, const std::string& text) {
+  try {
+    return nlohmann::json(text).dump();
+  } catch (const nlohmann::json::exception&) {
+    throw ValueError(fmt::format("{}: a name or metadata text is not UTF-8", function));
+  }
+}
+
+/// The file's head for tensors in the file's order: length, JSON, blanks up to a multiple of 8.
+std::string make_head(const char* function, const NamedTensors& tensors, const Metadata& metadata) {
+  std::string json = "{";
+  const auto separate = [&] {
+    if (json.back() != '{') json += ',';
+  };
+  if (!metadata.empty()) {
+    json += "\"__metadata__\":{";
+    for (const auto& [key, value] : metadata) {
+      separate();
+      json += quoted(function, key) + ':' + quoted(function, value);
+    }
+    json += '}';
+  }
+  std::uint64_t begin = 0;
+  for (const auto& [name, tensor] : tensors) {
+    const std::uint64_t end = begin + static_cast<std::uint64_t>(tensor.numel()) * size_of(tensor.dtype());
+    separate();
+    json += fmt::format("{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}", quoted(function, name),
+                        io::safetensors_name(tensor.dtype()), fmt::join(tensor.sizes().begin(), tensor.sizes().end(), ","), begin, end);
+    begin = end;
+  }
+  json += '}';
+  json.resize((json.size() + 7) / 8 * 8, ' ');
+  const std::uint64_t length = json.size();
+  return std::string(reinterpret_cast<const char*>(&length), sizeof length) + json;
+}
+
+/// Hands the pieces of the file to `take`, in order.
+template <typename Take>
+auto with_pieces(const char* function, NamedTensors tensors, const Metadata& metadata, Take take) {
+  check_names(function, tensors);
+  std::sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {
+    const int place_a = place_in_file(a.second.dtype()), place_b = place_in_file(b.second.dtype());
+    return place_a != place_b ? place_a < place_b : a.first < b.first;
+  });
+  for (auto& [name, tensor] : tensors) tensor = tensor.detach().contiguous();
+  const std::string head = make_head(function, tensors, metadata);
+  std::vector<std::span<const std::byte>> pieces = {std::as_bytes(std::span(head))};
+  for (const auto& [name, tensor] : tensors)
+    pieces.emplace_back(static_cast<const std::byte*>(tensor.data()), static_cast<std::size_t>(tensor.numel()) * size_of(tensor.dtype()));
+  return take(pieces);
+}
+
+}  // namespace
+
+const Tensor* Safetensors::find(std::string_view name) const {
+  const auto found = std::find_if(tensors.begin(), tensors.end(), [&](const auto& entry) { return entry.first == name; });
+  return found == tensors.end() ? nullptr : &found->second;
+}
+
+const Tensor& Safetensors::at(std::string_view name) const {
+  if (const Tensor* tensor = find(name)) return *tensor;
+  throw ValueError(fmt::format("Safetensors: there is no tensor \"{}\" among the {}", name, tensors.size()));
+}
+
+Safetensors load_safetensors(const std::string& path) { return load(io::FileSource("load_safetensors", path)); }
+Safetensors parse_safetensors(std::span<const std::byte> bytes) { return load(io::MemorySource("parse_safetensors", bytes)); }
+
+void save_safetensors(const std::string& path, const NamedTensors& tensors, const Metadata& metadata) {
+  with_pieces("save_safetensors", tensors, metadata, [&](const auto& pieces) { io::write_whole("save_safetensors", path, pieces); });
+}
+
+std::vector<std::byte> safetensors_bytes(const NamedTensors& tensors, const Metadata& metadata) {
+  return with_pieces("safetensors_bytes", tensors, metadata, [](const auto& pieces) {
+    std::vector<std::byte> bytes;
+    for (const auto& piece : pieces) bytes.insert(bytes.end(), piece.begin(), piece.end());
+    return bytes;
+  });
+}
+
+}  // namespace attn

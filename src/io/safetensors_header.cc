@@ -1,0 +1,257 @@
+// src/io/safetensors_header.cc: the header as a stream of JSON events, so that every error knows its byte.
+#include "io/safetensors_header.h"
+
+#include <attn/error.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <unordered_set>
+
+namespace attn::io {
+namespace {
+
+constexpr std::uint64_t length_bytes = 8;
+constexpr std::uint64_t longest_header = 100'000'000;  // as Python's safetensors
+
+constexpr std::array<std::pair<const char*, Dtype>, 7> held_dtypes{{{"F64", Dtype::f64},
+                                                                    {"F32", Dtype::f32},
+                                                                    {"F16", Dtype::f16},
+                                                                    {"BF16", Dtype::bf16},
+                                                                    {"I64", Dtype::i64},
+                                                                    {"I32", Dtype::i32},
+                                                                    {"BOOL", Dtype::boolean}}};
+constexpr std::array other_dtypes = {"U8",      "I8",      "I16",     "U16",     "U32", "U64", "F8_E4M3", "F8_E5M2",
+                                     "F8_E8M0", "F6_E2M3", "F6_E3M2", "F4",      "C64", "F8_E4M3FNUZ", "F8_E5M2FNUZ"};
+
+/// Reads the header's text and counts what has been read.
+struct CountingIterator {
+  using iterator_category = std::input_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = const char&;
+  const char* at = nullptr;
+  const char** reached = nullptr;
+  reference operator*() const { return *at; }
+  CountingIterator& operator++() {
+    *reached = ++at;
+    return *this;
+  }
+  CountingIterator operator++(int) {
+    CountingIterator before = *this;
+    ++*this;
+    return before;
+  }
+  friend bool operator==(const CountingIterator& a, const CountingIterator& b) { return a.at == b.at; }
+  friend bool operator!=(const CountingIterator& a, const CountingIterator& b) { return a.at != b.at; }
+};
+
+/// One tensor's entry as it stands in the JSON.
+struct RawEntry {
+  std::string name;
+  std::uint64_t name_at = 0, dtype_at = 0, shape_at = 0, data_at = 0;
+  std::optional<std::string> dtype;
+  std::optional<std::vector<std::int64_t>> shape;
+  std::array<std::int64_t, 2> data{};
+  int data_numbers = -1;  // not given yet
+};
+
+/// Takes the parser's events; anything but { name: { dtype, shape, data_offsets } } and { "__metadata__": { text: text } } fails.
+class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  HeaderReader(const Source& source, const std::string& text) : source_(source), text_(text), reached_(text.data()), event_end_(text.data()) {}
+
+  void read() {
+    const CountingIterator begin{text_.data(), &reached_}, end{text_.data() + text_.size(), &reached_};
+    nlohmann::json::sax_parse(begin, end, this);
+  }
+  std::vector<RawEntry> entries;
+  std::map<std::string, std::string> metadata;
+
+  bool null() override { return refuse("null"); }
+  bool boolean(bool) override { return refuse("true or false"); }
+  bool number_integer(number_integer_t) override { return refuse("a negative number"); }
+  bool number_float(number_float_t, const string_t&) override { return refuse("a number that is not whole or too large"); }
+  bool binary(binary_t&) override { return refuse("binary data"); }
+
+  bool number_unsigned(number_unsigned_t value) override {
+    const std::uint64_t at = event();
+    if (place_ != Place::shape && place_ != Place::data) return refuse_at("a number", at);
+    if (value > static_cast<std::uint64_t>(INT64_MAX)) return refuse_at("a number above 2^63 - 1", at);
+    RawEntry& entry = entries.back();
+    if (place_ == Place::shape) {
+      if (entry.shape->size() == max_rank) fail("the rank is above 8", at);
+      entry.shape->push_back(static_cast<std::int64_t>(value));
+    } else {
+      if (entry.data_numbers == 2) fail("data_offsets has more than two numbers", at);
+      entry.data[static_cast<std::size_t>(entry.data_numbers++)] = static_cast<std::int64_t>(value);
+    }
+    return true;
+  }
+
+  bool string(string_t& value) override {
+    const std::uint64_t at = event();
+    if (place_ == Place::metadata) {
+      metadata[key_] = value;
+    } else if (place_ == Place::entry && field_ == Field::dtype) {
+      entries.back().dtype = value;
+      entries.back().dtype_at = at;
+    } else {
+      return refuse_at("a string", at);
+    }
+    return true;
+  }
+
+  bool start_object(std::size_t) override {
+    const std::uint64_t at = event();
+    if (place_ == Place::outside) {
+      place_ = Place::top;
+    } else if (place_ == Place::top) {
+      place_ = key_ == "__metadata__" ? Place::metadata : Place::entry;
+      field_ = Field::none;
+      if (place_ == Place::entry) {
+        entries.emplace_back().name = key_;
+        entries.back().name_at = key_at_;
+      }
+    } else {
+      return refuse_at("an object", at);
+    }
+    return true;
+  }
+
+  bool key(string_t& value) override {
+    const std::uint64_t at = event();
+    if (place_ == Place::entry) return start_field(value, at);
+    if (!(place_ == Place::top ? names_ : metadata_keys_).insert(value).second) fail(fmt::format("\"{}\" stands there twice", value), at);
+    key_ = value;
+    key_at_ = at;
+    return true;
+  }
+
+  bool end_object() override {
+    event();
+    if (place_ == Place::entry) {
+      const RawEntry& entry = entries.back();
+      const char* missing = !entry.dtype ? "dtype" : !entry.shape ? "shape" : entry.data_numbers < 0 ? "data_offsets" : nullptr;
+      if (missing) fail(fmt::format("tensor \"{}\" has no {}", entry.name, missing), entry.name_at);
+    }
+    place_ = place_ == Place::top ? Place::outside : Place::top;
+    return true;
+  }
+
+  bool start_array(std::size_t) override {
+    const std::uint64_t at = event();
+    if (place_ != Place::entry || (field_ != Field::shape && field_ != Field::data)) return refuse_at("an array", at);
+    place_ = field_ == Field::shape ? Place::shape : Place::data;
+    RawEntry& entry = entries.back();
+    if (place_ == Place::shape) entry.shape.emplace();
+    else entry.data_numbers = 0;
+    (place_ == Place::shape ? entry.shape_at : entry.data_at) = at;
+    return true;
+  }
+
+  bool end_array() override {
+    event();
+    if (place_ == Place::data && entries.back().data_numbers != 2) fail("data_offsets has fewer than two numbers", entries.back().data_at);
+    place_ = Place::entry;
+    return true;
+  }
+
+  bool parse_error(std::size_t position, const std::string&, const nlohmann::json::exception&) override {
+    fail("the header is not JSON", position > 0 ? length_bytes + position - 1 : length_bytes);
+  }
+
+ private:
+  enum class Place { outside, top, metadata, entry, shape, data };
+  enum class Field { none, dtype, shape, data };
+
+  bool start_field(const std::string& name, std::uint64_t at) {
+    field_ = name == "dtype" ? Field::dtype : name == "shape" ? Field::shape : name == "data_offsets" ? Field::data : Field::none;
+    const RawEntry& entry = entries.back();
+    if (field_ == Field::none) fail(fmt::format("tensor \"{}\" has a field \"{}\"; the fields are dtype, shape, data_offsets", entry.name, name), at);
+    const bool twice = field_ == Field::dtype ? entry.dtype.has_value() : field_ == Field::shape ? entry.shape.has_value() : entry.data_numbers >= 0;
+    if (twice) fail(fmt::format("\"{}\" stands there twice", name), at);
+    return true;
+  }
+
+  /// Offset of this event's first byte: the first after the last event that is no separator.
+  std::uint64_t event() {
+    const char* begin = event_end_;
+    while (begin < reached_ && std::string_view(" \t\r\n,:").find(*begin) != std::string_view::npos) ++begin;
+    event_end_ = reached_;
+    return length_bytes + static_cast<std::uint64_t>(begin - text_.data());
+  }
+  bool refuse(const char* what) { return refuse_at(what, event()); }
+  bool refuse_at(const char* what, std::uint64_t at) { fail(fmt::format("{} has no place here", what), at); }
+  [[noreturn]] void fail(const std::string& text, std::uint64_t at) { source_.fail(text, at); }
+
+  const Source& source_;
+  const std::string& text_;
+  const char* reached_;
+  const char* event_end_;
+  Place place_ = Place::outside;
+  Field field_ = Field::none;
+  std::string key_;
+  std::uint64_t key_at_ = 0;
+  std::unordered_set<std::string> names_, metadata_keys_;
+};
+
+Dtype dtype_of_entry(const Source& source, const RawEntry& entry) {
+  for (const auto& [name, dtype] : held_dtypes)
+    if (*entry.dtype == name) return dtype;
+  if (std::find(other_dtypes.begin(), other_dtypes.end(), *entry.dtype) == other_dtypes.end())
+    source.fail(fmt::format("tensor \"{}\" has the unknown dtype \"{}\"", entry.name, *entry.dtype), entry.dtype_at);
+  throw DtypeError(
+      fmt::format("{}: tensor \"{}\" is {}; F64, F32, F16, BF16, I64, I32 and BOOL can be loaded", source.name(), one_line(entry.name), *entry.dtype));
+}
+
+/// Sorted by their data, entries follow one another from the first byte to the last.
+void check_data(const Source& source, std::vector<RawEntry>& raw, SafetensorsHeader& header, std::uint64_t data_begin) {
+  std::stable_sort(raw.begin(), raw.end(), [](const RawEntry& a, const RawEntry& b) { return a.data < b.data; });
+  std::uint64_t next = 0;
+  for (const RawEntry& entry : raw) {
+    const Dtype dtype = dtype_of_entry(source, entry);
+    const Dims sizes(*entry.shape);
+    const std::uint64_t needed = checked_bytes(source, sizes, dtype, entry.shape_at);
+    const auto begin = static_cast<std::uint64_t>(entry.data[0]), end = static_cast<std::uint64_t>(entry.data[1]);
+    if (end < begin || end - begin != needed)
+      source.fail(fmt::format("tensor \"{}\" {} {} needs {} bytes; its data_offsets are [{}, {}]", entry.name, *entry.dtype, to_string(sizes), needed, begin, end),
+                  entry.data_at);
+    if (begin != next)
+      source.fail(fmt::format("the data of tensor \"{}\" begin at {}; {} at {}", entry.name, begin, begin < next ? "those before end" : "they must begin", next),
+                  entry.data_at);
+    if (end > source.size() - data_begin)
+      source.fail(fmt::format("the data of tensor \"{}\" end at {}; the file has {}", entry.name, end, source.size() - data_begin), entry.data_at);
+    header.entries.push_back({entry.name, dtype, sizes, data_begin + begin});
+    next = end;
+  }
+  if (next != source.size() - data_begin) source.fail("bytes are left over after the last tensor", data_begin + next);
+}
+
+}  // namespace
+
+SafetensorsHeader read_safetensors_header(const Source& source) {
+  std::uint64_t length = 0;
+  source.read(0, &length, length_bytes);
+  if (length > longest_header || length > source.size() - length_bytes)
+    source.fail(fmt::format("the header has {} bytes; {}", length, length > longest_header ? "at most 100000000 are allowed" : "the file ends before"), 0);
+  std::string text(static_cast<std::size_t>(length), '\0');
+  source.read(length_bytes, text.data(), length);
+  if (text.empty() || text.front() != '{') source.fail("the header must begin with {", length_bytes);
+  HeaderReader reader(source, text);
+  reader.read();
+  SafetensorsHeader header;
+  header.metadata = std::move(reader.metadata);
+  check_data(source, reader.entries, header, length_bytes + length);
+  return header;
+}
+
+const char* safetensors_name(Dtype dtype) {
+  return std::find_if(held_dtypes.begin(), held_dtypes.end(), [&](const auto& held) { return held.second == dtype; })->first;
+}
+
+}  // namespace attn::io

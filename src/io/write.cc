@@ -1,0 +1,104 @@
+// src/io/write.cc: temporary file, fsync, rename, fsync of the folder.
+#include "io/write.h"
+
+#include <attn/error.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+namespace attn::io {
+namespace {
+
+/// Closes the file; removes it unless it was kept. The reason of a failure (errno) stays.
+struct Temporary {
+  int file = -1;
+  std::string path;
+  ~Temporary() {
+    const int reason = errno;
+    if (file >= 0) close(file);
+    if (!path.empty()) unlink(path.c_str());
+    errno = reason;
+  }
+};
+
+/// A new file beside `target` with the permissions the caller's umask gives.
+bool create_beside(const std::filesystem::path& target, Temporary& temporary) {
+  static std::atomic<unsigned> counter{0};
+  const std::filesystem::path folder = target.has_parent_path() ? target.parent_path() : ".";
+  for (int attempt = 0; attempt < 100; ++attempt) {
+    const std::string path = (folder / fmt::format(".attn-{}-{}.tmp", getpid(), counter.fetch_add(1))).string();
+    temporary.file = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (temporary.file >= 0) temporary.path = path;
+    if (temporary.file >= 0 || errno != EEXIST) break;
+  }
+  return temporary.file >= 0;
+}
+
+bool write_pieces(int file, const std::vector<std::span<const std::byte>>& pieces) {
+  for (std::span<const std::byte> left : pieces)
+    while (!left.empty()) {
+      const ssize_t written = write(file, left.data(), std::min<std::size_t>(left.size(), 1 << 30));
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) return false;
+      left = left.subspan(static_cast<std::size_t>(written));
+    }
+  return true;
+}
+
+/// Makes the new name last; folders that cannot be synced (some network systems) are left to themselves.
+void sync_folder(const std::filesystem::path& target) {
+  const std::string folder = target.has_parent_path() ? target.parent_path().string() : ".";
+  const int file = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (file < 0) return;
+  fsync(file);
+  close(file);
+}
+
+bool replace_whole(const std::filesystem::path& target, const struct stat* old, const std::vector<std::span<const std::byte>>& pieces) {
+  Temporary temporary;
+  if (!create_beside(target, temporary)) return false;
+  if (old && fchmod(temporary.file, old->st_mode & 07777) != 0) return false;
+  if (!write_pieces(temporary.file, pieces) || fsync(temporary.file) != 0) return false;
+  if (const int file = std::exchange(temporary.file, -1); close(file) != 0) return false;
+  if (std::rename(temporary.path.c_str(), target.c_str()) != 0) return false;
+  temporary.path.clear();
+  sync_folder(target);
+  return true;
+}
+
+bool write_directly(const std::string& path, const std::vector<std::span<const std::byte>>& pieces) {
+  Temporary device;  // without a path: closed, not removed
+  device.file = open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  return device.file >= 0 && write_pieces(device.file, pieces);
+}
+
+}  // namespace
+
+void write_whole(const char* function, const std::string& path, const std::vector<std::span<const std::byte>>& pieces) {
+  struct stat facts {};
+  const bool exists = stat(path.c_str(), &facts) == 0;
+  bool done;
+  if (exists && !S_ISREG(facts.st_mode)) {
+    done = write_directly(path, pieces);
+  } else {
+    std::error_code no_such_file;
+    std::filesystem::path target = exists ? std::filesystem::canonical(path, no_such_file) : std::filesystem::path(path);
+    if (no_such_file) target = path;
+    done = replace_whole(target, exists ? &facts : nullptr, pieces);
+  }
+  if (!done) {
+    const int error = errno;
+    throw IoError(fmt::format("{}: {}: {}", function, path, std::generic_category().message(error)));
+  }
+}
+
+}  // namespace attn::io

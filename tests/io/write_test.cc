@@ -1,0 +1,92 @@
+// tests/io/write_test.cc: a file appears whole or not at all, and what stood there before stays until then.
+#include "io/files.h"
+#include "io/write.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <thread>
+
+namespace attn {
+namespace {
+
+using testing::Bytes;
+using testing::Folder;
+using testing::text_of;
+
+void write(const std::string& path, std::string_view text) { io::write_whole("save", path, {std::as_bytes(std::span(text))}); }
+
+TEST(WriteWhole, ReplacesAFile) {
+  const Folder folder;
+  write(folder.file("x"), "first");
+  write(folder.file("x"), "2");
+  EXPECT_EQ(testing::read_file(folder.file("x")), testing::bytes_of("2"));
+  EXPECT_EQ(folder.entries(), 1u);
+}
+
+TEST(WriteWhole, KeepsPermissionsAndFollowsLinks) {
+  const Folder folder;
+  write(folder.file("x"), "first");
+  chmod(folder.file("x").c_str(), 0640);
+  std::filesystem::create_symlink("x", folder.path() / "link");
+  write(folder.file("link"), "second");
+  struct stat facts {};
+  stat(folder.file("x").c_str(), &facts);
+  EXPECT_EQ(facts.st_mode & 07777, 0640u);
+  EXPECT_EQ(testing::read_file(folder.file("x")), testing::bytes_of("second"));
+  EXPECT_TRUE(std::filesystem::is_symlink(folder.path() / "link"));
+}
+
+TEST(WriteWhole, ErrorsNamePathAndReason) {
+  const Folder folder;
+  EXPECT_EQ(text_of<IoError>([&] { write(folder.file("none/x"), ""); }), "save: " + folder.file("none/x") + ": No such file or directory");
+  EXPECT_EQ(text_of<IoError>([&] { write(folder.path().string(), ""); }), "save: " + folder.path().string() + ": Is a directory");
+  EXPECT_EQ(text_of<IoError>([&] { write("/dev/full", "x"); }), "save: /dev/full: No space left on device");
+}
+
+TEST(WriteWhole, DevicesAreWrittenNotReplaced) {
+  write("/dev/null", "x");
+  struct stat facts {};
+  stat("/dev/null", &facts);
+  EXPECT_TRUE(S_ISCHR(facts.st_mode));
+}
+
+TEST(WriteWhole, AFailureLeavesTheOldFileAndNoTemporary) {
+  const Folder folder;
+  write(folder.file("x"), "old");
+  const pid_t child = fork();
+  if (child == 0) {  // a child, for the limit on the size of files stays
+    signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{1000, 1000};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    const std::string text = text_of<IoError>([&] { write(folder.file("x"), std::string(5000, 'n')); });
+    std::_Exit(text == "save: " + folder.file("x") + ": File too large" ? 7 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(WEXITSTATUS(status), 7);
+  EXPECT_EQ(testing::read_file(folder.file("x")), testing::bytes_of("old"));
+  EXPECT_EQ(folder.entries(), 1u);
+}
+
+TEST(WriteWhole, ReadersSeeOneVersionOrTheOther) {
+  const Folder folder;
+  const std::string a(100000, 'a'), b(50000, 'b');
+  write(folder.file("x"), a);
+  std::thread writer([&] {
+    for (int round = 0; round < 20; ++round) write(folder.file("x"), round % 2 ? a : b);
+  });
+  const Bytes whole_a = testing::bytes_of(a), whole_b = testing::bytes_of(b);
+  for (int round = 0; round < 50; ++round) {
+    const Bytes seen = testing::read_file(folder.file("x"));
+    EXPECT_TRUE(seen == whole_a || seen == whole_b) << seen.size();
+  }
+  writer.join();
+}
+
+}  // namespace
+}  // namespace attn
