@@ -5,8 +5,6 @@
 
 #include <fmt/format.h>
 
-#include <limits>
-
 namespace attn::nn {
 namespace {
 
@@ -106,14 +104,6 @@ void MultiheadMasks::apply(AttentionOptions& options) const {
   if (padding.defined()) options.mask = options.mask & Mask::block(padding);
   if (added.defined()) options.bias = Bias::dense(added);
   if (padding_added.defined()) options.bias = options.bias + Bias::dense(padding_added);
-}
-
-Tensor MultiheadMasks::joined(Dtype dtype) const {
-  Tensor shut = blocked.defined() && padding.defined() ? logical_or(blocked, padding) : blocked.defined() ? blocked : padding;
-  Tensor sum = added.defined() && padding_added.defined() ? add(added, padding_added) : added.defined() ? added : padding_added;
-  if (!sum.defined()) return shut.defined() ? logical_not(shut) : Tensor();
-  if (shut.defined()) sum = where(shut, -std::numeric_limits<double>::infinity(), sum);
-  return sum.dtype() == Dtype::f32 ? sum : sum.to(dtype);
 }
 
 }  // namespace attn::nn

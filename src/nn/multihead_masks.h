@@ -21,8 +21,6 @@ struct MultiheadMasks {
   bool causal = false;                  // instead of attn_mask
 
   void apply(AttentionOptions& options) const;
-  /// As one mask of scaled_dot_product_attention: bool (True = takes part) or float; undefined when there is none.
-  Tensor joined(Dtype dtype) const;
 };
 
 /// `extra` columns that no mask hides are appended.
