@@ -29,12 +29,13 @@ HWY_NOINLINE void add_sinks(const T* sinks, const LaneMap& map, int vectors, std
   for (std::int64_t n = 0; n < map.heads; ++n)
     for (std::int64_t i = 0; i < map.rows; ++i) of_lane[n * map.rows + i] = sinks[map.head + n];
   for (int v = 0; v < vectors; ++v) {
-    const auto m = hn::Load(d, totals.m + v * N), sink = hn::Load(d, of_lane + v * N);
-    const auto maximum = hn::Max(m, sink);
+    const auto m = hn::Load(d, totals.m + v * N), l = hn::Load(d, totals.l + v * N), sink = hn::Load(d, of_lane + v * N);
+    const auto nothing = hn::Eq(l, hn::Zero(d));  // a row that sees no key stays empty
+    const auto maximum = hn::IfThenElse(nothing, m, hn::Max(m, sink));
     const auto reference = safe_reference<T>(maximum);
     const auto a = weight_of<T>(m, reference);
     hn::Store(maximum, d, totals.m + v * N);
-    hn::Store(hn::MulAdd(hn::Load(d, totals.l + v * N), a, weight_of<T>(sink, reference)), d, totals.l + v * N);
+    hn::Store(hn::IfThenZeroElse(nothing, hn::MulAdd(l, a, weight_of<T>(sink, reference))), d, totals.l + v * N);
     for (std::int64_t c = 0; c < value_dim; ++c) {
       T* o = totals.o + c * R + v * N;
       hn::Store(hn::Mul(hn::Load(d, o), a), d, o);
@@ -75,6 +76,11 @@ HWY_NOINLINE void save_sums(const AttentionProblem& problem, const LaneMap& map,
       std::memcpy(static_cast<T*>(array) + (map.batch * problem.q_heads + map.head + n) * problem.q_rows + map.row, values + n * map.rows,
                   static_cast<std::size_t>(map.rows) * sizeof(T));
   };
+  for (int v = 0; v < vectors; ++v) {
+    const auto l = hn::Load(d, totals.l + v * N), nan = hn::Set(d, std::numeric_limits<T>::quiet_NaN());
+    hn::Store(hn::IfThenElse(hn::Eq(l, l), l, nan), d, totals.l + v * N);
+    hn::Store(hn::IfThenElse(hn::Eq(l, l), hn::Load(d, totals.m + v * N), nan), d, totals.m + v * N);
+  }
   save(problem.max, totals.m);
   save(problem.sum, totals.l);
   if (problem.logsumexp == nullptr) return;
@@ -91,12 +97,28 @@ HWY_NOINLINE void save_sums(const AttentionProblem& problem, const LaneMap& map,
   save(problem.logsumexp, totals.l);
 }
 
+/// f32 to bf16, to nearest even.
+HWY_INLINE std::uint16_t round_to_bf16(float x) {
+  if (x != x) return 0x7FC0;
+  std::uint32_t bits;
+  std::memcpy(&bits, &x, 4);
+  return static_cast<std::uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+}
+
 /// The rows of the strip to memory.
 template <typename T>
 void write_rows(const AttentionProblem& problem, const LaneMap& map, const Totals<T>& totals) {
+  constexpr int R = strip_rows<T>;
   for (std::int64_t n = 0; n < map.heads; ++n) {
-    T* out = static_cast<T*>(problem.out) + map.batch * problem.out_stride[0] + (map.head + n) * problem.out_stride[1] + map.row * problem.out_stride[2];
-    turn(totals.o + n * map.rows, std::int64_t{strip_rows<T>}, problem.value_dim, map.rows, out, problem.out_stride[2]);
+    const std::int64_t start = map.batch * problem.out_stride[0] + (map.head + n) * problem.out_stride[1] + map.row * problem.out_stride[2];
+    const T* o = totals.o + n * map.rows;
+    if (problem.element != Element::bf16) {
+      turn(o, std::int64_t{R}, problem.value_dim, map.rows, static_cast<T*>(problem.out) + start, problem.out_stride[2]);
+      continue;
+    }
+    auto* out = static_cast<std::uint16_t*>(problem.out) + start;
+    for (std::int64_t i = 0; i < map.rows; ++i)
+      for (std::int64_t c = 0; c < problem.value_dim; ++c) out[i * problem.out_stride[2] + c] = round_to_bf16(static_cast<float>(o[c * R + i]));
   }
 }
 

@@ -6,12 +6,15 @@
 
 namespace attn::kernels {
 
+/// Keys of the largest block: bf16's.
+inline constexpr int most_keys = bf16_key_block;
+
 /// Keys key[g] ... key[g + 1] - 1 concern the vectors [first[g], last[g]). One group where all vectors see all keys.
 struct Groups {
   int count = 0;
-  int key[key_block / trim_keys + 1] = {0};
-  int first[key_block / trim_keys] = {0};
-  int last[key_block / trim_keys] = {0};
+  int key[most_keys / trim_keys + 1] = {0};
+  int first[most_keys / trim_keys] = {0};
+  int last[most_keys / trim_keys] = {0};
 
   static Groups all(int keys, int vectors) {
     Groups groups;

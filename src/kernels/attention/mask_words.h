@@ -1,6 +1,6 @@
 // src/kernels/attention/mask_words.h: a mask expression for a row and 64 keys at once: one bit a key.
 #pragma once
-#include "kernels/attention/problem.h"
+#include "kernels/attention/mask_eval.h"
 #include "kernels/attention/tiles.h"
 
 #include <cstdint>
@@ -39,8 +39,7 @@ inline Word bits_of_bytes(const std::uint8_t* bytes, std::int64_t stride, bool v
 
 /// What row i of (b, h) sees of the keys first ... first + count - 1 by the expression alone (lengths are not looked at).
 inline Word mask_word(const AttentionProblem& problem, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t first, int count) {
-  constexpr int max_depth = 64;
-  Word stack[max_depth];
+  Word stack[mask_stack_depth];
   int top = 0;
   const std::int64_t origin = problem.keys_begin(b);
   for (int n = 0; n < problem.mask.count; ++n) {

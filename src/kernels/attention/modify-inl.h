@@ -36,27 +36,87 @@ HWY_NOINLINE void cap_block(T cap, const Groups& groups, const Strip<T>& strip) 
   });
 }
 
+template <typename T>
+HWY_INLINE T bias_element(const BiasTerm& term, std::int64_t index, const void* values) {
+  return term.element == Element::f64 ? static_cast<T>(static_cast<const double*>(values)[index]) : static_cast<T>(static_cast<const float*>(values)[index]);
+}
+
 /// Rows of a dense bias to lanes, in `extra`.
 template <typename T>
 HWY_NOINLINE void gather_dense(const BiasTerm& term, const LaneMap& map, std::int64_t first, int keys, const Strip<T>& strip) {
   constexpr int R = strip_rows<T>;
   const std::int64_t* stride = term.dense.stride;
+  const bool same_type = (term.element == Element::f64) == (sizeof(T) == 8);
   for (std::int64_t n = 0; n < map.heads; ++n) {
-    const T* values = static_cast<const T*>(term.dense.data) + map.batch * stride[0] + (map.head + n) * stride[1] + map.row * stride[2] + first * stride[3];
+    const std::int64_t start = map.batch * stride[0] + (map.head + n) * stride[1] + map.row * stride[2] + first * stride[3];
     T* extra = strip.extra + n * map.rows;
-    if (stride[3] == 1) {
-      turn(values, stride[2], map.rows, std::int64_t{keys}, extra, std::int64_t{R});
+    if (stride[3] == 1 && same_type) {
+      turn(static_cast<const T*>(term.dense.data) + start, stride[2], map.rows, std::int64_t{keys}, extra, std::int64_t{R});
     } else {
       for (std::int64_t i = 0; i < map.rows; ++i)
-        for (int r = 0; r < keys; ++r) extra[r * R + i] = values[i * stride[2] + r * stride[3]];
+        for (int r = 0; r < keys; ++r) extra[r * R + i] = bias_element<T>(term, start + i * stride[2] + r * stride[3], term.dense.data);
     }
   }
 }
 
+/// Key position minus row position of each lane, for the first key of the block.
+template <typename F>
+HWY_INLINE void for_each_lane(const AttentionProblem& problem, const BiasTerm& term, const LaneMap& map, std::int64_t first, F&& visit) {
+  const std::int64_t key = first - problem.keys_begin(map.batch), offset = problem.row_offset(map.batch, term.bottom_right);
+  int lane = 0;
+  for (std::int64_t n = 0; n < map.heads; ++n)
+    for (std::int64_t i = 0; i < map.rows; ++i, ++lane) visit(lane, map.head + n, key - (map.row + i + offset));
+}
+
+/// slope * distance; the distance is counted up in T, which is exact below 2^24 (f64: 2^53).
+template <typename T>
+HWY_NOINLINE void gather_alibi(const AttentionProblem& problem, const BiasTerm& term, const LaneMap& map, std::int64_t first, int keys, const Strip<T>& strip) {
+  const Tag<T> d;
+  constexpr int R = strip_rows<T>, N = lanes<T>;
+  constexpr std::int64_t exact = (std::int64_t{1} << (sizeof(T) == 4 ? 24 : 53)) - key_block;
+  alignas(64) T slope[R] = {}, distance[R] = {};
+  bool countable = true;
+  for_each_lane(problem, term, map, first, [&](int lane, std::int64_t head, std::int64_t at) {
+    slope[lane] = bias_element<T>(term, head * term.value_stride, term.values);
+    distance[lane] = static_cast<T>(at);
+    countable = countable && at < exact && at > -exact;
+  });
+  if (!countable) {
+    for_each_lane(problem, term, map, first, [&](int lane, std::int64_t, std::int64_t at) {
+      for (int r = 0; r < keys; ++r) strip.extra[r * R + lane] = slope[lane] * static_cast<T>(at + r);
+    });
+    return;
+  }
+  for (int r = 0; r < keys; ++r)
+    for (int v = 0; v < R; v += N) {
+      hn::Store(hn::Mul(hn::Load(d, slope + v), hn::Load(d, distance + v)), d, strip.extra + r * R + v);
+      hn::Store(hn::Add(hn::Load(d, distance + v), hn::Set(d, T{1})), d, distance + v);
+    }
+}
+
+/// table[bucket of the distance].
+template <typename T>
+HWY_NOINLINE void gather_relative(const AttentionProblem& problem, const BiasTerm& term, const LaneMap& map, std::int64_t first, int keys,
+                                  const Strip<T>& strip) {
+  constexpr int R = strip_rows<T>;
+  for_each_lane(problem, term, map, first, [&](int lane, std::int64_t head, std::int64_t at) {
+    for (int r = 0; r < keys; ++r, ++at) {
+      const std::int64_t back = term.bidirectional && at > 0 ? at : -at;
+      const std::int64_t far = back < 0 ? 0 : back > term.max_distance ? term.max_distance : back;
+      const std::int64_t bucket = term.bucket_of[far] + (term.bidirectional && at > 0 ? term.buckets / 2 : 0);
+      strip.extra[r * R + lane] = bias_element<T>(term, bucket * term.bucket_stride + head * term.value_stride, term.values);
+    }
+  });
+}
+
 /// One bias term of the block, rows in lanes, in `extra`.
 template <typename T>
-HWY_INLINE void gather_bias(const AttentionProblem&, const BiasTerm& term, const LaneMap& map, std::int64_t first, int keys, const Strip<T>& strip) {
-  gather_dense(term, map, first, keys, strip);
+HWY_INLINE void gather_bias(const AttentionProblem& problem, const BiasTerm& term, const LaneMap& map, std::int64_t first, int keys, const Strip<T>& strip) {
+  switch (term.op) {
+    case BiasOp::dense: return gather_dense(term, map, first, keys, strip);
+    case BiasOp::alibi: return gather_alibi(problem, term, map, first, keys, strip);
+    case BiasOp::relative: return gather_relative(problem, term, map, first, keys, strip);
+  }
 }
 
 /// -inf where a bit is not set, then the new maximum of every row into `alpha`.
@@ -84,12 +144,19 @@ HWY_NOINLINE void hide_block(const Word* visible, const Groups& groups, const St
     }
 }
 
-/// Everything between the raw score and the softmax, in the order of docs/numerics.md section 3.
+/// The tiles leave the maximum of raw scores in alpha; where scores change afterwards it starts again from m.
+template <typename T>
+HWY_INLINE void restart_maximum(const Strip<T>& strip) {
+  const Tag<T> d;
+  constexpr int N = lanes<T>;
+  for (int v = 0; v < strip_vectors<T>; ++v) hn::Store(hn::Load(d, strip.m + v * N), d, strip.alpha + v * N);
+}
+
+/// Everything between the raw score and the softmax, in the order of docs/numerics.md section 3. The maximum goes on in alpha.
 template <typename T>
 HWY_NOINLINE void modify_block(const AttentionProblem& problem, const LaneMap& map, std::int64_t first, int keys, const Word* visible,
                                const Groups& groups, const Strip<T>& strip) {
   const Tag<T> d;
-  constexpr int N = lanes<T>;
   if (problem.softcap != 0) cap_block(static_cast<T>(problem.softcap), groups, strip);
   for (int n = 0; n < problem.bias_count; ++n) {
     gather_bias(problem, problem.bias[n], map, first, keys, strip);
@@ -101,8 +168,6 @@ HWY_NOINLINE void modify_block(const AttentionProblem& problem, const LaneMap& m
     const auto t = hn::Set(d, static_cast<T>(problem.temperature));
     for_each_score<T>(groups, [&](int at, int, int) HWY_ATTR { hn::Store(hn::Div(hn::Load(d, strip.s + at), t), d, strip.s + at); });
   }
-  // the tiles left the maximum of raw scores in alpha: take it again from what became of them
-  for (int v = 0; v < strip_vectors<T>; ++v) hn::Store(hn::Load(d, strip.m + v * N), d, strip.alpha + v * N);
   hide_block(visible, groups, strip);
 }
 
@@ -112,7 +177,7 @@ HWY_NOINLINE void drop_block(const AttentionProblem& problem, const LaneMap& map
                              const Strip<T>& strip) {
   const Tag<T> d;
   Word kept[64] = {0};
-  for (std::int64_t i = 0; i < map.rows; ++i) kept[i] = bits_of_bytes(problem.keep + i * problem.keep_stride + first, 1, true, keys);
+  for (std::int64_t i = 0; i < map.rows; ++i) kept[i] = bits_of_bytes(problem.keep + (map.row + i - problem.strip_begin) * problem.keep_stride + first, 1, true, keys);
   turn_bits(kept);
   const auto scale = hn::Set(d, static_cast<T>(problem.keep_scale));
   constexpr int N = lanes<T>;

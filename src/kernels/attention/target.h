@@ -12,7 +12,7 @@ namespace attn::kernels {
 /// A result of false: some number is NaN, and nothing was written; the specification must decide these rows (a hidden key may
 /// hold NaN or inf, which a weight of 0 does not silence).
 struct StripKernel {
-  int rows;  // most rows of a strip
+  int rows = 0;  // most rows of a strip
   std::size_t (*scratch_bytes)(std::int64_t dim, std::int64_t value_dim);
   std::size_t (*partial_bytes)(const AttentionProblem&, const LaneMap&);
   /// From the first key to the last.
@@ -20,11 +20,14 @@ struct StripKernel {
   /// One span of 1,024 keys into `partial`; then all spans' partial results, side by side, merged: the same bits.
   void (*attend_span)(const AttentionProblem&, const LaneMap&, std::int64_t span, void* partial, void* scratch);
   bool (*attend_merge)(const AttentionProblem&, const LaneMap&, const void* partials, std::int64_t spans, void* scratch);
+  /// After a result of false, where the specification has other bits (bf16): row by row, NaN written. Null: the specification.
+  void (*rows_by_row)(const AttentionProblem&, const LaneMap&, void* scratch);
 };
 
 struct AttentionTarget {
   const char* name;  // "avx512", "avx2", "neon"
   StripKernel f32, f64;
+  StripKernel bf16;  // by the processor's dot product of bf16 pairs; rows == 0: not built for this target
 };
 
 /// The kernels of a target by name, or null when they are not built in.

@@ -6,7 +6,8 @@ namespace attn::kernels {
 
 /// Keys of a block and of a span: part of the order of operations (docs/numerics.md section 3), not a tuning.
 inline constexpr int key_block = 64;
-inline constexpr int span_blocks = 16;
+inline constexpr int span_keys = 1024;
+inline constexpr int bf16_key_block = 256;
 
 /// Query rows of a strip, one a lane. 64 rows fit four AVX-512 vectors of f32 (two strips' worth of f64), so a row of K
 /// is broadcast once for all of them; a row of visibility bits is one 64-bit word. 32 rows lose about 10 % (K is read twice).

@@ -22,24 +22,38 @@ namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
 /// One strip on its way over the keys.
-template <typename T>
-struct Walk {
-  static constexpr int R = strip_rows<T>, N = lanes<T>;
+template <typename T, typename Stored = T>
+class Walk {
+ public:
+  static constexpr int R = strip_rows<T>, N = lanes<T>, block_keys = key_block;
+  using Compute = T;
 
   const AttentionProblem& problem;
   LaneMap map;
   Strip<T> strip;
   int vectors;
-  const T* k;
-  const T* v;
+  KeyRows k, v;
+  const Stored* k_base;
+  const Stored* v_base;
   bool fresh = true;      // nothing folded into the span yet
   bool any_span = false;  // a span was merged
 
-  Walk(const AttentionProblem& p, const LaneMap& lane_map, void* scratch)
-      : problem(p), map(lane_map), strip(scratch, p.dim, p.value_dim), vectors(static_cast<int>((map.count() + N - 1) / N)) {
-    k = static_cast<const T*>(p.k.base) + map.batch * p.k_stride[0] + map.head / (p.q_heads / p.k_heads) * p.k_stride[1];
-    v = static_cast<const T*>(p.v.base) + map.batch * p.v_stride[0] + map.head / (p.q_heads / p.v_heads) * p.v_stride[1];
+  Walk(const AttentionProblem& p, const LaneMap& lane_map, void* scratch) : Walk(p, lane_map, scratch, p.dim) {}
+  static std::size_t scratch_bytes(std::int64_t dim, std::int64_t value_dim) { return Strip<T>::bytes(dim, value_dim); }
+
+ protected:
+  /// `q_dim`: columns of the strip's own place for queries.
+  Walk(const AttentionProblem& p, const LaneMap& lane_map, void* scratch, std::int64_t q_dim)
+      : problem(p), map(lane_map), strip(scratch, q_dim, p.value_dim), vectors(static_cast<int>((map.count() + N - 1) / N)) {
+    k = p.k;
+    v = p.v;
+    if (k.pages) k.pages += map.batch * k.pages_stride;
+    if (v.pages) v.pages += map.batch * v.pages_stride;
+    k_base = static_cast<const Stored*>(p.k.base) + map.batch * p.k_stride[0] + map.head / (p.q_heads / p.k_heads) * p.k_stride[1];
+    v_base = static_cast<const Stored*>(p.v.base) + map.batch * p.v_stride[0] + map.head / (p.q_heads / p.v_heads) * p.v_stride[1];
   }
+
+ public:
 
   /// Q turned and scaled once; lanes beyond the rows hold 0.
   void load_queries() {
@@ -73,14 +87,17 @@ struct Walk {
     const T* k_rows[key_block];
     const T* v_rows[key_block];
     for (int r = 0; r < keys; ++r) {
-      k_rows[r] = k + problem.k.offset(first + r);
-      v_rows[r] = v + problem.v.offset(first + r);
+      k_rows[r] = k_base + k.offset(first + r);
+      v_rows[r] = v_base + v.offset(first + r);
     }
     const Groups groups = visible ? Groups::trimmed(visible, keys, vectors, N) : Groups::all(keys, vectors);
     for (int x = 0; x < vectors; ++x) hn::Store(hn::Load(d, strip.m + x * N), d, strip.alpha + x * N);
     for (int g = 0; g < groups.count; ++g)
       score_block(strip, k_rows + groups.key[g], groups.key[g + 1] - groups.key[g], problem.dim, groups.key[g], groups.first[g], groups.last[g]);
-    if (visible || has_modifiers(problem)) modify_block(problem, map, first, keys, visible, groups, strip);
+    if (visible || has_modifiers(problem)) {
+      restart_maximum(strip);
+      modify_block(problem, map, first, keys, visible, groups, strip);
+    }
     for (int x = 0; x < vectors; ++x) weigh_vector(strip, groups, x);
     if (problem.keep) drop_block(problem, map, first, keys, groups, strip);
     fold(groups, v_rows);

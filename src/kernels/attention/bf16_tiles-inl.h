@@ -1,0 +1,116 @@
+// src/kernels/attention/bf16_tiles-inl.h: the tiles of bf16 attention: pairs of bf16 as 32-bit words, one vdpbf16ps a pair.
+#if defined(ATTN_BF16_TILES_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_BF16_TILES_INL_H
+#undef ATTN_BF16_TILES_INL_H
+#else
+#define ATTN_BF16_TILES_INL_H
+#endif
+
+#include "kernels/attention/output_tile-inl.h"
+
+#if HWY_TARGET == HWY_AVX3
+#include <immintrin.h>
+
+HWY_BEFORE_NAMESPACE();
+#pragma GCC target("avx512bf16")
+namespace attn::kernels::HWY_NAMESPACE {
+
+inline constexpr int bf16_rows = 64;  // one row a lane, four vectors
+
+/// sum + x.low * y.low + x.high * y.high, lane by lane.
+HWY_INLINE __m512 dot_pair(__m512 sum, __m512i x, __m512i y) {
+  return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(x), reinterpret_cast<__m512bh>(y));
+}
+
+/// KEYS x VECTORS scores: a chain over the pairs of d, times the scale. The lanes' maximum goes through `alpha`.
+template <int KEYS, int VECTORS>
+HWY_INLINE void bf16_score_tile(const std::uint32_t* HWY_RESTRICT q, const std::uint32_t* const* k, std::int64_t pairs, float scale,
+                                float* HWY_RESTRICT s, float* HWY_RESTRICT alpha) {
+  __m512 sum[KEYS][VECTORS];
+  ATTN_UNROLL for (int r = 0; r < KEYS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = _mm512_setzero_ps();
+  const std::uint32_t* row[KEYS];
+  ATTN_UNROLL for (int r = 0; r < KEYS; ++r) row[r] = k[r];
+  _Pragma("GCC unroll 2") for (std::int64_t c = 0; c < pairs; ++c) {
+    __m512i x[VECTORS];
+    ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) x[v] = _mm512_load_si512(q + c * bf16_rows + v * 16);
+    ATTN_UNROLL for (int r = 0; r < KEYS; ++r) {
+      std::uint32_t pair;
+      std::memcpy(&pair, row[r] + c, 4);  // rows of bf16 are aligned to two bytes
+      const __m512i key = _mm512_set1_epi32(static_cast<int>(pair));
+      ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = dot_pair(sum[r][v], key, x[v]);
+    }
+  }
+  const __m512 factor = _mm512_set1_ps(scale);
+  ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) {
+    __m512 largest = _mm512_load_ps(alpha + v * 16);
+    ATTN_UNROLL for (int r = 0; r < KEYS; ++r) {
+      sum[r][v] = _mm512_mul_ps(sum[r][v], factor);
+      largest = _mm512_max_ps(largest, sum[r][v]);
+      _mm512_store_ps(s + r * bf16_rows + v * 16, sum[r][v]);
+    }
+    _mm512_store_ps(alpha + v * 16, largest);
+  }
+}
+
+template <int VECTORS>
+HWY_NOINLINE void bf16_score_columns(const std::uint32_t* q, const std::uint32_t* const* k, int keys, std::int64_t pairs, float scale, float* s, float* alpha) {
+  int r = 0;
+  for (; r + tile_keys <= keys; r += tile_keys) bf16_score_tile<tile_keys, VECTORS>(q, k + r, pairs, scale, s + r * bf16_rows, alpha);
+  for (; r + 4 <= keys; r += 4) bf16_score_tile<4, VECTORS>(q, k + r, pairs, scale, s + r * bf16_rows, alpha);
+  for (; r < keys; ++r) bf16_score_tile<1, VECTORS>(q, k + r, pairs, scale, s + r * bf16_rows, alpha);
+}
+
+/// COLUMNS value columns x VECTORS: a chain over pairs of keys, folded as Fold says.
+template <int COLUMNS, int VECTORS, Fold FOLD>
+HWY_INLINE void bf16_output_tile(const std::uint32_t* HWY_RESTRICT p, const std::uint32_t* HWY_RESTRICT v_words, std::int64_t v_stride, int pairs,
+                                 float* HWY_RESTRICT o, const float* HWY_RESTRICT alpha) {
+  __m512 sum[COLUMNS][VECTORS];
+  ATTN_UNROLL for (int c = 0; c < COLUMNS; ++c) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v)
+    sum[c][v] = FOLD == Fold::resume ? _mm512_load_ps(o + c * bf16_rows + v * 16) : _mm512_setzero_ps();
+  _Pragma("GCC unroll 2") for (int j = 0; j < pairs; ++j) {
+    __m512i weight[VECTORS];
+    ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) weight[v] = _mm512_load_si512(p + j * bf16_rows + v * 16);
+    const std::uint32_t* value = v_words + j * v_stride;
+    ATTN_UNROLL for (int c = 0; c < COLUMNS; ++c) {
+      const __m512i x = _mm512_set1_epi32(static_cast<int>(value[c]));
+      ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[c][v] = dot_pair(sum[c][v], x, weight[v]);
+    }
+  }
+  ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) {
+    const __m512 a = FOLD == Fold::rescale ? _mm512_load_ps(alpha + v * 16) : _mm512_setzero_ps();
+    ATTN_UNROLL for (int c = 0; c < COLUMNS; ++c) {
+      float* place = o + c * bf16_rows + v * 16;
+      _mm512_store_ps(place, FOLD == Fold::rescale ? _mm512_fmadd_ps(_mm512_load_ps(place), a, sum[c][v]) : sum[c][v]);
+    }
+  }
+}
+
+template <int VECTORS, Fold FOLD>
+HWY_NOINLINE void bf16_output_columns(const std::uint32_t* p, const std::uint32_t* v_words, std::int64_t v_stride, int pairs, std::int64_t value_dim,
+                                      float* o, const float* alpha) {
+  std::int64_t c = 0;
+  for (; c + tile_keys <= value_dim; c += tile_keys)
+    bf16_output_tile<tile_keys, VECTORS, FOLD>(p, v_words + c, v_stride, pairs, o + c * bf16_rows, alpha);
+  for (; c + 2 <= value_dim; c += 2) bf16_output_tile<2, VECTORS, FOLD>(p, v_words + c, v_stride, pairs, o + c * bf16_rows, alpha);
+  for (; c < value_dim; ++c) bf16_output_tile<1, VECTORS, FOLD>(p, v_words + c, v_stride, pairs, o + c * bf16_rows, alpha);
+}
+
+/// Vectors [first, last) of the strip, in the widest tiles that fit: visit<VECTORS>(vector).
+template <typename F>
+HWY_INLINE void for_each_tile(int first, int last, F&& visit) {
+  for (int v = first; v < last;) {
+    const int left = last - v < tile_vectors ? last - v : tile_vectors;
+    switch (left) {
+      case 4: visit.template operator()<4>(v); break;
+      case 3: visit.template operator()<3>(v); break;
+      case 2: visit.template operator()<2>(v); break;
+      default: visit.template operator()<1>(v);
+    }
+    v += left;
+  }
+}
+
+}  // namespace attn::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif
+#endif

@@ -1,0 +1,182 @@
+// src/kernels/attention/forward.cc: attention of a strip of rows, whole or span by span, compiled once for every instruction set.
+#include "kernels/attention/target.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/attention/forward.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include <cstring>
+#include <limits>
+
+#include "kernels/attention/bf16_walk-inl.h"
+#include "kernels/attention/finish-inl.h"
+#include "kernels/attention/mask_eval.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace attn::kernels::HWY_NAMESPACE {
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+
+/// Who sees what of a block, as a word a key; false when nobody sees anything.
+HWY_INLINE bool look(const AttentionProblem& problem, const LaneMap& map, std::int64_t first, int keys, Word* visible) {
+  Word any = 0;
+  for (int part = 0; part < keys; part += 64, visible += 64) {
+    const int count = keys - part < 64 ? keys - part : 64;
+    int lane = 0;
+    for (std::int64_t n = 0; n < map.heads; ++n)
+      for (std::int64_t i = 0; i < map.rows; ++i, ++lane) {
+        visible[lane] = mask_word(problem, map.batch, map.head + n, map.row + i, first + part, count);
+        any |= visible[lane];
+      }
+    for (; lane < 64; ++lane) visible[lane] = 0;
+    turn_bits(visible);
+  }
+  return any != 0;
+}
+
+/// The blocks of keys [first, end), which lie in one span.
+template <class W>
+void walk_blocks(W& walk, std::int64_t first, std::int64_t end) {
+  const LaneMap& map = walk.map;
+  Word visible[W::block_keys];
+  walk.begin_span();
+  for (; first < end; first += W::block_keys) {
+    const int keys = static_cast<int>(end - first < W::block_keys ? end - first : W::block_keys);
+    const Tile tile = classify(walk.problem, map.batch, {map.row, map.row + map.rows, first, first + keys});
+    if (tile == Tile::empty) continue;
+    if (tile == Tile::full) {
+      walk.block(first, keys, nullptr);
+    } else if (look(walk.problem, map, first, keys, visible)) {
+      walk.block(first, keys, visible);
+    }
+  }
+}
+
+/// What becomes of results that are not a number: given back to the caller, or written.
+enum class Nan : bool { refuse, write };
+
+/// Sink, division, results to memory.
+template <class W>
+bool finish(W& walk, Nan nan = Nan::refuse) {
+  using T = typename W::Compute;
+  const AttentionProblem& problem = walk.problem;
+  if (!walk.any_span) walk.clear_totals();
+  const Totals<T> totals{walk.strip.m_total, walk.strip.l_total, walk.strip.o_total};
+  if (problem.sinks) add_sinks(static_cast<const T*>(problem.sinks), walk.map, walk.vectors, problem.value_dim, totals);
+  if (!divide(walk.vectors, problem.value_dim, totals) && nan == Nan::refuse) return false;
+  write_rows(problem, walk.map, totals);
+  save_sums(problem, walk.map, walk.vectors, totals);
+  return true;
+}
+
+template <class W>
+void walk_spans(W& walk) {
+  walk.load_queries();
+  const std::int64_t end = walk.problem.keys_end(walk.map.batch);
+  for (std::int64_t first = walk.problem.keys_begin(walk.map.batch); first < end; first += span_keys) {
+    walk_blocks(walk, first, first + span_keys < end ? first + span_keys : end);
+    walk.merge_span();
+  }
+}
+
+template <class W>
+bool attend(const AttentionProblem& problem, const LaneMap& map, void* scratch) {
+  W walk(problem, map, scratch);
+  walk_spans(walk);
+  return finish(walk);
+}
+
+/// m, l, then o of a span, as many lanes wide as the strip has vectors.
+template <class W>
+void attend_span(const AttentionProblem& problem, const LaneMap& map, std::int64_t span, void* partial, void* scratch) {
+  using T = typename W::Compute;
+  const Tag<T> d;
+  W walk(problem, map, scratch);
+  constexpr int N = W::N, R = W::R;
+  const std::int64_t first = problem.keys_begin(map.batch) + span * span_keys, end = problem.keys_end(map.batch);
+  if (first < end) walk.load_queries();
+  walk_blocks(walk, first, first + span_keys < end ? first + span_keys : end);
+  if (walk.fresh) walk.clear(walk.strip.o);
+  const int width = walk.vectors * N;
+  T* to = static_cast<T*>(partial);
+  std::memcpy(to, walk.strip.m, sizeof(T) * static_cast<std::size_t>(width));
+  std::memcpy(to + width, walk.strip.l, sizeof(T) * static_cast<std::size_t>(width));
+  for (std::int64_t c = 0; c < problem.value_dim; ++c)
+    for (int x = 0; x < width; x += N) hn::StoreU(hn::Load(d, walk.strip.o + c * R + x), d, to + (c + 2) * width + x);
+}
+
+template <typename T>
+std::size_t partial_bytes(const AttentionProblem& problem, const LaneMap& map) {
+  constexpr int N = lanes<T>;
+  const std::int64_t width = (map.count() + N - 1) / N * N;
+  return sizeof(T) * static_cast<std::size_t>(width * (problem.value_dim + 2));
+}
+
+/// The spans' partial results, one after the other, merged left to right and finished.
+template <class W>
+bool attend_merge(const AttentionProblem& problem, const LaneMap& map, const void* partials, std::int64_t spans, void* scratch) {
+  W walk(problem, map, scratch);
+  walk.clear_totals();
+  walk.any_span = true;
+  const int width = walk.vectors * W::N;
+  const auto* from = static_cast<const typename W::Compute*>(partials);
+  for (std::int64_t s = 0; s < spans; ++s, from += width * (problem.value_dim + 2)) walk.merge(from, from + width, from + 2 * width, width);
+  return finish(walk);
+}
+
+template <class W>
+constexpr StripKernel strip_kernel() {
+  using T = typename W::Compute;
+  return {strip_rows<T>, W::scratch_bytes, partial_bytes<T>, attend<W>, attend_span<W>, attend_merge<W>, nullptr};
+}
+
+#if HWY_TARGET == HWY_AVX3
+/// One row after the other, values that it does not see taken as 0: what remains when some result of a strip is NaN.
+void attend_bf16_rows(const AttentionProblem& problem, const LaneMap& map, void* scratch) {
+  for (std::int64_t n = 0; n < map.heads; ++n)
+    for (std::int64_t i = 0; i < map.rows; ++i) {
+      Bf16Walk walk(problem, {map.batch, map.head + n, 1, map.row + i, 1}, scratch);
+      walk.silence = true;
+      walk_spans(walk);
+      finish(walk, Nan::write);
+    }
+}
+constexpr StripKernel bf16_strip_kernel() {
+  StripKernel kernel = strip_kernel<Bf16Walk>();
+  kernel.rows_by_row = attend_bf16_rows;
+  return kernel;
+}
+#else
+constexpr StripKernel bf16_strip_kernel() { return {}; }
+#endif
+
+extern const AttentionTarget attention_table;
+const AttentionTarget attention_table = {HWY_TARGET == HWY_AVX2 ? "avx2" : HWY_TARGET == HWY_AVX3 ? "avx512" : "neon", strip_kernel<Walk<float>>(),
+                                         strip_kernel<Walk<double>>(), bf16_strip_kernel()};
+
+#endif
+}  // namespace attn::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace attn::kernels {
+
+const AttentionTarget* attention_target(const char* name) noexcept {
+  const AttentionTarget* const built[] = {
+#if HWY_TARGETS & HWY_AVX3
+      &N_AVX3::attention_table,
+#endif
+#if HWY_TARGETS & HWY_AVX2
+      &N_AVX2::attention_table,
+#endif
+#if HWY_TARGETS & HWY_NEON
+      &N_NEON::attention_table,
+#endif
+      nullptr};
+  for (const AttentionTarget* target : built)
+    if (target != nullptr && std::strcmp(target->name, name) == 0) return target;
+  return nullptr;
+}
+
+}  // namespace attn::kernels
+#endif

@@ -1,0 +1,272 @@
+// tests/kernels/attention_target_test.cc: the strips of every instruction set have the bits of the specification.
+#include "kernels/attention/reference.h"
+#include "kernels/attention/target.h"
+#include "runtime/cpu.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+namespace attn::kernels {
+namespace {
+
+using Random = std::mt19937;
+
+std::int64_t pick(Random& random, std::initializer_list<std::int64_t> values) { return values.begin()[random() % values.size()]; }
+
+/// A problem with all of its memory.
+template <typename T>
+struct Case {
+  AttentionProblem p;
+  std::vector<T> q, k, v, out, lse, sum, max, bias, slopes, table, sinks;
+  std::vector<std::uint8_t> dense, keep;
+  std::vector<std::int64_t> q_lengths, k_lengths, k_start, q_start, ids;
+  std::vector<std::int32_t> buckets, pages;
+  std::vector<MaskNode> nodes;
+  std::vector<BiasTerm> terms;
+
+  static std::vector<T> normal(std::int64_t count, Random& random, double scale = 1) {
+    std::normal_distribution<double> value(0, scale);
+    std::vector<T> values(static_cast<std::size_t>(count));
+    for (T& x : values) x = static_cast<T>(value(random));
+    return values;
+  }
+
+  explicit Case(Random& random) {
+    p.batch = pick(random, {1, 2});
+    const std::int64_t group = pick(random, {1, 1, 2, 4});
+    p.k_heads = p.v_heads = pick(random, {1, 2});
+    p.q_heads = group * p.k_heads;
+    p.q_rows = pick(random, {1, 2, 15, 16, 17, 63, 64, 65, 130});
+    p.k_rows = pick(random, {1, 2, 15, 16, 17, 63, 64, 65, 127, 128, 200, 1023, 1024, 1025, 2049});
+    p.dim = pick(random, {1, 8, 24, 28, 64, 80});
+    p.value_dim = random() % 2 ? p.dim : pick(random, {1, 5, 32, 72});
+    p.element = sizeof(T) == 4 ? Element::f32 : Element::f64;
+    p.k.element = p.v.element = p.element;
+    const std::int64_t q_gap = p.dim + pick(random, {0, 3}), k_gap = p.dim + pick(random, {0, 5}), v_gap = p.value_dim + pick(random, {0, 1});
+    q = normal(p.batch * p.q_heads * p.q_rows * q_gap, random, 2);
+    k = normal(p.batch * p.k_heads * p.k_rows * k_gap, random);
+    v = normal(p.batch * p.v_heads * p.k_rows * v_gap, random);
+    p.q = q.data();
+    p.q_stride[2] = q_gap;
+    p.q_stride[1] = p.q_rows * q_gap;
+    p.q_stride[0] = p.q_heads * p.q_stride[1];
+    p.k.base = k.data();
+    p.k.row_stride = k_gap;
+    p.k_stride[1] = p.k_rows * k_gap;
+    p.k_stride[0] = p.k_heads * p.k_stride[1];
+    p.v.base = v.data();
+    p.v.row_stride = v_gap;
+    p.v_stride[1] = p.k_rows * v_gap;
+    p.v_stride[0] = p.v_heads * p.v_stride[1];
+    p.scale = 1 / std::sqrt(static_cast<double>(p.dim));
+    outputs();
+    lengths(random);
+    mask(random);
+    around_the_softmax(random);
+  }
+
+  void outputs() {
+    out.assign(static_cast<std::size_t>(p.batch * p.q_heads * p.q_rows * p.value_dim), T(77));
+    p.out_stride[2] = p.value_dim;
+    p.out_stride[1] = p.q_rows * p.value_dim;
+    p.out_stride[0] = p.q_heads * p.out_stride[1];
+    p.out = out.data();
+    for (auto* array : {&lse, &sum, &max}) array->assign(static_cast<std::size_t>(p.batch * p.q_heads * p.q_rows), T(55));
+    p.logsumexp = lse.data();
+    p.sum = sum.data();
+    p.max = max.data();
+  }
+
+  void lengths(Random& random) {
+    const auto draw = [&](std::vector<std::int64_t>& values, const std::int64_t*& pointer, std::int64_t low, std::int64_t high) {
+      for (std::int64_t b = 0; b < p.batch; ++b) values.push_back(low + static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(high - low + 1)));
+      pointer = values.data();
+    };
+    if (random() % 4 == 0) draw(q_lengths, p.query_lengths, 0, p.q_rows);
+    if (random() % 3 == 0) draw(k_lengths, p.key_lengths, p.k_rows / 2, p.k_rows);
+    if (random() % 3 == 0) draw(k_start, p.key_start, 0, p.k_rows / 2);
+    if (random() % 4 == 0) draw(q_start, p.query_start, 0, p.k_rows);
+  }
+
+  void mask(Random& random) {
+    if (random() % 3 == 0) return;
+    const int leaves = 1 + static_cast<int>(random() % 3);
+    for (int n = 0; n < leaves; ++n) {
+      MaskNode node;
+      node.bottom_right = random() % 2;
+      switch (random() % 5) {
+        case 0: node.op = MaskOp::causal; break;
+        case 1:
+          node.op = MaskOp::window;
+          node.left = pick(random, {-1, 0, 3, 100});
+          node.right = pick(random, {-1, 0, 5, 70});
+          break;
+        case 2:
+          node.op = MaskOp::prefix;
+          node.n = pick(random, {0, 1, 40, 64, 500});
+          break;
+        case 3:
+          node.op = MaskOp::documents;
+          if (ids.empty())
+            for (std::int64_t t = 0; t < p.q_rows + p.k_rows; ++t) ids.push_back(static_cast<std::int64_t>(random() % 3));
+          node.query_ids = ids.data();
+          node.key_ids = ids.data() + p.q_rows;
+          break;
+        default:
+          node.op = MaskOp::dense;
+          node.value = random() % 2;
+          if (dense.empty())
+            for (std::int64_t t = 0; t < p.q_rows * p.k_rows; ++t) dense.push_back(random() % 2);
+          node.dense.data = dense.data();
+          node.dense.stride[2] = random() % 3 == 0 ? 0 : p.k_rows;
+          node.dense.stride[3] = random() % 5 == 0 ? 0 : 1;
+      }
+      nodes.push_back(node);
+      if (random() % 3 == 0) nodes.emplace_back().op = MaskOp::op_not;
+      if (n > 0) nodes.emplace_back().op = random() % 2 ? MaskOp::op_and : MaskOp::op_or;
+    }
+    p.mask = {nodes.data(), static_cast<int>(nodes.size())};
+  }
+
+  void around_the_softmax(Random& random) {
+    if (random() % 4 == 0) p.softcap = 1.5;
+    if (random() % 4 == 0) p.temperature = 0.7;
+    if (random() % 4 == 0) {
+      sinks = normal(p.q_heads, random);
+      p.sinks = sinks.data();
+    }
+    if (random() % 4 == 0) {
+      bias = normal(p.q_heads * p.q_rows * p.k_rows, random);
+      if (random() % 2) bias[bias.size() / 2] = -INFINITY;
+      BiasTerm term;
+      term.element = p.element;
+      term.dense.data = bias.data();
+      term.dense.stride[1] = p.q_rows * p.k_rows;
+      term.dense.stride[2] = p.k_rows;
+      term.dense.stride[3] = 1;
+      terms.push_back(term);
+    }
+    if (random() % 4 == 0) {
+      slopes = normal(p.q_heads, random, 0.1);
+      BiasTerm term;
+      term.op = BiasOp::alibi;
+      term.element = p.element;
+      term.values = slopes.data();
+      term.bottom_right = random() % 2 == 0;
+      terms.push_back(term);
+    }
+    if (random() % 4 == 0) {
+      for (int distance = 0; distance <= 20; ++distance) buckets.push_back(distance / 4);
+      table = normal(12 * p.q_heads, random);
+      BiasTerm term;
+      term.op = BiasOp::relative;
+      term.element = p.element;
+      term.values = table.data();
+      term.bucket_stride = p.q_heads;
+      term.buckets = 12;
+      term.max_distance = 20;
+      term.bidirectional = random() % 2 == 0;
+      term.bucket_of = buckets.data();
+      terms.push_back(term);
+    }
+    p.bias = terms.data();
+    p.bias_count = static_cast<int>(terms.size());
+  }
+
+  std::string line() const {
+    return ::testing::PrintToString(std::vector<std::int64_t>{p.batch, p.q_heads, p.k_heads, p.q_rows, p.k_rows, p.dim, p.value_dim, p.mask.count, p.bias_count});
+  }
+};
+
+std::vector<std::byte>& aligned(std::vector<std::byte>& memory, std::size_t bytes) {
+  memory.resize(bytes + 64);
+  return memory;
+}
+void* start(std::vector<std::byte>& memory) { return memory.data() + (64 - reinterpret_cast<std::uintptr_t>(memory.data()) % 64) % 64; }
+
+template <typename T>
+void by_specification(const AttentionProblem& p) {
+  std::vector<std::byte> memory;
+  aligned(memory, attention_reference().scratch_bytes(p));
+  for (std::int64_t b = 0; b < p.batch; ++b)
+    for (std::int64_t h = 0; h < p.q_heads; ++h) attention_reference().rows(p, b, h, 0, p.q_rows, start(memory));
+}
+
+/// Strips as they come; several heads in one where `grouped`; span by span where `split`.
+template <typename T>
+void by_strips(const StripKernel& kernel, const AttentionProblem& p, bool grouped, bool split) {
+  std::vector<std::byte> memory, partial;
+  aligned(memory, kernel.scratch_bytes(p.dim, p.value_dim));
+  const std::int64_t group = p.q_heads / p.k_heads;
+  const std::int64_t heads = grouped && group * p.q_rows <= kernel.rows ? group : 1;
+  for (std::int64_t b = 0; b < p.batch; ++b)
+    for (std::int64_t h = 0; h < p.q_heads; h += heads)
+      for (std::int64_t row = 0; row < p.rows_end(b); row += kernel.rows) {
+        const LaneMap map{b, h, heads, row, std::min<std::int64_t>(kernel.rows, p.rows_end(b) - row)};
+        if (!split) {
+          ASSERT_TRUE(kernel.attend(p, map, start(memory)));
+          continue;
+        }
+        const std::int64_t spans = (p.keys_end(b) - p.keys_begin(b) + 1023) / 1024, bytes = static_cast<std::int64_t>(kernel.partial_bytes(p, map));
+        aligned(partial, static_cast<std::size_t>(spans * bytes));
+        for (std::int64_t s = spans; s-- > 0;) kernel.attend_span(p, map, s, static_cast<std::byte*>(start(partial)) + s * bytes, start(memory));
+        ASSERT_TRUE(kernel.attend_merge(p, map, start(partial), spans, start(memory)));
+      }
+}
+
+template <typename T>
+::testing::AssertionResult same(const char* name, const std::vector<T>& ours, const std::vector<T>& specification) {
+  for (std::size_t i = 0; i < ours.size(); ++i)
+    if (std::memcmp(&ours[i], &specification[i], sizeof(T)) != 0)
+      return ::testing::AssertionFailure() << name << "[" << i << "] " << ours[i] << " is not " << specification[i];
+  return ::testing::AssertionSuccess();
+}
+
+class EveryAttentionTarget : public ::testing::TestWithParam<std::string> {};
+
+template <typename T>
+void random_cases(const StripKernel& kernel, int count, unsigned seed) {
+  for (int n = 0; n < count; ++n) {
+    Random random(seed + static_cast<unsigned>(n));
+    Case<T> c(random);
+    SCOPED_TRACE(::testing::Message() << "case " << seed + static_cast<unsigned>(n) << " " << c.line());
+    by_specification<T>(c.p);
+    const auto out = c.out, lse = c.lse, sum = c.sum, max = c.max;
+    for (const bool grouped : {false, true})
+      for (const bool split : {false, true}) {
+        c.outputs();
+        const auto rows_of_lengths = [&](std::vector<T> ours, const std::vector<T>& expected, std::int64_t width) {
+          for (std::int64_t b = 0; b < c.p.batch; ++b)  // rows beyond the lengths are the caller's to clear
+            for (std::int64_t h = 0; h < c.p.q_heads; ++h)
+              for (std::int64_t i = c.p.rows_end(b) * width; i < c.p.q_rows * width; ++i) {
+                const auto at = static_cast<std::size_t>((b * c.p.q_heads + h) * c.p.q_rows * width + i);
+                ours[at] = expected[at];
+              }
+          return ours;
+        };
+        by_strips<T>(kernel, c.p, grouped, split);
+        ASSERT_TRUE(same("output", rows_of_lengths(c.out, out, c.p.value_dim), out)) << "grouped " << grouped << " split " << split;
+        ASSERT_TRUE(same("max", rows_of_lengths(c.max, max, 1), max));
+        ASSERT_TRUE(same("sum", rows_of_lengths(c.sum, sum, 1), sum));
+        ASSERT_TRUE(same("logsumexp", rows_of_lengths(c.lse, lse, 1), lse));
+      }
+  }
+}
+
+TEST_P(EveryAttentionTarget, HasTheBitsOfTheSpecificationF32) { random_cases<float>(attention_target(GetParam().c_str())->f32, 150, 1000); }
+TEST_P(EveryAttentionTarget, HasTheBitsOfTheSpecificationF64) { random_cases<double>(attention_target(GetParam().c_str())->f64, 80, 5000); }
+
+std::vector<std::string> vector_targets() {
+  std::vector<std::string> names = runtime::targets();
+  names.pop_back();  // scalar: the specification itself
+  return names;
+}
+INSTANTIATE_TEST_SUITE_P(Targets, EveryAttentionTarget, ::testing::ValuesIn(vector_targets()), [](const auto& info) { return info.param; });
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(EveryAttentionTarget);
+
+}  // namespace
+}  // namespace attn::kernels
