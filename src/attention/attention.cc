@@ -43,13 +43,43 @@ void trace(const Call& call, const Plan& plan) {
                              p.q_heads, p.k_heads, p.v_heads, p.q_rows, p.k_rows, p.dim, p.value_dim, call.mask.to_string(), plan.kernel(), reasons));
 }
 
+/// f16, or bf16 where the processor has no product of its own for the call: computed in f32 copies, rounded once.
+AttentionResult attention_in_f32(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options, const CallOptions& call_options) {
+  const auto wide = [](const Tensor& x) { return x.defined() ? x.detach().to(Dtype::f32) : x; };
+  AttentionOptions f32 = options;
+  f32.out = {};
+  f32.bias = Bias();
+  for (const Bias::Term& term : options.bias.terms()) {
+    const Tensor values = wide(term.values);
+    f32.bias = f32.bias + (term.kind == Bias::Kind::dense   ? Bias::dense(values)
+                           : term.kind == Bias::Kind::alibi ? Bias::alibi(values, term.align)
+                                                            : Bias::relative(values, term.bidirectional, term.max_distance, term.align));
+  }
+  for (Tensor Score::* part : {&Score::w_q, &Score::w_k, &Score::w}) f32.score.*part = wide(options.score.*part);
+  AttentionResult result = attention_call(wide(q), wide(k), wide(v), f32, call_options);
+  std::vector<Tensor> inputs{q, k, v};
+  const auto narrow = [&](const char* name, const Tensor& x, const Tensor& out) {
+    if (!x.defined()) return x;
+    if (!out.defined()) return record(name, x.to(q.dtype()), inputs);
+    const Tensor result = result_memory(call_options.function, out, x.sizes(), q.dtype());
+    copy_values(result, x.to(q.dtype()));
+    return record(name, result, inputs);
+  };
+  result.output = narrow("AttentionBackward0", result.output, options.out);
+  result.weights = narrow("AttentionWeightsBackward0", result.weights, {});
+  if (result.logsumexp.defined()) result.logsumexp = record("AttentionLogsumexpBackward0", result.logsumexp, inputs);
+  return result;
+}
+
 }  // namespace
 
 AttentionResult attention_call(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options, const CallOptions& call_options) {
   const Call call = check(call_options.function, q, k, v, options);
   const kernels::AttentionProblem& p = call.problem;
   AttentionResult result;
-  const AttentionKernel& kernel = plan_attention(p, result.plan);
+  const Wanted wanted{.weights = options.weights != Weights::none, .dropout = call_options.dropout_p > 0};
+  const AttentionKernel& kernel = plan_attention(p, wanted, result.plan);
+  if (better_in_f32(kernel, call.dtype())) return attention_in_f32(q, k, v, options, call_options);
   const Dtype computed = call.compute_dtype();
   const Dims rows{p.batch, p.q_heads, p.q_rows};
 

@@ -1,6 +1,7 @@
 // src/attention/plan.cc: asks the kernels in order; their reasons become text only when someone reads them.
 #include "attention/plan.h"
 
+#include "attention/strips.h"
 #include "kernels/attention/reference.h"
 
 namespace attn {
@@ -12,32 +13,48 @@ const char* text_of(Answer answer) {
   switch (answer) {
     case Answer::takes: return "takes it";
     case Answer::takes_everything: return "takes everything";
+    case Answer::other_dtype: return "is for another dtype";
+    case Answer::other_storage: return "keys, values or bias are stored in a way it cannot read";
+    case Answer::additive_score: return "has no additive score";
+    case Answer::all_weights: return "does not return weights";
+    case Answer::row_origins: return "counts the keys of all rows from one origin";
+    case Answer::dropout: return "has no dropout";
   }
   return "";
+}
+
+void reference_rows(const kernels::AttentionProblem& problem, const kernels::LaneMap& map, void* scratch) {
+  kernels::attention_reference().rows(problem, map.batch, map.head, map.row, map.row + map.rows, scratch);
 }
 
 }  // namespace
 
 std::span<const AttentionKernel> attention_kernels() {
-  static const AttentionKernel kernels[] = {
-      {.name = "ref",
-       .strip_rows = 64,
-       .ask = [](const kernels::AttentionProblem&) { return Answer::takes_everything; },
-       .scratch_bytes = kernels::attention_reference().scratch_bytes,
-       .rows = kernels::attention_reference().rows},
-  };
-  static_assert(std::size(kernels) <= Plan::most_kernels);
+  static const std::vector<AttentionKernel> kernels = [] {
+    std::vector<AttentionKernel> all = strip_kernels();
+    all.push_back({.name = "ref",
+                   .strip_rows = 64,
+                   .ask = [](const kernels::AttentionProblem&, const Wanted&) { return Answer::takes_everything; },
+                   .scratch_bytes = [](const kernels::AttentionProblem& problem) { return kernels::attention_reference().scratch_bytes(problem); },
+                   .rows = reference_rows,
+                   .strips = nullptr});
+    return all;
+  }();
   return kernels;
 }
 
-const AttentionKernel& plan_attention(const kernels::AttentionProblem& problem, Plan& plan) {
+const AttentionKernel& plan_attention(const kernels::AttentionProblem& problem, const Wanted& wanted, Plan& plan) {
   const auto kernels = attention_kernels();
   for (const AttentionKernel& kernel : kernels) {
-    const Answer answer = kernel.ask(problem);
+    const Answer answer = kernel.ask(problem, wanted);
     plan.answers[static_cast<std::size_t>(plan.asked++)] = static_cast<std::uint8_t>(answer);
     if (takes(answer)) return kernel;
   }
   return kernels.back();
+}
+
+bool better_in_f32(const AttentionKernel& planned, Dtype dtype) {
+  return (dtype == Dtype::bf16 || dtype == Dtype::f16) && planned.strips == nullptr && attention_kernels().size() > 1;
 }
 
 std::string Plan::kernel() const { return asked == 0 ? "" : attention_kernels()[static_cast<std::size_t>(asked - 1)].name; }

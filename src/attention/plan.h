@@ -2,26 +2,38 @@
 #pragma once
 #include <attn/attention.h>
 
-#include "kernels/attention/problem.h"
+#include "kernels/attention/target.h"
 
 #include <span>
 
 namespace attn {
 
 /// What a kernel says to a call.
-enum class Answer : std::uint8_t { takes, takes_everything };
+enum class Answer : std::uint8_t { takes, takes_everything, other_dtype, other_storage, additive_score, all_weights, row_origins, dropout };
 
-/// One way to compute rows of a head. `rows` and `scratch_bytes` as in kernels/attention/reference.h.
+/// What a call wants beside output and logsumexp.
+struct Wanted {
+  bool weights = false;
+  bool dropout = false;
+};
+
+/// One way to compute attention.
 struct AttentionKernel {
   const char* name;
   std::int64_t strip_rows;  // rows of a task: by shape only, so that no bit depends on the number of threads
-  Answer (*ask)(const kernels::AttentionProblem& problem);
+  Answer (*ask)(const kernels::AttentionProblem& problem, const Wanted& wanted);
   std::size_t (*scratch_bytes)(const kernels::AttentionProblem& problem);
-  void (*rows)(const kernels::AttentionProblem& problem, std::int64_t b, std::int64_t h, std::int64_t row_begin, std::int64_t row_end, void* scratch);
+  /// All results of the rows, those beyond the lengths included. More than one head only where `strips` is there.
+  void (*rows)(const kernels::AttentionProblem& problem, const kernels::LaneMap& map, void* scratch);
+  /// How spans of keys become tasks of their own, and heads of a group one task; null: neither.
+  const kernels::StripKernel* strips;
 };
 std::span<const AttentionKernel> attention_kernels();
 
 /// The first that takes the problem; the last, the reference, takes everything.
-const AttentionKernel& plan_attention(const kernels::AttentionProblem& problem, Plan& plan);
+const AttentionKernel& plan_attention(const kernels::AttentionProblem& problem, const Wanted& wanted, Plan& plan);
+
+/// Whether f16 and bf16 should be computed in f32 copies: there are vectors for f32, and no kernel of their own takes the call.
+bool better_in_f32(const AttentionKernel& planned, Dtype dtype);
 
 }  // namespace attn

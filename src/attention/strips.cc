@@ -1,0 +1,102 @@
+// src/attention/strips.cc: what the vector kernels take, and what happens around them: empty rows, results that are NaN.
+#include "attention/strips.h"
+
+#include "kernels/attention/reference.h"
+#include "runtime/cpu.h"
+
+#include <algorithm>
+
+namespace attn {
+namespace {
+
+using kernels::AttentionProblem;
+using kernels::Element;
+using kernels::LaneMap;
+using kernels::StripKernel;
+
+const kernels::AttentionTarget* target() {
+  static const kernels::AttentionTarget* const here = kernels::attention_target(runtime::target().c_str());
+  return here;
+}
+
+template <Element E>
+const StripKernel& strips() {
+  return E == Element::f64 ? target()->f64 : E == Element::bf16 ? target()->bf16 : target()->f32;
+}
+
+template <Element E>
+Answer ask(const AttentionProblem& problem, const Wanted& wanted) {
+  if (problem.element != E) return Answer::other_dtype;
+  if (problem.k.element != E || problem.v.element != E || problem.k.scales != nullptr || problem.v.scales != nullptr) return Answer::other_storage;
+  for (int n = 0; n < problem.bias_count; ++n)
+    if (problem.bias[n].element != Element::f32 && problem.bias[n].element != Element::f64) return Answer::other_storage;
+  if (problem.score != kernels::ScoreOp::dot) return Answer::additive_score;
+  if (wanted.weights) return Answer::all_weights;
+  if (problem.row_origins != nullptr) return Answer::row_origins;
+  if (wanted.dropout && E == Element::bf16) return Answer::dropout;
+  return Answer::takes;
+}
+
+template <Element E>
+std::size_t scratch_bytes(const AttentionProblem& problem) {
+  return std::max(strips<E>().scratch_bytes(problem.dim, problem.value_dim), kernels::attention_reference().scratch_bytes(problem));
+}
+
+/// The rows of the map that exist.
+LaneMap existing(const AttentionProblem& problem, LaneMap map) {
+  map.rows = std::clamp<std::int64_t>(problem.rows_end(map.batch) - map.row, 0, map.rows);
+  return map;
+}
+
+/// Rows beyond the lengths: the reference knows how they look.
+void empty_rows(const AttentionProblem& problem, const LaneMap& map, std::int64_t existing_rows, void* scratch) {
+  if (existing_rows == map.rows) return;
+  for (std::int64_t n = 0; n < map.heads; ++n)
+    kernels::attention_reference().rows(problem, map.batch, map.head + n, map.row + existing_rows, map.row + map.rows, scratch);
+}
+
+/// A hidden key that holds inf or NaN shows as NaN in the vectors; here the rows that should not have noticed get their result.
+void decide(const StripKernel& strip, const AttentionProblem& problem, const LaneMap& map, void* scratch) {
+  if (strip.rows_by_row != nullptr) return strip.rows_by_row(problem, map, scratch);
+  for (std::int64_t n = 0; n < map.heads; ++n)
+    kernels::attention_reference().rows(problem, map.batch, map.head + n, map.row, map.row + map.rows, scratch);
+}
+
+template <Element E>
+void rows(const AttentionProblem& problem, const LaneMap& map, void* scratch) {
+  const LaneMap here = existing(problem, map);
+  if (here.rows > 0 && !strips<E>().attend(problem, here, scratch)) decide(strips<E>(), problem, here, scratch);
+  empty_rows(problem, map, here.rows, scratch);
+}
+
+template <Element E>
+AttentionKernel kernel(const char* name) {
+  return {.name = name, .strip_rows = strips<E>().rows, .ask = ask<E>, .scratch_bytes = scratch_bytes<E>, .rows = rows<E>, .strips = &strips<E>()};
+}
+
+struct Names {
+  const char *f32, *f64, *bf16;
+};
+Names names_of(const std::string& target_name) {
+  if (target_name == "avx512") return {"avx512_f32", "avx512_f64", "avx512_bf16"};
+  if (target_name == "avx2") return {"avx2_f32", "avx2_f64", ""};
+  return {"neon_f32", "neon_f64", ""};
+}
+
+}  // namespace
+
+std::vector<AttentionKernel> strip_kernels() {
+  if (target() == nullptr) return {};
+  const Names names = names_of(runtime::target());
+  std::vector<AttentionKernel> kernels{kernel<Element::f32>(names.f32), kernel<Element::f64>(names.f64)};
+  if (target()->bf16.rows > 0 && runtime::cpu().avx512_bf16) kernels.push_back(kernel<Element::bf16>(names.bf16));
+  return kernels;
+}
+
+void merge_strip(const StripKernel& strip, const AttentionProblem& problem, const LaneMap& map, const void* partials, std::int64_t spans, void* scratch) {
+  const LaneMap here = existing(problem, map);
+  if (here.rows > 0 && !strip.attend_merge(problem, here, partials, spans, scratch)) decide(strip, problem, here, scratch);
+  empty_rows(problem, map, here.rows, scratch);
+}
+
+}  // namespace attn
