@@ -1,0 +1,84 @@
+// include/attn/plain.h: attention below the tensors: your pointers, sizes, strides, workspace and threads; nothing is allocated.
+#pragma once
+#include <attn/export.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+namespace attn::plain {
+
+enum class Element : std::uint8_t { f32, f64, bf16, f16 };
+
+/// Strides between neighbouring batch items, heads and rows, in elements; the last dim is contiguous. All 0: row-major.
+struct Strides {
+  std::int64_t batch = 0, head = 0, row = 0;
+};
+
+/// A dense operand of the scores [B, Hq, Tq, Tk]; a stride of 0 broadcasts.
+struct ScoreStrides {
+  std::int64_t batch = 0, head = 0, row = 0, key = 1;
+};
+
+/// One call of attention; what each field means and which bits come out: <attn/attention.h>. Null: not given, the default.
+struct Attention {
+  std::int64_t batch = 1, q_heads = 1, k_heads = 1, v_heads = 1;  // k_heads and v_heads each divide q_heads
+  std::int64_t q_rows = 0, k_rows = 0, dim = 0, value_dim = 0;
+  Element element = Element::f32;  // of q, k, v, output; the compute type is f64 for f64, else f32
+
+  const void* q = nullptr;
+  const void* k = nullptr;
+  const void* v = nullptr;
+  void* output = nullptr;      // must not overlap k or v
+  void* logsumexp = nullptr;   // [B, Hq, Tq], compute type
+  Strides q_strides, k_strides, v_strides, output_strides;
+
+  std::optional<double> scale;  // default 1 / sqrt(dim)
+  double softcap = 0;
+  double temperature = 1;
+  const void* sinks = nullptr;  // [Hq], compute type
+
+  bool causal = false;
+  std::int64_t window_left = -1, window_right = -1;  // keys before and after the row's position; -1: no limit
+  bool bottom_right = false;                         // the last row stands at the last key; else row 0 at key 0
+  const std::uint8_t* mask = nullptr;                // not 0: takes part
+  ScoreStrides mask_strides;
+  const void* bias = nullptr;                        // added to the scores
+  Element bias_element = Element::f32;
+  ScoreStrides bias_strides;
+
+  const std::int64_t* query_lengths = nullptr;  // [B] each
+  const std::int64_t* key_lengths = nullptr;
+  const std::int64_t* key_start = nullptr;
+  const std::int64_t* query_start = nullptr;
+};
+
+/// Your threads: `run` calls part(part_context, 0) ... part(part_context, parts - 1), each once, in any order, on up to
+/// `threads` threads at a time, and returns when all are done. It must not throw. Null: the library's own pool.
+struct Executor {
+  void (*run)(void* context, std::int64_t parts, void (*part)(void* part_context, std::int64_t index), void* part_context) = nullptr;
+  void* context = nullptr;
+  int threads = 1;
+};
+
+enum class Status : std::uint8_t {
+  ok,
+  negative_size,
+  heads_do_not_divide,
+  null_pointer,
+  bad_value,
+  bad_length,
+  small_workspace,
+  failed,
+};
+/// One line: "plain::attention: k_heads and v_heads must each divide q_heads".
+ATTN_API const char* text_of(Status status) noexcept;
+
+/// Bytes of workspace for a call, of any alignment; depends on dim, value_dim and the number of threads alone.
+ATTN_API std::size_t workspace_bytes(const Attention& call, const Executor& executor = {}) noexcept;
+
+/// The bits of attn::attention. Allocates nothing; with less than workspace_bytes but enough for one thread it runs on fewer.
+/// Nothing is written unless the status is ok. Thread-safe for different outputs and workspaces.
+ATTN_API Status attention(const Attention& call, void* workspace, std::size_t bytes, const Executor& executor = {}) noexcept;
+
+}  // namespace attn::plain

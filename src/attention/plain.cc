@@ -1,0 +1,199 @@
+// src/attention/plain.cc: the plain entry: the caller's pointers as a problem, the caller's workspace in slots.
+#include <attn/plain.h>
+#include <attn/runtime.h>
+
+#include "attention/plan.h"
+#include "runtime/memory.h"
+#include "runtime/parallel.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <thread>
+
+namespace attn::plain {
+namespace {
+
+using kernels::AttentionProblem;
+
+kernels::Element element_of(Element element) {
+  switch (element) {
+    case Element::f64: return kernels::Element::f64;
+    case Element::bf16: return kernels::Element::bf16;
+    case Element::f16: return kernels::Element::f16;
+    default: return kernels::Element::f32;
+  }
+}
+
+Strides or_contiguous(const Strides& strides, std::int64_t heads, std::int64_t rows, std::int64_t columns) {
+  if (strides.batch != 0 || strides.head != 0 || strides.row != 0) return strides;
+  return {heads * rows * columns, rows * columns, columns};
+}
+
+kernels::Broadcast4 broadcast(const void* data, const ScoreStrides& s) { return {data, {s.batch, s.head, s.row, s.key}}; }
+
+Status check_lengths(const Attention& call) {
+  const auto inside = [&](const std::int64_t* lengths, std::int64_t most) {
+    return lengths == nullptr || std::all_of(lengths, lengths + call.batch, [most](std::int64_t n) { return n >= 0 && n <= most; });
+  };
+  const bool fits = inside(call.query_lengths, call.q_rows) && inside(call.key_lengths, call.k_rows) && inside(call.key_start, call.k_rows);
+  return fits ? Status::ok : Status::bad_length;
+}
+
+Status check(const Attention& call) {
+  const std::int64_t sizes[] = {call.batch, call.q_heads, call.k_heads, call.v_heads, call.q_rows, call.k_rows, call.dim, call.value_dim};
+  if (std::any_of(std::begin(sizes), std::end(sizes), [](std::int64_t size) { return size < 0; })) return Status::negative_size;
+  for (const std::int64_t groups : {call.k_heads, call.v_heads})
+    if (groups == 0 ? call.q_heads != 0 : call.q_heads % groups != 0) return Status::heads_do_not_divide;
+  const bool rows = call.batch * call.q_heads * call.q_rows > 0, keys = rows && call.k_rows > 0;
+  if ((rows && call.value_dim > 0 && !call.output) || (rows && call.dim > 0 && !call.q)) return Status::null_pointer;
+  if ((keys && call.dim > 0 && !call.k) || (keys && call.value_dim > 0 && !call.v)) return Status::null_pointer;
+  if (!(call.temperature > 0) || std::isinf(call.temperature) || !(call.softcap >= 0) || std::isinf(call.softcap)) return Status::bad_value;
+  if (call.window_left < -1 || call.window_right < -1) return Status::bad_value;
+  return check_lengths(call);
+}
+
+/// A problem and the mask and bias it points to.
+struct Described {
+  AttentionProblem problem;
+  kernels::MaskNode nodes[5];
+  kernels::BiasTerm bias;
+};
+
+void describe_mask(const Attention& call, Described& to) {
+  int count = 0;
+  const auto add = [&](const kernels::MaskNode& node) {
+    to.nodes[count++] = node;
+    if (count > 1) to.nodes[count++] = {.op = kernels::MaskOp::op_and};
+  };
+  if (call.causal) add({.op = kernels::MaskOp::causal, .bottom_right = call.bottom_right});
+  if (call.window_left >= 0 || call.window_right >= 0)
+    add({.op = kernels::MaskOp::window, .left = call.window_left, .right = call.window_right, .bottom_right = call.bottom_right});
+  if (call.mask) add({.op = kernels::MaskOp::dense, .dense = broadcast(call.mask, call.mask_strides)});
+  to.problem.mask = {.nodes = to.nodes, .count = count};
+}
+
+void describe(const Attention& call, Described& to) {
+  AttentionProblem& p = to.problem;
+  p.batch = call.batch, p.q_heads = call.q_heads, p.k_heads = call.k_heads, p.v_heads = call.v_heads;
+  p.q_rows = call.q_rows, p.k_rows = call.k_rows, p.dim = call.dim, p.value_dim = call.value_dim;
+  p.element = p.k.element = p.v.element = element_of(call.element);
+  const Strides q = or_contiguous(call.q_strides, call.q_heads, call.q_rows, call.dim);
+  const Strides k = or_contiguous(call.k_strides, call.k_heads, call.k_rows, call.dim);
+  const Strides v = or_contiguous(call.v_strides, call.v_heads, call.k_rows, call.value_dim);
+  const Strides o = or_contiguous(call.output_strides, call.q_heads, call.q_rows, call.value_dim);
+  p.q = call.q, p.q_stride[0] = q.batch, p.q_stride[1] = q.head, p.q_stride[2] = q.row;
+  p.k.base = call.k, p.k.row_stride = k.row, p.k_stride[0] = k.batch, p.k_stride[1] = k.head;
+  p.v.base = call.v, p.v.row_stride = v.row, p.v_stride[0] = v.batch, p.v_stride[1] = v.head;
+  p.out = call.output, p.out_stride[0] = o.batch, p.out_stride[1] = o.head, p.out_stride[2] = o.row;
+  p.logsumexp = call.logsumexp;
+  p.scale = call.scale ? *call.scale : 1 / std::sqrt(static_cast<double>(call.dim));
+  p.softcap = call.softcap;
+  p.temperature = call.temperature;
+  p.sinks = call.sinks;
+  p.query_lengths = call.query_lengths, p.key_lengths = call.key_lengths, p.key_start = call.key_start, p.query_start = call.query_start;
+  describe_mask(call, to);
+  if (call.bias) {
+    to.bias = {.element = element_of(call.bias_element), .dense = broadcast(call.bias, call.bias_strides)};
+    p.bias = &to.bias;
+    p.bias_count = 1;
+  }
+}
+
+/// The workspace cut into as many slots as fit: a line with a flag, then scratch. A task takes any free one.
+class Slots {
+ public:
+  static std::size_t slot_bytes(std::size_t scratch) { return (scratch + 2 * runtime::alignment - 1) / runtime::alignment * runtime::alignment; }
+
+  Slots(void* workspace, std::size_t bytes, std::size_t scratch) : slot_(slot_bytes(scratch)) {
+    const auto address = reinterpret_cast<std::uintptr_t>(workspace);
+    const std::size_t skip = (runtime::alignment - address % runtime::alignment) % runtime::alignment;
+    first_ = static_cast<char*>(workspace) + skip;
+    count_ = workspace && bytes > skip ? (bytes - skip) / slot_ : 0;
+    for (std::size_t n = 0; n < count_; ++n) flag(n).store(0, std::memory_order_relaxed);
+  }
+  std::size_t count() const { return count_; }
+
+  char* take(std::int64_t task) const {
+    for (std::size_t n = static_cast<std::size_t>(task);; ++n) {
+      const std::size_t slot = n % count_;
+      if (flag(slot).exchange(1, std::memory_order_acquire) == 0) return first_ + slot * slot_ + runtime::alignment;
+      if (slot + 1 == count_) std::this_thread::yield();
+    }
+  }
+  void give_back(char* scratch) const {
+    std::atomic_ref(*reinterpret_cast<std::uint32_t*>(scratch - runtime::alignment)).store(0, std::memory_order_release);
+  }
+
+ private:
+  std::atomic_ref<std::uint32_t> flag(std::size_t slot) const { return std::atomic_ref(*reinterpret_cast<std::uint32_t*>(first_ + slot * slot_)); }
+
+  std::size_t slot_, count_ = 0;
+  char* first_ = nullptr;
+};
+
+struct Work {
+  const AttentionProblem& problem;
+  const AttentionKernel& kernel;
+  const Slots& slots;
+  std::int64_t strips;
+};
+
+void task(void* context, std::int64_t index) {
+  const Work& work = *static_cast<const Work*>(context);
+  const std::int64_t begin = index % work.strips * work.kernel.strip_rows, head = index / work.strips;
+  const std::int64_t end = std::min(begin + work.kernel.strip_rows, work.problem.q_rows);
+  char* scratch = work.slots.take(index);
+  work.kernel.rows(work.problem, head / work.problem.q_heads, head % work.problem.q_heads, begin, end, scratch);
+  work.slots.give_back(scratch);
+}
+
+}  // namespace
+
+const char* text_of(Status status) noexcept {
+  switch (status) {
+    case Status::ok: return "plain::attention: ok";
+    case Status::negative_size: return "plain::attention: a size is negative; sizes are at least 0";
+    case Status::heads_do_not_divide: return "plain::attention: k_heads and v_heads must each divide q_heads";
+    case Status::null_pointer: return "plain::attention: q, k, v or output is null; all four are needed";
+    case Status::bad_value: return "plain::attention: temperature must be above 0, softcap at least 0, window_left and window_right at least -1";
+    case Status::bad_length: return "plain::attention: query_lengths must be from 0 to q_rows, key_lengths and key_start from 0 to k_rows";
+    case Status::small_workspace: return "plain::attention: the workspace is too small for one thread; workspace_bytes says what is needed";
+    case Status::failed: return "plain::attention: the threads could not be used";
+  }
+  return "plain::attention: unknown status";
+}
+
+std::size_t workspace_bytes(const Attention& call, const Executor& executor) noexcept {
+  try {
+    Described described;
+    describe(call, described);
+    Plan plan;
+    const AttentionKernel& kernel = plan_attention(described.problem, plan);
+    const int threads = std::max(1, executor.run ? executor.threads : num_threads());
+    return runtime::alignment + static_cast<std::size_t>(threads) * Slots::slot_bytes(kernel.scratch_bytes(described.problem));
+  } catch (...) {  // the number of threads in the environment is wrong
+    return 0;
+  }
+}
+
+Status attention(const Attention& call, void* workspace, std::size_t bytes, const Executor& executor) noexcept {
+  try {
+    if (const Status status = check(call); status != Status::ok) return status;
+    Described described;
+    describe(call, described);
+    const AttentionProblem& problem = described.problem;
+    Plan plan;
+    const AttentionKernel& kernel = plan_attention(problem, plan);
+    const Slots slots(workspace, bytes, kernel.scratch_bytes(problem));
+    if (slots.count() == 0) return Status::small_workspace;
+    Work work{problem, kernel, slots, (problem.q_rows + kernel.strip_rows - 1) / kernel.strip_rows};
+    const std::int64_t tasks = problem.batch * problem.q_heads * work.strips;
+    executor.run ? executor.run(executor.context, tasks, task, &work) : runtime::parallel_for(tasks, task, &work);
+    return Status::ok;
+  } catch (...) {
+    return Status::failed;
+  }
+}
+
+}  // namespace attn::plain
