@@ -144,7 +144,7 @@ void task(void* context, std::int64_t index) {
   const std::int64_t begin = index % work.strips * work.kernel.strip_rows, head = index / work.strips;
   const std::int64_t end = std::min(begin + work.kernel.strip_rows, work.problem.q_rows);
   char* scratch = work.slots.take(index);
-  work.kernel.rows(work.problem, head / work.problem.q_heads, head % work.problem.q_heads, begin, end, scratch);
+  work.kernel.rows(work.problem, {head / work.problem.q_heads, head % work.problem.q_heads, 1, begin, end - begin}, scratch);
   work.slots.give_back(scratch);
 }
 
@@ -169,7 +169,7 @@ std::size_t workspace_bytes(const Attention& call, const Executor& executor) noe
     Described described;
     describe(call, described);
     Plan plan;
-    const AttentionKernel& kernel = plan_attention(described.problem, plan);
+    const AttentionKernel& kernel = plan_attention(described.problem, {}, plan);
     const int threads = std::max(1, executor.run ? executor.threads : num_threads());
     return runtime::alignment + static_cast<std::size_t>(threads) * Slots::slot_bytes(kernel.scratch_bytes(described.problem));
   } catch (...) {  // the number of threads in the environment is wrong
@@ -184,7 +184,7 @@ Status attention(const Attention& call, void* workspace, std::size_t bytes, cons
     describe(call, described);
     const AttentionProblem& problem = described.problem;
     Plan plan;
-    const AttentionKernel& kernel = plan_attention(problem, plan);
+    const AttentionKernel& kernel = plan_attention(problem, {}, plan);
     const Slots slots(workspace, bytes, kernel.scratch_bytes(problem));
     if (slots.count() == 0) return Status::small_workspace;
     Work work{problem, kernel, slots, (problem.q_rows + kernel.strip_rows - 1) / kernel.strip_rows};

@@ -1,4 +1,4 @@
-// src/attention/run.cc: strips of rows shared among threads; heads averaged as docs/numerics.md section 5 says.
+// src/attention/run.cc: strips of rows shared among threads; weights averaged over heads as a chain, heads ascending.
 #include "attention/run.h"
 
 #include "attention/strips.h"
@@ -13,7 +13,6 @@ namespace attn {
 namespace {
 
 constexpr std::int64_t most_split_tasks = 32;  // with more strips than this every thread has work without cutting the keys
-constexpr std::int64_t head_block = 64;  // heads of one chain of the average: of the order, fixed
 
 std::size_t aligned(std::size_t bytes) { return (bytes + runtime::alignment - 1) / runtime::alignment * runtime::alignment; }
 
@@ -30,8 +29,7 @@ class Run {
     heads_ = results.head_average || dropout.active() ? 1 : heads_of_task();
     kernel_bytes_ = aligned(kernel.scratch_bytes(problem_));
     keep_bytes_ = aligned(dropout.strip_bytes());
-    strip_weights_ = static_cast<std::size_t>(kernel.strip_rows * problem_.k_rows);
-    average_bytes_ = results.head_average ? aligned(2 * strip_weights_ * sizeof(T)) : 0;
+    average_bytes_ = results.head_average ? static_cast<std::size_t>(kernel.strip_rows * problem_.k_rows) * sizeof(T) : 0;
   }
 
   void all() const {
@@ -123,17 +121,12 @@ class Run {
 
   void average_heads(std::int64_t b, std::int64_t strip, char* scratch) const {
     T* average = static_cast<T*>(results_.head_average) + (b * problem_.q_rows + begin(strip)) * problem_.k_rows;
-    T* block = reinterpret_cast<T*>(scratch + kernel_bytes_ + keep_bytes_);
-    T* weights = block + strip_weights_;
+    T* weights = reinterpret_cast<T*>(scratch + kernel_bytes_ + keep_bytes_);
     const std::int64_t count = (end(strip) - begin(strip)) * problem_.k_rows;
     std::fill_n(average, count, T(0));
-    for (std::int64_t first = 0; first < problem_.q_heads; first += head_block) {
-      std::fill_n(block, count, T(0));
-      for (std::int64_t h = first; h < std::min(first + head_block, problem_.q_heads); ++h) {
-        strip_of({b, h, 1, begin(strip), end(strip) - begin(strip)}, weights, {0, 0, problem_.k_rows}, scratch);
-        for (std::int64_t n = 0; n < count; ++n) block[n] += weights[n];
-      }
-      for (std::int64_t n = 0; n < count; ++n) average[n] += block[n];
+    for (std::int64_t h = 0; h < problem_.q_heads; ++h) {
+      strip_of({b, h, 1, begin(strip), end(strip) - begin(strip)}, weights, {0, 0, problem_.k_rows}, scratch);
+      for (std::int64_t n = 0; n < count; ++n) average[n] += weights[n];
     }
     for (std::int64_t n = 0; n < count; ++n) average[n] /= static_cast<T>(problem_.q_heads);
   }
@@ -143,7 +136,7 @@ class Run {
   const Results& results_;
   kernels::AttentionProblem problem_;
   std::int64_t strips_ = 0, heads_ = 1;
-  std::size_t kernel_bytes_ = 0, keep_bytes_ = 0, strip_weights_ = 0, average_bytes_ = 0;
+  std::size_t kernel_bytes_ = 0, keep_bytes_ = 0, average_bytes_ = 0;
 };
 
 }  // namespace
