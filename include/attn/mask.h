@@ -17,10 +17,10 @@ enum class Align {
 
 /// Lengths and positions of the sequences of a batch; every tensor is i64 [B], undefined takes the default.
 struct Lengths {
-  Tensor query_lengths;  ///< rows that exist; default Tq. Rows beyond give output 0
-  Tensor key_lengths;    ///< end of the keys that exist, counted from key 0; default Tk
-  Tensor key_start;      ///< first key that exists (left padding); default 0; the origin of key positions
-  Tensor query_start;    ///< position of row 0 (a cache: how many keys came before); overrides the alignment
+  Tensor query_lengths = {};  ///< rows that exist; default Tq. Rows beyond give output 0
+  Tensor key_lengths = {};    ///< end of the keys that exist, counted from key 0; default Tk
+  Tensor key_start = {};      ///< first key that exists (left padding); default 0; the origin of key positions
+  Tensor query_start = {};    ///< position of row 0 (a cache: how many keys came before); overrides the alignment
 };
 
 /// A boolean expression over (batch b, head h, row i, key j): true means "row i sees key j".
