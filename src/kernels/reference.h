@@ -8,17 +8,22 @@ namespace attn::kernels {
 
 enum class Unary : std::uint8_t { exp, exp2, log, log2, tanh, erf, sin, cos, sigmoid, silu, gelu_none, gelu_tanh };
 
-/// y[m, n] = sum over k of a[m, k] b[k, n], then + bias[n]: any strides, so NN, NT and TN are one (docs/numerics.md section 5).
+/// What a product does with its finished sums, bias included: the same bits as the function applied to the stored result.
+enum class Activation : std::uint8_t { none, relu, silu, gelu_none, gelu_tanh };
+
+/// y[m, n] = activation(sum over k of a[m, k] b[k, n] + bias[n]): any strides, so NN, NT and TN are one (docs/numerics.md section 5).
 struct GemmProblem {
   std::int64_t m = 0, n = 0, k = 0;
   const void* a = nullptr;
   std::int64_t a_stride[2] = {0, 0};  // row m, column k
   const void* b = nullptr;
   std::int64_t b_stride[2] = {0, 0};  // row k, column n
-  const void* bias = nullptr;         // [n] or null
+  const void* bias = nullptr;         // [n] or null; f32 where a and b are bf16
   void* y = nullptr;
   std::int64_t y_stride[2] = {0, 0};
-  Element element = Element::f32;     // f32 or f64, of everything
+  Element element = Element::f32;     // f32 or f64, of everything; or bf16, of a and b: kernels/gemm/product.h
+  bool narrow = false;                // element bf16: y is bf16, else f32
+  Activation activation = Activation::none;
 };
 
 enum class RowOp : std::uint8_t { sum, sum_of_squares, sum_of_absolutes, max, softmax, log_softmax };

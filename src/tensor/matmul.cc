@@ -47,7 +47,7 @@ void multiply(const Tensor& a, const Tensor& b, const Tensor& bias, const Tensor
       .dims = y.dim() - 2, .sizes = y.sizes().begin(), .a_strides = a.strides().begin(), .b_strides = b.strides().begin(), .y_strides = y.strides().begin()};
   if (is_floating(y.dtype())) return kernels::multiply(problem, batch);
   runtime::parallel_for(batch.items(), [&](std::int64_t item) {
-    y.dtype() == Dtype::i64 ? integer_product<std::int64_t>(batch.item(problem, item, 8)) : integer_product<std::int32_t>(batch.item(problem, item, 4));
+    y.dtype() == Dtype::i64 ? integer_product<std::int64_t>(batch.item(problem, item, 8, 8)) : integer_product<std::int32_t>(batch.item(problem, item, 4, 4));
   });
 }
 

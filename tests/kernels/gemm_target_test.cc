@@ -60,7 +60,7 @@ struct Product {
   void run(const GemmTarget& target) {
     std::vector<std::byte> memory(target.scratch_bytes(problem) + 64);
     void* scratch = memory.data() + (64 - reinterpret_cast<std::uintptr_t>(memory.data()) % 64) % 64;
-    for (std::int64_t part = target.parts(problem); part-- > 0;) target.run(problem, part, scratch);
+    for (std::int64_t part = target.parts(problem); part-- > 0;) target.run(problem, part, scratch, nullptr);
   }
 };
 

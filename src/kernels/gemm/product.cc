@@ -1,6 +1,7 @@
-// src/kernels/gemm/product.cc: which kernel multiplies, and how parts of a batch of products reach the threads.
+// src/kernels/gemm/product.cc: which kernel multiplies, and how parts of products and batches reach the threads.
 #include "kernels/gemm/product.h"
 
+#include "kernels/gemm/packed.h"
 #include "kernels/gemm/target.h"
 #include "runtime/cpu.h"
 #include "runtime/memory.h"
@@ -17,6 +18,11 @@ constexpr std::int64_t reference_rows = 16;
 /// Multiply-adds below which a part is not worth a thread: about 15 us of AVX-512. Smaller products of a batch share a part.
 constexpr std::int64_t part_work = 1 << 20;
 
+const GemmTarget* best_target() {
+  static const GemmTarget* const target = gemm_target(runtime::target().c_str());
+  return target;
+}
+
 /// run(item, part) for every part of every item; small items are grouped. Cut by shape alone.
 template <typename Run>
 void share(std::int64_t items, std::int64_t parts, std::int64_t work, Run run) {
@@ -28,12 +34,7 @@ void share(std::int64_t items, std::int64_t parts, std::int64_t work, Run run) {
   });
 }
 
-void multiply_by_specification(const GemmProblem& problem, const GemmBatch& batch, std::size_t bytes) {
-  const std::int64_t parts = (problem.m + reference_rows - 1) / reference_rows;
-  share(batch.items(), parts, problem.m * problem.n * problem.k, [&](std::int64_t item, std::int64_t part) {
-    reference().gemm(batch.item(problem, item, bytes), part * reference_rows, std::min(problem.m, (part + 1) * reference_rows));
-  });
-}
+std::int64_t bytes_of(Element element) { return element == Element::f64 ? 8 : element == Element::bf16 ? 2 : 4; }
 
 }  // namespace
 
@@ -43,7 +44,7 @@ std::int64_t GemmBatch::items() const {
   return result;
 }
 
-GemmProblem GemmBatch::item(const GemmProblem& first, std::int64_t i, std::size_t bytes) const {
+GemmProblem GemmBatch::item(const GemmProblem& first, std::int64_t i, std::int64_t operand_bytes, std::int64_t result_bytes) const {
   GemmProblem problem = first;
   std::int64_t a = 0, b = 0, y = 0;
   for (int d = dims - 1; d >= 0; --d) {
@@ -53,21 +54,64 @@ GemmProblem GemmBatch::item(const GemmProblem& first, std::int64_t i, std::size_
     b += index * b_strides[d];
     y += index * y_strides[d];
   }
-  const auto size = static_cast<std::int64_t>(bytes);
-  problem.a = static_cast<const char*>(first.a) + a * size;
-  problem.b = static_cast<const char*>(first.b) + b * size;
-  problem.y = static_cast<char*>(first.y) + y * size;
+  problem.a = static_cast<const char*>(first.a) + a * operand_bytes;
+  problem.b = static_cast<const char*>(first.b) + b * operand_bytes;
+  problem.y = static_cast<char*>(first.y) + y * result_bytes;
   return problem;
 }
 
+bool multiplies_bf16() {
+  static const bool does = best_target() != nullptr && best_target()->has_pairs && runtime::cpu().avx512_bf16;
+  return does;
+}
+
 void multiply(const GemmProblem& problem, const GemmBatch& batch) {
-  static const GemmTarget* const target = gemm_target(runtime::target().c_str());
-  const std::size_t size = problem.element == Element::f64 ? sizeof(double) : sizeof(float);
-  if (problem.m == 0 || problem.n == 0 || batch.items() == 0) return;
-  if (target == nullptr || problem.y_stride[1] != 1) return multiply_by_specification(problem, batch, size);
+  const std::int64_t items = batch.items(), work = problem.m * problem.n * problem.k;
+  if (problem.m == 0 || problem.n == 0 || items == 0) return;
+  const std::int64_t operand = bytes_of(problem.element), result = problem.element == Element::bf16 && !problem.narrow ? 4 : operand;
+  const GemmTarget* const target = best_target();
+  if (target == nullptr || problem.y_stride[1] != 1) {
+    share(items, (problem.m + reference_rows - 1) / reference_rows, work, [&](std::int64_t item, std::int64_t part) {
+      const std::int64_t row = part * reference_rows;
+      reference().gemm(batch.item(problem, item, operand, result), row, std::min(problem.m, row + reference_rows));
+    });
+    return;
+  }
   const std::size_t bytes = target->scratch_bytes(problem);
-  share(batch.items(), target->parts(problem), problem.m * problem.n * problem.k, [&](std::int64_t item, std::int64_t part) {
-    target->run(batch.item(problem, item, size), part, runtime::thread_scratch(bytes));
+  share(items, target->parts(problem), work, [&](std::int64_t item, std::int64_t part) {
+    target->run(batch.item(problem, item, operand, result), part, runtime::thread_scratch(bytes), nullptr);
+  });
+}
+
+PackedWeights::PackedWeights(const GemmProblem& problem) : problem_(problem) {
+  const GemmTarget* const target = best_target();
+  const std::int64_t size = bytes_of(problem.element);
+  bytes_ = target ? target->packed_bytes(problem) : static_cast<std::size_t>(problem.n * problem.k * size);
+  data_ = std::shared_ptr<void>(runtime::allocate(bytes_), runtime::deallocate);
+  if (target != nullptr) {
+    runtime::parallel_for(problem.n == 0 ? 0 : target->panels(problem), [&](std::int64_t panel) { target->pack(problem, panel, data_.get()); });
+    return;
+  }
+  for (std::int64_t k = 0; k < problem.k; ++k)  // the specification takes any strides: rows of k
+    for (std::int64_t n = 0; n < problem.n; ++n) {
+      const char* from = static_cast<const char*>(problem.b) + (k * problem.b_stride[0] + n * problem.b_stride[1]) * size;
+      std::copy(from, from + size, static_cast<char*>(data_.get()) + (k * problem.n + n) * size);
+    }
+}
+
+void multiply_packed(const GemmProblem& problem, const PackedWeights& weights) {
+  const GemmTarget* const target = best_target();
+  if (target == nullptr) {
+    GemmProblem plain = problem;
+    plain.b = weights.data_.get();
+    plain.b_stride[0] = problem.n;
+    plain.b_stride[1] = 1;
+    return multiply(plain);
+  }
+  if (problem.m == 0 || problem.n == 0) return;
+  const std::size_t bytes = target->scratch_bytes(problem);
+  runtime::parallel_for(target->parts(problem), [&](std::int64_t part) {
+    target->run(problem, part, runtime::thread_scratch(bytes), weights.data_.get());
   });
 }
 

@@ -7,12 +7,17 @@
 
 namespace attn::kernels {
 
-/// A product is cut into parts by its shape; each needs `scratch_bytes` of its thread's own scratch, 64-byte aligned.
+/// A product (m and n above 0, columns of y neighbours) is cut into parts by its shape; each needs `scratch_bytes` of its
+/// thread's own scratch, 64-byte aligned. B may have been packed before, panel by panel, into `packed_bytes` of aligned memory.
 struct GemmTarget {
   const char* name;
+  bool has_pairs;  // takes bf16, on processors with vdpbf16ps
   std::int64_t (*parts)(const GemmProblem& problem) noexcept;
   std::size_t (*scratch_bytes)(const GemmProblem& problem) noexcept;
-  void (*run)(const GemmProblem& problem, std::int64_t part, void* scratch) noexcept;
+  void (*run)(const GemmProblem& problem, std::int64_t part, void* scratch, const void* packed) noexcept;
+  std::int64_t (*panels)(const GemmProblem& problem) noexcept;
+  std::size_t (*packed_bytes)(const GemmProblem& problem) noexcept;
+  void (*pack)(const GemmProblem& problem, std::int64_t panel, void* packed) noexcept;
 };
 
 /// By name, or null when the target is not built in.

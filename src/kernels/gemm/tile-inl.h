@@ -1,4 +1,4 @@
-// src/kernels/gemm/tile-inl.h: ROWS x VECTORS elements of a product, each one chain of FMAs over at most 256 k.
+// src/kernels/gemm/tile-inl.h: ROWS x VECTORS elements of a product, each a chain of steps over every 256 k.
 #if defined(ATTN_GEMM_TILE_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_GEMM_TILE_INL_H
 #undef ATTN_GEMM_TILE_INL_H
@@ -9,10 +9,10 @@
 #include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
-#include <cstring>
-#include <limits>
 #include <utility>
 
+#include "kernels/gemm/finish-inl.h"
+#include "kernels/gemm/kind-inl.h"
 #include "kernels/gemm/tiles.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -23,72 +23,106 @@ namespace hn = hwy::HWY_NAMESPACE;
 inline constexpr int gemm_rows = HWY_TARGET == HWY_AVX2 ? 6 : max_tile_rows;
 inline constexpr int gemm_vectors = HWY_TARGET == HWY_AVX2 ? 2 : 3;
 
-/// What a tile reads and writes. B is packed: [steps][panel] with the panel's columns side by side.
-template <typename T>
+/// What a tile reads and writes, for a chunk of k: all of it, or whole blocks. B is packed: [words][panel].
+template <class Kind>
 struct GemmTile {
-  const T* a;
-  std::int64_t a_stride;  // between rows
-  std::int64_t a_step;    // between columns
-  const T* b;
-  int steps;
-  T* y;
+  const char* a;
+  std::int64_t a_stride;  // bytes between rows
+  std::int64_t a_step;    // bytes between words
+  const typename Kind::Word* b;
+  std::int64_t k;         // items of the chunk
+  typename Kind::Sum* total;  // sums of the chunks before: y itself, or memory beside a bf16 y
+  std::int64_t total_stride;
+  bool first, last;       // first: there are no totals yet; last: bias, function, y
+  void* y;
   std::int64_t y_stride;
-  int columns;    // of the panel that exist
-  bool first;     // the first block of k: y is written, not read
-  bool last;      // the last block of k: the bias comes in, any NaN becomes the canonical one
-  const T* bias;  // or null
+  int columns;            // of the panel that exist
+  const typename Kind::Sum* bias;  // or null
+  bool narrow;
+  Activation activation;
 };
 
-template <typename T, int ROWS, int VECTORS>
-HWY_NOINLINE void gemm_tile(const GemmTile<T>& tile) {
-  const hn::ScalableTag<T> d;
-  constexpr int N = static_cast<int>(HWY_LANES(T)), panel = VECTORS * N;
-  hn::Vec<decltype(d)> sum[ROWS][VECTORS];
-  _Pragma("GCC unroll 16") for (int i = 0; i < ROWS; ++i) _Pragma("GCC unroll 16") for (int v = 0; v < VECTORS; ++v) sum[i][v] = hn::Zero(d);
-  const T* HWY_RESTRICT a = tile.a;
-  const T* HWY_RESTRICT b = tile.b;
-  const std::int64_t stride = tile.a_stride, step = tile.a_step;
-  _Pragma("GCC unroll 2") for (int k = 0; k < tile.steps; ++k, a += step, b += panel) {
-    hn::Vec<decltype(d)> x[VECTORS];
-    _Pragma("GCC unroll 16") for (int v = 0; v < VECTORS; ++v) x[v] = hn::Load(d, b + v * N);
-    hwy::Prefetch(b + 8 * panel);
-    _Pragma("GCC unroll 16") for (int i = 0; i < ROWS; ++i) {
-      const auto y = hn::Set(d, a[i * stride]);
-      _Pragma("GCC unroll 16") for (int v = 0; v < VECTORS; ++v) sum[i][v] = hn::MulAdd(y, x[v], sum[i][v]);
-    }
-  }
+template <class Kind, int ROWS, int VECTORS>
+HWY_NOINLINE void gemm_tile(const GemmTile<Kind>& tile) {
+  using Word = typename Kind::Word;
+  using Sum = typename Kind::Sum;
+  const typename Kind::D d;
+  constexpr int N = static_cast<int>(HWY_LANES(Sum)), panel = VECTORS * N;
+  alignas(64) Sum carry[ROWS * panel];  // sums of the blocks before
+  const Sum* before = tile.first ? nullptr : tile.total;
+  std::int64_t before_stride = tile.total_stride;
   const bool whole = tile.columns == panel;
-  alignas(64) T edge[panel];
-  _Pragma("GCC unroll 16") for (int i = 0; i < ROWS; ++i) {
-    T* row = tile.y + i * tile.y_stride;
-    T* place = row;
-    if (!whole) {
-      place = edge;
-      if (!tile.first) std::memcpy(edge, row, sizeof(T) * static_cast<std::size_t>(tile.columns));
-    }
-    _Pragma("GCC unroll 16") for (int v = 0; v < VECTORS; ++v) {
-      auto value = hn::Add(tile.first ? hn::Zero(d) : hn::LoadU(d, place + v * N), sum[i][v]);
-      if (tile.last) {
-        if (tile.bias) value = hn::Add(value, hn::LoadU(d, tile.bias + v * N));
-        value = hn::IfThenElse(hn::Eq(value, value), value, hn::Set(d, std::numeric_limits<T>::quiet_NaN()));
+  if (before && !whole) {
+    for (int i = 0; i < ROWS; ++i) std::memcpy(carry + i * panel, before + i * before_stride, sizeof(Sum) * static_cast<std::size_t>(tile.columns));
+    before = carry;
+    before_stride = panel;
+  }
+  const char* HWY_RESTRICT a = tile.a;
+  const Word* HWY_RESTRICT b = tile.b;
+  const std::int64_t stride = tile.a_stride, step = tile.a_step;
+  for (std::int64_t left = tile.k;;) {
+    const std::int64_t block = left < k_block ? left : k_block;
+    typename Kind::V sum[ROWS][VECTORS];
+    _Pragma("GCC unroll 16") for (int i = 0; i < ROWS; ++i) _Pragma("GCC unroll 16") for (int v = 0; v < VECTORS; ++v) sum[i][v] = hn::Zero(d);
+    _Pragma("GCC unroll 2") for (std::int64_t w = block / Kind::depth; w > 0; --w, a += step, b += panel) {
+      typename Kind::V x[VECTORS];
+      _Pragma("GCC unroll 16") for (int v = 0; v < VECTORS; ++v) x[v] = hn::Load(d, b + v * N);
+      _Pragma("GCC unroll 16") for (int v = 0; v < VECTORS; ++v) hwy::Prefetch(b + 8 * panel + v * N);
+      _Pragma("GCC unroll 16") for (int i = 0; i < ROWS; ++i) {
+        Word word;
+        std::memcpy(&word, a + i * stride, sizeof word);
+        const auto y = hn::Set(d, word);
+        _Pragma("GCC unroll 16") for (int v = 0; v < VECTORS; ++v) sum[i][v] = Kind::step(y, x[v], sum[i][v]);
       }
-      hn::StoreU(value, d, place + v * N);
     }
-    if (!whole) std::memcpy(row, edge, sizeof(T) * static_cast<std::size_t>(tile.columns));
+    if (block % Kind::depth != 0) {  // an odd last item, paired with 0
+      _Pragma("GCC unroll 16") for (int i = 0; i < ROWS; ++i) {
+        const auto y = hn::Set(d, Kind::word(reinterpret_cast<const typename Kind::Item*>(a + i * stride), nullptr));
+        _Pragma("GCC unroll 16") for (int v = 0; v < VECTORS; ++v) sum[i][v] = Kind::step(y, hn::Load(d, b + v * N), sum[i][v]);
+      }
+    }
+    left -= block;
+    _Pragma("GCC unroll 16") for (int i = 0; i < ROWS; ++i) {
+      _Pragma("GCC unroll 16") for (int v = 0; v < VECTORS; ++v)
+        sum[i][v] = hn::Add(before ? hn::LoadU(d, before + i * before_stride + v * N) : hn::Zero(d), sum[i][v]);
+    }
+    if (left > 0) {
+      _Pragma("GCC unroll 16") for (int i = 0; i < ROWS; ++i) {
+        _Pragma("GCC unroll 16") for (int v = 0; v < VECTORS; ++v) hn::Store(sum[i][v], d, carry + i * panel + v * N);
+      }
+      before = carry;
+      before_stride = panel;
+      continue;
+    }
+    if (tile.last) {
+      _Pragma("GCC unroll 16") for (int v = 0; v < VECTORS; ++v) {
+        const auto bias = tile.bias ? hn::LoadU(d, tile.bias + v * N) : hn::Zero(d);
+        _Pragma("GCC unroll 16") for (int i = 0; i < ROWS; ++i) sum[i][v] = canonical(d, tile.bias ? hn::Add(sum[i][v], bias) : sum[i][v]);
+      }
+    }
+    const bool plain = whole && (!tile.last || (!tile.narrow && tile.activation == Activation::none));
+    Sum* to = !plain ? carry : tile.last ? static_cast<Sum*>(tile.y) : tile.total;
+    const std::int64_t to_stride = !plain ? panel : tile.last ? tile.y_stride : tile.total_stride;
+    _Pragma("GCC unroll 16") for (int i = 0; i < ROWS; ++i) {
+      _Pragma("GCC unroll 16") for (int v = 0; v < VECTORS; ++v) hn::StoreU(sum[i][v], d, to + i * to_stride + v * N);
+    }
+    if (plain) return;
+    if (tile.last) return finish_rows(tile.activation, tile.narrow, carry, ROWS, panel, tile.columns, tile.y, tile.y_stride);
+    return finish_rows(Activation::none, false, carry, ROWS, panel, tile.columns, tile.total, tile.total_stride);
   }
 }
 
-template <typename T>
-using GemmTileFunction = void (*)(const GemmTile<T>&);
+template <class Kind>
+using GemmTileFunction = void (*)(const GemmTile<Kind>&);
 
 /// The tile of `rows` rows and `vectors` vectors.
-template <typename T>
-GemmTileFunction<T> gemm_tile_of(int rows, int vectors) {
+template <class Kind>
+GemmTileFunction<Kind> gemm_tile_of(int rows, int vectors) {
   struct Table {
-    GemmTileFunction<T> at[gemm_rows][gemm_vectors];
+    GemmTileFunction<Kind> at[gemm_rows][gemm_vectors];
   };
   static constexpr Table table = []<int... CELL>(std::integer_sequence<int, CELL...>) {
-    return Table{{gemm_tile<T, CELL / gemm_vectors + 1, CELL % gemm_vectors + 1>...}};
+    return Table{{gemm_tile<Kind, CELL / gemm_vectors + 1, CELL % gemm_vectors + 1>...}};
   }(std::make_integer_sequence<int, gemm_rows * gemm_vectors>{});
   return table.at[rows - 1][vectors - 1];
 }

@@ -11,10 +11,18 @@ inline constexpr int k_block = 256;
 /// (more of B is read per FMA).
 inline constexpr int max_tile_rows = 9;
 
-/// Rows and panels of columns of one part of the work. A part packs its own columns of B for every 256 of k: 512 rows make that
-/// 1 to 3 % of its time; 8 panels of 48 columns and 256 k are 393 KB, half of a megabyte of L2.
+#ifndef ATTN_TUNE
+/// Words of k that a tile walks at once: a packed panel of B (48 columns) stays in L2. Less where A is packed too.
+inline constexpr std::int64_t chunk_words = 2048;
+inline constexpr std::int64_t packed_chunk_words = 512;
+
+/// Rows and panels of columns of one part of the work. A part packs its own columns of B: 512 rows make that 1 to 3 % of its
+/// time.
 inline constexpr std::int64_t part_rows = 512;
 inline constexpr std::int64_t part_panels = 8;
+#else
+extern std::int64_t chunk_words, packed_chunk_words, part_rows, part_panels;
+#endif
 
 /// `total` cut into `pieces` pieces as even as can be: where piece i begins.
 inline constexpr std::int64_t even_cut(std::int64_t total, std::int64_t pieces, std::int64_t i) {

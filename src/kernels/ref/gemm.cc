@@ -34,6 +34,18 @@ void chain(const T* a, std::int64_t a_stride, const T* packed, std::int64_t dept
 }
 
 template <typename T>
+T activate(Activation activation, T x) {
+  switch (activation) {
+    case Activation::none: return x;
+    case Activation::relu: return x < 0 ? T(0) : x;
+    case Activation::silu: return silu(x);
+    case Activation::gelu_none: return gelu_none(x);
+    case Activation::gelu_tanh: return gelu_tanh(x);
+  }
+  return x;
+}
+
+template <typename T>
 void product(const GemmProblem& p, std::int64_t begin, std::int64_t end) {
   alignas(64) T packed[block_k * tile_n<T>];
   alignas(64) T sum[tile_n<T>];
@@ -51,12 +63,12 @@ void product(const GemmProblem& p, std::int64_t begin, std::int64_t end) {
         for (std::int64_t j = 0; j < columns; ++j) out[j * p.y_stride[1]] = (k0 == 0 ? T(0) : out[j * p.y_stride[1]]) + sum[j];
       }
     }
-    // pass 2: bias, and NaN as the canonical one
+    // pass 2: bias, NaN as the canonical one, the activation
     for (std::int64_t m = begin; m < end; ++m) {
       T* out = y + m * p.y_stride[0] + first * p.y_stride[1];
       for (std::int64_t j = 0; j < columns; ++j) {
         T& value = out[j * p.y_stride[1]];
-        value = canonical(bias != nullptr ? value + bias[first + j] : value);
+        value = activate(p.activation, canonical(bias != nullptr ? value + bias[first + j] : value));
       }
     }
   }

@@ -1,0 +1,68 @@
+// src/kernels/gemm/kind-inl.h: what a product is made of: words of one f32 or f64, or of two bf16, and one step of a chain.
+#if defined(ATTN_GEMM_KIND_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_GEMM_KIND_INL_H
+#undef ATTN_GEMM_KIND_INL_H
+#else
+#define ATTN_GEMM_KIND_INL_H
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstdint>
+#include <cstring>
+
+HWY_BEFORE_NAMESPACE();
+namespace attn::kernels::HWY_NAMESPACE {
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+namespace hn = hwy::HWY_NAMESPACE;
+
+/// f32 and f64: a word is an element, a step a fused multiply-add.
+template <typename T>
+struct Plain {
+  using Item = T;  // of a and b
+  using Word = T;
+  using Sum = T;   // of the chains, the bias, y
+  using D = hn::ScalableTag<T>;
+  using V = hn::Vec<D>;
+  static constexpr int depth = 1;  // items of a word
+
+  static HWY_INLINE V step(V a, V b, V sum) { return hn::MulAdd(a, b, sum); }
+  /// The word of one item, and a vector of words of neighbouring ones; a second item belongs to the other kind.
+  static HWY_INLINE Word word(const T* item, const T*) { return *item; }
+  static HWY_INLINE V words(const T* items, const T*) { return hn::LoadU(D(), items); }
+};
+
+#if HWY_TARGET == HWY_AVX3
+/// bf16: a word is the pair (2k, 2k + 1), carried in the bits of an f32; a step is one vdpbf16ps. As assembly, because the rest
+/// of this target must not need the instruction.
+struct Pairs {
+  using Item = std::uint16_t;
+  using Word = float;
+  using Sum = float;
+  using D = hn::ScalableTag<float>;
+  using V = hn::Vec<D>;
+  static constexpr int depth = 2;
+
+  static HWY_INLINE V step(V a, V b, V sum) {
+    asm("vdpbf16ps %2, %1, %0" : "+v"(sum.raw) : "v"(b.raw), "v"(a.raw));
+    return sum;
+  }
+  /// An odd last item is paired with 0: `second` is null.
+  static HWY_INLINE Word word(const Item* first, const Item* second) {
+    const std::uint32_t bits = *first | (second ? static_cast<std::uint32_t>(*second) << 16 : 0u);
+    return __builtin_bit_cast(float, bits);
+  }
+  static HWY_INLINE V words(const Item* first, const Item* second) {
+    const hn::ScalableTag<std::uint32_t> d;
+    const hn::Rebind<Item, decltype(d)> items;
+    const auto low = hn::PromoteTo(d, hn::LoadU(items, first));
+    const auto high = second ? hn::ShiftLeft<16>(hn::PromoteTo(d, hn::LoadU(items, second))) : hn::Zero(d);
+    return hn::BitCast(D(), hn::Or(low, high));
+  }
+};
+#endif
+
+#endif
+}  // namespace attn::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif

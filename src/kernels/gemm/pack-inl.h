@@ -1,0 +1,140 @@
+// src/kernels/gemm/pack-inl.h: operands laid out as the tiles read them: B in panels of columns, A (where its rows are no runs) in tiles.
+#if defined(ATTN_GEMM_PACK_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_GEMM_PACK_INL_H
+#undef ATTN_GEMM_PACK_INL_H
+#else
+#define ATTN_GEMM_PACK_INL_H
+#endif
+
+#include <hwy/cache_control.h>
+#include <hwy/highway.h>
+
+#include "kernels/gemm/tile-inl.h"
+#include "kernels/reference.h"
+#include "kernels/turn-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace attn::kernels::HWY_NAMESPACE {
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+namespace hn = hwy::HWY_NAMESPACE;
+
+/// Rows ahead that packing fetches where it walks down columns: short runs at a large stride defeat the hardware's own prefetch.
+inline constexpr int rows_ahead = 12;
+
+#if HWY_TARGET == HWY_AVX3
+/// 16 rows x 16 words of 4 bytes, turned: 64 loads of 16 bytes, three quarters of them merged by mask, and 32 shuffles within
+/// 128 bits, against 16 loads and 64 shuffles.
+HWY_INLINE void turn_words(const char* rows, std::int64_t row_bytes, __m512 (&out)[16]) {
+  _Pragma("GCC unroll 4") for (int c = 0; c < 4; ++c) {
+    __m512 v[4];
+    _Pragma("GCC unroll 4") for (int j = 0; j < 4; ++j) {
+      const auto quarter = [&](int row) HWY_ATTR { return _mm_loadu_ps(reinterpret_cast<const float*>(rows + row * row_bytes + 16 * c)); };
+      v[j] = _mm512_castps128_ps512(quarter(j));
+      v[j] = _mm512_mask_broadcast_f32x4(v[j], 0x00f0, quarter(j + 4));
+      v[j] = _mm512_mask_broadcast_f32x4(v[j], 0x0f00, quarter(j + 8));
+      v[j] = _mm512_mask_broadcast_f32x4(v[j], 0xf000, quarter(j + 12));
+    }
+    const __m512d a = _mm512_castps_pd(_mm512_unpacklo_ps(v[0], v[1])), b = _mm512_castps_pd(_mm512_unpackhi_ps(v[0], v[1]));
+    const __m512d e = _mm512_castps_pd(_mm512_unpacklo_ps(v[2], v[3])), f = _mm512_castps_pd(_mm512_unpackhi_ps(v[2], v[3]));
+    out[4 * c] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, e));
+    out[4 * c + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, e));
+    out[4 * c + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(b, f));
+    out[4 * c + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(b, f));
+  }
+}
+#endif
+
+/// Words along k of neighbouring columns whose items are runs along k, side by side: the columns of one panel.
+template <class Kind>
+HWY_NOINLINE void pack_turned(const typename Kind::Item* from, std::int64_t column_stride, int columns, std::int64_t items, int width,
+                              typename Kind::Word* to) {
+  using Item = typename Kind::Item;
+  const std::int64_t words = items / Kind::depth;
+  std::int64_t done_words = 0;
+  int done_columns = 0;
+#if HWY_TARGET == HWY_AVX3
+  if constexpr (sizeof(typename Kind::Word) == 4) {
+    done_words = words / 16 * 16;
+    for (; done_columns + 16 <= columns; done_columns += 16) {
+      const char* row = reinterpret_cast<const char*>(from + done_columns * column_stride);
+      for (std::int64_t w = 0; w < done_words; w += 16) {
+        __m512 turned[16];
+        turn_words(row + 4 * w, column_stride * static_cast<std::int64_t>(sizeof(Item)), turned);
+        _Pragma("GCC unroll 16") for (int i = 0; i < 16; ++i) _mm512_store_ps(reinterpret_cast<float*>(to + (w + i) * width + done_columns), turned[i]);
+      }
+    }
+  }
+#endif
+  if constexpr (Kind::depth == 1) {
+    if (done_words < words)
+      turn(from + done_words, column_stride, std::int64_t{done_columns}, words - done_words, to + done_words * width, std::int64_t{width});
+    turn(from + done_columns * column_stride, column_stride, std::int64_t{columns - done_columns}, words, to + done_columns, std::int64_t{width});
+  } else {
+    for (int c = 0; c < columns; ++c) {
+      const Item* column = from + c * column_stride;
+      for (std::int64_t w = c < done_columns ? done_words : 0; w < words; ++w) to[w * width + c] = Kind::word(column + w * Kind::depth, column + w * Kind::depth + 1);
+      if (items % Kind::depth != 0) to[words * width + c] = Kind::word(column + words * Kind::depth, nullptr);
+    }
+  }
+}
+
+/// Items [k, k + items) of `columns` columns of B, in words, `width` columns side by side; columns that do not exist are 0.
+template <class Kind>
+HWY_NOINLINE void pack_panel(const GemmProblem& p, std::int64_t k, std::int64_t items, std::int64_t column, int columns, int width,
+                             typename Kind::Word* to) {
+  using Item = typename Kind::Item;
+  const typename Kind::D d;
+  constexpr int N = static_cast<int>(HWY_LANES(typename Kind::Sum));
+  const std::int64_t down = p.b_stride[0], along = p.b_stride[1];
+  const Item* from = static_cast<const Item*>(p.b) + k * down + column * along;
+  const std::int64_t words = pieces_of(items, Kind::depth);
+  if (columns < width)
+    for (std::int64_t w = 0; w < words; ++w)
+      for (int c = columns; c < width; ++c) to[w * width + c] = 0;
+  if (down == 1 && along != 1) return pack_turned<Kind>(from, along, columns, items, width, to);
+  for (std::int64_t w = 0; w < words; ++w, from += Kind::depth * down) {
+    const Item* second = Kind::depth == 2 && 2 * w + 1 < items ? from + down : nullptr;
+    int c = 0;
+    if (along == 1) {
+      for (int line = 0; line <= columns; line += 64 / static_cast<int>(sizeof(Item)))
+        for (int row = 0; row < Kind::depth; ++row) hwy::Prefetch(from + (rows_ahead + row) * down + line);
+      for (; c + N <= columns; c += N) hn::Store(Kind::words(from + c, second ? second + c : nullptr), d, to + w * width + c);
+    }
+    for (; c < columns; ++c) to[w * width + c] = Kind::word(from + c * along, second ? second + c * along : nullptr);
+  }
+}
+
+/// Words of packed tiles of A between two tiles: whole-vector stores run over the end of a tile's row by less than this.
+inline constexpr std::int64_t tile_pad = 16;
+
+/// `rows` rows of A as tiles of [words][rows of the tile]: for an A whose rows are not runs of items. A tile begins where the
+/// rows before it end: at (rows before) * words + tile_pad * (tiles before).
+template <class Kind>
+HWY_NOINLINE void pack_tiles(const GemmProblem& p, std::int64_t row, std::int64_t rows, std::int64_t tiles, std::int64_t k, std::int64_t items,
+                             typename Kind::Word* to) {
+  using Item = typename Kind::Item;
+  const typename Kind::D d;
+  constexpr int N = static_cast<int>(HWY_LANES(typename Kind::Sum));
+  const std::int64_t along = p.a_stride[0], down = p.a_stride[1], words = pieces_of(items, Kind::depth);
+  const Item* from = static_cast<const Item*>(p.a) + row * along + k * down;
+  for (std::int64_t w = 0; w < words; ++w, from += Kind::depth * down) {
+    const Item* second = Kind::depth == 2 && 2 * w + 1 < items ? from + down : nullptr;
+    if (along == 1)
+      for (std::int64_t line = 0; line < rows; line += 64 / static_cast<int>(sizeof(Item)))
+        for (int r = 0; r < Kind::depth; ++r) hwy::Prefetch(from + (rows_ahead + r) * down + line);
+    for (std::int64_t t = 0; t < tiles; ++t) {
+      const std::int64_t first = even_cut(rows, tiles, t), count = even_cut(rows, tiles, t + 1) - first;
+      typename Kind::Word* tile = to + first * words + t * tile_pad + w * count;
+      if (along == 1 && first + gemm_rows + N <= rows) {  // whole vectors: what runs over is written again or never read
+        for (int i = 0; i < gemm_rows; i += N) hn::StoreU(Kind::words(from + first + i, second ? second + first + i : nullptr), d, tile + i);
+      } else {
+        for (std::int64_t i = 0; i < count; ++i) tile[i] = Kind::word(from + (first + i) * along, second ? second + (first + i) * along : nullptr);
+      }
+    }
+  }
+}
+
+#endif
+}  // namespace attn::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif
