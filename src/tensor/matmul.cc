@@ -1,5 +1,6 @@
 // src/tensor/matmul.cc: matmul by torch's rank rules, bmm, dot and linear; every product goes through one call.
 #include "kernels/gemm/product.h"
+#include "tensor/products.h"
 #include "tensor/rows.h"
 
 namespace attn {
@@ -32,17 +33,28 @@ void integer_product(const kernels::GemmProblem& p) {
     }
 }
 
-/// y[..., M, N] = a[..., M, K] b[..., K, N] + bias[N]: batch dims already equal, any strides, one compute type, y contiguous.
-void multiply(const Tensor& a, const Tensor& b, const Tensor& bias, const Tensor& y) {
+/// An operand as the kernels take it: half floats in f32, except bf16 where the processor multiplies pairs of it.
+Tensor operand_of(const Tensor& x) { return x.dtype() == Dtype::bf16 && kernels::multiplies_bf16() ? x.detach() : widened(x); }
+
+/// What comes after the sums.
+struct After {
+  Tensor bias = {};  // [N], contiguous, of the compute type
+  kernels::Activation activation = kernels::Activation::none;
+};
+
+/// y[..., M, N] = a[..., M, K] b[..., K, N]: batch dims already equal, any strides, one dtype, y contiguous.
+void multiply(const Tensor& a, const Tensor& b, const After& after, const Tensor& y) {
   if (y.numel() == 0) return;
   const std::int64_t m = y.size(-2), n = y.size(-1);
+  const bool bf16 = y.dtype() == Dtype::bf16;
   const kernels::GemmProblem problem = {
       .m = m, .n = n, .k = a.size(-1),
       .a = a.data(), .a_stride = {a.stride(-2), a.stride(-1)},
       .b = b.data(), .b_stride = {b.stride(-2), b.stride(-1)},
-      .bias = bias.defined() ? bias.data() : nullptr,
+      .bias = after.bias.defined() ? after.bias.data() : nullptr,
       .y = y.data(), .y_stride = {n, 1},
-      .element = element_of(y.dtype())};
+      .element = bf16 ? kernels::Element::bf16 : element_of(y.dtype()), .narrow = bf16,
+      .activation = after.activation};
   const kernels::GemmBatch batch = {
       .dims = y.dim() - 2, .sizes = y.sizes().begin(), .a_strides = a.strides().begin(), .b_strides = b.strides().begin(), .y_strides = y.strides().begin()};
   if (is_floating(y.dtype())) return kernels::multiply(problem, batch);
@@ -52,15 +64,15 @@ void multiply(const Tensor& a, const Tensor& b, const Tensor& bias, const Tensor
 }
 
 /// Operands of rank 2 and more with broadcast batch dims: checked, widened, multiplied; sizes [..., M, N].
-Tensor batched(const char* function, const Tensor& a, const Tensor& b, const Tensor& bias = {}) {
-  Tensor left = widened(a), right = widened(b);
+Tensor batched(const char* function, const Tensor& a, const Tensor& b, const After& after = {}) {
+  const Tensor left = operand_of(a), right = operand_of(b);
   if (right.dim() == 2 && left.dim() > 2) {  // one matrix for the whole batch: its items are just more rows
     Dims sizes = left.sizes();
     sizes[left.dim() - 1] = right.size(1);
     std::int64_t rows = 1;
     for (int d = 0; d + 1 < left.dim(); ++d) rows *= left.sizes()[d];
     const Tensor y = empty({rows, right.size(1)}, left.dtype());
-    multiply(left.reshape({rows, left.size(-1)}), right, bias, y);
+    multiply(left.reshape({rows, left.size(-1)}), right, after, y);
     return y.reshape(sizes);
   }
   const auto batch_of = [](const Tensor& x) { return Dims(std::span<const std::int64_t>(x.sizes().begin(), static_cast<std::size_t>(x.dim() - 2))); };
@@ -72,7 +84,7 @@ Tensor batched(const char* function, const Tensor& a, const Tensor& b, const Ten
     return sizes;
   };
   const Tensor y = empty(with(left.size(-2), right.size(-1)), left.dtype());
-  multiply(left.expand(with(left.size(-2), left.size(-1))), right.expand(with(right.size(-2), right.size(-1))), bias, y);
+  multiply(left.expand(with(left.size(-2), left.size(-1))), right.expand(with(right.size(-2), right.size(-1))), after, y);
   return y;
 }
 
@@ -109,7 +121,10 @@ Tensor dot(const Tensor& a, const Tensor& b) {
   return matmul(a, b);
 }
 
-Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Tensor out) {
+namespace {
+
+/// The checked product of linear and its function, without history.
+Tensor linear_values(const Tensor& x, const Tensor& weight, const Tensor& bias, kernels::Activation activation) {
   check_dtypes("linear", x, weight);
   if (weight.dim() != 2 || x.dim() == 0 || x.size(-1) != weight.size(1))
     throw ShapeError("linear: x has shape " + to_string(x.sizes()) + ", weight " + to_string(weight.sizes()) +
@@ -120,11 +135,30 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Tensor 
       throw ShapeError("linear: bias has shape " + to_string(bias.sizes()) + "; it must be [" + std::to_string(weight.size(0)) + "]");
   }
   const Tensor rows = x.dim() == 1 ? x.detach().unsqueeze(0) : x;
-  Tensor y = batched("linear", rows, weight.detach().t(), bias.defined() ? widened(bias).contiguous() : Tensor());
-  if (x.dim() == 1) y = y.squeeze(0);
-  const Tensor result = deliver("linear", y, out, x.dtype());
+  const Tensor y = batched("linear", rows, weight.detach().t(), {bias.defined() ? widened(bias).contiguous() : Tensor(), activation});
+  return x.dim() == 1 ? y.squeeze(0) : y;
+}
+
+}  // namespace
+
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Tensor out) {
+  const Tensor result = deliver("linear", linear_values(x, weight, bias, kernels::Activation::none), out, x.dtype());
   if (!bias.defined()) return record(backward_name(x.dim(), 2), result, {x, weight});
   return record(x.dim() == 1 ? "AddBackward0" : x.dim() == 2 ? "AddmmBackward0" : "ViewBackward0", result, {x, weight, bias});
+}
+
+Tensor linear_activated(const Tensor& x, const Tensor& weight, const Tensor& bias, kernels::Activation activation) {
+  const bool by_way_of_f32 = x.dtype() == Dtype::f16 || (x.dtype() == Dtype::bf16 && !kernels::multiplies_bf16());
+  if (!by_way_of_f32) return linear_values(x, weight, bias, activation);
+  const Tensor sums = linear_values(x, weight, bias, kernels::Activation::none).to(x.dtype());  // the function is that of the stored sum
+  switch (activation) {
+    case kernels::Activation::none: return sums;
+    case kernels::Activation::relu: return relu(sums);
+    case kernels::Activation::silu: return silu(sums);
+    case kernels::Activation::gelu_none: return gelu(sums);
+    case kernels::Activation::gelu_tanh: return gelu(sums, GeluApproximate::tanh);
+  }
+  return sums;
 }
 
 }  // namespace attn

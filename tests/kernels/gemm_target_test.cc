@@ -57,10 +57,12 @@ struct Product {
     return result;
   }
 
-  void run(const GemmTarget& target) {
-    std::vector<std::byte> memory(target.scratch_bytes(problem) + 64);
-    void* scratch = memory.data() + (64 - reinterpret_cast<std::uintptr_t>(memory.data()) % 64) % 64;
-    for (std::int64_t part = target.parts(problem); part-- > 0;) target.run(problem, part, scratch, nullptr);
+  void run(const GemmTarget& target, bool pack = false) {
+    const auto aligned = [](std::vector<std::byte>& memory) { return memory.data() + (64 - reinterpret_cast<std::uintptr_t>(memory.data()) % 64) % 64; };
+    std::vector<std::byte> scratch(target.scratch_bytes(problem) + 64), packed(target.packed_bytes(problem) + 64);
+    if (pack)
+      for (std::int64_t panel = 0; panel < target.panels(problem); ++panel) target.pack(problem, panel, aligned(packed));
+    for (std::int64_t part = target.parts(problem); part-- > 0;) target.run(problem, part, aligned(scratch), pack ? aligned(packed) : nullptr);
   }
 };
 
@@ -111,6 +113,38 @@ TEST_P(EveryTarget, KeepsNanAndInfinity) {
   product.b[7] = -std::numeric_limits<float>::infinity();
   product.run(target());
   EXPECT_TRUE(same_bytes(product.y, product.specification()));
+}
+
+TEST_P(EveryTarget, AppliesFunctionsAsTheSpecification) {
+  std::mt19937 random(8);
+  for (const Activation activation : {Activation::relu, Activation::silu, Activation::gelu_none, Activation::gelu_tanh}) {
+    Product<float> single(37, 65, 300, Layout::nt, true, random);
+    single.problem.activation = activation;
+    single.run(target());
+    EXPECT_TRUE(same_bytes(single.y, single.specification()));
+    Product<double> twice(37, 65, 300, Layout::nt, true, random);
+    twice.problem.activation = activation;
+    twice.run(target());
+    EXPECT_TRUE(same_bytes(twice.y, twice.specification()));
+  }
+}
+
+TEST_P(EveryTarget, WalksLongSumsInChunks) {
+  std::mt19937 random(9);
+  for (const Layout layout : {Layout::nt, Layout::tn}) {
+    Product<float> product(13, 60, 5000, layout, true, random);
+    product.run(target());
+    EXPECT_TRUE(same_bytes(product.y, product.specification()));
+  }
+}
+
+TEST_P(EveryTarget, PackedWeightsChangeNothing) {
+  std::mt19937 random(10);
+  for (const Layout layout : {Layout::nn, Layout::nt, Layout::strided}) {
+    Product<double> product(21, 75, 600, layout, true, random);
+    product.run(target(), true);
+    EXPECT_TRUE(same_bytes(product.y, product.specification()));
+  }
 }
 
 std::vector<std::string> vector_targets() {

@@ -2,6 +2,7 @@
 #include "support/errors.h"
 #include "support/golden.h"
 #include "tensor/impl.h"
+#include "tensor/products.h"
 #include "tensor/record.h"
 
 #include <attn/random.h>
@@ -66,6 +67,36 @@ TEST(Matmul, RowsDoNotKnowEachOtherNorTheThreads) {
   for (int m = 1; m <= 40; ++m) EXPECT_TRUE(bits_equal(matmul(a.slice(0, 0, m), b), alone.slice(0, 0, m)));
   EXPECT_TRUE(bits_equal(matmul(a[299], b), alone[299]));
   EXPECT_TRUE(bits_equal(matmul(a.reshape({3, 100, 64}), b), alone.reshape({3, 100, 600})));
+}
+
+TEST(Matmul, EveryNumberOfRowsGivesARowTheSameBits) {
+  for (const Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16}) {
+    const Tensor x = randn({130, 257}).to(dtype), weight = randn({50, 257}).to(dtype), turned = weight.t().contiguous(), all = linear(x, weight);
+    EXPECT_TRUE(bits_equal(matmul(x, turned), all));
+    for (int m = 1; m < 130; ++m) {
+      ASSERT_TRUE(bits_equal(linear(x.slice(0, 0, m), weight), all.slice(0, 0, m))) << m;
+      ASSERT_TRUE(bits_equal(matmul(x.slice(0, 0, m), turned), all.slice(0, 0, m))) << m;
+    }
+  }
+}
+
+TEST(Matmul, BatchesAreTheirItems) {
+  const Tensor a = randn({300, 5, 17}), b = randn({300, 17, 9}), y = bmm(a, b);
+  for (int i = 0; i < 300; ++i) ASSERT_TRUE(bits_equal(y[i], matmul(a[i], b[i]))) << i;
+  const Tensor large = randn({3, 200, 300}), other = randn({3, 300, 250}), product = matmul(large, other);
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(bits_equal(product[i], matmul(large[i], other[i])));
+}
+
+TEST(Linear, ActivatedInOnePassAsInTwo) {
+  using kernels::Activation;
+  for (const Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16}) {
+    const Tensor x = randn({21, 64}).to(dtype), weight = randn({50, 64}).to(dtype), bias = randn({50}).to(dtype), y = linear(x, weight, bias);
+    EXPECT_TRUE(bits_equal(linear_activated(x, weight, bias, Activation::none).to(dtype), y));
+    EXPECT_TRUE(bits_equal(linear_activated(x, weight, bias, Activation::relu), relu(y)));
+    EXPECT_TRUE(bits_equal(linear_activated(x, weight, bias, Activation::silu), silu(y)));
+    EXPECT_TRUE(bits_equal(linear_activated(x, weight, bias, Activation::gelu_none), gelu(y)));
+    EXPECT_TRUE(bits_equal(linear_activated(x, weight, bias, Activation::gelu_tanh), gelu(y, GeluApproximate::tanh)));
+  }
 }
 
 TEST(Matmul, StridesDoNotChangeBits) {

@@ -25,9 +25,9 @@ struct GemmCut {
   const GemmProblem& p;
   std::int64_t vectors = pieces_of(p.n, N);
   std::int64_t panels = pieces_of(vectors, gemm_vectors);
-  std::int64_t column_parts = pieces_of(panels, part_panels);
-  std::int64_t row_parts = pieces_of(p.m, part_rows);
   bool pack_a = p.a_stride[1] != 1;
+  PartGrid grid = part_grid(p.m, panels, p.m * p.n * p.k, pack_a);
+  std::int64_t row_parts = grid.row_parts, column_parts = grid.column_parts;
   std::int64_t chunk = (pack_a ? packed_chunk_words : chunk_words) * Kind::depth;
   bool totals_beside = p.narrow && p.k > chunk;  // a bf16 y cannot hold the totals
 

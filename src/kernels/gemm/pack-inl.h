@@ -122,8 +122,9 @@ HWY_NOINLINE void pack_tiles(const GemmProblem& p, std::int64_t row, std::int64_
     if (along == 1)
       for (std::int64_t line = 0; line < rows; line += 64 / static_cast<int>(sizeof(Item)))
         for (int r = 0; r < Kind::depth; ++r) hwy::Prefetch(from + (rows_ahead + r) * down + line);
-    for (std::int64_t t = 0; t < tiles; ++t) {
-      const std::int64_t first = even_cut(rows, tiles, t), count = even_cut(rows, tiles, t + 1) - first;
+    const std::int64_t least = rows / tiles, wider = rows % tiles;  // even_cut without its divisions
+    for (std::int64_t t = 0, first = 0, count; t < tiles; ++t, first += count) {
+      count = least + (t < wider);
       typename Kind::Word* tile = to + first * words + t * tile_pad + w * count;
       if (along == 1 && first + gemm_rows + N <= rows) {  // whole vectors: what runs over is written again or never read
         for (int i = 0; i < gemm_rows; i += N) hn::StoreU(Kind::words(from + first + i, second ? second + first + i : nullptr), d, tile + i);

@@ -100,7 +100,17 @@ HWY_NOINLINE void gemm_tile(const GemmTile<Kind>& tile) {
         _Pragma("GCC unroll 16") for (int i = 0; i < ROWS; ++i) sum[i][v] = canonical(d, tile.bias ? hn::Add(sum[i][v], bias) : sum[i][v]);
       }
     }
-    const bool plain = whole && (!tile.last || (!tile.narrow && tile.activation == Activation::none));
+    const bool plain = whole && (!tile.last || tile.activation == Activation::none);
+    if constexpr (Kind::depth == 2) {
+      if (plain && tile.last && tile.narrow) {
+        const hn::Rebind<std::uint16_t, typename Kind::D> halves;
+        std::uint16_t* to = static_cast<std::uint16_t*>(tile.y);
+        _Pragma("GCC unroll 16") for (int i = 0; i < ROWS; ++i) {
+          _Pragma("GCC unroll 16") for (int v = 0; v < VECTORS; ++v) hn::StoreU(rounded_to_bf16(d, sum[i][v]), halves, to + i * tile.y_stride + v * N);
+        }
+        return;
+      }
+    }
     Sum* to = !plain ? carry : tile.last ? static_cast<Sum*>(tile.y) : tile.total;
     const std::int64_t to_stride = !plain ? panel : tile.last ? tile.y_stride : tile.total_stride;
     _Pragma("GCC unroll 16") for (int i = 0; i < ROWS; ++i) {

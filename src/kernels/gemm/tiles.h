@@ -11,23 +11,47 @@ inline constexpr int k_block = 256;
 /// (more of B is read per FMA).
 inline constexpr int max_tile_rows = 9;
 
-#ifndef ATTN_TUNE
-/// Words of k that a tile walks at once: a packed panel of B (48 columns) stays in L2. Less where A is packed too.
+/// Words of k that a tile walks at once: a packed panel of B (48 columns, 393 KB) stays in L2. Against 256: 2 to 7 points.
+/// Less where A is packed too.
 inline constexpr std::int64_t chunk_words = 2048;
-inline constexpr std::int64_t packed_chunk_words = 512;
+inline constexpr std::int64_t packed_chunk_words = 1024;
 
-/// Rows and panels of columns of one part of the work. A part packs its own columns of B: 512 rows make that 1 to 3 % of its
-/// time.
-inline constexpr std::int64_t part_rows = 512;
+/// Rows and panels of columns of one part of the work, at most. A part packs its own columns of B: 1,024 rows make that 1 % of
+/// its time. Where it packs A too, more panels share that.
+inline constexpr std::int64_t part_rows = 1024;
 inline constexpr std::int64_t part_panels = 8;
-#else
-extern std::int64_t chunk_words, packed_chunk_words, part_rows, part_panels;
-#endif
+inline constexpr std::int64_t packed_part_rows = 512;
+inline constexpr std::int64_t packed_part_panels = 16;
+
+/// Parts wanted for many threads, as long as each keeps this many multiply-adds (0.25 ms of AVX-512) and these rows or panels.
+inline constexpr std::int64_t wanted_parts = 16;
+inline constexpr std::int64_t least_part_work = 1 << 24;
+inline constexpr std::int64_t least_part_rows = 512;
+inline constexpr std::int64_t least_part_panels = 4;
 
 /// `total` cut into `pieces` pieces as even as can be: where piece i begins.
 inline constexpr std::int64_t even_cut(std::int64_t total, std::int64_t pieces, std::int64_t i) {
   return total / pieces * i + (i < total % pieces ? i : total % pieces);
 }
 inline constexpr std::int64_t pieces_of(std::int64_t total, std::int64_t most) { return (total + most - 1) / most; }
+
+/// How many parts a product has, down its rows and along its panels of columns.
+struct PartGrid {
+  std::int64_t row_parts, column_parts;
+};
+inline constexpr PartGrid part_grid(std::int64_t rows, std::int64_t panels, std::int64_t work, bool pack_a) {
+  PartGrid grid = {pieces_of(rows, pack_a ? packed_part_rows : part_rows), pieces_of(panels, pack_a ? packed_part_panels : part_panels)};
+  const std::int64_t wanted = work / least_part_work < wanted_parts ? work / least_part_work : wanted_parts;
+  while (grid.row_parts * grid.column_parts < wanted) {
+    if (!pack_a && panels / grid.column_parts >= 2 * least_part_panels - 1) {
+      grid.column_parts *= 2;
+    } else if (rows / grid.row_parts >= (pack_a ? least_part_rows : 2 * least_part_rows)) {
+      grid.row_parts *= 2;
+    } else {
+      break;
+    }
+  }
+  return grid;
+}
 
 }  // namespace attn::kernels

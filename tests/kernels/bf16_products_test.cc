@@ -1,0 +1,174 @@
+// tests/kernels/bf16_products_test.cc: products of bf16: one order of operations whatever the shape, layout and threads.
+#include "kernels/gemm/packed.h"
+#include "kernels/gemm/product.h"
+#include "runtime/cpu.h"
+#include "tensor/half.h"
+
+#include <attn/runtime.h>
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+namespace attn::kernels {
+namespace {
+
+/// sum + a b of one pair, by the instruction.
+__attribute__((target("avx512bf16,avx512vl"))) float step(float sum, std::uint32_t a, std::uint32_t b) {
+  const __m128i left = _mm_cvtsi32_si128(static_cast<int>(a)), right = _mm_cvtsi32_si128(static_cast<int>(b));
+  return _mm_cvtss_f32(_mm_dpbf16_ps(_mm_set_ss(sum), (__m128bh)left, (__m128bh)right));
+}
+
+enum class Layout { nn, nt, tn, tt, strided };
+
+struct Bf16Product : ::testing::Test {
+  std::mt19937 random{11};
+  std::vector<std::uint16_t> a, b;
+  std::vector<float> bias;
+  GemmProblem problem;
+
+  void SetUp() override {
+    if (!multiplies_bf16()) GTEST_SKIP() << "this processor or target has no dot product of bf16";
+  }
+  void TearDown() override { set_num_threads(runtime::cpu().cores); }
+
+  void make(std::int64_t m, std::int64_t n, std::int64_t k, Layout layout, bool with_bias) {
+    std::uniform_real_distribution<float> value(-1, 1);
+    const std::int64_t gap = layout == Layout::strided ? 3 : 1;
+    a.resize(static_cast<std::size_t>(m * k * gap));
+    b.resize(static_cast<std::size_t>(n * k * gap));
+    bias.resize(static_cast<std::size_t>(n));
+    for (auto* array : {&a, &b})
+      for (auto& x : *array) x = half::to_bf16(value(random));
+    for (float& x : bias) x = value(random);
+    const bool a_turned = layout == Layout::tn || layout == Layout::tt, b_turned = layout == Layout::nt || layout == Layout::tt;
+    problem = {};
+    problem.m = m;
+    problem.n = n;
+    problem.k = k;
+    problem.a = a.data();
+    problem.b = b.data();
+    problem.bias = with_bias ? bias.data() : nullptr;
+    problem.element = Element::bf16;
+    problem.a_stride[0] = a_turned ? 1 : k * gap;
+    problem.a_stride[1] = a_turned ? m : gap;
+    problem.b_stride[0] = b_turned ? 1 : n * gap;
+    problem.b_stride[1] = b_turned ? k : gap;
+    problem.y_stride[0] = n;
+    problem.y_stride[1] = 1;
+  }
+  std::uint32_t left(std::int64_t i, std::int64_t k) const { return a[static_cast<std::size_t>(i * problem.a_stride[0] + k * problem.a_stride[1])]; }
+  std::uint32_t right(std::int64_t k, std::int64_t j) const { return b[static_cast<std::size_t>(k * problem.b_stride[0] + j * problem.b_stride[1])]; }
+
+  /// docs/numerics.md section 5: pairs in blocks of 256 items, block sums in order, bias.
+  float element(std::int64_t i, std::int64_t j) const {
+    float total = 0;
+    for (std::int64_t start = 0; start < problem.k; start += 256) {
+      const std::int64_t end = std::min(problem.k, start + 256);
+      float sum = 0;
+      for (std::int64_t k = start; k < end; k += 2) {
+        const bool pair = k + 1 < end;
+        sum = step(sum, right(k, j) | (pair ? right(k + 1, j) << 16 : 0), left(i, k) | (pair ? left(i, k + 1) << 16 : 0));
+      }
+      total += sum;
+    }
+    return problem.bias ? total + bias[static_cast<std::size_t>(j)] : total;
+  }
+  template <typename T>
+  std::vector<T> run(const PackedWeights* packed = nullptr) {
+    std::vector<T> y(static_cast<std::size_t>(problem.m * problem.n), T(77));
+    GemmProblem p = problem;
+    p.y = y.data();
+    p.narrow = sizeof(T) == 2;
+    packed ? multiply_packed(p, *packed) : multiply(p);
+    return y;
+  }
+  void compare() {
+    const auto wide = run<float>();
+    const auto narrow = run<std::uint16_t>();
+    const PackedWeights packed(problem);
+    ASSERT_EQ(std::memcmp(wide.data(), run<float>(&packed).data(), wide.size() * 4), 0);
+    ASSERT_EQ(std::memcmp(narrow.data(), run<std::uint16_t>(&packed).data(), narrow.size() * 2), 0);
+    for (std::int64_t i = 0; i < problem.m; ++i)
+      for (std::int64_t j = 0; j < problem.n; ++j) {
+        const auto at = static_cast<std::size_t>(i * problem.n + j);
+        const float expected = element(i, j);
+        ASSERT_EQ(wide[at], expected) << i << ", " << j;
+        ASSERT_EQ(narrow[at], half::to_bf16(expected)) << i << ", " << j;
+      }
+  }
+};
+
+TEST_F(Bf16Product, IsAChainOfTheInstructionInEveryShapeAndLayout) {
+  const std::int64_t depths[] = {1, 2, 5, 31, 32, 255, 256, 257, 768};
+  for (int i = 0; i < 150; ++i) {
+    const std::int64_t m = 1 + static_cast<std::int64_t>(random() % 40), n = 1 + static_cast<std::int64_t>(random() % 130), k = depths[random() % 9];
+    const auto layout = static_cast<Layout>(random() % 5);
+    SCOPED_TRACE(::testing::Message() << "m " << m << " n " << n << " k " << k << " layout " << static_cast<int>(layout));
+    set_num_threads(1 + i % 3);
+    make(m, n, k, layout, random() % 2 == 0);
+    compare();
+  }
+}
+
+TEST_F(Bf16Product, KeepsTheBitsOfARowInAnyNumberOfRows) {
+  for (const Layout layout : {Layout::nt, Layout::nn}) {
+    make(130, 70, 301, layout, true);
+    const auto all = run<float>();
+    for (problem.m = 1; problem.m < 130; ++problem.m)
+      ASSERT_EQ(std::memcmp(run<float>().data(), all.data(), static_cast<std::size_t>(problem.m * problem.n) * 4), 0) << problem.m;
+  }
+}
+
+TEST_F(Bf16Product, TotalsOfLongSumsWaitBesideANarrowResult) {
+  for (const Layout layout : {Layout::nt, Layout::tn}) {
+    make(11, 50, 9001, layout, true);
+    compare();
+  }
+}
+
+TEST_F(Bf16Product, FunctionsAreThoseOfTheStoredSum) {
+  make(19, 50, 64, Layout::nt, true);
+  const auto sums = run<std::uint16_t>();
+  const struct {
+    Activation activation;
+    Unary op;
+  } functions[] = {{Activation::silu, Unary::silu}, {Activation::gelu_none, Unary::gelu_none}, {Activation::gelu_tanh, Unary::gelu_tanh}};
+  for (const auto& function : functions) {
+    problem.activation = function.activation;
+    const auto y = run<std::uint16_t>();
+    for (std::size_t i = 0; i < y.size(); ++i) {
+      float x = half::from_bf16(sums[i]), expected;
+      reference().unary(function.op, Element::f32, &x, &expected, 1);
+      ASSERT_EQ(y[i], half::to_bf16(expected)) << x;
+    }
+  }
+  problem.activation = Activation::relu;
+  const auto y = run<std::uint16_t>();
+  for (std::size_t i = 0; i < y.size(); ++i) ASSERT_EQ(y[i], half::from_bf16(sums[i]) < 0 ? 0 : sums[i]);
+}
+
+TEST_F(Bf16Product, IsCloseToTheSumInF64) {
+  make(20, 40, 768, Layout::nt, false);
+  const auto y = run<float>();
+  for (std::int64_t i = 0; i < problem.m; ++i)
+    for (std::int64_t j = 0; j < problem.n; ++j) {
+      double sum = 0, magnitude = 0;
+      for (std::int64_t k = 0; k < problem.k; ++k) {
+        const double product = double{half::from_bf16(static_cast<std::uint16_t>(left(i, k)))} * half::from_bf16(static_cast<std::uint16_t>(right(k, j)));
+        sum += product;
+        magnitude += std::fabs(product);
+      }
+      EXPECT_NEAR(y[static_cast<std::size_t>(i * problem.n + j)], sum, magnitude * 4e-7);
+    }
+}
+
+}  // namespace
+}  // namespace attn::kernels
+#endif

@@ -1,0 +1,71 @@
+// tests/kernels/gemm_guard_test.cc: products read and write nothing beyond their operands: each ends where its pages end.
+#include "kernels/gemm/packed.h"
+#include "kernels/gemm/product.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <vector>
+
+namespace attn::kernels {
+namespace {
+
+/// `bytes` of memory whose end is the end of a mapping; the page behind it, and the one before, may not be touched.
+class Guarded {
+ public:
+  explicit Guarded(std::size_t bytes) : page_(static_cast<std::size_t>(sysconf(_SC_PAGESIZE))) {
+    whole_ = (bytes / page_ + 3) * page_;
+    base_ = static_cast<char*>(mmap(nullptr, whole_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    data_ = base_ + whole_ - page_ - bytes;
+    mprotect(base_ + whole_ - page_, page_, PROT_NONE);
+    mprotect(base_, page_, PROT_NONE);
+    std::memset(data_, 0x3c, bytes);  // a small number in every type
+  }
+  ~Guarded() { munmap(base_, whole_); }
+  Guarded(const Guarded&) = delete;
+  Guarded& operator=(const Guarded&) = delete;
+  void* data() const { return data_; }
+
+ private:
+  std::size_t page_, whole_;
+  char *base_, *data_;
+};
+
+TEST(GemmGuard, NothingIsTouchedBeyondTheOperands) {
+  std::vector<Element> elements = {Element::f32, Element::f64};
+  if (multiplies_bf16()) elements.push_back(Element::bf16);
+  for (const Element element : elements) {
+    const std::int64_t size = element == Element::f64 ? 8 : element == Element::bf16 ? 2 : 4, sum_size = size == 2 ? 4 : size;
+    for (const std::int64_t m : {1, 2, 5, 8, 9, 31})
+      for (const std::int64_t n : {1, 7, 16, 33, 100})
+        for (const std::int64_t k : {1, 3, 16, 33, 257})
+          for (int layout = 0; layout < 4; ++layout) {
+            const Guarded a(static_cast<std::size_t>(m * k * size)), b(static_cast<std::size_t>(n * k * size)), bias(static_cast<std::size_t>(n * sum_size)),
+                y(static_cast<std::size_t>(m * n * size));
+            GemmProblem p;
+            p.m = m;
+            p.n = n;
+            p.k = k;
+            p.a = a.data();
+            p.b = b.data();
+            p.bias = bias.data();
+            p.y = y.data();
+            p.element = element;
+            p.narrow = element == Element::bf16;
+            p.activation = Activation::gelu_tanh;
+            p.a_stride[0] = layout & 1 ? 1 : k;
+            p.a_stride[1] = layout & 1 ? m : 1;
+            p.b_stride[0] = layout & 2 ? 1 : n;
+            p.b_stride[1] = layout & 2 ? k : 1;
+            p.y_stride[0] = n;
+            p.y_stride[1] = 1;
+            multiply(p);
+            multiply_packed(p, PackedWeights(p));
+          }
+  }
+}
+
+}  // namespace
+}  // namespace attn::kernels
