@@ -120,7 +120,8 @@ class HeaderReader {
   void read_type(NpyHeader& header) {
     skip_blanks();
     const std::uint64_t at = offset();
-    if (at_ < text_.size() && text_[at_] == '[') throw DtypeError(fmt::format("{}: the file holds records; one element type is needed", source_.name()));
+    if (at_ < text_.size() && text_[at_] == '[')
+      throw DtypeError(fmt::format("{}: the file holds records; one element type is needed", source_.name()));
     const std::string_view type = string();
     if (type.size() < 2 || std::string_view("<>|=").find(type[0]) == std::string_view::npos)
       source_.fail(fmt::format("'{}' is no element type", type), at);
@@ -148,13 +149,15 @@ NpyHeader read_npy_header(const Source& source) {
   source.read(0, start.data(), start.size());
   if (std::string_view(start.data(), magic.size()) != magic) source.fail("this is no NumPy file", 0);
   const int major = start[6], minor = start[7];
-  if (major < 1 || major > 3 || minor != 0) source.fail(fmt::format("format {}.{} is unknown; 1.0, 2.0 and 3.0 can be loaded", major & 0xFF, minor & 0xFF), 6);
+  if (major < 1 || major > 3 || minor != 0)
+    source.fail(fmt::format("format {}.{} is unknown; 1.0, 2.0 and 3.0 can be loaded", major & 0xFF, minor & 0xFF), 6);
   std::uint32_t length = 0;
   const std::uint64_t length_bytes = major == 1 ? 2 : 4;
   source.read(start.size(), &length, length_bytes);
   const std::uint64_t begin = start.size() + length_bytes;
   if (length > longest_header || length > source.size() - begin)
-    source.fail(fmt::format("the header has {} bytes; {}", length, length > longest_header ? "at most 1048576 are allowed" : "the file ends before"), start.size());
+    source.fail(fmt::format("the header has {} bytes; {}", length, length > longest_header ? "at most 1048576 are allowed" : "the file ends before"),
+                start.size());
   std::string text(length, '\0');
   source.read(begin, text.data(), length);
   NpyHeader header;

@@ -172,8 +172,10 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   bool start_field(const std::string& name, std::uint64_t at) {
     field_ = name == "dtype" ? Field::dtype : name == "shape" ? Field::shape : name == "data_offsets" ? Field::data : Field::none;
     const RawEntry& entry = entries.back();
-    if (field_ == Field::none) fail(fmt::format("tensor \"{}\" has a field \"{}\"; the fields are dtype, shape, data_offsets", entry.name, name), at);
-    const bool twice = field_ == Field::dtype ? entry.dtype.has_value() : field_ == Field::shape ? entry.shape.has_value() : entry.data_numbers >= 0;
+    if (field_ == Field::none)
+      fail(fmt::format("tensor \"{}\" has a field \"{}\"; the fields are dtype, shape, data_offsets", entry.name, name), at);
+    const bool twice = field_ == Field::dtype ? entry.dtype.has_value() : field_ == Field::shape ? entry.shape.has_value()
+                                                                                                 : entry.data_numbers >= 0;
     if (twice) fail(fmt::format("\"{}\" stands there twice", name), at);
     return true;
   }
@@ -219,10 +221,12 @@ void check_data(const Source& source, std::vector<RawEntry>& raw, SafetensorsHea
     const std::uint64_t needed = checked_bytes(source, sizes, dtype, entry.shape_at);
     const auto begin = static_cast<std::uint64_t>(entry.data[0]), end = static_cast<std::uint64_t>(entry.data[1]);
     if (end < begin || end - begin != needed)
-      source.fail(fmt::format("tensor \"{}\" {} {} needs {} bytes; its data_offsets are [{}, {}]", entry.name, *entry.dtype, to_string(sizes), needed, begin, end),
+      source.fail(fmt::format("tensor \"{}\" {} {} needs {} bytes; its data_offsets are [{}, {}]", entry.name, *entry.dtype, to_string(sizes),
+                              needed, begin, end),
                   entry.data_at);
     if (begin != next)
-      source.fail(fmt::format("the data of tensor \"{}\" begin at {}; {} at {}", entry.name, begin, begin < next ? "those before end" : "they must begin", next),
+      source.fail(fmt::format("the data of tensor \"{}\" begin at {}; {} at {}", entry.name, begin,
+                              begin < next ? "those before end" : "they must begin", next),
                   entry.data_at);
     if (end > source.size() - data_begin)
       source.fail(fmt::format("the data of tensor \"{}\" end at {}; the file has {}", entry.name, end, source.size() - data_begin), entry.data_at);
@@ -238,7 +242,8 @@ SafetensorsHeader read_safetensors_header(const Source& source) {
   std::uint64_t length = 0;
   source.read(0, &length, length_bytes);
   if (length > longest_header || length > source.size() - length_bytes)
-    source.fail(fmt::format("the header has {} bytes; {}", length, length > longest_header ? "at most 100000000 are allowed" : "the file ends before"), 0);
+    source.fail(fmt::format("the header has {} bytes; {}", length, length > longest_header ? "at most 100000000 are allowed" : "the file ends before"),
+                0);
   std::string text(static_cast<std::size_t>(length), '\0');
   source.read(length_bytes, text.data(), length);
   if (text.empty() || text.front() != '{') source.fail("the header must begin with {", length_bytes);

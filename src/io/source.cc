@@ -35,7 +35,8 @@ void Source::fail(const std::string& text, std::uint64_t offset) const {
 }
 
 void Source::read(std::uint64_t offset, void* to, std::uint64_t bytes) const {
-  if (offset > size_ || bytes > size_ - offset) fail(fmt::format("the file ends here; {} more bytes are needed", bytes - (size_ - std::min(offset, size_))), size_);
+  const std::uint64_t there = size_ - std::min(offset, size_);
+  if (bytes > there) fail(fmt::format("the file ends here; {} more bytes are needed", bytes - there), size_);
   constexpr std::uint64_t at_once = 1 << 30;
   for (std::uint64_t done = 0; done < bytes;) {
     const std::size_t got = read_some(offset + done, static_cast<char*>(to) + done, static_cast<std::size_t>(std::min(bytes - done, at_once)));
@@ -95,7 +96,8 @@ Tensor read_tensor(const Source& source, const Dims& sizes, Dtype dtype, std::ui
   if (dtype == Dtype::boolean) {
     const auto* first = static_cast<const unsigned char*>(tensor.data());
     const auto* wrong = std::find_if(first, first + bytes, [](unsigned char value) { return value > 1; });
-    if (wrong != first + bytes) source.fail(fmt::format("a bool is {}; it must be 0 or 1", *wrong), offset + static_cast<std::uint64_t>(wrong - first));
+    if (wrong != first + bytes)
+      source.fail(fmt::format("a bool is {}; it must be 0 or 1", *wrong), offset + static_cast<std::uint64_t>(wrong - first));
   }
   return tensor;
 }
