@@ -16,3 +16,4 @@
 #include <attn/safetensors.h>
 #include <attn/tensor.h>
 #include <attn/text.h>
+#include <attn/verify.h>

@@ -1,0 +1,125 @@
+// src/verify/case.cc: lines of text into cases and back, by one table of fields.
+#include "verify/case.h"
+
+#include <attn/error.h>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <charconv>
+#include <sstream>
+
+namespace attn::cases {
+namespace {
+
+struct Count {
+  const char* name;
+  std::int64_t Case::* value;
+  std::int64_t Case::* follows = nullptr;  // where it was not given
+};
+constexpr Count counts[] = {{"B", &Case::batch},
+                            {"Hq", &Case::q_heads},
+                            {"Hk", &Case::k_heads, &Case::q_heads},
+                            {"Hv", &Case::v_heads, &Case::k_heads},
+                            {"Tq", &Case::q_rows},
+                            {"Tk", &Case::k_rows, &Case::q_rows},
+                            {"D", &Case::dim},
+                            {"Dv", &Case::value_dim, &Case::dim},
+                            {"M", &Case::m},
+                            {"N", &Case::n},
+                            {"K", &Case::k},
+                            {"addend", &Case::bias_row},
+                            {"rows", &Case::rows},
+                            {"sinks", &Case::sinks},
+                            {"idle_us", &Case::idle_us}};
+
+struct Word {
+  const char* name;
+  std::string Case::* value;
+};
+constexpr Word words[] = {{"mask", &Case::mask}, {"bias", &Case::bias}, {"lengths", &Case::lengths}, {"layout", &Case::layout}, {"hidden", &Case::hidden}};
+
+struct Number {
+  const char* name;
+  double Case::* value;
+};
+constexpr Number numbers[] = {{"softcap", &Case::softcap}, {"temperature", &Case::temperature}};
+
+constexpr const char* ops[] = {"attention", "attention_decode", "matmul", "softmax", "log_softmax", "layer_norm", "sum",     "exp",
+                               "log",       "tanh",             "sin",    "cos",     "sigmoid",     "silu",       "gelu",    "gelu_tanh"};
+/// The largest size a line may ask for: a slip of the finger should not ask for all memory.
+constexpr std::int64_t most = std::int64_t{1} << 24;
+
+template <typename T>
+T number_of(const std::string& field, const std::string& text, T least, T greatest) {
+  T value{};
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || stop != end || !(value >= least && value <= greatest))
+    throw ValueError(fmt::format("case: {}={} is not understood; it must be a number from {} to {}", field, text, least, greatest));
+  return value;
+}
+
+void one_of(const char* field, const std::string& given, std::initializer_list<const char*> known) {
+  for (const char* word : known)
+    if (given == word) return;
+  throw ValueError(fmt::format("case: {}={} is not understood; there are {}", field, given, fmt::join(known, ", ")));
+}
+
+void set_field(Case& c, const std::string& name, const std::string& value) {
+  for (const Count& count : counts)
+    if (name == count.name) return void(c.*count.value = number_of<std::int64_t>(name, value, 0, most));
+  for (const Word& word : words)
+    if (name == word.name) return void(c.*word.value = value);
+  for (const Number& number : numbers)
+    if (name == number.name) return void(c.*number.value = number_of<double>(name, value, 0, 1e6));
+  std::vector<std::string> known;
+  for (const Count& count : counts) known.emplace_back(count.name);
+  for (const Word& word : words) known.emplace_back(word.name);
+  for (const Number& number : numbers) known.emplace_back(number.name);
+  throw ValueError(fmt::format("case: there is no field \"{}\"; there are {}", name, fmt::join(known, ", ")));
+}
+
+}  // namespace
+
+Case parse_case(const std::string& line) {
+  std::istringstream text(line);
+  Case c;
+  std::string dtype, word;
+  text >> c.op >> dtype;
+  bool known = false;
+  for (const char* op : ops) known |= c.op == op;
+  if (!known) throw ValueError(fmt::format("case: there is no op \"{}\"; there are {}", c.op, fmt::join(ops, ", ")));
+  c.dtype = dtype_from_name(dtype);
+  if (!is_floating(c.dtype)) throw ValueError(fmt::format("case: {} is of {}; it must be a floating dtype", c.op, dtype));
+  while (text >> word) {
+    const auto equals = word.find('=');
+    if (equals == std::string::npos || equals == 0) throw ValueError(fmt::format("case: \"{}\" is not understood; a field reads name=value", word));
+    set_field(c, word.substr(0, equals), word.substr(equals + 1));
+  }
+  if (c.op == "matmul" && c.layout == "plain") c.layout = "nn";
+  one_of("bias", c.bias, {"none", "dense", "key", "alibi", "relative"});
+  one_of("lengths", c.lengths, {"none", "keys", "rows", "starts", "all"});
+  one_of("hidden", c.hidden, {"plain", "nan"});
+  if (c.op == "matmul") one_of("layout", c.layout, {"nn", "nt", "tn"});
+  else one_of("layout", c.layout, {"plain", "turned"});
+  for (const Count& count : counts)
+    if (count.follows != nullptr && c.*count.value == 0) c.*count.value = c.*count.follows;
+  return c;
+}
+
+std::string to_line(const Case& c) {
+  const Case standard;
+  std::string line = fmt::format("{} {}", c.op, name_of(c.dtype));
+  for (const Count& count : counts) {
+    const std::int64_t value = c.*count.value;
+    if (value != (count.follows ? c.*count.follows : standard.*count.value)) line += fmt::format(" {}={}", count.name, value);
+  }
+  for (const Word& word : words)
+    if (c.*word.value != standard.*word.value) line += fmt::format(" {}={}", word.name, c.*word.value);
+  for (const Number& number : numbers)
+    if (c.*number.value != standard.*number.value) line += fmt::format(" {}={}", number.name, c.*number.value);
+  return line;
+}
+
+}  // namespace attn::cases

@@ -1,0 +1,46 @@
+// src/verify/case.h: one case of an op as a line of text; tests, the bench and verify read the same tables of them.
+#pragma once
+#include <attn/dtype.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace attn::cases {
+
+/// "attention f32 B=1 Hq=12 Tq=512 D=64 mask=causal": an op, a dtype, then fields in any order. A field that is not
+/// given has the value here; 0 means: as the one it follows.
+struct Case {
+  std::string op = "attention";  // attention, attention_decode, matmul, softmax, log_softmax, layer_norm, sum, exp, tanh, ...
+  Dtype dtype = Dtype::f32;
+
+  // attention
+  std::int64_t batch = 1, q_heads = 1, k_heads = 0, v_heads = 0;                  // B Hq Hk(Hq) Hv(Hk)
+  std::int64_t q_rows = 1, k_rows = 0, dim = 64, value_dim = 0;                   // Tq Tk(Tq) D Dv(D)
+  std::string mask = "none";     // none, bool (dense [Tq, Tk]), documents, or an expression: causal(bottom_right)&window(100,0)
+  std::string bias = "none";     // none, dense [Hq, Tq, Tk], key [B, 1, 1, Tk] with -inf for padding, alibi, relative
+  std::string lengths = "none";  // none, keys, rows, starts, all
+  std::string layout = "plain";  // attention: plain, turned ([B, T, H, D] in memory); matmul: nn, nt, tn
+  std::string hidden = "plain";  // what keys that the lengths hide hold: plain or nan
+  double softcap = 0, temperature = 1;
+  std::int64_t sinks = 0;        // 1: a sink per head
+
+  std::int64_t m = 1, n = 1, k = 1, bias_row = 0;  // matmul: M N K addend(0 or 1); rows: N
+  std::int64_t rows = 1;                           // softmax, ...: rows of N elements
+
+  std::int64_t idle_us = 0;  // the bench alone: the caller sleeps before each call
+
+  bool is_attention() const { return op == "attention" || op == "attention_decode"; }
+};
+
+/// ValueError names the word that was not understood and those there are.
+Case parse_case(const std::string& line);
+/// The line that repeats the case; fields at their default are left out.
+std::string to_line(const Case& c);
+
+/// Who a case is for.
+enum Use : unsigned { smoke = 1, full = 2, bench = 4 };
+/// The cases of tests/cases/, op by op; `uses` is a sum.
+std::vector<std::string> case_lines(unsigned uses);
+
+}  // namespace attn::cases

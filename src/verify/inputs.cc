@@ -1,0 +1,163 @@
+// src/verify/inputs.cc: integers of a fixed generator as q, k, v, masks, biases, lengths, matrices and rows.
+#include "verify/inputs.h"
+
+#include <attn/ops.h>
+
+#include "runtime/parallel.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace attn::cases {
+namespace {
+
+/// splitmix64 of a counter: each element on its own. Source: Steele, Lea, Flood 2014.
+std::uint64_t mixed(std::uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+  return x ^ (x >> 31);
+}
+std::uint64_t word(std::uint64_t seed, std::int64_t i) { return mixed(mixed(seed) + static_cast<std::uint64_t>(i + 1) * 0x9E3779B97F4A7C15u); }
+
+template <typename T, int bits>
+void fill(const Tensor& x, std::uint64_t seed, double width) {
+  T* const to = x.data<T>();
+  const double step = width / static_cast<double>(std::int64_t{1} << (bits - 1));
+  constexpr std::int64_t part = 1 << 16;
+  const std::int64_t count = x.numel();
+  runtime::parallel_for((count + part - 1) / part, [&](std::int64_t p) {
+    for (std::int64_t i = p * part; i < std::min(count, (p + 1) * part); ++i) {
+      const auto integer = static_cast<std::int64_t>(word(seed, i) >> (64 - bits)) - (std::int64_t{1} << (bits - 1));
+      const double value = static_cast<double>(integer) * step;
+      if constexpr (sizeof(T) == 2) to[i] = T(static_cast<float>(value));
+      else to[i] = static_cast<T>(value);
+    }
+  });
+}
+
+/// One number a batch item.
+template <typename F>
+Tensor of_batch(std::int64_t batch, F&& value) {
+  Tensor result = empty({batch}, Dtype::i64);
+  for (std::int64_t b = 0; b < batch; ++b) result.data<std::int64_t>()[b] = value(b);
+  return result;
+}
+
+/// [B, H, T, D]: in memory as that, or as [B, T, H, D].
+Tensor operand(const Case& c, std::int64_t heads, std::int64_t rows, std::int64_t dim, std::uint64_t seed) {
+  if (c.layout == "turned") return integers({c.batch, rows, heads, dim}, c.dtype, seed).transpose(1, 2);
+  return integers({c.batch, heads, rows, dim}, c.dtype, seed);
+}
+
+void set_lengths(const Case& c, AttentionOptions& options) {
+  const bool all = c.lengths == "all";
+  if (all || c.lengths == "keys") options.key_lengths = of_batch(c.batch, [&](std::int64_t b) { return c.k_rows - b * c.k_rows / (2 * c.batch); });
+  if (all || c.lengths == "rows") options.query_lengths = of_batch(c.batch, [&](std::int64_t b) { return c.q_rows - b * c.q_rows / c.batch; });
+  if (all || c.lengths == "starts") options.key_start = of_batch(c.batch, [&](std::int64_t b) { return b * c.k_rows / (4 * c.batch) + (c.k_rows > 1 ? b % 2 : 0); });
+}
+
+/// Keys that no row of a dense mask sees.
+bool never_seen(std::int64_t j) { return j % 11 == 5; }
+
+Mask mask_of(const Case& c, std::uint64_t seed) {
+  if (c.mask == "none") return {};
+  if (c.mask == "bool") {
+    Tensor allowed = empty({c.q_rows, c.k_rows}, Dtype::boolean);
+    for (std::int64_t n = 0; n < allowed.numel(); ++n) allowed.data<bool>()[n] = word(seed, n) % 4 != 0 && !never_seen(n % c.k_rows);
+    return Mask::attend(allowed);
+  }
+  if (c.mask == "documents") {
+    if (c.q_rows != c.k_rows) throw ValueError("case: mask=documents needs Tq = Tk");
+    Tensor ids = empty({c.k_rows}, Dtype::i64);
+    for (std::int64_t j = 0; j < c.k_rows; ++j) ids.data<std::int64_t>()[j] = j / 13;
+    return Mask::documents(ids) & Mask::causal();
+  }
+  return Mask::parse(c.mask);
+}
+
+Bias bias_of(const Case& c, std::uint64_t seed) {
+  const Dtype dtype = c.dtype == Dtype::f64 ? Dtype::f64 : Dtype::f32;
+  if (c.bias == "dense") return Bias::dense(integers({c.q_heads, c.q_rows, c.k_rows}, dtype, seed));
+  if (c.bias == "key") {
+    Tensor values = integers({c.batch, 1, 1, c.k_rows}, dtype, seed);
+    for (std::int64_t b = 0; b < c.batch; ++b)
+      values.select(0, b).slice(2, c.k_rows - c.k_rows / 8).fill_(-std::numeric_limits<double>::infinity());
+    return Bias::dense(values);
+  }
+  if (c.bias == "alibi") {
+    Tensor slopes = attn::full({c.q_heads}, 1, dtype);
+    for (std::int64_t h = 0; h < c.q_heads; ++h) slopes.select(0, h).fill_(1.0 / static_cast<double>(2 * h + 4));
+    return Bias::alibi(slopes, Align::bottom_right);
+  }
+  if (c.bias == "relative") return Bias::relative(integers({32, c.q_heads}, dtype, seed), true, 128, Align::bottom_right);
+  return {};
+}
+
+/// NaN into the keys and values that the lengths or the dense mask hide from every row.
+void poison(const Case& c, const Inputs& in) {
+  if (c.hidden != "nan") return;
+  const auto length = [](const Tensor& of, std::int64_t b, std::int64_t otherwise) { return of.defined() ? of.data<std::int64_t>()[b] : otherwise; };
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (std::int64_t b = 0; b < c.batch; ++b)
+    for (const Tensor& x : {in.k.select(0, b), in.v.select(0, b)}) {
+      x.slice(1, 0, length(in.options.key_start, b, 0)).fill_(nan);
+      x.slice(1, length(in.options.key_lengths, b, c.k_rows), c.k_rows).fill_(nan);
+      for (std::int64_t j = 0; c.mask == "bool" && j < c.k_rows; ++j)
+        if (never_seen(j)) x.select(1, j).fill_(nan);
+    }
+}
+
+void attention_inputs(const Case& c, std::uint64_t seed, Inputs& in) {
+  in.q = operand(c, c.q_heads, c.q_rows, c.dim, seed + 1);
+  in.k = operand(c, c.k_heads, c.k_rows, c.dim, seed + 2);
+  in.v = operand(c, c.v_heads, c.k_rows, c.value_dim, seed + 3);
+  in.options.mask = mask_of(c, seed + 4);
+  in.options.bias = bias_of(c, seed + 5);
+  in.options.softcap = c.softcap;
+  in.options.temperature = c.temperature;
+  if (c.sinks != 0) in.options.sinks = integers({c.q_heads}, c.dtype == Dtype::f64 ? Dtype::f64 : Dtype::f32, seed + 6);
+  set_lengths(c, in.options);
+  poison(c, in);
+}
+
+}  // namespace
+
+Tensor integers(const Dims& sizes, Dtype dtype, std::uint64_t seed, double width) {
+  Tensor x = empty(sizes, dtype);
+  switch (dtype) {
+    case Dtype::f64: fill<double, 41>(x, seed, width); break;
+    case Dtype::bf16: fill<bfloat16, 8>(x, seed, width); break;
+    case Dtype::f16: fill<float16, 8>(x, seed, width); break;
+    default: fill<float, 21>(x, seed, width);
+  }
+  return x;
+}
+
+Inputs make_inputs(const Case& c, std::uint64_t seed) {
+  Inputs in;
+  if (c.is_attention()) {
+    attention_inputs(c, seed, in);
+  } else if (c.op == "matmul") {
+    if (c.bias_row != 0 && c.layout != "nt") throw ValueError("case: addend=1 needs layout=nt, as a linear layer has it");
+    in.a = c.layout == "tn" ? integers({c.k, c.m}, c.dtype, seed + 1).transpose(0, 1) : integers({c.m, c.k}, c.dtype, seed + 1);
+    in.b = c.layout == "nt" ? integers({c.n, c.k}, c.dtype, seed + 2).transpose(0, 1) : integers({c.k, c.n}, c.dtype, seed + 2);
+    if (c.bias_row != 0) in.addend = integers({c.n}, c.dtype, seed + 3);
+  } else {
+    in.x = integers({c.rows, c.n}, c.dtype, seed + 1, c.op == "layer_norm" || c.op == "sum" ? 2 : 16);
+    if (c.op == "log") in.x = abs(in.x);
+    if (c.op == "layer_norm") {
+      in.weight = integers({c.n}, c.dtype, seed + 2);
+      in.bias = integers({c.n}, c.dtype, seed + 3);
+    }
+  }
+  return in;
+}
+
+Inputs widened(const Inputs& inputs) {
+  Inputs wide = inputs;
+  for (Tensor Inputs::* x : {&Inputs::q, &Inputs::k, &Inputs::v, &Inputs::a, &Inputs::b, &Inputs::addend, &Inputs::x, &Inputs::weight, &Inputs::bias})
+    if ((wide.*x).defined()) wide.*x = (inputs.*x).to(Dtype::f32);
+  return wide;
+}
+
+}  // namespace attn::cases

@@ -1,0 +1,210 @@
+// src/verify/run.cc: cases by the specification, by the kernels of an instruction set, by the library.
+#include "verify/run.h"
+
+#include <attn/ops.h>
+#include <attn/runtime.h>
+
+#include <fmt/format.h>
+
+#include "attention/check.h"
+#include "kernels/attention/reference.h"
+#include "kernels/attention/target.h"
+#include "kernels/gemm/target.h"
+#include "kernels/reference.h"
+#include "runtime/cpu.h"
+#include "runtime/memory.h"
+#include "verify/strips.h"
+
+#include <map>
+#include <memory>
+
+namespace attn::cases {
+namespace {
+
+using kernels::Element;
+
+Element element_of_compute(Dtype dtype) { return dtype == Dtype::f64 ? Element::f64 : Element::f32; }
+
+/// A checked call with memory for its results.
+struct Attended {
+  Call call;
+  Results results;
+
+  Attended(const Inputs& in) : call(check("verify", in.q, in.k, in.v, in.options)) {
+    kernels::AttentionProblem& p = call.problem;
+    const Tensor output = zeros({p.batch, p.q_heads, p.q_rows, p.value_dim}, call.dtype());
+    const Tensor logsumexp = zeros({p.batch, p.q_heads, p.q_rows}, call.compute_dtype());
+    p.out = output.data();
+    for (int d = 0; d < 3; ++d) p.out_stride[d] = output.stride(d);
+    p.logsumexp = logsumexp.data();
+    results = {{"output", output}, {"logsumexp", logsumexp}};
+  }
+};
+
+Results attention_by_reference(const kernels::AttentionReference& reference, const Inputs& in) {
+  Attended a(in);
+  const kernels::AttentionProblem& p = a.call.problem;
+  void* scratch = runtime::thread_scratch(reference.scratch_bytes(p));
+  for (std::int64_t b = 0; b < p.batch; ++b)
+    for (std::int64_t h = 0; h < p.q_heads; ++h) reference.rows(p, b, h, 0, p.q_rows, scratch);
+  return a.results;
+}
+
+kernels::GemmProblem gemm_problem(const Inputs& in, const Tensor& y) {
+  kernels::GemmProblem p;
+  p.m = in.a.size(0);
+  p.k = in.a.size(1);
+  p.n = in.b.size(1);
+  p.a = in.a.data();
+  p.b = in.b.data();
+  p.y = y.data();
+  p.bias = in.addend.defined() ? in.addend.data() : nullptr;
+  p.element = element_of_compute(in.a.dtype());
+  for (int d = 0; d < 2; ++d) {
+    p.a_stride[d] = in.a.stride(d);
+    p.b_stride[d] = in.b.stride(d);
+    p.y_stride[d] = y.stride(d);
+  }
+  return p;
+}
+
+Results matmul_by_reference(const kernels::Reference& reference, const Inputs& in) {
+  const Tensor y = empty({in.a.size(0), in.b.size(1)}, in.a.dtype());
+  reference.gemm(gemm_problem(in, y), 0, in.a.size(0));
+  return {{"product", y}};
+}
+
+const std::map<std::string, kernels::Unary> unary_ops = {
+    {"exp", kernels::Unary::exp},   {"log", kernels::Unary::log},         {"tanh", kernels::Unary::tanh}, {"sin", kernels::Unary::sin},
+    {"cos", kernels::Unary::cos},   {"sigmoid", kernels::Unary::sigmoid}, {"silu", kernels::Unary::silu}, {"gelu", kernels::Unary::gelu_none},
+    {"gelu_tanh", kernels::Unary::gelu_tanh}};
+
+Results rows_by_reference(const kernels::Reference& reference, const Case& c, const Inputs& in) {
+  const Element element = element_of_compute(in.x.dtype());
+  const auto size = static_cast<std::int64_t>(size_of(in.x.dtype()));
+  const Tensor y = empty(c.op == "sum" ? Dims{c.rows} : Dims{c.rows, c.n}, in.x.dtype());
+  if (const auto unary = unary_ops.find(c.op); unary != unary_ops.end()) {
+    reference.unary(unary->second, element, in.x.data(), y.data(), in.x.numel());
+    return {{"result", y}};
+  }
+  for (std::int64_t row = 0; row < c.rows; ++row) {
+    const char* from = static_cast<const char*>(in.x.data()) + row * c.n * size;
+    char* to = static_cast<char*>(y.data()) + row * (c.op == "sum" ? 1 : c.n) * size;
+    if (c.op == "layer_norm") reference.layer_norm_row(element, from, in.weight.data(), in.bias.data(), 1e-5, to, c.n);
+    else if (c.op == "sum") reference.row(kernels::RowOp::sum, element, from, 1, to, 1, c.n);
+    else reference.row(c.op == "softmax" ? kernels::RowOp::softmax : kernels::RowOp::log_softmax, element, from, 1, to, 1, c.n);
+  }
+  return {{"result", y}};
+}
+
+Results by_builds(const kernels::Reference& reference, const kernels::AttentionReference& attention, const Case& c, const Inputs& in) {
+  if (size_of(c.dtype) == 2) return {};
+  if (c.is_attention()) return attention_by_reference(attention, in);
+  return c.op == "matmul" ? matmul_by_reference(reference, in) : rows_by_reference(reference, c, in);
+}
+
+/// Of bf16 where the processor has its product; `packed`: B laid out before, panel by panel.
+Results matmul_by_target(const kernels::GemmTarget& target, bool packed, const Inputs& in) {
+  const bool pairs = in.a.dtype() == Dtype::bf16;
+  if (in.a.dtype() == Dtype::f16 || (pairs && !(target.has_pairs && runtime::cpu().avx512_bf16))) return {};
+  const Tensor y = empty({in.a.size(0), in.b.size(1)}, in.a.dtype());
+  const Tensor addend = in.addend.defined() && pairs ? in.addend.to(Dtype::f32) : in.addend;
+  kernels::GemmProblem p = gemm_problem(in, y);
+  if (pairs) p.element = Element::bf16;
+  p.narrow = pairs;
+  p.bias = addend.defined() ? addend.data() : nullptr;
+  Tensor panels;
+  if (packed) {
+    panels = empty({static_cast<std::int64_t>(target.packed_bytes(p) / sizeof(float)) + 1});
+    for (std::int64_t panel = 0; panel < target.panels(p); ++panel) target.pack(p, panel, panels.data());
+  }
+  void* scratch = runtime::thread_scratch(target.scratch_bytes(p));
+  for (std::int64_t part = target.parts(p); part-- > 0;) target.run(p, part, scratch, packed ? panels.data() : nullptr);
+  return {{"product", y}};
+}
+
+Results attention_by_target(const kernels::AttentionTarget& target, Cut cut, const Case& c, const Inputs& in) {
+  const kernels::StripKernel& strip = c.dtype == Dtype::f64 ? target.f64 : c.dtype == Dtype::bf16 ? target.bf16 : target.f32;
+  if (c.dtype == Dtype::f16 || strip.rows == 0 || (c.dtype == Dtype::bf16 && !runtime::cpu().avx512_bf16)) return {};
+  Attended a(in);
+  if (a.call.problem.row_origins != nullptr) return {};  // no vector kernel takes it: it is the specification's
+  attend_by_strips(strip, a.call.problem, cut);
+  return a.results;
+}
+
+/// The number of threads, as it was afterwards.
+struct Threads {
+  int before = num_threads();
+  explicit Threads(int threads) { set_num_threads(threads); }
+  ~Threads() { set_num_threads(before); }
+  Threads(const Threads&) = delete;
+  Threads& operator=(const Threads&) = delete;
+};
+
+Results by_library(const Case& c, const Inputs& in) {
+  if (c.is_attention()) {
+    const AttentionResult r = attention(in.q, in.k, in.v, in.options);
+    return {{"output", r.output}, {"logsumexp", r.logsumexp}};
+  }
+  if (c.op == "matmul") return {{"product", in.addend.defined() ? linear(in.a, in.b.transpose(0, 1), in.addend) : matmul(in.a, in.b)}};
+  const auto result = [&]() -> Tensor {
+    if (c.op == "softmax") return softmax(in.x, -1);
+    if (c.op == "log_softmax") return log_softmax(in.x, -1);
+    if (c.op == "layer_norm") return layer_norm(in.x, {c.n}, in.weight, in.bias);
+    if (c.op == "sum") return sum(in.x, {-1});
+    if (c.op == "exp") return exp(in.x);
+    if (c.op == "log") return log(in.x);
+    if (c.op == "tanh") return tanh(in.x);
+    if (c.op == "sin") return sin(in.x);
+    if (c.op == "cos") return cos(in.x);
+    if (c.op == "sigmoid") return sigmoid(in.x);
+    if (c.op == "silu") return silu(in.x);
+    return gelu(in.x, c.op == "gelu" ? GeluApproximate::none : GeluApproximate::tanh);
+  };
+  return {{"result", result()}};
+}
+
+}  // namespace
+
+Results by_specification(const Case& c, const Inputs& in) { return by_builds(kernels::reference(), kernels::attention_reference(), c, in); }
+
+std::vector<Way> specification_ways() {
+  std::vector<Way> ways{{"reference generic", [](const Case& c, const Inputs& in) {
+                           return by_builds(*kernels::reference_generic(), *kernels::attention_reference_generic(), c, in);
+                         }}};
+  if (kernels::reference_fma() != nullptr)
+    ways.push_back({"reference fma", [](const Case& c, const Inputs& in) { return by_builds(*kernels::reference_fma(), *kernels::attention_reference_fma(), c, in); }});
+  return ways;
+}
+
+std::vector<Way> target_ways(const std::string& name) {
+  std::vector<Way> ways;
+  if (const kernels::AttentionTarget* target = kernels::attention_target(name.c_str()); target != nullptr)
+    for (const auto& [how, cut] : {std::pair{"strips", Cut::strips}, std::pair{"heads together", Cut::heads_together}, std::pair{"spans", Cut::spans}})
+      ways.push_back({fmt::format("{} {}", name, how), [target, cut = cut](const Case& c, const Inputs& in) {
+                        return c.is_attention() ? attention_by_target(*target, cut, c, in) : Results{};
+                      }});
+  if (const kernels::GemmTarget* target = kernels::gemm_target(name.c_str()); target != nullptr)
+    for (const bool packed : {false, true})
+      ways.push_back({fmt::format("{} {}products", name, packed ? "packed " : ""), [target, packed](const Case& c, const Inputs& in) {
+                        return c.op == "matmul" ? matmul_by_target(*target, packed, in) : Results{};
+                      }});
+  return ways;
+}
+
+Way library_way(int threads) {
+  return {fmt::format("library, {} thread{}", threads, threads == 1 ? "" : "s"), [threads](const Case& c, const Inputs& in) {
+            const Threads set(threads);
+            return by_library(c, in);
+          }};
+}
+
+std::vector<Way> all_ways() {
+  std::vector<Way> ways = specification_ways();
+  for (const std::string& target : runtime::targets())
+    for (Way& way : target_ways(target)) ways.push_back(std::move(way));
+  for (const int threads : {1, 2, 3}) ways.push_back(library_way(threads));
+  return ways;
+}
+
+}  // namespace attn::cases

@@ -1,0 +1,36 @@
+// src/verify/run.h: the ways to compute a case: the specification, each instruction set's kernels, the library's functions.
+#pragma once
+#include "verify/inputs.h"
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace attn::cases {
+
+/// Named results: attention gives output and logsumexp.
+struct Result {
+  const char* name;
+  Tensor values;
+};
+using Results = std::vector<Result>;
+
+/// One way to compute; no results: it does not take the case.
+struct Way {
+  std::string name;
+  std::function<Results(const Case&, const Inputs&)> run;
+};
+
+/// The specification as this processor runs it. f32 and f64.
+Results by_specification(const Case& c, const Inputs& in);
+/// Its two builds, each on its own.
+std::vector<Way> specification_ways();
+/// Strips, heads together, span by span, and matrix products of one instruction set.
+std::vector<Way> target_ways(const std::string& target);
+/// The library's own functions on so many threads.
+Way library_way(int threads);
+
+/// All of this machine.
+std::vector<Way> all_ways();
+
+}  // namespace attn::cases

@@ -1,0 +1,57 @@
+// src/verify/strips.cc: strips of rows one by one, with several heads in one, or their spans of keys apart and merged.
+#include "verify/strips.h"
+
+#include "kernels/attention/reference.h"
+#include "runtime/memory.h"
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+
+namespace attn::cases {
+namespace {
+
+using kernels::AttentionProblem;
+using kernels::LaneMap;
+using kernels::StripKernel;
+
+struct Memory {
+  explicit Memory(std::size_t bytes) : data(runtime::allocate(bytes), runtime::deallocate) {}
+  char* get() const { return static_cast<char*>(data.get()); }
+  std::unique_ptr<void, void (*)(void*)> data;
+};
+
+bool attend_spans(const StripKernel& strip, const AttentionProblem& p, const LaneMap& map, void* scratch) {
+  const std::int64_t keys = p.keys_end(map.batch) - p.keys_begin(map.batch);
+  const std::int64_t spans = std::max<std::int64_t>(0, (keys + kernels::span_keys - 1) / kernels::span_keys);
+  const std::size_t bytes = strip.partial_bytes(p, map);
+  const Memory partials(bytes * static_cast<std::size_t>(spans));
+  for (std::int64_t s = spans; s-- > 0;) strip.attend_span(p, map, s, partials.get() + static_cast<std::size_t>(s) * bytes, scratch);
+  return strip.attend_merge(p, map, partials.get(), spans, scratch);
+}
+
+}  // namespace
+
+void attend_by_strips(const StripKernel& strip, const AttentionProblem& p, Cut cut) {
+  const kernels::AttentionReference& reference = kernels::attention_reference();
+  const Memory memory(std::max(strip.scratch_bytes(p.dim, p.value_dim), reference.scratch_bytes(p)));
+  const std::int64_t group = std::gcd(p.q_heads / p.k_heads, p.q_heads / p.v_heads);
+  const std::int64_t heads = cut == Cut::heads_together && group * p.q_rows <= strip.rows ? group : 1;
+  for (std::int64_t b = 0; b < p.batch; ++b)
+    for (std::int64_t h = 0; h < p.q_heads; h += heads) {
+      const std::int64_t rows = std::clamp<std::int64_t>(p.rows_end(b), 0, p.q_rows);
+      const auto by_reference = [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t n = 0; n < heads; ++n) reference.rows(p, b, h + n, begin, end, memory.get());
+      };
+      for (std::int64_t row = 0; row < rows; row += strip.rows) {
+        const LaneMap map{b, h, heads, row, std::min<std::int64_t>(strip.rows, rows - row)};
+        const bool done = cut == Cut::spans ? attend_spans(strip, p, map, memory.get()) : strip.attend(p, map, memory.get());
+        if (done) continue;
+        if (strip.rows_by_row != nullptr) strip.rows_by_row(p, map, memory.get());
+        else by_reference(map.row, map.row + map.rows);
+      }
+      by_reference(rows, p.q_rows);
+    }
+}
+
+}  // namespace attn::cases

@@ -1,0 +1,12 @@
+// src/verify/strips.h: attention by the strips of one instruction set, whether or not it is the one in use.
+#pragma once
+#include "kernels/attention/target.h"
+
+namespace attn::cases {
+
+enum class Cut { strips, heads_together, spans };
+
+/// Every row of the problem, in the caller's thread.
+void attend_by_strips(const kernels::StripKernel& strip, const kernels::AttentionProblem& problem, Cut cut);
+
+}  // namespace attn::cases

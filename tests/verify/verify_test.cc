@@ -1,0 +1,117 @@
+// tests/verify/verify_test.cc: the case tables, the digest of the small one, and that a wrong bit is found and named.
+#include <attn/runtime.h>
+#include <attn/verify.h>
+
+#include "runtime/cpu.h"
+#include "support/errors.h"
+#include "verify/compare.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace attn::cases {
+namespace {
+
+using attn::testing::error_of;
+
+// The small table's f32 and f64 results by the specification, numerics version 1. Another order of operations gives
+// another digest and needs another numerics version.
+constexpr const char* smoke_digest = "91e7bed03277eda8";
+
+TEST(Verify, LinesAndCasesAreTheSame) {
+  std::set<std::string> seen;
+  for (const std::string& line : case_lines(smoke | full | bench)) {
+    const Case c = parse_case(line);
+    EXPECT_EQ(to_line(parse_case(to_line(c))), to_line(c)) << line;
+    EXPECT_TRUE(seen.insert(to_line(c)).second) << "twice: " << line;
+  }
+  EXPECT_EQ(to_line(parse_case("attention f64 mask=causal Tq=5 Tk=5 Hq=1 Hk=1 D=64 Dv=64")), "attention f64 Tq=5 mask=causal");
+}
+
+TEST(Verify, LinesThatAreNoCasesSaySo) {
+  EXPECT_EQ(error_of<ValueError>([] { parse_case("attention f32 Tq=x"); }), "case: Tq=x is not understood; it must be a number from 0 to 16777216");
+  EXPECT_EQ(error_of<ValueError>([] { parse_case("attention f32 causal"); }), "case: \"causal\" is not understood; a field reads name=value");
+  EXPECT_EQ(error_of<ValueError>([] { parse_case("attention f32 lengths=some"); }), "case: lengths=some is not understood; there are none, keys, rows, starts, all");
+  EXPECT_EQ(error_of<ValueError>([] { parse_case("attention i64"); }), "case: attention is of i64; it must be a floating dtype");
+  EXPECT_NE(error_of<ValueError>([] { parse_case("conv f32"); }).find("there is no op \"conv\"; there are attention, "), std::string::npos);
+  EXPECT_NE(error_of<ValueError>([] { parse_case("attention f32 T=5"); }).find("there is no field \"T\"; there are B, Hq, "), std::string::npos);
+  EXPECT_EQ(error_of<ValueError>([] { make_inputs(parse_case("matmul f32 M=2 N=2 K=2 addend=1")); }), "case: addend=1 needs layout=nt, as a linear layer has it");
+}
+
+/// Every way this machine has, each on its own so that a failure names it.
+class EveryWay : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(EveryWay, HasTheDigestOfTheSpecification) {
+  for (const Way& way : all_ways()) {
+    if (way.name != GetParam()) continue;
+    const VerifyReport report = compare(case_lines(smoke), {way});
+    EXPECT_TRUE(report.passed()) << report.difference << "\nattn verify '" << report.line << "'";
+    EXPECT_GT(report.rows[0].cases, 0);
+    EXPECT_EQ(report.rows[0].digest, smoke_digest);
+    EXPECT_EQ(report.digest, smoke_digest);
+  }
+}
+
+std::vector<std::string> names() {
+  std::vector<std::string> result;
+  for (const Way& way : all_ways()) result.push_back(way.name);
+  return result;
+}
+INSTANTIATE_TEST_SUITE_P(Ways, EveryWay, ::testing::ValuesIn(names()), [](const auto& info) {
+  std::string name;
+  for (const char c : info.param)
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0) name += c;
+  return name;
+});
+
+TEST(Verify, EveryTargetOfTheProcessorIsAmongTheWays) {
+  std::set<std::string> ways;
+  for (const Way& way : all_ways()) ways.insert(way.name);
+  for (const std::string& target : runtime::targets()) {
+    if (target == "scalar") continue;
+    for (const char* how : {" strips", " heads together", " spans", " products", " packed products"}) EXPECT_EQ(ways.count(target + how), 1u) << target << how;
+  }
+  for (const char* name : {"reference generic", "library, 1 thread", "library, 2 threads", "library, 3 threads"}) EXPECT_EQ(ways.count(name), 1u) << name;
+}
+
+TEST(Verify, NamesTheFirstWrongBit) {
+  const Way wrong{"wrong", [](const Case& c, const Inputs& in) {
+                    Results results = by_specification(c, in);
+                    if (c.q_rows == 3) reinterpret_cast<std::uint32_t*>(results[0].values.data<float>())[7] ^= 1u;
+                    return results;
+                  }};
+  const std::vector<std::string> lines{"attention f32 Tq=2 D=4", "attention f32 Tq=3 D=4", "attention f32 Tq=3 D=8"};
+  const VerifyReport report = compare(lines, {library_way(1), wrong});
+  EXPECT_FALSE(report.passed());
+  EXPECT_EQ(report.line, "attention f32 Tq=3 D=4");
+  EXPECT_EQ(report.difference.substr(0, 29), "wrong: output[0, 0, 1, 3] is ");
+  EXPECT_EQ(report.rows[0].different, 0);
+  EXPECT_EQ(report.rows[1].different, 2);
+  EXPECT_NE(report.rows[1].digest, report.rows[0].digest);
+  EXPECT_EQ(report.rows[0].digest, report.digest);
+}
+
+TEST(Verify, SixteenBitsMustBeNear) {
+  const Way wrong{"wrong", [](const Case& c, const Inputs& in) {
+                    Results results = library_way(1).run(c, in);
+                    results[0].values.select(0, 0).fill_(3);
+                    return results;
+                  }};
+  const VerifyReport report = compare({"attention bf16 Tq=3 D=4"}, {wrong});
+  EXPECT_NE(report.difference.find(" within "), std::string::npos) << report.difference;
+}
+
+TEST(Verify, OneLineAndTheThreadsAfterwards) {
+  set_num_threads(2);
+  std::int64_t last = 0;
+  const VerifyReport report = attn::verify({.quick = false, .line = "softmax f32 rows=2 N=9", .progress = [&](std::int64_t done, std::int64_t) { last = done; }});
+  EXPECT_TRUE(report.passed());
+  EXPECT_EQ(report.cases, 1);
+  EXPECT_EQ(last, 1);
+  EXPECT_EQ(report.digest.size(), 16u);
+  EXPECT_EQ(num_threads(), 2);
+}
+
+}  // namespace
+}  // namespace attn::cases
