@@ -1,0 +1,135 @@
+// tests/attention/plain_test.cc: the plain entry has the bits of the tensor entry, allocates nothing, and says what is wrong.
+#include <attn/plain.h>
+
+#include "attention/truth.h"
+#include "runtime/memory.h"
+#include "support/golden.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+namespace attn::testing {
+namespace {
+
+constexpr std::int64_t batch = 2, heads = 4, groups = 2, rows = 70, keys = 130, dim = 12, width = 6;
+
+struct Inputs {
+  Tensor q, k, v;
+};
+Inputs inputs(Dtype dtype) {
+  return {normal({batch, heads, rows, dim}, 1, dtype), normal({batch, groups, keys, dim}, 2, dtype), normal({batch, groups, keys, width}, 3, dtype)};
+}
+
+plain::Attention call_of(const Inputs& in, const Tensor& output, const Tensor& logsumexp, plain::Element element) {
+  plain::Attention call;
+  call.batch = batch, call.q_heads = heads, call.k_heads = call.v_heads = groups;
+  call.q_rows = rows, call.k_rows = keys, call.dim = dim, call.value_dim = width;
+  call.element = element;
+  call.q = in.q.data(), call.k = in.k.data(), call.v = in.v.data();
+  call.output = output.data(), call.logsumexp = logsumexp.data();
+  return call;
+}
+
+/// A thread a part: more at a time than the workspace has slots.
+void run_on_threads(void*, std::int64_t parts, void (*part)(void*, std::int64_t), void* part_context) {
+  std::vector<std::thread> threads;
+  for (std::int64_t n = 0; n < parts; ++n) threads.emplace_back(part, part_context, n);
+  for (std::thread& thread : threads) thread.join();
+}
+
+void expect_bits(const Inputs& in, plain::Attention call, const AttentionOptions& options, const plain::Executor& executor = {}) {
+  const AttentionResult expected = attention(in.q, in.k, in.v, options);
+  const Tensor output = full(expected.output.sizes(), 9.0, in.q.dtype()), logsumexp = full(expected.logsumexp.sizes(), 9.0, expected.logsumexp.dtype());
+  call.output = output.data(), call.logsumexp = logsumexp.data();
+  std::vector<char> workspace(plain::workspace_bytes(call, executor) + 1);
+  const std::size_t before = runtime::allocated_bytes();
+  runtime::reset_peak();
+  ASSERT_EQ(plain::attention(call, workspace.data() + 1, workspace.size() - 1, executor), plain::Status::ok);
+  EXPECT_EQ(runtime::peak_bytes(), before) << "nothing is allocated";
+  EXPECT_TRUE(bits_equal(output, expected.output));
+  EXPECT_TRUE(bits_equal(logsumexp, expected.logsumexp));
+}
+
+TEST(Plain, HasTheBitsOfTheTensorEntry) {
+  const std::pair<Dtype, plain::Element> types[] = {
+      {Dtype::f32, plain::Element::f32}, {Dtype::f64, plain::Element::f64}, {Dtype::bf16, plain::Element::bf16}, {Dtype::f16, plain::Element::f16}};
+  for (const auto& [dtype, element] : types) {
+    const Inputs in = inputs(dtype);
+    const plain::Attention call = call_of(in, in.q, in.q, element);
+    expect_bits(in, call, {});
+    plain::Attention causal = call;
+    causal.causal = causal.bottom_right = true;
+    causal.window_left = 20;
+    causal.scale = 0.4;
+    causal.temperature = 2;
+    expect_bits(in, causal, {.scale = 0.4, .mask = Mask::causal(Align::bottom_right) & Mask::window(20, -1, Align::bottom_right), .temperature = 2});
+  }
+}
+
+TEST(Plain, EveryOptionByPointer) {
+  const Inputs in = inputs(Dtype::f32);
+  plain::Attention call = call_of(in, in.q, in.q, plain::Element::f32);
+  const Tensor mask = gt(normal({rows, keys}, 4), 0), bias = normal({heads, 1, keys}, 5), sinks = normal({heads}, 6);
+  const std::int64_t query_lengths[] = {70, 33}, key_lengths[] = {130, 100}, key_start[] = {0, 65}, query_start[] = {60, 2};
+  call.mask = static_cast<const std::uint8_t*>(mask.data());
+  call.mask_strides = {0, 0, keys, 1};
+  call.bias = bias.data();
+  call.bias_strides = {0, keys, 0, 1};
+  call.sinks = sinks.data();
+  call.softcap = 4;
+  call.causal = true;
+  call.query_lengths = query_lengths, call.key_lengths = key_lengths, call.key_start = key_start, call.query_start = query_start;
+  const AttentionOptions options{.mask = Mask::causal(Align::top_left) & Mask::attend(mask),
+                                 .bias = Bias::dense(bias),
+                                 .softcap = 4,
+                                 .sinks = sinks,
+                                 .query_lengths = integers({70, 33}),
+                                 .key_lengths = integers({130, 100}),
+                                 .key_start = integers({0, 65}),
+                                 .query_start = integers({60, 2})};
+  expect_bits(in, call, options);
+  expect_bits(in, call, options, {.run = run_on_threads, .context = nullptr, .threads = 2});
+}
+
+TEST(Plain, StridesAndASmallWorkspace) {
+  const Inputs in = inputs(Dtype::f32);
+  const Tensor q = in.q.transpose(1, 2).contiguous();  // [B, T, H, D]
+  plain::Attention call = call_of(in, in.q, in.q, plain::Element::f32);
+  call.q = q.data();
+  call.q_strides = {heads * rows * dim, dim, heads * dim};
+  expect_bits(in, call, {});
+  const Tensor output = zeros({batch, heads, rows, width}), logsumexp = zeros({batch, heads, rows});
+  call.output = output.data(), call.logsumexp = logsumexp.data();
+  const plain::Executor one{.run = run_on_threads, .context = nullptr, .threads = 1};
+  std::vector<char> workspace(plain::workspace_bytes(call, one));
+  EXPECT_EQ(plain::attention(call, workspace.data(), workspace.size()), plain::Status::ok);
+  EXPECT_TRUE(bits_equal(output, attention(in.q, in.k, in.v).output));
+}
+
+TEST(Plain, SaysWhatIsWrongAndWritesNothing) {
+  const Inputs in = inputs(Dtype::f32);
+  const Tensor output = full({batch, heads, rows, width}, 9.0), logsumexp = zeros({batch, heads, rows});
+  const plain::Attention good = call_of(in, output, logsumexp, plain::Element::f32);
+  std::vector<char> workspace(plain::workspace_bytes(good));
+  const auto status = [&](auto&& change) {
+    plain::Attention call = good;
+    change(call);
+    return plain::attention(call, workspace.data(), workspace.size());
+  };
+  const std::int64_t lengths[] = {131, 0};
+  EXPECT_EQ(status([](auto& c) { c.dim = -1; }), plain::Status::negative_size);
+  EXPECT_EQ(status([](auto& c) { c.v_heads = 3; }), plain::Status::heads_do_not_divide);
+  EXPECT_EQ(status([](auto& c) { c.k = nullptr; }), plain::Status::null_pointer);
+  EXPECT_EQ(status([](auto& c) { c.temperature = 0; }), plain::Status::bad_value);
+  EXPECT_EQ(status([](auto& c) { c.window_left = -2; }), plain::Status::bad_value);
+  EXPECT_EQ(status([&](auto& c) { c.key_lengths = lengths; }), plain::Status::bad_length);
+  EXPECT_EQ(plain::attention(good, workspace.data(), 100), plain::Status::small_workspace);
+  EXPECT_EQ(plain::attention(good, nullptr, 0), plain::Status::small_workspace);
+  EXPECT_TRUE(same_bits(output, full({batch, heads, rows, width}, 9.0)));
+  EXPECT_STREQ(plain::text_of(plain::Status::heads_do_not_divide), "plain::attention: k_heads and v_heads must each divide q_heads");
+  EXPECT_EQ(status([](auto& c) { c.batch = 0; }), plain::Status::ok);
+}
+
+}  // namespace
+}  // namespace attn::testing
