@@ -58,11 +58,15 @@ AttentionResult attention_in_f32(const Tensor& q, const Tensor& k, const Tensor&
   for (Tensor Score::* part : {&Score::w_q, &Score::w_k, &Score::w}) f32.score.*part = wide(options.score.*part);
   AttentionResult result = attention_call(wide(q), wide(k), wide(v), f32, call_options);
   std::vector<Tensor> inputs{q, k, v};
+  for (const Tensor& x : {options.sinks, options.score.w_q, options.score.w_k, options.score.w})
+    if (x.defined()) inputs.push_back(x);
+  for (const Bias::Term& term : options.bias.terms()) inputs.push_back(term.values);
+  const auto half = [&](const Tensor& x) { return add(x.to(q.dtype()), 0); };  // + 0: what rounds to -0 becomes +0
   const auto narrow = [&](const char* name, const Tensor& x, const Tensor& out) {
     if (!x.defined()) return x;
-    if (!out.defined()) return record(name, x.to(q.dtype()), inputs);
+    if (!out.defined()) return record(name, half(x), inputs);
     const Tensor result = result_memory(call_options.function, out, x.sizes(), q.dtype());
-    copy_values(result, x.to(q.dtype()));
+    copy_values(result, half(x));
     return record(name, result, inputs);
   };
   result.output = narrow("AttentionBackward0", result.output, options.out);

@@ -147,9 +147,13 @@ TEST(Reference, AZeroIsPositive) {
   const float q[] = {0}, k[] = {0, 0}, zeros[] = {-0.0f, -0.0f}, tiny[] = {-0x1p-149f, 0.0f};
   EXPECT_FALSE(std::signbit(run(problem_of(1, 2, 1, q, k, zeros)).output[0]));
   EXPECT_FALSE(std::signbit(run(problem_of(1, 2, 1, q, k, tiny)).output[0]));
-  const Tensor small = full({1, 1, 2, 1}, -1e-10);
-  const Tensor half = attention(small.to(Dtype::f16), small.to(Dtype::f16), full({1, 1, 2, 1}, -0x1p-24).to(Dtype::f16)).output;
-  EXPECT_EQ(half.to_vector(), (std::vector<double>{-0x1p-24, -0x1p-24}));
+  // the mean of 0 and the least negative number rounds to zero, in every kernel
+  const std::pair<Dtype, double> least[] = {{Dtype::f32, -0x1p-149}, {Dtype::f64, -0x1p-1074}, {Dtype::f16, -0x1p-24}, {Dtype::bf16, -0x1p-133}};
+  for (const auto& [dtype, value] : least) {
+    const Tensor same = full({1, 1, 2, 1}, 0.0, dtype), values = tensor<double>(std::vector<double>{value, 0}, {1, 1, 2, 1}).to(dtype);
+    ASSERT_EQ(values.to_vector()[0], value);
+    EXPECT_TRUE(bits_equal(attention(same, same, values).output, same));
+  }
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ HWY_NOINLINE void add_sinks(const T* sinks, const LaneMap& map, int vectors, std
   }
 }
 
-/// output = fma(o, 1/l, +0); 0 where nothing was seen. Returns false when some result is not a number: the specification
+/// output = fma(o, 1/l, +0), and + 0 because a negative result too small for T is -0; 0 where nothing was seen. Returns false when some result is not a number: the specification
 /// then decides the strip (a hidden key may hold inf or NaN, and a weight of 0 does not silence those).
 template <typename T>
 HWY_NOINLINE bool divide(int vectors, std::int64_t value_dim, const Totals<T>& totals) {
@@ -57,7 +57,7 @@ HWY_NOINLINE bool divide(int vectors, std::int64_t value_dim, const Totals<T>& t
     numbers = hn::And(numbers, hn::Eq(l, l));
     for (std::int64_t c = 0; c < value_dim; ++c) {
       T* o = totals.o + c * R + v * N;
-      const auto y = hn::MulAdd(hn::Load(d, o), inverse, hn::Zero(d));
+      const auto y = hn::Add(hn::MulAdd(hn::Load(d, o), inverse, hn::Zero(d)), hn::Zero(d));
       numbers = hn::And(numbers, hn::Eq(y, y));
       hn::Store(y, d, o);
     }

@@ -160,8 +160,10 @@ HWY_NOINLINE void modify_block(const AttentionProblem& problem, const LaneMap& m
   if (problem.softcap != 0) cap_block(static_cast<T>(problem.softcap), groups, strip);
   for (int n = 0; n < problem.bias_count; ++n) {
     gather_bias(problem, problem.bias[n], map, first, keys, strip);
-    for_each_score<T>(groups, [&](int at, int, int) HWY_ATTR {
-      hn::Store(hn::Add(hn::Load(d, strip.s + at), hn::Load(d, strip.extra + at)), d, strip.s + at);
+    const auto hidden = hn::Set(d, -std::numeric_limits<T>::infinity());
+    for_each_score<T>(groups, [&](int at, int, int) HWY_ATTR {  // -inf hides: it is not added to a score that may be NaN
+      const auto bias = hn::Load(d, strip.extra + at);
+      hn::Store(hn::IfThenElse(hn::Eq(bias, hidden), bias, hn::Add(hn::Load(d, strip.s + at), bias)), d, strip.s + at);
     });
   }
   if (problem.temperature != 1) {
