@@ -123,11 +123,10 @@ void* advance(const Tensor& tensor, std::int64_t elements) {
 }
 
 int wrap_dim(const char* function, int dim, int rank) {
+  if (dim >= -rank && dim < rank) return dim < 0 ? dim + rank : dim;
   const std::string given = std::string(function) + ": dim " + std::to_string(dim) + " of a tensor of rank " + std::to_string(rank);
   if (rank == 0) throw ShapeError(given + "; it has none");
-  if (dim < -rank || dim >= rank)
-    throw ShapeError(given + "; it must be from " + std::to_string(-rank) + " to " + std::to_string(rank - 1));
-  return dim < 0 ? dim + rank : dim;
+  throw ShapeError(given + "; it must be from " + std::to_string(-rank) + " to " + std::to_string(rank - 1));
 }
 
 Tensor result_memory(const char* function, const Tensor& out, const Dims& sizes, Dtype dtype) {
