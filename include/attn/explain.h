@@ -3,6 +3,7 @@
 #include <attn/attention.h>
 #include <attn/mask.h>
 #include <attn/tensor.h>
+#include <attn/text.h>
 
 #include <cstdint>
 #include <functional>
@@ -17,9 +18,6 @@ enum class Language { en, zh };
 
 /// How a token's place enters: not at all, added to x (Vaswani 2017), or as a rotation of q and k (Su 2021, 2104.09864).
 enum class Positions { none, sinusoidal, rotary };
-
-/// Where a text is cut: `automatic` takes characters for Chinese, Japanese and Korean, words for the rest.
-enum class TokenRule { automatic, words, characters };
 
 /// Why a pair takes no part. `mask` is any part of the mask that is neither causal nor a window.
 enum class Hidden : std::uint8_t { visible, causal, window, mask, padding };
@@ -36,8 +34,8 @@ struct ExplainOptions {
   std::int64_t dv = 4;   ///< of v, a head
   std::uint64_t seed = 123;
   Positions positions = Positions::none;
-  TokenRule tokens = TokenRule::automatic;
-  /// Cuts words where spaces do not (Chinese, Japanese); the library alone knows spaces only.
+  text::Tokens tokens = text::Tokens::automatic;
+  /// Cuts words where spaces do not (Chinese, Japanese); used when `tokens` is `words`, which alone knows spaces only.
   std::function<std::vector<std::string>(const std::string&)> cut_words = {};
   /// Own matrices instead of random ones: w_query, w_key [dim, heads * dk], w_value [dim, heads * dv], or [heads, dim, dk]
   /// and so on. All three or none; they set dim, dk, dv. `embedding` [ids, dim] may come alone.

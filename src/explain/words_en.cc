@@ -51,7 +51,8 @@ const Words& words_en() {
       /* note_alone */ "each sentence computed alone, without PAD: is every bit the same?",
       /* note_row_scores */ "one query by hand: products, their sum, the maximum taken out, e to it, the share",
       /* note_row_values */ "one query by hand: each value times its weight, then the sum",
-      /* source_words */ "words, cut at spaces, punctuation left out",
+      /* source_automatic */ "words, cut at spaces; Chinese and Japanese by characters",
+      /* source_words */ "words, cut at spaces",
       /* source_characters */ "characters",
       /* source_cut_words */ "words",
       /* source_embedding */ "Embedding({}, {}), seed {}",
@@ -74,13 +75,10 @@ const Words& words_en() {
       /* maximum */ "maximum {}",
       /* total */ "total {}",
       /* row_of */ "query {} \"{}\"",
+      /* row_number */ "query {}",
       /* same_bits */ "the same bits alone",
       /* other_bits */ "other bits alone",
       /* sum_row */ "sum",
-      /* sum_column */ "sum",
-      /* weight_column */ "weight",
-      /* parameters */ "matrices",
-      /* sees_nothing */ "sees no key",
   };
   return words;
 }

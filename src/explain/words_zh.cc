@@ -51,7 +51,8 @@ const Words& words_zh() {
       /* note_alone */ "每句不加 PAD 单独计算：每一位都相同吗？",
       /* note_row_scores */ "手算一个查询：逐项乘积、求和、减去最大值、取指数、求占比",
       /* note_row_values */ "手算一个查询：每个值乘以权重，再求和",
-      /* source_words */ "按空格切成词，去掉标点",
+      /* source_automatic */ "按空格切词，中文和日文按字切分",
+      /* source_words */ "按空格切词",
       /* source_characters */ "按字切分",
       /* source_cut_words */ "按词切分",
       /* source_embedding */ "Embedding({}, {})，种子 {}",
@@ -74,13 +75,10 @@ const Words& words_zh() {
       /* maximum */ "最大值 {}",
       /* total */ "总和 {}",
       /* row_of */ "查询 {}“{}”",
+      /* row_number */ "查询 {}",
       /* same_bits */ "单独计算每一位都相同",
       /* other_bits */ "单独计算结果不同",
       /* sum_row */ "求和",
-      /* sum_column */ "求和",
-      /* weight_column */ "权重",
-      /* parameters */ "矩阵",
-      /* sees_nothing */ "看不到任何键",
   };
   return words;
 }

@@ -1,0 +1,133 @@
+// src/cli/call_file.cc: reading a call from JSON or safetensors.
+#include "cli/call.h"
+#include "cli/output.h"
+#include "cli/suggest.h"
+
+#include <attn/ops.h>
+#include <attn/safetensors.h>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <span>
+
+namespace attn::cli {
+namespace {
+
+using nlohmann::json;
+
+const std::vector<std::string> kTensors{"q", "k", "v", "attend", "block", "key_padding", "bias", "alibi_slopes", "sinks", "query_lengths", "key_lengths",
+                                        "key_start", "query_start", "w_q", "w_k", "w"};
+const std::vector<std::string> kSettings{"causal", "mask", "scale", "score", "softcap", "temperature", "weights", "dtype"};
+
+bool is_one_of(const std::string& name, const std::vector<std::string>& names) { return std::find(names.begin(), names.end(), name) != names.end(); }
+
+[[noreturn]] void unknown_name(const std::string& path, const std::string& name) {
+  std::vector<std::string> known = kTensors;
+  known.insert(known.end(), kSettings.begin(), kSettings.end());
+  const std::string meant = nearest(name, known);
+  throw ValueError(fmt::format("run: {}: there is no \"{}\"; {}", path, name, meant.empty() ? fmt::format("there are {}", fmt::join(known, ", ")) : fmt::format("did you mean {}?", meant)));
+}
+
+double number_of(const std::string& name, const json& value) {
+  if (value.is_number()) return value.get<double>();
+  if (value.is_boolean()) return value.get<bool>() ? 1 : 0;
+  if (value == "nan") return std::numeric_limits<double>::quiet_NaN();
+  if (value == "inf" || value == "-inf") return value == "inf" ? std::numeric_limits<double>::infinity() : -std::numeric_limits<double>::infinity();
+  throw ValueError(fmt::format("run: {} holds {}, which is not a number", name, value.dump(-1, ' ', true, json::error_handler_t::replace).substr(0, 40)));
+}
+
+/// Nested lists: their shape from the first element down, then every element checked against it.
+void shape_of(const std::string& name, const json& values, Dims& shape) {
+  if (!values.is_array()) return;
+  if (shape.size() == max_rank) throw ShapeError(fmt::format("run: {} is nested more than {} deep", name, max_rank));
+  shape.push_back(static_cast<std::int64_t>(values.size()));
+  if (!values.empty()) shape_of(name, values[0], shape);
+}
+
+void flatten(const std::string& name, const json& values, const Dims& shape, int dim, std::vector<double>& numbers) {
+  if (dim == shape.size()) {
+    if (values.is_array()) throw ShapeError(fmt::format("run: {} has lists of different depth", name));
+    numbers.push_back(number_of(name, values));
+    return;
+  }
+  if (!values.is_array() || static_cast<std::int64_t>(values.size()) != shape[dim])
+    throw ShapeError(fmt::format("run: {} has lists of different length; all must fill {}", name, to_string(shape)));
+  for (const json& value : values) flatten(name, value, shape, dim + 1, numbers);
+}
+
+Dtype default_dtype(const std::string& name) {
+  if (name == "attend" || name == "block" || name == "key_padding") return Dtype::boolean;
+  return name.ends_with("_lengths") || name.ends_with("_start") ? Dtype::i64 : Dtype::f32;
+}
+
+Tensor tensor_of(const std::string& name, const json& value) {
+  const bool described = value.is_object();
+  if (described && !value.contains("values")) throw ValueError(fmt::format("run: {} has no \"values\"", name));
+  const json& values = described ? value["values"] : value;
+  const Dtype dtype = described && value.contains("dtype") ? dtype_from_name(value["dtype"].get<std::string>()) : default_dtype(name);
+  Dims shape;
+  shape_of(name, values, shape);
+  std::vector<double> numbers;
+  flatten(name, values, shape, 0, numbers);
+  if (described && value.contains("shape")) {
+    const Dims given(value["shape"].get<std::vector<std::int64_t>>());
+    const bool positive = std::all_of(given.begin(), given.end(), [](std::int64_t size) { return size >= 0; });
+    if (!positive || given.product() != static_cast<std::int64_t>(numbers.size()))
+      throw ShapeError(fmt::format("run: {} has {} values; its shape {} needs another number", name, numbers.size(), to_string(given)));
+    shape = given;
+  }
+  return tensor<double>(numbers, shape).to(dtype);
+}
+
+Call from_json(const std::string& path, const std::string& content) {
+  Call call;
+  try {
+    const json document = json::parse(content);
+    if (!document.is_object()) throw ValueError(fmt::format("run: {} must hold an object with q, k and v", path));
+    for (const auto& [name, value] : document.items()) {
+      if (is_one_of(name, kTensors)) call.tensors[name] = tensor_of(name, value);
+      else if (is_one_of(name, kSettings)) call.settings[name] = value.is_string() ? value.get<std::string>() : value.dump();
+      else unknown_name(path, name);
+    }
+  } catch (const json::parse_error& error) {
+    throw FormatError(fmt::format("run: {} is not JSON at byte {}", path, error.byte), error.byte);
+  } catch (const json::exception& error) {
+    throw ValueError(fmt::format("run: {}: {}", path, error.what()));
+  }
+  return call;
+}
+
+Call from_safetensors(const std::string& path, const std::string& content) {
+  const Safetensors file = [&] {
+    try {
+      return parse_safetensors(std::as_bytes(std::span<const char>(content)));
+    } catch (const FormatError& error) {
+      throw FormatError(fmt::format("{}: {}", path, error.what()), error.offset());
+    }
+  }();
+  Call call;
+  for (const auto& [name, tensor] : file.tensors) {
+    if (!is_one_of(name, kTensors)) unknown_name(path, name);
+    call.tensors[name] = tensor;
+  }
+  for (const auto& [name, value] : file.metadata)
+    if (is_one_of(name, kSettings)) call.settings[name] = value;  // other metadata ("format": "pt") is not ours
+  return call;
+}
+
+}  // namespace
+
+Call load_call(const std::string& path) {
+  const std::string content = read_file(path);
+  if (content.empty()) throw FormatError(fmt::format("run: {} is empty", path), 0);
+  const std::size_t first = content.find_first_not_of(" \t\r\n");
+  // A safetensors file has eight bytes of length before its first brace.
+  const bool looks_json = first != std::string::npos && (content[first] == '{' || content[first] == '[') && (content.size() < 9 || content[8] != '{' || static_cast<unsigned char>(content[7]) != 0);
+  return looks_json ? from_json(path, content) : from_safetensors(path, content);
+}
+
+}  // namespace attn::cli

@@ -1,0 +1,130 @@
+// src/cli/completion.cc: attn completion: scripts that complete verbs and options, made from the parser itself.
+#include "cli/output.h"
+#include "cli/verbs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+
+namespace attn::cli {
+namespace {
+
+/// Words an option takes, by its name.
+const std::map<std::string, std::string>& values_of_options() {
+  static const std::map<std::string, std::string> values{{"--score", "scaled_dot dot general additive"}, {"--positions", "none sinusoidal rotary"},
+                                                         {"--tokens", "auto words characters"},         {"--lang", "en zh"},
+                                                         {"--color", "auto always never"},              {"--colour", "auto always never"},
+                                                         {"--return-weights", "none full head_average"}, {"--dtype", "f32 f64 bf16 f16"}};
+  return values;
+}
+
+struct Described {
+  std::string name, text;
+};
+
+std::vector<Described> options_of(const CLI::App& parser) {
+  std::vector<Described> result;
+  for (const CLI::Option* option : parser.get_options())
+    for (const std::string& name : option->get_lnames()) result.push_back({"--" + name, option->get_description()});
+  return result;
+}
+
+std::vector<const CLI::App*> verbs_of(const CLI::App& app) {
+  return app.get_subcommands([](const CLI::App*) { return true; });
+}
+
+std::string names(const std::vector<Described>& options) {
+  std::string result;
+  for (const Described& option : options) result += (result.empty() ? "" : " ") + option.name;
+  return result;
+}
+
+std::string verb_names(const CLI::App& app) {
+  std::string result;
+  for (const CLI::App* verb : verbs_of(app)) result += (result.empty() ? "" : " ") + verb->get_name();
+  return result;
+}
+
+std::string bash(const CLI::App& app) {
+  std::string script = "# bash completion of attn: source <(attn completion bash)\n_attn() {\n  local word=\"${COMP_WORDS[COMP_CWORD]}\" before=\"${COMP_WORDS[COMP_CWORD-1]}\"\n  COMPREPLY=()\n  case \"$before\" in\n";
+  for (const auto& [option, values] : values_of_options())
+    script += fmt::format("    {}) COMPREPLY=($(compgen -W \"{}\" -- \"$word\")); return ;;\n", option, values);
+  script += "    --weights|--svg|--out) COMPREPLY=($(compgen -f -- \"$word\")); return ;;\n  esac\n";
+  script += fmt::format("  if [ \"$COMP_CWORD\" -eq 1 ]; then COMPREPLY=($(compgen -W \"{} --help --version\" -- \"$word\")); return; fi\n", verb_names(app));
+  script += "  case \"${COMP_WORDS[1]}\" in\n";
+  for (const CLI::App* verb : verbs_of(app)) {
+    const bool shells = verb->get_name() == "completion", files = verb->get_name() == "run";
+    script += fmt::format("    {}) COMPREPLY=($(compgen -W \"{}{}\" -- \"$word\"){}) ;;\n", verb->get_name(), names(options_of(*verb)), shells ? " bash zsh fish" : "",
+                          files ? " $(compgen -f -- \"$word\")" : "");
+  }
+  return script + "  esac\n}\ncomplete -F _attn attn\n";
+}
+
+/// For a single-quoted word of zsh's _arguments or fish.
+std::string quoted(std::string text) {
+  std::string result;
+  for (const char c : text) {
+    if (c == '\'') result += "'\\''";
+    else if (c == '[' || c == ']' || c == ':') result += std::string("\\") + c;
+    else result += c;
+  }
+  return result;
+}
+
+bool takes_file(const std::string& option) { return option == "--weights" || option == "--svg" || option == "--out"; }
+
+std::string zsh(const CLI::App& app) {
+  std::string script = "#compdef attn\n# zsh completion of attn: attn completion zsh > \"${fpath[1]}/_attn\"\n_attn() {\n  if (( CURRENT == 2 )); then\n    local -a verbs\n    verbs=(";
+  for (const CLI::App* verb : verbs_of(app)) script += fmt::format("'{}:{}' ", verb->get_name(), quoted(verb->get_description()));
+  script += ")\n    _describe verb verbs\n    _arguments '--help[Help]' '--version[Version]'\n    return\n  fi\n  case \"$words[2]\" in\n";
+  for (const CLI::App* verb : verbs_of(app)) {
+    script += fmt::format("    {}) shift words; (( CURRENT-- )); _arguments", verb->get_name());
+    for (const CLI::Option* option : verb->get_options())
+      for (const std::string& name : option->get_lnames()) {
+        const std::string full = "--" + name;
+        const auto values = values_of_options().find(full);
+        std::string action;
+        if (values != values_of_options().end()) action = fmt::format(":value:({})", values->second);
+        else if (takes_file(full)) action = ":file:_files";
+        else if (option->get_items_expected_max() > 0) action = ":value:";
+        script += fmt::format(" '{}[{}]{}'", full, quoted(option->get_description()), action);
+      }
+    script += verb->get_name() == "completion" ? " '1:shell:(bash zsh fish)'" : verb->get_name() == "run" ? " '1:file:_files'" : "";
+    script += " ;;\n";
+  }
+  return script + "  esac\n}\n_attn \"$@\"\n";
+}
+
+std::string fish(const CLI::App& app) {
+  std::string script = "# fish completion of attn: attn completion fish > ~/.config/fish/completions/attn.fish\ncomplete -c attn -f\n";
+  for (const CLI::App* verb : verbs_of(app)) {
+    const std::string& name = verb->get_name();
+    script += fmt::format("complete -c attn -n __fish_use_subcommand -a {} -d '{}'\n", name, quoted(verb->get_description()));
+    for (const Described& option : options_of(*verb)) {
+      const auto values = values_of_options().find(option.name);
+      const std::string more = values != values_of_options().end() ? fmt::format(" -x -a '{}'", values->second) : takes_file(option.name) ? " -r -F" : "";
+      script += fmt::format("complete -c attn -n '__fish_seen_subcommand_from {}' -l {} -d '{}'{}\n", name, option.name.substr(2), quoted(option.text), more);
+    }
+  }
+  script += "complete -c attn -n '__fish_seen_subcommand_from completion' -a 'bash zsh fish'\n";
+  return script + "complete -c attn -n '__fish_seen_subcommand_from run' -F\n";
+}
+
+}  // namespace
+
+Verb add_completion(CLI::App& app) {
+  CLI::App* parser = app.add_subcommand("completion", "Completion for bash, zsh or fish");
+  auto shell = std::make_shared<std::string>();
+  parser->allow_extras();
+  parser->add_option("SHELL", *shell, "bash, zsh or fish");
+  parser->footer("\nExample\n  source <(attn completion bash)");
+  return {parser, [shell, &app] {
+            if (shell->empty()) throw UsageError{"which shell? bash, zsh or fish"};
+            const std::size_t which = choose("SHELL", *shell, {"bash", "zsh", "fish"});
+            print(which == 0 ? bash(app) : which == 1 ? zsh(app) : fish(app));
+          }};
+}
+
+}  // namespace attn::cli

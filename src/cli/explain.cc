@@ -1,0 +1,108 @@
+// src/cli/explain.cc: attn explain: options to an explanation, and the explanation to the terminal, JSON or SVG.
+#include "cli/output.h"
+#include "cli/terminal.h"
+#include "cli/verbs.h"
+#include "cli/weights.h"
+
+#include <attn/explain.h>
+
+#include "text/icu/word_break.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+
+namespace attn::cli {
+namespace {
+
+struct Arguments {
+  std::vector<std::string> texts;
+  std::string to, score = "scaled_dot", tokens = "auto", positions = "none", mask, weights, svg, language, colour = "auto";
+  std::int64_t query = 0;
+  bool batch = false, causal = false, json = false;
+  ExplainOptions explain;
+  CLI::Option *to_given = nullptr, *query_given = nullptr, *svg_given = nullptr, *mask_given = nullptr, *weights_given = nullptr;
+  std::vector<CLI::Option*> sizes;  // that own matrices bring along
+};
+
+/// Words by ICU where the text has characters that stand without spaces, else at spaces.
+std::vector<std::string> cut_words(const std::string& text) {
+  std::vector<std::string> words = text::split(text, text::Tokens::words);
+  return text::split(text, text::Tokens::automatic) == words ? words : text::icu_words(text, "zh");
+}
+
+Mask mask_of(const Arguments& arguments) {
+  Mask mask;
+  if (arguments.causal) mask = Mask::causal(arguments.to_given->count() ? Align::top_left : Align::unset);
+  if (!arguments.mask_given->count()) return mask;
+  const Mask given = Mask::parse(arguments.mask);
+  return arguments.causal ? mask & given : given;
+}
+
+ExplainOptions options_of(const Arguments& arguments) {
+  ExplainOptions options = arguments.explain;
+  options.score = static_cast<Score::Kind>(choose("--score", arguments.score, {"scaled_dot", "dot", "general", "additive"}));
+  options.positions = static_cast<Positions>(choose("--positions", arguments.positions, {"none", "sinusoidal", "rotary"}));
+  constexpr text::Tokens rules[] = {text::Tokens::automatic, text::Tokens::words, text::Tokens::characters};
+  options.tokens = rules[choose("--tokens", arguments.tokens, {"auto", "words", "characters"})];
+  options.cut_words = cut_words;
+  options.language = environment_language();
+  if (!arguments.language.empty()) options.language = static_cast<Language>(choose("--lang", arguments.language, {"en", "zh"}));
+  if (arguments.to_given->count()) options.to = arguments.to;
+  if (arguments.query_given->count()) options.query = arguments.query;
+  options.batch = arguments.batch;
+  options.mask = mask_of(arguments);
+  if (arguments.weights_given->count()) {
+    for (const CLI::Option* size : arguments.sizes)
+      if (size->count()) throw UsageError{fmt::format("{} and --weights do not go together: the matrices say it", size->get_name())};
+    load_weights(arguments.weights, options);
+  }
+  return options;
+}
+
+void run(const Arguments& arguments) {
+  if (arguments.texts.empty()) throw UsageError{"a text is missing, as in: attn explain \"Life is short, eat dessert first\""};
+  choose("--color", arguments.colour, {"auto", "always", "never"});
+  const Explanation explanation = explain(arguments.texts, options_of(arguments));
+  if (arguments.svg_given->count()) write_file(arguments.svg, to_svg(explanation));
+  if (arguments.json) return print(to_json(explanation));
+  if (!arguments.svg_given->count()) print(to_text(explanation, terminal_options(arguments.colour)));
+}
+
+}  // namespace
+
+Verb add_explain(CLI::App& app) {
+  CLI::App* parser = app.add_subcommand("explain", "Attention on a text, step by step, with the numbers");
+  auto arguments = std::make_shared<Arguments>();
+  Arguments& a = *arguments;
+  parser->allow_extras();
+  parser->add_option("TEXT", a.texts, "The text; several make a batch, padded to the longest");
+  parser->add_flag("--batch", a.batch, "Show a batch, with one text too");
+  a.to_given = parser->add_option("--to", a.to, "Cross-attention: TEXT asks, this text answers (its keys and values)")->type_name("TEXT2");
+  parser->add_option("--score", a.score, "scaled_dot, dot, general or additive")->type_name("NAME");
+  parser->add_flag("--causal", a.causal, "No token sees a later one");
+  a.mask_given = parser->add_option("--mask", a.mask, "Who sees whom: causal, window(2, 0), prefix(3), all, none, with & | ~ ( )")->type_name("EXPRESSION");
+  parser->add_option("--heads", a.explain.heads, "Heads (1)")->type_name("N");
+  a.sizes.push_back(parser->add_option("--dim", a.explain.dim, "Numbers of an embedding (3)")->type_name("N"));
+  a.sizes.push_back(parser->add_option("--dk", a.explain.dk, "Numbers of a query and a key, a head (2)")->type_name("N"));
+  a.sizes.push_back(parser->add_option("--dv", a.explain.dv, "Numbers of a value, a head (4)")->type_name("N"));
+  parser->add_option("--seed", a.explain.seed, "Of the random embedding and matrices (123), as torch.manual_seed")->type_name("N");
+  parser->add_option("--positions", a.positions, "none, sinusoidal or rotary")->type_name("NAME");
+  parser->add_option("--tokens", a.tokens, "auto, words or characters")->type_name("NAME");
+  a.weights_given = parser->add_option("--weights", a.weights, "Own w_query, w_key, w_value (and embedding): a safetensors file or a folder of .npy")->type_name("FILE");
+  a.query_given = parser->add_option("--query", a.query, "Open row N (from 0): every product, sum, exponential and share")->type_name("N");
+  parser->add_flag("--json", a.json, "The same as JSON, in full precision");
+  a.svg_given = parser->add_option("--svg", a.svg, "The same as a drawing, into FILE")->type_name("FILE");
+  parser->add_option("--lang", a.language, "en or zh; without it LC_ALL, LC_MESSAGES or LANG says")->type_name("LANG");
+  parser->add_option("--color,--colour", a.colour, "auto, always or never")->type_name("WHEN");
+  parser->footer(
+      "\nExamples\n"
+      "  attn explain \"Life is short, eat dessert first\"\n"
+      "  attn explain \"Life is short\" --query 2 --causal\n"
+      "  attn explain \"Life is short\" --to \"eat dessert first\"\n"
+      "  attn explain --batch \"我叫张三\" \"他是谁\" \"李四\" --lang zh\n"
+      "  attn explain \"to be or not to be\" --heads 2 --positions sinusoidal --dim 4 --svg be.svg");
+  return {parser, [arguments] { run(*arguments); }};
+}
+
+}  // namespace attn::cli

@@ -1,0 +1,47 @@
+// src/cli/info.cc: attn info: the version, this machine, the kernels that can run here.
+#include "cli/output.h"
+#include "cli/verbs.h"
+
+#include <attn/runtime.h>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <memory>
+
+namespace attn::cli {
+namespace {
+
+void print_info(bool json) {
+  const Info about = info();
+  if (json) {
+    print(nlohmann::ordered_json{{"attn_info", 1},
+                                 {"version", about.version},
+                                 {"numerics_version", about.numerics_version},
+                                 {"cpu", about.cpu},
+                                 {"features", about.features},
+                                 {"targets", about.targets},
+                                 {"target", about.target},
+                                 {"cores", about.cores},
+                                 {"threads", about.threads},
+                                 {"compiler", about.compiler}}
+              .dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) +
+          "\n");
+    return;
+  }
+  print(fmt::format("attn {}   numerics {}\ncpu      {}\nfeatures {}\ntargets  {}   (in use: {})\ncores    {}   threads {}\ncompiler {}\n", about.version,
+                    about.numerics_version, one_line(about.cpu), fmt::join(about.features, " "), fmt::join(about.targets, " "), about.target, about.cores,
+                    about.threads, about.compiler));
+}
+
+}  // namespace
+
+Verb add_info(CLI::App& app) {
+  CLI::App* parser = app.add_subcommand("info", "Version, processor, kernels, threads");
+  auto json = std::make_shared<bool>(false);
+  parser->allow_extras();
+  parser->add_flag("--json", *json, "The same as JSON");
+  return {parser, [json] { print_info(*json); }};
+}
+
+}  // namespace attn::cli

@@ -1,0 +1,97 @@
+// src/cli/main.cc: the command attn: finds the verb, turns every failure into one line and an exit code.
+#include "cli/output.h"
+#include "cli/suggest.h"
+#include "cli/verbs.h"
+
+#include <attn/error.h>
+#include <attn/runtime.h>
+
+#include <fmt/format.h>
+
+#include <csignal>
+#include <cstdio>
+#include <exception>
+
+namespace attn::cli {
+namespace {
+
+constexpr int kFailed = 1, kUsage = 2;
+
+int complain(int code, const std::string& who, std::string_view what) {
+  const std::string line = one_line(fmt::format("{}: {}", who, what)) + "\n";
+  std::fwrite(line.data(), 1, line.size(), stderr);
+  return code;
+}
+
+/// What was given and not understood: with the word that was meant, when there is one near.
+[[noreturn]] void unknown_argument(const CLI::App& app, const CLI::App* verb, const std::string& given) {
+  std::vector<std::string> known;
+  if (given.starts_with("-")) {
+    for (const CLI::Option* option : (verb ? verb : &app)->get_options())
+      for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+    const std::string name = given.substr(0, given.find('='));
+    const std::string meant = nearest(name, known);
+    throw UsageError{fmt::format("there is no option {}{}", name,
+                                 meant.empty() ? fmt::format(" (attn {}--help lists them)", verb ? verb->get_name() + " " : "") : fmt::format("; did you mean {}?", meant))};
+  }
+  if (verb != nullptr) throw UsageError{fmt::format("\"{}\" is one argument too many (attn {} --help)", given, verb->get_name())};
+  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) known.push_back(sub->get_name());
+  const std::string meant = nearest(given, known);
+  throw UsageError{fmt::format("there is no verb \"{}\"; {}", given, meant.empty() ? fmt::format("there are {}", fmt::join(known, ", ")) : fmt::format("did you mean {}?", meant))};
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Attention on a text, with every number, and on tensors.", "attn");
+  app.footer("\nattn VERB --help says more.  attn explain \"Life is short, eat dessert first\"");
+  app.set_version_flag("--version", "attn " + version(), "Print the version");
+  app.allow_extras();
+  const std::vector<Verb> verbs{add_explain(app), add_run(app), add_info(app), add_completion(app)};
+  const Verb* verb = nullptr;
+  std::string who = "attn";
+  try {
+    try {
+      app.parse(argc, argv);
+    } catch (const CLI::Success& wish) {  // --help, --version
+      std::string text;
+      if (dynamic_cast<const CLI::CallForVersion*>(&wish) != nullptr) text = std::string(wish.what()) + "\n";
+      else text = app.help();
+      print(text);
+      return 0;
+    }
+    for (const Verb& candidate : verbs)
+      if (candidate.parser->parsed()) verb = &candidate;
+    if (verb != nullptr) who = "attn " + verb->parser->get_name();
+    const std::vector<std::string> unknown = app.remaining(true);
+    if (!unknown.empty()) unknown_argument(app, verb ? verb->parser : nullptr, unknown.front());
+    if (verb == nullptr) throw UsageError{"which verb? explain, run, info or completion (attn --help)"};
+    verb->run();
+    return 0;
+  } catch (const ReaderGone&) {
+    return 0;
+  } catch (const UsageError& error) {
+    return complain(kUsage, who, error.text);
+  } catch (const CLI::ParseError& error) {
+    for (const Verb& candidate : verbs)
+      if (candidate.parser->parsed()) who = "attn " + candidate.parser->get_name();
+    return complain(kUsage, who, error.what());
+  } catch (const Error& error) {
+    return complain(kFailed, "attn", error.what());
+  } catch (const std::bad_alloc&) {
+    return complain(kFailed, who, "not enough memory");
+  } catch (const std::exception& error) {
+    return complain(kFailed, who, error.what());
+  }
+}
+
+}  // namespace
+}  // namespace attn::cli
+
+int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);  // a reader that leaves is an error code of write, not a death
+  try {
+    return attn::cli::run(argc, argv);
+  } catch (...) {
+    std::fputs("attn: failed\n", stderr);
+    return 1;
+  }
+}

@@ -1,0 +1,89 @@
+// src/cli/output.cc: writing with every error seen.
+#include "cli/output.h"
+
+#include <attn/error.h>
+
+#include "explain/utf8.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+namespace attn::cli {
+namespace {
+
+/// False with errno set when something was not written.
+bool write_all(int file, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(file, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return false;
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return true;
+}
+
+[[noreturn]] void fail(const std::string& path, const char* what) { throw IoError(fmt::format("{}: {}: {}", path, what, std::strerror(errno))); }
+
+}  // namespace
+
+void print(std::string_view text) {
+  if (write_all(STDOUT_FILENO, text)) return;
+  if (errno == EPIPE) throw ReaderGone{};
+  fail("stdout", "cannot write");
+}
+
+void write_file(const std::string& path, std::string_view content) {
+  struct stat status {};
+  const bool special = ::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode);  // /dev/stdout, a pipe: written in place
+  const std::string target = special ? path : fmt::format("{}.tmp{}", path, ::getpid());
+  const int file = ::open(target.c_str(), special ? O_WRONLY : O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (file < 0) fail(path, "cannot be written");
+  bool done = write_all(file, content) && (special || ::fsync(file) == 0);
+  const int reason = errno;
+  done = ::close(file) == 0 && done;
+  if (special && done) return;
+  if (!done || ::rename(target.c_str(), path.c_str()) != 0) {
+    errno = done ? errno : reason;
+    const int kept = errno;
+    if (!special) ::unlink(target.c_str());
+    errno = kept;
+    fail(path, "cannot be written");
+  }
+}
+
+std::string read_file(const std::string& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) fail(path, "cannot be read");
+  std::string content;
+  char buffer[1 << 16];
+  for (;;) {
+    const ssize_t got = ::read(file, buffer, sizeof buffer);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) {
+      const int reason = errno;
+      ::close(file);
+      errno = reason;
+      fail(path, "cannot be read");
+    }
+    if (got == 0) break;
+    content.append(buffer, static_cast<std::size_t>(got));
+  }
+  ::close(file);
+  return content;
+}
+
+std::string one_line(std::string_view text) {
+  std::string joined;
+  for (const char c : text) joined += c == '\n' || c == '\t' ? ' ' : c;
+  joined.erase(joined.find_last_not_of(' ') + 1);
+  return explain_detail::printable(joined);
+}
+
+}  // namespace attn::cli

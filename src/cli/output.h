@@ -1,0 +1,28 @@
+// src/cli/output.h: results to stdout and to files, whole or not at all; one line of error to stderr.
+#pragma once
+#include <string>
+#include <string_view>
+
+namespace attn::cli {
+
+/// The reader of stdout has gone (| head): the command ends quietly.
+struct ReaderGone {};
+
+/// A wrong call: one line that says what was wrong; exit 2.
+struct UsageError {
+  std::string text;
+};
+
+/// Writes all of it to stdout. ReaderGone for a closed pipe, IoError otherwise.
+void print(std::string_view text);
+
+/// Writes a temporary file beside `path` and renames it. IoError names the path and the reason.
+void write_file(const std::string& path, std::string_view content);
+
+/// IoError names the path and the reason.
+std::string read_file(const std::string& path);
+
+/// The first line, without control characters.
+std::string one_line(std::string_view text);
+
+}  // namespace attn::cli

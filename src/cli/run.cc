@@ -1,0 +1,84 @@
+// src/cli/run.cc: attn run: attention on the tensors of a file.
+#include "cli/call.h"
+#include "cli/output.h"
+#include "cli/verbs.h"
+
+#include <attn/safetensors.h>
+
+#include "explain/json_values.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <utility>
+
+namespace attn::cli {
+namespace {
+
+struct Arguments {
+  std::string file, out;
+  std::map<std::string, std::string> settings;  // those of the command line go before the file's
+  std::map<std::string, CLI::Option*> given;
+  bool causal = false, json = false;
+};
+
+using Named = std::vector<std::pair<std::string, Tensor>>;
+
+std::string as_json(const Named& tensors, const Plan& plan) {
+  std::string result = fmt::format("{{\n  \"attn_run\": 1,\n  \"kernel\": {}", explain_detail::json_string(plan.kernel()));
+  for (const auto& [name, tensor] : tensors)
+    result += fmt::format(",\n  \"{}\": {{\"dtype\": \"{}\", \"shape\": {}, \"values\": {}}}", name, name_of(tensor.dtype()), to_string(tensor.sizes()),
+                          explain_detail::json_values(tensor));
+  return result + "\n}\n";
+}
+
+std::string as_text(const Named& tensors) {
+  std::string result;
+  for (const auto& [name, tensor] : tensors) result += fmt::format("{} {} {}\n{}\n", name, name_of(tensor.dtype()), to_string(tensor.sizes()), tensor.to_string());
+  return result;
+}
+
+void run(const Arguments& arguments) {
+  if (arguments.file.empty()) throw UsageError{"a file is missing: JSON or safetensors with q, k and v"};
+  Call call = load_call(arguments.file);
+  for (const auto& [name, option] : arguments.given)
+    if (option->count()) call.settings[name] = arguments.settings.at(name);
+  if (arguments.causal) call.settings["causal"] = "true";
+  const AttentionCall attention_call = to_attention(call);
+  const AttentionResult result = attention(attention_call.q, attention_call.k, attention_call.v, attention_call.options);
+  Named tensors{{"output", result.output}, {"logsumexp", result.logsumexp}};
+  if (result.weights.defined()) tensors.emplace_back("weights", result.weights);
+  if (!arguments.out.empty()) save_safetensors(arguments.out, tensors);
+  if (arguments.json) return print(as_json(tensors, result.plan));
+  if (arguments.out.empty()) print(as_text(tensors));
+}
+
+}  // namespace
+
+Verb add_run(CLI::App& app) {
+  CLI::App* parser = app.add_subcommand("run", "Attention on the tensors q, k, v of a file");
+  auto arguments = std::make_shared<Arguments>();
+  Arguments& a = *arguments;
+  parser->allow_extras();
+  parser->add_option("FILE", a.file, "JSON or safetensors: q, k, v, and what else the call takes");
+  const auto setting = [&](const char* option, const char* name, const char* type, const char* text) {
+    a.given[name] = parser->add_option(option, a.settings[name], text)->type_name(type);
+  };
+  parser->add_flag("--causal", a.causal, "No row sees a later key");
+  setting("--mask", "mask", "EXPRESSION", "causal, window(2, 0), prefix(3), all, none, with & | ~ ( )");
+  setting("--score", "score", "NAME", "scaled_dot, dot, general (needs w) or additive (needs w_q, w_k, w)");
+  setting("--scale", "scale", "X", "Of the scaled dot product; 1 / sqrt(D) without it");
+  setting("--softcap", "softcap", "X", "Scores become X tanh(score / X)");
+  setting("--temperature", "temperature", "X", "Scores are divided by it");
+  setting("--return-weights", "weights", "NAME", "none, full or head_average");
+  setting("--dtype", "dtype", "NAME", "q, k, v are converted: f32, f64, bf16, f16");
+  parser->add_flag("--json", a.json, "The result as JSON, in full precision");
+  parser->add_option("--out", a.out, "The result into a safetensors file")->type_name("FILE");
+  parser->footer(
+      "\nThe file may also hold attend, block, key_padding (masks); bias, alibi_slopes, sinks; query_lengths, key_lengths,\n"
+      "key_start, query_start; and, in JSON or as metadata, the options above without their dashes.\n"
+      "\nExample\n  echo '{\"q\": [[1, 0]], \"k\": [[1, 0], [0, 1]], \"v\": [[1, 2], [3, 4]]}' > call.json && attn run call.json");
+  return {parser, [arguments] { run(*arguments); }};
+}
+
+}  // namespace attn::cli

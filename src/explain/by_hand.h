@@ -1,0 +1,17 @@
+// src/explain/by_hand.h: one query opened: the sums a learner does on paper.
+#pragma once
+#include "explain/run.h"
+
+namespace attn::explain_detail {
+
+/// The numbers of row `query`, f64, [B, H, ...].
+struct ByHand {
+  Tensor stages;  // [B, H, Tk, n]: products, their sum, / sqrt(dk) where there is a scale, minus the maximum, e to it, the weight
+  Tensor mixing;  // [B, H, Tk + 1, dv + 1]: the weight, weight * value; the last row is the sum
+  std::vector<std::string> stage_names, mixing_names;
+  std::vector<Hidden> stages_hidden, mixing_hidden;
+  std::vector<double> maximum, total;  // one a sentence and head; nan where the row sees nothing
+};
+ByHand by_hand(const Run& run, const Matrices& matrices, Score::Kind score, std::int64_t query);
+
+}  // namespace attn::explain_detail

@@ -1,0 +1,271 @@
+// src/explain/explain.cc: a run of attention told as steps.
+#include <attn/explain.h>
+
+#include "explain/by_hand.h"
+#include "explain/hidden.h"
+#include "explain/numbers.h"
+#include "explain/utf8.h"
+#include "explain/words.h"
+
+#include <attn/ops.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+namespace attn {
+namespace explain_detail {
+namespace {
+
+using Kind = ExplainStep::Kind;
+
+class Teller {
+ public:
+  Teller(const std::vector<std::string>& texts, const ExplainOptions& options)
+      : options_(options), tokens_(tokenize(texts, options)), matrices_(make_matrices(options)), batch_(options.batch || texts.size() > 1) {
+    if (options.query && (*options.query < 0 || *options.query >= tokens_.from.width()))
+      throw ValueError(fmt::format("explain: query {} is not there; the tokens are 0 to {}", *options.query, tokens_.from.width() - 1));
+    run_ = run_attention(tokens_, matrices_, options, batch_);
+    result_.texts = texts;
+    result_.to = options.to;
+    result_.batch = batch_;
+    result_.language = options.language;
+    result_.mask = options.mask.is_all() ? "" : options.mask.to_string();
+    result_.query = options.query;
+  }
+
+  Explanation tell() {
+    tell_tokens();
+    tell_embedding();
+    tell_projections();
+    tell_scores();
+    tell_weights_and_context();
+    if (options_.query) tell_by_hand(*options_.query);
+    if (batch_ && !holds_tensors(options_.mask)) tell_alone();
+    return std::move(result_);
+  }
+
+ private:
+  std::string say(Phrase phrase) const { return std::string(explain_detail::say(options_.language, phrase)); }
+  template <typename... T>
+  std::string say_with(Phrase phrase, const T&... values) const {
+    return fmt::format(fmt::runtime(explain_detail::say(options_.language, phrase)), values...);
+  }
+  static std::string numbers_of(const Dims& sizes) { return fmt::format("{}", fmt::join(sizes.begin(), sizes.end(), ", ")); }
+
+  ExplainStep step(Kind kind, const char* name, Phrase title, std::string formula, Phrase note, std::string source = "") const {
+    ExplainStep result;
+    result.kind = kind;
+    result.name = name;
+    result.title = say(title);
+    result.formula = std::move(formula);
+    result.note = say(note);
+    result.source = std::move(source);
+    return result;
+  }
+
+  /// Gives a step its numbers: [B, rows, columns] or [B, H, rows, columns], shown without the dims that are not there.
+  void fill(ExplainStep& step, const Tensor& values) const {
+    step.batch = values.size(0);
+    step.heads = values.dim() == 4 ? values.size(1) : 1;
+    if (batch_) step.shape.push_back(step.batch);
+    if (step.heads > 1) step.shape.push_back(step.heads);
+    step.shape.push_back(values.size(-2));
+    step.shape.push_back(values.size(-1));
+    step.values = values.contiguous().reshape(step.shape);
+  }
+  void add(ExplainStep step, const Tensor& values, bool key_rows = false) {
+    fill(step, values);
+    step.key_rows = key_rows;
+    step.rows = (key_rows ? tokens_.to : tokens_.from).tokens;
+    if (step.kind == Kind::pairs || step.kind == Kind::weights) step.columns = tokens_.to.tokens;
+    result_.steps.push_back(std::move(step));
+  }
+
+  void add_tokens(const TokenTable& table, const char* name, Phrase title, Phrase note, const std::string& source) {
+    ExplainStep words = step(Kind::words, name, title, "", note, source);
+    if (batch_) words.shape.push_back(table.batch());
+    words.shape.push_back(table.width());
+    words.batch = table.batch();
+    words.rows = table.tokens;
+    result_.steps.push_back(std::move(words));
+  }
+  void add_ids(const TokenTable& table, const char* name, Phrase title, Phrase note) {
+    ExplainStep ids = step(Kind::ids, name, title, "", note);
+    ids.shape = result_.steps.back().shape;
+    ids.batch = table.batch();
+    ids.rows = table.tokens;
+    ids.values = table.ids.reshape(ids.shape);
+    result_.steps.push_back(std::move(ids));
+  }
+
+  void tell_tokens() {
+    std::string source;
+    if (options_.tokens == text::Tokens::characters) source = say(Phrase::source_characters);
+    if (options_.tokens == text::Tokens::words) source = say(options_.cut_words ? Phrase::source_cut_words : Phrase::source_words);
+    if (options_.tokens == text::Tokens::automatic) source = say(Phrase::source_automatic);
+    const bool pads = *std::min_element(tokens_.from.lengths.begin(), tokens_.from.lengths.end()) < tokens_.from.width();
+    add_tokens(tokens_.from, "tokens", Phrase::tokens, pads ? Phrase::note_tokens_batch : Phrase::note_tokens, source);
+    add_ids(tokens_.from, "ids", Phrase::ids, pads ? Phrase::note_ids_pad : Phrase::note_ids);
+    if (!options_.to) return;
+    add_tokens(tokens_.to, "tokens_to", Phrase::tokens_to, Phrase::note_tokens_to, "");
+    add_ids(tokens_.to, "ids_to", Phrase::ids_to, Phrase::note_ids);
+  }
+
+  void tell_embedding() {
+    const std::string source = matrices_.own_embedding ? say_with(Phrase::source_own, "embedding")
+                                                       : say_with(Phrase::source_embedding, matrices_.embedding.size(0), matrices_.dim(), options_.seed);
+    add(step(Kind::table, "x", Phrase::embedding, "embedding[id]", Phrase::note_embedding, source), run_.x);
+    if (options_.to) add(step(Kind::table, "y", Phrase::embedding_to, "embedding[id]", Phrase::note_embedding, source), run_.memory, true);
+    if (options_.positions != Positions::sinusoidal) return;
+    const bool longer_to = run_.memory.size(1) > run_.x.size(1);
+    const Tensor& places = longer_to ? run_.places_memory : run_.places_x;
+    ExplainStep positions =
+        step(Kind::table, "positions", Phrase::positions, "sin, cos", Phrase::note_positions, say_with(Phrase::source_sines, matrices_.dim()));
+    positions.key_rows = longer_to;
+    positions.shape = places.sizes();
+    positions.values = places;
+    std::vector<std::string> rows;
+    for (std::int64_t row = 0; row < places.size(0); ++row) rows.push_back(std::to_string(row));
+    positions.rows = {rows};
+    result_.steps.push_back(std::move(positions));
+    add(step(Kind::table, "x_positions", Phrase::with_positions, "x + p", Phrase::note_with_positions), run_.x + run_.places_x);
+    if (options_.to)
+      add(step(Kind::table, "y_positions", Phrase::with_positions_to, "y + p", Phrase::note_with_positions), run_.memory + run_.places_memory, true);
+  }
+
+  void tell_projections() {
+    const bool places = options_.positions == Positions::sinusoidal;
+    const std::string x = places ? "(x + p)" : "x", y = !options_.to ? x : places ? "(y + p)" : "y";
+    const auto source = [&](const char* name, const Tensor& w) {
+      return matrices_.own_projections ? say_with(Phrase::source_own, name)
+                                       : say_with(Phrase::source_random, numbers_of({w.size(1), w.size(2)}), options_.seed);
+    };
+    add(step(Kind::table, "q", Phrase::query, x + " W_q", Phrase::note_query, source("w_query", matrices_.w_query)), run_.q);
+    add(step(Kind::table, "k", Phrase::key, y + " W_k", Phrase::note_key, source("w_key", matrices_.w_key)), run_.k, true);
+    add(step(Kind::table, "v", Phrase::value, y + " W_v", Phrase::note_value, source("w_value", matrices_.w_value)), run_.v, true);
+    add_parameter("w_query", "W_q", matrices_.w_query, true);
+    add_parameter("w_key", "W_k", matrices_.w_key, true);
+    add_parameter("w_value", "W_v", matrices_.w_value, true);
+    if (options_.score == Score::Kind::general) add_parameter("score_w", "W", matrices_.score_w, false);
+    if (options_.score == Score::Kind::additive) {
+      add_parameter("score_w_query", "S_q", matrices_.score_q, false);
+      add_parameter("score_w_key", "S_k", matrices_.score_k, false);
+      add_parameter("score_w", "w", matrices_.score_w.reshape({1, matrices_.score_w.numel()}), false);
+    }
+    if (!run_.q_turned.defined()) return;
+    const std::string formula = fmt::format("place / 10000^(2i / {})", matrices_.dk());
+    add(step(Kind::table, "q_turned", Phrase::query_turned, formula, Phrase::note_turned), run_.q_turned);
+    add(step(Kind::table, "k_turned", Phrase::key_turned, formula, Phrase::note_turned), run_.k_turned, true);
+  }
+
+  void add_parameter(const char* name, const char* title, const Tensor& values, bool by_head) {
+    ExplainStep parameter;
+    parameter.name = name;
+    parameter.title = title;
+    parameter.heads = by_head ? values.size(0) : 1;
+    parameter.values = by_head && parameter.heads == 1 ? values.reshape({values.size(1), values.size(2)}) : values;
+    parameter.shape = parameter.values.sizes();
+    result_.parameters.push_back(std::move(parameter));
+  }
+
+  void tell_scores() {
+    const bool turned = run_.q_turned.defined();
+    std::string formula = turned ? "turned q · turned k" : "q · k";
+    if (options_.score == Score::Kind::general) formula = "qᵀ W k";
+    if (options_.score == Score::Kind::additive) formula = "w · tanh(S_q q + S_k k)";
+    std::string source;
+    if (options_.score == Score::Kind::general) source = say_with(Phrase::source_random, "W", options_.seed);
+    if (options_.score == Score::Kind::additive) source = say_with(Phrase::source_random, "S_q, S_k, w", options_.seed);
+    add(step(Kind::pairs, "scores", Phrase::scores, formula, Phrase::note_scores, source), run_.scores);
+    if (run_.scaled.defined())
+      add(step(Kind::pairs, "scaled", Phrase::scaled, fmt::format("scores / √{}", matrices_.dk()), Phrase::note_scaled), run_.scaled);
+    if (run_.hidden.empty()) return;
+    std::vector<double> values = run_.last_scores().to_vector();
+    for (std::size_t i = 0; i < values.size(); ++i)
+      if (run_.hidden[i] != Hidden::visible) values[i] = -std::numeric_limits<double>::infinity();
+    ExplainStep mask = step(Kind::pairs, "mask", Phrase::mask, result_.mask.empty() ? "lengths" : batch_ ? result_.mask + " & lengths" : result_.mask,
+                            Phrase::note_mask);
+    mask.hidden = run_.hidden;
+    add(std::move(mask), tensor<double>(values, run_.scores.sizes()).to(run_.scores.dtype()));
+  }
+
+  bool a_row_sees_nothing() const {
+    const auto keys = static_cast<std::size_t>(tokens_.to.width());
+    for (std::size_t row = 0; row < run_.hidden.size(); row += keys) {
+      bool sees = false, padding = true;
+      for (std::size_t key = row; key < row + keys; ++key) {
+        sees = sees || run_.hidden[key] == Hidden::visible;
+        padding = padding && run_.hidden[key] == Hidden::padding;
+      }
+      if (!sees && !padding) return true;
+    }
+    return false;
+  }
+
+  void tell_weights_and_context() {
+    const std::string& before = result_.steps.back().name;
+    ExplainStep weights = step(Kind::weights, "weights", Phrase::weights, fmt::format("softmax({})", before == "mask" ? "masked" : before),
+                               a_row_sees_nothing() ? Phrase::note_weights_empty : Phrase::note_weights);
+    weights.hidden = run_.hidden;
+    add(std::move(weights), run_.weights);
+    const bool pads = *std::min_element(tokens_.from.lengths.begin(), tokens_.from.lengths.end()) < tokens_.from.width();
+    add(step(Kind::table, "context", Phrase::context, "weights · v", pads ? Phrase::note_context_pad : Phrase::note_context), run_.context);
+    if (matrices_.heads() == 1) return;
+    const Tensor joined = run_.context.permute({0, 2, 1, 3}).reshape({run_.context.size(0), run_.context.size(2), matrices_.heads() * matrices_.dv()});
+    add(step(Kind::table, "joined", Phrase::joined, fmt::format("{} × {} → {}", matrices_.heads(), matrices_.dv(), joined.size(2)), Phrase::note_joined), joined);
+  }
+
+  std::string facts(const ByHand& hand) const {
+    std::vector<std::string> maxima, totals;
+    for (std::size_t i = 0; i < hand.maximum.size() && i < 8; ++i) {
+      maxima.push_back(format_number(hand.maximum[i], 4));
+      totals.push_back(format_number(hand.total[i], 4));
+    }
+    return say_with(Phrase::maximum, fmt::format("{}", fmt::join(maxima, " | "))) + "  " + say_with(Phrase::total, fmt::format("{}", fmt::join(totals, " | ")));
+  }
+
+  void tell_by_hand(std::int64_t query) {
+    const ByHand hand = by_hand(run_, matrices_, options_.score, query);
+    const std::string of = say_with(Phrase::row_of, query, tokens_.from.tokens[0][static_cast<std::size_t>(query)]);
+    ExplainStep stages = step(Kind::keys, "query_scores", Phrase::row_scores, batch_ ? say_with(Phrase::row_number, query) : of, Phrase::note_row_scores, facts(hand));
+    stages.hidden = hand.stages_hidden;
+    stages.columns = {hand.stage_names};
+    add(std::move(stages), hand.stages, true);
+    ExplainStep mixing = step(Kind::keys, "query_values", Phrase::row_values, batch_ ? say_with(Phrase::row_number, query) : of, Phrase::note_row_values);
+    mixing.hidden = hand.mixing_hidden;
+    mixing.columns = {hand.mixing_names};
+    add(std::move(mixing), hand.mixing, true);
+    for (auto& rows : result_.steps.back().rows) rows.push_back(say(Phrase::sum_row));
+  }
+
+  void tell_alone() {
+    const std::vector<bool> same = same_alone(run_, tokens_, matrices_, options_);
+    ExplainStep alone = step(Kind::checks, "alone", Phrase::alone, "", Phrase::note_alone);
+    alone.shape = Dims{static_cast<std::int64_t>(same.size())};
+    alone.values = tensor<std::int64_t>(std::vector<std::int64_t>(same.begin(), same.end()));
+    std::vector<std::string> rows;
+    for (const std::string& text : result_.texts) rows.push_back(printable(text));
+    alone.rows = {rows};
+    result_.steps.push_back(std::move(alone));
+  }
+
+  const ExplainOptions& options_;
+  const TokenizedTexts tokens_;
+  const Matrices matrices_;
+  const bool batch_;
+  Run run_;
+  Explanation result_;
+};
+
+}  // namespace
+}  // namespace explain_detail
+
+Explanation explain(const std::vector<std::string>& texts, const ExplainOptions& options) {
+  return explain_detail::Teller(texts, options).tell();
+}
+
+Explanation explain(const std::string& text, const ExplainOptions& options) { return explain(std::vector<std::string>{text}, options); }
+
+}  // namespace attn

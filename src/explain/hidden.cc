@@ -1,0 +1,64 @@
+// src/explain/hidden.cc: the parts of a mask joined by &, each asked in turn.
+#include "explain/hidden.h"
+
+#include "attention/mask_expression.h"
+
+#include <algorithm>
+
+namespace attn::explain_detail {
+namespace {
+
+using Kind = Mask::Expression::Kind;
+
+struct Part {
+  Hidden reason;
+  Tensor sees;  // bool [B, H, Tq, Tk]
+};
+
+Hidden reason_of(const Mask::Expression& expression) {
+  switch (expression.kind) {
+    case Kind::causal: return Hidden::causal;
+    case Kind::window: return Hidden::window;
+    default: return Hidden::mask;
+  }
+}
+
+void collect(const Mask::Expression::Part& expression, const Dims& pairs, const Lengths& lengths, std::vector<Part>& parts) {
+  if (!expression) return;
+  if (expression->kind == Kind::both) {
+    collect(expression->a, pairs, lengths, parts);
+    collect(expression->b, pairs, lengths, parts);
+    return;
+  }
+  parts.push_back({reason_of(*expression), Mask(expression).dense(pairs[0], pairs[1], pairs[2], pairs[3], lengths)});
+}
+
+bool tensors_in(const Mask::Expression::Part& expression) {
+  return expression && (expression->first.defined() || expression->second.defined() || tensors_in(expression->a) || tensors_in(expression->b));
+}
+
+}  // namespace
+
+std::vector<Hidden> hidden_pairs(const Mask& mask, const Dims& pairs, const Lengths& lengths) {
+  std::vector<Part> parts;
+  collect(mask.expression(), pairs, lengths, parts);
+  const auto limit = [&](const Tensor& given, std::int64_t b, std::int64_t all) { return given.defined() ? given.data<std::int64_t>()[b] : all; };
+  std::vector<Hidden> result(static_cast<std::size_t>(pairs.product()), Hidden::visible);
+  std::size_t at = 0;
+  for (std::int64_t b = 0; b < pairs[0]; ++b)
+    for (std::int64_t rows_of_head = 0; rows_of_head < pairs[1] * pairs[2]; ++rows_of_head)
+      for (std::int64_t key = 0; key < pairs[3]; ++key, ++at) {
+        if (rows_of_head % pairs[2] >= limit(lengths.query_lengths, b, pairs[2]) || key >= limit(lengths.key_lengths, b, pairs[3])) {
+          result[at] = Hidden::padding;
+          continue;
+        }
+        const auto hides = std::find_if(parts.begin(), parts.end(), [&](const Part& part) { return !part.sees.data<bool>()[at]; });
+        if (hides != parts.end()) result[at] = hides->reason;
+      }
+  if (std::all_of(result.begin(), result.end(), [](Hidden reason) { return reason == Hidden::visible; })) result.clear();
+  return result;
+}
+
+bool holds_tensors(const Mask& mask) { return tensors_in(mask.expression()); }
+
+}  // namespace attn::explain_detail

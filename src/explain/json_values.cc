@@ -1,0 +1,54 @@
+// src/explain/json_values.cc: numbers, strings and nesting.
+#include "explain/json_values.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <cmath>
+
+namespace attn::explain_detail {
+namespace {
+
+std::string number(double value, Dtype dtype) {
+  if (dtype == Dtype::boolean) return value != 0 ? "true" : "false";
+  if (std::isnan(value)) return "\"nan\"";
+  if (std::isinf(value)) return value < 0 ? "\"-inf\"" : "\"inf\"";
+  return dtype == Dtype::f64 ? fmt::format("{}", value) : fmt::format("{}", static_cast<float>(value));
+}
+
+/// write(i) gives element i; elements are taken in row-major order.
+template <typename Write>
+std::string nested(const Dims& shape, int dim, std::size_t& next, const Write& write) {
+  if (dim == shape.size()) return write(next++);
+  std::string result = "[";
+  for (std::int64_t i = 0; i < shape[dim]; ++i) {
+    if (i > 0) result += ", ";
+    result += nested(shape, dim + 1, next, write);
+  }
+  return result + "]";
+}
+
+}  // namespace
+
+std::string json_values(const Tensor& values, const std::vector<Hidden>& hidden) {
+  std::size_t next = 0;
+  const Dtype dtype = values.dtype();
+  if (is_integral(dtype)) {
+    const std::vector<std::int64_t> numbers = values.to_int_vector();
+    return nested(values.sizes(), 0, next, [&](std::size_t i) { return std::to_string(numbers[i]); });
+  }
+  const std::vector<double> numbers = values.to_vector();
+  return nested(values.sizes(), 0, next, [&](std::size_t i) {
+    return !hidden.empty() && hidden[i] != Hidden::visible ? std::string("null") : number(numbers[i], dtype);
+  });
+}
+
+std::string json_reasons(const std::vector<Hidden>& hidden, const Dims& shape) {
+  constexpr const char* names[] = {"null", "\"causal\"", "\"window\"", "\"mask\"", "\"padding\""};
+  std::size_t next = 0;
+  return nested(shape, 0, next, [&](std::size_t i) { return std::string(names[static_cast<std::size_t>(hidden[i])]); });
+}
+
+std::string json_string(const std::string& text) { return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace); }
+
+}  // namespace attn::explain_detail

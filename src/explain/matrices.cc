@@ -1,0 +1,99 @@
+// src/explain/matrices.cc: random or given matrices, checked and split into heads.
+#include "explain/matrices.h"
+
+#include <attn/ops.h>
+#include <attn/random.h>
+
+#include <fmt/format.h>
+
+namespace attn::explain_detail {
+namespace {
+
+void check_size(const char* name, std::int64_t value, std::int64_t most) {
+  if (value < 1 || value > most) throw ValueError(fmt::format("explain: {} is {}; it must be 1 to {}", name, value, most));
+}
+
+/// [dim, heads * d] or [heads, dim, d] as [heads, dim, d].
+Tensor split_heads(const char* name, const Tensor& w, std::int64_t heads) {
+  if (!is_floating(w.dtype())) throw DtypeError(fmt::format("explain: {} is {}; it must be a floating type", name, name_of(w.dtype())));
+  if (w.numel() == 0) throw ShapeError(fmt::format("explain: {} has shape {}; it must not be empty", name, to_string(w.sizes())));
+  if (w.dim() == 3 && w.size(0) == heads) return w;
+  if (w.dim() == 2 && w.size(1) % heads == 0) return w.reshape({w.size(0), heads, w.size(1) / heads}).permute({1, 0, 2});
+  throw ShapeError(fmt::format("explain: {} has shape {}; it must be [dim, {} * d] or [{}, dim, d] for heads = {}", name, to_string(w.sizes()), heads, heads, heads));
+}
+
+void take_projections(const ExplainOptions& options, Matrices& m) {
+  if (!options.w_key.defined() || !options.w_query.defined() || !options.w_value.defined())
+    throw ValueError("explain: w_query, w_key and w_value come together; one of them is missing");
+  m.w_query = split_heads("w_query", options.w_query, options.heads);
+  m.w_key = split_heads("w_key", options.w_key, options.heads);
+  m.w_value = split_heads("w_value", options.w_value, options.heads);
+  if (!(m.w_key.sizes() == m.w_query.sizes()))
+    throw ShapeError(fmt::format("explain: w_key has shape {}; it must be {} to match w_query", to_string(options.w_key.sizes()), to_string(options.w_query.sizes())));
+  if (m.w_value.size(1) != m.dim())
+    throw ShapeError(fmt::format("explain: w_value has shape {}; its dim must be {} to match w_query {}", to_string(options.w_value.sizes()), m.dim(),
+                                 to_string(options.w_query.sizes())));
+  m.own_projections = true;
+}
+
+void draw_projections(const ExplainOptions& options, std::int64_t dim, Generator& generator, Matrices& m) {
+  std::vector<Tensor> query, key, value;
+  for (std::int64_t head = 0; head < options.heads; ++head) {
+    query.push_back(rand({dim, options.dk}, generator));
+    key.push_back(rand({dim, options.dk}, generator));
+    value.push_back(rand({dim, options.dv}, generator));
+  }
+  m.w_query = stack(query);
+  m.w_key = stack(key);
+  m.w_value = stack(value);
+}
+
+}  // namespace
+
+Matrices make_matrices(const ExplainOptions& options) {
+  check_size("heads", options.heads, 64);
+  check_size("dim", options.dim, 1024);
+  check_size("dk", options.dk, 1024);
+  check_size("dv", options.dv, 1024);
+  Matrices m;
+  const bool own = options.w_query.defined() || options.w_key.defined() || options.w_value.defined();
+  if (own) take_projections(options, m);
+  if (options.embedding.defined()) {
+    if (options.embedding.dim() != 2 || !is_floating(options.embedding.dtype()))
+      throw ShapeError(fmt::format("explain: embedding is {} {}; it must be floating [ids, dim]", name_of(options.embedding.dtype()),
+                                   to_string(options.embedding.sizes())));
+    m.embedding = options.embedding;
+    m.own_embedding = true;
+  } else {
+    Generator generator(options.seed);
+    m.embedding = randn({kEmbeddingRows, own ? m.dim() : options.dim}, generator);
+  }
+  Generator generator(options.seed);
+  if (!own) draw_projections(options, m.embedding.size(1), generator, m);
+  if (m.embedding.size(1) != m.dim())
+    throw ShapeError(fmt::format("explain: embedding has shape {}; its last dim must be {} to match w_query", to_string(m.embedding.sizes()), m.dim()));
+
+  const std::int64_t dk = m.dk();
+  if (options.score == Score::Kind::general) m.score_w = rand({dk, dk}, generator);
+  if (options.score == Score::Kind::additive) {
+    m.score_q = rand({dk, dk}, generator);
+    m.score_k = rand({dk, dk}, generator);
+    m.score_w = rand({dk}, generator);
+  }
+  const Dtype dtype = m.w_query.dtype() == Dtype::f64 ? Dtype::f64 : Dtype::f32;
+  for (Tensor* w : {&m.embedding, &m.w_query, &m.w_key, &m.w_value, &m.score_q, &m.score_k, &m.score_w})
+    if (w->defined()) *w = w->to(dtype).contiguous();
+  return m;
+}
+
+Score score_of(Score::Kind kind, const Matrices& matrices) {
+  switch (kind) {
+    case Score::Kind::dot: return Score::dot();
+    case Score::Kind::general: return Score::general(matrices.score_w);
+    case Score::Kind::additive: return Score::additive(matrices.score_q, matrices.score_k, matrices.score_w);
+    case Score::Kind::scaled_dot: break;
+  }
+  return Score::scaled_dot();
+}
+
+}  // namespace attn::explain_detail

@@ -1,0 +1,99 @@
+// src/explain/run.cc: ids to context, every stage kept.
+#include "explain/run.h"
+#include "explain/hidden.h"
+#include "explain/positions.h"
+
+#include <attn/attention.h>
+#include <attn/ops.h>
+
+#include <fmt/format.h>
+
+namespace attn::explain_detail {
+namespace {
+
+constexpr std::int64_t kMostPairs = std::int64_t{1} << 22;
+
+/// x [B, T, dim] by each head's w [dim, d]: [B, H, T, d].
+Tensor project(const Tensor& x, const Tensor& w) {
+  std::vector<Tensor> heads;
+  const Tensor rows = x.reshape({x.size(0) * x.size(1), x.size(2)});
+  for (std::int64_t h = 0; h < w.size(0); ++h) heads.push_back(matmul(rows, w.select(0, h).contiguous()).reshape({x.size(0), x.size(1), w.size(2)}));
+  return stack(heads, 1);
+}
+
+void embed(const TokenizedTexts& tokens, const Matrices& matrices, const ExplainOptions& options, Run& run) {
+  if (tokens.vocabulary >= matrices.embedding.size(0))
+    throw ValueError(fmt::format("explain: the text needs {} ids; the embedding has {} rows", tokens.vocabulary + 1, matrices.embedding.size(0)));
+  run.x = embedding(tokens.from.ids, matrices.embedding);
+  run.memory = options.to ? embedding(tokens.to.ids, matrices.embedding) : run.x;
+  if (options.positions != Positions::sinusoidal) return;
+  run.places_x = sines(run.x.size(1), matrices.dim(), run.x.dtype());
+  run.places_memory = options.to ? sines(run.memory.size(1), matrices.dim(), run.x.dtype()) : run.places_x;
+}
+
+AttentionOptions attention_options(const Run& run, const Matrices& matrices, const ExplainOptions& options) {
+  AttentionOptions result;
+  result.score = score_of(options.score, matrices);
+  result.mask = options.mask;
+  result.query_lengths = run.lengths.query_lengths;
+  result.key_lengths = run.lengths.key_lengths;
+  result.weights = Weights::full;
+  return result;
+}
+
+}  // namespace
+
+Run run_attention(const TokenizedTexts& tokens, const Matrices& matrices, const ExplainOptions& options, bool batch) {
+  const Dims pairs{tokens.from.batch(), matrices.heads(), tokens.from.width(), tokens.to.width()};
+  if (pairs.product() > kMostPairs)
+    throw ValueError(fmt::format("explain: {} sentences, {} heads, {} by {} tokens are {} pairs; at most {} can be shown", pairs[0], pairs[1], pairs[2],
+                                 pairs[3], pairs.product(), kMostPairs));
+  Run run;
+  embed(tokens, matrices, options, run);
+  const Tensor from = run.places_x.defined() ? run.x + run.places_x : run.x;
+  const Tensor to = run.places_memory.defined() ? run.memory + run.places_memory : run.memory;
+  run.q = project(from, matrices.w_query);
+  run.k = project(to, matrices.w_key);
+  run.v = project(to, matrices.w_value);
+  if (options.positions == Positions::rotary) {
+    run.q_turned = turned(run.q);
+    run.k_turned = turned(run.k);
+  }
+  if (batch) {
+    run.lengths.query_lengths = tensor<std::int64_t>(tokens.from.lengths);
+    run.lengths.key_lengths = tensor<std::int64_t>(tokens.to.lengths);
+  }
+  run.hidden = hidden_pairs(options.mask, pairs, run.lengths);
+  const AttentionOptions attention_call = attention_options(run, matrices, options);
+  AttentionOptions raw = attention_call;
+  if (options.score == Score::Kind::scaled_dot) {
+    run.scaled = attention_scores(run.q_used(), run.k_used(), attention_call);
+    raw.score = Score::dot();
+  }
+  run.scores = attention_scores(run.q_used(), run.k_used(), raw);
+  const AttentionResult result = attention(run.q_used(), run.k_used(), run.v, attention_call);
+  run.weights = result.weights;
+  run.context = result.output;
+  return run;
+}
+
+std::vector<bool> same_alone(const Run& run, const TokenizedTexts& tokens, const Matrices& matrices, const ExplainOptions& options) {
+  std::vector<bool> same;
+  for (std::int64_t b = 0; b < tokens.from.batch(); ++b) {
+    const auto only = [b](const TokenTable& table) {
+      const std::int64_t length = table.lengths[static_cast<std::size_t>(b)];
+      return TokenTable{{}, {length}, table.ids.narrow(0, b, 1).narrow(1, 0, length).contiguous()};
+    };
+    TokenizedTexts sentence;
+    sentence.from = only(tokens.from);
+    sentence.to = only(tokens.to);
+    sentence.vocabulary = tokens.vocabulary;
+    const Run alone = run_attention(sentence, matrices, options, false);
+    const std::int64_t rows = sentence.from.width(), keys = sentence.to.width();
+    same.push_back(same_bits(alone.context, run.context.narrow(0, b, 1).narrow(2, 0, rows).contiguous()) &&
+                   same_bits(alone.weights, run.weights.narrow(0, b, 1).narrow(2, 0, rows).narrow(3, 0, keys).contiguous()));
+  }
+  return same;
+}
+
+}  // namespace attn::explain_detail

@@ -1,0 +1,31 @@
+// src/explain/run.h: the tensors of one explained run, before they become steps.
+#pragma once
+#include "explain/matrices.h"
+#include "explain/tokens.h"
+
+#include <vector>
+
+namespace attn::explain_detail {
+
+/// All of a run; q, k, v and what follows are [B, H, T, ...].
+struct Run {
+  Tensor x, memory;                    // [B, T, dim]: embeddings of the two sides
+  Tensor places_x, places_memory;      // [T, dim] added to them, or undefined
+  Tensor q, k, v;                      // as projected
+  Tensor q_turned, k_turned;           // rotary, else undefined
+  Tensor scores, scaled;               // scaled undefined for scores that have no scale
+  Tensor weights, context;             // attention's own
+  std::vector<Hidden> hidden;          // empty: everything is seen
+  Lengths lengths;                     // of a batch
+  const Tensor& last_scores() const { return scaled.defined() ? scaled : scores; }
+  const Tensor& q_used() const { return q_turned.defined() ? q_turned : q; }
+  const Tensor& k_used() const { return k_turned.defined() ? k_turned : k; }
+};
+
+Run run_attention(const TokenizedTexts& tokens, const Matrices& matrices, const ExplainOptions& options, bool batch);
+
+/// For each sentence: whether it has the same weights and context, bit by bit, when it is run without the others and
+/// without padding.
+std::vector<bool> same_alone(const Run& run, const TokenizedTexts& tokens, const Matrices& matrices, const ExplainOptions& options);
+
+}  // namespace attn::explain_detail

@@ -1,0 +1,64 @@
+// src/explain/tokens.cc: cutting, one vocabulary for all texts, PAD.
+#include "explain/tokens.h"
+#include "explain/utf8.h"
+
+#include <attn/ops.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace attn::explain_detail {
+namespace {
+
+std::vector<std::string> cut_text(const std::string& text, const ExplainOptions& options) {
+  std::vector<std::string> tokens =
+      options.tokens == text::Tokens::words && options.cut_words ? options.cut_words(text) : text::split(text, options.tokens);
+  if (tokens.empty()) throw ValueError("explain: the text has no token; give at least one word");
+  if (static_cast<std::int64_t>(tokens.size()) > kMostTokens)
+    throw ValueError(fmt::format("explain: the text has {} tokens; at most {} can be shown", tokens.size(), kMostTokens));
+  return tokens;
+}
+
+TokenTable padded(std::vector<std::vector<std::string>> texts, const text::Vocabulary& vocabulary) {
+  std::size_t width = 0;
+  for (const auto& tokens : texts) width = std::max(width, tokens.size());
+  TokenTable table;
+  std::vector<std::int64_t> ids;
+  for (auto& tokens : texts) {
+    table.lengths.push_back(static_cast<std::int64_t>(tokens.size()));
+    const std::vector<std::int64_t> own = vocabulary.encode(tokens);
+    ids.insert(ids.end(), own.begin(), own.end());
+    ids.resize(ids.size() + width - tokens.size(), vocabulary.size());
+    for (std::string& token : tokens) token = printable(token);
+    tokens.resize(width, "PAD");
+  }
+  table.ids = tensor<std::int64_t>(ids, {static_cast<std::int64_t>(texts.size()), static_cast<std::int64_t>(width)});
+  table.tokens = std::move(texts);
+  return table;
+}
+
+}  // namespace
+
+TokenizedTexts tokenize(const std::vector<std::string>& texts, const ExplainOptions& options) {
+  if (texts.empty()) throw ValueError("explain: there is no text");
+  std::vector<std::vector<std::string>> from, to;
+  std::vector<std::string> all;
+  for (const std::string& text : texts) {
+    from.push_back(cut_text(text, options));
+    all.insert(all.end(), from.back().begin(), from.back().end());
+  }
+  if (options.to) {
+    const std::vector<std::string> seen = cut_text(*options.to, options);
+    to.assign(texts.size(), seen);
+    all.insert(all.end(), seen.begin(), seen.end());
+  }
+  const text::Vocabulary vocabulary(std::move(all));
+  TokenizedTexts result;
+  result.vocabulary = vocabulary.size();
+  result.from = padded(std::move(from), vocabulary);
+  result.to = options.to ? padded(std::move(to), vocabulary) : result.from;
+  return result;
+}
+
+}  // namespace attn::explain_detail
