@@ -155,7 +155,7 @@ class Teller {
       add_parameter("score_w", "w", matrices_.score_w.reshape({1, matrices_.score_w.numel()}), false);
     }
     if (!run_.q_turned.defined()) return;
-    const std::string formula = fmt::format("place / 10000^(2i / {})", matrices_.dk());
+    const std::string formula = fmt::format("turn place / 10000^(2i / {})", matrices_.dk());
     add(step(Kind::table, "q_turned", Phrase::query_turned, formula, Phrase::note_turned), run_.q_turned);
     add(step(Kind::table, "k_turned", Phrase::key_turned, formula, Phrase::note_turned), run_.k_turned, true);
   }
@@ -176,8 +176,8 @@ class Teller {
     if (options_.score == Score::Kind::general) formula = "qᵀ W k";
     if (options_.score == Score::Kind::additive) formula = "w · tanh(S_q q + S_k k)";
     std::string source;
-    if (options_.score == Score::Kind::general) source = say_with(Phrase::source_random, "W", options_.seed);
-    if (options_.score == Score::Kind::additive) source = say_with(Phrase::source_random, "S_q, S_k, w", options_.seed);
+    if (options_.score == Score::Kind::general) source = say_with(Phrase::source_drawn, "W", options_.seed);
+    if (options_.score == Score::Kind::additive) source = say_with(Phrase::source_drawn, "S_q, S_k, w", options_.seed);
     add(step(Kind::pairs, "scores", Phrase::scores, formula, Phrase::note_scores, source), run_.scores);
     if (run_.scaled.defined())
       add(step(Kind::pairs, "scaled", Phrase::scaled, fmt::format("scores / √{}", matrices_.dk()), Phrase::note_scaled), run_.scaled);

@@ -5,11 +5,13 @@
 #include "explain/utf8.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace attn::explain_detail {
 namespace {
 
 using Kind = ExplainStep::Kind;
+constexpr int kGap = 2;  // columns between numbers
 
 bool is_pairs(const ExplainStep& step) { return step.kind == Kind::pairs || step.kind == Kind::weights; }
 
@@ -34,13 +36,16 @@ struct Cell {
   bool faint = false;
 };
 
+/// A coloured cell keeps one column of its colour at the right of the number.
+std::string margin_of(const ExplainStep& step, const TableStyle& style) { return step.kind == Kind::weights && style.ink.coloured() ? " " : ""; }
+
 Cell cell_of(const ExplainStep& step, const Grid& grid, std::int64_t b, std::int64_t h, std::int64_t row, std::int64_t column, const TableStyle& style) {
   const Hidden reason = grid.hidden(b, h, row, column);
-  if (reason != Hidden::visible) return {sign_of(reason), -1, true};
+  if (reason != Hidden::visible) return {sign_of(reason) + margin_of(step, style), -1, true};
   const double value = grid.at(b, h, row, column);
   if (step.kind != Kind::weights) return {format_number(value, style.decimals), -1, false};
   const std::string text = format_weight(value, style.decimals);
-  if (style.ink.coloured()) return {text, heat(value, grid.columns()), false};
+  if (style.ink.coloured()) return {text + margin_of(step, style), heat(value, grid.columns()), false};
   const std::string glyph = shade_glyph(shade_of(value, grid.columns()));
   return {(style.decimals >= 4 ? glyph + glyph : glyph) + " " + text, -1, false};
 }
@@ -49,22 +54,26 @@ Line row_of(const std::vector<Cell>& cells, const std::vector<int>& widths, cons
   Line line;
   for (std::size_t i = 0; i < cells.size(); ++i) {
     const Cell& cell = cells[i];
-    const std::string padded = pad_left(cell.text, widths[i]);
-    // The gap is part of a coloured cell, so that the map has no stripes.
-    if (cell.heat >= 0)
-      line.text.append(" ").append(ink.on_heat(cell.heat, padded.substr(1) + " "));
-    else
-      line.text.append("  ").append(cell.faint ? ink.faint(padded) : padded);
-    line.width += widths[i] + 2;
+    const std::string padded = pad_left(cell.text, widths[i] + kGap);  // the gap is coloured too: the map has no stripes
+    line.text += cell.heat >= 0 ? ink.on_heat(cell.heat, padded) : cell.faint ? ink.faint(padded) : padded;
+    line.width += widths[i] + kGap;
   }
   return line;
 }
 
 }  // namespace
 
-int pair_cell_width(const TableStyle& style, bool weights) {
-  if (!weights || style.ink.coloured()) return style.decimals + 5;
-  return style.decimals >= 4 ? 11 : 7;
+int pair_cell_width(const Explanation& explanation, const TableStyle& style) {
+  const int glyphs = style.ink.coloured() ? 1 : style.decimals >= 4 ? 3 : 2;
+  int width = glyphs + display_width(format_weight(0.5, style.decimals));
+  for (const ExplainStep& step : explanation.steps) {
+    if (step.kind != Kind::pairs) continue;
+    double least = 0, most = 0;
+    for (const double value : step.values.to_vector())
+      if (std::isfinite(value)) least = std::min(least, value), most = std::max(most, value);
+    for (const double end : {least, most}) width = std::max(width, display_width(format_number(end, style.decimals)));
+  }
+  return width + kGap;
 }
 
 Selection rows_shown(const ExplainStep& step, const Grid& grid, const SentenceView& view) {
@@ -93,14 +102,15 @@ Block body_block(const ExplainStep& step, const Grid& grid, std::int64_t sentenc
     cells.emplace_back();
     for (const std::int64_t column : columns.index) cells.back().push_back(cell_of(step, grid, sentence, head, row, column, style));
   }
-  std::vector<int> widths(columns.index.size(), step.kind == Kind::weights && style.ink.coloured() ? style.decimals + 3 : style.decimals + 2);
+  std::vector<int> widths(columns.index.size(), style.decimals + 2);
   for (const auto& row : cells)
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], display_width(row[i].text) + (row[i].heat >= 0 ? 1 : 0));
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], display_width(row[i].text));
+  if (is_pairs(step) && !widths.empty()) std::fill(widths.begin(), widths.end(), *std::max_element(widths.begin(), widths.end()));
   std::vector<Cell> names;
   for (std::size_t i = 0; i < columns.index.size() && !heads.empty(); ++i) {
-    const std::string& name = heads[static_cast<std::size_t>(columns.index[i])];
+    const std::string &name = heads[static_cast<std::size_t>(columns.index[i])], margin = margin_of(step, style);
     if (step.kind == Kind::keys) widths[i] = std::max(widths[i], display_width(name));
-    names.push_back({cut(name, widths[i]), -1, false});
+    names.push_back({cut(name, widths[i] - static_cast<int>(margin.size())) + margin, -1, false});
   }
   std::vector<Line> lines;
   if (head_lines > (names.empty() ? 0 : 1)) {

@@ -13,8 +13,8 @@ struct TableStyle {
   Ink ink{TextOptions::Colour::none};
 };
 
-/// Columns a body takes with `columns` numbers of a pairs or weights table.
-int pair_cell_width(const TableStyle& style, bool weights);
+/// Columns the widest number of a scores or weights table takes, its gap included.
+int pair_cell_width(const Explanation& explanation, const TableStyle& style);
 
 /// Token heads of the chosen rows; `head_lines` empty lines above them.
 Block labels_block(const ExplainStep& step, std::int64_t sentence, const Selection& rows, int head_lines, const TableStyle& style);

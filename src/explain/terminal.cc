@@ -47,16 +47,16 @@ class Terminal {
   /// Column widths of the header lines, decimals and the part of the sentence that fits.
   void measure() {
     const ExplainStep& weights = explanation_.step("weights");
-    for (const auto& labels : weights.rows)
-      for (const auto& label : labels) longest_label_ = std::max(longest_label_, display_width(label));
-    for (const auto& labels : weights.columns)
-      for (const auto& label : labels) longest_label_ = std::max(longest_label_, display_width(label));
-    style_.label_width = longest_label_ = std::min(longest_label_, 12);
+    int longest = 1;
+    for (const auto* lists : {&weights.rows, &weights.columns})
+      for (const auto& labels : *lists)
+        for (const auto& label : labels) longest = std::max(longest, display_width(label));
+    style_.label_width = std::min(longest, 12);
     const int room = width_ - style_.label_width - 2;
     const std::int64_t keys = weights.shape.back();
-    if (keys * pair_cell_width(style_, true) > room) style_.decimals = 2;
+    if (keys * pair_cell_width(explanation_, style_) > room) style_.decimals = 2;
     style_.most_columns = std::max(1, (room - 2) / 9);
-    const std::int64_t most_keys = std::max(1, room / pair_cell_width(style_, true));
+    const std::int64_t most_keys = std::max(1, room / pair_cell_width(explanation_, style_));
     view_ = choose_view(explanation_, kMostRows, most_keys);
     for (const ExplainStep& step : explanation_.steps) {
       title_width_ = std::max(title_width_, display_width(step.title));
@@ -114,22 +114,20 @@ class Terminal {
 
   /// Tokens, and their ids in the same columns.
   void tokens(const ExplainStep& step) {
+    const ExplainStep& ids = explanation_.step(step.name == "tokens_to" || step.name == "ids_to" ? "ids_to" : "ids");
+    const std::vector<std::int64_t> numbers = ids.values.to_int_vector();
+    const std::size_t width = step.rows[0].size();
+    const auto label = [&](std::size_t b, std::size_t i) { return cut(step.rows[b][i], style_.label_width); };
+    const auto id = [&](std::size_t b, std::size_t i) { return std::to_string(numbers[b * width + i]); };
+    std::vector<int> cells(width, 2);
+    for (std::size_t b = 0; b < step.rows.size(); ++b)
+      for (std::size_t i = 0; i < width; ++i) cells[i] = std::max({cells[i], display_width(label(b, i)), display_width(id(b, i))});
+    std::size_t shown = 0;
+    for (int used = 1; shown < width && used + 1 + cells[shown] <= width_ - (shown + 1 == width ? 0 : 10); ++shown) used += 1 + cells[shown];
     for (std::size_t b = 0; b < step.rows.size(); ++b) {
-      const auto& labels = step.rows[b];
-      const std::vector<std::int64_t> ids = step.values.defined() ? step.values.to_int_vector() : std::vector<std::int64_t>();
       std::string text = " ";
-      int used = 1;
-      std::size_t shown = 0;
-      for (; shown < labels.size(); ++shown) {
-        const std::string id = ids.empty() ? std::string() : std::to_string(ids[b * labels.size() + shown]);
-        const std::string label = cut(labels[shown], style_.label_width);
-        const int cell = std::max({display_width(label), static_cast<int>(id.size()), 2});
-        const bool last = shown + 1 == labels.size();
-        if (used + 1 + cell > width_ - (last ? 0 : 10)) break;
-        text.append(" ").append(pad_right(ids.empty() ? label : id, cell));
-        used += 1 + cell;
-      }
-      if (shown < labels.size()) text += fmt::format(" … +{}", labels.size() - shown);
+      for (std::size_t i = 0; i < shown; ++i) text.append(" ").append(pad_right(step.kind == Kind::ids ? id(b, i) : label(b, i), cells[i]));
+      if (shown < width) text += fmt::format(" … +{}", width - shown);
       line(trimmed(text));
     }
   }
@@ -162,31 +160,33 @@ class Terminal {
     }
   }
 
-  /// q, k and v of the same tokens beside each other, the heads of each below the other where they do not fit.
+  /// q, k and v of the same tokens beside each other while they fit, else each by itself with its heads.
   void vectors(std::size_t first, std::size_t last) {
     for (std::int64_t b = 0; b < explanation_.steps[first].batch; ++b) {
       if (explanation_.batch) line(fmt::format(" {}", style_.ink.faint(sentence_title(b))));
       const SentenceView& view = view_.sentences[static_cast<std::size_t>(b)];
       std::vector<Block> bodies;
-      std::optional<Block> labels;
+      Block labels;
       bool key_rows = false;
       const auto flush = [&] {
-        if (labels)
-          for (const std::string& text : place(*labels, bodies, width_, 2)) line(text);
+        if (!bodies.empty())
+          for (const std::string& text : place(labels, bodies, width_, 2)) line(text);
         bodies.clear();
       };
       for (std::size_t i = first; i <= last; ++i) {
         const ExplainStep& step = explanation_.steps[i];
         const Grid grid(step);
-        const Selection rows = rows_shown(step, grid, view);
-        const bool other_rows = step.key_rows != key_rows && (explanation_.to || !view.rows.all() || !view.keys.all());
-        if (!labels || other_rows) {
-          flush();
-          labels = labels_block(step, b, rows, 1, style_);
-        }
-        key_rows = step.key_rows;
+        std::vector<Block> heads;
         for (std::int64_t h = 0; h < step.heads; ++h)
-          bodies.push_back(body_block(step, grid, b, h, view, step.heads > 1 ? step.name + " " + say_with(Phrase::head, h) : step.name, 1, style_));
+          heads.push_back(body_block(step, grid, b, h, view, step.heads > 1 ? step.name + " " + say_with(Phrase::head, h) : step.name, 1, style_));
+        const bool other_rows = step.key_rows != key_rows && (explanation_.to || !view.rows.all() || !view.keys.all());
+        int used = labels.width;
+        for (const std::vector<Block>* blocks : {&bodies, &heads})
+          for (const Block& block : *blocks) used += block.width + 2;
+        if (other_rows || used - 2 > width_) flush();
+        if (bodies.empty()) labels = labels_block(step, b, rows_shown(step, grid, view), 1, style_);
+        key_rows = step.key_rows;
+        bodies.insert(bodies.end(), heads.begin(), heads.end());
       }
       flush();
       left_out(explanation_.steps[first], view);
@@ -253,7 +253,7 @@ class Terminal {
   const int width_;
   TableStyle style_;
   View view_;
-  int longest_label_ = 1, title_width_ = 0, shape_width_ = 0, formula_width_ = 0;
+  int title_width_ = 0, shape_width_ = 0, formula_width_ = 0;
   std::string text_;
 };
 

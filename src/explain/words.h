@@ -17,7 +17,7 @@ enum class Phrase {
   note_value, note_turned, note_scores, note_scaled, note_mask, note_weights, note_weights_empty, note_context, note_context_pad, note_joined,
   note_alone, note_row_scores, note_row_values,
   // sources
-  source_automatic, source_words, source_characters, source_cut_words, source_embedding, source_random, source_own, source_sines,
+  source_automatic, source_words, source_characters, source_cut_words, source_embedding, source_random, source_drawn, source_own, source_sines,
   // frames
   head, sentence, legend, legend_causal, legend_window, legend_mask, legend_padding, scale, scale_share, rows_left_out, keys_left_out_strongest,
   keys_left_out_diagonal, columns_left_out, maximum, total, row_of, row_number, same_bits, other_bits, sum_row,

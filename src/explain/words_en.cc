@@ -57,6 +57,7 @@ const Words& words_en() {
       /* source_cut_words */ "words",
       /* source_embedding */ "Embedding({}, {}), seed {}",
       /* source_random */ "rand({}), seed {}",
+      /* source_drawn */ "{}: rand, seed {}",
       /* source_own */ "your own {}",
       /* source_sines */ "sin and cos of place / 10000^(2i / {})",
       /* head */ "head {}",

@@ -57,6 +57,7 @@ const Words& words_zh() {
       /* source_cut_words */ "按词切分",
       /* source_embedding */ "Embedding({}, {})，种子 {}",
       /* source_random */ "rand({})，种子 {}",
+      /* source_drawn */ "{}：rand，种子 {}",
       /* source_own */ "你给的 {}",
       /* source_sines */ "位置 / 10000^(2i / {}) 的 sin 与 cos",
       /* head */ "第 {} 头",

@@ -1,0 +1,112 @@
+// tests/cli/explain_command_test.cc: attn explain from the shell: numbers, languages, files, colours, pipes.
+#include "cli/command.h"
+
+#include <attn/npy.h>
+#include <attn/ops.h>
+#include <attn/safetensors.h>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+
+namespace attn::testing {
+namespace {
+
+const std::string kLife = "explain \"Life is short, eat dessert first\"";
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+TEST(ExplainCommand, ShowsTheTutorial) {
+  const Said said = attn_says(kLife);
+  EXPECT_EQ(said.code, 0);
+  EXPECT_EQ(said.err, "");
+  for (const char* part : {"0.3374", "3.4707", "0.6870", "0.5313   1.3607   0.7891   1.3110", "Embedding(50000, 3), seed 123"}) EXPECT_TRUE(contains(said.out, part)) << part;
+  EXPECT_FALSE(contains(said.out, "\x1b"));
+}
+
+TEST(ExplainCommand, ColourOnlyWhereItIsWanted) {
+  EXPECT_FALSE(contains(attn_says(kLife, "TERM=xterm-256color COLORTERM=truecolor").out, "\x1b"));
+  EXPECT_TRUE(contains(attn_says(kLife + " --color always").out, "\x1b[38;5"));
+  // A terminal made by script(1): colours, unless NO_COLOR is set.
+  if (std::system("command -v script >/dev/null") != 0) GTEST_SKIP() << "no script(1)";
+  const std::string in_terminal = "script -qec \"" + attn_command + " explain a\" /dev/null";
+  EXPECT_TRUE(contains(shell("TERM=xterm-256color " + in_terminal).out, "\x1b["));
+  EXPECT_FALSE(contains(shell("TERM=xterm-256color NO_COLOR=1 " + in_terminal).out, "\x1b["));
+  EXPECT_FALSE(contains(shell("TERM=dumb " + in_terminal).out, "\x1b["));
+}
+
+TEST(ExplainCommand, SpeaksTheLanguageOfTheEnvironment) {
+  EXPECT_TRUE(contains(attn_says("explain 我叫张三", "LANG=zh_CN.UTF-8").out, "词元"));
+  EXPECT_TRUE(contains(attn_says("explain 我叫张三 --lang zh").out, "注意力权重"));
+  EXPECT_FALSE(contains(attn_says("explain 我叫张三 --lang en", "LANG=zh_CN.UTF-8").out, "词元"));
+  EXPECT_FALSE(contains(attn_says("explain 我叫张三", "LC_ALL=C LANG=zh_CN.UTF-8").out, "词元"));
+}
+
+TEST(ExplainCommand, WordsOfChineseAreFoundByDictionary) {
+  const Said said = attn_says("explain 我们今天去公园 --tokens words --json");
+  ASSERT_EQ(said.code, 0) << said.err;
+  EXPECT_EQ(nlohmann::json::parse(said.out)["steps"][0]["values"], nlohmann::json({"我们", "今天", "去", "公园"}));
+  EXPECT_EQ(nlohmann::json::parse(attn_says("explain ab --tokens characters --json").out)["steps"][0]["values"], nlohmann::json({"a", "b"}));
+}
+
+TEST(ExplainCommand, ShowsThatPaddingDoesNotMatter) {
+  const Said said = attn_says("explain --batch 我叫张三 他是谁 李四");
+  EXPECT_EQ(said.code, 0);
+  for (const char* part : {"PAD", "×", "李四      ✓ the same bits alone", "PAD   0.0000  0.0000  0.0000  0.0000"}) EXPECT_TRUE(contains(said.out, part)) << part;
+}
+
+TEST(ExplainCommand, TakesOwnMatrices) {
+  const Folder folder;
+  const Tensor q = ones({3, 2}), k = zeros({3, 2}), v = tensor<float>({1, 0, 0, 1, 0, 0}, {3, 2});
+  save_safetensors(folder.file("w.safetensors"), {{"w_query", q}, {"w_key", k}, {"w_value", v}});
+  std::filesystem::create_directory(folder.file("npy"));
+  save_npy(folder.file("npy/w_query.npy"), q);
+  save_npy(folder.file("npy/w_key.npy"), k);
+  save_npy(folder.file("npy/w_value.npy"), v);
+  const Said from_file = attn_says("explain 'a b' --json --weights " + folder.file("w.safetensors"));
+  ASSERT_EQ(from_file.code, 0) << from_file.err;
+  EXPECT_EQ(from_file.out, attn_says("explain 'a b' --json --weights " + folder.file("npy")).out);
+  EXPECT_TRUE(contains(from_file.out, "[0.5, 0.5]"));
+
+  save_safetensors(folder.file("bad.safetensors"), {{"w_query", q}, {"w_key", ones({4, 2})}, {"w_value", v}});
+  const Said bad = attn_says("explain 'a b' --weights " + folder.file("bad.safetensors"));
+  EXPECT_EQ(bad.code, 1);
+  EXPECT_TRUE(contains(bad.err, "w_key has shape [4, 2]; it must be [3, 2]")) << bad.err;
+  const std::string whole = content_of(folder.file("w.safetensors"));
+  const Said cut = attn_says("explain 'a b' --weights " + folder.write("cut.safetensors", whole.substr(0, whole.size() - 3)));
+  EXPECT_EQ(cut.code, 1);
+  EXPECT_EQ(std::count(cut.err.begin(), cut.err.end(), '\n'), 1) << cut.err;
+  EXPECT_EQ(attn_says("explain 'a b' --weights " + folder.write("empty", "")).code, 1);
+  save_safetensors(folder.file("less.safetensors"), {{"w_query", q}});
+  EXPECT_TRUE(contains(attn_says("explain 'a b' --weights " + folder.file("less.safetensors")).err, "has no w_key; it has w_query"));
+}
+
+TEST(ExplainCommand, DrawsIntoAFile) {
+  const Folder folder;
+  const Said said = attn_says(kLife + " --svg " + folder.file("life.svg"));
+  EXPECT_EQ(said.code, 0);
+  EXPECT_EQ(said.out, "");
+  EXPECT_TRUE(content_of(folder.file("life.svg")).starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\""));
+  const Said nowhere = attn_says(kLife + " --svg /nowhere/life.svg");
+  EXPECT_EQ(nowhere.code, 1);
+  EXPECT_TRUE(contains(nowhere.err, "/nowhere/life.svg: cannot be written"));
+}
+
+TEST(ExplainCommand, AReaderThatLeavesEndsItQuietly) {
+  const Said left = shell("{ " + attn_command + " explain --json --heads 8 --dim 64 --dk 64 'a b c d e f g h'; echo code $? >&2; } | head -c 1");
+  EXPECT_EQ(left.out, "{");
+  EXPECT_EQ(left.err, "code 0\n");
+  const Said full = attn_says(kLife + " > /dev/full");
+  EXPECT_EQ(full.code, 1);
+  EXPECT_TRUE(contains(full.err, "stdout: cannot write")) << full.err;
+}
+
+TEST(ExplainCommand, FitsTheColumnsItIsGiven) {
+  const Said said = attn_says(kLife, "COLUMNS=60");
+  EXPECT_EQ(said.code, 0);
+  EXPECT_TRUE(contains(said.out, " .69")) << said.out;
+}
+
+}  // namespace
+}  // namespace attn::testing

@@ -1,0 +1,112 @@
+// tests/cli/run_command_test.cc: attn run and attn info from the shell.
+#include "cli/command.h"
+#include "support/golden.h"
+
+#include <attn/attention.h>
+#include <attn/ops.h>
+#include <attn/random.h>
+#include <attn/runtime.h>
+#include <attn/safetensors.h>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <chrono>
+
+namespace attn::testing {
+namespace {
+
+struct Inputs {
+  Tensor q, k, v;
+};
+Inputs inputs() {
+  Generator generator(7);
+  const Tensor q = randn({2, 4, 3, 8}, generator), k = randn({2, 2, 5, 8}, generator), v = randn({2, 2, 5, 6}, generator);
+  return {q, k, v};
+}
+
+TEST(RunCommand, HasAttentionsBitsFromSafetensors) {
+  const Folder folder;
+  const Inputs in = inputs();
+  const Tensor lengths = tensor<std::int64_t>({5, 4});
+  save_safetensors(folder.file("in.safetensors"), {{"q", in.q}, {"k", in.k}, {"v", in.v}, {"key_lengths", lengths}},
+                   {{"mask", "causal(bottom_right)"}, {"weights", "full"}, {"format", "pt"}});
+  const Said said = attn_says("run " + folder.file("in.safetensors") + " --out " + folder.file("out.safetensors"));
+  ASSERT_EQ(said.code, 0) << said.err;
+  EXPECT_EQ(said.out, "");
+  AttentionOptions options;
+  options.mask = Mask::causal(Align::bottom_right);
+  options.key_lengths = lengths;
+  options.weights = Weights::full;
+  const AttentionResult result = attention(in.q, in.k, in.v, options);
+  const Safetensors out = load_safetensors(folder.file("out.safetensors"));
+  EXPECT_TRUE(bits_equal(out.at("output"), result.output));
+  EXPECT_TRUE(bits_equal(out.at("logsumexp"), result.logsumexp));
+  EXPECT_TRUE(bits_equal(out.at("weights"), result.weights));
+}
+
+TEST(RunCommand, ReadsAndWritesJson) {
+  const Folder folder;
+  const std::string file = folder.write("call.json", R"({"q": [[1, 0]], "k": [[1, 0], [0, 1]], "v": {"dtype": "f32", "shape": [2, 2], "values": [1, 2, 3, 4]}, "scale": 0.5})");
+  const Said said = attn_says("run " + file + " --json");
+  ASSERT_EQ(said.code, 0) << said.err;
+  const nlohmann::json document = nlohmann::json::parse(said.out);
+  AttentionOptions options;
+  options.scale = 0.5;
+  const Tensor expected =
+      attention(tensor2d({{1, 0}}), tensor2d({{1, 0}, {0, 1}}), tensor2d({{1, 2}, {3, 4}}), options).output;
+  EXPECT_TRUE(bits_equal(golden_tensor(document.at("output")), expected));
+  EXPECT_NE(attn_says("run " + file).out.find("tensor("), std::string::npos);
+  const Said other = attn_says("run " + file + " --scale 2 --json");
+  EXPECT_NE(other.out, said.out);
+}
+
+TEST(RunCommand, MistakesInTheFileAreNamed) {
+  const Folder folder;
+  struct Mistake {
+    const char* content;
+    const char* says;
+  };
+  for (const Mistake& mistake : {Mistake{"", "is empty"}, Mistake{"{", "is not JSON at byte"}, Mistake{"[1]", "must hold an object"},
+                                 Mistake{R"({"q": [[1]], "k": [[1]]})", "v is missing"}, Mistake{R"({"q": [[1], [1, 2]], "k": [[1]], "v": [[1]]})", "different length"},
+                                 Mistake{R"({"q": [["x"]], "k": [[1]], "v": [[1]]})", "not a number"}, Mistake{R"({"qq": [[1]]})", "did you mean"},
+                                 Mistake{R"({"q": [[1]], "k": [[1, 2]], "v": [[1]]})", "attention: "}, Mistake{R"({"q": [[1]], "k": [[1]], "v": [[1]], "scale": "x"})", "must be a number"},
+                                 Mistake{R"({"q": {"shape": [-1], "values": [1]}, "k": [[1]], "v": [[1]]})", "shape"}, Mistake{"12345678901234567890", ""},
+                                 Mistake{R"({"q": [[1]], "k": [[1]], "v": [[1]], "mask": "caus("})", "mask"}}) {
+    const Said said = attn_says("run " + folder.write("bad", mistake.content));
+    EXPECT_EQ(said.code, 1) << mistake.content << said.err;
+    EXPECT_NE(said.err.find(mistake.says), std::string::npos) << mistake.content << ": " << said.err;
+    EXPECT_EQ(std::count(said.err.begin(), said.err.end(), '\n'), 1) << said.err;
+  }
+  const Inputs in = inputs();
+  save_safetensors(folder.file("in.safetensors"), {{"q", in.q}, {"k", in.k}, {"v", in.v}});
+  const std::string whole = content_of(folder.file("in.safetensors"));
+  for (const std::size_t size : {std::size_t{4}, std::size_t{8}, std::size_t{60}, whole.size() - 1}) {
+    const Said said = attn_says("run " + folder.write("cut.safetensors", whole.substr(0, size)));
+    EXPECT_EQ(said.code, 1) << size;
+    EXPECT_EQ(std::count(said.err.begin(), said.err.end(), '\n'), 1) << said.err;
+  }
+}
+
+TEST(InfoCommand, SaysWhatTheLibrarySays) {
+  const nlohmann::json document = nlohmann::json::parse(attn_says("info --json").out);
+  EXPECT_EQ(document.at("version"), version());
+  EXPECT_EQ(document.at("cpu"), info().cpu);
+  EXPECT_EQ(document.at("targets").get<std::vector<std::string>>(), info().targets);
+  EXPECT_NE(attn_says("info").out.find("attn " + version()), std::string::npos);
+  EXPECT_EQ(attn_says("info", "ATTN_TARGET=nonsense").code, 1);
+}
+
+TEST(InfoCommand, IsThereAtOnce) {
+  double fastest = 1e9;
+  for (int i = 0; i < 10; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    ASSERT_EQ(std::system("'" ATTN_COMMAND "' info > /dev/null"), 0);
+    fastest = std::min(fastest, std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
+  }
+  EXPECT_LT(fastest, 20);  // the shell's own start included
+}
+
+}  // namespace
+}  // namespace attn::testing

@@ -1,0 +1,194 @@
+// tests/explain/drawing_test.cc: the terminal, JSON and SVG forms hold the same steps and fit where they must.
+#include <attn/explain.h>
+#include <attn/ops.h>
+
+#include "explain/utf8.h"
+#include "support/golden.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+namespace attn {
+namespace {
+
+using explain_detail::display_width;
+
+const std::string kSentence = "Life is short, eat dessert first";
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+std::string words(int count) {
+  std::string text;
+  for (int i = 0; i < count; ++i) text += fmt::format("word{} ", i);
+  return text;
+}
+
+TEST(Text, ShowsTheTutorialsNumbersWithFourDecimals) {
+  const std::string text = to_text(explain(kSentence));
+  for (const char* name : {"embedded_sentence", "queries", "keys", "values", "attention_scores"})
+    for (const auto& step : testing::golden("000.json").at("steps"))
+      if (step.at("name") == name)
+        for (const auto& row : step.at("values"))
+          for (const auto& value : row) EXPECT_TRUE(contains(text, fmt::format("{:.4f}", value.get<double>()))) << name << " " << value;
+  EXPECT_TRUE(contains(text, "██ 0.6870"));
+  EXPECT_FALSE(contains(text, "\x1b"));
+}
+
+TEST(Text, FitsTheWidth) {
+  for (const int width : {60, 80, 100, 160}) {
+    for (const std::string& sentence : {kSentence, words(40), std::string("我们今天去公园散步然后回家吃饭再看一会儿书")}) {
+      ExplainOptions options;
+      options.mask = Mask::causal();
+      options.heads = 3;
+      options.language = Language::zh;
+      TextOptions draw;
+      draw.width = width;
+      for (const std::string& line : lines_of(to_text(explain(sentence, options), draw)))
+        EXPECT_LE(display_width(line), width) << line;
+    }
+  }
+}
+
+TEST(Text, ColumnsOfChineseHeadsStandAboveTheirNumbers) {
+  const std::vector<std::string> lines = lines_of(to_text(explain("我叫张三")));
+  for (std::size_t i = 1; i < lines.size(); ++i)
+    if (contains(lines[i - 1], " 我") && contains(lines[i - 1], " 三") && contains(lines[i], "  我  ")) {
+      EXPECT_EQ(display_width(lines[i - 1]), display_width(lines[i])) << lines[i - 1] << "\n" << lines[i];
+      return;
+    }
+  FAIL() << "no table with Chinese heads";
+}
+
+TEST(Text, ColourIsOnlyInkOnTheSameTable) {
+  TextOptions draw;
+  draw.colour = TextOptions::Colour::rgb;
+  const std::string text = to_text(explain(kSentence), draw);
+  EXPECT_TRUE(contains(text, "48;2;"));
+  std::string bare;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\x1b') {
+      while (text[i] != 'm') ++i;
+      continue;
+    }
+    bare += text[i];
+  }
+  for (const char* number : {"0.6870", "-0.1564", "3.4707"}) EXPECT_TRUE(contains(bare, number));
+  for (const std::string& line : lines_of(bare)) EXPECT_LE(display_width(line), draw.width);
+  draw.colour = TextOptions::Colour::palette;
+  EXPECT_TRUE(contains(to_text(explain(kSentence), draw), "48;5;"));
+}
+
+TEST(Text, LongSentencesSayWhatWasLeftOut) {
+  const std::string strongest = to_text(explain(words(60)));
+  EXPECT_TRUE(contains(strongest, "the strongest"));
+  EXPECT_TRUE(contains(strongest, "of 60 shown"));
+  ExplainOptions options;
+  options.mask = Mask::causal();
+  EXPECT_TRUE(contains(to_text(explain(words(60), options)), "around the diagonal"));
+  options.query = 50;
+  EXPECT_TRUE(contains(to_text(explain(words(60), options)), "word50"));
+}
+
+TEST(Text, HiddenPairsHaveSignsAndALegend) {
+  ExplainOptions options;
+  options.mask = Mask::causal() & Mask::window(1, 0);
+  const std::string text = to_text(explain({"a b c d", "e f"}, options));
+  for (const char* sign : {"·", "○", "×", "hidden:", "PAD"}) EXPECT_TRUE(contains(text, sign)) << sign;
+}
+
+TEST(Text, SpeaksChinese) {
+  ExplainOptions options;
+  options.language = Language::zh;
+  const std::string text = to_text(explain("我叫张三", options));
+  for (const char* term : {"词元", "编号", "词嵌入", "查询", "键", "值", "打分", "缩放", "注意力权重", "上下文向量"}) EXPECT_TRUE(contains(text, term)) << term;
+}
+
+TEST(Json, NumbersReadBackToTheSameBits) {
+  ExplainOptions options;
+  options.heads = 2;
+  const Explanation told = explain(kSentence, options);
+  const nlohmann::json document = nlohmann::json::parse(to_json(told));
+  EXPECT_EQ(document.at("attn_explain"), 1);
+  EXPECT_EQ(document.at("text"), kSentence);
+  ASSERT_EQ(document.at("steps").size(), told.steps.size());
+  for (std::size_t i = 0; i < told.steps.size(); ++i) {
+    const auto& step = document.at("steps")[i];
+    EXPECT_EQ(step.at("name"), told.steps[i].name);
+    for (const char* key : {"title", "formula", "shape", "values"}) EXPECT_TRUE(step.contains(key)) << key;
+    if (told.steps[i].values.defined())
+      EXPECT_TRUE(testing::bits_equal(testing::golden_tensor(step), told.steps[i].values)) << told.steps[i].name;
+    else
+      EXPECT_EQ(step.at("values").get<std::vector<std::string>>(), told.steps[i].rows[0]);
+  }
+}
+
+TEST(Json, AHiddenPairIsNullWithItsReason) {
+  ExplainOptions options;
+  options.mask = Mask::causal();
+  const nlohmann::json document = nlohmann::json::parse(to_json(explain("a \"b\" \\c", options)));
+  for (const auto& step : document.at("steps"))
+    if (step.at("name") == "weights") {
+      EXPECT_TRUE(step.at("values")[0][1].is_null());
+      EXPECT_EQ(step.at("hidden")[0][1], "causal");
+      EXPECT_EQ(step.at("values")[0][0], 1.0);
+      return;
+    }
+  FAIL();
+}
+
+/// Every tag closed in order, attributes quoted, no bare & or <.
+bool well_formed(const std::string& xml) {
+  std::vector<std::string> open;
+  for (std::size_t at = 0; at < xml.size(); ++at) {
+    if (xml[at] == '&') {
+      const std::string entity = xml.substr(at, xml.find(';', at) + 1 - at);
+      if (entity != "&amp;" && entity != "&lt;" && entity != "&gt;" && entity != "&quot;") return false;
+    }
+    if (xml[at] == '>') return false;
+    if (xml[at] != '<') continue;
+    std::size_t end = at;
+    for (bool quote = false; end < xml.size() && (quote || xml[end] != '>'); ++end) {
+      if (xml[end] == '"') quote = !quote;
+      if (quote && xml[end] == '<') return false;
+    }
+    const std::string tag = xml.substr(at + 1, end - at - 1), name = tag.substr(0, tag.find_first_of(" /", 1));
+    if (tag[0] == '/') {
+      if (open.empty() || open.back() != tag.substr(1)) return false;
+      open.pop_back();
+    } else if (tag.back() != '/') {
+      open.push_back(name);
+    }
+    at = end;
+  }
+  return open.empty();
+}
+
+TEST(Svg, IsWellFormedAndHasEveryStepInOrder) {
+  ExplainOptions options;
+  options.mask = Mask::causal();
+  options.query = 1;
+  const Explanation told = explain("a<b & \"c\" d\x01 我", options);
+  const std::string svg = to_svg(told);
+  EXPECT_TRUE(well_formed(svg));
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < told.steps.size(); ++i) {
+    at = svg.find(fmt::format("{}  {}<", i + 1, told.steps[i].title), at);
+    ASSERT_NE(at, std::string::npos) << told.steps[i].name;
+  }
+  EXPECT_TRUE(contains(svg, "prefers-color-scheme: dark"));
+  EXPECT_FALSE(contains(svg, "url("));
+  EXPECT_TRUE(well_formed(to_svg(explain({"我叫张三", "他是谁"}))));
+  EXPECT_TRUE(well_formed(to_svg(explain(words(100)))));
+}
+
+}  // namespace
+}  // namespace attn
