@@ -41,7 +41,6 @@ struct ExplainOptions {
   /// and so on. All three or none; they set dim, dk, dv. `embedding` [ids, dim] may come alone.
   Tensor w_query = {}, w_key = {}, w_value = {}, embedding = {};
   std::optional<std::int64_t> query = std::nullopt;  ///< this row (from 0) is opened: every product and sum
-  bool batch = false;                                ///< one text is shown as a batch of one, too
   Language language = Language::en;
 };
 
@@ -86,11 +85,11 @@ struct ATTN_API Explanation {
   const ExplainStep& step(const std::string& name) const;
 };
 
-/// Runs attention on a text, keeping every step. Several texts make a batch, padded on the right.
+/// Runs attention on a text, keeping every step; several texts make a batch, padded on the right.
 /// Scores are `attention_scores`, weights and context `attention`: the same bits.
 /// Errors   ValueError (no token, more than 2048 of them, a query that is not there), ShapeError (own matrices, a mask that does not fit).
 ATTN_API Explanation explain(const std::string& text, const ExplainOptions& options = {});
-ATTN_API Explanation explain(const std::vector<std::string>& texts, const ExplainOptions& options = {});
+ATTN_API Explanation explain_batch(const std::vector<std::string>& texts, const ExplainOptions& options = {});
 
 /// What `to_text` draws on. The caller asks the terminal.
 struct TextOptions {

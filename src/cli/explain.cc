@@ -50,7 +50,6 @@ ExplainOptions options_of(const Arguments& arguments) {
   if (!arguments.language.empty()) options.language = static_cast<Language>(choose("--lang", arguments.language, {"en", "zh"}));
   if (arguments.to_given->count()) options.to = arguments.to;
   if (arguments.query_given->count()) options.query = arguments.query;
-  options.batch = arguments.batch;
   options.mask = mask_of(arguments);
   if (arguments.weights_given->count()) {
     for (const CLI::Option* size : arguments.sizes)
@@ -63,7 +62,9 @@ ExplainOptions options_of(const Arguments& arguments) {
 void run(const Arguments& arguments) {
   if (arguments.texts.empty()) throw UsageError{"a text is missing, as in: attn explain \"Life is short, eat dessert first\""};
   choose("--color", arguments.colour, {"auto", "always", "never"});
-  const Explanation explanation = explain(arguments.texts, options_of(arguments));
+  const ExplainOptions options = options_of(arguments);
+  const bool batch = arguments.batch || arguments.texts.size() > 1;
+  const Explanation explanation = batch ? explain_batch(arguments.texts, options) : explain(arguments.texts[0], options);
   if (arguments.svg_given->count()) write_file(arguments.svg, to_svg(explanation));
   if (arguments.json) return print(to_json(explanation));
   if (!arguments.svg_given->count()) print(to_text(explanation, terminal_options(arguments.colour)));

@@ -22,8 +22,8 @@ using Kind = ExplainStep::Kind;
 
 class Teller {
  public:
-  Teller(const std::vector<std::string>& texts, const ExplainOptions& options)
-      : options_(options), tokens_(tokenize(texts, options)), matrices_(make_matrices(options)), batch_(options.batch || texts.size() > 1) {
+  Teller(const std::vector<std::string>& texts, const ExplainOptions& options, bool batch)
+      : options_(options), tokens_(tokenize(texts, options)), matrices_(make_matrices(options)), batch_(batch) {
     if (options.query && (*options.query < 0 || *options.query >= tokens_.from.width()))
       throw ValueError(fmt::format("explain: query {} is not there; the tokens are 0 to {}", *options.query, tokens_.from.width() - 1));
     run_ = run_attention(tokens_, matrices_, options, batch_);
@@ -262,10 +262,10 @@ class Teller {
 }  // namespace
 }  // namespace explain_detail
 
-Explanation explain(const std::vector<std::string>& texts, const ExplainOptions& options) {
-  return explain_detail::Teller(texts, options).tell();
-}
+Explanation explain(const std::string& text, const ExplainOptions& options) { return explain_detail::Teller({text}, options, false).tell(); }
 
-Explanation explain(const std::string& text, const ExplainOptions& options) { return explain(std::vector<std::string>{text}, options); }
+Explanation explain_batch(const std::vector<std::string>& texts, const ExplainOptions& options) {
+  return explain_detail::Teller(texts, options, true).tell();
+}
 
 }  // namespace attn

@@ -77,21 +77,31 @@ class Terminal {
     const Ink& ink = style_.ink;
     const std::string number = fmt::format("{:2}", i + 1);
     const int left = 4 + title_width_ + 2 + shape_width_ + 2;
-    std::string result = ink.number(number) + "  " + ink.strong(pad_right(step.title, title_width_)) + "  " +
-                         pad_right(to_string(step.shape), shape_width_) + "  " + ink.formula(pad_right(step.formula, formula_width_));
-    int used = left + std::max(formula_width_, display_width(step.formula));
+    const int indent = std::min(4 + title_width_ + 2, width_ / 3);
+    std::string result = ink.number(number) + "  " + ink.strong(pad_right(step.title, title_width_)) + "  " + pad_right(to_string(step.shape), shape_width_);
+    int used = left - 2;
+    if (left + display_width(step.formula) > width_) {
+      line(trimmed(result));
+      result = std::string(static_cast<std::size_t>(indent), ' ');
+      used = indent;
+    } else {
+      result += "  ";
+      used += 2;
+    }
+    result += ink.formula(pad_right(step.formula, std::min(formula_width_, width_ - used)));
+    used += std::max(std::min(formula_width_, width_ - used), display_width(step.formula));
     for (const std::string* part : {&step.note, &step.source}) {
       if (part->empty()) continue;
-      if (used + 2 + display_width(*part) > width_) {
-        line(trimmed(result));
-        result = std::string(4 + static_cast<std::size_t>(title_width_) + 2, ' ');
-        used = 4 + title_width_ + 2;
-      } else {
-        result += "  ";
-        used += 2;
+      if (used + 2 + display_width(*part) <= width_) {
+        result += "  " + ink.faint(*part);
+        used += 2 + display_width(*part);
+        continue;
       }
-      result += ink.faint(*part);
-      used += display_width(*part);
+      for (const std::string& piece : wrapped(*part, width_ - indent)) {
+        line(trimmed(result));
+        result = std::string(static_cast<std::size_t>(indent), ' ') + ink.faint(piece);
+        used = indent + display_width(piece);
+      }
     }
     line(trimmed(result));
   }
@@ -214,7 +224,9 @@ class Terminal {
     for (const std::string& text : place(block_of(std::move(margin)), bodies, width_, 2)) line(text);
   }
 
-  void faint_line(const std::string& text) { line(fmt::format("  {}", style_.ink.faint(text))); }
+  void faint_line(const std::string& text) {
+    for (const std::string& part : wrapped(text, width_ - 2)) line(fmt::format("  {}", style_.ink.faint(part)));
+  }
 
   void left_out(const ExplainStep& step, const SentenceView& view) {
     const Selection& rows = step.key_rows ? view.keys : view.rows;

@@ -1,6 +1,5 @@
 // tests/cli/mistakes_test.cc: every mistake is one clear line on stderr and the right exit code.
 #include "cli/command.h"
-#include "cli/suggest.h"
 
 #include <gtest/gtest.h>
 
@@ -42,14 +41,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"explain hi --positions rotary --dk 3", 1, "it must be even"}, Mistake{"explain \"$(yes w | head -3000)\"", 1, "3000 tokens; at most 2048"},
         Mistake{"explain \"$(printf 'a\\377b')\"", 1, "UTF-8"}, Mistake{"run", 2, "a file is missing"}, Mistake{"run /nowhere.json", 1, "/nowhere.json: cannot be read"},
         Mistake{"run /dev/null", 1, "is empty"}, Mistake{"run /", 1, "cannot be read"}, Mistake{"info what", 2, "one argument too many"},
-        Mistake{"info --jsn", 2, "did you mean --json?"}, Mistake{"completion", 2, "which shell?"}, Mistake{"completion fsh", 2, "did you mean fish?"}));
-
-TEST(Suggest, ASlipIsNearAndAnotherWordIsNot) {
-  EXPECT_EQ(cli::edits("causal", "cuasal"), 1);
-  EXPECT_EQ(cli::edits("", "abc"), 3);
-  EXPECT_EQ(cli::nearest("exlpain", {"explain", "info"}), "explain");
-  EXPECT_EQ(cli::nearest("zebra", {"explain", "info"}), "");
-}
+        Mistake{"info --jsn", 2, "did you mean --json?"}, Mistake{"completion", 2, "which shell?"}, Mistake{"completion fihs", 2, "did you mean fish?"}));
 
 TEST(Help, IsEverywhereAndOnStdout) {
   for (const char* verb : {"", "explain ", "run ", "info ", "completion "}) {

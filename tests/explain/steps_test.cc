@@ -80,14 +80,16 @@ TEST(Explain, CausalHidesWhatIsLater) {
   for (std::int64_t i = 0; i < 6; ++i)
     for (std::int64_t j = 0; j < 6; ++j) {
       EXPECT_EQ(weights.hidden[static_cast<std::size_t>(i * 6 + j)], j > i ? Hidden::causal : Hidden::visible);
-      if (j > i) EXPECT_EQ(weights.values.select(0, i).select(0, j).item(), 0);
+      if (j > i) {
+        EXPECT_EQ(weights.values.select(0, i).select(0, j).item(), 0);
+      }
     }
 }
 
 TEST(Explain, EveryReasonHasItsOwnName) {
   ExplainOptions options;
   options.mask = Mask::causal() & Mask::window(1, 0) & ~Mask::prefix(1);
-  const Explanation told = explain({"a b c d", "e f"}, options);
+  const Explanation told = explain_batch({"a b c d", "e f"}, options);
   const std::vector<Hidden>& hidden = told.step("mask").hidden;
   EXPECT_EQ(hidden[0 * 4 + 1], Hidden::causal);
   EXPECT_EQ(hidden[3 * 4 + 1], Hidden::window);
@@ -99,7 +101,7 @@ TEST(Explain, EveryReasonHasItsOwnName) {
 
 TEST(Explain, ASentenceOfABatchHasTheBitsItHasAlone) {
   const std::vector<std::string> texts{"我叫张三", "他是谁", "李四"};
-  const Explanation told = explain(texts);
+  const Explanation told = explain_batch(texts);
   EXPECT_EQ(told.step("alone").values.to_int_vector(), (std::vector<std::int64_t>{1, 1, 1}));
   const Tensor context = told.step("context").values;
   EXPECT_EQ(context.sizes(), (Dims{3, 4, 4}));
@@ -186,7 +188,7 @@ TEST(Explain, OwnMatricesAreUsed) {
 TEST(Explain, MistakesAreNamed) {
   EXPECT_THROW(explain(""), ValueError);
   EXPECT_THROW(explain(" , "), ValueError);
-  EXPECT_THROW(explain(std::vector<std::string>{}), ValueError);
+  EXPECT_THROW(explain_batch({}), ValueError);
   ExplainOptions options;
   options.query = 6;
   EXPECT_THROW(explain(kSentence, options), ValueError);

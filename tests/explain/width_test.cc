@@ -32,6 +32,13 @@ TEST(Width, WhatCouldSteerATerminalIsReplaced) {
   EXPECT_EQ(printable("\xed\xa0\x80").find('\xed'), std::string::npos);  // a lone surrogate
 }
 
+TEST(Width, LinesBreakAtSpacesAndChineseCommas) {
+  EXPECT_EQ(wrapped("one two three", 8), (std::vector<std::string>{"one two", "three"}));
+  EXPECT_EQ(wrapped("一二，三四", 7), (std::vector<std::string>{"一二，", "三四"}));
+  EXPECT_EQ(wrapped("abcdefgh", 3), (std::vector<std::string>{"abc", "def", "gh"}));
+  EXPECT_EQ(wrapped("fits", 4), std::vector<std::string>{"fits"});
+}
+
 TEST(Scale, AnEqualShareIsTheFirstShade) {
   for (const std::int64_t keys : {2, 6, 20, 500}) {
     EXPECT_EQ(shade_of(1.0f / static_cast<float>(keys), keys), 1) << keys;
