@@ -59,10 +59,10 @@ struct Product {
 
   void run(const GemmTarget& target, bool pack = false) {
     const auto aligned = [](std::vector<std::byte>& memory) { return memory.data() + (64 - reinterpret_cast<std::uintptr_t>(memory.data()) % 64) % 64; };
-    std::vector<std::byte> scratch(target.scratch_bytes(problem) + 64), packed(target.packed_bytes(problem) + 64);
+    std::vector<std::byte> scratch(target.scratch_bytes(problem, pack) + 64), packed(target.packed_bytes(problem) + 64);
     if (pack)
       for (std::int64_t panel = 0; panel < target.panels(problem); ++panel) target.pack(problem, panel, aligned(packed));
-    for (std::int64_t part = target.parts(problem); part-- > 0;) target.run(problem, part, aligned(scratch), pack ? aligned(packed) : nullptr);
+    for (std::int64_t part = target.parts(problem, pack); part-- > 0;) target.run(problem, part, aligned(scratch), pack ? aligned(packed) : nullptr);
   }
 };
 
@@ -84,7 +84,7 @@ void random_products(const GemmTarget& target, int count) {
   std::mt19937 random(5);
   const std::int64_t depths[] = {0, 1, 5, 255, 256, 257, 768};
   for (int i = 0; i < count; ++i) {
-    const std::int64_t m = 1 + static_cast<std::int64_t>(random() % 70), n = 1 + static_cast<std::int64_t>(random() % 150), k = depths[random() % 7];
+    const std::int64_t m = 1 + static_cast<std::int64_t>(random() % (i % 2 == 0 ? 70 : 9)), n = 1 + static_cast<std::int64_t>(random() % 150), k = depths[random() % 7];
     const auto layout = static_cast<Layout>(random() % 5);
     Product<T> product(m, n, k, layout, random() % 2 == 0, random);
     SCOPED_TRACE(::testing::Message() << "m " << m << " n " << n << " k " << k << " layout " << static_cast<int>(layout));
@@ -136,6 +136,16 @@ TEST_P(EveryTarget, WalksLongSumsInChunks) {
     product.run(target());
     EXPECT_TRUE(same_bytes(product.y, product.specification()));
   }
+}
+
+TEST_P(EveryTarget, ReadsLargeWeightsForFewRows) {
+  std::mt19937 random(12);
+  for (const Layout layout : {Layout::nt, Layout::nn})
+    for (const std::int64_t m : {1, 3, 8}) {
+      Product<float> product(m, 1100, 2100, layout, true, random);  // 9 MB: what comes next is fetched ahead
+      product.run(target());
+      EXPECT_TRUE(same_bytes(product.y, product.specification()));
+    }
 }
 
 TEST_P(EveryTarget, PackedWeightsChangeNothing) {

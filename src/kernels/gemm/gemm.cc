@@ -10,7 +10,7 @@
 #include <cstring>
 
 #include "kernels/gemm/pack-inl.h"
-#include "kernels/gemm/tile-inl.h"
+#include "kernels/gemm/small-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
@@ -26,7 +26,7 @@ struct GemmCut {
   std::int64_t vectors = pieces_of(p.n, N);
   std::int64_t panels = pieces_of(vectors, gemm_vectors);
   bool pack_a = p.a_stride[1] != 1;
-  PartGrid grid = part_grid(p.m, panels, p.m * p.n * p.k, pack_a);
+  PartGrid grid = part_grid(p.m, panels, p.m * p.n * p.k, p.n * p.k * static_cast<std::int64_t>(sizeof(typename Kind::Item)), pack_a);
   std::int64_t row_parts = grid.row_parts, column_parts = grid.column_parts;
   std::int64_t chunk = (pack_a ? packed_chunk_words : chunk_words) * Kind::depth;
   bool totals_beside = p.narrow && p.k > chunk;  // a bf16 y cannot hold the totals
@@ -115,14 +115,17 @@ auto with_kind(const GemmProblem& p, Run run) {
   return run(Plain<float>());
 }
 
-std::int64_t gemm_parts(const GemmProblem& p) noexcept {
-  return with_kind(p, [&]<class Kind>(Kind) { return GemmCut<Kind>(p).parts(); });
+std::int64_t gemm_parts(const GemmProblem& p, bool packed) noexcept {
+  return with_kind(p, [&]<class Kind>(Kind) { return !packed && SmallCut<Kind>::takes(p) ? SmallCut<Kind>(p).parts : GemmCut<Kind>(p).parts(); });
 }
-std::size_t gemm_scratch(const GemmProblem& p) noexcept {
-  return with_kind(p, [&]<class Kind>(Kind) { return GemmCut<Kind>(p).scratch_bytes(); });
+std::size_t gemm_scratch(const GemmProblem& p, bool packed) noexcept {
+  return with_kind(p, [&]<class Kind>(Kind) { return !packed && SmallCut<Kind>::takes(p) ? SmallCut<Kind>(p).scratch_bytes() : GemmCut<Kind>(p).scratch_bytes(); });
 }
 void gemm_run(const GemmProblem& p, std::int64_t part, void* scratch, const void* packed) noexcept {
-  with_kind(p, [&]<class Kind>(Kind) { gemm_part<Kind>(p, part, scratch, packed); });
+  with_kind(p, [&]<class Kind>(Kind) {
+    if (!packed && SmallCut<Kind>::takes(p)) return small_part_of<Kind>(p.m)(p, part, scratch);
+    gemm_part<Kind>(p, part, scratch, packed);
+  });
 }
 
 std::int64_t gemm_panels(const GemmProblem& p) noexcept {

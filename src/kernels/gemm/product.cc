@@ -77,8 +77,8 @@ void multiply(const GemmProblem& problem, const GemmBatch& batch) {
     });
     return;
   }
-  const std::size_t bytes = target->scratch_bytes(problem);
-  share(items, target->parts(problem), work, [&](std::int64_t item, std::int64_t part) {
+  const std::size_t bytes = target->scratch_bytes(problem, false);
+  share(items, target->parts(problem, false), work, [&](std::int64_t item, std::int64_t part) {
     target->run(batch.item(problem, item, operand, result), part, runtime::thread_scratch(bytes), nullptr);
   });
 }
@@ -109,8 +109,8 @@ void multiply_packed(const GemmProblem& problem, const PackedWeights& weights) {
     return multiply(plain);
   }
   if (problem.m == 0 || problem.n == 0) return;
-  const std::size_t bytes = target->scratch_bytes(problem);
-  runtime::parallel_for(target->parts(problem), [&](std::int64_t part) {
+  const std::size_t bytes = target->scratch_bytes(problem, true);
+  runtime::parallel_for(target->parts(problem, true), [&](std::int64_t part) {
     target->run(problem, part, runtime::thread_scratch(bytes), weights.data_.get());
   });
 }

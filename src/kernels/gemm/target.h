@@ -12,8 +12,8 @@ namespace attn::kernels {
 struct GemmTarget {
   const char* name;
   bool has_pairs;  // takes bf16, on processors with vdpbf16ps
-  std::int64_t (*parts)(const GemmProblem& problem) noexcept;
-  std::size_t (*scratch_bytes)(const GemmProblem& problem) noexcept;
+  std::int64_t (*parts)(const GemmProblem& problem, bool packed) noexcept;
+  std::size_t (*scratch_bytes)(const GemmProblem& problem, bool packed) noexcept;
   void (*run)(const GemmProblem& problem, std::int64_t part, void* scratch, const void* packed) noexcept;
   std::int64_t (*panels)(const GemmProblem& problem) noexcept;
   std::size_t (*packed_bytes)(const GemmProblem& problem) noexcept;

@@ -67,7 +67,7 @@ HWY_NOINLINE void gemm_tile(const GemmTile<Kind>& tile) {
     _Pragma("GCC unroll 2") for (std::int64_t w = block / Kind::depth; w > 0; --w, a += step, b += panel) {
       typename Kind::V x[VECTORS];
       _Pragma("GCC unroll 16") for (int v = 0; v < VECTORS; ++v) x[v] = hn::Load(d, b + v * N);
-      _Pragma("GCC unroll 16") for (int v = 0; v < VECTORS; ++v) hwy::Prefetch(b + 8 * panel + v * N);
+      _Pragma("GCC unroll 16") for (int v = 0; v < VECTORS; ++v) hwy::Prefetch(b + (ROWS <= 4 ? 24 : 8) * panel + v * N);
       _Pragma("GCC unroll 16") for (int i = 0; i < ROWS; ++i) {
         Word word;
         std::memcpy(&word, a + i * stride, sizeof word);

@@ -29,6 +29,13 @@ inline constexpr std::int64_t least_part_work = 1 << 24;
 inline constexpr std::int64_t least_part_rows = 512;
 inline constexpr std::int64_t least_part_panels = 4;
 
+/// Products of so few rows read B as it is, once; parts of them have at least so many bytes of B, and there are no more of them:
+/// each walks through neighbouring memory. A B of fewer bytes may be in the caches.
+inline constexpr std::int64_t small_rows_most = 8;
+inline constexpr std::int64_t small_part_bytes = 192 << 10;
+inline constexpr std::int64_t most_small_parts = 64;
+inline constexpr std::int64_t small_cached_bytes = 8 << 20;
+
 /// `total` cut into `pieces` pieces as even as can be: where piece i begins.
 inline constexpr std::int64_t even_cut(std::int64_t total, std::int64_t pieces, std::int64_t i) {
   return total / pieces * i + (i < total % pieces ? i : total % pieces);
@@ -39,7 +46,11 @@ inline constexpr std::int64_t pieces_of(std::int64_t total, std::int64_t most) {
 struct PartGrid {
   std::int64_t row_parts, column_parts;
 };
-inline constexpr PartGrid part_grid(std::int64_t rows, std::int64_t panels, std::int64_t work, bool pack_a) {
+inline constexpr PartGrid part_grid(std::int64_t rows, std::int64_t panels, std::int64_t work, std::int64_t b_bytes, bool pack_a) {
+  if (rows <= small_rows_most) {  // reading B takes the time
+    const std::int64_t wanted = b_bytes / small_part_bytes < most_small_parts ? b_bytes / small_part_bytes : most_small_parts;
+    return {1, wanted < 1 ? 1 : wanted < panels ? wanted : panels};
+  }
   PartGrid grid = {pieces_of(rows, pack_a ? packed_part_rows : part_rows), pieces_of(panels, pack_a ? packed_part_panels : part_panels)};
   const std::int64_t wanted = work / least_part_work < wanted_parts ? work / least_part_work : wanted_parts;
   while (grid.row_parts * grid.column_parts < wanted) {
