@@ -118,8 +118,8 @@ Results matmul_by_target(const kernels::GemmTarget& target, bool packed, const I
     panels = empty({static_cast<std::int64_t>(target.packed_bytes(p) / sizeof(float)) + 1});
     for (std::int64_t panel = 0; panel < target.panels(p); ++panel) target.pack(p, panel, panels.data());
   }
-  void* scratch = runtime::thread_scratch(target.scratch_bytes(p));
-  for (std::int64_t part = target.parts(p); part-- > 0;) target.run(p, part, scratch, packed ? panels.data() : nullptr);
+  void* scratch = runtime::thread_scratch(target.scratch_bytes(p, packed));
+  for (std::int64_t part = target.parts(p, packed); part-- > 0;) target.run(p, part, scratch, packed ? panels.data() : nullptr);
   return {{"product", y}};
 }
 

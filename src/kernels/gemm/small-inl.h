@@ -53,9 +53,9 @@ HWY_NOINLINE void turn_edge(const typename Kind::Item* from, std::int64_t column
 
 /// Columns [first, last) of B in vectors of 16, GROUPS at a time; their items are runs along k (weights [N, K]). Lanes are
 /// columns: 16 columns x 16 words are turned in registers. In memory the walk jumps, so what the next group needs is
-/// fetched in the order of addresses (`ahead`: B is too large for the caches, where that would cost).
-template <class Kind, int M, int GROUPS>
-HWY_NOINLINE void small_turned(const GemmProblem& p, std::int64_t first, std::int64_t last, bool ahead) {
+/// fetched in the order of addresses (AHEAD: B is too large for the caches, where that would cost).
+template <class Kind, int M, int GROUPS, bool AHEAD>
+HWY_NOINLINE void small_turned(const GemmProblem& p, std::int64_t first, std::int64_t last) {
   using Item = typename Kind::Item;
   const typename Kind::D d;
   const std::int64_t stride = p.b_stride[1], stride_bytes = stride * static_cast<std::int64_t>(sizeof(Item));
@@ -70,7 +70,7 @@ HWY_NOINLINE void small_turned(const GemmProblem& p, std::int64_t first, std::in
       typename Kind::V sum[M][GROUPS];
       _Pragma("GCC unroll 8") for (int m = 0; m < M; ++m) _Pragma("GCC unroll 2") for (int g = 0; g < GROUPS; ++g) sum[m][g] = hn::Zero(d);
       for (int w = 0; w < words; w += 16) {
-        if (ahead && fetch + 1024 * GROUPS < end) {
+        if (AHEAD && fetch + 1024 * GROUPS < end) {
           _Pragma("GCC unroll 32") for (int line = 0; line < 16 * GROUPS; ++line) hwy::Prefetch(fetch + 64 * line);
           fetch += 1024 * GROUPS;
         }
@@ -80,7 +80,11 @@ HWY_NOINLINE void small_turned(const GemmProblem& p, std::int64_t first, std::in
           const int columns = static_cast<int>(std::min<std::int64_t>(16, p.n - column - 16 * g)), count = std::min(16, words - w);
           __m512 x[16];
           if (columns == 16 && count == 16) {
-            turn_words(reinterpret_cast<const char*>(from), stride_bytes, x);
+            if (AHEAD) {
+              turn_words(reinterpret_cast<const char*>(from), stride_bytes, x);
+            } else {
+              turn_cached_words(reinterpret_cast<const char*>(from), stride_bytes, x);
+            }
             _Pragma("GCC unroll 16") for (int i = 0; i < 16; ++i) {
               _Pragma("GCC unroll 8") for (int m = 0; m < M; ++m)
                 sum[m][g] = Kind::step(hn::Set(d, word_of_a<Kind>(p, m, k + (w + i) * Kind::depth)), typename Kind::V{x[i]}, sum[m][g]);
@@ -196,7 +200,8 @@ void small_part(const GemmProblem& p, std::int64_t part, void* scratch) {
   const std::int64_t first = cut.column(part), last = cut.column(part + 1);
 #if HWY_TARGET == HWY_AVX3
   if constexpr (sizeof(typename Kind::Word) == 4) {
-    if (cut.turned) return small_turned<Kind, M, M <= 4 ? 2 : 1>(p, first, last, cut.bytes > small_cached_bytes);
+    if (cut.turned && cut.bytes > small_cached_bytes) return small_turned<Kind, M, 1, true>(p, first, last);
+    if (cut.turned) return small_turned<Kind, M, M <= 4 ? 2 : 1, false>(p, first, last);
   }
 #endif
   small_rows<Kind, M>(p, first, last, static_cast<typename Kind::Sum*>(scratch));
