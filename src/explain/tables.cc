@@ -36,6 +36,13 @@ struct Cell {
   bool faint = false;
 };
 
+int decimals_of(const ExplainStep& step, const TableStyle& style) { return is_pairs(step) ? style.pair_decimals : 4; }
+
+/// Columns of a number at least; coloured weights have room for a longer token above.
+int least_width(const ExplainStep& step, const TableStyle& style) {
+  return decimals_of(step, style) + (step.kind == Kind::weights && style.ink.coloured() ? 4 : 2);
+}
+
 /// A coloured cell keeps one column of its colour at the right of the number.
 std::string margin_of(const ExplainStep& step, const TableStyle& style) { return step.kind == Kind::weights && style.ink.coloured() ? " " : ""; }
 
@@ -43,11 +50,12 @@ Cell cell_of(const ExplainStep& step, const Grid& grid, std::int64_t b, std::int
   const Hidden reason = grid.hidden(b, h, row, column);
   if (reason != Hidden::visible) return {sign_of(reason) + margin_of(step, style), -1, true};
   const double value = grid.at(b, h, row, column);
-  if (step.kind != Kind::weights) return {format_number(value, style.decimals), -1, false};
-  const std::string text = format_weight(value, style.decimals);
+  const int decimals = decimals_of(step, style);
+  if (step.kind != Kind::weights) return {format_number(value, decimals), -1, false};
+  const std::string text = format_weight(value, decimals);
   if (style.ink.coloured()) return {text + margin_of(step, style), heat(value, grid.columns()), false};
   const std::string glyph = shade_glyph(shade_of(value, grid.columns()));
-  return {(style.decimals >= 4 ? glyph + glyph : glyph) + " " + text, -1, false};
+  return {(decimals >= 4 ? glyph + glyph : glyph) + " " + text, -1, false};
 }
 
 Line row_of(const std::vector<Cell>& cells, const std::vector<int>& widths, const Ink& ink) {
@@ -64,14 +72,14 @@ Line row_of(const std::vector<Cell>& cells, const std::vector<int>& widths, cons
 }  // namespace
 
 int pair_cell_width(const Explanation& explanation, const TableStyle& style) {
-  const int glyphs = style.ink.coloured() ? 1 : style.decimals >= 4 ? 3 : 2;
-  int width = glyphs + display_width(format_weight(0.5, style.decimals));
+  const int decimals = style.pair_decimals;
+  int width = style.ink.coloured() ? decimals + 4 : display_width(format_weight(0.5, decimals)) + (decimals >= 4 ? 3 : 2);
   for (const ExplainStep& step : explanation.steps) {
     if (step.kind != Kind::pairs) continue;
     double least = 0, most = 0;
     for (const double value : step.values.to_vector())
       if (std::isfinite(value)) least = std::min(least, value), most = std::max(most, value);
-    for (const double end : {least, most}) width = std::max(width, display_width(format_number(end, style.decimals)));
+    for (const double end : {least, most}) width = std::max(width, display_width(format_number(end, decimals)));
   }
   return width + kGap;
 }
@@ -102,7 +110,7 @@ Block body_block(const ExplainStep& step, const Grid& grid, std::int64_t sentenc
     cells.emplace_back();
     for (const std::int64_t column : columns.index) cells.back().push_back(cell_of(step, grid, sentence, head, row, column, style));
   }
-  std::vector<int> widths(columns.index.size(), style.decimals + 2);
+  std::vector<int> widths(columns.index.size(), least_width(step, style));
   for (const auto& row : cells)
     for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], display_width(row[i].text));
   if (is_pairs(step) && !widths.empty()) std::fill(widths.begin(), widths.end(), *std::max_element(widths.begin(), widths.end()));

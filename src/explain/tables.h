@@ -5,9 +5,9 @@
 
 namespace attn::explain_detail {
 
-/// What fits: decimals, and how wide a token may be at the left.
+/// What fits: decimals of scores and weights (vectors have four), and how wide a token may be at the left.
 struct TableStyle {
-  int decimals = 4;
+  int pair_decimals = 4;
   int label_width = 12;
   int most_columns = 8;  // of a vector
   Ink ink{TextOptions::Colour::none};

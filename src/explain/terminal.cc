@@ -54,9 +54,15 @@ class Terminal {
     style_.label_width = std::min(longest, 12);
     const int room = width_ - style_.label_width - 2;
     const std::int64_t keys = weights.shape.back();
-    if (keys * pair_cell_width(explanation_, style_) > room) style_.decimals = 2;
     style_.most_columns = std::max(1, (room - 2) / 9);
-    const std::int64_t most_keys = std::max(1, room / pair_cell_width(explanation_, style_));
+    // Two decimals only where they make the whole sentence fit; a part of it is shown with four.
+    const auto fits = [&](int decimals) {
+      style_.pair_decimals = decimals;
+      return static_cast<std::int64_t>(std::max(1, room / pair_cell_width(explanation_, style_)));
+    };
+    std::int64_t most_keys = fits(4);
+    if (most_keys < keys && fits(2) < keys) most_keys = fits(4);
+    else if (most_keys < keys) most_keys = keys;
     view_ = choose_view(explanation_, kMostRows, most_keys);
     for (const ExplainStep& step : explanation_.steps) {
       title_width_ = std::max(title_width_, display_width(step.title));
