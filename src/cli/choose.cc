@@ -1,4 +1,4 @@
-// src/cli/choose.cc: one of several words, with help when it is none of them.
+// src/cli/choose.cc: what options take: one of several words, a whole number, nothing more.
 #include "cli/output.h"
 #include "cli/suggest.h"
 #include "cli/verbs.h"
@@ -15,6 +15,17 @@ std::size_t choose(const std::string& option, const std::string& value, const st
   const std::string meant = nearest(value, choices);
   throw UsageError{fmt::format("{} has no \"{}\"; {}there are {}", option, value, meant.empty() ? "" : fmt::format("did you mean {}? ", meant),
                                fmt::join(choices, ", "))};
+}
+
+std::string whole_number(const std::string& value) {
+  const std::size_t digits = value.starts_with("-") ? 1 : 0;
+  const bool whole = value.size() > digits && value.find_first_not_of("0123456789", digits) == std::string::npos;
+  if (whole && value.size() - digits <= 18) return "";
+  return fmt::format("must be a whole number{}, not \"{}\"", whole ? " of at most 18 digits" : "", value);
+}
+
+void no_more(const std::vector<std::string>& rest) {
+  if (!rest.empty()) throw UsageError{fmt::format("\"{}\" is one argument too many", rest.front())};
 }
 
 }  // namespace attn::cli

@@ -118,9 +118,10 @@ Verb add_completion(CLI::App& app) {
   CLI::App* parser = app.add_subcommand("completion", "Completion for bash, zsh or fish");
   auto shell = std::make_shared<std::string>();
   parser->allow_extras();
-  parser->add_option("SHELL", *shell, "bash, zsh or fish");
-  parser->footer("\nExample\n  source <(attn completion bash)");
-  return {parser, [shell, &app] {
+  parser->add_option("SHELL", *shell, "bash, zsh or fish")->type_name("");
+  parser->footer("Example\n  source <(attn completion bash)");
+  return {parser, [shell, &app](const std::vector<std::string>& rest) {
+            no_more(rest);
             if (shell->empty()) throw UsageError{"which shell? bash, zsh or fish"};
             const std::size_t which = choose("SHELL", *shell, {"bash", "zsh", "fish"});
             print(which == 0 ? bash(app) : which == 1 ? zsh(app) : fish(app));

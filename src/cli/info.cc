@@ -41,7 +41,10 @@ Verb add_info(CLI::App& app) {
   auto json = std::make_shared<bool>(false);
   parser->allow_extras();
   parser->add_flag("--json", *json, "The same as JSON");
-  return {parser, [json] { print_info(*json); }};
+  return {parser, [json](const std::vector<std::string>& rest) {
+            no_more(rest);
+            print_info(*json);
+          }};
 }
 
 }  // namespace attn::cli

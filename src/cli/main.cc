@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <exception>
@@ -22,6 +23,9 @@ int complain(int code, const std::string& who, std::string_view what) {
   std::fwrite(line.data(), 1, line.size(), stderr);
   return code;
 }
+
+/// Some errors add a picture below their line.
+std::string_view first_line(std::string_view text) { return text.substr(0, text.find('\n')); }
 
 /// What was given and not understood: with the word that was meant, when there is one near.
 [[noreturn]] void unknown_argument(const CLI::App& app, const CLI::App* verb, const std::string& given) {
@@ -42,20 +46,25 @@ int complain(int code, const std::string& who, std::string_view what) {
 
 int run(int argc, char** argv) {
   CLI::App app("Attention on a text, with every number, and on tensors.", "attn");
-  app.footer("\nattn VERB --help says more.  attn explain \"Life is short, eat dessert first\"");
+  app.footer("attn VERB --help says more.  attn explain \"Life is short, eat dessert first\"");
   app.set_version_flag("--version", "attn " + version(), "Print the version");
   app.allow_extras();
   const std::vector<Verb> verbs{add_explain(app), add_run(app), add_info(app), add_completion(app)};
   const Verb* verb = nullptr;
   std::string who = "attn";
+  std::vector<std::string> rest;  // after --: never options
   try {
     try {
-      app.parse(argc, argv);
+      std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
+      const auto dashes = std::find(arguments.begin(), arguments.end(), "--");
+      if (dashes != arguments.end()) rest.assign(dashes + 1, arguments.end());
+      arguments.erase(dashes, arguments.end());
+      std::reverse(arguments.begin(), arguments.end());  // as the parser takes them
+      app.parse(std::move(arguments));
     } catch (const CLI::Success& wish) {  // --help, --version
-      std::string text;
-      if (dynamic_cast<const CLI::CallForVersion*>(&wish) != nullptr) text = std::string(wish.what()) + "\n";
-      else text = app.help();
-      print(text);
+      std::string text = dynamic_cast<const CLI::CallForVersion*>(&wish) != nullptr ? wish.what() : app.help();
+      text.erase(text.find_last_not_of('\n') + 1);
+      print(text + "\n");
       return 0;
     }
     for (const Verb& candidate : verbs)
@@ -64,7 +73,7 @@ int run(int argc, char** argv) {
     const std::vector<std::string> unknown = app.remaining(true);
     if (!unknown.empty()) unknown_argument(app, verb ? verb->parser : nullptr, unknown.front());
     if (verb == nullptr) throw UsageError{"which verb? explain, run, info or completion (attn --help)"};
-    verb->run();
+    verb->run(rest);
     return 0;
   } catch (const ReaderGone&) {
     return 0;
@@ -75,7 +84,7 @@ int run(int argc, char** argv) {
       if (candidate.parser->parsed()) who = "attn " + candidate.parser->get_name();
     return complain(kUsage, who, error.what());
   } catch (const Error& error) {
-    return complain(kFailed, "attn", error.what());
+    return complain(kFailed, "attn", first_line(error.what()));
   } catch (const std::bad_alloc&) {
     return complain(kFailed, who, "not enough memory");
   } catch (const std::exception& error) {

@@ -22,7 +22,7 @@ void write_file(const std::string& path, std::string_view content);
 /// IoError names the path and the reason.
 std::string read_file(const std::string& path);
 
-/// The first line, without control characters.
+/// Without line ends and control characters.
 std::string one_line(std::string_view text);
 
 }  // namespace attn::cli

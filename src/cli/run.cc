@@ -60,7 +60,7 @@ Verb add_run(CLI::App& app) {
   auto arguments = std::make_shared<Arguments>();
   Arguments& a = *arguments;
   parser->allow_extras();
-  parser->add_option("FILE", a.file, "JSON or safetensors: q, k, v, and what else the call takes");
+  parser->add_option("FILE", a.file, "JSON or safetensors: q, k, v, and what else the call takes")->type_name("");
   const auto setting = [&](const char* option, const char* name, const char* type, const char* text) {
     a.given[name] = parser->add_option(option, a.settings[name], text)->type_name(type);
   };
@@ -75,10 +75,14 @@ Verb add_run(CLI::App& app) {
   parser->add_flag("--json", a.json, "The result as JSON, in full precision");
   parser->add_option("--out", a.out, "The result into a safetensors file")->type_name("FILE");
   parser->footer(
-      "\nThe file may also hold attend, block, key_padding (masks); bias, alibi_slopes, sinks; query_lengths, key_lengths,\n"
+      "The file may also hold attend, block, key_padding (masks); bias, alibi_slopes, sinks; query_lengths, key_lengths,\n"
       "key_start, query_start; and, in JSON or as metadata, the options above without their dashes.\n"
       "\nExample\n  echo '{\"q\": [[1, 0]], \"k\": [[1, 0], [0, 1]], \"v\": [[1, 2], [3, 4]]}' > call.json && attn run call.json");
-  return {parser, [arguments] { run(*arguments); }};
+  return {parser, [arguments](const std::vector<std::string>& rest) {
+            if (arguments->file.empty() && rest.size() == 1) arguments->file = rest[0];
+            else no_more(rest);
+            run(*arguments);
+          }};
 }
 
 }  // namespace attn::cli

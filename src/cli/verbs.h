@@ -3,7 +3,6 @@
 #include <CLI/CLI.hpp>
 
 #include <functional>
-#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -11,13 +10,19 @@ namespace attn::cli {
 
 struct Verb {
   CLI::App* parser;
-  std::function<void()> run;
+  std::function<void(const std::vector<std::string>& rest)> run;  // rest: the words after --
 };
 
 Verb add_explain(CLI::App& app);
 Verb add_info(CLI::App& app);
 Verb add_run(CLI::App& app);
 Verb add_completion(CLI::App& app);
+
+/// Says what is wrong with a whole number given as an option's value; "" when nothing is.
+std::string whole_number(const std::string& value);
+
+/// UsageError unless `rest` is empty.
+void no_more(const std::vector<std::string>& rest);
 
 /// The place of `value` among `choices`; UsageError says which there are, and which was meant.
 std::size_t choose(const std::string& option, const std::string& value, const std::vector<std::string>& choices);

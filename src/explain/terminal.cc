@@ -47,7 +47,7 @@ class Terminal {
   /// Column widths of the header lines, decimals and the part of the sentence that fits.
   void measure() {
     const ExplainStep& weights = explanation_.step("weights");
-    int longest = 1;
+    int longest = explanation_.query ? 4 : 1;  // the last row of a sum by hand is named
     for (const auto* lists : {&weights.rows, &weights.columns})
       for (const auto& labels : *lists)
         for (const auto& label : labels) longest = std::max(longest, display_width(label));

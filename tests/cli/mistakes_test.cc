@@ -40,8 +40,15 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"explain 'a b c' --to 'd e' --mask causal", 1, "causal"}, Mistake{"explain hi --weights /nowhere", 1, "/nowhere"},
         Mistake{"explain hi --positions rotary --dk 3", 1, "it must be even"}, Mistake{"explain \"$(yes w | head -3000)\"", 1, "3000 tokens; at most 2048"},
         Mistake{"explain \"$(printf 'a\\377b')\"", 1, "UTF-8"}, Mistake{"run", 2, "a file is missing"}, Mistake{"run /nowhere.json", 1, "/nowhere.json: cannot be read"},
-        Mistake{"run /dev/null", 1, "is empty"}, Mistake{"run /", 1, "cannot be read"}, Mistake{"info what", 2, "one argument too many"},
+        Mistake{"run /dev/null", 1, "is empty"}, Mistake{"run /", 1, "cannot be read"}, Mistake{"explain hi --seed 99999999999999999999", 2, "at most 18 digits"}, Mistake{"explain hi --query x", 2, "--query: must be a whole number, not \"x\""}, Mistake{"info -- what", 2, "one argument too many"}, Mistake{"info what", 2, "one argument too many"},
         Mistake{"info --jsn", 2, "did you mean --json?"}, Mistake{"completion", 2, "which shell?"}, Mistake{"completion fihs", 2, "did you mean fish?"}));
+
+TEST(Dashes, WhatFollowsThemIsText) {
+  const Said said = attn_says("explain 'a b' -- --life");
+  EXPECT_EQ(said.code, 0) << said.err;
+  EXPECT_NE(said.out.find("--life"), std::string::npos);
+  EXPECT_EQ(attn_says("explain -- '-1 degrees'").code, 0);
+}
 
 TEST(Help, IsEverywhereAndOnStdout) {
   for (const char* verb : {"", "explain ", "run ", "info ", "completion "}) {
