@@ -1,0 +1,22 @@
+// src/kernels/rows/target.h: sums along rows, softmax, norms and elementary functions of one instruction set.
+#pragma once
+#include "kernels/reference.h"
+
+namespace attn::kernels {
+
+/// The functions of `Reference` with the same names, arguments and bits. Any memory, any number of elements.
+struct RowTarget {
+  const char* name;
+  void (*unary)(Unary op, Element element, const void* x, void* y, std::int64_t n) noexcept;
+  void (*row)(RowOp op, Element element, const void* x, std::int64_t x_stride, void* y, std::int64_t y_stride, std::int64_t n) noexcept;
+  void (*layer_norm_row)(Element element, const void* x, const void* weight, const void* bias, double eps, void* y, std::int64_t n) noexcept;
+  void (*moments_row)(Element element, const void* x, std::int64_t x_stride, std::int64_t n, void* mean, void* deviations) noexcept;
+};
+
+/// By name, or null when the target is not built in.
+const RowTarget* row_target(const char* name) noexcept;
+
+/// The best of this processor, the specification where there is no vector kernel.
+const RowTarget& row_kernels();
+
+}  // namespace attn::kernels

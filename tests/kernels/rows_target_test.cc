@@ -1,0 +1,131 @@
+// tests/kernels/rows_target_test.cc: rows and elementary functions of every instruction set have the bits of the specification.
+#include "kernels/reference.h"
+#include "kernels/rows/target.h"
+#include "runtime/cpu.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <vector>
+
+namespace attn::kernels {
+namespace {
+
+template <typename T>
+constexpr Element element_for = sizeof(T) == 8 ? Element::f64 : Element::f32;
+
+template <typename T>
+::testing::AssertionResult same_bytes(const std::vector<T>& ours, const std::vector<T>& specification, const std::vector<T>& given) {
+  for (std::size_t i = 0; i < ours.size(); ++i)
+    if (std::memcmp(&ours[i], &specification[i], sizeof(T)) != 0)
+      return ::testing::AssertionFailure() << "element " << i << " of " << ours.size() << " (" << std::hexfloat << given[std::min(i, given.size() - 1)]
+                                           << "): " << ours[i] << " is not " << specification[i];
+  return ::testing::AssertionSuccess();
+}
+
+class EveryRowTarget : public ::testing::TestWithParam<std::string> {
+ protected:
+  const RowTarget& target() const { return *row_target(GetParam().c_str()); }
+};
+
+constexpr Unary functions[] = {Unary::exp, Unary::exp2, Unary::log, Unary::log2, Unary::tanh, Unary::erf,
+                               Unary::sin, Unary::cos, Unary::sigmoid, Unary::silu, Unary::gelu_none, Unary::gelu_tanh};
+
+template <typename T>
+void compare_functions(const RowTarget& target, const std::vector<T>& x) {
+  for (const Unary op : functions) {
+    std::vector<T> ours(x.size()), expected(x.size());
+    target.unary(op, element_for<T>, x.data(), ours.data(), static_cast<std::int64_t>(x.size()));
+    reference().unary(op, element_for<T>, x.data(), expected.data(), static_cast<std::int64_t>(x.size()));
+    EXPECT_TRUE(same_bytes(ours, expected, x)) << "function " << static_cast<int>(op);
+  }
+}
+
+template <typename T>
+std::vector<T> telling_numbers(std::mt19937& random) {
+  using Bits = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
+  const T inf = std::numeric_limits<T>::infinity(), nan = std::numeric_limits<T>::quiet_NaN(), least = std::numeric_limits<T>::denorm_min();
+  std::vector<T> x = {0, T(-0.0), inf, -inf, nan, -nan, least, -least, std::numeric_limits<T>::min(), std::numeric_limits<T>::max(), 1, -1, T(0.625), 88, 89, 90,
+                      -87, -103, -104, -105, 127, 128, -126, -127, 709, 710, 711, -745, -746, 1023, 1024, -1022, -1023, 16, -16, -40, -41, 6, 4, -1000, -1001,
+                      T(0x1p20), T(-0x1p20), T(0x1.fffffep19)};
+  x.push_back(std::bit_cast<T>(static_cast<Bits>(std::bit_cast<Bits>(nan) | 0x155)));  // a NaN with a payload
+  std::uniform_real_distribution<T> near(-2, 2), middle(-20, 20), far(-800, 800);
+  for (int i = 0; i < 3000; ++i)
+    for (auto* values : {&near, &middle, &far}) x.push_back((*values)(random));
+  for (int i = 0; i < 20000; ++i) {
+    const Bits bits = sizeof(T) == 8 ? static_cast<Bits>(static_cast<std::uint64_t>(random()) << 32 | random()) : static_cast<Bits>(random());
+    x.push_back(std::bit_cast<T>(bits));
+  }
+  return x;
+}
+
+TEST_P(EveryRowTarget, FunctionsHaveTheBitsOfTheSpecification) {
+  std::mt19937 random(3);
+  const auto single = telling_numbers<float>(random);
+  compare_functions(target(), single);
+  const auto twice = telling_numbers<double>(random);
+  compare_functions(target(), twice);
+  for (std::size_t n = 1; n < 40; ++n) compare_functions(target(), std::vector<float>(single.begin() + 45, single.begin() + 45 + static_cast<std::ptrdiff_t>(n)));
+}
+
+template <typename T>
+void compare_rows(const RowTarget& target, const std::vector<T>& x) {
+  const auto n = static_cast<std::int64_t>(x.size());
+  for (const RowOp op : {RowOp::sum, RowOp::sum_of_squares, RowOp::sum_of_absolutes, RowOp::max, RowOp::softmax, RowOp::log_softmax}) {
+    std::vector<T> ours(x.size() + 1, T(5)), expected = ours;
+    target.row(op, element_for<T>, x.data(), 1, ours.data(), 1, n);
+    reference().row(op, element_for<T>, x.data(), 1, expected.data(), 1, n);
+    EXPECT_TRUE(same_bytes(ours, expected, x.empty() ? ours : x)) << "operation " << static_cast<int>(op) << " n " << n;
+  }
+  std::vector<T> ours(2), expected(2);
+  target.moments_row(element_for<T>, x.data(), 1, n, &ours[0], &ours[1]);
+  reference().moments_row(element_for<T>, x.data(), 1, n, &expected[0], &expected[1]);
+  EXPECT_TRUE(same_bytes(ours, expected, expected)) << "moments, n " << n;
+  for (const bool affine : {false, true}) {
+    std::vector<T> y(x.size() + 1, T(5)), same = y, weight = x, bias = x;
+    for (T& b : bias) b = T(1) - b;
+    target.layer_norm_row(element_for<T>, x.data(), affine ? weight.data() : nullptr, affine ? bias.data() : nullptr, 1e-5, y.data(), n);
+    reference().layer_norm_row(element_for<T>, x.data(), affine ? weight.data() : nullptr, affine ? bias.data() : nullptr, 1e-5, same.data(), n);
+    EXPECT_TRUE(same_bytes(y, same, x.empty() ? y : x)) << "layer norm, n " << n;
+  }
+}
+
+TEST_P(EveryRowTarget, RowsHaveTheBitsOfTheSpecification) {
+  std::mt19937 random(4);
+  std::normal_distribution<double> value(0, 5);
+  for (const std::int64_t n : {0, 1, 2, 7, 8, 15, 16, 17, 31, 63, 64, 100, 768, 1000, 4095, 4096, 4097, 9001, 40000}) {
+    std::vector<float> x(static_cast<std::size_t>(n));
+    for (float& v : x) v = static_cast<float>(value(random));
+    compare_rows(target(), x);
+    compare_rows(target(), std::vector<double>(x.begin(), x.end()));
+  }
+}
+
+TEST_P(EveryRowTarget, RowsWithNanInfinityAndZeros) {
+  const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  for (const std::vector<float>& few : {std::vector<float>{nan}, {inf}, {-inf}, {-inf, 1}, {inf, -inf, 2}, {-0.0f}, {-0.0f, 0}, {1e30f, -1e30f, 3}, {inf, nan}})
+    for (const std::size_t n : {few.size(), std::size_t{40}, std::size_t{5000}}) {
+      std::vector<float> x(n);
+      for (std::size_t i = 0; i < n; ++i) x[i] = few[i % few.size()];
+      compare_rows(target(), x);
+      compare_rows(target(), std::vector<double>(x.begin(), x.end()));
+      std::vector<float> one(n, 0.5f);
+      one[n / 2] = few[0];
+      compare_rows(target(), one);
+    }
+}
+
+std::vector<std::string> vector_targets() {
+  std::vector<std::string> names = runtime::targets();
+  names.pop_back();  // scalar: the specification itself
+  return names;
+}
+INSTANTIATE_TEST_SUITE_P(Targets, EveryRowTarget, ::testing::ValuesIn(vector_targets()), [](const auto& info) { return info.param; });
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(EveryRowTarget);
+
+}  // namespace
+}  // namespace attn::kernels
