@@ -1,4 +1,5 @@
 // src/tensor/reduce.cc: sum, mean, variance and norm along any dims.
+#include "kernels/rows/target.h"
 #include "tensor/rows.h"
 
 #include <cmath>
@@ -13,7 +14,7 @@ Tensor reduce_rows(RowOp op, const Tensor& x, const Dims& reduced, const Dims& s
   const Rows rows(reduced_last(x, reduced));
   const Tensor result = empty(sizes, x.dtype());
   const auto element = element_of(x.dtype());
-  const auto& table = kernels::reference();
+  const auto& table = kernels::row_kernels();
   with_compute_type(x.dtype(), [&]<typename T>(Type<T>) {
     T* y = static_cast<T*>(result.data());
     parallel_rows(rows.count, rows.n, [&](std::int64_t row) { table.row(op, element, rows.data<T>(row), rows.stride, y + row, 1, rows.n); });
@@ -53,7 +54,7 @@ Tensor in_place(const Tensor& x, F f) {
 /// |x|^p = e^(p log |x|) in f64, by the kernels' own functions: the same bits on every machine.
 Tensor power_of_absolute(const Tensor& x, double p) {
   const Tensor y = abs(x.detach().to(Dtype::f64)).contiguous();
-  const auto& table = kernels::reference();
+  const auto& table = kernels::row_kernels();
   table.unary(kernels::Unary::log, kernels::Element::f64, y.data(), y.data(), y.numel());
   in_place(y, [p](double v) { return p * v; });
   table.unary(kernels::Unary::exp, kernels::Element::f64, y.data(), y.data(), y.numel());
@@ -89,7 +90,7 @@ Tensor var(const Tensor& x, Dims dims, bool unbiased, bool keepdim, Tensor out) 
     const auto divisor = static_cast<T>(std::max<std::int64_t>(0, rows.n - (unbiased ? 1 : 0)));
     parallel_rows(rows.count, rows.n, [&](std::int64_t row) {
       T middle, deviations;
-      kernels::reference().moments_row(element_of(wide.dtype()), rows.data<T>(row), rows.stride, rows.n, &middle, &deviations);
+      kernels::row_kernels().moments_row(element_of(wide.dtype()), rows.data<T>(row), rows.stride, rows.n, &middle, &deviations);
       y[row] = canonical_nan(deviations / divisor);
     });
   });

@@ -1,4 +1,5 @@
 // src/tensor/softmax.cc: softmax, log_softmax, layer_norm and cumsum: as many values as they read, row by row.
+#include "kernels/rows/target.h"
 #include "tensor/rows.h"
 
 #include <type_traits>
@@ -15,7 +16,7 @@ Tensor softmax_like(const char* function, kernels::RowOp op, const Tensor& x, in
   const Tensor wide = widened(x), result = empty(x.sizes(), wide.dtype());
   const Rows from(moved_last(wide, dim)), to(moved_last(result, dim));
   const auto element = element_of(wide.dtype());
-  const auto& table = kernels::reference();
+  const auto& table = kernels::row_kernels();
   with_compute_type(wide.dtype(), [&]<typename T>(Type<T>) {
     parallel_rows(from.count, from.n, [&](std::int64_t row) {
       table.row(op, element, from.data<T>(row), from.stride, to.data<T>(row), to.stride, from.n);
@@ -57,7 +58,7 @@ Tensor layer_norm(const Tensor& x, Dims normalized_shape, const Tensor& weight, 
     const T* from = static_cast<const T*>(wide.data());
     T* to = static_cast<T*>(result.data());
     parallel_rows(rows, n, [&](std::int64_t row) {
-      kernels::reference().layer_norm_row(element_of(wide.dtype()), from + row * n, w.defined() ? w.data() : nullptr,
+      kernels::row_kernels().layer_norm_row(element_of(wide.dtype()), from + row * n, w.defined() ? w.data() : nullptr,
                                           b.defined() ? b.data() : nullptr, eps, to + row * n, n);
     });
   });

@@ -1,7 +1,7 @@
 // src/tensor/transcendental.cc: exp, log, tanh, gelu and their like, in the kernels' own arithmetic: the same bits everywhere.
 #include <attn/ops.h>
 
-#include "kernels/reference.h"
+#include "kernels/rows/target.h"
 #include "tensor/unary.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ template <typename T>
 void kernel_run(Unary op, char* const* data, const std::int64_t* strides, std::int64_t n) {
   using C = Compute<T>;
   const auto element = std::is_same_v<C, double> ? kernels::Element::f64 : kernels::Element::f32;
-  const auto& table = kernels::reference();
+  const auto& table = kernels::row_kernels();
   if (!is_half<T> && strides[0] == sizeof(T) && strides[1] == sizeof(T)) return table.unary(op, element, data[1], data[0], n);
   constexpr std::int64_t block = 512;
   C x[block], y[block];
@@ -33,7 +33,9 @@ Tensor transcendental(const char* function, Unary op, const Tensor& given, const
   return compute_into(function, out, x.sizes(), x.dtype(), {x}, [&](const Tensor& target) {
     const auto run = [&]<typename T>(Type<T>) {
       iterate(x.sizes(), {operand(target, x.sizes()), operand(x, x.sizes())},
-              [op](char* const* data, const std::int64_t* strides, std::int64_t n) { kernel_run<T>(op, data, strides, n); });
+              [op](char* const* data, const std::int64_t* strides, std::int64_t n) {
+                run_in_parts(data, strides, n, [op](char* const* part, const std::int64_t* by, std::int64_t count) { kernel_run<T>(op, part, by, count); });
+              });
     };
     switch (x.dtype()) {
       case Dtype::f64: return run(Type<double>{});
