@@ -21,12 +21,18 @@ HWY_INLINE hn::Vec<D> canonical(D d, hn::Vec<D> x) {
   return hn::IfThenElse(hn::Eq(x, x), x, hn::Set(d, std::numeric_limits<hn::TFromD<D>>::quiet_NaN()));
 }
 
+/// The sigmoid of a number; of NaN some number.
+template <class D>
+HWY_INLINE hn::Vec<D> sigmoid_of_number(D d, hn::Vec<D> x) {
+  using T = hn::TFromD<D>;
+  const auto one = hn::Set(d, T(1)), e = exp_of_negative(d, hn::Neg(hn::Abs(x))), sum = hn::Add(one, e), lost = hn::Add(hn::Sub(one, sum), e);
+  const auto y = hn::Div(hn::IfThenElse(hn::Lt(x, hn::Zero(d)), e, one), sum);
+  return hn::NegMulAdd(y, lost, y);
+}
+
 template <class D>
 HWY_INLINE hn::Vec<D> sigmoid(D d, hn::Vec<D> x) {
-  using T = hn::TFromD<D>;
-  const auto one = hn::Set(d, T(1)), e = exp(d, hn::Neg(hn::Abs(x))), sum = hn::Add(one, e), lost = hn::Add(hn::Sub(one, sum), e);
-  const auto y = hn::Div(hn::IfThenElse(hn::Lt(x, hn::Zero(d)), e, one), sum);
-  return canonical(d, hn::NegMulAdd(y, lost, y));
+  return canonical(d, hn::IfThenElse(hn::Eq(x, x), sigmoid_of_number(d, x), x));
 }
 
 /// erf(z) for z in [0, 1].
@@ -38,7 +44,7 @@ HWY_INLINE hn::Vec<D> erf_near(D d, hn::Vec<D> z) {
 template <class D>
 HWY_INLINE hn::Vec<D> erfc_far(D d, hn::Vec<D> z, hn::Vec<D> square, hn::Vec<D> rest) {
   using T = hn::TFromD<D>;
-  const auto e = exp(d, hn::Neg(square)), three = hn::Set(d, T(3));
+  const auto e = exp_of_negative(d, hn::Neg(square)), three = hn::Set(d, T(3));
   return hn::Mul(hn::NegMulAdd(rest, e, e), horner(d, Constants<T>::erfc, hn::Div(hn::Sub(z, three), hn::Add(z, three))));
 }
 
@@ -58,7 +64,7 @@ HWY_INLINE hn::Vec<D> erf(D d, hn::Vec<D> x) {
 template <class D>
 HWY_INLINE hn::Vec<D> silu(D d, hn::Vec<D> x) {
   using T = hn::TFromD<D>;
-  return hn::IfThenElse(hn::Lt(x, hn::Set(d, T(-1000))), hn::Set(d, T(-0.0)), canonical(d, hn::Mul(x, sigmoid(d, x))));
+  return hn::IfThenElse(hn::Lt(x, hn::Set(d, T(-1000))), hn::Set(d, T(-0.0)), canonical(d, hn::Mul(x, sigmoid_of_number(d, x))));
 }
 
 template <class D>
@@ -82,7 +88,7 @@ HWY_INLINE hn::Vec<D> gelu_tanh(D d, hn::Vec<D> x) {
   using T = hn::TFromD<D>;
   using C = Constants<T>;
   const auto cubic = hn::MulAdd(hn::Mul(hn::Set(d, T(0.044715)), hn::Mul(x, x)), x, x);
-  const auto y = hn::Mul(x, sigmoid(d, hn::Mul(hn::Mul(hn::Set(d, C::sqrt_two_over_pi), cubic), hn::Set(d, T(2)))));
+  const auto y = hn::Mul(x, sigmoid_of_number(d, hn::Mul(hn::Mul(hn::Set(d, C::sqrt_two_over_pi), cubic), hn::Set(d, T(2)))));
   return hn::IfThenElse(hn::Lt(x, hn::Set(d, C::gelu_lowest)), hn::Set(d, T(-0.0)), canonical(d, y));
 }
 

@@ -53,20 +53,33 @@ HWY_INLINE hn::Vec<D> power_of_two(D d, VI n) {
   return hn::BitCast(d, hn::ShiftLeft<C::mantissa_bits>(hn::Add(n, hn::Set(di, static_cast<typename C::Signed>(C::bias)))));
 }
 
+/// e^x of x within [exp_lowest, exp_highest].
+template <class D>
+HWY_INLINE hn::Vec<D> exp_within(D d, hn::Vec<D> x) {
+  using C = Constants<hn::TFromD<D>>;
+  const hn::RebindToSigned<D> di;
+  const auto rounder = hn::Set(d, C::rounder);
+  const auto shifted = hn::MulAdd(x, hn::Set(d, C::log2e), rounder), n = hn::Sub(shifted, rounder);
+  const auto r = hn::NegMulAdd(n, hn::Set(d, C::ln2_low), hn::NegMulAdd(n, hn::Set(d, C::ln2_high), x));
+  const auto p = horner(d, C::exp, r);
+  const auto whole = hn::Sub(hn::BitCast(di, shifted), hn::BitCast(di, rounder)), half = hn::ShiftRight<1>(whole);  // n as an integer
+  return hn::Mul(hn::Mul(p, power_of_two(d, half)), power_of_two(d, hn::Sub(whole, half)));
+}
+
 template <class D>
 HWY_INLINE hn::Vec<D> exp(D d, hn::Vec<D> x) {
   using C = Constants<hn::TFromD<D>>;
-  const hn::RebindToSigned<D> di;
-  const auto clamped = hn::Min(hn::Max(x, hn::Set(d, C::exp_lowest)), hn::Set(d, C::exp_highest));
-  const auto rounder = hn::Set(d, C::rounder);
-  const auto n = hn::Sub(hn::MulAdd(clamped, hn::Set(d, C::log2e), rounder), rounder);
-  const auto r = hn::NegMulAdd(n, hn::Set(d, C::ln2_low), hn::NegMulAdd(n, hn::Set(d, C::ln2_high), clamped));
-  const auto p = horner(d, C::exp, r);
-  const auto whole = hn::ConvertTo(di, n), half = hn::ShiftRight<1>(whole);
-  auto y = hn::Mul(hn::Mul(p, power_of_two(d, half)), power_of_two(d, hn::Sub(whole, half)));
+  auto y = exp_within(d, hn::Min(hn::Max(x, hn::Set(d, C::exp_lowest)), hn::Set(d, C::exp_highest)));
   y = hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, C::exp_lowest)), y);
   y = hn::IfThenElse(hn::Gt(x, hn::Set(d, C::exp_highest)), infinity(d), y);
   return hn::IfThenElse(hn::Eq(x, x), y, x);
+}
+
+/// e^x for x <= 0; for NaN some number.
+template <class D>
+HWY_INLINE hn::Vec<D> exp_of_negative(D d, hn::Vec<D> x) {
+  const auto lowest = hn::Set(d, Constants<hn::TFromD<D>>::exp_lowest);
+  return hn::IfThenZeroElse(hn::Lt(x, lowest), exp_within(d, hn::Max(x, lowest)));
 }
 
 template <class D>
