@@ -67,7 +67,8 @@ Score score_of(const Reader& reader) {
     }
     case 3: {
       for (const char* matrix : {"w_q", "w_k", "w"})
-        if (!reader.tensor(matrix).defined()) throw ValueError(fmt::format("run: the additive score needs w_q, w_k and w; {} is missing", matrix));
+        if (!reader.tensor(matrix).defined())
+          throw ValueError(fmt::format("run: the additive score needs w_q, w_k and w; {} is missing", matrix));
       return Score::additive(reader.tensor("w_q"), reader.tensor("w_k"), reader.tensor("w"));
     }
     default: return Score::scaled_dot();
@@ -92,7 +93,8 @@ AttentionCall to_attention(const Call& call) {
   options.key_lengths = reader.tensor("key_lengths");
   options.key_start = reader.tensor("key_start");
   options.query_start = reader.tensor("query_start");
-  if (const std::string* weights = reader.setting("weights")) options.weights = static_cast<Weights>(choose("weights", *weights, {"none", "full", "head_average"}));
+  if (const std::string* weights = reader.setting("weights"))
+    options.weights = static_cast<Weights>(choose("weights", *weights, {"none", "full", "head_average"}));
   if (const std::string* name = reader.setting("dtype")) {
     const Dtype dtype = dtype_from_name(*name);
     for (Tensor* tensor : {&result.q, &result.k, &result.v, &options.score.w_q, &options.score.w_k, &options.score.w})

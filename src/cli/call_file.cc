@@ -19,25 +19,32 @@ namespace {
 
 using nlohmann::json;
 
-const std::vector<std::string> kTensors{"q", "k", "v", "attend", "block", "key_padding", "bias", "alibi_slopes", "sinks", "query_lengths", "key_lengths",
-                                        "key_start", "query_start", "w_q", "w_k", "w"};
+const std::vector<std::string> kTensors{
+    "q",         "k",           "v",   "attend", "block", "key_padding", "bias", "alibi_slopes", "sinks", "query_lengths", "key_lengths",
+    "key_start", "query_start", "w_q", "w_k",    "w"};
 const std::vector<std::string> kSettings{"causal", "mask", "scale", "score", "softcap", "temperature", "weights", "dtype"};
 
-bool is_one_of(const std::string& name, const std::vector<std::string>& names) { return std::find(names.begin(), names.end(), name) != names.end(); }
+bool is_one_of(const std::string& name, const std::vector<std::string>& names) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
 
 [[noreturn]] void unknown_name(const std::string& path, const std::string& name) {
   std::vector<std::string> known = kTensors;
   known.insert(known.end(), kSettings.begin(), kSettings.end());
   const std::string meant = nearest(name, known);
-  throw ValueError(fmt::format("run: {}: there is no \"{}\"; {}", path, name, meant.empty() ? fmt::format("there are {}", fmt::join(known, ", ")) : fmt::format("did you mean {}?", meant)));
+  throw ValueError(
+      fmt::format("run: {}: there is no \"{}\"; {}", path, name,
+                  meant.empty() ? fmt::format("there are {}", fmt::join(known, ", ")) : fmt::format("did you mean {}?", meant)));
 }
 
 double number_of(const std::string& name, const json& value) {
   if (value.is_number()) return value.get<double>();
   if (value.is_boolean()) return value.get<bool>() ? 1 : 0;
   if (value == "nan") return std::numeric_limits<double>::quiet_NaN();
-  if (value == "inf" || value == "-inf") return value == "inf" ? std::numeric_limits<double>::infinity() : -std::numeric_limits<double>::infinity();
-  throw ValueError(fmt::format("run: {} holds {}, which is not a number", name, value.dump(-1, ' ', true, json::error_handler_t::replace).substr(0, 40)));
+  if (value == "inf" || value == "-inf")
+    return value == "inf" ? std::numeric_limits<double>::infinity() : -std::numeric_limits<double>::infinity();
+  throw ValueError(fmt::format("run: {} holds {}, which is not a number", name,
+                               value.dump(-1, ' ', true, json::error_handler_t::replace).substr(0, 40)));
 }
 
 /// Nested lists: their shape from the first element down, then every element checked against it.
@@ -126,7 +133,8 @@ Call load_call(const std::string& path) {
   if (content.empty()) throw FormatError(fmt::format("run: {} is empty", path), 0);
   const std::size_t first = content.find_first_not_of(" \t\r\n");
   // A safetensors file has eight bytes of length before its first brace.
-  const bool looks_json = first != std::string::npos && (content[first] == '{' || content[first] == '[') && (content.size() < 9 || content[8] != '{' || static_cast<unsigned char>(content[7]) != 0);
+  const bool looks_json = first != std::string::npos && (content[first] == '{' || content[first] == '[') &&
+                          (content.size() < 9 || content[8] != '{' || static_cast<unsigned char>(content[7]) != 0);
   return looks_json ? from_json(path, content) : from_safetensors(path, content);
 }
 

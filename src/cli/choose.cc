@@ -13,8 +13,8 @@ std::size_t choose(const std::string& option, const std::string& value, const st
   const auto found = std::find(choices.begin(), choices.end(), value);
   if (found != choices.end()) return static_cast<std::size_t>(found - choices.begin());
   const std::string meant = nearest(value, choices);
-  throw UsageError{fmt::format("{} has no \"{}\"; {}there are {}", option, value, meant.empty() ? "" : fmt::format("did you mean {}? ", meant),
-                               fmt::join(choices, ", "))};
+  throw UsageError{fmt::format("{} has no \"{}\"; {}there are {}", option, value,
+                               meant.empty() ? "" : fmt::format("did you mean {}? ", meant), fmt::join(choices, ", "))};
 }
 
 std::string whole_number(const std::string& value) {

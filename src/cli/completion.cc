@@ -13,10 +13,14 @@ namespace {
 
 /// Words an option takes, by its name.
 const std::map<std::string, std::string>& values_of_options() {
-  static const std::map<std::string, std::string> values{{"--score", "scaled_dot dot general additive"}, {"--positions", "none sinusoidal rotary"},
-                                                         {"--tokens", "auto words characters"},         {"--lang", "en zh"},
-                                                         {"--color", "auto always never"},              {"--colour", "auto always never"},
-                                                         {"--return-weights", "none full head_average"}, {"--dtype", "f32 f64 bf16 f16"}};
+  static const std::map<std::string, std::string> values{{"--score", "scaled_dot dot general additive"},
+                                                         {"--positions", "none sinusoidal rotary"},
+                                                         {"--tokens", "auto words characters"},
+                                                         {"--lang", "en zh"},
+                                                         {"--color", "auto always never"},
+                                                         {"--colour", "auto always never"},
+                                                         {"--return-weights", "none full head_average"},
+                                                         {"--dtype", "f32 f64 bf16 f16"}};
   return values;
 }
 
@@ -48,36 +52,43 @@ std::string verb_names(const CLI::App& app) {
 }
 
 std::string bash(const CLI::App& app) {
-  std::string script = "# bash completion of attn: source <(attn completion bash)\n_attn() {\n  local word=\"${COMP_WORDS[COMP_CWORD]}\" before=\"${COMP_WORDS[COMP_CWORD-1]}\"\n  COMPREPLY=()\n  case \"$before\" in\n";
+  std::string script =
+      "# bash completion of attn: source <(attn completion bash)\n_attn() {\n  local word=\"${COMP_WORDS[COMP_CWORD]}\" "
+      "before=\"${COMP_WORDS[COMP_CWORD-1]}\"\n  COMPREPLY=()\n  case \"$before\" in\n";
   for (const auto& [option, values] : values_of_options())
     script += fmt::format("    {}) COMPREPLY=($(compgen -W \"{}\" -- \"$word\")); return ;;\n", option, values);
   script += "    --weights|--svg|--out) COMPREPLY=($(compgen -f -- \"$word\")); return ;;\n  esac\n";
-  script += fmt::format("  if [ \"$COMP_CWORD\" -eq 1 ]; then COMPREPLY=($(compgen -W \"{} --help --version\" -- \"$word\")); return; fi\n", verb_names(app));
+  script += fmt::format("  if [ \"$COMP_CWORD\" -eq 1 ]; then COMPREPLY=($(compgen -W \"{} --help --version\" -- \"$word\")); return; fi\n",
+                        verb_names(app));
   script += "  case \"${COMP_WORDS[1]}\" in\n";
   for (const CLI::App* verb : verbs_of(app)) {
     const bool shells = verb->get_name() == "completion", files = verb->get_name() == "run";
-    script += fmt::format("    {}) COMPREPLY=($(compgen -W \"{}{}\" -- \"$word\"){}) ;;\n", verb->get_name(), names(options_of(*verb)), shells ? " bash zsh fish" : "",
-                          files ? " $(compgen -f -- \"$word\")" : "");
+    script += fmt::format("    {}) COMPREPLY=($(compgen -W \"{}{}\" -- \"$word\"){}) ;;\n", verb->get_name(), names(options_of(*verb)),
+                          shells ? " bash zsh fish" : "", files ? " $(compgen -f -- \"$word\")" : "");
   }
   return script + "  esac\n}\ncomplete -F _attn attn\n";
 }
 
-/// For a single-quoted word of zsh's _arguments or fish.
-std::string quoted(std::string text) {
+/// Inside single quotes, with a backslash before each of `special`.
+std::string quoted(const std::string& text, const std::string& special) {
   std::string result;
   for (const char c : text) {
-    if (c == '\'') result += "'\\''";
-    else if (c == '[' || c == ']' || c == ':') result += std::string("\\") + c;
-    else result += c;
+    if (special.find(c) != std::string::npos) result += '\\';
+    if (c == '\'') result += "'\\'";
+    result += c;
   }
   return result;
 }
+constexpr const char* kZshSpecial = "[]:";
 
 bool takes_file(const std::string& option) { return option == "--weights" || option == "--svg" || option == "--out"; }
 
 std::string zsh(const CLI::App& app) {
-  std::string script = "#compdef attn\n# zsh completion of attn: attn completion zsh > \"${fpath[1]}/_attn\"\n_attn() {\n  if (( CURRENT == 2 )); then\n    local -a verbs\n    verbs=(";
-  for (const CLI::App* verb : verbs_of(app)) script += fmt::format("'{}:{}' ", verb->get_name(), quoted(verb->get_description()));
+  std::string script =
+      "#compdef attn\n# zsh completion of attn: attn completion zsh > \"${fpath[1]}/_attn\"\n_attn() {\n  if (( CURRENT == 2 )); then\n    "
+      "local -a verbs\n    verbs=(";
+  for (const CLI::App* verb : verbs_of(app))
+    script += fmt::format("'{}:{}' ", verb->get_name(), quoted(verb->get_description(), kZshSpecial));
   script += ")\n    _describe verb verbs\n    _arguments '--help[Help]' '--version[Version]'\n    return\n  fi\n  case \"$words[2]\" in\n";
   for (const CLI::App* verb : verbs_of(app)) {
     script += fmt::format("    {}) shift words; (( CURRENT-- )); _arguments", verb->get_name());
@@ -89,7 +100,7 @@ std::string zsh(const CLI::App& app) {
         if (values != values_of_options().end()) action = fmt::format(":value:({})", values->second);
         else if (takes_file(full)) action = ":file:_files";
         else if (option->get_items_expected_max() > 0) action = ":value:";
-        script += fmt::format(" '{}[{}]{}'", full, quoted(option->get_description()), action);
+        script += fmt::format(" '{}[{}]{}'", full, quoted(option->get_description(), kZshSpecial), action);
       }
     script += verb->get_name() == "completion" ? " '1:shell:(bash zsh fish)'" : verb->get_name() == "run" ? " '1:file:_files'" : "";
     script += " ;;\n";
@@ -101,11 +112,14 @@ std::string fish(const CLI::App& app) {
   std::string script = "# fish completion of attn: attn completion fish > ~/.config/fish/completions/attn.fish\ncomplete -c attn -f\n";
   for (const CLI::App* verb : verbs_of(app)) {
     const std::string& name = verb->get_name();
-    script += fmt::format("complete -c attn -n __fish_use_subcommand -a {} -d '{}'\n", name, quoted(verb->get_description()));
+    script += fmt::format("complete -c attn -n __fish_use_subcommand -a {} -d '{}'\n", name, quoted(verb->get_description(), ""));
     for (const Described& option : options_of(*verb)) {
       const auto values = values_of_options().find(option.name);
-      const std::string more = values != values_of_options().end() ? fmt::format(" -x -a '{}'", values->second) : takes_file(option.name) ? " -r -F" : "";
-      script += fmt::format("complete -c attn -n '__fish_seen_subcommand_from {}' -l {} -d '{}'{}\n", name, option.name.substr(2), quoted(option.text), more);
+      const std::string more = values != values_of_options().end() ? fmt::format(" -x -a '{}'", values->second)
+                               : takes_file(option.name)           ? " -r -F"
+                                                                   : "";
+      script += fmt::format("complete -c attn -n '__fish_seen_subcommand_from {}' -l {} -d '{}'{}\n", name, option.name.substr(2),
+                            quoted(option.text, ""), more);
     }
   }
   script += "complete -c attn -n '__fish_seen_subcommand_from completion' -a 'bash zsh fish'\n";

@@ -82,16 +82,24 @@ Verb add_explain(CLI::App& app) {
   a.to_given = parser->add_option("--to", a.to, "Cross-attention: TEXT asks, this text answers (its keys and values)")->type_name("TEXT2");
   parser->add_option("--score", a.score, "scaled_dot, dot, general or additive")->type_name("NAME");
   parser->add_flag("--causal", a.causal, "No token sees a later one");
-  a.mask_given = parser->add_option("--mask", a.mask, "Who sees whom: causal, window(2, 0), prefix(3), all, none, with & | ~ ( )")->type_name("EXPRESSION");
+  a.mask_given = parser->add_option("--mask", a.mask, "Who sees whom: causal, window(2, 0), prefix(3), all, none, with & | ~ ( )")
+                     ->type_name("EXPRESSION");
   parser->add_option("--heads", a.explain.heads, "Heads (1)")->type_name("N")->check(whole_number);
   a.sizes.push_back(parser->add_option("--dim", a.explain.dim, "Numbers of an embedding (3)")->type_name("N")->check(whole_number));
-  a.sizes.push_back(parser->add_option("--dk", a.explain.dk, "Numbers of a query and a key, a head (2)")->type_name("N")->check(whole_number));
+  a.sizes.push_back(
+      parser->add_option("--dk", a.explain.dk, "Numbers of a query and a key, a head (2)")->type_name("N")->check(whole_number));
   a.sizes.push_back(parser->add_option("--dv", a.explain.dv, "Numbers of a value, a head (4)")->type_name("N")->check(whole_number));
-  parser->add_option("--seed", a.explain.seed, "Of the random embedding and matrices (123), as torch.manual_seed")->type_name("N")->check(whole_number);
+  parser->add_option("--seed", a.explain.seed, "Of the random embedding and matrices (123), as torch.manual_seed")
+      ->type_name("N")
+      ->check(whole_number);
   parser->add_option("--positions", a.positions, "none, sinusoidal or rotary")->type_name("NAME");
   parser->add_option("--tokens", a.tokens, "auto, words or characters")->type_name("NAME");
-  a.weights_given = parser->add_option("--weights", a.weights, "Own w_query, w_key, w_value (and embedding): a safetensors file or a folder of .npy")->type_name("FILE");
-  a.query_given = parser->add_option("--query", a.query, "Open row N (from 0): every product, sum, exponential and share")->type_name("N")->check(whole_number);
+  a.weights_given =
+      parser->add_option("--weights", a.weights, "Own w_query, w_key, w_value (and embedding): a safetensors file or a folder of .npy")
+          ->type_name("FILE");
+  a.query_given = parser->add_option("--query", a.query, "Open row N (from 0): every product, sum, exponential and share")
+                      ->type_name("N")
+                      ->check(whole_number);
   parser->add_flag("--json", a.json, "The same as JSON, in full precision");
   a.svg_given = parser->add_option("--svg", a.svg, "The same as a drawing, into FILE")->type_name("FILE");
   parser->add_option("--lang", a.language, "en or zh; without it LC_ALL, LC_MESSAGES or LANG says")->type_name("LANG");

@@ -36,12 +36,15 @@ std::string_view first_line(std::string_view text) { return text.substr(0, text.
     const std::string name = given.substr(0, given.find('='));
     const std::string meant = nearest(name, known);
     throw UsageError{fmt::format("there is no option {}{}", name,
-                                 meant.empty() ? fmt::format(" (attn {}--help lists them)", verb ? verb->get_name() + " " : "") : fmt::format("; did you mean {}?", meant))};
+                                 meant.empty() ? fmt::format(" (attn {}--help lists them)", verb ? verb->get_name() + " " : "")
+                                               : fmt::format("; did you mean {}?", meant))};
   }
   if (verb != nullptr) throw UsageError{fmt::format("\"{}\" is one argument too many (attn {} --help)", given, verb->get_name())};
   for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) known.push_back(sub->get_name());
   const std::string meant = nearest(given, known);
-  throw UsageError{fmt::format("there is no verb \"{}\"; {}", given, meant.empty() ? fmt::format("there are {}", fmt::join(known, ", ")) : fmt::format("did you mean {}?", meant))};
+  throw UsageError{
+      fmt::format("there is no verb \"{}\"; {}", given,
+                  meant.empty() ? fmt::format("there are {}", fmt::join(known, ", ")) : fmt::format("did you mean {}?", meant))};
 }
 
 int run(int argc, char** argv) {

@@ -29,7 +29,9 @@ bool write_all(int file, std::string_view text) {
   return true;
 }
 
-[[noreturn]] void fail(const std::string& path, const char* what) { throw IoError(fmt::format("{}: {}: {}", path, what, std::strerror(errno))); }
+[[noreturn]] void fail(const std::string& path, const char* what) {
+  throw IoError(fmt::format("{}: {}: {}", path, what, std::strerror(errno)));
+}
 
 }  // namespace
 
@@ -40,7 +42,7 @@ void print(std::string_view text) {
 }
 
 void write_file(const std::string& path, std::string_view content) {
-  struct stat status {};
+  struct stat status{};
   const bool special = ::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode);  // /dev/stdout, a pipe: written in place
   const std::string target = special ? path : fmt::format("{}.tmp{}", path, ::getpid());
   const int file = ::open(target.c_str(), special ? O_WRONLY : O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);

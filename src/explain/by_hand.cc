@@ -33,7 +33,10 @@ Factors factors_of(const Run& run, const Matrices& matrices, Score::Kind score, 
   if (score == Score::Kind::general) return {matmul(q, matrices.score_w), run.k_used()};
   if (score != Score::Kind::additive) return {q, run.k_used()};
   const Tensor meeting = tanh(matmul(q, matrices.score_q.t().contiguous()) + matmul(run.k_used(), matrices.score_k.t().contiguous()));
-  return {matrices.score_w.reshape({1, 1, 1, matrices.score_w.numel()}).expand({q.size(0), q.size(1), 1, matrices.score_w.numel()}).contiguous(), meeting, true};
+  return {matrices.score_w.reshape({1, 1, 1, matrices.score_w.numel()})
+              .expand({q.size(0), q.size(1), 1, matrices.score_w.numel()})
+              .contiguous(),
+          meeting, true};
 }
 
 std::vector<std::string> names_of_products(const Factors& factors, Score::Kind score) {
@@ -52,8 +55,10 @@ std::vector<std::string> names_of_products(const Factors& factors, Score::Kind s
 
 ByHand by_hand(const Run& run, const Matrices& matrices, Score::Kind score, std::int64_t query) {
   const Factors factors = factors_of(run, matrices, score, query);
-  const Numbers left(factors.left), right(factors.right), raw(run.scores), last(run.last_scores()), weight(run.weights), value(run.v), context(run.context);
-  const std::int64_t batch = run.q.size(0), heads = run.q.size(1), queries = run.q.size(2), keys = run.k.size(2), products = left.columns, dv = value.columns;
+  const Numbers left(factors.left), right(factors.right), raw(run.scores), last(run.last_scores()), weight(run.weights), value(run.v),
+      context(run.context);
+  const std::int64_t batch = run.q.size(0), heads = run.q.size(1), queries = run.q.size(2), keys = run.k.size(2), products = left.columns,
+                     dv = value.columns;
   const bool scaled = run.scaled.defined();
   const auto hidden = [&](std::int64_t b, std::int64_t h, std::int64_t key) {
     return run.hidden.empty() ? Hidden::visible : run.hidden[static_cast<std::size_t>(((b * heads + h) * queries + query) * keys + key)];

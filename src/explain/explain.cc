@@ -114,15 +114,16 @@ class Teller {
   }
 
   void tell_embedding() {
-    const std::string source = matrices_.own_embedding ? say_with(Phrase::source_own, "embedding")
-                                                       : say_with(Phrase::source_embedding, matrices_.embedding.size(0), matrices_.dim(), options_.seed);
+    const std::string source = matrices_.own_embedding
+                                   ? say_with(Phrase::source_own, "embedding")
+                                   : say_with(Phrase::source_embedding, matrices_.embedding.size(0), matrices_.dim(), options_.seed);
     add(step(Kind::table, "x", Phrase::embedding, "embedding[id]", Phrase::note_embedding, source), run_.x);
     if (options_.to) add(step(Kind::table, "y", Phrase::embedding_to, "embedding[id]", Phrase::note_embedding, source), run_.memory, true);
     if (options_.positions != Positions::sinusoidal) return;
     const bool longer_to = run_.memory.size(1) > run_.x.size(1);
     const Tensor& places = longer_to ? run_.places_memory : run_.places_x;
-    ExplainStep positions =
-        step(Kind::table, "positions", Phrase::positions, "sin, cos", Phrase::note_positions, say_with(Phrase::source_sines, matrices_.dim()));
+    ExplainStep positions = step(Kind::table, "positions", Phrase::positions, "sin, cos", Phrase::note_positions,
+                                 say_with(Phrase::source_sines, matrices_.dim()));
     positions.key_rows = longer_to;
     positions.shape = places.sizes();
     positions.values = places;
@@ -132,7 +133,8 @@ class Teller {
     result_.steps.push_back(std::move(positions));
     add(step(Kind::table, "x_positions", Phrase::with_positions, "x + p", Phrase::note_with_positions), run_.x + run_.places_x);
     if (options_.to)
-      add(step(Kind::table, "y_positions", Phrase::with_positions_to, "y + p", Phrase::note_with_positions), run_.memory + run_.places_memory, true);
+      add(step(Kind::table, "y_positions", Phrase::with_positions_to, "y + p", Phrase::note_with_positions),
+          run_.memory + run_.places_memory, true);
   }
 
   void tell_projections() {
@@ -185,7 +187,10 @@ class Teller {
     std::vector<double> values = run_.last_scores().to_vector();
     for (std::size_t i = 0; i < values.size(); ++i)
       if (run_.hidden[i] != Hidden::visible) values[i] = -std::numeric_limits<double>::infinity();
-    ExplainStep mask = step(Kind::pairs, "mask", Phrase::mask, result_.mask.empty() ? "lengths" : batch_ ? result_.mask + " & lengths" : result_.mask,
+    ExplainStep mask = step(Kind::pairs, "mask", Phrase::mask,
+                            result_.mask.empty() ? "lengths"
+                            : batch_             ? result_.mask + " & lengths"
+                                                 : result_.mask,
                             Phrase::note_mask);
     mask.hidden = run_.hidden;
     add(std::move(mask), tensor<double>(values, run_.scores.sizes()).to(run_.scores.dtype()));
@@ -213,8 +218,11 @@ class Teller {
     const bool pads = *std::min_element(tokens_.from.lengths.begin(), tokens_.from.lengths.end()) < tokens_.from.width();
     add(step(Kind::table, "context", Phrase::context, "weights · v", pads ? Phrase::note_context_pad : Phrase::note_context), run_.context);
     if (matrices_.heads() == 1) return;
-    const Tensor joined = run_.context.permute({0, 2, 1, 3}).reshape({run_.context.size(0), run_.context.size(2), matrices_.heads() * matrices_.dv()});
-    add(step(Kind::table, "joined", Phrase::joined, fmt::format("{} × {} → {}", matrices_.heads(), matrices_.dv(), joined.size(2)), Phrase::note_joined), joined);
+    const Tensor joined =
+        run_.context.permute({0, 2, 1, 3}).reshape({run_.context.size(0), run_.context.size(2), matrices_.heads() * matrices_.dv()});
+    add(step(Kind::table, "joined", Phrase::joined, fmt::format("{} × {} → {}", matrices_.heads(), matrices_.dv(), joined.size(2)),
+             Phrase::note_joined),
+        joined);
   }
 
   std::string facts(const ByHand& hand) const {
@@ -223,17 +231,20 @@ class Teller {
       maxima.push_back(format_number(hand.maximum[i], 4));
       totals.push_back(format_number(hand.total[i], 4));
     }
-    return say_with(Phrase::maximum, fmt::format("{}", fmt::join(maxima, " | "))) + "  " + say_with(Phrase::total, fmt::format("{}", fmt::join(totals, " | ")));
+    return say_with(Phrase::maximum, fmt::format("{}", fmt::join(maxima, " | "))) + "  " +
+           say_with(Phrase::total, fmt::format("{}", fmt::join(totals, " | ")));
   }
 
   void tell_by_hand(std::int64_t query) {
     const ByHand hand = by_hand(run_, matrices_, options_.score, query);
     const std::string of = say_with(Phrase::row_of, query, tokens_.from.tokens[0][static_cast<std::size_t>(query)]);
-    ExplainStep stages = step(Kind::keys, "query_scores", Phrase::row_scores, batch_ ? say_with(Phrase::row_number, query) : of, Phrase::note_row_scores, facts(hand));
+    ExplainStep stages = step(Kind::keys, "query_scores", Phrase::row_scores, batch_ ? say_with(Phrase::row_number, query) : of,
+                              Phrase::note_row_scores, facts(hand));
     stages.hidden = hand.stages_hidden;
     stages.columns = {hand.stage_names};
     add(std::move(stages), hand.stages, true);
-    ExplainStep mixing = step(Kind::keys, "query_values", Phrase::row_values, batch_ ? say_with(Phrase::row_number, query) : of, Phrase::note_row_values);
+    ExplainStep mixing =
+        step(Kind::keys, "query_values", Phrase::row_values, batch_ ? say_with(Phrase::row_number, query) : of, Phrase::note_row_values);
     mixing.hidden = hand.mixing_hidden;
     mixing.columns = {hand.mixing_names};
     add(std::move(mixing), hand.mixing, true);
@@ -262,7 +273,9 @@ class Teller {
 }  // namespace
 }  // namespace explain_detail
 
-Explanation explain(const std::string& text, const ExplainOptions& options) { return explain_detail::Teller({text}, options, false).tell(); }
+Explanation explain(const std::string& text, const ExplainOptions& options) {
+  return explain_detail::Teller({text}, options, false).tell();
+}
 
 Explanation explain_batch(const std::vector<std::string>& texts, const ExplainOptions& options) {
   return explain_detail::Teller(texts, options, true).tell();

@@ -34,7 +34,8 @@ void collect(const Mask::Expression::Part& expression, const Dims& pairs, const 
 }
 
 bool tensors_in(const Mask::Expression::Part& expression) {
-  return expression && (expression->first.defined() || expression->second.defined() || tensors_in(expression->a) || tensors_in(expression->b));
+  return expression &&
+         (expression->first.defined() || expression->second.defined() || tensors_in(expression->a) || tensors_in(expression->b));
 }
 
 }  // namespace
@@ -42,7 +43,9 @@ bool tensors_in(const Mask::Expression::Part& expression) {
 std::vector<Hidden> hidden_pairs(const Mask& mask, const Dims& pairs, const Lengths& lengths) {
   std::vector<Part> parts;
   collect(mask.expression(), pairs, lengths, parts);
-  const auto limit = [&](const Tensor& given, std::int64_t b, std::int64_t all) { return given.defined() ? given.data<std::int64_t>()[b] : all; };
+  const auto limit = [&](const Tensor& given, std::int64_t b, std::int64_t all) {
+    return given.defined() ? given.data<std::int64_t>()[b] : all;
+  };
   std::vector<Hidden> result(static_cast<std::size_t>(pairs.product()), Hidden::visible);
   std::size_t at = 0;
   for (std::int64_t b = 0; b < pairs[0]; ++b)

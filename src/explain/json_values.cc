@@ -1,8 +1,9 @@
 // src/explain/json_values.cc: numbers, strings and nesting.
 #include "explain/json_values.h"
 
+#include "text/unicode.h"
+
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include <cmath>
 
@@ -49,6 +50,17 @@ std::string json_reasons(const std::vector<Hidden>& hidden, const Dims& shape) {
   return nested(shape, 0, next, [&](std::size_t i) { return std::string(names[static_cast<std::size_t>(hidden[i])]); });
 }
 
-std::string json_string(const std::string& text) { return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace); }
+std::string json_string(const std::string& words) {
+  std::string result = "\"";
+  for (std::size_t at = 0; at < words.size();) {
+    const text::CodePoint point = text::code_point_at(words, at);
+    if (point.value == text::not_a_character) result += "\xEF\xBF\xBD";
+    else if (point.value < 0x20) result += fmt::format("\\u{:04x}", static_cast<unsigned>(point.value));
+    else if (point.value == '"' || point.value == '\\') result.append("\\").append(words, at, point.bytes);
+    else result.append(words, at, point.bytes);
+    at += point.bytes;
+  }
+  return result + "\"";
+}
 
 }  // namespace attn::explain_detail

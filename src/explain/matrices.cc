@@ -19,7 +19,8 @@ Tensor split_heads(const char* name, const Tensor& w, std::int64_t heads) {
   if (w.numel() == 0) throw ShapeError(fmt::format("explain: {} has shape {}; it must not be empty", name, to_string(w.sizes())));
   if (w.dim() == 3 && w.size(0) == heads) return w;
   if (w.dim() == 2 && w.size(1) % heads == 0) return w.reshape({w.size(0), heads, w.size(1) / heads}).permute({1, 0, 2});
-  throw ShapeError(fmt::format("explain: {} has shape {}; it must be [dim, {} * d] or [{}, dim, d] for heads = {}", name, to_string(w.sizes()), heads, heads, heads));
+  throw ShapeError(fmt::format("explain: {} has shape {}; it must be [dim, {} * d] or [{}, dim, d] for heads = {}", name,
+                               to_string(w.sizes()), heads, heads, heads));
 }
 
 void take_projections(const ExplainOptions& options, Matrices& m) {
@@ -29,10 +30,11 @@ void take_projections(const ExplainOptions& options, Matrices& m) {
   m.w_key = split_heads("w_key", options.w_key, options.heads);
   m.w_value = split_heads("w_value", options.w_value, options.heads);
   if (!(m.w_key.sizes() == m.w_query.sizes()))
-    throw ShapeError(fmt::format("explain: w_key has shape {}; it must be {} to match w_query", to_string(options.w_key.sizes()), to_string(options.w_query.sizes())));
-  if (m.w_value.size(1) != m.dim())
-    throw ShapeError(fmt::format("explain: w_value has shape {}; its dim must be {} to match w_query {}", to_string(options.w_value.sizes()), m.dim(),
+    throw ShapeError(fmt::format("explain: w_key has shape {}; it must be {} to match w_query", to_string(options.w_key.sizes()),
                                  to_string(options.w_query.sizes())));
+  if (m.w_value.size(1) != m.dim())
+    throw ShapeError(fmt::format("explain: w_value has shape {}; its dim must be {} to match w_query {}",
+                                 to_string(options.w_value.sizes()), m.dim(), to_string(options.w_query.sizes())));
   m.own_projections = true;
 }
 
@@ -71,7 +73,8 @@ Matrices make_matrices(const ExplainOptions& options) {
   Generator generator(options.seed);
   if (!own) draw_projections(options, m.embedding.size(1), generator, m);
   if (m.embedding.size(1) != m.dim())
-    throw ShapeError(fmt::format("explain: embedding has shape {}; its last dim must be {} to match w_query", to_string(m.embedding.sizes()), m.dim()));
+    throw ShapeError(
+        fmt::format("explain: embedding has shape {}; its last dim must be {} to match w_query", to_string(m.embedding.sizes()), m.dim()));
 
   const std::int64_t dk = m.dk();
   if (options.score == Score::Kind::general) m.score_w = rand({dk, dk}, generator);

@@ -7,9 +7,9 @@ namespace attn::explain_detail {
 inline constexpr std::int64_t kEmbeddingRows = 50000;
 
 struct Matrices {
-  Tensor embedding;                 // [ids, dim]
-  Tensor w_query, w_key, w_value;   // [heads, dim, dk], [heads, dim, dk], [heads, dim, dv]
-  Tensor score_q, score_k, score_w; // additive: [dk, dk], [dk, dk], [dk]; general: score_w [dk, dk]
+  Tensor embedding;                  // [ids, dim]
+  Tensor w_query, w_key, w_value;    // [heads, dim, dk], [heads, dim, dk], [heads, dim, dv]
+  Tensor score_q, score_k, score_w;  // additive: [dk, dk], [dk, dk], [dk]; general: score_w [dk, dk]
   bool own_embedding = false, own_projections = false;
   std::int64_t heads() const { return w_query.size(0); }
   std::int64_t dim() const { return w_query.size(1); }

@@ -19,7 +19,8 @@ double angle(std::int64_t row, std::int64_t pair, std::int64_t dim) {
 Tensor sines(std::int64_t rows, std::int64_t dim, Dtype dtype) {
   std::vector<double> values;
   for (std::int64_t row = 0; row < rows; ++row)
-    for (std::int64_t d = 0; d < dim; ++d) values.push_back(d % 2 == 0 ? std::sin(angle(row, d / 2, dim)) : std::cos(angle(row, d / 2, dim)));
+    for (std::int64_t d = 0; d < dim; ++d)
+      values.push_back(d % 2 == 0 ? std::sin(angle(row, d / 2, dim)) : std::cos(angle(row, d / 2, dim)));
   return tensor<double>(values, {rows, dim}).to(dtype);
 }
 

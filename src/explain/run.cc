@@ -17,13 +17,15 @@ constexpr std::int64_t kMostPairs = std::int64_t{1} << 22;
 Tensor project(const Tensor& x, const Tensor& w) {
   std::vector<Tensor> heads;
   const Tensor rows = x.reshape({x.size(0) * x.size(1), x.size(2)});
-  for (std::int64_t h = 0; h < w.size(0); ++h) heads.push_back(matmul(rows, w.select(0, h).contiguous()).reshape({x.size(0), x.size(1), w.size(2)}));
+  for (std::int64_t h = 0; h < w.size(0); ++h)
+    heads.push_back(matmul(rows, w.select(0, h).contiguous()).reshape({x.size(0), x.size(1), w.size(2)}));
   return stack(heads, 1);
 }
 
 void embed(const TokenizedTexts& tokens, const Matrices& matrices, const ExplainOptions& options, Run& run) {
   if (tokens.vocabulary >= matrices.embedding.size(0))
-    throw ValueError(fmt::format("explain: the text needs {} ids; the embedding has {} rows", tokens.vocabulary + 1, matrices.embedding.size(0)));
+    throw ValueError(
+        fmt::format("explain: the text needs {} ids; the embedding has {} rows", tokens.vocabulary + 1, matrices.embedding.size(0)));
   run.x = embedding(tokens.from.ids, matrices.embedding);
   run.memory = options.to ? embedding(tokens.to.ids, matrices.embedding) : run.x;
   if (options.positions != Positions::sinusoidal) return;
@@ -46,8 +48,8 @@ AttentionOptions attention_options(const Run& run, const Matrices& matrices, con
 Run run_attention(const TokenizedTexts& tokens, const Matrices& matrices, const ExplainOptions& options, bool batch) {
   const Dims pairs{tokens.from.batch(), matrices.heads(), tokens.from.width(), tokens.to.width()};
   if (pairs.product() > kMostPairs)
-    throw ValueError(fmt::format("explain: {} sentences, {} heads, {} by {} tokens are {} pairs; at most {} can be shown", pairs[0], pairs[1], pairs[2],
-                                 pairs[3], pairs.product(), kMostPairs));
+    throw ValueError(fmt::format("explain: {} sentences, {} heads, {} by {} tokens are {} pairs; at most {} can be shown", pairs[0],
+                                 pairs[1], pairs[2], pairs[3], pairs.product(), kMostPairs));
   Run run;
   embed(tokens, matrices, options, run);
   const Tensor from = run.places_x.defined() ? run.x + run.places_x : run.x;

@@ -9,14 +9,14 @@ namespace attn::explain_detail {
 
 /// All of a run; q, k, v and what follows are [B, H, T, ...].
 struct Run {
-  Tensor x, memory;                    // [B, T, dim]: embeddings of the two sides
-  Tensor places_x, places_memory;      // [T, dim] added to them, or undefined
-  Tensor q, k, v;                      // as projected
-  Tensor q_turned, k_turned;           // rotary, else undefined
-  Tensor scores, scaled;               // scaled undefined for scores that have no scale
-  Tensor weights, context;             // attention's own
-  std::vector<Hidden> hidden;          // empty: everything is seen
-  Lengths lengths;                     // of a batch
+  Tensor x, memory;                // [B, T, dim]: embeddings of the two sides
+  Tensor places_x, places_memory;  // [T, dim] added to them, or undefined
+  Tensor q, k, v;                  // as projected
+  Tensor q_turned, k_turned;       // rotary, else undefined
+  Tensor scores, scaled;           // scaled undefined for scores that have no scale
+  Tensor weights, context;         // attention's own
+  std::vector<Hidden> hidden;      // empty: everything is seen
+  Lengths lengths;                 // of a batch
   const Tensor& last_scores() const { return scaled.defined() ? scaled : scores; }
   const Tensor& q_used() const { return q_turned.defined() ? q_turned : q; }
   const Tensor& k_used() const { return k_turned.defined() ? k_turned : k; }

@@ -27,7 +27,9 @@ double heat(double w, std::int64_t keys) {
   return std::clamp(1 + 0.8 * std::log(w) / std::log(static_cast<double>(keys)), 0.0, 1.0);
 }
 
-double shade_begin(int shade, std::int64_t keys) { return std::pow(static_cast<double>(std::max<std::int64_t>(keys, 1)), (shade - 5) / 4.0); }
+double shade_begin(int shade, std::int64_t keys) {
+  return std::pow(static_cast<double>(std::max<std::int64_t>(keys, 1)), (shade - 5) / 4.0);
+}
 
 int shade_of(double w, std::int64_t keys) {
   int shade = 0;

@@ -25,7 +25,8 @@ constexpr std::string_view kStyle =
     "text{font:13px ui-monospace,Menlo,Consolas,monospace;fill:#1c2430;white-space:pre}\n"
     ".title{font-weight:700;font-size:15px}.head{font-weight:700}.faint{fill:#5a6675}.formula{fill:#0b6a77}\n"
     ".page{fill:#ffffff}.rule{stroke:#c9d1da}.on-dark{fill:#ffffff}.on-light{fill:#10151c}\n"
-    "@media (prefers-color-scheme: dark){text{fill:#e6ebf2}.faint{fill:#9aa7b6}.formula{fill:#6fd3df}.page{fill:#12161c}.rule{stroke:#39424e}"
+    "@media (prefers-color-scheme: "
+    "dark){text{fill:#e6ebf2}.faint{fill:#9aa7b6}.formula{fill:#6fd3df}.page{fill:#12161c}.rule{stroke:#39424e}"
     ".on-dark{fill:#ffffff}.on-light{fill:#10151c}}\n"
     "</style>\n";
 
@@ -83,7 +84,8 @@ class Drawing {
   }
 
   void header(const ExplainStep& step, std::size_t number) {
-    if (number > 1) shapes_ += fmt::format("<line class=\"rule\" x1=\"{}\" y1=\"{}\" x2=\"{}\" y2=\"{}\"/>\n", kMargin, y_, kMargin + 640, y_);
+    if (number > 1)
+      shapes_ += fmt::format("<line class=\"rule\" x1=\"{}\" y1=\"{}\" x2=\"{}\" y2=\"{}\"/>\n", kMargin, y_, kMargin + 640, y_);
     y_ += 6;
     const std::string title = fmt::format("{}  {}", number, step.title);
     text(kMargin, "title", title);
@@ -93,7 +95,8 @@ class Drawing {
     x += (display_width(shape) + 2) * kCharacter;
     text(x, "formula", step.formula);
     y_ += kLine;
-    if (!step.note.empty() || !step.source.empty()) remark(step.note + (step.note.empty() || step.source.empty() ? "" : " · ") + step.source);
+    if (!step.note.empty() || !step.source.empty())
+      remark(step.note + (step.note.empty() || step.source.empty() ? "" : " · ") + step.source);
   }
 
   void body(const ExplainStep& step) {
@@ -128,7 +131,8 @@ class Drawing {
   void checks(const ExplainStep& step) {
     const std::vector<std::int64_t> same = step.values.to_int_vector();
     for (std::size_t b = 0; b < same.size(); ++b) {
-      text(kMargin, "", fmt::format("{}  {} {}", step.rows[0][b], same[b] ? "✓" : "✗", say(same[b] ? Phrase::same_bits : Phrase::other_bits)));
+      text(kMargin, "",
+           fmt::format("{}  {} {}", step.rows[0][b], same[b] ? "✓" : "✗", say(same[b] ? Phrase::same_bits : Phrase::other_bits)));
       y_ += kLine;
     }
   }
@@ -150,7 +154,8 @@ class Drawing {
     }
     for (const std::int64_t row : rows.index) {
       if (!step.rows.empty()) text(kMargin, "head", cut(step.rows[item][static_cast<std::size_t>(row)], 12));
-      for (std::size_t c = 0; c < columns.index.size(); ++c) cell(step, grid, b, h, row, columns.index[c], left + static_cast<int>(c) * kCell);
+      for (std::size_t c = 0; c < columns.index.size(); ++c)
+        cell(step, grid, b, h, row, columns.index[c], left + static_cast<int>(c) * kCell);
       y_ += kLine;
     }
     right_ = std::max(right_, left + static_cast<int>(columns.index.size()) * kCell);
@@ -163,8 +168,8 @@ class Drawing {
     const double value = grid.at(b, h, row, column);
     if (step.kind != Kind::weights) return text(x + kCell - 8, "", format_number(value, 4), Anchor::end);
     const Rgb colour = colour_of(heat(value, grid.columns()));
-    shapes_ += fmt::format("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"#{:02x}{:02x}{:02x}\"/>\n", x, y_, kCell, kLine, colour.red, colour.green,
-                           colour.blue);
+    shapes_ += fmt::format("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"#{:02x}{:02x}{:02x}\"/>\n", x, y_, kCell, kLine,
+                           colour.red, colour.green, colour.blue);
     text(x + kCell - 8, wants_black_text(colour) ? "on-light" : "on-dark", format_number(value, 4), Anchor::end);
   }
 
@@ -172,8 +177,8 @@ class Drawing {
     if (static_cast<std::int64_t>(rows.index.size()) < rows.of) remark(say_with(Phrase::rows_left_out, rows.index.size(), rows.of));
     if (columns.all()) return;
     if (!pairs) return remark(say_with(Phrase::columns_left_out, columns.of - static_cast<std::int64_t>(columns.index.size())));
-    remark(say_with(view_.around_diagonal ? Phrase::keys_left_out_diagonal : Phrase::keys_left_out_strongest, columns.index.size(), columns.of,
-                    100 * view.left_out));
+    remark(say_with(view_.around_diagonal ? Phrase::keys_left_out_diagonal : Phrase::keys_left_out_strongest, columns.index.size(),
+                    columns.of, 100 * view.left_out));
   }
 
   void legend(const ExplainStep& step) {

@@ -17,7 +17,9 @@ bool is_pairs(const ExplainStep& step) { return step.kind == Kind::pairs || step
 
 const std::vector<std::string>& heads_of_columns(const ExplainStep& step, std::int64_t sentence) {
   static const std::vector<std::string> none;
-  return step.columns.empty() ? none : step.columns[static_cast<std::size_t>(std::min<std::int64_t>(sentence, static_cast<std::int64_t>(step.columns.size()) - 1))];
+  return step.columns.empty()
+             ? none
+             : step.columns[static_cast<std::size_t>(std::min<std::int64_t>(sentence, static_cast<std::int64_t>(step.columns.size()) - 1))];
 }
 
 Selection columns_shown(const ExplainStep& step, const Grid& grid, const SentenceView& view, const TableStyle& style) {
@@ -44,9 +46,12 @@ int least_width(const ExplainStep& step, const TableStyle& style) {
 }
 
 /// A coloured cell keeps one column of its colour at the right of the number.
-std::string margin_of(const ExplainStep& step, const TableStyle& style) { return step.kind == Kind::weights && style.ink.coloured() ? " " : ""; }
+std::string margin_of(const ExplainStep& step, const TableStyle& style) {
+  return step.kind == Kind::weights && style.ink.coloured() ? " " : "";
+}
 
-Cell cell_of(const ExplainStep& step, const Grid& grid, std::int64_t b, std::int64_t h, std::int64_t row, std::int64_t column, const TableStyle& style) {
+Cell cell_of(const ExplainStep& step, const Grid& grid, std::int64_t b, std::int64_t h, std::int64_t row, std::int64_t column,
+             const TableStyle& style) {
   const Hidden reason = grid.hidden(b, h, row, column);
   if (reason != Hidden::visible) return {sign_of(reason) + margin_of(step, style), -1, true};
   const double value = grid.at(b, h, row, column);

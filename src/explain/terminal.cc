@@ -84,7 +84,8 @@ class Terminal {
     const std::string number = fmt::format("{:2}", i + 1);
     const int left = 4 + title_width_ + 2 + shape_width_ + 2;
     const int indent = std::min(4 + title_width_ + 2, width_ / 3);
-    std::string result = ink.number(number) + "  " + ink.strong(pad_right(step.title, title_width_)) + "  " + pad_right(to_string(step.shape), shape_width_);
+    std::string result =
+        ink.number(number) + "  " + ink.strong(pad_right(step.title, title_width_)) + "  " + pad_right(to_string(step.shape), shape_width_);
     int used = left - 2;
     if (left + display_width(step.formula) > width_) {
       line(trimmed(result));
@@ -139,7 +140,8 @@ class Terminal {
     for (std::size_t b = 0; b < step.rows.size(); ++b)
       for (std::size_t i = 0; i < width; ++i) cells[i] = std::max({cells[i], display_width(label(b, i)), display_width(id(b, i))});
     std::size_t shown = 0;
-    for (int used = 1; shown < width && used + 1 + cells[shown] <= width_ - (shown + 1 == width ? 0 : 10); ++shown) used += 1 + cells[shown];
+    for (int used = 1; shown < width && used + 1 + cells[shown] <= width_ - (shown + 1 == width ? 0 : 10); ++shown)
+      used += 1 + cells[shown];
     for (std::size_t b = 0; b < step.rows.size(); ++b) {
       std::string text = " ";
       for (std::size_t i = 0; i < shown; ++i) text.append(" ").append(pad_right(step.kind == Kind::ids ? id(b, i) : label(b, i), cells[i]));
@@ -194,7 +196,8 @@ class Terminal {
         const Grid grid(step);
         std::vector<Block> heads;
         for (std::int64_t h = 0; h < step.heads; ++h)
-          heads.push_back(body_block(step, grid, b, h, view, step.heads > 1 ? step.name + " " + say_with(Phrase::head, h) : step.name, 1, style_));
+          heads.push_back(
+              body_block(step, grid, b, h, view, step.heads > 1 ? step.name + " " + say_with(Phrase::head, h) : step.name, 1, style_));
         const bool other_rows = step.key_rows != key_rows && (explanation_.to || !view.rows.all() || !view.keys.all());
         int used = labels.width;
         for (const std::vector<Block>* blocks : {&bodies, &heads})
@@ -220,7 +223,8 @@ class Terminal {
       SentenceView all;
       all.rows = first_of(grid.rows(), grid.rows());
       for (std::int64_t h = 0; h < step.heads; ++h)
-        bodies.push_back(body_block(step, grid, 0, h, all, step.heads > 1 ? step.title + " " + say_with(Phrase::head, h) : step.title, 1, style_));
+        bodies.push_back(
+            body_block(step, grid, 0, h, all, step.heads > 1 ? step.title + " " + say_with(Phrase::head, h) : step.title, 1, style_));
       tallest = std::max(tallest, bodies.empty() ? 0 : bodies.back().lines.size());
     }
     if (bodies.empty()) return;
@@ -238,8 +242,8 @@ class Terminal {
     const Selection& rows = step.key_rows ? view.keys : view.rows;
     if (!rows.all()) faint_line(say_with(Phrase::rows_left_out, rows.index.size(), rows.of));
     if (is_pairs(step) && !view.keys.all())
-      faint_line(say_with(view_.around_diagonal ? Phrase::keys_left_out_diagonal : Phrase::keys_left_out_strongest, view.keys.index.size(), view.keys.of,
-                          100 * view.left_out));
+      faint_line(say_with(view_.around_diagonal ? Phrase::keys_left_out_diagonal : Phrase::keys_left_out_strongest, view.keys.index.size(),
+                          view.keys.of, 100 * view.left_out));
     if (!is_pairs(step) && step.kind != Kind::keys && step.shape.back() > style_.most_columns)
       faint_line(say_with(Phrase::columns_left_out, step.shape.back() - style_.most_columns));
   }
@@ -256,7 +260,8 @@ class Terminal {
     const std::int64_t keys = step.shape.back();
     const std::string share = say_with(Phrase::scale_share, 1.0 / static_cast<double>(keys));
     if (!style_.ink.coloured()) {
-      faint_line(say_with(Phrase::scale, shade_begin(1, keys), shade_begin(2, keys), shade_begin(3, keys), shade_begin(4, keys)) + "  " + share);
+      faint_line(say_with(Phrase::scale, shade_begin(1, keys), shade_begin(2, keys), shade_begin(3, keys), shade_begin(4, keys)) + "  " +
+                 share);
       return;
     }
     std::string swatches;

@@ -21,10 +21,8 @@ std::string printable(std::string_view text) {
   std::string result;
   for (std::size_t at = 0; at < text.size();) {
     const text::CodePoint point = text::code_point_at(text, at);
-    if (point.value == text::not_a_character || steers(point.value))
-      result += "\xEF\xBF\xBD";
-    else
-      result += text.substr(at, point.bytes);
+    if (point.value == text::not_a_character || steers(point.value)) result += "\xEF\xBF\xBD";
+    else result += text.substr(at, point.bytes);
     at += point.bytes;
   }
   return result;

@@ -22,8 +22,9 @@ std::vector<double> weight_by_key(const ExplainStep& step, const Grid& grid, std
 Selection strongest(const std::vector<double>& weight, std::int64_t most) {
   Selection keys{std::vector<std::int64_t>(weight.size()), static_cast<std::int64_t>(weight.size())};
   std::iota(keys.index.begin(), keys.index.end(), 0);
-  std::stable_sort(keys.index.begin(), keys.index.end(),
-                   [&](std::int64_t a, std::int64_t b) { return weight[static_cast<std::size_t>(a)] > weight[static_cast<std::size_t>(b)]; });
+  std::stable_sort(keys.index.begin(), keys.index.end(), [&](std::int64_t a, std::int64_t b) {
+    return weight[static_cast<std::size_t>(a)] > weight[static_cast<std::size_t>(b)];
+  });
   keys.index.resize(static_cast<std::size_t>(most));
   std::sort(keys.index.begin(), keys.index.end());
   return keys;
@@ -78,10 +79,8 @@ View choose_view(const Explanation& explanation, std::int64_t most_rows, std::in
     SentenceView sentence;
     sentence.rows = rows_around(grid.rows(), most_rows, explanation.query.value_or(0));
     const std::vector<double> weight = weight_by_key(weights, grid, b, sentence.rows);
-    if (most_keys >= grid.columns())
-      sentence.keys = first_of(grid.columns(), grid.columns());
-    else
-      sentence.keys = view.around_diagonal ? strongest_run(weight, most_keys) : strongest(weight, most_keys);
+    if (most_keys >= grid.columns()) sentence.keys = first_of(grid.columns(), grid.columns());
+    else sentence.keys = view.around_diagonal ? strongest_run(weight, most_keys) : strongest(weight, most_keys);
     double shown = 0;
     for (const std::int64_t key : sentence.keys.index) shown += weight[static_cast<std::size_t>(key)];
     const double total = std::accumulate(weight.begin(), weight.end(), 0.0);

@@ -64,6 +64,8 @@ inline Said shell(const std::string& line) {
 }
 
 /// Runs `attn <arguments>`; `variables` are set for it alone ("LANG=zh_CN.UTF-8").
-inline Said attn_says(const std::string& arguments, const std::string& variables = "") { return shell(variables + " " + attn_command + " " + arguments); }
+inline Said attn_says(const std::string& arguments, const std::string& variables = "") {
+  return shell(variables + " " + attn_command + " " + arguments);
+}
 
 }  // namespace attn::testing

@@ -21,7 +21,8 @@ TEST(ExplainCommand, ShowsTheTutorial) {
   const Said said = attn_says(kLife);
   EXPECT_EQ(said.code, 0);
   EXPECT_EQ(said.err, "");
-  for (const char* part : {"0.3374", "3.4707", "0.6870", "0.5313   1.3607   0.7891   1.3110", "Embedding(50000, 3), seed 123"}) EXPECT_TRUE(contains(said.out, part)) << part;
+  for (const char* part : {"0.3374", "3.4707", "0.6870", "0.5313   1.3607   0.7891   1.3110", "Embedding(50000, 3), seed 123"})
+    EXPECT_TRUE(contains(said.out, part)) << part;
   EXPECT_FALSE(contains(said.out, "\x1b"));
 }
 
@@ -47,13 +48,15 @@ TEST(ExplainCommand, WordsOfChineseAreFoundByDictionary) {
   const Said said = attn_says("explain 我们今天去公园 --tokens words --json");
   ASSERT_EQ(said.code, 0) << said.err;
   EXPECT_EQ(nlohmann::json::parse(said.out)["steps"][0]["values"], nlohmann::json({"我们", "今天", "去", "公园"}));
-  EXPECT_EQ(nlohmann::json::parse(attn_says("explain ab --tokens characters --json").out)["steps"][0]["values"], nlohmann::json({"a", "b"}));
+  EXPECT_EQ(nlohmann::json::parse(attn_says("explain ab --tokens characters --json").out)["steps"][0]["values"],
+            nlohmann::json({"a", "b"}));
 }
 
 TEST(ExplainCommand, ShowsThatPaddingDoesNotMatter) {
   const Said said = attn_says("explain --batch 我叫张三 他是谁 李四");
   EXPECT_EQ(said.code, 0);
-  for (const char* part : {"PAD", "×", "李四      ✓ the same bits alone", "0.0000  0.0000  0.0000  0.0000\n"}) EXPECT_TRUE(contains(said.out, part)) << part;
+  for (const char* part : {"PAD", "×", "李四      ✓ the same bits alone", "0.0000  0.0000  0.0000  0.0000\n"})
+    EXPECT_TRUE(contains(said.out, part)) << part;
 }
 
 TEST(ExplainCommand, TakesOwnMatrices) {
@@ -94,7 +97,8 @@ TEST(ExplainCommand, DrawsIntoAFile) {
 }
 
 TEST(ExplainCommand, AReaderThatLeavesEndsItQuietly) {
-  const Said left = shell("{ " + attn_command + " explain --json --heads 8 --dim 64 --dk 64 'a b c d e f g h'; echo code $? >&2; } | head -c 1");
+  const Said left =
+      shell("{ " + attn_command + " explain --json --heads 8 --dim 64 --dk 64 'a b c d e f g h'; echo code $? >&2; } | head -c 1");
   EXPECT_EQ(left.out, "{");
   EXPECT_EQ(left.err, "code 0\n");
   const Said full = attn_says(kLife + " > /dev/full");

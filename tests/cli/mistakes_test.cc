@@ -27,21 +27,30 @@ TEST_P(Mistakes, AreOneLine) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, Mistakes,
-    ::testing::Values(
-        Mistake{"", 2, "which verb?"}, Mistake{"explian hello", 2, "did you mean explain?"}, Mistake{"frobnicate", 2, "there are explain, run, info, completion"},
-        Mistake{"explain", 2, "a text is missing"}, Mistake{"explain ''", 1, "no token"}, Mistake{"explain '  '", 1, "no token"},
-        Mistake{"explain hi --cuasal", 2, "there is no option --cuasal; did you mean --causal?"},
-        Mistake{"explain hi --frobnicate", 2, "there is no option --frobnicate"}, Mistake{"explain hi --score adative", 2, "did you mean additive?"},
-        Mistake{"explain hi --score x", 2, "there are scaled_dot, dot, general, additive"}, Mistake{"explain hi --positions sine", 2, "--positions has no \"sine\""},
-        Mistake{"explain hi --lang fr", 2, "there are en, zh"}, Mistake{"explain hi --heads two", 2, "--heads"}, Mistake{"explain hi --heads 0", 1, "heads is 0"},
-        Mistake{"explain hi --heads -1", 1, "heads is -1"}, Mistake{"explain hi --dim 100000", 1, "dim is 100000"},
-        Mistake{"explain hi --heads", 2, "--heads"}, Mistake{"explain hi --query 1", 1, "query 1 is not there; the tokens are 0 to 0"},
-        Mistake{"explain hi --mask 'causal &'", 1, "mask"}, Mistake{"explain hi --mask 'casual'", 1, "mask"},
-        Mistake{"explain 'a b c' --to 'd e' --mask causal", 1, "causal"}, Mistake{"explain hi --weights /nowhere", 1, "/nowhere"},
-        Mistake{"explain hi --positions rotary --dk 3", 1, "it must be even"}, Mistake{"explain \"$(yes w | head -3000)\"", 1, "3000 tokens; at most 2048"},
-        Mistake{"explain \"$(printf 'a\\377b')\"", 1, "UTF-8"}, Mistake{"run", 2, "a file is missing"}, Mistake{"run /nowhere.json", 1, "/nowhere.json: cannot be read"},
-        Mistake{"run /dev/null", 1, "is empty"}, Mistake{"run /", 1, "cannot be read"}, Mistake{"explain hi --seed 99999999999999999999", 2, "at most 18 digits"}, Mistake{"explain hi --query x", 2, "--query: must be a whole number, not \"x\""}, Mistake{"info -- what", 2, "one argument too many"}, Mistake{"info what", 2, "one argument too many"},
-        Mistake{"info --jsn", 2, "did you mean --json?"}, Mistake{"completion", 2, "which shell?"}, Mistake{"completion fihs", 2, "did you mean fish?"}));
+    ::testing::Values(Mistake{"", 2, "which verb?"}, Mistake{"explian hello", 2, "did you mean explain?"},
+                      Mistake{"frobnicate", 2, "there are explain, run, info, completion"}, Mistake{"explain", 2, "a text is missing"},
+                      Mistake{"explain ''", 1, "no token"}, Mistake{"explain '  '", 1, "no token"},
+                      Mistake{"explain hi --cuasal", 2, "there is no option --cuasal; did you mean --causal?"},
+                      Mistake{"explain hi --frobnicate", 2, "there is no option --frobnicate"},
+                      Mistake{"explain hi --score adative", 2, "did you mean additive?"},
+                      Mistake{"explain hi --score x", 2, "there are scaled_dot, dot, general, additive"},
+                      Mistake{"explain hi --positions sine", 2, "--positions has no \"sine\""},
+                      Mistake{"explain hi --lang fr", 2, "there are en, zh"}, Mistake{"explain hi --heads two", 2, "--heads"},
+                      Mistake{"explain hi --heads 0", 1, "heads is 0"}, Mistake{"explain hi --heads -1", 1, "heads is -1"},
+                      Mistake{"explain hi --dim 100000", 1, "dim is 100000"}, Mistake{"explain hi --heads", 2, "--heads"},
+                      Mistake{"explain hi --query 1", 1, "query 1 is not there; the tokens are 0 to 0"},
+                      Mistake{"explain hi --mask 'causal &'", 1, "mask"}, Mistake{"explain hi --mask 'casual'", 1, "mask"},
+                      Mistake{"explain 'a b c' --to 'd e' --mask causal", 1, "causal"},
+                      Mistake{"explain hi --weights /nowhere", 1, "/nowhere"},
+                      Mistake{"explain hi --positions rotary --dk 3", 1, "it must be even"},
+                      Mistake{"explain \"$(yes w | head -3000)\"", 1, "3000 tokens; at most 2048"},
+                      Mistake{"explain \"$(printf 'a\\377b')\"", 1, "UTF-8"}, Mistake{"run", 2, "a file is missing"},
+                      Mistake{"run /nowhere.json", 1, "/nowhere.json: cannot be read"}, Mistake{"run /dev/null", 1, "is empty"},
+                      Mistake{"run /", 1, "cannot be read"}, Mistake{"explain hi --seed 99999999999999999999", 2, "at most 18 digits"},
+                      Mistake{"explain hi --query x", 2, "--query: must be a whole number, not \"x\""},
+                      Mistake{"info -- what", 2, "one argument too many"}, Mistake{"info what", 2, "one argument too many"},
+                      Mistake{"info --jsn", 2, "did you mean --json?"}, Mistake{"completion", 2, "which shell?"},
+                      Mistake{"completion fihs", 2, "did you mean fish?"}));
 
 TEST(Dashes, WhatFollowsThemIsText) {
   const Said said = attn_says("explain 'a b' -- --life");
@@ -65,10 +74,12 @@ TEST(Completion, IsAScriptTheShellAccepts) {
   const Said bash = attn_says("completion bash");
   EXPECT_EQ(bash.code, 0);
   EXPECT_NE(bash.out.find("complete -F _attn attn"), std::string::npos);
-  for (const char* option : {"--causal", "--query", "--positions", "--return-weights"}) EXPECT_NE(bash.out.find(option), std::string::npos) << option;
+  for (const char* option : {"--causal", "--query", "--positions", "--return-weights"})
+    EXPECT_NE(bash.out.find(option), std::string::npos) << option;
   const Folder folder;
   const std::string script = folder.write("attn.bash", bash.out);
-  const Said completed = shell("bash -c '. " + script + "; COMP_WORDS=(attn explain --cau); COMP_CWORD=2; _attn; echo \"${COMPREPLY[@]}\"'");
+  const Said completed =
+      shell("bash -c '. " + script + "; COMP_WORDS=(attn explain --cau); COMP_CWORD=2; _attn; echo \"${COMPREPLY[@]}\"'");
   EXPECT_EQ(completed.out, "--causal\n") << completed.err;
   EXPECT_NE(attn_says("completion zsh").out.find("#compdef attn"), std::string::npos);
   EXPECT_NE(attn_says("completion fish").out.find("complete -c attn"), std::string::npos);

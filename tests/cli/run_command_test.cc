@@ -48,14 +48,15 @@ TEST(RunCommand, HasAttentionsBitsFromSafetensors) {
 
 TEST(RunCommand, ReadsAndWritesJson) {
   const Folder folder;
-  const std::string file = folder.write("call.json", R"({"q": [[1, 0]], "k": [[1, 0], [0, 1]], "v": {"dtype": "f32", "shape": [2, 2], "values": [1, 2, 3, 4]}, "scale": 0.5})");
+  const std::string file = folder.write(
+      "call.json",
+      R"({"q": [[1, 0]], "k": [[1, 0], [0, 1]], "v": {"dtype": "f32", "shape": [2, 2], "values": [1, 2, 3, 4]}, "scale": 0.5})");
   const Said said = attn_says("run " + file + " --json");
   ASSERT_EQ(said.code, 0) << said.err;
   const nlohmann::json document = nlohmann::json::parse(said.out);
   AttentionOptions options;
   options.scale = 0.5;
-  const Tensor expected =
-      attention(tensor2d({{1, 0}}), tensor2d({{1, 0}, {0, 1}}), tensor2d({{1, 2}, {3, 4}}), options).output;
+  const Tensor expected = attention(tensor2d({{1, 0}}), tensor2d({{1, 0}, {0, 1}}), tensor2d({{1, 2}, {3, 4}}), options).output;
   EXPECT_TRUE(bits_equal(golden_tensor(document.at("output")), expected));
   EXPECT_NE(attn_says("run " + file).out.find("tensor("), std::string::npos);
   const Said other = attn_says("run " + file + " --scale 2 --json");
@@ -68,12 +69,15 @@ TEST(RunCommand, MistakesInTheFileAreNamed) {
     const char* content;
     const char* says;
   };
-  for (const Mistake& mistake : {Mistake{"", "is empty"}, Mistake{"{", "is not JSON at byte"}, Mistake{"[1]", "must hold an object"},
-                                 Mistake{R"({"q": [[1]], "k": [[1]]})", "v is missing"}, Mistake{R"({"q": [[1], [1, 2]], "k": [[1]], "v": [[1]]})", "different length"},
-                                 Mistake{R"({"q": [["x"]], "k": [[1]], "v": [[1]]})", "not a number"}, Mistake{R"({"qq": [[1]]})", "did you mean"},
-                                 Mistake{R"({"q": [[1]], "k": [[1, 2]], "v": [[1]]})", "attention: "}, Mistake{R"({"q": [[1]], "k": [[1]], "v": [[1]], "scale": "x"})", "must be a number"},
-                                 Mistake{R"({"q": {"shape": [-1], "values": [1]}, "k": [[1]], "v": [[1]]})", "shape"}, Mistake{"12345678901234567890", ""},
-                                 Mistake{R"({"q": [[1]], "k": [[1]], "v": [[1]], "mask": "caus("})", "mask"}}) {
+  for (const Mistake& mistake :
+       {Mistake{"", "is empty"}, Mistake{"{", "is not JSON at byte"}, Mistake{"[1]", "must hold an object"},
+        Mistake{R"({"q": [[1]], "k": [[1]]})", "v is missing"},
+        Mistake{R"({"q": [[1], [1, 2]], "k": [[1]], "v": [[1]]})", "different length"},
+        Mistake{R"({"q": [["x"]], "k": [[1]], "v": [[1]]})", "not a number"}, Mistake{R"({"qq": [[1]]})", "did you mean"},
+        Mistake{R"({"q": [[1]], "k": [[1, 2]], "v": [[1]]})", "attention: "},
+        Mistake{R"({"q": [[1]], "k": [[1]], "v": [[1]], "scale": "x"})", "must be a number"},
+        Mistake{R"({"q": {"shape": [-1], "values": [1]}, "k": [[1]], "v": [[1]]})", "shape"}, Mistake{"12345678901234567890", ""},
+        Mistake{R"({"q": [[1]], "k": [[1]], "v": [[1]], "mask": "caus("})", "mask"}}) {
     const Said said = attn_says("run " + folder.write("bad", mistake.content));
     EXPECT_EQ(said.code, 1) << mistake.content << said.err;
     EXPECT_NE(said.err.find(mistake.says), std::string::npos) << mistake.content << ": " << said.err;

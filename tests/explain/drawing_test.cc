@@ -53,8 +53,7 @@ TEST(Text, FitsTheWidth) {
       options.language = Language::zh;
       TextOptions draw;
       draw.width = width;
-      for (const std::string& line : lines_of(to_text(explain(sentence, options), draw)))
-        EXPECT_LE(display_width(line), width) << line;
+      for (const std::string& line : lines_of(to_text(explain(sentence, options), draw))) EXPECT_LE(display_width(line), width) << line;
     }
   }
 }
@@ -110,7 +109,8 @@ TEST(Text, SpeaksChinese) {
   ExplainOptions options;
   options.language = Language::zh;
   const std::string text = to_text(explain("我叫张三", options));
-  for (const char* term : {"词元", "编号", "词嵌入", "查询", "键", "值", "打分", "缩放", "注意力权重", "上下文向量"}) EXPECT_TRUE(contains(text, term)) << term;
+  for (const char* term : {"词元", "编号", "词嵌入", "查询", "键", "值", "打分", "缩放", "注意力权重", "上下文向量"})
+    EXPECT_TRUE(contains(text, term)) << term;
 }
 
 TEST(Json, NumbersReadBackToTheSameBits) {
@@ -127,9 +127,13 @@ TEST(Json, NumbersReadBackToTheSameBits) {
     for (const char* key : {"title", "formula", "shape", "values"}) EXPECT_TRUE(step.contains(key)) << key;
     if (told.steps[i].values.defined())
       EXPECT_TRUE(testing::bits_equal(testing::golden_tensor(step), told.steps[i].values)) << told.steps[i].name;
-    else
-      EXPECT_EQ(step.at("values").get<std::vector<std::string>>(), told.steps[i].rows[0]);
+    else EXPECT_EQ(step.at("values").get<std::vector<std::string>>(), told.steps[i].rows[0]);
   }
+}
+
+TEST(Json, AnyTextIsAString) {
+  const std::string text = "a \"b\" \\ \n\x01 我";
+  EXPECT_EQ(nlohmann::json::parse(to_json(explain(text))).at("text"), text);
 }
 
 TEST(Json, AHiddenPairIsNullWithItsReason) {

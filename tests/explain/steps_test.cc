@@ -21,7 +21,8 @@ const std::string kSentence = "Life is short, eat dessert first";
 
 Tensor tutorial(const std::string& name, Dtype dtype = Dtype::f32) {
   for (const auto& step : golden("000.json").at("steps"))
-    if (step.at("name") == name) return testing::golden_tensor(step.at("values"), Dims(step.at("shape").get<std::vector<std::int64_t>>()), dtype);
+    if (step.at("name") == name)
+      return testing::golden_tensor(step.at("values"), Dims(step.at("shape").get<std::vector<std::int64_t>>()), dtype);
   throw std::runtime_error("no step " + name);
 }
 
@@ -62,7 +63,8 @@ TEST(Explain, ContextAndWeightsAreAttentionsBits) {
     };
     if (kind == Score::Kind::dot) call.score = Score::dot();
     if (kind == Score::Kind::general) call.score = Score::general(parameter("score_w"));
-    if (kind == Score::Kind::additive) call.score = Score::additive(parameter("score_w_query"), parameter("score_w_key"), parameter("score_w").reshape({2}));
+    if (kind == Score::Kind::additive)
+      call.score = Score::additive(parameter("score_w_query"), parameter("score_w_key"), parameter("score_w").reshape({2}));
     const Tensor &q = told.step("q").values, &k = told.step("k").values, &v = told.step("v").values;
     const AttentionResult result = attention(q, k, v, call);
     EXPECT_TRUE(bits_equal(told.step("context").values, result.output.reshape({6, 4})));
@@ -119,7 +121,8 @@ TEST(Explain, CrossAttentionAsksOneTextAboutAnother) {
   EXPECT_EQ(told.step("scores").shape, (Dims{2, 3}));
   EXPECT_EQ(told.step("ids").values.to_int_vector(), (std::vector<std::int64_t>{0, 1}));
   EXPECT_EQ(told.step("ids_to").values.to_int_vector(), (std::vector<std::int64_t>{1, 2, 3}));
-  EXPECT_TRUE(bits_equal(told.step("context").values, attention(told.step("q").values, told.step("k").values, told.step("v").values).output.reshape({2, 4})));
+  EXPECT_TRUE(bits_equal(told.step("context").values,
+                         attention(told.step("q").values, told.step("k").values, told.step("v").values).output.reshape({2, 4})));
 }
 
 TEST(Explain, PositionsEnterAsTheirPapersSay) {
@@ -163,11 +166,13 @@ TEST(Explain, OneQueryByHandAddsUp) {
     EXPECT_NEAR(sum[0], 1, 1e-6);
     for (std::int64_t d = 0; d < 4; ++d) {
       double column = 0;
-      for (std::int64_t key = 1; key < 4; ++key) column += told.step("query_values").values.select(0, key).to_vector()[static_cast<std::size_t>(d + 1)];
+      for (std::int64_t key = 1; key < 4; ++key)
+        column += told.step("query_values").values.select(0, key).to_vector()[static_cast<std::size_t>(d + 1)];
       EXPECT_NEAR(column, sum[static_cast<std::size_t>(d + 1)], 1e-6);
       EXPECT_EQ(sum[static_cast<std::size_t>(d + 1)], told.step("context").values.select(0, 3).to_vector()[static_cast<std::size_t>(d)]);
     }
-    EXPECT_NEAR(stages.values.select(0, 2).to_vector().back(), stages.values.select(0, 2).to_vector()[static_cast<std::size_t>(n - 2)] / total, 1e-6);
+    EXPECT_NEAR(stages.values.select(0, 2).to_vector().back(),
+                stages.values.select(0, 2).to_vector()[static_cast<std::size_t>(n - 2)] / total, 1e-6);
   }
 }
 
