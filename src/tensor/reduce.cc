@@ -9,15 +9,59 @@ namespace {
 
 using kernels::RowOp;
 
+/// The sum of one long row, its parts shared among threads: each part is a whole subtree of the order of summation
+/// (docs/numerics.md section 5), and their sums are joined by the same tree.
+template <typename T>
+T sum_of_long_row(RowOp op, const T* x, std::int64_t n) {
+  constexpr std::int64_t part = 16 * 4096;
+  std::vector<T> sums(static_cast<std::size_t>((n + part - 1) / part));
+  const auto element = element_of(dtype_of<T>);
+  runtime::parallel_for(static_cast<std::int64_t>(sums.size()), [&](std::int64_t i) {
+    kernels::row_kernels().row(op, element, x + i * part, 1, &sums[static_cast<std::size_t>(i)], 1, std::min(part, n - i * part));
+  });
+  std::vector<T> waiting;  // sums of 2^level parts, like the bits of a counter
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    T sum = sums[i];
+    for (std::size_t bit = i; (bit & 1) != 0; bit >>= 1) {
+      sum = waiting.back() + sum;
+      waiting.pop_back();
+    }
+    waiting.push_back(sum);
+  }
+  T sum = waiting.back();
+  for (waiting.pop_back(); !waiting.empty(); waiting.pop_back()) sum = waiting.back() + sum;
+  return canonical_nan(sum);
+}
+
+/// Rows that lie side by side, as the columns of a matrix do: summed together, in parts cut by the shape.
+template <typename T>
+void sum_columns(const Rows& rows, T* y) {
+  constexpr std::int64_t elements_a_part = 65536, least = 64;
+  const std::int64_t columns = rows.x.size(-2), step = std::max(least, elements_a_part / std::max<std::int64_t>(1, rows.n) / least * least);
+  const std::int64_t parts = (columns + step - 1) / step;
+  runtime::parallel_for(rows.count / columns * parts, [&](std::int64_t part) {
+    const std::int64_t first = part / parts * columns + part % parts * step;
+    kernels::row_kernels().sum_columns(element_of(dtype_of<T>), rows.data<T>(first), rows.stride, rows.n, y + first, std::min(step, columns - part % parts * step));
+  });
+}
+
 /// One value a row of floating `x`, f32 or f64, in a tensor of the sizes of `reduced_sizes`.
 Tensor reduce_rows(RowOp op, const Tensor& x, const Dims& reduced, const Dims& sizes) {
+  constexpr std::int64_t long_row = 1 << 18;
   const Rows rows(reduced_last(x, reduced));
   const Tensor result = empty(sizes, x.dtype());
   const auto element = element_of(x.dtype());
   const auto& table = kernels::row_kernels();
   with_compute_type(x.dtype(), [&]<typename T>(Type<T>) {
     T* y = static_cast<T*>(result.data());
-    parallel_rows(rows.count, rows.n, [&](std::int64_t row) { table.row(op, element, rows.data<T>(row), rows.stride, y + row, 1, rows.n); });
+    if (rows.count == 0) return;
+    if (op != RowOp::max && rows.stride == 1 && rows.n >= long_row) {
+      for (std::int64_t row = 0; row < rows.count; ++row) y[row] = sum_of_long_row(op, rows.data<T>(row), rows.n);
+    } else if (op == RowOp::sum && rows.stride != 1 && rows.x.dim() > 1 && rows.x.stride(-2) == 1) {
+      sum_columns(rows, y);
+    } else {
+      parallel_rows(rows.count, rows.n, [&](std::int64_t row) { table.row(op, element, rows.data<T>(row), rows.stride, y + row, 1, rows.n); });
+    }
   });
   return result;
 }

@@ -119,6 +119,21 @@ TEST_P(EveryRowTarget, RowsWithNanInfinityAndZeros) {
     }
 }
 
+TEST_P(EveryRowTarget, SumsOfColumnsAreSumsOfRows) {
+  std::mt19937 random(6);
+  std::normal_distribution<float> value(0, 5);
+  for (const std::int64_t n : {0, 1, 15, 16, 33, 4096, 4100, 13000})
+    for (const std::int64_t columns : {1, 16, 37}) {
+      std::vector<float> x(static_cast<std::size_t>(n * (columns + 3)));
+      for (float& v : x) v = value(random);
+      std::vector<float> ours(static_cast<std::size_t>(columns)), expected = ours;
+      target().sum_columns(Element::f32, x.data(), columns + 3, n, ours.data(), columns);
+      for (std::int64_t c = 0; c < columns; ++c)
+        reference().row(RowOp::sum, Element::f32, x.data() + c, columns + 3, &expected[static_cast<std::size_t>(c)], 1, n);
+      EXPECT_TRUE(same_bytes(ours, expected, expected)) << n << " rows, " << columns << " columns";
+    }
+}
+
 std::vector<std::string> vector_targets() {
   std::vector<std::string> names = runtime::targets();
   names.pop_back();  // scalar: the specification itself

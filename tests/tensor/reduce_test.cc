@@ -151,6 +151,18 @@ TEST(Cumsum, ChainsAlongTheDim) {
   EXPECT_EQ(cumsum(tensor<bool>({true, true}), 0).dtype(), Dtype::i64);
 }
 
+TEST(Reductions, LongSumsAndSumsOfColumnsKeepTheOrder) {
+  for (const std::int64_t n : {1 << 18, (1 << 18) + 1, 300000, 1000003}) {
+    const Tensor x = randn({n});
+    const auto values = x.to_vector();
+    EXPECT_EQ(static_cast<float>(x.sum().item()), row_sum({values.begin(), values.end()})) << n;
+    EXPECT_TRUE(bits_equal(x.sum(), sum(x.reshape({n, 1}).expand({n, 2}), {0})[0])) << n;
+  }
+  const Tensor x = randn({2, 5000, 150}), columns = sum(x, {1});
+  for (int i = 0; i < 2; ++i)
+    for (int c = 0; c < 150; ++c) ASSERT_TRUE(bits_equal(columns[i][c], x[i].select(1, c).contiguous().sum())) << c;
+}
+
 TEST(Compare, CloseAndSameBits) {
   const Tensor a = tensor<float>({1, -0.0f, NAN}), b = tensor<float>({1, 0.0f, NAN});
   EXPECT_FALSE(same_bits(a, b));

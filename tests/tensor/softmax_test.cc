@@ -90,7 +90,7 @@ TEST(Softmax, AnyDimAnyStrides) {
 
 TEST(Softmax, LongRowsAgainstF64) {
   const Tensor x = randn({2, 9001}) * 4.0, wide = x.to(Dtype::f64);
-  EXPECT_TRUE(testing::within(softmax(x, 1).to(Dtype::f64), softmax(wide, 1), 5e-7));
+  EXPECT_TRUE(testing::within(softmax(x, 1).to(Dtype::f64), softmax(wide, 1), 2e-6));  // 256 small weights join a partial sum that may hold 1
   EXPECT_TRUE(testing::within(log_softmax(x, 1).to(Dtype::f64), log_softmax(wide, 1), 4e-6));
   EXPECT_NEAR(softmax(wide, 1)[0].sum().item(), 1, 1e-14);
   const auto values = wide[0].to_vector();

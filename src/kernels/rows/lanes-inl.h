@@ -41,6 +41,26 @@ HWY_INLINE T close_block(T (&partial)[16]) {
   return partial[0];
 }
 
+/// Block sums joined by a pairwise tree that gives the left side the largest power of two below the count.
+template <typename Value>
+struct BlockTree {
+  Value stack[48];  // sums of 2^level blocks that wait for their right neighbour: like the bits of a counter
+  int depth = 0;
+  std::int64_t blocks = 0;
+
+  template <typename Add>
+  HWY_INLINE void push(Value sum, Add add) {
+    for (std::int64_t bit = blocks++; (bit & 1) != 0; bit >>= 1) sum = add(stack[--depth], sum);
+    stack[depth++] = sum;
+  }
+  template <typename Add>
+  HWY_INLINE Value total(Add add) {
+    Value sum = stack[--depth];
+    while (depth > 0) sum = add(stack[--depth], sum);
+    return sum;
+  }
+};
+
 /// Sum of n elements in the order of kernels/ref/rows.cc: lanes are its 16 partial sums. `add(partial, i, count)` takes `count`
 /// elements from i on in, leaving the other lanes as they are; they are never -0, so that may be an addition of +0.
 template <typename T, typename Add>
@@ -48,10 +68,9 @@ HWY_INLINE T tree_sum(std::int64_t n, Add add) {
   const hn::ScalableTag<T> d;
   constexpr std::int64_t N = HWY_LANES(T), block = 4096;
   constexpr int vectors = 16 / static_cast<int>(N);
-  T stack[56];  // sums of 2^level blocks that wait for their right neighbour: like the bits of a counter
-  int depth = 0;
-  std::int64_t blocks = 0;
-  for (std::int64_t start = 0; start < n; start += block, ++blocks) {
+  BlockTree<T> tree;
+  const auto plus = [](T a, T b) HWY_ATTR { return a + b; };
+  for (std::int64_t start = 0; start < n; start += block) {
     const std::int64_t end = n - start < block ? n : start + block;
     hn::Vec<decltype(d)> partial[vectors];
     _Pragma("GCC unroll 8") for (int v = 0; v < vectors; ++v) partial[v] = hn::Zero(d);
@@ -64,15 +83,37 @@ HWY_INLINE T tree_sum(std::int64_t n, Add add) {
     }
     alignas(64) T lanes[16];
     _Pragma("GCC unroll 8") for (int v = 0; v < vectors; ++v) hn::Store(partial[v], d, lanes + v * N);
-    T sum = close_block(lanes);
-    for (std::int64_t bit = blocks; (bit & 1) != 0; bit >>= 1) sum = stack[--depth] + sum;
-    stack[depth++] = sum;
+    tree.push(close_block(lanes), plus);
   }
-  if (depth == 0) return T(0);
-  T sum = stack[--depth];
-  while (depth > 0) sum = stack[--depth] + sum;
-  return sum;
+  return n > 0 ? tree.total(plus) : T(0);
 }
+
+/// The same for N neighbouring columns at once: lanes are columns. `load(i)` gives row i.
+template <class D, typename Load>
+HWY_INLINE hn::Vec<D> tree_sum_of_columns(D d, std::int64_t n, Load load) {
+  using V = hn::Vec<D>;
+  constexpr std::int64_t block = 4096;
+  BlockTree<V> tree;
+  const auto plus = [](V a, V b) HWY_ATTR { return hn::Add(a, b); };
+  for (std::int64_t start = 0; start < n; start += block) {
+    const std::int64_t end = n - start < block ? n : start + block;
+    V partial[16];
+    _Pragma("GCC unroll 16") for (int j = 0; j < 16; ++j) partial[j] = hn::Zero(d);
+    std::int64_t i = start;
+    for (; i + 16 <= end; i += 16) {
+      _Pragma("GCC unroll 16") for (int j = 0; j < 16; ++j) partial[j] = hn::Add(partial[j], load(i + j));
+    }
+    _Pragma("GCC unroll 16") for (int j = 0; j < 16; ++j) {
+      if (i + j < end) partial[j] = hn::Add(partial[j], load(i + j));
+    }
+    _Pragma("GCC unroll 4") for (int half = 8; half > 0; half /= 2) {
+      _Pragma("GCC unroll 8") for (int j = 0; j < half; ++j) partial[j] = hn::Add(partial[j], partial[j + half]);
+    }
+    tree.push(partial[0], plus);
+  }
+  return n > 0 ? tree.total(plus) : hn::Zero(d);
+}
+
 
 #endif
 }  // namespace attn::kernels::HWY_NAMESPACE

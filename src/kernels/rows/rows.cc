@@ -4,6 +4,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/rows/rows.cc"
 #include <hwy/foreach_target.h>
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <algorithm>
@@ -159,6 +160,20 @@ void row_of(RowOp op, const T* x, T* y, std::int64_t n) {
   }
 }
 
+template <typename T>
+void sum_columns_of(const T* x, std::int64_t stride, std::int64_t n, T* y, std::int64_t columns) {
+  const hn::ScalableTag<T> d;
+  constexpr std::int64_t N = HWY_LANES(T), rows_ahead = 16;
+  for (std::int64_t c = 0; c < columns; c += N) {
+    const std::int64_t count = std::min(N, columns - c);
+    const auto sum = count == N ? tree_sum_of_columns(d, n, [&](std::int64_t i) HWY_ATTR {
+      hwy::Prefetch(x + (i + rows_ahead) * stride + c);
+      return hn::LoadU(d, x + i * stride + c);
+    }) : tree_sum_of_columns(d, n, [&](std::int64_t i) HWY_ATTR { return load_some(d, x + i * stride + c, count); });
+    store_some(d, canonical(d, sum), y + c, count);
+  }
+}
+
 /// Calls run(T{}) with float or double.
 template <typename Run>
 void with_element(Element element, Run run) {
@@ -183,6 +198,10 @@ void moments_row(Element element, const void* x, std::int64_t x_stride, std::int
   with_element(element, [&]<typename T>(T) { moments(static_cast<const T*>(x), n, static_cast<T*>(mean), static_cast<T*>(deviations)); });
 }
 
+void sum_columns(Element element, const void* x, std::int64_t x_stride, std::int64_t n, void* y, std::int64_t columns) noexcept {
+  with_element(element, [&]<typename T>(T) { sum_columns_of(static_cast<const T*>(x), x_stride, n, static_cast<T*>(y), columns); });
+}
+
 extern const RowTarget row_table;
 const RowTarget row_table = {
     .name = HWY_TARGET == HWY_AVX2 ? "avx2" : HWY_TARGET == HWY_AVX3 ? "avx512" : "neon",
@@ -190,6 +209,7 @@ const RowTarget row_table = {
     .row = row,
     .layer_norm_row = layer_norm_row,
     .moments_row = moments_row,
+    .sum_columns = sum_columns,
 };
 
 #endif
@@ -216,8 +236,17 @@ const RowTarget* row_target(const char* name) noexcept {
   return nullptr;
 }
 
+namespace {
+void sum_columns_by_specification(Element element, const void* x, std::int64_t x_stride, std::int64_t n, void* y, std::int64_t columns) noexcept {
+  const std::int64_t size = element == Element::f64 ? 8 : 4;
+  for (std::int64_t c = 0; c < columns; ++c)
+    reference().row(RowOp::sum, element, static_cast<const char*>(x) + c * size, x_stride, static_cast<char*>(y) + c * size, 1, n);
+}
+}  // namespace
+
 const RowTarget& row_kernels() {
-  static const RowTarget specification = {"scalar", reference().unary, reference().row, reference().layer_norm_row, reference().moments_row};
+  static const RowTarget specification = {"scalar", reference().unary, reference().row, reference().layer_norm_row, reference().moments_row,
+                                          sum_columns_by_specification};
   static const RowTarget* const chosen = row_target(runtime::target().c_str());
   return chosen ? *chosen : specification;
 }

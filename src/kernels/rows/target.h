@@ -4,13 +4,16 @@
 
 namespace attn::kernels {
 
-/// The functions of `Reference` with the same names, arguments and bits. Any memory, any number of elements.
+/// The functions of `Reference` with the same names, arguments and bits, and what they make together. Any memory, any number of
+/// elements.
 struct RowTarget {
   const char* name;
   void (*unary)(Unary op, Element element, const void* x, void* y, std::int64_t n) noexcept;
   void (*row)(RowOp op, Element element, const void* x, std::int64_t x_stride, void* y, std::int64_t y_stride, std::int64_t n) noexcept;
   void (*layer_norm_row)(Element element, const void* x, const void* weight, const void* bias, double eps, void* y, std::int64_t n) noexcept;
   void (*moments_row)(Element element, const void* x, std::int64_t x_stride, std::int64_t n, void* mean, void* deviations) noexcept;
+  /// y[c] = sum of the n elements x[i * x_stride + c], c below `columns`: each in the order of RowOp::sum.
+  void (*sum_columns)(Element element, const void* x, std::int64_t x_stride, std::int64_t n, void* y, std::int64_t columns) noexcept;
 };
 
 /// By name, or null when the target is not built in.
