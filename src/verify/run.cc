@@ -6,13 +6,13 @@
 
 #include <fmt/format.h>
 
-#include "attention/check.h"
 #include "kernels/attention/reference.h"
 #include "kernels/attention/target.h"
 #include "kernels/gemm/target.h"
 #include "kernels/reference.h"
 #include "runtime/cpu.h"
 #include "runtime/memory.h"
+#include "verify/attended.h"
 #include "verify/strips.h"
 
 #include <map>
@@ -24,22 +24,6 @@ namespace {
 using kernels::Element;
 
 Element element_of_compute(Dtype dtype) { return dtype == Dtype::f64 ? Element::f64 : Element::f32; }
-
-/// A checked call with memory for its results.
-struct Attended {
-  Call call;
-  Results results;
-
-  Attended(const Inputs& in) : call(check("verify", in.q, in.k, in.v, in.options)) {
-    kernels::AttentionProblem& p = call.problem;
-    const Tensor output = zeros({p.batch, p.q_heads, p.q_rows, p.value_dim}, call.dtype());
-    const Tensor logsumexp = zeros({p.batch, p.q_heads, p.q_rows}, call.compute_dtype());
-    p.out = output.data();
-    for (int d = 0; d < 3; ++d) p.out_stride[d] = output.stride(d);
-    p.logsumexp = logsumexp.data();
-    results = {{"output", output}, {"logsumexp", logsumexp}};
-  }
-};
 
 Results attention_by_reference(const kernels::AttentionReference& reference, const Inputs& in) {
   Attended a(in);

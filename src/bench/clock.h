@@ -1,0 +1,19 @@
+// src/bench/clock.h: time that only goes forward, and medians.
+#pragma once
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+namespace attn::bench {
+
+inline double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+/// 0 of none.
+inline double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+}  // namespace attn::bench

@@ -1,0 +1,100 @@
+// src/bench/work.cc: what each op's call is, and what it costs.
+#include "bench/work.h"
+
+#include <attn/ops.h>
+
+#include <fmt/format.h>
+
+#include "verify/spot.h"
+
+namespace attn::bench {
+namespace {
+
+using cases::Case;
+using cases::Inputs;
+
+/// Memory that caches take turns in: many times any last cache.
+constexpr std::int64_t rotation_bytes = std::int64_t{1} << 30;
+
+std::int64_t bytes_of(const Tensor& x) { return x.numel() * static_cast<std::int64_t>(size_of(x.dtype())); }
+
+/// Pairs of a row and a key that are seen, of one head, of all batch items.
+double seen_pairs(const Case& c, const AttentionOptions& options) {
+  const auto sum = [](const Tensor& x) {
+    std::int64_t total = 0;
+    for (const std::int64_t value : x.to_int_vector()) total += value;
+    return static_cast<double>(total);
+  };
+  if (c.mask != "none" && c.mask != "bool" && c.lengths == "none")
+    return static_cast<double>(c.batch) * options.mask.dense(1, 1, c.q_rows, c.k_rows).to(Dtype::i64).sum().item();
+  if (c.lengths == "keys") return sum(options.key_lengths) * static_cast<double>(c.q_rows);
+  return static_cast<double>(c.batch * c.q_rows * c.k_rows);
+}
+
+}  // namespace
+
+Work::Work(const Case& c) : case_(c), inputs_(cases::make_inputs(c)) {
+  if (c.is_attention()) {
+    out_ = empty({c.batch, c.q_heads, c.q_rows, c.value_dim}, c.dtype);
+    inputs_.options.out = out_;
+    function_ = [this] {
+      if (caches_.empty()) return attention(inputs_.q, inputs_.k, inputs_.v, inputs_.options).output;
+      const auto& [k, v] = caches_[turn_++ % caches_.size()];
+      return attention(inputs_.q, k, v, inputs_.options).output;
+    };
+  } else if (c.op == "matmul") {
+    out_ = empty({c.m, c.n}, c.dtype);
+    function_ = [this] { return inputs_.addend.defined() ? linear(inputs_.a, inputs_.b.transpose(0, 1), inputs_.addend, out_) : matmul(inputs_.a, inputs_.b, out_); };
+  } else if (c.op == "layer_norm") {
+    function_ = [this] { return layer_norm(inputs_.x, {case_.n}, inputs_.weight, inputs_.bias); };
+  } else if (c.op == "softmax" || c.op == "gelu" || c.op == "gelu_tanh") {
+    out_ = empty({c.rows, c.n}, c.dtype);
+    function_ = [this] {
+      if (case_.op == "softmax") return softmax(inputs_.x, -1, out_);
+      return gelu(inputs_.x, case_.op == "gelu" ? GeluApproximate::none : GeluApproximate::tanh, out_);
+    };
+  } else {
+    throw ValueError(fmt::format("bench: there is no measurement of {}; there are attention, attention_decode, matmul, softmax, layer_norm, gelu, gelu_tanh", c.op));
+  }
+  const Tensor result = function_();
+  cases::Inputs plain = inputs_;
+  plain.options.out = {};
+  if (const std::string what = cases::wrong_rows(c, plain, result); !what.empty()) throw ValueError(fmt::format("bench: {}: {}", cases::to_line(c), what));
+  count();
+  if (c.op == "attention_decode") rotate();
+}
+
+void Work::call() { function_(); }
+
+void Work::count() {
+  const Case& c = case_;
+  if (c.op == "attention") {
+    flops_ = 2 * static_cast<double>(c.q_heads * (c.dim + c.value_dim)) * seen_pairs(c, inputs_.options);
+    limit_ = limit_of(c.dtype);
+  } else if (c.op == "attention_decode") {
+    bytes_ = static_cast<double>(bytes_of(inputs_.k) + bytes_of(inputs_.v));
+    limit_ = Limit::read;
+  } else if (c.op == "matmul") {
+    flops_ = 2 * static_cast<double>(c.m) * static_cast<double>(c.n) * static_cast<double>(c.k);
+    limit_ = limit_of(c.dtype);
+  } else {
+    bytes_ = 2 * static_cast<double>(bytes_of(inputs_.x));
+    limit_ = Limit::read;
+  }
+}
+
+void Work::rotate() {
+  const std::int64_t each = std::max<std::int64_t>(1, bytes_of(inputs_.k) + bytes_of(inputs_.v));
+  for (std::int64_t n = 0; n < (rotation_bytes + each - 1) / each; ++n) caches_.emplace_back(inputs_.k.clone(), inputs_.v.clone());
+}
+
+std::vector<Tensor> Work::next_memory() {
+  if (!caches_.empty()) {
+    const auto& [k, v] = caches_[turn_++ % caches_.size()];
+    return {k, v};
+  }
+  static const Tensor memory = ones({std::int64_t{1} << 26});  // 256 MiB
+  return {memory};
+}
+
+}  // namespace attn::bench

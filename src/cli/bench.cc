@@ -1,0 +1,73 @@
+// src/cli/bench.cc: attn bench: how fast this machine computes, beside what it could at most.
+#include "cli/output.h"
+#include "cli/verbs.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "bench/report.h"
+#include "bench/serve.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <iostream>
+#include <memory>
+
+namespace attn::cli {
+namespace {
+
+struct BenchOptions {
+  std::vector<std::string> lines, only;
+  double seconds = 0.5;
+  bool json = false, list = false, serve = false;
+};
+
+/// The lines asked for: those given, else those of the tables that hold every `only`.
+std::vector<std::string> chosen(const BenchOptions& options) {
+  if (!options.lines.empty()) return options.lines;
+  std::vector<std::string> lines = cases::case_lines(cases::bench);
+  std::erase_if(lines, [&](const std::string& line) {
+    return !std::all_of(options.only.begin(), options.only.end(), [&](const std::string& part) { return (line + " ").find(part) != std::string::npos; });
+  });
+  if (lines.empty()) throw UsageError{fmt::format("no row has \"{}\" in its line (attn bench --list shows them)", fmt::join(options.only, "\" and \""))};
+  return lines;
+}
+
+void measure_all(const BenchOptions& options) {
+  const std::vector<std::string> lines = chosen(options);
+  if (options.list) return print(fmt::format("{}\n", fmt::join(lines, "\n")));
+  std::vector<cases::Case> rows;
+  for (const std::string& line : lines) rows.push_back(cases::parse_case(line));
+  const bool live = ::isatty(STDERR_FILENO) != 0;
+  const bench::Environment environment = bench::measure_environment();
+  print(options.json ? "[\n" + bench::json_environment(environment) : bench::table_environment(environment) + bench::table_head());
+  for (std::size_t n = 0; n < rows.size(); ++n) {
+    std::cerr << fmt::format("{}{}/{} {}{}", live ? "\r\033[K" : "", n + 1, rows.size(), lines[n], live ? "" : "\n") << std::flush;
+    bench::Work work(rows[n]);
+    const bench::Measured m = bench::measure(work, {.seconds = options.seconds});
+    if (live) std::cerr << "\r\033[K" << std::flush;
+    print(options.json ? ",\n" + bench::json_row(m) : bench::table_row(m));
+  }
+  if (options.json) print("\n]\n");
+}
+
+}  // namespace
+
+Verb add_bench(CLI::App& app) {
+  CLI::App* parser = app.add_subcommand("bench", "How fast, beside what this machine could at most");
+  auto options = std::make_shared<BenchOptions>();
+  parser->allow_extras();
+  parser->add_option("lines", options->lines, "Cases, as --list writes them; default: all of the table");
+  parser->add_option("--only", options->only, "Rows whose line holds this text (--only causal); given again: this too")->allow_extra_args(false);
+  parser->add_option("--seconds", options->seconds, "At least so long a row, and never fewer than 15 samples")->check(CLI::Range(0.0, 600.0))->capture_default_str();
+  parser->add_flag("--json", options->json, "One array, an object a row, the machine first");
+  parser->add_flag("--list", options->list, "The rows, without measuring");
+  parser->add_flag("--serve", options->serve, "Lines from stdin, each answered with the microseconds of one call");
+  return {parser, [options] {
+            if (options->serve) return bench::serve(std::cin, std::cout);
+            measure_all(*options);
+          }};
+}
+
+}  // namespace attn::cli

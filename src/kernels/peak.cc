@@ -1,0 +1,130 @@
+// src/kernels/peak.cc: the loops that show a core's limits, compiled once for every instruction set.
+#include "kernels/peak.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/peak.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/cache_control.h>
+#include <hwy/highway.h>
+
+#include <cstring>
+
+#include "kernels/attention/bf16_tiles-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+#if HWY_TARGET == HWY_AVX3
+#pragma GCC target("avx512bf16")
+#endif
+namespace attn::kernels::HWY_NAMESPACE {
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+
+/// Sums side by side: latency times units is 8 to 10 on today's cores, so any more than that keeps them busy.
+inline constexpr int peak_sums = HWY_TARGET == HWY_AVX2 ? 12 : 24;
+
+/// The compiler must believe that the sums are wanted.
+template <typename V>
+HWY_INLINE void keep(V& x) {
+  asm volatile("" : : "m"(x) : "memory");
+}
+
+template <typename T>
+HWY_NOINLINE void fma_rounds(std::int64_t rounds) {
+  const hn::ScalableTag<T> d;
+  using V = hn::Vec<hn::ScalableTag<T>>;
+  const V half = hn::Set(d, T(0.5)), one = hn::Set(d, T(1));
+  V sum[peak_sums];
+  _Pragma("GCC unroll 32") for (int i = 0; i < peak_sums; ++i) sum[i] = hn::Set(d, static_cast<T>(i));
+  for (std::int64_t r = 0; r < rounds; ++r) {
+    _Pragma("GCC unroll 32") for (int i = 0; i < peak_sums; ++i) sum[i] = hn::MulAdd(sum[i], half, one);
+  }
+  V total = sum[0];
+  _Pragma("GCC unroll 32") for (int i = 1; i < peak_sums; ++i) total = hn::Add(total, sum[i]);
+  keep(total);
+}
+
+template <typename T>
+constexpr PeakLoop fma_loop() {
+  return {2.0 * peak_sums * static_cast<double>(HWY_LANES(T)), fma_rounds<T>};
+}
+
+#if HWY_TARGET == HWY_AVX3
+HWY_NOINLINE void dot_rounds(std::int64_t rounds) {
+  const __m512i small = _mm512_set1_epi32(0x3c003c00), one = _mm512_set1_epi32(0x3f803f80);  // pairs of 2^-7, of 1
+  __m512 sum[peak_sums];
+  _Pragma("GCC unroll 32") for (int i = 0; i < peak_sums; ++i) sum[i] = _mm512_set1_ps(static_cast<float>(i));
+  for (std::int64_t r = 0; r < rounds; ++r) {
+    _Pragma("GCC unroll 32") for (int i = 0; i < peak_sums; ++i) sum[i] = dot_pair(sum[i], small, one);
+  }
+  __m512 total = sum[0];
+  _Pragma("GCC unroll 32") for (int i = 1; i < peak_sums; ++i) total = _mm512_add_ps(total, sum[i]);
+  keep(total);
+}
+constexpr PeakLoop dot_loop() { return {4.0 * peak_sums * 16, dot_rounds}; }
+#else
+constexpr PeakLoop dot_loop() { return {}; }
+#endif
+
+HWY_NOINLINE void read_all(const void* data, std::size_t bytes) {
+  const hn::ScalableTag<std::uint64_t> d;
+  constexpr std::size_t N = HWY_LANES(std::uint64_t), words = 8 * N;
+  const auto* from = static_cast<const std::uint64_t*>(data);
+  auto all = hn::Zero(d);
+  for (const std::uint64_t* end = from + bytes / 8; from < end; from += words) {
+    // 2 KiB ahead: the hardware's own prefetch stops at the end of a page
+    _Pragma("GCC unroll 8") for (std::size_t line = 0; line < words; line += 8) hwy::Prefetch(from + 256 + line);
+    hn::Vec<decltype(d)> x[8];
+    _Pragma("GCC unroll 8") for (std::size_t i = 0; i < 8; ++i) x[i] = hn::Load(d, from + i * N);
+    all = hn::Or(all, hn::Or(hn::Or(hn::Or(x[0], x[1]), hn::Or(x[2], x[3])), hn::Or(hn::Or(x[4], x[5]), hn::Or(x[6], x[7]))));
+  }
+  keep(all);
+}
+
+extern const PeakLoops peak_table;
+const PeakLoops peak_table = {HWY_TARGET == HWY_AVX2 ? "avx2" : HWY_TARGET == HWY_AVX3 ? "avx512" : "neon", fma_loop<float>(), fma_loop<double>(), dot_loop(), read_all};
+
+#endif
+}  // namespace attn::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace attn::kernels {
+namespace {
+
+template <typename T>
+void plain_rounds(std::int64_t rounds) {
+  T sum[8] = {0, 1, 2, 3, 4, 5, 6, 7};
+  for (std::int64_t r = 0; r < rounds; ++r)
+    for (T& x : sum) x = x * T(0.5) + T(1);
+  asm volatile("" : : "m"(sum) : "memory");
+}
+
+void plain_read(const void* data, std::size_t bytes) {
+  std::uint64_t all = 0;
+  const auto* from = static_cast<const std::uint64_t*>(data);
+  for (std::size_t i = 0; i < bytes / 8; ++i) all |= from[i];
+  asm volatile("" : : "m"(all) : "memory");
+}
+
+constexpr PeakLoops plain_table = {"scalar", {16, plain_rounds<float>}, {16, plain_rounds<double>}, {}, plain_read};
+
+}  // namespace
+
+const PeakLoops& peak_loops(const char* target) noexcept {
+  const PeakLoops* const built[] = {
+#if HWY_TARGETS & HWY_AVX3
+      &N_AVX3::peak_table,
+#endif
+#if HWY_TARGETS & HWY_AVX2
+      &N_AVX2::peak_table,
+#endif
+#if HWY_TARGETS & HWY_NEON
+      &N_NEON::peak_table,
+#endif
+      &plain_table};
+  for (const PeakLoops* loops : built)
+    if (std::strcmp(loops->name, target) == 0) return *loops;
+  return plain_table;
+}
+
+}  // namespace attn::kernels
+#endif

@@ -1,0 +1,25 @@
+// src/verify/attended.h: a checked call of attention with memory for its results, for kernels to run on.
+#pragma once
+#include <attn/ops.h>
+
+#include "attention/check.h"
+#include "verify/run.h"
+
+namespace attn::cases {
+
+struct Attended {
+  Call call;
+  Results results;
+
+  explicit Attended(const Inputs& in) : call(check("verify", in.q, in.k, in.v, in.options)) {
+    kernels::AttentionProblem& p = call.problem;
+    const Tensor output = zeros({p.batch, p.q_heads, p.q_rows, p.value_dim}, call.dtype());
+    const Tensor logsumexp = zeros({p.batch, p.q_heads, p.q_rows}, call.compute_dtype());
+    p.out = output.data();
+    for (int d = 0; d < 3; ++d) p.out_stride[d] = output.stride(d);
+    p.logsumexp = logsumexp.data();
+    results = {{"output", output}, {"logsumexp", logsumexp}};
+  }
+};
+
+}  // namespace attn::cases

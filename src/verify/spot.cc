@@ -1,0 +1,54 @@
+// src/verify/spot.cc: first, middle and last row by the specification.
+#include "verify/spot.h"
+
+#include <fmt/format.h>
+
+#include "kernels/attention/reference.h"
+#include "runtime/memory.h"
+#include "verify/attended.h"
+#include "verify/same.h"
+
+namespace attn::cases {
+namespace {
+
+std::string compared(const Case& c, const Tensor& ours, const Tensor& expected, std::int64_t row) {
+  const Result mine{"row", ours.contiguous()}, theirs{"row", expected.contiguous()};
+  const std::string what = size_of(c.dtype) == 2 ? is_far(mine, theirs, c.dtype) : bits_differ(mine, theirs);
+  return what.empty() ? what : fmt::format("row {}: {}", row, what);
+}
+
+/// Rows of the heads one after the other: (b, h, i) of row n.
+std::string wrong_attention(const Case& c, const Inputs& in, const Tensor& output) {
+  Attended a(in);
+  const kernels::AttentionProblem& p = a.call.problem;
+  const kernels::AttentionReference& reference = kernels::attention_reference();
+  const std::int64_t rows = p.batch * p.q_heads * p.q_rows;
+  for (const std::int64_t n : {std::int64_t{0}, rows / 2, rows - 1}) {
+    const std::int64_t i = n % p.q_rows, h = n / p.q_rows % p.q_heads, b = n / p.q_rows / p.q_heads;
+    reference.rows(p, b, h, i, i + 1, runtime::thread_scratch(reference.scratch_bytes(p)));
+    const auto row = [&](const Tensor& x) { return x.select(0, b).select(0, h).select(0, i); };
+    if (std::string what = compared(c, row(output), row(a.results[0].values), n); !what.empty()) return what;
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string wrong_rows(const Case& c, const Inputs& in, const Tensor& result) {
+  if (result.numel() == 0) return {};
+  if (c.is_attention()) return wrong_attention(c, in, result);
+  const std::int64_t rows = result.size(0);
+  Case one = c;
+  one.m = one.rows = 1;
+  if (size_of(c.dtype) == 2) one.dtype = Dtype::f32;
+  const Inputs wide = size_of(c.dtype) == 2 ? widened(in) : in;
+  for (const std::int64_t n : {std::int64_t{0}, rows / 2, rows - 1}) {
+    Inputs row = wide;
+    if (row.a.defined()) row.a = row.a.narrow(0, n, 1);
+    if (row.x.defined()) row.x = row.x.narrow(0, n, 1);
+    if (std::string what = compared(c, result.narrow(0, n, 1), by_specification(one, row)[0].values, n); !what.empty()) return what;
+  }
+  return {};
+}
+
+}  // namespace attn::cases
