@@ -3,8 +3,6 @@
 
 #include "bench/clock.h"
 
-#include <attn/ops.h>
-
 #include <cstdlib>
 #include <thread>
 
@@ -45,15 +43,10 @@ Measured measure(Work& work, const MeasureOptions& options) {
     times.push_back(time_of_call(work));
   }
   Measured m{.of = work.of(), .median_us = median(times) * 1e6, .samples = static_cast<int>(times.size())};
-  if (work.limit() == Limit::read) {
-    m.gbs = work.bytes() / m.median_us * 1e-3;
-    m.peak_gbs = median(limits);
-    m.fraction = m.gbs / m.peak_gbs;
-  } else {
-    m.gflops = work.flops() / m.median_us * 1e-3;
-    m.peak_gflops = median(limits);
-    m.fraction = m.gflops / m.peak_gflops;
-  }
+  m.gflops = work.flops() / m.median_us * 1e-3;
+  m.gbs = work.bytes() / m.median_us * 1e-3;
+  (work.limit() == Limit::read ? m.peak_gbs : m.peak_gflops) = median(limits);
+  m.fraction = work.limit() == Limit::read ? m.gbs / m.peak_gbs : m.gflops / m.peak_gflops;
   return m;
 }
 
@@ -65,9 +58,8 @@ Environment measure_environment() {
     return median(samples);
   };
   Environment e{.fma_f32_gflops = arithmetic(Limit::fma_f32), .fma_f64_gflops = arithmetic(Limit::fma_f64), .dot_bf16_gflops = arithmetic(Limit::dot_bf16)};
-  const std::vector<Tensor> memory{ones({std::int64_t{1} << 26})};
   std::vector<double> reads, trips;
-  for (int n = 0; n < 5; ++n) reads.push_back(sample_read(memory));
+  for (int n = 0; n < 8; ++n) reads.push_back(sample_read(memory_in_turn()));
   for (int n = 0; n < 3; ++n) trips.push_back(sample_hand_over());
   e.read_gbs = median(reads);
   e.hand_over_ns = median(trips);

@@ -8,8 +8,8 @@ struct Measured {
   cases::Case of;
   double median_us = 0;
   int samples = 0;
-  double gflops = 0, peak_gflops = 0;  // 0 where the row is held against memory
-  double gbs = 0, peak_gbs = 0;        // 0 where it is held against arithmetic
+  double gflops = 0, gbs = 0;            // 0: not counted
+  double peak_gflops = 0, peak_gbs = 0;  // the one the row is held against; the other is 0
   double fraction = 0;
 };
 

@@ -20,8 +20,10 @@ bool exists(Limit limit);
 
 /// GFLOP/s of all threads together: each runs its own loop and its own clock, so that a late start does not count.
 double sample_arithmetic(Limit limit);
-/// GB/s of all threads reading `memory` once; its bytes should be many times the last cache.
+/// GB/s of all threads reading `memory` once.
 double sample_read(const std::vector<Tensor>& memory);
+/// 32 MiB of 256 in turn: none of it is in a cache any more.
+std::vector<Tensor> memory_in_turn();
 /// Nanoseconds from one core's write to another core's sight of it: half a round trip, the median of several hundred.
 double sample_hand_over();
 

@@ -72,8 +72,9 @@ std::string json_row(const Measured& m) {
   }
   const Info about = info();
   row.update(Json{{"threads", about.threads}, {"target", about.target}, {"median_us", rounded(m.median_us)}, {"samples", m.samples}});
+  if (m.gflops > 0) row["gflops"] = rounded(m.gflops);
+  if (m.peak_gflops > 0) row["peak_gflops"] = rounded(m.peak_gflops);
   if (m.peak_gbs > 0) row.update(Json{{"gbs", rounded(m.gbs)}, {"peak_gbs", rounded(m.peak_gbs)}});
-  else row.update(Json{{"gflops", rounded(m.gflops)}, {"peak_gflops", rounded(m.peak_gflops)}});
   row["fraction"] = rounded(m.fraction);
   row["line"] = cases::to_line(c);
   return row.dump();

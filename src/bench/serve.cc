@@ -1,8 +1,6 @@
 // src/bench/serve.cc: the protocol of attn bench --serve.
 #include "bench/serve.h"
 
-#include <attn/ops.h>
-
 #include <fmt/format.h>
 
 #include "bench/measure.h"
@@ -19,8 +17,7 @@ std::string peak_of(const std::string& name) {
   const Limit limit = limit_from_name(name);
   if (!exists(limit)) return "0";
   if (limit != Limit::read) return fmt::format("{:.1f}", sample_arithmetic(limit));
-  static const Tensor memory = ones({std::int64_t{1} << 26});
-  return fmt::format("{:.2f}", sample_read({memory}));
+  return fmt::format("{:.2f}", sample_read(memory_in_turn()));
 }
 
 }  // namespace

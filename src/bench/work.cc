@@ -14,7 +14,9 @@ using cases::Case;
 using cases::Inputs;
 
 /// Memory that caches take turns in: many times any last cache.
-constexpr std::int64_t rotation_bytes = std::int64_t{1} << 30;
+constexpr std::int64_t rotation_bytes = std::int64_t{1} << 30, most_caches = 128;
+/// Caches of fewer bytes say nothing about memory: reading is sampled elsewhere.
+constexpr std::int64_t least_read = std::int64_t{1} << 23;
 
 std::int64_t bytes_of(const Tensor& x) { return x.numel() * static_cast<std::int64_t>(size_of(x.dtype())); }
 
@@ -68,33 +70,33 @@ void Work::call() { function_(); }
 
 void Work::count() {
   const Case& c = case_;
-  if (c.op == "attention") {
-    flops_ = 2 * static_cast<double>(c.q_heads * (c.dim + c.value_dim)) * seen_pairs(c, inputs_.options);
-    limit_ = limit_of(c.dtype);
-  } else if (c.op == "attention_decode") {
+  if (c.is_attention()) flops_ = 2 * static_cast<double>(c.q_heads * (c.dim + c.value_dim)) * seen_pairs(c, inputs_.options);
+  if (c.op == "matmul") flops_ = 2 * static_cast<double>(c.m) * static_cast<double>(c.n) * static_cast<double>(c.k);
+  if (c.op == "attention_decode") {
     bytes_ = static_cast<double>(bytes_of(inputs_.k) + bytes_of(inputs_.v));
     limit_ = Limit::read;
-  } else if (c.op == "matmul") {
-    flops_ = 2 * static_cast<double>(c.m) * static_cast<double>(c.n) * static_cast<double>(c.k);
-    limit_ = limit_of(c.dtype);
-  } else {
+  } else if (c.op == "matmul" && c.m == 1) {
+    bytes_ = static_cast<double>(bytes_of(inputs_.b));
+    limit_ = Limit::read;
+  } else if (flops_ == 0) {
     bytes_ = 2 * static_cast<double>(bytes_of(inputs_.x));
     limit_ = Limit::read;
+  } else {
+    limit_ = limit_of(c.dtype);
   }
 }
 
 void Work::rotate() {
   const std::int64_t each = std::max<std::int64_t>(1, bytes_of(inputs_.k) + bytes_of(inputs_.v));
-  for (std::int64_t n = 0; n < (rotation_bytes + each - 1) / each; ++n) caches_.emplace_back(inputs_.k.clone(), inputs_.v.clone());
+  for (std::int64_t n = 0; n < std::min(most_caches, (rotation_bytes + each - 1) / each); ++n) caches_.emplace_back(inputs_.k.clone(), inputs_.v.clone());
 }
 
 std::vector<Tensor> Work::next_memory() {
-  if (!caches_.empty()) {
+  if (!caches_.empty() && bytes_of(inputs_.k) + bytes_of(inputs_.v) >= least_read) {
     const auto& [k, v] = caches_[turn_++ % caches_.size()];
     return {k, v};
   }
-  static const Tensor memory = ones({std::int64_t{1} << 26});  // 256 MiB
-  return {memory};
+  return memory_in_turn();
 }
 
 }  // namespace attn::bench

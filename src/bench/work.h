@@ -16,10 +16,10 @@ class Work {
   void call();
   const cases::Case& of() const { return case_; }
 
-  /// Multiplications and additions of the pairs that the mask and the lengths leave; a dense mask leaves all. 0: the row is
-  /// held against memory.
+  /// Multiplications and additions of the pairs that the mask and the lengths leave; a dense mask leaves all. 0: none
+  /// are counted.
   double flops() const { return flops_; }
-  /// Bytes that a call must read (and write, for rows).
+  /// Bytes that a call must read (and write, for rows): K and V in decoding, the weights of one row; 0: not counted.
   double bytes() const { return bytes_; }
   Limit limit() const { return limit_; }
   /// Memory to sample reading from: for decoding the caches themselves, in turn.

@@ -64,7 +64,8 @@ Verb add_bench(CLI::App& app) {
   parser->add_flag("--json", options->json, "One array, an object a row, the machine first");
   parser->add_flag("--list", options->list, "The rows, without measuring");
   parser->add_flag("--serve", options->serve, "Lines from stdin, each answered with the microseconds of one call");
-  return {parser, [options] {
+  return {parser, [options](const std::vector<std::string>& rest) {
+            no_more(rest);
             if (options->serve) return bench::serve(std::cin, std::cout);
             measure_all(*options);
           }};

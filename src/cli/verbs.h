@@ -16,6 +16,8 @@ struct Verb {
 Verb add_explain(CLI::App& app);
 Verb add_info(CLI::App& app);
 Verb add_run(CLI::App& app);
+Verb add_verify(CLI::App& app);
+Verb add_bench(CLI::App& app);
 Verb add_completion(CLI::App& app);
 
 /// Says what is wrong with a whole number given as an option's value; "" when nothing is.

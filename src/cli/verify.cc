@@ -60,7 +60,10 @@ Verb add_verify(CLI::App& app) {
   parser->add_option("line", options->line, "One case instead of the table, as a failure names it");
   parser->add_flag("--quick", options->quick, "The small table");
   parser->add_flag("--json", *json, "The same as JSON");
-  return {parser, [options, json] { run_verify(*options, *json); }};
+  return {parser, [options, json](const std::vector<std::string>& rest) {
+            no_more(rest);
+            run_verify(*options, *json);
+          }};
 }
 
 }  // namespace attn::cli

@@ -5,6 +5,8 @@
 
 #include "verify/same.h"
 
+#include <map>
+
 namespace attn::cases {
 void Digest::add_bytes(const void* data, std::size_t bytes) {
   const auto* from = static_cast<const unsigned char*>(data);
@@ -41,7 +43,7 @@ VerifyReport compare(const std::vector<std::string>& lines, const std::vector<Wa
     Case wide = c;
     if (narrow) wide.dtype = Dtype::f32;
     const Results truth = by_specification(wide, narrow ? widened(in) : in);
-    Results pattern = narrow ? Results() : truth;  // of 16-bit types: the first way's, which the others must repeat
+    std::map<std::string, Results> patterns;  // of 16-bit types: the first of a target's ways, which the others must repeat
     if (!narrow) digest.add(truth);
     for (std::size_t w = 0; w < ways.size(); ++w) {
       VerifyRow& row = report.rows[w];
@@ -50,7 +52,7 @@ VerifyReport compare(const std::vector<std::string>& lines, const std::vector<Wa
       if (!narrow) digests[w].add(ours.empty() ? truth : ours);
       if (ours.empty()) continue;
       ++row.cases;
-      if (pattern.empty()) pattern = ours;
+      const Results& pattern = narrow ? patterns.try_emplace(ways[w].target, ours).first->second : truth;
       std::string what;
       for (std::size_t r = 0; r < ours.size() && what.empty(); ++r) {
         if (narrow) what = is_far(ours[r], truth[r], c.dtype);

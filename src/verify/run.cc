@@ -10,6 +10,7 @@
 #include "kernels/attention/target.h"
 #include "kernels/gemm/target.h"
 #include "kernels/reference.h"
+#include "kernels/rows/target.h"
 #include "runtime/cpu.h"
 #include "runtime/memory.h"
 #include "verify/attended.h"
@@ -63,20 +64,22 @@ const std::map<std::string, kernels::Unary> unary_ops = {
     {"cos", kernels::Unary::cos},   {"sigmoid", kernels::Unary::sigmoid}, {"silu", kernels::Unary::silu}, {"gelu", kernels::Unary::gelu_none},
     {"gelu_tanh", kernels::Unary::gelu_tanh}};
 
-Results rows_by_reference(const kernels::Reference& reference, const Case& c, const Inputs& in) {
+/// `table`: kernels::Reference or kernels::RowTarget.
+template <class Table>
+Results rows_by(const Table& table, const Case& c, const Inputs& in) {
   const Element element = element_of_compute(in.x.dtype());
   const auto size = static_cast<std::int64_t>(size_of(in.x.dtype()));
   const Tensor y = empty(c.op == "sum" ? Dims{c.rows} : Dims{c.rows, c.n}, in.x.dtype());
   if (const auto unary = unary_ops.find(c.op); unary != unary_ops.end()) {
-    reference.unary(unary->second, element, in.x.data(), y.data(), in.x.numel());
+    table.unary(unary->second, element, in.x.data(), y.data(), in.x.numel());
     return {{"result", y}};
   }
   for (std::int64_t row = 0; row < c.rows; ++row) {
     const char* from = static_cast<const char*>(in.x.data()) + row * c.n * size;
     char* to = static_cast<char*>(y.data()) + row * (c.op == "sum" ? 1 : c.n) * size;
-    if (c.op == "layer_norm") reference.layer_norm_row(element, from, in.weight.data(), in.bias.data(), 1e-5, to, c.n);
-    else if (c.op == "sum") reference.row(kernels::RowOp::sum, element, from, 1, to, 1, c.n);
-    else reference.row(c.op == "softmax" ? kernels::RowOp::softmax : kernels::RowOp::log_softmax, element, from, 1, to, 1, c.n);
+    if (c.op == "layer_norm") table.layer_norm_row(element, from, in.weight.data(), in.bias.data(), 1e-5, to, c.n);
+    else if (c.op == "sum") table.row(kernels::RowOp::sum, element, from, 1, to, 1, c.n);
+    else table.row(c.op == "softmax" ? kernels::RowOp::softmax : kernels::RowOp::log_softmax, element, from, 1, to, 1, c.n);
   }
   return {{"result", y}};
 }
@@ -84,7 +87,7 @@ Results rows_by_reference(const kernels::Reference& reference, const Case& c, co
 Results by_builds(const kernels::Reference& reference, const kernels::AttentionReference& attention, const Case& c, const Inputs& in) {
   if (size_of(c.dtype) == 2) return {};
   if (c.is_attention()) return attention_by_reference(attention, in);
-  return c.op == "matmul" ? matmul_by_reference(reference, in) : rows_by_reference(reference, c, in);
+  return c.op == "matmul" ? matmul_by_reference(reference, in) : rows_by(reference, c, in);
 }
 
 /// Of bf16 where the processor has its product; `packed`: B laid out before, panel by panel.
@@ -153,11 +156,11 @@ Results by_library(const Case& c, const Inputs& in) {
 Results by_specification(const Case& c, const Inputs& in) { return by_builds(kernels::reference(), kernels::attention_reference(), c, in); }
 
 std::vector<Way> specification_ways() {
-  std::vector<Way> ways{{"reference generic", [](const Case& c, const Inputs& in) {
+  std::vector<Way> ways{{"reference generic", "scalar", [](const Case& c, const Inputs& in) {
                            return by_builds(*kernels::reference_generic(), *kernels::attention_reference_generic(), c, in);
                          }}};
   if (kernels::reference_fma() != nullptr)
-    ways.push_back({"reference fma", [](const Case& c, const Inputs& in) { return by_builds(*kernels::reference_fma(), *kernels::attention_reference_fma(), c, in); }});
+    ways.push_back({"reference fma", "scalar", [](const Case& c, const Inputs& in) { return by_builds(*kernels::reference_fma(), *kernels::attention_reference_fma(), c, in); }});
   return ways;
 }
 
@@ -165,19 +168,23 @@ std::vector<Way> target_ways(const std::string& name) {
   std::vector<Way> ways;
   if (const kernels::AttentionTarget* target = kernels::attention_target(name.c_str()); target != nullptr)
     for (const auto& [how, cut] : {std::pair{"strips", Cut::strips}, std::pair{"heads together", Cut::heads_together}, std::pair{"spans", Cut::spans}})
-      ways.push_back({fmt::format("{} {}", name, how), [target, cut = cut](const Case& c, const Inputs& in) {
+      ways.push_back({fmt::format("{} {}", name, how), name, [target, cut = cut](const Case& c, const Inputs& in) {
                         return c.is_attention() ? attention_by_target(*target, cut, c, in) : Results{};
                       }});
   if (const kernels::GemmTarget* target = kernels::gemm_target(name.c_str()); target != nullptr)
     for (const bool packed : {false, true})
-      ways.push_back({fmt::format("{} {}products", name, packed ? "packed " : ""), [target, packed](const Case& c, const Inputs& in) {
+      ways.push_back({fmt::format("{} {}products", name, packed ? "packed " : ""), name, [target, packed](const Case& c, const Inputs& in) {
                         return c.op == "matmul" ? matmul_by_target(*target, packed, in) : Results{};
                       }});
+  if (const kernels::RowTarget* target = kernels::row_target(name.c_str()); target != nullptr)
+    ways.push_back({fmt::format("{} rows", name), name, [target](const Case& c, const Inputs& in) {
+                      return c.is_attention() || c.op == "matmul" || size_of(c.dtype) == 2 ? Results{} : rows_by(*target, c, in);
+                    }});
   return ways;
 }
 
 Way library_way(int threads) {
-  return {fmt::format("library, {} thread{}", threads, threads == 1 ? "" : "s"), [threads](const Case& c, const Inputs& in) {
+  return {fmt::format("library, {} thread{}", threads, threads == 1 ? "" : "s"), runtime::target(), [threads](const Case& c, const Inputs& in) {
             const Threads set(threads);
             return by_library(c, in);
           }};

@@ -18,6 +18,7 @@ using Results = std::vector<Result>;
 /// One way to compute; no results: it does not take the case.
 struct Way {
   std::string name;
+  std::string target;  // 16-bit results have the same bits within one target
   std::function<Results(const Case&, const Inputs&)> run;
 };
 
@@ -25,7 +26,7 @@ struct Way {
 Results by_specification(const Case& c, const Inputs& in);
 /// Its two builds, each on its own.
 std::vector<Way> specification_ways();
-/// Strips, heads together, span by span, and matrix products of one instruction set.
+/// Of one instruction set: strips, heads together, span by span; matrix products; rows and elementary functions.
 std::vector<Way> target_ways(const std::string& target);
 /// The library's own functions on so many threads.
 Way library_way(int threads);

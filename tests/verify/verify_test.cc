@@ -70,13 +70,13 @@ TEST(Verify, EveryTargetOfTheProcessorIsAmongTheWays) {
   for (const Way& way : all_ways()) ways.insert(way.name);
   for (const std::string& target : runtime::targets()) {
     if (target == "scalar") continue;
-    for (const char* how : {" strips", " heads together", " spans", " products", " packed products"}) EXPECT_EQ(ways.count(target + how), 1u) << target << how;
+    for (const char* how : {" strips", " heads together", " spans", " products", " packed products", " rows"}) EXPECT_EQ(ways.count(target + how), 1u) << target << how;
   }
   for (const char* name : {"reference generic", "library, 1 thread", "library, 2 threads", "library, 3 threads"}) EXPECT_EQ(ways.count(name), 1u) << name;
 }
 
 TEST(Verify, NamesTheFirstWrongBit) {
-  const Way wrong{"wrong", [](const Case& c, const Inputs& in) {
+  const Way wrong{"wrong", "wrong", [](const Case& c, const Inputs& in) {
                     Results results = by_specification(c, in);
                     if (c.q_rows == 3) reinterpret_cast<std::uint32_t*>(results[0].values.data<float>())[7] ^= 1u;
                     return results;
@@ -93,7 +93,7 @@ TEST(Verify, NamesTheFirstWrongBit) {
 }
 
 TEST(Verify, SixteenBitsMustBeNear) {
-  const Way wrong{"wrong", [](const Case& c, const Inputs& in) {
+  const Way wrong{"wrong", "wrong", [](const Case& c, const Inputs& in) {
                     Results results = library_way(1).run(c, in);
                     results[0].values.select(0, 0).fill_(3);
                     return results;
