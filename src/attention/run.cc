@@ -56,7 +56,8 @@ class Run {
 
   std::int64_t tasks() const { return problem_.batch * (problem_.q_heads / heads_) * strips_; }
   kernels::LaneMap map_of(std::int64_t task) const {
-    const std::int64_t strip = task % strips_, rest = task / strips_, groups = problem_.q_heads / heads_;
+    // the last strip of a head first: under a causal mask it sees the most keys, and a long task should not come last
+    const std::int64_t strip = strips_ - 1 - task % strips_, rest = task / strips_, groups = problem_.q_heads / heads_;
     return {rest / groups, rest % groups * heads_, heads_, begin(strip), end(strip) - begin(strip)};
   }
 
@@ -67,7 +68,7 @@ class Run {
   void span_by_span() const {
     const kernels::StripKernel& strips = *kernel_.strips;
     const std::int64_t spans_of_task = spans();
-    const std::size_t bytes = aligned(strips.partial_bytes(problem_, map_of(0)));
+    const std::size_t bytes = aligned(strips.partial_bytes(problem_, {0, 0, heads_, 0, std::min(kernel_.strip_rows, problem_.q_rows)}));
     const std::unique_ptr<void, void (*)(void*)> memory(runtime::allocate(bytes * static_cast<std::size_t>(tasks() * spans_of_task)), runtime::deallocate);
     auto* const partials = static_cast<char*>(memory.get());
     // of each batch item the spans that hold keys; its partial results lie side by side

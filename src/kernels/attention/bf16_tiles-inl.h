@@ -95,21 +95,6 @@ HWY_NOINLINE void bf16_output_columns(const std::uint32_t* p, const std::uint32_
   for (; c < value_dim; ++c) bf16_output_tile<1, VECTORS, FOLD>(p, v_words + c, v_stride, pairs, o + c * bf16_rows, alpha);
 }
 
-/// Vectors [first, last) of the strip, in the widest tiles that fit: visit<VECTORS>(vector).
-template <typename F>
-HWY_INLINE void for_each_tile(int first, int last, F&& visit) {
-  for (int v = first; v < last;) {
-    const int left = last - v < tile_vectors ? last - v : tile_vectors;
-    switch (left) {
-      case 4: visit.template operator()<4>(v); break;
-      case 3: visit.template operator()<3>(v); break;
-      case 2: visit.template operator()<2>(v); break;
-      default: visit.template operator()<1>(v);
-    }
-    v += left;
-  }
-}
-
 }  // namespace attn::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 #endif

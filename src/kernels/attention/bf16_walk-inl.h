@@ -109,31 +109,37 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     for (int r = 0; r < keys; r += 2) interleave_rows(row(r), row(r + 1), problem.value_dim, wide.v + r / 2 * words);
   }
 
-  /// One vector of rows: maximum and factor as in f32; weights rounded to bf16, the rounded ones summed, pairs stored.
-  void weigh(const Groups& groups, int vector) {
+  /// Weights rounded to bf16, the rounded ones summed, pairs stored: `keys` rows of V vectors.
+  template <int V>
+  HWY_INLINE void weigh_pairs(int key, int keys, int vector) {
     const Tag<float> d;
     const int at = vector * 16;
-    const auto before = hn::Load(d, strip.m + at), maximum = hn::Load(d, strip.alpha + at);
-    const auto reference = safe_reference<float>(maximum);
-    const auto alpha = hn::IfThenZeroElse(hn::Eq(before, minus_infinity<float>()), weight_of<float>(before, reference));
     const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
-    __m512 sum = _mm512_setzero_ps();
-    for (int g = 0; g < groups.count; ++g) {
-      if (vector < groups.first[g] || vector >= groups.last[g]) continue;
-      const int end = groups.key[g + 1];
-      _Pragma("GCC unroll 2") for (int r = groups.key[g]; r < end; r += 2) {
-        const float* s = wide.s + r * bf16_rows + at;
-        const __m512 low = weight_of<float>(hn::Load(d, s), reference).raw;
-        const __m512 high = r + 1 < end ? weight_of<float>(hn::Load(d, s + bf16_rows), reference).raw : _mm512_setzero_ps();
+    hn::Vec<Tag<float>> reference[V];
+    __m512 sum[V];
+    ATTN_UNROLL for (int v = 0; v < V; ++v) reference[v] = hn::Load(d, strip.reference + at + v * 16);
+    ATTN_UNROLL for (int v = 0; v < V; ++v) sum[v] = _mm512_load_ps(strip.sum + at + v * 16);
+    for (int r = key; r < key + keys; r += 2) {
+      const float* s = wide.s + r * bf16_rows + at;
+      std::uint32_t* p = wide.p + r / 2 * bf16_rows + at;
+      ATTN_UNROLL for (int v = 0; v < V; ++v) {
+        const __m512 low = weight_of<float>(hn::Load(d, s + v * 16), reference[v]).raw;
+        const __m512 high = r + 1 < key + keys ? weight_of<float>(hn::Load(d, s + bf16_rows + v * 16), reference[v]).raw : _mm512_setzero_ps();
         const __m512i words = _mm512_permutexvar_epi16(order, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low)));
-        sum = _mm512_add_ps(sum, _mm512_castsi512_ps(_mm512_slli_epi32(words, 16)));
-        sum = _mm512_add_ps(sum, _mm512_castsi512_ps(_mm512_and_si512(words, _mm512_set1_epi32(static_cast<int>(0xFFFF0000)))));
-        _mm512_store_si512(wide.p + r / 2 * bf16_rows + at, words);
+        sum[v] = _mm512_add_ps(sum[v], _mm512_castsi512_ps(_mm512_slli_epi32(words, 16)));
+        sum[v] = _mm512_add_ps(sum[v], _mm512_castsi512_ps(_mm512_and_si512(words, _mm512_set1_epi32(static_cast<int>(0xFFFF0000)))));
+        _mm512_store_si512(p + v * 16, words);
       }
     }
-    hn::Store(maximum, d, strip.m + at);
-    hn::Store(alpha, d, strip.alpha + at);
-    hn::Store(hn::MulAdd(hn::Load(d, strip.l + at), alpha, hn::Vec<Tag<float>>{sum}), d, strip.l + at);
+    ATTN_UNROLL for (int v = 0; v < V; ++v) _mm512_store_ps(strip.sum + at + v * 16, sum[v]);
+  }
+
+  void weigh(const Groups& groups) {
+    raise_maximum(strip, vectors);
+    for (int g = 0; g < groups.count; ++g)
+      for_each_tile(groups.first[g], groups.last[g],
+                    [&]<int V>(int v) HWY_ATTR { weigh_pairs<V>(groups.key[g], groups.key[g + 1] - groups.key[g], v); });
+    fold_sums(strip, vectors);
   }
 
   /// Softcap, bias and hiding, 64 keys at a time.
@@ -171,7 +177,7 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     }
     if (visible || has_modifiers(problem)) modify(first, keys, visible, groups);
     value_rows(first, keys);
-    for (int x = 0; x < vectors; ++x) weigh(groups, x);
+    weigh(groups);
     fold_pairs(groups);
   }
 

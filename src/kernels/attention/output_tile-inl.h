@@ -61,24 +61,9 @@ HWY_NOINLINE void output_columns(const T* p, const T* const* v_rows, int keys, s
 template <typename T, Fold FOLD>
 HWY_INLINE void output_block(const Strip<T>& strip, const T* const* v_rows, int keys, std::int64_t value_dim, int row, int first, int last, T* o) {
   constexpr int R = strip_rows<T>, N = lanes<T>;
-  for (int v = first; v < last;) {
-    const T* p = strip.s + row * R + v * N;
-    const T* alpha = strip.alpha + v * N;
-    const int left = last - v;
-    if (left >= tile_vectors) {
-      output_columns<T, tile_vectors, FOLD>(p, v_rows, keys, value_dim, o + v * N, alpha);
-      v += tile_vectors;
-    } else if (tile_vectors > 2 && left == 3) {
-      output_columns<T, 3, FOLD>(p, v_rows, keys, value_dim, o + v * N, alpha);
-      v += 3;
-    } else if (left >= 2) {
-      output_columns<T, 2, FOLD>(p, v_rows, keys, value_dim, o + v * N, alpha);
-      v += 2;
-    } else {
-      output_columns<T, 1, FOLD>(p, v_rows, keys, value_dim, o + v * N, alpha);
-      v += 1;
-    }
-  }
+  for_each_tile(first, last, [&]<int V>(int v) HWY_ATTR {
+    output_columns<T, V, FOLD>(strip.s + row * R + v * N, v_rows, keys, value_dim, o + v * N, strip.alpha + v * N);
+  });
 }
 
 #endif

@@ -53,25 +53,9 @@ HWY_NOINLINE void score_columns(const T* q, const T* const* k, int keys, std::in
 template <typename T>
 HWY_INLINE void score_block(const Strip<T>& strip, const T* const* k, int keys, std::int64_t dim, int row, int first, int last) {
   constexpr int R = strip_rows<T>, N = lanes<T>;
-  for (int v = first; v < last;) {
-    const T* q = strip.q + v * N;
-    T* s = strip.s + row * R + v * N;
-    T* alpha = strip.alpha + v * N;
-    const int left = last - v;
-    if (left >= tile_vectors) {
-      score_columns<T, tile_vectors>(q, k, keys, dim, s, alpha);
-      v += tile_vectors;
-    } else if (tile_vectors > 2 && left == 3) {
-      score_columns<T, 3>(q, k, keys, dim, s, alpha);
-      v += 3;
-    } else if (left >= 2) {
-      score_columns<T, 2>(q, k, keys, dim, s, alpha);
-      v += 2;
-    } else {
-      score_columns<T, 1>(q, k, keys, dim, s, alpha);
-      v += 1;
-    }
-  }
+  for_each_tile(first, last, [&]<int V>(int v) HWY_ATTR {
+    score_columns<T, V>(strip.q + v * N, k, keys, dim, strip.s + row * R + v * N, strip.alpha + v * N);
+  });
 }
 
 #endif

@@ -31,11 +31,12 @@ struct Strip {
   T* alpha;       // [R]      new maximum while scores are made, then the factor of what came before
   T* m_total;     // [R]
   T* l_total;     // [R]
-  T* position;    // [R]      p_i, for ALiBi
+  T* reference;   // [R]      what the weights of the block are taken from: m, or 0 where nothing was seen
+  T* sum;         // [R]      sum of the block's weights
   std::uint64_t* visible;  // [64]  bit per row: key r of the block is seen by the row
 
   static std::size_t bytes(std::int64_t dim, std::int64_t value_dim) {
-    return sizeof(T) * static_cast<std::size_t>(rows) * static_cast<std::size_t>(dim + 3 * value_dim + 2 * key_block + 6) + 8 * key_block;
+    return sizeof(T) * static_cast<std::size_t>(rows) * static_cast<std::size_t>(dim + 3 * value_dim + 2 * key_block + 7) + 8 * key_block;
   }
   Strip(void* scratch, std::int64_t dim, std::int64_t value_dim) {
     T* next = static_cast<T*>(scratch);
@@ -55,7 +56,8 @@ struct Strip {
     alpha = take(1);
     m_total = take(1);
     l_total = take(1);
-    position = take(1);
+    reference = take(1);
+    sum = take(1);
     visible = reinterpret_cast<std::uint64_t*>(next);
   }
 };

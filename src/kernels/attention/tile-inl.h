@@ -29,6 +29,21 @@ inline constexpr int tile_vectors = HWY_TARGET == HWY_AVX2 ? 2 : 4;
 template <typename T>
 inline constexpr int strip_vectors = strip_rows<T> / lanes<T>;
 
+/// Vectors [first, last) of a strip in the widest tiles that fit: visit<VECTORS>(vector).
+template <typename F>
+HWY_INLINE void for_each_tile(int first, int last, F&& visit) {
+  for (int v = first; v < last;) {
+    const int left = last - v < tile_vectors ? last - v : tile_vectors;
+    if constexpr (tile_vectors > 2) {
+      if (left == 4) visit.template operator()<4>(v);
+      if (left == 3) visit.template operator()<3>(v);
+    }
+    if (left == 2) visit.template operator()<2>(v);
+    if (left == 1) visit.template operator()<1>(v);
+    v += left;
+  }
+}
+
 #endif
 }  // namespace attn::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -98,7 +98,7 @@ class Walk {
       restart_maximum(strip);
       modify_block(problem, map, first, keys, visible, groups, strip);
     }
-    for (int x = 0; x < vectors; ++x) weigh_vector(strip, groups, x);
+    weigh_block(strip, groups, vectors);
     if (problem.keep) drop_block(problem, map, first, keys, groups, strip);
     fold(groups, v_rows);
   }

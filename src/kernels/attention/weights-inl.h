@@ -29,28 +29,57 @@ HWY_INLINE Vector<T> safe_reference(Vector<T> m) {
   return hn::IfThenZeroElse(hn::Eq(m, minus_infinity<T>()), m);
 }
 
-/// One vector of rows, all keys of the block: `alpha` holds the new maximum and receives the factor, `s` the weights.
+/// The new maximum of each row, in `alpha`, becomes m and the factor of what came before; `reference` is what weights are taken from.
 template <typename T>
-HWY_INLINE void weigh_vector(const Strip<T>& strip, const Groups& groups, int v) {
+HWY_INLINE void raise_maximum(const Strip<T>& strip, int vectors) {
+  const Tag<T> d;
+  constexpr int N = lanes<T>;
+  for (int at = 0; at < vectors * N; at += N) {
+    const auto before = hn::Load(d, strip.m + at), maximum = hn::Load(d, strip.alpha + at);
+    const auto reference = safe_reference<T>(maximum);
+    hn::Store(maximum, d, strip.m + at);
+    hn::Store(reference, d, strip.reference + at);
+    hn::Store(hn::IfThenZeroElse(hn::Eq(before, minus_infinity<T>()), weight_of<T>(before, reference)), d, strip.alpha + at);
+    hn::Store(hn::Zero(d), d, strip.sum + at);
+  }
+}
+
+/// l = fma(l, alpha, sum of the block).
+template <typename T>
+HWY_INLINE void fold_sums(const Strip<T>& strip, int vectors) {
+  const Tag<T> d;
+  constexpr int N = lanes<T>;
+  for (int at = 0; at < vectors * N; at += N)
+    hn::Store(hn::MulAdd(hn::Load(d, strip.l + at), hn::Load(d, strip.alpha + at), hn::Load(d, strip.sum + at)), d, strip.l + at);
+}
+
+/// Scores to weights, `keys` rows of VECTORS vectors; the sums go on. Vectors side by side hide the latency of the chains.
+template <typename T, int VECTORS>
+HWY_NOINLINE void weigh_columns(T* HWY_RESTRICT s, int keys, const T* HWY_RESTRICT reference_of, T* HWY_RESTRICT sum_of) {
   const Tag<T> d;
   constexpr int R = strip_rows<T>, N = lanes<T>;
-  const auto before = hn::Load(d, strip.m + v * N);
-  const auto maximum = hn::Load(d, strip.alpha + v * N);
-  const auto reference = safe_reference<T>(maximum);
-  const auto alpha = hn::IfThenZeroElse(hn::Eq(before, minus_infinity<T>()), weight_of<T>(before, reference));
-  auto sum = hn::Zero(d);
-  for (int g = 0; g < groups.count; ++g) {
-    if (v < groups.first[g] || v >= groups.last[g]) continue;
-    T* s = strip.s + groups.key[g] * R + v * N;
-    _Pragma("GCC unroll 4") for (int r = groups.key[g]; r < groups.key[g + 1]; ++r, s += R) {
-      const auto p = weight_of<T>(hn::Load(d, s), reference);
-      sum = hn::Add(sum, p);
-      hn::Store(p, d, s);
+  Vector<T> reference[VECTORS], sum[VECTORS];
+  ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) reference[v] = hn::Load(d, reference_of + v * N);
+  ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[v] = hn::Load(d, sum_of + v * N);
+  for (int r = 0; r < keys; ++r, s += R)
+    ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) {
+      const auto p = weight_of<T>(hn::Load(d, s + v * N), reference[v]);
+      sum[v] = hn::Add(sum[v], p);
+      hn::Store(p, d, s + v * N);
     }
-  }
-  hn::Store(maximum, d, strip.m + v * N);
-  hn::Store(alpha, d, strip.alpha + v * N);
-  hn::Store(hn::MulAdd(hn::Load(d, strip.l + v * N), alpha, sum), d, strip.l + v * N);
+  ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) hn::Store(sum[v], d, sum_of + v * N);
+}
+
+/// All weights of the block, and what they change.
+template <typename T>
+HWY_INLINE void weigh_block(const Strip<T>& strip, const Groups& groups, int vectors) {
+  constexpr int R = strip_rows<T>, N = lanes<T>;
+  raise_maximum(strip, vectors);
+  for (int g = 0; g < groups.count; ++g)
+    for_each_tile(groups.first[g], groups.last[g], [&]<int V>(int v) HWY_ATTR {
+      weigh_columns<T, V>(strip.s + groups.key[g] * R + v * N, groups.key[g + 1] - groups.key[g], strip.reference + v * N, strip.sum + v * N);
+    });
+  fold_sums(strip, vectors);
 }
 
 #endif

@@ -36,7 +36,17 @@ HWY_INLINE hn::Vec<D> infinity(D d) {
 /// 2^x for x <= 0 (and NaN), which is all a softmax asks for; below the smallest normal number +0.
 template <class D>
 HWY_INLINE hn::Vec<D> exp2_of_negative(D d, hn::Vec<D> x) {
-  using C = Constants<hn::TFromD<D>>;
+  using T = hn::TFromD<D>;
+  using C = Constants<T>;
+#if HWY_TARGET == HWY_AVX3
+  // the same numbers in fewer steps: x minus its nearest integer, and 2^n, are instructions of AVX-512
+  if constexpr (sizeof(T) == 4 && HWY_LANES(T) == 16) {
+    const __m512 f = _mm512_reduce_ps(x.raw, 0);
+    const auto p = horner(d, C::exp2, hn::Vec<D>{f});
+    const __mmask16 large = _mm512_cmp_ps_mask(x.raw, _mm512_set1_ps(C::least_exponent), _CMP_NLT_UQ);
+    return hn::Vec<D>{_mm512_maskz_scalef_ps(large, p.raw, _mm512_sub_ps(x.raw, f))};
+  }
+#endif
   const hn::RebindToSigned<D> di;
   const auto rounder = hn::Set(d, C::rounder);
   const auto shifted = hn::Add(x, rounder);
