@@ -71,16 +71,18 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
   static std::size_t scratch_bytes(std::int64_t dim, std::int64_t value_dim) { return Bf16Strip::bytes(dim, value_dim); }
 
   void load_queries() {
-    for (std::int64_t n = 0; n < map.heads; ++n)
-      for (std::int64_t i = 0; i < map.rows; ++i) {
-        const auto* row = static_cast<const std::uint16_t*>(problem.q) + map.batch * problem.q_stride[0] + (map.head + n) * problem.q_stride[1] +
-                          (map.row + i) * problem.q_stride[2];
-        std::uint32_t* to = wide.q + n * map.rows + i;
-        for (std::int64_t c = 0; c < pairs; ++c) {
-          const std::uint32_t high = 2 * c + 1 < problem.dim ? row[2 * c + 1] : 0;
-          to[c * bf16_rows] = row[2 * c] | high << 16;
+    for (std::int64_t n = 0; n < map.heads; ++n) {
+      const auto* q = static_cast<const std::uint16_t*>(problem.q) + map.batch * problem.q_stride[0] + (map.head + n) * problem.q_stride[1] +
+                      map.row * problem.q_stride[2];
+      std::uint32_t* to = wide.q + n * map.rows;
+      const std::int64_t stride = problem.q_stride[2], whole = stride % 2 == 0 ? problem.dim / 2 : 0;
+      turn(reinterpret_cast<const float*>(q), stride / 2, map.rows, whole, reinterpret_cast<float*>(to), std::int64_t{bf16_rows});
+      for (std::int64_t i = 0; i < map.rows; ++i)  // what words do not reach: an odd last element, or all of it at an odd stride
+        for (std::int64_t c = whole; c < pairs; ++c) {
+          const std::uint16_t* pair = q + i * stride + 2 * c;
+          to[c * bf16_rows + i] = pair[0] | (2 * c + 1 < problem.dim ? std::uint32_t{pair[1]} << 16 : 0);
         }
-      }
+    }
     for (int lane = static_cast<int>(map.count()); lane < vectors * 16; ++lane)
       for (std::int64_t c = 0; c < pairs; ++c) wide.q[c * bf16_rows + lane] = 0;
   }

@@ -97,28 +97,48 @@ HWY_NOINLINE void save_sums(const AttentionProblem& problem, const LaneMap& map,
   save(problem.logsumexp, totals.l);
 }
 
-/// f32 to bf16, to nearest even.
-HWY_INLINE std::uint16_t round_to_bf16(float x) {
-  if (x != x) return 0x7FC0;
-  std::uint32_t bits;
-  std::memcpy(&bits, &x, 4);
-  return static_cast<std::uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+/// f32 to the upper half of each 32-bit lane as bf16, to nearest even.
+HWY_INLINE hn::Vec<hn::ScalableTag<std::uint32_t>> rounded_to_bf16(hn::Vec<Tag<float>> x) {
+  const hn::ScalableTag<std::uint32_t> du;
+  const auto bits = hn::BitCast(du, x);
+  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1));
+  const auto rounded = hn::Add(hn::Add(bits, hn::Set(du, 0x7FFF)), odd);
+  const auto number = hn::RebindMask(du, hn::Eq(x, x));
+  return hn::And(hn::IfThenElse(number, rounded, hn::Set(du, 0x7FC00000)), hn::Set(du, 0xFFFF0000));
 }
 
-/// The rows of the strip to memory.
-template <typename T>
-void write_rows(const AttentionProblem& problem, const LaneMap& map, const Totals<T>& totals) {
-  constexpr int R = strip_rows<T>;
-  for (std::int64_t n = 0; n < map.heads; ++n) {
-    const std::int64_t start = map.batch * problem.out_stride[0] + (map.head + n) * problem.out_stride[1] + map.row * problem.out_stride[2];
-    const T* o = totals.o + n * map.rows;
-    if (problem.element != Element::bf16) {
-      turn(o, std::int64_t{R}, problem.value_dim, map.rows, static_cast<T*>(problem.out) + start, problem.out_stride[2]);
-      continue;
+/// Rows of bf16: two columns become a word of each lane, words are turned.
+inline void write_bf16_rows(const AttentionProblem& problem, const LaneMap& map, const float* o, float* spare) {
+  constexpr int R = strip_rows<float>, N = lanes<float>;
+  const hn::ScalableTag<std::uint32_t> du;
+  const Tag<float> d;
+  const std::int64_t words = problem.value_dim / 2;
+  for (std::int64_t c = 0; c < problem.value_dim; ++c)
+    for (int at = 0; at < R; at += N) {
+      const auto high = rounded_to_bf16(hn::Load(d, o + c * R + at));
+      float* place = spare + c / 2 * R + at;
+      const auto word = c % 2 == 0 ? hn::ShiftRight<16>(high) : hn::Or(hn::BitCast(du, hn::Load(d, place)), high);
+      hn::Store(hn::BitCast(d, word), d, place);
     }
-    auto* out = static_cast<std::uint16_t*>(problem.out) + start;
-    for (std::int64_t i = 0; i < map.rows; ++i)
-      for (std::int64_t c = 0; c < problem.value_dim; ++c) out[i * problem.out_stride[2] + c] = round_to_bf16(static_cast<float>(o[c * R + i]));
+  for (std::int64_t n = 0; n < map.heads; ++n) {
+    auto* out = static_cast<std::uint16_t*>(problem.out) + map.batch * problem.out_stride[0] + (map.head + n) * problem.out_stride[1] +
+                map.row * problem.out_stride[2];
+    const float* lane = spare + n * map.rows;
+    if (problem.out_stride[2] % 2 == 0) turn(lane, std::int64_t{R}, words, map.rows, reinterpret_cast<float*>(out), problem.out_stride[2] / 2);
+    for (std::int64_t i = 0; i < map.rows; ++i)  // what words do not reach: an odd last column, or all of it at an odd stride
+      for (std::int64_t c = problem.out_stride[2] % 2 == 0 ? 2 * words : 0; c < problem.value_dim; ++c)
+        std::memcpy(out + i * problem.out_stride[2] + c, reinterpret_cast<const char*>(lane + c / 2 * R + i) + c % 2 * 2, 2);
+  }
+}
+
+/// The rows of the strip to memory. `spare`: as much room as `totals.o` has.
+template <typename T>
+void write_rows(const AttentionProblem& problem, const LaneMap& map, const Totals<T>& totals, T* spare) {
+  if constexpr (sizeof(T) == 4)
+    if (problem.element == Element::bf16) return write_bf16_rows(problem, map, totals.o, spare);
+  for (std::int64_t n = 0; n < map.heads; ++n) {
+    T* out = static_cast<T*>(problem.out) + map.batch * problem.out_stride[0] + (map.head + n) * problem.out_stride[1] + map.row * problem.out_stride[2];
+    turn(totals.o + n * map.rows, std::int64_t{strip_rows<T>}, problem.value_dim, map.rows, out, problem.out_stride[2]);
   }
 }
 

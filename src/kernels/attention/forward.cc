@@ -64,7 +64,7 @@ bool finish(W& walk, Nan nan = Nan::refuse) {
   const Totals<T> totals{walk.strip.m_total, walk.strip.l_total, walk.strip.o_total};
   if (problem.sinks) add_sinks(static_cast<const T*>(problem.sinks), walk.map, walk.vectors, problem.value_dim, totals);
   if (!divide(walk.vectors, problem.value_dim, totals) && nan == Nan::refuse) return false;
-  write_rows(problem, walk.map, totals);
+  write_rows(problem, walk.map, totals, walk.strip.block);
   save_sums(problem, walk.map, walk.vectors, totals);
   return true;
 }
