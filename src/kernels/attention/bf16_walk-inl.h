@@ -172,12 +172,20 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     for (int x = 0; x < vectors; ++x) _mm512_store_ps(strip.alpha + x * 16, _mm512_load_ps(strip.m + x * 16));
     for (int g = 0; g < groups.count; ++g) {
       const int key = groups.key[g], count = groups.key[g + 1] - key;
+      const KeptMaximum<float> kept(strip, groups.first[g], groups.whole[g] > groups.first[g] ? groups.whole[g] : groups.first[g]);
       for_each_tile(groups.first[g], groups.last[g], [&]<int V>(int x) HWY_ATTR {
         bf16_score_columns<V>(wide.q + x * 16, rows + key, count, pairs, static_cast<float>(problem.scale), wide.s + key * bf16_rows + x * 16,
                               strip.alpha + x * 16);
       });
+      kept.restore();
     }
-    if (visible || has_modifiers(problem)) modify(first, keys, visible, groups);
+    if (has_modifiers(problem)) {
+      modify(first, keys, visible, groups);
+    } else if (visible) {
+      Strip<float> view = strip;
+      view.s = wide.s;
+      hide_partial(visible, groups, view);
+    }
     value_rows(first, keys);
     weigh(groups);
     fold_pairs(groups);

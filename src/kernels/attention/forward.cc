@@ -28,8 +28,11 @@ HWY_INLINE bool look(const AttentionProblem& problem, const LaneMap& map, std::i
         visible[lane] = mask_word(problem, map.batch, map.head + n, map.row + i, first + part, count);
         any |= visible[lane];
       }
+    const Word no_rows = bits_between(lane, 64);
     for (; lane < 64; ++lane) visible[lane] = 0;
     turn_bits(visible);
+    for (int r = 0; r < count; ++r)  // lanes without a row go with the others, so that their vectors can be whole
+      if (visible[r] != 0) visible[r] |= no_rows;
   }
   return any != 0;
 }

@@ -92,11 +92,16 @@ class Walk {
     }
     const Groups groups = visible ? Groups::trimmed(visible, keys, vectors, N) : Groups::all(keys, vectors);
     for (int x = 0; x < vectors; ++x) hn::Store(hn::Load(d, strip.m + x * N), d, strip.alpha + x * N);
-    for (int g = 0; g < groups.count; ++g)
+    for (int g = 0; g < groups.count; ++g) {
+      const KeptMaximum<T> kept(strip, groups.first[g], groups.whole[g] > groups.first[g] ? groups.whole[g] : groups.first[g]);
       score_block(strip, k_rows + groups.key[g], groups.key[g + 1] - groups.key[g], problem.dim, groups.key[g], groups.first[g], groups.last[g]);
-    if (visible || has_modifiers(problem)) {
+      kept.restore();
+    }
+    if (has_modifiers(problem)) {
       restart_maximum(strip);
       modify_block(problem, map, first, keys, visible, groups, strip);
+    } else if (visible) {
+      hide_partial(visible, groups, strip);
     }
     weigh_block(strip, groups, vectors);
     if (problem.keep) drop_block(problem, map, first, keys, groups, strip);
