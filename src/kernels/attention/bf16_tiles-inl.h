@@ -54,8 +54,9 @@ HWY_INLINE void bf16_score_tile(const std::uint32_t* HWY_RESTRICT q, const std::
 
 template <int VECTORS>
 HWY_NOINLINE void bf16_score_columns(const std::uint32_t* q, const std::uint32_t* const* k, int keys, std::int64_t pairs, float scale, float* s, float* alpha) {
+  constexpr int most = tile_keys(VECTORS, registers);
   int r = 0;
-  for (; r + tile_keys <= keys; r += tile_keys) bf16_score_tile<tile_keys, VECTORS>(q, k + r, pairs, scale, s + r * bf16_rows, alpha);
+  for (; r + most <= keys; r += most) bf16_score_tile<most, VECTORS>(q, k + r, pairs, scale, s + r * bf16_rows, alpha);
   for (; r + 4 <= keys; r += 4) bf16_score_tile<4, VECTORS>(q, k + r, pairs, scale, s + r * bf16_rows, alpha);
   for (; r < keys; ++r) bf16_score_tile<1, VECTORS>(q, k + r, pairs, scale, s + r * bf16_rows, alpha);
 }
@@ -88,9 +89,11 @@ HWY_INLINE void bf16_output_tile(const std::uint32_t* HWY_RESTRICT p, const std:
 template <int VECTORS, Fold FOLD>
 HWY_NOINLINE void bf16_output_columns(const std::uint32_t* p, const std::uint32_t* v_words, std::int64_t v_stride, int pairs, std::int64_t value_dim,
                                       float* o, const float* alpha) {
+  constexpr int most = tile_keys(VECTORS, registers);
   std::int64_t c = 0;
-  for (; c + tile_keys <= value_dim; c += tile_keys)
-    bf16_output_tile<tile_keys, VECTORS, FOLD>(p, v_words + c, v_stride, pairs, o + c * bf16_rows, alpha);
+  for (; c + most <= value_dim; c += most)
+    bf16_output_tile<most, VECTORS, FOLD>(p, v_words + c, v_stride, pairs, o + c * bf16_rows, alpha);
+  for (; c + 4 <= value_dim; c += 4) bf16_output_tile<4, VECTORS, FOLD>(p, v_words + c, v_stride, pairs, o + c * bf16_rows, alpha);
   for (; c + 2 <= value_dim; c += 2) bf16_output_tile<2, VECTORS, FOLD>(p, v_words + c, v_stride, pairs, o + c * bf16_rows, alpha);
   for (; c < value_dim; ++c) bf16_output_tile<1, VECTORS, FOLD>(p, v_words + c, v_stride, pairs, o + c * bf16_rows, alpha);
 }

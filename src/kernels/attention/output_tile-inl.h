@@ -50,8 +50,9 @@ HWY_INLINE void output_tile(const T* HWY_RESTRICT p, const T* const* v_rows, std
 template <typename T, int VECTORS, Fold FOLD>
 HWY_NOINLINE void output_columns(const T* p, const T* const* v_rows, int keys, std::int64_t value_dim, T* o, const T* alpha) {
   constexpr int R = strip_rows<T>;
+  constexpr int most = tile_keys(VECTORS, registers);
   std::int64_t c = 0;
-  for (; c + tile_keys <= value_dim; c += tile_keys) output_tile<T, tile_keys, VECTORS, FOLD>(p, v_rows, c, keys, o + c * R, alpha);
+  for (; c + most <= value_dim; c += most) output_tile<T, most, VECTORS, FOLD>(p, v_rows, c, keys, o + c * R, alpha);
   for (; c + 4 <= value_dim; c += 4) output_tile<T, 4, VECTORS, FOLD>(p, v_rows, c, keys, o + c * R, alpha);
   for (; c + 2 <= value_dim; c += 2) output_tile<T, 2, VECTORS, FOLD>(p, v_rows, c, keys, o + c * R, alpha);
   for (; c < value_dim; ++c) output_tile<T, 1, VECTORS, FOLD>(p, v_rows, c, keys, o + c * R, alpha);

@@ -43,8 +43,9 @@ HWY_INLINE void score_tile(const T* HWY_RESTRICT q, const T* const* k, std::int6
 template <typename T, int VECTORS>
 HWY_NOINLINE void score_columns(const T* q, const T* const* k, int keys, std::int64_t dim, T* s, T* alpha) {
   constexpr int R = strip_rows<T>;
+  constexpr int most = tile_keys(VECTORS, registers);
   int r = 0;
-  for (; r + tile_keys <= keys; r += tile_keys) score_tile<T, tile_keys, VECTORS>(q, k + r, dim, s + r * R, alpha);
+  for (; r + most <= keys; r += most) score_tile<T, most, VECTORS>(q, k + r, dim, s + r * R, alpha);
   for (; r + 4 <= keys; r += 4) score_tile<T, 4, VECTORS>(q, k + r, dim, s + r * R, alpha);
   for (; r < keys; ++r) score_tile<T, 1, VECTORS>(q, k + r, dim, s + r * R, alpha);
 }

@@ -24,7 +24,8 @@ using Vector = hn::Vec<Tag<T>>;
 template <typename T>
 inline constexpr int lanes = static_cast<int>(HWY_LANES(T));
 /// Vectors side by side in a register tile: 16 registers hold 6 x 2 accumulators, 32 hold 6 x 4.
-inline constexpr int tile_vectors = HWY_TARGET == HWY_AVX2 ? 2 : 4;
+inline constexpr int registers = HWY_TARGET == HWY_AVX2 ? 16 : 32;
+inline constexpr int tile_vectors = registers == 16 ? 2 : 4;
 /// Vectors of a strip.
 template <typename T>
 inline constexpr int strip_vectors = strip_rows<T> / lanes<T>;

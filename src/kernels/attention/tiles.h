@@ -14,9 +14,12 @@ inline constexpr int bf16_key_block = 256;
 template <typename T>
 inline constexpr int strip_rows = sizeof(T) == 4 ? 64 : 32;
 
-/// Keys (or value columns) of a register tile: 6 x 4 vectors use 24 of 32 accumulators, 6 x 2 use 12 of AVX2's 16.
-/// 8 x 2, 8 x 3, 12 x 2 are level within noise; 4 x 4 and 16 x 1 lose 13 to 20 %.
-inline constexpr int tile_keys = 6;
+/// Keys (or value columns) of a register tile of so many vectors: about 24 of 32 accumulators, 12 of AVX2's 16. With fewer vectors
+/// more keys, or the chains wait for each other. 6 x 4 is level with 8 x 2, 8 x 3, 12 x 2 within noise; 4 x 4 loses 13 %.
+inline constexpr int tile_keys(int vectors, int registers) {
+  if (registers == 16) return vectors == 2 ? 6 : 12;
+  return vectors == 4 ? 6 : vectors == 3 ? 8 : vectors == 2 ? 12 : 16;
+}
 
 /// Keys that share one decision about which vectors see anything, on the causal diagonal.
 inline constexpr int trim_keys = 16;
