@@ -1,0 +1,77 @@
+// tests/attention/extremes_test.cc: huge, infinite, NaN and denormal numbers, hidden garbage and long rows, on every kernel there is.
+#include "attention/truth.h"
+#include "runtime/memory.h"
+#include "verify/same.h"
+
+#include <gtest/gtest.h>
+
+namespace attn::testing {
+namespace {
+
+using cases::Case;
+using cases::Inputs;
+using cases::Way;
+
+/// Every way that takes the case gives the bits of the specification.
+void expect_bits(const Case& c, const Inputs& in) {
+  const auto expected = cases::by_specification(c, in);
+  for (const Way& way : cases::all_ways()) {
+    const auto ours = way.run(c, in);
+    for (std::size_t n = 0; n < ours.size(); ++n) EXPECT_EQ(cases::bits_differ(ours[n], expected[n]), "") << way.name << ": " << cases::to_line(c);
+  }
+}
+
+TEST(Extremes, HugeInfiniteNanAndDenormalNumbers) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (const char* line : {"attention f32 Hq=2 Tq=19 Tk=70 D=9", "attention f64 Hq=2 Tq=19 Tk=70 D=9 mask=causal(bottom_right)", "attention f32 Tq=3 Tk=1100 D=8"}) {
+    const Case c = cases::parse_case(line);
+    for (const double value : {1e30, -1e30, 1e38, infinity, -infinity, std::nan(""), 1e-40, 0.0, -0.0})
+      for (Tensor Inputs::* where : {&Inputs::q, &Inputs::k, &Inputs::v}) {
+        const Inputs in = cases::make_inputs(c);
+        (in.*where).select(2, (in.*where).size(2) / 2).fill_(value);
+        SCOPED_TRACE(::testing::Message() << value);
+        expect_bits(c, in);
+      }
+    Inputs in = cases::make_inputs(c);
+    for (Tensor Inputs::* x : {&Inputs::q, &Inputs::k, &Inputs::v}) in.*x = mul(in.*x, c.dtype == Dtype::f64 ? 1e-310 : 1e-40);
+    expect_bits(c, in);
+  }
+}
+
+TEST(Extremes, HiddenNanChangesNoBitOnAnyKernel) {
+  for (const char* dtype : {"f32", "f64", "bf16", "f16"})
+    for (const char* hides : {"B=3 Hq=2 Tq=20 Tk=75 D=17 lengths=all", "Hq=2 Tq=20 Tk=75 D=17 mask=bool", "Hq=4 Hk=2 Tq=1 Tk=1100 D=8 mask=bool"}) {
+      Case c = cases::parse_case(std::string("attention ") + dtype + " " + hides);
+      const Inputs clean = cases::make_inputs(c);
+      c.hidden = "nan";
+      const Inputs poisoned = cases::make_inputs(c);
+      for (const Way& way : cases::all_ways()) {
+        const auto expected = way.run(c, clean), ours = way.run(c, poisoned);
+        for (std::size_t n = 0; n < ours.size(); ++n) EXPECT_EQ(cases::bits_differ(ours[n], expected[n]), "") << way.name << ": " << cases::to_line(c);
+      }
+    }
+}
+
+TEST(Extremes, LongRowsAreWithinTheErrorRule) {
+  const Tensor q = normal({1, 1, 3, 16}, 1), k = normal({1, 1, 16384, 16}, 2), v = normal({1, 1, 16384, 4}, 3);
+  const Around around{.scale = 0.25};
+  const Plainly truth = attend_plainly<long double>(q, k, v, around), naive = attend_plainly<float>(q, k, v, around);
+  const AttentionResult r = attention(q, k, v);
+  expect_within(r.output, naive.output, truth.output, 0x1p-23);
+  expect_within(r.logsumexp, naive.logsumexp, truth.logsumexp, 0x1p-23);
+  const Tensor q64 = q.to(Dtype::f64), k64 = k.to(Dtype::f64), v64 = v.to(Dtype::f64);
+  expect_within(attention(q64, k64, v64).output, attend_plainly<double>(q, k, v, around).output, truth.output, 0x1p-52);
+}
+
+TEST(Extremes, LongSequencesNeedNoMoreThanTheirResult) {
+  const Tensor q = cases::integers({1, 8, 16384, 64}, Dtype::f32, 1), k = cases::integers({1, 8, 16384, 64}, Dtype::f32, 2);
+  const AttentionOptions options{.mask = Mask::causal() & Mask::window(70, 0)};
+  attention(q.narrow(2, 0, 64), k.narrow(2, 0, 64), k.narrow(2, 0, 64), options);  // scratch that threads keep is there
+  const std::size_t before = runtime::allocated_bytes(), result = static_cast<std::size_t>(q.numel() + 8 * 16384) * sizeof(float);
+  runtime::reset_peak();
+  attention(q, k, k, options);
+  EXPECT_LT(runtime::peak_bytes() - before, result + (4u << 20));  // the pairs would be 8 GiB
+}
+
+}  // namespace
+}  // namespace attn::testing
