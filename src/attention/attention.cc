@@ -43,6 +43,23 @@ void trace(const Call& call, const Plan& plan) {
                              p.q_heads, p.k_heads, p.v_heads, p.q_rows, p.k_rows, p.dim, p.value_dim, call.mask.to_string(), plan.kernel(), reasons));
 }
 
+/// Multiply-adds from which the reference takes a second or so.
+constexpr double large_work = 1 << 27;
+
+/// The reference takes a large call although this processor has vector kernels: said once a process, with the first such call.
+void notice_reference(const Call& call, const AttentionKernel& kernel, const Plan& plan) {
+  const kernels::AttentionProblem& p = call.problem;
+  if (kernel.strips != nullptr || attention_kernels().size() == 1) return;
+  const double pairs = static_cast<double>(p.batch * p.q_heads) * static_cast<double>(p.q_rows) * static_cast<double>(p.k_rows);
+  if (pairs * static_cast<double>(p.dim + p.value_dim) < large_work) return;
+  static runtime::NoticeOnce once;
+  std::string reasons;
+  for (const PlanStep& step : plan.steps())
+    if (!step.taken) reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", step.kernel, step.reason);
+  once(fmt::format("{}: a large call ({} {} B={} Hq={} Tq={} Tk={}) runs on the reference kernel, which is slow ({})", call.function, name_of(call.dtype()),
+                   call.mask.to_string(), p.batch, p.q_heads, p.q_rows, p.k_rows, reasons));
+}
+
 /// f16, or bf16 where the processor has no product of its own for the call: computed in f32 copies, rounded once.
 AttentionResult attention_in_f32(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options, const CallOptions& call_options) {
   const auto wide = [](const Tensor& x) { return x.defined() ? x.detach().to(Dtype::f32) : x; };
@@ -84,6 +101,7 @@ AttentionResult attention_call(const Tensor& q, const Tensor& k, const Tensor& v
   const Wanted wanted{.weights = options.weights != Weights::none, .dropout = call_options.dropout_p > 0};
   const AttentionKernel& kernel = plan_attention(p, wanted, result.plan);
   if (better_in_f32(kernel, call.dtype())) return attention_in_f32(q, k, v, options, call_options);
+  notice_reference(call, kernel, result.plan);
   const Dtype computed = call.compute_dtype();
   const Dims rows{p.batch, p.q_heads, p.q_rows};
 
