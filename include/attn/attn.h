@@ -2,6 +2,7 @@
 #pragma once
 #include <attn/attention.h>
 #include <attn/bias.h>
+#include <attn/cache.h>
 #include <attn/dims.h>
 #include <attn/dtype.h>
 #include <attn/error.h>

@@ -73,7 +73,10 @@ AttentionResult attention_in_f32(const Tensor& q, const Tensor& k, const Tensor&
                                                             : Bias::relative(values, term.bidirectional, term.max_distance, term.align));
   }
   for (Tensor Score::* part : {&Score::w_q, &Score::w_k, &Score::w}) f32.score.*part = wide(options.score.*part);
-  AttentionResult result = attention_call(wide(q), wide(k), wide(v), f32, call_options);
+  CallOptions dense = call_options;
+  dense.stored = nullptr;
+  const auto [wide_k, wide_v] = call_options.stored ? call_options.stored->in_f32() : std::pair(wide(k), wide(v));
+  AttentionResult result = attention_call(wide(q), wide_k, wide_v, f32, dense);
   std::vector<Tensor> inputs{q, k, v};
   for (const Tensor& x : {options.sinks, options.score.w_q, options.score.w_k, options.score.w})
     if (x.defined()) inputs.push_back(x);
@@ -95,7 +98,7 @@ AttentionResult attention_in_f32(const Tensor& q, const Tensor& k, const Tensor&
 }  // namespace
 
 AttentionResult attention_call(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options, const CallOptions& call_options) {
-  const Call call = check(call_options.function, q, k, v, options);
+  const Call call = check(call_options.function, q, k, v, options, call_options.stored);
   const kernels::AttentionProblem& p = call.problem;
   AttentionResult result;
   const Wanted wanted{.weights = options.weights != Weights::none, .dropout = call_options.dropout_p > 0};

@@ -67,6 +67,14 @@ void describe_keys(const Tensor& x, kernels::KeyRows& rows, std::int64_t (&strid
   stride[1] = x.stride(1);
 }
 
+void describe_stored(const StoredRows& stored, kernels::AttentionProblem& problem) {
+  problem.k = stored.k;
+  problem.v = stored.v;
+  problem.k_stride[0] = problem.v_stride[0] = 0;
+  problem.k_stride[1] = stored.k_head_stride;
+  problem.v_stride[1] = stored.v_head_stride;
+}
+
 /// q, k and the score: what both forms of the check share.
 Call begin(const char* function, const Tensor& q, const Tensor& k, const AttentionOptions& options) {
   check_tensors(function, q, q, "q");
@@ -122,7 +130,7 @@ std::vector<Tensor> Call::inputs() const {
   return inputs;
 }
 
-Call check(const char* function, const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options) {
+Call check(const char* function, const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options, const StoredRows* stored) {
   Call call = begin(function, q, k, options);
   check_tensors(function, q, v, "v");
   check_grouped(function, q, v, "v");
@@ -142,6 +150,7 @@ Call check(const char* function, const Tensor& q, const Tensor& k, const Tensor&
   describe_scores(scores, call.lengths, problem);
   describe_mask(call.program, problem);
   describe_keys(call.v, problem.v, problem.v_stride);
+  if (stored != nullptr) describe_stored(*stored, problem);
   problem.v_heads = call.v.size(1);
   problem.value_dim = call.v.size(3);
   problem.softcap = options.softcap;

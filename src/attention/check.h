@@ -3,6 +3,7 @@
 #include <attn/attention.h>
 
 #include "attention/lower.h"
+#include "attention/stored.h"
 
 namespace attn {
 
@@ -30,8 +31,9 @@ struct Call {
 /// [B, H, T, D] of rank 2, 3 or 4, as a view.
 Tensor with_heads(const Tensor& x);
 
-/// Checks everything, projects q and k where the score does so, and describes the problem.
-Call check(const char* function, const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options);
+/// Checks everything, projects q and k where the score does so, and describes the problem. With `stored`, k and v tell sizes and
+/// dtype alone, and the score must leave k as it is.
+Call check(const char* function, const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options, const StoredRows* stored = nullptr);
 /// Scores only: v undefined; of the options only score and scale.
 Call check_scores(const char* function, const Tensor& q, const Tensor& k, const AttentionOptions& options);
 

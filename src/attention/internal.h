@@ -2,6 +2,8 @@
 #pragma once
 #include <attn/attention.h>
 
+#include "attention/stored.h"
+
 namespace attn {
 
 struct CallOptions {
@@ -9,6 +11,7 @@ struct CallOptions {
   double dropout_p = 0;                // in [0, 1]; drawn from torch's stream, two words a weight, row-major over [B, Hq, Tq, Tk]
   Generator* generator = nullptr;      // null: the global one, under its lock
   bool logsumexp = true;
+  const StoredRows* stored = nullptr;  // where the rows of k and v lie, which then tell sizes and dtype alone
 };
 
 /// As attention(); with dropout the output and the weights are those after it, logsumexp the one before.

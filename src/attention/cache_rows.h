@@ -1,0 +1,70 @@
+// src/attention/cache_rows.h: K or V of a cache in memory: pages of [head][row][element], scales beside them, and how rows get in and out.
+#pragma once
+#include <attn/tensor.h>
+
+#include "kernels/attention/problem.h"
+#include "runtime/memory.h"
+
+#include <memory>
+
+namespace attn {
+
+struct Deallocate {
+  void operator()(void* data) const noexcept { runtime::deallocate(data); }
+};
+
+/// Where a row of all heads lies.
+struct PagePlace {
+  std::int64_t page, row;
+};
+
+/// What one of K and V looks like; the same for each page.
+struct RowLayout {
+  std::int64_t heads = 0, dim = 0, pages = 0;
+  Dtype dtype = Dtype::f32;   // of the rows that are given
+  std::int64_t group = 0;     // elements that share a scale; 0: stored as given
+
+  std::int64_t groups() const { return group == 0 ? 0 : (dim + group - 1) / group; }
+  std::size_t element_bytes() const { return group == 0 ? size_of(dtype) : 1; }
+};
+
+/// The memory of K or V. One page beyond those of the pool holds zeros: it stands for pages that were evicted.
+class PagedRows {
+ public:
+  PagedRows() = default;
+  /// ValueError when the bytes cannot be counted, std::bad_alloc when there are none.
+  PagedRows(const RowLayout& layout, std::int64_t page_rows);
+
+  /// T rows of source [H, T, D] (last dim contiguous), from row `from` on, into neighbouring rows of a page.
+  void write(PagePlace to, const Tensor& source, std::int64_t from, std::int64_t count) noexcept;
+  /// The first `count` rows of a page of `source`, which may have shorter pages, into a page here.
+  void copy(std::int64_t page, const PagedRows& source, std::int64_t source_page, std::int64_t count) noexcept;
+  void clear(std::int64_t page, std::int64_t count) noexcept;
+  /// Rows of a page as f32 or f64, into [H][T] rows at `to`, heads `head_stride` elements apart.
+  template <typename T>
+  void read(PagePlace from, std::int64_t count, T* to, std::int64_t head_stride) const;
+
+  /// As kernels read it; the page table is the caller's.
+  kernels::KeyRows describe() const;
+  std::int64_t head_stride() const { return page_rows_ * layout_.dim; }
+  std::int64_t zero_page() const { return layout_.pages; }
+
+ private:
+  std::int64_t element(std::int64_t page, std::int64_t head, std::int64_t row) const {
+    return ((page * layout_.heads + head) * page_rows_ + row) * layout_.dim;
+  }
+  char* at(std::int64_t page, std::int64_t head, std::int64_t row) const {
+    return static_cast<char*>(data_.get()) + static_cast<std::size_t>(element(page, head, row)) * layout_.element_bytes();
+  }
+  float* scales(std::int64_t page, std::int64_t head, std::int64_t row) const {
+    return static_cast<float*>(scales_.get()) + ((page * page_rows_ + row) * layout_.heads + head) * layout_.groups();
+  }
+  template <typename T>
+  void write_row(char* to, float* scales, const T* from) const noexcept;
+
+  RowLayout layout_;
+  std::int64_t page_rows_ = 0;
+  std::unique_ptr<void, Deallocate> data_, scales_;
+};
+
+}  // namespace attn

@@ -1,0 +1,135 @@
+// tests/attention/cache_errors_test.cc: every error of a cache, its exact text, and that nothing changed.
+#include <attn/cache.h>
+#include <attn/ops.h>
+
+#include "support/errors.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+
+namespace attn::testing {
+namespace {
+
+const KvCacheOptions small = {.key_heads = 2, .head_dim = 4, .value_dim = 3, .pages = 4};
+const Tensor k = ones({2, 20, 4}), v = ones({2, 20, 3});
+
+template <typename E>
+std::string refused(KvCacheOptions options) {
+  return error_of<E>([&] { KvCache cache(options); });
+}
+
+TEST(CacheErrors, Options) {
+  const auto with = [](auto change) {
+    KvCacheOptions options = small;
+    change(options);
+    return options;
+  };
+  EXPECT_EQ(refused<ValueError>({}), "KvCache: key_heads is 0; it must be at least 1");
+  EXPECT_EQ(refused<ValueError>(with([](auto& o) { o.value_heads = -1; })), "KvCache: value_heads is -1; it must be at least 1");
+  EXPECT_EQ(refused<ValueError>(with([](auto& o) { o.head_dim = 0; })), "KvCache: head_dim is 0; it must be at least 1");
+  EXPECT_EQ(refused<ValueError>(with([](auto& o) { o.value_dim = -2; })), "KvCache: value_dim is -2; it must be at least 1");
+  EXPECT_EQ(refused<ValueError>(with([](auto& o) { o.pages = 0; })), "KvCache: pages is 0; it must be from 1 to 1073741824");
+  for (const std::int64_t rows : {-1, 8, 24, 512})
+    EXPECT_EQ(refused<ValueError>(with([&](auto& o) { o.page_rows = rows; })),
+              "KvCache: page_rows is " + std::to_string(rows) + "; it must be 16, 32, 64, 128 or 256, or 0 for one block a sequence");
+  EXPECT_EQ(refused<DtypeError>(with([](auto& o) { o.dtype = Dtype::i64; })), "KvCache: dtype is i64; it must be f32, f64, bf16 or f16");
+  EXPECT_EQ(refused<ValueError>(with([](auto& o) { o.scale_group = 4; })), "KvCache: scale_group is 4; it must be above 0 with int8 storage, or 0");
+  EXPECT_EQ(refused<ValueError>(with([](auto& o) { o.head_dim = std::int64_t{1} << 60; })),
+            "KvCache: so many pages of such rows are more bytes than can be counted");
+}
+
+TEST(CacheErrors, Sequences) {
+  KvCache cache(small), other(small);
+  const KvSequence s = cache.create(), gone = cache.create(), foreign = other.create();
+  cache.append(s, k, v);
+  cache.release(gone);
+  const std::pair<const char*, std::function<void(KvSequence)>> calls[] = {
+      {"append", [&](KvSequence x) { cache.append(x, k, v); }}, {"fork", [&](KvSequence x) { cache.fork(x); }},
+      {"release", [&](KvSequence x) { cache.release(x); }},     {"truncate", [&](KvSequence x) { cache.truncate(x, 0); }},
+      {"evict", [&](KvSequence x) { cache.evict(x, 0); }},      {"length", [&](KvSequence x) { cache.length(x); }},
+      {"first", [&](KvSequence x) { cache.first(x); }}};
+  const auto refuses_gone = [&] {
+    for (const auto& [name, call] : calls) EXPECT_EQ(error_of<ValueError>([&] { call(gone); }), std::string(name) + ": the sequence was released");
+  };
+  refuses_gone();
+  const KvSequence again = cache.create();
+  EXPECT_EQ(again.index, gone.index) << "the place is used again";
+  refuses_gone();
+  for (const auto& [name, call] : calls) {
+    EXPECT_EQ(error_of<ValueError>([&] { call(foreign); }), std::string(name) + ": the sequence belongs to another cache");
+    EXPECT_EQ(error_of<ValueError>([&] { call({}); }), std::string(name) + ": the sequence was not made by create or fork");
+  }
+  EXPECT_EQ(error_of<ValueError>([&] { cache.gather({s, gone}); }), "gather: sequences[1] was released");
+  EXPECT_EQ(error_of<DtypeError>([&] { cache.gather({s}, Dtype::i32); }), "gather: dtype is i32; it must be f32, f64, bf16 or f16");
+  EXPECT_EQ(error_of<ValueError>([&] { cache.truncate(s, 21); }), "truncate: length is 21; it must be from 0 to 20, the length of the sequence");
+  EXPECT_EQ(error_of<ValueError>([&] { cache.truncate(s, -1); }), "truncate: length is -1; it must be from 0 to 20, the length of the sequence");
+  EXPECT_EQ(error_of<ValueError>([&] { cache.evict(s, 21); }), "evict: position is 21; it must be from 0 to 20, the length of the sequence");
+  EXPECT_EQ(error_of<ValueError>([&] { cache.evict(s, -1); }), "evict: position is -1; it must be from 0 to 20, the length of the sequence");
+  EXPECT_EQ(cache.length(s), 20);
+  EXPECT_EQ(cache.free_pages(), 2);
+}
+
+TEST(CacheErrors, Append) {
+  KvCache cache(small);
+  const KvSequence s = cache.create(), t = cache.create();
+  const auto text = [&]<typename E>(E*, const Tensor& a, const Tensor& b) { return error_of<E>([&] { cache.append(s, a, b); }); };
+  constexpr ShapeError* shape = nullptr;
+  constexpr DtypeError* dtype = nullptr;
+  EXPECT_EQ(text(static_cast<ValueError*>(nullptr), {}, v), "append: k is undefined");
+  EXPECT_EQ(text(dtype, k.to(Dtype::f64), v), "append: k is f64; it must be f32 as the cache");
+  EXPECT_EQ(text(dtype, k, v.to(Dtype::bf16)), "append: v is bf16; it must be f32 as the cache");
+  EXPECT_EQ(text(shape, ones({2, 20, 3}), v), "append: k has shape [2, 20, 3]; it must be [2, T, 4]");
+  EXPECT_EQ(text(shape, ones({1, 2, 20, 4}), v), "append: k has shape [1, 2, 20, 4]; it must be [2, T, 4]");
+  EXPECT_EQ(text(shape, k, ones({2, 19, 3})), "append: v has shape [2, 19, 3]; it must be [2, 20, 3]");
+  EXPECT_EQ(error_of<ShapeError>([&] { cache.append({s, t}, ones({3, 2, 1, 4}), ones({3, 2, 1, 3})); }),
+            "append: k has shape [3, 2, 1, 4]; it must be [2, 2, T, 4]");
+  EXPECT_EQ(error_of<ValueError>([&] { cache.append({s, t, s}, ones({3, 2, 1, 4}), ones({3, 2, 1, 3})); }),
+            "append: sequences[0] and sequences[2] are the same");
+  cache.append(s, k, v);
+  EXPECT_EQ(error_of<KvCacheFull>([&] { cache.append({s, t}, ones({2, 2, 20, 4}), ones({2, 2, 20, 3})); }),
+            "append: 3 more pages are needed and 2 of 4 are free");
+  EXPECT_EQ(cache.length(s), 20);
+  EXPECT_EQ(cache.length(t), 0);
+  EXPECT_EQ(cache.free_pages(), 2);
+  cache.append(s, k.slice(1, 0, 0), v.slice(1, 0, 0));
+  EXPECT_EQ(cache.length(s), 20) << "no rows are no error";
+}
+
+TEST(CacheErrors, Call) {
+  KvCache cache(small);
+  const KvSequence s = cache.create();
+  cache.append(s, k, v);
+  const Tensor q = ones({1, 4, 1, 4}), out = full({1, 4, 1, 3}, 7.0);
+  const auto text = [&]<typename E>(E*, const Tensor& a, const std::vector<KvSequence>& batch, AttentionOptions options = {}) {
+    options.out = out;
+    const std::string result = error_of<E>([&] { attention_cached(a, cache, batch, options); });
+    EXPECT_TRUE(same_bits(out, full({1, 4, 1, 3}, 7.0))) << "nothing is written";
+    return result;
+  };
+  constexpr ShapeError* shape = nullptr;
+  constexpr ValueError* value = nullptr;
+  EXPECT_EQ(text(value, {}, {s}), "attention_cached: q is undefined");
+  EXPECT_EQ(text(static_cast<DtypeError*>(nullptr), q.to(Dtype::f64), {s}), "attention_cached: q is f64; it must be f32 as the cache");
+  EXPECT_EQ(text(shape, ones({4, 1, 4}), {s}), "attention_cached: q has shape [4, 1, 4]; it must be [1, Hq, Tq, D], one batch item a sequence");
+  EXPECT_EQ(text(shape, q, {s, s}), "attention_cached: q has shape [1, 4, 1, 4]; it must be [2, Hq, Tq, D], one batch item a sequence");
+  EXPECT_EQ(text(shape, ones({1, 4, 1, 5}), {s}), "attention_cached: k has shape [1, 2, 20, 4]; its last dim must be 5 to match q [1, 4, 1, 5]");
+  EXPECT_EQ(text(shape, ones({1, 3, 1, 4}), {s}), "attention_cached: k has shape [1, 2, 20, 4]; its 2 heads must divide the 3 heads of q [1, 3, 1, 4]");
+  EXPECT_EQ(text(value, q, {s}, {.key_lengths = ones({1}, Dtype::i64)}), "attention_cached: key_lengths is given; the cache knows it");
+  EXPECT_EQ(text(value, q, {s}, {.key_start = ones({1}, Dtype::i64)}), "attention_cached: key_start is given; the cache knows it");
+  EXPECT_EQ(text(value, q, {s}, {.query_lengths = tensor<std::int64_t>({2})}),
+            "attention_cached: query_lengths[0] is 2; it must be from 0 to 1, the number of rows");
+  const KvSequence gone = cache.create();
+  cache.release(gone);
+  EXPECT_EQ(text(value, q, {gone}), "attention_cached: sequences[0] was released");
+}
+
+TEST(CacheErrors, NoKeysAndNoSequencesAreNone) {
+  KvCache cache(small);
+  const KvSequence s = cache.create();
+  EXPECT_TRUE(same_bits(attention_cached(ones({1, 4, 2, 4}), cache, {s}, {.mask = Mask::causal()}).output, zeros({1, 4, 2, 3})));
+  EXPECT_EQ(attention_cached(ones({0, 4, 2, 4}), cache, {}).output.sizes(), Dims({0, 4, 2, 3}));
+}
+
+}  // namespace
+}  // namespace attn::testing

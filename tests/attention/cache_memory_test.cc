@@ -1,0 +1,99 @@
+// tests/attention/cache_memory_test.cc: an allocation fails, at each place in turn: the call throws and the cache is as it was.
+#include <attn/cache.h>
+#include <attn/ops.h>
+
+#include "attention/truth.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <functional>
+#include <new>
+
+namespace {
+
+/// Allocations of this thread until one fails; below 0: none does.
+thread_local long allocations_left = -1;
+
+void* allocate(std::size_t bytes, std::size_t alignment) {
+  if (allocations_left >= 0 && allocations_left-- == 0) throw std::bad_alloc();
+  bytes = (bytes + alignment) / alignment * alignment;
+  if (void* data = std::aligned_alloc(alignment, bytes)) return data;
+  throw std::bad_alloc();
+}
+
+}  // namespace
+
+void* operator new(std::size_t bytes) { return allocate(bytes, alignof(std::max_align_t)); }
+void* operator new(std::size_t bytes, std::align_val_t alignment) { return allocate(bytes, static_cast<std::size_t>(alignment)); }
+void operator delete(void* data) noexcept { std::free(data); }
+void operator delete(void* data, std::size_t) noexcept { std::free(data); }
+void operator delete(void* data, std::align_val_t) noexcept { std::free(data); }
+void operator delete(void* data, std::size_t, std::align_val_t) noexcept { std::free(data); }
+
+namespace attn::testing {
+namespace {
+
+/// All that can be seen of some sequences.
+struct Seen {
+  std::vector<std::int64_t> numbers;
+  Tensor k, v;
+  Seen(const KvCache& cache, const std::vector<KvSequence>& sequences) {
+    numbers.push_back(cache.free_pages());
+    for (const KvSequence s : sequences) {
+      numbers.push_back(cache.length(s));
+      numbers.push_back(cache.first(s));
+    }
+    const KvCache::Rows rows = cache.gather(sequences);
+    k = rows.k;
+    v = rows.v;
+  }
+  bool same(const Seen& other) const { return numbers == other.numbers && same_bits(k, other.k) && same_bits(v, other.v); }
+};
+
+/// Lets the first, second, third, ... allocation of `call` fail until none is left; how many failed.
+int fail_at_each(KvCache& cache, const std::vector<KvSequence>& sequences, const std::function<void()>& call) {
+  for (int failed = 0;; ++failed) {
+    const Seen before(cache, sequences);
+    bool done = true;
+    allocations_left = failed;
+    try {
+      call();
+    } catch (const std::bad_alloc&) {
+      done = false;
+    }
+    allocations_left = -1;
+    if (done) return failed;
+    EXPECT_TRUE(before.same(Seen(cache, sequences))) << "allocation " << failed;
+    if (::testing::Test::HasFailure()) return failed;
+  }
+}
+
+TEST(CacheMemory, AnAllocationThatFailsChangesNothing) {
+  for (const std::int64_t page_rows : {16, 0})
+    for (const KvStorage storage : {KvStorage::same, KvStorage::int8}) {
+      KvCache cache({.key_heads = 2, .head_dim = 4, .page_rows = page_rows, .pages = 64, .storage = storage});
+      std::vector<KvSequence> s{cache.create()};
+      const Tensor k = normal({2, 100, 4}, 1), v = normal({2, 100, 4}, 2);
+      cache.append(s[0], k.slice(1, 0, 20), v.slice(1, 0, 20));
+      KvSequence made;
+      EXPECT_GT(fail_at_each(cache, s, [&] { made = cache.create(); }), 0);
+      s.push_back(made);
+      EXPECT_GT(fail_at_each(cache, s, [&] { made = cache.fork(s[0]); }), 0);
+      s.push_back(made);
+      EXPECT_GT(fail_at_each(cache, s, [&] { cache.append(s[0], k, v); }), 2) << "the tail is shared, the table and a block grow";
+      const Tensor two_k = normal({2, 2, 4, 150}, 3).transpose(2, 3), two_v = normal({2, 2, 150, 4}, 4);
+      EXPECT_GT(fail_at_each(cache, s, [&] { cache.append({s[1], s[2]}, two_k, two_v); }), 4);
+      EXPECT_EQ(fail_at_each(cache, s, [&] { cache.evict(s[0], 40); }), 0);
+      EXPECT_EQ(fail_at_each(cache, s, [&] { cache.truncate(s[1], 50); }), 0);
+      EXPECT_GT(fail_at_each(cache, s, [&] { cache.gather(s); }), 2);
+      const Tensor q = normal({3, 4, 1, 4}, 5);
+      Tensor output;
+      EXPECT_GT(fail_at_each(cache, s, [&] { output = attention_cached(q, cache, s, {.mask = Mask::causal()}).output; }), 4);
+      EXPECT_TRUE(same_bits(output, attention_cached(q, cache, s, {.mask = Mask::causal()}).output));
+      EXPECT_EQ(fail_at_each(cache, {s[0], s[1]}, [&] { if (cache.alive(s[2])) cache.release(s[2]); }), 0);
+    }
+}
+
+}  // namespace
+}  // namespace attn::testing
