@@ -30,7 +30,7 @@ Answer ask(const AttentionProblem& problem, const Wanted& wanted) {
   if (problem.k.element != E || problem.v.element != E || problem.k.scales != nullptr || problem.v.scales != nullptr) return Answer::other_storage;
   for (int n = 0; n < problem.bias_count; ++n)
     if (problem.bias[n].element != Element::f32 && problem.bias[n].element != Element::f64) return Answer::other_storage;
-  if (problem.score != kernels::ScoreOp::dot) return Answer::additive_score;
+  if (problem.score == kernels::ScoreOp::additive && E == Element::bf16) return Answer::additive_score;
   if (wanted.weights) return Answer::all_weights;
   if (problem.row_origins != nullptr) return Answer::row_origins;
   if (wanted.dropout && E == Element::bf16) return Answer::dropout;
@@ -39,7 +39,7 @@ Answer ask(const AttentionProblem& problem, const Wanted& wanted) {
 
 template <Element E>
 std::size_t scratch_bytes(const AttentionProblem& problem) {
-  return std::max(strips<E>().scratch_bytes(problem.dim, problem.value_dim), kernels::attention_reference().scratch_bytes(problem));
+  return std::max(strips<E>().scratch_bytes(problem), kernels::attention_reference().scratch_bytes(problem));
 }
 
 /// The rows of the map that exist.

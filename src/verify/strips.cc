@@ -34,7 +34,7 @@ bool attend_spans(const StripKernel& strip, const AttentionProblem& p, const Lan
 
 void attend_by_strips(const StripKernel& strip, const AttentionProblem& p, Cut cut) {
   const kernels::AttentionReference& reference = kernels::attention_reference();
-  const Memory memory(std::max(strip.scratch_bytes(p.dim, p.value_dim), reference.scratch_bytes(p)));
+  const Memory memory(std::max(strip.scratch_bytes(p), reference.scratch_bytes(p)));
   const std::int64_t group = std::gcd(p.q_heads / p.k_heads, p.q_heads / p.v_heads);
   const std::int64_t heads = cut == Cut::heads_together && group * p.q_rows <= strip.rows ? group : 1;
   for (std::int64_t b = 0; b < p.batch; ++b)

@@ -28,6 +28,20 @@ Tensor run(const Inputs& in, const AttentionOptions& options) {
   return cat({r.output.to(Dtype::f64), r.logsumexp.unsqueeze(-1).to(Dtype::f64)}, -1);
 }
 
+/// The same by one of the builds of the specification.
+Tensor by_specification(const kernels::AttentionReference& reference, const Call& call) {
+  kernels::AttentionProblem p = call.problem;
+  const Dtype dtype = call.compute_dtype();
+  const Tensor output = zeros({p.batch, p.q_heads, p.q_rows, p.value_dim}, dtype), lse = zeros({p.batch, p.q_heads, p.q_rows}, dtype);
+  p.out = output.data();
+  for (int d = 0; d < 3; ++d) p.out_stride[d] = output.stride(d);
+  p.logsumexp = lse.data();
+  std::vector<double> scratch(reference.scratch_bytes(p) / sizeof(double) + 1);
+  for (std::int64_t b = 0; b < p.batch; ++b)
+    for (std::int64_t h = 0; h < p.q_heads; ++h) reference.rows(p, b, h, 0, p.q_rows, scratch.data());
+  return cat({output.to(Dtype::f64), lse.unsqueeze(-1).to(Dtype::f64)}, -1);
+}
+
 TEST(Bits, NanInAKeyOrValueChangesOnlyTheRowsThatSeeIt) {
   const std::int64_t rows = 70, keys = 200;
   const Tensor allowed = gt(normal({rows, keys}, 9), 0), padding = gt(normal({2, keys}, 10), 1);
@@ -168,24 +182,32 @@ TEST(Bits, BothBuildsOfTheSpecificationAndThePlanAgree) {
         {.score = Score::additive(normal({5, 24}, 4, dtype), normal({5, 24}, 5, dtype), normal({5}, 6, dtype))}};
     for (const AttentionOptions& option : options) {
       const Call call = check("attention", in.q, in.k, in.v, option);
-      const auto by = [&](const kernels::AttentionReference& reference) {
-        const Tensor output = zeros({2, 4, rows, 16}, dtype), lse = zeros({2, 4, rows}, dtype);
-        kernels::AttentionProblem p = call.problem;
-        p.out = output.data();
-        for (int d = 0; d < 3; ++d) p.out_stride[d] = output.stride(d);
-        p.logsumexp = lse.data();
-        std::vector<double> scratch(reference.scratch_bytes(p) / sizeof(double) + 1);
-        for (std::int64_t b = 0; b < 2; ++b)
-          for (std::int64_t h = 0; h < 4; ++h) reference.rows(p, b, h, 0, rows, scratch.data());
-        return cat({output.to(Dtype::f64), lse.unsqueeze(-1).to(Dtype::f64)}, -1);
-      };
-      const Tensor generic = by(*kernels::attention_reference_generic());
+      const Tensor generic = by_specification(*kernels::attention_reference_generic(), call);
       if (fma != nullptr) {
-        EXPECT_TRUE(bits_equal(by(*fma), generic));
+        EXPECT_TRUE(bits_equal(by_specification(*fma, call), generic));
       }
       EXPECT_TRUE(bits_equal(run(in, option), generic));
     }
   }
+}
+
+/// Rows of queries and keys that are NaN, inf, or beyond what one exponential in f32 holds, seen or hidden.
+TEST(Bits, AdditiveScoresOfAnyMagnitudeHaveTheBitsOfTheSpecification) {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  const Tensor allowed = gt(normal({70, 200}, 9), 0);
+  for (const Dtype dtype : {Dtype::f32, Dtype::f64})
+    for (const std::int64_t channels : {1, 7})
+      for (const double value : {nan, infinity, -infinity, 25.0, -1e4, 1e30})
+        for (const bool query : {false, true}) {
+          // one channel: inf reaches the score as inf; seven: a projection makes NaN of it
+          const Dims weight{channels, channels};
+          const Tensor w_q = channels == 1 ? ones(weight, dtype) : normal(weight, 4, dtype), w_k = channels == 1 ? w_q : normal(weight, 5, dtype);
+          const AttentionOptions option{.score = Score::additive(w_q, w_k, normal({channels}, 6, dtype)), .mask = Mask::attend(allowed)};
+          const Inputs in = inputs({1, 2, 70, channels}, {1, 1, 200, channels}, 16, dtype);
+          (query ? in.q : in.k).select(2, 67).fill_(value);
+          const Call call = check("attention", in.q, in.k, in.v, option);
+          ASSERT_TRUE(bits_equal(run(in, option), by_specification(kernels::attention_reference(), call))) << value << " " << query << " " << channels;
+        }
 }
 
 }  // namespace

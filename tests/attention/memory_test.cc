@@ -30,5 +30,13 @@ TEST(Memory, NeverHoldsThePairs) {
   EXPECT_LT(average, pairs * sizeof(float) + small);
 }
 
+TEST(Memory, AdditiveScoresHoldNoPairsAndNoChannelsOfPairs) {
+  constexpr std::int64_t tokens = 1024, channels = 16;
+  const Tensor q = normal({1, tokens, 8}, 1), k = normal({1, tokens, 8}, 2), w = normal({channels}, 5);
+  const Tensor w_q = normal({channels, 8}, 3), w_k = normal({channels, 8}, 4);
+  const std::size_t projections = 2 * tokens * channels * sizeof(float), output = tokens * 8 * sizeof(float);
+  EXPECT_LT(peak_of([&] { additive_attention(q, k, k, w_q, w_k, w); }), projections + 4 * output);
+}
+
 }  // namespace
 }  // namespace attn::testing

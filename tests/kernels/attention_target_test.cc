@@ -21,7 +21,7 @@ std::int64_t pick(Random& random, std::initializer_list<std::int64_t> values) { 
 template <typename T>
 struct Case {
   AttentionProblem p;
-  std::vector<T> q, k, v, out, lse, sum, max, bias, slopes, table, sinks;
+  std::vector<T> q, k, v, w, out, lse, sum, max, bias, slopes, table, sinks;
   std::vector<std::uint8_t> dense, keep;
   std::vector<std::int64_t> q_lengths, k_lengths, k_start, q_start, ids;
   std::vector<std::int32_t> buckets, pages;
@@ -177,6 +177,20 @@ struct Case {
     p.bias_count = static_cast<int>(terms.size());
   }
 
+  /// w . tanh(q + k), elements from tiny to beyond what one f32 exponential holds: all of a side, or a few of its rows.
+  void make_additive(Random& random) {
+    p.score = ScoreOp::additive;
+    p.dim -= pick(random, {0, 0, 1}) * (p.dim > 1);  // strides stay: odd and even numbers of channels
+    w = normal(p.dim, random);
+    p.additive_w = w.data();
+    for (std::vector<T>* side : {&q, &k}) {
+      constexpr double scales[] = {0.001, 0.1, 1, 4, 100};
+      const T scale = static_cast<T>(scales[random() % 5]), outlier = static_cast<T>(scales[random() % 5]);
+      const std::size_t every = random() % 3 == 0 ? 1000 : side->size();
+      for (std::size_t i = 0; i < side->size(); ++i) (*side)[i] *= i % every == every - 1 ? outlier : scale;
+    }
+  }
+
   std::string line() const {
     return ::testing::PrintToString(std::vector<std::int64_t>{p.batch, p.q_heads, p.k_heads, p.q_rows, p.k_rows, p.dim, p.value_dim, p.mask.count, p.bias_count});
   }
@@ -200,7 +214,7 @@ void by_specification(const AttentionProblem& p) {
 template <typename T>
 void by_strips(const StripKernel& kernel, const AttentionProblem& p, bool grouped, bool split) {
   std::vector<std::byte> memory, partial;
-  aligned(memory, kernel.scratch_bytes(p.dim, p.value_dim));
+  aligned(memory, kernel.scratch_bytes(p));
   const std::int64_t group = p.q_heads / p.k_heads;
   const std::int64_t heads = grouped && group * p.q_rows <= kernel.rows ? group : 1;
   for (std::int64_t b = 0; b < p.batch; ++b)
@@ -229,10 +243,11 @@ template <typename T>
 class EveryAttentionTarget : public ::testing::TestWithParam<std::string> {};
 
 template <typename T>
-void random_cases(const StripKernel& kernel, int count, unsigned seed) {
+void random_cases(const StripKernel& kernel, int count, unsigned seed, ScoreOp score = ScoreOp::dot) {
   for (int n = 0; n < count; ++n) {
     Random random(seed + static_cast<unsigned>(n));
     Case<T> c(random);
+    if (score == ScoreOp::additive) c.make_additive(random);
     SCOPED_TRACE(::testing::Message() << "case " << seed + static_cast<unsigned>(n) << " " << c.line());
     by_specification<T>(c.p);
     const auto out = c.out, lse = c.lse, sum = c.sum, max = c.max;
@@ -259,6 +274,12 @@ void random_cases(const StripKernel& kernel, int count, unsigned seed) {
 
 TEST_P(EveryAttentionTarget, HasTheBitsOfTheSpecificationF32) { random_cases<float>(attention_target(GetParam().c_str())->f32, 150, 1000); }
 TEST_P(EveryAttentionTarget, HasTheBitsOfTheSpecificationF64) { random_cases<double>(attention_target(GetParam().c_str())->f64, 80, 5000); }
+TEST_P(EveryAttentionTarget, HasTheBitsOfTheSpecificationForAdditiveScoresF32) {
+  random_cases<float>(attention_target(GetParam().c_str())->f32, 40, 9000, ScoreOp::additive);
+}
+TEST_P(EveryAttentionTarget, HasTheBitsOfTheSpecificationForAdditiveScoresF64) {
+  random_cases<double>(attention_target(GetParam().c_str())->f64, 30, 12000, ScoreOp::additive);
+}
 
 std::vector<std::string> vector_targets() {
   std::vector<std::string> names = runtime::targets();

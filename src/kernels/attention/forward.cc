@@ -127,10 +127,27 @@ bool attend_merge(const AttentionProblem& problem, const LaneMap& map, const voi
   return finish(walk);
 }
 
-template <class W>
+/// One kernel of two walks: the call's score says which. Merging does not see scores.
+template <class Dot, class Additive>
+struct ByScore {
+  static bool additive(const AttentionProblem& problem) { return problem.score == ScoreOp::additive; }
+  static std::size_t scratch_bytes(const AttentionProblem& problem) {
+    return (additive(problem) ? Additive::scratch_bytes : Dot::scratch_bytes)(problem.dim, problem.value_dim);
+  }
+  static bool whole(const AttentionProblem& problem, const LaneMap& map, void* scratch) {
+    return (additive(problem) ? attend<Additive> : attend<Dot>)(problem, map, scratch);
+  }
+  static void one_span(const AttentionProblem& problem, const LaneMap& map, std::int64_t span, void* partial, void* scratch) {
+    (additive(problem) ? attend_span<Additive> : attend_span<Dot>)(problem, map, span, partial, scratch);
+  }
+  static constexpr StripKernel kernel() {
+    using T = typename Dot::Compute;
+    return {strip_rows<T>, scratch_bytes, partial_bytes<T>, whole, one_span, attend_merge<Dot>, nullptr};
+  }
+};
+template <typename T>
 constexpr StripKernel strip_kernel() {
-  using T = typename W::Compute;
-  return {strip_rows<T>, W::scratch_bytes, partial_bytes<T>, attend<W>, attend_span<W>, attend_merge<W>, nullptr};
+  return ByScore<Walk<T>, Walk<T, T, AdditiveScore<T>>>::kernel();
 }
 
 #if HWY_TARGET == HWY_AVX3
@@ -145,7 +162,7 @@ void attend_bf16_rows(const AttentionProblem& problem, const LaneMap& map, void*
     }
 }
 constexpr StripKernel bf16_strip_kernel() {
-  StripKernel kernel = strip_kernel<Bf16Walk>();
+  StripKernel kernel = ByScore<Bf16Walk, Bf16Walk>::kernel();
   kernel.rows_by_row = attend_bf16_rows;
   return kernel;
 }
@@ -154,8 +171,8 @@ constexpr StripKernel bf16_strip_kernel() { return {}; }
 #endif
 
 extern const AttentionTarget attention_table;
-const AttentionTarget attention_table = {HWY_TARGET == HWY_AVX2 ? "avx2" : HWY_TARGET == HWY_AVX3 ? "avx512" : "neon", strip_kernel<Walk<float>>(),
-                                         strip_kernel<Walk<double>>(), bf16_strip_kernel()};
+const AttentionTarget attention_table = {HWY_TARGET == HWY_AVX2 ? "avx2" : HWY_TARGET == HWY_AVX3 ? "avx512" : "neon", strip_kernel<float>(),
+                                         strip_kernel<double>(), bf16_strip_kernel()};
 
 #endif
 }  // namespace attn::kernels::HWY_NAMESPACE

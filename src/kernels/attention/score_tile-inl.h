@@ -59,6 +59,38 @@ HWY_INLINE void score_block(const Strip<T>& strip, const T* const* k, int keys, 
   });
 }
 
+/// How a walk makes its scores: here by dot products of scaled queries. Stands after the strip in its scratch.
+template <typename T>
+class DotScore {
+ public:
+  static std::size_t bytes(std::int64_t) { return 0; }
+  DotScore(const AttentionProblem& problem, void*) : scale_(static_cast<T>(problem.scale)), dim_(problem.dim) {}
+
+  /// The turned queries, scaled once.
+  void prepare_queries(const Strip<T>& strip, int vectors) {
+    const Tag<T> d;
+    constexpr int R = strip_rows<T>, N = lanes<T>;
+    const auto scale = hn::Set(d, scale_);
+    for (std::int64_t c = 0; c < dim_; ++c)
+      for (int x = 0; x < vectors; ++x) {
+        T* place = strip.q + c * R + x * N;
+        hn::Store(hn::Mul(hn::Load(d, place), scale), d, place);
+      }
+  }
+
+  /// The keys of a block, before its groups.
+  void load_keys(const T* const*, int) {}
+
+  /// Scores of keys [key, end) of the block and vectors [first, last) into strip.s, their maximum into strip.alpha.
+  void group(const Strip<T>& strip, const T* const* k, int key, int end, int first, int last) {
+    score_block(strip, k + key, end - key, dim_, key, first, last);
+  }
+
+ private:
+  T scale_;
+  std::int64_t dim_;
+};
+
 #endif
 }  // namespace attn::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -13,7 +13,7 @@ namespace attn::kernels {
 /// hold NaN or inf, which a weight of 0 does not silence).
 struct StripKernel {
   int rows = 0;  // most rows of a strip
-  std::size_t (*scratch_bytes)(std::int64_t dim, std::int64_t value_dim);
+  std::size_t (*scratch_bytes)(const AttentionProblem&);
   std::size_t (*partial_bytes)(const AttentionProblem&, const LaneMap&);
   /// From the first key to the last.
   bool (*attend)(const AttentionProblem&, const LaneMap&, void* scratch);

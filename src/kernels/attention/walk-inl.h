@@ -11,6 +11,7 @@
 #define ATTN_WALK_INL_H
 #endif
 
+#include "kernels/attention/additive_score-inl.h"
 #include "kernels/attention/modify-inl.h"
 #include "kernels/attention/output_tile-inl.h"
 #include "kernels/attention/score_tile-inl.h"
@@ -21,8 +22,8 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// One strip on its way over the keys.
-template <typename T, typename Stored = T>
+/// One strip on its way over the keys. Score: DotScore or AdditiveScore, how the scores of a block are made.
+template <typename T, typename Stored = T, class Score = DotScore<T>>
 class Walk {
  public:
   static constexpr int R = strip_rows<T>, N = lanes<T>, block_keys = key_block;
@@ -31,6 +32,7 @@ class Walk {
   const AttentionProblem& problem;
   LaneMap map;
   Strip<T> strip;
+  Score score;
   int vectors;
   KeyRows k, v;
   const Stored* k_base;
@@ -39,12 +41,13 @@ class Walk {
   bool any_span = false;  // a span was merged
 
   Walk(const AttentionProblem& p, const LaneMap& lane_map, void* scratch) : Walk(p, lane_map, scratch, p.dim) {}
-  static std::size_t scratch_bytes(std::int64_t dim, std::int64_t value_dim) { return Strip<T>::bytes(dim, value_dim); }
+  static std::size_t scratch_bytes(std::int64_t dim, std::int64_t value_dim) { return Strip<T>::bytes(dim, value_dim) + Score::bytes(dim); }
 
  protected:
   /// `q_dim`: columns of the strip's own place for queries.
   Walk(const AttentionProblem& p, const LaneMap& lane_map, void* scratch, std::int64_t q_dim)
-      : problem(p), map(lane_map), strip(scratch, q_dim, p.value_dim), vectors(static_cast<int>((map.count() + N - 1) / N)) {
+      : problem(p), map(lane_map), strip(scratch, q_dim, p.value_dim), score(p, static_cast<char*>(scratch) + Strip<T>::bytes(q_dim, p.value_dim)),
+        vectors(static_cast<int>((map.count() + N - 1) / N)) {
     k = p.k;
     v = p.v;
     if (k.pages) k.pages += map.batch * k.pages_stride;
@@ -55,21 +58,16 @@ class Walk {
 
  public:
 
-  /// Q turned and scaled once; lanes beyond the rows hold 0.
+  /// Q turned and prepared once; lanes beyond the rows hold 0.
   void load_queries() {
     const Tag<T> d;
-    const auto scale = hn::Set(d, static_cast<T>(problem.scale));
     if (map.count() < vectors * N)
       for (std::int64_t c = 0; c < problem.dim; ++c) hn::Store(hn::Zero(d), d, strip.q + c * R + (vectors - 1) * N);
     for (std::int64_t n = 0; n < map.heads; ++n) {
       const T* q = static_cast<const T*>(problem.q) + map.batch * problem.q_stride[0] + (map.head + n) * problem.q_stride[1] + map.row * problem.q_stride[2];
       turn(q, problem.q_stride[2], map.rows, problem.dim, strip.q + n * map.rows, std::int64_t{R});
     }
-    for (std::int64_t c = 0; c < problem.dim; ++c)
-      for (int x = 0; x < vectors; ++x) {
-        T* place = strip.q + c * R + x * N;
-        hn::Store(hn::Mul(hn::Load(d, place), scale), d, place);
-      }
+    score.prepare_queries(strip, vectors);
   }
 
   void begin_span() {
@@ -92,9 +90,10 @@ class Walk {
     }
     const Groups groups = visible ? Groups::trimmed(visible, keys, vectors, N) : Groups::all(keys, vectors);
     for (int x = 0; x < vectors; ++x) hn::Store(hn::Load(d, strip.m + x * N), d, strip.alpha + x * N);
+    score.load_keys(k_rows, keys);
     for (int g = 0; g < groups.count; ++g) {
       const KeptMaximum<T> kept(strip, groups.first[g], groups.whole[g] > groups.first[g] ? groups.whole[g] : groups.first[g]);
-      score_block(strip, k_rows + groups.key[g], groups.key[g + 1] - groups.key[g], problem.dim, groups.key[g], groups.first[g], groups.last[g]);
+      score.group(strip, k_rows, groups.key[g], groups.key[g + 1], groups.first[g], groups.last[g]);
       kept.restore();
     }
     if (has_modifiers(problem)) {
