@@ -50,7 +50,10 @@ class Lowering {
     switch (e.kind) {
       case Kind::causal: return {.op = MaskOp::causal, .bottom_right = is_bottom_right(e.align, "causal", shape_, lengths_)};
       case Kind::window:
-        return {.op = MaskOp::window, .left = e.left, .right = e.right, .bottom_right = is_bottom_right(e.align, "window", shape_, lengths_)};
+        return {.op = MaskOp::window,
+                .left = std::min(e.left, kernels::farthest_key),
+                .right = std::min(e.right, kernels::farthest_key),
+                .bottom_right = is_bottom_right(e.align, "window", shape_, lengths_)};
       case Kind::prefix: return prefix(e);
       case Kind::documents: return documents(e);
       case Kind::dense:

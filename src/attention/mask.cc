@@ -47,7 +47,12 @@ Mask Mask::prefix(std::int64_t n) {
   return make({.kind = Kind::prefix, .n = n});
 }
 
-Mask Mask::prefix(const Tensor& n) { return make({.kind = Kind::prefix, .first = integers("Mask::prefix", n)}); }
+Mask Mask::prefix(const Tensor& n) {
+  const Tensor counts = integers("Mask::prefix", n);
+  for (const std::int64_t count : counts.to_int_vector())
+    if (count < 0) throw ValueError("Mask::prefix: n holds " + std::to_string(count) + "; it must be at least 0");
+  return make({.kind = Kind::prefix, .first = counts});
+}
 
 Mask Mask::documents(const Tensor& ids) { return documents(ids, ids); }
 

@@ -33,10 +33,12 @@ Strides or_contiguous(const Strides& strides, std::int64_t heads, std::int64_t r
 kernels::Broadcast4 broadcast(const void* data, const ScoreStrides& s) { return {data, {s.batch, s.head, s.row, s.key}}; }
 
 Status check_lengths(const Attention& call) {
-  const auto inside = [&](const std::int64_t* lengths, std::int64_t most) {
-    return lengths == nullptr || std::all_of(lengths, lengths + call.batch, [most](std::int64_t n) { return n >= 0 && n <= most; });
+  constexpr std::int64_t far = std::int64_t{1} << 40;
+  const auto inside = [&](const std::int64_t* lengths, std::int64_t least, std::int64_t most) {
+    return lengths == nullptr || std::all_of(lengths, lengths + call.batch, [&](std::int64_t n) { return n >= least && n <= most; });
   };
-  const bool fits = inside(call.query_lengths, call.q_rows) && inside(call.key_lengths, call.k_rows) && inside(call.key_start, call.k_rows);
+  const bool fits = inside(call.query_lengths, 0, call.q_rows) && inside(call.key_lengths, 0, call.k_rows) && inside(call.key_start, 0, call.k_rows) &&
+                    inside(call.query_start, -far, far);
   return fits ? Status::ok : Status::bad_length;
 }
 
@@ -45,7 +47,7 @@ Status check(const Attention& call) {
   if (std::any_of(std::begin(sizes), std::end(sizes), [](std::int64_t size) { return size < 0; })) return Status::negative_size;
   for (const std::int64_t groups : {call.k_heads, call.v_heads})
     if (groups == 0 ? call.q_heads != 0 : call.q_heads % groups != 0) return Status::heads_do_not_divide;
-  const bool rows = call.batch * call.q_heads * call.q_rows > 0, keys = rows && call.k_rows > 0;
+  const bool rows = call.batch > 0 && call.q_heads > 0 && call.q_rows > 0, keys = rows && call.k_rows > 0;
   if ((rows && call.value_dim > 0 && !call.output) || (rows && call.dim > 0 && !call.q)) return Status::null_pointer;
   if ((keys && call.dim > 0 && !call.k) || (keys && call.value_dim > 0 && !call.v)) return Status::null_pointer;
   if (!(call.temperature > 0) || std::isinf(call.temperature) || !(call.softcap >= 0) || std::isinf(call.softcap)) return Status::bad_value;
@@ -68,7 +70,7 @@ void describe_mask(const Attention& call, Described& to) {
   };
   if (call.causal) add({.op = kernels::MaskOp::causal, .bottom_right = call.bottom_right});
   if (call.window_left >= 0 || call.window_right >= 0)
-    add({.op = kernels::MaskOp::window, .left = call.window_left, .right = call.window_right, .bottom_right = call.bottom_right});
+    add({.op = kernels::MaskOp::window, .left = std::min(call.window_left, kernels::farthest_key), .right = std::min(call.window_right, kernels::farthest_key), .bottom_right = call.bottom_right});
   if (call.mask) add({.op = kernels::MaskOp::dense, .dense = broadcast(call.mask, call.mask_strides)});
   to.problem.mask = {.nodes = to.nodes, .count = count};
 }
@@ -157,7 +159,7 @@ const char* text_of(Status status) noexcept {
     case Status::heads_do_not_divide: return "plain::attention: k_heads and v_heads must each divide q_heads";
     case Status::null_pointer: return "plain::attention: q, k, v or output is null; all four are needed";
     case Status::bad_value: return "plain::attention: temperature must be above 0, softcap at least 0, window_left and window_right at least -1";
-    case Status::bad_length: return "plain::attention: query_lengths must be from 0 to q_rows, key_lengths and key_start from 0 to k_rows";
+    case Status::bad_length: return "plain::attention: query_lengths must be from 0 to q_rows, key_lengths and key_start from 0 to k_rows, query_start within 2^40";
     case Status::small_workspace: return "plain::attention: the workspace is too small for one thread; workspace_bytes says what is needed";
     case Status::failed: return "plain::attention: the threads could not be used";
   }

@@ -39,11 +39,14 @@ struct Broadcast4 {
 // --- masks: an expression in postfix order ------------------------------------------------------------------------
 enum class MaskOp : std::uint8_t { causal, window, prefix, documents, dense, constant, op_and, op_or, op_not };
 
+/// Beyond every position there is, and small enough to be added to one.
+inline constexpr std::int64_t farthest_key = std::int64_t{1} << 61;
+
 struct MaskNode {
   MaskOp op = MaskOp::constant;
   bool value = true;                              // constant; dense: the byte that means "sees"
-  std::int64_t left = -1, right = -1;             // window
-  const std::int64_t* per_batch = nullptr;        // prefix: n of each batch item, or null
+  std::int64_t left = -1, right = -1;             // window, at most farthest_key
+  const std::int64_t* per_batch = nullptr;        // prefix: n of each batch item, at least 0, or null
   std::int64_t n = 0;                             // prefix
   const std::int64_t* query_ids = nullptr;        // documents: [B, Tq] by strides
   const std::int64_t* key_ids = nullptr;          // documents: [B, Tk]
