@@ -19,6 +19,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr int kDeepest = 16;  // a described tensor of the highest rank needs 11; no text can exhaust the stack
+
 const std::vector<std::string> kTensors{
     "q",         "k",           "v",   "attend", "block", "key_padding", "bias", "alibi_slopes", "sinks", "query_lengths", "key_lengths",
     "key_start", "query_start", "w_q", "w_k",    "w"};
@@ -93,7 +95,10 @@ Tensor tensor_of(const std::string& name, const json& value) {
 Call from_json(const std::string& path, const std::string& content) {
   Call call;
   try {
-    const json document = json::parse(content);
+    const json document = json::parse(content, [&](int depth, json::parse_event_t, const json&) {
+      if (depth > kDeepest) throw ValueError(fmt::format("run: {} is nested more than {} deep", path, kDeepest));
+      return true;
+    });
     if (!document.is_object()) throw ValueError(fmt::format("run: {} must hold an object with q, k and v", path));
     for (const auto& [name, value] : document.items()) {
       if (is_one_of(name, kTensors)) call.tensors[name] = tensor_of(name, value);

@@ -3,6 +3,7 @@
 #include <attn/ops.h>
 #include <attn/plain.h>
 
+#include "attention/truth.h"
 #include "support/errors.h"
 #include "support/golden.h"
 
@@ -57,7 +58,7 @@ TEST(HostileMask, EndlessWindowsAndPrefixes) {
                              Mask::prefix(endless) & Mask::causal(align), Mask::prefix(tensor<std::int64_t>({endless, 2}))})
       for (const Tensor& start : {Tensor(), tensor<std::int64_t>({-5, 7}), far})
         expect_bits_of_reference(q, k, v, {.mask = mask, .key_start = tensor<std::int64_t>({3, 60}), .query_start = start});
-  expect_error<ValueError>([&] { Mask::prefix(tensor<std::int64_t>({2, -1})); }, "Mask::prefix: n holds -1; it must be at least 0");
+  EXPECT_EQ(error_of<ValueError>([] { Mask::prefix(tensor<std::int64_t>({2, -1})); }), "Mask::prefix: n holds -1; it must be at least 0");
 }
 
 TEST(HostilePlain, PositionsOutOfReachAreRefused) {

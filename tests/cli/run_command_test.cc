@@ -26,6 +26,16 @@ Inputs inputs() {
   return {q, k, v};
 }
 
+TEST(RunCommand, RefusesListsWithoutAnEnd) {
+  const Folder folder;
+  const std::string nested = std::string(300000, '[') + std::string(300000, ']');
+  for (const std::string& text : {"{\"q\": [{\"a\": " + nested + "}]}", "{\"scale\": " + nested + "}"}) {
+    const Said said = attn_says("run " + folder.write("deep.json", text));
+    EXPECT_EQ(said.code, 1);
+    EXPECT_NE(said.err.find("deep.json is nested more than 16 deep"), std::string::npos) << said.err;
+  }
+}
+
 TEST(RunCommand, HasAttentionsBitsFromSafetensors) {
   const Folder folder;
   const Inputs in = inputs();
