@@ -3,13 +3,23 @@
 
 #include "attention/mask_expression.h"
 
+#include <algorithm>
+
 namespace attn {
 namespace {
 
 using Expression = Mask::Expression;
 using Kind = Expression::Kind;
 
-Mask make(Expression expression) { return Mask(std::make_shared<const Expression>(std::move(expression))); }
+constexpr int most_levels = 2000;
+
+Mask make(Expression expression) {
+  for (const Expression::Part& part : {expression.a, expression.b})
+    if (part) expression.depth = std::max(expression.depth, part->depth + 1);
+  if (expression.depth > most_levels)
+    throw ValueError("Mask: the expression is more than " + std::to_string(most_levels) + " levels deep; join many masks in pairs, or as one tensor");
+  return Mask(std::make_shared<const Expression>(std::move(expression)));
+}
 
 /// i64, contiguous: ids, lengths.
 Tensor integers(const std::string& function, const Tensor& x) {

@@ -16,6 +16,7 @@ struct Mask::Expression {
   bool sees = true;                     // dense: the element that means "sees"
   const char* name = "";                // dense: attend, block, key_padding
   Part a = {}, b = {};                  // both, either: a, b; negation: a
+  int depth = 1;                        // levels of the tree: bounded, because it is walked by recursion
 };
 
 }  // namespace attn

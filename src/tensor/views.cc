@@ -255,7 +255,7 @@ std::vector<Tensor> Tensor::chunk(std::int64_t chunks, int dim) const {
   if (chunks < 1) throw ValueError("chunk: chunks " + std::to_string(chunks) + " must be at least 1");
   const std::int64_t total = sizes()[dim];
   if (total == 0) return split(std::vector<std::int64_t>(static_cast<std::size_t>(chunks), 0), dim);
-  return split((total + chunks - 1) / chunks, dim);
+  return split((total - 1) / chunks + 1, dim);
 }
 
 }  // namespace attn

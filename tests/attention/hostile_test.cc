@@ -61,6 +61,16 @@ TEST(HostileMask, EndlessWindowsAndPrefixes) {
   EXPECT_EQ(error_of<ValueError>([] { Mask::prefix(tensor<std::int64_t>({2, -1})); }), "Mask::prefix: n holds -1; it must be at least 0");
 }
 
+TEST(HostileMask, ChainsEndInAnErrorBeforeTheStackDoes) {
+  Mask mask = Mask::causal();
+  const std::string error = error_of<ValueError>([&] {
+    for (int n = 0; n < 100000; ++n) mask = n % 2 ? mask & Mask::prefix(4) : ~mask;
+  });
+  EXPECT_EQ(error, "Mask: the expression is more than 2000 levels deep; join many masks in pairs, or as one tensor");
+  EXPECT_NO_THROW(mask.check(1, 1, 3, 3));
+  EXPECT_FALSE(mask.to_string().empty());
+}
+
 TEST(HostilePlain, PositionsOutOfReachAreRefused) {
   const float x = 0;
   float y = 0;

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 namespace attn::testing {
 namespace {
 
@@ -158,6 +160,7 @@ TEST(Views, SplitAndChunk) {
   EXPECT_EQ(sizes(x.split({1, 0, 4})), (std::vector<std::int64_t>{1, 0, 4}));
   EXPECT_EQ(sizes(x.chunk(3)), (std::vector<std::int64_t>{2, 2, 1}));
   EXPECT_EQ(sizes(x.chunk(4)), (std::vector<std::int64_t>{2, 2, 1}));  // torch gives fewer chunks too
+  EXPECT_EQ(x.chunk(std::numeric_limits<std::int64_t>::max()).size(), 5u);
   EXPECT_EQ(x.split(2)[1].to_int_vector(), (std::vector<std::int64_t>{4, 5, 6, 7}));
   EXPECT_EQ(x.split(1, -1)[1].to_int_vector(), (std::vector<std::int64_t>{1, 3, 5, 7, 9}));
   EXPECT_EQ(x.split(2)[0].data(), x.data());
