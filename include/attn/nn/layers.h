@@ -87,7 +87,7 @@ class ATTN_API Dropout : public Module {
 /// x/2 (1 + erf(x / sqrt 2)), or its tanh form. Source: Hendrycks 2016 (1606.08415).
 class ATTN_API GELU : public Module {
  public:
-  explicit GELU(GeluApproximate approximate = GeluApproximate::none) : approximate(approximate) {}
+  explicit GELU(GeluApproximate form = GeluApproximate::none) : approximate(form) {}
   Tensor forward(const Tensor& x) const { return gelu(x, approximate); }
   Tensor operator()(const Tensor& x) const { return forward(x); }
   const GeluApproximate approximate;
