@@ -1,4 +1,4 @@
-// src/cli/choose.cc: what options take: one of several words, a whole number, nothing more.
+// src/cli/choose.cc: what options take: one of several words, a number, a mask, nothing more.
 #include "cli/output.h"
 #include "cli/suggest.h"
 #include "cli/verbs.h"
@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 namespace attn::cli {
 
@@ -24,8 +25,23 @@ std::string whole_number(const std::string& value) {
   return fmt::format("must be a whole number{}, not \"{}\"", whole ? " of at most 18 digits" : "", value);
 }
 
+std::string number(const std::string& value) {
+  char* end = nullptr;
+  std::strtod(value.c_str(), &end);
+  return value.empty() || *end != '\0' ? fmt::format("must be a number, not \"{}\"", value) : "";
+}
+
 void no_more(const std::vector<std::string>& rest) {
   if (!rest.empty()) throw UsageError{fmt::format("\"{}\" is one argument too many", rest.front())};
+}
+
+Mask parse_mask(const std::string& text) {
+  try {
+    return Mask::parse(text);
+  } catch (const ValueError& error) {
+    const std::string_view what = error.what(), begin = "Mask::parse: ";
+    throw UsageError{fmt::format("--mask {}", what.starts_with(begin) ? what.substr(begin.size()) : what)};
+  }
 }
 
 }  // namespace attn::cli

@@ -35,7 +35,7 @@ Mask mask_of(const Arguments& arguments) {
   Mask mask;
   if (arguments.causal) mask = Mask::causal(arguments.to_given->count() ? Align::top_left : Align::unset);
   if (!arguments.mask_given->count()) return mask;
-  const Mask given = Mask::parse(arguments.mask);
+  const Mask given = parse_mask(arguments.mask);
   return arguments.causal ? mask & given : given;
 }
 

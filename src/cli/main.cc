@@ -24,6 +24,13 @@ int complain(int code, const std::string& who, std::string_view what) {
   return code;
 }
 
+/// The parser says of an option without its value "--heads: 1 required N missing", of one given twice "At Most 1 required ...".
+std::string in_our_words(const CLI::ParseError& error) {
+  const std::string text = error.what(), option = text.substr(0, text.find(':'));
+  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) == nullptr) return text;
+  return option + (text.ends_with(" missing") ? " needs a value" : " is given more than once");
+}
+
 /// Some errors add a picture below their line.
 std::string_view first_line(std::string_view text) { return text.substr(0, text.find('\n')); }
 
@@ -85,7 +92,7 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     for (const Verb& candidate : verbs)
       if (candidate.parser->parsed()) who = "attn " + candidate.parser->get_name();
-    return complain(kUsage, who, error.what());
+    return complain(kUsage, who, in_our_words(error));
   } catch (const Error& error) {
     return complain(kFailed, "attn", first_line(error.what()));
   } catch (const std::bad_alloc&) {

@@ -41,6 +41,7 @@ std::string as_text(const Named& tensors) {
 
 void run(const Arguments& arguments) {
   if (arguments.file.empty()) throw UsageError{"a file is missing: JSON or safetensors with q, k and v"};
+  if (arguments.given.at("mask")->count()) parse_mask(arguments.settings.at("mask"));
   Call call = load_call(arguments.file);
   for (const auto& [name, option] : arguments.given)
     if (option->count()) call.settings[name] = arguments.settings.at(name);
@@ -63,14 +64,14 @@ Verb add_run(CLI::App& app) {
   parser->allow_extras();
   parser->add_option("FILE", a.file, "JSON or safetensors: q, k, v, and what else the call takes")->type_name("");
   const auto setting = [&](const char* option, const char* name, const char* type, const char* text) {
-    a.given[name] = parser->add_option(option, a.settings[name], text)->type_name(type);
+    return a.given[name] = parser->add_option(option, a.settings[name], text)->type_name(type);
   };
   parser->add_flag("--causal", a.causal, "No row sees a later key");
   setting("--mask", "mask", "EXPRESSION", "causal, window(2, 0), prefix(3), all, none, with & | ~ ( )");
   setting("--score", "score", "NAME", "scaled_dot, dot, general (needs w) or additive (needs w_q, w_k, w)");
-  setting("--scale", "scale", "X", "Of the scaled dot product; 1 / sqrt(D) without it");
-  setting("--softcap", "softcap", "X", "Scores become X tanh(score / X)");
-  setting("--temperature", "temperature", "X", "Scores are divided by it");
+  setting("--scale", "scale", "X", "Of the scaled dot product; 1 / sqrt(D) without it")->check(number);
+  setting("--softcap", "softcap", "X", "Scores become X tanh(score / X)")->check(number);
+  setting("--temperature", "temperature", "X", "Scores are divided by it")->check(number);
   setting("--return-weights", "weights", "NAME", "none, full or head_average");
   setting("--dtype", "dtype", "NAME", "q, k, v are converted: f32, f64, bf16, f16");
   parser->add_flag("--json", a.json, "The result as JSON, in full precision");

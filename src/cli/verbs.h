@@ -1,6 +1,7 @@
 // src/cli/verbs.h: the verbs of the command; each adds its options to the parser and says what to run.
 #pragma once
 #include <CLI/CLI.hpp>
+#include <attn/mask.h>
 
 #include <functional>
 #include <string>
@@ -20,13 +21,17 @@ Verb add_verify(CLI::App& app);
 Verb add_bench(CLI::App& app);
 Verb add_completion(CLI::App& app);
 
-/// Says what is wrong with a whole number given as an option's value; "" when nothing is.
+/// What is wrong with a whole number, or any number, given as an option's value; "" when nothing is.
 std::string whole_number(const std::string& value);
+std::string number(const std::string& value);
 
 /// UsageError unless `rest` is empty.
 void no_more(const std::vector<std::string>& rest);
 
 /// The place of `value` among `choices`; UsageError says which there are, and which was meant.
 std::size_t choose(const std::string& option, const std::string& value, const std::vector<std::string>& choices);
+
+/// The mask of --mask; UsageError shows the place that was not understood.
+Mask parse_mask(const std::string& text);
 
 }  // namespace attn::cli

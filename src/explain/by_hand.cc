@@ -97,8 +97,9 @@ ByHand by_hand(const Run& run, const Matrices& matrices, Score::Kind score, std:
       for (std::int64_t d = 0; d < dv; ++d) mixing.push_back(context.at(b, h, query, d));
       const bool sees = total > 0 || std::isnan(maximum) || std::isnan(total);
       result.mixing_hidden.insert(result.mixing_hidden.end(), result.mixing_names.size(), sees ? Hidden::visible : empty_row);
-      result.maximum.push_back(sees ? maximum : std::numeric_limits<double>::quiet_NaN());
-      result.total.push_back(sees ? total : std::numeric_limits<double>::quiet_NaN());
+      result.maximum.push_back(maximum);
+      result.total.push_back(total);
+      result.sees.push_back(sees);
     }
   result.stages = tensor<double>(stages, {batch, heads, keys, static_cast<std::int64_t>(result.stage_names.size())});
   result.mixing = tensor<double>(mixing, {batch, heads, keys + 1, dv + 1});

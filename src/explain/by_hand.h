@@ -10,7 +10,8 @@ struct ByHand {
   Tensor mixing;  // [B, H, Tk + 1, dv + 1]: the weight, weight * value; the last row is the sum
   std::vector<std::string> stage_names, mixing_names;
   std::vector<Hidden> stages_hidden, mixing_hidden;
-  std::vector<double> maximum, total;  // one a sentence and head; nan where the row sees nothing
+  std::vector<double> maximum, total;  // one a sentence and head, as `sees`: does the row see a key?
+  std::vector<bool> sees;
 };
 ByHand by_hand(const Run& run, const Matrices& matrices, Score::Kind score, std::int64_t query);
 

@@ -228,8 +228,8 @@ class Teller {
   std::string facts(const ByHand& hand) const {
     std::vector<std::string> maxima, totals;
     for (std::size_t i = 0; i < hand.maximum.size() && i < 8; ++i) {
-      maxima.push_back(format_number(hand.maximum[i], 4));
-      totals.push_back(format_number(hand.total[i], 4));
+      maxima.push_back(hand.sees[i] ? format_number(hand.maximum[i], 4) : "–");
+      totals.push_back(hand.sees[i] ? format_number(hand.total[i], 4) : "–");
     }
     return say_with(Phrase::maximum, fmt::format("{}", fmt::join(maxima, " | "))) + "  " +
            say_with(Phrase::total, fmt::format("{}", fmt::join(totals, " | ")));
@@ -237,7 +237,7 @@ class Teller {
 
   void tell_by_hand(std::int64_t query) {
     const ByHand hand = by_hand(run_, matrices_, options_.score, query);
-    const std::string of = say_with(Phrase::row_of, query, tokens_.from.tokens[0][static_cast<std::size_t>(query)]);
+    const std::string of = say_with(Phrase::row_of, query, cut(tokens_.from.tokens[0][static_cast<std::size_t>(query)], 16));
     ExplainStep stages = step(Kind::keys, "query_scores", Phrase::row_scores, batch_ ? say_with(Phrase::row_number, query) : of,
                               Phrase::note_row_scores, facts(hand));
     stages.hidden = hand.stages_hidden;

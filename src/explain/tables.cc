@@ -22,16 +22,6 @@ const std::vector<std::string>& heads_of_columns(const ExplainStep& step, std::i
              : step.columns[static_cast<std::size_t>(std::min<std::int64_t>(sentence, static_cast<std::int64_t>(step.columns.size()) - 1))];
 }
 
-Selection columns_shown(const ExplainStep& step, const Grid& grid, const SentenceView& view, const TableStyle& style) {
-  if (is_pairs(step)) return view.keys;
-  if (step.kind != Kind::keys || grid.columns() <= style.most_columns) return first_of(grid.columns(), style.most_columns);
-  // The last five columns of a sum by hand are its stages; the products before them may be cut.
-  Selection columns = first_of(grid.columns(), std::max(1, style.most_columns - 5));
-  for (std::int64_t c = grid.columns() - 5; c < grid.columns(); ++c)
-    if (c > columns.index.back()) columns.index.push_back(c);
-  return columns;
-}
-
 struct Cell {
   std::string text;
   double heat = -1;  // below 0: no colour
@@ -106,9 +96,12 @@ Block labels_block(const ExplainStep& step, std::int64_t sentence, const Selecti
   return block_of(std::move(lines));
 }
 
-Block body_block(const ExplainStep& step, const Grid& grid, std::int64_t sentence, std::int64_t head, const SentenceView& view,
-                 const std::string& title, int head_lines, const TableStyle& style) {
-  const Selection rows = rows_shown(step, grid, view), columns = columns_shown(step, grid, view, style);
+namespace {
+
+/// The chosen columns of one head of one sentence.
+Block block_of_columns(const ExplainStep& step, const Grid& grid, std::int64_t sentence, std::int64_t head, const SentenceView& view,
+                       const Selection& columns, const std::string& title, int head_lines, const TableStyle& style) {
+  const Selection rows = rows_shown(step, grid, view);
   const auto& heads = heads_of_columns(step, sentence);
   std::vector<std::vector<Cell>> cells;
   for (const std::int64_t row : rows.index) {
@@ -140,6 +133,41 @@ Block body_block(const ExplainStep& step, const Grid& grid, std::int64_t sentenc
     if (cut_columns) lines.back().text += " …", lines.back().width += 2;
   }
   return block_of(std::move(lines));
+}
+
+}  // namespace
+
+Block body_block(const ExplainStep& step, const Grid& grid, std::int64_t sentence, std::int64_t head, const SentenceView& view,
+                 const std::string& title, int head_lines, const TableStyle& style) {
+  const Selection columns = is_pairs(step) ? view.keys : first_of(grid.columns(), style.most_columns);
+  return block_of_columns(step, grid, sentence, head, view, columns, title, head_lines, style);
+}
+
+std::vector<Block> body_blocks(const ExplainStep& step, const Grid& grid, std::int64_t sentence, std::int64_t head, const SentenceView& view,
+                               const std::string& title, int head_lines, const TableStyle& style) {
+  if (step.kind != Kind::keys) return {body_block(step, grid, sentence, head, view, title, head_lines, style)};
+  const auto block = [&](const Selection& columns) {
+    return block_of_columns(step, grid, sentence, head, view, columns, title, head_lines, style);
+  };
+  const std::int64_t count = grid.columns();
+  if (Block whole = block(first_of(count, count)); whole.width <= style.room) return {std::move(whole)};
+  // The products, as many as fit, then the stages from their sum on, all of them.
+  const auto& names = heads_of_columns(step, sentence);
+  const std::int64_t products = std::find(names.begin(), names.end(), "sum") - names.begin();
+  std::int64_t most = std::min<std::int64_t>(products, style.most_columns);
+  while (most > 1 && block(first_of(products, most)).width > style.room) --most;
+  std::vector<Block> blocks{block(first_of(products, most))};
+  for (std::int64_t column = products; column < count;) {
+    Selection stages{{column}, 1};
+    for (++column; column < count; ++column) {
+      Selection wider{stages.index, stages.of + 1};
+      wider.index.push_back(column);
+      if (block(wider).width > style.room) break;
+      stages = std::move(wider);
+    }
+    blocks.push_back(block(stages));
+  }
+  return blocks;
 }
 
 }  // namespace attn::explain_detail

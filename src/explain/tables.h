@@ -10,6 +10,7 @@ struct TableStyle {
   int pair_decimals = 4;
   int label_width = 12;
   int most_columns = 8;  // of a vector
+  int room = 86;         // columns beside the labels
   Ink ink{TextOptions::Colour::none};
 };
 
@@ -22,6 +23,10 @@ Block labels_block(const ExplainStep& step, std::int64_t sentence, const Selecti
 /// One head of one sentence. `title` (may be empty) stands above when `head_lines` leaves room for it.
 Block body_block(const ExplainStep& step, const Grid& grid, std::int64_t sentence, std::int64_t head, const SentenceView& view,
                  const std::string& title, int head_lines, const TableStyle& style);
+
+/// The same, columns cut into blocks of at most `style.room`: a sum by hand has many.
+std::vector<Block> body_blocks(const ExplainStep& step, const Grid& grid, std::int64_t sentence, std::int64_t head, const SentenceView& view,
+                               const std::string& title, int head_lines, const TableStyle& style);
 
 /// Rows a table of this step shows, the closing sum included.
 Selection rows_shown(const ExplainStep& step, const Grid& grid, const SentenceView& view);

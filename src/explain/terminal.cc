@@ -55,6 +55,7 @@ class Terminal {
     const int room = width_ - style_.label_width - 2;
     const std::int64_t keys = weights.shape.back();
     style_.most_columns = std::max(1, (room - 2) / 9);
+    style_.room = room;
     // Two decimals only where they make the whole sentence fit; a part of it is shown with four.
     const auto fits = [&](int decimals) {
       style_.pair_decimals = decimals;
@@ -95,8 +96,14 @@ class Terminal {
       result += "  ";
       used += 2;
     }
-    result += ink.formula(pad_right(step.formula, std::min(formula_width_, width_ - used)));
-    used += std::max(std::min(formula_width_, width_ - used), display_width(step.formula));
+    const std::vector<std::string> formula = wrapped(step.formula, width_ - used);  // more than one line: it begins at `indent`
+    for (std::size_t l = 0; l + 1 < formula.size(); ++l) {
+      line(result + ink.formula(formula[l]));
+      result = std::string(static_cast<std::size_t>(indent), ' ');
+    }
+    const std::string last = pad_right(formula.empty() ? "" : formula.back(), std::min(formula_width_, width_ - used));
+    result += ink.formula(last);
+    used += display_width(last);
     for (const std::string* part : {&step.note, &step.source}) {
       if (part->empty()) continue;
       if (used + 2 + display_width(*part) <= width_) {
@@ -172,7 +179,8 @@ class Terminal {
       const int head_lines = (step.columns.empty() ? 0 : 1) + (step.heads > 1 ? 1 : 0);
       std::vector<Block> bodies;
       for (std::int64_t h = 0; h < step.heads; ++h)
-        bodies.push_back(body_block(step, grid, b, h, view, step.heads > 1 ? say_with(Phrase::head, h) : "", head_lines, style_));
+        for (Block& block : body_blocks(step, grid, b, h, view, step.heads > 1 ? say_with(Phrase::head, h) : "", head_lines, style_))
+          bodies.push_back(std::move(block));
       for (const std::string& text : place(labels_block(step, b, rows, head_lines, style_), bodies, width_, 2)) line(text);
       left_out(step, view);
     }
@@ -256,20 +264,29 @@ class Terminal {
                                          std::pair{Hidden::mask, Phrase::legend_mask}, std::pair{Hidden::padding, Phrase::legend_padding}})
       if (reasons.count(reason)) signs += fmt::format("  {} {}", sign_of(reason), say(phrase));
     if (!signs.empty() && (step.name == "mask" || reasons.size() > 2)) faint_line(std::string(say(Phrase::legend)) + signs);
-    if (step.kind != Kind::weights) return;
     const std::int64_t keys = step.shape.back();
+    if (step.kind != Kind::weights || keys < 2) return;  // of one key there is nothing to compare
     const std::string share = say_with(Phrase::scale_share, 1.0 / static_cast<double>(keys));
+    const int decimals = shade_begin(1, keys) < 0.01 ? 4 : 2;
     if (!style_.ink.coloured()) {
-      faint_line(say_with(Phrase::scale, shade_begin(1, keys), shade_begin(2, keys), shade_begin(3, keys), shade_begin(4, keys)) + "  " +
-                 share);
+      const auto from = [&](int shade) { return format_number(shade_begin(shade, keys), decimals); };
+      faint_line(say_with(Phrase::scale, from(1), from(2), from(3), from(4)) + "  " + share);
       return;
     }
     std::string swatches;
+    int width = 2;
+    const auto swatch = [&](double heat, const std::string& text) {
+      swatches += style_.ink.on_heat(heat, text);
+      width += display_width(text);
+    };
     for (int shade = 0; shade <= 4; ++shade) {
       const double w = shade == 0 ? 0.0 : shade_begin(shade, keys);
-      swatches += style_.ink.on_heat(heat(w, keys), fmt::format(" {} ", format_weight(w, 2)));
+      swatch(heat(w, keys), fmt::format(" {} ", format_weight(w, decimals)));
     }
-    line("  " + swatches + style_.ink.on_heat(1, " 1 ") + "  " + style_.ink.faint(share));
+    swatch(1, " 1 ");
+    const bool together = width + 2 + display_width(share) <= width_;
+    line("  " + swatches + (together ? "  " + style_.ink.faint(share) : ""));
+    if (!together) faint_line(share);
   }
 
   const Explanation& explanation_;

@@ -67,7 +67,7 @@ const Words& words_en() {
       /* legend_window */ "outside the window",
       /* legend_mask */ "shut out by the mask",
       /* legend_padding */ "padding",
-      /* scale */ "shades: ░ from {:.2f}  ▒ from {:.2f}  ▓ from {:.2f}  █ from {:.2f}",
+      /* scale */ "shades: ░ from {}  ▒ from {}  ▓ from {}  █ from {}",
       /* scale_share */ "an equal share is {:.4f}",
       /* rows_left_out */ "rows: {} of {} shown",
       /* keys_left_out_strongest */ "keys: {} of {} shown, the strongest; those left out hold {:.1f} % of these rows' weight",

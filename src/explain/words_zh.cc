@@ -67,7 +67,7 @@ const Words& words_zh() {
       /* legend_window */ "在窗口之外",
       /* legend_mask */ "被掩码排除",
       /* legend_padding */ "填充",
-      /* scale */ "深浅：░ 从 {:.2f}  ▒ 从 {:.2f}  ▓ 从 {:.2f}  █ 从 {:.2f}",
+      /* scale */ "深浅：░ 从 {}  ▒ 从 {}  ▓ 从 {}  █ 从 {}",
       /* scale_share */ "平均分配为 {:.4f}",
       /* rows_left_out */ "行：共 {1}，显示 {0}",
       /* keys_left_out_strongest */ "键：共 {1}，显示最强的 {0}；未显示的占这些行权重的 {2:.1f} %",

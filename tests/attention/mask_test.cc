@@ -1,6 +1,7 @@
 // tests/attention/mask_test.cc: every mask against a plain boolean matrix; its text, its picture, its tiles, its errors.
-#include <attn/mask.h>
+#include <attn/attention.h>
 #include <attn/ops.h>
+#include <attn/random.h>
 
 #include "attention/lower.h"
 #include "kernels/attention/mask_eval.h"
@@ -9,6 +10,8 @@
 #include "support/random_shapes.h"
 
 #include <gtest/gtest.h>
+
+#include <limits>
 
 namespace attn::testing {
 namespace {
@@ -160,6 +163,33 @@ TEST(Mask, LeavesAndRandomTreesAreTheirRules) {
     const Tensor expected = by_rule(w, tree.rule);
     ASSERT_TRUE(same_bits(tree.mask.dense(w.batch, w.heads, w.rows, w.keys, w.lengths()), expected));
     expect_tiles(w, tree.mask, expected, false);
+  }
+}
+
+/// Attention under the tree and under its matrix, and with NaN in every key and value that some row does not see.
+TEST(Mask, AttentionUnderARandomTreeHasTheBitsOfItsMatrixAndHiddenNanChangesNone) {
+  Random random(7);
+  manual_seed(7);
+  for (int n = 0; n < 120; ++n) {
+    const World w = random_world(random);
+    const Ruled tree = random_tree(random, w, n < 30 ? 0 : 4);
+    SCOPED_TRACE(::testing::Message() << n << ": " << tree.mask.to_string() << ", " << w.rows << " x " << w.keys);
+    const Tensor q = randn({w.batch, w.heads, w.rows, 5}), k = randn({w.batch, w.heads, w.keys, 5}), v = randn({w.batch, w.heads, w.keys, 3});
+    const Lengths lengths = w.lengths();
+    const auto run = [&](const Tensor& key, const Tensor& value) {
+      return attention(q, key, value, {.mask = tree.mask, .query_lengths = lengths.query_lengths, .key_lengths = lengths.key_lengths,
+                                       .key_start = lengths.key_start, .query_start = lengths.query_start}).output;
+    };
+    const Tensor seen = by_rule(w, tree.rule), clean = run(k, v);
+    ASSERT_TRUE(same_bits(clean, attention(q, k, v, {.mask = Mask::attend(seen)}).output));
+    for (std::int64_t j = 0; j < w.keys; ++j) {
+      const Tensor bad_key = k.clone(), bad_value = v.clone(), sees = seen.select(3, j).unsqueeze(-1);
+      bad_key.select(2, j).fill_(std::numeric_limits<double>::quiet_NaN());
+      bad_value.select(2, j).fill_(std::numeric_limits<double>::quiet_NaN());
+      const Tensor dirty = run(bad_key, bad_value);
+      ASSERT_TRUE(same_bits(masked_fill(dirty, sees, 0), masked_fill(clean, sees, 0))) << "key " << j;
+      EXPECT_TRUE(same_bits(isnan(dirty), sees.expand(dirty.sizes()).contiguous())) << "key " << j;
+    }
   }
 }
 

@@ -46,16 +46,30 @@ TEST(Text, ShowsTheTutorialsNumbersWithFourDecimals) {
 
 TEST(Text, FitsTheWidth) {
   for (const int width : {40, 60, 80, 100, 160}) {
-    for (const std::string& sentence : {kSentence, words(40), std::string("我们今天去公园散步然后回家吃饭再看一会儿书")}) {
+    for (const std::string& sentence :
+         {kSentence, words(40), std::string("我们今天去公园散步然后回家吃饭再看一会儿书"), "a " + std::string(300, 'w') + " b"}) {
       ExplainOptions options;
       options.mask = Mask::causal();
       options.heads = 3;
       options.language = Language::zh;
+      options.query = 1;
       TextOptions draw;
       draw.width = width;
       for (const std::string& line : lines_of(to_text(explain(sentence, options), draw))) EXPECT_LE(display_width(line), width) << line;
     }
   }
+}
+
+TEST(Text, AQueryByHandShowsItsStagesWhateverTheWidth) {
+  ExplainOptions options;
+  options.query = 1;
+  TextOptions draw;
+  draw.width = 50;
+  const std::string narrow = to_text(explain(kSentence, options), draw);
+  for (const char* part : {"0.5667·k0", "1.8269·k1", "sum", "/ √2", "− max", "e^", "/ total", "0.6870"}) EXPECT_TRUE(contains(narrow, part)) << part;
+  const std::string batch = to_text(explain_batch({"a b", "b"}, options));  // the second sentence has no query 1
+  EXPECT_TRUE(contains(batch, "maximum 0.2274 | –  total 1.7159 | –")) << batch;
+  EXPECT_FALSE(contains(batch, "nan"));
 }
 
 TEST(Text, ColumnsOfChineseHeadsStandAboveTheirNumbers) {

@@ -1,10 +1,10 @@
 // tests/runtime/process_test.cc: forked children, processes started with other environments, and ends of processes.
 #include "runtime/cpu.h"
 #include "runtime/parallel.h"
+#include "runtime/regions.h"
 
 #include <attn/error.h>
 #include <attn/runtime.h>
-#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -22,38 +22,16 @@ extern "C" const char* __tsan_default_options() { return "die_after_fork=0"; }
 #endif
 #endif
 
-namespace attn {
+namespace attn::testing {
 namespace {
-
-bool region_works() {
-  std::atomic<int> runs{0};
-  runtime::parallel_for(100, [&](std::int64_t) { ++runs; });
-  return runs == 100;
-}
-
-/// Exit code of a child that runs `body`; -1 when a signal (or the alarm after 20 s) ended it.
-template <typename F>
-int in_fork(F body) {
-  const pid_t child = fork();
-  if (child == 0) {
-    alarm(20);
-    std::_Exit(body());
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
 
 struct Outcome {
   int code;
   std::string output;
 };
-/// This program again, with variables set, running one of the disabled tests below.
-Outcome run_again(const std::string& variables, const std::string& test) {
-  char self[4096];
-  const auto length = readlink("/proc/self/exe", self, sizeof self);
-  const std::string command = "timeout 60 env " + variables + " '" + std::string(self, static_cast<std::size_t>(length)) +
-                              "' --gtest_also_run_disabled_tests --gtest_filter=InOtherProcess.DISABLED_" + test + " 2>&1";
+/// A scene of child.cc in a new process with variables set.
+Outcome play(const std::string& variables, const std::string& scene) {
+  const std::string command = "timeout 60 env " + variables + " '" ATTN_TEST_CHILD "' " + scene + " 2>&1";
   FILE* pipe = popen(command.c_str(), "r");
   std::string output;
   char buffer[4096];
@@ -103,54 +81,9 @@ TEST(Fork, AChildThatExitsNormallyDoesNotWaitForThreadsItHasNot) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 7);
 }
 
-// --- started by the tests below, in a process of their own ----------------------------------------------------------
+// --- in a process of its own (child.cc) -------------------------------------------------------------------------------
 
-TEST(InOtherProcess, DISABLED_Region) { EXPECT_TRUE(region_works()); }
-TEST(InOtherProcess, DISABLED_ThreeThreads) {
-  EXPECT_EQ(num_threads(), 3);
-  EXPECT_TRUE(region_works());
-}
-TEST(InOtherProcess, DISABLED_ErrorText) {
-  try {
-    region_works();
-    runtime::target();
-  } catch (const ValueError& error) {
-    std::printf("<%s>", error.what());
-  }
-}
-TEST(InOtherProcess, DISABLED_ScalarTarget) { EXPECT_EQ(info().target, "scalar"); }
-TEST(InOtherProcess, DISABLED_BoundParts) {
-  set_num_threads(3);
-  // Part i belongs to participant i: three parts that all wait for each other need three threads.
-  std::atomic<int> here{0};
-  runtime::parallel_for(3, [&](std::int64_t) {
-    ++here;
-    while (here < 3) std::this_thread::yield();
-  });
-  std::vector<std::thread::id> first(6), second(6);
-  runtime::parallel_for(6, [&](std::int64_t i) { first[static_cast<std::size_t>(i)] = std::this_thread::get_id(); });
-  runtime::parallel_for(6, [&](std::int64_t i) { second[static_cast<std::size_t>(i)] = std::this_thread::get_id(); });
-  EXPECT_EQ(first, second);
-  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(first[i], first[i + 3]);
-  EXPECT_NE(first[0], first[1]);
-  EXPECT_EQ(first[0], std::this_thread::get_id());
-}
-TEST(InOtherProcess, DISABLED_ExitInsideAPart) {
-  set_num_threads(2);
-  runtime::parallel_for(2, [](std::int64_t i) {
-    if (i == 1) std::exit(7);  // by whichever thread has claimed it
-  });
-}
-TEST(InOtherProcess, DISABLED_BorrowedTeam) {
-  // Loaded here, so that it is a process that has libgomp; skipped where there is none.
-  if (!dlopen("libgomp.so.1", RTLD_NOW)) GTEST_SKIP() << "no libgomp";
-  set_num_threads(3);
-  for (int round = 0; round < 300; ++round) ASSERT_TRUE(region_works());
-  EXPECT_THROW(runtime::parallel_for(5, [](std::int64_t i) { if (i == 3) throw ValueError("part"); }), ValueError);
-  EXPECT_EQ(in_fork([] { return region_works() ? 7 : 1; }), 7);
-}
-
-TEST(Environment, ThreadsComeFromAttnNumThreads) { EXPECT_EQ(run_again("ATTN_NUM_THREADS=3", "ThreeThreads").code, 0); }
+TEST(Environment, ThreadsComeFromAttnNumThreads) { EXPECT_EQ(play("ATTN_NUM_THREADS=3", "three_threads").code, 0); }
 
 TEST(Environment, WrongValuesAreNamed) {
   const struct {
@@ -164,15 +97,15 @@ TEST(Environment, WrongValuesAreNamed) {
       {"ATTN_NUM_THREADS=2 ATTN_DEBUG_BIND_PARTS=yes", "<ATTN_DEBUG_BIND_PARTS is \"yes\"; it must be 0 or 1>"},
       {"ATTN_TARGET=sse9", "<ATTN_TARGET is \"sse9\"; kernels that can run here: "},
   };
-  for (const auto& c : cases) EXPECT_NE(run_again(c.variables, "ErrorText").output.find(c.text), std::string::npos) << c.variables;
+  for (const auto& c : cases) EXPECT_NE(play(c.variables, "error_text").output.find(c.text), std::string::npos) << c.variables;
 }
 
-TEST(Environment, TheTargetIsReadInAnyCase) { EXPECT_EQ(run_again("ATTN_TARGET=SCALAR", "ScalarTarget").code, 0); }
-TEST(Environment, SpinMayBeNone) { EXPECT_EQ(run_again("ATTN_SPIN_US=0 ATTN_NUM_THREADS=3", "Region").code, 0); }
-TEST(Environment, PartsCanBeBoundToThreads) { EXPECT_EQ(run_again("ATTN_DEBUG_BIND_PARTS=1", "BoundParts").code, 0); }
-TEST(EndOfProcess, ExitFromInsideAPart) { EXPECT_EQ(run_again("ATTN_NUM_THREADS=2", "ExitInsideAPart").code, 7); }
+TEST(Environment, TheTargetIsReadInAnyCase) { EXPECT_EQ(play("ATTN_TARGET=SCALAR", "scalar_target").code, 0); }
+TEST(Environment, SpinMayBeNone) { EXPECT_EQ(play("ATTN_SPIN_US=0 ATTN_NUM_THREADS=3", "region").code, 0); }
+TEST(Environment, PartsCanBeBoundToThreads) { EXPECT_EQ(play("ATTN_DEBUG_BIND_PARTS=1", "bound_parts").code, 0); }
+TEST(EndOfProcess, ExitFromInsideAPart) { EXPECT_EQ(play("ATTN_NUM_THREADS=2", "exit_inside_a_part").code, 7); }
 TEST(Borrowing, ALoadedLibgompLendsItsTeam) {
-  const Outcome outcome = run_again("OMP_WAIT_POLICY=passive", "BorrowedTeam");
+  const Outcome outcome = play("OMP_WAIT_POLICY=passive", "borrowed_team");
   EXPECT_EQ(outcome.code, 0) << outcome.output;
 }
 
@@ -212,4 +145,4 @@ TEST(Machine, ATargetIsChosenByNameInAnyCase) {
 }
 
 }  // namespace
-}  // namespace attn
+}  // namespace attn::testing
