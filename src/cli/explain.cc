@@ -6,11 +6,13 @@
 
 #include <attn/explain.h>
 
+#include "io/write.h"
 #include "text/icu/word_break.h"
 
 #include <fmt/format.h>
 
 #include <memory>
+#include <span>
 
 namespace attn::cli {
 namespace {
@@ -65,7 +67,10 @@ void run(const Arguments& arguments) {
   const ExplainOptions options = options_of(arguments);
   const bool batch = arguments.batch || arguments.texts.size() > 1;
   const Explanation explanation = batch ? explain_batch(arguments.texts, options) : explain(arguments.texts[0], options);
-  if (arguments.svg_given->count()) write_file(arguments.svg, to_svg(explanation));
+  if (arguments.svg_given->count()) {
+    const std::string drawing = to_svg(explanation);
+    io::write_whole("explain", arguments.svg, {std::as_bytes(std::span(drawing))});
+  }
   if (arguments.json) return print(to_json(explanation));
   if (!arguments.svg_given->count()) print(to_text(explanation, terminal_options(arguments.colour)));
 }

@@ -6,7 +6,6 @@
 #include "explain/utf8.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -39,25 +38,6 @@ void print(std::string_view text) {
   if (write_all(STDOUT_FILENO, text)) return;
   if (errno == EPIPE) throw ReaderGone{};
   fail("stdout", "cannot write");
-}
-
-void write_file(const std::string& path, std::string_view content) {
-  struct stat status{};
-  const bool special = ::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode);  // /dev/stdout, a pipe: written in place
-  const std::string target = special ? path : fmt::format("{}.tmp{}", path, ::getpid());
-  const int file = ::open(target.c_str(), special ? O_WRONLY : O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (file < 0) fail(path, "cannot be written");
-  bool done = write_all(file, content) && (special || ::fsync(file) == 0);
-  const int reason = errno;
-  done = ::close(file) == 0 && done;
-  if (special && done) return;
-  if (!done || ::rename(target.c_str(), path.c_str()) != 0) {
-    errno = done ? errno : reason;
-    const int kept = errno;
-    if (!special) ::unlink(target.c_str());
-    errno = kept;
-    fail(path, "cannot be written");
-  }
 }
 
 std::string read_file(const std::string& path) {

@@ -1,4 +1,4 @@
-// src/cli/output.h: results to stdout and to files, whole or not at all; one line of error to stderr.
+// src/cli/output.h: results to stdout, whole files read, one line of error to stderr.
 #pragma once
 #include <string>
 #include <string_view>
@@ -15,9 +15,6 @@ struct UsageError {
 
 /// Writes all of it to stdout. ReaderGone for a closed pipe, IoError otherwise.
 void print(std::string_view text);
-
-/// Writes a temporary file beside `path` and renames it. IoError names the path and the reason.
-void write_file(const std::string& path, std::string_view content);
 
 /// IoError names the path and the reason.
 std::string read_file(const std::string& path);

@@ -93,7 +93,7 @@ TEST(ExplainCommand, DrawsIntoAFile) {
   EXPECT_TRUE(content_of(folder.file("life.svg")).starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\""));
   const Said nowhere = attn_says(kLife + " --svg /nowhere/life.svg");
   EXPECT_EQ(nowhere.code, 1);
-  EXPECT_TRUE(contains(nowhere.err, "/nowhere/life.svg: cannot be written"));
+  EXPECT_TRUE(contains(nowhere.err, "explain: /nowhere/life.svg: No such file or directory"));
 }
 
 TEST(ExplainCommand, AReaderThatLeavesEndsItQuietly) {
