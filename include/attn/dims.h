@@ -3,6 +3,7 @@
 #include <attn/export.h>
 
 #include <array>
+#include <concepts>
 #include <cstdint>
 #include <initializer_list>
 #include <span>
@@ -20,6 +21,10 @@ class ATTN_API Dims {
   Dims(std::initializer_list<std::int64_t> values) : Dims(std::span<const std::int64_t>(values.begin(), values.size())) {}
   Dims(const std::vector<std::int64_t>& values) : Dims(std::span<const std::int64_t>(values)) {}
   Dims(std::span<const std::int64_t> values);
+  /// One dim, as in x.sum(-1) or zeros(3). Not a bool: x.sum(true) names no dim.
+  template <std::integral T>
+    requires(!std::same_as<T, bool>)
+  Dims(T size) : Dims(std::initializer_list<std::int64_t>{static_cast<std::int64_t>(size)}) {}
 
   int size() const { return size_; }
   bool empty() const { return size_ == 0; }

@@ -8,7 +8,8 @@
 
 namespace attn {
 
-/// Everything the library throws on purpose. The text is one line.
+/// Everything the library throws on purpose. The text is one line; a mask that does not say how rows stand against keys adds
+/// the two pictures below it.
 class ATTN_API Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

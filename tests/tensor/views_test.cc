@@ -117,6 +117,15 @@ TEST(Views, StridesOfReshape) {
   EXPECT_EQ(zeros({}).flatten().sizes(), (Dims{1}));
 }
 
+TEST(Views, OneDimNeedsNoBraces) {
+  const Tensor x = arange(6).reshape({2, 3});
+  EXPECT_EQ(x.reshape(-1).sizes(), Dims({6}));
+  EXPECT_EQ(zeros(4).sizes(), Dims({4}));
+  EXPECT_EQ(x.sum(1).to_int_vector(), (std::vector<std::int64_t>{3, 12}));
+  EXPECT_EQ(sum(x, -2, true).sizes(), Dims({1, 3}));
+  static_assert(!std::is_convertible_v<bool, Dims> && std::is_convertible_v<int, Dims>);
+}
+
 TEST(Views, ExpandBroadcasts) {
   const Tensor x = tensor<float>({1, 2, 3}, {3, 1});
   const Tensor wide = x.expand({2, -1, 4});

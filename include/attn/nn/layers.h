@@ -64,7 +64,6 @@ struct LayerNormOptions {
 class ATTN_API LayerNorm : public Module {
  public:
   explicit LayerNorm(const Dims& normalized_shape, const LayerNormOptions& options = {});
-  explicit LayerNorm(std::int64_t size, const LayerNormOptions& options = {}) : LayerNorm(Dims{size}, options) {}
   Tensor forward(const Tensor& x) const;
   Tensor operator()(const Tensor& x) const { return forward(x); }
   const Dims normalized_shape;
