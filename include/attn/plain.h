@@ -31,9 +31,9 @@ struct Attention {
   const void* v = nullptr;
   void* output = nullptr;      // must not overlap k or v
   void* logsumexp = nullptr;   // [B, Hq, Tq], compute type
-  Strides q_strides, k_strides, v_strides, output_strides;
+  Strides q_strides = {}, k_strides = {}, v_strides = {}, output_strides = {};
 
-  std::optional<double> scale;  // default 1 / sqrt(dim)
+  std::optional<double> scale = std::nullopt;  // default 1 / sqrt(dim)
   double softcap = 0;
   double temperature = 1;
   const void* sinks = nullptr;  // [Hq], compute type
@@ -42,10 +42,10 @@ struct Attention {
   std::int64_t window_left = -1, window_right = -1;  // keys before and after the row's position; -1: no limit
   bool bottom_right = false;                         // the last row stands at the last key; else row 0 at key 0
   const std::uint8_t* mask = nullptr;                // not 0: takes part
-  ScoreStrides mask_strides;
+  ScoreStrides mask_strides = {};
   const void* bias = nullptr;                        // added to the scores
   Element bias_element = Element::f32;
-  ScoreStrides bias_strides;
+  ScoreStrides bias_strides = {};
 
   const std::int64_t* query_lengths = nullptr;  // [B] each
   const std::int64_t* key_lengths = nullptr;
