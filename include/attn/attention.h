@@ -70,12 +70,14 @@ struct AttentionOptions {
   Tensor key_lengths = {};
   Tensor key_start = {};
   Tensor query_start = {};
+  Tensor cu_seqlens_q = {};  ///< i32 or i64 [N + 1], packed sequences: sequence s has the rows cu_seqlens_q[s] ... cu_seqlens_q[s + 1] - 1
+  Tensor cu_seqlens_k = {};  ///< the same of its keys; default cu_seqlens_q
   Weights weights = Weights::none;
   Tensor out = {};  ///< receives the output
 };
 
 struct AttentionResult {
-  Tensor output;     ///< [B, Hq, Tq, Dv], the dtype of q
+  Tensor output;     ///< [B, Hq, Tq, Dv], the dtype of q (packed: the layout of q)
   Tensor weights;    ///< what was asked for, else undefined
   Tensor logsumexp;  ///< [B, Hq, Tq], f32 (f64 for f64): natural log; -inf where nothing is seen
   Plan plan;
@@ -90,6 +92,11 @@ struct AttentionResult {
 ///          Hk and Hv each divide Hq (grouped heads). Rank 3 means [B, T, D] with one head, rank 2 [T, D].
 /// Dtypes   f32, f64, bf16, f16, the same for q, k, v; sums and softmax in f32 (f64 for f64). A mask or dense bias of rank 3
 ///          beside q of rank 3 is [B, Tq, Tk].
+/// Packed   with cu_seqlens_q sequences of any lengths, 0 included, lie one behind the other, without padding, as FlashAttention's
+///          varlen functions have them: q [total, Hq, D], k [total_k, Hk, D], v [total_k, Hv, Dv] -> output [total, Hq, Dv],
+///          logsumexp [Hq, total]; or, with the heads outside, [1, H, total, D] each; or [total, D]. A sequence is what a batch item
+///          is elsewhere: it sees its own keys only, positions and alignment count from its start, query_start and a prefix per
+///          batch item are [N]. Dense masks and biases lie over [Hq, total, total_k]. Its bits are those of the sequence alone.
 /// Weights  exp(s - m) / l by the row's final maximum m and sum l (docs/numerics.md section 3); exactly 0 where hidden.
 /// A row that sees no key gives output 0, weights 0 and logsumexp -inf, with a sink too. A pair that a mask, a length or a
 /// bias of -inf hides changes nothing, even if its k or v is NaN or inf.

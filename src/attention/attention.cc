@@ -23,13 +23,12 @@ bool shares(const Tensor& out, const Tensor& x) { return overlaps(out, x) || (ou
 
 Output output_memory(const Call& call, const Tensor& out) {
   const kernels::AttentionProblem& p = call.problem;
-  const Dims sizes{p.batch, p.q_heads, p.q_rows, p.value_dim};
-  Output output{.result = result_memory(call.function, out, call.shown(sizes), call.dtype()), .written = {}};
+  Output output{.result = result_memory(call.function, out, call.shown_rows(p.value_dim), call.dtype()), .written = {}};
   if (out.defined()) {
     output.aside = p.value_dim > 1 && out.stride(-1) != 1;
     for (const Tensor& input : {call.q, call.k, call.v}) output.aside |= shares(out, input);
   }
-  output.written = output.aside ? empty(sizes, call.dtype()) : with_heads(output.result);
+  output.written = output.aside ? empty({p.batch, p.q_heads, p.q_rows, p.value_dim}, call.dtype()) : call.with_heads(output.result);
   return output;
 }
 
@@ -122,13 +121,13 @@ AttentionResult attention_call(const Tensor& q, const Tensor& k, const Tensor& v
   const DropoutStrips dropout(call_options.dropout_p, {p.batch * p.q_heads, p.q_rows, p.k_rows, kernel.strip_rows}, call_options.generator);
   trace(call, result.plan);
   run_attention(call, kernel, dropout, to);
-  if (output.aside) copy_values(output.result, output.written.reshape(output.result.sizes()));
+  if (output.aside) copy_values(call.with_heads(output.result), output.written);
 
   const std::vector<Tensor> inputs = call.inputs();
   result.output = record("AttentionBackward0", output.result, inputs);
   if (weights.defined()) {
     if (options.weights == Weights::full) weights = weights.reshape(call.shown(weights.sizes()));
-    if (options.weights == Weights::head_average && call.rank == 2) weights = weights.squeeze(0);
+    if (options.weights == Weights::head_average && (call.rank == 2 || (call.rank == 3 && call.packed))) weights = weights.squeeze(0);
     result.weights = record("AttentionWeightsBackward0", weights.to(call.dtype()), inputs);
   }
   if (result.logsumexp.defined())

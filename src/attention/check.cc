@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "attention/element.h"
+#include "attention/parts.h"
 #include "attention/projection.h"
 
 #include <cmath>
@@ -27,12 +28,20 @@ void check_tensors(const char* function, const Tensor& q, const Tensor& x, const
 
 Tensor rows_contiguous(const Tensor& x) { return x.size(-1) > 1 && x.stride(-1) != 1 ? x.contiguous() : x; }
 
-void check_grouped(const char* function, const Tensor& q, const Tensor& x, const char* name) {
-  if (x.dim() < 3) return;
-  if (x.size(0) != q.size(0))
-    throw ShapeError(fmt::format("{}: {} has shape {}; its batch must be {} to match q {}", function, name, shape(x), q.size(0), shape(q)));
-  if (x.dim() < 4) return;
-  const std::int64_t heads = q.size(1), groups = x.size(1);
+/// [B, H, T, D] of rank 2, 3 or 4, as a view.
+Tensor viewed(const Tensor& x, bool packed) {
+  if (x.dim() == 2) return x.unsqueeze(0).unsqueeze(0);
+  if (x.dim() == 4) return x;
+  return packed ? x.transpose(0, 1).unsqueeze(0) : x.unsqueeze(1);
+}
+
+void check_grouped(const char* function, const Tensor& q, const Tensor& x, const char* name, bool packed) {
+  const Tensor q_heads = viewed(q, packed), x_heads = viewed(x, packed);
+  if (x_heads.size(0) != q_heads.size(0))
+    throw ShapeError(fmt::format("{}: {} has shape {}; its batch must be {} to match q {}", function, name, shape(x), q_heads.size(0), shape(q)));
+  if (packed && x_heads.size(0) != 1)
+    throw ShapeError(fmt::format("{}: {} has shape {}; packed sequences are [total, H, D] or [1, H, total, D]", function, name, shape(x)));
+  const std::int64_t heads = q_heads.size(1), groups = x_heads.size(1);
   if (groups == 0 ? heads != 0 : heads % groups != 0)
     throw ShapeError(fmt::format("{}: {} has shape {}; its {} heads must divide the {} heads of q {}", function, name, shape(x), groups, heads, shape(q)));
 }
@@ -42,6 +51,15 @@ void check_options(const char* function, const AttentionOptions& options) {
     throw ValueError(fmt::format("{}: temperature is {}; it must be above 0", function, options.temperature));
   if (!(options.softcap >= 0) || std::isinf(options.softcap))
     throw ValueError(fmt::format("{}: softcap is {}; it must be above 0, or 0 for none", function, options.softcap));
+}
+
+/// Lengths that cu_seqlens already tells, and caches, which have their own.
+void check_packed(const char* function, const AttentionOptions& options, const StoredRows* stored) {
+  if (stored != nullptr) throw ValueError(fmt::format("{}: cu_seqlens is given; the sequences of a cache have their own lengths", function));
+  const std::pair<const char*, const Tensor&> lengths[] = {
+      {"query_lengths", options.query_lengths}, {"key_lengths", options.key_lengths}, {"key_start", options.key_start}};
+  for (const auto& [name, given] : lengths)
+    if (given.defined()) throw ValueError(fmt::format("{}: {} is given with cu_seqlens, which says where sequences begin and end", function, name));
 }
 
 Tensor checked_sinks(const char* function, const Tensor& sinks, std::int64_t heads, Dtype dtype) {
@@ -79,13 +97,15 @@ void describe_stored(const StoredRows& stored, kernels::AttentionProblem& proble
 Call begin(const char* function, const Tensor& q, const Tensor& k, const AttentionOptions& options) {
   check_tensors(function, q, q, "q");
   check_tensors(function, q, k, "k");
-  check_grouped(function, q, k, "k");
-  check_score(function, q, k, options);
+  const bool packed = options.cu_seqlens_q.defined() || options.cu_seqlens_k.defined();
+  check_grouped(function, q, k, "k", packed);
   Call call;
   call.function = function;
   call.rank = q.dim();
-  call.q = with_heads(q);
-  call.k = with_heads(k);
+  call.packed = packed;
+  call.q = viewed(q, packed);
+  call.k = viewed(k, packed);
+  check_score(function, q, k, call.q.size(1), options);
   return call;
 }
 
@@ -111,15 +131,17 @@ ScoreShape score_shape(const Call& call) {
 
 }  // namespace
 
-Tensor with_heads(const Tensor& x) {
-  if (x.dim() == 2) return x.unsqueeze(0).unsqueeze(0);
-  return x.dim() == 3 ? x.unsqueeze(1) : x;
-}
+Tensor Call::with_heads(const Tensor& x) const { return viewed(x, packed); }
 
 Dims Call::shown(Dims sizes) const {
-  if (rank < 4) sizes.erase(1);
+  if (rank < 4) sizes.erase(packed ? 0 : 1);
   if (rank < 3) sizes.erase(0);
   return sizes;
+}
+
+Dims Call::shown_rows(std::int64_t width) const {
+  if (packed && rank == 3) return {problem.q_rows, problem.q_heads, width};
+  return shown({problem.batch, problem.q_heads, problem.q_rows, width});
 }
 
 std::vector<Tensor> Call::inputs() const {
@@ -133,22 +155,30 @@ std::vector<Tensor> Call::inputs() const {
 Call check(const char* function, const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options, const StoredRows* stored) {
   Call call = begin(function, q, k, options);
   check_tensors(function, q, v, "v");
-  check_grouped(function, q, v, "v");
-  if (v.size(-2) != k.size(-2))
-    throw ShapeError(fmt::format("{}: v has shape {}; its {} rows must be {} to match k {}", function, shape(v), v.size(-2), k.size(-2), shape(k)));
+  check_grouped(function, q, v, "v", call.packed);
+  call.v = rows_contiguous(call.with_heads(v));
+  if (call.v.size(2) != call.k.size(2))
+    throw ShapeError(fmt::format("{}: v has shape {}; its {} rows must be {} to match k {}", function, shape(v), call.v.size(2), call.k.size(2), shape(k)));
   check_options(function, options);
   call.sinks = checked_sinks(function, options.sinks, call.q.size(1), call.compute_dtype());
-  const ScoreShape scores = score_shape(call);
+  ScoreShape scores = score_shape(call);
+  PackedLengths packed;
+  if (call.packed) {
+    check_packed(function, options, stored);
+    packed = lower_packed(scores, options.cu_seqlens_q, options.cu_seqlens_k);
+    scores.packed = &packed;
+  }
   call.lengths = lower_lengths({options.query_lengths, options.key_lengths, options.key_start, options.query_start}, scores);
   call.mask = options.mask;
   call.program = lower_mask(options.mask, scores, call.lengths);
   call.bias = lower_bias(options.bias, scores, call.lengths, q.dtype());
 
   project_and_describe(call, options);
-  call.v = rows_contiguous(with_heads(v));
   kernels::AttentionProblem& problem = call.problem;
   describe_scores(scores, call.lengths, problem);
   describe_mask(call.program, problem);
+  if (call.packed) call.parts = packed_parts(packed, call.lengths.query_start);
+  else if (call.program.documents >= 0) call.parts = document_parts(call.program.nodes[static_cast<std::size_t>(call.program.documents)], problem);
   describe_keys(call.v, problem.v, problem.v_stride);
   if (stored != nullptr) describe_stored(*stored, problem);
   problem.v_heads = call.v.size(1);

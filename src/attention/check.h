@@ -11,6 +11,7 @@ namespace attn {
 struct Call {
   const char* function = "attention";
   int rank = 4;         // of q as given
+  bool packed = false;  // with rank 3 q is [total, H, D]
   Tensor q, k, v;       // [B, H, T, D], last dim contiguous; k undefined or v undefined where the call has none
   Tensor sinks;         // [Hq], compute type
   Tensor additive_w;    // [A], compute type
@@ -18,18 +19,19 @@ struct Call {
   Mask mask;            // keeps the tensors that `program` reads
   LoweredMask program;
   LoweredBias bias;
+  std::vector<kernels::Part> parts;   // empty: batch items
   kernels::AttentionProblem problem;  // all but the results
 
   Dtype dtype() const { return q.dtype(); }
   Dtype compute_dtype() const { return dtype() == Dtype::f64 ? Dtype::f64 : Dtype::f32; }
-  /// [B, H, rows...] as the caller's rank has it.
+  /// [B, H, rows...] as the caller's rank has it: [B, rows...], [rows...], or of packed sequences [H, rows...].
   Dims shown(Dims sizes) const;
+  /// Sizes of the output as the caller's rank has it, and such a tensor as [B, H, T, D].
+  Dims shown_rows(std::int64_t width) const;
+  Tensor with_heads(const Tensor& x) const;
   /// The tensors a gradient may flow to.
   std::vector<Tensor> inputs() const;
 };
-
-/// [B, H, T, D] of rank 2, 3 or 4, as a view.
-Tensor with_heads(const Tensor& x);
 
 /// Checks everything, projects q and k where the score does so, and describes the problem. With `stored`, k and v tell sizes and
 /// dtype alone, and the score must leave k as it is.

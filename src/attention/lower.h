@@ -7,13 +7,26 @@
 
 namespace attn {
 
+/// Packed sequences: sequence s has rows q[s] ... q[s + 1] - 1 and keys k[s] ... k[s + 1] - 1. Empty: not packed.
+struct PackedLengths {
+  std::vector<std::int64_t> q, k;
+  std::int64_t sequences() const { return static_cast<std::int64_t>(q.size()) - 1; }
+};
+
 /// The scores of a call, [B, Hq, Tq, Tk], and the function that errors name.
 struct ScoreShape {
   const char* function;
   std::int64_t batch, heads, q_rows, k_rows;
-  int rank = 4;  // of q as the caller gave it: with 3, a mask of rank 3 is [B, Tq, Tk]
+  int rank = 4;  // of q as the caller gave it: with 3, a mask of rank 3 is [B, Tq, Tk], or [Hq, Tq, Tk] of packed sequences
+  const PackedLengths* packed = nullptr;
   Dims sizes() const { return {batch, heads, q_rows, k_rows}; }
+  /// What has lengths and positions of its own: batch items or packed sequences.
+  std::int64_t items() const { return packed ? packed->sequences() : batch; }
+  const char* item() const { return packed ? "sequence" : "batch item"; }
 };
+
+/// cu_seqlens_q and cu_seqlens_k checked against totals of rows; the second undefined: as the first.
+PackedLengths lower_packed(const ScoreShape& shape, const Tensor& cu_seqlens_q, const Tensor& cu_seqlens_k);
 
 /// Checked, i64, contiguous.
 Lengths lower_lengths(const Lengths& lengths, const ScoreShape& shape);
@@ -23,7 +36,8 @@ void describe_scores(const ScoreShape& shape, const Lengths& lowered, kernels::A
 /// The expression in postfix order; its tensors stay with the Mask, which must outlive this.
 struct LoweredMask {
   std::vector<kernels::MaskNode> nodes;
-  std::vector<std::int64_t> row_origins;  // [B, Tq], empty when the keys of all rows are counted from key_start
+  int documents = -1;                     // the node of a `documents` by which the whole expression is cut, or -1
+  std::vector<kernels::MaskNode> inside;  // then: the same for rows and keys of one document
 };
 LoweredMask lower_mask(const Mask& mask, const ScoreShape& shape, const Lengths& lowered);
 void describe_mask(const LoweredMask& mask, kernels::AttentionProblem& problem);

@@ -10,10 +10,10 @@ Tensor checked(const ScoreShape& shape, const char* name, const Tensor& values, 
   if (!values.defined()) return {};
   if (!is_integral(values.dtype()))
     throw DtypeError(fmt::format("{}: {} is {}; it must be i64 or i32", shape.function, name, name_of(values.dtype())));
-  if (values.dim() != 1 || values.size(0) != shape.batch)
-    throw ShapeError(fmt::format("{}: {} has shape {}; it must be [{}], one for each batch item", shape.function, name, to_string(values.sizes()), shape.batch));
+  if (values.dim() != 1 || values.size(0) != shape.items())
+    throw ShapeError(fmt::format("{}: {} has shape {}; it must be [{}], one for each {}", shape.function, name, to_string(values.sizes()), shape.items(), shape.item()));
   const Tensor lengths = values.to(Dtype::i64).contiguous();
-  for (std::int64_t b = 0; b < shape.batch; ++b) {
+  for (std::int64_t b = 0; b < shape.items(); ++b) {
     const std::int64_t value = lengths.data<std::int64_t>()[b];
     if (value < least || value > most)
       throw ValueError(fmt::format("{}: {}[{}] is {}; it must be from {} to {}{}", shape.function, name, b, value, least, most, of_what));
@@ -45,7 +45,45 @@ std::string both_pictures(std::int64_t q_rows, std::int64_t k_rows) {
   return picture;
 }
 
+/// Rows and keys of the call, or of the first packed sequence where their numbers differ.
+std::pair<std::int64_t, std::int64_t> uneven(const ScoreShape& shape) {
+  if (shape.packed == nullptr) return {shape.q_rows, shape.k_rows};
+  const auto& [q, k] = *shape.packed;
+  for (std::size_t s = 0; s + 1 < q.size(); ++s)
+    if (q[s + 1] - q[s] != k[s + 1] - k[s]) return {q[s + 1] - q[s], k[s + 1] - k[s]};
+  return {0, 0};
+}
+
+/// Ascending from 0 to `total`.
+std::vector<std::int64_t> cumulative(const ScoreShape& shape, const char* name, const Tensor& values, std::int64_t total, const char* of_what) {
+  if (!is_integral(values.dtype()))
+    throw DtypeError(fmt::format("{}: {} is {}; it must be i32 or i64", shape.function, name, name_of(values.dtype())));
+  if (values.dim() != 1 || values.size(0) < 1)
+    throw ShapeError(fmt::format("{}: {} has shape {}; it must be [N + 1] for N sequences", shape.function, name, to_string(values.sizes())));
+  std::vector<std::int64_t> starts = values.to_int_vector();
+  for (std::size_t s = 0; s + 1 < starts.size(); ++s)
+    if (starts[s + 1] < starts[s])
+      throw ValueError(fmt::format("{}: {}[{}] is {}, below {}[{}] = {}; it must not descend", shape.function, name, s + 1, starts[s + 1], name, s, starts[s]));
+  if (starts.front() != 0) throw ValueError(fmt::format("{}: {}[0] is {}; it must be 0", shape.function, name, starts.front()));
+  if (starts.back() != total)
+    throw ValueError(fmt::format("{}: {} ends with {}; it must end with {}, the number of {}", shape.function, name, starts.back(), total, of_what));
+  return starts;
+}
+
 }  // namespace
+
+PackedLengths lower_packed(const ScoreShape& shape, const Tensor& cu_seqlens_q, const Tensor& cu_seqlens_k) {
+  if (!cu_seqlens_q.defined()) throw ValueError(fmt::format("{}: cu_seqlens_k is given without cu_seqlens_q", shape.function));
+  PackedLengths packed{.q = cumulative(shape, "cu_seqlens_q", cu_seqlens_q, shape.q_rows, "rows of q"), .k = {}};
+  if (!cu_seqlens_k.defined() && shape.q_rows != shape.k_rows)
+    throw ValueError(fmt::format("{}: cu_seqlens_k is not given; it may be left out where q and k have as many rows, here {} and {}", shape.function,
+                                 shape.q_rows, shape.k_rows));
+  packed.k = cu_seqlens_k.defined() ? cumulative(shape, "cu_seqlens_k", cu_seqlens_k, shape.k_rows, "rows of k") : packed.q;
+  if (packed.k.size() != packed.q.size())
+    throw ShapeError(fmt::format("{}: cu_seqlens_k has shape {}; it must be {} as cu_seqlens_q", shape.function, to_string(cu_seqlens_k.sizes()),
+                                 to_string(cu_seqlens_q.sizes())));
+  return packed;
+}
 
 Lengths lower_lengths(const Lengths& lengths, const ScoreShape& shape) {
   constexpr std::int64_t far = std::int64_t{1} << 40;
@@ -69,21 +107,24 @@ void describe_scores(const ScoreShape& shape, const Lengths& lowered, kernels::A
 }
 
 bool is_bottom_right(Align align, const std::string& what, const ScoreShape& shape, const Lengths& lengths) {
-  if (align == Align::unset && shape.q_rows != shape.k_rows && !lengths.query_start.defined())
-    throw ShapeError(fmt::format("{}: {} does not say how {} rows stand against {} keys; give it Align::top_left or Align::bottom_right{}",
-                                 shape.function, what, shape.q_rows, shape.k_rows, both_pictures(shape.q_rows, shape.k_rows)));
+  if (align == Align::unset && !lengths.query_start.defined()) {
+    const auto [q_rows, k_rows] = uneven(shape);
+    if (q_rows != k_rows)
+      throw ShapeError(fmt::format("{}: {} does not say how {} rows stand against {} keys; give it Align::top_left or Align::bottom_right{}",
+                                   shape.function, what, q_rows, k_rows, both_pictures(q_rows, k_rows)));
+  }
   return align == Align::bottom_right;
 }
 
 kernels::Broadcast4 broadcast_to_scores(const ScoreShape& shape, const std::string& what, const Tensor& x) {
-  const Tensor aligned = shape.rank == 3 && x.dim() == 3 ? x.unsqueeze(1) : x;
+  const Tensor aligned = shape.rank == 3 && x.dim() == 3 && !shape.packed ? x.unsqueeze(1) : x;
   const Dims scores = shape.sizes();
   kernels::Broadcast4 result{.data = aligned.data()};
   for (int d = 0; d < aligned.dim(); ++d) {
     const int to = 4 - aligned.dim() + d;
     if (aligned.size(d) != 1 && aligned.size(d) != scores[to]) {
       Dims shown = scores;  // as the caller sees them
-      if (shape.rank < 4) shown.erase(1);
+      if (shape.rank < 4) shown.erase(shape.packed ? 0 : 1);
       if (shape.rank < 3) shown.erase(0);
       throw ShapeError(fmt::format("{}: {} has shape {}; it must broadcast to the scores {}", shape.function, what, to_string(x.sizes()), to_string(shown)));
     }

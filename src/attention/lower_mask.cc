@@ -1,11 +1,10 @@
-// src/attention/lower_mask.cc: a mask's tree as a postfix program, and the origins of rows that lie in documents.
+// src/attention/lower_mask.cc: a mask's tree as a postfix program, and where in it the documents stand that cut the call.
 #include <fmt/format.h>
 
 #include "attention/lower.h"
 #include "attention/mask_expression.h"
 
 #include <algorithm>
-#include <unordered_map>
 
 namespace attn {
 namespace {
@@ -27,9 +26,11 @@ int depth(const Expression& e) {
 
 class Lowering {
  public:
-  Lowering(const ScoreShape& shape, const Lengths& lengths) : shape_(shape), lengths_(lengths) {}
+  /// `cut`: the leaf whose place in `nodes` is asked for, or null.
+  Lowering(const ScoreShape& shape, const Lengths& lengths, const Expression* cut) : shape_(shape), lengths_(lengths), cut_(cut) {}
 
   std::vector<MaskNode> nodes;
+  int top = -1;  // the place of `cut`
 
   void emit(const Expression& e) {
     if (e.kind == Kind::negation) {
@@ -41,6 +42,7 @@ class Lowering {
       emit(swap ? *e.a : *e.b);
       nodes.push_back({.op = e.kind == Kind::both ? MaskOp::op_and : MaskOp::op_or});
     } else {
+      if (&e == cut_) top = static_cast<int>(nodes.size());
       nodes.push_back(leaf(e));
     }
   }
@@ -64,9 +66,9 @@ class Lowering {
 
   MaskNode prefix(const Expression& e) const {
     if (!e.first.defined()) return {.op = MaskOp::prefix, .n = e.n};
-    if (e.first.dim() != 1 || e.first.size(0) != shape_.batch)
-      throw ShapeError(fmt::format("{}: the mask prefix has n of shape {}; it must be [{}], one for each batch item", shape_.function,
-                                   to_string(e.first.sizes()), shape_.batch));
+    if (e.first.dim() != 1 || e.first.size(0) != shape_.items())
+      throw ShapeError(fmt::format("{}: the mask prefix has n of shape {}; it must be [{}], one for each {}", shape_.function,
+                                   to_string(e.first.sizes()), shape_.items(), shape_.item()));
     return {.op = MaskOp::prefix, .per_batch = e.first.data<std::int64_t>()};
   }
 
@@ -90,6 +92,7 @@ class Lowering {
 
   const ScoreShape& shape_;
   const Lengths& lengths_;
+  const Expression* cut_;
 };
 
 /// The first `documents` that the whole expression is cut by: at the top, joined by & alone.
@@ -100,50 +103,22 @@ const Expression* top_documents(const Expression& e) {
   return found ? found : top_documents(*e.b);
 }
 
-/// For every row the first key of its document, where the document's keys are one run; else the first key.
-std::vector<std::int64_t> origins(const MaskNode& ids, const kernels::AttentionProblem& problem) {
-  struct Run {
-    std::int64_t first, end;
-    bool whole;
-  };
-  std::vector<std::int64_t> result;
-  result.reserve(static_cast<std::size_t>(problem.batch * problem.q_rows));
-  for (std::int64_t b = 0; b < problem.batch; ++b) {
-    const std::int64_t* key_ids = ids.key_ids + b * ids.key_ids_stride;
-    std::unordered_map<std::int64_t, Run> runs;
-    for (std::int64_t j = problem.keys_begin(b); j < problem.keys_end(b); ++j) {
-      Run& run = runs.try_emplace(key_ids[j], Run{j, j, true}).first->second;
-      run.whole = run.whole && run.end == j;
-      run.end = j + 1;
-    }
-    for (std::int64_t i = 0; i < problem.q_rows; ++i) {
-      const auto found = runs.find(ids.query_ids[b * ids.query_ids_stride + i]);
-      result.push_back(found != runs.end() && found->second.whole ? found->second.first : problem.keys_begin(b));
-    }
-  }
-  return result;
-}
-
 }  // namespace
 
 LoweredMask lower_mask(const Mask& mask, const ScoreShape& shape, const Lengths& lowered) {
   if (mask.is_all()) return {};
-  Lowering lowering(shape, lowered);
+  Lowering lowering(shape, lowered, shape.packed ? nullptr : top_documents(*mask.expression()));
   lowering.emit(*mask.expression());
-  LoweredMask result{.nodes = std::move(lowering.nodes), .row_origins = {}};
-  if (const Expression* documents = top_documents(*mask.expression())) {
-    kernels::AttentionProblem problem;
-    describe_scores(shape, lowered, problem);
-    Lowering ids(shape, lowered);
-    ids.emit(*documents);
-    result.row_origins = origins(ids.nodes.front(), problem);
+  LoweredMask result{.nodes = std::move(lowering.nodes), .documents = lowering.top, .inside = {}};
+  if (result.documents >= 0) {
+    result.inside = result.nodes;
+    result.inside[static_cast<std::size_t>(result.documents)] = {.op = MaskOp::constant, .value = true};
   }
   return result;
 }
 
 void describe_mask(const LoweredMask& mask, kernels::AttentionProblem& problem) {
   problem.mask = {.nodes = mask.nodes.data(), .count = static_cast<int>(mask.nodes.size())};
-  problem.row_origins = mask.row_origins.empty() ? nullptr : mask.row_origins.data();
 }
 
 }  // namespace attn

@@ -17,7 +17,6 @@ const char* text_of(Answer answer) {
     case Answer::other_storage: return "keys, values or bias are stored in a way it cannot read";
     case Answer::additive_score: return "has no additive score";
     case Answer::all_weights: return "does not return weights";
-    case Answer::row_origins: return "counts the keys of all rows from one origin";
     case Answer::dropout: return "has no dropout";
   }
   return "";

@@ -22,9 +22,8 @@ void check_parameter(const char* function, const Tensor& q, const Tensor& x, con
   throw ShapeError(fmt::format("{}: the score's {} has shape {}; it must be {}", function, name, to_string(x.sizes()), needed));
 }
 
-void check_general(const char* function, const Tensor& q, const Tensor& k, const Tensor& w) {
+void check_general(const char* function, const Tensor& q, const Tensor& k, std::int64_t heads, const Tensor& w) {
   check_parameter(function, q, w, "w");
-  const std::int64_t heads = q.dim() == 4 ? q.size(1) : 1;
   const bool fits = (w.dim() == 2 || (w.dim() == 3 && w.size(0) == heads)) && w.size(-2) == q.size(-1) && w.size(-1) == k.size(-1);
   if (!fits) wrong_shape(function, "w", w, fmt::format("[{0}, {1}] or [{2}, {0}, {1}]", q.size(-1), k.size(-1), heads));
 }
@@ -69,11 +68,11 @@ Score Score::additive(const Tensor& w_q, const Tensor& w_k, const Tensor& w) {
   return score;
 }
 
-void check_score(const char* function, const Tensor& q, const Tensor& k, const AttentionOptions& options) {
+void check_score(const char* function, const Tensor& q, const Tensor& k, std::int64_t heads, const AttentionOptions& options) {
   const Score& score = options.score;
   if (options.scale && score.kind != Kind::scaled_dot)
     throw ValueError(fmt::format("{}: scale is {} beside the score {}; only scaled_dot has a scale", function, *options.scale, name_of(score.kind)));
-  if (score.kind == Kind::general) return check_general(function, q, k, score.w);
+  if (score.kind == Kind::general) return check_general(function, q, k, heads, score.w);
   if (score.kind == Kind::additive) return check_additive(function, q, k, score);
   if (q.size(-1) != k.size(-1))
     throw ShapeError(fmt::format("{}: k has shape {}; its last dim must be {} to match q {}", function, to_string(k.sizes()), q.size(-1), to_string(q.sizes())));

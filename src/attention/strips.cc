@@ -32,7 +32,6 @@ Answer ask(const AttentionProblem& problem, const Wanted& wanted) {
     if (problem.bias[n].element != Element::f32 && problem.bias[n].element != Element::f64) return Answer::other_storage;
   if (problem.score == kernels::ScoreOp::additive && E == Element::bf16) return Answer::additive_score;
   if (wanted.weights) return Answer::all_weights;
-  if (problem.row_origins != nullptr) return Answer::row_origins;
   if (wanted.dropout && E == Element::bf16) return Answer::dropout;
   return Answer::takes;
 }

@@ -27,6 +27,12 @@ double seen_pairs(const Case& c, const AttentionOptions& options) {
     for (const std::int64_t value : x.to_int_vector()) total += value;
     return static_cast<double>(total);
   };
+  if (c.lengths == "packed") {
+    double pairs = 0;
+    const std::vector<std::int64_t> q = options.cu_seqlens_q.to_int_vector(), k = options.cu_seqlens_k.to_int_vector();
+    for (std::size_t s = 0; s + 1 < q.size(); ++s) pairs += options.mask.dense(1, 1, q[s + 1] - q[s], k[s + 1] - k[s]).to(Dtype::i64).sum().item();
+    return pairs;
+  }
   if (c.mask != "none" && c.mask != "bool" && c.lengths == "none")
     return static_cast<double>(c.batch) * options.mask.dense(1, 1, c.q_rows, c.k_rows).to(Dtype::i64).sum().item();
   if (c.lengths == "keys") return sum(options.key_lengths) * static_cast<double>(c.q_rows);
@@ -37,7 +43,9 @@ double seen_pairs(const Case& c, const AttentionOptions& options) {
 
 Work::Work(const Case& c) : case_(c), inputs_(cases::make_inputs(c)) {
   if (c.is_attention()) {
-    out_ = empty({c.batch, c.q_heads, c.q_rows, c.value_dim}, c.dtype);
+    Dims sizes = inputs_.q.sizes();
+    sizes[3] = c.value_dim;
+    out_ = empty(sizes, c.dtype);
     inputs_.options.out = out_;
     function_ = [this] {
       if (caches_.empty()) return attention(inputs_.q, inputs_.k, inputs_.v, inputs_.options).output;

@@ -99,7 +99,7 @@ Case parse_case(const std::string& line) {
   }
   if (c.op == "matmul" && c.layout == "plain") c.layout = "nn";
   one_of("bias", c.bias, {"none", "dense", "key", "alibi", "relative"});
-  one_of("lengths", c.lengths, {"none", "keys", "rows", "starts", "all"});
+  one_of("lengths", c.lengths, {"none", "keys", "rows", "starts", "all", "packed"});
   one_of("hidden", c.hidden, {"plain", "nan"});
   if (c.op == "matmul") one_of("layout", c.layout, {"nn", "nt", "tn"});
   else one_of("layout", c.layout, {"plain", "turned"});

@@ -43,13 +43,32 @@ Tensor of_batch(std::int64_t batch, F&& value) {
   return result;
 }
 
-/// [B, H, T, D]: in memory as that, or as [B, T, H, D].
+/// B lengths from longest / 32 to `longest`, the first of them the longest, summed up from 0.
+Tensor cumulated(std::int64_t batch, std::int64_t longest) {
+  const std::int64_t shortest = longest / 32;
+  std::int64_t total = 0;
+  return of_batch(batch + 1, [&](std::int64_t b) {
+    const std::int64_t end = total;
+    total += b == 0 ? longest : shortest + static_cast<std::int64_t>(word(1, b) % static_cast<std::uint64_t>(longest - shortest + 1));
+    return end;
+  });
+}
+
+/// [B, H, T, D]: in memory as that, or as [B, T, H, D]. Packed: [1, H, total, D], in memory as [total, H, D].
 Tensor operand(const Case& c, std::int64_t heads, std::int64_t rows, std::int64_t dim, std::uint64_t seed) {
+  if (c.lengths == "packed") {
+    const auto total = static_cast<std::int64_t>(cumulated(c.batch, rows).select(0, -1).item());
+    return integers({1, total, heads, dim}, c.dtype, seed).transpose(1, 2);
+  }
   if (c.layout == "turned") return integers({c.batch, rows, heads, dim}, c.dtype, seed).transpose(1, 2);
   return integers({c.batch, heads, rows, dim}, c.dtype, seed);
 }
 
 void set_lengths(const Case& c, AttentionOptions& options) {
+  if (c.lengths == "packed") {
+    options.cu_seqlens_q = cumulated(c.batch, c.q_rows);
+    options.cu_seqlens_k = cumulated(c.batch, c.k_rows);
+  }
   const bool all = c.lengths == "all";
   if (all || c.lengths == "keys") options.key_lengths = of_batch(c.batch, [&](std::int64_t b) { return c.k_rows - b * c.k_rows / (2 * c.batch); });
   if (all || c.lengths == "rows") options.query_lengths = of_batch(c.batch, [&](std::int64_t b) { return c.q_rows - b * c.q_rows / c.batch; });
@@ -108,6 +127,8 @@ void poison(const Case& c, const Inputs& in) {
 }
 
 void attention_inputs(const Case& c, std::uint64_t seed, Inputs& in) {
+  const bool dense = c.mask == "bool" || c.mask == "documents" || c.bias == "dense" || c.bias == "key";
+  if (c.lengths == "packed" && (dense || c.hidden == "nan")) throw ValueError("case: lengths=packed has no dense mask or bias and hides no keys");
   in.q = operand(c, c.q_heads, c.q_rows, c.dim, seed + 1);
   in.k = operand(c, c.k_heads, c.k_rows, c.dim, seed + 2);
   in.v = operand(c, c.v_heads, c.k_rows, c.value_dim, seed + 3);

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "attention/parts.h"
 #include "kernels/attention/reference.h"
 #include "kernels/attention/target.h"
 #include "kernels/gemm/target.h"
@@ -30,8 +31,9 @@ Results attention_by_reference(const kernels::AttentionReference& reference, con
   Attended a(in);
   const kernels::AttentionProblem& p = a.call.problem;
   void* scratch = runtime::thread_scratch(reference.scratch_bytes(p));
-  for (std::int64_t b = 0; b < p.batch; ++b)
-    for (std::int64_t h = 0; h < p.q_heads; ++h) reference.rows(p, b, h, 0, p.q_rows, scratch);
+  for_each_part(a.call, p, [&](const kernels::AttentionProblem& part, std::int64_t b, std::int64_t begin, std::int64_t end) {
+    for (std::int64_t h = 0; h < p.q_heads; ++h) reference.rows(part, b, h, begin, end, scratch);
+  });
   return a.results;
 }
 
@@ -114,8 +116,7 @@ Results attention_by_target(const kernels::AttentionTarget& target, Cut cut, con
   const kernels::StripKernel& strip = c.dtype == Dtype::f64 ? target.f64 : c.dtype == Dtype::bf16 ? target.bf16 : target.f32;
   if (c.dtype == Dtype::f16 || strip.rows == 0 || (c.dtype == Dtype::bf16 && !runtime::cpu().avx512_bf16)) return {};
   Attended a(in);
-  if (a.call.problem.row_origins != nullptr) return {};  // no vector kernel takes it: it is the specification's
-  attend_by_strips(strip, a.call.problem, cut);
+  attend_by_strips(strip, a.call, cut);
   return a.results;
 }
 

@@ -1,6 +1,7 @@
 // src/verify/strips.cc: strips of rows one by one, with several heads in one, or their spans of keys apart and merged.
 #include "verify/strips.h"
 
+#include "attention/parts.h"
 #include "kernels/attention/reference.h"
 #include "runtime/memory.h"
 
@@ -32,26 +33,27 @@ bool attend_spans(const StripKernel& strip, const AttentionProblem& p, const Lan
 
 }  // namespace
 
-void attend_by_strips(const StripKernel& strip, const AttentionProblem& p, Cut cut) {
+void attend_by_strips(const StripKernel& strip, const Call& call, Cut cut) {
   const kernels::AttentionReference& reference = kernels::attention_reference();
-  const Memory memory(std::max(strip.scratch_bytes(p), reference.scratch_bytes(p)));
-  const std::int64_t group = std::gcd(p.q_heads / p.k_heads, p.q_heads / p.v_heads);
-  const std::int64_t heads = cut == Cut::heads_together && group * p.q_rows <= strip.rows ? group : 1;
-  for (std::int64_t b = 0; b < p.batch; ++b)
-    for (std::int64_t h = 0; h < p.q_heads; h += heads) {
-      const std::int64_t rows = std::clamp<std::int64_t>(p.rows_end(b), 0, p.q_rows);
-      const auto by_reference = [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t n = 0; n < heads; ++n) reference.rows(p, b, h + n, begin, end, memory.get());
+  const Memory memory(std::max(strip.scratch_bytes(call.problem), reference.scratch_bytes(call.problem)));
+  const std::int64_t q_heads = call.problem.q_heads, group = std::gcd(q_heads / call.problem.k_heads, q_heads / call.problem.v_heads);
+  for_each_part(call, call.problem, [&](const AttentionProblem& p, std::int64_t b, std::int64_t first, std::int64_t last) {
+    const std::int64_t heads = cut == Cut::heads_together && group * (last - first) <= strip.rows ? group : 1;
+    const std::int64_t end = std::clamp<std::int64_t>(p.rows_end(b), first, last);
+    for (std::int64_t h = 0; h < q_heads; h += heads) {
+      const auto by_reference = [&](std::int64_t from, std::int64_t to) {
+        for (std::int64_t n = 0; n < heads; ++n) reference.rows(p, b, h + n, from, to, memory.get());
       };
-      for (std::int64_t row = 0; row < rows; row += strip.rows) {
-        const LaneMap map{b, h, heads, row, std::min<std::int64_t>(strip.rows, rows - row)};
+      for (std::int64_t row = first; row < end; row += strip.rows) {
+        const LaneMap map{b, h, heads, row, std::min<std::int64_t>(strip.rows, end - row)};
         const bool done = cut == Cut::spans ? attend_spans(strip, p, map, memory.get()) : strip.attend(p, map, memory.get());
         if (done) continue;
         if (strip.rows_by_row != nullptr) strip.rows_by_row(p, map, memory.get());
         else by_reference(map.row, map.row + map.rows);
       }
-      by_reference(rows, p.q_rows);
+      by_reference(end, last);
     }
+  });
 }
 
 }  // namespace attn::cases

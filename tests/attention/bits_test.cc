@@ -1,7 +1,7 @@
 // tests/attention/bits_test.cc: what may not change a bit of a row: hidden keys, batch, padding, threads, the cut of the work.
 #include <attn/runtime.h>
 
-#include "attention/check.h"
+#include "attention/parts.h"
 #include "attention/truth.h"
 #include "kernels/attention/reference.h"
 #include "support/golden.h"
@@ -37,8 +37,9 @@ Tensor by_specification(const kernels::AttentionReference& reference, const Call
   for (int d = 0; d < 3; ++d) p.out_stride[d] = output.stride(d);
   p.logsumexp = lse.data();
   std::vector<double> scratch(reference.scratch_bytes(p) / sizeof(double) + 1);
-  for (std::int64_t b = 0; b < p.batch; ++b)
-    for (std::int64_t h = 0; h < p.q_heads; ++h) reference.rows(p, b, h, 0, p.q_rows, scratch.data());
+  for_each_part(call, p, [&](const kernels::AttentionProblem& part, std::int64_t b, std::int64_t begin, std::int64_t end) {
+    for (std::int64_t h = 0; h < p.q_heads; ++h) reference.rows(part, b, h, begin, end, scratch.data());
+  });
   return cat({output.to(Dtype::f64), lse.unsqueeze(-1).to(Dtype::f64)}, -1);
 }
 

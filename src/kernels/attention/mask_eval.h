@@ -15,7 +15,7 @@ enum class Tile : std::uint8_t { empty, partial, full };
 static inline std::int64_t row_position(const AttentionProblem& problem, std::int64_t b, std::int64_t i, bool bottom_right) {
   return i + problem.row_offset(b, bottom_right);
 }
-static inline std::int64_t key_position(const AttentionProblem& problem, std::int64_t b, std::int64_t j) { return j - problem.keys_begin(b); }
+static inline std::int64_t key_position(const AttentionProblem& problem, std::int64_t b, std::int64_t j) { return j - problem.key_zero(b); }
 
 /// Whether both row i and key j exist by the lengths.
 static inline bool exists(const AttentionProblem& problem, std::int64_t b, std::int64_t i, std::int64_t j) {
@@ -27,7 +27,7 @@ static inline bool leaf_sees(const MaskNode& node, const AttentionProblem& probl
   switch (node.op) {
     case MaskOp::causal: return distance <= 0;
     case MaskOp::window: return (node.left < 0 || distance >= -node.left) && (node.right < 0 || distance <= node.right);
-    case MaskOp::prefix: return key_position(problem, b, j) < (node.per_batch ? node.per_batch[b] : node.n);
+    case MaskOp::prefix: return key_position(problem, b, j) < (node.per_batch ? node.per_batch[problem.item(b)] : node.n);
     case MaskOp::documents: return node.query_ids[b * node.query_ids_stride + i] == node.key_ids[b * node.key_ids_stride + j];
     case MaskOp::dense: {
       const std::int64_t* stride = node.dense.stride;
@@ -72,7 +72,7 @@ static inline Tile tile_of_leaf(const MaskNode& node, const AttentionProblem& pr
   switch (node.op) {
     case MaskOp::causal: return tile_of_band(nearest, farthest, false, 0, true, 0);
     case MaskOp::window: return tile_of_band(nearest, farthest, node.left >= 0, -node.left, node.right >= 0, node.right);
-    case MaskOp::prefix: return tile_of_band(first_key, last_key, false, 0, true, (node.per_batch ? node.per_batch[b] : node.n) - 1);
+    case MaskOp::prefix: return tile_of_band(first_key, last_key, false, 0, true, (node.per_batch ? node.per_batch[problem.item(b)] : node.n) - 1);
     case MaskOp::constant: return node.value ? Tile::full : Tile::empty;
     default: return Tile::partial;  // dense, documents: their elements decide
   }

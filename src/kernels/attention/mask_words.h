@@ -43,17 +43,17 @@ inline Word bits_of_bytes(const std::uint8_t* bytes, std::int64_t stride, bool v
 inline Word mask_word(const AttentionProblem& problem, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t first, int count) {
   Word stack[mask_stack_depth];
   int top = 0;
-  const std::int64_t origin = problem.keys_begin(b);
+  const std::int64_t zero = problem.key_zero(b);
   for (int n = 0; n < problem.mask.count; ++n) {
     const MaskNode& node = problem.mask.nodes[n];
     // position of the row, as an index of the block's keys
-    const std::int64_t at = i + problem.row_offset(b, node.bottom_right) + origin - first;
+    const std::int64_t at = i + problem.row_offset(b, node.bottom_right) + zero - first;
     switch (node.op) {
       case MaskOp::causal: stack[top++] = bits_between(0, at + 1); break;
       case MaskOp::window:
         stack[top++] = bits_between(node.left < 0 ? 0 : at - node.left, node.right < 0 ? 64 : at + node.right + 1);
         break;
-      case MaskOp::prefix: stack[top++] = bits_between(0, (node.per_batch ? node.per_batch[b] : node.n) - (first - origin)); break;
+      case MaskOp::prefix: stack[top++] = bits_between(0, (node.per_batch ? node.per_batch[problem.item(b)] : node.n) - (first - zero)); break;
       case MaskOp::documents: {
         const std::int64_t id = node.query_ids[b * node.query_ids_stride + i];
         const std::int64_t* keys = node.key_ids + b * node.key_ids_stride + first;

@@ -62,7 +62,7 @@ HWY_NOINLINE void gather_dense(const BiasTerm& term, const LaneMap& map, std::in
 /// Key position minus row position of each lane, for the first key of the block.
 template <typename F>
 HWY_INLINE void for_each_lane(const AttentionProblem& problem, const BiasTerm& term, const LaneMap& map, std::int64_t first, F&& visit) {
-  const std::int64_t key = first - problem.keys_begin(map.batch), offset = problem.row_offset(map.batch, term.bottom_right);
+  const std::int64_t key = first - problem.key_zero(map.batch), offset = problem.row_offset(map.batch, term.bottom_right);
   int lane = 0;
   for (std::int64_t n = 0; n < map.heads; ++n)
     for (std::int64_t i = 0; i < map.rows; ++i, ++lane) visit(lane, map.head + n, key - (map.row + i + offset));

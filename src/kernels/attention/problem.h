@@ -79,6 +79,17 @@ struct BiasTerm {
 
 enum class ScoreOp : std::uint8_t { dot, additive };
 
+/// Rows and keys of a batch item that stand alone: a packed sequence, a document. Blocks of keys are counted from its first.
+struct Part {
+  std::int64_t batch = 0;                       // the item that holds it
+  std::int64_t rows_begin = 0, rows_end = 0;
+  std::int64_t keys_begin = 0, keys_end = 0;
+  std::int64_t item = 0;                        // what counts as its batch item: the number of its sequence, or `batch`
+  std::int64_t first_position = 0;              // of key keys_begin
+  std::int64_t row_offset[2] = {0, 0};          // position of row i minus i: top-left, bottom-right
+  bool inside = false;                          // a document with all of its keys: the mask need not compare ids
+};
+
 /// Sizes, memory, positions and everything around the softmax. Strides count elements.
 struct AttentionProblem {
   std::int64_t batch = 0, q_heads = 0, k_heads = 0, v_heads = 0, q_rows = 0, k_rows = 0, dim = 0, value_dim = 0;
@@ -99,8 +110,7 @@ struct AttentionProblem {
   const std::int64_t* key_lengths = nullptr;
   const std::int64_t* key_start = nullptr;
   const std::int64_t* query_start = nullptr;
-  // [batch, q_rows]: the key from which the blocks of a row are counted (the first of its document), or null: keys_begin
-  const std::int64_t* row_origins = nullptr;
+  const Part* part = nullptr;              // the part that is computed, in place of the item that holds it; null: whole items
 
   double scale = 1;                        // rounded once to the compute type
   double softcap = 0;
@@ -126,11 +136,16 @@ struct AttentionProblem {
   std::int64_t strip_begin = 0;                // the first row that `keep` and `weights` hold
 
   // --- facts every kernel derives the same way ---------------------------------------------------------------
-  std::int64_t keys_end(std::int64_t b) const { return key_lengths ? key_lengths[b] : k_rows; }
-  std::int64_t keys_begin(std::int64_t b) const { return key_start ? key_start[b] : 0; }
-  std::int64_t rows_end(std::int64_t b) const { return query_lengths ? query_lengths[b] : q_rows; }
+  std::int64_t keys_end(std::int64_t b) const { return part ? part->keys_end : key_lengths ? key_lengths[b] : k_rows; }
+  std::int64_t keys_begin(std::int64_t b) const { return part ? part->keys_begin : key_start ? key_start[b] : 0; }
+  std::int64_t rows_end(std::int64_t b) const { return part ? part->rows_end : query_lengths ? query_lengths[b] : q_rows; }
+  /// The key that would stand at position 0.
+  std::int64_t key_zero(std::int64_t b) const { return keys_begin(b) - (part ? part->first_position : 0); }
+  /// What counts as the batch item.
+  std::int64_t item(std::int64_t b) const { return part ? part->item : b; }
   /// Position of row i minus i.
   std::int64_t row_offset(std::int64_t b, bool bottom_right) const {
+    if (part) return part->row_offset[bottom_right];
     if (query_start) return query_start[b];
     return bottom_right ? (keys_end(b) - keys_begin(b)) - rows_end(b) : 0;
   }

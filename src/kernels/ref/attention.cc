@@ -63,8 +63,7 @@ class Rows {
 
   /// Blocks of 64 keys from the origin, folded in spans of 1,024; spans merged left to right.
   Sums<T> over_keys() {
-    const std::int64_t origin = p_.row_origins != nullptr ? p_.row_origins[b_ * p_.q_rows + i_] : p_.keys_begin(b_);
-    const std::int64_t end = p_.keys_end(b_);
+    const std::int64_t origin = p_.keys_begin(b_), end = p_.keys_end(b_);
     Sums<T> total = nothing(total_o_);
     for (std::int64_t span = origin; span < end; span += span_keys) {
       const std::int64_t span_end = span + span_keys < end ? span + span_keys : end;

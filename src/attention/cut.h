@@ -1,0 +1,41 @@
+// src/attention/cut.h: a call cut into tasks, by shape only: strips of rows, of a head or of heads that share their keys.
+#pragma once
+#include "attention/check.h"
+#include "attention/plan.h"
+
+namespace attn {
+
+struct Task {
+  const kernels::Part* part = nullptr;  // null: the whole batch item
+  kernels::LaneMap map;
+};
+
+class Cut {
+ public:
+  enum class Heads {
+    grouped,  // query heads that share their K and V head are one task where their rows fit a strip together: K and V are read once
+    one,
+    all,      // one task for all heads: its map names the first
+  };
+  Cut(const Call& call, const AttentionKernel& kernel, Heads heads);
+
+  std::int64_t tasks() const { return pieces_.empty() ? 0 : pieces_.back().tasks_end; }
+  Task task(std::int64_t index) const;
+  /// Of the longest batch item or part.
+  std::int64_t most_keys() const { return most_keys_; }
+  std::int64_t most_lanes() const { return most_lanes_; }
+
+ private:
+  /// A batch item or a part.
+  struct Piece {
+    const kernels::Part* part = nullptr;
+    std::int64_t batch = 0, rows_begin = 0, rows_end = 0, keys = 0;
+    std::int64_t heads = 1, groups = 1, strips = 0, tasks_end = 0;  // heads of a task, tasks of a strip, strips
+    double work() const { return static_cast<double>(rows_end - rows_begin) * static_cast<double>(keys); }
+  };
+
+  std::vector<Piece> pieces_;
+  std::int64_t strip_rows_, most_keys_ = 0, most_lanes_ = 0;
+};
+
+}  // namespace attn
