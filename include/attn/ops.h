@@ -131,6 +131,7 @@ ATTN_API Tensor sqrt(const Tensor& x, Tensor out = {});
 ATTN_API Tensor abs(const Tensor& x, Tensor out = {});
 ATTN_API Tensor sin(const Tensor& x, Tensor out = {});
 ATTN_API Tensor cos(const Tensor& x, Tensor out = {});
+ATTN_API Tensor erf(const Tensor& x, Tensor out = {});
 ATTN_API Tensor tanh(const Tensor& x, Tensor out = {});
 ATTN_API Tensor sigmoid(const Tensor& x, Tensor out = {});
 ATTN_API Tensor relu(const Tensor& x, Tensor out = {});

@@ -57,8 +57,20 @@ class ATTN_API Tensor {
   std::vector<std::int64_t> to_int_vector() const;
 
   // --- gradients -----------------------------------------------------------------------------------------------
+  // The tape is in autograd.h.
   bool requires_grad() const;
   Tensor& requires_grad_(bool value = true);
+  /// Whether no recorded operation made it: gradients end here.
+  bool is_leaf() const;
+  /// What backward passes have added up; undefined before the first. Of a tensor that is no leaf: with retain_grad() only.
+  Tensor grad() const;
+  /// Replaces it (a tensor of the same shape and dtype that later passes add to in place), or drops it (undefined).
+  void set_grad(const Tensor& grad) const;
+  void retain_grad() const;
+  /// attn::backward(*this, grad).
+  void backward(const Tensor& grad = {}) const;
+  /// The operation that made it as torch names it, "MulBackward0"; empty for a leaf.
+  std::string grad_fn() const;
   /// The same memory without history.
   Tensor detach() const;
   /// Counts in-place changes of the memory; views share it.
@@ -124,6 +136,8 @@ class ATTN_API Tensor {
   std::string to_string() const;
 
   TensorImpl* impl() const { return impl_.get(); }
+  /// Handles to this tensor; views are tensors of their own.
+  long use_count() const { return impl_.use_count(); }
   explicit Tensor(std::shared_ptr<TensorImpl> impl) : impl_(std::move(impl)) {}
 
  private:

@@ -83,14 +83,18 @@ AttentionResult attention_in_f32(const Tensor& q, const Tensor& k, const Tensor&
   const auto half = [&](const Tensor& x) { return add(x.to(q.dtype()), 0); };  // + 0: what rounds to -0 becomes +0
   const auto narrow = [&](const char* name, const Tensor& x, const Tensor& out) {
     if (!x.defined()) return x;
-    if (!out.defined()) return record(name, half(x), inputs);
-    const Tensor result = result_memory(call_options.function, out, x.sizes(), q.dtype());
-    copy_values(result, half(x));
-    return record(name, result, inputs);
+    Tensor result = half(x);
+    if (out.defined()) {
+      const Tensor memory = result_memory(call_options.function, out, x.sizes(), q.dtype());
+      copy_values(memory, result);
+      result = memory;
+    }
+    record({name, inputs, {}}, {result}, {});
+    return result;
   };
   result.output = narrow("AttentionBackward0", result.output, options.out);
   result.weights = narrow("AttentionWeightsBackward0", result.weights, {});
-  if (result.logsumexp.defined()) result.logsumexp = record("AttentionLogsumexpBackward0", result.logsumexp, inputs);
+  if (result.logsumexp.defined()) record({"AttentionLogsumexpBackward0", inputs, {}}, {result.logsumexp}, {});
   return result;
 }
 
@@ -123,15 +127,15 @@ AttentionResult attention_call(const Tensor& q, const Tensor& k, const Tensor& v
   run_attention(call, kernel, dropout, to);
   if (output.aside) copy_values(call.with_heads(output.result), output.written);
 
-  const std::vector<Tensor> inputs = call.inputs();
-  result.output = record("AttentionBackward0", output.result, inputs);
+  result.output = output.result;
   if (weights.defined()) {
     if (options.weights == Weights::full) weights = weights.reshape(call.shown(weights.sizes()));
     if (options.weights == Weights::head_average && (call.rank == 2 || (call.rank == 3 && call.packed))) weights = weights.squeeze(0);
-    result.weights = record("AttentionWeightsBackward0", weights.to(call.dtype()), inputs);
+    result.weights = weights.to(call.dtype());
   }
-  if (result.logsumexp.defined())
-    result.logsumexp = record("AttentionLogsumexpBackward0", result.logsumexp.reshape(call.shown(rows)), inputs);
+  if (result.logsumexp.defined()) result.logsumexp = result.logsumexp.reshape(call.shown(rows));
+  if (const std::vector<Tensor> inputs = call.inputs(); wants_grad(inputs))
+    record({"AttentionBackward0", inputs, {}}, {result.output, result.weights, result.logsumexp}, {});
   return result;
 }
 

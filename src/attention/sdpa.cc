@@ -117,7 +117,8 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
   const Tensor mask = expand_mask(options.attn_mask, inputs.query, inputs.key, query.dtype());
   Dims sizes = joined(leading(inputs.query, inputs.query.dim() - 1), {value.size(-1)});
   const bool none = sizes.product() == 0;
-  const Tensor output = none ? record("AttentionBackward0", zeros(sizes, query.dtype()), {query, key, value}) : attend(inputs, mask, options);
+  const auto zero = [](const Tensor& x) { return wrt(x, [sizes = x.sizes()](auto& dy) { return zeros(sizes, dy.dtype()); }); };
+  const Tensor output = none ? record("AttentionBackward0", zeros(sizes, query.dtype()), zero(query), zero(key), zero(value)) : attend(inputs, mask, options);
   const int rank = std::max({query.dim(), key.dim(), value.dim()});
   for (int d = rank; d < std::min(4, inputs.query.dim()); ++d) sizes.erase(0);
   return output.sizes() == sizes ? output : output.reshape(sizes);

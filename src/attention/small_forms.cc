@@ -21,7 +21,9 @@ Tensor attention_scores(const Tensor& q, const Tensor& k, const AttentionOptions
     void* scratch = runtime::thread_scratch(reference.scratch_bytes(problem));
     reference.scores(problem, task / problem.q_heads, task % problem.q_heads, 0, problem.q_rows, scratch);
   });
-  return record("AttentionScoresBackward0", scores.reshape(call.shown(scores.sizes())).to(call.dtype()), call.inputs());
+  const Tensor result = scores.reshape(call.shown(scores.sizes())).to(call.dtype());
+  if (const std::vector<Tensor> inputs = call.inputs(); wants_grad(inputs)) record({"AttentionScoresBackward0", inputs, {}}, {result}, {});
+  return result;
 }
 
 ScoresAndContext cross_attention(const Tensor& x, const Tensor& memory, const Tensor& w_q, const Tensor& w_k, const Tensor& w_v,

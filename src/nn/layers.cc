@@ -49,11 +49,9 @@ Embedding::Embedding(std::int64_t num_embeddings, std::int64_t embedding_dim, co
 Tensor Embedding::forward(const Tensor& index) const {
   if (!padding_idx) return embedding(index, weight);
   // The table as the lookup sees it: the same memory, but the padding row's gradient stops here.
-  const Tensor table = record("EmbeddingPaddingBackward0", weight.detach(), {weight}, [row = *padding_idx](const Tensor& grad) {
-    const Tensor stopped = grad.clone();
-    stopped.select(0, row).zero_();
-    return std::vector<Tensor>{stopped};
-  });
+  const Tensor table = record("EmbeddingPaddingBackward0", weight.detach(), wrt(weight, [row = *padding_idx](auto& dy) {
+    return masked_fill(dy, eq(arange(dy.size(0)).unsqueeze(1), row), 0);
+  }));
   return embedding(index, table);
 }
 

@@ -81,7 +81,7 @@ Tensor same_type(const char* function, const Tensor& a, Scalar b, F element) {
 
 /// x becomes element(x, y), computed in `common`, whose kind x's dtype must be able to hold; y is `other` made ready for it.
 template <typename F>
-const Tensor& in_place(const char* function, const char* name, const Tensor& x, const Tensor& other, const Tensor& y, Dtype common, F element) {
+void in_place(const char* function, const Tensor& x, const Tensor& other, const Tensor& y, Dtype common, F element) {
   if (!(broadcast_shapes(function, x.sizes(), other.sizes()) == x.sizes()))
     throw ShapeError(std::string(function) + ": other has shape " + to_string(other.sizes()) + "; it must broadcast to " +
                      to_string(x.sizes()));
@@ -89,65 +89,76 @@ const Tensor& in_place(const char* function, const char* name, const Tensor& x, 
   if (!fits)
     throw DtypeError(std::string(function) + ": the result is " + std::string(name_of(common)) + "; it cannot be kept in " +
                      std::string(name_of(x.dtype())));
-  check_in_place(function, x);
+  check_in_place(function, x, other);
   if (x.dtype() == common && !overlaps(x, y))
     binary_into<void>(x, x, y, common, element);
   else
     copy_values(x, binary<void>(function, as(x, common), y, common, {}, element));
-  record_in_place(name, x, other);
-  return x;
 }
 
 Tensor reciprocal(const Tensor& x) {
-  return record("ReciprocalBackward0", map_floating("div", x, {}, [](auto v) { return 1 / v; }), {x});
+  const Tensor y = map_floating("div", x, {}, [](auto v) { return 1 / v; });
+  return record("ReciprocalBackward0", y, wrt(x, [](auto& dy, auto& y) { return -widen(dy) * widen(y) * widen(y); }, y));
 }
+
+// What gradients of sums, products and quotients are made of.
+constexpr auto same = [](auto& dy) { return dy; };
+constexpr auto opposite = [](auto& dy) { return neg(dy); };
+constexpr auto times_other = [](auto& dy, auto& other) { return dy * other; };
+constexpr auto over_other = [](auto& dy, auto& other) { return dy / other; };
+
+/// Of maximum and minimum: all of dy to the one that was taken, half to each of equals.
+Tensor share(const Tensor& dy, const Tensor& equal, const Tensor& lost) { return where(lost, 0, where(equal, dy * 0.5, dy)); }
 
 }  // namespace
 
 Tensor add(const Tensor& a, const Tensor& b, Tensor out) {
   const Tensor result = same_type("add", a, b, out, plus);
-  return record("AddBackward0", result, {a, b});
+  return record("AddBackward0", result, wrt(a, same), wrt(b, same));
 }
 
 Tensor sub(const Tensor& a, const Tensor& b, Tensor out) {
   check_no_bool("sub", a.dtype(), b.dtype());
   const Tensor result = same_type("sub", a, b, out, minus);
-  return record("SubBackward0", result, {a, b});
+  return record("SubBackward0", result, wrt(a, same), wrt(b, opposite));
 }
 
 Tensor mul(const Tensor& a, const Tensor& b, Tensor out) {
   const Dtype common = result_type(a, b);
   const Tensor result = binary<void>("mul", as(a, common), factor(b, a, common), common, out, times);
-  return record("MulBackward0", result, {a, b});
+  return record("MulBackward0", result, wrt(a, times_other, b), wrt(b, times_other, a));
 }
 
 Tensor div(const Tensor& a, const Tensor& b, Tensor out) {
   const Dtype common = floating_type(result_type(a, b));
   const Tensor result = binary<void>("div", as(a, common), factor(b, a, common), common, out, over);
-  return record("DivBackward0", result, {a, b});
+  const auto wrt_divisor = [](auto& dy, auto& a, auto& b) { return -widen(dy) * (widen(a) / widen(b) / widen(b)); };
+  return record("DivBackward0", result, wrt(a, over_other, b), wrt(b, wrt_divisor, a, b));
 }
 
-Tensor add(const Tensor& a, Scalar b) { return record("AddBackward0", same_type("add", a, b, plus), {a}); }
+Tensor add(const Tensor& a, Scalar b) { return record("AddBackward0", same_type("add", a, b, plus), wrt(a, same)); }
 
 Tensor sub(const Tensor& a, Scalar b) {
   check_no_bool("sub", a.dtype(), dtype_of_scalar(b));
-  return record("SubBackward0", same_type("sub", a, b, minus), {a});
+  return record("SubBackward0", same_type("sub", a, b, minus), wrt(a, same));
 }
 
 Tensor mul(const Tensor& a, Scalar b) {
   const Dtype common = result_type(a, b);
-  return record("MulBackward0", binary<void>("mul", as(a, common), factor(b, common), common, {}, times), {a});
+  const Tensor result = binary<void>("mul", as(a, common), factor(b, common), common, {}, times);
+  return record("MulBackward0", result, wrt(a, [b](auto& dy) { return dy * b; }));
 }
 
 Tensor div(const Tensor& a, Scalar b) {
   const Dtype common = floating_type(result_type(a, b));
-  return record("DivBackward0", binary<void>("div", as(a, common), factor(b, common), common, {}, over), {a});
+  const Tensor result = binary<void>("div", as(a, common), factor(b, common), common, {}, over);
+  return record("DivBackward0", result, wrt(a, [b](auto& dy) { return dy / b; }));
 }
 
 Tensor operator-(Scalar a, const Tensor& b) {
   check_no_bool("sub", dtype_of_scalar(a), b.dtype());
   const Dtype common = result_type(b, a);
-  return record("RsubBackward1", binary<void>("sub", full({}, a, common), as(b, common), common, {}, minus), {b});
+  return record("RsubBackward1", binary<void>("sub", full({}, a, common), as(b, common), common, {}, minus), wrt(b, opposite));
 }
 
 Tensor operator/(Scalar a, const Tensor& b) { return mul(reciprocal(b), a); }  // two roundings, as torch
@@ -167,33 +178,54 @@ Tensor pow(const Tensor& a, Scalar exponent) {
   else if (is_floating(common) && p == -1) result = map_floating("pow", x, {}, [](auto v) { return 1 / v; });
   else if (is_floating(common) && p == -2) result = map_floating("pow", x, {}, [](auto v) { return 1 / (v * v); });
   else result = binary<void>("pow", x, factor(exponent, common), common, {}, power);
-  return record("PowBackward0", result, {a});
+  const auto vjp = [p](auto& dy, auto& a) { return p == 0 ? zeros_like(dy) : widen(dy) * (pow(widen(a), p - 1) * p); };
+  return record("PowBackward0", result, wrt(a, vjp, a));
 }
 
 Tensor pow(const Tensor& a, const Tensor& exponent) {
-  return record("PowBackward1", same_type("pow", a, exponent, {}, power), {a, exponent});
+  const Tensor y = same_type("pow", a, exponent, {}, power);
+  const auto wrt_base = [](auto& dy, auto& a, auto& p) { return where(eq(p, 0), 0, widen(dy) * (widen(p) * pow(widen(a), widen(p) - 1))); };
+  const auto wrt_exponent = [](auto& dy, auto& a, auto& p, auto& y) {
+    const Tensor zero = logical_and(eq(a, 0), ge(p, 0));  // 0^p stays 0 there, log 0 does not
+    return where(zero, 0, widen(dy) * (widen(y) * log(widen(a))));
+  };
+  return record("PowBackward1", y, wrt(a, wrt_base, a, exponent), wrt(exponent, wrt_exponent, a, exponent, y));
 }
 
-Tensor maximum(const Tensor& a, const Tensor& b) { return record("MaximumBackward0", same_type("maximum", a, b, {}, larger), {a, b}); }
-Tensor minimum(const Tensor& a, const Tensor& b) { return record("MinimumBackward0", same_type("minimum", a, b, {}, smaller), {a, b}); }
+Tensor maximum(const Tensor& a, const Tensor& b) {
+  const auto vjp = [](auto& dy, auto& mine, auto& other) { return share(dy, eq(mine, other), lt(mine, other)); };
+  return record("MaximumBackward0", same_type("maximum", a, b, {}, larger), wrt(a, vjp, a, b), wrt(b, vjp, b, a));
+}
+
+Tensor minimum(const Tensor& a, const Tensor& b) {
+  const auto vjp = [](auto& dy, auto& mine, auto& other) { return share(dy, eq(mine, other), gt(mine, other)); };
+  return record("MinimumBackward0", same_type("minimum", a, b, {}, smaller), wrt(a, vjp, a, b), wrt(b, vjp, b, a));
+}
 
 const Tensor& Tensor::add_(const Tensor& other, Scalar alpha) const {
   const Dtype common = result_type(*this, other);
   if (alpha.is_floating() && !is_floating(common))
     throw DtypeError("add_: alpha is a floating number beside " + std::string(name_of(common)) + " tensors; it must be an integer");
   const auto element = [alpha]<typename C>(C a, C b) { return plus(a, times(b, from_scalar<C>(alpha))); };
-  return in_place("add_", "AddBackward0", *this, other, as(other, common), common, element);
+  in_place("add_", *this, other, as(other, common), common, element);
+  record("AddBackward0", *this, wrt(*this, same), wrt(other, [alpha](auto& dy) { return dy * alpha; }));
+  return *this;
 }
 
 const Tensor& Tensor::mul_(const Tensor& other) const {
   const Dtype common = result_type(*this, other);
-  return in_place("mul_", "MulBackward0", *this, other, factor(other, *this, common), common, times);
+  const Tensor before = wants_grad(other) ? clone() : Tensor();
+  in_place("mul_", *this, other, factor(other, *this, common), common, times);
+  record("MulBackward0", *this, wrt(*this, times_other, other), wrt(other, times_other, before));
+  return *this;
 }
 
 const Tensor& Tensor::mul_(Scalar value) const {
   const Dtype common = result_type(*this, value);
   const Tensor y = factor(value, common);
-  return in_place("mul_", "MulBackward0", *this, y, y, common, times);
+  in_place("mul_", *this, y, y, common, times);
+  record("MulBackward0", *this, wrt(*this, [value](auto& dy) { return dy * value; }));
+  return *this;
 }
 
 }  // namespace attn

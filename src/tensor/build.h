@@ -20,9 +20,10 @@ bool overlaps(const Tensor& a, const Tensor& b);
 /// `source`, which broadcasts to `target`, converted into it. No checks, no history, no new version.
 void copy_values(const Tensor& target, const Tensor& source);
 
-/// ValueError when `x` is a leaf that requires a gradient, or a view of one; else its version goes up.
-void check_in_place(const char* function, const Tensor& x);
-/// Notes that `x` was changed in place by `name` from its old self and `other`.
-void record_in_place(const char* name, const Tensor& x, const Tensor& other);
+/// ValueError when `x` is a leaf that requires a gradient or a view of one, or a view whose change by `other` would have to be
+/// recorded; else its version goes up. After the change: record(name, x, wrt(x, ...), wrt(other, ...)).
+void check_in_place(const char* function, const Tensor& x, const Tensor& other = {});
+/// Notes that `name` gave x values that do not depend on those it had.
+void record_overwritten(const char* name, const Tensor& x);
 
 }  // namespace attn

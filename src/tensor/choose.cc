@@ -55,36 +55,40 @@ Tensor triangle(const char* function, const Tensor& x, F&& columns) {
   return result;
 }
 
+constexpr auto where_true = [](auto& dy, auto& condition) { return where(condition, dy, 0); };
+constexpr auto where_false = [](auto& dy, auto& condition) { return where(condition, 0, dy); };
+
 }  // namespace
 
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
   const Dtype common = result_type(a, b);
-  return record("WhereBackward0", choose("where", "condition", condition, as(a, common), as(b, common)), {condition, a, b});
+  const Tensor y = choose("where", "condition", condition, as(a, common), as(b, common));
+  return record("WhereBackward0", y, wrt(a, where_true, condition), wrt(b, where_false, condition));
 }
 
 Tensor where(const Tensor& condition, const Tensor& a, Scalar b) {
   const Dtype common = result_type(a, b);
-  return record("WhereBackward0", choose("where", "condition", condition, as(a, common), full({}, b, common)), {condition, a});
+  return record("WhereBackward0", choose("where", "condition", condition, as(a, common), full({}, b, common)), wrt(a, where_true, condition));
 }
 
 Tensor where(const Tensor& condition, Scalar a, const Tensor& b) {
   const Dtype common = result_type(b, a);
-  return record("WhereBackward0", choose("where", "condition", condition, full({}, a, common), as(b, common)), {condition, b});
+  return record("WhereBackward0", choose("where", "condition", condition, full({}, a, common), as(b, common)), wrt(b, where_false, condition));
 }
 
 Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value) {
-  return record("MaskedFillBackward0", choose("masked_fill", "mask", mask, full({}, value, x.dtype()), x), {x, mask});
+  return record("MaskedFillBackward0", choose("masked_fill", "mask", mask, full({}, value, x.dtype()), x), wrt(x, where_false, mask));
 }
 
 Tensor tril(const Tensor& x, std::int64_t diagonal) {
   const Tensor result = triangle("tril", x, [&](std::int64_t row) { return std::pair<std::int64_t, std::int64_t>(0, row + diagonal + 1); });
-  return record("TrilBackward0", result, {x});
+  return record("TrilBackward0", result, wrt(x, [diagonal](auto& dy) { return tril(dy, diagonal); }));
 }
 
 Tensor triu(const Tensor& x, std::int64_t diagonal) {
   const std::int64_t width = x.dim() ? x.size(-1) : 0;
   const Tensor result = triangle("triu", x, [&](std::int64_t row) { return std::pair<std::int64_t, std::int64_t>(row + diagonal, width); });
-  return record("TriuBackward0", result, {x});
+  return record("TriuBackward0", result, wrt(x, [diagonal](auto& dy) { return triu(dy, diagonal); }));
 }
 
 }  // namespace attn

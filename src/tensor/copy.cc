@@ -33,6 +33,8 @@ Tensor copy_as(const Tensor& x, Dtype dtype) {
   return copy;
 }
 
+constexpr auto same = [](auto& dy) { return dy; };  // the tape converts
+
 }  // namespace
 
 void copy_values(const Tensor& target, const Tensor& source) {
@@ -44,21 +46,21 @@ void copy_values(const Tensor& target, const Tensor& source) {
   });
 }
 
-Tensor Tensor::clone() const { return record("CloneBackward0", copy_as(*this, dtype()), {*this}); }
+Tensor Tensor::clone() const { return record("CloneBackward0", copy_as(*this, dtype()), wrt(*this, same)); }
 
 Tensor Tensor::contiguous() const { return is_contiguous() ? *this : clone(); }
 
 Tensor Tensor::to(Dtype dtype) const {
   if (dtype == this->dtype()) return *this;
-  return record("ToCopyBackward0", copy_as(*this, dtype), {*this});
+  return record("ToCopyBackward0", copy_as(*this, dtype), wrt(*this, same));
 }
 
 const Tensor& Tensor::copy_(const Tensor& source) const {
   if (!(broadcast_shapes("copy_", sizes(), source.sizes()) == sizes()))
     throw ShapeError("copy_: source has shape " + attn::to_string(source.sizes()) + "; it must broadcast to " + attn::to_string(sizes()));
-  check_in_place("copy_", *this);
+  check_in_place("copy_", *this, source);
   copy_values(*this, overlaps(*this, source) ? copy_as(source, source.dtype()) : source);
-  record_in_place("CopyBackwards", *this, source);
+  record("CopyBackwards", *this, wrt(*this, [](auto& dy) { return zeros_like(dy); }), wrt(source, same));
   return *this;
 }
 
@@ -70,7 +72,7 @@ const Tensor& Tensor::fill_(Scalar value) const {
       for (std::int64_t i = 0; i < n; ++i) *reinterpret_cast<T*>(data[0] + i * strides[0]) = element;
     });
   });
-  record_in_place("FillBackward0", *this, {});
+  record_overwritten("FillBackward0", *this);
   return *this;
 }
 

@@ -78,6 +78,8 @@ std::string name_of_label(int label) {
   return std::string("'") + static_cast<char>(label < 26 ? 'A' + label : 'a' + label - 26) + "'";
 }
 
+Tensor on_diagonal(const Tensor& values, const Dims& place, const Dims& sizes);
+
 /// Labels of every dim; the ellipsis stands for what is left of the rank, aligned at its right end.
 Labels expand_labels(const Subscript& subscript, int ellipsis_rank, int widest) {
   Labels labels;
@@ -89,26 +91,45 @@ Labels expand_labels(const Subscript& subscript, int ellipsis_rank, int widest) 
   return labels;
 }
 
+/// Dim d of x becomes dim place[d] of the view; dims that share a place run along their diagonal.
+Tensor diagonal(const Tensor& x, const Dims& place) {
+  Dims sizes, strides;
+  for (int d = 0; d < x.dim(); ++d) {
+    const int at = static_cast<int>(place[d]);
+    if (at == sizes.size()) {
+      sizes.push_back(x.sizes()[d]);
+      strides.push_back(0);
+    }
+    strides[at] += x.strides()[d];
+  }
+  return record_view("DiagonalBackward0", make_view(x, x.data(), sizes, strides), x,
+                     [place, x_sizes = x.sizes()](auto& dy) { return on_diagonal(dy, place, x_sizes); });
+}
+
+/// Zeros but for `values` on the diagonal.
+Tensor on_diagonal(const Tensor& values, const Dims& place, const Dims& sizes) {
+  const Tensor result = zeros(sizes, values.dtype());
+  copy_values(diagonal(result, place), values);
+  return record("DiagonalBackwardBackward0", result, wrt(values, [place](auto& dy) { return diagonal(dy, place); }));
+}
+
 /// Repeated labels become one dim that runs along the diagonal.
 Labelled take_diagonals(std::string_view equation, const Tensor& x, const Labels& labels) {
   Labels unique;
-  Dims sizes, strides;
+  Dims place, sizes;
   for (int d = 0; d < x.dim(); ++d) {
     const int label = labels[static_cast<std::size_t>(d)];
     const auto found = std::find(unique.begin(), unique.end(), label);
+    place.push_back(found - unique.begin());
     if (found == unique.end()) {
       unique.push_back(label);
       sizes.push_back(x.sizes()[d]);
-      strides.push_back(x.strides()[d]);
-      continue;
-    }
-    const int at = static_cast<int>(found - unique.begin());
-    if (sizes[at] != x.sizes()[d])
+    } else if (sizes[static_cast<int>(place.back())] != x.sizes()[d]) {
       fail(equation, "repeats " + name_of_label(label) + " in one operand of shape " + to_string(x.sizes()) + "; its sizes there must be equal");
-    strides[at] += x.strides()[d];
+    }
   }
   if (unique.size() == labels.size()) return {x, labels};
-  return {record("DiagonalBackward0", make_view(x, x.data(), sizes, strides), {x}), unique};
+  return {diagonal(x, place), unique};
 }
 
 /// Dims of size 1 that broadcast against a larger size elsewhere carry no index: they go.

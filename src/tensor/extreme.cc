@@ -38,6 +38,12 @@ std::pair<Tensor, Tensor> extremes(const Tensor& x, const Dims& sizes) {
   return {values, indices};
 }
 
+Dims ones_of(int rank) {
+  Dims sizes;
+  while (sizes.size() < rank) sizes.push_back(1);
+  return sizes;
+}
+
 void check_not_empty(const char* function, const Tensor& x, std::int64_t n) {
   if (n == 0) throw ValueError(std::string(function) + ": x has shape " + to_string(x.sizes()) + "; it needs at least one element to choose from");
 }
@@ -45,7 +51,11 @@ void check_not_empty(const char* function, const Tensor& x, std::int64_t n) {
 template <Extreme extreme>
 Tensor extreme_of_all(const char* function, const char* backward, const Tensor& x) {
   check_not_empty(function, x, x.numel());
-  return record(backward, extremes<extreme>(x.detach().reshape({-1}), {}).first, {x});
+  const Tensor y = extremes<extreme>(x.detach().reshape({-1}), {}).first;
+  return record(backward, y, wrt(x, [](auto& dy, auto& x, auto& y) {  // shared by all that are as large
+    const Tensor reaches = logical_or(eq(x, y), logical_and(isnan(x), isnan(y)));
+    return where(reaches, widen(dy) / sum(reaches), 0);
+  }, x, y));
 }
 
 std::pair<Tensor, Tensor> largest_along(const char* function, const Tensor& x, int dim, bool keepdim) {
@@ -60,8 +70,14 @@ Tensor max(const Tensor& x) { return extreme_of_all<Extreme::largest>("max", "Ma
 Tensor min(const Tensor& x) { return extreme_of_all<Extreme::smallest>("min", "MinBackward1", x); }
 
 std::pair<Tensor, Tensor> max(const Tensor& x, int dim, bool keepdim) {
-  auto [values, indices] = largest_along("max", x, dim, keepdim);
-  return {record("MaxBackward0", values, {x}), indices};
+  const auto [values, indices] = largest_along("max", x, dim, keepdim);
+  const auto vjp = [sizes = x.sizes(), reduced = reduced_dims("max", {dim}, x.dim())](auto& dy, auto& indices) {
+    Dims along = ones_of(sizes.size());
+    if (!reduced.empty()) along[static_cast<int>(reduced[0])] = sizes[static_cast<int>(reduced[0])];
+    const Tensor taken = eq(arange(along.product()).reshape(along), spread(indices, sizes, reduced));
+    return where(taken, spread(dy, sizes, reduced), 0);
+  };
+  return {record("MaxBackward0", values, wrt(x, vjp, indices)), indices};
 }
 
 Tensor argmax(const Tensor& x, std::optional<int> dim, bool keepdim) {

@@ -29,7 +29,10 @@ struct TensorImpl {
   Dims strides;
   Dtype dtype = Dtype::f32;
   bool requires_grad = false;
+  bool is_view = false;        // made by a view operation
+  int output = 0;              // which result of the node it is
   std::shared_ptr<Node> node;  // the operation that made it, when a gradient is wanted
+  std::shared_ptr<TensorImpl> grad;
 };
 
 }  // namespace attn

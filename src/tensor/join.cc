@@ -71,9 +71,42 @@ Tensor pick(const char* function, const char* name, const Tensor& source, int di
   return result;
 }
 
+/// `values` added to zeros [rows, ...] at the rows `index` names, one after another: what picking them gives back.
+Tensor add_at(const Tensor& values, int dim, const Tensor& index, std::int64_t rows) {
+  const Tensor from = values.detach().contiguous();
+  Dims sizes;
+  std::int64_t outer = 1, inner = 1;
+  for (int i = 0; i < dim; ++i) outer *= from.sizes()[i], sizes.push_back(from.sizes()[i]);
+  sizes.push_back(rows);
+  for (int i = dim + index.dim(); i < from.dim(); ++i) inner *= from.sizes()[i], sizes.push_back(from.sizes()[i]);
+  const Tensor result = zeros(sizes, from.dtype());
+  const std::vector<std::int64_t> picked = index.to_int_vector();
+  const auto add_rows = [&]<typename T>(T* to) {
+    const T* row = static_cast<const T*>(from.data());
+    for (std::int64_t o = 0; o < outer; ++o, to += rows * inner)
+      for (const std::int64_t i : picked)
+        for (std::int64_t c = 0; c < inner; ++c) to[i * inner + c] += *row++;
+  };
+  from.dtype() == Dtype::f64 ? add_rows(result.data<double>()) : add_rows(result.data<float>());
+  return record("IndexAddBackward0", result, wrt(values, [dim](auto& dy, auto& index) { return dy.index_select(dim, index); }, index));
+}
+
 }  // namespace
 
-Tensor cat(const std::vector<Tensor>& tensors, int dim) { return record("CatBackward0", join("cat", tensors, dim), tensors); }
+Tensor cat(const std::vector<Tensor>& tensors, int dim) {
+  const Tensor y = join("cat", tensors, dim);
+  if (!wants_grad(tensors)) return y;
+  std::vector<std::int64_t> lengths;  // -1: skipped
+  for (const Tensor& x : tensors) lengths.push_back(x.dim() == y.dim() ? x.size(dim) : -1);
+  record({"CatBackward0", tensors, {}}, {y}, [dim, lengths](const Backward& at) {
+    Gradients gradients(lengths.size());
+    std::int64_t start = 0;
+    for (std::size_t i = 0; i < lengths.size(); start += std::max<std::int64_t>(lengths[i++], 0))
+      if (lengths[i] >= 0 && at.needs(static_cast<int>(i))) gradients[i] = at.grad().narrow(dim, start, lengths[i]);
+    return gradients;
+  });
+  return y;
+}
 
 Tensor stack(const std::vector<Tensor>& tensors, int dim) {
   std::vector<Tensor> layers;
@@ -83,7 +116,14 @@ Tensor stack(const std::vector<Tensor>& tensors, int dim) {
     layers.push_back(x.detach().unsqueeze(wrap_dim("stack", dim, x.dim() + 1)));
   }
   if (!layers.empty() && dim < 0) dim += layers.front().dim();
-  return record("StackBackward0", join("stack", layers, dim), tensors);
+  const Tensor y = join("stack", layers, dim);
+  if (!wants_grad(tensors)) return y;
+  record({"StackBackward0", tensors, {}}, {y}, [dim](const Backward& at) {
+    Gradients gradients(at.inputs());
+    for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i] = at.grad().select(dim, static_cast<std::int64_t>(i));
+    return gradients;
+  });
+  return y;
 }
 
 Tensor Tensor::repeat(Dims times) const {
@@ -110,18 +150,31 @@ Tensor Tensor::repeat(Dims times) const {
       for (std::int64_t k = 1; k < times[d]; ++k) copy_values(along.narrow(d, k * sizes[d], sizes[d]), along.narrow(d, 0, sizes[d]));
     }
   }
-  return record("RepeatBackward0", result, {*this});
+  return record("RepeatBackward0", result, wrt(*this, [sizes, times](auto& dy) {
+    Tensor folded = widen(dy);
+    for (int d = 0; d < sizes.size(); ++d) {  // [before, times, size * behind] summed over the copies
+      if (times[d] == 1) continue;
+      Dims shape = folded.sizes();
+      shape[d] = sizes[d];
+      std::int64_t before = 1;
+      for (int i = 0; i < d; ++i) before *= shape[i];
+      folded = attn::sum(folded.reshape({before, times[d], shape.product() / std::max<std::int64_t>(1, before)}), {1}).reshape(shape);
+    }
+    return folded;
+  }));
 }
 
 Tensor Tensor::index_select(int dim, const Tensor& index) const {
   dim = wrap_dim("index_select", dim, this->dim());
   const Tensor result = pick("index_select", "the dim", *this, dim, index);
-  return record(index.dim() == 1 ? "IndexSelectBackward0" : "IndexBackward0", result, {*this, index});
+  const auto vjp = [dim, rows = size(dim)](auto& dy, auto& index) { return add_at(widen(dy), dim, index, rows); };
+  return record(index.dim() == 1 ? "IndexSelectBackward0" : "IndexBackward0", result, wrt(*this, vjp, index));
 }
 
 Tensor embedding(const Tensor& index, const Tensor& weight) {
   if (weight.dim() != 2) throw ShapeError("embedding: weight has shape " + to_string(weight.sizes()) + "; it must have rank 2");
-  return record("EmbeddingBackward0", pick("embedding", "weight", weight, 0, index), {weight, index});
+  const auto vjp = [rows = weight.size(0)](auto& dy, auto& index) { return add_at(widen(dy), 0, index, rows); };
+  return record("EmbeddingBackward0", pick("embedding", "weight", weight, 0, index), wrt(weight, vjp, index));
 }
 
 }  // namespace attn

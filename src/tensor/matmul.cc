@@ -94,6 +94,34 @@ const char* backward_name(int a_rank, int b_rank) {
   return b_rank == 2 ? "SqueezeBackward4" : "DotBackward0";
 }
 
+/// [rows, n] of [..., n].
+Tensor as_rows(const Tensor& x) { return x.dim() == 1 ? x.unsqueeze(0) : x.flatten(0, -2); }
+
+/// y = a b: da = dy b^T. A vector is a matrix of one row or column; what it had not is summed by the tape.
+auto wrt_left(int a_rank) {
+  return [a_rank](const Tensor& dy, const Tensor& b) {
+    const Tensor rows = b.dim() == 1 ? dy.unsqueeze(-1) : dy, matrix = b.dim() == 1 ? b.unsqueeze(-1) : b;
+    const Tensor da = matmul(a_rank == 1 ? rows.unsqueeze(-2) : rows, matrix.transpose(-1, -2));
+    return a_rank == 1 ? da.squeeze(-2) : da;
+  };
+}
+
+/// db = a^T dy; one matrix for a whole batch: its rows one after another.
+auto wrt_right(int b_rank) {
+  return [b_rank](const Tensor& dy, const Tensor& a) {
+    Tensor columns = b_rank == 1 ? dy.unsqueeze(-1) : dy, matrix = a;
+    if (a.dim() == 1) {
+      columns = columns.unsqueeze(-2);
+      matrix = a.unsqueeze(0);
+    } else if (b_rank <= 2) {
+      columns = as_rows(columns);
+      matrix = as_rows(a);
+    }
+    const Tensor db = matmul(matrix.transpose(-1, -2), columns);
+    return b_rank == 1 ? db.squeeze(-1) : db;
+  };
+}
+
 }  // namespace
 
 Tensor matmul(const Tensor& a, const Tensor& b, Tensor out) {
@@ -106,14 +134,14 @@ Tensor matmul(const Tensor& a, const Tensor& b, Tensor out) {
   Tensor y = batched("matmul", a.dim() == 1 ? a.detach().unsqueeze(0) : a, b.dim() == 1 ? b.detach().unsqueeze(1) : b);
   if (b.dim() == 1) y = y.squeeze(-1);
   if (a.dim() == 1) y = y.squeeze(b.dim() == 1 ? -1 : -2);
-  return record(backward_name(a.dim(), b.dim()), deliver("matmul", y, out, a.dtype()), {a, b});
+  return record(backward_name(a.dim(), b.dim()), deliver("matmul", y, out, a.dtype()), wrt(a, wrt_left(a.dim()), b), wrt(b, wrt_right(b.dim()), a));
 }
 
 Tensor bmm(const Tensor& a, const Tensor& b, Tensor out) {
   check_dtypes("bmm", a, b);
   if (a.dim() != 3 || b.dim() != 3 || a.size(0) != b.size(0) || a.size(2) != b.size(1))
     throw ShapeError(shapes("bmm", a, b) + "; they must be [B, M, K] and [B, K, N]");
-  return record("BmmBackward0", deliver("bmm", batched("bmm", a, b), out, a.dtype()), {a, b});
+  return record("BmmBackward0", deliver("bmm", batched("bmm", a, b), out, a.dtype()), wrt(a, wrt_left(3), b), wrt(b, wrt_right(3), a));
 }
 
 Tensor dot(const Tensor& a, const Tensor& b) {
@@ -143,8 +171,11 @@ Tensor linear_values(const Tensor& x, const Tensor& weight, const Tensor& bias, 
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Tensor out) {
   const Tensor result = deliver("linear", linear_values(x, weight, bias, kernels::Activation::none), out, x.dtype());
-  if (!bias.defined()) return record(backward_name(x.dim(), 2), result, {x, weight});
-  return record(x.dim() == 1 ? "AddBackward0" : x.dim() == 2 ? "AddmmBackward0" : "ViewBackward0", result, {x, weight, bias});
+  const char* name = !bias.defined() ? backward_name(x.dim(), 2) : x.dim() == 1 ? "AddBackward0" : x.dim() == 2 ? "AddmmBackward0" : "ViewBackward0";
+  const auto wrt_x = [](auto& dy, auto& weight) { return matmul(dy, weight); };
+  const auto wrt_weight = [](auto& dy, auto& x) { return matmul(as_rows(dy).t(), as_rows(x)); };
+  const auto wrt_bias = [](auto& dy) { return widen(dy); };
+  return record(name, result, wrt(x, wrt_x, weight), wrt(weight, wrt_weight, x), wrt(bias, wrt_bias));
 }
 
 Tensor linear_activated(const Tensor& x, const Tensor& weight, const Tensor& bias, kernels::Activation activation) {

@@ -78,7 +78,7 @@ Tensor fill_floating(const char* function, const char* name, const Tensor& x, F&
   with_type(x.dtype(), [&]<typename T>(Type<T> type) {
     if constexpr (std::is_floating_point_v<Compute<T>>) fill(type);
   });
-  record_in_place(name, x, {});
+  record_overwritten(name, x);
   return x;
 }
 

@@ -34,7 +34,7 @@ Tensor bernoulli_(Tensor x, double p, Generator& generator) {
   with_type(x.dtype(), [&]<typename T>(Type<T>) {
     fill_in_memory_order<T>("bernoulli_", x, [&] { return convert<T>(generator.uniform_f64() < p); });
   });
-  record_in_place("BernoulliBackward0", x, {});
+  record_overwritten("BernoulliBackward0", x);
   return x;
 }
 

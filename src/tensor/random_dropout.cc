@@ -27,7 +27,7 @@ Tensor dropout(const Tensor& x, double p, bool training, Generator& generator) {
   if (!(p >= 0 && p <= 1)) throw ValueError("dropout: p is " + std::to_string(p) + "; it must be from 0 to 1");
   if (!training || p == 0) return x;
   const Tensor factors = noise(x, p, generator);
-  return record("MulBackward0", mul(x.detach(), factors), {x}, [factors](const Tensor& grad) { return std::vector<Tensor>{mul(grad, factors)}; });
+  return record("MulBackward0", mul(x.detach(), factors), wrt(x, [](auto& dy, auto& factors) { return dy * factors; }, factors));
 }
 
 Tensor dropout(const Tensor& x, double p, bool training) { return dropout(x, p, training, LockedGenerator()); }

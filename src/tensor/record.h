@@ -1,24 +1,87 @@
-// src/tensor/record.h: the hook by which every operation tells where its result came from.
+// src/tensor/record.h: how an operation tells the tape where its result came from, and how a gradient goes back.
 #pragma once
-#include "tensor/impl.h"
+#include "tensor/element.h"
+#include "tensor/node.h"
 
-#include <initializer_list>
+#include <algorithm>
+#include <array>
+#include <tuple>
 
 namespace attn {
 
-/// Gradient of the inputs from the gradient of the result; an undefined tensor stands for "none".
-using Vjp = std::function<std::vector<Tensor>(const Tensor& grad)>;
+/// Whether an operation on x is to be recorded, no_grad aside.
+inline bool wants_grad(const Tensor& x) { return x.defined() && x.impl()->requires_grad; }
+inline bool wants_grad(std::span<const Tensor> tensors) { return std::any_of(tensors.begin(), tensors.end(), [](const Tensor& x) { return wants_grad(x); }); }
 
-/// One operation on the way to a result that wants a gradient.
-struct Node {
-  const char* name;  // torch's: "MmBackward0"; print shows it
-  std::vector<Tensor> inputs;
-  Vjp vjp;
+/// How the gradient of `input` follows from that of the result, `dy`: vjp(dy, saved...). "With respect to".
+/// The saved tensors are kept only when the input wants a gradient; the result itself may be among them.
+template <typename F, typename... S>
+struct Wrt {
+  const Tensor& input;
+  F vjp;
+  std::array<const Tensor*, sizeof...(S)> saved;
 };
+template <typename F, typename... S>
+Wrt<F, S...> wrt(const Tensor& input, F vjp, const S&... saved) {
+  return {input, std::move(vjp), {&saved...}};
+}
 
-/// Notes that `result` was made by `name` from `inputs`. Costs one look at each input when none requires a gradient.
-/// Without a `vjp` the result still says that it requires a gradient.
-Tensor record(const char* name, Tensor result, std::initializer_list<Tensor> inputs, Vjp vjp = {});
-Tensor record(const char* name, Tensor result, const std::vector<Tensor>& inputs, Vjp vjp = {});
+/// One input of a record: it, and what its gradient needs.
+struct RecordedInput {
+  const Tensor* x;
+  std::span<const Tensor* const> saved;
+};
+/// x with its history, half floats as f32: where a vjp has more than one rounding.
+inline Tensor widen(const Tensor& x) { return x.to(compute_dtype(x.dtype())); }
+
+/// What `record` does when some input wants a gradient, unless no_grad holds: the result's history begins here.
+void record_wanted(const char* name, const Tensor& result, std::initializer_list<RecordedInput> inputs, Vjp vjp);
+
+/// Notes that `result` was made by the operation `name`, and returns it:
+///
+///   return record("MulBackward0", y, wrt(a, [](auto& dy, auto& b) { return dy * b; }, b), wrt(b, [](auto& dy, auto& a) { return dy * a; }, a));
+///
+/// A look at each input is all it costs when none wants a gradient. A vjp is written in operations of the library, so that it has a
+/// gradient itself. It may return a gradient of any shape that the input was broadcast to and of any floating dtype: the tape sums
+/// and converts. A vjp of more than one operation computes half floats widened; the tape rounds once.
+template <typename... W>
+Tensor record(const char* name, Tensor result, const W&... inputs) {
+  if ((wants_grad(inputs.input) || ...)) {
+    record_wanted(name, result, {{&inputs.input, inputs.saved}...}, [vjps = std::tuple(inputs.vjp...)](const Backward& at) {
+      Gradients gradients(sizeof...(W));
+      int saved = 0;
+      std::size_t i = 0;
+      const auto run = [&]<typename F, typename... S>(const F& vjp, const Wrt<F, S...>*) {
+        if (at.needs(static_cast<int>(i)))
+          gradients[i] = [&]<std::size_t... I>(std::index_sequence<I...>) {
+            return vjp(at.grad(), at.saved(saved + static_cast<int>(I))...);
+          }(std::index_sequence_for<S...>{});
+        saved += static_cast<int>(sizeof...(S));
+        ++i;
+      };
+      std::apply([&](const auto&... vjp) { (run(vjp, static_cast<const W*>(nullptr)), ...); }, vjps);
+      return gradients;
+    });
+  }
+  return result;
+}
+/// The same for a result that is a view of its one input.
+template <typename F>
+Tensor record_view(const char* name, Tensor result, const Tensor& input, F vjp) {
+  result.impl()->is_view = true;
+  return record(name, result, wrt(input, std::move(vjp)));
+}
+
+/// The general form, for several results or gradients that come together; ask wants_grad first, filling this in costs more. `vjp`
+/// sees the saved tensors as at.saved(i), in this order; they are freed with the node, what it captures is not checked.
+/// Without a vjp the results say that they require a gradient, and a backward pass says that the operation has none.
+struct Operation {
+  const char* name;
+  std::vector<Tensor> inputs, saved;
+};
+void record(const Operation& operation, const std::vector<Tensor>& results, Vjp vjp);
+
+/// `gradients` as results of an operation on `inputs` that cannot be differentiated again: a backward pass that comes here throws.
+Gradients first_order_only(const char* name, Gradients gradients, const std::vector<Tensor>& inputs);
 
 }  // namespace attn

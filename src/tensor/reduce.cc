@@ -105,13 +105,28 @@ Tensor power_of_absolute(const Tensor& x, double p) {
   return y;
 }
 
+Tensor sign(const Tensor& x) { return gt(x, 0).to(x.dtype()) - lt(x, 0).to(x.dtype()); }
+
+/// d |x|_p / dx, `y` the norm at every element: 0 where the norm is 0, as torch chooses.
+Tensor norm_slope(double p, const Tensor& x, const Tensor& y, const Dims& reduced) {
+  if (p == 0) return zeros_like(x);
+  if (p == 1) return sign(x);
+  if (p == 2) return masked_fill(x / y, eq(y, 0), 0);
+  if (std::isinf(p)) {  // shared by the elements of that magnitude
+    const Tensor reaches = eq(abs(x), y).to(x.dtype());
+    return sign(x) * (reaches / sum(reaches, reduced, /*keepdim=*/true));
+  }
+  return masked_fill(sign(x) * pow(abs(x) / y, p - 1), logical_or(eq(x, 0), eq(y, 0)), 0);
+}
+
 }  // namespace
 
 Tensor sum(const Tensor& x, Dims dims, bool keepdim, Tensor out) {
   const Dims reduced = reduced_dims("sum", dims, x.dim()), sizes = reduced_sizes(x.sizes(), reduced, keepdim);
   const bool floating = is_floating(x.dtype());
   const Tensor total = floating ? reduce_rows(RowOp::sum, widened(x), reduced, sizes) : sum_integers(x.detach(), reduced, sizes);
-  return record(dims.empty() ? "SumBackward0" : "SumBackward1", deliver("sum", total, out, floating ? x.dtype() : Dtype::i64), {x});
+  const Tensor y = deliver("sum", total, out, floating ? x.dtype() : Dtype::i64);
+  return record(dims.empty() ? "SumBackward0" : "SumBackward1", y, wrt(x, [sizes = x.sizes(), reduced](auto& dy) { return spread(dy, sizes, reduced); }));
 }
 
 Tensor mean(const Tensor& x, Dims dims, bool keepdim, Tensor out) {
@@ -120,7 +135,8 @@ Tensor mean(const Tensor& x, Dims dims, bool keepdim, Tensor out) {
   const Tensor total = reduce_rows(RowOp::sum, widened(x), reduced, reduced_sizes(x.sizes(), reduced, keepdim));
   const std::int64_t n = count_of(x, reduced);
   in_place(total, [n](auto v) { return v / static_cast<decltype(v)>(n); });
-  return record(dims.empty() ? "MeanBackward0" : "MeanBackward1", deliver("mean", total, out, x.dtype()), {x});
+  const auto vjp = [n, sizes = x.sizes(), reduced](auto& dy) { return spread(dy / n, sizes, reduced); };
+  return record(dims.empty() ? "MeanBackward0" : "MeanBackward1", deliver("mean", total, out, x.dtype()), wrt(x, vjp));
 }
 
 Tensor var(const Tensor& x, Dims dims, bool unbiased, bool keepdim, Tensor out) {
@@ -138,7 +154,11 @@ Tensor var(const Tensor& x, Dims dims, bool unbiased, bool keepdim, Tensor out) 
       y[row] = canonical_nan(deviations / divisor);
     });
   });
-  return record("VarBackward0", deliver("var", result, out, x.dtype()), {x});
+  const auto vjp = [divisor = std::max<std::int64_t>(0, rows.n - (unbiased ? 1 : 0)), reduced](auto& dy, auto& x) {
+    const Tensor from_mean = widen(x) - mean(widen(x), reduced, /*keepdim=*/true);
+    return from_mean * spread(widen(dy) * (2.0 / static_cast<double>(divisor)), x.sizes(), reduced);
+  };
+  return record("VarBackward0", deliver("var", result, out, x.dtype()), wrt(x, vjp, x));
 }
 
 Tensor norm(const Tensor& x, double p, Dims dims, bool keepdim) {
@@ -159,7 +179,11 @@ Tensor norm(const Tensor& x, double p, Dims dims, bool keepdim) {
   } else {
     result = power_of_absolute(reduce_rows(RowOp::sum, power_of_absolute(wide, p), reduced, sizes), 1 / p);
   }
-  return record("LinalgVectorNormBackward0", result.to(x.dtype()), {x});
+  const Tensor y = result.to(x.dtype());
+  const auto vjp = [p, reduced](auto& dy, auto& x, auto& y) {
+    return widen(dy.reshape(reduced_sizes(x.sizes(), reduced, true))) * norm_slope(p, widen(x), spread(widen(y), x.sizes(), reduced), reduced);
+  };
+  return record("LinalgVectorNormBackward0", y, wrt(x, vjp, x, y));
 }
 
 }  // namespace attn

@@ -31,6 +31,8 @@ Dims reduced_sizes(const Dims& sizes, const Dims& reduced, bool keepdim) {
   return result;
 }
 
+Tensor spread(const Tensor& y, const Dims& sizes, const Dims& reduced) { return y.reshape(reduced_sizes(sizes, reduced, /*keepdim=*/true)).expand(sizes); }
+
 Tensor reduced_last(const Tensor& x, const Dims& reduced) {
   if (x.dim() == 0) return x.reshape({1});
   Dims order, sizes;

@@ -32,6 +32,9 @@ Dims reduced_dims(const char* function, const Dims& dims, int rank);
 /// x's sizes with the reduced dims gone, or 1 where they are kept.
 Dims reduced_sizes(const Dims& sizes, const Dims& reduced, bool keepdim);
 
+/// One value a row, as `reduced_sizes` shapes it, seen at every element of the `sizes` it came from: a view.
+Tensor spread(const Tensor& y, const Dims& sizes, const Dims& reduced);
+
 /// A tensor as rows along its last dim: row r starts `offset(r)` elements after `data`.
 struct Rows {
   Tensor x;  // [..., n]

@@ -33,14 +33,38 @@ Tensor affine(const char* name, const Tensor& given, const Dims& shape, Dtype dt
   return given.detach().to(dtype).contiguous();
 }
 
+/// With z = (x - mean) / sqrt(var + eps) and g = dy * weight: dx = (g - mean g - z mean(g z)) / sqrt(var + eps), dweight = sum dy z.
+Gradients layer_norm_gradients(const Backward& at, int normalized, double eps) {
+  const Tensor x = widen(at.saved(0)), weight = at.saved(1), dy = widen(at.grad());
+  Dims dims;
+  for (int d = -normalized; d < 0; ++d) dims.push_back(d);
+  const Tensor inverse = 1 / sqrt(var(x, dims, /*unbiased=*/false, /*keepdim=*/true) + eps);
+  const Tensor z = (x - mean(x, dims, true)) * inverse;
+  Gradients gradients(3);
+  if (at.needs(0)) {
+    const Tensor g = weight.defined() ? dy * widen(weight) : dy;
+    gradients[0] = (g - mean(g, dims, true) - z * mean(g * z, dims, true)) * inverse;
+  }
+  if (at.needs(1)) gradients[1] = dy * z;
+  if (at.needs(2)) gradients[2] = dy;
+  return gradients;
+}
+
 }  // namespace
 
 Tensor softmax(const Tensor& x, int dim, Tensor out) {
-  return record("SoftmaxBackward0", softmax_like("softmax", kernels::RowOp::softmax, x, dim, out), {x});
+  const Tensor y = softmax_like("softmax", kernels::RowOp::softmax, x, dim, out);
+  return record("SoftmaxBackward0", y, wrt(x, [dim](auto& dy, auto& y) {
+    const Tensor product = widen(dy) * widen(y);
+    return product - widen(y) * sum(product, {dim}, /*keepdim=*/true);
+  }, y));
 }
 
 Tensor log_softmax(const Tensor& x, int dim, Tensor out) {
-  return record("LogSoftmaxBackward0", softmax_like("log_softmax", kernels::RowOp::log_softmax, x, dim, out), {x});
+  const Tensor y = softmax_like("log_softmax", kernels::RowOp::log_softmax, x, dim, out);
+  return record("LogSoftmaxBackward0", y, wrt(x, [dim](auto& dy, auto& y) {
+    return widen(dy) - exp(widen(y)) * sum(widen(dy), {dim}, /*keepdim=*/true);
+  }, y));
 }
 
 Tensor layer_norm(const Tensor& x, Dims normalized_shape, const Tensor& weight, const Tensor& bias, double eps) {
@@ -62,11 +86,26 @@ Tensor layer_norm(const Tensor& x, Dims normalized_shape, const Tensor& weight, 
                                           b.defined() ? b.data() : nullptr, eps, to + row * n, n);
     });
   });
-  std::vector<Tensor> inputs = {x};
-  if (weight.defined()) inputs.push_back(weight);
-  if (bias.defined()) inputs.push_back(bias);
-  return record("NativeLayerNormBackward0", result.to(x.dtype()), inputs);
+  const Tensor y = result.to(x.dtype());
+  if (!wants_grad(x) && !wants_grad(weight) && !wants_grad(bias)) return y;
+  record({"NativeLayerNormBackward0", {x, weight, bias}, {x, weight}}, {y}, [normalized_shape, eps](const Backward& at) {
+    return layer_norm_gradients(at, normalized_shape.size(), eps);
+  });
+  return y;
 }
+
+namespace {
+
+/// The elements along `dim` from the last to the first: a view.
+Tensor flip(const Tensor& x, int dim) {
+  if (x.dim() == 0 || x.numel() == 0) return x;
+  Dims strides = x.strides();
+  void* last = advance(x, (x.sizes()[dim] - 1) * strides[dim]);
+  strides[dim] = -strides[dim];
+  return record_view("FlipBackward0", make_view(x, last, x.sizes(), strides), x, [dim](auto& dy) { return flip(dy, dim); });
+}
+
+}  // namespace
 
 /// One chain of additions along the dim; integers and bool in i64, half floats in f32, each sum rounded once.
 Tensor cumsum(const Tensor& x, int dim) {
@@ -87,7 +126,7 @@ Tensor cumsum(const Tensor& x, int dim) {
     });
   };
   wide.dtype() == Dtype::i64 ? run(Type<std::int64_t>{}) : with_compute_type(wide.dtype(), run);
-  return record("CumsumBackward0", result.to(dtype), {x});
+  return record("CumsumBackward0", result.to(dtype), wrt(x, [dim](auto& dy) { return flip(cumsum(flip(widen(dy), dim), dim), dim); }));
 }
 
 }  // namespace attn

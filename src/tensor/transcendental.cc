@@ -5,6 +5,7 @@
 #include "tensor/unary.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace attn {
 namespace {
@@ -51,24 +52,74 @@ void check_floating(const char* function, const Tensor& x) {
     throw DtypeError(std::string(function) + ": x is " + std::string(name_of(x.dtype())) + "; it must be f32, f64, bf16 or f16");
 }
 
+constexpr double pi = 3.14159265358979323846;
+
+/// s + x s (1 - s), s = sigmoid(x).
+Tensor silu_slope(const Tensor& x) {
+  const Tensor s = sigmoid(x);
+  return s + x * (s * (1 - s));
+}
+
+/// Phi(x) + x phi(x), the distribution of a normal variable and its density.
+Tensor gelu_slope(const Tensor& x) {
+  const Tensor distribution = (erf(x * std::sqrt(0.5)) + 1) * 0.5, density = exp(x * x * -0.5) * (1 / std::sqrt(2 * pi));
+  return distribution + x * density;
+}
+
+/// (1 + t) / 2 + x/2 (1 - t^2) u', t = tanh(u), u = sqrt(2/pi) (x + 0.044715 x^3).
+Tensor gelu_tanh_slope(const Tensor& x) {
+  const double c = std::sqrt(2 / pi);
+  const Tensor square = x * x, t = tanh((x + square * x * 0.044715) * c);
+  return (t + 1) * 0.5 + x * 0.5 * (1 - t * t) * ((square * (3 * 0.044715) + 1) * c);
+}
+
 }  // namespace
 
-Tensor exp(const Tensor& x, Tensor out) { return record("ExpBackward0", transcendental("exp", Unary::exp, x, out), {x}); }
-Tensor log(const Tensor& x, Tensor out) { return record("LogBackward0", transcendental("log", Unary::log, x, out), {x}); }
-Tensor sin(const Tensor& x, Tensor out) { return record("SinBackward0", transcendental("sin", Unary::sin, x, out), {x}); }
-Tensor cos(const Tensor& x, Tensor out) { return record("CosBackward0", transcendental("cos", Unary::cos, x, out), {x}); }
-Tensor tanh(const Tensor& x, Tensor out) { return record("TanhBackward0", transcendental("tanh", Unary::tanh, x, out), {x}); }
-Tensor sigmoid(const Tensor& x, Tensor out) { return record("SigmoidBackward0", transcendental("sigmoid", Unary::sigmoid, x, out), {x}); }
+Tensor exp(const Tensor& x, Tensor out) {
+  const Tensor y = transcendental("exp", Unary::exp, x, out);
+  return record("ExpBackward0", y, wrt(x, [](auto& dy, auto& y) { return dy * y; }, y));
+}
+
+Tensor log(const Tensor& x, Tensor out) {
+  const Tensor y = transcendental("log", Unary::log, x, out);
+  return record("LogBackward0", y, wrt(x, [](auto& dy, auto& x) { return dy / x; }, x));
+}
+
+Tensor sin(const Tensor& x, Tensor out) {
+  const Tensor y = transcendental("sin", Unary::sin, x, out);
+  return record("SinBackward0", y, wrt(x, [](auto& dy, auto& x) { return dy * cos(widen(x)); }, x));
+}
+
+Tensor cos(const Tensor& x, Tensor out) {
+  const Tensor y = transcendental("cos", Unary::cos, x, out);
+  return record("CosBackward0", y, wrt(x, [](auto& dy, auto& x) { return dy * -sin(widen(x)); }, x));
+}
+
+Tensor erf(const Tensor& x, Tensor out) {
+  const Tensor y = transcendental("erf", Unary::erf, x, out);
+  return record("ErfBackward0", y, wrt(x, [](auto& dy, auto& x) { return dy * (exp(-(widen(x) * widen(x))) * (2 / std::sqrt(pi))); }, x));
+}
+
+Tensor tanh(const Tensor& x, Tensor out) {
+  const Tensor y = transcendental("tanh", Unary::tanh, x, out);
+  return record("TanhBackward0", y, wrt(x, [](auto& dy, auto& y) { return dy * (1 - widen(y) * widen(y)); }, y));
+}
+
+Tensor sigmoid(const Tensor& x, Tensor out) {
+  const Tensor y = transcendental("sigmoid", Unary::sigmoid, x, out);
+  return record("SigmoidBackward0", y, wrt(x, [](auto& dy, auto& y) { return dy * ((1 - widen(y)) * widen(y)); }, y));
+}
 
 Tensor silu(const Tensor& x, Tensor out) {
   check_floating("silu", x);
-  return record("SiluBackward0", transcendental("silu", Unary::silu, x, out), {x});
+  return record("SiluBackward0", transcendental("silu", Unary::silu, x, out), wrt(x, [](auto& dy, auto& x) { return dy * silu_slope(widen(x)); }, x));
 }
 
 Tensor gelu(const Tensor& x, GeluApproximate approximate, Tensor out) {
   check_floating("gelu", x);
   const Unary op = approximate == GeluApproximate::tanh ? Unary::gelu_tanh : Unary::gelu_none;
-  return record("GeluBackward0", transcendental("gelu", op, x, out), {x});
+  const auto vjp = [approximate](auto& dy, auto& x) { return dy * (approximate == GeluApproximate::tanh ? gelu_tanh_slope(widen(x)) : gelu_slope(widen(x))); };
+  return record("GeluBackward0", transcendental("gelu", op, x, out), wrt(x, vjp, x));
 }
 
 Tensor Tensor::exp() const { return attn::exp(*this); }

@@ -26,27 +26,32 @@ constexpr auto absolute = []<typename C>(C v) -> C {
     return v < C{0} ? negative(v) : v;
 };
 
+/// -1, 0 or 1; 0 for NaN. It has no gradient.
+Tensor sign(const Tensor& x) {
+  return map<void>("sign", x.detach(), {}, []<typename C>(C v) -> C { return v > C{0} ? C{1} : v < C{0} ? C(-1) : C{0}; });
+}
+
 }  // namespace
 
 Tensor sqrt(const Tensor& x, Tensor out) {
-  const Tensor result = map_floating("sqrt", x, out, [](auto v) { return std::sqrt(v); });
-  return record("SqrtBackward0", result, {x});
+  const Tensor y = map_floating("sqrt", x, out, [](auto v) { return std::sqrt(v); });
+  return record("SqrtBackward0", y, wrt(x, [](auto& dy, auto& y) { return dy / (widen(y) * 2); }, y));
 }
 
 Tensor abs(const Tensor& x, Tensor out) {
   check_not_bool("abs", x);
-  return record("AbsBackward0", map<void>("abs", x, out, absolute), {x});
+  return record("AbsBackward0", map<void>("abs", x, out, absolute), wrt(x, [](auto& dy, auto& x) { return dy * sign(x); }, x));
 }
 
 Tensor relu(const Tensor& x, Tensor out) {
   check_not_bool("relu", x);
-  const Tensor result = map<void>("relu", x, out, []<typename C>(C v) -> C { return v < C{0} ? C{0} : v; });
-  return record("ReluBackward0", result, {x});
+  const Tensor y = map<void>("relu", x, out, []<typename C>(C v) -> C { return v < C{0} ? C{0} : v; });
+  return record("ReluBackward0", y, wrt(x, [](auto& dy, auto& y) { return where(le(y, 0), 0, dy); }, y));
 }
 
 Tensor neg(const Tensor& a) {
   check_not_bool("neg", a);
-  return record("NegBackward0", map<void>("neg", a, {}, negative), {a});
+  return record("NegBackward0", map<void>("neg", a, {}, negative), wrt(a, [](auto& dy) { return neg(dy); }));
 }
 
 Tensor isnan(const Tensor& x) {

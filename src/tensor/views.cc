@@ -61,9 +61,35 @@ std::optional<Dims> view_strides(const Tensor& x, const Dims& sizes) {
   return strides;
 }
 
-/// The same memory from its first element on, in another order of dims or with other sizes.
-Tensor restride(const char* name, const Tensor& x, const Dims& sizes, const Dims& strides) {
-  return record(name, make_view(x, x.data(), sizes, strides), {x});
+/// The same memory from its first element on, in another order of dims or with other sizes; dy goes back by `vjp`.
+template <typename F>
+Tensor restride(const char* name, const Tensor& x, const Dims& sizes, const Dims& strides, F vjp) {
+  return record_view(name, make_view(x, x.data(), sizes, strides), x, vjp);
+}
+
+/// The gradient of the same elements in another shape.
+auto reshaped(const Tensor& x) {
+  return [sizes = x.sizes()](const Tensor& dy) { return dy.reshape(sizes); };
+}
+
+/// Zeros but for `values` at the places of a slice.
+Tensor in_slice(const Tensor& values, const Dims& sizes, int dim, std::int64_t start, std::int64_t step) {
+  const Tensor result = zeros(sizes, values.dtype());
+  const auto slice = [dim, start, step, count = values.size(dim)](const Tensor& x) { return x.slice(dim, start, start + count * step, step); };
+  copy_values(slice(result), values);
+  return record("SliceBackwardBackward0", result, wrt(values, slice));
+}
+
+/// Parts of x that lie one after another along the dim: their gradients are put together again.
+std::vector<Tensor> record_parts(const char* name, const Tensor& x, std::vector<Tensor> parts, int dim) {
+  for (const Tensor& part : parts) part.impl()->is_view = true;
+  if (!wants_grad(x)) return parts;
+  record({name, {x}, {}}, parts, [dim, count = static_cast<int>(parts.size())](const Backward& at) {
+    std::vector<Tensor> gradients;
+    for (int i = 0; i < count; ++i) gradients.push_back(at.grad_or_zeros(i));
+    return Gradients{cat(gradients, dim)};
+  });
+  return parts;
 }
 
 }  // namespace
@@ -76,15 +102,15 @@ Tensor Tensor::view(Dims sizes) const {
   if (!strides)
     throw ShapeError("view: shape " + attn::to_string(this->sizes()) + " with strides " + attn::to_string(this->strides()) +
                      " cannot be seen as " + attn::to_string(sizes) + " without a copy; use reshape");
-  return restride("ViewBackward0", *this, sizes, *strides);
+  return restride("ViewBackward0", *this, sizes, *strides, reshaped(*this));
 }
 
 Tensor Tensor::reshape(Dims sizes) const {
   sizes = infer_sizes("reshape", *this, sizes);
   if (const std::optional<Dims> strides = view_strides(*this, sizes))
-    return restride(is_contiguous() ? "ViewBackward0" : "ReshapeAliasBackward0", *this, sizes, *strides);
+    return restride(is_contiguous() ? "ViewBackward0" : "ReshapeAliasBackward0", *this, sizes, *strides, reshaped(*this));
   const Tensor copy = clone();
-  return restride("UnsafeViewBackward0", copy, sizes, contiguous_strides(sizes));
+  return restride("UnsafeViewBackward0", copy, sizes, contiguous_strides(sizes), reshaped(copy));
 }
 
 Tensor Tensor::transpose(int a, int b) const {
@@ -93,7 +119,7 @@ Tensor Tensor::transpose(int a, int b) const {
   Dims sizes = this->sizes(), strides = this->strides();
   std::swap(sizes[a], sizes[b]);
   std::swap(strides[a], strides[b]);
-  return restride("TransposeBackward0", *this, sizes, strides);
+  return restride("TransposeBackward0", *this, sizes, strides, [a, b](auto& dy) { return dy.transpose(a, b); });
 }
 
 Tensor Tensor::permute(Dims order) const {
@@ -110,14 +136,18 @@ Tensor Tensor::permute(Dims order) const {
     sizes[i] = this->sizes()[static_cast<int>(from)];
     strides[i] = this->strides()[static_cast<int>(from)];
   }
-  return restride("PermuteBackward0", *this, sizes, strides);
+  return restride("PermuteBackward0", *this, sizes, strides, [order](auto& dy) {
+    Dims inverse = order;
+    for (int i = 0; i < order.size(); ++i) inverse[static_cast<int>(order[i] < 0 ? order[i] + order.size() : order[i])] = i;
+    return dy.permute(inverse);
+  });
 }
 
 Tensor Tensor::t() const {
   Dims sizes = this->sizes(), strides = this->strides();
   std::reverse(sizes.begin(), sizes.end());
   std::reverse(strides.begin(), strides.end());
-  return restride(dim() <= 2 ? "TBackward0" : "PermuteBackward0", *this, sizes, strides);
+  return restride(dim() <= 2 ? "TBackward0" : "PermuteBackward0", *this, sizes, strides, [](auto& dy) { return dy.t(); });
 }
 
 Tensor Tensor::select(int dim, std::int64_t index) const {
@@ -127,10 +157,12 @@ Tensor Tensor::select(int dim, std::int64_t index) const {
     throw ValueError("select: index " + std::to_string(index) + " is out of dim " + std::to_string(dim) + " of shape " +
                      attn::to_string(sizes()));
   Dims sizes = this->sizes(), strides = this->strides();
-  void* first = advance(*this, (index < 0 ? index + size : index) * strides[dim]);
+  if (index < 0) index += size;
+  void* first = advance(*this, index * strides[dim]);
   sizes.erase(dim);
   strides.erase(dim);
-  return record("SelectBackward0", make_view(*this, first, sizes, strides), {*this});
+  return record_view("SelectBackward0", make_view(*this, first, sizes, strides), *this,
+                     [x_sizes = this->sizes(), dim, index](auto& dy) { return in_slice(dy.unsqueeze(dim), x_sizes, dim, index, 1); });
 }
 
 Tensor Tensor::slice(int dim, std::int64_t start, std::optional<std::int64_t> end, std::int64_t step) const {
@@ -144,7 +176,8 @@ Tensor Tensor::slice(int dim, std::int64_t start, std::optional<std::int64_t> en
   void* data = length ? advance(*this, first * strides[dim]) : this->data();
   sizes[dim] = length / step + (length % step != 0);
   strides[dim] = sizes[dim] > 1 ? strides[dim] * step : strides[dim];
-  return record("SliceBackward0", make_view(*this, data, sizes, strides), {*this});
+  return record_view("SliceBackward0", make_view(*this, data, sizes, strides), *this,
+                     [x_sizes = this->sizes(), dim, first, step](auto& dy) { return in_slice(dy, x_sizes, dim, first, step); });
 }
 
 Tensor Tensor::narrow(int dim, std::int64_t start, std::int64_t length) const {
@@ -172,7 +205,7 @@ Tensor Tensor::expand(Dims sizes) const {
     if (sizes[i] < 0 || (old != 1 && old != sizes[i])) throw fail();
     strides[i] = is_new || old != sizes[i] ? 0 : this->strides()[i - shift];
   }
-  return restride("ExpandBackward0", *this, sizes, strides);
+  return restride("ExpandBackward0", *this, sizes, strides, [](auto& dy) { return widen(dy); });  // the tape sums
 }
 
 Tensor Tensor::squeeze() const {
@@ -182,7 +215,7 @@ Tensor Tensor::squeeze() const {
     sizes.push_back(this->sizes()[i]);
     strides.push_back(this->strides()[i]);
   }
-  return restride("SqueezeBackward0", *this, sizes, strides);
+  return restride("SqueezeBackward0", *this, sizes, strides, reshaped(*this));
 }
 
 Tensor Tensor::squeeze(int dim) const {
@@ -192,7 +225,7 @@ Tensor Tensor::squeeze(int dim) const {
     sizes.erase(dim);
     strides.erase(dim);
   }
-  return restride("SqueezeBackward1", *this, sizes, strides);
+  return restride("SqueezeBackward1", *this, sizes, strides, reshaped(*this));
 }
 
 Tensor Tensor::unsqueeze(int dim) const {
@@ -200,7 +233,7 @@ Tensor Tensor::unsqueeze(int dim) const {
   Dims sizes = this->sizes(), strides = this->strides();
   strides.insert(dim, dim < sizes.size() ? sizes[dim] * strides[dim] : 1);
   sizes.insert(dim, 1);
-  return restride("UnsqueezeBackward0", *this, sizes, strides);
+  return restride("UnsqueezeBackward0", *this, sizes, strides, reshaped(*this));
 }
 
 Tensor Tensor::flatten(int first, int last) const {
@@ -226,10 +259,9 @@ std::vector<Tensor> Tensor::split(std::int64_t size, int dim) const {
   std::vector<Tensor> parts;
   const std::int64_t total = sizes()[dim];
   for (std::int64_t start = 0; start == 0 || start < total; start += size) {
-    const Tensor part = detach().slice(dim, start, std::min(total, start + size));
-    parts.push_back(record("SplitBackward0", part, {*this}));
+    parts.push_back(detach().slice(dim, start, std::min(total, start + size)));
   }
-  return parts;
+  return record_parts("SplitBackward0", *this, std::move(parts), dim);
 }
 
 std::vector<Tensor> Tensor::split(const std::vector<std::int64_t>& sizes, int dim) const {
@@ -241,13 +273,13 @@ std::vector<Tensor> Tensor::split(const std::vector<std::int64_t>& sizes, int di
     if (size < 0 || size > total - start)
       throw ValueError("split: sizes must add up to " + std::to_string(total) + ", dim " + std::to_string(dim) + " of shape " +
                        attn::to_string(this->sizes()));
-    parts.push_back(record("SplitWithSizesBackward0", detach().slice(dim, start, start + size), {*this}));
+    parts.push_back(detach().slice(dim, start, start + size));
     start += size;
   }
   if (start != total)
     throw ValueError("split: sizes add up to " + std::to_string(start) + "; they must add up to " + std::to_string(total) + ", dim " +
                      std::to_string(dim) + " of shape " + attn::to_string(this->sizes()));
-  return parts;
+  return record_parts("SplitWithSizesBackward0", *this, std::move(parts), dim);
 }
 
 std::vector<Tensor> Tensor::chunk(std::int64_t chunks, int dim) const {

@@ -23,7 +23,7 @@ Tensor made_by(const nlohmann::json& entry) {
   if (op == "neg") return neg(x);
   if (entry.contains("grad_fn")) {
     const Tensor leaf = zeros({}).requires_grad_();
-    return record(entry.at("grad_fn").get_ref<const std::string&>().c_str(), x, {leaf});
+    return record(entry.at("grad_fn").get_ref<const std::string&>().c_str(), x, wrt(leaf, [](auto& dy) { return dy; }));
   }
   return x;
 }

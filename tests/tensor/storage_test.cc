@@ -140,7 +140,7 @@ TEST(Record, LeavesAreNotChangedInPlace) {
   EXPECT_EQ(y.to_vector(), (std::vector<double>{3, 3, 3, 3}));
   ASSERT_TRUE(y.impl()->node);
   EXPECT_STREQ(y.impl()->node->name, "AddBackward0");
-  EXPECT_STREQ(y.impl()->node->inputs[0].impl()->node->name, "MulBackward0");
+  EXPECT_STREQ(y.impl()->node->edges[0].node->name, "MulBackward0");
   EXPECT_EQ(error_of<DtypeError>([] { arange(3).requires_grad_(); }), "requires_grad_: the tensor is i64; only floating types have gradients");
 }
 

@@ -1,0 +1,81 @@
+// src/tensor/node.cc: nodes of the tape: where they lead, what they kept, how they are let go.
+#include "tensor/node.h"
+
+#include <attn/autograd.h>
+#include <attn/ops.h>
+
+#include <atomic>
+
+namespace attn {
+namespace {
+
+/// What destructors of nodes have still to let go in this thread; null outside of one.
+thread_local std::vector<Edge>* letting_go = nullptr;
+
+}  // namespace
+
+Edge::Edge(const Tensor& input) {
+  if (!input.defined()) return;
+  sizes = input.sizes();
+  dtype = input.dtype();
+  is_view = input.impl()->is_view;
+  if (!input.requires_grad()) return;
+  node = input.impl()->node;
+  output = input.impl()->output;
+  if (!node) leaf = input;
+}
+
+Node::Node(const char* name) : name(name) {
+  static std::atomic<std::uint64_t> made{0};
+  sequence = made.fetch_add(1, std::memory_order_relaxed);
+}
+
+Node::~Node() {
+  // Edges hold nodes that hold edges: the first destructor of a chain lets them go one by one, those inside it only hand on theirs.
+  std::vector<Edge> waiting;
+  const bool outermost = letting_go == nullptr;
+  if (outermost) letting_go = &waiting;
+  for (Saved& kept : saved) {  // a tensor may be the last to hold the node that made it
+    Edge edge;
+    if (kept.tensor.defined()) edge.node = kept.tensor.impl()->node;
+    letting_go->push_back(std::move(edge));
+  }
+  for (Edge& edge : edges) letting_go->push_back(std::move(edge));
+  saved.clear();
+  vjp = nullptr;
+  if (!outermost) return;
+  while (!waiting.empty()) {
+    const Edge edge = std::move(waiting.back());
+    waiting.pop_back();
+  }
+  letting_go = nullptr;
+}
+
+Backward::Backward(const std::shared_ptr<Node>& node, std::vector<Tensor> grads, std::vector<bool> needed)
+    : node_(node), grads_(std::move(grads)), needed_(std::move(needed)), unpacked_(node->saved.size()) {}
+
+Tensor Backward::grad_or_zeros(int i) const {
+  if (grad(i).defined()) return grad(i);
+  const auto& [sizes, dtype] = node_->outputs[static_cast<std::size_t>(i)];
+  return zeros(sizes, dtype);
+}
+
+const Tensor& Backward::saved(int i) const {
+  const Saved& kept = node_->saved[static_cast<std::size_t>(i)];
+  if (!kept.tensor.defined()) return kept.tensor;
+  if (kept.tensor.version() != kept.version)
+    throw ValueError("backward: " + std::string(node_->name) + " saved a tensor of shape " + to_string(kept.tensor.sizes()) + " at version " +
+                     std::to_string(kept.version) + "; it was changed in place and is at version " + std::to_string(kept.tensor.version()) +
+                     "; change a clone() instead");
+  if (kept.output < 0 || !grad_enabled()) return kept.tensor;
+  Tensor& result = unpacked_[static_cast<std::size_t>(i)];
+  if (!result.defined()) {
+    result = kept.tensor.detach();
+    result.impl()->requires_grad = true;
+    result.impl()->node = node_;
+    result.impl()->output = kept.output;
+  }
+  return result;
+}
+
+}  // namespace attn
