@@ -1,11 +1,16 @@
 // src/attention/cut.cc: which rows and heads a task has; long parts and long strips come first, so that none is left to the end.
 #include "attention/cut.h"
 
+#include <attn/runtime.h>
+
 #include <algorithm>
 #include <numeric>
 
 namespace attn {
 namespace {
+
+/// So many, and the last of them is a small part of the whole.
+constexpr std::int64_t tasks_of_thread = 12;
 
 std::int64_t heads_together(const kernels::AttentionProblem& problem, const AttentionKernel& kernel, std::int64_t rows) {
   if (kernel.strips == nullptr || rows == 0 || problem.q_heads == 0) return 1;
@@ -17,7 +22,7 @@ std::int64_t heads_together(const kernels::AttentionProblem& problem, const Atte
 
 }  // namespace
 
-Cut::Cut(const Call& call, const AttentionKernel& kernel, Heads heads) : strip_rows_(kernel.strip_rows) {
+Cut::Cut(const Call& call, const AttentionKernel& kernel, Heads heads, std::int64_t most_strips) {
   const kernels::AttentionProblem& problem = call.problem;
   if (call.parts.empty())
     for (std::int64_t b = 0; b < problem.batch; ++b) pieces_.push_back({.batch = b, .rows_end = problem.q_rows, .keys = problem.k_rows});
@@ -25,24 +30,37 @@ Cut::Cut(const Call& call, const AttentionKernel& kernel, Heads heads) : strip_r
     pieces_.push_back({&part, part.batch, part.rows_begin, part.rows_end, part.keys_end - part.keys_begin});
   if (!call.parts.empty())
     std::stable_sort(pieces_.begin(), pieces_.end(), [](const Piece& a, const Piece& b) { return a.work() > b.work(); });
+  for (std::int64_t strips = most_strips; strips > 0; strips /= 2) {
+    task_rows_ = kernel.strip_rows * strips;
+    count(call, kernel, heads);
+    if (tasks() >= tasks_of_thread * num_threads()) break;
+  }
+}
+
+void Cut::count(const Call& call, const AttentionKernel& kernel, Heads heads) {
+  const kernels::AttentionProblem& problem = call.problem;
   std::int64_t tasks = 0;
   for (Piece& piece : pieces_) {
     const std::int64_t rows = piece.rows_end - piece.rows_begin;
     piece.heads = heads == Heads::grouped ? heads_together(problem, kernel, rows) : 1;
     piece.groups = heads == Heads::all ? (problem.q_heads > 0 ? 1 : 0) : problem.q_heads / piece.heads;
-    piece.strips = (rows + strip_rows_ - 1) / strip_rows_;
+    piece.strips = (rows + task_rows_ - 1) / task_rows_;
     piece.tasks_end = tasks += piece.groups * piece.strips;
     most_keys_ = std::max(most_keys_, piece.keys);
-    most_lanes_ = std::max(most_lanes_, piece.heads * std::min(rows, strip_rows_));
+    most_lanes_ = std::max(most_lanes_, piece.heads * std::min(rows, task_rows_));
   }
+}
+
+std::int64_t Cut::heads_ahead() const {
+  return pieces_.empty() || pieces_.front().strips == 0 ? 1 : std::max<std::int64_t>(1, num_threads() / pieces_.front().strips);
 }
 
 Task Cut::task(std::int64_t index) const {
   const auto piece = std::upper_bound(pieces_.begin(), pieces_.end(), index, [](std::int64_t n, const Piece& p) { return n < p.tasks_end; });
   const std::int64_t own = index - (piece->tasks_end - piece->groups * piece->strips);
   // the last strip of a head first: under a causal mask it sees the most keys
-  const std::int64_t begin = piece->rows_begin + (piece->strips - 1 - own % piece->strips) * strip_rows_;
-  const std::int64_t rows = std::min(strip_rows_, piece->rows_end - begin);
+  const std::int64_t begin = piece->rows_begin + (piece->strips - 1 - own % piece->strips) * task_rows_;
+  const std::int64_t rows = std::min(task_rows_, piece->rows_end - begin);
   return {piece->part, {piece->batch, own / piece->strips * piece->heads, piece->heads, begin, rows}};
 }
 

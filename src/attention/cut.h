@@ -1,4 +1,5 @@
-// src/attention/cut.h: a call cut into tasks, by shape only: strips of rows, of a head or of heads that share their keys.
+// src/attention/cut.h: a call cut into tasks: strips of rows, of a head or of heads that share their keys. Rows are independent: no bit
+// depends on the cut.
 #pragma once
 #include "attention/check.h"
 #include "attention/plan.h"
@@ -17,15 +18,20 @@ class Cut {
     one,
     all,      // one task for all heads: its map names the first
   };
-  Cut(const Call& call, const AttentionKernel& kernel, Heads heads);
+  /// `most_strips`: so many strips of a head a task, or fewer so that every thread has several tasks.
+  Cut(const Call& call, const AttentionKernel& kernel, Heads heads, std::int64_t most_strips);
 
   std::int64_t tasks() const { return pieces_.empty() ? 0 : pieces_.back().tasks_end; }
   Task task(std::int64_t index) const;
   /// Of the longest batch item or part.
   std::int64_t most_keys() const { return most_keys_; }
   std::int64_t most_lanes() const { return most_lanes_; }
+  /// How many heads on the threads will be when a task is done.
+  std::int64_t heads_ahead() const;
 
  private:
+  void count(const Call& call, const AttentionKernel& kernel, Heads heads);
+
   /// A batch item or a part.
   struct Piece {
     const kernels::Part* part = nullptr;
@@ -35,7 +41,7 @@ class Cut {
   };
 
   std::vector<Piece> pieces_;
-  std::int64_t strip_rows_, most_keys_ = 0, most_lanes_ = 0;
+  std::int64_t task_rows_ = 0, most_keys_ = 0, most_lanes_ = 0;
 };
 
 }  // namespace attn

@@ -33,6 +33,7 @@ std::span<const AttentionKernel> attention_kernels() {
     std::vector<AttentionKernel> all = strip_kernels();
     all.push_back({.name = "ref",
                    .strip_rows = 64,
+                   .task_strips = 1,
                    .ask = [](const kernels::AttentionProblem&, const Wanted&) { return Answer::takes_everything; },
                    .scratch_bytes = [](const kernels::AttentionProblem& problem) { return kernels::attention_reference().scratch_bytes(problem); },
                    .rows = reference_rows,

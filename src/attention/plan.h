@@ -20,7 +20,8 @@ struct Wanted {
 /// One way to compute attention.
 struct AttentionKernel {
   const char* name;
-  std::int64_t strip_rows;  // rows of a task: by shape only, so that no bit depends on the number of threads
+  std::int64_t strip_rows;
+  std::int64_t task_strips;  // most strips of one head that a task should take, where there are tasks enough
   Answer (*ask)(const kernels::AttentionProblem& problem, const Wanted& wanted);
   std::size_t (*scratch_bytes)(const kernels::AttentionProblem& problem);
   /// All results of the rows, those beyond the lengths included. More than one head only where `strips` is there.

@@ -22,10 +22,12 @@ template <typename T>
 class Run {
  public:
   Run(const Call& call, const AttentionKernel& kernel, const DropoutStrips& dropout, const Results& results)
-      : call_(call), kernel_(kernel), dropout_(dropout), results_(results), problem_(call.problem), cut_(call, kernel, heads_of_task(dropout, results)) {
+      : call_(call), kernel_(kernel), dropout_(dropout), results_(results), problem_(call.problem), 
+        cut_(call, kernel, heads_of_task(dropout, results), by_strips(dropout, results) ? 1 : kernel.task_strips) {
     problem_.out = results.out;
     std::copy_n(results.out_stride, 3, problem_.out_stride);
     problem_.logsumexp = results.logsumexp;
+    problem_.heads_ahead = cut_.heads_ahead();
     kernel_bytes_ = aligned(kernel.scratch_bytes(problem_));
     keep_bytes_ = aligned(dropout.strip_bytes());
     average_bytes_ = results.head_average ? static_cast<std::size_t>(kernel.strip_rows * problem_.k_rows) * sizeof(T) : 0;
@@ -45,6 +47,9 @@ class Run {
     if (results.head_average) return Cut::Heads::all;
     return dropout.active() ? Cut::Heads::one : Cut::Heads::grouped;
   }
+
+  /// What is drawn or stored stands strip by strip.
+  static bool by_strips(const DropoutStrips& dropout, const Results& results) { return results.head_average || results.weights || dropout.active(); }
 
   /// Few strips and many keys (decoding): the spans of keys are tasks of their own. By shape only; the bits are the same.
   std::int64_t spans() const { return (cut_.most_keys() + kernels::span_keys - 1) / kernels::span_keys; }

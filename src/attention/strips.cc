@@ -70,7 +70,7 @@ void rows(const AttentionProblem& problem, const LaneMap& map, void* scratch) {
 
 template <Element E>
 AttentionKernel kernel(const char* name) {
-  return {.name = name, .strip_rows = strips<E>().rows, .ask = ask<E>, .scratch_bytes = scratch_bytes<E>, .rows = rows<E>, .strips = &strips<E>()};
+  return {.name = name, .strip_rows = strips<E>().rows, .task_strips = strips<E>().task_strips, .ask = ask<E>, .scratch_bytes = scratch_bytes<E>, .rows = rows<E>, .strips = &strips<E>()};
 }
 
 struct Names {

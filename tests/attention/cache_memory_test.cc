@@ -22,6 +22,9 @@ void* allocate(std::size_t bytes, std::size_t alignment) {
   throw std::bad_alloc();
 }
 
+/// Not inlined: GCC would see a `free` of what came from `new`.
+[[gnu::noinline]] void release(void* data) noexcept { std::free(data); }
+
 }  // namespace
 
 void* operator new(std::size_t bytes) { return allocate(bytes, alignof(std::max_align_t)); }
@@ -34,11 +37,11 @@ void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
     return nullptr;
   }
 }
-void operator delete(void* data) noexcept { std::free(data); }
-void operator delete(void* data, std::size_t) noexcept { std::free(data); }
-void operator delete(void* data, const std::nothrow_t&) noexcept { std::free(data); }
-void operator delete(void* data, std::align_val_t) noexcept { std::free(data); }
-void operator delete(void* data, std::size_t, std::align_val_t) noexcept { std::free(data); }
+void operator delete(void* data) noexcept { release(data); }
+void operator delete(void* data, std::size_t) noexcept { release(data); }
+void operator delete(void* data, const std::nothrow_t&) noexcept { release(data); }
+void operator delete(void* data, std::align_val_t) noexcept { release(data); }
+void operator delete(void* data, std::size_t, std::align_val_t) noexcept { release(data); }
 
 namespace attn::testing {
 namespace {

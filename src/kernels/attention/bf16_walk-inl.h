@@ -10,6 +10,7 @@
 #endif
 
 #include "kernels/attention/bf16_tiles-inl.h"
+#include "kernels/attention/bf16_weights-inl.h"
 #include "kernels/attention/walk-inl.h"
 
 #if HWY_TARGET == HWY_AVX3
@@ -23,27 +24,38 @@ struct Bf16Strip {
   std::uint32_t* q;  // [ceil(D / 2)][R]
   float* s;          // [256][R]
   std::uint32_t* p;  // [128][R]
-  std::uint32_t* v;  // [128][value words]
+  std::uint8_t* ready;  // [value blocks]  whether the pairs of a block of values are there already
+  std::uint32_t* v;     // [value blocks][128][value words]
   std::uint32_t* k;  // [256][ceil(D / 2)], used where D is odd
   void* rest;        // a Strip<float>
 
   static std::int64_t pairs(std::int64_t dim) { return (dim + 1) / 2; }
   static std::int64_t value_words(std::int64_t value_dim) { return (value_dim + 15) / 16 * 16; }
-  static std::size_t bytes(std::int64_t dim, std::int64_t value_dim) {
-    const std::int64_t words = (pairs(dim) + 15) / 16 * 16 * R + keys * R + keys / 2 * R + keys / 2 * value_words(value_dim) + (dim % 2) * keys * pairs(dim);
-    return 4 * static_cast<std::size_t>((words + 15) / 16 * 16) + Strip<float>::bytes(0, value_dim);
+  /// Blocks of values whose pairs stay for the other strips of a task: all of them, as long as they fit a cache. Later blocks
+  /// share the last place.
+  static std::int64_t value_blocks(const AttentionProblem& p) {
+    const std::int64_t blocks = (p.k_rows + keys - 1) / keys;
+    return p.q_rows <= R ? 1 : blocks < most_value_blocks ? blocks + 1 : most_value_blocks;
   }
-  Bf16Strip(void* scratch, std::int64_t dim, std::int64_t value_dim) {
+  static std::size_t bytes(const AttentionProblem& p) {
+    const std::int64_t words = (pairs(p.dim) + 15) / 16 * 16 * R + keys * R + keys / 2 * R + value_blocks(p) * keys / 2 * value_words(p.value_dim) +
+                               most_value_blocks / 4 + (p.dim % 2) * keys * pairs(p.dim);
+    return 4 * static_cast<std::size_t>((words + 15) / 16 * 16) + Strip<float>::bytes(0, p.value_dim);
+  }
+  static constexpr std::int64_t most_value_blocks = 64;
+  Bf16Strip(void* scratch, const AttentionProblem& problem) {
+    const std::int64_t dim = problem.dim, value_dim = problem.value_dim;
     auto* next = static_cast<std::uint32_t*>(scratch);
     const auto take = [&next](std::int64_t words) {
       std::uint32_t* taken = next;
       next += (words + 15) / 16 * 16;
       return taken;
     };
+    ready = reinterpret_cast<std::uint8_t*>(take(most_value_blocks / 4));
     q = take(pairs(dim) * R);
     s = reinterpret_cast<float*>(take(keys * R));
     p = take(keys / 2 * R);
-    v = take(keys / 2 * value_words(value_dim));
+    v = take(value_blocks(problem) * keys / 2 * value_words(value_dim));
     k = take((dim % 2) * keys * pairs(dim));
     rest = next;
   }
@@ -67,8 +79,9 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
   bool silence = false;  // one row only: V rows that it does not see are taken as 0, so that NaN and inf in them are silent
 
   Bf16Walk(const AttentionProblem& p, const LaneMap& lane_map, void* scratch)
-      : Walk(p, lane_map, Bf16Strip(scratch, p.dim, p.value_dim).rest, 0), wide(scratch, p.dim, p.value_dim), pairs(Bf16Strip::pairs(p.dim)) {}
-  static std::size_t scratch_bytes(std::int64_t dim, std::int64_t value_dim) { return Bf16Strip::bytes(dim, value_dim); }
+      : Walk(p, lane_map, Bf16Strip(scratch, p).rest, 0), wide(scratch, p), pairs(Bf16Strip::pairs(p.dim)) {}
+  static std::size_t scratch_bytes(const AttentionProblem& p) { return Bf16Strip::bytes(p); }
+  static void begin_task(const AttentionProblem& p, void* scratch) { std::memset(Bf16Strip(scratch, p).ready, 0, Bf16Strip::most_value_blocks); }
 
   void load_queries() {
     for (std::int64_t n = 0; n < map.heads; ++n) {
@@ -102,37 +115,41 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     }
   }
 
-  void value_rows(std::int64_t first, int keys) {
-    const std::int64_t words = Bf16Strip::value_words(problem.value_dim);
+  /// V's rows two by two, kept for the strips that follow.
+  const std::uint32_t* value_rows(std::int64_t first, int keys) {
+    const std::int64_t words = Bf16Strip::value_words(problem.value_dim), last = Bf16Strip::value_blocks(problem) - 1;
+    const std::int64_t block = (first - problem.keys_begin(map.batch)) / block_keys, place = block < last ? block : last;
+    std::uint32_t* to = wide.v + place * (block_keys / 2) * words;
+    if (wide.ready[place] != 0) return to;
+    wide.ready[place] = place < last && !silence;
     const auto row = [&](int r) -> const std::uint16_t* {
       if (r >= keys || (silence && wide.s[r * bf16_rows] == -std::numeric_limits<float>::infinity())) return nullptr;
       return v_base + v.offset(first + r);
     };
-    for (int r = 0; r < keys; r += 2) interleave_rows(row(r), row(r + 1), problem.value_dim, wide.v + r / 2 * words);
+    for (int r = 0; r < keys; r += 2) interleave_rows(row(r), row(r + 1), problem.value_dim, to + r / 2 * words);
+    return to;
   }
 
   /// Weights rounded to bf16, the rounded ones summed, pairs stored: `keys` rows of V vectors.
   template <int V>
   HWY_INLINE void weigh_pairs(int key, int keys, int vector) {
-    const Tag<float> d;
     const int at = vector * 16;
-    const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
-    hn::Vec<Tag<float>> reference[V];
-    __m512 sum[V];
-    ATTN_UNROLL for (int v = 0; v < V; ++v) reference[v] = hn::Load(d, strip.reference + at + v * 16);
+    const float* s = wide.s + key * bf16_rows + at;
+    std::uint32_t* p = wide.p + key / 2 * bf16_rows + at;
+    __m512 reference[V], sum[V];
+    ATTN_UNROLL for (int v = 0; v < V; ++v) reference[v] = _mm512_mul_ps(_mm512_load_ps(strip.reference + at + v * 16), _mm512_set1_ps(-bf16_log2e));
     ATTN_UNROLL for (int v = 0; v < V; ++v) sum[v] = _mm512_load_ps(strip.sum + at + v * 16);
-    for (int r = key; r < key + keys; r += 2) {
-      const float* s = wide.s + r * bf16_rows + at;
-      std::uint32_t* p = wide.p + r / 2 * bf16_rows + at;
-      ATTN_UNROLL for (int v = 0; v < V; ++v) {
-        const __m512 low = weight_of<float>(hn::Load(d, s + v * 16), reference[v]).raw;
-        const __m512 high = r + 1 < key + keys ? weight_of<float>(hn::Load(d, s + bf16_rows + v * 16), reference[v]).raw : _mm512_setzero_ps();
-        const __m512i words = _mm512_permutexvar_epi16(order, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low)));
-        sum[v] = _mm512_add_ps(sum[v], _mm512_castsi512_ps(_mm512_slli_epi32(words, 16)));
-        sum[v] = _mm512_add_ps(sum[v], _mm512_castsi512_ps(_mm512_and_si512(words, _mm512_set1_epi32(static_cast<int>(0xFFFF0000)))));
-        _mm512_store_si512(p + v * 16, words);
-      }
-    }
+    const auto pair = [&](int v, __m512 low, __m512 high) HWY_ATTR {
+      const __m512i words = bf16_pairs(low, high);
+      sum[v] = dot_pair(sum[v], words, _mm512_set1_epi32(0x3F803F80));  // times (1, 1)
+      _mm512_store_si512(p + v * 16, words);
+    };
+    int r = 0;
+    for (; r + 2 <= keys; r += 2, s += 2 * bf16_rows, p += bf16_rows)
+      ATTN_UNROLL for (int v = 0; v < V; ++v)
+        pair(v, bf16_weight(_mm512_load_ps(s + v * 16), reference[v]), bf16_weight(_mm512_load_ps(s + bf16_rows + v * 16), reference[v]));
+    if (r < keys)
+      ATTN_UNROLL for (int v = 0; v < V; ++v) pair(v, bf16_weight(_mm512_load_ps(s + v * 16), reference[v]), _mm512_setzero_ps());
     ATTN_UNROLL for (int v = 0; v < V; ++v) _mm512_store_ps(strip.sum + at + v * 16, sum[v]);
   }
 
@@ -167,6 +184,7 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
 
   void block(std::int64_t first, int keys, const Word* visible) {
     const std::uint32_t* rows[bf16_key_block];
+    next.fetch(next_lines);
     key_rows(first, keys, rows);
     const Groups groups = visible ? Groups::trimmed(visible, keys, vectors, 16) : Groups::all(keys, vectors);
     for (int x = 0; x < vectors; ++x) _mm512_store_ps(strip.alpha + x * 16, _mm512_load_ps(strip.m + x * 16));
@@ -179,6 +197,7 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
       });
       kept.restore();
     }
+    next.fetch(next_lines);
     if (has_modifiers(problem)) {
       modify(first, keys, visible, groups);
     } else if (visible) {
@@ -186,31 +205,33 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
       view.s = wide.s;
       hide_partial(visible, groups, view);
     }
-    value_rows(first, keys);
+    const std::uint32_t* v_pairs = value_rows(first, keys);
+    next.fetch(next_lines);
     weigh(groups);
-    fold_pairs(groups);
+    next.fetch(next_lines);
+    fold_pairs(groups, v_pairs);
   }
 
   template <Fold FOLD>
-  void output(const Groups& groups, int g, float* o) {
+  void output(const Groups& groups, int g, const std::uint32_t* v_pairs, float* o) {
     const std::int64_t words = Bf16Strip::value_words(problem.value_dim);
     const int key = groups.key[g], count = (groups.key[g + 1] - key + 1) / 2;
     for_each_tile(groups.first[g], groups.last[g], [&]<int V>(int x) HWY_ATTR {
-      bf16_output_columns<V, FOLD>(wide.p + key / 2 * bf16_rows + x * 16, wide.v + key / 2 * words, words, count, problem.value_dim, o + x * 16,
+      bf16_output_columns<V, FOLD>(wide.p + key / 2 * bf16_rows + x * 16, v_pairs + key / 2 * words, words, count, problem.value_dim, o + x * 16,
                                    strip.alpha + x * 16);
     });
   }
 
-  void fold_pairs(const Groups& groups) {
+  void fold_pairs(const Groups& groups, const std::uint32_t* v_pairs) {
     const bool whole = groups.count == 1 && groups.first[0] == 0 && groups.last[0] == vectors;
     if (whole && fresh) {
-      output<Fold::first>(groups, 0, strip.o);
+      output<Fold::first>(groups, 0, v_pairs, strip.o);
     } else if (whole) {
-      output<Fold::rescale>(groups, 0, strip.o);
+      output<Fold::rescale>(groups, 0, v_pairs, strip.o);
     } else {
       float* target = fresh ? strip.o : strip.block;
       clear(target);
-      for (int g = 0; g < groups.count; ++g) output<Fold::resume>(groups, g, target);
+      for (int g = 0; g < groups.count; ++g) output<Fold::resume>(groups, g, v_pairs, target);
       if (!fresh) fold_block();
     }
     fresh = false;

@@ -83,10 +83,24 @@ void walk_spans(W& walk) {
 }
 
 template <class W>
-bool attend(const AttentionProblem& problem, const LaneMap& map, void* scratch) {
+bool attend_strip(const AttentionProblem& problem, const LaneMap& map, void* scratch) {
   W walk(problem, map, scratch);
   walk_spans(walk);
   return finish(walk);
+}
+
+/// The strips of a task, the last first: under a causal mask it sees the most keys.
+template <class W>
+bool attend(const AttentionProblem& problem, const LaneMap& map, void* scratch) {
+  constexpr std::int64_t R = W::R;
+  W::begin_task(problem, scratch);
+  if (map.heads > 1) return attend_strip<W>(problem, map, scratch);
+  bool numbers = true;
+  for (std::int64_t row = (map.rows - 1) / R * R; row >= 0; row -= R) {
+    const std::int64_t rows = map.rows - row < R ? map.rows - row : R;
+    numbers &= attend_strip<W>(problem, {map.batch, map.head, 1, map.row + row, rows}, scratch);
+  }
+  return numbers;
 }
 
 /// m, l, then o of a span, as many lanes wide as the strip has vectors.
@@ -94,6 +108,7 @@ template <class W>
 void attend_span(const AttentionProblem& problem, const LaneMap& map, std::int64_t span, void* partial, void* scratch) {
   using T = typename W::Compute;
   const Tag<T> d;
+  W::begin_task(problem, scratch);
   W walk(problem, map, scratch);
   constexpr int N = W::N, R = W::R;
   const std::int64_t first = problem.keys_begin(map.batch) + span * span_keys, end = problem.keys_end(map.batch);
@@ -132,7 +147,7 @@ template <class Dot, class Additive>
 struct ByScore {
   static bool additive(const AttentionProblem& problem) { return problem.score == ScoreOp::additive; }
   static std::size_t scratch_bytes(const AttentionProblem& problem) {
-    return (additive(problem) ? Additive::scratch_bytes : Dot::scratch_bytes)(problem.dim, problem.value_dim);
+    return (additive(problem) ? Additive::scratch_bytes : Dot::scratch_bytes)(problem);
   }
   static bool whole(const AttentionProblem& problem, const LaneMap& map, void* scratch) {
     return (additive(problem) ? attend<Additive> : attend<Dot>)(problem, map, scratch);
@@ -142,7 +157,7 @@ struct ByScore {
   }
   static constexpr StripKernel kernel() {
     using T = typename Dot::Compute;
-    return {strip_rows<T>, scratch_bytes, partial_bytes<T>, whole, one_span, attend_merge<Dot>, nullptr};
+    return {strip_rows<T>, 1, scratch_bytes, partial_bytes<T>, whole, one_span, attend_merge<Dot>, nullptr};
   }
 };
 template <typename T>
@@ -155,6 +170,7 @@ constexpr StripKernel strip_kernel() {
 void attend_bf16_rows(const AttentionProblem& problem, const LaneMap& map, void* scratch) {
   for (std::int64_t n = 0; n < map.heads; ++n)
     for (std::int64_t i = 0; i < map.rows; ++i) {
+      Bf16Walk::begin_task(problem, scratch);
       Bf16Walk walk(problem, {map.batch, map.head + n, 1, map.row + i, 1}, scratch);
       walk.silence = true;
       walk_spans(walk);
@@ -164,6 +180,7 @@ void attend_bf16_rows(const AttentionProblem& problem, const LaneMap& map, void*
 constexpr StripKernel bf16_strip_kernel() {
   StripKernel kernel = ByScore<Bf16Walk, Bf16Walk>::kernel();
   kernel.rows_by_row = attend_bf16_rows;
+  kernel.task_strips = 4;  // pairs of values are made once for all of them
   return kernel;
 }
 #else

@@ -135,6 +135,8 @@ struct AttentionProblem {
   std::int64_t weights_stride[3] = {0, 0, 0};  // batch, head, row
   std::int64_t strip_begin = 0;                // the first row that `keep` and `weights` hold
 
+  std::int64_t heads_ahead = 1;                // how far from a strip's head the threads will be when it is done: what to prefetch
+
   // --- facts every kernel derives the same way ---------------------------------------------------------------
   std::int64_t keys_end(std::int64_t b) const { return part ? part->keys_end : key_lengths ? key_lengths[b] : k_rows; }
   std::int64_t keys_begin(std::int64_t b) const { return part ? part->keys_begin : key_start ? key_start[b] : 0; }

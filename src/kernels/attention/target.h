@@ -12,7 +12,8 @@ namespace attn::kernels {
 /// A result of false: some number is NaN, and nothing was written; the specification must decide these rows (a hidden key may
 /// hold NaN or inf, which a weight of 0 does not silence).
 struct StripKernel {
-  int rows = 0;  // most rows of a strip
+  int rows = 0;         // most rows of a strip; `attend` takes any number of strips of one head, one after the other
+  int task_strips = 1;  // most strips that gain from being one task, for what they share
   std::size_t (*scratch_bytes)(const AttentionProblem&);
   std::size_t (*partial_bytes)(const AttentionProblem&, const LaneMap&);
   /// From the first key to the last.

@@ -13,6 +13,7 @@
 
 #include "kernels/attention/additive_score-inl.h"
 #include "kernels/attention/modify-inl.h"
+#include "kernels/attention/next_head.h"
 #include "kernels/attention/output_tile-inl.h"
 #include "kernels/attention/score_tile-inl.h"
 #include "kernels/turn-inl.h"
@@ -39,15 +40,20 @@ class Walk {
   const Stored* v_base;
   bool fresh = true;      // nothing folded into the span yet
   bool any_span = false;  // a span was merged
+  NextHead next;
+  std::int64_t next_lines = 0;  // to be asked for in each quarter of a block
 
   Walk(const AttentionProblem& p, const LaneMap& lane_map, void* scratch) : Walk(p, lane_map, scratch, p.dim) {}
-  static std::size_t scratch_bytes(std::int64_t dim, std::int64_t value_dim) { return Strip<T>::bytes(dim, value_dim) + Score::bytes(dim); }
+  static std::size_t scratch_bytes(const AttentionProblem& p) { return Strip<T>::bytes(p.dim, p.value_dim) + Score::bytes(p.dim); }
+  /// Before the strips of a task, which share one scratch.
+  static void begin_task(const AttentionProblem&, void*) {}
 
  protected:
   /// `q_dim`: columns of the strip's own place for queries.
   Walk(const AttentionProblem& p, const LaneMap& lane_map, void* scratch, std::int64_t q_dim)
       : problem(p), map(lane_map), strip(scratch, q_dim, p.value_dim), score(p, static_cast<char*>(scratch) + Strip<T>::bytes(q_dim, p.value_dim)),
-        vectors(static_cast<int>((map.count() + N - 1) / N)) {
+        vectors(static_cast<int>((map.count() + N - 1) / N)), next(p, lane_map, sizeof(Stored)) {
+    next_lines = next.lines() * block_keys / (4 * (p.k_rows > block_keys ? p.k_rows : block_keys)) + 1;
     k = p.k;
     v = p.v;
     if (k.pages) k.pages += map.batch * k.pages_stride;
@@ -90,19 +96,23 @@ class Walk {
     }
     const Groups groups = visible ? Groups::trimmed(visible, keys, vectors, N) : Groups::all(keys, vectors);
     for (int x = 0; x < vectors; ++x) hn::Store(hn::Load(d, strip.m + x * N), d, strip.alpha + x * N);
+    next.fetch(next_lines);
     score.load_keys(k_rows, keys);
     for (int g = 0; g < groups.count; ++g) {
       const KeptMaximum<T> kept(strip, groups.first[g], groups.whole[g] > groups.first[g] ? groups.whole[g] : groups.first[g]);
       score.group(strip, k_rows, groups.key[g], groups.key[g + 1], groups.first[g], groups.last[g]);
       kept.restore();
     }
+    next.fetch(next_lines);
     if (has_modifiers(problem)) {
       restart_maximum(strip);
       modify_block(problem, map, first, keys, visible, groups, strip);
     } else if (visible) {
       hide_partial(visible, groups, strip);
     }
+    next.fetch(next_lines);
     weigh_block(strip, groups, vectors);
+    next.fetch(next_lines);
     if (problem.keep) drop_block(problem, map, first, keys, groups, strip);
     fold(groups, v_rows);
   }

@@ -1,0 +1,40 @@
+// src/kernels/attention/bf16_weights-inl.h: scores to weights that will be rounded to bf16: as exact as that needs, and no slower.
+#if defined(ATTN_BF16_WEIGHTS_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_BF16_WEIGHTS_INL_H
+#undef ATTN_BF16_WEIGHTS_INL_H
+#else
+#define ATTN_BF16_WEIGHTS_INL_H
+#endif
+
+#include <hwy/highway.h>
+
+#if HWY_TARGET == HWY_AVX3
+#include <immintrin.h>
+
+HWY_BEFORE_NAMESPACE();
+#pragma GCC target("avx512bf16")
+namespace attn::kernels::HWY_NAMESPACE {
+
+inline constexpr float bf16_log2e = 1.44269504088896341f;
+
+/// exp2(score * log2 e + minus_reference), minus_reference = -reference * log2 e. 2^f over [0, 1) by a cubic with 1 and 2 at its
+/// ends: 1.04e-4 at most, a twentieth of half a unit of bf16. -inf gives 0, NaN gives NaN, the reference itself 1 after rounding.
+HWY_INLINE __m512 bf16_weight(__m512 score, __m512 minus_reference) {
+  const __m512 x = _mm512_fmadd_ps(score, _mm512_set1_ps(bf16_log2e), minus_reference);
+  const __m512 f = _mm512_reduce_ps(x, 1);  // x - floor(x)
+  __m512 p = _mm512_fmadd_ps(_mm512_set1_ps(0x1.4095eap-4f), f, _mm512_set1_ps(0x1.cf7a68p-3f));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0x1.640ea8p-1f));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1));
+  return _mm512_scalef_ps(p, x);  // times 2^floor(x)
+}
+
+/// Words (low, high), each rounded to the nearest bf16.
+HWY_INLINE __m512i bf16_pairs(__m512 low, __m512 high) {
+  const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+  return _mm512_permutexvar_epi16(order, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low)));
+}
+
+}  // namespace attn::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif
+#endif
