@@ -67,7 +67,7 @@ HWY_INLINE void bf16_output_tile(const std::uint32_t* HWY_RESTRICT p, const std:
                                  float* HWY_RESTRICT o, const float* HWY_RESTRICT alpha) {
   __m512 sum[COLUMNS][VECTORS];
   ATTN_UNROLL for (int c = 0; c < COLUMNS; ++c) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v)
-    sum[c][v] = FOLD == Fold::resume ? _mm512_load_ps(o + c * bf16_rows + v * 16) : _mm512_setzero_ps();
+    sum[c][v] = _mm512_setzero_ps();
   _Pragma("GCC unroll 2") for (int j = 0; j < pairs; ++j) {
     __m512i weight[VECTORS];
     ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) weight[v] = _mm512_load_si512(p + j * bf16_rows + v * 16);

@@ -212,29 +212,15 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     fold_pairs(groups, v_pairs);
   }
 
-  template <Fold FOLD>
-  void output(const Groups& groups, int g, const std::uint32_t* v_pairs, float* o) {
-    const std::int64_t words = Bf16Strip::value_words(problem.value_dim);
-    const int key = groups.key[g], count = (groups.key[g + 1] - key + 1) / 2;
-    for_each_tile(groups.first[g], groups.last[g], [&]<int V>(int x) HWY_ATTR {
-      bf16_output_columns<V, FOLD>(wide.p + key / 2 * bf16_rows + x * 16, v_pairs + key / 2 * words, words, count, problem.value_dim, o + x * 16,
-                                   strip.alpha + x * 16);
-    });
-  }
-
   void fold_pairs(const Groups& groups, const std::uint32_t* v_pairs) {
-    const bool whole = groups.count == 1 && groups.first[0] == 0 && groups.last[0] == vectors;
-    if (whole && fresh) {
-      output<Fold::first>(groups, 0, v_pairs, strip.o);
-    } else if (whole) {
-      output<Fold::rescale>(groups, 0, v_pairs, strip.o);
-    } else {
-      float* target = fresh ? strip.o : strip.block;
-      clear(target);
-      for (int g = 0; g < groups.count; ++g) output<Fold::resume>(groups, g, v_pairs, target);
-      if (!fresh) fold_block();
-    }
-    fresh = false;
+    const std::int64_t words = Bf16Strip::value_words(problem.value_dim);
+    if (groups.gaps) clear_gaps(groups, wide.p, 2);
+    fold_ranges(groups, [&]<Fold FOLD>(int begin, int end, int first, int last) {
+      for_each_tile(first, last, [&]<int V>(int x) HWY_ATTR {
+        bf16_output_columns<V, FOLD>(wide.p + begin / 2 * bf16_rows + x * 16, v_pairs + begin / 2 * words, words, (end - begin + 1) / 2, problem.value_dim,
+                                     strip.o + x * 16, strip.alpha + x * 16);
+      });
+    });
   }
 };
 

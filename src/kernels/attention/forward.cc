@@ -114,7 +114,7 @@ void attend_span(const AttentionProblem& problem, const LaneMap& map, std::int64
   const std::int64_t first = problem.keys_begin(map.batch) + span * span_keys, end = problem.keys_end(map.batch);
   if (first < end) walk.load_queries();
   walk_blocks(walk, first, first + span_keys < end ? first + span_keys : end);
-  if (walk.fresh) walk.clear(walk.strip.o);
+  if (walk.fresh) walk.clear(walk.strip.o, 0, walk.vectors);
   const int width = walk.vectors * N;
   T* to = static_cast<T*>(partial);
   std::memcpy(to, walk.strip.m, sizeof(T) * static_cast<std::size_t>(width));

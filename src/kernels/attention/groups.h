@@ -8,21 +8,28 @@ namespace attn::kernels {
 
 /// Keys of the largest block: bf16's.
 inline constexpr int most_keys = bf16_key_block;
+/// Vectors of the widest strip: 64 rows in vectors of four.
+inline constexpr int most_vectors = 16;
 
-/// Keys key[g] ... key[g + 1] - 1 concern the vectors [first[g], last[g]); those from whole[g] on see all of them. One group where
-/// all vectors see all keys.
+/// Keys key[g] ... key[g + 1] - 1 concern the vectors [first[g], last[g]); those from whole[g] on see all of them. Neighbours that
+/// would say the same are one group; one group where all vectors see all keys. Vector v takes part in groups from key begin[v] to
+/// key end[v].
 struct Groups {
   int count = 0;
   int key[most_keys / trim_keys + 1] = {0};
   int first[most_keys / trim_keys] = {0};
   int last[most_keys / trim_keys] = {0};
   int whole[most_keys / trim_keys] = {0};
+  int begin[most_vectors] = {0};
+  int end[most_vectors] = {0};
+  bool gaps = false;  // some vector takes no part in a group between its first and its last
 
   static Groups all(int keys, int vectors) {
     Groups groups;
     groups.count = 1;
     groups.key[1] = keys;
     groups.last[0] = vectors;
+    for (int v = 0; v < vectors; ++v) groups.end[v] = keys;
     return groups;
   }
 
@@ -44,14 +51,36 @@ struct Groups {
       while (last > first && empty(last - 1)) --last;
       int whole = last;
       while (whole > first && full(whole - 1)) --whole;
-      groups.key[groups.count] = key;
-      groups.key[groups.count + 1] = end;
-      groups.first[groups.count] = first;
-      groups.last[groups.count] = last;
-      groups.whole[groups.count] = whole;
-      ++groups.count;
+      groups.add(key, end, first, last, whole);
     }
     return groups;
+  }
+
+  /// One past the vectors from `v` on that take part in the same keys as `v`.
+  int same_range(int v, int vectors) const {
+    int last = v + 1;
+    while (last < vectors && begin[last] == begin[v] && end[last] == end[v]) ++last;
+    return last;
+  }
+
+ private:
+  void add(int from, int to, int first_vector, int last_vector, int whole_from) {
+    for (int v = first_vector; v < last_vector; ++v) {
+      if (end[v] == 0) begin[v] = from;
+      gaps |= end[v] != 0 && end[v] != from;
+      end[v] = to;
+    }
+    const int before = count - 1;
+    if (count > 0 && first[before] == first_vector && last[before] == last_vector && whole[before] == whole_from) {
+      key[count] = to;
+      return;
+    }
+    key[count] = from;
+    key[count + 1] = to;
+    first[count] = first_vector;
+    last[count] = last_vector;
+    whole[count] = whole_from;
+    ++count;
   }
 };
 

@@ -16,8 +16,6 @@ namespace attn::kernels::HWY_NAMESPACE {
 enum class Fold {
   first,   // o = chain: nothing came before
   rescale, // o = fma(o, alpha, chain)
-  begin,   // block = chain from 0, to be continued
-  resume,  // block = chain that goes on
 };
 
 /// COLUMNS value columns x VECTORS: a chain of FMAs over the keys, folded into the span's output.
@@ -28,7 +26,7 @@ HWY_INLINE void output_tile(const T* HWY_RESTRICT p, const T* const* v_rows, std
   constexpr int R = strip_rows<T>, N = lanes<T>;
   Vector<T> sum[COLUMNS][VECTORS];
   ATTN_UNROLL for (int c = 0; c < COLUMNS; ++c)
-    ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[c][v] = FOLD == Fold::resume ? hn::Load(d, o + c * R + v * N) : hn::Zero(d);
+    ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[c][v] = hn::Zero(d);
   _Pragma("GCC unroll 2") for (int j = 0; j < keys; ++j) {
     Vector<T> weight[VECTORS];
     ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) weight[v] = hn::Load(d, p + j * R + v * N);

@@ -24,7 +24,7 @@ struct Strip {
   T* s;           // [64][R]  scores of the block, then its weights
   T* extra;       // [64][R]  a dense bias, turned
   T* o;           // [Dv][R]  output of the span
-  T* block;       // [Dv][R]  output of a trimmed block
+  T* block;       // [Dv][R]  spare: rows on their way to memory
   T* o_total;     // [Dv][R]  output of the spans before
   T* m;           // [R]      maximum of the span
   T* l;           // [R]      sum of the span

@@ -117,37 +117,45 @@ class Walk {
     fold(groups, v_rows);
   }
 
-  void fold(const Groups& groups, const T* const* v_rows) {
-    const std::int64_t columns = problem.value_dim;
-    const bool whole = groups.count == 1 && groups.first[0] == 0 && groups.last[0] == vectors;
-    if (whole && fresh) {
-      output_block<T, Fold::first>(strip, v_rows, groups.key[1], columns, 0, 0, vectors, strip.o);
-    } else if (whole) {
-      output_block<T, Fold::rescale>(strip, v_rows, groups.key[1], columns, 0, 0, vectors, strip.o);
-    } else {
-      T* target = fresh ? strip.o : strip.block;
-      clear(target);
-      for (int g = 0; g < groups.count; ++g)
-        output_block<T, Fold::resume>(strip, v_rows + groups.key[g], groups.key[g + 1] - groups.key[g], columns, groups.key[g], groups.first[g],
-                                      groups.last[g], target);
-      if (!fresh) fold_block();
+  /// o = fma(o, alpha, the block's chain), vectors of one range of keys at a time: chain<FOLD>(first key, end, first vector, last).
+  template <class F>
+  void fold_ranges(const Groups& groups, F&& chain) {
+    for (int x = 0, last; x < vectors; x = last) {
+      last = groups.same_range(x, vectors);
+      if (groups.begin[x] == groups.end[x]) {
+        if (fresh) clear(strip.o, x, last);
+      } else if (fresh) {
+        chain.template operator()<Fold::first>(groups.begin[x], groups.end[x], x, last);
+      } else {
+        chain.template operator()<Fold::rescale>(groups.begin[x], groups.end[x], x, last);
+      }
     }
     fresh = false;
   }
 
-  void clear(T* o) {
-    const Tag<T> d;
-    for (std::int64_t c = 0; c < problem.value_dim; ++c)
-      for (int x = 0; x < vectors; ++x) hn::Store(hn::Zero(d), d, o + c * R + x * N);
+  void fold(const Groups& groups, const T* const* v_rows) {
+    if (groups.gaps) clear_gaps(groups, strip.s, 1);
+    fold_ranges(groups, [&]<Fold FOLD>(int begin, int end, int first, int last) {
+      output_block<T, FOLD>(strip, v_rows + begin, end - begin, problem.value_dim, begin, first, last, strip.o);
+    });
   }
 
-  void fold_block() {
+  /// Weight 0 between the keys of a vector that takes no part there. A row of weights stands for `keys_of_row` keys.
+  template <typename P>
+  void clear_gaps(const Groups& groups, P* weights, int keys_of_row) {
+    for (int g = 0; g < groups.count; ++g)
+      for (int v = 0; v < vectors; ++v) {
+        if (v >= groups.first[g] && v < groups.last[g]) continue;
+        const int begin = groups.key[g] > groups.begin[v] ? groups.key[g] : groups.begin[v];
+        const int end = groups.key[g + 1] < groups.end[v] ? groups.key[g + 1] : groups.end[v];
+        for (int r = begin / keys_of_row; r * keys_of_row < end; ++r) std::memset(weights + r * R + v * N, 0, N * sizeof(P));
+      }
+  }
+
+  void clear(T* o, int first, int last) {
     const Tag<T> d;
     for (std::int64_t c = 0; c < problem.value_dim; ++c)
-      for (int x = 0; x < vectors; ++x) {
-        T* o = strip.o + c * R + x * N;
-        hn::Store(hn::MulAdd(hn::Load(d, o), hn::Load(d, strip.alpha + x * N), hn::Load(d, strip.block + c * R + x * N)), d, o);
-      }
+      for (int x = first; x < last; ++x) hn::Store(hn::Zero(d), d, o + c * R + x * N);
   }
 
   /// Nothing seen yet: maximum -inf, sum 0.
@@ -157,7 +165,7 @@ class Walk {
       hn::Store(minus_infinity<T>(), d, strip.m_total + x * N);
       hn::Store(hn::Zero(d), d, strip.l_total + x * N);
     }
-    clear(strip.o_total);
+    clear(strip.o_total, 0, vectors);
   }
 
   /// The span's m, l, o go into the totals; the first span that saw something is the total.
