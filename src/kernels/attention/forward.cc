@@ -17,6 +17,24 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
+/// bits_of_bytes, whole rows in vectors.
+struct VectorBits {
+  HWY_NOINLINE Word operator()(const std::uint8_t* bytes, std::int64_t stride, bool value, int count) const {
+    if (stride != 1 || count != 64) return bits_of_bytes(bytes, stride, value, count);
+    const hn::ScalableTag<std::uint8_t> d;
+    constexpr int N = static_cast<int>(HWY_LANES(std::uint8_t));
+    Word word = 0;
+    for (int j = 0; j < 64; j += N) {
+      alignas(8) std::uint8_t bits[8] = {};
+      hn::StoreMaskBits(d, hn::Ne(hn::LoadU(d, bytes + j), hn::Zero(d)), bits);
+      Word part;
+      std::memcpy(&part, bits, 8);
+      word |= part << j;
+    }
+    return value ? word : ~word;
+  }
+};
+
 /// Who sees what of a block, as a word a key; false when nobody sees anything.
 HWY_INLINE bool look(const AttentionProblem& problem, const LaneMap& map, std::int64_t first, int keys, Word* visible) {
   Word any = 0;
@@ -25,7 +43,7 @@ HWY_INLINE bool look(const AttentionProblem& problem, const LaneMap& map, std::i
     int lane = 0;
     for (std::int64_t n = 0; n < map.heads; ++n)
       for (std::int64_t i = 0; i < map.rows; ++i, ++lane) {
-        visible[lane] = mask_word(problem, map.batch, map.head + n, map.row + i, first + part, count);
+        visible[lane] = mask_word(problem, map.batch, map.head + n, map.row + i, first + part, count, VectorBits());
         any |= visible[lane];
       }
     const Word no_rows = bits_between(lane, 64);

@@ -40,7 +40,9 @@ inline Word bits_of_bytes(const std::uint8_t* bytes, std::int64_t stride, bool v
 }
 
 /// What row i of (b, h) sees of the keys first ... first + count - 1 by the expression alone (lengths are not looked at).
-inline Word mask_word(const AttentionProblem& problem, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t first, int count) {
+/// `bits_of`: bits_of_bytes, or the same in vectors.
+template <class F>
+Word mask_word(const AttentionProblem& problem, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t first, int count, F&& bits_of) {
   Word stack[mask_stack_depth];
   int top = 0;
   const std::int64_t zero = problem.key_zero(b);
@@ -65,7 +67,7 @@ inline Word mask_word(const AttentionProblem& problem, std::int64_t b, std::int6
       case MaskOp::dense: {
         const std::int64_t* stride = node.dense.stride;
         const auto* bytes = static_cast<const std::uint8_t*>(node.dense.data) + b * stride[0] + h * stride[1] + i * stride[2] + first * stride[3];
-        stack[top++] = bits_of_bytes(bytes, stride[3], node.value, count);
+        stack[top++] = bits_of(bytes, stride[3], node.value, count);
         break;
       }
       case MaskOp::constant: stack[top++] = node.value ? ~Word{0} : 0; break;

@@ -176,6 +176,26 @@ HWY_INLINE void restart_maximum(const Strip<T>& strip) {
   for (int v = 0; v < strip_vectors<T>; ++v) hn::Store(hn::Load(d, strip.m + v * N), d, strip.alpha + v * N);
 }
 
+/// Whether a bias term has one value a key for all rows of a strip.
+inline bool of_keys(const BiasTerm& term) { return term.op == BiasOp::dense && term.dense.stride[1] == 0 && term.dense.stride[2] == 0; }
+
+/// Such a term into the scores: -inf hides, it is not added to a score that may be NaN.
+template <typename T>
+HWY_NOINLINE void add_of_keys(const BiasTerm& term, const LaneMap& map, std::int64_t first, const Groups& groups, const Strip<T>& strip) {
+  const Tag<T> d;
+  constexpr int R = strip_rows<T>, N = lanes<T>;
+  for (int g = 0; g < groups.count; ++g)
+    for (int r = groups.key[g]; r < groups.key[g + 1]; ++r) {
+      const T value = bias_element<T>(term, map.batch * term.dense.stride[0] + (first + r) * term.dense.stride[3], term.dense.data);
+      const auto bias = hn::Set(d, value);
+      const bool hides = value == -std::numeric_limits<T>::infinity();
+      for (int v = groups.first[g]; v < groups.last[g]; ++v) {
+        T* place = strip.s + r * R + v * N;
+        hn::Store(hides ? bias : hn::Add(hn::Load(d, place), bias), d, place);
+      }
+    }
+}
+
 /// Everything between the raw score and the softmax, in the order of docs/numerics.md section 3. The maximum goes on in alpha.
 template <typename T>
 HWY_NOINLINE void modify_block(const AttentionProblem& problem, const LaneMap& map, std::int64_t first, int keys, const Word* visible,
@@ -183,6 +203,10 @@ HWY_NOINLINE void modify_block(const AttentionProblem& problem, const LaneMap& m
   const Tag<T> d;
   if (problem.softcap != 0) cap_block(static_cast<T>(problem.softcap), groups, strip);
   for (int n = 0; n < problem.bias_count; ++n) {
+    if (of_keys(problem.bias[n])) {
+      add_of_keys(problem.bias[n], map, first, groups, strip);
+      continue;
+    }
     gather_bias(problem, problem.bias[n], map, first, keys, strip);
     const auto hidden = hn::Set(d, -std::numeric_limits<T>::infinity());
     for_each_score<T>(groups, [&](int at, int, int) HWY_ATTR {  // -inf hides: it is not added to a score that may be NaN
