@@ -1,4 +1,4 @@
-// src/kernels/turn-inl.h: rows to lanes and back: 4 x 4 (f64: 2 x 2) blocks of 128 bits.
+// src/kernels/turn-inl.h: rows to lanes and back, in blocks of 16 bytes from as many rows as a vector has lanes.
 #if defined(ATTN_TURN_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_TURN_INL_H
 #undef ATTN_TURN_INL_H
@@ -15,11 +15,24 @@ namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// A square of 16-byte rows, turned in registers.
-HWY_INLINE void turn_square(const float* HWY_RESTRICT in, std::int64_t in_stride, float* HWY_RESTRICT out, std::int64_t out_stride) {
-  const hn::Full128<float> d;
-  const hn::Full128<double> w;
-  const auto a = hn::LoadU(d, in), b = hn::LoadU(d, in + in_stride), c = hn::LoadU(d, in + 2 * in_stride), e = hn::LoadU(d, in + 3 * in_stride);
+/// Pieces of 16 bytes, `stride` elements apart, side by side in a vector.
+template <class D>
+HWY_INLINE hn::Vec<D> load_pieces(D d, const hn::TFromD<D>* HWY_RESTRICT in, std::int64_t stride) {
+  constexpr std::size_t bytes = hn::MaxLanes(D()) * sizeof(hn::TFromD<D>);
+  if constexpr (bytes == 16) {
+    return hn::LoadU(d, in);
+  } else {
+    const hn::Half<D> half;
+    return hn::Combine(d, load_pieces(half, in + static_cast<std::int64_t>(bytes) / 32 * stride, stride), load_pieces(half, in, stride));
+  }
+}
+
+/// As many rows as a vector has lanes, 16 bytes of each: every group of 16 bytes is turned in itself, and each column is a vector.
+template <class D>
+HWY_INLINE void turn_pieces(D d, const float* HWY_RESTRICT in, std::int64_t in_stride, float* HWY_RESTRICT out, std::int64_t out_stride) {
+  const hn::Repartition<double, D> w;
+  const auto a = load_pieces(d, in, 4 * in_stride), b = load_pieces(d, in + in_stride, 4 * in_stride);
+  const auto c = load_pieces(d, in + 2 * in_stride, 4 * in_stride), e = load_pieces(d, in + 3 * in_stride, 4 * in_stride);
   const auto ab_low = hn::BitCast(w, hn::InterleaveLower(d, a, b)), ce_low = hn::BitCast(w, hn::InterleaveLower(d, c, e));
   const auto ab_high = hn::BitCast(w, hn::InterleaveUpper(d, a, b)), ce_high = hn::BitCast(w, hn::InterleaveUpper(d, c, e));
   hn::StoreU(hn::BitCast(d, hn::InterleaveLower(w, ab_low, ce_low)), d, out);
@@ -27,24 +40,32 @@ HWY_INLINE void turn_square(const float* HWY_RESTRICT in, std::int64_t in_stride
   hn::StoreU(hn::BitCast(d, hn::InterleaveLower(w, ab_high, ce_high)), d, out + 2 * out_stride);
   hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(w, ab_high, ce_high)), d, out + 3 * out_stride);
 }
-HWY_INLINE void turn_square(const double* HWY_RESTRICT in, std::int64_t in_stride, double* HWY_RESTRICT out, std::int64_t out_stride) {
-  const hn::Full128<double> d;
-  const auto a = hn::LoadU(d, in), b = hn::LoadU(d, in + in_stride);
+template <class D>
+HWY_INLINE void turn_pieces(D d, const double* HWY_RESTRICT in, std::int64_t in_stride, double* HWY_RESTRICT out, std::int64_t out_stride) {
+  const auto a = load_pieces(d, in, 2 * in_stride), b = load_pieces(d, in + in_stride, 2 * in_stride);
   hn::StoreU(hn::InterleaveLower(d, a, b), d, out);
   hn::StoreU(hn::InterleaveUpper(d, a, b), d, out + out_stride);
+}
+
+/// Rows [r, rows) as long as they fill D's lanes; returns the first that is left.
+template <class D>
+HWY_INLINE std::int64_t turn_rows(D d, const hn::TFromD<D>* in, std::int64_t in_stride, std::int64_t r, std::int64_t rows, std::int64_t columns,
+                                  hn::TFromD<D>* out, std::int64_t out_stride) {
+  constexpr std::int64_t N = static_cast<std::int64_t>(hn::MaxLanes(D())), side = 16 / sizeof(hn::TFromD<D>);
+  for (; r + N <= rows; r += N) {
+    std::int64_t c = 0;
+    for (; c + side <= columns; c += side) turn_pieces(d, in + r * in_stride + c, in_stride, out + c * out_stride + r, out_stride);
+    for (; c < columns; ++c)
+      for (std::int64_t i = 0; i < N; ++i) out[c * out_stride + r + i] = in[(r + i) * in_stride + c];
+  }
+  return r;
 }
 
 /// out[c][r] = in[r][c] for r < rows, c < columns. Reads and writes nothing else.
 template <typename T>
 HWY_NOINLINE void turn(const T* in, std::int64_t in_stride, std::int64_t rows, std::int64_t columns, T* out, std::int64_t out_stride) {
-  constexpr std::int64_t side = 16 / sizeof(T);
-  std::int64_t r = 0;
-  for (; r + side <= rows; r += side) {
-    std::int64_t c = 0;
-    for (; c + side <= columns; c += side) turn_square(in + r * in_stride + c, in_stride, out + c * out_stride + r, out_stride);
-    for (; c < columns; ++c)
-      for (std::int64_t i = 0; i < side; ++i) out[c * out_stride + r + i] = in[(r + i) * in_stride + c];
-  }
+  std::int64_t r = turn_rows(hn::ScalableTag<T>(), in, in_stride, 0, rows, columns, out, out_stride);
+  r = turn_rows(hn::Full128<T>(), in, in_stride, r, rows, columns, out, out_stride);
   for (; r < rows; ++r)
     for (std::int64_t c = 0; c < columns; ++c) out[c * out_stride + r] = in[r * in_stride + c];
 }

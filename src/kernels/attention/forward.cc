@@ -59,7 +59,7 @@ HWY_INLINE bool look(const AttentionProblem& problem, const LaneMap& map, std::i
 template <class W>
 void walk_blocks(W& walk, std::int64_t first, std::int64_t end) {
   const LaneMap& map = walk.map;
-  Word visible[W::block_keys];
+  alignas(64) Word visible[W::block_keys];
   walk.begin_span();
   for (; first < end; first += W::block_keys) {
     const int keys = static_cast<int>(end - first < W::block_keys ? end - first : W::block_keys);

@@ -79,16 +79,4 @@ Word mask_word(const AttentionProblem& problem, std::int64_t b, std::int64_t h, 
   return (top ? stack[0] : ~Word{0}) & bits_between(0, count);
 }
 
-/// Turns a 64 x 64 bit matrix: bit j of word i becomes bit i of word j.
-inline void turn_bits(Word* words) {
-  Word mask = 0x00000000FFFFFFFFull;
-  for (int step = 32; step != 0; step >>= 1, mask ^= mask << step) {
-    for (int i = 0; i < 64; i = ((i | step) + 1) & ~step) {
-      const Word swapped = ((words[i] >> step) ^ words[i | step]) & mask;
-      words[i] ^= swapped << step;
-      words[i | step] ^= swapped;
-    }
-  }
-}
-
 }  // namespace attn::kernels

@@ -9,7 +9,7 @@
 #include "kernels/attention/groups.h"
 #include "kernels/attention/mask_words.h"
 #include "kernels/attention/tile-inl.h"
-#include "kernels/turn-inl.h"
+#include "kernels/attention/turn_bits-inl.h"
 #include "kernels/math/math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -226,7 +226,7 @@ template <typename T>
 HWY_NOINLINE void drop_block(const AttentionProblem& problem, const LaneMap& map, std::int64_t first, int keys, const Groups& groups,
                              const Strip<T>& strip) {
   const Tag<T> d;
-  Word kept[64] = {0};
+  alignas(64) Word kept[64] = {0};
   for (std::int64_t i = 0; i < map.rows; ++i) kept[i] = bits_of_bytes(problem.keep + (map.row + i - problem.strip_begin) * problem.keep_stride + first, 1, true, keys);
   turn_bits(kept);
   const auto scale = hn::Set(d, static_cast<T>(problem.keep_scale));
