@@ -22,7 +22,7 @@ template <typename T>
 class Run {
  public:
   Run(const Call& call, const AttentionKernel& kernel, const DropoutStrips& dropout, const Results& results)
-      : call_(call), kernel_(kernel), dropout_(dropout), results_(results), problem_(call.problem), 
+      : call_(call), kernel_(kernel), dropout_(dropout), results_(results), problem_(call.problem),
         cut_(call, kernel, heads_of_task(dropout, results), by_strips(dropout, results) ? 1 : kernel.task_strips) {
     problem_.out = results.out;
     std::copy_n(results.out_stride, 3, problem_.out_stride);
