@@ -73,6 +73,11 @@ class Torch:
                 return sdpa(q, *turns[state["turn"]], **options)
 
             return decode
+        if case.op == "attention_backward":
+            wanted = [x.requires_grad_() for x in (q, k, v)]
+            output = sdpa(q, k, v, **options)
+            incoming = torch.randn_like(output)
+            return lambda: torch.autograd.grad(output, wanted, incoming, retain_graph=True)
         return lambda: sdpa(q, k, v, **options)
 
 

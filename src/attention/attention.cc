@@ -1,9 +1,11 @@
 // src/attention/attention.cc: check, plan, allocate, run, record; the arithmetic is in kernels/.
 #include <attn/attention.h>
+#include <attn/autograd.h>
 #include <attn/ops.h>
 
 #include <fmt/format.h>
 
+#include "attention/gradient.h"
 #include "attention/internal.h"
 #include "attention/run.h"
 #include "runtime/trace.h"
@@ -61,7 +63,7 @@ void notice_reference(const Call& call, const AttentionKernel& kernel, const Pla
 
 /// f16, or bf16 where the processor has no product of its own for the call: computed in f32 copies, rounded once.
 AttentionResult attention_in_f32(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options, const CallOptions& call_options) {
-  const auto wide = [](const Tensor& x) { return x.defined() ? x.detach().to(Dtype::f32) : x; };
+  const auto wide = [](const Tensor& x) { return x.defined() ? x.to(Dtype::f32) : x; };
   AttentionOptions f32 = options;
   f32.out = {};
   f32.bias = Bias();
@@ -76,32 +78,23 @@ AttentionResult attention_in_f32(const Tensor& q, const Tensor& k, const Tensor&
   dense.stored = nullptr;
   const auto [wide_k, wide_v] = call_options.stored ? call_options.stored->in_f32() : std::pair(wide(k), wide(v));
   AttentionResult result = attention_call(wide(q), wide_k, wide_v, f32, dense);
-  std::vector<Tensor> inputs{q, k, v};
-  for (const Tensor& x : {options.sinks, options.score.w_q, options.score.w_k, options.score.w})
-    if (x.defined()) inputs.push_back(x);
-  for (const Bias::Term& term : options.bias.terms()) inputs.push_back(term.values);
-  const auto half = [&](const Tensor& x) { return add(x.to(q.dtype()), 0); };  // + 0: what rounds to -0 becomes +0
-  const auto narrow = [&](const char* name, const Tensor& x, const Tensor& out) {
+  const auto narrow = [&](const Tensor& x, const Tensor& out) {
     if (!x.defined()) return x;
-    Tensor result = half(x);
-    if (out.defined()) {
-      const Tensor memory = result_memory(call_options.function, out, x.sizes(), q.dtype());
-      copy_values(memory, result);
-      result = memory;
-    }
-    record({name, inputs, {}}, {result}, {});
-    return result;
+    const Tensor half = add(x.to(q.dtype()), 0);  // + 0: what rounds to -0 becomes +0
+    if (!out.defined()) return half;
+    const Tensor memory = result_memory(call_options.function, out, x.sizes(), q.dtype());
+    copy_values(memory, half);
+    return record("AttentionBackward0", memory, wrt(half, [](auto& dy) { return dy; }));
   };
-  result.output = narrow("AttentionBackward0", result.output, options.out);
-  result.weights = narrow("AttentionWeightsBackward0", result.weights, {});
-  if (result.logsumexp.defined()) record({"AttentionLogsumexpBackward0", inputs, {}}, {result.logsumexp}, {});
+  result.output = narrow(result.output, options.out);
+  result.weights = narrow(result.weights, {});
   return result;
 }
 
 }  // namespace
 
 AttentionResult attention_call(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options, const CallOptions& call_options) {
-  const Call call = check(call_options.function, q, k, v, options, call_options.stored);
+  Call call = check(call_options.function, q, k, v, options, call_options.stored);
   const kernels::AttentionProblem& p = call.problem;
   AttentionResult result;
   const Wanted wanted{.weights = options.weights != Weights::none, .dropout = call_options.dropout_p > 0};
@@ -122,7 +115,15 @@ AttentionResult attention_call(const Tensor& q, const Tensor& k, const Tensor& v
   if (call_options.logsumexp) to.logsumexp = result.logsumexp.data();
   if (options.weights == Weights::full) to.weights = weights.data();
   if (options.weights == Weights::head_average) to.head_average = weights.data();
-  const DropoutStrips dropout(call_options.dropout_p, {p.batch * p.q_heads, p.q_rows, p.k_rows, kernel.strip_rows}, call_options.generator);
+  const bool recorded = grad_enabled() && wants_grad(call.inputs());
+  SavedAttention saved;
+  if (recorded) {
+    saved.max = empty(rows, computed);
+    saved.sum = empty(rows, computed);
+    to.max = saved.max.data();
+    to.sum = saved.sum.data();
+  }
+  DropoutStrips dropout(call_options.dropout_p, {p.batch * p.q_heads, p.q_rows, p.k_rows, kernel.strip_rows}, call_options.generator);
   trace(call, result.plan);
   run_attention(call, kernel, dropout, to);
   if (output.aside) copy_values(call.with_heads(output.result), output.written);
@@ -134,8 +135,13 @@ AttentionResult attention_call(const Tensor& q, const Tensor& k, const Tensor& v
     result.weights = weights.to(call.dtype());
   }
   if (result.logsumexp.defined()) result.logsumexp = result.logsumexp.reshape(call.shown(rows));
-  if (const std::vector<Tensor> inputs = call.inputs(); wants_grad(inputs))
-    record({"AttentionBackward0", inputs, {}}, {result.output, result.weights, result.logsumexp}, {});
+  if (recorded && (call_options.stored != nullptr || p.score == kernels::ScoreOp::additive)) {
+    record({"AttentionBackward0", call.inputs(), {}}, {result.output, result.weights, result.logsumexp}, {});
+  } else if (recorded) {
+    saved.output = (output.aside ? output.written : call.with_heads(output.result)).detach();
+    if (dropout.active()) saved.dropout = std::make_shared<const DropoutStrips>(std::move(dropout));
+    record_attention(std::move(call), std::move(saved), result);
+  }
   return result;
 }
 

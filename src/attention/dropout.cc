@@ -39,4 +39,9 @@ void DropoutStrips::draw(std::int64_t head, std::int64_t strip, std::uint8_t* ke
   for (std::int64_t n = 0; n < count; ++n) keep[n] = generator.uniform_f64() < 1 - p_ ? 1 : 0;
 }
 
+void DropoutStrips::draw_rows(std::int64_t head, std::int64_t row, std::int64_t rows, std::uint8_t* keep) const {
+  for (std::int64_t strip = row / shape_.strip_rows; strip * shape_.strip_rows < row + rows; ++strip)
+    draw(head, strip, keep + (strip * shape_.strip_rows - row) * shape_.keys);
+}
+
 }  // namespace attn

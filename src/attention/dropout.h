@@ -26,6 +26,8 @@ class DropoutStrips {
   std::size_t strip_bytes() const { return active() ? static_cast<std::size_t>(shape_.strip_rows * shape_.keys) : 0; }
   /// keep[row * keys + j]: 1 = kept, of strip `strip` of head `head` (b * Hq + h).
   void draw(std::int64_t head, std::int64_t strip, std::uint8_t* keep) const;
+  /// The same for rows that begin where a strip does.
+  void draw_rows(std::int64_t head, std::int64_t row, std::int64_t rows, std::uint8_t* keep) const;
 
  private:
   void walk(Generator& generator);

@@ -28,6 +28,8 @@ class Run {
     std::copy_n(results.out_stride, 3, problem_.out_stride);
     problem_.logsumexp = results.logsumexp;
     problem_.heads_ahead = cut_.heads_ahead();
+    problem_.max = results.max;
+    problem_.sum = results.sum;
     kernel_bytes_ = aligned(kernel.scratch_bytes(problem_));
     keep_bytes_ = aligned(dropout.strip_bytes());
     average_bytes_ = results.head_average ? static_cast<std::size_t>(kernel.strip_rows * problem_.k_rows) * sizeof(T) : 0;

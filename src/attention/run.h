@@ -11,6 +11,8 @@ struct Results {
   void* out = nullptr;
   std::int64_t out_stride[3] = {0, 0, 0};
   void* logsumexp = nullptr;     // [B, Hq, Tq]
+  void* max = nullptr;           // [B, Hq, Tq]: for the backward pass
+  void* sum = nullptr;
   void* weights = nullptr;       // [B, Hq, Tq, Tk]
   void* head_average = nullptr;  // [B, Tq, Tk]: the weights' mean over heads, made strip by strip
 };

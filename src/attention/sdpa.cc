@@ -78,8 +78,8 @@ Inputs broadcast(const Tensor& query, const Tensor& key, const Tensor& value, bo
   return inputs;
 }
 
-/// attn_mask over [..., Hq, L, S] of the broadcast inputs.
-Tensor expand_mask(const Tensor& mask, const Tensor& query, const Tensor& key, Dtype dtype) {
+/// attn_mask, which must broadcast to [..., Hq, L, S] of the broadcast inputs.
+Tensor checked_mask(const Tensor& mask, const Tensor& query, const Tensor& key, Dtype dtype) {
   if (!mask.defined()) return mask;
   if (mask.dtype() != Dtype::boolean && mask.dtype() != Dtype::f32 && mask.dtype() != dtype)
     throw DtypeError(fmt::format("{}: attn_mask is {}; it must be bool, f32 or {} as query", function, name_of(mask.dtype()), name_of(dtype)));
@@ -87,7 +87,7 @@ Tensor expand_mask(const Tensor& mask, const Tensor& query, const Tensor& key, D
   bool fits = mask.dim() <= scores.size();
   for (int d = 1; fits && d <= mask.dim(); ++d) fits = mask.size(-d) == 1 || mask.size(-d) == scores[scores.size() - d];
   if (!fits) throw ShapeError(fmt::format("{}: attn_mask has shape {}; it must broadcast to the scores {}", function, shape(mask), to_string(scores)));
-  return mask.expand(scores);
+  return mask.dtype() == Dtype::boolean || scores.size() > 4 ? mask.expand(scores) : mask;  // a gradient has the shape that was given
 }
 
 /// Rank 4, or dim 0 one after the other: the order of the weights, and so of dropout's numbers.
@@ -114,7 +114,7 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
   if (!(options.dropout_p >= 0 && options.dropout_p <= 1))
     throw ValueError(fmt::format("{}: dropout_p is {}; it must be from 0 to 1", function, options.dropout_p));
   const Inputs inputs = broadcast(query, key, value, options.enable_gqa);
-  const Tensor mask = expand_mask(options.attn_mask, inputs.query, inputs.key, query.dtype());
+  const Tensor mask = checked_mask(options.attn_mask, inputs.query, inputs.key, query.dtype());
   Dims sizes = joined(leading(inputs.query, inputs.query.dim() - 1), {value.size(-1)});
   const bool none = sizes.product() == 0;
   const auto zero = [](const Tensor& x) { return wrt(x, [sizes = x.sizes()](auto& dy) { return zeros(sizes, dy.dtype()); }); };

@@ -1,10 +1,13 @@
 // src/bench/work.cc: what each op's call is, and what it costs.
 #include "bench/work.h"
 
+#include <attn/autograd.h>
 #include <attn/ops.h>
+#include <attn/runtime.h>
 
 #include <fmt/format.h>
 
+#include "verify/same.h"
 #include "verify/spot.h"
 
 namespace attn::bench {
@@ -15,6 +18,8 @@ using cases::Inputs;
 
 /// Memory that caches take turns in: many times any last cache.
 constexpr std::int64_t rotation_bytes = std::int64_t{1} << 30, most_caches = 128;
+/// Pairs of the backward pass that the reference may be asked for.
+constexpr std::int64_t most_checked_pairs = std::int64_t{1} << 22;
 /// Caches of fewer bytes say nothing about memory: reading is sampled elsewhere.
 constexpr std::int64_t least_read = std::int64_t{1} << 23;
 
@@ -42,6 +47,11 @@ double seen_pairs(const Case& c, const AttentionOptions& options) {
 }  // namespace
 
 Work::Work(const Case& c) : case_(c), inputs_(cases::make_inputs(c)) {
+  if (c.is_backward()) {
+    prepare_backward();
+    count();
+    return;
+  }
   if (c.is_attention()) {
     Dims sizes = inputs_.q.sizes();
     sizes[3] = c.value_dim;
@@ -64,7 +74,7 @@ Work::Work(const Case& c) : case_(c), inputs_(cases::make_inputs(c)) {
       return gelu(inputs_.x, case_.op == "gelu" ? GeluApproximate::none : GeluApproximate::tanh, out_);
     };
   } else {
-    throw ValueError(fmt::format("bench: there is no measurement of {}; there are attention, attention_decode, matmul, softmax, layer_norm, gelu, gelu_tanh", c.op));
+    throw ValueError(fmt::format("bench: there is no measurement of {}; there are attention, attention_decode, attention_backward, matmul, softmax, layer_norm, gelu, gelu_tanh", c.op));
   }
   const Tensor result = function_();
   cases::Inputs plain = inputs_;
@@ -76,9 +86,27 @@ Work::Work(const Case& c) : case_(c), inputs_(cases::make_inputs(c)) {
 
 void Work::call() { function_(); }
 
+/// Forward once, with what it keeps; a call is the backward pass alone. Checked where the reference takes less than a second or so.
+void Work::prepare_backward() {
+  if (case_.q_heads * case_.batch * case_.q_rows * case_.k_rows <= most_checked_pairs) {
+    const cases::Results ours = cases::library_way(num_threads()).run(case_, inputs_);
+    Case wide = case_;
+    if (size_of(case_.dtype) == 2) wide.dtype = Dtype::f32;
+    const cases::Results truth = cases::by_specification(wide, size_of(case_.dtype) == 2 ? cases::widened(inputs_) : inputs_);
+    for (std::size_t n = 0; n < truth.size(); ++n) {
+      const std::string what = size_of(case_.dtype) == 2 ? cases::is_far(ours[n], truth[n], case_.dtype) : cases::bits_differ(ours[n], truth[n]);
+      if (!what.empty()) throw ValueError(fmt::format("bench: {}: {}", cases::to_line(case_), what));
+    }
+  }
+  std::vector<Tensor> wanted{inputs_.q.requires_grad_(), inputs_.k.requires_grad_(), inputs_.v.requires_grad_()};
+  out_ = attention(inputs_.q, inputs_.k, inputs_.v, inputs_.options).output;
+  function_ = [this, wanted] { return grad({out_}, wanted, {.grad_outputs = {inputs_.doutput}, .retain_graph = true})[0]; };
+}
+
 void Work::count() {
   const Case& c = case_;
-  if (c.is_attention()) flops_ = 2 * static_cast<double>(c.q_heads * (c.dim + c.value_dim)) * seen_pairs(c, inputs_.options);
+  if (c.is_backward()) flops_ = 2 * static_cast<double>(c.q_heads * (3 * c.dim + 2 * c.value_dim)) * seen_pairs(c, inputs_.options);
+  else if (c.is_attention()) flops_ = 2 * static_cast<double>(c.q_heads * (c.dim + c.value_dim)) * seen_pairs(c, inputs_.options);
   if (c.op == "matmul") flops_ = 2 * static_cast<double>(c.m) * static_cast<double>(c.n) * static_cast<double>(c.k);
   if (c.op == "attention_decode") {
     bytes_ = static_cast<double>(bytes_of(inputs_.k) + bytes_of(inputs_.v));

@@ -27,6 +27,7 @@ class Work {
 
  private:
   void count();
+  void prepare_backward();
   /// Copies of K and V, so that a call finds none of them in a cache.
   void rotate();
 

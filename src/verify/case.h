@@ -11,7 +11,7 @@ namespace attn::cases {
 /// "attention f32 B=1 Hq=12 Tq=512 D=64 mask=causal": an op, a dtype, then fields in any order. A field that is not
 /// given has the value here; 0 means: as the one it follows.
 struct Case {
-  std::string op = "attention";  // attention, attention_decode, matmul, softmax, log_softmax, layer_norm, sum, exp, tanh, ...
+  std::string op = "attention";  // attention, attention_decode, attention_backward, matmul, softmax, log_softmax, layer_norm, sum, exp, tanh, ...
   Dtype dtype = Dtype::f32;
 
   // attention
@@ -30,7 +30,8 @@ struct Case {
 
   std::int64_t idle_us = 0;  // the bench alone: the caller sleeps before each call
 
-  bool is_attention() const { return op == "attention" || op == "attention_decode"; }
+  bool is_attention() const { return op == "attention" || op == "attention_decode" || is_backward(); }
+  bool is_backward() const { return op == "attention_backward"; }
 };
 
 /// ValueError names the word that was not understood and those there are.

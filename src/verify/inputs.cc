@@ -137,6 +137,7 @@ void attention_inputs(const Case& c, std::uint64_t seed, Inputs& in) {
   in.options.softcap = c.softcap;
   in.options.temperature = c.temperature;
   if (c.sinks != 0) in.options.sinks = integers({c.q_heads}, c.dtype == Dtype::f64 ? Dtype::f64 : Dtype::f32, seed + 6);
+  if (c.is_backward()) in.doutput = operand(c, c.q_heads, c.q_rows, c.value_dim, seed + 7);
   set_lengths(c, in.options);
   poison(c, in);
 }
@@ -176,7 +177,7 @@ Inputs make_inputs(const Case& c, std::uint64_t seed) {
 
 Inputs widened(const Inputs& inputs) {
   Inputs wide = inputs;
-  for (Tensor Inputs::* x : {&Inputs::q, &Inputs::k, &Inputs::v, &Inputs::a, &Inputs::b, &Inputs::addend, &Inputs::x, &Inputs::weight, &Inputs::bias})
+  for (Tensor Inputs::* x : {&Inputs::q, &Inputs::k, &Inputs::v, &Inputs::doutput, &Inputs::a, &Inputs::b, &Inputs::addend, &Inputs::x, &Inputs::weight, &Inputs::bias})
     if ((wide.*x).defined()) wide.*x = (inputs.*x).to(Dtype::f32);
   return wide;
 }

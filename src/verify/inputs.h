@@ -13,6 +13,7 @@ Tensor integers(const Dims& sizes, Dtype dtype, std::uint64_t seed, double width
 struct Inputs {
   Tensor q, k, v;  // attention; copies of `options` share its tensors
   AttentionOptions options;
+  Tensor doutput;  // attention_backward: the gradient that comes in
   Tensor a, b, addend;  // matmul: a [M, K], b [K, N], views where the layout says so; addend [N] or undefined
   Tensor x, weight, bias;  // rows: x [rows, N]; layer_norm: weight, bias [N]
 };

@@ -15,6 +15,7 @@
 #include "runtime/cpu.h"
 #include "runtime/memory.h"
 #include "verify/attended.h"
+#include "verify/backward.h"
 #include "verify/strips.h"
 
 #include <map>
@@ -86,10 +87,21 @@ Results rows_by(const Table& table, const Case& c, const Inputs& in) {
   return {{"result", y}};
 }
 
-Results by_builds(const kernels::Reference& reference, const kernels::AttentionReference& attention, const Case& c, const Inputs& in) {
+/// The specification of everything, in one build.
+struct Build {
+  const kernels::Reference& rest;
+  const kernels::AttentionReference& attention;
+  const kernels::GradientKernel& gradient;
+};
+
+Results by_build(const Build& build, const Case& c, const Inputs& in) {
   if (size_of(c.dtype) == 2) return {};
-  if (c.is_attention()) return attention_by_reference(attention, in);
-  return c.op == "matmul" ? matmul_by_reference(reference, in) : rows_by(reference, c, in);
+  if (c.is_backward()) {
+    const GradientPlan plan{"ref", &build.gradient};
+    return gradients_by(&plan, in);
+  }
+  if (c.is_attention()) return attention_by_reference(build.attention, in);
+  return c.op == "matmul" ? matmul_by_reference(build.rest, in) : rows_by(build.rest, c, in);
 }
 
 /// Of bf16 where the processor has its product; `packed`: B laid out before, panel by panel.
@@ -115,9 +127,17 @@ Results matmul_by_target(const kernels::GemmTarget& target, bool packed, const I
 Results attention_by_target(const kernels::AttentionTarget& target, Cut cut, const Case& c, const Inputs& in) {
   const kernels::StripKernel& strip = c.dtype == Dtype::f64 ? target.f64 : c.dtype == Dtype::bf16 ? target.bf16 : target.f32;
   if (c.dtype == Dtype::f16 || strip.rows == 0 || (c.dtype == Dtype::bf16 && !runtime::cpu().avx512_bf16)) return {};
+  if (c.is_backward()) return {};
   Attended a(in);
   attend_by_strips(strip, a.call, cut);
   return a.results;
+}
+
+/// The backward kernel of a target.
+Results gradients_by_target(const kernels::GradientTarget& target, const Case& c, const Inputs& in) {
+  if (!c.is_backward() || size_of(c.dtype) == 2) return {};
+  const GradientPlan plan{target.name, c.dtype == Dtype::f64 ? &target.f64 : &target.f32};
+  return gradients_by(&plan, in);
 }
 
 /// The number of threads, as it was afterwards.
@@ -130,6 +150,7 @@ struct Threads {
 };
 
 Results by_library(const Case& c, const Inputs& in) {
+  if (c.is_backward()) return gradients_by(nullptr, in);
   if (c.is_attention()) {
     const AttentionResult r = attention(in.q, in.k, in.v, in.options);
     return {{"output", r.output}, {"logsumexp", r.logsumexp}};
@@ -154,14 +175,18 @@ Results by_library(const Case& c, const Inputs& in) {
 
 }  // namespace
 
-Results by_specification(const Case& c, const Inputs& in) { return by_builds(kernels::reference(), kernels::attention_reference(), c, in); }
+Results by_specification(const Case& c, const Inputs& in) {
+  return by_build({kernels::reference(), kernels::attention_reference(), kernels::gradient_reference()}, c, in);
+}
 
 std::vector<Way> specification_ways() {
   std::vector<Way> ways{{"reference generic", "scalar", [](const Case& c, const Inputs& in) {
-                           return by_builds(*kernels::reference_generic(), *kernels::attention_reference_generic(), c, in);
+                           return by_build({*kernels::reference_generic(), *kernels::attention_reference_generic(), *kernels::gradient_reference_generic()}, c, in);
                          }}};
   if (kernels::reference_fma() != nullptr)
-    ways.push_back({"reference fma", "scalar", [](const Case& c, const Inputs& in) { return by_builds(*kernels::reference_fma(), *kernels::attention_reference_fma(), c, in); }});
+    ways.push_back({"reference fma", "scalar", [](const Case& c, const Inputs& in) {
+                      return by_build({*kernels::reference_fma(), *kernels::attention_reference_fma(), *kernels::gradient_reference_fma()}, c, in);
+                    }});
   return ways;
 }
 
@@ -172,6 +197,8 @@ std::vector<Way> target_ways(const std::string& name) {
       ways.push_back({fmt::format("{} {}", name, how), name, [target, cut = cut](const Case& c, const Inputs& in) {
                         return c.is_attention() ? attention_by_target(*target, cut, c, in) : Results{};
                       }});
+  if (const kernels::GradientTarget* target = kernels::gradient_target(name.c_str()); target != nullptr)
+    ways.push_back({fmt::format("{} backward", name), name, [target](const Case& c, const Inputs& in) { return gradients_by_target(*target, c, in); }});
   if (const kernels::GemmTarget* target = kernels::gemm_target(name.c_str()); target != nullptr)
     for (const bool packed : {false, true})
       ways.push_back({fmt::format("{} {}products", name, packed ? "packed " : ""), name, [target, packed](const Case& c, const Inputs& in) {

@@ -14,6 +14,9 @@ struct Entry {
 constexpr Entry attention_cases[] = {
 #include "cases/attention.inc"
 };
+constexpr Entry backward_cases[] = {
+#include "cases/backward.inc"
+};
 constexpr Entry matmul_cases[] = {
 #include "cases/matmul.inc"
 };
@@ -25,7 +28,7 @@ constexpr Entry row_cases[] = {
 
 std::vector<std::string> case_lines(unsigned uses) {
   std::vector<std::string> lines;
-  for (const std::span<const Entry> table : {std::span<const Entry>(attention_cases), std::span<const Entry>(matmul_cases), std::span<const Entry>(row_cases)})
+  for (const std::span<const Entry> table : {std::span<const Entry>(attention_cases), std::span<const Entry>(backward_cases), std::span<const Entry>(matmul_cases), std::span<const Entry>(row_cases)})
     for (const Entry& entry : table)
       if (entry.uses & uses) lines.emplace_back(entry.line);
   return lines;

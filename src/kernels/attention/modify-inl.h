@@ -18,10 +18,10 @@ namespace attn::kernels::HWY_NAMESPACE {
 
 inline bool has_modifiers(const AttentionProblem& problem) { return problem.softcap != 0 || problem.bias_count != 0 || problem.temperature != 1; }
 
-/// Calls change(place in the strip, key, vector) for every vector that takes part.
-template <typename T, typename F>
+/// Calls change(place in the strip, key, vector) for every vector that takes part. R: rows of the strip.
+template <typename T, int R = strip_rows<T>, typename F>
 HWY_INLINE void for_each_score(const Groups& groups, F&& change) {
-  constexpr int R = strip_rows<T>, N = lanes<T>;
+  constexpr int N = lanes<T>;
   for (int g = 0; g < groups.count; ++g)
     for (int r = groups.key[g]; r < groups.key[g + 1]; ++r)
       for (int v = groups.first[g]; v < groups.last[g]; ++v) change(r * R + v * N, r, v);
@@ -42,9 +42,8 @@ HWY_INLINE T bias_element(const BiasTerm& term, std::int64_t index, const void* 
 }
 
 /// Rows of a dense bias to lanes, in `extra`.
-template <typename T>
-HWY_NOINLINE void gather_dense(const BiasTerm& term, const LaneMap& map, std::int64_t first, int keys, const Strip<T>& strip) {
-  constexpr int R = strip_rows<T>;
+template <typename T, int R>
+HWY_NOINLINE void gather_dense(const BiasTerm& term, const LaneMap& map, std::int64_t first, int keys, const Strip<T, R>& strip) {
   const std::int64_t* stride = term.dense.stride;
   const bool same_type = (term.element == Element::f64) == (sizeof(T) == 8);
   for (std::int64_t n = 0; n < map.heads; ++n) {
@@ -69,10 +68,11 @@ HWY_INLINE void for_each_lane(const AttentionProblem& problem, const BiasTerm& t
 }
 
 /// slope * distance; the distance is counted up in T, which is exact below 2^24 (f64: 2^53).
-template <typename T>
-HWY_NOINLINE void gather_alibi(const AttentionProblem& problem, const BiasTerm& term, const LaneMap& map, std::int64_t first, int keys, const Strip<T>& strip) {
+template <typename T, int R>
+HWY_NOINLINE void gather_alibi(const AttentionProblem& problem, const BiasTerm& term, const LaneMap& map, std::int64_t first, int keys,
+                               const Strip<T, R>& strip) {
   const Tag<T> d;
-  constexpr int R = strip_rows<T>, N = lanes<T>;
+  constexpr int N = lanes<T>;
   constexpr std::int64_t exact = (std::int64_t{1} << (sizeof(T) == 4 ? 24 : 53)) - key_block;
   alignas(64) T slope[R] = {}, distance[R] = {};
   bool countable = true;
@@ -95,28 +95,33 @@ HWY_NOINLINE void gather_alibi(const AttentionProblem& problem, const BiasTerm& 
 }
 
 /// table[bucket of the distance].
-template <typename T>
+template <typename T, int R>
 HWY_NOINLINE void gather_relative(const AttentionProblem& problem, const BiasTerm& term, const LaneMap& map, std::int64_t first, int keys,
-                                  const Strip<T>& strip) {
-  constexpr int R = strip_rows<T>;
+                                  const Strip<T, R>& strip) {
   for_each_lane(problem, term, map, first, [&](int lane, std::int64_t head, std::int64_t at) {
     for (int r = 0; r < keys; ++r, ++at) {
-      const std::int64_t back = term.bidirectional && at > 0 ? at : -at;
-      const std::int64_t far = back < 0 ? 0 : back > term.max_distance ? term.max_distance : back;
-      const std::int64_t bucket = term.bucket_of[far] + (term.bidirectional && at > 0 ? term.buckets / 2 : 0);
-      strip.extra[r * R + lane] = bias_element<T>(term, bucket * term.bucket_stride + head * term.value_stride, term.values);
+      strip.extra[r * R + lane] = bias_element<T>(term, term.bucket(at) * term.bucket_stride + head * term.value_stride, term.values);
     }
   });
 }
 
 /// One bias term of the block, rows in lanes, in `extra`.
-template <typename T>
-HWY_INLINE void gather_bias(const AttentionProblem& problem, const BiasTerm& term, const LaneMap& map, std::int64_t first, int keys, const Strip<T>& strip) {
+template <typename T, int R>
+HWY_INLINE void gather_bias(const AttentionProblem& problem, const BiasTerm& term, const LaneMap& map, std::int64_t first, int keys, const Strip<T, R>& strip) {
   switch (term.op) {
     case BiasOp::dense: return gather_dense(term, map, first, keys, strip);
     case BiasOp::alibi: return gather_alibi(problem, term, map, first, keys, strip);
     case BiasOp::relative: return gather_relative(problem, term, map, first, keys, strip);
   }
+}
+
+/// The bits of vector v of a word that has a bit a row.
+template <typename T>
+HWY_INLINE hn::Mask<Tag<T>> lanes_of(Word word, int v) {
+  alignas(8) std::uint8_t bits[8];
+  const Word shifted = word >> (v * lanes<T>);
+  std::memcpy(bits, &shifted, 8);
+  return hn::LoadMaskBits(Tag<T>(), bits);
 }
 
 /// -inf where a bit is not set (visible: null for none), and the new maximum of every row into `alpha`, for vectors [first[g], end(g)).
@@ -132,10 +137,7 @@ HWY_INLINE void hide_vectors(const Word* visible, const Groups& groups, const St
         T* place = strip.s + r * R + v * N;
         auto s = hn::Load(d, place);
         if (visible) {
-          alignas(8) std::uint8_t bits[8];
-          const Word word = visible[r] >> (v * N);
-          std::memcpy(bits, &word, 8);
-          s = hn::IfThenElse(hn::LoadMaskBits(d, bits), s, hidden);
+          s = hn::IfThenElse(lanes_of<T>(visible[r], v), s, hidden);
           hn::Store(s, d, place);
         }
         largest = hn::Max(largest, s);
@@ -180,10 +182,10 @@ HWY_INLINE void restart_maximum(const Strip<T>& strip) {
 inline bool of_keys(const BiasTerm& term) { return term.op == BiasOp::dense && term.dense.stride[1] == 0 && term.dense.stride[2] == 0; }
 
 /// Such a term into the scores: -inf hides, it is not added to a score that may be NaN.
-template <typename T>
-HWY_NOINLINE void add_of_keys(const BiasTerm& term, const LaneMap& map, std::int64_t first, const Groups& groups, const Strip<T>& strip) {
+template <typename T, int R>
+HWY_NOINLINE void add_of_keys(const BiasTerm& term, const LaneMap& map, std::int64_t first, const Groups& groups, const Strip<T, R>& strip) {
   const Tag<T> d;
-  constexpr int R = strip_rows<T>, N = lanes<T>;
+  constexpr int N = lanes<T>;
   for (int g = 0; g < groups.count; ++g)
     for (int r = groups.key[g]; r < groups.key[g + 1]; ++r) {
       const T value = bias_element<T>(term, map.batch * term.dense.stride[0] + (first + r) * term.dense.stride[3], term.dense.data);
@@ -196,12 +198,11 @@ HWY_NOINLINE void add_of_keys(const BiasTerm& term, const LaneMap& map, std::int
     }
 }
 
-/// Everything between the raw score and the softmax, in the order of docs/numerics.md section 3. The maximum goes on in alpha.
-template <typename T>
-HWY_NOINLINE void modify_block(const AttentionProblem& problem, const LaneMap& map, std::int64_t first, int keys, const Word* visible,
-                               const Groups& groups, const Strip<T>& strip) {
+/// What a softcap is followed by: the bias terms one after another, then the temperature.
+template <typename T, int R>
+HWY_NOINLINE void add_bias_and_temperature(const AttentionProblem& problem, const LaneMap& map, std::int64_t first, int keys, const Groups& groups,
+                                           const Strip<T, R>& strip) {
   const Tag<T> d;
-  if (problem.softcap != 0) cap_block(static_cast<T>(problem.softcap), groups, strip);
   for (int n = 0; n < problem.bias_count; ++n) {
     if (of_keys(problem.bias[n])) {
       add_of_keys(problem.bias[n], map, first, groups, strip);
@@ -209,16 +210,31 @@ HWY_NOINLINE void modify_block(const AttentionProblem& problem, const LaneMap& m
     }
     gather_bias(problem, problem.bias[n], map, first, keys, strip);
     const auto hidden = hn::Set(d, -std::numeric_limits<T>::infinity());
-    for_each_score<T>(groups, [&](int at, int, int) HWY_ATTR {  // -inf hides: it is not added to a score that may be NaN
+    for_each_score<T, R>(groups, [&](int at, int, int) HWY_ATTR {  // -inf hides: it is not added to a score that may be NaN
       const auto bias = hn::Load(d, strip.extra + at);
       hn::Store(hn::IfThenElse(hn::Eq(bias, hidden), bias, hn::Add(hn::Load(d, strip.s + at), bias)), d, strip.s + at);
     });
   }
   if (problem.temperature != 1) {
     const auto t = hn::Set(d, static_cast<T>(problem.temperature));
-    for_each_score<T>(groups, [&](int at, int, int) HWY_ATTR { hn::Store(hn::Div(hn::Load(d, strip.s + at), t), d, strip.s + at); });
+    for_each_score<T, R>(groups, [&](int at, int, int) HWY_ATTR { hn::Store(hn::Div(hn::Load(d, strip.s + at), t), d, strip.s + at); });
   }
+}
+
+/// Everything between the raw score and the softmax, in the order of docs/numerics.md section 3. The maximum goes on in alpha.
+template <typename T>
+HWY_NOINLINE void modify_block(const AttentionProblem& problem, const LaneMap& map, std::int64_t first, int keys, const Word* visible,
+                               const Groups& groups, const Strip<T>& strip) {
+  if (problem.softcap != 0) cap_block(static_cast<T>(problem.softcap), groups, strip);
+  add_bias_and_temperature(problem, map, first, keys, groups, strip);
   hide_block(visible, groups, strip);
+}
+
+/// A word a key: the rows whose weight dropout keeps.
+inline void kept_words(const AttentionProblem& problem, const LaneMap& map, std::int64_t first, int keys, Word* kept) {
+  for (std::int64_t i = 0; i < 64; ++i)
+    kept[i] = i < map.rows ? bits_of_bytes(problem.keep + (map.row + i - problem.strip_begin) * problem.keep_stride + first, 1, true, keys) : 0;
+  turn_bits(kept);
 }
 
 /// Dropout after the sum was taken: a weight is kept and scaled, or 0.
@@ -226,16 +242,11 @@ template <typename T>
 HWY_NOINLINE void drop_block(const AttentionProblem& problem, const LaneMap& map, std::int64_t first, int keys, const Groups& groups,
                              const Strip<T>& strip) {
   const Tag<T> d;
-  alignas(64) Word kept[64] = {0};
-  for (std::int64_t i = 0; i < map.rows; ++i) kept[i] = bits_of_bytes(problem.keep + (map.row + i - problem.strip_begin) * problem.keep_stride + first, 1, true, keys);
-  turn_bits(kept);
+  alignas(64) Word kept[64];
+  kept_words(problem, map, first, keys, kept);
   const auto scale = hn::Set(d, static_cast<T>(problem.keep_scale));
-  constexpr int N = lanes<T>;
   for_each_score<T>(groups, [&](int at, int r, int v) HWY_ATTR {
-    alignas(8) std::uint8_t bits[8];
-    const Word word = kept[r] >> (v * N);
-    std::memcpy(bits, &word, 8);
-    hn::Store(hn::IfThenElseZero(hn::LoadMaskBits(d, bits), hn::Mul(hn::Load(d, strip.s + at), scale)), d, strip.s + at);
+    hn::Store(hn::IfThenElseZero(lanes_of<T>(kept[r], v), hn::Mul(hn::Load(d, strip.s + at), scale)), d, strip.s + at);
   });
 }
 

@@ -75,6 +75,14 @@ struct BiasTerm {
   bool bidirectional = true;
   const std::int32_t* bucket_of = nullptr;  // relative: bucket of distances 0 ... max_distance; farther ones share the last
   bool bottom_right = false;
+
+  /// relative: the table's row for key position minus row position.
+  std::int64_t bucket(std::int64_t distance) const {
+    const bool ahead = bidirectional && distance > 0;
+    const std::int64_t back = ahead ? distance : -distance;
+    const std::int64_t far = back < 0 ? 0 : back > max_distance ? max_distance : back;
+    return bucket_of[far] + (ahead ? buckets / 2 : 0);
+  }
 };
 
 enum class ScoreOp : std::uint8_t { dot, additive };

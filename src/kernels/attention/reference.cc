@@ -1,28 +1,41 @@
-// src/kernels/attention/reference.cc: chooses the build of the attention specification that this processor runs.
+// src/kernels/attention/reference.cc: chooses the builds of the attention specification that this processor runs.
 #include "kernels/attention/reference.h"
+
+#include "kernels/attention/gradient.h"
 
 namespace attn::kernels {
 
 namespace ref_generic {
 extern const AttentionReference attention_table;
+extern const GradientKernel gradient_table;
 }
 const AttentionReference* attention_reference_generic() noexcept { return &ref_generic::attention_table; }
+const GradientKernel* gradient_reference_generic() noexcept { return &ref_generic::gradient_table; }
 
 #if defined(ATTN_HAS_REF_FMA)
 namespace ref_fma {
 extern const AttentionReference attention_table;
+extern const GradientKernel gradient_table;
 }
-const AttentionReference* attention_reference_fma() noexcept {
-  static const bool has_fma = __builtin_cpu_supports("fma") != 0;
-  return has_fma ? &ref_fma::attention_table : nullptr;
+static bool has_fma() noexcept {
+  static const bool has = __builtin_cpu_supports("fma") != 0;
+  return has;
 }
+const AttentionReference* attention_reference_fma() noexcept { return has_fma() ? &ref_fma::attention_table : nullptr; }
+const GradientKernel* gradient_reference_fma() noexcept { return has_fma() ? &ref_fma::gradient_table : nullptr; }
 #else
 const AttentionReference* attention_reference_fma() noexcept { return nullptr; }
+const GradientKernel* gradient_reference_fma() noexcept { return nullptr; }
 #endif
 
 const AttentionReference& attention_reference() noexcept {
   const AttentionReference* fma = attention_reference_fma();
   return fma != nullptr ? *fma : *attention_reference_generic();
+}
+
+const GradientKernel& gradient_reference() noexcept {
+  const GradientKernel* fma = gradient_reference_fma();
+  return fma != nullptr ? *fma : *gradient_reference_generic();
 }
 
 }  // namespace attn::kernels

@@ -16,28 +16,29 @@ struct LaneMap {
 };
 
 /// Memory of a strip. [D][R] means: R rows side by side, so that a vector holds one element of neighbouring rows.
-template <typename T>
+template <typename T, int ROWS = strip_rows<T>>
 struct Strip {
-  static constexpr int rows = strip_rows<T>;
+  static constexpr int rows = ROWS;
 
-  T* q;           // [D][R]   q * scale
-  T* s;           // [64][R]  scores of the block, then its weights
-  T* extra;       // [64][R]  a dense bias, turned
-  T* o;           // [Dv][R]  output of the span
-  T* block;       // [Dv][R]  spare: rows on their way to memory
-  T* o_total;     // [Dv][R]  output of the spans before
-  T* m;           // [R]      maximum of the span
-  T* l;           // [R]      sum of the span
-  T* alpha;       // [R]      new maximum while scores are made, then the factor of what came before
-  T* m_total;     // [R]
-  T* l_total;     // [R]
-  T* reference;   // [R]      what the weights of the block are taken from: m, or 0 where nothing was seen
-  T* sum;         // [R]      sum of the block's weights
-  std::uint64_t* visible;  // [64]  bit per row: key r of the block is seen by the row
+  T* q = nullptr;           // [D][R]   q * scale
+  T* s = nullptr;           // [64][R]  scores of the block, then its weights
+  T* extra = nullptr;       // [64][R]  a dense bias, turned
+  T* o = nullptr;           // [Dv][R]  output of the span
+  T* block = nullptr;       // [Dv][R]  spare: rows on their way to memory
+  T* o_total = nullptr;     // [Dv][R]  output of the spans before
+  T* m = nullptr;           // [R]      maximum of the span
+  T* l = nullptr;           // [R]      sum of the span
+  T* alpha = nullptr;       // [R]      new maximum while scores are made, then the factor of what came before
+  T* m_total = nullptr;     // [R]
+  T* l_total = nullptr;     // [R]
+  T* reference = nullptr;   // [R]      what the weights of the block are taken from: m, or 0 where nothing was seen
+  T* sum = nullptr;         // [R]      sum of the block's weights
+  std::uint64_t* visible = nullptr;  // [64]  bit per row: key r of the block is seen by the row
 
   static std::size_t bytes(std::int64_t dim, std::int64_t value_dim) {
     return sizeof(T) * static_cast<std::size_t>(rows) * static_cast<std::size_t>(dim + 3 * value_dim + 2 * key_block + 7) + 8 * key_block;
   }
+  Strip() = default;
   Strip(void* scratch, std::int64_t dim, std::int64_t value_dim) {
     T* next = static_cast<T*>(scratch);
     const auto take = [&next](std::int64_t count) {

@@ -31,10 +31,7 @@ T bias_value(const BiasTerm& term, const AttentionProblem& problem, std::int64_t
   }
   const std::int64_t distance = key_position(problem, b, j) - row_position(problem, b, i, term.bottom_right);
   if (term.op == BiasOp::alibi) return load<T>(term.values, term.element, h * term.value_stride) * static_cast<T>(distance);
-  const std::int64_t back = term.bidirectional && distance > 0 ? distance : -distance;
-  const std::int64_t far = back < 0 ? 0 : back > term.max_distance ? term.max_distance : back;
-  const std::int64_t bucket = term.bucket_of[far] + (term.bidirectional && distance > 0 ? term.buckets / 2 : 0);
-  return load<T>(term.values, term.element, bucket * term.bucket_stride + h * term.value_stride);
+  return load<T>(term.values, term.element, term.bucket(distance) * term.bucket_stride + h * term.value_stride);
 }
 
 /// The scores of one query row. Scratch: `elements` of T for the row and one key.
@@ -81,12 +78,18 @@ class RowScores {
     s = score(j);
     if (problem_.softcap != 0) {
       const T cap = static_cast<T>(problem_.softcap);
-      s = cap * tanh(s / cap);
+      capped_ = tanh(s / cap);
+      s = cap * capped_;
     }
     for (int n = 0; n < problem_.bias_count; ++n) s = s + bias(n, j);
     if (problem_.temperature != 1) s = s / static_cast<T>(problem_.temperature);
     return s != -infinity<T>();
   }
+
+  /// What the last score was made of: the row's query (scaled), the key, and tanh(s / c) where there is a softcap.
+  const T* query() const { return q_; }
+  const T* key() const { return k_; }
+  T capped() const { return capped_; }
 
  private:
   bool additive() const { return problem_.score == ScoreOp::additive; }
@@ -104,7 +107,7 @@ class RowScores {
   T* q_;
   T* k_;
   ExpSplit* split_;
-  T weight_sum_ = 0;
+  T weight_sum_ = 0, capped_ = 0;
 };
 
 }  // namespace attn::kernels::ATTN_REF_NAMESPACE

@@ -1,0 +1,202 @@
+// src/attention/gradient.cc: the backward pass: describe, plan, allocate, run, add up.
+#include "attention/gradient.h"
+
+#include <attn/ops.h>
+#include <attn/runtime.h>
+
+#include <fmt/format.h>
+
+#include "runtime/memory.h"
+#include "runtime/parallel.h"
+#include "runtime/trace.h"
+
+#include <algorithm>
+#include <array>
+
+namespace attn {
+namespace {
+
+using kernels::AttentionGradient;
+using kernels::AttentionProblem;
+using kernels::BiasOp;
+using kernels::BiasTerm;
+
+void copy_strides(const Tensor& x, std::int64_t (&stride)[3]) {
+  for (int d = 0; d < 3; ++d) stride[d] = x.stride(d);
+}
+
+/// The call as its kernels see it in the backward pass: q, k, v and the saved results, of the compute type.
+struct Described {
+  Tensor q, k, v, output, doutput, dlogsumexp;
+  AttentionGradient gradient;
+
+  Described(const Call& call, const SavedAttention& saved, const AttentionBackward& options) {
+    const Dtype computed = call.compute_dtype();
+    const auto wide = [&](const Tensor& x) { return x.detach().to(computed); };
+    q = wide(call.q), k = wide(call.k), v = wide(call.v), output = wide(saved.output), doutput = wide(options.output);
+    if (doutput.size(-1) > 1 && doutput.stride(-1) != 1) doutput = doutput.contiguous();
+    if (options.logsumexp.defined()) dlogsumexp = wide(options.logsumexp).contiguous();
+    AttentionProblem& p = gradient.problem;
+    p = call.problem;
+    p.element = p.k.element = p.v.element = computed == Dtype::f64 ? kernels::Element::f64 : kernels::Element::f32;
+    p.q = q.data(), p.k.base = k.data(), p.v.base = v.data(), p.out = output.data();
+    copy_strides(q, p.q_stride);
+    copy_strides(output, p.out_stride);
+    p.k.row_stride = k.stride(2), p.v.row_stride = v.stride(2);
+    for (int d = 0; d < 2; ++d) p.k_stride[d] = k.stride(d), p.v_stride[d] = v.stride(d);
+    p.max = saved.max.data(), p.sum = saved.sum.data();
+    p.logsumexp = nullptr;
+    gradient.dout = doutput.data();
+    copy_strides(doutput, gradient.dout_stride);
+    gradient.dlogsumexp = dlogsumexp.defined() ? dlogsumexp.data() : nullptr;
+  }
+};
+
+/// One line a call, as the forward pass has it.
+void trace(const Call& call, const GradientPlan& plan, bool wave) {
+  if (!runtime::trace_enabled()) return;
+  const AttentionProblem& p = call.problem;
+  runtime::trace(fmt::format("{} backward {} B={} Hq={} Hk={} Hv={} Tq={} Tk={} D={} Dv={} mask={} kernel={} ({})", call.function, name_of(call.dtype()), p.batch,
+                             p.q_heads, p.k_heads, p.v_heads, p.q_rows, p.k_rows, p.dim, p.value_dim, call.mask.to_string(), plan.name,
+                             wave ? "rows in a wave" : "heads"));
+}
+
+/// The call's rows: batch items, or parts; and which of them may share keys.
+struct Pieces {
+  std::vector<GradientPiece> pieces;
+  std::vector<GradientGroup> groups;
+
+  explicit Pieces(const Call& call) {
+    const AttentionProblem& p = call.problem;
+    if (call.parts.empty())
+      for (std::int64_t b = 0; b < p.batch; ++b) pieces.push_back({.batch = b, .rows_end = p.q_rows});
+    for (const kernels::Part& part : call.parts)
+      pieces.push_back({&part, part.inside ? call.program.inside.data() : nullptr, part.batch, part.rows_begin, part.rows_end});
+    const bool apart = call.parts.empty() || keys_are_apart(call.parts);
+    std::int64_t block = 0;
+    for (std::size_t n = 0; n < pieces.size(); ++n) {
+      pieces[n].first_block = block;
+      block += pieces[n].blocks();
+      if (n == 0 || apart || pieces[n].batch != pieces[n - 1].batch) groups.push_back({static_cast<std::int64_t>(n), 0, pieces[n].first_block, 0});
+      ++groups.back().pieces;
+      groups.back().blocks += pieces[n].blocks();
+    }
+  }
+
+  /// Whether no key belongs to two parts.
+  static bool keys_are_apart(const std::vector<kernels::Part>& parts) {
+    std::vector<std::array<std::int64_t, 3>> keys;
+    for (const kernels::Part& part : parts)
+      if (part.keys_begin < part.keys_end) keys.push_back({part.batch, part.keys_begin, part.keys_end});
+    std::sort(keys.begin(), keys.end());
+    for (std::size_t n = 1; n < keys.size(); ++n)
+      if (keys[n][0] == keys[n - 1][0] && keys[n][1] < keys[n - 1][2]) return false;
+    return true;
+  }
+};
+
+/// dq, dk, dv and the parameters' sums of each block of rows.
+void run_steps(const GradientSteps& steps, bool wave) {
+  const std::size_t bytes = steps.scratch_bytes();
+  const auto scratch = [bytes] { return static_cast<char*>(runtime::thread_scratch(bytes)); };
+  if (!wave) return runtime::parallel_for(steps.units(), [&](std::int64_t unit) { steps.unit(unit, scratch()); });
+  std::vector<runtime::Progress> progress(static_cast<std::size_t>(steps.steps()));
+  std::vector<std::atomic<std::uint32_t>> undecided(static_cast<std::size_t>(steps.units()));
+  GradientSteps::Wave all{progress.data(), undecided.data()};
+  runtime::parallel_for(steps.steps(), [&](std::int64_t) { steps.wave_step(all, scratch()); });
+  runtime::parallel_for(steps.units(), [&](std::int64_t unit) { steps.decide(all, unit, scratch()); });
+}
+
+/// The sums of a head's blocks, batch items and rows ascending: [parameters][Hq].
+template <typename T>
+std::vector<T> sum_parameters(const Tensor& sums) {
+  const std::int64_t heads = sums.size(1), count = sums.size(2);
+  std::vector<T> totals(static_cast<std::size_t>(count * heads), T(0));
+  const T* from = sums.data<T>();
+  for (std::int64_t block = 0; block < sums.size(0); ++block)
+    for (std::int64_t h = 0; h < heads; ++h)
+      for (std::int64_t n = 0; n < count; ++n) totals[static_cast<std::size_t>(n * heads + h)] += *from++;
+  return totals;
+}
+
+template <typename T>
+void share_parameters(const AttentionProblem& p, const Tensor& sums, AttentionGradients& to, const std::vector<bool>& wanted) {
+  const std::vector<T> totals = sum_parameters<T>(sums);
+  const T* from = totals.data();
+  const auto take = [&](Dims sizes, Dtype dtype) {
+    const Tensor x = empty(sizes, sizeof(T) == 8 ? Dtype::f64 : Dtype::f32);
+    std::copy_n(from, x.numel(), x.data<T>());
+    from += x.numel();
+    return x.to(dtype);
+  };
+  const Dtype computed = sizeof(T) == 8 ? Dtype::f64 : Dtype::f32;
+  if (p.sinks != nullptr) to.sinks = take({p.q_heads}, computed);
+  for (int n = 0; n < p.bias_count; ++n) {
+    if (p.bias[n].op == BiasOp::dense) continue;
+    const Tensor values = take(p.bias[n].op == BiasOp::alibi ? Dims{p.q_heads} : Dims{p.bias[n].buckets, p.q_heads}, computed);
+    if (wanted[static_cast<std::size_t>(n)]) to.bias[static_cast<std::size_t>(n)] = values;
+  }
+}
+
+Tensor dense_gradient(const Call& call, const GradientSteps& steps, int term) {
+  const Tensor& values = call.bias.values[static_cast<std::size_t>(term)];
+  const Tensor sums = zeros(values.sizes(), call.compute_dtype());
+  const AttentionProblem& p = call.problem;
+  const ScoreShape scores{call.function, p.batch, p.q_heads, p.q_rows, p.k_rows, call.rank};
+  kernels::DenseGradient to{.term = term, .data = sums.data()};
+  std::copy_n(broadcast_to_scores(scores, "a dense bias", sums).stride, 4, to.stride);
+  runtime::parallel_for(steps.dense_parts(to), [&](std::int64_t part) {
+    steps.dense_part(to, part, static_cast<char*>(runtime::thread_scratch(steps.scratch_bytes())));
+  });
+  return sums;
+}
+
+}  // namespace
+
+AttentionGradients attention_backward(const Call& call, const SavedAttention& saved, const AttentionBackward& options) {
+  Described described(call, saved, options);
+  AttentionGradient& g = described.gradient;
+  const AttentionProblem& p = g.problem;
+  const Dtype computed = call.compute_dtype();
+  const auto terms = static_cast<std::size_t>(p.bias_count);
+  std::vector<bool> bias = options.bias;
+  bias.resize(terms, options.bias.empty());
+  bool parameters = options.sinks && p.sinks != nullptr;
+  for (std::size_t n = 0; n < terms; ++n) parameters = parameters || (bias[n] && p.bias[n].op != BiasOp::dense);
+
+  const GradientPlan plan = options.plan != nullptr ? *options.plan : plan_gradient(p);
+  AttentionGradients result;
+  result.bias.resize(terms);
+  const Pieces pieces(call);
+  const auto memory = [&](const Tensor& x) {  // each unit clears what it adds to; keys of no part stay 0
+    return call.parts.empty() && p.q_heads > 0 ? empty(x.sizes(), computed) : zeros(x.sizes(), computed);
+  };
+  result.q = memory(call.q);
+  if (options.k) result.k = memory(call.k);
+  if (options.v) result.v = memory(call.v);
+  g.dq = result.q.data();
+  copy_strides(result.q, g.dq_stride);
+  if (options.k) g.dk = result.k.data(), copy_strides(result.k, g.dk_stride);
+  if (options.v) g.dv = result.v.data(), copy_strides(result.v, g.dv_stride);
+  const GradientSteps steps(g, plan, {pieces.pieces, pieces.groups}, saved.dropout.get());
+  Tensor sums;
+  if (parameters) {
+    sums = empty({steps.blocks(), p.q_heads, kernels::parameter_count(p)}, computed);
+    g.parameters = sums.data();
+  }
+  const bool wave = steps.is_wave(num_threads());
+  trace(call, plan, wave);
+  run_steps(steps, wave);
+  if (parameters) computed == Dtype::f64 ? share_parameters<double>(p, sums, result, bias) : share_parameters<float>(p, sums, result, bias);
+  for (std::size_t n = 0; n < terms; ++n)
+    if (bias[n] && p.bias[n].op == BiasOp::dense) result.bias[n] = dense_gradient(call, steps, static_cast<int>(n));
+
+  const auto narrow = [](Tensor& x, Dtype dtype) {
+    if (x.defined() && x.dtype() != dtype) x = add(x.to(dtype), 0);  // + 0: what rounds to -0 becomes +0
+  };
+  for (Tensor* x : {&result.q, &result.k, &result.v}) narrow(*x, call.dtype());
+  for (std::size_t n = 0; n < terms; ++n) narrow(result.bias[n], call.bias.values[n].dtype());
+  return result;
+}
+
+}  // namespace attn

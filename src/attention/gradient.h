@@ -1,0 +1,39 @@
+// src/attention/gradient.h: the gradient of an attention call from that of its results, by recomputing the weights tile by tile.
+#pragma once
+#include "attention/check.h"
+#include "attention/gradient_steps.h"
+
+#include <memory>
+
+namespace attn {
+
+/// What the forward pass leaves for the backward pass: no more than a few numbers a row.
+struct SavedAttention {
+  Tensor output;    // [B, Hq, Tq, Dv], without its history
+  Tensor max, sum;  // [B, Hq, Tq], compute type: the final maximum and sum of each row
+  std::shared_ptr<const DropoutStrips> dropout = nullptr;  // null: none
+  int checked = 0;  // tensors that the tape keeps to see whether they were changed in place
+};
+
+struct AttentionGradients {
+  Tensor q, k, v;            // as call.q, call.k, call.v
+  Tensor sinks;
+  std::vector<Tensor> bias;  // of each term's values, in their shape
+};
+
+/// What flows back, and how far.
+struct AttentionBackward {
+  Tensor output;      // the gradient of the output, [B, Hq, Tq, Dv]
+  Tensor logsumexp;   // of the logsumexp, [B, Hq, Tq], or undefined
+  bool k = true, v = true, sinks = true;  // wanted
+  std::vector<bool> bias;                 // of each term; empty: all
+  const GradientPlan* plan = nullptr;     // null: the best kernel
+};
+
+/// bf16 and f16 are computed in f32 copies and rounded once.
+AttentionGradients attention_backward(const Call& call, const SavedAttention& saved, const AttentionBackward& options);
+
+/// Tells the tape how the results of the call came about; `saved.output` is that of the result, in the kernels' shape.
+void record_attention(Call call, SavedAttention saved, const AttentionResult& result);
+
+}  // namespace attn

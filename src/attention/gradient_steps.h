@@ -1,0 +1,99 @@
+// src/attention/gradient_steps.h: the backward pass cut into steps of 64 rows, and who may take them at the same time.
+#pragma once
+#include "attention/dropout.h"
+#include "kernels/attention/gradient.h"
+#include "runtime/progress.h"
+
+#include <atomic>
+#include <span>
+
+namespace attn {
+
+/// A kernel of the backward pass.
+struct GradientPlan {
+  const char* name = "ref";
+  const kernels::GradientKernel* kernel = nullptr;
+};
+/// The first that takes the problem (f32 or f64); the last, the reference, takes everything.
+GradientPlan plan_gradient(const kernels::AttentionProblem& problem);
+
+/// Rows of a batch item, or of a part of one, in blocks of 64.
+struct GradientPiece {
+  const kernels::Part* part = nullptr;
+  const kernels::MaskNode* mask = nullptr;  // the nodes that hold in it
+  std::int64_t batch = 0, rows_begin = 0, rows_end = 0;
+  std::int64_t first_block = 0;             // among the call's
+  std::int64_t blocks() const { return (rows_end - rows_begin + kernels::query_block - 1) / kernels::query_block; }
+};
+/// Pieces side by side whose rows may see the same keys.
+struct GradientGroup {
+  std::int64_t first_piece = 0, pieces = 0, first_block = 0, blocks = 0;
+};
+
+/// Query heads that share a head of K or V are, for one group of rows, a unit: its steps add to the same rows of dK and dV, head
+/// after head, block of rows after block of rows. Units are independent. Allocates nothing.
+class GradientSteps {
+ public:
+  struct Cut {
+    std::span<const GradientPiece> pieces;
+    std::span<const GradientGroup> groups;
+  };
+  /// `dropout`: may be null.
+  GradientSteps(const kernels::AttentionGradient& gradient, const GradientPlan& plan, const Cut& cut, const DropoutStrips* dropout);
+
+  std::size_t scratch_bytes() const { return kernel_bytes_ + keep_bytes_; }
+  std::int64_t units() const { return static_cast<std::int64_t>(cut_.groups.size()) * shared_heads_; }
+  std::int64_t steps() const { return cut_.groups.empty() || shared_heads_ == 0 ? 0 : blocks() * gradient_.problem.q_heads; }
+  std::int64_t blocks() const { return cut_.groups.empty() ? 0 : cut_.groups.back().first_block + cut_.groups.back().blocks; }
+  /// Too few units for so many threads: they share the steps of each as a wave. The bits are the same.
+  bool is_wave(int threads) const { return threads > 1 && units() % threads != 0 && units() < 4 * threads && steps() > units(); }
+
+  /// All steps of a unit, one after another.
+  void unit(std::int64_t unit, char* scratch) const;
+
+  /// Steps as a wave: each call takes the next step, in order, and hands keys on to the step after.
+  struct Wave {
+    runtime::Progress* progress;            // [steps], at 0
+    std::atomic<std::uint32_t>* undecided;  // [units], at 0: some number is not finite
+    std::atomic<std::int64_t> next{0};
+  };
+  void wave_step(Wave& wave, char* scratch) const;
+  /// After the wave: once more by the specification where a number was not finite.
+  void decide(const Wave& wave, std::int64_t unit, char* scratch) const;
+
+  /// The gradient of a dense bias: parts that do not share an element of it.
+  std::int64_t dense_parts(const kernels::DenseGradient& dense) const;
+  void dense_part(const kernels::DenseGradient& dense, std::int64_t part, char* scratch) const;
+
+ private:
+  struct Step {
+    std::int64_t unit, in_unit;
+    const GradientPiece* piece;
+    kernels::GradientRows rows;
+  };
+  Step step_of_unit(std::int64_t unit, std::int64_t in_unit) const;
+  Step step(std::int64_t index) const;
+  std::int64_t steps_of_unit(std::int64_t unit) const;
+  /// The piece that has the block, from piece `n` on, and the block's rows of head h.
+  Step rows_of_block(std::int64_t n, std::int64_t block, std::int64_t h) const;
+  bool run(const kernels::GradientKernel& kernel, const Step& step, const kernels::Turn& turn, char* scratch) const;
+  bool run_unit(const kernels::GradientKernel& kernel, std::int64_t unit, char* scratch) const;
+  /// 0 in what steps add to, and in the rows that no step has.
+  void clear_unit(std::int64_t unit) const;
+  /// The gradient as the rows of a piece have it: their keys, their mask, the kept bytes where there is dropout.
+  template <typename F>
+  void with_rows(const Step& step, char* scratch, F&& use) const;
+  struct DenseCut {
+    std::int64_t rows = 1, keys = 1;
+  };
+  DenseCut cut_of(const kernels::DenseGradient& dense) const;
+
+  const kernels::AttentionGradient& gradient_;
+  const kernels::GradientKernel& kernel_;
+  Cut cut_;
+  const DropoutStrips* dropout_;
+  std::int64_t heads_of_unit_ = 1, shared_heads_ = 0;  // heads of a unit, units of a group
+  std::size_t kernel_bytes_ = 0, keep_bytes_ = 0;
+};
+
+}  // namespace attn

@@ -1,0 +1,42 @@
+// src/attention/record_attention.cc: an attention call on the tape: what is kept, and where its gradients go.
+#include "attention/gradient.h"
+#include "tensor/record.h"
+
+namespace attn {
+namespace {
+
+constexpr const char* name = "AttentionBackward0";
+
+/// The gradients in the order of Call::inputs().
+Gradients backward_of(const Call& call, const SavedAttention& saved, const Backward& at) {
+  for (int n = 0; n < saved.checked; ++n) at.saved(n);  // throws where one was changed in place
+  if (at.grad(1).defined()) throw ValueError(std::string(call.function) + ": its weights have no gradient; its output and its logsumexp have");
+  const kernels::AttentionProblem& p = call.problem;
+  AttentionBackward wanted{.output = call.with_heads(at.grad_or_zeros(0)), .logsumexp = at.grad(2), .bias = {}, .plan = nullptr};
+  if (wanted.logsumexp.defined()) wanted.logsumexp = wanted.logsumexp.reshape({p.batch, p.q_heads, p.q_rows});
+  int input = 3;
+  wanted.k = at.needs(1);
+  wanted.v = at.needs(2);
+  wanted.sinks = call.sinks.defined() && at.needs(input++);
+  for (std::size_t n = 0; n < call.bias.values.size(); ++n) wanted.bias.push_back(at.needs(input++));
+
+  AttentionGradients g = attention_backward(call, saved, wanted);
+  Gradients gradients{g.q, g.k, g.v};
+  if (call.sinks.defined()) gradients.push_back(g.sinks);
+  gradients.insert(gradients.end(), g.bias.begin(), g.bias.end());
+  return gradients;
+}
+
+}  // namespace
+
+void record_attention(Call call, SavedAttention saved, const AttentionResult& result) {
+  Operation operation{name, call.inputs(), call.inputs()};
+  operation.saved.push_back(result.output);
+  saved.checked = static_cast<int>(operation.saved.size());
+  const auto kept = std::make_shared<const std::pair<Call, SavedAttention>>(std::move(call), std::move(saved));
+  record(operation, {result.output, result.weights, result.logsumexp}, [kept](const Backward& at) {
+    return first_order_only(name, backward_of(kept->first, kept->second, at), kept->first.inputs());
+  });
+}
+
+}  // namespace attn

@@ -1,0 +1,80 @@
+// src/kernels/attention/gradient.h: the backward pass of one attention call as plain data, and the kernels that compute it.
+#pragma once
+#include "kernels/attention/problem.h"
+#include "kernels/attention/strip.h"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace attn::kernels {
+
+/// Rows that a step of the backward pass takes: the blocks in which sums over queries are folded (docs/numerics.md section 4).
+inline constexpr int query_block = 64;
+
+/// The rows of a step: at most query_block, counted from the first of their batch item or part; of one head, within the lengths.
+struct GradientRows {
+  std::int64_t batch = 0, head = 0, row = 0, rows = 0;
+  std::int64_t block = 0;  // its number among the call's blocks of rows
+};
+
+/// The gradient of a dense bias term: values of the compute type, broadcast as the term itself (a stride of 0 is summed over).
+struct DenseGradient {
+  int term = 0;  // of problem.bias
+  void* data = nullptr;
+  std::int64_t stride[4] = {0, 0, 0, 0};
+};
+
+/// What the backward pass reads beside the call, and where its results go. Strides count elements: batch, head, row.
+struct AttentionGradient {
+  AttentionProblem problem;            // with `out`, `max` and `sum` as the forward pass left them; `keep` of the step's rows
+  const void* dout = nullptr;          // [B, Hq, Tq, Dv], element of the problem
+  std::int64_t dout_stride[3] = {0, 0, 0};
+  const void* dlogsumexp = nullptr;    // [B, Hq, Tq], compute type, or null
+  void* dq = nullptr;                  // as q; every row of a step is written
+  void* dk = nullptr;                  // as k; a step adds to it, or null
+  void* dv = nullptr;                  // as v; a step adds to it, or null
+  std::int64_t dq_stride[3] = {0, 0, 0}, dk_stride[3] = {0, 0, 0}, dv_stride[3] = {0, 0, 0};
+  void* parameters = nullptr;          // [blocks of rows, Hq, parameter_count], compute type: each block's sums, or null
+};
+
+/// Numbers of a head that a row's gradient adds to: its sink, then those of each bias term (ALiBi's slope, the table's column).
+inline std::int64_t parameters_of(const BiasTerm& term) { return term.op == BiasOp::alibi ? 1 : term.op == BiasOp::relative ? term.buckets : 0; }
+inline std::int64_t parameter_count(const AttentionProblem& problem) {
+  std::int64_t count = problem.sinks != nullptr ? 1 : 0;
+  for (int n = 0; n < problem.bias_count; ++n) count += parameters_of(problem.bias[n]);
+  return count;
+}
+
+/// The order among steps that add to the same rows of dK and dV: `wait` returns when the step before has left the keys below
+/// `key`, `done` leaves them to the next. Null: no other thread.
+struct Turn {
+  void (*wait)(void* context, std::int64_t key) = nullptr;
+  void (*done)(void* context, std::int64_t key) = nullptr;
+  void* context = nullptr;
+};
+
+/// A step is all keys for the rows. Scratch is 64-byte aligned and at least scratch_bytes.
+///
+/// A result of false: some number is not finite, and the specification must decide the whole head (a hidden key may hold NaN or
+/// inf, which a gradient of 0 does not silence); what was written is of no use.
+struct GradientKernel {
+  std::size_t (*scratch_bytes)(const AttentionGradient&) = nullptr;
+  bool (*step)(const AttentionGradient&, const GradientRows&, const Turn&, void* scratch) = nullptr;
+  /// Adds the rows' part of a dense bias gradient, for the keys [key_begin, key_end).
+  void (*dense)(const AttentionGradient&, const GradientRows&, const DenseGradient&, std::int64_t key_begin, std::int64_t key_end, void* scratch) = nullptr;
+};
+
+struct GradientTarget {
+  const char* name;  // "avx512", "avx2", "neon"
+  GradientKernel f32, f64;
+};
+
+/// The kernels of a target by name, or null when they are not built in.
+const GradientTarget* gradient_target(const char* name) noexcept;
+
+/// The executable specification, f32 and f64: the build that this processor runs; both builds for the test that their bits agree.
+const GradientKernel& gradient_reference() noexcept;
+const GradientKernel* gradient_reference_generic() noexcept;
+const GradientKernel* gradient_reference_fma() noexcept;
+
+}  // namespace attn::kernels

@@ -1,0 +1,231 @@
+// src/kernels/attention/gradient_pairs-inl.h: the pairs of 64 query rows and a block of keys: weights made again, and the derivatives by their scores.
+#if defined(ATTN_GRADIENT_PAIRS_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_GRADIENT_PAIRS_INL_H
+#undef ATTN_GRADIENT_PAIRS_INL_H
+#else
+#define ATTN_GRADIENT_PAIRS_INL_H
+#endif
+
+#include "kernels/attention/gradient_strip.h"
+#include "kernels/attention/gradient_tiles-inl.h"
+#include "kernels/attention/look-inl.h"
+#include "kernels/attention/modify-inl.h"
+#include "kernels/attention/weights-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace attn::kernels::HWY_NAMESPACE {
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+
+/// Keys first ... first + count - 1; `visible` tells who sees what, null: all rows see all.
+struct KeyBlock {
+  std::int64_t first = 0;
+  int count = 0;
+  const Word* visible = nullptr;
+  Groups groups = {};
+};
+
+/// The rows of a step as the products need them, and what becomes of them in each block of keys.
+template <typename T>
+class GradientPairs {
+ public:
+  static constexpr int R = query_block, N = lanes<T>;
+
+  GradientPairs(const AttentionGradient& g, const GradientRows& rows, void* scratch)
+      : g_(g), p_(g.problem), rows_(rows), map_{rows.batch, rows.head, 1, rows.row, rows.rows}, strip_(scratch, p_), vectors_(static_cast<int>((rows.rows + N - 1) / N)) {
+    k_ = {static_cast<const T*>(p_.k.base) + rows.batch * p_.k_stride[0] + rows.head / (p_.q_heads / p_.k_heads) * p_.k_stride[1], p_.k.row_stride};
+    v_ = {static_cast<const T*>(p_.v.base) + rows.batch * p_.v_stride[0] + rows.head / (p_.q_heads / p_.v_heads) * p_.v_stride[1], p_.v.row_stride};
+  }
+
+  std::int64_t saved() const { return (rows_.batch * p_.q_heads + rows_.head) * p_.q_rows + rows_.row; }
+  void clear(T* to, std::int64_t count) const {
+    const Tag<T> d;
+    for (std::int64_t n = 0; n < count * R; n += N) hn::Store(hn::Zero(d), d, to + n);
+  }
+
+  /// Q (scaled) and dO as rows and turned; a row that sees nothing counts as 0, whatever it holds.
+  HWY_NOINLINE void load_rows() {
+    const T* const l = static_cast<const T*>(p_.sum) + saved();
+    const T* const m = static_cast<const T*>(p_.max) + saved();
+    for (int r = 0; r < vectors_ * N; ++r) {
+      const bool sees = r < rows_.rows && l[r] != 0;
+      strip_.m[r] = sees ? m[r] : 0;
+      strip_.inverse[r] = sees ? T(1) / l[r] : 0;
+    }
+    const auto* q = static_cast<const T*>(p_.q) + rows_.batch * p_.q_stride[0] + rows_.head * p_.q_stride[1] + rows_.row * p_.q_stride[2];
+    const auto* dout = static_cast<const T*>(g_.dout) + rows_.batch * g_.dout_stride[0] + rows_.head * g_.dout_stride[1] + rows_.row * g_.dout_stride[2];
+    copy_rows({q, p_.q_stride[2]}, p_.dim, static_cast<T>(p_.scale), strip_.q_rows);
+    copy_rows({dout, g_.dout_stride[2]}, p_.value_dim, T(1), strip_.dout_rows);
+    turn_rows(strip_.q_rows, p_.dim, strip_.q);
+    turn_rows(strip_.dout_rows, p_.value_dim, strip_.dout);
+    make_delta();
+  }
+
+  HWY_NOINLINE void copy_rows(const Matrix<T>& from, std::int64_t columns, T factor, T* to) const {
+    const Tag<T> d;
+    const std::int64_t wide = GradientStrip<T>::wide(columns);
+    for (std::int64_t r = 0; r < rows_.rows; ++r, to += wide) {
+      const T* row = from.row(r);
+      std::int64_t c = 0;
+      if (strip_.inverse[r] != 0) {
+        for (; c + N <= columns; c += N) hn::Store(hn::Mul(hn::LoadU(d, row + c), hn::Set(d, factor)), d, to + c);
+        for (; c < columns; ++c) to[c] = row[c] * factor;
+      }
+      for (; c < wide; ++c) to[c] = 0;
+    }
+  }
+
+  void turn_rows(const T* from, std::int64_t columns, T* to) const {
+    const Tag<T> d;
+    if (rows_.rows < vectors_ * N)
+      for (std::int64_t c = 0; c < columns; ++c) hn::Store(hn::Zero(d), d, to + c * R + (vectors_ - 1) * N);
+    turn(from, GradientStrip<T>::wide(columns), rows_.rows, columns, to, std::int64_t{R});
+  }
+
+  /// delta = sum over Dv of o dO, less the gradient of the logsumexp. Turned 64 columns at a time.
+  HWY_NOINLINE void make_delta() {
+    const Tag<T> d;
+    const auto* out = static_cast<const T*>(p_.out) + rows_.batch * p_.out_stride[0] + rows_.head * p_.out_stride[1] + rows_.row * p_.out_stride[2];
+    clear(strip_.delta, 1);
+    T* const turned = strip_.scores.s;
+    for (std::int64_t c = 0; c < p_.value_dim; c += key_block) {
+      const std::int64_t count = p_.value_dim - c < key_block ? p_.value_dim - c : key_block;
+      turn(out + c, p_.out_stride[2], rows_.rows, count, turned, std::int64_t{R});
+      for (int x = 0; x < vectors_ * N; x += N) {
+        auto sum = hn::Load(d, strip_.delta + x);
+        for (std::int64_t n = 0; n < count; ++n) sum = hn::MulAdd(hn::Load(d, turned + n * R + x), hn::Load(d, strip_.dout + (c + n) * R + x), sum);
+        hn::Store(sum, d, strip_.delta + x);
+      }
+    }
+    const T* const dlse = static_cast<const T*>(g_.dlogsumexp);
+    for (int r = 0; r < vectors_ * N; ++r) {
+      if (strip_.inverse[r] == 0) strip_.delta[r] = 0;
+      else if (dlse != nullptr) strip_.delta[r] -= dlse[saved() + r];
+    }
+  }
+
+  /// The blocks of keys [next, end) of which some row sees something.
+  struct Blocks {
+    std::int64_t next, end;
+    KeyBlock keys{};
+    alignas(64) Word visible[64];
+    Blocks(std::int64_t first, std::int64_t last) : next(first), end(last) {}
+  };
+  HWY_NOINLINE bool next(Blocks& blocks) {
+    while (blocks.next < blocks.end) {
+      const std::int64_t first = blocks.next;
+      const int count = static_cast<int>(blocks.end - first < key_block ? blocks.end - first : key_block);
+      blocks.next += count;
+      const Tile tile = classify(p_, rows_.batch, {rows_.row, rows_.row + rows_.rows, first, first + count});
+      if (tile == Tile::empty || (tile == Tile::partial && !look(p_, map_, first, count, blocks.visible))) continue;
+      const bool full = tile == Tile::full;
+      blocks.keys = {first, count, full ? nullptr : blocks.visible, full ? Groups::all(count, vectors_) : Groups::trimmed(blocks.visible, count, vectors_, N)};
+      return true;
+    }
+    return false;
+  }
+
+  /// Scores and dP, then weights (after dropout) in scores.s and the derivative by what the bias adds in d; 0 where hidden.
+  HWY_NOINLINE void derive(const KeyBlock& keys) {
+    const Groups& groups = keys.groups;
+    const auto products = [&](const Matrix<T>& rows, std::int64_t columns, const T* turned, T* to) {
+      for (int g = 0; g < groups.count; ++g) {
+        const int key = groups.key[g], count = groups.key[g + 1] - key;
+        in_pairs(groups.first[g], groups.last[g], [&]<int V>(int x) HWY_ATTR {
+          pair_columns<T, V>({rows.row(key), rows.stride}, count, columns, turned + x * N, to + key * R + x * N);
+        });
+      }
+    };
+    products({k_.row(keys.first), k_.stride}, p_.dim, strip_.q, strip_.scores.s);
+    products({v_.row(keys.first), v_.stride}, p_.value_dim, strip_.dout, strip_.d);
+    if (p_.softcap != 0) cap(groups);
+    if (p_.bias_count != 0 || p_.temperature != 1) add_bias_and_temperature(p_, map_, keys.first, keys.count, groups, strip_.scores);
+    if (keys.visible) clear_trimmed(groups);
+    if (p_.keep != nullptr) {
+      alignas(64) Word kept[64];
+      kept_words(p_, map_, keys.first, keys.count, kept);
+      weigh<true, true>(groups, keys.visible, kept);
+    } else if (keys.visible) {
+      weigh<true, false>(groups, keys.visible, nullptr);
+    } else {
+      weigh<false, false>(groups, nullptr, nullptr);
+    }
+    if (p_.temperature != 1) back_through_temperature(groups);
+  }
+
+  /// MASKED: hidden pairs are told by `visible`, where it is not null, as well as by a score of -inf.
+  template <bool MASKED, bool DROPPED>
+  HWY_NOINLINE void weigh(const Groups& groups, const Word* visible, const Word* kept) {
+    const Tag<T> d;
+    const auto keep_scale = hn::Set(d, static_cast<T>(p_.keep_scale));
+    for (int g = 0; g < groups.count; ++g)
+      for (int v = groups.first[g]; v < groups.last[g]; ++v) {
+        const auto m = hn::Load(d, strip_.m + v * N), inverse = hn::Load(d, strip_.inverse + v * N), delta = hn::Load(d, strip_.delta + v * N);
+        for (int r = groups.key[g]; r < groups.key[g + 1]; ++r) {
+          T* const place = strip_.scores.s + r * R + v * N;
+          T* const derivative = strip_.d + r * R + v * N;
+          const auto s = hn::Load(d, place);
+          auto seen = hn::Ne(s, minus_infinity<T>());
+          if (MASKED && visible) seen = hn::And(seen, lanes_of<T>(visible[r], v));
+          const auto p = hn::Mul(weight_of<T>(s, m), inverse);
+          auto weight = p, dp = hn::Load(d, derivative);
+          if constexpr (DROPPED) {
+            const auto stays = lanes_of<T>(kept[r], v);
+            weight = hn::IfThenElseZero(stays, hn::Mul(p, keep_scale));
+            dp = hn::IfThenElseZero(stays, hn::Mul(dp, keep_scale));
+          }
+          if (MASKED) weight = hn::IfThenElseZero(seen, weight);
+          hn::Store(weight, d, place);
+          hn::Store(hn::IfThenElseZero(seen, hn::Mul(p, hn::Sub(dp, delta))), d, derivative);
+        }
+      }
+  }
+
+  /// 0 in the vectors that a group of keys leaves out: the products take whole ranges of rows.
+  void clear_trimmed(const Groups& groups) {
+    const Tag<T> d;
+    for (int g = 0; g < groups.count; ++g)
+      for (int r = groups.key[g]; r < groups.key[g + 1]; ++r)
+        for (int v = 0; v < vectors_; ++v) {
+          if (v >= groups.first[g] && v < groups.last[g]) continue;
+          hn::Store(hn::Zero(d), d, strip_.scores.s + r * R + v * N);
+          hn::Store(hn::Zero(d), d, strip_.d + r * R + v * N);
+        }
+  }
+
+  HWY_NOINLINE void cap(const Groups& groups) {
+    const Tag<T> d;
+    const auto c = hn::Set(d, static_cast<T>(p_.softcap));
+    for_each_score<T, R>(groups, [&](int at, int, int) HWY_ATTR {
+      const auto t = tanh(d, hn::Div(hn::Load(d, strip_.scores.s + at), c));
+      hn::Store(t, d, strip_.capped + at);
+      hn::Store(hn::Mul(c, t), d, strip_.scores.s + at);
+    });
+  }
+  /// A derivative of 0 stays 0: a hidden score may be NaN.
+  HWY_NOINLINE void back_through_softcap(const Groups& groups) {
+    const Tag<T> d;
+    for_each_score<T, R>(groups, [&](int at, int, int) HWY_ATTR {
+      const auto t = hn::Load(d, strip_.capped + at), x = hn::Load(d, strip_.d + at);
+      hn::Store(hn::IfThenElseZero(hn::Ne(x, hn::Zero(d)), hn::Mul(x, hn::NegMulAdd(t, t, hn::Set(d, T(1))))), d, strip_.d + at);
+    });
+  }
+  HWY_NOINLINE void back_through_temperature(const Groups& groups) {
+    const Tag<T> d;
+    const auto t = hn::Set(d, static_cast<T>(p_.temperature));
+    for_each_score<T, R>(groups, [&](int at, int, int) HWY_ATTR { hn::Store(hn::Div(hn::Load(d, strip_.d + at), t), d, strip_.d + at); });
+  }
+
+ protected:
+  const AttentionGradient& g_;
+  const AttentionProblem& p_;
+  const GradientRows& rows_;
+  LaneMap map_;
+  GradientStrip<T> strip_;
+  int vectors_;
+  Matrix<T> k_, v_;
+};
+
+#endif
+}  // namespace attn::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif

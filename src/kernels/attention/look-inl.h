@@ -1,0 +1,58 @@
+// src/kernels/attention/look-inl.h: who sees what of a block of keys, a bit a row.
+#if defined(ATTN_LOOK_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_LOOK_INL_H
+#undef ATTN_LOOK_INL_H
+#else
+#define ATTN_LOOK_INL_H
+#endif
+
+#include "kernels/attention/mask_words.h"
+#include "kernels/attention/strip.h"
+#include "kernels/attention/turn_bits-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace attn::kernels::HWY_NAMESPACE {
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+
+/// bits_of_bytes, whole rows in vectors.
+struct VectorBits {
+  HWY_NOINLINE Word operator()(const std::uint8_t* bytes, std::int64_t stride, bool value, int count) const {
+    if (stride != 1 || count != 64) return bits_of_bytes(bytes, stride, value, count);
+    const hn::ScalableTag<std::uint8_t> d;
+    constexpr int N = static_cast<int>(HWY_LANES(std::uint8_t));
+    Word word = 0;
+    for (int j = 0; j < 64; j += N) {
+      alignas(8) std::uint8_t bits[8] = {};
+      hn::StoreMaskBits(d, hn::Ne(hn::LoadU(d, bytes + j), hn::Zero(d)), bits);
+      Word part;
+      std::memcpy(&part, bits, 8);
+      word |= part << j;
+    }
+    return value ? word : ~word;
+  }
+};
+
+/// Who sees what of a block, as a word a key; false when nobody sees anything.
+HWY_INLINE bool look(const AttentionProblem& problem, const LaneMap& map, std::int64_t first, int keys, Word* visible) {
+  Word any = 0;
+  for (int part = 0; part < keys; part += 64, visible += 64) {
+    const int count = keys - part < 64 ? keys - part : 64;
+    int lane = 0;
+    for (std::int64_t n = 0; n < map.heads; ++n)
+      for (std::int64_t i = 0; i < map.rows; ++i, ++lane) {
+        visible[lane] = mask_word(problem, map.batch, map.head + n, map.row + i, first + part, count, VectorBits());
+        any |= visible[lane];
+      }
+    const Word no_rows = bits_between(lane, 64);
+    for (; lane < 64; ++lane) visible[lane] = 0;
+    turn_bits(visible);
+    for (int r = 0; r < count; ++r)  // lanes without a row go with the others, so that their vectors can be whole
+      if (visible[r] != 0) visible[r] |= no_rows;
+  }
+  return any != 0;
+}
+
+#endif
+}  // namespace attn::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif
