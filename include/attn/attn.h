@@ -12,6 +12,7 @@
 #include <attn/nn.h>
 #include <attn/npy.h>
 #include <attn/ops.h>
+#include <attn/optim.h>
 #include <attn/plain.h>
 #include <attn/random.h>
 #include <attn/runtime.h>

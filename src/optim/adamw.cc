@@ -1,0 +1,88 @@
+// src/optim/adamw.cc: AdamW, and Adam: the order of operations is torch's.
+#include <attn/autograd.h>
+#include <attn/ops.h>
+
+#include "optim/update.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+namespace attn::optim {
+namespace {
+
+enum Buffer { exp_avg, exp_avg_sq, max_exp_avg_sq };
+
+void check(const AdamWOptions& o) {
+  const auto fail = [](const char* name, double value, const char* range) {
+    throw ValueError(fmt::format("AdamW: {} is {}; it must be {}", name, value, range));
+  };
+  if (!(o.lr >= 0)) fail("lr", o.lr, "0 or more");
+  if (!(o.eps >= 0)) fail("eps", o.eps, "0 or more");
+  if (!(o.weight_decay >= 0)) fail("weight_decay", o.weight_decay, "0 or more");
+  for (const double beta : {o.betas.first, o.betas.second})
+    if (!(beta >= 0 && beta < 1)) fail("a beta", beta, "from 0 to below 1");
+}
+
+/// The numbers of one step, rounded to the type it is computed in.
+template <typename T>
+struct Numbers {
+  T decay, decay_gradient, one_minus_beta1, beta2, one_minus_beta2, step_size, root_of_correction2, eps, sign;
+
+  Numbers(const AdamWOptions& o, std::int64_t step)
+      : decay(static_cast<T>(o.decoupled ? 1 - o.lr * o.weight_decay : 1)),
+        decay_gradient(static_cast<T>(o.decoupled ? 0 : o.weight_decay)),
+        one_minus_beta1(static_cast<T>(1 - o.betas.first)),
+        beta2(static_cast<T>(o.betas.second)),
+        one_minus_beta2(static_cast<T>(1 - o.betas.second)),
+        step_size(static_cast<T>(o.lr / (1 - std::pow(o.betas.first, static_cast<double>(step))))),
+        root_of_correction2(static_cast<T>(std::sqrt(1 - std::pow(o.betas.second, static_cast<double>(step))))),
+        eps(static_cast<T>(o.eps)),
+        sign(o.maximize ? T{-1} : T{1}) {}
+};
+
+/// `most` is null without amsgrad.
+template <typename T>
+void update(const Numbers<T>& by, std::int64_t n, const T* gradient, T* x, T* m, T* v, T* most) {
+  for_elements(n, [&](std::int64_t i) {
+    T g = gradient[i] * by.sign;
+    T value = x[i] * by.decay;
+    if (by.decay_gradient != 0) g += by.decay_gradient * value;
+    m[i] += by.one_minus_beta1 * (g - m[i]);
+    v[i] = v[i] * by.beta2 + by.one_minus_beta2 * g * g;
+    if (most != nullptr) most[i] = std::max(most[i], v[i]);
+    const T root = std::sqrt(most != nullptr ? most[i] : v[i]);
+    x[i] = value - by.step_size * (m[i] / (root / by.root_of_correction2 + by.eps));
+  });
+}
+
+}  // namespace
+
+AdamW::AdamW(const std::vector<Tensor>& parameters, const AdamWOptions& options) : AdamW(std::vector<Group<AdamWOptions>>{{parameters, options}}) {}
+
+AdamW::AdamW(std::vector<Group<AdamWOptions>> given)
+    : Optimizer(parameters_of(given), {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"}), groups(std::move(given)) {
+  for (const auto& group : groups) check(group.options);
+}
+
+void AdamW::step() {
+  const NoGrad guard;
+  std::size_t i = 0;
+  for (const auto& [parameters, options] : groups) {
+    check(options);
+    for (const std::size_t end = i + parameters.size(); i < end; ++i) {
+      const std::optional<Step> step = begin_step(i);
+      if (!step) continue;
+      std::vector<Tensor>& buffers = step->state.buffers;
+      for (const Buffer b : {exp_avg, exp_avg_sq, max_exp_avg_sq})
+        if (!buffers[b].defined() && (b != max_exp_avg_sq || options.amsgrad)) buffers[b] = zeros(step->values.sizes(), step->values.dtype());
+      with_step_type(step->values, [&]<typename T>(T) {
+        update(Numbers<T>(options, step->state.step), step->values.numel(), step->gradient.data<T>(), step->values.data<T>(),
+               buffers[exp_avg].data<T>(), buffers[exp_avg_sq].data<T>(), options.amsgrad ? buffers[max_exp_avg_sq].data<T>() : nullptr);
+      });
+      end_step(i, *step);
+    }
+  }
+}
+
+}  // namespace attn::optim

@@ -1,0 +1,27 @@
+// src/optim/clip.cc: the norm of all gradients, kept within a bound.
+#include <attn/autograd.h>
+#include <attn/ops.h>
+#include <attn/optim.h>
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+namespace attn::optim {
+
+double clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm, const ClipOptions& options) {
+  const NoGrad guard;
+  std::vector<Tensor> norms;
+  for (const Tensor& parameter : parameters)
+    if (const Tensor g = parameter.grad(); g.defined()) norms.push_back(norm(g.dtype() == Dtype::f64 ? g : g.to(Dtype::f32), options.norm_type));
+  if (norms.empty()) return 0;
+  const Tensor total = norm(stack(norms), options.norm_type);
+  if (options.error_if_nonfinite && !std::isfinite(total.item()))
+    throw ValueError(fmt::format("clip_grad_norm_: the norm of all gradients is {}; it must be finite to be kept within {}", total.item(), max_norm));
+  const Tensor factor = minimum(max_norm / (total + 1e-6), ones({}, total.dtype()));
+  for (const Tensor& parameter : parameters)
+    if (parameter.grad().defined()) parameter.grad().mul_(factor);
+  return total.item();
+}
+
+}  // namespace attn::optim

@@ -1,0 +1,23 @@
+// src/optim/schedule.cc: the learning rate over time.
+#include <attn/error.h>
+#include <attn/optim.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace attn::optim {
+
+double Schedule::operator()(std::int64_t step) const {
+  if (warmup < 0 || (decay != Decay::none && warmup > steps))
+    throw ValueError(fmt::format("Schedule: warmup is {} of {} steps; it must be from 0 to that", warmup, steps));
+  if (step < warmup) return peak * (static_cast<double>(step + 1) / static_cast<double>(warmup + 1));
+  if (decay == Decay::none) return peak;
+  if (step >= steps) return last;
+  const double done = static_cast<double>(step - warmup) / static_cast<double>(steps - warmup);
+  const double left = decay == Decay::cosine ? (1 + std::cos(3.14159265358979323846 * done)) / 2 : 1 - done;
+  return last + (peak - last) * left;
+}
+
+}  // namespace attn::optim

@@ -1,0 +1,61 @@
+// src/optim/sgd.cc: gradient descent with momentum, dampening, weight decay, Nesterov's look ahead: torch's order of operations.
+#include <attn/autograd.h>
+#include <attn/ops.h>
+
+#include "optim/update.h"
+
+#include <fmt/format.h>
+
+namespace attn::optim {
+namespace {
+
+void check(const SGDOptions& o) {
+  for (const auto& [name, value] : {std::pair("lr", o.lr), {"momentum", o.momentum}, {"weight_decay", o.weight_decay}})
+    if (!(value >= 0)) throw ValueError(fmt::format("SGD: {} is {}; it must be 0 or more", name, value));
+  if (o.nesterov && (o.momentum == 0 || o.dampening != 0)) throw ValueError("SGD: nesterov needs momentum and no dampening");
+}
+
+/// `buffer` is null without momentum; `first`: it takes the gradient itself.
+template <typename T>
+void update(const SGDOptions& o, std::int64_t n, const T* gradient, T* x, T* buffer, bool first) {
+  const T lr = static_cast<T>(o.lr), momentum = static_cast<T>(o.momentum), weight_decay = static_cast<T>(o.weight_decay);
+  const T taken = static_cast<T>(1 - o.dampening), sign = o.maximize ? T{-1} : T{1};
+  for_elements(n, [&](std::int64_t i) {
+    T g = gradient[i] * sign;
+    if (weight_decay != 0) g += weight_decay * x[i];
+    if (buffer != nullptr) {
+      buffer[i] = first ? g : buffer[i] * momentum + taken * g;
+      g = o.nesterov ? g + momentum * buffer[i] : buffer[i];
+    }
+    x[i] -= lr * g;
+  });
+}
+
+}  // namespace
+
+SGD::SGD(const std::vector<Tensor>& parameters, const SGDOptions& options) : SGD(std::vector<Group<SGDOptions>>{{parameters, options}}) {}
+
+SGD::SGD(std::vector<Group<SGDOptions>> given) : Optimizer(parameters_of(given), {"momentum_buffer"}), groups(std::move(given)) {
+  for (const auto& group : groups) check(group.options);
+}
+
+void SGD::step() {
+  const NoGrad guard;
+  std::size_t i = 0;
+  for (const auto& [parameters, options] : groups) {
+    check(options);
+    for (const std::size_t end = i + parameters.size(); i < end; ++i) {
+      const std::optional<Step> step = begin_step(i);
+      if (!step) continue;
+      Tensor& buffer = step->state.buffers[0];
+      const bool first = !buffer.defined(), has_momentum = options.momentum != 0;
+      if (first && has_momentum) buffer = zeros(step->values.sizes(), step->values.dtype());
+      with_step_type(step->values, [&]<typename T>(T) {
+        update(options, step->values.numel(), step->gradient.data<T>(), step->values.data<T>(), has_momentum ? buffer.data<T>() : nullptr, first);
+      });
+      end_step(i, *step);
+    }
+  }
+}
+
+}  // namespace attn::optim
