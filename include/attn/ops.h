@@ -164,9 +164,24 @@ ATTN_API Tensor softmax(const Tensor& x, int dim, Tensor out = {});
 ATTN_API Tensor log_softmax(const Tensor& x, int dim, Tensor out = {});
 /// (x - mean) / sqrt(var + eps) * weight + bias over the last dims `normalized_shape`; biased variance.
 ATTN_API Tensor layer_norm(const Tensor& x, Dims normalized_shape, const Tensor& weight = {}, const Tensor& bias = {}, double eps = 1e-5);
+/// x / sqrt(mean x^2 + eps) * weight over the last dims; without eps, that of f32 (of f64 for f64).
+ATTN_API Tensor rms_norm(const Tensor& x, Dims normalized_shape, const Tensor& weight = {}, std::optional<double> eps = std::nullopt);
 /// Is every element (any element) not 0?
 ATTN_API bool all(const Tensor& x);
 ATTN_API bool any(const Tensor& x);
+
+// --- losses ------------------------------------------------------------------------------------------------------
+enum class Reduction { mean, sum, none };
+struct CrossEntropyOptions {
+  Tensor weight = {};               ///< [C], of the classes; without a gradient of its own
+  std::int64_t ignore_index = -100;  ///< rows with this target count for nothing
+  double label_smoothing = 0;       ///< this part of the target is spread over all classes
+  Reduction reduction = Reduction::mean;
+};
+/// -w_t log softmax(logits)_t for logits [N, C] (or [C], [N, C, ...]) and classes t [N] (or [], [N, ...]) of i64 or i32, or
+/// probabilities of the logits' shape. The mean divides by the weights of the targets that count (by N for probabilities); of none it
+/// is NaN. ValueError names a target out of range. Half floats are computed in f32 and rounded once.
+ATTN_API Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntropyOptions& options = {});
 
 // --- products ----------------------------------------------------------------------------------------------------
 /// torch.matmul: rank 1 and 2 as vectors and matrices, higher ranks as broadcast batches of matrices.

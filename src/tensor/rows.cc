@@ -73,6 +73,22 @@ Tensor deliver(const char* function, const Tensor& computed, const Tensor& out, 
   return target;
 }
 
+void check_normalized(const char* function, const Tensor& x, const Dims& normalized) {
+  const int first = x.dim() - normalized.size();
+  bool fits = first >= 0 && !normalized.empty();
+  for (int d = 0; fits && d < normalized.size(); ++d) fits = x.sizes()[first + d] == normalized[d];
+  if (!fits)
+    throw ShapeError(std::string(function) + ": normalized_shape " + to_string(normalized) + " does not end the shape of x " + to_string(x.sizes()) +
+                     "; its dims must be x's last ones");
+}
+
+Tensor affine(const char* function, const char* name, const Tensor& given, const Dims& normalized, Dtype dtype) {
+  if (!given.defined()) return {};
+  if (!(given.sizes() == normalized))
+    throw ShapeError(std::string(function) + ": " + name + " has shape " + to_string(given.sizes()) + "; it must be normalized_shape " + to_string(normalized));
+  return given.detach().to(dtype).contiguous();
+}
+
 void check_floating_point(const char* function, const Tensor& x) {
   if (!is_floating(x.dtype()))
     throw DtypeError(std::string(function) + ": x is " + std::string(name_of(x.dtype())) + "; it must be f32, f64, bf16 or f16");

@@ -63,6 +63,11 @@ void parallel_rows(std::int64_t rows, std::int64_t n, F&& work) {
 /// `computed` as the result of `function`: itself, or rounded to `dtype`, or copied into `out`.
 Tensor deliver(const char* function, const Tensor& computed, const Tensor& out, Dtype dtype);
 
+/// ShapeError unless `normalized` ends the shape of x.
+void check_normalized(const char* function, const Tensor& x, const Dims& normalized);
+/// weight or bias of a norm in the compute type, contiguous; undefined stays so.
+Tensor affine(const char* function, const char* name, const Tensor& given, const Dims& normalized, Dtype dtype);
+
 /// DtypeError unless x is a floating tensor.
 void check_floating_point(const char* function, const Tensor& x);
 

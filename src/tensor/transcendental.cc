@@ -2,6 +2,7 @@
 #include <attn/ops.h>
 
 #include "kernels/rows/target.h"
+#include "tensor/slope.h"
 #include "tensor/unary.h"
 
 #include <algorithm>
@@ -35,7 +36,7 @@ Tensor transcendental(const char* function, Unary op, const Tensor& given, const
     const auto run = [&]<typename T>(Type<T>) {
       iterate(x.sizes(), {operand(target, x.sizes()), operand(x, x.sizes())},
               [op](char* const* data, const std::int64_t* strides, std::int64_t n) {
-                run_in_parts(data, strides, n, [op](char* const* part, const std::int64_t* by, std::int64_t count) { kernel_run<T>(op, part, by, count); });
+                run_in_parts<2>(data, strides, n, [op](char* const* part, const std::int64_t* by, std::int64_t count) { kernel_run<T>(op, part, by, count); });
               });
     };
     switch (x.dtype()) {
@@ -54,24 +55,29 @@ void check_floating(const char* function, const Tensor& x) {
 
 constexpr double pi = 3.14159265358979323846;
 
+// Slopes, of tensors or of blocks of elements.
+
+constexpr auto tanh_slope = [](const auto& y) { return 1 - y * y; };
+constexpr auto sigmoid_slope = [](const auto& y) { return (1 - y) * y; };
+
 /// s + x s (1 - s), s = sigmoid(x).
-Tensor silu_slope(const Tensor& x) {
-  const Tensor s = sigmoid(x);
+constexpr auto silu_slope = [](const auto& x) {
+  const auto s = sigmoid(x);
   return s + x * (s * (1 - s));
-}
+};
 
 /// Phi(x) + x phi(x), the distribution of a normal variable and its density.
-Tensor gelu_slope(const Tensor& x) {
-  const Tensor distribution = (erf(x * std::sqrt(0.5)) + 1) * 0.5, density = exp(x * x * -0.5) * (1 / std::sqrt(2 * pi));
+constexpr auto gelu_slope = [](const auto& x) {
+  const auto distribution = (erf(x * std::sqrt(0.5)) + 1) * 0.5, density = exp(x * x * -0.5) * (1 / std::sqrt(2 * pi));
   return distribution + x * density;
-}
+};
 
 /// (1 + t) / 2 + x/2 (1 - t^2) u', t = tanh(u), u = sqrt(2/pi) (x + 0.044715 x^3).
-Tensor gelu_tanh_slope(const Tensor& x) {
+constexpr auto gelu_tanh_slope = [](const auto& x) {
   const double c = std::sqrt(2 / pi);
-  const Tensor square = x * x, t = tanh((x + square * x * 0.044715) * c);
+  const auto square = x * x, t = tanh((x + square * x * 0.044715) * c);
   return (t + 1) * 0.5 + x * 0.5 * (1 - t * t) * ((square * (3 * 0.044715) + 1) * c);
-}
+};
 
 }  // namespace
 
@@ -102,23 +108,25 @@ Tensor erf(const Tensor& x, Tensor out) {
 
 Tensor tanh(const Tensor& x, Tensor out) {
   const Tensor y = transcendental("tanh", Unary::tanh, x, out);
-  return record("TanhBackward0", y, wrt(x, [](auto& dy, auto& y) { return dy * (1 - widen(y) * widen(y)); }, y));
+  return record("TanhBackward0", y, wrt(x, [](auto& dy, auto& y) { return times_slope(dy, y, tanh_slope); }, y));
 }
 
 Tensor sigmoid(const Tensor& x, Tensor out) {
   const Tensor y = transcendental("sigmoid", Unary::sigmoid, x, out);
-  return record("SigmoidBackward0", y, wrt(x, [](auto& dy, auto& y) { return dy * ((1 - widen(y)) * widen(y)); }, y));
+  return record("SigmoidBackward0", y, wrt(x, [](auto& dy, auto& y) { return times_slope(dy, y, sigmoid_slope); }, y));
 }
 
 Tensor silu(const Tensor& x, Tensor out) {
   check_floating("silu", x);
-  return record("SiluBackward0", transcendental("silu", Unary::silu, x, out), wrt(x, [](auto& dy, auto& x) { return dy * silu_slope(widen(x)); }, x));
+  return record("SiluBackward0", transcendental("silu", Unary::silu, x, out), wrt(x, [](auto& dy, auto& x) { return times_slope(dy, x, silu_slope); }, x));
 }
 
 Tensor gelu(const Tensor& x, GeluApproximate approximate, Tensor out) {
   check_floating("gelu", x);
   const Unary op = approximate == GeluApproximate::tanh ? Unary::gelu_tanh : Unary::gelu_none;
-  const auto vjp = [approximate](auto& dy, auto& x) { return dy * (approximate == GeluApproximate::tanh ? gelu_tanh_slope(widen(x)) : gelu_slope(widen(x))); };
+  const auto vjp = [approximate](auto& dy, auto& x) {
+    return approximate == GeluApproximate::tanh ? times_slope(dy, x, gelu_tanh_slope) : times_slope(dy, x, gelu_slope);
+  };
   return record("GeluBackward0", transcendental("gelu", op, x, out), wrt(x, vjp, x));
 }
 

@@ -166,6 +166,22 @@ std::vector<Case> cases() {
       const Dims shape = normalized == 1 ? Dims{4} : Dims{3, 4};
       all.push_back({"layer_norm", [=](const Inputs& x) { return layer_norm(x[0], shape, affine ? x[1] : Tensor(), affine ? x[2] : Tensor(), 1e-3); }, {{2, 3, 4}, shape, shape}});
     }
+  for (const bool affine : {false, true})
+    for (const int normalized : {1, 2}) {
+      const Dims shape = normalized == 1 ? Dims{4} : Dims{3, 4};
+      all.push_back({"rms_norm", [=](const Inputs& x) { return rms_norm(x[0], shape, affine ? x[1] : Tensor(), 1e-3); }, {{2, 3, 4}, shape}});
+    }
+  for (const Reduction reduction : {Reduction::mean, Reduction::sum, Reduction::none})
+    for (const double smoothing : {0.0, 0.2}) {
+      const Tensor weight = tensor<double>({0.5, 2, 1, 0.25});
+      const Tensor classes = tensor<std::int64_t>({3, 0, -100, 2, 2, 1}), grid = tensor<std::int64_t>({3, 0, 1, 2, 2, 1}, {2, 3});
+      all.push_back({"cross_entropy", [=](const Inputs& x) { return cross_entropy(x[0], classes, {.label_smoothing = smoothing, .reduction = reduction}); }, {{6, 4}}});
+      all.push_back({"cross_entropy weighted", [=](const Inputs& x) { return cross_entropy(x[0], grid, {.weight = weight, .ignore_index = 2, .label_smoothing = smoothing, .reduction = reduction}); },
+                     {{2, 4, 3}}, -2, 2});
+      all.push_back({"cross_entropy of one", [=](const Inputs& x) { return cross_entropy(x[0], scalar_tensor<std::int64_t>(1), {.label_smoothing = smoothing, .reduction = reduction}); }, {{4}}});
+      all.push_back({"cross_entropy of probabilities", [=](const Inputs& x) { return cross_entropy(x[0], softmax(x[1], 1), {.weight = weight, .label_smoothing = smoothing, .reduction = reduction}); },
+                     {{2, 4, 3}, {2, 4, 3}}});
+    }
   all.push_back({"embedding", [](const Inputs& x) { return embedding(rows, x[0]); }, {{5, 3}}});
   all.push_back({"embedding f(x)", [](const Inputs& x) { return embedding(rows, x[0]) * embedding(rows, x[0]); }, {{5, 3}}});
 
@@ -206,6 +222,30 @@ TEST_P(EveryOperation, HasTheGradientOfItsDifferences) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Memory, EveryOperation, ::testing::Bool(), [](const auto& info) { return info.param ? "strided" : "contiguous"; });
+
+/// Where a gradient is computed in one pass, it has the bits of the operations that make up its graph.
+TEST(Gradients, OnePassHasTheBitsOfTheGraph) {
+  const std::vector<std::pair<std::string, std::function<Tensor(const Tensor&)>>> functions = {
+      {"tanh", [](const Tensor& x) { return tanh(x); }},
+      {"sigmoid", [](const Tensor& x) { return sigmoid(x); }},
+      {"silu", [](const Tensor& x) { return silu(x); }},
+      {"gelu", [](const Tensor& x) { return gelu(x); }},
+      {"gelu tanh", [](const Tensor& x) { return gelu(x, GeluApproximate::tanh); }},
+      {"softmax", [](const Tensor& x) { return softmax(x, 0); }},
+      {"softmax of rows", [](const Tensor& x) { return softmax(x, -1); }},
+      {"layer_norm", [](const Tensor& x) { return layer_norm(x, {x.size(-1)}, x.select(0, 0).flatten().slice(0, 0, x.size(-1)), {}, 1e-3); }}};
+  for (const auto& [name, f] : functions)
+    for (const Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16})
+      for (const Dims& sizes : {Dims{5, 3}, Dims{3, 1030}, Dims{40, 33, 31}}) {
+        const Tensor values = input(sizes, -6, 6, 3, true).detach().to(dtype);
+        const Tensor dy = input(sizes, -1, 1, 4, false).detach().to(dtype);
+        Tensor x = dtype == Dtype::f64 ? values.detach() : values;
+        x.requires_grad_();
+        const Tensor y = f(x), one_pass = grad({y}, {x}, {.grad_outputs = {dy}, .retain_graph = true})[0];
+        const Tensor graph = grad({y}, {x}, {.grad_outputs = {dy}, .create_graph = true})[0];
+        EXPECT_TRUE(same_bits(one_pass, graph.detach())) << name << " " << name_of(dtype) << " " << to_string(sizes);
+      }
+}
 
 TEST(CheckGradients, FindsAWrongGradient) {
   const Tensor x = input({2, 3}, -1, 1, 1, false);

@@ -1,0 +1,81 @@
+// src/tensor/layer_norm.cc: rows less their mean, divided by their deviation.
+#include <attn/autograd.h>
+
+#include "kernels/rows/target.h"
+#include "runtime/memory.h"
+#include "tensor/rows.h"
+
+#include <cmath>
+
+namespace attn {
+namespace {
+
+/// With z = (x - mean) / sqrt(var + eps) and g = dy * weight: dx = (g - mean g - z mean(g z)) / sqrt(var + eps), dweight = sum dy z.
+Gradients gradients(const Backward& at, const Dims& normalized, double eps) {
+  const Tensor x = widen(at.saved(0)), weight = at.saved(1), dy = widen(at.grad());
+  Dims dims;
+  for (int d = -normalized.size(); d < 0; ++d) dims.push_back(d);
+  const Tensor inverse = 1 / sqrt(var(x, dims, /*unbiased=*/false, /*keepdim=*/true) + eps);
+  const Tensor z = (x - mean(x, dims, true)) * inverse;
+  const Tensor g = weight.defined() ? dy * widen(weight) : dy;
+  return {(g - mean(g, dims, true) - z * mean(g * z, dims, true)) * inverse, dy * z, dy};
+}
+
+/// The same bits in one pass over the rows, without a graph.
+Gradients gradients_by_rows(const Backward& at, const Dims& normalized, double eps) {
+  const Tensor x = widened(at.saved(0)).contiguous(), dy = widened(at.grad()).contiguous(), weight = affine("layer_norm", "weight", at.saved(1), normalized, x.dtype());
+  const Tensor dx = empty(x.sizes(), x.dtype()), dyz = at.needs(1) ? empty(x.sizes(), x.dtype()) : Tensor();
+  const std::int64_t n = normalized.product(), rows = n == 0 ? 0 : x.numel() / n;
+  const auto element = element_of(x.dtype());
+  const auto& table = kernels::row_kernels();
+  with_compute_type(x.dtype(), [&]<typename T>(Type<T>) {
+    const T* w = weight.defined() ? weight.data<T>() : nullptr;
+    parallel_rows(rows, n, [&](std::int64_t row) {
+      const T *from = x.data<T>() + row * n, *up = dy.data<T>() + row * n;
+      T* g = dx.data<T>() + row * n;
+      T* z = static_cast<T*>(runtime::thread_scratch(2 * static_cast<std::size_t>(n) * sizeof(T)));
+      T* gz = z + n;
+      T middle, deviations, sum_g, sum_gz;
+      table.moments_row(element, from, 1, n, &middle, &deviations);
+      const T inverse = 1 / std::sqrt(deviations / static_cast<T>(n) + static_cast<T>(eps));
+      for (std::int64_t i = 0; i < n; ++i) z[i] = (from[i] - middle) * inverse;
+      for (std::int64_t i = 0; i < n; ++i) g[i] = w != nullptr ? up[i] * w[i] : up[i];
+      for (std::int64_t i = 0; i < n; ++i) gz[i] = g[i] * z[i];
+      table.row(kernels::RowOp::sum, element, g, 1, &sum_g, 1, n);
+      table.row(kernels::RowOp::sum, element, gz, 1, &sum_gz, 1, n);
+      sum_g /= static_cast<T>(n), sum_gz /= static_cast<T>(n);
+      for (std::int64_t i = 0; i < n; ++i) g[i] = canonical_nan((g[i] - sum_g - z[i] * sum_gz) * inverse);
+      if (dyz.defined()) {
+        T* product = dyz.data<T>() + row * n;
+        for (std::int64_t i = 0; i < n; ++i) product[i] = up[i] * z[i];
+      }
+    });
+  });
+  return {dx, dyz, dy};
+}
+
+}  // namespace
+
+Tensor layer_norm(const Tensor& x, Dims normalized_shape, const Tensor& weight, const Tensor& bias, double eps) {
+  check_floating_point("layer_norm", x);
+  check_normalized("layer_norm", x, normalized_shape);
+  const Tensor wide = widened(x).contiguous(), result = empty(x.sizes(), wide.dtype());
+  const Tensor w = affine("layer_norm", "weight", weight, normalized_shape, wide.dtype()), b = affine("layer_norm", "bias", bias, normalized_shape, wide.dtype());
+  const std::int64_t n = normalized_shape.product(), rows = n == 0 ? 0 : x.numel() / n;
+  with_compute_type(wide.dtype(), [&]<typename T>(Type<T>) {
+    const T* from = static_cast<const T*>(wide.data());
+    T* to = static_cast<T*>(result.data());
+    parallel_rows(rows, n, [&](std::int64_t row) {
+      kernels::row_kernels().layer_norm_row(element_of(wide.dtype()), from + row * n, w.defined() ? w.data() : nullptr,
+                                          b.defined() ? b.data() : nullptr, eps, to + row * n, n);
+    });
+  });
+  const Tensor y = result.to(x.dtype());
+  if (!wants_grad(x) && !wants_grad(weight) && !wants_grad(bias)) return y;
+  record({"NativeLayerNormBackward0", {x, weight, bias}, {x, weight}}, {y}, [normalized_shape, eps](const Backward& at) {
+    return grad_enabled() ? gradients(at, normalized_shape, eps) : gradients_by_rows(at, normalized_shape, eps);
+  });
+  return y;
+}
+
+}  // namespace attn
