@@ -135,7 +135,7 @@ AttentionResult attention_call(const Tensor& q, const Tensor& k, const Tensor& v
     result.weights = weights.to(call.dtype());
   }
   if (result.logsumexp.defined()) result.logsumexp = result.logsumexp.reshape(call.shown(rows));
-  if (recorded && (call_options.stored != nullptr || p.score == kernels::ScoreOp::additive)) {
+  if (recorded && call_options.stored != nullptr) {
     record({"AttentionBackward0", call.inputs(), {}}, {result.output, result.weights, result.logsumexp}, {});
   } else if (recorded) {
     saved.output = (output.aside ? output.written : call.with_heads(output.result)).detach();

@@ -1,5 +1,8 @@
 // src/attention/record_attention.cc: an attention call on the tape: what is kept, and where its gradients go.
+#include <attn/autograd.h>
+
 #include "attention/gradient.h"
+#include "attention/plain_gradient.h"
 #include "tensor/record.h"
 
 namespace attn {
@@ -10,7 +13,8 @@ constexpr const char* name = "AttentionBackward0";
 /// The gradients in the order of Call::inputs().
 Gradients backward_of(const Call& call, const SavedAttention& saved, const Backward& at) {
   for (int n = 0; n < saved.checked; ++n) at.saved(n);  // throws where one was changed in place
-  if (at.grad(1).defined()) throw ValueError(std::string(call.function) + ": its weights have no gradient; its output and its logsumexp have");
+  const bool additive = call.problem.score == kernels::ScoreOp::additive;
+  if (grad_enabled() || at.grad(1).defined() || additive) return plain_gradients(call, saved.dropout.get(), at);
   const kernels::AttentionProblem& p = call.problem;
   AttentionBackward wanted{.output = call.with_heads(at.grad_or_zeros(0)), .logsumexp = at.grad(2), .bias = {}, .plan = nullptr};
   if (wanted.logsumexp.defined()) wanted.logsumexp = wanted.logsumexp.reshape({p.batch, p.q_heads, p.q_rows});
@@ -35,7 +39,7 @@ void record_attention(Call call, SavedAttention saved, const AttentionResult& re
   saved.checked = static_cast<int>(operation.saved.size());
   const auto kept = std::make_shared<const std::pair<Call, SavedAttention>>(std::move(call), std::move(saved));
   record(operation, {result.output, result.weights, result.logsumexp}, [kept](const Backward& at) {
-    return first_order_only(name, backward_of(kept->first, kept->second, at), kept->first.inputs());
+    return backward_of(kept->first, kept->second, at);
   });
 }
 

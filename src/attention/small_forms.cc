@@ -2,7 +2,7 @@
 #include <attn/attention.h>
 #include <attn/ops.h>
 
-#include "attention/check.h"
+#include "attention/plain_gradient.h"
 #include "kernels/attention/reference.h"
 #include "runtime/memory.h"
 #include "runtime/parallel.h"
@@ -11,7 +11,7 @@
 namespace attn {
 
 Tensor attention_scores(const Tensor& q, const Tensor& k, const AttentionOptions& options) {
-  const Call call = check_scores("attention_scores", q, k, options);
+  Call call = check_scores("attention_scores", q, k, options);
   kernels::AttentionProblem problem = call.problem;
   const Tensor scores = empty({problem.batch, problem.q_heads, problem.q_rows, problem.k_rows}, call.compute_dtype());
   problem.weights = scores.data();
@@ -22,7 +22,10 @@ Tensor attention_scores(const Tensor& q, const Tensor& k, const AttentionOptions
     reference.scores(problem, task / problem.q_heads, task % problem.q_heads, 0, problem.q_rows, scratch);
   });
   const Tensor result = scores.reshape(call.shown(scores.sizes())).to(call.dtype());
-  if (const std::vector<Tensor> inputs = call.inputs(); wants_grad(inputs)) record({"AttentionScoresBackward0", inputs, {}}, {result}, {});
+  if (const std::vector<Tensor> inputs = call.inputs(); wants_grad(inputs)) {
+    const auto kept = std::make_shared<const Call>(std::move(call));
+    record({"AttentionScoresBackward0", inputs, inputs}, {result}, [kept](const Backward& at) { return plain_gradients(*kept, nullptr, at); });
+  }
   return result;
 }
 
