@@ -18,11 +18,19 @@ namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// The word of row `i` of A at item k.
+/// Rows that are computed for m of them: 1, 2, 4 or 8. Reading B takes the time, so a kernel for each number of rows would only be
+/// code; the rows beyond the last repeat it and are not stored.
+inline constexpr int computed_rows(std::int64_t m) { return m <= 1 ? 1 : m <= 2 ? 2 : m <= 4 ? 4 : 8; }
+
+/// Row i of A, or the last one.
 template <class Kind>
-HWY_INLINE typename Kind::Word word_of_a(const GemmProblem& p, std::int64_t i, std::int64_t k) {
+HWY_INLINE const typename Kind::Item* row_of_a(const GemmProblem& p, std::int64_t i) {
+  return static_cast<const typename Kind::Item*>(p.a) + std::min(i, p.m - 1) * p.a_stride[0];
+}
+template <class Kind>
+HWY_INLINE typename Kind::Word word_at(const typename Kind::Item* items) {
   typename Kind::Word word;
-  std::memcpy(&word, static_cast<const typename Kind::Item*>(p.a) + i * p.a_stride[0] + k, sizeof word);
+  std::memcpy(&word, items, sizeof word);
   return word;
 }
 
@@ -59,6 +67,8 @@ HWY_NOINLINE void small_turned(const GemmProblem& p, std::int64_t first, std::in
   using Item = typename Kind::Item;
   const typename Kind::D d;
   const std::int64_t stride = p.b_stride[1], stride_bytes = stride * static_cast<std::int64_t>(sizeof(Item));
+  const Item* a[M];
+  for (int m = 0; m < M; ++m) a[m] = row_of_a<Kind>(p, m);
   const char* const end = reinterpret_cast<const char*>(static_cast<const Item*>(p.b) + (p.n - 1) * stride);
   for (std::int64_t column = first; column < last; column += 16 * GROUPS) {
     const Item* const b = static_cast<const Item*>(p.b) + column * stride;
@@ -87,13 +97,13 @@ HWY_NOINLINE void small_turned(const GemmProblem& p, std::int64_t first, std::in
             }
             _Pragma("GCC unroll 16") for (int i = 0; i < 16; ++i) {
               _Pragma("GCC unroll 8") for (int m = 0; m < M; ++m)
-                sum[m][g] = Kind::step(hn::Set(d, word_of_a<Kind>(p, m, k + (w + i) * Kind::depth)), typename Kind::V{x[i]}, sum[m][g]);
+                sum[m][g] = Kind::step(hn::Set(d, word_at<Kind>(a[m] + k + (w + i) * Kind::depth)), typename Kind::V{x[i]}, sum[m][g]);
             }
           } else {
             turn_edge<Kind>(from, stride, columns, count, x);
             for (int i = 0; i < count; ++i)
               _Pragma("GCC unroll 8") for (int m = 0; m < M; ++m)
-                sum[m][g] = Kind::step(hn::Set(d, word_of_a<Kind>(p, m, k + (w + i) * Kind::depth)), typename Kind::V{x[i]}, sum[m][g]);
+                sum[m][g] = Kind::step(hn::Set(d, word_at<Kind>(a[m] + k + (w + i) * Kind::depth)), typename Kind::V{x[i]}, sum[m][g]);
           }
         }
       }
@@ -102,14 +112,14 @@ HWY_NOINLINE void small_turned(const GemmProblem& p, std::int64_t first, std::in
           alignas(64) float x[16] = {};
           for (std::int64_t c = 0; c < std::min<std::int64_t>(16, p.n - column - 16 * g); ++c) x[c] = Kind::word(b + (16 * g + c) * stride + p.k - 1, nullptr);
           _Pragma("GCC unroll 8") for (int m = 0; m < M; ++m)
-            sum[m][g] = Kind::step(hn::Set(d, Kind::word(static_cast<const Item*>(p.a) + m * p.a_stride[0] + p.k - 1, nullptr)), hn::Load(d, x), sum[m][g]);
+            sum[m][g] = Kind::step(hn::Set(d, Kind::word(a[m] + p.k - 1, nullptr)), hn::Load(d, x), sum[m][g]);
         }
       }
       _Pragma("GCC unroll 8") for (int m = 0; m < M; ++m) {
         _Pragma("GCC unroll 2") for (int g = 0; g < GROUPS; ++g) hn::Store(hn::Add(hn::Load(d, total[m] + 16 * g), sum[m][g]), d, total[m] + 16 * g);
       }
     }
-    finish_small<Kind>(p, total[0], M, GROUPS * 16, column, static_cast<int>(std::min<std::int64_t>(16 * GROUPS, last - column)));
+    finish_small<Kind>(p, total[0], static_cast<int>(p.m), GROUPS * 16, column, static_cast<int>(std::min<std::int64_t>(16 * GROUPS, last - column)));
   }
 }
 #endif
@@ -135,7 +145,7 @@ HWY_NOINLINE void small_rows(const GemmProblem& p, std::int64_t first, std::int6
       typename Kind::Word a[M][steps];
       for (int m = 0; m < M; ++m)
         for (int w = 0; w < words; ++w) {
-          const Item* item = static_cast<const Item*>(p.a) + m * p.a_stride[0] + at + w * Kind::depth;
+          const Item* item = row_of_a<Kind>(p, m) + at + w * Kind::depth;
           a[m][w] = Kind::word(item, (w + 1) * Kind::depth <= items ? item + 1 : nullptr);
         }
       const Item* const b = static_cast<const Item*>(p.b) + at * stride + first;
@@ -168,7 +178,7 @@ HWY_NOINLINE void small_rows(const GemmProblem& p, std::int64_t first, std::int6
     }
     for (int c = 0; c < M * width; c += N) hn::Store(hn::Add(hn::Load(d, totals + c), hn::Load(d, sums + c)), d, totals + c);
   }
-  finish_small<Kind>(p, totals, M, width, first, columns);
+  finish_small<Kind>(p, totals, static_cast<int>(p.m), width, first, columns);
 }
 
 /// How a product of few rows is cut: columns into parts, a multiple of 32 each.
@@ -190,7 +200,7 @@ struct SmallCut {
   }
   std::int64_t column(std::int64_t part) const { return std::min(p.n, even_cut(units, parts, part) * unit); }
   std::size_t scratch_bytes() const {
-    return turned ? 0 : 2 * sizeof(typename Kind::Sum) * static_cast<std::size_t>(p.m * pieces_of(units, parts) * unit);
+    return turned ? 0 : 2 * sizeof(typename Kind::Sum) * static_cast<std::size_t>(computed_rows(p.m) * pieces_of(units, parts) * unit);
   }
 };
 
@@ -212,9 +222,12 @@ using SmallFunction = void (*)(const GemmProblem&, std::int64_t, void*);
 
 template <class Kind>
 SmallFunction<Kind> small_part_of(std::int64_t rows) {
-  static constexpr SmallFunction<Kind> table[] = {small_part<Kind, 1>, small_part<Kind, 2>, small_part<Kind, 3>, small_part<Kind, 4>,
-                                                  small_part<Kind, 5>, small_part<Kind, 6>, small_part<Kind, 7>, small_part<Kind, 8>};
-  return table[rows - 1];
+  switch (computed_rows(rows)) {
+    case 1: return small_part<Kind, 1>;
+    case 2: return small_part<Kind, 2>;
+    case 4: return small_part<Kind, 4>;
+    default: return small_part<Kind, 8>;
+  }
 }
 
 #endif
