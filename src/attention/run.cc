@@ -27,6 +27,7 @@ class Run {
     problem_.out = results.out;
     std::copy_n(results.out_stride, 3, problem_.out_stride);
     problem_.logsumexp = results.logsumexp;
+    if (split()) cut_ = Cut(call, kernel, heads_of_task(dropout, results), 1);  // a span's task is one strip
     problem_.heads_ahead = cut_.heads_ahead();
     problem_.max = results.max;
     problem_.sum = results.sum;
