@@ -31,6 +31,8 @@ struct Attention {
   const void* v = nullptr;
   void* output = nullptr;      // must not overlap k or v
   void* logsumexp = nullptr;   // [B, Hq, Tq], compute type
+  void* max = nullptr;         // [B, Hq, Tq], compute type: with `sum` what the backward pass needs
+  void* sum = nullptr;
   Strides q_strides = {}, k_strides = {}, v_strides = {}, output_strides = {};
 
   std::optional<double> scale = std::nullopt;  // default 1 / sqrt(dim)
@@ -69,10 +71,25 @@ enum class Status : std::uint8_t {
   bad_value,
   bad_length,
   small_workspace,
+  element,
+  null_saved,
   failed,
 };
 /// One line: "plain::attention: k_heads and v_heads must each divide q_heads".
 ATTN_API const char* text_of(Status status) noexcept;
+
+/// The backward pass of a call: what each field means and which bits come out: the gradients of <attn/attention.h>.
+struct AttentionBackward {
+  Attention forward = {};            // as it was called, f32 or f64: `output`, `max` and `sum` hold its results
+  const void* doutput = nullptr;     // the gradient that comes in, as output
+  const void* dlogsumexp = nullptr;  // [B, Hq, Tq], or null
+  void* dq = nullptr;                // as q
+  void* dk = nullptr;                // as k, or null: not wanted
+  void* dv = nullptr;                // as v, or null
+  Strides doutput_strides = {}, dq_strides = {}, dk_strides = {}, dv_strides = {};
+  void* dsinks = nullptr;            // [Hq], or null
+  void* dbias = nullptr;             // added to, by bias_strides: a stride of 0 sums; compute type; or null
+};
 
 /// Bytes of workspace for a call, of any alignment; depends on dim, value_dim and the number of threads alone.
 ATTN_API std::size_t workspace_bytes(const Attention& call, const Executor& executor = {}) noexcept;
@@ -80,5 +97,9 @@ ATTN_API std::size_t workspace_bytes(const Attention& call, const Executor& exec
 /// The bits of attn::attention. Allocates nothing; with less than workspace_bytes but enough for one thread it runs on fewer.
 /// Nothing is written unless the status is ok. Thread-safe for different outputs and workspaces.
 ATTN_API Status attention(const Attention& call, void* workspace, std::size_t bytes, const Executor& executor = {}) noexcept;
+
+/// The same for the backward pass; grows with Tq (a cache line for 64 rows of a head), never with Tq x Tk.
+ATTN_API std::size_t workspace_bytes(const AttentionBackward& call, const Executor& executor = {}) noexcept;
+ATTN_API Status attention_backward(const AttentionBackward& call, void* workspace, std::size_t bytes, const Executor& executor = {}) noexcept;
 
 }  // namespace attn::plain

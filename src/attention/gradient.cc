@@ -168,12 +168,13 @@ AttentionGradients attention_backward(const Call& call, const SavedAttention& sa
   AttentionGradients result;
   result.bias.resize(terms);
   const Pieces pieces(call);
-  const auto memory = [&](const Tensor& x) {  // each unit clears what it adds to; keys of no part stay 0
+  const auto memory = [&](const Tensor& given, const Tensor& x) {  // each unit clears what it adds to; keys of no part stay 0
+    if (given.defined()) return given;
     return call.parts.empty() && p.q_heads > 0 ? empty(x.sizes(), computed) : zeros(x.sizes(), computed);
   };
-  result.q = memory(call.q);
-  if (options.k) result.k = memory(call.k);
-  if (options.v) result.v = memory(call.v);
+  result.q = memory(options.dq, call.q);
+  if (options.k) result.k = memory(options.dk, call.k);
+  if (options.v) result.v = memory(options.dv, call.v);
   g.dq = result.q.data();
   copy_strides(result.q, g.dq_stride);
   if (options.k) g.dk = result.k.data(), copy_strides(result.k, g.dk_stride);

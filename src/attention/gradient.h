@@ -28,6 +28,7 @@ struct AttentionBackward {
   bool k = true, v = true, sinks = true;  // wanted
   std::vector<bool> bias;                 // of each term; empty: all
   const GradientPlan* plan = nullptr;     // null: the best kernel
+  Tensor dq = {}, dk = {}, dv = {};       // memory for the results, f32 or f64 as the call; undefined: new
 };
 
 /// bf16 and f16 are computed in f32 copies and rounded once.

@@ -1,15 +1,12 @@
 // src/attention/plain.cc: the plain entry: the caller's pointers as a problem, the caller's workspace in slots.
-#include <attn/plain.h>
 #include <attn/runtime.h>
 
+#include "attention/plain_call.h"
 #include "attention/plan.h"
-#include "runtime/memory.h"
 #include "runtime/parallel.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
-#include <thread>
 
 namespace attn::plain {
 namespace {
@@ -25,11 +22,6 @@ kernels::Element element_of(Element element) {
   }
 }
 
-Strides or_contiguous(const Strides& strides, std::int64_t heads, std::int64_t rows, std::int64_t columns) {
-  if (strides.batch != 0 || strides.head != 0 || strides.row != 0) return strides;
-  return {heads * rows * columns, rows * columns, columns};
-}
-
 kernels::Broadcast4 broadcast(const void* data, const ScoreStrides& s) { return {data, {s.batch, s.head, s.row, s.key}}; }
 
 Status check_lengths(const Attention& call) {
@@ -40,6 +32,26 @@ Status check_lengths(const Attention& call) {
   const bool fits = inside(call.query_lengths, 0, call.q_rows) && inside(call.key_lengths, 0, call.k_rows) && inside(call.key_start, 0, call.k_rows) &&
                     inside(call.query_start, -far, far);
   return fits ? Status::ok : Status::bad_length;
+}
+
+void describe_mask(const Attention& call, Described& to) {
+  int count = 0;
+  const auto add = [&](const kernels::MaskNode& node) {
+    to.nodes[count++] = node;
+    if (count > 1) to.nodes[count++] = {.op = kernels::MaskOp::op_and};
+  };
+  if (call.causal) add({.op = kernels::MaskOp::causal, .bottom_right = call.bottom_right});
+  if (call.window_left >= 0 || call.window_right >= 0)
+    add({.op = kernels::MaskOp::window, .left = std::min(call.window_left, kernels::farthest_key), .right = std::min(call.window_right, kernels::farthest_key), .bottom_right = call.bottom_right});
+  if (call.mask) add({.op = kernels::MaskOp::dense, .dense = broadcast(call.mask, call.mask_strides)});
+  to.problem.mask = {.nodes = to.nodes, .count = count};
+}
+
+}  // namespace
+
+Strides or_contiguous(const Strides& strides, std::int64_t heads, std::int64_t rows, std::int64_t columns) {
+  if (strides.batch != 0 || strides.head != 0 || strides.row != 0) return strides;
+  return {heads * rows * columns, rows * columns, columns};
 }
 
 Status check(const Attention& call) {
@@ -55,26 +67,6 @@ Status check(const Attention& call) {
   return check_lengths(call);
 }
 
-/// A problem and the mask and bias it points to.
-struct Described {
-  AttentionProblem problem;
-  kernels::MaskNode nodes[5];
-  kernels::BiasTerm bias;
-};
-
-void describe_mask(const Attention& call, Described& to) {
-  int count = 0;
-  const auto add = [&](const kernels::MaskNode& node) {
-    to.nodes[count++] = node;
-    if (count > 1) to.nodes[count++] = {.op = kernels::MaskOp::op_and};
-  };
-  if (call.causal) add({.op = kernels::MaskOp::causal, .bottom_right = call.bottom_right});
-  if (call.window_left >= 0 || call.window_right >= 0)
-    add({.op = kernels::MaskOp::window, .left = std::min(call.window_left, kernels::farthest_key), .right = std::min(call.window_right, kernels::farthest_key), .bottom_right = call.bottom_right});
-  if (call.mask) add({.op = kernels::MaskOp::dense, .dense = broadcast(call.mask, call.mask_strides)});
-  to.problem.mask = {.nodes = to.nodes, .count = count};
-}
-
 void describe(const Attention& call, Described& to) {
   AttentionProblem& p = to.problem;
   p.batch = call.batch, p.q_heads = call.q_heads, p.k_heads = call.k_heads, p.v_heads = call.v_heads;
@@ -88,7 +80,7 @@ void describe(const Attention& call, Described& to) {
   p.k.base = call.k, p.k.row_stride = k.row, p.k_stride[0] = k.batch, p.k_stride[1] = k.head;
   p.v.base = call.v, p.v.row_stride = v.row, p.v_stride[0] = v.batch, p.v_stride[1] = v.head;
   p.out = call.output, p.out_stride[0] = o.batch, p.out_stride[1] = o.head, p.out_stride[2] = o.row;
-  p.logsumexp = call.logsumexp;
+  p.logsumexp = call.logsumexp, p.max = call.max, p.sum = call.sum;
   p.scale = call.scale ? *call.scale : 1 / std::sqrt(static_cast<double>(call.dim));
   p.softcap = call.softcap;
   p.temperature = call.temperature;
@@ -102,37 +94,7 @@ void describe(const Attention& call, Described& to) {
   }
 }
 
-/// The workspace cut into as many slots as fit: a line with a flag, then scratch. A task takes any free one.
-class Slots {
- public:
-  static std::size_t slot_bytes(std::size_t scratch) { return (scratch + 2 * runtime::alignment - 1) / runtime::alignment * runtime::alignment; }
-
-  Slots(void* workspace, std::size_t bytes, std::size_t scratch) : slot_(slot_bytes(scratch)) {
-    const auto address = reinterpret_cast<std::uintptr_t>(workspace);
-    const std::size_t skip = (runtime::alignment - address % runtime::alignment) % runtime::alignment;
-    first_ = static_cast<char*>(workspace) + skip;
-    count_ = workspace && bytes > skip ? (bytes - skip) / slot_ : 0;
-    for (std::size_t n = 0; n < count_; ++n) flag(n).store(0, std::memory_order_relaxed);
-  }
-  std::size_t count() const { return count_; }
-
-  char* take(std::int64_t task) const {
-    for (std::size_t n = static_cast<std::size_t>(task);; ++n) {
-      const std::size_t slot = n % count_;
-      if (flag(slot).exchange(1, std::memory_order_acquire) == 0) return first_ + slot * slot_ + runtime::alignment;
-      if (slot + 1 == count_) std::this_thread::yield();
-    }
-  }
-  void give_back(char* scratch) const {
-    std::atomic_ref(*reinterpret_cast<std::uint32_t*>(scratch - runtime::alignment)).store(0, std::memory_order_release);
-  }
-
- private:
-  std::atomic_ref<std::uint32_t> flag(std::size_t slot) const { return std::atomic_ref(*reinterpret_cast<std::uint32_t*>(first_ + slot * slot_)); }
-
-  std::size_t slot_, count_ = 0;
-  char* first_ = nullptr;
-};
+namespace {
 
 struct Work {
   const AttentionProblem& problem;
@@ -161,6 +123,9 @@ const char* text_of(Status status) noexcept {
     case Status::bad_value: return "plain::attention: temperature must be above 0, softcap at least 0, window_left and window_right at least -1";
     case Status::bad_length: return "plain::attention: query_lengths must be from 0 to q_rows, key_lengths and key_start from 0 to k_rows, query_start within 2^40";
     case Status::small_workspace: return "plain::attention: the workspace is too small for one thread; workspace_bytes says what is needed";
+    case Status::element: return "plain::attention_backward: element must be f32 or f64";
+    case Status::null_saved:
+      return "plain::attention_backward: max, sum, output, doutput and dq are needed, sinks for dsinks, bias for dbias; one is null";
     case Status::failed: return "plain::attention: the threads could not be used";
   }
   return "plain::attention: unknown status";

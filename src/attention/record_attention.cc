@@ -16,7 +16,9 @@ Gradients backward_of(const Call& call, const SavedAttention& saved, const Backw
   const bool additive = call.problem.score == kernels::ScoreOp::additive;
   if (grad_enabled() || at.grad(1).defined() || additive) return plain_gradients(call, saved.dropout.get(), at);
   const kernels::AttentionProblem& p = call.problem;
-  AttentionBackward wanted{.output = call.with_heads(at.grad_or_zeros(0)), .logsumexp = at.grad(2), .bias = {}, .plan = nullptr};
+  AttentionBackward wanted;
+  wanted.output = call.with_heads(at.grad_or_zeros(0));
+  wanted.logsumexp = at.grad(2);
   if (wanted.logsumexp.defined()) wanted.logsumexp = wanted.logsumexp.reshape({p.batch, p.q_heads, p.q_rows});
   int input = 3;
   wanted.k = at.needs(1);

@@ -1,11 +1,24 @@
 // src/verify/backward.h: the gradients of a case by one kernel, in the caller's thread or the library's.
 #pragma once
 #include "attention/gradient.h"
-#include "verify/run.h"
+#include "verify/attended.h"
 
 namespace attn::cases {
 
-/// dq, dk, dv, dsinks and those of the bias terms. The forward pass is the library's: its bits are those of every kernel.
+/// A checked call with what its forward pass left. That is the library's: its bits are those of every kernel.
+class Differentiated {
+ public:
+  explicit Differentiated(const Inputs& in);
+  /// As options say, for the incoming gradient of the case.
+  AttentionGradients backward(AttentionBackward options) const;
+
+ private:
+  Attended attended_;
+  Tensor doutput_;
+  SavedAttention saved_;
+};
+
+/// dq, dk, dv, dsinks and those of the bias terms; `plan` null: the best kernel.
 Results gradients_by(const GradientPlan* plan, const Inputs& in);
 
 }  // namespace attn::cases

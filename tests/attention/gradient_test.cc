@@ -8,7 +8,7 @@
 #include "runtime/memory.h"
 #include "support/errors.h"
 #include "support/golden.h"
-#include "truth.h"
+#include "attention/truth.h"
 
 #include <gtest/gtest.h>
 
@@ -45,7 +45,10 @@ SavedAttention forward(const Trial& s, const Call& call, Tensor* logsumexp = nul
 
 AttentionGradients gradients(const Trial& s) {
   const Call call = s.call();
-  return attention_backward(call, forward(s, call), {.output = s.doutput, .logsumexp = s.dlogsumexp, .bias = {}, .plan = nullptr});
+  AttentionBackward options;
+  options.output = s.doutput;
+  options.logsumexp = s.dlogsumexp;
+  return attention_backward(call, forward(s, call), options);
 }
 
 double loss(const Trial& s) {

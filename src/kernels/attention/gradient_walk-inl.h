@@ -75,19 +75,9 @@ class GradientWalk : GradientPairs<T> {
     const auto add = [&](int first, int last, int begin, int end) {
       in_pairs(first, last, [&]<int V>(int x) HWY_ATTR { query_columns<T, V>(k, begin, end, p_.dim, strip_.d + x * N, strip_.dq + x * N); });
     };
-    const auto range = [&](int v) {
-      RowRange seen{0, 0};
-      for (int g = groups.count - 1; g >= 0; --g)
-        if (v >= groups.first[g] && v < groups.last[g]) seen = {groups.key[g], seen.end == 0 ? groups.key[g + 1] : seen.end};
-      return seen;
-    };
-    for (int v = 0; v < vectors_;) {
-      const RowRange here = range(v);
-      int last = v + 1;
-      for (; last < vectors_; ++last)
-        if (const RowRange next = range(last); next.begin != here.begin || next.end != here.end) break;
-      if (here.begin < here.end) add(v, last, here.begin, here.end);
-      v = last;
+    for (int v = 0, last; v < vectors_; v = last) {
+      last = groups.same_range(v, vectors_);
+      if (groups.begin[v] < groups.end[v]) add(v, last, groups.begin[v], groups.end[v]);
     }
   }
 

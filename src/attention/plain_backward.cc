@@ -1,0 +1,155 @@
+// src/attention/plain_backward.cc: the plain entry of the backward pass: the caller's pointers, everything else from the workspace.
+#include <attn/runtime.h>
+
+#include "attention/gradient_steps.h"
+#include "attention/plain_call.h"
+#include "runtime/parallel.h"
+
+#include <algorithm>
+#include <memory>
+
+namespace attn::plain {
+namespace {
+
+using kernels::AttentionGradient;
+
+void describe(const AttentionBackward& call, Described& described, AttentionGradient& g) {
+  const Attention& forward = call.forward;
+  describe(forward, described);
+  g.problem = described.problem;
+  const auto set = [](std::int64_t (&stride)[3], const Strides& s) { stride[0] = s.batch, stride[1] = s.head, stride[2] = s.row; };
+  set(g.dout_stride, or_contiguous(call.doutput_strides, forward.q_heads, forward.q_rows, forward.value_dim));
+  set(g.dq_stride, or_contiguous(call.dq_strides, forward.q_heads, forward.q_rows, forward.dim));
+  set(g.dk_stride, or_contiguous(call.dk_strides, forward.k_heads, forward.k_rows, forward.dim));
+  set(g.dv_stride, or_contiguous(call.dv_strides, forward.v_heads, forward.k_rows, forward.value_dim));
+  g.dout = call.doutput, g.dlogsumexp = call.dlogsumexp;
+  g.dq = call.dq, g.dk = call.dk, g.dv = call.dv;
+}
+
+Status check(const AttentionBackward& call) {
+  const Attention& forward = call.forward;
+  if (const Status status = check(forward); status != Status::ok) return status;
+  if (forward.element != Element::f32 && forward.element != Element::f64) return Status::element;
+  const bool rows = forward.batch > 0 && forward.q_heads > 0 && forward.q_rows > 0;
+  if (rows && (!forward.max || !forward.sum || (forward.value_dim > 0 && !call.doutput) || (forward.dim > 0 && !call.dq))) return Status::null_saved;
+  if ((call.dsinks && !forward.sinks) || (call.dbias && !forward.bias)) return Status::null_saved;
+  return Status::ok;
+}
+
+/// What a call needs beside the slots of its threads, cut from the workspace one after another.
+class Tables {
+ public:
+  Tables(const AttentionBackward& call, void* memory) : next_(static_cast<char*>(memory)) {
+    const Attention& forward = call.forward;
+    const std::int64_t batch = std::max<std::int64_t>(forward.batch, 0), blocks = (std::max<std::int64_t>(forward.q_rows, 0) + kernels::query_block - 1) / kernels::query_block;
+    const std::int64_t heads = std::max<std::int64_t>(forward.q_heads, 0);
+    pieces = take<GradientPiece>(batch);
+    groups = take<GradientGroup>(batch);
+    progress = take<runtime::Progress>(batch * heads * blocks);
+    undecided = take<std::atomic<std::uint32_t>>(batch * heads);
+    parameters = take<char>(call.dsinks ? batch * heads * blocks * (forward.element == Element::f64 ? 8 : 4) : 0);
+    if (memory == nullptr) return;
+    for (std::int64_t b = 0; b < batch; ++b) {
+      pieces[b] = {.batch = b, .rows_begin = 0, .rows_end = forward.q_rows, .first_block = b * blocks};
+      groups[b] = {b, 1, b * blocks, blocks};
+    }
+    std::uninitialized_default_construct_n(progress, batch * heads * blocks);
+    std::uninitialized_value_construct_n(undecided, batch * heads);
+  }
+  std::size_t bytes() const { return bytes_; }
+
+  GradientPiece* pieces;
+  GradientGroup* groups;
+  runtime::Progress* progress;
+  std::atomic<std::uint32_t>* undecided;
+  char* parameters;
+
+ private:
+  template <typename X>
+  X* take(std::int64_t count) {
+    X* const taken = next_ == nullptr ? nullptr : reinterpret_cast<X*>(next_ + bytes_);
+    bytes_ += (static_cast<std::size_t>(count) * sizeof(X) + runtime::alignment - 1) / runtime::alignment * runtime::alignment;
+    return taken;
+  }
+  char* next_;
+  std::size_t bytes_ = 0;
+};
+
+/// One pass over parts of the work, each with a slot of the workspace.
+template <typename F>
+void for_each_part(const Executor& executor, const Slots& slots, std::int64_t parts, F&& part) {
+  struct Context {
+    const Slots& slots;
+    F& part;
+  } context{slots, part};
+  const auto run = [](void* at, std::int64_t index) {
+    const auto& [in, work] = *static_cast<Context*>(at);
+    char* const scratch = in.take(index);
+    work(index, scratch);
+    in.give_back(scratch);
+  };
+  executor.run ? executor.run(executor.context, parts, run, &context) : runtime::parallel_for(parts, run, &context);
+}
+
+/// Blocks of rows ascending, batch items ascending.
+template <typename T>
+void sum_sinks(const AttentionGradient& g, std::int64_t blocks, T* to) {
+  const T* from = static_cast<const T*>(g.parameters);
+  std::fill_n(to, g.problem.q_heads, T(0));
+  for (std::int64_t block = 0; block < blocks; ++block)
+    for (std::int64_t h = 0; h < g.problem.q_heads; ++h) to[h] += *from++;
+}
+
+}  // namespace
+
+std::size_t workspace_bytes(const AttentionBackward& call, const Executor& executor) noexcept {
+  try {
+    Described described;
+    AttentionGradient g;
+    describe(call, described, g);
+    const GradientSteps steps(g, plan_gradient(g.problem), {}, nullptr);
+    const int threads = std::max(1, executor.run ? executor.threads : num_threads());
+    return 2 * runtime::alignment + Tables(call, nullptr).bytes() + static_cast<std::size_t>(threads) * Slots::slot_bytes(steps.scratch_bytes());
+  } catch (...) {
+    return 0;
+  }
+}
+
+Status attention_backward(const AttentionBackward& call, void* workspace, std::size_t bytes, const Executor& executor) noexcept {
+  try {
+    if (const Status status = check(call); status != Status::ok) return status;
+    Described described;
+    AttentionGradient g;
+    describe(call, described, g);
+    const std::size_t needed = Tables(call, nullptr).bytes(), skip = (runtime::alignment - reinterpret_cast<std::uintptr_t>(workspace) % runtime::alignment) % runtime::alignment;
+    if (workspace == nullptr || bytes < needed + skip) return Status::small_workspace;
+    const Tables tables(call, static_cast<char*>(workspace) + skip);
+    const auto batch = static_cast<std::size_t>(call.forward.batch);
+    if (call.dsinks) g.parameters = tables.parameters;
+    const GradientSteps steps(g, plan_gradient(g.problem), {{tables.pieces, batch}, {tables.groups, batch}}, nullptr);
+    const Slots slots(static_cast<char*>(workspace) + skip + needed, bytes - needed - skip, steps.scratch_bytes());
+    if (slots.count() == 0) return Status::small_workspace;
+
+    const int threads = std::min(static_cast<int>(slots.count()), executor.run ? executor.threads : num_threads());
+    if (steps.is_wave(threads)) {
+      GradientSteps::Wave wave{tables.progress, tables.undecided};
+      for_each_part(executor, slots, steps.steps(), [&](std::int64_t, char* scratch) { steps.wave_step(wave, scratch); });
+      for_each_part(executor, slots, steps.units(), [&](std::int64_t unit, char* scratch) { steps.decide(wave, unit, scratch); });
+    } else {
+      for_each_part(executor, slots, steps.units(), [&](std::int64_t unit, char* scratch) { steps.unit(unit, scratch); });
+    }
+    if (call.dsinks) {
+      if (g.problem.element == kernels::Element::f64) sum_sinks(g, steps.blocks(), static_cast<double*>(call.dsinks));
+      else sum_sinks(g, steps.blocks(), static_cast<float*>(call.dsinks));
+    }
+    if (call.dbias) {
+      const kernels::DenseGradient dense{.term = 0, .data = call.dbias, .stride = {call.forward.bias_strides.batch, call.forward.bias_strides.head, call.forward.bias_strides.row, call.forward.bias_strides.key}};
+      for_each_part(executor, slots, steps.dense_parts(dense), [&](std::int64_t part, char* scratch) { steps.dense_part(dense, part, scratch); });
+    }
+    return Status::ok;
+  } catch (...) {
+    return Status::failed;
+  }
+}
+
+}  // namespace attn::plain
