@@ -3,6 +3,7 @@
 
 #include "attention/strips.h"
 #include "kernels/attention/reference.h"
+#include "runtime/once.h"
 
 namespace attn {
 namespace {
@@ -29,7 +30,8 @@ void reference_rows(const kernels::AttentionProblem& problem, const kernels::Lan
 }  // namespace
 
 std::span<const AttentionKernel> attention_kernels() {
-  static const std::vector<AttentionKernel> kernels = [] {
+  constinit static runtime::Once<std::vector<AttentionKernel>> kernels;
+  return kernels.get([] {
     std::vector<AttentionKernel> all = strip_kernels();
     all.push_back({.name = "ref",
                    .strip_rows = 64,
@@ -39,8 +41,7 @@ std::span<const AttentionKernel> attention_kernels() {
                    .rows = reference_rows,
                    .strips = nullptr});
     return all;
-  }();
-  return kernels;
+  });
 }
 
 const AttentionKernel& plan_attention(const kernels::AttentionProblem& problem, const Wanted& wanted, Plan& plan) {

@@ -3,6 +3,7 @@
 
 #include "kernels/attention/reference.h"
 #include "runtime/cpu.h"
+#include "runtime/once.h"
 
 #include <algorithm>
 
@@ -15,8 +16,8 @@ using kernels::LaneMap;
 using kernels::StripKernel;
 
 const kernels::AttentionTarget* target() {
-  static const kernels::AttentionTarget* const here = kernels::attention_target(runtime::target().c_str());
-  return here;
+  constinit static runtime::Once<const kernels::AttentionTarget*> here;
+  return here.get([] { return kernels::attention_target(runtime::target().c_str()); });
 }
 
 template <Element E>

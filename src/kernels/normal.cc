@@ -22,8 +22,8 @@ const RandomTransforms* random_transforms_fma() noexcept {
 }
 
 const RandomTransforms& random_transforms() noexcept {
-  static const RandomTransforms* const chosen = random_transforms_fma() ? random_transforms_fma() : random_transforms_generic();
-  return *chosen;
+  const RandomTransforms* const fma = random_transforms_fma();
+  return fma ? *fma : *random_transforms_generic();
 }
 
 }  // namespace attn::kernels

@@ -13,8 +13,7 @@ namespace ref_fma {
 extern const Reference table;
 }
 const Reference* reference_fma() noexcept {
-  static const bool has_fma = __builtin_cpu_supports("fma") != 0;
-  return has_fma ? &ref_fma::table : nullptr;
+  return __builtin_cpu_supports("fma") ? &ref_fma::table : nullptr;
 }
 #else
 const Reference* reference_fma() noexcept { return nullptr; }

@@ -8,6 +8,8 @@
 #include <fstream>
 #include <thread>
 
+#include "runtime/once.h"
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 #elif defined(__aarch64__)
@@ -109,14 +111,14 @@ int usable_cores() {
 }  // namespace
 
 const Cpu& cpu() {
-  static const Cpu detected = [] {
+  constinit static Once<Cpu> here;
+  return here.get([] {
     Cpu result;
     detect(result);
     result.name = processor_name();
     result.cores = usable_cores();
     return result;
-  }();
-  return detected;
+  });
 }
 
 }  // namespace attn::runtime

@@ -5,6 +5,7 @@
 
 #include "runtime/cpu.h"
 #include "runtime/environment.h"
+#include "runtime/once.h"
 
 #include <algorithm>
 
@@ -35,13 +36,13 @@ bool same_name(std::string_view a, std::string_view b) {
 }  // namespace
 
 const std::vector<std::string>& targets() {
-  static const std::vector<std::string> here = [] {
+  constinit static Once<std::vector<std::string>> here;
+  return here.get([] {
     std::vector<std::string> names;
     for (const BuiltTarget& built : built_targets)
       if (built.runs_on(cpu())) names.emplace_back(built.name);
     return names;
-  }();
-  return here;
+  });
 }
 
 const std::string& choose_target(std::string_view requested, const std::vector<std::string>& available) {
@@ -52,11 +53,11 @@ const std::string& choose_target(std::string_view requested, const std::vector<s
 }
 
 const std::string& target() {
-  static const std::string& chosen = []() -> const std::string& {
+  constinit static Once<std::string> chosen;
+  return chosen.get([] {
     const auto requested = environment("ATTN_TARGET");
     return requested ? choose_target(*requested, targets()) : targets().front();
-  }();
-  return chosen;
+  });
 }
 
 }  // namespace attn::runtime

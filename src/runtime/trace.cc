@@ -4,8 +4,10 @@
 #include <attn/runtime.h>
 
 #include "runtime/environment.h"
+#include "runtime/once.h"
 
 #include <cstdio>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -23,8 +25,8 @@ struct Host {
   MessageHandler handler;
 };
 Host& host() {
-  static Host& only = *new Host;
-  return only;
+  constinit static Once<std::unique_ptr<Host>> only;
+  return *only.get([] { return std::make_unique<Host>(); });
 }
 
 void tell(MessageKind kind, std::string_view text) {

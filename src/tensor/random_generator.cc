@@ -1,6 +1,8 @@
 // src/tensor/random_generator.cc: the Mersenne twister, its numbers one at a time, its state as bytes, the global one.
 #include <attn/random.h>
 
+#include "runtime/once.h"
+
 #include <cmath>
 #include <cstring>
 
@@ -121,8 +123,8 @@ void Generator::set_state(const std::vector<std::uint8_t>& bytes) {
 }
 
 Generator& default_generator() {
-  static Generator generator;
-  return generator;
+  constinit static runtime::Once<std::unique_ptr<Generator>> generator;
+  return *generator.get([] { return std::make_unique<Generator>(); });
 }
 
 std::mutex& default_generator_mutex() {

@@ -1,5 +1,6 @@
 // tests/runtime/process_test.cc: forked children, processes started with other environments, and ends of processes.
 #include "runtime/cpu.h"
+#include "runtime/once.h"
 #include "runtime/parallel.h"
 #include "runtime/regions.h"
 
@@ -66,6 +67,41 @@ TEST(Fork, WhileOtherThreadsAreInRegions) {
   for (int child = 0; child < 20; ++child) EXPECT_EQ(in_fork([] { return region_works() ? 7 : 1; }), 7);
   stop = true;
   for (auto& user : users) user.join();
+}
+
+/// Whatever is made at its first use: a function's static would keep the child waiting for a thread that it has not.
+TEST(Fork, WhileAThreadMakesWhatTheChildNeeds) {
+  runtime::Once<int> value;
+  std::atomic<bool> making{false}, forked{false};
+  std::thread maker([&] {
+    EXPECT_EQ(value.get([&] {
+      making = true;
+      while (!forked) std::this_thread::yield();
+      return 3;
+    }), 3);
+  });
+  while (!making) std::this_thread::yield();
+  EXPECT_EQ(in_fork([&] { return value.get([] { return 7; }); }), 7);
+  forked = true;
+  maker.join();
+  EXPECT_EQ(value.get([] { return 4; }), 3);
+}
+
+TEST(Once, IsMadeOnceForAllAndAgainAfterAnException) {
+  runtime::Once<std::string> value;
+  EXPECT_THROW(value.get([]() -> std::string { throw ValueError("not yet"); }), ValueError);
+  std::vector<std::thread> threads;
+  std::atomic<const std::string*> seen{nullptr};
+  std::atomic<int> strangers{0};
+  for (int n = 0; n < 8; ++n)
+    threads.emplace_back([&, n] {
+      const std::string* mine = &value.get([n] { return std::to_string(n); });
+      const std::string* first = nullptr;
+      if (!seen.compare_exchange_strong(first, mine) && first != mine) ++strangers;
+    });
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(strangers, 0);
+  EXPECT_EQ(value.get([] { return std::string("late"); }).size(), 1u);
 }
 
 TEST(Fork, AChildThatExitsNormallyDoesNotWaitForThreadsItHasNot) {

@@ -17,10 +17,7 @@ namespace ref_fma {
 extern const AttentionReference attention_table;
 extern const GradientKernel gradient_table;
 }
-static bool has_fma() noexcept {
-  static const bool has = __builtin_cpu_supports("fma") != 0;
-  return has;
-}
+static bool has_fma() noexcept { return __builtin_cpu_supports("fma") != 0; }
 const AttentionReference* attention_reference_fma() noexcept { return has_fma() ? &ref_fma::attention_table : nullptr; }
 const GradientKernel* gradient_reference_fma() noexcept { return has_fma() ? &ref_fma::gradient_table : nullptr; }
 #else

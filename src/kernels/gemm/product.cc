@@ -5,6 +5,7 @@
 #include "kernels/gemm/target.h"
 #include "runtime/cpu.h"
 #include "runtime/memory.h"
+#include "runtime/once.h"
 #include "runtime/parallel.h"
 
 #include <algorithm>
@@ -19,8 +20,8 @@ constexpr std::int64_t reference_rows = 16;
 constexpr std::int64_t part_work = 1 << 20;
 
 const GemmTarget* best_target() {
-  static const GemmTarget* const target = gemm_target(runtime::target().c_str());
-  return target;
+  constinit static runtime::Once<const GemmTarget*> target;
+  return target.get([] { return gemm_target(runtime::target().c_str()); });
 }
 
 /// run(item, part) for every part of every item; small items are grouped. Cut by shape alone.
@@ -60,10 +61,7 @@ GemmProblem GemmBatch::item(const GemmProblem& first, std::int64_t i, std::int64
   return problem;
 }
 
-bool multiplies_bf16() {
-  static const bool does = best_target() != nullptr && best_target()->has_pairs && runtime::cpu().avx512_bf16;
-  return does;
-}
+bool multiplies_bf16() { return best_target() != nullptr && best_target()->has_pairs && runtime::cpu().avx512_bf16; }
 
 void multiply(const GemmProblem& problem, const GemmBatch& batch) {
   const std::int64_t items = batch.items(), work = problem.m * problem.n * problem.k;
