@@ -124,6 +124,15 @@ TEST(Bits, ThreadsChangeNothing) {
     manual_seed(3);
     EXPECT_TRUE(bits_equal(scaled_dot_product_attention(in.q, in.k.repeat({1, 2, 1, 1}), in.v.repeat({1, 2, 1, 1}), {.dropout_p = 0.3}), dropped));
   }
+  for (const Dtype dtype : {Dtype::f32, Dtype::f64}) {  // decoding: spans of keys go to different threads
+    const Inputs one = inputs({1, 8, 1, 24}, {1, 2, 5000, 24}, 16, dtype);
+    set_num_threads(1);
+    const Tensor alone = run(one, {});
+    for (const int threads : {2, 3, 8}) {
+      set_num_threads(threads);
+      EXPECT_TRUE(bits_equal(run(one, {}), alone)) << threads;
+    }
+  }
   set_num_threads(before);
 }
 

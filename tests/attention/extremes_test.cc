@@ -5,6 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <string>
+
 namespace attn::testing {
 namespace {
 
@@ -53,24 +56,42 @@ TEST(Extremes, HiddenNanChangesNoBitOnAnyKernel) {
 }
 
 TEST(Extremes, LongRowsAreWithinTheErrorRule) {
-  const Tensor q = normal({1, 1, 3, 16}, 1), k = normal({1, 1, 16384, 16}, 2), v = normal({1, 1, 16384, 4}, 3);
-  const Around around{.scale = 0.25};
-  const Plainly truth = attend_plainly<long double>(q, k, v, around), naive = attend_plainly<float>(q, k, v, around);
-  const AttentionResult r = attention(q, k, v);
-  expect_within(r.output, naive.output, truth.output, 0x1p-23);
-  expect_within(r.logsumexp, naive.logsumexp, truth.logsumexp, 0x1p-23);
-  const Tensor q64 = q.to(Dtype::f64), k64 = k.to(Dtype::f64), v64 = v.to(Dtype::f64);
-  expect_within(attention(q64, k64, v64).output, attend_plainly<double>(q, k, v, around).output, truth.output, 0x1p-52);
+  for (const Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16}) {
+    SCOPED_TRACE(name_of(dtype));
+    const Tensor q = normal({1, 1, 3, 16}, 1, dtype), k = normal({1, 1, 16384, 16}, 2, dtype), v = normal({1, 1, 16384, 4}, 3, dtype);
+    const Around around{.scale = 0.25};
+    const Plainly truth = attend_plainly<long double>(q, k, v, around);
+    const Plainly naive = dtype == Dtype::f64 ? attend_plainly<double>(q, k, v, around) : attend_plainly<float>(q, k, v, around);
+    const double eps = dtype == Dtype::f64 ? 0x1p-52 : dtype == Dtype::f32 ? 0x1p-23 : dtype == Dtype::f16 ? 0x1p-10 : 0x1p-7;
+    const AttentionResult r = attention(q, k, v);
+    expect_within(r.output, naive.output, truth.output, eps);
+    expect_within(r.logsumexp, naive.logsumexp, truth.logsumexp, eps);
+  }
 }
+
+/// Bytes of the process that are in memory, and the most since `reset`.
+struct Resident {
+  static void reset() { std::ofstream("/proc/self/clear_refs") << 5; }
+  static std::size_t field(const std::string& name) {
+    std::ifstream status("/proc/self/status");
+    for (std::string line; std::getline(status, line);)
+      if (line.starts_with(name + ":")) return 1024 * std::stoul(line.substr(name.size() + 1));
+    return 0;
+  }
+};
 
 TEST(Extremes, LongSequencesNeedNoMoreThanTheirResult) {
   const Tensor q = cases::integers({1, 8, 16384, 64}, Dtype::f32, 1), k = cases::integers({1, 8, 16384, 64}, Dtype::f32, 2);
-  const AttentionOptions options{.mask = Mask::causal() & Mask::window(70, 0)};
-  attention(q.narrow(2, 0, 64), k.narrow(2, 0, 64), k.narrow(2, 0, 64), options);  // scratch that threads keep is there
-  const std::size_t before = runtime::allocated_bytes(), result = static_cast<std::size_t>(q.numel() + 8 * 16384) * sizeof(float);
-  runtime::reset_peak();
-  attention(q, k, k, options);
-  EXPECT_LT(runtime::peak_bytes() - before, result + (4u << 20));  // the pairs would be 8 GiB
+  const std::size_t result = static_cast<std::size_t>(q.numel() + 8 * 16384) * sizeof(float), more = 4u << 20;  // the pairs would be 8 GiB
+  attention(q.narrow(2, 0, 64), k.narrow(2, 0, 64), k.narrow(2, 0, 64));  // scratch that threads keep is there
+  for (const Mask& mask : {Mask(), Mask::causal(), Mask::causal() & Mask::window(70, 0)}) {
+    const std::size_t before = runtime::allocated_bytes(), resident = Resident::field("VmRSS");
+    runtime::reset_peak();
+    Resident::reset();
+    attention(q, k, k, {.mask = mask});
+    EXPECT_LT(runtime::peak_bytes() - before, result + more) << mask.to_string();
+    EXPECT_LT(Resident::field("VmHWM"), resident + result + more) << mask.to_string();
+  }
 }
 
 }  // namespace

@@ -3,32 +3,15 @@
 #include <attn/ops.h>
 #include <attn/plain.h>
 
+#include "support/guarded.h"
 #include "verify/inputs.h"
-
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <vector>
 
 namespace attn::testing {
 namespace {
-
-/// Bytes that end at a page nobody may touch.
-Tensor guarded(const Dims& sizes, Dtype dtype) {
-  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  const std::size_t bytes = static_cast<std::size_t>(sizes.product()) * size_of(dtype), pages = (bytes + page - 1) / page + 1;
-  void* const memory = ::mmap(nullptr, pages * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED || ::mprotect(static_cast<char*>(memory) + (pages - 1) * page, page, PROT_NONE) != 0) throw std::bad_alloc();
-  return Tensor::from_blob(static_cast<char*>(memory) + (pages - 1) * page - bytes, sizes, dtype, {}, [memory, pages, page](void*) { ::munmap(memory, pages * page); });
-}
-Tensor guarded(const Tensor& x) {
-  const Tensor copy = guarded(x.sizes(), x.dtype());
-  copy.copy_(x);
-  return copy;
-}
 
 struct Sizes {
   std::int64_t heads, k_heads, rows, keys, dim, width;

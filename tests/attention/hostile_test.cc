@@ -6,10 +6,9 @@
 #include "attention/truth.h"
 #include "support/errors.h"
 #include "support/golden.h"
+#include "support/guarded.h"
 
 #include <gtest/gtest.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <cstring>
@@ -99,43 +98,20 @@ TEST(HostileValues, HaveTheBitsOfTheReference) {
     }
 }
 
-/// A tensor that ends at a page nobody may touch, or begins behind one.
-class Guarded {
- public:
-  Guarded(const Tensor& values, bool at_end) : page_(static_cast<std::size_t>(sysconf(_SC_PAGESIZE))) {
-    const std::size_t bytes = static_cast<std::size_t>(values.numel()) * size_of(values.dtype());
-    whole_ = (bytes / page_ + 3) * page_;
-    base_ = static_cast<char*>(mmap(nullptr, whole_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-    mprotect(base_, page_, PROT_NONE);
-    mprotect(base_ + whole_ - page_, page_, PROT_NONE);
-    tensor_ = Tensor::from_blob(at_end ? base_ + whole_ - page_ - bytes : base_ + page_, values.sizes(), values.dtype());
-    tensor_.copy_(values);
-  }
-  ~Guarded() { munmap(base_, whole_); }
-  Guarded(const Guarded&) = delete;
-  Guarded& operator=(const Guarded&) = delete;
-  const Tensor& tensor() const { return tensor_; }
-
- private:
-  std::size_t page_, whole_;
-  char* base_;
-  Tensor tensor_;
-};
-
 TEST(HostileMemory, NothingBeyondTheOperandsIsTouched) {
   for (const Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16})
-    for (const bool at_end : {true, false})
+    for (const Edge edge : {Edge::end, Edge::begin})
       for (const std::int64_t rows : {1, 3, 65})
         for (const std::int64_t keys : {1, 7, 66, 257})
           for (const std::int64_t dim : {1, 5, 17, 64}) {
-            const Guarded q(normal({1, 2, rows, dim}, 1, dtype), at_end), k(normal({1, 1, keys, dim}, 2, dtype), at_end);
-            const Guarded v(normal({1, 1, keys, dim + 2}, 3, dtype), at_end), bias(normal({rows, keys}, 4, dtype), at_end);
-            const Guarded mask(ones({rows, keys}, Dtype::boolean), at_end), out(zeros({1, 2, rows, dim + 2}, dtype), at_end);
-            const AttentionOptions options{.mask = Mask::attend(mask.tensor()), .bias = Bias::dense(bias.tensor()), .out = out.tensor()};
-            attention(q.tensor(), k.tensor(), v.tensor(), options);
-            const Tensor guarded = out.tensor().clone();
-            AttentionOptions copies{.mask = Mask::attend(mask.tensor().clone()), .bias = Bias::dense(bias.tensor().clone())};
-            EXPECT_TRUE(bits_equal(guarded, attention(q.tensor().clone(), k.tensor().clone(), v.tensor().clone(), copies).output));
+            const Tensor q = guarded(normal({1, 2, rows, dim}, 1, dtype), edge), k = guarded(normal({1, 1, keys, dim}, 2, dtype), edge);
+            const Tensor v = guarded(normal({1, 1, keys, dim + 2}, 3, dtype), edge), bias = guarded(normal({rows, keys}, 4, dtype), edge);
+            const Tensor mask = guarded(ones({rows, keys}, Dtype::boolean), edge), out = guarded({1, 2, rows, dim + 2}, dtype, {}, edge);
+            const AttentionOptions options{.mask = Mask::attend(mask), .bias = Bias::dense(bias), .out = out};
+            attention(q, k, v, options);
+            const Tensor result = out.clone();
+            AttentionOptions copies{.mask = Mask::attend(mask.clone()), .bias = Bias::dense(bias.clone())};
+            EXPECT_TRUE(bits_equal(result, attention(q.clone(), k.clone(), v.clone(), copies).output));
           }
 }
 

@@ -2,9 +2,9 @@
 #include "kernels/gemm/packed.h"
 #include "kernels/gemm/product.h"
 
+#include "support/guarded.h"
+
 #include <gtest/gtest.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <cstring>
 #include <vector>
@@ -12,25 +12,11 @@
 namespace attn::kernels {
 namespace {
 
-/// `bytes` of memory whose end is the end of a mapping; the page behind it, and the one before, may not be touched.
-class Guarded {
- public:
-  explicit Guarded(std::size_t bytes) : page_(static_cast<std::size_t>(sysconf(_SC_PAGESIZE))) {
-    whole_ = (bytes / page_ + 3) * page_;
-    base_ = static_cast<char*>(mmap(nullptr, whole_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-    data_ = base_ + whole_ - page_ - bytes;
-    mprotect(base_ + whole_ - page_, page_, PROT_NONE);
-    mprotect(base_, page_, PROT_NONE);
-    std::memset(data_, 0x3c, bytes);  // a small number in every type
-  }
-  ~Guarded() { munmap(base_, whole_); }
-  Guarded(const Guarded&) = delete;
-  Guarded& operator=(const Guarded&) = delete;
-  void* data() const { return data_; }
+using attn::testing::Guarded;
 
- private:
-  std::size_t page_, whole_;
-  char *base_, *data_;
+/// Memory that holds a small number in every type.
+struct Filled : Guarded {
+  explicit Filled(std::int64_t bytes) : Guarded(static_cast<std::size_t>(bytes)) { std::memset(data(), 0x3c, static_cast<std::size_t>(bytes)); }
 };
 
 TEST(GemmGuard, NothingIsTouchedBeyondTheOperands) {
@@ -42,8 +28,7 @@ TEST(GemmGuard, NothingIsTouchedBeyondTheOperands) {
       for (const std::int64_t n : {1, 7, 16, 33, 100})
         for (const std::int64_t k : {1, 3, 16, 33, 257})
           for (int layout = 0; layout < 4; ++layout) {
-            const Guarded a(static_cast<std::size_t>(m * k * size)), b(static_cast<std::size_t>(n * k * size)), bias(static_cast<std::size_t>(n * sum_size)),
-                y(static_cast<std::size_t>(m * n * size));
+            const Filled a(m * k * size), b(n * k * size), bias(n * sum_size), y(m * n * size);
             GemmProblem p;
             p.m = m;
             p.n = n;

@@ -4,7 +4,9 @@
 
 #include "runtime/cpu.h"
 #include "support/errors.h"
+#include "support/guarded.h"
 #include "verify/compare.h"
+#include "verify/same.h"
 
 #include <gtest/gtest.h>
 
@@ -50,6 +52,23 @@ TEST_P(EveryWay, HasTheDigestOfTheSpecification) {
     EXPECT_GT(report.rows[0].cases, 0);
     EXPECT_EQ(report.rows[0].digest, smoke_digest);
     EXPECT_EQ(report.digest, smoke_digest);
+  }
+}
+
+/// Every operand ends where the readable memory ends: a read beyond it ends the program.
+TEST_P(EveryWay, ReadsNothingBeyondItsOperands) {
+  for (const Way& way : all_ways()) {
+    if (way.name != GetParam()) continue;
+    for (const std::string& line : case_lines(smoke)) {
+      const Case c = parse_case(line);
+      const Inputs in = make_inputs(c);
+      Inputs at_the_end = in;
+      for (Tensor Inputs::* x : {&Inputs::q, &Inputs::k, &Inputs::v, &Inputs::a, &Inputs::b, &Inputs::addend, &Inputs::x, &Inputs::weight, &Inputs::bias})
+        at_the_end.*x = attn::testing::guarded(in.*x);
+      const Results expected = way.run(c, in), ours = way.run(c, at_the_end);
+      ASSERT_EQ(ours.size(), expected.size());
+      for (std::size_t n = 0; n < ours.size(); ++n) EXPECT_EQ(bits_differ(ours[n], expected[n]), "") << line;
+    }
   }
 }
 
