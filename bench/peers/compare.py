@@ -9,6 +9,7 @@ import sys
 import time
 
 import attn_case
+import native
 import peers
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -52,8 +53,12 @@ def main():
     parser.add_argument("--seconds", type=float, default=1.0, help="at least so long a row")
     parser.add_argument("--pause", type=float, default=0.02, help="seconds before each turn")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--mkl-avx512", action="store_true", help="let PyTorch's MKL use AVX-512 on this processor too, which it does on Intel's alone")
     parser.add_argument("--json", help="also write the rows to this file")
     options = parser.parse_args()
+    if options.mkl_avx512 and "mkl_avx512" not in os.environ.get("LD_PRELOAD", ""):
+        os.environ["LD_PRELOAD"] = str(native.build("mkl_avx512"))
+        os.execv(sys.executable, [sys.executable, *sys.argv])
 
     attn = attn_case.Attn(options.attn, {**os.environ, "ATTN_NUM_THREADS": str(options.threads)})
     cases = attn_case.table(options.attn, options.only)

@@ -1,4 +1,7 @@
 # bench/peers/peers.py: the others: each makes a call out of a case, or says why it cannot. Nothing is imported before it is asked for.
+import ctypes
+import os
+
 import numpy as np
 
 
@@ -20,13 +23,15 @@ class Torch:
         import torch
 
         self.torch = torch
-        self.version = torch.__version__
+        self.version = torch.__version__ + (" with AVX-512 in MKL" if "mkl_avx512" in os.environ.get("LD_PRELOAD", "") else "")
         torch.set_num_threads(threads)
 
     def call(self, case):
         torch = self.torch
         dtype = {"f32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16, "f16": torch.float16}[case.dtype]
         if case.op == "matmul":
+            if "packed" in case.fields:
+                raise Refused("weights are not laid out before")
             m, n, k = case.number("M", 1), case.number("N", 1), case.number("K", 1)
             layout = case.fields.get("layout", "nn")
             a = (torch.randn(k, m).to(dtype).t() if layout == "tn" else torch.randn(m, k).to(dtype))
@@ -142,7 +147,35 @@ class Onednn:
     name = "onednn"
 
     def __init__(self, threads):
-        raise ImportError("its C++ library has no Python module; torch's bf16 products and openvino run on it")
+        import native
+
+        self.library, self.threads = native.load("onednn_product", "-ldnnl", "-fopenmp"), threads
+        self.library.onednn_version.restype = ctypes.c_char_p
+        self.library.onednn_make.restype = ctypes.c_void_p
+        self.library.onednn_make.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_char_p] + [ctypes.c_int] * 4
+        self.library.onednn_call.argtypes = self.library.onednn_free.argtypes = [ctypes.c_void_p]
+        self.version = self.library.onednn_version().decode()
+
+    def call(self, case):
+        if case.op != "matmul" or case.dtype not in ("f32", "bf16"):
+            raise Refused("only products in f32 and bf16 here")
+        layout, packed = case.fields.get("layout", "nn"), case.number("packed", 0)
+        sizes = [case.number(name, 1) for name in ("M", "N", "K")]
+        product = self.library.onednn_make(self.threads, case.dtype == "bf16", layout.encode(), packed, *sizes)
+        if not product:
+            raise Refused("oneDNN has no such product on this processor")
+        keep = Owned(product, self.library.onednn_free)
+        return lambda: self.library.onednn_call(keep.pointer)
+
+
+class Owned:
+    """A pointer that is given back with its last user."""
+
+    def __init__(self, pointer, free):
+        self.pointer, self.free = pointer, free
+
+    def __del__(self):
+        self.free(self.pointer)
 
 
 ALL = [Torch, Onnxruntime, Openvino, Onednn]
