@@ -7,7 +7,9 @@
 #include <attn/explain.h>
 
 #include "io/write.h"
+#if defined(ATTN_HAS_ICU)
 #include "text/icu/word_break.h"
+#endif
 
 #include <fmt/format.h>
 
@@ -27,11 +29,13 @@ struct Arguments {
   std::vector<CLI::Option*> sizes;  // that own matrices bring along
 };
 
+#if defined(ATTN_HAS_ICU)
 /// Words by ICU where the text has characters that stand without spaces, else at spaces.
 std::vector<std::string> cut_words(const std::string& text) {
   std::vector<std::string> words = text::split(text, text::Tokens::words);
   return text::split(text, text::Tokens::automatic) == words ? words : text::icu_words(text, "zh");
 }
+#endif
 
 Mask mask_of(const Arguments& arguments) {
   Mask mask;
@@ -47,7 +51,9 @@ ExplainOptions options_of(const Arguments& arguments) {
   options.positions = static_cast<Positions>(choose("--positions", arguments.positions, {"none", "sinusoidal", "rotary"}));
   constexpr text::Tokens rules[] = {text::Tokens::automatic, text::Tokens::words, text::Tokens::characters};
   options.tokens = rules[choose("--tokens", arguments.tokens, {"auto", "words", "characters"})];
+#if defined(ATTN_HAS_ICU)
   options.cut_words = cut_words;
+#endif
   options.language = environment_language();
   if (!arguments.language.empty()) options.language = static_cast<Language>(choose("--lang", arguments.language, {"en", "zh"}));
   if (arguments.to_given->count()) options.to = arguments.to;

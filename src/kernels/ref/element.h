@@ -5,7 +5,12 @@
 
 namespace attn::kernels::ATTN_REF_NAMESPACE {
 
-__extension__ typedef _Float16 Half;  // converts to nearest even, denormals included
+// binary16; converts to nearest even, denormals included. GCC 12 has the standard's name for it in C++ on x86 alone.
+#if defined(__aarch64__)
+typedef __fp16 Half;
+#else
+__extension__ typedef _Float16 Half;
+#endif
 
 inline float bf16_to_f32(std::uint16_t bits) { return from_bits<float>(static_cast<std::uint32_t>(bits) << 16); }
 
