@@ -163,9 +163,11 @@ ATTN_API Tensor cumsum(const Tensor& x, int dim);
 ATTN_API Tensor softmax(const Tensor& x, int dim, Tensor out = {});
 ATTN_API Tensor log_softmax(const Tensor& x, int dim, Tensor out = {});
 /// (x - mean) / sqrt(var + eps) * weight + bias over the last dims `normalized_shape`; biased variance.
-ATTN_API Tensor layer_norm(const Tensor& x, Dims normalized_shape, const Tensor& weight = {}, const Tensor& bias = {}, double eps = 1e-5);
-/// x / sqrt(mean x^2 + eps) * weight over the last dims; without eps, that of f32 (of f64 for f64).
-ATTN_API Tensor rms_norm(const Tensor& x, Dims normalized_shape, const Tensor& weight = {}, std::optional<double> eps = std::nullopt);
+ATTN_API Tensor layer_norm(const Tensor& x, Dims normalized_shape, const Tensor& weight = {}, const Tensor& bias = {}, double eps = 1e-5,
+                           Tensor out = {});
+/// x / sqrt(mean x^2 + eps) * weight over the last dims `normalized_shape`; without eps the epsilon of x's dtype, of f32 for
+/// bf16 and f16. Source: Zhang 2019 (1910.07467).
+ATTN_API Tensor rms_norm(const Tensor& x, Dims normalized_shape, const Tensor& weight = {}, std::optional<double> eps = std::nullopt, Tensor out = {});
 /// Is every element (any element) not 0?
 ATTN_API bool all(const Tensor& x);
 ATTN_API bool any(const Tensor& x);

@@ -14,7 +14,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 std::string shape_of(const cases::Case& c) {
-  if (c.op == "matmul") return fmt::format("{} x {} x {} {}", c.m, c.k, c.n, c.layout);
+  if (c.op == "matmul") return fmt::format("{} x {} x {} {}{}", c.m, c.k, c.n, c.layout, c.packed ? " packed" : "");
   if (!c.is_attention()) return fmt::format("{} rows of {}", c.rows, c.n);
   std::string shape = fmt::format("{},{}", c.batch, c.q_heads);
   if (c.k_heads != c.q_heads) shape += fmt::format("/{}", c.k_heads);
@@ -66,7 +66,7 @@ std::string json_row(const Measured& m) {
     row.update(Json{{"B", c.batch}, {"Hq", c.q_heads}, {"Hk", c.k_heads}, {"Tq", c.q_rows}, {"Tk", c.k_rows}, {"D", c.dim}, {"Dv", c.value_dim}, {"mask", mask_of(c)}});
     if (c.idle_us > 0) row["idle_us"] = c.idle_us;
   } else if (c.op == "matmul") {
-    row.update(Json{{"M", c.m}, {"N", c.n}, {"K", c.k}, {"layout", c.layout}});
+    row.update(Json{{"M", c.m}, {"N", c.n}, {"K", c.k}, {"layout", c.layout}, {"packed", c.packed != 0}});
   } else {
     row.update(Json{{"rows", c.rows}, {"N", c.n}});
   }

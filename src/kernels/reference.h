@@ -38,6 +38,8 @@ struct Reference {
   void (*row)(RowOp op, Element element, const void* x, std::int64_t x_stride, void* y, std::int64_t y_stride, std::int64_t n) noexcept;
   /// One row: (x - mean) / sqrt(var + eps) * weight + bias (null: none); biased variance.
   void (*layer_norm_row)(Element element, const void* x, const void* weight, const void* bias, double eps, void* y, std::int64_t n) noexcept;
+  /// One row: x / sqrt(mean x^2 + eps) * weight (null: none).
+  void (*rms_norm_row)(Element element, const void* x, const void* weight, double eps, void* y, std::int64_t n) noexcept;
   /// Mean and sum of squared deviations of one row.
   void (*moments_row)(Element element, const void* x, std::int64_t x_stride, std::int64_t n, void* mean, void* deviations) noexcept;
 };

@@ -3,7 +3,7 @@
 
 #include "kernels/rows/target.h"
 #include "runtime/memory.h"
-#include "tensor/rows.h"
+#include "tensor/normalize.h"
 
 #include <cmath>
 
@@ -56,21 +56,17 @@ Gradients gradients_by_rows(const Backward& at, const Dims& normalized, double e
 
 }  // namespace
 
-Tensor layer_norm(const Tensor& x, Dims normalized_shape, const Tensor& weight, const Tensor& bias, double eps) {
+Tensor layer_norm(const Tensor& x, Dims normalized_shape, const Tensor& weight, const Tensor& bias, double eps, Tensor out) {
   check_floating_point("layer_norm", x);
   check_normalized("layer_norm", x, normalized_shape);
-  const Tensor wide = widened(x).contiguous(), result = empty(x.sizes(), wide.dtype());
+  const Tensor wide = widened(x).contiguous();
   const Tensor w = affine("layer_norm", "weight", weight, normalized_shape, wide.dtype()), b = affine("layer_norm", "bias", bias, normalized_shape, wide.dtype());
-  const std::int64_t n = normalized_shape.product(), rows = n == 0 ? 0 : x.numel() / n;
-  with_compute_type(wide.dtype(), [&]<typename T>(Type<T>) {
-    const T* from = static_cast<const T*>(wide.data());
-    T* to = static_cast<T*>(result.data());
-    parallel_rows(rows, n, [&](std::int64_t row) {
-      kernels::row_kernels().layer_norm_row(element_of(wide.dtype()), from + row * n, w.defined() ? w.data() : nullptr,
-                                          b.defined() ? b.data() : nullptr, eps, to + row * n, n);
-    });
-  });
-  const Tensor y = result.to(x.dtype());
+  const std::int64_t n = normalized_shape.product();
+  const auto element = element_of(wide.dtype());
+  const auto& table = kernels::row_kernels();
+  const auto run = goes_to_memory(wide) ? table.layer_norm_row_to_memory : table.layer_norm_row;
+  const Tensor y = normalized("layer_norm", x, wide, n, {w, b}, out,
+                              [&](const void* from, void* to) { run(element, from, data_or_null(w), data_or_null(b), eps, to, n); });
   if (!wants_grad(x) && !wants_grad(weight) && !wants_grad(bias)) return y;
   record({"NativeLayerNormBackward0", {x, weight, bias}, {x, weight}}, {y}, [normalized_shape, eps](const Backward& at) {
     return grad_enabled() ? gradients(at, normalized_shape, eps) : gradients_by_rows(at, normalized_shape, eps);

@@ -2,7 +2,7 @@
 #pragma once
 #include <attn/ops.h>
 
-#include "kernels/reference.h"
+#include "kernels/rows/target.h"
 #include "runtime/parallel.h"
 #include "tensor/build.h"
 #include "tensor/element.h"
@@ -59,6 +59,9 @@ void parallel_rows(std::int64_t rows, std::int64_t n, F&& work) {
     for (std::int64_t row = part * step; row < std::min(rows, (part + 1) * step); ++row) work(row);
   });
 }
+
+/// Results of more bytes than this are not in a cache when they are next asked for.
+constexpr std::int64_t streamed_bytes = std::int64_t{16} << 20;
 
 /// `computed` as the result of `function`: itself, or rounded to `dtype`, or copied into `out`.
 Tensor deliver(const char* function, const Tensor& computed, const Tensor& out, Dtype dtype);

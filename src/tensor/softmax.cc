@@ -1,7 +1,7 @@
 // src/tensor/softmax.cc: softmax, log_softmax and cumsum: as many values as they read, row by row.
 #include <attn/autograd.h>
 
-#include "kernels/rows/target.h"
+#include "tensor/binary.h"
 #include "tensor/rows.h"
 
 #include <type_traits>
@@ -9,22 +9,51 @@
 namespace attn {
 namespace {
 
-/// The result's memory with `dim` moved last, so that input and result are walked alike.
-Tensor moved_last(const Tensor& x, int dim) { return x.dim() == 0 ? x.reshape({1}) : x.transpose(dim, -1); }
+/// x with `dim` moved last, the others in their order, so that input and result are walked alike.
+Tensor moved_last(const Tensor& x, int dim) {
+  if (x.dim() == 0) return x.reshape({1});
+  Dims order;
+  for (int d = 0; d < x.dim(); ++d)
+    if (d != dim) order.push_back(d);
+  order.push_back(dim);
+  return x.permute(order);
+}
+
+/// Rows side by side, in parts cut by the shape: those of x and of the result lie one element apart.
+template <typename T>
+void softmax_columns(kernels::RowOp op, const Rows& from, const Rows& to) {
+  constexpr std::int64_t elements_a_part = 32768, least = 16;
+  const std::int64_t columns = from.x.size(-2), step = std::max(least, elements_a_part / std::max<std::int64_t>(1, from.n) / least * least);
+  const std::int64_t parts = (columns + step - 1) / step;
+  runtime::parallel_for(from.count / columns * parts, [&](std::int64_t part) {
+    const std::int64_t first = part / parts * columns + part % parts * step, count = std::min(step, columns - part % parts * step);
+    kernels::row_kernels().softmax_columns(op, element_of(dtype_of<T>), from.data<T>(first), from.stride, to.data<T>(first), to.stride, from.n, count);
+  });
+}
+
+/// Into `result`, of x's shape and dtype, f32 or f64; it may be x.
+void softmax_rows(kernels::RowOp op, const Tensor& x, const Tensor& result, int dim) {
+  const Rows from(moved_last(x, dim)), to(moved_last(result, dim));
+  if (from.count == 0 || from.n == 0) return;
+  const auto element = element_of(x.dtype());
+  const auto& table = kernels::row_kernels();
+  const bool side_by_side = from.x.dim() > 1 && from.stride != 1 && from.x.stride(-2) == 1 && to.x.stride(-2) == 1;
+  with_compute_type(x.dtype(), [&]<typename T>(Type<T>) {
+    if (side_by_side) return softmax_columns<T>(op, from, to);
+    const bool to_memory = from.count * from.n * static_cast<std::int64_t>(sizeof(T)) >= streamed_bytes;
+    const auto run = to_memory ? table.row_to_memory : table.row;
+    parallel_rows(from.count, from.n, [&](std::int64_t row) { run(op, element, from.data<T>(row), from.stride, to.data<T>(row), to.stride, from.n); });
+  });
+}
 
 Tensor softmax_like(const char* function, kernels::RowOp op, const Tensor& x, int dim, const Tensor& out) {
   check_floating_point(function, x);
   if (x.dim() > 0 || (dim != 0 && dim != -1)) dim = wrap_dim(function, dim, x.dim());
-  const Tensor wide = widened(x), result = empty(x.sizes(), wide.dtype());
-  const Rows from(moved_last(wide, dim)), to(moved_last(result, dim));
-  const auto element = element_of(wide.dtype());
-  const auto& table = kernels::row_kernels();
-  with_compute_type(wide.dtype(), [&]<typename T>(Type<T>) {
-    parallel_rows(from.count, from.n, [&](std::int64_t row) {
-      table.row(op, element, from.data<T>(row), from.stride, to.data<T>(row), to.stride, from.n);
-    });
-  });
-  return deliver(function, result, out, x.dtype());
+  if (x.dtype() == compute_dtype(x.dtype()))
+    return compute_into(function, out, x.sizes(), x.dtype(), {x}, [&](const Tensor& result) { softmax_rows(op, x.detach(), result, dim); });
+  const Tensor wide = widened(x);
+  softmax_rows(op, wide, wide, dim);
+  return deliver(function, wide, out, x.dtype());
 }
 
 /// y dy - y sum(y dy): in operations that have gradients, or with the same bits in one pass over the rows.

@@ -1,7 +1,7 @@
 // src/tensor/transcendental.cc: exp, log, tanh, gelu and their like, in the kernels' own arithmetic: the same bits everywhere.
 #include <attn/ops.h>
 
-#include "kernels/rows/target.h"
+#include "tensor/rows.h"
 #include "tensor/slope.h"
 #include "tensor/unary.h"
 
@@ -14,12 +14,24 @@ namespace {
 using kernels::Unary;
 
 /// A run through the kernel, which wants contiguous f32 or f64: directly where it is so, else by way of a small buffer.
+/// `total`: bytes of all results.
 template <typename T>
-void kernel_run(Unary op, char* const* data, const std::int64_t* strides, std::int64_t n) {
+void kernel_run(Unary op, std::int64_t total, char* const* data, const std::int64_t* strides, std::int64_t n) {
   using C = Compute<T>;
   const auto element = std::is_same_v<C, double> ? kernels::Element::f64 : kernels::Element::f32;
   const auto& table = kernels::row_kernels();
-  if (!is_half<T> && strides[0] == sizeof(T) && strides[1] == sizeof(T)) return table.unary(op, element, data[1], data[0], n);
+  const bool contiguous = !is_half<T> && strides[0] == sizeof(T) && strides[1] == sizeof(T);
+  if (contiguous && total < streamed_bytes) return table.unary(op, element, data[1], data[0], n);
+  if (contiguous) {  // by way of a buffer that stays in the cache, and past the caches
+    constexpr std::int64_t block = 256;
+    alignas(64) T y[block];
+    for (std::int64_t i = 0; i < n; i += block) {
+      const std::int64_t count = std::min(block, n - i);
+      table.unary(op, element, reinterpret_cast<const T*>(data[1]) + i, y, count);
+      table.stream(y, reinterpret_cast<T*>(data[0]) + i, count * static_cast<std::int64_t>(sizeof(T)));
+    }
+    return;
+  }
   constexpr std::int64_t block = 512;
   C x[block], y[block];
   for (std::int64_t start = 0; start < n; start += block) {
@@ -35,8 +47,9 @@ Tensor transcendental(const char* function, Unary op, const Tensor& given, const
   return compute_into(function, out, x.sizes(), x.dtype(), {x}, [&](const Tensor& target) {
     const auto run = [&]<typename T>(Type<T>) {
       iterate(x.sizes(), {operand(target, x.sizes()), operand(x, x.sizes())},
-              [op](char* const* data, const std::int64_t* strides, std::int64_t n) {
-                run_in_parts<2>(data, strides, n, [op](char* const* part, const std::int64_t* by, std::int64_t count) { kernel_run<T>(op, part, by, count); });
+              [op, total = x.numel() * static_cast<std::int64_t>(sizeof(T))](char* const* data, const std::int64_t* strides, std::int64_t n) {
+                run_in_parts<2>(data, strides, n,
+                             [op, total](char* const* part, const std::int64_t* by, std::int64_t count) { kernel_run<T>(op, total, part, by, count); });
               });
     };
     switch (x.dtype()) {

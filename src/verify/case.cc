@@ -29,6 +29,7 @@ constexpr Count counts[] = {{"B", &Case::batch},
                             {"N", &Case::n},
                             {"K", &Case::k},
                             {"addend", &Case::bias_row},
+                            {"packed", &Case::packed},
                             {"rows", &Case::rows},
                             {"sinks", &Case::sinks},
                             {"idle_us", &Case::idle_us}};
@@ -45,7 +46,7 @@ struct Number {
 };
 constexpr Number numbers[] = {{"softcap", &Case::softcap}, {"temperature", &Case::temperature}};
 
-constexpr const char* ops[] = {"attention", "attention_decode", "attention_backward", "matmul", "softmax", "log_softmax", "layer_norm", "sum",     "exp",
+constexpr const char* ops[] = {"attention", "attention_decode", "attention_backward", "matmul", "softmax", "log_softmax", "layer_norm", "rms_norm", "sum", "exp",
                                "log",       "tanh",             "sin",    "cos",     "sigmoid",     "silu",       "gelu",    "gelu_tanh"};
 /// The largest size a line may ask for: a slip of the finger should not ask for all memory.
 constexpr std::int64_t most = std::int64_t{1} << 24;

@@ -26,6 +26,7 @@ struct Case {
   std::int64_t sinks = 0;        // 1: a sink per head
 
   std::int64_t m = 1, n = 1, k = 1, bias_row = 0;  // matmul: M N K addend(0 or 1); rows: N
+  std::int64_t packed = 0;                         // the bench alone: 1: the weights are laid out once, before
   std::int64_t rows = 1;                           // softmax, ...: rows of N elements
 
   std::int64_t idle_us = 0;  // the bench alone: the caller sleeps before each call

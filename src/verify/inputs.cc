@@ -165,12 +165,10 @@ Inputs make_inputs(const Case& c, std::uint64_t seed) {
     in.b = c.layout == "nt" ? integers({c.n, c.k}, c.dtype, seed + 2).transpose(0, 1) : integers({c.k, c.n}, c.dtype, seed + 2);
     if (c.bias_row != 0) in.addend = integers({c.n}, c.dtype, seed + 3);
   } else {
-    in.x = integers({c.rows, c.n}, c.dtype, seed + 1, c.op == "layer_norm" || c.op == "sum" ? 2 : 16);
+    in.x = integers({c.rows, c.n}, c.dtype, seed + 1, c.op.ends_with("_norm") || c.op == "sum" ? 2 : 16);
     if (c.op == "log") in.x = abs(in.x);
-    if (c.op == "layer_norm") {
-      in.weight = integers({c.n}, c.dtype, seed + 2);
-      in.bias = integers({c.n}, c.dtype, seed + 3);
-    }
+    if (c.op.ends_with("_norm")) in.weight = integers({c.n}, c.dtype, seed + 2);
+    if (c.op == "layer_norm") in.bias = integers({c.n}, c.dtype, seed + 3);
   }
   return in;
 }

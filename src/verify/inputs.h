@@ -15,7 +15,7 @@ struct Inputs {
   AttentionOptions options;
   Tensor doutput;  // attention_backward: the gradient that comes in
   Tensor a, b, addend;  // matmul: a [M, K], b [K, N], views where the layout says so; addend [N] or undefined
-  Tensor x, weight, bias;  // rows: x [rows, N]; layer_norm: weight, bias [N]
+  Tensor x, weight, bias;  // rows: x [rows, N]; norms: weight, layer_norm: bias [N]
 };
 /// ValueError for fields that do not go together.
 Inputs make_inputs(const Case& c, std::uint64_t seed = 1);

@@ -38,24 +38,6 @@ Results attention_by_reference(const kernels::AttentionReference& reference, con
   return a.results;
 }
 
-kernels::GemmProblem gemm_problem(const Inputs& in, const Tensor& y) {
-  kernels::GemmProblem p;
-  p.m = in.a.size(0);
-  p.k = in.a.size(1);
-  p.n = in.b.size(1);
-  p.a = in.a.data();
-  p.b = in.b.data();
-  p.y = y.data();
-  p.bias = in.addend.defined() ? in.addend.data() : nullptr;
-  p.element = element_of_compute(in.a.dtype());
-  for (int d = 0; d < 2; ++d) {
-    p.a_stride[d] = in.a.stride(d);
-    p.b_stride[d] = in.b.stride(d);
-    p.y_stride[d] = y.stride(d);
-  }
-  return p;
-}
-
 Results matmul_by_reference(const kernels::Reference& reference, const Inputs& in) {
   const Tensor y = empty({in.a.size(0), in.b.size(1)}, in.a.dtype());
   reference.gemm(gemm_problem(in, y), 0, in.a.size(0));
@@ -81,6 +63,7 @@ Results rows_by(const Table& table, const Case& c, const Inputs& in) {
     const char* from = static_cast<const char*>(in.x.data()) + row * c.n * size;
     char* to = static_cast<char*>(y.data()) + row * (c.op == "sum" ? 1 : c.n) * size;
     if (c.op == "layer_norm") table.layer_norm_row(element, from, in.weight.data(), in.bias.data(), 1e-5, to, c.n);
+    else if (c.op == "rms_norm") table.rms_norm_row(element, from, in.weight.data(), 1e-6, to, c.n);
     else if (c.op == "sum") table.row(kernels::RowOp::sum, element, from, 1, to, 1, c.n);
     else table.row(c.op == "softmax" ? kernels::RowOp::softmax : kernels::RowOp::log_softmax, element, from, 1, to, 1, c.n);
   }
@@ -111,8 +94,6 @@ Results matmul_by_target(const kernels::GemmTarget& target, bool packed, const I
   const Tensor y = empty({in.a.size(0), in.b.size(1)}, in.a.dtype());
   const Tensor addend = in.addend.defined() && pairs ? in.addend.to(Dtype::f32) : in.addend;
   kernels::GemmProblem p = gemm_problem(in, y);
-  if (pairs) p.element = Element::bf16;
-  p.narrow = pairs;
   p.bias = addend.defined() ? addend.data() : nullptr;
   Tensor panels;
   if (packed) {
@@ -156,21 +137,7 @@ Results by_library(const Case& c, const Inputs& in) {
     return {{"output", r.output}, {"logsumexp", r.logsumexp}};
   }
   if (c.op == "matmul") return {{"product", in.addend.defined() ? linear(in.a, in.b.transpose(0, 1), in.addend) : matmul(in.a, in.b)}};
-  const auto result = [&]() -> Tensor {
-    if (c.op == "softmax") return softmax(in.x, -1);
-    if (c.op == "log_softmax") return log_softmax(in.x, -1);
-    if (c.op == "layer_norm") return layer_norm(in.x, {c.n}, in.weight, in.bias);
-    if (c.op == "sum") return sum(in.x, {-1});
-    if (c.op == "exp") return exp(in.x);
-    if (c.op == "log") return log(in.x);
-    if (c.op == "tanh") return tanh(in.x);
-    if (c.op == "sin") return sin(in.x);
-    if (c.op == "cos") return cos(in.x);
-    if (c.op == "sigmoid") return sigmoid(in.x);
-    if (c.op == "silu") return silu(in.x);
-    return gelu(in.x, c.op == "gelu" ? GeluApproximate::none : GeluApproximate::tanh);
-  };
-  return {{"result", result()}};
+  return {{"result", row_result(c, in, {})}};
 }
 
 }  // namespace
@@ -178,6 +145,41 @@ Results by_library(const Case& c, const Inputs& in) {
 Results by_specification(const Case& c, const Inputs& in) {
   return by_build({kernels::reference(), kernels::attention_reference(), kernels::gradient_reference()}, c, in);
 }
+kernels::GemmProblem gemm_problem(const Inputs& in, const Tensor& y) {
+  kernels::GemmProblem p;
+  p.m = in.a.size(0);
+  p.k = in.a.size(1);
+  p.n = in.b.size(1);
+  p.a = in.a.data();
+  p.b = in.b.data();
+  p.y = y.data();
+  p.bias = in.addend.defined() ? in.addend.data() : nullptr;
+  p.narrow = in.a.dtype() == Dtype::bf16;
+  p.element = p.narrow ? Element::bf16 : element_of_compute(in.a.dtype());
+  for (int d = 0; d < 2; ++d) {
+    p.a_stride[d] = in.a.stride(d);
+    p.b_stride[d] = in.b.stride(d);
+    p.y_stride[d] = y.stride(d);
+  }
+  return p;
+}
+
+Tensor row_result(const Case& c, const Inputs& in, const Tensor& out) {
+  if (c.op == "softmax") return softmax(in.x, -1, out);
+  if (c.op == "log_softmax") return log_softmax(in.x, -1, out);
+  if (c.op == "layer_norm") return layer_norm(in.x, {c.n}, in.weight, in.bias, 1e-5, out);
+  if (c.op == "rms_norm") return rms_norm(in.x, {c.n}, in.weight, 1e-6, out);
+  if (c.op == "sum") return sum(in.x, {-1}, false, out);
+  if (c.op == "exp") return exp(in.x, out);
+  if (c.op == "log") return log(in.x, out);
+  if (c.op == "tanh") return tanh(in.x, out);
+  if (c.op == "sin") return sin(in.x, out);
+  if (c.op == "cos") return cos(in.x, out);
+  if (c.op == "sigmoid") return sigmoid(in.x, out);
+  if (c.op == "silu") return silu(in.x, out);
+  return gelu(in.x, c.op == "gelu" ? GeluApproximate::none : GeluApproximate::tanh, out);
+}
+
 
 std::vector<Way> specification_ways() {
   std::vector<Way> ways{{"reference generic", "scalar", [](const Case& c, const Inputs& in) {

@@ -1,5 +1,6 @@
 // src/verify/run.h: the ways to compute a case: the specification, each instruction set's kernels, the library's functions.
 #pragma once
+#include "kernels/reference.h"
 #include "verify/inputs.h"
 
 #include <functional>
@@ -30,6 +31,11 @@ std::vector<Way> specification_ways();
 std::vector<Way> target_ways(const std::string& target);
 /// The library's own functions on so many threads.
 Way library_way(int threads);
+
+/// matmul's inputs, times each other, into y; bf16 by the processor's pairs.
+kernels::GemmProblem gemm_problem(const Inputs& in, const Tensor& y);
+/// The library's function of an op along rows or element by element, into `out` where it is defined.
+Tensor row_result(const Case& c, const Inputs& in, const Tensor& out);
 
 /// All of this machine.
 std::vector<Way> all_ways();

@@ -78,10 +78,14 @@ TEST(BenchCommand, ServesLines) {
   EXPECT_EQ(lines[5], "error: bench: there is no limit \"hope\"; there are fma_f32, fma_f64, dot_bf16, read");
 }
 
-TEST(BenchCommand, SaysWhatItCannotMeasure) {
-  const Said said = attn_says("bench 'sum f32 rows=2 N=5'");
-  EXPECT_EQ(said.code, 1);
-  EXPECT_NE(said.err.find("attn: bench: there is no measurement of sum; there are attention, "), std::string::npos) << said.err;
+TEST(BenchCommand, MeasuresEveryOp) {
+  for (const char* op : {"log_softmax", "rms_norm", "sum", "exp", "log", "tanh", "sin", "cos", "sigmoid", "silu"}) {
+    const Said said = attn_says(std::string("bench --seconds 0 --json '") + op + " f32 rows=3 N=50'");
+    ASSERT_EQ(said.code, 0) << said.err;
+    const auto row = nlohmann::json::parse(said.out)[1];
+    EXPECT_EQ(row["op"], op);
+    EXPECT_NEAR(row["gbs"].get<double>() * row["median_us"].get<double>() * 1e3, op == std::string("sum") ? 153 * 4 : 300 * 4, 3) << op;
+  }
 }
 
 TEST(Bench, AWrongRowIsNoticed) {

@@ -80,6 +80,9 @@ void compare_rows(const RowTarget& target, const std::vector<T>& x) {
     target.row(op, element_for<T>, x.data(), 1, ours.data(), 1, n);
     reference().row(op, element_for<T>, x.data(), 1, expected.data(), 1, n);
     EXPECT_TRUE(same_bytes(ours, expected, x.empty() ? ours : x)) << "operation " << static_cast<int>(op) << " n " << n;
+    std::fill(ours.begin(), ours.end(), T(5));
+    target.row_to_memory(op, element_for<T>, x.data(), 1, ours.data(), 1, n);
+    EXPECT_TRUE(same_bytes(ours, expected, x.empty() ? ours : x)) << "to memory: operation " << static_cast<int>(op) << " n " << n;
   }
   std::vector<T> ours(2), expected(2);
   target.moments_row(element_for<T>, x.data(), 1, n, &ours[0], &ours[1]);
@@ -91,6 +94,15 @@ void compare_rows(const RowTarget& target, const std::vector<T>& x) {
     target.layer_norm_row(element_for<T>, x.data(), affine ? weight.data() : nullptr, affine ? bias.data() : nullptr, 1e-5, y.data(), n);
     reference().layer_norm_row(element_for<T>, x.data(), affine ? weight.data() : nullptr, affine ? bias.data() : nullptr, 1e-5, same.data(), n);
     EXPECT_TRUE(same_bytes(y, same, x.empty() ? y : x)) << "layer norm, n " << n;
+    std::fill(y.begin(), y.end(), T(5));
+    target.layer_norm_row_to_memory(element_for<T>, x.data(), affine ? weight.data() : nullptr, affine ? bias.data() : nullptr, 1e-5, y.data(), n);
+    EXPECT_TRUE(same_bytes(y, same, x.empty() ? y : x)) << "layer norm to memory, n " << n;
+    target.rms_norm_row(element_for<T>, x.data(), affine ? weight.data() : nullptr, 1e-6, y.data(), n);
+    reference().rms_norm_row(element_for<T>, x.data(), affine ? weight.data() : nullptr, 1e-6, same.data(), n);
+    EXPECT_TRUE(same_bytes(y, same, x.empty() ? y : x)) << "rms norm, n " << n;
+    std::fill(y.begin(), y.end(), T(5));
+    target.rms_norm_row_to_memory(element_for<T>, x.data(), affine ? weight.data() : nullptr, 1e-6, y.data(), n);
+    EXPECT_TRUE(same_bytes(y, same, x.empty() ? y : x)) << "rms norm to memory, n " << n;
   }
 }
 
@@ -131,6 +143,47 @@ TEST_P(EveryRowTarget, SumsOfColumnsAreSumsOfRows) {
       for (std::int64_t c = 0; c < columns; ++c)
         reference().row(RowOp::sum, Element::f32, x.data() + c, columns + 3, &expected[static_cast<std::size_t>(c)], 1, n);
       EXPECT_TRUE(same_bytes(ours, expected, expected)) << n << " rows, " << columns << " columns";
+    }
+}
+
+TEST_P(EveryRowTarget, SoftmaxOfColumnsIsSoftmaxOfRows) {
+  std::mt19937 random(7);
+  std::normal_distribution<float> value(0, 5);
+  const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  const auto compare = [&]<typename T>(T) {
+    for (const std::int64_t n : {1, 2, 15, 16, 33, 200, 4100})
+      for (const std::int64_t columns : {1, 7, 16, 37})
+        for (const RowOp op : {RowOp::softmax, RowOp::log_softmax}) {
+          const std::int64_t x_stride = columns + 3, y_stride = columns + 1;
+          std::vector<T> x(static_cast<std::size_t>(n * x_stride));
+          for (T& v : x) v = value(random);
+          for (const auto& [column, special] : {std::pair{0, nan}, {1, inf}, {3, -inf}, {4, -0.0f}})
+            if (column < columns) x[static_cast<std::size_t>(n / 2 * x_stride + column)] = special;
+          for (std::int64_t i = 0; columns > 5 && i < n; ++i) x[static_cast<std::size_t>(i * x_stride + 5)] = -inf;
+          std::vector<T> ours(static_cast<std::size_t>(n * y_stride), T(9)), expected = ours, in_place = x, apart = x;
+          target().softmax_columns(op, element_for<T>, x.data(), x_stride, ours.data(), y_stride, n, columns);
+          target().softmax_columns(op, element_for<T>, in_place.data(), x_stride, in_place.data(), x_stride, n, columns);
+          for (std::int64_t c = 0; c < columns; ++c) {
+            reference().row(op, element_for<T>, x.data() + c, x_stride, expected.data() + c, y_stride, n);
+            reference().row(op, element_for<T>, x.data() + c, x_stride, apart.data() + c, x_stride, n);
+          }
+          EXPECT_TRUE(same_bytes(ours, expected, x)) << n << " rows, " << columns << " columns";
+          EXPECT_TRUE(same_bytes(in_place, apart, x)) << "in place: " << n << " rows, " << columns << " columns";
+        }
+  };
+  compare(float{});
+  compare(double{});
+}
+
+TEST_P(EveryRowTarget, StreamsEveryByteAndNoOther) {
+  std::vector<unsigned char> from(5000), to(5200);
+  for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<unsigned char>(i * 7 + i / 256);
+  for (const std::size_t at : {0, 1, 4, 63, 64, 100})
+    for (const std::size_t bytes : {0, 1, 63, 64, 65, 200, 4096, 4999}) {
+      std::fill(to.begin(), to.end(), static_cast<unsigned char>(0xEE));
+      target().stream(from.data() + 1, to.data() + at, static_cast<std::int64_t>(bytes));
+      for (std::size_t i = 0; i < to.size(); ++i)
+        ASSERT_EQ(to[i], i >= at && i < at + bytes ? from[i - at + 1] : 0xEE) << at << " " << bytes << " " << i;
     }
 }
 

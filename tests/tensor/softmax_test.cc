@@ -88,6 +88,38 @@ TEST(Softmax, AnyDimAnyStrides) {
   EXPECT_TRUE(bits_equal(out, softmax(x, 1)));
 }
 
+TEST(Softmax, IntoItsOwnMemoryAndIntoMemoryThatOverlaps) {
+  for (const int dim : {0, 1, 2}) {
+    const Tensor x = randn({5, 40, 33}), expected = softmax(x, dim);
+    const Tensor same = x.clone();
+    softmax(same, dim, same);
+    EXPECT_TRUE(bits_equal(same, expected)) << dim;
+    const Tensor memory = cat({x.reshape({-1}), zeros({7})}), shifted = memory.narrow(0, 7, x.numel()).reshape({5, 40, 33});
+    log_softmax(memory.narrow(0, 0, x.numel()).reshape({5, 40, 33}), dim, shifted);
+    EXPECT_TRUE(bits_equal(shifted, log_softmax(x, dim))) << dim;
+    const Tensor half = x.to(Dtype::bf16);
+    EXPECT_TRUE(bits_equal(softmax(half, dim), softmax(half.to(Dtype::f32), dim).to(Dtype::bf16))) << dim;
+  }
+}
+
+/// Results that go past the caches are those of the same rows in small calls.
+TEST(Softmax, LargeResultsHaveTheBitsOfSmallOnes) {
+  const Tensor x = randn({90, 50001}), weight = randn({50001}), whole = softmax(x, 1), logs = log_softmax(x, 1), active = gelu(x);
+  const Tensor layer = layer_norm(x, {50001}, weight, weight), rms = rms_norm(x, {50001}, weight);
+  ASSERT_GT(x.numel() * 4, std::int64_t{16} << 20);
+  for (const int row : {0, 1, 44, 89}) {
+    EXPECT_TRUE(bits_equal(whole[row], softmax(x[row], 0)));
+    EXPECT_TRUE(bits_equal(logs[row], log_softmax(x[row], 0)));
+    EXPECT_TRUE(bits_equal(active[row], gelu(x[row])));
+    EXPECT_TRUE(bits_equal(layer[row], layer_norm(x[row], {50001}, weight, weight)));
+    EXPECT_TRUE(bits_equal(rms[row], rms_norm(x[row], {50001}, weight)));
+  }
+  const Tensor same = x.clone();
+  EXPECT_TRUE(bits_equal(softmax(same, 1, same), whole));
+  const Tensor norm = x.clone();
+  EXPECT_TRUE(bits_equal(layer_norm(norm, {50001}, weight, weight, 1e-5, norm), layer));
+}
+
 TEST(Softmax, LongRowsAgainstF64) {
   const Tensor x = randn({2, 9001}) * 4.0, wide = x.to(Dtype::f64);
   EXPECT_TRUE(testing::within(softmax(x, 1).to(Dtype::f64), softmax(wide, 1), 2e-6));  // 256 small weights join a partial sum that may hold 1

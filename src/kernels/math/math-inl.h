@@ -79,8 +79,9 @@ HWY_INLINE hn::Vec<D> exp_within(D d, hn::Vec<D> x) {
 template <class D>
 HWY_INLINE hn::Vec<D> exp(D d, hn::Vec<D> x) {
   using C = Constants<hn::TFromD<D>>;
-  auto y = exp_within(d, hn::Min(hn::Max(x, hn::Set(d, C::exp_lowest)), hn::Set(d, C::exp_highest)));
-  y = hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, C::exp_lowest)), y);
+  const auto vanishes = hn::Lt(x, hn::Set(d, C::exp_lowest));
+  auto y = exp_within(d, hn::Min(hn::IfThenZeroElse(vanishes, x), hn::Set(d, C::exp_highest)));  // 0: at the end itself it is denormal, and slow
+  y = hn::IfThenZeroElse(vanishes, y);
   y = hn::IfThenElse(hn::Gt(x, hn::Set(d, C::exp_highest)), infinity(d), y);
   return hn::IfThenElse(hn::Eq(x, x), y, x);
 }
@@ -88,8 +89,8 @@ HWY_INLINE hn::Vec<D> exp(D d, hn::Vec<D> x) {
 /// e^x for x <= 0; for NaN some number.
 template <class D>
 HWY_INLINE hn::Vec<D> exp_of_negative(D d, hn::Vec<D> x) {
-  const auto lowest = hn::Set(d, Constants<hn::TFromD<D>>::exp_lowest);
-  return hn::IfThenZeroElse(hn::Lt(x, lowest), exp_within(d, hn::Max(x, lowest)));
+  const auto vanishes = hn::Lt(x, hn::Set(d, Constants<hn::TFromD<D>>::exp_lowest));
+  return hn::IfThenZeroElse(vanishes, exp_within(d, hn::IfThenZeroElse(vanishes, x)));
 }
 
 template <class D>

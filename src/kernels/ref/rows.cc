@@ -1,4 +1,4 @@
-// src/kernels/ref/rows.cc: sums along a row in one order, and what is made of them: softmax, moments, layer norm.
+// src/kernels/ref/rows.cc: sums along a row in one order, and what is made of them: softmax, moments, norms.
 #include "kernels/ref/math.h"
 #include "kernels/ref/table.h"
 
@@ -88,6 +88,13 @@ void layer_norm(const T* x, const T* weight, const T* bias, T eps, T* y, std::in
 }
 
 template <typename T>
+void rms_norm(const T* x, const T* weight, T eps, T* y, std::int64_t n) {
+  const T squares = tree_sum<T>(n, [&](T partial, std::int64_t i) { return fma(x[i], x[i], partial); });
+  const T scale = T(1) / sqrt(squares / static_cast<T>(n) + eps);
+  for (std::int64_t i = 0; i < n; ++i) y[i] = canonical(weight != nullptr ? x[i] * scale * weight[i] : x[i] * scale);
+}
+
+template <typename T>
 void row_of(RowOp op, const T* x, std::int64_t x_stride, T* y, std::int64_t y_stride, std::int64_t n) {
   switch (op) {
     case RowOp::sum:
@@ -116,6 +123,12 @@ void layer_norm_row(Element element, const void* x, const void* weight, const vo
   const auto run = [&]<typename T>(T) {
     layer_norm(static_cast<const T*>(x), static_cast<const T*>(weight), static_cast<const T*>(bias), static_cast<T>(eps), static_cast<T*>(y), n);
   };
+  if (element == Element::f64) return run(double{});
+  run(float{});
+}
+
+void rms_norm_row(Element element, const void* x, const void* weight, double eps, void* y, std::int64_t n) noexcept {
+  const auto run = [&]<typename T>(T) { rms_norm(static_cast<const T*>(x), static_cast<const T*>(weight), static_cast<T>(eps), static_cast<T*>(y), n); };
   if (element == Element::f64) return run(double{});
   run(float{});
 }

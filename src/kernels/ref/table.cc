@@ -14,6 +14,7 @@ const Reference table = {
     .gemm = gemm,
     .row = row,
     .layer_norm_row = layer_norm_row,
+    .rms_norm_row = rms_norm_row,
     .moments_row = moments_row,
 };
 

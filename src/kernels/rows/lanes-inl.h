@@ -48,6 +48,8 @@ struct BlockTree {
   int depth = 0;
   std::int64_t blocks = 0;
 
+  HWY_INLINE BlockTree() {}  // written, so that it is of this target as the vectors' own are
+
   template <typename Add>
   HWY_INLINE void push(Value sum, Add add) {
     for (std::int64_t bit = blocks++; (bit & 1) != 0; bit >>= 1) sum = add(stack[--depth], sum);
@@ -87,33 +89,6 @@ HWY_INLINE T tree_sum(std::int64_t n, Add add) {
   }
   return n > 0 ? tree.total(plus) : T(0);
 }
-
-/// The same for N neighbouring columns at once: lanes are columns. `load(i)` gives row i.
-template <class D, typename Load>
-HWY_INLINE hn::Vec<D> tree_sum_of_columns(D d, std::int64_t n, Load load) {
-  using V = hn::Vec<D>;
-  constexpr std::int64_t block = 4096;
-  BlockTree<V> tree;
-  const auto plus = [](V a, V b) HWY_ATTR { return hn::Add(a, b); };
-  for (std::int64_t start = 0; start < n; start += block) {
-    const std::int64_t end = n - start < block ? n : start + block;
-    V partial[16];
-    _Pragma("GCC unroll 16") for (int j = 0; j < 16; ++j) partial[j] = hn::Zero(d);
-    std::int64_t i = start;
-    for (; i + 16 <= end; i += 16) {
-      _Pragma("GCC unroll 16") for (int j = 0; j < 16; ++j) partial[j] = hn::Add(partial[j], load(i + j));
-    }
-    _Pragma("GCC unroll 16") for (int j = 0; j < 16; ++j) {
-      if (i + j < end) partial[j] = hn::Add(partial[j], load(i + j));
-    }
-    _Pragma("GCC unroll 4") for (int half = 8; half > 0; half /= 2) {
-      _Pragma("GCC unroll 8") for (int j = 0; j < half; ++j) partial[j] = hn::Add(partial[j], partial[j + half]);
-    }
-    tree.push(partial[0], plus);
-  }
-  return n > 0 ? tree.total(plus) : hn::Zero(d);
-}
-
 
 #endif
 }  // namespace attn::kernels::HWY_NAMESPACE

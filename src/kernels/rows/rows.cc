@@ -1,4 +1,4 @@
-// src/kernels/rows/rows.cc: sums, softmax, moments and layer norm along rows, compiled once for every instruction set.
+// src/kernels/rows/rows.cc: sums, softmax, moments and norms along rows, compiled once for every instruction set.
 #include "kernels/rows/target.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -8,134 +8,18 @@
 #include <hwy/highway.h>
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
+#include <cstring>
 
-#include "kernels/rows/lanes-inl.h"
+#include "kernels/rows/columns-inl.h"
+#include "kernels/rows/norms-inl.h"
+#include "kernels/rows/softmax-inl.h"
 #include "kernels/rows/unary-inl.h"
 #include "runtime/cpu.h"
+#include "runtime/once.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
-
-template <typename T>
-constexpr T quiet_nan = std::numeric_limits<T>::quiet_NaN();
-template <typename T>
-T canonical_scalar(T x) {
-  return x != x ? quiet_nan<T> : x;
-}
-
-/// The largest element, NaN where there is one, -inf of none; never -0.
-template <typename T>
-HWY_NOINLINE T largest(const T* x, std::int64_t n) {
-  const hn::ScalableTag<T> d;
-  constexpr std::int64_t N = HWY_LANES(T);
-  constexpr int ways = 4;
-  const auto lowest = hn::Set(d, -std::numeric_limits<T>::infinity());
-  hn::Vec<decltype(d)> most[ways] = {lowest, lowest, lowest, lowest}, bad = hn::Zero(d);
-  const auto take = [&](hn::Vec<decltype(d)>& into, hn::Vec<decltype(d)> v) HWY_ATTR {
-    into = hn::Max(into, v);
-    bad = hn::IfThenElse(hn::Eq(v, v), bad, v);
-  };
-  std::int64_t i = 0;
-  for (; i + ways * N <= n; i += ways * N) {
-    _Pragma("GCC unroll 4") for (int w = 0; w < ways; ++w) take(most[w], hn::LoadU(d, x + i + w * N));
-  }
-  for (; i + N <= n; i += N) take(most[0], hn::LoadU(d, x + i));
-  alignas(64) T lanes[N];
-  hn::Store(hn::Max(hn::Max(most[0], most[1]), hn::Max(most[2], most[3])), d, lanes);
-  T result = -std::numeric_limits<T>::infinity();
-  for (const T lane : lanes) result = lane > result ? lane : result;
-  bool nan = !hn::AllTrue(d, hn::Eq(bad, bad));
-  for (; i < n; ++i) {
-    nan |= x[i] != x[i];
-    result = x[i] > result ? x[i] : result;
-  }
-  return nan ? quiet_nan<T> : result + T(0);
-}
-
-/// exp2((x - m) log2e) of a row with a finite maximum m.
-template <class D, typename T = hn::TFromD<D>>
-HWY_INLINE hn::Vec<D> weight(D d, hn::Vec<D> x, hn::Vec<D> m) {
-  return exp2_of_negative(d, hn::Mul(hn::Sub(x, m), hn::Set(d, Constants<T>::log2e)));
-}
-
-template <typename T>
-HWY_NOINLINE void softmax(const T* x, T* y, std::int64_t n) {
-  const hn::ScalableTag<T> d;
-  using V = hn::Vec<decltype(d)>;
-  constexpr std::int64_t N = HWY_LANES(T);
-  const T most = largest(x, n);
-  if (!std::isfinite(most)) return std::fill(y, y + n, quiet_nan<T>);  // NaN, inf - inf, or no key at all
-  const V m = hn::Set(d, most);
-  const T sum = tree_sum<T>(n, [&](V partial, std::int64_t i, std::int64_t count) HWY_ATTR {
-    V p = weight(d, load_some(d, x + i, count), m);
-    if (count < N) p = hn::IfThenElseZero(hn::FirstN(d, static_cast<std::size_t>(count)), p);
-    store_some(d, p, y + i, count);
-    return hn::Add(partial, p);
-  });
-  const V inverse = hn::Set(d, T(1) / sum);
-  for (std::int64_t i = 0; i < n; i += N) {
-    const std::int64_t count = std::min(N, n - i);
-    store_some(d, canonical(d, hn::MulAdd(load_some(d, y + i, count), inverse, hn::Zero(d))), y + i, count);
-  }
-}
-
-template <typename T>
-HWY_NOINLINE void log_softmax(const T* x, T* y, std::int64_t n) {
-  const hn::ScalableTag<T> d;
-  using V = hn::Vec<decltype(d)>;
-  constexpr std::int64_t N = HWY_LANES(T);
-  const T most = largest(x, n);
-  if (!std::isfinite(most)) return std::fill(y, y + n, quiet_nan<T>);
-  const V m = hn::Set(d, most);
-  const T sum = tree_sum<T>(n, [&](V partial, std::int64_t i, std::int64_t count) HWY_ATTR {
-    V p = weight(d, load_some(d, x + i, count), m);
-    if (count < N) p = hn::IfThenElseZero(hn::FirstN(d, static_cast<std::size_t>(count)), p);
-    return hn::Add(partial, p);
-  });
-  T log_sum;
-  reference().unary(Unary::log, sizeof(T) == 8 ? Element::f64 : Element::f32, &sum, &log_sum, 1);
-  const V log = hn::Set(d, log_sum);
-  for (std::int64_t i = 0; i < n; i += N) {
-    const std::int64_t count = std::min(N, n - i);
-    const V value = hn::Add(hn::Sub(hn::Sub(load_some(d, x + i, count), m), log), hn::Zero(d));
-    store_some(d, canonical(d, value), y + i, count);
-  }
-}
-
-template <typename T>
-HWY_NOINLINE void moments(const T* x, std::int64_t n, T* mean, T* deviations) {
-  const hn::ScalableTag<T> d;
-  using V = hn::Vec<decltype(d)>;
-  constexpr std::int64_t N = HWY_LANES(T);
-  const T middle = tree_sum<T>(n, [&](V partial, std::int64_t i, std::int64_t count) HWY_ATTR { return hn::Add(partial, load_some(d, x + i, count)); }) /
-                   static_cast<T>(n);
-  const V center = hn::Set(d, middle);
-  *mean = canonical_scalar(middle);
-  *deviations = canonical_scalar(tree_sum<T>(n, [&](V partial, std::int64_t i, std::int64_t count) HWY_ATTR {
-    V difference = hn::Sub(load_some(d, x + i, count), center);
-    if (count < N) difference = hn::IfThenElseZero(hn::FirstN(d, static_cast<std::size_t>(count)), difference);
-    return hn::MulAdd(difference, difference, partial);
-  }));
-}
-
-template <typename T>
-HWY_NOINLINE void layer_norm(const T* x, const T* weight, const T* bias, T eps, T* y, std::int64_t n) {
-  const hn::ScalableTag<T> d;
-  using V = hn::Vec<decltype(d)>;
-  constexpr std::int64_t N = HWY_LANES(T);
-  T mean, deviations;
-  moments(x, n, &mean, &deviations);
-  const V scale = hn::Set(d, T(1) / std::sqrt(deviations / static_cast<T>(n) + eps)), center = hn::Set(d, mean), one = hn::Set(d, T(1));
-  for (std::int64_t i = 0; i < n; i += N) {
-    const std::int64_t count = std::min(N, n - i);
-    const V normal = hn::Mul(hn::Sub(load_some(d, x + i, count), center), scale);
-    const V w = weight ? load_some(d, weight + i, count) : one, b = bias ? load_some(d, bias + i, count) : hn::Zero(d);
-    store_some(d, canonical(d, hn::MulAdd(normal, w, b)), y + i, count);
-  }
-}
 
 template <typename T>
 void row_of(RowOp op, const T* x, T* y, std::int64_t n) {
@@ -146,31 +30,14 @@ void row_of(RowOp op, const T* x, T* y, std::int64_t n) {
       *y = canonical_scalar(tree_sum<T>(n, [&](V s, std::int64_t i, std::int64_t count) HWY_ATTR { return hn::Add(s, load_some(d, x + i, count)); }));
       return;
     case RowOp::sum_of_squares:
-      *y = canonical_scalar(tree_sum<T>(n, [&](V s, std::int64_t i, std::int64_t count) HWY_ATTR {
-        const V v = load_some(d, x + i, count);
-        return hn::MulAdd(v, v, s);
-      }));
+      *y = canonical_scalar(sum_of_squares(x, n));
       return;
     case RowOp::sum_of_absolutes:
       *y = canonical_scalar(tree_sum<T>(n, [&](V s, std::int64_t i, std::int64_t count) HWY_ATTR { return hn::Add(s, hn::Abs(load_some(d, x + i, count))); }));
       return;
     case RowOp::max: *y = largest(x, n); return;
-    case RowOp::softmax: return softmax(x, y, n);
-    case RowOp::log_softmax: return log_softmax(x, y, n);
-  }
-}
-
-template <typename T>
-void sum_columns_of(const T* x, std::int64_t stride, std::int64_t n, T* y, std::int64_t columns) {
-  const hn::ScalableTag<T> d;
-  constexpr std::int64_t N = HWY_LANES(T), rows_ahead = 16;
-  for (std::int64_t c = 0; c < columns; c += N) {
-    const std::int64_t count = std::min(N, columns - c);
-    const auto sum = count == N ? tree_sum_of_columns(d, n, [&](std::int64_t i) HWY_ATTR {
-      hwy::Prefetch(x + (i + rows_ahead) * stride + c);
-      return hn::LoadU(d, x + i * stride + c);
-    }) : tree_sum_of_columns(d, n, [&](std::int64_t i) HWY_ATTR { return load_some(d, x + i * stride + c, count); });
-    store_some(d, canonical(d, sum), y + c, count);
+    case RowOp::softmax: return softmax<T, To::caches>(x, y, n);
+    case RowOp::log_softmax: return log_softmax<T, To::caches>(x, y, n);
   }
 }
 
@@ -190,8 +57,30 @@ void row(RowOp op, Element element, const void* x, std::int64_t x_stride, void* 
 }
 void layer_norm_row(Element element, const void* x, const void* weight, const void* bias, double eps, void* y, std::int64_t n) noexcept {
   with_element(element, [&]<typename T>(T) {
-    layer_norm(static_cast<const T*>(x), static_cast<const T*>(weight), static_cast<const T*>(bias), static_cast<T>(eps), static_cast<T*>(y), n);
+    layer_norm<T, To::caches>(static_cast<const T*>(x), static_cast<const T*>(weight), static_cast<const T*>(bias), static_cast<T>(eps), static_cast<T*>(y), n);
   });
+}
+void rms_norm_row(Element element, const void* x, const void* weight, double eps, void* y, std::int64_t n) noexcept {
+  with_element(element, [&]<typename T>(T) { rms_norm<T, To::caches>(static_cast<const T*>(x), static_cast<const T*>(weight), static_cast<T>(eps), static_cast<T*>(y), n); });
+}
+
+// To memory there is f32 alone: what is large is f32.
+void row_to_memory(RowOp op, Element element, const void* x, std::int64_t x_stride, void* y, std::int64_t y_stride, std::int64_t n) noexcept {
+  if (element != Element::f32 || x_stride != 1 || y_stride != 1) return row(op, element, x, x_stride, y, y_stride, n);
+  const auto* from = static_cast<const float*>(x);
+  auto* to = static_cast<float*>(y);
+  if (op == RowOp::softmax) return softmax<float, To::memory>(from, to, n);
+  if (op == RowOp::log_softmax) return log_softmax<float, To::memory>(from, to, n);
+  row_of(op, from, to, n);
+}
+void layer_norm_row_to_memory(Element element, const void* x, const void* weight, const void* bias, double eps, void* y, std::int64_t n) noexcept {
+  if (element != Element::f32) return layer_norm_row(element, x, weight, bias, eps, y, n);
+  layer_norm<float, To::memory>(static_cast<const float*>(x), static_cast<const float*>(weight), static_cast<const float*>(bias), static_cast<float>(eps),
+                                static_cast<float*>(y), n);
+}
+void rms_norm_row_to_memory(Element element, const void* x, const void* weight, double eps, void* y, std::int64_t n) noexcept {
+  if (element != Element::f32) return rms_norm_row(element, x, weight, eps, y, n);
+  rms_norm<float, To::memory>(static_cast<const float*>(x), static_cast<const float*>(weight), static_cast<float>(eps), static_cast<float*>(y), n);
 }
 void moments_row(Element element, const void* x, std::int64_t x_stride, std::int64_t n, void* mean, void* deviations) noexcept {
   if (x_stride != 1) return reference().moments_row(element, x, x_stride, n, mean, deviations);
@@ -202,14 +91,44 @@ void sum_columns(Element element, const void* x, std::int64_t x_stride, std::int
   with_element(element, [&]<typename T>(T) { sum_columns_of(static_cast<const T*>(x), x_stride, n, static_cast<T*>(y), columns); });
 }
 
+void softmax_columns(RowOp op, Element element, const void* x, std::int64_t x_stride, void* y, std::int64_t y_stride, std::int64_t n,
+                     std::int64_t columns) noexcept {
+  with_element(element, [&]<typename T>(T) {
+    constexpr std::int64_t N = HWY_LANES(T);
+    for (std::int64_t c = 0; c < columns; c += N)
+      softmax_of_columns(op, static_cast<const T*>(x) + c, x_stride, static_cast<T*>(y) + c, y_stride, n, std::min(N, columns - c));
+  });
+}
+
+void stream(const void* from, void* to, std::int64_t bytes) noexcept {
+  const hn::ScalableTag<std::uint8_t> d;
+  constexpr std::int64_t N = HWY_LANES(std::uint8_t), line = 64;
+  const auto* x = static_cast<const std::uint8_t*>(from);
+  auto* y = static_cast<std::uint8_t*>(to);
+  const std::int64_t head = std::min(bytes, (line - static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(to) % line)) % line);
+  std::memcpy(y, x, static_cast<std::size_t>(head));
+  std::int64_t i = head;
+  for (; i + line <= bytes; i += line) {
+    _Pragma("GCC unroll 4") for (std::int64_t v = 0; v < line; v += N) hn::Stream(hn::LoadU(d, x + i + v), d, y + i + v);
+  }
+  std::memcpy(y + i, x + i, static_cast<std::size_t>(bytes - i));
+  hwy::FlushStream();
+}
+
 extern const RowTarget row_table;
 const RowTarget row_table = {
     .name = HWY_TARGET == HWY_AVX2 ? "avx2" : HWY_TARGET == HWY_AVX3 ? "avx512" : "neon",
     .unary = unary,
     .row = row,
     .layer_norm_row = layer_norm_row,
+    .rms_norm_row = rms_norm_row,
     .moments_row = moments_row,
     .sum_columns = sum_columns,
+    .softmax_columns = softmax_columns,
+    .row_to_memory = row_to_memory,
+    .layer_norm_row_to_memory = layer_norm_row_to_memory,
+    .rms_norm_row_to_memory = rms_norm_row_to_memory,
+    .stream = stream,
 };
 
 #endif
@@ -242,13 +161,32 @@ void sum_columns_by_specification(Element element, const void* x, std::int64_t x
   for (std::int64_t c = 0; c < columns; ++c)
     reference().row(RowOp::sum, element, static_cast<const char*>(x) + c * size, x_stride, static_cast<char*>(y) + c * size, 1, n);
 }
+void softmax_columns_by_specification(RowOp op, Element element, const void* x, std::int64_t x_stride, void* y, std::int64_t y_stride,
+                                      std::int64_t n, std::int64_t columns) noexcept {
+  const std::int64_t size = element == Element::f64 ? 8 : 4;
+  for (std::int64_t c = 0; c < columns; ++c)
+    reference().row(op, element, static_cast<const char*>(x) + c * size, x_stride, static_cast<char*>(y) + c * size, y_stride, n);
+}
+void copy(const void* from, void* to, std::int64_t bytes) noexcept { std::memcpy(to, from, static_cast<std::size_t>(bytes)); }
 }  // namespace
 
 const RowTarget& row_kernels() {
-  static const RowTarget specification = {"scalar", reference().unary, reference().row, reference().layer_norm_row, reference().moments_row,
-                                          sum_columns_by_specification};
-  static const RowTarget* const chosen = row_target(runtime::target().c_str());
-  return chosen ? *chosen : specification;
+  constinit static runtime::Once<RowTarget> chosen;
+  return chosen.get([] {
+    if (const RowTarget* target = row_target(runtime::target().c_str())) return *target;
+    return RowTarget{.name = "scalar",
+                     .unary = reference().unary,
+                     .row = reference().row,
+                     .layer_norm_row = reference().layer_norm_row,
+                     .rms_norm_row = reference().rms_norm_row,
+                     .moments_row = reference().moments_row,
+                     .sum_columns = sum_columns_by_specification,
+                     .softmax_columns = softmax_columns_by_specification,
+                     .row_to_memory = reference().row,
+                     .layer_norm_row_to_memory = reference().layer_norm_row,
+                     .rms_norm_row_to_memory = reference().rms_norm_row,
+                     .stream = copy};
+  });
 }
 
 }  // namespace attn::kernels

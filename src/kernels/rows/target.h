@@ -11,9 +11,21 @@ struct RowTarget {
   void (*unary)(Unary op, Element element, const void* x, void* y, std::int64_t n) noexcept;
   void (*row)(RowOp op, Element element, const void* x, std::int64_t x_stride, void* y, std::int64_t y_stride, std::int64_t n) noexcept;
   void (*layer_norm_row)(Element element, const void* x, const void* weight, const void* bias, double eps, void* y, std::int64_t n) noexcept;
+  void (*rms_norm_row)(Element element, const void* x, const void* weight, double eps, void* y, std::int64_t n) noexcept;
   void (*moments_row)(Element element, const void* x, std::int64_t x_stride, std::int64_t n, void* mean, void* deviations) noexcept;
   /// y[c] = sum of the n elements x[i * x_stride + c], c below `columns`: each in the order of RowOp::sum.
   void (*sum_columns)(Element element, const void* x, std::int64_t x_stride, std::int64_t n, void* y, std::int64_t columns) noexcept;
+  /// softmax or log_softmax of `columns` rows that lie side by side: row c holds x[i * x_stride + c], its results are
+  /// y[i * y_stride + c]. y may be x.
+  void (*softmax_columns)(RowOp op, Element element, const void* x, std::int64_t x_stride, void* y, std::int64_t y_stride, std::int64_t n,
+                          std::int64_t columns) noexcept;
+  /// The same rows from memory to memory, for results too many to be found in a cache again: written past the caches, so that the
+  /// memory is not read before it is written; the row that lies behind x is fetched meanwhile.
+  void (*row_to_memory)(RowOp op, Element element, const void* x, std::int64_t x_stride, void* y, std::int64_t y_stride, std::int64_t n) noexcept;
+  void (*layer_norm_row_to_memory)(Element element, const void* x, const void* weight, const void* bias, double eps, void* y, std::int64_t n) noexcept;
+  void (*rms_norm_row_to_memory)(Element element, const void* x, const void* weight, double eps, void* y, std::int64_t n) noexcept;
+  /// Copies past the caches.
+  void (*stream)(const void* from, void* to, std::int64_t bytes) noexcept;
 };
 
 /// By name, or null when the target is not built in.

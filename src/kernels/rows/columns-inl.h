@@ -1,0 +1,102 @@
+// src/kernels/rows/columns-inl.h: rows that lie side by side, as the columns of a matrix do: lanes are rows.
+#if defined(ATTN_ROWS_COLUMNS_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_ROWS_COLUMNS_INL_H
+#undef ATTN_ROWS_COLUMNS_INL_H
+#else
+#define ATTN_ROWS_COLUMNS_INL_H
+#endif
+
+#include <hwy/cache_control.h>
+#include <hwy/highway.h>
+
+#include "kernels/rows/lanes-inl.h"
+#include "kernels/rows/unary-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace attn::kernels::HWY_NAMESPACE {
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+namespace hn = hwy::HWY_NAMESPACE;
+
+/// The sum along each of N columns in the order of `tree_sum`. `load(i)` gives row i of them. The partial sums stay in the first-level
+/// cache, not in registers: memory is slower, and the loops are a tenth as long.
+template <class D, typename Load>
+HWY_INLINE hn::Vec<D> tree_sum_of_columns(D d, std::int64_t n, Load load) {
+  using V = hn::Vec<D>;
+  constexpr std::int64_t block = 4096;
+  BlockTree<V> tree;
+  const auto plus = [](V a, V b) HWY_ATTR { return hn::Add(a, b); };
+  for (std::int64_t start = 0; start < n; start += block) {
+    const std::int64_t end = n - start < block ? n : start + block;
+    V partial[16];
+    for (int j = 0; j < 16; ++j) partial[j] = hn::Zero(d);
+    std::int64_t i = start;
+    for (; i + 16 <= end; i += 16) {
+      _Pragma("GCC unroll 1") for (int j = 0; j < 16; ++j) partial[j] = hn::Add(partial[j], load(i + j));
+    }
+    _Pragma("GCC unroll 1") for (int j = 0; i + j < end; ++j) partial[j] = hn::Add(partial[j], load(i + j));
+    for (int half = 8; half > 0; half /= 2)
+      _Pragma("GCC unroll 1") for (int j = 0; j < half; ++j) partial[j] = hn::Add(partial[j], partial[j + half]);
+    tree.push(partial[0], plus);
+  }
+  return n > 0 ? tree.total(plus) : hn::Zero(d);
+}
+
+template <typename T>
+void sum_columns_of(const T* x, std::int64_t stride, std::int64_t n, T* y, std::int64_t columns) {
+  const hn::ScalableTag<T> d;
+  constexpr std::int64_t N = HWY_LANES(T), rows_ahead = 16;
+  for (std::int64_t c = 0; c < columns; c += N) {
+    const std::int64_t count = columns - c < N ? columns - c : N;
+    const auto sum = count == N ? tree_sum_of_columns(d, n, [&](std::int64_t i) HWY_ATTR {
+      hwy::Prefetch(x + (i + rows_ahead) * stride + c);
+      return hn::LoadU(d, x + i * stride + c);
+    }) : tree_sum_of_columns(d, n, [&](std::int64_t i) HWY_ATTR { return load_some(d, x + i * stride + c, count); });
+    store_some(d, canonical(d, sum), y + c, count);
+  }
+}
+
+/// softmax or log_softmax of N columns or fewer.
+template <typename T>
+HWY_NOINLINE void softmax_of_columns(RowOp op, const T* x, std::int64_t x_stride, T* y, std::int64_t y_stride, std::int64_t n, std::int64_t count) {
+  const hn::ScalableTag<T> d;
+  using V = hn::Vec<decltype(d)>;
+  constexpr std::int64_t N = HWY_LANES(T);
+  const V infinite = infinity(d), log2e = hn::Set(d, Constants<T>::log2e);
+  // pass 1: the maximum; a column with NaN, or without a finite one, becomes NaN
+  V most = hn::Neg(infinite), bad = hn::Zero(d);
+  for (std::int64_t i = 0; i < n; ++i) {
+    const V v = load_some(d, x + i * x_stride, count);
+    most = hn::Max(most, v);
+    bad = hn::IfThenElse(hn::Eq(v, v), bad, v);
+  }
+  const auto good = hn::And(hn::Eq(bad, bad), hn::Lt(hn::Abs(most), infinite));
+  most = hn::IfThenElseZero(good, most);
+  // pass 2: the weights and their sums
+  const bool keep = op == RowOp::softmax;
+  const V sum = tree_sum_of_columns(d, n, [&](std::int64_t i) HWY_ATTR {
+    const V p = exp2_of_negative(d, hn::Mul(hn::Sub(load_some(d, x + i * x_stride, count), most), log2e));
+    if (keep) store_some(d, p, y + i * y_stride, count);
+    return p;
+  });
+  // pass 3
+  const V nan = hn::Set(d, std::numeric_limits<T>::quiet_NaN());
+  if (keep) {
+    const V inverse = hn::Div(hn::Set(d, T(1)), sum);
+    for (std::int64_t i = 0; i < n; ++i)
+      store_some(d, hn::IfThenElse(good, hn::MulAdd(load_some(d, y + i * y_stride, count), inverse, hn::Zero(d)), nan), y + i * y_stride, count);
+    return;
+  }
+  alignas(64) T logs[N];
+  hn::Store(sum, d, logs);
+  unary_of(Unary::log, logs, logs, N);
+  const V log_sum = hn::Load(d, logs);
+  for (std::int64_t i = 0; i < n; ++i) {
+    const V value = hn::Add(hn::Sub(hn::Sub(load_some(d, x + i * x_stride, count), most), log_sum), hn::Zero(d));
+    store_some(d, hn::IfThenElse(good, value, nan), y + i * y_stride, count);
+  }
+}
+
+#endif
+}  // namespace attn::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif

@@ -1,0 +1,76 @@
+// src/kernels/rows/norms-inl.h: mean and deviations of a row, layer norm and RMS norm.
+#if defined(ATTN_ROWS_NORMS_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_ROWS_NORMS_INL_H
+#undef ATTN_ROWS_NORMS_INL_H
+#else
+#define ATTN_ROWS_NORMS_INL_H
+#endif
+
+#include <hwy/highway.h>
+
+#include <cmath>
+
+#include "kernels/math/activations-inl.h"
+#include "kernels/rows/write-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace attn::kernels::HWY_NAMESPACE {
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+
+template <typename T>
+HWY_NOINLINE void moments(const T* x, std::int64_t n, T* mean, T* deviations, bool fetch_next = false) {
+  const hn::ScalableTag<T> d;
+  using V = hn::Vec<decltype(d)>;
+  constexpr std::int64_t N = HWY_LANES(T);
+  const T middle = tree_sum<T>(n, [&](V partial, std::int64_t i, std::int64_t count) HWY_ATTR { return hn::Add(partial, load_some(d, x + i, count)); }) /
+                   static_cast<T>(n);
+  const V center = hn::Set(d, middle);
+  *mean = canonical_scalar(middle);
+  *deviations = canonical_scalar(tree_sum<T>(n, [&](V partial, std::int64_t i, std::int64_t count) HWY_ATTR {
+    if (fetch_next) hwy::Prefetch(x + i + n);
+    V difference = hn::Sub(load_some(d, x + i, count), center);
+    if (count < N) difference = hn::IfThenElseZero(hn::FirstN(d, static_cast<std::size_t>(count)), difference);
+    return hn::MulAdd(difference, difference, partial);
+  }));
+}
+
+template <typename T, To TO>
+HWY_NOINLINE void layer_norm(const T* x, const T* weight, const T* bias, T eps, T* y, std::int64_t n) {
+  const hn::ScalableTag<T> d;
+  using V = hn::Vec<decltype(d)>;
+  T mean, deviations;
+  moments(x, n, &mean, &deviations, TO == To::memory);
+  const V scale = hn::Set(d, T(1) / std::sqrt(deviations / static_cast<T>(n) + eps)), center = hn::Set(d, mean), one = hn::Set(d, T(1));
+  write_row<TO>(y, n, [&](std::int64_t i, std::int64_t count) HWY_ATTR {
+    const V normal = hn::Mul(hn::Sub(load_some(d, x + i, count), center), scale);
+    const V w = weight ? load_some(d, weight + i, count) : one, b = bias ? load_some(d, bias + i, count) : hn::Zero(d);
+    return canonical(d, hn::MulAdd(normal, w, b));
+  });
+}
+
+template <typename T>
+T sum_of_squares(const T* x, std::int64_t n) {
+  const hn::ScalableTag<T> d;
+  using V = hn::Vec<decltype(d)>;
+  return tree_sum<T>(n, [&](V partial, std::int64_t i, std::int64_t count) HWY_ATTR {
+    const V v = load_some(d, x + i, count);
+    return hn::MulAdd(v, v, partial);
+  });
+}
+
+template <typename T, To TO>
+HWY_NOINLINE void rms_norm(const T* x, const T* weight, T eps, T* y, std::int64_t n) {
+  const hn::ScalableTag<T> d;
+  using V = hn::Vec<decltype(d)>;
+  const V scale = hn::Set(d, T(1) / std::sqrt(sum_of_squares(x, n) / static_cast<T>(n) + eps));
+  write_row<TO>(y, n, [&](std::int64_t i, std::int64_t count) HWY_ATTR {
+    fetch_ahead<TO>(x + i, n);
+    const V normal = hn::Mul(load_some(d, x + i, count), scale);
+    return canonical(d, weight ? hn::Mul(normal, load_some(d, weight + i, count)) : normal);
+  });
+}
+
+#endif
+}  // namespace attn::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif
