@@ -165,7 +165,6 @@ std::vector<Case> cases() {
     for (const int normalized : {1, 2}) {
       const Dims shape = normalized == 1 ? Dims{4} : Dims{3, 4};
       all.push_back({"layer_norm", [=](const Inputs& x) { return layer_norm(x[0], shape, affine ? x[1] : Tensor(), affine ? x[2] : Tensor(), 1e-3); }, {{2, 3, 4}, shape, shape}});
-      all.push_back({"rms_norm", [=](const Inputs& x) { return rms_norm(x[0], shape, affine ? x[1] : Tensor(), 1e-3); }, {{2, 3, 4}, shape}});
     }
   for (const bool affine : {false, true})
     for (const int normalized : {1, 2}) {
