@@ -71,6 +71,39 @@ HWY_INLINE void interleave_rows(const std::uint16_t* low, const std::uint16_t* h
   }
 }
 
+/// FewRowsTile for pairs of keys: V's words [pair][words], weights p[pair][R].
+struct Bf16FewRowsTile {
+  const std::uint32_t* v;
+  std::int64_t words;
+  int pairs;
+  const std::uint32_t* p;
+  const float* alpha;
+  std::int64_t stride;
+  bool first;
+
+  template <int ROWS, int VECTORS>
+  HWY_NOINLINE void operator()(int row, std::int64_t column, float* o) const {
+    __m512 sum[ROWS][VECTORS];
+    ATTN_UNROLL for (int r = 0; r < ROWS; ++r) ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) sum[r][x] = _mm512_setzero_ps();
+    const std::uint32_t* value = v + column;
+    const std::uint32_t* weights = p + row;
+    for (int pair = 0; pair < pairs; ++pair, value += words, weights += bf16_rows) {
+      __m512i values[VECTORS];
+      ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) values[x] = _mm512_load_si512(value + x * 16);
+      ATTN_UNROLL for (int r = 0; r < ROWS; ++r) {
+        const __m512i weight = _mm512_set1_epi32(static_cast<int>(weights[r]));
+        ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) sum[r][x] = dot_pair(sum[r][x], values[x], weight);
+      }
+    }
+    ATTN_UNROLL for (int r = 0; r < ROWS; ++r) {
+      float* const place = o + r * stride;
+      const __m512 factor = _mm512_set1_ps(alpha[row + r]);
+      ATTN_UNROLL for (int x = 0; x < VECTORS; ++x)
+        _mm512_store_ps(place + x * 16, first ? sum[r][x] : _mm512_fmadd_ps(_mm512_load_ps(place + x * 16), factor, sum[r][x]));
+    }
+  }
+};
+
 class Bf16Walk : public Walk<float, std::uint16_t> {
  public:
   static constexpr int block_keys = bf16_key_block;
@@ -79,7 +112,7 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
   bool silence = false;  // one row only: V rows that it does not see are taken as 0, so that NaN and inf in them are silent
 
   Bf16Walk(const AttentionProblem& p, const LaneMap& lane_map, void* scratch)
-      : Walk(p, lane_map, Bf16Strip(scratch, p).rest, 0), wide(scratch, p), pairs(Bf16Strip::pairs(p.dim)) {}
+      : Walk(p, lane_map, Bf16Strip(scratch, p).rest, 0, Bf16Strip::value_words(p.value_dim)), wide(scratch, p), pairs(Bf16Strip::pairs(p.dim)) {}
   static std::size_t scratch_bytes(const AttentionProblem& p) { return Bf16Strip::bytes(p); }
   static void begin_task(const AttentionProblem& p, void* scratch) { std::memset(Bf16Strip(scratch, p).ready, 0, Bf16Strip::most_value_blocks); }
 
@@ -192,8 +225,10 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
       const int key = groups.key[g], count = groups.key[g + 1] - key;
       const KeptMaximum<float> kept(strip, groups.first[g], groups.whole[g] > groups.first[g] ? groups.whole[g] : groups.first[g]);
       for_each_tile(groups.first[g], groups.last[g], [&]<int V>(int x) HWY_ATTR {
-        bf16_score_columns<V>(wide.q + x * 16, rows + key, count, pairs, static_cast<float>(problem.scale), wide.s + key * bf16_rows + x * 16,
-                              strip.alpha + x * 16);
+        for_each_slice(first, key, key + count, [&](int begin, int end) HWY_ATTR {
+          bf16_score_columns<V>(wide.q + x * 16, rows + begin, end - begin, pairs, static_cast<float>(problem.scale), wide.s + begin * bf16_rows + x * 16,
+                                strip.alpha + x * 16);
+        });
       });
       kept.restore();
     }
@@ -215,6 +250,13 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
   void fold_pairs(const Groups& groups, const std::uint32_t* v_pairs) {
     const std::int64_t words = Bf16Strip::value_words(problem.value_dim);
     if (groups.gaps) clear_gaps(groups, wide.p, 2);
+    if (few) {
+      const int pair = groups.begin[0] / 2, end = (groups.end[0] + 1) / 2;
+      rows_out.for_each(static_cast<int>(map.count()), Bf16FewRowsTile{v_pairs + pair * words, words, end - pair, wide.p + pair * bf16_rows, strip.alpha,
+                                                                       rows_out.stride(), fresh});
+      fresh = false;
+      return;
+    }
     fold_ranges(groups, [&]<Fold FOLD>(int begin, int end, int first, int last) {
       for_each_tile(first, last, [&]<int V>(int x) HWY_ATTR {
         bf16_output_columns<V, FOLD>(wide.p + begin / 2 * bf16_rows + x * 16, v_pairs + begin / 2 * words, words, (end - begin + 1) / 2, problem.value_dim,

@@ -24,6 +24,7 @@ void walk_blocks(W& walk, std::int64_t first, std::int64_t end) {
   const LaneMap& map = walk.map;
   alignas(64) Word visible[W::block_keys];
   walk.begin_span();
+  walk.span_end = end;
   for (; first < end; first += W::block_keys) {
     const int keys = static_cast<int>(end - first < W::block_keys ? end - first : W::block_keys);
     const Tile tile = classify(walk.problem, map.batch, {map.row, map.row + map.rows, first, first + keys});
@@ -34,6 +35,7 @@ void walk_blocks(W& walk, std::int64_t first, std::int64_t end) {
       walk.block(first, keys, visible);
     }
   }
+  walk.end_span();
 }
 
 /// What becomes of results that are not a number: given back to the caller, or written.

@@ -12,6 +12,7 @@
 #endif
 
 #include "kernels/attention/additive_score-inl.h"
+#include "kernels/attention/few_rows-inl.h"
 #include "kernels/attention/modify-inl.h"
 #include "kernels/attention/next_head.h"
 #include "kernels/attention/output_tile-inl.h"
@@ -28,6 +29,7 @@ template <typename T, typename Stored = T, class Score = DotScore<T>>
 class Walk {
  public:
   static constexpr int R = strip_rows<T>, N = lanes<T>, block_keys = key_block;
+  static constexpr int keys_ahead = 64;  // from the keys in work to those that are fetched, where rows are few: 64 KB of f32 at D = 128
   using Compute = T;
 
   const AttentionProblem& problem;
@@ -42,17 +44,21 @@ class Walk {
   bool any_span = false;  // a span was merged
   NextHead next;
   std::int64_t next_lines = 0;  // to be asked for in each quarter of a block
+  bool few;                     // few rows: their output is `rows_out`, and turned at the end of the span
+  RowOutput<T> rows_out;
+  std::int64_t span_end = 0;    // few rows: keys before this one are fetched ahead
 
-  Walk(const AttentionProblem& p, const LaneMap& lane_map, void* scratch) : Walk(p, lane_map, scratch, p.dim) {}
+  Walk(const AttentionProblem& p, const LaneMap& lane_map, void* scratch) : Walk(p, lane_map, scratch, p.dim, p.value_dim) {}
   static std::size_t scratch_bytes(const AttentionProblem& p) { return Strip<T>::bytes(p.dim, p.value_dim) + Score::bytes(p.dim); }
   /// Before the strips of a task, which share one scratch.
   static void begin_task(const AttentionProblem&, void*) {}
 
  protected:
-  /// `q_dim`: columns of the strip's own place for queries.
-  Walk(const AttentionProblem& p, const LaneMap& lane_map, void* scratch, std::int64_t q_dim)
+  /// `q_dim`: columns of the strip's own place for queries; `v_columns`: those that a row of V has where it is read.
+  Walk(const AttentionProblem& p, const LaneMap& lane_map, void* scratch, std::int64_t q_dim, std::int64_t v_columns)
       : problem(p), map(lane_map), strip(scratch, q_dim, p.value_dim), score(p, static_cast<char*>(scratch) + Strip<T>::bytes(q_dim, p.value_dim)),
-        vectors(static_cast<int>((map.count() + N - 1) / N)), next(p, lane_map, sizeof(Stored)) {
+        vectors(static_cast<int>((map.count() + N - 1) / N)), next(p, lane_map, sizeof(Stored)),
+        few(RowOutput<T>::takes(map.count(), p.value_dim)), rows_out(strip.block, v_columns) {
     next_lines = next.lines() * block_keys / (4 * (p.k_rows > block_keys ? p.k_rows : block_keys)) + 1;
     k = p.k;
     v = p.v;
@@ -100,7 +106,7 @@ class Walk {
     score.load_keys(k_rows, keys);
     for (int g = 0; g < groups.count; ++g) {
       const KeptMaximum<T> kept(strip, groups.first[g], groups.whole[g] > groups.first[g] ? groups.whole[g] : groups.first[g]);
-      score.group(strip, k_rows, groups.key[g], groups.key[g + 1], groups.first[g], groups.last[g]);
+      for_each_slice(first, groups.key[g], groups.key[g + 1], [&](int key, int end) HWY_ATTR { score.group(strip, k_rows, key, end, groups.first[g], groups.last[g]); });
       kept.restore();
     }
     next.fetch(next_lines);
@@ -115,6 +121,27 @@ class Walk {
     next.fetch(next_lines);
     if (problem.keep) drop_block(problem, map, first, keys, groups, strip);
     fold(groups, v_rows);
+  }
+
+  /// score_of(key, end) for all keys of a group; where rows are few, some at a time, while those that stand 64 further on are fetched.
+  template <class F>
+  HWY_INLINE void for_each_slice(std::int64_t first, int key, int end, F&& score_of) const {
+    if (!few) return score_of(key, end);
+    for (int stop; key < end; key = stop) {
+      stop = key + trim_keys < end ? key + trim_keys : end;
+      for (std::int64_t j = first + keys_ahead + key; j < first + keys_ahead + stop && j < span_end; ++j) {
+        fetch_row(k_base + k.offset(j), problem.dim);
+        fetch_row(v_base + v.offset(j), problem.value_dim);
+      }
+      score_of(key, stop);
+    }
+  }
+
+  /// The output of few rows to where that of a span is looked for.
+  void end_span() {
+    if (!few || fresh) return;
+    clear(strip.o, 0, vectors);
+    rows_out.turn_into(strip.o, static_cast<int>(map.count()), problem.value_dim);
   }
 
   /// o = fma(o, alpha, the block's chain), vectors of one range of keys at a time: chain<FOLD>(first key, end, first vector, last).
@@ -135,6 +162,12 @@ class Walk {
 
   void fold(const Groups& groups, const T* const* v_rows) {
     if (groups.gaps) clear_gaps(groups, strip.s, 1);
+    if (few) {
+      const int key = groups.begin[0], keys = groups.end[0] - key;
+      rows_out.for_each(static_cast<int>(map.count()), FewRowsTile<T>{v_rows + key, keys, strip.s + key * R, strip.alpha, rows_out.stride(), fresh});
+      fresh = false;
+      return;
+    }
     fold_ranges(groups, [&]<Fold FOLD>(int begin, int end, int first, int last) {
       output_block<T, FOLD>(strip, v_rows + begin, end - begin, problem.value_dim, begin, first, last, strip.o);
     });

@@ -1,0 +1,115 @@
+// src/kernels/attention/few_rows-inl.h: strips of few rows (decoding): O += P V with value columns in the lanes, keys fetched ahead.
+//
+//   many rows: lanes are rows, each element of V is broadcast to them      few rows: most of those lanes would be empty; lanes are
+//                                                                          columns of V, each weight is broadcast to them
+//
+// An output element is the same chain over the keys: what the lanes run along changes no bit.
+#if defined(ATTN_FEW_ROWS_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_FEW_ROWS_INL_H
+#undef ATTN_FEW_ROWS_INL_H
+#else
+#define ATTN_FEW_ROWS_INL_H
+#endif
+
+#include "kernels/attention/tile-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace attn::kernels::HWY_NAMESPACE {
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+
+/// More rows fill enough lanes the other way round.
+inline constexpr int few_rows = 8;
+
+/// The output of few rows: row after row, each as vectors of columns. The last vector holds the last N columns: where N does not divide
+/// their number it shares some with the vector before.
+template <typename T>
+class RowOutput {
+ public:
+  static constexpr int N = lanes<T>;
+  /// Whether rows (of one vector) and columns are for this; then `memory` holds at least few_rows * (value_dim + N) elements.
+  static bool takes(std::int64_t rows, std::int64_t value_dim) { return rows <= few_rows && rows <= N && value_dim >= N; }
+
+  /// `columns` that may be read of a row of V: value_dim, or more.
+  RowOutput(T* memory, std::int64_t columns) : o_(memory), columns_(columns), vectors_((columns + N - 1) / N) {}
+
+  /// Calls tile.template operator()<ROWS, VECTORS>(row, column, o) for all of it: ROWS rows from `row`, VECTORS vectors of columns from
+  /// `column`, kept from `o` on, the rows stride() apart.
+  template <class Tile>
+  void for_each(int rows, const Tile& tile) const {
+    int row = 0;
+    for (; row + 4 <= rows; row += 4) for_each_vector<4, registers == 16 ? 2 : 4>(row, tile);
+    for (; row < rows; ++row) for_each_vector<1, 8>(row, tile);  // enough chains to hide an FMA's latency
+  }
+  std::int64_t stride() const { return vectors_ * N; }
+
+  /// Into the strip's place, [column][R], columns below value_dim; other rows are left as they are.
+  void turn_into(T* o, int rows, std::int64_t value_dim) const {
+    constexpr int R = strip_rows<T>;
+    for (int row = 0; row < rows; ++row)
+      for (std::int64_t v = 0; v < vectors_; ++v) {
+        const T* from = o_ + (row * vectors_ + v) * N;
+        const std::int64_t first = column_of(v), count = value_dim - first < N ? value_dim - first : N;
+        for (std::int64_t c = 0; c < count; ++c) o[(first + c) * R + row] = from[c];
+      }
+  }
+
+ private:
+  std::int64_t column_of(std::int64_t vector) const { return vector * N + N <= columns_ ? vector * N : columns_ - N; }
+
+  template <int ROWS, int VECTORS, class Tile>
+  void for_each_vector(int row, const Tile& tile) const {
+    T* const o = o_ + row * stride();
+    std::int64_t v = 0;
+    for (; v + VECTORS <= columns_ / N; v += VECTORS) tile.template operator()<ROWS, VECTORS>(row, column_of(v), o + v * N);
+    for (; v < vectors_; ++v) tile.template operator()<ROWS, 1>(row, column_of(v), o + v * N);
+  }
+
+  T* o_;
+  std::int64_t columns_, vectors_;
+};
+
+/// What `keys` keys add to few rows: weights p[key][R], alpha the factor of what came before (first: nothing).
+template <typename T>
+struct FewRowsTile {
+  const T* const* v_rows;
+  int keys;
+  const T *p, *alpha;
+  std::int64_t stride;
+  bool first;
+
+  template <int ROWS, int VECTORS>
+  HWY_NOINLINE void operator()(int row, std::int64_t column, T* o) const {
+    const Tag<T> d;
+    constexpr int R = strip_rows<T>, N = lanes<T>;
+    Vector<T> sum[ROWS][VECTORS];
+    ATTN_UNROLL for (int r = 0; r < ROWS; ++r) ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) sum[r][x] = hn::Zero(d);
+    const T* weights = p + row;
+    for (int key = 0; key < keys; ++key, weights += R) {
+      const T* const value = v_rows[key] + column;
+      Vector<T> values[VECTORS];
+      ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) values[x] = hn::LoadU(d, value + x * N);
+      ATTN_UNROLL for (int r = 0; r < ROWS; ++r) {
+        const auto weight = hn::Set(d, weights[r]);
+        ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) sum[r][x] = hn::MulAdd(values[x], weight, sum[r][x]);
+      }
+    }
+    ATTN_UNROLL for (int r = 0; r < ROWS; ++r) {
+      T* const place = o + r * stride;
+      const auto factor = hn::Set(d, alpha[row + r]);
+      ATTN_UNROLL for (int x = 0; x < VECTORS; ++x)
+        hn::Store(first ? sum[r][x] : hn::MulAdd(hn::Load(d, place + x * N), factor, sum[r][x]), d, place + x * N);
+    }
+  }
+};
+
+/// A row of K or V on its way into the second-level cache.
+template <typename T>
+HWY_INLINE void fetch_row(const T* row, std::int64_t columns) {
+  constexpr std::int64_t line = 64 / sizeof(T);
+  for (std::int64_t c = 0; c < columns; c += line) __builtin_prefetch(row + c, 0, 2);
+}
+
+#endif
+}  // namespace attn::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif
