@@ -2,6 +2,7 @@
 #include "attention/gradient_steps.h"
 
 #include "runtime/cpu.h"
+#include "runtime/once.h"
 
 #include <algorithm>
 #include <cstring>
