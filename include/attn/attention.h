@@ -3,6 +3,7 @@
 #include <attn/bias.h>
 #include <attn/mask.h>
 #include <attn/random.h>
+#include <attn/score.h>
 #include <attn/tensor.h>
 
 #include <array>
@@ -63,6 +64,8 @@ struct AttentionOptions {
   std::optional<double> scale = std::nullopt;  ///< of the scaled dot product; default 1/sqrt(D). ValueError with another score
   Mask mask = {};
   Bias bias = {};
+  ScoreExpression score_mod = {};      ///< the score as a function of itself and its place, after softcap and bias
+  ScoreCallback score_callback = {};   ///< the same as a callable on tiles, after score_mod
   double softcap = 0;      ///< c: scores become c * tanh(s / c); 0 = off
   double temperature = 1;  ///< scores are divided by it last
   Tensor sinks = {};       ///< [Hq]: a logit per head that takes weight and gives no value
@@ -86,7 +89,7 @@ struct AttentionResult {
 /// Attention: softmax over the keys of a score, then the weighted mean of the values.
 ///
 ///   s[b,h,i,j] = score(q[b,h,i,:], k[b,g,j,:])          g = h / (Hq / Hk)
-///   o[b,h,i,:] = sum_j softmax_j((cap(s) + bias) / temperature, where mask)[j] v[b,g',j,:]
+///   o[b,h,i,:] = sum_j softmax_j(mod(cap(s) + bias) / temperature, where mask)[j] v[b,g',j,:]
 ///
 /// Shapes   q [B, Hq, Tq, D]   k [B, Hk, Tk, D]   v [B, Hv, Tk, Dv]  ->  output [B, Hq, Tq, Dv], logsumexp [B, Hq, Tq]
 ///          Hk and Hv each divide Hq (grouped heads). Rank 3 means [B, T, D] with one head, rank 2 [T, D].

@@ -17,6 +17,7 @@
 #include <attn/random.h>
 #include <attn/runtime.h>
 #include <attn/safetensors.h>
+#include <attn/score.h>
 #include <attn/tensor.h>
 #include <attn/text.h>
 #include <attn/verify.h>

@@ -126,6 +126,7 @@ AttentionResult attention_call(const Tensor& q, const Tensor& k, const Tensor& v
   DropoutStrips dropout(call_options.dropout_p, {p.batch * p.q_heads, p.q_rows, p.k_rows, kernel.strip_rows}, call_options.generator);
   trace(call, result.plan);
   run_attention(call, kernel, dropout, to);
+  call.score_callback.rethrow();
   if (output.aside) copy_values(call.with_heads(output.result), output.written);
 
   result.output = output.result;
@@ -135,7 +136,8 @@ AttentionResult attention_call(const Tensor& q, const Tensor& k, const Tensor& v
     result.weights = weights.to(call.dtype());
   }
   if (result.logsumexp.defined()) result.logsumexp = result.logsumexp.reshape(call.shown(rows));
-  if (recorded && call_options.stored != nullptr) {
+  const bool own_score = !p.score_mod.empty() || p.score_callback.call != nullptr;
+  if (recorded && (call_options.stored != nullptr || own_score)) {
     record({"AttentionBackward0", call.inputs(), {}}, {result.output, result.weights, result.logsumexp}, {});
   } else if (recorded) {
     saved.output = (output.aside ? output.written : call.with_heads(output.result)).detach();

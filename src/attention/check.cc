@@ -149,6 +149,7 @@ std::vector<Tensor> Call::inputs() const {
   for (const Tensor& x : {q, k, v, sinks, additive_w})
     if (x.defined()) inputs.push_back(x);
   inputs.insert(inputs.end(), bias.values.begin(), bias.values.end());
+  inputs.insert(inputs.end(), score_mod.any_rows.values.begin(), score_mod.any_rows.values.end());
   return inputs;
 }
 
@@ -172,6 +173,8 @@ Call check(const char* function, const Tensor& q, const Tensor& k, const Tensor&
   call.mask = options.mask;
   call.program = lower_mask(options.mask, scores, call.lengths);
   call.bias = lower_bias(options.bias, scores, call.lengths, q.dtype());
+  call.score_mod = lower_score(options.score_mod, scores, call.lengths, call.compute_dtype());
+  call.score_callback = CallbackGate(options.score_callback, scores, call.lengths);
 
   project_and_describe(call, options);
   kernels::AttentionProblem& problem = call.problem;
@@ -188,6 +191,9 @@ Call check(const char* function, const Tensor& q, const Tensor& k, const Tensor&
   problem.sinks = call.sinks.defined() ? call.sinks.data() : nullptr;
   problem.bias = call.bias.terms.data();
   problem.bias_count = static_cast<int>(call.bias.terms.size());
+  problem.score_mod = call.score_mod.any_rows.program;
+  problem.score_mod_one_head = call.score_mod.one_head.program;
+  problem.score_callback = call.score_callback.describe();
   return call;
 }
 

@@ -2,7 +2,7 @@
 #pragma once
 #include <attn/attention.h>
 
-#include "attention/lower.h"
+#include "attention/lower_score.h"
 #include "attention/stored.h"
 
 namespace attn {
@@ -19,6 +19,8 @@ struct Call {
   Mask mask;            // keeps the tensors that `program` reads
   LoweredMask program;
   LoweredBias bias;
+  LoweredScore score_mod;
+  CallbackGate score_callback;
   std::vector<kernels::Part> parts;   // empty: batch items
   kernels::AttentionProblem problem;  // all but the results
 

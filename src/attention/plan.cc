@@ -19,6 +19,7 @@ const char* text_of(Answer answer) {
     case Answer::additive_score: return "has no additive score";
     case Answer::all_weights: return "does not return weights";
     case Answer::dropout: return "has no dropout";
+    case Answer::far_positions: return "holds whole numbers of a score_mod up to 2^24";
   }
   return "";
 }

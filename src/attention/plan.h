@@ -9,7 +9,7 @@
 namespace attn {
 
 /// What a kernel says to a call.
-enum class Answer : std::uint8_t { takes, takes_everything, other_dtype, other_storage, additive_score, all_weights, dropout };
+enum class Answer : std::uint8_t { takes, takes_everything, other_dtype, other_storage, additive_score, all_weights, dropout, far_positions };
 
 /// What a call wants beside output and logsumexp.
 struct Wanted {

@@ -32,6 +32,7 @@ Answer ask(const AttentionProblem& problem, const Wanted& wanted) {
   for (int n = 0; n < problem.bias_count; ++n)
     if (problem.bias[n].element != Element::f32 && problem.bias[n].element != Element::f64) return Answer::other_storage;
   if (problem.score == kernels::ScoreOp::additive && E == Element::bf16) return Answer::additive_score;
+  if (E != Element::f64 && !problem.score_mod.fits_f32) return Answer::far_positions;
   if (wanted.weights) return Answer::all_weights;
   if (wanted.dropout && E == Element::bf16) return Answer::dropout;
   return Answer::takes;

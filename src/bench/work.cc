@@ -8,6 +8,7 @@
 
 #include "kernels/gemm/packed.h"
 #include "verify/backward.h"
+#include "verify/run.h"
 #include "verify/same.h"
 #include "verify/spot.h"
 

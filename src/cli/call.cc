@@ -78,6 +78,7 @@ Score score_of(const Reader& reader) {
 }  // namespace
 
 AttentionCall to_attention(const Call& call) {
+  check_tables(call);
   const Reader reader(call);
   AttentionCall result{reader.needed("q"), reader.needed("k"), reader.needed("v"), {}};
   AttentionOptions& options = result.options;
@@ -86,6 +87,7 @@ AttentionCall to_attention(const Call& call) {
   options.mask = mask_of(reader);
   if (const Tensor bias = reader.tensor("bias")) options.bias = options.bias + Bias::dense(bias);
   if (const Tensor slopes = reader.tensor("alibi_slopes")) options.bias = options.bias + Bias::alibi(slopes);
+  if (const std::string* text = reader.setting("score_mod")) options.score_mod = ScoreExpression::parse(*text, {call.tables.begin(), call.tables.end()});
   options.softcap = reader.number("softcap", 0);
   options.temperature = reader.number("temperature", 1);
   options.sinks = reader.tensor("sinks");

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <limits>
 #include <span>
@@ -24,7 +25,7 @@ constexpr int kDeepest = 16;  // a described tensor of the highest rank needs 11
 const std::vector<std::string> kTensors{
     "q",         "k",           "v",   "attend", "block", "key_padding", "bias", "alibi_slopes", "sinks", "query_lengths", "key_lengths",
     "key_start", "query_start", "w_q", "w_k",    "w"};
-const std::vector<std::string> kSettings{"causal", "mask", "scale", "score", "softcap", "temperature", "weights", "dtype"};
+const std::vector<std::string> kSettings{"causal", "mask", "scale", "score", "score_mod", "softcap", "temperature", "weights", "dtype"};
 
 bool is_one_of(const std::string& name, const std::vector<std::string>& names) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -68,7 +69,18 @@ void flatten(const std::string& name, const json& values, const Dims& shape, int
   for (const json& value : values) flatten(name, value, shape, dim + 1, numbers);
 }
 
-Dtype default_dtype(const std::string& name) {
+bool every(const json& values, bool (*is)(const json&)) {
+  return values.is_array() ? std::all_of(values.begin(), values.end(), [&](const json& value) { return every(value, is); }) : is(values);
+}
+
+/// Of a table: what its values look like.
+Dtype dtype_of_values(const json& values) {
+  if (every(values, [](const json& value) { return value.is_boolean(); })) return Dtype::boolean;
+  return every(values, [](const json& value) { return value.is_number_integer(); }) ? Dtype::i64 : Dtype::f32;
+}
+
+Dtype default_dtype(const std::string& name, const json& values) {
+  if (!is_one_of(name, kTensors)) return dtype_of_values(values);
   if (name == "attend" || name == "block" || name == "key_padding") return Dtype::boolean;
   return name.ends_with("_lengths") || name.ends_with("_start") ? Dtype::i64 : Dtype::f32;
 }
@@ -77,7 +89,7 @@ Tensor tensor_of(const std::string& name, const json& value) {
   const bool described = value.is_object();
   if (described && !value.contains("values")) throw ValueError(fmt::format("run: {} has no \"values\"", name));
   const json& values = described ? value["values"] : value;
-  const Dtype dtype = described && value.contains("dtype") ? dtype_from_name(value["dtype"].get<std::string>()) : default_dtype(name);
+  const Dtype dtype = described && value.contains("dtype") ? dtype_from_name(value["dtype"].get<std::string>()) : default_dtype(name, values);
   Dims shape;
   shape_of(name, values, shape);
   std::vector<double> numbers;
@@ -103,6 +115,7 @@ Call from_json(const std::string& path, const std::string& content) {
     for (const auto& [name, value] : document.items()) {
       if (is_one_of(name, kTensors)) call.tensors[name] = tensor_of(name, value);
       else if (is_one_of(name, kSettings)) call.settings[name] = value.is_string() ? value.get<std::string>() : value.dump();
+      else if (value.is_structured() || value.is_number()) call.tables[name] = tensor_of(name, value);
       else unknown_name(path, name);
     }
   } catch (const json::parse_error& error) {
@@ -123,8 +136,7 @@ Call from_safetensors(const std::string& path, const std::string& content) {
   }();
   Call call;
   for (const auto& [name, tensor] : file.tensors) {
-    if (!is_one_of(name, kTensors)) unknown_name(path, name);
-    call.tensors[name] = tensor;
+    (is_one_of(name, kTensors) ? call.tensors : call.tables)[name] = tensor;
   }
   for (const auto& [name, value] : file.metadata)
     if (is_one_of(name, kSettings)) call.settings[name] = value;  // other metadata ("format": "pt") is not ours
@@ -140,7 +152,23 @@ Call load_call(const std::string& path) {
   // A safetensors file has eight bytes of length before its first brace.
   const bool looks_json = first != std::string::npos && (content[first] == '{' || content[first] == '[') &&
                           (content.size() < 9 || content[8] != '{' || static_cast<unsigned char>(content[7]) != 0);
-  return looks_json ? from_json(path, content) : from_safetensors(path, content);
+  Call call = looks_json ? from_json(path, content) : from_safetensors(path, content);
+  call.path = path;
+  return call;
+}
+
+void check_tables(const Call& call) {
+  const auto score_mod = call.settings.find("score_mod");
+  const std::string text = score_mod == call.settings.end() ? "" : score_mod->second;
+  const auto part_of_name = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
+  for (const auto& [name, table] : call.tables) {
+    bool named = false;
+    for (std::size_t at = text.find(name); at != std::string::npos; at = text.find(name, at + 1)) {
+      const std::size_t end = at + name.size();
+      named |= (at == 0 || !part_of_name(text[at - 1])) && (end == text.size() || !part_of_name(text[end]));
+    }
+    if (!named) unknown_name(call.path, name);
+  }
 }
 
 }  // namespace attn::cli

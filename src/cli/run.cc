@@ -69,6 +69,7 @@ Verb add_run(CLI::App& app) {
   parser->add_flag("--causal", a.causal, "No row sees a later key");
   setting("--mask", "mask", "EXPRESSION", "causal, window(2, 0), prefix(3), all, none, with & | ~ ( )");
   setting("--score", "score", "NAME", "scaled_dot, dot, general (needs w) or additive (needs w_q, w_k, w)");
+  setting("--score-mod", "score_mod", "EXPRESSION", "The score as an expression of s, b, h, i, j: s - slope[h] * (i - j), with slope from FILE");
   setting("--scale", "scale", "X", "Of the scaled dot product; 1 / sqrt(D) without it")->check(number);
   setting("--softcap", "softcap", "X", "Scores become X tanh(score / X)")->check(number);
   setting("--temperature", "temperature", "X", "Scores are divided by it")->check(number);
@@ -78,7 +79,8 @@ Verb add_run(CLI::App& app) {
   parser->add_option("--out", a.out, "The result into a safetensors file")->type_name("FILE");
   parser->footer(
       "The file may also hold attend, block, key_padding (masks); bias, alibi_slopes, sinks; query_lengths, key_lengths,\n"
-      "key_start, query_start; and, in JSON or as metadata, the options above without their dashes.\n"
+      "key_start, query_start; tensors that --score-mod looks up, under their names; and, in JSON or as metadata, the options\n"
+      "above without their dashes.\n"
       "\nExample\n  echo '{\"q\": [[1, 0]], \"k\": [[1, 0], [0, 1]], \"v\": [[1, 2], [3, 4]]}' > call.json && attn run call.json");
   return {parser, [arguments](const std::vector<std::string>& rest) {
             if (arguments->file.empty() && rest.size() == 1) arguments->file = rest[0];

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <memory>
 #include <new>
+#include <utility>
 
 namespace attn::runtime {
 namespace {
@@ -21,6 +22,11 @@ struct Scratch {
   std::size_t bytes = 0;
   ~Scratch() { deallocate(data); }
 };
+
+Scratch& this_scratch() {
+  thread_local Scratch scratch;
+  return scratch;
+}
 
 }  // namespace
 
@@ -47,7 +53,7 @@ std::size_t peak_bytes() noexcept { return most_allocated.load(std::memory_order
 void reset_peak() noexcept { most_allocated.store(allocated_bytes(), std::memory_order_relaxed); }
 
 void* thread_scratch(std::size_t bytes) {
-  thread_local Scratch scratch;
+  Scratch& scratch = this_scratch();
   if (!scratch.data || scratch.bytes < bytes) {
     void* larger = allocate(bytes);
     deallocate(scratch.data);
@@ -55,6 +61,13 @@ void* thread_scratch(std::size_t bytes) {
     scratch.bytes = bytes;
   }
   return scratch.data;
+}
+
+OwnScratch::OwnScratch() noexcept : data_(std::exchange(this_scratch().data, nullptr)), bytes_(std::exchange(this_scratch().bytes, 0)) {}
+OwnScratch::~OwnScratch() {
+  deallocate(this_scratch().data);
+  this_scratch().data = data_;
+  this_scratch().bytes = bytes_;
 }
 
 }  // namespace attn::runtime

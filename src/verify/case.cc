@@ -38,7 +38,7 @@ struct Word {
   const char* name;
   std::string Case::* value;
 };
-constexpr Word words[] = {{"mask", &Case::mask}, {"bias", &Case::bias}, {"lengths", &Case::lengths}, {"layout", &Case::layout}, {"hidden", &Case::hidden}};
+constexpr Word words[] = {{"mask", &Case::mask}, {"bias", &Case::bias}, {"score_mod", &Case::score_mod}, {"lengths", &Case::lengths}, {"layout", &Case::layout}, {"hidden", &Case::hidden}};
 
 struct Number {
   const char* name;

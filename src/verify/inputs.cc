@@ -75,6 +75,8 @@ void set_lengths(const Case& c, AttentionOptions& options) {
   if (all || c.lengths == "starts") options.key_start = of_batch(c.batch, [&](std::int64_t b) { return b * c.k_rows / (4 * c.batch) + (c.k_rows > 1 ? b % 2 : 0); });
 }
 
+constexpr std::int64_t farthest = 128;  // distance of the relative bias
+
 /// Keys that no row of a dense mask sees.
 bool never_seen(std::int64_t j) { return j % 11 == 5; }
 
@@ -94,22 +96,40 @@ Mask mask_of(const Case& c, std::uint64_t seed) {
   return Mask::parse(c.mask);
 }
 
-Bias bias_of(const Case& c, std::uint64_t seed) {
+Bias bias_of(const Case& c, const std::string& bias, std::uint64_t seed) {
   const Dtype dtype = c.dtype == Dtype::f64 ? Dtype::f64 : Dtype::f32;
-  if (c.bias == "dense") return Bias::dense(integers({c.q_heads, c.q_rows, c.k_rows}, dtype, seed));
-  if (c.bias == "key") {
+  if (bias == "dense") return Bias::dense(integers({c.q_heads, c.q_rows, c.k_rows}, dtype, seed));
+  if (bias == "key") {
     Tensor values = integers({c.batch, 1, 1, c.k_rows}, dtype, seed);
     for (std::int64_t b = 0; b < c.batch; ++b)
       values.select(0, b).slice(2, c.k_rows - c.k_rows / 8).fill_(-std::numeric_limits<double>::infinity());
     return Bias::dense(values);
   }
-  if (c.bias == "alibi") {
+  if (bias == "alibi") {
     Tensor slopes = attn::full({c.q_heads}, 1, dtype);
     for (std::int64_t h = 0; h < c.q_heads; ++h) slopes.select(0, h).fill_(1.0 / static_cast<double>(2 * h + 4));
     return Bias::alibi(slopes, Align::bottom_right);
   }
-  if (c.bias == "relative") return Bias::relative(integers({32, c.q_heads}, dtype, seed), true, 128, Align::bottom_right);
+  if (bias == "relative") return Bias::relative(integers({32, c.q_heads}, dtype, seed), true, farthest, Align::bottom_right);
   return {};
+}
+
+/// T5's bucket of a distance, 32 of them both ways up to 128: from 8 on 8 + floor(2 log2(d / 8)).
+std::int64_t bucket_of(std::int64_t distance) {
+  const std::int64_t d = std::abs(distance);
+  std::int64_t bucket = d;
+  if (d >= 8)
+    for (bucket = 8; bucket < 15 && d * d >= std::int64_t{64} << (bucket - 7);) ++bucket;
+  return bucket + (distance > 0 ? 16 : 0);
+}
+
+/// Tensors under the names that the case's expression may use: what the biases alibi and relative read.
+ScoreExpression score_mod_of(const Case& c, std::uint64_t seed) {
+  if (c.score_mod == "none") return {};
+  const Bias alibi = bias_of(c, "alibi", seed), relative = bias_of(c, "relative", seed);
+  Tensor bucket = empty({2 * farthest + 1}, Dtype::i64);
+  for (std::int64_t d = -farthest; d <= farthest; ++d) bucket.data<std::int64_t>()[d + farthest] = bucket_of(d);
+  return ScoreExpression::parse(c.score_mod, {{"slope", alibi.terms()[0].values}, {"table", relative.terms()[0].values}, {"bucket", bucket}});
 }
 
 /// NaN into the keys and values that the lengths or the dense mask hide from every row.
@@ -133,7 +153,8 @@ void attention_inputs(const Case& c, std::uint64_t seed, Inputs& in) {
   in.k = operand(c, c.k_heads, c.k_rows, c.dim, seed + 2);
   in.v = operand(c, c.v_heads, c.k_rows, c.value_dim, seed + 3);
   in.options.mask = mask_of(c, seed + 4);
-  in.options.bias = bias_of(c, seed + 5);
+  in.options.bias = bias_of(c, c.bias, seed + 5);
+  in.options.score_mod = score_mod_of(c, seed + 5);
   in.options.softcap = c.softcap;
   in.options.temperature = c.temperature;
   if (c.sinks != 0) in.options.sinks = integers({c.q_heads}, c.dtype == Dtype::f64 ? Dtype::f64 : Dtype::f32, seed + 6);

@@ -35,6 +35,8 @@ std::vector<AttentionOptions> many_options() {
           {.mask = Mask::causal(Align::bottom_right)},
           {.mask = window, .softcap = 3, .sinks = normal({4}, 9)},
           {.mask = Mask::causal(Align::bottom_right), .bias = alibi, .temperature = 2},
+          {.mask = Mask::causal(Align::bottom_right),
+           .score_mod = ScoreExpression([](auto s, auto, auto h, auto i, auto j) { return 2 * tanh(s / 2) - ScoreTable(Bias::alibi_slopes(4))(h) * (i - j); }).aligned(Align::bottom_right)},
           {.score = Score::general(normal({8, 8}, 4))},
           {.score = Score::additive(normal({3, 8}, 5), normal({3, 8}, 6), normal({3}, 7)), .mask = Mask::causal(Align::bottom_right)},
           {.mask = Mask::causal(Align::bottom_right), .weights = Weights::full}};

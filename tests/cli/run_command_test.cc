@@ -73,6 +73,27 @@ TEST(RunCommand, ReadsAndWritesJson) {
   EXPECT_NE(other.out, said.out);
 }
 
+TEST(RunCommand, LooksUpTheFilesTensorsInItsExpression) {
+  const Folder folder;
+  const Inputs in = inputs();
+  const Tensor slope = Bias::alibi_slopes(4), bucket = tensor<std::int64_t>({0, 1, 1, 2, 2});
+  save_safetensors(folder.file("in.safetensors"), {{"q", in.q}, {"k", in.k}, {"v", in.v}, {"slope", slope}, {"bucket", bucket}});
+  const Said said = attn_says("run " + folder.file("in.safetensors") + " --score-mod 's - slope[h] * bucket[j]' --out " + folder.file("out.safetensors"));
+  ASSERT_EQ(said.code, 0) << said.err;
+  const ScoreTable slopes(slope), buckets(bucket);
+  const AttentionResult result = attention(in.q, in.k, in.v, {.score_mod = [&](auto s, auto, auto h, auto, auto j) { return s - slopes(h) * buckets(j); }});
+  EXPECT_TRUE(bits_equal(load_safetensors(folder.file("out.safetensors")).at("output"), result.output));
+  // in JSON: whole numbers, numbers and flags as they are written; a number alone has rank 0
+  const std::string file = folder.write("call.json", R"json({"q": [[1, 0]], "k": [[1, 0], [0, 1]], "v": [[1], [2]], "c": 0.5, "n": [1, 0], "flag": [true, false], "t": [0.25, 3.5],
+    "score_mod": "where(flag[j], c * s, t[n[j]])"})json");
+  const Said json = attn_says("run " + file + " --json");
+  ASSERT_EQ(json.code, 0) << json.err;
+  const Tensor expected = attention(tensor2d({{1, 0}}), tensor2d({{1, 0}, {0, 1}}), tensor2d({{1}, {2}}), {.score_mod = [](auto s, auto, auto, auto, auto j) {
+                                      return where(j == 0, 0.5 * s, 0.25);
+                                    }}).output;
+  EXPECT_TRUE(bits_equal(golden_tensor(nlohmann::json::parse(json.out).at("output")), expected));
+}
+
 TEST(RunCommand, MistakesInTheFileAreNamed) {
   const Folder folder;
   struct Mistake {
@@ -87,7 +108,9 @@ TEST(RunCommand, MistakesInTheFileAreNamed) {
         Mistake{R"({"q": [[1]], "k": [[1, 2]], "v": [[1]]})", "attention: "},
         Mistake{R"({"q": [[1]], "k": [[1]], "v": [[1]], "scale": "x"})", "must be a number"},
         Mistake{R"({"q": {"shape": [-1], "values": [1]}, "k": [[1]], "v": [[1]]})", "shape"}, Mistake{"12345678901234567890", ""},
-        Mistake{R"({"q": [[1]], "k": [[1]], "v": [[1]], "mask": "caus("})", "mask"}}) {
+        Mistake{R"({"q": [[1]], "k": [[1]], "v": [[1]], "mask": "caus("})", "mask"},
+        Mistake{R"({"q": [[1]], "k": [[1]], "v": [[1]], "slop": [1], "score_mod": "s - slope[h]"})", "there is no \"slop\""},
+        Mistake{R"({"q": [[1]], "k": [[1]], "v": [[1]], "score_mod": "s - slope[h]"})", "column 5, at \"slope[h]\""}}) {
     const Said said = attn_says("run " + folder.write("bad", mistake.content));
     EXPECT_EQ(said.code, 1) << mistake.content << said.err;
     EXPECT_NE(said.err.find(mistake.says), std::string::npos) << mistake.content << ": " << said.err;

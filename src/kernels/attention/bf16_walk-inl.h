@@ -113,7 +113,7 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
 
   Bf16Walk(const AttentionProblem& p, const LaneMap& lane_map, void* scratch)
       : Walk(p, lane_map, Bf16Strip(scratch, p).rest, 0, Bf16Strip::value_words(p.value_dim)), wide(scratch, p), pairs(Bf16Strip::pairs(p.dim)) {}
-  static std::size_t scratch_bytes(const AttentionProblem& p) { return Bf16Strip::bytes(p); }
+  static std::size_t scratch_bytes(const AttentionProblem& p) { return Bf16Strip::bytes(p) + ScoreVectors<float>::bytes(p); }
   static void begin_task(const AttentionProblem& p, void* scratch) { std::memset(Bf16Strip(scratch, p).ready, 0, Bf16Strip::most_value_blocks); }
 
   void load_queries() {
@@ -211,7 +211,7 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
       }
       Strip<float> view = strip;
       view.s = wide.s + part * bf16_rows;
-      modify_block(problem, map, first + part, end - part, visible ? visible + part : nullptr, inside, view);
+      modify_block(problem, map, first + part, end - part, visible ? visible + part : nullptr, inside, view, score_mod);
     }
   }
 

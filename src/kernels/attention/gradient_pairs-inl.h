@@ -138,7 +138,8 @@ class GradientPairs {
     products({k_.row(keys.first), k_.stride}, p_.dim, strip_.q, strip_.scores.s);
     products({v_.row(keys.first), v_.stride}, p_.value_dim, strip_.dout, strip_.d);
     if (p_.softcap != 0) cap(groups);
-    if (p_.bias_count != 0 || p_.temperature != 1) add_bias_and_temperature(p_, map_, keys.first, keys.count, groups, strip_.scores);
+    if (p_.bias_count != 0) add_bias(p_, map_, keys.first, keys.count, groups, strip_.scores);
+    if (p_.temperature != 1) divide_by_temperature(p_, groups, strip_.scores);
     if (keys.visible) clear_trimmed(groups);
     if (p_.keep != nullptr) {
       alignas(64) Word kept[64];

@@ -8,6 +8,7 @@
 
 #include "kernels/attention/groups.h"
 #include "kernels/attention/mask_words.h"
+#include "kernels/attention/score_mod-inl.h"
 #include "kernels/attention/tile-inl.h"
 #include "kernels/attention/turn_bits-inl.h"
 #include "kernels/math/math-inl.h"
@@ -16,7 +17,9 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-inline bool has_modifiers(const AttentionProblem& problem) { return problem.softcap != 0 || problem.bias_count != 0 || problem.temperature != 1; }
+inline bool has_modifiers(const AttentionProblem& problem) {
+  return problem.softcap != 0 || problem.bias_count != 0 || !problem.score_mod.empty() || problem.score_callback.call != nullptr || problem.temperature != 1;
+}
 
 /// Calls change(place in the strip, key, vector) for every vector that takes part. R: rows of the strip.
 template <typename T, int R = strip_rows<T>, typename F>
@@ -198,10 +201,9 @@ HWY_NOINLINE void add_of_keys(const BiasTerm& term, const LaneMap& map, std::int
     }
 }
 
-/// What a softcap is followed by: the bias terms one after another, then the temperature.
+/// The bias terms one after another.
 template <typename T, int R>
-HWY_NOINLINE void add_bias_and_temperature(const AttentionProblem& problem, const LaneMap& map, std::int64_t first, int keys, const Groups& groups,
-                                           const Strip<T, R>& strip) {
+HWY_NOINLINE void add_bias(const AttentionProblem& problem, const LaneMap& map, std::int64_t first, int keys, const Groups& groups, const Strip<T, R>& strip) {
   const Tag<T> d;
   for (int n = 0; n < problem.bias_count; ++n) {
     if (of_keys(problem.bias[n])) {
@@ -215,18 +217,24 @@ HWY_NOINLINE void add_bias_and_temperature(const AttentionProblem& problem, cons
       hn::Store(hn::IfThenElse(hn::Eq(bias, hidden), bias, hn::Add(hn::Load(d, strip.s + at), bias)), d, strip.s + at);
     });
   }
-  if (problem.temperature != 1) {
-    const auto t = hn::Set(d, static_cast<T>(problem.temperature));
-    for_each_score<T, R>(groups, [&](int at, int, int) HWY_ATTR { hn::Store(hn::Div(hn::Load(d, strip.s + at), t), d, strip.s + at); });
-  }
+}
+
+template <typename T, int R>
+HWY_NOINLINE void divide_by_temperature(const AttentionProblem& problem, const Groups& groups, const Strip<T, R>& strip) {
+  const Tag<T> d;
+  const auto t = hn::Set(d, static_cast<T>(problem.temperature));
+  for_each_score<T, R>(groups, [&](int at, int, int) HWY_ATTR { hn::Store(hn::Div(hn::Load(d, strip.s + at), t), d, strip.s + at); });
 }
 
 /// Everything between the raw score and the softmax, in the order of docs/numerics.md section 3. The maximum goes on in alpha.
 template <typename T>
 HWY_NOINLINE void modify_block(const AttentionProblem& problem, const LaneMap& map, std::int64_t first, int keys, const Word* visible,
-                               const Groups& groups, const Strip<T>& strip) {
+                               const Groups& groups, const Strip<T>& strip, ScoreVectors<T>& score_mod) {
   if (problem.softcap != 0) cap_block(static_cast<T>(problem.softcap), groups, strip);
-  add_bias_and_temperature(problem, map, first, keys, groups, strip);
+  if (problem.bias_count != 0) add_bias(problem, map, first, keys, groups, strip);
+  if (!problem.score_mod.empty()) score_mod.apply(first, keys, groups, strip.s);
+  if (problem.score_callback.call != nullptr) call_back(problem, map, first, keys, strip.s);
+  if (problem.temperature != 1) divide_by_temperature(problem, groups, strip);
   hide_block(visible, groups, strip);
 }
 

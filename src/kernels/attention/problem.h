@@ -1,5 +1,7 @@
 // src/kernels/attention/problem.h: one attention call as plain data; all that a kernel sees.
 #pragma once
+#include "kernels/attention/score_program.h"
+
 #include <cstddef>
 #include <cstdint>
 
@@ -127,6 +129,9 @@ struct AttentionProblem {
   MaskProgram mask;
   const BiasTerm* bias = nullptr;
   int bias_count = 0;
+  ScoreProgram score_mod;                  // the caller's expression; of any rows
+  ScoreProgram score_mod_one_head;         // the same for neighbouring rows of one head, by distances; empty where that saves nothing
+  ScoreCall score_callback;                // the caller's callable
 
   // dropout by kept bytes of a strip of rows: keep[(row - strip_begin) * keep_stride + j] != 0, weights times keep_scale
   // (rounded to the compute type); null: none

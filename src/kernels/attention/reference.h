@@ -13,6 +13,8 @@ struct AttentionReference {
   void (*rows)(const AttentionProblem& problem, std::int64_t b, std::int64_t h, std::int64_t row_begin, std::int64_t row_end, void* scratch) noexcept;
   /// The scores alone (docs/numerics.md section 3, step 1) of every pair of those rows, into problem.weights.
   void (*scores)(const AttentionProblem& problem, std::int64_t b, std::int64_t h, std::int64_t row_begin, std::int64_t row_end, void* scratch) noexcept;
+  /// Scores of those rows after the problem's expression alone, in place in problem.weights; q, k and v are not read.
+  void (*score_mod)(const AttentionProblem& problem, std::int64_t b, std::int64_t h, std::int64_t row_begin, std::int64_t row_end) noexcept;
 };
 
 /// The build this processor runs, and both for the test that their bits agree (the second is null where there is only one).

@@ -36,6 +36,7 @@ class Walk {
   LaneMap map;
   Strip<T> strip;
   Score score;
+  ScoreVectors<T> score_mod;
   int vectors;
   KeyRows k, v;
   const Stored* k_base;
@@ -49,7 +50,9 @@ class Walk {
   std::int64_t span_end = 0;    // few rows: keys before this one are fetched ahead
 
   Walk(const AttentionProblem& p, const LaneMap& lane_map, void* scratch) : Walk(p, lane_map, scratch, p.dim, p.value_dim) {}
-  static std::size_t scratch_bytes(const AttentionProblem& p) { return Strip<T>::bytes(p.dim, p.value_dim) + Score::bytes(p.dim); }
+  static std::size_t scratch_bytes(const AttentionProblem& p) {
+    return Strip<T>::bytes(p.dim, p.value_dim) + Score::bytes(p.dim) + ScoreVectors<T>::bytes(p);
+  }
   /// Before the strips of a task, which share one scratch.
   static void begin_task(const AttentionProblem&, void*) {}
 
@@ -57,6 +60,7 @@ class Walk {
   /// `q_dim`: columns of the strip's own place for queries; `v_columns`: those that a row of V has where it is read.
   Walk(const AttentionProblem& p, const LaneMap& lane_map, void* scratch, std::int64_t q_dim, std::int64_t v_columns)
       : problem(p), map(lane_map), strip(scratch, q_dim, p.value_dim), score(p, static_cast<char*>(scratch) + Strip<T>::bytes(q_dim, p.value_dim)),
+        score_mod(p, map, static_cast<char*>(scratch) + Strip<T>::bytes(q_dim, p.value_dim) + Score::bytes(q_dim)),
         vectors(static_cast<int>((map.count() + N - 1) / N)), next(p, lane_map, sizeof(Stored)),
         few(RowOutput<T>::takes(map.count(), p.value_dim)), rows_out(strip.block, v_columns) {
     next_lines = next.lines() * block_keys / (4 * (p.k_rows > block_keys ? p.k_rows : block_keys)) + 1;
@@ -112,7 +116,7 @@ class Walk {
     next.fetch(next_lines);
     if (has_modifiers(problem)) {
       restart_maximum(strip);
-      modify_block(problem, map, first, keys, visible, groups, strip);
+      modify_block(problem, map, first, keys, visible, groups, strip, score_mod);
     } else if (visible) {
       hide_partial(visible, groups, strip);
     }

@@ -186,6 +186,19 @@ void rows(const AttentionProblem& p, std::int64_t b, std::int64_t h, std::int64_
                             : each_row<float>(want, p, b, h, row_begin, row_end, scratch);
 }
 
+template <typename T>
+void modify_scores(const AttentionProblem& p, std::int64_t b, std::int64_t h, std::int64_t row_begin, std::int64_t row_end) {
+  for (std::int64_t i = row_begin; i < row_end; ++i) {
+    T* s = static_cast<T*>(p.weights) + b * p.weights_stride[0] + h * p.weights_stride[1] + i * p.weights_stride[2];
+    for (std::int64_t j = 0; j < p.k_rows; ++j)
+      if (exists(p, b, i, j)) s[j] = canonical(ScoreMachine<T>(p, {b, h, i, j}).run(s[j]));
+  }
+}
+
+void score_mod(const AttentionProblem& p, std::int64_t b, std::int64_t h, std::int64_t row_begin, std::int64_t row_end) noexcept {
+  (p.element == Element::f64 ? modify_scores<double> : modify_scores<float>)(p, b, h, row_begin, row_end);
+}
+
 }  // namespace
 
 extern const AttentionReference attention_table;
@@ -198,6 +211,7 @@ const AttentionReference attention_table = {
     .scratch_bytes = scratch_bytes,
     .rows = rows<Want::output>,
     .scores = rows<Want::scores>,
+    .score_mod = score_mod,
 };
 
 }  // namespace attn::kernels::ATTN_REF_NAMESPACE

@@ -2,7 +2,7 @@
 #pragma once
 #include "kernels/attention/mask_eval.h"
 #include "kernels/ref/additive.h"
-#include "kernels/ref/element.h"
+#include "kernels/ref/score_program.h"
 
 namespace attn::kernels::ATTN_REF_NAMESPACE {
 
@@ -82,6 +82,8 @@ class RowScores {
       s = cap * capped_;
     }
     for (int n = 0; n < problem_.bias_count; ++n) s = s + bias(n, j);
+    if (!problem_.score_mod.empty()) s = ScoreMachine<T>(problem_, {b_, h_, i_, j}).run(s);
+    if (problem_.score_callback.call != nullptr) call_back(j, s);
     if (problem_.temperature != 1) s = s / static_cast<T>(problem_.temperature);
     return s != -infinity<T>();
   }
@@ -92,6 +94,14 @@ class RowScores {
   T capped() const { return capped_; }
 
  private:
+  /// The caller's callable on a tile of one pair.
+  void call_back(std::int64_t j, T& s) const {
+    const ScoreCall& callback = problem_.score_callback;
+    callback.call(callback.context, {.data = &s, .f64 = sizeof(T) == sizeof(double), .rows = 1, .keys = 1, .row_stride = 1, .key_stride = 1,
+                                     .batch = problem_.item(b_), .head = h_, .row = i_, .key = j, .row_position = row_position(problem_, b_, i_, callback.bottom_right),
+                                     .key_position = key_position(problem_, b_, j)});
+  }
+
   bool additive() const { return problem_.score == ScoreOp::additive; }
   T bias(int n, std::int64_t j) const { return bias_value<T>(problem_.bias[n], problem_, b_, h_, i_, j); }
   T additive_of_row() const {

@@ -1,0 +1,42 @@
+// src/attention/lower_score.h: the caller's function of a score, checked against the scores and turned into what kernels read.
+#pragma once
+#include <attn/score.h>
+
+#include "attention/lower.h"
+
+namespace attn {
+
+/// A program points into the rest; moving keeps the pointers good.
+struct LoweredProgram {
+  kernels::ScoreProgram program;
+  std::vector<kernels::ScoreStep> steps;
+  std::vector<double> constants;
+  std::vector<kernels::ScoreLookup> lookups;
+  std::vector<Tensor> read;    // what the lookups read: f32 or f64
+  std::vector<Tensor> values;  // the floating tensors as they were given: what gets a gradient
+};
+struct LoweredScore {
+  LoweredProgram any_rows, one_head;
+};
+/// `computed`: f32 or f64.
+LoweredScore lower_score(const ScoreExpression& expression, const ScoreShape& shape, const Lengths& lowered, Dtype computed);
+
+/// The caller's callable behind a pointer, and the first exception it threw; moving keeps the pointer good.
+class CallbackGate {
+ public:
+  CallbackGate() noexcept;
+  CallbackGate(const ScoreCallback& callback, const ScoreShape& shape, const Lengths& lowered);
+  CallbackGate(CallbackGate&&) noexcept;
+  CallbackGate& operator=(CallbackGate&&) noexcept;
+  ~CallbackGate();
+
+  kernels::ScoreCall describe() const;
+  /// Throws what a call has thrown.
+  void rethrow() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace attn
