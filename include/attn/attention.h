@@ -75,6 +75,9 @@ struct AttentionOptions {
   Tensor query_start = {};
   Tensor cu_seqlens_q = {};  ///< i32 or i64 [N + 1], packed sequences: sequence s has the rows cu_seqlens_q[s] ... cu_seqlens_q[s + 1] - 1
   Tensor cu_seqlens_k = {};  ///< the same of its keys; default cu_seqlens_q
+  double dropout_p = 0;    ///< each weight becomes 0 with this probability, else it is multiplied by 1 / (1 - p); 0 to 1
+  std::optional<std::uint64_t> dropout_seed = std::nullopt;  ///< which weights: the same seed, the same ones. Default: drawn
+  Generator* generator = nullptr;                            ///< draws the seed (one u64); the global generator when null
   Weights weights = Weights::none;
   Tensor out = {};  ///< receives the output
 };
@@ -82,7 +85,8 @@ struct AttentionOptions {
 struct AttentionResult {
   Tensor output;     ///< [B, Hq, Tq, Dv], the dtype of q (packed: the layout of q)
   Tensor weights;    ///< what was asked for, else undefined
-  Tensor logsumexp;  ///< [B, Hq, Tq], f32 (f64 for f64): natural log; -inf where nothing is seen
+  Tensor logsumexp;  ///< [B, Hq, Tq], f32 (f64 for f64): natural log; -inf where nothing is seen; before dropout
+  std::uint64_t dropout_seed = 0;  ///< of this call's dropout: given again, it drops the same weights
   Plan plan;
 };
 
@@ -100,11 +104,14 @@ struct AttentionResult {
 ///          logsumexp [Hq, total]; or, with the heads outside, [1, H, total, D] each; or [total, D]. A sequence is what a batch item
 ///          is elsewhere: it sees its own keys only, positions and alignment count from its start, query_start and a prefix per
 ///          batch item are [N]. Dense masks and biases lie over [Hq, total, total_k]. Its bits are those of the sequence alone.
+/// Dropout  by counter: whether a weight is kept is a function of seed, batch item, head and the positions of row and key (Philox,
+///          docs/numerics.md section 6), so no mask is stored and the cut of the work does not matter. Returned weights are those
+///          after it. Functions with torch's names draw torch's stream instead.
 /// Weights  exp(s - m) / l by the row's final maximum m and sum l (docs/numerics.md section 3); exactly 0 where hidden.
 /// A row that sees no key gives output 0, weights 0 and logsumexp -inf, with a sink too. A pair that a mask, a length or a
 /// bias of -inf hides changes nothing, even if its k or v is NaN or inf.
 /// Errors   ShapeError when dims disagree or Hq % Hk or Hq % Hv != 0; DtypeError when dtypes differ; ValueError for a length,
-///          temperature or softcap out of range. Nothing is written, `out` included, when one is thrown.
+///          temperature, softcap or dropout_p out of range. Nothing is written, `out` included, when one is thrown.
 /// Bits     the same for a row in any batch, any padding, any thread count, prefill or decode (docs/numerics.md).
 /// Gradient q, k, v, biases, sinks and the score's parameters, from the output and the logsumexp in one fused pass; from the weights,
 ///          of an additive score, and of gradients themselves by the definition, with matrices of all scores.

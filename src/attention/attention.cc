@@ -97,9 +97,13 @@ AttentionResult attention_call(const Tensor& q, const Tensor& k, const Tensor& v
   Call call = check(call_options.function, q, k, v, options, call_options.stored);
   const kernels::AttentionProblem& p = call.problem;
   AttentionResult result;
-  const Wanted wanted{.weights = options.weights != Weights::none, .dropout = call_options.dropout_p > 0};
+  const Wanted wanted{.weights = options.weights != Weights::none};
   const AttentionKernel& kernel = plan_attention(p, wanted, result.plan);
   if (better_in_f32(kernel, call.dtype())) return attention_in_f32(q, k, v, options, call_options);
+  if (options.dropout_p > 0) {
+    result.dropout_seed = dropout_seed(options.dropout_p, options.dropout_seed, options.generator);
+    describe_dropout(options.dropout_p, result.dropout_seed, call.dtype() == Dtype::f64, call.problem);
+  }
   notice_reference(call, kernel, result.plan);
   const Dtype computed = call.compute_dtype();
   const Dims rows{p.batch, p.q_heads, p.q_rows};

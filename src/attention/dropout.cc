@@ -1,9 +1,49 @@
-// src/attention/dropout.cc: one number of 53 bits for each weight, kept where it is below 1 - p.
+// src/attention/dropout.cc: seeds and limits of dropout by counter; torch's: a number of 53 bits for each weight, kept where it is below 1 - p.
 #include "attention/dropout.h"
 
+#include "kernels/philox.h"
+
 #include <algorithm>
+#include <cmath>
 
 namespace attn {
+namespace {
+
+/// 1 / (1 - p) rounded to the type the weights are computed in, as torch has it.
+double scale_of_kept(double p, bool f64) {
+  if (p == 1) return 0;  // nothing is kept
+  return f64 ? 1 / (1 - p) : static_cast<double>(1.0f / static_cast<float>(1 - p));
+}
+
+}  // namespace
+
+std::uint64_t dropout_seed(double p, std::optional<std::uint64_t> given, Generator* generator) {
+  if (given || p == 0 || p == 1) return given.value_or(0);
+  if (generator != nullptr) return generator->u64();
+  const std::lock_guard<std::mutex> lock(default_generator_mutex());
+  return default_generator().u64();
+}
+
+void describe_dropout(double p, std::uint64_t seed, bool f64, kernels::AttentionProblem& problem) {
+  constexpr double words = 4294967296.0, last = words - 1;
+  const double least = std::ceil(p * words);  // p * 2^32 is exact
+  problem.drop_seed = seed;
+  problem.drop_least = static_cast<std::uint64_t>(std::min(least, last));
+  problem.keep_scale = least > last ? 0 : scale_of_kept(p, f64);  // no word is so large: what the last one keeps is multiplied by 0
+}
+
+void draw_by_counter(const kernels::AttentionProblem& problem, const kernels::LaneMap& rows, std::uint8_t* keep) {
+  const kernels::Philox philox(problem.drop_seed);
+  const std::int64_t zero = problem.key_zero(rows.batch), begin = problem.keys_begin(rows.batch), end = problem.keys_end(rows.batch);
+  for (std::int64_t i = 0; i < rows.rows; ++i, keep += problem.k_rows)
+    for (std::int64_t j = begin; j < end;) {
+      const std::int64_t position = j - zero;
+      std::uint32_t words[4] = {static_cast<std::uint32_t>(problem.item(rows.batch)), static_cast<std::uint32_t>(rows.head),
+                                static_cast<std::uint32_t>(rows.row + i + problem.row_offset(rows.batch, false)), static_cast<std::uint32_t>(position / 4)};
+      philox.words(words);
+      for (std::int64_t n = position % 4; n < 4 && j < end; ++n, ++j) keep[j] = words[n] >= problem.drop_least;
+    }
+}
 
 DropoutStrips::DropoutStrips(double p, const Shape& shape, Generator* generator) : p_(p), shape_(shape) {
   if (p == 0 || p == 1) return;
@@ -24,10 +64,7 @@ void DropoutStrips::walk(Generator& generator) {
     }
 }
 
-double DropoutStrips::scale(bool f64) const {
-  if (p_ == 1) return 0;  // nothing is kept
-  return f64 ? 1 / (1 - p_) : static_cast<double>(1.0f / static_cast<float>(1 - p_));
-}
+double DropoutStrips::scale(bool f64) const { return scale_of_kept(p_, f64); }
 
 void DropoutStrips::draw(std::int64_t head, std::int64_t strip, std::uint8_t* keep) const {
   const std::int64_t count = shape_.rows_of(strip) * shape_.keys;

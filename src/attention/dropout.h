@@ -1,11 +1,21 @@
-// src/attention/dropout.h: torch's dropout of attention weights, strip by strip of rows, never as Tq x Tk.
+// src/attention/dropout.h: dropout of attention weights, never as Tq x Tk: by counter, and torch's stream strip by strip of rows.
 #pragma once
 #include <attn/random.h>
 
+#include "kernels/attention/strip.h"
+
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace attn {
+
+/// The given seed, or one from the generator (null: the global one) where dropout asks for numbers.
+std::uint64_t dropout_seed(double p, std::optional<std::uint64_t> given, Generator* generator);
+/// Dropout by counter. `f64`: the compute type.
+void describe_dropout(double p, std::uint64_t seed, bool f64, kernels::AttentionProblem& problem);
+/// The same as bytes, for a strip of one head: keep[row * Tk + j], 1 = kept, of the keys of the item or part.
+void draw_by_counter(const kernels::AttentionProblem& problem, const kernels::LaneMap& rows, std::uint8_t* keep);
 
 /// Which weights are kept. The stream is walked once, in torch's order (row-major over [B, Hq, Tq, Tk]), and the generator's
 /// state kept for each strip; strips are then drawn anew by whoever computes them, in any order.

@@ -38,7 +38,7 @@ GradientSteps::GradientSteps(const AttentionGradient& gradient, const GradientPl
   heads_of_unit_ = p.q_heads / shared_heads_;
   const auto aligned = [](std::size_t bytes) { return (bytes + 63) / 64 * 64; };
   kernel_bytes_ = aligned(std::max(kernel_.scratch_bytes(gradient), kernels::gradient_reference().scratch_bytes(gradient)));
-  keep_bytes_ = dropout_ != nullptr ? aligned(static_cast<std::size_t>(kernels::query_block * p.k_rows)) : 0;
+  keep_bytes_ = dropout_ != nullptr || p.drops() ? aligned(static_cast<std::size_t>(kernels::query_block * p.k_rows)) : 0;
 }
 
 // --- which rows ----------------------------------------------------------------------------------------------------------
@@ -73,16 +73,21 @@ GradientSteps::Step GradientSteps::step(std::int64_t index) const {
 
 template <typename F>
 void GradientSteps::with_rows(const Step& step, char* scratch, F&& use) const {
-  if (dropout_ == nullptr && step.piece->part == nullptr) return use(gradient_);
+  if (dropout_ == nullptr && !gradient_.problem.drops() && step.piece->part == nullptr) return use(gradient_);
   AttentionGradient g = gradient_;
   g.problem.part = step.piece->part;
   if (step.piece->mask != nullptr) g.problem.mask.nodes = step.piece->mask;
-  if (dropout_ != nullptr) {
+  if (keep_bytes_ != 0) {
     auto* keep = reinterpret_cast<std::uint8_t*>(scratch + kernel_bytes_);
-    dropout_->draw_rows(step.rows.batch * g.problem.q_heads + step.rows.head, step.rows.row, step.rows.rows, keep);
+    if (g.problem.drops()) {
+      draw_by_counter(g.problem, {step.rows.batch, step.rows.head, 1, step.rows.row, step.rows.rows}, keep);
+    } else {
+      dropout_->draw_rows(step.rows.batch * g.problem.q_heads + step.rows.head, step.rows.row, step.rows.rows, keep);
+      g.problem.keep_scale = dropout_->scale(g.problem.element == Element::f64);
+    }
+    g.problem.drop_least = 0;
     g.problem.keep = keep;
     g.problem.keep_stride = g.problem.k_rows;
-    g.problem.keep_scale = dropout_->scale(g.problem.element == Element::f64);
     g.problem.strip_begin = step.rows.row;
   }
   use(g);

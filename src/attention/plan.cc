@@ -18,7 +18,6 @@ const char* text_of(Answer answer) {
     case Answer::other_storage: return "keys, values or bias are stored in a way it cannot read";
     case Answer::additive_score: return "has no additive score";
     case Answer::all_weights: return "does not return weights";
-    case Answer::dropout: return "has no dropout";
     case Answer::far_positions: return "holds whole numbers of a score_mod up to 2^24";
   }
   return "";

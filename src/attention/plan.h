@@ -9,12 +9,11 @@
 namespace attn {
 
 /// What a kernel says to a call.
-enum class Answer : std::uint8_t { takes, takes_everything, other_dtype, other_storage, additive_score, all_weights, dropout, far_positions };
+enum class Answer : std::uint8_t { takes, takes_everything, other_dtype, other_storage, additive_score, all_weights, far_positions };
 
 /// What a call wants beside output and logsumexp.
 struct Wanted {
   bool weights = false;
-  bool dropout = false;
 };
 
 /// One way to compute attention.

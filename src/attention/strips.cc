@@ -34,7 +34,6 @@ Answer ask(const AttentionProblem& problem, const Wanted& wanted) {
   if (problem.score == kernels::ScoreOp::additive && E == Element::bf16) return Answer::additive_score;
   if (E != Element::f64 && !problem.score_mod.fits_f32) return Answer::far_positions;
   if (wanted.weights) return Answer::all_weights;
-  if (wanted.dropout && E == Element::bf16) return Answer::dropout;
   return Answer::takes;
 }
 

@@ -3,6 +3,7 @@
 #include <attn/ops.h>
 
 #include "attention/check.h"
+#include "attention/dropout.h"
 #include "verify/run.h"
 
 namespace attn::cases {
@@ -13,6 +14,7 @@ struct Attended {
 
   explicit Attended(const Inputs& in) : call(check("verify", in.q, in.k, in.v, in.options)) {
     kernels::AttentionProblem& p = call.problem;
+    describe_dropout(in.options.dropout_p, in.options.dropout_seed.value_or(0), call.dtype() == Dtype::f64, p);
     const Tensor output = zeros({p.batch, p.q_heads, p.q_rows, p.value_dim}, call.dtype());
     const Tensor logsumexp = zeros({p.batch, p.q_heads, p.q_rows}, call.compute_dtype());
     p.out = output.data();

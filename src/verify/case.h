@@ -23,7 +23,7 @@ struct Case {
   std::string lengths = "none";  // none, keys, rows, starts, all; packed: B sequences of Tq / 32 to Tq rows one behind the other
   std::string layout = "plain";  // attention: plain, turned ([B, T, H, D] in memory); matmul: nn, nt, tn
   std::string hidden = "plain";  // what keys that the lengths hide hold: plain or nan
-  double softcap = 0, temperature = 1;
+  double softcap = 0, temperature = 1, dropout = 0;
   std::int64_t sinks = 0;        // 1: a sink per head
 
   std::int64_t m = 1, n = 1, k = 1, bias_row = 0;  // matmul: M N K addend(0 or 1); rows: N

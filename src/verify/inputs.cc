@@ -157,6 +157,9 @@ void attention_inputs(const Case& c, std::uint64_t seed, Inputs& in) {
   in.options.score_mod = score_mod_of(c, seed + 5);
   in.options.softcap = c.softcap;
   in.options.temperature = c.temperature;
+  if (c.dropout > 1) throw ValueError("case: dropout is a probability");
+  in.options.dropout_p = c.dropout;
+  in.options.dropout_seed = seed + 7;
   if (c.sinks != 0) in.options.sinks = integers({c.q_heads}, c.dtype == Dtype::f64 ? Dtype::f64 : Dtype::f32, seed + 6);
   if (c.is_backward()) in.doutput = operand(c, c.q_heads, c.q_rows, c.value_dim, seed + 7);
   set_lengths(c, in.options);

@@ -27,6 +27,7 @@ struct Case {
   std::vector<std::int32_t> buckets, pages;
   std::vector<MaskNode> nodes;
   std::vector<BiasTerm> terms;
+  Part part;
 
   static std::vector<T> normal(std::int64_t count, Random& random, double scale = 1) {
     std::normal_distribution<double> value(0, scale);
@@ -67,6 +68,7 @@ struct Case {
     lengths(random);
     mask(random);
     around_the_softmax(random);
+    dropout(random);
   }
 
   void outputs() {
@@ -177,6 +179,30 @@ struct Case {
     p.bias_count = static_cast<int>(terms.size());
   }
 
+  /// By counter, with keys and rows that begin anywhere in a sequence, or by bytes.
+  void dropout(Random& random) {
+    if (random() % 3 != 0) return;
+    p.keep_scale = 1.25;
+    if (random() % 3 == 0) {
+      for (std::int64_t t = 0; t < p.q_rows * p.k_rows; ++t) keep.push_back(random() % 5 != 0);
+      p.keep = keep.data();
+      p.keep_stride = p.k_rows;
+      return;
+    }
+    p.drop_seed = (std::uint64_t{random()} << 32) + random();
+    p.drop_least = random() % 2 ? 858993460u : static_cast<std::uint32_t>(random());
+    if (p.batch > 1 || random() % 2) return;
+    part.rows_begin = p.q_rows / 3;
+    part.rows_end = p.q_rows;
+    part.keys_begin = p.k_rows / 4;
+    part.keys_end = p.k_rows;
+    part.item = 5;
+    part.first_position = pick(random, {0, 1, 2, 3, 64, 1000});
+    part.row_offset[0] = pick(random, {-part.rows_begin, 0, 77});
+    part.row_offset[1] = part.row_offset[0] + 3;
+    p.part = &part;
+  }
+
   /// w . tanh(q + k), elements from tiny to beyond what one f32 exponential holds: all of a side, or a few of its rows.
   void make_additive(Random& random) {
     p.score = ScoreOp::additive;
@@ -207,7 +233,7 @@ void by_specification(const AttentionProblem& p) {
   std::vector<std::byte> memory;
   aligned(memory, attention_reference().scratch_bytes(p));
   for (std::int64_t b = 0; b < p.batch; ++b)
-    for (std::int64_t h = 0; h < p.q_heads; ++h) attention_reference().rows(p, b, h, 0, p.q_rows, start(memory));
+    for (std::int64_t h = 0; h < p.q_heads; ++h) attention_reference().rows(p, b, h, p.part ? p.part->rows_begin : 0, p.q_rows, start(memory));
 }
 
 /// Strips as they come; several heads in one where `grouped`; span by span where `split`.
@@ -216,10 +242,10 @@ void by_strips(const StripKernel& kernel, const AttentionProblem& p, bool groupe
   std::vector<std::byte> memory, partial;
   aligned(memory, kernel.scratch_bytes(p));
   const std::int64_t group = p.q_heads / p.k_heads;
-  const std::int64_t heads = grouped && group * p.q_rows <= kernel.rows ? group : 1;
+  const std::int64_t heads = grouped && p.keep == nullptr && group * p.q_rows <= kernel.rows ? group : 1;
   for (std::int64_t b = 0; b < p.batch; ++b)
     for (std::int64_t h = 0; h < p.q_heads; h += heads)
-      for (std::int64_t row = 0; row < p.rows_end(b); row += kernel.rows) {
+      for (std::int64_t row = p.part ? p.part->rows_begin : 0; row < p.rows_end(b); row += kernel.rows) {
         const LaneMap map{b, h, heads, row, std::min<std::int64_t>(kernel.rows, p.rows_end(b) - row)};
         if (!split) {
           ASSERT_TRUE(kernel.attend(p, map, start(memory)));

@@ -163,11 +163,11 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     return to;
   }
 
-  /// Weights rounded to bf16, the rounded ones summed, pairs stored: `keys` rows of V vectors.
+  /// Weights rounded to bf16, the rounded ones summed, pairs stored: `keys` rows of V vectors. `keep`: the others too, for dropout.
   template <int V>
-  HWY_INLINE void weigh_pairs(int key, int keys, int vector) {
+  HWY_INLINE void weigh_pairs(int key, int keys, int vector, bool keep) {
     const int at = vector * 16;
-    const float* s = wide.s + key * bf16_rows + at;
+    float* s = wide.s + key * bf16_rows + at;
     std::uint32_t* p = wide.p + key / 2 * bf16_rows + at;
     __m512 reference[V], sum[V];
     ATTN_UNROLL for (int v = 0; v < V; ++v) reference[v] = _mm512_mul_ps(_mm512_load_ps(strip.reference + at + v * 16), _mm512_set1_ps(-bf16_log2e));
@@ -177,20 +177,37 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
       sum[v] = dot_pair(sum[v], words, _mm512_set1_epi32(0x3F803F80));  // times (1, 1)
       _mm512_store_si512(p + v * 16, words);
     };
+    const auto weight = [&](int v, float* score) HWY_ATTR {
+      const __m512 w = bf16_weight(_mm512_load_ps(score), reference[v]);
+      if (keep) _mm512_store_ps(score, w);
+      return w;
+    };
     int r = 0;
     for (; r + 2 <= keys; r += 2, s += 2 * bf16_rows, p += bf16_rows)
       ATTN_UNROLL for (int v = 0; v < V; ++v)
-        pair(v, bf16_weight(_mm512_load_ps(s + v * 16), reference[v]), bf16_weight(_mm512_load_ps(s + bf16_rows + v * 16), reference[v]));
+        pair(v, weight(v, s + v * 16), weight(v, s + bf16_rows + v * 16));
     if (r < keys)
-      ATTN_UNROLL for (int v = 0; v < V; ++v) pair(v, bf16_weight(_mm512_load_ps(s + v * 16), reference[v]), _mm512_setzero_ps());
+      ATTN_UNROLL for (int v = 0; v < V; ++v) pair(v, weight(v, s + v * 16), _mm512_setzero_ps());
     ATTN_UNROLL for (int v = 0; v < V; ++v) _mm512_store_ps(strip.sum + at + v * 16, sum[v]);
   }
 
-  void weigh(const Groups& groups) {
+  /// Dropout of weights that were not rounded yet, then the pairs again: the sums have the weights before it.
+  void drop(std::int64_t first, const Groups& groups) {
+    drop_block(problem, map, first, groups, wide.s);
+    for (int g = 0; g < groups.count; ++g)
+      for (int r = groups.key[g]; r < groups.key[g + 1]; r += 2)
+        for (int v = groups.first[g]; v < groups.last[g]; ++v) {
+          const float* s = wide.s + r * bf16_rows + v * 16;
+          const __m512 high = r + 1 < groups.key[g + 1] ? _mm512_load_ps(s + bf16_rows) : _mm512_setzero_ps();
+          _mm512_store_si512(wide.p + r / 2 * bf16_rows + v * 16, bf16_pairs(_mm512_load_ps(s), high));
+        }
+  }
+
+  void weigh(const Groups& groups, bool keep) {
     raise_maximum(strip, vectors);
     for (int g = 0; g < groups.count; ++g)
       for_each_tile(groups.first[g], groups.last[g],
-                    [&]<int V>(int v) HWY_ATTR { weigh_pairs<V>(groups.key[g], groups.key[g + 1] - groups.key[g], v); });
+                    [&]<int V>(int v) HWY_ATTR { weigh_pairs<V>(groups.key[g], groups.key[g + 1] - groups.key[g], v, keep); });
     fold_sums(strip, vectors);
   }
 
@@ -242,7 +259,9 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     }
     const std::uint32_t* v_pairs = value_rows(first, keys);
     next.fetch(next_lines);
-    weigh(groups);
+    const bool dropout = problem.drops() || problem.keep != nullptr;
+    weigh(groups, dropout);
+    if (dropout) drop(first, groups);
     next.fetch(next_lines);
     fold_pairs(groups, v_pairs);
   }

@@ -245,19 +245,6 @@ inline void kept_words(const AttentionProblem& problem, const LaneMap& map, std:
   turn_bits(kept);
 }
 
-/// Dropout after the sum was taken: a weight is kept and scaled, or 0.
-template <typename T>
-HWY_NOINLINE void drop_block(const AttentionProblem& problem, const LaneMap& map, std::int64_t first, int keys, const Groups& groups,
-                             const Strip<T>& strip) {
-  const Tag<T> d;
-  alignas(64) Word kept[64];
-  kept_words(problem, map, first, keys, kept);
-  const auto scale = hn::Set(d, static_cast<T>(problem.keep_scale));
-  for_each_score<T>(groups, [&](int at, int r, int v) HWY_ATTR {
-    hn::Store(hn::IfThenElseZero(lanes_of<T>(kept[r], v), hn::Mul(hn::Load(d, strip.s + at), scale)), d, strip.s + at);
-  });
-}
-
 #endif
 }  // namespace attn::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -133,8 +133,11 @@ struct AttentionProblem {
   ScoreProgram score_mod_one_head;         // the same for neighbouring rows of one head, by distances; empty where that saves nothing
   ScoreCall score_callback;                // the caller's callable
 
-  // dropout by kept bytes of a strip of rows: keep[(row - strip_begin) * keep_stride + j] != 0, weights times keep_scale
-  // (rounded to the compute type); null: none
+  // dropout by counter (docs/numerics.md section 6): a weight is kept where its word is at least drop_least, and times keep_scale
+  // (rounded to the compute type)
+  std::uint64_t drop_least = 0;            // 0: no dropout
+  std::uint64_t drop_seed = 0;
+  // or by kept bytes of a strip of rows: keep[(row - strip_begin) * keep_stride + j] != 0; null: none
   const std::uint8_t* keep = nullptr;
   std::int64_t keep_stride = 0;
   double keep_scale = 1;
@@ -158,6 +161,7 @@ struct AttentionProblem {
   std::int64_t key_zero(std::int64_t b) const { return keys_begin(b) - (part ? part->first_position : 0); }
   /// What counts as the batch item.
   std::int64_t item(std::int64_t b) const { return part ? part->item : b; }
+  bool drops() const { return drop_least != 0; }
   /// Position of row i minus i.
   std::int64_t row_offset(std::int64_t b, bool bottom_right) const {
     if (part) return part->row_offset[bottom_right];

@@ -12,6 +12,7 @@
 #endif
 
 #include "kernels/attention/additive_score-inl.h"
+#include "kernels/attention/dropout-inl.h"
 #include "kernels/attention/few_rows-inl.h"
 #include "kernels/attention/modify-inl.h"
 #include "kernels/attention/next_head.h"
@@ -123,7 +124,7 @@ class Walk {
     next.fetch(next_lines);
     weigh_block(strip, groups, vectors);
     next.fetch(next_lines);
-    if (problem.keep) drop_block(problem, map, first, keys, groups, strip);
+    if (problem.drops() || problem.keep) drop_block(problem, map, first, groups, strip.s);
     fold(groups, v_rows);
   }
 

@@ -1,5 +1,6 @@
 // src/kernels/ref/attention.cc: the forward pass in plain loops. This order of operations is the definition; every kernel repeats its bits.
 #include "kernels/attention/reference.h"
+#include "kernels/philox.h"
 #include "kernels/ref/attention_score.h"
 
 namespace attn::kernels::ATTN_REF_NAMESPACE {
@@ -149,8 +150,17 @@ class Rows {
     }
   }
 
-  bool dropped(std::int64_t j) const { return p_.keep != nullptr && p_.keep[(i_ - p_.strip_begin) * p_.keep_stride + j] == 0; }
-  T kept(T weight) const { return p_.keep != nullptr ? weight * static_cast<T>(p_.keep_scale) : weight; }
+  /// Word `position mod 4` of the counter (item, head, row position, key position / 4) decides, or a byte of the caller's.
+  bool dropped(std::int64_t j) const {
+    if (p_.keep != nullptr) return p_.keep[(i_ - p_.strip_begin) * p_.keep_stride + j] == 0;
+    if (!p_.drops()) return false;
+    const std::int64_t position = key_position(p_, b_, j);
+    std::uint32_t words[4] = {static_cast<std::uint32_t>(p_.item(b_)), static_cast<std::uint32_t>(h_),
+                              static_cast<std::uint32_t>(row_position(p_, b_, i_, false)), static_cast<std::uint32_t>(position / 4)};
+    Philox(p_.drop_seed).words(words);
+    return words[position % 4] < p_.drop_least;
+  }
+  T kept(T weight) const { return p_.keep != nullptr || p_.drops() ? weight * static_cast<T>(p_.keep_scale) : weight; }
 
   T* weights_row() const {
     return static_cast<T*>(p_.weights) + b_ * p_.weights_stride[0] + h_ * p_.weights_stride[1] + (i_ - p_.strip_begin) * p_.weights_stride[2];
