@@ -12,6 +12,7 @@ namespace {
 /// x with `dim` moved last, the others in their order, so that input and result are walked alike.
 Tensor moved_last(const Tensor& x, int dim) {
   if (x.dim() == 0) return x.reshape({1});
+  if (dim < 0) dim += x.dim();
   Dims order;
   for (int d = 0; d < x.dim(); ++d)
     if (d != dim) order.push_back(d);

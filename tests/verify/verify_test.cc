@@ -19,7 +19,7 @@ using attn::testing::error_of;
 
 // The small table's f32 and f64 results by the specification, numerics version 1. Another order of operations gives
 // another digest and needs another numerics version.
-constexpr const char* smoke_digest = "342f0bd978e73fef";
+constexpr const char* smoke_digest = "6edf8d122262cd53";
 
 TEST(Verify, LinesAndCasesAreTheSame) {
   std::set<std::string> seen;
