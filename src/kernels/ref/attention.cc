@@ -145,7 +145,7 @@ class Rows {
     const T inverse = T(1) / total.l;
     for (std::int64_t j = 0; j < p_.k_rows; ++j) {
       T s;
-      const bool some = total.any && !dropped(j) && scores_.visible(j, true, s);
+      const bool some = total.any && scores_.visible(j, true, s) && !dropped(j);  // only a key that is seen has a position
       weights_row()[j] = some ? canonical(kept(weight_of(s, total.m) * inverse)) : T(0);
     }
   }
