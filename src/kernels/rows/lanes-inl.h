@@ -15,13 +15,13 @@ namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// The first `count` (1 to all) lanes from memory, the others 0; nothing beyond them is read.
+/// The first `count` (0 to all) lanes from memory, the others 0; nothing beyond them is read.
 template <class D, typename T = hn::TFromD<D>>
 HWY_INLINE hn::Vec<D> load_some(D d, const T* x, std::int64_t count) {
   constexpr std::int64_t N = HWY_LANES(T);
   if (count >= N) return hn::LoadU(d, x);
   alignas(64) T edge[N] = {};
-  std::memcpy(edge, x, sizeof(T) * static_cast<std::size_t>(count));
+  if (count > 0) std::memcpy(edge, x, sizeof(T) * static_cast<std::size_t>(count));  // an empty row may be null
   return hn::Load(d, edge);
 }
 template <class D, typename T = hn::TFromD<D>>
