@@ -1,5 +1,6 @@
 // src/attention/mask_text.cc: masks written and read as text: "causal(bottom_right) & ~window(3, 0)".
 #include "attention/mask_expression.h"
+#include "attention/text_cursor.h"
 
 #include <fmt/format.h>
 
@@ -40,9 +41,9 @@ std::string text(const Expression& e, int strength) {
 constexpr int most_terms = 1000;  // so that no text can exhaust the stack
 
 /// either := both ('|' both)*   both := term ('&' term)*   term := '~' term | '(' either ')' | name [ '(' arguments ')' ]
-class Parser {
+class Parser : TextCursor {
  public:
-  explicit Parser(const std::string& text) : text_(text) {}
+  explicit Parser(const std::string& text) : TextCursor("Mask::parse", text) {}
 
   Mask whole() {
     const Mask mask = either();
@@ -113,15 +114,6 @@ class Parser {
     if (!take(')')) fail("a closing parenthesis was expected");
   }
 
-  Align alignment() {
-    const std::size_t start = skip();
-    const std::string name = word();
-    if (name == "top_left") return Align::top_left;
-    if (name == "bottom_right") return Align::bottom_right;
-    place_ = start;
-    fail("top_left or bottom_right was expected");
-  }
-
   std::int64_t number(std::int64_t least) {
     skip();
     std::int64_t value = 0;
@@ -132,30 +124,6 @@ class Parser {
     return value;
   }
 
-  std::string word() {
-    const std::size_t start = skip();
-    while (place_ < text_.size() && ((text_[place_] >= 'a' && text_[place_] <= 'z') || text_[place_] == '_')) ++place_;
-    return text_.substr(start, place_ - start);
-  }
-
-  std::size_t skip() {
-    while (place_ < text_.size() && (text_[place_] == ' ' || text_[place_] == '\t')) ++place_;
-    return place_;
-  }
-
-  bool take(char sign) {
-    if (skip() >= text_.size() || text_[place_] != sign) return false;
-    ++place_;
-    return true;
-  }
-
-  [[noreturn]] void fail(const std::string& why) {
-    const std::string rest = place_ < text_.size() ? fmt::format("at \"{}\"", text_.substr(place_, 24)) : "at the end";
-    throw ValueError(fmt::format("Mask::parse: \"{}\": column {}, {}: {}", text_.substr(0, 80), place_ + 1, rest, why));
-  }
-
-  const std::string& text_;
-  std::size_t place_ = 0;
   int terms_ = 0;
 };
 

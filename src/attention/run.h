@@ -1,4 +1,4 @@
-// src/attention/run.h: a planned call cut into tasks, by shape only, and computed.
+// src/attention/run.h: a planned call cut into tasks and computed.
 #pragma once
 #include "attention/check.h"
 #include "attention/dropout.h"

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "attention/score_expression.h"
+#include "attention/text_cursor.h"
 
 #include <charconv>
 #include <limits>
@@ -109,9 +110,9 @@ class Writer {
 constexpr int most_levels = 200;  // of parentheses and signs, so that no text can exhaust the stack
 
 /// By strength, loosest first: | & comparisons (which do not chain) sums products signs terms.
-class Parser {
+class Parser : TextCursor {
  public:
-  Parser(const std::string& text, const std::vector<std::pair<std::string, Tensor>>& tensors) : text_(text), tensors_(tensors) {}
+  Parser(const std::string& text, const std::vector<std::pair<std::string, Tensor>>& tensors) : TextCursor("ScoreExpression::parse", text), tensors_(tensors) {}
 
   ScoreExpression whole() {
     const ScoreExpression result = joined(strength_or);
@@ -183,14 +184,9 @@ class Parser {
 
   ScoreExpression row() {
     if (!take('(')) return ScoreExpression::row();
-    const std::size_t start = skip();
-    const std::string name = word();
-    if (name != "top_left" && name != "bottom_right") {
-      place_ = start;
-      fail("top_left or bottom_right was expected");
-    }
+    const Align align = alignment();
     close(')');
-    return ScoreExpression::row(name == "top_left" ? Align::top_left : Align::bottom_right);
+    return ScoreExpression::row(align);
   }
 
   ScoreExpression function(std::size_t start, const std::string& name) {
@@ -263,25 +259,6 @@ class Parser {
     return {};
   }
 
-  static bool digit(char c) { return c >= '0' && c <= '9'; }
-  static bool letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
-
-  std::string word() {
-    const std::size_t start = skip();
-    while (place_ < text_.size() && (letter(text_[place_]) || (place_ > start && digit(text_[place_])))) ++place_;
-    return text_.substr(start, place_ - start);
-  }
-
-  std::size_t skip() {
-    while (place_ < text_.size() && (text_[place_] == ' ' || text_[place_] == '\t')) ++place_;
-    return place_;
-  }
-
-  bool take(char sign) {
-    if (skip() >= text_.size() || text_[place_] != sign) return false;
-    ++place_;
-    return true;
-  }
   void close(char sign) {
     if (!take(sign)) fail(fmt::format("a closing {} was expected", sign));
   }
@@ -298,14 +275,7 @@ class Parser {
     return nullptr;
   }
 
-  [[noreturn]] void fail(const std::string& why) {
-    const std::string rest = place_ < text_.size() ? fmt::format("at \"{}\"", text_.substr(place_, 24)) : "at the end";
-    throw ValueError(fmt::format("ScoreExpression::parse: \"{}\": column {}, {}: {}", text_.substr(0, 80), place_ + 1, rest, why));
-  }
-
-  const std::string& text_;
   const std::vector<std::pair<std::string, Tensor>>& tensors_;
-  std::size_t place_ = 0;
   int level_ = 0;
 };
 

@@ -1,8 +1,8 @@
 // tests/attention/bits_test.cc: what may not change a bit of a row: hidden keys, batch, padding, threads, the cut of the work.
 #include <attn/runtime.h>
 
+#include "attention/calls.h"
 #include "attention/parts.h"
-#include "attention/truth.h"
 #include "kernels/attention/reference.h"
 #include "support/golden.h"
 
@@ -14,19 +14,6 @@ namespace attn::testing {
 namespace {
 
 constexpr double nan = std::numeric_limits<double>::quiet_NaN();
-
-struct Inputs {
-  Tensor q, k, v;
-};
-Inputs inputs(const Dims& q, const Dims& k, std::int64_t width, Dtype dtype = Dtype::f32) {
-  return {normal(q, 1, dtype), normal(k, 2, dtype), normal({k[0], k[1], k[2], width}, 3, dtype)};
-}
-
-/// Output and logsumexp side by side: [B, H, T, Dv + 1].
-Tensor run(const Inputs& in, const AttentionOptions& options) {
-  const AttentionResult r = attention(in.q, in.k, in.v, options);
-  return cat({r.output.to(Dtype::f64), r.logsumexp.unsqueeze(-1).to(Dtype::f64)}, -1);
-}
 
 /// The same by one of the builds of the specification.
 Tensor by_specification(const kernels::AttentionReference& reference, const Call& call) {

@@ -1,7 +1,7 @@
 // tests/attention/score_callback_test.cc: the caller's callable on tiles of scores: what it is shown, its place, its exceptions.
 #include <attn/runtime.h>
 
-#include "attention/truth.h"
+#include "attention/calls.h"
 #include "support/errors.h"
 #include "support/golden.h"
 
@@ -14,17 +14,6 @@
 
 namespace attn::testing {
 namespace {
-
-struct Inputs {
-  Tensor q, k, v;
-};
-Inputs inputs(const Dims& q, const Dims& k, std::int64_t width, Dtype dtype = Dtype::f32) {
-  return {normal(q, 1, dtype), normal(k, 2, dtype), normal({k[0], k[1], k[2], width}, 3, dtype)};
-}
-Tensor run(const Inputs& in, const AttentionOptions& options) {
-  const AttentionResult r = attention(in.q, in.k, in.v, options);
-  return cat({r.output.to(Dtype::f64), r.logsumexp.unsqueeze(-1).to(Dtype::f64)}, -1);
-}
 
 const ScoreCallback capped = {[](const ScoreTile& tile) {
                                 tile.each([](auto s, auto, auto) { return s / 2; });

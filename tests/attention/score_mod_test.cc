@@ -1,8 +1,8 @@
 // tests/attention/score_mod_test.cc: score expressions inside attention: their values, their bits on every target, however the work is cut.
 #include <attn/runtime.h>
 
+#include "attention/calls.h"
 #include "attention/random_scores.h"
-#include "attention/truth.h"
 #include "support/errors.h"
 #include "support/golden.h"
 #include "verify/run.h"
@@ -111,17 +111,6 @@ TEST(ScoreMod, EveryTargetHasTheBitsOfTheSpecification) {
   if (ways.size() > 6) {
     EXPECT_GT(vectors, 50);  // nearly all fit vectors of f32
   }
-}
-
-struct Inputs {
-  Tensor q, k, v;
-};
-Inputs inputs(const Dims& q, const Dims& k, std::int64_t width, Dtype dtype = Dtype::f32) {
-  return {normal(q, 1, dtype), normal(k, 2, dtype), normal({k[0], k[1], k[2], width}, 3, dtype)};
-}
-Tensor run(const Inputs& in, const AttentionOptions& options) {
-  const AttentionResult r = attention(in.q, in.k, in.v, options);
-  return cat({r.output.to(Dtype::f64), r.logsumexp.unsqueeze(-1).to(Dtype::f64)}, -1);
 }
 
 /// The library's own options, written as expressions: the same operations, so the same bits.
