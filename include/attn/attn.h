@@ -1,6 +1,7 @@
 // include/attn/attn.h: everything.
 #pragma once
 #include <attn/attention.h>
+#include <attn/attention_backward.h>
 #include <attn/autograd.h>
 #include <attn/bias.h>
 #include <attn/cache.h>

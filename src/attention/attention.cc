@@ -34,6 +34,13 @@ Output output_memory(const Call& call, const Tensor& out) {
   return output;
 }
 
+/// Memory for two numbers a row: `given`, or new.
+Tensor saved_memory(const Call& call, const Tensor& given, const Dims& rows, const char* name) {
+  const Tensor memory = result_memory(call.function, given, rows, call.compute_dtype());
+  if (!memory.is_contiguous()) throw ValueError(fmt::format("{}: {} has strides {}; it must be contiguous", call.function, name, to_string(memory.strides())));
+  return memory;
+}
+
 /// One line a call: shapes, the kernel, the reasons.
 void trace(const Call& call, const Plan& plan) {
   if (!runtime::trace_enabled()) return;
@@ -119,13 +126,15 @@ AttentionResult attention_call(const Tensor& q, const Tensor& k, const Tensor& v
   if (call_options.logsumexp) to.logsumexp = result.logsumexp.data();
   if (options.weights == Weights::full) to.weights = weights.data();
   if (options.weights == Weights::head_average) to.head_average = weights.data();
-  const bool recorded = grad_enabled() && wants_grad(call.inputs());
+  const bool recorded = call_options.saved == nullptr && grad_enabled() && wants_grad(call.inputs());
   SavedAttention saved;
-  if (recorded) {
-    saved.max = empty(rows, computed);
-    saved.sum = empty(rows, computed);
+  if (recorded || call_options.saved != nullptr) {
+    const AttentionSaved given = recorded ? AttentionSaved() : *call_options.saved;
+    saved.max = saved_memory(call, given.max, rows, "max");
+    saved.sum = saved_memory(call, given.sum, rows, "sum");
     to.max = saved.max.data();
     to.sum = saved.sum.data();
+    if (!recorded) call_options.saved->max = saved.max, call_options.saved->sum = saved.sum;
   }
   DropoutStrips dropout(call_options.dropout_p, {p.batch * p.q_heads, p.q_rows, p.k_rows, kernel.strip_rows}, call_options.generator);
   trace(call, result.plan);

@@ -1,5 +1,7 @@
 // src/attention/gradient.h: the gradient of an attention call from that of its results, by recomputing the weights tile by tile.
 #pragma once
+#include <attn/attention_backward.h>
+
 #include "attention/check.h"
 #include "attention/gradient_steps.h"
 
@@ -13,12 +15,6 @@ struct SavedAttention {
   Tensor max, sum;  // [B, Hq, Tq], compute type: the final maximum and sum of each row
   std::shared_ptr<const DropoutStrips> dropout = nullptr;  // null: none
   int checked = 0;  // tensors that the tape keeps to see whether they were changed in place
-};
-
-struct AttentionGradients {
-  Tensor q, k, v;            // as call.q, call.k, call.v
-  Tensor sinks;
-  std::vector<Tensor> bias;  // of each term's values, in their shape
 };
 
 /// What flows back, and how far.

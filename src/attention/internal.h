@@ -1,6 +1,6 @@
 // src/attention/internal.h: attention with what the public form does not show: torch's dropout, another name in errors.
 #pragma once
-#include <attn/attention.h>
+#include <attn/attention_backward.h>
 
 #include "attention/stored.h"
 
@@ -11,6 +11,7 @@ struct CallOptions {
   double dropout_p = 0;                // in [0, 1]; drawn from torch's stream, two words a weight, row-major over [B, Hq, Tq, Tk]
   Generator* generator = nullptr;      // null: the global one, under its lock
   bool logsumexp = true;
+  AttentionSaved* saved = nullptr;     // filled for a backward pass; nothing is recorded
   const StoredRows* stored = nullptr;  // where the rows of k and v lie, which then tell sizes and dtype alone
 };
 

@@ -3,6 +3,8 @@
 #include "tensor/products.h"
 #include "tensor/rows.h"
 
+#include <initializer_list>
+
 namespace attn {
 namespace {
 
@@ -63,15 +65,30 @@ void multiply(const Tensor& a, const Tensor& b, const After& after, const Tensor
   });
 }
 
-/// Operands of rank 2 and more with broadcast batch dims: checked, widened, multiplied; sizes [..., M, N].
-Tensor batched(const char* function, const Tensor& a, const Tensor& b, const After& after = {}) {
+/// Memory for a product of this dtype: `target` where kernels can write it, else new.
+Tensor product_memory(const Dims& sizes, Dtype dtype, const Tensor& target, std::initializer_list<Tensor> read) {
+  const auto apart = [&](const Tensor& x) { return !x.defined() || (target.data() != x.data() && !overlaps(target, x)); };
+  const bool direct = target.defined() && target.dtype() == dtype && target.is_contiguous() && std::all_of(read.begin(), read.end(), apart);
+  return direct ? target.view(sizes) : empty(sizes, dtype);
+}
+
+/// A product in the caller's `target`, where it may lie already, or as it is when that is undefined.
+Tensor settled(const Tensor& y, const Tensor& target, Dtype dtype) {
+  if (!target.defined()) return y.to(dtype);
+  if (y.data() != target.data()) copy_values(target, y);
+  return target;
+}
+
+/// Operands of rank 2 and more with broadcast batch dims: checked, widened, multiplied; sizes [..., M, N]. `target`: memory for
+/// the result, of these sizes, to be used where that saves a copy.
+Tensor batched(const char* function, const Tensor& a, const Tensor& b, const After& after = {}, const Tensor& target = {}) {
   const Tensor left = operand_of(a), right = operand_of(b);
   if (right.dim() == 2 && left.dim() > 2) {  // one matrix for the whole batch: its items are just more rows
     Dims sizes = left.sizes();
     sizes[left.dim() - 1] = right.size(1);
     std::int64_t rows = 1;
     for (int d = 0; d + 1 < left.dim(); ++d) rows *= left.sizes()[d];
-    const Tensor y = empty({rows, right.size(1)}, left.dtype());
+    const Tensor y = product_memory({rows, right.size(1)}, left.dtype(), target, {left, right, after.bias});
     multiply(left.reshape({rows, left.size(-1)}), right, after, y);
     return y.reshape(sizes);
   }
@@ -83,9 +100,18 @@ Tensor batched(const char* function, const Tensor& a, const Tensor& b, const Aft
     sizes.push_back(columns);
     return sizes;
   };
-  const Tensor y = empty(with(left.size(-2), right.size(-1)), left.dtype());
+  const Tensor y = product_memory(with(left.size(-2), right.size(-1)), left.dtype(), target, {left, right, after.bias});
   multiply(left.expand(with(left.size(-2), left.size(-1))), right.expand(with(right.size(-2), right.size(-1))), after, y);
   return y;
+}
+
+/// Sizes of matmul's result: a vector's own dim is not among them.
+Dims product_sizes(const char* function, const Tensor& a, const Tensor& b) {
+  const auto batch_of = [](const Tensor& x) { return Dims(std::span<const std::int64_t>(x.sizes().begin(), static_cast<std::size_t>(std::max(0, x.dim() - 2)))); };
+  Dims sizes = broadcast_shapes(function, batch_of(a), batch_of(b));
+  if (a.dim() > 1) sizes.push_back(a.size(-2));
+  if (b.dim() > 1) sizes.push_back(b.size(-1));
+  return sizes;
 }
 
 const char* backward_name(int a_rank, int b_rank) {
@@ -131,10 +157,12 @@ Tensor matmul(const Tensor& a, const Tensor& b, Tensor out) {
   if (a.size(-1) != b.size(b_inner))
     throw ShapeError(shapes("matmul", a, b) + "; the last dim of a (" + std::to_string(a.size(-1)) + ") must equal dim " + std::to_string(b_inner) +
                      " of b (" + std::to_string(b.size(b_inner)) + ")");
-  Tensor y = batched("matmul", a.dim() == 1 ? a.detach().unsqueeze(0) : a, b.dim() == 1 ? b.detach().unsqueeze(1) : b);
+  const Tensor left = a.dim() == 1 ? a.detach().unsqueeze(0) : a, right = b.dim() == 1 ? b.detach().unsqueeze(1) : b;
+  const Tensor target = out.defined() ? result_memory("matmul", out, product_sizes("matmul", a, b), a.dtype()) : Tensor();
+  Tensor y = batched("matmul", left, right, {}, target);
   if (b.dim() == 1) y = y.squeeze(-1);
   if (a.dim() == 1) y = y.squeeze(b.dim() == 1 ? -1 : -2);
-  return record(backward_name(a.dim(), b.dim()), deliver("matmul", y, out, a.dtype()), wrt(a, wrt_left(a.dim()), b), wrt(b, wrt_right(b.dim()), a));
+  return record(backward_name(a.dim(), b.dim()), settled(y, target, a.dtype()), wrt(a, wrt_left(a.dim()), b), wrt(b, wrt_right(b.dim()), a));
 }
 
 Tensor bmm(const Tensor& a, const Tensor& b, Tensor out) {
@@ -151,26 +179,30 @@ Tensor dot(const Tensor& a, const Tensor& b) {
 
 namespace {
 
-/// The checked product of linear and its function, without history.
-Tensor linear_values(const Tensor& x, const Tensor& weight, const Tensor& bias, kernels::Activation activation) {
+void check_linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   check_dtypes("linear", x, weight);
   if (weight.dim() != 2 || x.dim() == 0 || x.size(-1) != weight.size(1))
     throw ShapeError("linear: x has shape " + to_string(x.sizes()) + ", weight " + to_string(weight.sizes()) +
                      "; they must be [..., in] and [out, in]");
-  if (bias.defined()) {
-    check_dtypes("linear", x, bias);
-    if (bias.dim() != 1 || bias.size(0) != weight.size(0))
-      throw ShapeError("linear: bias has shape " + to_string(bias.sizes()) + "; it must be [" + std::to_string(weight.size(0)) + "]");
-  }
+  if (!bias.defined()) return;
+  check_dtypes("linear", x, bias);
+  if (bias.dim() != 1 || bias.size(0) != weight.size(0))
+    throw ShapeError("linear: bias has shape " + to_string(bias.sizes()) + "; it must be [" + std::to_string(weight.size(0)) + "]");
+}
+
+/// The product of linear and its function, checked, without history; in `target` where that saves a copy.
+Tensor linear_values(const Tensor& x, const Tensor& weight, const Tensor& bias, kernels::Activation activation, const Tensor& target = {}) {
   const Tensor rows = x.dim() == 1 ? x.detach().unsqueeze(0) : x;
-  const Tensor y = batched("linear", rows, weight.detach().t(), {bias.defined() ? widened(bias).contiguous() : Tensor(), activation});
+  const Tensor y = batched("linear", rows, weight.detach().t(), {bias.defined() ? widened(bias).contiguous() : Tensor(), activation}, target);
   return x.dim() == 1 ? y.squeeze(0) : y;
 }
 
 }  // namespace
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Tensor out) {
-  const Tensor result = deliver("linear", linear_values(x, weight, bias, kernels::Activation::none), out, x.dtype());
+  check_linear(x, weight, bias);
+  const Tensor target = out.defined() ? result_memory("linear", out, product_sizes("linear", x, weight.t()), x.dtype()) : Tensor();
+  const Tensor result = settled(linear_values(x, weight, bias, kernels::Activation::none, target), target, x.dtype());
   const char* name = !bias.defined() ? backward_name(x.dim(), 2) : x.dim() == 1 ? "AddBackward0" : x.dim() == 2 ? "AddmmBackward0" : "ViewBackward0";
   const auto wrt_x = [](auto& dy, auto& weight) { return matmul(dy, weight); };
   const auto wrt_weight = [](auto& dy, auto& x) { return matmul(as_rows(dy).t(), as_rows(x)); };
@@ -179,6 +211,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Tensor 
 }
 
 Tensor linear_activated(const Tensor& x, const Tensor& weight, const Tensor& bias, kernels::Activation activation) {
+  check_linear(x, weight, bias);
   const bool by_way_of_f32 = x.dtype() == Dtype::f16 || (x.dtype() == Dtype::bf16 && !kernels::multiplies_bf16());
   if (!by_way_of_f32) return linear_values(x, weight, bias, activation);
   const Tensor sums = linear_values(x, weight, bias, kernels::Activation::none).to(x.dtype());  // the function is that of the stored sum

@@ -1,4 +1,5 @@
 // tests/tensor/matmul_test.cc: torch's rank rules, strides, dtypes, row independence and error texts of products.
+#include "runtime/memory.h"
 #include "support/errors.h"
 #include "support/golden.h"
 #include "tensor/impl.h"
@@ -139,6 +140,36 @@ TEST(Linear, IsAProductWithTheTransposedWeightAndTheBiasLast) {
   EXPECT_TRUE(bits_equal(linear(x[0][0], weight, bias), (product + bias)[0][0]));
 }
 
+/// A result in given memory: written there without memory of its own where that can be, the same bits in any case.
+TEST(Linear, WritesIntoGivenMemory) {
+  for (const Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16}) {
+    const Tensor x = randn({4, 60, 40}).to(dtype), weight = randn({30, 40}).to(dtype), bias = randn({30}).to(dtype);
+    const Tensor y = linear(x, weight, bias), out = empty({4, 60, 30}, dtype);
+    EXPECT_EQ(linear(x, weight, bias, out).data(), out.data());
+    EXPECT_TRUE(bits_equal(out, y));
+    const Tensor apart = empty({4, 30, 60}, dtype).transpose(1, 2);
+    linear(x, weight, bias, apart);
+    EXPECT_TRUE(bits_equal(apart, y));
+    const Tensor square = randn({8, 8}).to(dtype), product = matmul(square, square), in_place = square.clone();
+    matmul(in_place, in_place, in_place);
+    EXPECT_TRUE(bits_equal(in_place, product)) << "what is read is not written before";
+    const Tensor row = randn({1, 8}).to(dtype), shared = randn({1, 8}).to(dtype), beside = linear(row, square, shared[0]);
+    linear(row, square, shared[0], shared);
+    EXPECT_TRUE(bits_equal(shared, beside)) << "nor is the bias";
+    const Tensor vector = empty({30}, dtype);
+    linear(x[0][0], weight, bias, vector);
+    EXPECT_TRUE(bits_equal(vector, y[0][0]));
+    matmul(weight, x[0][0], vector);
+    EXPECT_TRUE(bits_equal(vector, matmul(weight, x[0][0])));
+  }
+  const Tensor x = randn({64, 64}), out = empty({64, 64});
+  linear(x, x, {}, out);  // threads have their scratch
+  const std::size_t before = runtime::allocated_bytes();
+  runtime::reset_peak();
+  linear(x, x, {}, out);
+  EXPECT_EQ(runtime::peak_bytes(), before);
+}
+
 TEST(Products, NameTheirOperationAsTorch) {
   const auto name = [](const Tensor& x) { return std::string(x.impl()->node->name); };
   const Tensor v = randn({3}).requires_grad_(), m = randn({3, 3}).requires_grad_(), b = randn({2, 3, 3}).requires_grad_();
@@ -161,6 +192,10 @@ TEST(Products, ErrorsSayWhatIsNeeded) {
   EXPECT_EQ(error_of<Error>([] { linear(zeros({2, 3}), zeros({4, 5})); }), "linear: x has shape [2, 3], weight [4, 5]; they must be [..., in] and [out, in]");
   EXPECT_EQ(error_of<Error>([] { linear(zeros({2, 3}), zeros({4, 3}), zeros({3})); }), "linear: bias has shape [3]; it must be [4]");
   EXPECT_THROW(matmul(zeros({2, 3, 4}), zeros({3, 4, 5})), ShapeError);
+  const Tensor small = full({2, 2}, 7);
+  EXPECT_EQ(error_of<Error>([&] { linear(zeros({2, 3}), zeros({4, 3}), {}, small); }), "linear: out has shape [2, 2]; it must be [2, 4]");
+  EXPECT_EQ(error_of<Error>([&] { matmul(zeros({2, 3}), zeros({3, 2}), small.to(Dtype::f64)); }), "matmul: out is f64; it must be f32");
+  EXPECT_EQ(small.to_vector(), std::vector<double>(4, 7)) << "nothing is written";
 }
 
 }  // namespace

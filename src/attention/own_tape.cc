@@ -1,0 +1,91 @@
+// src/attention/own_tape.cc: attention and its backward pass for a caller who keeps what lies between them.
+#include <attn/attention_backward.h>
+#include <attn/autograd.h>
+
+#include <fmt/format.h>
+
+#include "attention/dropout.h"
+#include "attention/gradient.h"
+#include "attention/internal.h"
+
+namespace attn {
+namespace {
+
+constexpr const char* function = "attention_backward";
+
+void check_shape(const Tensor& x, const Dims& sizes, const char* name) {
+  if (!x.defined()) throw ValueError(fmt::format("{}: {} is undefined; it is needed", function, name));
+  if (!(x.sizes() == sizes)) throw ShapeError(fmt::format("{}: {} has shape {}; it must be {}", function, name, to_string(x.sizes()), to_string(sizes)));
+}
+
+void check_dtype(const Tensor& x, Dtype dtype, const char* name) {
+  if (x.dtype() != dtype) throw DtypeError(fmt::format("{}: {} is {}; it must be {}", function, name, name_of(x.dtype()), name_of(dtype)));
+}
+
+/// Memory for a gradient: kernels write it row by row.
+void check_memory(const Call& call, const Tensor& memory, const Tensor& x, const char* name) {
+  if (!memory.defined()) return;
+  check_shape(memory, x.sizes(), name);
+  check_dtype(memory, call.compute_dtype(), name);
+  if (memory.size(-1) > 1 && memory.stride(-1) != 1)
+    throw ValueError(fmt::format("{}: {} has strides {}; its last dim must be contiguous", function, name, to_string(memory.strides())));
+}
+
+/// What was saved, as the kernels read it.
+SavedAttention checked(const Call& call, const AttentionSaved& saved) {
+  const kernels::AttentionProblem& p = call.problem;
+  SavedAttention rows;
+  check_shape(saved.output, call.shown_rows(p.value_dim), "saved.output");
+  check_dtype(saved.output, call.dtype(), "saved.output");
+  rows.output = call.with_heads(saved.output.detach());
+  if (p.value_dim > 1 && rows.output.stride(-1) != 1) rows.output = rows.output.contiguous();
+  const auto two_numbers = [&](const Tensor& x, const char* name) {
+    check_shape(x, {p.batch, p.q_heads, p.q_rows}, name);
+    check_dtype(x, call.compute_dtype(), name);
+    return x.detach().contiguous();
+  };
+  rows.max = two_numbers(saved.max, "saved.max");
+  rows.sum = two_numbers(saved.sum, "saved.sum");
+  return rows;
+}
+
+}  // namespace
+
+AttentionResult attention_forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options, AttentionSaved& saved) {
+  const NoGrad no_grad;
+  AttentionResult result = attention_call(q, k, v, options, {.saved = &saved});
+  saved.output = result.output.detach();
+  saved.dropout_seed = result.dropout_seed;
+  return result;
+}
+
+AttentionGradients attention_backward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options, const AttentionSaved& saved,
+                                      const AttentionBackwardOptions& wanted) {
+  const NoGrad no_grad;
+  AttentionOptions forward = options;
+  forward.out = {};
+  Call call = check(function, q, k, v, forward);
+  const kernels::AttentionProblem& p = call.problem;
+  const bool dot = options.score.kind == Score::Kind::scaled_dot || options.score.kind == Score::Kind::dot;
+  if (!dot || !p.score_mod.empty() || p.score_callback.call != nullptr)
+    throw ValueError(fmt::format("{}: the score is general, additive, a score_mod or a score_callback; it must be the (scaled) dot product", function));
+  if (options.dropout_p > 0) describe_dropout(options.dropout_p, saved.dropout_seed, call.dtype() == Dtype::f64, call.problem);
+  const SavedAttention rows = checked(call, saved);
+  check_shape(wanted.grad_output, call.shown_rows(p.value_dim), "grad_output");
+  check_memory(call, wanted.grad_q, call.q, "grad_q");
+  check_memory(call, wanted.grad_k, call.k, "grad_k");
+  check_memory(call, wanted.grad_v, call.v, "grad_v");
+
+  AttentionBackward flows;
+  flows.output = call.with_heads(wanted.grad_output.detach());
+  if (wanted.grad_logsumexp.defined()) {
+    check_shape(wanted.grad_logsumexp, call.shown({p.batch, p.q_heads, p.q_rows}), "grad_logsumexp");
+    flows.logsumexp = wanted.grad_logsumexp.detach().reshape({p.batch, p.q_heads, p.q_rows});
+  }
+  flows.k = wanted.k, flows.v = wanted.v, flows.sinks = wanted.sinks;
+  flows.bias.assign(static_cast<std::size_t>(p.bias_count), wanted.bias);
+  flows.dq = wanted.grad_q, flows.dk = wanted.grad_k, flows.dv = wanted.grad_v;
+  return attention_backward(call, rows, flows);
+}
+
+}  // namespace attn
