@@ -1,6 +1,6 @@
 # cmake/install.cmake: find_package(attn), pkg-config, the command.
 include(CMakePackageConfigHelpers)
-install(TARGETS attn attn_static EXPORT attn_targets
+install(TARGETS attn attn_static attn_model EXPORT attn_targets
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 if(TARGET attn_cli)
   install(TARGETS attn_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
@@ -14,4 +14,5 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/attn-config.cmake ${CMAKE_CURRENT_BINA
 # The package may be moved: its paths count from the .pc file.
 file(RELATIVE_PATH ATTN_PC_TO_PREFIX ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
 configure_file(cmake/attn.pc.in attn.pc @ONLY)
-install(FILES ${CMAKE_CURRENT_BINARY_DIR}/attn.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+configure_file(cmake/attn_model.pc.in attn_model.pc @ONLY)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/attn.pc ${CMAKE_CURRENT_BINARY_DIR}/attn_model.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

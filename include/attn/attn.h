@@ -10,6 +10,7 @@
 #include <attn/error.h>
 #include <attn/explain.h>
 #include <attn/mask.h>
+#include <attn/model.h>
 #include <attn/nn.h>
 #include <attn/npy.h>
 #include <attn/ops.h>

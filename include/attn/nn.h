@@ -5,4 +5,5 @@
 #include <attn/nn/layers.h>
 #include <attn/nn/module.h>
 #include <attn/nn/multihead_attention.h>
+#include <attn/nn/rotary.h>
 #include <attn/nn/small_attention.h>

@@ -168,6 +168,9 @@ ATTN_API Tensor layer_norm(const Tensor& x, Dims normalized_shape, const Tensor&
 /// x / sqrt(mean x^2 + eps) * weight over the last dims `normalized_shape`; without eps the epsilon of x's dtype, of f32 for
 /// bf16 and f16. Source: Zhang 2019 (1910.07467).
 ATTN_API Tensor rms_norm(const Tensor& x, Dims normalized_shape, const Tensor& weight = {}, std::optional<double> eps = std::nullopt, Tensor out = {});
+/// Pairs (x_i, x_{i + D/2}) of the last dim D turned: (x1 cos - x2 sin, x2 cos + x1 sin). cos and sin broadcast to x with D/2 for D; f32
+/// beside half floats. Each product is rounded, then the sum. Source: Su 2021 (2104.09864); the tables: nn::RotaryEmbedding.
+ATTN_API Tensor rotary(const Tensor& x, const Tensor& cos, const Tensor& sin);
 /// Is every element (any element) not 0?
 ATTN_API bool all(const Tensor& x);
 ATTN_API bool any(const Tensor& x);

@@ -59,6 +59,33 @@ TEST(Layers, LayerNorm) {
   });
 }
 
+TEST(Layers, RmsNorm) {
+  int cases = 0;
+  for (const Json& recorded : testing::golden("norms/rms_norm.json").at("cases")) {
+    const Json &inputs = recorded.at("inputs"), &options = recorded.at("options");
+    const Tensor x = golden_tensor(inputs.at("input"));
+    RMSNormOptions own{.elementwise_affine = inputs.contains("weight"), .dtype = x.dtype()};
+    if (options.contains("eps")) own.eps = options.at("eps").get<double>();
+    const RMSNorm module(Dims(options.at("normalized_shape").get<std::vector<std::int64_t>>()), own);
+    module.load_state_dict(parameters_of(inputs));
+    EXPECT_EQ(module.parameters().size(), inputs.contains("weight") ? 1u : 0u);
+    EXPECT_TRUE(testing::within_error_rule(module(x).detach(), golden_tensor(recorded.at("expect").at("output")),
+                                           recorded.at("torch_error_vs_float64").get<double>()));
+    ++cases;
+  }
+  EXPECT_GE(cases, 8);
+}
+
+TEST(Layers, WithoutDrawsNothingIsDrawn) {
+  manual_seed(3);
+  const Tensor expected = rand({2});
+  manual_seed(3);
+  const Linear linear(4, 3, {.draw = false});
+  const Embedding table(4, 3, {.draw = false});
+  EXPECT_TRUE(same_bits(rand({2}), expected));
+  for (const Tensor& x : {linear.weight, linear.bias, table.weight}) EXPECT_TRUE(same_bits(x.detach(), zeros(x.sizes())));
+}
+
 TEST(Layers, Embedding) {
   for_cases("embedding", 1, [](const Json& recorded) {
     const Json& inputs = recorded.at("inputs");

@@ -182,6 +182,8 @@ std::vector<Case> cases() {
       all.push_back({"cross_entropy of probabilities", [=](const Inputs& x) { return cross_entropy(x[0], softmax(x[1], 1), {.weight = weight, .label_smoothing = smoothing, .reduction = reduction}); },
                      {{2, 4, 3}, {2, 4, 3}}});
     }
+  all.push_back({"rotary", [](const Inputs& x) { return rotary(x[0], x[1], x[2]); }, {{2, 3, 4, 6}, {4, 3}, {4, 3}}});
+  all.push_back({"rotary of places", [](const Inputs& x) { return rotary(x[0], x[1], x[2]) * x[0]; }, {{2, 3, 1, 2}, {2, 1, 1, 1}, {1}}});
   all.push_back({"embedding", [](const Inputs& x) { return embedding(rows, x[0]); }, {{5, 3}}});
   all.push_back({"embedding f(x)", [](const Inputs& x) { return embedding(rows, x[0]) * embedding(rows, x[0]); }, {{5, 3}}});
 

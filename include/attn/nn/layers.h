@@ -10,6 +10,7 @@ namespace attn::nn {
 struct LinearOptions {
   bool bias = true;
   Dtype dtype = Dtype::f32;
+  bool draw = true;  ///< false: zeros, for values that are set or loaded next
 };
 
 /// y = x W^T + b
@@ -31,6 +32,7 @@ class ATTN_API Linear : public Module {
 struct EmbeddingOptions {
   std::optional<std::int64_t> padding_idx = std::nullopt;  ///< a row of zeros that gets no gradient; negative counts from the end
   Dtype dtype = Dtype::f32;
+  bool draw = true;  ///< false: zeros, for values that are set or loaded next
 };
 
 /// Rows of a table: y[..] = weight[index[..]].
@@ -69,6 +71,27 @@ class ATTN_API LayerNorm : public Module {
   const Dims normalized_shape;
   const double eps;
   const Tensor weight, bias;
+};
+
+struct RMSNormOptions {
+  std::optional<double> eps = std::nullopt;  ///< default: the epsilon of x's dtype, of f32 for half floats
+  bool elementwise_affine = true;
+  Dtype dtype = Dtype::f32;
+};
+
+/// y = x / sqrt(mean x^2 + eps) * weight over the last dims.
+///
+/// Shapes   x [.., normalized_shape..] -> the same; weight normalized_shape (ones, nothing is drawn)
+/// Errors   ShapeError when x does not end in normalized_shape
+/// Source   Zhang 2019 (1910.07467); torch.nn.RMSNorm
+class ATTN_API RMSNorm : public Module {
+ public:
+  explicit RMSNorm(const Dims& normalized_shape, const RMSNormOptions& options = {});
+  Tensor forward(const Tensor& x) const;
+  Tensor operator()(const Tensor& x) const { return forward(x); }
+  const Dims normalized_shape;
+  const std::optional<double> eps;
+  const Tensor weight;
 };
 
 /// In training: x * keep / (1 - p), keep drawn from torch's stream of the global generator; else x.

@@ -1,0 +1,76 @@
+// src/model/blocks.cc: norms, attention and the layer after it; weights are zeros until they are drawn or loaded.
+#include "model/blocks.h"
+
+#include <attn/ops.h>
+
+namespace attn {
+namespace {
+
+nn::Linear projection(std::int64_t in, std::int64_t out, bool bias, Dtype dtype) { return nn::Linear(in, out, {.bias = bias, .dtype = dtype, .draw = false}); }
+
+nn::Embedding table(std::int64_t rows, std::int64_t columns, Dtype dtype) { return nn::Embedding(rows, columns, {.dtype = dtype, .draw = false}); }
+
+/// [B, T, H D] -> [B, H, T, D], a view.
+Tensor by_heads(const Tensor& x, std::int64_t heads, std::int64_t head_dim) { return x.reshape({x.size(0), x.size(1), heads, head_dim}).transpose(1, 2); }
+
+}  // namespace
+
+ModelNorm::ModelNorm(const ModelConfig& config, Dtype dtype)
+    : kind(config.norm),
+      eps(config.norm_eps),
+      weight(register_parameter("weight", ones({config.width}, dtype))),
+      bias(register_parameter("bias", config.norm == ModelConfig::Norm::layer_norm ? zeros({config.width}, dtype) : Tensor())) {}
+
+Tensor ModelNorm::operator()(const Tensor& x) const {
+  return kind == ModelConfig::Norm::layer_norm ? layer_norm(x, weight.sizes(), weight, bias, eps) : rms_norm(x, weight.sizes(), weight, eps);
+}
+
+SelfAttentionBlock::SelfAttentionBlock(const ModelConfig& config, Dtype dtype)
+    : heads(config.heads),
+      kv_heads(config.key_value_heads()),
+      head_dim(config.dim_of_head()),
+      qkv(register_module("qkv", projection(config.width, (heads + 2 * kv_heads) * head_dim, config.attention_bias, dtype))),
+      out(register_module("out", projection(heads * head_dim, config.width, config.attention_bias, dtype))) {}
+
+HeadTensors SelfAttentionBlock::heads_of(const Tensor& x, const TokenPlaces& places) const {
+  const std::vector<Tensor> parts = qkv(x).split({heads * head_dim, kv_heads * head_dim, kv_heads * head_dim}, -1);
+  HeadTensors result{by_heads(parts[0], heads, head_dim), by_heads(parts[1], kv_heads, head_dim), by_heads(parts[2], kv_heads, head_dim)};
+  if (places.turn.cos.defined()) {
+    result.q = rotary(result.q, places.turn.cos, places.turn.sin);
+    result.k = rotary(result.k, places.turn.cos, places.turn.sin);
+  }
+  return result;
+}
+
+Tensor SelfAttentionBlock::joined(const Tensor& x) const { return out(x.transpose(1, 2).reshape({x.size(0), x.size(2), heads * head_dim})); }
+
+MlpBlock::MlpBlock(const ModelConfig& config, Dtype dtype)
+    : activation(config.activation),
+      gate(activation == ModelConfig::Activation::swiglu
+               ? std::optional(register_module("gate", projection(config.width, config.dim_of_mlp(), config.mlp_bias, dtype)))
+               : std::nullopt),
+      up(register_module("up", projection(config.width, config.dim_of_mlp(), config.mlp_bias, dtype))),
+      down(register_module("down", projection(config.dim_of_mlp(), config.width, config.mlp_bias, dtype))) {}
+
+Tensor MlpBlock::operator()(const Tensor& x) const {
+  if (gate) return down(silu((*gate)(x)) * up(x));
+  return down(gelu(up(x), activation == ModelConfig::Activation::gelu_tanh ? GeluApproximate::tanh : GeluApproximate::none));
+}
+
+DecoderBlock::DecoderBlock(const ModelConfig& config, Dtype dtype)
+    : attention_norm(register_module("attention_norm", ModelNorm(config, dtype))),
+      attention(register_module("attention", SelfAttentionBlock(config, dtype))),
+      mlp_norm(register_module("mlp_norm", ModelNorm(config, dtype))),
+      mlp(register_module("mlp", MlpBlock(config, dtype))) {}
+
+LanguageModel::Parts::Parts(const ModelConfig& config, Dtype dtype)
+    : embedding(table(config.vocab_size, config.width, dtype)), norm(config, dtype) {
+  if (config.positions == ModelConfig::Positions::learned)
+    positions.emplace(table(config.context, config.width, dtype));
+  else
+    rotary.emplace(config.dim_of_head(), nn::RotaryEmbeddingOptions{.theta = config.rotary_theta, .scaling = config.rotary_scaling});
+  for (std::int64_t n = 0; n < config.layers; ++n) blocks.push_back(DecoderBlock(config, dtype));
+  if (!config.tied_head) head.emplace(projection(config.width, config.vocab_size, /*bias=*/false, dtype));
+}
+
+}  // namespace attn

@@ -1,0 +1,55 @@
+// src/nn/rotary.cc: the frequencies of rotary embedding, and the tables of a few positions.
+#include <attn/nn/rotary.h>
+#include <attn/ops.h>
+
+#include <cmath>
+#include <numbers>
+
+namespace attn::nn {
+namespace {
+
+std::int64_t checked_dim(std::int64_t dim) {
+  if (dim < 2 || dim % 2 != 0) throw ValueError("RotaryEmbedding: dim is " + std::to_string(dim) + "; it must be even and at least 2");
+  return dim;
+}
+
+/// Frequency f as Llama 3 has it, each step in f32.
+float scaled(float f, const RotaryScaling& s) {
+  const float context = static_cast<float>(s.original_context), wavelength = 2 * std::numbers::pi_v<float> / f;
+  const float low = static_cast<float>(s.low_frequency), high = static_cast<float>(s.high_frequency), factor = static_cast<float>(s.factor);
+  if (wavelength < context / high) return f;
+  if (wavelength > context / low) return f / factor;
+  const float stay = (context / wavelength - low) / (high - low);
+  return (1 - stay) * f / factor + stay * f;
+}
+
+Tensor frequencies_of(std::int64_t dim, const RotaryEmbeddingOptions& options) {
+  const Tensor result = empty({dim / 2});
+  for (std::int64_t i = 0; i < dim / 2; ++i) {
+    const float exponent = static_cast<float>(2 * i) / static_cast<float>(dim);
+    const float f = 1.0f / static_cast<float>(std::pow(options.theta, static_cast<double>(exponent)));
+    result.data<float>()[i] = options.scaling ? scaled(f, *options.scaling) : f;
+  }
+  return result;
+}
+
+}  // namespace
+
+RotaryEmbedding::RotaryEmbedding(std::int64_t dim, const RotaryEmbeddingOptions& options)
+    : dim(checked_dim(dim)), frequencies(frequencies_of(dim, options)) {}
+
+RotaryEmbedding::Tables RotaryEmbedding::tables(const Tensor& positions, Dtype dtype) const {
+  const Tensor angles = (positions.to(Dtype::f32).unsqueeze(-1) * frequencies).to(dtype);
+  return {cos(angles), sin(angles)};
+}
+
+Tensor RotaryEmbedding::forward(const Tensor& x, const Tensor& positions) const {
+  if (x.dim() != 4 || x.size(-1) != dim || positions.dim() < 1 || positions.dim() > 2)
+    throw ShapeError("RotaryEmbedding: x has shape " + to_string(x.sizes()) + ", positions " + to_string(positions.sizes()) +
+                     "; they must be [B, H, T, " + std::to_string(dim) + "] and [T] or [B, T]");
+  Tables table = tables(positions, x.dtype() == Dtype::f64 ? Dtype::f64 : Dtype::f32);
+  if (positions.dim() == 2) table = {table.cos.unsqueeze(1), table.sin.unsqueeze(1)};
+  return rotary(x, table.cos, table.sin);
+}
+
+}  // namespace attn::nn
