@@ -41,6 +41,7 @@ struct ATTN_API ModelConfig {
   bool mlp_bias = true;
   bool tied_head = true;  ///< the output layer is the table of the tokens
   double dropout = 0;     ///< in training: of the embeddings, the attention weights and what each layer adds
+  std::vector<std::int64_t> end_tokens = {};  ///< ids after which a text is over
 
   std::int64_t key_value_heads() const { return kv_heads > 0 ? kv_heads : heads; }
   std::int64_t dim_of_head() const { return head_dim > 0 ? head_dim : heads > 0 ? width / heads : 0; }
@@ -57,7 +58,35 @@ struct ATTN_API ModelConfig {
 
   /// ValueError, one line, for a shape that is none: a size below 1, heads that do not divide.
   void check() const;
+
+  /// A config.json of transformers' GPT-2 or Llama, or what `to_json` writes; `name` opens the error texts.
+  /// Errors   FormatError for text that is no JSON; ValueError names a field that is missing, of another kind or asks for what is not
+  ///          here (another model_type, activation or kind of rotary scaling)
+  static ModelConfig from_json(const std::string& text, const std::string& name = "config.json");
+  /// As transformers reads it where it has the shape (model_type gpt2 or llama); other shapes have the model_type "attn" and the names
+  /// of this struct.
+  std::string to_json(Dtype dtype = Dtype::f32) const;
   friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
+};
+
+/// Keys and values of every layer for some sequences: with them the next token costs one token's work.
+///
+/// Threads   as KvCache
+class ATTN_API ModelCache {
+ public:
+  /// Room for `sequences` sequences, each of which may grow up to the context.
+  ModelCache(const ModelConfig& config, std::int64_t sequences, Dtype dtype = Dtype::f32, KvStorage storage = KvStorage::same);
+  std::int64_t sequences() const { return static_cast<std::int64_t>(handles_.size()); }
+  /// Tokens of a sequence so far; ValueError for a sequence that is not there, as below.
+  std::int64_t length(std::int64_t sequence) const;
+  /// Forgets the tokens from `length` on.
+  void truncate(std::int64_t sequence, std::int64_t length);
+
+ private:
+  friend class LanguageModel;
+  const std::vector<KvSequence>& handles(std::int64_t sequence) const;
+  std::vector<KvCache> layers_;
+  std::vector<std::vector<KvSequence>> handles_;  // of each sequence, one a layer
 };
 
 /// A decoder-only transformer.
@@ -77,6 +106,14 @@ class ATTN_API LanguageModel : public nn::Module {
   /// Draws from the global generator, or from `generator`.
   explicit LanguageModel(const ModelConfig& config, Dtype dtype = Dtype::f32, Generator* generator = nullptr);
 
+  /// A folder with config.json and model.safetensors (or the parts that model.safetensors.index.json names), as transformers saves GPT-2
+  /// and Llama: their names, GPT-2's transposed weights, tied heads. `dtype`: default that of the file. The model
+  /// comes in eval mode.
+  /// Errors   IoError; FormatError; ValueError, one line, that names every tensor that is missing, unexpected or of another shape
+  static LanguageModel load(const std::string& folder, std::optional<Dtype> dtype = std::nullopt);
+  /// Writes config.json and model.safetensors, each whole or not at all, into a folder that is made when it is not there.
+  void save(const std::string& folder) const;
+
   /// Logits of every position. ValueError for more than `context` tokens or an id that is not in the vocabulary.
   Tensor forward(const Tensor& ids) const;
   Tensor operator()(const Tensor& ids) const { return forward(ids); }
@@ -86,6 +123,16 @@ class ATTN_API LanguageModel : public nn::Module {
   /// What the output layer is given, [B, T, C], and what it makes of it, [.., V].
   Tensor hidden(const Tensor& ids) const;
   Tensor logits(const Tensor& hidden) const;
+  /// The same for ids that go on with sequences of a cache: row b with sequences[b] (default: b), which then holds them too. Without
+  /// gradients and without dropout. The numbers are those of the whole sequence, bit for bit.
+  /// Errors   ValueError for a sequence that is not there, or twice, or longer than the context then; DtypeError for a cache of another dtype
+  Tensor hidden(const Tensor& ids, ModelCache& cache, const std::vector<std::int64_t>& sequences = {}) const;
+
+  /// What a layer's attention is given for these ids.
+  struct Heads {
+    Tensor q, k, v;  ///< [B, Hq, T, D], [B, Hk, T, D] twice; turned already where positions are rotary
+  };
+  Heads heads(const Tensor& ids, std::int64_t layer) const;
 
   const ModelConfig config;
   Dtype dtype() const;
@@ -94,6 +141,9 @@ class ATTN_API LanguageModel : public nn::Module {
   const Parts& parts() const { return *parts_; }
 
  private:
+  LanguageModel(const ModelConfig& config, std::shared_ptr<const Parts> parts);  // weights are zeros
+  template <typename Attend>
+  Tensor run(const Tensor& ids, const Tensor& positions, Attend&& attend) const;
   std::shared_ptr<const Parts> parts_;
 };
 

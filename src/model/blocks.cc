@@ -32,9 +32,9 @@ SelfAttentionBlock::SelfAttentionBlock(const ModelConfig& config, Dtype dtype)
       qkv(register_module("qkv", projection(config.width, (heads + 2 * kv_heads) * head_dim, config.attention_bias, dtype))),
       out(register_module("out", projection(heads * head_dim, config.width, config.attention_bias, dtype))) {}
 
-HeadTensors SelfAttentionBlock::heads_of(const Tensor& x, const TokenPlaces& places) const {
+LanguageModel::Heads SelfAttentionBlock::heads_of(const Tensor& x, const TokenPlaces& places) const {
   const std::vector<Tensor> parts = qkv(x).split({heads * head_dim, kv_heads * head_dim, kv_heads * head_dim}, -1);
-  HeadTensors result{by_heads(parts[0], heads, head_dim), by_heads(parts[1], kv_heads, head_dim), by_heads(parts[2], kv_heads, head_dim)};
+  LanguageModel::Heads result{by_heads(parts[0], heads, head_dim), by_heads(parts[1], kv_heads, head_dim), by_heads(parts[2], kv_heads, head_dim)};
   if (places.turn.cos.defined()) {
     result.q = rotary(result.q, places.turn.cos, places.turn.sin);
     result.k = rotary(result.k, places.turn.cos, places.turn.sin);

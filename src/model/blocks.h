@@ -16,19 +16,14 @@ class ModelNorm : public nn::Module {
 
 /// Where the tokens of a call stand.
 struct TokenPlaces {
-  Tensor positions;                          // i64 [T], or [B, T] where sequences differ
-  nn::RotaryEmbedding::Tables turn = {};     // of these positions, when they are rotary
-};
-
-/// Queries, keys and values of a layer as attention takes them: [B, Hq, T, D], [B, Hk, T, D].
-struct HeadTensors {
-  Tensor q, k, v;
+  Tensor positions;                       // i64 [T], or [B, T] where sequences differ
+  nn::RotaryEmbedding::Tables turn = {};  // of these positions, when they are rotary; broadcast over the heads
 };
 
 class SelfAttentionBlock : public nn::Module {
  public:
   SelfAttentionBlock(const ModelConfig& config, Dtype dtype);
-  HeadTensors heads_of(const Tensor& x, const TokenPlaces& places) const;
+  LanguageModel::Heads heads_of(const Tensor& x, const TokenPlaces& places) const;
   /// Of heads' outputs [B, Hq, T, D] -> [B, T, C].
   Tensor joined(const Tensor& heads) const;
   const std::int64_t heads, kv_heads, head_dim;

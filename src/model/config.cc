@@ -1,11 +1,16 @@
 // src/model/config.cc: the shapes models come in, and what keeps a shape from being one.
 #include <attn/model.h>
 
+#include <limits>
+
 namespace attn {
 namespace {
 
-void at_least_one(const char* name, std::int64_t value) {
-  if (value < 1) throw ValueError("ModelConfig: " + std::string(name) + " is " + std::to_string(value) + "; it must be at least 1");
+constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();  // so that products of two sizes can be counted
+
+void check_size(const char* name, std::int64_t value) {
+  if (value < 1 || value > most)
+    throw ValueError("ModelConfig: " + std::string(name) + " is " + std::to_string(value) + "; it must be from 1 to " + std::to_string(most));
 }
 
 void divides(const char* name, std::int64_t part, const char* whole_name, std::int64_t whole) {
@@ -34,12 +39,14 @@ std::int64_t ModelConfig::parameters() const {
 }
 
 void ModelConfig::check() const {
-  at_least_one("vocab_size", vocab_size);
-  at_least_one("context", context);
-  at_least_one("layers", layers);
-  at_least_one("heads", heads);
-  at_least_one("width", width);
-  at_least_one("kv_heads", key_value_heads());
+  check_size("vocab_size", vocab_size);
+  check_size("context", context);
+  check_size("layers", layers);
+  check_size("heads", heads);
+  check_size("width", width);
+  check_size("kv_heads", key_value_heads());
+  if (head_dim > 0) check_size("head_dim", head_dim);
+  check_size("mlp_width", dim_of_mlp());
   if (head_dim <= 0) divides("heads", heads, "width", width);
   divides("kv_heads", key_value_heads(), "heads", heads);
   if (positions == Positions::rotary) {

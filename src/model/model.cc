@@ -1,9 +1,12 @@
 // src/model/model.cc: the forward pass of a language model.
+#include <attn/autograd.h>
 #include <attn/model.h>
 #include <attn/ops.h>
 
 #include "model/blocks.h"
 #include "model/draw.h"
+
+#include <algorithm>
 
 namespace attn {
 namespace {
@@ -14,21 +17,25 @@ const ModelConfig& checked(const ModelConfig& config, Dtype dtype) {
   return config;
 }
 
-void check_ids(const ModelConfig& config, const Tensor& ids) {
+void check_ids(const ModelConfig& config, const Tensor& ids, std::int64_t before = 0) {
   if (ids.dim() != 2) throw ShapeError("LanguageModel: ids has shape " + to_string(ids.sizes()) + "; it must be [B, T]");
-  if (ids.size(1) > config.context)
-    throw ValueError("LanguageModel: ids has shape " + to_string(ids.sizes()) + "; the context holds " + std::to_string(config.context) + " tokens");
+  if (before + ids.size(1) > config.context)
+    throw ValueError("LanguageModel: ids has shape " + to_string(ids.sizes()) + (before ? " after " + std::to_string(before) + " tokens" : "") +
+                     "; the context holds " + std::to_string(config.context) + " tokens");
 }
 
 }  // namespace
 
-LanguageModel::LanguageModel(const ModelConfig& config, Dtype dtype, Generator* generator)
-    : config(checked(config, dtype)), parts_(std::make_shared<const Parts>(config, dtype)) {
+LanguageModel::LanguageModel(const ModelConfig& config, std::shared_ptr<const Parts> parts) : config(config), parts_(std::move(parts)) {
   register_module("embedding", parts_->embedding);
   if (parts_->positions) register_module("positions", *parts_->positions);
   register_module("blocks", parts_->blocks);
   register_module("norm", parts_->norm);
   if (parts_->head) register_module("head", *parts_->head);
+}
+
+LanguageModel::LanguageModel(const ModelConfig& config, Dtype dtype, Generator* generator)
+    : LanguageModel(config, std::make_shared<const Parts>(checked(config, dtype), dtype)) {
   if (generator != nullptr) {
     draw_weights(*parts_, *generator);
   } else {
@@ -39,23 +46,70 @@ LanguageModel::LanguageModel(const ModelConfig& config, Dtype dtype, Generator* 
 
 Dtype LanguageModel::dtype() const { return parts_->embedding.weight.dtype(); }
 
-Tensor LanguageModel::hidden(const Tensor& ids) const {
-  check_ids(config, ids);
-  const auto dropped = [&](const Tensor& x) { return config.dropout > 0 ? dropout(x, config.dropout, is_training()) : x; };
-  TokenPlaces places{.positions = arange(0, ids.size(1))};
-  if (parts_->rotary) places.turn = parts_->rotary->tables(places.positions, dtype() == Dtype::f64 ? Dtype::f64 : Dtype::f32);
-
+/// The blocks; attend(layer, heads) -> [B, Hq, T, D].
+template <typename Attend>
+Tensor LanguageModel::run(const Tensor& ids, const Tensor& positions, Attend&& attend) const {
+  const auto dropped = [&](const Tensor& x) { return config.dropout > 0 ? dropout(x, config.dropout, is_training() && grad_enabled()) : x; };
+  TokenPlaces places{.positions = positions};
+  if (parts_->rotary) {
+    places.turn = parts_->rotary->tables(positions, dtype() == Dtype::f64 ? Dtype::f64 : Dtype::f32);
+    if (positions.dim() == 2) places.turn = {places.turn.cos.unsqueeze(1), places.turn.sin.unsqueeze(1)};
+  }
   Tensor x = parts_->embedding(ids);  // [B, T, C]
-  if (parts_->positions) x = x + (*parts_->positions)(places.positions);
+  if (parts_->positions) x = x + (*parts_->positions)(positions);
   x = dropped(x);
+  std::int64_t layer = 0;
   for (const DecoderBlock& block : parts_->blocks) {
-    const HeadTensors heads = block.attention.heads_of(block.attention_norm(x), places);
-    const Tensor attended =
-        attention(heads.q, heads.k, heads.v, {.mask = Mask::causal(), .dropout_p = is_training() ? config.dropout : 0}).output;
+    const Tensor attended = attend(layer++, block.attention.heads_of(block.attention_norm(x), places));
+    if (!attended.defined()) return x;
     x = x + dropped(block.attention.joined(attended));
     x = x + dropped(block.mlp(block.mlp_norm(x)));
   }
   return parts_->norm(x);
+}
+
+Tensor LanguageModel::hidden(const Tensor& ids) const {
+  check_ids(config, ids);
+  const AttentionOptions options{.mask = Mask::causal(), .dropout_p = is_training() ? config.dropout : 0};
+  return run(ids, arange(0, ids.size(1)), [&](std::int64_t, const Heads& heads) { return attention(heads.q, heads.k, heads.v, options).output; });
+}
+
+Tensor LanguageModel::hidden(const Tensor& ids, ModelCache& cache, const std::vector<std::int64_t>& sequences) const {
+  check_ids(config, ids);
+  const std::vector<std::int64_t> rows = sequences.empty() ? arange(0, ids.size(0)).to_int_vector() : sequences;
+  if (static_cast<std::int64_t>(rows.size()) != ids.size(0))
+    throw ShapeError("LanguageModel: ids has shape " + to_string(ids.sizes()) + "; it must have a row for each of " + std::to_string(rows.size()) + " sequences");
+  const Tensor positions = empty({ids.size(0), ids.size(1)}, Dtype::i64);
+  for (std::size_t b = 0; b < rows.size(); ++b) {
+    const std::int64_t before = cache.length(rows[b]);
+    check_ids(config, ids, before);
+    if (std::count(rows.begin(), rows.end(), rows[b]) > 1) throw ValueError("LanguageModel: sequence " + std::to_string(rows[b]) + " is given twice");
+    for (std::int64_t t = 0; t < ids.size(1); ++t) positions.data<std::int64_t>()[static_cast<std::int64_t>(b) * ids.size(1) + t] = before + t;
+  }
+  const NoGrad no_grad;
+  return run(ids, positions, [&](std::int64_t layer, const Heads& heads) {
+    std::vector<KvSequence> handles;
+    for (const std::int64_t row : rows) handles.push_back(cache.handles(row)[static_cast<std::size_t>(layer)]);
+    KvCache& kept = cache.layers_[static_cast<std::size_t>(layer)];
+    kept.append(handles, heads.k, heads.v);
+    return attention_cached(heads.q, kept, handles, {.mask = Mask::causal()}).output;
+  });
+}
+
+LanguageModel::Heads LanguageModel::heads(const Tensor& ids, std::int64_t layer) const {
+  check_ids(config, ids);
+  if (layer < 0 || layer >= config.layers)
+    throw ValueError("LanguageModel: layer is " + std::to_string(layer) + "; it must be from 0 to " + std::to_string(config.layers - 1));
+  const NoGrad no_grad;
+  Heads wanted;
+  run(ids, arange(0, ids.size(1)), [&](std::int64_t at, const Heads& heads) {
+    if (at == layer) {
+      wanted = heads;
+      return Tensor();
+    }
+    return attention(heads.q, heads.k, heads.v, {.mask = Mask::causal()}).output;
+  });
+  return wanted;
 }
 
 Tensor LanguageModel::logits(const Tensor& hidden) const { return linear(hidden, parts_->head ? parts_->head->weight : parts_->embedding.weight); }

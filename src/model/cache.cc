@@ -1,0 +1,31 @@
+// src/model/cache.cc: a cache a layer, and the sequences that are the same in all of them.
+#include <attn/model.h>
+
+namespace attn {
+
+ModelCache::ModelCache(const ModelConfig& config, std::int64_t sequences, Dtype dtype, KvStorage storage) {
+  config.check();
+  if (sequences < 1) throw ValueError("ModelCache: sequences is " + std::to_string(sequences) + "; it must be at least 1");
+  // A block a sequence, which grows: rows of a head lie one behind the other.
+  const KvCacheOptions options{.key_heads = config.key_value_heads(), .head_dim = config.dim_of_head(), .page_rows = 0, .pages = sequences, .dtype = dtype, .storage = storage};
+  handles_.resize(static_cast<std::size_t>(sequences));
+  for (std::int64_t layer = 0; layer < config.layers; ++layer) {
+    KvCache& cache = layers_.emplace_back(options);
+    for (auto& handles : handles_) handles.push_back(cache.create());
+  }
+}
+
+const std::vector<KvSequence>& ModelCache::handles(std::int64_t sequence) const {
+  if (sequence < 0 || sequence >= sequences())
+    throw ValueError("ModelCache: sequence is " + std::to_string(sequence) + "; it must be from 0 to " + std::to_string(sequences() - 1));
+  return handles_[static_cast<std::size_t>(sequence)];
+}
+
+std::int64_t ModelCache::length(std::int64_t sequence) const { return layers_.front().length(handles(sequence).front()); }
+
+void ModelCache::truncate(std::int64_t sequence, std::int64_t length) {
+  const std::vector<KvSequence>& own = handles(sequence);
+  for (std::size_t layer = 0; layer < layers_.size(); ++layer) layers_[layer].truncate(own[layer], length);
+}
+
+}  // namespace attn

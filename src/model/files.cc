@@ -1,0 +1,140 @@
+// src/model/files.cc: a model's folder: config.json and model.safetensors, in one part or several.
+#include <attn/model.h>
+#include <attn/ops.h>
+#include <attn/safetensors.h>
+
+#include "io/source.h"
+#include "io/write.h"
+#include "model/blocks.h"
+#include "model/json_fields.h"
+#include "model/stored.h"
+
+#include <filesystem>
+#include <map>
+#include <set>
+
+namespace attn {
+namespace {
+
+namespace fs = std::filesystem;
+using Tensors = std::map<std::string, Tensor>;
+
+constexpr const char* weights_name = "model.safetensors";
+constexpr const char* index_name = "model.safetensors.index.json";
+
+std::string read_text(const std::string& path) {
+  const io::FileSource source("LanguageModel::load", path);
+  std::string text(source.size(), '\0');
+  source.read(0, text.data(), text.size());
+  return text;
+}
+
+/// The files that an index names, each once; they stand beside it.
+std::set<std::string> parts_of_index(const std::string& path) {
+  const JsonFields index(read_text(path), path);
+  std::set<std::string> files;
+  const nlohmann::json& map = index.at("weight_map");
+  if (!map.is_object()) index.refuse("weight_map", "it must name the file of each tensor");
+  for (const auto& [name, file] : map.items()) {
+    if (!file.is_string() || fs::path(file.get<std::string>()).filename() != file.get<std::string>())
+      index.refuse("weight_map", "each value must be the name of a file in its folder");
+    files.insert(file.get<std::string>());
+  }
+  return files;
+}
+
+Tensors read_weights(const fs::path& folder) {
+  std::set<std::string> files = {weights_name};
+  if (!fs::exists(folder / weights_name) && fs::exists(folder / index_name)) files = parts_of_index((folder / index_name).string());
+  Tensors all;
+  for (const std::string& file : files)
+    for (auto& [name, tensor] : load_safetensors((folder / file).string()).tensors)
+      if (!all.emplace(name, tensor).second) throw ValueError("LanguageModel::load: " + (folder / file).string() + ": " + io::one_line(name) + " is in another part too");
+  return all;
+}
+
+/// Names without what a file of the bare decoder leaves out.
+void add_prefix(Tensors& tensors, const std::string& prefix) {
+  for (const auto& [name, tensor] : tensors)
+    if (name.starts_with(prefix)) return;
+  Tensors renamed;
+  for (const auto& [name, tensor] : tensors) renamed.emplace(name == "lm_head.weight" ? name : prefix + name, tensor);
+  tensors = std::move(renamed);
+}
+
+std::string listed(const char* label, const std::vector<std::string>& names) {
+  std::string text;
+  for (std::size_t i = 0; i < names.size() && i < 8; ++i) text += (i ? ", " : "") + io::one_line(names[i]);
+  if (names.size() > 8) text += " and " + std::to_string(names.size() - 8) + " more";
+  return names.empty() ? "" : "; " + std::string(label) + ": " + text;
+}
+
+/// ValueError when the file's tensors are not those of the shape.
+void check_fit(const ModelConfig& config, const std::vector<StoredTensor>& stored, const Tensors& tensors, const std::string& folder) {
+  std::vector<std::string> missing, unexpected, misshapen;
+  std::set<std::string> known;
+  for (const StoredTensor& want : stored) {
+    known.insert(want.name);
+    const auto found = tensors.find(want.name);
+    if (found == tensors.end())
+      missing.push_back(want.name);
+    else if (!(found->second.sizes() == want.sizes) || !is_floating(found->second.dtype()))
+      misshapen.push_back(want.name + " is " + std::string(name_of(found->second.dtype())) + " " + to_string(found->second.sizes()) + ", not " + to_string(want.sizes));
+  }
+  for (const auto& [name, tensor] : tensors)
+    if (!known.contains(name) && !follows_from_shape(config, name)) unexpected.push_back(name);
+  const std::string text = listed("missing", missing) + listed("unexpected", unexpected) + listed("wrong shape", misshapen);
+  if (!text.empty()) throw ValueError("LanguageModel::load: " + folder + ": the weights are not those of config.json" + text);
+}
+
+/// The file's view of a parameter.
+Tensor rows_of(const std::map<std::string, Tensor>& parameters, const StoredTensor& stored) {
+  const Tensor rows = parameters.at(stored.parameter).narrow(0, stored.row, stored.rows);
+  return stored.transposed ? rows.t() : rows;
+}
+
+std::map<std::string, Tensor> by_name(const LanguageModel& model) {
+  const nn::StateDict state = model.state_dict();
+  return {state.begin(), state.end()};
+}
+
+}  // namespace
+
+LanguageModel LanguageModel::load(const std::string& folder, std::optional<Dtype> dtype) {
+  if (dtype && !is_floating(*dtype)) throw DtypeError("LanguageModel::load: dtype is " + std::string(name_of(*dtype)) + "; it must be f32, f64, bf16 or f16");
+  const fs::path path(folder);
+  const std::string config_path = (path / "config.json").string();
+  const ModelConfig config = ModelConfig::from_json(read_text(config_path), config_path);
+  Tensors tensors = read_weights(path);
+  // Before anything is made of it: what a damaged file claims may not fit into memory.
+  if (config.layers > static_cast<std::int64_t>(tensors.size()))
+    throw ValueError("LanguageModel::load: " + config_path + " says " + std::to_string(config.layers) + " layers; the weights are only " +
+                     std::to_string(tensors.size()) + " tensors");
+  add_prefix(tensors, prefix_of(family_of(config)));
+  const std::vector<StoredTensor> stored = stored_tensors(config);
+  check_fit(config, stored, tensors, folder);
+
+  const Dtype kept = dtype.value_or(tensors.at(stored.front().name).dtype());
+  LanguageModel model(config, std::make_shared<const Parts>(config, kept));
+  const auto parameters = by_name(model);
+  for (const StoredTensor& one : stored) {
+    rows_of(parameters, one).copy_(tensors.at(one.name));
+    tensors.erase(one.name);  // its memory is free for the next
+  }
+  model.eval();
+  return model;
+}
+
+void LanguageModel::save(const std::string& folder) const {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) throw IoError("LanguageModel::save: " + folder + ": " + error.message());
+  const auto parameters = by_name(*this);
+  std::vector<std::pair<std::string, Tensor>> tensors;
+  for (const StoredTensor& one : stored_tensors(config)) tensors.emplace_back(one.name, rows_of(parameters, one));
+  save_safetensors((fs::path(folder) / weights_name).string(), tensors, {{"format", "pt"}});
+  const std::string json = config.to_json(dtype());
+  io::write_whole("LanguageModel::save", (fs::path(folder) / "config.json").string(), {std::as_bytes(std::span(json))});
+}
+
+}  // namespace attn

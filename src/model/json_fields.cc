@@ -1,0 +1,73 @@
+// src/model/json_fields.cc: reading fields, refusing fields.
+#include "model/json_fields.h"
+
+#include "io/source.h"
+
+namespace attn {
+namespace {
+
+/// A value as an error shows it: one line, not all of it.
+std::string shown(const nlohmann::json& value) {
+  std::string text = io::one_line(value.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace));
+  return text.size() <= 60 ? text : text.substr(0, 60) + "...";
+}
+
+}  // namespace
+
+JsonFields::JsonFields(const std::string& text, std::string name) : name_(std::move(name)) {
+  try {
+    object_ = nlohmann::json::parse(text);
+  } catch (const nlohmann::json::parse_error& error) {
+    throw FormatError(name_ + ": not JSON (byte offset " + std::to_string(error.byte) + ")", error.byte);
+  }
+  if (!object_.is_object()) throw FormatError(name_ + ": it must be a JSON object (byte offset 0)", 0);
+}
+
+void JsonFields::missing(const char* field) const { throw ValueError(name_ + ": " + field + " is missing"); }
+
+void JsonFields::refuse(const char* field, const std::string& needed) const {
+  throw ValueError(name_ + ": " + field + " is " + shown(at(field)) + "; " + needed);
+}
+
+const nlohmann::json& JsonFields::at(const char* field) const {
+  static const nlohmann::json none;
+  const auto found = object_.find(field);
+  return found == object_.end() ? none : *found;
+}
+
+std::int64_t JsonFields::integer(const char* field, std::optional<std::int64_t> otherwise) const {
+  const nlohmann::json& value = at(field);
+  if (value.is_null()) return otherwise ? *otherwise : (missing(field), 0);
+  if (!value.is_number_integer() || (value.is_number_unsigned() && value.get<std::uint64_t>() > INT64_MAX)) refuse(field, "it must be a whole number");
+  return value.get<std::int64_t>();
+}
+
+double JsonFields::number(const char* field, std::optional<double> otherwise) const {
+  const nlohmann::json& value = at(field);
+  if (value.is_null()) return otherwise ? *otherwise : (missing(field), 0);
+  if (!value.is_number()) refuse(field, "it must be a number");
+  return value.get<double>();
+}
+
+bool JsonFields::boolean(const char* field, std::optional<bool> otherwise) const {
+  const nlohmann::json& value = at(field);
+  if (value.is_null()) return otherwise ? *otherwise : (missing(field), false);
+  if (!value.is_boolean()) refuse(field, "it must be true or false");
+  return value.get<bool>();
+}
+
+std::string JsonFields::text(const char* field, const std::optional<std::string>& otherwise) const {
+  const nlohmann::json& value = at(field);
+  if (value.is_null()) return otherwise ? *otherwise : (missing(field), std::string());
+  if (!value.is_string()) refuse(field, "it must be a text");
+  return value.get<std::string>();
+}
+
+std::optional<JsonFields> JsonFields::object(const char* field) const {
+  const nlohmann::json& value = at(field);
+  if (value.is_null()) return std::nullopt;
+  if (!value.is_object()) refuse(field, "it must be an object");
+  return JsonFields(value, name_ + ": " + field);
+}
+
+}  // namespace attn

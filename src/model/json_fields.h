@@ -1,0 +1,36 @@
+// src/model/json_fields.h: fields of a JSON object by name and kind; what is wrong is said with the file and the field.
+#pragma once
+#include <attn/error.h>
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+namespace attn {
+
+class JsonFields {
+ public:
+  /// FormatError with the offset for text that is no JSON object.
+  JsonFields(const std::string& text, std::string name);
+
+  /// Of a field that is missing or null: the value given, else a ValueError.
+  std::int64_t integer(const char* field, std::optional<std::int64_t> otherwise = std::nullopt) const;
+  double number(const char* field, std::optional<double> otherwise = std::nullopt) const;
+  bool boolean(const char* field, std::optional<bool> otherwise = std::nullopt) const;
+  std::string text(const char* field, const std::optional<std::string>& otherwise = std::nullopt) const;
+  /// An object within; empty when it is missing or null.
+  std::optional<JsonFields> object(const char* field) const;
+  /// The field as it is; null when it is missing.
+  const nlohmann::json& at(const char* field) const;
+  /// ValueError "name: field is value; needed".
+  [[noreturn]] void refuse(const char* field, const std::string& needed) const;
+
+ private:
+  JsonFields(nlohmann::json object, std::string name) : object_(std::move(object)), name_(std::move(name)) {}
+  [[noreturn]] void missing(const char* field) const;
+  nlohmann::json object_;
+  std::string name_;
+};
+
+}  // namespace attn

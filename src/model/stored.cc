@@ -1,0 +1,95 @@
+// src/model/stored.cc: names and shapes in files of GPT-2, Llama and of shapes that neither has.
+#include "model/stored.h"
+
+namespace attn {
+namespace {
+
+/// Gathers what a family says of its layers.
+class Names {
+ public:
+  explicit Names(const ModelConfig& config) : config_(config), gpt2_(family_of(config) == Family::gpt2) {}
+
+  /// A vector or a table, as it is in the model.
+  void as_it_is(const std::string& name, const std::string& parameter, const Dims& sizes) { result.push_back({name, sizes, parameter, 0, sizes[0], false}); }
+  /// Rows [row, row + out) of a map with `in` columns, and of its bias.
+  void map(const std::string& name, const std::string& parameter, std::int64_t in, std::int64_t out, bool bias, std::int64_t row = 0) {
+    result.push_back({name + ".weight", gpt2_ ? Dims{in, out} : Dims{out, in}, parameter + ".weight", row, out, gpt2_});
+    if (bias) result.push_back({name + ".bias", {out}, parameter + ".bias", row, out, false});
+  }
+  void norm(const std::string& name, const std::string& parameter) {
+    as_it_is(name + ".weight", parameter + ".weight", {config_.width});
+    if (config_.norm == ModelConfig::Norm::layer_norm) as_it_is(name + ".bias", parameter + ".bias", {config_.width});
+  }
+
+  std::vector<StoredTensor> result;
+
+ private:
+  const ModelConfig& config_;
+  const bool gpt2_;
+};
+
+void gpt2_layer(Names& names, const ModelConfig& c, const std::string& from, const std::string& to) {
+  names.norm(from + "ln_1", to + "attention_norm");
+  names.map(from + "attn.c_attn", to + "attention.qkv", c.width, 3 * c.width, true);
+  names.map(from + "attn.c_proj", to + "attention.out", c.width, c.width, true);
+  names.norm(from + "ln_2", to + "mlp_norm");
+  names.map(from + "mlp.c_fc", to + "mlp.up", c.width, c.dim_of_mlp(), true);
+  names.map(from + "mlp.c_proj", to + "mlp.down", c.dim_of_mlp(), c.width, true);
+}
+
+void llama_layer(Names& names, const ModelConfig& c, const std::string& from, const std::string& to) {
+  const std::int64_t q = c.heads * c.dim_of_head(), kv = c.key_value_heads() * c.dim_of_head();
+  names.norm(from + "input_layernorm", to + "attention_norm");
+  names.map(from + "self_attn.q_proj", to + "attention.qkv", c.width, q, c.attention_bias);
+  names.map(from + "self_attn.k_proj", to + "attention.qkv", c.width, kv, c.attention_bias, q);
+  names.map(from + "self_attn.v_proj", to + "attention.qkv", c.width, kv, c.attention_bias, q + kv);
+  names.map(from + "self_attn.o_proj", to + "attention.out", q, c.width, c.attention_bias);
+  names.norm(from + "post_attention_layernorm", to + "mlp_norm");
+  names.map(from + "mlp.gate_proj", to + "mlp.gate", c.width, c.dim_of_mlp(), c.mlp_bias);
+  names.map(from + "mlp.up_proj", to + "mlp.up", c.width, c.dim_of_mlp(), c.mlp_bias);
+  names.map(from + "mlp.down_proj", to + "mlp.down", c.dim_of_mlp(), c.width, c.mlp_bias);
+}
+
+void own_layer(Names& names, const ModelConfig& c, const std::string& block) {
+  const std::int64_t q = c.heads * c.dim_of_head(), kv = c.key_value_heads() * c.dim_of_head();
+  names.norm(block + "attention_norm", block + "attention_norm");
+  names.map(block + "attention.qkv", block + "attention.qkv", c.width, q + 2 * kv, c.attention_bias);
+  names.map(block + "attention.out", block + "attention.out", q, c.width, c.attention_bias);
+  names.norm(block + "mlp_norm", block + "mlp_norm");
+  if (c.activation == ModelConfig::Activation::swiglu) names.map(block + "mlp.gate", block + "mlp.gate", c.width, c.dim_of_mlp(), c.mlp_bias);
+  names.map(block + "mlp.up", block + "mlp.up", c.width, c.dim_of_mlp(), c.mlp_bias);
+  names.map(block + "mlp.down", block + "mlp.down", c.dim_of_mlp(), c.width, c.mlp_bias);
+}
+
+}  // namespace
+
+std::vector<StoredTensor> stored_tensors(const ModelConfig& c) {
+  Names names(c);
+  const Family family = family_of(c);
+  const std::string prefix = prefix_of(family);
+  const bool gpt2 = family == Family::gpt2, llama = family == Family::llama;
+  names.as_it_is(prefix + (gpt2 ? "wte" : llama ? "embed_tokens" : "embedding") + ".weight", "embedding.weight", {c.vocab_size, c.width});
+  if (c.positions == ModelConfig::Positions::learned)
+    names.as_it_is(prefix + (gpt2 ? "wpe" : "positions") + ".weight", "positions.weight", {c.context, c.width});
+  for (std::int64_t n = 0; n < c.layers; ++n) {
+    const std::string block = "blocks." + std::to_string(n) + ".";
+    if (gpt2)
+      gpt2_layer(names, c, prefix + "h." + std::to_string(n) + ".", block);
+    else if (llama)
+      llama_layer(names, c, prefix + "layers." + std::to_string(n) + ".", block);
+    else
+      own_layer(names, c, block);
+  }
+  names.norm(prefix + (gpt2 ? "ln_f" : "norm"), "norm");
+  if (!c.tied_head) names.as_it_is(family == Family::attn ? "head.weight" : "lm_head.weight", "head.weight", {c.vocab_size, c.width});
+  return names.result;
+}
+
+std::string prefix_of(Family family) { return family == Family::gpt2 ? "transformer." : family == Family::llama ? "model." : ""; }
+
+bool follows_from_shape(const ModelConfig& config, const std::string& name) {
+  if (name == "lm_head.weight" || name == "head.weight") return config.tied_head;
+  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || name.ends_with(".rotary_emb.inv_freq");
+}
+
+}  // namespace attn

@@ -1,0 +1,47 @@
+// tests/model/folder.h: a folder that is gone after the test, and the small models of the golden figures.
+#pragma once
+#include <attn/model.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <unistd.h>
+
+namespace attn::testing {
+
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string name = (std::filesystem::temp_directory_path() / "attn_model_XXXXXX").string();
+    if (mkdtemp(name.data()) == nullptr) throw IoError("no temporary folder");
+    path_ = name;
+  }
+  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
+  std::string path() const { return path_.string(); }
+  void write(const std::string& name, const std::string& text) const { std::ofstream(path_ / name) << text; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+inline std::string golden_folder(const std::string& name) { return std::string(ATTN_GOLDEN_DIR) + "/model/" + name; }
+
+inline std::string text_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// A Llama of a few numbers: grouped heads, rotary positions, SwiGLU.
+inline ModelConfig tiny_llama() {
+  return {.vocab_size = 13, .context = 12, .layers = 2, .heads = 4, .kv_heads = 2, .width = 8, .head_dim = 4, .mlp_width = 10,
+          .norm = ModelConfig::Norm::rms_norm, .positions = ModelConfig::Positions::rotary, .activation = ModelConfig::Activation::swiglu,
+          .attention_bias = false, .mlp_bias = false, .tied_head = false};
+}
+
+/// A GPT-2 of a few numbers.
+inline ModelConfig tiny_gpt2() { return {.vocab_size = 13, .context = 12, .layers = 2, .heads = 2, .width = 8, .mlp_width = 12}; }
+
+}  // namespace attn::testing
