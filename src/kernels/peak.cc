@@ -11,9 +11,10 @@
 
 #include "kernels/attention/bf16_tiles-inl.h"
 
-HWY_BEFORE_NAMESPACE();
 #if HWY_TARGET == HWY_AVX3
-#pragma GCC target("avx512bf16")
+ATTN_BEFORE_BF16_NAMESPACE();
+#else
+HWY_BEFORE_NAMESPACE();
 #endif
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128

@@ -1,6 +1,7 @@
 // tests/attention/extremes_test.cc: huge, infinite, NaN and denormal numbers, hidden garbage and long rows, on every kernel there is.
 #include "attention/truth.h"
 #include "runtime/memory.h"
+#include "support/sanitized.h"
 #include "verify/same.h"
 
 #include <gtest/gtest.h>
@@ -68,13 +69,6 @@ TEST(Extremes, LongRowsAreWithinTheErrorRule) {
     expect_within(r.logsumexp, naive.logsumexp, truth.logsumexp, eps);
   }
 }
-
-/// A sanitizer takes pages of its own, and thirty times as long.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool sanitized = true;
-#else
-constexpr bool sanitized = false;
-#endif
 
 /// Bytes of the process that are in memory, and the most since `reset`.
 struct Resident {

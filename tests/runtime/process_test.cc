@@ -71,7 +71,7 @@ TEST(Fork, WhileOtherThreadsAreInRegions) {
 
 /// Whatever is made at its first use: a function's static would keep the child waiting for a thread that it has not.
 TEST(Fork, WhileAThreadMakesWhatTheChildNeeds) {
-  runtime::Once<int> value;
+  constinit static runtime::Once<int> value;
   std::atomic<bool> making{false}, forked{false};
   std::thread maker([&] {
     EXPECT_EQ(value.get([&] {
@@ -88,7 +88,7 @@ TEST(Fork, WhileAThreadMakesWhatTheChildNeeds) {
 }
 
 TEST(Once, IsMadeOnceForAllAndAgainAfterAnException) {
-  runtime::Once<std::string> value;
+  constinit static runtime::Once<std::string> value;
   EXPECT_THROW(value.get([]() -> std::string { throw ValueError("not yet"); }), ValueError);
   std::vector<std::thread> threads;
   std::atomic<const std::string*> seen{nullptr};

@@ -6,13 +6,13 @@
 #define ATTN_BF16_TILES_INL_H
 #endif
 
+#include "kernels/attention/bf16_target.h"
 #include "kernels/attention/output_tile-inl.h"
 
 #if HWY_TARGET == HWY_AVX3
 #include <immintrin.h>
 
-HWY_BEFORE_NAMESPACE();
-#pragma GCC target("avx512bf16")
+ATTN_BEFORE_BF16_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 
 inline constexpr int bf16_rows = 64;  // one row a lane, four vectors

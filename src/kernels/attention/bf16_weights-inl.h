@@ -6,13 +6,12 @@
 #define ATTN_BF16_WEIGHTS_INL_H
 #endif
 
-#include <hwy/highway.h>
+#include "kernels/attention/bf16_target.h"
 
 #if HWY_TARGET == HWY_AVX3
 #include <immintrin.h>
 
-HWY_BEFORE_NAMESPACE();
-#pragma GCC target("avx512bf16")
+ATTN_BEFORE_BF16_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 
 inline constexpr float bf16_log2e = 1.44269504088896341f;
