@@ -76,11 +76,11 @@ ATTN_API Tensor mul(const Tensor& a, Scalar b);
 ATTN_API Tensor div(const Tensor& a, Scalar b);
 /// Squares, roots and reciprocals by their own operations, else the C library's pow in f64: the one function here whose last
 /// bit it decides.
-ATTN_API Tensor pow(const Tensor& a, Scalar exponent);
-ATTN_API Tensor pow(const Tensor& a, const Tensor& exponent);
+ATTN_API Tensor pow(const Tensor& a, Scalar exponent, Tensor out = {});
+ATTN_API Tensor pow(const Tensor& a, const Tensor& exponent, Tensor out = {});
 /// NaN where either is.
-ATTN_API Tensor maximum(const Tensor& a, const Tensor& b);
-ATTN_API Tensor minimum(const Tensor& a, const Tensor& b);
+ATTN_API Tensor maximum(const Tensor& a, const Tensor& b, Tensor out = {});
+ATTN_API Tensor minimum(const Tensor& a, const Tensor& b, Tensor out = {});
 ATTN_API Tensor neg(const Tensor& a);
 inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
 inline Tensor operator-(const Tensor& a, const Tensor& b) { return sub(a, b); }
@@ -97,24 +97,24 @@ ATTN_API Tensor operator/(Scalar a, const Tensor& b);
 inline Tensor operator-(const Tensor& a) { return neg(a); }
 
 /// bool; a comparison with NaN is false, `ne` true. The logical ones take a number that is not 0 as true.
-ATTN_API Tensor eq(const Tensor& a, const Tensor& b);
-ATTN_API Tensor ne(const Tensor& a, const Tensor& b);
-ATTN_API Tensor lt(const Tensor& a, const Tensor& b);
-ATTN_API Tensor le(const Tensor& a, const Tensor& b);
-ATTN_API Tensor gt(const Tensor& a, const Tensor& b);
-ATTN_API Tensor ge(const Tensor& a, const Tensor& b);
-ATTN_API Tensor eq(const Tensor& a, Scalar b);
-ATTN_API Tensor ne(const Tensor& a, Scalar b);
-ATTN_API Tensor lt(const Tensor& a, Scalar b);
-ATTN_API Tensor le(const Tensor& a, Scalar b);
-ATTN_API Tensor gt(const Tensor& a, Scalar b);
-ATTN_API Tensor ge(const Tensor& a, Scalar b);
-ATTN_API Tensor logical_and(const Tensor& a, const Tensor& b);
-ATTN_API Tensor logical_or(const Tensor& a, const Tensor& b);
-ATTN_API Tensor logical_not(const Tensor& a);
+ATTN_API Tensor eq(const Tensor& a, const Tensor& b, Tensor out = {});
+ATTN_API Tensor ne(const Tensor& a, const Tensor& b, Tensor out = {});
+ATTN_API Tensor lt(const Tensor& a, const Tensor& b, Tensor out = {});
+ATTN_API Tensor le(const Tensor& a, const Tensor& b, Tensor out = {});
+ATTN_API Tensor gt(const Tensor& a, const Tensor& b, Tensor out = {});
+ATTN_API Tensor ge(const Tensor& a, const Tensor& b, Tensor out = {});
+ATTN_API Tensor eq(const Tensor& a, Scalar b, Tensor out = {});
+ATTN_API Tensor ne(const Tensor& a, Scalar b, Tensor out = {});
+ATTN_API Tensor lt(const Tensor& a, Scalar b, Tensor out = {});
+ATTN_API Tensor le(const Tensor& a, Scalar b, Tensor out = {});
+ATTN_API Tensor gt(const Tensor& a, Scalar b, Tensor out = {});
+ATTN_API Tensor ge(const Tensor& a, Scalar b, Tensor out = {});
+ATTN_API Tensor logical_and(const Tensor& a, const Tensor& b, Tensor out = {});
+ATTN_API Tensor logical_or(const Tensor& a, const Tensor& b, Tensor out = {});
+ATTN_API Tensor logical_not(const Tensor& a, Tensor out = {});
 
 /// a where the condition (bool) holds, else b. DtypeError for another condition.
-ATTN_API Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
+ATTN_API Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b, Tensor out = {});
 ATTN_API Tensor where(const Tensor& condition, const Tensor& a, Scalar b);
 ATTN_API Tensor where(const Tensor& condition, Scalar a, const Tensor& b);
 /// `value` where the mask (bool, broadcast to x) is True.

@@ -129,8 +129,21 @@ class ATTN_API Tensor {
   Tensor sqrt() const;
   /// In place: this += other * alpha, and so on; `other` broadcasts.
   const Tensor& add_(const Tensor& other, Scalar alpha = 1) const;
+  const Tensor& sub_(const Tensor& other, Scalar alpha = 1) const;
   const Tensor& mul_(const Tensor& other) const;
+  const Tensor& div_(const Tensor& other) const;
+  const Tensor& add_(Scalar value) const;
+  const Tensor& sub_(Scalar value) const;
   const Tensor& mul_(Scalar value) const;
+  const Tensor& div_(Scalar value) const;
+  const Tensor& operator+=(const Tensor& other) const { return add_(other); }
+  const Tensor& operator-=(const Tensor& other) const { return sub_(other); }
+  const Tensor& operator*=(const Tensor& other) const { return mul_(other); }
+  const Tensor& operator/=(const Tensor& other) const { return div_(other); }
+  const Tensor& operator+=(Scalar value) const { return add_(value); }
+  const Tensor& operator-=(Scalar value) const { return sub_(value); }
+  const Tensor& operator*=(Scalar value) const { return mul_(value); }
+  const Tensor& operator/=(Scalar value) const { return div_(value); }
 
   /// As torch prints it: tensor([[1., 2.]]), four decimals, summarised above 1,000 elements.
   std::string to_string() const;

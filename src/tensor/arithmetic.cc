@@ -61,6 +61,11 @@ void check_no_bool(const char* function, Dtype a, Dtype b) {
 
 Dtype dtype_of_scalar(Scalar value) { return value.is_floating() ? Dtype::f32 : value.is_boolean() ? Dtype::boolean : Dtype::i64; }
 
+void check_alpha(const char* function, Scalar alpha, Dtype common) {
+  if (alpha.is_floating() && !is_floating(common))
+    throw DtypeError(std::string(function) + ": alpha is a floating number beside " + std::string(name_of(common)) + " tensors; it must be an integer");
+}
+
 /// The number as a second operand of products and quotients: f32 beside bf16 and f16 (rounded with the result, not before).
 Tensor factor(Scalar value, Dtype common) { return full({}, value, compute_dtype(common)); }
 Tensor factor(const Tensor& b, const Tensor& a, Dtype common) {
@@ -163,7 +168,7 @@ Tensor operator-(Scalar a, const Tensor& b) {
 
 Tensor operator/(Scalar a, const Tensor& b) { return mul(reciprocal(b), a); }  // two roundings, as torch
 
-Tensor pow(const Tensor& a, Scalar exponent) {
+Tensor pow(const Tensor& a, Scalar exponent, Tensor out) {
   const Dtype common = result_type(a, exponent);
   const double p = exponent.to_double();
   if (is_integral(common) && p < 0)
@@ -171,19 +176,19 @@ Tensor pow(const Tensor& a, Scalar exponent) {
   const Tensor x = as(a, common);
   Tensor result;
   // The short forms round as torch's do.
-  if (is_floating(common) && p == 0.5) result = map_floating("pow", x, {}, [](auto v) { return std::sqrt(v); });
-  else if (is_floating(common) && p == 2) result = map_floating("pow", x, {}, [](auto v) { return v * v; });
-  else if (is_floating(common) && p == 3) result = map_floating("pow", x, {}, [](auto v) { return v * v * v; });
-  else if (is_floating(common) && p == -0.5) result = map_floating("pow", x, {}, [](auto v) { return 1 / std::sqrt(v); });
-  else if (is_floating(common) && p == -1) result = map_floating("pow", x, {}, [](auto v) { return 1 / v; });
-  else if (is_floating(common) && p == -2) result = map_floating("pow", x, {}, [](auto v) { return 1 / (v * v); });
-  else result = binary<void>("pow", x, factor(exponent, common), common, {}, power);
+  if (is_floating(common) && p == 0.5) result = map_floating("pow", x, out, [](auto v) { return std::sqrt(v); });
+  else if (is_floating(common) && p == 2) result = map_floating("pow", x, out, [](auto v) { return v * v; });
+  else if (is_floating(common) && p == 3) result = map_floating("pow", x, out, [](auto v) { return v * v * v; });
+  else if (is_floating(common) && p == -0.5) result = map_floating("pow", x, out, [](auto v) { return 1 / std::sqrt(v); });
+  else if (is_floating(common) && p == -1) result = map_floating("pow", x, out, [](auto v) { return 1 / v; });
+  else if (is_floating(common) && p == -2) result = map_floating("pow", x, out, [](auto v) { return 1 / (v * v); });
+  else result = binary<void>("pow", x, factor(exponent, common), common, out, power);
   const auto vjp = [p](auto& dy, auto& a) { return p == 0 ? zeros_like(dy) : widen(dy) * (pow(widen(a), p - 1) * p); };
   return record("PowBackward0", result, wrt(a, vjp, a));
 }
 
-Tensor pow(const Tensor& a, const Tensor& exponent) {
-  const Tensor y = same_type("pow", a, exponent, {}, power);
+Tensor pow(const Tensor& a, const Tensor& exponent, Tensor out) {
+  const Tensor y = same_type("pow", a, exponent, out, power);
   const auto wrt_base = [](auto& dy, auto& a, auto& p) { return where(eq(p, 0), 0, widen(dy) * (widen(p) * pow(widen(a), widen(p) - 1))); };
   const auto wrt_exponent = [](auto& dy, auto& a, auto& p, auto& y) {
     const Tensor zero = logical_and(eq(a, 0), ge(p, 0));  // 0^p stays 0 there, log 0 does not
@@ -192,23 +197,32 @@ Tensor pow(const Tensor& a, const Tensor& exponent) {
   return record("PowBackward1", y, wrt(a, wrt_base, a, exponent), wrt(exponent, wrt_exponent, a, exponent, y));
 }
 
-Tensor maximum(const Tensor& a, const Tensor& b) {
+Tensor maximum(const Tensor& a, const Tensor& b, Tensor out) {
   const auto vjp = [](auto& dy, auto& mine, auto& other) { return share(dy, eq(mine, other), lt(mine, other)); };
-  return record("MaximumBackward0", same_type("maximum", a, b, {}, larger), wrt(a, vjp, a, b), wrt(b, vjp, b, a));
+  return record("MaximumBackward0", same_type("maximum", a, b, out, larger), wrt(a, vjp, a, b), wrt(b, vjp, b, a));
 }
 
-Tensor minimum(const Tensor& a, const Tensor& b) {
+Tensor minimum(const Tensor& a, const Tensor& b, Tensor out) {
   const auto vjp = [](auto& dy, auto& mine, auto& other) { return share(dy, eq(mine, other), gt(mine, other)); };
-  return record("MinimumBackward0", same_type("minimum", a, b, {}, smaller), wrt(a, vjp, a, b), wrt(b, vjp, b, a));
+  return record("MinimumBackward0", same_type("minimum", a, b, out, smaller), wrt(a, vjp, a, b), wrt(b, vjp, b, a));
 }
 
 const Tensor& Tensor::add_(const Tensor& other, Scalar alpha) const {
   const Dtype common = result_type(*this, other);
-  if (alpha.is_floating() && !is_floating(common))
-    throw DtypeError("add_: alpha is a floating number beside " + std::string(name_of(common)) + " tensors; it must be an integer");
+  check_alpha("add_", alpha, common);
   const auto element = [alpha]<typename C>(C a, C b) { return plus(a, times(b, from_scalar<C>(alpha))); };
   in_place("add_", *this, other, as(other, common), common, element);
   record("AddBackward0", *this, wrt(*this, same), wrt(other, [alpha](auto& dy) { return dy * alpha; }));
+  return *this;
+}
+
+const Tensor& Tensor::sub_(const Tensor& other, Scalar alpha) const {
+  check_no_bool("sub_", dtype(), other.dtype());
+  const Dtype common = result_type(*this, other);
+  check_alpha("sub_", alpha, common);
+  const auto element = [alpha]<typename C>(C a, C b) { return minus(a, times(b, from_scalar<C>(alpha))); };
+  in_place("sub_", *this, other, as(other, common), common, element);
+  record("SubBackward0", *this, wrt(*this, same), wrt(other, [alpha](auto& dy) { return neg(dy * alpha); }));
   return *this;
 }
 
@@ -217,6 +231,40 @@ const Tensor& Tensor::mul_(const Tensor& other) const {
   const Tensor before = wants_grad(other) ? clone() : Tensor();
   in_place("mul_", *this, other, factor(other, *this, common), common, times);
   record("MulBackward0", *this, wrt(*this, times_other, other), wrt(other, times_other, before));
+  return *this;
+}
+
+const Tensor& Tensor::div_(const Tensor& other) const {
+  const Dtype common = floating_type(result_type(*this, other));
+  const Tensor before = wants_grad(other) ? clone() : Tensor();
+  in_place("div_", *this, other, factor(other, *this, common), common, over);
+  const auto wrt_divisor = [](auto& dy, auto& a, auto& b) { return -widen(dy) * (widen(a) / widen(b) / widen(b)); };
+  record("DivBackward0", *this, wrt(*this, over_other, other), wrt(other, wrt_divisor, before, other));
+  return *this;
+}
+
+const Tensor& Tensor::add_(Scalar value) const {
+  const Dtype common = result_type(*this, value);
+  const Tensor y = full({}, value, common);
+  in_place("add_", *this, y, y, common, plus);
+  record("AddBackward0", *this, wrt(*this, same));
+  return *this;
+}
+
+const Tensor& Tensor::sub_(Scalar value) const {
+  check_no_bool("sub_", dtype(), dtype_of_scalar(value));
+  const Dtype common = result_type(*this, value);
+  const Tensor y = full({}, value, common);
+  in_place("sub_", *this, y, y, common, minus);
+  record("SubBackward0", *this, wrt(*this, same));
+  return *this;
+}
+
+const Tensor& Tensor::div_(Scalar value) const {
+  const Dtype common = floating_type(result_type(*this, value));
+  const Tensor y = factor(value, common);
+  in_place("div_", *this, y, y, common, over);
+  record("DivBackward0", *this, wrt(*this, [value](auto& dy) { return dy / value; }));
   return *this;
 }
 

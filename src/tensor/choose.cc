@@ -19,22 +19,22 @@ void choose_run(char* const* data, const std::int64_t* strides, std::int64_t n) 
 }
 
 /// a where the condition holds, else b, both of one dtype: elements move as words, their type does not matter.
-Tensor choose(const char* function, const char* mask_name, const Tensor& condition, const Tensor& a, const Tensor& b) {
+Tensor choose(const char* function, const char* mask_name, const Tensor& condition, const Tensor& a, const Tensor& b, const Tensor& out = {}) {
   if (condition.dtype() != Dtype::boolean)
     throw DtypeError(std::string(function) + ": " + mask_name + " is " + std::string(name_of(condition.dtype())) + "; it must be bool");
   const Dims sizes = broadcast_shapes(function, broadcast_shapes(function, condition.sizes(), a.sizes()), b.sizes());
-  const Tensor result = empty(sizes, a.dtype());
-  const auto run = [&](auto word) {
-    iterate(sizes, {operand(result, sizes), operand(condition, sizes), operand(a, sizes), operand(b, sizes)},
-            [](char* const* data, const std::int64_t* strides, std::int64_t n) { choose_run<decltype(word)>(data, strides, n); });
-  };
-  switch (size_of(a.dtype())) {
-    case 1: run(std::uint8_t{}); break;
-    case 2: run(std::uint16_t{}); break;
-    case 4: run(std::uint32_t{}); break;
-    default: run(std::uint64_t{});
-  }
-  return result;
+  return compute_into(function, out, sizes, a.dtype(), {condition, a, b}, [&](const Tensor& target) {
+    const auto run = [&](auto word) {
+      iterate(sizes, {operand(target, sizes), operand(condition, sizes), operand(a, sizes), operand(b, sizes)},
+              [](char* const* data, const std::int64_t* strides, std::int64_t n) { choose_run<decltype(word)>(data, strides, n); });
+    };
+    switch (size_of(a.dtype())) {
+      case 1: return run(std::uint8_t{});
+      case 2: return run(std::uint16_t{});
+      case 4: return run(std::uint32_t{});
+      default: return run(std::uint64_t{});
+    }
+  });
 }
 
 /// A copy of x with zeros outside columns [first(row), last(row)) of every matrix.
@@ -60,9 +60,9 @@ constexpr auto where_false = [](auto& dy, auto& condition) { return where(condit
 
 }  // namespace
 
-Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
+Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b, Tensor out) {
   const Dtype common = result_type(a, b);
-  const Tensor y = choose("where", "condition", condition, as(a, common), as(b, common));
+  const Tensor y = choose("where", "condition", condition, as(a, common), as(b, common), out);
   return record("WhereBackward0", y, wrt(a, where_true, condition), wrt(b, where_false, condition));
 }
 

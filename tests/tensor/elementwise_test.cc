@@ -23,16 +23,16 @@ const Binary exact[] = {
     {"add", [](const Tensor& a, const Tensor& b) { return add(a, b); }, [](double a, double b) { return a + b; }},
     {"sub", [](const Tensor& a, const Tensor& b) { return sub(a, b); }, [](double a, double b) { return a - b; }},
     {"mul", [](const Tensor& a, const Tensor& b) { return mul(a, b); }, [](double a, double b) { return a * b; }},
-    {"maximum", maximum, [](double a, double b) { return std::max(a, b); }},
-    {"minimum", minimum, [](double a, double b) { return std::min(a, b); }},
-    {"eq", eq, [](double a, double b) { return double(a == b); }},
-    {"ne", ne, [](double a, double b) { return double(a != b); }},
-    {"lt", lt, [](double a, double b) { return double(a < b); }},
-    {"le", le, [](double a, double b) { return double(a <= b); }},
-    {"gt", gt, [](double a, double b) { return double(a > b); }},
-    {"ge", ge, [](double a, double b) { return double(a >= b); }},
-    {"logical_and", logical_and, [](double a, double b) { return double(a != 0 && b != 0); }},
-    {"logical_or", logical_or, [](double a, double b) { return double(a != 0 || b != 0); }},
+    {"maximum", [](const Tensor& a, const Tensor& b) { return maximum(a, b); }, [](double a, double b) { return std::max(a, b); }},
+    {"minimum", [](const Tensor& a, const Tensor& b) { return minimum(a, b); }, [](double a, double b) { return std::min(a, b); }},
+    {"eq", [](const Tensor& a, const Tensor& b) { return eq(a, b); }, [](double a, double b) { return double(a == b); }},
+    {"ne", [](const Tensor& a, const Tensor& b) { return ne(a, b); }, [](double a, double b) { return double(a != b); }},
+    {"lt", [](const Tensor& a, const Tensor& b) { return lt(a, b); }, [](double a, double b) { return double(a < b); }},
+    {"le", [](const Tensor& a, const Tensor& b) { return le(a, b); }, [](double a, double b) { return double(a <= b); }},
+    {"gt", [](const Tensor& a, const Tensor& b) { return gt(a, b); }, [](double a, double b) { return double(a > b); }},
+    {"ge", [](const Tensor& a, const Tensor& b) { return ge(a, b); }, [](double a, double b) { return double(a >= b); }},
+    {"logical_and", [](const Tensor& a, const Tensor& b) { return logical_and(a, b); }, [](double a, double b) { return double(a != 0 && b != 0); }},
+    {"logical_or", [](const Tensor& a, const Tensor& b) { return logical_or(a, b); }, [](double a, double b) { return double(a != 0 || b != 0); }},
 };
 
 TEST(Elementwise, BroadcastsRandomShapesAndStrides) {
@@ -150,6 +150,15 @@ TEST(Elementwise, OutReceivesTheResult) {
   EXPECT_EQ(out.to_vector(), (std::vector<double>{1, 2, 3, 4}));
   Tensor leaf = ones({2, 2});
   leaf.requires_grad_();
+  const Tensor flags = zeros({2, 2}, Dtype::boolean), three = full({2, 2}, 3);
+  EXPECT_EQ(lt(out, three, flags).data(), flags.data());
+  EXPECT_EQ(flags.to_vector(), (std::vector<double>{1, 1, 0, 0}));
+  logical_not(flags, flags);
+  EXPECT_EQ(flags.to_vector(), (std::vector<double>{0, 0, 1, 1}));
+  where(flags, three, out, out);
+  EXPECT_EQ(out.to_vector(), (std::vector<double>{1, 2, 3, 3}));
+  pow(out, 2, out);
+  EXPECT_EQ(maximum(out, three, out).to_vector(), (std::vector<double>{3, 4, 9, 9}));
   EXPECT_TRUE(add(leaf, out, out).requires_grad());  // the result has the history, the memory given has none
   EXPECT_FALSE(out.requires_grad());
   EXPECT_THROW(add(out, out, leaf), ValueError);

@@ -65,6 +65,19 @@ std::vector<Case> cases() {
     y.add_(b, 3);
     return y * y;
   });
+  two("sub_", [](const Tensor& a, const Tensor& b) {
+    const Tensor y = a * ones(broadcast_shapes("", a.sizes(), b.sizes()), Dtype::f64);
+    y.sub_(b, 3);
+    y -= 1.5;
+    return y * y;
+  });
+  two("div_", [](const Tensor& a, const Tensor& b) {
+    const Tensor y = a * ones(broadcast_shapes("", a.sizes(), b.sizes()), Dtype::f64);
+    y.div_(b);
+    y /= 2;
+    y += 1;
+    return y * y;
+  }, 0.5);
   two("mul_", [](const Tensor& a, const Tensor& b) {
     const Tensor y = a * ones(broadcast_shapes("", a.sizes(), b.sizes()), Dtype::f64);
     y.mul_(b);

@@ -111,7 +111,23 @@ TEST(Storage, InPlace) {
   EXPECT_EQ(half.to_vector(), (std::vector<double>{256, 256}));
   half.fill_(3).mul_(1.003);  // a factor is not
   EXPECT_EQ(half.to_vector(), (std::vector<double>{3.015625, 3.015625}));
+  const Tensor y = tensor<float>({1, 2, 3});
+  y += tensor<float>({1, 1, 1});
+  y -= scalar_tensor<float>(0.5f);
+  y *= 2;
+  y /= tensor<float>({3, 5, 7});
+  EXPECT_EQ(y.to_vector(), (std::vector<double>{1, 1, 1}));
+  y += 3;
+  y -= 1;
+  y.sub_(tensor<float>({1, 2, 3}), 2);
+  y /= 4;
+  EXPECT_EQ(y.to_vector(), (std::vector<double>{0.25, -0.25, -0.75}));
   const Tensor counts = tensor<std::int64_t>({1, 2});
+  counts -= 1;
+  EXPECT_EQ(counts.to_vector(), (std::vector<double>{0, 1}));
+  EXPECT_EQ(error_of<DtypeError>([&] { counts.div_(2); }), "div_: the result is f32; it cannot be kept in i64");
+  EXPECT_EQ(error_of<DtypeError>([&] { tensor<bool>({true}).sub_(tensor<bool>({true})); }),
+            "sub_: given bool and bool; bool cannot be subtracted, use ne or logical_not");
   EXPECT_EQ(error_of<DtypeError>([&] { counts.mul_(1.5); }), "mul_: the result is f32; it cannot be kept in i64");
   EXPECT_EQ(error_of<DtypeError>([&] { counts.add_(counts, 0.5); }),
             "add_: alpha is a floating number beside i64 tensors; it must be an integer");
