@@ -32,11 +32,30 @@ class ATTN_API Score {
   Tensor w_q, w_k, w;
 };
 
-/// Which of the weights the call returns.
-enum class Weights {
-  none,
-  full,          ///< [B, Hq, Tq, Tk]
-  head_average,  ///< [B, Tq, Tk]
+/// Which of the weights the call returns. They are taken from each strip of rows as it is computed: there is memory for what was
+/// asked for and for one strip a thread, and the output keeps its bits.
+class ATTN_API Weights {
+ public:
+  enum Kind {
+    none,
+    full,          ///< [B, Hq, Tq, Tk]
+    head_average,  ///< [B, Tq, Tk]: the mean over heads
+    column_sums,   ///< [B, Hq, Tk]: what each key gets, summed over rows
+    row_subset,    ///< of rows()
+    largest,       ///< of top_k()
+  };
+  /// Those of some rows, i64 or i32 [n], in that order: [B, Hq, n, Tk].
+  static Weights rows(const Tensor& indices);
+  /// The n largest of each row, [B, Hq, Tq, n], descending, of equal ones the earlier key first; `weight_keys` says of which keys.
+  /// Where fewer than n are above 0: 0 and key -1.
+  static Weights top_k(std::int64_t n);
+
+  Weights(Kind kind_ = none) : kind(kind_) {}
+  bool operator==(Kind other) const { return kind == other; }
+
+  Kind kind;
+  Tensor indices = {};     // rows
+  std::int64_t count = 0;  // top_k
 };
 
 /// What a kernel answered when it was asked to take a call.
@@ -85,6 +104,7 @@ struct AttentionOptions {
 struct AttentionResult {
   Tensor output;     ///< [B, Hq, Tq, Dv], the dtype of q (packed: the layout of q)
   Tensor weights;    ///< what was asked for, else undefined
+  Tensor weight_keys = {};  ///< of Weights::top_k: the keys, i64
   Tensor logsumexp;  ///< [B, Hq, Tq], f32 (f64 for f64): natural log; -inf where nothing is seen; before dropout
   std::uint64_t dropout_seed = 0;  ///< of this call's dropout: given again, it drops the same weights
   Plan plan;
@@ -114,7 +134,7 @@ struct AttentionResult {
 ///          temperature, softcap or dropout_p out of range. Nothing is written, `out` included, when one is thrown.
 /// Bits     the same for a row in any batch, any padding, any thread count, prefill or decode (docs/numerics.md).
 /// Gradient q, k, v, biases, sinks and the score's parameters, from the output and the logsumexp in one fused pass; from the weights,
-///          of an additive score, and of gradients themselves by the definition, with matrices of all scores.
+///          of additive scores and score expressions, and of gradients themselves by the definition, with matrices of all scores.
 /// Source   Vaswani 2017 (1706.03762); Bahdanau 2014 (1409.0473); Dao 2022 (2205.14135).
 ATTN_API AttentionResult attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options = {});
 

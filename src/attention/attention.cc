@@ -104,8 +104,7 @@ AttentionResult attention_call(const Tensor& q, const Tensor& k, const Tensor& v
   Call call = check(call_options.function, q, k, v, options, call_options.stored);
   const kernels::AttentionProblem& p = call.problem;
   AttentionResult result;
-  const Wanted wanted{.weights = options.weights != Weights::none};
-  const AttentionKernel& kernel = plan_attention(p, wanted, result.plan);
+  const AttentionKernel& kernel = plan_attention(p, result.plan);
   if (better_in_f32(kernel, call.dtype())) return attention_in_f32(q, k, v, options, call_options);
   if (options.dropout_p > 0) {
     result.dropout_seed = dropout_seed(options.dropout_p, options.dropout_seed, options.generator);
@@ -116,16 +115,13 @@ AttentionResult attention_call(const Tensor& q, const Tensor& k, const Tensor& v
   const Dims rows{p.batch, p.q_heads, p.q_rows};
 
   const Output output = output_memory(call, options.out);
-  Tensor weights;
-  if (options.weights == Weights::full) weights = empty({p.batch, p.q_heads, p.q_rows, p.k_rows}, computed);
-  if (options.weights == Weights::head_average) weights = empty({p.batch, p.q_rows, p.k_rows}, computed);
+  const Collected weights = collected_memory(call, options.weights);
   if (call_options.logsumexp) result.logsumexp = empty(rows, computed);
 
   Results to{.out = output.written.data()};
   for (int d = 0; d < 3; ++d) to.out_stride[d] = output.written.stride(d);
   if (call_options.logsumexp) to.logsumexp = result.logsumexp.data();
-  if (options.weights == Weights::full) to.weights = weights.data();
-  if (options.weights == Weights::head_average) to.head_average = weights.data();
+  if (weights.kind != Weights::none) to.weights = &weights;
   const bool recorded = call_options.saved == nullptr && grad_enabled() && wants_grad(call.inputs());
   SavedAttention saved;
   if (recorded || call_options.saved != nullptr) {
@@ -143,17 +139,20 @@ AttentionResult attention_call(const Tensor& q, const Tensor& k, const Tensor& v
   if (output.aside) copy_values(call.with_heads(output.result), output.written);
 
   result.output = output.result;
-  if (weights.defined()) {
-    if (options.weights == Weights::full) weights = weights.reshape(call.shown(weights.sizes()));
-    if (options.weights == Weights::head_average && (call.rank == 2 || (call.rank == 3 && call.packed))) weights = weights.squeeze(0);
-    result.weights = weights.to(call.dtype());
+  if (weights.values.defined()) {
+    const auto shown = [&](const Tensor& x) {  // an average has no heads to lose
+      if (weights.kind != Weights::head_average) return x.reshape(call.shown(x.sizes()));
+      return call.rank == 2 || (call.rank == 3 && call.packed) ? x.squeeze(0) : x;
+    };
+    result.weights = shown(weights.values).to(call.dtype());
+    if (weights.keys.defined()) result.weight_keys = shown(weights.keys);
   }
   if (result.logsumexp.defined()) result.logsumexp = result.logsumexp.reshape(call.shown(rows));
-  const bool own_score = !p.score_mod.empty() || p.score_callback.call != nullptr;
-  if (recorded && (call_options.stored != nullptr || own_score)) {
+  if (recorded && (call_options.stored != nullptr || p.score_callback.call != nullptr)) {
     record({"AttentionBackward0", call.inputs(), {}}, {result.output, result.weights, result.logsumexp}, {});
   } else if (recorded) {
     saved.output = (output.aside ? output.written : call.with_heads(output.result)).detach();
+    saved.weight_keys = weights.keys;
     if (dropout.active()) saved.dropout = std::make_shared<const DropoutStrips>(std::move(dropout));
     record_attention(std::move(call), std::move(saved), result);
   }

@@ -173,8 +173,10 @@ Call check(const char* function, const Tensor& q, const Tensor& k, const Tensor&
   }
   call.lengths = lower_lengths({options.query_lengths, options.key_lengths, options.key_start, options.query_start}, scores);
   call.mask = options.mask;
+  call.weights = options.weights;
   call.program = lower_mask(options.mask, scores, call.lengths);
   call.bias = lower_bias(options.bias, scores, call.lengths, q.dtype());
+  call.score_expression = options.score_mod;
   call.score_mod = lower_score(options.score_mod, scores, call.lengths, call.compute_dtype());
   call.score_callback = CallbackGate(options.score_callback, scores, call.lengths);
 

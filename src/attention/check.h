@@ -19,8 +19,10 @@ struct Call {
   Mask mask;            // keeps the tensors that `program` reads
   LoweredMask program;
   LoweredBias bias;
-  LoweredScore score_mod;
+  ScoreExpression score_expression;
+  LoweredScore score_mod;  // of it
   CallbackGate score_callback;
+  Weights weights;      // those asked for
   std::vector<kernels::Part> parts;   // empty: batch items
   kernels::AttentionProblem problem;  // all but the results
 

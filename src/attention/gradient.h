@@ -14,6 +14,7 @@ struct SavedAttention {
   Tensor output;    // [B, Hq, Tq, Dv], without its history
   Tensor max, sum;  // [B, Hq, Tq], compute type: the final maximum and sum of each row
   std::shared_ptr<const DropoutStrips> dropout = nullptr;  // null: none
+  Tensor weight_keys = {};  // of Weights::top_k
   int checked = 0;  // tensors that the tape keeps to see whether they were changed in place
 };
 

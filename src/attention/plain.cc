@@ -136,7 +136,7 @@ std::size_t workspace_bytes(const Attention& call, const Executor& executor) noe
     Described described;
     describe(call, described);
     Plan plan;
-    const AttentionKernel& kernel = plan_attention(described.problem, {}, plan);
+    const AttentionKernel& kernel = plan_attention(described.problem, plan);
     const int threads = std::max(1, executor.run ? executor.threads : num_threads());
     return runtime::alignment + static_cast<std::size_t>(threads) * Slots::slot_bytes(kernel.scratch_bytes(described.problem));
   } catch (...) {  // the number of threads in the environment is wrong
@@ -151,7 +151,7 @@ Status attention(const Attention& call, void* workspace, std::size_t bytes, cons
     describe(call, described);
     const AttentionProblem& problem = described.problem;
     Plan plan;
-    const AttentionKernel& kernel = plan_attention(problem, {}, plan);
+    const AttentionKernel& kernel = plan_attention(problem, plan);
     const Slots slots(workspace, bytes, kernel.scratch_bytes(problem));
     if (slots.count() == 0) return Status::small_workspace;
     Work work{problem, kernel, slots, (problem.q_rows + kernel.strip_rows - 1) / kernel.strip_rows};

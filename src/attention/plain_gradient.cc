@@ -4,6 +4,8 @@
 #include <attn/autograd.h>
 #include <attn/ops.h>
 
+#include "attention/parts.h"
+#include "attention/plain_score.h"
 #include "kernels/attention/mask_eval.h"
 
 #include <limits>
@@ -56,11 +58,17 @@ Pairs pairs_of(const Call& call, const DropoutStrips* dropout) {
     p.part = &part;
     fill(p, part.batch, pairs);
   }
-  if (dropout == nullptr || !dropout->active()) return pairs;
-  const Tensor kept = empty(sizes, Dtype::boolean);
-  for (std::int64_t head = 0; head < p.batch * p.q_heads; ++head)
-    dropout->draw_rows(head, 0, p.q_rows, static_cast<std::uint8_t*>(kept.data()) + head * p.q_rows * p.k_rows);
-  pairs.kept = kept.to(call.compute_dtype()) * dropout->scale(call.dtype() == Dtype::f64);
+  const bool by_stream = dropout != nullptr && dropout->active();
+  if (!by_stream && !p.drops()) return pairs;
+  const Tensor kept = zeros(sizes, Dtype::boolean);
+  const auto rows_of = [&](std::int64_t head, std::int64_t row) { return static_cast<std::uint8_t*>(kept.data()) + (head * p.q_rows + row) * p.k_rows; };
+  for (std::int64_t head = 0; by_stream && head < p.batch * p.q_heads; ++head) dropout->draw_rows(head, 0, p.q_rows, rows_of(head, 0));
+  if (p.drops()) {
+    for_each_part(call, call.problem, [&](const AttentionProblem& problem, std::int64_t b, std::int64_t begin, std::int64_t end) {
+      for (std::int64_t h = 0; h < p.q_heads; ++h) draw_by_counter(problem, {b, h, 1, begin, end - begin}, rows_of(b * p.q_heads + h, begin));
+    });
+  }
+  pairs.kept = kept.to(call.compute_dtype()) * (by_stream ? dropout->scale(call.dtype() == Dtype::f64) : p.keep_scale);
   return pairs;
 }
 
@@ -107,6 +115,7 @@ std::vector<Tensor> attend(const Call& call, const DropoutStrips* dropout, const
   Tensor s = scores_of(p, q, k, additive ? inputs[next++] : Tensor());
   if (p.softcap != 0) s = tanh(s / p.softcap) * p.softcap;
   for (int n = 0; n < p.bias_count; ++n) s = s + bias_of(call, n, widen(inputs[next++]), pairs);
+  if (!call.score_expression.empty()) s = modified_scores(call, s, {inputs.begin() + static_cast<std::ptrdiff_t>(next), inputs.end()}, pairs.visible);
   if (p.temperature != 1) s = s / p.temperature;
 
   // pass 2: their softmax among what is seen; the maximum moves nothing, so no gradient flows through it
@@ -128,9 +137,25 @@ std::vector<Tensor> attend(const Call& call, const DropoutStrips* dropout, const
   return {matmul(weights, v), weights, masked_fill(log(l) + m, nothing, -infinity).squeeze(-1)};
 }
 
+/// What the call returned of all its weights.
+Tensor asked_for(const Weights& asked, const Tensor& weights, const Tensor& keys) {
+  switch (asked.kind) {
+    case Weights::head_average: return mean(weights, {1});
+    case Weights::column_sums: return sum(weights, {2});
+    case Weights::row_subset: return weights.index_select(2, asked.indices);
+    case Weights::largest: {
+      const Dims rows{keys.size(0), keys.size(1), keys.size(2), 1};
+      const Tensor first = arange(rows[0] * rows[1] * rows[2]).reshape(rows) * weights.size(3);
+      const Tensor there = ge(keys, 0);
+      return where(there, weights.reshape({-1}).index_select(0, (first + where(there, keys, 0)).reshape({-1})).reshape(keys.sizes()), 0);
+    }
+    default: return weights;
+  }
+}
+
 }  // namespace
 
-Gradients plain_gradients(const Call& call, const DropoutStrips* dropout, const Backward& at) {
+Gradients plain_gradients(const Call& call, const FromForward& forward, const Backward& at) {
   const bool graph = grad_enabled();
   const EnableGrad guard;
   // Each input by a handle of its own: the derivative by it alone, though one may come from another.
@@ -142,13 +167,13 @@ Gradients plain_gradients(const Call& call, const DropoutStrips* dropout, const 
     inputs.push_back(x);
     if (at.needs(static_cast<int>(i))) wanted.push_back(x);
   }
-  const std::vector<Tensor> results = attend(call, dropout, inputs);
+  const std::vector<Tensor> results = attend(call, forward.dropout, inputs);
   std::vector<Tensor> outputs, grads;
   for (int i = 0; i < static_cast<int>(results.size()); ++i) {
     Tensor plain = results[static_cast<std::size_t>(i)], gradient = at.grad(i);
     if (!gradient.defined() || !plain.requires_grad()) continue;
     if (i == 0 && call.v.defined()) gradient = call.with_heads(gradient);
-    if (gradient.numel() != plain.numel()) plain = mean(plain, {1});  // weights averaged over heads
+    if (i == 1) plain = asked_for(call.weights, plain, forward.weight_keys);
     outputs.push_back(plain);
     grads.push_back(widen(gradient).reshape(plain.sizes()));
   }

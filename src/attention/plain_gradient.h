@@ -5,8 +5,14 @@
 
 namespace attn {
 
+/// What the forward pass left that the call does not say.
+struct FromForward {
+  const DropoutStrips* dropout = nullptr;  // torch's; null: none
+  Tensor weight_keys = {};                 // of Weights::top_k
+};
+
 /// The gradients in the order of Call::inputs(), with a history when the pass makes a graph. `at.saved(i)` is input i; the results are
 /// the output, the weights and the logsumexp. Memory: some [B, Hq, Tq, Tk], and for additive scores [B, Hq, Tq, Tk, A].
-Gradients plain_gradients(const Call& call, const DropoutStrips* dropout, const Backward& at);
+Gradients plain_gradients(const Call& call, const FromForward& forward, const Backward& at);
 
 }  // namespace attn

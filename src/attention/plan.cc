@@ -17,17 +17,36 @@ const char* text_of(Answer answer) {
     case Answer::other_dtype: return "is for another dtype";
     case Answer::other_storage: return "keys, values or bias are stored in a way it cannot read";
     case Answer::additive_score: return "has no additive score";
-    case Answer::all_weights: return "does not return weights";
     case Answer::far_positions: return "holds whole numbers of a score_mod up to 2^24";
   }
   return "";
 }
 
-void reference_rows(const kernels::AttentionProblem& problem, const kernels::LaneMap& map, void* scratch) {
-  kernels::attention_reference().rows(problem, map.batch, map.head, map.row, map.row + map.rows, scratch);
+/// One row, its weights by way of a row of memory to its lane.
+template <typename T>
+void reference_lane(kernels::AttentionProblem problem, const kernels::LaneMap& map, std::int64_t head, std::int64_t i, void* scratch) {
+  problem.weights = problem.lane_row;
+  kernels::attention_reference().rows(problem, map.batch, map.head + head, map.row + i, map.row + i + 1, scratch);
+  const std::int64_t begin = problem.keys_begin(map.batch), end = problem.keys_end(map.batch), lane = head * map.rows + i;
+  const T* from = static_cast<const T*>(problem.lane_row);
+  for (std::int64_t j = begin; j < end; ++j) {
+    const std::int64_t at = (j - begin) * problem.lane_rows + lane;
+    static_cast<T*>(problem.lane_weights)[at] = from[j];
+    if (problem.lane_average) static_cast<T*>(problem.lane_average)[at] += from[j];
+  }
 }
 
 }  // namespace
+
+void reference_rows(const kernels::AttentionProblem& problem, const kernels::LaneMap& map, void* scratch) {
+  for (std::int64_t n = 0; n < map.heads; ++n) {
+    if (problem.lane_weights == nullptr)
+      kernels::attention_reference().rows(problem, map.batch, map.head + n, map.row, map.row + map.rows, scratch);
+    else
+      for (std::int64_t i = 0; i < map.rows; ++i)
+        (problem.element == kernels::Element::f64 ? reference_lane<double> : reference_lane<float>)(problem, map, n, i, scratch);
+  }
+}
 
 std::span<const AttentionKernel> attention_kernels() {
   constinit static runtime::Once<std::vector<AttentionKernel>> kernels;
@@ -36,7 +55,7 @@ std::span<const AttentionKernel> attention_kernels() {
     all.push_back({.name = "ref",
                    .strip_rows = 64,
                    .task_strips = 1,
-                   .ask = [](const kernels::AttentionProblem&, const Wanted&) { return Answer::takes_everything; },
+                   .ask = [](const kernels::AttentionProblem&) { return Answer::takes_everything; },
                    .scratch_bytes = [](const kernels::AttentionProblem& problem) { return kernels::attention_reference().scratch_bytes(problem); },
                    .rows = reference_rows,
                    .strips = nullptr});
@@ -44,10 +63,10 @@ std::span<const AttentionKernel> attention_kernels() {
   });
 }
 
-const AttentionKernel& plan_attention(const kernels::AttentionProblem& problem, const Wanted& wanted, Plan& plan) {
+const AttentionKernel& plan_attention(const kernels::AttentionProblem& problem, Plan& plan) {
   const auto kernels = attention_kernels();
   for (const AttentionKernel& kernel : kernels) {
-    const Answer answer = kernel.ask(problem, wanted);
+    const Answer answer = kernel.ask(problem);
     plan.answers[static_cast<std::size_t>(plan.asked++)] = static_cast<std::uint8_t>(answer);
     if (takes(answer)) return kernel;
   }

@@ -9,19 +9,14 @@
 namespace attn {
 
 /// What a kernel says to a call.
-enum class Answer : std::uint8_t { takes, takes_everything, other_dtype, other_storage, additive_score, all_weights, far_positions };
-
-/// What a call wants beside output and logsumexp.
-struct Wanted {
-  bool weights = false;
-};
+enum class Answer : std::uint8_t { takes, takes_everything, other_dtype, other_storage, additive_score, far_positions };
 
 /// One way to compute attention.
 struct AttentionKernel {
   const char* name;
   std::int64_t strip_rows;
   std::int64_t task_strips;  // most strips of one head that a task should take, where there are tasks enough
-  Answer (*ask)(const kernels::AttentionProblem& problem, const Wanted& wanted);
+  Answer (*ask)(const kernels::AttentionProblem& problem);
   std::size_t (*scratch_bytes)(const kernels::AttentionProblem& problem);
   /// All results of the rows, those beyond the lengths included. More than one head only where `strips` is there.
   void (*rows)(const kernels::AttentionProblem& problem, const kernels::LaneMap& map, void* scratch);
@@ -31,7 +26,10 @@ struct AttentionKernel {
 std::span<const AttentionKernel> attention_kernels();
 
 /// The first that takes the problem; the last, the reference, takes everything.
-const AttentionKernel& plan_attention(const kernels::AttentionProblem& problem, const Wanted& wanted, Plan& plan);
+const AttentionKernel& plan_attention(const kernels::AttentionProblem& problem, Plan& plan);
+
+/// Rows by the reference, their weights too where the problem has a place for them.
+void reference_rows(const kernels::AttentionProblem& problem, const kernels::LaneMap& map, void* scratch);
 
 /// Whether f16 and bf16 should be computed in f32 copies: there are vectors for f32, and no kernel of their own takes the call.
 bool better_in_f32(const AttentionKernel& planned, Dtype dtype);

@@ -13,8 +13,8 @@ constexpr const char* name = "AttentionBackward0";
 /// The gradients in the order of Call::inputs().
 Gradients backward_of(const Call& call, const SavedAttention& saved, const Backward& at) {
   for (int n = 0; n < saved.checked; ++n) at.saved(n);  // throws where one was changed in place
-  const bool additive = call.problem.score == kernels::ScoreOp::additive;
-  if (grad_enabled() || at.grad(1).defined() || additive) return plain_gradients(call, saved.dropout.get(), at);
+  const bool own_score = call.problem.score == kernels::ScoreOp::additive || !call.score_expression.empty();
+  if (grad_enabled() || at.grad(1).defined() || own_score) return plain_gradients(call, {saved.dropout.get(), saved.weight_keys}, at);
   const kernels::AttentionProblem& p = call.problem;
   AttentionBackward wanted;
   wanted.output = call.with_heads(at.grad_or_zeros(0));

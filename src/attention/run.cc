@@ -1,4 +1,4 @@
-// src/attention/run.cc: strips of rows shared among threads; weights averaged over heads as a chain, heads ascending.
+// src/attention/run.cc: strips of rows shared among threads, with what is asked of their weights.
 #include "attention/run.h"
 
 #include "attention/cut.h"
@@ -22,7 +22,7 @@ template <typename T>
 class Run {
  public:
   Run(const Call& call, const AttentionKernel& kernel, const DropoutStrips& dropout, const Results& results)
-      : call_(call), kernel_(kernel), dropout_(dropout), results_(results), problem_(call.problem),
+      : call_(call), kernel_(kernel), dropout_(dropout), weights_(results.weights), problem_(call.problem),
         cut_(call, kernel, heads_of_task(dropout, results), by_strips(dropout, results) ? 1 : kernel.task_strips) {
     problem_.out = results.out;
     std::copy_n(results.out_stride, 3, problem_.out_stride);
@@ -31,32 +31,37 @@ class Run {
     problem_.heads_ahead = cut_.heads_ahead();
     problem_.max = results.max;
     problem_.sum = results.sum;
+    problem_.lane_rows = kernel.strip_rows;
     kernel_bytes_ = aligned(kernel.scratch_bytes(problem_));
     keep_bytes_ = aligned(dropout.strip_bytes());
-    average_bytes_ = results.head_average ? static_cast<std::size_t>(kernel.strip_rows * problem_.k_rows) * sizeof(T) : 0;
+    if (weights_ == nullptr) return;
+    row_bytes_ = aligned(static_cast<std::size_t>(problem_.k_rows) * sizeof(T));
+    lanes_bytes_ = aligned(static_cast<std::size_t>(cut_.most_keys() * kernel.strip_rows) * sizeof(T));
   }
 
   void all() const {
-    if (results_.head_average) return averaged();
+    if (weights_ != nullptr && weights_->kind == Weights::column_sums) return column_sums();
     if (split()) return span_by_span();
     runtime::parallel_for(cut_.tasks(), [&](std::int64_t index) {
-      auto* scratch = static_cast<char*>(runtime::thread_scratch(kernel_bytes_ + keep_bytes_));
-      one_task(cut_.task(index), scratch);
+      const Task task = cut_.task(index);
+      if (weights_ == nullptr) one_strip(task, nullptr);
+      else if (weights_->kind == Weights::head_average) average_heads(task);
+      else one_strip(task, nullptr, [&](const LaneStrip& strip) { collect_strip(*weights_, strip); });
     });
   }
 
  private:
   static Cut::Heads heads_of_task(const DropoutStrips& dropout, const Results& results) {
-    if (results.head_average) return Cut::Heads::all;
-    return dropout.active() ? Cut::Heads::one : Cut::Heads::grouped;
+    if (results.weights == nullptr) return dropout.active() ? Cut::Heads::one : Cut::Heads::grouped;
+    return results.weights->kind == Weights::head_average ? Cut::Heads::all : Cut::Heads::one;
   }
 
   /// What is drawn or stored stands strip by strip.
-  static bool by_strips(const DropoutStrips& dropout, const Results& results) { return results.head_average || results.weights || dropout.active(); }
+  static bool by_strips(const DropoutStrips& dropout, const Results& results) { return results.weights != nullptr || dropout.active(); }
 
   /// Few strips and many keys (decoding): the spans of keys are tasks of their own. By shape only; the bits are the same.
   std::int64_t spans() const { return (cut_.most_keys() + kernels::span_keys - 1) / kernels::span_keys; }
-  bool split() const { return kernel_.strips != nullptr && !dropout_.active() && spans() > 1 && cut_.tasks() < most_split_tasks; }
+  bool split() const { return kernel_.strips != nullptr && !dropout_.active() && weights_ == nullptr && spans() > 1 && cut_.tasks() < most_split_tasks; }
 
   void span_by_span() const {
     const kernels::StripKernel& strips = *kernel_.strips;
@@ -86,54 +91,87 @@ class Run {
     });
   }
 
-  /// Rows with their weights at `weights`, the first row of the strip first.
-  void strip_of(const Task& task, void* weights, const std::int64_t (&stride)[3], char* scratch) const {
-    const kernels::LaneMap& map = task.map;
+  char* scratch() const { return static_cast<char*>(runtime::thread_scratch(kernel_bytes_ + keep_bytes_ + row_bytes_ + 2 * lanes_bytes_)); }
+  char* lanes_of(char* scratch) const { return scratch + kernel_bytes_ + keep_bytes_ + row_bytes_; }
+
+  /// The strip's rows; where its weights are wanted they go to `average`, if it is there, and to collect(strip).
+  template <typename F>
+  void one_strip(const Task& task, void* average, F&& collect) const {
+    char* const memory = scratch();
     kernels::AttentionProblem problem = problem_of(call_, problem_, task.part);
-    problem.strip_begin = map.row;
-    problem.weights = weights;
-    std::copy_n(stride, 3, problem.weights_stride);
+    problem.strip_begin = task.map.row;
+    const bool wanted = weights_ != nullptr && weights_->wants(task.map);
+    if (wanted) {
+      problem.lane_row = memory + kernel_bytes_ + keep_bytes_;
+      problem.lane_weights = lanes_of(memory);
+      problem.lane_average = average;
+    }
     if (dropout_.active()) {
-      auto* keep = reinterpret_cast<std::uint8_t*>(scratch + kernel_bytes_);
-      dropout_.draw(map.batch * problem.q_heads + map.head, map.row / kernel_.strip_rows, keep);
+      auto* keep = reinterpret_cast<std::uint8_t*>(memory + kernel_bytes_);
+      dropout_.draw(task.map.batch * problem.q_heads + task.map.head, task.map.row / kernel_.strip_rows, keep);
       problem.keep = keep;
       problem.keep_stride = problem.k_rows;
       problem.keep_scale = dropout_.scale(sizeof(T) == sizeof(double));
     }
-    kernel_.rows(problem, map, scratch);
+    kernel_.rows(problem, task.map, memory);
+    if (wanted) collect(LaneStrip{problem, task.map, kernel_.strips});
+  }
+  void one_strip(const Task& task, void* average) const {
+    one_strip(task, average, [](const LaneStrip&) {});
   }
 
-  void one_task(const Task& task, char* scratch) const {
-    const std::int64_t row = problem_.k_rows, head = row * problem_.q_rows;
-    T* weights = static_cast<T*>(results_.weights);
-    strip_of(task, weights ? weights + task.map.row * row : nullptr, {problem_.q_heads * head, head, row}, scratch);
+  /// A chain of plain sums over ascending heads, in the lanes, divided by their number.
+  void average_heads(Task task) const {
+    void* const sums = lanes_of(scratch()) + lanes_bytes_;
+    std::fill_n(static_cast<char*>(sums), lanes_bytes_, '\0');
+    const std::int64_t last = problem_.q_heads - 1;
+    for (task.map.head = 0; task.map.head <= last; ++task.map.head)
+      one_strip(task, sums, [&](const LaneStrip& strip) {
+        if (task.map.head == last) collect_average(*weights_, strip, sums);
+      });
   }
 
-  void averaged() const {
-    runtime::parallel_for(cut_.tasks(), [&](std::int64_t index) {
-      average_heads(cut_.task(index), static_cast<char*>(runtime::thread_scratch(kernel_bytes_ + keep_bytes_ + average_bytes_)));
+  /// Chains over the rows of a block of 64, blocks added in order: blocks are computed in waves, so that few of their sums exist.
+  void column_sums() const {
+    constexpr std::int64_t block_rows = 64, wave = 64;
+    struct Block {
+      const kernels::Part* part;
+      std::int64_t batch, head, begin, end;
+    };
+    std::vector<Block> blocks;
+    for_each_part(call_, problem_, [&](const kernels::AttentionProblem& problem, std::int64_t b, std::int64_t begin, std::int64_t end) {
+      for (std::int64_t h = 0; h < problem.q_heads; ++h)
+        for (std::int64_t row = begin; row < end; row += block_rows) blocks.push_back({problem.part, b, h, row, std::min(row + block_rows, end)});
     });
-  }
-
-  void average_heads(Task task, char* scratch) const {
-    T* average = static_cast<T*>(results_.head_average) + (task.map.batch * problem_.q_rows + task.map.row) * problem_.k_rows;
-    T* weights = reinterpret_cast<T*>(scratch + kernel_bytes_ + keep_bytes_);
-    const std::int64_t count = task.map.rows * problem_.k_rows;
-    std::fill_n(average, count, T(0));
-    for (task.map.head = 0; task.map.head < problem_.q_heads; ++task.map.head) {
-      strip_of(task, weights, {0, 0, problem_.k_rows}, scratch);
-      for (std::int64_t n = 0; n < count; ++n) average[n] += weights[n];
+    const std::int64_t keys = cut_.most_keys(), count = static_cast<std::int64_t>(blocks.size());
+    std::vector<T> sums(static_cast<std::size_t>(std::min(wave, count) * keys));
+    for (std::int64_t first = 0; first < count; first += wave) {
+      const std::int64_t blocks_of_wave = std::min(wave, count - first);
+      std::fill(sums.begin(), sums.end(), T(0));
+      runtime::parallel_for(blocks_of_wave, [&](std::int64_t n) {
+        const Block& block = blocks[static_cast<std::size_t>(first + n)];
+        for (std::int64_t row = block.begin; row < block.end; row += kernel_.strip_rows) {
+          const Task task{block.part, {block.batch, block.head, 1, row, std::min(kernel_.strip_rows, block.end - row)}};
+          one_strip(task, nullptr, [&](const LaneStrip& strip) { add_columns(strip, sums.data() + n * keys); });
+        }
+      });
+      for (std::int64_t n = 0; n < blocks_of_wave; ++n) {
+        const Block& block = blocks[static_cast<std::size_t>(first + n)];
+        const kernels::AttentionProblem problem = problem_of(call_, problem_, block.part);
+        const std::int64_t begin = problem.keys_begin(block.batch), end = problem.keys_end(block.batch);
+        T* const to = weights_->values.template data<T>() + (block.batch * problem.q_heads + block.head) * problem.k_rows;
+        for (std::int64_t j = begin; j < end; ++j) to[j] += sums[static_cast<std::size_t>(n * keys + j - begin)];
+      }
     }
-    for (std::int64_t n = 0; n < count; ++n) average[n] /= static_cast<T>(problem_.q_heads);
   }
 
   const Call& call_;
   const AttentionKernel& kernel_;
   const DropoutStrips& dropout_;
-  const Results& results_;
+  const Collected* weights_;
   kernels::AttentionProblem problem_;
   Cut cut_;
-  std::size_t kernel_bytes_ = 0, keep_bytes_ = 0, average_bytes_ = 0;
+  std::size_t kernel_bytes_ = 0, keep_bytes_ = 0, row_bytes_ = 0, lanes_bytes_ = 0;
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
 // src/attention/run.h: a planned call cut into tasks and computed.
 #pragma once
-#include "attention/check.h"
+#include "attention/collect.h"
 #include "attention/dropout.h"
 #include "attention/plan.h"
 
@@ -13,8 +13,7 @@ struct Results {
   void* logsumexp = nullptr;     // [B, Hq, Tq]
   void* max = nullptr;           // [B, Hq, Tq]: for the backward pass
   void* sum = nullptr;
-  void* weights = nullptr;       // [B, Hq, Tq, Tk]
-  void* head_average = nullptr;  // [B, Tq, Tk]: the weights' mean over heads, made strip by strip
+  const Collected* weights = nullptr;
 };
 
 /// One task is a strip of rows of a head, or of all heads where their weights are averaged.

@@ -24,9 +24,21 @@ Tensor attention_scores(const Tensor& q, const Tensor& k, const AttentionOptions
   const Tensor result = scores.reshape(call.shown(scores.sizes())).to(call.dtype());
   if (const std::vector<Tensor> inputs = call.inputs(); wants_grad(inputs)) {
     const auto kept = std::make_shared<const Call>(std::move(call));
-    record({"AttentionScoresBackward0", inputs, inputs}, {result}, [kept](const Backward& at) { return plain_gradients(*kept, nullptr, at); });
+    record({"AttentionScoresBackward0", inputs, inputs}, {result}, [kept](const Backward& at) { return plain_gradients(*kept, {}, at); });
   }
   return result;
+}
+
+Weights Weights::rows(const Tensor& indices) {
+  Weights weights(row_subset);
+  weights.indices = indices;
+  return weights;
+}
+
+Weights Weights::top_k(std::int64_t n) {
+  Weights weights(largest);
+  weights.count = n;
+  return weights;
 }
 
 ScoresAndContext cross_attention(const Tensor& x, const Tensor& memory, const Tensor& w_q, const Tensor& w_k, const Tensor& w_v,

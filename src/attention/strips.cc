@@ -26,14 +26,13 @@ const StripKernel& strips() {
 }
 
 template <Element E>
-Answer ask(const AttentionProblem& problem, const Wanted& wanted) {
+Answer ask(const AttentionProblem& problem) {
   if (problem.element != E) return Answer::other_dtype;
   if (problem.k.element != E || problem.v.element != E || problem.k.scales != nullptr || problem.v.scales != nullptr) return Answer::other_storage;
   for (int n = 0; n < problem.bias_count; ++n)
     if (problem.bias[n].element != Element::f32 && problem.bias[n].element != Element::f64) return Answer::other_storage;
   if (problem.score == kernels::ScoreOp::additive && E == Element::bf16) return Answer::additive_score;
   if (E != Element::f64 && !problem.score_mod.fits_f32) return Answer::far_positions;
-  if (wanted.weights) return Answer::all_weights;
   return Answer::takes;
 }
 
@@ -48,7 +47,7 @@ LaneMap existing(const AttentionProblem& problem, LaneMap map) {
   return map;
 }
 
-/// Rows beyond the lengths: the reference knows how they look.
+/// Rows beyond the lengths: the reference knows how they look. Nobody reads their weights.
 void empty_rows(const AttentionProblem& problem, const LaneMap& map, std::int64_t existing_rows, void* scratch) {
   if (existing_rows == map.rows) return;
   for (std::int64_t n = 0; n < map.heads; ++n)
@@ -57,9 +56,7 @@ void empty_rows(const AttentionProblem& problem, const LaneMap& map, std::int64_
 
 /// A hidden key that holds inf or NaN shows as NaN in the vectors; here the rows that should not have noticed get their result.
 void decide(const StripKernel& strip, const AttentionProblem& problem, const LaneMap& map, void* scratch) {
-  if (strip.rows_by_row != nullptr) return strip.rows_by_row(problem, map, scratch);
-  for (std::int64_t n = 0; n < map.heads; ++n)
-    kernels::attention_reference().rows(problem, map.batch, map.head + n, map.row, map.row + map.rows, scratch);
+  strip.rows_by_row != nullptr ? strip.rows_by_row(problem, map, scratch) : reference_rows(problem, map, scratch);
 }
 
 template <Element E>

@@ -19,7 +19,7 @@ const std::map<std::string, std::string>& values_of_options() {
                                                          {"--lang", "en zh"},
                                                          {"--color", "auto always never"},
                                                          {"--colour", "auto always never"},
-                                                         {"--return-weights", "none full head_average"},
+                                                         {"--return-weights", "none full head_average column_sums"},
                                                          {"--dtype", "f32 f64 bf16 f16"}};
   return values;
 }

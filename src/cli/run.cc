@@ -50,6 +50,7 @@ void run(const Arguments& arguments) {
   const AttentionResult result = attention(attention_call.q, attention_call.k, attention_call.v, attention_call.options);
   Named tensors{{"output", result.output}, {"logsumexp", result.logsumexp}};
   if (result.weights.defined()) tensors.emplace_back("weights", result.weights);
+  if (result.weight_keys.defined()) tensors.emplace_back("weight_keys", result.weight_keys);
   if (!arguments.out.empty()) save_safetensors(arguments.out, tensors);
   if (arguments.json) return print(as_json(tensors, result.plan));
   if (arguments.out.empty()) print(as_text(tensors));
@@ -73,7 +74,7 @@ Verb add_run(CLI::App& app) {
   setting("--scale", "scale", "X", "Of the scaled dot product; 1 / sqrt(D) without it")->check(number);
   setting("--softcap", "softcap", "X", "Scores become X tanh(score / X)")->check(number);
   setting("--temperature", "temperature", "X", "Scores are divided by it")->check(number);
-  setting("--return-weights", "weights", "NAME", "none, full or head_average");
+  setting("--return-weights", "weights", "NAME", "full, head_average, column_sums, rows(0, 5), top_k(3)");
   setting("--dtype", "dtype", "NAME", "q, k, v are converted: f32, f64, bf16, f16");
   parser->add_flag("--json", a.json, "The result as JSON, in full precision");
   parser->add_option("--out", a.out, "The result into a safetensors file")->type_name("FILE");

@@ -13,7 +13,7 @@ Differentiated::Differentiated(const Inputs& in) : attended_(in), doutput_(in.do
   attn::Results to{.out = p.out, .max = saved_.max.data(), .sum = saved_.sum.data()};
   for (int d = 0; d < 3; ++d) to.out_stride[d] = p.out_stride[d];
   Plan forward;
-  run_attention(call, plan_attention(p, {}, forward), DropoutStrips(0, {}, nullptr), to);
+  run_attention(call, plan_attention(p, forward), DropoutStrips(0, {}, nullptr), to);
 }
 
 AttentionGradients Differentiated::backward(AttentionBackward options) const {

@@ -29,7 +29,7 @@ SavedAttention forward(const Trial& s, const Call& call, Tensor* logsumexp = nul
   const kernels::AttentionProblem& p = call.problem;
   const Dims rows{p.batch, p.q_heads, p.q_rows};
   Plan plan;
-  const AttentionKernel& kernel = plan_attention(p, {}, plan);
+  const AttentionKernel& kernel = plan_attention(p, plan);
   Generator generator(11);
   SavedAttention saved{.output = empty({p.batch, p.q_heads, p.q_rows, p.value_dim}, call.dtype()),
                        .max = empty(rows, call.compute_dtype()),

@@ -21,17 +21,18 @@ int listen() {
     if (kind == MessageKind::notice) heard.emplace_back(text);
   });
   const Tensor q = zeros({1, 1, 1024, 64});
-  const AttentionOptions full{.weights = Weights::full};
+  const auto i = ScoreExpression::row(), j = ScoreExpression::key();
+  const AttentionOptions far{.score_mod = ScoreExpression::score() + 0.5 * ((i - j) * (std::int64_t{1} << 25))};
   attention(q, q, q);
   const Tensor small = q.narrow(2, 0, 16);
-  attention(small, small, small, full);
+  attention(small, small, small, far);
   if (!heard.empty()) return 1;
-  attention(q, q, q, full);
-  attention(q, q, q, full);
+  attention(q, q, q, far);
+  attention(q, q, q, far);
   const std::size_t expected = runtime::targets().size() > 1 && runtime::target() != "scalar" ? 1 : 0;
   if (heard.size() != expected) return 2;
   if (expected == 0) return 0;
-  if (!heard[0].starts_with("attention: a large call (f32 ") || heard[0].find("does not return weights") == std::string::npos) return 3;
+  if (!heard[0].starts_with("attention: a large call (f32 ") || heard[0].find("up to 2^24") == std::string::npos) return 3;
   return 0;
 }
 

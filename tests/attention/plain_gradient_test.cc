@@ -42,6 +42,29 @@ std::vector<Case> cases() {
   all.push_back({"packed", {{5, 2, 4}, {6, 1, 4}, {6, 2, 3}}, [](const Inputs&) {
                    return AttentionOptions{.mask = Mask::causal(Align::top_left), .cu_seqlens_q = tensor<std::int64_t>({0, 2, 5}), .cu_seqlens_k = tensor<std::int64_t>({0, 4, 6})};
                  }});
+  all.push_back({"dropout by counter", {q, k, v}, [](const Inputs&) { return AttentionOptions{.mask = Mask::causal(Align::bottom_right), .dropout_p = 0.4, .dropout_seed = 3}; }});
+  all.push_back({"packed, dropout by counter", {{5, 2, 4}, {6, 1, 4}, {6, 2, 3}}, [](const Inputs&) {
+                   return AttentionOptions{.cu_seqlens_q = tensor<std::int64_t>({0, 2, 5}), .cu_seqlens_k = tensor<std::int64_t>({0, 4, 6}), .dropout_p = 0.4, .dropout_seed = 3};
+                 }});
+  all.push_back({"score_mod with tables", {q, k, v, {2}, {9}}, [](const Inputs& x) {
+                   const ScoreTable slope(x[3], "slope"), table(x[4], "table");
+                   return AttentionOptions{.mask = Mask::causal(Align::bottom_right), .score_mod = [&](auto s, auto, auto h, auto i, auto j) {
+                     return ScoreExpression(tanh(s * 0.3) * 2.0 - slope(h) * abs(i - j) + table(min(max(j - i + 4, 0), 8))).aligned(Align::bottom_right);
+                   }};
+                 }});
+  all.push_back({"score_mod with every operation", {q, k, v, {2, 3}}, [](const Inputs& x) {
+                   const ScoreTable table(x[3], "table");
+                   return AttentionOptions{.score_mod = [&](auto s, auto b, auto h, auto i, auto j) {
+                     const ScoreExpression row = i % 3, even = (j % 2 == 0) & ~((h > 0) | (i != 1));
+                     return ScoreExpression(where(even, s, s * 0.5) + exp(-abs(s)) + max(s, table(b, row)) / (2.0 + j) - min(table(h, row) * s, 0.25) + floor_divide(j, 2))
+                         .aligned(Align::top_left);
+                   }, .softcap = 3};
+                 }});
+  all.push_back({"packed score_mod", {{5, 2, 4}, {6, 1, 4}, {6, 2, 3}, {2, 4}}, [](const Inputs& x) {
+                   const ScoreTable table(x[3], "table");
+                   return AttentionOptions{.score_mod = ScoreExpression([&](auto s, auto b, auto, auto i, auto j) { return where(j <= i + 1, s + table(b, j), -std::numeric_limits<double>::infinity()); }).aligned(Align::top_left),
+                                           .cu_seqlens_q = tensor<std::int64_t>({0, 2, 5}), .cu_seqlens_k = tensor<std::int64_t>({0, 4, 6})};
+                 }});
   all.push_back({"general", {{2, 3, 4}, {2, 5, 3}, {2, 5, 3}, {4, 3}}, [](const Inputs& x) { return AttentionOptions{.score = Score::general(x[3])}; }});
   all.push_back({"additive", {{2, 3, 4}, {2, 5, 3}, {2, 5, 3}, {6, 4}, {6, 3}, {6}}, [](const Inputs& x) { return AttentionOptions{.score = Score::additive(x[3], x[4], x[5])}; }});
   return all;
@@ -63,7 +86,8 @@ TEST(PlainGradient, FirstAndSecondDerivativesOfTheOutput) {
 
 TEST(PlainGradient, OfWeights) {
   for (const Case& c : cases())
-    for (const Weights kind : {Weights::full, Weights::head_average}) {
+    for (const Weights& kind : {Weights(Weights::full), Weights(Weights::head_average), Weights(Weights::column_sums),
+                                Weights::rows(tensor<std::int64_t>({2, 0, 2})), Weights::top_k(2)}) {
       Inputs inputs;
       for (std::size_t i = 0; i < c.shapes.size(); ++i) inputs.push_back(leaf(c.shapes[i], 3 + i));
       const auto both = [&](const Inputs& x) {

@@ -1,6 +1,7 @@
 // tests/cli/run_command_test.cc: attn run and attn info from the shell.
 #include "cli/command.h"
 #include "support/golden.h"
+#include "support/sanitized.h"
 
 #include <attn/attention.h>
 #include <attn/ops.h>
@@ -54,6 +55,33 @@ TEST(RunCommand, HasAttentionsBitsFromSafetensors) {
   EXPECT_TRUE(bits_equal(out.at("output"), result.output));
   EXPECT_TRUE(bits_equal(out.at("logsumexp"), result.logsumexp));
   EXPECT_TRUE(bits_equal(out.at("weights"), result.weights));
+}
+
+TEST(RunCommand, ReturnsTheWeightsAskedFor) {
+  const Folder folder;
+  const Inputs in = inputs();
+  const std::string file = folder.file("in.safetensors");
+  save_safetensors(file, {{"q", in.q}, {"k", in.k}, {"v", in.v}});
+  const std::pair<std::string, Weights> kinds[] = {{"column_sums", Weights::column_sums}, {"rows(1, 0)", Weights::rows(tensor<std::int64_t>({1, 0}))}, {"top_k(2)", Weights::top_k(2)}};
+  for (const auto& [name, weights] : kinds) {
+    const Said said = attn_says("run " + file + " --return-weights '" + name + "' --out " + folder.file("out.safetensors"));
+    ASSERT_EQ(said.code, 0) << said.err;
+    AttentionOptions options;
+    options.weights = weights;
+    const AttentionResult result = attention(in.q, in.k, in.v, options);
+    const Safetensors out = load_safetensors(folder.file("out.safetensors"));
+    EXPECT_TRUE(bits_equal(out.at("weights"), result.weights)) << name;
+    EXPECT_EQ(out.find("weight_keys") != nullptr, result.weight_keys.defined());
+    if (result.weight_keys.defined()) {
+      EXPECT_TRUE(bits_equal(out.at("weight_keys"), result.weight_keys));
+    }
+  }
+  const auto mistake = [&](const std::string& weights) { return attn_says("run " + file + " --return-weights '" + weights + "'").err; };
+  EXPECT_NE(mistake("rows").find("rows take their numbers, rows(0, 5)"), std::string::npos);
+  EXPECT_NE(mistake("full(3)").find("the others nothing"), std::string::npos);
+  EXPECT_NE(mistake("top_k(1, 2)").find("top_k takes one number"), std::string::npos);
+  EXPECT_NE(mistake("rows(x)").find("must be a whole number, not \"x\""), std::string::npos);
+  EXPECT_NE(mistake("rows(99)").find("row 0 of weights is 99"), std::string::npos);
 }
 
 TEST(RunCommand, ReadsAndWritesJson) {
@@ -136,6 +164,7 @@ TEST(InfoCommand, SaysWhatTheLibrarySays) {
 }
 
 TEST(InfoCommand, IsThereAtOnce) {
+  if (sanitized) GTEST_SKIP() << "a sanitizer takes longer to start";
   double fastest = 1e9;
   for (int i = 0; i < 10; ++i) {
     const auto start = std::chrono::steady_clock::now();

@@ -14,8 +14,7 @@
 #include "kernels/attention/walk-inl.h"
 
 #if HWY_TARGET == HWY_AVX3
-HWY_BEFORE_NAMESPACE();
-#pragma GCC target("avx512bf16")
+ATTN_BEFORE_BF16_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 
 /// Beyond what a strip of f32 has: queries, weights, keys and values as pairs.
@@ -172,12 +171,12 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     __m512 reference[V], sum[V];
     ATTN_UNROLL for (int v = 0; v < V; ++v) reference[v] = _mm512_mul_ps(_mm512_load_ps(strip.reference + at + v * 16), _mm512_set1_ps(-bf16_log2e));
     ATTN_UNROLL for (int v = 0; v < V; ++v) sum[v] = _mm512_load_ps(strip.sum + at + v * 16);
-    const auto pair = [&](int v, __m512 low, __m512 high) HWY_ATTR {
+    const auto pair = [&](int v, __m512 low, __m512 high) ATTN_BF16_ATTR {
       const __m512i words = bf16_pairs(low, high);
       sum[v] = dot_pair(sum[v], words, _mm512_set1_epi32(0x3F803F80));  // times (1, 1)
       _mm512_store_si512(p + v * 16, words);
     };
-    const auto weight = [&](int v, float* score) HWY_ATTR {
+    const auto weight = [&](int v, float* score) ATTN_BF16_ATTR {
       const __m512 w = bf16_weight(_mm512_load_ps(score), reference[v]);
       if (keep) _mm512_store_ps(score, w);
       return w;
@@ -207,7 +206,7 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     raise_maximum(strip, vectors);
     for (int g = 0; g < groups.count; ++g)
       for_each_tile(groups.first[g], groups.last[g],
-                    [&]<int V>(int v) HWY_ATTR { weigh_pairs<V>(groups.key[g], groups.key[g + 1] - groups.key[g], v, keep); });
+                    [&]<int V>(int v) ATTN_BF16_ATTR { weigh_pairs<V>(groups.key[g], groups.key[g + 1] - groups.key[g], v, keep); });
     fold_sums(strip, vectors);
   }
 
@@ -241,8 +240,8 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     for (int g = 0; g < groups.count; ++g) {
       const int key = groups.key[g], count = groups.key[g + 1] - key;
       const KeptMaximum<float> kept(strip, groups.first[g], groups.whole[g] > groups.first[g] ? groups.whole[g] : groups.first[g]);
-      for_each_tile(groups.first[g], groups.last[g], [&]<int V>(int x) HWY_ATTR {
-        for_each_slice(first, key, key + count, [&](int begin, int end) HWY_ATTR {
+      for_each_tile(groups.first[g], groups.last[g], [&]<int V>(int x) ATTN_BF16_ATTR {
+        for_each_slice(first, key, key + count, [&](int begin, int end) ATTN_BF16_ATTR {
           bf16_score_columns<V>(wide.q + x * 16, rows + begin, end - begin, pairs, static_cast<float>(problem.scale), wide.s + begin * bf16_rows + x * 16,
                                 strip.alpha + x * 16);
         });
@@ -257,6 +256,7 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
       view.s = wide.s;
       hide_partial(visible, groups, view);
     }
+    if (kept_scores.wanted()) kept_scores.keep(first, groups, vectors, wide.s);
     const std::uint32_t* v_pairs = value_rows(first, keys);
     next.fetch(next_lines);
     const bool dropout = problem.drops() || problem.keep != nullptr;
@@ -277,7 +277,7 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
       return;
     }
     fold_ranges(groups, [&]<Fold FOLD>(int begin, int end, int first, int last) {
-      for_each_tile(first, last, [&]<int V>(int x) HWY_ATTR {
+      for_each_tile(first, last, [&]<int V>(int x) ATTN_BF16_ATTR {
         bf16_output_columns<V, FOLD>(wide.p + begin / 2 * bf16_rows + x * 16, v_pairs + begin / 2 * words, words, (end - begin + 1) / 2, problem.value_dim,
                                      strip.o + x * 16, strip.alpha + x * 16);
       });

@@ -28,11 +28,12 @@ void walk_blocks(W& walk, std::int64_t first, std::int64_t end) {
   for (; first < end; first += W::block_keys) {
     const int keys = static_cast<int>(end - first < W::block_keys ? end - first : W::block_keys);
     const Tile tile = classify(walk.problem, map.batch, {map.row, map.row + map.rows, first, first + keys});
-    if (tile == Tile::empty) continue;
     if (tile == Tile::full) {
       walk.block(first, keys, nullptr);
-    } else if (look(walk.problem, map, first, keys, visible)) {
+    } else if (tile == Tile::partial && look(walk.problem, map, first, keys, visible)) {
       walk.block(first, keys, visible);
+    } else if (walk.kept_scores.wanted()) {
+      walk.kept_scores.skip(first, keys, walk.vectors);
     }
   }
   walk.end_span();
@@ -50,6 +51,7 @@ bool finish(W& walk, Nan nan = Nan::refuse) {
   const Totals<T> totals{walk.strip.m_total, walk.strip.l_total, walk.strip.o_total};
   if (problem.sinks) add_sinks(static_cast<const T*>(problem.sinks), walk.map, walk.vectors, problem.value_dim, totals);
   if (!divide(walk.vectors, problem.value_dim, totals) && nan == Nan::refuse) return false;
+  if (walk.kept_scores.wanted()) walk.kept_scores.make_weights(problem, walk.map, walk.vectors, totals.m, totals.l, walk.strip.s);
   write_rows(problem, walk.map, totals, walk.strip.block);
   save_sums(problem, walk.map, walk.vectors, totals);
   return true;
@@ -125,6 +127,12 @@ bool attend_merge(const AttentionProblem& problem, const LaneMap& map, const voi
   return finish(walk);
 }
 
+/// The weights of a strip to rows of memory.
+template <typename T>
+void turn_lanes(const void* lanes, std::int64_t keys, std::int64_t rows, void* to, std::int64_t stride) {
+  turn(static_cast<const T*>(lanes), std::int64_t{strip_rows<T>}, keys, rows, static_cast<T*>(to), stride);
+}
+
 /// One kernel of two walks: the call's score says which. Merging does not see scores.
 template <class Dot, class Additive>
 struct ByScore {
@@ -140,7 +148,7 @@ struct ByScore {
   }
   static constexpr StripKernel kernel() {
     using T = typename Dot::Compute;
-    return {strip_rows<T>, 1, scratch_bytes, partial_bytes<T>, whole, one_span, attend_merge<Dot>, nullptr};
+    return {strip_rows<T>, 1, scratch_bytes, partial_bytes<T>, whole, one_span, attend_merge<Dot>, nullptr, turn_lanes<T>};
   }
 };
 template <typename T>
@@ -156,6 +164,7 @@ void attend_bf16_rows(const AttentionProblem& problem, const LaneMap& map, void*
       Bf16Walk::begin_task(problem, scratch);
       Bf16Walk walk(problem, {map.batch, map.head + n, 1, map.row + i, 1}, scratch);
       walk.silence = true;
+      walk.kept_scores.only(static_cast<int>(n * map.rows + i));
       walk_spans(walk);
       finish(walk, Nan::write);
     }

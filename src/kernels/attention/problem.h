@@ -150,6 +150,12 @@ struct AttentionProblem {
   void* weights = nullptr;
   std::int64_t weights_stride[3] = {0, 0, 0};  // batch, head, row
   std::int64_t strip_begin = 0;                // the first row that `keep` and `weights` hold
+  // the weights of a strip of rows as vector kernels have them: [keys of the item or part][lane_rows], one row a lane (rows that do
+  // not exist: undefined); compute type, or null. A place of k_rows elements for those who make them row by row.
+  void* lane_weights = nullptr;
+  void* lane_average = nullptr;                // of the same shape, or null: the weights are added to it
+  void* lane_row = nullptr;
+  std::int64_t lane_rows = 0;                  // rows of a strip, as the kernel has them
 
   std::int64_t heads_ahead = 1;                // how far from a strip's head the threads will be when it is done: what to prefetch
 

@@ -23,6 +23,8 @@ struct StripKernel {
   bool (*attend_merge)(const AttentionProblem&, const LaneMap&, const void* partials, std::int64_t spans, void* scratch);
   /// After a result of false, where the specification has other bits (bf16): row by row, NaN written. Null: the specification.
   void (*rows_by_row)(const AttentionProblem&, const LaneMap&, void* scratch);
+  /// problem.lane_weights of `keys` keys to `rows` rows, `stride` elements apart.
+  void (*turn_lanes)(const void* lanes, std::int64_t keys, std::int64_t rows, void* to, std::int64_t stride);
 };
 
 struct AttentionTarget {

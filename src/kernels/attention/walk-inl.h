@@ -14,6 +14,7 @@
 #include "kernels/attention/additive_score-inl.h"
 #include "kernels/attention/dropout-inl.h"
 #include "kernels/attention/few_rows-inl.h"
+#include "kernels/attention/kept-inl.h"
 #include "kernels/attention/modify-inl.h"
 #include "kernels/attention/next_head.h"
 #include "kernels/attention/output_tile-inl.h"
@@ -38,6 +39,7 @@ class Walk {
   Strip<T> strip;
   Score score;
   ScoreVectors<T> score_mod;
+  KeptScores<T> kept_scores;
   int vectors;
   KeyRows k, v;
   const Stored* k_base;
@@ -62,7 +64,7 @@ class Walk {
   Walk(const AttentionProblem& p, const LaneMap& lane_map, void* scratch, std::int64_t q_dim, std::int64_t v_columns)
       : problem(p), map(lane_map), strip(scratch, q_dim, p.value_dim), score(p, static_cast<char*>(scratch) + Strip<T>::bytes(q_dim, p.value_dim)),
         score_mod(p, map, static_cast<char*>(scratch) + Strip<T>::bytes(q_dim, p.value_dim) + Score::bytes(q_dim)),
-        vectors(static_cast<int>((map.count() + N - 1) / N)), next(p, lane_map, sizeof(Stored)),
+        kept_scores(p, lane_map), vectors(static_cast<int>((map.count() + N - 1) / N)), next(p, lane_map, sizeof(Stored)),
         few(RowOutput<T>::takes(map.count(), p.value_dim)), rows_out(strip.block, v_columns) {
     next_lines = next.lines() * block_keys / (4 * (p.k_rows > block_keys ? p.k_rows : block_keys)) + 1;
     k = p.k;
@@ -121,6 +123,7 @@ class Walk {
     } else if (visible) {
       hide_partial(visible, groups, strip);
     }
+    if (kept_scores.wanted()) kept_scores.keep(first, groups, vectors, strip.s);
     next.fetch(next_lines);
     weigh_block(strip, groups, vectors);
     next.fetch(next_lines);

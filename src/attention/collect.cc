@@ -1,0 +1,164 @@
+// src/attention/collect.cc: weights from lanes to rows, means, sums of columns, and the largest of each row.
+#include "attention/collect.h"
+
+#include <attn/ops.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace attn {
+namespace {
+
+/// A strip's lanes as numbers.
+template <typename T>
+struct Lanes {
+  const kernels::AttentionProblem& p;
+  const kernels::LaneMap& map;
+  const T* at;
+  std::int64_t begin, keys, rows;  // of those that exist
+
+  explicit Lanes(const LaneStrip& strip)
+      : p(strip.problem), map(strip.map), at(static_cast<const T*>(p.lane_weights)), begin(p.keys_begin(map.batch)),
+        keys(std::max<std::int64_t>(0, p.keys_end(map.batch) - begin)), rows(std::clamp<std::int64_t>(p.rows_end(map.batch) - map.row, 0, map.rows)) {}
+  T weight(std::int64_t j, std::int64_t lane) const { return at[j * p.lane_rows + lane]; }
+};
+
+/// Lanes to rows `stride` apart.
+template <typename T>
+void turn(const LaneStrip& strip, const T* lanes, std::int64_t keys, std::int64_t rows, T* to, std::int64_t stride) {
+  if (strip.strips != nullptr) return strip.strips->turn_lanes(lanes, keys, rows, to, stride);
+  for (std::int64_t i = 0; i < rows; ++i)
+    for (std::int64_t j = 0; j < keys; ++j) to[i * stride + j] = lanes[j * strip.problem.lane_rows + i];
+}
+
+template <typename T>
+void full_rows(const Collected& to, const LaneStrip& strip) {
+  const Lanes<T> lanes(strip);
+  const std::int64_t row = (lanes.map.batch * lanes.p.q_heads + lanes.map.head) * lanes.p.q_rows + lanes.map.row;
+  turn(strip, lanes.at, lanes.keys, lanes.rows, to.values.data<T>() + row * lanes.p.k_rows + lanes.begin, lanes.p.k_rows);
+}
+
+template <typename T>
+void chosen_rows(const Collected& to, const LaneStrip& strip) {
+  const Lanes<T> lanes(strip);
+  auto next = std::lower_bound(to.rows.begin(), to.rows.end(), std::pair(lanes.map.row, std::int64_t{0}));
+  for (; next != to.rows.end() && next->first < lanes.map.row + lanes.rows; ++next) {
+    T* row = to.values.data<T>() + ((lanes.map.batch * lanes.p.q_heads + lanes.map.head) * to.count + next->second) * lanes.p.k_rows + lanes.begin;
+    for (std::int64_t j = 0; j < lanes.keys; ++j) row[j] = lanes.weight(j, next->first - lanes.map.row);
+  }
+}
+
+/// The n largest above 0 of each lane, in order; of equal ones the earlier key comes first.
+template <typename T>
+void largest(const Collected& to, const LaneStrip& strip) {
+  const Lanes<T> lanes(strip);
+  const std::int64_t n = to.count, first = ((lanes.map.batch * lanes.p.q_heads + lanes.map.head) * lanes.p.q_rows + lanes.map.row) * n;
+  T* const values = to.values.data<T>() + first;  // 0 at first
+  std::int64_t* const keys = to.keys.data<std::int64_t>() + first;
+  T least[64] = {};  // the last of each lane's n
+  for (std::int64_t j = 0; j < lanes.keys; ++j) {
+    const T* weights = lanes.at + j * lanes.p.lane_rows;
+    int above = 0;
+    for (std::int64_t i = 0; i < lanes.rows; ++i) above += weights[i] > least[i];
+    for (std::int64_t i = 0; above > 0 && i < lanes.rows; ++i) {
+      if (!(weights[i] > least[i])) continue;
+      std::int64_t place = n - 1;
+      for (; place > 0 && values[i * n + place - 1] < weights[i]; --place) {
+        values[i * n + place] = values[i * n + place - 1];
+        keys[i * n + place] = keys[i * n + place - 1];
+      }
+      values[i * n + place] = weights[i];
+      keys[i * n + place] = lanes.begin + j;
+      least[i] = values[i * n + n - 1];
+      --above;
+    }
+  }
+}
+
+template <typename T>
+void means(const Collected& to, const LaneStrip& strip, T* sums) {
+  const Lanes<T> lanes(strip);
+  for (std::int64_t n = 0; n < lanes.keys * lanes.p.lane_rows; ++n) sums[n] /= static_cast<T>(lanes.p.q_heads);
+  const std::int64_t row = lanes.map.batch * lanes.p.q_rows + lanes.map.row;
+  turn(strip, sums, lanes.keys, lanes.rows, to.values.data<T>() + row * lanes.p.k_rows + lanes.begin, lanes.p.k_rows);
+}
+
+/// Eight keys side by side, so that their chains over the rows do not wait for each other.
+template <typename T>
+void columns(const LaneStrip& strip, T* sum) {
+  constexpr std::int64_t side_by_side = 8;
+  const Lanes<T> lanes(strip);
+  for (std::int64_t first = 0; first < lanes.keys; first += side_by_side) {
+    const std::int64_t count = std::min(side_by_side, lanes.keys - first);
+    for (std::int64_t i = 0; i < lanes.rows; ++i)
+      for (std::int64_t j = first; j < first + count; ++j) sum[j] += lanes.weight(j, i);
+  }
+}
+
+bool is_f64(const kernels::AttentionProblem& p) { return p.element == kernels::Element::f64; }
+
+std::vector<std::pair<std::int64_t, std::int64_t>> checked_rows(const Call& call, const Tensor& indices) {
+  if (!indices.defined() || !is_integral(indices.dtype()))
+    throw DtypeError(fmt::format("{}: the rows of weights are {}; they must be i64 or i32", call.function, indices.defined() ? name_of(indices.dtype()) : "undefined"));
+  if (indices.dim() != 1)
+    throw ShapeError(fmt::format("{}: the rows of weights have shape {}; they must be [n]", call.function, to_string(indices.sizes())));
+  std::vector<std::pair<std::int64_t, std::int64_t>> rows;
+  for (const std::int64_t row : indices.to_int_vector()) {
+    if (row < 0 || row >= call.problem.q_rows)
+      throw ValueError(fmt::format("{}: row {} of weights is {}; it must be from 0 to {}", call.function, rows.size(), row, call.problem.q_rows - 1));
+    rows.emplace_back(row, static_cast<std::int64_t>(rows.size()));
+  }
+  std::sort(rows.begin(), rows.end());
+  return rows;
+}
+
+}  // namespace
+
+bool Collected::wants(const kernels::LaneMap& map) const {
+  if (kind == Weights::none) return false;
+  if (kind != Weights::row_subset) return true;
+  const auto next = std::lower_bound(rows.begin(), rows.end(), std::pair(map.row, std::int64_t{0}));
+  return next != rows.end() && next->first < map.row + map.rows;
+}
+
+Collected collected_memory(const Call& call, const Weights& weights) {
+  const kernels::AttentionProblem& p = call.problem;
+  Collected to{.kind = weights.kind, .count = weights.count, .rows = {}, .values = {}, .keys = {}};
+  Dims sizes{p.batch, p.q_heads, p.q_rows, p.k_rows};
+  if (to.kind == Weights::row_subset) {
+    to.rows = checked_rows(call, weights.indices);
+    sizes[2] = to.count = static_cast<std::int64_t>(to.rows.size());
+  }
+  if (to.kind == Weights::largest) {
+    if (to.count < 1 || to.count > p.k_rows)
+      throw ValueError(fmt::format("{}: top_k of weights is {}; it must be from 1 to {}, the number of keys", call.function, to.count, p.k_rows));
+    sizes[3] = to.count;
+    to.keys = attn::full(sizes, -1, Dtype::i64);
+  }
+  if (to.kind == Weights::head_average) sizes = {p.batch, p.q_rows, p.k_rows};
+  if (to.kind == Weights::column_sums) sizes = {p.batch, p.q_heads, p.k_rows};
+  if (to.kind == Weights::none) return to;
+  // all pairs of a call without lengths and parts are written
+  const bool whole = call.parts.empty() && p.query_lengths == nullptr && p.key_lengths == nullptr && p.key_start == nullptr;
+  const bool all_written = whole && (to.kind == Weights::full || to.kind == Weights::head_average || to.kind == Weights::row_subset);
+  to.values = all_written ? empty(sizes, call.compute_dtype()) : zeros(sizes, call.compute_dtype());
+  return to;
+}
+
+void collect_strip(const Collected& to, const LaneStrip& strip) {
+  const bool f64 = is_f64(strip.problem);
+  if (to.kind == Weights::full) return f64 ? full_rows<double>(to, strip) : full_rows<float>(to, strip);
+  if (to.kind == Weights::row_subset) return f64 ? chosen_rows<double>(to, strip) : chosen_rows<float>(to, strip);
+  if (to.kind == Weights::largest) return f64 ? largest<double>(to, strip) : largest<float>(to, strip);
+}
+
+void collect_average(const Collected& to, const LaneStrip& strip, void* sums) {
+  is_f64(strip.problem) ? means(to, strip, static_cast<double*>(sums)) : means(to, strip, static_cast<float*>(sums));
+}
+
+void add_columns(const LaneStrip& strip, void* sum) {
+  is_f64(strip.problem) ? columns(strip, static_cast<double*>(sum)) : columns(strip, static_cast<float*>(sum));
+}
+
+}  // namespace attn
