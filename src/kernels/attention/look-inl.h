@@ -32,22 +32,34 @@ struct VectorBits {
   }
 };
 
+/// The rows in the lanes that see key `first`, and those that see each key after it, where one causal rule or window decides.
+HWY_INLINE void look_at_band(const AttentionProblem& problem, const LaneMap& map, std::int64_t first, int keys, Word* visible) {
+  const MaskNode& node = problem.mask.nodes[0];
+  const std::int64_t left = node.op == MaskOp::causal ? -1 : node.left, right = node.op == MaskOp::causal ? 0 : node.right;
+  std::int64_t at = first - problem.key_zero(map.batch) - problem.row_offset(map.batch, node.bottom_right) - map.row;  // the lane at the key's position
+  for (int r = 0; r < keys; ++r, ++at) visible[r] = bits_between(right < 0 ? 0 : at - right, left < 0 || at + left >= map.rows ? map.rows : at + left + 1);
+}
+
 /// Who sees what of a block, as a word a key; false when nobody sees anything.
 HWY_INLINE bool look(const AttentionProblem& problem, const LaneMap& map, std::int64_t first, int keys, Word* visible) {
+  const bool band = map.heads == 1 && problem.mask.count == 1 && (problem.mask.nodes[0].op == MaskOp::causal || problem.mask.nodes[0].op == MaskOp::window);
   Word any = 0;
   for (int part = 0; part < keys; part += 64, visible += 64) {
     const int count = keys - part < 64 ? keys - part : 64;
-    int lane = 0;
-    for (std::int64_t n = 0; n < map.heads; ++n)
-      for (std::int64_t i = 0; i < map.rows; ++i, ++lane) {
-        visible[lane] = mask_word(problem, map.batch, map.head + n, map.row + i, first + part, count, VectorBits());
-        any |= visible[lane];
-      }
-    const Word no_rows = bits_between(lane, 64);
-    for (; lane < 64; ++lane) visible[lane] = 0;
-    turn_bits(visible);
-    for (int r = 0; r < count; ++r)  // lanes without a row go with the others, so that their vectors can be whole
+    if (band) {
+      look_at_band(problem, map, first + part, count, visible);
+    } else {
+      int lane = 0;
+      for (std::int64_t n = 0; n < map.heads; ++n)
+        for (std::int64_t i = 0; i < map.rows; ++i) visible[lane++] = mask_word(problem, map.batch, map.head + n, map.row + i, first + part, count, VectorBits());
+      for (; lane < 64; ++lane) visible[lane] = 0;
+      turn_bits(visible);
+    }
+    const Word no_rows = bits_between(map.count(), 64);
+    for (int r = 0; r < count; ++r) {  // lanes without a row go with the others, so that their vectors can be whole
+      any |= visible[r];
       if (visible[r] != 0) visible[r] |= no_rows;
+    }
   }
   return any != 0;
 }
