@@ -6,12 +6,15 @@
 
 #include <fmt/format.h>
 
+#include "attention/element.h"
 #include "runtime/memory.h"
 #include "runtime/parallel.h"
 #include "runtime/trace.h"
 
 #include <algorithm>
 #include <array>
+#include <memory>
+#include <numeric>
 
 namespace attn {
 namespace {
@@ -25,20 +28,19 @@ void copy_strides(const Tensor& x, std::int64_t (&stride)[3]) {
   for (int d = 0; d < 3; ++d) stride[d] = x.stride(d);
 }
 
-/// The call as its kernels see it in the backward pass: q, k, v and the saved results, of the compute type.
+/// The call as its kernels see it in the backward pass: q, k, v and the saved results, of the dtype that they read.
 struct Described {
   Tensor q, k, v, output, doutput, dlogsumexp;
   AttentionGradient gradient;
 
-  Described(const Call& call, const SavedAttention& saved, const AttentionBackward& options) {
-    const Dtype computed = call.compute_dtype();
-    const auto wide = [&](const Tensor& x) { return x.detach().to(computed); };
+  Described(const Call& call, const SavedAttention& saved, const AttentionBackward& options, Dtype read) {
+    const auto wide = [&](const Tensor& x) { return x.detach().to(read); };
     q = wide(call.q), k = wide(call.k), v = wide(call.v), output = wide(saved.output), doutput = wide(options.output);
     if (doutput.size(-1) > 1 && doutput.stride(-1) != 1) doutput = doutput.contiguous();
-    if (options.logsumexp.defined()) dlogsumexp = wide(options.logsumexp).contiguous();
+    if (options.logsumexp.defined()) dlogsumexp = options.logsumexp.detach().to(call.compute_dtype()).contiguous();
     AttentionProblem& p = gradient.problem;
     p = call.problem;
-    p.element = p.k.element = p.v.element = computed == Dtype::f64 ? kernels::Element::f64 : kernels::Element::f32;
+    p.element = p.k.element = p.v.element = element_of(read);
     p.q = q.data(), p.k.base = k.data(), p.v.base = v.data(), p.out = output.data();
     copy_strides(q, p.q_stride);
     copy_strides(output, p.out_stride);
@@ -103,6 +105,8 @@ void run_steps(const GradientSteps& steps, bool wave) {
   std::vector<runtime::Progress> progress(static_cast<std::size_t>(steps.steps()));
   std::vector<std::atomic<std::uint32_t>> undecided(static_cast<std::size_t>(steps.units()));
   GradientSteps::Wave all{progress.data(), undecided.data()};
+  const std::unique_ptr<void, void (*)(void*)> totals(runtime::allocate(steps.wave_bytes()), runtime::deallocate);
+  all.totals = static_cast<char*>(totals.get());
   runtime::parallel_for(steps.steps(), [&](std::int64_t) { steps.wave_step(all, scratch()); });
   runtime::parallel_for(steps.units(), [&](std::int64_t unit) { steps.decide(all, unit, scratch()); });
 }
@@ -154,10 +158,12 @@ Tensor dense_gradient(const Call& call, const GradientSteps& steps, int term) {
 }  // namespace
 
 AttentionGradients attention_backward(const Call& call, const SavedAttention& saved, const AttentionBackward& options) {
-  Described described(call, saved, options);
+  const Dtype computed = call.compute_dtype();
+  const bool native = options.plan != nullptr ? options.plan->kernel->finish != nullptr : plan_gradient(call.problem).kernel != nullptr && call.dtype() == Dtype::bf16;
+  const Dtype stored = native ? call.dtype() : computed;  // of what kernels read and write
+  Described described(call, saved, options, stored);
   AttentionGradient& g = described.gradient;
   const AttentionProblem& p = g.problem;
-  const Dtype computed = call.compute_dtype();
   const auto terms = static_cast<std::size_t>(p.bias_count);
   std::vector<bool> bias = options.bias;
   bias.resize(terms, options.bias.empty());
@@ -169,8 +175,8 @@ AttentionGradients attention_backward(const Call& call, const SavedAttention& sa
   result.bias.resize(terms);
   const Pieces pieces(call);
   const auto memory = [&](const Tensor& given, const Tensor& x) {  // each unit clears what it adds to; keys of no part stay 0
-    if (given.defined()) return given;
-    return call.parts.empty() && p.q_heads > 0 ? empty(x.sizes(), computed) : zeros(x.sizes(), computed);
+    if (given.defined() && given.dtype() == stored) return given;
+    return call.parts.empty() && p.q_heads > 0 ? empty(x.sizes(), stored) : zeros(x.sizes(), stored);
   };
   result.q = memory(options.dq, call.q);
   if (options.k) result.k = memory(options.dk, call.k);
@@ -179,6 +185,7 @@ AttentionGradients attention_backward(const Call& call, const SavedAttention& sa
   copy_strides(result.q, g.dq_stride);
   if (options.k) g.dk = result.k.data(), copy_strides(result.k, g.dk_stride);
   if (options.v) g.dv = result.v.data(), copy_strides(result.v, g.dv_stride);
+  if (p.q_heads > 0 && p.q_heads == std::gcd(p.k_heads, p.v_heads)) g.problem.heads_ahead = num_threads();  // else the next head is in work before
   const GradientSteps steps(g, plan, {pieces.pieces, pieces.groups}, saved.dropout.get());
   Tensor sums;
   if (parameters) {

@@ -25,10 +25,10 @@ struct AttentionBackward {
   bool k = true, v = true, sinks = true;  // wanted
   std::vector<bool> bias;                 // of each term; empty: all
   const GradientPlan* plan = nullptr;     // null: the best kernel
-  Tensor dq = {}, dk = {}, dv = {};       // memory for the results, f32 or f64 as the call; undefined: new
+  Tensor dq = {}, dk = {}, dv = {};       // memory for the results, as q, k, v: used where the kernels write their dtype
 };
 
-/// bf16 and f16 are computed in f32 copies and rounded once.
+/// bf16 by the processor's dot product where it has one; else, and f16, in f32 copies, rounded once.
 AttentionGradients attention_backward(const Call& call, const SavedAttention& saved, const AttentionBackward& options);
 
 /// Tells the tape how the results of the call came about; `saved.output` is that of the result, in the kernels' shape.

@@ -16,7 +16,8 @@ using kernels::AttentionProblem;
 using kernels::Element;
 using kernels::Turn;
 
-std::size_t size_of_element(const AttentionProblem& p) { return p.element == Element::f64 ? sizeof(double) : sizeof(float); }
+std::size_t size_of_element(const AttentionProblem& p) { return p.element == Element::f64 ? 8 : p.element == Element::bf16 ? 2 : 4; }
+std::size_t size_of_computed(const AttentionProblem& p) { return p.element == Element::f64 ? 8 : 4; }
 
 /// Keys that one part takes of a bias gradient that is summed over rows.
 constexpr std::int64_t keys_of_part = 512;
@@ -25,6 +26,10 @@ constexpr std::int64_t keys_of_part = 512;
 
 GradientPlan plan_gradient(const AttentionProblem& problem) {
   static const kernels::GradientTarget* const target = kernels::gradient_target(runtime::target().c_str());
+  if (problem.element == Element::bf16) {
+    if (target == nullptr || target->bf16.step == nullptr || !runtime::cpu().avx512_bf16 || problem.score != kernels::ScoreOp::dot) return {"", nullptr};
+    return {target->name, &target->bf16};
+  }
   if (target != nullptr && problem.score == kernels::ScoreOp::dot)
     return {target->name, problem.element == Element::f64 ? &target->f64 : &target->f32};
   return {"ref", &kernels::gradient_reference()};
@@ -39,6 +44,10 @@ GradientSteps::GradientSteps(const AttentionGradient& gradient, const GradientPl
   const auto aligned = [](std::size_t bytes) { return (bytes + 63) / 64 * 64; };
   kernel_bytes_ = aligned(std::max(kernel_.scratch_bytes(gradient), kernels::gradient_reference().scratch_bytes(gradient)));
   keep_bytes_ = dropout_ != nullptr || p.drops() ? aligned(static_cast<std::size_t>(kernels::query_block * p.k_rows)) : 0;
+  if (kernel_.totals_bytes == nullptr) return;
+  std::int64_t keys = 0;
+  for (const GradientGroup& group : cut_.groups) keys = std::max(keys, keys_of(group).end - keys_of(group).begin);
+  totals_bytes_ = aligned(kernel_.totals_bytes(gradient, keys));
 }
 
 // --- which rows ----------------------------------------------------------------------------------------------------------
@@ -69,12 +78,36 @@ GradientSteps::Step GradientSteps::step(std::int64_t index) const {
   return step_of_unit((after - cut_.groups.begin()) * shared_heads_ + in_group / steps, in_group % steps);
 }
 
+GradientSteps::Keys GradientSteps::keys_of(const GradientPiece& piece) const {
+  if (piece.part == nullptr) return {0, gradient_.problem.k_rows};
+  return {piece.part->keys_begin, piece.part->keys_end};
+}
+
+GradientSteps::Keys GradientSteps::keys_of(const GradientGroup& group) const {
+  const auto pieces = cut_.pieces.subspan(static_cast<std::size_t>(group.first_piece), static_cast<std::size_t>(group.pieces));
+  Keys all = keys_of(pieces[0]);
+  for (const GradientPiece& piece : pieces) {
+    const Keys keys = keys_of(piece);
+    all = {std::min(all.begin, keys.begin), std::max(all.end, keys.end)};
+  }
+  return all;
+}
+
 // --- steps ---------------------------------------------------------------------------------------------------------------
 
-template <typename F>
-void GradientSteps::with_rows(const Step& step, char* scratch, F&& use) const {
-  if (dropout_ == nullptr && !gradient_.problem.drops() && step.piece->part == nullptr) return use(gradient_);
+AttentionGradient GradientSteps::with_totals(std::int64_t unit, char* totals) const {
   AttentionGradient g = gradient_;
+  const Keys keys = keys_of(cut_.groups[static_cast<std::size_t>(unit / shared_heads_)]);
+  g.totals = reinterpret_cast<float*>(totals);
+  g.totals_begin = keys.begin;
+  g.totals_end = keys.end;
+  return g;
+}
+
+template <typename F>
+void GradientSteps::with_rows(const Step& step, char* scratch, char* totals, F&& use) const {
+  if (dropout_ == nullptr && !gradient_.problem.drops() && step.piece->part == nullptr && totals == nullptr) return use(gradient_);
+  AttentionGradient g = totals != nullptr ? with_totals(step.unit, totals) : gradient_;
   g.problem.part = step.piece->part;
   if (step.piece->mask != nullptr) g.problem.mask.nodes = step.piece->mask;
   if (keep_bytes_ != 0) {
@@ -93,17 +126,17 @@ void GradientSteps::with_rows(const Step& step, char* scratch, F&& use) const {
   use(g);
 }
 
-bool GradientSteps::run(const kernels::GradientKernel& kernel, const Step& step, const Turn& turn, char* scratch) const {
+bool GradientSteps::run(const kernels::GradientKernel& kernel, const Step& step, const Turn& turn, char* scratch, char* totals) const {
   bool good = true;
-  if (step.rows.rows > 0) with_rows(step, scratch, [&](const AttentionGradient& g) { good = kernel.step(g, step.rows, turn, scratch); });
+  if (step.rows.rows > 0) with_rows(step, scratch, totals, [&](const AttentionGradient& g) { good = kernel.step(g, step.rows, turn, scratch); });
   if (step.rows.rows == 0 && gradient_.parameters != nullptr) {
-    const std::size_t bytes = size_of_element(gradient_.problem) * static_cast<std::size_t>(kernels::parameter_count(gradient_.problem));
+    const std::size_t bytes = size_of_computed(gradient_.problem) * static_cast<std::size_t>(kernels::parameter_count(gradient_.problem));
     std::memset(static_cast<char*>(gradient_.parameters) + static_cast<std::size_t>(step.rows.block * gradient_.problem.q_heads + step.rows.head) * bytes, 0, bytes);
   }
   return good;
 }
 
-void GradientSteps::clear_unit(std::int64_t unit) const {
+void GradientSteps::clear_unit(std::int64_t unit, char* totals) const {
   const AttentionProblem& p = gradient_.problem;
   const GradientGroup& group = cut_.groups[static_cast<std::size_t>(unit / shared_heads_)];
   const std::int64_t first = unit % shared_heads_ * heads_of_unit_;
@@ -124,17 +157,27 @@ void GradientSteps::clear_unit(std::int64_t unit) const {
   };
   for (const GradientPiece& piece : cut_.pieces.subspan(static_cast<std::size_t>(group.first_piece), static_cast<std::size_t>(group.pieces))) {
     const kernels::Part* part = piece.part;
-    const std::int64_t keys_begin = part != nullptr ? part->keys_begin : 0, keys_end = part != nullptr ? part->keys_end : p.k_rows;
+    const Keys keys = keys_of(piece);
     clear({gradient_.dq, gradient_.dq_stride, p.q_heads, p.dim}, piece.batch, part != nullptr ? part->rows_end : p.rows_end(piece.batch), piece.rows_end);
-    clear({gradient_.dk, gradient_.dk_stride, p.k_heads, p.dim}, piece.batch, keys_begin, keys_end);
-    clear({gradient_.dv, gradient_.dv_stride, p.v_heads, p.value_dim}, piece.batch, keys_begin, keys_end);
+    if (totals != nullptr) continue;
+    clear({gradient_.dk, gradient_.dk_stride, p.k_heads, p.dim}, piece.batch, keys.begin, keys.end);
+    clear({gradient_.dv, gradient_.dv_stride, p.v_heads, p.value_dim}, piece.batch, keys.begin, keys.end);
   }
+  if (totals != nullptr) std::memset(totals, 0, kernel_.totals_bytes(gradient_, keys_of(group).end - keys_of(group).begin));
+}
+
+void GradientSteps::finish_unit(std::int64_t unit, char* totals) const {
+  if (totals == nullptr) return;
+  const GradientGroup& group = cut_.groups[static_cast<std::size_t>(unit / shared_heads_)];
+  kernel_.finish(with_totals(unit, totals), cut_.pieces[static_cast<std::size_t>(group.first_piece)].batch, unit % shared_heads_ * heads_of_unit_);
 }
 
 bool GradientSteps::run_unit(const kernels::GradientKernel& kernel, std::int64_t unit, char* scratch) const {
-  clear_unit(unit);
+  char* const totals = totals_bytes_ != 0 ? scratch + kernel_bytes_ + keep_bytes_ : nullptr;
+  clear_unit(unit, totals);
   bool good = true;
-  for (std::int64_t n = 0; n < steps_of_unit(unit) && good; ++n) good = run(kernel, step_of_unit(unit, n), {}, scratch);
+  for (std::int64_t n = 0; n < steps_of_unit(unit) && good; ++n) good = run(kernel, step_of_unit(unit, n), {}, scratch, totals);
+  finish_unit(unit, totals);
   return good;
 }
 
@@ -149,19 +192,21 @@ void GradientSteps::wave_step(Wave& wave, char* scratch) const {
     runtime::Progress* before;  // null: the unit's first step
     runtime::Progress* mine;
   } context{here.in_unit == 0 ? nullptr : wave.progress + index - 1, wave.progress + index};
-  if (context.before == nullptr) clear_unit(here.unit);
+  char* const totals = totals_of(wave, here.unit);
+  if (context.before == nullptr) clear_unit(here.unit, totals);
   const Turn turn{.wait =
                       [](void* at, std::int64_t key) {
                         if (auto* before = static_cast<Context*>(at)->before) before->wait(static_cast<std::uint32_t>(key));
                       },
                   .done = [](void* at, std::int64_t key) { static_cast<Context*>(at)->mine->reach(static_cast<std::uint32_t>(key)); },
                   .context = &context};
-  if (!run(kernel_, here, turn, scratch)) wave.undecided[here.unit].store(1, std::memory_order_relaxed);
+  if (!run(kernel_, here, turn, scratch, totals)) wave.undecided[here.unit].store(1, std::memory_order_relaxed);
   if (context.before != nullptr) context.before->wait(runtime::Progress::whole);  // it may have been at keys that these rows do not see
   context.mine->reach(runtime::Progress::whole);
 }
 
 void GradientSteps::decide(const Wave& wave, std::int64_t unit, char* scratch) const {
+  finish_unit(unit, totals_of(wave, unit));
   if (wave.undecided[unit].load(std::memory_order_relaxed) != 0) run_unit(kernels::gradient_reference(), unit, scratch);
 }
 
@@ -193,7 +238,7 @@ void GradientSteps::dense_part(const kernels::DenseGradient& dense, std::int64_t
   const auto add = [&](std::size_t piece, std::int64_t h, std::int64_t block) {
     const Step step = rows_of_block(static_cast<std::int64_t>(piece), block, h);
     if (step.rows.rows > 0)
-      with_rows(step, scratch, [&](const AttentionGradient& g) { kernel_.dense(g, step.rows, dense, key_begin, key_end, scratch); });
+      with_rows(step, scratch, nullptr, [&](const AttentionGradient& g) { kernel_.dense(g, step.rows, dense, key_begin, key_end, scratch); });
   };
   for (std::size_t begin = 0, end; begin < cut_.pieces.size(); begin = end) {  // the pieces of a batch item, head after head
     const std::int64_t b = cut_.pieces[begin].batch;

@@ -14,7 +14,7 @@ struct GradientPlan {
   const char* name = "ref";
   const kernels::GradientKernel* kernel = nullptr;
 };
-/// The first that takes the problem (f32 or f64); the last, the reference, takes everything.
+/// The first that takes the problem; the last, the reference, takes everything in f32 and f64. Of bf16 without a kernel of its own: none.
 GradientPlan plan_gradient(const kernels::AttentionProblem& problem);
 
 /// Rows of a batch item, or of a part of one, in blocks of 64.
@@ -41,7 +41,7 @@ class GradientSteps {
   /// `dropout`: may be null.
   GradientSteps(const kernels::AttentionGradient& gradient, const GradientPlan& plan, const Cut& cut, const DropoutStrips* dropout);
 
-  std::size_t scratch_bytes() const { return kernel_bytes_ + keep_bytes_; }
+  std::size_t scratch_bytes() const { return kernel_bytes_ + keep_bytes_ + totals_bytes_; }
   std::int64_t units() const { return static_cast<std::int64_t>(cut_.groups.size()) * shared_heads_; }
   std::int64_t steps() const { return cut_.groups.empty() || shared_heads_ == 0 ? 0 : blocks() * gradient_.problem.q_heads; }
   std::int64_t blocks() const { return cut_.groups.empty() ? 0 : cut_.groups.back().first_block + cut_.groups.back().blocks; }
@@ -55,10 +55,12 @@ class GradientSteps {
   struct Wave {
     runtime::Progress* progress;            // [steps], at 0
     std::atomic<std::uint32_t>* undecided;  // [units], at 0: some number is not finite
+    char* totals = nullptr;                 // wave_bytes, of any content
     std::atomic<std::int64_t> next{0};
   };
+  std::size_t wave_bytes() const { return static_cast<std::size_t>(units()) * totals_bytes_; }
   void wave_step(Wave& wave, char* scratch) const;
-  /// After the wave: once more by the specification where a number was not finite.
+  /// After the wave: sums rounded; once more by the specification where a number was not finite.
   void decide(const Wave& wave, std::int64_t unit, char* scratch) const;
 
   /// The gradient of a dense bias: parts that do not share an element of it.
@@ -76,13 +78,23 @@ class GradientSteps {
   std::int64_t steps_of_unit(std::int64_t unit) const;
   /// The piece that has the block, from piece `n` on, and the block's rows of head h.
   Step rows_of_block(std::int64_t n, std::int64_t block, std::int64_t h) const;
-  bool run(const kernels::GradientKernel& kernel, const Step& step, const kernels::Turn& turn, char* scratch) const;
+  /// `totals`: of the unit, where the kernel rounds at the end.
+  bool run(const kernels::GradientKernel& kernel, const Step& step, const kernels::Turn& turn, char* scratch, char* totals) const;
   bool run_unit(const kernels::GradientKernel& kernel, std::int64_t unit, char* scratch) const;
   /// 0 in what steps add to, and in the rows that no step has.
-  void clear_unit(std::int64_t unit) const;
+  void clear_unit(std::int64_t unit, char* totals) const;
+  /// dk and dv from the totals.
+  void finish_unit(std::int64_t unit, char* totals) const;
+  char* totals_of(const Wave& wave, std::int64_t unit) const { return totals_bytes_ != 0 ? wave.totals + static_cast<std::size_t>(unit) * totals_bytes_ : nullptr; }
+  kernels::AttentionGradient with_totals(std::int64_t unit, char* totals) const;
   /// The gradient as the rows of a piece have it: their keys, their mask, the kept bytes where there is dropout.
   template <typename F>
-  void with_rows(const Step& step, char* scratch, F&& use) const;
+  void with_rows(const Step& step, char* scratch, char* totals, F&& use) const;
+  struct Keys {
+    std::int64_t begin, end;
+  };
+  Keys keys_of(const GradientPiece& piece) const;
+  Keys keys_of(const GradientGroup& group) const;
   struct DenseCut {
     std::int64_t rows = 1, keys = 1;
   };
@@ -93,7 +105,7 @@ class GradientSteps {
   Cut cut_;
   const DropoutStrips* dropout_;
   std::int64_t heads_of_unit_ = 1, shared_heads_ = 0;  // heads of a unit, units of a group
-  std::size_t kernel_bytes_ = 0, keep_bytes_ = 0;
+  std::size_t kernel_bytes_ = 0, keep_bytes_ = 0, totals_bytes_ = 0;
 };
 
 }  // namespace attn

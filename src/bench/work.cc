@@ -104,7 +104,7 @@ void Work::prepare_backward() {
     }
   }
   AttentionBackward into;
-  if (size_of(case_.dtype) != 2) into.dq = zeros_like(inputs_.q), into.dk = zeros_like(inputs_.k), into.dv = zeros_like(inputs_.v);
+  into.dq = zeros_like(inputs_.q), into.dk = zeros_like(inputs_.k), into.dv = zeros_like(inputs_.v);
   function_ = [passed = std::make_shared<const cases::Differentiated>(inputs_), into] { return passed->backward(into).q; };
 }
 

@@ -114,10 +114,17 @@ Results attention_by_target(const kernels::AttentionTarget& target, Cut cut, con
   return a.results;
 }
 
+/// Whether this machine's kernels take a case of bf16 as it is, not widened.
+bool by_pairs(const Case& c) {
+  kernels::AttentionProblem bf16;
+  bf16.element = kernels::Element::bf16;
+  return c.is_backward() && c.dtype == Dtype::bf16 && plan_gradient(bf16).kernel != nullptr;
+}
+
 /// The backward kernel of a target.
 Results gradients_by_target(const kernels::GradientTarget& target, const Case& c, const Inputs& in) {
-  if (!c.is_backward() || size_of(c.dtype) == 2) return {};
-  const GradientPlan plan{target.name, c.dtype == Dtype::f64 ? &target.f64 : &target.f32};
+  if (!c.is_backward() || c.dtype == Dtype::f16 || (c.dtype == Dtype::bf16 && (target.bf16.step == nullptr || !runtime::cpu().avx512_bf16))) return {};
+  const GradientPlan plan{target.name, c.dtype == Dtype::f64 ? &target.f64 : c.dtype == Dtype::bf16 ? &target.bf16 : &target.f32};
   return gradients_by(&plan, in);
 }
 
@@ -201,6 +208,13 @@ std::vector<Way> target_ways(const std::string& name) {
                       }});
   if (const kernels::GradientTarget* target = kernels::gradient_target(name.c_str()); target != nullptr)
     ways.push_back({fmt::format("{} backward", name), name, [target](const Case& c, const Inputs& in) { return gradients_by_target(*target, c, in); }});
+  if (const kernels::GradientTarget* target = kernels::gradient_target(name.c_str()); target != nullptr && target->bf16.step != nullptr)
+    for (const auto& [build, kernel] : {std::pair{"generic", kernels::bf16_gradient_reference_generic()}, std::pair{"fma", kernels::bf16_gradient_reference_fma()}})
+      if (kernel != nullptr)  // the same bits as the processor's
+        ways.push_back({fmt::format("{} bf16 reference {}", name, build), name, [kernel = kernel](const Case& c, const Inputs& in) {
+                          const GradientPlan plan{"ref", kernel};
+                          return by_pairs(c) ? gradients_by(&plan, in) : Results{};
+                        }});
   if (const kernels::GemmTarget* target = kernels::gemm_target(name.c_str()); target != nullptr)
     for (const bool packed : {false, true})
       ways.push_back({fmt::format("{} {}products", name, packed ? "packed " : ""), name, [target, packed](const Case& c, const Inputs& in) {

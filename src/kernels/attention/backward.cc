@@ -9,30 +9,45 @@
 #include <cstring>
 #include <limits>
 
+#include "kernels/attention/bf16_gradient_walk-inl.h"
 #include "kernels/attention/gradient_walk-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-template <typename T>
+template <class W>
 std::size_t gradient_bytes(const AttentionGradient& g) {
-  return GradientStrip<T>::bytes(g.problem);
+  return W::bytes(g.problem);
 }
-template <typename T>
+template <class W>
 bool gradient_step(const AttentionGradient& g, const GradientRows& rows, const Turn& turn, void* scratch) {
-  return GradientWalk<T>(g, rows, scratch).step(turn);
+  W walk(g, rows, scratch);
+  return step_back(walk, turn);
 }
-template <typename T>
+template <class W>
 void gradient_dense(const AttentionGradient& g, const GradientRows& rows, const DenseGradient& to, std::int64_t key_begin, std::int64_t key_end, void* scratch) {
-  GradientWalk<T>(g, rows, scratch).dense(to, key_begin, key_end);
+  W walk(g, rows, scratch);
+  dense_back(walk, to, key_begin, key_end);
 }
 
-template <typename T>
-constexpr GradientKernel gradient_kernel{gradient_bytes<T>, gradient_step<T>, gradient_dense<T>};
+template <class W>
+constexpr GradientKernel gradient_kernel{gradient_bytes<W>, gradient_step<W>, gradient_dense<W>};
+
+#if HWY_TARGET == HWY_AVX3
+constexpr GradientKernel bf16_gradient_kernel() {
+  GradientKernel kernel = gradient_kernel<Bf16GradientWalk>;
+  kernel.totals_bytes = [](const AttentionGradient& g, std::int64_t keys) { return Bf16Totals(g.problem, keys).bytes(); };
+  kernel.finish = bf16_finish_unit;
+  return kernel;
+}
+#else
+constexpr GradientKernel bf16_gradient_kernel() { return {}; }
+#endif
 
 extern const GradientTarget gradient_table;
-const GradientTarget gradient_table = {HWY_TARGET == HWY_AVX2 ? "avx2" : HWY_TARGET == HWY_AVX3 ? "avx512" : "neon", gradient_kernel<float>, gradient_kernel<double>};
+const GradientTarget gradient_table = {HWY_TARGET == HWY_AVX2 ? "avx2" : HWY_TARGET == HWY_AVX3 ? "avx512" : "neon", gradient_kernel<GradientWalk<float>>,
+                                       gradient_kernel<GradientWalk<double>>, bf16_gradient_kernel()};
 
 #endif
 }  // namespace attn::kernels::HWY_NAMESPACE

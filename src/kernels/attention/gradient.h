@@ -31,10 +31,13 @@ struct AttentionGradient {
   std::int64_t dout_stride[3] = {0, 0, 0};
   const void* dlogsumexp = nullptr;    // [B, Hq, Tq], compute type, or null
   void* dq = nullptr;                  // as q; every row of a step is written
-  void* dk = nullptr;                  // as k; a step adds to it, or null
-  void* dv = nullptr;                  // as v; a step adds to it, or null
+  void* dk = nullptr;                  // as k; a step adds to it (or to `totals`), or null
+  void* dv = nullptr;                  // as v; a step adds to it (or to `totals`), or null
   std::int64_t dq_stride[3] = {0, 0, 0}, dk_stride[3] = {0, 0, 0}, dv_stride[3] = {0, 0, 0};
   void* parameters = nullptr;          // [blocks of rows, Hq, parameter_count], compute type: each block's sums, or null
+  // kernels that round at the end: the sums of the keys [totals_begin, totals_end) of a unit's heads, in the kernel's own layout
+  float* totals = nullptr;
+  std::int64_t totals_begin = 0, totals_end = 0;
 };
 
 /// Numbers of a head that a row's gradient adds to: its sink, then those of each bias term (ALiBi's slope, the table's column).
@@ -62,11 +65,16 @@ struct GradientKernel {
   bool (*step)(const AttentionGradient&, const GradientRows&, const Turn&, void* scratch) = nullptr;
   /// Adds the rows' part of a dense bias gradient, for the keys [key_begin, key_end).
   void (*dense)(const AttentionGradient&, const GradientRows&, const DenseGradient&, std::int64_t key_begin, std::int64_t key_end, void* scratch) = nullptr;
+  /// Null where dk and dv take the sums themselves. Else: bytes of the sums of so many keys of a unit (the query heads that share
+  /// heads of K or V), at 0 before its first step; and after its last dk and dv from them, of batch item and first query head.
+  std::size_t (*totals_bytes)(const AttentionGradient&, std::int64_t keys) = nullptr;
+  void (*finish)(const AttentionGradient&, std::int64_t batch, std::int64_t head) = nullptr;
 };
 
 struct GradientTarget {
   const char* name;  // "avx512", "avx2", "neon"
   GradientKernel f32, f64;
+  GradientKernel bf16;  // by the processor's dot product of bf16 pairs; no step: not built for this target
 };
 
 /// The kernels of a target by name, or null when they are not built in.
@@ -76,5 +84,8 @@ const GradientTarget* gradient_target(const char* name) noexcept;
 const GradientKernel& gradient_reference() noexcept;
 const GradientKernel* gradient_reference_generic() noexcept;
 const GradientKernel* gradient_reference_fma() noexcept;
+/// The same for bf16 by the processor's dot product.
+const GradientKernel* bf16_gradient_reference_generic() noexcept;
+const GradientKernel* bf16_gradient_reference_fma() noexcept;
 
 }  // namespace attn::kernels

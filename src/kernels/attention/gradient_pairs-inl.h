@@ -1,4 +1,4 @@
-// src/kernels/attention/gradient_pairs-inl.h: the pairs of 64 query rows and a block of keys: weights made again, and the derivatives by their scores.
+// src/kernels/attention/gradient_pairs-inl.h: the pairs of 64 query rows and a block of keys: raw scores and dP become weights and derivatives by the scores.
 #if defined(ATTN_GRADIENT_PAIRS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_GRADIENT_PAIRS_INL_H
 #undef ATTN_GRADIENT_PAIRS_INL_H
@@ -24,17 +24,14 @@ struct KeyBlock {
   Groups groups = {};
 };
 
-/// The rows of a step as the products need them, and what becomes of them in each block of keys.
+/// The rows of a step, and what becomes of their raw scores in each block of keys.
 template <typename T>
 class GradientPairs {
  public:
   static constexpr int R = query_block, N = lanes<T>;
 
   GradientPairs(const AttentionGradient& g, const GradientRows& rows, void* scratch)
-      : g_(g), p_(g.problem), rows_(rows), map_{rows.batch, rows.head, 1, rows.row, rows.rows}, strip_(scratch, p_), vectors_(static_cast<int>((rows.rows + N - 1) / N)) {
-    k_ = {static_cast<const T*>(p_.k.base) + rows.batch * p_.k_stride[0] + rows.head / (p_.q_heads / p_.k_heads) * p_.k_stride[1], p_.k.row_stride};
-    v_ = {static_cast<const T*>(p_.v.base) + rows.batch * p_.v_stride[0] + rows.head / (p_.q_heads / p_.v_heads) * p_.v_stride[1], p_.v.row_stride};
-  }
+      : g_(g), p_(g.problem), rows_(rows), map_{rows.batch, rows.head, 1, rows.row, rows.rows}, strip_(scratch, p_), vectors_(static_cast<int>((rows.rows + N - 1) / N)) {}
 
   std::int64_t saved() const { return (rows_.batch * p_.q_heads + rows_.head) * p_.q_rows + rows_.row; }
   void clear(T* to, std::int64_t count) const {
@@ -42,8 +39,8 @@ class GradientPairs {
     for (std::int64_t n = 0; n < count * R; n += N) hn::Store(hn::Zero(d), d, to + n);
   }
 
-  /// Q (scaled) and dO as rows and turned; a row that sees nothing counts as 0, whatever it holds.
-  HWY_NOINLINE void load_rows() {
+  /// What the forward pass left; a row that sees nothing counts as 0, whatever it holds.
+  HWY_NOINLINE void load_saved() {
     const T* const l = static_cast<const T*>(p_.sum) + saved();
     const T* const m = static_cast<const T*>(p_.max) + saved();
     for (int r = 0; r < vectors_ * N; ++r) {
@@ -51,51 +48,10 @@ class GradientPairs {
       strip_.m[r] = sees ? m[r] : 0;
       strip_.inverse[r] = sees ? T(1) / l[r] : 0;
     }
-    const auto* q = static_cast<const T*>(p_.q) + rows_.batch * p_.q_stride[0] + rows_.head * p_.q_stride[1] + rows_.row * p_.q_stride[2];
-    const auto* dout = static_cast<const T*>(g_.dout) + rows_.batch * g_.dout_stride[0] + rows_.head * g_.dout_stride[1] + rows_.row * g_.dout_stride[2];
-    copy_rows({q, p_.q_stride[2]}, p_.dim, static_cast<T>(p_.scale), strip_.q_rows);
-    copy_rows({dout, g_.dout_stride[2]}, p_.value_dim, T(1), strip_.dout_rows);
-    turn_rows(strip_.q_rows, p_.dim, strip_.q);
-    turn_rows(strip_.dout_rows, p_.value_dim, strip_.dout);
-    make_delta();
   }
 
-  HWY_NOINLINE void copy_rows(const Matrix<T>& from, std::int64_t columns, T factor, T* to) const {
-    const Tag<T> d;
-    const std::int64_t wide = GradientStrip<T>::wide(columns);
-    for (std::int64_t r = 0; r < rows_.rows; ++r, to += wide) {
-      const T* row = from.row(r);
-      std::int64_t c = 0;
-      if (strip_.inverse[r] != 0) {
-        for (; c + N <= columns; c += N) hn::Store(hn::Mul(hn::LoadU(d, row + c), hn::Set(d, factor)), d, to + c);
-        for (; c < columns; ++c) to[c] = row[c] * factor;
-      }
-      for (; c < wide; ++c) to[c] = 0;
-    }
-  }
-
-  void turn_rows(const T* from, std::int64_t columns, T* to) const {
-    const Tag<T> d;
-    if (rows_.rows < vectors_ * N)
-      for (std::int64_t c = 0; c < columns; ++c) hn::Store(hn::Zero(d), d, to + c * R + (vectors_ - 1) * N);
-    turn(from, GradientStrip<T>::wide(columns), rows_.rows, columns, to, std::int64_t{R});
-  }
-
-  /// delta = sum over Dv of o dO, less the gradient of the logsumexp. Turned 64 columns at a time.
-  HWY_NOINLINE void make_delta() {
-    const Tag<T> d;
-    const auto* out = static_cast<const T*>(p_.out) + rows_.batch * p_.out_stride[0] + rows_.head * p_.out_stride[1] + rows_.row * p_.out_stride[2];
-    clear(strip_.delta, 1);
-    T* const turned = strip_.scores.s;
-    for (std::int64_t c = 0; c < p_.value_dim; c += key_block) {
-      const std::int64_t count = p_.value_dim - c < key_block ? p_.value_dim - c : key_block;
-      turn(out + c, p_.out_stride[2], rows_.rows, count, turned, std::int64_t{R});
-      for (int x = 0; x < vectors_ * N; x += N) {
-        auto sum = hn::Load(d, strip_.delta + x);
-        for (std::int64_t n = 0; n < count; ++n) sum = hn::MulAdd(hn::Load(d, turned + n * R + x), hn::Load(d, strip_.dout + (c + n) * R + x), sum);
-        hn::Store(sum, d, strip_.delta + x);
-      }
-    }
+  /// delta = the sum over Dv of o dO, which is there, less the gradient of the logsumexp.
+  HWY_NOINLINE void finish_delta() {
     const T* const dlse = static_cast<const T*>(g_.dlogsumexp);
     for (int r = 0; r < vectors_ * N; ++r) {
       if (strip_.inverse[r] == 0) strip_.delta[r] = 0;
@@ -124,22 +80,28 @@ class GradientPairs {
     return false;
   }
 
-  /// Scores and dP, then weights (after dropout) in scores.s and the derivative by what the bias adds in d; 0 where hidden.
-  HWY_NOINLINE void derive(const KeyBlock& keys) {
+  /// The rows that `count` keys of a block have something from.
+  RowRange rows_that_see(const KeyBlock& keys, int key, int count) const {
+    const int rows = static_cast<int>(rows_.rows);
+    if (!keys.visible) return {0, rows};
+    Word any = 0;
+    for (int r = key; r < key + count; ++r) any |= keys.visible[r];
+    if (any == 0) return {0, 0};
+    const int end = 64 - __builtin_clzll(any);
+    return {__builtin_ctzll(any), end < rows ? end : rows};
+  }
+
+  /// What forward did to the raw scores: softcap, bias terms, temperature.
+  HWY_INLINE void modify(const KeyBlock& keys) {
+    if (p_.softcap != 0) cap(keys.groups);
+    if (p_.bias_count != 0) add_bias(p_, map_, keys.first, keys.count, keys.groups, strip_.scores);
+    if (p_.temperature != 1) divide_by_temperature(p_, keys.groups, strip_.scores);
+  }
+
+  /// Scores and dP to weights (after dropout) in scores.s and the derivative by what the bias adds in d; 0 where hidden.
+  HWY_NOINLINE void derive_from_products(const KeyBlock& keys) {
     const Groups& groups = keys.groups;
-    const auto products = [&](const Matrix<T>& rows, std::int64_t columns, const T* turned, T* to) {
-      for (int g = 0; g < groups.count; ++g) {
-        const int key = groups.key[g], count = groups.key[g + 1] - key;
-        in_pairs(groups.first[g], groups.last[g], [&]<int V>(int x) HWY_ATTR {
-          pair_columns<T, V>({rows.row(key), rows.stride}, count, columns, turned + x * N, to + key * R + x * N);
-        });
-      }
-    };
-    products({k_.row(keys.first), k_.stride}, p_.dim, strip_.q, strip_.scores.s);
-    products({v_.row(keys.first), v_.stride}, p_.value_dim, strip_.dout, strip_.d);
-    if (p_.softcap != 0) cap(groups);
-    if (p_.bias_count != 0) add_bias(p_, map_, keys.first, keys.count, groups, strip_.scores);
-    if (p_.temperature != 1) divide_by_temperature(p_, groups, strip_.scores);
+    modify(keys);
     if (keys.visible) clear_trimmed(groups);
     if (p_.keep != nullptr) {
       alignas(64) Word kept[64];
@@ -182,7 +144,7 @@ class GradientPairs {
   }
 
   /// 0 in the vectors that a group of keys leaves out: the products take whole ranges of rows.
-  void clear_trimmed(const Groups& groups) {
+  HWY_NOINLINE void clear_trimmed(const Groups& groups) {
     const Tag<T> d;
     for (int g = 0; g < groups.count; ++g)
       for (int r = groups.key[g]; r < groups.key[g + 1]; ++r)
@@ -223,7 +185,6 @@ class GradientPairs {
   LaneMap map_;
   GradientStrip<T> strip_;
   int vectors_;
-  Matrix<T> k_, v_;
 };
 
 #endif

@@ -7,33 +7,21 @@
 
 namespace attn::kernels {
 
-/// Memory of a step. R = 64 rows side by side; `wide`: columns in whole vectors of 64 bytes.
+/// Memory of a step for any element: scores and derivatives in T, R = 64 rows side by side.
 template <typename T>
 struct GradientStrip {
   static constexpr int R = query_block;
 
   Strip<T, R> scores;      // s [64][R]: scores, then weights; extra [64][R]: a dense bias, turned
-  T* q = nullptr;          // [D][R]     q * scale
-  T* dout = nullptr;       // [Dv][R]
-  T* q_rows = nullptr;     // [R][wide D]
-  T* dout_rows = nullptr;  // [R][wide Dv]
   T* d = nullptr;          // [64][R]    dP, then the derivative by the score
   T* capped = nullptr;     // [64][R]    tanh(s / c)
-  T* dq = nullptr;         // [D][R]     sums of the blocks before
   T* m = nullptr;          // [R]        maximum; 0 for a row that sees nothing
   T* inverse = nullptr;    // [R]        1 / l; 0 for a row that sees nothing
   T* delta = nullptr;      // [R]
   T* sums = nullptr;       // [parameters][R], or the sums of a bias that is broadcast over keys: [2][R]
 
-  static std::int64_t wide(std::int64_t columns) {
-    constexpr std::int64_t line = 64 / sizeof(T);
-    return (columns + line - 1) / line * line;
-  }
   static std::int64_t sum_rows(const AttentionProblem& p) { return parameter_count(p) > 2 ? parameter_count(p) : 2; }
-  static std::size_t bytes(const AttentionProblem& p) {
-    return sizeof(T) * static_cast<std::size_t>(R) *
-           static_cast<std::size_t>(2 * p.dim + p.value_dim + wide(p.dim) + wide(p.value_dim) + 4 * key_block + 3 + sum_rows(p));
-  }
+  static std::size_t bytes(const AttentionProblem& p) { return sizeof(T) * R * static_cast<std::size_t>(4 * key_block + 3 + sum_rows(p)); }
   GradientStrip(void* scratch, const AttentionProblem& p) {
     T* next = static_cast<T*>(scratch);
     const auto take = [&next](std::int64_t count) {
@@ -43,17 +31,89 @@ struct GradientStrip {
     };
     scores.s = take(key_block);
     d = take(key_block);
-    q = take(p.dim);
-    dout = take(p.value_dim);
-    q_rows = take(wide(p.dim));
-    dout_rows = take(wide(p.value_dim));
-    dq = take(p.dim);
     m = take(1);
     inverse = take(1);
     delta = take(1);
     scores.extra = take(key_block);
     capped = take(key_block);
     sums = take(sum_rows(p));
+  }
+};
+
+/// What the products in f32 and f64 read and sum, behind a GradientStrip; `wide`: columns in whole vectors of 64 bytes.
+template <typename T>
+struct GradientOperands {
+  static constexpr int R = query_block;
+
+  T* q = nullptr;          // [D][R]     q * scale
+  T* dout = nullptr;       // [Dv][R]
+  T* q_rows = nullptr;     // [R][wide D]
+  T* dout_rows = nullptr;  // [R][wide Dv]
+  T* dq = nullptr;         // [D][R]     sums of the blocks before
+
+  static std::int64_t wide(std::int64_t columns) {
+    constexpr std::int64_t line = 64 / sizeof(T);
+    return (columns + line - 1) / line * line;
+  }
+  static std::size_t bytes(const AttentionProblem& p) {
+    return sizeof(T) * R * static_cast<std::size_t>(2 * p.dim + p.value_dim + wide(p.dim) + wide(p.value_dim));
+  }
+  GradientOperands(void* scratch, const AttentionProblem& p) {
+    T* next = static_cast<T*>(scratch);
+    const auto take = [&next](std::int64_t count) {
+      T* taken = next;
+      next += count * R;
+      return taken;
+    };
+    q = take(p.dim);
+    dout = take(p.value_dim);
+    q_rows = take(wide(p.dim));
+    dout_rows = take(wide(p.value_dim));
+    dq = take(p.dim);
+  }
+};
+
+/// The same for bf16, whose operands are words: two neighbours along the sum.
+struct Bf16GradientOperands {
+  static constexpr int R = query_block, pairs = query_block / 2;  // of rows, or of keys in a block
+
+  std::uint32_t* q = nullptr;           // [ceil(D / 2)][R]   pairs of columns
+  std::uint32_t* dout = nullptr;        // [ceil(Dv / 2)][R]
+  std::uint32_t* q_rows = nullptr;      // [32][wide D]       pairs of rows, a number that is not finite as 0
+  std::uint32_t* dout_rows = nullptr;   // [32][wide Dv]
+  std::uint32_t* k_rows = nullptr;      // [32][wide D]       pairs of keys
+  std::uint32_t* weights = nullptr;     // [64 keys][32]      pairs of rows
+  std::uint32_t* derivative = nullptr;  // [64 keys][32]      by the score, pairs of rows
+  std::uint32_t* turned = nullptr;      // [32][R]            by the score, pairs of keys
+  float* dq = nullptr;                  // [R][wide D]
+  std::uint16_t* rows = nullptr;        // [R][wide]          rows on their way into other layouts; K where D is odd
+  std::uint16_t* values = nullptr;      // [64][wide Dv]      V where Dv is odd
+
+  static std::int64_t wide(std::int64_t columns) { return (columns + 31) / 32 * 32; }
+  static std::int64_t widest(const AttentionProblem& p) { return wide(p.dim > p.value_dim ? p.dim : p.value_dim); }
+  static std::int64_t words(const AttentionProblem& p) {
+    return R * ((p.dim + 1) / 2 + (p.value_dim + 1) / 2) + pairs * (2 * wide(p.dim) + wide(p.value_dim)) + (2 * key_block + R) * pairs + R * wide(p.dim) +
+           R / 2 * (widest(p) + wide(p.value_dim));
+  }
+  static std::size_t bytes(const AttentionProblem& p) { return sizeof(std::uint32_t) * static_cast<std::size_t>(words(p)); }
+  Bf16GradientOperands(void* scratch, const AttentionProblem& p) {
+    auto* next = static_cast<std::uint32_t*>(scratch);
+    const auto take = [&next](std::int64_t count) {
+      std::uint32_t* taken = next;
+      next += count;
+      return taken;
+    };
+    q = take((p.dim + 1) / 2 * R);
+    dout = take((p.value_dim + 1) / 2 * R);
+    q_rows = take(pairs * wide(p.dim));
+    dout_rows = take(pairs * wide(p.value_dim));
+    k_rows = take(pairs * wide(p.dim));
+    weights = take(key_block * pairs);
+    derivative = take(key_block * pairs);
+    turned = take(pairs * R);
+    dq = reinterpret_cast<float*>(take(R * wide(p.dim)));
+    rows = reinterpret_cast<std::uint16_t*>(take(R / 2 * widest(p)));
+    values = reinterpret_cast<std::uint16_t*>(take(R / 2 * wide(p.value_dim)));
   }
 };
 

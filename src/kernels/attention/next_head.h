@@ -1,7 +1,8 @@
 // src/kernels/attention/next_head.h: while a strip computes, its share of the next head's memory comes closer.
 //
 // A head's keys are read by all strips of the head, one after the other; the first one would wait for main memory. So each strip
-// asks for the part of the next head's K, V, Q and output that stands where its own rows stand, a few cache lines at a time.
+// asks for the part of the next head's K, V, Q and output that stands where its own rows stand, a few cache lines at a time. The
+// backward pass does so for each step, for K and V alone, whether the call is small or not, and adds what else it will need.
 #pragma once
 #include "kernels/attention/strip.h"
 
@@ -10,29 +11,21 @@
 
 namespace attn::kernels {
 
-class NextHead {
+/// Memory that is asked for a few cache lines at a time.
+class FetchAhead {
  public:
-  NextHead(const AttentionProblem& problem, const LaneMap& map, std::size_t element_bytes) {
-    const std::int64_t bytes = static_cast<std::int64_t>(element_bytes), row = bytes * problem.dim, value_row = bytes * problem.value_dim;
-    if (problem.k.pages != nullptr || problem.k_rows * (row + value_row) > most_bytes) return;
-    if (problem.batch * problem.q_heads * problem.q_rows * (row + value_row) < least_bytes) return;
-    const std::int64_t ahead = map.head + map.heads * problem.heads_ahead, b = map.batch + ahead / problem.q_heads, h = ahead % problem.q_heads;
-    if (b >= problem.batch) return;
-    const std::int64_t rows_end = map.row + map.rows, first_key = map.row * problem.k_rows / problem.q_rows;
-    const std::int64_t keys = rows_end * problem.k_rows / problem.q_rows - first_key;
-    const auto at = [bytes](const void* base, std::int64_t elements) { return static_cast<const char*>(base) + bytes * elements; };
-    const auto head = [&](std::int64_t heads) { return h / (problem.q_heads / heads); };
-    if (b != map.batch || head(problem.k_heads) != map.head / (problem.q_heads / problem.k_heads))
-      add(at(problem.k.base, b * problem.k_stride[0] + head(problem.k_heads) * problem.k_stride[1] + first_key * problem.k.row_stride), row, bytes * problem.k.row_stride, keys);
-    if (b != map.batch || head(problem.v_heads) != map.head / (problem.q_heads / problem.v_heads))
-      add(at(problem.v.base, b * problem.v_stride[0] + head(problem.v_heads) * problem.v_stride[1] + first_key * problem.v.row_stride), value_row, bytes * problem.v.row_stride, keys);
-    add(at(problem.q, b * problem.q_stride[0] + h * problem.q_stride[1] + map.row * problem.q_stride[2]), row, bytes * problem.q_stride[2], map.rows);
-    add(at(problem.out, b * problem.out_stride[0] + h * problem.out_stride[1] + map.row * problem.out_stride[2]), value_row, bytes * problem.out_stride[2], map.rows);
+  /// `rows` pieces of `bytes`, `stride` bytes apart.
+  void add(const void* base, std::int64_t bytes, std::int64_t stride, std::int64_t rows) {
+    if (rows <= 0 || bytes <= 0) return;
+    if (stride == bytes) bytes *= rows, rows = 1;
+    ranges_[count_++] = {static_cast<const char*>(base), bytes, stride, rows};
+    lines_ += (bytes + line - 1) / line * rows;
   }
 
   /// Cache lines that remain to be asked for.
   std::int64_t lines() const { return lines_; }
 
+  /// One by one: bursts come faster than memory answers and are dropped (at 64 rows a head 8 points of the backward pass).
   void fetch(std::int64_t count) {
     for (; count > 0 && range_ < count_; --count) {
       const Range& range = ranges_[range_];
@@ -49,27 +42,51 @@ class NextHead {
 
  private:
   static constexpr std::int64_t line = 64;
-  /// K and V of a head beyond this size would push out those of the head at work.
-  static constexpr std::int64_t most_bytes = std::int64_t{1} << 19;
-  /// A smaller call may find all of it in the last cache, where asking costs 2 % and gains nothing.
-  static constexpr std::int64_t least_bytes = std::int64_t{1} << 23;
-
-  /// `rows` pieces of `bytes`, `stride` bytes apart.
   struct Range {
     const char* base;
     std::int64_t bytes, stride, rows;
   };
 
-  void add(const char* base, std::int64_t bytes, std::int64_t stride, std::int64_t rows) {
-    if (rows <= 0 || bytes <= 0) return;
-    if (stride == bytes) bytes *= rows, rows = 1;
-    ranges_[count_++] = {base, bytes, stride, rows};
-    lines_ += (bytes + line - 1) / line * rows;
-  }
-
-  Range ranges_[4];
+  Range ranges_[5];
   int count_ = 0, range_ = 0;
   std::int64_t row_ = 0, byte_ = 0, lines_ = 0;
+};
+
+class NextHead : public FetchAhead {
+ public:
+  enum class Pass : bool { forward, backward };
+  NextHead(const AttentionProblem& problem, const LaneMap& map, std::size_t element_bytes, Pass pass = Pass::forward) {
+    const std::int64_t bytes = static_cast<std::int64_t>(element_bytes), row = bytes * problem.dim, value_row = bytes * problem.value_dim;
+    if (problem.k.pages != nullptr || problem.k_rows * (row + value_row) > most_bytes) return;
+    if (pass == Pass::forward && problem.batch * problem.q_heads * problem.q_rows * (row + value_row) < least_bytes) return;
+    const std::int64_t ahead = map.head + map.heads * problem.heads_ahead, b = map.batch + ahead / problem.q_heads, h = ahead % problem.q_heads;
+    if (b >= problem.batch) return;
+    batch_ = b;
+    head_ = h;
+    const std::int64_t rows_end = map.row + map.rows, first_key = map.row * problem.k_rows / problem.q_rows;
+    const std::int64_t keys = rows_end * problem.k_rows / problem.q_rows - first_key;
+    const auto at = [bytes](const void* base, std::int64_t elements) { return static_cast<const char*>(base) + bytes * elements; };
+    const auto head = [&](std::int64_t heads) { return h / (problem.q_heads / heads); };
+    if (b != map.batch || head(problem.k_heads) != map.head / (problem.q_heads / problem.k_heads))
+      add(at(problem.k.base, b * problem.k_stride[0] + head(problem.k_heads) * problem.k_stride[1] + first_key * problem.k.row_stride), row, bytes * problem.k.row_stride, keys);
+    if (b != map.batch || head(problem.v_heads) != map.head / (problem.q_heads / problem.v_heads))
+      add(at(problem.v.base, b * problem.v_stride[0] + head(problem.v_heads) * problem.v_stride[1] + first_key * problem.v.row_stride), value_row, bytes * problem.v.row_stride, keys);
+    if (pass == Pass::backward) return;
+    add(at(problem.q, b * problem.q_stride[0] + h * problem.q_stride[1] + map.row * problem.q_stride[2]), row, bytes * problem.q_stride[2], map.rows);
+    add(at(problem.out, b * problem.out_stride[0] + h * problem.out_stride[1] + map.row * problem.out_stride[2]), value_row, bytes * problem.out_stride[2], map.rows);
+  }
+
+  /// What is asked for is of this head; batch -1: of none.
+  std::int64_t batch() const { return batch_; }
+  std::int64_t head() const { return head_; }
+
+ private:
+  /// K and V of a head beyond this size would push out those of the head at work.
+  static constexpr std::int64_t most_bytes = std::int64_t{1} << 19;
+  /// A smaller call may find all of it in the last cache, where asking costs the forward pass 2 % and gains nothing.
+  static constexpr std::int64_t least_bytes = std::int64_t{1} << 23;
+
+  std::int64_t batch_ = -1, head_ = 0;
 };
 
 }  // namespace attn::kernels

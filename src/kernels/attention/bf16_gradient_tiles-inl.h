@@ -1,0 +1,156 @@
+// src/kernels/attention/bf16_gradient_tiles-inl.h: the five products of the backward pass in bf16: words of two neighbours along the sum, one vdpbf16ps each.
+//
+//   S^T = K Q^T      dP^T = V dO^T      lanes are rows: pairs of columns of K and V as broadcasts      bf16_pair_columns
+//   dV += P^T dO     dK += dS^T Q       lanes are columns: pairs of rows as broadcasts                 bf16_add_columns
+//   dQ += dS K                          lanes are columns: pairs of keys as broadcasts                 bf16_add_columns
+//
+// No sum crosses a lane; each is a chain over D, over the block's keys, over the block's rows. Chains that go on from the sums in
+// memory instead would wait for these: 5 to 8 points of the peak.
+#if defined(ATTN_BF16_GRADIENT_TILES_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_BF16_GRADIENT_TILES_INL_H
+#undef ATTN_BF16_GRADIENT_TILES_INL_H
+#else
+#define ATTN_BF16_GRADIENT_TILES_INL_H
+#endif
+
+#include "kernels/attention/bf16_tiles-inl.h"
+#include "kernels/attention/bf16_weights-inl.h"
+#include "kernels/attention/gradient_tiles-inl.h"
+
+#if HWY_TARGET == HWY_AVX3
+ATTN_BEFORE_BF16_NAMESPACE();
+namespace attn::kernels::HWY_NAMESPACE {
+
+/// ROWS broadcasts x VECTORS.
+template <int ROWS, int VECTORS>
+struct PairChains {
+  __m512 sum[ROWS][VECTORS];
+
+  HWY_INLINE void clear() {
+    ATTN_UNROLL for (int r = 0; r < ROWS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = _mm512_setzero_ps();
+  }
+  HWY_INLINE void store(float* to, std::int64_t stride) const {
+    ATTN_UNROLL for (int r = 0; r < ROWS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) _mm512_store_ps(to + r * stride + v * 16, sum[r][v]);
+  }
+  HWY_INLINE void add_to(float* to, std::int64_t stride) const {
+    ATTN_UNROLL for (int r = 0; r < ROWS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v)
+        _mm512_store_ps(to + r * stride + v * 16, _mm512_add_ps(_mm512_load_ps(to + r * stride + v * 16), sum[r][v]));
+  }
+  /// Over the pairs [begin, end): `left(r, n)` times the words at x + n * stride.
+  template <typename L>
+  HWY_INLINE void run(const L& left, const std::uint32_t* HWY_RESTRICT x, std::int64_t stride, std::int64_t begin, std::int64_t end) {
+    _Pragma("GCC unroll 2") for (std::int64_t n = begin; n < end; ++n) {
+      __m512i right[VECTORS];
+      ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) right[v] = _mm512_load_si512(x + n * stride + v * 16);
+      ATTN_UNROLL for (int r = 0; r < ROWS; ++r) {
+        const __m512i one = _mm512_set1_epi32(static_cast<int>(left(r, n)));
+        ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = dot_pair(sum[r][v], one, right[v]);
+      }
+    }
+  }
+};
+
+/// to[key][lane] for `keys` rows of K (or V) and VECTORS vectors of turned pairs x[pair][R], times `factor`.
+template <int VECTORS>
+HWY_NOINLINE void bf16_pair_columns(const Matrix<std::uint16_t>& rows, int keys, std::int64_t pairs, const std::uint32_t* x, float factor, float* to) {
+  in_tiles<VECTORS, gradient_tile(2)>(keys, [&]<int KEYS>(std::int64_t first) ATTN_BF16_ATTR {
+    const std::uint16_t* row[KEYS];
+    ATTN_UNROLL for (int r = 0; r < KEYS; ++r) row[r] = rows.row(first + r);
+    PairChains<KEYS, VECTORS> chains;
+    chains.clear();
+    chains.run([&](int r, std::int64_t n) ATTN_BF16_ATTR {
+      std::uint32_t pair;
+      std::memcpy(&pair, row[r] + 2 * n, 4);  // rows of bf16 are aligned to two bytes
+      return pair;
+    }, x, query_block, 0, pairs);
+    if (factor != 1)
+      ATTN_UNROLL for (int r = 0; r < KEYS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) chains.sum[r][v] = _mm512_mul_ps(chains.sum[r][v], _mm512_set1_ps(factor));
+    chains.store(to + first * query_block, query_block);
+  });
+}
+
+/// Where sums of pairs go: rows `stride` apart, whole vectors.
+struct PairTotals {
+  float* base;
+  std::int64_t stride;
+};
+
+/// total[row][column] += the chain over the pairs of range_of(row, rows of a tile): left[row * ROW + pair * STEP] times x[pair][column].
+template <int VECTORS, int ROW, int STEP, typename F>
+HWY_NOINLINE void bf16_add_columns(const std::uint32_t* left, int rows, const std::uint32_t* x, std::int64_t stride, const F& range_of, const PairTotals& total) {
+  const auto tile = [&]<int ROWS>(std::int64_t first) ATTN_BF16_ATTR {
+    const RowRange range = range_of(static_cast<int>(first), ROWS);
+    if (range.begin >= range.end) return;
+    PairChains<ROWS, VECTORS> chains;
+    float* const place = total.base + first * total.stride;
+    const std::uint32_t* const broadcast = left + first * ROW;
+    chains.clear();
+    chains.run([=](int r, std::int64_t n) ATTN_BF16_ATTR { return broadcast[r * ROW + n * STEP]; }, x, stride, range.begin / 2, (range.end + 1) / 2);
+    chains.add_to(place, total.stride);
+  };
+  constexpr int most = gradient_tile(2);
+  if constexpr (ROW == 1)  // query rows: whole vectors of them
+    for (int first = 0; first < rows; first += most) tile.template operator()<most>(first);
+  else
+    in_tiles<VECTORS, most>(rows, tile);
+}
+
+/// All columns, from operands as wide as the totals; `between` is called now and then.
+template <int ROW, int STEP, typename F, typename B>
+HWY_INLINE void bf16_add(const std::uint32_t* left, int rows, const std::uint32_t* x, std::int64_t columns, const F& range_of, const PairTotals& total, B&& between) {
+  in_pairs(0, static_cast<int>((columns + 15) / 16), [&]<int V>(int v) ATTN_BF16_ATTR {
+    between();
+    bf16_add_columns<V, ROW, STEP>(left, rows, x + v * 16, total.stride, range_of, PairTotals{total.base + v * 16, total.stride});
+  });
+}
+
+// --- rows of bf16 in and out -------------------------------------------------------------------------------------------
+
+/// The 32 columns from `c` on of a row that has `columns`; beyond them 0.
+HWY_INLINE __m512i bf16_columns(const std::uint16_t* row, std::int64_t c, std::int64_t columns) {
+  return _mm512_maskz_loadu_epi16(columns - c >= 32 ? ~__mmask32{0} : static_cast<__mmask32>((std::uint64_t{1} << (columns - c)) - 1), row + c);
+}
+/// Lanes of bf16 that are infinite or NaN.
+HWY_INLINE __mmask32 bf16_not_finite(__m512i x) {
+  const __m512i exponent = _mm512_set1_epi16(0x7F80);
+  return _mm512_cmpeq_epi16_mask(_mm512_and_si512(x, exponent), exponent);
+}
+
+/// Words (low, high) of two rows; a row that is not there counts as 0, and so does what is not finite: true where there was such.
+HWY_INLINE bool bf16_pair_rows(const std::uint16_t* low, const std::uint16_t* high, std::int64_t columns, std::uint32_t* to) {
+  const __m512i first = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6, 37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
+  const __m512i second = _mm512_add_epi16(first, _mm512_set1_epi16(16));
+  __mmask32 wild = 0;
+  const auto finite = [&](const std::uint16_t* row, std::int64_t c) ATTN_BF16_ATTR {
+    if (row == nullptr) return _mm512_setzero_si512();
+    const __m512i x = bf16_columns(row, c, columns);
+    const __mmask32 here = bf16_not_finite(x);
+    wild |= here;
+    return _mm512_maskz_mov_epi16(static_cast<__mmask32>(~here), x);
+  };
+  for (std::int64_t c = 0; c < columns; c += 32) {
+    const __m512i a = finite(low, c), b = finite(high, c);
+    _mm512_store_si512(to + c, _mm512_permutex2var_epi16(a, first, b));
+    _mm512_store_si512(to + c + 16, _mm512_permutex2var_epi16(a, second, b));
+  }
+  return wild != 0;
+}
+
+/// Sums times `scale`, rounded; a zero is +0, a NaN the canonical one.
+HWY_INLINE void bf16_round_row(const float* from, float scale, std::int64_t columns, std::uint16_t* to) {
+  const __m512 factor = _mm512_set1_ps(scale);
+  for (std::int64_t c = 0; c < columns; c += 32) {
+    const __m512 low = _mm512_mul_ps(_mm512_load_ps(from + c), factor), high = _mm512_mul_ps(_mm512_load_ps(from + c + 16), factor);
+    __m512i y = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low));
+    const __m512i magnitude = _mm512_and_si512(y, _mm512_set1_epi16(0x7FFF));
+    y = _mm512_maskz_mov_epi16(_mm512_test_epi16_mask(magnitude, magnitude), y);
+    y = _mm512_mask_mov_epi16(y, _mm512_cmpgt_epi16_mask(magnitude, _mm512_set1_epi16(0x7F80)), _mm512_set1_epi16(0x7FC0));
+    if (columns - c >= 32) _mm512_storeu_si512(to + c, y);
+    else _mm512_mask_storeu_epi16(to + c, static_cast<__mmask32>((std::uint64_t{1} << (columns - c)) - 1), y);
+  }
+}
+
+}  // namespace attn::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif
+#endif

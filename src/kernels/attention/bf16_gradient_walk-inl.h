@@ -1,0 +1,341 @@
+// src/kernels/attention/bf16_gradient_walk-inl.h: 64 query rows of bf16 on their way back over the keys.
+//
+// As gradient_walk-inl.h, with sums of pairs: columns (2d, 2d + 1) for scores and dP, keys (2j, 2j + 1) from the origin for dQ, rows
+// (2i, 2i + 1) for dK and dV, whose sums stay in f32 until the unit is done. A number that is not finite shows in a pair's derivative;
+// where the derivative is multiplied by rows of Q or K these count as 0 there, so that a hidden one is silent and a seen one is not.
+#if defined(ATTN_BF16_GRADIENT_WALK_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_BF16_GRADIENT_WALK_INL_H
+#undef ATTN_BF16_GRADIENT_WALK_INL_H
+#else
+#define ATTN_BF16_GRADIENT_WALK_INL_H
+#endif
+
+#include "kernels/attention/bf16_gradient_tiles-inl.h"
+#include "kernels/attention/gradient_sums-inl.h"
+#include "kernels/attention/next_head.h"
+
+#include <cmath>
+#include <numeric>
+
+#if HWY_TARGET == HWY_AVX3
+ATTN_BEFORE_BF16_NAMESPACE();
+namespace attn::kernels::HWY_NAMESPACE {
+
+/// The sums of a unit, g.totals: [heads of K][keys][wide D], then [heads of V][keys][wide Dv], of the heads that a unit has.
+struct Bf16Totals {
+  std::int64_t k_heads, v_heads, keys, k_wide, v_wide;
+
+  Bf16Totals(const AttentionProblem& p, std::int64_t count)
+      : k_heads(p.k_heads / std::gcd(p.k_heads, p.v_heads)), v_heads(p.v_heads / std::gcd(p.k_heads, p.v_heads)), keys(count),
+        k_wide(Bf16GradientOperands::wide(p.dim)), v_wide(Bf16GradientOperands::wide(p.value_dim)) {}
+  std::size_t bytes() const { return sizeof(float) * static_cast<std::size_t>(keys * (k_heads * k_wide + v_heads * v_wide)); }
+  PairTotals k(float* totals, std::int64_t head, std::int64_t key) const { return {totals + (head % k_heads * keys + key) * k_wide, k_wide}; }
+  PairTotals v(float* totals, std::int64_t head, std::int64_t key) const { return {totals + k_heads * keys * k_wide + (head % v_heads * keys + key) * v_wide, v_wide}; }
+};
+
+class Bf16GradientWalk : public GradientSums<float> {
+  using Sums = GradientSums<float>;
+  using Bf16Rows = Matrix<std::uint16_t>;
+
+ public:
+  Bf16GradientWalk(const AttentionGradient& g, const GradientRows& rows, void* scratch)
+      : Sums(g, rows, scratch), at_(static_cast<char*>(scratch) + GradientStrip<float>::bytes(g.problem), g.problem), totals_(g.problem, g.totals_end - g.totals_begin),
+        next_(g.problem, map_, sizeof(std::uint16_t), NextHead::Pass::backward) {
+    ask_ahead();
+    vectors_ = (vectors_ + 1) / 2 * 2;  // pairs of rows are made of two vectors
+    plain_ = p_.softcap == 0 && p_.bias_count == 0 && p_.temperature == 1 && p_.keep == nullptr;
+    k_ = {static_cast<const std::uint16_t*>(p_.k.base) + rows.batch * p_.k_stride[0] + k_head() * p_.k_stride[1], p_.k.row_stride};
+    v_ = {static_cast<const std::uint16_t*>(p_.v.base) + rows.batch * p_.v_stride[0] + v_head() * p_.v_stride[1], p_.v.row_stride};
+  }
+  static std::size_t bytes(const AttentionProblem& p) { return GradientStrip<float>::bytes(p) + Bf16GradientOperands::bytes(p); }
+
+  const AttentionGradient& gradient() const { return g_; }
+  std::int64_t batch() const { return rows_.batch; }
+  void clear_dq() { std::memset(at_.dq, 0, sizeof(float) * static_cast<std::size_t>(R * Bf16GradientOperands::wide(p_.dim))); }
+
+  HWY_NOINLINE void load_rows() {
+    Sums::load_saved();
+    const auto row = [&](const void* base, const std::int64_t (&stride)[3]) {
+      return Bf16Rows{static_cast<const std::uint16_t*>(base) + rows_.batch * stride[0] + rows_.head * stride[1] + rows_.row * stride[2], stride[2]};
+    };
+    dout_ = row(g_.dout, g_.dout_stride);
+    turn_pairs(row(p_.q, p_.q_stride), p_.dim, at_.q);
+    pair_all_rows(p_.dim, at_.q_rows);
+    turn_pairs(dout_, p_.value_dim, at_.dout);
+    wild_dout_ = pair_all_rows(p_.value_dim, at_.dout_rows);
+    make_delta(row(p_.out, p_.out_stride));
+  }
+
+  /// Weights and derivatives as words of pairs; where they are wanted in f32, or something else comes between, as in other types.
+  void derive(const KeyBlock& keys, bool in_f32) {
+    const Groups& groups = keys.groups;
+    const auto products = [&](const Bf16Rows& rows, std::int64_t columns, const std::uint32_t* turned, float factor, float* to) {
+      for (int g = 0; g < groups.count; ++g) {
+        const int key = groups.key[g], count = groups.key[g + 1] - key;
+        in_pairs(groups.first[g], groups.last[g], [&]<int V>(int x) ATTN_BF16_ATTR {
+          fetch_next();
+          bf16_pair_columns<V>({rows.row(key), rows.stride}, count, (columns + 1) / 2, turned + x * N, factor, to + key * R + x * N);
+        });
+      }
+    };
+    products(whole_pairs(k_, keys, p_.dim, at_.rows), p_.dim, at_.q, static_cast<float>(p_.scale), strip_.scores.s);
+    products(whole_pairs(v_, keys, p_.value_dim, at_.values), p_.value_dim, at_.dout, 1, strip_.d);
+    in_words_ = plain_ && !in_f32 && !wild_dout_;
+    if (in_words_) return keys.visible ? weigh_words<true>(keys) : weigh_words<false>(keys);
+    Sums::modify(keys);
+    if (keys.visible) Sums::clear_trimmed(keys.groups);
+    weigh_apart(keys);
+    if (p_.temperature != 1) Sums::back_through_temperature(keys.groups);
+  }
+
+  void back_to_scores(const KeyBlock& keys) {
+    if (p_.softcap != 0) Sums::back_through_softcap(keys.groups);
+    if (!in_words_) pack(keys.count);
+  }
+
+  HWY_NOINLINE void add_to_queries(const KeyBlock& keys) {
+    const Bf16Rows k{k_.row(keys.first), k_.stride};
+    const std::int64_t wide = Bf16GradientOperands::wide(p_.dim);
+    for (int r = 0; r < keys.count; r += 2) bf16_pair_rows(k.row(r), r + 1 < keys.count ? k.row(r + 1) : nullptr, p_.dim, at_.k_rows + r / 2 * wide);
+    RowRange keys_of_rows[R / 8];
+    for (int row = 0; row < vectors_ * N; row += 8) keys_of_rows[row / 8] = keys_seen_by(keys, row, row + 8);
+    const auto keys_of = [&](int row, int) { return keys_of_rows[row / 8]; };
+    bf16_add<1, R>(at_.turned, vectors_ * N, at_.k_rows, p_.dim, keys_of, {at_.dq, wide}, [&] { fetch_next(); });
+  }
+
+  void add_to_dk_and_dv(const KeyBlock& keys) {
+    const auto range_of = [&](int key, int count) { return Sums::rows_that_see(keys, key, count); };
+    const std::int64_t first = keys.first - g_.totals_begin;
+    if (g_.dv != nullptr) {
+      const PairTotals dv = totals_.v(g_.totals, v_head(), first);
+      bf16_add<R / 2, 1>(at_.weights, keys.count, at_.dout_rows, p_.value_dim, range_of, dv, [&] { fetch_next(); });
+      if (wild_dout_) add_wild_dout(keys, dv);
+    }
+    if (g_.dk != nullptr) bf16_add<R / 2, 1>(at_.derivative, keys.count, at_.q_rows, p_.dim, range_of, totals_.k(g_.totals, k_head(), first), [&] { fetch_next(); });
+  }
+
+  bool write_queries() {
+    next_.fetch(next_.lines());
+    auto* dq = static_cast<std::uint16_t*>(g_.dq) + rows_.batch * g_.dq_stride[0] + rows_.head * g_.dq_stride[1] + rows_.row * g_.dq_stride[2];
+    for (std::int64_t r = 0; r < rows_.rows; ++r) bf16_round_row(at_.dq + r * Bf16GradientOperands::wide(p_.dim), static_cast<float>(p_.scale), p_.dim, dq + r * g_.dq_stride[2]);
+    return true;
+  }
+
+ private:
+  std::int64_t k_head() const { return rows_.head / (p_.q_heads / p_.k_heads); }
+  std::int64_t v_head() const { return rows_.head / (p_.q_heads / p_.v_heads); }
+
+  // --- rows -----------------------------------------------------------------------------------------------------------
+  /// Rows to at_.rows, 0 where a row sees nothing or is not there; turned as pairs of columns.
+  void turn_pairs(const Bf16Rows& from, std::int64_t columns, std::uint32_t* to) {
+    const std::int64_t wide = Bf16GradientOperands::wide(columns);
+    for (int r = 0; r < vectors_ * N; ++r)
+      for (std::int64_t c = 0; c < wide; c += 32)
+        _mm512_store_si512(at_.rows + r * wide + c, strip_.inverse[r] != 0 ? bf16_columns(from.row(r), c, columns) : _mm512_setzero_si512());
+    turn(reinterpret_cast<const float*>(at_.rows), wide / 2, std::int64_t{vectors_} * N, (columns + 1) / 2, reinterpret_cast<float*>(to), std::int64_t{R});
+  }
+  /// at_.rows as pairs of rows; true where some number is not finite.
+  bool pair_all_rows(std::int64_t columns, std::uint32_t* to) {
+    const std::int64_t wide = Bf16GradientOperands::wide(columns);
+    bool wild = false;
+    for (int r = 0; r < vectors_ * N; r += 2) wild |= bf16_pair_rows(at_.rows + r * wide, at_.rows + (r + 1) * wide, wide, to + r / 2 * wide);
+    return wild;
+  }
+  void make_delta(const Bf16Rows& out) {
+    const std::int64_t pairs = (p_.value_dim + 1) / 2;
+    for (int x = 0; x < vectors_ * N; x += N) _mm512_store_ps(strip_.delta + x, _mm512_setzero_ps());
+    auto* const turned = reinterpret_cast<std::uint32_t*>(strip_.scores.s);
+    for (std::int64_t c = 0; c < pairs; c += key_block) {
+      const std::int64_t count = pairs - c < key_block ? pairs - c : key_block, columns = p_.value_dim - 2 * c;
+      const std::int64_t copied = columns < 2 * count ? columns : 2 * count;
+      turn_pairs({out.base + 2 * c, out.stride}, copied, turned);
+      for (int x = 0; x < vectors_ * N; x += N) {
+        __m512 sum = _mm512_load_ps(strip_.delta + x);
+        for (std::int64_t n = 0; n < count; ++n) sum = dot_pair(sum, _mm512_load_si512(turned + n * R + x), _mm512_load_si512(at_.dout + (c + n) * R + x));
+        _mm512_store_ps(strip_.delta + x, sum);
+      }
+    }
+    Sums::finish_delta();
+  }
+  /// The block's rows of K or V; copied where the last pair would reach past the row.
+  Bf16Rows whole_pairs(const Bf16Rows& from, const KeyBlock& keys, std::int64_t columns, std::uint16_t* copy) const {
+    if (columns % 2 == 0) return {from.row(keys.first), from.stride};
+    const std::int64_t wide = Bf16GradientOperands::wide(columns);
+    for (int r = 0; r < keys.count; ++r)
+      for (std::int64_t c = 0; c < wide; c += 32) _mm512_store_si512(copy + r * wide + c, bf16_columns(from.row(keys.first + r), c, columns));
+    return {copy, wide};
+  }
+
+  /// The keys of a block that the rows [begin, end), of one vector, have something from.
+  static RowRange keys_seen_by(const KeyBlock& keys, int begin, int end) {
+    RowRange range{keys.groups.begin[begin / N], keys.groups.end[begin / N]};
+    if (!keys.visible) return range;
+    const Word rows = bits_between(begin, end);
+    while (range.begin < range.end && (keys.visible[range.begin] & rows) == 0) ++range.begin;
+    while (range.begin < range.end && (keys.visible[range.end - 1] & rows) == 0) --range.end;
+    return range;
+  }
+
+  // --- pairs ------------------------------------------------------------------------------------------------------------
+  /// A vector of weights and derivatives; `seen`: of its rows, those that the mask lets see the key.
+  struct Weighed {
+    __m512 reference, inverse, delta;
+
+    Weighed(const GradientStrip<float>& strip, int x)
+        : reference(_mm512_mul_ps(_mm512_load_ps(strip.m + x), _mm512_set1_ps(-bf16_log2e))), inverse(_mm512_load_ps(strip.inverse + x)), delta(_mm512_load_ps(strip.delta + x)) {}
+    HWY_INLINE __mmask16 sees(__m512 s, __mmask16 seen) const {
+      return _mm512_mask_cmp_ps_mask(seen, s, _mm512_set1_ps(-std::numeric_limits<float>::infinity()), _CMP_NEQ_UQ);
+    }
+    HWY_INLINE __m512 weight(__m512 s, __mmask16 seen) const { return _mm512_maskz_mul_ps(seen, bf16_weight(s, reference), inverse); }
+    HWY_INLINE __m512 derivative(__m512 p, __m512 dp, __mmask16 seen) const { return _mm512_maskz_mul_ps(seen, p, _mm512_sub_ps(dp, delta)); }
+  };
+
+  /// Two vectors of two keys, of weights p[key][vector] and derivatives d: to all three kinds of words.
+  HWY_INLINE void store_words(int key, int x, const __m512 (&p)[2][2], const __m512 (&d)[2][2]) const {
+    const __m512i first = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6, 37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
+    const __m512i second = _mm512_add_epi16(first, _mm512_set1_epi16(16));
+    __m512i rounded[2];
+    ATTN_UNROLL for (int k = 0; k < 2; ++k) {
+      rounded[k] = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(d[k][1], d[k][0]));
+      _mm512_store_si512(at_.weights + (key + k) * (R / 2) + x / 2, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(p[k][1], p[k][0])));
+      _mm512_store_si512(at_.derivative + (key + k) * (R / 2) + x / 2, rounded[k]);
+    }
+    _mm512_store_si512(at_.turned + key / 2 * R + x, _mm512_permutex2var_epi16(rounded[0], first, rounded[1]));
+    _mm512_store_si512(at_.turned + key / 2 * R + x + N, _mm512_permutex2var_epi16(rounded[0], second, rounded[1]));
+  }
+
+  template <bool MASKED>
+  HWY_NOINLINE void weigh_words(const KeyBlock& keys) {
+    const Groups& groups = keys.groups;
+    for (int g = 0; g < groups.count; ++g)
+      for (int v = 0; v < vectors_; v += 2) {
+        const int x = v * N;
+        const bool taken = !MASKED || (groups.first[g] < v + 2 && groups.last[g] > v);
+        const Weighed rows[2] = {{strip_, x}, {strip_, x + N}};
+        for (int r = groups.key[g]; r < groups.key[g + 1]; r += 2) {
+          __m512 p[2][2], d[2][2];
+          ATTN_UNROLL for (int k = 0; k < 2; ++k) ATTN_UNROLL for (int n = 0; n < 2; ++n) {
+            const int place = (r + k) * R + x + n * N;
+            const bool there = taken && (k == 0 || r + 1 < groups.key[g + 1]);  // an odd end: its partner counts as 0
+            const auto visible = static_cast<__mmask16>(MASKED ? keys.visible[r + k] >> (x + n * N) : ~Word{0});
+            const __m512 s = _mm512_load_ps(strip_.scores.s + place);
+            const __mmask16 seen = rows[n].sees(s, there ? visible : __mmask16{0});
+            p[k][n] = rows[n].weight(s, seen);
+            d[k][n] = rows[n].derivative(p[k][n], _mm512_load_ps(strip_.d + place), seen);
+          }
+          store_words(r, x, p, d);
+        }
+      }
+  }
+
+  /// Weights (after dropout) in scores.s, derivatives by the score as the softmax has it in d; 0 where hidden. Who is seen: seen_.
+  HWY_NOINLINE void weigh_apart(const KeyBlock& keys) {
+    const Groups& groups = keys.groups;
+    alignas(64) Word kept[64];
+    if (p_.keep != nullptr) kept_words(p_, map_, keys.first, keys.count, kept);
+    const __m512 keep_scale = _mm512_set1_ps(static_cast<float>(p_.keep_scale));
+    Word real = 0;  // rows that see something
+    for (int i = 0; i < vectors_ * N; ++i) real |= Word{strip_.inverse[i] != 0} << i;
+    for (int r = 0; r < keys.count; ++r) seen_[r] = 0;
+    for (int g = 0; g < groups.count; ++g)
+      for (int v = groups.first[g]; v < groups.last[g]; ++v) {
+        const Weighed rows(strip_, v * N);
+        for (int r = groups.key[g]; r < groups.key[g + 1]; ++r) {
+          float *const place = strip_.scores.s + r * R + v * N, *const derivative = strip_.d + r * R + v * N;
+          const __m512 s = _mm512_load_ps(place);
+          const __mmask16 seen = rows.sees(s, static_cast<__mmask16>((keys.visible ? keys.visible[r] & real : real) >> (v * N)));
+          const __m512 p = rows.weight(s, seen);
+          __m512 weight = p, dp = _mm512_load_ps(derivative);
+          if (p_.keep != nullptr) {
+            const auto stays = static_cast<__mmask16>(kept[r] >> (v * N));
+            weight = _mm512_maskz_mul_ps(stays, p, keep_scale);
+            dp = _mm512_maskz_mul_ps(stays, dp, keep_scale);
+          }
+          _mm512_store_ps(place, weight);
+          _mm512_store_ps(derivative, rows.derivative(p, dp, seen));
+          seen_[r] |= Word{seen} << (v * N);
+        }
+      }
+  }
+
+  /// Weights and derivatives to words.
+  HWY_NOINLINE void pack(int keys) {
+    for (int r = 0; r < keys; r += 2)
+      for (int x = 0; x < vectors_ * N; x += 2 * N) {
+        __m512 p[2][2], d[2][2];
+        for (int k = 0; k < 2; ++k)
+          ATTN_UNROLL for (int n = 0; n < 2; ++n) {
+            const int place = (r + k) * R + x + n * N;
+            p[k][n] = r + k < keys ? _mm512_load_ps(strip_.scores.s + place) : _mm512_setzero_ps();
+            d[k][n] = r + k < keys ? _mm512_load_ps(strip_.d + place) : _mm512_setzero_ps();
+          }
+        store_words(r, x, p, d);
+      }
+  }
+
+  /// What rows of dO that are not finite add to dV, where they are seen: the products took 0 for them.
+  HWY_NOINLINE void add_wild_dout(const KeyBlock& keys, const PairTotals& dv) const {
+    const auto wide = [](std::uint16_t bits) { return __builtin_bit_cast(float, std::uint32_t{bits} << 16); };
+    for (std::int64_t i = 0; i < rows_.rows; ++i)
+      for (std::int64_t c = 0; c < p_.value_dim; ++c) {
+        const float x = wide(dout_.row(i)[c]);
+        if (std::isfinite(x)) continue;
+        for (int r = 0; r < keys.count; ++r)
+          if ((seen_[r] >> i & 1) != 0) dv.base[r * dv.stride + c] += wide(static_cast<std::uint16_t>(at_.weights[r * (R / 2) + i / 2] >> (i % 2 * 16))) * x;
+      }
+  }
+
+  // --- memory that will be needed -----------------------------------------------------------------------------------------
+  /// Where this step's dQ and its share of dK and dV go; the next head's K and V, and the rows of the next step.
+  void ask_ahead() {
+    const auto add = [&](FetchAhead& to, const void* base, const std::int64_t (&stride)[3], std::int64_t b, std::int64_t h, std::int64_t first, std::int64_t rows, std::int64_t columns) {
+      if (base == nullptr) return;
+      to.add(static_cast<const std::uint16_t*>(base) + b * stride[0] + h * stride[1] + first * stride[2], 2 * columns, 2 * stride[2], rows);
+    };
+    const std::int64_t after = rows_.row + rows_.rows;
+    const bool here = after < p_.rows_end(rows_.batch);  // the next step is of this head
+    if (here || next_.batch() >= 0) {
+      const std::int64_t b = here ? rows_.batch : next_.batch(), h = here ? rows_.head : next_.head(), first = here ? after : 0;
+      const std::int64_t rows = p_.q_rows - first < R ? p_.q_rows - first : R;
+      add(next_, p_.q, p_.q_stride, b, h, first, rows, p_.dim);
+      add(next_, g_.dout, g_.dout_stride, b, h, first, rows, p_.value_dim);
+      add(next_, p_.out, p_.out_stride, b, h, first, rows, p_.value_dim);
+    }
+    const std::int64_t first_key = rows_.row * p_.k_rows / p_.q_rows, keys = after * p_.k_rows / p_.q_rows - first_key;
+    add(results_, g_.dq, g_.dq_stride, rows_.batch, rows_.head, rows_.row, rows_.rows, p_.dim);
+    add(results_, g_.dk, g_.dk_stride, rows_.batch, k_head(), first_key, keys, p_.dim);
+    add(results_, g_.dv, g_.dv_stride, rows_.batch, v_head(), first_key, keys, p_.value_dim);
+    const std::int64_t blocks = 1 + rows_.row * p_.k_rows / (p_.q_rows * key_block);  // causal rows have no more
+    const std::int64_t fetches = 4 + (2 * p_.dim + p_.value_dim + 31) / 32;  // of a block: two products by pairs of vectors, three by pairs of columns
+    next_lines_ = (results_.lines() + next_.lines()) / (fetches * blocks) + 1;
+  }
+  void fetch_next() { results_.lines() > 0 ? results_.fetch(next_lines_) : next_.fetch(next_lines_); }
+
+  Bf16GradientOperands at_;
+  Bf16Totals totals_;
+  FetchAhead results_;
+  NextHead next_;
+  std::int64_t next_lines_;
+  Bf16Rows k_{}, v_{}, dout_{};
+  bool plain_, in_words_ = false, wild_dout_ = false;
+  Word seen_[key_block];
+};
+
+/// dK and dV of a unit, rounded; `first_head` is its first query head.
+inline void bf16_finish_unit(const AttentionGradient& g, std::int64_t batch, std::int64_t first_head) {
+  const AttentionProblem& p = g.problem;
+  const Bf16Totals totals(p, g.totals_end - g.totals_begin);
+  const auto round = [&](void* to, const std::int64_t (&stride)[3], std::int64_t head, const PairTotals& from, std::int64_t columns, float scale) {
+    if (to == nullptr) return;
+    auto* rows = static_cast<std::uint16_t*>(to) + batch * stride[0] + head * stride[1] + g.totals_begin * stride[2];
+    for (std::int64_t n = 0; n < totals.keys; ++n) bf16_round_row(from.base + n * from.stride, scale, columns, rows + n * stride[2]);
+  };
+  const std::int64_t k0 = first_head / (p.q_heads / p.k_heads), v0 = first_head / (p.q_heads / p.v_heads);
+  for (std::int64_t h = k0; h < k0 + totals.k_heads; ++h) round(g.dk, g.dk_stride, h, totals.k(g.totals, h, 0), p.dim, static_cast<float>(p.scale));
+  for (std::int64_t h = v0; h < v0 + totals.v_heads; ++h) round(g.dv, g.dv_stride, h, totals.v(g.totals, h, 0), p.value_dim, 1);
+}
+
+}  // namespace attn::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif
+#endif

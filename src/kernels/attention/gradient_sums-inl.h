@@ -1,0 +1,162 @@
+// src/kernels/attention/gradient_sums-inl.h: what the pairs of a step add to parameters (sinks, slopes, tables) and to a dense bias.
+#if defined(ATTN_GRADIENT_SUMS_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_GRADIENT_SUMS_INL_H
+#undef ATTN_GRADIENT_SUMS_INL_H
+#else
+#define ATTN_GRADIENT_SUMS_INL_H
+#endif
+
+#include <limits>
+
+#include "kernels/attention/gradient_pairs-inl.h"
+#include "kernels/turn-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace attn::kernels::HWY_NAMESPACE {
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+
+inline float fused(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+inline double fused(double a, double b, double c) { return __builtin_fma(a, b, c); }
+
+/// Sums of the derivatives by what a bias adds, in strip_.d, in the compute type.
+template <typename T>
+class GradientSums : public GradientPairs<T> {
+ protected:
+  using Pairs = GradientPairs<T>;
+  using Pairs::g_, Pairs::p_, Pairs::rows_, Pairs::map_, Pairs::strip_, Pairs::vectors_;
+
+ public:
+  using Pairs::Pairs, Pairs::R, Pairs::N;
+
+  // --- parameters: rows of strip_.sums, a lane a row --------------------------------------------------------------------
+  bool has_parameters() const { return g_.parameters != nullptr; }
+  void clear_sums(std::int64_t count) { Pairs::clear(strip_.sums, count); }
+
+  /// A row's sums over its keys: ALiBi's distances, the table's buckets.
+  HWY_NOINLINE void add_to_parameters(const KeyBlock& keys) {
+    T* sums = strip_.sums + (p_.sinks != nullptr ? R : 0);
+    for (int n = 0; n < p_.bias_count; ++n) {
+      const BiasTerm& term = p_.bias[n];
+      if (term.op != BiasOp::dense)
+        for_each_lane(p_, term, map_, keys.first, [&](int lane, std::int64_t, std::int64_t at) {
+          for (int r = 0; r < keys.count; ++r, ++at) {
+            const T x = strip_.d[r * R + lane];
+            T& sum = sums[(term.op == BiasOp::alibi ? 0 : term.bucket(at)) * R + lane];
+            sum = term.op == BiasOp::alibi ? fused(x, static_cast<T>(at), sum) : sum + x;
+          }
+        });
+      sums += parameters_of(term) * R;
+    }
+  }
+
+  HWY_NOINLINE void write_parameters() {
+    const Tag<T> d;
+    const std::int64_t count = parameter_count(p_);
+    if (p_.sinks != nullptr)
+      for (int x = 0; x < vectors_ * N; x += N) {
+        const auto inverse = hn::Load(d, strip_.inverse + x), sink = hn::Set(d, static_cast<const T*>(p_.sinks)[rows_.head]);
+        const auto weight = hn::Mul(weight_of<T>(sink, hn::Load(d, strip_.m + x)), inverse);
+        const auto sum = hn::Mul(weight, hn::Sub(hn::Zero(d), hn::Load(d, strip_.delta + x)));
+        hn::Store(hn::IfThenElseZero(hn::Ne(inverse, hn::Zero(d)), sum), d, strip_.sums + x);
+      }
+    T* const to = static_cast<T*>(g_.parameters) + (rows_.block * p_.q_heads + rows_.head) * count;
+    for (std::int64_t n = 0; n < count; ++n) {
+      to[n] = 0;
+      for (std::int64_t r = 0; r < rows_.rows; ++r) to[n] += strip_.sums[n * R + r];
+      if (to[n] != to[n]) to[n] = std::numeric_limits<T>::quiet_NaN();
+    }
+  }
+
+  // --- a dense bias -----------------------------------------------------------------------------------------------------
+  HWY_NOINLINE void add_to_dense(const KeyBlock& keys, const DenseGradient& to) {
+    if (to.stride[3] == 0) sum_over_keys(keys);
+    else add_pairs(keys, to);
+  }
+
+  /// The sums over keys, to their rows or further to one element.
+  void finish_dense(const DenseGradient& to) {
+    if (to.stride[3] != 0) return;
+    T* const data = rows_of(to);
+    T chain = 0;
+    for (std::int64_t r = 0; r < rows_.rows; ++r) {
+      chain += strip_.sums[r];
+      if (to.stride[2] != 0) data[r * to.stride[2]] += strip_.sums[r];
+    }
+    if (to.stride[2] == 0) *data += chain;
+  }
+
+ private:
+  T* rows_of(const DenseGradient& to) const {
+    return static_cast<T*>(to.data) + rows_.batch * to.stride[0] + rows_.head * to.stride[1] + rows_.row * to.stride[2];
+  }
+
+  /// A chain over the block's keys, added to the row's sum.
+  void sum_over_keys(const KeyBlock& keys) {
+    const Tag<T> d;
+    for (int x = 0; x < vectors_ * N; x += N) {
+      auto chain = hn::Zero(d);
+      for (int r = 0; r < keys.count; ++r) chain = hn::Add(chain, hn::Load(d, strip_.d + r * R + x));
+      hn::Store(hn::Add(hn::Load(d, strip_.sums + x), chain), d, strip_.sums + x);
+    }
+  }
+
+  /// Each pair to its element, or a chain over the rows to the key's.
+  void add_pairs(const KeyBlock& keys, const DenseGradient& to) {
+    T* const data = rows_of(to);
+    T* const rows = strip_.scores.extra;  // [R][64]
+    turn(strip_.d, std::int64_t{R}, std::int64_t{keys.count}, rows_.rows, rows, std::int64_t{key_block});
+    T of_key[key_block] = {0};
+    for (std::int64_t i = 0; i < rows_.rows; ++i) {
+      const T* row = rows + i * key_block;
+      T* place = data + i * to.stride[2] + keys.first * to.stride[3];
+      if (to.stride[2] == 0)
+        for (int r = 0; r < keys.count; ++r) of_key[r] += row[r];
+      else
+        for (int r = 0; r < keys.count; ++r) place[r * to.stride[3]] += row[r];
+    }
+    if (to.stride[2] == 0)
+      for (int r = 0; r < keys.count; ++r) data[(keys.first + r) * to.stride[3]] += of_key[r];
+  }
+};
+
+/// dQ of the walk's rows; what they add to dK, dV and the parameters. False: some number is not finite.
+template <class W>
+bool step_back(W& walk, const Turn& turn) {
+  walk.load_rows();
+  const AttentionGradient& g = walk.gradient();
+  walk.clear_dq();
+  if (walk.has_parameters()) walk.clear_sums(parameter_count(g.problem));
+  typename W::Blocks blocks(g.problem.keys_begin(walk.batch()), g.problem.keys_end(walk.batch()));
+  const KeyBlock& keys = blocks.keys;
+  while (walk.next(blocks)) {
+    walk.derive(keys, walk.has_parameters());
+    if (walk.has_parameters()) walk.add_to_parameters(keys);
+    walk.back_to_scores(keys);
+    walk.add_to_queries(keys);
+    if (turn.wait != nullptr) turn.wait(turn.context, keys.first + keys.count);
+    walk.add_to_dk_and_dv(keys);
+    if (turn.done != nullptr) turn.done(turn.context, keys.first + keys.count);
+  }
+  if (walk.has_parameters()) walk.write_parameters();
+  return walk.write_queries();
+}
+
+/// Adds the rows' part of a dense bias gradient, for the keys [key_begin, key_end).
+template <class W>
+void dense_back(W& walk, const DenseGradient& to, std::int64_t key_begin, std::int64_t key_end) {
+  walk.load_rows();
+  walk.clear_sums(1);
+  const AttentionProblem& p = walk.gradient().problem;
+  const std::int64_t begin = p.keys_begin(walk.batch()), end = p.keys_end(walk.batch());
+  typename W::Blocks blocks(key_begin > begin ? key_begin : begin, key_end < end ? key_end : end);
+  while (walk.next(blocks)) {
+    walk.derive(blocks.keys, true);
+    walk.add_to_dense(blocks.keys, to);
+  }
+  walk.finish_dense(to);
+}
+
+#endif
+}  // namespace attn::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif

@@ -1,0 +1,252 @@
+// src/kernels/ref/attention_gradient.h: the backward pass in plain loops: pairs of a row and a key, and the steps of 64 rows.
+#pragma once
+#include "kernels/attention/gradient.h"
+#include "kernels/ref/attention_score.h"
+
+namespace attn::kernels::ATTN_REF_NAMESPACE {
+
+inline constexpr std::int64_t block_keys = 64;  // of the order: fixed
+
+/// The pairs of one row of one head, with the weights of the forward pass.
+template <typename T>
+class Pairs {
+ public:
+  static std::int64_t elements(const AttentionProblem& p) { return RowScores<T>::elements(p.dim) + 2 * p.value_dim; }
+
+  /// The pair's weight in the output (after dropout), and the derivatives by its score and by what its bias terms add.
+  T weight = 0, score = 0, bias = 0;
+
+  /// `words`: bf16 by the processor's dot product.
+  Pairs(const AttentionGradient& g, std::int64_t b, std::int64_t h, T* scratch, bool words = false)
+      : g_(g), p_(g.problem), words_(words), b_(b), h_(h), scores_(g.problem, b, h, scratch, words), v_(scratch + RowScores<T>::elements(p_.dim)), dout_(v_ + p_.value_dim) {}
+
+  [[gnu::noinline]] void begin_row(std::int64_t i) {
+    i_ = i;
+    scores_.begin_row(i);
+    const std::int64_t saved = (b_ * p_.q_heads + h_) * p_.q_rows + i;
+    const T l = static_cast<const T*>(p_.sum)[saved];
+    m_ = static_cast<const T*>(p_.max)[saved];
+    seen_ = l != 0;
+    inverse_ = seen_ ? T(1) / l : T(0);
+    const std::int64_t out = b_ * p_.out_stride[0] + h_ * p_.out_stride[1] + i * p_.out_stride[2];
+    const std::int64_t dout = b_ * g_.dout_stride[0] + h_ * g_.dout_stride[1] + i * g_.dout_stride[2];
+    for (std::int64_t d = 0; d < p_.value_dim; ++d) {
+      dout_[d] = load<T>(g_.dout, p_.element, dout + d);
+      v_[d] = load<T>(p_.out, p_.element, out + d);
+    }
+    delta_ = product(v_);
+    if (g_.dlogsumexp != nullptr) delta_ = delta_ - static_cast<const T*>(g_.dlogsumexp)[saved];
+  }
+
+  /// False where the row does not see key j.
+  [[gnu::noinline]] bool pair(std::int64_t j, bool masked) {
+    T s;
+    if (!seen_ || !scores_.visible(j, masked, s)) return false;
+    const T p = weight_of(s) * inverse_;
+    load_row(p_.v, p_.v_stride, b_, h_ / (p_.q_heads / p_.v_heads), j, p_.value_dim, v_);
+    T dp = product(v_);
+    weight = p;
+    if (p_.keep != nullptr) {
+      const bool kept = p_.keep[(i_ - p_.strip_begin) * p_.keep_stride + j] != 0;
+      weight = kept ? p * static_cast<T>(p_.keep_scale) : T(0);
+      dp = kept ? dp * static_cast<T>(p_.keep_scale) : T(0);
+    }
+    // back through what forward did to the score, last step first: softmax, temperature, bias, softcap
+    bias = p * (dp - delta_);
+    if (p_.temperature != 1) bias = bias / static_cast<T>(p_.temperature);
+    score = p_.softcap != 0 ? bias * fma(-scores_.capped(), scores_.capped(), T(1)) : bias;
+    return true;
+  }
+
+  T sink() const { return seen_ ? exp2((static_cast<const T*>(p_.sinks)[h_] - m_) * Constants<T>::log2e) * inverse_ * (0 - delta_) : T(0); }
+  const T* query() const { return scores_.query(); }
+  const T* key() const { return scores_.key(); }
+  const T* dout() const { return dout_; }
+
+ private:
+  T weight_of(T s) const {
+    if constexpr (sizeof(T) == sizeof(float))
+      if (words_) return bf16_weight(s, m_);
+    return exp2((s - m_) * Constants<T>::log2e);
+  }
+  /// Of a row of V, or of the output, and dO.
+  T product(const T* x) const {
+    if constexpr (sizeof(T) == sizeof(float))
+      if (words_) return dot_pairs(x, dout_, p_.value_dim);
+    T sum = 0;
+    for (std::int64_t d = 0; d < p_.value_dim; ++d) sum = fma(x[d], dout_[d], sum);
+    return sum;
+  }
+
+  const AttentionGradient& g_;
+  const AttentionProblem& p_;
+  bool words_;
+  std::int64_t b_, h_, i_ = 0;
+  RowScores<T> scores_;
+  T* v_;
+  T* dout_;
+  T m_ = 0, inverse_ = 0, delta_ = 0;
+  bool seen_ = false;
+};
+
+/// For each row a chain over a block of keys, and the total of the blocks before.
+template <typename T>
+struct Folded {
+  T* chain;  // [64][width]
+  T* total;
+  std::int64_t count;
+
+  static std::int64_t elements(std::int64_t width) { return 2 * query_block * width; }
+  Folded(T* scratch, std::int64_t width) : chain(scratch), total(scratch + query_block * width), count(query_block * width) {
+    for (std::int64_t n = 0; n < 2 * count; ++n) scratch[n] = 0;
+  }
+  void close() {
+    for (std::int64_t n = 0; n < count; ++n) {
+      total[n] = total[n] + chain[n];
+      chain[n] = 0;
+    }
+  }
+};
+
+/// At most 64 rows of one head against all keys.
+template <typename T>
+class Step {
+ public:
+  static std::int64_t elements(const AttentionProblem& p) {
+    return Pairs<T>::elements(p) + Folded<T>::elements(p.dim) + block_keys * (p.dim + p.value_dim) + query_block * parameter_count(p) + Folded<T>::elements(1);
+  }
+
+  Step(const AttentionGradient& g, const GradientRows& rows, T* scratch, bool words = false)
+      : g_(g), p_(g.problem), rows_(rows), pairs_(g, rows.batch, rows.head, scratch, words), dq_(scratch + Pairs<T>::elements(p_), p_.dim) {
+    dk_ = dq_.chain + Folded<T>::elements(p_.dim);
+    dv_ = dk_ + block_keys * p_.dim;
+    parameters_ = dv_ + block_keys * p_.value_dim;
+    rest_ = parameters_ + query_block * parameter_count(p_);
+  }
+
+  void all_keys(const Turn& turn) {
+    clear(parameters_, query_block * parameter_count(p_));
+    const std::int64_t begin = p_.keys_begin(rows_.batch), end = p_.keys_end(rows_.batch);
+    for (std::int64_t first = begin; first < end; first += block_keys) {
+      const std::int64_t last = first + block_keys < end ? first + block_keys : end;
+      if (tile(first, last) == Tile::empty) continue;
+      clear(dk_, block_keys * (p_.dim + p_.value_dim));
+      each_pair(first, last, [&](std::int64_t r, std::int64_t j) {
+        T* dq = dq_.chain + r * p_.dim;
+        T *dk = dk_ + (j - first) * p_.dim, *dv = dv_ + (j - first) * p_.value_dim;
+        for (std::int64_t d = 0; d < p_.dim; ++d) dq[d] = fma(pairs_.key()[d], pairs_.score, dq[d]);
+        for (std::int64_t d = 0; d < p_.dim; ++d) dk[d] = fma(pairs_.query()[d], pairs_.score, dk[d]);
+        for (std::int64_t d = 0; d < p_.value_dim; ++d) dv[d] = fma(pairs_.dout()[d], pairs_.weight, dv[d]);
+        add_to_parameters(r, j);
+      });
+      dq_.close();
+      if (turn.wait != nullptr) turn.wait(turn.context, last);
+      add_rows(dk_, p_.dim, first, last, g_.dk, g_.dk_stride, p_.k_heads);
+      add_rows(dv_, p_.value_dim, first, last, g_.dv, g_.dv_stride, p_.v_heads);
+      if (turn.done != nullptr) turn.done(turn.context, last);
+    }
+    write_queries();
+    if (g_.parameters != nullptr) write_parameters();
+  }
+
+  /// Rows first: where the bias is broadcast over keys a row's sum folds in blocks of 64 keys; where over rows, they are a chain.
+  void dense(const DenseGradient& to, std::int64_t key_begin, std::int64_t key_end) {
+    const bool one_row = to.stride[2] == 0, one_key = to.stride[3] == 0;
+    T* const data = static_cast<T*>(to.data) + rows_.batch * to.stride[0] + rows_.head * to.stride[1];
+    Folded<T> sums(rest_, 1);
+    T of_key[block_keys];
+    const std::int64_t begin = key_begin > p_.keys_begin(rows_.batch) ? key_begin : p_.keys_begin(rows_.batch);
+    const std::int64_t end = key_end < p_.keys_end(rows_.batch) ? key_end : p_.keys_end(rows_.batch);
+    for (std::int64_t first = begin; first < end; first += block_keys) {
+      const std::int64_t last = first + block_keys < end ? first + block_keys : end;
+      clear(of_key, block_keys);
+      each_pair(first, last, [&](std::int64_t r, std::int64_t j) {
+        T* place = one_key ? sums.chain + r : one_row ? of_key + (j - first) : data + (rows_.row + r) * to.stride[2] + j * to.stride[3];
+        *place = *place + pairs_.bias;
+      });
+      sums.close();
+      if (one_row && !one_key)
+        for (std::int64_t j = first; j < last; ++j) data[j * to.stride[3]] = data[j * to.stride[3]] + of_key[j - first];
+    }
+    if (!one_key) return;
+    T chain = 0;
+    for (std::int64_t r = 0; r < rows_.rows; ++r) {
+      const T sum = sums.total[r];
+      chain = chain + sum;
+      if (!one_row) data[(rows_.row + r) * to.stride[2]] = data[(rows_.row + r) * to.stride[2]] + sum;
+    }
+    if (one_row) *data = *data + chain;
+  }
+
+ protected:
+  static void clear(T* values, std::int64_t count) {
+    for (std::int64_t n = 0; n < count; ++n) values[n] = 0;
+  }
+  Tile tile(std::int64_t first, std::int64_t last) const {
+    return classify(p_, rows_.batch, {rows_.row, rows_.row + rows_.rows, first, last});
+  }
+
+  /// visit(row of the step, key) for the pairs that take part; rows ascend, and the keys of each.
+  template <typename F>
+  void each_pair(std::int64_t first, std::int64_t last, F&& visit) {
+    const bool masked = tile(first, last) != Tile::full;
+    for (std::int64_t r = 0; r < rows_.rows; ++r) {
+      pairs_.begin_row(rows_.row + r);
+      for (std::int64_t j = first; j < last; ++j)
+        if (pairs_.pair(j, masked)) visit(r, j);
+    }
+  }
+
+  void add_rows(const T* block, std::int64_t width, std::int64_t first, std::int64_t last, void* to, const std::int64_t (&stride)[3], std::int64_t heads) const {
+    if (to == nullptr) return;
+    T* total = static_cast<T*>(to) + rows_.batch * stride[0] + rows_.head / (p_.q_heads / heads) * stride[1];
+    for (std::int64_t j = first; j < last; ++j)
+      for (std::int64_t d = 0; d < width; ++d) total[j * stride[2] + d] = canonical(total[j * stride[2] + d] + block[(j - first) * width + d]);
+  }
+
+  void write_queries() {
+    const T scale = static_cast<T>(p_.scale);
+    for (std::int64_t r = 0; r < rows_.rows; ++r) {
+      const T* total = dq_.total + r * p_.dim;
+      const std::int64_t start = rows_.batch * g_.dq_stride[0] + rows_.head * g_.dq_stride[1] + (rows_.row + r) * g_.dq_stride[2];
+      for (std::int64_t d = 0; d < p_.dim; ++d) store(g_.dq, p_.element, start + d, total[d] * scale);
+    }
+  }
+
+  /// A row's sums over its keys are chains over all of them.
+  void add_to_parameters(std::int64_t r, std::int64_t j) {
+    T* sums = parameters_ + r * parameter_count(p_) + (p_.sinks != nullptr ? 1 : 0);
+    for (int n = 0; n < p_.bias_count; ++n) {
+      const BiasTerm& term = p_.bias[n];
+      const std::int64_t distance = key_position(p_, rows_.batch, j) - row_position(p_, rows_.batch, rows_.row + r, term.bottom_right);
+      if (term.op == BiasOp::alibi) *sums = fma(pairs_.bias, static_cast<T>(distance), *sums);
+      if (term.op == BiasOp::relative) sums[term.bucket(distance)] = sums[term.bucket(distance)] + pairs_.bias;
+      sums += parameters_of(term);
+    }
+  }
+
+  void write_parameters() {
+    const std::int64_t count = parameter_count(p_);
+    T* to = static_cast<T*>(g_.parameters) + (rows_.block * p_.q_heads + rows_.head) * count;
+    clear(to, count);
+    for (std::int64_t r = 0; r < rows_.rows; ++r) {
+      if (p_.sinks != nullptr) {
+        pairs_.begin_row(rows_.row + r);
+        parameters_[r * count] = pairs_.sink();
+      }
+      for (std::int64_t n = 0; n < count; ++n) to[n] = canonical(to[n] + parameters_[r * count + n]);
+    }
+  }
+
+  const AttentionGradient& g_;
+  const AttentionProblem& p_;
+  const GradientRows& rows_;
+  Pairs<T> pairs_;
+  Folded<T> dq_;
+  T* dk_;          // [64][D]   sums of the step for a block of keys
+  T* dv_;          // [64][Dv]
+  T* parameters_;  // [64][parameters]
+  T* rest_;
+};
+
+}  // namespace attn::kernels::ATTN_REF_NAMESPACE

@@ -1,0 +1,143 @@
+// src/kernels/ref/bf16_gradient.cc: the backward pass of bf16 by the processor's dot product, in plain loops (docs/numerics.md section 4.1).
+#include <numeric>
+
+#include "kernels/ref/attention_gradient.h"
+
+namespace attn::kernels::ATTN_REF_NAMESPACE {
+namespace {
+
+/// Sums of a unit: [heads of K][keys][D], then [heads of V][keys][Dv].
+struct Totals {
+  std::int64_t k_heads, v_heads, keys;
+
+  Totals(const AttentionProblem& p, std::int64_t count)
+      : k_heads(p.k_heads / std::gcd(p.k_heads, p.v_heads)), v_heads(p.v_heads / std::gcd(p.k_heads, p.v_heads)), keys(count) {}
+  std::int64_t k(const AttentionProblem& p, std::int64_t head, std::int64_t key) const { return (head % k_heads * keys + key) * p.dim; }
+  std::int64_t v(const AttentionProblem& p, std::int64_t head, std::int64_t key) const { return k_heads * keys * p.dim + (head % v_heads * keys + key) * p.value_dim; }
+  std::int64_t elements(const AttentionProblem& p) const { return keys * (k_heads * p.dim + v_heads * p.value_dim); }
+};
+
+/// Q and K beside derivatives: what is not finite counts as 0, for the derivative of its pair tells.
+float beside_derivative(float x) { return (to_bits(x) & 0x7f800000u) == 0x7f800000u ? 0.0f : x; }
+
+/// At most 64 rows of one head against all keys. Everything that is not a product of pairs is Step's.
+class Bf16Step : public Step<float> {
+ public:
+  static std::int64_t elements(const AttentionProblem& p) { return Step::elements(p) + 2 * query_block * block_keys + block_keys * p.dim + query_block * (2 * p.dim + p.value_dim); }
+
+  Bf16Step(const AttentionGradient& g, const GradientRows& rows, float* scratch) : Step(g, rows, scratch, /*words=*/true) {
+    weights_ = scratch + Step::elements(p_);
+    derivatives_ = weights_ + query_block * block_keys;
+    k_rows_ = derivatives_ + query_block * block_keys;
+    q_rows_ = k_rows_ + block_keys * p_.dim;
+    dout_rows_ = q_rows_ + query_block * p_.dim;
+    dq_sums_ = dout_rows_ + query_block * p_.value_dim;
+  }
+
+  void all_keys(const Turn& turn) {
+    clear(parameters_, query_block * parameter_count(p_));
+    clear(q_rows_, query_block * (2 * p_.dim + p_.value_dim));
+    const std::int64_t begin = p_.keys_begin(rows_.batch), end = p_.keys_end(rows_.batch);
+    for (std::int64_t first = begin; first < end; first += block_keys) {
+      const std::int64_t last = first + block_keys < end ? first + block_keys : end;
+      if (tile(first, last) == Tile::empty) continue;
+      load_block(first, last);
+      add_to_queries(last - first);
+      if (turn.wait != nullptr) turn.wait(turn.context, last);
+      add_to_keys(first - g_.totals_begin, last - first);
+      if (turn.done != nullptr) turn.done(turn.context, last);
+    }
+    for (std::int64_t r = 0; r < rows_.rows; ++r)
+      for (std::int64_t d = 0; d < p_.dim; ++d)
+        store(g_.dq, p_.element, rows_.batch * g_.dq_stride[0] + rows_.head * g_.dq_stride[1] + (rows_.row + r) * g_.dq_stride[2] + d,
+              without_denormal(dq_sums_[r * p_.dim + d] * static_cast<float>(p_.scale)));
+    if (g_.parameters != nullptr) write_parameters();
+  }
+
+ private:
+  /// Weights and derivatives of the block, rounded, 0 where hidden; and the rows they are multiplied by.
+  void load_block(std::int64_t first, std::int64_t last) {
+    clear(weights_, 2 * query_block * block_keys);
+    clear(k_rows_, block_keys * p_.dim);
+    each_pair(first, last, [&](std::int64_t r, std::int64_t j) {
+      weights_[r * block_keys + j - first] = rounded_to_bf16(pairs_.weight);
+      derivatives_[r * block_keys + j - first] = rounded_to_bf16(pairs_.score);
+      for (std::int64_t d = 0; d < p_.dim; ++d) k_rows_[(j - first) * p_.dim + d] = beside_derivative(pairs_.key()[d]);
+      for (std::int64_t d = 0; d < p_.dim; ++d) q_rows_[r * p_.dim + d] = beside_derivative(pairs_.query()[d]);
+      for (std::int64_t d = 0; d < p_.value_dim; ++d) dout_rows_[r * p_.value_dim + d] = pairs_.dout()[d];
+      seen_[r * block_keys + j - first] = true;
+      add_to_parameters(r, j);
+    });
+  }
+
+  /// Pairs of keys, counted from the origin.
+  void add_to_queries(std::int64_t keys) {
+    for (std::int64_t r = 0; r < rows_.rows; ++r)
+      for (std::int64_t d = 0; d < p_.dim; ++d) {
+        const float* derivative = derivatives_ + r * block_keys;
+        const auto key = [&](std::int64_t j) { return j < keys ? k_rows_[j * p_.dim + d] : 0.0f; };
+        float chain = 0;
+        for (std::int64_t j = 0; j < keys; j += 2) chain = dot_pair(chain, derivative[j], key(j), derivative[j + 1], key(j + 1));
+        dq_sums_[r * p_.dim + d] += chain;
+      }
+  }
+
+  /// Pairs of rows, counted from the first of the step; a row that does not see the key adds nothing, whatever its dO holds.
+  void add_to_keys(std::int64_t first, std::int64_t keys) {
+    const Totals totals(p_, g_.totals_end - g_.totals_begin);
+    const auto add = [&](float* sums, const float* left, const float* rows, std::int64_t columns) {
+      for (std::int64_t j = 0; j < keys; ++j)
+        for (std::int64_t d = 0; d < columns; ++d) {
+          const auto row = [&](std::int64_t i) { return i < rows_.rows && seen_[i * block_keys + j] ? rows[i * columns + d] : 0.0f; };
+          float chain = 0;
+          for (std::int64_t r = 0; r < rows_.rows; r += 2) chain = dot_pair(chain, left[r * block_keys + j], row(r), left[(r + 1) * block_keys + j], row(r + 1));
+          sums[j * columns + d] += chain;
+        }
+    };
+    if (g_.dv != nullptr) add(g_.totals + totals.v(p_, rows_.head / (p_.q_heads / p_.v_heads), first), weights_, dout_rows_, p_.value_dim);
+    if (g_.dk != nullptr) add(g_.totals + totals.k(p_, rows_.head / (p_.q_heads / p_.k_heads), first), derivatives_, q_rows_, p_.dim);
+    for (bool& seen : seen_) seen = false;
+  }
+
+  float* weights_;      // [64][64 keys]
+  float* derivatives_;  // [64][64 keys]
+  float* k_rows_;       // [64 keys][D]
+  float* q_rows_;       // [64][D]
+  float* dout_rows_;    // [64][Dv]
+  float* dq_sums_;      // [64][D]
+  bool seen_[query_block * block_keys] = {};
+};
+
+std::size_t scratch_bytes(const AttentionGradient& g) { return sizeof(float) * static_cast<std::size_t>(Bf16Step::elements(g.problem)); }
+
+bool step(const AttentionGradient& g, const GradientRows& rows, const Turn& turn, void* scratch) {
+  Bf16Step(g, rows, static_cast<float*>(scratch)).all_keys(turn);
+  return true;
+}
+
+void dense(const AttentionGradient& g, const GradientRows& rows, const DenseGradient& to, std::int64_t key_begin, std::int64_t key_end, void* scratch) {
+  Bf16Step(g, rows, static_cast<float*>(scratch)).dense(to, key_begin, key_end);
+}
+
+std::size_t totals_bytes(const AttentionGradient& g, std::int64_t keys) { return sizeof(float) * static_cast<std::size_t>(Totals(g.problem, keys).elements(g.problem)); }
+
+void finish(const AttentionGradient& g, std::int64_t batch, std::int64_t first_head) {
+  const AttentionProblem& p = g.problem;
+  const Totals totals(p, g.totals_end - g.totals_begin);
+  const auto round = [&](void* to, const std::int64_t (&stride)[3], std::int64_t head, const float* from, std::int64_t columns, float scale) {
+    if (to == nullptr) return;
+    for (std::int64_t j = 0; j < totals.keys; ++j)
+      for (std::int64_t d = 0; d < columns; ++d)
+        store(to, p.element, batch * stride[0] + head * stride[1] + (g.totals_begin + j) * stride[2] + d, without_denormal(from[j * columns + d] * scale));
+  };
+  const std::int64_t k0 = first_head / (p.q_heads / p.k_heads), v0 = first_head / (p.q_heads / p.v_heads);
+  for (std::int64_t h = k0; h < k0 + totals.k_heads; ++h) round(g.dk, g.dk_stride, h, g.totals + totals.k(p, h, 0), p.dim, static_cast<float>(p.scale));
+  for (std::int64_t h = v0; h < v0 + totals.v_heads; ++h) round(g.dv, g.dv_stride, h, g.totals + totals.v(p, h, 0), p.value_dim, 1);
+}
+
+}  // namespace
+
+extern const GradientKernel bf16_gradient_table;
+const GradientKernel bf16_gradient_table = {scratch_bytes, step, dense, totals_bytes, finish};
+
+}  // namespace attn::kernels::ATTN_REF_NAMESPACE
