@@ -9,6 +9,7 @@
 #include <attn/dtype.h>
 #include <attn/error.h>
 #include <attn/explain.h>
+#include <attn/generate.h>
 #include <attn/mask.h>
 #include <attn/model.h>
 #include <attn/nn.h>

@@ -20,7 +20,11 @@ struct Block {
   template <typename F>
   static Block of(std::int64_t n, F&& element) {
     Block result(n);
-    for (std::int64_t i = 0; i < n; ++i) result.v[i] = element(i);
+    if (n == most) {  // a count the compiler knows: it takes vectors
+      for (std::int64_t i = 0; i < most; ++i) result.v[i] = element(i);
+    } else {
+      for (std::int64_t i = 0; i < n; ++i) result.v[i] = element(i);
+    }
     return result;
   }
   friend Block operator+(const Block& a, const Block& b) { return of(a.n, [&](std::int64_t i) { return a.v[i] + b.v[i]; }); }

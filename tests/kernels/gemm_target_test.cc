@@ -1,5 +1,6 @@
 // tests/kernels/gemm_target_test.cc: the matrix product of every instruction set has the bits of the specification.
 #include "kernels/gemm/target.h"
+#include "kernels/gemm/tiles.h"
 #include "kernels/reference.h"
 #include "runtime/cpu.h"
 #include "runtime/memory.h"
@@ -10,6 +11,7 @@
 #include <cstring>
 #include <limits>
 #include <random>
+#include <tuple>
 #include <vector>
 
 namespace attn::kernels {
@@ -164,6 +166,19 @@ std::vector<std::string> vector_targets() {
 }
 INSTANTIATE_TEST_SUITE_P(Targets, EveryTarget, ::testing::ValuesIn(vector_targets()), [](const auto& info) { return info.param; });
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(EveryTarget);
+
+/// Of a model of width 128 on 768 tokens: each layer's products and their gradients; with fewer parts than this they ran on one thread.
+TEST(GemmCut, ALayerOfASmallModelHasPartsForSeveralThreads) {
+  const auto parts = [](std::int64_t m, std::int64_t n, std::int64_t k, bool pack_a) {
+    const PartGrid grid = part_grid(m, pieces_of(n, 48), m * n * k, n * k * 4, pack_a);
+    return grid.row_parts * grid.column_parts;
+  };
+  for (const auto& [m, n, k, pack_a] : {std::tuple{768, 128, 128, false}, {768, 512, 128, false}, {768, 128, 512, false}, {512, 128, 768, true}, {128, 512, 768, true}}) {
+    EXPECT_GE(parts(m, n, k, pack_a), 4) << m << " " << n << " " << k;
+    EXPECT_LE(parts(m, n, k, pack_a), 16) << m << " " << n << " " << k;
+  }
+  EXPECT_EQ(parts(64, 48, 64, false), 1);  // too little for two
+}
 
 }  // namespace
 }  // namespace attn::kernels

@@ -1,0 +1,112 @@
+// src/model/sample.cc: one token from logits.
+#include <attn/generate.h>
+#include <attn/ops.h>
+
+#include <fmt/format.h>
+
+#include "model/generate_internal.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+namespace attn {
+namespace {
+
+using Ids = std::vector<std::int64_t>;
+
+[[noreturn]] void refuse(const char* option, double value, const char* needed) {
+  throw ValueError(fmt::format("generate: {} is {}; it must be {}", option, value, needed));
+}
+
+void penalise(std::vector<double>& logits, Ids before, double penalty) {
+  if (penalty == 1) return;
+  std::sort(before.begin(), before.end());
+  before.erase(std::unique(before.begin(), before.end()), before.end());
+  for (const std::int64_t id : before) {
+    double& logit = logits[static_cast<std::size_t>(id)];
+    logit = logit > 0 ? logit / penalty : logit * penalty;
+  }
+}
+
+/// Likelier first, of equals the smaller id.
+auto likelier(const std::vector<double>& values) {
+  return [&values](std::int64_t a, std::int64_t b) {
+    const double x = values[static_cast<std::size_t>(a)], y = values[static_cast<std::size_t>(b)];
+    return x > y || (x == y && a < b);
+  };
+}
+
+/// The ids that top_k leaves, ascending.
+Ids most_likely(const std::vector<double>& logits, std::int64_t top_k) {
+  Ids ids(logits.size());
+  std::iota(ids.begin(), ids.end(), 0);
+  if (top_k <= 0 || top_k >= static_cast<std::int64_t>(ids.size())) return ids;
+  std::nth_element(ids.begin(), ids.begin() + (top_k - 1), ids.end(), likelier(logits));
+  ids.resize(static_cast<std::size_t>(top_k));
+  std::sort(ids.begin(), ids.end());
+  return ids;
+}
+
+/// Marks the fewest likeliest places whose probabilities add up to top_p; the rest become 0.
+void keep_nucleus(std::vector<double>& probabilities, double top_p) {
+  if (top_p >= 1) return;
+  // Places below (1 - p) / n have less than 1 - p together, so the others reach p: few are sorted.
+  const double least = (1 - top_p) / static_cast<double>(probabilities.size()) * (1 - 1e-9);
+  Ids places;
+  for (std::size_t i = 0; i < probabilities.size(); ++i)
+    if (probabilities[i] >= least) places.push_back(static_cast<std::int64_t>(i));
+  std::sort(places.begin(), places.end(), likelier(probabilities));
+  std::vector<double> kept(probabilities.size(), 0);
+  double total = 0;
+  for (const std::int64_t place : places) {
+    if (total >= top_p) break;
+    total += kept[static_cast<std::size_t>(place)] = probabilities[static_cast<std::size_t>(place)];
+  }
+  probabilities = std::move(kept);
+}
+
+}  // namespace
+
+void check_sample(const SampleOptions& o) {
+  if (!(o.temperature >= 0 && std::isfinite(o.temperature))) refuse("temperature", o.temperature, "0 or more");
+  if (o.top_k < 0) refuse("top_k", static_cast<double>(o.top_k), "0 (all) or more");
+  if (!(o.top_p > 0 && o.top_p <= 1)) refuse("top_p", o.top_p, "above 0, at most 1");
+  if (!(o.repetition_penalty > 0 && std::isfinite(o.repetition_penalty))) refuse("repetition_penalty", o.repetition_penalty, "above 0");
+}
+
+std::int64_t sample(const Tensor& given, const Ids& before, const SampleOptions& options, Generator& generator) {
+  check_sample(options);
+  if (given.dim() != 1 || given.size(0) < 1) throw ShapeError("sample: logits has shape " + to_string(given.sizes()) + "; it must be [V]");
+  std::vector<double> logits = given.detach().to_vector();
+  for (const std::int64_t id : before)
+    if (id < 0 || id >= static_cast<std::int64_t>(logits.size()))
+      throw ValueError("sample: token " + std::to_string(id) + " must be from 0 to " + std::to_string(logits.size() - 1));
+  if (std::any_of(logits.begin(), logits.end(), [](double x) { return std::isnan(x); })) throw ValueError("generate: a logit is NaN; the model's weights are damaged");
+  penalise(logits, before, options.repetition_penalty);
+  const auto best = std::max_element(logits.begin(), logits.end());
+  if (*best == -std::numeric_limits<double>::infinity()) throw ValueError("generate: no token has a logit above -inf");
+  if (options.temperature == 0) return best - logits.begin();
+
+  const double top = *best;  // taken away first, so that no quotient overflows
+  const Ids ids = most_likely(logits, options.top_k);
+  std::vector<double> scaled;
+  for (const std::int64_t id : ids) {
+    const double logit = logits[static_cast<std::size_t>(id)];
+    scaled.push_back(logit == top ? 0 : (logit - top) / options.temperature);
+  }
+  std::vector<double> probabilities = softmax(tensor<double>(scaled), 0).to_vector();
+  keep_nucleus(probabilities, options.top_p);
+  double rest = generator.uniform_f64() * std::accumulate(probabilities.begin(), probabilities.end(), 0.0);
+  std::size_t last = 0;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (probabilities[i] <= 0) continue;
+    last = i;
+    rest -= probabilities[i];
+    if (rest < 0) break;
+  }
+  return ids[last];
+}
+
+}  // namespace attn
