@@ -7,17 +7,8 @@
 
 #include "text/unicode_ranges.h"
 
-#include <algorithm>
-#include <iterator>
-
 namespace attn::text {
 namespace {
-
-template <std::size_t n>
-bool within(const Range (&ranges)[n], char32_t c) {
-  const Range* after = std::upper_bound(std::begin(ranges), std::end(ranges), c, [](char32_t value, const Range& r) { return value < r.first; });
-  return after != std::begin(ranges) && c <= std::prev(after)->last;
-}
 
 constexpr char32_t joiner = 0x200D, emoji_presentation = 0xFE0F;
 bool is_skin_tone(char32_t c) { return c >= 0x1F3FB && c <= 0x1F3FF; }

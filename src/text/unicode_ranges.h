@@ -1,11 +1,9 @@
 // src/text/unicode_ranges.h: the characters that take no column or two, from the Unicode Character Database 14.0.0.
 #pragma once
 
-namespace attn::text {
+#include "text/ranges.h"
 
-struct Range {
-  char32_t first, last;
-};
+namespace attn::text {
 
 // Sorted; ranges are joined where only unassigned characters lie between.
 

@@ -1,0 +1,70 @@
+// include/attn/tokenizer.h: a text as the ids a language model reads, and back; Hugging Face's tokenizer.json.
+#pragma once
+#include <attn/export.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace attn {
+
+/// Cuts a text into pieces and knows an id for each. A handle: copies share one vocabulary.
+///
+///   characters   each code point                                        a text of 65 different ones: 65 ids
+///   words        words with the space before them, numbers, signs, blanks, by GPT-2's pattern; what is not known is <unk>, id 0
+///   bpe          the same pieces as bytes, merged pair by pair (Sennrich 2016, 1508.07909; byte-level as in GPT-2): knows every text
+///
+/// decode(encode(text)) is the text: for bpe any bytes, UTF-8 or not; for characters and words as long as all is known.
+/// Thread safety: constant once made.
+class ATTN_API Tokenizer {
+ public:
+  enum class Kind { characters, words, bpe };
+
+  /// Knows nothing: size 0.
+  Tokenizer();
+
+  /// The vocabulary of a text.
+  ///   characters   in the order of code points; `vocab_size` must be 0
+  ///   words        the most frequent, of equals by bytes; 0: all
+  ///   bpe          the 256 bytes, then merges until there are `vocab_size` tokens or no pair occurs twice; 0: 1024. The merges are those
+  ///                of Hugging Face's trainer (min_frequency 2, the bytes as initial alphabet)
+  /// Errors   ValueError for a text without tokens, a size too small (words 2, bpe 256), or, but for bpe, a byte that is not UTF-8.
+  static Tokenizer train(std::string_view text, Kind kind, std::int64_t vocab_size = 0);
+
+  /// Reads a tokenizer.json, or the one of a model's folder: what `save` writes, and Hugging Face's byte-level BPE with the patterns
+  /// of GPT-2, Llama 3 and Qwen 2, added tokens, merges in both spellings. Its post-processor is kept when saving but not applied:
+  /// encode gives the text's own ids, and who wants <|begin_of_text|> writes it.
+  /// Errors   IoError; FormatError with the byte offset for JSON that is damaged, inconsistent or asks for what is not known here.
+  static Tokenizer load(const std::string& path);
+  static Tokenizer parse(std::string_view json);
+  /// tokenizer.json in a folder, whole or not at all; Hugging Face's library reads it and gives the same ids.
+  void save(const std::string& folder) const;
+  std::string to_json() const;
+
+  Kind kind() const;
+  /// One more than the largest id.
+  std::int64_t size() const;
+
+  /// Time grows with the text alone, whatever it holds (n log n in its longest piece).
+  /// Errors   ValueError for a character that is not in the vocabulary; for bytes that are not UTF-8, but for bpe, which keeps them.
+  std::vector<std::int64_t> encode(std::string_view text) const;
+  /// The bytes that the ids stand for, joined; a token of bpe may hold part of a character. Special tokens may be left out.
+  /// Errors   ValueError names an id that is not there.
+  std::string decode(const std::vector<std::int64_t>& ids, bool skip_special = false) const;
+
+  /// The bytes of one token. ValueError as decode.
+  const std::string& bytes(std::int64_t id) const;
+  /// The id of a token by its bytes, or of an added token by its text.
+  std::optional<std::int64_t> find(std::string_view bytes) const;
+
+  struct State;  // src/model/tokenizer_state.h
+
+ private:
+  explicit Tokenizer(std::shared_ptr<const State> state);
+  std::shared_ptr<const State> state_;
+};
+
+}  // namespace attn

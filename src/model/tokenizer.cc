@@ -1,0 +1,168 @@
+// src/model/tokenizer.cc: a text to ids and back.
+#include <attn/error.h>
+#include <attn/tokenizer.h>
+
+#include "io/source.h"
+#include "model/tokenizer_state.h"
+#include "text/tokenizer/byte_level.h"
+#include "text/unicode.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <deque>
+
+namespace attn {
+namespace {
+
+using State = Tokenizer::State;
+
+/// The ids of bytes between added tokens; pieces that came before are not computed again.
+class Encoder {
+ public:
+  Encoder(const State& state, std::vector<std::int64_t>& ids) : state_(state), ids_(ids) {}
+
+  void run(std::string_view part) {
+    for (std::size_t at = 0; at < part.size();) {
+      const std::size_t end = text::piece_end(state_.cut, part, at);
+      const std::string_view piece = part.substr(at, end - at);
+      state_.kind == Tokenizer::Kind::bpe ? merged(piece) : looked_up(piece);
+      at = end;
+    }
+  }
+
+ private:
+  void looked_up(std::string_view piece) {
+    if (const auto found = state_.ids.find(std::string(piece)); found != state_.ids.end()) return ids_.push_back(found->second);
+    if (state_.kind == Tokenizer::Kind::characters)
+      throw ValueError(fmt::format("encode: \"{}\" is not among the {} characters of the tokenizer", io::one_line(piece), state_.ids.size()));
+    ids_.push_back(state_.ids.at(unknown_word));
+  }
+
+  void merged(std::string_view piece) {
+    const auto [known, is_new] = known_.try_emplace(piece, ids_.size(), 0);
+    auto& [begin, count] = known->second;
+    if (!is_new) {
+      for (std::size_t i = 0; i < count; ++i) ids_.push_back(ids_[begin + i]);
+      return;
+    }
+    const auto whole = state_.whole_first ? state_.ids.find(std::string(piece)) : state_.ids.end();
+    if (whole != state_.ids.end()) {
+      ids_.push_back(whole->second);
+    } else {
+      symbols_.clear();
+      for (const char c : piece) {
+        const std::int64_t id = state_.byte_ids[static_cast<unsigned char>(c)];
+        if (id < 0) throw ValueError(fmt::format("encode: the tokenizer has no token for byte 0x{:02X}", static_cast<unsigned char>(c)));
+        symbols_.push_back(static_cast<std::int32_t>(id));
+      }
+      state_.bpe.merge(symbols_);
+      ids_.insert(ids_.end(), symbols_.begin(), symbols_.end());
+    }
+    count = ids_.size() - begin;
+  }
+
+  const State& state_;
+  std::vector<std::int64_t>& ids_;
+  std::vector<std::int32_t> symbols_;
+  std::unordered_map<std::string_view, std::pair<std::size_t, std::size_t>> known_;  // where in ids_, how many
+};
+
+/// The added tokens of a text, found as its longest match from the left, by their first bytes.
+class AddedTokens {
+ public:
+  explicit AddedTokens(const std::vector<AddedToken>& tokens) {
+    for (const AddedToken& token : tokens) by_first_[static_cast<unsigned char>(token.content[0])].push_back(&token);
+    for (auto& starting : by_first_)
+      std::sort(starting.begin(), starting.end(), [](auto* a, auto* b) { return a->content.size() > b->content.size(); });
+  }
+  const AddedToken* at(std::string_view rest) const {
+    for (const AddedToken* token : by_first_[static_cast<unsigned char>(rest[0])])
+      if (rest.starts_with(token->content)) return token;
+    return nullptr;
+  }
+
+ private:
+  std::array<std::vector<const AddedToken*>, 256> by_first_;
+};
+
+[[noreturn]] void no_such_id(std::int64_t id, std::int64_t size) {
+  throw ValueError(fmt::format("decode: id {} is not there; the tokenizer has {} tokens", id, size));
+}
+
+}  // namespace
+
+Tokenizer::Tokenizer() : state_(std::make_shared<State>()) {}
+Tokenizer::Tokenizer(std::shared_ptr<const State> state) : state_(std::move(state)) {}
+Tokenizer::Kind Tokenizer::kind() const { return state_->kind; }
+std::int64_t Tokenizer::size() const { return static_cast<std::int64_t>(state_->names.size()); }
+
+bool Tokenizer::State::index() {
+  bytes.assign(names.size(), {});
+  byte_ids.fill(-1);
+  ids.clear();
+  for (std::size_t id = 0; id < names.size(); ++id) {
+    if (names[id].empty()) continue;
+    const auto decoded = kind == Kind::bpe ? text::from_byte_characters(names[id]) : std::nullopt;
+    bytes[id] = decoded.value_or(names[id]);
+    if (!ids.emplace(bytes[id], static_cast<std::int64_t>(id)).second) return false;
+    if (decoded && bytes[id].size() == 1) byte_ids[static_cast<unsigned char>(bytes[id][0])] = static_cast<std::int64_t>(id);
+  }
+  special.assign(names.size(), false);
+  for (const AddedToken& token : added) {
+    const auto id = static_cast<std::size_t>(token.id);
+    names[id] = bytes[id] = token.content;
+    special[id] = token.special;
+  }
+  return true;
+}
+
+std::vector<std::int64_t> Tokenizer::encode(std::string_view text) const {
+  if (kind() != Kind::bpe) text::check_utf8("encode", text);
+  std::vector<std::int64_t> ids;
+  Encoder encoder(*state_, ids);
+  const AddedTokens added(state_->added);
+  std::deque<std::string> prefixed;  // parts with a space before them, in place as long as the encoder knows their pieces
+  const auto encode_part = [&](std::string_view part) {
+    if (part.empty()) return;
+    if (!state_->add_prefix_space || part[0] == ' ') return encoder.run(part);
+    prefixed.emplace_back(1, ' ').append(part);
+    encoder.run(prefixed.back());
+  };
+  std::size_t begin = 0;
+  for (std::size_t at = 0; at < text.size() && !state_->added.empty();) {
+    const AddedToken* token = added.at(text.substr(at));
+    if (token == nullptr) {
+      ++at;
+      continue;
+    }
+    encode_part(text.substr(begin, at - begin));
+    ids.push_back(token->id);
+    begin = at += token->content.size();
+  }
+  encode_part(text.substr(begin));
+  return ids;
+}
+
+const std::string& Tokenizer::bytes(std::int64_t id) const {
+  if (id < 0 || id >= size() || state_->names[static_cast<std::size_t>(id)].empty()) no_such_id(id, size());
+  return state_->bytes[static_cast<std::size_t>(id)];
+}
+
+std::string Tokenizer::decode(const std::vector<std::int64_t>& ids, bool skip_special) const {
+  std::string text;
+  for (const std::int64_t id : ids) {
+    const std::string& token = bytes(id);
+    if (!skip_special || !state_->special[static_cast<std::size_t>(id)]) text += token;
+  }
+  return text;
+}
+
+std::optional<std::int64_t> Tokenizer::find(std::string_view bytes) const {
+  for (const AddedToken& token : state_->added)
+    if (token.content == bytes) return token.id;
+  const auto found = state_->ids.find(std::string(bytes));
+  return found == state_->ids.end() ? std::nullopt : std::optional(found->second);
+}
+
+}  // namespace attn

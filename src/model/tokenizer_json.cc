@@ -1,0 +1,267 @@
+// src/model/tokenizer_json.cc: tokenizer.json, written and read. What is read is hostile until checked.
+#include <attn/error.h>
+#include <attn/tokenizer.h>
+
+#include "io/source.h"
+#include "io/write.h"
+#include "model/tokenizer_state.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <filesystem>
+#include <span>
+
+namespace attn {
+namespace {
+
+using State = Tokenizer::State;
+using Json = nlohmann::json;
+using Ordered = nlohmann::ordered_json;  // writes vocabularies by id; looks a name up one by one, so it does not read them
+
+constexpr const char* kFile = "tokenizer.json";
+
+// --- writing -----------------------------------------------------------------------------------------------------------
+
+Ordered pre_tokenizer(const State& state) {
+  const bool split = state.kind != Tokenizer::Kind::bpe || state.cut != text::Cut::gpt2;
+  const Ordered bytes{{"type", "ByteLevel"}, {"add_prefix_space", state.add_prefix_space}, {"trim_offsets", true}, {"use_regex", !split}};
+  if (!split) return bytes;
+  const Ordered cut{{"type", "Split"}, {"pattern", {{"Regex", text::pattern_of(state.cut)}}}, {"behavior", "Isolated"}, {"invert", false}};
+  return state.kind == Tokenizer::Kind::bpe ? Ordered{{"type", "Sequence"}, {"pretokenizers", Ordered::array({cut, bytes})}} : cut;
+}
+
+Ordered model(const State& state) {
+  Ordered vocab = Ordered::object();
+  auto& entries = vocab.get_ref<Ordered::object_t&>();
+  std::vector<bool> only_added(state.names.size(), false);
+  for (const AddedToken& token : state.added) only_added[static_cast<std::size_t>(token.id)] = !token.in_vocabulary;
+  for (std::size_t id = 0; id < state.names.size(); ++id)
+    if (!state.names[id].empty() && !only_added[id]) entries.Container::emplace_back(state.names[id], id);
+  if (state.kind != Tokenizer::Kind::bpe) return {{"type", "WordLevel"}, {"vocab", std::move(vocab)}, {"unk_token", unknown_word}};
+  Ordered merges = Ordered::array();
+  for (const text::Merge& m : state.bpe.merges())
+    merges.push_back({state.names[static_cast<std::size_t>(m.left)], state.names[static_cast<std::size_t>(m.right)]});
+  return {{"type", "BPE"},          {"dropout", nullptr},   {"unk_token", nullptr},     {"continuing_subword_prefix", nullptr},
+          {"end_of_word_suffix", nullptr}, {"fuse_unk", false}, {"byte_fallback", false}, {"ignore_merges", state.whole_first},
+          {"vocab", std::move(vocab)},     {"merges", std::move(merges)}};
+}
+
+// --- reading -----------------------------------------------------------------------------------------------------------
+
+class Reader {
+ public:
+  Reader(std::string name, std::string_view text) : name_(std::move(name)), text_(text) {}
+
+  std::shared_ptr<const State> read() {
+    parse();
+    state_ = std::make_shared<State>();
+    const Json& model = member(document_, "model", Json::value_t::object);
+    read_kind(model);
+    refuse_unless_absent(document_, "normalizer");
+    read_pre_tokenizer(member(document_, "pre_tokenizer", Json::value_t::object));
+    read_vocabulary(member(model, "vocab", Json::value_t::object));
+    read_added();
+    if (!state_->index()) fail("two tokens of the vocabulary stand for the same bytes", "vocab");
+    if (state_->kind == Tokenizer::Kind::bpe) read_merges(model);
+    if (state_->kind == Tokenizer::Kind::words && !state_->ids.contains(unknown_word)) fail("the vocabulary has no <unk>", "vocab");
+    if (const auto post = document_.find("post_processor"); post != document_.end()) state_->post_processor = post->dump();
+    return state_;
+  }
+
+ private:
+  /// At the first place where `near` stands as a name.
+  [[noreturn]] void fail(const std::string& what, const std::string& near) const {
+    const std::size_t at = text_.find("\"" + near + "\"");
+    const std::size_t offset = at == std::string_view::npos ? 0 : at;
+    throw FormatError(fmt::format("{}: {} (byte {})", name_, io::one_line(what), offset), offset);
+  }
+
+  /// Deeper than any tokenizer.json, and shallow enough for the recursion of what prints it.
+  void check_depth() const {
+    int depth = 0;
+    bool in_string = false;
+    for (std::size_t i = 0; i < text_.size(); ++i) {
+      const char c = text_[i];
+      if (in_string && c == '\\') ++i;
+      else if (c == '"') in_string = !in_string;
+      else if (!in_string && (c == '[' || c == '{') && ++depth > 100) throw FormatError(fmt::format("{}: nested too deeply (byte {})", name_, i), i);
+      else if (!in_string && (c == ']' || c == '}')) --depth;
+    }
+  }
+
+  void parse() {
+    check_depth();
+    try {
+      document_ = Json::parse(text_);
+    } catch (const nlohmann::json::parse_error& error) {
+      const std::size_t offset = std::min(error.byte, text_.size());
+      throw FormatError(fmt::format("{}: this is not JSON (byte {})", name_, offset), offset);
+    }
+    if (!document_.is_object()) fail("the document must be an object", "");
+  }
+
+  const Json& member(const Json& of, const char* key, Json::value_t type) const {
+    const auto found = of.find(key);
+    if (found == of.end() || found->type() != type) fail(fmt::format("{} is missing, or no {}", key, Json(type).type_name()), key);
+    return *found;
+  }
+  std::string text_of(const Json& of, const char* key) const { return member(of, key, Json::value_t::string).get<std::string>(); }
+  bool flag(const Json& of, const char* key, bool otherwise) const {
+    const auto found = of.find(key);
+    if (found == of.end() || found->is_null()) return otherwise;
+    if (!found->is_boolean()) fail(fmt::format("{} must be true or false", key), key);
+    return found->get<bool>();
+  }
+  /// What would change the ids and is not known here: only absent, null, false, 0 or "".
+  void refuse_unless_absent(const Json& of, const char* key) const {
+    const auto found = of.find(key);
+    if (found == of.end() || found->is_null() || *found == false || *found == 0 || *found == "") return;
+    fail(fmt::format("{} is {}; this is not supported, it must be null", key, found->dump().substr(0, 60)), key);
+  }
+
+  void read_kind(const Json& model) {
+    const std::string type = model.contains("type") ? text_of(model, "type") : "BPE";
+    if (type != "BPE" && type != "WordLevel") fail(fmt::format("the model is a {}; supported are BPE and WordLevel", type), "type");
+    state_->kind = type == "BPE" ? Tokenizer::Kind::bpe : Tokenizer::Kind::words;
+    for (const char* key : {"dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"}) refuse_unless_absent(model, key);
+    if (type == "BPE") refuse_unless_absent(model, "unk_token");
+    if (type == "WordLevel" && text_of(model, "unk_token") != unknown_word) fail("unk_token must be <unk>", "unk_token");
+    state_->whole_first = flag(model, "ignore_merges", false);
+  }
+
+  void read_pre_tokenizer(const Json& given) {
+    const std::string type = text_of(given, "type");
+    if (state_->kind == Tokenizer::Kind::words) {
+      state_->cut = cut_of(given);
+      if (state_->cut == text::Cut::characters) state_->kind = Tokenizer::Kind::characters;
+      return;
+    }
+    if (type == "ByteLevel") {
+      if (!flag(given, "use_regex", true)) fail("a ByteLevel without its pattern cuts nothing; this is not supported", "use_regex");
+      state_->cut = text::Cut::gpt2;
+      state_->add_prefix_space = flag(given, "add_prefix_space", true);
+      return;
+    }
+    const Json& steps = type == "Sequence" ? member(given, "pretokenizers", Json::value_t::array) : Json();
+    if (steps.size() != 2 || !steps[1].is_object() || text_of(steps[1], "type") != "ByteLevel" || flag(steps[1], "use_regex", true) ||
+        flag(steps[1], "add_prefix_space", true))
+      fail("the pre-tokenizer is not supported: it must be ByteLevel, or Split and then ByteLevel without pattern or prefix", "pre_tokenizer");
+    state_->cut = cut_of(steps[0]);
+  }
+
+  text::Cut cut_of(const Json& split) const {
+    if (!split.is_object() || text_of(split, "type") != "Split") fail("the pre-tokenizer must be a Split by a pattern", "pre_tokenizer");
+    if (text_of(split, "behavior") != "Isolated" || flag(split, "invert", false)) fail("a Split must be Isolated and not inverted", "behavior");
+    const std::string pattern = text_of(member(split, "pattern", Json::value_t::object), "Regex");
+    const auto cut = text::cut_of(pattern);
+    if (!cut || (*cut == text::Cut::characters && state_->kind == Tokenizer::Kind::bpe))
+      fail(fmt::format("the pattern {} is not supported; those of GPT-2, Llama 3 and Qwen 2 are", pattern.substr(0, 80)), "Regex");
+    return *cut;
+  }
+
+  std::size_t id_of(const Json& given, const std::string& token, const char* near) const {
+    if (!given.is_number_unsigned() || given.get<std::uint64_t>() >= text::most_tokens)
+      fail(fmt::format("the id of \"{}\" is {}; it must be a whole number below {}", token.substr(0, 40), given.dump().substr(0, 40), text::most_tokens), near);
+    const auto id = given.get<std::size_t>();
+    if (id >= state_->names.size()) state_->names.resize(id + 1);
+    return id;
+  }
+
+  void read_vocabulary(const Json& vocab) {
+    for (const auto& [token, given] : vocab.items()) {
+      const std::size_t id = id_of(given, token, "vocab");
+      if (token.empty()) fail("a token of the vocabulary is empty", "vocab");
+      if (!state_->names[id].empty()) fail(fmt::format("id {} is given twice", id), "vocab");
+      state_->names[id] = token;
+    }
+    if (vocab.empty()) fail("the vocabulary is empty", "vocab");
+  }
+
+  void read_added() {
+    const auto found = document_.find("added_tokens");
+    if (found == document_.end() || found->is_null()) return;
+    if (!found->is_array()) fail("added_tokens must be a list", "added_tokens");
+    std::vector<bool> taken;
+    for (const Json& given : *found) {
+      if (!given.is_object()) fail("an added token must be an object", "added_tokens");
+      AddedToken token{.content = text_of(given, "content"), .special = flag(given, "special", false)};
+      if (token.content.empty()) fail("an added token is empty", "added_tokens");
+      for (const char* key : {"single_word", "lstrip", "rstrip"}) refuse_unless_absent(given, key);
+      const std::size_t id = id_of(given.contains("id") ? given["id"] : Json(), token.content, "added_tokens");
+      taken.resize(state_->names.size());
+      token.in_vocabulary = state_->names[id] == token.content;
+      if ((!state_->names[id].empty() && !token.in_vocabulary) || taken[id]) fail(fmt::format("id {} is given twice", id), "added_tokens");
+      taken[id] = true;
+      token.id = static_cast<std::int64_t>(id);
+      state_->added.push_back(std::move(token));
+    }
+    std::sort(state_->added.begin(), state_->added.end(), [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });
+  }
+
+  /// "a b", or ["a", "b"].
+  std::pair<std::string, std::string> pair_of(const Json& given) const {
+    if (given.is_array() && given.size() == 2 && given[0].is_string() && given[1].is_string()) return {given[0], given[1]};
+    const std::string text = given.is_string() ? given.get<std::string>() : "";
+    const std::size_t space = text.find(' ');
+    if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos)
+      fail(fmt::format("the merge {} is not two tokens", given.dump().substr(0, 60)), "merges");
+    return {text.substr(0, space), text.substr(space + 1)};
+  }
+
+  void read_merges(const Json& model) {
+    std::unordered_map<std::string_view, std::int32_t> ids;
+    for (std::size_t id = 0; id < state_->names.size(); ++id)
+      if (!state_->names[id].empty()) ids.emplace(state_->names[id], static_cast<std::int32_t>(id));
+    const auto id_of_name = [&](const std::string& name) {
+      const auto found = ids.find(name);
+      if (found == ids.end()) fail(fmt::format("a merge speaks of \"{}\", which is not in the vocabulary", name.substr(0, 60)), "merges");
+      return found->second;
+    };
+    std::vector<text::Merge> merges;
+    for (const Json& given : member(model, "merges", Json::value_t::array)) {
+      const auto [left, right] = pair_of(given);
+      merges.push_back({id_of_name(left), id_of_name(right), id_of_name(left + right)});
+    }
+    state_->bpe = text::Bpe(std::move(merges));
+  }
+
+  std::string name_;
+  std::string_view text_;
+  Json document_;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace
+
+std::string Tokenizer::to_json() const {
+  Ordered added = Ordered::array();
+  for (const AddedToken& t : state_->added)
+    added.push_back({{"id", t.id}, {"content", t.content}, {"single_word", false}, {"lstrip", false}, {"rstrip", false}, {"normalized", false},
+                     {"special", t.special}});
+  const bool bpe = kind() == Kind::bpe;
+  const Ordered decoder = bpe ? Ordered{{"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", true}, {"use_regex", true}} : Ordered{{"type", "Fuse"}};
+  return Ordered{{"version", "1.0"}, {"truncation", nullptr}, {"padding", nullptr}, {"added_tokens", added}, {"normalizer", nullptr},
+              {"pre_tokenizer", pre_tokenizer(*state_)}, {"post_processor", Ordered::parse(state_->post_processor)}, {"decoder", decoder},
+              {"model", model(*state_)}}
+             .dump(1) + "\n";
+}
+
+void Tokenizer::save(const std::string& folder) const {
+  const std::string text = to_json();
+  io::write_whole("Tokenizer::save", (std::filesystem::path(folder) / kFile).string(), {std::as_bytes(std::span(text))});
+}
+
+Tokenizer Tokenizer::parse(std::string_view json) { return Tokenizer(Reader("Tokenizer::parse", json).read()); }
+
+Tokenizer Tokenizer::load(const std::string& path) {
+  std::error_code unknown;
+  const std::string file = std::filesystem::is_directory(path, unknown) ? (std::filesystem::path(path) / kFile).string() : path;
+  const io::FileSource source("Tokenizer::load", file);
+  std::string text(source.size(), '\0');
+  source.read(0, text.data(), text.size());
+  return Tokenizer(Reader(source.name(), text).read());
+}
+
+}  // namespace attn

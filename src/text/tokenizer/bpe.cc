@@ -1,0 +1,66 @@
+// src/text/tokenizer/bpe.cc: merging the symbols of a piece: a heap of the merges that apply, symbols as a linked list.
+#include "text/tokenizer/bpe.h"
+
+#include <queue>
+
+namespace attn::text {
+namespace {
+
+/// A symbol and its neighbours; id -1: merged into the one before.
+struct Symbol {
+  std::int32_t id;
+  std::int64_t before, after;
+};
+
+/// A merge that applied at `at` when it was noted.
+struct Candidate {
+  std::int32_t rank;
+  std::int64_t at;
+  bool operator<(const Candidate& other) const { return rank != other.rank ? rank > other.rank : at > other.at; }  // the first is on top
+};
+
+}  // namespace
+
+Bpe::Bpe(std::vector<Merge> merges) : merges_(std::move(merges)) {
+  ranks_.reserve(merges_.size());
+  // A pair that is listed twice has its later rank, as Hugging Face's table has.
+  for (std::size_t rank = 0; rank < merges_.size(); ++rank)
+    ranks_[pair_key(merges_[rank].left, merges_[rank].right)] = static_cast<std::int32_t>(rank);
+}
+
+const std::int32_t* Bpe::rank_of(std::int32_t left, std::int32_t right) const {
+  const auto found = ranks_.find(pair_key(left, right));
+  return found == ranks_.end() ? nullptr : &found->second;
+}
+
+void Bpe::merge(std::vector<std::int32_t>& symbols) const {
+  const auto n = static_cast<std::int64_t>(symbols.size());
+  std::vector<Symbol> list(symbols.size());
+  std::priority_queue<Candidate> candidates;
+  const auto symbol = [&](std::int64_t at) -> Symbol& { return list[static_cast<std::size_t>(at)]; };
+  const auto note = [&](std::int64_t at) {
+    if (at < 0 || symbol(at).after >= n) return;
+    if (const std::int32_t* rank = rank_of(symbol(at).id, symbol(symbol(at).after).id)) candidates.push({*rank, at});
+  };
+  for (std::int64_t i = 0; i < n; ++i) symbol(i) = {symbols[static_cast<std::size_t>(i)], i - 1, i + 1};
+  for (std::int64_t i = 0; i < n; ++i) note(i);
+  while (!candidates.empty()) {
+    const Candidate top = candidates.top();
+    candidates.pop();
+    const Merge& merge = merges_[static_cast<std::size_t>(top.rank)];
+    Symbol& left = symbol(top.at);
+    // What was noted may be gone: either symbol may have been merged with another neighbour since.
+    if (left.id != merge.left || left.after >= n || symbol(left.after).id != merge.right) continue;
+    Symbol& right = symbol(left.after);
+    left.id = merge.result;
+    left.after = right.after;
+    right.id = -1;
+    if (left.after < n) symbol(left.after).before = top.at;
+    note(left.before);
+    note(top.at);
+  }
+  symbols.clear();
+  for (std::int64_t i = 0; i < n; i = symbol(i).after) symbols.push_back(symbol(i).id);
+}
+
+}  // namespace attn::text

@@ -1,0 +1,65 @@
+// src/text/tokenizer/byte_level.cc: the table of bytes and their characters.
+#include "text/tokenizer/byte_level.h"
+
+#include "text/unicode.h"
+
+#include <algorithm>
+
+namespace attn::text {
+namespace {
+
+bool stands_for_itself(unsigned byte) { return (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte != 0xAD); }
+
+/// Below U+0800, as all of these are.
+std::string utf8(char32_t c) {
+  if (c < 0x80) return std::string(1, static_cast<char>(c));
+  return {static_cast<char>(0xC0 | c >> 6), static_cast<char>(0x80 | (c & 0x3F))};
+}
+
+struct Table {
+  std::array<char32_t, 256> code_points{};
+  std::array<std::string, 256> characters;
+  std::array<std::uint8_t, 256> in_order{};
+  std::array<int, 512> bytes{};  // by code point; -1: none
+
+  Table() {
+    bytes.fill(-1);
+    char32_t next = 0x100;
+    for (unsigned byte = 0; byte < 256; ++byte) {
+      code_points[byte] = stands_for_itself(byte) ? byte : next++;
+      characters[byte] = utf8(code_points[byte]);
+      bytes[code_points[byte]] = static_cast<int>(byte);
+      in_order[byte] = static_cast<std::uint8_t>(byte);
+    }
+    std::sort(in_order.begin(), in_order.end(), [&](std::uint8_t a, std::uint8_t b) { return code_points[a] < code_points[b]; });
+  }
+};
+
+const Table& table() {
+  static const Table made;
+  return made;
+}
+
+}  // namespace
+
+const std::array<std::string, 256>& byte_characters() { return table().characters; }
+const std::array<std::uint8_t, 256>& bytes_in_order() { return table().in_order; }
+
+std::string to_byte_characters(std::string_view bytes) {
+  std::string result;
+  for (const char c : bytes) result += byte_characters()[static_cast<unsigned char>(c)];
+  return result;
+}
+
+std::optional<std::string> from_byte_characters(std::string_view characters) {
+  std::string result;
+  for (std::size_t at = 0; at < characters.size();) {
+    const CodePoint c = code_point_at(characters, at);
+    if (c.value >= table().bytes.size() || table().bytes[c.value] < 0) return std::nullopt;
+    result += static_cast<char>(table().bytes[c.value]);
+    at += c.bytes;
+  }
+  return result;
+}
+
+}  // namespace attn::text

@@ -1,0 +1,132 @@
+// src/text/tokenizer/cut.cc: the patterns of GPT-2, Llama 3 and Qwen 2 by hand: each alternative in turn, as a regular expression tries them.
+#include "text/tokenizer/cut.h"
+
+#include "text/tokenizer/unicode_classes.h"
+#include "text/unicode.h"
+
+#include <array>
+#include <utility>
+
+namespace attn::text {
+namespace {
+
+enum class Class { letter, number, blank, sign };
+
+/// \s of the patterns: the property White_Space. Python's blanks have the separators 0x1C to 0x1F too, so is_space is another set.
+bool is_blank(char32_t c) { return is_space(c) && !(c >= 0x1C && c <= 0x1F); }
+
+Class class_of_code_point(char32_t c) {
+  if (is_blank(c)) return Class::blank;
+  if (within(letter_ranges, c)) return Class::letter;
+  return within(number_ranges, c) ? Class::number : Class::sign;
+}
+
+Class class_of(char32_t c) {
+  static const auto ascii = [] {
+    std::array<Class, 128> table{};
+    for (char32_t i = 0; i < 128; ++i) table[i] = class_of_code_point(i);
+    return table;
+  }();
+  return c < 128 ? ascii[c] : class_of_code_point(c);
+}
+
+/// A code point with its class; at the end of the text of no bytes, and a blank.
+struct Seen {
+  Class kind;
+  char32_t value;
+  std::size_t bytes;
+};
+Seen look(std::string_view text, std::size_t at) {
+  if (at >= text.size()) return {Class::blank, 0, 0};
+  const CodePoint c = code_point_at(text, at);
+  return {class_of(c.value), c.value, c.bytes};
+}
+
+/// The end of the run of `kind` from `at`, of at most `most` characters.
+std::size_t run_end(std::string_view text, std::size_t at, Class kind, std::size_t most = std::string_view::npos) {
+  for (; most > 0; --most) {
+    const Seen next = look(text, at);
+    if (next.bytes == 0 || next.kind != kind) break;
+    at += next.bytes;
+  }
+  return at;
+}
+
+/// '(s|t|re|ve|m|ll|d) at `at`: its length, 0 when there is none. In any case with `fold`, where the long s (U+017F) is an s too.
+std::size_t contraction(std::string_view text, std::size_t at, bool fold) {
+  if (text[at] != '\'') return 0;
+  const auto letter = [&](std::size_t i) -> char {
+    if (i >= text.size()) return 0;
+    const char c = text[i];
+    return fold && c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  };
+  const char first = letter(at + 1), second = letter(at + 2);
+  if (first == 's' || first == 't' || first == 'm' || first == 'd') return 2;
+  if ((second == 'e' && (first == 'r' || first == 'v')) || (first == 'l' && second == 'l')) return 3;
+  return fold && text.substr(at + 1, 2) == "\xC5\xBF" ? 3 : 0;
+}
+
+/// \s+(?!\S)|\s+: the last blank stays with what follows, unless it is the only one.
+std::size_t blanks_end(std::string_view text, std::size_t at) {
+  std::size_t last = at, end = at;
+  for (Seen next = look(text, at); next.bytes > 0 && next.kind == Class::blank; next = look(text, end)) {
+    last = end;
+    end += next.bytes;
+  }
+  return end == text.size() || last == at ? end : last;
+}
+
+std::size_t gpt2_end(std::string_view text, std::size_t at) {
+  if (const std::size_t length = contraction(text, at, false)) return at + length;
+  const std::size_t start = at + (text[at] == ' ');
+  const Seen first = look(text, start);
+  return first.kind == Class::blank ? blanks_end(text, at) : run_end(text, start, first.kind);
+}
+
+bool is_line_end(char32_t c) { return c == '\r' || c == '\n'; }
+
+std::size_t llama3_end(std::string_view text, std::size_t at, std::size_t most_digits) {
+  if (const std::size_t length = contraction(text, at, true)) return at + length;
+  const Seen first = look(text, at);
+  if (first.kind == Class::number) return run_end(text, at, Class::number, most_digits);
+  if (first.kind == Class::letter) return run_end(text, at, Class::letter);
+  if (!is_line_end(first.value) && look(text, at + first.bytes).kind == Class::letter) return run_end(text, at + first.bytes, Class::letter);
+  const std::size_t start = at + (text[at] == ' ');
+  if (look(text, start).kind == Class::sign) {
+    std::size_t end = run_end(text, start, Class::sign);
+    while (end < text.size() && is_line_end(static_cast<unsigned char>(text[end]))) ++end;
+    return end;
+  }
+  const std::size_t end = run_end(text, at, Class::blank);
+  const std::size_t line_end = text.substr(at, end - at).find_last_of("\r\n");
+  return line_end != std::string_view::npos ? at + line_end + 1 : blanks_end(text, at);
+}
+
+constexpr std::pair<Cut, std::string_view> kPatterns[] = {
+    {Cut::characters, R"([\s\S])"},
+    {Cut::gpt2, R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)"},
+    {Cut::llama3, R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
+    {Cut::qwen2, R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
+};
+
+}  // namespace
+
+std::string_view pattern_of(Cut cut) { return kPatterns[static_cast<std::size_t>(cut)].second; }
+
+std::optional<Cut> cut_of(std::string_view pattern) {
+  for (const auto& [cut, known] : kPatterns)
+    if (pattern == known) return cut;
+  return std::nullopt;
+}
+
+std::size_t piece_end(Cut cut, std::string_view text, std::size_t at) {
+  switch (cut) {
+    case Cut::characters: return at + code_point_at(text, at).bytes;
+    case Cut::gpt2: return gpt2_end(text, at);
+    case Cut::llama3: return llama3_end(text, at, 3);
+    case Cut::qwen2: return llama3_end(text, at, 1);
+  }
+  return text.size();
+}
+
+}  // namespace attn::text

@@ -1,0 +1,25 @@
+// src/text/tokenizer/cut.h: where a tokenizer cuts a text into pieces before it looks anything up.
+#pragma once
+#include <cstddef>
+#include <optional>
+#include <string_view>
+
+namespace attn::text {
+
+/// The patterns of tokenizer.json files that are known here, each as code: no regular expression is run.
+enum class Cut {
+  characters,  // one code point each
+  gpt2,        // words with the space before them, numbers, runs of signs, blanks
+  llama3,      // the same with numbers of at most three digits, contractions in capitals too, line ends apart
+  qwen2,       // as llama3, each digit alone
+};
+
+/// The regular expression that means this cut.
+std::string_view pattern_of(Cut cut);
+std::optional<Cut> cut_of(std::string_view pattern);
+
+/// The end of the piece that begins at `at` (which must be inside). Every byte belongs to a piece; a byte that is not UTF-8 counts as a
+/// sign: neither letter nor number nor blank.
+std::size_t piece_end(Cut cut, std::string_view text, std::size_t at);
+
+}  // namespace attn::text

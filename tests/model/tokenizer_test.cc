@@ -1,0 +1,175 @@
+// tests/model/tokenizer_test.cc: Hugging Face's ids and merges, round trips of any bytes, files that are saved and files that are damaged.
+#include "io/files.h"
+#include "support/errors.h"
+#include "support/golden.h"
+
+#include <attn/tokenizer.h>
+
+namespace attn {
+namespace {
+
+using testing::error_of;
+using testing::golden;
+using Kind = Tokenizer::Kind;
+using Ids = std::vector<std::int64_t>;
+
+const nlohmann::json& figures() { return golden("tokenizer/tokenizers.json"); }
+const nlohmann::json& figures(const std::string& name) {
+  for (const auto& c : figures().at("cases"))
+    if (c.at("name") == name) return c;
+  throw std::runtime_error("no case " + name);
+}
+std::string text() { return figures().at("text"); }
+
+TEST(Tokenizer, GivesHuggingFacesIds) {
+  for (const auto& c : figures().at("cases")) {
+    const Tokenizer tokenizer = Tokenizer::parse(c.at("tokenizer").dump());
+    for (std::size_t i = 0; i < figures().at("strings").size(); ++i) {
+      const std::string string = figures().at("strings")[i];
+      EXPECT_EQ(tokenizer.encode(string), c.at("ids")[i].get<Ids>()) << c.at("name") << ", string " << i << ": " << string;
+    }
+  }
+}
+
+TEST(Tokenizer, SavedFilesGiveTheSameIdsAndText) {
+  for (const auto& c : figures().at("cases")) {
+    const Tokenizer tokenizer = Tokenizer::parse(c.at("tokenizer").dump());
+    const testing::Folder folder;
+    tokenizer.save(folder.path().string());
+    const Tokenizer again = Tokenizer::load(folder.path().string());
+    EXPECT_EQ(again.to_json(), tokenizer.to_json());
+    EXPECT_EQ(nlohmann::json::parse(again.to_json()).at("model").at("vocab"), c.at("tokenizer").at("model").at("vocab")) << c.at("name");
+    for (const std::string string : figures().at("strings")) {
+      EXPECT_EQ(again.encode(string), tokenizer.encode(string));
+      const bool keeps_all = c.at("name") != "words" && c.at("name") != "prefix";
+      if (keeps_all) {
+        EXPECT_EQ(again.decode(again.encode(string)), string) << c.at("name");
+      }
+    }
+  }
+}
+
+TEST(Tokenizer, LearnsHuggingFacesMerges) {
+  const auto compare = [](const std::string& text, std::int64_t vocab_size, const nlohmann::json& expected) {
+    const auto ours = nlohmann::json::parse(Tokenizer::train(text, Kind::bpe, vocab_size).to_json()).at("model");
+    EXPECT_EQ(ours.at("vocab"), expected.at("vocab"));
+    ASSERT_EQ(ours.at("merges").size(), expected.at("merges").size());
+    for (std::size_t i = 0; i < ours.at("merges").size(); ++i) ASSERT_EQ(ours.at("merges")[i], expected.at("merges")[i]) << "merge " << i;
+  };
+  compare(text(), 900, figures("trained").at("tokenizer").at("model"));
+  compare(figures().at("few_letters"), 700, figures().at("few_letters_model"));  // many pairs of one count
+}
+
+TEST(Tokenizer, StopsWhenNoPairOccursTwice) {
+  EXPECT_EQ(Tokenizer::train("abcdef", Kind::bpe, 1000).size(), 256);
+  EXPECT_EQ(Tokenizer::train("aa aa", Kind::bpe, 1000).size(), 257);  // "aa" twice; " aa" once
+}
+
+TEST(Tokenizer, WordsAreTheMostFrequent) {
+  const auto& words = figures("words").at("tokenizer").at("model").at("vocab");
+  EXPECT_EQ(nlohmann::json::parse(Tokenizer::train(text(), Kind::words, 200).to_json()).at("model").at("vocab"), words);
+  const Tokenizer all = Tokenizer::train(text(), Kind::words);
+  EXPECT_EQ(all.decode(all.encode(text())), text());
+  EXPECT_EQ(all.encode("unheard"), Ids{0});
+}
+
+TEST(Tokenizer, CharactersAreCodePointsInOrder) {
+  const Tokenizer tokenizer = Tokenizer::train("hello, 世界\n", Kind::characters);
+  EXPECT_EQ(tokenizer.size(), 9);
+  EXPECT_EQ(tokenizer.encode("\n ,ehlo世界"), (Ids{0, 1, 2, 3, 4, 5, 6, 7, 8})) << "U+4E16 before U+754C";
+  EXPECT_EQ(tokenizer.decode({8, 0}), "界\n");
+  EXPECT_EQ(error_of<ValueError>([&] { tokenizer.encode("hex"); }), "encode: \"x\" is not among the 9 characters of the tokenizer");
+  const Tokenizer whole = Tokenizer::train(text(), Kind::characters);
+  EXPECT_EQ(whole.decode(whole.encode(text())), text());
+  EXPECT_EQ(Tokenizer::parse(whole.to_json()).encode(text()), whole.encode(text()));
+  EXPECT_EQ(Tokenizer::parse(whole.to_json()).kind(), Kind::characters);
+}
+
+TEST(Tokenizer, PairsKeepAnyBytes) {
+  const Tokenizer tokenizer = Tokenizer::train(text(), Kind::bpe, 500);
+  std::mt19937 random(3);
+  for (int round = 0; round < 300; ++round) {
+    std::string bytes;
+    for (std::uint32_t left = random() % 60; left > 0; --left)
+      bytes += round % 2 ? static_cast<char>(random()) : "a \n\xC3\xA9\xE4\xB8\xAD\xF0\x9F\x98\xFF'1"[random() % 15];
+    EXPECT_EQ(tokenizer.decode(tokenizer.encode(bytes)), bytes);
+  }
+}
+
+TEST(Tokenizer, AddedTokensAreFoundInTheTextAndMayBeLeftOut) {
+  const Tokenizer tokenizer = Tokenizer::parse(figures("prefix").at("tokenizer").dump());
+  EXPECT_EQ(tokenizer.find("<|endoftext|>"), 0);
+  EXPECT_EQ(tokenizer.find("<|end|>"), 1);
+  EXPECT_EQ(tokenizer.find("<|nothing|>"), std::nullopt);
+  const Ids ids = tokenizer.encode(" a<|endoftext|> b");
+  EXPECT_EQ(tokenizer.decode(ids), " a<|endoftext|> b");
+  EXPECT_EQ(tokenizer.decode(ids, true), " a b");
+}
+
+TEST(Tokenizer, NamesTheIdThatIsNotThere) {
+  const Tokenizer tokenizer = Tokenizer::train("ab", Kind::characters);
+  for (const std::int64_t id : {-1, 2}) EXPECT_EQ(error_of<ValueError>([&] { tokenizer.decode({0, id}); }), "decode: id " + std::to_string(id) + " is not there; the tokenizer has 2 tokens");
+  EXPECT_EQ(Tokenizer().size(), 0);
+  EXPECT_EQ(Tokenizer().encode(""), Ids{});
+}
+
+TEST(Tokenizer, SaysWhatCannotBeLearnt) {
+  const auto says = [](const char* what, std::string_view text, Kind kind, std::int64_t size) {
+    EXPECT_EQ(error_of<ValueError>([&] { Tokenizer::train(text, kind, size); }), std::string("Tokenizer::train: ") + what);
+  };
+  says("the text is empty", "", Kind::bpe, 0);
+  says("vocab_size is 100; it must be from 256 to 4194304, or 0", "x", Kind::bpe, 100);
+  says("vocab_size is 1; it must be from 2 to 4194304, or 0", "x", Kind::words, 1);
+  says("vocab_size is 65; characters take all there are: 0", "x", Kind::characters, 65);
+  says("byte 0xFF at offset 1 is not UTF-8", "x\xFF", Kind::characters, 0);
+}
+
+// Each change makes a file that Hugging Face's library would read otherwise than we could follow.
+TEST(Tokenizer, RefusesWhatItWouldReadWrongly) {
+  const auto refused = [](auto change) {
+    nlohmann::json file = figures("gpt2").at("tokenizer");
+    change(file);
+    return error_of<FormatError>([&] { Tokenizer::parse(file.dump()); });
+  };
+  using Json = nlohmann::json;
+  const auto starts = [](const std::string& text, const std::string& begin) { EXPECT_TRUE(text.starts_with("Tokenizer::parse: " + begin)) << text; };
+  starts(refused([](Json& f) { f["normalizer"] = {{"type", "NFC"}}; }), "normalizer is {\"type\":\"NFC\"}; this is not supported");
+  starts(refused([](Json& f) { f["model"]["type"] = "Unigram"; }), "the model is a Unigram; supported are BPE and WordLevel");
+  starts(refused([](Json& f) { f["model"]["byte_fallback"] = true; }), "byte_fallback is true");
+  starts(refused([](Json& f) { f["model"]["dropout"] = 0.1; }), "dropout is 0.1");
+  starts(refused([](Json& f) { f["model"]["merges"].push_back({"a", "zzzz"}); }), "a merge speaks of \"zzzz\", which is not in the vocabulary");
+  starts(refused([](Json& f) { f["model"]["merges"].push_back("a b c"); }), "the merge \"a b c\" is not two tokens");
+  starts(refused([](Json& f) { f["model"]["vocab"]["new"] = 3; }), "id 3 is given twice");
+  starts(refused([](Json& f) { f["model"]["vocab"]["new"] = -1; }), "the id of \"new\" is -1");
+  starts(refused([](Json& f) { f["model"]["vocab"]["new"] = 1u << 31; }), "the id of \"new\" is 2147483648");
+  starts(refused([](Json& f) { f["model"]["vocab"] = Json::object(); }), "the vocabulary is empty");
+  starts(refused([](Json& f) { f.erase("model"); }), "model is missing, or no object");
+  starts(refused([](Json& f) { f["pre_tokenizer"] = {{"type", "Whitespace"}}; }), "the pre-tokenizer is not supported");
+  starts(refused([](Json& f) { f["added_tokens"][0]["lstrip"] = true; }), "lstrip is true");
+  starts(refused([](Json& f) { f["added_tokens"][0]["content"] = "other"; }), "id 0 is given twice");
+  starts(error_of<FormatError>([] { Tokenizer::parse(std::string(100000, '[')); }), "nested too deeply (byte 100)");
+  EXPECT_EQ(error_of<IoError>([] { Tokenizer::load("/nowhere"); }), "Tokenizer::load: /nowhere: No such file or directory");
+}
+
+TEST(Tokenizer, DamagedFilesAreErrors) {
+  nlohmann::json file = nlohmann::json::parse(Tokenizer::train("ab ab abab 12 12", Kind::bpe, 260).to_json());
+  file["added_tokens"] = {{{"id", 300}, {"content", "<end>"}, {"special", true}}};
+  const int refused = testing::attack(testing::bytes_of(file.dump()), 4000, [](std::span<const std::byte> bytes) {
+    const Tokenizer tokenizer = Tokenizer::parse({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+    try {
+      tokenizer.decode(tokenizer.encode("ab <end> 12"));
+    } catch (const ValueError&) {  // a byte's token was renamed
+    }
+  });
+  EXPECT_GT(refused, static_cast<int>(file.dump().size()));
+}
+
+// A million times one letter is one piece: n log n has it in a second, n^2 in an hour.
+TEST(Tokenizer, LongPiecesTakeNoLonger) {
+  const Tokenizer tokenizer = Tokenizer::train(std::string(4096, 'a') + " " + text(), Kind::bpe, 400);
+  const std::string long_piece(1000000, 'a');
+  EXPECT_EQ(tokenizer.decode(tokenizer.encode(long_piece)), long_piece);
+}
+
+}  // namespace
+}  // namespace attn
