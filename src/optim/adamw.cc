@@ -41,18 +41,34 @@ struct Numbers {
         sign(o.maximize ? T{-1} : T{1}) {}
 };
 
-/// `most` is null without amsgrad.
+/// What a step reads and changes, element by element; `most` is null without amsgrad.
 template <typename T>
-void update(const Numbers<T>& by, std::int64_t n, const T* gradient, T* x, T* m, T* v, T* most) {
-  for_elements(n, [&](std::int64_t i) {
+struct Arrays {
+  const T* gradient;
+  T *x, *m, *v, *most;
+};
+
+template <bool amsgrad, typename T>
+void update_span(const Numbers<T>& numbers, const Arrays<T>& arrays, std::int64_t begin, std::int64_t end) {
+  const Numbers<T> by = numbers;  // in registers
+  const T* __restrict gradient = arrays.gradient;
+  T *__restrict x = arrays.x, *__restrict m = arrays.m, *__restrict v = arrays.v, *__restrict most = arrays.most;
+  for (std::int64_t i = begin; i < end; ++i) {
     T g = gradient[i] * by.sign;
-    T value = x[i] * by.decay;
+    const T value = x[i] * by.decay;
     if (by.decay_gradient != 0) g += by.decay_gradient * value;
     m[i] += by.one_minus_beta1 * (g - m[i]);
     v[i] = v[i] * by.beta2 + by.one_minus_beta2 * g * g;
-    if (most != nullptr) most[i] = std::max(most[i], v[i]);
-    const T root = std::sqrt(most != nullptr ? most[i] : v[i]);
+    if constexpr (amsgrad) most[i] = std::max(most[i], v[i]);
+    const T root = std::sqrt(amsgrad ? most[i] : v[i]);
     x[i] = value - by.step_size * (m[i] / (root / by.root_of_correction2 + by.eps));
+  }
+}
+
+template <typename T>
+void update(const Numbers<T>& by, std::int64_t n, const Arrays<T>& arrays) {
+  for_spans(n, [&](std::int64_t begin, std::int64_t end) {
+    arrays.most != nullptr ? update_span<true>(by, arrays, begin, end) : update_span<false>(by, arrays, begin, end);
   });
 }
 
@@ -77,8 +93,9 @@ void AdamW::step() {
       for (const Buffer b : {exp_avg, exp_avg_sq, max_exp_avg_sq})
         if (!buffers[b].defined() && (b != max_exp_avg_sq || options.amsgrad)) buffers[b] = zeros(step->values.sizes(), step->values.dtype());
       with_step_type(step->values, [&]<typename T>(T) {
-        update(Numbers<T>(options, step->state.step), step->values.numel(), step->gradient.data<T>(), step->values.data<T>(),
-               buffers[exp_avg].data<T>(), buffers[exp_avg_sq].data<T>(), options.amsgrad ? buffers[max_exp_avg_sq].data<T>() : nullptr);
+        const Arrays<T> arrays{step->gradient.data<T>(), step->values.data<T>(), buffers[exp_avg].data<T>(), buffers[exp_avg_sq].data<T>(),
+                               options.amsgrad ? buffers[max_exp_avg_sq].data<T>() : nullptr};
+        update(Numbers<T>(options, step->state.step), step->values.numel(), arrays);
       });
       end_step(i, *step);
     }

@@ -20,14 +20,16 @@ template <typename T>
 void update(const SGDOptions& o, std::int64_t n, const T* gradient, T* x, T* buffer, bool first) {
   const T lr = static_cast<T>(o.lr), momentum = static_cast<T>(o.momentum), weight_decay = static_cast<T>(o.weight_decay);
   const T taken = static_cast<T>(1 - o.dampening), sign = o.maximize ? T{-1} : T{1};
-  for_elements(n, [&](std::int64_t i) {
-    T g = gradient[i] * sign;
-    if (weight_decay != 0) g += weight_decay * x[i];
-    if (buffer != nullptr) {
-      buffer[i] = first ? g : buffer[i] * momentum + taken * g;
-      g = o.nesterov ? g + momentum * buffer[i] : buffer[i];
+  for_spans(n, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      T g = gradient[i] * sign;
+      if (weight_decay != 0) g += weight_decay * x[i];
+      if (buffer != nullptr) {
+        buffer[i] = first ? g : buffer[i] * momentum + taken * g;
+        g = o.nesterov ? g + momentum * buffer[i] : buffer[i];
+      }
+      x[i] -= lr * g;
     }
-    x[i] -= lr * g;
   });
 }
 

@@ -15,14 +15,13 @@ std::vector<Tensor> parameters_of(const std::vector<Group<Options>>& groups) {
   return all;
 }
 
-/// element(i) for i below n, in parts of a fixed size that threads share.
+/// span(begin, end) for the elements below n, in parts of a fixed size that threads share. The loop stands in the span, on restricted
+/// pointers, where the compiler makes vectors of it.
 template <typename F>
-void for_elements(std::int64_t n, F&& element) {
+void for_spans(std::int64_t n, F&& span) {
   constexpr std::int64_t part_elements = 16384;
-  runtime::parallel_for((n + part_elements - 1) / part_elements, [&](std::int64_t part) {
-    const std::int64_t end = std::min(n, (part + 1) * part_elements);
-    for (std::int64_t i = part * part_elements; i < end; ++i) element(i);
-  });
+  runtime::parallel_for((n + part_elements - 1) / part_elements,
+                        [&](std::int64_t part) { span(part * part_elements, std::min(n, (part + 1) * part_elements)); });
 }
 
 /// Calls update(T{}) with float or double, the type of `values`.
