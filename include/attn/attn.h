@@ -23,4 +23,6 @@
 #include <attn/score.h>
 #include <attn/tensor.h>
 #include <attn/text.h>
+#include <attn/tokenizer.h>
+#include <attn/train.h>
 #include <attn/verify.h>

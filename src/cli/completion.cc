@@ -11,18 +11,32 @@
 namespace attn::cli {
 namespace {
 
-/// Words an option takes, by its name.
+/// Words an option takes, by its name; by verb and name where verbs differ.
 const std::map<std::string, std::string>& values_of_options() {
   static const std::map<std::string, std::string> values{{"--score", "scaled_dot dot general additive"},
                                                          {"--positions", "none sinusoidal rotary"},
-                                                         {"--tokens", "auto words characters"},
+                                                         {"explain --tokens", "auto words characters"},
+                                                         {"train --tokens", "characters words bpe"},
+                                                         {"train --size", "nano baby small"},
                                                          {"--lang", "en zh"},
                                                          {"--color", "auto always never"},
                                                          {"--colour", "auto always never"},
                                                          {"--return-weights", "none full head_average column_sums"},
-                                                         {"--dtype", "f32 f64 bf16 f16"}};
+                                                         {"run --dtype", "f32 f64 bf16 f16"},
+                                                         {"train --dtype", "f32 bf16"}};
   return values;
 }
+
+/// Null when the option takes none of a list.
+const std::string* values_of(const CLI::App& verb, const std::string& option) {
+  for (const std::string& key : {verb.get_name() + " " + option, option})
+    if (const auto found = values_of_options().find(key); found != values_of_options().end()) return &found->second;
+  return nullptr;
+}
+
+bool takes_file(const std::string& option) { return option == "--weights" || option == "--svg" || option == "--out" || option == "--log"; }
+/// Verbs whose argument is a file.
+bool names_file(const CLI::App& verb) { return verb.get_name() == "run" || verb.get_name() == "train"; }
 
 struct Described {
   std::string name, text;
@@ -54,15 +68,15 @@ std::string verb_names(const CLI::App& app) {
 std::string bash(const CLI::App& app) {
   std::string script =
       "# bash completion of attn: source <(attn completion bash)\n_attn() {\n  local word=\"${COMP_WORDS[COMP_CWORD]}\" "
-      "before=\"${COMP_WORDS[COMP_CWORD-1]}\"\n  COMPREPLY=()\n  case \"$before\" in\n";
+      "before=\"${COMP_WORDS[COMP_CWORD-1]}\"\n  COMPREPLY=()\n  case \"${COMP_WORDS[1]} $before\" in\n";
   for (const auto& [option, values] : values_of_options())
-    script += fmt::format("    {}) COMPREPLY=($(compgen -W \"{}\" -- \"$word\")); return ;;\n", option, values);
-  script += "    --weights|--svg|--out) COMPREPLY=($(compgen -f -- \"$word\")); return ;;\n  esac\n";
+    script += fmt::format("    {}\"{}\") COMPREPLY=($(compgen -W \"{}\" -- \"$word\")); return ;;\n", option.starts_with("-") ? "*\" \"" : "", option, values);
+  script += "    *\" --weights\"|*\" --svg\"|*\" --out\"|*\" --log\") COMPREPLY=($(compgen -f -- \"$word\")); return ;;\n  esac\n";
   script += fmt::format("  if [ \"$COMP_CWORD\" -eq 1 ]; then COMPREPLY=($(compgen -W \"{} --help --version\" -- \"$word\")); return; fi\n",
                         verb_names(app));
   script += "  case \"${COMP_WORDS[1]}\" in\n";
   for (const CLI::App* verb : verbs_of(app)) {
-    const bool shells = verb->get_name() == "completion", files = verb->get_name() == "run";
+    const bool shells = verb->get_name() == "completion", files = names_file(*verb);
     script += fmt::format("    {}) COMPREPLY=($(compgen -W \"{}{}\" -- \"$word\"){}) ;;\n", verb->get_name(), names(options_of(*verb)),
                           shells ? " bash zsh fish" : "", files ? " $(compgen -f -- \"$word\")" : "");
   }
@@ -81,8 +95,6 @@ std::string quoted(const std::string& text, const std::string& special) {
 }
 constexpr const char* kZshSpecial = "[]:";
 
-bool takes_file(const std::string& option) { return option == "--weights" || option == "--svg" || option == "--out"; }
-
 std::string zsh(const CLI::App& app) {
   std::string script =
       "#compdef attn\n# zsh completion of attn: attn completion zsh > \"${fpath[1]}/_attn\"\n_attn() {\n  if (( CURRENT == 2 )); then\n    "
@@ -95,14 +107,14 @@ std::string zsh(const CLI::App& app) {
     for (const CLI::Option* option : verb->get_options())
       for (const std::string& name : option->get_lnames()) {
         const std::string full = "--" + name;
-        const auto values = values_of_options().find(full);
+        const std::string* values = values_of(*verb, full);
         std::string action;
-        if (values != values_of_options().end()) action = fmt::format(":value:({})", values->second);
+        if (values != nullptr) action = fmt::format(":value:({})", *values);
         else if (takes_file(full)) action = ":file:_files";
         else if (option->get_items_expected_max() > 0) action = ":value:";
         script += fmt::format(" '{}[{}]{}'", full, quoted(option->get_description(), kZshSpecial), action);
       }
-    script += verb->get_name() == "completion" ? " '1:shell:(bash zsh fish)'" : verb->get_name() == "run" ? " '1:file:_files'" : "";
+    script += verb->get_name() == "completion" ? " '1:shell:(bash zsh fish)'" : names_file(*verb) ? " '*:file:_files'" : "";
     script += " ;;\n";
   }
   return script + "  esac\n}\n_attn \"$@\"\n";
@@ -114,8 +126,8 @@ std::string fish(const CLI::App& app) {
     const std::string& name = verb->get_name();
     script += fmt::format("complete -c attn -n __fish_use_subcommand -a {} -d '{}'\n", name, quoted(verb->get_description(), ""));
     for (const Described& option : options_of(*verb)) {
-      const auto values = values_of_options().find(option.name);
-      const std::string more = values != values_of_options().end() ? fmt::format(" -x -a '{}'", values->second)
+      const std::string* values = values_of(*verb, option.name);
+      const std::string more = values != nullptr ? fmt::format(" -x -a '{}'", *values)
                                : takes_file(option.name)           ? " -r -F"
                                                                    : "";
       script += fmt::format("complete -c attn -n '__fish_seen_subcommand_from {}' -l {} -d '{}'{}\n", name, option.name.substr(2),
@@ -123,7 +135,7 @@ std::string fish(const CLI::App& app) {
     }
   }
   script += "complete -c attn -n '__fish_seen_subcommand_from completion' -a 'bash zsh fish'\n";
-  return script + "complete -c attn -n '__fish_seen_subcommand_from run' -F\n";
+  return script + "complete -c attn -n '__fish_seen_subcommand_from run train' -F\n";
 }
 
 }  // namespace

@@ -19,6 +19,7 @@ Verb add_info(CLI::App& app);
 Verb add_run(CLI::App& app);
 Verb add_verify(CLI::App& app);
 Verb add_bench(CLI::App& app);
+Verb add_train(CLI::App& app);
 Verb add_completion(CLI::App& app);
 
 /// What is wrong with a whole number, or any number, given as an option's value; "" when nothing is.

@@ -28,7 +28,7 @@ TEST_P(Mistakes, AreOneLine) {
 INSTANTIATE_TEST_SUITE_P(
     All, Mistakes,
     ::testing::Values(Mistake{"", 2, "which verb?"}, Mistake{"explian hello", 2, "did you mean explain?"},
-                      Mistake{"frobnicate", 2, "there are explain, run, info, verify, bench, completion"}, Mistake{"explain", 2, "a text is missing"},
+                      Mistake{"frobnicate", 2, "there are explain, run, info, verify, bench, train, completion"}, Mistake{"explain", 2, "a text is missing"},
                       Mistake{"explain ''", 1, "no token"}, Mistake{"explain '  '", 1, "no token"},
                       Mistake{"explain hi --cuasal", 2, "there is no option --cuasal; did you mean --causal?"},
                       Mistake{"explain hi --frobnicate", 2, "there is no option --frobnicate"},
@@ -63,7 +63,7 @@ TEST(Dashes, WhatFollowsThemIsText) {
 }
 
 TEST(Help, IsEverywhereAndOnStdout) {
-  for (const char* verb : {"", "explain ", "run ", "info ", "verify ", "bench ", "completion "}) {
+  for (const char* verb : {"", "explain ", "run ", "info ", "verify ", "bench ", "train ", "completion "}) {
     const Said said = attn_says(std::string(verb) + "--help");
     EXPECT_EQ(said.code, 0);
     EXPECT_EQ(said.err, "");
@@ -84,6 +84,12 @@ TEST(Completion, IsAScriptTheShellAccepts) {
   const Said completed =
       shell("bash -c '. " + script + "; COMP_WORDS=(attn explain --cau); COMP_CWORD=2; _attn; echo \"${COMPREPLY[@]}\"'");
   EXPECT_EQ(completed.out, "--causal\n") << completed.err;
+  const auto values = [&](const std::string& verb, const std::string& option) {
+    return shell("bash -c '. " + script + "; COMP_WORDS=(attn " + verb + " " + option + " \"\"); COMP_CWORD=3; _attn; echo \"${COMPREPLY[@]}\"'").out;
+  };
+  EXPECT_EQ(values("explain", "--tokens"), "auto words characters\n");
+  EXPECT_EQ(values("train", "--tokens"), "characters words bpe\n");
+  EXPECT_EQ(values("explain", "--lang"), "en zh\n");
   EXPECT_NE(attn_says("completion zsh").out.find("#compdef attn"), std::string::npos);
   EXPECT_NE(attn_says("completion fish").out.find("complete -c attn"), std::string::npos);
 }

@@ -1,0 +1,221 @@
+// src/cli/train.cc: attn train: a text becomes a language model in a folder.
+#include "cli/output.h"
+#include "cli/train_report.h"
+#include "cli/verbs.h"
+
+#include <attn/error.h>
+#include <attn/runtime.h>
+#include <attn/text.h>
+#include <attn/train.h>
+
+#include "io/write.h"
+
+#include <fmt/format.h>
+
+#include <csignal>
+#include <filesystem>
+#include <memory>
+#include <span>
+
+namespace attn::cli {
+namespace {
+
+struct Arguments {
+  std::vector<std::string> texts;
+  std::string out = "attn-model", log, size = "nano", tokens = "characters", dtype = "f32";
+  std::int64_t vocab = 0, save_every = 0;
+  std::int64_t steps = 0, batch = 0, context = 0, eval_every = 0, seed = 1337;
+  double lr = 0, dropout = 0;
+  bool resume = false;
+  std::map<std::string, CLI::Option*> given;
+  bool has(const char* name) const { return given.at(name)->count() > 0; }
+};
+
+// --- Ctrl-C ------------------------------------------------------------------------------------------------------------
+
+volatile std::sig_atomic_t stop_wanted = 0;
+
+/// The first one ends the training after its step; a second one ends the command as usual.
+void want_stop(int signal) {
+  stop_wanted = 1;
+  std::signal(signal, SIG_DFL);
+}
+
+// --- options -----------------------------------------------------------------------------------------------------------
+
+TrainOptions options_of(const Arguments& a, std::int64_t vocab_size) {
+  const std::size_t size = choose("--size", a.size, {"nano", "baby", "small"});
+  TrainOptions o;
+  o.model = size == 0 ? ModelConfig::nano(vocab_size) : size == 1 ? ModelConfig::baby(vocab_size) : ModelConfig::small(vocab_size);
+  o.model.vocab_size = vocab_size;
+  constexpr std::int64_t steps[] = {2000, 5000, 20000}, batches[] = {12, 8, 4};
+  constexpr double rates[] = {1e-3, 1e-3, 6e-4}, dropouts[] = {0.1, 0.2, 0.1};
+  o.model.context = a.has("context") ? a.context : o.model.context;
+  o.model.dropout = a.has("dropout") ? a.dropout : dropouts[size];
+  o.dtype = choose("--dtype", a.dtype, {"f32", "bf16"}) == 0 ? Dtype::f32 : Dtype::bf16;
+  o.steps = a.has("steps") ? a.steps : steps[size];
+  o.batch = a.has("batch") ? a.batch : batches[size];
+  o.lr = a.has("lr") ? a.lr : rates[size];
+  o.warmup = std::min<std::int64_t>(100, o.steps / 10);
+  o.eval_every = a.has("eval-every") ? a.eval_every : std::max<std::int64_t>(1, std::min<std::int64_t>(250, o.steps / 4));
+  o.seed = static_cast<std::uint64_t>(a.seed);
+  return o;
+}
+
+/// With --resume the options are those of the beginning; one that is given again must say the same.
+void check_same(const Arguments& a, const TrainOptions& now) {
+  const TrainOptions as_given = options_of(a, now.model.vocab_size);
+  const auto same = [&](const char* name, const auto& given, const auto& then) {
+    if (a.has(name) && !(given == then))
+      throw UsageError{fmt::format("--{} is {}, the training in {} has {}; leave it out, or begin anew in another --out", name, given, a.out, then)};
+  };
+  same("steps", as_given.steps, now.steps);
+  same("batch", as_given.batch, now.batch);
+  same("context", as_given.model.context, now.model.context);
+  same("eval-every", as_given.eval_every, now.eval_every);
+  same("seed", as_given.seed, now.seed);
+  same("lr", as_given.lr, now.lr);
+  same("dropout", as_given.model.dropout, now.model.dropout);
+  same("dtype", std::string(name_of(as_given.dtype)), std::string(name_of(now.dtype)));
+  if (a.has("size") && (as_given.model.layers != now.model.layers || as_given.model.width != now.model.width))
+    throw UsageError{fmt::format("--size {} is not that of the training in {}; leave it out, or begin anew in another --out", a.size, a.out)};
+}
+
+// --- the text and the folder -------------------------------------------------------------------------------------------
+
+std::string read_texts(const std::vector<std::string>& paths, bool any_bytes) {
+  std::string all;
+  for (const std::string& path : paths) {
+    const std::string text = read_file(path);
+    const auto wrong = any_bytes ? std::nullopt : text::invalid_utf8(text);
+    if (wrong) throw ValueError(fmt::format("{}: the byte at offset {} is not UTF-8; --tokens bpe takes any bytes", path, *wrong));
+    all += text;
+  }
+  if (all.empty()) throw ValueError(fmt::format("{}: there is no text", fmt::join(paths, ", ")));
+  return all;
+}
+
+Tokenizer::Kind kind_of(const Arguments& a) {
+  return static_cast<Tokenizer::Kind>(choose("--tokens", a.tokens, {"characters", "words", "bpe"}));
+}
+
+/// A new training; the folder has its first checkpoint before the first step, so that what cannot be written is known at once.
+std::pair<Trainer, Tokenizer> begin(const Arguments& a) {
+  const Tokenizer::Kind kind = kind_of(a);
+  if (a.has("vocab") && kind == Tokenizer::Kind::characters) throw UsageError{"--vocab goes with --tokens words or bpe: characters take all there are"};
+  options_of(a, 2).check();
+  std::error_code unknown;
+  if (const auto found = Trainer::find(a.out))
+    throw ValueError(fmt::format("{} holds a training (step {} of {}): --resume goes on with it, another --out begins anew", a.out, found->second, found->first.steps));
+  if (std::filesystem::exists(std::filesystem::path(a.out) / "model.safetensors", unknown))
+    throw ValueError(fmt::format("{} holds a model that was not trained here; another --out begins anew", a.out));
+  const std::string text = read_texts(a.texts, kind == Tokenizer::Kind::bpe);
+  const Tokenizer tokenizer = Tokenizer::train(text, kind, a.vocab);
+  Trainer trainer(tokenizer.encode(text), options_of(a, tokenizer.size()));
+  std::filesystem::create_directories(a.out, unknown);
+  if (unknown) throw IoError(fmt::format("{}: {}", a.out, unknown.message()));
+  tokenizer.save(a.out);
+  trainer.save_model(a.out);
+  trainer.save(a.out);
+  return {std::move(trainer), tokenizer};
+}
+
+std::pair<Trainer, Tokenizer> go_on(const Arguments& a) {
+  const auto found = Trainer::find(a.out);
+  if (!found) throw ValueError(fmt::format("{} holds no training to resume; without --resume one begins", a.out));
+  check_same(a, found->first);
+  const Tokenizer tokenizer = Tokenizer::load(a.out);
+  if (a.has("tokens") && tokenizer.kind() != kind_of(a))
+    throw UsageError{fmt::format("--tokens {} are not those of the training in {}; leave it out, or begin anew in another --out", a.tokens, a.out)};
+  Trainer trainer = Trainer::resume(a.out, tokenizer.encode(read_texts(a.texts, tokenizer.kind() == Tokenizer::Kind::bpe)));
+  return {std::move(trainer), tokenizer};
+}
+
+// --- the run -----------------------------------------------------------------------------------------------------------
+
+void say(const std::string& line) { std::fwrite(line.data(), 1, line.size(), stderr); }
+
+void introduce(const Trainer& trainer, const Tokenizer& tokenizer) {
+  const TrainOptions& o = trainer.options();
+  constexpr const char* kinds[] = {"characters", "words", "byte pairs"};
+  say(fmt::format("{} parameters, {} layers, {} heads, width {}, context {}; {} {}; batch {}; {}; {} thread{}\n", count(static_cast<double>(o.model.parameters())),
+                  o.model.layers, o.model.heads, o.model.width, o.model.context, tokenizer.size(), kinds[static_cast<std::size_t>(tokenizer.kind())], o.batch,
+                  name_of(o.dtype), num_threads(), num_threads() == 1 ? "" : "s"));
+}
+
+/// Steps until all are done or someone wants to stop. The best weights are saved before the state that knows of them, so a crash
+/// between the two repeats steps and nothing else.
+void steps(Trainer& trainer, const Arguments& a) {
+  const std::int64_t save_every = a.has("save-every") ? a.save_every : trainer.options().eval_every;
+  std::int64_t saved = trainer.step();
+  TrainReport report(trainer, a.log);
+  try {
+    while (!trainer.done() && !stop_wanted) {
+      const TrainStep done = trainer.advance();
+      report.step(done);
+      if (done.best) trainer.save_model(a.out);
+      if (done.step % save_every != 0 && !trainer.done() && !stop_wanted) continue;
+      trainer.save(a.out);
+      saved = trainer.step();
+    }
+    report.close();
+  } catch (const IoError& error) {
+    throw IoError(fmt::format("{}; the checkpoint of step {} is whole, --resume goes on from it", error.what(), saved));
+  }
+}
+
+void run(const Arguments& a) {
+  if (a.texts.empty()) throw UsageError{"a text is missing, as in: attn train /usr/share/common-licenses/GPL-3"};
+  if (a.has("save-every") && a.save_every < 1) throw UsageError{fmt::format("--save-every is {}; it must be 1 or more", a.save_every)};
+  auto [trainer, tokenizer] = a.resume ? go_on(a) : begin(a);
+  introduce(trainer, tokenizer);
+  std::signal(SIGINT, want_stop);
+  std::signal(SIGTERM, want_stop);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error of write, not a death
+  steps(trainer, a);
+  std::signal(SIGINT, SIG_DFL);
+  std::signal(SIGTERM, SIG_DFL);
+  const std::string curve = loss_curve_svg(trainer, fmt::format("attn train {}: {} parameters", std::filesystem::path(a.texts[0]).filename().string(),
+                                                                count(static_cast<double>(trainer.options().model.parameters()))));
+  io::write_whole("attn train", (std::filesystem::path(a.out) / "loss.svg").string(), {std::as_bytes(std::span(curve))});
+  if (!trainer.done()) return print(fmt::format("stopped at step {} of {}, saved in {}: --resume goes on\n", trainer.step(), trainer.options().steps, a.out));
+  print(fmt::format("best validation loss {:.4f} at step {}; model and loss curve in {}\n", trainer.best_loss(), trainer.best_step(), a.out));
+}
+
+}  // namespace
+
+Verb add_train(CLI::App& app) {
+  CLI::App* parser = app.add_subcommand("train", "A language model from a text, on this machine");
+  auto arguments = std::make_shared<Arguments>();
+  Arguments& a = *arguments;
+  parser->allow_extras();
+  parser->add_option("TEXT", a.texts, "Text files, one after the other: the last tenth is for validation")->type_name("");
+  const auto add = [&](const char* name, auto& value, const char* type, const char* text) {
+    return a.given[name] = parser->add_option(std::string("--") + name, value, text)->type_name(type);
+  };
+  add("out", a.out, "FOLDER", "Where the model goes: attn-model without it");
+  add("size", a.size, "NAME", "nano (4 layers, 128 wide), baby (6, 384) or small (12, 768: GPT-2's)");
+  add("tokens", a.tokens, "NAME", "characters, words or bpe (byte pairs, learnt from the text)");
+  add("vocab", a.vocab, "N", "How many words (all without it) or byte pairs (1024)")->check(whole_number);
+  add("steps", a.steps, "N", "2000, 5000 or 20000 by size")->check(whole_number);
+  add("batch", a.batch, "N", "Windows a step: 12, 8 or 4 by size")->check(whole_number);
+  add("context", a.context, "N", "Tokens a window: 64, 256 or 1024 by size")->check(whole_number);
+  add("lr", a.lr, "X", "The highest learning rate; a cosine takes it to a tenth")->check(number);
+  add("dropout", a.dropout, "X", "0.1, 0.2 or 0.1 by size")->check(number);
+  add("dtype", a.dtype, "NAME", "f32, or bf16 with the weights kept in f32 too");
+  add("seed", a.seed, "N", "Of weights, batches and dropout")->check(whole_number);
+  add("eval-every", a.eval_every, "N", "Steps between validations; the best weights are kept")->check(whole_number);
+  add("save-every", a.save_every, "N", "Steps between checkpoints: as --eval-every without it")->check(whole_number);
+  add("log", a.log, "FILE", "One JSON line a step");
+  parser->add_flag("--resume", a.resume, "Go on with the training in --out, to the bit as if it had never stopped");
+  parser->footer(
+      "Ctrl-C ends the step, saves and stops; --resume goes on. FOLDER holds config.json, tokenizer.json, model.safetensors (the best\n"
+      "weights so far), train_state.safetensors (all that --resume needs) and, at the end, loss.svg.\n"
+      "\nExample\n  attn train /usr/share/common-licenses/GPL-3 --out gpl");
+  return {parser, [arguments](const std::vector<std::string>& rest) {
+            arguments->texts.insert(arguments->texts.end(), rest.begin(), rest.end());
+            run(*arguments);
+          }};
+}
+
+}  // namespace attn::cli

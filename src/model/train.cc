@@ -1,0 +1,134 @@
+// src/model/train.cc: the steps of a training: a batch, its gradients, the update, and validation when it is due.
+#include <attn/autograd.h>
+#include <attn/error.h>
+#include <attn/train.h>
+
+#include "model/train_internal.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+namespace attn {
+namespace {
+
+/// Seeds the global generator, then makes the model: its weights are the first that is drawn.
+LanguageModel make_model(const TrainOptions& options) {
+  options.check();
+  manual_seed(options.seed);
+  return LanguageModel(options.model, options.dtype);
+}
+
+/// As nanoGPT: matrices and tables decay, biases and norms do not.
+std::vector<optim::Group<optim::AdamWOptions>> groups_of(const std::vector<Tensor>& parameters, const TrainOptions& options) {
+  std::vector<Tensor> matrices, vectors;
+  for (const Tensor& x : parameters) (x.dim() >= 2 ? matrices : vectors).push_back(x);
+  const optim::AdamWOptions adamw{.lr = options.lr, .betas = options.betas, .weight_decay = options.weight_decay};
+  optim::AdamWOptions without_decay = adamw;
+  without_decay.weight_decay = 0;
+  std::vector<optim::Group<optim::AdamWOptions>> groups;
+  if (!matrices.empty()) groups.push_back({matrices, adamw});
+  if (!vectors.empty()) groups.push_back({vectors, without_decay});
+  return groups;
+}
+
+Tensor as_tensor(const std::vector<LossPoint>& points) {
+  Tensor result = empty({static_cast<std::int64_t>(points.size()), 2}, Dtype::f64);
+  auto* value = result.data<double>();
+  for (const LossPoint& point : points) {
+    *value++ = static_cast<double>(point.step);
+    *value++ = point.loss;
+  }
+  return result;
+}
+
+}  // namespace
+
+void TrainOptions::check() const {
+  const auto at_least = [](const char* name, double value, double least) {
+    if (!(value >= least) || std::isinf(value)) throw ValueError(fmt::format("Trainer: {} is {}; it must be {} or more", name, value, least));
+  };
+  at_least("steps", static_cast<double>(steps), 1);
+  at_least("batch", static_cast<double>(batch), 1);
+  at_least("eval_every", static_cast<double>(eval_every), 1);
+  at_least("warmup", static_cast<double>(warmup), 0);
+  at_least("lr", lr, 0);
+  at_least("weight_decay", weight_decay, 0);
+  at_least("clip", clip, 0);
+  if (warmup > steps) throw ValueError(fmt::format("Trainer: warmup is {} of {} steps; it must be from 0 to that", warmup, steps));
+  if (dtype != Dtype::f32 && dtype != Dtype::bf16) throw DtypeError(fmt::format("Trainer: dtype is {}; it must be f32 or bf16", name_of(dtype)));
+  if (model.rotary_scaling) throw ValueError("Trainer: rotary_scaling stretches a trained model; a training begins without");
+  model.check();
+}
+
+Trainer::State::State(std::vector<std::int64_t> ids, const TrainOptions& given)
+    : options(given),
+      data(std::move(ids), given.model.vocab_size, given.model.context),
+      model(make_model(given)),
+      parameters(model.parameters()),
+      gradients(parameters),
+      adamw(groups_of(parameters, given)) {}
+
+Trainer::Trainer(std::vector<std::int64_t> ids, const TrainOptions& options) : state_(std::make_unique<State>(std::move(ids), options)) {}
+Trainer::Trainer(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Trainer::Trainer(Trainer&&) noexcept = default;
+Trainer& Trainer::operator=(Trainer&&) noexcept = default;
+Trainer::~Trainer() = default;
+
+TrainStep Trainer::advance() {
+  State& s = *state_;
+  const TrainOptions& o = s.options;
+  if (done()) throw ValueError(fmt::format("Trainer: all {} steps are done", o.steps));
+  const optim::Schedule schedule{.peak = o.lr, .last = o.lr / 10, .warmup = o.warmup, .steps = o.steps};
+  TrainStep report;
+  report.step = s.step + 1;
+  report.lr = schedule(s.step);
+
+  s.model.train();
+  s.gradients.zero();
+  const auto [inputs, targets] = s.data.draw(o.batch);
+  const Tensor loss = s.model.loss(inputs, targets);
+  loss.backward();
+  report.loss = loss.item();
+  report.gradient_norm = optim::clip_grad_norm_(s.parameters, o.clip > 0 ? o.clip : std::numeric_limits<double>::infinity());
+  if (!std::isfinite(report.loss) || !std::isfinite(report.gradient_norm))
+    throw ValueError(fmt::format("Trainer: step {} has loss {} and gradients of norm {}: the training has diverged; a smaller lr may help", report.step,
+                                 report.loss, report.gradient_norm));
+  for (auto& group : s.adamw.groups) group.options.lr = report.lr;
+  s.adamw.step();
+
+  s.step = report.step;
+  s.losses.push_back({s.step, report.loss});
+  if (s.step % o.eval_every == 0 || done()) {
+    report.validation = validate();
+    s.validations.push_back({s.step, *report.validation});
+    report.best = *report.validation < s.best;
+    if (report.best) s.best = *report.validation, s.best_step = s.step;
+  }
+  return report;
+}
+
+double Trainer::validate() const {
+  const NoGrad guard;
+  const State& s = *state_;
+  const bool training = s.model.is_training();
+  s.model.eval();
+  double sum = 0;
+  std::int64_t count = 0;
+  for (const auto& [inputs, targets] : s.data.validation(s.options.batch)) {
+    sum += s.model.loss(inputs, targets).item() * static_cast<double>(inputs.numel());
+    count += inputs.numel();
+  }
+  s.model.train(training);
+  return sum / static_cast<double>(count);
+}
+
+const TrainOptions& Trainer::options() const { return state_->options; }
+const LanguageModel& Trainer::model() const { return state_->model; }
+std::int64_t Trainer::step() const { return state_->step; }
+double Trainer::best_loss() const { return state_->best; }
+std::int64_t Trainer::best_step() const { return state_->best_step; }
+Tensor Trainer::losses() const { return as_tensor(state_->losses); }
+Tensor Trainer::validations() const { return as_tensor(state_->validations); }
+
+}  // namespace attn

@@ -1,0 +1,176 @@
+// src/model/train_state.cc: a training in one file: everything that the next step depends on.
+#include <attn/error.h>
+#include <attn/safetensors.h>
+#include <attn/train.h>
+
+#include "io/safetensors_header.h"
+#include "io/source.h"
+#include "io/write.h"
+#include "model/train_internal.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <span>
+#include <type_traits>
+
+namespace attn {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr const char* kFile = "train_state.safetensors";
+constexpr const char* kKey = "attn_train";
+
+std::string file_in(const std::string& folder) { return (std::filesystem::path(folder) / kFile).string(); }
+
+/// Visits every setting under its name, so that writing and reading cannot differ.
+template <typename Options, typename F>
+void each_setting(Options& o, F&& visit) {
+  auto& m = o.model;
+  visit("vocab_size", m.vocab_size), visit("context", m.context), visit("layers", m.layers), visit("heads", m.heads);
+  visit("kv_heads", m.kv_heads), visit("width", m.width), visit("head_dim", m.head_dim), visit("mlp_width", m.mlp_width);
+  visit("norm", m.norm), visit("norm_eps", m.norm_eps), visit("positions", m.positions), visit("rotary_theta", m.rotary_theta);
+  visit("activation", m.activation), visit("attention_bias", m.attention_bias), visit("mlp_bias", m.mlp_bias), visit("tied_head", m.tied_head);
+  visit("dropout", m.dropout);
+  visit("dtype", o.dtype), visit("steps", o.steps), visit("batch", o.batch), visit("seed", o.seed), visit("lr", o.lr);
+  visit("warmup", o.warmup), visit("beta1", o.betas.first), visit("beta2", o.betas.second), visit("weight_decay", o.weight_decay);
+  visit("clip", o.clip), visit("eval_every", o.eval_every);
+}
+
+Json to_json(const TrainOptions& options) {
+  Json json;
+  each_setting(options, [&](const char* name, const auto& value) { json[name] = value; });
+  return json;
+}
+
+/// The last value of each enumeration.
+constexpr int last_of(ModelConfig::Norm) { return static_cast<int>(ModelConfig::Norm::rms_norm); }
+constexpr int last_of(ModelConfig::Positions) { return static_cast<int>(ModelConfig::Positions::rotary); }
+constexpr int last_of(ModelConfig::Activation) { return static_cast<int>(ModelConfig::Activation::swiglu); }
+constexpr int last_of(Dtype) { return static_cast<int>(Dtype::boolean); }
+
+TrainOptions options_of(const Json& json) {
+  TrainOptions options;
+  each_setting(options, [&](const char* name, auto& value) {
+    using T = std::decay_t<decltype(value)>;
+    const Json& given = json.at(name);
+    if constexpr (std::is_enum_v<T>) {
+      const int number = given.get<int>();
+      if (number < 0 || number > last_of(T{})) throw ValueError(fmt::format("{} is {}", name, number));
+      value = static_cast<T>(number);
+    } else {
+      value = given.get<T>();
+    }
+  });
+  options.check();
+  return options;
+}
+
+/// What the metadata of the file says. Whatever is wrong in it is a FormatError.
+struct Facts {
+  TrainOptions options;
+  std::int64_t step, best_step;
+  double best;
+  std::string digest;
+};
+Facts facts_of(const std::string& path, const std::map<std::string, std::string>& metadata) {
+  try {
+    const Json json = Json::parse(metadata.at(kKey));
+    return {options_of(json.at("options")), json.at("step").get<std::int64_t>(), json.at("best_step").get<std::int64_t>(),
+            json.at("best").is_null() ? std::numeric_limits<double>::infinity() : json.at("best").get<double>(), json.at("data").get<std::string>()};
+  } catch (const std::exception& error) {
+    throw FormatError(fmt::format("Trainer: {}: not the state of a training ({})", path, io::one_line(error.what())), 0);
+  }
+}
+
+/// The generator's bytes as numbers: the file format's tensors of bytes are not among our dtypes.
+Tensor generator_state() {
+  const std::lock_guard lock(default_generator_mutex());
+  const std::vector<std::uint8_t> bytes = default_generator().state();
+  Tensor words = zeros({static_cast<std::int64_t>(bytes.size() + 7) / 8}, Dtype::i64);
+  std::copy(bytes.begin(), bytes.end(), static_cast<std::uint8_t*>(words.data()));
+  return words;
+}
+void set_generator_state(const Tensor& words) {
+  const auto* first = static_cast<const std::uint8_t*>(words.contiguous().data());
+  const std::lock_guard lock(default_generator_mutex());
+  default_generator().set_state({first, first + words.numel() * 8});
+}
+
+std::vector<LossPoint> points_of(const Tensor& x) {
+  std::vector<LossPoint> points;
+  if (x.dim() != 2 || x.size(1) != 2) throw ValueError("losses have another shape");
+  const std::vector<double> values = x.to_vector();
+  for (std::size_t i = 0; i < values.size(); i += 2) points.push_back({static_cast<std::int64_t>(values[i]), values[i + 1]});
+  return points;
+}
+
+/// The tensors whose names begin with `prefix`, without it.
+nn::StateDict part_of(const Safetensors& file, const std::string& prefix) {
+  nn::StateDict part;
+  for (const auto& [name, value] : file.tensors)
+    if (name.starts_with(prefix)) part.emplace_back(name.substr(prefix.size()), value);
+  return part;
+}
+
+}  // namespace
+
+void Trainer::save(const std::string& folder) const {
+  const State& s = *state_;
+  nn::StateDict tensors;
+  for (const auto& [name, value] : s.model.state_dict()) tensors.emplace_back("model." + name, value);
+  for (const auto& [name, value] : s.adamw.state_dict()) tensors.emplace_back("optimizer." + name, value);
+  tensors.emplace_back("generator", generator_state());
+  tensors.emplace_back("losses", losses());
+  tensors.emplace_back("validations", validations());
+  const Json facts{{"options", to_json(s.options)}, {"step", s.step}, {"best", s.best}, {"best_step", s.best_step}, {"data", s.data.digest()}};  // infinity: null
+  save_safetensors(file_in(folder), tensors, {{kKey, facts.dump()}});
+}
+
+void Trainer::save_model(const std::string& folder) const {
+  const std::string config = to_json(state_->options).dump(1) + "\n";
+  io::write_whole("Trainer", (std::filesystem::path(folder) / "config.json").string(), {std::as_bytes(std::span(config))});
+  save_safetensors((std::filesystem::path(folder) / "model.safetensors").string(), state_->model.state_dict());
+}
+
+std::optional<std::pair<TrainOptions, std::int64_t>> Trainer::find(const std::string& folder) {
+  std::error_code unknown;
+  if (!std::filesystem::exists(file_in(folder), unknown)) return std::nullopt;
+  const Facts facts = facts_of(file_in(folder), io::read_safetensors_header(io::FileSource("Trainer", file_in(folder))).metadata);
+  return std::pair(facts.options, facts.step);
+}
+
+Trainer Trainer::resume(const std::string& folder, std::vector<std::int64_t> ids) {
+  const std::string path = file_in(folder);
+  const Safetensors file = load_safetensors(path);
+  const Facts facts = facts_of(path, file.metadata);
+  std::int64_t numbers = 0;  // before memory is asked for, so that no file can ask for more than it has
+  for (const auto& [name, value] : file.tensors) numbers += value.numel();
+  if (facts.options.model.parameters() > numbers) throw FormatError(fmt::format("Trainer: {}: the weights are not all there", path), 0);
+  auto state = std::make_unique<State>(std::move(ids), facts.options);
+  if (state->data.digest() != facts.digest)
+    throw ValueError(fmt::format("Trainer: {} was begun with another text: its tokens have the digest {}, these {}", folder, facts.digest, state->data.digest()));
+  try {
+    state->model.load_state_dict(part_of(file, "model."));
+    const nn::StateDict moments = part_of(file, "optimizer.");
+    state->adamw.load_state_dict(moments);
+    // Of each parameter: step, exp_avg, exp_avg_sq, and the master of a half float. The optimiser would begin anew what is missing.
+    const std::size_t of_each = facts.options.dtype == Dtype::f32 ? 3 : 4, wanted = facts.step == 0 ? 0 : of_each * state->parameters.size();
+    if (moments.size() != wanted) throw ValueError(fmt::format("the optimiser has {} tensors; it must have {}", moments.size(), wanted));
+    state->losses = points_of(file.at("losses"));
+    state->validations = points_of(file.at("validations"));
+    set_generator_state(file.at("generator"));
+  } catch (const std::exception& error) {
+    throw FormatError(fmt::format("Trainer: {}: {}", path, io::one_line(error.what())), 0);
+  }
+  state->step = facts.step;
+  state->best = facts.best;
+  state->best_step = facts.best_step;
+  return Trainer(std::move(state));
+}
+
+}  // namespace attn

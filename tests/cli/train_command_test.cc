@@ -1,0 +1,244 @@
+// tests/cli/train_command_test.cc: attn train as a user runs, stops, kills and resumes it.
+#include "cli/command.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <spawn.h>
+
+#include <nlohmann/json.hpp>
+
+#include <chrono>
+#include <cmath>
+#include <random>
+#include <set>
+#include <thread>
+
+extern char** environ;
+
+namespace attn::testing {
+namespace {
+
+/// A text of 3,000 characters that is the same everywhere.
+std::string text() {
+  std::mt19937 random(5);
+  std::string result;
+  while (result.size() < 3000) result += std::vector<std::string>{"attention ", "is ", "all ", "you ", "need", ".\n", ", ", "the "}[random() % 8];
+  return result;
+}
+
+/// Small enough for sanitizers: 16 windows of 16 characters a step are the work.
+const std::string small = " --context 16 --batch 2 --steps 24 --eval-every 8 --save-every 3 ";
+
+/// `attn train` beside the test; to be stopped by a signal.
+class Running {
+ public:
+  Running(std::vector<std::string> arguments) {
+    std::string command = ATTN_COMMAND;
+    arguments.insert(arguments.begin(), {command, "train"});
+    std::vector<char*> argv;
+    for (std::string& argument : arguments) argv.push_back(argument.data());
+    argv.push_back(nullptr);
+    posix_spawn_file_actions_t files;
+    posix_spawn_file_actions_init(&files);
+    posix_spawn_file_actions_addopen(&files, 1, "/dev/null", O_WRONLY, 0);
+    posix_spawn_file_actions_addopen(&files, 2, "/dev/null", O_WRONLY, 0);
+    if (posix_spawn(&id_, command.c_str(), &files, nullptr, argv.data(), environ) != 0) std::abort();
+    posix_spawn_file_actions_destroy(&files);
+  }
+  /// The exit code, or minus the signal that ended it.
+  int wait() {
+    int status = 0;
+    ::waitpid(id_, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
+  int stop(int signal) {
+    ::kill(id_, signal);
+    return wait();
+  }
+
+ private:
+  pid_t id_ = 0;
+};
+
+void wait_for(const std::string& path) {
+  for (int i = 0; i < 60000 && !std::filesystem::exists(path); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+const std::vector<std::string> kFiles = {"config.json", "model.safetensors", "tokenizer.json", "train_state.safetensors"};
+
+void expect_same_files(const std::string& a, const std::string& b) {
+  for (const std::string& file : kFiles) EXPECT_TRUE(content_of(a + "/" + file) == content_of(b + "/" + file)) << file;
+}
+
+/// A training that nothing disturbs, in folder/whole.
+void train_whole(const Folder& folder) {
+  folder.write("text", text());
+  const Said said = attn_says("train " + folder.file("text") + " --out " + folder.file("whole") + small);
+  ASSERT_EQ(said.code, 0) << said.err;
+  for (const std::string& file : kFiles) ASSERT_TRUE(std::filesystem::exists(folder.file("whole/" + file))) << file;
+}
+
+TEST(TrainCommand, KilledAtAnyMomentItResumesToTheBit) {
+  const Folder folder;
+  ASSERT_NO_FATAL_FAILURE(train_whole(folder));
+  std::mt19937 random(std::random_device{}());
+  for (int round = 0; round < 4; ++round) {
+    const std::string out = folder.file("killed" + std::to_string(round));
+    Running first({folder.file("text"), "--out", out, "--context", "16", "--batch", "2", "--steps", "24", "--eval-every", "8", "--save-every", "3"});
+    wait_for(out + "/train_state.safetensors");
+    const auto moment = std::chrono::microseconds(random() % 300000);
+    std::this_thread::sleep_for(moment);
+    SCOPED_TRACE(std::to_string(moment.count()) + " us after its first checkpoint");
+    EXPECT_TRUE(std::set<int>({0, -SIGKILL}).contains(first.stop(SIGKILL)));
+    const Said said = attn_says("train " + folder.file("text") + " --resume --out " + out);
+    EXPECT_EQ(said.code, 0) << said.err;
+    expect_same_files(out, folder.file("whole"));
+  }
+}
+
+TEST(TrainCommand, ASignalSavesAndEndsWell) {
+  const Folder folder;
+  ASSERT_NO_FATAL_FAILURE(train_whole(folder));
+  for (const int signal : {SIGINT, SIGTERM}) {
+    const std::string out = folder.file("stopped" + std::to_string(signal));
+    // --save-every 1000: only the signal saves.
+    Running run({folder.file("text"), "--out", out, "--context", "16", "--batch", "2", "--steps", "24", "--eval-every", "8", "--save-every", "1000", "--log",
+                 folder.file("log")});
+    std::filesystem::remove(folder.file("log"));
+    wait_for(out + "/train_state.safetensors");
+    for (int i = 0; i < 60000 && content_of(folder.file("log")).find('\n') == std::string::npos; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_EQ(run.stop(signal), 0);
+    const Said said = attn_says("train " + folder.file("text") + " --resume --out " + out + " --log " + folder.file("log"));
+    EXPECT_EQ(said.code, 0) << said.err;
+    expect_same_files(out, folder.file("whole"));
+    // The log goes on where it was: every step once.
+    std::istringstream lines(content_of(folder.file("log")));
+    std::int64_t step = 0;
+    for (std::string line; std::getline(lines, line);) EXPECT_EQ(nlohmann::json::parse(line).at("step"), ++step);
+    EXPECT_EQ(step, 24);
+  }
+}
+
+TEST(TrainCommand, AFullDiskLeavesTheLastCheckpoint) {
+  const Folder folder;
+  ASSERT_NO_FATAL_FAILURE(train_whole(folder));
+  const std::string out = folder.file("full");
+  Running run({folder.file("text"), "--out", out, "--context", "16", "--batch", "2", "--steps", "24", "--eval-every", "8", "--save-every", "3"});
+  wait_for(out + "/model.safetensors");
+  wait_for(out + "/train_state.safetensors");
+  run.stop(SIGKILL);
+  const std::string before = content_of(out + "/train_state.safetensors");
+  // A limit on the size of files stands for the disk: 1,024 bytes times 512.
+  const Said said = shell("ulimit -f 512; " + attn_command + " train " + folder.file("text") + " --resume --out " + out);
+  if (said.code != 0) {  // else it had been killed after its last step
+    EXPECT_EQ(said.code, 1) << said.err;
+    EXPECT_NE(said.err.find("File too large; the checkpoint of step"), std::string::npos) << said.err;
+    EXPECT_NE(said.err.find("is whole, --resume goes on from it"), std::string::npos) << said.err;
+    EXPECT_TRUE(content_of(out + "/train_state.safetensors") == before);
+  }
+  const Said again = attn_says("train " + folder.file("text") + " --resume --out " + out);
+  EXPECT_EQ(again.code, 0) << again.err;
+  expect_same_files(out, folder.file("whole"));
+}
+
+TEST(TrainCommand, WhatCannotBeWrittenIsSaidBeforeTheFirstStep) {
+  const Folder folder;
+  folder.write("text", text());
+  folder.write("file", "x");
+  const Said said = attn_says("train " + folder.file("text") + " --out " + folder.file("file") + "/model" + small);
+  EXPECT_EQ(said.code, 1);
+  EXPECT_NE(said.err.find("/model: Not a directory"), std::string::npos) << said.err;
+  EXPECT_EQ(said.err.find("step"), std::string::npos) << said.err;
+  const Said full = shell("ulimit -f 100; " + attn_command + " train " + folder.file("text") + " --out " + folder.file("model") + small);
+  EXPECT_EQ(full.code, 1);
+  EXPECT_NE(full.err.find("File too large"), std::string::npos) << full.err;
+  EXPECT_FALSE(std::filesystem::exists(folder.file("model/train_state.safetensors")));
+}
+
+TEST(TrainCommand, MistakesAreOneLine) {
+  const Folder folder;
+  folder.write("text", text());
+  folder.write("empty", "");
+  folder.write("short", "abc");
+  folder.write("bytes", "abc\xFF");
+  const auto says = [&](const std::string& arguments, int code, const std::string& what) {
+    const Said said = attn_says("train " + arguments);
+    EXPECT_EQ(said.code, code) << arguments << ": " << said.err;
+    EXPECT_NE(said.err.find(what), std::string::npos) << said.err;
+    EXPECT_EQ(std::count(said.err.begin(), said.err.end(), '\n'), 1) << said.err;
+    EXPECT_EQ(said.out, "");
+  };
+  const std::string to = " --out " + folder.file("model") + small, ok = folder.file("text") + to;
+  says("", 2, "a text is missing, as in: attn train");
+  says("/nowhere" + to, 1, "/nowhere: cannot be read: No such file or directory");
+  says(folder.file("empty") + to, 1, "/empty: there is no text");
+  says(folder.file("short") + to, 1, "the text has 3 tokens; windows of 16 need at least");
+  says(folder.file("bytes") + to, 1, "/bytes: the byte at offset 3 is not UTF-8; --tokens bpe takes any bytes");
+  says(ok + "--size medium", 2, "--size has no \"medium\"; there are nano, baby, small");
+  says(ok + "--size nona", 2, "did you mean nano?");
+  says(ok + "--tokens letters", 2, "--tokens has no \"letters\"");
+  says(ok + "--dtype f16", 2, "--dtype has no \"f16\"");
+  says(ok + "--vocab 300", 2, "--vocab goes with --tokens words or bpe");
+  says(ok + "--tokens bpe --vocab 3", 1, "vocab_size is 3; it must be from 256");
+  says(ok + "--lr -1", 1, "lr is -1; it must be 0 or more");
+  says(ok + "--lr fast", 2, "--lr: must be a number, not \"fast\"");
+  says(folder.file("text") + " --out " + folder.file("model") + " --steps 0", 1, "steps is 0; it must be 1 or more");
+  says(ok + "--resume", 1, "/model holds no training to resume");
+  EXPECT_FALSE(std::filesystem::exists(folder.file("model"))) << "a mistake leaves no folder behind";
+}
+
+TEST(TrainCommand, AFolderKeepsItsSettings) {
+  const Folder folder;
+  ASSERT_NO_FATAL_FAILURE(train_whole(folder));
+  const std::string to = folder.file("text") + " --out " + folder.file("whole");
+  const auto says = [&](const std::string& arguments, int code, const std::string& what) {
+    const Said said = attn_says("train " + arguments);
+    EXPECT_EQ(said.code, code) << said.err;
+    EXPECT_NE(said.err.find(what), std::string::npos) << said.err;
+  };
+  says(to, 1, "holds a training (step 24 of 24): --resume goes on with it, another --out begins anew");
+  says(to + " --resume --steps 30", 2, "--steps is 30, the training in " + folder.file("whole") + " has 24");
+  says(to + " --resume --size baby", 2, "--size baby is not that of the training");
+  says(to + " --resume --tokens bpe", 2, "--tokens bpe are not those of the training");
+  says(to + " --resume --steps 24 --context 16", 0, "");
+  folder.write("other", text() + "need");
+  says(folder.file("other") + " --out " + folder.file("whole") + " --resume", 1, "was begun with another text");
+}
+
+TEST(TrainCommand, EveryKindOfToken) {
+  const Folder folder;
+  folder.write("one", text());
+  folder.write("two", text() + "人生苦短，先吃甜点。");
+  for (const std::string kind : {"--tokens characters", "--tokens words", "--tokens bpe --vocab 300 --dtype bf16"}) {
+    const std::string out = folder.file("model" + kind.substr(9, 3));
+    const Said said = attn_says("train " + folder.file("one") + " " + folder.file("two") + " " + kind + " --out " + out + " --context 8 --batch 2 --steps 2");
+    EXPECT_EQ(said.code, 0) << said.err;
+    EXPECT_NE(said.out.find("best validation loss"), std::string::npos) << said.out;
+    EXPECT_NE(content_of(out + "/loss.svg").find("</svg>"), std::string::npos);
+  }
+}
+
+// In ./check: the loss falls by more than a nat in a minute at most.
+TEST(TrainCommand, LearnsAText) {
+  const std::string license = "/usr/share/common-licenses/GPL-3";
+  if (!std::filesystem::exists(license)) GTEST_SKIP() << "this system has no " << license;
+  const Folder folder;
+  const Said said = attn_says("train " + license + " --steps 120 --eval-every 60 --context 32 --batch 8 --log " + folder.file("log") + " --out " + folder.file("model"));
+  ASSERT_EQ(said.code, 0) << said.err;
+  std::istringstream lines(content_of(folder.file("log")));
+  std::vector<double> losses, validations;
+  for (std::string line; std::getline(lines, line);) {
+    const auto json = nlohmann::json::parse(line);
+    losses.push_back(json.at("loss"));
+    if (json.contains("validation")) validations.push_back(json.at("validation"));
+  }
+  ASSERT_EQ(losses.size(), 120u);
+  EXPECT_NEAR(losses[0], std::log(76.0), 0.3) << "76 characters, nothing learnt";
+  EXPECT_LT(losses.back(), losses[0] - 1);
+  ASSERT_EQ(validations.size(), 2u);
+  EXPECT_LT(validations[1], validations[0]);
+}
+
+}  // namespace
+}  // namespace attn::testing

@@ -1,0 +1,223 @@
+// tests/model/train_test.cc: a training learns, gives the same bits on any number of threads, and resumes to the bit.
+#include "io/files.h"
+#include "model/flat_gradients.h"
+#include "model/train_data.h"
+#include "support/errors.h"
+#include "support/golden.h"
+
+#include <attn/autograd.h>
+#include <attn/runtime.h>
+#include <attn/safetensors.h>
+#include <attn/train.h>
+
+#include <cmath>
+#include <filesystem>
+
+namespace attn {
+namespace {
+
+using testing::bits_equal;
+using testing::error_of;
+using testing::Folder;
+using Ids = std::vector<std::int64_t>;
+
+/// Fourteen characters in an order that a model can learn.
+Ids ids() { return Tokenizer::train("how much wood would a woodchuck chuck. ", Tokenizer::Kind::characters).encode([] {
+    std::string text;
+    for (int i = 0; i < 40; ++i) text += i % 3 ? "how much wood would a woodchuck chuck. " : "a woodchuck would chuck wood. ";
+    return text;
+  }()); }
+
+TrainOptions options() {
+  TrainOptions o;
+  const Ids all = ids();
+  o.model = ModelConfig::nano(1 + *std::max_element(all.begin(), all.end()));
+  o.model.layers = 2, o.model.heads = 2, o.model.width = 16, o.model.context = 12, o.model.dropout = 0.1;
+  o.steps = 12, o.batch = 4, o.warmup = 3, o.eval_every = 5, o.lr = 1e-2;
+  return o;
+}
+
+::testing::AssertionResult same_weights(const Trainer& a, const Trainer& b) {
+  const auto x = a.model().state_dict(), y = b.model().state_dict();
+  if (x.size() != y.size()) return ::testing::AssertionFailure() << "other names";
+  for (std::size_t i = 0; i < x.size(); ++i)
+    if (const auto same = bits_equal(x[i].second, y[i].second); !same) return ::testing::AssertionFailure() << x[i].first << ": " << same.message();
+  return ::testing::AssertionSuccess();
+}
+
+Trainer trained(std::int64_t steps, const TrainOptions& o = options()) {
+  Trainer trainer(ids(), o);
+  while (trainer.step() < steps) trainer.advance();
+  return trainer;
+}
+
+TEST(Train, TheLossFalls) {
+  TrainOptions o = options();
+  o.steps = 150, o.eval_every = 75;
+  Trainer trainer(ids(), o);
+  const double before = trainer.validate();
+  EXPECT_NEAR(before, std::log(static_cast<double>(o.model.vocab_size)), 0.2) << "weights of nanoGPT's first draw know nothing";
+  while (!trainer.done()) trainer.advance();
+  EXPECT_LT(trainer.best_loss(), before / 2);
+  EXPECT_EQ(trainer.losses().size(0), 150);
+  EXPECT_EQ(trainer.validations().size(0), 2);
+}
+
+TEST(Train, ResumesToTheBit) {
+  const Trainer whole = trained(12);
+  for (const std::int64_t stop : {0, 1, 5, 11, 12}) {
+    const Folder folder;
+    trained(stop).save(folder.path().string());
+    rand({100});  // whatever was drawn meanwhile does not matter
+    Trainer resumed = Trainer::resume(folder.path().string(), ids());
+    EXPECT_EQ(resumed.step(), stop);
+    EXPECT_EQ(resumed.options(), options());
+    while (!resumed.done()) resumed.advance();
+    EXPECT_TRUE(same_weights(resumed, whole)) << "stopped at " << stop;
+    EXPECT_TRUE(bits_equal(resumed.losses(), whole.losses()));
+    EXPECT_TRUE(bits_equal(resumed.validations(), whole.validations()));
+    EXPECT_EQ(resumed.best_loss(), whole.best_loss());
+    EXPECT_EQ(resumed.best_step(), whole.best_step());
+  }
+}
+
+TEST(TrainThreads, GiveTheSameBits) {
+  const int before = num_threads();
+  set_num_threads(1);
+  const Trainer one = trained(4);
+  for (const int threads : {2, 3, 8}) {
+    set_num_threads(threads);
+    EXPECT_TRUE(same_weights(trained(4), one)) << threads;
+  }
+  set_num_threads(before);
+}
+
+TEST(Train, SeedsGiveOtherTrainings) {
+  TrainOptions o = options();
+  o.seed = 7;
+  EXPECT_FALSE(same_weights(trained(1, o), trained(1)));
+}
+
+TEST(Train, HalfFloatsKeepTheirMasters) {
+  TrainOptions o = options();
+  o.dtype = Dtype::bf16;
+  const Trainer whole = trained(12, o);
+  EXPECT_EQ(whole.model().dtype(), Dtype::bf16);
+  const Folder folder;
+  trained(6, o).save(folder.path().string());
+  Trainer resumed = Trainer::resume(folder.path().string(), ids());
+  while (!resumed.done()) resumed.advance();
+  EXPECT_TRUE(same_weights(resumed, whole));
+  const double first = whole.losses().to_vector()[1];
+  EXPECT_LT(whole.best_loss(), first);
+}
+
+TEST(Train, ValidationSeesEveryIdOnce) {
+  for (const std::int64_t windows : {1, 3, 100}) {
+    const TrainData data(ids(), 100, 12);
+    Ids targets;
+    for (const auto& [inputs, wanted] : data.validation(windows)) {
+      EXPECT_LE(inputs.size(0), windows);
+      const Ids before = inputs.to_int_vector(), after = wanted.to_int_vector();
+      targets.insert(targets.end(), after.begin(), after.end());
+    }
+    const Ids all = ids();
+    EXPECT_EQ(data.border(), static_cast<std::int64_t>(all.size() - all.size() / 10));
+    EXPECT_EQ(targets, Ids(all.begin() + data.border() + 1, all.end()));
+  }
+}
+
+TEST(Train, BatchesAreWindowsOfTheTrainingPart) {
+  const TrainData data(ids(), 100, 12);
+  manual_seed(3);
+  const auto [inputs, targets] = data.draw(50);
+  manual_seed(3);
+  const Ids starts = randint(0, data.border() - 12, {50}).to_int_vector(), all = ids();  // as nanoGPT's get_batch
+  for (std::int64_t row = 0; row < 50; ++row) {
+    const auto from = all.begin() + starts[static_cast<std::size_t>(row)];
+    EXPECT_EQ(inputs[row].to_int_vector(), Ids(from, from + 12));
+    EXPECT_EQ(targets[row].to_int_vector(), Ids(from + 1, from + 13));
+    EXPECT_LE(from + 13, all.begin() + data.border());
+  }
+}
+
+TEST(Train, GradientsLieInOneBuffer) {
+  manual_seed(5);
+  const Tensor a = randn({3, 4}).requires_grad_(), b = randn({4}).requires_grad_();
+  const auto loss = [&] { return sum(a * b * b); };
+  const std::vector<Tensor> expected = grad({loss()}, {a, b});
+  const FlatGradients flat({a, b});
+  loss().backward();
+  EXPECT_TRUE(bits_equal(a.grad(), expected[0]));
+  EXPECT_TRUE(bits_equal(b.grad(), expected[1]));
+  ASSERT_EQ(flat.buffers().size(), 1u);
+  EXPECT_TRUE(bits_equal(flat.buffers()[0].narrow(0, 12, 4).contiguous(), expected[1]));
+  flat.zero();
+  EXPECT_TRUE(bits_equal(a.grad(), zeros({3, 4})));
+}
+
+TEST(Train, SaysWhatIsWrong) {
+  const auto refused = [](auto change) {
+    TrainOptions o = options();
+    change(o);
+    return error_of<ValueError>([&] { Trainer(ids(), o); });
+  };
+  EXPECT_EQ(refused([](auto& o) { o.steps = 0; }), "Trainer: steps is 0; it must be 1 or more");
+  EXPECT_EQ(refused([](auto& o) { o.warmup = 13; }), "Trainer: warmup is 13 of 12 steps; it must be from 0 to that");
+  EXPECT_EQ(refused([](auto& o) { o.lr = NAN; }), "Trainer: lr is nan; it must be 0 or more");
+  EXPECT_EQ(refused([](auto& o) { o.model.vocab_size = 3; }).substr(0, 11), "Trainer: id");
+  EXPECT_EQ(refused([](auto& o) { o.model.context = 5000; }).substr(0, 20), "Trainer: the text ha");
+  TrainOptions half = options();
+  half.dtype = Dtype::f16;
+  EXPECT_EQ(error_of<DtypeError>([&] { Trainer(ids(), half); }), "Trainer: dtype is f16; it must be f32 or bf16");
+  TrainOptions wild = options();
+  wild.lr = 1e30, wild.clip = 0;
+  EXPECT_NE(error_of<ValueError>([&] { trained(12, wild); }).find("the training has diverged; a smaller lr may help"), std::string::npos);
+}
+
+TEST(Train, AnotherTextOrADamagedFileIsAnError) {
+  const Folder folder;
+  const std::string path = folder.path().string();
+  EXPECT_EQ(Trainer::find(path), std::nullopt);
+  trained(2).save(path);
+  EXPECT_EQ(Trainer::find(path)->second, 2);
+  Ids other = ids();
+  other[5] ^= 1;
+  EXPECT_NE(error_of<ValueError>([&] { Trainer::resume(path, other); }).find("was begun with another text"), std::string::npos);
+
+  const std::string file = folder.file("train_state.safetensors");
+  const Safetensors good = load_safetensors(file);
+  const auto refused = [&](auto change) {
+    Safetensors damaged = good;
+    change(damaged);
+    save_safetensors(file, damaged.tensors, damaged.metadata);
+    EXPECT_NE(error_of<FormatError>([&] { Trainer::resume(path, ids()); }), "");
+  };
+  refused([](auto& f) { f.metadata.clear(); });
+  refused([](auto& f) { f.metadata["attn_train"] = "{}"; });
+  refused([](auto& f) { f.tensors.erase(f.tensors.begin()); });
+  refused([](auto& f) { std::erase_if(f.tensors, [](const auto& t) { return t.first == "generator"; }); });
+  refused([](auto& f) { std::erase_if(f.tensors, [](const auto& t) { return t.first.find("exp_avg_sq") != std::string::npos; }); });
+  refused([](auto& f) {
+    for (auto& [name, value] : f.tensors)
+      if (name == "generator") value = zeros({632}, Dtype::i64);
+  });
+  refused([](auto& f) {
+    auto& text = f.metadata["attn_train"];
+    text.replace(text.find("\"width\":16"), 10, "\"width\":9000000");
+  });
+}
+
+TEST(Train, TheCurveIsADrawing) {
+  const Trainer trainer = trained(12);
+  const std::string svg = loss_curve_svg(trainer, "a <title> & \"more\"");
+  EXPECT_TRUE(svg.starts_with("<svg xmlns="));
+  EXPECT_NE(svg.find("a &lt;title&gt; &amp; &quot;more&quot;"), std::string::npos);
+  EXPECT_NE(svg.find("prefers-color-scheme: dark"), std::string::npos);
+  EXPECT_NE(svg.find("validation, best "), std::string::npos);
+  EXPECT_EQ(svg.find("nan"), std::string::npos);
+  EXPECT_EQ(loss_curve_svg(trained(0), "none").find("nan"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace attn
