@@ -149,6 +149,7 @@ struct SdpaOptions {
   std::optional<double> scale = std::nullopt;
   bool enable_gqa = false;
   Generator* generator = nullptr;  ///< for dropout; the global one when null
+  Tensor out = {};                 ///< receives the output
 };
 
 /// torch.nn.functional.scaled_dot_product_attention, argument by argument (PyTorch 2.13).

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "attention/internal.h"
-#include "tensor/record.h"
+#include "tensor/build.h"
 
 #include <algorithm>
 
@@ -102,6 +102,10 @@ Tensor attend(const Inputs& inputs, const Tensor& mask, const SdpaOptions& optio
   if (options.is_causal) attention.mask = Mask::causal(Align::top_left);
   if (mask.defined() && mask.dtype() == Dtype::boolean) attention.mask = attention.mask & Mask::attend(mask);
   if (mask.defined() && mask.dtype() != Dtype::boolean) attention.bias = Bias::dense(mask);
+  if (options.out.defined() && options.out.dim() <= 4) {
+    attention.out = options.out;
+    while (attention.out.dim() < 4) attention.out = attention.out.unsqueeze(0);
+  }
   return attention_call(inputs.query, inputs.key, inputs.value, attention,
                         {.function = function, .dropout_p = options.dropout_p, .generator = options.generator, .logsumexp = false})
       .output;
@@ -116,12 +120,17 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
   const Inputs inputs = broadcast(query, key, value, options.enable_gqa);
   const Tensor mask = checked_mask(options.attn_mask, inputs.query, inputs.key, query.dtype());
   Dims sizes = joined(leading(inputs.query, inputs.query.dim() - 1), {value.size(-1)});
+  const int rank = std::max({query.dim(), key.dim(), value.dim()});
+  Dims shown = sizes;
+  for (int d = rank; d < std::min(4, inputs.query.dim()); ++d) shown.erase(0);
+  const Tensor memory = options.out.defined() ? result_memory(function, options.out, shown, query.dtype()) : Tensor();
   const bool none = sizes.product() == 0;
   const auto zero = [](const Tensor& x) { return wrt(x, [sizes = x.sizes()](auto& dy) { return zeros(sizes, dy.dtype()); }); };
   const Tensor output = none ? record("AttentionBackward0", zeros(sizes, query.dtype()), zero(query), zero(key), zero(value)) : attend(inputs, mask, options);
-  const int rank = std::max({query.dim(), key.dim(), value.dim()});
-  for (int d = rank; d < std::min(4, inputs.query.dim()); ++d) sizes.erase(0);
-  return output.sizes() == sizes ? output : output.reshape(sizes);
+  const Tensor result = output.sizes() == shown ? output : output.reshape(shown);
+  if (!memory.defined() || result.data() == memory.data()) return result;
+  copy_values(memory, result);
+  return record("AttentionBackward0", memory, wrt(result, [](auto& dy) { return dy; }));
 }
 
 }  // namespace attn

@@ -1,0 +1,59 @@
+# python/attn/__init__.py: the package attn: attention on a CPU for NumPy arrays and torch tensors.
+"""Attention on a CPU: every mechanism, exact and fast, for NumPy arrays and torch tensors.
+
+>>> import numpy as np, attn
+>>> q = k = v = np.eye(3, dtype=np.float32)
+>>> attn.scaled_dot_product_attention(q, k, v, is_causal=True).round(2)
+array([[1.  , 0.  , 0.  ],
+       [0.36, 0.64, 0.  ],
+       [0.26, 0.26, 0.47]], dtype=float32)
+"""
+
+from attn._core import (
+    Bias,
+    CacheFull,
+    Mask,
+    Plan,
+    Score,
+    ScoreTable,
+    exp,
+    info,
+    manual_seed,
+    maximum,
+    minimum,
+    num_threads,
+    numerics_version,
+    set_num_threads,
+    set_trace,
+    tanh,
+    where,
+)
+from attn._core import version as _version
+from attn._functions import additive_attention, attention, attention_scores, scaled_dot_product_attention
+from attn._tracing import ScoreExpression
+
+__version__ = _version()
+__all__ = [
+    "Bias",
+    "CacheFull",
+    "Mask",
+    "Plan",
+    "Score",
+    "ScoreExpression",
+    "ScoreTable",
+    "additive_attention",
+    "attention",
+    "attention_scores",
+    "exp",
+    "info",
+    "manual_seed",
+    "maximum",
+    "minimum",
+    "num_threads",
+    "numerics_version",
+    "scaled_dot_product_attention",
+    "set_num_threads",
+    "set_trace",
+    "tanh",
+    "where",
+]

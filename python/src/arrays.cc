@@ -1,0 +1,283 @@
+// python/src/arrays.cc: arrays of Python as tensors, and tensors as arrays.
+#include "arrays.h"
+
+#include <nanobind/ndarray.h>
+
+#include "errors.h"
+#include "frameworks.h"
+
+#include <bit>
+#include <cstring>
+
+namespace attn::python {
+namespace {
+
+constexpr const char* wanted_array = "a NumPy array, a torch tensor or an object with __dlpack__ is needed";
+constexpr const char* wanted_dtype = "it must be float32, float64, bfloat16, float16, int64, int32 or bool";
+
+[[noreturn]] void refuse_dtype(const Argument& at, const std::string& dtype, const char* needed = wanted_dtype) {
+  throw type_error("{}: {} has dtype {}; {}", at.function, at.name, dtype, needed);
+}
+
+void check_rank(std::int64_t rank, const Argument& at) {
+  if (rank > max_rank) throw ShapeError(text("{}: {} has {} dims; at most {} are possible", at.function, at.name, rank, max_rank));
+}
+
+// --- NumPy -----------------------------------------------------------------------------------------------------------
+
+std::optional<Dtype> dtype_of_format(const char* format, std::int64_t bytes) {
+  if (format == nullptr) return std::nullopt;
+  if (*format == '@' || *format == '=' || *format == (std::endian::native == std::endian::little ? '<' : '>')) ++format;
+  if (format[0] == 0 || format[1] != 0) return std::nullopt;
+  switch (*format) {
+    case 'f': return Dtype::f32;
+    case 'd': return Dtype::f64;
+    case 'e': return Dtype::f16;
+    case '?': return Dtype::boolean;
+    case 'i':
+    case 'l':
+    case 'q': return bytes == 8 ? Dtype::i64 : Dtype::i32;
+    default: return std::nullopt;
+  }
+}
+
+/// The memory that an object with the buffer protocol tells of; given back at once, for the array itself is held by the caller.
+class Buffer {
+ public:
+  explicit Buffer(nb::handle x) : given_(PyObject_GetBuffer(x.ptr(), &buffer_, PyBUF_RECORDS_RO) == 0) {
+    if (!given_) PyErr_Clear();
+  }
+  ~Buffer() {
+    if (given_) PyBuffer_Release(&buffer_);
+  }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  explicit operator bool() const { return given_; }
+  const Py_buffer* operator->() const { return &buffer_; }
+
+ private:
+  Py_buffer buffer_;
+  bool given_;
+};
+
+/// Sizes and strides; false when they are no whole number of elements or the memory is not aligned.
+bool describe(const Buffer& buffer, View& to) {
+  const auto bytes = static_cast<std::int64_t>(buffer->itemsize);
+  to.data = buffer->buf;
+  bool whole = reinterpret_cast<std::uintptr_t>(buffer->buf) % static_cast<std::uintptr_t>(bytes) == 0;
+  for (int d = 0; d < buffer->ndim; ++d) {
+    to.sizes.push_back(buffer->shape[d]);
+    to.strides.push_back(buffer->strides[d] / bytes);
+    whole = whole && (buffer->strides[d] % bytes == 0 || buffer->shape[d] < 2);
+  }
+  return whole;
+}
+
+View numpy_view(nb::handle x, const Argument& at) {
+  const Numpy& numpy = Numpy::get();
+  if (reinterpret_cast<PyObject*>(Py_TYPE(x.ptr())) != numpy.ndarray && nb::isinstance(x, *numpy.masked))
+    throw type_error("{}: {} is a masked array, whose mask would be lost; give its data, and the mask as attn.Mask", at.function, at.name);
+  check_rank(nb::cast<std::int64_t>(x.attr("ndim")), at);
+  View view;
+  nb::object bits;  // of bfloat16, which the buffer protocol does not know
+  std::optional<Buffer> buffer(x);
+  std::optional<Dtype> dtype;
+  if (*buffer) dtype = dtype_of_format((*buffer)->format, (*buffer)->itemsize);
+  if (!dtype) {
+    nb::object given = x.attr("dtype");
+    const std::string name = nb::cast<std::string>(nb::str(given));
+    if (name != "bfloat16") {
+      const bool swapped = !nb::cast<bool>(given.attr("isnative"));
+      refuse_dtype(at, name, swapped ? "its bytes must stand in this machine's order, as x.astype(x.dtype.newbyteorder('=')) has them" : wanted_dtype);
+    }
+    dtype = Dtype::bf16;
+    bits = x.attr("view")("uint16");
+    buffer.emplace(bits);
+  }
+  view.dtype = *dtype;
+  if (describe(*buffer, view)) return view;
+  view.sizes = view.strides = Dims();
+  buffer.reset();
+  nb::object copy = (*numpy.array)(bits.is_valid() ? nb::handle(bits) : x);  // aligned, its own memory
+  const Buffer of_copy(copy);
+  describe(of_copy, view);
+  view.copy = std::move(copy);
+  return view;
+}
+
+// --- torch -----------------------------------------------------------------------------------------------------------
+
+nb::object get(nb::handle x, PyObject* name) {
+  PyObject* result = PyObject_GetAttr(x.ptr(), name);
+  if (result == nullptr) throw nb::python_error();
+  return nb::steal(result);
+}
+
+nb::object call(nb::handle x, PyObject* name) {
+  PyObject* arguments[] = {x.ptr()};
+  PyObject* result = PyObject_VectorcallMethod(name, arguments, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
+  if (result == nullptr) throw nb::python_error();
+  return nb::steal(result);
+}
+
+Dims dims_of(const nb::object& tuple) {
+  Dims dims;
+  const Py_ssize_t count = PyTuple_Size(tuple.ptr());
+  for (Py_ssize_t d = 0; d < count; ++d) dims.push_back(PyLong_AsLongLong(PyTuple_GetItem(tuple.ptr(), d)));
+  return dims;
+}
+
+View torch_view(nb::handle x, const Argument& at) {
+  const Torch& torch = Torch::get();
+  if (!get(x, torch.is_cpu).is(Py_True))
+    throw ValueError(text("{}: {} is on {}; attn computes on the CPU: give {}.cpu()", at.function, at.name,
+                          nb::cast<std::string>(nb::str(get(x, torch.device))), at.name));
+  if (get(x, torch.layout).ptr() != torch.strided) throw type_error("{}: {} is a sparse tensor; give {}.to_dense()", at.function, at.name, at.name);
+  View view{.framework = Framework::torch};
+  nb::object dtype = get(x, torch.dtype_name);
+  int known = 0;
+  while (known < dtype_count && torch.dtypes[known] != dtype.ptr()) ++known;
+  if (known == dtype_count) refuse_dtype(at, nb::cast<std::string>(nb::str(dtype)).substr(std::strlen("torch.")));
+  view.dtype = static_cast<Dtype>(known);
+  // A view that is negated lazily shows the bytes before it (torch's imaginary part of a conjugate).
+  if (call(x, torch.is_neg).is(Py_True)) view.copy = call(x, torch.resolve_neg);
+  const nb::handle source = view.copy.is_valid() ? nb::handle(view.copy) : x;
+  nb::object sizes = get(source, torch.shape);
+  check_rank(PyTuple_Size(sizes.ptr()), at);
+  view.sizes = dims_of(sizes);
+  view.strides = dims_of(call(source, torch.stride));
+  view.data = PyLong_AsVoidPtr(call(source, torch.data_ptr).ptr());
+  return view;
+}
+
+// --- DLPack ----------------------------------------------------------------------------------------------------------
+
+std::optional<Dtype> dtype_of_dlpack(nb::dlpack::dtype dtype) {
+  using Code = nb::dlpack::dtype_code;
+  if (dtype.lanes != 1) return std::nullopt;
+  switch (static_cast<Code>(dtype.code)) {
+    case Code::Float:
+      if (dtype.bits == 32) return Dtype::f32;
+      if (dtype.bits == 64) return Dtype::f64;
+      if (dtype.bits == 16) return Dtype::f16;
+      break;
+    case Code::Bfloat: return Dtype::bf16;
+    case Code::Int:
+      if (dtype.bits == 64) return Dtype::i64;
+      if (dtype.bits == 32) return Dtype::i32;
+      break;
+    case Code::Bool: return Dtype::boolean;
+    default: break;
+  }
+  return std::nullopt;
+}
+
+View dlpack_view(nb::handle x, const Argument& at) {
+  nb::ndarray<nb::ro> array;
+  if (!nb::hasattr(x, "__dlpack__") || !nb::try_cast(x, array)) {
+    PyErr_Clear();
+    throw type_error("{}: {} is {}; {}", at.function, at.name, x.is_none() ? "None" : "a " + name_of_type(x), wanted_array);
+  }
+  if (array.device_type() != nb::device::cpu::value) throw ValueError(text("{}: {} is not in the CPU's memory", at.function, at.name));
+  check_rank(static_cast<std::int64_t>(array.ndim()), at);
+  const std::optional<Dtype> dtype = dtype_of_dlpack(array.dtype());
+  if (!dtype) throw type_error("{}: {} has a dtype that attn does not know; {}", at.function, at.name, wanted_dtype);
+  View view;
+  view.data = const_cast<void*>(array.data());
+  view.dtype = *dtype;
+  for (std::size_t d = 0; d < array.ndim(); ++d) view.sizes.push_back(static_cast<std::int64_t>(array.shape(d))), view.strides.push_back(array.stride(d));
+  view.copy = nb::capsule(new nb::ndarray<nb::ro>(array), [](void* held) noexcept { delete static_cast<nb::ndarray<nb::ro>*>(held); });
+  return view;
+}
+
+Tensor tensor_of(const View& view, std::function<void(void*)> deleter = {}) {
+  return Tensor::from_blob(view.data, view.sizes, view.dtype, view.strides, std::move(deleter));
+}
+
+}  // namespace
+
+View view_of(nb::handle x, const Argument& argument) {
+  if (is_torch(x)) return torch_view(x, argument);
+  if (is_numpy(x)) return numpy_view(x, argument);
+  return dlpack_view(x, argument);
+}
+
+Tensor Reader::operator()(nb::handle x, const char* name) {
+  if (x.is_none()) return {};
+  View view = view_of(x, {function_, name});
+  if (!framework_) framework_ = view.framework;
+  if (view.copy.is_valid()) copies_.push_back(view.copy);
+  return tensor_of(view);
+}
+
+Tensor Reader::writable(nb::handle x, const char* name) {
+  if (x.is_none()) return {};
+  View view = view_of(x, {function_, name});
+  if (view.copy.is_valid() || (is_numpy(x) && !nb::cast<bool>(x.attr("flags").attr("writeable"))))
+    throw ValueError(text("{}: {} cannot be written to; a writable array is needed", function_, name));
+  return tensor_of(view);
+}
+
+Tensor keep(nb::handle x, const Argument& argument) {
+  View view = view_of(x, argument);
+  // Of a torch tensor its memory is held, not the object, whose memory may be exchanged (x.data = y).
+  nb::object owner = view.copy.is_valid() ? view.copy : view.framework == Framework::torch ? call(x, Torch::get().detach) : nb::borrow(x);
+  return tensor_of(view, [held = owner.release().ptr()](void*) {
+    if (!Py_IsInitialized()) return;
+    const nb::gil_scoped_acquire gil;
+    Py_DECREF(held);
+  });
+}
+
+// --- and back --------------------------------------------------------------------------------------------------------
+
+namespace {
+
+nb::dlpack::dtype dlpack_dtype(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::f32: return nb::dtype<float>();
+    case Dtype::f64: return nb::dtype<double>();
+    case Dtype::bf16: return {static_cast<std::uint8_t>(nb::dlpack::dtype_code::Bfloat), 16, 1};
+    case Dtype::f16: return {static_cast<std::uint8_t>(nb::dlpack::dtype_code::Float), 16, 1};
+    case Dtype::i64: return nb::dtype<std::int64_t>();
+    case Dtype::i32: return nb::dtype<std::int32_t>();
+    default: return nb::dtype<bool>();
+  }
+}
+
+nb::object tuple_of(const Dims& dims) {
+  PyObject* tuple = PyTuple_New(dims.size());
+  if (tuple == nullptr) throw nb::python_error();
+  for (int d = 0; d < dims.size(); ++d) PyTuple_SetItem(tuple, d, PyLong_FromLongLong(dims[d]));
+  return nb::steal(tuple);
+}
+
+}  // namespace
+
+nb::object to_python(const Tensor& x, Framework framework) {
+  if (!x.defined()) return nb::none();
+  nb::capsule owner(new Tensor(x), [](void* held) noexcept { delete static_cast<Tensor*>(held); });
+  std::size_t sizes[max_rank];
+  std::int64_t strides[max_rank];
+  for (int d = 0; d < x.dim(); ++d) sizes[d] = static_cast<std::size_t>(x.size(d)), strides[d] = x.stride(d);
+  const bool bits = framework == Framework::numpy && x.dtype() == Dtype::bf16;
+  const nb::dlpack::dtype dtype = bits ? nb::dtype<std::uint16_t>() : dlpack_dtype(x.dtype());
+  const auto rank = static_cast<std::size_t>(x.dim());
+  if (framework == Framework::torch) return nb::cast(nb::ndarray<nb::pytorch>(x.data(), rank, sizes, owner, strides, dtype));
+  nb::object array = nb::cast(nb::ndarray<nb::numpy>(x.data(), rank, sizes, owner, strides, dtype));
+  return bits ? array.attr("view")(Numpy::get().dtype(Dtype::bf16)) : array;
+}
+
+nb::object empty_array(const Tensor& like_view, nb::handle like, const Dims& sizes, Framework framework) {
+  const bool same = sizes == like_view.sizes();
+  if (framework == Framework::torch) {
+    const Torch& torch = Torch::get();
+    if (same) return (*torch.empty_like)(like);
+    return (*torch.empty)(tuple_of(sizes), nb::arg("dtype") = nb::handle(torch.dtypes[static_cast<int>(like_view.dtype())]));
+  }
+  const Numpy& numpy = Numpy::get();
+  if (same && is_numpy(like)) return (*numpy.empty_like)(like, nb::arg("subok") = false);
+  return (*numpy.empty)(tuple_of(sizes), numpy.dtype(like_view.dtype()));
+}
+
+}  // namespace attn::python

@@ -1,0 +1,164 @@
+// python/src/attention.cc: attention, scaled_dot_product_attention, attention_scores: arguments of Python to a call and back.
+#include <attn/attention.h>
+#include <attn/autograd.h>
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "attention/internal.h"
+#include "call.h"
+#include "errors.h"
+#include "scalars.h"
+#include "tape.h"
+#include "terms.h"
+
+namespace attn::python {
+namespace {
+
+/// Memory of the framework for the output, known before the call where the shapes are as the call wants them; else the library's own.
+struct Output {
+  nb::object array;
+  Tensor tensor;
+
+  void make(const Tensor& q, nb::handle q_array, const Dims& sizes, Framework framework) {
+    array = empty_array(q, q_array, sizes, framework);
+    Reader read("attention");
+    tensor = read.writable(array, "out");
+  }
+};
+
+/// Sizes of attention's output: those of q, but for the last.
+std::optional<Dims> output_sizes(const Tensor& q, const Tensor& v) {
+  if (q.dim() < 2 || v.dim() != q.dim()) return std::nullopt;
+  Dims sizes = q.sizes();
+  sizes[sizes.size() - 1] = v.sizes().back();
+  return sizes;
+}
+
+nb::object plan_of(const Plan& plan) { return nb::cast(plan); }
+
+/// (output, weights, logsumexp, plan, dropout_seed): None for what was not asked for.
+nb::tuple shown(const AttentionResult& result, nb::object output, const Call& call) {
+  const Framework framework = call.read.framework();
+  const auto shown = [&](const Tensor& x) { return to_python(x.defined() ? x.detach() : x, framework); };
+  return nb::make_tuple(output.is_valid() ? output : shown(result.output), shown(result.weights), call.wants_logsumexp ? shown(result.logsumexp) : nb::none(),
+                        plan_of(result.plan), result.dropout_seed);
+}
+
+nb::tuple attention_of(nb::handle q, nb::handle k, nb::handle v, nb::handle options) {
+  Call call("attention", q, k, v, options);
+  Output output;
+  if (!call.out.is_none()) {
+    output.array = nb::borrow(call.out);
+    output.tensor = call.read.writable(call.out, "out");
+  } else if (const auto sizes = output_sizes(call.q, call.v)) {
+    output.make(call.q, q, *sizes, call.read.framework());
+  }
+  call.options.out = output.tensor;
+  AttentionResult result;
+  {
+    const nb::gil_scoped_release released;
+    const NoGrad unrecorded;
+    result = attention_call(call.q, call.k, call.v, call.options, {.logsumexp = call.wants_logsumexp});
+  }
+  return shown(result, output.array, call);
+}
+
+/// The same, recorded: ((output, weights, logsumexp, plan, dropout_seed), tape, its inputs as arrays). `needs`: of which of the inputs a
+/// gradient is wanted, in the order q, k, v, sinks, arrays of the score, of the bias, of score_mod, as far as they are given.
+nb::tuple attention_recorded(nb::handle q, nb::handle k, nb::handle v, nb::handle options, nb::handle needs) {
+  Call call("attention", q, k, v, options);
+  Tape tape{.inputs = {}, .outputs = {}, .held = {}, .framework = call.read.framework()};
+  const std::vector<Leaf> leaves = call.leaves(q, k, v);
+  const auto wanted = needs.is_none() ? std::vector<bool>(leaves.size(), true) : nb::cast<std::vector<bool>>(needs);
+  if (wanted.size() != leaves.size()) throw ValueError(text("attention: needs has {} entries; the call has {} inputs", wanted.size(), leaves.size()));
+  for (std::size_t n = 0; n < leaves.size(); ++n) {
+    tape.held.push_back(leaves[n].array);
+    if (!wanted[n]) continue;
+    leaves[n].tensor->requires_grad_();
+    tape.inputs.push_back(*leaves[n].tensor);
+  }
+  call.join();
+  AttentionResult result;
+  {
+    const nb::gil_scoped_release released;
+    result = attention_call(call.q, call.k, call.v, call.options, {});
+  }
+  tape.outputs = {result.output, result.weights, result.logsumexp};
+  return nb::make_tuple(shown(result, {}, call), std::move(tape));
+}
+
+/// The arrays of a call that can have gradients, in the order of `needs`.
+nb::list inputs_of(nb::handle q, nb::handle k, nb::handle v, nb::handle options) {
+  Call call("attention", q, k, v, options);
+  nb::list arrays;
+  for (const Leaf& leaf : call.leaves(q, k, v)) arrays.append(leaf.array);
+  return arrays;
+}
+
+nb::object scores_of(nb::handle q, nb::handle k, nb::handle score, nb::handle scale) {
+  Reader read("attention_scores");
+  const Tensor query = read(q, "q"), key = read(k, "k");
+  AttentionOptions options;
+  if (!score.is_none()) options.score = score_of(score, read.function()).score;
+  if (!scale.is_none()) options.scale = number(scale, {read.function(), "scale"});
+  Tensor scores;
+  {
+    const nb::gil_scoped_release released;
+    const NoGrad unrecorded;
+    scores = attention_scores(query, key, options);
+  }
+  return to_python(scores, read.framework());
+}
+
+nb::object sdpa(nb::handle query, nb::handle key, nb::handle value, nb::handle attn_mask, nb::handle dropout_p, nb::handle is_causal, nb::handle scale,
+                nb::handle enable_gqa) {
+  constexpr const char* function = "scaled_dot_product_attention";
+  Reader read(function);
+  const Tensor q = read(query, "query"), k = read(key, "key"), v = read(value, "value");
+  SdpaOptions options;
+  options.attn_mask = read(attn_mask, "attn_mask");
+  options.dropout_p = number(dropout_p, {function, "dropout_p"});
+  options.is_causal = flag(is_causal, {function, "is_causal"});
+  if (!scale.is_none()) options.scale = number(scale, {function, "scale"});
+  options.enable_gqa = flag(enable_gqa, {function, "enable_gqa"});
+  Output output;
+  const auto sizes = output_sizes(q, v);
+  if (sizes && k.dim() == q.dim()) output.make(q, query, *sizes, read.framework());
+  options.out = output.tensor;
+  Tensor result;
+  {
+    const nb::gil_scoped_release released;
+    const NoGrad unrecorded;
+    result = scaled_dot_product_attention(q, k, v, options);
+  }
+  if (output.array.is_valid() && result.data() == output.tensor.data()) return output.array;
+  return to_python(result, read.framework());
+}
+
+}  // namespace
+
+void add_attention(nb::module_& m) {
+  nb::class_<Plan>(m, "Plan")
+      .def_prop_ro("kernel", &Plan::kernel)
+      .def_prop_ro("steps",
+                   [](const Plan& self) {
+                     nb::list steps;
+                     for (const PlanStep& step : self.steps()) steps.append(nb::make_tuple(step.kernel, step.taken, step.reason));
+                     return steps;
+                   })
+      .def("__repr__", [](const Plan& self) {
+        std::string all;
+        for (const PlanStep& step : self.steps()) all += text("{}{}: {}", all.empty() ? "" : "; ", step.kernel, step.reason);
+        return text("attn.Plan({})", all);
+      });
+  m.attr("attention_options") = option_names();
+  m.def("attention", attention_of, nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(), nb::arg("options").none());
+  m.def("attention_recorded", attention_recorded, nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(), nb::arg("options").none(), nb::arg("needs") = nb::none());
+  m.def("attention_inputs", inputs_of, nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(), nb::arg("options").none());
+  m.def("attention_scores", scores_of, nb::arg("q").none(), nb::arg("k").none(), nb::arg("score") = nb::none(), nb::arg("scale") = nb::none());
+  m.def("scaled_dot_product_attention", sdpa, nb::arg("query").none(), nb::arg("key").none(), nb::arg("value").none(), nb::arg("attn_mask") = nb::none(), nb::arg("dropout_p") = 0.0,
+        nb::arg("is_causal") = false, nb::arg("scale") = nb::none(), nb::arg("enable_gqa") = false);
+}
+
+}  // namespace attn::python

@@ -1,0 +1,115 @@
+// python/src/bias.cc: attn.Bias.
+#include <attn/bias.h>
+#include <attn/ops.h>
+
+#include <nanobind/operators.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "errors.h"
+#include "scalars.h"
+#include "terms.h"
+
+#include <algorithm>
+
+namespace attn::python {
+namespace {
+
+/// The numbers of a list or tuple as f32.
+Tensor numbers(nb::handle list, const Argument& at) {
+  std::vector<double> values;
+  for (nb::handle each : list) values.push_back(number(each, at));
+  return tensor<double>(values).to(Dtype::f32);
+}
+
+PyBias alibi(nb::handle slopes, nb::handle at) {
+  constexpr Argument argument{"Bias.alibi", "slopes"};
+  const Align rows = align(at, "Bias.alibi");
+  if (PyLong_Check(slopes.ptr())) return {Bias::alibi(Bias::alibi_slopes(whole(slopes, argument)), rows), {nb::none()}};
+  if (PyList_Check(slopes.ptr()) || PyTuple_Check(slopes.ptr())) return {Bias::alibi(numbers(slopes, argument), rows), {nb::none()}};
+  return {Bias::alibi(keep(slopes, argument), rows), {nb::borrow(slopes)}};
+}
+
+PyBias relative(nb::handle table, nb::handle bidirectional, nb::handle max_distance, nb::handle at) {
+  constexpr const char* function = "Bias.relative";
+  return {Bias::relative(keep(table, {function, "table"}), flag(bidirectional, {function, "bidirectional"}), whole(max_distance, {function, "max_distance"}),
+                         align(at, function)),
+          {nb::borrow(table)}};
+}
+
+PyBias joined(const PyBias& a, const PyBias& b) {
+  PyBias sum{a.bias + b.bias, a.arrays};
+  sum.arrays.insert(sum.arrays.end(), b.arrays.begin(), b.arrays.end());
+  return sum;
+}
+
+/// The same terms over other arrays, None for those that stay.
+PyBias with_arrays(const PyBias& self, const std::vector<nb::object>& arrays) {
+  if (arrays.size() != self.arrays.size())
+    throw ValueError(text("Bias.with_arrays: {} arrays are given; there are {} terms", arrays.size(), self.arrays.size()));
+  PyBias result;
+  for (std::size_t n = 0; n < arrays.size(); ++n) {
+    const Bias::Term& term = self.bias.terms()[n];
+    const bool stays = arrays[n].is_none();
+    const Tensor values = stays ? term.values : keep(arrays[n], {"Bias.with_arrays", "an array"});
+    result = joined(result, {with_values(term, values), {stays ? self.arrays[n] : arrays[n]}});
+  }
+  return result;
+}
+
+std::string align_text(Align align) {
+  return align == Align::unset ? "" : align == Align::top_left ? ", align=\"top_left\"" : ", align=\"bottom_right\"";
+}
+
+/// Few numbers as themselves, so that the text can be evaluated again; many as dtype and shape.
+std::string values_text(const Tensor& x) {
+  constexpr std::int64_t few = 64;
+  if (x.dim() != 1 || x.dtype() != Dtype::f32 || x.numel() > few) return text("{} {}", torch_name_of(x.dtype()), to_string(x.sizes()));
+  std::string all;
+  for (const double value : x.to_vector()) all += text("{}{}", all.empty() ? "" : ", ", static_cast<float>(value));
+  return "[" + all + "]";
+}
+
+std::string term_text(const Bias::Term& term) {
+  switch (term.kind) {
+    case Bias::Kind::dense: return text("attn.Bias.dense({})", text("{} {}", torch_name_of(term.values.dtype()), to_string(term.values.sizes())));
+    case Bias::Kind::alibi: return text("attn.Bias.alibi({}{})", values_text(term.values), align_text(term.align));
+    case Bias::Kind::relative:
+      return text("attn.Bias.relative({} {}, bidirectional={}, max_distance={}{})", torch_name_of(term.values.dtype()), to_string(term.values.sizes()),
+                  term.bidirectional ? "True" : "False", term.max_distance, align_text(term.align));
+  }
+  return {};
+}
+
+std::string shown(const PyBias& self) {
+  std::string all;
+  for (const Bias::Term& term : self.bias.terms()) all += (all.empty() ? "" : " + ") + term_text(term);
+  return all.empty() ? "attn.Bias()" : all;
+}
+
+}  // namespace
+
+Bias with_values(const Bias::Term& term, const Tensor& values) {
+  switch (term.kind) {
+    case Bias::Kind::alibi: return Bias::alibi(values, term.align);
+    case Bias::Kind::relative: return Bias::relative(values, term.bidirectional, term.max_distance, term.align);
+    default: return Bias::dense(values);
+  }
+}
+
+void add_bias(nb::module_& m) {
+  nb::class_<PyBias>(m, "Bias")
+      .def(nb::init<>())
+      .def_static("dense", [](nb::handle x) { return PyBias{Bias::dense(keep(x, {"Bias.dense", "values"})), {nb::borrow(x)}}; }, nb::arg("values").none())
+      .def_static("alibi", alibi, nb::arg("slopes").none(), nb::arg("align") = nb::none())
+      .def_static("alibi_slopes", [](nb::handle heads) { return to_python(Bias::alibi_slopes(whole(heads, {"Bias.alibi_slopes", "heads"})), Framework::numpy); },
+                  nb::arg("heads").none())
+      .def_static("relative", relative, nb::arg("table").none(), nb::arg("bidirectional") = true, nb::arg("max_distance") = 128, nb::arg("align") = nb::none())
+      .def("__add__", joined, nb::is_operator())
+      .def("__repr__", shown)
+      .def("__bool__", [](const PyBias& self) { return !self.bias.empty(); })
+      .def_prop_ro("arrays", [](const PyBias& self) { return self.arrays; })
+      .def("with_arrays", with_arrays, nb::arg("arrays").none());
+}
+
+}  // namespace attn::python

@@ -1,0 +1,131 @@
+// python/src/call.cc: each option of attention by name: what Python gives, as the library wants it.
+#include "call.h"
+
+#include "errors.h"
+#include "scalars.h"
+
+#include <algorithm>
+
+namespace attn::python {
+namespace {
+
+Mask mask_of(nb::handle x, const char* function) {
+  if (nb::isinstance<Mask>(x)) return *nb::inst_ptr<Mask>(x);
+  if (PyUnicode_Check(x.ptr())) return Mask::parse(nb::cast<std::string>(x));
+  throw type_error("{}: mask is a {}; an attn.Mask or its text is needed. A boolean array: attn.Mask.attend(x) where True takes part, attn.Mask.block(x) where True is shut out",
+                   function, name_of_type(x));
+}
+
+PyBias bias_of(nb::handle x, const char* function) {
+  if (nb::isinstance<PyBias>(x)) return *nb::inst_ptr<PyBias>(x);
+  return {Bias::dense(keep(x, {function, "bias"})), {nb::borrow(x)}};
+}
+
+PyScoreExpression expression_of(nb::handle x, const char* function) {
+  if (nb::isinstance<PyScoreExpression>(x)) return *nb::inst_ptr<PyScoreExpression>(x);
+  throw type_error("{}: score_mod is a {}; an attn.ScoreExpression is needed, or a function of (s, b, h, i, j)", function, name_of_type(x));
+}
+
+Weights weights_of(nb::handle x, const char* function) {
+  constexpr Weights all[] = {Weights::none, Weights::full, Weights::head_average};
+  return all[choice(x, {function, "weights"}, {"none", "full", "head_average"})];
+}
+
+struct Option {
+  const char* name;
+  void (*set)(Call& call, nb::handle given);
+};
+
+/// A number of AttentionOptions.
+template <double AttentionOptions::*member>
+void set_number(Call& call, nb::handle given, const char* name) {
+  call.options.*member = number(given, {call.read.function(), name});
+}
+
+/// A tensor of AttentionOptions.
+template <Tensor AttentionOptions::*member>
+void set_tensor(Call& call, nb::handle given, const char* name) {
+  call.options.*member = call.read(given, name);
+}
+
+constexpr Option all_options[] = {
+    {"score", [](Call& c, nb::handle x) { c.score = score_of(x, c.read.function()); }},
+    {"scale", [](Call& c, nb::handle x) { c.options.scale = number(x, {c.read.function(), "scale"}); }},
+    {"mask", [](Call& c, nb::handle x) { c.options.mask = mask_of(x, c.read.function()); }},
+    {"bias", [](Call& c, nb::handle x) { c.bias = bias_of(x, c.read.function()); }},
+    {"score_mod", [](Call& c, nb::handle x) { c.score_mod = expression_of(x, c.read.function()); }},
+    {"softcap", [](Call& c, nb::handle x) { set_number<&AttentionOptions::softcap>(c, x, "softcap"); }},
+    {"temperature", [](Call& c, nb::handle x) { set_number<&AttentionOptions::temperature>(c, x, "temperature"); }},
+    {"sinks", [](Call& c, nb::handle x) { c.sinks = x, set_tensor<&AttentionOptions::sinks>(c, x, "sinks"); }},
+    {"query_lengths", [](Call& c, nb::handle x) { set_tensor<&AttentionOptions::query_lengths>(c, x, "query_lengths"); }},
+    {"key_lengths", [](Call& c, nb::handle x) { set_tensor<&AttentionOptions::key_lengths>(c, x, "key_lengths"); }},
+    {"key_start", [](Call& c, nb::handle x) { set_tensor<&AttentionOptions::key_start>(c, x, "key_start"); }},
+    {"query_start", [](Call& c, nb::handle x) { set_tensor<&AttentionOptions::query_start>(c, x, "query_start"); }},
+    {"cu_seqlens_q", [](Call& c, nb::handle x) { set_tensor<&AttentionOptions::cu_seqlens_q>(c, x, "cu_seqlens_q"); }},
+    {"cu_seqlens_k", [](Call& c, nb::handle x) { set_tensor<&AttentionOptions::cu_seqlens_k>(c, x, "cu_seqlens_k"); }},
+    {"dropout_p", [](Call& c, nb::handle x) { set_number<&AttentionOptions::dropout_p>(c, x, "dropout_p"); }},
+    {"dropout_seed", [](Call& c, nb::handle x) { c.options.dropout_seed = seed(x, {c.read.function(), "dropout_seed"}); }},
+    {"weights", [](Call& c, nb::handle x) { c.options.weights = weights_of(x, c.read.function()); }},
+    {"return_logsumexp", [](Call& c, nb::handle x) { c.wants_logsumexp = flag(x, {c.read.function(), "return_logsumexp"}); }},
+    {"out", [](Call& c, nb::handle x) { c.out = x; }},
+};
+
+}  // namespace
+
+PyScore score_of(nb::handle x, const char* function) {
+  if (nb::isinstance<PyScore>(x)) return *nb::inst_ptr<PyScore>(x);
+  if (!PyUnicode_Check(x.ptr()))
+    throw type_error("{}: score is a {}; \"scaled_dot\", \"dot\", an attn.Score or a function of (s, b, h, i, j) is needed", function, name_of_type(x));
+  return {choice(x, {function, "score"}, {"scaled_dot", "dot"}) == 0 ? Score::scaled_dot() : Score::dot(), {}};
+}
+
+nb::tuple option_names() {
+  nb::list names;
+  for (const Option& option : all_options) names.append(option.name);
+  return nb::tuple(names);
+}
+
+Call::Call(const char* function, nb::handle q_array, nb::handle k_array, nb::handle v_array, nb::handle given) : read(function) {
+  q = read(q_array, "q");
+  k = read(k_array, "k");
+  v = read(v_array, "v");
+  constexpr auto count = static_cast<Py_ssize_t>(std::size(all_options));
+  if (!PyTuple_Check(given.ptr()) || PyTuple_Size(given.ptr()) != count) throw type_error("{}: options must be a tuple of {}", function, count);
+  for (Py_ssize_t n = 0; n < count; ++n)
+    if (const nb::handle x = PyTuple_GetItem(given.ptr(), n); !x.is_none()) all_options[n].set(*this, x);
+  options.score = score.score;
+  options.bias = bias.bias;
+  options.score_mod = score_mod.expression;
+}
+
+std::vector<Leaf> Call::leaves(nb::handle q_array, nb::handle k_array, nb::handle v_array) {
+  std::vector<Leaf> leaves{{&q, nb::borrow(q_array)}, {&k, nb::borrow(k_array)}, {&v, nb::borrow(v_array)}};
+  if (options.sinks.defined()) leaves.push_back({&options.sinks, nb::borrow(sinks)});
+  Tensor* const parts[] = {score.arrays.size() == 1 ? &options.score.w : &options.score.w_q, &options.score.w_k, &options.score.w};
+  for (std::size_t n = 0; n < score.arrays.size(); ++n) {
+    *parts[n] = parts[n]->detach();
+    leaves.push_back({parts[n], score.arrays[n]});
+  }
+  bias_values_.clear();
+  for (const Bias::Term& term : bias.bias.terms()) bias_values_.push_back(term.values.detach());
+  for (std::size_t n = 0; n < bias.arrays.size(); ++n)
+    if (!bias.arrays[n].is_none()) leaves.push_back({&bias_values_[n], bias.arrays[n]});
+  mod_values_.clear();
+  std::vector<const void*> seen;
+  for (const ScoreExpression& lookup : score_mod.expression.lookups()) {
+    const Tensor& values = lookup.tensor();
+    if (std::find(seen.begin(), seen.end(), values.impl()) != seen.end()) continue;
+    seen.push_back(values.impl());
+    mod_values_.push_back(values);
+  }
+  for (Tensor& values : mod_values_) leaves.push_back({&values, score_mod.array_of(values)});
+  return leaves;
+}
+
+void Call::join() {
+  Bias joined;
+  for (std::size_t n = 0; n < bias_values_.size(); ++n) joined = joined + with_values(bias.bias.terms()[n], bias_values_[n]);
+  options.bias = joined;
+}
+
+}  // namespace attn::python

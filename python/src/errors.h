@@ -1,0 +1,31 @@
+// python/src/errors.h: what the library throws becomes TypeError, ValueError or OSError with the library's text.
+#pragma once
+#include <attn/error.h>
+
+#include <fmt/format.h>
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+
+namespace attn::python {
+
+namespace nb = nanobind;
+
+template <typename... Values>
+std::string text(fmt::format_string<Values...> form, Values&&... values) {
+  return fmt::format(form, std::forward<Values>(values)...);
+}
+
+/// A TypeError of Python in the words the library would use.
+template <typename... Values>
+DtypeError type_error(fmt::format_string<Values...> form, Values&&... values) {
+  return DtypeError(fmt::format(form, std::forward<Values>(values)...));
+}
+
+/// "numpy.ndarray": the type of an object, for errors.
+inline std::string name_of_type(nb::handle x) { return nb::cast<std::string>(nb::type_name(x.type())); }
+
+/// Translates ShapeError, ValueError and FormatError to ValueError, DtypeError to TypeError, IoError to OSError, and a cache without
+/// room to `CacheFull` (a RuntimeError) of the module.
+void add_errors(nb::module_& m);
+
+}  // namespace attn::python

@@ -1,0 +1,90 @@
+// python/src/frameworks.cc: NumPy and torch, looked up once.
+#include "frameworks.h"
+
+namespace attn::python {
+namespace {
+
+/// A reference that is never given back.
+nb::object* forever(nb::object x) { return new nb::object(std::move(x)); }
+PyObject* forever_pointer(nb::object x) { return x.release().ptr(); }
+PyObject* name(const char* text) { return PyUnicode_InternFromString(text); }
+
+/// A module that has been imported already, else null.
+nb::object imported(const char* name) {
+  nb::object modules = nb::module_::import_("sys").attr("modules");
+  PyObject* module = PyDict_GetItemString(modules.ptr(), name);
+  return module ? nb::borrow(module) : nb::object();
+}
+
+PyObject* known_ndarray = nullptr;
+PyObject* known_tensor = nullptr;
+
+bool is_instance(nb::handle x, PyObject* type) {
+  const int answer = PyObject_IsInstance(x.ptr(), type);
+  if (answer < 0) throw nb::python_error();
+  return answer != 0;
+}
+
+/// Whether x is of `type` of the module `module`, as far as that has been imported.
+bool is_of(nb::handle x, PyObject*& known, const char* module, const char* type) {
+  if (known == nullptr) {
+    nb::object found = imported(module);
+    if (!found.is_valid() || !nb::hasattr(found, type)) return false;
+    known = forever_pointer(found.attr(type));
+  }
+  return reinterpret_cast<PyObject*>(Py_TYPE(x.ptr())) == known || is_instance(x, known);
+}
+
+}  // namespace
+
+bool is_numpy(nb::handle x) { return is_of(x, known_ndarray, "numpy", "ndarray"); }
+bool is_torch(nb::handle x) { return is_of(x, known_tensor, "torch", "Tensor"); }
+
+const Numpy& Numpy::get() {
+  static const Numpy* const numpy = [] {
+    nb::module_ module = nb::module_::import_("numpy");
+    auto* found = new Numpy{.ndarray = forever_pointer(module.attr("ndarray")),
+                            .empty = forever(module.attr("empty")),
+                            .empty_like = forever(module.attr("empty_like")),
+                            .array = forever(module.attr("array")),
+                            .masked = forever(module.attr("ma").attr("MaskedArray"))};
+    const char* names[] = {"float32", "float64", nullptr, "float16", "int64", "int32", "bool"};
+    for (int n = 0; n < dtype_count; ++n)
+      if (names[n]) found->dtypes[n] = forever_pointer(module.attr("dtype")(names[n]));
+    return found;
+  }();
+  return *numpy;
+}
+
+nb::handle Numpy::dtype(Dtype dtype) const {
+  if (dtype != Dtype::bf16) return dtypes[static_cast<int>(dtype)];
+  static PyObject* const bfloat16 = forever_pointer(nb::module_::import_("numpy").attr("dtype")(nb::module_::import_("ml_dtypes").attr("bfloat16")));
+  return bfloat16;
+}
+
+const Torch& Torch::get() {
+  static const Torch* const torch = [] {
+    nb::module_ module = nb::module_::import_("torch");
+    auto* found = new Torch{.tensor = forever_pointer(module.attr("Tensor")),
+                            .parameter = forever_pointer(module.attr("nn").attr("Parameter")),
+                            .strided = forever_pointer(module.attr("strided")),
+                            .empty = forever(module.attr("empty")),
+                            .empty_like = forever(module.attr("empty_like")),
+                            .data_ptr = name("data_ptr"),
+                            .shape = name("shape"),
+                            .stride = name("stride"),
+                            .dtype_name = name("dtype"),
+                            .is_cpu = name("is_cpu"),
+                            .layout = name("layout"),
+                            .is_neg = name("is_neg"),
+                            .resolve_neg = name("resolve_neg"),
+                            .detach = name("detach"),
+                            .device = name("device")};
+    const char* names[] = {"float32", "float64", "bfloat16", "float16", "int64", "int32", "bool"};
+    for (int n = 0; n < dtype_count; ++n) found->dtypes[n] = forever_pointer(module.attr(names[n]));
+    return found;
+  }();
+  return *torch;
+}
+
+}  // namespace attn::python

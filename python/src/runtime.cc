@@ -1,0 +1,60 @@
+// python/src/runtime.cc: threads, the machine, notices as warnings.
+#include <attn/runtime.h>
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "errors.h"
+#include "scalars.h"
+#include "terms.h"
+
+#include <cstdio>
+
+namespace attn::python {
+namespace {
+
+nb::dict info_of() {
+  const Info about = info();
+  nb::dict all;
+  all["version"] = about.version;
+  all["numerics_version"] = about.numerics_version;
+  all["cpu"] = about.cpu;
+  all["features"] = about.features;
+  all["targets"] = about.targets;
+  all["target"] = about.target;
+  all["cores"] = about.cores;
+  all["threads"] = about.threads;
+  all["compiler"] = about.compiler;
+  return all;
+}
+
+/// Traces to stderr, as without Python; notices become warnings. A handler must not throw: where warnings are errors, the warning is
+/// shown by Python's hook for errors that have no caller.
+void tell(MessageKind kind, std::string_view line) {
+  if (kind == MessageKind::trace) {
+    std::fprintf(stderr, "%.*s\n", static_cast<int>(line.size()), line.data());
+    return;
+  }
+  if (!Py_IsInitialized()) return;
+  const nb::gil_scoped_acquire gil;
+  if (PyErr_WarnEx(PyExc_RuntimeWarning, std::string(line).c_str(), 1) != 0) PyErr_WriteUnraisable(nullptr);
+}
+
+}  // namespace
+
+void add_runtime(nb::module_& m) {
+  set_message_handler(tell);
+  m.attr("numerics_version") = numerics_version;
+  m.def("version", &version);
+  m.def("info", info_of);
+  m.def("num_threads", &num_threads);
+  m.def("set_num_threads", [](nb::handle threads) {
+    constexpr Argument argument{"set_num_threads", "threads"};
+    const std::int64_t count = whole(threads, argument);
+    if (count < 1 || count > 1024) throw ValueError(text("set_num_threads: threads is {}; it must be from 1 to 1024", count));
+    set_num_threads(static_cast<int>(count));
+  }, nb::arg("threads").none());
+  m.def("set_trace", [](nb::handle on) { set_trace(flag(on, {"set_trace", "on"})); }, nb::arg("on").none());
+}
+
+}  // namespace attn::python

@@ -1,0 +1,54 @@
+// python/src/score.cc: attn.Score: how a query and a key make one number.
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "errors.h"
+#include "scalars.h"
+#include "terms.h"
+
+namespace attn::python {
+namespace {
+
+PyScore general(nb::handle w) { return {Score::general(keep(w, {"Score.general", "w"})), {nb::borrow(w)}}; }
+
+PyScore additive(nb::handle w_q, nb::handle w_k, nb::handle w) {
+  constexpr const char* function = "Score.additive";
+  return {Score::additive(keep(w_q, {function, "w_q"}), keep(w_k, {function, "w_k"}), keep(w, {function, "w"})), {nb::borrow(w_q), nb::borrow(w_k), nb::borrow(w)}};
+}
+
+PyScore with_arrays(const PyScore& self, const std::vector<nb::object>& arrays) {
+  if (arrays.size() != self.arrays.size())
+    throw ValueError(text("Score.with_arrays: {} arrays are given; the score has {}", arrays.size(), self.arrays.size()));
+  const auto array = [&](std::size_t n) { return arrays[n].is_none() ? self.arrays[n] : arrays[n]; };
+  if (arrays.size() == 1) return general(array(0));
+  if (arrays.size() == 3) return additive(array(0), array(1), array(2));
+  return self;
+}
+
+std::string shown(const PyScore& self) {
+  const auto shape = [](const Tensor& x) { return text("{} {}", torch_name_of(x.dtype()), to_string(x.sizes())); };
+  const Score& s = self.score;
+  switch (s.kind) {
+    case Score::Kind::scaled_dot: return "attn.Score.scaled_dot()";
+    case Score::Kind::dot: return "attn.Score.dot()";
+    case Score::Kind::general: return text("attn.Score.general({})", shape(s.w));
+    case Score::Kind::additive: return text("attn.Score.additive({}, {}, {})", shape(s.w_q), shape(s.w_k), shape(s.w));
+  }
+  return {};
+}
+
+}  // namespace
+
+void add_score(nb::module_& m) {
+  nb::class_<PyScore>(m, "Score")
+      .def(nb::init<>())
+      .def_static("scaled_dot", [] { return PyScore{Score::scaled_dot(), {}}; })
+      .def_static("dot", [] { return PyScore{Score::dot(), {}}; })
+      .def_static("general", general, nb::arg("w").none())
+      .def_static("additive", additive, nb::arg("w_q").none(), nb::arg("w_k").none(), nb::arg("w").none())
+      .def("__repr__", shown)
+      .def_prop_ro("arrays", [](const PyScore& self) { return self.arrays; })
+      .def("with_arrays", with_arrays, nb::arg("arrays").none());
+}
+
+}  // namespace attn::python

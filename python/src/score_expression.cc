@@ -1,0 +1,208 @@
+// python/src/score_expression.cc: attn.ScoreExpression: Python's operators build the library's expression.
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "errors.h"
+#include "scalars.h"
+#include "terms.h"
+
+#include <algorithm>
+
+namespace attn::python {
+namespace {
+
+using Expression = PyScoreExpression;
+
+/// A tensor that expressions look up, and the array it came from.
+struct PyScoreTable {
+  Tensor values;
+  std::string name;
+  nb::object array;
+};
+
+void add_arrays(Expression& to, const Expression& from) {
+  for (const auto& each : from.arrays) {
+    const auto same = [&](const auto& known) { return known.tensor == each.tensor; };
+    if (std::none_of(to.arrays.begin(), to.arrays.end(), same)) to.arrays.push_back(each);
+  }
+}
+
+/// A ScoreExpression, a number, or a table of rank 0. Nothing else: `valid` is false.
+struct Operand {
+  Expression value;
+  bool valid = true;
+
+  explicit Operand(nb::handle x) {
+    if (nb::isinstance<Expression>(x)) value = *nb::inst_ptr<Expression>(x);
+    else if (nb::isinstance<PyScoreTable>(x)) value = at(*nb::inst_ptr<PyScoreTable>(x), {});
+    else if (PyBool_Check(x.ptr()) || PyUnicode_Check(x.ptr())) valid = false;
+    else if (PyIndex_Check(x.ptr())) value.expression = ScoreExpression(whole(x, {"ScoreExpression", "a number"}));
+    else if (PyFloat_Check(x.ptr()) || (nb::hasattr(x, "__float__") && !nb::hasattr(x, "__dlpack__"))) value.expression = ScoreExpression(number(x, {"ScoreExpression", "a number"}));
+    else valid = false;
+  }
+
+  static Expression at(const PyScoreTable& self, const std::vector<Expression>& index) {
+    std::vector<ScoreExpression> places;
+    Expression result;
+    for (const Expression& each : index) places.push_back(each.expression);
+    result.expression = ScoreTable(self.values, self.name).at(places);
+    result.arrays = {{self.values.impl(), self.array}};
+    for (const Expression& each : index) add_arrays(result, each);
+    return result;
+  }
+};
+
+[[noreturn]] void refuse(const char* function, nb::handle x) {
+  throw type_error("{}: a {} is given; an expression or a number is needed (an array: attn.ScoreTable(x)[index])", function,
+                   name_of_type(x));
+}
+
+Expression operand(nb::handle x, const char* function) {
+  Operand given(x);
+  if (!given.valid) refuse(function, x);
+  return std::move(given.value);
+}
+
+using Binary = ScoreExpression (*)(const ScoreExpression&, const ScoreExpression&);
+using Unary = ScoreExpression (*)(const ScoreExpression&);
+
+Expression joined(Binary f, const Expression& a, const Expression& b) {
+  Expression result{f(a.expression, b.expression), a.arrays};
+  add_arrays(result, b);
+  return result;
+}
+
+/// a op b and, for Python's mirrored methods, b op a; NotImplemented where the other operand is a stranger.
+template <bool Mirrored>
+nb::object binary(Binary f, const Expression& a, nb::handle b) {
+  Operand other(b);
+  if (!other.valid) return nb::borrow(Py_NotImplemented);
+  return nb::cast(Mirrored ? joined(f, other.value, a) : joined(f, a, other.value));
+}
+
+template <typename Class>
+void add_operator(Class& c, const char* name, const char* mirrored, Binary f) {
+  c.def(name, [f](const Expression& a, nb::handle b) { return binary<false>(f, a, b); });
+  if (mirrored) c.def(mirrored, [f](const Expression& a, nb::handle b) { return binary<true>(f, a, b); });
+}
+
+Expression where_of(nb::handle condition, nb::handle a, nb::handle b) {
+  const Expression c = operand(condition, "where"), x = operand(a, "where"), y = operand(b, "where");
+  Expression result{where(c.expression, x.expression, y.expression), c.arrays};
+  add_arrays(result, x);
+  add_arrays(result, y);
+  return result;
+}
+
+Expression parsed(nb::handle given, nb::handle tables) {
+  std::vector<std::pair<std::string, Tensor>> tensors;
+  Expression result;
+  if (!tables.is_none())
+    for (auto [name, array] : nb::cast<nb::dict>(tables)) {
+      tensors.emplace_back(nb::cast<std::string>(name), keep(array, {"ScoreExpression.parse", "a table"}));
+      result.arrays.push_back({tensors.back().second.impl(), nb::borrow(array)});
+    }
+  result.expression = ScoreExpression::parse(word(given, {"ScoreExpression.parse", "text"}), tensors);
+  return result;
+}
+
+[[noreturn]] void no_truth(const Expression& self) {
+  throw type_error("ScoreExpression: \"{}\" is neither true nor false while it is traced; use attn.where(condition, a, b) instead of if, and, or, not",
+                   self.expression.to_string().substr(0, 80));
+}
+
+template <typename Class>
+void add_operators(Class& c) {
+  add_operator(c, "__add__", "__radd__", [](const auto& a, const auto& b) { return a + b; });
+  add_operator(c, "__sub__", "__rsub__", [](const auto& a, const auto& b) { return a - b; });
+  add_operator(c, "__mul__", "__rmul__", [](const auto& a, const auto& b) { return a * b; });
+  add_operator(c, "__truediv__", "__rtruediv__", [](const auto& a, const auto& b) { return a / b; });
+  add_operator(c, "__floordiv__", "__rfloordiv__", [](const auto& a, const auto& b) { return floor_divide(a, b); });
+  add_operator(c, "__mod__", "__rmod__", [](const auto& a, const auto& b) { return a % b; });
+  add_operator(c, "__and__", "__rand__", [](const auto& a, const auto& b) { return a & b; });
+  add_operator(c, "__or__", "__ror__", [](const auto& a, const auto& b) { return a | b; });
+  add_operator(c, "__lt__", nullptr, [](const auto& a, const auto& b) { return a < b; });
+  add_operator(c, "__le__", nullptr, [](const auto& a, const auto& b) { return a <= b; });
+  add_operator(c, "__gt__", nullptr, [](const auto& a, const auto& b) { return a > b; });
+  add_operator(c, "__ge__", nullptr, [](const auto& a, const auto& b) { return a >= b; });
+  add_operator(c, "__eq__", nullptr, [](const auto& a, const auto& b) { return a == b; });
+  add_operator(c, "__ne__", nullptr, [](const auto& a, const auto& b) { return a != b; });
+}
+
+/// A function of the module on one expression.
+void add_function(nb::module_& m, const char* name, Unary f) {
+  m.def(name, [name, f](nb::handle x) {
+    Expression given = operand(x, name);
+    given.expression = f(given.expression);
+    return given;
+  }, nb::arg("x").none());
+}
+
+void add_function(nb::module_& m, const char* name, Binary f) {
+  m.def(name, [name, f](nb::handle a, nb::handle b) { return joined(f, operand(a, name), operand(b, name)); }, nb::arg("a").none(), nb::arg("b").none());
+}
+
+}  // namespace
+
+void add_score_expression(nb::module_& m) {
+  nb::class_<Expression> c(m, "ScoreExpression");
+  add_operators(c);
+  c.def("__neg__", [](const Expression& a) { return Expression{-a.expression, a.arrays}; })
+      .def("__pos__", [](const Expression& a) { return a; })
+      .def("__invert__", [](const Expression& a) { return Expression{~a.expression, a.arrays}; })
+      .def("__abs__", [](const Expression& a) { return Expression{abs(a.expression), a.arrays}; })
+      .def("__bool__", [](const Expression& self) -> bool { no_truth(self); })
+      .def("__hash__", [](const Expression& self) { return std::hash<const void*>()(self.expression.node().get()); })
+      .def("__str__", [](const Expression& self) { return self.expression.to_string(); })
+      .def("__repr__", [](const Expression& self) { return text("attn.ScoreExpression(\"{}\")", self.expression.to_string()); })
+      .def("aligned", [](const Expression& self, nb::handle at) { return Expression{self.expression.aligned(align(at, "ScoreExpression.aligned")), self.arrays}; },
+           nb::arg("align").none())
+      .def("apply",
+           [](const Expression& self, nb::handle scores) {
+             Reader read("ScoreExpression.apply");
+             const Tensor given = read(scores, "scores");
+             return to_python(self.expression.apply(given), read.framework());
+           },
+           nb::arg("scores").none())
+      .def_prop_ro("arrays", [](const Expression& self) {
+        nb::list arrays;
+        for (const PyLookup& each : self.arrays) arrays.append(each.array);
+        return arrays;
+      });
+  c.attr("__array_ufunc__") = nb::none();  // NumPy's scalars leave arithmetic to the expression
+  nb::class_<PyScoreTable>(m, "ScoreTable")
+      .def("__init__",
+           [](PyScoreTable* self, nb::handle values, nb::handle name) {
+             const Tensor kept = keep(values, {"ScoreTable", "values"});
+             const std::string shown = word(name, {"ScoreTable", "name"});
+             ScoreTable(kept, shown);  // checks
+             new (self) PyScoreTable{kept, shown, nb::borrow(values)};
+           },
+           nb::arg("values").none(), nb::arg("name") = "table")
+      .def("__getitem__",
+           [](const PyScoreTable& self, nb::handle index) {
+             std::vector<Expression> places;
+             if (PyTuple_Check(index.ptr()))
+               for (nb::handle each : index) places.push_back(operand(each, "ScoreTable"));
+             else places.push_back(operand(index, "ScoreTable"));
+             return Operand::at(self, places);
+           },
+           nb::arg("index").none())
+      .def_ro("name", &PyScoreTable::name)
+      .def_prop_ro("rank", [](const PyScoreTable& self) { return self.values.dim(); });
+  m.def("_symbols", [] {
+    const auto symbol = [](ScoreExpression x) { return Expression{std::move(x), {}}; };
+    return nb::make_tuple(symbol(ScoreExpression::score()), symbol(ScoreExpression::batch()), symbol(ScoreExpression::head()), symbol(ScoreExpression::row()),
+                          symbol(ScoreExpression::key()));
+  });
+  m.def("_operand", [](nb::handle x) { return operand(x, "ScoreExpression"); }, nb::arg("x").none());
+  m.def("_parse_expression", parsed, nb::arg("text").none(), nb::arg("tables") = nb::none());
+  m.def("where", where_of, nb::arg("condition").none(), nb::arg("a").none(), nb::arg("b").none());
+  add_function(m, "exp", static_cast<Unary>([](const auto& x) { return exp(x); }));
+  add_function(m, "tanh", static_cast<Unary>([](const auto& x) { return tanh(x); }));
+  add_function(m, "minimum", static_cast<Binary>([](const auto& a, const auto& b) { return min(a, b); }));
+  add_function(m, "maximum", static_cast<Binary>([](const auto& a, const auto& b) { return max(a, b); }));
+}
+
+}  // namespace attn::python

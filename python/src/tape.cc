@@ -1,0 +1,46 @@
+// python/src/tape.cc: the backward pass of a recorded call.
+#include "tape.h"
+
+#include <attn/autograd.h>
+
+#include "errors.h"
+#include "terms.h"
+
+namespace attn::python {
+namespace {
+
+/// grads: one an output, None where nothing flows back. With `record` the gradients have a tape of their own, from the inputs and grads.
+nb::object backward(const Tape& self, nb::list grads, bool record) {
+  constexpr const char* function = "Tape.backward";
+  if (nb::len(grads) != self.outputs.size()) throw ValueError(text("{}: {} gradients are given; there are {} outputs", function, nb::len(grads), self.outputs.size()));
+  Reader read(function);
+  std::vector<Tensor> outputs, given;
+  Tape next{.inputs = self.inputs, .outputs = {}, .held = self.held, .framework = self.framework};
+  for (std::size_t n = 0; n < self.outputs.size(); ++n) {
+    const nb::handle grad = grads[n];
+    if (grad.is_none() || !self.outputs[n].defined()) continue;
+    Tensor x = record ? keep(grad, {function, "a gradient"}) : read(grad, "a gradient");
+    if (record) x.requires_grad_();
+    outputs.push_back(self.outputs[n]);
+    given.push_back(x);
+    if (record) next.inputs.push_back(x);
+  }
+  std::vector<Tensor> gradients(self.inputs.size());
+  if (!outputs.empty()) {
+    const nb::gil_scoped_release released;
+    gradients = grad(outputs, self.inputs, {.grad_outputs = given, .retain_graph = true, .create_graph = record, .allow_unused = true});
+  }
+  nb::list result;
+  for (const Tensor& gradient : gradients) result.append(to_python(gradient.defined() ? gradient.detach() : gradient, self.framework));
+  if (!record) return result;
+  next.outputs = std::move(gradients);
+  return nb::make_tuple(result, std::move(next));
+}
+
+}  // namespace
+
+void add_tape(nb::module_& m) {
+  nb::class_<Tape>(m, "Tape").def("backward", backward, nb::arg("grads").none(), nb::arg("record") = false);
+}
+
+}  // namespace attn::python

@@ -1,0 +1,54 @@
+// python/src/terms.h: biases, scores and expressions beside the arrays they are made of, so that gradients find their way back.
+#pragma once
+#include <attn/attention.h>
+
+#include "arrays.h"
+
+namespace attn::python {
+
+/// A bias; `arrays`: of each term what it was made of, or None (numbers that were copied).
+struct PyBias {
+  Bias bias;
+  std::vector<nb::object> arrays;
+};
+
+/// How a query and a key make a number; `arrays`: w, or w_q, w_k, w.
+struct PyScore {
+  Score score;
+  std::vector<nb::object> arrays;
+};
+
+/// What an expression looks up.
+struct PyLookup {
+  const void* tensor;  // the identity of the tensor
+  nb::object array;
+};
+
+/// A function of a score; `arrays`: what it looks up.
+struct PyScoreExpression {
+  ScoreExpression expression;
+  std::vector<PyLookup> arrays;
+
+  nb::object array_of(const Tensor& values) const {
+    for (const PyLookup& each : arrays)
+      if (each.tensor == values.impl()) return each.array;
+    return nb::none();
+  }
+};
+
+/// The term over other values.
+Bias with_values(const Bias::Term& term, const Tensor& values);
+
+void add_mask(nb::module_& m);
+void add_bias(nb::module_& m);
+void add_score(nb::module_& m);
+void add_score_expression(nb::module_& m);
+void add_attention(nb::module_& m);
+void add_tape(nb::module_& m);
+void add_cache(nb::module_& m);
+void add_explain(nb::module_& m);
+void add_runtime(nb::module_& m);
+void add_verify(nb::module_& m);
+void add_random(nb::module_& m);
+
+}  // namespace attn::python
