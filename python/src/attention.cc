@@ -35,16 +35,6 @@ std::optional<Dims> output_sizes(const Tensor& q, const Tensor& v) {
   return sizes;
 }
 
-nb::object plan_of(const Plan& plan) { return nb::cast(plan); }
-
-/// (output, weights, logsumexp, plan, dropout_seed): None for what was not asked for.
-nb::tuple shown(const AttentionResult& result, nb::object output, const Call& call) {
-  const Framework framework = call.read.framework();
-  const auto shown = [&](const Tensor& x) { return to_python(x.defined() ? x.detach() : x, framework); };
-  return nb::make_tuple(output.is_valid() ? output : shown(result.output), shown(result.weights), call.wants_logsumexp ? shown(result.logsumexp) : nb::none(),
-                        plan_of(result.plan), result.dropout_seed);
-}
-
 nb::tuple attention_of(nb::handle q, nb::handle k, nb::handle v, nb::handle options) {
   Call call("attention", q, k, v, options);
   Output output;

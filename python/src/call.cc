@@ -9,13 +9,6 @@
 namespace attn::python {
 namespace {
 
-Mask mask_of(nb::handle x, const char* function) {
-  if (nb::isinstance<Mask>(x)) return *nb::inst_ptr<Mask>(x);
-  if (PyUnicode_Check(x.ptr())) return Mask::parse(nb::cast<std::string>(x));
-  throw type_error("{}: mask is a {}; an attn.Mask or its text is needed. A boolean array: attn.Mask.attend(x) where True takes part, attn.Mask.block(x) where True is shut out",
-                   function, name_of_type(x));
-}
-
 PyBias bias_of(nb::handle x, const char* function) {
   if (nb::isinstance<PyBias>(x)) return *nb::inst_ptr<PyBias>(x);
   return {Bias::dense(keep(x, {function, "bias"})), {nb::borrow(x)}};
@@ -71,6 +64,20 @@ constexpr Option all_options[] = {
 };
 
 }  // namespace
+
+nb::tuple shown(const AttentionResult& result, nb::object output, const Call& call) {
+  const Framework framework = call.read.framework();
+  const auto array = [&](const Tensor& x) { return to_python(x.defined() ? x.detach() : x, framework); };
+  return nb::make_tuple(output.is_valid() ? output : array(result.output), array(result.weights), call.wants_logsumexp ? array(result.logsumexp) : nb::none(),
+                        result.plan, result.dropout_seed);
+}
+
+Mask mask_of(nb::handle x, const char* function) {
+  if (nb::isinstance<Mask>(x)) return *nb::inst_ptr<Mask>(x);
+  if (PyUnicode_Check(x.ptr())) return Mask::parse(nb::cast<std::string>(x));
+  throw type_error("{}: mask is a {}; an attn.Mask or its text is needed. A boolean array: attn.Mask.attend(x) where True takes part, attn.Mask.block(x) where True is shut out",
+                   function, name_of_type(x));
+}
 
 PyScore score_of(nb::handle x, const char* function) {
   if (nb::isinstance<PyScore>(x)) return *nb::inst_ptr<PyScore>(x);

@@ -38,6 +38,11 @@ struct Call {
 /// The names of the options, in order.
 nb::tuple option_names();
 
+/// (output, weights, logsumexp, plan, dropout_seed): None for what was not asked for. `output`: the array that holds it already, or invalid.
+nb::tuple shown(const AttentionResult& result, nb::object output, const Call& call);
+
+/// An attn.Mask or its text.
+Mask mask_of(nb::handle x, const char* function);
 /// None, a name, an attn.Score.
 PyScore score_of(nb::handle x, const char* function);
 

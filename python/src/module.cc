@@ -14,6 +14,9 @@ NB_MODULE(_core, m) {
   add_score_expression(m);
   add_tape(m);
   add_attention(m);
+  add_cache(m);
+  add_explain(m);
+  add_verify(m);
   add_runtime(m);
   add_random(m);
 }

@@ -37,7 +37,7 @@ void tell(MessageKind kind, std::string_view line) {
   }
   if (!Py_IsInitialized()) return;
   const nb::gil_scoped_acquire gil;
-  if (PyErr_WarnEx(PyExc_RuntimeWarning, std::string(line).c_str(), 1) != 0) PyErr_WriteUnraisable(nullptr);
+  if (PyErr_WarnEx(PyExc_RuntimeWarning, std::string(line).c_str(), 2) != 0) PyErr_WriteUnraisable(nullptr);
 }
 
 }  // namespace

@@ -1,0 +1,157 @@
+# python/attn/_explain.py: attn.explain: the steps of an attention on a text, for the terminal, a notebook, a picture.
+"""The numbers and drawings are the library's; what is here shows them where Python's users look."""
+
+import os
+import sys
+
+from attn import _core
+
+ExplainStep = _core.ExplainStep
+
+
+class Explanation:
+    """A run of attention, step by step.
+
+    `print(explanation)` draws tables; a notebook shows a drawing; `plot()` makes a heat map with matplotlib.
+
+    >>> import attn
+    >>> explanation = attn.explain("Life is short", mask="causal")
+    >>> explanation["weights"].values.round(2)
+    array([[1.  , 0.  , 0.  ],
+           [0.42, 0.58, 0.  ],
+           [0.3 , 0.36, 0.33]], dtype=float32)
+    >>> [step.name for step in explanation][:4]
+    ['tokens', 'vocabulary', 'ids', 'embedding']
+    """
+
+    def __init__(self, run):
+        self._run = run
+
+    texts = property(lambda self: self._run.texts, doc="The texts, one a batch item.")
+    to = property(lambda self: self._run.to, doc="The text that answers, in cross-attention; else None.")
+    mask = property(lambda self: self._run.mask, doc="The mask's notation; empty when everything is seen.")
+    steps = property(lambda self: self._run.steps, doc="The steps in order, each with name, formula, values, rows, columns.")
+    parameters = property(lambda self: self._run.parameters, doc="W_q, W_k, W_v and the score's own, as steps.")
+
+    def __len__(self):
+        return len(self._run.steps)
+
+    def __iter__(self):
+        return iter(self._run.steps)
+
+    def __getitem__(self, name):
+        """The step of that name, or at that place."""
+        return self._run.step(name) if isinstance(name, str) else self._run.steps[name]
+
+    def text(self, width=100, colour="none"):
+        """Tables of at most `width` columns; colour "none", "palette" (256 colours) or "rgb"."""
+        return self._run.text(width, colour)
+
+    def svg(self):
+        """A drawing of its own, for light and dark pages."""
+        return self._run.svg()
+
+    def json(self):
+        """Every number in full precision: reads back to the same bits."""
+        return self._run.json()
+
+    def plot(self, step="weights", ax=None, batch=0, head=0, **options):
+        """A heat map of a step of pairs (scores, masked, weights) with matplotlib; returns its axes. `options` go to `attn.plot.heat_map`."""
+        from attn.plot import heat_map
+
+        shown = self[step]
+        if shown.kind not in ("pairs", "weights"):
+            names = ", ".join(each.name for each in self if each.kind in ("pairs", "weights"))
+            raise ValueError(f"Explanation.plot: {step} is a {shown.kind}; one of {names} is needed")
+        values = shown.values
+        for index in (batch, head)[4 - values.ndim :] if values.ndim > 2 else ():
+            values = values[index]
+        return heat_map(values, rows=shown.rows[batch], columns=shown.columns[batch], ax=ax, title=shown.name, **options)
+
+    def __str__(self):
+        return self.text()
+
+    def __repr__(self):
+        names = " -> ".join(step.name for step in self)
+        return f"<attn.Explanation of {', '.join(map(repr, self.texts))}: {names}>"
+
+    def _repr_html_(self):
+        return self.svg()
+
+    def _repr_pretty_(self, printer, cycle):
+        printer.text(self.text(width=_columns()))
+
+
+def _columns():
+    try:
+        return max(20, os.get_terminal_size(sys.stdout.fileno()).columns)
+    except (OSError, ValueError, AttributeError):
+        return 100
+
+
+def explain(
+    text,
+    *,
+    to=None,
+    score="scaled_dot",
+    mask=None,
+    heads=1,
+    dim=3,
+    dk=2,
+    dv=4,
+    seed=123,
+    positions="none",
+    tokens="auto",
+    cut_words=None,
+    w_query=None,
+    w_key=None,
+    w_value=None,
+    embedding=None,
+    query=None,
+    language="en",
+):
+    """Attention on a text, keeping every step; several texts (a list) make a batch, padded on the right.
+
+    text       a text, or a list of texts
+    to         cross-attention: keys and values come from this text
+    score      "scaled_dot", "dot", "general" or "additive"
+    mask       an attn.Mask or its text: "causal & window(2, 0)"
+    heads      heads; dim numbers of an embedding, dk of a query and a key, dv of a value
+    seed       of the random embedding and matrices, as torch.manual_seed
+    positions  "none", "sinusoidal" or "rotary"
+    tokens     "words", "characters" or "auto"; cut_words: your own rule, a function of a text that gives its words
+    w_query    your own matrices [dim, heads * dk] instead of random ones: with w_key, w_value; `embedding` [ids, dim] may come alone
+    query      this row (from 0) is opened: every product and sum
+    language   of titles and notes: "en" or "zh"
+
+    The defaults are those of a first lesson: Embedding(50000, 3), then w_query and w_key rand(3, 2), w_value rand(3, 4).
+    Scores are `attention_scores`, weights and context `attention`: the same bits.
+
+    Raises ValueError (no token, more than 2048 of them, a query that is not there, matrices that do not fit), TypeError.
+
+    >>> import attn
+    >>> attn.explain("Life is short")["tokens"].rows
+    [['Life', 'is', 'short']]
+    """
+    return Explanation(
+        _core.explain(
+            text,
+            to=to,
+            score=score,
+            mask=mask,
+            heads=heads,
+            dim=dim,
+            dk=dk,
+            dv=dv,
+            seed=seed,
+            positions=positions,
+            tokens=tokens,
+            cut_words=cut_words,
+            w_query=w_query,
+            w_key=w_key,
+            w_value=w_value,
+            embedding=embedding,
+            query=query,
+            language=language,
+        )
+    )

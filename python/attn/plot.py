@@ -1,0 +1,56 @@
+# python/attn/plot.py: weights as a heat map, with matplotlib (pip install "attn[plot]").
+"""Pictures of weights and masks with matplotlib, which is imported with the first of them."""
+
+_few = 24  # rows up to which each cell shows its number
+
+
+def heat_map(values, rows=None, columns=None, *, ax=None, title=None, numbers=None, colour_map="Blues", limits=None):
+    """Weights (or scores, or a mask) as a heat map: a row a query, a column a key.
+
+    values      [Tq, Tk]: a NumPy array, a torch tensor, nested lists. What is not finite stays blank
+    rows        heads of the rows, such as tokens; columns: of the columns
+    ax          the axes to draw on; None makes a figure
+    numbers     write the numbers into the cells; None: where there are few
+    limits      (least, greatest) of the colours; None: 0 to 1 for weights, else those of the values
+
+    Returns the axes. Raises ValueError for another rank or heads that do not fit, ImportError without matplotlib.
+    """
+    import numpy as np
+
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise ImportError('heat_map: matplotlib is needed: pip install "attn[plot]"') from error
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+        values = values.float() if values.dtype.itemsize < 4 else values
+    values = np.asarray(values, dtype=np.float64)
+    if values.ndim != 2:
+        raise ValueError(f"heat_map: values have shape {list(values.shape)}; [Tq, Tk] is needed: choose a batch item and a head")
+    for heads, size, name in ((rows, values.shape[0], "rows"), (columns, values.shape[1], "columns")):
+        if heads is not None and len(heads) != size:
+            raise ValueError(f"heat_map: there are {len(heads)} {name}; values have {size}")
+    shown = np.ma.masked_invalid(values)
+    if limits is None:
+        weights = shown.count() > 0 and shown.min() >= 0 and shown.max() <= 1
+        limits = (0.0, 1.0) if weights else (shown.min(), shown.max()) if shown.count() else (0.0, 1.0)
+    if ax is None:
+        _, ax = plt.subplots(figsize=(1.5 + 0.45 * min(values.shape[1], 40), 1.2 + 0.45 * min(values.shape[0], 40)))
+    image = ax.imshow(shown, cmap=colour_map, vmin=limits[0], vmax=limits[1], aspect="auto")
+    if rows is not None:
+        ax.set_yticks(range(len(rows)), rows)
+    if columns is not None:
+        ax.set_xticks(range(len(columns)), columns, rotation=45, ha="right")
+    ax.set_ylabel("query")
+    ax.set_xlabel("key")
+    if title:
+        ax.set_title(title)
+    if numbers is None:
+        numbers = max(values.shape) <= _few
+    if numbers:
+        middle = (limits[0] + limits[1]) / 2
+        for (row, column), value in np.ndenumerate(values):
+            if np.isfinite(value):
+                ax.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=8, color="white" if value > middle else "black")
+    ax.figure.colorbar(image, ax=ax)
+    return ax

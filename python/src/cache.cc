@@ -1,0 +1,157 @@
+// python/src/cache.cc: attn.KvCache and attention over it.
+#include <attn/cache.h>
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "call.h"
+#include "errors.h"
+#include "scalars.h"
+#include "terms.h"
+
+#include <mutex>
+#include <shared_mutex>
+
+namespace attn::python {
+namespace {
+
+/// A cache that threads of Python may share: who changes it is alone, who reads it is not. Locks are taken without the GIL.
+struct PyCache {
+  KvCache cache;
+  mutable std::shared_mutex lock;
+  Framework framework = Framework::numpy;  // of gathered rows: what was appended last
+
+  explicit PyCache(const KvCacheOptions& options) : cache(options) {}
+
+  template <typename F>
+  auto changing(F&& f) {
+    const nb::gil_scoped_release released;
+    const std::unique_lock alone(lock);
+    return f(cache);
+  }
+  template <typename F>
+  auto reading(F&& f) const {
+    const nb::gil_scoped_release released;
+    const std::shared_lock shared(lock);
+    return f(cache);
+  }
+};
+
+KvSequence sequence_of(nb::handle x, const char* function) {
+  if (!nb::isinstance<KvSequence>(x)) throw type_error("{}: a {} is given; a sequence of the cache is needed, as create() gives it", function, name_of_type(x));
+  return *nb::inst_ptr<KvSequence>(x);
+}
+
+std::vector<KvSequence> sequences_of(nb::handle x, const char* function) {
+  if (!PyList_Check(x.ptr()) && !PyTuple_Check(x.ptr())) throw type_error("{}: sequences is a {}; a list of sequences is needed", function, name_of_type(x));
+  std::vector<KvSequence> all;
+  for (nb::handle each : x) all.push_back(sequence_of(each, function));
+  return all;
+}
+
+Dtype dtype_of(nb::handle x, const char* function) { return dtype_from_name(word(x, {function, "dtype"})); }
+
+void append(PyCache& self, nb::handle sequences, nb::handle k, nb::handle v) {
+  constexpr const char* function = "KvCache.append";
+  Reader read(function);
+  const Tensor keys = read(k, "k"), values = read(v, "v");
+  self.framework = read.framework();
+  if (nb::isinstance<KvSequence>(sequences)) {
+    const KvSequence one = *nb::inst_ptr<KvSequence>(sequences);
+    return self.changing([&](KvCache& cache) { cache.append(one, keys, values); });
+  }
+  const std::vector<KvSequence> all = sequences_of(sequences, function);
+  self.changing([&](KvCache& cache) { cache.append(all, keys, values); });
+}
+
+nb::tuple gather(const PyCache& self, nb::handle sequences, nb::handle dtype) {
+  constexpr const char* function = "KvCache.gather";
+  const std::vector<KvSequence> all = sequences_of(sequences, function);
+  const Dtype to = dtype.is_none() ? self.cache.options().dtype : dtype_of(dtype, function);
+  const KvCache::Rows rows = self.reading([&](const KvCache& cache) { return cache.gather(all, to); });
+  return nb::make_tuple(to_python(rows.k, self.framework), to_python(rows.v, self.framework));
+}
+
+nb::tuple attention_over(nb::handle q, const PyCache& self, nb::handle sequences, nb::handle options) {
+  constexpr const char* function = "attention_cached";
+  Call call(function, q, nb::none(), nb::none(), options);
+  const std::vector<KvSequence> all = sequences_of(sequences, function);
+  if (!call.out.is_none()) call.options.out = call.read.writable(call.out, "out");
+  const AttentionResult result = self.reading([&](const KvCache& cache) { return attention_cached(call.q, cache, all, call.options); });
+  return shown(result, call.out.is_none() ? nb::object() : nb::borrow(call.out), call);
+}
+
+void construct(PyCache* self, nb::handle key_heads, nb::handle head_dim, nb::handle pages, nb::handle value_heads, nb::handle value_dim, nb::handle page_rows,
+               nb::handle dtype, nb::handle storage, nb::handle scale_group) {
+  constexpr const char* function = "KvCache";
+  KvCacheOptions options;
+  options.key_heads = whole(key_heads, {function, "key_heads"});
+  options.head_dim = whole(head_dim, {function, "head_dim"});
+  options.pages = whole(pages, {function, "pages"});
+  options.value_heads = whole(value_heads, {function, "value_heads"});
+  options.value_dim = whole(value_dim, {function, "value_dim"});
+  options.page_rows = whole(page_rows, {function, "page_rows"});
+  options.dtype = dtype_of(dtype, function);
+  options.storage = choice(storage, {function, "storage"}, {"same", "int8"}) == 0 ? KvStorage::same : KvStorage::int8;
+  options.scale_group = whole(scale_group, {function, "scale_group"});
+  new (self) PyCache(options);
+}
+
+/// A method that changes one sequence by a number.
+template <void (KvCache::*method)(KvSequence, std::int64_t)>
+auto changed_by(const char* function, const char* name) {
+  return [function, name](PyCache& self, nb::handle sequence, nb::handle x) {
+    const KvSequence one = sequence_of(sequence, function);
+    const std::int64_t value = whole(x, {function, name});
+    self.changing([&](KvCache& cache) { (cache.*method)(one, value); });
+  };
+}
+
+/// A method that tells a number of one sequence.
+template <std::int64_t (KvCache::*method)(KvSequence) const>
+auto told(const char* function) {
+  return [function](const PyCache& self, nb::handle sequence) {
+    const KvSequence one = sequence_of(sequence, function);
+    return self.reading([&](const KvCache& cache) { return (cache.*method)(one); });
+  };
+}
+
+}  // namespace
+
+void add_cache(nb::module_& m) {
+  nb::class_<KvSequence>(m, "KvSequence")
+      .def("__eq__", [](const KvSequence& a, nb::handle b) { return nb::isinstance<KvSequence>(b) && a == *nb::inst_ptr<KvSequence>(b); }, nb::arg("other").none())
+      .def("__hash__", [](const KvSequence& a) { return (static_cast<std::uint64_t>(a.cache) * 1000003 + a.index) * 1000003 + a.generation; })
+      .def("__repr__", [](const KvSequence& a) { return text("attn.KvSequence(cache={}, index={}, generation={})", a.cache, a.index, a.generation); });
+  nb::class_<PyCache>(m, "KvCache")
+      .def("__init__", construct, nb::arg("key_heads").none(), nb::arg("head_dim").none(), nb::arg("pages").none(), nb::kw_only(), nb::arg("value_heads") = 0,
+           nb::arg("value_dim") = 0, nb::arg("page_rows") = 16, nb::arg("dtype") = "float32", nb::arg("storage") = "same", nb::arg("scale_group") = 0)
+      .def("create", [](PyCache& self) { return self.changing([](KvCache& cache) { return cache.create(); }); })
+      .def("fork", [](PyCache& self, nb::handle x) {
+        const KvSequence one = sequence_of(x, "KvCache.fork");
+        return self.changing([&](KvCache& cache) { return cache.fork(one); });
+      }, nb::arg("sequence").none())
+      .def("release", [](PyCache& self, nb::handle x) {
+        const KvSequence one = sequence_of(x, "KvCache.release");
+        self.changing([&](KvCache& cache) { cache.release(one); });
+      }, nb::arg("sequence").none())
+      .def("append", append, nb::arg("sequences").none(), nb::arg("k").none(), nb::arg("v").none())
+      .def("truncate", changed_by<&KvCache::truncate>("KvCache.truncate", "length"), nb::arg("sequence").none(), nb::arg("length").none())
+      .def("evict", changed_by<&KvCache::evict>("KvCache.evict", "position"), nb::arg("sequence").none(), nb::arg("position").none())
+      .def("length", told<&KvCache::length>("KvCache.length"), nb::arg("sequence").none())
+      .def("first", told<&KvCache::first>("KvCache.first"), nb::arg("sequence").none())
+      .def("alive", [](const PyCache& self, nb::handle x) {
+        const KvSequence one = sequence_of(x, "KvCache.alive");
+        return self.reading([&](const KvCache& cache) { return cache.alive(one); });
+      }, nb::arg("sequence").none())
+      .def_prop_ro("free_pages", [](const PyCache& self) { return self.reading([](const KvCache& cache) { return cache.free_pages(); }); })
+      .def("gather", gather, nb::arg("sequences").none(), nb::arg("dtype") = nb::none())
+      .def("__repr__", [](const PyCache& self) {
+        const KvCacheOptions& o = self.cache.options();
+        return text("attn.KvCache(key_heads={}, head_dim={}, pages={}, value_heads={}, value_dim={}, page_rows={}, dtype=\"{}\", storage=\"{}\", scale_group={})", o.key_heads,
+                    o.head_dim, o.pages, o.value_heads, o.value_dim, o.page_rows, torch_name_of(o.dtype), o.storage == KvStorage::same ? "same" : "int8", o.scale_group);
+      });
+  m.def("attention_cached", attention_over, nb::arg("q").none(), nb::arg("cache"), nb::arg("sequences").none(), nb::arg("options"));
+}
+
+}  // namespace attn::python

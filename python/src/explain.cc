@@ -1,0 +1,124 @@
+// python/src/explain.cc: attn.explain: the steps of an attention on a text, and their drawings.
+#include <attn/explain.h>
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "call.h"
+#include "errors.h"
+#include "scalars.h"
+#include "terms.h"
+
+namespace attn::python {
+namespace {
+
+constexpr const char* function = "explain";
+
+struct Option {
+  const char* name;
+  void (*set)(ExplainOptions& to, nb::handle given);
+};
+
+/// A matrix that outlives the call: steps hold it.
+template <Tensor ExplainOptions::*member>
+void set_matrix(ExplainOptions& to, nb::handle x, const char* name) {
+  to.*member = keep(x, {function, name});
+}
+
+template <std::int64_t ExplainOptions::*member>
+void set_size(ExplainOptions& to, nb::handle x, const char* name) {
+  to.*member = whole(x, {function, name});
+}
+
+/// The caller's own rule for words.
+std::function<std::vector<std::string>(const std::string&)> cutter(nb::handle x) {
+  if (!PyCallable_Check(x.ptr())) throw type_error("{}: cut_words is a {}; a function of a text that gives its words is needed", function, name_of_type(x));
+  return [rule = nb::borrow(x)](const std::string& given) { return nb::cast<std::vector<std::string>>(rule(given)); };
+}
+
+constexpr Option all_options[] = {
+    {"to", [](ExplainOptions& o, nb::handle x) { o.to = word(x, {function, "to"}); }},
+    {"score", [](ExplainOptions& o, nb::handle x) { o.score = static_cast<Score::Kind>(choice(x, {function, "score"}, {"scaled_dot", "dot", "general", "additive"})); }},
+    {"mask", [](ExplainOptions& o, nb::handle x) { o.mask = mask_of(x, function); }},
+    {"heads", [](ExplainOptions& o, nb::handle x) { set_size<&ExplainOptions::heads>(o, x, "heads"); }},
+    {"dim", [](ExplainOptions& o, nb::handle x) { set_size<&ExplainOptions::dim>(o, x, "dim"); }},
+    {"dk", [](ExplainOptions& o, nb::handle x) { set_size<&ExplainOptions::dk>(o, x, "dk"); }},
+    {"dv", [](ExplainOptions& o, nb::handle x) { set_size<&ExplainOptions::dv>(o, x, "dv"); }},
+    {"seed", [](ExplainOptions& o, nb::handle x) { o.seed = seed(x, {function, "seed"}); }},
+    {"positions", [](ExplainOptions& o, nb::handle x) { o.positions = static_cast<Positions>(choice(x, {function, "positions"}, {"none", "sinusoidal", "rotary"})); }},
+    {"tokens", [](ExplainOptions& o, nb::handle x) { o.tokens = static_cast<text::Tokens>(choice(x, {function, "tokens"}, {"words", "characters", "auto"})); }},
+    {"cut_words", [](ExplainOptions& o, nb::handle x) { o.cut_words = cutter(x); }},
+    {"w_query", [](ExplainOptions& o, nb::handle x) { set_matrix<&ExplainOptions::w_query>(o, x, "w_query"); }},
+    {"w_key", [](ExplainOptions& o, nb::handle x) { set_matrix<&ExplainOptions::w_key>(o, x, "w_key"); }},
+    {"w_value", [](ExplainOptions& o, nb::handle x) { set_matrix<&ExplainOptions::w_value>(o, x, "w_value"); }},
+    {"embedding", [](ExplainOptions& o, nb::handle x) { set_matrix<&ExplainOptions::embedding>(o, x, "embedding"); }},
+    {"query", [](ExplainOptions& o, nb::handle x) { o.query = whole(x, {function, "query"}); }},
+    {"language", [](ExplainOptions& o, nb::handle x) { o.language = static_cast<Language>(choice(x, {function, "language"}, {"en", "zh"})); }},
+};
+
+Explanation explained(nb::handle given, nb::kwargs options) {
+  ExplainOptions to;
+  for (auto [name, x] : options) {
+    if (x.is_none()) continue;
+    const std::string key = nb::cast<std::string>(name);
+    const Option* found = nullptr;
+    for (const Option& option : all_options)
+      if (key == option.name) found = &option;
+    if (found == nullptr) throw type_error("{}: there is no option {}", function, key);
+    found->set(to, x);
+  }
+  if (PyUnicode_Check(given.ptr())) return explain(nb::cast<std::string>(given), to);
+  if (!PyList_Check(given.ptr()) && !PyTuple_Check(given.ptr())) throw type_error("{}: text is a {}; a text or a list of texts is needed", function, name_of_type(given));
+  std::vector<std::string> texts;
+  for (nb::handle each : given) texts.push_back(word(each, {function, "a text"}));
+  return explain_batch(texts, to);
+}
+
+std::string drawn_text(const Explanation& self, nb::handle width, nb::handle colour) {
+  TextOptions options;
+  const std::int64_t columns = whole(width, {"Explanation.text", "width"});
+  if (columns < 1 || columns > 100000) throw ValueError(text("Explanation.text: width is {}; it must be from 1 to 100000", columns));
+  options.width = static_cast<int>(columns);
+  options.colour = static_cast<TextOptions::Colour>(choice(colour, {"Explanation.text", "colour"}, {"none", "palette", "rgb"}));
+  return to_text(self, options);
+}
+
+std::vector<std::string> hidden_of(const ExplainStep& step) {
+  constexpr const char* names[] = {"visible", "causal", "window", "mask", "padding"};
+  std::vector<std::string> all;
+  for (const Hidden each : step.hidden) all.emplace_back(names[static_cast<int>(each)]);
+  return all;
+}
+
+}  // namespace
+
+void add_explain(nb::module_& m) {
+  nb::class_<ExplainStep>(m, "ExplainStep")
+      .def_ro("name", &ExplainStep::name)
+      .def_ro("title", &ExplainStep::title)
+      .def_ro("formula", &ExplainStep::formula)
+      .def_ro("note", &ExplainStep::note)
+      .def_ro("source", &ExplainStep::source)
+      .def_prop_ro("kind", [](const ExplainStep& self) {
+        constexpr const char* names[] = {"words", "ids", "table", "pairs", "weights", "keys", "checks"};
+        return names[static_cast<int>(self.kind)];
+      })
+      .def_prop_ro("values", [](const ExplainStep& self) { return to_python(self.values, Framework::numpy); })
+      .def_ro("rows", &ExplainStep::rows)
+      .def_ro("columns", &ExplainStep::columns)
+      .def_prop_ro("hidden", hidden_of);
+  nb::class_<Explanation>(m, "Explanation")
+      .def_ro("texts", &Explanation::texts)
+      .def_ro("to", &Explanation::to)
+      .def_ro("mask", &Explanation::mask)
+      .def_ro("steps", &Explanation::steps)
+      .def_ro("parameters", &Explanation::parameters)
+      .def("step", [](const Explanation& self, nb::handle name) { return self.step(word(name, {"Explanation.step", "name"})); }, nb::arg("name").none())
+      .def("text", drawn_text, nb::arg("width") = 100, nb::arg("colour") = "none")
+      .def("json", [](const Explanation& self) { return to_json(self); })
+      .def("svg", [](const Explanation& self) { return to_svg(self); });
+  m.def("explain", explained, nb::arg("text").none(), nb::arg("options"));
+}
+
+}  // namespace attn::python

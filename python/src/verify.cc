@@ -1,0 +1,49 @@
+// python/src/verify.cc: attn.verify: the kernels of this machine against the specification.
+#include <attn/runtime.h>
+#include <attn/verify.h>
+
+#include <nanobind/stl/string.h>
+
+#include "errors.h"
+#include "scalars.h"
+#include "terms.h"
+
+namespace attn::python {
+namespace {
+
+std::string shown(const VerifyReport& report) {
+  std::string all;
+  for (const VerifyRow& row : report.rows)
+    all += text("{:<24} {:>4} cases   {}\n", row.name, row.cases, row.different == 0 ? "same" : text("{} DIFFERENT", row.different));
+  if (!report.passed()) all += text("{}; again: attn.verify(\"{}\")\n", report.difference, report.line);
+  return all + text("numerics {}, digest {}", numerics_version, report.digest);
+}
+
+VerifyReport verified(nb::handle line, nb::handle quick) {
+  VerifyOptions options{.quick = flag(quick, {"verify", "quick"}), .line = line.is_none() ? "" : word(line, {"verify", "line"}), .progress = {}};
+  const nb::gil_scoped_release released;
+  return verify(options);
+}
+
+}  // namespace
+
+void add_verify(nb::module_& m) {
+  nb::class_<VerifyReport>(m, "VerifyReport")
+      .def_prop_ro("passed", &VerifyReport::passed)
+      .def_ro("cases", &VerifyReport::cases)
+      .def_ro("digest", &VerifyReport::digest)
+      .def_ro("difference", &VerifyReport::difference)
+      .def_ro("line", &VerifyReport::line)
+      .def_prop_ro("rows",
+                   [](const VerifyReport& self) {
+                     nb::list rows;
+                     for (const VerifyRow& row : self.rows) rows.append(nb::make_tuple(row.name, row.cases, row.different, row.digest));
+                     return rows;
+                   })
+      .def("__bool__", &VerifyReport::passed)
+      .def("__str__", shown)
+      .def("__repr__", shown);
+  m.def("verify", verified, nb::arg("line") = nb::none(), nb::arg("quick") = false);
+}
+
+}  // namespace attn::python
