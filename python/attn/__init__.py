@@ -12,10 +12,14 @@ array([[1.  , 0.  , 0.  ],
 from attn._core import (
     Bias,
     CacheFull,
+    KvCache,
+    KvSequence,
     Mask,
     Plan,
     Score,
+    ScoreExpression,
     ScoreTable,
+    VerifyReport,
     exp,
     info,
     manual_seed,
@@ -26,25 +30,33 @@ from attn._core import (
     set_num_threads,
     set_trace,
     tanh,
+    verify,
     where,
 )
 from attn._core import version as _version
-from attn._functions import additive_attention, attention, attention_scores, scaled_dot_product_attention
-from attn._tracing import ScoreExpression
+from attn._explain import Explanation, ExplainStep, explain
+from attn._functions import additive_attention, attention, attention_cached, attention_scores, scaled_dot_product_attention
 
 __version__ = _version()
 __all__ = [
     "Bias",
     "CacheFull",
+    "ExplainStep",
+    "Explanation",
+    "KvCache",
+    "KvSequence",
     "Mask",
     "Plan",
     "Score",
     "ScoreExpression",
     "ScoreTable",
+    "VerifyReport",
     "additive_attention",
     "attention",
+    "attention_cached",
     "attention_scores",
     "exp",
+    "explain",
     "info",
     "manual_seed",
     "maximum",
@@ -55,5 +67,6 @@ __all__ = [
     "set_num_threads",
     "set_trace",
     "tanh",
+    "verify",
     "where",
 ]

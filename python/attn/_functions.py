@@ -1,13 +1,16 @@
 # python/attn/_functions.py: the functions of the library, with their documentation.
 """Each calls the extension; torch tensors go by attn.torch, which knows about gradients."""
 
+from typing import Any, TypeVar
+
 from attn import _core
 from attn._tracing import trace
 
-_by_torch = None
+Array = TypeVar("Array")
+_by_torch: Any = None
 
 
-def _torch():
+def _torch() -> Any:
     """attn.torch.functional, imported with the first tensor."""
     global _by_torch
     if _by_torch is None:
@@ -17,46 +20,132 @@ def _torch():
     return _by_torch
 
 
-def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
-    """torch.nn.functional.scaled_dot_product_attention, argument by argument."""
+def scaled_dot_product_attention(
+    query: Array,
+    key: Array,
+    value: Array,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Array:
+    """torch.nn.functional.scaled_dot_product_attention, argument by argument (PyTorch 2.13), for NumPy arrays and torch tensors.
+
+    query [.., Hq, L, E], key [.., H, S, E], value [.., H, S, Ev] -> [.., Hq, L, Ev]; rank 2 to 8, leading dims broadcast.
+
+    attn_mask   bool (True takes part) or floating (added to the scores), broadcastable to [.., Hq, L, S]
+    dropout_p   drops weights, whenever above 0. The numbers are torch's: of NumPy arrays those after attn.manual_seed(s) are the ones
+                torch draws after torch.manual_seed(s); of tensors the seed comes from torch's generator
+    is_causal   query i sees the keys 0 to i, also where L != S; joins with attn_mask
+    scale       default 1 / sqrt(E)
+    enable_gqa  query head h reads key head h // (Hq / H)
+
+    Dtypes   float32, float64, bfloat16 (ml_dtypes' in NumPy), float16, the same for all three.
+    Memory   any strides, nothing is copied where the last dim is contiguous; the result is laid out as query.
+    A query that may see no key gives 0. A hidden key changes nothing, even if it is NaN.
+    Raises   ValueError for shapes and values, TypeError for dtypes, each with one line that says what is needed.
+    Source   Vaswani 2017 (1706.03762); Dao 2022 (2205.14135). Where torch's answer depends on its path: docs/torch.md.
+
+    >>> import numpy as np, attn
+    >>> x = np.eye(2, dtype=np.float32)
+    >>> attn.scaled_dot_product_attention(x, x, x, is_causal=True).round(4)
+    array([[1.    , 0.    ],
+           [0.3302, 0.6698]], dtype=float32)
+    """
     if hasattr(query, "__torch_function__"):
         return _torch().scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     return _core.scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
 
 
-def attention(
-    q,
-    k,
-    v,
-    *,
-    score=None,
-    scale=None,
-    mask=None,
-    bias=None,
-    score_mod=None,
-    softcap=0.0,
-    temperature=1.0,
-    sinks=None,
-    query_lengths=None,
-    key_lengths=None,
-    key_start=None,
-    query_start=None,
-    cu_seqlens_q=None,
-    cu_seqlens_k=None,
-    dropout_p=0.0,
-    dropout_seed=None,
-    weights=None,
-    return_logsumexp=False,
-    return_plan=False,
-    out=None,
-):
-    """Attention: softmax over the keys of a score, then the weighted mean of the values."""
+def _chosen(results: tuple, plan: bool) -> Any:
+    """What the caller asked for: the output, or a tuple that begins with it."""
+    output, weights, logsumexp, steps, _ = results
+    if weights is None and logsumexp is None and not plan:
+        return output
+    return (output, *(x for x in (weights, logsumexp) if x is not None), *([steps] if plan else []))
+
+
+def _score_options(function: str, score: Any, score_mod: Any) -> tuple:
+    """score and score_mod, where a function may be given as either."""
     if callable(score):
         if score_mod is not None:
-            raise ValueError("attention: score is a function and score_mod is given; one of them is needed")
+            raise ValueError(f"{function}: score is a function and score_mod is given; one of them is needed")
         score, score_mod = None, score
-    if score_mod is not None:
-        score_mod = trace(score_mod)
+    return score, None if score_mod is None else trace(score_mod)
+
+
+def attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    score: Any = None,
+    scale: float | None = None,
+    mask: Any = None,
+    bias: Any = None,
+    score_mod: Any = None,
+    softcap: float = 0.0,
+    temperature: float = 1.0,
+    sinks: Any = None,
+    query_lengths: Any = None,
+    key_lengths: Any = None,
+    key_start: Any = None,
+    query_start: Any = None,
+    cu_seqlens_q: Any = None,
+    cu_seqlens_k: Any = None,
+    dropout_p: float = 0.0,
+    dropout_seed: int | None = None,
+    weights: str | None = None,
+    return_logsumexp: bool = False,
+    return_plan: bool = False,
+    out: Any = None,
+) -> Any:
+    """Attention: softmax over the keys of a score, then the weighted mean of the values. All that the library can do.
+
+        s[b,h,i,j] = score(q[b,h,i,:], k[b,g,j,:])          g = h // (Hq / Hk)
+        o[b,h,i,:] = sum_j softmax_j(mod(cap(s) + bias) / temperature, where mask)[j] v[b,g,j,:]
+
+    q [B, Hq, Tq, D], k [B, Hk, Tk, D], v [B, Hv, Tk, Dv] -> output [B, Hq, Tq, Dv]. Hk and Hv each divide Hq. Rank 3 means [B, T, D]
+    with one head, rank 2 [T, D].
+
+    score           "scaled_dot" (the default), "dot", attn.Score.general(w), attn.Score.additive(w_q, w_k, w)
+    scale           of the scaled dot product; default 1 / sqrt(D)
+    mask            attn.Mask or its text, "causal & window(512, 0)"; never stored as Tq x Tk
+    bias            attn.Bias, or a floating array that broadcasts to [B, Hq, Tq, Tk]
+    score_mod       a function of (s, b, h, i, j), traced once into attn.ScoreExpression: lambda s, b, h, i, j: s - slope[h] * (i - j)
+    softcap         c: scores become c * tanh(s / c); 0: off
+    temperature     scores are divided by it last
+    sinks           [Hq]: a logit a head that takes weight and gives no value
+    query_lengths, key_lengths, key_start, query_start
+                    integers [B]: which rows and keys exist, and where row 0 stands (attn.Mask says what for)
+    cu_seqlens_q, cu_seqlens_k
+                    integers [N + 1]: packed sequences, one behind the other, without padding: q [total, Hq, D], k [total_k, Hk, D],
+                    v [total_k, Hv, Dv], or [1, H, total, D] each
+    dropout_p       each weight is dropped with this probability, by seed and positions: the same dropout_seed drops the same ones.
+                    Without one it is drawn (attn.manual_seed; of tensors by torch's generator)
+    weights         "full" [B, Hq, Tq, Tk] or "head_average" [B, Tq, Tk]: the weights too
+    return_logsumexp, return_plan
+                    the logsumexp [B, Hq, Tq] too; which kernel ran, and why not the others
+    out             an array that receives the output
+
+    Returns  output, or the tuple (output, weights, logsumexp, plan) of what was asked for.
+    Dtypes   float32, float64, bfloat16, float16, the same for q, k, v; sums and softmax in float32 (float64 for float64).
+    A row that sees no key gives 0 and logsumexp -inf. A hidden pair changes nothing, even if its k or v is NaN.
+    Bits     the same for a row in any batch, any padding, any number of threads (docs/numerics.md).
+    Raises   ValueError for shapes and values, TypeError for types and dtypes: one line that says what is needed. Nothing is written then.
+    Source   Vaswani 2017 (1706.03762); Bahdanau 2014 (1409.0473); Dao 2022 (2205.14135).
+
+    >>> import numpy as np, attn
+    >>> q = k = v = np.eye(3, dtype=np.float32)
+    >>> output, weights = attn.attention(q, k, v, mask="causal", bias=attn.Bias.alibi(1), weights="full")
+    >>> weights.round(2)
+    array([[1.  , 0.  , 0.  ],
+           [0.36, 0.64, 0.  ],
+           [0.26, 0.26, 0.47]], dtype=float32)
+    """
+    score, score_mod = _score_options("attention", score, score_mod)
+    # in the order of _core.attention_options
     options = (
         score,
         scale,
@@ -79,28 +168,64 @@ def attention(
         out,
     )
     if hasattr(q, "__torch_function__"):
-        output, weight, logsumexp, plan, _ = _torch().attention(q, k, v, options)
-    else:
-        output, weight, logsumexp, plan, _ = _core.attention(q, k, v, options)
-    if weight is None and logsumexp is None and not return_plan:
-        return output
-    results = [output]
-    if weight is not None:
-        results.append(weight)
-    if logsumexp is not None:
-        results.append(logsumexp)
-    if return_plan:
-        results.append(plan)
-    return tuple(results)
+        return _chosen(_torch().attention(q, k, v, options), return_plan)
+    return _chosen(_core.attention(q, k, v, options), return_plan)
 
 
-def additive_attention(query, key, value, w_q, w_k, w, **options):
-    """Additive attention: w . tanh(W_q q + W_k k) as the score; the other options are those of `attention`."""
+def additive_attention(query: Any, key: Any, value: Any, w_q: Any, w_k: Any, w: Any, **options: Any) -> Any:
+    """Additive attention: w . tanh(W_q q + W_k k) as the score, in the same fused pass.
+
+    query [.., Tq, D], key [.., Tk, Dk], value [.., Tk, Dv], w_q [A, D], w_k [A, Dk], w [A] -> [.., Tq, Dv]. `options` are those of
+    `attention`, but for score.
+
+    Source   Bahdanau 2014 (1409.0473).
+
+    >>> import numpy as np, attn
+    >>> x = np.eye(2, dtype=np.float32)
+    >>> attn.additive_attention(x, x, x, x, x, np.ones(2, np.float32)).round(3)
+    array([[0.369, 0.631],
+           [0.631, 0.369]], dtype=float32)
+    """
     if "score" in options:
         raise TypeError("additive_attention: score is given; it is additive here")
     return attention(query, key, value, score=_core.Score.additive(w_q, w_k, w), **options)
 
 
-def attention_scores(q, k, score=None, scale=None):
-    """The scores alone, before softcap, bias, mask and softmax: [.., Tq, Tk]."""
+def attention_scores(q: Array, k: Array, score: Any = None, scale: float | None = None) -> Array:
+    """The scores alone, before softcap, bias, mask and softmax: [.., Tq, Tk]; the numbers that `attention` goes on from.
+
+    >>> import numpy as np, attn
+    >>> x = np.eye(2, dtype=np.float32)
+    >>> attn.attention_scores(x, x, score="dot")
+    array([[1., 0.],
+           [0., 1.]], dtype=float32)
+    """
     return _core.attention_scores(q, k, score, scale)
+
+
+def attention_cached(q: Any, cache: _core.KvCache, sequences: Any, **options: Any) -> Any:
+    """`attention` over the keys of a cache: q [B, Hq, Tq, D], row b over sequences[b], each of its own length -> [B, Hq, Tq, Dv].
+
+    The rows stand at the end of their sequence unless query_start says otherwise: append the new keys first, then attend with
+    mask="causal". `options` are those of `attention`; key_lengths and key_start are the cache's own. There are no gradients.
+
+    Bits     those of `attention` on the same keys without a cache.
+
+    >>> import numpy as np, attn
+    >>> cache = attn.KvCache(key_heads=1, head_dim=4, pages=8)
+    >>> sequence = cache.create()
+    >>> x = np.ones((1, 3, 4), np.float32)
+    >>> cache.append(sequence, x, x)
+    >>> attn.attention_cached(x[None], cache, [sequence], mask="causal").shape
+    (1, 1, 3, 4)
+    """
+    if not isinstance(cache, _core.KvCache):
+        raise TypeError(f"attention_cached: cache is a {type(cache).__name__}; an attn.KvCache is needed")
+    plan = options.pop("return_plan", False)
+    score, score_mod = _score_options("attention_cached", options.pop("score", None), options.pop("score_mod", None))
+    given = tuple(
+        score if name == "score" else score_mod if name == "score_mod" else options.pop(name, None) for name in _core.attention_options
+    )
+    if options:
+        raise TypeError(f"attention_cached: there is no option {next(iter(options))}; there are {', '.join(_core.attention_options)}")
+    return _chosen(_core.attention_cached(q, cache, sequences, given), plan)

@@ -41,12 +41,12 @@ def _with_tables(function):
     return traced
 
 
-def trace(function):
-    """The expression of a function of (s, b, h, i, j); one that is an expression already, or a text, as such."""
+def trace(function, tables=None):
+    """The expression of a function of (s, b, h, i, j), or of a text with tables by name; one that is an expression already, as such."""
     if isinstance(function, ScoreExpression):
         return function
     if isinstance(function, str):
-        return _core._parse_expression(function)
+        return _core._parse_expression(function, tables)
     if not callable(function):
         raise TypeError(f"ScoreExpression: a {type(function).__name__} is given; a function of (s, b, h, i, j) or a text is needed")
     try:

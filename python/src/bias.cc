@@ -15,6 +15,16 @@
 namespace attn::python {
 namespace {
 
+constexpr const char* bias_doc = R"(What is added to the scores before the softmax: terms, joined with +, added in the order given.
+
+-inf in a term shuts the pair out: what is there changes nothing, even if it is NaN.
+
+    >>> import attn
+    >>> attn.Bias.alibi(4) + attn.Bias.alibi([0.5, 0.25, 0.125, 0.0625], align="top_left")
+    attn.Bias.alibi([0.25, 0.0625, 0.015625, 0.00390625]) + attn.Bias.alibi([0.5, 0.25, 0.125, 0.0625], align="top_left")
+
+Gradients flow to the arrays that terms are made of. Immutable; the arrays are shared, not copied.)";
+
 /// The numbers of a list or tuple as f32.
 Tensor numbers(nb::handle list, const Argument& at) {
   std::vector<double> values;
@@ -98,18 +108,23 @@ Bias with_values(const Bias::Term& term, const Tensor& values) {
 }
 
 void add_bias(nb::module_& m) {
-  nb::class_<PyBias>(m, "Bias")
+  nb::class_<PyBias> c(m, "Bias", bias_doc);
+  c
       .def(nb::init<>())
-      .def_static("dense", [](nb::handle x) { return PyBias{Bias::dense(keep(x, {"Bias.dense", "values"})), {nb::borrow(x)}}; }, nb::arg("values").none())
-      .def_static("alibi", alibi, nb::arg("slopes").none(), nb::arg("align") = nb::none())
+      .def_static("dense", [](nb::handle x) { return PyBias{Bias::dense(keep(x, {"Bias.dense", "values"})), {nb::borrow(x)}}; }, nb::arg("values").none(),
+                  "An array that broadcasts to [B, Hq, Tq, Tk], of the scores' dtype or float32: a float mask.")
+      .def_static("alibi", alibi, nb::arg("slopes").none(), nb::arg("align") = nb::none(),
+                  "-slopes[h] * (p - key position): slopes [Hq], or the number of heads for the usual ones. Source: Press 2021 (2108.12409).")
       .def_static("alibi_slopes", [](nb::handle heads) { return to_python(Bias::alibi_slopes(whole(heads, {"Bias.alibi_slopes", "heads"})), Framework::numpy); },
-                  nb::arg("heads").none())
-      .def_static("relative", relative, nb::arg("table").none(), nb::arg("bidirectional") = true, nb::arg("max_distance") = 128, nb::arg("align") = nb::none())
+                  nb::arg("heads").none(), "The usual slopes 2^(-8 (h + 1) / heads), as a NumPy array.")
+      .def_static("relative", relative, nb::arg("table").none(), nb::arg("bidirectional") = true, nb::arg("max_distance") = 128, nb::arg("align") = nb::none(),
+                  "table[bucket(key position - p), h], T5's buckets: table [buckets, Hq]. Source: Raffel 2019 (1910.10683).")
       .def("__add__", joined, nb::is_operator())
       .def("__repr__", shown)
       .def("__bool__", [](const PyBias& self) { return !self.bias.empty(); })
-      .def_prop_ro("arrays", [](const PyBias& self) { return self.arrays; })
-      .def("with_arrays", with_arrays, nb::arg("arrays").none());
+      .def_prop_ro("arrays", [](const PyBias& self) { return self.arrays; }, "What each term was made of; None: numbers that were copied.")
+      .def("with_arrays", with_arrays, nb::arg("arrays"), "The same terms over other arrays; None: as they are.");
+  c.attr("__module__") = "attn";
 }
 
 }  // namespace attn::python

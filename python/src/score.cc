@@ -9,6 +9,14 @@
 namespace attn::python {
 namespace {
 
+constexpr const char* score_doc = R"(How a query and a key make one number.
+
+    >>> import attn
+    >>> attn.Score.dot()
+    attn.Score.dot()
+
+A function of the finished score, such as a decay with the distance, is `score_mod` of attn.attention.)";
+
 PyScore general(nb::handle w) { return {Score::general(keep(w, {"Score.general", "w"})), {nb::borrow(w)}}; }
 
 PyScore additive(nb::handle w_q, nb::handle w_k, nb::handle w) {
@@ -40,15 +48,18 @@ std::string shown(const PyScore& self) {
 }  // namespace
 
 void add_score(nb::module_& m) {
-  nb::class_<PyScore>(m, "Score")
+  nb::class_<PyScore> c(m, "Score", score_doc);
+  c
       .def(nb::init<>())
-      .def_static("scaled_dot", [] { return PyScore{Score::scaled_dot(), {}}; })
-      .def_static("dot", [] { return PyScore{Score::dot(), {}}; })
-      .def_static("general", general, nb::arg("w").none())
-      .def_static("additive", additive, nb::arg("w_q").none(), nb::arg("w_k").none(), nb::arg("w").none())
+      .def_static("scaled_dot", [] { return PyScore{Score::scaled_dot(), {}}; }, "(q . k) / sqrt(D), or * scale. Source: Vaswani 2017 (1706.03762).")
+      .def_static("dot", [] { return PyScore{Score::dot(), {}}; }, "q . k. Source: Luong 2015 (1508.04025).")
+      .def_static("general", general, nb::arg("w").none(), "q^T W k with w [D, Dk], or [Hq, D, Dk]. Source: Luong 2015.")
+      .def_static("additive", additive, nb::arg("w_q").none(), nb::arg("w_k").none(), nb::arg("w").none(),
+                  "w . tanh(W_q q + W_k k): w_q [A, D], w_k [A, Dk], w [A]. Source: Bahdanau 2014 (1409.0473).")
       .def("__repr__", shown)
-      .def_prop_ro("arrays", [](const PyScore& self) { return self.arrays; })
-      .def("with_arrays", with_arrays, nb::arg("arrays").none());
+      .def_prop_ro("arrays", [](const PyScore& self) { return self.arrays; }, "w, or w_q, w_k, w.")
+      .def("with_arrays", with_arrays, nb::arg("arrays"), "The same over other arrays; None: as they are.");
+  c.attr("__module__") = "attn";
 }
 
 }  // namespace attn::python

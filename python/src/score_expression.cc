@@ -12,6 +12,32 @@
 namespace attn::python {
 namespace {
 
+constexpr const char* expression_doc = R"(A score as a function of itself and of where it stands: s (the score), b (batch item), h (query head), i (position of the row),
+j (position of the key), numbers and lookups in arrays. FlexAttention's score_mod, computed in the one fused pass.
+
+attn.ScoreExpression(f) calls f(s, b, h, i, j) once, with symbols; attn.attention does so with a function given as score_mod. Arrays that
+the function uses are looked up with whole numbers, one index a dim, and may be NumPy's or torch's.
+
+    >>> import attn, numpy as np
+    >>> slope = np.array([0.5, 0.25], dtype=np.float32)
+    >>> attn.ScoreExpression(lambda s, b, h, i, j: attn.where(i - j < 8, s - slope[h] * (i - j), -np.inf))
+    attn.ScoreExpression("where(i - j < 8, s - slope[h] * (i - j), -inf)")
+
+Operators: + - * / // % (the last two of whole numbers), comparisons, & | ~ of conditions; attn.where, exp, tanh, abs, minimum, maximum.
+A Python `if` on a symbol raises TypeError: use attn.where. Immutable.
+
+Source     He 2024 (FlexAttention, 2412.05496).)";
+
+constexpr const char* table_doc = R"(An array that score expressions look up: table[h], table[h, j - i + 127].
+
+Needed where a score function reaches the array by an attribute or a container; captured variables become tables by themselves.
+Rank 0 to 4; floating arrays give numbers, int32 and int64 whole numbers, bool conditions. Values are read at the call.
+
+    >>> import attn, numpy as np
+    >>> table = attn.ScoreTable(np.zeros(4, np.float32), "gain")
+    >>> attn.ScoreExpression(lambda s, b, h, i, j: s * table[h])
+    attn.ScoreExpression("s * gain[h]"))";
+
 using Expression = PyScoreExpression;
 
 /// A tensor that expressions look up, and the array it came from.
@@ -146,7 +172,13 @@ void add_function(nb::module_& m, const char* name, Binary f) {
 }  // namespace
 
 void add_score_expression(nb::module_& m) {
-  nb::class_<Expression> c(m, "ScoreExpression");
+  nb::class_<Expression> c(m, "ScoreExpression", expression_doc);
+  c.def("__init__",
+        [](Expression* self, nb::handle of, nb::handle tables) {
+          new (self) Expression(nb::cast<Expression>(nb::module_::import_("attn._tracing").attr("trace")(of, tables)));
+        },
+        nb::arg("of").none(), nb::arg("tables") = nb::none(),
+        "Of a function of (s, b, h, i, j), or of a text; `tables`: what names in the text stand for.");
   add_operators(c);
   c.def("__neg__", [](const Expression& a) { return Expression{-a.expression, a.arrays}; })
       .def("__pos__", [](const Expression& a) { return a; })
@@ -157,21 +189,22 @@ void add_score_expression(nb::module_& m) {
       .def("__str__", [](const Expression& self) { return self.expression.to_string(); })
       .def("__repr__", [](const Expression& self) { return text("attn.ScoreExpression(\"{}\")", self.expression.to_string()); })
       .def("aligned", [](const Expression& self, nb::handle at) { return Expression{self.expression.aligned(align(at, "ScoreExpression.aligned")), self.arrays}; },
-           nb::arg("align").none())
+           nb::arg("align").none(), "The same with every i that has no alignment standing as told: \"top_left\" or \"bottom_right\".")
       .def("apply",
            [](const Expression& self, nb::handle scores) {
              Reader read("ScoreExpression.apply");
              const Tensor given = read(scores, "scores");
              return to_python(self.expression.apply(given), read.framework());
            },
-           nb::arg("scores").none())
+           nb::arg("scores").none(), "Scores [B, H, Tq, Tk] after the expression, for tests and small pictures.")
       .def_prop_ro("arrays", [](const Expression& self) {
         nb::list arrays;
         for (const PyLookup& each : self.arrays) arrays.append(each.array);
         return arrays;
-      });
+      }, "What it looks up.");
   c.attr("__array_ufunc__") = nb::none();  // NumPy's scalars leave arithmetic to the expression
-  nb::class_<PyScoreTable>(m, "ScoreTable")
+  nb::class_<PyScoreTable> t(m, "ScoreTable", table_doc);
+  t
       .def("__init__",
            [](PyScoreTable* self, nb::handle values, nb::handle name) {
              const Tensor kept = keep(values, {"ScoreTable", "values"});
@@ -191,6 +224,7 @@ void add_score_expression(nb::module_& m) {
            nb::arg("index").none())
       .def_ro("name", &PyScoreTable::name)
       .def_prop_ro("rank", [](const PyScoreTable& self) { return self.values.dim(); });
+  c.attr("__module__") = t.attr("__module__") = "attn";
   m.def("_symbols", [] {
     const auto symbol = [](ScoreExpression x) { return Expression{std::move(x), {}}; };
     return nb::make_tuple(symbol(ScoreExpression::score()), symbol(ScoreExpression::batch()), symbol(ScoreExpression::head()), symbol(ScoreExpression::row()),
