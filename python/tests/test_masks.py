@@ -1,0 +1,148 @@
+# python/tests/test_masks.py: masks, biases and score functions: values, texts, mistakes.
+import copy
+import pickle
+
+import numpy as np
+import pytest
+from conftest import plain_attention
+
+import attn
+
+Mask, Bias = attn.Mask, attn.Bias
+
+
+def random_mask(random, depth):
+    """A mask of the notation and its rule over (i, j)."""
+    if depth == 0 or random.random() < 0.3:
+        left, right, n = (int(x) for x in random.integers(0, 4, size=3))
+        return [
+            (Mask.causal(), lambda i, j: j <= i),
+            (Mask.causal("top_left"), lambda i, j: j <= i),
+            (Mask.window(left, right, "bottom_right"), lambda i, j: (j >= i - left) & (j <= i + right)),
+            (Mask.window(-1, right), lambda i, j: j <= i + right),
+            (Mask.prefix(n), lambda i, j: (j < n) & (i >= 0)),
+            (Mask.all(), lambda i, j: (i >= 0) & (j >= 0)),
+            (Mask.none(), lambda i, j: (i < 0) & (j >= 0)),
+        ][int(random.integers(0, 7))]
+    (a, rule_a), (b, rule_b) = random_mask(random, depth - 1), random_mask(random, depth - 1)
+    return [
+        (a & b, lambda i, j: rule_a(i, j) & rule_b(i, j)),
+        (a | b, lambda i, j: rule_a(i, j) | rule_b(i, j)),
+        (~a, lambda i, j: ~rule_a(i, j)),
+    ][int(random.integers(0, 3))]
+
+
+def test_random_masks_and_their_texts(random):
+    i, j = np.ogrid[:7, :7]
+    for _ in range(300):
+        mask, rule = random_mask(random, 4)
+        expected = np.broadcast_to(rule(i, j), (7, 7))
+        assert np.array_equal(mask.dense(1, 1, 7, 7)[0, 0], expected), mask
+        again = eval(repr(mask), {"attn": attn})
+        assert str(again) == str(mask) and np.array_equal(again.dense(1, 1, 7, 7)[0, 0], expected)
+        assert str(pickle.loads(pickle.dumps(mask))) == str(copy.deepcopy(mask)) == str(mask)
+
+
+def test_masks_of_arrays(random):
+    allowed = random.random((2, 1, 5, 5)) < 0.5
+    assert np.array_equal(Mask.attend(allowed).dense(2, 3, 5, 5), np.broadcast_to(allowed, (2, 3, 5, 5)))
+    assert np.array_equal(Mask.block(allowed).dense(2, 3, 5, 5), np.broadcast_to(~allowed, (2, 3, 5, 5)))
+    ids = np.array([[0, 0, 1, 1, 2], [3, 4, 4, 4, 4]])
+    assert np.array_equal(Mask.documents(ids).dense(2, 1, 5, 5)[:, 0], ids[:, :, None] == ids[:, None, :])
+    padding = np.array([[False, False, True], [False, True, True]])
+    assert np.array_equal(Mask.key_padding(padding).dense(2, 1, 1, 3)[:, 0, 0], ~padding)
+    assert np.array_equal(Mask.prefix(np.array([1, 2])).dense(2, 1, 1, 3)[:, 0, 0], [[True, False, False], [True, True, False]])
+    assert repr(Mask.attend(allowed)) == 'attn.Mask("attend(bool [2, 1, 5, 5])")'
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        pickle.dumps(Mask.attend(allowed))
+    assert Mask.key_padding(np.ones((1, 3), bool)).check(1, 1, 2, 3)
+
+
+def test_a_mask_of_several_lines_shows_both_pictures():
+    x, y = np.zeros((1, 1, 2, 4), np.float32), np.zeros((1, 1, 3, 4), np.float32)
+    with pytest.raises(ValueError, match="top_left(.|\n)*bottom_right"):
+        attn.attention(x, y, y, mask="causal")
+
+
+def test_bias_reads_back():
+    for bias in (Bias.alibi(8), Bias.alibi([0.1, 0.2], "bottom_right"), Bias.alibi((1,)) + Bias.alibi([0.5])):
+        assert repr(eval(repr(bias), {"attn": attn})) == repr(bias)
+    assert repr(Bias()) == "attn.Bias()" and not Bias() and Bias.alibi(1)
+    table = np.zeros((8, 2), np.float32)
+    assert repr(Bias.relative(table, max_distance=16)) == "attn.Bias.relative(float32 [8, 2], bidirectional=True, max_distance=16)"
+    both = Bias.relative(table) + Bias.alibi([1.0, 2.0])
+    assert both.arrays[0] is table and both.arrays[1] is None
+    assert both.with_arrays([table + 1, None]).arrays[0] is not table
+    assert np.array_equal(Bias.alibi_slopes(4), np.float32([2**-2, 2**-4, 2**-6, 2**-8]))
+
+
+def test_score_functions_against_numpy(random):
+    q = random.standard_normal((2, 2, 6, 4))
+    slope, table, which = np.array([0.5, 0.25]), random.standard_normal((2, 11)), np.array([1, 0])
+    gain = np.array(1.5)
+    functions = [
+        lambda s, b, h, i, j: s - slope[h] * (i - j),
+        lambda s, b, h, i, j: s * gain + table[h, i - j + 5],
+        lambda s, b, h, i, j: attn.where((i - j < 3) & (j % 2 == 0) | (i == j), s, -np.inf),
+        lambda s, b, h, i, j: attn.tanh(s / 2) * 2 - abs(s) / 4 + attn.exp(-abs(i - j) * 0.5),
+        lambda s, b, h, i, j: attn.minimum(s, 1) + attn.maximum(-0.5, s) + table[which[b], (i + j) // 2],
+        lambda s, b, h, i, j: 1 - s + np.float64(0.25) * s + 2 / (1 + i) - (3 - i) % 4,
+        lambda s, b, h, i, j: s + h * b,
+    ]
+    numpy = {"where": np.where, "tanh": np.tanh, "exp": np.exp, "minimum": np.minimum, "maximum": np.maximum}
+    for function in functions:
+        result = attn.attention(q, q, q, score=function)
+        code = type("attn", (), {name: staticmethod(f) for name, f in numpy.items()})
+        plain = type(function)(function.__code__, {"attn": code, "np": np, "abs": abs}, closure=function.__closure__)
+        truth, _ = plain_attention(q, q, q, mod=plain)
+        assert np.abs(result - truth).max() <= 64 * 2.0**-52 * np.abs(truth).max(), attn.ScoreExpression(function)
+        assert np.array_equal(result, attn.attention(q, q, q, score_mod=attn.ScoreExpression(function)))
+
+
+def test_score_expressions_read_back(random):
+    text = "where(i - j < 3, s * 2.5 - t[h] / 2, -inf)"
+    expression = attn.ScoreExpression(text, {"t": np.ones(2, np.float32)})
+    assert str(expression) == text
+    simple = attn.ScoreExpression(lambda s, b, h, i, j: attn.exp(-abs(i - j) * 0.5) * s)
+    assert str(eval(repr(simple), {"attn": attn})) == str(simple)
+
+
+class Holder:
+    slope = np.ones(2, np.float32)
+
+    def held(self, s, b, h, i, j):
+        return s * self.slope[h]
+
+
+@pytest.mark.parametrize(
+    ("function", "text"),
+    [
+        (lambda s, b, h, i, j: s if i > j else 0, "use attn.where"),
+        (lambda s, b, h, i, j: (i > j) and s, "use attn.where"),
+        (lambda s, b, h, i, j: s + "x", "unsupported operand"),
+        (lambda s, b, h, i, j: None, "an expression or a number is needed"),
+        (lambda s, b, h, i, j: s // 2, "//"),
+        (lambda s, b, h, i, j: i > j, ""),
+        (lambda s: s, "positional argument"),
+        (Holder().held, "attn.ScoreTable"),
+        (3, "a function of (s, b, h, i, j)"),
+        ("s +", "ScoreExpression::parse"),
+    ],
+    ids=str,
+)
+def test_score_functions_that_do_not_work(function, text):
+    x = np.zeros((1, 2, 3, 4), np.float32)
+    with pytest.raises((TypeError, ValueError)) as error:
+        attn.attention(x, x, x, score_mod=function)
+    assert text in str(error.value)
+
+
+def test_a_trace_changes_nothing_of_the_function(random):
+    slope = np.ones(2, np.float32)
+
+    def decay(s, b, h, i, j, by=slope):
+        return s - by[h] * (i - j)
+
+    x = random.standard_normal((1, 2, 3, 4), dtype=np.float32)
+    attn.attention(x, x, x, score=decay)
+    assert decay.__defaults__[0] is slope
