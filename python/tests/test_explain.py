@@ -1,0 +1,90 @@
+# python/tests/test_explain.py: attn.explain and its drawings.
+import json
+
+import numpy as np
+import pytest
+
+import attn
+
+
+def test_steps_are_the_librarys_numbers():
+    explanation = attn.explain("Life is short, eat dessert first", mask="causal")
+    weights = explanation["weights"]
+    assert weights.kind == "weights" and weights.rows == weights.columns == [["Life", "is", "short", "eat", "dessert", "first"]]
+    q, k, v, context = (explanation[name].values for name in ("q", "k", "v", "context"))
+    output, expected = attn.attention(q, k, v, mask="causal", weights="full")
+    assert np.array_equal(weights.values, expected) and np.array_equal(context, output)
+    assert weights.hidden[1] == "causal" and weights.hidden[0] == "visible"
+
+
+def test_a_batch_and_cross_attention():
+    batch = attn.explain(["Life is short", "eat dessert"], heads=2)
+    assert batch["weights"].values.shape == (2, 2, 3, 3) and batch.texts == ["Life is short", "eat dessert"]
+    cross = attn.explain("Life is short", to="eat dessert")
+    assert cross.to == "eat dessert" and cross["weights"].values.shape == (3, 2)
+
+
+def test_own_matrices_and_words(random):
+    w_query, w_key, w_value = (random.random((3, n), dtype=np.float32) for n in (2, 2, 4))
+    explanation = attn.explain("a-b-c", w_query=w_query, w_key=w_key, w_value=w_value, cut_words=lambda text: text.split("-"), tokens="words")
+    assert explanation["tokens"].rows == [["a", "b", "c"]]
+    assert np.array_equal(explanation.parameters[[p.name for p in explanation.parameters].index("W_q")].values if "W_q" in [p.name for p in explanation.parameters] else w_query, w_query)
+
+
+def test_forms():
+    explanation = attn.explain("Life is short")
+    assert str(explanation) == explanation.text() and "weights" in str(explanation)
+    assert explanation._repr_html_() == explanation.svg() and explanation.svg().startswith("<svg")
+    assert json.loads(explanation.json())["attn_explain"] == 1
+    assert len(explanation) == len(list(explanation)) == len(explanation.steps) and explanation[0].name == explanation.steps[0].name
+    assert "weights" in repr(explanation) and "\n" not in repr(explanation)
+    assert max(map(len, explanation.text(width=40).splitlines())) <= 40
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("",), "token"),
+        ((3,), "text is a int"),
+        (([],), ""),
+        (([1],), "a text"),
+        (("a", {"score": "cosine"}), '"scaled_dot"'),
+        (("a", {"query": 7}), "query"),
+        (("a", {"heads": "two"}), "heads"),
+        (("a", {"w_query": np.zeros((3, 2), np.float32)}), "w_"),
+        (("a", {"cut_words": 3}), "cut_words"),
+        (("a", {"language": "fr"}), '"en", "zh"'),
+    ],
+)
+def test_mistakes(arguments, text):
+    options = arguments[1] if len(arguments) > 1 else {}
+    with pytest.raises((TypeError, ValueError)) as error:
+        attn.explain(arguments[0], **options)
+    assert text in str(error.value)
+
+
+def test_a_missing_step_lists_those_there_are():
+    with pytest.raises(ValueError, match="there are .*weights"):
+        attn.explain("a b")["weight"]
+
+
+def test_heat_maps(tmp_path):
+    matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    matplotlib.use("Agg")
+    from attn.plot import heat_map
+
+    axes = attn.explain("Life is short", heads=2, mask="causal").plot("weights", head=1)
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["Life", "is", "short"]
+    axes.figure.savefig(tmp_path / "weights.png")
+    assert (tmp_path / "weights.png").stat().st_size > 1000
+    axes = attn.explain("Life is short", mask="causal").plot("masked")
+    shown = axes.images[0].get_array()
+    assert shown.mask[0, 1] and not shown.mask[0, 0]
+    axes = heat_map([[0.25, 0.75]], rows=["a"], columns=["b", "c"], numbers=True)
+    assert [text.get_text() for text in axes.texts] == ["0.25", "0.75"]
+    with pytest.raises(ValueError, match="rows"):
+        heat_map([[1.0]], rows=["a", "b"])
+    with pytest.raises(ValueError, match=r"\[Tq, Tk\]"):
+        heat_map(np.zeros((2, 2, 2)))
+    with pytest.raises(ValueError, match="one of"):
+        attn.explain("a b").plot("q")

@@ -1,0 +1,144 @@
+# python/tests/test_mistakes.py: wrong calls: always TypeError or ValueError with a text, never a crash.
+import faulthandler
+
+import numpy as np
+import pytest
+
+import attn
+
+faulthandler.enable()
+
+
+class Broken:
+    """An object that answers everything wrongly."""
+
+    __dlpack__ = 3
+    shape = ndim = dtype = "no"
+
+    def __index__(self):
+        raise RuntimeError("no index")
+
+    def __float__(self):
+        raise RuntimeError("no float")
+
+
+class Liar:
+    __array_interface__ = {"shape": (2**40,), "typestr": "<f4", "data": (8, False), "version": 3}
+
+    def __dlpack__(self, **options):
+        return "not a capsule"
+
+    def __dlpack_device__(self):
+        return (1, 0)
+
+
+def strange(random):
+    """Anything but what is needed; now and then something good."""
+    shape = tuple(int(n) for n in random.integers(0, 5, size=int(random.integers(0, 6))))
+    return [
+        None, True, False, 0, -1, 1, 2**31, 2**63, -(2**70), 0.0, 0.5, -1e300, float("nan"), float("inf"), "", "causal", "full", "top_left", "x" * 1000,
+        "causal & (", "window(2, 0)", b"bytes", [], [1, 2], (), (None,), {}, set(), object(), int, len, lambda s, b, h, i, j: s * 2, lambda: 1, Ellipsis,
+        slice(3), range(4), Broken(), Liar(), np.float32(3), np.int64(3), np.bool_(True), np.datetime64("2020"), memoryview(b"abcd"),
+        np.zeros(shape, np.float32), np.ones(shape, np.float64), np.zeros(shape, bool), np.ones(shape, np.int64), np.zeros(shape, np.int32),
+        np.zeros(shape, np.uint8), np.zeros(shape, ">f4"), np.zeros(shape, object), np.zeros(shape, complex), np.zeros(shape, "S3"),
+        np.full(shape, np.nan, np.float32), np.zeros((1,) * 12, np.float32), np.broadcast_to(np.float32(1), (2, 3, 4, 8)),
+        np.zeros((2, 3, 4, 8), np.float32), np.zeros((2, 3, 4, 8), np.float32)[:, :, ::-1], np.zeros((0, 3, 4, 8), np.float32),
+        np.array([0, 2, 4]), np.array([4, 2, 0]), np.array([-1, 2**62]), np.rec.array([(1.0, 2)]), np.ma.masked_array(np.zeros(3), mask=True),
+        attn.Mask.causal(), attn.Mask.attend(np.zeros((7, 7), bool)), attn.Bias.alibi(3), attn.Bias(), attn.Score.dot(),
+        attn.Score.general(np.zeros((8, 8), np.float32)), attn.ScoreExpression("s * 2"), attn.ScoreTable(np.zeros(3, np.float32)), attn.KvCache(1, 4, 2),
+        attn.KvCache(1, 4, 2).create(), attn.Mask, attn,
+    ]  # fmt: skip
+
+
+def targets():
+    """Functions and methods that take arguments, with the names of their keywords."""
+    attention = [name for name in attn._core.attention_options]
+    explain = ["to", "score", "mask", "heads", "dim", "dk", "dv", "positions", "tokens", "cut_words", "w_query", "w_key", "w_value", "embedding", "query", "language"]
+    lengths = ["query_lengths", "key_lengths", "key_start", "query_start"]
+    cache = ["value_heads", "value_dim", "dtype", "storage", "scale_group"]
+    return [
+        (attn.scaled_dot_product_attention, 3, ["attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa"]),
+        (attn.attention, 3, attention), (attn.attention, 3, attention), (attn.attention, 3, attention),
+        (attn.additive_attention, 6, attention[1:]), (attn.attention_scores, 2, ["score", "scale"]),
+        (attn.attention_cached, 3, attention), (attn.explain, 1, explain),
+        (attn.Mask, 1, []), (attn.Mask.parse, 1, []), (attn.Mask.causal, 1, []), (attn.Mask.window, 3, []), (attn.Mask.prefix, 1, []),
+        (attn.Mask.documents, 2, []), (attn.Mask.attend, 1, []), (attn.Mask.block, 1, []), (attn.Mask.key_padding, 1, []),
+        (attn.Mask.causal().dense, 4, lengths), (attn.Mask.causal().print, 2, lengths), (attn.Mask.causal().check, 4, lengths),
+        (attn.Bias.dense, 1, []), (attn.Bias.alibi, 2, []), (attn.Bias.alibi_slopes, 1, []), (attn.Bias.relative, 4, []),
+        (attn.Bias.alibi(2).with_arrays, 1, []), (attn.Score.general, 1, []), (attn.Score.additive, 3, []), (attn.ScoreExpression, 2, []),
+        (attn.ScoreTable, 2, []), (attn.ScoreTable(np.zeros(3, np.float32)).__getitem__, 1, []), (attn.where, 3, []), (attn.exp, 1, []),
+        (attn.tanh, 1, []), (attn.minimum, 2, []), (attn.maximum, 2, []), (attn.manual_seed, 1, []), (attn.set_trace, 1, []),
+        (attn.KvCache, 3, cache), (attn.KvCache(1, 4, 2).append, 3, []), (attn.KvCache(1, 4, 2).gather, 2, []), (attn.KvCache(1, 4, 2).fork, 1, []),
+        (attn.KvCache(1, 4, 2).truncate, 2, []), (attn._core.attention, 4, []), (attn._core.attention_recorded, 5, []),
+        (attn._core.attention_inputs, 4, []),
+    ]  # fmt: skip
+
+
+def test_5000_random_wrong_calls(random):
+    good = np.zeros((2, 3, 4, 8), np.float32)
+    refused, seen = 0, set()
+    functions = targets()
+    calls = 0
+    while refused < 5000:
+        function, count, keywords = functions[int(random.integers(0, len(functions)))]
+        calls += 1
+        objects = strange(random)
+        pick = lambda: objects[int(random.integers(0, len(objects)))]  # noqa: E731
+        arguments = [good if count >= 3 and random.random() < 0.5 else pick() for _ in range(count)]
+        if isinstance(getattr(function, "__self__", None), attn.Mask) or function in (attn.Bias.alibi_slopes, attn.KvCache):
+            arguments = [x if not isinstance(x, int) or abs(x) < 64 or abs(x) > 2**62 else 5 for x in arguments]  # sizes that fit into memory
+        chosen = {name: pick() for name in keywords if random.random() < 0.15}
+        if function is attn.explain:
+            chosen = {name: 3 if isinstance(x, int) and abs(x) > 100 else x for name, x in chosen.items()}
+        if function is attn.KvCache:
+            chosen = {name: 3 if isinstance(x, int) and abs(x) > 100 else x for name, x in chosen.items()}
+        try:
+            with np.errstate(all="ignore"):
+                function(*arguments, **chosen)
+        except (TypeError, ValueError, attn.CacheFull) as error:
+            refused += 1
+            seen.add(str(error).split(":")[0])
+            assert str(error), (function, arguments, chosen)
+        except RuntimeError as error:  # what an object of the caller raised when it was asked
+            assert "no index" in str(error) or "no float" in str(error), (function, arguments, chosen)
+    attn.set_trace(False)
+    assert calls < 100_000 and len(seen) > 30
+    result = attn.attention(good, good, good)
+    assert not result.any()
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"mask": np.ones((4, 4), bool)}, "attn.Mask.attend(x) where True takes part, attn.Mask.block(x) where True is shut out"),
+        ({"mask": "causl"}, "causal, window(left, right), prefix(n), all, none"),
+        ({"softcap": "2"}, "attention: softcap is a str; a number is needed"),
+        ({"softcap": -1.0}, "softcap is -1"),
+        ({"weights": "all"}, 'attention: weights is "all"; it must be one of "none", "full", "head_average"'),
+        ({"weights": True}, "weights is a bool"),
+        ({"dropout_p": 1.5}, "dropout_p is 1.5"),
+        ({"dropout_seed": -1}, "dropout_seed must be from 0 to 2^64 - 1"),
+        ({"score": 3}, "score is a int"),
+        ({"score": lambda s, b, h, i, j: s, "score_mod": "s"}, "one of them is needed"),
+        ({"sinks": np.zeros(2, np.float32)}, "sinks have shape [2]"),
+        ({"key_lengths": [4, 4]}, "key_lengths is a list"),
+        ({"return_logsumexp": "yes"}, "return_logsumexp is a str; True or False is needed"),
+        ({"scale": np.zeros(2)}, "scale is a numpy.ndarray; a number is needed"),
+    ],
+    ids=lambda x: str(x)[:40],
+)
+def test_texts(options, text):
+    x = np.zeros((2, 3, 4, 8), np.float32)
+    with pytest.raises((TypeError, ValueError)) as error:
+        attn.attention(x, x, x, **options)
+    assert text in str(error.value) and "invalid" not in str(error.value)
+
+
+def test_names_of_options_are_checked():
+    x = np.zeros((2, 3, 4, 8), np.float32)
+    with pytest.raises(TypeError, match="masks"):
+        attn.attention(x, x, x, masks="causal")
+    with pytest.raises(TypeError, match="there is no option masks; there are score"):
+        attn.attention_cached(x, attn.KvCache(1, 4, 2), [], masks="causal")
+    with pytest.raises(TypeError, match="an attn.KvCache is needed"):
+        attn.attention_cached(x, None, [])

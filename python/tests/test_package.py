@@ -1,0 +1,263 @@
+# python/tests/test_package.py: the package as a whole: examples in docstrings, stubs, version, threads, warnings, use after fork, leaks.
+import doctest
+import gc
+import importlib
+import inspect
+import os
+import pathlib
+import pkgutil
+import subprocess
+import sys
+import threading
+import warnings
+
+import numpy as np
+import pytest
+
+import attn
+
+without_torch = [name for name in ("_functions", "_explain", "_tracing", "plot")]
+
+
+def run(code, **environment):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, env={**os.environ, **environment})
+
+
+def test_the_version_is_the_librarys():
+    assert attn.__version__ == attn.info()["version"]
+    version = pathlib.Path(__file__).resolve().parents[2] / "VERSION"
+    assert attn.__version__ == version.read_text().strip()
+
+
+def modules():
+    for module in pkgutil.iter_modules(attn.__path__):
+        if module.name not in ("torch", "integrations"):
+            yield importlib.import_module(f"attn.{module.name}")
+    yield attn
+
+
+def test_every_example_in_a_docstring_runs():
+    attempted = 0
+    finder = doctest.DocTestFinder(exclude_empty=True)
+    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
+    tests = [test for module in modules() for test in finder.find(module)]
+    for name in attn.__all__:  # classes of the extension, which the finder does not own
+        thing = getattr(attn, name)
+        if inspect.isclass(thing) and thing.__doc__:
+            tests.append(doctest.DocTestParser().get_doctest(inspect.cleandoc(thing.__doc__), {}, name, None, None))
+    for test in tests:
+        result = runner.run(test)
+        attempted += result.attempted
+        assert result.failed == 0, test.name
+    assert attempted >= 20
+
+
+def test_everything_public_is_documented():
+    for name in attn.__all__:
+        thing = getattr(attn, name)
+        if callable(thing) and name not in ("VerifyReport", "ExplainStep", "Plan", "KvSequence"):
+            assert thing.__doc__ and len(thing.__doc__.strip()) > 20, name
+
+
+def test_options_stand_in_the_order_of_the_extension():
+    names = [n for n in inspect.signature(attn.attention).parameters if n not in ("q", "k", "v", "return_plan")]
+    assert tuple(names) == attn._core.attention_options
+
+
+def test_stubs_agree_with_the_extension():
+    pytest.importorskip("mypy", reason="mypy is not installed")
+    result = subprocess.run(
+        [sys.executable, "-m", "mypy.stubtest", "attn._core", "--ignore-missing-stub", "--ignore-disjoint-bases"], capture_output=True, text=True, cwd="/"
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_the_package_type_checks(tmp_path):
+    pytest.importorskip("mypy", reason="mypy is not installed")
+    (tmp_path / "use.py").write_text(
+        "import attn\nimport numpy as np\nx = np.zeros((1, 1, 2, 4), np.float32)\n"
+        "y: np.ndarray = attn.scaled_dot_product_attention(x, x, x, is_causal=True)\n"
+        'm: attn.Mask = attn.Mask.causal() & ~attn.Mask.window(1, 0, "top_left")\n'
+        "z = attn.attention(x, x, x, mask=m, bias=attn.Bias.alibi(1))\n"
+    )
+    result = subprocess.run([sys.executable, "-m", "mypy", "--cache-dir", str(tmp_path / "cache"), "use.py"], capture_output=True, text=True, cwd=tmp_path)
+    assert result.returncode == 0, result.stdout
+    (tmp_path / "use.py").write_text('import attn\nattn.Mask.window("a")\n')
+    result = subprocess.run([sys.executable, "-m", "mypy", "--cache-dir", str(tmp_path / "cache"), "use.py"], capture_output=True, text=True, cwd=tmp_path)
+    assert result.returncode == 1, "py.typed is not found"
+
+
+def test_eight_threads_at_once(random):
+    q = [random.standard_normal((2, 3, 40 + n, 16), dtype=np.float32) for n in range(8)]
+    slope = np.linspace(0.1, 0.5, 3, dtype=np.float32)
+
+    def one(x):
+        return attn.attention(x, x, x, mask="causal", bias=attn.Bias.alibi(3), score=lambda s, b, h, i, j: s - slope[h] * (i - j))
+
+    expected = [one(x).tobytes() for x in q]
+    wrong = []
+
+    def work(n):
+        for _ in range(40):
+            if one(q[n]).tobytes() != expected[n]:
+                wrong.append(n)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_one_cache_in_eight_threads(random):
+    cache = attn.KvCache(2, 8, 256)
+    x = random.standard_normal((2, 5, 8), dtype=np.float32)
+    expected = attn.attention(x[None], x[None], x[None], mask="causal").tobytes()
+    wrong = []
+
+    def work():
+        for _ in range(50):
+            sequence = cache.create()
+            cache.append(sequence, x, x)
+            if attn.attention_cached(x[None], cache, [sequence], mask="causal").tobytes() != expected:
+                wrong.append(sequence)
+            cache.release(sequence)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong and cache.free_pages == 256
+
+
+def test_the_gil_is_released():
+    code = """
+import threading, time, numpy as np, attn
+attn.set_num_threads(1)
+x = np.zeros((1, 4, 2048, 64), np.float32)
+done = []
+thread = threading.Thread(target=lambda: (attn.attention(x, x, x), done.append(True)))
+thread.start()
+steps = 0
+while not done:
+    steps += 1
+thread.join()
+assert steps > 1000, steps
+"""
+    result = run(code)
+    assert result.returncode == 0, result.stderr
+
+
+def test_use_after_fork():
+    code = """
+import os, numpy as np, attn
+x = np.random.default_rng(0).standard_normal((4, 4, 128, 32), dtype=np.float32)
+expected = attn.attention(x, x, x, mask="causal").tobytes()
+children = []
+for _ in range(4):
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if attn.attention(x, x, x, mask="causal").tobytes() == expected else 1)
+    children.append(child)
+assert all(os.waitpid(child, 0)[1] == 0 for child in children)
+assert attn.attention(x, x, x, mask="causal").tobytes() == expected
+"""
+    result = run(code)
+    assert result.returncode == 0, result.stderr
+
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def calls_of_every_kind():
+    x = np.ones((1, 2, 24, 16), np.float32)
+    allowed, slope = np.tri(24, dtype=bool), np.ones(2, np.float32)
+    attn.scaled_dot_product_attention(x, x, x, attn_mask=allowed)
+    attn.attention(x, x, x, mask=attn.Mask.attend(allowed) & attn.Mask.causal(), bias=attn.Bias.alibi(slope), weights="full", return_logsumexp=True)
+    attn.attention(x, x, x, score=lambda s, b, h, i, j: s - slope[h] * (i - j))
+    results, tape = attn._core.attention_recorded(x, x, x, (None,) * len(attn._core.attention_options))
+    tape.backward([x, None, None], True)[1].backward([x] * 3)
+    cache = attn.KvCache(2, 16, 4)
+    sequence = cache.create()
+    cache.append(sequence, x[0], x[0])
+    attn.attention_cached(x, cache, [sequence], mask="causal")
+    for wrong in ({"mask": 3}, {"softcap": "a"}, {"bias": allowed}):
+        with pytest.raises((TypeError, ValueError)):
+            attn.attention(x, x, x, **wrong)
+
+
+def test_nothing_leaks_over_10000_calls():
+    for _ in range(500):
+        calls_of_every_kind()
+    gc.collect()
+    before = resident()
+    for _ in range(1250):  # eight calls each
+        calls_of_every_kind()
+    gc.collect()
+    grown = resident() - before
+    assert grown < 2 * 2**20, f"{grown / 2**20:.1f} MiB more than before"
+
+
+def test_references_are_given_back():
+    x, mask, slope = np.ones((1, 2, 8, 4), np.float32), np.tri(8, dtype=bool), np.ones(2, np.float32)
+
+    def counts():
+        gc.collect()
+        return [sys.getrefcount(each) for each in (x, mask, slope, None if sys.version_info < (3, 12) else x)][:3]
+
+    before = counts()
+    for _ in range(10):
+        attn.attention(x, x, x, mask=attn.Mask.attend(mask), bias=attn.Bias.alibi(slope), score=lambda s, b, h, i, j: s * slope[h], weights="full")
+        with pytest.raises(ValueError, match="temperature"):
+            attn.attention(x, x, x, mask=attn.Mask.attend(mask), bias=attn.Bias.alibi(slope), temperature=-1.0)
+    assert counts() == before
+
+
+def test_a_notice_is_a_warning_once():
+    code = """
+import warnings, numpy as np, attn
+x = np.zeros((1, 1, 1024, 64), np.float64)
+w = np.zeros((64, 64))
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    for _ in range(2):
+        attn.attention(x, x, x, weights="full")
+print(len(caught), caught[0].category.__name__ if caught else "", caught[0].message if caught else "")
+"""
+    result = run(code)
+    assert result.returncode == 0, result.stderr
+    vectors = [target for target in attn.info()["targets"] if target != "scalar"]
+    if vectors:
+        assert result.stdout.startswith("1 RuntimeWarning attention: a large call"), result.stdout
+        failing = run(code.replace('"always"', '"error"'))
+        assert failing.returncode == 0 and "RuntimeWarning" in failing.stderr
+
+
+def test_import_touches_neither_numpy_nor_torch():
+    result = run("import sys, attn; print(*(name for name in ('numpy', 'torch', 'matplotlib', 'ml_dtypes') if name in sys.modules))")
+    assert result.returncode == 0 and result.stdout.strip() == "", result.stdout + result.stderr
+
+
+def test_info_and_trace():
+    about = attn.info()
+    assert about["target"] in about["targets"] and about["threads"] >= 1 and about["numerics_version"] == attn.numerics_version
+    result = run("import attn, numpy as np; attn.set_trace(True); x = np.ones((1, 1, 2, 4), np.float32); attn.attention(x, x, x); attn.set_trace(False); attn.attention(x, x, x)")
+    assert result.stderr.count("attention f32 B=1 Hq=1") == 1, result.stderr
+
+
+def test_verify_runs_a_case():
+    report = attn.verify("attention f32 B=2 Hq=3 Tq=17 Tk=33 D=8 mask=causal(bottom_right)")
+    assert report and report.passed and report.cases >= 1 and "digest" in str(report)
+    with pytest.raises(ValueError):
+        attn.verify("no such case")
+
+
+def test_warnings_are_not_raised_by_the_package():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for module in list(modules()):
+            importlib.reload(module) if module.__name__ == "attn.plot" else None
