@@ -5,7 +5,6 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include "attention/internal.h"
 #include "call.h"
 #include "errors.h"
 #include "scalars.h"
@@ -49,7 +48,7 @@ nb::tuple attention_of(nb::handle q, nb::handle k, nb::handle v, nb::handle opti
   {
     const nb::gil_scoped_release released;
     const NoGrad unrecorded;
-    result = attention_call(call.q, call.k, call.v, call.options, {.logsumexp = call.wants_logsumexp});
+    result = attention(call.q, call.k, call.v, call.options);
   }
   return shown(result, output.array, call);
 }
@@ -72,7 +71,7 @@ nb::tuple attention_recorded(nb::handle q, nb::handle k, nb::handle v, nb::handl
   AttentionResult result;
   {
     const nb::gil_scoped_release released;
-    result = attention_call(call.q, call.k, call.v, call.options, {});
+    result = attention(call.q, call.k, call.v, call.options);
   }
   tape.outputs = {result.output, result.weights, result.logsumexp};
   return nb::make_tuple(shown(result, {}, call), std::move(tape));
