@@ -21,7 +21,7 @@ class Explanation:
            [0.42, 0.58, 0.  ],
            [0.3 , 0.36, 0.33]], dtype=float32)
     >>> [step.name for step in explanation][:4]
-    ['tokens', 'vocabulary', 'ids', 'embedding']
+    ['tokens', 'ids', 'x', 'q']
     """
 
     def __init__(self, run):

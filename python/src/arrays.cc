@@ -203,7 +203,6 @@ View view_of(nb::handle x, const Argument& argument) {
 }
 
 Tensor Reader::operator()(nb::handle x, const char* name) {
-  if (x.is_none()) return {};
   View view = view_of(x, {function_, name});
   if (!framework_) framework_ = view.framework;
   if (view.copy.is_valid()) copies_.push_back(view.copy);
@@ -211,7 +210,6 @@ Tensor Reader::operator()(nb::handle x, const char* name) {
 }
 
 Tensor Reader::writable(nb::handle x, const char* name) {
-  if (x.is_none()) return {};
   View view = view_of(x, {function_, name});
   if (view.copy.is_valid() || (is_numpy(x) && !nb::cast<bool>(x.attr("flags").attr("writeable"))))
     throw ValueError(text("{}: {} cannot be written to; a writable array is needed", function_, name));

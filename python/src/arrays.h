@@ -43,8 +43,9 @@ class Reader {
   explicit Reader(const char* function) : function_(function) {}
 
   const char* function() const { return function_; }
-  /// None gives an undefined tensor.
   Tensor operator()(nb::handle x, const char* name);
+  /// None gives an undefined tensor.
+  Tensor optional(nb::handle x, const char* name) { return x.is_none() ? Tensor() : (*this)(x, name); }
   /// Memory for a result: that of the array itself, which must be writable.
   Tensor writable(nb::handle x, const char* name);
   /// That of the first array that was read.

@@ -106,7 +106,7 @@ nb::object sdpa(nb::handle query, nb::handle key, nb::handle value, nb::handle a
   Reader read(function);
   const Tensor q = read(query, "query"), k = read(key, "key"), v = read(value, "value");
   SdpaOptions options;
-  options.attn_mask = read(attn_mask, "attn_mask");
+  options.attn_mask = read.optional(attn_mask, "attn_mask");
   options.dropout_p = number(dropout_p, {function, "dropout_p"});
   options.is_causal = flag(is_causal, {function, "is_causal"});
   if (!scale.is_none()) options.scale = number(scale, {function, "scale"});
@@ -128,7 +128,9 @@ nb::object sdpa(nb::handle query, nb::handle key, nb::handle value, nb::handle a
 }  // namespace
 
 void add_attention(nb::module_& m) {
-  nb::class_<Plan>(m, "Plan")
+  nb::class_<Plan> plan(m, "Plan", "Which kernel ran, and why not the others: kernel, and steps of (kernel, taken, reason).");
+  plan.attr("__module__") = "attn";
+  plan
       .def_prop_ro("kernel", &Plan::kernel)
       .def_prop_ro("steps",
                    [](const Plan& self) {

@@ -15,7 +15,7 @@
 namespace attn::python {
 namespace {
 
-constexpr const char* bias_doc = R"(What is added to the scores before the softmax: terms, joined with +, added in the order given.
+constexpr const char* bias_doc = R"doc(What is added to the scores before the softmax: terms, joined with +, added in the order given.
 
 -inf in a term shuts the pair out: what is there changes nothing, even if it is NaN.
 
@@ -23,7 +23,7 @@ constexpr const char* bias_doc = R"(What is added to the scores before the softm
     >>> attn.Bias.alibi(4) + attn.Bias.alibi([0.5, 0.25, 0.125, 0.0625], align="top_left")
     attn.Bias.alibi([0.25, 0.0625, 0.015625, 0.00390625]) + attn.Bias.alibi([0.5, 0.25, 0.125, 0.0625], align="top_left")
 
-Gradients flow to the arrays that terms are made of. Immutable; the arrays are shared, not copied.)";
+Gradients flow to the arrays that terms are made of. Immutable; the arrays are shared, not copied.)doc";
 
 /// The numbers of a list or tuple as f32.
 Tensor numbers(nb::handle list, const Argument& at) {

@@ -15,6 +15,24 @@
 namespace attn::python {
 namespace {
 
+constexpr const char* cache_doc = R"doc(Keys and values of many sequences that stay between calls, of one layer of a model, in pages of one pool.
+
+KvCache(key_heads, head_dim, pages, *, value_heads=0, value_dim=0, page_rows=16, dtype="float32", storage="same", scale_group=0)
+
+value_heads, value_dim: 0 as the keys'. page_rows: 16, 32, 64, 128 or 256; 0: one block a sequence, which grows. storage: "same", or "int8", rounded to
+8 bits with a scale for each scale_group neighbouring elements (0: the whole row).
+
+    >>> import attn, numpy as np
+    >>> cache = attn.KvCache(key_heads=2, head_dim=8, pages=4)
+    >>> sequence = cache.create()
+    >>> cache.append(sequence, np.zeros((2, 3, 8), np.float32), np.zeros((2, 3, 8), np.float32))
+    >>> cache.length(sequence), cache.free_pages
+    (3, 3)
+
+A key's position is how many were appended before it; it stays when older keys are evicted. attn.attention_cached attends over it.
+Raises ValueError for a released or foreign sequence and a position out of range, attn.CacheFull for an append without room; a call that raises has changed
+nothing. Threads may share it.)doc";
+
 /// A cache that threads of Python may share: who changes it is alone, who reads it is not. Locks are taken without the GIL.
 struct PyCache {
   KvCache cache;
@@ -38,8 +56,8 @@ struct PyCache {
 };
 
 KvSequence sequence_of(nb::handle x, const char* function) {
-  if (!nb::isinstance<KvSequence>(x)) throw type_error("{}: a {} is given; a sequence of the cache is needed, as create() gives it", function, name_of_type(x));
-  return *nb::inst_ptr<KvSequence>(x);
+  if (const KvSequence* given = as<KvSequence>(x)) return *given;
+  throw type_error("{}: a {} is given; a sequence of the cache is needed, as create() gives it", function, name_of_type(x));
 }
 
 std::vector<KvSequence> sequences_of(nb::handle x, const char* function) {
@@ -56,8 +74,8 @@ void append(PyCache& self, nb::handle sequences, nb::handle k, nb::handle v) {
   Reader read(function);
   const Tensor keys = read(k, "k"), values = read(v, "v");
   self.framework = read.framework();
-  if (nb::isinstance<KvSequence>(sequences)) {
-    const KvSequence one = *nb::inst_ptr<KvSequence>(sequences);
+  if (const KvSequence* given = as<KvSequence>(sequences)) {
+    const KvSequence one = *given;
     return self.changing([&](KvCache& cache) { cache.append(one, keys, values); });
   }
   const std::vector<KvSequence> all = sequences_of(sequences, function);
@@ -74,7 +92,7 @@ nb::tuple gather(const PyCache& self, nb::handle sequences, nb::handle dtype) {
 
 nb::tuple attention_over(nb::handle q, const PyCache& self, nb::handle sequences, nb::handle options) {
   constexpr const char* function = "attention_cached";
-  Call call(function, q, nb::none(), nb::none(), options);
+  Call call(function, q, nb::handle(), nb::handle(), options);
   const std::vector<KvSequence> all = sequences_of(sequences, function);
   if (!call.out.is_none()) call.options.out = call.read.writable(call.out, "out");
   const AttentionResult result = self.reading([&](const KvCache& cache) { return attention_cached(call.q, cache, all, call.options); });
@@ -119,38 +137,46 @@ auto told(const char* function) {
 }  // namespace
 
 void add_cache(nb::module_& m) {
-  nb::class_<KvSequence>(m, "KvSequence")
-      .def("__eq__", [](const KvSequence& a, nb::handle b) { return nb::isinstance<KvSequence>(b) && a == *nb::inst_ptr<KvSequence>(b); }, nb::arg("other").none())
+  nb::class_<KvSequence> one(m, "KvSequence", "A sequence of a KvCache. It notices when it was released or belongs to another cache.");
+  one
+      .def("__eq__", [](const KvSequence& a, nb::handle b) {
+        const KvSequence* other = as<KvSequence>(b);
+        return other != nullptr && a == *other;
+      }, nb::arg("other").none())
       .def("__hash__", [](const KvSequence& a) { return (static_cast<std::uint64_t>(a.cache) * 1000003 + a.index) * 1000003 + a.generation; })
       .def("__repr__", [](const KvSequence& a) { return text("attn.KvSequence(cache={}, index={}, generation={})", a.cache, a.index, a.generation); });
-  nb::class_<PyCache>(m, "KvCache")
+  nb::class_<PyCache> c(m, "KvCache", cache_doc);
+  c
       .def("__init__", construct, nb::arg("key_heads").none(), nb::arg("head_dim").none(), nb::arg("pages").none(), nb::kw_only(), nb::arg("value_heads") = 0,
            nb::arg("value_dim") = 0, nb::arg("page_rows") = 16, nb::arg("dtype") = "float32", nb::arg("storage") = "same", nb::arg("scale_group") = 0)
-      .def("create", [](PyCache& self) { return self.changing([](KvCache& cache) { return cache.create(); }); })
+      .def("create", [](PyCache& self) { return self.changing([](KvCache& cache) { return cache.create(); }); }, "A new sequence without keys.")
       .def("fork", [](PyCache& self, nb::handle x) {
         const KvSequence one = sequence_of(x, "KvCache.fork");
         return self.changing([&](KvCache& cache) { return cache.fork(one); });
-      }, nb::arg("sequence").none())
+      }, nb::arg("sequence").none(), "A sequence with the same keys, at the cost of its page table.")
       .def("release", [](PyCache& self, nb::handle x) {
         const KvSequence one = sequence_of(x, "KvCache.release");
         self.changing([&](KvCache& cache) { cache.release(one); });
-      }, nb::arg("sequence").none())
-      .def("append", append, nb::arg("sequences").none(), nb::arg("k").none(), nb::arg("v").none())
-      .def("truncate", changed_by<&KvCache::truncate>("KvCache.truncate", "length"), nb::arg("sequence").none(), nb::arg("length").none())
-      .def("evict", changed_by<&KvCache::evict>("KvCache.evict", "position"), nb::arg("sequence").none(), nb::arg("position").none())
-      .def("length", told<&KvCache::length>("KvCache.length"), nb::arg("sequence").none())
-      .def("first", told<&KvCache::first>("KvCache.first"), nb::arg("sequence").none())
+      }, nb::arg("sequence").none(), "Frees the pages that no other sequence shares.")
+      .def("append", append, nb::arg("sequences").none(), nb::arg("k").none(), nb::arg("v").none(),
+           "k [Hk, T, D], v [Hv, T, Dv]: T keys more; or [B, H, T, D] each for a list of B sequences, all or none.")
+      .def("truncate", changed_by<&KvCache::truncate>("KvCache.truncate", "length"), nb::arg("sequence").none(), nb::arg("length").none(), "Keeps the keys at positions below `length`.")
+      .def("evict", changed_by<&KvCache::evict>("KvCache.evict", "position"), nb::arg("sequence").none(), nb::arg("position").none(), "Drops the keys at positions below `position`.")
+      .def("length", told<&KvCache::length>("KvCache.length"), nb::arg("sequence").none(), "Position of the next key.")
+      .def("first", told<&KvCache::first>("KvCache.first"), nb::arg("sequence").none(), "First position that was not evicted.")
       .def("alive", [](const PyCache& self, nb::handle x) {
         const KvSequence one = sequence_of(x, "KvCache.alive");
         return self.reading([&](const KvCache& cache) { return cache.alive(one); });
-      }, nb::arg("sequence").none())
-      .def_prop_ro("free_pages", [](const PyCache& self) { return self.reading([](const KvCache& cache) { return cache.free_pages(); }); })
-      .def("gather", gather, nb::arg("sequences").none(), nb::arg("dtype") = nb::none())
+      }, nb::arg("sequence").none(), "Whether it still stands for a sequence.")
+      .def_prop_ro("free_pages", [](const PyCache& self) { return self.reading([](const KvCache& cache) { return cache.free_pages(); }); }, "Pages that hold nothing.")
+      .def("gather", gather, nb::arg("sequences").none(), nb::arg("dtype") = nb::none(),
+           "The keys and values as arrays (a copy): [B, Hk, T, D] and [B, Hv, T, Dv], T the greatest length.")
       .def("__repr__", [](const PyCache& self) {
         const KvCacheOptions& o = self.cache.options();
         return text("attn.KvCache(key_heads={}, head_dim={}, pages={}, value_heads={}, value_dim={}, page_rows={}, dtype=\"{}\", storage=\"{}\", scale_group={})", o.key_heads,
                     o.head_dim, o.pages, o.value_heads, o.value_dim, o.page_rows, torch_name_of(o.dtype), o.storage == KvStorage::same ? "same" : "int8", o.scale_group);
       });
+  c.attr("__module__") = one.attr("__module__") = "attn";
   m.def("attention_cached", attention_over, nb::arg("q").none(), nb::arg("cache"), nb::arg("sequences").none(), nb::arg("options"));
 }
 

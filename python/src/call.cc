@@ -10,12 +10,12 @@ namespace attn::python {
 namespace {
 
 PyBias bias_of(nb::handle x, const char* function) {
-  if (nb::isinstance<PyBias>(x)) return *nb::inst_ptr<PyBias>(x);
+  if (const PyBias* given = as<PyBias>(x)) return *given;
   return {Bias::dense(keep(x, {function, "bias"})), {nb::borrow(x)}};
 }
 
 PyScoreExpression expression_of(nb::handle x, const char* function) {
-  if (nb::isinstance<PyScoreExpression>(x)) return *nb::inst_ptr<PyScoreExpression>(x);
+  if (const PyScoreExpression* given = as<PyScoreExpression>(x)) return *given;
   throw type_error("{}: score_mod is a {}; an attn.ScoreExpression is needed, or a function of (s, b, h, i, j)", function, name_of_type(x));
 }
 
@@ -73,14 +73,14 @@ nb::tuple shown(const AttentionResult& result, nb::object output, const Call& ca
 }
 
 Mask mask_of(nb::handle x, const char* function) {
-  if (nb::isinstance<Mask>(x)) return *nb::inst_ptr<Mask>(x);
+  if (const Mask* given = as<Mask>(x)) return *given;
   if (PyUnicode_Check(x.ptr())) return Mask::parse(nb::cast<std::string>(x));
   throw type_error("{}: mask is a {}; an attn.Mask or its text is needed. A boolean array: attn.Mask.attend(x) where True takes part, attn.Mask.block(x) where True is shut out",
                    function, name_of_type(x));
 }
 
 PyScore score_of(nb::handle x, const char* function) {
-  if (nb::isinstance<PyScore>(x)) return *nb::inst_ptr<PyScore>(x);
+  if (const PyScore* given = as<PyScore>(x)) return *given;
   if (!PyUnicode_Check(x.ptr()))
     throw type_error("{}: score is a {}; \"scaled_dot\", \"dot\", an attn.Score or a function of (s, b, h, i, j) is needed", function, name_of_type(x));
   return {choice(x, {function, "score"}, {"scaled_dot", "dot"}) == 0 ? Score::scaled_dot() : Score::dot(), {}};
@@ -93,9 +93,10 @@ nb::tuple option_names() {
 }
 
 Call::Call(const char* function, nb::handle q_array, nb::handle k_array, nb::handle v_array, nb::handle given) : read(function) {
+  const bool cached = !k_array.is_valid();
   q = read(q_array, "q");
-  k = read(k_array, "k");
-  v = read(v_array, "v");
+  k = cached ? Tensor() : read(k_array, "k");
+  v = cached ? Tensor() : read(v_array, "v");
   constexpr auto count = static_cast<Py_ssize_t>(std::size(all_options));
   if (!PyTuple_Check(given.ptr()) || PyTuple_Size(given.ptr()) != count) throw type_error("{}: options must be a tuple of {}", function, count);
   for (Py_ssize_t n = 0; n < count; ++n)

@@ -23,7 +23,7 @@ struct Call {
   nb::handle sinks, out = Py_None;
   bool wants_logsumexp = false;
 
-  /// `options`: a tuple, in the order of option_names().
+  /// `options`: a tuple, in the order of option_names(). Without k and v (invalid handles) they are a cache's.
   Call(const char* function, nb::handle q, nb::handle k, nb::handle v, nb::handle options);
 
   /// Those of q, k, v, sinks, the score, the bias and score_mod that are floating arrays.

@@ -21,6 +21,8 @@ void add_errors(nb::module_& m) {
       raise(PyExc_OSError, error);
     } catch (const Error& error) {
       raise(PyExc_ValueError, error);
+    } catch (const std::bad_cast&) {
+      PyErr_SetString(PyExc_TypeError, "attn: an argument has another type than the one that is needed");
     }
   });
 }

@@ -34,7 +34,13 @@ void set_size(ExplainOptions& to, nb::handle x, const char* name) {
 /// The caller's own rule for words.
 std::function<std::vector<std::string>(const std::string&)> cutter(nb::handle x) {
   if (!PyCallable_Check(x.ptr())) throw type_error("{}: cut_words is a {}; a function of a text that gives its words is needed", function, name_of_type(x));
-  return [rule = nb::borrow(x)](const std::string& given) { return nb::cast<std::vector<std::string>>(rule(given)); };
+  return [rule = nb::borrow(x)](const std::string& given) {
+    nb::object words = rule(given);
+    if (!PyList_Check(words.ptr()) && !PyTuple_Check(words.ptr())) throw type_error("{}: cut_words gave a {}; a list of words is needed", function, name_of_type(words));
+    std::vector<std::string> all;
+    for (nb::handle each : words) all.push_back(word(each, {function, "a word of cut_words"}));
+    return all;
+  };
 }
 
 constexpr Option all_options[] = {
@@ -94,7 +100,9 @@ std::vector<std::string> hidden_of(const ExplainStep& step) {
 }  // namespace
 
 void add_explain(nb::module_& m) {
-  nb::class_<ExplainStep>(m, "ExplainStep")
+  nb::class_<ExplainStep> step(m, "ExplainStep", "A step of an explanation: name, formula, values, the tokens of its rows and columns, why a pair is hidden.");
+  step.attr("__module__") = "attn";
+  step
       .def_ro("name", &ExplainStep::name)
       .def_ro("title", &ExplainStep::title)
       .def_ro("formula", &ExplainStep::formula)

@@ -12,7 +12,7 @@
 namespace attn::python {
 namespace {
 
-constexpr const char* mask_doc = R"(Which query may see which key, as a small expression that is never stored as Tq x Tk.
+constexpr const char* mask_doc = R"doc(Which query may see which key, as a small expression that is never stored as Tq x Tk.
 
 Masks join with & and |, and ~ turns one round. Row i stands at position p = i (align "top_left", PyTorch's is_causal) or
 i + Tk - Tq ("bottom_right", a cache); without an alignment a mask is fine until a call with Tq != Tk.
@@ -25,7 +25,7 @@ i + Tk - Tq ("bottom_right", a cache); without an alignment a mask is fine until
     ▪ ▪ ▪ ▪
 
 Mask(text) reads the notation: causal, causal(top_left), window(3, 0), prefix(4), all, none, with & | ~ ( ). Masks of arrays have no
-notation. Raises ValueError that shows the place that was not understood. Immutable.)";
+notation. Raises ValueError that shows the place that was not understood. Immutable.)doc";
 
 /// Lengths of a call from keywords, each None or integers [B].
 Lengths lengths_of(const char* function, nb::handle query_lengths, nb::handle key_lengths, nb::handle key_start, nb::handle query_start) {

@@ -45,16 +45,17 @@ void tell(MessageKind kind, std::string_view line) {
 void add_runtime(nb::module_& m) {
   set_message_handler(tell);
   m.attr("numerics_version") = numerics_version;
-  m.def("version", &version);
-  m.def("info", info_of);
-  m.def("num_threads", &num_threads);
+  m.def("version", &version, "Of the library.");
+  m.def("info", info_of, "Version, processor, kernels, threads, as a dict.");
+  m.def("num_threads", &num_threads, "Threads that take part in a call, the caller included. Default: ATTN_NUM_THREADS, else the cores.");
   m.def("set_num_threads", [](nb::handle threads) {
     constexpr Argument argument{"set_num_threads", "threads"};
     const std::int64_t count = whole(threads, argument);
     if (count < 1 || count > 1024) throw ValueError(text("set_num_threads: threads is {}; it must be from 1 to 1024", count));
     set_num_threads(static_cast<int>(count));
-  }, nb::arg("threads").none());
-  m.def("set_trace", [](nb::handle on) { set_trace(flag(on, {"set_trace", "on"})); }, nb::arg("on").none());
+  }, nb::arg("threads").none(), "1 to 1024. No result depends on it.");
+  m.def("set_trace", [](nb::handle on) { set_trace(flag(on, {"set_trace", "on"})); }, nb::arg("on").none(),
+        "One line a call on stderr: shapes, the kernel, the reason. Off unless ATTN_TRACE is 1.");
 }
 
 }  // namespace attn::python

@@ -8,6 +8,13 @@
 
 namespace attn::python {
 
+/// The object's C++ value, null for another type and for what was never constructed.
+template <typename T>
+T* as(nb::handle x) {
+  T* found = nullptr;
+  return nb::try_cast<T*>(x, found, false) ? found : nullptr;
+}
+
 /// A number: int, float, or what gives one by __float__ or __index__ (NumPy's scalars, tensors of one element).
 double number(nb::handle x, const Argument& argument);
 /// A whole number: int, or what gives one by __index__.

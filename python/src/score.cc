@@ -9,13 +9,13 @@
 namespace attn::python {
 namespace {
 
-constexpr const char* score_doc = R"(How a query and a key make one number.
+constexpr const char* score_doc = R"doc(How a query and a key make one number.
 
     >>> import attn
     >>> attn.Score.dot()
     attn.Score.dot()
 
-A function of the finished score, such as a decay with the distance, is `score_mod` of attn.attention.)";
+A function of the finished score, such as a decay with the distance, is `score_mod` of attn.attention.)doc";
 
 PyScore general(nb::handle w) { return {Score::general(keep(w, {"Score.general", "w"})), {nb::borrow(w)}}; }
 

@@ -12,7 +12,7 @@
 namespace attn::python {
 namespace {
 
-constexpr const char* expression_doc = R"(A score as a function of itself and of where it stands: s (the score), b (batch item), h (query head), i (position of the row),
+constexpr const char* expression_doc = R"doc(A score as a function of itself and of where it stands: s (the score), b (batch item), h (query head), i (position of the row),
 j (position of the key), numbers and lookups in arrays. FlexAttention's score_mod, computed in the one fused pass.
 
 attn.ScoreExpression(f) calls f(s, b, h, i, j) once, with symbols; attn.attention does so with a function given as score_mod. Arrays that
@@ -26,9 +26,9 @@ the function uses are looked up with whole numbers, one index a dim, and may be 
 Operators: + - * / // % (the last two of whole numbers), comparisons, & | ~ of conditions; attn.where, exp, tanh, abs, minimum, maximum.
 A Python `if` on a symbol raises TypeError: use attn.where. Immutable.
 
-Source     He 2024 (FlexAttention, 2412.05496).)";
+Source     He 2024 (FlexAttention, 2412.05496).)doc";
 
-constexpr const char* table_doc = R"(An array that score expressions look up: table[h], table[h, j - i + 127].
+constexpr const char* table_doc = R"doc(An array that score expressions look up: table[h], table[h, j - i + 127].
 
 Needed where a score function reaches the array by an attribute or a container; captured variables become tables by themselves.
 Rank 0 to 4; floating arrays give numbers, int32 and int64 whole numbers, bool conditions. Values are read at the call.
@@ -36,7 +36,7 @@ Rank 0 to 4; floating arrays give numbers, int32 and int64 whole numbers, bool c
     >>> import attn, numpy as np
     >>> table = attn.ScoreTable(np.zeros(4, np.float32), "gain")
     >>> attn.ScoreExpression(lambda s, b, h, i, j: s * table[h])
-    attn.ScoreExpression("s * gain[h]"))";
+    attn.ScoreExpression("s * gain[h]"))doc";
 
 using Expression = PyScoreExpression;
 
@@ -60,8 +60,8 @@ struct Operand {
   bool valid = true;
 
   explicit Operand(nb::handle x) {
-    if (nb::isinstance<Expression>(x)) value = *nb::inst_ptr<Expression>(x);
-    else if (nb::isinstance<PyScoreTable>(x)) value = at(*nb::inst_ptr<PyScoreTable>(x), {});
+    if (const Expression* given = as<Expression>(x)) value = *given;
+    else if (const PyScoreTable* table = as<PyScoreTable>(x)) value = at(*table, {});
     else if (PyBool_Check(x.ptr()) || PyUnicode_Check(x.ptr())) valid = false;
     else if (PyIndex_Check(x.ptr())) value.expression = ScoreExpression(whole(x, {"ScoreExpression", "a number"}));
     else if (PyFloat_Check(x.ptr()) || (nb::hasattr(x, "__float__") && !nb::hasattr(x, "__dlpack__"))) value.expression = ScoreExpression(number(x, {"ScoreExpression", "a number"}));
@@ -124,9 +124,11 @@ Expression where_of(nb::handle condition, nb::handle a, nb::handle b) {
 Expression parsed(nb::handle given, nb::handle tables) {
   std::vector<std::pair<std::string, Tensor>> tensors;
   Expression result;
+  if (!tables.is_none() && !PyDict_Check(tables.ptr()))
+    throw type_error("ScoreExpression: tables is a {}; a dict of arrays by name is needed", name_of_type(tables));
   if (!tables.is_none())
-    for (auto [name, array] : nb::cast<nb::dict>(tables)) {
-      tensors.emplace_back(nb::cast<std::string>(name), keep(array, {"ScoreExpression.parse", "a table"}));
+    for (auto [name, array] : nb::borrow<nb::dict>(tables)) {
+      tensors.emplace_back(word(name, {"ScoreExpression", "the name of a table"}), keep(array, {"ScoreExpression.parse", "a table"}));
       result.arrays.push_back({tensors.back().second.impl(), nb::borrow(array)});
     }
   result.expression = ScoreExpression::parse(word(given, {"ScoreExpression.parse", "text"}), tensors);

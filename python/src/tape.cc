@@ -40,7 +40,7 @@ nb::object backward(const Tape& self, nb::list grads, bool record) {
 }  // namespace
 
 void add_tape(nb::module_& m) {
-  nb::class_<Tape>(m, "Tape").def("backward", backward, nb::arg("grads").none(), nb::arg("record") = false);
+  nb::class_<Tape>(m, "Tape", "A recorded call, for a framework's autograd.").def("backward", backward, nb::arg("grads"), nb::arg("record") = false);
 }
 
 }  // namespace attn::python

@@ -28,7 +28,9 @@ VerifyReport verified(nb::handle line, nb::handle quick) {
 }  // namespace
 
 void add_verify(nb::module_& m) {
-  nb::class_<VerifyReport>(m, "VerifyReport")
+  nb::class_<VerifyReport> c(m, "VerifyReport", "What attn.verify found: passed, cases, digest, rows of (name, cases, different, digest), the first difference and its line.");
+  c.attr("__module__") = "attn";
+  c
       .def_prop_ro("passed", &VerifyReport::passed)
       .def_ro("cases", &VerifyReport::cases)
       .def_ro("digest", &VerifyReport::digest)
@@ -43,7 +45,9 @@ void add_verify(nb::module_& m) {
       .def("__bool__", &VerifyReport::passed)
       .def("__str__", shown)
       .def("__repr__", shown);
-  m.def("verify", verified, nb::arg("line") = nb::none(), nb::arg("quick") = false);
+  m.def("verify", verified, nb::arg("line") = nb::none(), nb::arg("quick") = false,
+        "Every kernel of this machine against the specification, bit by bit: the table of cases, the small one, or one `line` of it. Not beside other\n"
+        "calls: it changes the number of threads while it runs.");
 }
 
 }  // namespace attn::python

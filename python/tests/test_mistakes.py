@@ -123,7 +123,7 @@ def test_5000_random_wrong_calls(random):
         ({"sinks": np.zeros(2, np.float32)}, "sinks have shape [2]"),
         ({"key_lengths": [4, 4]}, "key_lengths is a list"),
         ({"return_logsumexp": "yes"}, "return_logsumexp is a str; True or False is needed"),
-        ({"scale": np.zeros(2)}, "scale is a numpy.ndarray; a number is needed"),
+        ({"scale": np.zeros(2)}, "scale is a ndarray; a number is needed"),
     ],
     ids=lambda x: str(x)[:40],
 )
