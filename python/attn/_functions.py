@@ -96,7 +96,7 @@ def attention(
     cu_seqlens_k: Any = None,
     dropout_p: float = 0.0,
     dropout_seed: int | None = None,
-    weights: str | None = None,
+    weights: str | _core.Weights | None = None,
     return_logsumexp: bool = False,
     return_plan: bool = False,
     out: Any = None,
@@ -124,7 +124,8 @@ def attention(
                     v [total_k, Hv, Dv], or [1, H, total, D] each
     dropout_p       each weight is dropped with this probability, by seed and positions: the same dropout_seed drops the same ones.
                     Without one it is drawn (attn.manual_seed; of tensors by torch's generator)
-    weights         "full" [B, Hq, Tq, Tk] or "head_average" [B, Tq, Tk]: the weights too
+    weights         "full" [B, Hq, Tq, Tk], "head_average" [B, Tq, Tk], "column_sums" [B, Hq, Tk], attn.Weights.rows(indices), or
+                    attn.Weights.top_k(n), which gives (weights, keys): the weights too, without the whole matrix
     return_logsumexp, return_plan
                     the logsumexp [B, Hq, Tq] too; which kernel ran, and why not the others
     out             an array that receives the output

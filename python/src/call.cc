@@ -20,8 +20,9 @@ PyScoreExpression expression_of(nb::handle x, const char* function) {
 }
 
 Weights weights_of(nb::handle x, const char* function) {
-  constexpr Weights all[] = {Weights::none, Weights::full, Weights::head_average};
-  return all[choice(x, {function, "weights"}, {"none", "full", "head_average"})];
+  if (const Weights* given = as<Weights>(x)) return *given;
+  constexpr Weights::Kind all[] = {Weights::none, Weights::full, Weights::head_average, Weights::column_sums};
+  return all[choice(x, {function, "weights"}, {"none", "full", "head_average", "column_sums"})];
 }
 
 struct Option {
@@ -68,8 +69,30 @@ constexpr Option all_options[] = {
 nb::tuple shown(const AttentionResult& result, nb::object output, const Call& call) {
   const Framework framework = call.read.framework();
   const auto array = [&](const Tensor& x) { return to_python(x.defined() ? x.detach() : x, framework); };
-  return nb::make_tuple(output.is_valid() ? output : array(result.output), array(result.weights), call.wants_logsumexp ? array(result.logsumexp) : nb::none(),
+  nb::object weights = array(result.weights);
+  if (result.weight_keys.defined()) weights = nb::make_tuple(weights, array(result.weight_keys));
+  return nb::make_tuple(output.is_valid() ? output : array(result.output), weights, call.wants_logsumexp ? array(result.logsumexp) : nb::none(),
                         result.plan, result.dropout_seed);
+}
+
+void add_weights(nb::module_& m) {
+  nb::class_<Weights> c(m, "Weights", R"doc(Which of the weights a call returns, beside the names "full" [B, Hq, Tq, Tk], "head_average" [B, Tq, Tk], "column_sums" [B, Hq, Tk].
+
+They are taken from each strip of rows as it is computed: there is memory for what is asked for, never for the whole matrix.
+
+    >>> import attn, numpy as np
+    >>> x = np.eye(4, dtype=np.float32)
+    >>> output, (largest, keys) = attn.attention(x, x, x, weights=attn.Weights.top_k(2))
+    >>> keys[:, 0]
+    array([0, 1, 2, 3]))doc");
+  c.def_static("rows", [](nb::handle x) { return Weights::rows(keep(x, {"Weights.rows", "indices"})); }, nb::arg("indices").none(),
+               "Those of some rows, integers [n], in that order: [B, Hq, n, Tk].")
+      .def_static("top_k", [](nb::handle n) { return Weights::top_k(whole(n, {"Weights.top_k", "n"})); }, nb::arg("n").none(),
+                  "The n largest of each row and their keys, [B, Hq, Tq, n] each, descending; where fewer are above 0: 0 and key -1.")
+      .def("__repr__", [](const Weights& self) {
+        return self.kind == Weights::largest ? text("attn.Weights.top_k({})", self.count) : text("attn.Weights.rows({} {})", torch_name_of(self.indices.dtype()), to_string(self.indices.sizes()));
+      });
+  c.attr("__module__") = "attn";
 }
 
 Mask mask_of(nb::handle x, const char* function) {

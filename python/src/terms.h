@@ -43,6 +43,7 @@ void add_mask(nb::module_& m);
 void add_bias(nb::module_& m);
 void add_score(nb::module_& m);
 void add_score_expression(nb::module_& m);
+void add_weights(nb::module_& m);
 void add_attention(nb::module_& m);
 void add_tape(nb::module_& m);
 void add_cache(nb::module_& m);

@@ -56,7 +56,14 @@ def test_options_of_attention(random):
         assert_close(result, truth, plain_attention_f32(q, k, v, **plain))
         assert np.abs(weights - shares).max() <= 32 * 2.0**-23  # the weights' own usual error is not computed here
         average = attn.attention(q, k, v, weights="head_average", **options)[1]
-        assert average.shape == (2, 9, 9)
+        assert np.abs(average - weights.mean(axis=1)).max() <= 8 * 2.0**-23
+        columns = attn.attention(q, k, v, weights="column_sums", **options)[1]
+        assert np.abs(columns - weights.sum(axis=2)).max() <= 64 * 2.0**-23
+        rows = np.array([5, 0])
+        assert np.array_equal(attn.attention(q, k, v, weights=attn.Weights.rows(rows), **options)[1], weights[:, :, rows])
+        largest, keys = attn.attention(q, k, v, weights=attn.Weights.top_k(3), **options)[1]
+        assert np.array_equal(largest, -np.sort(-weights, axis=-1)[..., :3])
+        assert np.array_equal(np.take_along_axis(weights, np.maximum(keys, 0), axis=-1)[keys >= 0], largest[keys >= 0])
 
 
 def test_results_are_what_was_asked_for(random):

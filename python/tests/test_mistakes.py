@@ -44,7 +44,7 @@ def strange(random):
         np.full(shape, np.nan, np.float32), np.zeros((1,) * 12, np.float32), np.broadcast_to(np.float32(1), (2, 3, 4, 8)),
         np.zeros((2, 3, 4, 8), np.float32), np.zeros((2, 3, 4, 8), np.float32)[:, :, ::-1], np.zeros((0, 3, 4, 8), np.float32),
         np.array([0, 2, 4]), np.array([4, 2, 0]), np.array([-1, 2**62]), np.rec.array([(1.0, 2)]), np.ma.masked_array(np.zeros(3), mask=True),
-        attn.Mask.causal(), attn.Mask.attend(np.zeros((7, 7), bool)), attn.Bias.alibi(3), attn.Bias(), attn.Score.dot(),
+        attn.Mask.causal(), attn.Mask.attend(np.zeros((7, 7), bool)), attn.Bias.alibi(3), attn.Bias(), attn.Score.dot(), attn.Weights.top_k(2), attn.Weights.rows(np.array([0, 9])), attn.Mask.__new__(attn.Mask),
         attn.Score.general(np.zeros((8, 8), np.float32)), attn.ScoreExpression("s * 2"), attn.ScoreTable(np.zeros(3, np.float32)), attn.KvCache(1, 4, 2),
         attn.KvCache(1, 4, 2).create(), attn.Mask, attn,
     ]  # fmt: skip
@@ -68,7 +68,7 @@ def targets():
         (attn.Bias.alibi(2).with_arrays, 1, []), (attn.Score.general, 1, []), (attn.Score.additive, 3, []), (attn.ScoreExpression, 2, []),
         (attn.ScoreTable, 2, []), (attn.ScoreTable(np.zeros(3, np.float32)).__getitem__, 1, []), (attn.where, 3, []), (attn.exp, 1, []),
         (attn.tanh, 1, []), (attn.minimum, 2, []), (attn.maximum, 2, []), (attn.manual_seed, 1, []), (attn.set_trace, 1, []),
-        (attn.KvCache, 3, cache), (attn.KvCache(1, 4, 2).append, 3, []), (attn.KvCache(1, 4, 2).gather, 2, []), (attn.KvCache(1, 4, 2).fork, 1, []),
+        (attn.Weights.rows, 1, []), (attn.Weights.top_k, 1, []), (attn.KvCache, 3, cache), (attn.KvCache(1, 4, 2).append, 3, []), (attn.KvCache(1, 4, 2).gather, 2, []), (attn.KvCache(1, 4, 2).fork, 1, []),
         (attn.KvCache(1, 4, 2).truncate, 2, []), (attn._core.attention, 4, []), (attn._core.attention_recorded, 5, []),
         (attn._core.attention_inputs, 4, []),
     ]  # fmt: skip
@@ -114,7 +114,7 @@ def test_5000_random_wrong_calls(random):
         ({"mask": "causl"}, "causal, window(left, right), prefix(n), all, none"),
         ({"softcap": "2"}, "attention: softcap is a str; a number is needed"),
         ({"softcap": -1.0}, "softcap is -1"),
-        ({"weights": "all"}, 'attention: weights is "all"; it must be one of "none", "full", "head_average"'),
+        ({"weights": "all"}, 'attention: weights is "all"; it must be one of "none", "full", "head_average", "column_sums"'),
         ({"weights": True}, "weights is a bool"),
         ({"dropout_p": 1.5}, "dropout_p is 1.5"),
         ({"dropout_seed": -1}, "dropout_seed must be from 0 to 2^64 - 1"),
