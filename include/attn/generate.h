@@ -1,10 +1,13 @@
-// include/attn/generate.h: a language model goes on with ids: sampling, stopping.
+// include/attn/generate.h: a language model goes on with ids or texts: sampling, stopping, streaming.
 #pragma once
 #include <attn/model.h>
+#include <attn/tokenizer.h>
 
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <vector>
 
 // What this header declares is in attn::model, as the model itself.
@@ -27,6 +30,7 @@ ATTN_API std::int64_t sample(const Tensor& logits, const std::vector<std::int64_
 enum class Finish {
   length,   ///< as many tokens as were asked for
   end,      ///< a token that ends texts; it is not part of the result
+  stop,     ///< a stop text; it is not part of the result
   stopped,  ///< the caller's function said so
 };
 
@@ -52,5 +56,23 @@ struct Generated {
 /// Errors   ValueError for a prompt without tokens, an id that is not in the vocabulary, options out of their range
 /// Bits     the tokens depend neither on the cache, nor on the other prompts, nor on the threads
 ATTN_API std::vector<Generated> generate(const LanguageModel& model, const std::vector<std::vector<std::int64_t>>& prompts, const GenerateOptions& options = {});
+
+struct GenerateTextOptions {
+  GenerateOptions tokens = {};
+  std::vector<std::string> stop = {};  ///< the text ends before the first of these
+  /// Called with each piece of each prompt's text as soon as it is certain: whole characters, and nothing that may be the begin of a
+  /// stop text; false ends that prompt's text.
+  std::function<bool(std::size_t prompt, std::string_view piece)> on_text = {};
+};
+
+struct GeneratedText {
+  std::string text;  ///< without the prompt
+  std::vector<std::int64_t> tokens;
+  Finish finish = Finish::length;
+};
+
+/// `generate` on texts. Bytes that are no UTF-8 become U+FFFD. Errors as it; ValueError too when the tokenizer has more ids than the model.
+ATTN_API std::vector<GeneratedText> generate_text(const LanguageModel& model, const Tokenizer& tokenizer, const std::vector<std::string>& prompts,
+                                                  const GenerateTextOptions& options = {});
 
 }  // namespace attn

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <memory>
 
@@ -23,7 +24,8 @@ const std::map<std::string, std::string>& values_of_options() {
                                                          {"--colour", "auto always never"},
                                                          {"--return-weights", "none full head_average column_sums"},
                                                          {"run --dtype", "f32 f64 bf16 f16"},
-                                                         {"train --dtype", "f32 bf16"}};
+                                                         {"train --dtype", "f32 bf16"},
+                                                         {"generate --dtype", "f32 f64 bf16 f16"}};
   return values;
 }
 
@@ -34,9 +36,12 @@ const std::string* values_of(const CLI::App& verb, const std::string& option) {
   return nullptr;
 }
 
-bool takes_file(const std::string& option) { return option == "--weights" || option == "--svg" || option == "--out" || option == "--log"; }
-/// Verbs whose argument is a file.
-bool names_file(const CLI::App& verb) { return verb.get_name() == "run" || verb.get_name() == "train"; }
+bool takes_file(const std::string& option) {
+  constexpr std::array options{"--weights", "--svg", "--out", "--log", "--model", "--prompts"};
+  return std::find(options.begin(), options.end(), option) != options.end();
+}
+/// Verbs whose argument is a file or a folder.
+bool names_file(const CLI::App& verb) { return verb.get_name() == "run" || verb.get_name() == "train" || verb.get_name() == "generate"; }
 
 struct Described {
   std::string name, text;
@@ -71,7 +76,7 @@ std::string bash(const CLI::App& app) {
       "before=\"${COMP_WORDS[COMP_CWORD-1]}\"\n  COMPREPLY=()\n  case \"${COMP_WORDS[1]} $before\" in\n";
   for (const auto& [option, values] : values_of_options())
     script += fmt::format("    {}\"{}\") COMPREPLY=($(compgen -W \"{}\" -- \"$word\")); return ;;\n", option.starts_with("-") ? "*\" \"" : "", option, values);
-  script += "    *\" --weights\"|*\" --svg\"|*\" --out\"|*\" --log\") COMPREPLY=($(compgen -f -- \"$word\")); return ;;\n  esac\n";
+  script += "    *\" --weights\"|*\" --svg\"|*\" --out\"|*\" --log\"|*\" --model\"|*\" --prompts\") COMPREPLY=($(compgen -f -- \"$word\")); return ;;\n  esac\n";
   script += fmt::format("  if [ \"$COMP_CWORD\" -eq 1 ]; then COMPREPLY=($(compgen -W \"{} --help --version\" -- \"$word\")); return; fi\n",
                         verb_names(app));
   script += "  case \"${COMP_WORDS[1]}\" in\n";

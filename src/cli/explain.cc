@@ -1,4 +1,5 @@
 // src/cli/explain.cc: attn explain: options to an explanation, and the explanation to the terminal, JSON or SVG.
+#include "cli/explain_model.h"
 #include "cli/output.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"
@@ -13,6 +14,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <span>
 
@@ -21,12 +23,16 @@ namespace {
 
 struct Arguments {
   std::vector<std::string> texts;
-  std::string to, score = "scaled_dot", tokens = "auto", positions = "none", mask, weights, svg, language, colour = "auto";
+  std::string to, score = "scaled_dot", tokens = "auto", positions = "none", mask, weights, model, svg, language, colour = "auto";
   std::int64_t query = 0;
   bool batch = false, causal = false, json = false;
   ExplainOptions explain;
   CLI::Option *to_given = nullptr, *query_given = nullptr, *svg_given = nullptr, *mask_given = nullptr, *weights_given = nullptr;
   std::vector<CLI::Option*> sizes;  // that own matrices bring along
+  TrainedHead at;
+  CLI::Option *model_given = nullptr, *layer_given = nullptr, *head_given = nullptr;
+  std::vector<const CLI::Option*> with_model;  // what may stand beside --model
+  const CLI::App* parser = nullptr;
 };
 
 #if defined(ATTN_HAS_ICU)
@@ -45,6 +51,11 @@ Mask mask_of(const Arguments& arguments) {
   return arguments.causal ? mask & given : given;
 }
 
+Language language_of(const Arguments& arguments) {
+  if (arguments.language.empty()) return environment_language();
+  return static_cast<Language>(choose("--lang", arguments.language, {"en", "zh"}));
+}
+
 ExplainOptions options_of(const Arguments& arguments) {
   ExplainOptions options = arguments.explain;
   options.score = static_cast<Score::Kind>(choose("--score", arguments.score, {"scaled_dot", "dot", "general", "additive"}));
@@ -54,8 +65,7 @@ ExplainOptions options_of(const Arguments& arguments) {
 #if defined(ATTN_HAS_ICU)
   options.cut_words = cut_words;
 #endif
-  options.language = environment_language();
-  if (!arguments.language.empty()) options.language = static_cast<Language>(choose("--lang", arguments.language, {"en", "zh"}));
+  options.language = language_of(arguments);
   if (arguments.to_given->count()) options.to = arguments.to;
   if (arguments.query_given->count()) options.query = arguments.query;
   options.mask = mask_of(arguments);
@@ -67,12 +77,27 @@ ExplainOptions options_of(const Arguments& arguments) {
   return options;
 }
 
+/// A trained head's numbers.
+Explanation explain_trained(const Arguments& arguments) {
+  for (const CLI::Option* option : arguments.parser->get_options())
+    if (option->count() && std::find(arguments.with_model.begin(), arguments.with_model.end(), option) == arguments.with_model.end())
+      throw UsageError{fmt::format("{} and --model do not go together: the model says it", option->get_name())};
+  if (arguments.texts.size() > 1) throw UsageError{"--model takes one text"};
+  return explain_model(LanguageModel::load(arguments.model), Tokenizer::load(arguments.model), arguments.texts[0], arguments.at, language_of(arguments));
+}
+
+Explanation explain_texts(const Arguments& arguments) {
+  for (const CLI::Option* option : {arguments.layer_given, arguments.head_given})
+    if (option->count()) throw UsageError{fmt::format("{} needs --model", option->get_name())};
+  const ExplainOptions options = options_of(arguments);
+  const bool batch = arguments.batch || arguments.texts.size() > 1;
+  return batch ? explain_batch(arguments.texts, options) : explain(arguments.texts[0], options);
+}
+
 void run(const Arguments& arguments) {
   if (arguments.texts.empty()) throw UsageError{"a text is missing, as in: attn explain \"Life is short, eat dessert first\""};
   choose("--color", arguments.colour, {"auto", "always", "never"});
-  const ExplainOptions options = options_of(arguments);
-  const bool batch = arguments.batch || arguments.texts.size() > 1;
-  const Explanation explanation = batch ? explain_batch(arguments.texts, options) : explain(arguments.texts[0], options);
+  const Explanation explanation = arguments.model_given->count() ? explain_trained(arguments) : explain_texts(arguments);
   if (arguments.svg_given->count()) {
     const std::string drawing = to_svg(explanation);
     io::write_whole("explain", arguments.svg, {std::as_bytes(std::span(drawing))});
@@ -88,7 +113,8 @@ Verb add_explain(CLI::App& app) {
   auto arguments = std::make_shared<Arguments>();
   Arguments& a = *arguments;
   parser->allow_extras();
-  parser->add_option("TEXT", a.texts, "The text; several make a batch, padded to the longest")->type_name("");
+  a.parser = parser;
+  const CLI::Option* text = parser->add_option("TEXT", a.texts, "The text; several make a batch, padded to the longest")->type_name("");
   parser->add_flag("--batch", a.batch, "Show a batch, with one text too");
   a.to_given = parser->add_option("--to", a.to, "Cross-attention: TEXT asks, this text answers (its keys and values)")->type_name("TEXT2");
   parser->add_option("--score", a.score, "scaled_dot, dot, general or additive")->type_name("NAME");
@@ -111,14 +137,19 @@ Verb add_explain(CLI::App& app) {
   a.query_given = parser->add_option("--query", a.query, "Open row N (from 0): every product, sum, exponential and share")
                       ->type_name("N")
                       ->check(whole_number);
-  parser->add_flag("--json", a.json, "The same as JSON, in full precision");
+  a.model_given = parser->add_option("--model", a.model, "A trained head instead: a model's folder, as of attn generate")->type_name("FOLDER");
+  a.layer_given = parser->add_option("--layer", a.at.layer, "Of the model, from 0 (0)")->type_name("N")->check(whole_number);
+  a.head_given = parser->add_option("--head", a.at.head, "Of the layer, from 0 (0)")->type_name("N")->check(whole_number);
+  const CLI::Option* json = parser->add_flag("--json", a.json, "The same as JSON, in full precision");
   a.svg_given = parser->add_option("--svg", a.svg, "The same as a drawing, into FILE")->type_name("FILE");
-  parser->add_option("--lang", a.language, "en or zh; without it LC_ALL, LC_MESSAGES or LANG says")->type_name("LANG");
-  parser->add_option("--color,--colour", a.colour, "auto, always or never")->type_name("WHEN");
+  const CLI::Option* language = parser->add_option("--lang", a.language, "en or zh; without it LC_ALL, LC_MESSAGES or LANG says")->type_name("LANG");
+  const CLI::Option* colour = parser->add_option("--color,--colour", a.colour, "auto, always or never")->type_name("WHEN");
+  a.with_model = {text, a.model_given, a.layer_given, a.head_given, json, a.svg_given, language, colour};
   parser->footer(
       "Examples\n"
       "  attn explain \"Life is short, eat dessert first\"\n"
       "  attn explain \"Life is short\" --query 2 --causal\n"
+      "  attn explain --model FOLDER \"Life is short\" --layer 3 --head 1\n"
       "  attn explain \"Life is short\" --to \"eat dessert first\"\n"
       "  attn explain --batch \"我叫张三\" \"他是谁\" \"李四\" --lang zh\n"
       "  attn explain \"to be or not to be\" --heads 2 --positions sinusoidal --dim 4 --svg be.svg");

@@ -59,7 +59,7 @@ int run(int argc, char** argv) {
   app.footer("attn VERB --help says more.  attn explain \"Life is short, eat dessert first\"");
   app.set_version_flag("--version", "attn " + version(), "Print the version");
   app.allow_extras();
-  const std::vector<Verb> verbs{add_explain(app), add_run(app), add_info(app), add_verify(app), add_bench(app), add_train(app), add_completion(app)};
+  const std::vector<Verb> verbs{add_explain(app), add_run(app), add_info(app), add_verify(app), add_bench(app), add_train(app), add_generate(app), add_completion(app)};
   const Verb* verb = nullptr;
   std::string who = "attn";
   std::vector<std::string> rest;  // after --: never options
@@ -82,7 +82,7 @@ int run(int argc, char** argv) {
     if (verb != nullptr) who = "attn " + verb->parser->get_name();
     const std::vector<std::string> unknown = app.remaining(true);
     if (!unknown.empty()) unknown_argument(app, verb ? verb->parser : nullptr, unknown.front());
-    if (verb == nullptr) throw UsageError{"which verb? explain, run, info, verify, bench, train or completion (attn --help)"};
+    if (verb == nullptr) throw UsageError{"which verb? explain, run, info, verify, bench, train, generate or completion (attn --help)"};
     verb->run(rest);
     return 0;
   } catch (const ReaderGone&) {

@@ -1,4 +1,5 @@
 // src/cli/train.cc: attn train: a text becomes a language model in a folder.
+#include "cli/memory.h"
 #include "cli/output.h"
 #include "cli/train_report.h"
 #include "cli/verbs.h"
@@ -165,6 +166,7 @@ void steps(Trainer& trainer, const Arguments& a) {
 }
 
 void run(const Arguments& a) {
+  keep_freed_memory();
   if (a.texts.empty()) throw UsageError{"a text is missing, as in: attn train /usr/share/common-licenses/GPL-3"};
   if (a.has("save-every") && a.save_every < 1) throw UsageError{fmt::format("--save-every is {}; it must be 1 or more", a.save_every)};
   auto [trainer, tokenizer] = a.resume ? go_on(a) : begin(a);

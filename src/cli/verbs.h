@@ -15,6 +15,7 @@ struct Verb {
 };
 
 Verb add_explain(CLI::App& app);
+Verb add_generate(CLI::App& app);
 Verb add_info(CLI::App& app);
 Verb add_run(CLI::App& app);
 Verb add_verify(CLI::App& app);

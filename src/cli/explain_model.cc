@@ -1,0 +1,98 @@
+// src/cli/explain_model.cc: what a trained head does with a text.
+#include "cli/explain_model.h"
+
+#include "cli/output.h"
+
+#include <attn/autograd.h>
+#include <attn/ops.h>
+
+#include "explain/words.h"
+#include "io/source.h"
+
+#include <fmt/format.h>
+
+namespace attn::cli {
+namespace {
+
+using explain_detail::Phrase;
+using Kind = ExplainStep::Kind;
+
+/// A token's bytes so that each can be seen: blanks as ␣, line ends and what is no whole character as \x0A.
+std::string shown(const std::string& bytes) {
+  std::string text;
+  for (const char c : io::one_line(bytes)) text += c == ' ' ? "\xE2\x90\xA3" : std::string(1, c);
+  return text;
+}
+
+struct Steps {
+  Language language;
+  std::vector<std::string> tokens;
+  std::vector<ExplainStep> all = {};
+
+  ExplainStep& add(Kind kind, const char* name, Phrase title, Phrase note, const std::string& formula, const Tensor& values) {
+    ExplainStep step;
+    step.kind = kind;
+    step.name = name;
+    step.title = say(language, title);
+    step.formula = formula;
+    step.note = say(language, note);
+    if (values.defined()) step.shape = values.sizes();
+    step.values = values;
+    step.rows = {tokens};
+    if (kind == Kind::pairs || kind == Kind::weights) step.columns = {tokens};
+    return all.emplace_back(std::move(step));
+  }
+};
+
+std::vector<Hidden> later_than_the_row(std::int64_t n) {
+  std::vector<Hidden> hidden;
+  for (std::int64_t i = 0; i < n; ++i)
+    for (std::int64_t j = 0; j < n; ++j) hidden.push_back(j > i ? Hidden::causal : Hidden::visible);
+  return hidden;
+}
+
+}  // namespace
+
+Explanation explain_model(const LanguageModel& model, const Tokenizer& tokenizer, const std::string& text, const TrainedHead& at, Language language) {
+  const ModelConfig& config = model.config;
+  if (at.layer < 0 || at.layer >= config.layers) throw UsageError{fmt::format("--layer is {}; it must be from 0 to {}", at.layer, config.layers - 1)};
+  if (at.head < 0 || at.head >= config.heads) throw UsageError{fmt::format("--head is {}; it must be from 0 to {}", at.head, config.heads - 1)};
+  const std::vector<std::int64_t> ids = tokenizer.encode(text);
+  if (ids.empty()) throw UsageError{"the text has no token"};
+  const auto n = static_cast<std::int64_t>(ids.size());
+
+  const NoGrad no_grad;
+  const LanguageModel::Heads heads = model.heads(tensor<std::int64_t>(ids).unsqueeze(0), at.layer);
+  const std::int64_t key_head = at.head / (config.heads / config.key_value_heads());
+  const Tensor q = heads.q[0][at.head], k = heads.k[0][key_head], v = heads.v[0][key_head];  // [T, D]
+  const AttentionResult attended = attention(q, k, v, {.mask = Mask::causal(), .weights = Weights::full});
+  const Tensor scaled = attention_scores(q, k), scores = attention_scores(q, k, {.score = Score::dot()});
+
+  Steps steps{language, {}};
+  for (const std::int64_t id : ids) steps.tokens.push_back(shown(tokenizer.bytes(id)));
+  const auto wide = [](const Tensor& x) { return x.to(x.dtype() == Dtype::f64 ? Dtype::f64 : Dtype::f32).contiguous(); };
+  const std::string turned = config.positions == ModelConfig::Positions::rotary ? ", turned" : "", x = fmt::format("norm(x) W{}", turned);
+  steps.add(Kind::words, "tokens", Phrase::tokens, Phrase::note_tokens, "", {}).shape = {n};
+  steps.add(Kind::ids, "ids", Phrase::ids, Phrase::note_ids, "", tensor<std::int64_t>(ids)).note = "";
+  const std::string source = fmt::format("layer {}, head {}", at.layer, at.head);
+  steps.add(Kind::table, "q", Phrase::query, Phrase::note_query, x, wide(q)).source = source;
+  for (const auto& [name, title, note, values] : {std::tuple{"k", Phrase::key, Phrase::note_key, k}, {"v", Phrase::value, Phrase::note_value, v}}) {
+    ExplainStep& step = steps.add(Kind::table, name, title, note, *name == 'k' ? x : "norm(x) W", wide(values));
+    step.source = key_head == at.head ? source : fmt::format("layer {}, head {} of keys", at.layer, key_head);
+    step.key_rows = true;
+  }
+  steps.add(Kind::pairs, "scores", Phrase::scores, Phrase::note_scores, "q · k", wide(scores));
+  steps.add(Kind::pairs, "scaled", Phrase::scaled, Phrase::note_scaled, fmt::format("scores / √{}", config.dim_of_head()), wide(scaled));
+  steps.add(Kind::pairs, "mask", Phrase::mask, Phrase::note_mask, "causal", wide(scaled)).hidden = later_than_the_row(n);
+  steps.add(Kind::weights, "weights", Phrase::weights, Phrase::note_weights, "softmax(masked)", wide(attended.weights)).hidden = later_than_the_row(n);
+  steps.add(Kind::table, "context", Phrase::context, Phrase::note_context, "weights · v", wide(attended.output));
+
+  Explanation explanation;
+  explanation.texts = {text};
+  explanation.language = language;
+  explanation.mask = "causal";
+  explanation.steps = std::move(steps.all);
+  return explanation;
+}
+
+}  // namespace attn::cli

@@ -1,0 +1,37 @@
+// src/model/generate_text.cc: texts in, texts out: tokens become characters as they come.
+#include <attn/generate.h>
+
+#include "model/text_stream.h"
+
+namespace attn {
+
+std::vector<GeneratedText> generate_text(const LanguageModel& model, const Tokenizer& tokenizer, const std::vector<std::string>& prompts,
+                                         const GenerateTextOptions& options) {
+  if (tokenizer.size() > model.config.vocab_size)
+    throw ValueError("generate: the tokenizer has " + std::to_string(tokenizer.size()) + " ids, the model " + std::to_string(model.config.vocab_size) +
+                     "; they do not belong together");
+  std::vector<std::vector<std::int64_t>> ids;
+  for (const std::string& prompt : prompts) ids.push_back(tokenizer.encode(prompt));
+  std::vector<GeneratedText> result(prompts.size());
+  std::vector<TextStream> streams(prompts.size(), TextStream(options.stop));
+  const auto say = [&](std::size_t i, const std::string& piece) {
+    result[i].text += piece;
+    return piece.empty() || !options.on_text || options.on_text(i, piece);
+  };
+  GenerateOptions by_token = options.tokens;
+  by_token.on_token = [&](std::size_t i, std::int64_t token) {
+    const bool own = !options.tokens.on_token || options.tokens.on_token(i, token);
+    // A model may have more ids than its tokenizer: tables are rounded up. Such an id is no text.
+    const bool go_on = token >= tokenizer.size() || say(i, streams[i].add(tokenizer.decode({token})));
+    return own && go_on && !streams[i].stopped();
+  };
+  const std::vector<Generated> generated = generate(model, ids, by_token);
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    say(i, streams[i].finish());
+    result[i].tokens = generated[i].tokens;
+    result[i].finish = streams[i].stopped() ? Finish::stop : generated[i].finish;
+  }
+  return result;
+}
+
+}  // namespace attn

@@ -1,0 +1,71 @@
+// src/model/text_stream.cc: characters out of bytes, and the longest end that may begin a stop text.
+#include "model/text_stream.h"
+
+#include <attn/text.h>
+
+#include <algorithm>
+
+namespace attn {
+namespace {
+
+constexpr std::string_view replacement = "\xEF\xBF\xBD";
+
+/// Bytes of the character that begins with this one; 0: none does.
+std::size_t length_of(unsigned char lead) { return lead < 0x80 ? 1 : lead < 0xC2 ? 0 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : lead < 0xF5 ? 4 : 0; }
+
+bool continues(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
+
+}  // namespace
+
+void TextStream::take_characters(bool all) {
+  std::size_t at = 0;
+  while (at < bytes_.size()) {
+    const std::size_t length = length_of(static_cast<unsigned char>(bytes_[at]));
+    std::size_t there = 1;
+    while (there < length && at + there < bytes_.size() && continues(bytes_[at + there])) ++there;
+    if (there < length && at + there == bytes_.size() && !all) break;  // the rest may still come
+    const std::string_view character(bytes_.data() + at, there);
+    if (there == length && !text::invalid_utf8(character))
+      text_ += character;
+    else
+      text_ += replacement;
+    at += there;
+  }
+  bytes_.erase(0, at);
+}
+
+std::string TextStream::release(bool all) {
+  std::size_t end = text_.size();
+  for (const std::string& stop : stop_) {
+    if (stop.empty()) continue;
+    const std::size_t found = text_.find(stop);
+    if (found != std::string::npos) {
+      stopped_ = true;
+      end = std::min(end, found);
+    } else if (!all) {  // an end that a stop may begin with
+      for (std::size_t n = std::min(stop.size() - 1, text_.size()); n > 0; --n)
+        if (text_.ends_with(std::string_view(stop).substr(0, n))) {
+          end = std::min(end, text_.size() - n);
+          break;
+        }
+    }
+  }
+  std::string result = text_.substr(0, end);
+  text_ = stopped_ ? "" : text_.substr(end);
+  return result;
+}
+
+std::string TextStream::add(std::string_view bytes) {
+  if (stopped_) return {};
+  bytes_ += bytes;
+  take_characters(false);
+  return release(false);
+}
+
+std::string TextStream::finish() {
+  if (stopped_) return {};
+  take_characters(true);
+  return release(true);
+}
+
+}  // namespace attn

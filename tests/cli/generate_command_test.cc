@@ -1,0 +1,97 @@
+// tests/cli/generate_command_test.cc: attn generate and attn explain --model from the shell.
+#include "cli/command.h"
+
+#include <attn/generate.h>
+#include <attn/ops.h>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+namespace attn::testing {
+namespace {
+
+using Json = nlohmann::json;
+
+/// A small random model of a few characters, in a folder of its own.
+class GenerateCommand : public ::testing::Test {
+ protected:
+  GenerateCommand() {
+    const Tokenizer tokenizer = Tokenizer::train("abcdefgh \n\xE6\x88\x91", Tokenizer::Kind::characters);
+    Generator generator(5);
+    const LanguageModel model({.vocab_size = tokenizer.size(), .context = 16, .layers = 2, .heads = 2, .width = 16, .tied_head = false}, Dtype::f32, &generator);
+    for (const Tensor& weight : model.parameters()) weight.detach().add_(randn(weight.sizes(), generator), 0.7);
+    model.save(path());
+    tokenizer.save(path());
+  }
+  std::string path() const { return folder_.file("model"); }
+  Said says(const std::string& rest) const { return attn_says("generate " + path() + " " + rest); }
+  Folder folder_;
+};
+
+TEST_F(GenerateCommand, SaysWhatTheLibrarySays) {
+  const LanguageModel model = LanguageModel::load(path());
+  const auto expected = generate_text(model, Tokenizer::load(path()), {"abc"}, {.tokens = {.tokens = 40, .sample = {.temperature = 0.8, .top_k = 5, .top_p = 0.9, .repetition_penalty = 1.2}, .seed = 9}});
+  const std::string options = "--prompt abc --tokens 40 --temperature 0.8 --top-k 5 --top-p 0.9 --repetition-penalty 1.2 --seed 9";
+  const Said said = says(options);
+  EXPECT_EQ(said.code, 0) << said.err;
+  EXPECT_EQ(said.out, "abc" + expected[0].text + "\n");
+  EXPECT_EQ(says(options + " --stream").out, said.out);
+  const Json json = Json::parse(says(options + " --json").out);
+  EXPECT_EQ(json.at("texts").at(0).at("text"), expected[0].text);
+  EXPECT_EQ(json.at("texts").at(0).at("tokens").get<std::vector<std::int64_t>>(), expected[0].tokens);
+  EXPECT_EQ(json.at("texts").at(0).at("finish"), "length");
+}
+
+TEST_F(GenerateCommand, PromptsOfAFileSayWhatEachSaysAlone) {
+  const std::string file = folder_.write("prompts.txt", "abc\nd\r\n\xE6\x88\x91 a");
+  const Json together = Json::parse(says("--prompts " + file + " --tokens 20 --json").out);
+  ASSERT_EQ(together.at("texts").size(), 3u);
+  const char* const prompts[] = {"abc", "d", "\xE6\x88\x91 a"};
+  for (std::size_t i = 0; i < 3; ++i)
+    EXPECT_EQ(Json::parse(says(std::string("--prompt '") + prompts[i] + "' --tokens 20 --json").out).at("texts").at(0), together.at("texts").at(i));
+}
+
+TEST_F(GenerateCommand, EndsBeforeAStopText) {
+  const std::string all = Json::parse(says("--prompt abc --tokens 30 --json").out).at("texts").at(0).at("text");
+  const std::string stop = "e";
+  ASSERT_NE(all.find(stop), std::string::npos) << all;
+  const Json ended = Json::parse(says("--prompt abc --tokens 30 --stop nowhere --stop e --json").out).at("texts").at(0);
+  EXPECT_EQ(ended.at("text"), all.substr(0, all.find(stop)));
+  EXPECT_EQ(ended.at("finish"), "stop");
+}
+
+TEST_F(GenerateCommand, MistakesAreOneLine) {
+  EXPECT_EQ(attn_says("generate").err, "attn generate: a folder is missing: of a model that attn train wrote, or of Hugging Face's GPT-2 or Llama\n");
+  EXPECT_EQ(says("--prompt a --prompts b").err, "attn generate: --prompt and --prompts do not go together\n");
+  EXPECT_EQ(says("--top-p 2").err, "attn: generate: top_p is 2; it must be above 0, at most 1\n");
+  EXPECT_EQ(says("--top-p 2").code, 1);
+  EXPECT_EQ(says("--stream --json").code, 2);
+  EXPECT_EQ(attn_says("generate " + folder_.file("nowhere")).code, 1);
+}
+
+TEST_F(GenerateCommand, ExplainShowsATrainedHead) {
+  const Said said = attn_says("explain --model " + path() + " 'ab \xE6\x88\x91' --layer 1 --head 1 --json");
+  ASSERT_EQ(said.code, 0) << said.err;
+  const Json steps = Json::parse(said.out).at("steps");
+  const auto step = [&](const std::string& name) {
+    for (const Json& one : steps)
+      if (one.at("name") == name) return one;
+    ADD_FAILURE() << name;
+    return Json();
+  };
+  const LanguageModel model = LanguageModel::load(path());
+  const LanguageModel::Heads heads = model.heads(tensor<std::int64_t>(Tokenizer::load(path()).encode("ab \xE6\x88\x91")).unsqueeze(0), 1);
+  const Tensor context = attention(heads.q, heads.k, heads.v, {.mask = Mask::causal()}).output[0][1];
+  std::vector<double> shown;
+  for (const Json& row : step("context").at("values"))
+    for (const Json& value : row) shown.push_back(static_cast<float>(value.get<double>()));
+  EXPECT_EQ(shown, context.to_vector());
+  EXPECT_TRUE(step("weights").at("values").at(0).at(1).is_null());
+  EXPECT_NE(attn_says("explain --model " + path() + " ab").out.find("layer 0, head 0"), std::string::npos);
+  EXPECT_EQ(attn_says("explain --model " + path() + " ab --head 2").err, "attn explain: --head is 2; it must be from 0 to 1\n");
+  EXPECT_EQ(attn_says("explain --model " + path() + " ab --dim 4").err, "attn explain: --dim and --model do not go together: the model says it\n");
+  EXPECT_EQ(attn_says("explain ab --layer 1").err, "attn explain: --layer needs --model\n");
+}
+
+}  // namespace
+}  // namespace attn::testing
