@@ -1,22 +1,124 @@
-# python/attn/torch/functional.py: torch tensors in, torch tensors out.
-"""Where a gradient is wanted a call is recorded (`_core.attention_recorded`), and its tape gives the gradients."""
+# python/attn/torch/functional.py: attention on torch tensors: straight to the library, or by its operators where torch must know.
+"""Without gradients, traces and transforms a call reads the tensors' memory; else it goes by `torch.ops.attn`."""
+
+import math
 
 import torch
 
 from attn import _core
+from attn.torch import _call, _ops, _recorded
+
+_NAME = "scaled_dot_product_attention"
+_NONE, _FULL, _AVERAGE = range(3)
 
 
-def _wants_gradient(*tensors):
-    return torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in tensors)
+def _shape(x):
+    return list(x.shape)
 
 
-def scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa):
-    if _wants_gradient(query, key, value, attn_mask):
-        raise ValueError("scaled_dot_product_attention: gradients of torch tensors are not there yet; use torch.no_grad()")
-    return _core.scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+def draw_seed():
+    """A seed from torch's generator, as a tensor: it is drawn again in every run of a compiled graph."""
+    return torch.randint(-(2**63), 2**63 - 1, (), dtype=torch.int64)
+
+
+def _check(query, key, value, attn_mask, dropout_p):
+    _call.check_device(_NAME, query=query, key=key, value=value, attn_mask=attn_mask)
+    for name, x in (("query", query), ("key", key), ("value", value)):
+        if x.dim() < 2:
+            raise ValueError(f"{_NAME}: {name} has shape {_shape(x)}; it must have 2 or more dims")
+        if x.dtype not in _call.FLOATS:
+            raise TypeError(f"{_NAME}: {name} is {x.dtype}; it must be float32, float64, bfloat16 or float16")
+        if x.dtype != query.dtype:
+            raise TypeError(f"{_NAME}: {name} is {x.dtype}; it must be {query.dtype} as query")
+    if key.shape[-1] != query.shape[-1]:
+        raise ValueError(f"{_NAME}: key has shape {_shape(key)}; its last dim must be {query.shape[-1]} to match query {_shape(query)}")
+    if value.shape[-2] != key.shape[-2]:
+        raise ValueError(f"{_NAME}: value has shape {_shape(value)}; its {value.shape[-2]} rows must be {key.shape[-2]} to match key {_shape(key)}")
+    if attn_mask is not None and attn_mask.dtype not in (torch.bool, torch.float32, query.dtype):
+        raise TypeError(f"{_NAME}: attn_mask is {attn_mask.dtype}; it must be bool, float32 or {query.dtype} as query")
+    if not 0 <= dropout_p <= 1:
+        raise ValueError(f"{_NAME}: dropout_p is {dropout_p}; it must be from 0 to 1")
+
+
+def _check_groups(query, x, name):
+    if query.dim() < 3 or x.dim() < 3:
+        raise ValueError(f"{_NAME}: enable_gqa with query {_shape(query)} and {name} {_shape(x)}; both must have 3 or more dims")
+    heads, groups = query.shape[-3], x.shape[-3]
+    if heads != 0 if groups == 0 else heads % groups != 0:
+        raise ValueError(f"{_NAME}: {name} has shape {_shape(x)}; its {groups} heads must divide the {heads} heads of query {_shape(query)}")
+
+
+def _rank_four(x):
+    """[B, H, T, D] of any rank from 2."""
+    while x.dim() < 4:
+        x = x.unsqueeze(0)
+    return x if x.dim() == 4 else x.reshape(-1, *x.shape[-3:])
+
+
+def _broadcast(query, key, value, grouped):
+    own = 3 if grouped else 2
+    if grouped:
+        _check_groups(query, key, "key")
+        _check_groups(query, value, "value")
+    try:
+        lead = torch.broadcast_shapes(query.shape[:-own], key.shape[:-own], value.shape[:-own])
+    except RuntimeError:
+        raise ValueError(f"{_NAME}: query {_shape(query)}, key {_shape(key)} and value {_shape(value)} have leading dims that do not broadcast") from None
+    return [x if x.shape[:-own] == lead else x.expand(*lead, *x.shape[-own:]) for x in (query, key, value)]
+
+
+def _scores_mask(mask, query, keys):
+    """The mask in rank 4, broadcastable to [B, H, L, S]."""
+    scores = (*query.shape[:-1], keys)
+    fits = mask.dim() <= len(scores) and all(have in (1, want) for have, want in zip(mask.shape[::-1], scores[::-1]))
+    if not fits:
+        raise ValueError(f"{_NAME}: attn_mask has shape {_shape(mask)}; it must broadcast to the scores {list(scores)}")
+    return _rank_four(mask if len(scores) <= 4 else mask.expand(scores))
+
+
+def attend(q, k, v, numbers, mask=None, bias=None, sinks=None, weights=_NONE):
+    """(output, weights or None) of tensors of rank 4: the library at once, or the operator."""
+    seed = draw_seed() if 0 < numbers.dropout_p < 1 else None
+    if _call.is_direct() and all(x is None or _call.is_plain(x) for x in (q, k, v, mask, bias, sinks)):
+        if _call.wants_gradient(q, k, v, bias, sinks):
+            return _ops.Direct.apply(q, k, v, mask, bias, sinks, seed, numbers, weights)
+        return _call.forward((q, k, v, mask, bias, sinks), numbers, _ops.seed_of(seed), _ops.WEIGHTS[weights], saves=False)[:2]
+    operator = _ops.Transformed.apply if _call.is_transformed() else _ops.attention
+    output, matrix, _, _ = operator(q, k, v, mask, bias, sinks, seed, *numbers, weights)
+    return output, matrix if weights else None
+
+
+def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+    """torch.nn.functional.scaled_dot_product_attention on the CPU, argument by argument, with gradients.
+
+    Shapes: query [.., Hq, L, E], key [.., H, S, E], value [.., H, S, Ev] -> [.., Hq, L, Ev]; rank 2 and more, leading dims broadcast.
+    Dtypes: float32, float64, bfloat16, float16, the same for all three; attn_mask bool (True takes part), float32 or theirs (added).
+    Differs from torch as docs/torch.md lists; dropout draws one seed from torch's generator, not a number a weight.
+    Errors: TypeError, ValueError.
+    """
+    if dropout_p == 0 and _call.is_direct() and _call.is_plain(query) and not torch.is_autocast_enabled("cpu"):
+        if not _call.wants_gradient(query, key, value, attn_mask):
+            return _core.scaled_dot_product_attention(query, key, value, attn_mask, 0.0, is_causal, scale, enable_gqa)
+    query, key, value, attn_mask = _call.autocast([query, key, value, attn_mask])
+    _check(query, key, value, attn_mask, dropout_p)
+    shape = query.shape
+    query, key, value = _broadcast(query, key, value, enable_gqa)
+    mask = None if attn_mask is None else _scores_mask(attn_mask, query, key.shape[-2])
+    rank = max(query.dim(), len(shape))
+    shown = (*query.shape[:-1], value.shape[-1])
+    numbers = _call.Numbers(scale=_scale(scale, query.shape[-1]), causal=bool(is_causal), dropout_p=float(dropout_p))
+    boolean = mask is not None and mask.dtype is torch.bool
+    q, k, v = (_rank_four(x) for x in (query, key, value))
+    output, _ = attend(q, k, v, numbers, mask if boolean else None, None if boolean else mask)
+    return output if rank == 4 else output.reshape(shown)
+
+
+def _scale(scale, width):
+    if scale is None:
+        return 1 / math.sqrt(width) if width else 1.0
+    return float(scale)
 
 
 def attention(q, k, v, options):
-    if _wants_gradient(*_core.attention_inputs(q, k, v, options)):
-        raise ValueError("attention: gradients of torch tensors are not there yet; use torch.no_grad()")
-    return _core.attention(q, k, v, options)
+    """attn.attention on torch tensors (attn._functions)."""
+    return _recorded.attention(q, k, v, options)

@@ -1,0 +1,105 @@
+# python/attn/torch/_call.py: one call of attention as the operators take it, and how a tensor may be handed to the library.
+"""Tensors of rank 4 beside a few numbers: what both passes, the operator and its definition in torch share."""
+
+from typing import NamedTuple
+
+import torch
+
+from attn import _core
+
+_peek = torch._C._functorch.peek_interpreter_stack
+_modes = torch._C._len_torch_dispatch_stack
+_function_modes = torch._C._len_torch_function_stack
+_tracing = torch._C._get_tracing_state
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+
+
+class Numbers(NamedTuple):
+    """Everything of a call that is no tensor."""
+
+    scale: float
+    softcap: float = 0.0
+    causal: bool = False
+    window_left: int = -1
+    window_right: int = -1
+    bottom_right: bool = False
+    dropout_p: float = 0.0
+
+
+def is_direct():
+    """Whether tensors are just memory here: nobody traces, transforms or watches the operations."""
+    return not (torch.compiler.is_compiling() or _peek() is not None or _modes() or _function_modes() or _tracing() is not None)
+
+
+def is_transformed():
+    """Whether torch.func is at work, and no compiler that would have to see through it."""
+    return not torch.compiler.is_compiling() and _peek() is not None
+
+
+def is_plain(x):
+    """Whether `x` has memory that the library can read."""
+    return type(x) in _PLAIN and x.is_cpu and x.layout is torch.strided
+
+
+def wants_gradient(*tensors):
+    if not torch.is_grad_enabled():
+        return False
+    for x in tensors:
+        if x is not None and x.requires_grad:
+            return True
+    return False
+
+
+def check_device(function, **tensors):
+    """ValueError for tensors elsewhere: attn computes on the CPU. Meta tensors pass: they have no values at all."""
+    for name, x in tensors.items():
+        if x is None:
+            continue
+        if not isinstance(x, torch.Tensor):
+            raise TypeError(f"{function}: {name} is a {type(x).__name__}; a torch tensor is needed, as the others are")
+        if x.device.type not in ("cpu", "meta"):
+            raise ValueError(f"{function}: {name} is on {x.device}; attn computes on the CPU: give {name}.cpu()")
+        if x.layout is not torch.strided:
+            raise TypeError(f"{function}: {name} has layout {x.layout}; give {name}.to_dense()")
+
+
+def autocast(function_tensors):
+    """The tensors in autocast's dtype, where it is on: as torch does for the functions of these names."""
+    if not torch.is_autocast_enabled("cpu"):
+        return function_tensors
+    dtype = torch.get_autocast_dtype("cpu")
+    return [x.to(dtype) if x is not None and x.is_floating_point() and x.dtype is not torch.float64 else x for x in function_tensors]
+
+
+def output_like(q, width):
+    """Memory for the output: laid out as q, row-major when its last dim is another one."""
+    return torch.empty_like(q) if width == q.shape[-1] else q.new_empty((*q.shape[:-1], width))
+
+
+def compute_dtype(dtype):
+    return torch.float64 if dtype is torch.float64 else torch.float32
+
+
+def readable(x):
+    """`x` as the library reads it: the last dim contiguous."""
+    if x is not None and x.dim() > 0 and x.shape[-1] > 1 and x.stride(-1) != 1:
+        return x.contiguous()
+    return x
+
+
+def forward(operands, numbers, seed, weights, saves):
+    """(output, weights or None, max, sum) by the fused pass."""
+    q, _, v = operands[:3]
+    output = output_like(q, v.shape[-1])
+    maximum = total = None
+    if saves:
+        maximum = torch.empty(q.shape[:-1], dtype=compute_dtype(q.dtype))
+        total = torch.empty_like(maximum)
+    matrix = _core.attention_forward(operands, (*numbers, seed), weights, output, maximum, total)
+    return output, matrix, maximum, total
+
+
+def backward(operands, numbers, seed, saved, grad_output, wanted, into=(None, None, None)):
+    """The gradients of q, k, v, bias and sinks (None where none is wanted) by the fused pass."""
+    return _core.attention_backward(operands, (*numbers, seed), saved, grad_output, into, wanted)

@@ -1,0 +1,125 @@
+# python/attn/torch/_definition.py: attention by its definition in torch operations, for gradients that the fused pass does not give.
+"""Gradients of the weights, and gradients of gradients: every matrix whole."""
+
+import torch
+
+from attn import _core
+from attn.torch._call import compute_dtype
+
+
+def visible(q, k, mask, numbers):
+    """bool, broadcastable to [B, H, L, S]: what takes part."""
+    rows, keys = q.shape[-2], k.shape[-2]
+    i = torch.arange(rows, device=q.device).unsqueeze(1) + (keys - rows if numbers.bottom_right else 0)
+    j = torch.arange(keys, device=q.device)
+    seen = torch.ones((rows, keys), dtype=torch.bool, device=q.device)
+    if numbers.causal:
+        seen = seen & (j <= i)
+    if numbers.window_left >= 0:
+        seen = seen & (j >= i - numbers.window_left)
+    if numbers.window_right >= 0:
+        seen = seen & (j <= i + numbers.window_right)
+    return seen if mask is None else seen & mask
+
+
+def kept(q, keys, numbers, seed):
+    """The weights' factors under dropout, 0 or 1 / (1 - p): the library's own, asked for with equal weights."""
+    batch, heads, rows, _ = q.shape
+    dtype = compute_dtype(q.dtype)
+    with torch._C._DisableFuncTorch():  # memory, whatever transform asks
+        if keys == 0 or numbers.dropout_p >= 1:
+            return torch.zeros((batch, heads, rows, keys), dtype=dtype)
+        flat, key = torch.zeros((batch, heads, rows, 1), dtype=dtype), torch.zeros((batch, 1, keys, 1), dtype=dtype)
+        # Positions decide what is kept: the same alignment as the call, hiding nothing.
+        numbers = numbers._replace(scale=1.0, softcap=0.0, causal=False, window_left=keys + rows, window_right=keys + rows)
+        weights = _core.attention_forward((flat, key, key, None, None, None), (*numbers, seed), "full", torch.empty_like(flat), None, None)
+        return (weights > 0).to(dtype) / (1 - numbers.dropout_p)
+
+
+def for_heads(x, heads):
+    return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], dim=1)
+
+
+def attend(operands, numbers, seed):
+    """Output and weights, [B, H, L, Ev] and [B, H, L, S], in the compute type."""
+    q, k, v, mask, bias, sinks = operands
+    dtype = compute_dtype(q.dtype)
+    heads = q.shape[1]
+    seen = visible(q, k, mask, numbers)
+    # Keys that no row sees may hold anything.
+    used = seen.expand(q.shape[0], heads, q.shape[2], k.shape[2]).any(dim=2).unsqueeze(-1)
+    q = q.to(dtype)
+    k = torch.where(used, for_heads(k.to(dtype), heads), 0)
+    v = torch.where(used, for_heads(v.to(dtype), heads), 0)
+
+    scores = (q * numbers.scale) @ k.transpose(-1, -2)
+    if numbers.softcap:
+        scores = torch.tanh(scores / numbers.softcap) * numbers.softcap
+    if bias is not None:
+        scores = scores + bias.to(dtype)
+    seen = seen & (scores != -torch.inf)
+    scores = scores.masked_fill(~seen, -torch.inf)
+    nothing = ~seen.any(dim=-1, keepdim=True)
+    largest = scores.detach().amax(dim=-1, keepdim=True) if scores.shape[-1] else scores.new_full((*scores.shape[:-1], 1), -torch.inf)
+    if sinks is not None:
+        sinks = sinks.to(dtype).view(-1, 1, 1)
+        largest = torch.maximum(largest, sinks.detach())
+    largest = largest.masked_fill(nothing, 0)
+    powers = torch.exp((scores - largest).masked_fill(~seen, -torch.inf))
+    total = powers.sum(dim=-1, keepdim=True)
+    if sinks is not None:
+        total = total + torch.exp(sinks - largest)
+    weights = powers / total.masked_fill(nothing, 1)
+    if numbers.dropout_p:
+        weights = weights * kept(q, k.shape[2], numbers, seed)
+    return weights @ v, weights
+
+
+def shown(weights, kind, dtype):
+    return (weights.mean(dim=1) if kind == "head_average" else weights).to(dtype)
+
+
+def _places(operands):
+    """Which operands have gradients: q, k, v, and bias and sinks where they are given."""
+    return [0, 1, 2] + [n for n in (4, 5) if operands[n] is not None]
+
+
+def _with(operands, places, leaves):
+    filled = list(operands)
+    for n, leaf in zip(places, leaves):
+        filled[n] = leaf
+    return filled
+
+
+def _by_place(places, found):
+    """The gradients of q, k, v, bias and sinks, None for what is not there."""
+    all_of_them = dict(zip(places, found))
+    return [all_of_them.get(n) for n in (0, 1, 2, 4, 5)]
+
+
+def gradients(operands, numbers, seed, kind, grad_output, grad_weights):
+    """The gradients of q, k, v, bias and sinks; they have a history."""
+    places = _places(operands)
+
+    def run(*leaves):
+        output, weights = attend(_with(operands, places, leaves), numbers, seed)
+        results = () if grad_output is None else (output.to(grad_output.dtype),)
+        return results if grad_weights is None else (*results, shown(weights, kind, grad_weights.dtype))
+
+    _, pull = torch.func.vjp(run, *(operands[n] for n in places))
+    return _by_place(places, pull(tuple(x for x in (grad_output, grad_weights) if x is not None)))
+
+
+def second_gradients(operands, numbers, seed, grad_output, flows):
+    """Of `gradients` from the output alone, by what flows back into them: the gradients of grad_output, then of q, k, v, bias and sinks."""
+    places = _places(operands)
+
+    def first(flow, *leaves):
+        found = gradients(_with(operands, places, leaves), numbers, seed, "none", flow, None)
+        return tuple(x for x in found if x is not None)
+
+    inputs = (grad_output, *(operands[n] for n in places))
+    results, pull = torch.func.vjp(first, *inputs)
+    given = [dx for n, dx in zip((0, 1, 2, 4, 5), flows) if n in places]
+    found = pull(tuple(torch.zeros_like(x) if dx is None or dx.shape != x.shape else dx for x, dx in zip(results, given)))
+    return found[0], _by_place(places, found[1:])

@@ -1,0 +1,256 @@
+# python/attn/torch/_ops.py: attention as operators of torch: their shapes, their gradients, batches of them.
+"""`torch.ops.attn.attention`, `torch.ops.attn.attention_backward`: what torch.compile, torch.func and autograd know of attn."""
+
+from typing import Optional
+
+import torch
+from torch import Tensor
+
+from attn.torch import _call, _definition
+from attn.torch._call import Numbers
+
+WEIGHTS = ("none", "full", "head_average")
+
+
+def _numbers(scale, softcap, causal, window_left, window_right, bottom_right, dropout_p):
+    return Numbers(scale, softcap, causal, window_left, window_right, bottom_right, dropout_p)
+
+
+def seed_of(seed):
+    """The bits of an int64 tensor, as the library counts them."""
+    return None if seed is None else seed.item() % 2**64
+
+
+def _weights_like(q, keys, weights):
+    if weights == 0:
+        return q.new_empty((0,))
+    return q.new_empty((q.shape[0], q.shape[1], q.shape[2], keys) if weights == 1 else (q.shape[0], q.shape[2], keys))
+
+
+# --- the operator ------------------------------------------------------------------------------------------------------
+
+
+@torch.library.custom_op("attn::attention", mutates_args=(), device_types="cpu")
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Optional[Tensor],
+    bias: Optional[Tensor],
+    sinks: Optional[Tensor],
+    seed: Optional[Tensor],
+    scale: float,
+    softcap: float,
+    causal: bool,
+    window_left: int,
+    window_right: int,
+    bottom_right: bool,
+    dropout_p: float,
+    weights: int,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    numbers = _numbers(scale, softcap, causal, window_left, window_right, bottom_right, dropout_p)
+    output, matrix, maximum, total = _call.forward((q, k, v, mask, bias, sinks), numbers, seed_of(seed), WEIGHTS[weights], saves=True)
+    return output, _weights_like(q, k.shape[2], 0) if matrix is None else matrix, maximum, total
+
+
+@attention.register_fake
+def _(q, k, v, mask, bias, sinks, seed, scale, softcap, causal, window_left, window_right, bottom_right, dropout_p, weights):
+    rows = q.new_empty(q.shape[:-1], dtype=_call.compute_dtype(q.dtype))
+    return _call.output_like(q, v.shape[-1]), _weights_like(q, k.shape[2], weights), rows, torch.empty_like(rows)
+
+
+@torch.library.custom_op("attn::attention_backward", mutates_args=(), device_types="cpu")
+def attention_backward(
+    grad_output: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Optional[Tensor],
+    bias: Optional[Tensor],
+    sinks: Optional[Tensor],
+    seed: Optional[Tensor],
+    output: Tensor,
+    maximum: Tensor,
+    total: Tensor,
+    scale: float,
+    softcap: float,
+    causal: bool,
+    window_left: int,
+    window_right: int,
+    bottom_right: bool,
+    dropout_p: float,
+    wants_bias: bool,
+    wants_sinks: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    numbers = _numbers(scale, softcap, causal, window_left, window_right, bottom_right, dropout_p)
+    found = _call.backward((q, k, v, mask, bias, sinks), numbers, seed_of(seed), (output, maximum, total), grad_output, (True, True, wants_bias, wants_sinks))
+    return tuple(q.new_empty((0,)) if x is None else x for x in found)
+
+
+@attention_backward.register_fake
+def _(grad_output, q, k, v, mask, bias, sinks, seed, output, maximum, total, scale, softcap, causal, window_left, window_right, bottom_right, dropout_p, wants_bias, wants_sinks):
+    like = [torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (q, k, v)]
+    none = q.new_empty((0,))
+    return (*like, torch.empty(bias.shape, dtype=bias.dtype, device=q.device) if wants_bias else none, sinks.new_empty(sinks.shape) if wants_sinks else none)
+
+
+# --- gradients ---------------------------------------------------------------------------------------------------------
+
+
+def _keep(ctx, inputs, output):
+    *tensors, scale, softcap, causal, window_left, window_right, bottom_right, dropout_p, weights = inputs
+    ctx.numbers = _numbers(scale, softcap, causal, window_left, window_right, bottom_right, dropout_p)
+    ctx.weights = weights
+    ctx.save_for_backward(*tensors, output[0], output[2], output[3])
+    ctx.mark_non_differentiable(*output[2:], *(() if weights else output[1:2]))
+    ctx.set_materialize_grads(False)
+
+
+def _attention_gradients(ctx, grad_output, grad_weights, *_, apply=None):
+    *operands, seed, output, maximum, total = ctx.saved_tensors
+    needs = ctx.needs_input_grad
+    found = [None] * 5
+    if grad_output is not None and grad_weights is None:
+        wants = (bool(needs[4]), bool(needs[5]))
+        found = list((apply or attention_backward)(grad_output, *operands, seed, output, maximum, total, *ctx.numbers, *wants))
+    elif grad_weights is not None:
+        found = _definition.gradients(operands, ctx.numbers, seed_of(seed), WEIGHTS[ctx.weights], grad_output, grad_weights)
+    return _as_inputs(found, needs) + (None,) * 9
+
+
+def _as_inputs(found, needs):
+    """The gradients of q, k, v, mask, bias, sinks: those that are wanted."""
+    q, k, v, bias, sinks = (x if needed else None for x, needed in zip(found, (*needs[:3], *needs[4:6])))
+    return q, k, v, None, bias, sinks
+
+
+torch.library.register_autograd("attn::attention", _attention_gradients, setup_context=_keep)
+
+
+def _keep_backward(ctx, inputs, output):
+    grad_output, *operands, seed, _, _, _ = inputs[:11]
+    ctx.numbers = Numbers(*inputs[11:18])
+    ctx.wants = inputs[18:]
+    ctx.save_for_backward(grad_output, *operands, seed)
+    ctx.set_materialize_grads(False)
+
+
+def _second_gradients(ctx, *flows):
+    """Of the gradients, by the definition: its gradients have gradients."""
+    grad_output, *operands, seed = ctx.saved_tensors
+    flow, (q, k, v, bias, sinks) = _definition.second_gradients(operands, ctx.numbers, seed_of(seed), grad_output, flows)
+    return (flow, q, k, v, None, bias, sinks) + (None,) * 13
+
+
+torch.library.register_autograd("attn::attention_backward", _second_gradients, setup_context=_keep_backward)
+
+
+# --- batches and transforms --------------------------------------------------------------------------------------------
+
+
+def _each(apply, info, in_dims, args):
+    """One call after another: what is not a batch of its own. Empty results stay one."""
+    calls = [apply(*(x if d is None else x.select(d, n) for x, d in zip(args, in_dims))) for n in range(info.batch_size)]
+    there = [x.numel() > 0 or x.dim() > 1 for x in calls[0]]
+    return tuple(torch.stack(x) if some else x[0] for x, some in zip(zip(*calls), there)), tuple(0 if some else None for some in there)
+
+
+def _folded(x, d, info, batch):
+    """[V, B, ...] as [V * B, ...]; what is one for all items stays so."""
+    if x is None or (d is None and x.shape[0] == 1 and batch is not None):
+        return x
+    x = x.movedim(d, 0) if d is not None else x.expand(info.batch_size, *x.shape)
+    if batch is not None and x.shape[1] != batch:
+        x = x.expand(x.shape[0], batch, *x.shape[2:])
+    return x.reshape(-1, *x.shape[2:])
+
+
+def _unfolded(results, info):
+    there = [x.dim() > 1 for x in results]
+    return tuple(x.unflatten(0, (info.batch_size, -1)) if some else x for x, some in zip(results, there)), tuple(0 if some else None for some in there)
+
+
+def _sizes(x, d):
+    return x.shape if d is None else x.movedim(d, 0).shape[1:]
+
+
+def _attention_batches(apply, info, in_dims, args):
+    """A batch of calls as one call, whose items are more; dropout and sinks differ by item and go one after another."""
+    q, k, v, mask, bias, sinks, seed, *rest = args
+    if seed is not None or in_dims[5] is not None or 0 in _sizes(q, in_dims[0]):
+        return _each(apply, info, in_dims, args)
+    batch = _sizes(q, in_dims[0])[0]
+    operands = [_folded(x, d, info, None) for x, d in zip((q, k, v), in_dims)] + [_folded(x, d, info, batch) for x, d in zip((mask, bias), in_dims[3:])]
+    return _unfolded(apply(*operands, sinks, seed, *rest), info)
+
+
+def _backward_batches(apply, info, in_dims, args):
+    grad_output, q, k, v, mask, bias, sinks, seed, output, maximum, total, *rest = args
+    if seed is not None or bias is not None or sinks is not None or 0 in _sizes(q, in_dims[1]):
+        return _each(apply, info, in_dims, args)
+    batch = _sizes(q, in_dims[1])[0]
+    grad_output, q, k, v = (_folded(x, d, info, None) for x, d in zip((grad_output, q, k, v), in_dims))
+    mask = _folded(mask, in_dims[4], info, batch)
+    saved = [_folded(x, d, info, None) for x, d in zip((output, maximum, total), in_dims[8:])]
+    return _unfolded(apply(grad_output, q, k, v, mask, None, None, None, *saved, *rest), info)
+
+
+class Transformed(torch.autograd.Function):
+    """The operator under torch.func: vmap, grad, vjp and what is made of them."""
+
+    @staticmethod
+    def forward(*args):
+        return attention(*args)
+
+    setup_context = staticmethod(_keep)
+
+    @staticmethod
+    def backward(ctx, *grads):
+        return _attention_gradients(ctx, *grads, apply=TransformedBackward.apply)
+
+    @staticmethod
+    def vmap(info, in_dims, *args):
+        return _attention_batches(Transformed.apply, info, in_dims, args)
+
+
+class TransformedBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(*args):
+        return attention_backward(*args)
+
+    setup_context = staticmethod(_keep_backward)
+    backward = staticmethod(_second_gradients)
+
+    @staticmethod
+    def vmap(info, in_dims, *args):
+        return _backward_batches(TransformedBackward.apply, info, in_dims, args)
+
+
+attention.register_vmap(lambda info, in_dims, *args: _attention_batches(attention, info, in_dims, args))
+attention_backward.register_vmap(lambda info, in_dims, *args: _backward_batches(attention_backward, info, in_dims, args))
+
+
+# --- the same without the dispatcher -----------------------------------------------------------------------------------
+
+
+class Direct(torch.autograd.Function):
+    """attention(q, k, v, mask, bias, sinks, seed, numbers, weights) -> output, weights or None: a tenth of the operator's overhead,
+    where nobody but autograd asks what was done."""
+
+    @staticmethod
+    def forward(ctx, q, k, v, mask, bias, sinks, seed, numbers, weights):
+        output, matrix, maximum, total = _call.forward((q, k, v, mask, bias, sinks), numbers, seed_of(seed), WEIGHTS[weights], saves=True)
+        ctx.numbers, ctx.weights = numbers, weights
+        ctx.save_for_backward(q, k, v, mask, bias, sinks, seed, output, maximum, total)
+        ctx.set_materialize_grads(False)
+        return output, matrix
+
+    @staticmethod
+    def backward(ctx, grad_output, grad_weights):
+        if grad_output is None or grad_weights is not None or torch.is_grad_enabled():
+            return _attention_gradients(ctx, grad_output, grad_weights)[:9]
+        *operands, seed, output, maximum, total = ctx.saved_tensors
+        needs = ctx.needs_input_grad
+        wanted = tuple(bool(needs[n]) for n in (1, 2, 4, 5))
+        found = _call.backward(tuple(operands), ctx.numbers, seed_of(seed), (output, maximum, total), grad_output, wanted)
+        return _as_inputs(found, needs) + (None, None, None)

@@ -1,0 +1,101 @@
+# python/attn/torch/_patch.py: attn's functions in the place of torch's own, and back.
+"""What attn does not take (other devices, layouts and subclasses, a call that torch refuses) goes to torch's own function."""
+
+import functools
+import threading
+
+import torch
+
+from attn.torch import _call, _linear, functional
+
+_lock = threading.RLock()
+_F = torch.nn.functional
+
+
+def _takes(tensors, dtypes):
+    for x in tensors:
+        if x is not None and not (isinstance(x, torch.Tensor) and type(x) in _call._PLAIN and x.is_cpu and x.layout is torch.strided):
+            return False
+    return tensors[0].dtype in dtypes
+
+
+def _sdpa(original):
+    @functools.wraps(original)
+    def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+        if _takes((query, key, value, attn_mask), _call.FLOATS):
+            try:
+                return functional.scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+            except (TypeError, ValueError):
+                pass  # torch says what is wrong in its own words
+        return original(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+
+    return scaled_dot_product_attention
+
+
+def _linear_of(original):
+    @functools.wraps(original)
+    def linear(input, weight, bias=None):
+        if _takes((input, weight, bias), (torch.float32, torch.bfloat16)) and weight.dim() == 2:
+            try:
+                return _linear.linear(input, weight, bias)
+            except (TypeError, ValueError):
+                pass
+        return original(input, weight, bias)
+
+    return linear
+
+
+class _Place:
+    """A function of torch.nn.functional: torch's own, and how often it is to be attn's."""
+
+    def __init__(self, name, make):
+        self.name, self.make, self.users, self.original = name, make, 0, None
+
+    def enter(self):
+        if self.users == 0:
+            self.original = getattr(_F, self.name)
+            setattr(_F, self.name, self.make(self.original))
+        self.users += 1
+
+    def leave(self):
+        self.users -= 1
+        if self.users == 0:
+            setattr(_F, self.name, self.original)
+
+
+_places = {"sdpa": _Place("scaled_dot_product_attention", _sdpa), "linear": _Place("linear", _linear_of)}
+
+
+class Patch:
+    """What `patch` returns: `undo()`, or the end of a `with` block, takes it back. Twice is once."""
+
+    def __init__(self, names):
+        self._names = names
+        with _lock:
+            for name in names:
+                _places[name].enter()
+
+    def undo(self):
+        with _lock:
+            names, self._names = self._names, ()
+            for name in names:
+                _places[name].leave()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.undo()
+
+
+def patch(linear=False):
+    """Puts attn in the place of torch.nn.functional.scaled_dot_product_attention, of linear too when asked, for the whole process.
+
+    >>> with attn.torch.patch(linear=True):
+    ...     y = model(x)                   # doctest: +SKIP
+
+    or `p = attn.torch.patch()` and later `p.undo()`. Patches nest, in any order and from any thread: torch's own functions are back when the
+    last one is undone. Tensors that are not plain, dense and on the CPU, and calls that are wrong, go to torch's own functions.
+    `linear` takes float32 and bfloat16.
+    """
+    return Patch(("sdpa", "linear") if linear else ("sdpa",))

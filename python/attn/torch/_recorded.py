@@ -1,0 +1,79 @@
+# python/attn/torch/_recorded.py: attn.attention with all of its options under torch's autograd, by the library's own tape.
+"""A call that wants gradients is recorded by the library; torch keeps the record and asks it for gradients, and for theirs."""
+
+import torch
+
+from attn import _core
+from attn.torch import _call
+
+_DROPOUT_P = _core.attention_options.index("dropout_p")
+_SEED = _core.attention_options.index("dropout_seed")
+
+
+class _Recorded(torch.autograd.Function):
+    """The inputs of a call to its output, weights and logsumexp."""
+
+    @staticmethod
+    def forward(ctx, call, *inputs):
+        q, k, v, options, rest = call
+        needs = [bool(x.requires_grad) for x in inputs]
+        (output, weights, logsumexp, plan, seed), tape = _core.attention_recorded(q, k, v, options, needs)
+        ctx.tape, ctx.needs = tape, needs
+        ctx.versions = [(x, x._version) for x in inputs]
+        ctx.set_materialize_grads(False)
+        ctx.shown = (output, weights, logsumexp)
+        rest[:] = [plan, seed]
+        return output, weights, logsumexp
+
+    @staticmethod
+    def backward(ctx, *grads):
+        for x, version in ctx.versions:
+            if x._version != version:
+                raise RuntimeError(f"attention: an input of shape {list(x.shape)} was changed in place after the call; its gradients need it as it was")
+        found = _gradients(ctx.tape, grads, [x for (x, _), needed in zip(ctx.versions, ctx.needs) if needed])
+        found = iter(found)
+        return (None, *(next(found) if needed else None for needed in ctx.needs))
+
+
+def _gradients(tape, grads, inputs):
+    if not torch.is_grad_enabled():
+        return tape.backward(list(grads), False)
+    given = [n for n, x in enumerate(grads) if x is not None]
+    return _Gradients.apply(tape, len(grads), given, len(inputs), *inputs, *(grads[n] for n in given))
+
+
+class _Gradients(torch.autograd.Function):
+    """The gradients of a record, recorded themselves: their inputs are those of the record, then the gradients that came in."""
+
+    @staticmethod
+    def forward(ctx, tape, outputs, given, count, *tensors):
+        grads = [None] * outputs
+        for n, x in zip(given, tensors[count:]):
+            grads[n] = x.detach()
+        found, ctx.tape = tape.backward(grads, True)
+        ctx.set_materialize_grads(False)
+        ctx.inputs = tensors
+        return tuple(found)
+
+    @staticmethod
+    def backward(ctx, *grads):
+        return (None, None, None, None, *_gradients(ctx.tape, grads, list(ctx.inputs)))
+
+
+def attention(q, k, v, options):
+    """As _core.attention, with gradients; dropout takes its seed from torch's generator."""
+    if options[_DROPOUT_P] and options[_SEED] is None:
+        seed = torch.randint(-(2**63), 2**63 - 1, (), dtype=torch.int64).item() % 2**64
+        options = options[:_SEED] + (seed,) + options[_SEED + 1 :]
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if isinstance(x, torch.Tensor):
+            _call.check_device("attention", **{name: x})
+    inputs = _core.attention_inputs(q, k, v, options)
+    if not torch.is_grad_enabled() or not any(isinstance(x, torch.Tensor) and x.requires_grad for x in inputs):
+        return _core.attention(q, k, v, options)
+    if not all(isinstance(x, torch.Tensor) for x in inputs):
+        raise TypeError("attention: a gradient is wanted, and some inputs are no torch tensors; all must be")
+    rest = []
+    output, weights, logsumexp = _Recorded.apply((q, k, v, options, rest), *inputs)
+    wanted = options[_core.attention_options.index("return_logsumexp")]
+    return output, weights, logsumexp if wanted else None, *rest

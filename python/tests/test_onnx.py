@@ -1,0 +1,94 @@
+# python/tests/test_onnx.py: every node case of ONNX's Attention (opset 23 to 25) through the backend.
+import warnings
+
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("ml_dtypes")
+
+import onnx.reference
+
+import attn.integrations.onnx as backend
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # other operators' cases overflow on purpose while they are made
+    from onnx.backend.test.loader import load_model_tests
+
+    CASES = [case for case in load_model_tests(kind="node") if case.name.startswith("test_attention_") and len(case.model.graph.node) == 1]
+
+
+def units(x):
+    """bf16 as whole numbers whose neighbours are neighbours."""
+    bits = np.asarray(x).view(np.int16).astype(np.int32)
+    return np.where(bits < 0, -32768 - bits, bits)
+
+
+def truth_of(case, inputs):
+    """The operator as onnx's own reference has it, in f64."""
+    evaluator = onnx.reference.ReferenceEvaluator(case.model)
+    wide = {name: x.astype(np.float64) if x.dtype.name == "bfloat16" else x for name, x in zip(evaluator.input_names, inputs)}
+    return evaluator.run(None, wide)
+
+
+def assert_same(got, wanted, case, truth):
+    """bf16: to one unit in the last place; where the stored value, which was rounded at every step, is further than that: nearer the truth."""
+    assert got.shape == wanted.shape and got.dtype == wanted.dtype
+    if wanted.dtype.name == "bfloat16":
+        far = np.abs(units(got) - units(wanted)) > 1
+        nearer = np.abs(got.astype(np.float64) - truth) < np.abs(wanted.astype(np.float64) - truth)
+        assert not (far & ~nearer).any()
+    else:
+        np.testing.assert_allclose(got.astype(np.float64), wanted.astype(np.float64), rtol=case.rtol, atol=case.atol)
+
+
+def test_all_cases_are_here():
+    opsets = [case.model.opset_import[0].version for case in CASES]
+    print(f"{len(CASES)} single Attention nodes of onnx {onnx.__version__}: " + ", ".join(f"{opsets.count(n)} of opset {n}" for n in sorted(set(opsets))))
+    if onnx.__version__.startswith("1.23."):
+        assert len(CASES) == 93
+    assert CASES
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_node(case):
+    for inputs, outputs in case.data_sets:
+        results = backend.run_model(case.model, list(inputs))
+        assert len(results) == len(outputs)
+        halves = any(x.dtype.name == "bfloat16" for x in outputs)
+        truths = truth_of(case, inputs) if halves else [None] * len(outputs)
+        for got, wanted, truth in zip(results, outputs, truths):
+            assert_same(got, wanted, case, truth)
+
+
+def model_of(**attributes):
+    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
+    node = helper.make_node("Attention", ["q", "k", "v"], ["y"], **attributes)
+    relu = helper.make_node("Relu", ["y"], ["z"])
+    values = [helper.make_tensor_value_info(name, kind, [1, 2, 4, 8]) for name in "qkvz"]
+    graph = helper.make_graph([node, relu], "g", values[:3], values[3:])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 24)])
+
+
+def test_other_nodes_run_beside_it():
+    import attn
+
+    q, k, v = (np.random.default_rng(n).standard_normal((1, 2, 4, 8)).astype(np.float32) for n in range(3))
+    (z,) = backend.run_model(model_of(is_causal=1), {"q": q, "k": k, "v": v})
+    assert np.array_equal(z, np.maximum(attn.scaled_dot_product_attention(q, k, v, is_causal=True), 0))
+
+
+def test_only_the_cpu():
+    assert backend.supports_device("CPU") and not backend.supports_device("CUDA")
+    with pytest.raises(ValueError, match="CPU"):
+        backend.prepare(model_of(), "CUDA")
+
+
+def test_wrong_calls_say_what_is_needed():
+    x = np.zeros((1, 2, 4, 8), np.float32)
+    with pytest.raises(ValueError, match="left_window_size is -2"):
+        backend.attention(x, x, x, left_window_size=-2)
+    with pytest.raises(ValueError, match="together"):
+        backend.attention(x, x, x, past_key=x)
+    with pytest.raises(ValueError, match="q_num_heads"):
+        backend.attention(x[0], x[0], x[0])

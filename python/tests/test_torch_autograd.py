@@ -1,0 +1,241 @@
+# python/tests/test_torch_autograd.py: attn under torch's autograd, compiler and transforms.
+import threading
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import attn
+import attn.torch
+from error_rule import assert_as_close_as
+
+F = torch.nn.functional
+
+
+def operands(Hq=2, Hk=1, L=3, S=4, E=2, Ev=1, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(5)
+    make = lambda *sizes: torch.randn(sizes, generator=generator, dtype=torch.float64).to(dtype).requires_grad_()
+    return make(1, Hq, L, E), make(1, Hk, S, E), make(1, Hk, S, Ev)
+
+
+CALLS = {
+    "plain": lambda q, k, v: attn.scaled_dot_product_attention(q, k, v, enable_gqa=True),
+    "causal": lambda q, k, v: attn.scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.7, enable_gqa=True),
+    "bool mask": lambda q, k, v: attn.scaled_dot_product_attention(q, k, v, torch.tensor([[1, 1, 0, 1], [0, 0, 0, 0], [1, 0, 0, 0]]).bool(), enable_gqa=True),
+    "own score": lambda q, k, v: attn.attention(q, k, v, softcap=2.0, mask=attn.Mask.causal("bottom_right"), sinks=torch.tensor([0.3, -0.5], dtype=torch.float64)),
+    "window": lambda q, k, v: attn.attention(q, k, v, mask=attn.Mask.window(1, 1, "bottom_right"), temperature=2.0),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_gradcheck_and_gradgradcheck(name):
+    inputs = operands()
+    assert torch.autograd.gradcheck(CALLS[name], inputs)
+    assert torch.autograd.gradgradcheck(CALLS[name], inputs)
+
+
+def test_gradcheck_of_a_float_mask():
+    q, k, v = operands()
+    mask = torch.randn(2, 1, 4, dtype=torch.float64, requires_grad=True)
+    call = lambda *x: attn.scaled_dot_product_attention(*x, is_causal=True, enable_gqa=True)
+    assert torch.autograd.gradcheck(call, (q, k, v, mask))
+    assert torch.autograd.gradgradcheck(call, (q, k, v, mask))
+
+
+def test_gradcheck_of_the_operator_with_everything():
+    q, k, v = operands()
+    bias, sinks = torch.randn(2, 1, 4, dtype=torch.float64, requires_grad=True), torch.randn(2, dtype=torch.float64, requires_grad=True)
+    mask, seed = torch.rand(1, 1, 3, 4) > 0.2, torch.tensor(-77)
+
+    def call(weights):
+        def run(q, k, v, bias, sinks):
+            results = torch.ops.attn.attention(q, k, v, mask, bias, sinks, seed, 0.3, 5.0, True, 4, -1, True, 0.3, weights)
+            return results[:2] if weights else results[0]
+
+        return run
+
+    for weights in (0, 1, 2):
+        assert torch.autograd.gradcheck(call(weights), (q, k, v, bias, sinks))
+        assert torch.autograd.gradgradcheck(call(weights), (q, k, v, bias, sinks))
+
+
+def test_gradients_of_biases_sinks_and_scores():
+    q, k, v = operands(Hq=2, Hk=2)
+    slopes, sinks = torch.rand(2, dtype=torch.float64, requires_grad=True), torch.randn(2, dtype=torch.float64, requires_grad=True)
+    w_q, w_k, w = (torch.randn(*sizes, dtype=torch.float64, requires_grad=True) for sizes in ((3, 2), (3, 2), (3,)))
+    call = lambda q, k, v, slopes, sinks: attn.attention(q, k, v, bias=attn.Bias.alibi(slopes, "bottom_right"), sinks=sinks, return_logsumexp=True)
+    assert torch.autograd.gradcheck(call, (q, k, v, slopes, sinks))
+    additive = lambda *x: attn.additive_attention(*x)
+    assert torch.autograd.gradcheck(additive, (q, k, v, w_q, w_k, w))
+
+
+def test_a_changed_input_is_noticed():
+    q, k, v = operands()
+    for call in (CALLS["plain"], CALLS["own score"]):
+        x = q.detach().clone().requires_grad_()
+        output = call(x, k, v)
+        with torch.no_grad():
+            x.mul_(2)
+        with pytest.raises(RuntimeError, match="in.?place"):
+            output.sum().backward()
+
+
+def test_compiles_to_one_graph():
+    q, k, v = operands(L=8, S=8, E=4, Ev=4, dtype=torch.float32)
+
+    def step(q, k, v):
+        y = attn.torch.scaled_dot_product_attention(q.sin(), k, v, is_causal=True, enable_gqa=True)
+        return attn.torch.linear(y, torch.ones(3, 4), torch.ones(3)).cos()
+
+    compiled = torch.compile(step, fullgraph=True)
+    ours, expected = compiled(q, k, v), step(q, k, v)
+    assert_as_close_as(ours, expected, expected.double())
+    grads, wanted = (torch.autograd.grad(x.sum(), (q, k, v)) for x in (ours, expected))
+    for a, b in zip(grads, wanted):
+        assert (a - b).abs().max() <= 8 * torch.finfo(torch.float32).eps * b.abs().max()
+
+
+def test_operators_pass_torchs_own_checks():
+    q, k, v = operands()
+    seed = torch.tensor(3)
+    torch.library.opcheck(torch.ops.attn.attention.default, (q, k, v, None, None, None, seed, 0.5, 0.0, True, -1, -1, False, 0.0, 0))
+    torch.library.opcheck(torch.ops.attn.linear.default, (torch.randn(3, 4, requires_grad=True), torch.randn(5, 4, requires_grad=True), torch.randn(5, requires_grad=True)))
+
+
+def test_vmap_and_functional_gradients():
+    x = torch.randn(5, 3, 2, 6, 4)
+    call = lambda q, k, v: attn.torch.scaled_dot_product_attention(q, k, v, is_causal=True)
+    mapped = torch.func.vmap(call)(x, x, x)
+    assert torch.equal(mapped, torch.stack([call(y, y, y) for y in x]))
+    shared = torch.func.vmap(call, in_dims=(0, None, 0))(x, x[0], x)
+    assert torch.equal(shared, torch.stack([call(y, x[0], y) for y in x]))
+    loss = lambda q, k, v: call(q, k, v).square().sum()
+    per_sample = torch.func.vmap(torch.func.grad(loss, argnums=(0, 1, 2)))(x, x, x)
+    for n, y in enumerate(x):
+        for a, b in zip(per_sample, torch.func.grad(loss, argnums=(0, 1, 2))(y, y, y)):
+            assert torch.equal(a[n], b)
+    mask = torch.rand(5, 6, 6) > 0.3
+    masked = torch.func.vmap(lambda q, m: attn.torch.scaled_dot_product_attention(q, q, q, m))(x, mask)
+    assert torch.equal(masked, torch.stack([attn.torch.scaled_dot_product_attention(y, y, y, m) for y, m in zip(x, mask)]))
+
+
+def test_dropout_is_seeded_by_torch_and_repeated_backwards():
+    q, k, v = (torch.randn(2, 3, 64, 8, dtype=torch.float64, requires_grad=True) for _ in range(3))
+    call = lambda: attn.torch.scaled_dot_product_attention(q, k, torch.eye(64, dtype=torch.float64).expand(2, 3, 64, 64), dropout_p=0.25)
+    torch.manual_seed(1)
+    first = call()
+    torch.manual_seed(1)
+    assert torch.equal(call(), first) and not torch.equal(call(), first)
+    assert abs((first == 0).double().mean() - 0.25) < 0.01
+    with torch.no_grad():
+        torch.manual_seed(1)
+        assert torch.equal(call(), first)
+    # The values times the kept weights: their gradient is what was kept.
+    torch.manual_seed(1)
+    weighted = attn.torch.scaled_dot_product_attention(q, k, v, dropout_p=0.25)
+    grad = torch.randn_like(weighted)
+    (dv,) = torch.autograd.grad(weighted, v, grad)
+    assert (dv - first.transpose(-1, -2) @ grad).abs().max() < 1e-12
+    assert torch.equal(attn.torch.scaled_dot_product_attention(q, k, v, dropout_p=1.0), torch.zeros_like(v))
+
+
+def test_lazy_views_and_strides():
+    x = torch.randn(2, 3, 5, 4, dtype=torch.complex64)
+    negated = torch.imag(x.conj())
+    assert negated.is_neg()
+    q = torch.randn(2, 3, 5, 4)
+    assert torch.equal(attn.torch.scaled_dot_product_attention(negated, q, q), attn.torch.scaled_dot_product_attention(negated.clone(), q, q))
+    y = negated.detach().requires_grad_()
+    attn.torch.scaled_dot_product_attention(y, q, q).sum().backward()
+    z = negated.clone().detach().requires_grad_()
+    attn.torch.scaled_dot_product_attention(z, q, q).sum().backward()
+    assert torch.equal(y.grad, z.grad)
+    columns = torch.randn(2, 3, 5, 8)[..., ::2]
+    assert torch.equal(attn.torch.scaled_dot_product_attention(columns, q, q), attn.torch.scaled_dot_product_attention(columns.contiguous(), q, q))
+
+
+def test_output_is_laid_out_as_query():
+    q = torch.randn(2, 5, 3, 4).transpose(1, 2)
+    assert attn.torch.scaled_dot_product_attention(q, q, q).transpose(1, 2).is_contiguous()
+
+
+def test_meta_tensors_have_shapes_and_other_devices_an_error():
+    meta = torch.empty(2, 3, 5, 4, device="meta")
+    assert attn.torch.scaled_dot_product_attention(meta, meta, meta).shape == (2, 3, 5, 4)
+    with torch._subclasses.FakeTensorMode():
+        fake = torch.empty(2, 3, 5, 4)
+        assert attn.torch.scaled_dot_product_attention(fake, fake, fake).shape == (2, 3, 5, 4)
+        gpu = torch.empty(2, 3, 5, 4, device="cuda") if torch.cuda.is_available() else None
+    if gpu is not None:
+        with pytest.raises(ValueError, match="attn computes on the CPU"):
+            attn.torch.scaled_dot_product_attention(gpu, gpu, gpu)
+    with pytest.raises(TypeError, match="to_dense"):
+        attn.torch.scaled_dot_product_attention(torch.eye(3).to_sparse(), torch.eye(3), torch.eye(3))
+
+
+def test_autocast():
+    q = torch.randn(1, 2, 8, 4, requires_grad=True)
+    w = torch.randn(3, 4)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = attn.torch.scaled_dot_product_attention(q, q, q)
+        z = attn.torch.linear(q, w)
+        assert y.dtype == F.scaled_dot_product_attention(q, q, q).dtype == torch.bfloat16
+        assert z.dtype == F.linear(q, w).dtype == torch.bfloat16
+    y.float().sum().backward()
+    assert q.grad.dtype == torch.float32
+
+
+def test_wrong_calls():
+    x = torch.zeros(2, 3, 4)
+    sdpa = attn.torch.scaled_dot_product_attention
+    for grad in (False, True):
+        q = x.clone().requires_grad_(grad)
+        for error, text, call in (
+            (ValueError, "its last dim must be 4", lambda: sdpa(q, torch.zeros(2, 3, 5), x)),
+            (ValueError, "rows must be 3", lambda: sdpa(q, x, torch.zeros(2, 4, 4))),
+            (TypeError, "as query", lambda: sdpa(q, x.double(), x)),
+            (ValueError, "must broadcast to the scores", lambda: sdpa(q, x, x, torch.zeros(5, 3, dtype=torch.bool))),
+            (TypeError, "attn_mask", lambda: sdpa(q, x, x, torch.zeros(3, 3, dtype=torch.int64))),
+            (ValueError, "dropout_p", lambda: sdpa(q, x, x, dropout_p=1.5)),
+            (ValueError, "2 or more dims", lambda: sdpa(q[0, 0], x, x)),
+            (ValueError, "must divide", lambda: sdpa(q, torch.zeros(3, 3, 4), x, enable_gqa=True)),
+        ):
+            with pytest.raises(error, match=text):
+                call()
+
+
+def test_threads():
+    q, k, v = (torch.randn(2, 4, 96, 16) for _ in range(3))
+    expected = attn.torch.scaled_dot_product_attention(q, k, v)
+    leaf = q.clone().requires_grad_()
+    (wanted,) = torch.autograd.grad(attn.torch.scaled_dot_product_attention(leaf, k, v).sum(), leaf)
+    wrong = []
+
+    def work():
+        for _ in range(25):
+            mine = q.clone().requires_grad_()
+            output = attn.torch.scaled_dot_product_attention(mine, k, v)
+            (grad,) = torch.autograd.grad(output.sum(), mine)
+            if not (torch.equal(output, expected) and torch.equal(grad, wanted)):
+                wrong.append(1)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_nothing_leaks():
+    resource = pytest.importorskip("resource")
+    q = torch.randn(1, 2, 32, 16, requires_grad=True)
+
+    def rounds(count):
+        for _ in range(count):
+            q.grad = None
+            attn.torch.scaled_dot_product_attention(q, q, q, dropout_p=0.1).sum().backward()
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+    before = rounds(500)
+    assert rounds(2000) - before < 4096, "kilobytes; a call's memory is 8 kB"
