@@ -73,13 +73,7 @@ AttentionResult attention_in_f32(const Tensor& q, const Tensor& k, const Tensor&
   const auto wide = [](const Tensor& x) { return x.defined() ? x.to(Dtype::f32) : x; };
   AttentionOptions f32 = options;
   f32.out = {};
-  f32.bias = Bias();
-  for (const Bias::Term& term : options.bias.terms()) {
-    const Tensor values = wide(term.values);
-    f32.bias = f32.bias + (term.kind == Bias::Kind::dense   ? Bias::dense(values)
-                           : term.kind == Bias::Kind::alibi ? Bias::alibi(values, term.align)
-                                                            : Bias::relative(values, term.bidirectional, term.max_distance, term.align));
-  }
+  f32.bias = in_f32(options.bias);
   for (Tensor Score::* part : {&Score::w_q, &Score::w_k, &Score::w}) f32.score.*part = wide(options.score.*part);
   CallOptions dense = call_options;
   dense.stored = nullptr;
@@ -99,6 +93,17 @@ AttentionResult attention_in_f32(const Tensor& q, const Tensor& k, const Tensor&
 }
 
 }  // namespace
+
+Bias in_f32(const Bias& bias) {
+  Bias wide;
+  for (const Bias::Term& term : bias.terms()) {
+    const Tensor values = term.values.to(Dtype::f32);
+    wide = wide + (term.kind == Bias::Kind::dense   ? Bias::dense(values)
+                   : term.kind == Bias::Kind::alibi ? Bias::alibi(values, term.align)
+                                                    : Bias::relative(values, term.bidirectional, term.max_distance, term.align));
+  }
+  return wide;
+}
 
 AttentionResult attention_call(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options, const CallOptions& call_options) {
   Call call = check(call_options.function, q, k, v, options, call_options.stored);

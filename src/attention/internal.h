@@ -18,4 +18,7 @@ struct CallOptions {
 /// As attention(); with dropout the output and the weights are those after it, logsumexp the one before.
 AttentionResult attention_call(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options, const CallOptions& call_options);
 
+/// The same terms over f32 values.
+Bias in_f32(const Bias& bias);
+
 }  // namespace attn

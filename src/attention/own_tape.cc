@@ -1,6 +1,7 @@
 // src/attention/own_tape.cc: attention and its backward pass for a caller who keeps what lies between them.
 #include <attn/attention_backward.h>
 #include <attn/autograd.h>
+#include <attn/ops.h>
 
 #include <fmt/format.h>
 
@@ -64,6 +65,8 @@ AttentionGradients attention_backward(const Tensor& q, const Tensor& k, const Te
   const NoGrad no_grad;
   AttentionOptions forward = options;
   forward.out = {};
+  const bool half = q.defined() && (q.dtype() == Dtype::bf16 || q.dtype() == Dtype::f16);
+  if (half) forward.bias = in_f32(options.bias);
   Call call = check(function, q, k, v, forward);
   const kernels::AttentionProblem& p = call.problem;
   const bool dot = options.score.kind == Score::Kind::scaled_dot || options.score.kind == Score::Kind::dot;
@@ -85,7 +88,10 @@ AttentionGradients attention_backward(const Tensor& q, const Tensor& k, const Te
   flows.k = wanted.k, flows.v = wanted.v, flows.sinks = wanted.sinks;
   flows.bias.assign(static_cast<std::size_t>(p.bias_count), wanted.bias);
   flows.dq = wanted.grad_q, flows.dk = wanted.grad_k, flows.dv = wanted.grad_v;
-  return attention_backward(call, rows, flows);
+  AttentionGradients gradients = attention_backward(call, rows, flows);
+  for (std::size_t n = 0; half && n < gradients.bias.size(); ++n)
+    if (Tensor& values = gradients.bias[n]; values.defined()) values = add(values.to(options.bias.terms()[n].values.dtype()), 0);
+  return gradients;
 }
 
 }  // namespace attn

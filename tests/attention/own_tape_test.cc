@@ -15,8 +15,9 @@ namespace {
 struct Operands {
   Dtype dtype = Dtype::f32;
   Dtype computed = dtype == Dtype::f64 ? Dtype::f64 : Dtype::f32;
+  Dtype bias_dtype = computed;
   Tensor q = normal({2, 4, 70, 12}, 1, dtype), k = normal({2, 2, 90, 12}, 2, dtype), v = normal({2, 1, 90, 6}, 3, dtype);
-  Tensor sinks = normal({4}, 4, computed), bias = normal({4, 1, 90}, 5, computed), slopes = normal({4}, 6, computed);
+  Tensor sinks = normal({4}, 4, computed), bias = normal({4, 1, 90}, 5, bias_dtype), slopes = normal({4}, 6, computed);
   Tensor grad_output = normal({2, 4, 70, 6}, 7, dtype), grad_logsumexp = normal({2, 4, 70}, 8, computed);
   double dropout_p = 0;
 
@@ -83,6 +84,7 @@ TEST(OwnTape, HasTheBitsOfTheLibrarysTape) {
     for (const double p : {0.0, 0.3}) {
       SCOPED_TRACE(std::string(name_of(dtype)) + " dropout " + std::to_string(p));
       expect_bits_of_the_tape({.dtype = dtype, .dropout_p = p});
+      expect_bits_of_the_tape({.dtype = dtype, .bias_dtype = dtype, .dropout_p = p});
     }
 }
 
