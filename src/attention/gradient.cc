@@ -203,6 +203,10 @@ AttentionGradients attention_backward(const Call& call, const SavedAttention& sa
     if (x.defined() && x.dtype() != dtype) x = add(x.to(dtype), 0);  // + 0: what rounds to -0 becomes +0
   };
   for (Tensor* x : {&result.q, &result.k, &result.v}) narrow(*x, call.dtype());
+  const auto into = [&](const Tensor& given, const Tensor& x) {  // memory of another dtype than the kernels write
+    if (given.defined() && given.dtype() != stored && x.defined()) copy_values(given, x.to(given.dtype()));
+  };
+  into(options.dq, result.q), into(options.dk, result.k), into(options.dv, result.v);
   for (std::size_t n = 0; n < terms; ++n) narrow(result.bias[n], call.bias.values[n].dtype());
   return result;
 }

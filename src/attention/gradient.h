@@ -25,7 +25,7 @@ struct AttentionBackward {
   bool k = true, v = true, sinks = true;  // wanted
   std::vector<bool> bias;                 // of each term; empty: all
   const GradientPlan* plan = nullptr;     // null: the best kernel
-  Tensor dq = {}, dk = {}, dv = {};       // memory for the results, as q, k, v: used where the kernels write their dtype
+  Tensor dq = {}, dk = {}, dv = {};       // memory for the results, of any dtype: written at once where the kernels write that one
 };
 
 /// bf16 by the processor's dot product where it has one; else, and f16, in f32 copies, rounded once.
