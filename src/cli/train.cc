@@ -169,11 +169,11 @@ void run(const Arguments& a) {
   keep_freed_memory();
   if (a.texts.empty()) throw UsageError{"a text is missing, as in: attn train /usr/share/common-licenses/GPL-3"};
   if (a.has("save-every") && a.save_every < 1) throw UsageError{fmt::format("--save-every is {}; it must be 1 or more", a.save_every)};
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error of write, not a death
   auto [trainer, tokenizer] = a.resume ? go_on(a) : begin(a);
   introduce(trainer, tokenizer);
   std::signal(SIGINT, want_stop);
   std::signal(SIGTERM, want_stop);
-  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error of write, not a death
   steps(trainer, a);
   std::signal(SIGINT, SIG_DFL);
   std::signal(SIGTERM, SIG_DFL);

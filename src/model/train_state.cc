@@ -5,7 +5,6 @@
 
 #include "io/safetensors_header.h"
 #include "io/source.h"
-#include "io/write.h"
 #include "model/train_internal.h"
 
 #include <fmt/format.h>
@@ -14,7 +13,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
-#include <span>
 #include <type_traits>
 
 namespace attn {
@@ -131,11 +129,7 @@ void Trainer::save(const std::string& folder) const {
   save_safetensors(file_in(folder), tensors, {{kKey, facts.dump()}});
 }
 
-void Trainer::save_model(const std::string& folder) const {
-  const std::string config = to_json(state_->options).dump(1) + "\n";
-  io::write_whole("Trainer", (std::filesystem::path(folder) / "config.json").string(), {std::as_bytes(std::span(config))});
-  save_safetensors((std::filesystem::path(folder) / "model.safetensors").string(), state_->model.state_dict());
-}
+void Trainer::save_model(const std::string& folder) const { state_->model.save(folder); }
 
 std::optional<std::pair<TrainOptions, std::int64_t>> Trainer::find(const std::string& folder) {
   std::error_code unknown;

@@ -12,6 +12,8 @@
 
 #include <cmath>
 #include <filesystem>
+#include <map>
+#include <tuple>
 
 namespace attn {
 namespace {
@@ -217,6 +219,39 @@ TEST(Train, TheCurveIsADrawing) {
   EXPECT_NE(svg.find("validation, best "), std::string::npos);
   EXPECT_EQ(svg.find("nan"), std::string::npos);
   EXPECT_EQ(loss_curve_svg(trained(0), "none").find("nan"), std::string::npos);
+}
+
+/// Mean cross entropy of ids[border + 1 ..] by how often three characters in a row stood before `border`, with the best of several k added.
+double best_three_gram(const Ids& ids, std::size_t border, std::int64_t vocab_size) {
+  std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t>, double> three;
+  std::map<std::pair<std::int64_t, std::int64_t>, double> two;
+  for (std::size_t i = 2; i < border; ++i) ++three[{ids[i - 2], ids[i - 1], ids[i]}], ++two[{ids[i - 2], ids[i - 1]}];
+  double best = std::numeric_limits<double>::infinity();
+  for (const double k : {1.0, 0.3, 0.1, 0.03, 0.01, 0.003}) {
+    double sum = 0;
+    for (std::size_t i = border + 1; i < ids.size(); ++i)
+      sum -= std::log((three[{ids[i - 2], ids[i - 1], ids[i]}] + k) / (two[{ids[i - 2], ids[i - 1]}] + k * static_cast<double>(vocab_size)));
+    best = std::min(best, sum / static_cast<double>(ids.size() - border - 1));
+  }
+  return best;
+}
+
+// Minutes: what attn train does with the text by itself.
+TEST(LongTrain, ALicenseIsLearntBetterThanThreeCharactersInARowSay) {
+  const std::string license = "/usr/share/common-licenses/GPL-3";
+  if (!std::filesystem::exists(license)) GTEST_SKIP() << "this system has no " << license;
+  const testing::Bytes bytes = testing::read_file(license);
+  const std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  const Tokenizer tokenizer = Tokenizer::train(text, Tokenizer::Kind::characters);
+  const Ids all = tokenizer.encode(text);
+  TrainOptions o;
+  o.model = ModelConfig::nano(tokenizer.size());
+  o.model.dropout = 0.1;
+  Trainer trainer(all, o);
+  while (!trainer.done()) trainer.advance();
+  const double three = best_three_gram(all, all.size() - all.size() / 10, tokenizer.size());
+  RecordProperty("three_gram", std::to_string(three));
+  EXPECT_LT(trainer.best_loss(), three);
 }
 
 }  // namespace
