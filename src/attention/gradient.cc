@@ -10,6 +10,7 @@
 #include "runtime/memory.h"
 #include "runtime/parallel.h"
 #include "runtime/trace.h"
+#include "tensor/build.h"
 
 #include <algorithm>
 #include <array>
