@@ -31,12 +31,11 @@ void expect_right(const Inputs& in, AttentionOptions options, Around around) {
   const Plainly naive = f64 ? attend_plainly<double>(in.q, in.k, in.v, around) : attend_plainly<float>(in.q, in.k, in.v, around);
   expect_within(r.output, naive.output, truth.output, out_eps);
   expect_within(r.weights, naive.weights, truth.weights, out_eps);
-  expect_within(r.logsumexp, naive.logsumexp, truth.logsumexp, eps);
+  expect_within(r.logsumexp, naive.logsumexp, truth.logsumexp, in.q.dtype() == Dtype::bf16 ? out_eps : eps);  // its sums are of rounded weights
   if (around.sinks.empty() && out_eps == eps) {
     const std::vector<double> sums = r.weights.sum({-1}).to_vector(), lse = r.logsumexp.to_vector();
     for (std::size_t n = 0; n < sums.size(); ++n) EXPECT_NEAR(sums[n], std::isinf(lse[n]) ? 0 : 1, 1e-5);
   }
-  if (in.q.dtype() == Dtype::bf16) return;  // its own kernel, where there is one, rounds the weights
   options.weights = Weights::none;
   EXPECT_TRUE(bits_equal(attention(in.q, in.k, in.v, options).output, r.output)) << "asking for weights changes nothing";
 }

@@ -3,7 +3,7 @@
 #include <attn/ops.h>
 #include <attn/plain.h>
 
-#include "attention/truth.h"
+#include "attention/calls.h"
 #include "support/errors.h"
 #include "support/golden.h"
 #include "support/guarded.h"
@@ -17,16 +17,10 @@
 namespace attn::testing {
 namespace {
 
-/// The same call by the vector kernels and, because it asks for all weights, by the reference.
-void expect_bits_of_reference(const Tensor& q, const Tensor& k, const Tensor& v, AttentionOptions options) {
-  options.weights = Weights::none;
-  const AttentionResult given = attention(q, k, v, options);
-  options.weights = Weights::full;
-  options.out = {};
-  const AttentionResult expected = attention(q, k, v, options);
-  ASSERT_EQ(expected.plan.kernel(), "ref");
-  EXPECT_TRUE(bits_equal(given.output, expected.output)) << options.mask.to_string();
-  EXPECT_TRUE(bits_equal(given.logsumexp, expected.logsumexp)) << options.mask.to_string();
+/// The same call by the vector kernels and by the specification.
+void expect_bits_of_reference(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options) {
+  const Tensor expected = by_specification(kernels::attention_reference(), check("attention", q, k, v, options));
+  EXPECT_TRUE(bits_equal(run({q, k, v}, options), expected)) << options.mask.to_string();
 }
 
 TEST(HostileMask, EveryByteButZeroIsTrue) {

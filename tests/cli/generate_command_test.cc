@@ -83,7 +83,8 @@ TEST_F(GenerateCommand, ExplainShowsATrainedHead) {
   const LanguageModel::Heads heads = model.heads(tensor<std::int64_t>(Tokenizer::load(path()).encode("ab \xE6\x88\x91")).unsqueeze(0), 1);
   const Tensor context = attention(heads.q, heads.k, heads.v, {.mask = Mask::causal()}).output[0][1];
   std::vector<double> shown;
-  for (const Json& row : step("context").at("values"))
+  const Json rows = step("context").at("values");
+  for (const Json& row : rows)
     for (const Json& value : row) shown.push_back(static_cast<float>(value.get<double>()));
   EXPECT_EQ(shown, context.to_vector());
   EXPECT_TRUE(step("weights").at("values").at(0).at(1).is_null());

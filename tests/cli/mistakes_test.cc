@@ -28,7 +28,7 @@ TEST_P(Mistakes, AreOneLine) {
 INSTANTIATE_TEST_SUITE_P(
     All, Mistakes,
     ::testing::Values(Mistake{"", 2, "which verb?"}, Mistake{"explian hello", 2, "did you mean explain?"},
-                      Mistake{"frobnicate", 2, "there are explain, run, info, verify, bench, train, completion"}, Mistake{"explain", 2, "a text is missing"},
+                      Mistake{"frobnicate", 2, "there are explain, run, info, verify, bench, train, generate, completion"}, Mistake{"explain", 2, "a text is missing"},
                       Mistake{"explain ''", 1, "no token"}, Mistake{"explain '  '", 1, "no token"},
                       Mistake{"explain hi --cuasal", 2, "there is no option --cuasal; did you mean --causal?"},
                       Mistake{"explain hi --frobnicate", 2, "there is no option --frobnicate"},

@@ -176,7 +176,7 @@ TEST(TrainCommand, MistakesAreOneLine) {
   says(folder.file("short") + to, 1, "the text has 3 tokens; windows of 16 need at least");
   says(folder.file("bytes") + to, 1, "/bytes: the byte at offset 3 is not UTF-8; --tokens bpe takes any bytes");
   says(ok + "--size medium", 2, "--size has no \"medium\"; there are nano, baby, small");
-  says(ok + "--size nona", 2, "did you mean nano?");
+  says(ok + "--size nanoo", 2, "did you mean nano?");
   says(ok + "--tokens letters", 2, "--tokens has no \"letters\"");
   says(ok + "--dtype f16", 2, "--dtype has no \"f16\"");
   says(ok + "--vocab 300", 2, "--vocab goes with --tokens words or bpe");
