@@ -20,20 +20,23 @@ struct Pass {
   Pass(const char* function, const nb::tuple& operands, const nb::tuple& numbers) : read(function) {
     if (nb::len(operands) != 6 || nb::len(numbers) != 8) throw type_error("{}: six operands and eight numbers are needed", function);
     q = read(operands[0], "q"), k = read(operands[1], "k"), v = read(operands[2], "v");
-    options.sinks = read(operands[5], "sinks");
+    options.sinks = read.optional(operands[5], "sinks");
     options.scale = number(numbers[0], {function, "scale"});
     options.softcap = number(numbers[1], {function, "softcap"});
     const Align align = flag(numbers[5], {function, "bottom_right"}) ? Align::bottom_right : Align::top_left;
     const std::int64_t left = whole(numbers[3], {function, "window_left"}), right = whole(numbers[4], {function, "window_right"});
     if (flag(numbers[2], {function, "causal"})) options.mask = Mask::causal(align);
     if (left != -1 || right != -1) options.mask = options.mask & Mask::window(left, right, align);
-    if (const Tensor mask = read(operands[3], "mask"); mask.defined()) options.mask = options.mask & Mask::attend(mask);
-    if (const Tensor bias = read(operands[4], "bias"); bias.defined()) options.bias = Bias::dense(bias);
+    if (const Tensor mask = read.optional(operands[3], "mask"); mask.defined()) options.mask = options.mask & Mask::attend(mask);
+    if (const Tensor bias = read.optional(operands[4], "bias"); bias.defined()) options.bias = Bias::dense(bias);
     options.dropout_p = number(numbers[6], {function, "dropout_p"});
     const nb::object given = numbers[7];
     if (!given.is_none()) options.dropout_seed = seed(given, {function, "dropout_seed"});
   }
 };
+
+/// Memory for a result, or undefined for None.
+Tensor memory_of(Reader& read, nb::handle x, const char* name) { return x.is_none() ? Tensor() : read.writable(x, name); }
 
 /// Writes output, max and sum (or no max and sum: None) and gives the weights that were asked for, or None.
 nb::object forward(nb::tuple operands, nb::tuple numbers, nb::handle weights, nb::handle output, nb::handle max, nb::handle sum) {
@@ -42,7 +45,7 @@ nb::object forward(nb::tuple operands, nb::tuple numbers, nb::handle weights, nb
   constexpr Weights::Kind all[] = {Weights::none, Weights::full, Weights::head_average};
   pass.options.weights = all[choice(weights, {function, "weights"}, {"none", "full", "head_average"})];
   pass.options.out = pass.read.writable(output, "out");
-  AttentionSaved saved{.output = {}, .max = pass.read.writable(max, "max"), .sum = pass.read.writable(sum, "sum")};
+  AttentionSaved saved{.output = {}, .max = memory_of(pass.read, max, "max"), .sum = memory_of(pass.read, sum, "sum")};
   Tensor result;
   {
     const nb::gil_scoped_release released;
@@ -69,7 +72,7 @@ nb::tuple backward(nb::tuple operands, nb::tuple numbers, nb::tuple saved, nb::h
   bool* const flags[] = {&options.k, &options.v, &options.bias, &options.sinks};
   for (int n = 0; n < 4; ++n) *flags[n] = flag(wanted[n], {function, "wanted"});
   Tensor* const memory[] = {&options.grad_q, &options.grad_k, &options.grad_v};
-  for (int n = 0; n < 3; ++n) *memory[n] = pass.read.writable(into[n], "into");
+  for (int n = 0; n < 3; ++n) *memory[n] = memory_of(pass.read, into[n], "into");
   AttentionGradients gradients;
   {
     const nb::gil_scoped_release released;
@@ -87,7 +90,7 @@ nb::tuple backward(nb::tuple operands, nb::tuple numbers, nb::tuple saved, nb::h
 /// x weight^T + bias into `out`.
 void linear_into(nb::handle x, nb::handle weight, nb::handle bias, nb::handle out) {
   Reader read("linear");
-  const Tensor rows = read(x, "input"), matrix = read(weight, "weight"), added = read(bias, "bias"), memory = read.writable(out, "out");
+  const Tensor rows = read(x, "input"), matrix = read(weight, "weight"), added = read.optional(bias, "bias"), memory = read.writable(out, "out");
   const nb::gil_scoped_release released;
   const NoGrad unrecorded;
   linear(rows, matrix, added, memory);
