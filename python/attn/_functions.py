@@ -184,8 +184,8 @@ def additive_attention(query: Any, key: Any, value: Any, w_q: Any, w_k: Any, w: 
     >>> import numpy as np, attn
     >>> x = np.eye(2, dtype=np.float32)
     >>> attn.additive_attention(x, x, x, x, x, np.ones(2, np.float32)).round(3)
-    array([[0.369, 0.631],
-           [0.631, 0.369]], dtype=float32)
+    array([[0.364, 0.636],
+           [0.636, 0.364]], dtype=float32)
     """
     if "score" in options:
         raise TypeError("additive_attention: score is given; it is additive here")
