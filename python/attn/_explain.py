@@ -56,7 +56,7 @@ class Explanation:
         return self._run.json()
 
     def plot(self, step="weights", ax=None, batch=0, head=0, **options):
-        """A heat map of a step of pairs (scores, masked, weights) with matplotlib; returns its axes. `options` go to `attn.plot.heat_map`."""
+        """A heat map of a step of pairs (scores, scaled, mask, weights) with matplotlib; returns its axes. `options` go to `attn.plot.heat_map`."""
         from attn.plot import heat_map
 
         shown = self[step]

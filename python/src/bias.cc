@@ -32,10 +32,18 @@ Tensor numbers(nb::handle list, const Argument& at) {
   return tensor<double>(values).to(Dtype::f32);
 }
 
+/// The usual slopes; a number of heads that no model has is a mistake, not an allocation.
+Tensor usual_slopes(nb::handle heads, const Argument& at) {
+  constexpr std::int64_t most = 1 << 20;
+  const std::int64_t count = whole(heads, at);
+  if (count > most) throw ValueError(text("{}: {} is {}; at most {} heads are possible", at.function, at.name, count, most));
+  return Bias::alibi_slopes(count);
+}
+
 PyBias alibi(nb::handle slopes, nb::handle at) {
   constexpr Argument argument{"Bias.alibi", "slopes"};
   const Align rows = align(at, "Bias.alibi");
-  if (PyLong_Check(slopes.ptr())) return {Bias::alibi(Bias::alibi_slopes(whole(slopes, argument)), rows), {nb::none()}};
+  if (PyLong_Check(slopes.ptr())) return {Bias::alibi(usual_slopes(slopes, argument), rows), {nb::none()}};
   if (PyList_Check(slopes.ptr()) || PyTuple_Check(slopes.ptr())) return {Bias::alibi(numbers(slopes, argument), rows), {nb::none()}};
   return {Bias::alibi(keep(slopes, argument), rows), {nb::borrow(slopes)}};
 }
@@ -115,7 +123,7 @@ void add_bias(nb::module_& m) {
                   "An array that broadcasts to [B, Hq, Tq, Tk], of the scores' dtype or float32: a float mask.")
       .def_static("alibi", alibi, nb::arg("slopes").none(), nb::arg("align") = nb::none(),
                   "-slopes[h] * (p - key position): slopes [Hq], or the number of heads for the usual ones. Source: Press 2021 (2108.12409).")
-      .def_static("alibi_slopes", [](nb::handle heads) { return to_python(Bias::alibi_slopes(whole(heads, {"Bias.alibi_slopes", "heads"})), Framework::numpy); },
+      .def_static("alibi_slopes", [](nb::handle heads) { return to_python(usual_slopes(heads, {"Bias.alibi_slopes", "heads"}), Framework::numpy); },
                   nb::arg("heads").none(), "The usual slopes 2^(-8 (h + 1) / heads), as a NumPy array.")
       .def_static("relative", relative, nb::arg("table").none(), nb::arg("bidirectional") = true, nb::arg("max_distance") = 128, nb::arg("align") = nb::none(),
                   "table[bucket(key position - p), h], T5's buckets: table [buckets, Hq]. Source: Raffel 2019 (1910.10683).")

@@ -20,9 +20,9 @@ i + Tk - Tq ("bottom_right", a cache); without an alignment a mask is fine until
     >>> import attn
     >>> attn.Mask.causal() & attn.Mask.window(1, 0)
     attn.Mask("causal & window(1, 0)")
-    >>> print(attn.Mask("causal(bottom_right)").print(2, 4))
-    ▪ ▪ ▪ ·
-    ▪ ▪ ▪ ▪
+    >>> print(attn.Mask("causal(bottom_right)").print(2, 4), end="")
+    ■ ■ ■ ·
+    ■ ■ ■ ■
 
 Mask(text) reads the notation: causal, causal(top_left), window(3, 0), prefix(4), all, none, with & | ~ ( ). Masks of arrays have no
 notation. Raises ValueError that shows the place that was not understood. Immutable.)doc";

@@ -28,7 +28,7 @@ def test_own_matrices_and_words(random):
     w_query, w_key, w_value = (random.random((3, n), dtype=np.float32) for n in (2, 2, 4))
     explanation = attn.explain("a-b-c", w_query=w_query, w_key=w_key, w_value=w_value, cut_words=lambda text: text.split("-"), tokens="words")
     assert explanation["tokens"].rows == [["a", "b", "c"]]
-    assert np.array_equal(explanation.parameters[[p.name for p in explanation.parameters].index("W_q")].values if "W_q" in [p.name for p in explanation.parameters] else w_query, w_query)
+    assert np.array_equal({step.name: step.values for step in explanation.parameters}["w_query"], w_query)
 
 
 def test_forms():
@@ -77,7 +77,7 @@ def test_heat_maps(tmp_path):
     assert [label.get_text() for label in axes.get_yticklabels()] == ["Life", "is", "short"]
     axes.figure.savefig(tmp_path / "weights.png")
     assert (tmp_path / "weights.png").stat().st_size > 1000
-    axes = attn.explain("Life is short", mask="causal").plot("masked")
+    axes = attn.explain("Life is short", mask="causal").plot("mask")
     shown = axes.images[0].get_array()
     assert shown.mask[0, 1] and not shown.mask[0, 0]
     axes = heat_map([[0.25, 0.75]], rows=["a"], columns=["b", "c"], numbers=True)
