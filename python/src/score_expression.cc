@@ -227,6 +227,7 @@ void add_score_expression(nb::module_& m) {
       .def_ro("name", &PyScoreTable::name)
       .def_prop_ro("rank", [](const PyScoreTable& self) { return self.values.dim(); });
   c.attr("__module__") = t.attr("__module__") = "attn";
+  t.attr("__iter__") = nb::none();  // without it Python would count up indices for ever
   m.def("_symbols", [] {
     const auto symbol = [](ScoreExpression x) { return Expression{std::move(x), {}}; };
     return nb::make_tuple(symbol(ScoreExpression::score()), symbol(ScoreExpression::batch()), symbol(ScoreExpression::head()), symbol(ScoreExpression::row()),

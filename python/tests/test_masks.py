@@ -137,6 +137,11 @@ def test_score_functions_that_do_not_work(function, text):
     assert text in str(error.value)
 
 
+def test_a_table_is_not_iterated():
+    with pytest.raises(TypeError, match="iterable"):
+        list(attn.ScoreTable(np.ones(2, np.float32)))
+
+
 def test_a_trace_changes_nothing_of_the_function(random):
     slope = np.ones(2, np.float32)
 
