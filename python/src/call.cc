@@ -83,8 +83,8 @@ They are taken from each strip of rows as it is computed: there is memory for wh
     >>> import attn, numpy as np
     >>> x = np.eye(4, dtype=np.float32)
     >>> output, (largest, keys) = attn.attention(x, x, x, weights=attn.Weights.top_k(2))
-    >>> keys[:, 0]
-    array([0, 1, 2, 3]))doc");
+    >>> keys[:, 0].tolist()
+    [0, 1, 2, 3])doc");
   c.def_static("rows", [](nb::handle x) { return Weights::rows(keep(x, {"Weights.rows", "indices"})); }, nb::arg("indices").none(),
                "Those of some rows, integers [n], in that order: [B, Hq, n, Tk].")
       .def_static("top_k", [](nb::handle n) { return Weights::top_k(whole(n, {"Weights.top_k", "n"})); }, nb::arg("n").none(),

@@ -38,7 +38,8 @@ Lengths lengths_of(const char* function, nb::handle query_lengths, nb::handle ke
 }
 
 Mask prefix(nb::handle n) {
-  if (nb::hasattr(n, "__dlpack__") && nb::cast<int>(n.attr("ndim")) > 0) return Mask::prefix(keep(n, {"Mask.prefix", "n"}));
+  const bool one_number = nb::hasattr(n, "ndim") && nb::cast<int>(n.attr("ndim")) == 0;
+  if (nb::hasattr(n, "__dlpack__") && !one_number) return Mask::prefix(keep(n, {"Mask.prefix", "n"}));
   return Mask::prefix(whole(n, {"Mask.prefix", "n"}));
 }
 
