@@ -66,10 +66,11 @@ def test_options_stand_in_the_order_of_the_extension():
 
 def test_stubs_agree_with_the_extension(tmp_path):
     pytest.importorskip("mypy", reason="mypy is not installed")
-    # What stubtest cannot see through: nanobind's metaclass, its static methods, classes that Python cannot construct, names of the stub alone.
+    # What stubtest cannot see through: nanobind's metaclass, its functions and static methods, classes that Python cannot construct, names of the stub alone.
     classes = {name: cls for name, cls in vars(attn._core).items() if inspect.isclass(cls)}
     static = [f"{name}.{member}" for name, cls in classes.items() for member in vars(cls) if isinstance(vars(cls)[member], type(attn.exp))]
-    allowed = ["Align", *classes, *static, *(f"{name}.__init__" for name in classes)]
+    functions = [name for name, function in vars(attn._core).items() if isinstance(function, type(attn.exp))]
+    allowed = ["Align", *classes, *functions, *static, *(f"{name}.__init__" for name in classes)]
     (tmp_path / "allowed").write_text("\n".join(rf"attn\._core\.{name}" for name in allowed))
     result = subprocess.run(
         [sys.executable, "-m", "mypy.stubtest", "attn._core", "--ignore-missing-stub", "--ignore-disjoint-bases", "--allowlist", str(tmp_path / "allowed"), "--ignore-unused-allowlist"],
