@@ -15,6 +15,11 @@ SEEDS, A_TEST = 2100, 150
 DTYPES = (torch.float32, torch.float32, torch.float64, torch.bfloat16)
 
 
+# Known to be further from the truth than the rule allows, and not beyond `most` times its bound: where every row has the same weights
+# (a scale of 0), the errors of all rows of a float mask's gradient add up in one direction.
+MISSES = {(1168, "dmask"): 1.5}
+
+
 class Draw:
     """What one seed draws: the shape of things, and by `again` other numbers in it."""
 
@@ -73,8 +78,6 @@ class Case:
         self.scale = d.one_of(None, None, None, 0.3, 1.0, -0.5, 0.0)
         self.causal = d.chance(0.3)
         self.mask = self._mask(d, (*lead, *heads(H), L, S)) if d.chance(0.6) else None
-        if self.scale == 0 and self.mask is not None and self.mask.dtype is not torch.bool:
-            self.scale = 0.1  # every row the same: its sums over rows have an error that torch's unfused path alone has not
         self.grad = d.normal(*lead, *heads(H), L, Ev, dtype=self.dtype)
 
     def _mask(self, d, scores):
@@ -262,7 +265,7 @@ def compared(seed, again=0, in_order=False):
 
 
 def check(seed):
-    """By the error rule, each tensor. torch's error in a small tensor can be next to nothing by luck; where the rule fails for one call it
+    """By the error rule, each tensor, with the farthest of torch's ways as its error. torch's error in a small tensor can be next to nothing by luck; where the rule fails for one call it
     is asked of sixteen like it, with other numbers, as one tensor, and beside the plain order of sums too."""
     case, found = compared(seed)
     for name, (ours, truth, *theirs) in found.items():
@@ -272,6 +275,11 @@ def check(seed):
         except AssertionError:
             calls = [compared(seed, again, in_order=True)[1][name] for again in range(16)]
             ours, truth, *theirs = (torch.cat([x.flatten() for x in way]) for way in zip(*calls))
+            if (seed, name) in MISSES:
+                with pytest.raises(AssertionError):
+                    assert_as_close_as(ours, theirs, truth)
+                assert_as_close_as(ours, theirs, truth, f"{label}, a known miss", most=MISSES[seed, name])
+                continue
             assert_as_close_as(ours, theirs, truth, f"{label}, sixteen calls")
 
 
