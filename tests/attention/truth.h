@@ -76,8 +76,8 @@ Plainly attend_plainly(const Tensor& q, const Tensor& k, const Tensor& v, const 
   return result;
 }
 
-/// The error rule: at most twice the naive way's error, plus 4 eps of the largest value.
-inline void expect_within(const Tensor& ours, const std::vector<double>& naive, const std::vector<double>& truth, double eps) {
+/// The error rule: at most twice the naive way's error, plus 4 eps of the largest value; `more`: what a result that is rounded on its way may be off besides.
+inline void expect_within(const Tensor& ours, const std::vector<double>& naive, const std::vector<double>& truth, double eps, double more = 0) {
   const std::vector<double> values = ours.to_vector();
   ASSERT_EQ(values.size(), truth.size());
   double largest = 0, naive_error = 0;
@@ -88,7 +88,7 @@ inline void expect_within(const Tensor& ours, const std::vector<double>& naive, 
   }
   for (std::size_t n = 0; n < truth.size(); ++n) {
     if (std::isfinite(truth[n]))
-      ASSERT_LE(std::abs(values[n] - truth[n]), 2 * naive_error + 4 * eps * largest) << "element " << n;
+      ASSERT_LE(std::abs(values[n] - truth[n]), 2 * naive_error + 4 * eps * largest + more) << "element " << n;
     else
       ASSERT_EQ(values[n], truth[n]) << "element " << n;
   }
