@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "kernels/rows/columns-inl.h"
+#include "kernels/rows/halves-inl.h"
 #include "kernels/rows/norms-inl.h"
 #include "kernels/rows/softmax-inl.h"
 #include "kernels/rows/unary-inl.h"
@@ -115,6 +116,17 @@ void stream(const void* from, void* to, std::int64_t bytes) noexcept {
   hwy::FlushStream();
 }
 
+void widen(Element half, const void* x, void* y, std::int64_t n) noexcept {
+  const auto* from = static_cast<const std::uint16_t*>(x);
+  auto* to = static_cast<std::uint32_t*>(y);
+  half == Element::bf16 ? widen_by(WidenBf16(), from, to, n) : widen_by(WidenF16(), from, to, n);
+}
+void narrow(Element half, const void* x, void* y, std::int64_t n) noexcept {
+  const auto* from = static_cast<const std::uint32_t*>(x);
+  auto* to = static_cast<std::uint16_t*>(y);
+  half == Element::bf16 ? narrow_by(NarrowBf16(), from, to, n) : narrow_by(NarrowF16(), from, to, n);
+}
+
 extern const RowTarget row_table;
 const RowTarget row_table = {
     .name = HWY_TARGET == HWY_AVX2 ? "avx2" : HWY_TARGET == HWY_AVX3 ? "avx512" : "neon",
@@ -129,6 +141,8 @@ const RowTarget row_table = {
     .layer_norm_row_to_memory = layer_norm_row_to_memory,
     .rms_norm_row_to_memory = rms_norm_row_to_memory,
     .stream = stream,
+    .widen = widen,
+    .narrow = narrow,
 };
 
 #endif

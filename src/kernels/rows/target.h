@@ -26,6 +26,10 @@ struct RowTarget {
   void (*rms_norm_row_to_memory)(Element element, const void* x, const void* weight, double eps, void* y, std::int64_t n) noexcept;
   /// Copies past the caches.
   void (*stream)(const void* from, void* to, std::int64_t bytes) noexcept;
+  /// n elements of bf16 or f16 in f32, exactly, and back to nearest even: the bits of half.h in the room of the tensors. Null where
+  /// there are no vectors.
+  void (*widen)(Element half, const void* x, void* y, std::int64_t n) noexcept = nullptr;
+  void (*narrow)(Element half, const void* x, void* y, std::int64_t n) noexcept = nullptr;
 };
 
 /// By name, or null when the target is not built in.
