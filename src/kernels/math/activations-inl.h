@@ -56,9 +56,9 @@ HWY_INLINE hn::Vec<D> erf(D d, hn::Vec<D> x) {
   const auto near = hn::Lt(z, one);
   if (!hn::AllTrue(d, near)) {
     const auto far = hn::Sub(one, erfc_far(d, z, square, hn::MulSub(z, z, square)));
-    y = hn::IfThenElse(near, y, hn::IfThenElse(hn::Lt(z, hn::Set(d, Constants<T>::erf_one)), far, one));
+    y = hn::IfThenElse(near, y, hn::IfThenElse(hn::Ge(z, hn::Set(d, Constants<T>::erf_one)), one, far));  // NaN is far, and goes on
   }
-  return canonical(d, hn::IfThenElse(hn::Eq(x, x), hn::CopySign(y, x), x));
+  return canonical(d, hn::CopySign(y, x));
 }
 
 template <class D>
@@ -80,7 +80,7 @@ HWY_INLINE hn::Vec<D> gelu_none(D d, hn::Vec<D> x) {
     y = hn::IfThenElse(near, y, hn::IfThenElse(hn::Gt(z, hn::Set(d, -C::gelu_lowest)), x, far));
     y = hn::IfThenElse(hn::Lt(x, hn::Set(d, C::gelu_lowest)), hn::Set(d, T(-0.0)), y);
   }
-  return canonical(d, hn::IfThenElse(hn::Eq(x, x), y, x));
+  return canonical(d, y);  // NaN is not near, and the far ways hand it on
 }
 
 template <class D>

@@ -18,14 +18,14 @@ namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// y = f(x), any NaN as the canonical one; y may be x.
+/// y = f(x); y may be x.
 template <typename T, typename F>
 HWY_INLINE void each(const T* x, T* y, std::int64_t n, F f) {
   const hn::ScalableTag<T> d;
   constexpr std::int64_t N = HWY_LANES(T);
   std::int64_t i = 0;
-  for (; i + N <= n; i += N) hn::StoreU(canonical(d, f(hn::LoadU(d, x + i))), d, y + i);
-  if (i < n) store_some(d, canonical(d, f(load_some(d, x + i, n - i))), y + i, n - i);
+  for (; i + N <= n; i += N) hn::StoreU(f(hn::LoadU(d, x + i)), d, y + i);
+  if (i < n) store_some(d, f(load_some(d, x + i, n - i)), y + i, n - i);
 }
 
 /// Sine and cosine; vectors with numbers of 2^20 and more, infinities and NaN go to the specification.
@@ -51,12 +51,14 @@ void unary_of(Unary op, const T* x, T* y, std::int64_t n) {
   const hn::ScalableTag<T> d;
   using V = hn::Vec<decltype(d)>;
   switch (op) {
-    case Unary::exp: return each(x, y, n, [d](V v) HWY_ATTR { return exp(d, v); });
-    case Unary::exp2: return each(x, y, n, [d](V v) HWY_ATTR { return exp2(d, v); });
-    case Unary::log: return each(x, y, n, [d](V v) HWY_ATTR { return by_f64(d, v, [](auto w, auto u) HWY_ATTR { return log_f64(w, u); }); });
-    case Unary::log2:
-      return each(x, y, n, [d](V v) HWY_ATTR { return by_f64(d, v, [](auto w, auto u) HWY_ATTR { return undefined_below_zero(w, u, log2_f64(w, u)); }); });
-    case Unary::tanh: return each(x, y, n, [d](V v) HWY_ATTR { return tanh(d, v); });
+    case Unary::exp: return each(x, y, n, [d](V v) HWY_ATTR { return canonical(d, exp(d, v)); });
+    case Unary::exp2: return each(x, y, n, [d](V v) HWY_ATTR { return canonical(d, exp2(d, v)); });
+    case Unary::log: return each(x, y, n, [d](V v) HWY_ATTR { return canonical(d, by_f64(d, v, [](auto w, auto u) HWY_ATTR { return log_f64(w, u); })); });
+    case Unary::log2: {
+      const auto wide = [](auto w, auto u) HWY_ATTR { return undefined_below_zero(w, u, log2_f64(w, u)); };
+      return each(x, y, n, [d, wide](V v) HWY_ATTR { return canonical(d, by_f64(d, v, wide)); });
+    }
+    case Unary::tanh: return each(x, y, n, [d](V v) HWY_ATTR { return canonical(d, tanh(d, v)); });
     case Unary::erf: return each(x, y, n, [d](V v) HWY_ATTR { return erf(d, v); });
     case Unary::sin:
     case Unary::cos: return each_sine(op, x, y, n);
