@@ -30,6 +30,7 @@ void kernel_run(Unary op, std::int64_t total, char* const* data, const std::int6
       table.unary(op, element, reinterpret_cast<const T*>(data[1]) + i, y, count);
       table.stream(y, reinterpret_cast<T*>(data[0]) + i, count * static_cast<std::int64_t>(sizeof(T)));
     }
+    table.end_of_streams();
     return;
   }
   constexpr std::int64_t block = 512;

@@ -25,7 +25,7 @@ HWY_INLINE hn::Vec<D> canonical(D d, hn::Vec<D> x) {
 template <class D>
 HWY_INLINE hn::Vec<D> sigmoid_of_number(D d, hn::Vec<D> x) {
   using T = hn::TFromD<D>;
-  const auto one = hn::Set(d, T(1)), e = exp_of_negative(d, hn::Neg(hn::Abs(x))), sum = hn::Add(one, e), lost = hn::Add(hn::Sub(one, sum), e);
+  const auto one = hn::Set(d, T(1)), e = exp_up_to_highest(d, hn::Neg(hn::Abs(x))), sum = hn::Add(one, e), lost = hn::Add(hn::Sub(one, sum), e);
   const auto y = hn::Div(hn::IfThenElse(hn::Lt(x, hn::Zero(d)), e, one), sum);
   return hn::NegMulAdd(y, lost, y);
 }
@@ -44,7 +44,7 @@ HWY_INLINE hn::Vec<D> erf_near(D d, hn::Vec<D> z) {
 template <class D>
 HWY_INLINE hn::Vec<D> erfc_far(D d, hn::Vec<D> z, hn::Vec<D> square, hn::Vec<D> rest) {
   using T = hn::TFromD<D>;
-  const auto e = exp_of_negative(d, hn::Neg(square)), three = hn::Set(d, T(3));
+  const auto e = exp_up_to_highest(d, hn::Neg(square)), three = hn::Set(d, T(3));
   return hn::Mul(hn::NegMulAdd(rest, e, e), horner(d, Constants<T>::erfc, hn::Div(hn::Sub(z, three), hn::Add(z, three))));
 }
 

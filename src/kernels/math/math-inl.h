@@ -64,39 +64,58 @@ HWY_INLINE hn::Vec<D> power_of_two(D d, VI n) {
   return hn::BitCast(d, hn::ShiftLeft<C::mantissa_bits>(hn::Add(n, hn::Set(di, static_cast<typename C::Signed>(C::bias)))));
 }
 
+/// e^x = p 2^n for x within [exp_lowest, exp_highest]; `shifted` has n in its last bits.
+template <class V>
+struct ExpParts {
+  V p, n, shifted;
+};
+template <class D>
+HWY_INLINE ExpParts<hn::Vec<D>> exp_parts(D d, hn::Vec<D> x) {
+  using C = Constants<hn::TFromD<D>>;
+  const auto rounder = hn::Set(d, C::rounder);
+  const auto shifted = hn::MulAdd(x, hn::Set(d, C::log2e), rounder), n = hn::Sub(shifted, rounder);
+  const auto r = hn::NegMulAdd(n, hn::Set(d, C::ln2_low), hn::NegMulAdd(n, hn::Set(d, C::ln2_high), x));
+  return {horner(d, C::exp, r), n, shifted};
+}
+
+#if HWY_TARGET == HWY_AVX3
+// p 2^n, rounded once: what the two exact halves of 2^n give, in one instruction; 0 where `kept` is not set, whatever p and n are.
+HWY_INLINE hn::Vec<hn::ScalableTag<float>> scaled(const ExpParts<hn::Vec<hn::ScalableTag<float>>>& e, __mmask16 kept) {
+  return hn::Vec<hn::ScalableTag<float>>{_mm512_maskz_scalef_ps(kept, e.p.raw, e.n.raw)};
+}
+HWY_INLINE hn::Vec<hn::ScalableTag<double>> scaled(const ExpParts<hn::Vec<hn::ScalableTag<double>>>& e, __mmask8 kept) {
+  return hn::Vec<hn::ScalableTag<double>>{_mm512_maskz_scalef_pd(kept, e.p.raw, e.n.raw)};
+}
+template <class D>
+constexpr bool has_scaled = std::is_same_v<hn::Vec<D>, hn::Vec<hn::ScalableTag<float>>> || std::is_same_v<hn::Vec<D>, hn::Vec<hn::ScalableTag<double>>>;
+#endif
+
 /// e^x of x within [exp_lowest, exp_highest].
 template <class D>
 HWY_INLINE hn::Vec<D> exp_within(D d, hn::Vec<D> x) {
   using C = Constants<hn::TFromD<D>>;
   const hn::RebindToSigned<D> di;
-  const auto rounder = hn::Set(d, C::rounder);
-  const auto shifted = hn::MulAdd(x, hn::Set(d, C::log2e), rounder), n = hn::Sub(shifted, rounder);
-  const auto r = hn::NegMulAdd(n, hn::Set(d, C::ln2_low), hn::NegMulAdd(n, hn::Set(d, C::ln2_high), x));
-  const auto p = horner(d, C::exp, r);
+  const auto e = exp_parts(d, x);
+  const auto whole = hn::Sub(hn::BitCast(di, e.shifted), hn::BitCast(di, hn::Set(d, C::rounder))), half = hn::ShiftRight<1>(whole);  // n as an integer
+  return hn::Mul(hn::Mul(e.p, power_of_two(d, half)), power_of_two(d, hn::Sub(whole, half)));
+}
+
+/// e^x up to exp_highest, 0 below exp_lowest; for NaN some number.
+template <class D>
+HWY_INLINE hn::Vec<D> exp_up_to_highest(D d, hn::Vec<D> x) {
+  const auto vanishes = hn::Lt(x, hn::Set(d, Constants<hn::TFromD<D>>::exp_lowest));
 #if HWY_TARGET == HWY_AVX3
-  // p 2^n rounded once is what the two exact halves of it give
-  if constexpr (std::is_same_v<hn::Vec<D>, hn::Vec<hn::ScalableTag<float>>>) return hn::Vec<D>{_mm512_scalef_ps(p.raw, n.raw)};
-  if constexpr (std::is_same_v<hn::Vec<D>, hn::Vec<hn::ScalableTag<double>>>) return hn::Vec<D>{_mm512_scalef_pd(p.raw, n.raw)};
+  if constexpr (has_scaled<D>) return scaled(exp_parts(d, x), hn::Not(vanishes).raw);
 #endif
-  const auto whole = hn::Sub(hn::BitCast(di, shifted), hn::BitCast(di, rounder)), half = hn::ShiftRight<1>(whole);  // n as an integer
-  return hn::Mul(hn::Mul(p, power_of_two(d, half)), power_of_two(d, hn::Sub(whole, half)));
+  return hn::IfThenZeroElse(vanishes, exp_within(d, hn::IfThenZeroElse(vanishes, x)));  // 0: at the end itself it is denormal, and slow
 }
 
 template <class D>
 HWY_INLINE hn::Vec<D> exp(D d, hn::Vec<D> x) {
   using C = Constants<hn::TFromD<D>>;
-  const auto vanishes = hn::Lt(x, hn::Set(d, C::exp_lowest));
-  auto y = exp_within(d, hn::Min(hn::IfThenZeroElse(vanishes, x), hn::Set(d, C::exp_highest)));  // 0: at the end itself it is denormal, and slow
-  y = hn::IfThenZeroElse(vanishes, y);
+  auto y = exp_up_to_highest(d, hn::Min(x, hn::Set(d, C::exp_highest)));
   y = hn::IfThenElse(hn::Gt(x, hn::Set(d, C::exp_highest)), infinity(d), y);
   return hn::IfThenElse(hn::Eq(x, x), y, x);
-}
-
-/// e^x for x <= 0; for NaN some number.
-template <class D>
-HWY_INLINE hn::Vec<D> exp_of_negative(D d, hn::Vec<D> x) {
-  const auto vanishes = hn::Lt(x, hn::Set(d, Constants<hn::TFromD<D>>::exp_lowest));
-  return hn::IfThenZeroElse(vanishes, exp_within(d, hn::IfThenZeroElse(vanishes, x)));
 }
 
 template <class D>

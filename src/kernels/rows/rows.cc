@@ -113,8 +113,8 @@ void stream(const void* from, void* to, std::int64_t bytes) noexcept {
     _Pragma("GCC unroll 4") for (std::int64_t v = 0; v < line; v += N) hn::Stream(hn::LoadU(d, x + i + v), d, y + i + v);
   }
   std::memcpy(y + i, x + i, static_cast<std::size_t>(bytes - i));
-  hwy::FlushStream();
 }
+void end_of_streams() noexcept { hwy::FlushStream(); }
 
 void widen(Element half, const void* x, void* y, std::int64_t n) noexcept {
   const auto* from = static_cast<const std::uint16_t*>(x);
@@ -141,6 +141,7 @@ const RowTarget row_table = {
     .layer_norm_row_to_memory = layer_norm_row_to_memory,
     .rms_norm_row_to_memory = rms_norm_row_to_memory,
     .stream = stream,
+    .end_of_streams = end_of_streams,
     .widen = widen,
     .narrow = narrow,
 };
@@ -182,6 +183,7 @@ void softmax_columns_by_specification(RowOp op, Element element, const void* x, 
     reference().row(op, element, static_cast<const char*>(x) + c * size, x_stride, static_cast<char*>(y) + c * size, y_stride, n);
 }
 void copy(const void* from, void* to, std::int64_t bytes) noexcept { std::memcpy(to, from, static_cast<std::size_t>(bytes)); }
+void nothing() noexcept {}
 }  // namespace
 
 const RowTarget& row_kernels() {
@@ -199,7 +201,8 @@ const RowTarget& row_kernels() {
                      .row_to_memory = reference().row,
                      .layer_norm_row_to_memory = reference().layer_norm_row,
                      .rms_norm_row_to_memory = reference().rms_norm_row,
-                     .stream = copy};
+                     .stream = copy,
+                     .end_of_streams = nothing};
   });
 }
 

@@ -24,8 +24,9 @@ struct RowTarget {
   void (*row_to_memory)(RowOp op, Element element, const void* x, std::int64_t x_stride, void* y, std::int64_t y_stride, std::int64_t n) noexcept;
   void (*layer_norm_row_to_memory)(Element element, const void* x, const void* weight, const void* bias, double eps, void* y, std::int64_t n) noexcept;
   void (*rms_norm_row_to_memory)(Element element, const void* x, const void* weight, double eps, void* y, std::int64_t n) noexcept;
-  /// Copies past the caches.
+  /// Copies past the caches; other threads may read what was written after `end_of_streams`. It waits, so it is called once for many.
   void (*stream)(const void* from, void* to, std::int64_t bytes) noexcept;
+  void (*end_of_streams)() noexcept;
   /// n elements of bf16 or f16 in f32, exactly, and back to nearest even: the bits of half.h in the room of the tensors. Null where
   /// there are no vectors.
   void (*widen)(Element half, const void* x, void* y, std::int64_t n) noexcept = nullptr;
