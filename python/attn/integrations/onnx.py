@@ -4,12 +4,18 @@
 import numpy as np
 from onnx import ModelProto, TensorProto
 from onnx.backend.base import Backend, BackendRep, Device, DeviceType
+from onnx.helper import tensor_dtype_to_np_dtype
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
 import attn
 
 _RAW, _CAPPED, _MASKED, _WEIGHTS = range(4)
+
+
+def _precision(kind, dtype):
+    """The softmax's type: softmax_precision as NumPy's, else that of the inputs."""
+    return dtype if kind is None else tensor_dtype_to_np_dtype(kind)
 
 
 def _heads(x, count):
@@ -24,6 +30,58 @@ def _padded(mask, keys):
         return mask
     hidden = False if mask.dtype == np.bool_ else -np.inf
     return np.pad(mask, [(0, 0)] * (mask.ndim - 1) + [(0, missing)], constant_values=hidden)
+
+
+def _joined(weights, values, seen):
+    """weights [B, H, Tq, Tk] times values [B, Hk, Tk, Dv]; what a hidden key holds does not matter."""
+    batch, heads, rows, keys = weights.shape
+    groups, width = values.shape[1], values.shape[3]
+    if not np.isfinite(values.astype(np.float32)).all():
+        values = np.repeat(values, heads // groups, axis=1)
+        parts = weights[..., None].astype(np.float32) * values[:, :, None].astype(np.float32)
+        return np.where(seen[..., None], parts, 0).sum(axis=-2).astype(weights.dtype)
+    out = np.empty((batch, groups, heads // groups, rows, width), dtype=weights.dtype)
+    attn._core.matmul_into(weights.reshape(batch, groups, heads // groups, rows, keys), values[:, :, None], out)
+    return out.reshape(batch, heads, rows, width)
+
+
+def _step_by_step(q, k, v, scale, softcap, seen, bias, precision):
+    """The operator's function body, each step rounded to its type: (output, the scores after each step).
+
+    16-bit results depend on it: sqrt(scale) goes to q and to k, and the softmax, its sum too, is in the inputs' type unless
+    softmax_precision says another. Whole matrices, as the function body has them.
+    """
+    dtype = q.dtype
+    factor = dtype.type(np.sqrt(scale))
+    with np.errstate(all="ignore"):  # of keys that are hidden
+        raw = attn.attention_scores(q * factor, k * factor, score="dot")
+        capped = raw if not softcap else np.tanh(raw / dtype.type(softcap)) * dtype.type(softcap)
+        added = capped if bias is None else capped + bias.astype(dtype)
+    masked = np.where(seen, added, dtype.type(-np.inf))
+    wide = masked.astype(precision)
+    greatest = wide.max(axis=-1, keepdims=True, initial=-np.inf)
+    nothing = np.isneginf(greatest)
+    powers = np.exp(wide - np.where(nothing, wide.dtype.type(0), greatest))
+    total = np.add.reduce(powers, axis=-1, keepdims=True)
+    weights = (powers / np.where(nothing, wide.dtype.type(1), total)).astype(dtype)
+    return _joined(weights, v, masked != -np.inf), (raw, capped, masked, weights)
+
+
+def _fused(q, k, v, scale, softcap, mask, bias, lengths, mode):
+    """(output, the scores after the step that `mode` names or None) by the library's one pass."""
+    options = dict(scale=scale, mask=mask, bias=bias, softcap=softcap, **lengths)
+    if mode == _WEIGHTS:
+        return attn.attention(q, k, v, weights="full", **options)
+    output = attn.attention(q, k, v, **options)
+    if mode is None:
+        return output, None
+    qk = attn.attention_scores(q, k, scale=scale)
+    if mode != _RAW and softcap:
+        qk = (np.tanh(qk.astype(np.float64) / softcap) * softcap).astype(qk.dtype)
+    if mode == _MASKED:
+        seen = mask.dense(*qk.shape, **lengths)
+        qk = np.where(seen, qk.astype(np.float64) if bias is None else qk.astype(np.float64) + bias.astype(np.float64), -np.inf)
+    return output, qk
 
 
 def _check(function, given):
@@ -56,7 +114,8 @@ def attention(
 
     Shapes: Q [B, Hq, Tq, D], K [B, Hk, Tk, D], V [B, Hk, Tk, Dv], or [B, T, H * D] with q_num_heads and kv_num_heads.
     Positions count from the start of the cache: row i stands at past + i, or at nonpad_kv_seqlen[b] - Tq + i. A row that sees no key
-    gives 0. Softmax is computed in float32 (float64 for float64, or where softmax_precision asks for it).
+    gives 0. float32 and float64 run through `attn.attention`, in float64 where softmax_precision asks for it; 16-bit inputs step by step
+    as the operator's function body has them, rounded where it rounds, with attn's products.
     """
     _check("Attention", {"left_window_size": left_window_size, "right_window_size": right_window_size})
     if (past_key is None) != (past_value is None):
@@ -72,10 +131,9 @@ def attention(
         K, V = np.concatenate((past_key, K), axis=2), np.concatenate((past_value, V), axis=2)
     dtype, (batch, heads, rows, _), keys = Q.dtype, Q.shape, K.shape[2]
     q, k, v = Q, K, V
-    if softmax_precision == TensorProto.DOUBLE or dtype.itemsize == 2:
-        # 16 bits: nothing is rounded but the results, as the operator's own tests want it to a unit in the last place.
-        wide = np.float64 if softmax_precision == TensorProto.DOUBLE else np.float32
-        q, k, v = (x.astype(wide) for x in (Q, K, V))
+    halves = dtype.itemsize == 2
+    if softmax_precision == TensorProto.DOUBLE and not halves:
+        q, k, v = (x.astype(np.float64) for x in (Q, K, V))
 
     mask, bias, lengths = attn.Mask(), None, {}
     if nonpad_kv_seqlen is not None:
@@ -95,19 +153,14 @@ def attention(
             bias = attn_mask if attn_mask.dtype in (q.dtype, np.float32) else attn_mask.astype(q.dtype if q.dtype == np.float64 else np.float32)
 
     scale = float(scale) if scale is not None else q.shape[-1] ** -0.5
-    wants_weights = wants_qk and qk_matmul_output_mode == _WEIGHTS
-    result = attn.attention(
-        q, k, v, scale=scale, mask=mask, bias=bias, softcap=float(softcap or 0.0), weights="full" if wants_weights else None, **lengths
-    )
-    output, qk = result if wants_weights else (result, None)
-    if wants_qk and not wants_weights:
-        qk = attn.attention_scores(q, k, scale=scale)
-        if qk_matmul_output_mode != _RAW and softcap:
-            qk = (np.tanh(qk.astype(np.float64) / softcap) * softcap).astype(qk.dtype)
-        if qk_matmul_output_mode == _MASKED:
-            seen = mask.dense(batch, heads, rows, keys, **lengths)
-            added = qk.astype(np.float64) if bias is None else qk.astype(np.float64) + bias.astype(np.float64)
-            qk = np.where(seen, added, -np.inf)
+    mode = qk_matmul_output_mode if wants_qk else None
+    softcap = float(softcap or 0.0)
+    if halves:
+        seen = mask.dense(batch, heads, rows, keys, **lengths)
+        output, steps = _step_by_step(q, k, v, scale, softcap, seen, bias, _precision(softmax_precision, dtype))
+        qk = None if mode is None else steps[mode]
+    else:
+        output, qk = _fused(q, k, v, scale, softcap, mask, bias, lengths, mode)
     output = output.astype(dtype, copy=False)
     if flat:
         output = output.transpose(0, 2, 1, 3).reshape(batch, rows, -1)
