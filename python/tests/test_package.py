@@ -6,6 +6,7 @@ import inspect
 import os
 import pathlib
 import pkgutil
+import re
 import subprocess
 import sys
 import threading
@@ -13,6 +14,7 @@ import warnings
 
 import numpy as np
 import pytest
+import stub_signatures
 
 import attn
 
@@ -64,19 +66,49 @@ def test_options_stand_in_the_order_of_the_extension():
     assert tuple(names) == attn._core.attention_options
 
 
+STUB = pathlib.Path(attn.__file__).with_name("_core.pyi")
+
+
 def test_stubs_agree_with_the_extension(tmp_path):
+    """By stubtest, and what it cannot see through (nanobind's metaclass, functions, static methods and constructors) by their own signatures."""
     pytest.importorskip("mypy", reason="mypy is not installed")
-    # What stubtest cannot see through: nanobind's metaclass, its functions and static methods, classes that Python cannot construct, names of the stub alone.
-    classes = {name: cls for name, cls in vars(attn._core).items() if inspect.isclass(cls)}
-    static = [f"{name}.{member}" for name, cls in classes.items() for member in vars(cls) if isinstance(vars(cls)[member], type(attn.exp))]
-    functions = [name for name, function in vars(attn._core).items() if isinstance(function, type(attn.exp))]
-    allowed = ["Align", *classes, *functions, *static, *(f"{name}.__init__" for name in classes)]
-    (tmp_path / "allowed").write_text("\n".join(rf"attn\._core\.{name}" for name in allowed))
+    covered = list(stub_signatures.of_extension(attn._core))
+    covered += [f"{name}.__init__" for name in covered if inspect.isclass(getattr(attn._core, name, None))]  # those that Python cannot construct too
+    (tmp_path / "allowed").write_text("\n".join(rf"attn\._core\.{re.escape(name)}" for name in ["Align", *covered]))
     result = subprocess.run(
         [sys.executable, "-m", "mypy.stubtest", "attn._core", "--ignore-missing-stub", "--ignore-disjoint-bases", "--allowlist", str(tmp_path / "allowed"), "--ignore-unused-allowlist"],
         capture_output=True, text=True, cwd="/",
     )  # fmt: skip
     assert result.returncode == 0, result.stdout + result.stderr
+    assert stub_signatures.differences(STUB.read_text(), attn._core) == []
+    assert len(covered) > 150
+
+
+WRONG = {  # in the stub: what it is exchanged for, the function that is told of
+    "def where(condition: Any, a: Any, b: Any)": ("def where(condition: Any, b: Any, a: Any)", "where"),
+    "def exp(x: Any) -> ScoreExpression: ...\n": ("", "exp"),
+    "def version() -> str": ("def version() -> int", "version"),
+    "quick: bool = False) -> VerifyReport": ("quick: bool = True) -> VerifyReport", "verify"),
+    "def linear_into(input: Any, weight: Any, bias: Any, out: Any)": ("def linear_into(input: Any, weight: Any, bias: Any = None, out: Any = None)", "linear_into"),
+    "def num_threads() -> int": ("def num_threads(*, all: bool = False) -> int", "num_threads"),
+    "    @staticmethod\n    def window(left": ("    def window(self, left", "Mask.window"),
+    "    def __init__(self, values: Any, name: str = \"table\")": ("    def __init__(self, values: Any, label: str = \"table\")", "ScoreTable.__init__"),
+    "        *,\n        value_heads: int = 0": ("        value_heads: int = 0", "KvCache.__init__"),
+    "class Weights:\n": ("class Weights:\n    def __init__(self) -> None: ...\n", "Weights.__init__"),
+    "    @property\n    def passed(self) -> bool": ("    def passed(self) -> bool", "VerifyReport.passed"),
+    "    @property\n    def cases(self) -> int": ("    @property\n    def cases(self) -> str", "VerifyReport.cases"),
+    "    def evict(self, sequence: KvSequence, position: int) -> None: ...\n": ("", "KvCache.evict"),
+    "def manual_seed(seed: int) -> None": ("def manual_sed(seed: int) -> None", "manual_sed"),
+    "class Plan:": ("class Plans:", "Plans"),
+}
+
+
+@pytest.mark.parametrize("right", WRONG, ids=lambda x: WRONG[x][1])
+def test_a_wrong_stub_is_noticed(right):
+    wrong, name = WRONG[right]
+    assert STUB.read_text().count(right) == 1
+    found = stub_signatures.differences(STUB.read_text().replace(right, wrong), attn._core)
+    assert any(line.startswith(f"{name}:") for line in found), found
 
 
 def test_the_package_type_checks(tmp_path):
