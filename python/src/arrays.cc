@@ -6,7 +6,10 @@
 #include "errors.h"
 #include "frameworks.h"
 
-#include <bit>
+#define NO_IMPORT_ARRAY
+#include "numpy_api.h"
+
+#include <algorithm>
 #include <cstring>
 
 namespace attn::python {
@@ -25,50 +28,36 @@ void check_rank(std::int64_t rank, const Argument& at) {
 
 // --- NumPy -----------------------------------------------------------------------------------------------------------
 
-std::optional<Dtype> dtype_of_format(const char* format, std::int64_t bytes) {
-  if (format == nullptr) return std::nullopt;
-  if (*format == '@' || *format == '=' || *format == (std::endian::native == std::endian::little ? '<' : '>')) ++format;
-  if (format[0] == 0 || format[1] != 0) return std::nullopt;
-  switch (*format) {
-    case 'f': return Dtype::f32;
-    case 'd': return Dtype::f64;
-    case 'e': return Dtype::f16;
-    case '?': return Dtype::boolean;
-    case 'i':
-    case 'l':
-    case 'q': return bytes == 8 ? Dtype::i64 : Dtype::i32;
-    default: return std::nullopt;
-  }
+PyArrayObject* array_of(nb::handle x) { return reinterpret_cast<PyArrayObject*>(x.ptr()); }
+
+/// Of NumPy's own types in this machine's order of bytes, and of ml_dtypes' bfloat16.
+Dtype numpy_dtype(PyArrayObject* x, const Argument& at) {
+  const PyArray_Descr* descr = PyArray_DESCR(x);
+  if (PyArray_ISNOTSWAPPED(x)) switch (descr->type_num) {
+      case NPY_FLOAT: return Dtype::f32;
+      case NPY_DOUBLE: return Dtype::f64;
+      case NPY_HALF: return Dtype::f16;
+      case NPY_BOOL: return Dtype::boolean;
+      case NPY_INT:
+      case NPY_LONG:
+      case NPY_LONGLONG: return PyArray_ITEMSIZE(x) == 8 ? Dtype::i64 : Dtype::i32;
+      default: break;
+    }
+  const std::string name = nb::cast<std::string>(nb::str(reinterpret_cast<PyObject*>(PyArray_DESCR(x))));
+  if (name == "bfloat16") return Dtype::bf16;
+  refuse_dtype(at, name, PyArray_ISNOTSWAPPED(x) ? wanted_dtype : "its bytes must stand in this machine's order, as x.astype(x.dtype.newbyteorder('=')) has them");
 }
 
-/// The memory that an object with the buffer protocol tells of; given back at once, for the array itself is held by the caller.
-class Buffer {
- public:
-  explicit Buffer(nb::handle x) : given_(PyObject_GetBuffer(x.ptr(), &buffer_, PyBUF_RECORDS_RO) == 0) {
-    if (!given_) PyErr_Clear();
-  }
-  ~Buffer() {
-    if (given_) PyBuffer_Release(&buffer_);
-  }
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-  explicit operator bool() const { return given_; }
-  const Py_buffer* operator->() const { return &buffer_; }
-
- private:
-  Py_buffer buffer_;
-  bool given_;
-};
-
-/// Sizes and strides; false when they are no whole number of elements or the memory is not aligned.
-bool describe(const Buffer& buffer, View& to) {
-  const auto bytes = static_cast<std::int64_t>(buffer->itemsize);
-  to.data = buffer->buf;
-  bool whole = reinterpret_cast<std::uintptr_t>(buffer->buf) % static_cast<std::uintptr_t>(bytes) == 0;
-  for (int d = 0; d < buffer->ndim; ++d) {
-    to.sizes.push_back(buffer->shape[d]);
-    to.strides.push_back(buffer->strides[d] / bytes);
-    whole = whole && (buffer->strides[d] % bytes == 0 || buffer->shape[d] < 2);
+/// Pointer, sizes and strides; false when the strides are no whole number of elements or the memory is not aligned.
+bool describe(PyArrayObject* x, View& to) {
+  const auto bytes = static_cast<std::int64_t>(PyArray_ITEMSIZE(x));
+  to.data = PyArray_DATA(x);
+  bool whole = reinterpret_cast<std::uintptr_t>(to.data) % static_cast<std::uintptr_t>(bytes) == 0;
+  for (int d = 0; d < PyArray_NDIM(x); ++d) {
+    const std::int64_t size = PyArray_DIM(x, d), stride = PyArray_STRIDE(x, d);
+    to.sizes.push_back(size);
+    to.strides.push_back(stride / bytes);
+    whole = whole && (stride % bytes == 0 || size < 2);
   }
   return whole;
 }
@@ -77,31 +66,12 @@ View numpy_view(nb::handle x, const Argument& at) {
   const Numpy& numpy = Numpy::get();
   if (reinterpret_cast<PyObject*>(Py_TYPE(x.ptr())) != numpy.ndarray && nb::isinstance(x, *numpy.masked))
     throw type_error("{}: {} is a masked array, whose mask would be lost; give its data, and the mask as attn.Mask", at.function, at.name);
-  check_rank(nb::cast<std::int64_t>(x.attr("ndim")), at);
-  View view;
-  nb::object bits;  // of bfloat16, which the buffer protocol does not know
-  std::optional<Buffer> buffer(x);
-  std::optional<Dtype> dtype;
-  if (*buffer) dtype = dtype_of_format((*buffer)->format, (*buffer)->itemsize);
-  if (!dtype) {
-    nb::object given = x.attr("dtype");
-    const std::string name = nb::cast<std::string>(nb::str(given));
-    if (name != "bfloat16") {
-      const bool swapped = !nb::cast<bool>(given.attr("isnative"));
-      refuse_dtype(at, name, swapped ? "its bytes must stand in this machine's order, as x.astype(x.dtype.newbyteorder('=')) has them" : wanted_dtype);
-    }
-    dtype = Dtype::bf16;
-    bits = x.attr("view")("uint16");
-    buffer.emplace(bits);
-  }
-  view.dtype = *dtype;
-  if (describe(*buffer, view)) return view;
+  check_rank(PyArray_NDIM(array_of(x)), at);
+  View view{.dtype = numpy_dtype(array_of(x), at)};
+  if (describe(array_of(x), view)) return view;
   view.sizes = view.strides = Dims();
-  buffer.reset();
-  nb::object copy = (*numpy.array)(bits.is_valid() ? nb::handle(bits) : x);  // aligned, its own memory
-  const Buffer of_copy(copy);
-  describe(of_copy, view);
-  view.copy = std::move(copy);
+  view.copy = (*numpy.array)(x);  // aligned, its own memory
+  describe(array_of(view.copy), view);
   return view;
 }
 
@@ -197,8 +167,8 @@ Tensor tensor_of(const View& view, std::function<void(void*)> deleter = {}) {
 }  // namespace
 
 View view_of(nb::handle x, const Argument& argument) {
-  if (is_torch(x)) return torch_view(x, argument);
   if (is_numpy(x)) return numpy_view(x, argument);
+  if (is_torch(x)) return torch_view(x, argument);
   return dlpack_view(x, argument);
 }
 
@@ -211,7 +181,7 @@ Tensor Reader::operator()(nb::handle x, const char* name) {
 
 Tensor Reader::writable(nb::handle x, const char* name) {
   View view = view_of(x, {function_, name});
-  if (view.copy.is_valid() || (is_numpy(x) && !nb::cast<bool>(x.attr("flags").attr("writeable"))))
+  if (view.copy.is_valid() || (is_numpy(x) && !PyArray_ISWRITEABLE(array_of(x))))
     throw ValueError(text("{}: {} cannot be written to; a writable array is needed", function_, name));
   return tensor_of(view);
 }
@@ -274,8 +244,17 @@ nb::object empty_array(const Tensor& like_view, nb::handle like, const Dims& siz
     return (*torch.empty)(tuple_of(sizes), nb::arg("dtype") = nb::handle(torch.dtypes[static_cast<int>(like_view.dtype())]));
   }
   const Numpy& numpy = Numpy::get();
-  if (same && is_numpy(like)) return (*numpy.empty_like)(like, nb::arg("subok") = false);
-  return (*numpy.empty)(tuple_of(sizes), numpy.dtype(like_view.dtype()));
+  npy_intp extents[max_rank];
+  std::copy(sizes.begin(), sizes.end(), extents);
+  PyObject* array = nullptr;
+  if (same && is_numpy(like)) {
+    array = PyArray_NewLikeArray(array_of(like), NPY_KEEPORDER, nullptr, 0);
+  } else {
+    nb::object dtype = nb::borrow(numpy.dtype(like_view.dtype()));
+    array = PyArray_Empty(sizes.size(), extents, reinterpret_cast<PyArray_Descr*>(dtype.release().ptr()), 0);
+  }
+  if (array == nullptr) throw nb::python_error();
+  return nb::steal(array);
 }
 
 }  // namespace attn::python

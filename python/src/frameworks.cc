@@ -1,6 +1,8 @@
 // python/src/frameworks.cc: NumPy and torch, looked up once.
 #include "frameworks.h"
 
+#include "numpy_api.h"
+
 namespace attn::python {
 namespace {
 
@@ -19,12 +21,6 @@ nb::object imported(const char* name) {
 PyObject* known_ndarray = nullptr;
 PyObject* known_tensor = nullptr;
 
-bool is_instance(nb::handle x, PyObject* type) {
-  const int answer = PyObject_IsInstance(x.ptr(), type);
-  if (answer < 0) throw nb::python_error();
-  return answer != 0;
-}
-
 /// Whether x is of `type` of the module `module`, as far as that has been imported.
 bool is_of(nb::handle x, PyObject*& known, const char* module, const char* type) {
   if (known == nullptr) {
@@ -32,7 +28,8 @@ bool is_of(nb::handle x, PyObject*& known, const char* module, const char* type)
     if (!found.is_valid() || !nb::hasattr(found, type)) return false;
     known = forever_pointer(found.attr(type));
   }
-  return reinterpret_cast<PyObject*>(Py_TYPE(x.ptr())) == known || is_instance(x, known);
+  PyTypeObject* const own = Py_TYPE(x.ptr());
+  return reinterpret_cast<PyObject*>(own) == known || PyType_IsSubtype(own, reinterpret_cast<PyTypeObject*>(known)) != 0;
 }
 
 }  // namespace
@@ -43,9 +40,8 @@ bool is_torch(nb::handle x) { return is_of(x, known_tensor, "torch", "Tensor"); 
 const Numpy& Numpy::get() {
   static const Numpy* const numpy = [] {
     nb::module_ module = nb::module_::import_("numpy");
+    if (_import_array() < 0) throw nb::python_error();
     auto* found = new Numpy{.ndarray = forever_pointer(module.attr("ndarray")),
-                            .empty = forever(module.attr("empty")),
-                            .empty_like = forever(module.attr("empty_like")),
                             .array = forever(module.attr("array")),
                             .masked = forever(module.attr("ma").attr("MaskedArray"))};
     const char* names[] = {"float32", "float64", nullptr, "float16", "int64", "int32", "bool"};

@@ -15,7 +15,7 @@ inline constexpr int dtype_count = 7;
 /// Held for the life of the process: modules may be gone before the last array is.
 struct Numpy {
   PyObject* ndarray;
-  nb::object *empty, *empty_like, *array, *masked;
+  nb::object *array, *masked;
   std::array<PyObject*, dtype_count> dtypes{};  // by Dtype; bfloat16 is asked for when needed
 
   static const Numpy& get();
