@@ -1,7 +1,7 @@
 # python/attn/_functions.py: the functions of the library, with their documentation.
 """Each calls the extension; torch tensors go by attn.torch, which knows about gradients."""
 
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from attn import _core
 from attn._tracing import trace
@@ -66,13 +66,38 @@ def _chosen(results: tuple, plan: bool) -> Any:
     return (output, *(x for x in (weights, logsumexp) if x is not None), *([steps] if plan else []))
 
 
-def _score_options(function: str, score: Any, score_mod: Any) -> tuple:
-    """score and score_mod, where a function may be given as either."""
-    if callable(score):
-        if score_mod is not None:
-            raise ValueError(f"{function}: score is a function and score_mod is given; one of them is needed")
-        score, score_mod = None, score
-    return score, None if score_mod is None else trace(score_mod)
+class AdditiveWeights(NamedTuple):
+    """The parameters of an additive score, which becomes an attn.Score where the call is run."""
+
+    w_q: Any
+    w_k: Any
+    w: Any
+
+
+_SCORE, _SCORE_MOD = (_core.attention_options.index(name) for name in ("score", "score_mod"))
+
+
+def scores_apart(function: str, options: tuple) -> tuple:
+    """The options with a function that was given as score in the place of score_mod."""
+    if not callable(options[_SCORE]):
+        return options
+    if options[_SCORE_MOD] is not None:
+        raise ValueError(f"{function}: score is a function and score_mod is given; one of them is needed")
+    return _with(_with(options, _SCORE_MOD, options[_SCORE]), _SCORE, None)
+
+
+def prepared(function: str, options: tuple) -> tuple:
+    """The options as the extension takes them: functions traced."""
+    options = scores_apart(function, options)
+    if options[_SCORE_MOD] is not None:
+        options = _with(options, _SCORE_MOD, trace(options[_SCORE_MOD]))
+    if isinstance(options[_SCORE], AdditiveWeights):
+        options = _with(options, _SCORE, _core.Score.additive(*options[_SCORE]))
+    return options
+
+
+def _with(options: tuple, place: int, value: Any) -> tuple:
+    return (*options[:place], value, *options[place + 1 :])
 
 
 def attention(
@@ -145,7 +170,6 @@ def attention(
            [0.36, 0.64, 0.  ],
            [0.26, 0.26, 0.47]], dtype=float32)
     """
-    score, score_mod = _score_options("attention", score, score_mod)
     # in the order of _core.attention_options
     options = (
         score,
@@ -169,8 +193,8 @@ def attention(
         out,
     )
     if hasattr(q, "__torch_function__"):
-        return _chosen(_torch().attention(q, k, v, options), return_plan)
-    return _chosen(_core.attention(q, k, v, options), return_plan)
+        return _chosen(_torch().attention(q, k, v, options, return_plan), return_plan)
+    return _chosen(_core.attention(q, k, v, prepared("attention", options)), return_plan)
 
 
 def additive_attention(query: Any, key: Any, value: Any, w_q: Any, w_k: Any, w: Any, **options: Any) -> Any:
@@ -189,7 +213,7 @@ def additive_attention(query: Any, key: Any, value: Any, w_q: Any, w_k: Any, w: 
     """
     if "score" in options:
         raise TypeError("additive_attention: score is given; it is additive here")
-    return attention(query, key, value, score=_core.Score.additive(w_q, w_k, w), **options)
+    return attention(query, key, value, score=AdditiveWeights(w_q, w_k, w), **options)
 
 
 def attention_scores(q: Array, k: Array, score: Any = None, scale: float | None = None) -> Array:
@@ -223,10 +247,7 @@ def attention_cached(q: Any, cache: _core.KvCache, sequences: Any, **options: An
     if not isinstance(cache, _core.KvCache):
         raise TypeError(f"attention_cached: cache is a {type(cache).__name__}; an attn.KvCache is needed")
     plan = options.pop("return_plan", False)
-    score, score_mod = _score_options("attention_cached", options.pop("score", None), options.pop("score_mod", None))
-    given = tuple(
-        score if name == "score" else score_mod if name == "score_mod" else options.pop(name, None) for name in _core.attention_options
-    )
+    given = tuple(options.pop(name, None) for name in _core.attention_options)
     if options:
         raise TypeError(f"attention_cached: there is no option {next(iter(options))}; there are {', '.join(_core.attention_options)}")
-    return _chosen(_core.attention_cached(q, cache, sequences, given), plan)
+    return _chosen(_core.attention_cached(q, cache, sequences, prepared("attention_cached", given)), plan)

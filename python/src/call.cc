@@ -89,6 +89,9 @@ They are taken from each strip of rows as it is computed: there is memory for wh
                "Those of some rows, integers [n], in that order: [B, Hq, n, Tk].")
       .def_static("top_k", [](nb::handle n) { return Weights::top_k(whole(n, {"Weights.top_k", "n"})); }, nb::arg("n").none(),
                   "The n largest of each row and their keys, [B, Hq, Tq, n] each, descending; where fewer are above 0: 0 and key -1.")
+      .def_prop_ro("kind", [](const Weights& self) { return self.kind == Weights::largest ? "top_k" : "rows"; }, "\"rows\" or \"top_k\".")
+      .def_prop_ro("count", [](const Weights& self) { return self.kind == Weights::largest ? self.count : self.indices.numel(); },
+                   "How many rows, or how many weights of each row.")
       .def("__repr__", [](const Weights& self) {
         return self.kind == Weights::largest ? text("attn.Weights.top_k({})", self.count) : text("attn.Weights.rows({} {})", torch_name_of(self.indices.dtype()), to_string(self.indices.sizes()));
       });

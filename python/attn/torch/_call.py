@@ -12,7 +12,8 @@ _modes = torch._C._len_torch_dispatch_stack
 _function_modes = torch._C._len_torch_function_stack
 _tracing = torch._C._get_tracing_state
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
-FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+HALVES = (torch.bfloat16, torch.float16)
+FLOATS = (torch.float32, torch.float64, *HALVES)
 
 
 class Numbers(NamedTuple):
@@ -72,6 +73,11 @@ def autocast(function_tensors):
     return [x.to(dtype) if x is not None and x.is_floating_point() and x.dtype is not torch.float64 else x for x in function_tensors]
 
 
+def draw_seed():
+    """A seed from torch's generator, as a tensor: it is drawn again in every run of a compiled graph."""
+    return torch.randint(-(2**63), 2**63 - 1, (), dtype=torch.int64)
+
+
 def output_like(q, width):
     """Memory for the output: laid out as q, row-major when its last dim is another one."""
     return torch.empty_like(q) if width == q.shape[-1] else q.new_empty((*q.shape[:-1], width))
@@ -102,4 +108,16 @@ def forward(operands, numbers, seed, weights, saves):
 
 def backward(operands, numbers, seed, saved, grad_output, wanted, into=(None, None, None)):
     """The gradients of q, k, v, bias and sinks (None where none is wanted) by the fused pass."""
+    q, bias = operands[0], operands[4]
+    if wanted[2] and bias.dtype is torch.float32 and q.dtype in HALVES:
+        return _wide_backward(operands, numbers, seed, grad_output, wanted)
     return _core.attention_backward(operands, (*numbers, seed), saved, grad_output, into, wanted)
+
+
+def _wide_backward(operands, numbers, seed, grad_output, wanted):
+    """The gradient of a float32 bias beside 16-bit tensors has float32's accuracy, which the rounded output cannot give: both passes in float32."""
+    dtype = operands[0].dtype
+    operands = (*(x.float() for x in operands[:3]), *operands[3:])
+    output, _, maximum, total = forward(operands, numbers, seed, "none", saves=True)
+    found = _core.attention_backward(operands, (*numbers, seed), (output, maximum, total), grad_output.float(), (None, None, None), wanted)
+    return (*(x if x is None else x.to(dtype) for x in found[:3]), *found[3:])

@@ -6,7 +6,8 @@ import math
 import torch
 
 from attn import _core
-from attn.torch import _call, _ops, _recorded
+from attn._functions import prepared, scores_apart
+from attn.torch import _call, _general, _ops, _recorded
 
 _NAME = "scaled_dot_product_attention"
 _NONE, _FULL, _AVERAGE = range(3)
@@ -14,11 +15,6 @@ _NONE, _FULL, _AVERAGE = range(3)
 
 def _shape(x):
     return list(x.shape)
-
-
-def draw_seed():
-    """A seed from torch's generator, as a tensor: it is drawn again in every run of a compiled graph."""
-    return torch.randint(-(2**63), 2**63 - 1, (), dtype=torch.int64)
 
 
 def _check(query, key, value, attn_mask, dropout_p):
@@ -78,7 +74,7 @@ def _scores_mask(mask, query, keys):
 
 def attend(q, k, v, numbers, mask=None, bias=None, sinks=None, weights=_NONE):
     """(output, weights or None) of tensors of rank 4: the library at once, or the operator."""
-    seed = draw_seed() if 0 < numbers.dropout_p < 1 else None
+    seed = _call.draw_seed() if 0 < numbers.dropout_p < 1 else None
     if _call.is_direct() and all(x is None or _call.is_plain(x) for x in (q, k, v, mask, bias, sinks)):
         if _call.wants_gradient(q, k, v, bias, sinks):
             return _ops.Direct.apply(q, k, v, mask, bias, sinks, seed, numbers, weights)
@@ -119,6 +115,10 @@ def _scale(scale, width):
     return float(scale)
 
 
-def attention(q, k, v, options):
-    """attn.attention on torch tensors (attn._functions)."""
-    return _recorded.attention(q, k, v, options)
+def attention(q, k, v, options, return_plan=False):
+    """attn.attention on torch tensors (attn._functions): (output, weights, logsumexp, plan, dropout_seed), None for what is not there."""
+    if _call.is_direct() and not q.is_meta:
+        return _recorded.attention(q, k, v, prepared("attention", options))
+    if return_plan:
+        raise ValueError("attention: return_plan is given under torch.compile or torch.func, where there is no kernel yet")
+    return *_general.attention(q, k, v, scores_apart("attention", options)), None, None

@@ -1,0 +1,352 @@
+# python/attn/torch/_general.py: attn.attention with all of its options as operators of torch.
+"""`torch.ops.attn.general`: the tensors of a call in a list, everything else in a text. What Python made before the call (a Mask, a Bias, a
+function) stands in a table of this process, the text names its place.
+
+The backward pass runs the call again on the library's tape; its gradients have gradients of their own."""
+
+from typing import Sequence
+
+import torch
+from torch import Tensor
+
+from attn import _core
+from attn._functions import AdditiveWeights
+from attn._tracing import trace
+from attn.torch import _call, _ops
+
+_OPTIONS = _core.attention_options
+_AT = {name: n for n, name in enumerate(_OPTIONS)}
+_BETWEEN = "\x1f"
+_objects = []  # as long as the process: a compiled graph may name them at any time
+
+
+# --- a call as tensors and texts ---------------------------------------------------------------------------------------
+
+
+@torch.compiler.assume_constant_result
+def _place_of(x, name):
+    """The place of an object in the table. Under torch.compile this runs once, when the call is traced."""
+    if name == "score_mod":
+        x = trace(x)
+    for array in getattr(x, "arrays", ()):
+        if isinstance(array, Tensor) and array.requires_grad and torch.is_grad_enabled():
+            raise TypeError(
+                f"attention: {name} holds a tensor that wants a gradient, which torch.compile and torch.func do not see there; "
+                "give a bias as a tensor, additive scores by attn.additive_attention, sinks by sinks="
+            )
+    for n, known in enumerate(_objects):
+        if known is x:
+            return n
+    _objects.append(x)
+    return len(_objects) - 1
+
+
+@torch.compiler.assume_constant_result
+def _chosen_weights(place):
+    return _objects[place].kind, _objects[place].count
+
+
+def encode(q, k, v, options):
+    """(tensors, texts) of a call; the texts are those of the options, in their order."""
+    tensors, texts = [q, k, v], []
+    for name, x in zip(_OPTIONS, options):
+        if x is None:
+            texts.append("-")
+        elif isinstance(x, Tensor):
+            texts.append(f"t{len(tensors)}")
+            tensors.append(x)
+        elif isinstance(x, AdditiveWeights):
+            texts.append(f"a{len(tensors)}")
+            tensors.extend(x)
+        elif isinstance(x, bool):
+            texts.append("b1" if x else "b0")
+        elif isinstance(x, (int, float)):
+            texts.append(f"f{x}")
+        elif isinstance(x, str) and name != "score_mod":
+            texts.append(f"s{x}")
+        else:
+            texts.append(f"o{_place_of(x, name)}")
+    return tensors, _BETWEEN.join(texts)
+
+
+def _text(texts, name):
+    return texts.split(_BETWEEN)[_AT[name]]
+
+
+def _decoded(tensors, texts):
+    """q, k, v and the tuple of options, as _core.attention takes them."""
+    options = []
+    for name, text in zip(_OPTIONS, texts.split(_BETWEEN)):
+        kind, rest = text[0], text[1:]
+        if kind == "t":
+            x = tensors[int(rest)]
+            options.append(_ops.seed_of(x) if name == "dropout_seed" else x)
+        elif kind == "a":
+            options.append(_core.Score.additive(*tensors[int(rest) : int(rest) + 3]))
+        elif kind == "f":
+            options.append(int(rest) if name == "dropout_seed" else float(rest))
+        else:
+            options.append({"-": lambda: None, "b": lambda: rest == "1", "s": lambda: rest, "o": lambda: _objects[int(rest)]}[kind]())
+    return *tensors[:3], tuple(options)
+
+
+# --- shapes ------------------------------------------------------------------------------------------------------------
+
+
+def _weights_shapes(q, k, texts):
+    """The shapes of the weights and of the keys of top_k; None where there are none."""
+    text = _text(texts, "weights")
+    if text in ("-", "snone"):
+        return None, None
+    packed = q.dim() == 3 and _text(texts, "cu_seqlens_q") != "-"
+    lead, rows, keys = ((q.shape[1],), q.shape[0], k.shape[0]) if packed else (q.shape[:-2], q.shape[-2], k.shape[-2])
+    if text == "shead_average":
+        return (*(lead[:-1] if len(lead) == 2 or packed else lead), rows, keys), None
+    if text == "scolumn_sums":
+        return (*lead, keys), None
+    if text == "sfull":
+        return (*lead, rows, keys), None
+    kind, count = _chosen_weights(int(text[1:]))
+    if kind == "rows":
+        return (*lead, count, keys), None
+    return (*lead, rows, count), (*lead, rows, count)
+
+
+def _empty_outputs(tensors, texts):
+    q, k, v = tensors[:3]
+    weights, keys = _weights_shapes(q, k, texts)
+    packed = q.dim() == 3 and _text(texts, "cu_seqlens_q") != "-"
+    rows = (q.shape[1], q.shape[0]) if packed else q.shape[:-1]
+    none = (0,)
+    return [
+        _call.output_like(q, v.shape[-1]),
+        q.new_empty(none if weights is None else weights),
+        torch.empty(none if keys is None else keys, dtype=torch.int64, device=q.device),
+        torch.empty(rows if _text(texts, "return_logsumexp") == "b1" else none, dtype=_call.compute_dtype(q.dtype), device=q.device),
+    ]
+
+
+# --- the operators -----------------------------------------------------------------------------------------------------
+
+
+@torch.library.custom_op("attn::general", mutates_args=(), device_types="cpu")
+def general(tensors: Sequence[Tensor], texts: str) -> list[Tensor]:
+    output, weights, logsumexp, _, _ = _core.attention(*_decoded(tensors, texts))
+    weights, keys = weights if isinstance(weights, tuple) else (weights, None)
+    dtypes = (output.dtype, torch.int64, _call.compute_dtype(output.dtype))
+    return [output, *(torch.empty((0,), dtype=dtype) if x is None else x for x, dtype in zip((weights, keys, logsumexp), dtypes))]
+
+
+@general.register_fake
+def _(tensors, texts):
+    return _empty_outputs(tensors, texts)
+
+
+class _Recorded:
+    """A call on the library's tape, and which of its tensors the tape's inputs are."""
+
+    def __init__(self, tensors, texts, wanted):
+        q, k, v, options = _decoded(tensors, texts)
+        left = dict(enumerate(tensors))
+        places = []
+        for leaf in _core.attention_inputs(q, k, v, options):
+            place = next((n for n, x in left.items() if x is leaf), None)  # each once: q, k and v may be one tensor
+            left.pop(place, None)
+            places.append(place)
+        needs = [place in wanted for place in places]
+        self.tape = _core.attention_recorded(q, k, v, options, needs)[1]
+        self.places = [place for place in places if place in wanted]
+
+    def in_order_of(self, wanted, found, tensors):
+        """A gradient for each of `wanted`; zeros where nothing flowed."""
+        by_place = dict(zip(self.places, found))
+        return [torch.zeros_like(tensors[n]) if by_place.get(n) is None else by_place[n].contiguous() for n in wanted]
+
+
+def _spread(grads, given):
+    """Of output, weights, logsumexp: the gradients that there are, by their place."""
+    found = [None] * 3
+    for n, x in zip(given, grads):
+        found[n] = x
+    return found
+
+
+@torch.library.custom_op("attn::general_backward", mutates_args=(), device_types="cpu")
+def general_backward(grads: Sequence[Tensor], given: Sequence[int], tensors: Sequence[Tensor], texts: str, wanted: Sequence[int]) -> list[Tensor]:
+    call = _Recorded(tensors, texts, wanted)
+    return call.in_order_of(wanted, call.tape.backward(_spread(grads, given)), tensors)
+
+
+@general_backward.register_fake
+def _(grads, given, tensors, texts, wanted):
+    return [torch.empty(tensors[n].shape, dtype=tensors[n].dtype, device=tensors[n].device) for n in wanted]
+
+
+@torch.library.custom_op("attn::general_second", mutates_args=(), device_types="cpu")
+def general_second(
+    flows: Sequence[Tensor], grads: Sequence[Tensor], given: Sequence[int], tensors: Sequence[Tensor], texts: str, wanted: Sequence[int]
+) -> list[Tensor]:
+    """The gradients of the tensors `wanted` and of grads, by what flows back into the gradients of `wanted`."""
+    call = _Recorded(tensors, texts, wanted)
+    _, second = call.tape.backward(_spread(grads, given), True)
+    by_place = dict(zip(wanted, flows))
+    found = second.backward([by_place[n] for n in call.places])
+    inputs = len(call.places)
+    first = call.in_order_of(wanted, found[:inputs], tensors)
+    order = sorted(range(len(given)), key=lambda n: given[n])  # the tape has them in the order of the outputs
+    rest = [None] * len(grads)
+    for n, x in zip(order, found[inputs:]):
+        rest[n] = torch.zeros_like(grads[n]) if x is None else x.contiguous()
+    return [*first, *rest]
+
+
+@general_second.register_fake
+def _(flows, grads, given, tensors, texts, wanted):
+    return [torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (*(tensors[n] for n in wanted), *grads)]
+
+
+# --- gradients ---------------------------------------------------------------------------------------------------------
+
+
+def _can_have(tensors, needs):
+    return [n for n, needed in enumerate(needs) if needed and tensors[n].is_floating_point()]
+
+
+def _first(apply, grads, tensors, texts, needs):
+    """A gradient or None for each of the tensors."""
+    found = [None] * len(tensors)
+    flows = [(place, x) for place, x in zip((0, 1, None, 2), grads) if x is not None and place is not None]
+    wanted = _can_have(tensors, needs)
+    if flows and wanted:
+        given = [place for place, _ in flows]
+        for n, x in zip(wanted, apply([x.contiguous() for _, x in flows], given, list(tensors), texts, wanted)):
+            found[n] = x
+    return found
+
+
+def _keep(ctx, inputs, output):
+    tensors, texts = inputs
+    ctx.texts = texts
+    ctx.save_for_backward(*tensors)
+    ctx.set_materialize_grads(False)
+    ctx.mark_non_differentiable(*(x for x in output if x.numel() == 0 or not x.is_floating_point()))
+
+
+def _gradients(ctx, grads):
+    return _first(general_backward, grads, ctx.saved_tensors, ctx.texts, ctx.needs_input_grad[0]), None
+
+
+torch.library.register_autograd("attn::general", _gradients, setup_context=_keep)
+
+
+def _keep_backward(ctx, inputs, output):
+    grads, ctx.given, tensors, ctx.texts, ctx.wanted = inputs
+    ctx.count = len(grads)
+    ctx.save_for_backward(*grads, *tensors)
+
+
+def _second_gradients(ctx, flows):
+    grads, tensors = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
+    found = general_second([x.contiguous() for x in flows], list(grads), ctx.given, list(tensors), ctx.texts, ctx.wanted)
+    for_tensors = [None] * len(tensors)
+    for n, x in zip(ctx.wanted, found):
+        for_tensors[n] = x
+    return found[len(ctx.wanted) :], None, for_tensors, None, None
+
+
+torch.library.register_autograd("attn::general_backward", _second_gradients, setup_context=_keep_backward)
+
+
+# --- transforms --------------------------------------------------------------------------------------------------------
+
+
+def _one_by_one(apply, constants):
+    """A batch of calls: one after another. `constants`: how many arguments are no tensors."""
+
+    def run(info, in_dims, *args):
+        fixed, tensors, dims = args[:constants], args[constants:], in_dims[constants:]
+        calls = [apply(*fixed, *(x if d is None else x.select(d, n) for x, d in zip(tensors, dims))) for n in range(info.batch_size)]
+        return tuple(torch.stack(x) for x in zip(*calls)), (0,) * len(calls[0])
+
+    return run
+
+
+class _Transformed(torch.autograd.Function):
+    """The operator under torch.func: vmap, grad, vjp and what is made of them."""
+
+    @staticmethod
+    def forward(texts, *tensors):
+        return tuple(general(list(tensors), texts))
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        _keep(ctx, (inputs[1:], inputs[0]), output)
+
+    @staticmethod
+    def backward(ctx, *grads):
+        def apply(grads, given, tensors, texts, wanted):
+            return _TransformedBackward.apply(given, texts, wanted, *grads, *tensors)
+
+        return None, *_first(apply, grads, ctx.saved_tensors, ctx.texts, ctx.needs_input_grad[1:])
+
+    @staticmethod
+    def vmap(info, in_dims, *args):
+        return _one_by_one(_Transformed.apply, 1)(info, in_dims, *args)
+
+
+class _TransformedBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(given, texts, wanted, *tensors):
+        return tuple(general_backward(list(tensors[: len(given)]), given, list(tensors[len(given) :]), texts, wanted))
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.given, ctx.texts, ctx.wanted = inputs[:3]
+        ctx.save_for_backward(*inputs[3:])
+
+    @staticmethod
+    def backward(ctx, *flows):
+        count = len(ctx.given)
+        found = _TransformedSecond.apply(ctx.given, ctx.texts, ctx.wanted, *(x.contiguous() for x in flows), *ctx.saved_tensors)
+        for_tensors = [None] * (len(ctx.saved_tensors) - count)
+        for n, x in zip(ctx.wanted, found):
+            for_tensors[n] = x
+        return None, None, None, *found[len(ctx.wanted) :], *for_tensors
+
+    @staticmethod
+    def vmap(info, in_dims, *args):
+        return _one_by_one(_TransformedBackward.apply, 3)(info, in_dims, *args)
+
+
+class _TransformedSecond(torch.autograd.Function):
+    @staticmethod
+    def forward(given, texts, wanted, *tensors):
+        flows, grads = tensors[: len(wanted)], tensors[len(wanted) : len(wanted) + len(given)]
+        return tuple(general_second(list(flows), list(grads), given, list(tensors[len(wanted) + len(given) :]), texts, wanted))
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, *flows):
+        raise NotImplementedError("attention: third derivatives under torch.func are not there")
+
+    @staticmethod
+    def vmap(info, in_dims, *args):
+        return _one_by_one(_TransformedSecond.apply, 3)(info, in_dims, *args)
+
+
+def attention(q, k, v, options):
+    """(output, weights or None, logsumexp or None) of a call that somebody traces or transforms."""
+    if options[_AT["out"]] is not None:
+        raise ValueError("attention: out is given under torch.compile or torch.func, where results are always new")
+    if options[_AT["dropout_p"]] and options[_AT["dropout_seed"]] is None:
+        at = _AT["dropout_seed"]
+        options = (*options[:at], _call.draw_seed(), *options[at + 1 :])
+    tensors, texts = encode(q, k, v, options)
+    results = _Transformed.apply(texts, *tensors) if _call.is_transformed() else general(tensors, texts)
+    output, weights, keys, logsumexp = results
+    none, pair = _weights_shapes(q, k, texts)
+    weights = None if none is None else weights if pair is None else (weights, keys)
+    return output, weights, logsumexp if _text(texts, "return_logsumexp") == "b1" else None

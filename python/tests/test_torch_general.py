@@ -1,0 +1,202 @@
+# python/tests/test_torch_general.py: attn.attention with all of its options under torch.compile, torch.func and fake tensors.
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import attn
+import attn.torch
+
+B, H, T, S, D = 2, 3, 5, 6, 4
+MASK = attn.Mask.causal("bottom_right") & attn.Mask.window(3, 0, "bottom_right")
+SEEN = attn.Mask.attend(torch.ones(T, S).tril(2).bool())
+SLOPES = torch.linspace(0.1, 0.5, H, dtype=torch.float64)
+ALIBI = attn.Bias.alibi(SLOPES, "bottom_right")
+TABLE = attn.ScoreExpression(lambda s, b, h, i, j: s - SLOPES[h] * abs(i - j)).aligned("bottom_right")
+ROWS = attn.Weights.rows(torch.tensor([4, 0]))
+LENGTHS = torch.tensor([4, 6])
+CU = torch.tensor([0, 2, T])
+
+
+def make(*sizes):
+    return torch.randn(sizes, generator=torch.Generator().manual_seed(sum(sizes) + len(sizes)), dtype=torch.float64).requires_grad_()
+
+
+Q, K, V, BIAS, SINKS = make(B, H, T, D), make(B, H, S, D), make(B, H, S, D + 1), make(H, T, S), make(H)
+W_Q, W_K, W = make(7, D), make(7, D), make(7)
+PACKED = make(1, H, T, D)
+
+# name: (function, its inputs, all of which can have gradients)
+CALLS = {
+    "plain": (lambda q, k, v: attn.attention(q, k, v), (Q, K, V)),
+    "a mask in words, softcap, temperature": (lambda q, k, v: attn.attention(q, k, v, mask="causal(bottom_right)", softcap=3, temperature=0.7), (Q, K, V)),
+    "a mask from outside": (lambda q, k, v: attn.attention(q, k, v, mask=MASK, scale=0.3), (Q, K, V)),
+    "a mask with an array": (lambda q, k, v: attn.attention(q, k, v, mask=SEEN), (Q, K, V)),
+    "a bias with a gradient, sinks": (lambda q, k, v, b, s: attn.attention(q, k, v, bias=b, sinks=s), (Q, K, V, BIAS, SINKS)),
+    "ALiBi from outside": (lambda q, k, v: attn.attention(q, k, v, bias=ALIBI), (Q, K, V)),
+    "dot": (lambda q, k, v: attn.attention(q, k, v, score="dot"), (Q, K, V)),
+    "additive": (lambda *x: attn.additive_attention(*x, mask="window(2, 2, top_left)"), (Q, K, V, W_Q, W_K, W)),
+    "an expression from outside": (lambda q, k, v: attn.attention(q, k, v, score_mod=TABLE), (Q, K, V)),
+    "a function": (lambda q, k, v: attn.attention(q, k, v, score=lambda s, b, h, i, j: attn.tanh(s) - 0.1 * j), (Q, K, V)),
+    "an expression in words": (lambda q, k, v: attn.attention(q, k, v, score_mod="s * 2 - j"), (Q, K, V)),
+    "lengths": (lambda q, k, v: attn.attention(q, k, v, key_lengths=LENGTHS), (Q, K, V)),
+    "packed": (lambda q: attn.attention(q, q, q, cu_seqlens_q=CU, cu_seqlens_k=CU, mask="causal"), (PACKED,)),
+    "one tensor for all": (lambda q: attn.attention(q, q, q, bias=q[0, :, :, :1]), (Q,)),
+    "dropout": (lambda q, k, v: attn.attention(q, k, v, dropout_p=0.4, dropout_seed=7), (Q, K, V)),
+    "rank 3": (lambda q, k, v: attn.attention(q[0], k[0], v[0]), (Q, K, V)),
+    "weights": (lambda q, k, v: attn.attention(q, k, v, weights="full", return_logsumexp=True), (Q, K, V)),
+    "an average": (lambda q, k, v: attn.attention(q, k, v, weights="head_average"), (Q, K, V)),
+    "sums of columns": (lambda q, k, v: attn.attention(q, k, v, weights="column_sums"), (Q, K, V)),
+    "rows": (lambda q, k, v: attn.attention(q, k, v, weights=ROWS, return_logsumexp=True), (Q, K, V)),
+    "rank 3, an average": (lambda q, k, v: attn.attention(q[0], k[0], v[0], weights="head_average"), (Q, K, V)),
+}
+
+
+def several(results):
+    return results if isinstance(results, tuple) else (results,)
+
+
+def gradients(call, inputs, **how):
+    """Of a number that all results are in."""
+    results = several(call(*inputs))
+    total = sum((x * torch.linspace(0.5, 1.5, x.numel(), dtype=x.dtype).view(x.shape)).sum() for x in results)
+    return torch.autograd.grad(total, inputs, **how)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_one_graph_with_the_bits_of_eager(name):
+    call, inputs = CALLS[name]
+    torch._dynamo.reset()
+    compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
+    for ours, expected in zip(several(compiled(*inputs)), several(call(*inputs)), strict=True):
+        assert torch.equal(ours, expected)
+    for ours, expected in zip(gradients(compiled, inputs), gradients(call, inputs), strict=True):
+        assert torch.equal(ours, expected)
+    with torch.no_grad():
+        assert all(torch.equal(a, b) for a, b in zip(several(compiled(*inputs)), several(call(*inputs)), strict=True))
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_gradients_under_torch_func(name):
+    call, inputs = CALLS[name]
+    plain = tuple(x.detach() for x in inputs)
+    total = lambda *x: sum((y * torch.linspace(0.5, 1.5, y.numel(), dtype=y.dtype).view(y.shape)).sum() for y in several(call(*x)))
+    for ours, expected in zip(torch.func.grad(total, argnums=tuple(range(len(plain))))(*plain), gradients(call, inputs), strict=True):
+        assert torch.equal(ours, expected)
+
+
+@pytest.mark.parametrize("name", ["plain", "a bias with a gradient, sinks", "additive", "an expression from outside", "weights"])
+def test_second_gradients_under_torch_func(name):
+    """The gradient of a gradient's size, beside autograd's own."""
+    call, inputs = CALLS[name]
+    plain = tuple(x.detach() for x in inputs)
+    everything = tuple(range(len(plain)))
+    total = lambda *x: sum(y.square().sum() for y in several(call(*x)))
+    size = lambda *x: sum(y.square().sum() for y in torch.func.grad(total, argnums=everything)(*x))
+    found = torch.func.grad(size, argnums=everything)(*plain)
+    first = torch.autograd.grad(sum(y.square().sum() for y in several(call(*inputs))), inputs, create_graph=True)
+    for ours, expected in zip(found, torch.autograd.grad(sum(x.square().sum() for x in first), inputs), strict=True):
+        assert (ours - expected).abs().max() <= 1e-12 * expected.abs().max().clamp(min=1)
+
+
+@pytest.mark.parametrize("name", ["a mask from outside", "ALiBi from outside", "weights", "rows", "additive"])
+def test_vmap(name):
+    call, inputs = CALLS[name]
+    many = torch.stack([inputs[0].detach() * n for n in (1, 2, 3)])
+    rest = [x.detach() for x in inputs[1:]]
+    mapped = several(torch.func.vmap(call, in_dims=(0, *(None for _ in rest)))(many, *rest))
+    for n, x in enumerate(many):
+        for ours, expected in zip(mapped, several(call(x, *rest)), strict=True):
+            assert torch.equal(ours[n], expected)
+    loss = lambda *x: sum(y.square().sum() for y in several(call(*x)))
+    each = torch.func.vmap(torch.func.grad(loss), in_dims=(0, *(None for _ in rest)))(many, *rest)
+    for n, x in enumerate(many):
+        assert torch.equal(each[n], torch.func.grad(loss)(x, *rest))
+
+
+def test_top_k_gives_its_keys():
+    call = lambda q, k, v: attn.attention(q, k, v, weights=TOP)
+    output, (weights, keys) = torch.compile(call, fullgraph=True, backend="aot_eager")(Q, K, V)
+    expected, (expected_weights, expected_keys) = call(Q, K, V)
+    assert torch.equal(output, expected) and torch.equal(weights, expected_weights) and torch.equal(keys, expected_keys)
+
+
+TOP = attn.Weights.top_k(2)
+
+
+def test_by_inductor_and_with_other_sizes():
+    torch._dynamo.reset()
+    layer = lambda q, k, v, sinks: attn.attention(q.sin(), k, v, mask="causal(bottom_right)", sinks=sinks, softcap=5.0).cos()
+    compiled = torch.compile(layer, fullgraph=True)
+    for rows in (5, 4, 7):
+        q = make(B, H, rows, D)
+        ours, expected = compiled(q, K, V, SINKS), layer(q, K, V, SINKS)
+        assert (ours - expected).abs().max() <= 1e-14
+        for a, b in zip(torch.autograd.grad(ours.sum(), (q, K, V, SINKS)), torch.autograd.grad(expected.sum(), (q, K, V, SINKS))):
+            assert (a - b).abs().max() <= 1e-14
+
+
+def test_dropout_is_drawn_in_every_run():
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda q: attn.attention(q, q, q, dropout_p=0.5), fullgraph=True, backend="aot_eager")
+    torch.manual_seed(3)
+    first = compiled(Q)
+    assert not torch.equal(compiled(Q), first)
+    torch.manual_seed(3)
+    assert torch.equal(compiled(Q), first)
+
+
+def test_a_module_with_masks_of_its_own():
+    class Layer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.mask = attn.Mask.causal() & attn.Mask.window(2, 0)
+            self.sinks = torch.nn.Parameter(torch.zeros(H, dtype=torch.float64))
+
+        def forward(self, x):
+            return attn.attention(x, x, x, mask=self.mask, sinks=self.sinks)
+
+    torch._dynamo.reset()
+    layer, x = Layer(), Q.detach()
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(x), layer(x))
+    layer.mask = attn.Mask.causal()  # another mask is another graph
+    assert torch.equal(compiled(x), layer(x))
+    compiled(x).sum().backward()
+    assert layer.sinks.grad.abs().max() > 0
+
+
+def test_a_gradient_that_cannot_flow_is_an_error():
+    bias = attn.Bias.alibi(SLOPES.clone().requires_grad_(), "bottom_right")
+    call = lambda q: attn.attention(q, K, V, bias=bias)
+    with pytest.raises(Exception, match="bias holds a tensor that wants a gradient"):
+        torch.compile(call, fullgraph=True, backend="aot_eager")(Q)
+    with pytest.raises(TypeError, match="bias holds a tensor that wants a gradient"):
+        torch.func.grad(lambda q: call(q).sum())(Q.detach())
+    with pytest.raises(ValueError, match="out is given under torch.compile"):
+        torch.func.grad(lambda q: attn.attention(q, K, V, out=torch.empty(B, H, T, D + 1)).sum())(Q.detach())
+    with pytest.raises(ValueError, match="return_plan"):
+        torch.func.grad(lambda q: attn.attention(q, K, V, return_plan=True)[0].sum())(Q.detach())
+
+
+def test_shapes_without_values():
+    meta = [x.detach().to("meta") for x in (Q, K, V)]
+    for name in ("plain", "weights", "sums of columns", "rows"):
+        for ours, expected in zip(several(CALLS[name][0](*meta)), several(CALLS[name][0](Q, K, V)), strict=True):
+            assert ours.is_meta and ours.shape == expected.shape and ours.dtype == expected.dtype
+    half = Q.detach().bfloat16()
+    with torch._subclasses.FakeTensorMode():
+        fake = torch.empty(B, H, T, D, dtype=torch.bfloat16)
+        results = attn.attention(fake, fake, fake, weights="full", return_logsumexp=True)
+    for ours, expected in zip(results, attn.attention(half, half, half, weights="full", return_logsumexp=True), strict=True):
+        assert ours.shape == expected.shape and ours.dtype == expected.dtype
+
+
+def test_the_operators_pass_torchs_own_checks():
+    texts = ["-"] * len(attn._core.attention_options)
+    texts[attn._core.attention_options.index("softcap")] = "f2.5"
+    texts[attn._core.attention_options.index("weights")] = "sfull"
+    texts = "\x1f".join(texts)
+    torch.library.opcheck(torch.ops.attn.general.default, ([Q, K, V], texts))
+    grad = torch.ones(B, H, T, D + 1, dtype=torch.float64)
+    torch.library.opcheck(torch.ops.attn.general_backward.default, ([grad], [0], [Q, K, V], texts, [0, 2]), test_utils=("test_schema", "test_faketensor"))
+    assert all(torch.isfinite(x).all() for x in torch.ops.attn.general_backward([grad], [0], [Q, K, V], texts, [0, 2]))
