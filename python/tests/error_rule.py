@@ -3,13 +3,7 @@ import torch
 
 
 def assert_as_close_as(ours, theirs, truth, label="", most=1):
-    """|ours - truth| <= 2 |theirs - truth| + 4 eps max|truth|, per tensor; NaN and inf where the truth has them.
-
-    theirs: torch's result, or those of its several ways to it: then the error is that of the farthest, since in small tensors that of one
-    can be anything down to 0. most: how many times the bound.
-    """
-    ways = theirs if isinstance(theirs, (list, tuple)) else [theirs]
-    theirs = ways[0]
+    """|ours - truth| <= 2 |theirs - truth| + 4 eps max|truth|, per tensor; NaN and inf where the truth has them. most: how many times the bound."""
     assert ours.shape == truth.shape and ours.dtype == theirs.dtype, (label, ours.shape, truth.shape, ours.dtype, theirs.dtype)
     if truth.numel() == 0:
         return
@@ -19,7 +13,7 @@ def assert_as_close_as(ours, theirs, truth, label="", most=1):
     assert torch.equal(ours[torch.isinf(truth)], truth[torch.isinf(truth)]), f"{label}: inf at other places"
     if not finite.any():
         return
-    torchs = max((way.detach().double() - truth)[finite].abs().max().item() for way in ways)
+    torchs = (theirs.detach().double() - truth)[finite].abs().max().item()
     error = (ours - truth)[finite].abs().max().item()
     scale = truth[finite].abs().max().item()
     bound = 2 * torchs + 4 * torch.finfo(theirs.dtype).eps * scale

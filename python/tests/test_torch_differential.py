@@ -1,5 +1,4 @@
 # python/tests/test_torch_differential.py: random calls of scaled_dot_product_attention beside PyTorch, forward and gradients.
-import functools
 import math
 
 import numpy as np
@@ -15,9 +14,11 @@ SEEDS, A_TEST = 2100, 150
 DTYPES = (torch.float32, torch.float32, torch.float64, torch.bfloat16)
 
 
-# Known to be further from the truth than the rule allows, and not beyond `most` times its bound: where every row has the same weights
-# (a scale of 0), the errors of all rows of a float mask's gradient add up in one direction.
-MISSES = {(1168, "dmask"): 1.5}
+CALLS_AGAIN = 256
+
+# Further from the truth than the rule allows even so, and not beyond `most` times its bound: logits of hundreds (q thirty times as large), where the
+# rounding of a score is the error of everything after it, and a score is one chain over D (numerics section 7, "long chains").
+MISSES = {(203, "dq"): 1.2, (1096, "dk"): 1.2, (1326, "dq"): 1.1, (1326, "dk"): 1.6}
 
 
 class Draw:
@@ -119,83 +120,6 @@ def by_torch(case, dtype):
     return gradients(output, q, k, v, mask, case.grad.to(dtype))
 
 
-def by_torch_unfused(case):
-    """torch's unfused path with the keys in the opposite order: another order of the same sums."""
-    q, k, v, mask = case.operands(case.dtype)
-    seen = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).tril() if case.causal else torch.ones(1, k.shape[-2], dtype=torch.bool)
-    joined = seen if mask is None else mask & seen if mask.dtype is torch.bool else mask.masked_fill(~seen, -math.inf)
-    joined = joined.expand(*joined.shape[:-1], k.shape[-2])
-    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
-        output = F.scaled_dot_product_attention(q, k.flip(-2), v.flip(-2), joined.flip(-1), scale=case.scale, enable_gqa=case.gqa)
-    return gradients(output, q, k, v, mask, case.grad)
-
-
-def by_torch_fused(case, backwards):
-    """torch's fused path, made to take every case: heads repeated, head sizes padded with zeros, no strides. In 16 bits attn is like it:
-    weights and output are rounded, and the backward pass starts from the rounded output. It has no gradient of masks: that comes from
-    torch's operations one by one in the 16-bit type."""
-    q, k, v, mask = case.operands(case.dtype)
-    joined, causal = joined_mask(case, q, k, mask)
-    if backwards and causal:
-        joined, causal = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).tril(), False
-    turn = (lambda x, dim: x.flip(dim)) if backwards else (lambda x, dim: x)
-    heads = lambda x: x if x.dim() < 3 or x.shape[-3] == q.shape[-3] else x.repeat_interleave(q.shape[-3] // x.shape[-3], -3)
-    lead = q.shape[:-2]
-    width = max(q.shape[-1], v.shape[-1])
-    full = lambda x: F.pad(heads(x).expand(*lead, *x.shape[-2:]), (0, width - x.shape[-1])).reshape(1, -1, x.shape[-2], width)
-    scale = 1 / math.sqrt(q.shape[-1]) if case.scale is None else case.scale
-    flat = None if joined is None else turn(joined.detach().expand(*lead, q.shape[-2], k.shape[-2]), -1).reshape(1, -1, q.shape[-2], k.shape[-2]).contiguous()
-    output = F.scaled_dot_product_attention(full(q), turn(full(k), -2), turn(full(v), -2), flat, 0.0, causal, scale=scale)
-    output = output[..., : v.shape[-1]].reshape(*lead, q.shape[-2], v.shape[-1])
-    found = gradients(output, q, k, v, None, case.grad)
-    if mask is None or mask.dtype is torch.bool:
-        return found
-    scores = ((q.detach() * scale) @ heads(k.detach()).transpose(-1, -2) + joined).to(q.dtype)
-    nothing = (scores == -math.inf).all(-1, keepdim=True)
-    one_by_one = torch.softmax(scores.masked_fill(nothing, 0), -1).masked_fill(nothing, 0) @ heads(v.detach())
-    return [*found, torch.autograd.grad(one_by_one, mask, case.grad.expand_as(one_by_one))[0]]
-
-
-def by_torch_in_order(case):
-    """Products and sums one after another, as attn has them (and a plain loop): torch's own sum in vectors of 8 or 16 has fewer roundings,
-    which shows where logits are large."""
-    q, k, v, mask = case.operands(case.dtype)
-    heads = lambda x: x if x.dim() < 3 or x.shape[-3] == q.shape[-3] else x.repeat_interleave(q.shape[-3] // x.shape[-3], -3)
-    scaled = q * (1 / math.sqrt(q.shape[-1]) if case.scale is None else case.scale)
-    rows, columns = scaled.unbind(-1), heads(k).unbind(-1)
-    scores = rows[0].unsqueeze(-1) * columns[0].unsqueeze(-2)
-    for x, y in zip(rows[1:], columns[1:]):
-        scores = scores + x.unsqueeze(-1) * y.unsqueeze(-2)
-    seen = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).tril() if case.causal else torch.ones((), dtype=torch.bool)
-    given = mask
-    if mask is not None:
-        mask = mask.detach().expand_as(scores).requires_grad_(mask.requires_grad)
-        seen, scores = (seen & mask, scores) if mask.dtype is torch.bool else (seen & (mask != -math.inf), scores + mask.masked_fill(mask == -math.inf, 0))
-    scores = scores.masked_fill(~seen, -math.inf)
-    nothing = (scores == -math.inf).all(-1, keepdim=True)
-    weights = torch.softmax(scores.masked_fill(nothing, 0), -1).masked_fill(nothing, 0)
-    found = gradients(weights @ heads(v), q, k, v, mask, case.grad)
-    if len(found) > 4:
-        found[4] = summed_in_order(found[4], given.shape).to(given.dtype)
-    return found
-
-
-def summed_in_order(x, shape):
-    """The gradient of what was broadcast, number after number."""
-    shape = (1,) * (x.dim() - len(shape)) + tuple(shape)
-    for dim in range(x.dim()):
-        if shape[dim] == 1 and x.shape[dim] != 1:
-            x = functools.reduce(torch.add, x.unbind(dim)).unsqueeze(dim)
-    return x.reshape(shape)
-
-
-def ways_of_torch(case):
-    """Its paths, and other orders of the keys: the same sums in another order. What is rounded in 16 bits is not the same in its unfused
-    path, which leaves the fused one there."""
-    fused = [by_torch_fused(case, False), by_torch_fused(case, True)]
-    return fused if case.dtype is torch.bfloat16 else [by_torch(case, case.dtype), by_torch_unfused(case), *fused]
-
-
 def truth_of(case):
     """In a type finer than the one under test: f64 by torch, of f64 long double by NumPy."""
     if case.dtype is not torch.float64:
@@ -251,43 +175,45 @@ def gradients(output, q, k, v, mask, grad):
     return [output, *torch.autograd.grad(output, wanted, grad.expand_as(output))]
 
 
-def compared(seed, again=0, in_order=False):
-    """name: (ours, truth, torch's ways ...), of a call."""
+def compared(seed, again=0):
+    """name: (ours, torch's, truth), of a call."""
     case = Case(seed, again)
-    ours, theirs, truth = by_attn(case), ways_of_torch(case), truth_of(case)
-    if in_order and case.dtype is not torch.bfloat16:
-        theirs.append(by_torch_in_order(case))
-    assert len(ours) == len(truth) and {len(way) for way in theirs} == {len(ours)}
-    found = dict(zip(("output", "dq", "dk", "dv", "dmask"), zip(ours, truth, *theirs)))
+    ways = by_attn(case), by_torch(case, case.dtype), truth_of(case)
+    assert len({len(way) for way in ways}) == 1
+    found = dict(zip(("output", "dq", "dk", "dv", "dmask"), zip(*ways)))
     if "dmask" in found and case.mask.shape[-1] == 1:
         del found["dmask"]  # a number a row moves nothing: its gradient is 0 and has no size to measure by
     return case, found
 
 
 def check(seed):
-    """By the error rule, each tensor, with the farthest of torch's ways as its error. torch's error in a small tensor can be next to nothing by luck; where the rule fails for one call it
-    is asked of sixteen like it, with other numbers, as one tensor, and beside the plain order of sums too."""
+    """By the error rule, each tensor, beside torch's plain call; where one call does not hold it, as numerics section 7 says: 256 calls like it,
+    with other numbers, as one tensor. The names of the tensors that were asked again."""
     case, found = compared(seed)
-    for name, (ours, truth, *theirs) in found.items():
-        label = f"seed {seed}: {case}: {name}"
+    label = f"seed {seed}: {case}"
+    again = []
+    for name, tensors in found.items():
         try:
-            assert_as_close_as(ours, theirs, truth, label)
+            assert_as_close_as(*tensors, f"{label}: {name}")
         except AssertionError:
-            calls = [compared(seed, again, in_order=True)[1][name] for again in range(16)]
-            ours, truth, *theirs = (torch.cat([x.flatten() for x in way]) for way in zip(*calls))
-            if (seed, name) in MISSES:
-                with pytest.raises(AssertionError):
-                    assert_as_close_as(ours, theirs, truth)
-                assert_as_close_as(ours, theirs, truth, f"{label}, a known miss", most=MISSES[seed, name])
-                continue
-            assert_as_close_as(ours, theirs, truth, f"{label}, sixteen calls")
+            again.append(name)
+    calls = [compared(seed, n)[1] for n in range(1, CALLS_AGAIN + 1)] if again else []
+    for name in again:
+        together = [torch.cat([x.detach().flatten() for x in way]) for way in zip(*(call[name] for call in calls))]
+        most = MISSES.get((seed, name), 1)
+        assert_as_close_as(*together, f"{label}: {name}, {CALLS_AGAIN} calls", most=most)
+        if most > 1 and torch.backends.cpu.get_cpu_capability() == "AVX512":  # elsewhere torch has another error
+            with pytest.raises(AssertionError):  # a miss that is none any more leaves the list
+                assert_as_close_as(*together)
+    return again
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, A_TEST))
 def test_random_calls_are_as_close_to_the_truth_as_torch(first):
     print(f"seeds {first} to {first + A_TEST - 1}")
-    for seed in range(first, first + A_TEST):
-        check(seed)
+    again = [name for seed in range(first, first + A_TEST) for name in check(seed)]
+    print(f"asked again, {CALLS_AGAIN} calls each: {len(again)} tensors")
+    assert len(again) < A_TEST // 5
 
 
 def by_definition(q, k, v, seen):
