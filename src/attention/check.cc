@@ -26,7 +26,10 @@ void check_tensors(const char* function, const Tensor& q, const Tensor& x, const
     throw ShapeError(fmt::format("{}: {} has shape {}; its rank must be {} to match q {}", function, name, shape(x), q.dim(), shape(q)));
 }
 
-Tensor rows_contiguous(const Tensor& x) { return x.size(-1) > 1 && x.stride(-1) != 1 ? x.contiguous() : x; }
+Tensor rows_contiguous(Tensor x) {
+  if (x.size(-1) > 1 && x.stride(-1) != 1) return x.contiguous();
+  return x;
+}
 
 /// [B, H, T, D] of rank 2, 3 or 4, as a view.
 Tensor viewed(const Tensor& x, bool packed) {
@@ -35,13 +38,17 @@ Tensor viewed(const Tensor& x, bool packed) {
   return packed ? x.transpose(0, 1).unsqueeze(0) : x.unsqueeze(1);
 }
 
+/// Sizes of the view.
+std::int64_t batch_of(const Tensor& x, bool packed) { return x.dim() == 4 || (x.dim() == 3 && !packed) ? x.size(0) : 1; }
+std::int64_t heads_of(const Tensor& x, bool packed) { return x.dim() == 4 || (x.dim() == 3 && packed) ? x.size(1) : 1; }
+
 void check_grouped(const char* function, const Tensor& q, const Tensor& x, const char* name, bool packed) {
-  const Tensor q_heads = viewed(q, packed), x_heads = viewed(x, packed);
-  if (x_heads.size(0) != q_heads.size(0))
-    throw ShapeError(fmt::format("{}: {} has shape {}; its batch must be {} to match q {}", function, name, shape(x), q_heads.size(0), shape(q)));
-  if (packed && x_heads.size(0) != 1)
+  const std::int64_t batch = batch_of(q, packed);
+  if (batch_of(x, packed) != batch)
+    throw ShapeError(fmt::format("{}: {} has shape {}; its batch must be {} to match q {}", function, name, shape(x), batch, shape(q)));
+  if (packed && batch != 1)
     throw ShapeError(fmt::format("{}: {} has shape {}; packed sequences are [total, H, D] or [1, H, total, D]", function, name, shape(x)));
-  const std::int64_t heads = q_heads.size(1), groups = x_heads.size(1);
+  const std::int64_t heads = heads_of(q, packed), groups = heads_of(x, packed);
   if (groups == 0 ? heads != 0 : heads % groups != 0)
     throw ShapeError(fmt::format("{}: {} has shape {}; its {} heads must divide the {} heads of q {}", function, name, shape(x), groups, heads, shape(q)));
 }
@@ -113,8 +120,8 @@ Call begin(const char* function, const Tensor& q, const Tensor& k, const Attenti
 
 void project_and_describe(Call& call, const AttentionOptions& options) {
   project(options.score, call.q, call.k);
-  call.q = rows_contiguous(call.q);
-  call.k = rows_contiguous(call.k);
+  call.q = rows_contiguous(std::move(call.q));
+  call.k = rows_contiguous(std::move(call.k));
   kernels::AttentionProblem& problem = call.problem;
   describe_query(call.q, problem);
   describe_keys(call.k, problem.k, problem.k_stride);

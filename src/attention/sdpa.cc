@@ -19,8 +19,14 @@ std::string shape(const Tensor& x) { return to_string(x.sizes()); }
 /// The first `count` sizes.
 Dims leading(const Tensor& x, int count) {
   Dims sizes;
-  for (int d = 0; d < count; ++d) sizes.push_back(x.size(d));
+  for (int d = 0; d < count; ++d) sizes.push_back(x.sizes()[d]);
   return sizes;
+}
+
+/// Whether nothing of a call must broadcast: rank 4, and the same leading sizes.
+bool fit(const Tensor& query, const Tensor& x, int own) {
+  const Dims &a = query.sizes(), &b = x.sizes();
+  return a.size() == 4 && b.size() == 4 && std::equal(a.begin(), a.end() - own, b.begin());
 }
 
 Dims joined(Dims sizes, std::initializer_list<std::int64_t> more) {
@@ -65,6 +71,7 @@ Inputs broadcast(const Tensor& query, const Tensor& key, const Tensor& value, bo
     check_groups(query, value, "value");
   }
   const int own = grouped ? 3 : 2;  // dims that do not broadcast
+  if (fit(query, key, own) && fit(query, value, own)) return {query, key, value};
   Dims common = broadcast_shapes(function, leading(query, query.dim() - own), leading(key, key.dim() - own));
   common = broadcast_shapes(function, common, leading(value, value.dim() - own));
   const auto expand = [&](const Tensor& x) {

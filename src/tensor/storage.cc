@@ -15,13 +15,20 @@ TensorImpl& defined_impl(const std::shared_ptr<TensorImpl>& impl) {
   return *impl;
 }
 
+/// A size or stride by its place, negative from the end.
+std::int64_t at(const char* function, const Dims& dims, int d) {
+  if (d >= 0 && d < dims.size()) return dims[d];
+  return dims[wrap_dim(function, d, dims.size())];
+}
+
 /// First and last byte of a tensor that has elements.
 std::pair<const char*, const char*> extent(const Tensor& x) {
   const auto bytes = static_cast<std::int64_t>(size_of(x.dtype()));
+  const Dims &sizes = x.sizes(), &strides = x.strides();
   const char* first = static_cast<const char*>(x.data());
   const char* last = first + bytes - 1;
-  for (int i = 0; i < x.dim(); ++i) {
-    const std::int64_t reach = (x.sizes()[i] - 1) * x.strides()[i] * bytes;
+  for (int i = 0; i < sizes.size(); ++i) {
+    const std::int64_t reach = (sizes[i] - 1) * strides[i] * bytes;
     (reach < 0 ? first : last) += reach;
   }
   return {first, last};
@@ -71,8 +78,8 @@ Tensor Tensor::from_blob(void* data, Dims sizes, Dtype dtype, Dims strides, std:
 int Tensor::dim() const { return sizes().size(); }
 const Dims& Tensor::sizes() const { return defined_impl(impl_).sizes; }
 const Dims& Tensor::strides() const { return defined_impl(impl_).strides; }
-std::int64_t Tensor::size(int d) const { return sizes()[wrap_dim("size", d, dim())]; }
-std::int64_t Tensor::stride(int d) const { return strides()[wrap_dim("stride", d, dim())]; }
+std::int64_t Tensor::size(int d) const { return at("size", sizes(), d); }
+std::int64_t Tensor::stride(int d) const { return at("stride", strides(), d); }
 std::int64_t Tensor::numel() const { return sizes().product(); }
 Dtype Tensor::dtype() const { return defined_impl(impl_).dtype; }
 void* Tensor::data() const { return defined_impl(impl_).data; }
