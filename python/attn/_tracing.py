@@ -8,6 +8,10 @@ import types
 from attn import _core
 
 ScoreExpression = _core.ScoreExpression
+_SYMBOLS = (
+    "the function is called once, with symbols, never with numbers: it is made of + - * / // %, comparisons, abs, attn.exp, attn.tanh, attn.where, "
+    "attn.minimum, attn.maximum, and arrays, as attn.ScoreTable(x)[index] where it reaches them by an attribute or a container"
+)
 
 
 def _as_table(name, value):
@@ -51,8 +55,8 @@ def trace(function, tables=None):
         raise TypeError(f"ScoreExpression: a {type(function).__name__} is given; a function of (s, b, h, i, j) or a text is needed")
     try:
         result = _with_tables(function)(*_core._symbols())
-    except IndexError as error:
-        raise TypeError(
-            f"ScoreExpression: {error}; an array that the function reaches by an attribute or a container is looked up as attn.ScoreTable(x)[index]"
-        ) from error
+    except (TypeError, IndexError, AttributeError) as error:
+        if str(error).startswith("ScoreExpression"):
+            raise
+        raise TypeError(f"ScoreExpression: {error}; {_SYMBOLS}") from error
     return _core._operand(result)

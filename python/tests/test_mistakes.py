@@ -142,3 +142,27 @@ def test_names_of_options_are_checked():
         attn.attention_cached(x, attn.KvCache(1, 4, 2), [], masks="causal")
     with pytest.raises(TypeError, match="an attn.KvCache is needed"):
         attn.attention_cached(x, None, [])
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda s, b, h, i, j: __import__("math").exp(s),
+        lambda s, b, h, i, j: np.exp(s),
+        lambda s, b, h, i, j: s.exp(),
+        lambda s, b, h, i, j: s**2,
+        lambda s, b, h, i, j: [np.ones(3)][0][h] * s,
+        lambda s, b: s,
+    ],
+    ids=["a function of numbers", "NumPy's", "a method", "an operator", "an array in a container", "other arguments"],
+)
+def test_functions_that_want_numbers_are_told_what_they_get(function):
+    x = np.zeros((2, 3, 4, 8), np.float32)
+    with pytest.raises(TypeError, match="called once, with symbols, never with numbers: it is made of .* attn.exp, attn.tanh, attn.where"):
+        attn.attention(x, x, x, score=function)
+
+
+def test_a_function_that_decides_by_numbers_is_told_of_where():
+    x = np.zeros((2, 3, 4, 8), np.float32)
+    with pytest.raises(TypeError, match="use attn.where"):
+        attn.attention(x, x, x, score=lambda s, b, h, i, j: s if i > j else 0)
