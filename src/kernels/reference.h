@@ -8,6 +8,16 @@ namespace attn::kernels {
 
 enum class Unary : std::uint8_t { exp, exp2, log, log2, tanh, erf, sin, cos, sigmoid, silu, gelu_none, gelu_tanh };
 
+/// Derivatives of activations: tanh and sigmoid by their result, the others by their argument.
+enum class Slope : std::uint8_t { tanh, sigmoid, silu, gelu_none, gelu_tanh };
+
+/// The numbers in them, each rounded once.
+template <typename T>
+struct SlopeConstants {
+  static constexpr T sqrt_half = static_cast<T>(0x1.6a09e667f3bcdp-1), density_at_0 = static_cast<T>(0x1.9884533d43651p-2);  // 1 / sqrt(2 pi)
+  static constexpr T gelu_scale = static_cast<T>(0x1.9884533d43651p-1), gelu_cubic = static_cast<T>(0.044715), gelu_cubic_slope = static_cast<T>(3 * 0.044715);
+};
+
 /// What a product does with its finished sums, bias included: the same bits as the function applied to the stored result.
 enum class Activation : std::uint8_t { none, relu, silu, gelu_none, gelu_tanh };
 
@@ -28,10 +38,22 @@ struct GemmProblem {
 
 enum class RowOp : std::uint8_t { sum, sum_of_squares, sum_of_absolutes, max, softmax, log_softmax };
 
+/// The gradient of one row of layer_norm. With z = (x - mean) g, g = 1 / sqrt(var + eps), and u = dy weight (null: dy):
+/// dx = ((u - mean u) - z mean(u z)) g, and dy z, whose sum over the rows is the weight's gradient.
+struct LayerNormGradientRow {
+  Element element = Element::f32;
+  std::int64_t n = 0;
+  double eps = 0;
+  const void *x = nullptr, *dy = nullptr, *weight = nullptr;
+  void *dx = nullptr, *dy_z = nullptr;  // dy_z: or null
+};
+
 /// The table of one build of src/kernels/ref. Contiguous memory; Element f32 or f64.
 struct Reference {
   const char* build;  // "fma" or "generic"
   void (*unary)(Unary op, Element element, const void* x, void* y, std::int64_t n) noexcept;
+  /// y[i] = dy[i] times the slope at x[i]; y may be dy.
+  void (*slope)(Slope op, Element element, const void* dy, const void* x, void* y, std::int64_t n) noexcept;
   /// Rows [begin, end) of the product.
   void (*gemm)(const GemmProblem& problem, std::int64_t begin, std::int64_t end) noexcept;
   /// One row of n elements with stride: sum, sum of squares, ... write one value; softmax and log_softmax n (stride y_stride).
@@ -40,6 +62,7 @@ struct Reference {
   void (*layer_norm_row)(Element element, const void* x, const void* weight, const void* bias, double eps, void* y, std::int64_t n) noexcept;
   /// One row: x / sqrt(mean x^2 + eps) * weight (null: none).
   void (*rms_norm_row)(Element element, const void* x, const void* weight, double eps, void* y, std::int64_t n) noexcept;
+  void (*layer_norm_gradient_row)(const LayerNormGradientRow& row) noexcept;
   /// Mean and sum of squared deviations of one row.
   void (*moments_row)(Element element, const void* x, std::int64_t x_stride, std::int64_t n, void* mean, void* deviations) noexcept;
 };

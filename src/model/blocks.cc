@@ -10,9 +10,6 @@ nn::Linear projection(std::int64_t in, std::int64_t out, bool bias, Dtype dtype)
 
 nn::Embedding table(std::int64_t rows, std::int64_t columns, Dtype dtype) { return nn::Embedding(rows, columns, {.dtype = dtype, .draw = false}); }
 
-/// [B, T, H D] -> [B, H, T, D], a view.
-Tensor by_heads(const Tensor& x, std::int64_t heads, std::int64_t head_dim) { return x.reshape({x.size(0), x.size(1), heads, head_dim}).transpose(1, 2); }
-
 }  // namespace
 
 ModelNorm::ModelNorm(const ModelConfig& config, Dtype dtype)
@@ -33,8 +30,9 @@ SelfAttentionBlock::SelfAttentionBlock(const ModelConfig& config, Dtype dtype)
       out(register_module("out", projection(heads * head_dim, config.width, config.attention_bias, dtype))) {}
 
 LanguageModel::Heads SelfAttentionBlock::heads_of(const Tensor& x, const TokenPlaces& places) const {
-  const std::vector<Tensor> parts = qkv(x).split({heads * head_dim, kv_heads * head_dim, kv_heads * head_dim}, -1);
-  LanguageModel::Heads result{by_heads(parts[0], heads, head_dim), by_heads(parts[1], kv_heads, head_dim), by_heads(parts[2], kv_heads, head_dim)};
+  // [B, T, heads of q, k and v, D], parted by heads: so their gradients [B, H, T, D] are put together in one copy.
+  const std::vector<Tensor> parts = qkv(x).reshape({x.size(0), x.size(1), heads + 2 * kv_heads, head_dim}).split({heads, kv_heads, kv_heads}, 2);
+  LanguageModel::Heads result{parts[0].transpose(1, 2), parts[1].transpose(1, 2), parts[2].transpose(1, 2)};
   if (places.turn.cos.defined()) {
     result.q = rotary(result.q, places.turn.cos, places.turn.sin);
     result.k = rotary(result.k, places.turn.cos, places.turn.sin);

@@ -71,7 +71,12 @@ Tensor LanguageModel::run(const Tensor& ids, const Tensor& positions, Attend&& a
 Tensor LanguageModel::hidden(const Tensor& ids) const {
   check_ids(config, ids);
   const AttentionOptions options{.mask = Mask::causal(), .dropout_p = is_training() ? config.dropout : 0};
-  return run(ids, arange(0, ids.size(1)), [&](std::int64_t, const Heads& heads) { return attention(heads.q, heads.k, heads.v, options).output; });
+  return run(ids, arange(0, ids.size(1)), [&](std::int64_t, const Heads& heads) {
+    const Tensor& q = heads.q;
+    AttentionOptions to_rows = options;  // [B, T, Hq, D] in memory: its heads are joined without a copy
+    to_rows.out = empty({q.size(0), q.size(2), q.size(1), q.size(3)}, q.dtype()).transpose(1, 2);
+    return attention(q, heads.k, heads.v, to_rows).output;
+  });
 }
 
 Tensor LanguageModel::hidden(const Tensor& ids, ModelCache& cache, const std::vector<std::int64_t>& sequences) const {

@@ -20,15 +20,42 @@ C wrapping(C a, C b, F function) {
     return function(a, b);
 }
 
-constexpr auto plus = []<typename C>(C a, C b) { return wrapping(a, b, [](auto x, auto y) { return x + y; }); };
-constexpr auto minus = []<typename C>(C a, C b) { return wrapping(a, b, [](auto x, auto y) { return x - y; }); };
-constexpr auto times = []<typename C>(C a, C b) { return wrapping(a, b, [](auto x, auto y) { return x * y; }); };
-constexpr auto over = []<typename C>(C a, C b) -> C {
-  if constexpr (std::is_floating_point_v<C>)
-    return a / b;
-  else
-    return C{};  // never reached: quotients are computed in floating types
+// What is a kernel too says so: binary_run takes it.
+struct Plus {
+  static constexpr auto kernel = kernels::Binary::add;
+  template <typename C>
+  C operator()(C a, C b) const {
+    return wrapping(a, b, [](auto x, auto y) { return x + y; });
+  }
 };
+struct Minus {
+  static constexpr auto kernel = kernels::Binary::sub;
+  template <typename C>
+  C operator()(C a, C b) const {
+    return wrapping(a, b, [](auto x, auto y) { return x - y; });
+  }
+};
+struct Times {
+  static constexpr auto kernel = kernels::Binary::mul;
+  template <typename C>
+  C operator()(C a, C b) const {
+    return wrapping(a, b, [](auto x, auto y) { return x * y; });
+  }
+};
+struct Over {
+  static constexpr auto kernel = kernels::Binary::div;
+  template <typename C>
+  C operator()(C a, C b) const {
+    if constexpr (std::is_floating_point_v<C>)
+      return a / b;
+    else
+      return C{};  // never reached: quotients are computed in floating types
+  }
+};
+constexpr Plus plus;
+constexpr Minus minus;
+constexpr Times times;
+constexpr Over over;
 constexpr auto larger = []<typename C>(C a, C b) -> C { return a != a ? a : (b != b || a < b) ? b : a; };
 constexpr auto smaller = []<typename C>(C a, C b) -> C { return a != a ? a : (b != b || b < a) ? b : a; };
 
@@ -211,7 +238,8 @@ const Tensor& Tensor::add_(const Tensor& other, Scalar alpha) const {
   const Dtype common = result_type(*this, other);
   check_alpha("add_", alpha, common);
   const auto element = [alpha]<typename C>(C a, C b) { return plus(a, times(b, from_scalar<C>(alpha))); };
-  in_place("add_", *this, other, as(other, common), common, element);
+  if (alpha.to_double() == 1) in_place("add_", *this, other, as(other, common), common, plus);
+  else in_place("add_", *this, other, as(other, common), common, element);
   record("AddBackward0", *this, wrt(*this, same), wrt(other, [alpha](auto& dy) { return dy * alpha; }));
   return *this;
 }
@@ -221,7 +249,8 @@ const Tensor& Tensor::sub_(const Tensor& other, Scalar alpha) const {
   const Dtype common = result_type(*this, other);
   check_alpha("sub_", alpha, common);
   const auto element = [alpha]<typename C>(C a, C b) { return minus(a, times(b, from_scalar<C>(alpha))); };
-  in_place("sub_", *this, other, as(other, common), common, element);
+  if (alpha.to_double() == 1) in_place("sub_", *this, other, as(other, common), common, minus);
+  else in_place("sub_", *this, other, as(other, common), common, element);
   record("SubBackward0", *this, wrt(*this, same), wrt(other, [alpha](auto& dy) { return neg(dy * alpha); }));
   return *this;
 }

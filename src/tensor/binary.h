@@ -1,5 +1,6 @@
 // src/tensor/binary.h: the frame of every operation on two broadcast operands.
 #pragma once
+#include "kernels/rows/target.h"
 #include "tensor/build.h"
 #include "tensor/element.h"
 #include "tensor/iterate.h"
@@ -11,6 +12,13 @@ namespace attn {
 template <typename R, typename T, typename B, typename F>
 void binary_run(char* const* data, const std::int64_t* strides, std::int64_t n, F function) {
   const bool contiguous = strides[0] == sizeof(R) && strides[1] == sizeof(T);
+  if constexpr (requires { F::kernel; } && std::is_same_v<R, T> && (std::is_same_v<T, float> || std::is_same_v<T, bfloat16>)) {
+    const auto& table = kernels::row_kernels();
+    const bool one = strides[2] == 0;
+    if (table.binary != nullptr && contiguous && (one || (std::is_same_v<B, T> && strides[2] == sizeof(B))))
+      return table.binary(F::kernel, is_half<T> ? kernels::Element::bf16 : kernels::Element::f32, data[1], one ? nullptr : data[2],
+                          one ? widen(*reinterpret_cast<const B*>(data[2])) : 0, data[0], n);
+  }
   if (contiguous && strides[2] == sizeof(B)) {
     R* result = reinterpret_cast<R*>(data[0]);
     const T* a = reinterpret_cast<const T*>(data[1]);
@@ -59,10 +67,10 @@ void binary_into(const Tensor& target, const Tensor& a, const Tensor& b, Dtype c
   with_type(common, [&]<typename T>(Type<T>) {
     using Result = std::conditional_t<std::is_void_v<R>, T, R>;
     const auto run = [&]<typename B>(Type<B>) {
-      iterate(sizes, {operand(target, sizes), operand(a, sizes), operand(b, sizes)},
-              [element](char* const* data, const std::int64_t* strides, std::int64_t n) {
-                binary_run<Result, T, B>(data, strides, n, element);
-              });
+      iterate_in_parts(sizes, {operand(target, sizes), operand(a, sizes), operand(b, sizes)},
+                       [element](char* const* data, const std::int64_t* strides, std::int64_t n) {
+                         binary_run<Result, T, B>(data, strides, n, element);
+                       });
     };
     if constexpr (is_half<T>) {
       if (b.dtype() == Dtype::f32) return run(Type<float>{});

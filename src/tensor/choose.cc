@@ -25,8 +25,8 @@ Tensor choose(const char* function, const char* mask_name, const Tensor& conditi
   const Dims sizes = broadcast_shapes(function, broadcast_shapes(function, condition.sizes(), a.sizes()), b.sizes());
   return compute_into(function, out, sizes, a.dtype(), {condition, a, b}, [&](const Tensor& target) {
     const auto run = [&](auto word) {
-      iterate(sizes, {operand(target, sizes), operand(condition, sizes), operand(a, sizes), operand(b, sizes)},
-              [](char* const* data, const std::int64_t* strides, std::int64_t n) { choose_run<decltype(word)>(data, strides, n); });
+      iterate_in_parts(sizes, {operand(target, sizes), operand(condition, sizes), operand(a, sizes), operand(b, sizes)},
+                       [](char* const* data, const std::int64_t* strides, std::int64_t n) { choose_run<decltype(word)>(data, strides, n); });
     };
     switch (size_of(a.dtype())) {
       case 1: return run(std::uint8_t{});

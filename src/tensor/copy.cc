@@ -6,6 +6,7 @@
 #include "tensor/element.h"
 #include "tensor/iterate.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace attn {
@@ -57,8 +58,8 @@ constexpr auto same = [](auto& dy) { return dy; };  // the tape converts
 void copy_values(const Tensor& target, const Tensor& source) {
   with_type(target.dtype(), [&]<typename To>(Type<To>) {
     with_type(source.dtype(), [&]<typename From>(Type<From>) {
-      iterate(target.sizes(), {operand(target, target.sizes()), operand(source, target.sizes())},
-              [](char* const* data, const std::int64_t* strides, std::int64_t n) { convert_run<To, From>(data, strides, n); });
+      iterate_in_parts(target.sizes(), {operand(target, target.sizes()), operand(source, target.sizes())},
+                       [](char* const* data, const std::int64_t* strides, std::int64_t n) { convert_run<To, From>(data, strides, n); });
     });
   });
 }
@@ -85,8 +86,9 @@ const Tensor& Tensor::fill_(Scalar value) const {
   check_in_place("fill_", *this);
   with_type(dtype(), [&]<typename T>(Type<T>) {
     const T element = from_scalar<T>(value);
-    iterate(sizes(), {operand(*this, sizes())}, [element](char* const* data, const std::int64_t* strides, std::int64_t n) {
-      for (std::int64_t i = 0; i < n; ++i) *reinterpret_cast<T*>(data[0] + i * strides[0]) = element;
+    iterate_in_parts(sizes(), {operand(*this, sizes())}, [element](char* const* data, const std::int64_t* strides, std::int64_t n) {
+      if (strides[0] == sizeof(T)) std::fill_n(reinterpret_cast<T*>(data[0]), n, element);
+      else for (std::int64_t i = 0; i < n; ++i) *reinterpret_cast<T*>(data[0] + i * strides[0]) = element;
     });
   });
   record_overwritten("FillBackward0", *this);

@@ -1,6 +1,9 @@
 // src/tensor/iterate.cc: joining dims, then an odometer over what is left.
 #include "tensor/iterate.h"
 
+#include "runtime/parallel.h"
+
+#include <algorithm>
 #include <array>
 
 namespace attn {
@@ -42,30 +45,71 @@ Operand operand(const Tensor& tensor, const Dims& shape) {
   return result;
 }
 
-void iterate(const Dims& shape, std::span<const Operand> operands, InnerLoop loop, void* context) {
-  if (shape.product() == 0) return;
+namespace {
+
+Walk walk_of(const Dims& shape, std::span<const Operand> operands) {
   Walk walk;
   for (int d = shape.size() - 1; d >= 0; --d) {
     Strides stride{};
     for (std::size_t i = 0; i < operands.size(); ++i) stride[i] = operands[i].strides[d];
     walk.add(shape[d], stride, operands.size());
   }
-  std::array<char*, max_operands> data{};
-  for (std::size_t i = 0; i < operands.size(); ++i) data[i] = operands[i].data;
-  if (walk.dims == 0) return loop(context, data.data(), walk.strides[0].data(), 1);
+  if (walk.dims == 0) walk.dims = 1, walk.sizes[0] = 1;
+  return walk;
+}
 
+/// The runs [first, last) of a walk, all of its innermost dim but for what lies before element `begin` and behind `end`.
+struct Runs {
+  std::int64_t first, last, begin, end;
+};
+
+void walk_runs(const Walk& walk, std::span<const Operand> operands, const Runs& runs, InnerLoop loop, void* context) {
+  std::array<char*, max_operands> data{};
   std::array<std::int64_t, max_rank> index{};
-  while (true) {
-    loop(context, data.data(), walk.strides[0].data(), walk.sizes[0]);
-    int d = 1;
-    for (; d < walk.dims; ++d) {
+  for (std::size_t i = 0; i < operands.size(); ++i) data[i] = operands[i].data + runs.begin * walk.strides[0][i];
+  std::int64_t run = runs.first;
+  for (int d = 1; d < walk.dims; run /= walk.sizes[d++]) {
+    index[d] = run % walk.sizes[d];
+    for (std::size_t i = 0; i < operands.size(); ++i) data[i] += index[d] * walk.strides[d][i];
+  }
+  for (run = runs.first;;) {
+    loop(context, data.data(), walk.strides[0].data(), runs.end - runs.begin);
+    if (++run == runs.last) return;
+    for (int d = 1;; ++d) {
       for (std::size_t i = 0; i < operands.size(); ++i) data[i] += walk.strides[d][i];
       if (++index[d] < walk.sizes[d]) break;
       for (std::size_t i = 0; i < operands.size(); ++i) data[i] -= walk.strides[d][i] * walk.sizes[d];
       index[d] = 0;
     }
-    if (d >= walk.dims) return;
   }
+}
+
+}  // namespace
+
+void iterate(const Dims& shape, std::span<const Operand> operands, InnerLoop loop, void* context) {
+  const std::int64_t elements = shape.product();
+  if (elements == 0) return;
+  const Walk walk = walk_of(shape, operands);
+  walk_runs(walk, operands, {0, elements / walk.sizes[0], 0, walk.sizes[0]}, loop, context);
+}
+
+void iterate_in_parts(const Dims& shape, std::span<const Operand> operands, InnerLoop loop, void* context) {
+  constexpr std::int64_t part_elements = 16384;
+  const std::int64_t elements = shape.product();
+  if (elements < 2 * part_elements) return iterate(shape, operands, loop, context);
+  const Walk walk = walk_of(shape, operands);
+  const std::int64_t run = walk.sizes[0], runs = elements / run;
+  if (run >= part_elements) {  // a part is a piece of a run
+    const std::int64_t pieces = (run + part_elements - 1) / part_elements;
+    return runtime::parallel_for(runs * pieces, [&](std::int64_t part) {
+      const std::int64_t at = part / pieces, begin = part % pieces * part_elements;
+      walk_runs(walk, operands, {at, at + 1, begin, std::min(run, begin + part_elements)}, loop, context);
+    });
+  }
+  const std::int64_t together = part_elements / run;
+  runtime::parallel_for((runs + together - 1) / together, [&](std::int64_t part) {
+    walk_runs(walk, operands, {part * together, std::min(runs, (part + 1) * together), 0, run}, loop, context);
+  });
 }
 
 }  // namespace attn

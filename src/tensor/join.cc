@@ -1,6 +1,7 @@
 // src/tensor/join.cc: tensors put together or picked apart by copies: cat, stack, repeat, index_select, embedding.
 #include <attn/ops.h>
 
+#include "kernels/rows/target.h"
 #include "tensor/build.h"
 #include "tensor/promote.h"
 
@@ -81,11 +82,16 @@ Tensor add_at(const Tensor& values, int dim, const Tensor& index, std::int64_t r
   for (int i = dim + index.dim(); i < from.dim(); ++i) inner *= from.sizes()[i], sizes.push_back(from.sizes()[i]);
   const Tensor result = zeros(sizes, from.dtype());
   const std::vector<std::int64_t> picked = index.to_int_vector();
+  const auto add_kernel = kernels::row_kernels().binary;
   const auto add_rows = [&]<typename T>(T* to) {
     const T* row = static_cast<const T*>(from.data());
     for (std::int64_t o = 0; o < outer; ++o, to += rows * inner)
-      for (const std::int64_t i : picked)
-        for (std::int64_t c = 0; c < inner; ++c) to[i * inner + c] += *row++;
+      for (const std::int64_t i : picked) {
+        T* sum = to + i * inner;
+        if (std::is_same_v<T, float> && add_kernel != nullptr) add_kernel(kernels::Binary::add, kernels::Element::f32, sum, row, 0, sum, inner);
+        else for (std::int64_t c = 0; c < inner; ++c) sum[c] += row[c];
+        row += inner;
+      }
   };
   from.dtype() == Dtype::f64 ? add_rows(result.data<double>()) : add_rows(result.data<float>());
   return record("IndexAddBackward0", result, wrt(values, [dim](auto& dy, auto& index) { return dy.index_select(dim, index); }, index));

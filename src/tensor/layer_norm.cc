@@ -2,10 +2,7 @@
 #include <attn/autograd.h>
 
 #include "kernels/rows/target.h"
-#include "runtime/memory.h"
 #include "tensor/normalize.h"
-
-#include <cmath>
 
 namespace attn {
 namespace {
@@ -26,30 +23,12 @@ Gradients gradients_by_rows(const Backward& at, const Dims& normalized, double e
   const Tensor x = widened(at.saved(0)).contiguous(), dy = widened(at.grad()).contiguous(), weight = affine("layer_norm", "weight", at.saved(1), normalized, x.dtype());
   const Tensor dx = empty(x.sizes(), x.dtype()), dyz = at.needs(1) ? empty(x.sizes(), x.dtype()) : Tensor();
   const std::int64_t n = normalized.product(), rows = n == 0 ? 0 : x.numel() / n;
-  const auto element = element_of(x.dtype());
   const auto& table = kernels::row_kernels();
-  with_compute_type(x.dtype(), [&]<typename T>(Type<T>) {
-    const T* w = weight.defined() ? weight.data<T>() : nullptr;
-    parallel_rows(rows, n, [&](std::int64_t row) {
-      const T *from = x.data<T>() + row * n, *up = dy.data<T>() + row * n;
-      T* g = dx.data<T>() + row * n;
-      T* z = static_cast<T*>(runtime::thread_scratch(2 * static_cast<std::size_t>(n) * sizeof(T)));
-      T* gz = z + n;
-      T middle, deviations, sum_g, sum_gz;
-      table.moments_row(element, from, 1, n, &middle, &deviations);
-      const T inverse = 1 / std::sqrt(deviations / static_cast<T>(n) + static_cast<T>(eps));
-      for (std::int64_t i = 0; i < n; ++i) z[i] = (from[i] - middle) * inverse;
-      for (std::int64_t i = 0; i < n; ++i) g[i] = w != nullptr ? up[i] * w[i] : up[i];
-      for (std::int64_t i = 0; i < n; ++i) gz[i] = g[i] * z[i];
-      table.row(kernels::RowOp::sum, element, g, 1, &sum_g, 1, n);
-      table.row(kernels::RowOp::sum, element, gz, 1, &sum_gz, 1, n);
-      sum_g /= static_cast<T>(n), sum_gz /= static_cast<T>(n);
-      for (std::int64_t i = 0; i < n; ++i) g[i] = canonical_nan((g[i] - sum_g - z[i] * sum_gz) * inverse);
-      if (dyz.defined()) {
-        T* product = dyz.data<T>() + row * n;
-        for (std::int64_t i = 0; i < n; ++i) product[i] = up[i] * z[i];
-      }
-    });
+  const std::int64_t bytes = n * static_cast<std::int64_t>(size_of(x.dtype()));
+  parallel_rows(rows, n, [&](std::int64_t row) {
+    const auto at_row = [&](const Tensor& t) { return t.defined() ? static_cast<char*>(t.data()) + row * bytes : nullptr; };
+    table.layer_norm_gradient_row({.element = element_of(x.dtype()), .n = n, .eps = eps, .x = at_row(x), .dy = at_row(dy),
+                                   .weight = data_or_null(weight), .dx = at_row(dx), .dy_z = at_row(dyz)});
   });
   return {dx, dyz, dy};
 }

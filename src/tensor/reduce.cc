@@ -33,32 +33,43 @@ T sum_of_long_row(RowOp op, const T* x, std::int64_t n) {
   return canonical_nan(sum);
 }
 
-/// Rows that lie side by side, as the columns of a matrix do: summed together, in parts cut by the shape.
-template <typename T>
-void sum_columns(const Rows& rows, T* y) {
+/// Whether rows lie side by side, as the columns of a matrix do.
+bool are_columns(const Rows& rows) { return rows.stride != 1 && rows.x.dim() > 1 && rows.x.stride(-2) == 1; }
+
+/// Columns summed together, in parts cut by the shape; y is of the type the sums are computed in.
+void sum_columns(const Rows& rows, const Tensor& y) {
   constexpr std::int64_t elements_a_part = 65536, least = 64;
   const std::int64_t columns = rows.x.size(-2), step = std::max(least, elements_a_part / std::max<std::int64_t>(1, rows.n) / least * least);
   const std::int64_t parts = (columns + step - 1) / step;
+  const auto element = rows.x.dtype() == Dtype::bf16 ? kernels::Element::bf16 : element_of(rows.x.dtype());
   runtime::parallel_for(rows.count / columns * parts, [&](std::int64_t part) {
     const std::int64_t first = part / parts * columns + part % parts * step;
-    kernels::row_kernels().sum_columns(element_of(dtype_of<T>), rows.data<T>(first), rows.stride, rows.n, y + first, std::min(step, columns - part % parts * step));
+    kernels::row_kernels().sum_columns(element, advance(rows.x, rows.offset(first)), rows.stride, rows.n, advance(y, first), std::min(step, columns - part % parts * step));
   });
 }
 
-/// One value a row of floating `x`, f32 or f64, in a tensor of the sizes of `reduced_sizes`.
-Tensor reduce_rows(RowOp op, const Tensor& x, const Dims& reduced, const Dims& sizes) {
+/// One value a row of floating x, half floats in f32, in a tensor of the sizes of `reduced_sizes`.
+Tensor reduce_rows(RowOp op, const Tensor& given, const Dims& reduced, const Dims& sizes) {
   constexpr std::int64_t long_row = 1 << 18;
-  const Rows rows(reduced_last(x, reduced));
-  const Tensor result = empty(sizes, x.dtype());
-  const auto element = element_of(x.dtype());
   const auto& table = kernels::row_kernels();
+  const Tensor result = empty(sizes, compute_dtype(given.dtype()));
+  if (op == RowOp::sum && given.dtype() == Dtype::bf16 && table.widen != nullptr) {  // columns as they are
+    const Rows rows(reduced_last(given.detach(), reduced));
+    if (rows.count > 0 && are_columns(rows)) {
+      sum_columns(rows, result);
+      return result;
+    }
+  }
+  const Tensor x = widened(given);
+  const Rows rows(reduced_last(x, reduced));
+  const auto element = element_of(x.dtype());
   with_compute_type(x.dtype(), [&]<typename T>(Type<T>) {
     T* y = static_cast<T*>(result.data());
     if (rows.count == 0) return;
     if (op != RowOp::max && rows.stride == 1 && rows.n >= long_row) {
       for (std::int64_t row = 0; row < rows.count; ++row) y[row] = sum_of_long_row(op, rows.data<T>(row), rows.n);
-    } else if (op == RowOp::sum && rows.stride != 1 && rows.x.dim() > 1 && rows.x.stride(-2) == 1) {
-      sum_columns(rows, y);
+    } else if (op == RowOp::sum && are_columns(rows)) {
+      sum_columns(rows, result);
     } else {
       parallel_rows(rows.count, rows.n, [&](std::int64_t row) { table.row(op, element, rows.data<T>(row), rows.stride, y + row, 1, rows.n); });
     }
@@ -124,7 +135,7 @@ Tensor norm_slope(double p, const Tensor& x, const Tensor& y, const Dims& reduce
 Tensor sum(const Tensor& x, Dims dims, bool keepdim, Tensor out) {
   const Dims reduced = reduced_dims("sum", dims, x.dim()), sizes = reduced_sizes(x.sizes(), reduced, keepdim);
   const bool floating = is_floating(x.dtype());
-  const Tensor total = floating ? reduce_rows(RowOp::sum, widened(x), reduced, sizes) : sum_integers(x.detach(), reduced, sizes);
+  const Tensor total = floating ? reduce_rows(RowOp::sum, x, reduced, sizes) : sum_integers(x.detach(), reduced, sizes);
   const Tensor y = deliver("sum", total, out, floating ? x.dtype() : Dtype::i64);
   return record(dims.empty() ? "SumBackward0" : "SumBackward1", y, wrt(x, [sizes = x.sizes(), reduced](auto& dy) { return spread(dy, sizes, reduced); }));
 }
@@ -132,7 +143,7 @@ Tensor sum(const Tensor& x, Dims dims, bool keepdim, Tensor out) {
 Tensor mean(const Tensor& x, Dims dims, bool keepdim, Tensor out) {
   check_floating_point("mean", x);
   const Dims reduced = reduced_dims("mean", dims, x.dim());
-  const Tensor total = reduce_rows(RowOp::sum, widened(x), reduced, reduced_sizes(x.sizes(), reduced, keepdim));
+  const Tensor total = reduce_rows(RowOp::sum, x, reduced, reduced_sizes(x.sizes(), reduced, keepdim));
   const std::int64_t n = count_of(x, reduced);
   in_place(total, [n](auto v) { return v / static_cast<decltype(v)>(n); });
   const auto vjp = [n, sizes = x.sizes(), reduced](auto& dy) { return spread(dy / n, sizes, reduced); };

@@ -54,8 +54,8 @@ Tensor turned(const Tensor& x, const Tensor& cos, const Tensor& sin, bool back) 
     if constexpr (std::is_floating_point_v<Compute<T>>) {
       const auto bytes = static_cast<std::ptrdiff_t>(sizeof(T)) * pairs;
       const Halves second{bytes * x.stride(-1), bytes};
-      iterate(sizes, {operand(first(y), sizes), operand(first(x), sizes), operand(cos, sizes), operand(sin, sizes)},
-              [second, back](char* const* data, const std::int64_t* strides, std::int64_t n) { turn_run<T>(data, strides, n, second, back ? -1 : 1); });
+      iterate_in_parts(sizes, {operand(first(y), sizes), operand(first(x), sizes), operand(cos, sizes), operand(sin, sizes)},
+                       [second, back](char* const* data, const std::int64_t* strides, std::int64_t n) { turn_run<T>(data, strides, n, second, back ? -1 : 1); });
     }
   });
   return y;

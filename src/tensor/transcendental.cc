@@ -1,6 +1,7 @@
 // src/tensor/transcendental.cc: exp, log, tanh, gelu and their like, in the kernels' own arithmetic: the same bits everywhere.
 #include <attn/ops.h>
 
+#include "tensor/blocks.h"
 #include "tensor/rows.h"
 #include "tensor/slope.h"
 #include "tensor/unary.h"
@@ -33,25 +34,22 @@ void kernel_run(Unary op, std::int64_t total, char* const* data, const std::int6
     table.end_of_streams();
     return;
   }
-  constexpr std::int64_t block = 512;
-  C x[block], y[block];
-  for (std::int64_t start = 0; start < n; start += block) {
-    const std::int64_t count = std::min(block, n - start);
-    for (std::int64_t i = 0; i < count; ++i) x[i] = widen(*reinterpret_cast<const T*>(data[1] + (start + i) * strides[1]));
-    table.unary(op, element, x, y, count);
-    for (std::int64_t i = 0; i < count; ++i) *reinterpret_cast<T*>(data[0] + (start + i) * strides[0]) = convert<T>(y[i]);
-  }
+  in_blocks(n, [&](std::int64_t start, std::int64_t count) {
+    alignas(64) C x[block_elements];
+    read_block<T>(data[1] + start * strides[1], strides[1], x, count);
+    table.unary(op, element, x, x, count);
+    write_block<T>(x, data[0] + start * strides[0], strides[0], count);
+  });
 }
 
 Tensor transcendental(const char* function, Unary op, const Tensor& given, const Tensor& out) {
   const Tensor x = as(given, floating_type(given.dtype()));
   return compute_into(function, out, x.sizes(), x.dtype(), {x}, [&](const Tensor& target) {
     const auto run = [&]<typename T>(Type<T>) {
-      iterate(x.sizes(), {operand(target, x.sizes()), operand(x, x.sizes())},
-              [op, total = x.numel() * static_cast<std::int64_t>(sizeof(T))](char* const* data, const std::int64_t* strides, std::int64_t n) {
-                run_in_parts<2>(data, strides, n,
-                             [op, total](char* const* part, const std::int64_t* by, std::int64_t count) { kernel_run<T>(op, total, part, by, count); });
-              });
+      iterate_in_parts(x.sizes(), {operand(target, x.sizes()), operand(x, x.sizes())},
+                       [op, total = x.numel() * static_cast<std::int64_t>(sizeof(T))](char* const* data, const std::int64_t* strides, std::int64_t n) {
+                         kernel_run<T>(op, total, data, strides, n);
+                       });
     };
     switch (x.dtype()) {
       case Dtype::f64: return run(Type<double>{});
@@ -69,7 +67,7 @@ void check_floating(const char* function, const Tensor& x) {
 
 constexpr double pi = 3.14159265358979323846;
 
-// Slopes, of tensors or of blocks of elements.
+// Slopes in operations of tensors; kernels/ref/slope.cc has the same steps.
 
 constexpr auto tanh_slope = [](const auto& y) { return 1 - y * y; };
 constexpr auto sigmoid_slope = [](const auto& y) { return (1 - y) * y; };
@@ -122,24 +120,24 @@ Tensor erf(const Tensor& x, Tensor out) {
 
 Tensor tanh(const Tensor& x, Tensor out) {
   const Tensor y = transcendental("tanh", Unary::tanh, x, out);
-  return record("TanhBackward0", y, wrt(x, [](auto& dy, auto& y) { return times_slope(dy, y, tanh_slope); }, y));
+  return record("TanhBackward0", y, wrt(x, [](auto& dy, auto& y) { return times_slope(dy, y, kernels::Slope::tanh, tanh_slope); }, y));
 }
 
 Tensor sigmoid(const Tensor& x, Tensor out) {
   const Tensor y = transcendental("sigmoid", Unary::sigmoid, x, out);
-  return record("SigmoidBackward0", y, wrt(x, [](auto& dy, auto& y) { return times_slope(dy, y, sigmoid_slope); }, y));
+  return record("SigmoidBackward0", y, wrt(x, [](auto& dy, auto& y) { return times_slope(dy, y, kernels::Slope::sigmoid, sigmoid_slope); }, y));
 }
 
 Tensor silu(const Tensor& x, Tensor out) {
   check_floating("silu", x);
-  return record("SiluBackward0", transcendental("silu", Unary::silu, x, out), wrt(x, [](auto& dy, auto& x) { return times_slope(dy, x, silu_slope); }, x));
+  return record("SiluBackward0", transcendental("silu", Unary::silu, x, out), wrt(x, [](auto& dy, auto& x) { return times_slope(dy, x, kernels::Slope::silu, silu_slope); }, x));
 }
 
 Tensor gelu(const Tensor& x, GeluApproximate approximate, Tensor out) {
   check_floating("gelu", x);
   const Unary op = approximate == GeluApproximate::tanh ? Unary::gelu_tanh : Unary::gelu_none;
   const auto vjp = [approximate](auto& dy, auto& x) {
-    return approximate == GeluApproximate::tanh ? times_slope(dy, x, gelu_tanh_slope) : times_slope(dy, x, gelu_slope);
+    return approximate == GeluApproximate::tanh ? times_slope(dy, x, kernels::Slope::gelu_tanh, gelu_tanh_slope) : times_slope(dy, x, kernels::Slope::gelu_none, gelu_slope);
   };
   return record("GeluBackward0", transcendental("gelu", op, x, out), wrt(x, vjp, x));
 }

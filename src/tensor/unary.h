@@ -1,9 +1,6 @@
 // src/tensor/unary.h: the frame of operations on one operand whose bits are plain IEEE arithmetic.
 #pragma once
-#include "runtime/parallel.h"
 #include "tensor/binary.h"
-
-#include <algorithm>
 
 namespace attn {
 
@@ -19,28 +16,13 @@ void unary_run(char* const* data, const std::int64_t* strides, std::int64_t n, F
     *reinterpret_cast<R*>(data[0] + i * strides[0]) = convert<R>(function(widen(*reinterpret_cast<const T*>(data[1] + i * strides[1]))));
 }
 
-/// run(data, strides, count) for a run of so many operands, long ones in parts of a fixed size that threads share.
-template <int operands, typename F>
-void run_in_parts(char* const* data, const std::int64_t* strides, std::int64_t n, F run) {
-  constexpr std::int64_t part_elements = 16384;
-  if (n < 2 * part_elements) return run(data, strides, n);
-  runtime::parallel_for((n + part_elements - 1) / part_elements, [&](std::int64_t part) {
-    const std::int64_t begin = part * part_elements;
-    char* moved[operands];
-    for (int i = 0; i < operands; ++i) moved[i] = data[i] + begin * strides[i];
-    run(moved, strides, std::min(part_elements, n - begin));
-  });
-}
-
 /// function(x) of type R, or of x's own for void.
 template <typename R, typename T, typename F>
 Tensor map_typed(const char* function, const Tensor& x, const Tensor& out, F element) {
   using Result = std::conditional_t<std::is_void_v<R>, T, R>;
   return compute_into(function, out, x.sizes(), dtype_of<Result>, {x}, [&](const Tensor& target) {
-    iterate(x.sizes(), {operand(target, x.sizes()), operand(x, x.sizes())},
-            [element](char* const* data, const std::int64_t* strides, std::int64_t n) {
-              run_in_parts<2>(data, strides, n, [element](char* const* part, const std::int64_t* by, std::int64_t count) { unary_run<Result, T>(part, by, count, element); });
-            });
+    iterate_in_parts(x.sizes(), {operand(target, x.sizes()), operand(x, x.sizes())},
+                     [element](char* const* data, const std::int64_t* strides, std::int64_t n) { unary_run<Result, T>(data, strides, n, element); });
   });
 }
 

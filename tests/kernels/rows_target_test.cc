@@ -49,6 +49,17 @@ void compare_functions(const RowTarget& target, const std::vector<T>& x) {
 }
 
 template <typename T>
+void compare_slopes(const RowTarget& target, const std::vector<T>& x) {
+  const std::vector<T> dy(x.rbegin(), x.rend());
+  for (const Slope op : {Slope::tanh, Slope::sigmoid, Slope::silu, Slope::gelu_none, Slope::gelu_tanh}) {
+    std::vector<T> ours = dy, expected(x.size());
+    target.slope(op, element_for<T>, ours.data(), x.data(), ours.data(), static_cast<std::int64_t>(x.size()));  // in place
+    reference().slope(op, element_for<T>, dy.data(), x.data(), expected.data(), static_cast<std::int64_t>(x.size()));
+    EXPECT_TRUE(same_bytes(ours, expected, x)) << "slope " << static_cast<int>(op);
+  }
+}
+
+template <typename T>
 std::vector<T> telling_numbers(std::mt19937& random) {
   using Bits = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
   const T inf = std::numeric_limits<T>::infinity(), nan = std::numeric_limits<T>::quiet_NaN(), least = std::numeric_limits<T>::denorm_min();
@@ -73,6 +84,61 @@ TEST_P(EveryRowTarget, FunctionsHaveTheBitsOfTheSpecification) {
   const auto twice = telling_numbers<double>(random);
   compare_functions(target(), twice);
   for (std::size_t n = 1; n < 40; ++n) compare_functions(target(), std::vector<float>(single.begin() + 45, single.begin() + 45 + static_cast<std::ptrdiff_t>(n)));
+}
+
+TEST_P(EveryRowTarget, SlopesHaveTheBitsOfTheSpecification) {
+  std::mt19937 random(8);
+  const auto single = telling_numbers<float>(random);
+  compare_slopes(target(), single);
+  compare_slopes(target(), telling_numbers<double>(random));
+  for (std::size_t n = 0; n < 40; ++n) compare_slopes(target(), std::vector<float>(single.begin() + 45, single.begin() + 45 + static_cast<std::ptrdiff_t>(n)));
+}
+
+/// The bits of x, any NaN as one number.
+std::uint32_t bits_of(float x) { return x != x ? 0x7fc00000u : std::bit_cast<std::uint32_t>(x); }
+/// To the nearest bf16 in f64, where both neighbours are exact: not the kernel's way.
+std::uint16_t nearest_bf16(float x) {
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  if (x != x) return static_cast<std::uint16_t>(bits >> 16 | 0x40u);
+  const auto lower = static_cast<std::uint16_t>(bits >> 16);
+  const auto value = [](std::uint32_t half) {  // an infinity stands for the number that would come next
+    const double number = std::bit_cast<float>(half << 16);
+    return std::isinf(number) ? std::copysign(0x1p128, number) : number;
+  };
+  if (std::isinf(x)) return lower;
+  const double below = std::abs(static_cast<double>(x) - value(lower)), above = std::abs(value(lower + 1u) - static_cast<double>(x));
+  return below < above || (below == above && lower % 2 == 0) ? lower : static_cast<std::uint16_t>(lower + 1);
+}
+
+TEST_P(EveryRowTarget, SumsAndProductsOfElements) {
+  std::mt19937 random(10);
+  const std::vector<float> from = telling_numbers<float>(random);
+  const auto expected_of = [](Binary op, float a, float b) { return op == Binary::add ? a + b : op == Binary::sub ? a - b : op == Binary::mul ? a * b : a / b; };
+  for (const std::size_t n : {std::size_t{0}, std::size_t{1}, std::size_t{15}, std::size_t{16}, std::size_t{17}, std::size_t{40}, from.size()})
+    for (const Binary op : {Binary::add, Binary::sub, Binary::mul, Binary::div})
+      for (const bool one : {false, true}) {
+        const auto count = static_cast<std::int64_t>(n);
+        const std::vector<float> a(from.begin(), from.begin() + static_cast<std::ptrdiff_t>(n)), b(from.rbegin(), from.rbegin() + static_cast<std::ptrdiff_t>(n));
+        std::vector<float> y(n + 1, 5.0f);
+        target().binary(op, Element::f32, a.data(), one ? nullptr : b.data(), 0.3f, y.data(), count);
+        for (std::size_t i = 0; i < n; ++i) ASSERT_EQ(bits_of(y[i]), bits_of(expected_of(op, a[i], one ? 0.3f : b[i]))) << std::hexfloat << a[i] << " " << b[i];
+        EXPECT_EQ(y[n], 5.0f);
+        std::vector<std::uint16_t> p(n), q(n), r(n + 1, 7);
+        target().narrow(Element::bf16, a.data(), p.data(), count);
+        target().narrow(Element::bf16, b.data(), q.data(), count);
+        target().binary(op, Element::bf16, p.data(), one ? nullptr : q.data(), 0.3f, r.data(), count);
+        const auto wide = [](std::uint16_t half) { return std::bit_cast<float>(static_cast<std::uint32_t>(half) << 16); };
+        for (std::size_t i = 0; i < n; ++i) {
+          const float expected = expected_of(op, wide(p[i]), one ? 0.3f : wide(q[i]));
+          if (expected != expected) ASSERT_TRUE(wide(r[i]) != wide(r[i]));
+          else ASSERT_EQ(r[i], nearest_bf16(expected)) << std::hexfloat << expected;
+        }
+        EXPECT_EQ(r[n], 7);
+        if (one) continue;
+        std::vector<float> in_place = a;
+        target().binary(op, Element::f32, in_place.data(), b.data(), 0, in_place.data(), count);
+        EXPECT_EQ(std::memcmp(in_place.data(), y.data(), n * sizeof(float)), 0);
+      }
 }
 
 template <typename T>
@@ -100,6 +166,17 @@ void compare_rows(const RowTarget& target, const std::vector<T>& x) {
     std::fill(y.begin(), y.end(), T(5));
     target.layer_norm_row_to_memory(element_for<T>, x.data(), affine ? weight.data() : nullptr, affine ? bias.data() : nullptr, 1e-5, y.data(), n);
     EXPECT_TRUE(same_bytes(y, same, x.empty() ? y : x)) << "layer norm to memory, n " << n;
+    std::vector<T> dx(x.size() + 1, T(5)), dx_expected = dx, product = dx, product_expected = dx;
+    const std::vector<T> dy(x.rbegin(), x.rend());
+    LayerNormGradientRow row{.element = element_for<T>, .n = n, .eps = 1e-5, .x = x.data(), .dy = dy.data(), .weight = affine ? weight.data() : nullptr,
+                             .dx = dx.data(), .dy_z = affine ? product.data() : nullptr};
+    target.layer_norm_gradient_row(row);
+    row.dx = dx_expected.data();
+    if (affine) row.dy_z = product_expected.data();
+    reference().layer_norm_gradient_row(row);
+    EXPECT_TRUE(same_bytes(dx, dx_expected, x.empty() ? y : x)) << "layer norm's gradient, n " << n;
+    for (std::size_t i = 0; i < product.size(); ++i)  // any NaN
+      EXPECT_TRUE(product[i] == product_expected[i] || (product[i] != product[i] && product_expected[i] != product_expected[i])) << i;
     target.rms_norm_row(element_for<T>, x.data(), affine ? weight.data() : nullptr, 1e-6, y.data(), n);
     reference().rms_norm_row(element_for<T>, x.data(), affine ? weight.data() : nullptr, 1e-6, same.data(), n);
     EXPECT_TRUE(same_bytes(y, same, x.empty() ? y : x)) << "rms norm, n " << n;
@@ -146,6 +223,12 @@ TEST_P(EveryRowTarget, SumsOfColumnsAreSumsOfRows) {
       for (std::int64_t c = 0; c < columns; ++c)
         reference().row(RowOp::sum, Element::f32, x.data() + c, columns + 3, &expected[static_cast<std::size_t>(c)], 1, n);
       EXPECT_TRUE(same_bytes(ours, expected, expected)) << n << " rows, " << columns << " columns";
+      std::vector<std::uint16_t> halves(x.size());
+      target().narrow(Element::bf16, x.data(), halves.data(), static_cast<std::int64_t>(x.size()));
+      target().widen(Element::bf16, halves.data(), x.data(), static_cast<std::int64_t>(x.size()));
+      target().sum_columns(Element::bf16, halves.data(), columns + 3, n, ours.data(), columns);
+      target().sum_columns(Element::f32, x.data(), columns + 3, n, expected.data(), columns);
+      EXPECT_TRUE(same_bytes(ours, expected, expected)) << "bf16: " << n << " rows, " << columns << " columns";
     }
 }
 

@@ -88,6 +88,23 @@ void layer_norm(const T* x, const T* weight, const T* bias, T eps, T* y, std::in
 }
 
 template <typename T>
+void layer_norm_gradient(const LayerNormGradientRow& row) {
+  const T *x = static_cast<const T*>(row.x), *dy = static_cast<const T*>(row.dy), *weight = static_cast<const T*>(row.weight);
+  const T n = static_cast<T>(row.n);
+  T mean, deviations;
+  moments(x, 1, row.n, &mean, &deviations);
+  const T inverse = T(1) / sqrt(deviations / n + static_cast<T>(row.eps));
+  const auto z = [&](std::int64_t i) { return (x[i] - mean) * inverse; };
+  const auto u = [&](std::int64_t i) { return weight != nullptr ? dy[i] * weight[i] : dy[i]; };
+  const T mean_u = canonical(tree_sum<T>(row.n, [&](T partial, std::int64_t i) { return partial + u(i); })) / n;
+  const T mean_uz = canonical(tree_sum<T>(row.n, [&](T partial, std::int64_t i) { return partial + u(i) * z(i); })) / n;
+  for (std::int64_t i = 0; i < row.n; ++i) {
+    if (row.dy_z != nullptr) static_cast<T*>(row.dy_z)[i] = dy[i] * z(i);
+    static_cast<T*>(row.dx)[i] = canonical((u(i) - mean_u - z(i) * mean_uz) * inverse);
+  }
+}
+
+template <typename T>
 void rms_norm(const T* x, const T* weight, T eps, T* y, std::int64_t n) {
   const T squares = tree_sum<T>(n, [&](T partial, std::int64_t i) { return fma(x[i], x[i], partial); });
   const T scale = T(1) / sqrt(squares / static_cast<T>(n) + eps);
@@ -131,6 +148,10 @@ void rms_norm_row(Element element, const void* x, const void* weight, double eps
   const auto run = [&]<typename T>(T) { rms_norm(static_cast<const T*>(x), static_cast<const T*>(weight), static_cast<T>(eps), static_cast<T*>(y), n); };
   if (element == Element::f64) return run(double{});
   run(float{});
+}
+
+void layer_norm_gradient_row(const LayerNormGradientRow& row) noexcept {
+  row.element == Element::f64 ? layer_norm_gradient<double>(row) : layer_norm_gradient<float>(row);
 }
 
 void moments_row(Element element, const void* x, std::int64_t x_stride, std::int64_t n, void* mean, void* deviations) noexcept {

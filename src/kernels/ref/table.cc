@@ -11,10 +11,12 @@ const Reference table = {
     .build = "generic",
 #endif
     .unary = unary,
+    .slope = slope,
     .gemm = gemm,
     .row = row,
     .layer_norm_row = layer_norm_row,
     .rms_norm_row = rms_norm_row,
+    .layer_norm_gradient_row = layer_norm_gradient_row,
     .moments_row = moments_row,
 };
 

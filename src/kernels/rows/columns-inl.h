@@ -9,6 +9,7 @@
 #include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
+#include "kernels/rows/elements-inl.h"
 #include "kernels/rows/lanes-inl.h"
 #include "kernels/rows/unary-inl.h"
 
@@ -41,16 +42,17 @@ HWY_INLINE hn::Vec<D> tree_sum_of_columns(D d, std::int64_t n, Load load) {
   return n > 0 ? tree.total(plus) : hn::Zero(d);
 }
 
-template <typename T>
-void sum_columns_of(const T* x, std::int64_t stride, std::int64_t n, T* y, std::int64_t columns) {
-  const hn::ScalableTag<T> d;
-  constexpr std::int64_t N = HWY_LANES(T), rows_ahead = 16;
+/// Kind: how the elements are read (elements-inl.h); the sums are of its vectors' type.
+template <class Kind>
+void sum_columns_of(const typename Kind::Item* x, std::int64_t stride, std::int64_t n, hn::TFromD<typename Kind::D>* y, std::int64_t columns) {
+  const typename Kind::D d;
+  constexpr std::int64_t N = HWY_LANES(hn::TFromD<typename Kind::D>), rows_ahead = 16;
   for (std::int64_t c = 0; c < columns; c += N) {
     const std::int64_t count = columns - c < N ? columns - c : N;
     const auto sum = count == N ? tree_sum_of_columns(d, n, [&](std::int64_t i) HWY_ATTR {
       hwy::Prefetch(x + (i + rows_ahead) * stride + c);
-      return hn::LoadU(d, x + i * stride + c);
-    }) : tree_sum_of_columns(d, n, [&](std::int64_t i) HWY_ATTR { return load_some(d, x + i * stride + c, count); });
+      return Kind::load(x + i * stride + c, N);
+    }) : tree_sum_of_columns(d, n, [&](std::int64_t i) HWY_ATTR { return Kind::load(x + i * stride + c, count); });
     store_some(d, canonical(d, sum), y + c, count);
   }
 }

@@ -49,6 +49,38 @@ HWY_NOINLINE void layer_norm(const T* x, const T* weight, const T* bias, T eps, 
 }
 
 template <typename T>
+HWY_NOINLINE void layer_norm_gradient(const LayerNormGradientRow& row) {
+  const hn::ScalableTag<T> d;
+  using V = hn::Vec<decltype(d)>;
+  constexpr std::int64_t N = HWY_LANES(T);
+  const T *x = static_cast<const T*>(row.x), *dy = static_cast<const T*>(row.dy), *weight = static_cast<const T*>(row.weight);
+  T *dx = static_cast<T*>(row.dx), *dy_z = static_cast<T*>(row.dy_z);
+  const T n = static_cast<T>(row.n);
+  T mean, deviations;
+  moments(x, row.n, &mean, &deviations);
+  const V inverse = hn::Set(d, T(1) / std::sqrt(deviations / n + static_cast<T>(row.eps))), center = hn::Set(d, mean);
+  const auto z = [&](std::int64_t i, std::int64_t count) HWY_ATTR { return hn::Mul(hn::Sub(load_some(d, x + i, count), center), inverse); };
+  const auto u = [&](std::int64_t i, std::int64_t count) HWY_ATTR {
+    const V v = load_some(d, dy + i, count);
+    return weight ? hn::Mul(v, load_some(d, weight + i, count)) : v;
+  };
+  const V mean_u = hn::Set(d, canonical_scalar(tree_sum<T>(row.n, [&](V partial, std::int64_t i, std::int64_t count) HWY_ATTR {
+                                return hn::Add(partial, u(i, count));
+                              })) / n);
+  const V mean_uz = hn::Set(d, canonical_scalar(tree_sum<T>(row.n, [&](V partial, std::int64_t i, std::int64_t count) HWY_ATTR {
+                                 V product = hn::Mul(u(i, count), z(i, count));
+                                 if (count < N) product = hn::IfThenElseZero(hn::FirstN(d, static_cast<std::size_t>(count)), product);
+                                 return hn::Add(partial, product);
+                               })) / n);
+  for (std::int64_t i = 0; i < row.n; i += N) {
+    const std::int64_t count = std::min(N, row.n - i);
+    const V normal = z(i, count), g = u(i, count);
+    if (dy_z) store_some(d, hn::Mul(load_some(d, dy + i, count), normal), dy_z + i, count);
+    store_some(d, canonical(d, hn::Mul(hn::Sub(hn::Sub(g, mean_u), hn::Mul(normal, mean_uz)), inverse)), dx + i, count);
+  }
+}
+
+template <typename T>
 T sum_of_squares(const T* x, std::int64_t n) {
   const hn::ScalableTag<T> d;
   using V = hn::Vec<decltype(d)>;

@@ -11,8 +11,10 @@
 #include <cstring>
 
 #include "kernels/rows/columns-inl.h"
+#include "kernels/rows/elements-inl.h"
 #include "kernels/rows/halves-inl.h"
 #include "kernels/rows/norms-inl.h"
+#include "kernels/rows/slopes-inl.h"
 #include "kernels/rows/softmax-inl.h"
 #include "kernels/rows/unary-inl.h"
 #include "runtime/cpu.h"
@@ -51,6 +53,12 @@ void with_element(Element element, Run run) {
 void unary(Unary op, Element element, const void* x, void* y, std::int64_t n) noexcept {
   with_element(element, [&]<typename T>(T) { unary_of(op, static_cast<const T*>(x), static_cast<T*>(y), n); });
 }
+void slope(Slope op, Element element, const void* dy, const void* x, void* y, std::int64_t n) noexcept {
+  with_element(element, [&]<typename T>(T) { slope_of(op, static_cast<const T*>(dy), static_cast<const T*>(x), static_cast<T*>(y), n); });
+}
+void binary(Binary op, Element element, const void* a, const void* b, float one, void* y, std::int64_t n) noexcept {
+  element == Element::bf16 ? binary_of<Halves>(op, a, b, one, y, n) : binary_of<Singles>(op, a, b, one, y, n);
+}
 void row(RowOp op, Element element, const void* x, std::int64_t x_stride, void* y, std::int64_t y_stride, std::int64_t n) noexcept {
   const bool one_value = op != RowOp::softmax && op != RowOp::log_softmax;
   if (x_stride != 1 || (y_stride != 1 && !one_value)) return reference().row(op, element, x, x_stride, y, y_stride, n);
@@ -63,6 +71,10 @@ void layer_norm_row(Element element, const void* x, const void* weight, const vo
 }
 void rms_norm_row(Element element, const void* x, const void* weight, double eps, void* y, std::int64_t n) noexcept {
   with_element(element, [&]<typename T>(T) { rms_norm<T, To::caches>(static_cast<const T*>(x), static_cast<const T*>(weight), static_cast<T>(eps), static_cast<T*>(y), n); });
+}
+
+void layer_norm_gradient_row(const LayerNormGradientRow& row) noexcept {
+  with_element(row.element, [&]<typename T>(T) { layer_norm_gradient<T>(row); });
 }
 
 // To memory there is f32 alone: what is large is f32.
@@ -89,7 +101,8 @@ void moments_row(Element element, const void* x, std::int64_t x_stride, std::int
 }
 
 void sum_columns(Element element, const void* x, std::int64_t x_stride, std::int64_t n, void* y, std::int64_t columns) noexcept {
-  with_element(element, [&]<typename T>(T) { sum_columns_of(static_cast<const T*>(x), x_stride, n, static_cast<T*>(y), columns); });
+  if (element == Element::bf16) return sum_columns_of<Halves>(static_cast<const std::uint16_t*>(x), x_stride, n, static_cast<float*>(y), columns);
+  with_element(element, [&]<typename T>(T) { sum_columns_of<Wide<T>>(static_cast<const T*>(x), x_stride, n, static_cast<T*>(y), columns); });
 }
 
 void softmax_columns(RowOp op, Element element, const void* x, std::int64_t x_stride, void* y, std::int64_t y_stride, std::int64_t n,
@@ -131,9 +144,11 @@ extern const RowTarget row_table;
 const RowTarget row_table = {
     .name = HWY_TARGET == HWY_AVX2 ? "avx2" : HWY_TARGET == HWY_AVX3 ? "avx512" : "neon",
     .unary = unary,
+    .slope = slope,
     .row = row,
     .layer_norm_row = layer_norm_row,
     .rms_norm_row = rms_norm_row,
+    .layer_norm_gradient_row = layer_norm_gradient_row,
     .moments_row = moments_row,
     .sum_columns = sum_columns,
     .softmax_columns = softmax_columns,
@@ -144,6 +159,7 @@ const RowTarget row_table = {
     .end_of_streams = end_of_streams,
     .widen = widen,
     .narrow = narrow,
+    .binary = binary,
 };
 
 #endif
@@ -192,9 +208,11 @@ const RowTarget& row_kernels() {
     if (const RowTarget* target = row_target(runtime::target().c_str())) return *target;
     return RowTarget{.name = "scalar",
                      .unary = reference().unary,
+                     .slope = reference().slope,
                      .row = reference().row,
                      .layer_norm_row = reference().layer_norm_row,
                      .rms_norm_row = reference().rms_norm_row,
+                     .layer_norm_gradient_row = reference().layer_norm_gradient_row,
                      .moments_row = reference().moments_row,
                      .sum_columns = sum_columns_by_specification,
                      .softmax_columns = softmax_columns_by_specification,

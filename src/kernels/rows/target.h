@@ -4,16 +4,22 @@
 
 namespace attn::kernels {
 
+/// Of elements: f32, or bf16 computed in f32 and rounded once.
+enum class Binary : std::uint8_t { add, sub, mul, div };
+
 /// The functions of `Reference` with the same names, arguments and bits, and what they make together. Any memory, any number of
 /// elements.
 struct RowTarget {
   const char* name;
   void (*unary)(Unary op, Element element, const void* x, void* y, std::int64_t n) noexcept;
+  void (*slope)(Slope op, Element element, const void* dy, const void* x, void* y, std::int64_t n) noexcept;
   void (*row)(RowOp op, Element element, const void* x, std::int64_t x_stride, void* y, std::int64_t y_stride, std::int64_t n) noexcept;
   void (*layer_norm_row)(Element element, const void* x, const void* weight, const void* bias, double eps, void* y, std::int64_t n) noexcept;
   void (*rms_norm_row)(Element element, const void* x, const void* weight, double eps, void* y, std::int64_t n) noexcept;
+  void (*layer_norm_gradient_row)(const LayerNormGradientRow& row) noexcept;
   void (*moments_row)(Element element, const void* x, std::int64_t x_stride, std::int64_t n, void* mean, void* deviations) noexcept;
-  /// y[c] = sum of the n elements x[i * x_stride + c], c below `columns`: each in the order of RowOp::sum.
+  /// y[c] = sum of the n elements x[i * x_stride + c], c below `columns`: each in the order of RowOp::sum. With vectors bf16
+  /// too, y in f32.
   void (*sum_columns)(Element element, const void* x, std::int64_t x_stride, std::int64_t n, void* y, std::int64_t columns) noexcept;
   /// softmax or log_softmax of `columns` rows that lie side by side: row c holds x[i * x_stride + c], its results are
   /// y[i * y_stride + c]. y may be x.
@@ -31,6 +37,8 @@ struct RowTarget {
   /// there are no vectors.
   void (*widen)(Element half, const void* x, void* y, std::int64_t n) noexcept = nullptr;
   void (*narrow)(Element half, const void* x, void* y, std::int64_t n) noexcept = nullptr;
+  /// y[i] = a[i] op b[i], or a[i] op `one` where b is null; f32 or bf16. y may be a or b. Null where there are no vectors.
+  void (*binary)(Binary op, Element element, const void* a, const void* b, float one, void* y, std::int64_t n) noexcept = nullptr;
 };
 
 /// By name, or null when the target is not built in.
