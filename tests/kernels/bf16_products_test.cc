@@ -126,6 +126,14 @@ TEST_F(Bf16Product, KeepsTheBitsOfARowInAnyNumberOfRows) {
   }
 }
 
+TEST_F(Bf16Product, LargeTransposedOnesPackBothOperandsOnce) {
+  for (const int threads : {1, 3}) {
+    set_num_threads(threads);
+    make(210, 170, 901, Layout::tn, true);
+    compare();
+  }
+}
+
 TEST_F(Bf16Product, TotalsOfLongSumsWaitBesideANarrowResult) {
   for (const Layout layout : {Layout::nt, Layout::tn}) {
     make(11, 50, 9001, layout, true);

@@ -1,4 +1,5 @@
 // tests/kernels/gemm_target_test.cc: the matrix product of every instruction set has the bits of the specification.
+#include "kernels/gemm/product.h"
 #include "kernels/gemm/target.h"
 #include "kernels/gemm/tiles.h"
 #include "kernels/reference.h"
@@ -17,7 +18,7 @@
 namespace attn::kernels {
 namespace {
 
-enum class Layout { nn, nt, tn, tt, strided };
+enum class Layout { nn, nt, tn, tt, strided, tn_apart };  // tn_apart: columns of a more than a page apart
 
 template <typename T>
 struct Product {
@@ -28,13 +29,14 @@ struct Product {
     const std::int64_t gap = layout == Layout::strided ? 3 : 1;
     std::uniform_real_distribution<T> value(-1, 1);
     for (auto* array : {&a, &b}) {
-      array->resize(static_cast<std::size_t>((array == &a ? m : n) * k * gap));
+      const std::int64_t apart = array == &a && layout == Layout::tn_apart ? 1100 * k : 0;
+      array->resize(static_cast<std::size_t>((array == &a ? m : n) * k * gap + apart));
       for (T& x : *array) x = value(random);
     }
     bias.resize(static_cast<std::size_t>(n));
     for (T& x : bias) x = value(random);
     y.resize(static_cast<std::size_t>(m * n), T(99));
-    const bool a_turned = layout == Layout::tn || layout == Layout::tt, b_turned = layout == Layout::nt || layout == Layout::tt;
+    const bool a_turned = layout == Layout::tn || layout == Layout::tt || layout == Layout::tn_apart, b_turned = layout == Layout::nt || layout == Layout::tt;
     problem.m = m;
     problem.n = n;
     problem.k = k;
@@ -44,7 +46,7 @@ struct Product {
     problem.bias = with_bias ? bias.data() : nullptr;
     problem.element = sizeof(T) == 4 ? Element::f32 : Element::f64;
     problem.a_stride[0] = a_turned ? 1 : k * gap;
-    problem.a_stride[1] = a_turned ? m : gap;
+    problem.a_stride[1] = layout == Layout::tn_apart ? m + 1100 : a_turned ? m : gap;
     problem.b_stride[0] = b_turned ? 1 : n * gap;
     problem.b_stride[1] = b_turned ? k : gap;
     problem.y_stride[0] = n;
@@ -87,7 +89,7 @@ void random_products(const GemmTarget& target, int count) {
   const std::int64_t depths[] = {0, 1, 5, 255, 256, 257, 768};
   for (int i = 0; i < count; ++i) {
     const std::int64_t m = 1 + static_cast<std::int64_t>(random() % (i % 2 == 0 ? 70 : 9)), n = 1 + static_cast<std::int64_t>(random() % 150), k = depths[random() % 7];
-    const auto layout = static_cast<Layout>(random() % 5);
+    const auto layout = static_cast<Layout>(random() % 6);
     Product<T> product(m, n, k, layout, random() % 2 == 0, random);
     SCOPED_TRACE(::testing::Message() << "m " << m << " n " << n << " k " << k << " layout " << static_cast<int>(layout));
     product.run(target);
@@ -100,11 +102,24 @@ TEST_P(EveryTarget, HasTheBitsOfTheSpecificationF64) { random_products<double>(t
 
 TEST_P(EveryTarget, CutsLargeProductsIntoPartsWithTheSameBits) {
   std::mt19937 random(6);
-  for (const Layout layout : {Layout::nn, Layout::nt, Layout::tn}) {
+  for (const Layout layout : {Layout::nn, Layout::nt, Layout::tn, Layout::tn_apart}) {
     Product<float> product(1030, 801, 300, layout, true, random);
     product.run(target());
     EXPECT_TRUE(same_bytes(product.y, product.specification()));
+    product.run(target(), /*pack=*/true);
+    EXPECT_TRUE(same_bytes(product.y, product.specification())) << "packed";
   }
+}
+
+TEST_P(EveryTarget, BothOperandsArePackedWhereTheFirstHasToBe) {
+  std::mt19937 random(13);
+  for (const auto& [layout, both] : {std::pair{Layout::nn, false}, {Layout::nt, false}, {Layout::tn, false}, {Layout::tn_apart, true}}) {
+    const Product<float> product(300, 250, 400, layout, true, random);
+    EXPECT_EQ(target().packs_both(product.problem), both) << static_cast<int>(layout);
+  }
+  Product<float> product(300, 250, 400, Layout::tn_apart, true, random);
+  multiply(product.problem);
+  EXPECT_TRUE(same_bytes(product.y, product.specification()));
 }
 
 TEST_P(EveryTarget, KeepsNanAndInfinity) {
@@ -133,7 +148,7 @@ TEST_P(EveryTarget, AppliesFunctionsAsTheSpecification) {
 
 TEST_P(EveryTarget, WalksLongSumsInChunks) {
   std::mt19937 random(9);
-  for (const Layout layout : {Layout::nt, Layout::tn}) {
+  for (const Layout layout : {Layout::nt, Layout::tn, Layout::tn_apart}) {
     Product<float> product(13, 60, 5000, layout, true, random);
     product.run(target());
     EXPECT_TRUE(same_bytes(product.y, product.specification()));

@@ -24,14 +24,17 @@ struct GemmCut {
   static constexpr int N = static_cast<int>(HWY_LANES(Sum)), panel = gemm_vectors * N;
   const GemmProblem& p;
   std::int64_t vectors = pieces_of(p.n, N);
-  std::int64_t panels = pieces_of(vectors, gemm_vectors);
-  bool pack_a = p.a_stride[1] != 1;
-  PartGrid grid = part_grid(p.m, panels, p.m * p.n * p.k, p.n * p.k * static_cast<std::int64_t>(sizeof(typename Kind::Item)), pack_a);
+  std::int64_t panels = panels_of(vectors, gemm_vectors);
+  bool pack_a = p.a_stride[1] != 1 && (Kind::depth > 1 || p.a_stride[1] * static_cast<std::int64_t>(sizeof(typename Kind::Item)) >= direct_bytes);
+  PartGrid grid;
   std::int64_t row_parts = grid.row_parts, column_parts = grid.column_parts;
   std::int64_t chunk = (pack_a ? packed_chunk_words : chunk_words) * Kind::depth;
   bool totals_beside = p.narrow && p.k > chunk;  // a bf16 y cannot hold the totals
 
-  explicit GemmCut(const GemmProblem& problem) : p(problem) {}
+  GemmCut(const GemmProblem& problem, bool packed)
+      : p(problem),
+        grid(pack_a && packed ? part_grid_of_rows(p.m, p.m * p.n * p.k)
+                              : part_grid(p.m, panels, p.m * p.n * p.k, p.n * p.k * static_cast<std::int64_t>(sizeof(typename Kind::Item)), pack_a)) {}
   std::int64_t parts() const { return column_parts * row_parts; }
   std::int64_t chunk_words_of() const { return pieces_of(std::min(p.k, chunk), Kind::depth); }
   std::int64_t first_vector(std::int64_t q) const { return even_cut(vectors, panels, q); }
@@ -55,7 +58,7 @@ void gemm_part(const GemmProblem& p, std::int64_t part, void* scratch, const voi
   using Word = typename Kind::Word;
   using Sum = typename Kind::Sum;
   using Item = typename Kind::Item;
-  const GemmCut<Kind> cut(p);
+  const GemmCut<Kind> cut(p, packed != nullptr);
   constexpr int N = GemmCut<Kind>::N, panel = GemmCut<Kind>::panel;
   const std::int64_t column_part = part % cut.column_parts, row_part = part / cut.column_parts;
   const std::int64_t row = even_cut(p.m, cut.row_parts, row_part), row_end = even_cut(p.m, cut.row_parts, row_part + 1);
@@ -92,9 +95,9 @@ void gemm_part(const GemmProblem& p, std::int64_t part, void* scratch, const voi
           tile.a_stride = sizeof(Word);
           tile.a_step = (end - i) * static_cast<std::int64_t>(sizeof(Word));
         } else {
-          tile.a = reinterpret_cast<const char*>(static_cast<const Item*>(p.a) + i * p.a_stride[0] + k);
+          tile.a = reinterpret_cast<const char*>(static_cast<const Item*>(p.a) + i * p.a_stride[0] + k * p.a_stride[1]);
           tile.a_stride = p.a_stride[0] * static_cast<std::int64_t>(sizeof(Item));
-          tile.a_step = sizeof(Word);
+          tile.a_step = p.a_stride[1] * Kind::depth * static_cast<std::int64_t>(sizeof(Item));
         }
         const std::int64_t at = i * p.y_stride[0] + column;
         tile.y = p.narrow ? static_cast<void*>(static_cast<std::uint16_t*>(p.y) + at) : static_cast<Sum*>(p.y) + at;
@@ -116,10 +119,10 @@ auto with_kind(const GemmProblem& p, Run run) {
 }
 
 std::int64_t gemm_parts(const GemmProblem& p, bool packed) noexcept {
-  return with_kind(p, [&]<class Kind>(Kind) { return !packed && SmallCut<Kind>::takes(p) ? SmallCut<Kind>(p).parts : GemmCut<Kind>(p).parts(); });
+  return with_kind(p, [&]<class Kind>(Kind) { return !packed && SmallCut<Kind>::takes(p) ? SmallCut<Kind>(p).parts : GemmCut<Kind>(p, packed).parts(); });
 }
 std::size_t gemm_scratch(const GemmProblem& p, bool packed) noexcept {
-  return with_kind(p, [&]<class Kind>(Kind) { return !packed && SmallCut<Kind>::takes(p) ? SmallCut<Kind>(p).scratch_bytes() : GemmCut<Kind>(p).scratch_bytes(); });
+  return with_kind(p, [&]<class Kind>(Kind) { return !packed && SmallCut<Kind>::takes(p) ? SmallCut<Kind>(p).scratch_bytes() : GemmCut<Kind>(p, packed).scratch_bytes(); });
 }
 void gemm_run(const GemmProblem& p, std::int64_t part, void* scratch, const void* packed) noexcept {
   with_kind(p, [&]<class Kind>(Kind) {
@@ -128,18 +131,21 @@ void gemm_run(const GemmProblem& p, std::int64_t part, void* scratch, const void
   });
 }
 
+bool gemm_packs_both(const GemmProblem& p) noexcept {
+  return with_kind(p, [&]<class Kind>(Kind) { return p.m > small_rows_most && GemmCut<Kind>(p, true).pack_a && p.m * p.n * p.k >= least_shared_work; });
+}
 std::int64_t gemm_panels(const GemmProblem& p) noexcept {
-  return with_kind(p, [&]<class Kind>(Kind) { return GemmCut<Kind>(p).panels; });
+  return with_kind(p, [&]<class Kind>(Kind) { return GemmCut<Kind>(p, true).panels; });
 }
 std::size_t gemm_packed_bytes(const GemmProblem& p) noexcept {
   return with_kind(p, [&]<class Kind>(Kind) {
-    const GemmCut<Kind> cut(p);
+    const GemmCut<Kind> cut(p, true);
     return sizeof(typename Kind::Word) * static_cast<std::size_t>(cut.vectors * cut.N * pieces_of(p.k, Kind::depth));
   });
 }
 void gemm_pack(const GemmProblem& p, std::int64_t q, void* packed) noexcept {
   with_kind(p, [&]<class Kind>(Kind) {
-    const GemmCut<Kind> cut(p);
+    const GemmCut<Kind> cut(p, true);
     const std::int64_t column = cut.first_vector(q) * cut.N;
     const int width = static_cast<int>(cut.first_vector(q + 1) * cut.N - column);
     pack_panel<Kind>(p, 0, p.k, column, static_cast<int>(std::min<std::int64_t>(p.n - column, width)), width,
@@ -154,6 +160,7 @@ const GemmTarget gemm_table = {
     .parts = gemm_parts,
     .scratch_bytes = gemm_scratch,
     .run = gemm_run,
+    .packs_both = gemm_packs_both,
     .panels = gemm_panels,
     .packed_bytes = gemm_packed_bytes,
     .pack = gemm_pack,

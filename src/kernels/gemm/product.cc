@@ -3,6 +3,7 @@
 
 #include "kernels/gemm/packed.h"
 #include "kernels/gemm/target.h"
+#include "runtime/call_scratch.h"
 #include "runtime/cpu.h"
 #include "runtime/memory.h"
 #include "runtime/once.h"
@@ -74,6 +75,12 @@ void multiply(const GemmProblem& problem, const GemmBatch& batch) {
       reference().gemm(batch.item(problem, item, operand, result), row, std::min(problem.m, row + reference_rows));
     });
     return;
+  }
+  if (items == 1 && target->packs_both(problem)) {
+    void* const packed = runtime::call_scratch(target->packed_bytes(problem));
+    runtime::parallel_for(target->panels(problem), [&](std::int64_t panel) { target->pack(problem, panel, packed); });
+    const std::size_t bytes = target->scratch_bytes(problem, true);
+    return runtime::parallel_for(target->parts(problem, true), [&](std::int64_t part) { target->run(problem, part, runtime::thread_scratch(bytes), packed); });
   }
   const std::size_t bytes = target->scratch_bytes(problem, false);
   share(items, target->parts(problem, false), work, [&](std::int64_t item, std::int64_t part) {

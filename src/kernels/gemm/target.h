@@ -15,6 +15,8 @@ struct GemmTarget {
   std::int64_t (*parts)(const GemmProblem& problem, bool packed) noexcept;
   std::size_t (*scratch_bytes)(const GemmProblem& problem, bool packed) noexcept;
   void (*run)(const GemmProblem& problem, std::int64_t part, void* scratch, const void* packed) noexcept;
+  /// Whether A has to be packed as well, and B is best packed once before: then no part packs what another one does.
+  bool (*packs_both)(const GemmProblem& problem) noexcept;
   std::int64_t (*panels)(const GemmProblem& problem) noexcept;
   std::size_t (*packed_bytes)(const GemmProblem& problem) noexcept;
   void (*pack)(const GemmProblem& problem, std::int64_t panel, void* packed) noexcept;
