@@ -150,6 +150,7 @@ void steps(Trainer& trainer, const Arguments& a) {
   const std::int64_t save_every = a.has("save-every") ? a.save_every : trainer.options().eval_every;
   std::int64_t saved = trainer.step();
   TrainReport report(trainer, a.log);
+  report.start();
   try {
     while (!trainer.done() && !stop_wanted) {
       const TrainStep done = trainer.advance();

@@ -14,10 +14,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <span>
 #include <sstream>
+#include <vector>
 
 namespace attn::cli {
 namespace {
@@ -32,6 +34,36 @@ void say(const std::string& text) {
 int columns() {
   winsize size{};
   return ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+/// Whether stderr is a terminal that takes a line back.
+bool is_terminal() {
+  const char* kind = std::getenv("TERM");
+  return ::isatty(STDERR_FILENO) && !(kind != nullptr && std::strcmp(kind, "dumb") == 0);
+}
+
+/// Something to say beside the bar; of too many the one with the highest number goes first.
+struct Fact {
+  std::string text;
+  int rank;
+};
+
+/// One line for a terminal of `width` columns, whose last stays free: a cursor beyond it would be on the next line. `cells`: of the
+/// bar, as many as there is room for, and never more than before, so that its end stands still while the numbers change.
+std::string bar_line(double share, std::vector<Fact> facts, int width, int& cells) {
+  constexpr int least = 8;
+  const auto joined = [&] {
+    std::string text;
+    for (const Fact& fact : facts) text += (text.empty() ? "" : "  ") + fact.text;
+    return text;
+  };
+  const auto by_rank = [](const Fact& a, const Fact& b) { return a.rank < b.rank; };
+  while (facts.size() > 1 && static_cast<int>(joined().size()) >= width) facts.erase(std::max_element(facts.begin(), facts.end(), by_rank));
+  const std::string text = joined();
+  cells = std::min(cells, width - static_cast<int>(text.size()) - 4);
+  const int full = static_cast<int>(share * cells);
+  if (cells >= least) return fmt::format("[{:=<{}}{: <{}}] {}", "", full, "", cells - full, text);
+  return text.substr(0, static_cast<std::size_t>(std::max(0, width - 1)));
 }
 
 /// Keeps the lines of steps up to `step`; what is no such line (the half of one) goes.
@@ -63,7 +95,7 @@ TrainReport::TrainReport(const Trainer& trainer, const std::string& log)
       first_step_(trainer.step()),
       steps_(trainer.options().steps),
       tokens_a_step_(trainer.options().batch * trainer.options().model.context),
-      terminal_(::isatty(STDERR_FILENO)),
+      terminal_(is_terminal()),
       log_path_(log) {
   if (const std::vector<double> before = trainer.validations().to_vector(); !before.empty()) validation_ = before.back();
   if (log.empty()) return;
@@ -72,36 +104,39 @@ TrainReport::TrainReport(const Trainer& trainer, const std::string& log)
   if (!log_) throw IoError(fmt::format("--log: {}: {}", log, std::strerror(errno)));
 }
 
+void TrainReport::start() {
+  if (terminal_) draw(first_step_);
+}
+
 TrainReport::~TrainReport() { close(); }
 
 void TrainReport::close() {
-  if (open_) say("\n");
+  if (!open_) return;
+  draw(step_);  // what the terminal echoed of a Ctrl-C goes
+  say("\n");
   open_ = false;
 }
 
 void TrainReport::step(const TrainStep& done) {
+  step_ = done.step;
   if (done.validation) validation_ = *done.validation;
   loss_ = done.step == first_step_ + 1 ? done.loss : loss_ + 0.1 * (done.loss - loss_);  // of about the last ten batches
-  if (terminal_) draw(done);
-  else if (done.validation || done.step % std::max<std::int64_t>(1, steps_ / 20) == 0) line(done);
+  if (terminal_ && (seconds() - drawn_ >= kRedraw || done.step == steps_ || done.validation)) draw(done.step);
+  else if (!terminal_ && (done.validation || done.step % std::max<std::int64_t>(1, steps_ / 20) == 0)) line(done);
   if (log_.is_open()) write_log(done);
 }
 
-void TrainReport::draw(const TrainStep& done) {
-  const double now = seconds();
-  if (now - drawn_ < kRedraw && done.step != steps_ && !done.validation) return;
-  drawn_ = now;
-  const double per_step = now / static_cast<double>(done.step - first_step_);
-  std::string facts = fmt::format(" {}/{}  loss {:.4f}", done.step, steps_, loss_);
-  if (validation_ > 0) facts += fmt::format("  validation {:.4f}", validation_);
-  facts += fmt::format("  {} tokens/s  {} left", count(static_cast<double>(tokens_a_step_) / per_step), duration(per_step * static_cast<double>(steps_ - done.step)));
-  const int room = columns() - static_cast<int>(facts.size()) - 3;
-  std::string bar;
-  if (room >= 8) {
-    const int cells = std::min(room, 40), full = static_cast<int>(done.step * cells / steps_);
-    bar = fmt::format("[{:=<{}}{: <{}}]", "", full, "", cells - full);
+void TrainReport::draw(std::int64_t step) {
+  drawn_ = seconds();
+  std::vector<Fact> facts{{fmt::format("{:>{}}/{}", step, std::to_string(steps_).size(), steps_), 0}};
+  if (step > first_step_) {
+    const double per_step = drawn_ / static_cast<double>(step - first_step_);
+    facts.push_back({fmt::format("loss {:.4f}", loss_), 1});
+    if (validation_ > 0) facts.push_back({fmt::format("validation {:.4f}", validation_), 3});
+    facts.push_back({fmt::format("{} tokens/s", count(static_cast<double>(tokens_a_step_) / per_step)), 4});
+    facts.push_back({step == steps_ ? "in " + duration(drawn_) : duration(per_step * static_cast<double>(steps_ - step)) + " left", 2});
   }
-  say("\r\x1b[K" + bar + facts.substr(0, static_cast<std::size_t>(std::max(1, columns() - 1))));
+  say("\r" + bar_line(static_cast<double>(step) / static_cast<double>(steps_), std::move(facts), columns(), cells_) + "\x1b[K");
   open_ = true;
 }
 

@@ -18,19 +18,23 @@ class TrainReport {
   /// `log` is a path, or empty. Lines of steps after `first_step` are dropped from a log that exists: they are done again.
   TrainReport(const Trainer& trainer, const std::string& log);
   ~TrainReport();
+  /// Shows the bar before the first step, which may take a while.
+  void start();
   void step(const TrainStep& done);
   /// Ends the bar's line.
   void close();
 
  private:
   double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count(); }
-  void draw(const TrainStep& done);
+  void draw(std::int64_t step);
   void line(const TrainStep& done);
   void write_log(const TrainStep& done);
 
   const Trainer& trainer_;
   const std::int64_t first_step_, steps_, tokens_a_step_;
   const bool terminal_;
+  std::int64_t step_ = first_step_;
+  int cells_ = 40;  // of the bar, at most
   bool open_ = false;  // a bar stands on the line
   double validation_ = 0, loss_ = 0, drawn_ = -1;
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
