@@ -41,7 +41,9 @@ TEST(TrainTerminal, OneLineIsDrawnAgainAndAgain) {
     ASSERT_GT(screen.lines().size(), 1u);
     EXPECT_EQ(screen.lines()[1].rfind(std::string("best validation loss").substr(0, static_cast<std::size_t>(width)), 0), 0u) << screen.lines()[1];
     const auto says = [&](const char* pattern) { return std::regex_search(bar, std::regex(pattern)); };
-    if (width >= 80 || width < 40) EXPECT_EQ(says("^\\[=+ *\\] 24/24"), width >= 80) << bar;  // between: it depends on how much time was left
+    if (width >= 80 || width < 40) {  // between: it depends on how much time was left
+      EXPECT_EQ(says("^\\[=+ *\\] 24/24"), width >= 80) << bar;
+    }
     EXPECT_EQ(says("loss [0-9]\\.[0-9]{4}"), width >= 24) << bar;
     EXPECT_EQ(says("in [0-9]+[smh]"), width >= 40) << bar;
     EXPECT_EQ(says("validation [0-9]\\.[0-9]{4}"), width >= 54) << bar;
