@@ -136,7 +136,8 @@ void TrainReport::draw(std::int64_t step) {
     facts.push_back({fmt::format("{} tokens/s", count(static_cast<double>(tokens_a_step_) / per_step)), 4});
     facts.push_back({step == steps_ ? "in " + duration(drawn_) : duration(per_step * static_cast<double>(steps_ - step)) + " left", 2});
   }
-  say("\r" + bar_line(static_cast<double>(step) / static_cast<double>(steps_), std::move(facts), columns(), cells_) + "\x1b[K");
+  const std::string bar = bar_line(static_cast<double>(step) / static_cast<double>(steps_), std::move(facts), columns(), cells_);
+  say(fmt::format("\r{}\x1b[K", bar));
   open_ = true;
 }
 
