@@ -80,7 +80,7 @@ ATTN_API const char* text_of(Status status) noexcept;
 
 /// The backward pass of a call: what each field means and which bits come out: the gradients of <attn/attention.h>.
 struct AttentionBackward {
-  Attention forward = {};            // as it was called, f32 or f64: `output`, `max` and `sum` hold its results
+  Attention forward = {};            // as it was called, f32, f64, or bf16 where the processor has its dot product: `output`, `max` and `sum` hold its results
   const void* doutput = nullptr;     // the gradient that comes in, as output
   const void* dlogsumexp = nullptr;  // [B, Hq, Tq], or null
   void* dq = nullptr;                // as q
@@ -98,7 +98,8 @@ ATTN_API std::size_t workspace_bytes(const Attention& call, const Executor& exec
 /// Nothing is written unless the status is ok. Thread-safe for different outputs and workspaces.
 ATTN_API Status attention(const Attention& call, void* workspace, std::size_t bytes, const Executor& executor = {}) noexcept;
 
-/// The same for the backward pass; grows with Tq (a cache line for 64 rows of a head), never with Tq x Tk.
+/// The same for the backward pass; grows with Tq (a cache line for 64 rows of a head), of bf16 with Tk (its sums in f32, a thread), never
+/// with Tq x Tk.
 ATTN_API std::size_t workspace_bytes(const AttentionBackward& call, const Executor& executor = {}) noexcept;
 ATTN_API Status attention_backward(const AttentionBackward& call, void* workspace, std::size_t bytes, const Executor& executor = {}) noexcept;
 

@@ -102,10 +102,11 @@ struct Pieces {
 void run_steps(const GradientSteps& steps, bool wave) {
   const std::size_t bytes = steps.scratch_bytes();
   const auto scratch = [bytes] { return static_cast<char*>(runtime::thread_scratch(bytes)); };
-  if (!wave) return runtime::parallel_for(steps.units(), [&](std::int64_t unit) { steps.unit(unit, scratch()); });
+  if (!wave && !steps.in_order(num_threads())) return runtime::parallel_for(steps.units(), [&](std::int64_t unit) { steps.unit(unit, scratch()); });
   std::vector<runtime::Progress> progress(static_cast<std::size_t>(steps.steps()));
   std::vector<std::atomic<std::uint32_t>> undecided(static_cast<std::size_t>(steps.units()));
   GradientSteps::Wave all{progress.data(), undecided.data()};
+  if (!wave) return runtime::parallel_for(steps.units(), [&](std::int64_t) { steps.next_unit(all, scratch()); });
   const std::unique_ptr<void, void (*)(void*)> totals(runtime::allocate(steps.wave_bytes()), runtime::deallocate);
   all.totals = static_cast<char*>(totals.get());
   runtime::parallel_for(steps.steps(), [&](std::int64_t) { steps.wave_step(all, scratch()); });
@@ -125,7 +126,7 @@ std::vector<T> sum_parameters(const Tensor& sums) {
 }
 
 template <typename T>
-void share_parameters(const AttentionProblem& p, const Tensor& sums, AttentionGradients& to, const std::vector<bool>& wanted) {
+void share_parameters(const AttentionProblem& p, const Tensor& sums, FusedGradients& to, const std::vector<bool>& wanted) {
   const std::vector<T> totals = sum_parameters<T>(sums);
   const T* from = totals.data();
   const auto take = [&](Dims sizes, Dtype dtype) {
@@ -141,24 +142,24 @@ void share_parameters(const AttentionProblem& p, const Tensor& sums, AttentionGr
     const Tensor values = take(p.bias[n].op == BiasOp::alibi ? Dims{p.q_heads} : Dims{p.bias[n].buckets, p.q_heads}, computed);
     if (wanted[static_cast<std::size_t>(n)]) to.bias[static_cast<std::size_t>(n)] = values;
   }
+  if (p.score != kernels::ScoreOp::additive) return;
+  to.additive_w = zeros({p.dim}, computed);  // heads ascending
+  for (std::int64_t c = 0; c < p.dim; ++c)
+    for (std::int64_t h = 0; h < p.q_heads; ++h) to.additive_w.data<T>()[c] += *from++;
 }
 
-Tensor dense_gradient(const Call& call, const GradientSteps& steps, int term) {
-  const Tensor& values = call.bias.values[static_cast<std::size_t>(term)];
-  const Tensor sums = zeros(values.sizes(), call.compute_dtype());
+/// Memory for the gradient of a dense bias.
+kernels::DenseGradient dense_gradient(const Call& call, int term, const Tensor& sums) {
   const AttentionProblem& p = call.problem;
   const ScoreShape scores{call.function, p.batch, p.q_heads, p.q_rows, p.k_rows, call.rank};
   kernels::DenseGradient to{.term = term, .data = sums.data()};
   std::copy_n(broadcast_to_scores(scores, "a dense bias", sums).stride, 4, to.stride);
-  runtime::parallel_for(steps.dense_parts(to), [&](std::int64_t part) {
-    steps.dense_part(to, part, static_cast<char*>(runtime::thread_scratch(steps.scratch_bytes())));
-  });
-  return sums;
+  return to;
 }
 
 }  // namespace
 
-AttentionGradients attention_backward(const Call& call, const SavedAttention& saved, const AttentionBackward& options) {
+FusedGradients attention_backward(const Call& call, const SavedAttention& saved, const AttentionBackward& options) {
   const Dtype computed = call.compute_dtype();
   const bool native = options.plan != nullptr ? options.plan->kernel->finish != nullptr : plan_gradient(call.problem).kernel != nullptr && call.dtype() == Dtype::bf16;
   const Dtype stored = native ? call.dtype() : computed;  // of what kernels read and write
@@ -168,11 +169,11 @@ AttentionGradients attention_backward(const Call& call, const SavedAttention& sa
   const auto terms = static_cast<std::size_t>(p.bias_count);
   std::vector<bool> bias = options.bias;
   bias.resize(terms, options.bias.empty());
-  bool parameters = options.sinks && p.sinks != nullptr;
+  bool parameters = (options.sinks && p.sinks != nullptr) || (options.additive_w && p.score == kernels::ScoreOp::additive);
   for (std::size_t n = 0; n < terms; ++n) parameters = parameters || (bias[n] && p.bias[n].op != BiasOp::dense);
 
   const GradientPlan plan = options.plan != nullptr ? *options.plan : plan_gradient(p);
-  AttentionGradients result;
+  FusedGradients result;
   result.bias.resize(terms);
   const Pieces pieces(call);
   const auto memory = [&](const Tensor& given, const Tensor& x) {  // each unit clears what it adds to; keys of no part stay 0
@@ -187,6 +188,13 @@ AttentionGradients attention_backward(const Call& call, const SavedAttention& sa
   if (options.k) g.dk = result.k.data(), copy_strides(result.k, g.dk_stride);
   if (options.v) g.dv = result.v.data(), copy_strides(result.v, g.dv_stride);
   if (p.q_heads > 0 && p.q_heads == std::gcd(p.k_heads, p.v_heads)) g.problem.heads_ahead = num_threads();  // else the next head is in work before
+  std::vector<kernels::DenseGradient> dense;
+  for (std::size_t n = 0; n < terms; ++n) {
+    if (!bias[n] || p.bias[n].op != BiasOp::dense) continue;
+    result.bias[n] = zeros(call.bias.values[n].sizes(), computed);
+    dense.push_back(dense_gradient(call, static_cast<int>(n), result.bias[n]));
+  }
+  g.dense = dense.data(), g.dense_count = static_cast<int>(dense.size());
   const GradientSteps steps(g, plan, {pieces.pieces, pieces.groups}, saved.dropout.get());
   Tensor sums;
   if (parameters) {
@@ -197,8 +205,6 @@ AttentionGradients attention_backward(const Call& call, const SavedAttention& sa
   trace(call, plan, wave);
   run_steps(steps, wave);
   if (parameters) computed == Dtype::f64 ? share_parameters<double>(p, sums, result, bias) : share_parameters<float>(p, sums, result, bias);
-  for (std::size_t n = 0; n < terms; ++n)
-    if (bias[n] && p.bias[n].op == BiasOp::dense) result.bias[n] = dense_gradient(call, steps, static_cast<int>(n));
 
   const auto narrow = [](Tensor& x, Dtype dtype) {
     if (x.defined() && x.dtype() != dtype) x = add(x.to(dtype), 0);  // + 0: what rounds to -0 becomes +0

@@ -18,18 +18,23 @@ struct SavedAttention {
   int checked = 0;  // tensors that the tape keeps to see whether they were changed in place
 };
 
+/// Also what needs the library's own tape, on which q and k came to be.
+struct FusedGradients : AttentionGradients {
+  Tensor additive_w;  // [A]
+};
+
 /// What flows back, and how far.
 struct AttentionBackward {
   Tensor output;      // the gradient of the output, [B, Hq, Tq, Dv]
   Tensor logsumexp;   // of the logsumexp, [B, Hq, Tq], or undefined
-  bool k = true, v = true, sinks = true;  // wanted
+  bool k = true, v = true, sinks = true, additive_w = true;  // wanted
   std::vector<bool> bias;                 // of each term; empty: all
   const GradientPlan* plan = nullptr;     // null: the best kernel
   Tensor dq = {}, dk = {}, dv = {};       // memory for the results, of any dtype: written at once where the kernels write that one
 };
 
 /// bf16 by the processor's dot product where it has one; else, and f16, in f32 copies, rounded once.
-AttentionGradients attention_backward(const Call& call, const SavedAttention& saved, const AttentionBackward& options);
+FusedGradients attention_backward(const Call& call, const SavedAttention& saved, const AttentionBackward& options);
 
 /// Tells the tape how the results of the call came about; `saved.output` is that of the result, in the kernels' shape.
 void record_attention(Call call, SavedAttention saved, const AttentionResult& result);

@@ -19,9 +19,6 @@ using kernels::Turn;
 std::size_t size_of_element(const AttentionProblem& p) { return p.element == Element::f64 ? 8 : p.element == Element::bf16 ? 2 : 4; }
 std::size_t size_of_computed(const AttentionProblem& p) { return p.element == Element::f64 ? 8 : 4; }
 
-/// Keys that one part takes of a bias gradient that is summed over rows.
-constexpr std::int64_t keys_of_part = 512;
-
 }  // namespace
 
 GradientPlan plan_gradient(const AttentionProblem& problem) {
@@ -30,8 +27,7 @@ GradientPlan plan_gradient(const AttentionProblem& problem) {
     if (target == nullptr || target->bf16.step == nullptr || !runtime::cpu().avx512_bf16 || problem.score != kernels::ScoreOp::dot) return {"", nullptr};
     return {target->name, &target->bf16};
   }
-  if (target != nullptr && problem.score == kernels::ScoreOp::dot)
-    return {target->name, problem.element == Element::f64 ? &target->f64 : &target->f32};
+  if (target != nullptr) return {target->name, &target->of(problem)};
   return {"ref", &kernels::gradient_reference()};
 }
 
@@ -44,6 +40,7 @@ GradientSteps::GradientSteps(const AttentionGradient& gradient, const GradientPl
   const auto aligned = [](std::size_t bytes) { return (bytes + 63) / 64 * 64; };
   kernel_bytes_ = aligned(std::max(kernel_.scratch_bytes(gradient), kernels::gradient_reference().scratch_bytes(gradient)));
   keep_bytes_ = dropout_ != nullptr || p.drops() ? aligned(static_cast<std::size_t>(kernels::query_block * p.k_rows)) : 0;
+  order_ = order_of_dense();
   if (kernel_.totals_bytes == nullptr) return;
   std::int64_t keys = 0;
   for (const GradientGroup& group : cut_.groups) keys = std::max(keys, keys_of(group).end - keys_of(group).begin);
@@ -105,12 +102,13 @@ AttentionGradient GradientSteps::with_totals(std::int64_t unit, char* totals) co
 }
 
 template <typename F>
-void GradientSteps::with_rows(const Step& step, char* scratch, char* totals, F&& use) const {
-  if (dropout_ == nullptr && !gradient_.problem.drops() && step.piece->part == nullptr && totals == nullptr) return use(gradient_);
+void GradientSteps::with_rows(const kernels::GradientKernel& kernel, const Step& step, char* scratch, char* totals, F&& use) const {
+  const bool kept_bytes = dropout_ != nullptr || (gradient_.problem.drops() && !kernel.draws);
+  if (!kept_bytes && step.piece->part == nullptr && totals == nullptr) return use(gradient_);
   AttentionGradient g = totals != nullptr ? with_totals(step.unit, totals) : gradient_;
   g.problem.part = step.piece->part;
   if (step.piece->mask != nullptr) g.problem.mask.nodes = step.piece->mask;
-  if (keep_bytes_ != 0) {
+  if (kept_bytes) {
     auto* keep = reinterpret_cast<std::uint8_t*>(scratch + kernel_bytes_);
     if (g.problem.drops()) {
       draw_by_counter(g.problem, {step.rows.batch, step.rows.head, 1, step.rows.row, step.rows.rows}, keep);
@@ -128,7 +126,7 @@ void GradientSteps::with_rows(const Step& step, char* scratch, char* totals, F&&
 
 bool GradientSteps::run(const kernels::GradientKernel& kernel, const Step& step, const Turn& turn, char* scratch, char* totals) const {
   bool good = true;
-  if (step.rows.rows > 0) with_rows(step, scratch, totals, [&](const AttentionGradient& g) { good = kernel.step(g, step.rows, turn, scratch); });
+  if (step.rows.rows > 0) with_rows(kernel, step, scratch, totals, [&](const AttentionGradient& g) { good = kernel.step(g, step.rows, turn, scratch); });
   if (step.rows.rows == 0 && gradient_.parameters != nullptr) {
     const std::size_t bytes = size_of_computed(gradient_.problem) * static_cast<std::size_t>(kernels::parameter_count(gradient_.problem));
     std::memset(static_cast<char*>(gradient_.parameters) + static_cast<std::size_t>(step.rows.block * gradient_.problem.q_heads + step.rows.head) * bytes, 0, bytes);
@@ -172,85 +170,102 @@ void GradientSteps::finish_unit(std::int64_t unit, char* totals) const {
   kernel_.finish(with_totals(unit, totals), cut_.pieces[static_cast<std::size_t>(group.first_piece)].batch, unit % shared_heads_ * heads_of_unit_);
 }
 
-bool GradientSteps::run_unit(const kernels::GradientKernel& kernel, std::int64_t unit, char* scratch) const {
+bool GradientSteps::run_unit(std::int64_t unit, char* scratch, Wave* wave) const {
   char* const totals = totals_bytes_ != 0 ? scratch + kernel_bytes_ + keep_bytes_ : nullptr;
   clear_unit(unit, totals);
+  struct Context {
+    runtime::Progress *before, *mine;  // before null: the first of its elements
+  } context{};
+  Turn turn;
+  if (wave != nullptr)
+    turn = {.wait_dense = [](void* at, std::int64_t key) { if (auto* before = static_cast<Context*>(at)->before) before->wait(static_cast<std::uint32_t>(key)); },
+            .done = [](void* at, std::int64_t key) { static_cast<Context*>(at)->mine->reach(static_cast<std::uint32_t>(key)); },
+            .context = &context};
   bool good = true;
-  for (std::int64_t n = 0; n < steps_of_unit(unit) && good; ++n) good = run(kernel, step_of_unit(unit, n), {}, scratch, totals);
+  for (std::int64_t n = 0; n < steps_of_unit(unit) && (good || gradient_.dense_count != 0); ++n) {
+    if (wave != nullptr) {
+      context.mine = wave->progress + first_step(unit) + n;
+      context.before = unit < unit_before_ ? nullptr : wave->progress + first_step(unit - unit_before_) + n;
+    }
+    good = run(kernel_, step_of_unit(unit, n), turn, scratch, totals) && good;
+    if (context.before != nullptr) context.before->wait(runtime::Progress::whole);
+    if (context.mine != nullptr) context.mine->reach(runtime::Progress::whole);
+  }
   finish_unit(unit, totals);
   return good;
 }
 
+void GradientSteps::run_again(std::int64_t unit, char* scratch) const {
+  clear_unit(unit, nullptr);
+  for (std::int64_t n = 0; n < steps_of_unit(unit); ++n) {
+    const Step step = step_of_unit(unit, n);
+    if (step.rows.rows == 0) continue;
+    with_rows(kernels::gradient_reference(), step, scratch, nullptr, [&](AttentionGradient g) {
+      g.dense_count = 0;
+      kernels::gradient_reference().step(g, step.rows, {}, scratch);
+    });
+  }
+}
+
 void GradientSteps::unit(std::int64_t unit, char* scratch) const {
-  if (!run_unit(kernel_, unit, scratch)) run_unit(kernels::gradient_reference(), unit, scratch);
+  if (!run_unit(unit, scratch, nullptr)) run_again(unit, scratch);
+}
+
+void GradientSteps::next_unit(Wave& wave, char* scratch) const {
+  const std::int64_t unit = wave.next.fetch_add(1, std::memory_order_relaxed);
+  if (!run_unit(unit, scratch, &wave)) run_again(unit, scratch);
+}
+
+std::int64_t GradientSteps::first_step(std::int64_t unit) const {
+  const GradientGroup& group = cut_.groups[static_cast<std::size_t>(unit / shared_heads_)];
+  return group.first_block * gradient_.problem.q_heads + unit % shared_heads_ * steps_of_unit(unit);
+}
+
+/// Units that share elements may go side by side, one a little behind the other, where each of their blocks of rows has elements of its
+/// own and each unit is one head; else steps go one after another.
+GradientSteps::Order GradientSteps::order_of_dense() {
+  bool heads = false, items = false, alike = cut_.pieces.empty() || cut_.pieces[0].part == nullptr;
+  for (int n = 0; n < gradient_.dense_count; ++n) {
+    const kernels::DenseGradient& dense = gradient_.dense[n];
+    const bool by_heads = dense.stride[1] == 0 && shared_heads_ > 1, by_items = dense.stride[0] == 0 && cut_.groups.size() > 1;
+    heads = heads || by_heads;
+    items = items || by_items;
+    if (by_heads || by_items) alike = alike && dense.stride[2] != 0 && (!by_heads || heads_of_unit_ == 1);
+  }
+  if (!heads && !items) return Order::any;
+  unit_before_ = heads ? 1 : shared_heads_;
+  return alike ? Order::units : Order::steps;
 }
 
 void GradientSteps::wave_step(Wave& wave, char* scratch) const {
   const std::int64_t index = wave.next.fetch_add(1, std::memory_order_relaxed);
   const Step here = step(index);
   struct Context {
-    runtime::Progress* before;  // null: the unit's first step
+    runtime::Progress* before;        // null: the unit's first step
+    runtime::Progress* before_dense;  // null: the first of all
     runtime::Progress* mine;
-  } context{here.in_unit == 0 ? nullptr : wave.progress + index - 1, wave.progress + index};
+  } context{here.in_unit == 0 ? nullptr : wave.progress + index - 1, index == 0 || order_ == Order::any ? nullptr : wave.progress + index - 1, wave.progress + index};
+  if (context.before != nullptr) context.before_dense = context.before;
   char* const totals = totals_of(wave, here.unit);
   if (context.before == nullptr) clear_unit(here.unit, totals);
   const Turn turn{.wait =
                       [](void* at, std::int64_t key) {
                         if (auto* before = static_cast<Context*>(at)->before) before->wait(static_cast<std::uint32_t>(key));
                       },
+                  .wait_dense =
+                      [](void* at, std::int64_t key) {
+                        if (auto* before = static_cast<Context*>(at)->before_dense) before->wait(static_cast<std::uint32_t>(key));
+                      },
                   .done = [](void* at, std::int64_t key) { static_cast<Context*>(at)->mine->reach(static_cast<std::uint32_t>(key)); },
                   .context = &context};
   if (!run(kernel_, here, turn, scratch, totals)) wave.undecided[here.unit].store(1, std::memory_order_relaxed);
-  if (context.before != nullptr) context.before->wait(runtime::Progress::whole);  // it may have been at keys that these rows do not see
+  if (context.before_dense != nullptr) context.before_dense->wait(runtime::Progress::whole);  // it may have been at keys that these rows do not see
   context.mine->reach(runtime::Progress::whole);
 }
 
 void GradientSteps::decide(const Wave& wave, std::int64_t unit, char* scratch) const {
   finish_unit(unit, totals_of(wave, unit));
-  if (wave.undecided[unit].load(std::memory_order_relaxed) != 0) run_unit(kernels::gradient_reference(), unit, scratch);
-}
-
-// --- the gradient of a dense bias ------------------------------------------------------------------------------------------
-
-/// By blocks of rows where each has its own; by keys where rows are summed over and keys not. Parts may cut rows elsewhere in each
-/// batch item, so their rows stay together.
-GradientSteps::DenseCut GradientSteps::cut_of(const kernels::DenseGradient& dense) const {
-  const AttentionProblem& p = gradient_.problem;
-  const bool whole_items = cut_.pieces[0].part == nullptr;
-  DenseCut cut;
-  if (dense.stride[2] != 0 && whole_items) cut.rows = cut_.pieces[0].blocks();
-  if (dense.stride[2] == 0 && dense.stride[3] != 0) cut.keys = (p.k_rows + keys_of_part - 1) / keys_of_part;
-  return cut;
-}
-
-std::int64_t GradientSteps::dense_parts(const kernels::DenseGradient& dense) const {
-  if (steps() == 0) return 0;
-  const DenseCut cut = cut_of(dense);
-  return (dense.stride[0] != 0 ? gradient_.problem.batch : 1) * (dense.stride[1] != 0 ? gradient_.problem.q_heads : 1) * cut.rows * cut.keys;
-}
-
-void GradientSteps::dense_part(const kernels::DenseGradient& dense, std::int64_t part, char* scratch) const {
-  const AttentionProblem& p = gradient_.problem;
-  const DenseCut cut = cut_of(dense);
-  const std::int64_t own = part % (cut.rows * cut.keys), rest = part / (cut.rows * cut.keys), heads = dense.stride[1] != 0 ? p.q_heads : 1;
-  const std::int64_t h0 = dense.stride[1] != 0 ? rest % heads : 0, h_end = dense.stride[1] != 0 ? h0 + 1 : p.q_heads;
-  const std::int64_t key_begin = cut.keys > 1 ? own * keys_of_part : 0, key_end = cut.keys > 1 ? std::min(p.k_rows, key_begin + keys_of_part) : p.k_rows;
-  const auto add = [&](std::size_t piece, std::int64_t h, std::int64_t block) {
-    const Step step = rows_of_block(static_cast<std::int64_t>(piece), block, h);
-    if (step.rows.rows > 0)
-      with_rows(step, scratch, nullptr, [&](const AttentionGradient& g) { kernel_.dense(g, step.rows, dense, key_begin, key_end, scratch); });
-  };
-  for (std::size_t begin = 0, end; begin < cut_.pieces.size(); begin = end) {  // the pieces of a batch item, head after head
-    const std::int64_t b = cut_.pieces[begin].batch;
-    for (end = begin + 1; end < cut_.pieces.size() && cut_.pieces[end].batch == b; ++end) {
-    }
-    if (dense.stride[0] != 0 && b != rest / heads) continue;
-    for (std::int64_t h = h0; h < h_end; ++h)
-      for (std::size_t n = begin; n < end; ++n) {
-        const GradientPiece& piece = cut_.pieces[n];
-        for (std::int64_t block = cut.rows > 1 ? own : 0; block < (cut.rows > 1 ? own + 1 : piece.blocks()); ++block) add(n, h, piece.first_block + block);
-      }
-  }
+  if (wave.undecided[unit].load(std::memory_order_relaxed) != 0) run_again(unit, scratch);
 }
 
 }  // namespace attn

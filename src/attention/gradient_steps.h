@@ -46,26 +46,32 @@ class GradientSteps {
   std::int64_t steps() const { return cut_.groups.empty() || shared_heads_ == 0 ? 0 : blocks() * gradient_.problem.q_heads; }
   std::int64_t blocks() const { return cut_.groups.empty() ? 0 : cut_.groups.back().first_block + cut_.groups.back().blocks; }
   /// Too few units for so many threads: they share the steps of each as a wave. The bits are the same.
-  bool is_wave(int threads) const { return threads > 1 && units() % threads != 0 && units() < 4 * threads && steps() > units(); }
+  bool is_wave(int threads) const {
+    if (threads == 1 || steps() == units()) return false;
+    return order_ == Order::steps || (units() % threads != 0 && units() < 4 * threads);
+  }
 
   /// All steps of a unit, one after another.
   void unit(std::int64_t unit, char* scratch) const;
 
-  /// Steps as a wave: each call takes the next step, in order, and hands keys on to the step after.
+  /// Where units add to the same elements of a dense bias's gradient: in the order of units, a step after the same step of the unit
+  /// before. Of calls like that a wave is in order by itself.
+  bool in_order(int threads) const { return threads > 1 && order_ != Order::any; }
+
+  /// What the threads of a wave, or of units in order, share.
   struct Wave {
     runtime::Progress* progress;            // [steps], at 0
     std::atomic<std::uint32_t>* undecided;  // [units], at 0: some number is not finite
     char* totals = nullptr;                 // wave_bytes, of any content
     std::atomic<std::int64_t> next{0};
   };
+  /// The next unit, where units are in order.
+  void next_unit(Wave& wave, char* scratch) const;
+  /// Steps as a wave: each call takes the next step, in order, and hands keys on to the step after.
   std::size_t wave_bytes() const { return static_cast<std::size_t>(units()) * totals_bytes_; }
   void wave_step(Wave& wave, char* scratch) const;
   /// After the wave: sums rounded; once more by the specification where a number was not finite.
   void decide(const Wave& wave, std::int64_t unit, char* scratch) const;
-
-  /// The gradient of a dense bias: parts that do not share an element of it.
-  std::int64_t dense_parts(const kernels::DenseGradient& dense) const;
-  void dense_part(const kernels::DenseGradient& dense, std::int64_t part, char* scratch) const;
 
  private:
   struct Step {
@@ -80,31 +86,37 @@ class GradientSteps {
   Step rows_of_block(std::int64_t n, std::int64_t block, std::int64_t h) const;
   /// `totals`: of the unit, where the kernel rounds at the end.
   bool run(const kernels::GradientKernel& kernel, const Step& step, const kernels::Turn& turn, char* scratch, char* totals) const;
-  bool run_unit(const kernels::GradientKernel& kernel, std::int64_t unit, char* scratch) const;
+  /// `wave`: of units in order, or null.
+  bool run_unit(std::int64_t unit, char* scratch, Wave* wave) const;
+  /// The whole unit again by the specification; biases have theirs.
+  void run_again(std::int64_t unit, char* scratch) const;
+  /// The first step of a unit among the call's.
+  std::int64_t first_step(std::int64_t unit) const;
   /// 0 in what steps add to, and in the rows that no step has.
   void clear_unit(std::int64_t unit, char* totals) const;
   /// dk and dv from the totals.
   void finish_unit(std::int64_t unit, char* totals) const;
   char* totals_of(const Wave& wave, std::int64_t unit) const { return totals_bytes_ != 0 ? wave.totals + static_cast<std::size_t>(unit) * totals_bytes_ : nullptr; }
   kernels::AttentionGradient with_totals(std::int64_t unit, char* totals) const;
-  /// The gradient as the rows of a piece have it: their keys, their mask, the kept bytes where there is dropout.
+  /// The gradient as the rows of a piece have it: their keys, their mask, the kept bytes of dropout where the kernel needs them.
   template <typename F>
-  void with_rows(const Step& step, char* scratch, char* totals, F&& use) const;
+  void with_rows(const kernels::GradientKernel& kernel, const Step& step, char* scratch, char* totals, F&& use) const;
   struct Keys {
     std::int64_t begin, end;
   };
   Keys keys_of(const GradientPiece& piece) const;
   Keys keys_of(const GradientGroup& group) const;
-  struct DenseCut {
-    std::int64_t rows = 1, keys = 1;
-  };
-  DenseCut cut_of(const kernels::DenseGradient& dense) const;
+  /// What of a call with dense biases must come after what.
+  enum class Order : std::uint8_t { any, units, steps };
+  Order order_of_dense();
 
   const kernels::AttentionGradient& gradient_;
   const kernels::GradientKernel& kernel_;
   Cut cut_;
   const DropoutStrips* dropout_;
   std::int64_t heads_of_unit_ = 1, shared_heads_ = 0;  // heads of a unit, units of a group
+  Order order_ = Order::any;
+  std::int64_t unit_before_ = 1;                        // Order::units: how many units ahead the one is that comes before
   std::size_t kernel_bytes_ = 0, keep_bytes_ = 0, totals_bytes_ = 0;
 };
 

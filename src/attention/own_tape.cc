@@ -88,7 +88,7 @@ AttentionGradients attention_backward(const Tensor& q, const Tensor& k, const Te
   flows.k = wanted.k, flows.v = wanted.v, flows.sinks = wanted.sinks;
   flows.bias.assign(static_cast<std::size_t>(p.bias_count), wanted.bias);
   flows.dq = wanted.grad_q, flows.dk = wanted.grad_k, flows.dv = wanted.grad_v;
-  AttentionGradients gradients = attention_backward(call, rows, flows);
+  AttentionGradients gradients = attention_backward(call, rows, flows);  // without those that need a tape
   for (std::size_t n = 0; half && n < gradients.bias.size(); ++n)
     if (Tensor& values = gradients.bias[n]; values.defined()) values = add(values.to(options.bias.terms()[n].values.dtype()), 0);
   return gradients;

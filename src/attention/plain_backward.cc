@@ -29,17 +29,32 @@ void describe(const AttentionBackward& call, Described& described, AttentionGrad
 Status check(const AttentionBackward& call) {
   const Attention& forward = call.forward;
   if (const Status status = check(forward); status != Status::ok) return status;
-  if (forward.element != Element::f32 && forward.element != Element::f64) return Status::element;
+  if (forward.element == Element::f16) return Status::element;
   const bool rows = forward.batch > 0 && forward.q_heads > 0 && forward.q_rows > 0;
   if (rows && (!forward.max || !forward.sum || (forward.value_dim > 0 && !call.doutput) || (forward.dim > 0 && !call.dq))) return Status::null_saved;
   if ((call.dsinks && !forward.sinks) || (call.dbias && !forward.bias)) return Status::null_saved;
   return Status::ok;
 }
 
+/// Threads that may work on a call, if the workspace has slots for them.
+int most_threads(const Executor& executor) { return std::max(1, executor.run ? executor.threads : num_threads()); }
+
+/// The steps of a call as all items have them, for what they need of memory.
+struct OneItem {
+  GradientPiece piece;
+  GradientGroup group;
+  GradientSteps steps;
+
+  OneItem(const AttentionGradient& g, const GradientPlan& plan)
+      : piece{.rows_end = g.problem.q_rows}, group{0, 1, 0, piece.blocks()}, steps(g, plan, {{&piece, 1}, {&group, 1}}, nullptr) {}
+  OneItem(const OneItem&) = delete;
+  OneItem& operator=(const OneItem&) = delete;
+};
+
 /// What a call needs beside the slots of its threads, cut from the workspace one after another.
 class Tables {
  public:
-  Tables(const AttentionBackward& call, void* memory) : next_(static_cast<char*>(memory)) {
+  Tables(const AttentionBackward& call, const GradientSteps& item, const Executor& executor, void* memory) : next_(static_cast<char*>(memory)) {
     const Attention& forward = call.forward;
     const std::int64_t batch = std::max<std::int64_t>(forward.batch, 0), blocks = (std::max<std::int64_t>(forward.q_rows, 0) + kernels::query_block - 1) / kernels::query_block;
     const std::int64_t heads = std::max<std::int64_t>(forward.q_heads, 0);
@@ -48,6 +63,8 @@ class Tables {
     progress = take<runtime::Progress>(batch * heads * blocks);
     undecided = take<std::atomic<std::uint32_t>>(batch * heads);
     parameters = take<char>(call.dsinks ? batch * heads * blocks * (forward.element == Element::f64 ? 8 : 4) : 0);
+    const bool may_be_wave = batch * item.units() < 4 * most_threads(executor);  // of which totals are kept until its end
+    totals = take<char>(may_be_wave ? batch * static_cast<std::int64_t>(item.wave_bytes()) : 0);
     if (memory == nullptr) return;
     for (std::int64_t b = 0; b < batch; ++b) {
       pieces[b] = {.batch = b, .rows_begin = 0, .rows_end = forward.q_rows, .first_block = b * blocks};
@@ -63,6 +80,7 @@ class Tables {
   runtime::Progress* progress;
   std::atomic<std::uint32_t>* undecided;
   char* parameters;
+  char* totals;
 
  private:
   template <typename X>
@@ -107,9 +125,10 @@ std::size_t workspace_bytes(const AttentionBackward& call, const Executor& execu
     Described described;
     AttentionGradient g;
     describe(call, described, g);
-    const GradientSteps steps(g, plan_gradient(g.problem), {}, nullptr);
-    const int threads = std::max(1, executor.run ? executor.threads : num_threads());
-    return 2 * runtime::alignment + Tables(call, nullptr).bytes() + static_cast<std::size_t>(threads) * Slots::slot_bytes(steps.scratch_bytes());
+    const GradientPlan plan = plan_gradient(g.problem);
+    if (plan.kernel == nullptr) return 0;
+    const OneItem item(g, plan);
+    return 2 * runtime::alignment + Tables(call, item.steps, executor, nullptr).bytes() + static_cast<std::size_t>(most_threads(executor)) * Slots::slot_bytes(item.steps.scratch_bytes());
   } catch (...) {
     return 0;
   }
@@ -121,30 +140,35 @@ Status attention_backward(const AttentionBackward& call, void* workspace, std::s
     Described described;
     AttentionGradient g;
     describe(call, described, g);
-    const std::size_t needed = Tables(call, nullptr).bytes(), skip = (runtime::alignment - reinterpret_cast<std::uintptr_t>(workspace) % runtime::alignment) % runtime::alignment;
+    const GradientPlan plan = plan_gradient(g.problem);
+    if (plan.kernel == nullptr) return Status::element;
+    const OneItem item(g, plan);
+    const std::size_t needed = Tables(call, item.steps, executor, nullptr).bytes(), skip = (runtime::alignment - reinterpret_cast<std::uintptr_t>(workspace) % runtime::alignment) % runtime::alignment;
     if (workspace == nullptr || bytes < needed + skip) return Status::small_workspace;
-    const Tables tables(call, static_cast<char*>(workspace) + skip);
+    const Tables tables(call, item.steps, executor, static_cast<char*>(workspace) + skip);
     const auto batch = static_cast<std::size_t>(call.forward.batch);
     if (call.dsinks) g.parameters = tables.parameters;
-    const GradientSteps steps(g, plan_gradient(g.problem), {{tables.pieces, batch}, {tables.groups, batch}}, nullptr);
+    const ScoreStrides& bias = call.forward.bias_strides;
+    const kernels::DenseGradient dense{.term = 0, .data = call.dbias, .stride = {bias.batch, bias.head, bias.row, bias.key}};
+    if (call.dbias) g.dense = &dense, g.dense_count = 1;
+    const GradientSteps steps(g, plan, {{tables.pieces, batch}, {tables.groups, batch}}, nullptr);
     const Slots slots(static_cast<char*>(workspace) + skip + needed, bytes - needed - skip, steps.scratch_bytes());
     if (slots.count() == 0) return Status::small_workspace;
 
-    const int threads = std::min(static_cast<int>(slots.count()), executor.run ? executor.threads : num_threads());
+    const int threads = std::min(static_cast<int>(slots.count()), most_threads(executor));
     if (steps.is_wave(threads)) {
-      GradientSteps::Wave wave{tables.progress, tables.undecided};
+      GradientSteps::Wave wave{tables.progress, tables.undecided, tables.totals};
       for_each_part(executor, slots, steps.steps(), [&](std::int64_t, char* scratch) { steps.wave_step(wave, scratch); });
       for_each_part(executor, slots, steps.units(), [&](std::int64_t unit, char* scratch) { steps.decide(wave, unit, scratch); });
+    } else if (steps.in_order(threads)) {
+      GradientSteps::Wave wave{tables.progress, tables.undecided};
+      for_each_part(executor, slots, steps.units(), [&](std::int64_t, char* scratch) { steps.next_unit(wave, scratch); });
     } else {
       for_each_part(executor, slots, steps.units(), [&](std::int64_t unit, char* scratch) { steps.unit(unit, scratch); });
     }
     if (call.dsinks) {
       if (g.problem.element == kernels::Element::f64) sum_sinks(g, steps.blocks(), static_cast<double*>(call.dsinks));
       else sum_sinks(g, steps.blocks(), static_cast<float*>(call.dsinks));
-    }
-    if (call.dbias) {
-      const kernels::DenseGradient dense{.term = 0, .data = call.dbias, .stride = {call.forward.bias_strides.batch, call.forward.bias_strides.head, call.forward.bias_strides.row, call.forward.bias_strides.key}};
-      for_each_part(executor, slots, steps.dense_parts(dense), [&](std::int64_t part, char* scratch) { steps.dense_part(dense, part, scratch); });
     }
     return Status::ok;
   } catch (...) {

@@ -16,7 +16,7 @@ Differentiated::Differentiated(const Inputs& in) : attended_(in), doutput_(in.do
   run_attention(call, plan_attention(p, forward), DropoutStrips(0, {}, nullptr), to);
 }
 
-AttentionGradients Differentiated::backward(AttentionBackward options) const {
+FusedGradients Differentiated::backward(AttentionBackward options) const {
   options.output = doutput_;
   return attention_backward(attended_.call, saved_, options);
 }
@@ -24,9 +24,10 @@ AttentionGradients Differentiated::backward(AttentionBackward options) const {
 Results gradients_by(const GradientPlan* plan, const Inputs& in) {
   AttentionBackward options;
   options.plan = plan;
-  const AttentionGradients g = Differentiated(in).backward(options);
+  const FusedGradients g = Differentiated(in).backward(options);
   Results results{{"dq", g.q}, {"dk", g.k}, {"dv", g.v}};
   if (g.sinks.defined()) results.push_back({"dsinks", g.sinks});
+  if (g.additive_w.defined()) results.push_back({"dw", g.additive_w});
   for (const Tensor& bias : g.bias) results.push_back({"dbias", bias});
   return results;
 }

@@ -10,7 +10,7 @@ class Differentiated {
  public:
   explicit Differentiated(const Inputs& in);
   /// As options say, for the incoming gradient of the case.
-  AttentionGradients backward(AttentionBackward options) const;
+  FusedGradients backward(AttentionBackward options) const;
 
  private:
   Attended attended_;
@@ -18,7 +18,7 @@ class Differentiated {
   SavedAttention saved_;
 };
 
-/// dq, dk, dv, dsinks and those of the bias terms; `plan` null: the best kernel.
+/// dq, dk, dv, dsinks, dw of an additive score and those of the bias terms; `plan` null: the best kernel.
 Results gradients_by(const GradientPlan* plan, const Inputs& in);
 
 }  // namespace attn::cases

@@ -25,6 +25,7 @@ constexpr Count counts[] = {{"B", &Case::batch},
                             {"Tk", &Case::k_rows, &Case::q_rows},
                             {"D", &Case::dim},
                             {"Dv", &Case::value_dim, &Case::dim},
+                            {"A", &Case::channels, &Case::dim},
                             {"M", &Case::m},
                             {"N", &Case::n},
                             {"K", &Case::k},
@@ -38,7 +39,7 @@ struct Word {
   const char* name;
   std::string Case::* value;
 };
-constexpr Word words[] = {{"mask", &Case::mask}, {"bias", &Case::bias}, {"score_mod", &Case::score_mod}, {"lengths", &Case::lengths}, {"layout", &Case::layout}, {"hidden", &Case::hidden}};
+constexpr Word words[] = {{"score", &Case::score}, {"mask", &Case::mask}, {"bias", &Case::bias}, {"score_mod", &Case::score_mod}, {"lengths", &Case::lengths}, {"layout", &Case::layout}, {"hidden", &Case::hidden}};
 
 struct Number {
   const char* name;
@@ -99,7 +100,8 @@ Case parse_case(const std::string& line) {
     set_field(c, word.substr(0, equals), word.substr(equals + 1));
   }
   if (c.op == "matmul" && c.layout == "plain") c.layout = "nn";
-  one_of("bias", c.bias, {"none", "dense", "key", "alibi", "relative"});
+  one_of("score", c.score, {"dot", "additive"});
+  one_of("bias", c.bias, {"none", "dense", "pairs", "item", "key", "alibi", "relative"});
   one_of("lengths", c.lengths, {"none", "keys", "rows", "starts", "all", "packed"});
   one_of("hidden", c.hidden, {"plain", "nan"});
   if (c.op == "matmul") one_of("layout", c.layout, {"nn", "nt", "tn"});

@@ -99,6 +99,8 @@ Mask mask_of(const Case& c, std::uint64_t seed) {
 Bias bias_of(const Case& c, const std::string& bias, std::uint64_t seed) {
   const Dtype dtype = c.dtype == Dtype::f64 ? Dtype::f64 : Dtype::f32;
   if (bias == "dense") return Bias::dense(integers({c.q_heads, c.q_rows, c.k_rows}, dtype, seed));
+  if (bias == "pairs") return Bias::dense(integers({c.q_rows, c.k_rows}, dtype, seed));
+  if (bias == "item") return Bias::dense(integers({c.batch, 1, c.q_rows, c.k_rows}, dtype, seed));
   if (bias == "key") {
     Tensor values = integers({c.batch, 1, 1, c.k_rows}, dtype, seed);
     for (std::int64_t b = 0; b < c.batch; ++b)
@@ -147,11 +149,12 @@ void poison(const Case& c, const Inputs& in) {
 }
 
 void attention_inputs(const Case& c, std::uint64_t seed, Inputs& in) {
-  const bool dense = c.mask == "bool" || c.mask == "documents" || c.bias == "dense" || c.bias == "key";
+  const bool dense = c.mask == "bool" || c.mask == "documents" || c.bias == "dense" || c.bias == "pairs" || c.bias == "item" || c.bias == "key";
   if (c.lengths == "packed" && (dense || c.hidden == "nan")) throw ValueError("case: lengths=packed has no dense mask or bias and hides no keys");
   in.q = operand(c, c.q_heads, c.q_rows, c.dim, seed + 1);
   in.k = operand(c, c.k_heads, c.k_rows, c.dim, seed + 2);
   in.v = operand(c, c.v_heads, c.k_rows, c.value_dim, seed + 3);
+  if (c.score == "additive") in.options.score = Score::additive(integers({c.channels, c.dim}, c.dtype, seed + 8), integers({c.channels, c.dim}, c.dtype, seed + 9), integers({c.channels}, c.dtype, seed + 10));
   in.options.mask = mask_of(c, seed + 4);
   in.options.bias = bias_of(c, c.bias, seed + 5);
   in.options.score_mod = score_mod_of(c, seed + 5);
@@ -201,6 +204,9 @@ Inputs widened(const Inputs& inputs) {
   Inputs wide = inputs;
   for (Tensor Inputs::* x : {&Inputs::q, &Inputs::k, &Inputs::v, &Inputs::doutput, &Inputs::a, &Inputs::b, &Inputs::addend, &Inputs::x, &Inputs::weight, &Inputs::bias})
     if ((wide.*x).defined()) wide.*x = (inputs.*x).to(Dtype::f32);
+  Score& score = wide.options.score;
+  for (Tensor* x : {&score.w_q, &score.w_k, &score.w})
+    if (x->defined()) *x = x->to(Dtype::f32);
   return wide;
 }
 

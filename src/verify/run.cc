@@ -124,7 +124,10 @@ bool by_pairs(const Case& c) {
 /// The backward kernel of a target.
 Results gradients_by_target(const kernels::GradientTarget& target, const Case& c, const Inputs& in) {
   if (!c.is_backward() || c.dtype == Dtype::f16 || (c.dtype == Dtype::bf16 && (target.bf16.step == nullptr || !runtime::cpu().avx512_bf16))) return {};
-  const GradientPlan plan{target.name, c.dtype == Dtype::f64 ? &target.f64 : c.dtype == Dtype::bf16 ? &target.bf16 : &target.f32};
+  kernels::AttentionProblem asked;
+  asked.element = c.dtype == Dtype::f64 ? kernels::Element::f64 : c.dtype == Dtype::bf16 ? kernels::Element::bf16 : kernels::Element::f32;
+  asked.score = c.score == "additive" ? kernels::ScoreOp::additive : kernels::ScoreOp::dot;
+  const GradientPlan plan{target.name, &target.of(asked)};
   return gradients_by(&plan, in);
 }
 

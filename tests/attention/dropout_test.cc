@@ -1,4 +1,5 @@
 // tests/attention/dropout_test.cc: dropout by counter: the same weights again and wherever the rows lie; mean and variance; memory.
+#include <attn/autograd.h>
 #include <attn/runtime.h>
 
 #include "attention/truth.h"
@@ -200,6 +201,18 @@ TEST(Dropout, StoresNoMask) {
   const std::size_t before = runtime::allocated_bytes();
   attention(x, x, x, options);
   EXPECT_LT(runtime::peak_bytes() - before, std::size_t{4} << 20);
+}
+
+TEST(Dropout, TheGradientStoresNoMaskEither) {
+  const Dims sizes{1, 2, 4096, 64};
+  const Tensor q = normal(sizes, 1).requires_grad_(), dout = normal(sizes, 2);
+  runtime::reset_peak();
+  const std::size_t before = runtime::allocated_bytes();
+  const Tensor output = attention(q, q, q, {.dropout_p = 0.1}).output;
+  grad({output}, {q}, {.grad_outputs = {dout}});
+  const std::size_t results = 5 * static_cast<std::size_t>(q.numel()) * sizeof(float);  // the output, three gradients, a sum of two of them
+  EXPECT_LT(runtime::peak_bytes() - before, results + (std::size_t{8} << 20));
+  EXPECT_LT(std::size_t{8} << 20, std::size_t{4096} * 4096);  // of one of two heads, a byte a pair
 }
 
 }  // namespace

@@ -284,6 +284,30 @@ TEST(Gradient, HasTheSameBitsOnAnyNumberOfThreads) {
   set_num_threads(before);
 }
 
+/// Every way to share a bias: units side by side, one behind the other, or steps in a wave; also where a head is decided again.
+TEST(Gradient, OfABiasThatIsSharedHasTheSameBitsOnAnyNumberOfThreads) {
+  const int before = num_threads();
+  const std::int64_t rows = 200, keys = 150;
+  for (const std::int64_t key_heads : {4, 2})
+    for (const Dims& bias : {Dims{rows, keys}, Dims{1, 4, rows, keys}, Dims{3, 1, rows, keys}, Dims{1, 1, 1, keys}, Dims{3, 1, 1, keys}, Dims{1, 4, 1, keys}, Dims{4, rows, 1}, Dims{rows, 1},
+                             Dims{4, 1, 1}, Dims{1}}) {
+      SCOPED_TRACE(to_string(bias));
+      Trial s = f32_setup({3, 4, rows, 16}, {3, key_heads, keys, 16});
+      s.options.mask = Mask::causal(Align::bottom_right);
+      s.options.key_lengths = tensor<std::int64_t>({keys, 70, keys});
+      s.k.select(0, 1).narrow(1, 70, 1).fill_(std::numeric_limits<double>::quiet_NaN());  // hidden, and 0 does not silence it
+      s.options.bias = Bias::dense(normal(bias, 6)) + Bias::dense(normal({rows, keys}, 7));
+      set_num_threads(1);
+      const AttentionGradients alone = gradients(s);
+      for (int repeat = 0; repeat < 3; ++repeat)
+        for (const int threads : {2, 3, 8}) {
+          set_num_threads(threads);
+          expect_same_bits(gradients(s), alone);
+        }
+    }
+  set_num_threads(before);
+}
+
 /// The first key block that a row sees shrinks from one block of rows to the next: a step may be done while the one before has keys left.
 TEST(Gradient, HandsKeysOnInOrderWhereRowsSeeFewerAndFewerKeys) {
   const int before = num_threads();

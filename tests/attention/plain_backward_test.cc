@@ -3,6 +3,7 @@
 #include <attn/plain.h>
 
 #include "attention/truth.h"
+#include "runtime/cpu.h"
 #include "runtime/memory.h"
 #include "support/golden.h"
 
@@ -18,22 +19,23 @@ struct Both {
   Dtype dtype = Dtype::f32;
   std::int64_t batch = 2, heads = 4, groups = 2, rows = 130, keys = 150;
   Tensor q = normal({batch, heads, rows, 12}, 1, dtype), k = normal({batch, groups, keys, 12}, 2, dtype), v = normal({batch, groups, keys, 6}, 3, dtype);
-  Tensor doutput = normal({batch, heads, rows, 6}, 4, dtype), dlogsumexp = normal({batch, heads, rows}, 5, dtype);
-  Tensor sinks = normal({heads}, 6, dtype), bias = normal({heads, 1, keys}, 7, dtype);
+  Dtype computed = dtype == Dtype::f64 ? Dtype::f64 : Dtype::f32;
+  Tensor doutput = normal({batch, heads, rows, 6}, 4, dtype), dlogsumexp = normal({batch, heads, rows}, 5, computed);
+  Tensor sinks = normal({heads}, 6, computed), bias = normal({heads, 1, keys}, 7, computed);
 
-  Tensor output = zeros({batch, heads, rows, 6}, dtype), max = zeros({batch, heads, rows}, dtype), sum = zeros({batch, heads, rows}, dtype);
-  Tensor dq = full(q.sizes(), 9, dtype), dk = full(k.sizes(), 9, dtype), dv = full(v.sizes(), 9, dtype), dsinks = full({heads}, 9, dtype), dbias = zeros(bias.sizes(), dtype);
+  Tensor output = zeros({batch, heads, rows, 6}, dtype), max = zeros({batch, heads, rows}, computed), sum = zeros({batch, heads, rows}, computed);
+  Tensor dq = full(q.sizes(), 9, dtype), dk = full(k.sizes(), 9, dtype), dv = full(v.sizes(), 9, dtype), dsinks = full({heads}, 9, computed), dbias = zeros(bias.sizes(), computed);
 
   plain::AttentionBackward call() const {
     plain::AttentionBackward call;
     plain::Attention& f = call.forward;
     f.batch = batch, f.q_heads = heads, f.k_heads = f.v_heads = groups, f.q_rows = rows, f.k_rows = keys, f.dim = 12, f.value_dim = 6;
-    f.element = dtype == Dtype::f64 ? plain::Element::f64 : plain::Element::f32;
+    f.element = dtype == Dtype::f64 ? plain::Element::f64 : dtype == Dtype::bf16 ? plain::Element::bf16 : plain::Element::f32;
     f.q = q.data(), f.k = k.data(), f.v = v.data(), f.output = output.data(), f.max = max.data(), f.sum = sum.data();
     f.causal = f.bottom_right = true;
     f.softcap = 3;
     f.sinks = sinks.data();
-    f.bias = bias.data(), f.bias_element = f.element, f.bias_strides = {0, keys, 0, 1};
+    f.bias = bias.data(), f.bias_element = dtype == Dtype::f64 ? plain::Element::f64 : plain::Element::f32, f.bias_strides = {0, keys, 0, 1};
     call.doutput = doutput.data(), call.dlogsumexp = dlogsumexp.data();
     call.dq = dq.data(), call.dk = dk.data(), call.dv = dv.data(), call.dsinks = dsinks.data(), call.dbias = dbias.data();
     return call;
@@ -76,6 +78,15 @@ TEST(PlainBackward, HasTheBitsOfTheTape) {
   expect_bits({.batch = 1, .heads = 1, .groups = 1, .rows = 400, .keys = 300});
 }
 
+bool has_bf16_dot() { return runtime::target() == "avx512" && runtime::cpu().avx512_bf16; }
+
+TEST(PlainBackward, OfBf16HasTheBitsOfTheTapeToo) {
+  if (!has_bf16_dot()) GTEST_SKIP() << "the processor has no bf16 dot product";
+  expect_bits({.dtype = Dtype::bf16});
+  expect_bits({.dtype = Dtype::bf16, .batch = 1, .heads = 1, .groups = 1, .rows = 400, .keys = 300});  // a wave
+  expect_bits({.dtype = Dtype::bf16, .batch = 1, .heads = 1, .groups = 1, .rows = 400, .keys = 300}, {.run = run_on_threads, .context = nullptr, .threads = 3});
+}
+
 TEST(PlainBackward, RunsOnTheCallersThreadsInAnyOrder) {
   for (const auto run : {run_on_threads, run_backwards}) {
     expect_bits({}, {.run = run, .context = nullptr, .threads = 3});
@@ -93,7 +104,7 @@ TEST(PlainBackward, SaysWhatIsWrong) {
   };
   EXPECT_EQ(status([](auto& c) { c.forward.max = nullptr; }), plain::Status::null_saved);
   EXPECT_EQ(status([](auto& c) { c.forward.bias = nullptr; }), plain::Status::null_saved);
-  EXPECT_EQ(status([](auto& c) { c.forward.element = plain::Element::bf16; }), plain::Status::element);
+  EXPECT_EQ(status([](auto& c) { c.forward.element = plain::Element::f16; }), plain::Status::element);
   EXPECT_EQ(status([](auto& c) { c.forward.dim = -1; }), plain::Status::negative_size);
   EXPECT_EQ(plain::attention_backward(b.call(), workspace.data(), 1000), plain::Status::small_workspace);
   EXPECT_EQ(plain::attention_backward(b.call(), nullptr, 0), plain::Status::small_workspace);

@@ -61,18 +61,23 @@ TEST(Additive, NarrowAndWideFormsHaveTheSameBits) {
     }
 }
 
-TEST(Additive, TanhForGradientsKeepsItsDigits) {
+TEST(Additive, TanhAndItsSlopeForGradientsKeepTheirDigits) {
   std::mt19937_64 random(3);
   const auto uniform = [&] { return static_cast<double>(random() >> 11) * 0x1p-52 - 1; };
-  double worst = 0;
+  double worst = 0, slope = 0, steep = 0;
   for (int i = 0; i < 200000; ++i) {
     const double size = std::exp2(uniform() * 12 - 6);
     const float q = static_cast<float>(uniform() * size), k = static_cast<float>(uniform() * size);
-    const double truth = std::tanh(static_cast<double>(q) + k);
+    const double x = static_cast<double>(q) + k, truth = std::tanh(x), derivative = 1 / (std::cosh(x) * std::cosh(x));
+    const AdditiveSlope<float> ours = additive_slope(exp_split(q), exp_split(k));
+    slope = std::max(slope, std::abs(ours.slope - derivative));
+    if (x > 0 && x < 20) steep = std::max(steep, std::abs(ours.slope - derivative) / derivative);  // beyond, the sum is cut
     if (std::abs(truth) < 1e-7) continue;
-    worst = std::max(worst, std::abs(additive_tanh(exp_split(q), exp_split(k)) - truth) / std::abs(truth));
+    worst = std::max(worst, std::abs(ours.twice / 2 - truth) / std::abs(truth));
   }
   EXPECT_LT(worst, 5e-7);
+  EXPECT_LT(slope, 3e-7);
+  EXPECT_LT(steep, 5e-7);
 }
 
 TEST(Additive, EndsAndNaN) {
@@ -86,7 +91,7 @@ TEST(Additive, EndsAndNaN) {
   EXPECT_NEAR(score(1000, -999), std::tanh(1.0), 2e-7);
   EXPECT_TRUE(std::isnan(score(nan, 0)));
   EXPECT_TRUE(std::isnan(score(0, nan)));
-  EXPECT_TRUE(std::isnan(additive_tanh(exp_split(nan), exp_split(1.0f))));
+  EXPECT_TRUE(std::isnan(additive_slope(exp_split(nan), exp_split(1.0f)).twice));
 }
 
 }  // namespace

@@ -12,13 +12,6 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// Calls part(vector) with the vectors [first, last) cut into tiles of MOST or one.
-template <int MOST, typename F>
-HWY_INLINE void for_each_part(int first, int last, F&& part) {
-  for (; first + MOST <= last; first += MOST) part.template operator()<MOST>(first);
-  for (; first < last; ++first) part.template operator()<1>(first);
-}
-
 template <typename T>
 class AdditiveScore;
 
@@ -34,9 +27,7 @@ class AdditiveScore<float> {
     q_exponent_ = q_high_ + channels_ * R;
     k_high_ = q_exponent_ + channels_ * R;
     k_exponent_ = k_high_ + key_block * padded(channels_);
-    double sum = 0;
-    for (std::int64_t c = 0; c < channels_; ++c) sum += static_cast<double>(w_[c]);
-    weight_sum_ = static_cast<float>(sum);
+    weight_sum_ = additive_weight_sum(w_, channels_);
   }
 
   /// The turned queries in strip.q become H; they are kept in `q_high_` until a block asks for the wide form.
@@ -46,16 +37,16 @@ class AdditiveScore<float> {
     q_wide_ = false;
     for (std::int64_t c = 0; c < channels_; ++c) {
       std::memcpy(q_high_ + c * R, strip.q + c * R, 4 * static_cast<std::size_t>(vectors * N));
-      q_narrow_ = split_narrow(strip.q + c * R, vectors * N, strip.q + c * R) && q_narrow_;
+      q_narrow_ = split(strip.q + c * R, vectors * N, {strip.q + c * R, nullptr, nullptr}) && q_narrow_;
     }
   }
 
   void load_keys(const float* const* k, int keys) {
     narrow_ = q_narrow_;
-    for (int r = 0; narrow_ && r < keys; ++r) narrow_ = split_narrow(k[r], channels_, k_high_ + r * padded(channels_));
+    for (int r = 0; narrow_ && r < keys; ++r) narrow_ = split(k[r], channels_, {k_high_ + r * padded(channels_), nullptr, nullptr});
     if (narrow_) return;
     widen_queries();
-    for (int r = 0; r < keys; ++r) split_wide(k[r], channels_, k_high_ + r * padded(channels_), k_exponent_ + r * padded(channels_));
+    for (int r = 0; r < keys; ++r) split(k[r], channels_, {k_high_ + r * padded(channels_), nullptr, k_exponent_ + r * padded(channels_)});
   }
 
   void group(const Strip<float>& strip, const float* const*, int key, int end, int first, int last) {
@@ -69,7 +60,7 @@ class AdditiveScore<float> {
 
   void widen_queries() {
     if (q_wide_) return;
-    for (std::int64_t c = 0; c < channels_; ++c) split_wide(q_high_ + c * R, vectors_ * N, q_high_ + c * R, q_exponent_ + c * R);
+    for (std::int64_t c = 0; c < channels_; ++c) split(q_high_ + c * R, vectors_ * N, {q_high_ + c * R, nullptr, q_exponent_ + c * R});
     q_wide_ = true;
   }
 

@@ -27,6 +27,20 @@ struct SplitRows {
   HWY_INLINE SplitRows at(std::int64_t offset) const { return {high + offset, exponent ? exponent + offset : nullptr, stride}; }
 };
 
+/// Sum of w: a chain in f64, rounded once.
+inline float additive_weight_sum(const float* w, std::int64_t channels) {
+  double sum = 0;
+  for (std::int64_t c = 0; c < channels; ++c) sum += static_cast<double>(w[c]);
+  return static_cast<float>(sum);
+}
+
+/// Calls part(vector) with the vectors [first, last) cut into tiles of MOST or one.
+template <int MOST, typename F>
+HWY_INLINE void for_each_part(int first, int last, F&& part) {
+  for (; first + MOST <= last; first += MOST) part.template operator()<MOST>(first);
+  for (; first < last; ++first) part.template operator()<1>(first);
+}
+
 /// min(1 + E, 2^60) where NaN stays.
 HWY_INLINE Vector<float> cut_denominator(Vector<float> sum) {
   const Tag<float> d;
@@ -53,10 +67,10 @@ HWY_INLINE Vector<float> one_plus(const SplitRows& q, const SplitRows& k, std::i
 }
 
 /// Scores and the running maximum of the lanes, which goes through `alpha`.
-template <typename T, int KEYS, int VECTORS>
+template <typename T, int KEYS, int VECTORS, int R = strip_rows<T>>
 HWY_INLINE void store_scores(const Vector<T> (&score)[KEYS][VECTORS], T* HWY_RESTRICT s, T* HWY_RESTRICT alpha) {
   const Tag<T> d;
-  constexpr int R = strip_rows<T>, N = lanes<T>;
+  constexpr int N = lanes<T>;
   ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) {
     auto largest = hn::Load(d, alpha + v * N);
     ATTN_UNROLL for (int r = 0; r < KEYS; ++r) {
@@ -102,11 +116,11 @@ HWY_NOINLINE void additive_columns(const SplitRows& q, const SplitRows& k, int k
 }
 
 /// f64: a chain over c of fma(w_c, tanh(q_c + k_c), a), one key after the other.
-template <int VECTORS>
+template <int VECTORS, int R = strip_rows<double>>
 HWY_NOINLINE void tanh_columns(const double* HWY_RESTRICT q, const double* const* k, int keys, const double* HWY_RESTRICT w, std::int64_t channels,
                                double* HWY_RESTRICT s, double* HWY_RESTRICT alpha) {
   const Tag<double> d;
-  constexpr int R = strip_rows<double>, N = lanes<double>;
+  constexpr int N = lanes<double>;
   for (int r = 0; r < keys; ++r) {
     Vector<double> sum[1][VECTORS];
     ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[0][v] = hn::Zero(d);
@@ -115,7 +129,7 @@ HWY_NOINLINE void tanh_columns(const double* HWY_RESTRICT q, const double* const
       ATTN_UNROLL for (int v = 0; v < VECTORS; ++v)
         sum[0][v] = hn::MulAdd(weight, tanh(d, hn::Add(hn::Load(d, q + c * R + v * N), key)), sum[0][v]);
     }
-    store_scores<double, 1, VECTORS>(sum, s + r * R, alpha);
+    store_scores<double, 1, VECTORS, R>(sum, s + r * R, alpha);
   }
 }
 

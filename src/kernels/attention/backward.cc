@@ -10,7 +10,7 @@
 #include <limits>
 
 #include "kernels/attention/bf16_gradient_walk-inl.h"
-#include "kernels/attention/gradient_walk-inl.h"
+#include "kernels/attention/gradient_additive-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
@@ -26,13 +26,7 @@ bool gradient_step(const AttentionGradient& g, const GradientRows& rows, const T
   return step_back(walk, turn);
 }
 template <class W>
-void gradient_dense(const AttentionGradient& g, const GradientRows& rows, const DenseGradient& to, std::int64_t key_begin, std::int64_t key_end, void* scratch) {
-  W walk(g, rows, scratch);
-  dense_back(walk, to, key_begin, key_end);
-}
-
-template <class W>
-constexpr GradientKernel gradient_kernel{gradient_bytes<W>, gradient_step<W>, gradient_dense<W>};
+constexpr GradientKernel gradient_kernel{.scratch_bytes = gradient_bytes<W>, .step = gradient_step<W>, .draws = true};
 
 #if HWY_TARGET == HWY_AVX3
 constexpr GradientKernel bf16_gradient_kernel() {
@@ -47,7 +41,8 @@ constexpr GradientKernel bf16_gradient_kernel() { return {}; }
 
 extern const GradientTarget gradient_table;
 const GradientTarget gradient_table = {HWY_TARGET == HWY_AVX2 ? "avx2" : HWY_TARGET == HWY_AVX3 ? "avx512" : "neon", gradient_kernel<GradientWalk<float>>,
-                                       gradient_kernel<GradientWalk<double>>, bf16_gradient_kernel()};
+                                       gradient_kernel<GradientWalk<double>>, gradient_kernel<AdditiveGradientWalk<float>>,
+                                       gradient_kernel<AdditiveGradientWalk<double>>, bf16_gradient_kernel()};
 
 #endif
 }  // namespace attn::kernels::HWY_NAMESPACE

@@ -43,7 +43,7 @@ class Bf16GradientWalk : public GradientSums<float> {
         next_(g.problem, map_, sizeof(std::uint16_t), NextHead::Pass::backward) {
     ask_ahead();
     vectors_ = (vectors_ + 1) / 2 * 2;  // pairs of rows are made of two vectors
-    plain_ = p_.softcap == 0 && p_.bias_count == 0 && p_.temperature == 1 && p_.keep == nullptr;
+    plain_ = p_.softcap == 0 && p_.bias_count == 0 && p_.temperature == 1 && !Sums::dropped();
     k_ = {static_cast<const std::uint16_t*>(p_.k.base) + rows.batch * p_.k_stride[0] + k_head() * p_.k_stride[1], p_.k.row_stride};
     v_ = {static_cast<const std::uint16_t*>(p_.v.base) + rows.batch * p_.v_stride[0] + v_head() * p_.v_stride[1], p_.v.row_stride};
   }
@@ -232,7 +232,8 @@ class Bf16GradientWalk : public GradientSums<float> {
   HWY_NOINLINE void weigh_apart(const KeyBlock& keys) {
     const Groups& groups = keys.groups;
     alignas(64) Word kept[64];
-    if (p_.keep != nullptr) kept_words(p_, map_, keys.first, keys.count, kept);
+    const bool dropped = Sums::dropped();
+    if (dropped) kept_rows(p_, map_, keys.first, keys.count, kept);
     const __m512 keep_scale = _mm512_set1_ps(static_cast<float>(p_.keep_scale));
     Word real = 0;  // rows that see something
     for (int i = 0; i < vectors_ * N; ++i) real |= Word{strip_.inverse[i] != 0} << i;
@@ -246,7 +247,7 @@ class Bf16GradientWalk : public GradientSums<float> {
           const __mmask16 seen = rows.sees(s, static_cast<__mmask16>((keys.visible ? keys.visible[r] & real : real) >> (v * N)));
           const __m512 p = rows.weight(s, seen);
           __m512 weight = p, dp = _mm512_load_ps(derivative);
-          if (p_.keep != nullptr) {
+          if (dropped) {
             const auto stays = static_cast<__mmask16>(kept[r] >> (v * N));
             weight = _mm512_maskz_mul_ps(stays, p, keep_scale);
             dp = _mm512_maskz_mul_ps(stays, dp, keep_scale);

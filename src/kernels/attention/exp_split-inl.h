@@ -30,9 +30,9 @@ HWY_INLINE hn::Vec<D> two_to(D d, hn::Vec<D> n) {
   return hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(di, biased)));
 }
 
-/// e^2x = high 2^exponent, high in about [0.707, 1.414]; |x| is cut at 2^22. NaN: high NaN, exponent 0.
+/// e^2x = (high + low) 2^exponent, high in about [0.707, 1.414]; |x| is cut at 2^22. NaN: high NaN, exponent 0.
 struct SplitVector {
-  hn::Vec<SplitTag> high, exponent;
+  hn::Vec<SplitTag> high, low, exponent;
 };
 HWY_INLINE SplitVector split_exp(hn::Vec<SplitTag> x) {
   using C = Constants<double>;
@@ -43,7 +43,9 @@ HWY_INLINE SplitVector split_exp(hn::Vec<SplitTag> x) {
   const auto n = hn::Sub(hn::MulAdd(y, hn::Set(d, C::log2e), rounder), rounder);
   const auto r = hn::NegMulAdd(n, hn::Set(d, -0x1.05c610ca86c39p-29), hn::NegMulAdd(n, hn::Set(d, 0x1.62e43p-1), y));
   const auto number = hn::Eq(x, x);
-  return {hn::IfThenElse(number, hn::DemoteTo(narrow, horner(d, C::exp, r)), x), hn::IfThenElseZero(number, hn::DemoteTo(narrow, n))};
+  const auto e = horner(d, C::exp, r);
+  const auto high = hn::DemoteTo(narrow, e), low = hn::DemoteTo(narrow, hn::Sub(e, hn::PromoteTo(d, high)));
+  return {hn::IfThenElse(number, high, x), low, hn::IfThenElseZero(number, hn::DemoteTo(narrow, n))};
 }
 
 /// The first `count` elements, then 0.
@@ -53,32 +55,34 @@ HWY_INLINE hn::Vec<SplitTag> load_some(const float* x, std::int64_t count) {
   return hn::Load(SplitTag(), some);
 }
 
-/// H of `count` neighbours, written to whole vectors. False when some exponent is too large for this form.
-HWY_INLINE bool split_narrow(const float* x, std::int64_t count, float* h) {
+/// Where a row's parts go, each in whole vectors; null: not wanted. Without `exponent` the others are multiplied by it.
+struct SplitParts {
+  float *high, *low, *exponent;
+
+  SplitParts row(std::int64_t offset) const { return {high + offset, low ? low + offset : nullptr, exponent ? exponent + offset : nullptr}; }
+};
+
+/// The parts of `count` neighbours; `high` may be `x` where x has whole vectors. False when some exponent is too large to do without.
+HWY_INLINE bool split(const float* x, std::int64_t count, const SplitParts& to) {
   const SplitTag d;
   auto largest = hn::Zero(d);
-  const auto one = [&](hn::Vec<SplitTag> value, float* to) HWY_ATTR {
-    const SplitVector split = split_exp(value);
-    largest = hn::Max(largest, hn::Abs(split.exponent));
-    hn::StoreU(hn::Mul(split.high, two_to(d, split.exponent)), d, to);
-  };
-  std::int64_t c = 0;
-  for (; c + split_lanes <= count; c += split_lanes) one(hn::LoadU(d, x + c), h + c);
-  if (c < count) one(load_some(x + c, count - c), h + c);
-  return hn::AllTrue(d, hn::Le(largest, hn::Set(d, narrow_exponent)));
-}
-
-/// Mantissas and exponents of `count` neighbours, written to whole vectors; `high` may be `x` where x has whole vectors.
-HWY_INLINE void split_wide(const float* x, std::int64_t count, float* high, float* exponent) {
-  const SplitTag d;
   const auto one = [&](hn::Vec<SplitTag> value, std::int64_t c) HWY_ATTR {
-    const SplitVector split = split_exp(value);
-    hn::StoreU(split.high, d, high + c);
-    hn::StoreU(split.exponent, d, exponent + c);
+    SplitVector parts = split_exp(value);
+    largest = hn::Max(largest, hn::Abs(parts.exponent));
+    if (to.exponent != nullptr) {
+      hn::StoreU(parts.exponent, d, to.exponent + c);
+    } else {
+      const auto power = two_to(d, parts.exponent);
+      parts.high = hn::Mul(parts.high, power);
+      parts.low = hn::Mul(parts.low, power);
+    }
+    hn::StoreU(parts.high, d, to.high + c);
+    if (to.low != nullptr) hn::StoreU(parts.low, d, to.low + c);
   };
   std::int64_t c = 0;
   for (; c + split_lanes <= count; c += split_lanes) one(hn::LoadU(d, x + c), c);
   if (c < count) one(load_some(x + c, count - c), c);
+  return hn::AllTrue(d, hn::Le(largest, hn::Set(d, narrow_exponent)));
 }
 
 #endif

@@ -35,23 +35,30 @@ struct AttentionGradient {
   void* dv = nullptr;                  // as v; a step adds to it (or to `totals`), or null
   std::int64_t dq_stride[3] = {0, 0, 0}, dk_stride[3] = {0, 0, 0}, dv_stride[3] = {0, 0, 0};
   void* parameters = nullptr;          // [blocks of rows, Hq, parameter_count], compute type: each block's sums, or null
+  const DenseGradient* dense = nullptr;  // of dense bias terms; a step adds to them
+  int dense_count = 0;
   // kernels that round at the end: the sums of the keys [totals_begin, totals_end) of a unit's heads, in the kernel's own layout
   float* totals = nullptr;
   std::int64_t totals_begin = 0, totals_end = 0;
 };
 
-/// Numbers of a head that a row's gradient adds to: its sink, then those of each bias term (ALiBi's slope, the table's column).
+/// Numbers of a head that a row's gradient adds to: its sink, then those of each bias term (ALiBi's slope, the table's column), then
+/// the w of an additive score.
 inline std::int64_t parameters_of(const BiasTerm& term) { return term.op == BiasOp::alibi ? 1 : term.op == BiasOp::relative ? term.buckets : 0; }
+inline std::int64_t additive_channels(const AttentionProblem& problem) { return problem.score == ScoreOp::additive ? problem.dim : 0; }
 inline std::int64_t parameter_count(const AttentionProblem& problem) {
   std::int64_t count = problem.sinks != nullptr ? 1 : 0;
   for (int n = 0; n < problem.bias_count; ++n) count += parameters_of(problem.bias[n]);
-  return count;
+  return count + additive_channels(problem);
 }
 
-/// The order among steps that add to the same rows of dK and dV: `wait` returns when the step before has left the keys below
-/// `key`, `done` leaves them to the next. Null: no other thread.
+/// The order among steps that add to the same memory: `wait` returns when the step before has left the rows of dK and dV of the keys
+/// below `key`, `wait_dense` the same of dense biases' gradients, where that is another step; `done` leaves both to the next. Null: no
+/// other thread.
+inline constexpr std::int64_t every_key = -1;
 struct Turn {
   void (*wait)(void* context, std::int64_t key) = nullptr;
+  void (*wait_dense)(void* context, std::int64_t key) = nullptr;
   void (*done)(void* context, std::int64_t key) = nullptr;
   void* context = nullptr;
 };
@@ -59,22 +66,30 @@ struct Turn {
 /// A step is all keys for the rows. Scratch is 64-byte aligned and at least scratch_bytes.
 ///
 /// A result of false: some number is not finite, and the specification must decide the whole head (a hidden key may hold NaN or
-/// inf, which a gradient of 0 does not silence); what was written is of no use.
+/// inf, which a gradient of 0 does not silence); what was written is of no use, but what dense biases got is right.
 struct GradientKernel {
   std::size_t (*scratch_bytes)(const AttentionGradient&) = nullptr;
   bool (*step)(const AttentionGradient&, const GradientRows&, const Turn&, void* scratch) = nullptr;
-  /// Adds the rows' part of a dense bias gradient, for the keys [key_begin, key_end).
-  void (*dense)(const AttentionGradient&, const GradientRows&, const DenseGradient&, std::int64_t key_begin, std::int64_t key_end, void* scratch) = nullptr;
   /// Null where dk and dv take the sums themselves. Else: bytes of the sums of so many keys of a unit (the query heads that share
   /// heads of K or V), at 0 before its first step; and after its last dk and dv from them, of batch item and first query head.
   std::size_t (*totals_bytes)(const AttentionGradient&, std::int64_t keys) = nullptr;
   void (*finish)(const AttentionGradient&, std::int64_t batch, std::int64_t head) = nullptr;
+  /// Whether it makes the kept bits of dropout by counter itself; else they are bytes in problem.keep.
+  bool draws = false;
 };
 
 struct GradientTarget {
   const char* name;  // "avx512", "avx2", "neon"
   GradientKernel f32, f64;
+  GradientKernel additive_f32, additive_f64;
   GradientKernel bf16;  // by the processor's dot product of bf16 pairs; no step: not built for this target
+
+  /// For the problem's element and score; f32 and f64 have one for each.
+  const GradientKernel& of(const AttentionProblem& p) const {
+    const bool additive = p.score == ScoreOp::additive;
+    if (p.element == Element::bf16) return bf16;
+    return p.element == Element::f64 ? (additive ? additive_f64 : f64) : additive ? additive_f32 : f32;
+  }
 };
 
 /// The kernels of a target by name, or null when they are not built in.

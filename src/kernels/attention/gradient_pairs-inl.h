@@ -6,6 +6,7 @@
 #define ATTN_GRADIENT_PAIRS_INL_H
 #endif
 
+#include "kernels/attention/dropout-inl.h"
 #include "kernels/attention/gradient_strip.h"
 #include "kernels/attention/gradient_tiles-inl.h"
 #include "kernels/attention/look-inl.h"
@@ -98,14 +99,16 @@ class GradientPairs {
     if (p_.temperature != 1) divide_by_temperature(p_, keys.groups, strip_.scores);
   }
 
+  bool dropped() const { return p_.drops() || p_.keep != nullptr; }
+
   /// Scores and dP to weights (after dropout) in scores.s and the derivative by what the bias adds in d; 0 where hidden.
   HWY_NOINLINE void derive_from_products(const KeyBlock& keys) {
     const Groups& groups = keys.groups;
     modify(keys);
     if (keys.visible) clear_trimmed(groups);
-    if (p_.keep != nullptr) {
+    if (dropped()) {
       alignas(64) Word kept[64];
-      kept_words(p_, map_, keys.first, keys.count, kept);
+      kept_rows(p_, map_, keys.first, keys.count, kept);
       weigh<true, true>(groups, keys.visible, kept);
     } else if (keys.visible) {
       weigh<true, false>(groups, keys.visible, nullptr);

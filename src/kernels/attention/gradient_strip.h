@@ -18,9 +18,9 @@ struct GradientStrip {
   T* m = nullptr;          // [R]        maximum; 0 for a row that sees nothing
   T* inverse = nullptr;    // [R]        1 / l; 0 for a row that sees nothing
   T* delta = nullptr;      // [R]
-  T* sums = nullptr;       // [parameters][R], or the sums of a bias that is broadcast over keys: [2][R]
+  T* sums = nullptr;       // [parameters + biases][R]: the parameters', then those of each dense bias that is broadcast over keys
 
-  static std::int64_t sum_rows(const AttentionProblem& p) { return parameter_count(p) > 2 ? parameter_count(p) : 2; }
+  static std::int64_t sum_rows(const AttentionProblem& p) { return parameter_count(p) + p.bias_count; }
   static std::size_t bytes(const AttentionProblem& p) { return sizeof(T) * R * static_cast<std::size_t>(4 * key_block + 3 + sum_rows(p)); }
   GradientStrip(void* scratch, const AttentionProblem& p) {
     T* next = static_cast<T*>(scratch);
@@ -73,7 +73,49 @@ struct GradientOperands {
   }
 };
 
-/// The same for bf16, whose operands are words: two neighbours along the sum.
+/// What an additive score's gradient reads and sums beside them. Rows of an odd number of lines: those of a column lie in different
+/// sets of the cache.
+template <typename T>
+struct AdditiveOperands {
+  static constexpr int R = query_block;
+
+  /// e^2x of rows of Q or keys: (high + low) 2^exponent; f64: x itself, and no more.
+  struct Side {
+    T *high = nullptr, *low = nullptr, *exponent = nullptr;  // [R][stride]
+  };
+  std::int64_t stride;
+  Side q, k;
+  T* dq = nullptr;      // [R][stride]   sums of the blocks before
+  T* dw = nullptr;      // [R][stride]
+  T* dk = nullptr;      // [64][stride]  chains of the block
+  T* w = nullptr;       // [stride]
+  T* unused = nullptr;  // [R]           the largest scores, which nobody asks for
+
+  static std::int64_t padded(std::int64_t dim) { return GradientOperands<T>::wide(dim) | (64 / static_cast<std::int64_t>(sizeof(T))); }
+  static constexpr std::int64_t arrays = sizeof(T) == 4 ? 9 : 5;
+  static std::size_t bytes(const AttentionProblem& p) { return sizeof(T) * static_cast<std::size_t>((arrays * R + 1) * padded(p.dim) + R); }
+  AdditiveOperands(void* scratch, const AttentionProblem& p) : stride(padded(p.dim)) {
+    T* next = static_cast<T*>(scratch);
+    const auto take = [&next](std::int64_t count) {
+      T* taken = next;
+      next += count;
+      return taken;
+    };
+    for (Side* side : {&q, &k}) {
+      side->high = take(R * stride);
+      if (sizeof(T) == 8) continue;
+      side->low = take(R * stride);
+      side->exponent = take(R * stride);
+    }
+    dq = take(R * stride);
+    dw = take(R * stride);
+    dk = take(R * stride);
+    w = take(stride);
+    unused = take(R);
+  }
+};
+
+/// What the products read in bf16, whose operands are words: two neighbours along the sum.
 struct Bf16GradientOperands {
   static constexpr int R = query_block, pairs = query_block / 2;  // of rows, or of keys in a block
 

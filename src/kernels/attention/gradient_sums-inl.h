@@ -30,7 +30,7 @@ class GradientSums : public GradientPairs<T> {
 
   // --- parameters: rows of strip_.sums, a lane a row --------------------------------------------------------------------
   bool has_parameters() const { return g_.parameters != nullptr; }
-  void clear_sums(std::int64_t count) { Pairs::clear(strip_.sums, count); }
+  void clear_sums() { Pairs::clear(strip_.sums, GradientStrip<T>::sum_rows(p_)); }
 
   /// A row's sums over its keys: ALiBi's distances, the table's buckets.
   HWY_NOINLINE void add_to_parameters(const KeyBlock& keys) {
@@ -68,35 +68,42 @@ class GradientSums : public GradientPairs<T> {
   }
 
   // --- a dense bias -----------------------------------------------------------------------------------------------------
-  HWY_NOINLINE void add_to_dense(const KeyBlock& keys, const DenseGradient& to) {
-    if (to.stride[3] == 0) sum_over_keys(keys);
-    else add_pairs(keys, to);
+  HWY_NOINLINE void add_to_dense(const KeyBlock& keys) {
+    for (int n = 0; n < g_.dense_count; ++n) {
+      if (g_.dense[n].stride[3] == 0) sum_over_keys(keys, sums_of(n));
+      else add_pairs(keys, g_.dense[n]);
+    }
   }
 
   /// The sums over keys, to their rows or further to one element.
-  void finish_dense(const DenseGradient& to) {
-    if (to.stride[3] != 0) return;
-    T* const data = rows_of(to);
-    T chain = 0;
-    for (std::int64_t r = 0; r < rows_.rows; ++r) {
-      chain += strip_.sums[r];
-      if (to.stride[2] != 0) data[r * to.stride[2]] += strip_.sums[r];
+  void finish_dense() {
+    for (int n = 0; n < g_.dense_count; ++n) {
+      const DenseGradient& to = g_.dense[n];
+      if (to.stride[3] != 0) continue;
+      T* const data = rows_of(to);
+      const T* const sums = sums_of(n);
+      T chain = 0;
+      for (std::int64_t r = 0; r < rows_.rows; ++r) {
+        chain += sums[r];
+        if (to.stride[2] != 0) data[r * to.stride[2]] += sums[r];
+      }
+      if (to.stride[2] == 0) *data += chain;
     }
-    if (to.stride[2] == 0) *data += chain;
   }
 
  private:
+  T* sums_of(int dense) const { return strip_.sums + (parameter_count(p_) + dense) * R; }
   T* rows_of(const DenseGradient& to) const {
     return static_cast<T*>(to.data) + rows_.batch * to.stride[0] + rows_.head * to.stride[1] + rows_.row * to.stride[2];
   }
 
   /// A chain over the block's keys, added to the row's sum.
-  void sum_over_keys(const KeyBlock& keys) {
+  void sum_over_keys(const KeyBlock& keys, T* sums) {
     const Tag<T> d;
     for (int x = 0; x < vectors_ * N; x += N) {
       auto chain = hn::Zero(d);
       for (int r = 0; r < keys.count; ++r) chain = hn::Add(chain, hn::Load(d, strip_.d + r * R + x));
-      hn::Store(hn::Add(hn::Load(d, strip_.sums + x), chain), d, strip_.sums + x);
+      hn::Store(hn::Add(hn::Load(d, sums + x), chain), d, sums + x);
     }
   }
 
@@ -111,6 +118,8 @@ class GradientSums : public GradientPairs<T> {
       T* place = data + i * to.stride[2] + keys.first * to.stride[3];
       if (to.stride[2] == 0)
         for (int r = 0; r < keys.count; ++r) of_key[r] += row[r];
+      else if (to.stride[3] == 1)
+        for (int r = 0; r < keys.count; ++r) place[r] += row[r];
       else
         for (int r = 0; r < keys.count; ++r) place[r * to.stride[3]] += row[r];
     }
@@ -119,18 +128,21 @@ class GradientSums : public GradientPairs<T> {
   }
 };
 
-/// dQ of the walk's rows; what they add to dK, dV and the parameters. False: some number is not finite.
+/// dQ of the walk's rows; what they add to dK, dV, the parameters and dense biases. False: some number is not finite.
 template <class W>
 bool step_back(W& walk, const Turn& turn) {
   walk.load_rows();
   const AttentionGradient& g = walk.gradient();
   walk.clear_dq();
-  if (walk.has_parameters()) walk.clear_sums(parameter_count(g.problem));
+  const bool dense = g.dense_count != 0, sums = walk.has_parameters() || dense;
+  if (sums) walk.clear_sums();
   typename W::Blocks blocks(g.problem.keys_begin(walk.batch()), g.problem.keys_end(walk.batch()));
   const KeyBlock& keys = blocks.keys;
   while (walk.next(blocks)) {
-    walk.derive(keys, walk.has_parameters());
+    walk.derive(keys, sums);
     if (walk.has_parameters()) walk.add_to_parameters(keys);
+    if (dense && turn.wait_dense != nullptr) turn.wait_dense(turn.context, keys.first + keys.count);
+    if (dense) walk.add_to_dense(keys);
     walk.back_to_scores(keys);
     walk.add_to_queries(keys);
     if (turn.wait != nullptr) turn.wait(turn.context, keys.first + keys.count);
@@ -138,22 +150,9 @@ bool step_back(W& walk, const Turn& turn) {
     if (turn.done != nullptr) turn.done(turn.context, keys.first + keys.count);
   }
   if (walk.has_parameters()) walk.write_parameters();
+  if (dense && turn.wait_dense != nullptr) turn.wait_dense(turn.context, every_key);
+  if (dense) walk.finish_dense();
   return walk.write_queries();
-}
-
-/// Adds the rows' part of a dense bias gradient, for the keys [key_begin, key_end).
-template <class W>
-void dense_back(W& walk, const DenseGradient& to, std::int64_t key_begin, std::int64_t key_end) {
-  walk.load_rows();
-  walk.clear_sums(1);
-  const AttentionProblem& p = walk.gradient().problem;
-  const std::int64_t begin = p.keys_begin(walk.batch()), end = p.keys_end(walk.batch());
-  typename W::Blocks blocks(key_begin > begin ? key_begin : begin, key_end < end ? key_end : end);
-  while (walk.next(blocks)) {
-    walk.derive(blocks.keys, true);
-    walk.add_to_dense(blocks.keys, to);
-  }
-  walk.finish_dense(to);
 }
 
 #endif

@@ -15,6 +15,8 @@ namespace attn::kernels::HWY_NAMESPACE {
 template <typename T>
 class GradientWalk : public GradientSums<T> {
   using Sums = GradientSums<T>;
+
+ protected:
   using Sums::g_, Sums::p_, Sums::rows_, Sums::strip_, Sums::vectors_;
 
  public:
@@ -46,17 +48,8 @@ class GradientWalk : public GradientSums<T> {
 
   /// Scores and dP, then weights (after dropout) in scores.s and the derivative by what the bias adds in d; 0 where hidden.
   HWY_NOINLINE void derive(const KeyBlock& keys, bool) {
-    const Groups& groups = keys.groups;
-    const auto products = [&](const Matrix<T>& rows, std::int64_t columns, const T* turned, T* to) {
-      for (int g = 0; g < groups.count; ++g) {
-        const int key = groups.key[g], count = groups.key[g + 1] - key;
-        in_pairs(groups.first[g], groups.last[g], [&]<int V>(int x) HWY_ATTR {
-          pair_columns<T, V>({rows.row(key), rows.stride}, count, columns, turned + x * N, to + key * R + x * N);
-        });
-      }
-    };
-    products({k_.row(keys.first), k_.stride}, p_.dim, at_.q, strip_.scores.s);
-    products({v_.row(keys.first), v_.stride}, p_.value_dim, at_.dout, strip_.d);
+    products(keys, k_, p_.dim, at_.q, strip_.scores.s);
+    products(keys, v_, p_.value_dim, at_.dout, strip_.d);
     Sums::derive_from_products(keys);
   }
 
@@ -79,14 +72,8 @@ class GradientWalk : public GradientSums<T> {
   }
 
   void add_to_dk_and_dv(const KeyBlock& keys) {
-    const auto range_of = [&](int key, int count) { return Sums::rows_that_see(keys, key, count); };
-    const auto add = [&](const T* weights, const T* rows_of, std::int64_t columns, void* to, const std::int64_t (&stride)[3], std::int64_t heads) {
-      if (to == nullptr) return;
-      T* const total = static_cast<T*>(to) + rows_.batch * stride[0] + rows_.head / (p_.q_heads / heads) * stride[1] + keys.first * stride[2];
-      add_to_keys<T>(weights, keys.count, Matrix<T>{rows_of, GradientOperands<T>::wide(columns)}, range_of, KeyTotals<T>{total, stride[2], columns});
-    };
-    add(strip_.scores.s, at_.dout_rows, p_.value_dim, g_.dv, g_.dv_stride, p_.v_heads);
-    add(strip_.d, at_.q_rows, p_.dim, g_.dk, g_.dk_stride, p_.k_heads);
+    add_to_dv(keys);
+    add_products(keys, strip_.d, at_.q_rows, p_.dim, {g_.dk, g_.dk_stride, p_.k_heads});
   }
 
   /// Scaled, a zero as +0, rows to memory. False where a number is not finite, also in delta (with D = 0 there is no dQ).
@@ -110,6 +97,35 @@ class GradientWalk : public GradientSums<T> {
     turn(at_.dq, std::int64_t{R}, p_.dim, rows_.rows, dq, g_.dq_stride[2]);
     return finite;
   }
+
+ protected:
+  /// The products of the block's rows of K or V with the turned rows of the step.
+  HWY_NOINLINE void products(const KeyBlock& keys, const Matrix<T>& from, std::int64_t columns, const T* turned, T* to) const {
+    const Groups& groups = keys.groups;
+    const Matrix<T> rows{from.row(keys.first), from.stride};
+    for (int g = 0; g < groups.count; ++g) {
+      const int key = groups.key[g], count = groups.key[g + 1] - key;
+      in_pairs(groups.first[g], groups.last[g], [&]<int V>(int x) HWY_ATTR {
+        pair_columns<T, V>({rows.row(key), rows.stride}, count, columns, turned + x * N, to + key * R + x * N);
+      });
+    }
+  }
+
+  /// dK or dV: rows of a head of batch items.
+  struct KeyGradient {
+    void* data;
+    const std::int64_t (&stride)[3];
+    std::int64_t heads;
+  };
+  T* rows_of(const KeyGradient& to, std::int64_t key) const {
+    return static_cast<T*>(to.data) + rows_.batch * to.stride[0] + rows_.head / (p_.q_heads / to.heads) * to.stride[1] + key * to.stride[2];
+  }
+  void add_products(const KeyBlock& keys, const T* weights, const T* rows, std::int64_t columns, const KeyGradient& to) const {
+    if (to.data == nullptr) return;
+    const auto range_of = [&](int key, int count) { return Sums::rows_that_see(keys, key, count); };
+    add_to_keys<T>(weights, keys.count, Matrix<T>{rows, GradientOperands<T>::wide(columns)}, range_of, KeyTotals<T>{rows_of(to, keys.first), to.stride[2], columns});
+  }
+  void add_to_dv(const KeyBlock& keys) const { add_products(keys, strip_.scores.s, at_.dout_rows, p_.value_dim, {g_.dv, g_.dv_stride, p_.v_heads}); }
 
  private:
   HWY_NOINLINE void copy_rows(const Matrix<T>& from, std::int64_t columns, T factor, T* to) const {
@@ -153,16 +169,17 @@ class GradientWalk : public GradientSums<T> {
 
   /// The rows of dK and dV that come next: they may lie in another core's cache.
   HWY_NOINLINE void prefetch_totals(const KeyBlock& keys) const {
-    const auto fetch = [&](const void* to, const std::int64_t (&stride)[3], std::int64_t heads, std::int64_t columns) {
-      if (to == nullptr) return;
-      const T* const first = static_cast<const T*>(to) + rows_.batch * stride[0] + rows_.head / (p_.q_heads / heads) * stride[1] + keys.first * stride[2];
+    const auto fetch = [&](const KeyGradient& to, std::int64_t columns) {
+      if (to.data == nullptr) return;
+      const T* const first = rows_of(to, keys.first);
       for (int r = 0; r < keys.count; ++r)
-        for (std::int64_t c = 0; c < columns; c += 64 / static_cast<std::int64_t>(sizeof(T))) __builtin_prefetch(first + r * stride[2] + c, 1, 3);
+        for (std::int64_t c = 0; c < columns; c += 64 / static_cast<std::int64_t>(sizeof(T))) __builtin_prefetch(first + r * to.stride[2] + c, 1, 3);
     };
-    fetch(g_.dv, g_.dv_stride, p_.v_heads, p_.value_dim);
-    fetch(g_.dk, g_.dk_stride, p_.k_heads, p_.dim);
+    fetch({g_.dv, g_.dv_stride, p_.v_heads}, p_.value_dim);
+    fetch({g_.dk, g_.dk_stride, p_.k_heads}, p_.dim);
   }
 
+ protected:
   GradientOperands<T> at_;
   Matrix<T> k_, v_;
 };

@@ -87,15 +87,24 @@ inline double additive_score(const double* q, const double* k, const double* w, 
   return sum;
 }
 
-/// tanh(q + k) with relative accuracy, for gradients: E - 1 from high and low parts, t = (E - 1) / (E + 1).
-inline float additive_tanh(const ExpSplit& q, const ExpSplit& k) {
+/// Of tanh(q + k) what gradients take: twice it, and 1 - tanh^2, both with relative accuracy.
+template <typename T>
+struct AdditiveSlope {
+  T twice, slope;
+};
+/// E - 1 from high and low parts; with h = 2 / (E + 1): tanh = (E - 1) h / 2, 1 - tanh^2 = h^2 E.
+inline AdditiveSlope<float> additive_slope(const ExpSplit& q, const ExpSplit& k) {
   const float scale = pair_scale(q.exponent, k.exponent), q_high = q.high * scale, q_low = q.low * scale;
   float difference = fma(q_high, k.high, -1.0f);
   difference = fma(q_high, k.low, difference);
   difference = fma(q_low, k.high, difference);
   if (difference > 0x1p60f) difference = 0x1p60f;
-  return difference / (difference + 2.0f);
+  const float h = 2.0f / (difference + 2.0f);
+  return {difference * h, (h * h) * (difference + 1.0f)};
 }
-inline double additive_tanh(double q, double k) { return tanh(q + k); }
+inline AdditiveSlope<double> additive_slope(double q, double k) {
+  const double t = tanh(q + k);
+  return {t + t, fma(-t, t, 1.0)};
+}
 
 }  // namespace attn::kernels::ATTN_REF_NAMESPACE

@@ -15,14 +15,9 @@ bool step(const AttentionGradient& g, const GradientRows& rows, const Turn& turn
   return true;
 }
 
-void dense(const AttentionGradient& g, const GradientRows& rows, const DenseGradient& to, std::int64_t key_begin, std::int64_t key_end, void* scratch) {
-  if (g.problem.element == Element::f64) Step<double>(g, rows, static_cast<double*>(scratch)).dense(to, key_begin, key_end);
-  else Step<float>(g, rows, static_cast<float*>(scratch)).dense(to, key_begin, key_end);
-}
-
 }  // namespace
 
 extern const GradientKernel gradient_table;
-const GradientKernel gradient_table = {scratch_bytes, step, dense};
+const GradientKernel gradient_table = {scratch_bytes, step};
 
 }  // namespace attn::kernels::ATTN_REF_NAMESPACE

@@ -3,6 +3,8 @@
 #include "kernels/attention/gradient.h"
 #include "kernels/ref/attention_score.h"
 
+#include <algorithm>
+
 namespace attn::kernels::ATTN_REF_NAMESPACE {
 
 inline constexpr std::int64_t block_keys = 64;  // of the order: fixed
@@ -62,6 +64,8 @@ class Pairs {
   const T* query() const { return scores_.query(); }
   const T* key() const { return scores_.key(); }
   const T* dout() const { return dout_; }
+  bool additive() const { return scores_.additive(); }
+  AdditiveSlope<T> additive_slope_of(std::int64_t c) const { return scores_.additive_slope_of(c); }
 
  private:
   T weight_of(T s) const {
@@ -100,9 +104,11 @@ struct Folded {
   Folded(T* scratch, std::int64_t width) : chain(scratch), total(scratch + query_block * width), count(query_block * width) {
     for (std::int64_t n = 0; n < 2 * count; ++n) scratch[n] = 0;
   }
-  void close() {
+  /// `w`: a factor for each column of the sums of a block, or null; `factor`: one for all.
+  void close(const T* w = nullptr, T factor = 1) {
+    const std::int64_t width = count / query_block;
     for (std::int64_t n = 0; n < count; ++n) {
-      total[n] = total[n] + chain[n];
+      total[n] = total[n] + (w != nullptr ? chain[n] * w[n % width] : chain[n] * factor);
       chain[n] = 0;
     }
   }
@@ -113,33 +119,40 @@ template <typename T>
 class Step {
  public:
   static std::int64_t elements(const AttentionProblem& p) {
-    return Pairs<T>::elements(p) + Folded<T>::elements(p.dim) + block_keys * (p.dim + p.value_dim) + query_block * parameter_count(p) + Folded<T>::elements(1);
+    return Pairs<T>::elements(p) + Folded<T>::elements(p.dim) + block_keys * (p.dim + p.value_dim) + query_block * parameter_count(p) + 3 * 64 * p.bias_count +
+           Folded<T>::elements(additive_channels(p));
   }
 
   Step(const AttentionGradient& g, const GradientRows& rows, T* scratch, bool words = false)
-      : g_(g), p_(g.problem), rows_(rows), pairs_(g, rows.batch, rows.head, scratch, words), dq_(scratch + Pairs<T>::elements(p_), p_.dim) {
-    dk_ = dq_.chain + Folded<T>::elements(p_.dim);
+      : g_(g), p_(g.problem), rows_(rows), pairs_(g, rows.batch, rows.head, scratch, words), dq_(scratch + Pairs<T>::elements(p_), p_.dim),
+        dw_(dq_.chain + Folded<T>::elements(p_.dim), additive_channels(p_)) {
+    dk_ = dw_.chain + Folded<T>::elements(additive_channels(p_));
     dv_ = dk_ + block_keys * p_.dim;
     parameters_ = dv_ + block_keys * p_.value_dim;
-    rest_ = parameters_ + query_block * parameter_count(p_);
+    dense_ = parameters_ + query_block * parameter_count(p_);
   }
 
   void all_keys(const Turn& turn) {
-    clear(parameters_, query_block * parameter_count(p_));
+    begin_sums();
     const std::int64_t begin = p_.keys_begin(rows_.batch), end = p_.keys_end(rows_.batch);
     for (std::int64_t first = begin; first < end; first += block_keys) {
       const std::int64_t last = first + block_keys < end ? first + block_keys : end;
       if (tile(first, last) == Tile::empty) continue;
       clear(dk_, block_keys * (p_.dim + p_.value_dim));
+      begin_dense(turn, last);
       each_pair(first, last, [&](std::int64_t r, std::int64_t j) {
-        T* dq = dq_.chain + r * p_.dim;
         T *dk = dk_ + (j - first) * p_.dim, *dv = dv_ + (j - first) * p_.value_dim;
-        for (std::int64_t d = 0; d < p_.dim; ++d) dq[d] = fma(pairs_.key()[d], pairs_.score, dq[d]);
-        for (std::int64_t d = 0; d < p_.dim; ++d) dk[d] = fma(pairs_.query()[d], pairs_.score, dk[d]);
+        if (pairs_.additive()) back_through_tanh(r, dk);
+        else back_through_product(r, dk);
         for (std::int64_t d = 0; d < p_.value_dim; ++d) dv[d] = fma(pairs_.dout()[d], pairs_.weight, dv[d]);
         add_to_parameters(r, j);
+        add_to_dense(r, j, first);
       });
-      dq_.close();
+      close_dense(first, last);
+      const T* const w = pairs_.additive() ? static_cast<const T*>(p_.additive_w) : nullptr;
+      dq_.close(w);
+      dw_.close(nullptr, T(0.5));
+      for (std::int64_t n = 0; w != nullptr && n < block_keys * p_.dim; ++n) dk_[n] = dk_[n] * w[n % p_.dim];
       if (turn.wait != nullptr) turn.wait(turn.context, last);
       add_rows(dk_, p_.dim, first, last, g_.dk, g_.dk_stride, p_.k_heads);
       add_rows(dv_, p_.value_dim, first, last, g_.dv, g_.dv_stride, p_.v_heads);
@@ -147,35 +160,7 @@ class Step {
     }
     write_queries();
     if (g_.parameters != nullptr) write_parameters();
-  }
-
-  /// Rows first: where the bias is broadcast over keys a row's sum folds in blocks of 64 keys; where over rows, they are a chain.
-  void dense(const DenseGradient& to, std::int64_t key_begin, std::int64_t key_end) {
-    const bool one_row = to.stride[2] == 0, one_key = to.stride[3] == 0;
-    T* const data = static_cast<T*>(to.data) + rows_.batch * to.stride[0] + rows_.head * to.stride[1];
-    Folded<T> sums(rest_, 1);
-    T of_key[block_keys];
-    const std::int64_t begin = key_begin > p_.keys_begin(rows_.batch) ? key_begin : p_.keys_begin(rows_.batch);
-    const std::int64_t end = key_end < p_.keys_end(rows_.batch) ? key_end : p_.keys_end(rows_.batch);
-    for (std::int64_t first = begin; first < end; first += block_keys) {
-      const std::int64_t last = first + block_keys < end ? first + block_keys : end;
-      clear(of_key, block_keys);
-      each_pair(first, last, [&](std::int64_t r, std::int64_t j) {
-        T* place = one_key ? sums.chain + r : one_row ? of_key + (j - first) : data + (rows_.row + r) * to.stride[2] + j * to.stride[3];
-        *place = *place + pairs_.bias;
-      });
-      sums.close();
-      if (one_row && !one_key)
-        for (std::int64_t j = first; j < last; ++j) data[j * to.stride[3]] = data[j * to.stride[3]] + of_key[j - first];
-    }
-    if (!one_key) return;
-    T chain = 0;
-    for (std::int64_t r = 0; r < rows_.rows; ++r) {
-      const T sum = sums.total[r];
-      chain = chain + sum;
-      if (!one_row) data[(rows_.row + r) * to.stride[2]] = data[(rows_.row + r) * to.stride[2]] + sum;
-    }
-    if (one_row) *data = *data + chain;
+    finish_dense(turn);
   }
 
  protected:
@@ -194,6 +179,23 @@ class Step {
       pairs_.begin_row(rows_.row + r);
       for (std::int64_t j = first; j < last; ++j)
         if (pairs_.pair(j, masked)) visit(r, j);
+    }
+  }
+
+  void back_through_product(std::int64_t r, T* dk) {
+    T* dq = dq_.chain + r * p_.dim;
+    for (std::int64_t d = 0; d < p_.dim; ++d) dq[d] = fma(pairs_.key()[d], pairs_.score, dq[d]);
+    for (std::int64_t d = 0; d < p_.dim; ++d) dk[d] = fma(pairs_.query()[d], pairs_.score, dk[d]);
+  }
+  /// The score is a sum of w t, t = tanh(q + k): dw gets dS 2 t, dq and dk get dS (1 - t^2), times 1/2 and w when their block is whole.
+  void back_through_tanh(std::int64_t r, T* dk) {
+    T *dq = dq_.chain + r * p_.dim, *dw = dw_.chain + r * p_.dim;
+    for (std::int64_t c = 0; c < p_.dim; ++c) {
+      const AdditiveSlope<T> at = pairs_.additive_slope_of(c);
+      const T u = pairs_.score * at.slope;
+      dw[c] = dw[c] + pairs_.score * at.twice;
+      dq[c] = dq[c] + u;
+      dk[c] = dk[c] + u;
     }
   }
 
@@ -225,6 +227,56 @@ class Step {
     }
   }
 
+  void begin_sums() {
+    clear(parameters_, query_block * parameter_count(p_));
+    clear(dense_, 3 * 64 * p_.bias_count);
+  }
+
+  /// What a dense bias that is broadcast over keys or rows gets: of each row a chain over a block of keys and the total of the blocks
+  /// before; of each key a chain over the rows.
+  struct DenseSums {
+    T *chain, *total, *of_key;
+  };
+  DenseSums dense_sums(int n) const { return {dense_ + n * 3 * 64, dense_ + n * 3 * 64 + 64, dense_ + n * 3 * 64 + 128}; }
+  T* dense_data(const DenseGradient& to) const { return static_cast<T*>(to.data) + rows_.batch * to.stride[0] + rows_.head * to.stride[1] + rows_.row * to.stride[2]; }
+
+  void begin_dense(const Turn& turn, std::int64_t key) const {
+    if (g_.dense_count != 0 && turn.wait_dense != nullptr) turn.wait_dense(turn.context, key);
+  }
+  void add_to_dense(std::int64_t r, std::int64_t j, std::int64_t first) {
+    for (int n = 0; n < g_.dense_count; ++n) {
+      const DenseGradient& to = g_.dense[n];
+      T* const place = to.stride[3] == 0 ? dense_sums(n).chain + r : to.stride[2] == 0 ? dense_sums(n).of_key + (j - first) : dense_data(to) + r * to.stride[2] + j * to.stride[3];
+      *place = *place + pairs_.bias;
+    }
+  }
+  void close_dense(std::int64_t first, std::int64_t last) {
+    for (int n = 0; n < g_.dense_count; ++n) {
+      const DenseGradient& to = g_.dense[n];
+      const DenseSums sums = dense_sums(n);
+      for (std::int64_t r = 0; r < query_block; ++r) sums.total[r] = sums.total[r] + sums.chain[r];
+      clear(sums.chain, 64);
+      if (to.stride[2] == 0 && to.stride[3] != 0)
+        for (std::int64_t j = first; j < last; ++j) dense_data(to)[j * to.stride[3]] = dense_data(to)[j * to.stride[3]] + sums.of_key[j - first];
+      clear(sums.of_key, 64);
+    }
+  }
+  void finish_dense(const Turn& turn) {
+    begin_dense(turn, every_key);
+    for (int n = 0; n < g_.dense_count; ++n) {
+      const DenseGradient& to = g_.dense[n];
+      if (to.stride[3] != 0) continue;
+      const T* const total = dense_sums(n).total;
+      T* const data = dense_data(to);
+      T chain = 0;
+      for (std::int64_t r = 0; r < rows_.rows; ++r) {
+        chain = chain + total[r];
+        if (to.stride[2] != 0) data[r * to.stride[2]] = data[r * to.stride[2]] + total[r];
+      }
+      if (to.stride[2] == 0) *data = *data + chain;
+    }
+  }
+
   void write_parameters() {
     const std::int64_t count = parameter_count(p_);
     T* to = static_cast<T*>(g_.parameters) + (rows_.block * p_.q_heads + rows_.head) * count;
@@ -234,6 +286,7 @@ class Step {
         pairs_.begin_row(rows_.row + r);
         parameters_[r * count] = pairs_.sink();
       }
+      if (pairs_.additive()) std::copy_n(dw_.total + r * p_.dim, p_.dim, parameters_ + (r + 1) * count - p_.dim);
       for (std::int64_t n = 0; n < count; ++n) to[n] = canonical(to[n] + parameters_[r * count + n]);
     }
   }
@@ -243,10 +296,11 @@ class Step {
   const GradientRows& rows_;
   Pairs<T> pairs_;
   Folded<T> dq_;
+  Folded<T> dw_;   // additive scores
   T* dk_;          // [64][D]   sums of the step for a block of keys
   T* dv_;          // [64][Dv]
   T* parameters_;  // [64][parameters]
-  T* rest_;
+  T* dense_;       // [biases][3][64]
 };
 
 }  // namespace attn::kernels::ATTN_REF_NAMESPACE

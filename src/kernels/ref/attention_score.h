@@ -96,6 +96,12 @@ class RowScores {
   const T* query() const { return q_; }
   const T* key() const { return k_; }
   T capped() const { return capped_; }
+  bool additive() const { return problem_.score == ScoreOp::additive; }
+  /// Of channel c of an additive score.
+  AdditiveSlope<T> additive_slope_of(std::int64_t c) const {
+    if constexpr (sizeof(T) == sizeof(float)) return additive_slope(split_[c], exp_split(k_[c]));
+    else return additive_slope(q_[c], k_[c]);
+  }
 
  private:
   /// The caller's callable on a tile of one pair.
@@ -106,7 +112,6 @@ class RowScores {
                                      .key_position = key_position(problem_, b_, j)});
   }
 
-  bool additive() const { return problem_.score == ScoreOp::additive; }
   T bias(int n, std::int64_t j) const { return bias_value<T>(problem_.bias[n], problem_, b_, h_, i_, j); }
   T additive_of_row() const {
     const T* w = static_cast<const T*>(problem_.additive_w);

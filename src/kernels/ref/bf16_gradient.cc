@@ -35,13 +35,15 @@ class Bf16Step : public Step<float> {
   }
 
   void all_keys(const Turn& turn) {
-    clear(parameters_, query_block * parameter_count(p_));
+    begin_sums();
     clear(q_rows_, query_block * (2 * p_.dim + p_.value_dim));
     const std::int64_t begin = p_.keys_begin(rows_.batch), end = p_.keys_end(rows_.batch);
     for (std::int64_t first = begin; first < end; first += block_keys) {
       const std::int64_t last = first + block_keys < end ? first + block_keys : end;
       if (tile(first, last) == Tile::empty) continue;
+      begin_dense(turn, last);
       load_block(first, last);
+      close_dense(first, last);
       add_to_queries(last - first);
       if (turn.wait != nullptr) turn.wait(turn.context, last);
       add_to_keys(first - g_.totals_begin, last - first);
@@ -52,6 +54,7 @@ class Bf16Step : public Step<float> {
         store(g_.dq, p_.element, rows_.batch * g_.dq_stride[0] + rows_.head * g_.dq_stride[1] + (rows_.row + r) * g_.dq_stride[2] + d,
               without_denormal(dq_sums_[r * p_.dim + d] * static_cast<float>(p_.scale)));
     if (g_.parameters != nullptr) write_parameters();
+    finish_dense(turn);
   }
 
  private:
@@ -67,6 +70,7 @@ class Bf16Step : public Step<float> {
       for (std::int64_t d = 0; d < p_.value_dim; ++d) dout_rows_[r * p_.value_dim + d] = pairs_.dout()[d];
       seen_[r * block_keys + j - first] = true;
       add_to_parameters(r, j);
+      add_to_dense(r, j, first);
     });
   }
 
@@ -115,10 +119,6 @@ bool step(const AttentionGradient& g, const GradientRows& rows, const Turn& turn
   return true;
 }
 
-void dense(const AttentionGradient& g, const GradientRows& rows, const DenseGradient& to, std::int64_t key_begin, std::int64_t key_end, void* scratch) {
-  Bf16Step(g, rows, static_cast<float*>(scratch)).dense(to, key_begin, key_end);
-}
-
 std::size_t totals_bytes(const AttentionGradient& g, std::int64_t keys) { return sizeof(float) * static_cast<std::size_t>(Totals(g.problem, keys).elements(g.problem)); }
 
 void finish(const AttentionGradient& g, std::int64_t batch, std::int64_t first_head) {
@@ -138,6 +138,6 @@ void finish(const AttentionGradient& g, std::int64_t batch, std::int64_t first_h
 }  // namespace
 
 extern const GradientKernel bf16_gradient_table;
-const GradientKernel bf16_gradient_table = {scratch_bytes, step, dense, totals_bytes, finish};
+const GradientKernel bf16_gradient_table = {scratch_bytes, step, totals_bytes, finish};
 
 }  // namespace attn::kernels::ATTN_REF_NAMESPACE
