@@ -41,6 +41,8 @@ struct ExplainOptions {
   /// and so on. All three or none; they set dim, dk, dv. `embedding` [ids, dim] may come alone.
   Tensor w_query = {}, w_key = {}, w_value = {}, embedding = {};
   std::optional<std::int64_t> query = std::nullopt;  ///< this row (from 0) is opened: every product and sum
+  /// Also the way back, for the loss L = 1/2 sum of context^2: the gradients of the context, v, the weights, the scores, q and k.
+  bool gradients = false;
   Language language = Language::en;
 };
 

@@ -108,6 +108,7 @@ def explain(
     w_value=None,
     embedding=None,
     query=None,
+    gradients=False,
     language="en",
 ):
     """Attention on a text, keeping every step; several texts (a list) make a batch, padded on the right.
@@ -122,6 +123,7 @@ def explain(
     tokens     "words", "characters" or "auto"; cut_words: your own rule, a function of a text that gives its words
     w_query    your own matrices [dim, heads * dk] instead of random ones: with w_key, w_value; `embedding` [ids, dim] may come alone
     query      this row (from 0) is opened: every product and sum
+    gradients  also the way back, for the loss 1/2 sum of context^2: the gradients of the context, v, the weights, the scores, q and k
     language   of titles and notes: "en" or "zh"
 
     The defaults are those of a first lesson: Embedding(50000, 3), then w_query and w_key rand(3, 2), w_value rand(3, 4).
@@ -152,6 +154,7 @@ def explain(
             w_value=w_value,
             embedding=embedding,
             query=query,
+            gradients=gradients,
             language=language,
         )
     )

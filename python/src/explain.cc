@@ -60,6 +60,7 @@ constexpr Option all_options[] = {
     {"w_value", [](ExplainOptions& o, nb::handle x) { set_matrix<&ExplainOptions::w_value>(o, x, "w_value"); }},
     {"embedding", [](ExplainOptions& o, nb::handle x) { set_matrix<&ExplainOptions::embedding>(o, x, "embedding"); }},
     {"query", [](ExplainOptions& o, nb::handle x) { o.query = whole(x, {function, "query"}); }},
+    {"gradients", [](ExplainOptions& o, nb::handle x) { o.gradients = flag(x, {function, "gradients"}); }},
     {"language", [](ExplainOptions& o, nb::handle x) { o.language = static_cast<Language>(choice(x, {function, "language"}, {"en", "zh"})); }},
 };
 

@@ -17,6 +17,17 @@ def test_steps_are_the_librarys_numbers():
     assert weights.hidden[1] == "causal" and weights.hidden[0] == "visible"
 
 
+def test_the_way_back():
+    explanation = attn.explain("Life is short, eat dessert first", mask="causal", gradients=True)
+    weights, v, context = (explanation[name].values.astype(np.float64) for name in ("weights", "v", "context"))
+    assert np.array_equal(explanation["d_context"].values, explanation["context"].values)
+    eps = np.finfo(np.float32).eps
+    assert np.allclose(explanation["d_v"].values, weights.T @ context, rtol=0, atol=6 * eps * np.abs(context).max())  # six products of weights up to 1
+    slopes = weights * (context @ v.T - np.sum(weights * (context @ v.T), -1, keepdims=True))
+    assert np.allclose(explanation["d_scores"].values, slopes, rtol=0, atol=16 * eps * np.abs(context @ v.T).max())  # four products, six, two more
+    assert explanation["d_scores"].hidden[1] == "causal"
+
+
 def test_a_batch_and_cross_attention():
     batch = attn.explain(["Life is short", "eat dessert"], heads=2)
     assert batch["weights"].values.shape == (2, 2, 3, 3) and batch.texts == ["Life is short", "eat dessert"]

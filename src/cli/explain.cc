@@ -83,7 +83,9 @@ Explanation explain_trained(const Arguments& arguments) {
     if (option->count() && std::find(arguments.with_model.begin(), arguments.with_model.end(), option) == arguments.with_model.end())
       throw UsageError{fmt::format("{} and --model do not go together: the model says it", option->get_name())};
   if (arguments.texts.size() > 1) throw UsageError{"--model takes one text"};
-  return explain_model(LanguageModel::load(arguments.model), Tokenizer::load(arguments.model), arguments.texts[0], arguments.at, language_of(arguments));
+  TrainedHead at = arguments.at;
+  at.gradients = arguments.explain.gradients;
+  return explain_model(LanguageModel::load(arguments.model), Tokenizer::load(arguments.model), arguments.texts[0], at, language_of(arguments));
 }
 
 Explanation explain_texts(const Arguments& arguments) {
@@ -137,6 +139,7 @@ Verb add_explain(CLI::App& app) {
   a.query_given = parser->add_option("--query", a.query, "Open row N (from 0): every product, sum, exponential and share")
                       ->type_name("N")
                       ->check(whole_number);
+  const CLI::Option* gradients = parser->add_flag("--gradients", a.explain.gradients, "Also the way back: dO to dV, dP, dS, dQ, dK of L = 1/2 sum of context^2");
   a.model_given = parser->add_option("--model", a.model, "A trained head instead: a model's folder, as of attn generate")->type_name("FOLDER");
   a.layer_given = parser->add_option("--layer", a.at.layer, "Of the model, from 0 (0)")->type_name("N")->check(whole_number);
   a.head_given = parser->add_option("--head", a.at.head, "Of the layer, from 0 (0)")->type_name("N")->check(whole_number);
@@ -144,11 +147,12 @@ Verb add_explain(CLI::App& app) {
   a.svg_given = parser->add_option("--svg", a.svg, "The same as a drawing, into FILE")->type_name("FILE");
   const CLI::Option* language = parser->add_option("--lang", a.language, "en or zh; without it LC_ALL, LC_MESSAGES or LANG says")->type_name("LANG");
   const CLI::Option* colour = parser->add_option("--color,--colour", a.colour, "auto, always or never")->type_name("WHEN");
-  a.with_model = {text, a.model_given, a.layer_given, a.head_given, json, a.svg_given, language, colour};
+  a.with_model = {text, gradients, a.model_given, a.layer_given, a.head_given, json, a.svg_given, language, colour};
   parser->footer(
       "Examples\n"
       "  attn explain \"Life is short, eat dessert first\"\n"
       "  attn explain \"Life is short\" --query 2 --causal\n"
+      "  attn explain \"Life is short\" --gradients\n"
       "  attn explain --model FOLDER \"Life is short\" --layer 3 --head 1\n"
       "  attn explain \"Life is short\" --to \"eat dessert first\"\n"
       "  attn explain --batch \"我叫张三\" \"他是谁\" \"李四\" --lang zh\n"

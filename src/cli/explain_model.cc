@@ -6,7 +6,8 @@
 #include <attn/autograd.h>
 #include <attn/ops.h>
 
-#include "explain/words.h"
+#include "explain/backward.h"
+#include "explain/numbers.h"
 #include "io/source.h"
 
 #include <fmt/format.h>
@@ -86,6 +87,16 @@ Explanation explain_model(const LanguageModel& model, const Tokenizer& tokenizer
   steps.add(Kind::pairs, "mask", Phrase::mask, Phrase::note_mask, "causal", wide(scaled)).hidden = later_than_the_row(n);
   steps.add(Kind::weights, "weights", Phrase::weights, Phrase::note_weights, "softmax(masked)", wide(attended.weights)).hidden = later_than_the_row(n);
   steps.add(Kind::table, "context", Phrase::context, Phrase::note_context, "weights · v", wide(attended.output));
+
+  if (at.gradients) {
+    const explain_detail::WayBack back = explain_detail::way_back({wide(q), wide(k), wide(v), wide(attended.weights), wide(attended.output), {.mask = Mask::causal()}, !turned.empty()});
+    for (const explain_detail::BackwardStep& gradient : back.steps) {
+      ExplainStep& step = steps.add(gradient.kind, gradient.name, gradient.title, gradient.note, gradient.formula, gradient.values);
+      step.key_rows = gradient.key_rows;
+      if (gradient.title == Phrase::d_context) step.source = fmt::format(fmt::runtime(say(language, Phrase::loss)), explain_detail::format_number(back.loss, 4));
+      if (gradient.kind == Kind::pairs) step.hidden = later_than_the_row(n);
+    }
+  }
 
   Explanation explanation;
   explanation.texts = {text};

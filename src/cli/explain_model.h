@@ -8,6 +8,7 @@ namespace attn::cli {
 
 struct TrainedHead {
   std::int64_t layer = 0, head = 0;
+  bool gradients = false;  // also the way back from 1/2 sum of context^2
 };
 
 /// Tokens, ids, the head's queries, keys and values (turned where positions are rotary), scores, mask, weights, context: the numbers the

@@ -1,6 +1,7 @@
 // src/explain/explain.cc: a run of attention told as steps.
 #include <attn/explain.h>
 
+#include "explain/backward.h"
 #include "explain/by_hand.h"
 #include "explain/hidden.h"
 #include "explain/numbers.h"
@@ -42,6 +43,7 @@ class Teller {
     tell_scores();
     tell_weights_and_context();
     if (options_.query) tell_by_hand(*options_.query);
+    if (options_.gradients) tell_way_back();
     if (batch_ && !holds_tensors(options_.mask)) tell_alone();
     return std::move(result_);
   }
@@ -249,6 +251,16 @@ class Teller {
     mixing.columns = {hand.mixing_names};
     add(std::move(mixing), hand.mixing, true);
     for (auto& rows : result_.steps.back().rows) rows.push_back(say(Phrase::sum_row));
+  }
+
+  void tell_way_back() {
+    const WayBack back = way_back({run_.q_used(), run_.k_used(), run_.v, run_.weights, run_.context, attention_options(run_, matrices_, options_), run_.q_turned.defined()});
+    for (const BackwardStep& gradient : back.steps) {
+      ExplainStep told = step(gradient.kind, gradient.name, gradient.title, gradient.formula, gradient.note);
+      if (gradient.title == Phrase::d_context) told.source = say_with(Phrase::loss, format_number(back.loss, 4));
+      if (gradient.kind == Kind::pairs) told.hidden = run_.hidden;
+      add(std::move(told), gradient.values, gradient.key_rows);
+    }
   }
 
   void tell_alone() {

@@ -33,6 +33,8 @@ void embed(const TokenizedTexts& tokens, const Matrices& matrices, const Explain
   run.places_memory = options.to ? sines(run.memory.size(1), matrices.dim(), run.x.dtype()) : run.places_x;
 }
 
+}  // namespace
+
 AttentionOptions attention_options(const Run& run, const Matrices& matrices, const ExplainOptions& options) {
   AttentionOptions result;
   result.score = score_of(options.score, matrices);
@@ -42,8 +44,6 @@ AttentionOptions attention_options(const Run& run, const Matrices& matrices, con
   result.weights = Weights::full;
   return result;
 }
-
-}  // namespace
 
 Run run_attention(const TokenizedTexts& tokens, const Matrices& matrices, const ExplainOptions& options, bool batch) {
   const Dims pairs{tokens.from.batch(), matrices.heads(), tokens.from.width(), tokens.to.width()};

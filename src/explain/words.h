@@ -12,15 +12,16 @@ enum class Phrase {
   // titles
   tokens, tokens_to, ids, ids_to, embedding, embedding_to, positions, with_positions, with_positions_to, query, key, value, query_turned,
   key_turned, scores, scaled, mask, weights, context, joined, alone, row_scores, row_values,
+  d_context, d_value, d_weights, d_scores, d_query, d_key,
   // notes
   note_tokens, note_tokens_batch, note_tokens_to, note_ids, note_ids_pad, note_embedding, note_positions, note_with_positions, note_query, note_key,
   note_value, note_turned, note_scores, note_scaled, note_mask, note_weights, note_weights_empty, note_context, note_context_pad, note_joined,
-  note_alone, note_row_scores, note_row_values,
+  note_alone, note_row_scores, note_row_values, note_d_context, note_d_value, note_d_weights, note_d_scores, note_d_query, note_d_key,
   // sources
   source_automatic, source_words, source_characters, source_cut_words, source_embedding, source_random, source_drawn, source_own, source_sines,
   // frames
   head, sentence, legend, legend_causal, legend_window, legend_mask, legend_padding, scale, scale_share, rows_left_out, keys_left_out_strongest,
-  keys_left_out_diagonal, columns_left_out, maximum, total, row_of, row_number, same_bits, other_bits, sum_row,
+  keys_left_out_diagonal, columns_left_out, maximum, total, row_of, row_number, same_bits, other_bits, sum_row, loss,
   count_
 };
 

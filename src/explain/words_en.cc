@@ -28,6 +28,12 @@ const Words& words_en() {
       /* alone */ "alone",
       /* row_scores */ "query row",
       /* row_values */ "query sum",
+      /* d_context */ "dO",
+      /* d_value */ "dV",
+      /* d_weights */ "dP",
+      /* d_scores */ "dS",
+      /* d_query */ "dQ",
+      /* d_key */ "dK",
       /* note_tokens */ "tokens: the pieces the text is cut into",
       /* note_tokens_batch */ "tokens: the pieces; PAD fills up the shorter sentences",
       /* note_tokens_to */ "the text that is looked at",
@@ -51,6 +57,12 @@ const Words& words_en() {
       /* note_alone */ "each sentence computed alone, without PAD: is every bit the same?",
       /* note_row_scores */ "one query by hand: products, their sum, the maximum taken out, e to it, the share",
       /* note_row_values */ "one query by hand: each value times its weight, then the sum",
+      /* note_d_context */ "the way back begins: how the loss changes with each number of the context",
+      /* note_d_value */ "what a value is told: the gradients of the queries that looked at it, by their weights",
+      /* note_d_weights */ "how the loss changes with each weight",
+      /* note_d_scores */ "back through softmax: what a row gains on one key it loses on the others, so it adds up to 0",
+      /* note_d_query */ "what a query is told by the keys it looked at",
+      /* note_d_key */ "what a key is told by the queries that looked at it",
       /* source_automatic */ "words, cut at spaces; Chinese and Japanese by characters",
       /* source_words */ "words, cut at spaces",
       /* source_characters */ "characters",
@@ -80,6 +92,7 @@ const Words& words_en() {
       /* same_bits */ "the same bits alone",
       /* other_bits */ "other bits alone",
       /* sum_row */ "sum",
+      /* loss */ "loss L = ½ Σ context² = {}",
   };
   return words;
 }

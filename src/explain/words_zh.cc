@@ -28,6 +28,12 @@ const Words& words_zh() {
       /* alone */ "单独计算",
       /* row_scores */ "一行查询",
       /* row_values */ "一行求和",
+      /* d_context */ "dO",
+      /* d_value */ "dV",
+      /* d_weights */ "dP",
+      /* d_scores */ "dS",
+      /* d_query */ "dQ",
+      /* d_key */ "dK",
       /* note_tokens */ "词元：把文本切成的小块",
       /* note_tokens_batch */ "词元：把文本切成的小块；短句用 PAD 补齐",
       /* note_tokens_to */ "被看的文本",
@@ -51,6 +57,12 @@ const Words& words_zh() {
       /* note_alone */ "每句不加 PAD 单独计算：每一位都相同吗？",
       /* note_row_scores */ "手算一个查询：逐项乘积、求和、减去最大值、取指数、求占比",
       /* note_row_values */ "手算一个查询：每个值乘以权重，再求和",
+      /* note_d_context */ "反向开始：上下文的每个数变动时损失如何变化",
+      /* note_d_value */ "值收到的梯度：看过它的查询，按权重相加",
+      /* note_d_weights */ "每个权重变动时损失如何变化",
+      /* note_d_scores */ "反向穿过 softmax：一行在一个键上得到的，在其他键上失去，所以每行之和为 0",
+      /* note_d_query */ "查询从它看过的键收到的梯度",
+      /* note_d_key */ "键从看过它的查询收到的梯度",
       /* source_automatic */ "按空格切词，中文和日文按字切分",
       /* source_words */ "按空格切词",
       /* source_characters */ "按字切分",
@@ -80,6 +92,7 @@ const Words& words_zh() {
       /* same_bits */ "单独计算每一位都相同",
       /* other_bits */ "单独计算结果不同",
       /* sum_row */ "求和",
+      /* loss */ "损失 L = ½ Σ context² = {}",
   };
   return words;
 }

@@ -52,6 +52,18 @@ TEST(ExplainCommand, WordsOfChineseAreFoundByDictionary) {
             nlohmann::json({"a", "b"}));
 }
 
+TEST(ExplainCommand, ShowsTheWayBack) {
+  const Said said = attn_says(kLife + " --gradients");
+  EXPECT_EQ(said.code, 0);
+  for (const char* part : {"dO ", "dV ", "dP ", "dS ", "dQ ", "dK ", "weights (dP - Σ weights dP)", "dS k / √2", "L = ½ Σ context² = 3.1664", "0.4733   1.4364"})
+    EXPECT_TRUE(contains(said.out, part)) << part;
+  EXPECT_FALSE(contains(attn_says(kLife).out, "dQ"));
+  EXPECT_TRUE(contains(attn_says("explain 我叫张三 --gradients --causal --lang zh").out, "反向穿过 softmax"));
+  const auto steps = nlohmann::json::parse(attn_says(kLife + " --gradients --causal --json").out)["steps"];
+  EXPECT_EQ(steps.back()["name"], "d_k");
+  EXPECT_TRUE(steps[steps.size() - 3]["values"][0][1].is_null()) << "a hidden pair has no dS";
+}
+
 TEST(ExplainCommand, ShowsThatPaddingDoesNotMatter) {
   const Said said = attn_says("explain --batch 我叫张三 他是谁 李四");
   EXPECT_EQ(said.code, 0);

@@ -74,6 +74,72 @@ TEST(Explain, ContextAndWeightsAreAttentionsBits) {
   }
 }
 
+/// PyTorch 2.13 on the same sentence: L = (context ** 2).sum() / 2, L.backward().
+TEST(Explain, TheWayBackIsPyTorchs) {
+  ExplainOptions options;
+  options.gradients = true;
+  const Explanation told = explain(kSentence, options);
+  const auto row = [&](const char* name, std::int64_t i) { return told.step(name).values.select(0, i).to_vector(); };
+  const auto expect_row = [&](const char* name, std::int64_t i, const std::vector<double>& torch) {
+    const std::vector<double> ours = row(name, i);
+    ASSERT_EQ(ours.size(), torch.size()) << name;
+    for (std::size_t n = 0; n < torch.size(); ++n) EXPECT_NEAR(ours[n], torch[n], 4 * 0x1p-23 * 6.2) << name << " " << n;  // 6.2: the largest of them
+  };
+  EXPECT_TRUE(bits_equal(told.step("d_context").values, told.step("context").values));
+  expect_row("d_v", 1, {0.33867553, 1.13884997, 0.58252835, 0.99783778});
+  expect_row("d_weights", 2, {0.26677772, -1.42735624, 0.88702583, -0.44806224, -0.60303283, 1.27444196});
+  expect_row("d_q", 0, {-0.03776133, -0.07909502});
+  expect_row("d_q", 1, {0.47330958, 1.43637085});
+  expect_row("d_k", 5, {-0.12988824, -0.77315664});
+  for (std::int64_t i = 0; i < 6; ++i) {
+    double total = 0;
+    for (const double x : row("d_scores", i)) total += x;
+    EXPECT_NEAR(total, 0, 6 * 0x1p-23 * 6.2) << "a row of dS adds up to 0";
+  }
+  EXPECT_NE(told.step("d_context").source.find("3.1664"), std::string::npos) << told.step("d_context").source;
+}
+
+TEST(Explain, TheWayBackIsTheGradientOfEveryScore) {
+  for (const Score::Kind kind : {Score::Kind::dot, Score::Kind::general, Score::Kind::additive})
+    for (const Positions positions : {Positions::none, Positions::rotary}) {
+      ExplainOptions options;
+      options.score = kind;
+      options.positions = positions;
+      options.gradients = true;
+      options.heads = 2;
+      options.mask = Mask::causal();
+      const Explanation told = explain_batch({kSentence, "a b"}, options);
+      const auto wide = [&](const char* name) { return told.step(name).values.to(Dtype::f64); };
+      // by dS and the definition of the score: its derivative by q along each of its directions, in f64
+      const bool turned = positions == Positions::rotary;
+      const Tensor q = wide(turned ? "q_turned" : "q").clone(), k = wide(turned ? "k_turned" : "k"), ds = wide("d_scores"), dq = wide("d_q");
+      const auto parameter = [&](const std::string& name) {
+        for (const ExplainStep& step : told.parameters)
+          if (step.name == name) return step.values.to(Dtype::f64);
+        return Tensor();
+      };
+      AttentionOptions call;
+      if (kind == Score::Kind::dot) call.score = Score::dot();
+      if (kind == Score::Kind::general) call.score = Score::general(parameter("score_w"));
+      if (kind == Score::Kind::additive) call.score = Score::additive(parameter("score_w_query"), parameter("score_w_key"), parameter("score_w").reshape({2}));
+      const double h = 0x1p-12;
+      // six products of a dS, itself at most eight roundings of numbers no larger than 2 max dP, and a slope: two products of a number
+      // below 1 (W, S_q, w are rand) and one of k
+      const auto largest = [](const Tensor& x) { return max(abs(x)).item(); };
+      const double allowed = 6 * 8 * 0x1p-24 * (2 * largest(wide("d_weights"))) * (2 * std::max(1.0, largest(k))) + h * h;
+      for (std::int64_t d = 0; d < 2; ++d) {
+        const auto moved = [&](double by) {
+          Tensor x = q.clone();
+          x.select(3, d).add_(by);
+          return sum(attention_scores(x, k, call) * ds, {-1});
+        };
+        const std::vector<double> slope = ((moved(h) - moved(-h)) / (2 * h)).to_vector(), ours = dq.select(3, d).contiguous().to_vector();
+        for (std::size_t n = 0; n < slope.size(); ++n) EXPECT_NEAR(ours[n], slope[n], allowed) << n;
+      }
+      EXPECT_EQ(told.step("d_scores").hidden, told.step("weights").hidden);
+    }
+}
+
 TEST(Explain, CausalHidesWhatIsLater) {
   ExplainOptions options;
   options.mask = Mask::causal();
