@@ -8,6 +8,13 @@ namespace {
 
 nn::Linear projection(std::int64_t in, std::int64_t out, bool bias, Dtype dtype) { return nn::Linear(in, out, {.bias = bias, .dtype = dtype, .draw = false}); }
 
+/// Weights are kept twice, for decoding, where all of them are no more than this.
+std::int64_t most_packed_bytes(const ModelConfig& config, Dtype dtype) {
+  constexpr std::int64_t most = std::int64_t{1} << 30;
+  const std::int64_t all = config.parameters() * static_cast<std::int64_t>(size_of(dtype));
+  return all <= most ? all : 0;
+}
+
 nn::Embedding table(std::int64_t rows, std::int64_t columns, Dtype dtype) { return nn::Embedding(rows, columns, {.dtype = dtype, .draw = false}); }
 
 }  // namespace
@@ -29,9 +36,9 @@ SelfAttentionBlock::SelfAttentionBlock(const ModelConfig& config, Dtype dtype)
       qkv(register_module("qkv", projection(config.width, (heads + 2 * kv_heads) * head_dim, config.attention_bias, dtype))),
       out(register_module("out", projection(heads * head_dim, config.width, config.attention_bias, dtype))) {}
 
-LanguageModel::Heads SelfAttentionBlock::heads_of(const Tensor& x, const TokenPlaces& places) const {
+LanguageModel::Heads SelfAttentionBlock::heads_of(const Tensor& x, const TokenPlaces& places, const Projections& project) const {
   // [B, T, heads of q, k and v, D], parted by heads: so their gradients [B, H, T, D] are put together in one copy.
-  const std::vector<Tensor> parts = qkv(x).reshape({x.size(0), x.size(1), heads + 2 * kv_heads, head_dim}).split({heads, kv_heads, kv_heads}, 2);
+  const std::vector<Tensor> parts = project(qkv, x).reshape({x.size(0), x.size(1), heads + 2 * kv_heads, head_dim}).split({heads, kv_heads, kv_heads}, 2);
   LanguageModel::Heads result{parts[0].transpose(1, 2), parts[1].transpose(1, 2), parts[2].transpose(1, 2)};
   if (places.turn.cos.defined()) {
     result.q = rotary(result.q, places.turn.cos, places.turn.sin);
@@ -40,7 +47,9 @@ LanguageModel::Heads SelfAttentionBlock::heads_of(const Tensor& x, const TokenPl
   return result;
 }
 
-Tensor SelfAttentionBlock::joined(const Tensor& x) const { return out(x.transpose(1, 2).reshape({x.size(0), x.size(2), heads * head_dim})); }
+Tensor SelfAttentionBlock::joined(const Tensor& x, const Projections& project) const {
+  return project(out, x.transpose(1, 2).reshape({x.size(0), x.size(2), heads * head_dim}));
+}
 
 MlpBlock::MlpBlock(const ModelConfig& config, Dtype dtype)
     : activation(config.activation),
@@ -50,9 +59,9 @@ MlpBlock::MlpBlock(const ModelConfig& config, Dtype dtype)
       up(register_module("up", projection(config.width, config.dim_of_mlp(), config.mlp_bias, dtype))),
       down(register_module("down", projection(config.dim_of_mlp(), config.width, config.mlp_bias, dtype))) {}
 
-Tensor MlpBlock::operator()(const Tensor& x) const {
-  if (gate) return down(silu((*gate)(x)) * up(x));
-  return down(gelu(up(x), activation == ModelConfig::Activation::gelu_tanh ? GeluApproximate::tanh : GeluApproximate::none));
+Tensor MlpBlock::operator()(const Tensor& x, const Projections& project) const {
+  if (gate) return project(down, silu(project(*gate, x)) * project(up, x));
+  return project(down, gelu(project(up, x), activation == ModelConfig::Activation::gelu_tanh ? GeluApproximate::tanh : GeluApproximate::none));
 }
 
 DecoderBlock::DecoderBlock(const ModelConfig& config, Dtype dtype)
@@ -62,7 +71,7 @@ DecoderBlock::DecoderBlock(const ModelConfig& config, Dtype dtype)
       mlp(register_module("mlp", MlpBlock(config, dtype))) {}
 
 LanguageModel::Parts::Parts(const ModelConfig& config, Dtype dtype)
-    : embedding(table(config.vocab_size, config.width, dtype)), norm(config, dtype) {
+    : embedding(table(config.vocab_size, config.width, dtype)), norm(config, dtype), project(most_packed_bytes(config, dtype)) {
   if (config.positions == ModelConfig::Positions::learned)
     positions.emplace(table(config.context, config.width, dtype));
   else

@@ -2,6 +2,8 @@
 #pragma once
 #include <attn/model.h>
 
+#include "model/projections.h"
+
 namespace attn {
 
 /// Either norm over the last dim.
@@ -23,9 +25,9 @@ struct TokenPlaces {
 class SelfAttentionBlock : public nn::Module {
  public:
   SelfAttentionBlock(const ModelConfig& config, Dtype dtype);
-  LanguageModel::Heads heads_of(const Tensor& x, const TokenPlaces& places) const;
+  LanguageModel::Heads heads_of(const Tensor& x, const TokenPlaces& places, const Projections& project) const;
   /// Of heads' outputs [B, Hq, T, D] -> [B, T, C].
-  Tensor joined(const Tensor& heads) const;
+  Tensor joined(const Tensor& heads, const Projections& project) const;
   const std::int64_t heads, kv_heads, head_dim;
   const nn::Linear qkv, out;
 };
@@ -33,7 +35,7 @@ class SelfAttentionBlock : public nn::Module {
 class MlpBlock : public nn::Module {
  public:
   MlpBlock(const ModelConfig& config, Dtype dtype);
-  Tensor operator()(const Tensor& x) const;
+  Tensor operator()(const Tensor& x, const Projections& project) const;
   const ModelConfig::Activation activation;
   const std::optional<nn::Linear> gate;  // of swiglu
   const nn::Linear up, down;
@@ -57,6 +59,7 @@ struct LanguageModel::Parts {
   nn::ModuleList<DecoderBlock> blocks;
   ModelNorm norm;
   std::optional<nn::Linear> head;  // when it is not the embedding's table
+  Projections project;
 };
 
 }  // namespace attn

@@ -60,10 +60,10 @@ Tensor LanguageModel::run(const Tensor& ids, const Tensor& positions, Attend&& a
   x = dropped(x);
   std::int64_t layer = 0;
   for (const DecoderBlock& block : parts_->blocks) {
-    const Tensor attended = attend(layer++, block.attention.heads_of(block.attention_norm(x), places));
+    const Tensor attended = attend(layer++, block.attention.heads_of(block.attention_norm(x), places, parts_->project));
     if (!attended.defined()) return x;
-    x = x + dropped(block.attention.joined(attended));
-    x = x + dropped(block.mlp(block.mlp_norm(x)));
+    x = x + dropped(block.attention.joined(attended, parts_->project));
+    x = x + dropped(block.mlp(block.mlp_norm(x), parts_->project));
   }
   return parts_->norm(x);
 }
@@ -117,7 +117,9 @@ LanguageModel::Heads LanguageModel::heads(const Tensor& ids, std::int64_t layer)
   return wanted;
 }
 
-Tensor LanguageModel::logits(const Tensor& hidden) const { return linear(hidden, parts_->head ? parts_->head->weight : parts_->embedding.weight); }
+Tensor LanguageModel::logits(const Tensor& hidden) const {
+  return parts_->project(hidden, parts_->head ? parts_->head->weight : parts_->embedding.weight);
+}
 
 Tensor LanguageModel::forward(const Tensor& ids) const { return logits(hidden(ids)); }
 

@@ -9,6 +9,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <thread>
+
 namespace attn {
 namespace {
 
@@ -113,6 +116,45 @@ TEST_P(Families, HeadsAreWhatAttentionIsGiven) {
   EXPECT_EQ(heads.q.sizes(), (Dims{2, net.config.heads, 5, net.config.dim_of_head()}));
   EXPECT_EQ(heads.k.sizes(), (Dims{2, net.config.key_value_heads(), 5, net.config.dim_of_head()}));
   EXPECT_EQ(error_of<ValueError>([&] { net.heads(ids(1, 2), 2); }), "LanguageModel: layer is 2; it must be from 0 to 1");
+}
+
+TEST_P(Families, WeightsLaidOutForDecodingHaveTheSameBitsAndAreMadeAnewWhenTheyChange) {
+  for (const Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16}) {
+    const LanguageModel net = model(dtype);
+    const NoGrad no_grad;
+    const Tensor in = ids(1, 3);
+    for (int round = 0; round < 2; ++round) {
+      Tensor whole;
+      {
+        const EnableGrad grad;  // by the weights as they are
+        whole = net(in).detach();
+      }
+      for (int call = 0; call < 40; ++call) ASSERT_TRUE(same_bits(net(in), whole)) << name_of(dtype) << ", call " << call;
+      const Tensor many = ids(4, 5);
+      const Tensor rows = net(many);
+      {
+        const EnableGrad grad;
+        ASSERT_TRUE(same_bits(rows, net(many).detach())) << name_of(dtype);
+      }
+      for (const Tensor& weight : net.parameters()) weight.mul_(1.25);
+      ASSERT_FALSE(same_bits(net(in), whole)) << name_of(dtype);
+    }
+  }
+}
+
+TEST(Projections, ManyThreadsDecodeWithOneModel) {
+  const LanguageModel net(ModelConfig::nano(11));
+  const NoGrad no_grad;
+  const Tensor in = zeros({1, 2}, Dtype::i64), expected = net(in);
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong{0};
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&] {
+      const NoGrad here;
+      for (int call = 0; call < 30; ++call) wrong += !same_bits(net(in), expected);
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Families, ::testing::Values(&testing::tiny_gpt2, &testing::tiny_llama), [](const auto& info) { return info.index ? "llama" : "gpt2"; });

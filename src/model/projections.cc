@@ -1,0 +1,38 @@
+// src/model/projections.cc: which weights are kept laid out, and when.
+#include "model/projections.h"
+
+#include <attn/autograd.h>
+#include <attn/ops.h>
+
+namespace attn {
+namespace {
+
+constexpr std::int64_t few_rows = 8;  // as the kernels have it: fewer rows than this wait for the weights
+constexpr int calls_to_pack = 32;
+
+std::int64_t bytes_of(const Tensor& x) { return x.numel() * static_cast<std::int64_t>(size_of(x.dtype())); }
+
+}  // namespace
+
+Tensor Projections::operator()(const Tensor& x, const Tensor& weight, const Tensor& bias) const {
+  if (!grad_enabled() && x.dtype() == weight.dtype() && x.numel() > 0)
+    if (const auto packed = this->packed(weight, x.numel() / x.size(-1))) return (*packed)(x, bias);
+  return linear(x, weight, bias);
+}
+
+std::optional<PackedLinear> Projections::packed(const Tensor& weight, std::int64_t rows) const {
+  if (!PackedLinear::takes(weight.dtype())) return std::nullopt;
+  const std::lock_guard lock(mutex_);
+  Met& met = met_[weight.data()];
+  if (met.version != weight.version()) {
+    if (met.packed) left_ += bytes_of(weight);
+    met = {.version = weight.version()};
+  }
+  if (!met.packed && rows <= few_rows && ++met.calls >= calls_to_pack && bytes_of(weight) <= left_) {
+    met.packed.emplace(weight);
+    left_ -= bytes_of(weight);
+  }
+  return met.packed;
+}
+
+}  // namespace attn
