@@ -112,7 +112,11 @@ View torch_view(nb::handle x, const Argument& at) {
   // A view that is negated lazily shows the bytes before it (torch's imaginary part of a conjugate).
   if (call(x, torch.is_neg).is(Py_True)) view.copy = call(x, torch.resolve_neg);
   const nb::handle source = view.copy.is_valid() ? nb::handle(view.copy) : x;
-  nb::object sizes = get(source, torch.shape);
+  nb::object sizes = nb::steal(PyObject_GetAttr(source.ptr(), torch.shape));
+  if (!sizes.is_valid()) {
+    PyErr_Clear();
+    throw type_error("{}: {} is a nested tensor, which has no sizes; give {}.to_padded_tensor(0)", at.function, at.name, at.name);
+  }
   check_rank(PyTuple_Size(sizes.ptr()), at);
   view.sizes = dims_of(sizes);
   view.strides = dims_of(call(source, torch.stride));

@@ -47,22 +47,50 @@ def wants_gradient(*tensors):
     if not torch.is_grad_enabled():
         return False
     for x in tensors:
-        if x is not None and x.requires_grad:
+        if getattr(x, "requires_grad", False):
             return True
     return False
 
 
-def check_device(function, **tensors):
-    """ValueError for tensors elsewhere: attn computes on the CPU. Meta tensors pass: they have no values at all."""
+def check_tensors(function, tensors, optional=()):
+    """TypeError for what is no dense tensor, ValueError for tensors elsewhere: attn computes on the CPU. Meta tensors pass: they have no values at
+    all. None passes for the names in `optional`."""
     for name, x in tensors.items():
-        if x is None:
+        if x is None and name in optional:
             continue
         if not isinstance(x, torch.Tensor):
-            raise TypeError(f"{function}: {name} is a {type(x).__name__}; a torch tensor is needed, as the others are")
-        if x.device.type not in ("cpu", "meta"):
-            raise ValueError(f"{function}: {name} is on {x.device}; attn computes on the CPU: give {name}.cpu()")
+            shown = "None" if x is None else f"a {type(x).__name__}"
+            raise TypeError(f"{function}: {name} is {shown}; a torch tensor is needed, as the others are")
+        if x.is_nested:
+            raise TypeError(f"{function}: {name} is a nested tensor; give {name}.to_padded_tensor(0) and the lengths, or packed sequences to attn.attention")
+        if x.is_quantized:
+            raise TypeError(f"{function}: {name} is quantized; give {name}.dequantize()")
         if x.layout is not torch.strided:
             raise TypeError(f"{function}: {name} has layout {x.layout}; give {name}.to_dense()")
+        if x.device.type not in ("cpu", "meta"):
+            raise ValueError(f"{function}: {name} is on {x.device}; attn computes on the CPU: give {name}.cpu()")
+
+
+def flag(function, name, x):
+    """True or False, Python's or NumPy's."""
+    if isinstance(x, int) or type(x).__name__ in ("bool", "bool_"):
+        return bool(x)
+    raise TypeError(f"{function}: {name} is {'None' if x is None else f'a {type(x).__name__}'}; True or False is needed")
+
+
+def number(function, name, x):
+    """A number, or what gives one (a tensor of one element)."""
+    if not isinstance(x, (str, bytes)):
+        try:
+            return float(x)
+        except (TypeError, ValueError, RuntimeError):
+            pass
+    raise TypeError(f"{function}: {name} is {'None' if x is None else f'a {type(x).__name__}'}; a number is needed")
+
+
+def drops(dropout_p):
+    """Whether attention's dropout_p asks for a seed."""
+    return dropout_p is not None and number("attention", "dropout_p", dropout_p) > 0
 
 
 def autocast(function_tensors):

@@ -53,6 +53,7 @@ def encode(q, k, v, options):
         if x is None:
             texts.append("-")
         elif isinstance(x, Tensor):
+            _call.check_tensors("attention", {name: x})
             texts.append(f"t{len(tensors)}")
             tensors.append(x)
         elif isinstance(x, AdditiveWeights):
@@ -337,11 +338,24 @@ class _TransformedSecond(torch.autograd.Function):
         return _one_by_one(_TransformedSecond.apply, 3)(info, in_dims, *args)
 
 
+def _check(q, k, v):
+    """What shapes are made of; all else is told by the library when the call is run."""
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if x.dim() not in (2, 3, 4) or x.dim() != q.dim():
+            raise ValueError(f"attention: {name} has shape {list(x.shape)}; it must be [B, H, T, D], [B, T, D] or [T, D], and of q's rank")
+        if x.dtype not in _call.FLOATS or x.dtype != q.dtype:
+            raise TypeError(f"attention: {name} is {x.dtype}; it must be float32, float64, bfloat16 or float16, the same for q, k and v")
+
+
 def attention(q, k, v, options):
     """(output, weights or None, logsumexp or None) of a call that somebody traces or transforms."""
     if options[_AT["out"]] is not None:
         raise ValueError("attention: out is given under torch.compile or torch.func, where results are always new")
-    if options[_AT["dropout_p"]] and options[_AT["dropout_seed"]] is None:
+    _call.check_tensors("attention", {"q": q, "k": k, "v": v})
+    _check(q, k, v)
+    if isinstance(options[0], AdditiveWeights):
+        _call.check_tensors("attention", options[0]._asdict())
+    if options[_AT["dropout_seed"]] is None and _call.drops(options[_AT["dropout_p"]]):
         at = _AT["dropout_seed"]
         options = (*options[:at], _call.draw_seed(), *options[at + 1 :])
     tensors, texts = encode(q, k, v, options)

@@ -90,7 +90,6 @@ torch.library.register_autograd("attn::linear", _linear_gradients, setup_context
 
 
 def _check(x, weight, bias):
-    _call.check_device("linear", input=x, weight=weight, bias=bias)
     if weight.dim() != 2 or x.dim() == 0 or x.shape[-1] != weight.shape[1]:
         raise ValueError(f"linear: input has shape {list(x.shape)}, weight {list(weight.shape)}; they must be [..., in] and [out, in]")
     if bias is not None and tuple(bias.shape) != (weight.shape[0],):
@@ -108,6 +107,7 @@ def linear(input, weight, bias=None):
     Dtypes: float32, float64, bfloat16, float16, the same for all; bfloat16 by the processor's own dot product where it has one.
     Errors: TypeError, ValueError.
     """
+    _call.check_tensors("linear", {"input": input, "weight": weight, "bias": bias}, optional=("bias",))
     input, weight, bias = _call.autocast([input, weight, bias])
     _check(input, weight, bias)
     if _call.is_direct() and all(x is None or _call.is_plain(x) for x in (input, weight, bias)):

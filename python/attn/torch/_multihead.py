@@ -34,8 +34,12 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
     """
 
     def forward(self, query, key, value, key_padding_mask=None, need_weights=True, attn_mask=None, average_attn_weights=True, is_causal=False):
+        for name, x in (("query", query), ("key", key), ("value", value), ("key_padding_mask", key_padding_mask), ("attn_mask", attn_mask)):
+            if not isinstance(x, torch.Tensor) and not (x is None and name.endswith("mask")):
+                raise TypeError(f"{_NAME}: {name} is {'None' if x is None else f'a {type(x).__name__}'}; a torch tensor is needed")
+        need_weights, is_causal = _call.flag(_NAME, "need_weights", need_weights), _call.flag(_NAME, "is_causal", is_causal)
         tensors = [query, key, value, self.out_proj.weight, *(x for x in (key_padding_mask, attn_mask) if x is not None)]
-        if any(x.device.type not in ("cpu", "meta") or x.layout is not torch.strided for x in tensors):
+        if any(x.device.type not in ("cpu", "meta") or x.layout is not torch.strided or x.is_nested for x in tensors):
             return super().forward(query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal)
         batched = query.dim() == 3
         sizes = self._check(query, key, value, key_padding_mask, attn_mask, is_causal)
@@ -44,7 +48,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         extra = k.shape[2] - sizes[2]
         mask, bias = self._masks(None if takes_hint else attn_mask, key_padding_mask, sizes, extra, batched, q.dtype)
         numbers = _call.Numbers(scale=1 / math.sqrt(self.head_dim), causal=takes_hint, dropout_p=self.dropout if self.training else 0.0)
-        kind = _NONE if not need_weights else _AVERAGE if average_attn_weights else _FULL
+        kind = _NONE if not need_weights else _AVERAGE if _call.flag(_NAME, "average_attn_weights", average_attn_weights) else _FULL
         output, weights = attend(q, k, v, numbers, mask, bias, weights=kind)
         # [N, H, L, D] -> the caller's layout
         output = output.permute(0, 2, 1, 3) if self.batch_first or not batched else output.permute(2, 0, 1, 3)

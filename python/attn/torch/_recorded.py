@@ -62,12 +62,10 @@ class _Gradients(torch.autograd.Function):
 
 def attention(q, k, v, options):
     """As _core.attention, with gradients; dropout takes its seed from torch's generator."""
-    if options[_DROPOUT_P] and options[_SEED] is None:
+    if options[_SEED] is None and _call.drops(options[_DROPOUT_P]):
         seed = torch.randint(-(2**63), 2**63 - 1, (), dtype=torch.int64).item() % 2**64
         options = options[:_SEED] + (seed,) + options[_SEED + 1 :]
-    for name, x in (("q", q), ("k", k), ("v", v)):
-        if isinstance(x, torch.Tensor):
-            _call.check_device("attention", **{name: x})
+    _call.check_tensors("attention", {name: x for name, x in (("q", q), ("k", k), ("v", v)) if isinstance(x, torch.Tensor)})
     inputs = _core.attention_inputs(q, k, v, options)
     if not torch.is_grad_enabled() or not any(isinstance(x, torch.Tensor) and x.requires_grad for x in inputs):
         return _core.attention(q, k, v, options)

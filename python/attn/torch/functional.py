@@ -18,7 +18,6 @@ def _shape(x):
 
 
 def _check(query, key, value, attn_mask, dropout_p):
-    _call.check_device(_NAME, query=query, key=key, value=value, attn_mask=attn_mask)
     for name, x in (("query", query), ("key", key), ("value", value)):
         if x.dim() < 2:
             raise ValueError(f"{_NAME}: {name} has shape {_shape(x)}; it must have 2 or more dims")
@@ -92,9 +91,12 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     Differs from torch as docs/torch.md lists; dropout draws one seed from torch's generator, not a number a weight.
     Errors: TypeError, ValueError.
     """
-    if dropout_p == 0 and _call.is_direct() and _call.is_plain(query) and not torch.is_autocast_enabled("cpu"):
+    if isinstance(dropout_p, (int, float)) and dropout_p == 0 and _call.is_direct() and _call.is_plain(query) and not torch.is_autocast_enabled("cpu"):
         if not _call.wants_gradient(query, key, value, attn_mask):
             return _core.scaled_dot_product_attention(query, key, value, attn_mask, 0.0, is_causal, scale, enable_gqa)
+    _call.check_tensors(_NAME, {"query": query, "key": key, "value": value, "attn_mask": attn_mask}, optional=("attn_mask",))
+    dropout_p, scale = _call.number(_NAME, "dropout_p", dropout_p), None if scale is None else _call.number(_NAME, "scale", scale)
+    is_causal, enable_gqa = _call.flag(_NAME, "is_causal", is_causal), _call.flag(_NAME, "enable_gqa", enable_gqa)
     query, key, value, attn_mask = _call.autocast([query, key, value, attn_mask])
     _check(query, key, value, attn_mask, dropout_p)
     shape = query.shape
@@ -102,7 +104,7 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     mask = None if attn_mask is None else _scores_mask(attn_mask, query, key.shape[-2])
     rank = max(query.dim(), len(shape))
     shown = (*query.shape[:-1], value.shape[-1])
-    numbers = _call.Numbers(scale=_scale(scale, query.shape[-1]), causal=bool(is_causal), dropout_p=float(dropout_p))
+    numbers = _call.Numbers(scale=_scale(scale, query.shape[-1]), causal=is_causal, dropout_p=dropout_p)
     boolean = mask is not None and mask.dtype is torch.bool
     q, k, v = (_rank_four(x) for x in (query, key, value))
     output, _ = attend(q, k, v, numbers, mask if boolean else None, None if boolean else mask)
@@ -112,7 +114,7 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
 def _scale(scale, width):
     if scale is None:
         return 1 / math.sqrt(width) if width else 1.0
-    return float(scale)
+    return scale
 
 
 def attention(q, k, v, options, return_plan=False):

@@ -1,0 +1,59 @@
+# python/tests/test_torch_mistakes.py: wrong calls with torch tensors: always TypeError or ValueError with a text, never a crash.
+import faulthandler
+
+import numpy as np
+import pytest
+import test_mistakes
+
+torch = pytest.importorskip("torch")
+
+import attn
+import attn.torch
+
+faulthandler.enable()
+CALLS_EACH = 5000
+
+
+def strange(random):
+    """Tensors of all kinds, now and then a good one, beside what is no tensor."""
+    shape = tuple(int(n) for n in random.integers(0, 5, size=int(random.integers(0, 6))))
+    return [
+        *(torch.zeros(shape, dtype=dtype) for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.bool, torch.int64, torch.int32, torch.uint8, torch.complex64)),
+        torch.zeros(shape, requires_grad=True), torch.full(shape, float("nan")), torch.zeros(shape, device="meta"), torch.zeros(3, 4).to_sparse(), torch.zeros((1,) * 10),
+        torch.zeros(2, 3, 4, 8), torch.zeros(2, 3, 4, 8, requires_grad=True), torch.zeros(2, 3, 8, 4).transpose(2, 3), torch.zeros(1, 1, 4, 8).expand(2, 3, 4, 8),
+        torch.imag(torch.zeros(2, 3, 4, 8, dtype=torch.complex64).conj()), torch.zeros(2, 0, 4, 8), torch.zeros(0), torch.ones(4, 4).bool(), torch.zeros(4, 4), torch.zeros(8, 8),
+        torch.nn.Parameter(torch.zeros(8, 8)), torch.quantize_per_tensor(torch.zeros(2, 2), 0.1, 0, torch.quint8), torch.nested.nested_tensor([torch.zeros(2, 3), torch.zeros(1, 3)]),
+        torch.tensor([0, 2, 4]), torch.tensor([4, 2, 0]), torch.tensor([-1, 2**62]), torch.float32, torch.device("cpu"), torch.nn.Linear(2, 2), torch,
+        *test_mistakes.strange(random),
+    ]  # fmt: skip
+
+
+def targets():
+    attention = list(attn._core.attention_options)
+    module = attn.torch.MultiheadAttention(8, 2, batch_first=True)
+    sdpa = ["attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa"]
+    masks = ["key_padding_mask", "need_weights", "attn_mask", "average_attn_weights", "is_causal"]
+    return {
+        "scaled_dot_product_attention": (attn.scaled_dot_product_attention, 3, sdpa),
+        "torch.scaled_dot_product_attention": (attn.torch.scaled_dot_product_attention, 3, sdpa),
+        "attention": (attn.attention, 3, attention),
+        "additive_attention": (attn.additive_attention, 6, attention[1:]),
+        "attention_scores": (attn.attention_scores, 2, ["score", "scale"]),
+        "linear": (attn.torch.linear, 2, ["bias"]),
+        "MultiheadAttention": (module, 3, masks),
+    }
+
+
+@pytest.mark.parametrize("name", targets())
+def test_5000_random_wrong_calls(random, name):
+    function, count, keywords = targets()[name]
+    good = torch.zeros(2, 4, 8) if name in ("MultiheadAttention", "linear") else torch.zeros(2, 3, 4, 8)
+    good = good.requires_grad_(bool(random.integers(0, 2)))
+
+    def objects():
+        # What is not dense goes to torch's own module, and its mistakes are told by it.
+        return [x for x in strange(random) if name != "MultiheadAttention" or not isinstance(x, torch.Tensor) or not (x.is_nested or x.is_sparse)]
+
+    refused = sum(test_mistakes.throw(random, function, count, keywords, objects(), good) is not None for _ in range(CALLS_EACH))
+    print(f"{name}: {refused} refused calls")
+    assert refused > CALLS_EACH // 2
