@@ -1,8 +1,6 @@
 // src/attention/cut.cc: which rows and heads a task has; long parts and long strips come first, so that none is left to the end.
 #include "attention/cut.h"
 
-#include <attn/runtime.h>
-
 #include <algorithm>
 #include <numeric>
 
@@ -31,7 +29,8 @@ Cut::Cut(const Call& call, const AttentionKernel& kernel, Heads heads, std::int6
   if (!call.parts.empty())
     std::stable_sort(pieces_.begin(), pieces_.end(), [](const Piece& a, const Piece& b) { return a.work() > b.work(); });
   for (std::int64_t strips = most_strips; strips > 0; strips /= 2) {
-    task_rows_ = kernel.strip_rows * strips;
+    strip_rows_ = kernel.strip_rows;
+    task_rows_ = strip_rows_ * strips;
     count(call, kernel, heads);
     if (tasks() >= tasks_of_thread * num_threads()) break;
   }

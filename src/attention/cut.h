@@ -1,6 +1,8 @@
 // src/attention/cut.h: a call cut into tasks: strips of rows, of a head or of heads that share their keys. Rows are independent: no bit
 // depends on the cut.
 #pragma once
+#include <attn/runtime.h>
+
 #include "attention/check.h"
 #include "attention/plan.h"
 
@@ -28,6 +30,8 @@ class Cut {
   std::int64_t most_lanes() const { return most_lanes_; }
   /// How many heads on the threads will be when a task is done.
   std::int64_t heads_ahead() const;
+  /// How many rows before a strip its thread's next strip of the head begins.
+  std::int64_t rows_ahead() const { return strip_rows_ < task_rows_ ? strip_rows_ : strip_rows_ * num_threads(); }
 
  private:
   void count(const Call& call, const AttentionKernel& kernel, Heads heads);
@@ -41,7 +45,7 @@ class Cut {
   };
 
   std::vector<Piece> pieces_;
-  std::int64_t task_rows_ = 0, most_keys_ = 0, most_lanes_ = 0;
+  std::int64_t strip_rows_ = 0, task_rows_ = 0, most_keys_ = 0, most_lanes_ = 0;
 };
 
 }  // namespace attn

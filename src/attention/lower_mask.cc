@@ -24,6 +24,18 @@ int depth(const Expression& e) {
   return std::max(std::max(a, b), std::min(a, b) + 1);
 }
 
+bool is_band(const MaskNode& node) { return node.op == MaskOp::causal || node.op == MaskOp::window; }
+
+/// causal and windows that count from the same end are one window: kernels know one band's tiles without looking at each row.
+bool join_bands(MaskNode& a, const MaskNode& b) {
+  if (!is_band(a) || !is_band(b) || a.bottom_right != b.bottom_right) return false;
+  const auto nearer = [](std::int64_t x, std::int64_t y) { return x < 0 ? y : y < 0 ? x : std::min(x, y); };  // below 0: no limit
+  const auto right = [](const MaskNode& node) { return node.op == MaskOp::causal ? 0 : node.right; };
+  const auto left = [](const MaskNode& node) { return node.op == MaskOp::causal ? -1 : node.left; };
+  a = {.op = MaskOp::window, .left = nearer(left(a), left(b)), .right = nearer(right(a), right(b)), .bottom_right = a.bottom_right};
+  return true;
+}
+
 class Lowering {
  public:
   /// `cut`: the leaf whose place in `nodes` is asked for, or null.
@@ -38,9 +50,12 @@ class Lowering {
       nodes.push_back({.op = MaskOp::op_not});
     } else if (is_join(e)) {
       const bool swap = depth(*e.a) < depth(*e.b);
+      const std::size_t first = nodes.size();
       emit(swap ? *e.b : *e.a);
+      const std::size_t second = nodes.size();
       emit(swap ? *e.a : *e.b);
-      nodes.push_back({.op = e.kind == Kind::both ? MaskOp::op_and : MaskOp::op_or});
+      if (e.kind == Kind::both && second == first + 1 && nodes.size() == second + 1 && join_bands(nodes[first], nodes[second])) nodes.pop_back();
+      else nodes.push_back({.op = e.kind == Kind::both ? MaskOp::op_and : MaskOp::op_or});
     } else {
       if (&e == cut_) top = static_cast<int>(nodes.size());
       nodes.push_back(leaf(e));

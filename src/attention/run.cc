@@ -29,6 +29,7 @@ class Run {
     problem_.logsumexp = results.logsumexp;
     if (split()) cut_ = Cut(call, kernel, heads_of_task(dropout, results), 1);  // a span's task is one strip
     problem_.heads_ahead = cut_.heads_ahead();
+    problem_.rows_ahead = cut_.rows_ahead();
     problem_.max = results.max;
     problem_.sum = results.sum;
     problem_.lane_rows = kernel.strip_rows;

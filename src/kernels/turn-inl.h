@@ -27,34 +27,42 @@ HWY_INLINE hn::Vec<D> load_pieces(D d, const hn::TFromD<D>* HWY_RESTRICT in, std
   }
 }
 
+/// Columns that 16 bytes of a row hold: so many are turned together.
+template <typename T>
+inline constexpr int turned_columns = 16 / sizeof(T);
+
 /// As many rows as a vector has lanes, 16 bytes of each: every group of 16 bytes is turned in itself, and each column is a vector.
 template <class D>
-HWY_INLINE void turn_pieces(D d, const float* HWY_RESTRICT in, std::int64_t in_stride, float* HWY_RESTRICT out, std::int64_t out_stride) {
+HWY_INLINE void load_turned(D d, const float* HWY_RESTRICT in, std::int64_t in_stride, hn::Vec<D> (&column)[4]) {
   const hn::Repartition<double, D> w;
   const auto a = load_pieces(d, in, 4 * in_stride), b = load_pieces(d, in + in_stride, 4 * in_stride);
   const auto c = load_pieces(d, in + 2 * in_stride, 4 * in_stride), e = load_pieces(d, in + 3 * in_stride, 4 * in_stride);
   const auto ab_low = hn::BitCast(w, hn::InterleaveLower(d, a, b)), ce_low = hn::BitCast(w, hn::InterleaveLower(d, c, e));
   const auto ab_high = hn::BitCast(w, hn::InterleaveUpper(d, a, b)), ce_high = hn::BitCast(w, hn::InterleaveUpper(d, c, e));
-  hn::StoreU(hn::BitCast(d, hn::InterleaveLower(w, ab_low, ce_low)), d, out);
-  hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(w, ab_low, ce_low)), d, out + out_stride);
-  hn::StoreU(hn::BitCast(d, hn::InterleaveLower(w, ab_high, ce_high)), d, out + 2 * out_stride);
-  hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(w, ab_high, ce_high)), d, out + 3 * out_stride);
+  column[0] = hn::BitCast(d, hn::InterleaveLower(w, ab_low, ce_low));
+  column[1] = hn::BitCast(d, hn::InterleaveUpper(w, ab_low, ce_low));
+  column[2] = hn::BitCast(d, hn::InterleaveLower(w, ab_high, ce_high));
+  column[3] = hn::BitCast(d, hn::InterleaveUpper(w, ab_high, ce_high));
 }
 template <class D>
-HWY_INLINE void turn_pieces(D d, const double* HWY_RESTRICT in, std::int64_t in_stride, double* HWY_RESTRICT out, std::int64_t out_stride) {
+HWY_INLINE void load_turned(D d, const double* HWY_RESTRICT in, std::int64_t in_stride, hn::Vec<D> (&column)[2]) {
   const auto a = load_pieces(d, in, 2 * in_stride), b = load_pieces(d, in + in_stride, 2 * in_stride);
-  hn::StoreU(hn::InterleaveLower(d, a, b), d, out);
-  hn::StoreU(hn::InterleaveUpper(d, a, b), d, out + out_stride);
+  column[0] = hn::InterleaveLower(d, a, b);
+  column[1] = hn::InterleaveUpper(d, a, b);
 }
 
 /// Rows [r, rows) as long as they fill D's lanes; returns the first that is left.
 template <class D>
 HWY_INLINE std::int64_t turn_rows(D d, const hn::TFromD<D>* in, std::int64_t in_stride, std::int64_t r, std::int64_t rows, std::int64_t columns,
                                   hn::TFromD<D>* out, std::int64_t out_stride) {
-  constexpr std::int64_t N = static_cast<std::int64_t>(hn::MaxLanes(D())), side = 16 / sizeof(hn::TFromD<D>);
+  constexpr std::int64_t N = static_cast<std::int64_t>(hn::MaxLanes(D())), side = turned_columns<hn::TFromD<D>>;
   for (; r + N <= rows; r += N) {
     std::int64_t c = 0;
-    for (; c + side <= columns; c += side) turn_pieces(d, in + r * in_stride + c, in_stride, out + c * out_stride + r, out_stride);
+    for (; c + side <= columns; c += side) {
+      hn::Vec<D> column[side];
+      load_turned(d, in + r * in_stride + c, in_stride, column);
+      for (std::int64_t i = 0; i < side; ++i) hn::StoreU(column[i], d, out + (c + i) * out_stride + r);
+    }
     for (; c < columns; ++c)
       for (std::int64_t i = 0; i < N; ++i) out[c * out_stride + r + i] = in[(r + i) * in_stride + c];
   }

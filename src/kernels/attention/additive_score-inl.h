@@ -20,6 +20,7 @@ class AdditiveScore;
 template <>
 class AdditiveScore<float> {
  public:
+  static constexpr bool hides = false;
   static std::size_t bytes(std::int64_t dim) { return 4 * static_cast<std::size_t>(2 * dim * R + 2 * key_block * padded(dim)); }
 
   AdditiveScore(const AttentionProblem& problem, void* scratch) : w_(static_cast<const float*>(problem.additive_w)), channels_(problem.dim) {
@@ -31,7 +32,7 @@ class AdditiveScore<float> {
   }
 
   /// The turned queries in strip.q become H; they are kept in `q_high_` until a block asks for the wide form.
-  void prepare_queries(const Strip<float>& strip, int vectors) {
+  void prepare_queries(const Strip<float>& strip, int vectors, int) {
     vectors_ = vectors;
     q_narrow_ = true;
     q_wide_ = false;
@@ -49,9 +50,9 @@ class AdditiveScore<float> {
     for (int r = 0; r < keys; ++r) split(k[r], channels_, {k_high_ + r * padded(channels_), nullptr, k_exponent_ + r * padded(channels_)});
   }
 
-  void group(const Strip<float>& strip, const float* const*, int key, int end, int first, int last) {
-    if (narrow_) tiles<false>(strip, {strip.q, nullptr, R}, key, end, first, last);
-    else tiles<true>(strip, {q_high_, q_exponent_, R}, key, end, first, last);
+  void group(const Strip<float>& strip, const float* const*, const ScoreRange& range) {
+    if (narrow_) tiles<false>(strip, {strip.q, nullptr, R}, range);
+    else tiles<true>(strip, {q_high_, q_exponent_, R}, range);
   }
 
  private:
@@ -65,10 +66,11 @@ class AdditiveScore<float> {
   }
 
   template <bool WIDE>
-  void tiles(const Strip<float>& strip, const SplitRows& q, int key, int end, int first, int last) {
+  void tiles(const Strip<float>& strip, const SplitRows& q, const ScoreRange& range) {
+    const int key = range.key;
     const SplitRows k{k_high_ + key * padded(channels_), k_exponent_ + key * padded(channels_), padded(channels_)};
-    for_each_part<additive_vectors>(first, last, [&]<int V>(int v) HWY_ATTR {
-      additive_columns<WIDE, V>(q.at(v * N), k, end - key, w_, weight_sum_, channels_, strip.s + key * R + v * N, strip.alpha + v * N);
+    for_each_part<additive_vectors>(range.first, range.last, [&]<int V>(int v) HWY_ATTR {
+      additive_columns<WIDE, V>(q.at(v * N), k, range.end - key, w_, weight_sum_, channels_, strip.s + key * R + v * N, strip.alpha + v * N);
     });
   }
 
@@ -84,15 +86,17 @@ class AdditiveScore<float> {
 template <>
 class AdditiveScore<double> {
  public:
+  static constexpr bool hides = false;
   static std::size_t bytes(std::int64_t) { return 0; }
   AdditiveScore(const AttentionProblem& problem, void*) : w_(static_cast<const double*>(problem.additive_w)), channels_(problem.dim) {}
-  void prepare_queries(const Strip<double>&, int) {}
+  void prepare_queries(const Strip<double>&, int, int) {}
   void load_keys(const double* const*, int) {}
 
-  void group(const Strip<double>& strip, const double* const* k, int key, int end, int first, int last) {
+  void group(const Strip<double>& strip, const double* const* k, const ScoreRange& range) {
     constexpr int R = strip_rows<double>, N = lanes<double>;
-    for_each_part<tanh_vectors>(first, last, [&]<int V>(int v) HWY_ATTR {
-      tanh_columns<V>(strip.q + v * N, k + key, end - key, w_, channels_, strip.s + key * R + v * N, strip.alpha + v * N);
+    const int key = range.key;
+    for_each_part<tanh_vectors>(range.first, range.last, [&]<int V>(int v) HWY_ATTR {
+      tanh_columns<V>(strip.q + v * N, k + key, range.end - key, w_, channels_, strip.s + key * R + v * N, strip.alpha + v * N);
     });
   }
 

@@ -22,29 +22,50 @@ HWY_INLINE __m512 dot_pair(__m512 sum, __m512i x, __m512i y) {
   return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(x), reinterpret_cast<__m512bh>(y));
 }
 
-/// KEYS x VECTORS scores: a chain over the pairs of d, times the scale. The lanes' maximum goes through `alpha`.
+/// Words (low, high) of 16 columns of two rows; columns without a bit count as 0.
+HWY_INLINE __m512i words_of_rows(const std::uint16_t* low, const std::uint16_t* high, __mmask16 columns) {
+  const __m512i a = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(columns, low)), b = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(columns, high));
+  return _mm512_or_si512(a, _mm512_slli_epi32(b, 16));
+}
+
+/// What the scores of a block are made of: queries as pairs [pairs][bf16_rows], the block's keys; where they go.
+struct Bf16Scores {
+  const std::uint32_t* q;
+  const std::uint32_t* const* k;
+  std::int64_t pairs;
+  float scale;
+  float *s, *alpha;
+};
+
+/// KEYS x VECTORS scores from key `key` and vector `vector` on: a chain over the pairs of d, times the scale, -inf where `visible` (the block's
+/// words; null: all) has no bit. The lanes' maximum goes through `alpha`.
 template <int KEYS, int VECTORS>
-HWY_INLINE void bf16_score_tile(const std::uint32_t* HWY_RESTRICT q, const std::uint32_t* const* k, std::int64_t pairs, float scale,
-                                float* HWY_RESTRICT s, float* HWY_RESTRICT alpha) {
+HWY_INLINE void bf16_score_tile(const Bf16Scores& scores, int key, int vector, const Word* visible) {
+  const std::uint32_t* HWY_RESTRICT const q = scores.q + vector * 16;
+  float *HWY_RESTRICT const s = scores.s + key * bf16_rows + vector * 16, *HWY_RESTRICT const alpha = scores.alpha + vector * 16;
+  const std::int64_t pairs = scores.pairs;
   __m512 sum[KEYS][VECTORS];
   ATTN_UNROLL for (int r = 0; r < KEYS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = _mm512_setzero_ps();
   const std::uint32_t* row[KEYS];
-  ATTN_UNROLL for (int r = 0; r < KEYS; ++r) row[r] = k[r];
+  ATTN_UNROLL for (int r = 0; r < KEYS; ++r) row[r] = scores.k[key + r];
   _Pragma("GCC unroll 2") for (std::int64_t c = 0; c < pairs; ++c) {
     __m512i x[VECTORS];
     ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) x[v] = _mm512_load_si512(q + c * bf16_rows + v * 16);
     ATTN_UNROLL for (int r = 0; r < KEYS; ++r) {
       std::uint32_t pair;
       std::memcpy(&pair, row[r] + c, 4);  // rows of bf16 are aligned to two bytes
-      const __m512i key = _mm512_set1_epi32(static_cast<int>(pair));
-      ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = dot_pair(sum[r][v], key, x[v]);
+      const __m512i word = _mm512_set1_epi32(static_cast<int>(pair));
+      ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = dot_pair(sum[r][v], word, x[v]);
     }
   }
-  const __m512 factor = _mm512_set1_ps(scale);
+  const __m512 factor = _mm512_set1_ps(scores.scale);
+  ATTN_UNROLL for (int r = 0; r < KEYS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = _mm512_mul_ps(sum[r][v], factor);
+  if (visible)
+    ATTN_UNROLL for (int r = 0; r < KEYS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v)
+      sum[r][v] = _mm512_mask_blend_ps(static_cast<__mmask16>(visible[key + r] >> ((vector + v) * 16)), _mm512_set1_ps(-std::numeric_limits<float>::infinity()), sum[r][v]);
   ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) {
     __m512 largest = _mm512_load_ps(alpha + v * 16);
     ATTN_UNROLL for (int r = 0; r < KEYS; ++r) {
-      sum[r][v] = _mm512_mul_ps(sum[r][v], factor);
       largest = _mm512_max_ps(largest, sum[r][v]);
       _mm512_store_ps(s + r * bf16_rows + v * 16, sum[r][v]);
     }
@@ -52,13 +73,15 @@ HWY_INLINE void bf16_score_tile(const std::uint32_t* HWY_RESTRICT q, const std::
   }
 }
 
+/// The range's keys against VECTORS vectors of queries from `vector` on.
 template <int VECTORS>
-HWY_NOINLINE void bf16_score_columns(const std::uint32_t* q, const std::uint32_t* const* k, int keys, std::int64_t pairs, float scale, float* s, float* alpha) {
+HWY_NOINLINE void bf16_score_columns(const Bf16Scores& scores, const ScoreRange& range, int vector) {
   constexpr int most = tile_keys(VECTORS, registers);
-  int r = 0;
-  for (; r + most <= keys; r += most) bf16_score_tile<most, VECTORS>(q, k + r, pairs, scale, s + r * bf16_rows, alpha);
-  for (; r + 4 <= keys; r += 4) bf16_score_tile<4, VECTORS>(q, k + r, pairs, scale, s + r * bf16_rows, alpha);
-  for (; r < keys; ++r) bf16_score_tile<1, VECTORS>(q, k + r, pairs, scale, s + r * bf16_rows, alpha);
+  const Word* const visible = range.of_vector(vector);
+  int r = range.key;
+  for (; r + most <= range.end; r += most) bf16_score_tile<most, VECTORS>(scores, r, vector, visible);
+  for (; r + 4 <= range.end; r += 4) bf16_score_tile<4, VECTORS>(scores, r, vector, visible);
+  for (; r < range.end; ++r) bf16_score_tile<1, VECTORS>(scores, r, vector, visible);
 }
 
 /// COLUMNS value columns x VECTORS: a chain over pairs of keys, folded as Fold says.

@@ -9,6 +9,7 @@
 #define ATTN_BF16_WALK_INL_H
 #endif
 
+#include "kernels/attention/bf16_few_rows-inl.h"
 #include "kernels/attention/bf16_tiles-inl.h"
 #include "kernels/attention/bf16_weights-inl.h"
 #include "kernels/attention/walk-inl.h"
@@ -26,6 +27,8 @@ struct Bf16Strip {
   std::uint8_t* ready;  // [value blocks]  whether the pairs of a block of values are there already
   std::uint32_t* v;     // [value blocks][128][value words]
   std::uint32_t* k;  // [256][ceil(D / 2)], used where D is odd
+  std::uint32_t* few_queries;  // [ceil(D / 2)][few_rows]
+  std::uint32_t* zeros;        // a row of V
   void* rest;        // a Strip<float>
 
   static std::int64_t pairs(std::int64_t dim) { return (dim + 1) / 2; }
@@ -37,8 +40,8 @@ struct Bf16Strip {
     return p.q_rows <= R ? 1 : blocks < most_value_blocks ? blocks + 1 : most_value_blocks;
   }
   static std::size_t bytes(const AttentionProblem& p) {
-    const std::int64_t words = (pairs(p.dim) + 15) / 16 * 16 * R + keys * R + keys / 2 * R + value_blocks(p) * keys / 2 * value_words(p.value_dim) +
-                               most_value_blocks / 4 + (p.dim % 2) * keys * pairs(p.dim);
+    const std::int64_t words = (pairs(p.dim) + 15) / 16 * 16 * (R + few_rows) + keys * R + keys / 2 * R + value_blocks(p) * keys / 2 * value_words(p.value_dim) +
+                               most_value_blocks / 4 + (p.dim % 2) * keys * pairs(p.dim) + value_words(p.value_dim);
     return 4 * static_cast<std::size_t>((words + 15) / 16 * 16) + Strip<float>::bytes(0, p.value_dim);
   }
   static constexpr std::int64_t most_value_blocks = 64;
@@ -56,52 +59,17 @@ struct Bf16Strip {
     p = take(keys / 2 * R);
     v = take(value_blocks(problem) * keys / 2 * value_words(value_dim));
     k = take((dim % 2) * keys * pairs(dim));
+    few_queries = take(pairs(dim) * few_rows);
+    zeros = take(value_words(value_dim) / 2);
     rest = next;
   }
 };
 
-/// Words (low, high) from two rows of bf16; a row that does not exist counts as 0.
+/// Words (low, high) from two rows of bf16.
 HWY_INLINE void interleave_rows(const std::uint16_t* low, const std::uint16_t* high, std::int64_t count, std::uint32_t* to) {
-  for (std::int64_t c = 0; c < count; c += 16) {
-    const __mmask16 mask = count - c >= 16 ? 0xFFFF : static_cast<__mmask16>((1u << (count - c)) - 1);
-    const __m512i a = low ? _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, low + c)) : _mm512_setzero_si512();
-    const __m512i b = high ? _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, high + c)) : _mm512_setzero_si512();
-    _mm512_store_si512(to + c, _mm512_or_si512(a, _mm512_slli_epi32(b, 16)));
-  }
+  for (std::int64_t c = 0; c < count; c += 16)
+    _mm512_store_si512(to + c, words_of_rows(low + c, high + c, count - c >= 16 ? 0xFFFF : static_cast<__mmask16>((1u << (count - c)) - 1)));
 }
-
-/// FewRowsTile for pairs of keys: V's words [pair][words], weights p[pair][R].
-struct Bf16FewRowsTile {
-  const std::uint32_t* v;
-  std::int64_t words;
-  int pairs;
-  const std::uint32_t* p;
-  const float* alpha;
-  std::int64_t stride;
-  bool first;
-
-  template <int ROWS, int VECTORS>
-  HWY_NOINLINE void operator()(int row, std::int64_t column, float* o) const {
-    __m512 sum[ROWS][VECTORS];
-    ATTN_UNROLL for (int r = 0; r < ROWS; ++r) ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) sum[r][x] = _mm512_setzero_ps();
-    const std::uint32_t* value = v + column;
-    const std::uint32_t* weights = p + row;
-    for (int pair = 0; pair < pairs; ++pair, value += words, weights += bf16_rows) {
-      __m512i values[VECTORS];
-      ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) values[x] = _mm512_load_si512(value + x * 16);
-      ATTN_UNROLL for (int r = 0; r < ROWS; ++r) {
-        const __m512i weight = _mm512_set1_epi32(static_cast<int>(weights[r]));
-        ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) sum[r][x] = dot_pair(sum[r][x], values[x], weight);
-      }
-    }
-    ATTN_UNROLL for (int r = 0; r < ROWS; ++r) {
-      float* const place = o + r * stride;
-      const __m512 factor = _mm512_set1_ps(alpha[row + r]);
-      ATTN_UNROLL for (int x = 0; x < VECTORS; ++x)
-        _mm512_store_ps(place + x * 16, first ? sum[r][x] : _mm512_fmadd_ps(_mm512_load_ps(place + x * 16), factor, sum[r][x]));
-    }
-  }
-};
 
 class Bf16Walk : public Walk<float, std::uint16_t> {
  public:
@@ -111,7 +79,9 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
   bool silence = false;  // one row only: V rows that it does not see are taken as 0, so that NaN and inf in them are silent
 
   Bf16Walk(const AttentionProblem& p, const LaneMap& lane_map, void* scratch)
-      : Walk(p, lane_map, Bf16Strip(scratch, p).rest, 0, Bf16Strip::value_words(p.value_dim)), wide(scratch, p), pairs(Bf16Strip::pairs(p.dim)) {}
+      : Walk(p, lane_map, Bf16Strip(scratch, p).rest, 0, Bf16Strip::value_words(p.value_dim)), wide(scratch, p), pairs(Bf16Strip::pairs(p.dim)) {
+    std::memset(wide.zeros, 0, sizeof(std::uint16_t) * static_cast<std::size_t>(p.value_dim));
+  }
   static std::size_t scratch_bytes(const AttentionProblem& p) { return Bf16Strip::bytes(p) + ScoreVectors<float>::bytes(p); }
   static void begin_task(const AttentionProblem& p, void* scratch) { std::memset(Bf16Strip(scratch, p).ready, 0, Bf16Strip::most_value_blocks); }
 
@@ -130,6 +100,9 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     }
     for (int lane = static_cast<int>(map.count()); lane < vectors * 16; ++lane)
       for (std::int64_t c = 0; c < pairs; ++c) wide.q[c * bf16_rows + lane] = 0;
+    if (few) clear_scores(wide.s, block_keys);
+    for (std::int64_t c = 0; c < (few ? pairs : 0); ++c)
+      for (std::int64_t r = 0; r < map.count(); ++r) wide.few_queries[c * few_rows + r] = wide.q[c * bf16_rows + r];
   }
 
   /// K's rows as words; copied where the last pair would reach past the row.
@@ -147,18 +120,24 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     }
   }
 
+  /// V's rows, an even number of them: one of zeros for a row that does not exist or is silenced.
+  void value_rows(std::int64_t first, int keys, const std::uint16_t** rows) const {
+    const auto* zeros = reinterpret_cast<const std::uint16_t*>(wide.zeros);
+    for (int r = 0; r < keys; ++r)
+      rows[r] = silence && wide.s[r * bf16_rows] == -std::numeric_limits<float>::infinity() ? zeros : v_base + v.offset(first + r);
+    if (keys % 2 != 0) rows[keys] = zeros;
+  }
+
   /// V's rows two by two, kept for the strips that follow.
-  const std::uint32_t* value_rows(std::int64_t first, int keys) {
+  const std::uint32_t* value_pairs(std::int64_t first, int keys) {
     const std::int64_t words = Bf16Strip::value_words(problem.value_dim), last = Bf16Strip::value_blocks(problem) - 1;
     const std::int64_t block = (first - problem.keys_begin(map.batch)) / block_keys, place = block < last ? block : last;
     std::uint32_t* to = wide.v + place * (block_keys / 2) * words;
     if (wide.ready[place] != 0) return to;
     wide.ready[place] = place < last && !silence;
-    const auto row = [&](int r) -> const std::uint16_t* {
-      if (r >= keys || (silence && wide.s[r * bf16_rows] == -std::numeric_limits<float>::infinity())) return nullptr;
-      return v_base + v.offset(first + r);
-    };
-    for (int r = 0; r < keys; r += 2) interleave_rows(row(r), row(r + 1), problem.value_dim, to + r / 2 * words);
+    const std::uint16_t* rows[block_keys];
+    value_rows(first, keys, rows);
+    for (int r = 0; r < keys; r += 2) interleave_rows(rows[r], rows[r + 1], problem.value_dim, to + r / 2 * words);
     return to;
   }
 
@@ -237,45 +216,47 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     key_rows(first, keys, rows);
     const Groups groups = visible ? Groups::trimmed(visible, keys, vectors, 16) : Groups::all(keys, vectors);
     for (int x = 0; x < vectors; ++x) _mm512_store_ps(strip.alpha + x * 16, _mm512_load_ps(strip.m + x * 16));
-    for (int g = 0; g < groups.count; ++g) {
-      const int key = groups.key[g], count = groups.key[g + 1] - key;
-      const KeptMaximum<float> kept(strip, groups.first[g], groups.whole[g] > groups.first[g] ? groups.whole[g] : groups.first[g]);
-      for_each_tile(groups.first[g], groups.last[g], [&]<int V>(int x) ATTN_BF16_ATTR {
-        for_each_slice(first, key, key + count, [&](int begin, int end) ATTN_BF16_ATTR {
-          bf16_score_columns<V>(wide.q + x * 16, rows + begin, end - begin, pairs, static_cast<float>(problem.scale), wide.s + begin * bf16_rows + x * 16,
-                                strip.alpha + x * 16);
-        });
-      });
-      kept.restore();
-    }
+    const bool modified = has_modifiers(problem);
+    for (int g = 0; g < groups.count; ++g)
+      for_each_slice(first, groups.range(g, modified ? nullptr : visible), [&](const ScoreRange& range) ATTN_BF16_ATTR { score(rows, range); });
     next.fetch(next_lines);
-    if (has_modifiers(problem)) {
-      modify(first, keys, visible, groups);
-    } else if (visible) {
-      Strip<float> view = strip;
-      view.s = wide.s;
-      hide_partial(visible, groups, view);
-    }
+    if (modified) modify(first, keys, visible, groups);
     if (kept_scores.wanted()) kept_scores.keep(first, groups, vectors, wide.s);
-    const std::uint32_t* v_pairs = value_rows(first, keys);
     next.fetch(next_lines);
     const bool dropout = problem.drops() || problem.keep != nullptr;
     weigh(groups, dropout);
     if (dropout) drop(first, groups);
     next.fetch(next_lines);
-    fold_pairs(groups, v_pairs);
+    if (groups.gaps) clear_gaps(groups, wide.p, 2);
+    few ? fold_few(first, keys, groups) : fold_pairs(groups, value_pairs(first, keys));
+  }
+
+  void score(const std::uint32_t* const* rows, const ScoreRange& range) {
+    const Bf16Scores scores{wide.q, rows, pairs, static_cast<float>(problem.scale), wide.s, strip.alpha};
+    if (!few) {
+      for_each_tile(range.first, range.last, [&]<int V>(int x) ATTN_BF16_ATTR { bf16_score_columns<V>(scores, range, x); });
+      return;
+    }
+    Strip<float> view = strip;
+    view.s = wide.s;
+    const auto* words = reinterpret_cast<const float* const*>(rows);
+    for_each_few_keys(words, range.key, range.end, [&](int key, int count) ATTN_BF16_ATTR {
+      few_scores(view, words + key, key, count, static_cast<int>(map.count()), range.of_vector(0), Bf16FewScoresTile{pairs, scores.scale, wide.few_queries});
+    }, [&](int key, int end) ATTN_BF16_ATTR { bf16_score_columns<1>(scores, {key, end, 0, 1, range.visible, range.whole}, 0); });
+  }
+
+  void fold_few(std::int64_t first, int keys, const Groups& groups) {
+    const std::uint16_t* rows[block_keys];
+    value_rows(first, keys, rows);
+    read_values(first, keys);
+    const int begin = groups.begin[0] / 2, end = (groups.end[0] + 1) / 2;
+    rows_out.for_each(static_cast<int>(map.count()), Bf16FewRowsTile{rows + 2 * begin, problem.value_dim, end - begin, wide.p + begin * bf16_rows, strip.alpha,
+                                                                     rows_out.stride(), fresh});
+    fresh = false;
   }
 
   void fold_pairs(const Groups& groups, const std::uint32_t* v_pairs) {
     const std::int64_t words = Bf16Strip::value_words(problem.value_dim);
-    if (groups.gaps) clear_gaps(groups, wide.p, 2);
-    if (few) {
-      const int pair = groups.begin[0] / 2, end = (groups.end[0] + 1) / 2;
-      rows_out.for_each(static_cast<int>(map.count()), Bf16FewRowsTile{v_pairs + pair * words, words, end - pair, wide.p + pair * bf16_rows, strip.alpha,
-                                                                       rows_out.stride(), fresh});
-      fresh = false;
-      return;
-    }
     fold_ranges(groups, [&]<Fold FOLD>(int begin, int end, int first, int last) {
       for_each_tile(first, last, [&]<int V>(int x) ATTN_BF16_ATTR {
         bf16_output_columns<V, FOLD>(wide.p + begin / 2 * bf16_rows + x * 16, v_pairs + begin / 2 * words, words, (end - begin + 1) / 2, problem.value_dim,

@@ -1,4 +1,4 @@
-// src/kernels/attention/few_rows-inl.h: strips of few rows (decoding): O += P V with value columns in the lanes, keys fetched ahead.
+// src/kernels/attention/few_rows-inl.h: strips of few rows (decoding): O += P V with value columns in the lanes; K and V read in order.
 //
 //   many rows: lanes are rows, each element of V is broadcast to them      few rows: most of those lanes would be empty; lanes are
 //                                                                          columns of V, each weight is broadcast to them
@@ -102,12 +102,32 @@ struct FewRowsTile {
   }
 };
 
-/// A row of K or V on its way into the second-level cache.
+/// Rows of K or V in the order in which they lie, line after line, right before they are used, the next 4 KB asked for: so the processor's own
+/// prefetch keeps up, and one thread reads while another computes. In the order of the tiles, 32 rows at a time, memory gives half as much;
+/// with prefetches spread among their multiplications three quarters (f32, D = 128: .50 and .73 of reading alone, this way .82).
 template <typename T>
-HWY_INLINE void fetch_row(const T* row, std::int64_t columns) {
-  constexpr std::int64_t line = 64 / sizeof(T);
-  for (std::int64_t c = 0; c < columns; c += line) __builtin_prefetch(row + c, 0, 2);
-}
+class ReadAhead {
+ public:
+  ReadAhead(const KeyRows& rows, const T* base, std::int64_t columns) : rows_(&rows), base_(base), columns_(columns), ahead_(1 + 4096 / (columns * static_cast<std::int64_t>(sizeof(T)))) {}
+
+  /// Keys [first, first + count); `end`: rows from there on are not asked for.
+  HWY_NOINLINE void operator()(std::int64_t first, std::int64_t count, std::int64_t end) const {
+    constexpr std::int64_t line = 64 / sizeof(T);
+    for (std::int64_t j = first; j < first + count; ++j) {
+      const T* const row = base_ + rows_->offset(j);
+      const T* const next = j + ahead_ < end ? base_ + rows_->offset(j + ahead_) : row;
+      for (std::int64_t c = 0; c < columns_; c += line) {
+        __builtin_prefetch(next + c);
+        static_cast<void>(*static_cast<const volatile T*>(row + c));
+      }
+    }
+  }
+
+ private:
+  const KeyRows* rows_;
+  const T* base_;
+  std::int64_t columns_, ahead_;
+};
 
 #endif
 }  // namespace attn::kernels::HWY_NAMESPACE

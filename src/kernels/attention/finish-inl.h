@@ -44,25 +44,28 @@ HWY_NOINLINE void add_sinks(const T* sinks, const LaneMap& map, int vectors, std
 }
 
 /// output = fma(o, 1/l, +0), and + 0 because a negative result too small for T is -0; 0 where nothing was seen. Returns false when some result is not a number: the specification
-/// then decides the strip (a hidden key may hold inf or NaN, and a weight of 0 does not silence those).
+/// then decides the strip (a hidden key may hold inf or NaN, and a weight of 0 does not silence those). Lanes beyond the rows may hold anything.
 template <typename T>
-HWY_NOINLINE bool divide(int vectors, std::int64_t value_dim, const Totals<T>& totals) {
+HWY_NOINLINE bool divide(std::int64_t rows, std::int64_t value_dim, const Totals<T>& totals) {
   const Tag<T> d;
   constexpr int R = strip_rows<T>, N = lanes<T>;
-  auto numbers = hn::Eq(hn::Zero(d), hn::Zero(d));
-  for (int v = 0; v < vectors; ++v) {
+  bool numbers = true;
+  for (int v = 0; v * N < rows; ++v) {
+    auto here = hn::Eq(hn::Zero(d), hn::Zero(d));
     const auto l = hn::Load(d, totals.l + v * N);
     const auto seen = hn::Ne(l, hn::Zero(d));
     const auto inverse = hn::IfThenElseZero(seen, hn::Div(hn::Set(d, T{1}), l));
-    numbers = hn::And(numbers, hn::Eq(l, l));
+    here = hn::And(here, hn::Eq(l, l));
     for (std::int64_t c = 0; c < value_dim; ++c) {
       T* o = totals.o + c * R + v * N;
       const auto y = hn::Add(hn::MulAdd(hn::Load(d, o), inverse, hn::Zero(d)), hn::Zero(d));
-      numbers = hn::And(numbers, hn::Eq(y, y));
+      here = hn::And(here, hn::Eq(y, y));
       hn::Store(y, d, o);
     }
+    if (rows < (v + 1) * N) here = hn::Or(here, hn::Not(hn::FirstN(d, static_cast<std::size_t>(rows - v * N))));
+    numbers = numbers && hn::AllTrue(d, here);
   }
-  return hn::AllTrue(d, numbers);
+  return numbers;
 }
 
 /// m, l and ln(l) + m to the arrays that the problem has for them.

@@ -50,7 +50,7 @@ bool finish(W& walk, Nan nan = Nan::refuse) {
   if (!walk.any_span) walk.clear_totals();
   const Totals<T> totals{walk.strip.m_total, walk.strip.l_total, walk.strip.o_total};
   if (problem.sinks) add_sinks(static_cast<const T*>(problem.sinks), walk.map, walk.vectors, problem.value_dim, totals);
-  if (!divide(walk.vectors, problem.value_dim, totals) && nan == Nan::refuse) return false;
+  if (!divide(walk.map.count(), problem.value_dim, totals) && nan == Nan::refuse) return false;
   if (walk.kept_scores.wanted()) walk.kept_scores.make_weights(problem, walk.map, walk.vectors, totals.m, totals.l, walk.strip.s);
   write_rows(problem, walk.map, totals, walk.strip.block);
   save_sums(problem, walk.map, walk.vectors, totals);

@@ -11,6 +11,17 @@ inline constexpr int most_keys = bf16_key_block;
 /// Vectors of the widest strip: 64 rows in vectors of four.
 inline constexpr int most_vectors = 16;
 
+/// Which scores of a block are made: keys [key, end) of vectors [first, last). Those of the vectors below `whole` are hidden, as -inf,
+/// where visible[key] has no bit; null: nothing is hidden yet.
+struct ScoreRange {
+  int key, end, first, last;
+  const std::uint64_t* visible = nullptr;
+  int whole = 0;
+
+  /// The block's words as tiles from vector v on need them.
+  const std::uint64_t* of_vector(int v) const { return v < whole ? visible : nullptr; }
+};
+
 /// Keys key[g] ... key[g + 1] - 1 concern the vectors [first[g], last[g]); those from whole[g] on see all of them. Neighbours that
 /// would say the same are one group; one group where all vectors see all keys. Vector v takes part in groups from key begin[v] to
 /// key end[v].
@@ -55,6 +66,9 @@ struct Groups {
     }
     return groups;
   }
+
+  /// The scores of a group; visible: the block's words, or null.
+  ScoreRange range(int g, const std::uint64_t* visible) const { return {key[g], key[g + 1], first[g], last[g], visible, whole[g]}; }
 
   /// One past the vectors from `v` on that take part in the same keys as `v`.
   int same_range(int v, int vectors) const {

@@ -14,21 +14,25 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
+/// Bit j: whether bytes[j] is (`value`) or is not other than 0.
+HWY_INLINE Word bits_of_64(const std::uint8_t* bytes, bool value) {
+  const hn::ScalableTag<std::uint8_t> d;
+  constexpr int N = static_cast<int>(HWY_LANES(std::uint8_t));
+  Word word = 0;
+  for (int j = 0; j < 64; j += N) {
+    alignas(8) std::uint8_t bits[8] = {};
+    hn::StoreMaskBits(d, hn::Ne(hn::LoadU(d, bytes + j), hn::Zero(d)), bits);
+    Word part;
+    std::memcpy(&part, bits, 8);
+    word |= part << j;
+  }
+  return value ? word : ~word;
+}
+
 /// bits_of_bytes, whole rows in vectors.
 struct VectorBits {
   HWY_NOINLINE Word operator()(const std::uint8_t* bytes, std::int64_t stride, bool value, int count) const {
-    if (stride != 1 || count != 64) return bits_of_bytes(bytes, stride, value, count);
-    const hn::ScalableTag<std::uint8_t> d;
-    constexpr int N = static_cast<int>(HWY_LANES(std::uint8_t));
-    Word word = 0;
-    for (int j = 0; j < 64; j += N) {
-      alignas(8) std::uint8_t bits[8] = {};
-      hn::StoreMaskBits(d, hn::Ne(hn::LoadU(d, bytes + j), hn::Zero(d)), bits);
-      Word part;
-      std::memcpy(&part, bits, 8);
-      word |= part << j;
-    }
-    return value ? word : ~word;
+    return stride == 1 && count == 64 ? bits_of_64(bytes, value) : bits_of_bytes(bytes, stride, value, count);
   }
 };
 
@@ -40,14 +44,26 @@ HWY_INLINE void look_at_band(const AttentionProblem& problem, const LaneMap& map
   for (int r = 0; r < keys; ++r, ++at) visible[r] = bits_between(right < 0 ? 0 : at - right, left < 0 || at + left >= map.rows ? map.rows : at + left + 1);
 }
 
+/// The same of 64 rows and keys where the bytes of one dense mask decide, keys side by side.
+HWY_INLINE void look_at_bytes(const AttentionProblem& problem, const LaneMap& map, std::int64_t first, Word* visible) {
+  const MaskNode& node = problem.mask.nodes[0];
+  const std::int64_t* stride = node.dense.stride;
+  const auto* bytes = static_cast<const std::uint8_t*>(node.dense.data) + map.batch * stride[0] + map.head * stride[1] + map.row * stride[2] + first;
+  for (std::int64_t i = 0; i < 64; ++i) visible[i] = bits_of_64(bytes + i * stride[2], node.value);
+  turn_bits(visible);
+}
+
 /// Who sees what of a block, as a word a key; false when nobody sees anything.
 HWY_INLINE bool look(const AttentionProblem& problem, const LaneMap& map, std::int64_t first, int keys, Word* visible) {
+  const bool dense = map.heads == 1 && map.rows == 64 && problem.mask.count == 1 && problem.mask.nodes[0].op == MaskOp::dense && problem.mask.nodes[0].dense.stride[3] == 1;
   const bool band = map.heads == 1 && problem.mask.count == 1 && (problem.mask.nodes[0].op == MaskOp::causal || problem.mask.nodes[0].op == MaskOp::window);
   Word any = 0;
   for (int part = 0; part < keys; part += 64, visible += 64) {
     const int count = keys - part < 64 ? keys - part : 64;
     if (band) {
       look_at_band(problem, map, first + part, count, visible);
+    } else if (dense && count == 64) {
+      look_at_bytes(problem, map, first + part, visible);
     } else {
       int lane = 0;
       for (std::int64_t n = 0; n < map.heads; ++n)

@@ -118,29 +118,19 @@ HWY_INLINE void gather_bias(const AttentionProblem& problem, const BiasTerm& ter
   }
 }
 
-/// The bits of vector v of a word that has a bit a row.
+/// -inf where a bit is not set (visible: null for none), and the new maximum of every row into `alpha`.
 template <typename T>
-HWY_INLINE hn::Mask<Tag<T>> lanes_of(Word word, int v) {
-  alignas(8) std::uint8_t bits[8];
-  const Word shifted = word >> (v * lanes<T>);
-  std::memcpy(bits, &shifted, 8);
-  return hn::LoadMaskBits(Tag<T>(), bits);
-}
-
-/// -inf where a bit is not set (visible: null for none), and the new maximum of every row into `alpha`, for vectors [first[g], end(g)).
-template <typename T, typename F>
-HWY_INLINE void hide_vectors(const Word* visible, const Groups& groups, const Strip<T>& strip, F&& end) {
+HWY_NOINLINE void hide_block(const Word* visible, const Groups& groups, const Strip<T>& strip) {
   const Tag<T> d;
   constexpr int R = strip_rows<T>, N = lanes<T>;
-  const auto hidden = hn::Set(d, -std::numeric_limits<T>::infinity());
   for (int g = 0; g < groups.count; ++g)
-    for (int v = groups.first[g]; v < end(g); ++v) {
+    for (int v = groups.first[g]; v < groups.last[g]; ++v) {
       auto largest = hn::Load(d, strip.alpha + v * N);
       for (int r = groups.key[g]; r < groups.key[g + 1]; ++r) {
         T* place = strip.s + r * R + v * N;
         auto s = hn::Load(d, place);
         if (visible) {
-          s = hn::IfThenElse(lanes_of<T>(visible[r], v), s, hidden);
+          s = hn::IfThenElse(lanes_of<T>(visible[r], v), s, minus_infinity<T>());
           hn::Store(s, d, place);
         }
         largest = hn::Max(largest, s);
@@ -148,30 +138,6 @@ HWY_INLINE void hide_vectors(const Word* visible, const Groups& groups, const St
       hn::Store(largest, d, strip.alpha + v * N);
     }
 }
-template <typename T>
-HWY_NOINLINE void hide_block(const Word* visible, const Groups& groups, const Strip<T>& strip) {
-  hide_vectors(visible, groups, strip, [&](int g) { return groups.last[g]; });
-}
-/// Only the vectors that do not see all of a group: the maximum of the others is in `alpha` from their tiles.
-template <typename T>
-HWY_NOINLINE void hide_partial(const Word* visible, const Groups& groups, const Strip<T>& strip) {
-  hide_vectors(visible, groups, strip, [&](int g) { return groups.whole[g]; });
-}
-
-/// The maxima of vectors [first, last) as they were before the tiles took hidden scores into them.
-template <typename T>
-class KeptMaximum {
- public:
-  KeptMaximum(const Strip<T>& strip, int first, int last) : to_(strip.alpha + first * lanes<T>), count_((last - first) * lanes<T>) {
-    std::memcpy(kept_, to_, sizeof(T) * static_cast<std::size_t>(count_));
-  }
-  void restore() const { std::memcpy(to_, kept_, sizeof(T) * static_cast<std::size_t>(count_)); }
-
- private:
-  T* to_;
-  int count_;
-  T kept_[strip_rows<T>];
-};
 
 /// The tiles leave the maximum of raw scores in alpha; where scores change afterwards it starts again from m.
 template <typename T>

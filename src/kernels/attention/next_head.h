@@ -1,11 +1,13 @@
 // src/kernels/attention/next_head.h: while a strip computes, its share of the next head's memory comes closer.
 //
 // A head's keys are read by all strips of the head, one after the other; the first one would wait for main memory. So each strip
-// asks for the part of the next head's K, V, Q and output that stands where its own rows stand, a few cache lines at a time. The
+// asks for the part of the next head's K, V, Q and output that stands where its own rows stand, a few cache lines at a time; under a window
+// over long sequences for what the next strip will see. The
 // backward pass does so for each step, for K and V alone, whether the call is small or not, and adds what else it will need.
 #pragma once
 #include "kernels/attention/strip.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -57,7 +59,13 @@ class NextHead : public FetchAhead {
   enum class Pass : bool { forward, backward };
   NextHead(const AttentionProblem& problem, const LaneMap& map, std::size_t element_bytes, Pass pass = Pass::forward) {
     const std::int64_t bytes = static_cast<std::int64_t>(element_bytes), row = bytes * problem.dim, value_row = bytes * problem.value_dim;
-    if (problem.k.pages != nullptr || problem.k_rows * (row + value_row) > most_bytes) return;
+    const auto at = [bytes](const void* base, std::int64_t elements) { return static_cast<const char*>(base) + bytes * elements; };
+    keys_ = problem.k_rows;
+    if (problem.k.pages != nullptr) return;
+    if (problem.k_rows * (row + value_row) > most_bytes) {
+      if (pass == Pass::forward) add_next_strip(problem, map, bytes);
+      return;
+    }
     if (pass == Pass::forward && problem.batch * problem.q_heads * problem.q_rows * (row + value_row) < least_bytes) return;
     const std::int64_t ahead = map.head + map.heads * problem.heads_ahead, b = map.batch + ahead / problem.q_heads, h = ahead % problem.q_heads;
     if (b >= problem.batch) return;
@@ -65,7 +73,6 @@ class NextHead : public FetchAhead {
     head_ = h;
     const std::int64_t rows_end = map.row + map.rows, first_key = map.row * problem.k_rows / problem.q_rows;
     const std::int64_t keys = rows_end * problem.k_rows / problem.q_rows - first_key;
-    const auto at = [bytes](const void* base, std::int64_t elements) { return static_cast<const char*>(base) + bytes * elements; };
     const auto head = [&](std::int64_t heads) { return h / (problem.q_heads / heads); };
     if (b != map.batch || head(problem.k_heads) != map.head / (problem.q_heads / problem.k_heads))
       add(at(problem.k.base, b * problem.k_stride[0] + head(problem.k_heads) * problem.k_stride[1] + first_key * problem.k.row_stride), row, bytes * problem.k.row_stride, keys);
@@ -79,14 +86,38 @@ class NextHead : public FetchAhead {
   /// What is asked for is of this head; batch -1: of none.
   std::int64_t batch() const { return batch_; }
   std::int64_t head() const { return head_; }
+  /// Keys that the strip has work with: over those the asking is spread.
+  std::int64_t keys() const { return keys_; }
 
  private:
+  /// Under a window over long sequences: what the thread's next strip sees and this one does not, with its rows.
+  void add_next_strip(const AttentionProblem& problem, const LaneMap& map, std::int64_t bytes) {
+    const std::int64_t b = map.batch, next = map.row - problem.rows_ahead, head = map.head;
+    if (problem.mask.count != 1 || map.heads != 1 || next < 0 || problem.part) return;
+    const MaskNode& node = problem.mask.nodes[0];
+    if (node.op != MaskOp::window || node.left < 0 || node.right < 0) return;
+    const auto first_key = [&](std::int64_t row) {
+      return std::clamp(problem.key_zero(b) + row + problem.row_offset(b, node.bottom_right) - node.left, problem.keys_begin(b), problem.keys_end(b));
+    };
+    const std::int64_t first = first_key(next), keys = first_key(map.row) - first, rows = problem.rows_ahead < map.rows ? problem.rows_ahead : map.rows;
+    keys_ = node.left + node.right + map.rows;
+    const auto rows_of = [&](const void* base, const std::int64_t* stride, std::int64_t h, std::int64_t at, std::int64_t row_stride) {
+      return static_cast<const char*>(base) + bytes * (b * stride[0] + h * stride[1] + at * row_stride);
+    };
+    add(rows_of(problem.k.base, problem.k_stride, head / (problem.q_heads / problem.k_heads), first, problem.k.row_stride), bytes * problem.dim,
+        bytes * problem.k.row_stride, keys);
+    add(rows_of(problem.v.base, problem.v_stride, head / (problem.q_heads / problem.v_heads), first, problem.v.row_stride), bytes * problem.value_dim,
+        bytes * problem.v.row_stride, keys);
+    add(rows_of(problem.q, problem.q_stride, head, next, problem.q_stride[2]), bytes * problem.dim, bytes * problem.q_stride[2], rows);
+    add(rows_of(problem.out, problem.out_stride, head, next, problem.out_stride[2]), bytes * problem.value_dim, bytes * problem.out_stride[2], rows);
+  }
+
   /// K and V of a head beyond this size would push out those of the head at work.
   static constexpr std::int64_t most_bytes = std::int64_t{1} << 19;
   /// A smaller call may find all of it in the last cache, where asking costs the forward pass 2 % and gains nothing.
   static constexpr std::int64_t least_bytes = std::int64_t{1} << 23;
 
-  std::int64_t batch_ = -1, head_ = 0;
+  std::int64_t batch_ = -1, head_ = 0, keys_ = 0;
 };
 
 }  // namespace attn::kernels

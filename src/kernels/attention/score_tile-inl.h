@@ -6,15 +6,17 @@
 #define ATTN_SCORE_TILE_INL_H
 #endif
 
-#include "kernels/attention/tile-inl.h"
+#include "kernels/attention/few_scores-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// KEYS x VECTORS scores: each a chain of FMAs over d. The running maximum of the lanes goes through `alpha`.
+/// KEYS x VECTORS scores: each a chain of FMAs over d, -inf where `visible` (null: all) has no bit for a lane from vector `vector` on.
+/// The running maximum of the lanes goes through `alpha`.
 template <typename T, int KEYS, int VECTORS>
-HWY_INLINE void score_tile(const T* HWY_RESTRICT q, const T* const* k, std::int64_t dim, T* HWY_RESTRICT s, T* HWY_RESTRICT alpha) {
+HWY_INLINE void score_tile(const T* HWY_RESTRICT q, const T* const* k, std::int64_t dim, T* HWY_RESTRICT s, T* HWY_RESTRICT alpha, const Word* visible,
+                           int vector) {
   const Tag<T> d;
   constexpr int R = strip_rows<T>, N = lanes<T>;
   Vector<T> sum[KEYS][VECTORS];
@@ -29,6 +31,9 @@ HWY_INLINE void score_tile(const T* HWY_RESTRICT q, const T* const* k, std::int6
       ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::MulAdd(key, x[v], sum[r][v]);
     }
   }
+  if (visible)
+    ATTN_UNROLL for (int r = 0; r < KEYS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v)
+      sum[r][v] = hn::IfThenElse(lanes_of<T>(visible[r], vector + v), sum[r][v], minus_infinity<T>());
   ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) {
     auto largest = hn::Load(d, alpha + v * N);
     ATTN_UNROLL for (int r = 0; r < KEYS; ++r) {
@@ -39,35 +44,38 @@ HWY_INLINE void score_tile(const T* HWY_RESTRICT q, const T* const* k, std::int6
   }
 }
 
-/// `keys` rows of K against VECTORS vectors of queries.
+/// The range's rows of K against VECTORS vectors of queries from `vector` on.
 template <typename T, int VECTORS>
-HWY_NOINLINE void score_columns(const T* q, const T* const* k, int keys, std::int64_t dim, T* s, T* alpha) {
-  constexpr int R = strip_rows<T>;
+HWY_NOINLINE void score_columns(const Strip<T>& strip, const T* const* k, std::int64_t dim, const ScoreRange& range, int vector) {
+  constexpr int R = strip_rows<T>, N = lanes<T>;
   constexpr int most = tile_keys(VECTORS, registers);
-  int r = 0;
-  for (; r + most <= keys; r += most) score_tile<T, most, VECTORS>(q, k + r, dim, s + r * R, alpha);
-  for (; r + 4 <= keys; r += 4) score_tile<T, 4, VECTORS>(q, k + r, dim, s + r * R, alpha);
-  for (; r < keys; ++r) score_tile<T, 1, VECTORS>(q, k + r, dim, s + r * R, alpha);
+  const T* const q = strip.q + vector * N;
+  T *const s = strip.s + vector * N, *const alpha = strip.alpha + vector * N;
+  const Word* const visible = range.of_vector(vector);
+  const auto words = [visible](int r) { return visible ? visible + r : nullptr; };
+  int r = range.key;
+  for (; r + most <= range.end; r += most) score_tile<T, most, VECTORS>(q, k + r, dim, s + r * R, alpha, words(r), vector);
+  for (; r + 4 <= range.end; r += 4) score_tile<T, 4, VECTORS>(q, k + r, dim, s + r * R, alpha, words(r), vector);
+  for (; r < range.end; ++r) score_tile<T, 1, VECTORS>(q, k + r, dim, s + r * R, alpha, words(r), vector);
 }
 
-/// The scores of keys [0, keys) for the vectors [first, last) of the strip.
+/// The scores of a range of the block whose keys are k.
 template <typename T>
-HWY_INLINE void score_block(const Strip<T>& strip, const T* const* k, int keys, std::int64_t dim, int row, int first, int last) {
-  constexpr int R = strip_rows<T>, N = lanes<T>;
-  for_each_tile(first, last, [&]<int V>(int v) HWY_ATTR {
-    score_columns<T, V>(strip.q + v * N, k, keys, dim, strip.s + row * R + v * N, strip.alpha + v * N);
-  });
+HWY_INLINE void score_block(const Strip<T>& strip, const T* const* k, std::int64_t dim, const ScoreRange& range) {
+  for_each_tile(range.first, range.last, [&]<int V>(int v) HWY_ATTR { score_columns<T, V>(strip, k, dim, range, v); });
 }
 
 /// How a walk makes its scores: here by dot products of scaled queries. Stands after the strip in its scratch.
 template <typename T>
 class DotScore {
  public:
-  static std::size_t bytes(std::int64_t) { return 0; }
-  DotScore(const AttentionProblem& problem, void*) : scale_(static_cast<T>(problem.scale)), dim_(problem.dim) {}
+  static constexpr bool hides = true;
+  static std::size_t bytes(std::int64_t dim) { return sizeof(T) * static_cast<std::size_t>((dim * few_rows + 15) / 16 * 16); }
+  DotScore(const AttentionProblem& problem, void* scratch)
+      : scale_(static_cast<T>(problem.scale)), dim_(problem.dim), few_queries_(static_cast<T*>(scratch)) {}
 
-  /// The turned queries, scaled once.
-  void prepare_queries(const Strip<T>& strip, int vectors) {
+  /// The turned queries, scaled once. `few`: their number where they are few, else 0.
+  void prepare_queries(const Strip<T>& strip, int vectors, int few) {
     const Tag<T> d;
     constexpr int R = strip_rows<T>, N = lanes<T>;
     const auto scale = hn::Set(d, scale_);
@@ -76,19 +84,27 @@ class DotScore {
         T* place = strip.q + c * R + x * N;
         hn::Store(hn::Mul(hn::Load(d, place), scale), d, place);
       }
+    few_ = few;
+    for (std::int64_t c = 0; c < (few > 0 ? dim_ : 0); ++c)
+      for (int r = 0; r < few; ++r) few_queries_[c * few_rows + r] = strip.q[c * R + r];
   }
 
   /// The keys of a block, before its groups.
   void load_keys(const T* const*, int) {}
 
-  /// Scores of keys [key, end) of the block and vectors [first, last) into strip.s, their maximum into strip.alpha.
-  void group(const Strip<T>& strip, const T* const* k, int key, int end, int first, int last) {
-    score_block(strip, k + key, end - key, dim_, key, first, last);
+  /// The range's scores into strip.s, hidden where it says so, their maximum into strip.alpha.
+  void group(const Strip<T>& strip, const T* const* k, const ScoreRange& range) {
+    if (few_ == 0) return score_block(strip, k, dim_, range);
+    for_each_few_keys(k, range.key, range.end, [&](int key, int vectors) HWY_ATTR {
+      few_scores(strip, k + key, key, vectors, few_, range.of_vector(0), FewScoresTile<T>{dim_, few_queries_});
+    }, [&](int key, int end) HWY_ATTR { score_block(strip, k, dim_, {key, end, 0, 1, range.visible, range.whole}); });
   }
 
  private:
   T scale_;
   std::int64_t dim_;
+  T* few_queries_;  // [D][few_rows]: columns side by side, so that they fill few cache lines
+  int few_ = 0;
 };
 
 #endif

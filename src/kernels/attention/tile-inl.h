@@ -8,7 +8,12 @@
 
 #include <hwy/highway.h>
 
+#include "kernels/attention/groups.h"
+#include "kernels/attention/mask_words.h"
 #include "kernels/attention/strip.h"
+
+#include <cstring>
+#include <limits>
 
 #define ATTN_UNROLL _Pragma("GCC unroll 16")
 
@@ -29,6 +34,20 @@ inline constexpr int tile_vectors = registers == 16 ? 2 : 4;
 /// Vectors of a strip.
 template <typename T>
 inline constexpr int strip_vectors = strip_rows<T> / lanes<T>;
+
+template <typename T>
+HWY_INLINE Vector<T> minus_infinity() {
+  return hn::Set(Tag<T>(), -std::numeric_limits<T>::infinity());
+}
+
+/// The bits of vector v of a word that has a bit a row.
+template <typename T>
+HWY_INLINE hn::Mask<Tag<T>> lanes_of(Word word, int v) {
+  alignas(8) std::uint8_t bits[8];
+  const Word shifted = word >> (v * lanes<T>);
+  std::memcpy(bits, &shifted, 8);
+  return hn::LoadMaskBits(Tag<T>(), bits);
+}
 
 /// Vectors [first, last) of a strip in the widest tiles that fit: visit<VECTORS>(vector).
 template <typename F>

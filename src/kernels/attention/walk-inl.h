@@ -31,7 +31,6 @@ template <typename T, typename Stored = T, class Score = DotScore<T>>
 class Walk {
  public:
   static constexpr int R = strip_rows<T>, N = lanes<T>, block_keys = key_block;
-  static constexpr int keys_ahead = 64;  // from the keys in work to those that are fetched, where rows are few: 64 KB of f32 at D = 128
   using Compute = T;
 
   const AttentionProblem& problem;
@@ -50,7 +49,7 @@ class Walk {
   std::int64_t next_lines = 0;  // to be asked for in each quarter of a block
   bool few;                     // few rows: their output is `rows_out`, and turned at the end of the span
   RowOutput<T> rows_out;
-  std::int64_t span_end = 0;    // few rows: keys before this one are fetched ahead
+  std::int64_t span_end = 0;    // few rows: keys before this one are read ahead
 
   Walk(const AttentionProblem& p, const LaneMap& lane_map, void* scratch) : Walk(p, lane_map, scratch, p.dim, p.value_dim) {}
   static std::size_t scratch_bytes(const AttentionProblem& p) {
@@ -66,7 +65,7 @@ class Walk {
         score_mod(p, map, static_cast<char*>(scratch) + Strip<T>::bytes(q_dim, p.value_dim) + Score::bytes(q_dim)),
         kept_scores(p, lane_map), vectors(static_cast<int>((map.count() + N - 1) / N)), next(p, lane_map, sizeof(Stored)),
         few(RowOutput<T>::takes(map.count(), p.value_dim)), rows_out(strip.block, v_columns) {
-    next_lines = next.lines() * block_keys / (4 * (p.k_rows > block_keys ? p.k_rows : block_keys)) + 1;
+    next_lines = next.lines() * block_keys / (4 * (next.keys() > block_keys ? next.keys() : block_keys)) + 1;
     k = p.k;
     v = p.v;
     if (k.pages) k.pages += map.batch * k.pages_stride;
@@ -86,7 +85,13 @@ class Walk {
       const T* q = static_cast<const T*>(problem.q) + map.batch * problem.q_stride[0] + (map.head + n) * problem.q_stride[1] + map.row * problem.q_stride[2];
       turn(q, problem.q_stride[2], map.rows, problem.dim, strip.q + n * map.rows, std::int64_t{R});
     }
-    score.prepare_queries(strip, vectors);
+    score.prepare_queries(strip, vectors, few ? static_cast<int>(map.count()) : 0);
+    if (few) clear_scores(strip.s, block_keys);
+  }
+  /// So that lanes without a row hold numbers.
+  void clear_scores(T* s, int keys) const {
+    const Tag<T> d;
+    for (int r = 0; r < keys; ++r) hn::Store(hn::Zero(d), d, s + r * R);
   }
 
   void begin_span() {
@@ -111,39 +116,35 @@ class Walk {
     for (int x = 0; x < vectors; ++x) hn::Store(hn::Load(d, strip.m + x * N), d, strip.alpha + x * N);
     next.fetch(next_lines);
     score.load_keys(k_rows, keys);
-    for (int g = 0; g < groups.count; ++g) {
-      const KeptMaximum<T> kept(strip, groups.first[g], groups.whole[g] > groups.first[g] ? groups.whole[g] : groups.first[g]);
-      for_each_slice(first, groups.key[g], groups.key[g + 1], [&](int key, int end) HWY_ATTR { score.group(strip, k_rows, key, end, groups.first[g], groups.last[g]); });
-      kept.restore();
-    }
+    const bool modified = has_modifiers(problem);
+    for (int g = 0; g < groups.count; ++g)
+      for_each_slice(first, groups.range(g, modified || !Score::hides ? nullptr : visible), [&](const ScoreRange& range) HWY_ATTR { score.group(strip, k_rows, range); });
     next.fetch(next_lines);
-    if (has_modifiers(problem)) {
+    if (modified || (visible && !Score::hides)) {
       restart_maximum(strip);
       modify_block(problem, map, first, keys, visible, groups, strip, score_mod);
-    } else if (visible) {
-      hide_partial(visible, groups, strip);
     }
     if (kept_scores.wanted()) kept_scores.keep(first, groups, vectors, strip.s);
     next.fetch(next_lines);
     weigh_block(strip, groups, vectors);
     next.fetch(next_lines);
     if (problem.drops() || problem.keep) drop_block(problem, map, first, groups, strip.s);
+    if (few) read_values(first, keys);
     fold(groups, v_rows);
   }
 
-  /// score_of(key, end) for all keys of a group; where rows are few, some at a time, while those that stand 64 further on are fetched.
+  /// score(range), all at once; where rows are few, tile by tile, its keys read before.
   template <class F>
-  HWY_INLINE void for_each_slice(std::int64_t first, int key, int end, F&& score_of) const {
-    if (!few) return score_of(key, end);
-    for (int stop; key < end; key = stop) {
-      stop = key + trim_keys < end ? key + trim_keys : end;
-      for (std::int64_t j = first + keys_ahead + key; j < first + keys_ahead + stop && j < span_end; ++j) {
-        fetch_row(k_base + k.offset(j), problem.dim);
-        fetch_row(v_base + v.offset(j), problem.value_dim);
-      }
-      score_of(key, stop);
+  HWY_INLINE void for_each_slice(std::int64_t first, ScoreRange range, F&& score_of) const {
+    if (!few) return score_of(range);
+    const ReadAhead<Stored> read(k, k_base, problem.dim);
+    for (const int end = range.end; range.key < end; range.key = range.end) {
+      range.end = end - range.key < few_keys<T> + N ? end : range.key + few_keys<T>;  // no rest below a vector
+      read(first + range.key, range.end - range.key, span_end);
+      score_of(range);
     }
   }
+  void read_values(std::int64_t first, int keys) const { ReadAhead<Stored>(v, v_base, problem.value_dim)(first, keys, span_end); }
 
   /// The output of few rows to where that of a span is looked for.
   void end_span() {

@@ -14,11 +14,6 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-template <typename T>
-HWY_INLINE Vector<T> minus_infinity() {
-  return hn::Set(Tag<T>(), -std::numeric_limits<T>::infinity());
-}
-
 /// exp2((x - reference) * log2 e), where a reference of -inf (nothing seen yet) counts as 0, so that -inf gives weight 0.
 template <typename T>
 HWY_INLINE Vector<T> weight_of(Vector<T> x, Vector<T> reference) {

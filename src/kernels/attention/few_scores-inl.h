@@ -1,0 +1,128 @@
+// src/kernels/attention/few_scores-inl.h: strips of few rows (decoding): S = Q K^T with keys in the lanes, K's rows turned in registers.
+//
+//   many rows: lanes are rows, each element of K is broadcast to them      few rows: most of those lanes would be empty; lanes are
+//                                                                          keys, each element of Q is broadcast to them
+//
+// A score is the same chain over the columns either way, so no bit changes.
+#if defined(ATTN_FEW_SCORES_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_FEW_SCORES_INL_H
+#undef ATTN_FEW_SCORES_INL_H
+#else
+#define ATTN_FEW_SCORES_INL_H
+#endif
+
+#include "kernels/attention/few_rows-inl.h"
+#include "kernels/turn-inl.h"
+
+#include <algorithm>
+#include <limits>
+
+HWY_BEFORE_NAMESPACE();
+namespace attn::kernels::HWY_NAMESPACE {
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+
+/// Keys of a tile: two vectors share a broadcast element of Q, and give chains enough for the latency of an FMA.
+template <typename T>
+inline constexpr int few_keys = 2 * lanes<T>;
+
+/// Whether row i of `rows` stands i * (rows[1] - rows[0]) after the first, in whole elements.
+template <typename T>
+HWY_INLINE bool evenly_spaced(const T* const* rows, int count) {
+  const auto at = [rows](int i) { return reinterpret_cast<const char*>(rows[i]); };
+  const std::ptrdiff_t stride = at(1) - at(0);
+  bool even = stride % static_cast<std::ptrdiff_t>(sizeof(T)) == 0;
+  for (int i = 2; i < count; ++i) even &= at(i) - at(i - 1) == stride;
+  return even;
+}
+
+/// Dot products of `dim` columns with queries q [D][few_rows].
+template <typename T>
+struct FewScoresTile {
+  std::int64_t dim;
+  const T* q;
+
+  /// ROWS rows from `row` x VECTORS * N keys, of which keys[v] is the first of N that stand `stride` apart, to scores [row][few_keys].
+  template <int ROWS, int VECTORS>
+  HWY_NOINLINE void operator()(const T* const* keys, std::int64_t stride, int row, T* scores) const {
+    const Tag<T> d;
+    constexpr int N = lanes<T>, side = turned_columns<T>;
+    Vector<T> sum[ROWS][VECTORS];
+    ATTN_UNROLL for (int r = 0; r < ROWS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::Zero(d);
+    const T* of_rows = q + row;
+    std::int64_t c = 0;
+    for (; c + side <= dim; c += side, of_rows += side * few_rows) {
+      Vector<T> column[VECTORS][side];
+      ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) load_turned(d, keys[v] + c, stride, column[v]);
+      ATTN_UNROLL for (int i = 0; i < side; ++i)
+        ATTN_UNROLL for (int r = 0; r < ROWS; ++r) {
+          const auto x = hn::Set(d, of_rows[i * few_rows + r]);
+          ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::MulAdd(column[v][i], x, sum[r][v]);
+        }
+    }
+    for (; c < dim; ++c, of_rows += few_rows)
+      ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) {
+        alignas(64) T column[N];
+        for (int i = 0; i < N; ++i) column[i] = keys[v][i * stride + c];
+        ATTN_UNROLL for (int r = 0; r < ROWS; ++r) sum[r][v] = hn::MulAdd(hn::Load(d, column), hn::Set(d, of_rows[r]), sum[r][v]);
+      }
+    ATTN_UNROLL for (int r = 0; r < ROWS; ++r)
+      ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) hn::Store(sum[r][v], d, scores + (row + r) * few_keys<T> + v * N);
+  }
+};
+
+/// Scores of `rows` rows and of `vectors` (1 or 2) times N keys from `key` on, of which k is the first: into strip.s, hidden where the range says
+/// so; their maximum into strip.alpha. Lanes beyond the rows are left as they are.
+template <typename T, class Tile>
+HWY_NOINLINE void few_scores(const Strip<T>& strip, const T* const* k, int key, int vectors, int rows, const Word* visible, const Tile& tile) {
+  const Tag<T> d;
+  constexpr int N = lanes<T>, R = strip_rows<T>;
+  const T* const keys[2] = {k[0], k[(vectors - 1) * N]};
+  const std::ptrdiff_t stride = (reinterpret_cast<const char*>(k[1]) - reinterpret_cast<const char*>(k[0])) / static_cast<std::ptrdiff_t>(sizeof(T));
+  alignas(64) T scores[few_rows * few_keys<T>];
+  int row = 0;
+  for (; row + 4 <= rows; row += 4) {
+    if (vectors == 2 && registers == 32) {
+      tile.template operator()<4, 2>(keys, stride, row, scores);
+    } else {
+      for (int v = 0; v < vectors; ++v) tile.template operator()<4, 1>(keys + v, stride, row, scores + v * N);
+    }
+  }
+  for (; row < rows; ++row) {
+    if (vectors == 2) tile.template operator()<1, 2>(keys, stride, row, scores);
+    else tile.template operator()<1, 1>(keys, stride, row, scores);
+  }
+  T* const s = strip.s + key * R;
+  turn(scores, std::int64_t{few_keys<T>}, rows, vectors * N, s, std::int64_t{R});
+  for (int r = 0; r < rows; ++r) {
+    T* const of_row = scores + r * few_keys<T>;
+    if (visible)
+      for (int i = 0; i < vectors * N; ++i)
+        if ((visible[key + i] >> r & 1) == 0) of_row[i] = s[i * R + r] = -std::numeric_limits<T>::infinity();
+    const auto largest = hn::Max(hn::Load(d, of_row), hn::Load(d, of_row + (vectors - 1) * N));
+    strip.alpha[r] = std::max(strip.alpha[r], hn::GetLane(hn::MaxOfLanes(d, largest)));
+  }
+}
+
+/// Calls turned(first key, vectors) for keys [key, end) as long as there are N that stand evenly, the last N perhaps for the second time, and
+/// plain(first key, end) for the others: fewer than N, or across pages.
+template <typename T, class Turned, class Plain>
+HWY_INLINE void for_each_few_keys(const T* const* k, int key, int end, Turned&& turned, Plain&& plain) {
+  constexpr int N = lanes<T>;
+  if (end - key < N) return plain(key, end);
+  while (key < end) {
+    if (end - key < N) key = end - N;
+    if (!evenly_spaced(k + key, N)) {
+      plain(key, key + N);
+      key += N;
+      continue;
+    }
+    const bool two = end - key >= 2 * N && evenly_spaced(k + key + N, N) && k[key + 1] - k[key] == k[key + N + 1] - k[key + N];
+    turned(key, two ? 2 : 1);
+    key += two ? 2 * N : N;
+  }
+}
+
+#endif
+}  // namespace attn::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif
