@@ -89,20 +89,24 @@ void gemm_part(const GemmProblem& p, std::int64_t part, void* scratch, const voi
       tile.y_stride = p.y_stride[0];
       tile.total_stride = cut.totals_beside ? cut.total_stride() : p.y_stride[0];
       for (std::int64_t t = 0; t < tiles; ++t) {
-        const std::int64_t i = row + even_cut(row_end - row, tiles, t), end = row + even_cut(row_end - row, tiles, t + 1);
-        if (cut.pack_a) {
-          tile.a = reinterpret_cast<const char*>(a_here + (i - row) * words + t * tile_pad);
-          tile.a_stride = sizeof(Word);
-          tile.a_step = (end - i) * static_cast<std::int64_t>(sizeof(Word));
-        } else {
-          tile.a = reinterpret_cast<const char*>(static_cast<const Item*>(p.a) + i * p.a_stride[0] + k * p.a_stride[1]);
-          tile.a_stride = p.a_stride[0] * static_cast<std::int64_t>(sizeof(Item));
-          tile.a_step = p.a_stride[1] * Kind::depth * static_cast<std::int64_t>(sizeof(Item));
+        const std::int64_t begin = row + even_cut(row_end - row, tiles, t), end = row + even_cut(row_end - row, tiles, t + 1);
+        for (std::int64_t i = begin; i < end;) {
+          const int height = height_within<Kind>(static_cast<int>(end - i));
+          if (cut.pack_a) {
+            tile.a = reinterpret_cast<const char*>(a_here + (begin - row) * words + t * tile_pad + (i - begin));
+            tile.a_stride = sizeof(Word);
+            tile.a_step = (end - begin) * static_cast<std::int64_t>(sizeof(Word));
+          } else {
+            tile.a = reinterpret_cast<const char*>(static_cast<const Item*>(p.a) + i * p.a_stride[0] + k * p.a_stride[1]);
+            tile.a_stride = p.a_stride[0] * static_cast<std::int64_t>(sizeof(Item));
+            tile.a_step = p.a_stride[1] * Kind::depth * static_cast<std::int64_t>(sizeof(Item));
+          }
+          const std::int64_t at = i * p.y_stride[0] + column;
+          tile.y = p.narrow ? static_cast<void*>(static_cast<std::uint16_t*>(p.y) + at) : static_cast<Sum*>(p.y) + at;
+          tile.total = cut.totals_beside ? totals + (i - row) * tile.total_stride + (q - first_panel) * panel : static_cast<Sum*>(tile.y);
+          gemm_tile_of<Kind>(height, vectors)(tile);
+          i += height;
         }
-        const std::int64_t at = i * p.y_stride[0] + column;
-        tile.y = p.narrow ? static_cast<void*>(static_cast<std::uint16_t*>(p.y) + at) : static_cast<Sum*>(p.y) + at;
-        tile.total = cut.totals_beside ? totals + (i - row) * tile.total_stride + (q - first_panel) * panel : static_cast<Sum*>(tile.y);
-        gemm_tile_of<Kind>(static_cast<int>(end - i), vectors)(tile);
       }
     }
   }

@@ -18,9 +18,12 @@ namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Rows that are computed for m of them: 1, 2, 4 or 8. Reading B takes the time, so a kernel for each number of rows would only be
-/// code; the rows beyond the last repeat it and are not stored.
-inline constexpr int computed_rows(std::int64_t m) { return m <= 1 ? 1 : m <= 2 ? 2 : m <= 4 ? 4 : 8; }
+/// Rows that are computed for m of them: 1, 2, 4 or 8, of f64 1 or 8. Reading B takes the time, so a kernel for each number of rows would
+/// only be code; the rows beyond the last repeat it and are not stored.
+template <class Kind>
+constexpr int computed_rows(std::int64_t m) {
+  return m <= 1 ? 1 : sizeof(typename Kind::Sum) == 8 ? 8 : m <= 2 ? 2 : m <= 4 ? 4 : 8;
+}
 
 /// Row i of A, or the last one.
 template <class Kind>
@@ -200,7 +203,7 @@ struct SmallCut {
   }
   std::int64_t column(std::int64_t part) const { return std::min(p.n, even_cut(units, parts, part) * unit); }
   std::size_t scratch_bytes() const {
-    return turned ? 0 : 2 * sizeof(typename Kind::Sum) * static_cast<std::size_t>(computed_rows(p.m) * pieces_of(units, parts) * unit);
+    return turned ? 0 : 2 * sizeof(typename Kind::Sum) * static_cast<std::size_t>(computed_rows<Kind>(p.m) * pieces_of(units, parts) * unit);
   }
 };
 
@@ -222,12 +225,11 @@ using SmallFunction = void (*)(const GemmProblem&, std::int64_t, void*);
 
 template <class Kind>
 SmallFunction<Kind> small_part_of(std::int64_t rows) {
-  switch (computed_rows(rows)) {
-    case 1: return small_part<Kind, 1>;
-    case 2: return small_part<Kind, 2>;
-    case 4: return small_part<Kind, 4>;
-    default: return small_part<Kind, 8>;
+  if constexpr (computed_rows<Kind>(2) == 2) {
+    if (computed_rows<Kind>(rows) == 2) return small_part<Kind, 2>;
+    if (computed_rows<Kind>(rows) == 4) return small_part<Kind, 4>;
   }
+  return computed_rows<Kind>(rows) == 1 ? small_part<Kind, 1> : small_part<Kind, 8>;
 }
 
 #endif

@@ -122,17 +122,28 @@ HWY_NOINLINE void gemm_tile(const GemmTile<Kind>& tile) {
   }
 }
 
+/// Heights that are built: of f64 four, whose sum any other is. Its products are rare, and the rest would be 40 KB of code.
+template <class Kind>
+constexpr bool has_height(int rows) {
+  return sizeof(typename Kind::Sum) == 4 || rows == gemm_rows || rows == 4 || rows == 2 || rows == 1;
+}
+template <class Kind>
+constexpr int height_within(int rows) {
+  while (!has_height<Kind>(rows)) --rows;
+  return rows;
+}
+
 template <class Kind>
 using GemmTileFunction = void (*)(const GemmTile<Kind>&);
 
-/// The tile of `rows` rows and `vectors` vectors.
+/// The tile of `rows` rows, which has_height says there is, and `vectors` vectors.
 template <class Kind>
 GemmTileFunction<Kind> gemm_tile_of(int rows, int vectors) {
   struct Table {
     GemmTileFunction<Kind> at[gemm_rows][gemm_vectors];
   };
   static constexpr Table table = []<int... CELL>(std::integer_sequence<int, CELL...>) {
-    return Table{{gemm_tile<Kind, CELL / gemm_vectors + 1, CELL % gemm_vectors + 1>...}};
+    return Table{{gemm_tile<Kind, height_within<Kind>(CELL / gemm_vectors + 1), CELL % gemm_vectors + 1>...}};
   }(std::make_integer_sequence<int, gemm_rows * gemm_vectors>{});
   return table.at[rows - 1][vectors - 1];
 }
