@@ -1,6 +1,8 @@
 // src/runtime/memory.cc: aligned allocation with a running count and a high-water mark.
 #include "runtime/memory.h"
 
+#include "runtime/kept_blocks.h"
+
 #include <atomic>
 #include <memory>
 #include <new>
@@ -17,6 +19,39 @@ struct alignas(alignment) Header {
   std::size_t bytes;
 };
 
+// Under a sanitizer nothing is kept: what is used after it was freed is to be found.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool keeps = false;
+#elif defined(__has_feature)  // clang
+constexpr bool keeps = !__has_feature(address_sanitizer) && !__has_feature(thread_sanitizer);
+#else
+constexpr bool keeps = true;
+#endif
+
+void* new_block(std::size_t bytes) { return ::operator new(bytes, std::align_val_t(alignment)); }
+
+/// A block of `bytes`, header included.
+void* take_block(std::size_t bytes) {
+  if (!keeps || bytes < KeptBlocks::least) return new_block(bytes);
+  const std::size_t size = KeptBlocks::size_for(bytes);
+  if (void* block = kept_blocks().take(size)) return block;
+  try {
+    return new_block(size);
+  } catch (const std::bad_alloc&) {
+    kept_blocks().release();
+  }
+  try {
+    return new_block(size);
+  } catch (const std::bad_alloc&) {
+    kept_blocks().give_up(size);
+    throw;
+  }
+}
+void give_block(void* block, std::size_t bytes) noexcept {
+  if (keeps && bytes >= KeptBlocks::least && kept_blocks().keep(block, KeptBlocks::size_for(bytes))) return;
+  ::operator delete(block, std::align_val_t(alignment));
+}
+
 struct Scratch {
   void* data = nullptr;
   std::size_t bytes = 0;
@@ -31,8 +66,8 @@ Scratch& this_scratch() {
 }  // namespace
 
 void* allocate(std::size_t bytes) {
-  if (bytes > SIZE_MAX - sizeof(Header)) throw std::bad_alloc();
-  void* block = ::operator new(sizeof(Header) + bytes, std::align_val_t(alignment));
+  if (bytes > SIZE_MAX / 2) throw std::bad_alloc();  // the C++ library would round the largest sizes up to 0
+  void* block = take_block(sizeof(Header) + bytes);
   Header* header = ::new (block) Header{bytes};
   const std::size_t now = now_allocated.fetch_add(bytes, std::memory_order_relaxed) + bytes;
   std::size_t most = most_allocated.load(std::memory_order_relaxed);
@@ -45,7 +80,7 @@ void deallocate(void* data) noexcept {
   if (!data) return;
   Header* header = static_cast<Header*>(data) - 1;
   now_allocated.fetch_sub(header->bytes, std::memory_order_relaxed);
-  ::operator delete(header, std::align_val_t(alignment));
+  give_block(header, sizeof(Header) + header->bytes);
 }
 
 std::size_t allocated_bytes() noexcept { return now_allocated.load(std::memory_order_relaxed); }

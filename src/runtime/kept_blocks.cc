@@ -1,0 +1,84 @@
+// src/runtime/kept_blocks.cc: lists of freed blocks, one a size.
+#include "runtime/kept_blocks.h"
+
+#include "runtime/futex.h"
+#include "runtime/memory.h"
+
+#include <new>
+
+namespace attn::runtime {
+
+KeptBlocks& kept_blocks() {
+  static constinit KeptBlocks blocks;
+  return blocks;
+}
+
+bool KeptBlocks::lock() {
+  for (int turn = 0; turn < 64; ++turn) {
+    if (!locked_.exchange(true, std::memory_order_acquire)) return true;
+    spin_pause();
+  }
+  return false;
+}
+
+void* KeptBlocks::take(std::size_t size) {
+  const std::size_t used = used_.fetch_add(size, std::memory_order_relaxed) + size;
+  std::size_t before = most_used_.load(std::memory_order_relaxed);
+  while (before < used && !most_used_.compare_exchange_weak(before, used, std::memory_order_relaxed)) {
+  }
+  if (kept_.load(std::memory_order_relaxed) == 0 || !lock()) return nullptr;
+  Block* found = nullptr;
+  Block* unwanted = nullptr;
+  if (class_of(size) < classes && lists_[class_of(size)] != nullptr) {
+    found = lists_[class_of(size)];
+    lists_[class_of(size)] = found->next;
+    kept_.fetch_sub(size, std::memory_order_relaxed);
+  } else {
+    unwanted = surplus(most_used_.load(std::memory_order_relaxed));
+  }
+  locked_.store(false, std::memory_order_release);
+  free(unwanted);
+  return found;
+}
+
+bool KeptBlocks::keep(void* block, std::size_t size) {
+  const std::size_t used = used_.fetch_sub(size, std::memory_order_relaxed) - size, kept = kept_.load(std::memory_order_relaxed) + size;
+  if (class_of(size) >= classes || kept > most || used + kept > most_used_.load(std::memory_order_relaxed) || !lock()) return false;
+  Block*& list = lists_[class_of(size)];
+  list = ::new (block) Block{list};
+  kept_.fetch_add(size, std::memory_order_relaxed);
+  locked_.store(false, std::memory_order_release);
+  return true;
+}
+
+void KeptBlocks::release() {
+  if (!lock()) return;
+  Block* const all = surplus(0);
+  locked_.store(false, std::memory_order_release);
+  free(all);
+}
+
+KeptBlocks::Block* KeptBlocks::surplus(std::size_t limit) {
+  Block* out = nullptr;
+  for (int c = classes - 1; c >= 0; --c) {
+    const std::size_t power = least << (c / 8), size = power + power / 8 * static_cast<std::size_t>(c % 8);
+    while (lists_[c] != nullptr && (limit == 0 || used_.load(std::memory_order_relaxed) + kept_.load(std::memory_order_relaxed) > limit)) {
+      Block* const block = lists_[c];
+      lists_[c] = block->next;
+      block->next = out;
+      out = block;
+      kept_.fetch_sub(size, std::memory_order_relaxed);
+    }
+  }
+  return out;
+}
+
+void KeptBlocks::free(Block* list) {
+  while (list != nullptr) {
+    Block* const next = list->next;
+    ::operator delete(static_cast<void*>(list), std::align_val_t(alignment));
+    list = next;
+  }
+}
+
+}  // namespace attn::runtime

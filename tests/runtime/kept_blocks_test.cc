@@ -1,0 +1,100 @@
+// tests/runtime/kept_blocks_test.cc: freed blocks that wait for the next of their size.
+#include "runtime/kept_blocks.h"
+#include "runtime/memory.h"
+#include "support/sanitized.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <new>
+#include <random>
+#include <thread>
+#include <vector>
+
+namespace attn::runtime {
+namespace {
+
+constexpr std::size_t KiB = 1024, MiB = KiB * KiB;
+
+TEST(KeptBlocks, SizesHoldWhatIsAskedAndWasteAnEighthAtMost) {
+  std::mt19937_64 random(1);
+  for (int i = 0; i < 10000; ++i) {
+    const std::size_t bytes = KeptBlocks::least + random() % (std::size_t{1} << (17 + i % 20)), size = KeptBlocks::size_for(bytes);
+    ASSERT_GE(size, bytes);
+    ASSERT_LE(size, bytes + bytes / 8 + 1);
+    ASSERT_EQ(KeptBlocks::size_for(size), size);
+  }
+  for (const std::size_t huge : {KeptBlocks::most + 1, SIZE_MAX / 2, SIZE_MAX - 63, SIZE_MAX}) EXPECT_EQ(KeptBlocks::size_for(huge), huge);
+}
+
+TEST(KeptBlocks, AFreedBlockIsTheNextOfItsSize) {
+  if (testing::sanitized) GTEST_SKIP() << "nothing is kept here";
+  kept_blocks().release();
+  void* const first = allocate(3 * MiB - 64);  // 3 MiB with what stands before it
+  void* const second = allocate(2 * MiB - 64);
+  deallocate(first);
+  deallocate(second);
+  EXPECT_EQ(kept_blocks().bytes(), 5 * MiB);
+  void* const small = allocate(2 * MiB - 100 * KiB);
+  EXPECT_EQ(small, second);
+  void* const same = allocate(3 * MiB - 100 * KiB);
+  EXPECT_EQ(same, first);
+  deallocate(small);
+  deallocate(same);
+  kept_blocks().release();
+  EXPECT_EQ(kept_blocks().bytes(), 0u);
+}
+
+TEST(KeptBlocks, AllBlocksTogetherAreNeverMoreThanWereInUseAtOnce) {
+  if (testing::sanitized) GTEST_SKIP() << "nothing is kept here";
+  kept_blocks().release();
+  // 96 MiB in use at once; then blocks of ever other sizes, one at a time: what is kept makes room for them.
+  std::vector<void*> many;
+  for (int i = 0; i < 96; ++i) many.push_back(allocate(MiB - 64));
+  for (void* block : many) deallocate(block);
+  EXPECT_EQ(kept_blocks().bytes(), 96 * MiB);
+  for (std::size_t size = 5 * MiB; size < 80 * MiB; size += 5 * MiB) {
+    void* const block = allocate(size);
+    EXPECT_LE(kept_blocks().bytes() + size, 97 * MiB) << size;
+    deallocate(block);
+    EXPECT_LE(kept_blocks().bytes(), 97 * MiB) << size;
+  }
+  kept_blocks().release();
+}
+
+TEST(KeptBlocks, WhatCannotBeHadIsAnErrorAndLeavesNoTrace) {
+  if (testing::sanitized) GTEST_SKIP() << "the sanitizer ends the program";
+  const std::size_t before = allocated_bytes();
+  for (const std::size_t huge : {SIZE_MAX, SIZE_MAX - 64, SIZE_MAX - 128, SIZE_MAX / 2, std::size_t{1} << 60}) EXPECT_THROW(allocate(huge), std::bad_alloc) << huge;
+  EXPECT_EQ(allocated_bytes(), before);
+}
+
+TEST(KeptBlocks, ThreadsHaveBlocksOfTheirOwn) {
+  std::vector<std::thread> threads;
+  for (unsigned t = 0; t < 4; ++t)
+    threads.emplace_back([t] {
+      std::mt19937 random(t);
+      std::vector<std::pair<unsigned char*, std::size_t>> mine;
+      const auto check = [t](const auto& block) {
+        for (std::size_t i = 0; i < block.second; i += 4096) ASSERT_EQ(block.first[i], t);
+      };
+      for (int round = 0; round < 2000; ++round) {
+        const std::size_t bytes = 60 * KiB + random() % (200 * KiB);
+        mine.emplace_back(static_cast<unsigned char*>(allocate(bytes)), bytes);
+        std::memset(mine.back().first, static_cast<int>(t), bytes);
+        if (mine.size() < 8) continue;
+        std::swap(mine[random() % mine.size()], mine.back());
+        check(mine.back());
+        deallocate(mine.back().first);
+        mine.pop_back();
+      }
+      for (const auto& block : mine) {
+        check(block);
+        deallocate(block.first);
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace attn::runtime
