@@ -26,7 +26,8 @@ std::optional<PackedLinear> Projections::packed(const Tensor& weight, std::int64
   Met& met = met_[weight.data()];
   if (met.version != weight.version()) {
     if (met.packed) left_ += bytes_of(weight);
-    met = {.version = weight.version()};
+    met = Met();
+    met.version = weight.version();
   }
   if (!met.packed && rows <= few_rows && ++met.calls >= calls_to_pack && bytes_of(weight) <= left_) {
     met.packed.emplace(weight);
