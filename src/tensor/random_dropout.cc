@@ -9,12 +9,12 @@ namespace {
 /// 0 or 1 / (1 - p) rounded to the tensor's type, so that the product with x is one rounding more.
 Tensor noise(const Tensor& x, double p, Generator& generator) {
   if (p == 1) return zeros(x.sizes(), x.dtype());
-  Tensor keep = bernoulli_(empty(x.sizes(), x.dtype()), 1 - p, generator);
+  const Tensor keep = empty(x.sizes(), x.dtype());
   with_type(x.dtype(), [&]<typename T>(Type<T>) {
-    if constexpr (std::is_floating_point_v<Compute<T>>) {
-      T* data = keep.data<T>();
-      const auto divisor = static_cast<Compute<T>>(1 - p);
-      for (std::int64_t i = 0; i < keep.numel(); ++i) data[i] = convert<T>(widen(data[i]) / divisor);
+    if constexpr (std::is_floating_point_v<Compute<T>>) {  // drawn as `bernoulli_` does
+      const T kept = convert<T>(1 / static_cast<Compute<T>>(1 - p)), dropped = convert<T>(0);
+      T* const data = keep.data<T>();
+      for (std::int64_t i = 0, n = keep.numel(); i < n; ++i) data[i] = generator.uniform_f64() < 1 - p ? kept : dropped;
     }
   });
   return keep;

@@ -51,7 +51,7 @@ void fill_in_memory_order(const char* function, const Tensor& x, F&& next) {
       return;
     }
     const auto inner = static_cast<int>(order[last]);
-    for (std::int64_t i = 0; i < x.size(inner); ++i) data[i * x.stride(inner)] = next();
+    for (std::int64_t i = 0, n = x.size(inner), stride = x.stride(inner); i < n; ++i) data[i * stride] = next();
     int d = last - 1;
     for (; d >= 0; --d) {
       const auto dim = static_cast<int>(order[d]);
