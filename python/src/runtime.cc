@@ -9,6 +9,10 @@
 #include "terms.h"
 
 #include <cstdio>
+#include <cstdlib>
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
 
 namespace attn::python {
 namespace {
@@ -40,6 +44,14 @@ void tell(MessageKind kind, std::string_view line) {
   if (PyErr_WarnEx(PyExc_RuntimeWarning, std::string(line).c_str(), 2) != 0) PyErr_WriteUnraisable(nullptr);
 }
 
+void keep_freed_memory() {
+#if defined(__GLIBC__)
+  constexpr int most = 1 << 30;
+  mallopt(M_MMAP_THRESHOLD, most);
+  mallopt(M_TRIM_THRESHOLD, most);
+#endif
+}
+
 }  // namespace
 
 void add_runtime(nb::module_& m) {
@@ -54,6 +66,9 @@ void add_runtime(nb::module_& m) {
     if (count < 1 || count > 1024) throw ValueError(text("set_num_threads: threads is {}; it must be from 1 to 1024", count));
     set_num_threads(static_cast<int>(count));
   }, nb::arg("threads").none(), "1 to 1024. No result depends on it.");
+  m.def("keep_freed_memory", keep_freed_memory,
+        "Freed memory stays with the process, NumPy's and torch's too, where glibc would give large blocks back to the system and take them again page by\n"
+        "page: up to a third of the time of a model whose tensors are of some megabytes. For the whole process, until it ends; elsewhere than glibc nothing.");
   m.def("set_trace", [](nb::handle on) { set_trace(flag(on, {"set_trace", "on"})); }, nb::arg("on").none(),
         "One line a call on stderr: shapes, the kernel, the reason. Off unless ATTN_TRACE is 1.");
 }

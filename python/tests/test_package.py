@@ -6,6 +6,7 @@ import inspect
 import os
 import pathlib
 import pkgutil
+import platform
 import re
 import subprocess
 import sys
@@ -274,6 +275,27 @@ print(len(caught), caught[0].category.__name__ if caught else "", caught[0].mess
         assert result.stdout.startswith("1 RuntimeWarning attention: a large call"), result.stdout
         failing = run(code.replace('"always"', '"error"'))
         assert failing.returncode == 0 and "RuntimeWarning" in failing.stderr
+
+
+def test_freed_memory_is_kept_when_asked():
+    code = """
+import resource, numpy as np, attn
+faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+def touched():
+    before = faults()
+    for _ in range(8):
+        np.ones(2**23)
+    return faults() - before
+first = touched()
+attn.keep_freed_memory()
+touched()
+print(first, touched())
+"""
+    result = run(code)
+    assert result.returncode == 0, result.stderr
+    first, kept = map(int, result.stdout.split())
+    if platform.libc_ver()[0] == "glibc":
+        assert kept < first / 4, (first, kept)
 
 
 def test_import_touches_neither_numpy_nor_torch():
