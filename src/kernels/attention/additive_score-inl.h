@@ -96,7 +96,7 @@ class AdditiveScore<double> {
     constexpr int R = strip_rows<double>, N = lanes<double>;
     const int key = range.key;
     for_each_part<tanh_vectors>(range.first, range.last, [&]<int V>(int v) HWY_ATTR {
-      tanh_columns<V>(strip.q + v * N, k + key, range.end - key, w_, channels_, strip.s + key * R + v * N, strip.alpha + v * N);
+      tanh_columns<V>(strip.q + v * N, k + key, range.end - key, w_, channels_, R, strip.s + key * R + v * N, strip.alpha + v * N);
     });
   }
 

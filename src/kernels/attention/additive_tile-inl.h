@@ -67,8 +67,8 @@ HWY_INLINE Vector<float> one_plus(const SplitRows& q, const SplitRows& k, std::i
 }
 
 /// Scores and the running maximum of the lanes, which goes through `alpha`.
-template <typename T, int KEYS, int VECTORS, int R = strip_rows<T>>
-HWY_INLINE void store_scores(const Vector<T> (&score)[KEYS][VECTORS], T* HWY_RESTRICT s, T* HWY_RESTRICT alpha) {
+template <typename T, int KEYS, int VECTORS>
+HWY_INLINE void store_scores(const Vector<T> (&score)[KEYS][VECTORS], std::int64_t R, T* HWY_RESTRICT s, T* HWY_RESTRICT alpha) {
   const Tag<T> d;
   constexpr int N = lanes<T>;
   ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) {
@@ -101,7 +101,7 @@ HWY_INLINE void additive_tile(const SplitRows& q, const SplitRows& k, const floa
       sum[r][v] = hn::Add(sum[r][v], hn::Div(hn::Set(d, w[c]), one_plus<WIDE>(q, k, c, v, r)));
   const auto minus_two = hn::Set(d, -2.0f), all = hn::Set(d, weight_sum);
   ATTN_UNROLL for (int r = 0; r < KEYS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::MulAdd(minus_two, sum[r][v], all);
-  store_scores<float, KEYS, VECTORS>(sum, s, alpha);
+  store_scores<float, KEYS, VECTORS>(sum, strip_rows<float>, s, alpha);
 }
 
 /// `keys` rows of K against VECTORS vectors of queries.
@@ -115,10 +115,10 @@ HWY_NOINLINE void additive_columns(const SplitRows& q, const SplitRows& k, int k
   for (; r < keys; ++r) additive_tile<WIDE, 1, VECTORS>(q, k.at(r * k.stride), w, weight_sum, channels, s + r * R, alpha);
 }
 
-/// f64: a chain over c of fma(w_c, tanh(q_c + k_c), a), one key after the other.
-template <int VECTORS, int R = strip_rows<double>>
+/// f64: a chain over c of fma(w_c, tanh(q_c + k_c), a), one key after the other. R: rows of the strip.
+template <int VECTORS>
 HWY_NOINLINE void tanh_columns(const double* HWY_RESTRICT q, const double* const* k, int keys, const double* HWY_RESTRICT w, std::int64_t channels,
-                               double* HWY_RESTRICT s, double* HWY_RESTRICT alpha) {
+                               std::int64_t R, double* HWY_RESTRICT s, double* HWY_RESTRICT alpha) {
   const Tag<double> d;
   constexpr int N = lanes<double>;
   for (int r = 0; r < keys; ++r) {
@@ -129,7 +129,7 @@ HWY_NOINLINE void tanh_columns(const double* HWY_RESTRICT q, const double* const
       ATTN_UNROLL for (int v = 0; v < VECTORS; ++v)
         sum[0][v] = hn::MulAdd(weight, tanh(d, hn::Add(hn::Load(d, q + c * R + v * N), key)), sum[0][v]);
     }
-    store_scores<double, 1, VECTORS, R>(sum, s + r * R, alpha);
+    store_scores<double, 1, VECTORS>(sum, R, s + r * R, alpha);
   }
 }
 

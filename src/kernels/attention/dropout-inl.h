@@ -146,24 +146,21 @@ HWY_NOINLINE void drop_by_counter(const AttentionProblem& problem, const LaneMap
 /// A bit a row for each key of a block: the backward pass needs them twice.
 HWY_NOINLINE inline void kept_by_counter(const AttentionProblem& problem, const LaneMap& map, std::int64_t first, int keys, Word* kept) {
   using Rows = RowPhilox<float>;  // of 64 rows, whatever is computed
-  constexpr int side_by_side = registers == 16 ? 2 : 4;
   const Tag64 d;
   const Rows philox(problem, map);
   const auto least = hn::Set(d, problem.drop_least), word = hn::Set(d, std::uint64_t{0xFFFFFFFF});
   const std::int64_t position = first - problem.key_zero(map.batch);
   for (int r = 0; r < keys; ++r) kept[r] = ~Word{0};
   for (std::int64_t group = position / 4; group * 4 < position + keys; ++group)
-    for (int at = 0; at < map.rows; at += side_by_side * Rows::N) {
-      Words w[4][side_by_side];
-      philox.words<side_by_side>(static_cast<std::uint32_t>(group), at, w);
+    for (int at = 0; at < map.rows; at += Rows::N) {  // a loop that stays small: the next rows' words are made meanwhile
+      Words w[4][1];
+      philox.words<1>(static_cast<std::uint32_t>(group), at, w);
       for (int n = 0; n < 4; ++n) {
         const std::int64_t r = group * 4 + n - position;
         if (r < 0 || r >= keys) continue;
-        ATTN_UNROLL for (int v = 0; v < side_by_side; ++v) {
-          std::uint8_t bits[8] = {};
-          hn::StoreMaskBits(d, hn::Lt(hn::And(w[n][v], word), least), bits);
-          kept[r] &= ~(Word{bits[0]} << (at + v * Rows::N));
-        }
+        std::uint8_t bits[8] = {};
+        hn::StoreMaskBits(d, hn::Lt(hn::And(w[n][0], word), least), bits);
+        kept[r] &= ~(Word{bits[0]} << at);
       }
     }
 }

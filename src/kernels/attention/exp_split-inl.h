@@ -58,12 +58,10 @@ HWY_INLINE hn::Vec<SplitTag> load_some(const float* x, std::int64_t count) {
 /// Where a row's parts go, each in whole vectors; null: not wanted. Without `exponent` the others are multiplied by it.
 struct SplitParts {
   float *high, *low, *exponent;
-
-  SplitParts row(std::int64_t offset) const { return {high + offset, low ? low + offset : nullptr, exponent ? exponent + offset : nullptr}; }
 };
 
 /// The parts of `count` neighbours; `high` may be `x` where x has whole vectors. False when some exponent is too large to do without.
-HWY_INLINE bool split(const float* x, std::int64_t count, const SplitParts& to) {
+HWY_NOINLINE inline bool split(const float* x, std::int64_t count, const SplitParts& to) {
   const SplitTag d;
   auto largest = hn::Zero(d);
   const auto one = [&](hn::Vec<SplitTag> value, std::int64_t c) HWY_ATTR {

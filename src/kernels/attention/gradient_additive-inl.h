@@ -114,11 +114,11 @@ class AdditiveGradientWalk : public GradientWalk<T> {
  public:
   static constexpr int R = query_block, N = lanes<T>;
 
-  AdditiveGradientWalk(const AttentionGradient& g, const GradientRows& rows, void* scratch)
+  HWY_NOINLINE AdditiveGradientWalk(const AttentionGradient& g, const GradientRows& rows, void* scratch)
       : Walk(g, rows, scratch), more_(static_cast<char*>(scratch) + rest(g.problem), g.problem) {
     const auto* w = static_cast<const T*>(p_.additive_w);
-    for (std::int64_t c = 0; c < more_.stride; ++c) more_.w[c] = c < p_.dim ? w[c] : 0;
-    std::fill_n(more_.unused, R, T(0));
+    std::memset(more_.w, 0, sizeof(T) * static_cast<std::size_t>(more_.stride + R));  // and `unused` behind it
+    std::memcpy(more_.w, w, sizeof(T) * static_cast<std::size_t>(p_.dim));
     if constexpr (sizeof(T) == 4) weight_sum_ = additive_weight_sum(w, p_.dim);
   }
   static std::size_t bytes(const AttentionProblem& p) { return rest(p) + AdditiveOperands<T>::bytes(p); }
@@ -152,10 +152,18 @@ class AdditiveGradientWalk : public GradientWalk<T> {
   HWY_NOINLINE void add_to_dk_and_dv(const KeyBlock& keys) {
     Walk::add_to_dv(keys);
     if (g_.dk == nullptr) return;
+    const Tag<T> d;
     T* to = Walk::rows_of({g_.dk, g_.dk_stride, p_.k_heads}, keys.first);
     const T* from = more_.dk;
-    for (int r = 0; r < keys.count; ++r, to += g_.dk_stride[2], from += more_.stride)
-      for (std::int64_t c = 0; c < p_.dim; ++c) to[c] += from[c] * more_.w[c];
+    for (int r = 0; r < keys.count; ++r, to += g_.dk_stride[2], from += more_.stride) {
+      const auto sums = [&](std::int64_t c) HWY_ATTR { return hn::Mul(hn::Load(d, from + c), hn::Load(d, more_.w + c)); };
+      std::int64_t c = 0;
+      for (; c + N <= p_.dim; c += N) hn::StoreU(hn::Add(hn::LoadU(d, to + c), sums(c)), d, to + c);
+      if (c == p_.dim) continue;
+      alignas(64) T rest[N];
+      hn::Store(sums(c), d, rest);
+      for (int n = 0; c + n < p_.dim; ++n) to[c + n] += rest[n];
+    }
   }
 
   /// Of a row the sums over its keys, which are the last of its parameters.
@@ -227,7 +235,7 @@ class AdditiveGradientWalk : public GradientWalk<T> {
         for_each_part<tanh_vectors>(groups.first[g], groups.last[g], [&]<int V>(int v) HWY_ATTR {
           for (int r = key; r < key + count; ++r) {
             const T* const row = more_.k.high + r * more_.stride;
-            tanh_columns<V, R>(at_.q + v * N, &row, 1, more_.w, p_.dim, strip_.scores.s + r * R + v * N, more_.unused + v * N);
+            tanh_columns<V>(at_.q + v * N, &row, 1, more_.w, p_.dim, R, strip_.scores.s + r * R + v * N, more_.unused + v * N);
           }
         });
     }

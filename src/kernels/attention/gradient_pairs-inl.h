@@ -35,7 +35,7 @@ class GradientPairs {
       : g_(g), p_(g.problem), rows_(rows), map_{rows.batch, rows.head, 1, rows.row, rows.rows}, strip_(scratch, p_), vectors_(static_cast<int>((rows.rows + N - 1) / N)) {}
 
   std::int64_t saved() const { return (rows_.batch * p_.q_heads + rows_.head) * p_.q_rows + rows_.row; }
-  void clear(T* to, std::int64_t count) const {
+  HWY_NOINLINE void clear(T* to, std::int64_t count) const {
     const Tag<T> d;
     for (std::int64_t n = 0; n < count * R; n += N) hn::Store(hn::Zero(d), d, to + n);
   }

@@ -76,7 +76,7 @@ class GradientSums : public GradientPairs<T> {
   }
 
   /// The sums over keys, to their rows or further to one element.
-  void finish_dense() {
+  HWY_NOINLINE void finish_dense() {
     for (int n = 0; n < g_.dense_count; ++n) {
       const DenseGradient& to = g_.dense[n];
       if (to.stride[3] != 0) continue;
