@@ -1,4 +1,5 @@
 // src/attention/cache_append.cc: rows into a cache, all of them or none: everything that can fail comes before the first change.
+#include <attn/autograd.h>
 #include <attn/ops.h>
 
 #include <fmt/format.h>
@@ -136,10 +137,15 @@ void KvCache::State::append(const std::vector<Sequence*>& batch, const Tensor& n
   }
 }
 
+void KvCache::State::note_history(const Tensor& new_k, const Tensor& new_v) {
+  lost_history = lost_history || (grad_enabled() && (new_k.requires_grad() || new_v.requires_grad()));
+}
+
 void KvCache::append(KvSequence sequence, const Tensor& k, const Tensor& v) {
   State& s = *state_;
   State::Sequence& found = s.find("append", sequence);
   check_tensors(s, -1, k, v);
+  s.note_history(k, v);
   s.append({&found}, k.unsqueeze(0), v.unsqueeze(0));
 }
 
@@ -152,6 +158,7 @@ void KvCache::append(const std::vector<KvSequence>& sequences, const Tensor& k, 
     batch.push_back(const_cast<State::Sequence*>(found));
   }
   check_tensors(s, static_cast<std::int64_t>(batch.size()), k, v);
+  s.note_history(k, v);
   s.append(batch, k, v);
 }
 

@@ -1,10 +1,12 @@
 // src/attention/cache_call.cc: attention over a cache: page tables and positions of the sequences, then the one call there is.
+#include <attn/autograd.h>
 #include <attn/ops.h>
 
 #include <fmt/format.h>
 
 #include "attention/cache_state.h"
 #include "attention/internal.h"
+#include "tensor/record.h"
 
 #include <algorithm>
 
@@ -61,6 +63,19 @@ void check_call(const Tensor& q, const KvCache::State& cache, const Batch& batch
     throw ValueError(fmt::format("{}: {} is given; the cache knows it", function, options.key_lengths.defined() ? "key_lengths" : "key_start"));
 }
 
+/// Where a gradient is wanted the results say so, and a backward pass that reaches them says that there is none.
+void refuse_gradient(const Tensor& q, const AttentionOptions& options, bool lost_history, const AttentionResult& result) {
+  if (!grad_enabled()) return;
+  std::vector<Tensor> inputs;
+  for (const Tensor& x : {q, options.sinks, options.score.w, options.score.w_q, options.score.w_k})
+    if (x.defined()) inputs.push_back(x);
+  for (const Bias::Term& term : options.bias.terms()) inputs.push_back(term.values);
+  if (lost_history) inputs.push_back(zeros({1}).requires_grad_());
+  record({"AttentionCachedBackward0", inputs, {}}, {result.output, result.weights, result.logsumexp}, [](const Backward&) -> Gradients {
+    throw ValueError(fmt::format("{}: it has no gradient, since a cache keeps keys and values without their history; call attention with all of them", function));
+  });
+}
+
 }  // namespace
 
 AttentionResult attention_cached(const Tensor& q, const KvCache& cache, const std::vector<KvSequence>& sequences, const AttentionOptions& options) {
@@ -93,6 +108,7 @@ AttentionResult attention_cached(const Tensor& q, const KvCache& cache, const st
   }
   for (Tensor AttentionResult::* part : {&AttentionResult::output, &AttentionResult::weights, &AttentionResult::logsumexp})
     if ((result.*part).defined()) result.*part = (result.*part).detach();
+  refuse_gradient(q, options, state.lost_history, result);
   return result;
 }
 

@@ -27,6 +27,7 @@ struct KvCache::State {
   PagePool pool;
   PagedRows k, v;
   std::vector<Sequence> sequences;
+  bool lost_history = false;  // rows were appended while a gradient by them was wanted
   std::vector<std::uint32_t> unused;  // indices of sequences that were released; as much room as `sequences`
 
   explicit State(const KvCacheOptions& checked);
@@ -40,6 +41,8 @@ struct KvCache::State {
   /// find() for a whole batch, called sequences[0], sequences[1], ...
   std::vector<const Sequence*> find_all(const char* function, const std::vector<KvSequence>& handles) const;
 
+  /// Remembers that a gradient was wanted by rows that the cache keeps without their history.
+  void note_history(const Tensor& new_k, const Tensor& new_v);
   /// T rows more for each sequence of k [B, Hk, T, D] and v [B, Hv, T, Dv], all checked.
   void append(const std::vector<Sequence*>& batch, const Tensor& new_k, const Tensor& new_v);
   KvCache::Rows gather(const std::vector<const Sequence*>& batch, Dtype dtype) const;

@@ -1,4 +1,5 @@
 // tests/attention/cache_errors_test.cc: every error of a cache, its exact text, and that nothing changed.
+#include <attn/autograd.h>
 #include <attn/cache.h>
 #include <attn/ops.h>
 
@@ -17,6 +18,37 @@ const Tensor k = ones({2, 20, 4}), v = ones({2, 20, 3});
 template <typename E>
 std::string refused(KvCacheOptions options) {
   return error_of<E>([&] { KvCache cache(options); });
+}
+
+/// A gradient that would miss what the cache holds is refused where it is asked for; without one everything runs as ever.
+TEST(CacheErrors, AGradientIsRefused) {
+  const std::string text = "attention_cached: it has no gradient, since a cache keeps keys and values without their history; call attention with all of them";
+  const Tensor q = ones({1, 2, 3, 4});
+  {
+    KvCache cache(small);
+    const KvSequence s = cache.create();
+    cache.append(s, k, v);
+    EXPECT_FALSE(attention_cached(q, cache, {s}).output.requires_grad());
+    const Tensor output = attention_cached(q.clone().requires_grad_(), cache, {s}).output;
+    EXPECT_EQ(error_of<ValueError>([&] { output.sum().backward(); }), text);
+    AttentionOptions with_bias;
+    with_bias.bias = Bias::dense(zeros({3, 20}).requires_grad_());
+    EXPECT_EQ(error_of<ValueError>([&] { attention_cached(q, cache, {s}, with_bias).output.sum().backward(); }), text);
+  }
+  for (const bool recorded : {true, false}) {
+    KvCache cache(small);
+    const KvSequence s = cache.create();
+    const Tensor wanted = k.clone().requires_grad_();
+    if (recorded) cache.append(s, wanted, v);
+    else cache.append(s, wanted.detach(), v);
+    const Tensor output = attention_cached(q, cache, {s}).output;
+    EXPECT_EQ(output.requires_grad(), recorded);
+    if (recorded) {
+      EXPECT_EQ(error_of<ValueError>([&] { output.sum().backward(); }), text);
+    }
+    const NoGrad no_grad;
+    EXPECT_FALSE(attention_cached(q, cache, {s}).output.requires_grad());
+  }
 }
 
 TEST(CacheErrors, Options) {
