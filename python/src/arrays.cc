@@ -11,6 +11,9 @@
 
 #include <algorithm>
 #include <cstring>
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
 
 namespace attn::python {
 namespace {
@@ -164,6 +167,24 @@ View dlpack_view(nb::handle x, const Argument& at) {
   return view;
 }
 
+/// Asks for large pages where megabytes are about to be written: fresh memory then takes a fault for 2 MiB instead of one for 4 KiB, which
+/// were a tenth of the time of a linear layer. No more than advice.
+void expect_writes(const View& view) {
+#if defined(__linux__)
+  constexpr std::uintptr_t page = 2 << 20;
+  std::int64_t last = 0;
+  for (int d = 0; d < view.sizes.size(); ++d) {
+    if (view.sizes[d] == 0 || view.strides[d] < 0) return;
+    last += (view.sizes[d] - 1) * view.strides[d];
+  }
+  const auto first = reinterpret_cast<std::uintptr_t>(view.data);
+  const std::uintptr_t begin = (first + page - 1) / page * page, end = (first + static_cast<std::uintptr_t>(last + 1) * size_of(view.dtype)) / page * page;
+  if (begin + page < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+#else
+  static_cast<void>(view);
+#endif
+}
+
 Tensor tensor_of(const View& view, std::function<void(void*)> deleter = {}) {
   return Tensor::from_blob(view.data, view.sizes, view.dtype, view.strides, std::move(deleter));
 }
@@ -187,6 +208,7 @@ Tensor Reader::writable(nb::handle x, const char* name) {
   View view = view_of(x, {function_, name});
   if (view.copy.is_valid() || (is_numpy(x) && !PyArray_ISWRITEABLE(array_of(x))))
     throw ValueError(text("{}: {} cannot be written to; a writable array is needed", function_, name));
+  expect_writes(view);
   return tensor_of(view);
 }
 
