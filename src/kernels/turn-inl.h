@@ -9,6 +9,7 @@
 #include <hwy/highway.h>
 
 #include <cstdint>
+#include <cstring>
 
 HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
@@ -51,6 +52,12 @@ HWY_INLINE void load_turned(D d, const double* HWY_RESTRICT in, std::int64_t in_
   column[1] = hn::InterleaveUpper(d, a, b);
 }
 
+/// One element. Rows of 16-bit numbers are turned two numbers at a time: such a pair may stand at any even address.
+template <typename T>
+HWY_INLINE void move_one(const T* from, T* to) {
+  std::memcpy(to, from, sizeof(T));
+}
+
 /// Rows [r, rows) as long as they fill D's lanes; returns the first that is left.
 template <class D>
 HWY_INLINE std::int64_t turn_rows(D d, const hn::TFromD<D>* in, std::int64_t in_stride, std::int64_t r, std::int64_t rows, std::int64_t columns,
@@ -64,7 +71,7 @@ HWY_INLINE std::int64_t turn_rows(D d, const hn::TFromD<D>* in, std::int64_t in_
       for (std::int64_t i = 0; i < side; ++i) hn::StoreU(column[i], d, out + (c + i) * out_stride + r);
     }
     for (; c < columns; ++c)
-      for (std::int64_t i = 0; i < N; ++i) out[c * out_stride + r + i] = in[(r + i) * in_stride + c];
+      for (std::int64_t i = 0; i < N; ++i) move_one(in + (r + i) * in_stride + c, out + c * out_stride + r + i);
   }
   return r;
 }
@@ -75,7 +82,7 @@ HWY_NOINLINE void turn(const T* in, std::int64_t in_stride, std::int64_t rows, s
   std::int64_t r = turn_rows(hn::ScalableTag<T>(), in, in_stride, 0, rows, columns, out, out_stride);
   r = turn_rows(hn::Full128<T>(), in, in_stride, r, rows, columns, out, out_stride);
   for (; r < rows; ++r)
-    for (std::int64_t c = 0; c < columns; ++c) out[c * out_stride + r] = in[r * in_stride + c];
+    for (std::int64_t c = 0; c < columns; ++c) move_one(in + r * in_stride + c, out + c * out_stride + r);
 }
 
 #endif
