@@ -1,6 +1,7 @@
 // include/attn/explain.h: attention on a text as named steps with all their numbers, and their text, JSON and SVG forms.
 #pragma once
 #include <attn/attention.h>
+#include <attn/cache.h>
 #include <attn/mask.h>
 #include <attn/tensor.h>
 #include <attn/text.h>
@@ -19,8 +20,12 @@ enum class Language { en, zh };
 /// How a token's place enters: not at all, added to x (Vaswani 2017), or as a rotation of q and k (Su 2021, 2104.09864).
 enum class Positions { none, sinusoidal, rotary };
 
-/// Why a pair takes no part. `mask` is any part of the mask that is neither causal nor a window.
-enum class Hidden : std::uint8_t { visible, causal, window, mask, padding };
+/// Why a pair takes no part. `mask` is any part of the mask that is neither causal nor a window; `score`: its score became -inf;
+/// `not_asked`: it does take part, but is not among the weights that were asked for.
+enum class Hidden : std::uint8_t { visible, causal, window, mask, padding, score, not_asked };
+
+/// What is added to the scores: ALiBi's slopes, or a relative-position table of 8 buckets, drawn with rand.
+enum class ExplainBias { none, alibi, relative };
 
 /// What `explain` does. The defaults are those of a first lesson: Embedding(50000, 3), then w_query and w_key
 /// rand(3, 2) and w_value rand(3, 4), each from a fresh `seed`.
@@ -40,8 +45,17 @@ struct ExplainOptions {
   /// Own matrices instead of random ones: w_query, w_key [dim, heads * dk], w_value [dim, heads * dv], or [heads, dim, dk]
   /// and so on. All three or none; they set dim, dk, dv. `embedding` [ids, dim] may come alone.
   Tensor w_query = {}, w_key = {}, w_value = {}, embedding = {};
+  double softcap = 0, temperature = 1;          ///< as in AttentionOptions
+  ExplainBias bias = ExplainBias::none;
+  ScoreExpression score_mod = {};
+  std::optional<double> sink = std::nullopt;    ///< a logit, the same of each head
+  double dropout_p = 0;                         ///< by counter, with `seed`
+  Weights weights = Weights::none;              ///< a step of its own shows those asked for
+  bool packed = false;                          ///< a step compares the sentences packed one behind the other
+  std::optional<KvStorage> cache = std::nullopt;  ///< steps show the keys and values from a cache, and what comes of them
   std::optional<std::int64_t> query = std::nullopt;  ///< this row (from 0) is opened: every product and sum
-  /// Also the way back, for the loss L = 1/2 sum of context^2: the gradients of the context, v, the weights, the scores, q and k.
+  /// Also the way back, for the loss L = 1/2 sum of context^2: the gradients of the context, v, the weights, the scores, q and k. Not with
+  /// softcap, temperature, score_mod or dropout: ValueError.
   bool gradients = false;
   Language language = Language::en;
 };

@@ -92,7 +92,7 @@ std::string drawn_text(const Explanation& self, nb::handle width, nb::handle col
 }
 
 std::vector<std::string> hidden_of(const ExplainStep& step) {
-  constexpr const char* names[] = {"visible", "causal", "window", "mask", "padding"};
+  constexpr const char* names[] = {"visible", "causal", "window", "mask", "padding", "score", "not_asked"};
   std::vector<std::string> all;
   for (const Hidden each : step.hidden) all.emplace_back(names[static_cast<int>(each)]);
   return all;

@@ -58,26 +58,6 @@ Mask mask_of(const Reader& reader) {
   return mask;
 }
 
-/// none, full, head_average, column_sums, rows(0, 5) or top_k(3).
-Weights weights_of(const std::string& text) {
-  const std::size_t open = text.find('(');
-  const auto kind = choose("weights", text.substr(0, open), {"none", "full", "head_average", "column_sums", "rows", "top_k"});
-  const bool listed = kind > Weights::column_sums;
-  if (listed != (open != std::string::npos && text.ends_with(')')))
-    throw UsageError{fmt::format("weights: \"{}\"; rows take their numbers, rows(0, 5), top_k how many, top_k(3), the others nothing", text)};
-  if (!listed) return static_cast<Weights::Kind>(kind);
-  std::vector<std::int64_t> numbers;
-  std::istringstream list(text.substr(open + 1, text.size() - open - 2));
-  for (std::string word; std::getline(list, word, ',');) {
-    word.erase(0, word.find_first_not_of(' '));
-    if (const std::string wrong = whole_number(word); !wrong.empty()) throw UsageError{fmt::format("weights: {}: a number {}", text, wrong)};
-    numbers.push_back(std::stoll(word));
-  }
-  if (kind == Weights::row_subset) return Weights::rows(tensor<std::int64_t>(numbers));
-  if (numbers.size() != 1) throw UsageError{fmt::format("weights: \"{}\"; top_k takes one number", text)};
-  return Weights::top_k(numbers[0]);
-}
-
 Score score_of(const Reader& reader) {
   const std::string* name = reader.setting("score");
   switch (name == nullptr ? 0 : choose("score", *name, {"scaled_dot", "dot", "general", "additive"})) {
@@ -97,6 +77,25 @@ Score score_of(const Reader& reader) {
 }
 
 }  // namespace
+
+Weights weights_of(const std::string& text) {
+  const std::size_t open = text.find('(');
+  const auto kind = choose("weights", text.substr(0, open), {"none", "full", "head_average", "column_sums", "rows", "top_k"});
+  const bool listed = kind > Weights::column_sums;
+  if (listed != (open != std::string::npos && text.ends_with(')')))
+    throw UsageError{fmt::format("weights: \"{}\"; rows take their numbers, rows(0, 5), top_k how many, top_k(3), the others nothing", text)};
+  if (!listed) return static_cast<Weights::Kind>(kind);
+  std::vector<std::int64_t> numbers;
+  std::istringstream list(text.substr(open + 1, text.size() - open - 2));
+  for (std::string word; std::getline(list, word, ',');) {
+    word.erase(0, word.find_first_not_of(' '));
+    if (const std::string wrong = whole_number(word); !wrong.empty()) throw UsageError{fmt::format("weights: {}: a number {}", text, wrong)};
+    numbers.push_back(std::stoll(word));
+  }
+  if (kind == Weights::row_subset) return Weights::rows(tensor<std::int64_t>(numbers));
+  if (numbers.size() != 1) throw UsageError{fmt::format("weights: \"{}\"; top_k takes one number", text)};
+  return Weights::top_k(numbers[0]);
+}
 
 AttentionCall to_attention(const Call& call) {
   check_tables(call);

@@ -22,6 +22,9 @@ Call load_call(const std::string& path);
 /// ValueError for a table that score_mod does not name: a slip of the finger.
 void check_tables(const Call& call);
 
+/// none, full, head_average, column_sums, rows(0, 5) or top_k(3); UsageError.
+Weights weights_of(const std::string& text);
+
 struct AttentionCall {
   Tensor q, k, v;
   AttentionOptions options;

@@ -1,4 +1,5 @@
 // src/cli/explain.cc: attn explain: options to an explanation, and the explanation to the terminal, JSON or SVG.
+#include "cli/call.h"
 #include "cli/explain_model.h"
 #include "cli/output.h"
 #include "cli/terminal.h"
@@ -23,10 +24,12 @@ namespace {
 
 struct Arguments {
   std::vector<std::string> texts;
-  std::string to, score = "scaled_dot", tokens = "auto", positions = "none", mask, weights, model, svg, language, colour = "auto";
+  std::string to, score = "scaled_dot", tokens = "auto", positions = "none", bias = "none", score_mod, returned, cache, mask, weights, model, svg, language, colour = "auto";
   std::int64_t query = 0;
   bool batch = false, causal = false, json = false;
   ExplainOptions explain;
+  double sink = 0;
+  CLI::Option *score_mod_given = nullptr, *returned_given = nullptr, *cache_given = nullptr, *sink_given = nullptr;
   CLI::Option *to_given = nullptr, *query_given = nullptr, *svg_given = nullptr, *mask_given = nullptr, *weights_given = nullptr;
   std::vector<CLI::Option*> sizes;  // that own matrices bring along
   TrainedHead at;
@@ -69,6 +72,11 @@ ExplainOptions options_of(const Arguments& arguments) {
   if (arguments.to_given->count()) options.to = arguments.to;
   if (arguments.query_given->count()) options.query = arguments.query;
   options.mask = mask_of(arguments);
+  options.bias = static_cast<ExplainBias>(choose("--bias", arguments.bias, {"none", "alibi", "relative"}));
+  if (arguments.score_mod_given->count()) options.score_mod = ScoreExpression::parse(arguments.score_mod);
+  if (arguments.sink_given->count()) options.sink = arguments.sink;
+  if (arguments.returned_given->count()) options.weights = weights_of(arguments.returned);
+  if (arguments.cache_given->count()) options.cache = static_cast<KvStorage>(choose("--cache", arguments.cache, {"same", "int8"}));
   if (arguments.weights_given->count()) {
     for (const CLI::Option* size : arguments.sizes)
       if (size->count()) throw UsageError{fmt::format("{} and --weights do not go together: the matrices say it", size->get_name())};
@@ -123,6 +131,15 @@ Verb add_explain(CLI::App& app) {
   parser->add_flag("--causal", a.causal, "No token sees a later one");
   a.mask_given = parser->add_option("--mask", a.mask, "Who sees whom: causal, window(2, 0), prefix(3), all, none, with & | ~ ( )")
                      ->type_name("EXPRESSION");
+  parser->add_option("--softcap", a.explain.softcap, "Scores become X tanh(score / X)")->type_name("X")->check(number);
+  parser->add_option("--bias", a.bias, "alibi or relative: added to the scores")->type_name("NAME");
+  a.score_mod_given = parser->add_option("--score-mod", a.score_mod, "The score as an expression of s, b, h, i, j: s - 0.5 * (i - j)")->type_name("EXPRESSION");
+  parser->add_option("--temperature", a.explain.temperature, "Scores are divided by it")->type_name("X")->check(number);
+  a.sink_given = parser->add_option("--sink", a.sink, "A logit that takes weight and gives no value")->type_name("X")->check(number);
+  parser->add_option("--dropout", a.explain.dropout_p, "Each weight becomes 0 with this probability")->type_name("P")->check(number);
+  a.returned_given = parser->add_option("--return-weights", a.returned, "Those alone: head_average, column_sums, rows(0, 5), top_k(3)")->type_name("NAME");
+  parser->add_flag("--packed", a.explain.packed, "The sentences packed one behind the other, too");
+  a.cache_given = parser->add_option("--cache", a.cache, "From a cache, too: same, or int8")->type_name("NAME");
   parser->add_option("--heads", a.explain.heads, "Heads (1)")->type_name("N")->check(whole_number);
   a.sizes.push_back(parser->add_option("--dim", a.explain.dim, "Numbers of an embedding (3)")->type_name("N")->check(whole_number));
   a.sizes.push_back(
@@ -153,6 +170,7 @@ Verb add_explain(CLI::App& app) {
       "  attn explain \"Life is short, eat dessert first\"\n"
       "  attn explain \"Life is short\" --query 2 --causal\n"
       "  attn explain \"Life is short\" --gradients\n"
+      "  attn explain \"Life is short\" --bias alibi --sink 1 --return-weights 'top_k(2)' --cache int8\n"
       "  attn explain --model FOLDER \"Life is short\" --layer 3 --head 1\n"
       "  attn explain \"Life is short\" --to \"eat dessert first\"\n"
       "  attn explain --batch \"我叫张三\" \"他是谁\" \"李四\" --lang zh\n"

@@ -55,11 +55,12 @@ std::vector<std::string> names_of_products(const Factors& factors, Score::Kind s
 
 ByHand by_hand(const Run& run, const Matrices& matrices, Score::Kind score, std::int64_t query) {
   const Factors factors = factors_of(run, matrices, score, query);
-  const Numbers left(factors.left), right(factors.right), raw(run.scores), last(run.last_scores()), weight(run.weights), value(run.v),
+  const Numbers left(factors.left), right(factors.right), raw(run.scores), last(run.last_scores()), weight(run.weights), mixed(run.mixing()), value(run.v),
       context(run.context);
   const std::int64_t batch = run.q.size(0), heads = run.q.size(1), queries = run.q.size(2), keys = run.k.size(2), products = left.columns,
                      dv = value.columns;
   const bool scaled = run.scaled.defined();
+  const std::optional<Numbers> scores_scaled = scaled ? std::optional<Numbers>(run.scaled) : std::nullopt;
   const auto hidden = [&](std::int64_t b, std::int64_t h, std::int64_t key) {
     return run.hidden.empty() ? Hidden::visible : run.hidden[static_cast<std::size_t>(((b * heads + h) * queries + query) * keys + key)];
   };
@@ -68,6 +69,12 @@ ByHand by_hand(const Run& run, const Matrices& matrices, Score::Kind score, std:
   result.stage_names = names_of_products(factors, score);
   result.stage_names.push_back("sum");
   if (scaled) result.stage_names.push_back(fmt::format("/ √{}", run.q.size(3)));
+  std::vector<Numbers> around;  // the score after each option
+  for (const Stage& stage : run.stages) {
+    if (stage.column.empty()) continue;
+    around.emplace_back(stage.values);
+    result.stage_names.push_back(stage.column);
+  }
   for (const char* name : {"− max", "e^", "/ total"}) result.stage_names.push_back(name);
   result.mixing_names.push_back("weight");
   for (std::int64_t d = 0; d < dv; ++d) result.mixing_names.push_back(fmt::format("· v{}", d));
@@ -78,17 +85,25 @@ ByHand by_hand(const Run& run, const Matrices& matrices, Score::Kind score, std:
       double maximum = -std::numeric_limits<double>::infinity(), total = 0, weights = 0;
       for (std::int64_t key = 0; key < keys; ++key)
         if (hidden(b, h, key) == Hidden::visible) maximum = std::max(maximum, last.at(b, h, query, key));
+      const bool sees_any = maximum > -std::numeric_limits<double>::infinity();
+      if (run.call.sinks.defined() && sees_any) {
+        const double sink = run.call.sinks.select(0, h).item();
+        maximum = std::max(maximum, sink);
+        total = std::exp(sink - maximum);
+      }
       Hidden empty_row = Hidden::visible;
       for (std::int64_t key = 0; key < keys; ++key) {
         const Hidden reason = hidden(b, h, key);
-        const double shifted = last.at(b, h, query, key) - maximum, w = weight.at(b, h, query, key);
-        if (reason == Hidden::visible) total += std::exp(shifted), weights += w;
+        const double shifted = last.at(b, h, query, key) - maximum, w = weight.at(b, h, query, key),
+                     m = mixed.at(b, h, query, key);
+        if (reason == Hidden::visible) total += std::exp(shifted), weights += m;
         for (std::int64_t d = 0; d < products; ++d) stages.push_back(left.at(b, h, 0, d) * right.at(b, h, key, d));
         stages.push_back(raw.at(b, h, query, key));
-        if (scaled) stages.push_back(last.at(b, h, query, key));
+        if (scaled) stages.push_back(scores_scaled->at(b, h, query, key));
+        for (const Numbers& stage : around) stages.push_back(stage.at(b, h, query, key));
         for (const double stage : {shifted, std::exp(shifted), w}) stages.push_back(stage);
-        mixing.push_back(w);
-        for (std::int64_t d = 0; d < dv; ++d) mixing.push_back(w * value.at(b, h, key, d));
+        mixing.push_back(m);
+        for (std::int64_t d = 0; d < dv; ++d) mixing.push_back(m * value.at(b, h, key, d));
         result.stages_hidden.insert(result.stages_hidden.end(), result.stage_names.size(), reason);
         result.mixing_hidden.insert(result.mixing_hidden.end(), result.mixing_names.size(), reason);
         if (reason != Hidden::visible) empty_row = reason;

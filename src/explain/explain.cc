@@ -3,6 +3,7 @@
 
 #include "explain/backward.h"
 #include "explain/by_hand.h"
+#include "explain/elsewhere.h"
 #include "explain/hidden.h"
 #include "explain/numbers.h"
 #include "explain/utf8.h"
@@ -27,6 +28,8 @@ class Teller {
       : options_(options), tokens_(tokenize(texts, options)), matrices_(make_matrices(options)), batch_(batch) {
     if (options.query && (*options.query < 0 || *options.query >= tokens_.from.width()))
       throw ValueError(fmt::format("explain: query {} is not there; the tokens are 0 to {}", *options.query, tokens_.from.width() - 1));
+    if (options.gradients && (options.softcap != 0 || options.temperature != 1 || !options.score_mod.empty() || options.dropout_p != 0))
+      throw ValueError("explain: gradients are shown of plain weights: without softcap, temperature, score_mod and dropout");
     run_ = run_attention(tokens_, matrices_, options, batch_);
     result_.texts = texts;
     result_.to = options.to;
@@ -44,7 +47,10 @@ class Teller {
     tell_weights_and_context();
     if (options_.query) tell_by_hand(*options_.query);
     if (options_.gradients) tell_way_back();
-    if (batch_ && !holds_tensors(options_.mask)) tell_alone();
+    if (options_.packed) add_checks("packed", Phrase::packed, Phrase::note_packed, fmt::format("cu_seqlens {}", packed_starts(tokens_.to.lengths)), same_packed(run_, tokens_));
+    if (options_.cache) tell_cache(*options_.cache);
+    if (batch_ && !holds_tensors(options_.mask) && options_.dropout_p == 0)
+      add_checks("alone", Phrase::alone, Phrase::note_alone, "", same_alone(run_, tokens_, matrices_, options_));
     return std::move(result_);
   }
 
@@ -185,6 +191,7 @@ class Teller {
     add(step(Kind::pairs, "scores", Phrase::scores, formula, Phrase::note_scores, source), run_.scores);
     if (run_.scaled.defined())
       add(step(Kind::pairs, "scaled", Phrase::scaled, fmt::format("scores / √{}", matrices_.dk()), Phrase::note_scaled), run_.scaled);
+    for (const Stage& stage : run_.stages) add(step(Kind::pairs, stage.name, stage.title, stage.formula, stage.note), stage.values);
     if (run_.hidden.empty()) return;
     std::vector<double> values = run_.last_scores().to_vector();
     for (std::size_t i = 0; i < values.size(); ++i)
@@ -213,12 +220,21 @@ class Teller {
 
   void tell_weights_and_context() {
     const std::string& before = result_.steps.back().name;
-    ExplainStep weights = step(Kind::weights, "weights", Phrase::weights, fmt::format("softmax({})", before == "mask" ? "masked" : before),
-                               a_row_sees_nothing() ? Phrase::note_weights_empty : Phrase::note_weights);
+    const std::string scores = before == "mask" ? "masked" : before;
+    ExplainStep weights = step(Kind::weights, "weights", Phrase::weights,
+                               options_.sink ? fmt::format("softmax({}, sink {})", scores, *options_.sink) : fmt::format("softmax({})", scores),
+                               options_.sink ? Phrase::note_weights_sink : a_row_sees_nothing() ? Phrase::note_weights_empty : Phrase::note_weights);
     weights.hidden = run_.hidden;
     add(std::move(weights), run_.weights);
+    if (run_.sink.defined()) add(step(Kind::table, "sink", Phrase::sink, "e^(sink − logsumexp)", Phrase::note_sink), run_.sink);
+    if (run_.dropped.defined()) {
+      ExplainStep dropped = step(Kind::weights, "dropped", Phrase::dropped, fmt::format("weights / (1 − {})", options_.dropout_p), Phrase::note_dropped, fmt::format("Philox, seed {}", options_.seed));
+      dropped.hidden = run_.hidden;
+      add(std::move(dropped), run_.dropped);
+    }
+    if (run_.asked.weights.defined()) tell_asked();
     const bool pads = *std::min_element(tokens_.from.lengths.begin(), tokens_.from.lengths.end()) < tokens_.from.width();
-    add(step(Kind::table, "context", Phrase::context, "weights · v", pads ? Phrase::note_context_pad : Phrase::note_context), run_.context);
+    add(step(Kind::table, "context", Phrase::context, run_.dropped.defined() ? "dropped · v" : "weights · v", pads ? Phrase::note_context_pad : Phrase::note_context), run_.context);
     if (matrices_.heads() == 1) return;
     const Tensor joined =
         run_.context.permute({0, 2, 1, 3}).reshape({run_.context.size(0), run_.context.size(2), matrices_.heads() * matrices_.dv()});
@@ -254,7 +270,7 @@ class Teller {
   }
 
   void tell_way_back() {
-    const WayBack back = way_back({run_.q_used(), run_.k_used(), run_.v, run_.weights, run_.context, attention_options(run_, matrices_, options_), run_.q_turned.defined()});
+    const WayBack back = way_back({run_.q_used(), run_.k_used(), run_.v, run_.weights, run_.context, run_.call, run_.q_turned.defined()});
     for (const BackwardStep& gradient : back.steps) {
       ExplainStep told = step(gradient.kind, gradient.name, gradient.title, gradient.formula, gradient.note);
       if (gradient.title == Phrase::d_context) told.source = say_with(Phrase::loss, format_number(back.loss, 4));
@@ -263,15 +279,60 @@ class Teller {
     }
   }
 
-  void tell_alone() {
-    const std::vector<bool> same = same_alone(run_, tokens_, matrices_, options_);
-    ExplainStep alone = step(Kind::checks, "alone", Phrase::alone, "", Phrase::note_alone);
-    alone.shape = Dims{static_cast<std::int64_t>(same.size())};
-    alone.values = tensor<std::int64_t>(std::vector<std::int64_t>(same.begin(), same.end()));
+  /// The weights of AttentionResult as a matrix in which the others are not shown, or a number a key.
+  void tell_asked() {
+    const Tensor& values = run_.asked.weights;
+    const Weights& asked = options_.weights;
+    if (asked == Weights::column_sums) return add(step(Kind::table, "column_sums", Phrase::asked, "sum of a column", Phrase::note_column_sums), values.unsqueeze(-1), true);
+    if (asked == Weights::head_average) {
+      ExplainStep average = step(Kind::weights, "head_average", Phrase::asked, fmt::format("mean of {} heads", matrices_.heads()), Phrase::note_head_average);
+      for (std::int64_t b = 0, pairs = values.size(1) * values.size(2); b < values.size(0) && !run_.hidden.empty(); ++b) {
+        const auto first = run_.hidden.begin() + b * matrices_.heads() * pairs;
+        average.hidden.insert(average.hidden.end(), first, first + pairs);
+      }
+      return add(std::move(average), values);
+    }
+    ExplainStep some = step(Kind::weights, asked == Weights::largest ? "top_k" : asked == Weights::row_subset ? "rows" : "full", Phrase::asked,
+                            asked == Weights::largest ? fmt::format("the {} largest", asked.count) : "", Phrase::note_asked);
+    const Tensor shown = zeros_like(run_.mixing());
+    some.hidden.assign(static_cast<std::size_t>(shown.numel()), Hidden::not_asked);
+    const std::int64_t keys = shown.size(3), rows = shown.size(2), wanted = values.size(3), groups = shown.size(0) * shown.size(1);
+    const std::vector<double> weights = values.to_vector();
+    const std::vector<std::int64_t> of_keys = run_.asked.weight_keys.defined() ? run_.asked.weight_keys.to_int_vector() : std::vector<std::int64_t>();
+    const std::vector<std::int64_t> of_rows = asked == Weights::row_subset ? asked.indices.to_int_vector() : std::vector<std::int64_t>();
+    const std::int64_t given = values.size(2);
+    for (std::int64_t n = 0; n < groups * given * wanted; ++n) {
+      const std::int64_t group = n / (given * wanted), r = n / wanted % given;
+      const std::int64_t row = of_rows.empty() ? r : of_rows[static_cast<std::size_t>(r)], key = of_keys.empty() ? n % wanted : of_keys[static_cast<std::size_t>(n)];
+      if (key < 0) continue;
+      const std::int64_t at = (group * rows + row) * keys + key;
+      shown.reshape({-1}).select(0, at).fill_(weights[static_cast<std::size_t>(n)]);
+      some.hidden[static_cast<std::size_t>(at)] = run_.hidden.empty() ? Hidden::visible : run_.hidden[static_cast<std::size_t>(at)];
+    }
+    add(std::move(some), shown);
+  }
+
+  void tell_cache(KvStorage storage) {
+    const FromCache cached = from_cache(run_, tokens_, storage);
+    if (storage == KvStorage::int8) {
+      const std::string formula = "round(127 x / max |x|) max |x| / 127";
+      add(step(Kind::table, "k_int8", Phrase::key_int8, formula, Phrase::note_int8), cached.k, true);
+      add(step(Kind::table, "v_int8", Phrase::value_int8, formula, Phrase::note_int8), cached.v, true);
+      add(step(Kind::table, "context_int8", Phrase::context_int8, "attention(q, k int8, v int8)", Phrase::note_context_int8), cached.context);
+    } else {
+      add_checks("cached", Phrase::cached, Phrase::note_cached, "pages of 16 rows", cached.same);
+    }
+  }
+
+  /// A line a sentence: is every bit the same?
+  void add_checks(const char* name, Phrase title, Phrase note, const std::string& formula, const std::vector<bool>& same) {
+    ExplainStep checks = step(Kind::checks, name, title, formula, note);
+    checks.shape = Dims{static_cast<std::int64_t>(same.size())};
+    checks.values = tensor<std::int64_t>(std::vector<std::int64_t>(same.begin(), same.end()));
     std::vector<std::string> rows;
     for (const std::string& text : result_.texts) rows.push_back(printable(text));
-    alone.rows = {rows};
-    result_.steps.push_back(std::move(alone));
+    checks.rows = {rows};
+    result_.steps.push_back(std::move(checks));
   }
 
   const ExplainOptions& options_;

@@ -28,6 +28,8 @@ const char* sign_of(Hidden reason) {
     case Hidden::window: return "○";
     case Hidden::mask: return "▫";
     case Hidden::padding: return "×";
+    case Hidden::score: return "∞";
+    case Hidden::not_asked: return "–";
     case Hidden::visible: break;
   }
   return " ";

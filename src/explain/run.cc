@@ -1,5 +1,6 @@
 // src/explain/run.cc: ids to context, every stage kept.
 #include "explain/run.h"
+#include "explain/around.h"
 #include "explain/hidden.h"
 #include "explain/positions.h"
 
@@ -7,6 +8,8 @@
 #include <attn/ops.h>
 
 #include <fmt/format.h>
+
+#include <limits>
 
 namespace attn::explain_detail {
 namespace {
@@ -41,9 +44,42 @@ AttentionOptions attention_options(const Run& run, const Matrices& matrices, con
   result.mask = options.mask;
   result.query_lengths = run.lengths.query_lengths;
   result.key_lengths = run.lengths.key_lengths;
-  result.weights = Weights::full;
+  set_around(options, matrices.heads(), run.q.dtype(), options.to.has_value(), result);
   return result;
 }
+
+namespace {
+
+/// Weights before and after dropout, those asked for, the context.
+void attend(const ExplainOptions& options, Run& run) {
+  const auto call = [&](const Weights& weights, bool drops) {
+    AttentionOptions asking = run.call;
+    asking.weights = weights;
+    if (!drops) asking.dropout_p = 0;
+    return attention(run.q_used(), run.k_used(), run.v, asking);
+  };
+  const AttentionResult before = call(Weights::full, false);
+  run.weights = before.weights;
+  run.context = before.output;
+  if (options.sink) run.sink = share_of_sink(*options.sink, before.logsumexp);
+  if (options.weights.kind != Weights::none) run.asked = call(options.weights, true);
+  if (options.dropout_p == 0) return;
+  const AttentionResult after = call(Weights::full, true);
+  run.dropped = after.weights;
+  run.context = after.output;
+}
+
+/// Pairs that the score itself shuts out.
+void hide_by_score(Run& run) {
+  const std::vector<double> values = run.last_scores().to_vector();
+  for (std::size_t n = 0; n < values.size(); ++n) {
+    if (values[n] != -std::numeric_limits<double>::infinity()) continue;
+    if (run.hidden.empty()) run.hidden.assign(values.size(), Hidden::visible);
+    if (run.hidden[n] == Hidden::visible) run.hidden[n] = Hidden::score;
+  }
+}
+
+}  // namespace
 
 Run run_attention(const TokenizedTexts& tokens, const Matrices& matrices, const ExplainOptions& options, bool batch) {
   const Dims pairs{tokens.from.batch(), matrices.heads(), tokens.from.width(), tokens.to.width()};
@@ -66,16 +102,16 @@ Run run_attention(const TokenizedTexts& tokens, const Matrices& matrices, const 
     run.lengths.key_lengths = tensor<std::int64_t>(tokens.to.lengths);
   }
   run.hidden = hidden_pairs(options.mask, pairs, run.lengths);
-  const AttentionOptions attention_call = attention_options(run, matrices, options);
-  AttentionOptions raw = attention_call;
+  run.call = attention_options(run, matrices, options);
+  AttentionOptions raw = run.call;
   if (options.score == Score::Kind::scaled_dot) {
-    run.scaled = attention_scores(run.q_used(), run.k_used(), attention_call);
+    run.scaled = attention_scores(run.q_used(), run.k_used(), run.call);
     raw.score = Score::dot();
   }
   run.scores = attention_scores(run.q_used(), run.k_used(), raw);
-  const AttentionResult result = attention(run.q_used(), run.k_used(), run.v, attention_call);
-  run.weights = result.weights;
-  run.context = result.output;
+  attend(options, run);
+  run.stages = stages_around(options, run.call, run);
+  if (!options.score_mod.empty()) hide_by_score(run);
   return run;
 }
 

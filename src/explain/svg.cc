@@ -132,7 +132,7 @@ class Drawing {
     const std::vector<std::int64_t> same = step.values.to_int_vector();
     for (std::size_t b = 0; b < same.size(); ++b) {
       text(kMargin, "",
-           fmt::format("{}  {} {}", step.rows[0][b], same[b] ? "✓" : "✗", say(same[b] ? Phrase::same_bits : Phrase::other_bits)));
+           fmt::format("{}  {} {}", step.rows[0][b], same[b] ? "✓" : "✗", say(phrase_of_check(step.name, same[b] != 0))));
       y_ += kLine;
     }
   }
@@ -184,8 +184,7 @@ class Drawing {
   void legend(const ExplainStep& step) {
     const std::set<Hidden> reasons(step.hidden.begin(), step.hidden.end());
     std::string signs;
-    for (const auto& [reason, phrase] : {std::pair{Hidden::causal, Phrase::legend_causal}, std::pair{Hidden::window, Phrase::legend_window},
-                                         std::pair{Hidden::mask, Phrase::legend_mask}, std::pair{Hidden::padding, Phrase::legend_padding}})
+    for (const auto& [reason, phrase] : reasons_of_signs)
       if (reasons.count(reason)) signs += fmt::format("  {} {}", sign_of(reason), say(phrase));
     if (!signs.empty()) remark(std::string(say(Phrase::legend)) + signs);
   }

@@ -163,7 +163,7 @@ class Terminal {
     for (const auto& label : step.rows[0]) widest = std::max(widest, std::min(40, display_width(label)));
     for (std::size_t b = 0; b < same.size(); ++b)
       line(fmt::format("  {}  {} {}", style_.ink.strong(pad_right(cut(step.rows[0][b], 40), widest)), same[b] ? "✓" : "✗",
-                       say(same[b] ? Phrase::same_bits : Phrase::other_bits)));
+                       say(phrase_of_check(step.name, same[b] != 0))));
   }
 
   std::string sentence_title(std::int64_t b) const {
@@ -260,8 +260,7 @@ class Terminal {
   void pairs_notes(const ExplainStep& step) {
     const std::set<Hidden> reasons(step.hidden.begin(), step.hidden.end());
     std::string signs;
-    for (const auto& [reason, phrase] : {std::pair{Hidden::causal, Phrase::legend_causal}, std::pair{Hidden::window, Phrase::legend_window},
-                                         std::pair{Hidden::mask, Phrase::legend_mask}, std::pair{Hidden::padding, Phrase::legend_padding}})
+    for (const auto& [reason, phrase] : reasons_of_signs)
       if (reasons.count(reason)) signs += fmt::format("  {} {}", sign_of(reason), say(phrase));
     if (!signs.empty() && (step.name == "mask" || reasons.size() > 2)) faint_line(std::string(say(Phrase::legend)) + signs);
     const std::int64_t keys = step.shape.back();

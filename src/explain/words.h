@@ -3,6 +3,7 @@
 #include <attn/explain.h>
 
 #include <array>
+#include <string>
 #include <string_view>
 
 namespace attn::explain_detail {
@@ -13,21 +14,38 @@ enum class Phrase {
   tokens, tokens_to, ids, ids_to, embedding, embedding_to, positions, with_positions, with_positions_to, query, key, value, query_turned,
   key_turned, scores, scaled, mask, weights, context, joined, alone, row_scores, row_values,
   d_context, d_value, d_weights, d_scores, d_query, d_key,
+  capped, bias, biased, modified, tempered, sink, dropped, asked, packed, cached, key_int8, value_int8, context_int8,
   // notes
   note_tokens, note_tokens_batch, note_tokens_to, note_ids, note_ids_pad, note_embedding, note_positions, note_with_positions, note_query, note_key,
   note_value, note_turned, note_scores, note_scaled, note_mask, note_weights, note_weights_empty, note_context, note_context_pad, note_joined,
   note_alone, note_row_scores, note_row_values, note_d_context, note_d_value, note_d_weights, note_d_scores, note_d_query, note_d_key,
+  note_capped, note_alibi, note_relative, note_biased, note_modified, note_tempered, note_weights_sink, note_sink, note_dropped, note_column_sums,
+  note_head_average, note_asked, note_packed, note_cached, note_int8, note_context_int8,
   // sources
   source_automatic, source_words, source_characters, source_cut_words, source_embedding, source_random, source_drawn, source_own, source_sines,
   // frames
-  head, sentence, legend, legend_causal, legend_window, legend_mask, legend_padding, scale, scale_share, rows_left_out, keys_left_out_strongest,
-  keys_left_out_diagonal, columns_left_out, maximum, total, row_of, row_number, same_bits, other_bits, sum_row, loss,
+  head, sentence, legend, legend_causal, legend_window, legend_mask, legend_padding, legend_score, legend_not_asked, scale, scale_share, rows_left_out, keys_left_out_strongest,
+  keys_left_out_diagonal, columns_left_out, maximum, total, row_of, row_number, same_bits, other_bits, still_same_bits, changed_bits, sum_row, loss,
   count_
 };
 
 using Words = std::array<std::string_view, static_cast<std::size_t>(Phrase::count_)>;
 const Words& words_en();
 const Words& words_zh();
+
+/// What a line of checks says, of the step that has that name.
+inline Phrase phrase_of_check(const std::string& step, bool same) {
+  if (step == "alone") return same ? Phrase::same_bits : Phrase::other_bits;
+  return same ? Phrase::still_same_bits : Phrase::changed_bits;
+}
+
+/// Reasons for a sign in a table, and how the legend names them.
+struct Reason {
+  Hidden hidden;
+  Phrase phrase;
+};
+inline constexpr Reason reasons_of_signs[] = {{Hidden::causal, Phrase::legend_causal},   {Hidden::window, Phrase::legend_window}, {Hidden::mask, Phrase::legend_mask},
+                                              {Hidden::padding, Phrase::legend_padding}, {Hidden::score, Phrase::legend_score},   {Hidden::not_asked, Phrase::legend_not_asked}};
 
 inline std::string_view say(Language language, Phrase phrase) {
   return (language == Language::zh ? words_zh() : words_en())[static_cast<std::size_t>(phrase)];

@@ -99,6 +99,20 @@ TEST(Explain, TheWayBackIsPyTorchs) {
   EXPECT_NE(told.step("d_context").source.find("3.1664"), std::string::npos) << told.step("d_context").source;
 }
 
+TEST(Explain, TheWayBackIsOfPlainWeights) {
+  const auto refused = [](auto&& change) {
+    ExplainOptions options;
+    options.gradients = true;
+    change(options);
+    return error_of<ValueError>([&] { explain(kSentence, options); });
+  };
+  const std::string text = "explain: gradients are shown of plain weights: without softcap, temperature, score_mod and dropout";
+  EXPECT_EQ(refused([](ExplainOptions& o) { o.softcap = 2; }), text);
+  EXPECT_EQ(refused([](ExplainOptions& o) { o.temperature = 2; }), text);
+  EXPECT_EQ(refused([](ExplainOptions& o) { o.score_mod = ScoreExpression::parse("s * 2"); }), text);
+  EXPECT_EQ(refused([](ExplainOptions& o) { o.dropout_p = 0.1; }), text);
+}
+
 TEST(Explain, TheWayBackIsTheGradientOfEveryScore) {
   for (const Score::Kind kind : {Score::Kind::dot, Score::Kind::general, Score::Kind::additive})
     for (const Positions positions : {Positions::none, Positions::rotary}) {

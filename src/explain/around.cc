@@ -1,0 +1,83 @@
+// src/explain/around.cc: softcap, bias, the caller's expression and temperature, one after the other, as the kernels have them.
+#include "explain/around.h"
+
+#include <attn/ops.h>
+
+#include "attention/check.h"
+#include "kernels/attention/mask_eval.h"
+
+#include <fmt/format.h>
+
+namespace attn::explain_detail {
+namespace {
+
+constexpr std::int64_t buckets = 8, farthest = 16;  // of the relative bias: small, so that short texts use several
+
+/// The one bias term of a call as [B, H, Tq, Tk]; 0 where a pair does not exist.
+template <typename T>
+Tensor bias_values(const Call& call) {
+  const kernels::AttentionProblem& p = call.problem;
+  const kernels::BiasTerm& term = p.bias[0];
+  const auto* values = static_cast<const T*>(term.values);
+  const Tensor result = zeros({p.batch, p.q_heads, p.q_rows, p.k_rows}, call.compute_dtype());
+  T* at = result.data<T>();
+  for (std::int64_t b = 0; b < p.batch; ++b)
+    for (std::int64_t h = 0; h < p.q_heads; ++h)
+      for (std::int64_t i = 0; i < p.q_rows; ++i)
+        for (std::int64_t j = 0; j < p.k_rows; ++j, ++at) {
+          if (!kernels::exists(p, b, i, j)) continue;
+          const std::int64_t distance = kernels::key_position(p, b, j) - kernels::row_position(p, b, i, term.bottom_right);
+          *at = term.op == kernels::BiasOp::alibi ? values[h * term.value_stride] * static_cast<T>(distance)
+                                                  : values[term.bucket(distance) * term.bucket_stride + h * term.value_stride];
+        }
+  return result;
+}
+
+}  // namespace
+
+void set_around(const ExplainOptions& options, std::int64_t heads, Dtype dtype, bool cross, AttentionOptions& call) {
+  const Align align = cross ? Align::top_left : Align::unset;
+  call.softcap = options.softcap;
+  call.temperature = options.temperature;
+  call.score_mod = options.score_mod.empty() || !cross ? options.score_mod : options.score_mod.aligned(align);
+  call.dropout_p = options.dropout_p;
+  call.dropout_seed = options.seed;
+  if (options.bias == ExplainBias::alibi) call.bias = Bias::alibi(Bias::alibi_slopes(heads).to(dtype), align);
+  if (options.bias == ExplainBias::relative) {
+    Generator generator(options.seed);
+    call.bias = Bias::relative(rand({buckets, heads}, generator).to(dtype), true, farthest, align);
+  }
+  if (options.sink) call.sinks = full({heads}, *options.sink, dtype);
+}
+
+std::vector<Stage> stages_around(const ExplainOptions& options, const AttentionOptions& call, const Run& run) {
+  std::vector<Stage> stages;
+  Tensor s = run.scaled.defined() ? run.scaled : run.scores;
+  std::string before = run.scaled.defined() ? "scaled" : "scores";
+  const auto add = [&](const char* name, Phrase title, Phrase note, std::string formula, std::string short_form, const Tensor& values) {
+    stages.push_back({name, title, note, std::move(formula), std::move(short_form), values});
+    s = values;
+    before = name;
+  };
+  if (call.softcap != 0)
+    add("capped", Phrase::capped, Phrase::note_capped, fmt::format("{0} tanh({1} / {0})", call.softcap, before), "cap", mul(tanh(div(s, call.softcap)), call.softcap));
+  if (!call.bias.empty()) {
+    const Call checked = check("explain", run.q_used(), run.k_used(), run.v, call);
+    const Tensor bias = s.dtype() == Dtype::f64 ? bias_values<double>(checked) : bias_values<float>(checked);
+    const bool alibi = options.bias == ExplainBias::alibi;
+    stages.push_back({"bias", Phrase::bias, alibi ? Phrase::note_alibi : Phrase::note_relative, alibi ? "2^(-8 (h + 1) / heads) (key - query)" : "table[bucket(key - query), h]", "", bias});
+    add("biased", Phrase::biased, Phrase::note_biased, before + " + bias", "+ bias", s + bias);
+  }
+  if (!call.score_mod.empty())
+    add("modified", Phrase::modified, Phrase::note_modified, fmt::format("{}, s = {}", options.score_mod.to_string(), before), "mod", call.score_mod.apply(s, run.lengths));
+  if (call.temperature != 1)
+    add("tempered", Phrase::tempered, Phrase::note_tempered, fmt::format("{} / {}", before, call.temperature), fmt::format("/ {}", call.temperature), div(s, call.temperature));
+  return stages;
+}
+
+Tensor share_of_sink(double sink, const Tensor& logsumexp) {
+  const Tensor share = exp(sub(full(logsumexp.sizes(), sink, logsumexp.dtype()), logsumexp));
+  return masked_fill(share, isinf(logsumexp), 0).unsqueeze(-1);
+}
+
+}  // namespace attn::explain_detail
