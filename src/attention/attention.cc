@@ -68,17 +68,17 @@ void notice_reference(const Call& call, const AttentionKernel& kernel, const Pla
                    call.mask.to_string(), p.batch, p.q_heads, p.q_rows, p.k_rows, reasons));
 }
 
-/// f16, or bf16 where the processor has no product of its own for the call: computed in f32 copies, rounded once.
+/// f16, or bf16 where the processor has no product of its own for the call: computed in f32, rounded once. Tensors are copied, the
+/// rows of a cache are widened by the kernel.
 AttentionResult attention_in_f32(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options, const CallOptions& call_options) {
   const auto wide = [](const Tensor& x) { return x.defined() ? x.to(Dtype::f32) : x; };
   AttentionOptions f32 = options;
   f32.out = {};
   f32.bias = in_f32(options.bias);
   for (Tensor Score::* part : {&Score::w_q, &Score::w_k, &Score::w}) f32.score.*part = wide(options.score.*part);
-  CallOptions dense = call_options;
-  dense.stored = nullptr;
-  const auto [wide_k, wide_v] = call_options.stored ? call_options.stored->in_f32() : std::pair(wide(k), wide(v));
-  AttentionResult result = attention_call(wide(q), wide_k, wide_v, f32, dense);
+  // of a cache k and v tell sizes and dtype alone
+  const auto keys = [&](const Tensor& x) { return call_options.stored ? empty({x.size(-1)}).expand(x.sizes()) : wide(x); };
+  AttentionResult result = attention_call(wide(q), keys(k), keys(v), f32, call_options);
   const auto narrow = [&](const Tensor& x, const Tensor& out) {
     if (!x.defined()) return x;
     const Tensor half = add(x.to(q.dtype()), 0);  // + 0: what rounds to -0 becomes +0

@@ -97,10 +97,6 @@ AttentionResult attention_cached(const Tensor& q, const KvCache& cache, const st
       rows->pages = tables.data();
       rows->pages_stride = static_cast<std::int64_t>(width);
     }
-    stored.in_f32 = [&] {
-      const KvCache::Rows rows = state.gather(batch, Dtype::f32);
-      return std::pair(rows.k, rows.v);
-    };
     // sizes and dtype without memory of their own
     const auto sized = [&](std::int64_t heads, std::int64_t dim) { return empty({dim}, q.dtype()).expand({q.size(0), heads, longest, dim}); };
     result = attention_call(q.detach(), sized(state.options.key_heads, state.options.head_dim), sized(state.options.value_heads, state.options.value_dim),

@@ -23,7 +23,7 @@ class Run {
  public:
   Run(const Call& call, const AttentionKernel& kernel, const DropoutStrips& dropout, const Results& results)
       : call_(call), kernel_(kernel), dropout_(dropout), weights_(results.weights), problem_(call.problem),
-        cut_(call, kernel, heads_of_task(dropout, results), by_strips(dropout, results) ? 1 : kernel.task_strips) {
+        cut_(call, kernel, heads_of_task(dropout, results), by_strips(dropout, results) ? 1 : task_strips(call, kernel)) {
     problem_.out = results.out;
     std::copy_n(results.out_stride, 3, problem_.out_stride);
     problem_.logsumexp = results.logsumexp;
@@ -55,6 +55,12 @@ class Run {
   static Cut::Heads heads_of_task(const DropoutStrips& dropout, const Results& results) {
     if (results.weights == nullptr) return dropout.active() ? Cut::Heads::one : Cut::Heads::grouped;
     return results.weights->kind == Weights::head_average ? Cut::Heads::all : Cut::Heads::one;
+  }
+
+  /// Additive scores take the exponentials of their keys once for the strips of a task.
+  static std::int64_t task_strips(const Call& call, const AttentionKernel& kernel) {
+    constexpr std::int64_t additive = 4;
+    return kernel.strips != nullptr && call.problem.score == kernels::ScoreOp::additive ? additive : kernel.task_strips;
   }
 
   /// What is drawn or stored stands strip by strip.

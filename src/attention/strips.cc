@@ -25,10 +25,16 @@ const StripKernel& strips() {
   return E == Element::f64 ? target()->f64 : E == Element::bf16 ? target()->bf16 : target()->f32;
 }
 
+/// Rows of K and V as they are, or widened on their way.
+template <Element E>
+bool reads(Element stored) {
+  return stored == E || (E != Element::bf16 && stored == Element::i8) || (E == Element::f32 && (stored == Element::f16 || stored == Element::bf16));
+}
+
 template <Element E>
 Answer ask(const AttentionProblem& problem) {
   if (problem.element != E) return Answer::other_dtype;
-  if (problem.k.element != E || problem.v.element != E || problem.k.scales != nullptr || problem.v.scales != nullptr) return Answer::other_storage;
+  if (!reads<E>(problem.k.element) || !reads<E>(problem.v.element)) return Answer::other_storage;
   for (int n = 0; n < problem.bias_count; ++n)
     if (problem.bias[n].element != Element::f32 && problem.bias[n].element != Element::f64) return Answer::other_storage;
   if (problem.score == kernels::ScoreOp::additive && E == Element::bf16) return Answer::additive_score;

@@ -45,6 +45,7 @@ Measured measure(Work& work, const MeasureOptions& options) {
   Measured m{.of = work.of(), .median_us = median(times) * 1e6, .samples = static_cast<int>(times.size())};
   m.gflops = work.flops() / m.median_us * 1e-3;
   m.gbs = work.bytes() / m.median_us * 1e-3;
+  if (work.of().score == "additive") return m;
   (work.limit() == Limit::read ? m.peak_gbs : m.peak_gflops) = median(limits);
   m.fraction = work.limit() == Limit::read ? m.gbs / m.peak_gbs : m.gflops / m.peak_gflops;
   return m;

@@ -8,7 +8,7 @@ struct Measured {
   cases::Case of;
   double median_us = 0;
   int samples = 0;
-  double gflops = 0, gbs = 0;            // 0: not counted
+  double gflops = 0, gbs = 0;            // 0: not counted; of additive scores gflops are 10^9 tanh a second, held against nothing
   double peak_gflops = 0, peak_gbs = 0;  // the one the row is held against; the other is 0
   double fraction = 0;
 };

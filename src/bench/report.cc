@@ -4,6 +4,7 @@
 #include <attn/runtime.h>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include <cmath>
@@ -21,6 +22,7 @@ std::string shape_of(const cases::Case& c) {
   shape += fmt::format(",{}", c.q_rows);
   if (c.k_rows != c.q_rows) shape += fmt::format("/{}", c.k_rows);
   shape += fmt::format(",{}", c.dim);
+  if (c.channels != c.dim && c.score == "additive") shape += fmt::format("->{}", c.channels);
   if (c.value_dim != c.dim) shape += fmt::format("/{}", c.value_dim);
   if (c.idle_us > 0) shape += fmt::format(" after {} ms", static_cast<double>(c.idle_us) / 1000);
   return shape;
@@ -42,12 +44,35 @@ std::string mask_of(const cases::Case& c) {
   return c.lengths != "none" ? "lengths" : "none";
 }
 
+namespace {
+
+/// All that a case has around its scores and rows, in the table's words.
+std::string around(const cases::Case& c) {
+  std::vector<std::string> parts;
+  const auto add = [&](const std::string& word) { parts.push_back(word); };
+  if (c.score != "scaled_dot") add(c.score);
+  if (const std::string mask = mask_of(c); mask != "none") add(mask);
+  if (c.mask != "none" && c.bias != "none") add(c.bias);
+  if (c.score_mod != "none") add("score_mod");
+  if (c.softcap != 0) add(fmt::format("softcap {}", c.softcap));
+  if (c.sinks != 0) add("sinks");
+  if (c.dropout != 0) add(fmt::format("dropout {}", c.dropout));
+  if (c.weights != "none") add(c.weights);
+  if (c.is_cached()) add(c.cache);
+  if (c.storage != "same") add(c.storage);
+  return parts.empty() ? "none" : fmt::format("{}", fmt::join(parts, ", "));
+}
+
+}  // namespace
+
 std::string table_head() { return fmt::format("{:<17} {:<5} {:<26} {:<20} {:>11} {:>14} {:>8} {:>6}\n", "op", "dtype", "shape", "mask", "median us", "", "limit", "%"); }
 
 std::string table_row(const Measured& m) {
   const bool memory = m.peak_gbs > 0;
+  if (m.of.score == "additive")
+    return fmt::format("{:<17} {:<5} {:<26} {:<20} {:>11.1f} {:>7.1f} Gtanh/s\n", m.of.op, name_of(m.of.dtype), shape_of(m.of), around(m.of), m.median_us, m.gflops);
   return fmt::format("{:<17} {:<5} {:<26} {:<20} {:>11.1f} {:>7.1f} {} {:>8.1f} {:>6.1f}\n", m.of.op, name_of(m.of.dtype), shape_of(m.of),
-                     m.of.is_attention() ? mask_of(m.of) : "", m.median_us, memory ? m.gbs : m.gflops, memory ? "GB/s  " : "GFLOP/s", memory ? m.peak_gbs : m.peak_gflops,
+                     m.of.is_attention() ? around(m.of) : "", m.median_us, memory ? m.gbs : m.gflops, memory ? "GB/s  " : "GFLOP/s", memory ? m.peak_gbs : m.peak_gflops,
                      100 * m.fraction);
 }
 
@@ -72,10 +97,10 @@ std::string json_row(const Measured& m) {
   }
   const Info about = info();
   row.update(Json{{"threads", about.threads}, {"target", about.target}, {"median_us", rounded(m.median_us)}, {"samples", m.samples}});
-  if (m.gflops > 0) row["gflops"] = rounded(m.gflops);
+  if (m.gflops > 0) row[c.score == "additive" ? "gtanh" : "gflops"] = rounded(m.gflops);
   if (m.peak_gflops > 0) row["peak_gflops"] = rounded(m.peak_gflops);
   if (m.peak_gbs > 0) row.update(Json{{"gbs", rounded(m.gbs)}, {"peak_gbs", rounded(m.peak_gbs)}});
-  row["fraction"] = rounded(m.fraction);
+  if (m.fraction > 0) row["fraction"] = rounded(m.fraction);
   row["line"] = cases::to_line(c);
   return row.dump();
 }

@@ -59,7 +59,12 @@ Work::Work(const Case& c) : case_(c), inputs_(cases::make_inputs(c)) {
     sizes[3] = c.value_dim;
     out_ = empty(sizes, c.dtype);
     inputs_.options.out = out_;
+    if (inputs_.cached) cached_.push_back(inputs_.cached);
     function_ = [this] {
+      if (!cached_.empty()) {
+        const cases::Cached& rows = *cached_[turn_++ % cached_.size()];
+        return attention_cached(inputs_.q, rows.cache, rows.sequences, cases::cached_options(inputs_.options)).output;
+      }
       if (caches_.empty()) return attention(inputs_.q, inputs_.k, inputs_.v, inputs_.options).output;
       const auto& [k, v] = caches_[turn_++ % caches_.size()];
       return attention(inputs_.q, k, v, inputs_.options).output;
@@ -110,11 +115,12 @@ void Work::prepare_backward() {
 
 void Work::count() {
   const Case& c = case_;
-  if (c.is_backward()) flops_ = 2 * static_cast<double>(c.q_heads * (3 * c.dim + 2 * c.value_dim)) * seen_pairs(c, inputs_.options);
+  if (c.score == "additive") flops_ = static_cast<double>(c.q_heads * c.channels) * seen_pairs(c, inputs_.options);
+  else if (c.is_backward()) flops_ = 2 * static_cast<double>(c.q_heads * (3 * c.dim + 2 * c.value_dim)) * seen_pairs(c, inputs_.options);
   else if (c.is_attention()) flops_ = 2 * static_cast<double>(c.q_heads * (c.dim + c.value_dim)) * seen_pairs(c, inputs_.options);
   if (c.op == "matmul") flops_ = 2 * static_cast<double>(c.m) * static_cast<double>(c.n) * static_cast<double>(c.k);
   if (c.op == "attention_decode") {
-    bytes_ = static_cast<double>(bytes_of(inputs_.k) + bytes_of(inputs_.v));
+    bytes_ = row_bytes();
     limit_ = Limit::read;
   } else if (c.op == "matmul" && c.m == 1) {
     bytes_ = static_cast<double>(bytes_of(inputs_.b));
@@ -127,9 +133,20 @@ void Work::count() {
   }
 }
 
+/// Of the keys and values that a call reads.
+double Work::row_bytes() const {
+  const double rows = seen_pairs(case_, inputs_.options) / static_cast<double>(case_.q_rows);
+  const auto row = [&](std::int64_t heads, std::int64_t dim) {
+    return static_cast<double>(heads) * (case_.storage == "int8" ? static_cast<double>(dim + 4) : static_cast<double>(dim) * static_cast<double>(size_of(case_.dtype)));
+  };
+  return rows * (row(case_.k_heads, case_.dim) + row(case_.v_heads, case_.value_dim));
+}
+
 void Work::rotate() {
-  const std::int64_t each = std::max<std::int64_t>(1, bytes_of(inputs_.k) + bytes_of(inputs_.v));
-  for (std::int64_t n = 0; n < std::min(most_caches, (rotation_bytes + each - 1) / each); ++n) caches_.emplace_back(inputs_.k.clone(), inputs_.v.clone());
+  const auto each = std::max<std::int64_t>(1, static_cast<std::int64_t>(row_bytes()));
+  for (std::int64_t n = 0; n < std::min(most_caches, (rotation_bytes + each - 1) / each); ++n)
+    if (cached_.empty()) caches_.emplace_back(inputs_.k.clone(), inputs_.v.clone());
+    else if (n > 0) cached_.push_back(cases::cached_rows(case_, inputs_));
 }
 
 std::vector<Tensor> Work::next_memory() {

@@ -16,8 +16,8 @@ class Work {
   void call();
   const cases::Case& of() const { return case_; }
 
-  /// Multiplications and additions of the pairs that the mask and the lengths leave; a dense mask leaves all. 0: none
-  /// are counted.
+  /// Multiplications and additions of the pairs that the mask and the lengths leave; a dense mask leaves all. Of additive scores the
+  /// tanh instead. 0: none are counted.
   double flops() const { return flops_; }
   /// Bytes that a call must read (and write, for rows): K and V in decoding, the weights of one row; 0: not counted.
   double bytes() const { return bytes_; }
@@ -27,6 +27,7 @@ class Work {
 
  private:
   void count();
+  double row_bytes() const;
   void prepare_backward();
   /// Copies of K and V, so that a call finds none of them in a cache.
   void rotate();
@@ -34,6 +35,7 @@ class Work {
   cases::Case case_;
   cases::Inputs inputs_;
   std::vector<std::pair<Tensor, Tensor>> caches_;
+  std::vector<std::shared_ptr<const cases::Cached>> cached_;  // of cases with a cache
   std::size_t turn_ = 0;
   Tensor out_;
   std::function<Tensor()> function_;

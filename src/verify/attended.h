@@ -11,6 +11,7 @@ namespace attn::cases {
 struct Attended {
   Call call;
   Results results;
+  Tensor weights;  // all of them, where the call asks for some: [B, Hq, Tq, Tk]; filled by the specification alone
 
   explicit Attended(const Inputs& in) : call(check("verify", in.q, in.k, in.v, in.options)) {
     kernels::AttentionProblem& p = call.problem;
@@ -21,6 +22,10 @@ struct Attended {
     for (int d = 0; d < 3; ++d) p.out_stride[d] = output.stride(d);
     p.logsumexp = logsumexp.data();
     results = {{"output", output}, {"logsumexp", logsumexp}};
+    if (in.options.weights == Weights::none) return;
+    weights = zeros({p.batch, p.q_heads, p.q_rows, p.k_rows}, call.compute_dtype());
+    p.weights = weights.data();
+    for (int d = 0; d < 3; ++d) p.weights_stride[d] = weights.stride(d);
   }
 };
 

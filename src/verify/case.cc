@@ -39,7 +39,8 @@ struct Word {
   const char* name;
   std::string Case::* value;
 };
-constexpr Word words[] = {{"score", &Case::score}, {"mask", &Case::mask}, {"bias", &Case::bias}, {"score_mod", &Case::score_mod}, {"lengths", &Case::lengths}, {"layout", &Case::layout}, {"hidden", &Case::hidden}};
+constexpr Word words[] = {{"score", &Case::score},     {"mask", &Case::mask},     {"bias", &Case::bias},   {"score_mod", &Case::score_mod}, {"lengths", &Case::lengths},
+                          {"layout", &Case::layout},   {"hidden", &Case::hidden}, {"weights", &Case::weights}, {"cache", &Case::cache},     {"storage", &Case::storage}};
 
 struct Number {
   const char* name;
@@ -100,10 +101,13 @@ Case parse_case(const std::string& line) {
     set_field(c, word.substr(0, equals), word.substr(equals + 1));
   }
   if (c.op == "matmul" && c.layout == "plain") c.layout = "nn";
-  one_of("score", c.score, {"dot", "additive"});
+  one_of("score", c.score, {"scaled_dot", "dot", "general", "additive"});
   one_of("bias", c.bias, {"none", "dense", "pairs", "item", "key", "alibi", "relative"});
   one_of("lengths", c.lengths, {"none", "keys", "rows", "starts", "all", "packed"});
   one_of("hidden", c.hidden, {"plain", "nan"});
+  one_of("weights", c.weights, {"none", "full", "head_average", "column_sums", "rows", "top_k"});
+  one_of("cache", c.cache, {"none", "block", "pages16", "pages32", "pages64", "pages128", "pages256"});
+  one_of("storage", c.storage, {"same", "int8"});
   if (c.op == "matmul") one_of("layout", c.layout, {"nn", "nt", "tn"});
   else one_of("layout", c.layout, {"plain", "turned"});
   for (const Count& count : counts)

@@ -17,9 +17,9 @@ struct Case {
   // attention
   std::int64_t batch = 1, q_heads = 1, k_heads = 0, v_heads = 0;                  // B Hq Hk(Hq) Hv(Hk)
   std::int64_t q_rows = 1, k_rows = 0, dim = 64, value_dim = 0;                   // Tq Tk(Tq) D Dv(D)
+  std::int64_t channels = 0;                                                      // A(D): of the additive score
+  std::string score = "scaled_dot";  // scaled_dot, dot, general, additive
   std::string mask = "none";     // none, bool (dense [Tq, Tk]), documents, or an expression: causal(bottom_right)&window(100,0)
-  std::string score = "dot";     // dot, or additive with A channels
-  std::int64_t channels = 0;     // A(D)
   std::string bias = "none";     // none, dense [Hq, Tq, Tk], pairs [Tq, Tk], item [B, 1, Tq, Tk], key [B, 1, 1, Tk] with -inf for padding, alibi, relative
   std::string score_mod = "none";  // none, or an expression without spaces over slope [Hq], table [32, Hq], bucket [257] (T5's)
   std::string lengths = "none";  // none, keys, rows, starts, all; packed: B sequences of Tq / 32 to Tq rows one behind the other
@@ -27,6 +27,9 @@ struct Case {
   std::string hidden = "plain";  // what keys that the lengths hide hold: plain or nan
   double softcap = 0, temperature = 1, dropout = 0;
   std::int64_t sinks = 0;        // 1: a sink per head
+  std::string weights = "none";  // what the call gives back of them: none, full, head_average, column_sums, rows (every fifth), top_k (4)
+  std::string cache = "none";    // where K and V lie: none, block (one a sequence), pages16 ... pages256; its sequences are the batch items
+  std::string storage = "same";  // of the cache: same, int8
 
   std::int64_t m = 1, n = 1, k = 1, bias_row = 0;  // matmul: M N K addend(0 or 1); rows: N
   std::int64_t packed = 0;                         // the bench alone: 1: the weights are laid out once, before
@@ -35,6 +38,7 @@ struct Case {
   std::int64_t idle_us = 0;  // the bench alone: the caller sleeps before each call
 
   bool is_attention() const { return op == "attention" || op == "attention_decode" || is_backward(); }
+  bool is_cached() const { return cache != "none"; }
   bool is_backward() const { return op == "attention_backward"; }
 };
 

@@ -148,13 +148,44 @@ void poison(const Case& c, const Inputs& in) {
     }
 }
 
+Score score_of(const Case& c, std::uint64_t seed) {
+  const auto drawn = [&](const Dims& sizes, std::uint64_t more) { return integers(sizes, c.dtype, seed + more, 0.25); };  // of a few units after the product
+  if (c.score == "dot") return Score::dot();
+  if (c.score == "general") return Score::general(drawn({c.dim, c.dim}, 0));
+  if (c.score == "additive") return Score::additive(drawn({c.channels, c.dim}, 0), drawn({c.channels, c.dim}, 1), drawn({c.channels}, 2));
+  return {};
+}
+
+Weights weights_of(const Case& c) {
+  if (c.weights == "full") return Weights::full;
+  if (c.weights == "head_average") return Weights::head_average;
+  if (c.weights == "column_sums") return Weights::column_sums;
+  if (c.weights == "top_k") return Weights::top_k(std::min<std::int64_t>(4, c.k_rows));
+  if (c.weights != "rows") return Weights::none;
+  return Weights::rows(of_batch((c.q_rows + 4) / 5, [&](std::int64_t n) { return c.q_rows - 1 - 5 * n; }));
+}
+
+/// Rows stand at the end of what is cached; k and v become what the cache gives back.
+void put_into_cache(const Case& c, Inputs& in) {
+  if (c.lengths != "none" && c.lengths != "keys") throw ValueError("case: with a cache lengths are none or keys");
+  if (c.is_backward()) throw ValueError("case: a cache has no gradient");
+  if (!in.options.key_lengths.defined()) in.options.key_lengths = of_batch(c.batch, [&](std::int64_t) { return c.k_rows; });
+  const std::int64_t* lengths = in.options.key_lengths.data<std::int64_t>();
+  in.options.query_start = of_batch(c.batch, [&](std::int64_t b) { return lengths[b] - c.q_rows; });
+  in.cached = cached_rows(c, in);
+  if (c.storage == "same") return;
+  const KvCache::Rows rows = in.cached->cache.gather(in.cached->sequences, c.dtype);
+  in.k = rows.k;
+  in.v = rows.v;
+}
+
 void attention_inputs(const Case& c, std::uint64_t seed, Inputs& in) {
   const bool dense = c.mask == "bool" || c.mask == "documents" || c.bias == "dense" || c.bias == "pairs" || c.bias == "item" || c.bias == "key";
   if (c.lengths == "packed" && (dense || c.hidden == "nan")) throw ValueError("case: lengths=packed has no dense mask or bias and hides no keys");
   in.q = operand(c, c.q_heads, c.q_rows, c.dim, seed + 1);
   in.k = operand(c, c.k_heads, c.k_rows, c.dim, seed + 2);
   in.v = operand(c, c.v_heads, c.k_rows, c.value_dim, seed + 3);
-  if (c.score == "additive") in.options.score = Score::additive(integers({c.channels, c.dim}, c.dtype, seed + 8), integers({c.channels, c.dim}, c.dtype, seed + 9), integers({c.channels}, c.dtype, seed + 10));
+  in.options.score = score_of(c, seed + 8);
   in.options.mask = mask_of(c, seed + 4);
   in.options.bias = bias_of(c, c.bias, seed + 5);
   in.options.score_mod = score_mod_of(c, seed + 5);
@@ -165,7 +196,10 @@ void attention_inputs(const Case& c, std::uint64_t seed, Inputs& in) {
   in.options.dropout_seed = seed + 7;
   if (c.sinks != 0) in.options.sinks = integers({c.q_heads}, c.dtype == Dtype::f64 ? Dtype::f64 : Dtype::f32, seed + 6);
   if (c.is_backward()) in.doutput = operand(c, c.q_heads, c.q_rows, c.value_dim, seed + 7);
+  in.options.weights = weights_of(c);
   set_lengths(c, in.options);
+  if (c.is_cached()) put_into_cache(c, in);
+  else if (c.storage != "same") throw ValueError("case: storage=int8 needs a cache");
   poison(c, in);
 }
 
@@ -200,13 +234,44 @@ Inputs make_inputs(const Case& c, std::uint64_t seed) {
   return in;
 }
 
+AttentionOptions cached_options(AttentionOptions options) {
+  options.key_lengths = options.query_start = {};
+  return options;
+}
+
+/// Chunk after chunk of all sequences in turn, so that their pages lie between each other.
+std::shared_ptr<Cached> cached_rows(const Case& c, const Inputs& in) {
+  constexpr std::int64_t chunk = 48;
+  const std::int64_t page = c.cache == "block" ? 0 : std::stoll(c.cache.substr(5));
+  auto cached = std::make_shared<Cached>(Cached{KvCache({.key_heads = c.k_heads,
+                                                         .value_heads = c.v_heads,
+                                                         .head_dim = c.dim,
+                                                         .value_dim = c.value_dim,
+                                                         .page_rows = page,
+                                                         .pages = page == 0 ? c.batch : c.batch * ((c.k_rows + page - 1) / page),
+                                                         .dtype = c.dtype,
+                                                         .storage = c.storage == "int8" ? KvStorage::int8 : KvStorage::same}),
+                                                {}});
+  for (std::int64_t b = 0; b < c.batch; ++b) cached->sequences.push_back(cached->cache.create());
+  for (std::int64_t first = 0; first < c.k_rows; first += chunk)
+    for (std::int64_t b = 0; b < c.batch; ++b) {
+      const std::int64_t end = std::min(first + chunk, in.options.key_lengths.data<std::int64_t>()[b]);
+      if (first < end) cached->cache.append(cached->sequences[static_cast<std::size_t>(b)], in.k.select(0, b).slice(1, first, end), in.v.select(0, b).slice(1, first, end));
+    }
+  return cached;
+}
+
 Inputs widened(const Inputs& inputs) {
   Inputs wide = inputs;
   for (Tensor Inputs::* x : {&Inputs::q, &Inputs::k, &Inputs::v, &Inputs::doutput, &Inputs::a, &Inputs::b, &Inputs::addend, &Inputs::x, &Inputs::weight, &Inputs::bias})
     if ((wide.*x).defined()) wide.*x = (inputs.*x).to(Dtype::f32);
-  Score& score = wide.options.score;
-  for (Tensor* x : {&score.w_q, &score.w_k, &score.w})
-    if (x->defined()) *x = x->to(Dtype::f32);
+  if (inputs.cached && inputs.cached->cache.options().storage == KvStorage::int8) {
+    const KvCache::Rows rows = inputs.cached->cache.gather(inputs.cached->sequences, Dtype::f32);  // not rounded to 16 bits
+    wide.k = rows.k;
+    wide.v = rows.v;
+  }
+  for (Tensor Score::* x : {&Score::w_q, &Score::w_k, &Score::w})
+    if ((wide.options.score.*x).defined()) wide.options.score.*x = (inputs.options.score.*x).to(Dtype::f32);
   return wide;
 }
 

@@ -17,6 +17,7 @@
 #include "verify/attended.h"
 #include "verify/backward.h"
 #include "verify/strips.h"
+#include "verify/weights.h"
 
 #include <map>
 #include <memory>
@@ -35,6 +36,8 @@ Results attention_by_reference(const kernels::AttentionReference& reference, con
   for_each_part(a.call, p, [&](const kernels::AttentionProblem& part, std::int64_t b, std::int64_t begin, std::int64_t end) {
     for (std::int64_t h = 0; h < p.q_heads; ++h) reference.rows(part, b, h, begin, end, scratch);
   });
+  if (a.weights.defined())
+    for (Result& result : weights_asked_for(in.options.weights, a.weights, in.options.cu_seqlens_q)) a.results.push_back(std::move(result));
   return a.results;
 }
 
@@ -109,6 +112,7 @@ Results attention_by_target(const kernels::AttentionTarget& target, Cut cut, con
   const kernels::StripKernel& strip = c.dtype == Dtype::f64 ? target.f64 : c.dtype == Dtype::bf16 ? target.bf16 : target.f32;
   if (c.dtype == Dtype::f16 || strip.rows == 0 || (c.dtype == Dtype::bf16 && !runtime::cpu().avx512_bf16)) return {};
   if (c.is_backward()) return {};
+  if (size_of(c.dtype) == 2 && (c.storage != "same" || c.score == "additive" || c.weights != "none")) return {};  // the library has these in f32
   Attended a(in);
   attend_by_strips(strip, a.call, cut);
   return a.results;
@@ -143,8 +147,11 @@ struct Threads {
 Results by_library(const Case& c, const Inputs& in) {
   if (c.is_backward()) return gradients_by(nullptr, in);
   if (c.is_attention()) {
-    const AttentionResult r = attention(in.q, in.k, in.v, in.options);
-    return {{"output", r.output}, {"logsumexp", r.logsumexp}};
+    const AttentionResult r = in.cached ? attention_cached(in.q, in.cached->cache, in.cached->sequences, cached_options(in.options)) : attention(in.q, in.k, in.v, in.options);
+    Results results{{"output", r.output}, {"logsumexp", r.logsumexp}};
+    if (r.weights.defined()) results.push_back({"weights", r.weights});
+    if (r.weight_keys.defined() && size_of(c.dtype) > 2) results.push_back({"weight_keys", r.weight_keys});  // 16 bits: near ones change places
+    return results;
   }
   if (c.op == "matmul") return {{"product", in.addend.defined() ? linear(in.a, in.b.transpose(0, 1), in.addend) : matmul(in.a, in.b)}};
   return {{"result", row_result(c, in, {})}};

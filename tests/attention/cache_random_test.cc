@@ -1,4 +1,5 @@
-// tests/attention/cache_random_test.cc: a million random operations on a cache, each compared with a plain model of rows and shared pages.
+// tests/attention/cache_random_test.cc: a million random operations on a cache, each compared with a plain model of rows and shared pages,
+// and the bits of what is decoded from it.
 #include <attn/cache.h>
 #include <attn/ops.h>
 
@@ -36,6 +37,7 @@ class Model {
     if (what < 90) return evict();
     if (what < 95) return release();
     compare(plain_[any()]);
+    decode();
   }
   void agree() {
     for (const Plain& s : plain_) {
@@ -51,6 +53,7 @@ class Model {
     EXPECT_EQ(cache_.free_pages(), pages);
     EXPECT_GT(full_, 100) << "the pool was full now and then";
     EXPECT_GT(copied_, 100) << "shared pages were copied";
+    EXPECT_GT(decoded_, 10'000);
   }
 
  private:
@@ -150,6 +153,29 @@ class Model {
     }
   }
 
+  /// Some sequences in one call, each at its own length: the bits of each alone, from rows side by side.
+  void decode() {
+    std::vector<std::size_t> chosen;
+    for (std::size_t n = 0; n < plain_.size(); ++n)
+      if (pick(3) == 0) chosen.push_back(n);
+    if (chosen.empty()) return;
+    std::vector<KvSequence> handles;
+    for (const std::size_t c : chosen) handles.push_back(plain_[c].handle);
+    const Tensor q = empty({static_cast<std::int64_t>(chosen.size()), 2, 1, 1});
+    for (std::int64_t n = 0; n < q.numel(); ++n) q.data<float>()[n] = static_cast<float>(pick(64) - 32) / 16;
+    const AttentionResult together = attention_cached(q, cache_, handles, {.mask = Mask::causal()});
+    for (std::size_t c = 0; c < chosen.size(); ++c) {
+      const Plain& s = plain_[chosen[c]];
+      const Tensor k = empty({1, 1, s.length(), 1}), v = empty(k.sizes());
+      for (std::int64_t j = 0; j < s.length(); ++j) v.data<float>()[j] = -(k.data<float>()[j] = s.rows[static_cast<std::size_t>(j)]);
+      const auto b = static_cast<std::int64_t>(c);
+      const AttentionResult alone = attention(q.slice(0, b, b + 1), k, v, {.mask = ~Mask::prefix(s.first)});
+      ASSERT_TRUE(same_bits(together.output.slice(0, b, b + 1), alone.output));
+      ASSERT_TRUE(same_bits(together.logsumexp.slice(0, b, b + 1), alone.logsumexp));
+      ++decoded_;
+    }
+  }
+
   KvCache cache_{{.key_heads = 1, .head_dim = 1, .page_rows = page_rows, .pages = pages}};
   std::mt19937 random_;
   std::vector<Plain> plain_;
@@ -157,7 +183,7 @@ class Model {
   std::size_t gone_at_ = 0;
   std::vector<int> all_;
   float next_ = 1;
-  int next_page_ = 0, full_ = 0, copied_ = 0;
+  int next_page_ = 0, full_ = 0, copied_ = 0, decoded_ = 0;
 };
 
 TEST(CacheRandom, AMillionOperationsAgreeWithAPlainModel) {

@@ -1,12 +1,12 @@
 // tests/attention/extremes_test.cc: huge, infinite, NaN and denormal numbers, hidden garbage and long rows, on every kernel there is.
 #include "attention/truth.h"
 #include "runtime/memory.h"
+#include "support/resident.h"
 #include "support/sanitized.h"
 #include "verify/same.h"
 
 #include <gtest/gtest.h>
 
-#include <fstream>
 #include <string>
 
 namespace attn::testing {
@@ -70,30 +70,19 @@ TEST(Extremes, LongRowsAreWithinTheErrorRule) {
   }
 }
 
-/// Bytes of the process that are in memory, and the most since `reset`.
-struct Resident {
-  static void reset() { std::ofstream("/proc/self/clear_refs") << 5; }
-  static std::size_t field(const std::string& name) {
-    std::ifstream status("/proc/self/status");
-    for (std::string line; std::getline(status, line);)
-      if (line.starts_with(name + ":")) return 1024 * std::stoul(line.substr(name.size() + 1));
-    return 0;
-  }
-};
-
 TEST(Extremes, LongSequencesNeedNoMoreThanTheirResult) {
   const std::int64_t T = sanitized ? 2048 : 16384;
   const Tensor q = cases::integers({1, 8, T, 64}, Dtype::f32, 1), k = cases::integers({1, 8, T, 64}, Dtype::f32, 2);
   const std::size_t result = static_cast<std::size_t>(q.numel() + 8 * T) * sizeof(float), more = 4u << 20;  // the pairs: 128 MiB, 8 GiB
   attention(q.narrow(2, 0, 64), k.narrow(2, 0, 64), k.narrow(2, 0, 64));  // scratch that threads keep is there
   for (const Mask& mask : {Mask(), Mask::causal(), Mask::causal() & Mask::window(70, 0)}) {
-    const std::size_t before = runtime::allocated_bytes(), resident = Resident::field("VmRSS");
+    const std::size_t before = runtime::allocated_bytes(), resident = Resident::now();
     runtime::reset_peak();
     Resident::reset();
     attention(q, k, k, {.mask = mask});
     EXPECT_LT(runtime::peak_bytes() - before, result + more) << mask.to_string();
     if (!sanitized) {
-      EXPECT_LT(Resident::field("VmHWM"), resident + result + more) << mask.to_string();
+      EXPECT_LT(Resident::most(), resident + result + more) << mask.to_string();
     }
   }
 }

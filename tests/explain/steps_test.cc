@@ -1,5 +1,6 @@
 // tests/explain/steps_test.cc: the steps of an explanation are the tutorial's numbers and attention's own bits.
 #include "explain/words.h"
+#include "support/errors.h"
 #include "support/golden.h"
 
 #include <attn/explain.h>

@@ -15,19 +15,27 @@ namespace attn::kernels::HWY_NAMESPACE {
 template <typename T>
 class AdditiveScore;
 
-/// The exponentials of the strip's queries are taken once, those of a block's keys once per block, never per pair. Where all
-/// exponents of both sides allow it, the tiles take H; else mantissas and exponents, which have the same bits.
+/// The exponentials of the strip's queries are taken once, those of the keys once for the strips of a task (they are a fifth of a strip's
+/// time otherwise), never per pair. Where all exponents of both sides allow it, the tiles take H; else mantissas and exponents, which have
+/// the same bits.
 template <>
 class AdditiveScore<float> {
  public:
-  static constexpr bool hides = false;
-  static std::size_t bytes(std::int64_t dim) { return 4 * static_cast<std::size_t>(2 * dim * R + 2 * key_block * padded(dim)); }
+  static constexpr bool hides = false, takes_bytes = false;
+  static std::size_t bytes(const AttentionProblem& p, std::int64_t dim) {
+    return flag_bytes + 4 * static_cast<std::size_t>(2 * dim * R + (kept_blocks(p) + 2) * key_block * padded(dim));
+  }
+  /// No block of keys is there yet.
+  static void begin_task(void* scratch) { std::memset(scratch, none, flag_bytes); }
 
   AdditiveScore(const AttentionProblem& problem, void* scratch) : w_(static_cast<const float*>(problem.additive_w)), channels_(problem.dim) {
-    q_high_ = static_cast<float*>(scratch);
+    kept_ = static_cast<std::uint8_t*>(scratch);
+    kept_blocks_ = kept_blocks(problem);
+    q_high_ = reinterpret_cast<float*>(kept_ + flag_bytes);
     q_exponent_ = q_high_ + channels_ * R;
     k_high_ = q_exponent_ + channels_ * R;
     k_exponent_ = k_high_ + key_block * padded(channels_);
+    k_kept_ = k_exponent_ + key_block * padded(channels_);
     weight_sum_ = additive_weight_sum(w_, channels_);
   }
 
@@ -42,10 +50,11 @@ class AdditiveScore<float> {
     }
   }
 
-  void load_keys(const float* const* k, int keys) {
-    narrow_ = q_narrow_;
-    for (int r = 0; narrow_ && r < keys; ++r) narrow_ = split(k[r], channels_, {k_high_ + r * padded(channels_), nullptr, nullptr});
+  /// The keys of block `block` of the item.
+  void load_keys(const float* const* k, int keys, std::int64_t block) {
+    narrow_ = q_narrow_ && narrow_keys(k, keys, block);
     if (narrow_) return;
+    k_narrow_ = k_high_;
     widen_queries();
     for (int r = 0; r < keys; ++r) split(k[r], channels_, {k_high_ + r * padded(channels_), nullptr, k_exponent_ + r * padded(channels_)});
   }
@@ -59,6 +68,26 @@ class AdditiveScore<float> {
   static constexpr int R = strip_rows<float>, N = lanes<float>;
   static std::int64_t padded(std::int64_t dim) { return (dim + 15) / 16 * 16; }
 
+  /// How a block of keys stands in its place: not at all, as H, or not as H since some exponent is too large.
+  enum Kept : std::uint8_t { none, narrow, too_wide };
+  /// Blocks that stay for the other strips of a task: 1,024 keys, 1 MiB of 256 channels.
+  static constexpr std::int64_t most_blocks = 16, flag_bytes = 64;
+  static std::int64_t kept_blocks(const AttentionProblem& p) {
+    const std::int64_t blocks = (p.k_rows + key_block - 1) / key_block;
+    return p.q_rows <= R ? 0 : blocks < most_blocks ? blocks : most_blocks;
+  }
+
+  /// H of a block's keys, at k_narrow_; false: they have none.
+  bool narrow_keys(const float* const* k, int keys, std::int64_t block) {
+    const bool stays = block < kept_blocks_;
+    k_narrow_ = stays ? k_kept_ + block * key_block * padded(channels_) : k_high_;
+    if (stays && kept_[block] != none) return kept_[block] == narrow;
+    bool all = true;
+    for (int r = 0; all && r < keys; ++r) all = split(k[r], channels_, {k_narrow_ + r * padded(channels_), nullptr, nullptr});
+    if (stays) kept_[block] = all ? narrow : too_wide;
+    return all;
+  }
+
   void widen_queries() {
     if (q_wide_) return;
     for (std::int64_t c = 0; c < channels_; ++c) split(q_high_ + c * R, vectors_ * N, {q_high_ + c * R, nullptr, q_exponent_ + c * R});
@@ -68,7 +97,7 @@ class AdditiveScore<float> {
   template <bool WIDE>
   void tiles(const Strip<float>& strip, const SplitRows& q, const ScoreRange& range) {
     const int key = range.key;
-    const SplitRows k{k_high_ + key * padded(channels_), k_exponent_ + key * padded(channels_), padded(channels_)};
+    const SplitRows k{k_narrow_ + key * padded(channels_), k_exponent_ + key * padded(channels_), padded(channels_)};
     for_each_part<additive_vectors>(range.first, range.last, [&]<int V>(int v) HWY_ATTR {
       additive_columns<WIDE, V>(q.at(v * N), k, range.end - key, w_, weight_sum_, channels_, strip.s + key * R + v * N, strip.alpha + v * N);
     });
@@ -81,16 +110,20 @@ class AdditiveScore<float> {
   bool narrow_ = true, q_narrow_ = true, q_wide_ = false;
   float *q_high_, *q_exponent_;  // [C][R]: the queries, then their mantissas and exponents
   float *k_high_, *k_exponent_;  // [64][padded C]: H, or mantissas and exponents
+  std::uint8_t* kept_;           // [16] Kept
+  std::int64_t kept_blocks_;
+  float *k_kept_, *k_narrow_ = nullptr;  // [blocks][64][padded C]: H of blocks that stay; where this block's keys are
 };
 
 template <>
 class AdditiveScore<double> {
  public:
-  static constexpr bool hides = false;
-  static std::size_t bytes(std::int64_t) { return 0; }
+  static constexpr bool hides = false, takes_bytes = false;
+  static std::size_t bytes(const AttentionProblem&, std::int64_t) { return 0; }
+  static void begin_task(void*) {}
   AdditiveScore(const AttentionProblem& problem, void*) : w_(static_cast<const double*>(problem.additive_w)), channels_(problem.dim) {}
   void prepare_queries(const Strip<double>&, int, int) {}
-  void load_keys(const double* const*, int) {}
+  void load_keys(const double* const*, int, std::int64_t) {}
 
   void group(const Strip<double>& strip, const double* const* k, const ScoreRange& range) {
     constexpr int R = strip_rows<double>, N = lanes<double>;

@@ -102,13 +102,14 @@ struct FewRowsTile {
   }
 };
 
-/// Rows of K or V in the order in which they lie, line after line, right before they are used, the next 4 KB asked for: so the processor's own
+/// Rows of K or V in the order in which they lie, line after line, right before they are used, the next 4 KB (`ahead` bytes) asked for: so the processor's own
 /// prefetch keeps up, and one thread reads while another computes. In the order of the tiles, 32 rows at a time, memory gives half as much;
 /// with prefetches spread among their multiplications three quarters (f32, D = 128: .50 and .73 of reading alone, this way .82).
 template <typename T>
 class ReadAhead {
  public:
-  ReadAhead(const KeyRows& rows, const T* base, std::int64_t columns) : rows_(&rows), base_(base), columns_(columns), ahead_(1 + 4096 / (columns * static_cast<std::int64_t>(sizeof(T)))) {}
+  ReadAhead(const KeyRows& rows, const T* base, std::int64_t columns, std::int64_t ahead = 4096)
+      : rows_(&rows), base_(base), columns_(columns), ahead_(1 + ahead / (columns * static_cast<std::int64_t>(sizeof(T)))) {}
 
   /// Keys [first, first + count); `end`: rows from there on are not asked for.
   HWY_NOINLINE void operator()(std::int64_t first, std::int64_t count, std::int64_t end) const {

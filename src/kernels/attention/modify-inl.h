@@ -185,6 +185,19 @@ HWY_NOINLINE void add_bias(const AttentionProblem& problem, const LaneMap& map, 
   }
 }
 
+/// -inf again where a bias term is: an expression or a callable may have made a number of it, which the pair then is not seen with.
+template <typename T>
+HWY_NOINLINE void hide_by_bias(const AttentionProblem& problem, const LaneMap& map, std::int64_t first, int keys, const Groups& groups, const Strip<T>& strip) {
+  const Tag<T> d;
+  for (int n = 0; n < problem.bias_count; ++n) {
+    gather_bias(problem, problem.bias[n], map, first, keys, strip);
+    for_each_score<T>(groups, [&](int at, int, int) HWY_ATTR {
+      const auto hidden = hn::Eq(hn::Load(d, strip.extra + at), minus_infinity<T>());
+      hn::Store(hn::IfThenElse(hidden, minus_infinity<T>(), hn::Load(d, strip.s + at)), d, strip.s + at);
+    });
+  }
+}
+
 template <typename T, int R>
 HWY_NOINLINE void divide_by_temperature(const AttentionProblem& problem, const Groups& groups, const Strip<T, R>& strip) {
   const Tag<T> d;
@@ -200,6 +213,7 @@ HWY_NOINLINE void modify_block(const AttentionProblem& problem, const LaneMap& m
   if (problem.bias_count != 0) add_bias(problem, map, first, keys, groups, strip);
   if (!problem.score_mod.empty()) score_mod.apply(first, keys, groups, strip.s);
   if (problem.score_callback.call != nullptr) call_back(problem, map, first, keys, strip.s);
+  if (problem.bias_count != 0 && (!problem.score_mod.empty() || problem.score_callback.call != nullptr)) hide_by_bias(problem, map, first, keys, groups, strip);
   if (problem.temperature != 1) divide_by_temperature(problem, groups, strip);
   hide_block(visible, groups, strip);
 }

@@ -16,6 +16,7 @@ namespace attn::kernels {
 /// Memory that is asked for a few cache lines at a time.
 class FetchAhead {
  public:
+  static constexpr int most_ranges = 5;
   /// `rows` pieces of `bytes`, `stride` bytes apart.
   void add(const void* base, std::int64_t bytes, std::int64_t stride, std::int64_t rows) {
     if (rows <= 0 || bytes <= 0) return;
@@ -49,7 +50,7 @@ class FetchAhead {
     std::int64_t bytes, stride, rows;
   };
 
-  Range ranges_[5];
+  Range ranges_[most_ranges];
   int count_ = 0, range_ = 0;
   std::int64_t row_ = 0, byte_ = 0, lines_ = 0;
 };
@@ -119,5 +120,20 @@ class NextHead : public FetchAhead {
 
   std::int64_t batch_ = -1, head_ = 0, keys_ = 0;
 };
+
+/// What a strip's rows read of dense biases for the keys [first, end): pieces of a few lines, a row of scores apart, which the processor's own
+/// prefetch does not foresee.
+inline FetchAhead dense_biases(const AttentionProblem& problem, const LaneMap& map, std::int64_t first, std::int64_t end) {
+  FetchAhead ahead;
+  for (int n = 0; n < problem.bias_count && n < FetchAhead::most_ranges && first < end; ++n) {
+    const BiasTerm& term = problem.bias[n];
+    const std::int64_t* stride = term.dense.stride;
+    if (term.op != BiasOp::dense || stride[2] == 0 || stride[3] != 1 || map.heads != 1) continue;
+    const std::int64_t bytes = term.element == Element::f64 ? 8 : 4;
+    ahead.add(static_cast<const char*>(term.dense.data) + bytes * (map.batch * stride[0] + map.head * stride[1] + map.row * stride[2] + first), bytes * (end - first),
+              bytes * stride[2], map.rows);
+  }
+  return ahead;
+}
 
 }  // namespace attn::kernels

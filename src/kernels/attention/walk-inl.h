@@ -19,6 +19,7 @@
 #include "kernels/attention/next_head.h"
 #include "kernels/attention/output_tile-inl.h"
 #include "kernels/attention/score_tile-inl.h"
+#include "kernels/attention/stored_rows-inl.h"
 #include "kernels/turn-inl.h"
 #include "kernels/attention/weights-inl.h"
 
@@ -32,6 +33,7 @@ class Walk {
  public:
   static constexpr int R = strip_rows<T>, N = lanes<T>, block_keys = key_block;
   using Compute = T;
+  static constexpr bool takes_bytes = Score::takes_bytes && sizeof(Stored) == sizeof(float);
 
   const AttentionProblem& problem;
   LaneMap map;
@@ -39,6 +41,7 @@ class Walk {
   Score score;
   ScoreVectors<T> score_mod;
   KeptScores<T> kept_scores;
+  StoredRows<Stored> stored;
   int vectors;
   KeyRows k, v;
   const Stored* k_base;
@@ -47,31 +50,32 @@ class Walk {
   bool any_span = false;  // a span was merged
   NextHead next;
   std::int64_t next_lines = 0;  // to be asked for in each quarter of a block
+  bool few_bytes = false;       // few rows over 8 bits
   bool few;                     // few rows: their output is `rows_out`, and turned at the end of the span
   RowOutput<T> rows_out;
   std::int64_t span_end = 0;    // few rows: keys before this one are read ahead
 
   Walk(const AttentionProblem& p, const LaneMap& lane_map, void* scratch) : Walk(p, lane_map, scratch, p.dim, p.value_dim) {}
   static std::size_t scratch_bytes(const AttentionProblem& p) {
-    return Strip<T>::bytes(p.dim, p.value_dim) + Score::bytes(p.dim) + ScoreVectors<T>::bytes(p);
+    return Strip<T>::bytes(p.dim, p.value_dim) + Score::bytes(p, p.dim) + ScoreVectors<T>::bytes(p) + StoredRows<Stored>::bytes(p);
   }
   /// Before the strips of a task, which share one scratch.
-  static void begin_task(const AttentionProblem&, void*) {}
+  static void begin_task(const AttentionProblem& p, void* scratch) { Score::begin_task(static_cast<char*>(scratch) + Strip<T>::bytes(p.dim, p.value_dim)); }
 
  protected:
   /// `q_dim`: columns of the strip's own place for queries; `v_columns`: those that a row of V has where it is read.
   Walk(const AttentionProblem& p, const LaneMap& lane_map, void* scratch, std::int64_t q_dim, std::int64_t v_columns)
       : problem(p), map(lane_map), strip(scratch, q_dim, p.value_dim), score(p, static_cast<char*>(scratch) + Strip<T>::bytes(q_dim, p.value_dim)),
-        score_mod(p, map, static_cast<char*>(scratch) + Strip<T>::bytes(q_dim, p.value_dim) + Score::bytes(q_dim)),
-        kept_scores(p, lane_map), vectors(static_cast<int>((map.count() + N - 1) / N)), next(p, lane_map, sizeof(Stored)),
+        score_mod(p, map, static_cast<char*>(scratch) + Strip<T>::bytes(q_dim, p.value_dim) + Score::bytes(p, q_dim)), kept_scores(p, lane_map),
+        stored(p, static_cast<char*>(scratch) + Strip<T>::bytes(q_dim, p.value_dim) + Score::bytes(p, q_dim) + ScoreVectors<T>::bytes(p)),
+        vectors(static_cast<int>((map.count() + N - 1) / N)), next(p, lane_map, sizeof(Stored)),
         few(RowOutput<T>::takes(map.count(), p.value_dim)), rows_out(strip.block, v_columns) {
-    next_lines = next.lines() * block_keys / (4 * (next.keys() > block_keys ? next.keys() : block_keys)) + 1;
-    k = p.k;
-    v = p.v;
-    if (k.pages) k.pages += map.batch * k.pages_stride;
-    if (v.pages) v.pages += map.batch * v.pages_stride;
-    k_base = static_cast<const Stored*>(p.k.base) + map.batch * p.k_stride[0] + map.head / (p.q_heads / p.k_heads) * p.k_stride[1];
-    v_base = static_cast<const Stored*>(p.v.base) + map.batch * p.v_stride[0] + map.head / (p.q_heads / p.v_heads) * p.v_stride[1];
+    if (!stored.needed()) next_lines = next.lines() * block_keys / (4 * (next.keys() > block_keys ? next.keys() : block_keys)) + 1;
+    k = rows_of_head(p.k, p.k_stride, map.batch, map.head / (p.q_heads / p.k_heads));
+    v = rows_of_head(p.v, p.v_stride, map.batch, map.head / (p.q_heads / p.v_heads));
+    k_base = static_cast<const Stored*>(k.base);
+    v_base = static_cast<const Stored*>(v.base);
+    if constexpr (takes_bytes) few_bytes = few && in_byte_tiles(k, p.dim) && in_byte_tiles(v, p.value_dim);
   }
 
  public:
@@ -114,29 +118,67 @@ class Walk {
     }
     const Groups groups = visible ? Groups::trimmed(visible, keys, vectors, N) : Groups::all(keys, vectors);
     for (int x = 0; x < vectors; ++x) hn::Store(hn::Load(d, strip.m + x * N), d, strip.alpha + x * N);
-    next.fetch(next_lines);
-    score.load_keys(k_rows, keys);
+    const std::int64_t after = first + keys < span_end ? first + keys : span_end;
+    FetchAhead biases = problem.bias_count == 0 ? FetchAhead() : dense_biases(problem, map, after, after + block_keys < span_end ? after + block_keys : span_end);
+    const std::int64_t bias_lines = biases.lines() / 4 + 1;
+    const auto fetch = [&] {
+      next.fetch(next_lines);
+      biases.fetch(bias_lines);
+    };
+    fetch();
+    if (few_bytes) read_bytes(k, problem.dim, first, keys);
+    else if (stored.needed()) stored.load(k, problem.dim, {first, keys, span_end}, k_rows);
+    score.load_keys(k_rows, keys, (first - problem.keys_begin(map.batch)) / key_block);
     const bool modified = has_modifiers(problem);
-    for (int g = 0; g < groups.count; ++g)
-      for_each_slice(first, groups.range(g, modified || !Score::hides ? nullptr : visible), [&](const ScoreRange& range) HWY_ATTR { score.group(strip, k_rows, range); });
-    next.fetch(next_lines);
+    const Word* const hiding = modified || !Score::hides ? nullptr : visible;
+    if (few_bytes) score_bytes(first, keys, groups, hiding, k_rows);
+    else
+      for (int g = 0; g < groups.count; ++g)
+        for_each_slice(first, groups.range(g, hiding), [&](const ScoreRange& range) HWY_ATTR { score.group(strip, k_rows, range); });
+    fetch();
     if (modified || (visible && !Score::hides)) {
       restart_maximum(strip);
       modify_block(problem, map, first, keys, visible, groups, strip, score_mod);
     }
     if (kept_scores.wanted()) kept_scores.keep(first, groups, vectors, strip.s);
-    next.fetch(next_lines);
+    fetch();
     weigh_block(strip, groups, vectors);
-    next.fetch(next_lines);
+    fetch();
     if (problem.drops() || problem.keep) drop_block(problem, map, first, groups, strip.s);
-    if (few) read_values(first, keys);
+    if (few_bytes) return fold_bytes(first, keys, groups);
+    if (stored.needed()) stored.load(v, problem.value_dim, {first, keys, span_end}, v_rows);
+    else if (few) read_values(first, keys);
     fold(groups, v_rows);
+  }
+
+  /// A block of them is 8 KB at D = 128: while one is computed, the next comes from memory.
+  void read_bytes(const KeyRows& rows, std::int64_t columns, std::int64_t first, int keys) const {
+    ReadAhead<std::int8_t>(rows, static_cast<const std::int8_t*>(rows.base), columns, block_keys * columns)(first, keys, span_end);
+  }
+
+  void score_bytes(std::int64_t first, int keys, const Groups& groups, const Word* visible, const T** k_rows) {
+    if constexpr (takes_bytes) {
+      const ByteRows bytes(k, first, keys);
+      const auto widen_rows = [&](int key, int end) { stored.load(k, problem.dim, {first + key, end - key, span_end}, k_rows + key); };
+      for (int g = 0; g < groups.count; ++g) score.group_bytes(strip, bytes, k_rows, groups.range(g, visible), widen_rows);
+    }
+  }
+
+  void fold_bytes(std::int64_t first, int keys, const Groups& groups) {
+    if constexpr (takes_bytes) {
+      read_bytes(v, problem.value_dim, first, keys);
+      if (groups.gaps) clear_gaps(groups, strip.s, 1);
+      const ByteRows bytes(v, first, keys);
+      const int key = groups.begin[0], count = groups.end[0] - key;
+      rows_out.for_each(static_cast<int>(map.count()), FewRowsByteTile{bytes, key, count, strip.s + key * R, strip.alpha, rows_out.stride(), fresh});
+      fresh = false;
+    }
   }
 
   /// score(range), all at once; where rows are few, tile by tile, its keys read before.
   template <class F>
   HWY_INLINE void for_each_slice(std::int64_t first, ScoreRange range, F&& score_of) const {
-    if (!few) return score_of(range);
+    if (!few || stored.needed()) return score_of(range);
     const ReadAhead<Stored> read(k, k_base, problem.dim);
     for (const int end = range.end; range.key < end; range.key = range.end) {
       range.end = end - range.key < few_keys<T> + N ? end : range.key + few_keys<T>;  // no rest below a vector

@@ -1,0 +1,120 @@
+// src/kernels/attention/stored_rows-inl.h: rows of K and V that are stored in fewer bits than the walk computes in, read block by block.
+//
+// A cache of 8 bits, or of halves where there is no product for them, is never widened as a whole: a block of 64 rows becomes rows of
+// T that stay in the first cache while they are used. Elements are widened exactly; those of i8 are then multiplied by their scale,
+// one rounding, as kernels/ref does.
+#if defined(ATTN_STORED_ROWS_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_STORED_ROWS_INL_H
+#undef ATTN_STORED_ROWS_INL_H
+#else
+#define ATTN_STORED_ROWS_INL_H
+#endif
+
+#include "kernels/attention/key_rows.h"
+#include "kernels/attention/tile-inl.h"
+
+#include <cstring>
+
+HWY_BEFORE_NAMESPACE();
+namespace attn::kernels::HWY_NAMESPACE {
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+
+/// A vector's worth of stored elements, exactly.
+HWY_INLINE Vector<float> widen(Tag<float> d, const std::int8_t* from) {
+  const hn::Rebind<std::int32_t, Tag<float>> whole;
+  return hn::ConvertTo(d, hn::PromoteTo(whole, hn::LoadU(hn::Rebind<std::int8_t, Tag<float>>(), from)));
+}
+HWY_INLINE Vector<double> widen(Tag<double> d, const std::int8_t* from) {
+  const hn::Rebind<std::int32_t, Tag<double>> whole;
+  return hn::PromoteTo(d, hn::PromoteTo(whole, hn::LoadU(hn::Rebind<std::int8_t, Tag<double>>(), from)));
+}
+HWY_INLINE Vector<float> widen(Tag<float> d, const hwy::float16_t* from) {
+  return hn::PromoteTo(d, hn::LoadU(hn::Rebind<hwy::float16_t, Tag<float>>(), from));
+}
+HWY_INLINE Vector<float> widen(Tag<float> d, const hwy::bfloat16_t* from) {
+  return hn::PromoteTo(d, hn::LoadU(hn::Rebind<hwy::bfloat16_t, Tag<float>>(), from));
+}
+
+/// `count` neighbouring elements, each times `scale` (null: as it is).
+template <typename T, typename From>
+HWY_INLINE void widen_row(const From* HWY_RESTRICT from, std::int64_t count, const T* scale, T* HWY_RESTRICT to) {
+  const Tag<T> d;
+  constexpr std::int64_t N = lanes<T>;
+  const auto factor = hn::Set(d, scale ? *scale : T(1));
+  const auto widened = [&](const From* place) HWY_ATTR { return scale ? hn::Mul(widen(d, place), factor) : widen(d, place); };
+  std::int64_t c = 0;
+  for (; c + N <= count; c += N) hn::StoreU(widened(from + c), d, to + c);
+  if (c == count) return;
+  From last[N] = {};
+  std::memcpy(last, from + c, static_cast<std::size_t>(count - c) * sizeof(From));
+  T values[N];
+  hn::StoreU(widened(last), d, values);
+  std::memcpy(to + c, values, static_cast<std::size_t>(count - c) * sizeof(T));
+}
+
+/// Rows of K or V: `keys` from `first` on, of those before `end`.
+struct RowRange {
+  std::int64_t first;
+  int keys;
+  std::int64_t end;
+};
+
+/// One block's rows of K, then of V, in the same place. T: what the walk reads.
+template <typename T>
+class StoredRows {
+ public:
+  static constexpr Element element = sizeof(T) == 8 ? Element::f64 : sizeof(T) == 4 ? Element::f32 : Element::bf16;
+
+  static bool needed(const AttentionProblem& p) { return differs(p.k) || differs(p.v); }
+  static std::size_t bytes(const AttentionProblem& p) { return needed(p) ? sizeof(T) * static_cast<std::size_t>(key_block * stride(p)) : 0; }
+
+  StoredRows(const AttentionProblem& p, void* scratch) : memory_(static_cast<T*>(scratch)), stride_(stride(p)), needed_(needed(p)) {}
+  bool needed() const { return needed_; }
+
+  /// Rows of a head, `columns` elements each, to be read at to[...]; where they are of T, to[...] stays. They are read in their order,
+  /// and what stands 4 KB further on is asked for meanwhile.
+  HWY_NOINLINE void load(const KeyRows& head, std::int64_t columns, const RowRange& rows, const T** to) const {
+    if (!differs(head)) return;
+    const std::int64_t bytes = bytes_of(head.element) * columns, ahead = 1 + 4096 / bytes;
+    for (int r = 0; r < rows.keys; ++r) {
+      const std::int64_t j = rows.first + r;
+      if (j + ahead < rows.end) {
+        const char* next = row_at(head, j + ahead);
+        for (std::int64_t byte = 0; byte < bytes; byte += 64) __builtin_prefetch(next + byte);
+      }
+      row(head, columns, j, memory_ + r * stride_);
+      to[r] = memory_ + r * stride_;
+    }
+  }
+
+ private:
+  static bool differs(const KeyRows& rows) { return rows.element != element; }
+  /// Whole lines of memory a row.
+  static std::int64_t stride(const AttentionProblem& p) {
+    constexpr std::int64_t line = 64 / sizeof(T);
+    return ((p.dim > p.value_dim ? p.dim : p.value_dim) + line - 1) / line * line;
+  }
+
+  static HWY_INLINE void row(const KeyRows& head, std::int64_t columns, std::int64_t j, T* to) {
+    const char* from = row_at(head, j);
+    if (head.element == Element::i8) {
+      const float* scales = scales_at(head, j);
+      for (std::int64_t c = 0; c < columns; c += head.scale_group) {
+        const T scale = static_cast<T>(*scales++);
+        widen_row(reinterpret_cast<const std::int8_t*>(from) + c, columns - c < head.scale_group ? columns - c : head.scale_group, &scale, to + c);
+      }
+    } else if constexpr (sizeof(T) == 4) {
+      if (head.element == Element::f16) widen_row<T>(reinterpret_cast<const hwy::float16_t*>(from), columns, nullptr, to);
+      else widen_row<T>(reinterpret_cast<const hwy::bfloat16_t*>(from), columns, nullptr, to);
+    }
+  }
+
+  T* memory_;
+  std::int64_t stride_;
+  bool needed_;
+};
+
+#endif
+}  // namespace attn::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif
