@@ -50,7 +50,7 @@ namespace {
 std::string around(const cases::Case& c) {
   std::vector<std::string> parts;
   const auto add = [&](const std::string& word) { parts.push_back(word); };
-  if (c.score != "scaled_dot") add(c.score);
+  if (c.score != "dot") add(c.score);
   if (const std::string mask = mask_of(c); mask != "none") add(mask);
   if (c.mask != "none" && c.bias != "none") add(c.bias);
   if (c.score_mod != "none") add("score_mod");

@@ -101,7 +101,7 @@ Case parse_case(const std::string& line) {
     set_field(c, word.substr(0, equals), word.substr(equals + 1));
   }
   if (c.op == "matmul" && c.layout == "plain") c.layout = "nn";
-  one_of("score", c.score, {"scaled_dot", "dot", "general", "additive"});
+  one_of("score", c.score, {"dot", "general", "additive"});
   one_of("bias", c.bias, {"none", "dense", "pairs", "item", "key", "alibi", "relative"});
   one_of("lengths", c.lengths, {"none", "keys", "rows", "starts", "all", "packed"});
   one_of("hidden", c.hidden, {"plain", "nan"});

@@ -149,10 +149,10 @@ void poison(const Case& c, const Inputs& in) {
 }
 
 Score score_of(const Case& c, std::uint64_t seed) {
-  const auto drawn = [&](const Dims& sizes, std::uint64_t more) { return integers(sizes, c.dtype, seed + more, 0.25); };  // of a few units after the product
-  if (c.score == "dot") return Score::dot();
+  const double width = c.dim < 128 ? 2 : 0.25;  // of many columns: of a few units after the product, as a model has them
+  const auto drawn = [&](const Dims& sizes, std::uint64_t more) { return integers(sizes, c.dtype, seed + more, width); };
   if (c.score == "general") return Score::general(drawn({c.dim, c.dim}, 0));
-  if (c.score == "additive") return Score::additive(drawn({c.channels, c.dim}, 0), drawn({c.channels, c.dim}, 1), drawn({c.channels}, 2));
+  if (c.score == "additive") return Score::additive(drawn({c.channels, c.dim}, 0), drawn({c.channels, c.dim}, 1), integers({c.channels}, c.dtype, seed + 2));
   return {};
 }
 
@@ -270,8 +270,9 @@ Inputs widened(const Inputs& inputs) {
     wide.k = rows.k;
     wide.v = rows.v;
   }
-  for (Tensor Score::* x : {&Score::w_q, &Score::w_k, &Score::w})
-    if ((wide.options.score.*x).defined()) wide.options.score.*x = (inputs.options.score.*x).to(Dtype::f32);
+  Score& score = wide.options.score;
+  for (Tensor* x : {&score.w_q, &score.w_k, &score.w})
+    if (x->defined()) *x = x->to(Dtype::f32);
   return wide;
 }
 

@@ -17,7 +17,7 @@ std::string one_of(Random& random, const std::vector<std::string>& words) { retu
 
 /// What may be asked for, each with the words it may be asked for in.
 const std::map<std::string, std::vector<std::string>> options = {
-    {"score", {"score=additive A=7", "score=additive A=16", "score=general", "score=dot"}},
+    {"score", {"score=additive A=7", "score=additive A=16", "score=general"}},
     {"mask", {"mask=causal(bottom_right)", "mask=window(9,3,bottom_right)", "mask=bool", "mask=causal(bottom_right)&window(70,0,bottom_right)|prefix(3)", "mask=~window(20,5,bottom_right)"}},
     {"bias", {"bias=dense", "bias=key", "bias=alibi", "bias=relative"}},
     {"score_mod", {"score_mod=s-slope[h]*(i(bottom_right)-j)", "score_mod=max(s,0.1*s)+0.1*h", "score_mod=where((i(bottom_right)-j)//8%3!=1,2.5*tanh(s/2.5),-inf)"}},

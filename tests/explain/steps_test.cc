@@ -15,6 +15,7 @@ namespace attn {
 namespace {
 
 using testing::bits_equal;
+using testing::error_of;
 using testing::golden;
 using testing::within;
 

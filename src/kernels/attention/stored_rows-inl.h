@@ -75,7 +75,7 @@ class StoredRows {
   /// and what stands 4 KB further on is asked for meanwhile.
   HWY_NOINLINE void load(const KeyRows& head, std::int64_t columns, const RowRange& rows, const T** to) const {
     if (!differs(head)) return;
-    const std::int64_t bytes = bytes_of(head.element) * columns, ahead = 1 + 4096 / bytes;
+    const std::int64_t bytes = bytes_of(head.element) * columns, ahead = 1 + 4096 / (bytes > 0 ? bytes : 1);
     for (int r = 0; r < rows.keys; ++r) {
       const std::int64_t j = rows.first + r;
       if (j + ahead < rows.end) {
