@@ -48,6 +48,18 @@ TEST_P(Sizes, EveryPairOfLengthsHasTheBitsOfTheSpecification) {
 }
 INSTANTIATE_TEST_SUITE_P(Dtypes, Sizes, ::testing::Values("f32", "f64"), [](const auto& info) { return std::string(info.param); });
 
+/// Few rows, which have tiles of their own: groups of every number of heads up to one too many, keys that end within a vector, and no columns at all.
+TEST_P(Sizes, FewRowsHaveTheBitsOfTheSpecification) {
+  std::vector<std::string> lines;
+  for (int heads = 1; heads <= 9; ++heads) {
+    for (const int k_rows : {5, 17, 70, 1031})
+      lines.push_back(fmt::format("attention_decode {} Hq={} Hk=1 Tq=1 Tk={} D=37 Dv=40{}", GetParam(), heads, k_rows, heads % 2 == 0 ? " layout=turned" : ""));
+    lines.push_back(fmt::format("attention {} Hq={} Hk=1 Tq=2 Tk=300 D=24 mask=window(70,0,bottom_right)", GetParam(), heads));
+  }
+  lines.push_back(fmt::format("attention {} Tq=2 Tk=70 D=0 Dv=32", GetParam()));
+  expect_bits(lines);
+}
+
 /// The whole table, a test for each dtype and head dim: minutes.
 class LongSizes : public ::testing::TestWithParam<std::tuple<const char*, int>> {};
 
