@@ -50,7 +50,7 @@ std::string drawn(Random& random, std::set<std::string>& names) {
     line += one_of(random, {" B=1", " B=2", " B=3"}) + " Hq=4" + one_of(random, {" Tq=1 Tk=90", " Tq=3 Tk=1100", " Tq=35 Tk=140", " Tq=70 Tk=140"}) + one_of(random, {" D=8", " D=17", " D=32"}) +
             one_of(random, {"", " Dv=5", " Dv=24"});
     names = {all.begin(), all.begin() + 4};
-    for (const std::string& name : names) line += " " + one_of(random, options.at(name));
+    for (const std::string& name : names) line.append(" ").append(one_of(random, options.at(name)));
     if (together(line)) return line;
   }
 }
