@@ -110,7 +110,7 @@ AttentionResult attention_call(const Tensor& q, const Tensor& k, const Tensor& v
   const kernels::AttentionProblem& p = call.problem;
   AttentionResult result;
   const AttentionKernel& kernel = plan_attention(p, result.plan);
-  if (better_in_f32(kernel, call.dtype())) return attention_in_f32(q, k, v, options, call_options);
+  if (better_in_f32(kernel, p)) return attention_in_f32(q, k, v, options, call_options);
   if (options.dropout_p > 0) {
     result.dropout_seed = dropout_seed(options.dropout_p, options.dropout_seed, options.generator);
     describe_dropout(options.dropout_p, result.dropout_seed, call.dtype() == Dtype::f64, call.problem);

@@ -73,8 +73,9 @@ const AttentionKernel& plan_attention(const kernels::AttentionProblem& problem, 
   return kernels.back();
 }
 
-bool better_in_f32(const AttentionKernel& planned, Dtype dtype) {
-  return (dtype == Dtype::bf16 || dtype == Dtype::f16) && planned.strips == nullptr && attention_kernels().size() > 1;
+bool better_in_f32(const AttentionKernel& planned, const kernels::AttentionProblem& problem) {
+  const bool half = problem.element == kernels::Element::bf16 || problem.element == kernels::Element::f16;
+  return half && planned.strips == nullptr && (attention_kernels().size() > 1 || problem.score == kernels::ScoreOp::additive);
 }
 
 std::string Plan::kernel() const { return asked == 0 ? "" : attention_kernels()[static_cast<std::size_t>(asked - 1)].name; }

@@ -31,7 +31,8 @@ const AttentionKernel& plan_attention(const kernels::AttentionProblem& problem, 
 /// Rows by the reference, their weights too where the problem has a place for them.
 void reference_rows(const kernels::AttentionProblem& problem, const kernels::LaneMap& map, void* scratch);
 
-/// Whether f16 and bf16 should be computed in f32 copies: there are vectors for f32, and no kernel of their own takes the call.
-bool better_in_f32(const AttentionKernel& planned, Dtype dtype);
+/// Whether f16 and bf16 should be computed in f32 copies: no kernel of their own takes the call, and there are vectors for f32, or the score
+/// is additive, whose projections would otherwise be rounded to 16 bits.
+bool better_in_f32(const AttentionKernel& planned, const kernels::AttentionProblem& problem);
 
 }  // namespace attn
