@@ -114,8 +114,18 @@ std::vector<Tensor> attend(const Call& call, const DropoutStrips* dropout, const
   // pass 1: scores
   Tensor s = scores_of(p, q, k, additive ? inputs[next++] : Tensor());
   if (p.softcap != 0) s = tanh(s / p.softcap) * p.softcap;
-  for (int n = 0; n < p.bias_count; ++n) s = s + bias_of(call, n, widen(inputs[next++]), pairs);
-  if (!call.score_expression.empty()) s = modified_scores(call, s, {inputs.begin() + static_cast<std::ptrdiff_t>(next), inputs.end()}, pairs.visible);
+  Tensor away;  // pairs that a bias of -inf hides: no expression brings them back, or sees what they hold
+  for (int n = 0; n < p.bias_count; ++n) {
+    const Tensor bias = bias_of(call, n, widen(inputs[next++]), pairs);
+    const Tensor hidden = eq(bias.detach(), -std::numeric_limits<double>::infinity());
+    away = away.defined() ? logical_or(away, hidden) : hidden;
+    s = s + bias;
+  }
+  if (!call.score_expression.empty()) {
+    if (away.defined()) s = masked_fill(s, away, 0);
+    s = modified_scores(call, s, {inputs.begin() + static_cast<std::ptrdiff_t>(next), inputs.end()}, pairs.visible);
+    if (away.defined()) s = masked_fill(s, away, -std::numeric_limits<double>::infinity());
+  }
   if (p.temperature != 1) s = s / p.temperature;
 
   // pass 2: their softmax among what is seen; the maximum moves nothing, so no gradient flows through it

@@ -1,4 +1,5 @@
 // tests/attention/score_mod_test.cc: score expressions inside attention: their values, their bits on every target, however the work is cut.
+#include <attn/autograd.h>
 #include <attn/runtime.h>
 
 #include "attention/calls.h"
@@ -291,6 +292,28 @@ TEST(ScoreMod, ANaNThatTakesPartMakesTheRowNaN) {
   const Tensor plain = attention(in.q, in.k, in.v).output;
   for (const std::int64_t row : {0, 2}) EXPECT_TRUE(bits_equal(out.select(2, row), plain.select(2, row)));
   for (const double x : out.select(2, 1).to_vector()) EXPECT_TRUE(std::isnan(x));
+}
+
+/// A key that a bias hides is as one that a mask hides, forward and backward, whatever the expression makes of -inf.
+TEST(ScoreMod, ABiasHidesForGood) {
+  const Tensor keys = zeros({1, 1, 1, 7}), mask = ones({1, 1, 1, 7}, Dtype::boolean);
+  keys.select(3, 4).fill_(-infinity);
+  mask.select(3, 4).fill_(false);
+  for (const char* text : {"2.5*tanh(s/2.5)", "s*s", "where(s<0,1.0,s)", "exp(s)"}) {
+    SCOPED_TRACE(text);
+    const auto gradients_of = [&](AttentionOptions options) {
+      options.score_mod = ScoreExpression::parse(text);
+      std::vector<Tensor> inputs;
+      for (unsigned n = 0; n < 3; ++n) inputs.push_back(normal({1, 2, n == 0 ? 5 : 7, 8}, n + 1).requires_grad_());
+      const Tensor output = attention(inputs[0], inputs[1], inputs[2], options).output;
+      std::vector<Tensor> result = grad({output}, inputs, {.grad_outputs = {normal(output.sizes(), 4)}});
+      result.push_back(output.detach());
+      return result;
+    };
+    const std::vector<Tensor> by_bias = gradients_of({.bias = Bias::dense(keys)}), by_mask = gradients_of({.mask = Mask::attend(mask)});
+    for (std::size_t n = 0; n < by_bias.size(); ++n) EXPECT_TRUE(bits_equal(by_bias[n], by_mask[n])) << n;
+    for (int n = 1; n < 3; ++n) EXPECT_TRUE(bits_equal(by_bias[static_cast<std::size_t>(n)].select(2, 4), zeros({1, 2, 8}))) << n;
+  }
 }
 
 /// Nobody knows the derivative of a callable: an error rather than a gradient without it.
