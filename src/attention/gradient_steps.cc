@@ -221,8 +221,8 @@ std::int64_t GradientSteps::first_step(std::int64_t unit) const {
   return group.first_block * gradient_.problem.q_heads + unit % shared_heads_ * steps_of_unit(unit);
 }
 
-/// Units that share elements may go side by side, one a little behind the other, where each of their blocks of rows has elements of its
-/// own and each unit is one head; else steps go one after another.
+/// Units that share elements may go side by side, one a little behind the other, where each step of a unit has elements of its own: blocks of
+/// rows do, and heads, or there is one head a unit. Else steps go one after another.
 GradientSteps::Order GradientSteps::order_of_dense() {
   bool heads = false, items = false, alike = cut_.pieces.empty() || cut_.pieces[0].part == nullptr;
   for (int n = 0; n < gradient_.dense_count; ++n) {
@@ -230,7 +230,7 @@ GradientSteps::Order GradientSteps::order_of_dense() {
     const bool by_heads = dense.stride[1] == 0 && shared_heads_ > 1, by_items = dense.stride[0] == 0 && cut_.groups.size() > 1;
     heads = heads || by_heads;
     items = items || by_items;
-    if (by_heads || by_items) alike = alike && dense.stride[2] != 0 && (!by_heads || heads_of_unit_ == 1);
+    if (by_heads || by_items) alike = alike && dense.stride[2] != 0 && (dense.stride[1] != 0 || heads_of_unit_ == 1);
   }
   if (!heads && !items) return Order::any;
   unit_before_ = heads ? 1 : shared_heads_;

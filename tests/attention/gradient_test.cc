@@ -288,7 +288,7 @@ TEST(Gradient, HasTheSameBitsOnAnyNumberOfThreads) {
 TEST(Gradient, OfABiasThatIsSharedHasTheSameBitsOnAnyNumberOfThreads) {
   const int before = num_threads();
   const std::int64_t rows = 200, keys = 150;
-  for (const std::int64_t key_heads : {4, 2})
+  for (const std::int64_t key_heads : {4, 2, 1})
     for (const Dims& bias : {Dims{rows, keys}, Dims{1, 4, rows, keys}, Dims{3, 1, rows, keys}, Dims{1, 1, 1, keys}, Dims{3, 1, 1, keys}, Dims{1, 4, 1, keys}, Dims{4, rows, 1}, Dims{rows, 1},
                              Dims{4, 1, 1}, Dims{1}}) {
       SCOPED_TRACE(to_string(bias));
