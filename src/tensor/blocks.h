@@ -20,7 +20,7 @@ void in_blocks(std::int64_t n, F block) {
 template <typename T>
 inline constexpr auto half_element = std::is_same_v<T, bfloat16> ? kernels::Element::bf16 : kernels::Element::f16;
 
-/// `count` elements that lie `stride` bytes apart, widened.
+/// `count` elements, of a block or more, that lie `stride` bytes apart, widened.
 template <typename T>
 void read_block(const char* from, std::int64_t stride, Compute<T>* to, std::int64_t count) {
   const auto convert_run = kernels::row_kernels().widen;

@@ -1,7 +1,7 @@
 // src/tensor/copy.cc: copies and conversions between dtypes, from any strides to any strides.
 #include <attn/ops.h>
 
-#include "kernels/rows/target.h"
+#include "tensor/blocks.h"
 #include "tensor/build.h"
 #include "tensor/element.h"
 #include "tensor/iterate.h"
@@ -12,30 +12,20 @@
 namespace attn {
 namespace {
 
-/// Contiguous halves to f32 or back in vectors; false where there are none.
-template <typename To, typename From>
-bool convert_in_vectors(void* to, const void* from, std::int64_t n) {
-  constexpr bool up = std::is_same_v<To, float> && is_half<From>, down = std::is_same_v<From, float> && is_half<To>;
-  if constexpr (up || down) {
-    using Half = std::conditional_t<up, From, To>;
-    const kernels::RowTarget& rows = kernels::row_kernels();
-    const auto run = up ? rows.widen : rows.narrow;
-    if (run == nullptr) return false;
-    run(std::is_same_v<Half, bfloat16> ? kernels::Element::bf16 : kernels::Element::f16, from, to, n);
-    return true;
-  }
-  return false;
-}
-
 template <typename To, typename From>
 void convert_run(char* const* data, const std::int64_t* strides, std::int64_t n) {
+  if constexpr (is_half<From> && std::is_same_v<To, float>) {
+    if (strides[0] == sizeof(To)) return read_block<From>(data[1], strides[1], reinterpret_cast<To*>(data[0]), n);
+  }
+  if constexpr (is_half<To> && std::is_same_v<From, float>) {
+    if (strides[1] == sizeof(From)) return write_block<To>(reinterpret_cast<const From*>(data[1]), data[0], strides[0], n);
+  }
   if constexpr (std::is_same_v<To, From>) {
     if (strides[0] == sizeof(To) && strides[1] == sizeof(To)) {
       std::memmove(data[0], data[1], static_cast<std::size_t>(n) * sizeof(To));
       return;
     }
   } else if (strides[0] == sizeof(To) && strides[1] == sizeof(From)) {
-    if (convert_in_vectors<To, From>(data[0], data[1], n)) return;
     To* to = reinterpret_cast<To*>(data[0]);
     const From* from = reinterpret_cast<const From*>(data[1]);
     for (std::int64_t i = 0; i < n; ++i) to[i] = convert<To>(from[i]);
