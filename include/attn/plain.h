@@ -98,8 +98,8 @@ ATTN_API std::size_t workspace_bytes(const Attention& call, const Executor& exec
 /// Nothing is written unless the status is ok. Thread-safe for different outputs and workspaces.
 ATTN_API Status attention(const Attention& call, void* workspace, std::size_t bytes, const Executor& executor = {}) noexcept;
 
-/// The same for the backward pass; grows with Tq (a cache line for 64 rows of a head), of bf16 with Tk (its sums in f32, a thread), never
-/// with Tq x Tk.
+/// The same for the backward pass; grows with Tq (a cache line for 64 rows of a head), of bf16 with Tk (its sums in f32: a thread's, or all
+/// heads' where they add to the same elements of dbias), never with Tq x Tk.
 ATTN_API std::size_t workspace_bytes(const AttentionBackward& call, const Executor& executor = {}) noexcept;
 ATTN_API Status attention_backward(const AttentionBackward& call, void* workspace, std::size_t bytes, const Executor& executor = {}) noexcept;
 

@@ -37,10 +37,13 @@ GradientSteps::GradientSteps(const AttentionGradient& gradient, const GradientPl
   shared_heads_ = p.q_heads == 0 ? 0 : std::gcd(p.k_heads, p.v_heads);
   if (shared_heads_ == 0) return;
   heads_of_unit_ = p.q_heads / shared_heads_;
+  unit_before_ = shared_heads_;
   const auto aligned = [](std::size_t bytes) { return (bytes + 63) / 64 * 64; };
   kernel_bytes_ = aligned(std::max(kernel_.scratch_bytes(gradient), kernels::gradient_reference().scratch_bytes(gradient)));
   keep_bytes_ = dropout_ != nullptr || p.drops() ? aligned(static_cast<std::size_t>(kernels::query_block * p.k_rows)) : 0;
-  order_ = order_of_dense();
+  order_ = order_of_dense(static_cast<std::int64_t>(cut_.groups.size()));
+  for (int n = 0; n < gradient.dense_count; ++n)
+    if (shares_heads(gradient.dense[n])) unit_before_ = 1;
   if (kernel_.totals_bytes == nullptr) return;
   std::int64_t keys = 0;
   for (const GradientGroup& group : cut_.groups) keys = std::max(keys, keys_of(group).end - keys_of(group).begin);
@@ -223,18 +226,15 @@ std::int64_t GradientSteps::first_step(std::int64_t unit) const {
 
 /// Units that share elements may go side by side, one a little behind the other, where each step of a unit has elements of its own: blocks of
 /// rows do, and heads, or there is one head a unit. Else steps go one after another.
-GradientSteps::Order GradientSteps::order_of_dense() {
-  bool heads = false, items = false, alike = cut_.pieces.empty() || cut_.pieces[0].part == nullptr;
+GradientSteps::Order GradientSteps::order_of_dense(std::int64_t items) const {
+  bool shared = false, alike = cut_.pieces.empty() || cut_.pieces[0].part == nullptr;
   for (int n = 0; n < gradient_.dense_count; ++n) {
     const kernels::DenseGradient& dense = gradient_.dense[n];
-    const bool by_heads = dense.stride[1] == 0 && shared_heads_ > 1, by_items = dense.stride[0] == 0 && cut_.groups.size() > 1;
-    heads = heads || by_heads;
-    items = items || by_items;
-    if (by_heads || by_items) alike = alike && dense.stride[2] != 0 && (dense.stride[1] != 0 || heads_of_unit_ == 1);
+    if (!shares_heads(dense) && (dense.stride[0] != 0 || items == 1)) continue;
+    shared = true;
+    alike = alike && dense.stride[2] != 0 && (dense.stride[1] != 0 || heads_of_unit_ == 1);
   }
-  if (!heads && !items) return Order::any;
-  unit_before_ = heads ? 1 : shared_heads_;
-  return alike ? Order::units : Order::steps;
+  return !shared ? Order::any : alike ? Order::units : Order::steps;
 }
 
 void GradientSteps::wave_step(Wave& wave, char* scratch) const {

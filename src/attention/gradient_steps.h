@@ -50,6 +50,8 @@ class GradientSteps {
     if (threads == 1 || steps() == units()) return false;
     return order_ == Order::steps || (units() % threads != 0 && units() < 4 * threads);
   }
+  /// Whether so many items like those of this call may be a wave, on that many threads or fewer.
+  bool may_be_wave(std::int64_t items, int threads) const { return order_of_dense(items) == Order::steps || items * units() < 4 * threads; }
 
   /// All steps of a unit, one after another.
   void unit(std::int64_t unit, char* scratch) const;
@@ -108,7 +110,8 @@ class GradientSteps {
   Keys keys_of(const GradientGroup& group) const;
   /// What of a call with dense biases must come after what.
   enum class Order : std::uint8_t { any, units, steps };
-  Order order_of_dense();
+  Order order_of_dense(std::int64_t items) const;
+  bool shares_heads(const kernels::DenseGradient& dense) const { return dense.stride[1] == 0 && shared_heads_ > 1; }
 
   const kernels::AttentionGradient& gradient_;
   const kernels::GradientKernel& kernel_;

@@ -13,17 +13,31 @@ namespace {
 
 using kernels::AttentionGradient;
 
-void describe(const AttentionBackward& call, Described& described, AttentionGradient& g) {
-  const Attention& forward = call.forward;
-  describe(forward, described);
-  g.problem = described.problem;
+/// A call as the kernels have it; `g` points into the others.
+struct DescribedBackward {
+  Described forward;
+  kernels::DenseGradient dense;
+  AttentionGradient g;
+
+  explicit DescribedBackward(const AttentionBackward& call);
+  DescribedBackward(const DescribedBackward&) = delete;
+  DescribedBackward& operator=(const DescribedBackward&) = delete;
+};
+
+DescribedBackward::DescribedBackward(const AttentionBackward& call) {
+  describe(call.forward, forward);
+  g.problem = forward.problem;
   const auto set = [](std::int64_t (&stride)[3], const Strides& s) { stride[0] = s.batch, stride[1] = s.head, stride[2] = s.row; };
-  set(g.dout_stride, or_contiguous(call.doutput_strides, forward.q_heads, forward.q_rows, forward.value_dim));
-  set(g.dq_stride, or_contiguous(call.dq_strides, forward.q_heads, forward.q_rows, forward.dim));
-  set(g.dk_stride, or_contiguous(call.dk_strides, forward.k_heads, forward.k_rows, forward.dim));
-  set(g.dv_stride, or_contiguous(call.dv_strides, forward.v_heads, forward.k_rows, forward.value_dim));
+  set(g.dout_stride, or_contiguous(call.doutput_strides, call.forward.q_heads, call.forward.q_rows, call.forward.value_dim));
+  set(g.dq_stride, or_contiguous(call.dq_strides, call.forward.q_heads, call.forward.q_rows, call.forward.dim));
+  set(g.dk_stride, or_contiguous(call.dk_strides, call.forward.k_heads, call.forward.k_rows, call.forward.dim));
+  set(g.dv_stride, or_contiguous(call.dv_strides, call.forward.v_heads, call.forward.k_rows, call.forward.value_dim));
   g.dout = call.doutput, g.dlogsumexp = call.dlogsumexp;
   g.dq = call.dq, g.dk = call.dk, g.dv = call.dv;
+  if (call.dbias == nullptr) return;
+  const ScoreStrides& bias = call.forward.bias_strides;
+  dense = {.term = 0, .data = call.dbias, .stride = {bias.batch, bias.head, bias.row, bias.key}};
+  g.dense = &dense, g.dense_count = 1;
 }
 
 Status check(const AttentionBackward& call) {
@@ -63,8 +77,8 @@ class Tables {
     progress = take<runtime::Progress>(batch * heads * blocks);
     undecided = take<std::atomic<std::uint32_t>>(batch * heads);
     parameters = take<char>(call.dsinks ? batch * heads * blocks * (forward.element == Element::f64 ? 8 : 4) : 0);
-    const bool may_be_wave = batch * item.units() < 4 * most_threads(executor);  // of which totals are kept until its end
-    totals = take<char>(may_be_wave ? batch * static_cast<std::int64_t>(item.wave_bytes()) : 0);
+    // of a wave totals are kept until its end
+    totals = take<char>(item.may_be_wave(batch, most_threads(executor)) ? batch * static_cast<std::int64_t>(item.wave_bytes()) : 0);
     if (memory == nullptr) return;
     for (std::int64_t b = 0; b < batch; ++b) {
       pieces[b] = {.batch = b, .rows_begin = 0, .rows_end = forward.q_rows, .first_block = b * blocks};
@@ -122,12 +136,10 @@ void sum_sinks(const AttentionGradient& g, std::int64_t blocks, T* to) {
 
 std::size_t workspace_bytes(const AttentionBackward& call, const Executor& executor) noexcept {
   try {
-    Described described;
-    AttentionGradient g;
-    describe(call, described, g);
-    const GradientPlan plan = plan_gradient(g.problem);
+    const DescribedBackward described(call);
+    const GradientPlan plan = plan_gradient(described.g.problem);
     if (plan.kernel == nullptr) return 0;
-    const OneItem item(g, plan);
+    const OneItem item(described.g, plan);
     return 2 * runtime::alignment + Tables(call, item.steps, executor, nullptr).bytes() + static_cast<std::size_t>(most_threads(executor)) * Slots::slot_bytes(item.steps.scratch_bytes());
   } catch (...) {
     return 0;
@@ -137,9 +149,8 @@ std::size_t workspace_bytes(const AttentionBackward& call, const Executor& execu
 Status attention_backward(const AttentionBackward& call, void* workspace, std::size_t bytes, const Executor& executor) noexcept {
   try {
     if (const Status status = check(call); status != Status::ok) return status;
-    Described described;
-    AttentionGradient g;
-    describe(call, described, g);
+    DescribedBackward described(call);
+    AttentionGradient& g = described.g;
     const GradientPlan plan = plan_gradient(g.problem);
     if (plan.kernel == nullptr) return Status::element;
     const OneItem item(g, plan);
@@ -148,9 +159,6 @@ Status attention_backward(const AttentionBackward& call, void* workspace, std::s
     const Tables tables(call, item.steps, executor, static_cast<char*>(workspace) + skip);
     const auto batch = static_cast<std::size_t>(call.forward.batch);
     if (call.dsinks) g.parameters = tables.parameters;
-    const ScoreStrides& bias = call.forward.bias_strides;
-    const kernels::DenseGradient dense{.term = 0, .data = call.dbias, .stride = {bias.batch, bias.head, bias.row, bias.key}};
-    if (call.dbias) g.dense = &dense, g.dense_count = 1;
     const GradientSteps steps(g, plan, {{tables.pieces, batch}, {tables.groups, batch}}, nullptr);
     const Slots slots(static_cast<char*>(workspace) + skip + needed, bytes - needed - skip, steps.scratch_bytes());
     if (slots.count() == 0) return Status::small_workspace;
