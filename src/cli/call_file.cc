@@ -85,6 +85,16 @@ Dtype default_dtype(const std::string& name, const json& values) {
   return name.ends_with("_lengths") || name.ends_with("_start") ? Dtype::i64 : Dtype::f32;
 }
 
+/// Lengths and positions are whole, masks are true or false: a number that is cut to fit would be another call.
+void check_numbers(const std::string& name, const std::vector<double>& numbers, Dtype dtype) {
+  if (is_floating(dtype)) return;
+  constexpr double most = 0x1p53;  // beyond, a double is not every whole number
+  for (const double x : numbers) {
+    if (dtype == Dtype::boolean ? x != 0 && x != 1 : !(std::trunc(x) == x && std::abs(x) <= most))
+      throw ValueError(fmt::format("run: {} holds {}; {}", name, x, dtype == Dtype::boolean ? "true or false is needed" : "whole numbers are needed"));
+  }
+}
+
 Tensor tensor_of(const std::string& name, const json& value) {
   const bool described = value.is_object();
   if (described && !value.contains("values")) throw ValueError(fmt::format("run: {} has no \"values\"", name));
@@ -94,6 +104,7 @@ Tensor tensor_of(const std::string& name, const json& value) {
   shape_of(name, values, shape);
   std::vector<double> numbers;
   flatten(name, values, shape, 0, numbers);
+  check_numbers(name, numbers, dtype);
   if (described && value.contains("shape")) {
     const Dims given(value["shape"].get<std::vector<std::int64_t>>());
     const bool positive = std::all_of(given.begin(), given.end(), [](std::int64_t size) { return size >= 0; });
@@ -121,7 +132,8 @@ Call from_json(const std::string& path, const std::string& content) {
   } catch (const json::parse_error& error) {
     throw FormatError(fmt::format("run: {} is not JSON at byte {}", path, error.byte), error.byte);
   } catch (const json::exception& error) {
-    throw ValueError(fmt::format("run: {}: {}", path, error.what()));
+    const std::string text = error.what();  // "[json.exception.out_of_range.406] number overflow parsing '1e999'"
+    throw ValueError(fmt::format("run: {}: {}", path, text.substr(text.find("] ") + 2)));
   }
   return call;
 }
