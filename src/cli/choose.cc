@@ -1,4 +1,4 @@
-// src/cli/choose.cc: what options take: one of several words, a number, a mask, nothing more.
+// src/cli/choose.cc: what options take: one of several words, a number, a mask, an expression, nothing more.
 #include "cli/output.h"
 #include "cli/suggest.h"
 #include "cli/verbs.h"
@@ -35,13 +35,25 @@ void no_more(const std::vector<std::string>& rest) {
   if (!rest.empty()) throw UsageError{fmt::format("\"{}\" is one argument too many", rest.front())};
 }
 
-Mask parse_mask(const std::string& text) {
+namespace {
+
+/// parse(text), whose mistakes are the option's.
+template <typename F>
+auto parsed(const char* option, std::string_view parser, const std::string& text, F parse) {
   try {
-    return Mask::parse(text);
+    return parse(text);
   } catch (const ValueError& error) {
-    const std::string_view what = error.what(), begin = "Mask::parse: ";
-    throw UsageError{fmt::format("--mask {}", what.starts_with(begin) ? what.substr(begin.size()) : what)};
+    const std::string_view what = error.what();
+    throw UsageError{fmt::format("{} {}", option, what.starts_with(parser) ? what.substr(parser.size()) : what)};
   }
+}
+
+}  // namespace
+
+Mask parse_mask(const std::string& text) { return parsed("--mask", "Mask::parse: ", text, Mask::parse); }
+
+ScoreExpression parse_score_mod(const std::string& text) {
+  return parsed("--score-mod", "ScoreExpression::parse: ", text, [](const std::string& words) { return ScoreExpression::parse(words); });
 }
 
 }  // namespace attn::cli

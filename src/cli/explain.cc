@@ -73,7 +73,7 @@ ExplainOptions options_of(const Arguments& arguments) {
   if (arguments.query_given->count()) options.query = arguments.query;
   options.mask = mask_of(arguments);
   options.bias = static_cast<ExplainBias>(choose("--bias", arguments.bias, {"none", "alibi", "relative"}));
-  if (arguments.score_mod_given->count()) options.score_mod = ScoreExpression::parse(arguments.score_mod);
+  if (arguments.score_mod_given->count()) options.score_mod = parse_score_mod(arguments.score_mod);
   if (arguments.sink_given->count()) options.sink = arguments.sink;
   if (arguments.returned_given->count()) options.weights = weights_of(arguments.returned);
   if (arguments.cache_given->count()) options.cache = static_cast<KvStorage>(choose("--cache", arguments.cache, {"same", "int8"}));

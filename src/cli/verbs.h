@@ -2,6 +2,7 @@
 #pragma once
 #include <CLI/CLI.hpp>
 #include <attn/mask.h>
+#include <attn/score.h>
 
 #include <functional>
 #include <string>
@@ -33,7 +34,8 @@ void no_more(const std::vector<std::string>& rest);
 /// The place of `value` among `choices`; UsageError says which there are, and which was meant.
 std::size_t choose(const std::string& option, const std::string& value, const std::vector<std::string>& choices);
 
-/// The mask of --mask; UsageError shows the place that was not understood.
+/// The mask of --mask, the expression of --score-mod; UsageError shows the place that was not understood.
 Mask parse_mask(const std::string& text);
+ScoreExpression parse_score_mod(const std::string& text);
 
 }  // namespace attn::cli

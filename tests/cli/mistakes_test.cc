@@ -42,6 +42,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Mistake{"explain hi --query 1", 1, "query 1 is not there; the tokens are 0 to 0"},
                       Mistake{"explain hi --mask 'causal &'", 2, "--mask \"causal &\": column 9"},
                       Mistake{"explain hi --mask 'casual'", 2, "a mask was expected"},
+                      Mistake{"explain hi --score-mod 's +'", 2, "attn explain: --score-mod \"s +\": column 4"},
                       Mistake{"explain 'a b c' --to 'd e' --mask causal", 1, "causal"},
                       Mistake{"explain hi --weights /nowhere", 1, "/nowhere"},
                       Mistake{"explain hi --positions rotary --dk 3", 1, "it must be even"},
