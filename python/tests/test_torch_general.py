@@ -1,4 +1,7 @@
 # python/tests/test_torch_general.py: attn.attention with all of its options under torch.compile, torch.func and fake tensors.
+import gc
+
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -111,6 +114,42 @@ def test_vmap(name):
     each = torch.func.vmap(torch.func.grad(loss), in_dims=(0, *(None for _ in rest)))(many, *rest)
     for n, x in enumerate(many):
         assert torch.equal(each[n], torch.func.grad(loss)(x, *rest))
+
+
+def test_a_batch_of_none():
+    none = torch.empty(0, B, H, T, D)
+    for call in (attn.attention, attn.torch.scaled_dot_product_attention):
+        assert torch.func.vmap(lambda q: call(q, q, q))(none).shape == none.shape
+        assert torch.func.vmap(torch.func.grad(lambda q: call(q, q, q).sum()))(none).shape == none.shape
+
+
+def test_what_a_transformed_call_names_goes_with_it():
+    call = lambda q: attn.attention(q, q, q, mask=attn.Mask.causal(), score_mod=lambda s, b, h, i, j: s * 2)
+    names = attn.torch._general._table
+    before = len(names)
+    output, back = torch.func.vjp(call, Q.detach())
+    assert len(names) == before + 2
+    gc.collect()
+    x = Q.detach().requires_grad_()
+    expected = call(x)
+    assert torch.equal(output, expected)
+    assert torch.equal(back(torch.ones_like(output))[0], torch.autograd.grad(expected.sum(), x)[0])
+    del output, back
+    gc.collect()
+    assert len(names) == before
+
+
+def test_options_are_read_as_outside_of_transforms():
+    inside = lambda **options: torch.func.vmap(lambda q: attn.attention(q, q, q, **options))(Q.detach())
+    with pytest.raises(TypeError, match="dropout_seed is a float; a whole number is needed"):
+        inside(dropout_p=0.5, dropout_seed=1.5)
+    with pytest.raises(TypeError, match="weights is a int"):
+        inside(weights=3)
+    with pytest.raises(ValueError, match="score is"):
+        inside(score="dot\x1fdot")
+    for yes in (True, 1, np.True_):
+        assert inside(return_logsumexp=yes)[1].shape == Q.shape[:-1]
+    assert inside(return_logsumexp=np.False_).shape == Q.shape
 
 
 def test_top_k_gives_its_keys():

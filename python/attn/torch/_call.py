@@ -38,6 +38,11 @@ def is_transformed():
     return not torch.compiler.is_compiling() and _peek() is not None
 
 
+def is_only_transformed():
+    """The same, and nobody keeps a graph of the operations."""
+    return is_transformed() and not (_modes() or _function_modes() or _tracing() is not None)
+
+
 def is_plain(x):
     """Whether `x` has memory that the library can read."""
     return type(x) in _PLAIN and x.is_cpu and x.layout is torch.strided

@@ -1,9 +1,11 @@
 # python/attn/torch/_general.py: attn.attention with all of its options as operators of torch.
 """`torch.ops.attn.general`: the tensors of a call in a list, everything else in a text. What Python made before the call (a Mask, a Bias, a
-function) stands in a table of this process, the text names its place.
+function) stands in a table of this process, the text names its place: for ever where a graph may name it again, else as long as the text.
 
 The backward pass runs the call again on the library's tape; its gradients have gradients of their own."""
 
+import itertools
+import weakref
 from typing import Sequence
 
 import torch
@@ -17,15 +19,27 @@ from attn.torch import _call, _ops
 _OPTIONS = _core.attention_options
 _AT = {name: n for n, name in enumerate(_OPTIONS)}
 _BETWEEN = "\x1f"
-_objects = []  # as long as the process: a compiled graph may name them at any time
+_numbers = itertools.count()
+_table = weakref.WeakValueDictionary()  # of what is held, by its place
+_for_ever = []  # what graphs name: (place, held)
 
 
 # --- a call as tensors and texts ---------------------------------------------------------------------------------------
 
 
-@torch.compiler.assume_constant_result
-def _place_of(x, name):
-    """The place of an object in the table. Under torch.compile this runs once, when the call is traced."""
+class _Held:
+    def __init__(self, x):
+        self.object = x
+
+
+class _Texts(str):
+    """The texts of a call with what they name."""
+
+    held = ()
+
+
+def _hold(x, name):
+    """(place, held) of an object in the table."""
     if name == "score_mod":
         x = trace(x)
     for array in getattr(x, "arrays", ()):
@@ -34,21 +48,31 @@ def _place_of(x, name):
                 f"attention: {name} holds a tensor that wants a gradient, which torch.compile and torch.func do not see there; "
                 "give a bias as a tensor, additive scores by attn.additive_attention, sinks by sinks="
             )
-    for n, known in enumerate(_objects):
-        if known is x:
-            return n
-    _objects.append(x)
-    return len(_objects) - 1
+    place, held = next(_numbers), _Held(x)
+    _table[place] = held
+    return place, held
+
+
+@torch.compiler.assume_constant_result
+def _place_of(x, name):
+    """Its place for ever. Under torch.compile this runs once, when the call is traced."""
+    for place, known in _for_ever:
+        if known.object is x:
+            return place
+    _for_ever.append(_hold(x, name))
+    return _for_ever[-1][0]
 
 
 @torch.compiler.assume_constant_result
 def _chosen_weights(place):
-    return _objects[place].kind, _objects[place].count
+    weights = _table[place].object
+    return weights.kind, weights.count
 
 
 def encode(q, k, v, options):
     """(tensors, texts) of a call; the texts are those of the options, in their order."""
-    tensors, texts = [q, k, v], []
+    tensors, texts, held = [q, k, v], [], []
+    once = _call.is_only_transformed()
     for name, x in zip(_OPTIONS, options):
         if x is None:
             texts.append("-")
@@ -59,19 +83,36 @@ def encode(q, k, v, options):
         elif isinstance(x, AdditiveWeights):
             texts.append(f"a{len(tensors)}")
             tensors.extend(x)
-        elif isinstance(x, bool):
-            texts.append("b1" if x else "b0")
-        elif isinstance(x, (int, float)):
+        elif isinstance(x, bool) or name == "return_logsumexp":
+            texts.append("b1" if _call.flag("attention", name, x) else "b0")
+        elif isinstance(x, int):
+            texts.append(f"i{x}")
+        elif isinstance(x, float):
             texts.append(f"f{x}")
-        elif isinstance(x, str) and name != "score_mod":
+        elif isinstance(x, str) and name != "score_mod" and _BETWEEN not in x:
             texts.append(f"s{x}")
+        elif once:
+            place, kept = _hold(x, name)
+            held.append(kept)
+            texts.append(f"o{place}")
         else:
             texts.append(f"o{_place_of(x, name)}")
-    return tensors, _BETWEEN.join(texts)
+    return tensors, _with_held(_BETWEEN.join(texts), held)
+
+
+def _with_held(texts, held):
+    if not held:
+        return texts
+    texts = _Texts(texts)
+    texts.held = held
+    return texts
 
 
 def _text(texts, name):
     return texts.split(_BETWEEN)[_AT[name]]
+
+
+_READ = {"-": lambda _: None, "b": "1".__eq__, "i": int, "f": float, "s": str, "o": lambda place: _table[int(place)].object}
 
 
 def _decoded(tensors, texts):
@@ -84,10 +125,8 @@ def _decoded(tensors, texts):
             options.append(_ops.seed_of(x) if name == "dropout_seed" else x)
         elif kind == "a":
             options.append(_core.Score.additive(*tensors[int(rest) : int(rest) + 3]))
-        elif kind == "f":
-            options.append(int(rest) if name == "dropout_seed" else float(rest))
         else:
-            options.append({"-": lambda: None, "b": lambda: rest == "1", "s": lambda: rest, "o": lambda: _objects[int(rest)]}[kind]())
+            options.append(_READ[kind](rest))
     return *tensors[:3], tuple(options)
 
 
@@ -266,8 +305,8 @@ def _one_by_one(apply, constants):
 
     def run(info, in_dims, *args):
         fixed, tensors, dims = args[:constants], args[constants:], in_dims[constants:]
-        calls = [apply(*fixed, *(x if d is None else x.select(d, n) for x, d in zip(tensors, dims))) for n in range(info.batch_size)]
-        return tuple(torch.stack(x) for x in zip(*calls)), (0,) * len(calls[0])
+        calls = _ops.calls_of_items(lambda *items: apply(*fixed, *items), info, dims, tensors)
+        return tuple(torch.stack(x)[: info.batch_size] for x in zip(*calls)), (0,) * len(calls[0])
 
     return run
 

@@ -148,11 +148,18 @@ torch.library.register_autograd("attn::attention_backward", _second_gradients, s
 # --- batches and transforms --------------------------------------------------------------------------------------------
 
 
+def calls_of_items(apply, info, in_dims, args):
+    """The results of one call after another; of a batch of none those of one item, for their shapes."""
+    none = info.batch_size == 0
+    item = lambda x, d, n: x if d is None else x.new_zeros(x.shape[:d] + x.shape[d + 1 :]) if none else x.select(d, n)  # noqa: E731
+    return [apply(*(item(x, d, n) for x, d in zip(args, in_dims))) for n in range(max(1, info.batch_size))]
+
+
 def _each(apply, info, in_dims, args):
-    """One call after another: what is not a batch of its own. Empty results stay one."""
-    calls = [apply(*(x if d is None else x.select(d, n) for x, d in zip(args, in_dims))) for n in range(info.batch_size)]
+    """What is not a batch of its own. Empty results stay one."""
+    calls = calls_of_items(apply, info, in_dims, args)
     there = [x.numel() > 0 or x.dim() > 1 for x in calls[0]]
-    return tuple(torch.stack(x) if some else x[0] for x, some in zip(zip(*calls), there)), tuple(0 if some else None for some in there)
+    return tuple(torch.stack(x)[: info.batch_size] if some else x[0] for x, some in zip(zip(*calls), there)), tuple(0 if some else None for some in there)
 
 
 def _folded(x, d, info, batch):
@@ -177,7 +184,7 @@ def _sizes(x, d):
 def _attention_batches(apply, info, in_dims, args):
     """A batch of calls as one call, whose items are more; dropout and sinks differ by item and go one after another."""
     q, k, v, mask, bias, sinks, seed, *rest = args
-    if seed is not None or in_dims[5] is not None or 0 in _sizes(q, in_dims[0]):
+    if seed is not None or in_dims[5] is not None or info.batch_size == 0 or 0 in _sizes(q, in_dims[0]):
         return _each(apply, info, in_dims, args)
     batch = _sizes(q, in_dims[0])[0]
     operands = [_folded(x, d, info, None) for x, d in zip((q, k, v), in_dims)] + [_folded(x, d, info, batch) for x, d in zip((mask, bias), in_dims[3:])]
@@ -186,7 +193,7 @@ def _attention_batches(apply, info, in_dims, args):
 
 def _backward_batches(apply, info, in_dims, args):
     grad_output, q, k, v, mask, bias, sinks, seed, output, maximum, total, *rest = args
-    if seed is not None or bias is not None or sinks is not None or 0 in _sizes(q, in_dims[1]):
+    if seed is not None or bias is not None or sinks is not None or info.batch_size == 0 or 0 in _sizes(q, in_dims[1]):
         return _each(apply, info, in_dims, args)
     batch = _sizes(q, in_dims[1])[0]
     grad_output, q, k, v = (_folded(x, d, info, None) for x, d in zip((grad_output, q, k, v), in_dims))
