@@ -21,7 +21,7 @@ class AdditiveScore;
 template <>
 class AdditiveScore<float> {
  public:
-  static constexpr bool hides = false, takes_bytes = false;
+  static constexpr bool hides = false, keys_in_lanes = false, takes_bytes = false;
   static std::size_t bytes(const AttentionProblem& p, std::int64_t dim) {
     return flag_bytes + 4 * static_cast<std::size_t>(2 * dim * R + (kept_blocks(p) + 2) * key_block * padded(dim));
   }
@@ -118,7 +118,7 @@ class AdditiveScore<float> {
 template <>
 class AdditiveScore<double> {
  public:
-  static constexpr bool hides = false, takes_bytes = false;
+  static constexpr bool hides = false, keys_in_lanes = false, takes_bytes = false;
   static std::size_t bytes(const AttentionProblem&, std::int64_t) { return 0; }
   static void begin_task(void*) {}
   AdditiveScore(const AttentionProblem& problem, void*) : w_(static_cast<const double*>(problem.additive_w)), channels_(problem.dim) {}

@@ -7,7 +7,9 @@
 #endif
 
 #include "kernels/attention/bf16_tiles-inl.h"
+#include "kernels/attention/bf16_weights-inl.h"
 #include "kernels/attention/few_scores-inl.h"
+#include "kernels/attention/few_weights-inl.h"
 
 #if HWY_TARGET == HWY_AVX3
 ATTN_BEFORE_BF16_NAMESPACE();
@@ -20,7 +22,7 @@ struct Bf16FewScoresTile {
   const std::uint32_t* q;
 
   template <int ROWS, int VECTORS>
-  HWY_NOINLINE void operator()(const float* const* keys, std::int64_t stride, int row, float* scores) const {
+  HWY_NOINLINE void operator()(const float* const* keys, std::int64_t stride, int row, float* scores, std::int64_t to_stride) const {
     const Tag<float> d;
     constexpr int side = turned_columns<float>;
     __m512 sum[ROWS][VECTORS];
@@ -45,43 +47,93 @@ struct Bf16FewScoresTile {
       }
     const __m512 factor = _mm512_set1_ps(scale);
     ATTN_UNROLL for (int r = 0; r < ROWS; ++r)
-      ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) _mm512_store_ps(scores + (row + r) * few_keys<float> + v * 16, _mm512_mul_ps(sum[r][v], factor));
+      ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) _mm512_storeu_ps(scores + (row + r) * to_stride + v * 16, _mm512_mul_ps(sum[r][v], factor));
   }
 };
 
-/// FewRowsTile for pairs of keys: rows of V, an even number of them; weights p[pair][bf16_rows].
+/// weigh_few: weights of `rows` rows rounded to bf16, pairs of them as words p [pair][few_rows]. `words`: room for [few_rows][128].
+HWY_NOINLINE inline void weigh_few(const Strip<float>& strip, const FewBlock<float, bf16_key_block>& block, int rows, int begin, int end, std::uint32_t* words) {
+  constexpr int keys = bf16_key_block, pairs = keys / 2;
+  raise_maximum(strip, 1);
+  for (int r = 0; r < rows; ++r) {
+    float* const s = block.s + r * keys;
+    if (end % 2 != 0) s[end] = -std::numeric_limits<float>::infinity();  // an odd end is paired with 0
+    const __m512 reference = _mm512_mul_ps(_mm512_set1_ps(strip.reference[r]), _mm512_set1_ps(-bf16_log2e));
+    for (int i = begin / 32 * 32; i < end; i += 32) {
+      const __m512 low = bf16_weight(_mm512_load_ps(s + i), reference), high = bf16_weight(_mm512_load_ps(s + i + 16), reference);
+      _mm512_store_si512(words + r * pairs + i / 2, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low)));
+    }
+  }
+  const int first = begin / 2, last = (end + 1) / 2;
+  turn(reinterpret_cast<const float*>(words) + first, std::int64_t{pairs}, rows, last - first, block.p + first * few_rows, std::int64_t{few_rows});
+  __m256 sum = _mm256_setzero_ps();
+  for (int pair = first; pair < last; ++pair)  // times (1, 1)
+    sum = _mm256_dpbf16_ps(sum, reinterpret_cast<__m256bh>(_mm256_load_ps(block.p + pair * few_rows)), reinterpret_cast<__m256bh>(_mm256_set1_epi32(0x3F803F80)));
+  _mm256_store_ps(strip.sum, sum);
+  fold_sums(strip, 1);
+}
+
+/// FewRowsTile for pairs of keys: rows of V, an even number of them; weights p[pair][p_stride]. A block is computed in parts, its chains go on.
 struct Bf16FewRowsTile {
   const std::uint16_t* const* v_rows;
   std::int64_t value_dim;
   int pairs;
   const std::uint32_t* p;
+  std::int64_t p_stride;
   const float* alpha;
-  std::int64_t stride;
-  bool first;
+  std::int64_t stride, to_sums;
+  bool first, begins, ends;  // the first block; the first and the last part of it
 
   template <int ROWS, int VECTORS>
   HWY_NOINLINE void operator()(int row, std::int64_t column, float* o) const {
+    constexpr bool by_twos = VECTORS % 2 == 0;
     __m512 sum[ROWS][VECTORS];
-    ATTN_UNROLL for (int r = 0; r < ROWS; ++r) ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) sum[r][x] = _mm512_setzero_ps();
+    ATTN_UNROLL for (int r = 0; r < ROWS; ++r)
+      ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) sum[r][x] = begins ? _mm512_setzero_ps() : _mm512_load_ps(o + to_sums + r * stride + x * 16);
     // only the last vector may reach past the row
     const std::int64_t left = value_dim - column - (VECTORS - 1) * 16;
     const __mmask16 last = left >= 16 ? 0xFFFF : static_cast<__mmask16>((1u << left) - 1);
     const std::uint32_t* weights = p + row;
-    for (int pair = 0; pair < pairs; ++pair, weights += bf16_rows) {
+    for (int pair = 0; pair < pairs; ++pair, weights += p_stride) {
       const std::uint16_t *low = v_rows[2 * pair] + column, *high = v_rows[2 * pair + 1] + column;
       __m512i values[VECTORS];
-      ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) values[x] = words_of_rows(low + x * 16, high + x * 16, x == VECTORS - 1 ? last : 0xFFFF);
+      if constexpr (by_twos) {
+        ATTN_UNROLL for (int x = 0; x < VECTORS; x += 2) {
+          const __mmask32 columns = x + 2 == VECTORS ? 0xFFFF | static_cast<__mmask32>(last) << 16 : 0xFFFFFFFF;
+          const __m512i a = _mm512_maskz_loadu_epi16(columns, low + x * 16), b = _mm512_maskz_loadu_epi16(columns, high + x * 16);
+          values[x] = _mm512_unpacklo_epi16(a, b);
+          values[x + 1] = _mm512_unpackhi_epi16(a, b);
+        }
+      } else {
+        ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) values[x] = words_of_rows(low + x * 16, high + x * 16, x == VECTORS - 1 ? last : 0xFFFF);
+      }
       ATTN_UNROLL for (int r = 0; r < ROWS; ++r) {
         const __m512i weight = _mm512_set1_epi32(static_cast<int>(weights[r]));
         ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) sum[r][x] = dot_pair(sum[r][x], values[x], weight);
       }
     }
+    if (!ends) {
+      ATTN_UNROLL for (int r = 0; r < ROWS; ++r)
+        ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) _mm512_store_ps(o + to_sums + r * stride + x * 16, sum[r][x]);
+      return;
+    }
+    if constexpr (by_twos)
+      ATTN_UNROLL for (int r = 0; r < ROWS; ++r) ATTN_UNROLL for (int x = 0; x < VECTORS; x += 2) in_order(sum[r][x], sum[r][x + 1]);
     ATTN_UNROLL for (int r = 0; r < ROWS; ++r) {
       float* const place = o + r * stride;
       const __m512 factor = _mm512_set1_ps(alpha[row + r]);
       ATTN_UNROLL for (int x = 0; x < VECTORS; ++x)
         _mm512_store_ps(place + x * 16, first ? sum[r][x] : _mm512_fmadd_ps(_mm512_load_ps(place + x * 16), factor, sum[r][x]));
     }
+  }
+
+ private:
+  /// Columns (0-3, 8-11, 16-19, 24-27) and the others between them to (0-15) and (16-31).
+  static HWY_INLINE void in_order(__m512& low, __m512& high) {
+    const __m512i first_half = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
+    const __m512 all = _mm512_permutex2var_ps(low, first_half, high);
+    high = _mm512_permutex2var_ps(low, _mm512_add_epi32(first_half, _mm512_set1_epi32(8)), high);
+    low = all;
   }
 };
 

@@ -100,7 +100,10 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     }
     for (int lane = static_cast<int>(map.count()); lane < vectors * 16; ++lane)
       for (std::int64_t c = 0; c < pairs; ++c) wide.q[c * bf16_rows + lane] = 0;
-    if (few) clear_scores(wide.s, block_keys);
+    if (few) {
+      clear_scores(wide.s, block_keys);
+      FewBlock<float, block_keys>(strip).clear();
+    }
     for (std::int64_t c = 0; c < (few ? pairs : 0); ++c)
       for (std::int64_t r = 0; r < map.count(); ++r) wide.few_queries[c * few_rows + r] = wide.q[c * bf16_rows + r];
   }
@@ -123,8 +126,10 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
   /// V's rows, an even number of them: one of zeros for a row that does not exist or is silenced.
   void value_rows(std::int64_t first, int keys, const std::uint16_t** rows) const {
     const auto* zeros = reinterpret_cast<const std::uint16_t*>(wide.zeros);
+    const float* const s = keys_in_lanes ? FewBlock<float, block_keys>(strip).s : wide.s;
+    const int stride = keys_in_lanes ? 1 : bf16_rows;
     for (int r = 0; r < keys; ++r)
-      rows[r] = silence && wide.s[r * bf16_rows] == -std::numeric_limits<float>::infinity() ? zeros : v_base + v.offset(first + r);
+      rows[r] = silence && s[r * stride] == -std::numeric_limits<float>::infinity() ? zeros : v_base + v.offset(first + r);
     if (keys % 2 != 0) rows[keys] = zeros;
   }
 
@@ -217,9 +222,16 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     const Groups groups = visible ? Groups::trimmed(visible, keys, vectors, 16) : Groups::all(keys, vectors);
     for (int x = 0; x < vectors; ++x) _mm512_store_ps(strip.alpha + x * 16, _mm512_load_ps(strip.m + x * 16));
     const bool modified = has_modifiers(problem);
+    FewBlock<float, block_keys> few_block(strip);
+    if (keys_in_lanes && groups.gaps) few_block.hide(static_cast<int>(map.count()));
     for (int g = 0; g < groups.count; ++g)
       for_each_slice(first, groups.range(g, modified ? nullptr : visible), [&](const ScoreRange& range) ATTN_BF16_ATTR { score(rows, range); });
     next.fetch(next_lines);
+    if (keys_in_lanes) {
+      weigh_few(strip, few_block, static_cast<int>(map.count()), groups.begin[0], groups.end[0], wide.p);
+      return fold_few(first, keys, groups, reinterpret_cast<const std::uint32_t*>(few_block.p), few_rows);
+    }
+    if (few) few_block.to_lanes(wide.s, static_cast<int>(map.count()), 0, keys);
     if (modified) modify(first, keys, visible, groups);
     if (kept_scores.wanted()) kept_scores.keep(first, groups, vectors, wide.s);
     next.fetch(next_lines);
@@ -228,7 +240,7 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     if (dropout) drop(first, groups);
     next.fetch(next_lines);
     if (groups.gaps) clear_gaps(groups, wide.p, 2);
-    few ? fold_few(first, keys, groups) : fold_pairs(groups, value_pairs(first, keys));
+    few ? fold_few(first, keys, groups, wide.p, bf16_rows) : fold_pairs(groups, value_pairs(first, keys));
   }
 
   void score(const std::uint32_t* const* rows, const ScoreRange& range) {
@@ -237,21 +249,29 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
       for_each_tile(range.first, range.last, [&]<int V>(int x) ATTN_BF16_ATTR { bf16_score_columns<V>(scores, range, x); });
       return;
     }
-    Strip<float> view = strip;
-    view.s = wide.s;
     const auto* words = reinterpret_cast<const float* const*>(rows);
-    for_each_few_keys(words, range.key, range.end, [&](int key, int count) ATTN_BF16_ATTR {
-      few_scores(view, words + key, key, count, static_cast<int>(map.count()), range.of_vector(0), Bf16FewScoresTile{pairs, scores.scale, wide.few_queries});
-    }, [&](int key, int end) ATTN_BF16_ATTR { bf16_score_columns<1>(scores, {key, end, 0, 1, range.visible, range.whole}, 0); });
+    FewBlock<float, block_keys> few_block(strip);
+    const int count = static_cast<int>(map.count());
+    for_each_few_keys(words, range.key, range.end, [&](int key, int vectors_of_keys) ATTN_BF16_ATTR {
+      few_scores({few_block.s, block_keys, strip.alpha}, words + key, key, vectors_of_keys, count, range.of_vector(0), Bf16FewScoresTile{pairs, scores.scale, wide.few_queries});
+    }, [&](int key, int end) ATTN_BF16_ATTR {
+      bf16_score_columns<1>(scores, {key, end, 0, 1, range.visible, range.whole}, 0);
+      few_block.from_lanes(wide.s, count, key, end);
+    });
   }
 
-  void fold_few(std::int64_t first, int keys, const Groups& groups) {
+  /// The block's values to few rows, read in parts that stay in the first cache; weights p[pair][p_stride].
+  void fold_few(std::int64_t first, int keys, const Groups& groups, const std::uint32_t* p, std::int64_t p_stride) {
+    constexpr int part_pairs = 32;
     const std::uint16_t* rows[block_keys];
     value_rows(first, keys, rows);
-    read_values(first, keys);
     const int begin = groups.begin[0] / 2, end = (groups.end[0] + 1) / 2;
-    rows_out.for_each(static_cast<int>(map.count()), Bf16FewRowsTile{rows + 2 * begin, problem.value_dim, end - begin, wide.p + begin * bf16_rows, strip.alpha,
-                                                                     rows_out.stride(), fresh});
+    for (int pair = begin; pair < end; pair += part_pairs) {
+      const int last = pair + part_pairs < end ? pair + part_pairs : end;
+      read_values(first + 2 * pair, 2 * last < keys ? 2 * (last - pair) : keys - 2 * pair);
+      rows_out.for_each(static_cast<int>(map.count()), Bf16FewRowsTile{rows + 2 * pair, problem.value_dim, last - pair, p + pair * p_stride, p_stride, strip.alpha,
+                                                                       rows_out.stride(), rows_out.to_sums(), fresh, pair == begin, last == end});
+    }
     fresh = false;
   }
 

@@ -47,7 +47,7 @@ struct FewScoresByteTile {
   std::int64_t group;
 
   template <int ROWS, int VECTORS>
-  HWY_NOINLINE void operator()(const float* const* keys, std::int64_t stride, int row, float* scores) const {
+  HWY_NOINLINE void operator()(const float* const* keys, std::int64_t stride, int row, float* scores, std::int64_t to_stride) const {
     const Tag<float> d;
     const hn::RebindToSigned<Tag<float>> whole;
     constexpr int N = lanes<float>;
@@ -81,7 +81,7 @@ struct FewScoresByteTile {
       }
     }
     ATTN_UNROLL for (int r = 0; r < ROWS; ++r)
-      ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) hn::Store(sum[r][v], d, scores + (row + r) * few_keys<float> + v * N);
+      ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) hn::StoreU(sum[r][v], d, scores + (row + r) * to_stride + v * N);
   }
 };
 
@@ -89,20 +89,22 @@ struct FewScoresByteTile {
 struct FewRowsByteTile {
   const ByteRows& values_of;
   int first_key, keys;
-  const float *p, *alpha;
+  const float* p;
+  std::int64_t p_stride;
+  const float* alpha;
   std::int64_t stride;
   bool first;
 
   template <int ROWS, int VECTORS>
   HWY_NOINLINE void operator()(int row, std::int64_t column, float* o) const {
     const Tag<float> d;
-    constexpr int R = strip_rows<float>, N = lanes<float>;
+    constexpr int N = lanes<float>;
     Vector<float> sum[ROWS][VECTORS];
     std::int64_t group[VECTORS];
     ATTN_UNROLL for (int r = 0; r < ROWS; ++r) ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) sum[r][x] = hn::Zero(d);
     ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) group[x] = (column + x * N) / values_of.group;
     const float* weights = p + row;
-    for (int key = first_key; key < first_key + keys; ++key, weights += R) {
+    for (int key = first_key; key < first_key + keys; ++key, weights += p_stride) {
       const std::int8_t* const value = values_of.row[key] + column;
       Vector<float> values[VECTORS];
       ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) values[x] = hn::Mul(widen(d, value + x * N), hn::Set(d, values_of.scales[key][group[x]]));

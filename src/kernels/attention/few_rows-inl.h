@@ -26,7 +26,7 @@ template <typename T>
 class RowOutput {
  public:
   static constexpr int N = lanes<T>;
-  /// Whether rows (of one vector) and columns are for this; then `memory` holds at least few_rows * (value_dim + N) elements.
+  /// Whether rows (of one vector) and columns are for this; then `memory` holds at least 2 * few_rows * (value_dim + N) elements.
   static bool takes(std::int64_t rows, std::int64_t value_dim) { return rows <= few_rows && rows <= N && value_dim >= N; }
 
   /// `columns` that may be read of a row of V: value_dim, or more.
@@ -41,6 +41,8 @@ class RowOutput {
     for (; row < rows; ++row) for_each_vector<1, 8>(row, tile);  // enough chains to hide an FMA's latency
   }
   std::int64_t stride() const { return vectors_ * N; }
+  /// From an output to the place of its chain, where a block is computed in parts.
+  std::int64_t to_sums() const { return few_rows * stride(); }
 
   /// Into the strip's place, [column][R], columns below value_dim; other rows are left as they are.
   void turn_into(T* o, int rows, std::int64_t value_dim) const {
@@ -68,23 +70,25 @@ class RowOutput {
   std::int64_t columns_, vectors_;
 };
 
-/// What `keys` keys add to few rows: weights p[key][R], alpha the factor of what came before (first: nothing).
+/// What `keys` keys add to few rows: weights p[key][p_stride], alpha the factor of what came before (first: nothing).
 template <typename T>
 struct FewRowsTile {
   const T* const* v_rows;
   int keys;
-  const T *p, *alpha;
+  const T* p;
+  std::int64_t p_stride;
+  const T* alpha;
   std::int64_t stride;
   bool first;
 
   template <int ROWS, int VECTORS>
   HWY_NOINLINE void operator()(int row, std::int64_t column, T* o) const {
     const Tag<T> d;
-    constexpr int R = strip_rows<T>, N = lanes<T>;
+    constexpr int N = lanes<T>;
     Vector<T> sum[ROWS][VECTORS];
     ATTN_UNROLL for (int r = 0; r < ROWS; ++r) ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) sum[r][x] = hn::Zero(d);
     const T* weights = p + row;
-    for (int key = 0; key < keys; ++key, weights += R) {
+    for (int key = 0; key < keys; ++key, weights += p_stride) {
       const T* const value = v_rows[key] + column;
       Vector<T> values[VECTORS];
       ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) values[x] = hn::LoadU(d, value + x * N);

@@ -35,15 +35,23 @@ HWY_INLINE bool evenly_spaced(const T* const* rows, int count) {
   return even;
 }
 
+/// Scores of few rows: [row][stride], keys side by side, and the rows' maxima.
+template <typename T>
+struct FewScores {
+  T* s;
+  std::int64_t stride;
+  T* maximum;
+};
+
 /// Dot products of `dim` columns with queries q [D][few_rows].
 template <typename T>
 struct FewScoresTile {
   std::int64_t dim;
   const T* q;
 
-  /// ROWS rows from `row` x VECTORS * N keys, of which keys[v] is the first of N that stand `stride` apart, to scores [row][few_keys].
+  /// ROWS rows from `row` x VECTORS * N keys, of which keys[v] is the first of N that stand `stride` apart, to scores [row][to_stride].
   template <int ROWS, int VECTORS>
-  HWY_NOINLINE void operator()(const T* const* keys, std::int64_t stride, int row, T* scores) const {
+  HWY_NOINLINE void operator()(const T* const* keys, std::int64_t stride, int row, T* scores, std::int64_t to_stride) const {
     const Tag<T> d;
     constexpr int N = lanes<T>, side = turned_columns<T>;
     Vector<T> sum[ROWS][VECTORS];
@@ -66,40 +74,38 @@ struct FewScoresTile {
         ATTN_UNROLL for (int r = 0; r < ROWS; ++r) sum[r][v] = hn::MulAdd(hn::Load(d, column), hn::Set(d, of_rows[r]), sum[r][v]);
       }
     ATTN_UNROLL for (int r = 0; r < ROWS; ++r)
-      ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) hn::Store(sum[r][v], d, scores + (row + r) * few_keys<T> + v * N);
+      ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) hn::StoreU(sum[r][v], d, scores + (row + r) * to_stride + v * N);
   }
 };
 
-/// Scores of `rows` rows and of `vectors` (1 or 2) times N keys from `key` on, of which k is the first: into strip.s, hidden where the range says
-/// so; their maximum into strip.alpha. Lanes beyond the rows are left as they are.
+/// Scores of `rows` rows and of `vectors` (1 or 2) times N keys from `key` on, of which k is the first; -inf where `visible` (the block's words;
+/// null: all) has no bit for the row.
 template <typename T, class Tile>
-HWY_NOINLINE void few_scores(const Strip<T>& strip, const T* const* k, int key, int vectors, int rows, const Word* visible, const Tile& tile) {
+HWY_NOINLINE void few_scores(const FewScores<T>& to, const T* const* k, int key, int vectors, int rows, const Word* visible, const Tile& tile) {
   const Tag<T> d;
-  constexpr int N = lanes<T>, R = strip_rows<T>;
+  constexpr int N = lanes<T>;
   const T* const keys[2] = {k[0], k[(vectors - 1) * N]};
   const std::ptrdiff_t stride = (reinterpret_cast<const char*>(k[1]) - reinterpret_cast<const char*>(k[0])) / static_cast<std::ptrdiff_t>(sizeof(T));
-  alignas(64) T scores[few_rows * few_keys<T>];
+  T* const scores = to.s + key;
   int row = 0;
   for (; row + 4 <= rows; row += 4) {
     if (vectors == 2 && registers == 32) {
-      tile.template operator()<4, 2>(keys, stride, row, scores);
+      tile.template operator()<4, 2>(keys, stride, row, scores, to.stride);
     } else {
-      for (int v = 0; v < vectors; ++v) tile.template operator()<4, 1>(keys + v, stride, row, scores + v * N);
+      for (int v = 0; v < vectors; ++v) tile.template operator()<4, 1>(keys + v, stride, row, scores + v * N, to.stride);
     }
   }
   for (; row < rows; ++row) {
-    if (vectors == 2) tile.template operator()<1, 2>(keys, stride, row, scores);
-    else tile.template operator()<1, 1>(keys, stride, row, scores);
+    if (vectors == 2) tile.template operator()<1, 2>(keys, stride, row, scores, to.stride);
+    else tile.template operator()<1, 1>(keys, stride, row, scores, to.stride);
   }
-  T* const s = strip.s + key * R;
-  turn(scores, std::int64_t{few_keys<T>}, rows, vectors * N, s, std::int64_t{R});
   for (int r = 0; r < rows; ++r) {
-    T* const of_row = scores + r * few_keys<T>;
+    T* const of_row = scores + r * to.stride;
     if (visible)
       for (int i = 0; i < vectors * N; ++i)
-        if ((visible[key + i] >> r & 1) == 0) of_row[i] = s[i * R + r] = -std::numeric_limits<T>::infinity();
-    const auto largest = hn::Max(hn::Load(d, of_row), hn::Load(d, of_row + (vectors - 1) * N));
-    strip.alpha[r] = std::max(strip.alpha[r], hn::GetLane(hn::MaxOfLanes(d, largest)));
+        if ((visible[key + i] >> r & 1) == 0) of_row[i] = -std::numeric_limits<T>::infinity();
+    const auto largest = hn::Max(hn::LoadU(d, of_row), hn::LoadU(d, of_row + (vectors - 1) * N));
+    to.maximum[r] = std::max(to.maximum[r], hn::GetLane(hn::MaxOfLanes(d, largest)));
   }
 }
 

@@ -7,6 +7,7 @@
 #endif
 
 #include "kernels/attention/few_bytes-inl.h"
+#include "kernels/attention/few_weights-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
@@ -69,7 +70,7 @@ HWY_INLINE void score_block(const Strip<T>& strip, const T* const* k, std::int64
 template <typename T>
 class DotScore {
  public:
-  static constexpr bool hides = true, takes_bytes = sizeof(T) == 4 && registers == 32;
+  static constexpr bool hides = true, keys_in_lanes = true, takes_bytes = sizeof(T) == 4 && registers == 32;
   static std::size_t bytes(const AttentionProblem&, std::int64_t dim) { return sizeof(T) * static_cast<std::size_t>((dim * few_rows + 15) / 16 * 16); }
   static void begin_task(void*) {}
   DotScore(const AttentionProblem& problem, void* scratch)
@@ -93,24 +94,30 @@ class DotScore {
   /// The keys of a block, before its groups.
   void load_keys(const T* const*, int, std::int64_t) {}
 
-  /// The range's scores into strip.s, hidden where it says so, their maximum into strip.alpha.
+  /// The range's scores into strip.s (those of few rows into their block), hidden where it says so, their maximum into strip.alpha.
   void group(const Strip<T>& strip, const T* const* k, const ScoreRange& range) {
     if (few_ == 0) return score_block(strip, k, dim_, range);
+    FewBlock<T, key_block> block(strip);
     for_each_few_keys(k, range.key, range.end, [&](int key, int vectors) HWY_ATTR {
-      few_scores(strip, k + key, key, vectors, few_, range.of_vector(0), FewScoresTile<T>{dim_, few_queries_});
-    }, [&](int key, int end) HWY_ATTR { score_block(strip, k, dim_, {key, end, 0, 1, range.visible, range.whole}); });
+      few_scores({block.s, key_block, strip.alpha}, k + key, key, vectors, few_, range.of_vector(0), FewScoresTile<T>{dim_, few_queries_});
+    }, [&](int key, int end) HWY_ATTR {
+      score_block(strip, k, dim_, {key, end, 0, 1, range.visible, range.whole});
+      block.from_lanes(strip.s, few_, key, end);
+    });
   }
 
   /// group() of few rows over keys of 8 bits. widen(key, end): their rows into k, where they lie too unevenly for the tiles.
   template <typename F>
   void group_bytes(const Strip<T>& strip, const ByteRows& bytes, const T* const* k, const ScoreRange& range, F&& widen) {
+    FewBlock<T, key_block> block(strip);
     const float* words[key_block];
     for (int r = range.key; r < range.end; ++r) words[r] = reinterpret_cast<const float*>(bytes.row[r]);
     for_each_few_keys(words, range.key, range.end, [&](int key, int vectors) HWY_ATTR {
-      few_scores(strip, words + key, key, vectors, few_, range.of_vector(0), FewScoresByteTile{dim_, few_queries_, words[key], bytes.scales + key, bytes.group});
+      few_scores({block.s, key_block, strip.alpha}, words + key, key, vectors, few_, range.of_vector(0), FewScoresByteTile{dim_, few_queries_, words[key], bytes.scales + key, bytes.group});
     }, [&](int key, int end) HWY_ATTR {
       widen(key, end);
       score_block(strip, k, dim_, {key, end, 0, 1, range.visible, range.whole});
+      block.from_lanes(strip.s, few_, key, end);
     });
   }
 

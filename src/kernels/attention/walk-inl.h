@@ -53,6 +53,7 @@ class Walk {
   bool few_bytes = false;       // few rows over 8 bits
   bool few;                     // few rows: their output is `rows_out`, and turned at the end of the span
   RowOutput<T> rows_out;
+  bool keys_in_lanes = false;   // few rows whose scores nobody changes: nor do their weights need rows in the lanes
   std::int64_t span_end = 0;    // few rows: keys before this one are read ahead
 
   Walk(const AttentionProblem& p, const LaneMap& lane_map, void* scratch) : Walk(p, lane_map, scratch, p.dim, p.value_dim) {}
@@ -75,6 +76,7 @@ class Walk {
     v = rows_of_head(p.v, p.v_stride, map.batch, map.head / (p.q_heads / p.v_heads));
     k_base = static_cast<const Stored*>(k.base);
     v_base = static_cast<const Stored*>(v.base);
+    keys_in_lanes = few && Score::keys_in_lanes && !has_modifiers(p) && !kept_scores.wanted() && !p.drops() && p.keep == nullptr;
     if constexpr (takes_bytes) few_bytes = few && in_byte_tiles(k, p.dim) && in_byte_tiles(v, p.value_dim);
   }
 
@@ -90,7 +92,9 @@ class Walk {
       turn(q, problem.q_stride[2], map.rows, problem.dim, strip.q + n * map.rows, std::int64_t{R});
     }
     score.prepare_queries(strip, vectors, few ? static_cast<int>(map.count()) : 0);
-    if (few) clear_scores(strip.s, block_keys);
+    if (!few) return;
+    clear_scores(strip.s, block_keys);
+    FewBlock<T, key_block>(strip).clear();
   }
   /// So that lanes without a row hold numbers.
   void clear_scores(T* s, int keys) const {
@@ -131,11 +135,19 @@ class Walk {
     score.load_keys(k_rows, keys, (first - problem.keys_begin(map.batch)) / key_block);
     const bool modified = has_modifiers(problem);
     const Word* const hiding = modified || !Score::hides ? nullptr : visible;
+    const int rows = static_cast<int>(map.count());
+    FewBlock<T, key_block> few_block(strip);
+    if (keys_in_lanes && groups.gaps) few_block.hide(rows);
     if (few_bytes) score_bytes(first, keys, groups, hiding, k_rows);
     else
       for (int g = 0; g < groups.count; ++g)
         for_each_slice(first, groups.range(g, hiding), [&](const ScoreRange& range) HWY_ATTR { score.group(strip, k_rows, range); });
     fetch();
+    if (keys_in_lanes) {
+      weigh_few(strip, few_block, rows, groups.begin[0], groups.end[0]);
+      return few_values(first, keys, groups, v_rows);
+    }
+    if (few && Score::keys_in_lanes) few_block.to_lanes(strip.s, rows, 0, keys);
     if (modified || (visible && !Score::hides)) {
       restart_maximum(strip);
       modify_block(problem, map, first, keys, visible, groups, strip, score_mod);
@@ -145,10 +157,25 @@ class Walk {
     weigh_block(strip, groups, vectors);
     fetch();
     if (problem.drops() || problem.keep) drop_block(problem, map, first, groups, strip.s);
-    if (few_bytes) return fold_bytes(first, keys, groups);
+    if (groups.gaps) clear_gaps(groups, strip.s, 1);
+    if (few) return few_values(first, keys, groups, v_rows);
     if (stored.needed()) stored.load(v, problem.value_dim, {first, keys, span_end}, v_rows);
-    else if (few) read_values(first, keys);
     fold(groups, v_rows);
+  }
+
+  /// The block's values to few rows, weighted.
+  void few_values(std::int64_t first, int keys, const Groups& groups, const T** v_rows) {
+    const int key = groups.begin[0], count = groups.end[0] - key;
+    const T* const p = keys_in_lanes ? FewBlock<T, key_block>(strip).p + key * few_rows : strip.s + key * R;
+    const std::int64_t p_stride = keys_in_lanes ? few_rows : R;
+    if (few_bytes) {
+      fold_bytes(first, keys, key, count, p, p_stride);
+    } else {
+      if (stored.needed()) stored.load(v, problem.value_dim, {first, keys, span_end}, v_rows);
+      else read_values(first, keys);
+      rows_out.for_each(static_cast<int>(map.count()), FewRowsTile<T>{v_rows + key, count, p, p_stride, strip.alpha, rows_out.stride(), fresh});
+    }
+    fresh = false;
   }
 
   /// A block of them is 8 KB at D = 128: while one is computed, the next comes from memory.
@@ -164,14 +191,11 @@ class Walk {
     }
   }
 
-  void fold_bytes(std::int64_t first, int keys, const Groups& groups) {
+  void fold_bytes(std::int64_t first, int keys, int key, int count, const T* p, std::int64_t p_stride) {
     if constexpr (takes_bytes) {
       read_bytes(v, problem.value_dim, first, keys);
-      if (groups.gaps) clear_gaps(groups, strip.s, 1);
       const ByteRows bytes(v, first, keys);
-      const int key = groups.begin[0], count = groups.end[0] - key;
-      rows_out.for_each(static_cast<int>(map.count()), FewRowsByteTile{bytes, key, count, strip.s + key * R, strip.alpha, rows_out.stride(), fresh});
-      fresh = false;
+      rows_out.for_each(static_cast<int>(map.count()), FewRowsByteTile{bytes, key, count, p, p_stride, strip.alpha, rows_out.stride(), fresh});
     }
   }
 
@@ -212,13 +236,6 @@ class Walk {
   }
 
   void fold(const Groups& groups, const T* const* v_rows) {
-    if (groups.gaps) clear_gaps(groups, strip.s, 1);
-    if (few) {
-      const int key = groups.begin[0], keys = groups.end[0] - key;
-      rows_out.for_each(static_cast<int>(map.count()), FewRowsTile<T>{v_rows + key, keys, strip.s + key * R, strip.alpha, rows_out.stride(), fresh});
-      fresh = false;
-      return;
-    }
     fold_ranges(groups, [&]<Fold FOLD>(int begin, int end, int first, int last) {
       output_block<T, FOLD>(strip, v_rows + begin, end - begin, problem.value_dim, begin, first, last, strip.o);
     });
