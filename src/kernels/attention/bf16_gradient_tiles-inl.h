@@ -52,8 +52,9 @@ struct PairChains {
 
 /// to[key][lane] for `keys` rows of K (or V) and VECTORS vectors of turned pairs x[pair][R], times `factor`.
 template <int VECTORS>
-HWY_NOINLINE void bf16_pair_columns(const Matrix<std::uint16_t>& rows, int keys, std::int64_t pairs, const std::uint32_t* x, float factor, float* to) {
+HWY_NOINLINE void bf16_pair_columns(const Matrix<std::uint16_t>& rows, int keys, std::int64_t pairs, const std::uint32_t* x, float factor, float* to, GradientAhead& ahead) {
   in_tiles<VECTORS, gradient_tile(2)>(keys, [&]<int KEYS>(std::int64_t first) ATTN_BF16_ATTR {
+    ahead.fetch();
     const std::uint16_t* row[KEYS];
     ATTN_UNROLL for (int r = 0; r < KEYS; ++r) row[r] = rows.row(first + r);
     PairChains<KEYS, VECTORS> chains;
@@ -77,8 +78,9 @@ struct PairTotals {
 
 /// total[row][column] += the chain over the pairs of range_of(row, rows of a tile): left[row * ROW + pair * STEP] times x[pair][column].
 template <int VECTORS, int ROW, int STEP, typename F>
-HWY_NOINLINE void bf16_add_columns(const std::uint32_t* left, int rows, const std::uint32_t* x, std::int64_t stride, const F& range_of, const PairTotals& total) {
+HWY_NOINLINE void bf16_add_columns(const std::uint32_t* left, int rows, const std::uint32_t* x, std::int64_t stride, const F& range_of, const PairTotals& total, GradientAhead& ahead) {
   const auto tile = [&]<int ROWS>(std::int64_t first) ATTN_BF16_ATTR {
+    ahead.fetch();
     const RowRange range = range_of(static_cast<int>(first), ROWS);
     if (range.begin >= range.end) return;
     PairChains<ROWS, VECTORS> chains;
@@ -95,12 +97,11 @@ HWY_NOINLINE void bf16_add_columns(const std::uint32_t* left, int rows, const st
     in_tiles<VECTORS, most>(rows, tile);
 }
 
-/// All columns, from operands as wide as the totals; `between` is called now and then.
-template <int ROW, int STEP, typename F, typename B>
-HWY_INLINE void bf16_add(const std::uint32_t* left, int rows, const std::uint32_t* x, std::int64_t columns, const F& range_of, const PairTotals& total, B&& between) {
+/// All columns, from operands as wide as the totals.
+template <int ROW, int STEP, typename F>
+HWY_INLINE void bf16_add(const std::uint32_t* left, int rows, const std::uint32_t* x, std::int64_t columns, const F& range_of, const PairTotals& total, GradientAhead& ahead) {
   in_pairs(0, static_cast<int>((columns + 15) / 16), [&]<int V>(int v) ATTN_BF16_ATTR {
-    between();
-    bf16_add_columns<V, ROW, STEP>(left, rows, x + v * 16, total.stride, range_of, PairTotals{total.base + v * 16, total.stride});
+    bf16_add_columns<V, ROW, STEP>(left, rows, x + v * 16, total.stride, range_of, PairTotals{total.base + v * 16, total.stride}, ahead);
   });
 }
 

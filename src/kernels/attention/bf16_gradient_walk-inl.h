@@ -12,7 +12,6 @@
 
 #include "kernels/attention/bf16_gradient_tiles-inl.h"
 #include "kernels/attention/gradient_sums-inl.h"
-#include "kernels/attention/next_head.h"
 
 #include <cmath>
 #include <numeric>
@@ -40,8 +39,7 @@ class Bf16GradientWalk : public GradientSums<float> {
  public:
   Bf16GradientWalk(const AttentionGradient& g, const GradientRows& rows, void* scratch)
       : Sums(g, rows, scratch), at_(static_cast<char*>(scratch) + GradientStrip<float>::bytes(g.problem), g.problem), totals_(g.problem, g.totals_end - g.totals_begin),
-        next_(g.problem, map_, sizeof(std::uint16_t), NextHead::Pass::backward) {
-    ask_ahead();
+        ahead_(g, rows, map_, sizeof(std::uint16_t), N) {
     vectors_ = (vectors_ + 1) / 2 * 2;  // pairs of rows are made of two vectors
     plain_ = p_.softcap == 0 && p_.bias_count == 0 && p_.temperature == 1 && !Sums::dropped();
     k_ = {static_cast<const std::uint16_t*>(p_.k.base) + rows.batch * p_.k_stride[0] + k_head() * p_.k_stride[1], p_.k.row_stride};
@@ -73,8 +71,7 @@ class Bf16GradientWalk : public GradientSums<float> {
       for (int g = 0; g < groups.count; ++g) {
         const int key = groups.key[g], count = groups.key[g + 1] - key;
         in_pairs(groups.first[g], groups.last[g], [&]<int V>(int x) ATTN_BF16_ATTR {
-          fetch_next();
-          bf16_pair_columns<V>({rows.row(key), rows.stride}, count, (columns + 1) / 2, turned + x * N, factor, to + key * R + x * N);
+          bf16_pair_columns<V>({rows.row(key), rows.stride}, count, (columns + 1) / 2, turned + x * N, factor, to + key * R + x * N, ahead_);
         });
       }
     };
@@ -100,7 +97,7 @@ class Bf16GradientWalk : public GradientSums<float> {
     RowRange keys_of_rows[R / 8];
     for (int row = 0; row < vectors_ * N; row += 8) keys_of_rows[row / 8] = keys_seen_by(keys, row, row + 8);
     const auto keys_of = [&](int row, int) { return keys_of_rows[row / 8]; };
-    bf16_add<1, R>(at_.turned, vectors_ * N, at_.k_rows, p_.dim, keys_of, {at_.dq, wide}, [&] { fetch_next(); });
+    bf16_add<1, R>(at_.turned, vectors_ * N, at_.k_rows, p_.dim, keys_of, {at_.dq, wide}, ahead_);
   }
 
   void add_to_dk_and_dv(const KeyBlock& keys) {
@@ -108,14 +105,14 @@ class Bf16GradientWalk : public GradientSums<float> {
     const std::int64_t first = keys.first - g_.totals_begin;
     if (g_.dv != nullptr) {
       const PairTotals dv = totals_.v(g_.totals, v_head(), first);
-      bf16_add<R / 2, 1>(at_.weights, keys.count, at_.dout_rows, p_.value_dim, range_of, dv, [&] { fetch_next(); });
+      bf16_add<R / 2, 1>(at_.weights, keys.count, at_.dout_rows, p_.value_dim, range_of, dv, ahead_);
       if (wild_dout_) add_wild_dout(keys, dv);
     }
-    if (g_.dk != nullptr) bf16_add<R / 2, 1>(at_.derivative, keys.count, at_.q_rows, p_.dim, range_of, totals_.k(g_.totals, k_head(), first), [&] { fetch_next(); });
+    if (g_.dk != nullptr) bf16_add<R / 2, 1>(at_.derivative, keys.count, at_.q_rows, p_.dim, range_of, totals_.k(g_.totals, k_head(), first), ahead_);
   }
 
   bool write_queries() {
-    next_.fetch(next_.lines());
+    ahead_.fetch_rest();
     auto* dq = static_cast<std::uint16_t*>(g_.dq) + rows_.batch * g_.dq_stride[0] + rows_.head * g_.dq_stride[1] + rows_.row * g_.dq_stride[2];
     for (std::int64_t r = 0; r < rows_.rows; ++r) bf16_round_row(at_.dq + r * Bf16GradientOperands::wide(p_.dim), static_cast<float>(p_.scale), p_.dim, dq + r * g_.dq_stride[2]);
     return true;
@@ -286,37 +283,9 @@ class Bf16GradientWalk : public GradientSums<float> {
       }
   }
 
-  // --- memory that will be needed -----------------------------------------------------------------------------------------
-  /// Where this step's dQ and its share of dK and dV go; the next head's K and V, and the rows of the next step.
-  void ask_ahead() {
-    const auto add = [&](FetchAhead& to, const void* base, const std::int64_t (&stride)[3], std::int64_t b, std::int64_t h, std::int64_t first, std::int64_t rows, std::int64_t columns) {
-      if (base == nullptr) return;
-      to.add(static_cast<const std::uint16_t*>(base) + b * stride[0] + h * stride[1] + first * stride[2], 2 * columns, 2 * stride[2], rows);
-    };
-    const std::int64_t after = rows_.row + rows_.rows;
-    const bool here = after < p_.rows_end(rows_.batch);  // the next step is of this head
-    if (here || next_.batch() >= 0) {
-      const std::int64_t b = here ? rows_.batch : next_.batch(), h = here ? rows_.head : next_.head(), first = here ? after : 0;
-      const std::int64_t rows = p_.q_rows - first < R ? p_.q_rows - first : R;
-      add(next_, p_.q, p_.q_stride, b, h, first, rows, p_.dim);
-      add(next_, g_.dout, g_.dout_stride, b, h, first, rows, p_.value_dim);
-      add(next_, p_.out, p_.out_stride, b, h, first, rows, p_.value_dim);
-    }
-    const std::int64_t first_key = rows_.row * p_.k_rows / p_.q_rows, keys = after * p_.k_rows / p_.q_rows - first_key;
-    add(results_, g_.dq, g_.dq_stride, rows_.batch, rows_.head, rows_.row, rows_.rows, p_.dim);
-    add(results_, g_.dk, g_.dk_stride, rows_.batch, k_head(), first_key, keys, p_.dim);
-    add(results_, g_.dv, g_.dv_stride, rows_.batch, v_head(), first_key, keys, p_.value_dim);
-    const std::int64_t blocks = 1 + rows_.row * p_.k_rows / (p_.q_rows * key_block);  // causal rows have no more
-    const std::int64_t fetches = 4 + (2 * p_.dim + p_.value_dim + 31) / 32;  // of a block: two products by pairs of vectors, three by pairs of columns
-    next_lines_ = (results_.lines() + next_.lines()) / (fetches * blocks) + 1;
-  }
-  void fetch_next() { results_.lines() > 0 ? results_.fetch(next_lines_) : next_.fetch(next_lines_); }
-
   Bf16GradientOperands at_;
   Bf16Totals totals_;
-  FetchAhead results_;
-  NextHead next_;
-  std::int64_t next_lines_;
+  GradientAhead ahead_;
   Bf16Rows k_{}, v_{}, dout_{};
   bool plain_, in_words_ = false, wild_dout_ = false;
   Word seen_[key_block];

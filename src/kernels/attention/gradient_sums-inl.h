@@ -75,6 +75,9 @@ class GradientSums : public GradientPairs<T> {
     }
   }
 
+  /// Of a wave, before the rows of dK and dV of these keys are needed.
+  void prefetch_totals(const KeyBlock&) const {}
+
   /// The sums over keys, to their rows or further to one element.
   HWY_NOINLINE void finish_dense() {
     for (int n = 0; n < g_.dense_count; ++n) {
@@ -144,6 +147,7 @@ bool step_back(W& walk, const Turn& turn) {
     if (dense && turn.wait_dense != nullptr) turn.wait_dense(turn.context, keys.first + keys.count);
     if (dense) walk.add_to_dense(keys);
     walk.back_to_scores(keys);
+    if (turn.wait != nullptr) walk.prefetch_totals(keys);
     walk.add_to_queries(keys);
     if (turn.wait != nullptr) turn.wait(turn.context, keys.first + keys.count);
     walk.add_to_dk_and_dv(keys);

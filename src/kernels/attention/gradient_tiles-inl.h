@@ -12,7 +12,7 @@
 #define ATTN_GRADIENT_TILES_INL_H
 #endif
 
-#include "kernels/attention/gradient.h"
+#include "kernels/attention/gradient_ahead.h"
 #include "kernels/attention/tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -69,9 +69,10 @@ struct Matrix {
 
 /// to[key][lane] for `keys` rows of K (or V) and VECTORS vectors of turned rows x[dim][R].
 template <typename T, int VECTORS>
-HWY_NOINLINE void pair_columns(const Matrix<T>& rows, int keys, std::int64_t dim, const T* x, T* to) {
+HWY_NOINLINE void pair_columns(const Matrix<T>& rows, int keys, std::int64_t dim, const T* x, T* to, GradientAhead& ahead) {
   const Tag<T> d;
   in_tiles<VECTORS, gradient_tile(2)>(keys, [&]<int KEYS>(std::int64_t first) HWY_ATTR {  // more rows have more pointers than registers
+    ahead.fetch();
     const T* row[KEYS];
     ATTN_UNROLL for (int r = 0; r < KEYS; ++r) row[r] = rows.row(first + r);
     Chains<T, KEYS, VECTORS> chains;
@@ -83,9 +84,10 @@ HWY_NOINLINE void pair_columns(const Matrix<T>& rows, int keys, std::int64_t dim
 
 /// total[column][lane] += the chain over keys [begin, end) of K[key][column] * x[key][lane].
 template <typename T, int VECTORS>
-HWY_NOINLINE void query_columns(const Matrix<T>& k, int begin, int end, std::int64_t dim, const T* x, T* total) {
+HWY_NOINLINE void query_columns(const Matrix<T>& k, int begin, int end, std::int64_t dim, const T* x, T* total, GradientAhead& ahead) {
   const Tag<T> d;
   in_tiles<VECTORS>(dim, [&]<int COLUMNS>(std::int64_t column) HWY_ATTR {
+    ahead.fetch();
     Chains<T, COLUMNS, VECTORS> chains;
     const T* const base = k.base + column;
     const std::int64_t stride = k.stride;
@@ -130,8 +132,9 @@ struct RowRange {
 };
 
 template <typename T, int VECTORS, typename F>
-HWY_NOINLINE void key_columns(const T* weights, int keys, const Matrix<T>& x, const F& range_of, const KeyTotals<T>& total) {
+HWY_NOINLINE void key_columns(const T* weights, int keys, const Matrix<T>& x, const F& range_of, const KeyTotals<T>& total, GradientAhead& ahead) {
   in_tiles<VECTORS>(keys, [&]<int ROWS>(std::int64_t first) HWY_ATTR {
+    ahead.fetch();
     const RowRange range = range_of(static_cast<int>(first), ROWS);
     if (range.begin < range.end)
       key_tile<T, ROWS, VECTORS>(weights + first * query_block, x, range.begin, range.end, {total.base + first * total.stride, total.stride, total.columns});
@@ -140,10 +143,10 @@ HWY_NOINLINE void key_columns(const T* weights, int keys, const Matrix<T>& x, co
 
 /// All columns. x: rows of query_block, padded to whole vectors.
 template <typename T, typename F>
-HWY_INLINE void add_to_keys(const T* weights, int keys, const Matrix<T>& x, const F& range_of, const KeyTotals<T>& total) {
+HWY_INLINE void add_to_keys(const T* weights, int keys, const Matrix<T>& x, const F& range_of, const KeyTotals<T>& total, GradientAhead& ahead) {
   constexpr int N = lanes<T>;
   in_pairs(0, static_cast<int>((total.columns + N - 1) / N), [&]<int V>(int v) HWY_ATTR {
-    key_columns<T, V>(weights, keys, Matrix<T>{x.base + v * N, x.stride}, range_of, KeyTotals<T>{total.base + v * N, total.stride, total.columns - v * N});
+    key_columns<T, V>(weights, keys, Matrix<T>{x.base + v * N, x.stride}, range_of, KeyTotals<T>{total.base + v * N, total.stride, total.columns - v * N}, ahead);
   });
 }
 

@@ -24,7 +24,7 @@ class GradientWalk : public GradientSums<T> {
   using typename Sums::Blocks;
 
   GradientWalk(const AttentionGradient& g, const GradientRows& rows, void* scratch)
-      : Sums(g, rows, scratch), at_(static_cast<char*>(scratch) + GradientStrip<T>::bytes(g.problem), g.problem) {
+      : Sums(g, rows, scratch), at_(static_cast<char*>(scratch) + GradientStrip<T>::bytes(g.problem), g.problem), ahead_(g, rows, Sums::map_, sizeof(T), N) {
     k_ = {static_cast<const T*>(p_.k.base) + rows.batch * p_.k_stride[0] + rows.head / (p_.q_heads / p_.k_heads) * p_.k_stride[1], p_.k.row_stride};
     v_ = {static_cast<const T*>(p_.v.base) + rows.batch * p_.v_stride[0] + rows.head / (p_.q_heads / p_.v_heads) * p_.v_stride[1], p_.v.row_stride};
   }
@@ -55,7 +55,18 @@ class GradientWalk : public GradientSums<T> {
 
   void back_to_scores(const KeyBlock& keys) {
     if (p_.softcap != 0) Sums::back_through_softcap(keys.groups);
-    prefetch_totals(keys);
+  }
+
+  /// The rows of dK and dV that come next: of a wave they may lie in another core's cache.
+  HWY_NOINLINE void prefetch_totals(const KeyBlock& keys) const {
+    const auto fetch = [&](const KeyGradient& to, std::int64_t columns) {
+      if (to.data == nullptr) return;
+      const T* const first = rows_of(to, keys.first);
+      for (int r = 0; r < keys.count; ++r)
+        for (std::int64_t c = 0; c < columns; c += 64 / static_cast<std::int64_t>(sizeof(T))) __builtin_prefetch(first + r * to.stride[2] + c, 1, 3);
+    };
+    fetch({g_.dv, g_.dv_stride, p_.v_heads}, p_.value_dim);
+    fetch({g_.dk, g_.dk_stride, p_.k_heads}, p_.dim);
   }
 
   /// Vectors that see the same keys together.
@@ -63,7 +74,9 @@ class GradientWalk : public GradientSums<T> {
     const Groups& groups = keys.groups;
     const Matrix<T> k{k_.row(keys.first), k_.stride};
     const auto add = [&](int first, int last, int begin, int end) {
-      in_pairs(first, last, [&]<int V>(int x) HWY_ATTR { query_columns<T, V>(k, begin, end, p_.dim, strip_.d + x * N, at_.dq + x * N); });
+      in_pairs(first, last, [&]<int V>(int x) HWY_ATTR {
+        query_columns<T, V>(k, begin, end, p_.dim, strip_.d + x * N, at_.dq + x * N, ahead_);
+      });
     };
     for (int v = 0, last; v < vectors_; v = last) {
       last = groups.same_range(v, vectors_);
@@ -78,6 +91,7 @@ class GradientWalk : public GradientSums<T> {
 
   /// Scaled, a zero as +0, rows to memory. False where a number is not finite, also in delta (with D = 0 there is no dQ).
   bool write_queries() {
+    ahead_.fetch_rest();
     const Tag<T> d;
     const auto scale = hn::Set(d, static_cast<T>(p_.scale));
     bool finite = true;
@@ -100,13 +114,13 @@ class GradientWalk : public GradientSums<T> {
 
  protected:
   /// The products of the block's rows of K or V with the turned rows of the step.
-  HWY_NOINLINE void products(const KeyBlock& keys, const Matrix<T>& from, std::int64_t columns, const T* turned, T* to) const {
+  HWY_NOINLINE void products(const KeyBlock& keys, const Matrix<T>& from, std::int64_t columns, const T* turned, T* to) {
     const Groups& groups = keys.groups;
     const Matrix<T> rows{from.row(keys.first), from.stride};
     for (int g = 0; g < groups.count; ++g) {
       const int key = groups.key[g], count = groups.key[g + 1] - key;
       in_pairs(groups.first[g], groups.last[g], [&]<int V>(int x) HWY_ATTR {
-        pair_columns<T, V>({rows.row(key), rows.stride}, count, columns, turned + x * N, to + key * R + x * N);
+        pair_columns<T, V>({rows.row(key), rows.stride}, count, columns, turned + x * N, to + key * R + x * N, ahead_);
       });
     }
   }
@@ -120,12 +134,12 @@ class GradientWalk : public GradientSums<T> {
   T* rows_of(const KeyGradient& to, std::int64_t key) const {
     return static_cast<T*>(to.data) + rows_.batch * to.stride[0] + rows_.head / (p_.q_heads / to.heads) * to.stride[1] + key * to.stride[2];
   }
-  void add_products(const KeyBlock& keys, const T* weights, const T* rows, std::int64_t columns, const KeyGradient& to) const {
+  void add_products(const KeyBlock& keys, const T* weights, const T* rows, std::int64_t columns, const KeyGradient& to) {
     if (to.data == nullptr) return;
     const auto range_of = [&](int key, int count) { return Sums::rows_that_see(keys, key, count); };
-    add_to_keys<T>(weights, keys.count, Matrix<T>{rows, GradientOperands<T>::wide(columns)}, range_of, KeyTotals<T>{rows_of(to, keys.first), to.stride[2], columns});
+    add_to_keys<T>(weights, keys.count, Matrix<T>{rows, GradientOperands<T>::wide(columns)}, range_of, KeyTotals<T>{rows_of(to, keys.first), to.stride[2], columns}, ahead_);
   }
-  void add_to_dv(const KeyBlock& keys) const { add_products(keys, strip_.scores.s, at_.dout_rows, p_.value_dim, {g_.dv, g_.dv_stride, p_.v_heads}); }
+  void add_to_dv(const KeyBlock& keys) { add_products(keys, strip_.scores.s, at_.dout_rows, p_.value_dim, {g_.dv, g_.dv_stride, p_.v_heads}); }
 
  private:
   HWY_NOINLINE void copy_rows(const Matrix<T>& from, std::int64_t columns, T factor, T* to) const {
@@ -167,20 +181,9 @@ class GradientWalk : public GradientSums<T> {
     Sums::finish_delta();
   }
 
-  /// The rows of dK and dV that come next: they may lie in another core's cache.
-  HWY_NOINLINE void prefetch_totals(const KeyBlock& keys) const {
-    const auto fetch = [&](const KeyGradient& to, std::int64_t columns) {
-      if (to.data == nullptr) return;
-      const T* const first = rows_of(to, keys.first);
-      for (int r = 0; r < keys.count; ++r)
-        for (std::int64_t c = 0; c < columns; c += 64 / static_cast<std::int64_t>(sizeof(T))) __builtin_prefetch(first + r * to.stride[2] + c, 1, 3);
-    };
-    fetch({g_.dv, g_.dv_stride, p_.v_heads}, p_.value_dim);
-    fetch({g_.dk, g_.dk_stride, p_.k_heads}, p_.dim);
-  }
-
  protected:
   GradientOperands<T> at_;
+  GradientAhead ahead_;
   Matrix<T> k_, v_;
 };
 

@@ -2,8 +2,7 @@
 //
 // A head's keys are read by all strips of the head, one after the other; the first one would wait for main memory. So each strip
 // asks for the part of the next head's K, V, Q and output that stands where its own rows stand, a few cache lines at a time; under a window
-// over long sequences for what the next strip will see. The
-// backward pass does so for each step, for K and V alone, whether the call is small or not, and adds what else it will need.
+// over long sequences for what the next strip will see. The backward pass does so for each step (gradient_ahead.h).
 #pragma once
 #include "kernels/attention/strip.h"
 
@@ -28,18 +27,19 @@ class FetchAhead {
   /// Cache lines that remain to be asked for.
   std::int64_t lines() const { return lines_; }
 
-  /// One by one: bursts come faster than memory answers and are dropped (at 64 rows a head 8 points of the backward pass).
-  void fetch(std::int64_t count) {
-    for (; count > 0 && range_ < count_; --count) {
-      const Range& range = ranges_[range_];
-      __builtin_prefetch(range.base + row_ * range.stride + byte_, 0, 2);
-      --lines_;
-      byte_ += line;
-      if (byte_ < range.bytes) continue;
+  [[gnu::noinline]] void fetch(std::int64_t count) {
+    while (count > 0 && range_ < count_) {
+      Range& range = ranges_[range_];
+      const std::int64_t left = (range.bytes - byte_ + line - 1) / line, here = count < left ? count : left;
+      const char* at = range.base + byte_;
+      for (const char* const end = at + here * line; at != end; at += line) __builtin_prefetch(at, 0, 2);
+      count -= here;
+      lines_ -= here;
+      byte_ += here * line;
+      if (here < left) continue;
       byte_ = 0;
-      if (++row_ < range.rows) continue;
-      row_ = 0;
-      ++range_;
+      range.base += range.stride;
+      if (--range.rows == 0) ++range_;
     }
   }
 
@@ -52,7 +52,7 @@ class FetchAhead {
 
   Range ranges_[most_ranges];
   int count_ = 0, range_ = 0;
-  std::int64_t row_ = 0, byte_ = 0, lines_ = 0;
+  std::int64_t byte_ = 0, lines_ = 0;
 };
 
 class NextHead : public FetchAhead {
