@@ -117,23 +117,22 @@ HWY_INLINE __mmask32 bf16_not_finite(__m512i x) {
   return _mm512_cmpeq_epi16_mask(_mm512_and_si512(x, exponent), exponent);
 }
 
-/// Words (low, high) of two rows; a row that is not there counts as 0, and so does what is not finite: true where there was such.
-HWY_INLINE bool bf16_pair_rows(const std::uint16_t* low, const std::uint16_t* high, std::int64_t columns, std::uint32_t* to) {
+/// Rows of bf16 as words (low, high) of two neighbours: columns_of(row, c) are 32 columns of one. What is not finite counts as 0: true
+/// where there was such.
+template <typename F>
+HWY_INLINE bool bf16_pair_rows(int rows, std::int64_t wide, const F& columns_of, std::uint32_t* to) {
   const __m512i first = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6, 37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
   const __m512i second = _mm512_add_epi16(first, _mm512_set1_epi16(16));
   __mmask32 wild = 0;
-  const auto finite = [&](const std::uint16_t* row, std::int64_t c) ATTN_BF16_ATTR {
-    if (row == nullptr) return _mm512_setzero_si512();
-    const __m512i x = bf16_columns(row, c, columns);
-    const __mmask32 here = bf16_not_finite(x);
-    wild |= here;
-    return _mm512_maskz_mov_epi16(static_cast<__mmask32>(~here), x);
-  };
-  for (std::int64_t c = 0; c < columns; c += 32) {
-    const __m512i a = finite(low, c), b = finite(high, c);
-    _mm512_store_si512(to + c, _mm512_permutex2var_epi16(a, first, b));
-    _mm512_store_si512(to + c + 16, _mm512_permutex2var_epi16(a, second, b));
-  }
+  for (int r = 0; r < rows; r += 2)
+    for (std::int64_t c = 0; c < wide; c += 32, to += 32) {
+      const __m512i low = columns_of(r, c), high = columns_of(r + 1, c);
+      const __mmask32 wild_low = bf16_not_finite(low), wild_high = bf16_not_finite(high);
+      wild |= wild_low | wild_high;
+      const __m512i a = _mm512_maskz_mov_epi16(~wild_low, low), b = _mm512_maskz_mov_epi16(~wild_high, high);
+      _mm512_store_si512(to, _mm512_permutex2var_epi16(a, first, b));
+      _mm512_store_si512(to + 16, _mm512_permutex2var_epi16(a, second, b));
+    }
   return wild != 0;
 }
 

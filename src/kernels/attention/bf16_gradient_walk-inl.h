@@ -91,9 +91,8 @@ class Bf16GradientWalk : public GradientSums<float> {
   }
 
   HWY_NOINLINE void add_to_queries(const KeyBlock& keys) {
-    const Bf16Rows k{k_.row(keys.first), k_.stride};
     const std::int64_t wide = Bf16GradientOperands::wide(p_.dim);
-    for (int r = 0; r < keys.count; r += 2) bf16_pair_rows(k.row(r), r + 1 < keys.count ? k.row(r + 1) : nullptr, p_.dim, at_.k_rows + r / 2 * wide);
+    pair_keys(keys, wide);
     RowRange keys_of_rows[R / 8];
     for (int row = 0; row < vectors_ * N; row += 8) keys_of_rows[row / 8] = keys_seen_by(keys, row, row + 8);
     const auto keys_of = [&](int row, int) { return keys_of_rows[row / 8]; };
@@ -126,17 +125,28 @@ class Bf16GradientWalk : public GradientSums<float> {
   /// Rows to at_.rows, 0 where a row sees nothing or is not there; turned as pairs of columns.
   void turn_pairs(const Bf16Rows& from, std::int64_t columns, std::uint32_t* to) {
     const std::int64_t wide = Bf16GradientOperands::wide(columns);
-    for (int r = 0; r < vectors_ * N; ++r)
-      for (std::int64_t c = 0; c < wide; c += 32)
-        _mm512_store_si512(at_.rows + r * wide + c, strip_.inverse[r] != 0 ? bf16_columns(from.row(r), c, columns) : _mm512_setzero_si512());
+    for (int r = 0; r < vectors_ * N; ++r) {
+      const std::uint16_t* const row = from.row(r);
+      std::uint16_t* const copy = at_.rows + r * wide;
+      const bool sees = strip_.inverse[r] != 0;
+      std::int64_t c = 0;
+      for (; sees && c + 32 <= columns; c += 32) _mm512_store_si512(copy + c, _mm512_loadu_si512(row + c));
+      for (; c < wide; c += 32) _mm512_store_si512(copy + c, sees ? bf16_columns(row, c, columns) : _mm512_setzero_si512());
+    }
     turn(reinterpret_cast<const float*>(at_.rows), wide / 2, std::int64_t{vectors_} * N, (columns + 1) / 2, reinterpret_cast<float*>(to), std::int64_t{R});
   }
   /// at_.rows as pairs of rows; true where some number is not finite.
   bool pair_all_rows(std::int64_t columns, std::uint32_t* to) {
     const std::int64_t wide = Bf16GradientOperands::wide(columns);
-    bool wild = false;
-    for (int r = 0; r < vectors_ * N; r += 2) wild |= bf16_pair_rows(at_.rows + r * wide, at_.rows + (r + 1) * wide, wide, to + r / 2 * wide);
-    return wild;
+    return bf16_pair_rows(vectors_ * N, wide, [&](int r, std::int64_t c) ATTN_BF16_ATTR { return _mm512_load_si512(at_.rows + r * wide + c); }, to);
+  }
+  /// The block's rows of K as pairs; a last one without a partner has 0.
+  void pair_keys(const KeyBlock& keys, std::int64_t wide) {
+    const Bf16Rows k{k_.row(keys.first), k_.stride};
+    if (p_.dim == wide && keys.count % 2 == 0)
+      bf16_pair_rows(keys.count, wide, [&](int r, std::int64_t c) ATTN_BF16_ATTR { return _mm512_loadu_si512(k.row(r) + c); }, at_.k_rows);
+    else
+      bf16_pair_rows(keys.count, wide, [&](int r, std::int64_t c) ATTN_BF16_ATTR { return r < keys.count ? bf16_columns(k.row(r), c, p_.dim) : _mm512_setzero_si512(); }, at_.k_rows);
   }
   void make_delta(const Bf16Rows& out) {
     const std::int64_t pairs = (p_.value_dim + 1) / 2;
@@ -146,10 +156,13 @@ class Bf16GradientWalk : public GradientSums<float> {
       const std::int64_t count = pairs - c < key_block ? pairs - c : key_block, columns = p_.value_dim - 2 * c;
       const std::int64_t copied = columns < 2 * count ? columns : 2 * count;
       turn_pairs({out.base + 2 * c, out.stride}, copied, turned);
-      for (int x = 0; x < vectors_ * N; x += N) {
-        __m512 sum = _mm512_load_ps(strip_.delta + x);
-        for (std::int64_t n = 0; n < count; ++n) sum = dot_pair(sum, _mm512_load_si512(turned + n * R + x), _mm512_load_si512(at_.dout + (c + n) * R + x));
-        _mm512_store_ps(strip_.delta + x, sum);
+      for (int x = 0; x < vectors_ * N; x += 2 * N) {  // two chains side by side
+        __m512 sum[2] = {_mm512_load_ps(strip_.delta + x), _mm512_load_ps(strip_.delta + x + N)};
+        for (std::int64_t n = 0; n < count; ++n)
+          ATTN_UNROLL for (int v = 0; v < 2; ++v)
+            sum[v] = dot_pair(sum[v], _mm512_load_si512(turned + n * R + x + v * N), _mm512_load_si512(at_.dout + (c + n) * R + x + v * N));
+        _mm512_store_ps(strip_.delta + x, sum[0]);
+        _mm512_store_ps(strip_.delta + x + N, sum[1]);
       }
     }
     Sums::finish_delta();
