@@ -137,7 +137,7 @@ bool GradientSteps::run(const kernels::GradientKernel& kernel, const Step& step,
   return good;
 }
 
-void GradientSteps::clear_unit(std::int64_t unit, char* totals) const {
+void GradientSteps::clear_unit(std::int64_t unit, char* totals, bool keys_too) const {
   const AttentionProblem& p = gradient_.problem;
   const GradientGroup& group = cut_.groups[static_cast<std::size_t>(unit / shared_heads_)];
   const std::int64_t first = unit % shared_heads_ * heads_of_unit_;
@@ -160,11 +160,11 @@ void GradientSteps::clear_unit(std::int64_t unit, char* totals) const {
     const kernels::Part* part = piece.part;
     const Keys keys = keys_of(piece);
     clear({gradient_.dq, gradient_.dq_stride, p.q_heads, p.dim}, piece.batch, part != nullptr ? part->rows_end : p.rows_end(piece.batch), piece.rows_end);
-    if (totals != nullptr) continue;
+    if (totals != nullptr || !keys_too) continue;
     clear({gradient_.dk, gradient_.dk_stride, p.k_heads, p.dim}, piece.batch, keys.begin, keys.end);
     clear({gradient_.dv, gradient_.dv_stride, p.v_heads, p.value_dim}, piece.batch, keys.begin, keys.end);
   }
-  if (totals != nullptr) std::memset(totals, 0, kernel_.totals_bytes(gradient_, keys_of(group).end - keys_of(group).begin));
+  if (totals != nullptr && keys_too) std::memset(totals, 0, kernel_.totals_bytes(gradient_, keys_of(group).end - keys_of(group).begin));
 }
 
 void GradientSteps::finish_unit(std::int64_t unit, char* totals) const {
@@ -175,7 +175,10 @@ void GradientSteps::finish_unit(std::int64_t unit, char* totals) const {
 
 bool GradientSteps::run_unit(std::int64_t unit, char* scratch, Wave* wave) const {
   char* const totals = totals_bytes_ != 0 ? scratch + kernel_bytes_ + keep_bytes_ : nullptr;
-  clear_unit(unit, totals);
+  const bool begins = begins_keys();
+  clear_unit(unit, totals, !begins);
+  const Keys keys = keys_of(cut_.groups[static_cast<std::size_t>(unit / shared_heads_)]);
+  std::int64_t summed = keys.begin;
   struct Context {
     runtime::Progress *before, *mine;  // before null: the first of its elements
   } context{};
@@ -184,6 +187,7 @@ bool GradientSteps::run_unit(std::int64_t unit, char* scratch, Wave* wave) const
     turn = {.wait_dense = [](void* at, std::int64_t key) { if (auto* before = static_cast<Context*>(at)->before) before->wait(static_cast<std::uint32_t>(key)); },
             .done = [](void* at, std::int64_t key) { static_cast<Context*>(at)->mine->reach(static_cast<std::uint32_t>(key)); },
             .context = &context};
+  if (begins) turn.summed = &summed;
   bool good = true;
   for (std::int64_t n = 0; n < steps_of_unit(unit) && (good || gradient_.dense_count != 0); ++n) {
     if (wave != nullptr) {
@@ -193,6 +197,11 @@ bool GradientSteps::run_unit(std::int64_t unit, char* scratch, Wave* wave) const
     good = run(kernel_, step_of_unit(unit, n), turn, scratch, totals) && good;
     if (context.before != nullptr) context.before->wait(runtime::Progress::whole);
     if (context.mine != nullptr) context.mine->reach(runtime::Progress::whole);
+  }
+  if (begins && summed < keys.end) {
+    const AttentionGradient g = with_totals(unit, totals);
+    kernel_.clear_keys(g, cut_.pieces[static_cast<std::size_t>(cut_.groups[static_cast<std::size_t>(unit / shared_heads_)].first_piece)].batch,
+                       unit % shared_heads_ * heads_of_unit_, summed, keys.end);
   }
   finish_unit(unit, totals);
   return good;

@@ -94,8 +94,10 @@ class GradientSteps {
   void run_again(std::int64_t unit, char* scratch) const;
   /// The first step of a unit among the call's.
   std::int64_t first_step(std::int64_t unit) const;
-  /// 0 in what steps add to, and in the rows that no step has.
-  void clear_unit(std::int64_t unit, char* totals) const;
+  /// 0 in the rows that no step has, and in what steps add to: of keys that none of them begins.
+  void clear_unit(std::int64_t unit, char* totals, bool keys_too = true) const;
+  /// Whether the steps of a unit, one after another, begin the sums of its keys themselves: it has one head of K and V.
+  bool begins_keys() const { return kernel_.clear_keys != nullptr && gradient_.problem.k_heads == gradient_.problem.v_heads; }
   /// dk and dv from the totals.
   void finish_unit(std::int64_t unit, char* totals) const;
   char* totals_of(const Wave& wave, std::int64_t unit) const { return totals_bytes_ != 0 ? wave.totals + static_cast<std::size_t>(unit) * totals_bytes_ : nullptr; }

@@ -26,7 +26,7 @@ bool gradient_step(const AttentionGradient& g, const GradientRows& rows, const T
   return step_back(walk, turn);
 }
 template <class W>
-constexpr GradientKernel gradient_kernel{.scratch_bytes = gradient_bytes<W>, .step = gradient_step<W>, .draws = true};
+constexpr GradientKernel gradient_kernel{.scratch_bytes = gradient_bytes<W>, .step = gradient_step<W>, .clear_keys = W::clear_keys, .draws = true};
 
 #if HWY_TARGET == HWY_AVX3
 constexpr GradientKernel bf16_gradient_kernel() {

@@ -32,9 +32,11 @@ struct PairChains {
   HWY_INLINE void store(float* to, std::int64_t stride) const {
     ATTN_UNROLL for (int r = 0; r < ROWS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) _mm512_store_ps(to + r * stride + v * 16, sum[r][v]);
   }
-  HWY_INLINE void add_to(float* to, std::int64_t stride) const {
+  /// `begins`: to 0, whatever stands there.
+  HWY_INLINE void add_to(float* to, std::int64_t stride, bool begins) const {
+    const __mmask16 there = begins ? 0 : 0xFFFF;
     ATTN_UNROLL for (int r = 0; r < ROWS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v)
-        _mm512_store_ps(to + r * stride + v * 16, _mm512_add_ps(_mm512_load_ps(to + r * stride + v * 16), sum[r][v]));
+        _mm512_store_ps(to + r * stride + v * 16, _mm512_add_ps(_mm512_maskz_load_ps(there, to + r * stride + v * 16), sum[r][v]));
   }
   /// Over the pairs [begin, end): `left(r, n)` times the words at x + n * stride.
   template <typename L>
@@ -70,10 +72,11 @@ HWY_NOINLINE void bf16_pair_columns(const Matrix<std::uint16_t>& rows, int keys,
   });
 }
 
-/// Where sums of pairs go: rows `stride` apart, whole vectors.
+/// Where sums of pairs go: rows `stride` apart, whole vectors. `begins`: to 0, whatever stands there.
 struct PairTotals {
   float* base;
   std::int64_t stride;
+  bool begins = false;
 };
 
 /// total[row][column] += the chain over the pairs of range_of(row, rows of a tile): left[row * ROW + pair * STEP] times x[pair][column].
@@ -82,13 +85,13 @@ HWY_NOINLINE void bf16_add_columns(const std::uint32_t* left, int rows, const st
   const auto tile = [&]<int ROWS>(std::int64_t first) ATTN_BF16_ATTR {
     ahead.fetch();
     const RowRange range = range_of(static_cast<int>(first), ROWS);
-    if (range.begin >= range.end) return;
+    if (range.begin >= range.end && !total.begins) return;
     PairChains<ROWS, VECTORS> chains;
     float* const place = total.base + first * total.stride;
     const std::uint32_t* const broadcast = left + first * ROW;
     chains.clear();
     chains.run([=](int r, std::int64_t n) ATTN_BF16_ATTR { return broadcast[r * ROW + n * STEP]; }, x, stride, range.begin / 2, (range.end + 1) / 2);
-    chains.add_to(place, total.stride);
+    chains.add_to(place, total.stride, total.begins);
   };
   constexpr int most = gradient_tile(2);
   if constexpr (ROW == 1)  // query rows: whole vectors of them
@@ -101,7 +104,7 @@ HWY_NOINLINE void bf16_add_columns(const std::uint32_t* left, int rows, const st
 template <int ROW, int STEP, typename F>
 HWY_INLINE void bf16_add(const std::uint32_t* left, int rows, const std::uint32_t* x, std::int64_t columns, const F& range_of, const PairTotals& total, GradientAhead& ahead) {
   in_pairs(0, static_cast<int>((columns + 15) / 16), [&]<int V>(int v) ATTN_BF16_ATTR {
-    bf16_add_columns<V, ROW, STEP>(left, rows, x + v * 16, total.stride, range_of, PairTotals{total.base + v * 16, total.stride}, ahead);
+    bf16_add_columns<V, ROW, STEP>(left, rows, x + v * 16, total.stride, range_of, PairTotals{total.base + v * 16, total.stride, total.begins}, ahead);
   });
 }
 

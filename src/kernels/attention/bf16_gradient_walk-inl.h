@@ -96,18 +96,33 @@ class Bf16GradientWalk : public GradientSums<float> {
     RowRange keys_of_rows[R / 8];
     for (int row = 0; row < vectors_ * N; row += 8) keys_of_rows[row / 8] = keys_seen_by(keys, row, row + 8);
     const auto keys_of = [&](int row, int) { return keys_of_rows[row / 8]; };
-    bf16_add<1, R>(at_.turned, vectors_ * N, at_.k_rows, p_.dim, keys_of, {at_.dq, wide}, ahead_);
+    bf16_add<1, R>(at_.turned, vectors_ * N, at_.k_rows, p_.dim, keys_of, {at_.dq, wide, keys.first_of_rows}, ahead_);
   }
 
   void add_to_dk_and_dv(const KeyBlock& keys) {
     const auto range_of = [&](int key, int count) { return Sums::rows_that_see(keys, key, count); };
     const std::int64_t first = keys.first - g_.totals_begin;
     if (g_.dv != nullptr) {
-      const PairTotals dv = totals_.v(g_.totals, v_head(), first);
+      PairTotals dv = totals_.v(g_.totals, v_head(), first);
+      dv.begins = keys.first_of_keys;
       bf16_add<R / 2, 1>(at_.weights, keys.count, at_.dout_rows, p_.value_dim, range_of, dv, ahead_);
       if (wild_dout_) add_wild_dout(keys, dv);
     }
-    if (g_.dk != nullptr) bf16_add<R / 2, 1>(at_.derivative, keys.count, at_.q_rows, p_.dim, range_of, totals_.k(g_.totals, k_head(), first), ahead_);
+    if (g_.dk == nullptr) return;
+    PairTotals dk = totals_.k(g_.totals, k_head(), first);
+    dk.begins = keys.first_of_keys;
+    bf16_add<R / 2, 1>(at_.derivative, keys.count, at_.q_rows, p_.dim, range_of, dk, ahead_);
+  }
+
+  static void clear_keys(const AttentionGradient& g, std::int64_t, std::int64_t head, std::int64_t begin, std::int64_t end) {
+    const AttentionProblem& p = g.problem;
+    const Bf16Totals totals(p, g.totals_end - g.totals_begin);
+    const auto clear = [&](const PairTotals& rows) { std::memset(rows.base, 0, sizeof(float) * static_cast<std::size_t>((end - begin) * rows.stride)); };
+    clear(totals.k(g.totals, head / (p.q_heads / p.k_heads), begin - g.totals_begin));
+    clear(totals.v(g.totals, head / (p.q_heads / p.v_heads), begin - g.totals_begin));
+  }
+  void clear_keys(std::int64_t begin, std::int64_t end) const {
+    if (begin < end) clear_keys(g_, rows_.batch, rows_.head, begin, end);
   }
 
   bool write_queries() {

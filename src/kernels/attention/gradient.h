@@ -55,12 +55,16 @@ inline std::int64_t parameter_count(const AttentionProblem& problem) {
 /// The order among steps that add to the same memory: `wait` returns when the step before has left the rows of dK and dV of the keys
 /// below `key`, `wait_dense` the same of dense biases' gradients, where that is another step; `done` leaves both to the next. Null: no
 /// other thread.
+///
+/// `summed`: only the keys below *summed have sums yet in dK and dV (or totals), in which anything may stand beyond; a step that comes to
+/// others writes theirs and moves it. Null: all keys have.
 inline constexpr std::int64_t every_key = -1;
 struct Turn {
   void (*wait)(void* context, std::int64_t key) = nullptr;
   void (*wait_dense)(void* context, std::int64_t key) = nullptr;
   void (*done)(void* context, std::int64_t key) = nullptr;
   void* context = nullptr;
+  std::int64_t* summed = nullptr;
 };
 
 /// A step is all keys for the rows. Scratch is 64-byte aligned and at least scratch_bytes.
@@ -74,6 +78,8 @@ struct GradientKernel {
   /// heads of K or V), at 0 before its first step; and after its last dk and dv from them, of batch item and first query head.
   std::size_t (*totals_bytes)(const AttentionGradient&, std::int64_t keys) = nullptr;
   void (*finish)(const AttentionGradient&, std::int64_t batch, std::int64_t head) = nullptr;
+  /// 0 in dK and dV (or totals) of the keys [begin, end), of batch item and query head. Null: its steps do not heed Turn::summed.
+  void (*clear_keys)(const AttentionGradient&, std::int64_t batch, std::int64_t head, std::int64_t begin, std::int64_t end) = nullptr;
   /// Whether it makes the kept bits of dropout by counter itself; else they are bytes in problem.keep.
   bool draws = false;
 };

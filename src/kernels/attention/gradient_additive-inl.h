@@ -142,6 +142,7 @@ class AdditiveGradientWalk : public GradientWalk<T> {
   }
 
   void add_to_queries(const KeyBlock& keys) {
+    if (keys.first_of_rows) clear_dq();
     std::memset(more_.dk, 0, sizeof(T) * static_cast<std::size_t>(keys.count * more_.stride));
     const auto rows = static_cast<int>(rows_.rows);
     if constexpr (sizeof(T) == 4)
@@ -158,11 +159,11 @@ class AdditiveGradientWalk : public GradientWalk<T> {
     for (int r = 0; r < keys.count; ++r, to += g_.dk_stride[2], from += more_.stride) {
       const auto sums = [&](std::int64_t c) HWY_ATTR { return hn::Mul(hn::Load(d, from + c), hn::Load(d, more_.w + c)); };
       std::int64_t c = 0;
-      for (; c + N <= p_.dim; c += N) hn::StoreU(hn::Add(hn::LoadU(d, to + c), sums(c)), d, to + c);
+      for (; c + N <= p_.dim; c += N) hn::StoreU(hn::Add(keys.first_of_keys ? hn::Zero(d) : hn::LoadU(d, to + c), sums(c)), d, to + c);
       if (c == p_.dim) continue;
       alignas(64) T rest[N];
       hn::Store(sums(c), d, rest);
-      for (int n = 0; c + n < p_.dim; ++n) to[c + n] += rest[n];
+      for (int n = 0; c + n < p_.dim; ++n) to[c + n] = (keys.first_of_keys ? T(0) : to[c + n]) + rest[n];
     }
   }
 

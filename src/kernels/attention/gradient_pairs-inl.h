@@ -23,6 +23,8 @@ struct KeyBlock {
   int count = 0;
   const Word* visible = nullptr;
   Groups groups = {};
+  bool first_of_rows = false;  // the rows have no sums yet in dQ
+  bool first_of_keys = false;  // the keys have no sums yet in dK and dV
 };
 
 /// The rows of a step, and what becomes of their raw scores in each block of keys.

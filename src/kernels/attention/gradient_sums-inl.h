@@ -131,17 +131,30 @@ class GradientSums : public GradientPairs<T> {
   }
 };
 
+/// Whether the block is the first to add to its keys. What the steps before left out is 0 from here on.
+template <class W>
+bool begins_sums(const W& walk, const KeyBlock& keys, std::int64_t* summed) {
+  const std::int64_t end = keys.first + keys.count;
+  if (summed == nullptr || end <= *summed) return false;
+  const bool all = keys.first >= *summed;
+  walk.clear_keys(*summed, all ? keys.first : end);
+  *summed = end;
+  return all;
+}
+
 /// dQ of the walk's rows; what they add to dK, dV, the parameters and dense biases. False: some number is not finite.
 template <class W>
 bool step_back(W& walk, const Turn& turn) {
   walk.load_rows();
   const AttentionGradient& g = walk.gradient();
-  walk.clear_dq();
   const bool dense = g.dense_count != 0, sums = walk.has_parameters() || dense;
   if (sums) walk.clear_sums();
   typename W::Blocks blocks(g.problem.keys_begin(walk.batch()), g.problem.keys_end(walk.batch()));
-  const KeyBlock& keys = blocks.keys;
+  KeyBlock& keys = blocks.keys;
+  bool first = true;
   while (walk.next(blocks)) {
+    keys.first_of_rows = first;
+    first = false;
     walk.derive(keys, sums);
     if (walk.has_parameters()) walk.add_to_parameters(keys);
     if (dense && turn.wait_dense != nullptr) turn.wait_dense(turn.context, keys.first + keys.count);
@@ -150,9 +163,11 @@ bool step_back(W& walk, const Turn& turn) {
     if (turn.wait != nullptr) walk.prefetch_totals(keys);
     walk.add_to_queries(keys);
     if (turn.wait != nullptr) turn.wait(turn.context, keys.first + keys.count);
+    keys.first_of_keys = begins_sums(walk, keys, turn.summed);
     walk.add_to_dk_and_dv(keys);
     if (turn.done != nullptr) turn.done(turn.context, keys.first + keys.count);
   }
+  if (first) walk.clear_dq();
   if (walk.has_parameters()) walk.write_parameters();
   if (dense && turn.wait_dense != nullptr) turn.wait_dense(turn.context, every_key);
   if (dense) walk.finish_dense();

@@ -67,6 +67,14 @@ struct Matrix {
   const T* row(std::int64_t i) const { return base + i * stride; }
 };
 
+/// What sums are added to: what stands there, or 0, whatever stands there.
+template <typename T>
+struct Before {
+  hn::Mask<Tag<T>> there;
+  explicit Before(bool begins) : there(hn::FirstN(Tag<T>(), begins ? 0 : lanes<T>)) {}
+  HWY_INLINE Vector<T> operator()(const T* place) const { return hn::MaskedLoad(there, Tag<T>(), place); }
+};
+
 /// to[key][lane] for `keys` rows of K (or V) and VECTORS vectors of turned rows x[dim][R].
 template <typename T, int VECTORS>
 HWY_NOINLINE void pair_columns(const Matrix<T>& rows, int keys, std::int64_t dim, const T* x, T* to, GradientAhead& ahead) {
@@ -82,10 +90,11 @@ HWY_NOINLINE void pair_columns(const Matrix<T>& rows, int keys, std::int64_t dim
   });
 }
 
-/// total[column][lane] += the chain over keys [begin, end) of K[key][column] * x[key][lane].
+/// total[column][lane] += the chain over keys [begin, end) of K[key][column] * x[key][lane]; `begins`: to 0.
 template <typename T, int VECTORS>
-HWY_NOINLINE void query_columns(const Matrix<T>& k, int begin, int end, std::int64_t dim, const T* x, T* total, GradientAhead& ahead) {
+HWY_NOINLINE void query_columns(const Matrix<T>& k, int begin, int end, std::int64_t dim, const T* x, T* total, bool begins, GradientAhead& ahead) {
   const Tag<T> d;
+  const Before<T> before(begins);
   in_tiles<VECTORS>(dim, [&]<int COLUMNS>(std::int64_t column) HWY_ATTR {
     ahead.fetch();
     Chains<T, COLUMNS, VECTORS> chains;
@@ -94,16 +103,19 @@ HWY_NOINLINE void query_columns(const Matrix<T>& k, int begin, int end, std::int
     chains.run([=](int r, std::int64_t n) HWY_ATTR { return base[n * stride + r]; }, x, query_block, begin, end);
     ATTN_UNROLL for (int r = 0; r < COLUMNS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) {
       T* place = total + (column + r) * query_block + v * lanes<T>;
-      hn::Store(hn::Add(hn::Load(d, place), chains.sum[r][v]), d, place);
+      hn::Store(hn::Add(before(place), chains.sum[r][v]), d, place);
     }
   });
 }
 
-/// Where the sums over rows go: rows of dK (or dV), of which `columns` are left from here on.
+/// Where the sums over rows go: rows of dK (or dV), of which `columns` are left from here on. `begins`: to 0, whatever stands there.
 template <typename T>
 struct KeyTotals {
   T* base;
   std::int64_t stride, columns;
+  bool begins;
+
+  KeyTotals from(std::int64_t row, std::int64_t column) const { return {base + row * stride + column, stride, columns - column, begins}; }
 };
 
 /// total[key][column] += the chain over rows [begin, end) of weights[key][row] * x[row][column], ROWS keys from `first` on.
@@ -114,16 +126,20 @@ HWY_INLINE void key_tile(const T* weights, const Matrix<T>& x, int begin, int en
   Chains<T, ROWS, VECTORS> chains;
   chains.run([=](int r, std::int64_t n) HWY_ATTR { return weights[r * query_block + n]; }, x.base, x.stride, begin, end);
   if (total.columns >= VECTORS * N) {
+    const Before<T> before(total.begins);
     ATTN_UNROLL for (int r = 0; r < ROWS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) {
       T* place = total.base + r * total.stride + v * N;
-      hn::StoreU(hn::Add(hn::LoadU(d, place), chains.sum[r][v]), d, place);
+      hn::StoreU(hn::Add(before(place), chains.sum[r][v]), d, place);
     }
     return;
   }
   alignas(64) T sums[ROWS][VECTORS * N];
   ATTN_UNROLL for (int r = 0; r < ROWS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) hn::Store(chains.sum[r][v], d, sums[r] + v * N);
   for (int r = 0; r < ROWS; ++r)
-    for (std::int64_t c = 0; c < total.columns; ++c) total.base[r * total.stride + c] += sums[r][c];
+    for (std::int64_t c = 0; c < total.columns; ++c) {
+      T& place = total.base[r * total.stride + c];
+      place = (total.begins ? T(0) : place) + sums[r][c];
+    }
 }
 
 /// Rows [begin, end) of the step that the keys [key, key + count) have something from.
@@ -136,8 +152,7 @@ HWY_NOINLINE void key_columns(const T* weights, int keys, const Matrix<T>& x, co
   in_tiles<VECTORS>(keys, [&]<int ROWS>(std::int64_t first) HWY_ATTR {
     ahead.fetch();
     const RowRange range = range_of(static_cast<int>(first), ROWS);
-    if (range.begin < range.end)
-      key_tile<T, ROWS, VECTORS>(weights + first * query_block, x, range.begin, range.end, {total.base + first * total.stride, total.stride, total.columns});
+    if (range.begin < range.end || total.begins) key_tile<T, ROWS, VECTORS>(weights + first * query_block, x, range.begin, range.end, total.from(first, 0));
   });
 }
 
@@ -146,7 +161,7 @@ template <typename T, typename F>
 HWY_INLINE void add_to_keys(const T* weights, int keys, const Matrix<T>& x, const F& range_of, const KeyTotals<T>& total, GradientAhead& ahead) {
   constexpr int N = lanes<T>;
   in_pairs(0, static_cast<int>((total.columns + N - 1) / N), [&]<int V>(int v) HWY_ATTR {
-    key_columns<T, V>(weights, keys, Matrix<T>{x.base + v * N, x.stride}, range_of, KeyTotals<T>{total.base + v * N, total.stride, total.columns - v * N}, ahead);
+    key_columns<T, V>(weights, keys, Matrix<T>{x.base + v * N, x.stride}, range_of, total.from(0, v * N), ahead);
   });
 }
 

@@ -57,6 +57,18 @@ class GradientWalk : public GradientSums<T> {
     if (p_.softcap != 0) Sums::back_through_softcap(keys.groups);
   }
 
+  static void clear_keys(const AttentionGradient& g, std::int64_t batch, std::int64_t head, std::int64_t begin, std::int64_t end) {
+    const AttentionProblem& p = g.problem;
+    const auto clear = [&](void* data, const std::int64_t (&stride)[3], std::int64_t heads, std::int64_t columns) {
+      if (data == nullptr) return;
+      T* const rows = static_cast<T*>(data) + batch * stride[0] + head / (p.q_heads / heads) * stride[1];
+      for (std::int64_t key = begin; key < end; ++key) std::memset(rows + key * stride[2], 0, sizeof(T) * static_cast<std::size_t>(columns));
+    };
+    clear(g.dk, g.dk_stride, p.k_heads, p.dim);
+    clear(g.dv, g.dv_stride, p.v_heads, p.value_dim);
+  }
+  void clear_keys(std::int64_t begin, std::int64_t end) const { clear_keys(g_, rows_.batch, rows_.head, begin, end); }
+
   /// The rows of dK and dV that come next: of a wave they may lie in another core's cache.
   HWY_NOINLINE void prefetch_totals(const KeyBlock& keys) const {
     const auto fetch = [&](const KeyGradient& to, std::int64_t columns) {
@@ -75,12 +87,12 @@ class GradientWalk : public GradientSums<T> {
     const Matrix<T> k{k_.row(keys.first), k_.stride};
     const auto add = [&](int first, int last, int begin, int end) {
       in_pairs(first, last, [&]<int V>(int x) HWY_ATTR {
-        query_columns<T, V>(k, begin, end, p_.dim, strip_.d + x * N, at_.dq + x * N, ahead_);
+        query_columns<T, V>(k, begin, end, p_.dim, strip_.d + x * N, at_.dq + x * N, keys.first_of_rows, ahead_);
       });
     };
     for (int v = 0, last; v < vectors_; v = last) {
       last = groups.same_range(v, vectors_);
-      if (groups.begin[v] < groups.end[v]) add(v, last, groups.begin[v], groups.end[v]);
+      if (groups.begin[v] < groups.end[v] || keys.first_of_rows) add(v, last, groups.begin[v], groups.end[v]);
     }
   }
 
@@ -137,7 +149,7 @@ class GradientWalk : public GradientSums<T> {
   void add_products(const KeyBlock& keys, const T* weights, const T* rows, std::int64_t columns, const KeyGradient& to) {
     if (to.data == nullptr) return;
     const auto range_of = [&](int key, int count) { return Sums::rows_that_see(keys, key, count); };
-    add_to_keys<T>(weights, keys.count, Matrix<T>{rows, GradientOperands<T>::wide(columns)}, range_of, KeyTotals<T>{rows_of(to, keys.first), to.stride[2], columns}, ahead_);
+    add_to_keys<T>(weights, keys.count, Matrix<T>{rows, GradientOperands<T>::wide(columns)}, range_of, KeyTotals<T>{rows_of(to, keys.first), to.stride[2], columns, keys.first_of_keys}, ahead_);
   }
   void add_to_dv(const KeyBlock& keys) { add_products(keys, strip_.scores.s, at_.dout_rows, p_.value_dim, {g_.dv, g_.dv_stride, p_.v_heads}); }
 
