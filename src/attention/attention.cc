@@ -11,26 +11,28 @@
 #include "runtime/trace.h"
 #include "tensor/build.h"
 
+#include <algorithm>
+
 namespace attn {
 namespace {
 
 /// [B, Hq, Tq, Dv] of `out` or new memory, and where kernels write it: aside when `out` shares memory with an input.
 struct Output {
-  Tensor result;   // of the caller's rank
-  Tensor written;  // [B, Hq, Tq, Dv], last dim contiguous
+  Tensor result;  // of the caller's rank
+  Tensor other;   // what kernels write where that is not `result`
   bool aside = false;
+  /// [B, Hq, Tq, Dv], last dim contiguous.
+  const Tensor& written() const { return other.defined() ? other : result; }
 };
 
 bool shares(const Tensor& out, const Tensor& x) { return overlaps(out, x) || (out.numel() > 0 && out.data() == x.data()); }
 
 Output output_memory(const Call& call, const Tensor& out) {
   const kernels::AttentionProblem& p = call.problem;
-  Output output{.result = result_memory(call.function, out, call.shown_rows(p.value_dim), call.dtype()), .written = {}};
-  if (out.defined()) {
-    output.aside = p.value_dim > 1 && out.stride(-1) != 1;
-    for (const Tensor& input : {call.q, call.k, call.v}) output.aside |= shares(out, input);
-  }
-  output.written = output.aside ? empty({p.batch, p.q_heads, p.q_rows, p.value_dim}, call.dtype()) : call.with_heads(output.result);
+  Output output{.result = result_memory(call.function, out, call.shown_rows(p.value_dim), call.dtype()), .other = {}};
+  if (out.defined()) output.aside = (p.value_dim > 1 && out.stride(-1) != 1) || shares(out, call.q) || shares(out, call.k) || shares(out, call.v);
+  if (output.aside) output.other = empty({p.batch, p.q_heads, p.q_rows, p.value_dim}, call.dtype());
+  else if (call.rank < 4) output.other = call.with_heads(output.result);
   return output;
 }
 
@@ -121,13 +123,13 @@ AttentionResult attention_call(const Tensor& q, const Tensor& k, const Tensor& v
 
   const Output output = output_memory(call, options.out);
   const Collected weights = collected_memory(call, options.weights);
-  if (call_options.logsumexp) result.logsumexp = empty(rows, computed);
+  if (call_options.logsumexp) result.logsumexp = empty(call.shown(rows), computed);
 
-  Results to{.out = output.written.data()};
-  for (int d = 0; d < 3; ++d) to.out_stride[d] = output.written.stride(d);
+  Results to{.out = output.written().data()};
+  std::copy_n(output.written().strides().begin(), 3, to.out_stride);
   if (call_options.logsumexp) to.logsumexp = result.logsumexp.data();
   if (weights.kind != Weights::none) to.weights = &weights;
-  const bool recorded = call_options.saved == nullptr && grad_enabled() && wants_grad(call.inputs());
+  const bool recorded = call_options.saved == nullptr && grad_enabled() && call.wants_grad();
   SavedAttention saved;
   if (recorded || call_options.saved != nullptr) {
     const AttentionSaved given = recorded ? AttentionSaved() : *call_options.saved;
@@ -141,7 +143,7 @@ AttentionResult attention_call(const Tensor& q, const Tensor& k, const Tensor& v
   trace(call, result.plan);
   run_attention(call, kernel, dropout, to);
   call.score_callback.rethrow();
-  if (output.aside) copy_values(call.with_heads(output.result), output.written);
+  if (output.aside) copy_values(call.with_heads(output.result), output.other);
 
   result.output = output.result;
   if (weights.values.defined()) {
@@ -152,11 +154,10 @@ AttentionResult attention_call(const Tensor& q, const Tensor& k, const Tensor& v
     result.weights = shown(weights.values).to(call.dtype());
     if (weights.keys.defined()) result.weight_keys = shown(weights.keys);
   }
-  if (result.logsumexp.defined()) result.logsumexp = result.logsumexp.reshape(call.shown(rows));
   if (recorded && (call_options.stored != nullptr || p.score_callback.call != nullptr)) {
     record({"AttentionBackward0", call.inputs(), {}}, {result.output, result.weights, result.logsumexp}, {});
   } else if (recorded) {
-    saved.output = (output.aside ? output.written : call.with_heads(output.result)).detach();
+    saved.output = output.written().detach();
     saved.weight_keys = weights.keys;
     if (dropout.active()) saved.dropout = std::make_shared<const DropoutStrips>(std::move(dropout));
     record_attention(std::move(call), std::move(saved), result);

@@ -8,6 +8,7 @@
 #include "attention/element.h"
 #include "attention/parts.h"
 #include "attention/projection.h"
+#include "tensor/record.h"
 
 #include <cmath>
 
@@ -18,17 +19,19 @@ std::string shape(const Tensor& x) { return to_string(x.sizes()); }
 
 void check_tensors(const char* function, const Tensor& q, const Tensor& x, const char* name) {
   if (!x.defined()) throw ValueError(fmt::format("{}: {} is undefined", function, name));
-  if (!is_floating(x.dtype())) throw DtypeError(fmt::format("{}: {} is {}; it must be f32, f64, bf16 or f16", function, name, name_of(x.dtype())));
-  if (x.dim() < 2 || x.dim() > 4)
+  const Dtype dtype = x.dtype();
+  const int rank = x.dim();
+  if (!is_floating(dtype)) throw DtypeError(fmt::format("{}: {} is {}; it must be f32, f64, bf16 or f16", function, name, name_of(dtype)));
+  if (rank < 2 || rank > 4)
     throw ShapeError(fmt::format("{}: {} has shape {}; it must be [B, H, T, D], [B, T, D] or [T, D]", function, name, shape(x)));
-  if (x.dtype() != q.dtype()) throw DtypeError(fmt::format("{}: {} is {}; it must be {} as q", function, name, name_of(x.dtype()), name_of(q.dtype())));
-  if (x.dim() != q.dim())
+  if (dtype != q.dtype()) throw DtypeError(fmt::format("{}: {} is {}; it must be {} as q", function, name, name_of(dtype), name_of(q.dtype())));
+  if (rank != q.dim())
     throw ShapeError(fmt::format("{}: {} has shape {}; its rank must be {} to match q {}", function, name, shape(x), q.dim(), shape(q)));
 }
 
-Tensor rows_contiguous(Tensor x) {
-  if (x.size(-1) > 1 && x.stride(-1) != 1) return x.contiguous();
-  return x;
+/// The last dim contiguous.
+void make_rows_contiguous(Tensor& x) {
+  if (x.sizes().back() > 1 && x.strides().back() != 1) x = x.contiguous();
 }
 
 /// [B, H, T, D] of rank 2, 3 or 4, as a view.
@@ -39,16 +42,17 @@ Tensor viewed(const Tensor& x, bool packed) {
 }
 
 /// Sizes of the view.
-std::int64_t batch_of(const Tensor& x, bool packed) { return x.dim() == 4 || (x.dim() == 3 && !packed) ? x.size(0) : 1; }
-std::int64_t heads_of(const Tensor& x, bool packed) { return x.dim() == 4 || (x.dim() == 3 && packed) ? x.size(1) : 1; }
+std::int64_t batch_of(const Dims& x, bool packed) { return x.size() == 4 || (x.size() == 3 && !packed) ? x[0] : 1; }
+std::int64_t heads_of(const Dims& x, bool packed) { return x.size() == 4 || (x.size() == 3 && packed) ? x[1] : 1; }
 
 void check_grouped(const char* function, const Tensor& q, const Tensor& x, const char* name, bool packed) {
-  const std::int64_t batch = batch_of(q, packed);
-  if (batch_of(x, packed) != batch)
+  const Dims &q_sizes = q.sizes(), &sizes = x.sizes();
+  const std::int64_t batch = batch_of(q_sizes, packed);
+  if (batch_of(sizes, packed) != batch)
     throw ShapeError(fmt::format("{}: {} has shape {}; its batch must be {} to match q {}", function, name, shape(x), batch, shape(q)));
   if (packed && batch != 1)
     throw ShapeError(fmt::format("{}: {} has shape {}; packed sequences are [total, H, D] or [1, H, total, D]", function, name, shape(x)));
-  const std::int64_t heads = heads_of(q, packed), groups = heads_of(x, packed);
+  const std::int64_t heads = heads_of(q_sizes, packed), groups = heads_of(sizes, packed);
   if (groups == 0 ? heads != 0 : heads % groups != 0)
     throw ShapeError(fmt::format("{}: {} has shape {}; its {} heads must divide the {} heads of q {}", function, name, shape(x), groups, heads, shape(q)));
 }
@@ -72,7 +76,6 @@ void check_packed(const char* function, const AttentionOptions& options, const S
 }
 
 Tensor checked_sinks(const char* function, const Tensor& sinks, std::int64_t heads, Dtype dtype) {
-  if (!sinks.defined()) return {};
   if (!is_floating(sinks.dtype())) throw DtypeError(fmt::format("{}: sinks are {}; they must be floating", function, name_of(sinks.dtype())));
   if (sinks.dim() != 1 || sinks.size(0) != heads)
     throw ShapeError(fmt::format("{}: sinks have shape {}; they must be [{}], one for each query head", function, shape(sinks), heads));
@@ -80,18 +83,20 @@ Tensor checked_sinks(const char* function, const Tensor& sinks, std::int64_t hea
 }
 
 void describe_query(const Tensor& q, kernels::AttentionProblem& problem) {
+  const Dims& strides = q.strides();
   problem.element = element_of(q.dtype());
-  problem.dim = q.size(3);
+  problem.dim = q.sizes()[3];
   problem.q = q.data();
-  for (int d = 0; d < 3; ++d) problem.q_stride[d] = q.stride(d);
+  for (int d = 0; d < 3; ++d) problem.q_stride[d] = strides[d];
 }
 
 void describe_keys(const Tensor& x, kernels::KeyRows& rows, std::int64_t (&stride)[2]) {
+  const Dims& strides = x.strides();
   rows.base = x.data();
   rows.element = element_of(x.dtype());
-  rows.row_stride = x.stride(2);
-  stride[0] = x.stride(0);
-  stride[1] = x.stride(1);
+  rows.row_stride = strides[2];
+  stride[0] = strides[0];
+  stride[1] = strides[1];
 }
 
 void describe_stored(const StoredRows& stored, kernels::AttentionProblem& problem) {
@@ -114,19 +119,19 @@ Call begin(const char* function, const Tensor& q, const Tensor& k, const Attenti
   call.packed = packed;
   call.q = viewed(q, packed);
   call.k = viewed(k, packed);
-  check_score(function, q, k, call.q.size(1), options);
+  check_score(function, q, k, call.q.sizes()[1], options);
   return call;
 }
 
 void project_and_describe(Call& call, const AttentionOptions& options) {
   project(options.score, call.q, call.k);
-  call.q = rows_contiguous(std::move(call.q));
-  call.k = rows_contiguous(std::move(call.k));
+  make_rows_contiguous(call.q);
+  make_rows_contiguous(call.k);
   kernels::AttentionProblem& problem = call.problem;
   describe_query(call.q, problem);
   describe_keys(call.k, problem.k, problem.k_stride);
-  problem.k_heads = call.k.size(1);
-  problem.scale = score_scale(options, call.q.size(3));
+  problem.k_heads = call.k.sizes()[1];
+  problem.scale = score_scale(options, problem.dim);
   if (options.score.kind == Score::Kind::additive) {
     call.additive_w = options.score.w.reshape({-1}).to(call.compute_dtype()).contiguous();
     problem.score = kernels::ScoreOp::additive;
@@ -134,8 +139,26 @@ void project_and_describe(Call& call, const AttentionOptions& options) {
   }
 }
 
+/// What most calls do without costs them a look: a small call is to be no more than its arithmetic.
+void lower_options(Call& call, const AttentionOptions& options, const ScoreShape& scores) {
+  if (options.query_lengths.defined() || options.key_lengths.defined() || options.key_start.defined() || options.query_start.defined())
+    call.lengths = lower_lengths({options.query_lengths, options.key_lengths, options.key_start, options.query_start}, scores);
+  if (options.weights.kind != Weights::none) call.weights = options.weights;
+  if (!options.mask.is_all()) {
+    call.mask = options.mask;
+    call.program = lower_mask(options.mask, scores, call.lengths);
+  }
+  if (!options.bias.empty()) call.bias = lower_bias(options.bias, scores, call.lengths, call.dtype());
+  if (!options.score_mod.empty()) {
+    call.score_expression = options.score_mod;
+    call.score_mod = lower_score(options.score_mod, scores, call.lengths, call.compute_dtype());
+  }
+  if (options.score_callback.function) call.score_callback = CallbackGate(options.score_callback, scores, call.lengths);
+}
+
 ScoreShape score_shape(const Call& call) {
-  return {call.function, call.q.size(0), call.q.size(1), call.q.size(2), call.k.size(2), call.rank};
+  const Dims& q = call.q.sizes();
+  return {call.function, q[0], q[1], q[2], call.k.sizes()[2], call.rank};
 }
 
 }  // namespace
@@ -153,6 +176,12 @@ Dims Call::shown_rows(std::int64_t width) const {
   return shown({problem.batch, problem.q_heads, problem.q_rows, width});
 }
 
+bool Call::wants_grad() const {
+  using attn::wants_grad;
+  return wants_grad(q) || wants_grad(k) || wants_grad(v) || wants_grad(sinks) || wants_grad(additive_w) || wants_grad(bias.values) ||
+         wants_grad(score_mod.any_rows.values);
+}
+
 std::vector<Tensor> Call::inputs() const {
   std::vector<Tensor> inputs;
   for (const Tensor& x : {q, k, v, sinks, additive_w})
@@ -166,26 +195,20 @@ Call check(const char* function, const Tensor& q, const Tensor& k, const Tensor&
   Call call = begin(function, q, k, options);
   check_tensors(function, q, v, "v");
   check_grouped(function, q, v, "v", call.packed);
-  call.v = rows_contiguous(call.with_heads(v));
-  if (call.v.size(2) != call.k.size(2))
-    throw ShapeError(fmt::format("{}: v has shape {}; its {} rows must be {} to match k {}", function, shape(v), call.v.size(2), call.k.size(2), shape(k)));
-  check_options(function, options);
-  call.sinks = checked_sinks(function, options.sinks, call.q.size(1), call.compute_dtype());
+  call.v = viewed(v, call.packed);
+  make_rows_contiguous(call.v);
   ScoreShape scores = score_shape(call);
+  if (const std::int64_t v_rows = call.v.sizes()[2]; v_rows != scores.k_rows)
+    throw ShapeError(fmt::format("{}: v has shape {}; its {} rows must be {} to match k {}", function, shape(v), v_rows, scores.k_rows, shape(k)));
+  check_options(function, options);
+  if (options.sinks.defined()) call.sinks = checked_sinks(function, options.sinks, scores.heads, call.compute_dtype());
   PackedLengths packed;
   if (call.packed) {
     check_packed(function, options, stored);
     packed = lower_packed(scores, options.cu_seqlens_q, options.cu_seqlens_k);
     scores.packed = &packed;
   }
-  call.lengths = lower_lengths({options.query_lengths, options.key_lengths, options.key_start, options.query_start}, scores);
-  call.mask = options.mask;
-  call.weights = options.weights;
-  call.program = lower_mask(options.mask, scores, call.lengths);
-  call.bias = lower_bias(options.bias, scores, call.lengths, q.dtype());
-  call.score_expression = options.score_mod;
-  call.score_mod = lower_score(options.score_mod, scores, call.lengths, call.compute_dtype());
-  call.score_callback = CallbackGate(options.score_callback, scores, call.lengths);
+  lower_options(call, options, scores);
 
   project_and_describe(call, options);
   kernels::AttentionProblem& problem = call.problem;
@@ -195,15 +218,17 @@ Call check(const char* function, const Tensor& q, const Tensor& k, const Tensor&
   else if (call.program.documents >= 0) call.parts = document_parts(call.program.nodes[static_cast<std::size_t>(call.program.documents)], problem);
   describe_keys(call.v, problem.v, problem.v_stride);
   if (stored != nullptr) describe_stored(*stored, problem);
-  problem.v_heads = call.v.size(1);
-  problem.value_dim = call.v.size(3);
+  problem.v_heads = call.v.sizes()[1];
+  problem.value_dim = call.v.sizes()[3];
   problem.softcap = options.softcap;
   problem.temperature = options.temperature;
   problem.sinks = call.sinks.defined() ? call.sinks.data() : nullptr;
   problem.bias = call.bias.terms.data();
   problem.bias_count = static_cast<int>(call.bias.terms.size());
-  problem.score_mod = call.score_mod.any_rows.program;
-  problem.score_mod_one_head = call.score_mod.one_head.program;
+  if (!call.score_expression.empty()) {
+    problem.score_mod = call.score_mod.any_rows.program;
+    problem.score_mod_one_head = call.score_mod.one_head.program;
+  }
   problem.score_callback = call.score_callback.describe();
   return call;
 }

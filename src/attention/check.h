@@ -33,8 +33,9 @@ struct Call {
   /// Sizes of the output as the caller's rank has it, and such a tensor as [B, H, T, D].
   Dims shown_rows(std::int64_t width) const;
   Tensor with_heads(const Tensor& x) const;
-  /// The tensors a gradient may flow to.
+  /// The tensors a gradient may flow to, and whether one of them wants it.
   std::vector<Tensor> inputs() const;
+  bool wants_grad() const;
 };
 
 /// Checks everything, projects q and k where the score does so, and describes the problem. With `stored`, k and v tell sizes and

@@ -22,12 +22,10 @@ std::int64_t heads_together(const kernels::AttentionProblem& problem, const Atte
 
 Cut::Cut(const Call& call, const AttentionKernel& kernel, Heads heads, std::int64_t most_strips) {
   const kernels::AttentionProblem& problem = call.problem;
-  if (call.parts.empty())
-    for (std::int64_t b = 0; b < problem.batch; ++b) pieces_.push_back({.batch = b, .rows_end = problem.q_rows, .keys = problem.k_rows});
+  if (call.parts.empty() && problem.batch > 0) whole_ = {.batches = problem.batch, .rows_end = problem.q_rows, .keys = problem.k_rows};
   for (const kernels::Part& part : call.parts)
-    pieces_.push_back({&part, part.batch, part.rows_begin, part.rows_end, part.keys_end - part.keys_begin});
-  if (!call.parts.empty())
-    std::stable_sort(pieces_.begin(), pieces_.end(), [](const Piece& a, const Piece& b) { return a.work() > b.work(); });
+    parts_.push_back({.part = &part, .batch = part.batch, .rows_begin = part.rows_begin, .rows_end = part.rows_end, .keys = part.keys_end - part.keys_begin});
+  if (!parts_.empty()) std::stable_sort(parts_.begin(), parts_.end(), [](const Piece& a, const Piece& b) { return a.work() > b.work(); });
   for (std::int64_t strips = most_strips; strips > 0; strips /= 2) {
     strip_rows_ = kernel.strip_rows;
     task_rows_ = strip_rows_ * strips;
@@ -38,29 +36,31 @@ Cut::Cut(const Call& call, const AttentionKernel& kernel, Heads heads, std::int6
 
 void Cut::count(const Call& call, const AttentionKernel& kernel, Heads heads) {
   const kernels::AttentionProblem& problem = call.problem;
-  std::int64_t tasks = 0;
-  for (Piece& piece : pieces_) {
+  tasks_ = 0;
+  for (Piece& piece : pieces()) {
     const std::int64_t rows = piece.rows_end - piece.rows_begin;
     piece.heads = heads == Heads::grouped ? heads_together(problem, kernel, rows) : 1;
     piece.groups = heads == Heads::all ? (problem.q_heads > 0 ? 1 : 0) : problem.q_heads / piece.heads;
     piece.strips = (rows + task_rows_ - 1) / task_rows_;
-    piece.tasks_end = tasks += piece.groups * piece.strips;
+    piece.tasks_end = tasks_ += piece.batches * piece.groups * piece.strips;
     most_keys_ = std::max(most_keys_, piece.keys);
     most_lanes_ = std::max(most_lanes_, piece.heads * std::min(rows, task_rows_));
   }
 }
 
 std::int64_t Cut::heads_ahead() const {
-  return pieces_.empty() || pieces_.front().strips == 0 ? 1 : std::max<std::int64_t>(1, num_threads() / pieces_.front().strips);
+  const std::int64_t strips = pieces().front().strips;
+  return strips == 0 ? 1 : std::max<std::int64_t>(1, num_threads() / strips);
 }
 
 Task Cut::task(std::int64_t index) const {
-  const auto piece = std::upper_bound(pieces_.begin(), pieces_.end(), index, [](std::int64_t n, const Piece& p) { return n < p.tasks_end; });
-  const std::int64_t own = index - (piece->tasks_end - piece->groups * piece->strips);
+  const auto piece = std::upper_bound(pieces().begin(), pieces().end(), index, [](std::int64_t n, const Piece& p) { return n < p.tasks_end; });
+  const std::int64_t tasks = piece->groups * piece->strips, of_piece = index - (piece->tasks_end - piece->batches * tasks);
+  const std::int64_t batch = piece->batch + of_piece / tasks, own = of_piece % tasks;
   // the last strip of a head first: under a causal mask it sees the most keys
   const std::int64_t begin = piece->rows_begin + (piece->strips - 1 - own % piece->strips) * task_rows_;
   const std::int64_t rows = std::min(task_rows_, piece->rows_end - begin);
-  return {piece->part, {piece->batch, own / piece->strips * piece->heads, piece->heads, begin, rows}};
+  return {piece->part, {batch, own / piece->strips * piece->heads, piece->heads, begin, rows}};
 }
 
 }  // namespace attn

@@ -6,6 +6,8 @@
 #include "attention/check.h"
 #include "attention/plan.h"
 
+#include <span>
+
 namespace attn {
 
 struct Task {
@@ -23,7 +25,7 @@ class Cut {
   /// `most_strips`: so many strips of a head a task, or fewer so that every thread has several tasks.
   Cut(const Call& call, const AttentionKernel& kernel, Heads heads, std::int64_t most_strips);
 
-  std::int64_t tasks() const { return pieces_.empty() ? 0 : pieces_.back().tasks_end; }
+  std::int64_t tasks() const { return tasks_; }
   Task task(std::int64_t index) const;
   /// Of the longest batch item or part.
   std::int64_t most_keys() const { return most_keys_; }
@@ -36,16 +38,19 @@ class Cut {
  private:
   void count(const Call& call, const AttentionKernel& kernel, Heads heads);
 
-  /// A batch item or a part.
+  /// All batch items, which are alike, or a part.
   struct Piece {
     const kernels::Part* part = nullptr;
-    std::int64_t batch = 0, rows_begin = 0, rows_end = 0, keys = 0;
+    std::int64_t batch = 0, batches = 1, rows_begin = 0, rows_end = 0, keys = 0;
     std::int64_t heads = 1, groups = 1, strips = 0, tasks_end = 0;  // heads of a task, tasks of a strip, strips
     double work() const { return static_cast<double>(rows_end - rows_begin) * static_cast<double>(keys); }
   };
+  std::span<Piece> pieces() { return parts_.empty() ? std::span(&whole_, 1) : std::span(parts_); }
+  std::span<const Piece> pieces() const { return parts_.empty() ? std::span(&whole_, 1) : std::span(parts_); }
 
-  std::vector<Piece> pieces_;
-  std::int64_t strip_rows_ = 0, task_rows_ = 0, most_keys_ = 0, most_lanes_ = 0;
+  Piece whole_;  // where the call has no parts
+  std::vector<Piece> parts_;
+  std::int64_t strip_rows_ = 0, task_rows_ = 0, most_keys_ = 0, most_lanes_ = 0, tasks_ = 0;
 };
 
 }  // namespace attn

@@ -105,9 +105,10 @@ class Run {
   template <typename F>
   void one_strip(const Task& task, void* average, F&& collect) const {
     char* const memory = scratch();
+    const bool wanted = weights_ != nullptr && weights_->wants(task.map);
+    if (task.part == nullptr && !wanted && !dropout_.active()) return kernel_.rows(problem_, task.map, memory);  // it has nothing of its own
     kernels::AttentionProblem problem = problem_of(call_, problem_, task.part);
     problem.strip_begin = task.map.row;
-    const bool wanted = weights_ != nullptr && weights_->wants(task.map);
     if (wanted) {
       problem.lane_row = memory + kernel_bytes_ + keep_bytes_;
       problem.lane_weights = lanes_of(memory);

@@ -18,9 +18,7 @@ std::string shape(const Tensor& x) { return to_string(x.sizes()); }
 
 /// The first `count` sizes.
 Dims leading(const Tensor& x, int count) {
-  Dims sizes;
-  for (int d = 0; d < count; ++d) sizes.push_back(x.sizes()[d]);
-  return sizes;
+  return std::span<const std::int64_t>(x.sizes().begin(), static_cast<std::size_t>(count));
 }
 
 /// Whether nothing of a call must broadcast: rank 4, and the same leading sizes.
@@ -41,15 +39,16 @@ void check_inputs(const Tensor& query, const Tensor& key, const Tensor& value) {
   } inputs[] = {{query, "query"}, {key, "key"}, {value, "value"}};
   for (const auto& [x, name] : inputs) {
     if (!x.defined()) throw ValueError(fmt::format("{}: {} is undefined", function, name));
+    const Dtype dtype = x.dtype();
     if (x.dim() < 2) throw ShapeError(fmt::format("{}: {} has shape {}; it must have 2 or more dims", function, name, shape(x)));
-    if (!is_floating(x.dtype())) throw DtypeError(fmt::format("{}: {} is {}; it must be f32, f64, bf16 or f16", function, name, name_of(x.dtype())));
-    if (x.dtype() != query.dtype())
-      throw DtypeError(fmt::format("{}: {} is {}; it must be {} as query", function, name, name_of(x.dtype()), name_of(query.dtype())));
+    if (!is_floating(dtype)) throw DtypeError(fmt::format("{}: {} is {}; it must be f32, f64, bf16 or f16", function, name, name_of(dtype)));
+    if (dtype != query.dtype())
+      throw DtypeError(fmt::format("{}: {} is {}; it must be {} as query", function, name, name_of(dtype), name_of(query.dtype())));
   }
-  if (key.size(-1) != query.size(-1))
-    throw ShapeError(fmt::format("{}: key has shape {}; its last dim must be {} to match query {}", function, shape(key), query.size(-1), shape(query)));
-  if (value.size(-2) != key.size(-2))
-    throw ShapeError(fmt::format("{}: value has shape {}; its {} rows must be {} to match key {}", function, shape(value), value.size(-2), key.size(-2), shape(key)));
+  const std::int64_t dim = query.sizes().back(), rows = value.size(-2), keys = key.size(-2);
+  if (key.sizes().back() != dim)
+    throw ShapeError(fmt::format("{}: key has shape {}; its last dim must be {} to match query {}", function, shape(key), dim, shape(query)));
+  if (rows != keys) throw ShapeError(fmt::format("{}: value has shape {}; its {} rows must be {} to match key {}", function, shape(value), rows, keys, shape(key)));
 }
 
 void check_groups(const Tensor& query, const Tensor& x, const char* name) {
@@ -60,18 +59,23 @@ void check_groups(const Tensor& query, const Tensor& x, const char* name) {
     throw ShapeError(fmt::format("{}: {} has shape {}; its {} heads must divide the {} heads of query {}", function, name, shape(x), groups, heads, shape(query)));
 }
 
-/// query, key, value with common leading dims and, for heads, one dim before the last two.
+/// query, key, value with common leading dims and, for heads, one dim before the last two: those given, or views of them.
 struct Inputs {
+  const Tensor &query, &key, &value;
+};
+struct Views {
   Tensor query, key, value;
 };
 
-Inputs broadcast(const Tensor& query, const Tensor& key, const Tensor& value, bool grouped) {
+/// Views are made, in `views`, only where something must broadcast.
+Inputs broadcast(const Inputs& given, bool grouped, Views& views) {
+  const auto& [query, key, value] = given;
   if (grouped) {
     check_groups(query, key, "key");
     check_groups(query, value, "value");
   }
   const int own = grouped ? 3 : 2;  // dims that do not broadcast
-  if (fit(query, key, own) && fit(query, value, own)) return {query, key, value};
+  if (fit(query, key, own) && fit(query, value, own)) return given;
   Dims common = broadcast_shapes(function, leading(query, query.dim() - own), leading(key, key.dim() - own));
   common = broadcast_shapes(function, common, leading(value, value.dim() - own));
   const auto expand = [&](const Tensor& x) {
@@ -79,10 +83,10 @@ Inputs broadcast(const Tensor& query, const Tensor& key, const Tensor& value, bo
     for (int d = x.dim() - own; d < x.dim(); ++d) sizes.push_back(x.size(d));
     return x.sizes() == sizes ? x : x.expand(sizes);
   };
-  Inputs inputs{expand(query), expand(key), expand(value)};
-  while (inputs.query.dim() < 4)
-    for (Tensor* x : {&inputs.query, &inputs.key, &inputs.value}) *x = x->unsqueeze(0);
-  return inputs;
+  views = {expand(query), expand(key), expand(value)};
+  while (views.query.dim() < 4)
+    for (Tensor* x : {&views.query, &views.key, &views.value}) *x = x->unsqueeze(0);
+  return {views.query, views.key, views.value};
 }
 
 /// attn_mask, which must broadcast to [..., Hq, L, S] of the broadcast inputs.
@@ -124,20 +128,22 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
   check_inputs(query, key, value);
   if (!(options.dropout_p >= 0 && options.dropout_p <= 1))
     throw ValueError(fmt::format("{}: dropout_p is {}; it must be from 0 to 1", function, options.dropout_p));
-  const Inputs inputs = broadcast(query, key, value, options.enable_gqa);
+  Views views;
+  const Inputs inputs = broadcast({query, key, value}, options.enable_gqa, views);
   const Tensor mask = checked_mask(options.attn_mask, inputs.query, inputs.key, query.dtype());
-  Dims sizes = joined(leading(inputs.query, inputs.query.dim() - 1), {value.size(-1)});
+  Dims sizes = inputs.query.sizes();
+  sizes[sizes.size() - 1] = value.sizes().back();
   const int rank = std::max({query.dim(), key.dim(), value.dim()});
   Dims shown = sizes;
   for (int d = rank; d < std::min(4, inputs.query.dim()); ++d) shown.erase(0);
   const Tensor memory = options.out.defined() ? result_memory(function, options.out, shown, query.dtype()) : Tensor();
   const bool none = sizes.product() == 0;
   const auto zero = [](const Tensor& x) { return wrt(x, [sizes = x.sizes()](auto& dy) { return zeros(sizes, dy.dtype()); }); };
-  const Tensor output = none ? record("AttentionBackward0", zeros(sizes, query.dtype()), zero(query), zero(key), zero(value)) : attend(inputs, mask, options);
-  const Tensor result = output.sizes() == shown ? output : output.reshape(shown);
-  if (!memory.defined() || result.data() == memory.data()) return result;
-  copy_values(memory, result);
-  return record("AttentionBackward0", memory, wrt(result, [](auto& dy) { return dy; }));
+  Tensor output = none ? record("AttentionBackward0", zeros(sizes, query.dtype()), zero(query), zero(key), zero(value)) : attend(inputs, mask, options);
+  if (!(output.sizes() == shown)) output = output.reshape(shown);
+  if (!memory.defined() || output.data() == memory.data()) return output;
+  copy_values(memory, output);
+  return record("AttentionBackward0", memory, wrt(output, [](auto& dy) { return dy; }));
 }
 
 }  // namespace attn

@@ -17,6 +17,7 @@ std::atomic<std::size_t> most_allocated{0};
 /// Stands before each block, a whole alignment wide so that the block stays aligned.
 struct alignas(alignment) Header {
   std::size_t bytes;
+  void* memory;  // what the C library gave
 };
 
 // Under a sanitizer nothing is kept: what is used after it was freed is to be found.
@@ -30,7 +31,11 @@ constexpr bool keeps = true;
 
 void* new_block(std::size_t bytes) { return ::operator new(bytes, std::align_val_t(alignment)); }
 
-/// A block of `bytes`, header included.
+/// Whether a block is aligned here, within memory of the C library's own alignment: its aligned blocks take five times as long.
+bool aligned_here(std::size_t bytes) { return keeps && bytes < KeptBlocks::least; }
+constexpr std::size_t slack = alignment - __STDCPP_DEFAULT_NEW_ALIGNMENT__;
+
+/// A block of `bytes`, header included, of the C library's aligned ones.
 void* take_block(std::size_t bytes) {
   if (!keeps || bytes < KeptBlocks::least) return new_block(bytes);
   const std::size_t size = KeptBlocks::size_for(bytes);
@@ -46,6 +51,11 @@ void* take_block(std::size_t bytes) {
     kept_blocks().give_up(size);
     throw;
   }
+}
+Header* take(std::size_t bytes) {
+  void* const memory = aligned_here(bytes) ? ::operator new(bytes + slack) : take_block(bytes);
+  void* const block = reinterpret_cast<void*>((reinterpret_cast<std::uintptr_t>(memory) + alignment - 1) / alignment * alignment);
+  return ::new (block) Header{bytes - sizeof(Header), memory};
 }
 void give_block(void* block, std::size_t bytes) noexcept {
   if (keeps && bytes >= KeptBlocks::least && kept_blocks().keep(block, KeptBlocks::size_for(bytes))) return;
@@ -67,8 +77,7 @@ Scratch& this_scratch() {
 
 void* allocate(std::size_t bytes) {
   if (bytes > SIZE_MAX / 2) throw std::bad_alloc();  // the C++ library would round the largest sizes up to 0
-  void* block = take_block(sizeof(Header) + bytes);
-  Header* header = ::new (block) Header{bytes};
+  Header* const header = take(sizeof(Header) + bytes);
   const std::size_t now = now_allocated.fetch_add(bytes, std::memory_order_relaxed) + bytes;
   std::size_t most = most_allocated.load(std::memory_order_relaxed);
   while (most < now && !most_allocated.compare_exchange_weak(most, now, std::memory_order_relaxed)) {
@@ -79,8 +88,9 @@ void* allocate(std::size_t bytes) {
 void deallocate(void* data) noexcept {
   if (!data) return;
   Header* header = static_cast<Header*>(data) - 1;
+  const std::size_t bytes = sizeof(Header) + header->bytes;
   now_allocated.fetch_sub(header->bytes, std::memory_order_relaxed);
-  give_block(header, sizeof(Header) + header->bytes);
+  aligned_here(bytes) ? ::operator delete(header->memory) : give_block(header, bytes);
 }
 
 std::size_t allocated_bytes() noexcept { return now_allocated.load(std::memory_order_relaxed); }

@@ -63,17 +63,16 @@ void run_alone(PartFunction part, void* context, std::int64_t parts) {
     DefaultFloatingPoint floating_point;
     // A single part is no division of the work: what it calls may still share its own.
     const bool mark = parts > 1;
-    const bool before = inside;
-    if (mark) inside = true;
+    const bool before = mark && std::exchange(inside, true);
     for (std::int64_t index = 0; index < parts; ++index) {
-      floating_point.enforce();
+      if (index > 0) floating_point.enforce();
       try {
         part(context, index);
       } catch (...) {
         if (!error) error = std::current_exception();
       }
     }
-    inside = before;
+    if (mark) inside = before;
   }
   if (error) std::rethrow_exception(error);
 }
