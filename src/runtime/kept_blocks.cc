@@ -4,6 +4,7 @@
 #include "runtime/futex.h"
 #include "runtime/memory.h"
 
+#include <algorithm>
 #include <new>
 
 namespace attn::runtime {
@@ -23,9 +24,6 @@ bool KeptBlocks::lock() {
 
 void* KeptBlocks::take(std::size_t size) {
   const std::size_t used = used_.fetch_add(size, std::memory_order_relaxed) + size;
-  std::size_t before = most_used_.load(std::memory_order_relaxed);
-  while (before < used && !most_used_.compare_exchange_weak(before, used, std::memory_order_relaxed)) {
-  }
   if (kept_.load(std::memory_order_relaxed) == 0 || !lock()) return nullptr;
   Block* found = nullptr;
   Block* unwanted = nullptr;
@@ -34,7 +32,7 @@ void* KeptBlocks::take(std::size_t size) {
     lists_[class_of(size)] = found->next;
     kept_.fetch_sub(size, std::memory_order_relaxed);
   } else {
-    unwanted = surplus(most_used_.load(std::memory_order_relaxed));
+    unwanted = surplus(std::max(used, most_used_.load(std::memory_order_relaxed)));
   }
   locked_.store(false, std::memory_order_release);
   free(unwanted);
@@ -42,7 +40,12 @@ void* KeptBlocks::take(std::size_t size) {
 }
 
 bool KeptBlocks::keep(void* block, std::size_t size) {
-  const std::size_t used = used_.fetch_sub(size, std::memory_order_relaxed) - size, kept = kept_.load(std::memory_order_relaxed) + size;
+  // Most is in use before something is freed. Noted here, and not when it was asked for: then there might have been no memory.
+  const std::size_t most_now = used_.fetch_sub(size, std::memory_order_relaxed), used = most_now - size;
+  std::size_t before = most_used_.load(std::memory_order_relaxed);
+  while (before < most_now && !most_used_.compare_exchange_weak(before, most_now, std::memory_order_relaxed)) {
+  }
+  const std::size_t kept = kept_.load(std::memory_order_relaxed) + size;
   if (class_of(size) >= classes || kept > most || used + kept > most_used_.load(std::memory_order_relaxed) || !lock()) return false;
   Block*& list = lists_[class_of(size)];
   list = ::new (block) Block{list};

@@ -69,6 +69,17 @@ TEST(KeptBlocks, WhatCannotBeHadIsAnErrorAndLeavesNoTrace) {
   EXPECT_EQ(allocated_bytes(), before);
 }
 
+TEST(KeptBlocks, WhatCouldNotBeHadWasNeverInUse) {
+  if (testing::sanitized) GTEST_SKIP() << "nothing is kept here";
+  kept_blocks().release();
+  EXPECT_THROW(allocate(std::size_t{1} << 60), std::bad_alloc);
+  for (const std::size_t size : {320 * MiB, 256 * MiB, 224 * MiB, 160 * MiB}) {
+    deallocate(allocate(size - 64));
+    EXPECT_LE(kept_blocks().bytes(), 320 * MiB) << size;
+  }
+  kept_blocks().release();
+}
+
 TEST(KeptBlocks, ThreadsHaveBlocksOfTheirOwn) {
   std::vector<std::thread> threads;
   for (unsigned t = 0; t < 4; ++t)
