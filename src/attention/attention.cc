@@ -70,8 +70,8 @@ void notice_reference(const Call& call, const AttentionKernel& kernel, const Pla
                    call.mask.to_string(), p.batch, p.q_heads, p.q_rows, p.k_rows, reasons));
 }
 
-/// f16, or bf16 where the processor has no product of its own for the call: computed in f32, rounded once. Tensors are copied, the
-/// rows of a cache are widened by the kernel.
+/// f16, or bf16 where the processor has no product of its own for the call, where no kernel widens them on their way: computed in f32
+/// copies, rounded once. Rows of a cache are not copied.
 AttentionResult attention_in_f32(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options, const CallOptions& call_options) {
   const auto wide = [](const Tensor& x) { return x.defined() ? x.to(Dtype::f32) : x; };
   AttentionOptions f32 = options;
@@ -112,7 +112,8 @@ AttentionResult attention_call(const Tensor& q, const Tensor& k, const Tensor& v
   const kernels::AttentionProblem& p = call.problem;
   AttentionResult result;
   const AttentionKernel& kernel = plan_attention(p, result.plan);
-  if (better_in_f32(kernel, p)) return attention_in_f32(q, k, v, options, call_options);
+  const bool recorded = call_options.saved == nullptr && grad_enabled() && call.wants_grad();
+  if (better_in_f32(kernel, p, recorded || options.score.kind == Score::Kind::general)) return attention_in_f32(q, k, v, options, call_options);
   if (options.dropout_p > 0) {
     result.dropout_seed = dropout_seed(options.dropout_p, options.dropout_seed, options.generator);
     describe_dropout(options.dropout_p, result.dropout_seed, call.dtype() == Dtype::f64, call.problem);
@@ -129,7 +130,6 @@ AttentionResult attention_call(const Tensor& q, const Tensor& k, const Tensor& v
   std::copy_n(output.written().strides().begin(), 3, to.out_stride);
   if (call_options.logsumexp) to.logsumexp = result.logsumexp.data();
   if (weights.kind != Weights::none) to.weights = &weights;
-  const bool recorded = call_options.saved == nullptr && grad_enabled() && call.wants_grad();
   SavedAttention saved;
   if (recorded || call_options.saved != nullptr) {
     const AttentionSaved given = recorded ? AttentionSaved() : *call_options.saved;

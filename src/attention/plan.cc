@@ -53,6 +53,7 @@ std::span<const AttentionKernel> attention_kernels() {
   return kernels.get([] {
     std::vector<AttentionKernel> all = strip_kernels();
     all.push_back({.name = "ref",
+                   .computes = kernels::Element::f32,
                    .strip_rows = 64,
                    .task_strips = 1,
                    .ask = [](const kernels::AttentionProblem&) { return Answer::takes_everything; },
@@ -73,9 +74,10 @@ const AttentionKernel& plan_attention(const kernels::AttentionProblem& problem, 
   return kernels.back();
 }
 
-bool better_in_f32(const AttentionKernel& planned, const kernels::AttentionProblem& problem) {
+bool better_in_f32(const AttentionKernel& planned, const kernels::AttentionProblem& problem, bool wide) {
   const bool half = problem.element == kernels::Element::bf16 || problem.element == kernels::Element::f16;
-  return half && planned.strips == nullptr && (attention_kernels().size() > 1 || problem.score == kernels::ScoreOp::additive);
+  if (half && problem.score == kernels::ScoreOp::additive) return true;
+  return half && attention_kernels().size() > 1 && (planned.strips == nullptr || (wide && planned.computes != problem.element));
 }
 
 std::string Plan::kernel() const { return asked == 0 ? "" : attention_kernels()[static_cast<std::size_t>(asked - 1)].name; }

@@ -57,10 +57,12 @@ class Run {
     return results.weights->kind == Weights::head_average ? Cut::Heads::all : Cut::Heads::one;
   }
 
-  /// Additive scores take the exponentials of their keys once for the strips of a task.
+  /// Exponentials of keys, and rows that are widened, are made once for the strips of a task.
   static std::int64_t task_strips(const Call& call, const AttentionKernel& kernel) {
-    constexpr std::int64_t additive = 4;
-    return kernel.strips != nullptr && call.problem.score == kernels::ScoreOp::additive ? additive : kernel.task_strips;
+    constexpr std::int64_t shared = 4;
+    const kernels::AttentionProblem& p = call.problem;
+    const bool made = p.score == kernels::ScoreOp::additive || p.k.element != kernel.computes || p.v.element != kernel.computes;
+    return kernel.strips != nullptr && made ? shared : kernel.task_strips;
   }
 
   /// What is drawn or stored stands strip by strip.

@@ -31,9 +31,22 @@ bool reads(Element stored) {
   return stored == E || (E != Element::bf16 && stored == Element::i8) || (E == Element::f32 && (stored == Element::f16 || stored == Element::bf16));
 }
 
+/// Where bf16 has its own product.
+bool multiplies_bf16() { return target()->bf16.rows > 0 && runtime::cpu().avx512_bf16; }
+
+/// Rows of Q and output as they are, or widened and rounded on their way, unless the kernel for bf16 takes the call.
+template <Element E>
+Answer ask(const AttentionProblem& problem);
+template <Element E>
+bool is_of(const AttentionProblem& problem) {
+  if (problem.element == E) return true;
+  if (E != Element::f32 || problem.element == Element::f64) return false;
+  return problem.element == Element::f16 || !multiplies_bf16() || ask<Element::bf16>(problem) != Answer::takes;
+}
+
 template <Element E>
 Answer ask(const AttentionProblem& problem) {
-  if (problem.element != E) return Answer::other_dtype;
+  if (!is_of<E>(problem)) return Answer::other_dtype;
   if (!reads<E>(problem.k.element) || !reads<E>(problem.v.element)) return Answer::other_storage;
   for (int n = 0; n < problem.bias_count; ++n)
     if (problem.bias[n].element != Element::f32 && problem.bias[n].element != Element::f64) return Answer::other_storage;
@@ -74,7 +87,7 @@ void rows(const AttentionProblem& problem, const LaneMap& map, void* scratch) {
 
 template <Element E>
 AttentionKernel kernel(const char* name) {
-  return {.name = name, .strip_rows = strips<E>().rows, .task_strips = strips<E>().task_strips, .ask = ask<E>, .scratch_bytes = scratch_bytes<E>, .rows = rows<E>, .strips = &strips<E>()};
+  return {.name = name, .computes = E, .strip_rows = strips<E>().rows, .task_strips = strips<E>().task_strips, .ask = ask<E>, .scratch_bytes = scratch_bytes<E>, .rows = rows<E>, .strips = &strips<E>()};
 }
 
 struct Names {
@@ -92,7 +105,7 @@ std::vector<AttentionKernel> strip_kernels() {
   if (target() == nullptr) return {};
   const Names names = names_of(runtime::target());
   std::vector<AttentionKernel> kernels{kernel<Element::f32>(names.f32), kernel<Element::f64>(names.f64)};
-  if (target()->bf16.rows > 0 && runtime::cpu().avx512_bf16) kernels.push_back(kernel<Element::bf16>(names.bf16));
+  if (multiplies_bf16()) kernels.push_back(kernel<Element::bf16>(names.bf16));
   return kernels;
 }
 

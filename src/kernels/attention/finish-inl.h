@@ -110,15 +110,26 @@ HWY_INLINE hn::Vec<hn::ScalableTag<std::uint32_t>> rounded_to_bf16(hn::Vec<Tag<f
   return hn::And(hn::IfThenElse(number, rounded, hn::Set(du, 0x7FC00000)), hn::Set(du, 0xFFFF0000));
 }
 
-/// Rows of bf16: two columns become a word of each lane, words are turned.
-inline void write_bf16_rows(const AttentionProblem& problem, const LaneMap& map, const float* o, float* spare) {
+/// f32 to the upper half of each 32-bit lane as bf16 or f16, to nearest even; what rounds to -0 becomes +0.
+HWY_INLINE hn::Vec<hn::ScalableTag<std::uint32_t>> rounded_to_half(Element element, hn::Vec<Tag<float>> x) {
+  const hn::ScalableTag<std::uint32_t> du;
+  const auto in_f16 = [&]() HWY_ATTR {
+    const auto half = hn::DemoteTo(hn::Rebind<hwy::float16_t, Tag<float>>(), x);
+    return hn::ShiftLeft<16>(hn::PromoteTo(du, hn::BitCast(hn::Rebind<std::uint16_t, Tag<float>>(), half)));
+  };
+  const auto half = element == Element::bf16 ? rounded_to_bf16(x) : in_f16();
+  return hn::IfThenZeroElse(hn::Eq(half, hn::Set(du, 0x80000000)), half);
+}
+
+/// Rows of bf16 or f16: two columns become a word of each lane, words are turned.
+inline void write_half_rows(const AttentionProblem& problem, const LaneMap& map, const float* o, float* spare) {
   constexpr int R = strip_rows<float>, N = lanes<float>;
   const hn::ScalableTag<std::uint32_t> du;
   const Tag<float> d;
   const std::int64_t words = problem.value_dim / 2;
   for (std::int64_t c = 0; c < problem.value_dim; ++c)
     for (int at = 0; at < R; at += N) {
-      const auto high = rounded_to_bf16(hn::Load(d, o + c * R + at));
+      const auto high = rounded_to_half(problem.element, hn::Load(d, o + c * R + at));
       float* place = spare + c / 2 * R + at;
       const auto word = c % 2 == 0 ? hn::ShiftRight<16>(high) : hn::Or(hn::BitCast(du, hn::Load(d, place)), high);
       hn::Store(hn::BitCast(d, word), d, place);
@@ -138,7 +149,7 @@ inline void write_bf16_rows(const AttentionProblem& problem, const LaneMap& map,
 template <typename T>
 void write_rows(const AttentionProblem& problem, const LaneMap& map, const Totals<T>& totals, T* spare) {
   if constexpr (sizeof(T) == 4)
-    if (problem.element == Element::bf16) return write_bf16_rows(problem, map, totals.o, spare);
+    if (problem.element != Element::f32) return write_half_rows(problem, map, totals.o, spare);
   for (std::int64_t n = 0; n < map.heads; ++n) {
     T* out = static_cast<T*>(problem.out) + map.batch * problem.out_stride[0] + (map.head + n) * problem.out_stride[1] + map.row * problem.out_stride[2];
     turn(totals.o + n * map.rows, std::int64_t{strip_rows<T>}, problem.value_dim, map.rows, out, problem.out_stride[2]);

@@ -1,7 +1,8 @@
 // src/kernels/attention/stored_rows-inl.h: rows of K and V that are stored in fewer bits than the walk computes in, read block by block.
 //
-// A cache of 8 bits, or of halves where there is no product for them, is never widened as a whole: a block of 64 rows becomes rows of
-// T that stay in the first cache while they are used. Elements are widened exactly; those of i8 are then multiplied by their scale,
+// Rows of 8 bits, or of halves where there is no product for them, are never widened as a whole: a block of 64 rows becomes rows of
+// T that stay in the first cache while they are used. The first blocks of a head stay for the other strips of the task, as far as the
+// second cache holds them. Elements are widened exactly; those of i8 are then multiplied by their scale,
 // one rounding, as kernels/ref does.
 #if defined(ATTN_STORED_ROWS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_STORED_ROWS_INL_H
@@ -52,6 +53,12 @@ HWY_INLINE void widen_row(const From* HWY_RESTRICT from, std::int64_t count, con
   std::memcpy(to + c, values, static_cast<std::size_t>(count - c) * sizeof(T));
 }
 
+/// `count` neighbouring numbers of bf16 or f16.
+HWY_INLINE void widen_half_row(Element element, const void* from, std::int64_t count, float* to) {
+  if (element == Element::f16) widen_row<float>(static_cast<const hwy::float16_t*>(from), count, nullptr, to);
+  else widen_row<float>(static_cast<const hwy::bfloat16_t*>(from), count, nullptr, to);
+}
+
 /// Rows of K or V: `keys` from `first` on, of those before `end`.
 struct RowRange {
   std::int64_t first;
@@ -59,22 +66,61 @@ struct RowRange {
   std::int64_t end;
 };
 
-/// One block's rows of K, then of V, in the same place. T: what the walk reads.
+/// Blocks of rows of K and of V. T: what the walk reads.
 template <typename T>
 class StoredRows {
  public:
   static constexpr Element element = sizeof(T) == 8 ? Element::f64 : sizeof(T) == 4 ? Element::f32 : Element::bf16;
+  enum Side { keys, values };
 
   static bool needed(const AttentionProblem& p) { return differs(p.k) || differs(p.v); }
-  static std::size_t bytes(const AttentionProblem& p) { return needed(p) ? sizeof(T) * static_cast<std::size_t>(key_block * stride(p)) : 0; }
+  /// One place for blocks that do not stay, two for each that does.
+  static std::size_t bytes(const AttentionProblem& p) { return needed(p) ? flag_bytes + place_bytes(p) * static_cast<std::size_t>(1 + 2 * kept_blocks(p)) : 0; }
+  /// No block is there yet.
+  static void begin_task(const AttentionProblem& p, void* scratch) {
+    if (needed(p)) std::memset(scratch, 0, flag_bytes);
+  }
 
-  StoredRows(const AttentionProblem& p, void* scratch) : memory_(static_cast<T*>(scratch)), stride_(stride(p)), needed_(needed(p)) {}
+  StoredRows(const AttentionProblem& p, void* scratch)
+      : kept_(static_cast<std::uint8_t*>(scratch)), memory_(reinterpret_cast<T*>(kept_ + flag_bytes)), stride_(stride(p)), needed_(needed(p)),
+        kept_blocks_(needed_ ? kept_blocks(p) : 0) {}
   bool needed() const { return needed_; }
+
+  /// load() of a whole block of the head, the `block`th of its keys.
+  void load_block(Side side, std::int64_t block, const KeyRows& head, std::int64_t columns, const RowRange& rows, const T** to) const {
+    if (!differs(head)) return;
+    if (block >= kept_blocks_) return load(head, columns, rows, to);
+    T* const place = memory_ + (1 + 2 * block + side) * key_block * stride_;
+    std::uint8_t& kept = kept_[2 * block + side];
+    if (kept == 0) load_at(place, head, columns, rows, to);
+    for (int r = 0; r < rows.keys; ++r) to[r] = place + r * stride_;
+    kept = 1;
+  }
 
   /// Rows of a head, `columns` elements each, to be read at to[...]; where they are of T, to[...] stays. They are read in their order,
   /// and what stands 4 KB further on is asked for meanwhile.
-  HWY_NOINLINE void load(const KeyRows& head, std::int64_t columns, const RowRange& rows, const T** to) const {
-    if (!differs(head)) return;
+  void load(const KeyRows& head, std::int64_t columns, const RowRange& rows, const T** to) const {
+    if (differs(head)) load_at(memory_, head, columns, rows, to);
+  }
+
+ private:
+  static constexpr std::int64_t most_blocks = 32, flag_bytes = 2 * most_blocks, most_bytes = 512 << 10;
+
+  static bool differs(const KeyRows& rows) { return rows.element != element; }
+  /// Whole lines of memory a row.
+  static std::int64_t stride(const AttentionProblem& p) {
+    constexpr std::int64_t line = 64 / sizeof(T);
+    return ((p.dim > p.value_dim ? p.dim : p.value_dim) + line - 1) / line * line;
+  }
+  static std::size_t place_bytes(const AttentionProblem& p) { return sizeof(T) * static_cast<std::size_t>(key_block * stride(p)); }
+  static std::int64_t kept_blocks(const AttentionProblem& p) {
+    if (p.q_rows <= strip_rows<T>) return 0;
+    const std::int64_t blocks = (p.k_rows + key_block - 1) / key_block, room = most_bytes / (2 * static_cast<std::int64_t>(place_bytes(p)) + 1);
+    const std::int64_t most = room < most_blocks ? room : most_blocks;
+    return blocks < most ? blocks : most;
+  }
+
+  HWY_NOINLINE void load_at(T* memory, const KeyRows& head, std::int64_t columns, const RowRange& rows, const T** to) const {
     const std::int64_t bytes = bytes_of(head.element) * columns, ahead = 1 + 4096 / (bytes > 0 ? bytes : 1);
     for (int r = 0; r < rows.keys; ++r) {
       const std::int64_t j = rows.first + r;
@@ -82,17 +128,9 @@ class StoredRows {
         const char* next = row_at(head, j + ahead);
         for (std::int64_t byte = 0; byte < bytes; byte += 64) __builtin_prefetch(next + byte);
       }
-      row(head, columns, j, memory_ + r * stride_);
-      to[r] = memory_ + r * stride_;
+      row(head, columns, j, memory + r * stride_);
+      to[r] = memory + r * stride_;
     }
-  }
-
- private:
-  static bool differs(const KeyRows& rows) { return rows.element != element; }
-  /// Whole lines of memory a row.
-  static std::int64_t stride(const AttentionProblem& p) {
-    constexpr std::int64_t line = 64 / sizeof(T);
-    return ((p.dim > p.value_dim ? p.dim : p.value_dim) + line - 1) / line * line;
   }
 
   static HWY_INLINE void row(const KeyRows& head, std::int64_t columns, std::int64_t j, T* to) {
@@ -104,14 +142,15 @@ class StoredRows {
         widen_row(reinterpret_cast<const std::int8_t*>(from) + c, columns - c < head.scale_group ? columns - c : head.scale_group, &scale, to + c);
       }
     } else if constexpr (sizeof(T) == 4) {
-      if (head.element == Element::f16) widen_row<T>(reinterpret_cast<const hwy::float16_t*>(from), columns, nullptr, to);
-      else widen_row<T>(reinterpret_cast<const hwy::bfloat16_t*>(from), columns, nullptr, to);
+      widen_half_row(head.element, from, columns, to);
     }
   }
 
-  T* memory_;
+  std::uint8_t* kept_;  // [blocks][2]
+  T* memory_;           // [1 + 2 blocks][64][stride]
   std::int64_t stride_;
   bool needed_;
+  std::int64_t kept_blocks_;
 };
 
 #endif

@@ -61,7 +61,11 @@ class Walk {
     return Strip<T>::bytes(p.dim, p.value_dim) + Score::bytes(p, p.dim) + ScoreVectors<T>::bytes(p) + StoredRows<Stored>::bytes(p);
   }
   /// Before the strips of a task, which share one scratch.
-  static void begin_task(const AttentionProblem& p, void* scratch) { Score::begin_task(static_cast<char*>(scratch) + Strip<T>::bytes(p.dim, p.value_dim)); }
+  static void begin_task(const AttentionProblem& p, void* scratch) {
+    char* const score = static_cast<char*>(scratch) + Strip<T>::bytes(p.dim, p.value_dim);
+    Score::begin_task(score);
+    StoredRows<Stored>::begin_task(p, score + Score::bytes(p, p.dim) + ScoreVectors<T>::bytes(p));
+  }
 
  protected:
   /// `q_dim`: columns of the strip's own place for queries; `v_columns`: those that a row of V has where it is read.
@@ -88,13 +92,25 @@ class Walk {
     if (map.count() < vectors * N)
       for (std::int64_t c = 0; c < problem.dim; ++c) hn::Store(hn::Zero(d), d, strip.q + c * R + (vectors - 1) * N);
     for (std::int64_t n = 0; n < map.heads; ++n) {
-      const T* q = static_cast<const T*>(problem.q) + map.batch * problem.q_stride[0] + (map.head + n) * problem.q_stride[1] + map.row * problem.q_stride[2];
-      turn(q, problem.q_stride[2], map.rows, problem.dim, strip.q + n * map.rows, std::int64_t{R});
+      const std::int64_t start = map.batch * problem.q_stride[0] + (map.head + n) * problem.q_stride[1] + map.row * problem.q_stride[2];
+      T* const to = strip.q + n * map.rows;
+      if (bytes_of(problem.element) == sizeof(T)) turn(static_cast<const T*>(problem.q) + start, problem.q_stride[2], map.rows, problem.dim, to, std::int64_t{R});
+      else if constexpr (sizeof(T) == 4) turn_widened(start, to);
     }
     score.prepare_queries(strip, vectors, few ? static_cast<int>(map.count()) : 0);
     if (!few) return;
     clear_scores(strip.s, block_keys);
     FewBlock<T, key_block>(strip).clear();
+  }
+  /// Queries of bf16 or f16, so many columns of every row at a time as the place for scores holds.
+  void turn_widened(std::int64_t start, T* to) {
+    constexpr std::int64_t columns = key_block;
+    const auto* const q = static_cast<const std::uint16_t*>(problem.q) + start;
+    for (std::int64_t c = 0, count; c < problem.dim; c += count) {
+      count = problem.dim - c < columns ? problem.dim - c : columns;
+      for (std::int64_t i = 0; i < map.rows; ++i) widen_half_row(problem.element, q + i * problem.q_stride[2] + c, count, strip.s + i * columns);
+      turn(strip.s, columns, map.rows, count, to + c * R, std::int64_t{R});
+    }
   }
   /// So that lanes without a row hold numbers.
   void clear_scores(T* s, int keys) const {
@@ -131,8 +147,9 @@ class Walk {
     };
     fetch();
     if (few_bytes) read_bytes(k, problem.dim, first, keys);
-    else if (stored.needed()) stored.load(k, problem.dim, {first, keys, span_end}, k_rows);
-    score.load_keys(k_rows, keys, (first - problem.keys_begin(map.batch)) / key_block);
+    const std::int64_t index = block_index(first);
+    if (!few_bytes && stored.needed()) stored.load_block(stored.keys, index, k, problem.dim, {first, keys, span_end}, k_rows);
+    score.load_keys(k_rows, keys, index);
     const bool modified = has_modifiers(problem);
     const Word* const hiding = modified || !Score::hides ? nullptr : visible;
     const int rows = static_cast<int>(map.count());
@@ -159,8 +176,13 @@ class Walk {
     if (problem.drops() || problem.keep) drop_block(problem, map, first, groups, strip.s);
     if (groups.gaps) clear_gaps(groups, strip.s, 1);
     if (few) return few_values(first, keys, groups, v_rows);
-    if (stored.needed()) stored.load(v, problem.value_dim, {first, keys, span_end}, v_rows);
+    if (stored.needed()) load_values(first, keys, v_rows);
     fold(groups, v_rows);
+  }
+
+  std::int64_t block_index(std::int64_t first) const { return (first - problem.keys_begin(map.batch)) / key_block; }
+  void load_values(std::int64_t first, int keys, const T** v_rows) {
+    stored.load_block(stored.values, block_index(first), v, problem.value_dim, {first, keys, span_end}, v_rows);
   }
 
   /// The block's values to few rows, weighted.
@@ -171,7 +193,7 @@ class Walk {
     if (few_bytes) {
       fold_bytes(first, keys, key, count, p, p_stride);
     } else {
-      if (stored.needed()) stored.load(v, problem.value_dim, {first, keys, span_end}, v_rows);
+      if (stored.needed()) load_values(first, keys, v_rows);
       else read_values(first, keys);
       rows_out.for_each(static_cast<int>(map.count()), FewRowsTile<T>{v_rows + key, count, p, p_stride, strip.alpha, rows_out.stride(), fresh});
     }
