@@ -77,6 +77,12 @@ struct Groups {
     return last;
   }
 
+  /// Whether four vectors start in their order and end in their order, all of them at work between: an edge of a causal mask or a window.
+  bool edge() const {
+    const bool same = begin[0] == begin[3] && end[0] == end[3];
+    return !same && begin[0] <= begin[1] && begin[1] <= begin[2] && begin[2] <= begin[3] && begin[3] < end[0] && end[0] <= end[1] && end[1] <= end[2] && end[2] <= end[3];
+  }
+
  private:
   void add(int from, int to, int first_vector, int last_vector, int whole_from) {
     for (int v = first_vector; v < last_vector; ++v) {

@@ -46,23 +46,76 @@ HWY_INLINE void output_tile(const T* HWY_RESTRICT p, const T* const* v_rows, std
 }
 
 template <typename T, int VECTORS, Fold FOLD>
-HWY_NOINLINE void output_columns(const T* p, const T* const* v_rows, int keys, std::int64_t value_dim, T* o, const T* alpha) {
+HWY_NOINLINE void output_columns(const T* p, const T* const* v_rows, int keys, std::int64_t c, std::int64_t value_dim, T* o, const T* alpha) {
   constexpr int R = strip_rows<T>;
   constexpr int most = tile_keys(VECTORS, registers);
-  std::int64_t c = 0;
   for (; c + most <= value_dim; c += most) output_tile<T, most, VECTORS, FOLD>(p, v_rows, c, keys, o + c * R, alpha);
   for (; c + 4 <= value_dim; c += 4) output_tile<T, 4, VECTORS, FOLD>(p, v_rows, c, keys, o + c * R, alpha);
   for (; c + 2 <= value_dim; c += 2) output_tile<T, 2, VECTORS, FOLD>(p, v_rows, c, keys, o + c * R, alpha);
   for (; c < value_dim; ++c) output_tile<T, 1, VECTORS, FOLD>(p, v_rows, c, keys, o + c * R, alpha);
 }
 
-/// Keys [0, keys) of the block, from weight row `row`, for the vectors [first, last), into `o`.
+/// Keys [0, keys) of the block, from weight row `row`, for the vectors [first, last), into `o` from value column `column` on.
 template <typename T, Fold FOLD>
-HWY_INLINE void output_block(const Strip<T>& strip, const T* const* v_rows, int keys, std::int64_t value_dim, int row, int first, int last, T* o) {
+HWY_INLINE void output_block(const Strip<T>& strip, const T* const* v_rows, int keys, std::int64_t column, std::int64_t value_dim, int row, int first, int last) {
   constexpr int R = strip_rows<T>, N = lanes<T>;
   for_each_tile(first, last, [&]<int V>(int v) HWY_ATTR {
-    output_columns<T, V, FOLD>(strip.s + row * R + v * N, v_rows, keys, value_dim, o + v * N, strip.alpha + v * N);
+    output_columns<T, V, FOLD>(strip.s + row * R + v * N, v_rows, keys, column, value_dim, strip.o + v * N, strip.alpha + v * N);
   });
+}
+
+/// Whether a target has tiles for the edges of what a strip sees: a strip of four vectors, and registers for all of them.
+template <typename T>
+inline constexpr bool edge_tiles = strip_vectors<T> == 4 && tile_vectors == 4;
+
+/// Keys [key, end) of a tile over an edge: the vectors [FIRST, LAST) take part.
+template <typename T, int COLUMNS, int FIRST, int LAST>
+HWY_INLINE void edge_keys(const T* HWY_RESTRICT p, const T* const* v_rows, std::int64_t column, int key, int end, Vector<T> (&sum)[COLUMNS][4]) {
+  const Tag<T> d;
+  constexpr int R = strip_rows<T>, N = lanes<T>;
+  for (int j = key; j < end; ++j) {
+    Vector<T> weight[4];
+    ATTN_UNROLL for (int v = FIRST; v < LAST; ++v) weight[v] = hn::Load(d, p + j * R + v * N);
+    const T* value = v_rows[j] + column;
+    ATTN_UNROLL for (int c = 0; c < COLUMNS; ++c) {
+      const auto x = hn::Set(d, value[c]);
+      ATTN_UNROLL for (int v = FIRST; v < LAST; ++v) sum[c][v] = hn::MulAdd(x, weight[v], sum[c][v]);
+    }
+  }
+}
+
+/// COLUMNS value columns of all vectors over an edge. One vector at a time each broadcast is used once, and each chain ends after a few keys.
+template <typename T, int COLUMNS>
+HWY_INLINE void edge_tile(const Groups& groups, const T* HWY_RESTRICT p, const T* const* v_rows, std::int64_t column, T* HWY_RESTRICT o, const T* HWY_RESTRICT alpha,
+                          bool fresh) {
+  const Tag<T> d;
+  constexpr int R = strip_rows<T>, N = lanes<T>;
+  Vector<T> sum[COLUMNS][4];
+  ATTN_UNROLL for (int c = 0; c < COLUMNS; ++c) ATTN_UNROLL for (int v = 0; v < 4; ++v) sum[c][v] = hn::Zero(d);
+  edge_keys<T, COLUMNS, 0, 1>(p, v_rows, column, groups.begin[0], groups.begin[1], sum);
+  edge_keys<T, COLUMNS, 0, 2>(p, v_rows, column, groups.begin[1], groups.begin[2], sum);
+  edge_keys<T, COLUMNS, 0, 3>(p, v_rows, column, groups.begin[2], groups.begin[3], sum);
+  edge_keys<T, COLUMNS, 0, 4>(p, v_rows, column, groups.begin[3], groups.end[0], sum);
+  edge_keys<T, COLUMNS, 1, 4>(p, v_rows, column, groups.end[0], groups.end[1], sum);
+  edge_keys<T, COLUMNS, 2, 4>(p, v_rows, column, groups.end[1], groups.end[2], sum);
+  edge_keys<T, COLUMNS, 3, 4>(p, v_rows, column, groups.end[2], groups.end[3], sum);
+  ATTN_UNROLL for (int v = 0; v < 4; ++v) {
+    const auto a = hn::Load(d, alpha + v * N);
+    ATTN_UNROLL for (int c = 0; c < COLUMNS; ++c) {
+      T* place = o + c * R + v * N;
+      hn::Store(fresh ? sum[c][v] : hn::MulAdd(hn::Load(d, place), a, sum[c][v]), d, place);
+    }
+  }
+}
+
+/// A block over an edge as far as whole tiles reach; returns the first column that is left.
+template <typename T>
+HWY_NOINLINE std::int64_t output_edge(const Groups& groups, const Strip<T>& strip, const T* const* v_rows, std::int64_t value_dim, bool fresh) {
+  constexpr int R = strip_rows<T>;
+  std::int64_t c = 0;
+  for (; value_dim - c >= 6 && (value_dim - c) % 6 != 2; c += 6) edge_tile<T, 6>(groups, strip.s, v_rows, c, strip.o + c * R, strip.alpha, fresh);
+  for (; value_dim - c >= 4; c += 4) edge_tile<T, 4>(groups, strip.s, v_rows, c, strip.o + c * R, strip.alpha, fresh);
+  return c;
 }
 
 #endif

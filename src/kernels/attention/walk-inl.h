@@ -258,8 +258,12 @@ class Walk {
   }
 
   void fold(const Groups& groups, const T* const* v_rows) {
-    fold_ranges(groups, [&]<Fold FOLD>(int begin, int end, int first, int last) {
-      output_block<T, FOLD>(strip, v_rows + begin, end - begin, problem.value_dim, begin, first, last, strip.o);
+    std::int64_t column = 0;
+    if constexpr (edge_tiles<T>)
+      if (vectors == 4 && groups.edge()) column = output_edge(groups, strip, v_rows, problem.value_dim, fresh);
+    if (column == problem.value_dim) fresh = false;
+    else fold_ranges(groups, [&]<Fold FOLD>(int begin, int end, int first, int last) {
+      output_block<T, FOLD>(strip, v_rows + begin, end - begin, column, problem.value_dim, begin, first, last);
     });
   }
 
