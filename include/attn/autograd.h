@@ -51,7 +51,8 @@ ATTN_API Tensor grad(const Tensor& output, const Tensor& input, const GradOption
 /// Whether operations of this thread are recorded.
 ATTN_API bool grad_enabled();
 
-/// While it lives, operations of this thread are not recorded, and leaves may be changed in place.
+/// While it lives, operations of this thread are not recorded, and leaves may be changed in place. A view made meanwhile has no part
+/// in the history of what it shows, as one of its detach().
 class ATTN_API NoGrad {
  public:
   NoGrad();

@@ -9,7 +9,8 @@
 namespace attn {
 
 // Where a function takes `out`, that tensor of the result's shape and dtype receives the result (ShapeError or DtypeError
-// otherwise) and is returned; it may be an input. Other results own their memory. Dims count from 0, or from the end when
+// otherwise) and is returned; it may be an input. What is recorded belongs to the handle that is returned, so `out` must not require a
+// gradient itself (ValueError), and a change in place of elements that share a place is a ValueError. Other results own their memory. Dims count from 0, or from the end when
 // negative; one that is not there is a ShapeError. Where torch has a function of the name, this is it: docs/torch.md lists
 // the differences.
 

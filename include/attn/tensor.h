@@ -19,7 +19,8 @@ struct TensorImpl;
 
 /// A handle to an n-dimensional array of rank 0 to 8. Copies of the handle share the memory; `clone` copies it.
 ///
-/// Views (`transpose`, `slice`, `expand`, ...) share memory and the version counter. Owned memory is 64-byte aligned.
+/// Views (`transpose`, `slice`, `expand`, ...) share memory, the version counter and the history of gradients: after a change in
+/// place of a tensor or of any view of it, all of them have the gradient of what they show. Owned memory is 64-byte aligned.
 /// Thread safety: different tensors, and concurrent reads of one, are safe; a write needs the caller's own order.
 class ATTN_API Tensor {
  public:
@@ -59,19 +60,21 @@ class ATTN_API Tensor {
   // --- gradients -----------------------------------------------------------------------------------------------
   // The tape is in autograd.h.
   bool requires_grad() const;
+  /// A view becomes a leaf that goes its own way, apart from the history of what it shows.
   Tensor& requires_grad_(bool value = true);
   /// Whether no recorded operation made it: gradients end here.
   bool is_leaf() const;
   /// What backward passes have added up; undefined before the first. Of a tensor that is no leaf: with retain_grad() only.
   Tensor grad() const;
-  /// Replaces it (a tensor of the same shape and dtype that later passes add to in place), or drops it (undefined).
+  /// Replaces it (a tensor of the same shape and dtype, its elements apart in memory, that later passes add to in place), or drops it
+  /// (undefined).
   void set_grad(const Tensor& grad) const;
   void retain_grad() const;
   /// attn::backward(*this, grad).
   void backward(const Tensor& grad = {}) const;
   /// The operation that made it as torch names it, "MulBackward0"; empty for a leaf.
   std::string grad_fn() const;
-  /// The same memory without history.
+  /// The same memory without history: changes in place of one are none of the other's, though its values change.
   Tensor detach() const;
   /// Counts in-place changes of the memory; views share it.
   std::uint64_t version() const;

@@ -191,6 +191,12 @@ std::vector<Tensor> Call::inputs() const {
   return inputs;
 }
 
+void Call::forget_history() {
+  for (Tensor* x : {&q, &k, &v, &sinks, &additive_w})
+    if (x->defined()) *x = x->detach();
+  for (Tensor& x : bias.values) x = x.detach();
+}
+
 Call check(const char* function, const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options, const StoredRows* stored) {
   Call call = begin(function, q, k, options);
   check_tensors(function, q, v, "v");

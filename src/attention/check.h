@@ -36,6 +36,8 @@ struct Call {
   /// The tensors a gradient may flow to, and whether one of them wants it.
   std::vector<Tensor> inputs() const;
   bool wants_grad() const;
+  /// Lets go of where q, k, v, sinks, w and bias come from: what the tape keeps must not hold the tape.
+  void forget_history();
 };
 
 /// Checks everything, projects q and k where the score does so, and describes the problem. With `stored`, k and v tell sizes and

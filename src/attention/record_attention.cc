@@ -41,6 +41,7 @@ void record_attention(Call call, SavedAttention saved, const AttentionResult& re
   Operation operation{name, call.inputs(), call.inputs()};
   operation.saved.push_back(result.output);
   saved.checked = static_cast<int>(operation.saved.size());
+  call.forget_history();
   const auto kept = std::make_shared<const std::pair<Call, SavedAttention>>(std::move(call), std::move(saved));
   record(operation, {result.output, result.weights, result.logsumexp}, [kept](const Backward& at) {
     return backward_of(kept->first, kept->second, at);

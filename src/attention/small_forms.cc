@@ -23,6 +23,7 @@ Tensor attention_scores(const Tensor& q, const Tensor& k, const AttentionOptions
   });
   const Tensor result = scores.reshape(call.shown(scores.sizes())).to(call.dtype());
   if (const std::vector<Tensor> inputs = call.inputs(); wants_grad(inputs)) {
+    call.forget_history();
     const auto kept = std::make_shared<const Call>(std::move(call));
     record({"AttentionScoresBackward0", inputs, inputs}, {result}, [kept](const Backward& at) { return plain_gradients(*kept, {}, at); });
   }

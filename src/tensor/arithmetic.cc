@@ -128,6 +128,12 @@ void in_place(const char* function, const Tensor& x, const Tensor& other, const 
     copy_values(x, binary<void>(function, as(x, common), y, common, {}, element));
 }
 
+/// `other` as it is before x is changed, for the gradient.
+Tensor unchanged(const Tensor& x, const Tensor& other) {
+  const bool changes = other.impl()->storage == x.impl()->storage && (wants_grad(x) || wants_grad(other));
+  return changes ? other.clone() : other;
+}
+
 Tensor reciprocal(const Tensor& x) {
   const Tensor y = map_floating("div", x, {}, [](auto v) { return 1 / v; });
   return record("ReciprocalBackward0", y, wrt(x, [](auto& dy, auto& y) { return -widen(dy) * widen(y) * widen(y); }, y));
@@ -257,18 +263,18 @@ const Tensor& Tensor::sub_(const Tensor& other, Scalar alpha) const {
 
 const Tensor& Tensor::mul_(const Tensor& other) const {
   const Dtype common = result_type(*this, other);
-  const Tensor before = wants_grad(other) ? clone() : Tensor();
+  const Tensor before = wants_grad(other) ? clone() : Tensor(), second = unchanged(*this, other);
   in_place("mul_", *this, other, factor(other, *this, common), common, times);
-  record("MulBackward0", *this, wrt(*this, times_other, other), wrt(other, times_other, before));
+  record("MulBackward0", *this, wrt(*this, times_other, second), wrt(other, times_other, before));
   return *this;
 }
 
 const Tensor& Tensor::div_(const Tensor& other) const {
   const Dtype common = floating_type(result_type(*this, other));
-  const Tensor before = wants_grad(other) ? clone() : Tensor();
+  const Tensor before = wants_grad(other) ? clone() : Tensor(), second = unchanged(*this, other);
   in_place("div_", *this, other, factor(other, *this, common), common, over);
   const auto wrt_divisor = [](auto& dy, auto& a, auto& b) { return -widen(dy) * (widen(a) / widen(b) / widen(b)); };
-  record("DivBackward0", *this, wrt(*this, over_other, other), wrt(other, wrt_divisor, before, other));
+  record("DivBackward0", *this, wrt(*this, over_other, second), wrt(other, wrt_divisor, before, second));
   return *this;
 }
 

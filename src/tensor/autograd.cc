@@ -65,13 +65,13 @@ class Pass {
  public:
   Pass(const std::vector<Tensor>& outputs, bool retain_graph) : retain_graph_(retain_graph) {
     for (const Tensor& output : outputs)
-      if (output.impl()->node) roots_.push_back(output.impl()->node);
+      if (const auto& node = current(output).node) roots_.push_back(node);
   }
 
   /// Only what leads to `targets` is run then.
   void aim_at(const std::vector<Tensor>& targets) {
     aimed_ = true;
-    for (const Tensor& x : targets) targets_.push_back({x.impl()->node.get(), x.impl()->output, x, {}});
+    for (const Tensor& x : targets) targets_.push_back({current(x).node.get(), x.impl()->output, x, {}});
     mark_needed();
   }
 

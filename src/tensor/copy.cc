@@ -73,7 +73,7 @@ const Tensor& Tensor::copy_(const Tensor& source) const {
 }
 
 const Tensor& Tensor::fill_(Scalar value) const {
-  check_in_place("fill_", *this);
+  check_overwrite("fill_", *this);
   with_type(dtype(), [&]<typename T>(Type<T>) {
     const T element = from_scalar<T>(value);
     iterate_in_parts(sizes(), {operand(*this, sizes())}, [element](char* const* data, const std::int64_t* strides, std::int64_t n) {

@@ -29,10 +29,13 @@ struct TensorImpl {
   Dims strides;
   Dtype dtype = Dtype::f32;
   bool requires_grad = false;
-  bool is_view = false;        // made by a view operation
+  bool frozen = false;         // a view made while nothing was recorded: it has no part in its base's history
+  bool has_leaf_view = false;  // a view of it was made a leaf: what happens to it from then on would be missing there
   int output = 0;              // which result of the node it is
   std::shared_ptr<Node> node;  // the operation that made it, when a gradient is wanted
   std::shared_ptr<TensorImpl> grad;
+  Tensor base;                         // of a view: the tensor whose memory it shows, itself no view
+  std::atomic<std::uint64_t> seen{0};  // of a view: sequence of the base's node that its history follows, 0 for none
 };
 
 }  // namespace attn

@@ -18,15 +18,26 @@ Edge::Edge(const Tensor& input) {
   if (!input.defined()) return;
   sizes = input.sizes();
   dtype = input.dtype();
-  is_view = input.impl()->is_view;
-  if (!input.requires_grad()) return;
-  node = input.impl()->node;
-  output = input.impl()->output;
+  const TensorImpl& impl = current(input);
+  if (!impl.requires_grad) return;
+  node = impl.node;
+  output = impl.output;
   if (!node) leaf = input;
 }
 
+Saved::Saved(const Tensor& x) {
+  if (!x.defined()) return;
+  const TensorImpl& impl = current(x);
+  const bool is_leaf = impl.requires_grad && !impl.node;
+  tensor = is_leaf ? x : x.detach();
+  version = x.version();
+  if (!impl.node) return;
+  node = impl.node;
+  output = impl.output;
+}
+
 Node::Node(const char* name) : name(name) {
-  static std::atomic<std::uint64_t> made{0};
+  static std::atomic<std::uint64_t> made{1};
   sequence = made.fetch_add(1, std::memory_order_relaxed);
 }
 
@@ -35,9 +46,9 @@ Node::~Node() {
   std::vector<Edge> waiting;
   const bool outermost = letting_go == nullptr;
   if (outermost) letting_go = &waiting;
-  for (Saved& kept : saved) {  // a tensor may be the last to hold the node that made it
+  for (Saved& kept : saved) {
     Edge edge;
-    if (kept.tensor.defined()) edge.node = kept.tensor.impl()->node;
+    edge.node = std::move(kept.node);
     letting_go->push_back(std::move(edge));
   }
   for (Edge& edge : edges) letting_go->push_back(std::move(edge));
@@ -72,7 +83,7 @@ const Tensor& Backward::saved(int i) const {
   if (!result.defined()) {
     result = kept.tensor.detach();
     result.impl()->requires_grad = true;
-    result.impl()->node = node_;
+    result.impl()->node = kept.node ? kept.node : node_;
     result.impl()->output = kept.output;
   }
   return result;

@@ -10,10 +10,13 @@ namespace attn {
 struct Saved {
   Tensor tensor;  // undefined: nothing kept
   std::uint64_t version = 0;
-  int output = -1;  // which result of the node itself it is, kept without its history, which would hold the node
+  std::shared_ptr<Node> node;  // its history, as it was; none for a result of the node itself, which would hold itself
+  int output = -1;             // which result of that node it is
 
   Saved() = default;
-  Saved(const Tensor& x) : tensor(x), version(x.defined() ? x.version() : 0) {}
+  /// A leaf that requires a gradient is kept as it is, the others without their history: a later change in place may make `x` a
+  /// result of what it is saved for.
+  explicit Saved(const Tensor& x);
 };
 
 class Backward;
@@ -29,7 +32,6 @@ struct Edge {
   Tensor leaf;
   Dims sizes;
   Dtype dtype = Dtype::f32;
-  bool is_view = false;
 
   Edge() = default;
   explicit Edge(const Tensor& input);
@@ -39,7 +41,7 @@ struct Edge {
 /// One operation on the way to a result that wants a gradient.
 struct Node {
   const char* name;        // torch's: "MmBackward0"; print shows it
-  std::uint64_t sequence;  // a node is made after all that its inputs come from
+  std::uint64_t sequence;  // from 1; a node is made after all that its inputs come from
   std::vector<Edge> edges;
   std::vector<Saved> saved;
   Vjp vjp;
@@ -53,6 +55,21 @@ struct Node {
   ~Node();  // a chain of any length is let go without recursion
 };
 
+/// x is result `output` of `node` from now on; that its gradient is to be kept goes along.
+void set_history(TensorImpl& x, const std::shared_ptr<Node>& node, int output);
+
+/// A view whose base was changed in place on the tape takes up the base's new history (view_history.cc).
+void follow_base(TensorImpl& view);
+/// What x points to, its history up to date.
+inline TensorImpl& current(const Tensor& x) {
+  TensorImpl& impl = *x.impl();
+  if (impl.base.defined()) {
+    const Node* node = impl.base.impl()->node.get();
+    if (node != nullptr && node->sequence != impl.seen.load(std::memory_order_acquire)) follow_base(impl);
+  }
+  return impl;
+}
+
 /// What a node sees when its turn has come in a backward pass.
 class Backward {
  public:
@@ -64,6 +81,8 @@ class Backward {
   /// Whether the gradient of input i is wanted by this pass.
   bool needs(int i) const { return needed_[static_cast<std::size_t>(i)]; }
   std::size_t inputs() const { return needed_.size(); }
+  /// The same turn with another gradient of the one result.
+  Backward with_grad(Tensor grad) const { return {node_, {std::move(grad)}, needed_}; }
   /// Tensor i of those saved, with its history when the pass makes a graph. ValueError when it was changed in place.
   const Tensor& saved(int i) const;
 

@@ -142,8 +142,8 @@ std::vector<std::string> suffixes_of(const Tensor& x, const PrintOptions& option
   }
   const bool is_default = x.dtype() == Dtype::f32 || (!empty && (x.dtype() == Dtype::i64 || x.dtype() == Dtype::boolean));
   if (!is_default) suffixes.push_back("dtype=torch." + std::string(torch_name_of(x.dtype())));
-  if (x.impl()->node)
-    suffixes.push_back("grad_fn=<" + std::string(x.impl()->node->name) + ">");
+  if (!x.is_leaf())
+    suffixes.push_back("grad_fn=<" + x.grad_fn() + ">");
   else if (x.requires_grad())
     suffixes.push_back("requires_grad=True");
   return suffixes;

@@ -1,5 +1,6 @@
 // src/tensor/record.cc: who made a tensor, kept only where a gradient is wanted.
-#include "tensor/record.h"
+#include "tensor/build.h"
+#include "tensor/view_history.h"
 
 #include <attn/autograd.h>
 #include <attn/ops.h>
@@ -40,15 +41,18 @@ void move_retained(Node& before, int output, TensorImpl& impl) {
 void begin_history(const std::shared_ptr<Node>& node, const std::vector<Tensor>& results) {
   for (std::size_t i = 0; i < results.size(); ++i) {
     if (!results[i].defined() || !is_floating(results[i].dtype())) continue;
-    TensorImpl& impl = *results[i].impl();
-    const std::shared_ptr<Node> before = std::exchange(impl.node, node);  // of a tensor changed in place
-    const int output = std::exchange(impl.output, static_cast<int>(i));
-    impl.requires_grad = true;
-    if (before) move_retained(*before, output, impl);
+    set_history(*results[i].impl(), node, static_cast<int>(i));
   }
 }
 
 }  // namespace
+
+void set_history(TensorImpl& x, const std::shared_ptr<Node>& node, int output) {
+  const std::shared_ptr<Node> before = std::exchange(x.node, node);  // of a tensor changed in place
+  const int output_before = std::exchange(x.output, output);
+  x.requires_grad = true;
+  if (before) move_retained(*before, output_before, x);
+}
 
 bool grad_enabled() { return recording; }
 NoGrad::NoGrad() : before_(std::exchange(recording, false)) {}
@@ -58,14 +62,16 @@ EnableGrad::~EnableGrad() { recording = before_; }
 
 void record_wanted(const char* name, const Tensor& result, std::initializer_list<RecordedInput> inputs, Vjp vjp) {
   if (!recording || !is_floating(result.dtype())) return;
-  const std::vector<Tensor> results = {result};
-  const auto node = make_node(name, results, std::move(vjp));
+  const bool changes_base = inputs.begin()->x->impl() == result.impl() && result.impl()->base.defined();
+  const std::vector<Tensor> results = {changes_base ? result.impl()->base : result};
+  const auto node = changes_base ? make_node("CopySlices", results, change_of_base(result, std::move(vjp))) : make_node(name, results, std::move(vjp));
   for (const RecordedInput& input : inputs) {
-    node->edges.emplace_back(*input.x);
+    node->edges.emplace_back(changes_base && &input == inputs.begin() ? results.front() : *input.x);
     const bool wanted = node->edges.back().wanted();
     for (const Tensor* x : input.saved) node->saved.push_back(wanted ? keep(*x, results) : Saved());
   }
   begin_history(node, results);
+  if (changes_base) follow_base(*result.impl());
 }
 
 void record(const Operation& operation, const std::vector<Tensor>& results, Vjp vjp) {
@@ -86,18 +92,31 @@ Gradients first_order_only(const char* name, Gradients gradients, const std::vec
   return gradients;
 }
 
-bool Tensor::requires_grad() const { return impl_ && impl_->requires_grad; }
+void mark_view(const Tensor& view, const Tensor& x) {
+  TensorImpl& impl = *view.impl();
+  impl.frozen = !recording;
+  if (!recording) return;  // a base would hold x's history for as long as the view lives
+  impl.base = x.impl()->base.defined() ? x.impl()->base : x;
+  if (const Node* node = impl.base.impl()->node.get()) impl.seen.store(node->sequence, std::memory_order_relaxed);
+}
+
+bool Tensor::requires_grad() const { return wants_grad(*this); }
 
 Tensor& Tensor::requires_grad_(bool value) {
   if (value && !is_floating(dtype()))
     throw DtypeError("requires_grad_: the tensor is " + std::string(name_of(dtype())) + "; only floating types have gradients");
-  if (!value && impl_->node)
+  const bool leaf = is_leaf();
+  if (!value && !leaf)
     throw ValueError("requires_grad_: the tensor is the result of an operation; use detach() for one that requires no gradient");
+  if (value && leaf && impl_->base.defined()) {  // a view goes its own way: its base's history ends here
+    impl_->base.impl()->has_leaf_view = true;
+    impl_->base = {};
+  }
   impl_->requires_grad = value;
   return *this;
 }
 
-bool Tensor::is_leaf() const { return !impl_ || !impl_->node; }
+bool Tensor::is_leaf() const { return !impl_ || !current(*this).node; }
 std::string Tensor::grad_fn() const { return is_leaf() ? "" : impl_->node->name; }
 Tensor Tensor::grad() const { return impl_ && impl_->grad ? Tensor(impl_->grad) : Tensor(); }
 
@@ -106,6 +125,9 @@ void Tensor::set_grad(const Tensor& grad) const {
     throw ShapeError("set_grad: grad has shape " + attn::to_string(grad.sizes()) + "; it must be that of the tensor, " + attn::to_string(sizes()));
   if (grad.defined() && grad.dtype() != dtype())
     throw DtypeError("set_grad: grad is " + std::string(name_of(grad.dtype())) + "; it must be " + std::string(name_of(dtype())));
+  if (grad.defined() && overlaps_itself(grad))
+    throw ValueError("set_grad: shape " + attn::to_string(grad.sizes()) + " with strides " + attn::to_string(grad.strides()) +
+                     " has several elements in one place, and later passes add to it; give a clone()");
   impl_->grad = grad.impl_;
 }
 

@@ -10,7 +10,7 @@
 namespace attn {
 
 /// Whether an operation on x is to be recorded, no_grad aside.
-inline bool wants_grad(const Tensor& x) { return x.defined() && x.impl()->requires_grad; }
+inline bool wants_grad(const Tensor& x) { return x.defined() && current(x).requires_grad; }
 inline bool wants_grad(std::span<const Tensor> tensors) { return std::any_of(tensors.begin(), tensors.end(), [](const Tensor& x) { return wants_grad(x); }); }
 
 /// How the gradient of `input` follows from that of the result, `dy`: vjp(dy, saved...). "With respect to".
@@ -34,7 +34,8 @@ struct RecordedInput {
 /// x with its history, half floats as f32: where a vjp has more than one rounding.
 inline Tensor widen(const Tensor& x) { return x.to(compute_dtype(x.dtype())); }
 
-/// What `record` does when some input wants a gradient, unless no_grad holds: the result's history begins here.
+/// What `record` does when some input wants a gradient, unless no_grad holds: the result's history begins here. A first input that
+/// is the result was changed in place; where it is a view, it is its base that has a new history.
 void record_wanted(const char* name, const Tensor& result, std::initializer_list<RecordedInput> inputs, Vjp vjp);
 
 /// Notes that `result` was made by the operation `name`, and returns it:
@@ -65,10 +66,12 @@ Tensor record(const char* name, Tensor result, const W&... inputs) {
   }
   return result;
 }
+/// `view` shows memory of x: from now on both have one history.
+void mark_view(const Tensor& view, const Tensor& x);
 /// The same for a result that is a view of its one input.
 template <typename F>
 Tensor record_view(const char* name, Tensor result, const Tensor& input, F vjp) {
-  result.impl()->is_view = true;
+  mark_view(result, input);
   return record(name, result, wrt(input, std::move(vjp)));
 }
 

@@ -1,4 +1,5 @@
 // src/tensor/storage.cc: what a handle knows about its memory: sizes, strides, type, version, single values.
+#include <attn/autograd.h>
 #include <attn/ops.h>
 
 #include "tensor/build.h"
@@ -142,6 +143,8 @@ Tensor result_memory(const char* function, const Tensor& out, const Dims& sizes,
     throw ShapeError(std::string(function) + ": out has shape " + to_string(out.sizes()) + "; it must be " + to_string(sizes));
   if (out.dtype() != dtype)
     throw DtypeError(std::string(function) + ": out is " + std::string(name_of(out.dtype())) + "; it must be " + std::string(name_of(dtype)));
+  if (grad_enabled() && wants_grad(out))
+    throw ValueError(std::string(function) + ": out requires a gradient, which its new values would not have; give memory that does not");
   check_in_place(function, out);
   return out.detach();  // the result's history is its own: `out` may be among the inputs
 }

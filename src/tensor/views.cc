@@ -82,7 +82,7 @@ Tensor in_slice(const Tensor& values, const Dims& sizes, int dim, std::int64_t s
 
 /// Parts of x that lie one after another along the dim: their gradients are put together again.
 std::vector<Tensor> record_parts(const char* name, const Tensor& x, std::vector<Tensor> parts, int dim) {
-  for (const Tensor& part : parts) part.impl()->is_view = true;
+  for (const Tensor& part : parts) mark_view(part, x);
   if (!wants_grad(x)) return parts;
   record({name, {x}, {}}, parts, [dim, count = static_cast<int>(parts.size())](const Backward& at) {
     std::vector<Tensor> gradients;

@@ -222,11 +222,6 @@ TEST(Autograd, LeavesAndViewsOfThem) {
     x.select(0, 1).mul_(2);
   }
   EXPECT_EQ(values(x), (Values{1, 2, 6, 8}));
-  const Tensor y = x * 2;
-  EXPECT_EQ(error_of<ValueError>([&] { y.select(0, 0).mul_(2); }),
-            "mul_: a view of shape [2] was changed in place where a gradient is wanted; change the whole tensor, or put the parts together with cat or stack");
-  const Tensor rows = zeros({2, 2});
-  EXPECT_NE(error_of<ValueError>([&] { rows.select(0, 0).copy_(y.select(0, 0)); }), "");
 }
 
 TEST(Autograd, ViewsShareGradients) {
