@@ -133,8 +133,8 @@ struct AttentionResult {
 /// Errors   ShapeError when dims disagree or Hq % Hk or Hq % Hv != 0; DtypeError when dtypes differ; ValueError for a length,
 ///          temperature, softcap or dropout_p out of range. Nothing is written, `out` included, when one is thrown.
 /// Bits     the same for a row in any batch, any padding, any thread count, prefill or decode (docs/numerics.md).
-/// Gradient q, k, v, biases, sinks and the score's parameters, from the output and the logsumexp in one fused pass; from the weights,
-///          of score expressions, and of gradients themselves by the definition, with matrices of all scores.
+/// Gradient q, k, v, biases, sinks, the score's parameters and what an expression looks up, from the output and the logsumexp in one
+///          fused pass; from the weights, and of gradients themselves by the definition, with matrices of all scores.
 /// Source   Vaswani 2017 (1706.03762); Bahdanau 2014 (1409.0473); Dao 2022 (2205.14135).
 ATTN_API AttentionResult attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options = {});
 

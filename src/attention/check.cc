@@ -208,11 +208,10 @@ Call check(const char* function, const Tensor& q, const Tensor& k, const Tensor&
     throw ShapeError(fmt::format("{}: v has shape {}; its {} rows must be {} to match k {}", function, shape(v), v_rows, scores.k_rows, shape(k)));
   check_options(function, options);
   if (options.sinks.defined()) call.sinks = checked_sinks(function, options.sinks, scores.heads, call.compute_dtype());
-  PackedLengths packed;
   if (call.packed) {
     check_packed(function, options, stored);
-    packed = lower_packed(scores, options.cu_seqlens_q, options.cu_seqlens_k);
-    scores.packed = &packed;
+    call.packs = lower_packed(scores, options.cu_seqlens_q, options.cu_seqlens_k);
+    scores.packed = &call.packs;
   }
   lower_options(call, options, scores);
 
@@ -220,7 +219,7 @@ Call check(const char* function, const Tensor& q, const Tensor& k, const Tensor&
   kernels::AttentionProblem& problem = call.problem;
   describe_scores(scores, call.lengths, problem);
   describe_mask(call.program, problem);
-  if (call.packed) call.parts = packed_parts(packed, call.lengths.query_start);
+  if (call.packed) call.parts = packed_parts(call.packs, call.lengths.query_start);
   else if (call.program.documents >= 0) call.parts = document_parts(call.program.nodes[static_cast<std::size_t>(call.program.documents)], problem);
   describe_keys(call.v, problem.v, problem.v_stride);
   if (stored != nullptr) describe_stored(*stored, problem);

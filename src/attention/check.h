@@ -16,6 +16,7 @@ struct Call {
   Tensor sinks;         // [Hq], compute type
   Tensor additive_w;    // [A], compute type
   Lengths lengths;
+  PackedLengths packs;  // where `packed`
   Mask mask;            // keeps the tensors that `program` reads
   LoweredMask program;
   LoweredBias bias;
@@ -27,6 +28,7 @@ struct Call {
   kernels::AttentionProblem problem;  // all but the results
 
   Dtype dtype() const { return q.dtype(); }
+  ScoreShape scores() const { return {function, problem.batch, problem.q_heads, problem.q_rows, problem.k_rows, rank, packed ? &packs : nullptr}; }
   Dtype compute_dtype() const { return dtype() == Dtype::f64 ? Dtype::f64 : Dtype::f32; }
   /// [B, H, rows...] as the caller's rank has it: [B, rows...], [rows...], or of packed sequences [H, rows...].
   Dims shown(Dims sizes) const;

@@ -142,10 +142,24 @@ void share_parameters(const AttentionProblem& p, const Tensor& sums, FusedGradie
     const Tensor values = take(p.bias[n].op == BiasOp::alibi ? Dims{p.q_heads} : Dims{p.bias[n].buckets, p.q_heads}, computed);
     if (wanted[static_cast<std::size_t>(n)]) to.bias[static_cast<std::size_t>(n)] = values;
   }
+  from += kernels::step_lookups(p) * p.q_heads;
   if (p.score != kernels::ScoreOp::additive) return;
   to.additive_w = zeros({p.dim}, computed);  // heads ascending
   for (std::int64_t c = 0; c < p.dim; ++c)
     for (std::int64_t h = 0; h < p.q_heads; ++h) to.additive_w.data<T>()[c] += *from++;
+}
+
+/// What steps gave to lookups as one sum each: blocks of rows ascending, heads ascending.
+template <typename T>
+void share_step_lookups(const AttentionProblem& p, const Tensor& sums, const std::vector<std::int64_t>& places) {
+  const kernels::ScoreGradient& gradient = *p.score_gradient;
+  const T* from = sums.data<T>() + kernels::parameters_before_lookups(p);
+  const std::int64_t* place = places.data();
+  for (std::int64_t step = 0; step < sums.size(0) * sums.size(1); ++step, from += sums.size(2)) {
+    const T* sum = from;
+    for (int n = 0; n < gradient.lookup_count; ++n)
+      if (gradient.lookups[n].line == kernels::ScoreLine::step) static_cast<T*>(gradient.lookups[n].gradient)[*place++] += *sum++;
+  }
 }
 
 /// Memory for the gradient of a dense bias.
@@ -161,19 +175,29 @@ kernels::DenseGradient dense_gradient(const Call& call, int term, const Tensor& 
 
 FusedGradients attention_backward(const Call& call, const SavedAttention& saved, const AttentionBackward& options) {
   const Dtype computed = call.compute_dtype();
-  const bool native = options.plan != nullptr ? options.plan->kernel->finish != nullptr : plan_gradient(call.problem).kernel != nullptr && call.dtype() == Dtype::bf16;
+  FusedGradients result;
+  LoweredScoreGradient expression;
+  AttentionProblem problem = call.problem;
+  if (!problem.score_mod.empty()) {
+    const std::vector<Tensor>& values = call.score_mod.any_rows.values;
+    for (std::size_t n = 0; n < values.size(); ++n)
+      result.looked_up.push_back(options.looked_up.empty() || options.looked_up[n] ? zeros(values[n].sizes(), computed) : Tensor());
+    expression = lower_score_gradient(call.score_expression, call.score_mod.any_rows, result.looked_up, call.scores(), call.lengths, computed);
+    problem.score_gradient = &expression.gradient;
+  }
+  const bool native = options.plan != nullptr ? options.plan->kernel->finish != nullptr : plan_gradient(problem).kernel != nullptr && call.dtype() == Dtype::bf16;
   const Dtype stored = native ? call.dtype() : computed;  // of what kernels read and write
   Described described(call, saved, options, stored);
   AttentionGradient& g = described.gradient;
+  g.problem.score_gradient = problem.score_gradient;
   const AttentionProblem& p = g.problem;
   const auto terms = static_cast<std::size_t>(p.bias_count);
   std::vector<bool> bias = options.bias;
   bias.resize(terms, options.bias.empty());
-  bool parameters = (options.sinks && p.sinks != nullptr) || (options.additive_w && p.score == kernels::ScoreOp::additive);
+  bool parameters = expression.gradient.step_count != 0 || (options.sinks && p.sinks != nullptr) || (options.additive_w && p.score == kernels::ScoreOp::additive);
   for (std::size_t n = 0; n < terms; ++n) parameters = parameters || (bias[n] && p.bias[n].op != BiasOp::dense);
 
   const GradientPlan plan = options.plan != nullptr ? *options.plan : plan_gradient(p);
-  FusedGradients result;
   result.bias.resize(terms);
   const Pieces pieces(call);
   const auto memory = [&](const Tensor& given, const Tensor& x) {  // each unit clears what it adds to; keys of no part stay 0
@@ -201,10 +225,13 @@ FusedGradients attention_backward(const Call& call, const SavedAttention& saved,
     sums = empty({steps.blocks(), p.q_heads, kernels::parameter_count(p)}, computed);
     g.parameters = sums.data();
   }
+  std::vector<std::int64_t> places(static_cast<std::size_t>(steps.blocks() * p.q_heads * expression.gradient.step_count));
+  g.places = places.data();
   const bool wave = steps.is_wave(num_threads());
   trace(call, plan, wave);
   run_steps(steps, wave);
   if (parameters) computed == Dtype::f64 ? share_parameters<double>(p, sums, result, bias) : share_parameters<float>(p, sums, result, bias);
+  if (!places.empty()) computed == Dtype::f64 ? share_step_lookups<double>(p, sums, places) : share_step_lookups<float>(p, sums, places);
 
   const auto narrow = [](Tensor& x, Dtype dtype) {
     if (x.defined() && x.dtype() != dtype) x = add(x.to(dtype), 0);  // + 0: what rounds to -0 becomes +0
@@ -215,6 +242,7 @@ FusedGradients attention_backward(const Call& call, const SavedAttention& saved,
   };
   into(options.dq, result.q), into(options.dk, result.k), into(options.dv, result.v);
   for (std::size_t n = 0; n < terms; ++n) narrow(result.bias[n], call.bias.values[n].dtype());
+  for (std::size_t n = 0; n < result.looked_up.size(); ++n) narrow(result.looked_up[n], call.score_mod.any_rows.values[n].dtype());
   return result;
 }
 

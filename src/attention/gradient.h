@@ -21,6 +21,7 @@ struct SavedAttention {
 /// Also what needs the library's own tape, on which q and k came to be.
 struct FusedGradients : AttentionGradients {
   Tensor additive_w;  // [A]
+  std::vector<Tensor> looked_up;  // of each tensor of numbers that the score expression looks up, in its shape and dtype
 };
 
 /// What flows back, and how far.
@@ -29,6 +30,7 @@ struct AttentionBackward {
   Tensor logsumexp;   // of the logsumexp, [B, Hq, Tq], or undefined
   bool k = true, v = true, sinks = true, additive_w = true;  // wanted
   std::vector<bool> bias;                 // of each term; empty: all
+  std::vector<bool> looked_up = {};       // of each tensor; empty: all
   const GradientPlan* plan = nullptr;     // null: the best kernel
   Tensor dq = {}, dk = {}, dv = {};       // memory for the results, of any dtype: written at once where the kernels write that one
 };

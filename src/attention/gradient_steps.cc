@@ -23,11 +23,12 @@ std::size_t size_of_computed(const AttentionProblem& p) { return p.element == El
 
 GradientPlan plan_gradient(const AttentionProblem& problem) {
   static const kernels::GradientTarget* const target = kernels::gradient_target(runtime::target().c_str());
+  const bool far = problem.element != Element::f64 && !(problem.score_mod.fits_f32 && (problem.score_gradient == nullptr || problem.score_gradient->program.fits_f32));
   if (problem.element == Element::bf16) {
-    if (target == nullptr || target->bf16.step == nullptr || !runtime::cpu().avx512_bf16 || problem.score != kernels::ScoreOp::dot) return {"", nullptr};
+    if (far || target == nullptr || target->bf16.step == nullptr || !runtime::cpu().avx512_bf16 || problem.score != kernels::ScoreOp::dot) return {"", nullptr};
     return {target->name, &target->bf16};
   }
-  if (target != nullptr) return {target->name, &target->of(problem)};
+  if (target != nullptr && !far) return {target->name, &target->of(problem)};
   return {"ref", &kernels::gradient_reference()};
 }
 
@@ -41,13 +42,29 @@ GradientSteps::GradientSteps(const AttentionGradient& gradient, const GradientPl
   const auto aligned = [](std::size_t bytes) { return (bytes + 63) / 64 * 64; };
   kernel_bytes_ = aligned(std::max(kernel_.scratch_bytes(gradient), kernels::gradient_reference().scratch_bytes(gradient)));
   keep_bytes_ = dropout_ != nullptr || p.drops() ? aligned(static_cast<std::size_t>(kernels::query_block * p.k_rows)) : 0;
-  order_ = order_of_dense(static_cast<std::int64_t>(cut_.groups.size()));
-  for (int n = 0; n < gradient.dense_count; ++n)
-    if (shares_heads(gradient.dense[n])) unit_before_ = 1;
+  order_ = order_of_shared(static_cast<std::int64_t>(cut_.groups.size()));
+  for_each_sum([&](bool own_heads, bool, bool) {
+    if (!own_heads) unit_before_ = 1;
+  });
   if (kernel_.totals_bytes == nullptr) return;
   std::int64_t keys = 0;
   for (const GradientGroup& group : cut_.groups) keys = std::max(keys, keys_of(group).end - keys_of(group).begin);
   totals_bytes_ = aligned(kernel_.totals_bytes(gradient, keys));
+}
+
+/// sum(own_heads, own_items, own_rows) of each gradient that steps add to beside dK and dV: whether heads, batch items and blocks of rows
+/// have elements of their own there.
+template <typename F>
+void GradientSteps::for_each_sum(F&& sum) const {
+  for (int n = 0; n < gradient_.dense_count; ++n) {
+    const kernels::DenseGradient& dense = gradient_.dense[n];
+    sum(dense.stride[1] != 0, dense.stride[0] != 0, dense.stride[2] != 0);
+  }
+  const kernels::ScoreGradient* const expression = gradient_.problem.score_gradient;
+  for (int n = 0; expression != nullptr && n < expression->lookup_count; ++n) {
+    const kernels::ScoreSlope& lookup = expression->lookups[n];
+    if (lookup.line != kernels::ScoreLine::step) sum(lookup.by_head, lookup.by_item && !cut_items(), expression->elements == kernels::ElementTurn::by_key);
+  }
 }
 
 // --- which rows ----------------------------------------------------------------------------------------------------------
@@ -189,7 +206,7 @@ bool GradientSteps::run_unit(std::int64_t unit, char* scratch, Wave* wave) const
             .context = &context};
   if (begins) turn.summed = &summed;
   bool good = true;
-  for (std::int64_t n = 0; n < steps_of_unit(unit) && (good || gradient_.dense_count != 0); ++n) {
+  for (std::int64_t n = 0; n < steps_of_unit(unit) && (good || gradient_.dense_count != 0 || gradient_.problem.score_gradient != nullptr); ++n) {
     if (wave != nullptr) {
       context.mine = wave->progress + first_step(unit) + n;
       context.before = unit < unit_before_ ? nullptr : wave->progress + first_step(unit - unit_before_) + n;
@@ -214,6 +231,7 @@ void GradientSteps::run_again(std::int64_t unit, char* scratch) const {
     if (step.rows.rows == 0) continue;
     with_rows(kernels::gradient_reference(), step, scratch, nullptr, [&](AttentionGradient g) {
       g.dense_count = 0;
+      g.adds_lookups = false;
       kernels::gradient_reference().step(g, step.rows, {}, scratch);
     });
   }
@@ -235,14 +253,13 @@ std::int64_t GradientSteps::first_step(std::int64_t unit) const {
 
 /// Units that share elements may go side by side, one a little behind the other, where each step of a unit has elements of its own: blocks of
 /// rows do, and heads, or there is one head a unit. Else steps go one after another.
-GradientSteps::Order GradientSteps::order_of_dense(std::int64_t items) const {
-  bool shared = false, alike = cut_.pieces.empty() || cut_.pieces[0].part == nullptr;
-  for (int n = 0; n < gradient_.dense_count; ++n) {
-    const kernels::DenseGradient& dense = gradient_.dense[n];
-    if (!shares_heads(dense) && (dense.stride[0] != 0 || items == 1)) continue;
+GradientSteps::Order GradientSteps::order_of_shared(std::int64_t items) const {
+  bool shared = false, alike = !cut_items();
+  for_each_sum([&](bool own_heads, bool own_items, bool own_rows) {
+    if ((own_heads || shared_heads_ == 1) && (own_items || items == 1)) return;
     shared = true;
-    alike = alike && dense.stride[2] != 0 && (dense.stride[1] != 0 || heads_of_unit_ == 1);
-  }
+    alike = alike && own_rows && (own_heads || heads_of_unit_ == 1);
+  });
   return !shared ? Order::any : alike ? Order::units : Order::steps;
 }
 

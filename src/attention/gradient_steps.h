@@ -51,7 +51,7 @@ class GradientSteps {
     return order_ == Order::steps || (units() % threads != 0 && units() < 4 * threads);
   }
   /// Whether so many items like those of this call may be a wave, on that many threads or fewer.
-  bool may_be_wave(std::int64_t items, int threads) const { return order_of_dense(items) == Order::steps || items * units() < 4 * threads; }
+  bool may_be_wave(std::int64_t items, int threads) const { return order_of_shared(items) == Order::steps || items * units() < 4 * threads; }
 
   /// All steps of a unit, one after another.
   void unit(std::int64_t unit, char* scratch) const;
@@ -110,10 +110,13 @@ class GradientSteps {
   };
   Keys keys_of(const GradientPiece& piece) const;
   Keys keys_of(const GradientGroup& group) const;
-  /// What of a call with dense biases must come after what.
+  /// What of a call whose units share gradients must come after what.
   enum class Order : std::uint8_t { any, units, steps };
-  Order order_of_dense(std::int64_t items) const;
-  bool shares_heads(const kernels::DenseGradient& dense) const { return dense.stride[1] == 0 && shared_heads_ > 1; }
+  Order order_of_shared(std::int64_t items) const;
+  template <typename F>
+  void for_each_sum(F&& sum) const;
+  /// Whether pieces of a batch item are apart: packed sequences.
+  bool cut_items() const { return !cut_.pieces.empty() && cut_.pieces[0].part != nullptr; }
 
   const kernels::AttentionGradient& gradient_;
   const kernels::GradientKernel& kernel_;

@@ -16,6 +16,7 @@ namespace {
 
 using Node = ScoreExpression::Node;
 using Op = Node::Op;
+using kernels::ScoreLine;
 using kernels::ScorePlace;
 using kernels::ScoreRate;
 using kernels::ScoreStep;
@@ -59,7 +60,15 @@ bool is_distance(const Node& node) {
 class Lowering {
  public:
   Lowering(const ScoreExpression& expression, const ScoreShape& shape, Dtype computed, const Lengths& lengths)
-      : shape_(shape), computed_(computed), values_(expression), rates_(values_.values.size()), last_use_(values_.values.size(), -1), places_(values_.values.size()) {
+      : Lowering(std::vector<ScoreExpression>{expression}, shape, computed, lengths, nullptr) {}
+
+  /// Several results at once, each where `result` says; `known`: a program whose tensors are read again.
+  Lowering(const std::vector<ScoreExpression>& wanted, const ScoreShape& shape, Dtype computed, const Lengths& lengths, const LoweredProgram* known)
+      : shape_(shape), computed_(computed), values_(wanted.front()), known_(known) {
+    for (const ScoreExpression& one : wanted) results_.push_back(values_.place(one));
+    rates_.resize(values_.values.size());
+    last_use_.assign(values_.values.size(), -1);
+    places_.resize(values_.values.size());
     check_exactness(score_ranges(values_, shape_, lengths));
   }
 
@@ -70,7 +79,10 @@ class Lowering {
   /// `by_distance`: for rows of one head, of which neighbours stand at neighbouring positions.
   LoweredProgram run(bool by_distance) {
     by_distance_ = by_distance;
+    in_place_ = known_ == nullptr;
     find_rates();
+    if (!in_place_)
+      for (const int n : results_) last_use_[static_cast<std::size_t>(n)] = count();
     place_symbols();
     for (const ScoreRate rate : {ScoreRate::once, ScoreRate::row, ScoreRate::key, ScoreRate::distance, ScoreRate::pair}) {
       result_.program.begin[static_cast<int>(rate)] = static_cast<int>(result_.steps.size());
@@ -78,6 +90,27 @@ class Lowering {
     }
     finish();
     return std::move(result_);
+  }
+
+  ScorePlace result(std::size_t n) { return place(results_[n]); }
+  /// Which pairs have the same in results [begin, end): an index of a lookup.
+  ScoreLine line_of(std::size_t begin, std::size_t end) const {
+    unsigned on = 0;
+    int rows = 0, keys = 0;
+    bool plain = true;
+    for (std::size_t n = begin; n < end; ++n) {
+      const Op op = node(results_[n]).op;
+      on |= depends_[static_cast<std::size_t>(results_[n])];
+      rows += op == Op::row ? 1 : 0;
+      keys += op == Op::key ? 1 : 0;
+      plain = plain && (op == Op::row || op == Op::key || op == Op::head || op == Op::batch || op == Op::whole);
+    }
+    on &= ~unsigned{on_head};
+    if (on == 0) return ScoreLine::step;
+    if (on == on_row) return ScoreLine::row;
+    if (on == on_key) return ScoreLine::key;
+    if (on == on_distance) return ScoreLine::distance;
+    return plain && rows == 1 && keys == 1 ? ScoreLine::element : ScoreLine::pair;
   }
 
  private:
@@ -127,7 +160,7 @@ class Lowering {
   }
 
   void find_rates() {
-    std::vector<unsigned> depends;
+    std::vector<unsigned>& depends = depends_;
     for (int n = 0; n < count(); ++n) {
       unsigned on = depends_of_symbol(node(n).op);
       for (const int part : parts(n)) {
@@ -211,7 +244,7 @@ class Lowering {
   /// Places of pairs are used again; the result is the score's place.
   ScorePlace destination(int n) {
     if (rate(n) != ScoreRate::pair) return fresh(rate(n));
-    if (n == count() - 1) return {ScoreRate::pair, 0};
+    if (in_place_ && n == count() - 1) return {ScoreRate::pair, 0};
     if (free_.empty()) return fresh(ScoreRate::pair);
     const ScorePlace place{ScoreRate::pair, free_.back()};
     free_.pop_back();
@@ -228,14 +261,18 @@ class Lowering {
 
   std::uint16_t lookup(const Node& node) {
     const Dtype stored = node.kind == Node::Kind::number ? computed_ : whole_dtype_;
-    for (std::size_t n = 0; n < looked_up_.size(); ++n)
-      if (looked_up_[n].impl() == node.tensor.impl()) return static_cast<std::uint16_t>(n);
-    const Tensor read = node.tensor.detach().to(stored);
+    const auto place_in = [&](const std::vector<Tensor>& all) {
+      return static_cast<std::size_t>(std::find_if(all.begin(), all.end(), [&](const Tensor& x) { return x.impl() == node.tensor.impl(); }) - all.begin());
+    };
+    if (const std::size_t n = place_in(result_.looked_up); n < result_.looked_up.size()) return static_cast<std::uint16_t>(n);
+    const std::size_t before = known_ != nullptr ? place_in(known_->looked_up) : 0;
+    const bool again = known_ != nullptr && before < known_->read.size() && known_->read[before].dtype() == stored;
+    const Tensor read = again ? known_->read[before] : node.tensor.detach().to(stored);
     kernels::ScoreLookup to{.data = read.data(), .element = element_of(stored), .rank = read.dim()};
     for (int d = 0; d < read.dim(); ++d) to.stride[d] = read.stride(d);
     result_.lookups.push_back(to);
     result_.read.push_back(read);
-    looked_up_.push_back(node.tensor);
+    result_.looked_up.push_back(node.tensor);
     if (node.kind == Node::Kind::number) result_.values.push_back(node.tensor);
     return static_cast<std::uint16_t>(result_.lookups.size() - 1);
   }
@@ -243,7 +280,7 @@ class Lowering {
   void finish() {
     kernels::ScoreProgram& program = result_.program;
     const int last = count() - 1;
-    if (rate(last) != ScoreRate::pair) result_.steps.push_back({.op = ScoreStepOp::copy, .to = {ScoreRate::pair, 0}, .from = {place(last)}});
+    if (in_place_ && rate(last) != ScoreRate::pair) result_.steps.push_back({.op = ScoreStepOp::copy, .to = {ScoreRate::pair, 0}, .from = {place(last)}});
     program.begin[kernels::score_rates] = static_cast<int>(result_.steps.size());
     program.steps = result_.steps.data();
     program.constants = result_.constants.data();
@@ -260,8 +297,10 @@ class Lowering {
   std::vector<int> last_use_;
   std::vector<ScorePlace> places_;
   std::vector<std::uint16_t> free_;
-  std::vector<Tensor> looked_up_;
-  bool by_distance_ = false, fits_f32_ = true;
+  std::vector<unsigned> depends_;
+  std::vector<int> results_;  // places in `values_`
+  const LoweredProgram* known_ = nullptr;
+  bool by_distance_ = false, in_place_ = true, fits_f32_ = true;  // in place: the only result takes the place of the score
   LoweredProgram result_;
 };
 
@@ -275,6 +314,56 @@ LoweredScore lower_score(const ScoreExpression& expression, const ScoreShape& sh
   const bool has_distance = lowering.has_distance();
   LoweredScore result{.any_rows = lowering.run(false), .one_head = {}};
   if (has_distance) result.one_head = Lowering(expression, shape, computed, lowered).run(true);
+  return result;
+}
+
+LoweredScoreGradient lower_score_gradient(const ScoreExpression& expression, const LoweredProgram& forward, const std::vector<Tensor>& gradients,
+                                          const ScoreShape& shape, const Lengths& lowered, Dtype computed) {
+  const auto gradient_of = [&](const Tensor& x) {
+    for (std::size_t n = 0; n < gradients.size(); ++n)
+      if (forward.values[n].impl() == x.impl()) return gradients[n];
+    return Tensor();
+  };
+  const auto is = [](const ScoreExpression& x, double value) { return x.node()->op == Op::number && x.node()->number == value; };
+  // the derivative by the score, then of each lookup its derivative and its index
+  std::vector<ScoreExpression> wanted{derivative(expression, ScoreExpression::score())}, lookups;
+  for (const ScoreExpression& lookup : expression.lookups()) {
+    const ScoreExpression slope = derivative(expression, lookup);
+    if (!gradient_of(lookup.tensor()).defined() || is(slope, 0)) continue;
+    lookups.push_back(lookup);
+    wanted.push_back(slope);
+    for (const ScoreExpression& index : lookup.index()) wanted.push_back(index);
+  }
+  Lowering lowering(wanted, shape, computed, lowered, &forward);
+  LoweredScoreGradient result{.gradient = {}, .program = lowering.run(true), .slopes = {}};
+  kernels::ScoreGradient& to = result.gradient;
+  to.program = result.program.program;
+  to.slope = lowering.result(0);
+  to.one = is(wanted[0], 1);
+  bool all_elements = true;
+  std::size_t next = 1;
+  for (const ScoreExpression& lookup : lookups) {
+    const Tensor gradient = gradient_of(lookup.tensor());
+    kernels::ScoreSlope slope{.slope = lowering.result(next), .one = is(wanted[next], 1), .rank = gradient.dim(), .elements = gradient.numel(), .gradient = gradient.data()};
+    ++next;
+    slope.line = lowering.line_of(next, next + static_cast<std::size_t>(slope.rank));
+    for (int d = 0; d < slope.rank; ++d, ++next) {
+      const Op op = wanted[next].node()->op;
+      slope.index[d] = lowering.result(next);
+      slope.stride[d] = gradient.stride(d);
+      if (op == Op::row) slope.row_stride = gradient.stride(d);
+      slope.by_head = slope.by_head || op == Op::head;
+      slope.by_item = slope.by_item || op == Op::batch;
+    }
+    if (slope.line == ScoreLine::element) to.elements = kernels::ElementTurn::by_key;
+    if (slope.line == ScoreLine::step) ++to.step_count;
+    else all_elements = all_elements && slope.line == ScoreLine::element;
+    result.slopes.push_back(slope);
+  }
+  const bool shifted = lowered.query_lengths.defined() || lowered.key_lengths.defined() || lowered.key_start.defined() || lowered.query_start.defined();
+  if (to.elements != kernels::ElementTurn::none && (!all_elements || shifted)) to.elements = kernels::ElementTurn::after_all;
+  to.lookups = result.slopes.data();
+  to.lookup_count = static_cast<int>(result.slopes.size());
   return result;
 }
 

@@ -13,8 +13,7 @@ constexpr const char* name = "AttentionBackward0";
 /// The gradients in the order of Call::inputs().
 Gradients backward_of(const Call& call, const SavedAttention& saved, const Backward& at) {
   for (int n = 0; n < saved.checked; ++n) at.saved(n);  // throws where one was changed in place
-  const bool own_score = !call.score_expression.empty();
-  if (grad_enabled() || at.grad(1).defined() || own_score) return plain_gradients(call, {saved.dropout.get(), saved.weight_keys}, at);
+  if (grad_enabled() || at.grad(1).defined()) return plain_gradients(call, {saved.dropout.get(), saved.weight_keys}, at);
   const kernels::AttentionProblem& p = call.problem;
   AttentionBackward wanted;
   wanted.output = call.with_heads(at.grad_or_zeros(0));
@@ -26,12 +25,14 @@ Gradients backward_of(const Call& call, const SavedAttention& saved, const Backw
   wanted.sinks = call.sinks.defined() && at.needs(input++);
   wanted.additive_w = call.additive_w.defined() && at.needs(input++);
   for (std::size_t n = 0; n < call.bias.values.size(); ++n) wanted.bias.push_back(at.needs(input++));
+  for (std::size_t n = 0; n < call.score_mod.any_rows.values.size(); ++n) wanted.looked_up.push_back(at.needs(input++));
 
   const FusedGradients g = attention_backward(call, saved, wanted);
   Gradients gradients{g.q, g.k, g.v};
   if (call.sinks.defined()) gradients.push_back(g.sinks);
   if (call.additive_w.defined()) gradients.push_back(g.additive_w);
   gradients.insert(gradients.end(), g.bias.begin(), g.bias.end());
+  gradients.insert(gradients.end(), g.looked_up.begin(), g.looked_up.end());
   return gradients;
 }
 

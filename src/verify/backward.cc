@@ -29,6 +29,7 @@ Results gradients_by(const GradientPlan* plan, const Inputs& in) {
   if (g.sinks.defined()) results.push_back({"dsinks", g.sinks});
   if (g.additive_w.defined()) results.push_back({"dw", g.additive_w});
   for (const Tensor& bias : g.bias) results.push_back({"dbias", bias});
+  for (const Tensor& values : g.looked_up) results.push_back({"dlooked_up", values});
   return results;
 }
 

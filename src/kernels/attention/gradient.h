@@ -37,23 +37,29 @@ struct AttentionGradient {
   void* parameters = nullptr;          // [blocks of rows, Hq, parameter_count], compute type: each block's sums, or null
   const DenseGradient* dense = nullptr;  // of dense bias terms; a step adds to them
   int dense_count = 0;
+  std::int64_t* places = nullptr;      // [blocks of rows, Hq, step_count]: the elements that the sums of lookups by ScoreLine::step belong to
+  bool adds_lookups = true;            // whether steps add to the gradients of the other lookups
   // kernels that round at the end: the sums of the keys [totals_begin, totals_end) of a unit's heads, in the kernel's own layout
   float* totals = nullptr;
   std::int64_t totals_begin = 0, totals_end = 0;
 };
 
-/// Numbers of a head that a row's gradient adds to: its sink, then those of each bias term (ALiBi's slope, the table's column), then
-/// the w of an additive score.
+/// Numbers of a head that a row's gradient adds to: its sink, then those of each bias term (ALiBi's slope, the table's column), then one
+/// for each lookup of a score expression by ScoreLine::step, then the w of an additive score.
 inline std::int64_t parameters_of(const BiasTerm& term) { return term.op == BiasOp::alibi ? 1 : term.op == BiasOp::relative ? term.buckets : 0; }
 inline std::int64_t additive_channels(const AttentionProblem& problem) { return problem.score == ScoreOp::additive ? problem.dim : 0; }
-inline std::int64_t parameter_count(const AttentionProblem& problem) {
+inline std::int64_t step_lookups(const AttentionProblem& problem) { return problem.score_gradient != nullptr ? problem.score_gradient->step_count : 0; }
+inline std::int64_t parameters_before_lookups(const AttentionProblem& problem) {
   std::int64_t count = problem.sinks != nullptr ? 1 : 0;
   for (int n = 0; n < problem.bias_count; ++n) count += parameters_of(problem.bias[n]);
-  return count + additive_channels(problem);
+  return count;
+}
+inline std::int64_t parameter_count(const AttentionProblem& problem) {
+  return parameters_before_lookups(problem) + step_lookups(problem) + additive_channels(problem);
 }
 
 /// The order among steps that add to the same memory: `wait` returns when the step before has left the rows of dK and dV of the keys
-/// below `key`, `wait_dense` the same of dense biases' gradients, where that is another step; `done` leaves both to the next. Null: no
+/// below `key`, `wait_dense` the same of gradients of dense biases and looked-up tensors, where that is another step; `done` leaves both to the next. Null: no
 /// other thread.
 ///
 /// `summed`: only the keys below *summed have sums yet in dK and dV (or totals), in which anything may stand beyond; a step that comes to
@@ -70,7 +76,7 @@ struct Turn {
 /// A step is all keys for the rows. Scratch is 64-byte aligned and at least scratch_bytes.
 ///
 /// A result of false: some number is not finite, and the specification must decide the whole head (a hidden key may hold NaN or
-/// inf, which a gradient of 0 does not silence); what was written is of no use, but what dense biases got is right.
+/// inf, which a gradient of 0 does not silence); what was written is of no use, but what dense biases and looked-up tensors got is right.
 struct GradientKernel {
   std::size_t (*scratch_bytes)(const AttentionGradient&) = nullptr;
   bool (*step)(const AttentionGradient&, const GradientRows&, const Turn&, void* scratch) = nullptr;

@@ -7,6 +7,7 @@
 #endif
 
 #include "kernels/attention/dropout-inl.h"
+#include "kernels/attention/gradient_score-inl.h"
 #include "kernels/attention/gradient_strip.h"
 #include "kernels/attention/gradient_tiles-inl.h"
 #include "kernels/attention/look-inl.h"
@@ -34,7 +35,8 @@ class GradientPairs {
   static constexpr int R = query_block, N = lanes<T>;
 
   GradientPairs(const AttentionGradient& g, const GradientRows& rows, void* scratch)
-      : g_(g), p_(g.problem), rows_(rows), map_{rows.batch, rows.head, 1, rows.row, rows.rows}, strip_(scratch, p_), vectors_(static_cast<int>((rows.rows + N - 1) / N)) {}
+      : g_(g), p_(g.problem), rows_(rows), map_{rows.batch, rows.head, 1, rows.row, rows.rows}, strip_(scratch, p_), score_(g, rows, map_, strip_),
+        vectors_(static_cast<int>((rows.rows + N - 1) / N)) {}
 
   std::int64_t saved() const { return (rows_.batch * p_.q_heads + rows_.head) * p_.q_rows + rows_.row; }
   HWY_NOINLINE void clear(T* to, std::int64_t count) const {
@@ -94,12 +96,19 @@ class GradientPairs {
     return {__builtin_ctzll(any), end < rows ? end : rows};
   }
 
-  /// What forward did to the raw scores: softcap, bias terms, temperature.
+  /// What forward did to the raw scores: softcap, bias terms, the expression, temperature.
   HWY_INLINE void modify(const KeyBlock& keys) {
     if (p_.softcap != 0) cap(keys.groups);
     if (p_.bias_count != 0) add_bias(p_, map_, keys.first, keys.count, keys.groups, strip_.scores);
+    if (score_.used()) {
+      score_.apply(keys.first, keys.count, keys.groups);
+      if (p_.bias_count != 0) hide_by_bias(p_, map_, keys.first, keys.count, keys.groups, strip_.scores);
+    }
     if (p_.temperature != 1) divide_by_temperature(p_, keys.groups, strip_.scores);
   }
+
+  /// The score expression.
+  ScoreBack<T>& score_mod() { return score_; }
 
   bool dropped() const { return p_.drops() || p_.keep != nullptr; }
 
@@ -189,6 +198,7 @@ class GradientPairs {
   const GradientRows& rows_;
   LaneMap map_;
   GradientStrip<T> strip_;
+  ScoreBack<T> score_;
   int vectors_;
 };
 

@@ -1,6 +1,6 @@
 // src/kernels/attention/gradient_strip.h: the scratch of one step of the backward pass; lanes are query rows.
 #pragma once
-#include "kernels/attention/gradient.h"
+#include "kernels/attention/score_lines.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -19,9 +19,21 @@ struct GradientStrip {
   T* inverse = nullptr;    // [R]        1 / l; 0 for a row that sees nothing
   T* delta = nullptr;      // [R]
   T* sums = nullptr;       // [parameters + biases][R]: the parameters', then those of each dense bias that is broadcast over keys
+  // with a score expression
+  T* before = nullptr;     // [64][R]    scores as it finds them
+  T* given = nullptr;      // [16][R]    what pairs give to a lookup
+  T* places[2] = {nullptr, nullptr};  // of the expression, of its derivatives
+  void* lines = nullptr;   // of its lookups
 
   static std::int64_t sum_rows(const AttentionProblem& p) { return parameter_count(p) + p.bias_count; }
-  static std::size_t bytes(const AttentionProblem& p) { return sizeof(T) * R * static_cast<std::size_t>(4 * key_block + 3 + sum_rows(p)); }
+  static std::size_t places_of(const ScoreProgram& program) { return score_place_elements(program, R, 64 / sizeof(T)); }
+  static const ScoreProgram& expression(const AttentionProblem& p) { return p.score_mod_one_head.empty() ? p.score_mod : p.score_mod_one_head; }
+  static std::size_t expression_bytes(const AttentionProblem& p) {
+    if (p.score_gradient == nullptr) return 0;
+    const std::size_t elements = (key_block + score_chunk) * R + places_of(expression(p)) + places_of(p.score_gradient->program);
+    return (sizeof(T) * elements + line_bytes<T>(p) + 63) / 64 * 64;
+  }
+  static std::size_t bytes(const AttentionProblem& p) { return sizeof(T) * R * static_cast<std::size_t>(4 * key_block + 3 + sum_rows(p)) + expression_bytes(p); }
   GradientStrip(void* scratch, const AttentionProblem& p) {
     T* next = static_cast<T*>(scratch);
     const auto take = [&next](std::int64_t count) {
@@ -37,6 +49,12 @@ struct GradientStrip {
     scores.extra = take(key_block);
     capped = take(key_block);
     sums = take(sum_rows(p));
+    if (p.score_gradient == nullptr) return;
+    before = take(key_block);
+    given = take(score_chunk);
+    places[0] = next;
+    places[1] = places[0] + places_of(expression(p));
+    lines = places[1] + places_of(p.score_gradient->program);
   }
 };
 

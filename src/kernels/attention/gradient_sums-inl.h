@@ -142,13 +142,14 @@ bool begins_sums(const W& walk, const KeyBlock& keys, std::int64_t* summed) {
   return all;
 }
 
-/// dQ of the walk's rows; what they add to dK, dV, the parameters and dense biases. False: some number is not finite.
+/// dQ of the walk's rows; what they add to dK, dV, the parameters, dense biases and looked-up tensors. False: some number is not finite.
 template <class W>
 bool step_back(W& walk, const Turn& turn) {
   walk.load_rows();
   const AttentionGradient& g = walk.gradient();
-  const bool dense = g.dense_count != 0, sums = walk.has_parameters() || dense;
+  const bool dense = g.dense_count != 0, sums = walk.has_parameters() || dense, score_mod = walk.score_mod().used();
   if (sums) walk.clear_sums();
+  if (score_mod) walk.score_mod().begin();
   typename W::Blocks blocks(g.problem.keys_begin(walk.batch()), g.problem.keys_end(walk.batch()));
   KeyBlock& keys = blocks.keys;
   bool first = true;
@@ -156,6 +157,7 @@ bool step_back(W& walk, const Turn& turn) {
     keys.first_of_rows = first;
     first = false;
     walk.derive(keys, sums);
+    if (score_mod) walk.score_mod().back(keys.first, keys.count, keys.groups, turn);
     if (walk.has_parameters()) walk.add_to_parameters(keys);
     if (dense && turn.wait_dense != nullptr) turn.wait_dense(turn.context, keys.first + keys.count);
     if (dense) walk.add_to_dense(keys);
@@ -171,6 +173,7 @@ bool step_back(W& walk, const Turn& turn) {
   if (walk.has_parameters()) walk.write_parameters();
   if (dense && turn.wait_dense != nullptr) turn.wait_dense(turn.context, every_key);
   if (dense) walk.finish_dense();
+  if (score_mod) walk.score_mod().finish(turn);
   return walk.write_queries();
 }
 

@@ -186,12 +186,12 @@ HWY_NOINLINE void add_bias(const AttentionProblem& problem, const LaneMap& map, 
 }
 
 /// -inf again where a bias term is: an expression or a callable may have made a number of it, which the pair then is not seen with.
-template <typename T>
-HWY_NOINLINE void hide_by_bias(const AttentionProblem& problem, const LaneMap& map, std::int64_t first, int keys, const Groups& groups, const Strip<T>& strip) {
+template <typename T, int R>
+HWY_NOINLINE void hide_by_bias(const AttentionProblem& problem, const LaneMap& map, std::int64_t first, int keys, const Groups& groups, const Strip<T, R>& strip) {
   const Tag<T> d;
   for (int n = 0; n < problem.bias_count; ++n) {
     gather_bias(problem, problem.bias[n], map, first, keys, strip);
-    for_each_score<T>(groups, [&](int at, int, int) HWY_ATTR {
+    for_each_score<T, R>(groups, [&](int at, int, int) HWY_ATTR {
       const auto hidden = hn::Eq(hn::Load(d, strip.extra + at), minus_infinity<T>());
       hn::Store(hn::IfThenElse(hidden, minus_infinity<T>(), hn::Load(d, strip.s + at)), d, strip.s + at);
     });

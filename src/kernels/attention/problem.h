@@ -131,6 +131,7 @@ struct AttentionProblem {
   int bias_count = 0;
   ScoreProgram score_mod;                  // the caller's expression; of any rows
   ScoreProgram score_mod_one_head;         // the same for neighbouring rows of one head, by distances; empty where that saves nothing
+  const ScoreGradient* score_gradient = nullptr;  // its derivatives, for one head; in the backward pass, where there is an expression
   ScoreCall score_callback;                // the caller's callable
 
   // dropout by counter (docs/numerics.md section 6): a weight is kept where its word is at least drop_least, and times keep_scale

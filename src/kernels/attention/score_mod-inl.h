@@ -28,28 +28,82 @@ struct Spread {
   HWY_INLINE T* operator()(int r, int v) const { return at + r * key + v * vector; }
 };
 
+/// Keys key ... key + keys - 1 of the block and vectors first ... last - 1.
+template <typename T>
+struct ScoreWindow {
+  int keys, first, last, key;
+  T* scores;
+};
+
 template <typename T>
 class ScoreVectors {
  public:
-  static constexpr int R = strip_rows<T>, N = lanes<T>, chunk = 16;
+  static constexpr int N = lanes<T>, chunk = score_chunk;
+  using Window = ScoreWindow<T>;
 
+  /// The program for the strips of a problem.
   static std::size_t bytes(const AttentionProblem& problem) {
-    const std::size_t any = bytes_of(problem.score_mod), one = bytes_of(problem.score_mod_one_head);
-    return any > one ? any : one;
+    const std::size_t any = score_place_elements(problem.score_mod, strip_rows<T>, N), one = score_place_elements(problem.score_mod_one_head, strip_rows<T>, N);
+    return sizeof(T) * (any > one ? any : one);
+  }
+  static const ScoreProgram& program_of(const AttentionProblem& problem, const LaneMap& map) {
+    return map.heads == 1 && !problem.score_mod_one_head.empty() ? problem.score_mod_one_head : problem.score_mod;
   }
 
   ScoreVectors(const AttentionProblem& problem, const LaneMap& map, void* scratch)
-      : problem_(problem), map_(map), program_(map.heads == 1 && !problem.score_mod_one_head.empty() ? problem.score_mod_one_head : problem.score_mod) {
+      : ScoreVectors(problem, map, program_of(problem, map), strip_rows<T>, scratch) {}
+  /// Another program, or strips of so many rows.
+  ScoreVectors(const AttentionProblem& problem, const LaneMap& map, const ScoreProgram& program, int rows, void* scratch)
+      : problem_(problem), map_(map), program_(program), rows_(rows) {
     T* next = static_cast<T*>(scratch);
     for (int r = 0; r < score_rates; ++r) {
       places_[r] = next;
-      next += program_.places[r] * elements[r];
+      elements_[r] = score_place_elements(r, rows, N);
+      next += program_.places[r] * elements_[r];
     }
   }
 
   /// The scores of keys first ... first + keys - 1 of the block in strip.s, in place.
   void apply(std::int64_t first, int keys, const Groups& groups, T* scores) {
+    in_windows(first, keys, groups, scores, [](const Window&) {});
+  }
+  /// What varies with rows alone: read before a block is in work.
+  void prepare() {
     if (!begun_) begin();
+  }
+  /// The same as `apply`; visit(window) where the window's values are made.
+  template <typename F>
+  void in_windows(std::int64_t first, int keys, const Groups& groups, T* scores, F&& visit) {
+    begin_block(first, keys);
+    for (int g = 0; g < groups.count; ++g)
+      for (int key = groups.key[g]; key < groups.key[g + 1]; key += chunk) {
+        const int count = groups.key[g + 1] - key < chunk ? groups.key[g + 1] - key : chunk;
+        const Window window{count, groups.first[g], groups.last[g], key, scores};
+        run(ScoreRate::pair, window);
+        visit(window);
+      }
+  }
+
+  /// A value of a window's pairs; of distances the one from the farthest key on, where `rate` is that.
+  Spread<T> spread(ScorePlace place, ScoreRate rate, const Window& w) const {
+    T* const start = at(place.rate, place.place);
+    switch (place.rate) {
+      case ScoreRate::once: return {start, 0, 0};
+      case ScoreRate::row: return {start, 0, rate == ScoreRate::distance ? 0 : N};  // distances: of one head, the same in every lane
+      case ScoreRate::key: return {start + w.key * N, N, 0};
+      case ScoreRate::distance: return rate == ScoreRate::distance ? Spread<T>{start, 0, N} : Spread<T>{start + key_block - 1 - w.key, -1, N};
+      default: return {place.place == 0 ? w.scores + w.key * rows_ : start, rows_, N};
+    }
+  }
+
+ private:
+  static void fill(T* to, int count, std::int64_t value) {
+    for (int n = 0; n < count; ++n) to[n] = static_cast<T>(value);
+  }
+
+  /// What varies with the key or the distance alone.
+  void begin_block(std::int64_t first, int keys) {
+    prepare();
     const std::int64_t position = key_position(problem_, map_.batch, first);
     if (const int place = program_.symbols.key; place >= 0)
       for (int r = 0; r < keys; ++r) fill(at(ScoreRate::key, place) + r * N, N, position + r);
@@ -57,38 +111,13 @@ class ScoreVectors {
     for (int bottom_right = 0; bottom_right < 2; ++bottom_right)
       if (const int place = program_.symbols.distance[bottom_right]; place >= 0)
         fill_distances(at(ScoreRate::distance, place), position - row_position(problem_, map_.batch, map_.row, bottom_right != 0), keys);
-    run(ScoreRate::distance, {1, 0, (R + key_block) / N, 0, nullptr});
-    for (int g = 0; g < groups.count; ++g)
-      for (int key = groups.key[g]; key < groups.key[g + 1]; key += chunk) {
-        const int count = groups.key[g + 1] - key < chunk ? groups.key[g + 1] - key : chunk;
-        run(ScoreRate::pair, {count, groups.first[g], groups.last[g], key, scores});
-      }
-  }
-
- private:
-  /// Elements of a place, by rate.
-  static constexpr int elements[score_rates] = {N, R, key_block * N, R + key_block, chunk * R};
-
-  static std::size_t bytes_of(const ScoreProgram& program) {
-    std::size_t total = 0;
-    for (int r = 0; r < score_rates; ++r) total += static_cast<std::size_t>(program.places[r] * elements[r]);
-    return sizeof(T) * total;
-  }
-
-  /// Keys key ... key + keys - 1 of the block and vectors first ... last - 1.
-  struct Window {
-    int keys, first, last, key;
-    T* scores;
-  };
-
-  static void fill(T* to, int count, std::int64_t value) {
-    for (int n = 0; n < count; ++n) to[n] = static_cast<T>(value);
+    run(ScoreRate::distance, {1, 0, (rows_ + key_block) / N, 0, nullptr});
   }
 
   /// j - i from the farthest key down: element n of key r and lane l is 63 - r + l. Only distances that some pair has.
   void fill_distances(T* to, std::int64_t first, int keys) const {
     const std::int64_t most = first + keys - 1, least = first - (map_.rows - 1);
-    for (int n = 0; n < R + key_block; ++n) {
+    for (int n = 0; n < rows_ + key_block; ++n) {
       const std::int64_t distance = first + key_block - 1 - n;
       fill(to + n, 1, distance > most ? most : distance < least ? least : distance);
     }
@@ -101,7 +130,7 @@ class ScoreVectors {
     for (int n = 0; n < program_.constant_count; ++n)
       for (int lane = 0; lane < N; ++lane) at(ScoreRate::once, n)[lane] = static_cast<T>(program_.constants[n]);
     if (symbols.batch >= 0) fill(at(ScoreRate::once, symbols.batch), N, problem_.item(map_.batch));
-    for (int lane = 0; lane < R; ++lane) {
+    for (int lane = 0; lane < rows_; ++lane) {
       const std::int64_t place = lane < map_.count() ? lane : map_.count() - 1, row = map_.row + place % map_.rows;
       if (symbols.head >= 0) fill(at(ScoreRate::row, symbols.head) + lane, 1, map_.head + place / map_.rows);
       for (int bottom_right = 0; bottom_right < 2; ++bottom_right)
@@ -109,22 +138,10 @@ class ScoreVectors {
           fill(at(ScoreRate::row, symbols.row[bottom_right]) + lane, 1, row_position(problem_, map_.batch, row, bottom_right != 0));
     }
     run(ScoreRate::once, {1, 0, 1, 0, nullptr});
-    run(ScoreRate::row, {1, 0, strip_vectors<T>, 0, nullptr});
+    run(ScoreRate::row, {1, 0, rows_ / N, 0, nullptr});
   }
 
-  T* at(ScoreRate rate, int place) const { return places_[static_cast<int>(rate)] + place * elements[static_cast<int>(rate)]; }
-
-  /// An operand or a result of a step of rate `rate`.
-  Spread<T> spread(ScorePlace place, ScoreRate rate, const Window& w) const {
-    T* const start = at(place.rate, place.place);
-    switch (place.rate) {
-      case ScoreRate::once: return {start, 0, 0};
-      case ScoreRate::row: return {start, 0, rate == ScoreRate::distance ? 0 : N};  // distances: of one head, the same in every lane
-      case ScoreRate::key: return {start + w.key * N, N, 0};
-      case ScoreRate::distance: return rate == ScoreRate::distance ? Spread<T>{start, 0, N} : Spread<T>{start + key_block - 1 - w.key, -1, N};
-      default: return {place.place == 0 ? w.scores + w.key * R : start, R, N};
-    }
-  }
+  T* at(ScoreRate rate, int place) const { return places_[static_cast<int>(rate)] + place * elements_[static_cast<int>(rate)]; }
 
   void run(ScoreRate rate, const Window& window) const {
     const int r = static_cast<int>(rate);
@@ -216,6 +233,8 @@ class ScoreVectors {
   const AttentionProblem& problem_;
   const LaneMap map_;
   const ScoreProgram& program_;
+  const int rows_;
+  int elements_[score_rates];
   T* places_[score_rates];
   bool begun_ = false;
 };

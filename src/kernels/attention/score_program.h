@@ -1,5 +1,8 @@
 // src/kernels/attention/score_program.h: a score expression as steps on places; the tree of src/attention, lowered.
 #pragma once
+#include "kernels/attention/tiles.h"
+
+#include <cstddef>
 #include <cstdint>
 
 namespace attn::kernels {
@@ -60,8 +63,54 @@ struct ScoreProgram {
   bool empty() const { return places[static_cast<int>(ScoreRate::pair)] == 0; }
 };
 
+/// Pairs of a step of the backward pass whose index into a looked-up tensor is the same, which are summed first: all of them, those of a row, of
+/// a key, of a distance; or none. `element`: no two pairs of a head have the same, for a dim goes by the row and one by the key.
+enum class ScoreLine : std::uint8_t { step, row, key, distance, element, pair };
+
+/// A lookup of a tensor whose gradient is wanted. Places are those of the derivatives' program.
+struct ScoreSlope {
+  ScorePlace slope = {};     // the derivative by the lookup
+  bool one = false;          // it is 1 everywhere, and has no place
+  ScoreLine line = ScoreLine::pair;
+  bool by_head = false, by_item = false;  // a dim goes by the head, by the batch item alone: others have elements of their own
+  int rank = 0;
+  ScorePlace index[4] = {};
+  std::int64_t stride[4] = {0, 0, 0, 0};  // of the gradient
+  std::int64_t row_stride = 0;            // element: from a row to the next
+  std::int64_t elements = 0;
+  void* gradient = nullptr;  // contiguous, compute type; steps add to it (of `step`: the caller does)
+};
+
+/// When steps add to lookups by ScoreLine::element: there are none; after the step before has been at the same keys; after all of it.
+enum class ElementTurn : std::uint8_t { none, by_key, after_all };
+
+/// The derivatives of an expression: a program from the score on, whose results are in the places named here.
+struct ScoreGradient {
+  ScoreProgram program;
+  ScorePlace slope = {};     // the derivative by the score
+  bool one = false;          // it is 1 everywhere, and has no place
+  const ScoreSlope* lookups = nullptr;
+  int lookup_count = 0;
+  int step_count = 0;        // lookups with ScoreLine::step
+  ElementTurn elements = ElementTurn::none;
+
+  bool has_lines() const { return lookup_count > step_count; }
+};
+
 /// The most places of all rates together: what the specification keeps on the stack.
 inline constexpr int most_score_places = 1024;
+
+/// Keys of a block whose pairs vectors take at a time, and the elements that they keep for a place, of strips of so many rows.
+inline constexpr int score_chunk = 16;
+constexpr int score_place_elements(int rate, int rows, int lanes) {
+  const int elements[score_rates] = {lanes, rows, key_block * lanes, rows + key_block, score_chunk * rows};
+  return elements[rate];
+}
+inline std::size_t score_place_elements(const ScoreProgram& program, int rows, int lanes) {
+  std::size_t total = 0;
+  for (int r = 0; r < score_rates; ++r) total += static_cast<std::size_t>(program.places[r] * score_place_elements(r, rows, lanes));
+  return total;
+}
 
 /// Scores of neighbouring rows and keys for the caller's own function; see attn::ScoreTile.
 struct ScoreTileView {

@@ -1,6 +1,6 @@
 // src/kernels/ref/attention_gradient.h: the backward pass in plain loops: pairs of a row and a key, and the steps of 64 rows.
 #pragma once
-#include "kernels/attention/gradient.h"
+#include "kernels/attention/score_lines.h"
 #include "kernels/ref/attention_score.h"
 
 #include <algorithm>
@@ -15,8 +15,9 @@ class Pairs {
  public:
   static std::int64_t elements(const AttentionProblem& p) { return RowScores<T>::elements(p.dim) + 2 * p.value_dim; }
 
-  /// The pair's weight in the output (after dropout), and the derivatives by its score and by what its bias terms add.
-  T weight = 0, score = 0, bias = 0;
+  /// The pair's weight in the output (after dropout), and the derivatives by its score, by what its bias terms add and by what its
+  /// expression makes of it.
+  T weight = 0, score = 0, bias = 0, expression = 0;
 
   /// `words`: bf16 by the processor's dot product.
   Pairs(const AttentionGradient& g, std::int64_t b, std::int64_t h, T* scratch, bool words = false)
@@ -53,11 +54,30 @@ class Pairs {
       weight = kept ? p * static_cast<T>(p_.keep_scale) : T(0);
       dp = kept ? dp * static_cast<T>(p_.keep_scale) : T(0);
     }
-    // back through what forward did to the score, last step first: softmax, temperature, bias, softcap
-    bias = p * (dp - delta_);
-    if (p_.temperature != 1) bias = bias / static_cast<T>(p_.temperature);
+    // back through what forward did to the score, last step first: softmax, temperature, the expression, bias, softcap
+    expression = p * (dp - delta_);
+    if (p_.temperature != 1) expression = expression / static_cast<T>(p_.temperature);
+    bias = expression;
+    if (const ScoreGradient* gradient = p_.score_gradient; gradient != nullptr && !gradient->one) {
+      ScoreMachine<T> slopes(gradient->program, p_, {b_, h_, i_, j});
+      slopes.run(scores_.before_expression());
+      bias = times(expression, slopes.value(gradient->slope));
+    }
     score = p_.softcap != 0 ? bias * fma(-scores_.capped(), scores_.capped(), T(1)) : bias;
     return true;
+  }
+
+  /// What the pair gives to a lookup, in the order of them: give(lookup, value, element).
+  template <typename F>
+  void each_lookup(std::int64_t j, F&& give) const {
+    const ScoreGradient* gradient = p_.score_gradient;
+    if (gradient == nullptr || gradient->lookup_count == 0) return;
+    ScoreMachine<T> slopes(gradient->program, p_, {b_, h_, i_, j});
+    slopes.run(scores_.before_expression());
+    for (int n = 0; n < gradient->lookup_count; ++n) {
+      const ScoreSlope& lookup = gradient->lookups[n];
+      give(n, lookup.one ? expression : times(expression, slopes.value(lookup.slope)), slopes.element(lookup));
+    }
   }
 
   T sink() const { return seen_ ? exp2((static_cast<const T*>(p_.sinks)[h_] - m_) * Constants<T>::log2e) * inverse_ * (0 - delta_) : T(0); }
@@ -68,6 +88,8 @@ class Pairs {
   AdditiveSlope<T> additive_slope_of(std::int64_t c) const { return scores_.additive_slope_of(c); }
 
  private:
+  /// A derivative of 0 stays 0, whatever it is multiplied by.
+  static T times(T derivative, T slope) { return derivative != 0 ? derivative * slope : T(0); }
   T weight_of(T s) const {
     if constexpr (sizeof(T) == sizeof(float))
       if (words_) return bf16_weight(s, m_);
@@ -114,13 +136,56 @@ struct Folded {
   }
 };
 
+/// The lines of a step, and of lookups by ScoreLine::pair what a block of keys gives: key by key, while rows come one by one.
+template <typename T>
+struct Lookups {
+  LineSums<T>* lines = nullptr;
+  std::int64_t* places = nullptr;  // [lookups][64 keys][64]
+  T* given = nullptr;
+
+  static std::int64_t pairs(const AttentionProblem& p) { return p.score_gradient != nullptr ? p.score_gradient->lookup_count * block_keys * query_block : 0; }
+  static std::int64_t elements(const AttentionProblem& p) {
+    const auto size = static_cast<std::int64_t>(sizeof(T));
+    return (static_cast<std::int64_t>(line_bytes<T>(p)) + pairs(p) * (8 + size)) / size + 8 / size;
+  }
+  Lookups() = default;
+  Lookups(const AttentionProblem& p, T* scratch) {
+    if (p.score_gradient == nullptr) return;
+    auto* const memory = reinterpret_cast<char*>((reinterpret_cast<std::uintptr_t>(scratch) + 7) / 8 * 8);
+    lines = reinterpret_cast<LineSums<T>*>(memory);
+    places = reinterpret_cast<std::int64_t*>(memory + line_bytes<T>(p));
+    given = reinterpret_cast<T*>(places + pairs(p));
+  }
+
+  void begin(const AttentionProblem& p) {
+    if (p.score_gradient == nullptr) return;
+    begin_lines<T>(p, lines);
+    for (std::int64_t n = 0; n < pairs(p); ++n) given[n] = 0;
+  }
+  void give(int lookup, std::int64_t key, std::int64_t row, T value, std::int64_t element) {
+    const std::int64_t at = (lookup * block_keys + key) * query_block + row;
+    given[at] = value;
+    places[at] = element;
+  }
+  void close(const AttentionProblem& p) {
+    for (std::int64_t at = 0; at < pairs(p); ++at) {
+      if (given[at] == 0) continue;  // it would change nothing
+      LineSums<T>& to = lines[at / (block_keys * query_block)];
+      to.sums[places[at]] = to.sums[places[at]] + given[at];
+      to.low = std::min(to.low, places[at]);
+      to.high = std::max(to.high, places[at] + 1);
+      given[at] = 0;
+    }
+  }
+};
+
 /// At most 64 rows of one head against all keys.
 template <typename T>
 class Step {
  public:
   static std::int64_t elements(const AttentionProblem& p) {
     return Pairs<T>::elements(p) + Folded<T>::elements(p.dim) + block_keys * (p.dim + p.value_dim) + query_block * parameter_count(p) + 3 * 64 * p.bias_count +
-           Folded<T>::elements(additive_channels(p));
+           Folded<T>::elements(additive_channels(p)) + Lookups<T>::elements(p);
   }
 
   Step(const AttentionGradient& g, const GradientRows& rows, T* scratch, bool words = false)
@@ -130,6 +195,7 @@ class Step {
     dv_ = dk_ + block_keys * p_.dim;
     parameters_ = dv_ + block_keys * p_.value_dim;
     dense_ = parameters_ + query_block * parameter_count(p_);
+    lookups_ = Lookups<T>(p_, dense_ + 3 * 64 * p_.bias_count);
   }
 
   void all_keys(const Turn& turn) {
@@ -140,6 +206,7 @@ class Step {
       if (tile(first, last) == Tile::empty) continue;
       clear(dk_, block_keys * (p_.dim + p_.value_dim));
       begin_dense(turn, last);
+      begin_elements(turn, last);
       each_pair(first, last, [&](std::int64_t r, std::int64_t j) {
         T *dk = dk_ + (j - first) * p_.dim, *dv = dv_ + (j - first) * p_.value_dim;
         if (pairs_.additive()) back_through_tanh(r, dk);
@@ -147,8 +214,10 @@ class Step {
         for (std::int64_t d = 0; d < p_.value_dim; ++d) dv[d] = fma(pairs_.dout()[d], pairs_.weight, dv[d]);
         add_to_parameters(r, j);
         add_to_dense(r, j, first);
+        add_to_lookups(r, j, first);
       });
       close_dense(first, last);
+      lookups_.close(p_);
       const T* const w = pairs_.additive() ? static_cast<const T*>(p_.additive_w) : nullptr;
       dq_.close(w);
       dw_.close(nullptr, T(0.5));
@@ -161,6 +230,7 @@ class Step {
     write_queries();
     if (g_.parameters != nullptr) write_parameters();
     finish_dense(turn);
+    finish_lookups(turn);
   }
 
  protected:
@@ -230,6 +300,7 @@ class Step {
   void begin_sums() {
     clear(parameters_, query_block * parameter_count(p_));
     clear(dense_, 3 * 64 * p_.bias_count);
+    lookups_.begin(p_);
   }
 
   /// What a dense bias that is broadcast over keys or rows gets: of each row a chain over a block of keys and the total of the blocks
@@ -277,6 +348,51 @@ class Step {
     }
   }
 
+  // --- looked-up tensors ------------------------------------------------------------------------------------------------
+  void begin_elements(const Turn& turn, std::int64_t key) const {
+    if (p_.score_gradient == nullptr || p_.score_gradient->elements == ElementTurn::none || turn.wait_dense == nullptr) return;
+    turn.wait_dense(turn.context, turn_of_elements(p_, key));
+  }
+  void add_to_lookups(std::int64_t r, std::int64_t j, std::int64_t first) {
+    T* parameter = parameters_ + r * parameter_count(p_) + parameters_before_lookups(p_);
+    const std::int64_t key = j - p_.keys_begin(rows_.batch);
+    pairs_.each_lookup(j, [&](int n, T value, std::int64_t element) {
+      const ScoreSlope& lookup = p_.score_gradient->lookups[n];
+      const auto to_line = [&](std::int64_t line) {
+        LineSums<T>& lines = lookups_.lines[n];
+        lines.sums[line] = lines.sums[line] + value;
+        lines.places[line] = element;
+      };
+      switch (lookup.line) {
+        case ScoreLine::step:
+          *parameter = *parameter + value;
+          ++parameter;
+          return;
+        case ScoreLine::row: return to_line(r);
+        case ScoreLine::key: return to_line(key);
+        case ScoreLine::distance: return to_line(distance_line(p_, r, key));
+        case ScoreLine::element:
+          if (T* to = static_cast<T*>(lookup.gradient) + element; g_.adds_lookups) *to = *to + value;
+          return;
+        case ScoreLine::pair: lookups_.give(n, j - first, r, value, element); return;
+      }
+    });
+  }
+  void finish_lookups(const Turn& turn) const {
+    const ScoreGradient* gradient = p_.score_gradient;
+    if (gradient == nullptr) return;
+    std::int64_t* to = g_.places + (rows_.block * p_.q_heads + rows_.head) * gradient->step_count;
+    for (int n = 0; n < gradient->lookup_count; ++n) {
+      if (gradient->lookups[n].line != ScoreLine::step) continue;
+      ScoreMachine<T> slopes(gradient->program, p_, {rows_.batch, rows_.head, rows_.row, p_.keys_begin(rows_.batch)});
+      slopes.run(0);
+      *to++ = slopes.element(gradient->lookups[n]);
+    }
+    if (!g_.adds_lookups || !gradient->has_lines()) return;
+    if (turn.wait_dense != nullptr) turn.wait_dense(turn.context, every_key);
+    add_lines<T>(p_, lookups_.lines);
+  }
+
   void write_parameters() {
     const std::int64_t count = parameter_count(p_);
     T* to = static_cast<T*>(g_.parameters) + (rows_.block * p_.q_heads + rows_.head) * count;
@@ -301,6 +417,7 @@ class Step {
   T* dv_;          // [64][Dv]
   T* parameters_;  // [64][parameters]
   T* dense_;       // [biases][3][64]
+  Lookups<T> lookups_;
 };
 
 }  // namespace attn::kernels::ATTN_REF_NAMESPACE

@@ -86,6 +86,7 @@ class RowScores {
       s = cap * capped_;
     }
     for (int n = 0; n < problem_.bias_count; ++n) s = s + bias(n, j);
+    before_ = s;
     if (!problem_.score_mod.empty()) s = ScoreMachine<T>(problem_, {b_, h_, i_, j}).run(s);
     if (problem_.score_callback.call != nullptr) call_back(j, s);
     if (problem_.temperature != 1) s = s / static_cast<T>(problem_.temperature);
@@ -96,6 +97,8 @@ class RowScores {
   const T* query() const { return q_; }
   const T* key() const { return k_; }
   T capped() const { return capped_; }
+  /// That score as the expression found it.
+  T before_expression() const { return before_; }
   bool additive() const { return problem_.score == ScoreOp::additive; }
   /// Of channel c of an additive score.
   AdditiveSlope<T> additive_slope_of(std::int64_t c) const {
@@ -127,7 +130,7 @@ class RowScores {
   T* q_;
   T* k_;
   ExpSplit* split_;
-  T weight_sum_ = 0, capped_ = 0;
+  T weight_sum_ = 0, capped_ = 0, before_ = 0;
 };
 
 }  // namespace attn::kernels::ATTN_REF_NAMESPACE

@@ -42,8 +42,10 @@ class Bf16Step : public Step<float> {
       const std::int64_t last = first + block_keys < end ? first + block_keys : end;
       if (tile(first, last) == Tile::empty) continue;
       begin_dense(turn, last);
+      begin_elements(turn, last);
       load_block(first, last);
       close_dense(first, last);
+      lookups_.close(p_);
       add_to_queries(last - first);
       if (turn.wait != nullptr) turn.wait(turn.context, last);
       add_to_keys(first - g_.totals_begin, last - first);
@@ -55,6 +57,7 @@ class Bf16Step : public Step<float> {
               without_denormal(dq_sums_[r * p_.dim + d] * static_cast<float>(p_.scale)));
     if (g_.parameters != nullptr) write_parameters();
     finish_dense(turn);
+    finish_lookups(turn);
   }
 
  private:
@@ -71,6 +74,7 @@ class Bf16Step : public Step<float> {
       seen_[r * block_keys + j - first] = true;
       add_to_parameters(r, j);
       add_to_dense(r, j, first);
+      add_to_lookups(r, j, first);
     });
   }
 

@@ -14,7 +14,8 @@ struct Pair {
 template <typename T>
 class ScoreMachine {
  public:
-  ScoreMachine(const AttentionProblem& problem, const Pair& pair) : program_(problem.score_mod) {
+  ScoreMachine(const AttentionProblem& problem, const Pair& pair) : ScoreMachine(problem.score_mod, problem, pair) {}
+  ScoreMachine(const ScoreProgram& program, const AttentionProblem& problem, const Pair& pair) : program_(program) {
     int first = 0;
     for (int r = 0; r < score_rates; ++r) {
       first_[r] = first;
@@ -27,6 +28,8 @@ class ScoreMachine {
     set(ScoreRate::row, symbols.head, pair.h);
     for (int bottom_right = 0; bottom_right < 2; ++bottom_right) set(ScoreRate::row, symbols.row[bottom_right], row_position(problem, pair.b, pair.i, bottom_right != 0));
     set(ScoreRate::key, symbols.key, key_position(problem, pair.b, pair.j));
+    for (int bottom_right = 0; bottom_right < 2; ++bottom_right)
+      set(ScoreRate::distance, symbols.distance[bottom_right], key_position(problem, pair.b, pair.j) - row_position(problem, pair.b, pair.i, bottom_right != 0));
   }
 
   T run(T s) {
@@ -36,6 +39,14 @@ class ScoreMachine {
       at(step.to) = step.op == ScoreStepOp::lookup ? look_up(step) : step.whole ? whole(step) : number(step);
     }
     return static_cast<T>(at({ScoreRate::pair, 0}));
+  }
+  /// A value that `run` made.
+  T value(ScorePlace place) { return static_cast<T>(at(place)); }
+  /// The element that a pair looked up.
+  std::int64_t element(const ScoreSlope& lookup) {
+    std::int64_t offset = 0;
+    for (int n = 0; n < lookup.rank; ++n) offset += static_cast<std::int64_t>(at(lookup.index[n])) * lookup.stride[n];
+    return offset;
   }
 
  private:
