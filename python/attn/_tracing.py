@@ -58,5 +58,6 @@ def trace(function, tables=None):
     except (TypeError, IndexError, AttributeError) as error:
         if str(error).startswith("ScoreExpression"):
             raise
-        raise TypeError(f"ScoreExpression: {error}; {_SYMBOLS}") from error
+        first = next(iter(str(error).splitlines()), type(error).__name__)
+        raise TypeError(f"ScoreExpression: {first}; {_SYMBOLS}") from error
     return _core._operand(result)

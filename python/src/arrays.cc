@@ -100,12 +100,19 @@ Dims dims_of(const nb::object& tuple) {
   return dims;
 }
 
+[[noreturn]] void refuse_nested(const Argument& at) {
+  throw type_error("{}: {} is a nested tensor, which has no sizes; give {}.to_padded_tensor(0)", at.function, at.name, at.name);
+}
+
 View torch_view(nb::handle x, const Argument& at) {
   const Torch& torch = Torch::get();
   if (!get(x, torch.is_cpu).is(Py_True))
     throw ValueError(text("{}: {} is on {}; attn computes on the CPU: give {}.cpu()", at.function, at.name,
                           nb::cast<std::string>(nb::str(get(x, torch.device))), at.name));
-  if (get(x, torch.layout).ptr() != torch.strided) throw type_error("{}: {} is a sparse tensor; give {}.to_dense()", at.function, at.name, at.name);
+  if (get(x, torch.layout).ptr() != torch.strided) {
+    if (nb::cast<bool>(x.attr("is_nested"))) refuse_nested(at);
+    throw type_error("{}: {} is a sparse tensor; give {}.to_dense()", at.function, at.name, at.name);
+  }
   View view{.framework = Framework::torch};
   nb::object dtype = get(x, torch.dtype_name);
   int known = 0;
@@ -118,7 +125,7 @@ View torch_view(nb::handle x, const Argument& at) {
   nb::object sizes = nb::steal(PyObject_GetAttr(source.ptr(), torch.shape));
   if (!sizes.is_valid()) {
     PyErr_Clear();
-    throw type_error("{}: {} is a nested tensor, which has no sizes; give {}.to_padded_tensor(0)", at.function, at.name, at.name);
+    refuse_nested(at);
   }
   check_rank(PyTuple_Size(sizes.ptr()), at);
   view.sizes = dims_of(sizes);

@@ -148,8 +148,8 @@ void add_attention(nb::module_& m) {
   m.def("attention_recorded", attention_recorded, nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(), nb::arg("options").none(), nb::arg("needs") = nb::none());
   m.def("attention_inputs", inputs_of, nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(), nb::arg("options").none());
   m.def("attention_scores", scores_of, nb::arg("q").none(), nb::arg("k").none(), nb::arg("score") = nb::none(), nb::arg("scale") = nb::none());
-  m.def("scaled_dot_product_attention", sdpa, nb::arg("query").none(), nb::arg("key").none(), nb::arg("value").none(), nb::arg("attn_mask") = nb::none(), nb::arg("dropout_p") = 0.0,
-        nb::arg("is_causal") = false, nb::arg("scale") = nb::none(), nb::arg("enable_gqa") = false);
+  m.def("scaled_dot_product_attention", sdpa, nb::arg("query").none(), nb::arg("key").none(), nb::arg("value").none(), nb::arg("attn_mask") = nb::none(), nb::arg("dropout_p").none() = 0.0,
+        nb::arg("is_causal").none() = false, nb::arg("scale") = nb::none(), nb::arg("enable_gqa").none() = false);
 }
 
 }  // namespace attn::python

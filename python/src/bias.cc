@@ -125,7 +125,7 @@ void add_bias(nb::module_& m) {
                   "-slopes[h] * (p - key position): slopes [Hq], or the number of heads for the usual ones. Source: Press 2021 (2108.12409).")
       .def_static("alibi_slopes", [](nb::handle heads) { return to_python(usual_slopes(heads, {"Bias.alibi_slopes", "heads"}), Framework::numpy); },
                   nb::arg("heads").none(), "The usual slopes 2^(-8 (h + 1) / heads), as a NumPy array.")
-      .def_static("relative", relative, nb::arg("table").none(), nb::arg("bidirectional") = true, nb::arg("max_distance") = 128, nb::arg("align") = nb::none(),
+      .def_static("relative", relative, nb::arg("table").none(), nb::arg("bidirectional").none() = true, nb::arg("max_distance").none() = 128, nb::arg("align") = nb::none(),
                   "table[bucket(key position - p), h], T5's buckets: table [buckets, Hq]. Source: Raffel 2019 (1910.10683).")
       .def("__add__", joined, nb::is_operator())
       .def("__repr__", shown)

@@ -147,8 +147,8 @@ void add_cache(nb::module_& m) {
       .def("__repr__", [](const KvSequence& a) { return text("attn.KvSequence(cache={}, index={}, generation={})", a.cache, a.index, a.generation); });
   nb::class_<PyCache> c(m, "KvCache", cache_doc);
   c
-      .def("__init__", construct, nb::arg("key_heads").none(), nb::arg("head_dim").none(), nb::arg("pages").none(), nb::kw_only(), nb::arg("value_heads") = 0,
-           nb::arg("value_dim") = 0, nb::arg("page_rows") = 16, nb::arg("dtype") = "float32", nb::arg("storage") = "same", nb::arg("scale_group") = 0)
+      .def("__init__", construct, nb::arg("key_heads").none(), nb::arg("head_dim").none(), nb::arg("pages").none(), nb::kw_only(), nb::arg("value_heads").none() = 0,
+           nb::arg("value_dim").none() = 0, nb::arg("page_rows").none() = 16, nb::arg("dtype").none() = "float32", nb::arg("storage").none() = "same", nb::arg("scale_group").none() = 0)
       .def("create", [](PyCache& self) { return self.changing([](KvCache& cache) { return cache.create(); }); }, "A new sequence without keys.")
       .def("fork", [](PyCache& self, nb::handle x) {
         const KvSequence one = sequence_of(x, "KvCache.fork");

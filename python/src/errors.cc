@@ -3,6 +3,8 @@
 
 #include <attn/cache.h>
 
+#include <new>
+
 namespace attn::python {
 
 void add_errors(nb::module_& m) {
@@ -21,6 +23,8 @@ void add_errors(nb::module_& m) {
       raise(PyExc_OSError, error);
     } catch (const Error& error) {
       raise(PyExc_ValueError, error);
+    } catch (const std::bad_alloc&) {
+      PyErr_SetString(PyExc_MemoryError, "attn: there is no memory for so large a result");
     } catch (const std::bad_cast&) {
       PyErr_SetString(PyExc_TypeError, "attn: an argument has another type than the one that is needed");
     }

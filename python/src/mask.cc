@@ -90,7 +90,7 @@ void add_mask(nb::module_& m) {
                                whole(head, {function, "head"}));
            },
            nb::arg("q_rows").none(), nb::arg("k_rows").none(), nb::arg("query_lengths") = nb::none(), nb::arg("key_lengths") = nb::none(),
-           nb::arg("key_start") = nb::none(), nb::arg("query_start") = nb::none(), nb::arg("batch") = 0, nb::arg("head") = 0,
+           nb::arg("key_start") = nb::none(), nb::arg("query_start") = nb::none(), nb::arg("batch").none() = 0, nb::arg("head").none() = 0,
            "The picture, a line a row: a mark where the row sees the key, a dot where not.")
       .def("dense",
            [](const Mask& self, nb::handle batch, nb::handle heads, nb::handle q_rows, nb::handle k_rows, nb::handle query_lengths,

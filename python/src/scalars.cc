@@ -53,19 +53,25 @@ std::uint64_t seed(nb::handle x, const Argument& at) {
 bool flag(nb::handle x, const Argument& at) {
   if (x.ptr() == Py_True) return true;
   if (x.ptr() == Py_False) return false;
-  const std::string type = name_of_type(x);
-  if (type != "numpy.bool" && type != "numpy.bool_" && type != "int") refuse(x, at, "True or False");
+  const bool numpys = name_of_type(x).starts_with("bool") && nb::cast<std::string>(x.type().attr("__module__")) == "numpy";  // bool, once bool_
+  if (!numpys && !PyLong_CheckExact(x.ptr())) refuse(x, at, "True or False");
   return PyObject_IsTrue(x.ptr()) == 1;
 }
 
 std::string word(nb::handle x, const Argument& at) {
   if (!PyUnicode_Check(x.ptr())) refuse(x, at, "a text");
-  return nb::cast<std::string>(x);
+  Py_ssize_t size = 0;
+  const char* const bytes = PyUnicode_AsUTF8AndSize(x.ptr(), &size);
+  if (bytes == nullptr) {
+    PyErr_Clear();
+    throw ValueError(text("{}: {} holds half of a surrogate pair, which is no character", at.function, at.name));
+  }
+  return {bytes, static_cast<std::size_t>(size)};
 }
 
 int choice(nb::handle x, const Argument& at, std::initializer_list<const char*> words) {
   std::string all;
-  const std::string given = PyUnicode_Check(x.ptr()) ? nb::cast<std::string>(x) : "";
+  const std::string given = PyUnicode_Check(x.ptr()) ? word(x, at) : "";
   int place = 0;
   for (const char* each : words) {
     if (given == each) return place;

@@ -214,7 +214,7 @@ void add_score_expression(nb::module_& m) {
              ScoreTable(kept, shown);  // checks
              new (self) PyScoreTable{kept, shown, nb::borrow(values)};
            },
-           nb::arg("values").none(), nb::arg("name") = "table")
+           nb::arg("values").none(), nb::arg("name").none() = "table")
       .def("__getitem__",
            [](const PyScoreTable& self, nb::handle index) {
              std::vector<Expression> places;

@@ -45,7 +45,7 @@ void add_verify(nb::module_& m) {
       .def("__bool__", &VerifyReport::passed)
       .def("__str__", shown)
       .def("__repr__", shown);
-  m.def("verify", verified, nb::arg("line") = nb::none(), nb::arg("quick") = false,
+  m.def("verify", verified, nb::arg("line") = nb::none(), nb::arg("quick").none() = false,
         "Every kernel of this machine against the specification, bit by bit: the table of cases, the small one, or one `line` of it. Not beside other\n"
         "calls: it changes the number of threads while it runs.");
 }

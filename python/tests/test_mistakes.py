@@ -53,7 +53,8 @@ def strange(random):
 def targets():
     """Functions and methods that take arguments, with the names of their keywords."""
     attention = [name for name in attn._core.attention_options]
-    explain = ["to", "score", "mask", "heads", "dim", "dk", "dv", "positions", "tokens", "cut_words", "w_query", "w_key", "w_value", "embedding", "query", "language"]
+    explain = ["to", "score", "mask", "heads", "dim", "dk", "dv", "positions", "tokens", "cut_words", "w_query", "w_key", "w_value", "embedding", "softcap", "temperature",
+               "bias", "score_mod", "sink", "dropout_p", "weights", "packed", "cache", "query", "gradients", "language"]
     lengths = ["query_lengths", "key_lengths", "key_start", "query_start"]
     cache = ["value_heads", "value_dim", "dtype", "storage", "scale_group"]
     return [
@@ -95,6 +96,12 @@ def sized(function, arguments, chosen):
     return arguments, chosen
 
 
+def is_inner(function):
+    """What the package calls itself: nanobind's own lines tell what does not fit."""
+    owner = getattr(function, "__self__", None)
+    return isinstance(owner, attn._core.Tape) or getattr(function, "__name__", "") == "with_arrays" or (owner is None and function not in map(vars(attn).get, attn.__all__))
+
+
 def throw(random, function, count, keywords, objects, good):
     """One call: the text it was refused with, or None."""
     pick = lambda: objects[int(random.integers(0, len(objects)))]  # noqa: E731
@@ -104,7 +111,7 @@ def throw(random, function, count, keywords, objects, good):
         with np.errstate(all="ignore"):
             function(*arguments, **chosen)
     except (TypeError, ValueError, attn.CacheFull, IndexError if getattr(function, "__name__", "") == "__getitem__" else TypeError) as error:
-        assert str(error), (function, arguments, chosen)
+        assert str(error) and ("argument types are supported:\n" not in str(error) or is_inner(function)), (function, arguments, chosen, str(error))
         return str(error)
     except RuntimeError as error:  # what an object of the caller raised when it was asked
         assert "no index" in str(error) or "no float" in str(error), (function, arguments, chosen)
@@ -149,6 +156,15 @@ def test_texts(options, text):
     with pytest.raises((TypeError, ValueError)) as error:
         attn.attention(x, x, x, **options)
     assert text in str(error.value) and "invalid" not in str(error.value)
+
+
+def test_numpys_true_and_false_are_flags():
+    x = np.zeros((2, 3, 4, 8), np.float32)
+    for yes in (True, np.True_, 1):
+        assert len(attn.attention(x, x, x, return_logsumexp=yes)) == 2
+    assert attn.attention(x, x, x, return_logsumexp=np.False_).shape == x.shape
+    with pytest.raises(TypeError, match="return_logsumexp is a float; True or False is needed"):
+        attn.attention(x, x, x, return_logsumexp=1.0)
 
 
 def test_names_of_options_are_checked():

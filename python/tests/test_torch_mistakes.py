@@ -23,6 +23,7 @@ def strange(random):
         torch.zeros(2, 3, 4, 8), torch.zeros(2, 3, 4, 8, requires_grad=True), torch.zeros(2, 3, 8, 4).transpose(2, 3), torch.zeros(1, 1, 4, 8).expand(2, 3, 4, 8),
         torch.imag(torch.zeros(2, 3, 4, 8, dtype=torch.complex64).conj()), torch.zeros(2, 0, 4, 8), torch.zeros(0), torch.ones(4, 4).bool(), torch.zeros(4, 4), torch.zeros(8, 8),
         torch.nn.Parameter(torch.zeros(8, 8)), torch.quantize_per_tensor(torch.zeros(2, 2), 0.1, 0, torch.quint8), torch.nested.nested_tensor([torch.zeros(2, 3), torch.zeros(1, 3)]),
+        torch.nested.nested_tensor([torch.zeros(2, 3), torch.zeros(1, 3)], layout=torch.jagged),
         torch.tensor([0, 2, 4]), torch.tensor([4, 2, 0]), torch.tensor([-1, 2**62]), torch.float32, torch.device("cpu"), torch.nn.Linear(2, 2), torch,
         *test_mistakes.strange(random),
     ]  # fmt: skip
