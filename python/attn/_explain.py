@@ -5,6 +5,7 @@ import os
 import sys
 
 from attn import _core
+from attn._tracing import trace
 
 ExplainStep = _core.ExplainStep
 
@@ -107,6 +108,15 @@ def explain(
     w_key=None,
     w_value=None,
     embedding=None,
+    softcap=0.0,
+    temperature=1.0,
+    bias=None,
+    score_mod=None,
+    sink=None,
+    dropout_p=0.0,
+    weights=None,
+    packed=False,
+    cache=None,
     query=None,
     gradients=False,
     language="en",
@@ -122,6 +132,10 @@ def explain(
     positions  "none", "sinusoidal" or "rotary"
     tokens     "words", "characters" or "auto"; cut_words: your own rule, a function of a text that gives its words
     w_query    your own matrices [dim, heads * dk] instead of random ones: with w_key, w_value; `embedding` [ids, dim] may come alone
+    softcap    and temperature, score_mod, dropout_p (by counter, with `seed`): as in attn.attention; bias "alibi" or "relative" (a table drawn
+               from `seed`); sink: a logit, the same for each head. Each is a step of its own
+    weights    as in attn.attention: a step shows those asked for
+    packed     a step compares the sentences packed one behind the other; cache "same" or "int8": steps show what a cache gives back
     query      this row (from 0) is opened: every product and sum
     gradients  also the way back, for the loss 1/2 sum of context^2: the gradients of the context, v, the weights, the scores, q and k
     language   of titles and notes: "en" or "zh"
@@ -153,6 +167,15 @@ def explain(
             w_key=w_key,
             w_value=w_value,
             embedding=embedding,
+            softcap=softcap,
+            temperature=temperature,
+            bias=bias,
+            score_mod=None if score_mod is None else trace(score_mod),
+            sink=sink,
+            dropout_p=dropout_p,
+            weights=weights,
+            packed=packed,
+            cache=cache,
             query=query,
             gradients=gradients,
             language=language,

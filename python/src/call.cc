@@ -14,6 +14,8 @@ PyBias bias_of(nb::handle x, const char* function) {
   return {Bias::dense(keep(x, {function, "bias"})), {nb::borrow(x)}};
 }
 
+}  // namespace
+
 PyScoreExpression expression_of(nb::handle x, const char* function) {
   if (const PyScoreExpression* given = as<PyScoreExpression>(x)) return *given;
   throw type_error("{}: score_mod is a {}; an attn.ScoreExpression is needed, or a function of (s, b, h, i, j)", function, name_of_type(x));
@@ -24,6 +26,8 @@ Weights weights_of(nb::handle x, const char* function) {
   constexpr Weights::Kind all[] = {Weights::none, Weights::full, Weights::head_average, Weights::column_sums};
   return all[choice(x, {function, "weights"}, {"none", "full", "head_average", "column_sums"})];
 }
+
+namespace {
 
 struct Option {
   const char* name;
@@ -100,7 +104,7 @@ They are taken from each strip of rows as it is computed: there is memory for wh
 
 Mask mask_of(nb::handle x, const char* function) {
   if (const Mask* given = as<Mask>(x)) return *given;
-  if (PyUnicode_Check(x.ptr())) return Mask::parse(nb::cast<std::string>(x));
+  if (PyUnicode_Check(x.ptr())) return Mask::parse(word(x, {function, "mask"}));
   throw type_error("{}: mask is a {}; an attn.Mask or its text is needed. A boolean array: attn.Mask.attend(x) where True takes part, attn.Mask.block(x) where True is shut out",
                    function, name_of_type(x));
 }

@@ -45,5 +45,9 @@ nb::tuple shown(const AttentionResult& result, nb::object output, const Call& ca
 Mask mask_of(nb::handle x, const char* function);
 /// None, a name, an attn.Score.
 PyScore score_of(nb::handle x, const char* function);
+/// An attn.ScoreExpression: functions were traced before.
+PyScoreExpression expression_of(nb::handle x, const char* function);
+/// A name, an attn.Weights.
+Weights weights_of(nb::handle x, const char* function);
 
 }  // namespace attn::python

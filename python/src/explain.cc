@@ -59,6 +59,15 @@ constexpr Option all_options[] = {
     {"w_key", [](ExplainOptions& o, nb::handle x) { set_matrix<&ExplainOptions::w_key>(o, x, "w_key"); }},
     {"w_value", [](ExplainOptions& o, nb::handle x) { set_matrix<&ExplainOptions::w_value>(o, x, "w_value"); }},
     {"embedding", [](ExplainOptions& o, nb::handle x) { set_matrix<&ExplainOptions::embedding>(o, x, "embedding"); }},
+    {"softcap", [](ExplainOptions& o, nb::handle x) { o.softcap = number(x, {function, "softcap"}); }},
+    {"temperature", [](ExplainOptions& o, nb::handle x) { o.temperature = number(x, {function, "temperature"}); }},
+    {"bias", [](ExplainOptions& o, nb::handle x) { o.bias = static_cast<ExplainBias>(choice(x, {function, "bias"}, {"none", "alibi", "relative"})); }},
+    {"score_mod", [](ExplainOptions& o, nb::handle x) { o.score_mod = expression_of(x, function).expression; }},
+    {"sink", [](ExplainOptions& o, nb::handle x) { o.sink = number(x, {function, "sink"}); }},
+    {"dropout_p", [](ExplainOptions& o, nb::handle x) { o.dropout_p = number(x, {function, "dropout_p"}); }},
+    {"weights", [](ExplainOptions& o, nb::handle x) { o.weights = weights_of(x, function); }},
+    {"packed", [](ExplainOptions& o, nb::handle x) { o.packed = flag(x, {function, "packed"}); }},
+    {"cache", [](ExplainOptions& o, nb::handle x) { o.cache = static_cast<KvStorage>(choice(x, {function, "cache"}, {"same", "int8"})); }},
     {"query", [](ExplainOptions& o, nb::handle x) { o.query = whole(x, {function, "query"}); }},
     {"gradients", [](ExplainOptions& o, nb::handle x) { o.gradients = flag(x, {function, "gradients"}); }},
     {"language", [](ExplainOptions& o, nb::handle x) { o.language = static_cast<Language>(choice(x, {function, "language"}, {"en", "zh"})); }},
@@ -75,7 +84,7 @@ Explanation explained(nb::handle given, nb::kwargs options) {
     if (found == nullptr) throw type_error("{}: there is no option {}", function, key);
     found->set(to, x);
   }
-  if (PyUnicode_Check(given.ptr())) return explain(nb::cast<std::string>(given), to);
+  if (PyUnicode_Check(given.ptr())) return explain(word(given, {function, "text"}), to);
   if (!PyList_Check(given.ptr()) && !PyTuple_Check(given.ptr())) throw type_error("{}: text is a {}; a text or a list of texts is needed", function, name_of_type(given));
   std::vector<std::string> texts;
   for (nb::handle each : given) texts.push_back(word(each, {function, "a text"}));
@@ -124,7 +133,7 @@ void add_explain(nb::module_& m) {
       .def_ro("steps", &Explanation::steps)
       .def_ro("parameters", &Explanation::parameters)
       .def("step", [](const Explanation& self, nb::handle name) { return self.step(word(name, {"Explanation.step", "name"})); }, nb::arg("name").none())
-      .def("text", drawn_text, nb::arg("width") = 100, nb::arg("colour") = "none")
+      .def("text", drawn_text, nb::arg("width").none() = 100, nb::arg("colour").none() = "none")
       .def("json", [](const Explanation& self) { return to_json(self); })
       .def("svg", [](const Explanation& self) { return to_svg(self); });
   m.def("explain", explained, nb::arg("text").none(), nb::arg("options"));

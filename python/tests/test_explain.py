@@ -28,6 +28,34 @@ def test_the_way_back():
     assert explanation["d_scores"].hidden[1] == "causal"
 
 
+def test_what_stands_around_the_softmax():
+    options = dict(softcap=5.0, temperature=2.0, score_mod=lambda s, b, h, i, j: s - 0.5 * abs(i - j), dropout_p=0.25)
+    explanation = attn.explain("Life is short, eat dessert first", sink=1.0, weights=attn.Weights.top_k(2), seed=7, **options)
+    q, k, v, context = (explanation[name].values for name in ("q", "k", "v", "context"))
+    expected = attn.attention(q, k, v, sinks=np.float32([1.0]), dropout_seed=7, **options)
+    assert np.array_equal(context, expected)
+    assert [step.name for step in explanation.steps][-10:] == ["scores", "scaled", "capped", "modified", "tempered", "weights", "sink", "dropped", "top_k", "context"]
+    assert explanation["top_k"].hidden.count("not_asked") == 6 * 6 - 2 * 6
+    batch = attn.explain(["Life is short", "eat dessert"], bias="alibi", packed=True, cache="int8")
+    assert {"bias", "biased", "packed", "context_int8"} <= {step.name for step in batch.steps}
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"bias": "alibis"}, 'bias is "alibis"; it must be one of "none", "alibi", "relative"'),
+        ({"cache": "int4"}, 'cache is "int4"; it must be one of "same", "int8"'),
+        ({"weights": "all"}, 'weights is "all"'),
+        ({"score_mod": 3}, "a function of"),
+        ({"sink": "x"}, "sink is a str; a number is needed"),
+        ({"mask": "\udc80"}, "mask holds half of a surrogate pair"),
+    ],
+)
+def test_options_that_are_wrong(options, text):
+    with pytest.raises((TypeError, ValueError), match=text):
+        attn.explain("Life is short", **options)
+
+
 def test_a_batch_and_cross_attention():
     batch = attn.explain(["Life is short", "eat dessert"], heads=2)
     assert batch["weights"].values.shape == (2, 2, 3, 3) and batch.texts == ["Life is short", "eat dessert"]
