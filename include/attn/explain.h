@@ -54,8 +54,8 @@ struct ExplainOptions {
   bool packed = false;                          ///< a step compares the sentences packed one behind the other
   std::optional<KvStorage> cache = std::nullopt;  ///< steps show the keys and values from a cache, and what comes of them
   std::optional<std::int64_t> query = std::nullopt;  ///< this row (from 0) is opened: every product and sum
-  /// Also the way back, for the loss L = 1/2 sum of context^2: the gradients of the context, v, the weights, the scores, q and k. Not with
-  /// softcap, temperature, score_mod or dropout: ValueError.
+  /// Also the way back, for the loss L = 1/2 sum of context^2: the gradients of the context, v, the weights after dropout and before, the
+  /// scores that enter softmax, those before temperature, score_mod and softcap, q and k.
   bool gradients = false;
   Language language = Language::en;
 };

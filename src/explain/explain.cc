@@ -28,8 +28,6 @@ class Teller {
       : options_(options), tokens_(tokenize(texts, options)), matrices_(make_matrices(options)), batch_(batch) {
     if (options.query && (*options.query < 0 || *options.query >= tokens_.from.width()))
       throw ValueError(fmt::format("explain: query {} is not there; the tokens are 0 to {}", *options.query, tokens_.from.width() - 1));
-    if (options.gradients && (options.softcap != 0 || options.temperature != 1 || !options.score_mod.empty() || options.dropout_p != 0))
-      throw ValueError("explain: gradients are shown of plain weights: without softcap, temperature, score_mod and dropout");
     run_ = run_attention(tokens_, matrices_, options, batch_);
     result_.texts = texts;
     result_.to = options.to;
@@ -270,7 +268,7 @@ class Teller {
   }
 
   void tell_way_back() {
-    const WayBack back = way_back({run_.q_used(), run_.k_used(), run_.v, run_.weights, run_.context, run_.call, run_.q_turned.defined()});
+    const WayBack back = way_back({run_.q_used(), run_.k_used(), run_.v, run_.weights, run_.context, run_.call, run_.q_turned.defined(), &run_});
     for (const BackwardStep& gradient : back.steps) {
       ExplainStep told = step(gradient.kind, gradient.name, gradient.title, gradient.formula, gradient.note);
       if (gradient.title == Phrase::d_context) told.source = say_with(Phrase::loss, format_number(back.loss, 4));

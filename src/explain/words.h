@@ -13,12 +13,13 @@ enum class Phrase {
   // titles
   tokens, tokens_to, ids, ids_to, embedding, embedding_to, positions, with_positions, with_positions_to, query, key, value, query_turned,
   key_turned, scores, scaled, mask, weights, context, joined, alone, row_scores, row_values,
-  d_context, d_value, d_weights, d_scores, d_query, d_key,
+  d_context, d_value, d_dropped, d_weights, d_scores, d_untempered, d_unmodified, d_uncapped, d_query, d_key,
   capped, bias, biased, modified, tempered, sink, dropped, asked, packed, cached, key_int8, value_int8, context_int8,
   // notes
   note_tokens, note_tokens_batch, note_tokens_to, note_ids, note_ids_pad, note_embedding, note_positions, note_with_positions, note_query, note_key,
   note_value, note_turned, note_scores, note_scaled, note_mask, note_weights, note_weights_empty, note_context, note_context_pad, note_joined,
-  note_alone, note_row_scores, note_row_values, note_d_context, note_d_value, note_d_weights, note_d_scores, note_d_query, note_d_key,
+  note_alone, note_row_scores, note_row_values, note_d_context, note_d_value, note_d_dropped, note_d_weights, note_d_scores,
+  note_d_untempered, note_d_unmodified, note_d_uncapped, note_d_query, note_d_key,
   note_capped, note_alibi, note_relative, note_biased, note_modified, note_tempered, note_weights_sink, note_sink, note_dropped, note_column_sums,
   note_head_average, note_asked, note_packed, note_cached, note_int8, note_context_int8,
   // sources

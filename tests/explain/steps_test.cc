@@ -101,18 +101,83 @@ TEST(Explain, TheWayBackIsPyTorchs) {
   EXPECT_NE(told.step("d_context").source.find("3.1664"), std::string::npos) << told.step("d_context").source;
 }
 
-TEST(Explain, TheWayBackIsOfPlainWeights) {
-  const auto refused = [](auto&& change) {
+/// PyTorch 2.13's autograd in f64 from the q, k, v and the dropped weights shown: row 3 and row 5 of each gradient, the largest of its
+/// numbers, and how far torch in f32 is from them.
+TEST(Explain, TheWayBackGoesThroughWhatIsAroundTheSoftmax) {
+  ExplainOptions options;
+  options.gradients = true;
+  options.mask = Mask::causal();
+  options.softcap = 1.5;
+  options.score_mod = ScoreExpression::parse("s + 0.25 * s * s");
+  options.temperature = 0.5;
+  options.dropout_p = 0.25;
+  const Explanation told = explain(kSentence, options);
+  struct Truth {
+    const char* name;
+    double torch_error, largest;
+    std::vector<double> row_3, row_5;
+  };
+  const Truth truths[] = {
+      {"d_v", 5.1e-07, 4.4745, {0.17588886, 0.49288212, 0.29217033, 0.47879904}, {0, 0, 0, 0}},
+      {"d_dropped", 1.0e-06, 11.2098, {-0.62321071, 3.97693313, -1.90889178, 0.75644625, 1.40014589, -2.50863663}, {0.45861826, -2.56045257, 1.46960916, -0.69625346, -1.03107531, 2.02482669}},
+      {"d_weights", 1.4e-06, 14.9464, {-0.83094761, 5.30257751, -2.54518904, 1.00859500, 0, 0}, {0.61149101, 0, 1.95947888, 0, 0, 0}},
+      {"d_scores", 1.2e-06, 1.7717, {-0.51037784, 1.43366598, -0.72948042, -0.19380773, 0, 0}, {-0.04662807, -0.01327101, 0.43715925, -0.04635238, -0.02581284, -0.30509495}},
+      {"d_untempered", 2.3e-06, 3.5434, {-1.02075567, 2.86733197, -1.45896084, -0.38761546, 0, 0}, {-0.09325614, -0.02654202, 0.87431849, -0.09270476, -0.05162567, -0.61018990}},
+      {"d_unmodified", 3.9e-06, 4.5682, {-0.99210631, 3.31553417, -1.36599113, -0.39470678, 0, 0}, {-0.10738319, -0.01006865, 1.18058210, -0.08130847, -0.03563853, -0.79825926}},
+      {"d_uncapped", 5.6e-07, 3.8889, {-0.99071693, 3.17151411, -1.35613013, -0.39447192, 0, 0}, {-0.10300230, -0.00317347, 0.92305370, -0.07912404, -0.02956267, -0.66344758}},
+      {"d_q", 6.8e-07, 4.7401, {1.49235475, 4.74011725}, {0.02221210, -0.21057572}},
+      {"d_k", 8.4e-07, 2.2857, {0.05973576, -0.20887762}, {0.13212531, 0.63646747}}};
+  std::vector<std::string> names;
+  for (const ExplainStep& step : told.steps)
+    if (step.name.starts_with("d_")) names.push_back(step.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"d_context", "d_v", "d_dropped", "d_weights", "d_scores", "d_untempered", "d_unmodified", "d_uncapped", "d_q", "d_k"}));
+  for (const Truth& truth : truths)
+    for (const auto& [row, expected] : {std::pair{3, truth.row_3}, {5, truth.row_5}}) {
+      const ExplainStep& step = told.step(truth.name);
+      const std::vector<double> ours = step.values.select(0, row).to_vector();
+      ASSERT_EQ(ours.size(), expected.size()) << truth.name;
+      for (std::size_t n = 0; n < ours.size(); ++n) {
+        if (!step.hidden.empty() && step.hidden[static_cast<std::size_t>(row) * 6 + n] != Hidden::visible) continue;
+        EXPECT_NEAR(ours[n], expected[n], 2 * truth.torch_error + 4 * 0x1p-23 * truth.largest) << truth.name << " " << row << " " << n;
+      }
+    }
+  EXPECT_EQ(told.step("d_untempered").formula, "dS / 0.5");
+  EXPECT_EQ(told.step("d_unmodified").formula, "dS ∂(s + 0.25 * s * s) / ∂s");
+  EXPECT_EQ(told.step("d_uncapped").formula, "dS (1 − (capped / 1.5)²)");
+  EXPECT_EQ(told.step("d_weights").formula, "dP dropped / (1 − 0.25), 0 where dropped");
+}
+
+/// dQ and dK are the library's own; the last dS shown leads to them, whatever stands between.
+TEST(Explain, TheLastGradientOfTheScoresLeadsToQueriesAndKeys) {
+  const auto check_leads = [](const char* what, const char* last, auto&& change) {
     ExplainOptions options;
     options.gradients = true;
+    options.heads = 2;
+    options.mask = Mask::causal();
     change(options);
-    return error_of<ValueError>([&] { explain(kSentence, options); });
+    const Explanation told = explain_batch({kSentence, "a b"}, options);
+    const auto wide = [&](const char* name) { return told.step(name).values.to(Dtype::f64); };
+    const Tensor ds = wide(last) / std::sqrt(2.0), dq = matmul(ds, wide("k")), dk = matmul(ds.transpose(-1, -2), wide("q"));
+    const auto largest = [](const Tensor& x) { return max(abs(x)).item(); };
+    for (const auto& [name, expected, other] : {std::tuple{"d_q", dq, wide("k")}, {"d_k", dk, wide("q")}}) {
+      // six products of a dS, which is at most sixteen roundings away from the one in the kernel
+      const double allowed = 6 * 16 * 0x1p-24 * std::max(largest(ds), largest(wide("d_weights"))) * largest(other);
+      EXPECT_LE(largest(wide(name) - expected), allowed) << what << " " << name;
+    }
   };
-  const std::string text = "explain: gradients are shown of plain weights: without softcap, temperature, score_mod and dropout";
-  EXPECT_EQ(refused([](ExplainOptions& o) { o.softcap = 2; }), text);
-  EXPECT_EQ(refused([](ExplainOptions& o) { o.temperature = 2; }), text);
-  EXPECT_EQ(refused([](ExplainOptions& o) { o.score_mod = ScoreExpression::parse("s * 2"); }), text);
-  EXPECT_EQ(refused([](ExplainOptions& o) { o.dropout_p = 0.1; }), text);
+  check_leads("softcap", "d_uncapped", [](ExplainOptions& o) { o.softcap = 1; });
+  check_leads("temperature", "d_untempered", [](ExplainOptions& o) { o.temperature = 2; });
+  check_leads("a score that hides", "d_unmodified", [](ExplainOptions& o) { o.score_mod = ScoreExpression::parse("where(j == 1, -inf, 2 * s - 0.5 * (i - j))"); });
+  check_leads("a score without s", "d_unmodified", [](ExplainOptions& o) { o.score_mod = ScoreExpression::parse("0.5 * (j - i)"); });
+  check_leads("dropout", "d_scores", [](ExplainOptions& o) { o.dropout_p = 0.5; });
+  check_leads("sink, bias and all", "d_uncapped", [](ExplainOptions& o) {
+    o.softcap = 2;
+    o.bias = ExplainBias::relative;
+    o.sink = 0.5;
+    o.score_mod = ScoreExpression::parse("tanh(s) + s");
+    o.temperature = 0.75;
+    o.dropout_p = 0.25;
+  });
 }
 
 TEST(Explain, TheWayBackIsTheGradientOfEveryScore) {
