@@ -11,6 +11,7 @@
 #include <attn/explain.h>
 #include <attn/generate.h>
 #include <attn/mask.h>
+#include <attn/memory.h>
 #include <attn/model.h>
 #include <attn/nn.h>
 #include <attn/npy.h>

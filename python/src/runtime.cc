@@ -1,4 +1,5 @@
 // python/src/runtime.cc: threads, the machine, notices as warnings.
+#include <attn/memory.h>
 #include <attn/runtime.h>
 
 #include <nanobind/stl/string.h>
@@ -69,6 +70,11 @@ void add_runtime(nb::module_& m) {
   m.def("keep_freed_memory", keep_freed_memory,
         "Freed memory stays with the process, NumPy's and torch's too, where glibc would give large blocks back to the system and take them again page by\n"
         "page: up to a third of the time of a model whose tensors are of some megabytes. For the whole process, until it ends; elsewhere than glibc nothing.");
+  m.def("release_free_memory", [] {
+    const nb::gil_scoped_release released;
+    return release_free_memory();
+  }, "Gives the memory of freed arrays that the library keeps for the next of their size (at most 1 GiB) back to the system, with glibc also what its\n"
+     "heap holds free, NumPy's and torch's too. Returns the bytes of those the library kept. What is in use stays.");
   m.def("set_trace", [](nb::handle on) { set_trace(flag(on, {"set_trace", "on"})); }, nb::arg("on").none(),
         "One line a call on stderr: shapes, the kernel, the reason. Off unless ATTN_TRACE is 1.");
 }

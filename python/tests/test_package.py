@@ -277,6 +277,20 @@ print(len(caught), caught[0].category.__name__ if caught else "", caught[0].mess
         assert failing.returncode == 0 and "RuntimeWarning" in failing.stderr
 
 
+def test_free_memory_is_given_back_when_asked():
+    code = """
+import numpy as np, attn
+x = np.ones((1, 8, 4096, 64), np.float32)
+attn.attention(x, x, x)
+given = attn.release_free_memory()
+print(given, attn.release_free_memory())
+"""
+    result = run(code)
+    assert result.returncode == 0, result.stderr
+    given, again = map(int, result.stdout.split())
+    assert given >= 0 and again == 0, (given, again)
+
+
 def test_freed_memory_is_kept_when_asked():
     code = """
 import resource, numpy as np, attn

@@ -3,10 +3,15 @@
 
 #include "runtime/kept_blocks.h"
 
+#include <attn/memory.h>
+
 #include <atomic>
 #include <memory>
 #include <new>
 #include <utility>
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
 
 namespace attn::runtime {
 namespace {
@@ -116,3 +121,19 @@ OwnScratch::~OwnScratch() {
 }
 
 }  // namespace attn::runtime
+
+namespace attn {
+
+std::size_t release_free_memory() {
+  runtime::KeptBlocks& kept = runtime::kept_blocks();
+  const std::size_t before = kept.bytes();
+  // The lists may be in another thread's hands for a moment, or for good in a forked child.
+  for (int tries = 0; tries < 1000 && kept.bytes() != 0; ++tries) kept.release();
+  const std::size_t after = kept.bytes();
+#if defined(__GLIBC__)
+  malloc_trim(0);
+#endif
+  return before > after ? before - after : 0;
+}
+
+}  // namespace attn

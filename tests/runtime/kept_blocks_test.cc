@@ -3,9 +3,14 @@
 #include "runtime/memory.h"
 #include "support/sanitized.h"
 
+#include <attn/memory.h>
+
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <cstring>
+#include <fstream>
 #include <new>
 #include <random>
 #include <thread>
@@ -43,6 +48,36 @@ TEST(KeptBlocks, AFreedBlockIsTheNextOfItsSize) {
   deallocate(same);
   kept_blocks().release();
   EXPECT_EQ(kept_blocks().bytes(), 0u);
+}
+
+/// Pages of this process that are in memory.
+std::size_t resident_bytes() {
+  std::size_t all = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> all >> resident;
+  return resident * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+}
+
+TEST(KeptBlocks, AreGivenBackWhenAsked) {
+  if (testing::sanitized) GTEST_SKIP() << "nothing is kept here";
+  release_free_memory();
+  std::vector<void*> blocks;
+  for (int i = 0; i < 64; ++i) {
+    blocks.push_back(allocate(MiB - 64));
+    std::memset(blocks.back(), 1, MiB - 64);
+  }
+  void* const in_use = blocks.back();
+  blocks.pop_back();
+  for (void* block : blocks) deallocate(block);
+  EXPECT_EQ(kept_blocks().bytes(), 63 * MiB);
+  const std::size_t before = resident_bytes();
+  EXPECT_EQ(release_free_memory(), 63 * MiB);
+  EXPECT_EQ(kept_blocks().bytes(), 0u);
+#if defined(__GLIBC__)
+  EXPECT_LE(resident_bytes() + 56 * MiB, before) << "of 63 MiB, at least seven eighths: other threads' memory may come meanwhile";
+#endif
+  EXPECT_EQ(static_cast<char*>(in_use)[MiB - 65], 1);
+  EXPECT_EQ(release_free_memory(), 0u);
+  deallocate(in_use);
 }
 
 TEST(KeptBlocks, AllBlocksTogetherAreNeverMoreThanWereInUseAtOnce) {
