@@ -86,16 +86,18 @@ void PagedRows::write(PagePlace to, const Tensor& source, std::int64_t from, std
 
 void PagedRows::copy(std::int64_t page, const PagedRows& source, std::int64_t source_page, std::int64_t count) noexcept {
   if (count == 0) return;
-  for (std::int64_t h = 0; h < layout_.heads; ++h)
+  for (std::int64_t h = 0; h < layout_.heads; ++h) {
     std::memcpy(at(page, h, 0), source.at(source_page, h, 0), static_cast<std::size_t>(count * layout_.dim) * layout_.element_bytes());
-  if (layout_.group != 0)
-    std::memcpy(scales(page, 0, 0), source.scales(source_page, 0, 0), sizeof(float) * static_cast<std::size_t>(count * layout_.heads * layout_.groups()));
+    if (layout_.group != 0)
+      std::memcpy(scales(page, h, 0), source.scales(source_page, h, 0), sizeof(float) * static_cast<std::size_t>(count * layout_.groups()));
+  }
 }
 
 void PagedRows::clear(std::int64_t page, std::int64_t count) noexcept {
-  for (std::int64_t h = 0; h < layout_.heads; ++h)
+  for (std::int64_t h = 0; h < layout_.heads; ++h) {
     std::memset(at(page, h, 0), 0, static_cast<std::size_t>(count * layout_.dim) * layout_.element_bytes());
-  if (layout_.group != 0) std::fill_n(scales(page, 0, 0), count * layout_.heads * layout_.groups(), 0.0F);
+    if (layout_.group != 0) std::fill_n(scales(page, h, 0), count * layout_.groups(), 0.0F);
+  }
 }
 
 template <typename T>
@@ -132,8 +134,9 @@ kernels::KeyRows PagedRows::describe() const {
   rows.element = layout_.group == 0 ? element_of(layout_.dtype) : kernels::Element::i8;
   if (layout_.group != 0) {
     rows.scales = static_cast<const float*>(scales_.get());
-    rows.scale_stride = layout_.heads * layout_.groups();
-    rows.scale_head_stride = layout_.groups();
+    rows.scale_stride = layout_.groups();
+    rows.scale_head_stride = page_rows_ * layout_.groups();
+    rows.scale_page_stride = layout_.heads * page_rows_ * layout_.groups();
     rows.scale_group = static_cast<int>(layout_.group);
   }
   return rows;

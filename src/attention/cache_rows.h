@@ -57,7 +57,7 @@ class PagedRows {
     return static_cast<char*>(data_.get()) + static_cast<std::size_t>(element(page, head, row)) * layout_.element_bytes();
   }
   float* scales(std::int64_t page, std::int64_t head, std::int64_t row) const {
-    return static_cast<float*>(scales_.get()) + ((page * page_rows_ + row) * layout_.heads + head) * layout_.groups();
+    return static_cast<float*>(scales_.get()) + ((page * layout_.heads + head) * page_rows_ + row) * layout_.groups();
   }
   template <typename T>
   void write_row(char* to, float* scales, const T* from) const noexcept;

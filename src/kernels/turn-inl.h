@@ -16,15 +16,18 @@ namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Pieces of 16 bytes, `stride` elements apart, side by side in a vector.
+/// Pieces of 16 bytes that a vector has.
 template <class D>
-HWY_INLINE hn::Vec<D> load_pieces(D d, const hn::TFromD<D>* HWY_RESTRICT in, std::int64_t stride) {
-  constexpr std::size_t bytes = hn::MaxLanes(D()) * sizeof(hn::TFromD<D>);
-  if constexpr (bytes == 16) {
-    return hn::LoadU(d, in);
+inline constexpr int vector_pieces = static_cast<int>(hn::MaxLanes(D()) * sizeof(hn::TFromD<D>) / 16);
+
+/// The pieces at in[0] + offset, in[1] + offset ... side by side in a vector.
+template <class D>
+HWY_INLINE hn::Vec<D> load_pieces(D d, const hn::TFromD<D>* const* HWY_RESTRICT in, std::int64_t offset) {
+  if constexpr (vector_pieces<D> == 1) {
+    return hn::LoadU(d, in[0] + offset);
   } else {
     const hn::Half<D> half;
-    return hn::Combine(d, load_pieces(half, in + static_cast<std::int64_t>(bytes) / 32 * stride, stride), load_pieces(half, in, stride));
+    return hn::Combine(d, load_pieces(half, in + vector_pieces<D> / 2, offset), load_pieces(half, in, offset));
   }
 }
 
@@ -32,12 +35,12 @@ HWY_INLINE hn::Vec<D> load_pieces(D d, const hn::TFromD<D>* HWY_RESTRICT in, std
 template <typename T>
 inline constexpr int turned_columns = 16 / sizeof(T);
 
-/// As many rows as a vector has lanes, 16 bytes of each: every group of 16 bytes is turned in itself, and each column is a vector.
+/// As many rows as a vector has lanes, `stride` apart, 16 bytes of each: every group of 16 bytes is turned in itself, and each column is a
+/// vector. in[i] is row i * turned_columns.
 template <class D>
-HWY_INLINE void load_turned(D d, const float* HWY_RESTRICT in, std::int64_t in_stride, hn::Vec<D> (&column)[4]) {
+HWY_INLINE void load_turned(D d, const float* const* HWY_RESTRICT in, std::int64_t stride, hn::Vec<D> (&column)[4]) {
   const hn::Repartition<double, D> w;
-  const auto a = load_pieces(d, in, 4 * in_stride), b = load_pieces(d, in + in_stride, 4 * in_stride);
-  const auto c = load_pieces(d, in + 2 * in_stride, 4 * in_stride), e = load_pieces(d, in + 3 * in_stride, 4 * in_stride);
+  const auto a = load_pieces(d, in, 0), b = load_pieces(d, in, stride), c = load_pieces(d, in, 2 * stride), e = load_pieces(d, in, 3 * stride);
   const auto ab_low = hn::BitCast(w, hn::InterleaveLower(d, a, b)), ce_low = hn::BitCast(w, hn::InterleaveLower(d, c, e));
   const auto ab_high = hn::BitCast(w, hn::InterleaveUpper(d, a, b)), ce_high = hn::BitCast(w, hn::InterleaveUpper(d, c, e));
   column[0] = hn::BitCast(d, hn::InterleaveLower(w, ab_low, ce_low));
@@ -46,11 +49,33 @@ HWY_INLINE void load_turned(D d, const float* HWY_RESTRICT in, std::int64_t in_s
   column[3] = hn::BitCast(d, hn::InterleaveUpper(w, ab_high, ce_high));
 }
 template <class D>
-HWY_INLINE void load_turned(D d, const double* HWY_RESTRICT in, std::int64_t in_stride, hn::Vec<D> (&column)[2]) {
-  const auto a = load_pieces(d, in, 2 * in_stride), b = load_pieces(d, in + in_stride, 2 * in_stride);
+HWY_INLINE void load_turned(D d, const double* const* HWY_RESTRICT in, std::int64_t stride, hn::Vec<D> (&column)[2]) {
+  const auto a = load_pieces(d, in, 0), b = load_pieces(d, in, stride);
   column[0] = hn::InterleaveLower(d, a, b);
   column[1] = hn::InterleaveUpper(d, a, b);
 }
+
+/// Rows on their way through load_turned, 16 bytes of each a step.
+template <class D>
+struct RowsInStep {
+  using T = hn::TFromD<D>;
+  static constexpr int side = turned_columns<T>;
+  const T* at[vector_pieces<D>];
+  std::int64_t stride;
+
+  HWY_INLINE RowsInStep(const T* in, std::int64_t row_stride) : stride(row_stride) {
+    _Pragma("GCC unroll 16") for (int i = 0; i < vector_pieces<D>; ++i) {
+      at[i] = in + i * side * stride;
+#if HWY_COMPILER_GCC || HWY_COMPILER_CLANG
+      asm("" : "+r"(at[i]));  // a register each: their differences are more than addresses can name, and GCC would compute each load's anew
+#endif
+    }
+  }
+  HWY_INLINE void next(D d, hn::Vec<D> (&column)[side]) {
+    load_turned(d, at, stride, column);
+    _Pragma("GCC unroll 16") for (int i = 0; i < vector_pieces<D>; ++i) at[i] += side;
+  }
+};
 
 /// One element. Rows of 16-bit numbers are turned two numbers at a time: such a pair may stand at any even address.
 template <typename T>
@@ -64,10 +89,11 @@ HWY_INLINE std::int64_t turn_rows(D d, const hn::TFromD<D>* in, std::int64_t in_
                                   hn::TFromD<D>* out, std::int64_t out_stride) {
   constexpr std::int64_t N = static_cast<std::int64_t>(hn::MaxLanes(D())), side = turned_columns<hn::TFromD<D>>;
   for (; r + N <= rows; r += N) {
+    RowsInStep<D> from(in + r * in_stride, in_stride);
     std::int64_t c = 0;
     for (; c + side <= columns; c += side) {
       hn::Vec<D> column[side];
-      load_turned(d, in + r * in_stride + c, in_stride, column);
+      from.next(d, column);
       for (std::int64_t i = 0; i < side; ++i) hn::StoreU(column[i], d, out + (c + i) * out_stride + r);
     }
     for (; c < columns; ++c)

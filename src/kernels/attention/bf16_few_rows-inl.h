@@ -28,10 +28,12 @@ struct Bf16FewScoresTile {
     __m512 sum[ROWS][VECTORS];
     ATTN_UNROLL for (int r = 0; r < ROWS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = _mm512_setzero_ps();
     const std::uint32_t* of_rows = q + row;
+    RowsInStep<Tag<float>> first(keys[0], stride), second(keys[VECTORS - 1], stride);
     std::int64_t c = 0;
     for (; c + side <= pairs; c += side, of_rows += side * few_rows) {
       Vector<float> column[VECTORS][side];
-      ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) load_turned(d, keys[v] + c, stride, column[v]);
+      first.next(d, column[0]);
+      if constexpr (VECTORS == 2) second.next(d, column[1]);
       ATTN_UNROLL for (int i = 0; i < side; ++i)
         ATTN_UNROLL for (int r = 0; r < ROWS; ++r) {
           const __m512i x = _mm512_set1_epi32(static_cast<int>(of_rows[i * few_rows + r]));
@@ -73,23 +75,20 @@ HWY_NOINLINE inline void weigh_few(const Strip<float>& strip, const FewBlock<flo
   fold_sums(strip, 1);
 }
 
-/// FewRowsTile for pairs of keys: rows of V, an even number of them; weights p[pair][p_stride]. A block is computed in parts, its chains go on.
+/// FewRowsTile for pairs of keys: rows of V, an even number of them; weights p[pair][p_stride].
 struct Bf16FewRowsTile {
   const std::uint16_t* const* v_rows;
   std::int64_t value_dim;
   int pairs;
   const std::uint32_t* p;
   std::int64_t p_stride;
-  const float* alpha;
-  std::int64_t stride, to_sums;
-  bool first, begins, ends;  // the first block; the first and the last part of it
+  FewFold<float> fold;
 
   template <int ROWS, int VECTORS>
   HWY_NOINLINE void operator()(int row, std::int64_t column, float* o) const {
     constexpr bool by_twos = VECTORS % 2 == 0;
-    __m512 sum[ROWS][VECTORS];
-    ATTN_UNROLL for (int r = 0; r < ROWS; ++r)
-      ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) sum[r][x] = begins ? _mm512_setzero_ps() : _mm512_load_ps(o + to_sums + r * stride + x * 16);
+    Vector<float> sum[ROWS][VECTORS];
+    fold.start(o, sum);
     // only the last vector may reach past the row
     const std::int64_t left = value_dim - column - (VECTORS - 1) * 16;
     const __mmask16 last = left >= 16 ? 0xFFFF : static_cast<__mmask16>((1u << left) - 1);
@@ -109,22 +108,13 @@ struct Bf16FewRowsTile {
       }
       ATTN_UNROLL for (int r = 0; r < ROWS; ++r) {
         const __m512i weight = _mm512_set1_epi32(static_cast<int>(weights[r]));
-        ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) sum[r][x] = dot_pair(sum[r][x], values[x], weight);
+        ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) sum[r][x].raw = dot_pair(sum[r][x].raw, values[x], weight);
       }
     }
-    if (!ends) {
-      ATTN_UNROLL for (int r = 0; r < ROWS; ++r)
-        ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) _mm512_store_ps(o + to_sums + r * stride + x * 16, sum[r][x]);
-      return;
-    }
     if constexpr (by_twos)
-      ATTN_UNROLL for (int r = 0; r < ROWS; ++r) ATTN_UNROLL for (int x = 0; x < VECTORS; x += 2) in_order(sum[r][x], sum[r][x + 1]);
-    ATTN_UNROLL for (int r = 0; r < ROWS; ++r) {
-      float* const place = o + r * stride;
-      const __m512 factor = _mm512_set1_ps(alpha[row + r]);
-      ATTN_UNROLL for (int x = 0; x < VECTORS; ++x)
-        _mm512_store_ps(place + x * 16, first ? sum[r][x] : _mm512_fmadd_ps(_mm512_load_ps(place + x * 16), factor, sum[r][x]));
-    }
+      if (fold.ends)
+        ATTN_UNROLL for (int r = 0; r < ROWS; ++r) ATTN_UNROLL for (int x = 0; x < VECTORS; x += 2) in_order(sum[r][x].raw, sum[r][x + 1].raw);
+    fold.finish(row, o, sum);
   }
 
  private:

@@ -86,6 +86,8 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
   static void begin_task(const AttentionProblem& p, void* scratch) { std::memset(Bf16Strip(scratch, p).ready, 0, Bf16Strip::most_value_blocks); }
 
   void load_queries() {
+    if (map.count() < vectors * 16)  // lanes without a row
+      for (std::int64_t c = 0; c < pairs; ++c) _mm512_store_si512(wide.q + c * bf16_rows + (vectors - 1) * 16, _mm512_setzero_si512());
     for (std::int64_t n = 0; n < map.heads; ++n) {
       const auto* q = static_cast<const std::uint16_t*>(problem.q) + map.batch * problem.q_stride[0] + (map.head + n) * problem.q_stride[1] +
                       map.row * problem.q_stride[2];
@@ -98,29 +100,22 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
           to[c * bf16_rows + i] = pair[0] | (2 * c + 1 < problem.dim ? std::uint32_t{pair[1]} << 16 : 0);
         }
     }
-    for (int lane = static_cast<int>(map.count()); lane < vectors * 16; ++lane)
-      for (std::int64_t c = 0; c < pairs; ++c) wide.q[c * bf16_rows + lane] = 0;
-    if (few) {
-      clear_scores(wide.s, block_keys);
-      FewBlock<float, block_keys>(strip).clear();
-    }
-    for (std::int64_t c = 0; c < (few ? pairs : 0); ++c)
-      for (std::int64_t r = 0; r < map.count(); ++r) wide.few_queries[c * few_rows + r] = wide.q[c * bf16_rows + r];
+    if (!few) return;
+    if (!keys_in_lanes) clear_scores(wide.s, block_keys);
+    FewBlock<float, block_keys>(strip).clear();
+    for (std::int64_t c = 0; c < pairs; ++c) std::memcpy(wide.few_queries + c * few_rows, wide.q + c * bf16_rows, few_rows * sizeof(std::uint32_t));
   }
 
   /// K's rows as words; copied where the last pair would reach past the row.
   void key_rows(std::int64_t first, int keys, const std::uint32_t** rows) {
-    for (int r = 0; r < keys; ++r) {
-      const std::uint16_t* row = k_base + k.offset(first + r);
-      if (problem.dim % 2 == 0) {
-        rows[r] = reinterpret_cast<const std::uint32_t*>(row);
-        continue;
-      }
+    for_each_row(k, first, keys, [&](std::int64_t r, const char* row, const float*) {
+      rows[r] = reinterpret_cast<const std::uint32_t*>(row);
+      if (problem.dim % 2 == 0) return;
       std::uint32_t* copy = wide.k + r * pairs;
       std::memcpy(copy, row, 2 * static_cast<std::size_t>(problem.dim));
       copy[pairs - 1] &= 0xFFFF;
       rows[r] = copy;
-    }
+    });
   }
 
   /// V's rows, an even number of them: one of zeros for a row that does not exist or is silenced.
@@ -128,8 +123,9 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     const auto* zeros = reinterpret_cast<const std::uint16_t*>(wide.zeros);
     const float* const s = keys_in_lanes ? FewBlock<float, block_keys>(strip).s : wide.s;
     const int stride = keys_in_lanes ? 1 : bf16_rows;
-    for (int r = 0; r < keys; ++r)
-      rows[r] = silence && s[r * stride] == -std::numeric_limits<float>::infinity() ? zeros : v_base + v.offset(first + r);
+    for_each_row(v, first, keys, [&](std::int64_t r, const char* row, const float*) {
+      rows[r] = silence && s[r * stride] == -std::numeric_limits<float>::infinity() ? zeros : reinterpret_cast<const std::uint16_t*>(row);
+    });
     if (keys % 2 != 0) rows[keys] = zeros;
   }
 
@@ -262,15 +258,15 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
 
   /// The block's values to few rows, read in parts that stay in the first cache; weights p[pair][p_stride].
   void fold_few(std::int64_t first, int keys, const Groups& groups, const std::uint32_t* p, std::int64_t p_stride) {
-    constexpr int part_pairs = 32;
+    constexpr int part_pairs = few_part / 2;
     const std::uint16_t* rows[block_keys];
     value_rows(first, keys, rows);
     const int begin = groups.begin[0] / 2, end = (groups.end[0] + 1) / 2;
     for (int pair = begin; pair < end; pair += part_pairs) {
       const int last = pair + part_pairs < end ? pair + part_pairs : end;
       read_values(first + 2 * pair, 2 * last < keys ? 2 * (last - pair) : keys - 2 * pair);
-      rows_out.for_each(static_cast<int>(map.count()), Bf16FewRowsTile{rows + 2 * pair, problem.value_dim, last - pair, p + pair * p_stride, p_stride, strip.alpha,
-                                                                       rows_out.stride(), rows_out.to_sums(), fresh, pair == begin, last == end});
+      rows_out.for_each(static_cast<int>(map.count()), Bf16FewRowsTile{rows + 2 * pair, problem.value_dim, last - pair, p + pair * p_stride, p_stride,
+                                                                       fold_few_part(pair == begin, last == end)});
     }
     fresh = false;
   }

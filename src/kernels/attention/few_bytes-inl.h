@@ -31,10 +31,10 @@ struct ByteRows {
   std::int64_t group;
 
   ByteRows(const KeyRows& head, std::int64_t first, int keys) : group(head.scale_group) {
-    for (int r = 0; r < keys; ++r) {
-      row[r] = reinterpret_cast<const std::int8_t*>(row_at(head, first + r));
-      scales[r] = scales_at(head, first + r);
-    }
+    for_each_row(head, first, keys, [&](std::int64_t r, const char* at, const float* of_row) {
+      row[r] = reinterpret_cast<const std::int8_t*>(at);
+      scales[r] = of_row;
+    });
   }
 };
 
@@ -54,15 +54,21 @@ struct FewScoresByteTile {
     const float* const* const of_tile = keys[0] == first_key ? scales : scales + N;  // one vector of two, where two are too many
     Vector<float> sum[ROWS][VECTORS], scale[VECTORS];
     ATTN_UNROLL for (int r = 0; r < ROWS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::Zero(d);
-    for (std::int64_t c = 0; c < dim; c += 16) {
-      if (c % group == 0)
+    RowsInStep<Tag<float>> first(keys[0], stride), second(keys[VECTORS - 1], stride);
+    std::int64_t group_end = 0;
+    for (std::int64_t c = 0, n = 0; c < dim; c += 16) {
+      if (c == group_end) {
         ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) {
           alignas(64) float of_keys[N];
-          for (int i = 0; i < N; ++i) of_keys[i] = of_tile[v * N + i][c / group];
+          for (int i = 0; i < N; ++i) of_keys[i] = of_tile[v * N + i][n];
           scale[v] = hn::Load(d, of_keys);
         }
+        group_end += group;
+        ++n;
+      }
       Vector<float> words[VECTORS][4];
-      ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) load_turned(d, keys[v] + c / 4, stride, words[v]);
+      first.next(d, words[0]);
+      if constexpr (VECTORS == 2) second.next(d, words[1]);
       const float* of_rows = q + c * few_rows + row;
       ATTN_UNROLL for (int i = 0; i < 4; ++i) {
         Vector<float> column[4][VECTORS];
@@ -85,15 +91,13 @@ struct FewScoresByteTile {
   }
 };
 
-/// FewRowsTile for values of 8 bits: keys [first, first + keys) of the block.
+/// FewRowsTile for values of 8 bits: keys [first_key, first_key + keys) of the block; weights p[key][p_stride], of the first of them on.
 struct FewRowsByteTile {
   const ByteRows& values_of;
   int first_key, keys;
   const float* p;
   std::int64_t p_stride;
-  const float* alpha;
-  std::int64_t stride;
-  bool first;
+  FewFold<float> fold;
 
   template <int ROWS, int VECTORS>
   HWY_NOINLINE void operator()(int row, std::int64_t column, float* o) const {
@@ -101,7 +105,7 @@ struct FewRowsByteTile {
     constexpr int N = lanes<float>;
     Vector<float> sum[ROWS][VECTORS];
     std::int64_t group[VECTORS];
-    ATTN_UNROLL for (int r = 0; r < ROWS; ++r) ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) sum[r][x] = hn::Zero(d);
+    fold.start(o, sum);
     ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) group[x] = (column + x * N) / values_of.group;
     const float* weights = p + row;
     for (int key = first_key; key < first_key + keys; ++key, weights += p_stride) {
@@ -113,12 +117,7 @@ struct FewRowsByteTile {
         ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) sum[r][x] = hn::MulAdd(values[x], weight, sum[r][x]);
       }
     }
-    ATTN_UNROLL for (int r = 0; r < ROWS; ++r) {
-      float* const place = o + r * stride;
-      const auto factor = hn::Set(d, alpha[row + r]);
-      ATTN_UNROLL for (int x = 0; x < VECTORS; ++x)
-        hn::Store(first ? sum[r][x] : hn::MulAdd(hn::Load(d, place + x * N), factor, sum[r][x]), d, place + x * N);
-    }
+    fold.finish(row, o, sum);
   }
 };
 

@@ -11,7 +11,9 @@
 #define ATTN_FEW_ROWS_INL_H
 #endif
 
+#include "kernels/attention/key_rows.h"
 #include "kernels/attention/tile-inl.h"
+#include "kernels/turn-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
@@ -46,13 +48,10 @@ class RowOutput {
 
   /// Into the strip's place, [column][R], columns below value_dim; other rows are left as they are.
   void turn_into(T* o, int rows, std::int64_t value_dim) const {
-    constexpr int R = strip_rows<T>;
-    for (int row = 0; row < rows; ++row)
-      for (std::int64_t v = 0; v < vectors_; ++v) {
-        const T* from = o_ + (row * vectors_ + v) * N;
-        const std::int64_t first = column_of(v), count = value_dim - first < N ? value_dim - first : N;
-        for (std::int64_t c = 0; c < count; ++c) o[(first + c) * R + row] = from[c];
-      }
+    constexpr std::int64_t R = strip_rows<T>;
+    const std::int64_t whole = columns_ / N * N, last = column_of(vectors_ - 1);
+    turn(o_, stride(), rows, whole < value_dim ? whole : value_dim, o, R);
+    if (whole < value_dim) turn(o_ + whole, stride(), rows, value_dim - last, o + last * R, R);
   }
 
  private:
@@ -70,23 +69,53 @@ class RowOutput {
   std::int64_t columns_, vectors_;
 };
 
-/// What `keys` keys add to few rows: weights p[key][p_stride], alpha the factor of what came before (first: nothing).
+/// A block's values are weighted in parts of so many keys, which stay in the first cache from their reading to their use.
+inline constexpr int few_part = 32;
+
+/// Where a part's products go: o[row][stride], after the last part times alpha what came before (first: nothing); until then the chains wait
+/// to_sums further on.
+template <typename T>
+struct FewFold {
+  const T* alpha;
+  std::int64_t stride, to_sums;
+  bool first, begins, ends;
+
+  template <int ROWS, int VECTORS>
+  HWY_INLINE void start(const T* o, Vector<T> (&sum)[ROWS][VECTORS]) const {
+    const Tag<T> d;
+    ATTN_UNROLL for (int r = 0; r < ROWS; ++r)
+      ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) sum[r][x] = begins ? hn::Zero(d) : hn::Load(d, o + to_sums + r * stride + x * lanes<T>);
+  }
+  template <int ROWS, int VECTORS>
+  HWY_INLINE void finish(int row, T* o, const Vector<T> (&sum)[ROWS][VECTORS]) const {
+    const Tag<T> d;
+    ATTN_UNROLL for (int r = 0; r < ROWS; ++r) {
+      T* const place = o + r * stride;
+      const auto factor = hn::Set(d, alpha[row + r]);
+      ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) {
+        T* const at = place + x * lanes<T>;
+        if (!ends) hn::Store(sum[r][x], d, at + to_sums);
+        else hn::Store(first ? sum[r][x] : hn::MulAdd(hn::Load(d, at), factor, sum[r][x]), d, at);
+      }
+    }
+  }
+};
+
+/// What `keys` keys add to few rows: weights p[key][p_stride].
 template <typename T>
 struct FewRowsTile {
   const T* const* v_rows;
   int keys;
   const T* p;
   std::int64_t p_stride;
-  const T* alpha;
-  std::int64_t stride;
-  bool first;
+  FewFold<T> fold;
 
   template <int ROWS, int VECTORS>
   HWY_NOINLINE void operator()(int row, std::int64_t column, T* o) const {
     const Tag<T> d;
     constexpr int N = lanes<T>;
     Vector<T> sum[ROWS][VECTORS];
-    ATTN_UNROLL for (int r = 0; r < ROWS; ++r) ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) sum[r][x] = hn::Zero(d);
+    fold.start(o, sum);
     const T* weights = p + row;
     for (int key = 0; key < keys; ++key, weights += p_stride) {
       const T* const value = v_rows[key] + column;
@@ -97,12 +126,7 @@ struct FewRowsTile {
         ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) sum[r][x] = hn::MulAdd(values[x], weight, sum[r][x]);
       }
     }
-    ATTN_UNROLL for (int r = 0; r < ROWS; ++r) {
-      T* const place = o + r * stride;
-      const auto factor = hn::Set(d, alpha[row + r]);
-      ATTN_UNROLL for (int x = 0; x < VECTORS; ++x)
-        hn::Store(first ? sum[r][x] : hn::MulAdd(hn::Load(d, place + x * N), factor, sum[r][x]), d, place + x * N);
-    }
+    fold.finish(row, o, sum);
   }
 };
 
@@ -112,13 +136,14 @@ struct FewRowsTile {
 template <typename T>
 class ReadAhead {
  public:
-  ReadAhead(const KeyRows& rows, const T* base, std::int64_t columns, std::int64_t ahead = 4096) : rows_(&rows), base_(base), columns_(columns), ahead_(ahead) {}
+  ReadAhead(const KeyRows& rows, std::int64_t columns, std::int64_t ahead = 4096) : rows_(&rows), base_(static_cast<const T*>(rows.base)), columns_(columns), ahead_(ahead) {}
 
   /// Keys [first, first + count); `end`: rows from there on are not asked for.
   HWY_NOINLINE void operator()(std::int64_t first, std::int64_t count, std::int64_t end) const {
     if (columns_ == 0) return;
     constexpr std::int64_t size = sizeof(T), line = 64 / size;
     const std::int64_t ahead = 1 + ahead_ / (columns_ * size);
+    if (size == 1 && rows_->row_stride == columns_) return short_rows(first, count, end, ahead);
     for (std::int64_t j = first; j < first + count; ++j) {
       const T* const row = base_ + rows_->offset(j);
       const T* const next = j + ahead < end ? base_ + rows_->offset(j + ahead) : row;
@@ -130,6 +155,32 @@ class ReadAhead {
   }
 
  private:
+  /// Rows of 8 bits without a gap between them, a page of them at a time, and their scales.
+  void short_rows(std::int64_t first, std::int64_t count, std::int64_t end, std::int64_t ahead) const {
+    for (std::int64_t j = first, stop = first + count, rows; j < stop; j += rows) {
+      const bool asks = j + ahead < end;
+      rows = rows_of_page(*rows_, j, stop - j);
+      if (asks) rows = rows_of_page(*rows_, j + ahead, rows < end - j - ahead ? rows : end - j - ahead);
+      const T* const at = base_ + rows_->offset(j);
+      const T* const next = asks ? base_ + rows_->offset(j + ahead) : at;
+      for (std::int64_t byte = 0; byte < rows * columns_; byte += 64) {
+        __builtin_prefetch(next + byte);
+        static_cast<void>(*static_cast<const volatile T*>(at + byte));
+        slow_down();
+      }
+      if (!asks) continue;
+      const float* const scales = scales_at(*rows_, j + ahead);
+      for (std::int64_t n = 0; n < rows * rows_->scale_stride; n += 16) __builtin_prefetch(scales + n);
+    }
+  }
+  /// A few cycles: prefetches that come faster than memory answers are dropped (without it a tenth of the speed is lost). Rows of more
+  /// lines are looked up one by one, which takes as long.
+  static HWY_INLINE void slow_down() {
+#if HWY_COMPILER_GCC || HWY_COMPILER_CLANG
+    asm volatile(".rept 16\n nop\n .endr");
+#endif
+  }
+
   const KeyRows* rows_;
   const T* base_;
   std::int64_t columns_, ahead_;

@@ -57,10 +57,12 @@ struct FewScoresTile {
     Vector<T> sum[ROWS][VECTORS];
     ATTN_UNROLL for (int r = 0; r < ROWS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::Zero(d);
     const T* of_rows = q + row;
+    RowsInStep<Tag<T>> first(keys[0], stride), second(keys[VECTORS - 1], stride);
     std::int64_t c = 0;
     for (; c + side <= dim; c += side, of_rows += side * few_rows) {
       Vector<T> column[VECTORS][side];
-      ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) load_turned(d, keys[v] + c, stride, column[v]);
+      first.next(d, column[0]);
+      if constexpr (VECTORS == 2) second.next(d, column[1]);
       ATTN_UNROLL for (int i = 0; i < side; ++i)
         ATTN_UNROLL for (int r = 0; r < ROWS; ++r) {
           const auto x = hn::Set(d, of_rows[i * few_rows + r]);

@@ -26,7 +26,8 @@ struct FewBlock {
   explicit FewBlock(const Strip<T>& strip) : s(strip.extra), p(strip.extra + few_rows * KEYS) {
     static_assert(2 * few_rows * KEYS <= key_block * strip_rows<T>);
   }
-  void clear() { std::memset(s, 0, 2 * few_rows * KEYS * sizeof(T)); }
+  /// So that weights of rows that are not there are numbers.
+  void clear() { std::memset(p, 0, few_rows * KEYS * sizeof(T)); }
 
   /// Hidden, all of it.
   void hide(int rows) {

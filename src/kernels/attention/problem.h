@@ -19,16 +19,20 @@ struct KeyRows {
   std::int64_t page_stride = 0;          // elements between pages
   const float* scales = nullptr;         // i8: scale of (row in memory, group), or null
   std::int64_t scale_stride = 0;         // scales between neighbouring rows
+  std::int64_t scale_page_stride = 0;    // between pages
   std::int64_t scale_head_stride = 0;    // between heads
   std::int64_t scale_batch_stride = 0;   // between batch items
   int scale_group = 0;                   // elements of a row that share a scale
   Element element = Element::f32;
 
-  /// Elements from `base` to row j.
-  std::int64_t offset(std::int64_t j) const {
-    if (pages == nullptr) return j * row_stride;
-    const std::int64_t page = pages[j >> page_shift];
-    return page * page_stride + (j & ((std::int64_t{1} << page_shift) - 1)) * row_stride;
+  /// Elements from `base` to row j, scales from `scales` to its own.
+  std::int64_t offset(std::int64_t j) const { return place(j, row_stride, page_stride); }
+  std::int64_t scale_offset(std::int64_t j) const { return place(j, scale_stride, scale_page_stride); }
+
+ private:
+  std::int64_t place(std::int64_t j, std::int64_t of_row, std::int64_t of_page) const {
+    if (pages == nullptr) return j * of_row;
+    return pages[j >> page_shift] * of_page + (j & ((std::int64_t{1} << page_shift) - 1)) * of_row;
   }
 };
 

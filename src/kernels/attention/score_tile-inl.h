@@ -88,7 +88,7 @@ class DotScore {
       }
     few_ = few;
     for (std::int64_t c = 0; c < (few > 0 ? dim_ : 0); ++c)
-      for (int r = 0; r < few; ++r) few_queries_[c * few_rows + r] = strip.q[c * R + r];
+      std::memcpy(few_queries_ + c * few_rows, strip.q + c * R, few_rows * sizeof(T));
   }
 
   /// The keys of a block, before its groups.

@@ -44,8 +44,6 @@ class Walk {
   StoredRows<Stored> stored;
   int vectors;
   KeyRows k, v;
-  const Stored* k_base;
-  const Stored* v_base;
   bool fresh = true;      // nothing folded into the span yet
   bool any_span = false;  // a span was merged
   NextHead next;
@@ -78,8 +76,6 @@ class Walk {
     if (!stored.needed()) next_lines = next.lines() * block_keys / (4 * (next.keys() > block_keys ? next.keys() : block_keys)) + 1;
     k = rows_of_head(p.k, p.k_stride, map.batch, map.head / (p.q_heads / p.k_heads));
     v = rows_of_head(p.v, p.v_stride, map.batch, map.head / (p.q_heads / p.v_heads));
-    k_base = static_cast<const Stored*>(k.base);
-    v_base = static_cast<const Stored*>(v.base);
     keys_in_lanes = few && Score::keys_in_lanes && !has_modifiers(p) && !kept_scores.wanted() && !p.drops() && p.keep == nullptr;
     if constexpr (takes_bytes) few_bytes = few && in_byte_tiles(k, p.dim) && in_byte_tiles(v, p.value_dim);
   }
@@ -99,7 +95,7 @@ class Walk {
     }
     score.prepare_queries(strip, vectors, few ? static_cast<int>(map.count()) : 0);
     if (!few) return;
-    clear_scores(strip.s, block_keys);
+    if (!keys_in_lanes) clear_scores(strip.s, block_keys);
     FewBlock<T, key_block>(strip).clear();
   }
   /// Queries of bf16 or f16, so many columns of every row at a time as the place for scores holds.
@@ -132,9 +128,9 @@ class Walk {
     const Tag<T> d;
     const T* k_rows[key_block];
     const T* v_rows[key_block];
-    for (int r = 0; r < keys; ++r) {
-      k_rows[r] = k_base + k.offset(first + r);
-      v_rows[r] = v_base + v.offset(first + r);
+    if (!few_bytes) {
+      for_each_row(k, first, keys, [&](std::int64_t r, const char* row, const float*) { k_rows[r] = reinterpret_cast<const T*>(row); });
+      for_each_row(v, first, keys, [&](std::int64_t r, const char* row, const float*) { v_rows[r] = reinterpret_cast<const T*>(row); });
     }
     const Groups groups = visible ? Groups::trimmed(visible, keys, vectors, N) : Groups::all(keys, vectors);
     for (int x = 0; x < vectors; ++x) hn::Store(hn::Load(d, strip.m + x * N), d, strip.alpha + x * N);
@@ -187,22 +183,26 @@ class Walk {
 
   /// The block's values to few rows, weighted.
   void few_values(std::int64_t first, int keys, const Groups& groups, const T** v_rows) {
-    const int key = groups.begin[0], count = groups.end[0] - key;
-    const T* const p = keys_in_lanes ? FewBlock<T, key_block>(strip).p + key * few_rows : strip.s + key * R;
+    const int begin = groups.begin[0], end = groups.end[0];
+    const T* const p = keys_in_lanes ? FewBlock<T, key_block>(strip).p : strip.s;
     const std::int64_t p_stride = keys_in_lanes ? few_rows : R;
     if (few_bytes) {
-      fold_bytes(first, keys, key, count, p, p_stride);
+      fold_bytes(first, keys, begin, end - begin, p + begin * p_stride, p_stride);
     } else {
       if (stored.needed()) load_values(first, keys, v_rows);
-      else read_values(first, keys);
-      rows_out.for_each(static_cast<int>(map.count()), FewRowsTile<T>{v_rows + key, count, p, p_stride, strip.alpha, rows_out.stride(), fresh});
+      for (int key = begin; key < end; key += few_part) {
+        const int last = key + few_part < end ? key + few_part : end;
+        if (!stored.needed()) read_values(first + key, last - key);
+        rows_out.for_each(static_cast<int>(map.count()), FewRowsTile<T>{v_rows + key, last - key, p + key * p_stride, p_stride, fold_few_part(key == begin, last == end)});
+      }
     }
     fresh = false;
   }
+  FewFold<T> fold_few_part(bool begins, bool ends) const { return {strip.alpha, rows_out.stride(), rows_out.to_sums(), fresh, begins, ends}; }
 
   /// A block of them is 8 KB at D = 128: while one is computed, the next comes from memory.
   void read_bytes(const KeyRows& rows, std::int64_t columns, std::int64_t first, int keys) const {
-    ReadAhead<std::int8_t>(rows, static_cast<const std::int8_t*>(rows.base), columns, block_keys * columns)(first, keys, span_end);
+    ReadAhead<std::int8_t>(rows, columns, block_keys * columns)(first, keys, span_end);
   }
 
   void score_bytes(std::int64_t first, int keys, const Groups& groups, const Word* visible, const T** k_rows) {
@@ -217,7 +217,7 @@ class Walk {
     if constexpr (takes_bytes) {
       read_bytes(v, problem.value_dim, first, keys);
       const ByteRows bytes(v, first, keys);
-      rows_out.for_each(static_cast<int>(map.count()), FewRowsByteTile{bytes, key, count, p, p_stride, strip.alpha, rows_out.stride(), fresh});
+      rows_out.for_each(static_cast<int>(map.count()), FewRowsByteTile{bytes, key, count, p, p_stride, fold_few_part(true, true)});
     }
   }
 
@@ -225,14 +225,14 @@ class Walk {
   template <class F>
   HWY_INLINE void for_each_slice(std::int64_t first, ScoreRange range, F&& score_of) const {
     if (!few || stored.needed()) return score_of(range);
-    const ReadAhead<Stored> read(k, k_base, problem.dim);
+    const ReadAhead<Stored> read(k, problem.dim);
     for (const int end = range.end; range.key < end; range.key = range.end) {
       range.end = end - range.key < few_keys<T> + N ? end : range.key + few_keys<T>;  // no rest below a vector
       read(first + range.key, range.end - range.key, span_end);
       score_of(range);
     }
   }
-  void read_values(std::int64_t first, int keys) const { ReadAhead<Stored>(v, v_base, problem.value_dim)(first, keys, span_end); }
+  void read_values(std::int64_t first, int keys) const { ReadAhead<Stored>(v, problem.value_dim)(first, keys, span_end); }
 
   /// The output of few rows to where that of a span is looked for.
   void end_span() {

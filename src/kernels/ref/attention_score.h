@@ -15,12 +15,7 @@ void load_row(const KeyRows& rows, const std::int64_t (&stride)[2], std::int64_t
   const std::int64_t start = b * stride[0] + group * stride[1] + sequence.offset(j);
   for (std::int64_t d = 0; d < dim; ++d) to[d] = load<T>(rows.base, rows.element, start + d);
   if (rows.scales == nullptr) return;
-  std::int64_t place = j;  // of the row in memory
-  if (rows.pages != nullptr) {
-    const std::int64_t page_rows = std::int64_t{1} << rows.page_shift;
-    place = sequence.pages[j >> rows.page_shift] * page_rows + (j & (page_rows - 1));
-  }
-  const float* scales = rows.scales + b * rows.scale_batch_stride + group * rows.scale_head_stride + place * rows.scale_stride;
+  const float* scales = rows.scales + b * rows.scale_batch_stride + group * rows.scale_head_stride + sequence.scale_offset(j);
   for (std::int64_t d = 0; d < dim; ++d) to[d] = to[d] * static_cast<T>(scales[d / rows.scale_group]);
 }
 
