@@ -13,6 +13,7 @@
 #include "kernels/attention/bf16_gradient_tiles-inl.h"
 #include "kernels/attention/gradient_sums-inl.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 
@@ -56,11 +57,14 @@ class Bf16GradientWalk : public GradientSums<float> {
     const auto row = [&](const void* base, const std::int64_t (&stride)[3]) {
       return Bf16Rows{static_cast<const std::uint16_t*>(base) + rows_.batch * stride[0] + rows_.head * stride[1] + rows_.row * stride[2], stride[2]};
     };
+    whole_ = rows_.rows == vectors_ * N && std::all_of(strip_.inverse, strip_.inverse + vectors_ * N, [](float x) { return x != 0; });
     dout_ = row(g_.dout, g_.dout_stride);
-    turn_pairs(row(p_.q, p_.q_stride), p_.dim, at_.q);
-    pair_all_rows(p_.dim, at_.q_rows);
-    turn_pairs(dout_, p_.value_dim, at_.dout);
-    wild_dout_ = pair_all_rows(p_.value_dim, at_.dout_rows);
+    const Bf16Rows q = settled(row(p_.q, p_.q_stride), p_.dim);
+    turn_pairs(q, p_.dim, at_.q);
+    pair_all_rows(q, p_.dim, at_.q_rows);
+    const Bf16Rows dout = settled(dout_, p_.value_dim);
+    turn_pairs(dout, p_.value_dim, at_.dout);
+    wild_dout_ = pair_all_rows(dout, p_.value_dim, at_.dout_rows);
     make_delta(row(p_.out, p_.out_stride));
   }
 
@@ -137,8 +141,9 @@ class Bf16GradientWalk : public GradientSums<float> {
   std::int64_t v_head() const { return rows_.head / (p_.q_heads / p_.v_heads); }
 
   // --- rows -----------------------------------------------------------------------------------------------------------
-  /// Rows to at_.rows, 0 where a row sees nothing or is not there; turned as pairs of columns.
-  void turn_pairs(const Bf16Rows& from, std::int64_t columns, std::uint32_t* to) {
+  /// Rows in whole vectors, 0 where a row sees nothing or is not there: as they lie, or copied to at_.rows.
+  Bf16Rows settled(const Bf16Rows& from, std::int64_t columns) const {
+    if (whole_ && columns % 32 == 0 && from.stride % 2 == 0) return from;
     const std::int64_t wide = Bf16GradientOperands::wide(columns);
     for (int r = 0; r < vectors_ * N; ++r) {
       const std::uint16_t* const row = from.row(r);
@@ -148,12 +153,16 @@ class Bf16GradientWalk : public GradientSums<float> {
       for (; sees && c + 32 <= columns; c += 32) _mm512_store_si512(copy + c, _mm512_loadu_si512(row + c));
       for (; c < wide; c += 32) _mm512_store_si512(copy + c, sees ? bf16_columns(row, c, columns) : _mm512_setzero_si512());
     }
-    turn(reinterpret_cast<const float*>(at_.rows), wide / 2, std::int64_t{vectors_} * N, (columns + 1) / 2, reinterpret_cast<float*>(to), std::int64_t{R});
+    return {at_.rows, wide};
   }
-  /// at_.rows as pairs of rows; true where some number is not finite.
-  bool pair_all_rows(std::int64_t columns, std::uint32_t* to) {
-    const std::int64_t wide = Bf16GradientOperands::wide(columns);
-    return bf16_pair_rows(vectors_ * N, wide, [&](int r, std::int64_t c) ATTN_BF16_ATTR { return _mm512_load_si512(at_.rows + r * wide + c); }, to);
+  /// Settled rows, turned as pairs of columns.
+  void turn_pairs(const Bf16Rows& rows, std::int64_t columns, std::uint32_t* to) const {
+    turn(reinterpret_cast<const float*>(rows.base), rows.stride / 2, std::int64_t{vectors_} * N, (columns + 1) / 2, reinterpret_cast<float*>(to), std::int64_t{R});
+  }
+  /// Settled rows as pairs of rows; true where some number is not finite.
+  bool pair_all_rows(const Bf16Rows& rows, std::int64_t columns, std::uint32_t* to) const {
+    const auto columns_of = [&](int r, std::int64_t c) ATTN_BF16_ATTR { return _mm512_loadu_si512(rows.row(r) + c); };
+    return bf16_pair_rows(vectors_ * N, Bf16GradientOperands::wide(columns), columns_of, to);
   }
   /// The block's rows of K as pairs; a last one without a partner has 0.
   void pair_keys(const KeyBlock& keys, std::int64_t wide) {
@@ -170,7 +179,7 @@ class Bf16GradientWalk : public GradientSums<float> {
     for (std::int64_t c = 0; c < pairs; c += key_block) {
       const std::int64_t count = pairs - c < key_block ? pairs - c : key_block, columns = p_.value_dim - 2 * c;
       const std::int64_t copied = columns < 2 * count ? columns : 2 * count;
-      turn_pairs({out.base + 2 * c, out.stride}, copied, turned);
+      turn_pairs(settled({out.base + 2 * c, out.stride}, copied), copied, turned);
       for (int x = 0; x < vectors_ * N; x += 2 * N) {  // two chains side by side
         __m512 sum[2] = {_mm512_load_ps(strip_.delta + x), _mm512_load_ps(strip_.delta + x + N)};
         for (std::int64_t n = 0; n < count; ++n)
@@ -229,19 +238,28 @@ class Bf16GradientWalk : public GradientSums<float> {
     _mm512_store_si512(at_.turned + key / 2 * R + x + N, _mm512_permutex2var_epi16(rounded[0], second, rounded[1]));
   }
 
+  /// Of keys [key, end) for the rows of the two vectors at x, which see none.
+  void clear_words(int key, int end, int x) const {
+    const __m512 none[2][2] = {{_mm512_setzero_ps(), _mm512_setzero_ps()}, {_mm512_setzero_ps(), _mm512_setzero_ps()}};
+    for (; key < end; key += 2) store_words(key, x, none, none);
+  }
+
   template <bool MASKED>
   HWY_NOINLINE void weigh_words(const KeyBlock& keys) {
     const Groups& groups = keys.groups;
     for (int g = 0; g < groups.count; ++g)
       for (int v = 0; v < vectors_; v += 2) {
         const int x = v * N;
-        const bool taken = !MASKED || (groups.first[g] < v + 2 && groups.last[g] > v);
+        if (MASKED && (groups.first[g] >= v + 2 || groups.last[g] <= v)) {
+          clear_words(groups.key[g], groups.key[g + 1], x);
+          continue;
+        }
         const Weighed rows[2] = {{strip_, x}, {strip_, x + N}};
         for (int r = groups.key[g]; r < groups.key[g + 1]; r += 2) {
           __m512 p[2][2], d[2][2];
           ATTN_UNROLL for (int k = 0; k < 2; ++k) ATTN_UNROLL for (int n = 0; n < 2; ++n) {
             const int place = (r + k) * R + x + n * N;
-            const bool there = taken && (k == 0 || r + 1 < groups.key[g + 1]);  // an odd end: its partner counts as 0
+            const bool there = k == 0 || r + 1 < groups.key[g + 1];  // an odd end: its partner counts as 0
             const auto visible = static_cast<__mmask16>(MASKED ? keys.visible[r + k] >> (x + n * N) : ~Word{0});
             const __m512 s = _mm512_load_ps(strip_.scores.s + place);
             const __mmask16 seen = rows[n].sees(s, there ? visible : __mmask16{0});
@@ -316,6 +334,7 @@ class Bf16GradientWalk : public GradientSums<float> {
   GradientAhead ahead_;
   Bf16Rows k_{}, v_{}, dout_{};
   bool plain_, in_words_ = false, wild_dout_ = false;
+  bool whole_ = false;  // 64 or 32 rows, which all see something
   Word seen_[key_block];
 };
 
