@@ -25,7 +25,7 @@ struct Output {
   const Tensor& written() const { return other.defined() ? other : result; }
 };
 
-bool shares(const Tensor& out, const Tensor& x) { return overlaps(out, x) || (out.numel() > 0 && out.data() == x.data()); }
+bool shares(const Tensor& out, const Tensor& x) { return out.data() == x.data() ? out.numel() > 0 : overlaps(out, x); }
 
 Output output_memory(const Call& call, const Tensor& out) {
   const kernels::AttentionProblem& p = call.problem;
@@ -120,11 +120,11 @@ AttentionResult attention_call(const Tensor& q, const Tensor& k, const Tensor& v
   }
   notice_reference(call, kernel, result.plan);
   const Dtype computed = call.compute_dtype();
-  const Dims rows{p.batch, p.q_heads, p.q_rows};
+  const auto rows = [&p] { return Dims{p.batch, p.q_heads, p.q_rows}; };
 
-  const Output output = output_memory(call, options.out);
+  Output output = output_memory(call, options.out);
   const Collected weights = collected_memory(call, options.weights);
-  if (call_options.logsumexp) result.logsumexp = empty(call.shown(rows), computed);
+  if (call_options.logsumexp) result.logsumexp = empty(call.shown(rows()), computed);
 
   Results to{.out = output.written().data()};
   std::copy_n(output.written().strides().begin(), 3, to.out_stride);
@@ -133,8 +133,8 @@ AttentionResult attention_call(const Tensor& q, const Tensor& k, const Tensor& v
   SavedAttention saved;
   if (recorded || call_options.saved != nullptr) {
     const AttentionSaved given = recorded ? AttentionSaved() : *call_options.saved;
-    saved.max = saved_memory(call, given.max, rows, "max");
-    saved.sum = saved_memory(call, given.sum, rows, "sum");
+    saved.max = saved_memory(call, given.max, rows(), "max");
+    saved.sum = saved_memory(call, given.sum, rows(), "sum");
     to.max = saved.max.data();
     to.sum = saved.sum.data();
     if (!recorded) call_options.saved->max = saved.max, call_options.saved->sum = saved.sum;
@@ -144,8 +144,7 @@ AttentionResult attention_call(const Tensor& q, const Tensor& k, const Tensor& v
   run_attention(call, kernel, dropout, to);
   call.score_callback.rethrow();
   if (output.aside) copy_values(call.with_heads(output.result), output.other);
-
-  result.output = output.result;
+  result.output = std::move(output.result);
   if (weights.values.defined()) {
     const auto shown = [&](const Tensor& x) {  // an average has no heads to lose
       if (weights.kind != Weights::head_average) return x.reshape(call.shown(x.sizes()));
@@ -157,7 +156,7 @@ AttentionResult attention_call(const Tensor& q, const Tensor& k, const Tensor& v
   if (recorded && (call_options.stored != nullptr || p.score_callback.call != nullptr)) {
     record({"AttentionBackward0", call.inputs(), {}}, {result.output, result.weights, result.logsumexp}, {});
   } else if (recorded) {
-    saved.output = output.written().detach();
+    saved.output = (output.other.defined() ? output.other : result.output).detach();
     saved.weight_keys = weights.keys;
     if (dropout.active()) saved.dropout = std::make_shared<const DropoutStrips>(std::move(dropout));
     record_attention(std::move(call), std::move(saved), result);

@@ -19,25 +19,27 @@ std::string shape(const Tensor& x) { return to_string(x.sizes()); }
 
 void check_tensors(const char* function, const Tensor& q, const Tensor& x, const char* name) {
   if (!x.defined()) throw ValueError(fmt::format("{}: {} is undefined", function, name));
-  const Dtype dtype = x.dtype();
-  const int rank = x.dim();
+  const TensorImpl &is = *x.impl(), &first = *q.impl();
+  const Dtype dtype = is.dtype;
+  const int rank = is.sizes.size(), q_rank = first.sizes.size();
   if (!is_floating(dtype)) throw DtypeError(fmt::format("{}: {} is {}; it must be f32, f64, bf16 or f16", function, name, name_of(dtype)));
   if (rank < 2 || rank > 4)
     throw ShapeError(fmt::format("{}: {} has shape {}; it must be [B, H, T, D], [B, T, D] or [T, D]", function, name, shape(x)));
-  if (dtype != q.dtype()) throw DtypeError(fmt::format("{}: {} is {}; it must be {} as q", function, name, name_of(dtype), name_of(q.dtype())));
-  if (rank != q.dim())
-    throw ShapeError(fmt::format("{}: {} has shape {}; its rank must be {} to match q {}", function, name, shape(x), q.dim(), shape(q)));
+  if (dtype != first.dtype) throw DtypeError(fmt::format("{}: {} is {}; it must be {} as q", function, name, name_of(dtype), name_of(first.dtype)));
+  if (rank != q_rank)
+    throw ShapeError(fmt::format("{}: {} has shape {}; its rank must be {} to match q {}", function, name, shape(x), q_rank, shape(q)));
 }
 
 /// The last dim contiguous.
 void make_rows_contiguous(Tensor& x) {
-  if (x.sizes().back() > 1 && x.strides().back() != 1) x = x.contiguous();
+  if (x.impl()->sizes.back() > 1 && x.impl()->strides.back() != 1) x = x.contiguous();
 }
 
 /// [B, H, T, D] of rank 2, 3 or 4, as a view.
 Tensor viewed(const Tensor& x, bool packed) {
-  if (x.dim() == 2) return x.unsqueeze(0).unsqueeze(0);
-  if (x.dim() == 4) return x;
+  const int rank = x.impl()->sizes.size();
+  if (rank == 4) return x;
+  if (rank == 2) return x.unsqueeze(0).unsqueeze(0);
   return packed ? x.transpose(0, 1).unsqueeze(0) : x.unsqueeze(1);
 }
 
@@ -46,7 +48,7 @@ std::int64_t batch_of(const Dims& x, bool packed) { return x.size() == 4 || (x.s
 std::int64_t heads_of(const Dims& x, bool packed) { return x.size() == 4 || (x.size() == 3 && packed) ? x[1] : 1; }
 
 void check_grouped(const char* function, const Tensor& q, const Tensor& x, const char* name, bool packed) {
-  const Dims &q_sizes = q.sizes(), &sizes = x.sizes();
+  const Dims &q_sizes = q.impl()->sizes, &sizes = x.impl()->sizes;
   const std::int64_t batch = batch_of(q_sizes, packed);
   if (batch_of(sizes, packed) != batch)
     throw ShapeError(fmt::format("{}: {} has shape {}; its batch must be {} to match q {}", function, name, shape(x), batch, shape(q)));
@@ -83,20 +85,20 @@ Tensor checked_sinks(const char* function, const Tensor& sinks, std::int64_t hea
 }
 
 void describe_query(const Tensor& q, kernels::AttentionProblem& problem) {
-  const Dims& strides = q.strides();
-  problem.element = element_of(q.dtype());
-  problem.dim = q.sizes()[3];
-  problem.q = q.data();
-  for (int d = 0; d < 3; ++d) problem.q_stride[d] = strides[d];
+  const TensorImpl& rows = *q.impl();
+  problem.element = element_of(rows.dtype);
+  problem.dim = rows.sizes[3];
+  problem.q = rows.data;
+  for (int d = 0; d < 3; ++d) problem.q_stride[d] = rows.strides[d];
 }
 
 void describe_keys(const Tensor& x, kernels::KeyRows& rows, std::int64_t (&stride)[2]) {
-  const Dims& strides = x.strides();
-  rows.base = x.data();
-  rows.element = element_of(x.dtype());
-  rows.row_stride = strides[2];
-  stride[0] = strides[0];
-  stride[1] = strides[1];
+  const TensorImpl& given = *x.impl();
+  rows.base = given.data;
+  rows.element = element_of(given.dtype);
+  rows.row_stride = given.strides[2];
+  stride[0] = given.strides[0];
+  stride[1] = given.strides[1];
 }
 
 void describe_stored(const StoredRows& stored, kernels::AttentionProblem& problem) {
@@ -130,7 +132,7 @@ void project_and_describe(Call& call, const AttentionOptions& options) {
   kernels::AttentionProblem& problem = call.problem;
   describe_query(call.q, problem);
   describe_keys(call.k, problem.k, problem.k_stride);
-  problem.k_heads = call.k.sizes()[1];
+  problem.k_heads = call.k.impl()->sizes[1];
   problem.scale = score_scale(options, problem.dim);
   if (options.score.kind == Score::Kind::additive) {
     call.additive_w = options.score.w.reshape({-1}).to(call.compute_dtype()).contiguous();
@@ -157,8 +159,8 @@ void lower_options(Call& call, const AttentionOptions& options, const ScoreShape
 }
 
 ScoreShape score_shape(const Call& call) {
-  const Dims& q = call.q.sizes();
-  return {call.function, q[0], q[1], q[2], call.k.sizes()[2], call.rank};
+  const Dims& q = call.q.impl()->sizes;
+  return {call.function, q[0], q[1], q[2], call.k.impl()->sizes[2], call.rank};
 }
 
 }  // namespace
@@ -179,7 +181,7 @@ Dims Call::shown_rows(std::int64_t width) const {
 bool Call::wants_grad() const {
   using attn::wants_grad;
   return wants_grad(q) || wants_grad(k) || wants_grad(v) || wants_grad(sinks) || wants_grad(additive_w) || wants_grad(bias.values) ||
-         wants_grad(score_mod.any_rows.values);
+         (score_mod && wants_grad(score_mod->any_rows.values));
 }
 
 std::vector<Tensor> Call::inputs() const {
@@ -187,7 +189,7 @@ std::vector<Tensor> Call::inputs() const {
   for (const Tensor& x : {q, k, v, sinks, additive_w})
     if (x.defined()) inputs.push_back(x);
   inputs.insert(inputs.end(), bias.values.begin(), bias.values.end());
-  inputs.insert(inputs.end(), score_mod.any_rows.values.begin(), score_mod.any_rows.values.end());
+  if (score_mod) inputs.insert(inputs.end(), score_mod->any_rows.values.begin(), score_mod->any_rows.values.end());
   return inputs;
 }
 
@@ -204,7 +206,7 @@ Call check(const char* function, const Tensor& q, const Tensor& k, const Tensor&
   call.v = viewed(v, call.packed);
   make_rows_contiguous(call.v);
   ScoreShape scores = score_shape(call);
-  if (const std::int64_t v_rows = call.v.sizes()[2]; v_rows != scores.k_rows)
+  if (const std::int64_t v_rows = call.v.impl()->sizes[2]; v_rows != scores.k_rows)
     throw ShapeError(fmt::format("{}: v has shape {}; its {} rows must be {} to match k {}", function, shape(v), v_rows, scores.k_rows, shape(k)));
   check_options(function, options);
   if (options.sinks.defined()) call.sinks = checked_sinks(function, options.sinks, scores.heads, call.compute_dtype());
@@ -223,16 +225,16 @@ Call check(const char* function, const Tensor& q, const Tensor& k, const Tensor&
   else if (call.program.documents >= 0) call.parts = document_parts(call.program.nodes[static_cast<std::size_t>(call.program.documents)], problem);
   describe_keys(call.v, problem.v, problem.v_stride);
   if (stored != nullptr) describe_stored(*stored, problem);
-  problem.v_heads = call.v.sizes()[1];
-  problem.value_dim = call.v.sizes()[3];
+  problem.v_heads = call.v.impl()->sizes[1];
+  problem.value_dim = call.v.impl()->sizes[3];
   problem.softcap = options.softcap;
   problem.temperature = options.temperature;
   problem.sinks = call.sinks.defined() ? call.sinks.data() : nullptr;
   problem.bias = call.bias.terms.data();
   problem.bias_count = static_cast<int>(call.bias.terms.size());
-  if (!call.score_expression.empty()) {
-    problem.score_mod = call.score_mod.any_rows.program;
-    problem.score_mod_one_head = call.score_mod.one_head.program;
+  if (call.score_mod) {
+    problem.score_mod = call.score_mod->any_rows.program;
+    problem.score_mod_one_head = call.score_mod->one_head.program;
   }
   problem.score_callback = call.score_callback.describe();
   return call;

@@ -21,7 +21,7 @@ struct Call {
   LoweredMask program;
   LoweredBias bias;
   ScoreExpression score_expression;
-  LoweredScore score_mod;  // of it
+  std::optional<LoweredScore> score_mod;  // of it
   CallbackGate score_callback;
   Weights weights;      // those asked for
   std::vector<kernels::Part> parts;   // empty: batch items

@@ -123,6 +123,7 @@ bool Collected::wants(const kernels::LaneMap& map) const {
 }
 
 Collected collected_memory(const Call& call, const Weights& weights) {
+  if (weights.kind == Weights::none) return {};
   const kernels::AttentionProblem& p = call.problem;
   Collected to{.kind = weights.kind, .count = weights.count, .rows = {}, .values = {}, .keys = {}};
   Dims sizes{p.batch, p.q_heads, p.q_rows, p.k_rows};
@@ -138,7 +139,6 @@ Collected collected_memory(const Call& call, const Weights& weights) {
   }
   if (to.kind == Weights::head_average) sizes = {p.batch, p.q_rows, p.k_rows};
   if (to.kind == Weights::column_sums) sizes = {p.batch, p.q_heads, p.k_rows};
-  if (to.kind == Weights::none) return to;
   // all pairs of a call without lengths and parts are written
   const bool whole = call.parts.empty() && p.query_lengths == nullptr && p.key_lengths == nullptr && p.key_start == nullptr;
   const bool all_written = whole && (to.kind == Weights::full || to.kind == Weights::head_average || to.kind == Weights::row_subset);

@@ -178,11 +178,11 @@ FusedGradients attention_backward(const Call& call, const SavedAttention& saved,
   FusedGradients result;
   LoweredScoreGradient expression;
   AttentionProblem problem = call.problem;
-  if (!problem.score_mod.empty()) {
-    const std::vector<Tensor>& values = call.score_mod.any_rows.values;
+  if (call.score_mod) {
+    const std::vector<Tensor>& values = call.score_mod->any_rows.values;
     for (std::size_t n = 0; n < values.size(); ++n)
       result.looked_up.push_back(options.looked_up.empty() || options.looked_up[n] ? zeros(values[n].sizes(), computed) : Tensor());
-    expression = lower_score_gradient(call.score_expression, call.score_mod.any_rows, result.looked_up, call.scores(), call.lengths, computed);
+    expression = lower_score_gradient(call.score_expression, call.score_mod->any_rows, result.looked_up, call.scores(), call.lengths, computed);
     problem.score_gradient = &expression.gradient;
   }
   const bool native = options.plan != nullptr ? options.plan->kernel->finish != nullptr : plan_gradient(problem).kernel != nullptr && call.dtype() == Dtype::bf16;
@@ -242,7 +242,7 @@ FusedGradients attention_backward(const Call& call, const SavedAttention& saved,
   };
   into(options.dq, result.q), into(options.dk, result.k), into(options.dv, result.v);
   for (std::size_t n = 0; n < terms; ++n) narrow(result.bias[n], call.bias.values[n].dtype());
-  for (std::size_t n = 0; n < result.looked_up.size(); ++n) narrow(result.looked_up[n], call.score_mod.any_rows.values[n].dtype());
+  for (std::size_t n = 0; n < result.looked_up.size(); ++n) narrow(result.looked_up[n], call.score_mod->any_rows.values[n].dtype());
   return result;
 }
 

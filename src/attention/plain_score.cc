@@ -68,7 +68,7 @@ class Evaluation {
   }
 
   Tensor look_up(const Node& node, const std::vector<int>& parts) const {
-    const std::vector<Tensor>& given = call_.score_mod.any_rows.values;
+    const std::vector<Tensor>& given = call_.score_mod->any_rows.values;
     Tensor table = node.tensor;
     for (std::size_t n = 0; n < given.size(); ++n)
       if (given[n].impl() == node.tensor.impl()) table = tables_[n];

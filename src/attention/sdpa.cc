@@ -23,8 +23,10 @@ Dims leading(const Tensor& x, int count) {
 
 /// Whether nothing of a call must broadcast: rank 4, and the same leading sizes.
 bool fit(const Tensor& query, const Tensor& x, int own) {
-  const Dims &a = query.sizes(), &b = x.sizes();
-  return a.size() == 4 && b.size() == 4 && std::equal(a.begin(), a.end() - own, b.begin());
+  const Dims &a = query.impl()->sizes, &b = x.impl()->sizes;
+  bool same = a.size() == 4 && b.size() == 4;
+  for (int d = 0; same && d < 4 - own; ++d) same = a[d] == b[d];
+  return same;
 }
 
 Dims joined(Dims sizes, std::initializer_list<std::int64_t> more) {
@@ -39,14 +41,16 @@ void check_inputs(const Tensor& query, const Tensor& key, const Tensor& value) {
   } inputs[] = {{query, "query"}, {key, "key"}, {value, "value"}};
   for (const auto& [x, name] : inputs) {
     if (!x.defined()) throw ValueError(fmt::format("{}: {} is undefined", function, name));
-    const Dtype dtype = x.dtype();
-    if (x.dim() < 2) throw ShapeError(fmt::format("{}: {} has shape {}; it must have 2 or more dims", function, name, shape(x)));
+    const Dtype dtype = x.impl()->dtype;
+    if (x.impl()->sizes.size() < 2) throw ShapeError(fmt::format("{}: {} has shape {}; it must have 2 or more dims", function, name, shape(x)));
     if (!is_floating(dtype)) throw DtypeError(fmt::format("{}: {} is {}; it must be f32, f64, bf16 or f16", function, name, name_of(dtype)));
-    if (dtype != query.dtype())
+    if (dtype != query.impl()->dtype)
       throw DtypeError(fmt::format("{}: {} is {}; it must be {} as query", function, name, name_of(dtype), name_of(query.dtype())));
   }
-  const std::int64_t dim = query.sizes().back(), rows = value.size(-2), keys = key.size(-2);
-  if (key.sizes().back() != dim)
+  const auto last_but_one = [](const Dims& sizes) { return sizes[sizes.size() - 2]; };
+  const Dims &q = query.impl()->sizes, &k = key.impl()->sizes, &v = value.impl()->sizes;
+  const std::int64_t dim = q.back(), rows = last_but_one(v), keys = last_but_one(k);
+  if (k.back() != dim)
     throw ShapeError(fmt::format("{}: key has shape {}; its last dim must be {} to match query {}", function, shape(key), dim, shape(query)));
   if (rows != keys) throw ShapeError(fmt::format("{}: value has shape {}; its {} rows must be {} to match key {}", function, shape(value), rows, keys, shape(key)));
 }
@@ -136,8 +140,9 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
   const int rank = std::max({query.dim(), key.dim(), value.dim()});
   Dims shown = sizes;
   for (int d = rank; d < std::min(4, inputs.query.dim()); ++d) shown.erase(0);
-  const Tensor memory = options.out.defined() ? result_memory(function, options.out, shown, query.dtype()) : Tensor();
   const bool none = sizes.product() == 0;
+  const bool checked_below = !none && shown.size() == 4 && options.out.defined() && options.out.dim() == 4;
+  const Tensor memory = options.out.defined() && !checked_below ? result_memory(function, options.out, shown, query.dtype()) : Tensor();
   const auto zero = [](const Tensor& x) { return wrt(x, [sizes = x.sizes()](auto& dy) { return zeros(sizes, dy.dtype()); }); };
   Tensor output = none ? record("AttentionBackward0", zeros(sizes, query.dtype()), zero(query), zero(key), zero(value)) : attend(inputs, mask, options);
   if (!(output.sizes() == shown)) output = output.reshape(shown);

@@ -47,7 +47,7 @@ Tensor through_expression(const Run& run, const Tensor& scores, const Tensor& ds
   Tensor visible = ones(scores.sizes(), Dtype::boolean);
   for (std::size_t n = 0; n < run.hidden.size(); ++n) visible.data<bool>()[n] = run.hidden[n] == Hidden::visible || run.hidden[n] == Hidden::score;
   const Tensor s = scores.detach().clone().requires_grad_();
-  const Tensor modified = modified_scores(call, s, call.score_mod.any_rows.values, visible);
+  const Tensor modified = modified_scores(call, s, call.score_mod->any_rows.values, visible);
   if (!modified.requires_grad()) return zeros_like(ds);  // an expression without s
   const Tensor gradient = grad(modified, s, {.grad_outputs = {ds}, .allow_unused = true});
   return gradient.defined() ? masked_fill(gradient, logical_not(visible), 0) : zeros_like(ds);

@@ -15,30 +15,30 @@ namespace attn::runtime {
 /// The two control words are read and written by hand: fegetenv and fesetenv cost tens of nanoseconds.
 class DefaultFloatingPoint {
  public:
-  DefaultFloatingPoint() : sse_(_mm_getcsr()) {
-    asm volatile("fnstcw %0" : "=m"(x87_));
-    enforce();
-  }
+  DefaultFloatingPoint() : sse_(_mm_getcsr()), x87_(x87()) { enforce(sse_, x87_); }
   ~DefaultFloatingPoint() {
-    set_x87(x87_);
+    if (x87() != x87_) set_x87(x87_);
     if (_mm_getcsr() != sse_) _mm_setcsr(sse_);
   }
   DefaultFloatingPoint(const DefaultFloatingPoint&) = delete;
   DefaultFloatingPoint& operator=(const DefaultFloatingPoint&) = delete;
 
   /// Back to the default, should a part have changed it.
-  void enforce() {
-    constexpr unsigned control_bits = 0xFFC0, default_bits = 0x1F80;
-    if ((_mm_getcsr() & control_bits) != default_bits) _mm_setcsr(default_bits);
-    set_x87(0x037F);
-  }
+  void enforce() { enforce(_mm_getcsr(), x87()); }
 
  private:
-  static void set_x87(unsigned short wanted) {
+  static void enforce(unsigned sse, unsigned short control) {
+    constexpr unsigned control_bits = 0xFFC0, default_bits = 0x1F80;
+    constexpr unsigned short default_x87 = 0x037F;
+    if ((sse & control_bits) != default_bits) _mm_setcsr(default_bits);
+    if (control != default_x87) set_x87(default_x87);
+  }
+  static unsigned short x87() {
     unsigned short now;
     asm volatile("fnstcw %0" : "=m"(now));
-    if (now != wanted) asm volatile("fldcw %0" : : "m"(wanted));
+    return now;
   }
+  static void set_x87(unsigned short wanted) { asm volatile("fldcw %0" : : "m"(wanted)); }
   unsigned sse_;
   unsigned short x87_;
 };

@@ -22,17 +22,18 @@ std::int64_t at(const char* function, const Dims& dims, int d) {
   return dims[wrap_dim(function, d, dims.size())];
 }
 
-/// First and last byte of a tensor that has elements.
+/// The first byte and the one after the last; the same where there are no elements.
 std::pair<const char*, const char*> extent(const Tensor& x) {
   const auto bytes = static_cast<std::int64_t>(size_of(x.dtype()));
   const Dims &sizes = x.sizes(), &strides = x.strides();
-  const char* first = static_cast<const char*>(x.data());
-  const char* last = first + bytes - 1;
+  const char* const data = static_cast<const char*>(x.data());
+  std::int64_t first = 0, last = 0;
   for (int i = 0; i < sizes.size(); ++i) {
-    const std::int64_t reach = (sizes[i] - 1) * strides[i] * bytes;
+    if (sizes[i] == 0) return {data, data};
+    const std::int64_t reach = (sizes[i] - 1) * strides[i];
     (reach < 0 ? first : last) += reach;
   }
-  return {first, last};
+  return {data + first * bytes, data + (last + 1) * bytes};
 }
 
 template <typename T>
@@ -69,8 +70,8 @@ Tensor Tensor::from_blob(void* data, Dims sizes, Dtype dtype, Dims strides, std:
   Tensor result(impl);
   impl->storage->data = data;
   if (sizes.product() != 0) {
-    const auto [first, last] = extent(result);
-    impl->storage->bytes = static_cast<std::size_t>(last - first) + 1;
+    const auto [first, end] = extent(result);
+    impl->storage->bytes = static_cast<std::size_t>(end - first);
   }
   impl->storage->deleter = std::move(deleter);
   return result;
@@ -150,11 +151,10 @@ Tensor result_memory(const char* function, const Tensor& out, const Dims& sizes,
 }
 
 bool overlaps(const Tensor& a, const Tensor& b) {
-  if (a.numel() == 0 || b.numel() == 0) return false;
-  if (a.data() == b.data() && a.dtype() == b.dtype() && a.sizes() == b.sizes() && a.strides() == b.strides()) return false;
-  const auto [a_first, a_last] = extent(a);
-  const auto [b_first, b_last] = extent(b);
-  return a_first <= b_last && b_first <= a_last;
+  const auto [a_first, a_end] = extent(a);
+  const auto [b_first, b_end] = extent(b);
+  if (a_first == a_end || b_first == b_end || a_first >= b_end || b_first >= a_end) return false;
+  return !(a.data() == b.data() && a.dtype() == b.dtype() && a.sizes() == b.sizes() && a.strides() == b.strides());
 }
 
 }  // namespace attn
