@@ -13,28 +13,29 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
+/// Functions that run once a step or a block are [[gnu::cold]]: compiled for size.
 template <typename T>
 class ScoreBack {
  public:
   static constexpr int R = query_block, N = lanes<T>;
   using Window = ScoreWindow<T>;
 
-  ScoreBack(const AttentionGradient& g, const GradientRows& rows, const LaneMap& map, const GradientStrip<T>& strip)
+  [[gnu::cold]] HWY_NOINLINE ScoreBack(const AttentionGradient& g, const GradientRows& rows, const LaneMap& map, const GradientStrip<T>& strip)
       : g_(g), p_(g.problem), rows_(rows), strip_(strip), forward_(p_, map, GradientStrip<T>::expression(p_), R, strip.places[0]),
         slopes_(p_, map, p_.score_gradient != nullptr ? p_.score_gradient->program : p_.score_mod, R, strip.places[1]) {}
 
   bool used() const { return p_.score_gradient != nullptr; }
-  HWY_NOINLINE void begin() { lines_ = begin_lines<T>(p_, strip_.lines); }
+  [[gnu::cold]] HWY_NOINLINE void begin() { lines_ = begin_lines<T>(p_, strip_.lines); }
 
   /// What forward did, with the scores from before it kept.
-  HWY_NOINLINE void apply(std::int64_t first, int keys, const Groups& groups) {
+  [[gnu::cold]] HWY_NOINLINE void apply(std::int64_t first, int keys, const Groups& groups) {
     const Tag<T> d;
     for_each_score<T, R>(groups, [&](int at, int, int) HWY_ATTR { hn::Store(hn::Load(d, strip_.scores.s + at), d, strip_.before + at); });
     forward_.apply(first, keys, groups, strip_.scores.s);
   }
 
   /// strip_.d from the derivatives by the expression to those by the score. Lookups add up on the way.
-  HWY_NOINLINE void back(std::int64_t first, int keys, const Groups& groups, const Turn& turn) {
+  [[gnu::cold]] HWY_NOINLINE void back(std::int64_t first, int keys, const Groups& groups, const Turn& turn) {
     const ScoreGradient& gradient = *p_.score_gradient;
     if (gradient.elements != ElementTurn::none && turn.wait_dense != nullptr) turn.wait_dense(turn.context, turn_of_elements(p_, first + keys));
     first_ = first - p_.keys_begin(rows_.batch);
@@ -52,7 +53,7 @@ class ScoreBack {
   }
 
   /// What waited for its step to end.
-  HWY_NOINLINE void finish(const Turn& turn) {
+  [[gnu::cold]] HWY_NOINLINE void finish(const Turn& turn) {
     place_rows();
     if (!g_.adds_lookups || !p_.score_gradient->has_lines()) return;
     if (turn.wait_dense != nullptr) turn.wait_dense(turn.context, every_key);
@@ -97,6 +98,25 @@ class ScoreBack {
       return offset;
     }
 
+    /// What a vector of rows gives, each to its own.
+    HWY_INLINE void scatter(const T* given, int r, int v, std::int64_t rows, LineSums<T>& lines) const {
+      const T* index[4];
+      for (int n = 0; n < rank_; ++n) index[n] = index_[n](r, v);
+      const int count = rows - v * N < N ? static_cast<int>(rows - v * N) : N;
+      std::int64_t low = lines.low, high = lines.high;
+      for (int lane = 0; lane < count; ++lane) {
+        const T x = given[v * N + lane];
+        if (x == 0) continue;  // it would change nothing
+        std::int64_t place = 0;
+        for (int n = 0; n < rank_; ++n) place += static_cast<std::int64_t>(index[n][lane]) * stride_[n];
+        lines.sums[place] += x;
+        low = place < low ? place : low;
+        high = place < high ? high : place + 1;
+      }
+      lines.low = low;
+      lines.high = high;
+    }
+
    private:
     int rank_;
     Spread<T> index_[4];
@@ -105,7 +125,7 @@ class ScoreBack {
   Elements elements(const ScoreSlope& lookup, ScoreRate rate, const Window& w = {1, 0, 1, 0, nullptr}) const { return {slopes_, lookup, rate, w}; }
 
   /// What a window's pairs give, in strip_.given, to their lines.
-  HWY_NOINLINE void add(int n, const Window& w) {
+  [[gnu::cold]] HWY_NOINLINE void add(int n, const Window& w) {
     const Tag<T> d;
     const ScoreSlope& lookup = p_.score_gradient->lookups[n];
     const T* const given = strip_.given;
@@ -137,14 +157,9 @@ class ScoreBack {
         return;
       }
       case ScoreLine::pair:
-        return for_each_pair(w, [&](int r, int lane) {
-          const T x = given[r * R + lane];
-          if (x == 0) return;  // it would change nothing
-          const std::int64_t place = element(r, lane);
-          lines.sums[place] += x;
-          if (place < lines.low) lines.low = place;
-          if (place >= lines.high) lines.high = place + 1;
-        });
+        for (int r = 0; r < w.keys; ++r)
+          for (int v = w.first; v < w.last; ++v) element.scatter(given + r * R, r, v, rows_.rows, lines);
+        return;
     }
   }
   int step_number(int lookup) const {
@@ -154,7 +169,7 @@ class ScoreBack {
   }
 
   /// The elements of the step's sums, and of its rows'.
-  void place_rows() {
+  [[gnu::cold]] HWY_NOINLINE void place_rows() {
     const ScoreGradient& gradient = *p_.score_gradient;
     slopes_.prepare();
     std::int64_t* to = g_.places + (rows_.block * p_.q_heads + rows_.head) * gradient.step_count;
@@ -167,7 +182,7 @@ class ScoreBack {
     }
   }
   /// The elements of the distances that the block's pairs have.
-  HWY_NOINLINE void place_distances(int n, int keys) {
+  [[gnu::cold]] HWY_NOINLINE void place_distances(int n, int keys) {
     const ScoreSlope& lookup = p_.score_gradient->lookups[n];
     std::int64_t* const places = lines_[n].places + distance_line(p_, 0, first_) - (key_block - 1);
     const Elements element = elements(lookup, ScoreRate::distance);

@@ -28,7 +28,7 @@ struct GradientStrip {
   static std::int64_t sum_rows(const AttentionProblem& p) { return parameter_count(p) + p.bias_count; }
   static std::size_t places_of(const ScoreProgram& program) { return score_place_elements(program, R, 64 / sizeof(T)); }
   static const ScoreProgram& expression(const AttentionProblem& p) { return p.score_mod_one_head.empty() ? p.score_mod : p.score_mod_one_head; }
-  static std::size_t expression_bytes(const AttentionProblem& p) {
+  [[gnu::cold, gnu::noinline]] static std::size_t expression_bytes(const AttentionProblem& p) {
     if (p.score_gradient == nullptr) return 0;
     const std::size_t elements = (key_block + score_chunk) * R + places_of(expression(p)) + places_of(p.score_gradient->program);
     return (sizeof(T) * elements + line_bytes<T>(p) + 63) / 64 * 64;
@@ -49,10 +49,14 @@ struct GradientStrip {
     scores.extra = take(key_block);
     capped = take(key_block);
     sums = take(sum_rows(p));
-    if (p.score_gradient == nullptr) return;
-    before = take(key_block);
-    given = take(score_chunk);
-    places[0] = next;
+    if (p.score_gradient != nullptr) take_expression(next, p);
+  }
+
+ private:
+  [[gnu::cold, gnu::noinline]] void take_expression(T* next, const AttentionProblem& p) {
+    before = next;
+    given = before + key_block * R;
+    places[0] = given + score_chunk * R;
     places[1] = places[0] + places_of(expression(p));
     lines = places[1] + places_of(p.score_gradient->program);
   }

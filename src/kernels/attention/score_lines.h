@@ -41,7 +41,7 @@ static inline std::size_t line_bytes(const AttentionProblem& p, const ScoreSlope
   return (static_cast<std::size_t>(lines_of(p, lookup)) * line + 7) / 8 * 8;
 }
 template <typename T>
-static std::size_t line_bytes(const AttentionProblem& p) {
+[[gnu::cold]] static std::size_t line_bytes(const AttentionProblem& p) {
   std::size_t total = 0;
   if (p.score_gradient == nullptr) return total;
   for (int n = 0; n < p.score_gradient->lookup_count; ++n) total += sizeof(LineSums<T>) + line_bytes<T>(p, p.score_gradient->lookups[n]);
@@ -50,7 +50,7 @@ static std::size_t line_bytes(const AttentionProblem& p) {
 
 /// Lines at 0: one without a pair adds 0 to element 0.
 template <typename T>
-static LineSums<T>* begin_lines(const AttentionProblem& p, void* memory) {
+[[gnu::cold]] static LineSums<T>* begin_lines(const AttentionProblem& p, void* memory) {
   auto* const all = static_cast<LineSums<T>*>(memory);
   const int count = p.score_gradient->lookup_count;
   char* next = reinterpret_cast<char*>(all + count);
@@ -69,7 +69,7 @@ static LineSums<T>* begin_lines(const AttentionProblem& p, void* memory) {
 
 /// Lines ascending, each to its element.
 template <typename T>
-static void add_lines(const AttentionProblem& p, const LineSums<T>* all) {
+[[gnu::cold]] static void add_lines(const AttentionProblem& p, const LineSums<T>* all) {
   for (int n = 0; n < p.score_gradient->lookup_count; ++n) {
     const LineSums<T>& lines = all[n];
     T* const to = static_cast<T*>(p.score_gradient->lookups[n].gradient);

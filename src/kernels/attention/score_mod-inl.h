@@ -53,7 +53,7 @@ class ScoreVectors {
   ScoreVectors(const AttentionProblem& problem, const LaneMap& map, void* scratch)
       : ScoreVectors(problem, map, program_of(problem, map), strip_rows<T>, scratch) {}
   /// Another program, or strips of so many rows.
-  ScoreVectors(const AttentionProblem& problem, const LaneMap& map, const ScoreProgram& program, int rows, void* scratch)
+  HWY_NOINLINE ScoreVectors(const AttentionProblem& problem, const LaneMap& map, const ScoreProgram& program, int rows, void* scratch)
       : problem_(problem), map_(map), program_(program), rows_(rows) {
     T* next = static_cast<T*>(scratch);
     for (int r = 0; r < score_rates; ++r) {
@@ -102,7 +102,7 @@ class ScoreVectors {
   }
 
   /// What varies with the key or the distance alone.
-  void begin_block(std::int64_t first, int keys) {
+  HWY_NOINLINE void begin_block(std::int64_t first, int keys) {
     prepare();
     const std::int64_t position = key_position(problem_, map_.batch, first);
     if (const int place = program_.symbols.key; place >= 0)
@@ -124,7 +124,7 @@ class ScoreVectors {
   }
 
   /// What does not change along the keys. Lanes without a row stand where the last row does.
-  void begin() {
+  HWY_NOINLINE void begin() {
     begun_ = true;
     const ScoreSymbols& symbols = program_.symbols;
     for (int n = 0; n < program_.constant_count; ++n)

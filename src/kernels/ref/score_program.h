@@ -15,7 +15,7 @@ template <typename T>
 class ScoreMachine {
  public:
   ScoreMachine(const AttentionProblem& problem, const Pair& pair) : ScoreMachine(problem.score_mod, problem, pair) {}
-  ScoreMachine(const ScoreProgram& program, const AttentionProblem& problem, const Pair& pair) : program_(program) {
+  [[gnu::noinline]] ScoreMachine(const ScoreProgram& program, const AttentionProblem& problem, const Pair& pair) : program_(program) {
     int first = 0;
     for (int r = 0; r < score_rates; ++r) {
       first_[r] = first;

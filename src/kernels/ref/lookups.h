@@ -1,0 +1,55 @@
+// src/kernels/ref/lookups.h: what the pairs of a step give to the tensors that a score expression looks up (docs/numerics.md section 4).
+#pragma once
+#include "kernels/attention/score_lines.h"
+#include "kernels/ref/element.h"
+
+#include <algorithm>
+
+namespace attn::kernels::ATTN_REF_NAMESPACE {
+
+inline constexpr std::int64_t block_keys = 64;  // of the order: fixed
+
+/// The lines of a step, and of lookups by ScoreLine::pair what a block of keys gives: key by key, while rows come one by one.
+template <typename T>
+struct Lookups {
+  LineSums<T>* lines = nullptr;
+  std::int64_t* places = nullptr;  // [lookups][64 keys][64]
+  T* given = nullptr;
+
+  static std::int64_t pairs(const AttentionProblem& p) { return p.score_gradient != nullptr ? p.score_gradient->lookup_count * block_keys * query_block : 0; }
+  static std::int64_t elements(const AttentionProblem& p) {
+    const auto size = static_cast<std::int64_t>(sizeof(T));
+    return (static_cast<std::int64_t>(line_bytes<T>(p)) + pairs(p) * (8 + size)) / size + 8 / size;
+  }
+  Lookups() = default;
+  Lookups(const AttentionProblem& p, T* scratch) {
+    if (p.score_gradient == nullptr) return;
+    auto* const memory = reinterpret_cast<char*>((reinterpret_cast<std::uintptr_t>(scratch) + 7) / 8 * 8);
+    lines = reinterpret_cast<LineSums<T>*>(memory);
+    places = reinterpret_cast<std::int64_t*>(memory + line_bytes<T>(p));
+    given = reinterpret_cast<T*>(places + pairs(p));
+  }
+
+  void begin(const AttentionProblem& p) {
+    if (p.score_gradient == nullptr) return;
+    begin_lines<T>(p, lines);
+    for (std::int64_t n = 0; n < pairs(p); ++n) given[n] = 0;
+  }
+  void give(int lookup, std::int64_t key, std::int64_t row, T value, std::int64_t element) {
+    const std::int64_t at = (lookup * block_keys + key) * query_block + row;
+    given[at] = value;
+    places[at] = element;
+  }
+  void close(const AttentionProblem& p) {
+    for (std::int64_t at = 0; at < pairs(p); ++at) {
+      if (given[at] == 0) continue;  // it would change nothing
+      LineSums<T>& to = lines[at / (block_keys * query_block)];
+      to.sums[places[at]] = to.sums[places[at]] + given[at];
+      to.low = std::min(to.low, places[at]);
+      to.high = std::max(to.high, places[at] + 1);
+      given[at] = 0;
+    }
+  }
+};
+
+}  // namespace attn::kernels::ATTN_REF_NAMESPACE
