@@ -269,12 +269,19 @@ nb::object to_python(const Tensor& x, Framework framework) {
   return bits ? array.attr("view")(Numpy::get().dtype(Dtype::bf16)) : array;
 }
 
-nb::object empty_array(const Tensor& like_view, nb::handle like, const Dims& sizes, Framework framework) {
+NewArray empty_array(const Tensor& like_view, nb::handle like, const Dims& sizes, Framework framework) {
   const bool same = sizes == like_view.sizes();
+  Reader read("attention");
   if (framework == Framework::torch) {
     const Torch& torch = Torch::get();
-    if (same) return (*torch.empty_like)(like);
-    return (*torch.empty)(tuple_of(sizes), nb::arg("dtype") = nb::handle(torch.dtypes[static_cast<int>(like_view.dtype())]));
+    if (!same) {
+      nb::object array = (*torch.empty)(tuple_of(sizes), nb::arg("dtype") = nb::handle(torch.dtypes[static_cast<int>(like_view.dtype())]));
+      return {array, read.writable(array, "out")};
+    }
+    nb::object array = (*torch.empty_like)(like);  // what it shares with `like` need not be asked again: half a microsecond
+    const View view{.data = PyLong_AsVoidPtr(call(array, torch.data_ptr).ptr()), .sizes = sizes, .strides = dims_of(call(array, torch.stride)), .dtype = like_view.dtype()};
+    expect_writes(view);
+    return {array, tensor_of(view)};
   }
   const Numpy& numpy = Numpy::get();
   npy_intp extents[max_rank];
@@ -287,7 +294,7 @@ nb::object empty_array(const Tensor& like_view, nb::handle like, const Dims& siz
     array = PyArray_Empty(sizes.size(), extents, reinterpret_cast<PyArray_Descr*>(dtype.release().ptr()), 0);
   }
   if (array == nullptr) throw nb::python_error();
-  return nb::steal(array);
+  return {nb::steal(array), read.writable(array, "out")};
 }
 
 }  // namespace attn::python

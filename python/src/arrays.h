@@ -63,7 +63,12 @@ Tensor keep(nb::handle x, const Argument& argument);
 /// The tensor's memory as an array of that framework; nothing is copied.
 nb::object to_python(const Tensor& x, Framework framework);
 
-/// An uninitialised array: laid out as `like` (an array of the framework) where the sizes are its own, else row-major.
-nb::object empty_array(const Tensor& like_view, nb::handle like, const Dims& sizes, Framework framework);
+/// An array and its memory.
+struct NewArray {
+  nb::object array;
+  Tensor tensor;
+};
+/// Uninitialised: laid out as `like` (an array of the framework, read as `like_view`) where the sizes are its own, else row-major.
+NewArray empty_array(const Tensor& like_view, nb::handle like, const Dims& sizes, Framework framework);
 
 }  // namespace attn::python

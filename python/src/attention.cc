@@ -14,18 +14,6 @@
 namespace attn::python {
 namespace {
 
-/// Memory of the framework for the output, known before the call where the shapes are as the call wants them; else the library's own.
-struct Output {
-  nb::object array;
-  Tensor tensor;
-
-  void make(const Tensor& q, nb::handle q_array, const Dims& sizes, Framework framework) {
-    array = empty_array(q, q_array, sizes, framework);
-    Reader read("attention");
-    tensor = read.writable(array, "out");
-  }
-};
-
 /// Sizes of attention's output: those of q, but for the last.
 std::optional<Dims> output_sizes(const Tensor& q, const Tensor& v) {
   if (q.dim() < 2 || v.dim() != q.dim()) return std::nullopt;
@@ -36,12 +24,12 @@ std::optional<Dims> output_sizes(const Tensor& q, const Tensor& v) {
 
 nb::tuple attention_of(nb::handle q, nb::handle k, nb::handle v, nb::handle options) {
   Call call("attention", q, k, v, options);
-  Output output;
+  NewArray output;  // memory of the framework, where the shapes are as the call wants them; else the library's own
   if (!call.out.is_none()) {
     output.array = nb::borrow(call.out);
     output.tensor = call.read.writable(call.out, "out");
   } else if (const auto sizes = output_sizes(call.q, call.v)) {
-    output.make(call.q, q, *sizes, call.read.framework());
+    output = empty_array(call.q, q, *sizes, call.read.framework());
   }
   call.options.out = output.tensor;
   AttentionResult result;
@@ -111,9 +99,9 @@ nb::object sdpa(nb::handle query, nb::handle key, nb::handle value, nb::handle a
   options.is_causal = flag(is_causal, {function, "is_causal"});
   if (!scale.is_none()) options.scale = number(scale, {function, "scale"});
   options.enable_gqa = flag(enable_gqa, {function, "enable_gqa"});
-  Output output;
+  NewArray output;
   const auto sizes = output_sizes(q, v);
-  if (sizes && k.dim() == q.dim()) output.make(q, query, *sizes, read.framework());
+  if (sizes && k.dim() == q.dim()) output = empty_array(q, query, *sizes, read.framework());
   options.out = output.tensor;
   Tensor result;
   {
