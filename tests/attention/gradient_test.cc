@@ -309,34 +309,6 @@ TEST(Gradient, OfABiasThatIsSharedHasTheSameBitsOnAnyNumberOfThreads) {
 }
 
 /// The first key block that a row sees shrinks from one block of rows to the next: a step may be done while the one before has keys left.
-/// One thread begins the sums of a key where the first block of rows sees it; a wave begins with 0 everywhere. Keys before, between and behind those
-/// that rows see, blocks that later rows see first, rows that see nothing.
-TEST(Gradient, BeginsItsSumsInMemoryThatHoldsAnything) {
-  const int before = num_threads();
-  const double nan = std::numeric_limits<double>::quiet_NaN();
-  const Mask masks[] = {Mask::causal(Align::top_left),         Mask::causal(Align::bottom_right), ~Mask::window(64, 64, Align::top_left),
-                        Mask::window(20, -1, Align::top_left), Mask::window(0, 0, Align::bottom_right), ~Mask::causal(Align::bottom_right)};
-  for (const Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::bf16})
-    for (const std::int64_t rows : {50, 200})
-      for (const Mask& mask : masks) {
-        Trial s{.q = normal({1, 2, rows, 20}, 1, dtype), .k = normal({1, 1, 260, 20}, 2, dtype), .v = normal({1, 1, 260, 12}, 3, dtype)};
-        s.options.mask = mask;
-        s.doutput = normal({1, 2, rows, 12}, 4, dtype);
-        const Call call = s.call();
-        const SavedAttention saved = forward(s, call);
-        const auto with = [&](int threads, double what) {
-          set_num_threads(threads);
-          AttentionBackward options;
-          options.output = s.doutput;
-          options.dq = full(s.q.sizes(), what, dtype), options.dk = full(s.k.sizes(), what, dtype), options.dv = full(s.v.sizes(), what, dtype);
-          return attention_backward(call, saved, options);
-        };
-        SCOPED_TRACE(to_string(s.q.sizes()) + " " + mask.to_string());
-        expect_same_bits(with(1, nan), with(3, 0));
-      }
-  set_num_threads(before);
-}
-
 TEST(Gradient, HandsKeysOnInOrderWhereRowsSeeFewerAndFewerKeys) {
   const int before = num_threads();
   Trial s = f32_setup({1, 1, 640, 16}, {1, 1, 640, 16});
