@@ -58,15 +58,12 @@ struct Node {
 /// x is result `output` of `node` from now on; that its gradient is to be kept goes along.
 void set_history(TensorImpl& x, const std::shared_ptr<Node>& node, int output);
 
-/// A view whose base was changed in place on the tape takes up the base's new history (view_history.cc).
+/// A view whose base was changed in place on the tape since it was last asked takes up the base's new history (view_history.cc).
 void follow_base(TensorImpl& view);
 /// What x points to, its history up to date.
 inline TensorImpl& current(const Tensor& x) {
   TensorImpl& impl = *x.impl();
-  if (impl.base.defined()) {
-    const Node* node = impl.base.impl()->node.get();
-    if (node != nullptr && node->sequence != impl.seen.load(std::memory_order_acquire)) follow_base(impl);
-  }
+  if (impl.base.defined()) follow_base(impl);
   return impl;
 }
 

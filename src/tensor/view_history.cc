@@ -85,9 +85,11 @@ Vjp change_of_base(const Tensor& view, Vjp change) {
 }
 
 void follow_base(TensorImpl& view) {
+  const Node* last = view.base.impl()->node.get();
+  if (last == nullptr || last->sequence == view.seen.load(std::memory_order_acquire)) return;
   static std::mutex several_readers;  // of one view that is behind its base
   const std::lock_guard guard(several_readers);
-  const std::uint64_t sequence = view.base.impl()->node->sequence;
+  const std::uint64_t sequence = last->sequence;
   if (sequence == view.seen.load(std::memory_order_relaxed)) return;
   const auto node = std::make_shared<Node>("AsStridedBackward0");
   node->vjp = [window = Window(view)](const Backward& at) { return Gradients{in_base(at.grad(), window)}; };
