@@ -21,6 +21,17 @@ nb::object imported(const char* name) {
 PyObject* known_ndarray = nullptr;
 PyObject* known_tensor = nullptr;
 
+/// What `make` gives, made once. No static that is made in place: an import hands the GIL on, and who took it would wait for the static while
+/// its maker waits for the GIL. Under the GIL a pointer needs no lock; of two that were made side by side the first one counts.
+template <typename T, typename F>
+T* once(T*& known, F make) {
+  if (known == nullptr) {
+    T* const found = make();
+    if (known == nullptr) known = found;
+  }
+  return known;
+}
+
 /// Whether x is of `type` of the module `module`, as far as that has been imported.
 bool is_of(nb::handle x, PyObject*& known, const char* module, const char* type) {
   if (known == nullptr) {
@@ -38,7 +49,8 @@ bool is_numpy(nb::handle x) { return is_of(x, known_ndarray, "numpy", "ndarray")
 bool is_torch(nb::handle x) { return is_of(x, known_tensor, "torch", "Tensor"); }
 
 const Numpy& Numpy::get() {
-  static const Numpy* const numpy = [] {
+  static constinit const Numpy* known = nullptr;
+  return *once(known, []() -> const Numpy* {
     nb::module_ module = nb::module_::import_("numpy");
     if (_import_array() < 0) throw nb::python_error();
     auto* found = new Numpy{.ndarray = forever_pointer(module.attr("ndarray")),
@@ -48,18 +60,18 @@ const Numpy& Numpy::get() {
     for (int n = 0; n < dtype_count; ++n)
       if (names[n]) found->dtypes[n] = forever_pointer(module.attr("dtype")(names[n]));
     return found;
-  }();
-  return *numpy;
+  });
 }
 
 nb::handle Numpy::dtype(Dtype dtype) const {
   if (dtype != Dtype::bf16) return dtypes[static_cast<int>(dtype)];
-  static PyObject* const bfloat16 = forever_pointer(nb::module_::import_("numpy").attr("dtype")(nb::module_::import_("ml_dtypes").attr("bfloat16")));
-  return bfloat16;
+  static constinit PyObject* known = nullptr;
+  return once(known, [] { return forever_pointer(nb::module_::import_("numpy").attr("dtype")(nb::module_::import_("ml_dtypes").attr("bfloat16"))); });
 }
 
 const Torch& Torch::get() {
-  static const Torch* const torch = [] {
+  static constinit const Torch* known = nullptr;
+  return *once(known, []() -> const Torch* {
     nb::module_ module = nb::module_::import_("torch");
     auto* found = new Torch{.tensor = forever_pointer(module.attr("Tensor")),
                             .parameter = forever_pointer(module.attr("nn").attr("Parameter")),
@@ -79,8 +91,7 @@ const Torch& Torch::get() {
     const char* names[] = {"float32", "float64", "bfloat16", "float16", "int64", "int32", "bool"};
     for (int n = 0; n < dtype_count; ++n) found->dtypes[n] = forever_pointer(module.attr(names[n]));
     return found;
-  }();
-  return *torch;
+  });
 }
 
 }  // namespace attn::python

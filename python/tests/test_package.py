@@ -336,3 +336,25 @@ def test_warnings_are_not_raised_by_the_package():
         warnings.simplefilter("error")
         for module in list(modules()):
             importlib.reload(module) if module.__name__ == "attn.plot" else None
+
+
+FIRST_CALLS = """
+import sys, threading
+import numpy as np
+import attn
+sys.setswitchinterval(1e-6)
+x, start, done = np.ones((1, 2, 3, 4), np.float32), threading.Barrier(8), []
+def work():
+    start.wait()
+    done.append(attn.attention(x, x, x).shape)
+threads = [threading.Thread(target=work, daemon=True) for _ in range(8)]
+for thread in threads: thread.start()
+for thread in threads: thread.join(60)
+assert len(done) == 8, "the first calls wait for each other"
+"""
+
+
+def test_the_first_calls_may_come_from_several_threads():
+    """They import what they need, and imports hand the GIL on."""
+    for _ in range(3):
+        subprocess.run([sys.executable, "-c", FIRST_CALLS], check=True, timeout=120, cwd="/")
