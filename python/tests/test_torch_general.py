@@ -125,7 +125,7 @@ def test_a_batch_of_none():
 
 def test_what_a_transformed_call_names_goes_with_it():
     call = lambda q: attn.attention(q, q, q, mask=attn.Mask.causal(), score_mod=lambda s, b, h, i, j: s * 2)
-    names = attn.torch._general._table
+    names = attn.torch._encoded._table
     before = len(names)
     output, back = torch.func.vjp(call, Q.detach())
     assert len(names) == before + 2

@@ -1,11 +1,8 @@
 # python/attn/torch/_general.py: attn.attention with all of its options as operators of torch.
-"""`torch.ops.attn.general`: the tensors of a call in a list, everything else in a text. What Python made before the call (a Mask, a Bias, a
-function) stands in a table of this process, the text names its place: for ever where a graph may name it again, else as long as the text.
+"""`torch.ops.attn.general`: the tensors of a call in a list, everything else in a text (_encoded.py).
 
 The backward pass runs the call again on the library's tape; its gradients have gradients of their own."""
 
-import itertools
-import weakref
 from typing import Sequence
 
 import torch
@@ -13,132 +10,18 @@ from torch import Tensor
 
 from attn import _core
 from attn._functions import AdditiveWeights
-from attn._tracing import trace
 from attn.torch import _call, _ops
-
-_OPTIONS = _core.attention_options
-_AT = {name: n for n, name in enumerate(_OPTIONS)}
-_BETWEEN = "\x1f"
-_numbers = itertools.count()
-_table = weakref.WeakValueDictionary()  # of what is held, by its place
-_for_ever = []  # what graphs name: (place, held)
-
-
-# --- a call as tensors and texts ---------------------------------------------------------------------------------------
-
-
-class _Held:
-    def __init__(self, x):
-        self.object = x
-
-
-class _Texts(str):
-    """The texts of a call with what they name."""
-
-    held = ()
-
-
-def _hold(x, name):
-    """(place, held) of an object in the table."""
-    if name == "score_mod":
-        x = trace(x)
-    for array in getattr(x, "arrays", ()):
-        if isinstance(array, Tensor) and array.requires_grad and torch.is_grad_enabled():
-            raise TypeError(
-                f"attention: {name} holds a tensor that wants a gradient, which torch.compile and torch.func do not see there; "
-                "give a bias as a tensor, additive scores by attn.additive_attention, sinks by sinks="
-            )
-    place, held = next(_numbers), _Held(x)
-    _table[place] = held
-    return place, held
-
-
-@torch.compiler.assume_constant_result
-def _place_of(x, name):
-    """Its place for ever. Under torch.compile this runs once, when the call is traced."""
-    for place, known in _for_ever:
-        if known.object is x:
-            return place
-    _for_ever.append(_hold(x, name))
-    return _for_ever[-1][0]
-
-
-@torch.compiler.assume_constant_result
-def _chosen_weights(place):
-    weights = _table[place].object
-    return weights.kind, weights.count
-
-
-def encode(q, k, v, options):
-    """(tensors, texts) of a call; the texts are those of the options, in their order."""
-    tensors, texts, held = [q, k, v], [], []
-    once = _call.is_only_transformed()
-    for name, x in zip(_OPTIONS, options):
-        if x is None:
-            texts.append("-")
-        elif isinstance(x, Tensor):
-            _call.check_tensors("attention", {name: x})
-            texts.append(f"t{len(tensors)}")
-            tensors.append(x)
-        elif isinstance(x, AdditiveWeights):
-            texts.append(f"a{len(tensors)}")
-            tensors.extend(x)
-        elif isinstance(x, bool) or name == "return_logsumexp":
-            texts.append("b1" if _call.flag("attention", name, x) else "b0")
-        elif isinstance(x, int):
-            texts.append(f"i{x}")
-        elif isinstance(x, float):
-            texts.append(f"f{x}")
-        elif isinstance(x, str) and name != "score_mod" and _BETWEEN not in x:
-            texts.append(f"s{x}")
-        elif once:
-            place, kept = _hold(x, name)
-            held.append(kept)
-            texts.append(f"o{place}")
-        else:
-            texts.append(f"o{_place_of(x, name)}")
-    return tensors, _with_held(_BETWEEN.join(texts), held)
-
-
-def _with_held(texts, held):
-    if not held:
-        return texts
-    texts = _Texts(texts)
-    texts.held = held
-    return texts
-
-
-def _text(texts, name):
-    return texts.split(_BETWEEN)[_AT[name]]
-
-
-_READ = {"-": lambda _: None, "b": "1".__eq__, "i": int, "f": float, "s": str, "o": lambda place: _table[int(place)].object}
-
-
-def _decoded(tensors, texts):
-    """q, k, v and the tuple of options, as _core.attention takes them."""
-    options = []
-    for name, text in zip(_OPTIONS, texts.split(_BETWEEN)):
-        kind, rest = text[0], text[1:]
-        if kind == "t":
-            x = tensors[int(rest)]
-            options.append(_ops.seed_of(x) if name == "dropout_seed" else x)
-        elif kind == "a":
-            options.append(_core.Score.additive(*tensors[int(rest) : int(rest) + 3]))
-        else:
-            options.append(_READ[kind](rest))
-    return *tensors[:3], tuple(options)
-
+from attn.torch._encoded import AT, chosen_weights, decoded, encode, text_of
 
 # --- shapes ------------------------------------------------------------------------------------------------------------
 
 
 def _weights_shapes(q, k, texts):
     """The shapes of the weights and of the keys of top_k; None where there are none."""
-    text = _text(texts, "weights")
+    text = text_of(texts, "weights")
     if text in ("-", "snone"):
         return None, None
-    packed = q.dim() == 3 and _text(texts, "cu_seqlens_q") != "-"
+    packed = q.dim() == 3 and text_of(texts, "cu_seqlens_q") != "-"
     lead, rows, keys = ((q.shape[1],), q.shape[0], k.shape[0]) if packed else (q.shape[:-2], q.shape[-2], k.shape[-2])
     if text == "shead_average":
         return (*(lead[:-1] if len(lead) == 2 or packed else lead), rows, keys), None
@@ -146,7 +29,7 @@ def _weights_shapes(q, k, texts):
         return (*lead, keys), None
     if text == "sfull":
         return (*lead, rows, keys), None
-    kind, count = _chosen_weights(int(text[1:]))
+    kind, count = chosen_weights(int(text[1:]))
     if kind == "rows":
         return (*lead, count, keys), None
     return (*lead, rows, count), (*lead, rows, count)
@@ -155,14 +38,14 @@ def _weights_shapes(q, k, texts):
 def _empty_outputs(tensors, texts):
     q, k, v = tensors[:3]
     weights, keys = _weights_shapes(q, k, texts)
-    packed = q.dim() == 3 and _text(texts, "cu_seqlens_q") != "-"
+    packed = q.dim() == 3 and text_of(texts, "cu_seqlens_q") != "-"
     rows = (q.shape[1], q.shape[0]) if packed else q.shape[:-1]
     none = (0,)
     return [
         _call.output_like(q, v.shape[-1]),
         q.new_empty(none if weights is None else weights),
         torch.empty(none if keys is None else keys, dtype=torch.int64, device=q.device),
-        torch.empty(rows if _text(texts, "return_logsumexp") == "b1" else none, dtype=_call.compute_dtype(q.dtype), device=q.device),
+        torch.empty(rows if text_of(texts, "return_logsumexp") == "b1" else none, dtype=_call.compute_dtype(q.dtype), device=q.device),
     ]
 
 
@@ -171,7 +54,7 @@ def _empty_outputs(tensors, texts):
 
 @torch.library.custom_op("attn::general", mutates_args=(), device_types="cpu")
 def general(tensors: Sequence[Tensor], texts: str) -> list[Tensor]:
-    output, weights, logsumexp, _, _ = _core.attention(*_decoded(tensors, texts))
+    output, weights, logsumexp, _, _ = _core.attention(*decoded(tensors, texts))
     weights, keys = weights if isinstance(weights, tuple) else (weights, None)
     dtypes = (output.dtype, torch.int64, _call.compute_dtype(output.dtype))
     return [output, *(torch.empty((0,), dtype=dtype) if x is None else x for x, dtype in zip((weights, keys, logsumexp), dtypes))]
@@ -186,7 +69,7 @@ class _Recorded:
     """A call on the library's tape, and which of its tensors the tape's inputs are."""
 
     def __init__(self, tensors, texts, wanted):
-        q, k, v, options = _decoded(tensors, texts)
+        q, k, v, options = decoded(tensors, texts)
         left = dict(enumerate(tensors))
         places = []
         for leaf in _core.attention_inputs(q, k, v, options):
@@ -388,18 +271,18 @@ def _check(q, k, v):
 
 def attention(q, k, v, options):
     """(output, weights or None, logsumexp or None) of a call that somebody traces or transforms."""
-    if options[_AT["out"]] is not None:
+    if options[AT["out"]] is not None:
         raise ValueError("attention: out is given under torch.compile or torch.func, where results are always new")
     _call.check_tensors("attention", {"q": q, "k": k, "v": v})
     _check(q, k, v)
     if isinstance(options[0], AdditiveWeights):
         _call.check_tensors("attention", options[0]._asdict())
-    if options[_AT["dropout_seed"]] is None and _call.drops(options[_AT["dropout_p"]]):
-        at = _AT["dropout_seed"]
+    if options[AT["dropout_seed"]] is None and _call.drops(options[AT["dropout_p"]]):
+        at = AT["dropout_seed"]
         options = (*options[:at], _call.draw_seed(), *options[at + 1 :])
     tensors, texts = encode(q, k, v, options)
     results = _Transformed.apply(texts, *tensors) if _call.is_transformed() else general(tensors, texts)
     output, weights, keys, logsumexp = results
     none, pair = _weights_shapes(q, k, texts)
     weights = None if none is None else weights if pair is None else (weights, keys)
-    return output, weights, logsumexp if _text(texts, "return_logsumexp") == "b1" else None
+    return output, weights, logsumexp if text_of(texts, "return_logsumexp") == "b1" else None

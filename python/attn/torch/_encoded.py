@@ -1,0 +1,124 @@
+# python/attn/torch/_encoded.py: a call of attn.attention as tensors and one text, for operators of torch, and back.
+"""What Python made before the call (a Mask, a Bias, a function) stands in a table of this process, the text names its place: for ever where a
+graph may name it again, else as long as the text."""
+
+import itertools
+import weakref
+
+import torch
+from torch import Tensor
+
+from attn import _core
+from attn._functions import AdditiveWeights
+from attn._tracing import trace
+from attn.torch import _call, _ops
+
+_OPTIONS = _core.attention_options
+AT = {name: n for n, name in enumerate(_OPTIONS)}
+_BETWEEN = "\x1f"
+_numbers = itertools.count()
+_table = weakref.WeakValueDictionary()  # of what is held, by its place
+_for_ever = []  # what graphs name: (place, held)
+
+
+class _Held:
+    def __init__(self, x):
+        self.object = x
+
+
+class _Texts(str):
+    """The texts of a call with what they name."""
+
+    held = ()
+
+
+def _hold(x, name):
+    """(place, held) of an object in the table."""
+    if name == "score_mod":
+        x = trace(x)
+    for array in getattr(x, "arrays", ()):
+        if isinstance(array, Tensor) and array.requires_grad and torch.is_grad_enabled():
+            raise TypeError(
+                f"attention: {name} holds a tensor that wants a gradient, which torch.compile and torch.func do not see there; "
+                "give a bias as a tensor, additive scores by attn.additive_attention, sinks by sinks="
+            )
+    place, held = next(_numbers), _Held(x)
+    _table[place] = held
+    return place, held
+
+
+@torch.compiler.assume_constant_result
+def _place_of(x, name):
+    """Its place for ever. Under torch.compile this runs once, when the call is traced."""
+    for place, known in _for_ever:
+        if known.object is x:
+            return place
+    _for_ever.append(_hold(x, name))
+    return _for_ever[-1][0]
+
+
+@torch.compiler.assume_constant_result
+def chosen_weights(place):
+    weights = _table[place].object
+    return weights.kind, weights.count
+
+
+def encode(q, k, v, options):
+    """(tensors, texts) of a call; the texts are those of the options, in their order."""
+    tensors, texts, held = [q, k, v], [], []
+    once = _call.is_only_transformed()
+    for name, x in zip(_OPTIONS, options):
+        if x is None:
+            texts.append("-")
+        elif isinstance(x, Tensor):
+            _call.check_tensors("attention", {name: x})
+            texts.append(f"t{len(tensors)}")
+            tensors.append(x)
+        elif isinstance(x, AdditiveWeights):
+            texts.append(f"a{len(tensors)}")
+            tensors.extend(x)
+        elif isinstance(x, bool) or name == "return_logsumexp":
+            texts.append("b1" if _call.flag("attention", name, x) else "b0")
+        elif isinstance(x, int):
+            texts.append(f"i{x}")
+        elif isinstance(x, float):
+            texts.append(f"f{x}")
+        elif isinstance(x, str) and name != "score_mod" and _BETWEEN not in x:
+            texts.append(f"s{x}")
+        elif once:
+            place, kept = _hold(x, name)
+            held.append(kept)
+            texts.append(f"o{place}")
+        else:
+            texts.append(f"o{_place_of(x, name)}")
+    return tensors, _with_held(_BETWEEN.join(texts), held)
+
+
+def _with_held(texts, held):
+    if not held:
+        return texts
+    texts = _Texts(texts)
+    texts.held = held
+    return texts
+
+
+def text_of(texts, name):
+    return texts.split(_BETWEEN)[AT[name]]
+
+
+_READ = {"-": lambda _: None, "b": "1".__eq__, "i": int, "f": float, "s": str, "o": lambda place: _table[int(place)].object}
+
+
+def decoded(tensors, texts):
+    """q, k, v and the tuple of options, as _core.attention takes them."""
+    options = []
+    for name, text in zip(_OPTIONS, texts.split(_BETWEEN)):
+        kind, rest = text[0], text[1:]
+        if kind == "t":
+            x = tensors[int(rest)]
+            options.append(_ops.seed_of(x) if name == "dropout_seed" else x)
+        elif kind == "a":
+            options.append(_core.Score.additive(*tensors[int(rest) : int(rest) + 3]))
+        else:
+            options.append(_READ[kind](rest))
+    return *tensors[:3], tuple(options)
