@@ -102,14 +102,21 @@ HWY_INLINE std::int64_t turn_rows(D d, const hn::TFromD<D>* in, std::int64_t in_
   return r;
 }
 
+#if HWY_COMPILER_GCC_ACTUAL
+#define ATTN_ONE_COPY [[gnu::noinline, gnu::noclone]]  // else every stride that is a constant somewhere has a copy of 3 kB
+#else
+#define ATTN_ONE_COPY HWY_NOINLINE
+#endif
+
 /// out[c][r] = in[r][c] for r < rows, c < columns. Reads and writes nothing else.
 template <typename T>
-HWY_NOINLINE void turn(const T* in, std::int64_t in_stride, std::int64_t rows, std::int64_t columns, T* out, std::int64_t out_stride) {
+ATTN_ONE_COPY void turn(const T* in, std::int64_t in_stride, std::int64_t rows, std::int64_t columns, T* out, std::int64_t out_stride) {
   std::int64_t r = turn_rows(hn::ScalableTag<T>(), in, in_stride, 0, rows, columns, out, out_stride);
   r = turn_rows(hn::Full128<T>(), in, in_stride, r, rows, columns, out, out_stride);
   for (; r < rows; ++r)
     for (std::int64_t c = 0; c < columns; ++c) move_one(in + r * in_stride + c, out + c * out_stride + r);
 }
+#undef ATTN_ONE_COPY
 
 #endif
 }  // namespace attn::kernels::HWY_NAMESPACE

@@ -39,7 +39,7 @@ void uniform_fill(const Tensor& x, double low, double high, Generator& generator
       return;
     }
   }
-  fill_in_memory_order<T>("uniform_", x, [&] { return convert<T>(std::fma(draw_uniform<T>(generator), range, from)); });
+  fill_in_memory_order<T>(x, [&] { return convert<T>(std::fma(draw_uniform<T>(generator), range, from)); });
 }
 
 /// 16 or more, contiguous: uniform numbers everywhere, transformed in blocks of 16; a tail draws 16 new ones for the last
@@ -67,7 +67,7 @@ void normal_fill(const Tensor& x, double mean, double std, Generator& generator)
     }
     return;
   }
-  fill_in_memory_order<T>("normal_", x, [&] { return convert<T>(std::fma(generator.normal(), std, mean)); });
+  fill_in_memory_order<T>(x, [&] { return convert<T>(std::fma(generator.normal(), std, mean)); });
 }
 
 /// Calls fill(Type<T>{}) for a floating `x` that may be changed in place, and notes the change.
@@ -100,7 +100,7 @@ Tensor normal_(Tensor x, double mean, double std, Generator& generator) {
 Tensor exponential_(Tensor x, double lambda, Generator& generator) {
   if (!(lambda > 0)) throw ValueError("exponential_: lambda is " + std::to_string(lambda) + "; it must be positive");
   return fill_floating("exponential_", "ExponentialBackward0", x, [&]<typename T>(Type<T>) {
-    fill_in_memory_order<T>("exponential_", x, [&] { return convert<T>(-1.0 / lambda * std::log1p(-generator.uniform_f64())); });
+    fill_in_memory_order<T>(x, [&] { return convert<T>(-1.0 / lambda * std::log1p(-generator.uniform_f64())); });
   });
 }
 

@@ -32,7 +32,7 @@ Tensor bernoulli_(Tensor x, double p, Generator& generator) {
   if (!(p >= 0 && p <= 1)) throw ValueError("bernoulli_: p is " + std::to_string(p) + "; it must be from 0 to 1");
   check_in_place("bernoulli_", x);
   with_type(x.dtype(), [&]<typename T>(Type<T>) {
-    fill_in_memory_order<T>("bernoulli_", x, [&] { return convert<T>(generator.uniform_f64() < p); });
+    fill_in_memory_order<T>(x, [&] { return convert<T>(generator.uniform_f64() < p); });
   });
   record_overwritten("BernoulliBackward0", x);
   return x;

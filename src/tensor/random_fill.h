@@ -20,16 +20,10 @@ class LockedGenerator {
   std::lock_guard<std::mutex> lock_{default_generator_mutex()};
 };
 
-/// The dims of `x` sorted by falling stride: the order in which torch visits a tensor that it fills. ValueError when
-/// several elements share one place.
-inline Dims memory_order(const char* function, const Tensor& x) {
+/// The dims of `x` sorted by falling stride: the order in which torch visits a tensor that it fills.
+inline Dims memory_order(const Tensor& x) {
   Dims order;
-  for (int d = 0; d < x.dim(); ++d) {
-    if (x.size(d) > 1 && x.stride(d) == 0)
-      throw ValueError(std::string(function) + ": the tensor is expanded along dim " + std::to_string(d) +
-                       ", so several elements share one place; fill a clone()");
-    order.push_back(d);
-  }
+  for (int d = 0; d < x.dim(); ++d) order.push_back(d);
   std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
     const auto stride = [&](std::int64_t d) { return std::abs(x.stride(static_cast<int>(d))); };
     return stride(a) > stride(b);
@@ -39,10 +33,10 @@ inline Dims memory_order(const char* function, const Tensor& x) {
 
 /// Every element of `x`, in memory order, becomes next().
 template <typename T, typename F>
-void fill_in_memory_order(const char* function, const Tensor& x, F&& next) {
+void fill_in_memory_order(const Tensor& x, F&& next) {
   if (x.numel() == 0) return;
   T* data = x.data<T>();
-  const Dims order = memory_order(function, x);
+  const Dims order = memory_order(x);
   std::array<std::int64_t, max_rank> index{};
   const int last = order.size() - 1;
   while (true) {

@@ -158,7 +158,7 @@ TEST(MemoryOrder, AnExpandedTensorIsRefused) {
     uniform_(zeros({1, 3}).expand({2, 3}));
     FAIL();
   } catch (const ValueError& error) {
-    EXPECT_STREQ(error.what(), "uniform_: the tensor is expanded along dim 0, so several elements share one place; fill a clone()");
+    EXPECT_STREQ(error.what(), "uniform_: shape [2, 3] with strides [0, 1] has several elements in one place; change a clone()");
   }
 }
 

@@ -211,7 +211,7 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     }
   }
 
-  void block(std::int64_t first, int keys, const Word* visible) {
+  HWY_NOINLINE void block(std::int64_t first, int keys, const Word* visible) {
     const std::uint32_t* rows[bf16_key_block];
     next.fetch(next_lines);
     key_rows(first, keys, rows);

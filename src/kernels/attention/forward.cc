@@ -28,10 +28,8 @@ void walk_blocks(W& walk, std::int64_t first, std::int64_t end) {
   for (; first < end; first += W::block_keys) {
     const int keys = static_cast<int>(end - first < W::block_keys ? end - first : W::block_keys);
     const Tile tile = classify(walk.problem, map.batch, {map.row, map.row + map.rows, first, first + keys});
-    if (tile == Tile::full) {
-      walk.block(first, keys, nullptr);
-    } else if (tile == Tile::partial && look(walk.problem, map, first, keys, visible)) {
-      walk.block(first, keys, visible);
+    if (tile == Tile::full || (tile == Tile::partial && look(walk.problem, map, first, keys, visible))) {
+      walk.block(first, keys, tile == Tile::full ? nullptr : visible);
     } else if (walk.kept_scores.wanted()) {
       walk.kept_scores.skip(first, keys, walk.vectors);
     }

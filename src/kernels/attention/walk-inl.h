@@ -123,7 +123,7 @@ class Walk {
   }
 
   /// Keys first ... first + keys - 1, of which `visible` tells who sees what; null: all rows see all.
-  void block(std::int64_t first, int keys, const Word* visible) {
+  HWY_NOINLINE void block(std::int64_t first, int keys, const Word* visible) {
     const Tag<T> d;
     const T* k_rows[key_block];
     const T* v_rows[key_block];
