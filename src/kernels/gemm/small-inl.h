@@ -64,7 +64,8 @@ HWY_NOINLINE void turn_edge(const typename Kind::Item* from, std::int64_t column
 
 /// Columns [first, last) of B in vectors of 16, GROUPS at a time; their items are runs along k (weights [N, K]). Lanes are
 /// columns: 16 columns x 16 words are turned in registers. In memory the walk jumps, so what the next group needs is
-/// fetched in the order of addresses (AHEAD: B is too large for the caches, where that would cost).
+/// fetched in the order of addresses (AHEAD: B is too large for the caches, where that would cost): read in that order, where columns leave
+/// no gaps, so that the processor's own prefetch keeps up (500 MB at K = 768: a sixth less time than by prefetches alone).
 template <class Kind, int M, int GROUPS, bool AHEAD>
 HWY_NOINLINE void small_turned(const GemmProblem& p, std::int64_t first, std::int64_t last) {
   using Item = typename Kind::Item;
@@ -72,6 +73,7 @@ HWY_NOINLINE void small_turned(const GemmProblem& p, std::int64_t first, std::in
   const std::int64_t stride = p.b_stride[1], stride_bytes = stride * static_cast<std::int64_t>(sizeof(Item));
   const Item* a[M];
   for (int m = 0; m < M; ++m) a[m] = row_of_a<Kind>(p, m);
+  const bool side_by_side = stride == p.k;
   const char* const end = reinterpret_cast<const char*>(static_cast<const Item*>(p.b) + (p.n - 1) * stride);
   for (std::int64_t column = first; column < last; column += 16 * GROUPS) {
     const Item* const b = static_cast<const Item*>(p.b) + column * stride;
@@ -83,8 +85,11 @@ HWY_NOINLINE void small_turned(const GemmProblem& p, std::int64_t first, std::in
       typename Kind::V sum[M][GROUPS];
       _Pragma("GCC unroll 8") for (int m = 0; m < M; ++m) _Pragma("GCC unroll 2") for (int g = 0; g < GROUPS; ++g) sum[m][g] = hn::Zero(d);
       for (int w = 0; w < words; w += 16) {
-        if (AHEAD && fetch + 1024 * GROUPS < end) {
-          _Pragma("GCC unroll 32") for (int line = 0; line < 16 * GROUPS; ++line) hwy::Prefetch(fetch + 64 * line);
+        if (AHEAD && fetch + 1024 * GROUPS + 4096 < end) {
+          _Pragma("GCC unroll 32") for (int line = 0; line < 16 * GROUPS; ++line) {
+            hwy::Prefetch(fetch + 4096 + 64 * line);
+            if (side_by_side) static_cast<void>(*static_cast<const volatile char*>(fetch + 64 * line));
+          }
           fetch += 1024 * GROUPS;
         }
         _Pragma("GCC unroll 2") for (int g = 0; g < GROUPS; ++g) {
