@@ -48,7 +48,7 @@ template <typename T>
   return total;
 }
 
-/// Lines at 0: one without a pair adds 0 to element 0.
+/// Lines at 0.
 template <typename T>
 [[gnu::cold]] static LineSums<T>* begin_lines(const AttentionProblem& p, void* memory) {
   auto* const all = static_cast<LineSums<T>*>(memory);
@@ -67,13 +67,15 @@ template <typename T>
   return all;
 }
 
-/// Lines ascending, each to its element.
+/// Lines ascending, each to its element. One at 0 would change nothing, and may have had no pair: its place is not known, so what it would
+/// add 0 to may be another thread's.
 template <typename T>
 [[gnu::cold]] static void add_lines(const AttentionProblem& p, const LineSums<T>* all) {
   for (int n = 0; n < p.score_gradient->lookup_count; ++n) {
     const LineSums<T>& lines = all[n];
     T* const to = static_cast<T*>(p.score_gradient->lookups[n].gradient);
     for (std::int64_t line = lines.low; line < lines.high; ++line) {
+      if (lines.sums[line] == 0) continue;
       T& element = to[lines.places != nullptr ? lines.places[line] : line];
       element = element + lines.sums[line];
     }
