@@ -94,6 +94,7 @@ struct Names {
   const char *f32, *f64, *bf16;
 };
 Names names_of(const std::string& target_name) {
+  if (target_name == "amx") return {"avx512_f32", "avx512_f64", "amx_bf16"};
   if (target_name == "avx512") return {"avx512_f32", "avx512_f64", "avx512_bf16"};
   if (target_name == "avx2") return {"avx2_f32", "avx2_f64", ""};
   return {"neon_f32", "neon_f64", ""};

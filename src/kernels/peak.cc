@@ -1,5 +1,7 @@
 // src/kernels/peak.cc: the loops that show a core's limits, compiled once for every instruction set.
 #include "kernels/peak.h"
+#include "kernels/amx.h"
+#include "runtime/cpu.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/peak.cc"
@@ -106,11 +108,37 @@ void plain_read(const void* data, std::size_t bytes) {
   asm volatile("" : : "m"(all) : "memory");
 }
 
+#if defined(__x86_64__)
+/// Four independent products of tiles a round.
+void tile_rounds(std::int64_t rounds) {
+  Tiles tiles;
+  tiles.begin();
+  for (std::int64_t r = 0; r < rounds; ++r) {
+    tile_dot<0, 4, 6>();
+    tile_dot<1, 4, 7>();
+    tile_dot<2, 5, 6>();
+    tile_dot<3, 5, 7>();
+  }
+}
+#endif
+
 constexpr PeakLoops plain_table = {"scalar", {16, plain_rounds<float>}, {16, plain_rounds<double>}, {}, plain_read};
 
 }  // namespace
 
 const PeakLoops& peak_loops(const char* target) noexcept {
+  const std::string_view vectors = runtime::vectors_of(target);
+#if defined(__x86_64__)
+  if (vectors != target) {
+    static const PeakLoops tiled = [] {
+      PeakLoops loops = peak_loops("avx512");
+      loops.name = "amx";
+      loops.dot_bf16 = {4.0 * 2 * tile_rows * tile_rows * tile_items, tile_rounds};
+      return loops;
+    }();
+    return tiled;
+  }
+#endif
   const PeakLoops* const built[] = {
 #if HWY_TARGETS & HWY_AVX3
       &N_AVX3::peak_table,
@@ -123,7 +151,7 @@ const PeakLoops& peak_loops(const char* target) noexcept {
 #endif
       &plain_table};
   for (const PeakLoops* loops : built)
-    if (std::strcmp(loops->name, target) == 0) return *loops;
+    if (vectors == loops->name) return *loops;
   return plain_table;
 }
 

@@ -12,6 +12,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #elif defined(__aarch64__)
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
@@ -41,6 +43,13 @@ std::uint64_t saved_registers(const Registers& leaf1) {
   return std::uint64_t{high} << 32 | low;
 }
 
+/// Tile registers are 8 KB more of state for every thread, which Linux saves for processes that asked. It refuses where a thread's stack for
+/// signals is too small for them.
+bool granted_tiles() {
+  constexpr long ask_for = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA of the kernel's asm/prctl.h
+  return syscall(SYS_arch_prctl, ask_for, tile_data) == 0;
+}
+
 void detect(Cpu& cpu) {
   const Registers l1 = cpuid(1, 0), l7 = cpuid(7, 0), l71 = cpuid(7, 1);
   const std::uint64_t saved = saved_registers(l1);
@@ -65,6 +74,7 @@ void detect(Cpu& cpu) {
   cpu.avx2 = has("avx2");
   cpu.avx512 = has("avx512f") && has("avx512bw") && has("avx512cd") && has("avx512dq") && has("avx512vl");
   cpu.avx512_bf16 = cpu.avx512 && has("avx512_bf16");
+  cpu.amx_bf16 = cpu.avx512_bf16 && has("amx_tile") && has("amx_bf16") && granted_tiles();
 }
 
 #elif defined(__aarch64__)

@@ -20,6 +20,7 @@ struct BuiltTarget {
 /// Best first. A new set of kernels adds its line here; the reference runs everywhere and comes last.
 constexpr BuiltTarget built_targets[] = {
 #if defined(__x86_64__)
+    {"amx", [](const Cpu& cpu) { return cpu.amx_bf16; }},
     {"avx512", [](const Cpu& cpu) { return cpu.avx512; }},
     {"avx2", [](const Cpu& cpu) { return cpu.avx2 && cpu.fma; }},
 #elif defined(__aarch64__)

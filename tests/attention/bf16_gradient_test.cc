@@ -50,7 +50,7 @@ struct Bf16Gradient : ::testing::Test {
 TEST_F(Bf16Gradient, RunsByPairsWhereTheProcessorHasThem) {
   kernels::AttentionProblem problem;
   problem.element = kernels::Element::bf16;
-  EXPECT_EQ(plan_gradient(problem).kernel != nullptr, runtime::target() == "avx512" && runtime::cpu().avx512_bf16);
+  EXPECT_EQ(plan_gradient(problem).kernel != nullptr, runtime::vectors_of(runtime::target()) == "avx512" && runtime::cpu().avx512_bf16);
 }
 
 TEST_F(Bf16Gradient, AloneAndInABatch) {

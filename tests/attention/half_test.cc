@@ -11,7 +11,7 @@ namespace attn::testing {
 namespace {
 
 std::vector<std::string> widened_dtypes() {
-  if (runtime::target() == "avx512" && runtime::cpu().avx512_bf16) return {"f16"};
+  if (runtime::vectors_of(runtime::target()) == "avx512" && runtime::cpu().avx512_bf16) return {"f16"};
   return {"f16", "bf16"};
 }
 

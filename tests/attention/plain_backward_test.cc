@@ -82,7 +82,7 @@ TEST(PlainBackward, HasTheBitsOfTheTape) {
   expect_bits({.batch = 1, .heads = 1, .groups = 1, .rows = 400, .keys = 300});
 }
 
-bool has_bf16_dot() { return runtime::target() == "avx512" && runtime::cpu().avx512_bf16; }
+bool has_bf16_dot() { return runtime::vectors_of(runtime::target()) == "avx512" && runtime::cpu().avx512_bf16; }
 
 TEST(PlainBackward, OfBf16HasTheBitsOfTheTapeToo) {
   if (!has_bf16_dot()) GTEST_SKIP() << "the processor has no bf16 dot product";

@@ -1,5 +1,6 @@
 // src/kernels/attention/backward.cc: the backward pass of 64 query rows, compiled once for every instruction set.
 #include "kernels/attention/gradient.h"
+#include "runtime/cpu.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/attention/backward.cc"
@@ -64,7 +65,7 @@ const GradientTarget* gradient_target(const char* name) noexcept {
 #endif
       nullptr};
   for (const GradientTarget* target : built)
-    if (target != nullptr && std::strcmp(target->name, name) == 0) return target;
+    if (target != nullptr && runtime::vectors_of(name) == target->name) return target;
   return nullptr;
 }
 

@@ -1,5 +1,6 @@
 // src/kernels/attention/forward.cc: attention of a strip of rows, whole or span by span, compiled once for every instruction set.
 #include "kernels/attention/target.h"
+#include "runtime/cpu.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/attention/forward.cc"
@@ -201,7 +202,7 @@ const AttentionTarget* attention_target(const char* name) noexcept {
 #endif
       nullptr};
   for (const AttentionTarget* target : built)
-    if (target != nullptr && std::strcmp(target->name, name) == 0) return target;
+    if (target != nullptr && runtime::vectors_of(name) == target->name) return target;
   return nullptr;
 }
 

@@ -1,5 +1,6 @@
 // src/kernels/gemm/gemm.cc: y = activation(a b + bias), blocked and packed, compiled once for every instruction set.
 #include "kernels/gemm/target.h"
+#include "runtime/cpu.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/gemm/gemm.cc"
@@ -190,7 +191,7 @@ const GemmTarget* gemm_target(const char* name) noexcept {
 #endif
       nullptr};
   for (const GemmTarget* target : built)
-    if (target != nullptr && std::strcmp(target->name, name) == 0) return target;
+    if (target != nullptr && runtime::vectors_of(name) == target->name) return target;
   return nullptr;
 }
 

@@ -182,7 +182,7 @@ const RowTarget* row_target(const char* name) noexcept {
 #endif
       nullptr};
   for (const RowTarget* target : built)
-    if (target != nullptr && std::strcmp(target->name, name) == 0) return target;
+    if (target != nullptr && runtime::vectors_of(name) == target->name) return target;
   return nullptr;
 }
 
