@@ -9,6 +9,7 @@
 #define ATTN_BF16_WALK_INL_H
 #endif
 
+#include "kernels/attention/amx_tiles-inl.h"
 #include "kernels/attention/bf16_few_rows-inl.h"
 #include "kernels/attention/bf16_tiles-inl.h"
 #include "kernels/attention/bf16_weights-inl.h"
@@ -29,6 +30,8 @@ struct Bf16Strip {
   std::uint32_t* k;  // [256][ceil(D / 2)], used where D is odd
   std::uint32_t* few_queries;  // [ceil(D / 2)][few_rows]
   std::uint32_t* zeros;        // a row of V
+  std::uint32_t* tile_rows_copy;  // [16][ceil(D / 2)]
+  std::uint32_t* paired;          // [16][value words]  values on their way to tiles
   void* rest;        // a Strip<float>
 
   static std::int64_t pairs(std::int64_t dim) { return (dim + 1) / 2; }
@@ -41,7 +44,7 @@ struct Bf16Strip {
   }
   static std::size_t bytes(const AttentionProblem& p) {
     const std::int64_t words = (pairs(p.dim) + 15) / 16 * 16 * (R + few_rows) + keys * R + keys / 2 * R + value_blocks(p) * keys / 2 * value_words(p.value_dim) +
-                               most_value_blocks / 4 + (p.dim % 2) * keys * pairs(p.dim) + value_words(p.value_dim);
+                               most_value_blocks / 4 + (p.dim % 2) * keys * pairs(p.dim) + value_words(p.value_dim) + tile_rows * ((pairs(p.dim) + 15) / 16 * 16 + value_words(p.value_dim));
     return 4 * static_cast<std::size_t>((words + 15) / 16 * 16) + Strip<float>::bytes(0, p.value_dim);
   }
   static constexpr std::int64_t most_value_blocks = 64;
@@ -61,6 +64,8 @@ struct Bf16Strip {
     k = take((dim % 2) * keys * pairs(dim));
     few_queries = take(pairs(dim) * few_rows);
     zeros = take(value_words(value_dim) / 2);
+    tile_rows_copy = take(tile_rows * pairs(dim));
+    paired = take(tile_rows * value_words(value_dim));
     rest = next;
   }
 };
@@ -73,9 +78,11 @@ HWY_INLINE void interleave_rows(const std::uint16_t* low, const std::uint16_t* h
 
 class Bf16Walk : public Walk<float, std::uint16_t> {
  public:
+  using Blocks = Bf16Walk;
   static constexpr int block_keys = bf16_key_block;
   Bf16Strip wide;
   std::int64_t pairs;
+  bool tiles = false;    // products by tile registers, which TiledBf16Walk has shaped
   bool silence = false;  // one row only: V rows that it does not see are taken as 0, so that NaN and inf in them are silent
 
   Bf16Walk(const AttentionProblem& p, const LaneMap& lane_map, void* scratch)
@@ -126,10 +133,10 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     for_each_row(v, first, keys, [&](std::int64_t r, const char* row, const float*) {
       rows[r] = silence && s[r * stride] == -std::numeric_limits<float>::infinity() ? zeros : reinterpret_cast<const std::uint16_t*>(row);
     });
-    if (keys % 2 != 0) rows[keys] = zeros;
+    for (const int unit = tiles ? tile_items : 2; keys % unit != 0; ++keys) rows[keys] = zeros;
   }
 
-  /// V's rows two by two, kept for the strips that follow.
+  /// V's rows two by two, in tiles where products are by tiles, kept for the strips that follow.
   const std::uint32_t* value_pairs(std::int64_t first, int keys) {
     const std::int64_t words = Bf16Strip::value_words(problem.value_dim), last = Bf16Strip::value_blocks(problem) - 1;
     const std::int64_t block = (first - problem.keys_begin(map.batch)) / block_keys, place = block < last ? block : last;
@@ -138,7 +145,10 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     wide.ready[place] = place < last && !silence;
     const std::uint16_t* rows[block_keys];
     value_rows(first, keys, rows);
-    for (int r = 0; r < keys; r += 2) interleave_rows(rows[r], rows[r + 1], problem.value_dim, to + r / 2 * words);
+    if (tiles)
+      for (int r = 0; r < keys; r += tile_items) turn_values(rows + r, problem.value_dim, words, wide.paired, to + r / 2 * words);
+    else
+      for (int r = 0; r < keys; r += 2) interleave_rows(rows[r], rows[r + 1], problem.value_dim, to + r / 2 * words);
     return to;
   }
 
@@ -215,6 +225,8 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     const std::uint32_t* rows[bf16_key_block];
     next.fetch(next_lines);
     key_rows(first, keys, rows);
+    if (silence)  // what is trimmed has no score, and is not to be heard either
+      for (int r = 0; r < keys; ++r) _mm512_store_ps(wide.s + r * bf16_rows, _mm512_set1_ps(-std::numeric_limits<float>::infinity()));
     const Groups groups = visible ? Groups::trimmed(visible, keys, vectors, 16) : Groups::all(keys, vectors);
     for (int x = 0; x < vectors; ++x) _mm512_store_ps(strip.alpha + x * 16, _mm512_load_ps(strip.m + x * 16));
     const bool modified = has_modifiers(problem);
@@ -236,13 +248,16 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     if (dropout) drop(first, groups);
     next.fetch(next_lines);
     if (groups.gaps) clear_gaps(groups, wide.p, 2);
+    if (tiles) fill_units(groups);
     few ? fold_few(first, keys, groups, wide.p, bf16_rows) : fold_pairs(groups, value_pairs(first, keys));
   }
 
   void score(const std::uint32_t* const* rows, const ScoreRange& range) {
     const Bf16Scores scores{wide.q, rows, pairs, static_cast<float>(problem.scale), wide.s, strip.alpha};
     if (!few) {
-      for_each_tile(range.first, range.last, [&]<int V>(int x) ATTN_BF16_ATTR { bf16_score_columns<V>(scores, range, x); });
+      for_each_tile(range.first, range.last, [&]<int V>(int x) ATTN_BF16_ATTR {
+        tiles ? tiled_score_columns<V>(scores, range, x, wide.tile_rows_copy) : bf16_score_columns<V>(scores, range, x);
+      });
       return;
     }
     const auto* words = reinterpret_cast<const float* const*>(rows);
@@ -271,15 +286,43 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     fresh = false;
   }
 
+  /// Weight 0 for the keys that make a vector's first and last unit of 32 whole.
+  void fill_units(const Groups& groups) const {
+    const auto fill = [&](int v, int key, int end) {
+      for (int pair = (key + 1) / 2; pair < end / 2; ++pair) _mm512_store_si512(wide.p + pair * bf16_rows + v * 16, _mm512_setzero_si512());
+    };
+    for (int v = 0; v < vectors; ++v) {
+      fill(v, groups.begin[v] / tile_items * tile_items, groups.begin[v]);
+      fill(v, groups.end[v], (groups.end[v] + tile_items - 1) / tile_items * tile_items);
+    }
+  }
+
   void fold_pairs(const Groups& groups, const std::uint32_t* v_pairs) {
     const std::int64_t words = Bf16Strip::value_words(problem.value_dim);
     fold_ranges(groups, [&]<Fold FOLD>(int begin, int end, int first, int last) {
+      const int unit = begin / tile_items, units = (end + tile_items - 1) / tile_items - unit;
       for_each_tile(first, last, [&]<int V>(int x) ATTN_BF16_ATTR {
+        if (tiles)
+          return tiled_output_columns<V, FOLD>(wide.p + unit * tile_pairs * bf16_rows + x * 16, v_pairs + unit * tile_pairs * words, words, units, problem.value_dim,
+                                               strip.o + x * 16, strip.alpha + x * 16);
         bf16_output_columns<V, FOLD>(wide.p + begin / 2 * bf16_rows + x * 16, v_pairs + begin / 2 * words, words, (end - begin + 1) / 2, problem.value_dim,
                                      strip.o + x * 16, strip.alpha + x * 16);
       });
     });
   }
+};
+
+/// The same by tile registers; a few rows are as many as 16 there.
+class TiledBf16Walk : public Bf16Walk {
+ public:
+  TiledBf16Walk(const AttentionProblem& p, const LaneMap& lane_map, void* scratch) : Bf16Walk(p, lane_map, scratch) {
+    tiles = true;
+    few = keys_in_lanes = false;
+    shape_tiles(shape_, pairs);
+  }
+
+ private:
+  Tiles shape_;
 };
 
 }  // namespace attn::kernels::HWY_NAMESPACE

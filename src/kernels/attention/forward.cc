@@ -1,6 +1,5 @@
 // src/kernels/attention/forward.cc: attention of a strip of rows, whole or span by span, compiled once for every instruction set.
 #include "kernels/attention/target.h"
-#include "runtime/cpu.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/attention/forward.cc"
@@ -69,8 +68,9 @@ void walk_spans(W& walk) {
 template <class W>
 bool attend_strip(const AttentionProblem& problem, const LaneMap& map, void* scratch) {
   W walk(problem, map, scratch);
-  walk_spans(walk);
-  return finish(walk);
+  typename W::Blocks& blocks = walk;
+  walk_spans(blocks);
+  return finish(blocks);
 }
 
 /// The strips of a task, the last first: under a causal mask it sees the most keys.
@@ -97,7 +97,7 @@ void attend_span(const AttentionProblem& problem, const LaneMap& map, std::int64
   constexpr int N = W::N, R = W::R;
   const std::int64_t first = problem.keys_begin(map.batch) + span * span_keys, end = problem.keys_end(map.batch);
   if (first < end) walk.load_queries();
-  walk_blocks(walk, first, first + span_keys < end ? first + span_keys : end);
+  walk_blocks<typename W::Blocks>(walk, first, first + span_keys < end ? first + span_keys : end);
   if (walk.fresh) walk.clear(walk.strip.o, 0, walk.vectors);
   const int width = walk.vectors * N;
   T* to = static_cast<T*>(partial);
@@ -157,23 +157,33 @@ constexpr StripKernel strip_kernel() {
 
 #if HWY_TARGET == HWY_AVX3
 /// One row after the other, values that it does not see taken as 0: what remains when some result of a strip is NaN.
+template <class W>
 void attend_bf16_rows(const AttentionProblem& problem, const LaneMap& map, void* scratch) {
   for (std::int64_t n = 0; n < map.heads; ++n)
     for (std::int64_t i = 0; i < map.rows; ++i) {
-      Bf16Walk::begin_task(problem, scratch);
-      Bf16Walk walk(problem, {map.batch, map.head + n, 1, map.row + i, 1}, scratch);
+      W::begin_task(problem, scratch);
+      W walk(problem, {map.batch, map.head + n, 1, map.row + i, 1}, scratch);
       walk.silence = true;
       walk.kept_scores.only(static_cast<int>(n * map.rows + i));
-      walk_spans(walk);
-      finish(walk, Nan::write);
+      walk_spans<Bf16Walk>(walk);
+      finish<Bf16Walk>(walk, Nan::write);
     }
 }
 constexpr StripKernel bf16_strip_kernel() {
   StripKernel kernel = ByScore<Bf16Walk, Bf16Walk>::kernel();
-  kernel.rows_by_row = attend_bf16_rows;
+  kernel.rows_by_row = attend_bf16_rows<Bf16Walk>;
   kernel.task_strips = 4;  // pairs of values are made once for all of them
   return kernel;
 }
+extern const AttentionTarget amx_table;
+constexpr StripKernel tiled_bf16_strip_kernel() {
+  StripKernel kernel = bf16_strip_kernel();
+  kernel.attend = attend<TiledBf16Walk>;
+  kernel.attend_span = attend_span<TiledBf16Walk>;
+  kernel.rows_by_row = attend_bf16_rows<TiledBf16Walk>;
+  return kernel;
+}
+const AttentionTarget amx_table = {"amx", strip_kernel<float>(), strip_kernel<double>(), tiled_bf16_strip_kernel()};
 #else
 constexpr StripKernel bf16_strip_kernel() { return {}; }
 #endif
@@ -192,7 +202,7 @@ namespace attn::kernels {
 const AttentionTarget* attention_target(const char* name) noexcept {
   const AttentionTarget* const built[] = {
 #if HWY_TARGETS & HWY_AVX3
-      &N_AVX3::attention_table,
+      &N_AVX3::amx_table,      &N_AVX3::attention_table,
 #endif
 #if HWY_TARGETS & HWY_AVX2
       &N_AVX2::attention_table,
@@ -202,7 +212,7 @@ const AttentionTarget* attention_target(const char* name) noexcept {
 #endif
       nullptr};
   for (const AttentionTarget* target : built)
-    if (target != nullptr && runtime::vectors_of(name) == target->name) return target;
+    if (target != nullptr && std::strcmp(target->name, name) == 0) return target;
   return nullptr;
 }
 

@@ -33,6 +33,7 @@ class Walk {
  public:
   static constexpr int R = strip_rows<T>, N = lanes<T>, block_keys = key_block;
   using Compute = T;
+  using Blocks = Walk;  // the class that has the blocks' code
   static constexpr bool takes_bytes = Score::takes_bytes && sizeof(Stored) == sizeof(float);
 
   const AttentionProblem& problem;

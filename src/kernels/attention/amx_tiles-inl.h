@@ -1,0 +1,144 @@
+// src/kernels/attention/amx_tiles-inl.h: the two products of bf16 attention by tile registers: 16 keys or value columns x 16 queries a tile.
+//
+//        32 columns of K         16 queries               32 keys (V turned)       16 queries
+//       +---------------+       +----------+             +---------------+        +----------+
+//  16   |  as they lie  |   x   | Q, pairs |   = S^T     16 columns of V |   x    | P, pairs |   = O^T of the block
+//  keys +---------------+       +----------+             +---------------+        +----------+
+#if defined(ATTN_AMX_TILES_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_AMX_TILES_INL_H
+#undef ATTN_AMX_TILES_INL_H
+#else
+#define ATTN_AMX_TILES_INL_H
+#endif
+
+#include "kernels/amx.h"
+#include "kernels/attention/bf16_tiles-inl.h"
+#include "kernels/turn-inl.h"
+
+#if HWY_TARGET == HWY_AVX3
+ATTN_BEFORE_BF16_NAMESPACE();
+namespace attn::kernels::HWY_NAMESPACE {
+
+inline constexpr int left_tile = 4, right_tile = 5;            // whole ones; 0 to 3 hold sums
+inline constexpr int left_rest_tile = 6, right_rest_tile = 7;  // what is left of the pairs of a row
+inline constexpr std::int64_t row_of_words = 4 * bf16_rows;    // bytes from a row of queries or weights to the next
+
+/// f.operator()<V>() for V = 0 ... VECTORS - 1.
+template <int VECTORS, class F>
+HWY_INLINE void for_each_sum(F&& f) {
+  f.template operator()<0>();
+  if constexpr (VECTORS > 1) f.template operator()<1>();
+  if constexpr (VECTORS > 2) f.template operator()<2>();
+  if constexpr (VECTORS > 3) f.template operator()<3>();
+}
+
+/// Tiles for rows of so many pairs.
+inline void shape_tiles(Tiles& tiles, std::int64_t pairs) {
+  const int rest = static_cast<int>(pairs % tile_pairs);
+  if (rest != 0) {
+    tiles.shaped(left_rest_tile, tile_rows, rest);
+    tiles.shaped(right_rest_tile, rest, tile_pairs);
+  }
+  tiles.begin();
+}
+
+/// Where 16 rows of K are: as they lie, or copied where they are fewer or not evenly apart (a page ends).
+struct TileRows {
+  const char* base;
+  std::int64_t stride;
+};
+inline TileRows tile_rows_of(const std::uint32_t* const* rows, int count, std::int64_t pairs, std::uint32_t* copy) {
+  const auto* const base = reinterpret_cast<const char*>(rows[0]);
+  if (count >= tile_rows) {
+    const std::int64_t stride = reinterpret_cast<const char*>(rows[1]) - base;
+    if (reinterpret_cast<const char*>(rows[tile_rows - 1]) - base == (tile_rows - 1) * stride) return {base, stride};
+    count = tile_rows;
+  }
+  for (int r = 0; r < count; ++r) std::memcpy(copy + r * pairs, rows[r], 4 * static_cast<std::size_t>(pairs));
+  return {reinterpret_cast<const char*>(copy), 4 * pairs};
+}
+
+/// As bf16_score_columns; `copy`: 16 rows of words. Rows of scores up to 15 beyond the range are written before their own range is.
+template <int VECTORS>
+HWY_NOINLINE void tiled_score_columns(const Bf16Scores& scores, const ScoreRange& range, int vector, std::uint32_t* copy) {
+  const Word* const visible = range.of_vector(vector);
+  const std::uint32_t* const q = scores.q + vector * 16;
+  const std::int64_t whole = scores.pairs / tile_pairs * tile_pairs;
+  const __m512 factor = _mm512_set1_ps(scores.scale);
+  __m512 largest[VECTORS];
+  ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) largest[v] = _mm512_load_ps(scores.alpha + (vector + v) * 16);
+  for (int key = range.key; key < range.end; key += tile_rows) {
+    const int rows = range.end - key < tile_rows ? range.end - key : tile_rows;
+    const TileRows k = tile_rows_of(scores.k + key, rows, scores.pairs, copy);
+    float* const s = scores.s + key * bf16_rows + vector * 16;
+    for_each_sum<VECTORS>([]<int V>() { tile_zero<V>(); });
+    for (std::int64_t c = 0; c < whole; c += tile_pairs) {
+      tile_load<left_tile>(k.base + 4 * c, k.stride);
+      for_each_sum<VECTORS>([&]<int V>() {
+        tile_load<right_tile>(q + c * bf16_rows + V * 16, row_of_words);
+        tile_dot<V, left_tile, right_tile>();
+      });
+    }
+    if (whole != scores.pairs) {
+      tile_load<left_rest_tile>(k.base + 4 * whole, k.stride);
+      for_each_sum<VECTORS>([&]<int V>() {
+        tile_load<right_rest_tile>(q + whole * bf16_rows + V * 16, row_of_words);
+        tile_dot<V, left_rest_tile, right_rest_tile>();
+      });
+    }
+    for_each_sum<VECTORS>([&]<int V>() { tile_store<V>(s + V * 16, row_of_words); });
+    for (int r = 0; r < rows; ++r)
+      ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) {
+        float* const place = s + r * bf16_rows + v * 16;
+        __m512 x = _mm512_mul_ps(_mm512_load_ps(place), factor);
+        if (visible)
+          x = _mm512_mask_blend_ps(static_cast<__mmask16>(visible[key + r] >> ((vector + v) * 16)), _mm512_set1_ps(-std::numeric_limits<float>::infinity()), x);
+        largest[v] = _mm512_max_ps(largest[v], x);
+        _mm512_store_ps(place, x);
+      }
+  }
+  ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) _mm512_store_ps(scores.alpha + (vector + v) * 16, largest[v]);
+}
+
+/// 32 rows of V as tiles to [columns][16 pairs]; `paired`: a place for 16 rows of `words` words.
+inline void turn_values(const std::uint16_t* const* rows, std::int64_t columns, std::int64_t words, std::uint32_t* paired, std::uint32_t* to) {
+  for (int pair = 0; pair < tile_pairs; ++pair)
+    for (std::int64_t c = 0; c < columns; c += 16)
+      _mm512_store_si512(paired + pair * words + c, words_of_rows(rows[2 * pair] + c, rows[2 * pair + 1] + c, columns - c >= 16 ? 0xFFFF : static_cast<__mmask16>((1u << (columns - c)) - 1)));
+  turn(reinterpret_cast<const float*>(paired), words, std::int64_t{tile_pairs}, words, reinterpret_cast<float*>(to), std::int64_t{tile_pairs});
+}
+
+/// As bf16_output_columns, the chain in units of 32 keys; values: turn_values of each, `words` columns long.
+template <int VECTORS, Fold FOLD>
+HWY_NOINLINE void tiled_output_columns(const std::uint32_t* p, const std::uint32_t* values, std::int64_t words, int units, std::int64_t value_dim, float* o,
+                                       const float* alpha) {
+  alignas(64) float sums[tile_rows * bf16_rows];
+  for (std::int64_t c = 0; c < value_dim; c += tile_rows) {
+    const int columns = value_dim - c < tile_rows ? static_cast<int>(value_dim - c) : tile_rows;
+    for_each_sum<VECTORS>([]<int V>() { tile_zero<V>(); });
+    for (int u = 0; u < units; ++u) {
+      tile_load<left_tile>(values + (u * words + c) * tile_pairs, 4 * tile_pairs);
+      for_each_sum<VECTORS>([&]<int V>() {
+        tile_load<right_tile>(p + u * tile_pairs * bf16_rows + V * 16, row_of_words);
+        tile_dot<V, left_tile, right_tile>();
+      });
+    }
+    float* const place = o + c * bf16_rows;
+    float* const to = FOLD == Fold::first && columns == tile_rows ? place : sums;
+    for_each_sum<VECTORS>([&]<int V>() { tile_store<V>(to + V * 16, row_of_words); });
+    if (to == place) continue;
+    __m512 a[VECTORS];
+    ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) a[v] = FOLD == Fold::rescale ? _mm512_load_ps(alpha + v * 16) : _mm512_setzero_ps();
+    for (int r = 0; r < columns; ++r)
+      ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) {
+        const __m512 sum = _mm512_load_ps(sums + r * bf16_rows + v * 16);
+        float* const at = place + r * bf16_rows + v * 16;
+        _mm512_store_ps(at, FOLD == Fold::rescale ? _mm512_fmadd_ps(_mm512_load_ps(at), a[v], sum) : sum);
+      }
+  }
+}
+
+}  // namespace attn::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif
+#endif
