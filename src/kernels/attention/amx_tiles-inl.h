@@ -100,11 +100,25 @@ HWY_NOINLINE void tiled_score_columns(const Bf16Scores& scores, const ScoreRange
   ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) _mm512_store_ps(scores.alpha + (vector + v) * 16, largest[v]);
 }
 
+/// 32 rows of V two by two, as 16 rows of `words` words: 32 columns at a time where there are so many.
+inline void pair_rows(const std::uint16_t* const* rows, std::int64_t columns, std::int64_t words, std::uint32_t* to) {
+  const __m512i first = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6, 37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
+  const __m512i second = _mm512_add_epi16(first, _mm512_set1_epi16(16));
+  for (int pair = 0; pair < tile_pairs; ++pair, rows += 2, to += words) {
+    std::int64_t c = 0;
+    for (; c + 32 <= columns; c += 32) {
+      const __m512i low = _mm512_loadu_si512(rows[0] + c), high = _mm512_loadu_si512(rows[1] + c);
+      _mm512_store_si512(to + c, _mm512_permutex2var_epi16(low, first, high));
+      _mm512_store_si512(to + c + 16, _mm512_permutex2var_epi16(low, second, high));
+    }
+    for (; c < columns; c += 16)
+      _mm512_store_si512(to + c, words_of_rows(rows[0] + c, rows[1] + c, columns - c >= 16 ? 0xFFFF : static_cast<__mmask16>((1u << (columns - c)) - 1)));
+  }
+}
+
 /// 32 rows of V as tiles to [columns][16 pairs]; `paired`: a place for 16 rows of `words` words.
 inline void turn_values(const std::uint16_t* const* rows, std::int64_t columns, std::int64_t words, std::uint32_t* paired, std::uint32_t* to) {
-  for (int pair = 0; pair < tile_pairs; ++pair)
-    for (std::int64_t c = 0; c < columns; c += 16)
-      _mm512_store_si512(paired + pair * words + c, words_of_rows(rows[2 * pair] + c, rows[2 * pair + 1] + c, columns - c >= 16 ? 0xFFFF : static_cast<__mmask16>((1u << (columns - c)) - 1)));
+  pair_rows(rows, columns, words, paired);
   turn(reinterpret_cast<const float*>(paired), words, std::int64_t{tile_pairs}, words, reinterpret_cast<float*>(to), std::int64_t{tile_pairs});
 }
 
@@ -135,6 +149,44 @@ HWY_NOINLINE void tiled_output_columns(const std::uint32_t* p, const std::uint32
         float* const at = place + r * bf16_rows + v * 16;
         _mm512_store_ps(at, FOLD == Fold::rescale ? _mm512_fmadd_ps(_mm512_load_ps(at), a[v], sum) : sum);
       }
+  }
+}
+
+/// A block's values and weights, for few queries.
+struct FewTiles {
+  const std::uint32_t* weights;  // [units][16 queries][16 pairs]
+  const std::uint32_t* values;   // [units][16 pairs][words]
+  std::int64_t words;
+  int units, queries;
+  bool first;  // nothing was folded before
+};
+
+/// o[query][words] = the block's chain, plus alpha times what was there: queries are the rows of a tile, 64 columns at a time.
+inline void tiled_few_outputs(const FewTiles& few, const float* alpha, float* o) {
+  alignas(64) float sums[tile_rows * bf16_rows];
+  for (std::int64_t c = 0; c < few.words; c += bf16_rows) {
+    const auto columns = [&]<int VECTORS>() ATTN_BF16_ATTR {
+      for_each_sum<VECTORS>([]<int V>() { tile_zero<V>(); });
+      for (int u = 0; u < few.units; ++u) {
+        tile_load<left_tile>(few.weights + u * tile_words, 4 * tile_pairs);
+        for_each_sum<VECTORS>([&]<int V>() {
+          tile_load<right_tile>(few.values + u * tile_pairs * few.words + c + V * 16, 4 * few.words);
+          tile_dot<V, left_tile, right_tile>();
+        });
+      }
+      for_each_sum<VECTORS>([&]<int V>() { tile_store<V>(sums + V * 16, row_of_words); });
+      for (int q = 0; q < few.queries; ++q)
+        ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) {
+          const __m512 sum = _mm512_load_ps(sums + q * bf16_rows + v * 16);
+          float* const at = o + q * few.words + c + v * 16;
+          _mm512_store_ps(at, few.first ? sum : _mm512_fmadd_ps(_mm512_load_ps(at), _mm512_set1_ps(alpha[q]), sum));
+        }
+    };
+    const std::int64_t left = (few.words - c) / 16;
+    if (left >= 4) columns.template operator()<4>();
+    else if (left == 3) columns.template operator()<3>();
+    else if (left == 2) columns.template operator()<2>();
+    else columns.template operator()<1>();
   }
 }
 

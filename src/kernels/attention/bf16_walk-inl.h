@@ -32,6 +32,7 @@ struct Bf16Strip {
   std::uint32_t* zeros;        // a row of V
   std::uint32_t* tile_rows_copy;  // [16][ceil(D / 2)]
   std::uint32_t* paired;          // [16][value words]  values on their way to tiles
+  std::uint32_t* tile_weights;    // [units][16 queries][16 pairs]  of few queries
   void* rest;        // a Strip<float>
 
   static std::int64_t pairs(std::int64_t dim) { return (dim + 1) / 2; }
@@ -44,7 +45,7 @@ struct Bf16Strip {
   }
   static std::size_t bytes(const AttentionProblem& p) {
     const std::int64_t words = (pairs(p.dim) + 15) / 16 * 16 * (R + few_rows) + keys * R + keys / 2 * R + value_blocks(p) * keys / 2 * value_words(p.value_dim) +
-                               most_value_blocks / 4 + (p.dim % 2) * keys * pairs(p.dim) + value_words(p.value_dim) + tile_rows * ((pairs(p.dim) + 15) / 16 * 16 + value_words(p.value_dim));
+                               most_value_blocks / 4 + (p.dim % 2) * keys * pairs(p.dim) + value_words(p.value_dim) + tile_rows * ((pairs(p.dim) + 15) / 16 * 16 + value_words(p.value_dim) + keys / 2);
     return 4 * static_cast<std::size_t>((words + 15) / 16 * 16) + Strip<float>::bytes(0, p.value_dim);
   }
   static constexpr std::int64_t most_value_blocks = 64;
@@ -66,6 +67,7 @@ struct Bf16Strip {
     zeros = take(value_words(value_dim) / 2);
     tile_rows_copy = take(tile_rows * pairs(dim));
     paired = take(tile_rows * value_words(value_dim));
+    tile_weights = take(tile_rows * keys / 2);
     rest = next;
   }
 };
@@ -107,7 +109,7 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
           to[c * bf16_rows + i] = pair[0] | (2 * c + 1 < problem.dim ? std::uint32_t{pair[1]} << 16 : 0);
         }
     }
-    if (!few) return;
+    if (!few || tiles) return;
     if (!keys_in_lanes) clear_scores(wide.s, block_keys);
     FewBlock<float, block_keys>(strip).clear();
     for (std::int64_t c = 0; c < pairs; ++c) std::memcpy(wide.few_queries + c * few_rows, wide.q + c * bf16_rows, few_rows * sizeof(std::uint32_t));
@@ -239,7 +241,7 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
       weigh_few(strip, few_block, static_cast<int>(map.count()), groups.begin[0], groups.end[0], wide.p);
       return fold_few(first, keys, groups, reinterpret_cast<const std::uint32_t*>(few_block.p), few_rows);
     }
-    if (few) few_block.to_lanes(wide.s, static_cast<int>(map.count()), 0, keys);
+    if (few && !tiles) few_block.to_lanes(wide.s, static_cast<int>(map.count()), 0, keys);
     if (modified) modify(first, keys, visible, groups);
     if (kept_scores.wanted()) kept_scores.keep(first, groups, vectors, wide.s);
     next.fetch(next_lines);
@@ -249,12 +251,13 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     next.fetch(next_lines);
     if (groups.gaps) clear_gaps(groups, wide.p, 2);
     if (tiles) fill_units(groups);
-    few ? fold_few(first, keys, groups, wide.p, bf16_rows) : fold_pairs(groups, value_pairs(first, keys));
+    if (!few) return fold_pairs(groups, value_pairs(first, keys));
+    tiles ? fold_few_by_tiles(first, keys, groups) : fold_few(first, keys, groups, wide.p, bf16_rows);
   }
 
   void score(const std::uint32_t* const* rows, const ScoreRange& range) {
     const Bf16Scores scores{wide.q, rows, pairs, static_cast<float>(problem.scale), wide.s, strip.alpha};
-    if (!few) {
+    if (!few || tiles) {
       for_each_tile(range.first, range.last, [&]<int V>(int x) ATTN_BF16_ATTR {
         tiles ? tiled_score_columns<V>(scores, range, x, wide.tile_rows_copy) : bf16_score_columns<V>(scores, range, x);
       });
@@ -286,6 +289,23 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     fresh = false;
   }
 
+  /// The block's values to few rows by tiles: a unit's rows two by two as they come from memory, then all of them, queries as rows.
+  void fold_few_by_tiles(std::int64_t first, int keys, const Groups& groups) {
+    const std::int64_t words = Bf16Strip::value_words(problem.value_dim);
+    const std::uint16_t* rows[block_keys];
+    value_rows(first, keys, rows);
+    const int unit = groups.begin[0] / tile_items, end = (groups.end[0] + tile_items - 1) / tile_items;
+    for (int u = unit; u < end; ++u) {
+      const int key = u * tile_items, count = keys - key < tile_items ? keys - key : tile_items;
+      read_values(first + key, count);
+      pair_rows(rows + key, problem.value_dim, words, wide.v + key / 2 * words);
+      turn(reinterpret_cast<const float*>(wide.p + key / 2 * bf16_rows), std::int64_t{bf16_rows}, std::int64_t{tile_pairs}, std::int64_t{tile_rows},
+           reinterpret_cast<float*>(wide.tile_weights + u * tile_words), std::int64_t{tile_pairs});
+    }
+    tiled_few_outputs({wide.tile_weights + unit * tile_words, wide.v + unit * tile_pairs * words, words, end - unit, static_cast<int>(map.count()), fresh}, strip.alpha, strip.block);
+    fresh = false;
+  }
+
   /// Weight 0 for the keys that make a vector's first and last unit of 32 whole.
   void fill_units(const Groups& groups) const {
     const auto fill = [&](int v, int key, int end) {
@@ -312,12 +332,12 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
   }
 };
 
-/// The same by tile registers; a few rows are as many as 16 there.
+/// The same by tile registers.
 class TiledBf16Walk : public Bf16Walk {
  public:
   TiledBf16Walk(const AttentionProblem& p, const LaneMap& lane_map, void* scratch) : Bf16Walk(p, lane_map, scratch) {
     tiles = true;
-    few = keys_in_lanes = false;
+    keys_in_lanes = false;
     shape_tiles(shape_, pairs);
   }
 
