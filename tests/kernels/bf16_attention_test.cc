@@ -1,0 +1,179 @@
+// tests/kernels/bf16_attention_test.cc: bf16 attention of this processor's targets against plain loops in the order of docs/numerics.md section 3.8.
+#define ATTN_REF_NAMESPACE ref_of_bf16_attention_test
+#include "kernels/attention/target.h"
+#include "kernels/ref/bf16_pairs.h"
+#include "runtime/cpu.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace attn::kernels::ref_of_bf16_attention_test {
+namespace {
+
+using Rows = std::vector<std::vector<float>>;
+
+float flushed(float x) { return std::abs(x) < std::numeric_limits<float>::min() ? std::copysign(0.0f, x) : x; }
+float step(float x, float y, float sum) { return flushed(std::fma(flushed(x), flushed(y), flushed(sum))); }
+
+/// sum of x(i) y(i) from `begin` on; by tiles: units of 32, even and odd items apart.
+template <typename X, typename Y>
+float dot(bool tiles, std::int64_t begin, std::int64_t end, const X& x, const Y& y) {
+  float sum = 0;
+  const auto product = [&](std::int64_t i, float a) { return i < end ? step(x(i), y(i), a) : a; };
+  if (!tiles) {
+    for (std::int64_t i = begin; i < end; i += 2) sum = product(i, product(i + 1, sum));
+    return sum;
+  }
+  for (std::int64_t unit = begin; unit < end; unit += 32) {
+    float even = 0, odd = 0;
+    for (std::int64_t i = unit; i < unit + 32; i += 2) {
+      even = product(i, even);
+      odd = product(i + 1, odd);
+    }
+    sum = flushed(sum + flushed(even + odd));
+  }
+  return sum;
+}
+
+struct Attended {
+  float maximum, sum;  // as they are saved for the backward pass
+  std::vector<std::uint16_t> out;
+};
+
+/// One row over the keys that it sees, first ... last - 1, in blocks of 256 and spans of 1,024.
+Attended attend(bool tiles, const std::vector<float>& q, const Rows& k, const Rows& v, float scale, std::int64_t first, std::int64_t last) {
+  const auto columns = v[0].size();
+  float m_all = -infinity<float>(), l_all = 0;
+  std::vector<float> o_all(columns, 0.0f);
+  bool any = false;
+  for (std::int64_t span = 0; span < last; span += 1024) {
+    float m = -infinity<float>(), l = 0;
+    std::vector<float> o(columns, 0.0f);
+    bool fresh = true;
+    for (std::int64_t block = span; block < std::min<std::int64_t>(span + 1024, last); block += 256) {
+      const std::int64_t begin = std::max(block, first), end = std::min(block + 256, last);
+      if (begin >= end) continue;
+      std::vector<float> s(256, -infinity<float>()), p(256, 0.0f);
+      float maximum = m;
+      for (std::int64_t j = begin; j < end; ++j) {
+        const auto& key = k[static_cast<std::size_t>(j)];
+        const auto at = [](const std::vector<float>& row) { return [&row](std::int64_t d) { return row[static_cast<std::size_t>(d)]; }; };
+        s[static_cast<std::size_t>(j - block)] = dot(tiles, 0, static_cast<std::int64_t>(q.size()), at(key), at(q)) * scale;
+        maximum = std::max(maximum, s[static_cast<std::size_t>(j - block)]);
+      }
+      const float alpha = fresh ? 0 : exp2((m - maximum) * Constants<float>::log2e);
+      float sum = 0;
+      for (std::size_t j = 0; j < 256; j += 2) {
+        for (const std::size_t n : {j, j + 1})
+          if (s[n] != -infinity<float>()) p[n] = rounded_to_bf16(bf16_weight(s[n], maximum));
+        sum = (sum + p[j + 1]) + p[j];
+      }
+      l = std::fma(l, alpha, sum);
+      for (std::size_t c = 0; c < columns; ++c) {
+        const float add = dot(tiles, 0, 256, [&](std::int64_t j) { return p[static_cast<std::size_t>(j)]; },
+                              [&](std::int64_t j) { return block + j < static_cast<std::int64_t>(v.size()) ? v[static_cast<std::size_t>(block + j)][c] : 0.0f; });
+        o[c] = fresh ? add : std::fma(o[c], alpha, add);
+      }
+      m = maximum;
+      fresh = false;
+    }
+    if (fresh) continue;
+    if (!any) {
+      m_all = m, l_all = l, o_all = o, any = true;
+      continue;
+    }
+    const float maximum = std::max(m_all, m), a = exp2((m_all - maximum) * Constants<float>::log2e), b = exp2((m - maximum) * Constants<float>::log2e);
+    m_all = maximum;
+    l_all = std::fma(l_all, a, l * b);
+    for (std::size_t c = 0; c < columns; ++c) o_all[c] = std::fma(o_all[c], a, o[c] * b);
+  }
+  Attended result{m_all, l_all, {}};
+  for (const float o : o_all) result.out.push_back(bf16_of_f32(std::fma(o, 1 / l_all, 0.0f)));
+  return result;
+}
+
+struct Shape {
+  std::int64_t q_rows, k_rows, dim, value_dim, left;  // left: keys before its own that a row sees, under a causal mask; -1: no mask
+};
+
+class Bf16Attention : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(Bf16Attention, HasTheOrderOfItsTarget) {
+  const AttentionTarget& target = *attention_target(GetParam().c_str());
+  std::mt19937 random(5);
+  std::normal_distribution<float> normal;
+  const auto draw = [&](std::int64_t rows, std::int64_t columns, std::vector<std::uint16_t>& words) {
+    Rows values;
+    for (std::int64_t r = 0; r < rows; ++r) {
+      std::vector<float> row;
+      for (std::int64_t c = 0; c < columns; ++c) {
+        words.push_back(bf16_of_f32(normal(random)));
+        row.push_back(bf16_to_f32(words.back()));
+      }
+      values.push_back(row);
+    }
+    return values;
+  };
+  for (const Shape& shape : {Shape{70, 300, 64, 64, -1}, Shape{64, 256, 80, 48, -1}, Shape{3, 1300, 128, 128, -1}, Shape{1, 45, 33, 7, -1}, Shape{130, 130, 24, 100, 1000},
+                             Shape{300, 300, 40, 17, 50}, Shape{9, 2100, 65, 33, -1}, Shape{8, 8, 1, 1, 1000}}) {
+    const std::string what = "Tq=" + std::to_string(shape.q_rows) + " Tk=" + std::to_string(shape.k_rows) + " D=" + std::to_string(shape.dim) + " Dv=" + std::to_string(shape.value_dim);
+    std::vector<std::uint16_t> q, k, v, out(static_cast<std::size_t>(shape.q_rows * shape.value_dim));
+    const Rows q_rows = draw(shape.q_rows, shape.dim, q), k_rows = draw(shape.k_rows, shape.dim, k), v_rows = draw(shape.k_rows, shape.value_dim, v);
+    AttentionProblem p;
+    p.batch = p.q_heads = p.k_heads = p.v_heads = 1;
+    p.q_rows = shape.q_rows;
+    p.k_rows = shape.k_rows;
+    p.dim = shape.dim;
+    p.value_dim = shape.value_dim;
+    p.element = Element::bf16;
+    std::vector<float> maximum(static_cast<std::size_t>(shape.q_rows)), sum(maximum);
+    p.max = maximum.data();
+    p.sum = sum.data();
+    p.q = q.data();
+    p.out = out.data();
+    p.k.base = k.data();
+    p.v.base = v.data();
+    p.k.element = p.v.element = Element::bf16;
+    p.q_stride[2] = p.k.row_stride = shape.dim;
+    p.out_stride[2] = p.v.row_stride = shape.value_dim;
+    p.scale = 1 / std::sqrt(static_cast<double>(shape.dim));
+    MaskNode window;
+    window.op = MaskOp::window;
+    window.left = shape.left;
+    window.right = 0;
+    if (shape.left >= 0) p.mask = {&window, 1};
+    const StripKernel& kernel = target.bf16;
+    void* const scratch = ::operator new(kernel.scratch_bytes(p), std::align_val_t{64});
+    for (std::int64_t row = 0; row < shape.q_rows; row += kernel.rows)
+      EXPECT_TRUE(kernel.attend(p, {0, 0, 1, row, std::min<std::int64_t>(kernel.rows, shape.q_rows - row)}, scratch));
+    ::operator delete(scratch, std::align_val_t{64});
+    for (std::int64_t i = 0; i < shape.q_rows; ++i) {
+      const std::int64_t first = shape.left < 0 ? 0 : std::max<std::int64_t>(0, i - shape.left), last = shape.left < 0 ? shape.k_rows : i + 1;
+      const Attended expected = attend(GetParam() == "amx", q_rows[static_cast<std::size_t>(i)], k_rows, v_rows, static_cast<float>(p.scale), first, last);
+      ASSERT_EQ(maximum[static_cast<std::size_t>(i)], expected.maximum) << what << " row " << i;
+      ASSERT_EQ(sum[static_cast<std::size_t>(i)], expected.sum) << what << " row " << i;
+      for (std::int64_t c = 0; c < shape.value_dim; ++c)
+        ASSERT_EQ(out[static_cast<std::size_t>(i * shape.value_dim + c)], expected.out[static_cast<std::size_t>(c)]) << what << " row " << i << " column " << c;
+    }
+  }
+}
+
+/// Targets that multiply bf16 themselves.
+std::vector<std::string> bf16_targets() {
+  std::vector<std::string> names;
+  for (const std::string& name : runtime::targets())
+    if (const AttentionTarget* target = attention_target(name.c_str()); target != nullptr && target->bf16.rows > 0 && runtime::cpu().avx512_bf16) names.push_back(name);
+  return names;
+}
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Bf16Attention);
+INSTANTIATE_TEST_SUITE_P(Targets, Bf16Attention, ::testing::ValuesIn(bf16_targets()), [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace attn::kernels::ref_of_bf16_attention_test
