@@ -74,6 +74,7 @@ HWY_NOINLINE void tiled_score_columns(const Bf16Scores& scores, const ScoreRange
     for_each_sum<VECTORS>([]<int V>() { tile_zero<V>(); });
     for (std::int64_t c = 0; c < whole; c += tile_pairs) {
       tile_load<left_tile>(k.base + 4 * c, k.stride);
+      for (int r = 0; r < tile_rows; ++r) _mm_prefetch(k.base + (tile_rows + r) * k.stride + 4 * c, _MM_HINT_T0);  // the next tile
       for_each_sum<VECTORS>([&]<int V>() {
         tile_load<right_tile>(q + c * bf16_rows + V * 16, row_of_words);
         tile_dot<V, left_tile, right_tile>();
