@@ -3,7 +3,7 @@
 #include <attn/runtime.h>
 
 #include "attention/calls.h"
-#include "attention/random_scores.h"
+#include "attention/random_score_options.h"
 #include "runtime/memory.h"
 #include "support/golden.h"
 #include "verify/run.h"
@@ -57,22 +57,10 @@ cases::Inputs operands(const Dims& q, const Dims& k, std::int64_t value_dim, Dty
 /// Random expressions with random options.
 cases::Inputs random_call(unsigned seed, Dtype dtype) {
   std::mt19937 random(seed);
-  const auto one_of = [&](std::initializer_list<std::int64_t> all) { return *(all.begin() + random() % all.size()); };
-  const std::int64_t batch = one_of({1, 2}), group = one_of({1, 2, 3}), k_heads = one_of({1, 2}), heads = group * k_heads;
-  const std::int64_t rows = one_of({1, 2, 17, 40, 70}), keys = one_of({1, 15, 64, 130});
-  cases::Inputs in = operands({batch, heads, rows, 8}, {batch, k_heads, keys, 8}, 5, dtype);
-  const int depth = static_cast<int>(seed % 5) + 1;
-  in.options.score_mod = dtype == Dtype::f64 ? RandomScores<double>(seed, batch, heads, true).tree(depth).expression : RandomScores<float>(seed, batch, heads, true).tree(depth).expression;
-  if (random() % 2) in.options.mask = Mask::causal(Align::bottom_right);
-  if (random() % 3 == 0) in.options.mask = in.options.mask & ~Mask::window(20, 1, Align::bottom_right);
-  if (random() % 3 == 0) in.options.softcap = 3;
-  if (random() % 3 == 0) in.options.temperature = 0.7;
-  if (random() % 3 == 0) in.options.sinks = normal({heads}, seed, dtype);
-  if (random() % 3 == 0) in.options.bias = Bias::alibi(Bias::alibi_slopes(heads), Align::bottom_right);
+  const ScoreCounts n = random_score_counts(random, {1, 15, 64, 130});
+  cases::Inputs in = operands({n.batch, n.heads, n.rows, 8}, {n.batch, n.k_heads, n.keys, 8}, 5, dtype);
+  in.options = random_score_options(random, seed, n, dtype);
   if (random() % 3 == 0) in.options.dropout_p = 0.3, in.options.dropout_seed = seed;
-  if (random() % 3 == 0) in.options.key_lengths = integers(std::vector<std::int64_t>(static_cast<std::size_t>(batch), keys - keys / 3));
-  if (random() % 4 == 0) in.options.key_start = integers(std::vector<std::int64_t>(static_cast<std::size_t>(batch), keys / 4));
-  if (random() % 4 == 0) in.options.query_lengths = integers(std::vector<std::int64_t>(static_cast<std::size_t>(batch), rows / 2));
   return in;
 }
 

@@ -3,7 +3,7 @@
 #include <attn/runtime.h>
 
 #include "attention/calls.h"
-#include "attention/random_scores.h"
+#include "attention/random_score_options.h"
 #include "support/errors.h"
 #include "support/golden.h"
 #include "verify/run.h"
@@ -81,26 +81,14 @@ TEST(ScoreMod, EveryTargetHasTheBitsOfTheSpecification) {
   int vectors = 0;
   for (unsigned seed = 1; seed <= 60; ++seed) {
     std::mt19937 random(seed);
-    const auto one_of = [&](std::initializer_list<std::int64_t> all) { return *(all.begin() + random() % all.size()); };
     const Dtype dtype = seed % 3 == 0 ? Dtype::f64 : Dtype::f32;
-    const std::int64_t batch = one_of({1, 2}), group = one_of({1, 2, 3}), k_heads = one_of({1, 2}), heads = group * k_heads;
-    const std::int64_t rows = one_of({1, 2, 17, 40, 70}), keys = one_of({1, 15, 64, 130, 1100});
+    const ScoreCounts n = random_score_counts(random, {1, 15, 64, 130, 1100});
     cases::Inputs in;
-    in.q = cases::integers({batch, heads, rows, 8}, dtype, seed);
-    in.k = cases::integers({batch, k_heads, keys, 8}, dtype, seed + 1);
-    in.v = cases::integers({batch, k_heads, keys, 5}, dtype, seed + 2);
-    in.options.score_mod = dtype == Dtype::f64 ? RandomScores<double>(seed, batch, heads, true).tree(static_cast<int>(seed % 5) + 1).expression
-                                               : RandomScores<float>(seed, batch, heads, true).tree(static_cast<int>(seed % 5) + 1).expression;
-    if (random() % 2) in.options.mask = Mask::causal(Align::bottom_right);
-    if (random() % 3 == 0) in.options.mask = in.options.mask & ~Mask::window(20, 1, Align::bottom_right);
-    if (random() % 3 == 0) in.options.softcap = 3;
-    if (random() % 3 == 0) in.options.temperature = 0.7;
-    if (random() % 3 == 0) in.options.sinks = normal({heads}, seed, dtype);
-    if (random() % 3 == 0) in.options.bias = Bias::alibi(Bias::alibi_slopes(heads), Align::bottom_right);
-    if (random() % 3 == 0) in.options.key_lengths = integers(std::vector<std::int64_t>(static_cast<std::size_t>(batch), keys - keys / 3));
-    if (random() % 4 == 0) in.options.key_start = integers(std::vector<std::int64_t>(static_cast<std::size_t>(batch), keys / 4));
-    if (random() % 4 == 0) in.options.query_lengths = integers(std::vector<std::int64_t>(static_cast<std::size_t>(batch), rows / 2));
-    SCOPED_TRACE(::testing::Message() << seed << " " << name_of(dtype) << " " << rows << " x " << keys << ": " << in.options.score_mod.to_string());
+    in.q = cases::integers({n.batch, n.heads, n.rows, 8}, dtype, seed);
+    in.k = cases::integers({n.batch, n.k_heads, n.keys, 8}, dtype, seed + 1);
+    in.v = cases::integers({n.batch, n.k_heads, n.keys, 5}, dtype, seed + 2);
+    in.options = random_score_options(random, seed, n, dtype);
+    SCOPED_TRACE(::testing::Message() << seed << " " << name_of(dtype) << " " << n.rows << " x " << n.keys << ": " << in.options.score_mod.to_string());
     vectors += attention(in.q, in.k, in.v, in.options).plan.kernel() != "ref";
     const cases::Case c = cases::parse_case("attention " + std::string(name_of(dtype)));
     const cases::Results expected = cases::by_specification(c, in);
