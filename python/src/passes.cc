@@ -59,20 +59,17 @@ nb::object forward(nb::tuple operands, nb::tuple numbers, nb::handle weights, nb
   return to_python(result, pass.read.framework());
 }
 
-/// The gradients of q, k, v, bias and sinks, None where none is wanted. `saved`: output, max, sum. `into`: memory for those of q, k and
-/// v, or None. `wanted`: those of k, v, bias, sinks.
-nb::tuple backward(nb::tuple operands, nb::tuple numbers, nb::tuple saved, nb::handle grad_output, nb::tuple into, nb::tuple wanted) {
+/// The gradients of q, k, v, bias and sinks, None where none is wanted. `saved`: output, max, sum. `wanted`: those of k, v, bias, sinks.
+nb::tuple backward(nb::tuple operands, nb::tuple numbers, nb::tuple saved, nb::handle grad_output, nb::tuple wanted) {
   constexpr const char* function = "attention_backward";
   Pass pass(function, operands, numbers);
-  if (nb::len(saved) != 3 || nb::len(into) != 3 || nb::len(wanted) != 4) throw type_error("{}: saved and into are three each, wanted four", function);
+  if (nb::len(saved) != 3 || nb::len(wanted) != 4) throw type_error("{}: saved are three, wanted four", function);
   const AttentionSaved rows{.output = pass.read(saved[0], "output"), .max = pass.read(saved[1], "max"), .sum = pass.read(saved[2], "sum"),
                             .dropout_seed = pass.options.dropout_seed.value_or(0)};
   AttentionBackwardOptions options;
   options.grad_output = pass.read(grad_output, "grad_output");
   bool* const flags[] = {&options.k, &options.v, &options.bias, &options.sinks};
   for (int n = 0; n < 4; ++n) *flags[n] = flag(wanted[n], {function, "wanted"});
-  Tensor* const memory[] = {&options.grad_q, &options.grad_k, &options.grad_v};
-  for (int n = 0; n < 3; ++n) *memory[n] = memory_of(pass.read, into[n], "into");
   AttentionGradients gradients;
   {
     const nb::gil_scoped_release released;
@@ -80,11 +77,8 @@ nb::tuple backward(nb::tuple operands, nb::tuple numbers, nb::tuple saved, nb::h
   }
   if (!options.sinks) gradients.sinks = {};
   const Tensor bias = gradients.bias.empty() ? Tensor() : gradients.bias[0];
-  const auto shown = [&](const Tensor& x, int n) {
-    if (n < 3 && memory[n]->defined() && x.defined() && x.data() == memory[n]->data()) return nb::borrow(into[n]);
-    return to_python(x, pass.read.framework());
-  };
-  return nb::make_tuple(shown(gradients.q, 0), shown(gradients.k, 1), shown(gradients.v, 2), shown(bias, 3), shown(gradients.sinks, 4));
+  const auto shown = [&](const Tensor& x) { return to_python(x, pass.read.framework()); };
+  return nb::make_tuple(shown(gradients.q), shown(gradients.k), shown(gradients.v), shown(bias), shown(gradients.sinks));
 }
 
 /// x weight^T + bias into `out`.
@@ -110,7 +104,7 @@ void matmul_into(nb::handle a, nb::handle b, nb::handle out) {
 void add_passes(nb::module_& m) {
   m.def("attention_forward", forward, nb::arg("operands"), nb::arg("numbers"), nb::arg("weights"), nb::arg("output").none(), nb::arg("max").none(),
         nb::arg("sum").none());
-  m.def("attention_backward", backward, nb::arg("operands"), nb::arg("numbers"), nb::arg("saved"), nb::arg("grad_output").none(), nb::arg("into"), nb::arg("wanted"));
+  m.def("attention_backward", backward, nb::arg("operands"), nb::arg("numbers"), nb::arg("saved"), nb::arg("grad_output").none(), nb::arg("wanted"));
   m.def("linear_into", linear_into, nb::arg("input"), nb::arg("weight"), nb::arg("bias").none(), nb::arg("out"));
   m.def("matmul_into", matmul_into, nb::arg("a"), nb::arg("b"), nb::arg("out"));
 }

@@ -71,7 +71,7 @@ def targets():
         (attn.tanh, 1, []), (attn.minimum, 2, []), (attn.maximum, 2, []), (attn.manual_seed, 1, []), (attn.set_trace, 1, []),
         (attn.Weights.rows, 1, []), (attn.Weights.top_k, 1, []), (attn.KvCache, 3, cache), (attn.KvCache(1, 4, 2).append, 3, []), (attn.KvCache(1, 4, 2).gather, 2, []), (attn.KvCache(1, 4, 2).fork, 1, []),
         (attn.KvCache(1, 4, 2).truncate, 2, []), (attn._core.attention, 4, []), (attn._core.attention_recorded, 5, []),
-        (attn._core.attention_inputs, 4, []), (attn._core.attention_forward, 6, []), (attn._core.attention_backward, 6, []),
+        (attn._core.attention_inputs, 4, []), (attn._core.attention_forward, 6, []), (attn._core.attention_backward, 5, []),
         (attn._core.linear_into, 4, []), (attn._core.matmul_into, 3, []), (attn._core.attention_recorded(X, X, X, NONE)[1].backward, 2, []),
         (attn.KvCache(1, 4, 2).release, 1, []), (attn.KvCache(1, 4, 2).evict, 2, []), (attn.KvCache(1, 4, 2).length, 1, []),
         (attn.KvCache(1, 4, 2).first, 1, []), (attn.KvCache(1, 4, 2).alive, 1, []), (attn.ScoreExpression("s").apply, 1, []),

@@ -139,12 +139,12 @@ def forward(operands, numbers, seed, weights, saves):
     return output, matrix, maximum, total
 
 
-def backward(operands, numbers, seed, saved, grad_output, wanted, into=(None, None, None)):
+def backward(operands, numbers, seed, saved, grad_output, wanted):
     """The gradients of q, k, v, bias and sinks (None where none is wanted) by the fused pass."""
     q, bias = operands[0], operands[4]
     if wanted[2] and bias.dtype is torch.float32 and q.dtype in HALVES:
         return _wide_backward(operands, numbers, seed, grad_output, wanted)
-    return _core.attention_backward(operands, (*numbers, seed), saved, grad_output, into, wanted)
+    return _core.attention_backward(operands, (*numbers, seed), saved, grad_output, wanted)
 
 
 def _wide_backward(operands, numbers, seed, grad_output, wanted):
@@ -152,5 +152,5 @@ def _wide_backward(operands, numbers, seed, grad_output, wanted):
     dtype = operands[0].dtype
     operands = (*(x.float() for x in operands[:3]), *operands[3:])
     output, _, maximum, total = forward(operands, numbers, seed, "none", saves=True)
-    found = _core.attention_backward(operands, (*numbers, seed), (output, maximum, total), grad_output.float(), (None, None, None), wanted)
+    found = _core.attention_backward(operands, (*numbers, seed), (output, maximum, total), grad_output.float(), wanted)
     return (*(x if x is None else x.to(dtype) for x in found[:3]), *found[3:])
