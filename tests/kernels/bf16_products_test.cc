@@ -10,6 +10,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -25,28 +26,49 @@ __attribute__((target("avx512bf16,avx512vl"))) float step(float sum, std::uint32
   return _mm_cvtss_f32(_mm_dpbf16_ps(_mm_set_ss(sum), (__m128bh)left, (__m128bh)right));
 }
 
+/// fma(a, b, sum), denormals read and written as 0 where the caller says so.
+__attribute__((target("fma"))) float flushed_fma(float a, float b, float sum) { return _mm_cvtss_f32(_mm_fmadd_ss(_mm_set_ss(a), _mm_set_ss(b), _mm_set_ss(sum))); }
+
+/// Denormals are 0 for as long.
+struct Flushing {
+  unsigned before = _mm_getcsr();
+  Flushing() { _mm_setcsr(before | 0x8040u); }
+  ~Flushing() { _mm_setcsr(before); }
+  Flushing(const Flushing&) = delete;
+  Flushing& operator=(const Flushing&) = delete;
+};
+
 enum class Layout { nn, nt, tn, tt, strided };
+enum class Numbers { common, rare, tiny };
 
 struct Bf16Product : ::testing::Test {
   std::mt19937 random{11};
   std::vector<std::uint16_t> a, b;
   std::vector<float> bias;
   GemmProblem problem;
+  Numbers kind = Numbers::common;
+  const bool tiles = runtime::target() == "amx";
 
   void SetUp() override {
     if (!multiplies_bf16()) GTEST_SKIP() << "this processor or target has no dot product of bf16";
   }
   void TearDown() override { set_num_threads(runtime::cpu().cores); }
 
+  float value() {
+    const float number = std::uniform_real_distribution<float>(-1, 1)(random);
+    if (kind == Numbers::common || random() % 4 != 0) return kind == Numbers::tiny ? number * 0x1p-60f : number;
+    const float rare[] = {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN(), 0, -0.0f, 0x1p127f, -0x1p127f};
+    if (kind == Numbers::rare) return random() % 20 == 0 ? rare[random() % 6] : number;
+    return std::ldexp(number, -static_cast<int>(50 + random() % 90));  // denormals, and products that are
+  }
   void make(std::int64_t m, std::int64_t n, std::int64_t k, Layout layout, bool with_bias) {
-    std::uniform_real_distribution<float> value(-1, 1);
     const std::int64_t gap = layout == Layout::strided ? 3 : 1;
     a.resize(static_cast<std::size_t>(m * k * gap));
     b.resize(static_cast<std::size_t>(n * k * gap));
     bias.resize(static_cast<std::size_t>(n));
     for (auto* array : {&a, &b})
-      for (auto& x : *array) x = half::to_bf16(value(random));
-    for (float& x : bias) x = value(random);
+      for (auto& x : *array) x = half::to_bf16(value());
+    for (float& x : bias) x = value();
     const bool a_turned = layout == Layout::tn || layout == Layout::tt, b_turned = layout == Layout::nt || layout == Layout::tt;
     problem = {};
     problem.m = m;
@@ -66,19 +88,38 @@ struct Bf16Product : ::testing::Test {
   std::uint32_t left(std::int64_t i, std::int64_t k) const { return a[static_cast<std::size_t>(i * problem.a_stride[0] + k * problem.a_stride[1])]; }
   std::uint32_t right(std::int64_t k, std::int64_t j) const { return b[static_cast<std::size_t>(k * problem.b_stride[0] + j * problem.b_stride[1])]; }
 
-  /// docs/numerics.md section 5: pairs in blocks of 256 items, block sums in order, bias.
+  /// A block of k of one element, by the processor's dot product of pairs.
+  float block_of_pairs(std::int64_t i, std::int64_t j, std::int64_t start, std::int64_t end) const {
+    float sum = 0;
+    for (std::int64_t k = start; k < end; k += 2) {
+      const bool pair = k + 1 < end;
+      sum = step(sum, right(k, j) | (pair ? right(k + 1, j) << 16 : 0), left(i, k) | (pair ? left(i, k + 1) << 16 : 0));
+    }
+    return sum;
+  }
+  /// The same by its tiles: in units of 32 items a chain of the even ones, another of the odd ones, their sum added.
+  float block_of_tiles(std::int64_t i, std::int64_t j, std::int64_t start, std::int64_t end) const {
+    const Flushing flushing;
+    volatile float sum = 0;  // its steps stay between the two settings
+    for (std::int64_t unit = start; unit < end; unit += 32) {
+      volatile float chain[2] = {0, 0};
+      for (std::int64_t k = unit; k < unit + 32; ++k) {
+        const float x = k < end ? half::from_bf16(static_cast<std::uint16_t>(left(i, k))) : 0, y = k < end ? half::from_bf16(static_cast<std::uint16_t>(right(k, j))) : 0;
+        chain[k % 2] = flushed_fma(x, y, chain[k % 2]);
+      }
+      sum = sum + (chain[0] + chain[1]);
+    }
+    return sum;
+  }
+  /// docs/numerics.md section 5: blocks of 256 items, block sums in order, bias.
   float element(std::int64_t i, std::int64_t j) const {
     float total = 0;
     for (std::int64_t start = 0; start < problem.k; start += 256) {
       const std::int64_t end = std::min(problem.k, start + 256);
-      float sum = 0;
-      for (std::int64_t k = start; k < end; k += 2) {
-        const bool pair = k + 1 < end;
-        sum = step(sum, right(k, j) | (pair ? right(k + 1, j) << 16 : 0), left(i, k) | (pair ? left(i, k + 1) << 16 : 0));
-      }
-      total += sum;
+      total += tiles ? block_of_tiles(i, j, start, end) : block_of_pairs(i, j, start, end);
     }
-    return problem.bias ? total + bias[static_cast<std::size_t>(j)] : total;
+    if (problem.bias) total += bias[static_cast<std::size_t>(j)];
+    return std::isnan(total) ? std::numeric_limits<float>::quiet_NaN() : total;
   }
   template <typename T>
   std::vector<T> run(const PackedWeights* packed = nullptr) {
@@ -99,16 +140,17 @@ struct Bf16Product : ::testing::Test {
       for (std::int64_t j = 0; j < problem.n; ++j) {
         const auto at = static_cast<std::size_t>(i * problem.n + j);
         const float expected = element(i, j);
-        ASSERT_EQ(wide[at], expected) << i << ", " << j;
+        ASSERT_EQ(std::memcmp(&wide[at], &expected, sizeof expected), 0) << i << ", " << j << ": " << wide[at] << " is not " << expected;
         ASSERT_EQ(narrow[at], half::to_bf16(expected)) << i << ", " << j;
       }
   }
 };
 
 TEST_F(Bf16Product, IsAChainOfTheInstructionInEveryShapeAndLayout) {
-  const std::int64_t depths[] = {1, 2, 5, 31, 32, 255, 256, 257, 768};
-  for (int i = 0; i < 150; ++i) {
-    const std::int64_t m = 1 + static_cast<std::int64_t>(random() % 40), n = 1 + static_cast<std::int64_t>(random() % 130), k = depths[random() % 9];
+  const std::int64_t depths[] = {1, 2, 5, 31, 32, 33, 64, 255, 256, 257, 600, 768};
+  for (int i = 0; i < 300; ++i) {
+    const std::int64_t m = 1 + static_cast<std::int64_t>(random() % (i % 3 == 0 ? 140 : 40)), n = 1 + static_cast<std::int64_t>(random() % 130), k = depths[random() % 12];
+    kind = static_cast<Numbers>(i / 2 % 3);
     const auto layout = static_cast<Layout>(random() % 5);
     SCOPED_TRACE(::testing::Message() << "m " << m << " n " << n << " k " << k << " layout " << static_cast<int>(layout));
     set_num_threads(1 + i % 3);
@@ -118,11 +160,13 @@ TEST_F(Bf16Product, IsAChainOfTheInstructionInEveryShapeAndLayout) {
 }
 
 TEST_F(Bf16Product, KeepsTheBitsOfARowInAnyNumberOfRows) {
-  for (const Layout layout : {Layout::nt, Layout::nn}) {
+  for (const Layout layout : {Layout::nt, Layout::nn, Layout::tn, Layout::tt, Layout::strided}) {
     make(130, 70, 301, layout, true);
     const auto all = run<float>();
+    const PackedWeights packed(problem);
     for (problem.m = 1; problem.m < 130; ++problem.m)
-      ASSERT_EQ(std::memcmp(run<float>().data(), all.data(), static_cast<std::size_t>(problem.m * problem.n) * 4), 0) << problem.m;
+      for (const PackedWeights* weights : {static_cast<const PackedWeights*>(nullptr), &packed})
+        ASSERT_EQ(std::memcmp(run<float>(weights).data(), all.data(), static_cast<std::size_t>(problem.m * problem.n) * 4), 0) << problem.m;
   }
 }
 

@@ -1,6 +1,5 @@
 // src/kernels/gemm/gemm.cc: y = activation(a b + bias), blocked and packed, compiled once for every instruction set.
 #include "kernels/gemm/target.h"
-#include "runtime/cpu.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/gemm/gemm.cc"
@@ -9,8 +8,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string_view>
 
 #include "kernels/gemm/pack-inl.h"
+#include "kernels/gemm/registers-inl.h"
 #include "kernels/gemm/small-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -171,6 +172,45 @@ const GemmTarget gemm_table = {
     .pack = gemm_pack,
 };
 
+#if HWY_TARGET == HWY_AVX3
+bool by_registers(const GemmProblem& p) { return p.element == Element::bf16; }
+
+std::int64_t register_parts(const GemmProblem& p, bool packed) noexcept { return by_registers(p) ? RegisterCut(p, packed).parts() : gemm_parts(p, packed); }
+std::size_t register_scratch(const GemmProblem& p, bool packed) noexcept {
+  return by_registers(p) ? RegisterCut(p, packed).scratch_bytes(packed) : gemm_scratch(p, packed);
+}
+void register_run(const GemmProblem& p, std::int64_t part, void* scratch, const void* packed) noexcept {
+  (by_registers(p) ? register_part : gemm_run)(p, part, scratch, packed);
+}
+bool register_packs_both(const GemmProblem& p) noexcept { return by_registers(p) ? RegisterCut(p, false).packs_before() : gemm_packs_both(p); }
+std::int64_t register_panels(const GemmProblem& p) noexcept { return by_registers(p) ? RegisterCut(p, true).panels : gemm_panels(p); }
+std::size_t register_packed_bytes(const GemmProblem& p) noexcept {
+  if (!by_registers(p)) return gemm_packed_bytes(p);
+  const RegisterCut cut(p, true);
+  return sizeof(float) * static_cast<std::size_t>(cut.units * tile_pairs * pieces_of(p.n, tile_pairs) * tile_pairs);
+}
+void register_pack(const GemmProblem& p, std::int64_t q, void* packed) noexcept {
+  if (!by_registers(p)) return gemm_pack(p, q, packed);
+  const RegisterCut cut(p, true);
+  const std::int64_t column = q * register_panel;
+  const int columns = static_cast<int>(std::min<std::int64_t>(p.n - column, register_panel));
+  pack_registers(p, 0, p.k, column, columns, cut.width(columns), static_cast<float*>(packed) + cut.units * tile_pairs * column);
+}
+
+extern const GemmTarget register_table;
+const GemmTarget register_table = {
+    .name = "amx",
+    .has_pairs = true,
+    .parts = register_parts,
+    .scratch_bytes = register_scratch,
+    .run = register_run,
+    .packs_both = register_packs_both,
+    .panels = register_panels,
+    .packed_bytes = register_packed_bytes,
+    .pack = register_pack,
+};
+#endif
+
 #endif
 }  // namespace attn::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -181,6 +221,7 @@ namespace attn::kernels {
 const GemmTarget* gemm_target(const char* name) noexcept {
   const GemmTarget* const built[] = {
 #if HWY_TARGETS & HWY_AVX3
+      &N_AVX3::register_table,
       &N_AVX3::gemm_table,
 #endif
 #if HWY_TARGETS & HWY_AVX2
@@ -191,7 +232,7 @@ const GemmTarget* gemm_target(const char* name) noexcept {
 #endif
       nullptr};
   for (const GemmTarget* target : built)
-    if (target != nullptr && runtime::vectors_of(name) == target->name) return target;
+    if (target != nullptr && std::string_view(name) == target->name) return target;
   return nullptr;
 }
 

@@ -49,6 +49,13 @@ inline constexpr std::int64_t small_part_bytes = 192 << 10;
 inline constexpr std::int64_t most_small_parts = 64;
 inline constexpr std::int64_t small_cached_bytes = 1 << 20;
 
+/// Tile registers. Rows of a part: what they hold stays in the second cache while the panels pass. Parts are worth a thread from so many
+/// multiply-adds. Up to so many rows, b whose items are runs along k is read where it lies and y computed turned.
+inline constexpr std::int64_t register_rows_bytes = 1 << 20;
+inline constexpr std::int64_t register_rows_most = 1024;
+inline constexpr std::int64_t least_register_work = 1 << 22;
+inline constexpr std::int64_t turned_rows_most = 64;
+
 /// `total` cut into `pieces` pieces as even as can be: where piece i begins.
 inline constexpr std::int64_t even_cut(std::int64_t total, std::int64_t pieces, std::int64_t i) {
   return total / pieces * i + (i < total % pieces ? i : total % pieces);
