@@ -211,6 +211,7 @@ std::vector<Way> specification_ways() {
 
 std::vector<Way> target_ways(const std::string& name) {
   std::vector<Way> ways;
+  const bool tiles = runtime::vectors_of(name) != name;
   if (const kernels::AttentionTarget* target = kernels::attention_target(name.c_str()); target != nullptr)
     for (const auto& [how, cut] : {std::pair{"strips", Cut::strips}, std::pair{"heads together", Cut::heads_together}, std::pair{"spans", Cut::spans}})
       ways.push_back({fmt::format("{} {}", name, how), name, [target, cut = cut](const Case& c, const Inputs& in) {
@@ -219,7 +220,7 @@ std::vector<Way> target_ways(const std::string& name) {
   if (const kernels::GradientTarget* target = kernels::gradient_target(name.c_str()); target != nullptr)
     ways.push_back({fmt::format("{} backward", name), name, [target](const Case& c, const Inputs& in) { return gradients_by_target(*target, c, in); }});
   if (const kernels::GradientTarget* target = kernels::gradient_target(name.c_str()); target != nullptr && target->bf16.step != nullptr)
-    for (const auto& [build, kernel] : {std::pair{"generic", kernels::bf16_gradient_reference_generic()}, std::pair{"fma", kernels::bf16_gradient_reference_fma()}})
+    for (const auto& [build, kernel] : {std::pair{"generic", kernels::bf16_gradient_reference_generic(tiles)}, std::pair{"fma", kernels::bf16_gradient_reference_fma(tiles)}})
       if (kernel != nullptr)  // the same bits as the processor's
         ways.push_back({fmt::format("{} bf16 reference {}", name, build), name, [kernel = kernel](const Case& c, const Inputs& in) {
                           const GradientPlan plan{"ref", kernel};

@@ -1,6 +1,5 @@
 // src/kernels/attention/backward.cc: the backward pass of 64 query rows, compiled once for every instruction set.
 #include "kernels/attention/gradient.h"
-#include "runtime/cpu.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/attention/backward.cc"
@@ -30,20 +29,36 @@ template <class W>
 constexpr GradientKernel gradient_kernel{.scratch_bytes = gradient_bytes<W>, .step = gradient_step<W>, .clear_keys = W::clear_keys, .draws = true};
 
 #if HWY_TARGET == HWY_AVX3
-constexpr GradientKernel bf16_gradient_kernel() {
-  GradientKernel kernel = gradient_kernel<Bf16GradientWalk>;
+HWY_NOINLINE bool bf16_step(const AttentionGradient& g, const GradientRows& rows, const Turn& turn, void* scratch, Tiles* tiles) {
+  Bf16GradientWalk walk(g, rows, scratch, tiles);
+  return step_back(walk, turn);
+}
+bool bf16_pairs_step(const AttentionGradient& g, const GradientRows& rows, const Turn& turn, void* scratch) { return bf16_step(g, rows, turn, scratch, nullptr); }
+bool bf16_tiles_step(const AttentionGradient& g, const GradientRows& rows, const Turn& turn, void* scratch) {
+  Tiles tiles;
+  tiles.begin();
+  return bf16_step(g, rows, turn, scratch, &tiles);
+}
+constexpr GradientKernel bf16_gradient_kernel(bool (*step)(const AttentionGradient&, const GradientRows&, const Turn&, void*)) {
+  GradientKernel kernel{.scratch_bytes = gradient_bytes<Bf16GradientWalk>, .step = step, .clear_keys = Bf16GradientWalk::clear_keys, .draws = true};
   kernel.totals_bytes = [](const AttentionGradient& g, std::int64_t keys) { return Bf16Totals(g.problem, keys).bytes(); };
   kernel.finish = bf16_finish_unit;
   return kernel;
 }
-#else
-constexpr GradientKernel bf16_gradient_kernel() { return {}; }
 #endif
 
+constexpr GradientTarget gradient_target_of(const char* name, const GradientKernel& bf16) {
+  return {name, gradient_kernel<GradientWalk<float>>, gradient_kernel<GradientWalk<double>>, gradient_kernel<AdditiveGradientWalk<float>>,
+          gradient_kernel<AdditiveGradientWalk<double>>, bf16};
+}
 extern const GradientTarget gradient_table;
-const GradientTarget gradient_table = {HWY_TARGET == HWY_AVX2 ? "avx2" : HWY_TARGET == HWY_AVX3 ? "avx512" : "neon", gradient_kernel<GradientWalk<float>>,
-                                       gradient_kernel<GradientWalk<double>>, gradient_kernel<AdditiveGradientWalk<float>>,
-                                       gradient_kernel<AdditiveGradientWalk<double>>, bf16_gradient_kernel()};
+#if HWY_TARGET == HWY_AVX3
+const GradientTarget gradient_table = gradient_target_of("avx512", bf16_gradient_kernel(bf16_pairs_step));
+extern const GradientTarget tiled_gradient_table;
+const GradientTarget tiled_gradient_table = gradient_target_of("amx", bf16_gradient_kernel(bf16_tiles_step));
+#else
+const GradientTarget gradient_table = gradient_target_of(HWY_TARGET == HWY_AVX2 ? "avx2" : "neon", {});
+#endif
 
 #endif
 }  // namespace attn::kernels::HWY_NAMESPACE
@@ -55,7 +70,7 @@ namespace attn::kernels {
 const GradientTarget* gradient_target(const char* name) noexcept {
   const GradientTarget* const built[] = {
 #if HWY_TARGETS & HWY_AVX3
-      &N_AVX3::gradient_table,
+      &N_AVX3::tiled_gradient_table, &N_AVX3::gradient_table,
 #endif
 #if HWY_TARGETS & HWY_AVX2
       &N_AVX2::gradient_table,
@@ -65,7 +80,7 @@ const GradientTarget* gradient_target(const char* name) noexcept {
 #endif
       nullptr};
   for (const GradientTarget* target : built)
-    if (target != nullptr && runtime::vectors_of(name) == target->name) return target;
+    if (target != nullptr && std::strcmp(name, target->name) == 0) return target;
   return nullptr;
 }
 

@@ -1,4 +1,4 @@
-// src/kernels/attention/bf16_gradient_tiles-inl.h: the five products of the backward pass in bf16: words of two neighbours along the sum, one vdpbf16ps each.
+// src/kernels/attention/bf16_gradient_tiles-inl.h: the five products of the backward pass in bf16: words of two neighbours along the sum, one vdpbf16ps each, or tiles.
 //
 //   S^T = K Q^T      dP^T = V dO^T      lanes are rows: pairs of columns of K and V as broadcasts      bf16_pair_columns
 //   dV += P^T dO     dK += dS^T Q       lanes are columns: pairs of rows as broadcasts                 bf16_add_columns
@@ -6,6 +6,9 @@
 //
 // No sum crosses a lane; each is a chain over D, over the block's keys, over the block's rows. Chains that go on from the sums in
 // memory instead would wait for these: 5 to 8 points of the peak.
+//
+// By tile registers the same five products of the same words, units of 32 at a time (tile_product): what was a broadcast is a row of A, what was
+// a vector a column of B; there the sums in memory are where the chains go on, for a register of sums takes no longer to load than to clear.
 #if defined(ATTN_BF16_GRADIENT_TILES_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_BF16_GRADIENT_TILES_INL_H
 #undef ATTN_BF16_GRADIENT_TILES_INL_H
@@ -16,6 +19,7 @@
 #include "kernels/attention/bf16_tiles-inl.h"
 #include "kernels/attention/bf16_weights-inl.h"
 #include "kernels/attention/gradient_tiles-inl.h"
+#include "kernels/amx.h"
 
 #if HWY_TARGET == HWY_AVX3
 ATTN_BEFORE_BF16_NAMESPACE();
@@ -106,6 +110,73 @@ HWY_INLINE void bf16_add(const std::uint32_t* left, int rows, const std::uint32_
   in_pairs(0, static_cast<int>((columns + 15) / 16), [&]<int V>(int v) ATTN_BF16_ATTR {
     bf16_add_columns<V, ROW, STEP>(left, rows, x + v * 16, total.stride, range_of, PairTotals{total.base + v * 16, total.stride, total.begins}, ahead);
   });
+}
+
+// --- by tile registers -------------------------------------------------------------------------------------------------
+
+/// C = A B, or what stands in C and A B. Words of A's rows are B's rows.
+struct TileProduct {
+  struct Side {
+    const void* base;
+    std::int64_t stride, step;  // bytes: from a row to the next, from a unit to the next
+
+    const char* at(std::int64_t bytes) const { return static_cast<const char*>(base) + bytes; }
+  };
+  Side a, b;
+  float* c;
+  std::int64_t c_stride;
+  bool begins;  // C counts as 0, whatever stands there
+};
+
+/// Of so many tiles of rows from `row` on the 32 columns from `column` on, over the units.
+template <int TILES>
+HWY_NOINLINE void tile_sums(const TileProduct& x, int row, std::int64_t column, const RowRange& units, GradientAhead& ahead) {
+  float* const c = x.c + row * x.c_stride + column;
+  const std::int64_t c_stride = 4 * x.c_stride;
+  tile_zero<0>();
+  tile_zero<1>();
+  if (TILES == 2) tile_zero<2>();
+  if (TILES == 2) tile_zero<3>();
+  if (!x.begins) {
+    tile_load<0>(c, c_stride);
+    tile_load<1>(c + 16, c_stride);
+    if (TILES == 2) tile_load<2>(c + 16 * x.c_stride, c_stride);
+    if (TILES == 2) tile_load<3>(c + 16 * x.c_stride + 16, c_stride);
+  }
+  for (int n = units.begin; n < units.end; ++n) {
+    ahead.fetch();
+    const char *const a = x.a.at(row * x.a.stride + n * x.a.step), *const b = x.b.at(4 * column + n * x.b.step);
+    tile_load<6>(b, x.b.stride);
+    tile_load<4>(a, x.a.stride);
+    tile_dot<0, 4, 6>();
+    tile_load<7>(b + 64, x.b.stride);
+    tile_dot<1, 4, 7>();
+    if (TILES == 1) continue;
+    tile_load<5>(a + 16 * x.a.stride, x.a.stride);
+    tile_dot<2, 5, 6>();
+    tile_dot<3, 5, 7>();
+  }
+  tile_store<0>(c, c_stride);
+  tile_store<1>(c + 16, c_stride);
+  if (TILES == 2) tile_store<2>(c + 16 * x.c_stride, c_stride);
+  if (TILES == 2) tile_store<3>(c + 16 * x.c_stride + 16, c_stride);
+}
+
+/// The rows [row, end) and the columns [column, last), whole 32 of them: chains over units_of(row, rows).
+template <typename F>
+HWY_NOINLINE void tile_product(const TileProduct& x, Tiles& tiles, int row, int end, std::int64_t column, std::int64_t last, const F& units_of, GradientAhead& ahead) {
+  const auto shaped = [&](int rows) {
+    for (const int tile : {0, 1, 4}) tiles.shaped(tile, rows, tile_pairs);
+    tiles.begin();
+  };
+  for (int rows = 0; row < end; row += rows) {
+    rows = end - row >= 2 * tile_rows ? 2 * tile_rows : end - row >= tile_rows ? tile_rows : end - row;
+    const RowRange units = units_of(row, rows);
+    if (units.begin >= units.end && !x.begins) continue;
+    if (rows < tile_rows) shaped(rows);
+    for (std::int64_t c = column; c < last; c += 32) rows == 2 * tile_rows ? tile_sums<2>(x, row, c, units, ahead) : tile_sums<1>(x, row, c, units, ahead);
+    if (rows < tile_rows) shaped(tile_rows);
+  }
 }
 
 // --- rows of bf16 in and out -------------------------------------------------------------------------------------------

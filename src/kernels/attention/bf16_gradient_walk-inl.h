@@ -3,6 +3,8 @@
 // As gradient_walk-inl.h, with sums of pairs: columns (2d, 2d + 1) for scores and dP, keys (2j, 2j + 1) from the origin for dQ, rows
 // (2i, 2i + 1) for dK and dV, whose sums stay in f32 until the unit is done. A number that is not finite shows in a pair's derivative;
 // where the derivative is multiplied by rows of Q or K these count as 0 there, so that a hidden one is silent and a seen one is not.
+//
+// With tile registers the five products are theirs, over units of 32 columns, keys or rows; the rest is the same code.
 #if defined(ATTN_BF16_GRADIENT_WALK_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_BF16_GRADIENT_WALK_INL_H
 #undef ATTN_BF16_GRADIENT_WALK_INL_H
@@ -38,8 +40,9 @@ class Bf16GradientWalk : public GradientSums<float> {
   using Bf16Rows = Matrix<std::uint16_t>;
 
  public:
-  Bf16GradientWalk(const AttentionGradient& g, const GradientRows& rows, void* scratch)
-      : Sums(g, rows, scratch), at_(static_cast<char*>(scratch) + GradientStrip<float>::bytes(g.problem), g.problem), totals_(g.problem, g.totals_end - g.totals_begin),
+  /// `tiles`: whole ones, for the products; null: by pairs.
+  Bf16GradientWalk(const AttentionGradient& g, const GradientRows& rows, void* scratch, Tiles* tiles)
+      : Sums(g, rows, scratch), tiles_(tiles), at_(static_cast<char*>(scratch) + GradientStrip<float>::bytes(g.problem), g.problem), totals_(g.problem, g.totals_end - g.totals_begin),
         ahead_(g, rows, map_, sizeof(std::uint16_t), N) {
     vectors_ = (vectors_ + 1) / 2 * 2;  // pairs of rows are made of two vectors
     plain_ = p_.softcap == 0 && p_.bias_count == 0 && p_.score_gradient == nullptr && p_.temperature == 1 && !Sums::dropped();
@@ -79,9 +82,17 @@ class Bf16GradientWalk : public GradientSums<float> {
         });
       }
     };
-    products(whole_pairs(k_, keys, p_.dim, at_.rows), p_.dim, at_.q, static_cast<float>(p_.scale), strip_.scores.s);
-    products(whole_pairs(v_, keys, p_.value_dim, at_.values), p_.value_dim, at_.dout, 1, strip_.d);
+    const Bf16Rows k = whole_pairs(k_, keys, p_.dim, at_.rows), v = whole_pairs(v_, keys, p_.value_dim, at_.values);
+    const auto scale = static_cast<float>(p_.scale);
     in_words_ = plain_ && !in_f32 && !wild_dout_;
+    if (tiles_ != nullptr) {
+      tile_products(keys, k, p_.dim, at_.q, strip_.scores.s);
+      tile_products(keys, v, p_.value_dim, at_.dout, strip_.d);
+      if (!in_words_) scale_scores(keys.count, scale);
+    } else {
+      products(k, p_.dim, at_.q, in_words_ ? 1 : scale, strip_.scores.s);
+      products(v, p_.value_dim, at_.dout, 1, strip_.d);
+    }
     if (in_words_) return keys.visible ? weigh_words<true>(keys) : weigh_words<false>(keys);
     Sums::modify(keys);
     if (keys.visible) Sums::clear_trimmed(keys.groups);
@@ -97,6 +108,7 @@ class Bf16GradientWalk : public GradientSums<float> {
   HWY_NOINLINE void add_to_queries(const KeyBlock& keys) {
     const std::int64_t wide = Bf16GradientOperands::wide(p_.dim);
     pair_keys(keys, wide);
+    if (tiles_ != nullptr) return tile_queries(keys, wide);
     RowRange keys_of_rows[R / 8];
     for (int row = 0; row < vectors_ * N; row += 8) keys_of_rows[row / 8] = keys_seen_by(keys, row, row + 8);
     const auto keys_of = [&](int row, int) { return keys_of_rows[row / 8]; };
@@ -109,13 +121,15 @@ class Bf16GradientWalk : public GradientSums<float> {
     if (g_.dv != nullptr) {
       PairTotals dv = totals_.v(g_.totals, v_head(), first);
       dv.begins = keys.first_of_keys;
-      bf16_add<R / 2, 1>(at_.weights, keys.count, at_.dout_rows, p_.value_dim, range_of, dv, ahead_);
+      if (tiles_ != nullptr) tile_keys(keys, at_.weights, at_.dout_rows, dv);
+      else bf16_add<R / 2, 1>(at_.weights, keys.count, at_.dout_rows, p_.value_dim, range_of, dv, ahead_);
       if (wild_dout_) add_wild_dout(keys, dv);
     }
     if (g_.dk == nullptr) return;
     PairTotals dk = totals_.k(g_.totals, k_head(), first);
     dk.begins = keys.first_of_keys;
-    bf16_add<R / 2, 1>(at_.derivative, keys.count, at_.q_rows, p_.dim, range_of, dk, ahead_);
+    if (tiles_ != nullptr) tile_keys(keys, at_.derivative, at_.q_rows, dk);
+    else bf16_add<R / 2, 1>(at_.derivative, keys.count, at_.q_rows, p_.dim, range_of, dk, ahead_);
   }
 
   static void clear_keys(const AttentionGradient& g, std::int64_t, std::int64_t head, std::int64_t begin, std::int64_t end) {
@@ -140,6 +154,35 @@ class Bf16GradientWalk : public GradientSums<float> {
   std::int64_t k_head() const { return rows_.head / (p_.q_heads / p_.k_heads); }
   std::int64_t v_head() const { return rows_.head / (p_.q_heads / p_.v_heads); }
 
+  // --- by tile registers ------------------------------------------------------------------------------------------------
+  /// Pairs of vectors that see something of a group of keys; 32 rows of K or V against 32 rows.
+  HWY_NOINLINE void tile_products(const KeyBlock& keys, const Bf16Rows& rows, std::int64_t columns, const std::uint32_t* turned, float* to) {
+    const int units = static_cast<int>(Bf16GradientOperands::wide(columns) / tile_items);
+    const TileProduct product{{rows.base, 2 * rows.stride, 2 * tile_items}, {turned, 4 * R, 4 * R * tile_pairs}, to, R, true};
+    const Groups& groups = keys.groups;
+    for (int g = 0; g < groups.count; ++g)
+      tile_product(product, *tiles_, groups.key[g], groups.key[g + 1], groups.first[g] / 2 * 2 * N, (groups.last[g] + 1) / 2 * 2 * N, [units](int, int) { return RowRange{0, units}; }, ahead_);
+  }
+  HWY_NOINLINE void scale_scores(int keys, float scale) const {
+    for (int n = 0; n < keys * R; n += N) _mm512_store_ps(strip_.scores.s + n, _mm512_mul_ps(_mm512_load_ps(strip_.scores.s + n), _mm512_set1_ps(scale)));
+  }
+  /// Derivatives turned back to words of key pairs, rows of A: in place of the scores.
+  HWY_NOINLINE void tile_queries(const KeyBlock& keys, std::int64_t wide) {
+    const int pairs = (keys.count + tile_items - 1) / tile_items * tile_pairs;
+    for (int n = (keys.count + 1) / 2 * R; n < pairs * R; n += N) _mm512_store_si512(at_.turned + n, _mm512_setzero_si512());
+    turn(reinterpret_cast<const float*>(at_.turned), std::int64_t{R}, std::int64_t{pairs}, std::int64_t{vectors_} * N, strip_.scores.s, std::int64_t{R} / 2);
+    const TileProduct product{{strip_.scores.s, 2 * R, 4 * tile_pairs}, {at_.k_rows, 4 * wide, 4 * wide * tile_pairs}, at_.dq, wide, keys.first_of_rows};
+    tile_product(product, *tiles_, 0, vectors_ * N, 0, wide, [&](int row, int) {
+      const RowRange a = keys_seen_by(keys, row, row + N), b = keys_seen_by(keys, row + N, row + 2 * N);
+      return a.begin >= a.end ? units_of(b) : b.begin >= b.end ? units_of(a) : units_of({a.begin < b.begin ? a.begin : b.begin, a.end > b.end ? a.end : b.end});
+    }, ahead_);
+  }
+  HWY_NOINLINE void tile_keys(const KeyBlock& keys, const std::uint32_t* words, const std::uint32_t* rows, const PairTotals& total) {
+    const TileProduct product{{words, 2 * R, 4 * tile_pairs}, {rows, 4 * total.stride, 4 * total.stride * tile_pairs}, total.base, total.stride, total.begins};
+    tile_product(product, *tiles_, 0, keys.count, 0, total.stride, [&](int key, int count) { return units_of(Sums::rows_that_see(keys, key, count)); }, ahead_);
+  }
+  static RowRange units_of(const RowRange& items) { return {items.begin / tile_items, (items.end + tile_items - 1) / tile_items}; }
+
   // --- rows -----------------------------------------------------------------------------------------------------------
   /// Rows in whole vectors, 0 where a row sees nothing or is not there: as they lie, or copied to at_.rows.
   Bf16Rows settled(const Bf16Rows& from, std::int64_t columns) const {
@@ -155,22 +198,23 @@ class Bf16GradientWalk : public GradientSums<float> {
     }
     return {at_.rows, wide};
   }
-  /// Settled rows, turned as pairs of columns.
+  /// Settled rows, turned as pairs of columns, whole units of them.
   void turn_pairs(const Bf16Rows& rows, std::int64_t columns, std::uint32_t* to) const {
-    turn(reinterpret_cast<const float*>(rows.base), rows.stride / 2, std::int64_t{vectors_} * N, (columns + 1) / 2, reinterpret_cast<float*>(to), std::int64_t{R});
+    turn(reinterpret_cast<const float*>(rows.base), rows.stride / 2, std::int64_t{vectors_} * N, Bf16GradientOperands::wide(columns) / 2, reinterpret_cast<float*>(to), std::int64_t{R});
   }
   /// Settled rows as pairs of rows; true where some number is not finite.
   bool pair_all_rows(const Bf16Rows& rows, std::int64_t columns, std::uint32_t* to) const {
     const auto columns_of = [&](int r, std::int64_t c) ATTN_BF16_ATTR { return _mm512_loadu_si512(rows.row(r) + c); };
     return bf16_pair_rows(vectors_ * N, Bf16GradientOperands::wide(columns), columns_of, to);
   }
-  /// The block's rows of K as pairs; a last one without a partner has 0.
+  /// The block's rows of K as pairs; a last one without a partner has 0, and with tiles a last unit that is not whole.
   void pair_keys(const KeyBlock& keys, std::int64_t wide) {
     const Bf16Rows k{k_.row(keys.first), k_.stride};
-    if (p_.dim == wide && keys.count % 2 == 0)
+    const int whole = tiles_ != nullptr ? tile_items : 2, count = (keys.count + whole - 1) / whole * whole;
+    if (p_.dim == wide && keys.count == count)
       bf16_pair_rows(keys.count, wide, [&](int r, std::int64_t c) ATTN_BF16_ATTR { return _mm512_loadu_si512(k.row(r) + c); }, at_.k_rows);
     else
-      bf16_pair_rows(keys.count, wide, [&](int r, std::int64_t c) ATTN_BF16_ATTR { return r < keys.count ? bf16_columns(k.row(r), c, p_.dim) : _mm512_setzero_si512(); }, at_.k_rows);
+      bf16_pair_rows(count, wide, [&](int r, std::int64_t c) ATTN_BF16_ATTR { return r < keys.count ? bf16_columns(k.row(r), c, p_.dim) : _mm512_setzero_si512(); }, at_.k_rows);
   }
   void make_delta(const Bf16Rows& out) {
     const std::int64_t pairs = (p_.value_dim + 1) / 2;
@@ -191,9 +235,9 @@ class Bf16GradientWalk : public GradientSums<float> {
     }
     Sums::finish_delta();
   }
-  /// The block's rows of K or V; copied where the last pair would reach past the row.
+  /// The block's rows of K or V; copied where the last pair or unit would reach past the row.
   Bf16Rows whole_pairs(const Bf16Rows& from, const KeyBlock& keys, std::int64_t columns, std::uint16_t* copy) const {
-    if (columns % 2 == 0) return {from.row(keys.first), from.stride};
+    if (columns % (tiles_ != nullptr ? tile_items : 2) == 0) return {from.row(keys.first), from.stride};
     const std::int64_t wide = Bf16GradientOperands::wide(columns);
     for (int r = 0; r < keys.count; ++r)
       for (std::int64_t c = 0; c < wide; c += 32) _mm512_store_si512(copy + r * wide + c, bf16_columns(from.row(keys.first + r), c, columns));
@@ -244,9 +288,11 @@ class Bf16GradientWalk : public GradientSums<float> {
     for (; key < end; key += 2) store_words(key, x, none, none);
   }
 
+  /// From products that are not scaled.
   template <bool MASKED>
   HWY_NOINLINE void weigh_words(const KeyBlock& keys) {
     const Groups& groups = keys.groups;
+    const __m512 scale = _mm512_set1_ps(static_cast<float>(p_.scale));
     for (int g = 0; g < groups.count; ++g)
       for (int v = 0; v < vectors_; v += 2) {
         const int x = v * N;
@@ -261,7 +307,7 @@ class Bf16GradientWalk : public GradientSums<float> {
             const int place = (r + k) * R + x + n * N;
             const bool there = k == 0 || r + 1 < groups.key[g + 1];  // an odd end: its partner counts as 0
             const auto visible = static_cast<__mmask16>(MASKED ? keys.visible[r + k] >> (x + n * N) : ~Word{0});
-            const __m512 s = _mm512_load_ps(strip_.scores.s + place);
+            const __m512 s = _mm512_mul_ps(_mm512_load_ps(strip_.scores.s + place), scale);
             const __mmask16 seen = rows[n].sees(s, there ? visible : __mmask16{0});
             p[k][n] = rows[n].weight(s, seen);
             d[k][n] = rows[n].derivative(p[k][n], _mm512_load_ps(strip_.d + place), seen);
@@ -329,6 +375,7 @@ class Bf16GradientWalk : public GradientSums<float> {
       }
   }
 
+  Tiles* tiles_;
   Bf16GradientOperands at_;
   Bf16Totals totals_;
   GradientAhead ahead_;

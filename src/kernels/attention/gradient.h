@@ -91,10 +91,10 @@ struct GradientKernel {
 };
 
 struct GradientTarget {
-  const char* name;  // "avx512", "avx2", "neon"
+  const char* name;  // "amx", "avx512", "avx2", "neon"
   GradientKernel f32, f64;
   GradientKernel additive_f32, additive_f64;
-  GradientKernel bf16;  // by the processor's dot product of bf16 pairs; no step: not built for this target
+  GradientKernel bf16;  // by the processor's dot product of bf16 pairs, or its tiles; no step: not built for this target
 
   /// For the problem's element and score; f32 and f64 have one for each.
   const GradientKernel& of(const AttentionProblem& p) const {
@@ -111,8 +111,8 @@ const GradientTarget* gradient_target(const char* name) noexcept;
 const GradientKernel& gradient_reference() noexcept;
 const GradientKernel* gradient_reference_generic() noexcept;
 const GradientKernel* gradient_reference_fma() noexcept;
-/// The same for bf16 by the processor's dot product.
-const GradientKernel* bf16_gradient_reference_generic() noexcept;
-const GradientKernel* bf16_gradient_reference_fma() noexcept;
+/// The same for bf16 by the processor's dot product, or in `tiles` by its products of tiles.
+const GradientKernel* bf16_gradient_reference_generic(bool tiles) noexcept;
+const GradientKernel* bf16_gradient_reference_fma(bool tiles) noexcept;
 
 }  // namespace attn::kernels

@@ -141,8 +141,8 @@ struct AdditiveOperands {
 struct Bf16GradientOperands {
   static constexpr int R = query_block, pairs = query_block / 2;  // of rows, or of keys in a block
 
-  std::uint32_t* q = nullptr;           // [ceil(D / 2)][R]   pairs of columns
-  std::uint32_t* dout = nullptr;        // [ceil(Dv / 2)][R]
+  std::uint32_t* q = nullptr;           // [wide D / 2][R]    pairs of columns
+  std::uint32_t* dout = nullptr;        // [wide Dv / 2][R]
   std::uint32_t* q_rows = nullptr;      // [32][wide D]       pairs of rows, a number that is not finite as 0
   std::uint32_t* dout_rows = nullptr;   // [32][wide Dv]
   std::uint32_t* k_rows = nullptr;      // [32][wide D]       pairs of keys
@@ -150,13 +150,13 @@ struct Bf16GradientOperands {
   std::uint32_t* derivative = nullptr;  // [64 keys][32]      by the score, pairs of rows
   std::uint32_t* turned = nullptr;      // [32][R]            by the score, pairs of keys
   float* dq = nullptr;                  // [R][wide D]
-  std::uint16_t* rows = nullptr;        // [R][wide]          rows on their way into other layouts; K where D is odd
-  std::uint16_t* values = nullptr;      // [64][wide Dv]      V where Dv is odd
+  std::uint16_t* rows = nullptr;        // [R][wide]          rows on their way into other layouts; K where its last pair or unit is not whole
+  std::uint16_t* values = nullptr;      // [64][wide Dv]      V, likewise
 
   static std::int64_t wide(std::int64_t columns) { return (columns + 31) / 32 * 32; }
   static std::int64_t widest(const AttentionProblem& p) { return wide(p.dim > p.value_dim ? p.dim : p.value_dim); }
   static std::int64_t words(const AttentionProblem& p) {
-    return R * ((p.dim + 1) / 2 + (p.value_dim + 1) / 2) + pairs * (2 * wide(p.dim) + wide(p.value_dim)) + (2 * key_block + R) * pairs + R * wide(p.dim) +
+    return R / 2 * (wide(p.dim) + wide(p.value_dim)) + pairs * (2 * wide(p.dim) + wide(p.value_dim)) + (2 * key_block + R) * pairs + R * wide(p.dim) +
            R / 2 * (widest(p) + wide(p.value_dim));
   }
   static std::size_t bytes(const AttentionProblem& p) { return sizeof(std::uint32_t) * static_cast<std::size_t>(words(p)); }
@@ -167,8 +167,8 @@ struct Bf16GradientOperands {
       next += count;
       return taken;
     };
-    q = take((p.dim + 1) / 2 * R);
-    dout = take((p.value_dim + 1) / 2 * R);
+    q = take(R / 2 * wide(p.dim));
+    dout = take(R / 2 * wide(p.value_dim));
     q_rows = take(pairs * wide(p.dim));
     dout_rows = take(pairs * wide(p.value_dim));
     k_rows = take(pairs * wide(p.dim));

@@ -18,9 +18,9 @@ class Pairs {
   /// expression makes of it.
   T weight = 0, score = 0, bias = 0, expression = 0;
 
-  /// `words`: bf16 by the processor's dot product.
-  Pairs(const AttentionGradient& g, std::int64_t b, std::int64_t h, T* scratch, bool words = false)
-      : g_(g), p_(g.problem), words_(words), b_(b), h_(h), scores_(g.problem, b, h, scratch, words), v_(scratch + RowScores<T>::elements(p_.dim)), dout_(v_ + p_.value_dim) {}
+  /// `product`: of bf16.
+  Pairs(const AttentionGradient& g, std::int64_t b, std::int64_t h, T* scratch, Bf16Product product = Bf16Product::wide)
+      : g_(g), p_(g.problem), product_(product), b_(b), h_(h), scores_(g.problem, b, h, scratch, product), v_(scratch + RowScores<T>::elements(p_.dim)), dout_(v_ + p_.value_dim) {}
 
   [[gnu::noinline]] void begin_row(std::int64_t i) {
     i_ = i;
@@ -36,7 +36,7 @@ class Pairs {
       dout_[d] = load<T>(g_.dout, p_.element, dout + d);
       v_[d] = load<T>(p_.out, p_.element, out + d);
     }
-    delta_ = product(v_);
+    delta_ = by_dout(v_, words() ? Bf16Product::pairs : product_);
     if (g_.dlogsumexp != nullptr) delta_ = delta_ - static_cast<const T*>(g_.dlogsumexp)[saved];
   }
 
@@ -46,7 +46,7 @@ class Pairs {
     if (!seen_ || !scores_.visible(j, masked, s)) return false;
     const T p = weight_of(s) * inverse_;
     load_row(p_.v, p_.v_stride, b_, h_ / (p_.q_heads / p_.v_heads), j, p_.value_dim, v_);
-    T dp = product(v_);
+    T dp = by_dout(v_, product_);
     weight = p;
     if (p_.keep != nullptr) {
       const bool kept = p_.keep[(i_ - p_.strip_begin) * p_.keep_stride + j] != 0;
@@ -87,17 +87,18 @@ class Pairs {
   AdditiveSlope<T> additive_slope_of(std::int64_t c) const { return scores_.additive_slope_of(c); }
 
  private:
+  bool words() const { return product_ != Bf16Product::wide; }
   /// A derivative of 0 stays 0, whatever it is multiplied by.
   static T times(T derivative, T slope) { return derivative != 0 ? derivative * slope : T(0); }
   T weight_of(T s) const {
     if constexpr (sizeof(T) == sizeof(float))
-      if (words_) return bf16_weight(s, m_);
+      if (words()) return bf16_weight(s, m_);
     return exp2((s - m_) * Constants<T>::log2e);
   }
   /// Of a row of V, or of the output, and dO.
-  T product(const T* x) const {
+  T by_dout(const T* x, Bf16Product product) const {
     if constexpr (sizeof(T) == sizeof(float))
-      if (words_) return dot_pairs(x, dout_, p_.value_dim);
+      if (product != Bf16Product::wide) return dot_rows(product, x, dout_, p_.value_dim);
     T sum = 0;
     for (std::int64_t d = 0; d < p_.value_dim; ++d) sum = fma(x[d], dout_[d], sum);
     return sum;
@@ -105,7 +106,7 @@ class Pairs {
 
   const AttentionGradient& g_;
   const AttentionProblem& p_;
-  bool words_;
+  Bf16Product product_;
   std::int64_t b_, h_, i_ = 0;
   RowScores<T> scores_;
   T* v_;
@@ -144,8 +145,8 @@ class Step {
            Folded<T>::elements(additive_channels(p)) + Lookups<T>::elements(p);
   }
 
-  Step(const AttentionGradient& g, const GradientRows& rows, T* scratch, bool words = false)
-      : g_(g), p_(g.problem), rows_(rows), pairs_(g, rows.batch, rows.head, scratch, words), dq_(scratch + Pairs<T>::elements(p_), p_.dim),
+  Step(const AttentionGradient& g, const GradientRows& rows, T* scratch, Bf16Product product = Bf16Product::wide)
+      : g_(g), p_(g.problem), rows_(rows), pairs_(g, rows.batch, rows.head, scratch, product), dq_(scratch + Pairs<T>::elements(p_), p_.dim),
         dw_(dq_.chain + Folded<T>::elements(p_.dim), additive_channels(p_)) {
     dk_ = dw_.chain + Folded<T>::elements(additive_channels(p_));
     dv_ = dk_ + block_keys * p_.dim;

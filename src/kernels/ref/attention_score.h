@@ -37,9 +37,9 @@ class RowScores {
   /// Query, key, and the query's split exponentials.
   static std::int64_t elements(std::int64_t dim) { return 2 * dim + dim * static_cast<std::int64_t>(sizeof(ExpSplit) / sizeof(float)); }
 
-  /// `pairs`: bf16 by the processor's dot product.
-  RowScores(const AttentionProblem& problem, std::int64_t b, std::int64_t h, T* scratch, bool pairs = false)
-      : problem_(problem), pairs_(pairs), b_(b), h_(h), group_(h / (problem.q_heads / problem.k_heads)), q_(scratch), k_(scratch + problem.dim),
+  /// `product`: of bf16.
+  RowScores(const AttentionProblem& problem, std::int64_t b, std::int64_t h, T* scratch, Bf16Product product = Bf16Product::wide)
+      : problem_(problem), product_(product), b_(b), h_(h), group_(h / (problem.q_heads / problem.k_heads)), q_(scratch), k_(scratch + problem.dim),
         split_(reinterpret_cast<ExpSplit*>(scratch + 2 * problem.dim)) {
     if constexpr (sizeof(T) == sizeof(float))
       if (additive()) weight_sum_ = additive_weight_sum(static_cast<const float*>(problem.additive_w), problem.dim);
@@ -51,7 +51,7 @@ class RowScores {
     const T scale = static_cast<T>(problem_.scale);
     for (std::int64_t d = 0; d < problem_.dim; ++d) {
       q_[d] = load<T>(problem_.q, problem_.element, start + d);
-      if (!additive() && !pairs_) q_[d] = q_[d] * scale;
+      if (!additive() && product_ == Bf16Product::wide) q_[d] = q_[d] * scale;
     }
     if constexpr (sizeof(T) == sizeof(float))
       if (additive())
@@ -63,7 +63,7 @@ class RowScores {
     load_row(problem_.k, problem_.k_stride, b_, group_, j, problem_.dim, k_);
     if (additive()) return additive_of_row();
     if constexpr (sizeof(T) == sizeof(float))
-      if (pairs_) return dot_pairs(k_, q_, problem_.dim) * static_cast<T>(problem_.scale);
+      if (product_ != Bf16Product::wide) return dot_rows(product_, k_, q_, problem_.dim) * static_cast<T>(problem_.scale);
     T s = 0;
     for (std::int64_t d = 0; d < problem_.dim; ++d) s = fma(k_[d], q_[d], s);
     return s;
@@ -88,7 +88,7 @@ class RowScores {
     return s != -infinity<T>();
   }
 
-  /// What the last score was made of: the row's query (scaled, but not of pairs), the key, and tanh(s / c) where there is a softcap.
+  /// What the last score was made of: the row's query (scaled, but not of bf16 products), the key, and tanh(s / c) where there is a softcap.
   const T* query() const { return q_; }
   const T* key() const { return k_; }
   T capped() const { return capped_; }
@@ -120,7 +120,7 @@ class RowScores {
   }
 
   const AttentionProblem& problem_;
-  bool pairs_;
+  Bf16Product product_;
   std::int64_t b_, h_, group_, i_ = 0;
   T* q_;
   T* k_;

@@ -1,4 +1,4 @@
-// src/kernels/ref/bf16_gradient.cc: the backward pass of bf16 by the processor's dot product, in plain loops (docs/numerics.md section 4.1).
+// src/kernels/ref/bf16_gradient.cc: the backward pass of bf16 by the processor's dot product or its tiles, in plain loops (docs/numerics.md section 4.1).
 #include <numeric>
 
 #include "kernels/ref/attention_gradient.h"
@@ -20,12 +20,12 @@ struct Totals {
 /// Q and K beside derivatives: what is not finite counts as 0, for the derivative of its pair tells.
 float beside_derivative(float x) { return (to_bits(x) & 0x7f800000u) == 0x7f800000u ? 0.0f : x; }
 
-/// At most 64 rows of one head against all keys. Everything that is not a product of pairs is Step's.
+/// At most 64 rows of one head against all keys. Everything that is not a product of bf16 is Step's.
 class Bf16Step : public Step<float> {
  public:
   static std::int64_t elements(const AttentionProblem& p) { return Step::elements(p) + 2 * query_block * block_keys + block_keys * p.dim + query_block * (2 * p.dim + p.value_dim); }
 
-  Bf16Step(const AttentionGradient& g, const GradientRows& rows, float* scratch) : Step(g, rows, scratch, /*words=*/true) {
+  Bf16Step(const AttentionGradient& g, const GradientRows& rows, float* scratch, Bf16Product product) : Step(g, rows, scratch, product), product_(product) {
     weights_ = scratch + Step::elements(p_);
     derivatives_ = weights_ + query_block * block_keys;
     k_rows_ = derivatives_ + query_block * block_keys;
@@ -78,35 +78,37 @@ class Bf16Step : public Step<float> {
     });
   }
 
-  /// Pairs of keys, counted from the origin.
+  /// The sum of a chain, or with tiles one that goes on from it.
+  template <typename X, typename Y>
+  void add(float& sum, std::int64_t count, const X& x, const Y& y) const {
+    sum = product_ == Bf16Product::tiles ? dot_items(product_, sum, count, x, y) : sum + dot_items(product_, 0, count, x, y);
+  }
+
+  /// Pairs or units of keys, counted from the origin.
   void add_to_queries(std::int64_t keys) {
     for (std::int64_t r = 0; r < rows_.rows; ++r)
       for (std::int64_t d = 0; d < p_.dim; ++d) {
         const float* derivative = derivatives_ + r * block_keys;
-        const auto key = [&](std::int64_t j) { return j < keys ? k_rows_[j * p_.dim + d] : 0.0f; };
-        float chain = 0;
-        for (std::int64_t j = 0; j < keys; j += 2) chain = dot_pair(chain, derivative[j], key(j), derivative[j + 1], key(j + 1));
-        dq_sums_[r * p_.dim + d] += chain;
+        add(dq_sums_[r * p_.dim + d], keys, [&](std::int64_t j) { return derivative[j]; }, [&](std::int64_t j) { return k_rows_[j * p_.dim + d]; });
       }
   }
 
-  /// Pairs of rows, counted from the first of the step; a row that does not see the key adds nothing, whatever its dO holds.
+  /// Pairs or units of rows, counted from the first of the step; a row that does not see the key adds nothing, whatever its dO holds.
   void add_to_keys(std::int64_t first, std::int64_t keys) {
     const Totals totals(p_, g_.totals_end - g_.totals_begin);
-    const auto add = [&](float* sums, const float* left, const float* rows, std::int64_t columns) {
+    const auto add_rows = [&](float* sums, const float* left, const float* rows, std::int64_t columns) {
       for (std::int64_t j = 0; j < keys; ++j)
         for (std::int64_t d = 0; d < columns; ++d) {
-          const auto row = [&](std::int64_t i) { return i < rows_.rows && seen_[i * block_keys + j] ? rows[i * columns + d] : 0.0f; };
-          float chain = 0;
-          for (std::int64_t r = 0; r < rows_.rows; r += 2) chain = dot_pair(chain, left[r * block_keys + j], row(r), left[(r + 1) * block_keys + j], row(r + 1));
-          sums[j * columns + d] += chain;
+          const auto row = [&](std::int64_t i) { return seen_[i * block_keys + j] ? rows[i * columns + d] : 0.0f; };
+          add(sums[j * columns + d], rows_.rows, [&](std::int64_t i) { return left[i * block_keys + j]; }, row);
         }
     };
-    if (g_.dv != nullptr) add(g_.totals + totals.v(p_, rows_.head / (p_.q_heads / p_.v_heads), first), weights_, dout_rows_, p_.value_dim);
-    if (g_.dk != nullptr) add(g_.totals + totals.k(p_, rows_.head / (p_.q_heads / p_.k_heads), first), derivatives_, q_rows_, p_.dim);
+    if (g_.dv != nullptr) add_rows(g_.totals + totals.v(p_, rows_.head / (p_.q_heads / p_.v_heads), first), weights_, dout_rows_, p_.value_dim);
+    if (g_.dk != nullptr) add_rows(g_.totals + totals.k(p_, rows_.head / (p_.q_heads / p_.k_heads), first), derivatives_, q_rows_, p_.dim);
     for (bool& seen : seen_) seen = false;
   }
 
+  Bf16Product product_;
   float* weights_;      // [64][64 keys]
   float* derivatives_;  // [64][64 keys]
   float* k_rows_;       // [64 keys][D]
@@ -118,8 +120,9 @@ class Bf16Step : public Step<float> {
 
 std::size_t scratch_bytes(const AttentionGradient& g) { return sizeof(float) * static_cast<std::size_t>(Bf16Step::elements(g.problem)); }
 
+template <Bf16Product PRODUCT>
 bool step(const AttentionGradient& g, const GradientRows& rows, const Turn& turn, void* scratch) {
-  Bf16Step(g, rows, static_cast<float*>(scratch)).all_keys(turn);
+  Bf16Step(g, rows, static_cast<float*>(scratch), PRODUCT).all_keys(turn);
   return true;
 }
 
@@ -141,7 +144,8 @@ void finish(const AttentionGradient& g, std::int64_t batch, std::int64_t first_h
 
 }  // namespace
 
-extern const GradientKernel bf16_gradient_table;
-const GradientKernel bf16_gradient_table = {scratch_bytes, step, totals_bytes, finish};
+/// By pairs, by tiles.
+extern const GradientKernel bf16_gradient_tables[2];
+const GradientKernel bf16_gradient_tables[2] = {{scratch_bytes, step<Bf16Product::pairs>, totals_bytes, finish}, {scratch_bytes, step<Bf16Product::tiles>, totals_bytes, finish}};
 
 }  // namespace attn::kernels::ATTN_REF_NAMESPACE

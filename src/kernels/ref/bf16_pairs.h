@@ -1,4 +1,4 @@
-// src/kernels/ref/bf16_pairs.h: what a processor's bf16 dot product computes, and what attention in bf16 makes of it (docs/numerics.md sections 3.8 and 4.1).
+// src/kernels/ref/bf16_pairs.h: what a processor's bf16 products compute, of pairs or of tiles, and what attention in bf16 makes of it (docs/numerics.md sections 3.8 and 4.1).
 #pragma once
 #include "kernels/ref/element.h"
 
@@ -9,21 +9,38 @@ namespace attn::kernels::ATTN_REF_NAMESPACE {
 /// The instruction knows no denormals.
 inline float without_denormal(float x) { return (to_bits(x) & 0x7f800000u) == 0 ? from_bits<float>(to_bits(x) & 0x80000000u) : x; }
 
+/// What multiplies elements of bf16: f32 on the widened values, vdpbf16ps, tdpbf16ps.
+enum class Bf16Product { wide, pairs, tiles };
+
 /// vdpbf16ps: the odd element first, each step rounded.
 inline float dot_pair(float sum, float x_even, float y_even, float x_odd, float y_odd) {
   const auto step = [](float a, float x, float y) { return without_denormal(fma(without_denormal(x), without_denormal(y), without_denormal(a))); };
   return step(step(sum, x_odd, y_odd), x_even, y_even);
 }
 
-/// A chain over pairs (2d, 2d + 1), an odd end paired with 0.
-inline float dot_pairs(const float* x, const float* y, std::int64_t count) {
-  float sum = 0;
-  for (std::int64_t d = 0; d < count; d += 2) sum = dot_pair(sum, x[d], y[d], d + 1 < count ? x[d + 1] : 0, d + 1 < count ? y[d + 1] : 0);
-  return sum;
+/// tdpbf16ps: items x(n) and y(n) of a unit of 32 from `n` on; those from `count` on are 0.
+template <typename X, typename Y>
+float dot_unit(float sum, std::int64_t n, std::int64_t count, const X& x, const Y& y) {
+  float chain[2] = {0, 0};  // of the even items and of the odd
+  for (std::int64_t i = n; i < n + 32 && i < count; ++i) chain[i % 2] = without_denormal(fma(without_denormal(x(i)), without_denormal(y(i)), chain[i % 2]));
+  return without_denormal(sum + without_denormal(chain[0] + chain[1]));
 }
 
 /// To the nearest bf16, as f32; a denormal is 0.
 inline float rounded_to_bf16(float x) { return bf16_to_f32(bf16_of_f32(without_denormal(x))); }
+
+/// A chain over pairs or units of the items x(n) and y(n), counted from 0; an end that is not whole goes on with 0.
+template <typename X, typename Y>
+float dot_items(Bf16Product product, float sum, std::int64_t count, const X& x, const Y& y) {
+  if (product == Bf16Product::tiles)
+    for (std::int64_t n = 0; n < count; n += 32) sum = dot_unit(sum, n, count, x, y);
+  else
+    for (std::int64_t n = 0; n < count; n += 2) sum = dot_pair(sum, x(n), y(n), n + 1 < count ? x(n + 1) : 0, n + 1 < count ? y(n + 1) : 0);
+  return sum;
+}
+inline float dot_rows(Bf16Product product, const float* x, const float* y, std::int64_t count) {
+  return dot_items(product, 0, count, [x](std::int64_t n) { return x[n]; }, [y](std::int64_t n) { return y[n]; });
+}
 
 /// e^(s - m) as exact as bf16 needs it: 2^floor(x) times a cubic of x - floor(x).
 inline float bf16_weight(float s, float m) {
