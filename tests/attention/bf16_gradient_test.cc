@@ -9,7 +9,7 @@
 #include "runtime/cpu.h"
 #include "runtime/memory.h"
 #include "support/golden.h"
-#include "verify/inputs.h"
+#include "verify/run.h"
 
 #include <gtest/gtest.h>
 
@@ -185,6 +185,30 @@ TEST_F(Bf16Gradient, IsNearThatOfF32ThroughEverythingAroundTheScore) {
       expect_within(by[0][n], truth, truth, 0x1p-8);
     }
   }
+}
+
+/// Numbers of any size: sums that are not exact, products and sums too small to be normal.
+TEST(Bf16GradientKernels, HaveTheBitsOfTheSpecificationOnEveryTarget) {
+  int compared = 0;
+  for (const char* line : {"B=2 Hq=4 Hk=2 Tq=331 D=24 Dv=17 mask=causal(bottom_right)", "Tq=70 Tk=200 D=64 lengths=all", "Hq=2 Tq=33 Tk=47 D=33 Dv=65 dropout=0.2",
+                           "Tq=130 Tk=97 D=96 mask=window(40,3,bottom_right)", "Hq=2 Tq=65 Tk=81 D=130 Dv=1 mask=bool softcap=3 temperature=1.5 sinks=1 bias=alibi"})
+    for (const double size : {1.0, 0x1p-62}) {
+      SCOPED_TRACE(::testing::Message() << line << " " << size);
+      const cases::Case c = cases::parse_case(std::string("attention_backward bf16 ") + line);
+      cases::Inputs in = cases::make_inputs(c);
+      std::uint64_t seed = 1;
+      for (Tensor* x : {&in.q, &in.k, &in.v, &in.doutput}) *x = (normal(x->sizes(), seed++) * size).to(Dtype::bf16);
+      for (const std::string& target : runtime::targets()) {
+        std::optional<cases::Results> first;
+        for (const cases::Way& way : cases::target_ways(target)) {
+          const cases::Results results = way.run(c, in);
+          if (results.empty()) continue;
+          if (!first) first = results;
+          for (std::size_t n = 0; n < results.size(); ++n, ++compared) EXPECT_TRUE(bits_equal(results[n].values, (*first)[n].values)) << way.name << " " << results[n].name;
+        }
+      }
+    }
+  EXPECT_EQ(compared > 0, runtime::cpu().avx512_bf16);
 }
 
 TEST(Bf16GradientMemory, StaysFarUnderTheMatrixOfWeights) {

@@ -126,7 +126,15 @@ struct TileProduct {
   float* c;
   std::int64_t c_stride;
   bool begins;  // C counts as 0, whatever stands there
+  RowRange units[query_block / tile_rows];  // of each tile of rows
 };
+
+/// What is in one of two ranges, and between them.
+inline RowRange either(const RowRange& a, const RowRange& b) {
+  if (a.begin >= a.end) return b;
+  if (b.begin >= b.end) return a;
+  return {a.begin < b.begin ? a.begin : b.begin, a.end > b.end ? a.end : b.end};
+}
 
 /// Of so many tiles of rows from `row` on the 32 columns from `column` on, over the units.
 template <int TILES>
@@ -162,19 +170,18 @@ HWY_NOINLINE void tile_sums(const TileProduct& x, int row, std::int64_t column, 
   if (TILES == 2) tile_store<3>(c + 16 * x.c_stride + 16, c_stride);
 }
 
-/// The rows [row, end) and the columns [column, last), whole 32 of them: chains over units_of(row, rows).
-template <typename F>
-HWY_NOINLINE void tile_product(const TileProduct& x, Tiles& tiles, int row, int end, std::int64_t column, std::int64_t last, const F& units_of, GradientAhead& ahead) {
+/// So many rows and columns, whole 32 of these. Two tiles of rows go together, over the units of both.
+HWY_NOINLINE inline void tile_product(const TileProduct& x, Tiles& tiles, int end, std::int64_t columns, GradientAhead& ahead) {
   const auto shaped = [&](int rows) {
     for (const int tile : {0, 1, 4}) tiles.shaped(tile, rows, tile_pairs);
     tiles.begin();
   };
-  for (int rows = 0; row < end; row += rows) {
+  for (int row = 0, rows; row < end; row += rows) {
     rows = end - row >= 2 * tile_rows ? 2 * tile_rows : end - row >= tile_rows ? tile_rows : end - row;
-    const RowRange units = units_of(row, rows);
+    const RowRange units = rows > tile_rows ? either(x.units[row / tile_rows], x.units[row / tile_rows + 1]) : x.units[row / tile_rows];
     if (units.begin >= units.end && !x.begins) continue;
     if (rows < tile_rows) shaped(rows);
-    for (std::int64_t c = column; c < last; c += 32) rows == 2 * tile_rows ? tile_sums<2>(x, row, c, units, ahead) : tile_sums<1>(x, row, c, units, ahead);
+    for (std::int64_t c = 0; c < columns; c += 32) rows == 2 * tile_rows ? tile_sums<2>(x, row, c, units, ahead) : tile_sums<1>(x, row, c, units, ahead);
     if (rows < tile_rows) shaped(tile_rows);
   }
 }

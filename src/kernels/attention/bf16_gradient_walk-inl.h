@@ -12,28 +12,15 @@
 #define ATTN_BF16_GRADIENT_WALK_INL_H
 #endif
 
-#include "kernels/attention/bf16_gradient_tiles-inl.h"
+#include "kernels/attention/bf16_gradient_totals-inl.h"
 #include "kernels/attention/gradient_sums-inl.h"
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #if HWY_TARGET == HWY_AVX3
 ATTN_BEFORE_BF16_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
-
-/// The sums of a unit, g.totals: [heads of K][keys][wide D], then [heads of V][keys][wide Dv], of the heads that a unit has.
-struct Bf16Totals {
-  std::int64_t k_heads, v_heads, keys, k_wide, v_wide;
-
-  Bf16Totals(const AttentionProblem& p, std::int64_t count)
-      : k_heads(p.k_heads / std::gcd(p.k_heads, p.v_heads)), v_heads(p.v_heads / std::gcd(p.k_heads, p.v_heads)), keys(count),
-        k_wide(Bf16GradientOperands::wide(p.dim)), v_wide(Bf16GradientOperands::wide(p.value_dim)) {}
-  std::size_t bytes() const { return sizeof(float) * static_cast<std::size_t>(keys * (k_heads * k_wide + v_heads * v_wide)); }
-  PairTotals k(float* totals, std::int64_t head, std::int64_t key) const { return {totals + (head % k_heads * keys + key) * k_wide, k_wide}; }
-  PairTotals v(float* totals, std::int64_t head, std::int64_t key) const { return {totals + k_heads * keys * k_wide + (head % v_heads * keys + key) * v_wide, v_wide}; }
-};
 
 class Bf16GradientWalk : public GradientSums<float> {
   using Sums = GradientSums<float>;
@@ -85,15 +72,18 @@ class Bf16GradientWalk : public GradientSums<float> {
     const Bf16Rows k = whole_pairs(k_, keys, p_.dim, at_.rows), v = whole_pairs(v_, keys, p_.value_dim, at_.values);
     const auto scale = static_cast<float>(p_.scale);
     in_words_ = plain_ && !in_f32 && !wild_dout_;
-    if (tiles_ != nullptr) {
-      tile_products(keys, k, p_.dim, at_.q, strip_.scores.s);
-      tile_products(keys, v, p_.value_dim, at_.dout, strip_.d);
-      if (!in_words_) scale_scores(keys.count, scale);
-    } else {
+    if (tiles_ == nullptr) {
       products(k, p_.dim, at_.q, in_words_ ? 1 : scale, strip_.scores.s);
       products(v, p_.value_dim, at_.dout, 1, strip_.d);
     }
-    if (in_words_) return keys.visible ? weigh_words<true>(keys) : weigh_words<false>(keys);
+    if (in_words_) return weigh_words(keys, k, v);
+    if (tiles_ != nullptr) {
+      for (int g = 0; g < groups.count; ++g) {
+        const Piece piece{groups.key[g], groups.key[g + 1], groups.first[g] / 2 * 2 * N, (groups.last[g] + 1) / 2 * 2 * N, 0};
+        if (piece.x < piece.last) tile_products(k, v, piece);
+      }
+      scale_scores(keys.count, scale);
+    }
     Sums::modify(keys);
     if (keys.visible) Sums::clear_trimmed(keys.groups);
     weigh_apart(keys);
@@ -154,14 +144,22 @@ class Bf16GradientWalk : public GradientSums<float> {
   std::int64_t k_head() const { return rows_.head / (p_.q_heads / p_.k_heads); }
   std::int64_t v_head() const { return rows_.head / (p_.q_heads / p_.v_heads); }
 
+  /// Keys [key, end) of a block for the rows [x, last): its scores and dP stand `at` places before their own.
+  struct Piece {
+    int key, end, x, last, at;
+  };
+
   // --- by tile registers ------------------------------------------------------------------------------------------------
-  /// Pairs of vectors that see something of a group of keys; 32 rows of K or V against 32 rows.
-  HWY_NOINLINE void tile_products(const KeyBlock& keys, const Bf16Rows& rows, std::int64_t columns, const std::uint32_t* turned, float* to) {
-    const int units = static_cast<int>(Bf16GradientOperands::wide(columns) / tile_items);
-    const TileProduct product{{rows.base, 2 * rows.stride, 2 * tile_items}, {turned, 4 * R, 4 * R * tile_pairs}, to, R, true};
-    const Groups& groups = keys.groups;
-    for (int g = 0; g < groups.count; ++g)
-      tile_product(product, *tiles_, groups.key[g], groups.key[g + 1], groups.first[g] / 2 * 2 * N, (groups.last[g] + 1) / 2 * 2 * N, [units](int, int) { return RowRange{0, units}; }, ahead_);
+  /// Scores, not scaled, and dP of a piece, from the block's rows of K and V.
+  HWY_NOINLINE void tile_products(const Bf16Rows& k, const Bf16Rows& v, const Piece& piece) {
+    const auto product = [&](const Bf16Rows& rows, std::int64_t columns, const std::uint32_t* turned, float* to) {
+      const int units = static_cast<int>(Bf16GradientOperands::wide(columns) / tile_items);
+      float* const c = to + piece.key * R + piece.x - piece.at;
+      const TileProduct x{{rows.row(piece.key), 2 * rows.stride, 2 * tile_items}, {turned + piece.x, 4 * R, 4 * R * tile_pairs}, c, R, true, {{0, units}, {0, units}, {0, units}, {0, units}}};
+      tile_product(x, *tiles_, piece.end - piece.key, piece.last - piece.x, ahead_);
+    };
+    product(k, p_.dim, at_.q, strip_.scores.s);
+    product(v, p_.value_dim, at_.dout, strip_.d);
   }
   HWY_NOINLINE void scale_scores(int keys, float scale) const {
     for (int n = 0; n < keys * R; n += N) _mm512_store_ps(strip_.scores.s + n, _mm512_mul_ps(_mm512_load_ps(strip_.scores.s + n), _mm512_set1_ps(scale)));
@@ -171,15 +169,14 @@ class Bf16GradientWalk : public GradientSums<float> {
     const int pairs = (keys.count + tile_items - 1) / tile_items * tile_pairs;
     for (int n = (keys.count + 1) / 2 * R; n < pairs * R; n += N) _mm512_store_si512(at_.turned + n, _mm512_setzero_si512());
     turn(reinterpret_cast<const float*>(at_.turned), std::int64_t{R}, std::int64_t{pairs}, std::int64_t{vectors_} * N, strip_.scores.s, std::int64_t{R} / 2);
-    const TileProduct product{{strip_.scores.s, 2 * R, 4 * tile_pairs}, {at_.k_rows, 4 * wide, 4 * wide * tile_pairs}, at_.dq, wide, keys.first_of_rows};
-    tile_product(product, *tiles_, 0, vectors_ * N, 0, wide, [&](int row, int) {
-      const RowRange a = keys_seen_by(keys, row, row + N), b = keys_seen_by(keys, row + N, row + 2 * N);
-      return a.begin >= a.end ? units_of(b) : b.begin >= b.end ? units_of(a) : units_of({a.begin < b.begin ? a.begin : b.begin, a.end > b.end ? a.end : b.end});
-    }, ahead_);
+    TileProduct product{{strip_.scores.s, 2 * R, 4 * tile_pairs}, {at_.k_rows, 4 * wide, 4 * wide * tile_pairs}, at_.dq, wide, keys.first_of_rows, {}};
+    for (int v = 0; v < vectors_; ++v) product.units[v] = units_of(keys_seen_by(keys, v * N, v * N + N));
+    tile_product(product, *tiles_, vectors_ * N, wide, ahead_);
   }
   HWY_NOINLINE void tile_keys(const KeyBlock& keys, const std::uint32_t* words, const std::uint32_t* rows, const PairTotals& total) {
-    const TileProduct product{{words, 2 * R, 4 * tile_pairs}, {rows, 4 * total.stride, 4 * total.stride * tile_pairs}, total.base, total.stride, total.begins};
-    tile_product(product, *tiles_, 0, keys.count, 0, total.stride, [&](int key, int count) { return units_of(Sums::rows_that_see(keys, key, count)); }, ahead_);
+    TileProduct product{{words, 2 * R, 4 * tile_pairs}, {rows, 4 * total.stride, 4 * total.stride * tile_pairs}, total.base, total.stride, total.begins, {}};
+    for (int r = 0; r < keys.count; r += tile_rows) product.units[r / tile_rows] = units_of(Sums::rows_that_see(keys, r, keys.count - r < tile_rows ? keys.count - r : tile_rows));
+    tile_product(product, *tiles_, keys.count, total.stride, ahead_);
   }
   static RowRange units_of(const RowRange& items) { return {items.begin / tile_items, (items.end + tile_items - 1) / tile_items}; }
 
@@ -288,33 +285,44 @@ class Bf16GradientWalk : public GradientSums<float> {
     for (; key < end; key += 2) store_words(key, x, none, none);
   }
 
-  /// From products that are not scaled.
-  template <bool MASKED>
-  HWY_NOINLINE void weigh_words(const KeyBlock& keys) {
+  /// Two vectors of rows, from products that are not scaled. With tiles these are made here, for as few keys as tiles like: they stay near.
+  HWY_NOINLINE void weigh_words(const KeyBlock& keys, const Bf16Rows& k, const Bf16Rows& v) {
     const Groups& groups = keys.groups;
-    const __m512 scale = _mm512_set1_ps(static_cast<float>(p_.scale));
     for (int g = 0; g < groups.count; ++g)
-      for (int v = 0; v < vectors_; v += 2) {
-        const int x = v * N;
-        if (MASKED && (groups.first[g] >= v + 2 || groups.last[g] <= v)) {
+      for (int n = 0; n < vectors_; n += 2) {
+        const int x = n * N;
+        if (groups.first[g] >= n + 2 || groups.last[g] <= n) {
           clear_words(groups.key[g], groups.key[g + 1], x);
           continue;
         }
-        const Weighed rows[2] = {{strip_, x}, {strip_, x + N}};
-        for (int r = groups.key[g]; r < groups.key[g + 1]; r += 2) {
-          __m512 p[2][2], d[2][2];
-          ATTN_UNROLL for (int k = 0; k < 2; ++k) ATTN_UNROLL for (int n = 0; n < 2; ++n) {
-            const int place = (r + k) * R + x + n * N;
-            const bool there = k == 0 || r + 1 < groups.key[g + 1];  // an odd end: its partner counts as 0
-            const auto visible = static_cast<__mmask16>(MASKED ? keys.visible[r + k] >> (x + n * N) : ~Word{0});
-            const __m512 s = _mm512_mul_ps(_mm512_load_ps(strip_.scores.s + place), scale);
-            const __mmask16 seen = rows[n].sees(s, there ? visible : __mmask16{0});
-            p[k][n] = rows[n].weight(s, seen);
-            d[k][n] = rows[n].derivative(p[k][n], _mm512_load_ps(strip_.d + place), seen);
+        Piece piece{groups.key[g], groups.key[g + 1], x, x + 2 * N, 0};
+        for (; piece.key < groups.key[g + 1]; piece.key = piece.end) {
+          if (tiles_ != nullptr) {
+            piece.end = groups.key[g + 1] - piece.key < 2 * tile_rows ? groups.key[g + 1] : piece.key + 2 * tile_rows;
+            piece.at = piece.key * R + x;
+            tile_products(k, v, piece);
           }
-          store_words(r, x, p, d);
+          keys.visible ? weigh_piece<true>(keys, piece) : weigh_piece<false>(keys, piece);
         }
       }
+  }
+  template <bool MASKED>
+  HWY_NOINLINE void weigh_piece(const KeyBlock& keys, const Piece& piece) const {
+    const __m512 scale = _mm512_set1_ps(static_cast<float>(p_.scale));
+    const Weighed rows[2] = {{strip_, piece.x}, {strip_, piece.x + N}};
+    for (int r = piece.key; r < piece.end; r += 2) {
+      __m512 p[2][2], d[2][2];
+      ATTN_UNROLL for (int k = 0; k < 2; ++k) ATTN_UNROLL for (int n = 0; n < 2; ++n) {
+        const int place = (r + k) * R + piece.x + n * N - piece.at;
+        const bool there = k == 0 || r + 1 < piece.end;  // an odd end: its partner counts as 0
+        const auto visible = static_cast<__mmask16>(MASKED ? keys.visible[r + k] >> (piece.x + n * N) : ~Word{0});
+        const __m512 s = _mm512_mul_ps(_mm512_load_ps(strip_.scores.s + place), scale);
+        const __mmask16 seen = rows[n].sees(s, there ? visible : __mmask16{0});
+        p[k][n] = rows[n].weight(s, seen);
+        d[k][n] = rows[n].derivative(p[k][n], _mm512_load_ps(strip_.d + place), seen);
+      }
+      store_words(r, piece.x, p, d);
+    }
   }
 
   /// Weights (after dropout) in scores.s, derivatives by the score as the softmax has it in d; 0 where hidden. Who is seen: seen_.
@@ -384,20 +392,6 @@ class Bf16GradientWalk : public GradientSums<float> {
   bool whole_ = false;  // 64 or 32 rows, which all see something
   Word seen_[key_block];
 };
-
-/// dK and dV of a unit, rounded; `first_head` is its first query head.
-inline void bf16_finish_unit(const AttentionGradient& g, std::int64_t batch, std::int64_t first_head) {
-  const AttentionProblem& p = g.problem;
-  const Bf16Totals totals(p, g.totals_end - g.totals_begin);
-  const auto round = [&](void* to, const std::int64_t (&stride)[3], std::int64_t head, const PairTotals& from, std::int64_t columns, float scale) {
-    if (to == nullptr) return;
-    auto* rows = static_cast<std::uint16_t*>(to) + batch * stride[0] + head * stride[1] + g.totals_begin * stride[2];
-    for (std::int64_t n = 0; n < totals.keys; ++n) bf16_round_row(from.base + n * from.stride, scale, columns, rows + n * stride[2]);
-  };
-  const std::int64_t k0 = first_head / (p.q_heads / p.k_heads), v0 = first_head / (p.q_heads / p.v_heads);
-  for (std::int64_t h = k0; h < k0 + totals.k_heads; ++h) round(g.dk, g.dk_stride, h, totals.k(g.totals, h, 0), p.dim, static_cast<float>(p.scale));
-  for (std::int64_t h = v0; h < v0 + totals.v_heads; ++h) round(g.dv, g.dv_stride, h, totals.v(g.totals, h, 0), p.value_dim, 1);
-}
 
 }  // namespace attn::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
