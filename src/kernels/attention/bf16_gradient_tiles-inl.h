@@ -126,19 +126,17 @@ struct TileProduct {
   float* c;
   std::int64_t c_stride;
   bool begins;  // C counts as 0, whatever stands there
-  RowRange units[query_block / tile_rows];  // of each tile of rows
+  int first[query_block / tile_rows] = {}, last[query_block / tile_rows] = {};  // units [first, last) of each tile of rows
+
+  void from_items(int tile, const RowRange& items) {
+    first[tile] = items.begin / tile_items;
+    last[tile] = (items.end + tile_items - 1) / tile_items;
+  }
 };
 
-/// What is in one of two ranges, and between them.
-inline RowRange either(const RowRange& a, const RowRange& b) {
-  if (a.begin >= a.end) return b;
-  if (b.begin >= b.end) return a;
-  return {a.begin < b.begin ? a.begin : b.begin, a.end > b.end ? a.end : b.end};
-}
-
-/// Of so many tiles of rows from `row` on the 32 columns from `column` on, over the units.
+/// Of so many tiles of rows from `row` on the 32 columns from `column` on, over the units [first, last).
 template <int TILES>
-HWY_NOINLINE void tile_sums(const TileProduct& x, int row, std::int64_t column, const RowRange& units, GradientAhead& ahead) {
+HWY_NOINLINE void tile_sums(const TileProduct& x, int row, std::int64_t column, int first, int last, GradientAhead& ahead) {
   float* const c = x.c + row * x.c_stride + column;
   const std::int64_t c_stride = 4 * x.c_stride;
   tile_zero<0>();
@@ -151,8 +149,8 @@ HWY_NOINLINE void tile_sums(const TileProduct& x, int row, std::int64_t column, 
     if (TILES == 2) tile_load<2>(c + 16 * x.c_stride, c_stride);
     if (TILES == 2) tile_load<3>(c + 16 * x.c_stride + 16, c_stride);
   }
-  for (int n = units.begin; n < units.end; ++n) {
-    ahead.fetch();
+  ahead.fetch();
+  for (int n = first; n < last; ++n) {
     const char *const a = x.a.at(row * x.a.stride + n * x.a.step), *const b = x.b.at(4 * column + n * x.b.step);
     tile_load<6>(b, x.b.stride);
     tile_load<4>(a, x.a.stride);
@@ -178,10 +176,15 @@ HWY_NOINLINE inline void tile_product(const TileProduct& x, Tiles& tiles, int en
   };
   for (int row = 0, rows; row < end; row += rows) {
     rows = end - row >= 2 * tile_rows ? 2 * tile_rows : end - row >= tile_rows ? tile_rows : end - row;
-    const RowRange units = rows > tile_rows ? either(x.units[row / tile_rows], x.units[row / tile_rows + 1]) : x.units[row / tile_rows];
-    if (units.begin >= units.end && !x.begins) continue;
+    const int tile = row / tile_rows;
+    int first = x.first[tile], last = x.last[tile];
+    if (rows > tile_rows && x.first[tile + 1] < x.last[tile + 1]) {
+      first = first < last && first < x.first[tile + 1] ? first : x.first[tile + 1];
+      last = last > x.last[tile + 1] ? last : x.last[tile + 1];
+    }
+    if (first >= last && !x.begins) continue;
     if (rows < tile_rows) shaped(rows);
-    for (std::int64_t c = 0; c < columns; c += 32) rows == 2 * tile_rows ? tile_sums<2>(x, row, c, units, ahead) : tile_sums<1>(x, row, c, units, ahead);
+    for (std::int64_t c = 0; c < columns; c += 32) rows == 2 * tile_rows ? tile_sums<2>(x, row, c, first, last, ahead) : tile_sums<1>(x, row, c, first, last, ahead);
     if (rows < tile_rows) shaped(tile_rows);
   }
 }

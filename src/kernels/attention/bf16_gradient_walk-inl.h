@@ -30,7 +30,7 @@ class Bf16GradientWalk : public GradientSums<float> {
   /// `tiles`: whole ones, for the products; null: by pairs.
   Bf16GradientWalk(const AttentionGradient& g, const GradientRows& rows, void* scratch, Tiles* tiles)
       : Sums(g, rows, scratch), tiles_(tiles), at_(static_cast<char*>(scratch) + GradientStrip<float>::bytes(g.problem), g.problem), totals_(g.problem, g.totals_end - g.totals_begin),
-        ahead_(g, rows, map_, sizeof(std::uint16_t), N) {
+        ahead_(g, rows, map_, sizeof(std::uint16_t), tiles != nullptr ? 4 * N : N) {
     vectors_ = (vectors_ + 1) / 2 * 2;  // pairs of rows are made of two vectors
     plain_ = p_.softcap == 0 && p_.bias_count == 0 && p_.score_gradient == nullptr && p_.temperature == 1 && !Sums::dropped();
     k_ = {static_cast<const std::uint16_t*>(p_.k.base) + rows.batch * p_.k_stride[0] + k_head() * p_.k_stride[1], p_.k.row_stride};
@@ -153,9 +153,9 @@ class Bf16GradientWalk : public GradientSums<float> {
   /// Scores, not scaled, and dP of a piece, from the block's rows of K and V.
   HWY_NOINLINE void tile_products(const Bf16Rows& k, const Bf16Rows& v, const Piece& piece) {
     const auto product = [&](const Bf16Rows& rows, std::int64_t columns, const std::uint32_t* turned, float* to) {
-      const int units = static_cast<int>(Bf16GradientOperands::wide(columns) / tile_items);
       float* const c = to + piece.key * R + piece.x - piece.at;
-      const TileProduct x{{rows.row(piece.key), 2 * rows.stride, 2 * tile_items}, {turned + piece.x, 4 * R, 4 * R * tile_pairs}, c, R, true, {{0, units}, {0, units}, {0, units}, {0, units}}};
+      TileProduct x{{rows.row(piece.key), 2 * rows.stride, 2 * tile_items}, {turned + piece.x, 4 * R, 4 * R * tile_pairs}, c, R, true};
+      for (int tile = 0; tile < R / tile_rows; ++tile) x.from_items(tile, {0, static_cast<int>(columns)});
       tile_product(x, *tiles_, piece.end - piece.key, piece.last - piece.x, ahead_);
     };
     product(k, p_.dim, at_.q, strip_.scores.s);
@@ -169,16 +169,15 @@ class Bf16GradientWalk : public GradientSums<float> {
     const int pairs = (keys.count + tile_items - 1) / tile_items * tile_pairs;
     for (int n = (keys.count + 1) / 2 * R; n < pairs * R; n += N) _mm512_store_si512(at_.turned + n, _mm512_setzero_si512());
     turn(reinterpret_cast<const float*>(at_.turned), std::int64_t{R}, std::int64_t{pairs}, std::int64_t{vectors_} * N, strip_.scores.s, std::int64_t{R} / 2);
-    TileProduct product{{strip_.scores.s, 2 * R, 4 * tile_pairs}, {at_.k_rows, 4 * wide, 4 * wide * tile_pairs}, at_.dq, wide, keys.first_of_rows, {}};
-    for (int v = 0; v < vectors_; ++v) product.units[v] = units_of(keys_seen_by(keys, v * N, v * N + N));
+    TileProduct product{{strip_.scores.s, 2 * R, 4 * tile_pairs}, {at_.k_rows, 4 * wide, 4 * wide * tile_pairs}, at_.dq, wide, keys.first_of_rows};
+    for (int v = 0; v < vectors_; ++v) product.from_items(v, keys_seen_by(keys, v * N, v * N + N));
     tile_product(product, *tiles_, vectors_ * N, wide, ahead_);
   }
   HWY_NOINLINE void tile_keys(const KeyBlock& keys, const std::uint32_t* words, const std::uint32_t* rows, const PairTotals& total) {
-    TileProduct product{{words, 2 * R, 4 * tile_pairs}, {rows, 4 * total.stride, 4 * total.stride * tile_pairs}, total.base, total.stride, total.begins, {}};
-    for (int r = 0; r < keys.count; r += tile_rows) product.units[r / tile_rows] = units_of(Sums::rows_that_see(keys, r, keys.count - r < tile_rows ? keys.count - r : tile_rows));
+    TileProduct product{{words, 2 * R, 4 * tile_pairs}, {rows, 4 * total.stride, 4 * total.stride * tile_pairs}, total.base, total.stride, total.begins};
+    for (int r = 0; r < keys.count; r += tile_rows) product.from_items(r / tile_rows, Sums::rows_that_see(keys, r, keys.count - r < tile_rows ? keys.count - r : tile_rows));
     tile_product(product, *tiles_, keys.count, total.stride, ahead_);
   }
-  static RowRange units_of(const RowRange& items) { return {items.begin / tile_items, (items.end + tile_items - 1) / tile_items}; }
 
   // --- rows -----------------------------------------------------------------------------------------------------------
   /// Rows in whole vectors, 0 where a row sees nothing or is not there: as they lie, or copied to at_.rows.
