@@ -55,6 +55,8 @@ inline constexpr std::int64_t register_rows_bytes = 1 << 20;
 inline constexpr std::int64_t register_rows_most = 1024;
 inline constexpr std::int64_t least_register_work = 1 << 22;
 inline constexpr std::int64_t turned_rows_most = 64;
+/// Tiles of rows from which the next block of columns is fetched meanwhile.
+inline constexpr std::int64_t least_tiles_ahead = 8;
 
 /// `total` cut into `pieces` pieces as even as can be: where piece i begins.
 inline constexpr std::int64_t even_cut(std::int64_t total, std::int64_t pieces, std::int64_t i) {
