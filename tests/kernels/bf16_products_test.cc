@@ -27,7 +27,9 @@ __attribute__((target("avx512bf16,avx512vl"))) float step(float sum, std::uint32
 }
 
 /// fma(a, b, sum), denormals read and written as 0 where the caller says so.
-__attribute__((target("fma"))) float flushed_fma(float a, float b, float sum) { return _mm_cvtss_f32(_mm_fmadd_ss(_mm_set_ss(a), _mm_set_ss(b), _mm_set_ss(sum))); }
+__attribute__((target("fma"))) float flushed_fma(float a, float b, float sum) {
+  return _mm_cvtss_f32(_mm_fmadd_ss(_mm_set_ss(a), _mm_set_ss(b), _mm_set_ss(sum)));
+}
 
 /// Denormals are 0 for as long.
 struct Flushing {
@@ -104,7 +106,9 @@ struct Bf16Product : ::testing::Test {
     for (std::int64_t unit = start; unit < end; unit += 32) {
       volatile float chain[2] = {0, 0};
       for (std::int64_t k = unit; k < unit + 32; ++k) {
-        const float x = k < end ? half::from_bf16(static_cast<std::uint16_t>(left(i, k))) : 0, y = k < end ? half::from_bf16(static_cast<std::uint16_t>(right(k, j))) : 0;
+        const bool there = k < end;
+        const float x = there ? half::from_bf16(static_cast<std::uint16_t>(left(i, k))) : 0;
+        const float y = there ? half::from_bf16(static_cast<std::uint16_t>(right(k, j))) : 0;
         chain[k % 2] = flushed_fma(x, y, chain[k % 2]);
       }
       sum = sum + (chain[0] + chain[1]);
@@ -146,10 +150,11 @@ struct Bf16Product : ::testing::Test {
   }
 };
 
-TEST_F(Bf16Product, IsAChainOfTheInstructionInEveryShapeAndLayout) {
+TEST_F(Bf16Product, HasTheOrderOfTheInstructionInEveryShapeAndLayout) {
   const std::int64_t depths[] = {1, 2, 5, 31, 32, 33, 64, 255, 256, 257, 600, 768};
   for (int i = 0; i < 300; ++i) {
-    const std::int64_t m = 1 + static_cast<std::int64_t>(random() % (i % 3 == 0 ? 140 : 40)), n = 1 + static_cast<std::int64_t>(random() % 130), k = depths[random() % 12];
+    const std::int64_t m = 1 + static_cast<std::int64_t>(random() % (i % 3 == 0 ? 140 : 40)), n = 1 + static_cast<std::int64_t>(random() % 130);
+    const std::int64_t k = depths[random() % 12];
     kind = static_cast<Numbers>(i / 2 % 3);
     const auto layout = static_cast<Layout>(random() % 5);
     SCOPED_TRACE(::testing::Message() << "m " << m << " n " << n << " k " << k << " layout " << static_cast<int>(layout));

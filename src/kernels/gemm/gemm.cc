@@ -191,10 +191,7 @@ std::size_t register_packed_bytes(const GemmProblem& p) noexcept {
 }
 void register_pack(const GemmProblem& p, std::int64_t q, void* packed) noexcept {
   if (!by_registers(p)) return gemm_pack(p, q, packed);
-  const RegisterCut cut(p, true);
-  const std::int64_t column = q * register_panel;
-  const int columns = static_cast<int>(std::min<std::int64_t>(p.n - column, register_panel));
-  pack_registers(p, 0, p.k, column, columns, cut.width(columns), static_cast<float*>(packed) + cut.units * tile_pairs * column);
+  pack_register_panel(p, RegisterCut(p, true), q, static_cast<float*>(packed));
 }
 
 extern const GemmTarget register_table;

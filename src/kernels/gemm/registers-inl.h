@@ -12,30 +12,25 @@
 #include <cstring>
 #include <utility>
 
-#include "kernels/amx.h"
 #include "kernels/gemm/pack-inl.h"
+#include "kernels/gemm/register_block-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET == HWY_AVX3 && defined(__x86_64__)
 namespace hn = hwy::HWY_NAMESPACE;
 
-inline constexpr int register_panel = 2 * tile_pairs;               // columns that two tiles have
-inline constexpr int block_units = k_block / tile_items;            // steps of a chain
-inline constexpr std::int64_t register_row_bytes = 2 * tile_items;  // of a tile of rows
-inline constexpr std::int64_t register_tile_bytes = tile_rows * register_row_bytes;
-
 /// How a product is cut for the tile registers. One operand is read as rows of k, where it lies if its rows are runs; the other is packed as
-/// [pairs of k][panel of 32 columns]. Where it is b whose items are runs along k and a has few rows (or none that are runs), y is
-/// computed turned: b gives the rows, a is packed.
+/// [pairs of k][panel of 32 columns]. Where b's items are runs along k and a has few rows, y is computed turned: b gives the rows, where it
+/// lies, and a is packed.
 struct RegisterCut {
   GemmProblem p;  // a and b as they are computed
   bool turned = false, pack_a;
-  std::int64_t panels, units, row_parts = 1, panel_parts = 1;
+  std::int64_t panels, units, group, row_parts = 1, panel_parts = 1;
 
   static bool runs(const GemmProblem& p, std::int64_t stride) { return stride == 1 || p.k <= 1; }
   RegisterCut(const GemmProblem& problem, bool packed) : p(problem) {
-    if (!packed && runs(p, p.b_stride[0]) && (p.m <= turned_rows_most || !runs(p, p.a_stride[1]))) {
+    if (!packed && runs(p, p.b_stride[0]) && p.m <= turned_rows_most) {
       turned = true;
       std::swap(p.a, p.b);
       std::swap(p.m, p.n);
@@ -47,9 +42,12 @@ struct RegisterCut {
     units = pieces_of(p.k, tile_items);
     const std::int64_t rows = std::clamp<std::int64_t>(register_rows_bytes / (2 * p.k + 2) / 32 * 32 + 32, 64, register_rows_most), work = p.m * p.n * p.k;
     row_parts = pieces_of(p.m, rows);
-    const std::int64_t wanted = std::min(wanted_parts, work / least_register_work);
+    group = !packed && !turned && p.b_stride[1] == 1 && p.m <= turned_rows_most ? register_group : 1;
+    std::int64_t wanted = std::min(wanted_parts, work / least_register_work);
+    if (problem.m <= turned_rows_most)  // reading b takes the time
+      wanted = std::max(wanted, std::min(most_small_parts, 2 * problem.n * p.k / small_part_bytes));
     while (row_parts * panel_parts < wanted) {
-      if ((pack_a || panels < 2 * panel_parts) && p.m >= 64 * row_parts) {
+      if ((pack_a || turned || panels < 2 * panel_parts) && p.m >= 64 * row_parts) {
         row_parts *= 2;
       } else if (panels >= 2 * panel_parts) {
         panel_parts *= 2;
@@ -61,132 +59,51 @@ struct RegisterCut {
   std::int64_t parts() const { return row_parts * panel_parts; }
   /// Whether columns are better packed once before, by all threads, than by every part that has some of its rows.
   bool packs_before() const { return !turned && row_parts > 2; }
-  std::int64_t tiles() const { return pieces_of(pieces_of(p.m, row_parts), tile_rows); }
+  std::int64_t tiles() const { return pieces_of(pieces_of(p.m, row_parts), tile_rows); }  // of rows of a part
   /// Words of a row of packed columns: whole tiles, but for a product of fewer columns than one has.
   int width(int columns) const { return p.n < tile_pairs ? static_cast<int>(p.n) : static_cast<int>(pieces_of(columns, tile_pairs)) * tile_pairs; }
 
   // scratch: a block of a panel; rows of a, or the ends of them; totals
-  std::int64_t b_bytes(bool packed) const { return packed ? 0 : 4 * (k_block / 2) * register_panel; }
+  std::int64_t b_bytes(bool packed) const {
+    return packed ? 0 : 4 * register_panel * (turned ? panels * units * tile_pairs : group * (k_block / 2));
+  }
   std::int64_t a_bytes() const { return tiles() * register_tile_bytes * (pack_a ? units : p.k % tile_items != 0); }
   std::size_t scratch_bytes(bool packed) const {
-    return static_cast<std::size_t>(b_bytes(packed) + a_bytes() + (p.k > k_block ? 4 * tiles() * tile_rows * register_panel : 0));
+    return static_cast<std::size_t>(b_bytes(packed) + a_bytes() + (p.k > k_block ? 4 * group * tiles() * tile_rows * register_panel : 0));
   }
 };
 
-/// What will be needed: 256 lines, eight of each step, a share of them at a time.
-struct LinesAhead {
-  const char* at = nullptr;
-  std::int64_t step, line;  // bytes
-
-  HWY_INLINE void fetch(std::int64_t piece, std::int64_t pieces) const {
-    if (at == nullptr) return;
-    for (std::int64_t i = 256 * piece / pieces; i < 256 * (piece + 1) / pieces; ++i) _mm_prefetch(at + (i >> 3) * step + (i & 7) * line, _MM_HINT_T1);
+/// Items [k, k + items) of a panel; missing ones of the last unit are 0. Rows of whole panels are woven here, those that come `rows_off` later
+/// fetched.
+HWY_NOINLINE void pack_registers(const GemmProblem& p, std::int64_t k, std::int64_t items, std::int64_t column, int columns, int width, float* to,
+                                 int rows_off = 12) {
+  const std::int64_t pairs = pieces_of(items, 2), whole = pieces_of(items, tile_items) * tile_pairs, down = p.b_stride[0];
+  std::memset(to + pairs * width, 0, 4 * static_cast<std::size_t>((whole - pairs) * width));
+  if (columns < register_panel || p.b_stride[1] != 1) return pack_panel<Pairs>(p, k, items, column, columns, width, to);
+  struct alignas(64) Order {
+    std::uint16_t at[64];
+  };
+  static constexpr Order order = [] {
+    Order result{};
+    for (std::uint16_t i = 0; i < 64; ++i) result.at[i] = static_cast<std::uint16_t>(i / 2 + i % 2 * 32);
+    return result;
+  }();
+  const __m512i low = _mm512_load_si512(order.at), high = _mm512_load_si512(order.at + 32);
+  const auto* from = static_cast<const std::uint16_t*>(p.b) + k * down + column;
+  for (std::int64_t w = 0; w < pairs; ++w, from += 2 * down, to += register_panel) {
+    _mm_prefetch(from + rows_off * down, _MM_HINT_T0);
+    _mm_prefetch(from + (rows_off + 1) * down, _MM_HINT_T0);
+    const __m512i first = _mm512_loadu_si512(from), second = 2 * w + 1 < items ? _mm512_loadu_si512(from + down) : _mm512_setzero_si512();
+    _mm512_store_si512(to, _mm512_permutex2var_epi16(first, low, second));
+    _mm512_store_si512(to + tile_pairs, _mm512_permutex2var_epi16(first, high, second));
   }
-};
-
-/// Sums of a block on their way: to the totals of the blocks before, or into a y of bf16. Done in eight pieces between the steps of the next
-/// block, whose products keep the tile unit busy meanwhile.
-struct RegisterRest {
-  enum class To { nothing, total, y } to = To::nothing;
-  const float *sums, *before;  // [rows][lanes]; null: there are none
-  int lanes, tiles;
-  float* total;
-  std::uint16_t* y[2];  // of each tile of rows
-  std::int64_t y_stride;
-  const float* bias;  // or null
-
-  HWY_INLINE void piece(int u) const {
-    if (to == To::nothing || u >= 4 * tiles) return;
-    lanes == 32 ? piece_of<2>(u) : piece_of<1>(u);
-  }
-  template <int VECTORS>
-  HWY_INLINE void piece_of(int u) const {
-    const Pairs::D d;
-    const float* HWY_RESTRICT from = sums + 4 * u * 16 * VECTORS;
-    const float* HWY_RESTRICT add = before ? before + 4 * u * 16 * VECTORS : nullptr;
-    if (to == To::total) {
-      float* HWY_RESTRICT out = total + 4 * u * 16 * VECTORS;
-      _Pragma("GCC unroll 8") for (int i = 0; i < 4 * 16 * VECTORS; i += 16) hn::Store(hn::Add(hn::Load(d, add + i), hn::Load(d, from + i)), d, out + i);
-      return;
-    }
-    std::uint16_t* row = y[u / 4] + u % 4 * 4 * y_stride;
-    const auto low = bias ? hn::Add(hn::LoadU(d, bias), hn::Zero(d)) : hn::Zero(d), high = bias && VECTORS == 2 ? hn::Add(hn::LoadU(d, bias + 16), hn::Zero(d)) : hn::Zero(d);
-    _Pragma("GCC unroll 4") for (int r = 0; r < 4; ++r, from += 16 * VECTORS, row += y_stride) {
-      auto left = hn::Load(d, from), right = VECTORS == 2 ? hn::Load(d, from + 16) : left;
-      if (add) {
-        left = hn::Add(hn::Load(d, add), left);
-        if (VECTORS == 2) right = hn::Add(hn::Load(d, add + 16), right);
-        add += 16 * VECTORS;
-      }
-      left = hn::Add(left, low);
-      if (VECTORS == 2) right = hn::Add(right, high);
-      __m512i halves;  // the processor's own rounding, but for NaN and denormals
-      asm("vcvtne2ps2bf16 %1, %2, %0" : "=v"(halves) : "v"(left.raw), "v"(right.raw));
-      if ((_mm512_fpclass_ps_mask(left.raw, 0xa1) | _mm512_fpclass_ps_mask(right.raw, 0xa1)) != 0) [[unlikely]]
-        halves = _mm512_inserti64x4(_mm512_castsi256_si512(rounded_to_bf16(d, canonical(d, left)).raw), rounded_to_bf16(d, canonical(d, right)).raw, 1);
-      if (VECTORS == 1) {
-        _mm256_storeu_si256(reinterpret_cast<__m256i*>(row), _mm512_castsi512_si256(halves));
-      } else {
-        _mm512_storeu_si512(row, halves);
-      }
-    }
-  }
-};
-
-/// A block of k of up to 2 x 2 tiles.
-struct RegisterBlock {
-  const char* a[2];    // first items of two tiles of rows
-  const char* end[2];  // the unit after the `units`, padded
-  std::int64_t a_stride, a_step;
-  const float* b;
-  int width, units;
-  bool with_end;
-  float* sums;  // [rows][16 or 32]
-};
-
-template <int ROWS, int COLUMNS>
-HWY_NOINLINE void multiply_registers(const RegisterBlock& block, const RegisterRest& rest) {
-  const std::int64_t row = 4 * block.width;
-  const char *above = block.a[0], *below = block.a[1];
-  const float* b = block.b;
-  std::int64_t stride = block.a_stride;
-  tile_zero<0>();
-  if (COLUMNS == 2) tile_zero<1>();
-  if (ROWS == 2) tile_zero<2>();
-  if (ROWS == 2 && COLUMNS == 2) tile_zero<3>();
-  for (int u = 0; u < block.units + block.with_end; ++u, above += block.a_step, below += block.a_step, b += tile_pairs * block.width) {
-    if (u == block.units) {
-      above = block.end[0];
-      below = block.end[1];
-      stride = register_row_bytes;
-    }
-    tile_load<6>(b, row);
-    tile_load<4>(above, stride);
-    tile_dot<0, 4, 6>();
-    if (COLUMNS == 2) {
-      tile_load<7>(b + tile_pairs, row);
-      tile_dot<1, 4, 7>();
-    }
-    if (ROWS == 2) {
-      tile_load<5>(below, stride);
-      tile_dot<2, 5, 6>();
-      if (COLUMNS == 2) tile_dot<3, 5, 7>();
-    }
-    rest.piece(u);
-  }
-  for (int u = block.units + block.with_end; u < block_units; ++u) rest.piece(u);
-  constexpr std::int64_t sums_row = 4 * COLUMNS * tile_pairs;
-  tile_store<0>(block.sums, sums_row);
-  if (COLUMNS == 2) tile_store<1>(block.sums + tile_pairs, sums_row);
-  if (ROWS == 2) tile_store<2>(block.sums + tile_rows * COLUMNS * tile_pairs, sums_row);
-  if (ROWS == 2 && COLUMNS == 2) tile_store<3>(block.sums + tile_rows * COLUMNS * tile_pairs + tile_pairs, sums_row);
 }
 
-/// Items [k, k + items) of a panel; missing ones of the last unit are 0.
-HWY_INLINE void pack_registers(const GemmProblem& p, std::int64_t k, std::int64_t items, std::int64_t column, int columns, int width, float* to) {
-  const std::int64_t pairs = pieces_of(items, 2), whole = pieces_of(items, tile_items) * tile_pairs;
-  pack_panel<Pairs>(p, k, items, column, columns, width, to);
-  std::memset(to + pairs * width, 0, 4 * static_cast<std::size_t>((whole - pairs) * width));
+/// All items of panel q, where they belong in the whole of packed columns.
+HWY_INLINE void pack_register_panel(const GemmProblem& p, const RegisterCut& cut, std::int64_t q, float* packed) {
+  const std::int64_t column = q * register_panel;
+  const int columns = static_cast<int>(std::min<std::int64_t>(p.n - column, register_panel));
+  pack_registers(p, 0, p.k, column, columns, cut.width(columns), packed + cut.units * tile_pairs * column);
 }
 
 /// Where tile t of `rows` rows begins: the last may have rows of the one before, which are the same again.
@@ -232,11 +149,15 @@ HWY_NOINLINE void pack_rows(const GemmProblem& p, std::int64_t row, std::int64_t
 /// to = before + sums.
 HWY_INLINE void add_registers(const float* before, const float* sums, int count, float* to) {
   const Pairs::D d;
-  for (int i = 0; i < count; i += 16) hn::Store(hn::Add(hn::Add(before ? hn::Load(d, before + i) : hn::Zero(d), hn::Load(d, sums + i)), hn::Zero(d)), d, to + i);
+  for (int i = 0; i < count; i += 16) {
+    const auto sum = hn::Load(d, sums + i);
+    hn::Store(hn::Add(before ? hn::Add(hn::Load(d, before + i), sum) : sum, hn::Zero(d)), d, to + i);
+  }
 }
 
 /// The sums of a tile's rows, added to those of the blocks before (or null), into y. `lanes`: of a row of sums, 16 or 32.
-HWY_NOINLINE void finish_registers(const RegisterCut& cut, float* sums, const float* before, std::int64_t row, int rows, std::int64_t column, int columns, int lanes) {
+HWY_NOINLINE void finish_registers(const RegisterCut& cut, float* sums, const float* before, std::int64_t row, int rows, std::int64_t column, int columns,
+                                   int lanes) {
   const GemmProblem& p = cut.p;
   const Pairs::D d;
   const float* const given = static_cast<const float*>(p.bias);
@@ -271,89 +192,144 @@ HWY_NOINLINE void finish_registers(const RegisterCut& cut, float* sums, const fl
   if (!plain) finish_rows(p.activation, p.narrow, sums, rows, lanes, columns, y, p.y_stride[0]);
 }
 
-HWY_NOINLINE void register_part(const GemmProblem& problem, std::int64_t part, void* scratch, const void* packed) {
-  const RegisterCut cut(problem, packed != nullptr);
-  const GemmProblem& p = cut.p;
-  const std::int64_t row_part = part / cut.panel_parts, panel_part = part % cut.panel_parts;
-  const std::int64_t row = even_cut(p.m, cut.row_parts, row_part), rows = even_cut(p.m, cut.row_parts, row_part + 1) - row;
-  const std::int64_t tiles = pieces_of(rows, tile_rows), height = std::min<std::int64_t>(rows, tile_rows);
-  Tiles shapes;
-  for (int t = 0; t < 8; ++t)
-    shapes.shaped(t, t < 6 ? static_cast<int>(height) : tile_rows, t == 4 || t == 5 ? tile_pairs : static_cast<int>(std::min<std::int64_t>(p.n, tile_pairs)));
-  shapes.begin();
+/// A part of a product on its way through the registers.
+class RegisterPart {
+ public:
+  RegisterPart(const RegisterCut& how, std::int64_t part, void* scratch, const void* packed)
+      : cut(how),
+        row(even_cut(p.m, cut.row_parts, part / cut.panel_parts)),
+        rows(even_cut(p.m, cut.row_parts, part / cut.panel_parts + 1) - row),
+        first_panel(even_cut(cut.panels, cut.panel_parts, part % cut.panel_parts)),
+        last_panel(even_cut(cut.panels, cut.panel_parts, part % cut.panel_parts + 1)),
+        b_here(static_cast<float*>(scratch)),
+        b_packed(static_cast<const float*>(packed)),
+        a_here(static_cast<char*>(scratch) + cut.b_bytes(packed != nullptr)),
+        totals(reinterpret_cast<float*>(a_here + cut.a_bytes())) {
+    if (cut.a_bytes() != 0) pack_rows(p, row, rows, in_place * tile_items, a_here);
+    if (cut.turned) {
+      for (std::int64_t q = 0; q < cut.panels; ++q) pack_register_panel(p, cut, q, b_here);
+      b_packed = b_here;
+    }
+    block.a_stride = cut.pack_a ? register_row_bytes : 2 * p.a_stride[0];
+    block.a_step = cut.pack_a ? register_tile_bytes : register_row_bytes;
+    rest.y_stride = p.y_stride[0];
+  }
 
-  char* const a_here = static_cast<char*>(scratch) + cut.b_bytes(packed != nullptr);
-  float* const totals = reinterpret_cast<float*>(a_here + cut.a_bytes());
-  const std::int64_t in_place = cut.pack_a ? 0 : p.k / tile_items;  // units that are read where they lie; of the rest they are packed
-  if (cut.a_bytes() != 0) pack_rows(p, row, rows, in_place * tile_items, a_here);
-  const std::int64_t ends = cut.pack_a ? cut.units : cut.units - in_place;  // units of a tile in a_here
-  alignas(64) float sums[2 * tile_rows * register_panel] = {};
-  RegisterBlock block;
-  RegisterRest rest;
-  rest.y_stride = p.y_stride[0];
-  block.a_stride = cut.pack_a ? register_row_bytes : 2 * p.a_stride[0];
-  block.a_step = cut.pack_a ? register_tile_bytes : register_row_bytes;
-  const bool plain = p.narrow && p.activation == Activation::none && !cut.turned && height == tile_rows;
-  const std::int64_t first_panel = even_cut(cut.panels, cut.panel_parts, panel_part), last_panel = even_cut(cut.panels, cut.panel_parts, panel_part + 1);
-  for (std::int64_t q = first_panel; q < last_panel; ++q) {
-    const std::int64_t column = q * register_panel;
-    const int columns = static_cast<int>(std::min<std::int64_t>(p.n - column, register_panel));
-    const int vectors = static_cast<int>(pieces_of(columns, tile_pairs)), lanes = vectors * tile_pairs;
-    block.width = cut.width(columns);
-    for (std::int64_t unit = 0; unit == 0 || unit < cut.units; unit += block_units) {
-      const std::int64_t k = unit * tile_items, end = std::min<std::int64_t>(cut.units, unit + block_units);
-      const bool last = end == cut.units;
-      block.with_end = !cut.pack_a && end > in_place;
-      block.units = static_cast<int>(end - unit) - block.with_end;
-      block.b = static_cast<const float*>(packed ? packed : scratch);
-      if (packed) {
-        block.b += cut.units * tile_pairs * column + unit * tile_pairs * block.width;
-      } else {
-        pack_registers(p, k, std::min<std::int64_t>(p.k - k, k_block), column, columns, block.width, static_cast<float*>(scratch));
-      }
-      LinesAhead columns_ahead;
-      if (tiles >= least_tiles_ahead && (!last || q + 1 < last_panel)) {  // the next block of the panel, or of the next one
-        const std::int64_t next_k = last ? 0 : k + k_block, next_column = last ? column + register_panel : column;
-        if (packed) {
-          columns_ahead = {reinterpret_cast<const char*>(block.b) + 4 * (end - unit) * tile_pairs * block.width, 512, 64};
-        } else {
-          const std::int64_t down = 2 * p.b_stride[0], along = 2 * p.b_stride[1];
-          columns_ahead = {static_cast<const char*>(p.b) + next_k * down + next_column * along, down == 2 ? along : 8 * down, down == 2 ? 64 : down};
+  void run() {
+    Tiles shapes;
+    const int few = static_cast<int>(std::min<std::int64_t>(p.n, tile_pairs));
+    for (int t = 0; t < 8; ++t) shapes.shaped(t, t < 6 ? height : tile_rows, t == 4 || t == 5 ? tile_pairs : few);
+    shapes.begin();
+    cut.turned ? rows_first() : panels_first();
+    for (int u = 0; u < block_units; ++u) rest.piece(u);
+  }
+
+ private:
+  /// The packed operand is small and stays: rows pass once, the next ones fetched in the order of their addresses.
+  void rows_first() {
+    const bool far = 2 * p.m * p.k > register_cached_bytes && p.a_stride[0] == p.k;
+    for (std::int64_t t = 0; t < tiles; t += 2)
+      for (std::int64_t q = first_panel; q < last_panel; ++q)
+        for (std::int64_t unit = 0; unit == 0 || unit < cut.units; unit += block_units) {
+          if (far && q == first_panel && t + 4 <= tiles) LinesAhead{row_at(t + 2) + unit * tile_rows * 2 * register_row_bytes, 512, 64}.fetch(0, 1);
+          add(q, unit, t, totals);
         }
-      }
-      for (std::int64_t t = 0; t < tiles; t += 2) {
-        columns_ahead.fetch(t / 2, pieces_of(tiles, 2));
-        const int tall = t + 1 < tiles ? 2 : 1;
-        const bool to_y = last && plain && columns == lanes;
-        float* const total = totals + t * tile_rows * lanes;
-        for (int s = 0; s < tall; ++s) {
-          const std::int64_t first = first_row(t + s, rows);
-          if (cut.pack_a) {
-            block.a[s] = a_here + ((t + s) * cut.units + unit) * register_tile_bytes;
-          } else {
-            block.a[s] = reinterpret_cast<const char*>(static_cast<const std::uint16_t*>(p.a) + (row + first) * p.a_stride[0] + k);
-            block.end[s] = a_here + (t + s) * ends * register_tile_bytes;
+  }
+  /// Rows stay in the second cache, panels pass: one at a time, or, where rows are few, so many that their packing reads longer runs.
+  void panels_first() {
+    const std::int64_t panel_words = k_block / 2 * register_panel, panel_totals = cut.tiles() * tile_rows * register_panel;
+    for (std::int64_t group = first_panel; group < last_panel; group += cut.group) {
+      const std::int64_t group_end = std::min(last_panel, group + cut.group);
+      for (std::int64_t unit = 0; unit == 0 || unit < cut.units; unit += block_units) {
+        const std::int64_t k = unit * tile_items, end = std::min(p.k, k + k_block), step = cut.group > 1 ? tile_items : k_block;
+        for (std::int64_t at = k; b_packed == nullptr && at < end; at += step)
+          for (std::int64_t q = group; q < group_end; ++q)
+            pack_registers(p, at, std::min(end - at, step), q * register_panel, columns_of(q), cut.width(columns_of(q)),
+                           b_here + (q - group) * panel_words + (at - k) / 2 * cut.width(columns_of(q)), cut.group > 1 ? tile_items : 12);
+        for (std::int64_t q = group; q < group_end; ++q) {
+          const LinesAhead ahead = columns_ahead(q, unit);
+          block.b = b_here + (q - group) * panel_words;
+          for (std::int64_t t = 0; t < tiles; t += 2) {
+            ahead.fetch(t / 2, pieces_of(tiles, 2));
+            add(q, unit, t, totals + (q - group) * panel_totals);
           }
-        }
-        block.sums = unit == 0 && !last ? total : sums;  // 0 + a sum is that sum; of -0 the end makes +0
-        (tall == 2 ? vectors == 2 ? multiply_registers<2, 2> : multiply_registers<2, 1> : vectors == 2 ? multiply_registers<1, 2> : multiply_registers<1, 1>)(block, rest);
-        rest.to = unit == 0 && !last ? RegisterRest::To::nothing : to_y ? RegisterRest::To::y : !last ? RegisterRest::To::total : RegisterRest::To::nothing;
-        rest.sums = block.sums;
-        rest.bias = p.bias ? static_cast<const float*>(p.bias) + column : nullptr;
-        rest.before = unit == 0 ? nullptr : total;
-        rest.total = total;
-        rest.lanes = lanes;
-        rest.tiles = tall;
-        for (int s = 0; s < tall; ++s) {
-          const std::int64_t at = row + first_row(t + s, rows);
-          const int tile = s * tile_rows * lanes;
-          if (to_y) rest.y[s] = static_cast<std::uint16_t*>(p.y) + at * p.y_stride[0] + column;
-          if (last && !to_y) finish_registers(cut, sums + tile, rest.before ? rest.before + tile : nullptr, at, static_cast<int>(height), column, columns, lanes);
         }
       }
     }
   }
-  for (int u = 0; u < block_units; ++u) rest.piece(u);
+
+  int columns_of(std::int64_t q) const { return static_cast<int>(std::min<std::int64_t>(p.n - q * register_panel, register_panel)); }
+  const char* row_at(std::int64_t t) const { return static_cast<const char*>(p.a) + 2 * (row + first_row(t, rows)) * p.a_stride[0]; }
+  const float* packed_at(std::int64_t q, std::int64_t unit) const {
+    return b_packed + (cut.units * q * register_panel + unit * cut.width(columns_of(q))) * tile_pairs;
+  }
+
+  /// What of the columns comes after this block of many rows: the next one of the panel, or of the next one.
+  LinesAhead columns_ahead(std::int64_t q, std::int64_t unit) const {
+    const bool last = unit + block_units >= cut.units;
+    if (tiles < least_tiles_ahead || (last && q + 1 == last_panel)) return {};
+    if (last) {
+      ++q;
+      unit = 0;
+    } else {
+      unit += block_units;
+    }
+    if (b_packed) return {reinterpret_cast<const char*>(packed_at(q, unit)), 512, 64};
+    const std::int64_t down = 2 * p.b_stride[0], along = 2 * p.b_stride[1];
+    return {static_cast<const char*>(p.b) + unit * tile_items * down + q * register_panel * along, down == 2 ? along : 8 * down, down == 2 ? 64 : down};
+  }
+
+  /// One block of k of two tiles of rows, t and the next, and a panel.
+  HWY_INLINE void add(std::int64_t q, std::int64_t unit, std::int64_t t, float* all_totals) {
+    const std::int64_t column = q * register_panel, end = std::min<std::int64_t>(cut.units, unit + block_units);
+    const int columns = columns_of(q), vectors = static_cast<int>(pieces_of(columns, tile_pairs)), lanes = vectors * tile_pairs, tall = t + 1 < tiles ? 2 : 1;
+    const bool last = end == cut.units, to_y = last && plain && columns == lanes;
+    float* const total = all_totals + t * tile_rows * lanes;
+    block.width = cut.width(columns);
+    block.with_end = !cut.pack_a && end > in_place;
+    block.units = static_cast<int>(end - unit) - block.with_end;
+    if (b_packed) block.b = packed_at(q, unit);
+    for (int s = 0; s < tall; ++s) {
+      block.a[s] = cut.pack_a ? a_here + ((t + s) * cut.units + unit) * register_tile_bytes : row_at(t + s) + unit * register_row_bytes;
+      block.end[s] = a_here + (t + s) * register_tile_bytes;
+    }
+    block.sums = unit == 0 && !last ? total : sums;  // 0 + a sum is that sum; of -0 the end makes +0
+    const auto tall_one = vectors == 2 ? multiply_registers<2, 2> : multiply_registers<2, 1>;
+    const auto low_one = vectors == 2 ? multiply_registers<1, 2> : multiply_registers<1, 1>;
+    (tall == 2 ? tall_one : low_one)(block, rest);
+    rest.to = to_y ? RegisterRest::To::y : unit == 0 || last ? RegisterRest::To::nothing : RegisterRest::To::total;
+    rest.sums = block.sums;
+    rest.before = unit == 0 ? nullptr : total;
+    rest.total = total;
+    rest.lanes = lanes;
+    rest.tiles = tall;
+    rest.bias = p.bias ? static_cast<const float*>(p.bias) + column : nullptr;
+    for (int s = 0; s < tall; ++s) {
+      const std::int64_t at = row + first_row(t + s, rows), tile = s * tile_rows * lanes;
+      rest.y[s] = static_cast<std::uint16_t*>(p.y) + at * p.y_stride[0] + column;
+      if (last && !to_y) finish_registers(cut, sums + tile, rest.before ? rest.before + tile : nullptr, at, height, column, columns, lanes);
+    }
+  }
+
+  const RegisterCut& cut;
+  const GemmProblem& p = cut.p;
+  const std::int64_t row, rows, first_panel, last_panel;
+  const std::int64_t tiles = pieces_of(rows, tile_rows);
+  const int height = static_cast<int>(std::min<std::int64_t>(rows, tile_rows));
+  const std::int64_t in_place = cut.pack_a ? 0 : p.k / tile_items;  // units that are read where they lie; of the rest they are packed
+  const bool plain = p.narrow && p.activation == Activation::none && !cut.turned && height == tile_rows;
+  float* const b_here;
+  const float* b_packed;  // all of it, or null
+  char* const a_here;
+  float* const totals;
+  RegisterBlock block;
+  RegisterRest rest;
+  alignas(64) float sums[2 * tile_rows * register_panel] = {};
+};
+
+HWY_NOINLINE void register_part(const GemmProblem& problem, std::int64_t part, void* scratch, const void* packed) {
+  const RegisterCut cut(problem, packed != nullptr);
+  RegisterPart(cut, part, scratch, packed).run();
 }
 
 #endif

@@ -1,0 +1,139 @@
+// src/kernels/gemm/register_block-inl.h: a block of k of 32 x 32 elements by tile registers, and what becomes of the block before meanwhile.
+#if defined(ATTN_GEMM_REGISTER_BLOCK_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_GEMM_REGISTER_BLOCK_INL_H
+#undef ATTN_GEMM_REGISTER_BLOCK_INL_H
+#else
+#define ATTN_GEMM_REGISTER_BLOCK_INL_H
+#endif
+
+#include <hwy/highway.h>
+
+#include "kernels/amx.h"
+#include "kernels/gemm/finish-inl.h"
+#include "kernels/gemm/kind-inl.h"
+#include "kernels/gemm/tiles.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace attn::kernels::HWY_NAMESPACE {
+#if HWY_TARGET == HWY_AVX3 && defined(__x86_64__)
+namespace hn = hwy::HWY_NAMESPACE;
+
+inline constexpr int register_panel = 2 * tile_pairs;               // columns that two tiles have
+inline constexpr int block_units = k_block / tile_items;            // steps of a chain
+inline constexpr std::int64_t register_row_bytes = 2 * tile_items;  // of a tile of rows
+inline constexpr std::int64_t register_tile_bytes = tile_rows * register_row_bytes;
+
+/// What will be needed: 256 lines, eight of each step, a share of them at a time.
+struct LinesAhead {
+  const char* at = nullptr;
+  std::int64_t step, line;  // bytes
+
+  HWY_INLINE void fetch(std::int64_t piece, std::int64_t pieces) const {
+    if (at == nullptr) return;
+    for (std::int64_t i = 256 * piece / pieces; i < 256 * (piece + 1) / pieces; ++i) _mm_prefetch(at + (i >> 3) * step + (i & 7) * line, _MM_HINT_T1);
+  }
+};
+
+/// Sums of a block on their way: to the totals of the blocks before, or into a y of bf16. Done in eight pieces between the steps of the next
+/// block, whose products keep the tile unit busy meanwhile.
+struct RegisterRest {
+  enum class To { nothing, total, y } to = To::nothing;
+  const float *sums, *before;  // [rows][lanes]; null: there are none
+  int lanes, tiles;
+  float* total;
+  std::uint16_t* y[2];  // of each tile of rows
+  std::int64_t y_stride;
+  const float* bias;  // or null
+
+  HWY_INLINE void piece(int u) const {
+    if (to == To::nothing || u >= 4 * tiles) return;
+    lanes == 32 ? piece_of<2>(u) : piece_of<1>(u);
+  }
+  template <int VECTORS>
+  HWY_INLINE void piece_of(int u) const {
+    const Pairs::D d;
+    const float* HWY_RESTRICT from = sums + 4 * u * 16 * VECTORS;
+    const float* HWY_RESTRICT add = before ? before + 4 * u * 16 * VECTORS : nullptr;
+    if (to == To::total) {
+      float* HWY_RESTRICT out = total + 4 * u * 16 * VECTORS;
+      _Pragma("GCC unroll 8") for (int i = 0; i < 4 * 16 * VECTORS; i += 16) hn::Store(hn::Add(hn::Load(d, add + i), hn::Load(d, from + i)), d, out + i);
+      return;
+    }
+    std::uint16_t* row = y[u / 4] + u % 4 * 4 * y_stride;
+    const auto low = bias ? hn::Add(hn::LoadU(d, bias), hn::Zero(d)) : hn::Zero(d);  // + 0: so that no sum is -0
+    const auto high = bias && VECTORS == 2 ? hn::Add(hn::LoadU(d, bias + 16), hn::Zero(d)) : hn::Zero(d);
+    _Pragma("GCC unroll 4") for (int r = 0; r < 4; ++r, from += 16 * VECTORS, row += y_stride) {
+      auto left = hn::Load(d, from), right = VECTORS == 2 ? hn::Load(d, from + 16) : left;
+      if (add) {
+        left = hn::Add(hn::Load(d, add), left);
+        if (VECTORS == 2) right = hn::Add(hn::Load(d, add + 16), right);
+        add += 16 * VECTORS;
+      }
+      left = hn::Add(left, low);
+      if (VECTORS == 2) right = hn::Add(right, high);
+      __m512i halves;  // the processor's own rounding, but for NaN and denormals
+      asm("vcvtne2ps2bf16 %1, %2, %0" : "=v"(halves) : "v"(left.raw), "v"(right.raw));
+      if ((_mm512_fpclass_ps_mask(left.raw, 0xa1) | _mm512_fpclass_ps_mask(right.raw, 0xa1)) != 0) [[unlikely]]
+        halves = _mm512_inserti64x4(_mm512_castsi256_si512(rounded_to_bf16(d, canonical(d, left)).raw), rounded_to_bf16(d, canonical(d, right)).raw, 1);
+      if (VECTORS == 1) {
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(row), _mm512_castsi512_si256(halves));
+      } else {
+        _mm512_storeu_si512(row, halves);
+      }
+    }
+  }
+};
+
+/// A block of k of up to 2 x 2 tiles.
+struct RegisterBlock {
+  const char* a[2];    // first items of two tiles of rows
+  const char* end[2];  // the unit after the `units`, padded
+  std::int64_t a_stride, a_step;
+  const float* b;
+  int width, units;
+  bool with_end;
+  float* sums;  // [rows][16 or 32]
+};
+
+template <int ROWS, int COLUMNS>
+HWY_NOINLINE void multiply_registers(const RegisterBlock& block, const RegisterRest& rest) {
+  const std::int64_t row = 4 * block.width;
+  const char *above = block.a[0], *below = block.a[1];
+  const float* b = block.b;
+  std::int64_t stride = block.a_stride;
+  tile_zero<0>();
+  if (COLUMNS == 2) tile_zero<1>();
+  if (ROWS == 2) tile_zero<2>();
+  if (ROWS == 2 && COLUMNS == 2) tile_zero<3>();
+  for (int u = 0; u < block.units + block.with_end; ++u, above += block.a_step, below += block.a_step, b += tile_pairs * block.width) {
+    if (u == block.units) {
+      above = block.end[0];
+      below = block.end[1];
+      stride = register_row_bytes;
+    }
+    tile_load<6>(b, row);
+    tile_load<4>(above, stride);
+    tile_dot<0, 4, 6>();
+    if (COLUMNS == 2) {
+      tile_load<7>(b + tile_pairs, row);
+      tile_dot<1, 4, 7>();
+    }
+    if (ROWS == 2) {
+      tile_load<5>(below, stride);
+      tile_dot<2, 5, 6>();
+      if (COLUMNS == 2) tile_dot<3, 5, 7>();
+    }
+    rest.piece(u);
+  }
+  for (int u = block.units + block.with_end; u < block_units; ++u) rest.piece(u);
+  constexpr std::int64_t sums_row = 4 * COLUMNS * tile_pairs;
+  tile_store<0>(block.sums, sums_row);
+  if (COLUMNS == 2) tile_store<1>(block.sums + tile_pairs, sums_row);
+  if (ROWS == 2) tile_store<2>(block.sums + tile_rows * COLUMNS * tile_pairs, sums_row);
+  if (ROWS == 2 && COLUMNS == 2) tile_store<3>(block.sums + tile_rows * COLUMNS * tile_pairs + tile_pairs, sums_row);
+}
+
+#endif
+}  // namespace attn::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif
