@@ -14,6 +14,7 @@
 
 #include "kernels/gemm/pack-inl.h"
 #include "kernels/gemm/register_block-inl.h"
+#include "kernels/gemm/register_rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
@@ -26,6 +27,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 struct RegisterCut {
   GemmProblem p;  // a and b as they are computed
   bool turned = false, pack_a;
+  bool by_vectors;  // so few rows that weaving b for the registers would take the time
   std::int64_t panels, units, group, row_parts = 1, panel_parts = 1;
 
   static bool runs(const GemmProblem& p, std::int64_t stride) { return stride == 1 || p.k <= 1; }
@@ -42,14 +44,16 @@ struct RegisterCut {
     units = pieces_of(p.k, tile_items);
     const std::int64_t rows = std::clamp<std::int64_t>(register_rows_bytes / (2 * p.k + 2) / 32 * 32 + 32, 64, register_rows_most), work = p.m * p.n * p.k;
     row_parts = pieces_of(p.m, rows);
+    by_vectors = !packed && !turned && p.b_stride[1] == 1 && p.m <= vector_rows_most;
     group = !packed && !turned && p.b_stride[1] == 1 && p.m <= turned_rows_most ? register_group : 1;
     std::int64_t wanted = std::min(wanted_parts, work / least_register_work);
     if (problem.m <= turned_rows_most)  // reading b takes the time
       wanted = std::max(wanted, std::min(most_small_parts, 2 * problem.n * p.k / small_part_bytes));
+    const std::int64_t least = group > 1 ? register_group : 2;  // of panels for two parts: few rows read long runs
     while (row_parts * panel_parts < wanted) {
-      if ((pack_a || turned || panels < 2 * panel_parts) && p.m >= 64 * row_parts) {
+      if ((pack_a || turned || panels < least * panel_parts) && p.m >= 64 * row_parts) {
         row_parts *= 2;
-      } else if (panels >= 2 * panel_parts) {
+      } else if (panels >= least * panel_parts) {
         panel_parts *= 2;
       } else {
         break;
@@ -69,6 +73,7 @@ struct RegisterCut {
   }
   std::int64_t a_bytes() const { return tiles() * register_tile_bytes * (pack_a ? units : p.k % tile_items != 0); }
   std::size_t scratch_bytes(bool packed) const {
+    if (by_vectors) return static_cast<std::size_t>(2 * 4 * p.m * pieces_of(panels, panel_parts) * register_panel);
     return static_cast<std::size_t>(b_bytes(packed) + a_bytes() + (p.k > k_block ? 4 * group * tiles() * tile_rows * register_panel : 0));
   }
 };
@@ -329,7 +334,10 @@ class RegisterPart {
 
 HWY_NOINLINE void register_part(const GemmProblem& problem, std::int64_t part, void* scratch, const void* packed) {
   const RegisterCut cut(problem, packed != nullptr);
-  RegisterPart(cut, part, scratch, packed).run();
+  if (!cut.by_vectors) return RegisterPart(cut, part, scratch, packed).run();
+  const std::int64_t first = even_cut(cut.panels, cut.panel_parts, part) * register_panel;  // its rows are in one part
+  const std::int64_t end = std::min(problem.n, even_cut(cut.panels, cut.panel_parts, part + 1) * register_panel);
+  register_rows(problem, first, static_cast<int>(end - first), static_cast<float*>(scratch));
 }
 
 #endif

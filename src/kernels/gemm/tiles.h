@@ -57,7 +57,8 @@ inline constexpr std::int64_t least_register_work = 1 << 22;
 inline constexpr std::int64_t turned_rows_most = 64;
 /// Tiles of rows from which the next block of columns is fetched meanwhile.
 inline constexpr std::int64_t least_tiles_ahead = 8;
-/// Few rows: panels that are packed together. Rows of b of more bytes are fetched ahead.
+/// Rows that are multiplied by vectors, in the same order. Few rows: panels that are packed together. Rows of b of more bytes are fetched ahead.
+inline constexpr std::int64_t vector_rows_most = 2;
 inline constexpr std::int64_t register_group = 16;
 inline constexpr std::int64_t register_cached_bytes = 2 << 20;
 
