@@ -42,7 +42,9 @@ struct RegisterCut {
     pack_a = !runs(p, p.a_stride[1]);
     panels = pieces_of(p.n, register_panel);
     units = pieces_of(p.k, tile_items);
-    const std::int64_t rows = std::clamp<std::int64_t>(register_rows_bytes / (2 * p.k + 2) / 32 * 32 + 32, 64, register_rows_most), work = p.m * p.n * p.k;
+    const std::int64_t rows_bytes = turned ? 8 * register_rows_bytes : register_rows_bytes;  // turned: they pass once
+    const std::int64_t rows = std::clamp<std::int64_t>(rows_bytes / (2 * p.k + 2) / 32 * 32 + 32, 64, turned ? 8 * register_rows_most : register_rows_most);
+    const std::int64_t work = p.m * p.n * p.k;
     row_parts = pieces_of(p.m, rows);
     by_vectors = !packed && !turned && p.b_stride[1] == 1 && p.m <= vector_rows_most;
     group = !packed && !turned && p.b_stride[1] == 1 && p.m <= turned_rows_most ? register_group : 1;
@@ -74,7 +76,7 @@ struct RegisterCut {
   std::int64_t a_bytes() const { return tiles() * register_tile_bytes * (pack_a ? units : p.k % tile_items != 0); }
   std::size_t scratch_bytes(bool packed) const {
     if (by_vectors) return static_cast<std::size_t>(2 * 4 * p.m * pieces_of(panels, panel_parts) * register_panel);
-    return static_cast<std::size_t>(b_bytes(packed) + a_bytes() + (p.k > k_block ? 4 * group * tiles() * tile_rows * register_panel : 0));
+    return static_cast<std::size_t>(b_bytes(packed) + a_bytes() + (p.k > k_block ? 4 * group * (turned ? 2 : tiles()) * tile_rows * register_panel : 0));
   }
 };
 
@@ -256,7 +258,7 @@ class RegisterPart {
           block.b = b_here + (q - group) * panel_words;
           for (std::int64_t t = 0; t < tiles; t += 2) {
             ahead.fetch(t / 2, pieces_of(tiles, 2));
-            add(q, unit, t, totals + (q - group) * panel_totals);
+            add(q, unit, t, totals + (q - group) * panel_totals + t * tile_rows * register_panel);
           }
         }
       }
@@ -285,11 +287,10 @@ class RegisterPart {
   }
 
   /// One block of k of two tiles of rows, t and the next, and a panel.
-  HWY_INLINE void add(std::int64_t q, std::int64_t unit, std::int64_t t, float* all_totals) {
+  HWY_INLINE void add(std::int64_t q, std::int64_t unit, std::int64_t t, float* total) {
     const std::int64_t column = q * register_panel, end = std::min<std::int64_t>(cut.units, unit + block_units);
     const int columns = columns_of(q), vectors = static_cast<int>(pieces_of(columns, tile_pairs)), lanes = vectors * tile_pairs, tall = t + 1 < tiles ? 2 : 1;
     const bool last = end == cut.units, to_y = last && plain && columns == lanes;
-    float* const total = all_totals + t * tile_rows * lanes;
     block.width = cut.width(columns);
     block.with_end = !cut.pack_a && end > in_place;
     block.units = static_cast<int>(end - unit) - block.with_end;
