@@ -211,6 +211,18 @@ TEST(Bf16GradientKernels, HaveTheBitsOfTheSpecificationOnEveryTarget) {
   EXPECT_EQ(compared > 0, runtime::cpu().avx512_bf16);
 }
 
+/// Its weight is 1 whatever q and k are: delta and dP are the same sum, in the same order.
+TEST_F(Bf16Gradient, OfARowWithOneKeyIsExactlyZero) {
+  for (const std::int64_t width : {5, 16, 33, 64, 100}) {
+    const Tensor q = bf16({1, 2, 70, 33}, 1).requires_grad_(), k = bf16({1, 2, 70, 33}, 2).requires_grad_(), v = bf16({1, 2, 70, width}, 3).requires_grad_();
+    const Tensor dout = bf16({1, 2, 70, width}, 4), output = attention(q, k, v, {.mask = Mask::window(0, 0)}).output;
+    const std::vector<Tensor> found = grad({output}, {q, k, v}, {.grad_outputs = {dout}});
+    EXPECT_TRUE(bits_equal(output, v)) << width;
+    for (int n = 0; n < 2; ++n) EXPECT_EQ(max(abs(found[static_cast<std::size_t>(n)])).item(), 0) << width;
+    EXPECT_TRUE(bits_equal(found[2], dout)) << width;
+  }
+}
+
 TEST(Bf16GradientMemory, StaysFarUnderTheMatrixOfWeights) {
   const Dims sizes{1, 4, 8192, 64};
   const Tensor x = bf16(sizes, 1).requires_grad_(), y = attention(x, x, x, {.mask = Mask::causal()}).output, dy = bf16(sizes, 2);

@@ -189,6 +189,19 @@ HWY_NOINLINE inline void tile_product(const TileProduct& x, Tiles& tiles, int en
   }
 }
 
+/// Of so many rows, whole 32 of these, row r of A times column r of the turned pairs B: a product like the others, so that delta has the order of dP
+/// and both are the same number where a row of o is one of V (a row with one key). `c`: room for 32 x 32.
+HWY_NOINLINE inline void tile_diagonal(const Matrix<std::uint16_t>& a, const std::uint32_t* b, Tiles& tiles, int rows, std::int64_t items, float* c, float* to,
+                                    GradientAhead& ahead) {
+  constexpr int R = query_block, count = 2 * tile_rows;
+  for (int row = 0; row < rows; row += count) {
+    TileProduct x{{a.row(row), 2 * a.stride, 2 * tile_items}, {b + row, 4 * R, 4 * R * tile_pairs}, c, count, true};
+    for (int tile = 0; tile < 2; ++tile) x.from_items(tile, {0, static_cast<int>(items)});
+    tile_product(x, tiles, count, count, ahead);
+    for (int r = 0; r < count; ++r) to[row + r] = c[r * count + r];
+  }
+}
+
 // --- rows of bf16 in and out -------------------------------------------------------------------------------------------
 
 /// The 32 columns from `c` on of a row that has `columns`; beyond them 0.

@@ -56,6 +56,7 @@ class Bf16GradientWalk : public GradientSums<float> {
     turn_pairs(dout, p_.value_dim, at_.dout);
     wild_dout_ = pair_all_rows(dout, p_.value_dim, at_.dout_rows);
     make_delta(row(p_.out, p_.out_stride));
+    Sums::finish_delta();
   }
 
   /// Weights and derivatives as words of pairs; where they are wanted in f32, or something else comes between, as in other types.
@@ -213,6 +214,8 @@ class Bf16GradientWalk : public GradientSums<float> {
       bf16_pair_rows(count, wide, [&](int r, std::int64_t c) ATTN_BF16_ATTR { return r < keys.count ? bf16_columns(k.row(r), c, p_.dim) : _mm512_setzero_si512(); }, at_.k_rows);
   }
   void make_delta(const Bf16Rows& out) {
+    if (tiles_ != nullptr) return tile_diagonal(settled(out, p_.value_dim), at_.dout, *tiles_, vectors_ * N, p_.value_dim, strip_.scores.s,
+                                                  strip_.delta, ahead_);
     const std::int64_t pairs = (p_.value_dim + 1) / 2;
     for (int x = 0; x < vectors_ * N; x += N) _mm512_store_ps(strip_.delta + x, _mm512_setzero_ps());
     auto* const turned = reinterpret_cast<std::uint32_t*>(strip_.scores.s);
@@ -229,7 +232,6 @@ class Bf16GradientWalk : public GradientSums<float> {
         _mm512_store_ps(strip_.delta + x + N, sum[1]);
       }
     }
-    Sums::finish_delta();
   }
   /// The block's rows of K or V; copied where the last pair or unit would reach past the row.
   Bf16Rows whole_pairs(const Bf16Rows& from, const KeyBlock& keys, std::int64_t columns, std::uint16_t* copy) const {

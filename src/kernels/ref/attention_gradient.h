@@ -36,7 +36,7 @@ class Pairs {
       dout_[d] = load<T>(g_.dout, p_.element, dout + d);
       v_[d] = load<T>(p_.out, p_.element, out + d);
     }
-    delta_ = by_dout(v_, words() ? Bf16Product::pairs : product_);
+    delta_ = by_dout(v_);
     if (g_.dlogsumexp != nullptr) delta_ = delta_ - static_cast<const T*>(g_.dlogsumexp)[saved];
   }
 
@@ -46,7 +46,7 @@ class Pairs {
     if (!seen_ || !scores_.visible(j, masked, s)) return false;
     const T p = weight_of(s) * inverse_;
     load_row(p_.v, p_.v_stride, b_, h_ / (p_.q_heads / p_.v_heads), j, p_.value_dim, v_);
-    T dp = by_dout(v_, product_);
+    T dp = by_dout(v_);
     weight = p;
     if (p_.keep != nullptr) {
       const bool kept = p_.keep[(i_ - p_.strip_begin) * p_.keep_stride + j] != 0;
@@ -96,9 +96,9 @@ class Pairs {
     return exp2((s - m_) * Constants<T>::log2e);
   }
   /// Of a row of V, or of the output, and dO.
-  T by_dout(const T* x, Bf16Product product) const {
+  T by_dout(const T* x) const {
     if constexpr (sizeof(T) == sizeof(float))
-      if (product != Bf16Product::wide) return dot_rows(product, x, dout_, p_.value_dim);
+      if (words()) return dot_rows(product_, x, dout_, p_.value_dim);
     T sum = 0;
     for (std::int64_t d = 0; d < p_.value_dim; ++d) sum = fma(x[d], dout_[d], sum);
     return sum;
