@@ -290,7 +290,9 @@ void GradientSteps::wave_step(Wave& wave, char* scratch) const {
 }
 
 void GradientSteps::decide(const Wave& wave, std::int64_t unit, char* scratch) const {
-  finish_unit(unit, totals_of(wave, unit));
+  char* const totals = totals_of(wave, unit);
+  if (steps_of_unit(unit) == 0) clear_unit(unit, totals);  // keys without rows: no step came to it
+  finish_unit(unit, totals);
   if (wave.undecided[unit].load(std::memory_order_relaxed) != 0) run_again(unit, scratch);
 }
 

@@ -87,6 +87,20 @@ TEST_F(Bf16Gradient, PackedSequencesAreThoseAlone) {
   }
 }
 
+// Memory that was in use holds something before each call.
+TEST_F(Bf16Gradient, KeysOfASequenceWithoutRowsHaveNone) {
+  const int before = num_threads();
+  set_num_threads(3);
+  const Tensor one_q = bf16({1, 1, 20, 32}, 5), one_k = bf16({1, 1, 60, 32}, 6), one_dy = bf16({1, 1, 20, 32}, 7);
+  const AttentionOptions options{.cu_seqlens_q = integers({0, 20, 20}), .cu_seqlens_k = integers({0, 20, 60})};
+  for (int n = 0; n < 10; ++n) {
+    for (std::size_t bytes = 1024; bytes <= 65536; bytes *= 2) const std::vector<std::vector<char>> used(20, std::vector<char>(bytes, 0x55));
+    const Gradient3 found = gradients(one_q, one_k, one_k, one_dy, options);
+    for (const Tensor& x : {found.k, found.v}) EXPECT_EQ(max(abs(x.narrow(2, 20, 40))).item(), 0);
+  }
+  set_num_threads(before);
+}
+
 TEST_F(Bf16Gradient, AnyNumberOfThreads) {
   const int before = num_threads();
   struct Call {
