@@ -39,6 +39,16 @@ TEST_F(Bf16, PaddedOnTheRightWithNan) {
   EXPECT_TRUE(same_bits(attention(q, cat({k, padding}, 2), cat({v, padding}, 2), options).output, all));
 }
 
+TEST_F(Bf16, HiddenNanIsSilentUnderDropout) {
+  AttentionOptions options = causal;
+  options.dropout_p = 0.25;
+  options.dropout_seed = 5;
+  const Tensor wild = v.clone();
+  wild.narrow(2, tokens - 1, 1).fill_(std::numeric_limits<double>::quiet_NaN());
+  const auto seeing_less = [](const Tensor& x) { return x.narrow(2, 0, tokens - 1).contiguous(); };
+  EXPECT_TRUE(same_bits(seeing_less(attention(q, k, wild, options).output), seeing_less(attention(q, k, v, options).output)));
+}
+
 TEST_F(Bf16, GroupedHeadsAreHeadsRepeated) {
   std::vector<Tensor> ks, vs;
   for (std::int64_t h = 0; h < heads; ++h) {

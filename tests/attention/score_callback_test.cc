@@ -121,6 +121,21 @@ TEST(ScoreCallback, MayCallTheLibrary) {
   EXPECT_EQ(wrong, 0);
 }
 
+/// The tile registers of bf16, too, have the kernel's shapes again when the callable is back. One row (decoding) and several strips.
+TEST(ScoreCallback, MayMultiplyBf16) {
+  for (const std::int64_t rows : {1, 70}) {
+    const Tensor q = normal({1, 2, rows, 34}, 1).to(Dtype::bf16), k = normal({1, 2, 300, 34}, 2).to(Dtype::bf16), v = normal({1, 2, 300, 40}, 3).to(Dtype::bf16);
+    const Tensor a = normal({24, 40}, 4).to(Dtype::bf16), b = normal({40, 24}, 5).to(Dtype::bf16), product = matmul(a, b), expected = attention(q, k, v).output;
+    std::atomic<int> wrong{0};
+    const auto busy = [&](const ScoreTile&) {
+      wrong += !same_bits(matmul(a, b), product);
+      wrong += !same_bits(attention(q, k, v).output, expected);
+    };
+    EXPECT_TRUE(bits_equal(attention(q, k, v, {.score_callback = {busy, Align::top_left}}).output, expected));
+    EXPECT_EQ(wrong, 0);
+  }
+}
+
 TEST(ScoreCallback, MayHideAndWhatItSeesHiddenDoesNotMatter) {
   const Inputs in = inputs({1, 2, 70, 8}, {1, 2, 200, 8}, 8);
   const auto hide = [](const ScoreTile& tile) {

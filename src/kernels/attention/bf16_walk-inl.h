@@ -85,7 +85,9 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
   Bf16Strip wide;
   std::int64_t pairs;
   bool tiles = false;    // products by tile registers, which TiledBf16Walk has shaped
+  const Tiles* shape = nullptr;  // how: a caller's callable may leave the registers with other shapes, or none
   bool silence = false;  // one row only: V rows that it does not see are taken as 0, so that NaN and inf in them are silent
+  bool silent[block_keys];  // which, of the block: weights take the place of the scores
 
   Bf16Walk(const AttentionProblem& p, const LaneMap& lane_map, void* scratch)
       : Walk(p, lane_map, Bf16Strip(scratch, p).rest, 0, Bf16Strip::value_words(p.value_dim)), wide(scratch, p), pairs(Bf16Strip::pairs(p.dim)) {
@@ -127,13 +129,16 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     });
   }
 
+  /// What the row does not see of the block, by its scores.
+  void note_silent(const float* s, int stride, int keys) {
+    for (int r = 0; silence && r < keys; ++r) silent[r] = s[r * stride] == -std::numeric_limits<float>::infinity();
+  }
+
   /// V's rows, an even number of them: one of zeros for a row that does not exist or is silenced.
   void value_rows(std::int64_t first, int keys, const std::uint16_t** rows) const {
     const auto* zeros = reinterpret_cast<const std::uint16_t*>(wide.zeros);
-    const float* const s = keys_in_lanes ? FewBlock<float, block_keys>(strip).s : wide.s;
-    const int stride = keys_in_lanes ? 1 : bf16_rows;
     for_each_row(v, first, keys, [&](std::int64_t r, const char* row, const float*) {
-      rows[r] = silence && s[r * stride] == -std::numeric_limits<float>::infinity() ? zeros : reinterpret_cast<const std::uint16_t*>(row);
+      rows[r] = silence && silent[r] ? zeros : reinterpret_cast<const std::uint16_t*>(row);
     });
     for (const int unit = tiles ? tile_items : 2; keys % unit != 0; ++keys) rows[keys] = zeros;
   }
@@ -221,6 +226,7 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
       view.s = wide.s + part * bf16_rows;
       modify_block(problem, map, first + part, end - part, visible ? visible + part : nullptr, inside, view, score_mod);
     }
+    if (tiles && problem.score_callback.call != nullptr) shape->begin();  // it may have multiplied bf16 itself; no register is in use here
   }
 
   HWY_NOINLINE void block(std::int64_t first, int keys, const Word* visible) {
@@ -238,6 +244,7 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
       for_each_slice(first, groups.range(g, modified ? nullptr : visible), [&](const ScoreRange& range) ATTN_BF16_ATTR { score(rows, range); });
     next.fetch(next_lines);
     if (keys_in_lanes) {
+      note_silent(few_block.s, 1, keys);
       weigh_few(strip, few_block, static_cast<int>(map.count()), groups.begin[0], groups.end[0], wide.p);
       return fold_few(first, keys, groups, reinterpret_cast<const std::uint32_t*>(few_block.p), few_rows);
     }
@@ -246,6 +253,7 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     if (kept_scores.wanted()) kept_scores.keep(first, groups, vectors, wide.s);
     next.fetch(next_lines);
     const bool dropout = problem.drops() || problem.keep != nullptr;
+    note_silent(wide.s, bf16_rows, keys);
     weigh(groups, dropout);
     if (dropout) drop(first, groups);
     next.fetch(next_lines);
@@ -339,6 +347,7 @@ class TiledBf16Walk : public Bf16Walk {
     tiles = true;
     keys_in_lanes = false;
     shape_tiles(shape_, pairs);
+    shape = &shape_;
   }
 
  private:
