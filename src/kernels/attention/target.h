@@ -28,7 +28,7 @@ struct StripKernel {
 };
 
 struct AttentionTarget {
-  const char* name;  // "avx512", "avx2", "neon"
+  const char* name;  // "amx", "avx512", "avx2", "neon"
   StripKernel f32, f64;
   StripKernel bf16;  // by the processor's dot product of bf16 pairs; rows == 0: not built for this target
 };
