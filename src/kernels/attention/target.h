@@ -30,7 +30,7 @@ struct StripKernel {
 struct AttentionTarget {
   const char* name;  // "amx", "avx512", "avx2", "neon"
   StripKernel f32, f64;
-  StripKernel bf16;  // by the processor's dot product of bf16 pairs; rows == 0: not built for this target
+  StripKernel bf16;  // by the processor's dot product of bf16 pairs, or its tiles; rows == 0: not built for this target
 };
 
 /// The kernels of a target by name, or null when they are not built in.

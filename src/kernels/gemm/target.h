@@ -11,7 +11,7 @@ namespace attn::kernels {
 /// thread's own scratch, 64-byte aligned. B may have been packed before, panel by panel, into `packed_bytes` of aligned memory.
 struct GemmTarget {
   const char* name;
-  bool has_pairs;  // takes bf16, on processors with vdpbf16ps
+  bool has_pairs;  // takes bf16, on processors with vdpbf16ps; "amx": with tiles
   std::int64_t (*parts)(const GemmProblem& problem, bool packed) noexcept;
   std::size_t (*scratch_bytes)(const GemmProblem& problem, bool packed) noexcept;
   void (*run)(const GemmProblem& problem, std::int64_t part, void* scratch, const void* packed) noexcept;
