@@ -18,7 +18,7 @@ inline constexpr std::int64_t packed_chunk_words = 1024;
 
 /// An A whose rows are not runs (a product with a transposed matrix) is read where it is if its columns are nearer than this, a page; else
 /// every step along k would be on another page. 384 x 768 x 128: .34 of the peak packed, .87 as it is; 1,024 cubed: .87 and .75.
-inline constexpr std::int64_t direct_bytes = 4096;
+inline constexpr std::int64_t direct_bytes = 2048;
 
 /// Multiply-adds from which an A that has to be packed is worth a B that is packed before, by all threads: about 50 us of AVX-512.
 inline constexpr std::int64_t least_shared_work = 1 << 24;
