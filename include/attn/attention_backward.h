@@ -2,6 +2,7 @@
 #pragma once
 #include <attn/attention.h>
 
+#include <utility>
 #include <vector>
 
 namespace attn {
@@ -21,7 +22,7 @@ struct AttentionBackwardOptions {
   Tensor grad_output;                      ///< as the output
   Tensor grad_logsumexp = {};              ///< as the logsumexp, or undefined: none
   bool k = true, v = true, sinks = true;   ///< what is wanted beside q's gradient
-  bool bias = true;
+  bool bias = true, score_mod = true;
   Tensor grad_q = {}, grad_k = {}, grad_v = {};  ///< memory for the results, [B, H, T, D] of f32 or f64; undefined: new
 };
 
@@ -29,6 +30,8 @@ struct AttentionGradients {
   Tensor q, k, v;            ///< [B, H, T, D], the dtype of the operands
   Tensor sinks;              ///< [Hq], the compute type
   std::vector<Tensor> bias;  ///< of each term's values, in their shape and dtype
+  /// Each tensor of numbers that the score_mod looks up, as it was given, and its gradient in that shape and dtype.
+  std::vector<std::pair<Tensor, Tensor>> score_mod;
 };
 
 /// The gradients of a call from that of its results, in the fused pass: the weights are made again, block by block.
@@ -36,7 +39,7 @@ struct AttentionGradients {
 /// `options` are those of the forward call; its dropout comes from `saved.dropout_seed`.
 /// Dtypes   f32, f64; bf16 and f16 are computed in f32 and rounded once.
 /// Errors   as attention; ShapeError for a grad_output or a saved tensor of another shape; ValueError for a score other than the
-///          (scaled) dot product, a score_mod or a score_callback: their gradients need the library's own tape (autograd.h).
+///          (scaled) dot product, whose gradient needs the library's own tape (autograd.h), and for a score_callback, which has none.
 /// Bits     those of backward() through the same call; of a 16-bit output that was rounded from f32 (f16, and bf16 where the processor
 ///          has no product of its own for it) the tape keeps the f32 one, this the rounded one.
 ATTN_API AttentionGradients attention_backward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options,

@@ -70,8 +70,8 @@ AttentionGradients attention_backward(const Tensor& q, const Tensor& k, const Te
   Call call = check(function, q, k, v, forward);
   const kernels::AttentionProblem& p = call.problem;
   const bool dot = options.score.kind == Score::Kind::scaled_dot || options.score.kind == Score::Kind::dot;
-  if (!dot || !p.score_mod.empty() || p.score_callback.call != nullptr)
-    throw ValueError(fmt::format("{}: the score is general, additive, a score_mod or a score_callback; it must be the (scaled) dot product", function));
+  if (!dot || p.score_callback.call != nullptr)
+    throw ValueError(fmt::format("{}: the score is general, additive or a score_callback; it must be the (scaled) dot product, or a score_mod of it", function));
   if (options.dropout_p > 0) describe_dropout(options.dropout_p, saved.dropout_seed, call.dtype() == Dtype::f64, call.problem);
   const SavedAttention rows = checked(call, saved);
   check_shape(wanted.grad_output, call.shown_rows(p.value_dim), "grad_output");
@@ -88,7 +88,10 @@ AttentionGradients attention_backward(const Tensor& q, const Tensor& k, const Te
   flows.k = wanted.k, flows.v = wanted.v, flows.sinks = wanted.sinks;
   flows.bias.assign(static_cast<std::size_t>(p.bias_count), wanted.bias);
   flows.dq = wanted.grad_q, flows.dk = wanted.grad_k, flows.dv = wanted.grad_v;
-  AttentionGradients gradients = attention_backward(call, rows, flows);  // without those that need a tape
+  if (call.score_mod) flows.looked_up.assign(call.score_mod->any_rows.values.size(), wanted.score_mod);
+  FusedGradients fused = attention_backward(call, rows, flows);
+  AttentionGradients gradients = std::move(fused);  // without those that need a tape
+  for (std::size_t n = 0; n < fused.looked_up.size(); ++n) gradients.score_mod.emplace_back(call.score_mod->any_rows.values[n], fused.looked_up[n]);
   for (std::size_t n = 0; half && n < gradients.bias.size(); ++n)
     if (Tensor& values = gradients.bias[n]; values.defined()) values = add(values.to(options.bias.terms()[n].values.dtype()), 0);
   return gradients;

@@ -88,6 +88,42 @@ TEST(OwnTape, HasTheBitsOfTheLibrarysTape) {
     }
 }
 
+/// s * gain[h] + table[j % 8] + table[i % 8], whose table is looked up twice.
+TEST(OwnTape, AScoreModGivesTheGradientsOfItsTensors) {
+  for (const Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::bf16}) {
+    SCOPED_TRACE(name_of(dtype));
+    const Operands o{.dtype = dtype, .dropout_p = 0.3};
+    const auto gradients = [&o](bool with_tape, Dtype in) {
+      const auto leaf = [&](const Tensor& x) { return with_tape ? x.to(in).detach().requires_grad_() : x.to(in).detach(); };
+      const Tensor q = leaf(o.q), k = leaf(o.k), v = leaf(o.v), gain = leaf(normal({4}, 11)), table = leaf(normal({8}, 12));
+      AttentionOptions options{.mask = Mask::causal(Align::bottom_right)};
+      options.score_mod = ScoreExpression::parse("s * gain[h] + table[j % 8] + table[i % 8]", {{"gain", gain}, {"table", table}}).aligned(Align::bottom_right);
+      options.dropout_p = o.dropout_p;
+      options.dropout_seed = 77;
+      if (with_tape) {
+        backward({attention(q, k, v, options).output}, {o.grad_output.to(in)});
+        return std::vector<Tensor>{q.grad(), k.grad(), v.grad(), gain.grad(), table.grad()};
+      }
+      AttentionSaved saved;
+      attention_forward(q, k, v, options, saved);
+      AttentionBackwardOptions wanted;
+      wanted.grad_output = o.grad_output.to(in);
+      const AttentionGradients g = attention_backward(q, k, v, options, saved, wanted);
+      wanted.score_mod = false;
+      for (const auto& [tensor, gradient] : attention_backward(q, k, v, options, saved, wanted).score_mod) EXPECT_FALSE(gradient.defined());
+      std::vector<Tensor> all{g.q, g.k, g.v};
+      for (const Tensor& x : {gain, table})
+        for (const auto& [tensor, gradient] : g.score_mod)
+          if (tensor.impl() == x.impl()) all.push_back(gradient);
+      return all;
+    };
+    const std::vector<Tensor> ours = gradients(false, dtype), expected = gradients(true, dtype), exact = gradients(true, Dtype::f64);
+    const char* const names[] = {"q", "k", "v", "gain", "table"};
+    ASSERT_EQ(ours.size(), std::size(names));
+    for (std::size_t n = 0; n < ours.size(); ++n) expect_like(ours[n], expected[n], exact[n], dtype, names[n]);
+  }
+}
+
 TEST(OwnTape, ADrawnSeedIsKept) {
   const Operands o{.dropout_p = 0.5};
   AttentionOptions options = o.options();
@@ -153,7 +189,7 @@ TEST(OwnTape, ErrorsSayWhatIsNeeded) {
   EXPECT_EQ(text(o.options()), "attention_backward: saved.output is undefined; it is needed");
   saved = wrong;
   AttentionOptions general{.score = Score::general(normal({12, 12}, 9))};
-  EXPECT_EQ(text(general), "attention_backward: the score is general, additive, a score_mod or a score_callback; it must be the (scaled) dot product");
+  EXPECT_EQ(text(general), "attention_backward: the score is general, additive or a score_callback; it must be the (scaled) dot product, or a score_mod of it");
 
   wrong = {.output = {}, .max = empty({70, 4, 2}).transpose(0, 2), .sum = {}};
   EXPECT_EQ(error_of<Error>([&] { attention_forward(o.q, o.k, o.v, o.options(), wrong); }),
