@@ -1,6 +1,8 @@
 // src/kernels/gemm/product.cc: which kernel multiplies, and how parts of products and batches reach the threads.
 #include "kernels/gemm/product.h"
 
+#include <attn/runtime.h>
+
 #include "kernels/gemm/packed.h"
 #include "kernels/gemm/target.h"
 #include "runtime/call_scratch.h"
@@ -64,7 +66,9 @@ GemmProblem GemmBatch::item(const GemmProblem& first, std::int64_t i, std::int64
 
 bool multiplies_bf16() { return best_target() != nullptr && best_target()->has_pairs && runtime::cpu().avx512_bf16; }
 
-void multiply(const GemmProblem& problem, const GemmBatch& batch) {
+void multiply(const GemmProblem& asked, const GemmBatch& batch) {
+  GemmProblem problem = asked;
+  problem.threads = num_threads();
   const std::int64_t items = batch.items(), work = problem.m * problem.n * problem.k;
   if (problem.m == 0 || problem.n == 0 || items == 0) return;
   const std::int64_t operand = bytes_of(problem.element), result = problem.element == Element::bf16 && !problem.narrow ? 4 : operand;

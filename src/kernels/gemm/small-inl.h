@@ -197,9 +197,11 @@ struct SmallCut {
   std::int64_t units = pieces_of(p.n, unit);
   std::int64_t bytes = p.n * p.k * static_cast<std::int64_t>(sizeof(typename Kind::Item));
   bool turned = p.b_stride[0] == 1 && p.b_stride[1] != 1;
-  std::int64_t parts = std::max<std::int64_t>(1, std::min(turned ? units : pieces_of(units, 4), std::min<std::int64_t>(bytes / small_part_bytes, most_small_parts)));
+  std::int64_t parts = std::max<std::int64_t>(1, std::min(turned ? units : parts_of_rows(), std::min<std::int64_t>(bytes / small_part_bytes, most_small_parts)));
 
   explicit SmallCut(const GemmProblem& problem) : p(problem) {}
+  /// Wide parts, whose runs of a row the processor's own prefetch sees, as many for each thread, but none of less than 128 columns.
+  std::int64_t parts_of_rows() const { return std::min(pieces_of(units, 4), pieces_of(pieces_of(units, small_run_units), p.threads) * p.threads); }
   /// B along its columns for every kind; along k where words of 4 bytes are turned in registers.
   static bool takes(const GemmProblem& p) {
     if (p.m > small_rows_most || (p.a_stride[1] != 1 && p.k > 1)) return false;
