@@ -18,42 +18,68 @@ namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// The sum along each of N columns in the order of `tree_sum`. `load(i)` gives row i of them. The partial sums stay in the first-level
-/// cache, not in registers: memory is slower, and the loops are a tenth as long.
-template <class D, typename Load>
-HWY_INLINE hn::Vec<D> tree_sum_of_columns(D d, std::int64_t n, Load load) {
-  using V = hn::Vec<D>;
+/// W vectors of columns that lie side by side.
+template <class D, int W>
+struct Columns {
+  hn::Vec<D> v[W];
+
+  HWY_INLINE Columns() {}  // written, so that it is of this target as the vectors' own are
+};
+
+/// The sum along each of W N columns in the order of `tree_sum`. `load(i, w)` gives vector w of row i of them. The partial sums stay in the
+/// first-level cache, not in registers: memory is slower, and the loops are a tenth as long.
+template <class D, int W, typename Load>
+HWY_INLINE Columns<D, W> tree_sum_of_columns(D d, std::int64_t n, Load load) {
+  using Sums = Columns<D, W>;
   constexpr std::int64_t block = 4096;
-  BlockTree<V> tree;
-  const auto plus = [](V a, V b) HWY_ATTR { return hn::Add(a, b); };
+  BlockTree<Sums> tree;
+  const auto plus = [](Sums a, const Sums& b) HWY_ATTR {
+    _Pragma("GCC unroll 4") for (int w = 0; w < W; ++w) a.v[w] = hn::Add(a.v[w], b.v[w]);
+    return a;
+  };
   for (std::int64_t start = 0; start < n; start += block) {
     const std::int64_t end = n - start < block ? n : start + block;
-    V partial[16];
-    for (int j = 0; j < 16; ++j) partial[j] = hn::Zero(d);
+    Sums partial[16];
+    for (int j = 0; j < 16; ++j)
+      _Pragma("GCC unroll 4") for (int w = 0; w < W; ++w) partial[j].v[w] = hn::Zero(d);
+    const auto take = [&](int j, std::int64_t i) HWY_ATTR {
+      _Pragma("GCC unroll 4") for (int w = 0; w < W; ++w) partial[j].v[w] = hn::Add(partial[j].v[w], load(i, w));
+    };
     std::int64_t i = start;
     for (; i + 16 <= end; i += 16) {
-      _Pragma("GCC unroll 1") for (int j = 0; j < 16; ++j) partial[j] = hn::Add(partial[j], load(i + j));
+      _Pragma("GCC unroll 1") for (int j = 0; j < 16; ++j) take(j, i + j);
     }
-    _Pragma("GCC unroll 1") for (int j = 0; i + j < end; ++j) partial[j] = hn::Add(partial[j], load(i + j));
+    _Pragma("GCC unroll 1") for (int j = 0; i + j < end; ++j) take(j, i + j);
     for (int half = 8; half > 0; half /= 2)
-      _Pragma("GCC unroll 1") for (int j = 0; j < half; ++j) partial[j] = hn::Add(partial[j], partial[j + half]);
+      _Pragma("GCC unroll 1") for (int j = 0; j < half; ++j) partial[j] = plus(partial[j], partial[j + half]);
     tree.push(partial[0], plus);
   }
-  return n > 0 ? tree.total(plus) : hn::Zero(d);
+  if (n > 0) return tree.total(plus);
+  Sums none;
+  for (int w = 0; w < W; ++w) none.v[w] = hn::Zero(d);
+  return none;
 }
 
-/// Kind: how the elements are read (elements-inl.h); the sums are of its vectors' type.
+/// Kind: how the elements are read (elements-inl.h); the sums are of its vectors' type. Four vectors at once: a row of fewer bytes is no run.
 template <class Kind>
 void sum_columns_of(const typename Kind::Item* x, std::int64_t stride, std::int64_t n, hn::TFromD<typename Kind::D>* y, std::int64_t columns) {
-  const typename Kind::D d;
-  constexpr std::int64_t N = HWY_LANES(hn::TFromD<typename Kind::D>), rows_ahead = 16;
-  for (std::int64_t c = 0; c < columns; c += N) {
+  using D = typename Kind::D;
+  const D d;
+  constexpr std::int64_t N = HWY_LANES(hn::TFromD<D>), rows_ahead = 24, line = 64 / sizeof(typename Kind::Item);
+  constexpr int ways = 4;
+  std::int64_t c = 0;
+  for (; c + ways * N <= columns; c += ways * N) {
+    const auto sums = tree_sum_of_columns<D, ways>(d, n, [&](std::int64_t i, int w) HWY_ATTR {
+      const auto* const at = x + i * stride + c + w * N;
+      if (w * N % line == 0) hwy::Prefetch(at + rows_ahead * stride);
+      return Kind::load(at, N);
+    });
+    for (int w = 0; w < ways; ++w) hn::StoreU(canonical(d, sums.v[w]), d, y + c + w * N);
+  }
+  for (; c < columns; c += N) {
     const std::int64_t count = columns - c < N ? columns - c : N;
-    const auto sum = count == N ? tree_sum_of_columns(d, n, [&](std::int64_t i) HWY_ATTR {
-      hwy::Prefetch(x + (i + rows_ahead) * stride + c);
-      return Kind::load(x + i * stride + c, N);
-    }) : tree_sum_of_columns(d, n, [&](std::int64_t i) HWY_ATTR { return Kind::load(x + i * stride + c, count); });
-    store_some(d, canonical(d, sum), y + c, count);
+    const auto sum = tree_sum_of_columns<D, 1>(d, n, [&](std::int64_t i, int) HWY_ATTR { return Kind::load(x + i * stride + c, count); });
+    store_some(d, canonical(d, sum.v[0]), y + c, count);
   }
 }
 
@@ -75,11 +101,11 @@ HWY_NOINLINE void softmax_of_columns(RowOp op, const T* x, std::int64_t x_stride
   most = hn::IfThenElseZero(good, most);
   // pass 2: the weights and their sums
   const bool keep = op == RowOp::softmax;
-  const V sum = tree_sum_of_columns(d, n, [&](std::int64_t i) HWY_ATTR {
+  const V sum = tree_sum_of_columns<decltype(d), 1>(d, n, [&](std::int64_t i, int) HWY_ATTR {
     const V p = exp2_of_negative(d, hn::Mul(hn::Sub(load_some(d, x + i * x_stride, count), most), log2e));
     if (keep) store_some(d, p, y + i * y_stride, count);
     return p;
-  });
+  }).v[0];
   // pass 3
   const V nan = hn::Set(d, std::numeric_limits<T>::quiet_NaN());
   if (keep) {

@@ -20,25 +20,36 @@ template <class D, typename T = hn::TFromD<D>>
 HWY_INLINE hn::Vec<D> load_some(D d, const T* x, std::int64_t count) {
   constexpr std::int64_t N = HWY_LANES(T);
   if (count >= N) return hn::LoadU(d, x);
+#if HWY_ARCH_X86
+  return hn::MaskedLoad(hn::FirstN(d, static_cast<std::size_t>(count)), d, x);
+#else
   alignas(64) T edge[N] = {};
   if (count > 0) std::memcpy(edge, x, sizeof(T) * static_cast<std::size_t>(count));  // an empty row may be null
   return hn::Load(d, edge);
+#endif
 }
 template <class D, typename T = hn::TFromD<D>>
 HWY_INLINE void store_some(D d, hn::Vec<D> v, T* y, std::int64_t count) {
   constexpr std::int64_t N = HWY_LANES(T);
   if (count >= N) return hn::StoreU(v, d, y);
+#if HWY_ARCH_X86
+  hn::BlendedStore(v, hn::FirstN(d, static_cast<std::size_t>(count)), d, y);
+#else
   alignas(64) T edge[N];
   hn::Store(v, d, edge);
   std::memcpy(y, edge, sizeof(T) * static_cast<std::size_t>(count));
+#endif
 }
 
-/// The 16 partial sums of a block closed by the tree 8, 4, 2, 1.
-template <typename T>
-HWY_INLINE T close_block(T (&partial)[16]) {
-  for (int half = 8; half > 0; half /= 2)
-    for (int lane = 0; lane < half; ++lane) partial[lane] += partial[lane + half];
-  return partial[0];
+/// The 16 partial sums of a block, or those of them that are left, closed by the tree 8, 4, 2, 1.
+template <class D>
+HWY_INLINE hn::TFromD<D> close_lanes(D d, hn::Vec<D> v) {
+  if constexpr (hn::MaxLanes(D()) == 1) {
+    return hn::GetLane(v);
+  } else {
+    const hn::Half<D> half;
+    return close_lanes(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
+  }
 }
 
 /// Block sums joined by a pairwise tree that gives the left side the largest power of two below the count.
@@ -63,31 +74,43 @@ struct BlockTree {
   }
 };
 
-/// Sum of n elements in the order of kernels/ref/rows.cc: lanes are its 16 partial sums. `add(partial, i, count)` takes `count`
-/// elements from i on in, leaving the other lanes as they are; they are never -0, so that may be an addition of +0.
-template <typename T, typename Add>
-HWY_INLINE T tree_sum(std::int64_t n, Add add) {
+/// Sums of n elements in the order of kernels/ref/rows.cc: lanes are its 16 partial sums. `add(partial, i, count)` takes `count` elements from
+/// i on into partial[0], partial[1] ..., leaving the other lanes as they are; they are never -0, so that may be an addition of +0.
+template <typename T, int SUMS, typename Add>
+HWY_INLINE void tree_sums(std::int64_t n, T (&sums)[SUMS], Add add) {
   const hn::ScalableTag<T> d;
   constexpr std::int64_t N = HWY_LANES(T), block = 4096;
   constexpr int vectors = 16 / static_cast<int>(N);
-  BlockTree<T> tree;
+  BlockTree<T> tree[SUMS];
   const auto plus = [](T a, T b) HWY_ATTR { return a + b; };
   for (std::int64_t start = 0; start < n; start += block) {
     const std::int64_t end = n - start < block ? n : start + block;
-    hn::Vec<decltype(d)> partial[vectors];
-    _Pragma("GCC unroll 8") for (int v = 0; v < vectors; ++v) partial[v] = hn::Zero(d);
+    hn::Vec<decltype(d)> partial[vectors][SUMS];
+    _Pragma("GCC unroll 8") for (int v = 0; v < vectors; ++v)
+      _Pragma("GCC unroll 2") for (int s = 0; s < SUMS; ++s) partial[v][s] = hn::Zero(d);
     std::int64_t i = start;
     for (; i + 16 <= end; i += 16) {
-      _Pragma("GCC unroll 8") for (int v = 0; v < vectors; ++v) partial[v] = add(partial[v], i + v * N, N);
+      _Pragma("GCC unroll 8") for (int v = 0; v < vectors; ++v) add(partial[v], i + v * N, N);
     }
     _Pragma("GCC unroll 8") for (int v = 0; v < vectors; ++v) {
-      if (i + v * N < end) partial[v] = add(partial[v], i + v * N, end - i - v * N < N ? end - i - v * N : N);
+      if (i + v * N < end) add(partial[v], i + v * N, end - i - v * N < N ? end - i - v * N : N);
     }
-    alignas(64) T lanes[16];
-    _Pragma("GCC unroll 8") for (int v = 0; v < vectors; ++v) hn::Store(partial[v], d, lanes + v * N);
-    tree.push(close_block(lanes), plus);
+    _Pragma("GCC unroll 2") for (int s = 0; s < SUMS; ++s) {
+      _Pragma("GCC unroll 4") for (int half = vectors / 2; half > 0; half /= 2)
+        _Pragma("GCC unroll 4") for (int v = 0; v < half; ++v) partial[v][s] = hn::Add(partial[v][s], partial[v + half][s]);
+      tree[s].push(close_lanes(d, partial[0][s]), plus);
+    }
   }
-  return n > 0 ? tree.total(plus) : T(0);
+  for (int s = 0; s < SUMS; ++s) sums[s] = n > 0 ? tree[s].total(plus) : T(0);
+}
+
+/// One sum: partial = add(partial, i, count).
+template <typename T, typename Add>
+HWY_INLINE T tree_sum(std::int64_t n, Add add) {
+  using V = hn::Vec<hn::ScalableTag<T>>;
+  T sum[1];
+  tree_sums<T, 1>(n, sum, [&](V (&partial)[1], std::int64_t i, std::int64_t count) HWY_ATTR { partial[0] = add(partial[0], i, count); });
+  return sum[0];
 }
 
 #endif
