@@ -48,15 +48,16 @@ class ATTN_API Optimizer {
     Tensor master;                     // of a half float
     std::uint64_t master_version = 0;  // of the parameter that `master` stands for
   };
-  /// A parameter as a step sees it: the values to change, of f32 or f64, and their gradient, contiguous.
+  /// A parameter as a step sees it: the values to change, of f32 or f64, and their gradient, contiguous. `half`: the parameter of half floats
+  /// that the step itself writes, or undefined; the gradient is then of its dtype.
   struct Step {
     State& state;
-    Tensor values, gradient;
+    Tensor values, gradient, half = {};
   };
   Optimizer(std::vector<Tensor> parameters, std::vector<std::string> buffer_names);
-  /// Counts a step of parameter i; nothing when it has no gradient.
-  std::optional<Step> begin_step(std::size_t i);
-  /// Writes the values into the parameter.
+  /// Counts a step of parameter i; nothing when it has no gradient. `halves`: this kind of optimiser writes parameters of half floats.
+  std::optional<Step> begin_step(std::size_t i, bool halves = false);
+  /// Writes the values into the parameter, where the step has not.
   void end_step(std::size_t i, const Step& step);
 
   std::vector<Tensor> parameters_;

@@ -3,10 +3,12 @@
 #include <attn/ops.h>
 
 #include "optim/update.h"
+#include "tensor/blocks.h"
 
 #include <fmt/format.h>
 
 #include <cmath>
+#include <type_traits>
 
 namespace attn::optim {
 namespace {
@@ -66,9 +68,20 @@ void update_span(const Numbers<T>& numbers, const Arrays<T>& arrays, std::int64_
 }
 
 template <typename T>
-void update(const Numbers<T>& by, std::int64_t n, const Arrays<T>& arrays) {
-  for_spans(n, [&](std::int64_t begin, std::int64_t end) {
-    arrays.most != nullptr ? update_span<true>(by, arrays, begin, end) : update_span<false>(by, arrays, begin, end);
+void update(const Numbers<T>& by, const Arrays<T>& arrays, std::int64_t begin, std::int64_t end) {
+  arrays.most != nullptr ? update_span<true>(by, arrays, begin, end) : update_span<false>(by, arrays, begin, end);
+}
+
+/// Gradient and parameter in half floats, a block at a time: without copies of them in f32.
+void update_halves(const Numbers<float>& by, const Arrays<float>& arrays, const Tensor& gradient, const Tensor& half) {
+  for_spans(half.numel(), [&](std::int64_t begin, std::int64_t end) {
+    in_blocks(end - begin, [&](std::int64_t start, std::int64_t count) {
+      const std::int64_t at = begin + start;
+      alignas(64) float g[block_elements];
+      read_halves(half.dtype(), static_cast<const char*>(gradient.data()) + 2 * at, g, count);
+      update(by, Arrays<float>{g, arrays.x + at, arrays.m + at, arrays.v + at, arrays.most ? arrays.most + at : nullptr}, 0, count);
+      write_halves(half.dtype(), arrays.x + at, static_cast<char*>(half.data()) + 2 * at, count);
+    });
   });
 }
 
@@ -87,15 +100,19 @@ void AdamW::step() {
   for (const auto& [parameters, options] : groups) {
     check(options);
     for (const std::size_t end = i + parameters.size(); i < end; ++i) {
-      const std::optional<Step> step = begin_step(i);
+      const std::optional<Step> step = begin_step(i, /*halves=*/true);
       if (!step) continue;
       std::vector<Tensor>& buffers = step->state.buffers;
       for (const Buffer b : {exp_avg, exp_avg_sq, max_exp_avg_sq})
         if (!buffers[b].defined() && (b != max_exp_avg_sq || options.amsgrad)) buffers[b] = zeros(step->values.sizes(), step->values.dtype());
       with_step_type(step->values, [&]<typename T>(T) {
-        const Arrays<T> arrays{step->gradient.data<T>(), step->values.data<T>(), buffers[exp_avg].data<T>(), buffers[exp_avg_sq].data<T>(),
-                               options.amsgrad ? buffers[max_exp_avg_sq].data<T>() : nullptr};
-        update(Numbers<T>(options, step->state.step), step->values.numel(), arrays);
+        const Numbers<T> by(options, step->state.step);
+        Arrays<T> arrays{nullptr, step->values.data<T>(), buffers[exp_avg].data<T>(), buffers[exp_avg_sq].data<T>(),
+                         options.amsgrad ? buffers[max_exp_avg_sq].data<T>() : nullptr};
+        if constexpr (std::is_same_v<T, float>)
+          if (step->half.defined()) return update_halves(by, arrays, step->gradient, step->half);
+        arrays.gradient = step->gradient.data<T>();
+        for_spans(step->values.numel(), [&](std::int64_t begin, std::int64_t end) { update(by, arrays, begin, end); });
       });
       end_step(i, *step);
     }

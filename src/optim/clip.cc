@@ -3,6 +3,8 @@
 #include <attn/ops.h>
 #include <attn/optim.h>
 
+#include "tensor/rows.h"
+
 #include <fmt/format.h>
 
 #include <cmath>
@@ -13,12 +15,13 @@ double clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm, c
   const NoGrad guard;
   std::vector<Tensor> norms;
   for (const Tensor& parameter : parameters)
-    if (const Tensor g = parameter.grad(); g.defined()) norms.push_back(norm(g.dtype() == Dtype::f64 ? g : g.to(Dtype::f32), options.norm_type));
+    if (const Tensor g = parameter.grad(); g.defined()) norms.push_back(wide_norm(g, options.norm_type));
   if (norms.empty()) return 0;
   const Tensor total = norm(stack(norms), options.norm_type);
   if (options.error_if_nonfinite && !std::isfinite(total.item()))
     throw ValueError(fmt::format("clip_grad_norm_: the norm of all gradients is {}; it must be finite to be kept within {}", total.item(), max_norm));
   const Tensor factor = minimum(max_norm / (total + 1e-6), ones({}, total.dtype()));
+  if (factor.item() == 1) return total.item();  // times 1 is the same
   for (const Tensor& parameter : parameters)
     if (parameter.grad().defined()) parameter.grad().mul_(factor);
   return total.item();

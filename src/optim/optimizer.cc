@@ -25,7 +25,7 @@ void Optimizer::zero_grad() const {
   for (const Tensor& x : parameters_) x.set_grad({});
 }
 
-std::optional<Optimizer::Step> Optimizer::begin_step(std::size_t i) {
+std::optional<Optimizer::Step> Optimizer::begin_step(std::size_t i, bool halves) {
   const Tensor& parameter = parameters_[i];
   State& state = states_[i];
   if (!parameter.grad().defined()) return std::nullopt;
@@ -34,13 +34,14 @@ std::optional<Optimizer::Step> Optimizer::begin_step(std::size_t i) {
   if (parameter.dtype() == Dtype::bf16 || parameter.dtype() == Dtype::f16) {
     if (!state.master.defined() || state.master_version != parameter.version()) state.master = values.to(Dtype::f32);
     values = state.master;
+    if (halves && parameter.is_contiguous()) return Step{state, values, parameter.grad().detach().contiguous(), parameter.detach()};
   }
   return Step{state, values, parameter.grad().detach().to(values.dtype()).contiguous()};
 }
 
 void Optimizer::end_step(std::size_t i, const Step& step) {
   const Tensor& parameter = parameters_[i];
-  if (step.values.data() == parameter.data())
+  if (step.half.defined() || step.values.data() == parameter.data())
     parameter.bump_version();
   else
     parameter.copy_(step.values);

@@ -19,7 +19,7 @@ std::vector<Tensor> parameters_of(const std::vector<Group<Options>>& groups) {
 /// pointers, where the compiler makes vectors of it.
 template <typename F>
 void for_spans(std::int64_t n, F&& span) {
-  constexpr std::int64_t part_elements = 16384;
+  constexpr std::int64_t part_elements = 4096;
   runtime::parallel_for((n + part_elements - 1) / part_elements,
                         [&](std::int64_t part) { span(part * part_elements, std::min(n, (part + 1) * part_elements)); });
 }

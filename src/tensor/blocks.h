@@ -36,4 +36,8 @@ void write_block(const Compute<T>* from, char* to, std::int64_t stride, std::int
   for (std::int64_t i = 0; i < count; ++i) *reinterpret_cast<T*>(to + i * stride) = convert<T>(from[i]);
 }
 
+/// n neighbours of bf16 or f16 (`half`) in f32, and back.
+void read_halves(Dtype half, const void* from, float* to, std::int64_t n);
+void write_halves(Dtype half, const float* from, void* to, std::int64_t n);
+
 }  // namespace attn

@@ -45,6 +45,13 @@ constexpr auto same = [](auto& dy) { return dy; };  // the tape converts
 
 }  // namespace
 
+void read_halves(Dtype half, const void* from, float* to, std::int64_t n) {
+  half == Dtype::bf16 ? read_block<bfloat16>(static_cast<const char*>(from), 2, to, n) : read_block<float16>(static_cast<const char*>(from), 2, to, n);
+}
+void write_halves(Dtype half, const float* from, void* to, std::int64_t n) {
+  half == Dtype::bf16 ? write_block<bfloat16>(from, static_cast<char*>(to), 2, n) : write_block<float16>(from, static_cast<char*>(to), 2, n);
+}
+
 void copy_values(const Tensor& target, const Tensor& source) {
   with_type(target.dtype(), [&]<typename To>(Type<To>) {
     with_type(source.dtype(), [&]<typename From>(Type<From>) {

@@ -1,5 +1,6 @@
 // src/tensor/reduce.cc: sum, mean, variance and norm along any dims.
 #include "kernels/rows/target.h"
+#include "tensor/blocks.h"
 #include "tensor/rows.h"
 
 #include <cmath>
@@ -9,28 +10,38 @@ namespace {
 
 using kernels::RowOp;
 
-/// The sum of one long row, its parts shared among threads: each part is a whole subtree of the order of summation
-/// (docs/numerics.md section 5), and their sums are joined by the same tree.
+/// One value of n neighbours, half floats a block at a time in f32.
 template <typename T>
-T sum_of_long_row(RowOp op, const T* x, std::int64_t n) {
+void reduce_row(RowOp op, const Tensor& x, std::int64_t first, std::int64_t n, T* y) {
+  const auto& table = kernels::row_kernels();
+  const char* const from = static_cast<const char*>(advance(x, first));
+  if (x.dtype() == dtype_of<T>) return table.row(op, element_of(dtype_of<T>), from, 1, y, 1, n);
+  if constexpr (std::is_same_v<T, float>) {
+    constexpr std::int64_t block = 4096;  // of the order
+    alignas(64) float wide[block];
+    JoinedSums<float> sums;
+    for (std::int64_t i = 0; i == 0 || i < n; i += block) {
+      const std::int64_t count = std::min(block, n - i);
+      float sum;
+      read_halves(x.dtype(), from + 2 * i, wide, count);
+      table.row(op, kernels::Element::f32, wide, 1, &sum, 1, count);
+      sums.add(sum);
+    }
+    *y = canonical_nan(sums.total());
+  }
+}
+
+/// The sum of one long row, its parts shared among threads: each part is a whole subtree of the order, their sums are joined by the same tree.
+template <typename T>
+T sum_of_long_row(RowOp op, const Tensor& x, std::int64_t first, std::int64_t n) {
   constexpr std::int64_t part = 16 * 4096;
   std::vector<T> sums(static_cast<std::size_t>((n + part - 1) / part));
-  const auto element = element_of(dtype_of<T>);
   runtime::parallel_for(static_cast<std::int64_t>(sums.size()), [&](std::int64_t i) {
-    kernels::row_kernels().row(op, element, x + i * part, 1, &sums[static_cast<std::size_t>(i)], 1, std::min(part, n - i * part));
+    reduce_row(op, x, first + i * part, std::min(part, n - i * part), &sums[static_cast<std::size_t>(i)]);
   });
-  std::vector<T> waiting;  // sums of 2^level parts, like the bits of a counter
-  for (std::size_t i = 0; i < sums.size(); ++i) {
-    T sum = sums[i];
-    for (std::size_t bit = i; (bit & 1) != 0; bit >>= 1) {
-      sum = waiting.back() + sum;
-      waiting.pop_back();
-    }
-    waiting.push_back(sum);
-  }
-  T sum = waiting.back();
-  for (waiting.pop_back(); !waiting.empty(); waiting.pop_back()) sum = waiting.back() + sum;
-  return canonical_nan(sum);
+  JoinedSums<T> joined;
+  for (const T sum : sums) joined.add(sum);
+  return canonical_nan(joined.total());
 }
 
 /// Whether rows lie side by side, as the columns of a matrix do.
@@ -60,14 +71,18 @@ Tensor reduce_rows(RowOp op, const Tensor& given, const Dims& reduced, const Dim
       return result;
     }
   }
-  const Tensor x = widened(given);
+  // Sums of half floats that are neighbours are taken as they are.
+  const bool as_given = op != RowOp::max && given.is_contiguous() && (reduced.empty() || reduced[0] == given.dim() - reduced.size());
+  const Tensor x = as_given ? given.detach() : widened(given);
   const Rows rows(reduced_last(x, reduced));
   const auto element = element_of(x.dtype());
   with_compute_type(x.dtype(), [&]<typename T>(Type<T>) {
     T* y = static_cast<T*>(result.data());
     if (rows.count == 0) return;
     if (op != RowOp::max && rows.stride == 1 && rows.n >= long_row) {
-      for (std::int64_t row = 0; row < rows.count; ++row) y[row] = sum_of_long_row(op, rows.data<T>(row), rows.n);
+      for (std::int64_t row = 0; row < rows.count; ++row) y[row] = sum_of_long_row<T>(op, rows.x, rows.offset(row), rows.n);
+    } else if (as_given) {
+      parallel_rows(rows.count, rows.n, [&](std::int64_t row) { reduce_row(op, rows.x, rows.offset(row), rows.n, y + row); });
     } else if (op == RowOp::sum && are_columns(rows)) {
       sum_columns(rows, result);
     } else {
@@ -130,6 +145,20 @@ Tensor norm_slope(double p, const Tensor& x, const Tensor& y, const Dims& reduce
   return masked_fill(sign(x) * pow(abs(x) / y, p - 1), logical_or(eq(x, 0), eq(y, 0)), 0);
 }
 
+/// In the compute type of x.
+Tensor norm_of_rows(const Tensor& x, double p, const Dims& reduced, const Dims& sizes) {
+  if (p == 2) return in_place(reduce_rows(RowOp::sum_of_squares, x, reduced, sizes), [](auto v) { return std::sqrt(v); });
+  if (p == 1) return reduce_rows(RowOp::sum_of_absolutes, x, reduced, sizes);
+  const Tensor wide = widened(x);
+  if (p == 0) return reduce_rows(RowOp::sum, ne(wide, 0).to(wide.dtype()), reduced, sizes);
+  if (std::isinf(p)) {
+    if (count_of(x, reduced) == 0) throw ValueError("norm: x has shape " + to_string(x.sizes()) + "; an infinite norm needs at least one element");
+    const Tensor magnitude = abs(wide);
+    return p > 0 ? reduce_rows(RowOp::max, magnitude, reduced, sizes) : neg(reduce_rows(RowOp::max, neg(magnitude), reduced, sizes));
+  }
+  return power_of_absolute(reduce_rows(RowOp::sum, power_of_absolute(wide, p), reduced, sizes), 1 / p);
+}
+
 }  // namespace
 
 Tensor sum(const Tensor& x, Dims dims, bool keepdim, Tensor out) {
@@ -172,25 +201,12 @@ Tensor var(const Tensor& x, Dims dims, bool unbiased, bool keepdim, Tensor out) 
   return record("VarBackward0", deliver("var", result, out, x.dtype()), wrt(x, vjp, x));
 }
 
+Tensor wide_norm(const Tensor& x, double p) { return norm_of_rows(x, p, reduced_dims("norm", {}, x.dim()), {}); }
+
 Tensor norm(const Tensor& x, double p, Dims dims, bool keepdim) {
   check_floating_point("norm", x);
-  const Tensor wide = widened(x);
-  const Dims reduced = reduced_dims("norm", dims, x.dim()), sizes = reduced_sizes(x.sizes(), reduced, keepdim);
-  Tensor result;
-  if (p == 2) {
-    result = in_place(reduce_rows(RowOp::sum_of_squares, wide, reduced, sizes), [](auto v) { return std::sqrt(v); });
-  } else if (p == 1) {
-    result = reduce_rows(RowOp::sum_of_absolutes, wide, reduced, sizes);
-  } else if (p == 0) {
-    result = reduce_rows(RowOp::sum, ne(wide, 0).to(wide.dtype()), reduced, sizes);
-  } else if (std::isinf(p)) {
-    if (count_of(x, reduced) == 0) throw ValueError("norm: x has shape " + to_string(x.sizes()) + "; an infinite norm needs at least one element");
-    const Tensor magnitude = abs(wide);
-    result = p > 0 ? reduce_rows(RowOp::max, magnitude, reduced, sizes) : neg(reduce_rows(RowOp::max, neg(magnitude), reduced, sizes));
-  } else {
-    result = power_of_absolute(reduce_rows(RowOp::sum, power_of_absolute(wide, p), reduced, sizes), 1 / p);
-  }
-  const Tensor y = result.to(x.dtype());
+  const Dims reduced = reduced_dims("norm", dims, x.dim());
+  const Tensor y = norm_of_rows(x, p, reduced, reduced_sizes(x.sizes(), reduced, keepdim)).to(x.dtype());
   const auto vjp = [p, reduced](auto& dy, auto& x, auto& y) {
     return widen(dy.reshape(reduced_sizes(x.sizes(), reduced, true))) * norm_slope(p, widen(x), spread(widen(y), x.sizes(), reduced), reduced);
   };

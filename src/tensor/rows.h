@@ -53,12 +53,32 @@ Tensor reduced_last(const Tensor& x, const Dims& reduced);
 /// work(row) for each of `rows` rows of n elements; parts are cut by these two numbers only.
 template <typename F>
 void parallel_rows(std::int64_t rows, std::int64_t n, F&& work) {
-  constexpr std::int64_t elements_a_part = 32768;
+  constexpr std::int64_t elements_a_part = 16384;
   const std::int64_t step = std::max<std::int64_t>(1, elements_a_part / std::max<std::int64_t>(1, n));
   runtime::parallel_for((rows + step - 1) / step, [&](std::int64_t part) {
     for (std::int64_t row = part * step; row < std::min(rows, (part + 1) * step); ++row) work(row);
   });
 }
+
+/// Sums of neighbouring blocks joined in the order of docs/numerics.md section 5.
+template <typename T>
+class JoinedSums {
+ public:
+  void add(T sum) {
+    for (std::int64_t bit = count_++; (bit & 1) != 0; bit >>= 1) sum = waiting_[--depth_] + sum;
+    waiting_[depth_++] = sum;
+  }
+  T total() {
+    T sum = waiting_[--depth_];
+    while (depth_ > 0) sum = waiting_[--depth_] + sum;
+    return sum;
+  }
+
+ private:
+  T waiting_[48];  // sums of 2^level blocks, like the bits of a counter
+  int depth_ = 0;
+  std::int64_t count_ = 0;
+};
 
 /// Results of more bytes than this are not in a cache when they are next asked for.
 constexpr std::int64_t streamed_bytes = std::int64_t{16} << 20;
@@ -70,6 +90,9 @@ Tensor deliver(const char* function, const Tensor& computed, const Tensor& out, 
 void check_normalized(const char* function, const Tensor& x, const Dims& normalized);
 /// weight or bias of a norm in the compute type, contiguous; undefined stays so.
 Tensor affine(const char* function, const char* name, const Tensor& given, const Dims& normalized, Dtype dtype);
+
+/// The norm of all of x as a number of its compute type, without history.
+Tensor wide_norm(const Tensor& x, double p);
 
 /// DtypeError unless x is a floating tensor.
 void check_floating_point(const char* function, const Tensor& x);
