@@ -39,14 +39,16 @@ struct GemmProblem {
 
 enum class RowOp : std::uint8_t { sum, sum_of_squares, sum_of_absolutes, max, softmax, log_softmax };
 
-/// The gradient of one row of layer_norm. With z = (x - mean) g, g = 1 / sqrt(var + eps), and u = dy weight (null: dy):
-/// dx = ((u - mean u) - z mean(u z)) g, and dy z, whose sum over the rows is the weight's gradient.
-struct LayerNormGradientRow {
+/// The gradient of one row of a norm. With z = (x - mean) g, g = 1 / sqrt(var + eps), and u = dy weight (null: dy):
+/// dx = ((u - mean u) - z mean(u z)) g. RMS norm (`rms`): z = x g, g = 1 / sqrt(mean(x x) + eps), dx = (u - z mean(u z)) g.
+struct NormGradientRow {
   Element element = Element::f32;
+  bool rms = false;
   std::int64_t n = 0;
   double eps = 0;
   const void *x = nullptr, *dy = nullptr, *weight = nullptr;
-  void *dx = nullptr, *dy_z = nullptr;  // dy_z: or null
+  void* dx = nullptr;  // may be dy
+  void *weight_sums = nullptr, *bias_sums = nullptr;  // dy z and dy are added to them, or null
 };
 
 /// The table of one build of src/kernels/ref. Contiguous memory; Element f32 or f64.
@@ -63,7 +65,7 @@ struct Reference {
   void (*layer_norm_row)(Element element, const void* x, const void* weight, const void* bias, double eps, void* y, std::int64_t n) noexcept;
   /// One row: x / sqrt(mean x^2 + eps) * weight (null: none).
   void (*rms_norm_row)(Element element, const void* x, const void* weight, double eps, void* y, std::int64_t n) noexcept;
-  void (*layer_norm_gradient_row)(const LayerNormGradientRow& row) noexcept;
+  void (*norm_gradient_row)(const NormGradientRow& row) noexcept;
   /// Mean and sum of squared deviations of one row.
   void (*moments_row)(Element element, const void* x, std::int64_t x_stride, std::int64_t n, void* mean, void* deviations) noexcept;
 };

@@ -1,29 +1,45 @@
-// src/tensor/normalize.h: what layer_norm and rms_norm share: rows of contiguous elements, computed into the memory that is given.
+// src/tensor/normalize.h: what layer_norm and rms_norm share: rows of contiguous elements, and their gradients in one pass.
 #pragma once
+#include "runtime/memory.h"
 #include "tensor/binary.h"
+#include "tensor/blocks.h"
+#include "tensor/node.h"
 #include "tensor/rows.h"
 
 namespace attn {
 
-/// Whether the results of x, in its compute type, are too many for the caches.
-inline bool goes_to_memory(const Tensor& wide) { return wide.numel() * static_cast<std::int64_t>(size_of(wide.dtype())) >= streamed_bytes; }
+inline bool is_half_dtype(Dtype dtype) { return dtype != compute_dtype(dtype); }
+inline const void* data_or_null(const Tensor& x) { return x.defined() ? x.data() : nullptr; }
 
-/// norm(row of `wide`, row of the result) for each row of n elements; `wide`: x in its compute type, contiguous. Weight and bias, where
-/// defined, are read meanwhile.
+/// Whether the results of x are too many for the caches; half floats go by way of one.
+inline bool goes_to_memory(const Tensor& x) {
+  return !is_half_dtype(x.dtype()) && x.numel() * static_cast<std::int64_t>(size_of(x.dtype())) >= streamed_bytes;
+}
+
+/// norm(row of x, row of the result) for each row of n elements in the compute type, which may be one memory: half floats pass as a row of
+/// f32. Weight and bias, where defined, are read meanwhile.
 template <typename F>
-Tensor normalized(const char* function, const Tensor& x, const Tensor& wide, std::int64_t n, std::array<Tensor, 2> affine, const Tensor& out, F&& norm) {
-  const std::int64_t bytes = n * static_cast<std::int64_t>(size_of(wide.dtype())), rows = n == 0 ? 0 : x.numel() / n;
+Tensor normalized(const char* function, const Tensor& given, std::int64_t n, std::array<Tensor, 2> affine, const Tensor& out, F&& norm) {
+  const Tensor x = given.detach().contiguous();
+  const std::int64_t rows = n == 0 ? 0 : x.numel() / n;
   const auto write = [&](const Tensor& to) {
-    parallel_rows(rows, n, [&](std::int64_t row) { norm(static_cast<const char*>(wide.data()) + row * bytes, static_cast<char*>(to.data()) + row * bytes); });
+    parallel_rows(rows, n, [&](std::int64_t row) {
+      if (!is_half_dtype(x.dtype())) return norm(advance(x, row * n), advance(to, row * n));
+      auto* const wide = static_cast<float*>(runtime::thread_scratch(static_cast<std::size_t>(n) * sizeof(float)));
+      read_halves(x.dtype(), advance(x, row * n), wide, n);
+      norm(wide, wide);
+      write_halves(x.dtype(), wide, advance(to, row * n), n);
+    });
   };
   for (Tensor& read : affine)
     if (!read.defined()) read = x;
-  if (x.dtype() == wide.dtype() && (!out.defined() || out.is_contiguous()))
-    return compute_into(function, out, x.sizes(), x.dtype(), {x, affine[0], affine[1]}, write);
-  const Tensor result = empty(x.sizes(), wide.dtype());
+  if (!out.defined() || out.is_contiguous()) return compute_into(function, out, x.sizes(), x.dtype(), {x, affine[0], affine[1]}, write);
+  const Tensor result = empty(x.sizes(), x.dtype());
   write(result);
   return deliver(function, result, out, x.dtype());
 }
-inline const void* data_or_null(const Tensor& x) { return x.defined() ? x.data() : nullptr; }
+
+/// The gradients of a norm of saved x and weight, without a graph: those of x, weight and, where there is one, bias, the last two as sums.
+Gradients norm_gradients(const Backward& at, const Dims& normalized, double eps, bool rms);
 
 }  // namespace attn

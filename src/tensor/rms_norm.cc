@@ -24,14 +24,17 @@ Tensor rms_norm(const Tensor& x, Dims normalized_shape, const Tensor& weight, st
   check_floating_point("rms_norm", x);
   check_normalized("rms_norm", x, normalized_shape);
   const double added = eps.value_or(x.dtype() == Dtype::f64 ? std::numeric_limits<double>::epsilon() : std::numeric_limits<float>::epsilon());
-  const Tensor wide = widened(x).contiguous(), w = affine("rms_norm", "weight", weight, normalized_shape, wide.dtype());
+  const Dtype wide = compute_dtype(x.dtype());
+  const Tensor w = affine("rms_norm", "weight", weight, normalized_shape, wide);
   const std::int64_t n = normalized_shape.product();
-  const auto element = element_of(wide.dtype());
   const auto& table = kernels::row_kernels();
-  const auto run = goes_to_memory(wide) ? table.rms_norm_row_to_memory : table.rms_norm_row;
-  const Tensor y = normalized("rms_norm", x, wide, n, {w, Tensor()}, out, [&](const void* from, void* to) { run(element, from, data_or_null(w), added, to, n); });
+  const auto run = goes_to_memory(x) ? table.rms_norm_row_to_memory : table.rms_norm_row;
+  const Tensor y = normalized("rms_norm", x, n, {w, Tensor()}, out,
+                              [&](const void* from, void* to) { run(element_of(wide), from, data_or_null(w), added, to, n); });
   if (!wants_grad(x) && !wants_grad(weight)) return y;
-  record({"RmsNormBackward0", {x, weight}, {x, weight}}, {y}, [normalized_shape, added](const Backward& at) { return gradients(at, normalized_shape, added); });
+  record({"RmsNormBackward0", {x, weight}, {x, weight}}, {y}, [normalized_shape, added](const Backward& at) {
+    return grad_enabled() ? gradients(at, normalized_shape, added) : norm_gradients(at, normalized_shape, added, /*rms=*/true);
+  });
   return y;
 }
 

@@ -166,17 +166,23 @@ void compare_rows(const RowTarget& target, const std::vector<T>& x) {
     std::fill(y.begin(), y.end(), T(5));
     target.layer_norm_row_to_memory(element_for<T>, x.data(), affine ? weight.data() : nullptr, affine ? bias.data() : nullptr, 1e-5, y.data(), n);
     EXPECT_TRUE(same_bytes(y, same, x.empty() ? y : x)) << "layer norm to memory, n " << n;
-    std::vector<T> dx(x.size() + 1, T(5)), dx_expected = dx, product = dx, product_expected = dx;
     const std::vector<T> dy(x.rbegin(), x.rend());
-    LayerNormGradientRow row{.element = element_for<T>, .n = n, .eps = 1e-5, .x = x.data(), .dy = dy.data(), .weight = affine ? weight.data() : nullptr,
-                             .dx = dx.data(), .dy_z = affine ? product.data() : nullptr};
-    target.layer_norm_gradient_row(row);
-    row.dx = dx_expected.data();
-    if (affine) row.dy_z = product_expected.data();
-    reference().layer_norm_gradient_row(row);
-    EXPECT_TRUE(same_bytes(dx, dx_expected, x.empty() ? y : x)) << "layer norm's gradient, n " << n;
-    for (std::size_t i = 0; i < product.size(); ++i)  // any NaN
-      EXPECT_TRUE(product[i] == product_expected[i] || (product[i] != product[i] && product_expected[i] != product_expected[i])) << i;
+    for (const bool rms : {false, true}) {
+      std::vector<T> dx(x.size() + 1, T(5)), dx_expected = dx, sums[2] = {dx, dx}, expected_sums[2] = {dx, dx};
+      NormGradientRow row{.element = element_for<T>, .rms = rms, .n = n, .eps = 1e-5, .x = x.data(), .dy = dy.data(),
+                          .weight = affine ? weight.data() : nullptr, .dx = dx.data()};
+      if (affine) row.weight_sums = sums[0].data(), row.bias_sums = sums[1].data();
+      target.norm_gradient_row(row);
+      row.dx = dx_expected.data();
+      if (affine) row.weight_sums = expected_sums[0].data(), row.bias_sums = expected_sums[1].data();
+      reference().norm_gradient_row(row);
+      EXPECT_TRUE(same_bytes(dx, dx_expected, x.empty() ? y : x)) << "gradient of a norm, rms " << rms << ", n " << n;
+      for (int s = 0; s < 2; ++s)
+        for (std::size_t i = 0; i < dx.size(); ++i) {  // any NaN
+          const T ours = sums[s][i], expected = expected_sums[s][i];
+          EXPECT_TRUE(ours == expected || (ours != ours && expected != expected)) << i;
+        }
+    }
     target.rms_norm_row(element_for<T>, x.data(), affine ? weight.data() : nullptr, 1e-6, y.data(), n);
     reference().rms_norm_row(element_for<T>, x.data(), affine ? weight.data() : nullptr, 1e-6, same.data(), n);
     EXPECT_TRUE(same_bytes(y, same, x.empty() ? y : x)) << "rms norm, n " << n;
@@ -215,7 +221,7 @@ TEST_P(EveryRowTarget, SumsOfColumnsAreSumsOfRows) {
   std::mt19937 random(6);
   std::normal_distribution<float> value(0, 5);
   for (const std::int64_t n : {0, 1, 15, 16, 33, 4096, 4100, 13000})
-    for (const std::int64_t columns : {1, 16, 37}) {
+    for (const std::int64_t columns : {1, 16, 37, 64, 150}) {
       std::vector<float> x(static_cast<std::size_t>(n * (columns + 3)));
       for (float& v : x) v = value(random);
       std::vector<float> ours(static_cast<std::size_t>(columns)), expected = ours;

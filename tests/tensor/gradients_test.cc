@@ -248,10 +248,14 @@ TEST(Gradients, OnePassHasTheBitsOfTheGraph) {
       {"gelu tanh", [](const Tensor& x) { return gelu(x, GeluApproximate::tanh); }},
       {"softmax", [](const Tensor& x) { return softmax(x, 0); }},
       {"softmax of rows", [](const Tensor& x) { return softmax(x, -1); }},
-      {"layer_norm", [](const Tensor& x) { return layer_norm(x, {x.size(-1)}, x.select(0, 0).flatten().slice(0, 0, x.size(-1)), {}, 1e-3); }}};
+      {"layer_norm", [](const Tensor& x) { return layer_norm(x, {x.size(-1)}, x.select(0, 0).flatten().slice(0, 0, x.size(-1)), {}, 1e-3); }},
+      {"layer_norm by three", [](const Tensor& x) { return layer_norm(x, {x.size(-1)}, x.flatten(0, -2)[0], x.flatten(0, -2)[1], 1e-3); }},
+      {"layer_norm of one row", [](const Tensor& x) { return layer_norm(x, x.sizes(), x * 2, x, 1e-3); }},
+      {"rms_norm", [](const Tensor& x) { return rms_norm(x, {x.size(-1)}, x.flatten(0, -2)[0], 1e-3); }},
+      {"rms_norm without a weight", [](const Tensor& x) { return rms_norm(x, {x.size(-1)}, {}, 1e-3); }}};
   for (const auto& [name, f] : functions)
     for (const Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16})
-      for (const Dims& sizes : {Dims{5, 3}, Dims{3, 1030}, Dims{40, 33, 31}}) {
+      for (const Dims& sizes : {Dims{5, 3}, Dims{3, 1030}, Dims{40, 33, 31}, Dims{9001, 4}}) {
         const Tensor values = input(sizes, -6, 6, 3, true).detach().to(dtype);
         const Tensor dy = input(sizes, -1, 1, 4, false).detach().to(dtype);
         Tensor x = dtype == Dtype::f64 ? values.detach() : values;

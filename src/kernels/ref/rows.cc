@@ -88,19 +88,25 @@ void layer_norm(const T* x, const T* weight, const T* bias, T eps, T* y, std::in
 }
 
 template <typename T>
-void layer_norm_gradient(const LayerNormGradientRow& row) {
+void norm_gradient(const NormGradientRow& row) {
   const T *x = static_cast<const T*>(row.x), *dy = static_cast<const T*>(row.dy), *weight = static_cast<const T*>(row.weight);
+  T *weight_sums = static_cast<T*>(row.weight_sums), *bias_sums = static_cast<T*>(row.bias_sums);
   const T n = static_cast<T>(row.n);
-  T mean, deviations;
-  moments(x, 1, row.n, &mean, &deviations);
-  const T inverse = T(1) / sqrt(deviations / n + static_cast<T>(row.eps));
-  const auto z = [&](std::int64_t i) { return (x[i] - mean) * inverse; };
+  T mean = 0, squares;
+  if (row.rms)
+    squares = canonical(tree_sum<T>(row.n, [&](T partial, std::int64_t i) { return partial + x[i] * x[i]; }));
+  else
+    moments(x, 1, row.n, &mean, &squares);
+  const T inverse = T(1) / sqrt(squares / n + static_cast<T>(row.eps));
+  const auto z = [&](std::int64_t i) { return (row.rms ? x[i] : x[i] - mean) * inverse; };
   const auto u = [&](std::int64_t i) { return weight != nullptr ? dy[i] * weight[i] : dy[i]; };
-  const T mean_u = canonical(tree_sum<T>(row.n, [&](T partial, std::int64_t i) { return partial + u(i); })) / n;
+  const T mean_u = row.rms ? T(0) : canonical(tree_sum<T>(row.n, [&](T partial, std::int64_t i) { return partial + u(i); })) / n;
   const T mean_uz = canonical(tree_sum<T>(row.n, [&](T partial, std::int64_t i) { return partial + u(i) * z(i); })) / n;
   for (std::int64_t i = 0; i < row.n; ++i) {
-    if (row.dy_z != nullptr) static_cast<T*>(row.dy_z)[i] = dy[i] * z(i);
-    static_cast<T*>(row.dx)[i] = canonical((u(i) - mean_u - z(i) * mean_uz) * inverse);
+    if (weight_sums != nullptr) weight_sums[i] += dy[i] * z(i);
+    if (bias_sums != nullptr) bias_sums[i] += dy[i];
+    const T centered = row.rms ? u(i) : u(i) - mean_u;
+    static_cast<T*>(row.dx)[i] = canonical((centered - z(i) * mean_uz) * inverse);
   }
 }
 
@@ -150,8 +156,8 @@ void rms_norm_row(Element element, const void* x, const void* weight, double eps
   run(float{});
 }
 
-void layer_norm_gradient_row(const LayerNormGradientRow& row) noexcept {
-  row.element == Element::f64 ? layer_norm_gradient<double>(row) : layer_norm_gradient<float>(row);
+void norm_gradient_row(const NormGradientRow& row) noexcept {
+  row.element == Element::f64 ? norm_gradient<double>(row) : norm_gradient<float>(row);
 }
 
 void moments_row(Element element, const void* x, std::int64_t x_stride, std::int64_t n, void* mean, void* deviations) noexcept {

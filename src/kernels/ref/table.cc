@@ -16,7 +16,7 @@ const Reference table = {
     .row = row,
     .layer_norm_row = layer_norm_row,
     .rms_norm_row = rms_norm_row,
-    .layer_norm_gradient_row = layer_norm_gradient_row,
+    .norm_gradient_row = norm_gradient_row,
     .moments_row = moments_row,
 };
 

@@ -10,7 +10,7 @@ void gemm(const GemmProblem& problem, std::int64_t begin, std::int64_t end) noex
 void row(RowOp op, Element element, const void* x, std::int64_t x_stride, void* y, std::int64_t y_stride, std::int64_t n) noexcept;
 void layer_norm_row(Element element, const void* x, const void* weight, const void* bias, double eps, void* y, std::int64_t n) noexcept;
 void rms_norm_row(Element element, const void* x, const void* weight, double eps, void* y, std::int64_t n) noexcept;
-void layer_norm_gradient_row(const LayerNormGradientRow& row) noexcept;
+void norm_gradient_row(const NormGradientRow& row) noexcept;
 void moments_row(Element element, const void* x, std::int64_t x_stride, std::int64_t n, void* mean, void* deviations) noexcept;
 
 }  // namespace attn::kernels::ATTN_REF_NAMESPACE

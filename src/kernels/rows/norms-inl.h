@@ -17,21 +17,29 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
+/// The sum of squared differences from `middle`.
 template <typename T>
-HWY_NOINLINE void moments(const T* x, std::int64_t n, T* mean, T* deviations, bool fetch_next = false) {
+HWY_NOINLINE T deviations_from(const T* x, std::int64_t n, T middle, bool fetch_next) {
   const hn::ScalableTag<T> d;
   using V = hn::Vec<decltype(d)>;
   constexpr std::int64_t N = HWY_LANES(T);
-  const T middle = tree_sum<T>(n, [&](V partial, std::int64_t i, std::int64_t count) HWY_ATTR { return hn::Add(partial, load_some(d, x + i, count)); }) /
-                   static_cast<T>(n);
   const V center = hn::Set(d, middle);
-  *mean = canonical_scalar(middle);
-  *deviations = canonical_scalar(tree_sum<T>(n, [&](V partial, std::int64_t i, std::int64_t count) HWY_ATTR {
+  return canonical_scalar(tree_sum<T>(n, [&](V partial, std::int64_t i, std::int64_t count) HWY_ATTR {
     if (fetch_next) hwy::Prefetch(x + i + n);
     V difference = hn::Sub(load_some(d, x + i, count), center);
     if (count < N) difference = hn::IfThenElseZero(hn::FirstN(d, static_cast<std::size_t>(count)), difference);
     return hn::MulAdd(difference, difference, partial);
   }));
+}
+
+template <typename T>
+HWY_NOINLINE void moments(const T* x, std::int64_t n, T* mean, T* deviations, bool fetch_next = false) {
+  const hn::ScalableTag<T> d;
+  using V = hn::Vec<decltype(d)>;
+  const T middle = tree_sum<T>(n, [&](V partial, std::int64_t i, std::int64_t count) HWY_ATTR { return hn::Add(partial, load_some(d, x + i, count)); }) /
+                   static_cast<T>(n);
+  *mean = canonical_scalar(middle);
+  *deviations = deviations_from(x, n, middle, fetch_next);
 }
 
 template <typename T, To TO>
@@ -48,25 +56,29 @@ HWY_NOINLINE void layer_norm(const T* x, const T* weight, const T* bias, T eps, 
   });
 }
 
+/// RMS norm is layer norm with means of 0: a difference from +0 is the number itself.
 template <typename T>
-HWY_NOINLINE void layer_norm_gradient(const LayerNormGradientRow& row) {
+HWY_NOINLINE void norm_gradient(const NormGradientRow& row) {
   const hn::ScalableTag<T> d;
   using V = hn::Vec<decltype(d)>;
   constexpr std::int64_t N = HWY_LANES(T);
   const T *x = static_cast<const T*>(row.x), *dy = static_cast<const T*>(row.dy), *weight = static_cast<const T*>(row.weight);
-  T *dx = static_cast<T*>(row.dx), *dy_z = static_cast<T*>(row.dy_z);
+  T *dx = static_cast<T*>(row.dx), *weight_sums = static_cast<T*>(row.weight_sums), *bias_sums = static_cast<T*>(row.bias_sums);
   const T n = static_cast<T>(row.n);
-  T mean, deviations;
-  moments(x, row.n, &mean, &deviations);
-  const V inverse = hn::Set(d, T(1) / std::sqrt(deviations / n + static_cast<T>(row.eps))), center = hn::Set(d, mean);
-  const auto z = [&](std::int64_t i, std::int64_t count) HWY_ATTR { return hn::Mul(hn::Sub(load_some(d, x + i, count), center), inverse); };
   const auto u = [&](std::int64_t i, std::int64_t count) HWY_ATTR {
     const V v = load_some(d, dy + i, count);
     return weight ? hn::Mul(v, load_some(d, weight + i, count)) : v;
   };
-  const V mean_u = hn::Set(d, canonical_scalar(tree_sum<T>(row.n, [&](V partial, std::int64_t i, std::int64_t count) HWY_ATTR {
-                                return hn::Add(partial, u(i, count));
-                              })) / n);
+  T sums[2];  // of x or its squares, of u
+  tree_sums<T, 2>(row.n, sums, [&](V (&partial)[2], std::int64_t i, std::int64_t count) HWY_ATTR {
+    const V v = load_some(d, x + i, count);
+    partial[0] = hn::Add(partial[0], row.rms ? hn::Mul(v, v) : v);
+    partial[1] = hn::Add(partial[1], u(i, count));
+  });
+  const T mean = row.rms ? T(0) : sums[0] / n, squares = row.rms ? canonical_scalar(sums[0]) : deviations_from(x, row.n, mean, false);
+  const V inverse = hn::Set(d, T(1) / std::sqrt(squares / n + static_cast<T>(row.eps))), center = hn::Set(d, mean);
+  const V mean_u = hn::Set(d, row.rms ? T(0) : canonical_scalar(sums[1]) / n);
+  const auto z = [&](std::int64_t i, std::int64_t count) HWY_ATTR { return hn::Mul(hn::Sub(load_some(d, x + i, count), center), inverse); };
   const V mean_uz = hn::Set(d, canonical_scalar(tree_sum<T>(row.n, [&](V partial, std::int64_t i, std::int64_t count) HWY_ATTR {
                                  V product = hn::Mul(u(i, count), z(i, count));
                                  if (count < N) product = hn::IfThenElseZero(hn::FirstN(d, static_cast<std::size_t>(count)), product);
@@ -74,8 +86,9 @@ HWY_NOINLINE void layer_norm_gradient(const LayerNormGradientRow& row) {
                                })) / n);
   for (std::int64_t i = 0; i < row.n; i += N) {
     const std::int64_t count = std::min(N, row.n - i);
-    const V normal = z(i, count), g = u(i, count);
-    if (dy_z) store_some(d, hn::Mul(load_some(d, dy + i, count), normal), dy_z + i, count);
+    const V normal = z(i, count), g = u(i, count), up = load_some(d, dy + i, count);
+    if (weight_sums) store_some(d, hn::Add(load_some(d, weight_sums + i, count), hn::Mul(up, normal)), weight_sums + i, count);
+    if (bias_sums) store_some(d, hn::Add(load_some(d, bias_sums + i, count), up), bias_sums + i, count);
     store_some(d, canonical(d, hn::Mul(hn::Sub(hn::Sub(g, mean_u), hn::Mul(normal, mean_uz)), inverse)), dx + i, count);
   }
 }

@@ -73,8 +73,8 @@ void rms_norm_row(Element element, const void* x, const void* weight, double eps
   with_element(element, [&]<typename T>(T) { rms_norm<T, To::caches>(static_cast<const T*>(x), static_cast<const T*>(weight), static_cast<T>(eps), static_cast<T*>(y), n); });
 }
 
-void layer_norm_gradient_row(const LayerNormGradientRow& row) noexcept {
-  with_element(row.element, [&]<typename T>(T) { layer_norm_gradient<T>(row); });
+void norm_gradient_row(const NormGradientRow& row) noexcept {
+  with_element(row.element, [&]<typename T>(T) { norm_gradient<T>(row); });
 }
 
 // To memory there is f32 alone: what is large is f32.
@@ -148,7 +148,7 @@ const RowTarget row_table = {
     .row = row,
     .layer_norm_row = layer_norm_row,
     .rms_norm_row = rms_norm_row,
-    .layer_norm_gradient_row = layer_norm_gradient_row,
+    .norm_gradient_row = norm_gradient_row,
     .moments_row = moments_row,
     .sum_columns = sum_columns,
     .softmax_columns = softmax_columns,
@@ -212,7 +212,7 @@ const RowTarget& row_kernels() {
                      .row = reference().row,
                      .layer_norm_row = reference().layer_norm_row,
                      .rms_norm_row = reference().rms_norm_row,
-                     .layer_norm_gradient_row = reference().layer_norm_gradient_row,
+                     .norm_gradient_row = reference().norm_gradient_row,
                      .moments_row = reference().moments_row,
                      .sum_columns = sum_columns_by_specification,
                      .softmax_columns = softmax_columns_by_specification,

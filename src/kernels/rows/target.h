@@ -16,7 +16,7 @@ struct RowTarget {
   void (*row)(RowOp op, Element element, const void* x, std::int64_t x_stride, void* y, std::int64_t y_stride, std::int64_t n) noexcept;
   void (*layer_norm_row)(Element element, const void* x, const void* weight, const void* bias, double eps, void* y, std::int64_t n) noexcept;
   void (*rms_norm_row)(Element element, const void* x, const void* weight, double eps, void* y, std::int64_t n) noexcept;
-  void (*layer_norm_gradient_row)(const LayerNormGradientRow& row) noexcept;
+  void (*norm_gradient_row)(const NormGradientRow& row) noexcept;
   void (*moments_row)(Element element, const void* x, std::int64_t x_stride, std::int64_t n, void* mean, void* deviations) noexcept;
   /// y[c] = sum of the n elements x[i * x_stride + c], c below `columns`: each in the order of RowOp::sum. With vectors bf16
   /// too, y in f32.

@@ -1,0 +1,68 @@
+// src/tensor/normalize.cc: gradients of norms in one pass over their rows, which adds what weight and bias get as well.
+#include "tensor/normalize.h"
+
+#include <attn/runtime.h>
+
+namespace attn {
+namespace {
+
+// Of the order of sums (docs/numerics.md section 5.2): rows of a block, and the partial sums of one.
+constexpr std::int64_t block = 4096, lanes = 16;
+
+/// The total of partial sums [blocks * lanes, n].
+Tensor closed(const Tensor& partial) {
+  const std::int64_t n = partial.size(1), blocks = partial.size(0) / lanes;
+  const Tensor sums = zeros({std::max<std::int64_t>(1, blocks), n}, partial.dtype());
+  for (std::int64_t b = 0; b < blocks; ++b)
+    kernels::row_kernels().sum_columns(element_of(partial.dtype()), advance(partial, b * lanes * n), n, lanes, advance(sums, b * n), n);
+  with_compute_type(partial.dtype(), [&]<typename T>(Type<T>) {
+    T* const first = sums.data<T>();
+    for (std::int64_t c = 0; blocks > 1 && c < n; ++c) {
+      JoinedSums<T> joined;
+      for (std::int64_t b = 0; b < blocks; ++b) joined.add(first[b * n + c]);
+      first[c] = joined.total();
+    }
+  });
+  return sums.select(0, 0);
+}
+
+}  // namespace
+
+Gradients norm_gradients(const Backward& at, const Dims& normalized, double eps, bool rms) {
+  const Tensor x = at.saved(0).detach().contiguous(), dy = at.grad().detach().contiguous();
+  const Dtype wide = compute_dtype(x.dtype());
+  const Tensor weight = affine("norm", "weight", at.saved(1), normalized, wide), dx = empty(x.sizes(), x.dtype());
+  const std::int64_t n = normalized.product(), rows = n == 0 ? 0 : x.numel() / n, blocks = (rows + block - 1) / block;
+  const bool summed = x.dim() > normalized.size();
+  Tensor partial[2];  // of weight and bias; a row that is no sum stays what it is by -0
+  for (int i = 0; i < 2; ++i)
+    if (i + 1 < static_cast<int>(at.inputs()) && at.needs(i + 1)) partial[i] = full({summed ? blocks * lanes : 1, n}, summed ? 0.0 : -0.0, wide);
+  // Neighbouring rows where few threads leave them to one part.
+  const std::int64_t together = std::max<std::int64_t>(1, lanes / 2 / num_threads()), parts = lanes / together;
+  runtime::parallel_for(blocks * parts, [&](std::int64_t part) {
+    auto* const scratch = is_half_dtype(x.dtype()) ? static_cast<float*>(runtime::thread_scratch(2 * static_cast<std::size_t>(n) * sizeof(float))) : nullptr;
+    const std::int64_t begin = part / parts * block, end = std::min(rows, begin + block), lane = part % parts * together;
+    for (std::int64_t at_lanes = begin; at_lanes < end; at_lanes += lanes)
+      for (std::int64_t l = lane; l < lane + together && at_lanes + l < end; ++l) {
+        const std::int64_t first = (at_lanes + l) * n, sums = summed ? (part / parts * lanes + l) * n : 0;
+        kernels::NormGradientRow row = {.element = element_of(wide), .rms = rms, .n = n, .eps = eps, .x = advance(x, first), .dy = advance(dy, first),
+                                        .weight = data_or_null(weight), .dx = advance(dx, first),
+                                        .weight_sums = partial[0].defined() ? advance(partial[0], sums) : nullptr,
+                                        .bias_sums = partial[1].defined() ? advance(partial[1], sums) : nullptr};
+        if (scratch != nullptr) {
+          read_halves(x.dtype(), row.x, scratch, n);
+          read_halves(x.dtype(), row.dy, scratch + n, n);
+          row.x = scratch;
+          row.dy = row.dx = scratch + n;
+        }
+        kernels::row_kernels().norm_gradient_row(row);
+        if (scratch != nullptr) write_halves(x.dtype(), scratch + n, advance(dx, first), n);
+      }
+  });
+  Gradients result{dx};
+  for (int i = 0; i + 1 < static_cast<int>(at.inputs()); ++i)
+    result.push_back(partial[i].defined() ? (summed ? closed(partial[i]) : partial[i]).reshape(normalized) : Tensor());
+  return result;
+}
+
+}  // namespace attn
