@@ -16,7 +16,7 @@ void slope_run(kernels::Slope op, char* const* data, const std::int64_t* strides
   const auto& table = kernels::row_kernels();
   if (!is_half<T> && strides[0] == sizeof(T) && strides[1] == sizeof(T) && strides[2] == sizeof(T)) return table.slope(op, element, data[1], data[2], data[0], n);
   in_blocks(n, [&](std::int64_t start, std::int64_t count) {
-    alignas(64) C dy[block_elements] = {}, x[block_elements] = {};
+    alignas(64) C dy[block_elements], x[block_elements];
     read_block<T>(data[1] + start * strides[1], strides[1], dy, count);
     read_block<T>(data[2] + start * strides[2], strides[2], x, count);
     table.slope(op, element, dy, x, dy, count);

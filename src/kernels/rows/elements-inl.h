@@ -58,9 +58,17 @@ HWY_INLINE void each_of(typename To::Item* y, std::int64_t n, F f) {
 
 template <class Kind, typename F>
 HWY_INLINE void each_pair(const typename Kind::Item* a, const typename Kind::Item* b, float one, typename Kind::Item* y, std::int64_t n, F f) {
-  if (b != nullptr) return each_of<Kind>(y, n, [&](std::int64_t i, std::int64_t count) HWY_ATTR { return f(Kind::load(a + i, count), Kind::load(b + i, count)); });
+  if (b != nullptr)
+    return each_of<Kind>(y, n, [&](std::int64_t i, std::int64_t count) HWY_ATTR {
+      fetch_later(a + i);
+      fetch_later(b + i);
+      return f(Kind::load(a + i, count), Kind::load(b + i, count));
+    });
   const auto second = hn::Set(typename Kind::D(), one);
-  each_of<Kind>(y, n, [&](std::int64_t i, std::int64_t count) HWY_ATTR { return f(Kind::load(a + i, count), second); });
+  each_of<Kind>(y, n, [&](std::int64_t i, std::int64_t count) HWY_ATTR {
+    fetch_later(a + i);
+    return f(Kind::load(a + i, count), second);
+  });
 }
 
 template <class Kind>

@@ -36,8 +36,10 @@ template <typename T>
 HWY_NOINLINE void moments(const T* x, std::int64_t n, T* mean, T* deviations, bool fetch_next = false) {
   const hn::ScalableTag<T> d;
   using V = hn::Vec<decltype(d)>;
-  const T middle = tree_sum<T>(n, [&](V partial, std::int64_t i, std::int64_t count) HWY_ATTR { return hn::Add(partial, load_some(d, x + i, count)); }) /
-                   static_cast<T>(n);
+  const T middle = tree_sum<T>(n, [&](V partial, std::int64_t i, std::int64_t count) HWY_ATTR {
+    fetch_later(x + i);
+    return hn::Add(partial, load_some(d, x + i, count));
+  }) / static_cast<T>(n);
   *mean = canonical_scalar(middle);
   *deviations = deviations_from(x, n, middle, fetch_next);
 }

@@ -23,6 +23,8 @@ HWY_INLINE void each_slope(const T* dy, const T* x, T* y, std::int64_t n, F slop
   constexpr std::int64_t N = HWY_LANES(T);
   for (std::int64_t i = 0; i < n; i += N) {
     const std::int64_t count = n - i < N ? n - i : N;
+    fetch_later(dy + i);
+    fetch_later(x + i);
     store_some(d, canonical(d, hn::Mul(load_some(d, dy + i, count), slope(load_some(d, x + i, count)))), y + i, count);
   }
 }

@@ -24,7 +24,10 @@ HWY_INLINE void each(const T* x, T* y, std::int64_t n, F f) {
   const hn::ScalableTag<T> d;
   constexpr std::int64_t N = HWY_LANES(T);
   std::int64_t i = 0;
-  for (; i + N <= n; i += N) hn::StoreU(f(hn::LoadU(d, x + i)), d, y + i);
+  for (; i + N <= n; i += N) {
+    fetch_later(x + i);
+    hn::StoreU(f(hn::LoadU(d, x + i)), d, y + i);
+  }
   if (i < n) store_some(d, f(load_some(d, x + i, n - i)), y + i, n - i);
 }
 
