@@ -27,19 +27,26 @@ class FetchAhead {
   /// Cache lines that remain to be asked for.
   std::int64_t lines() const { return lines_; }
 
-  [[gnu::noinline]] void fetch(std::int64_t count) {
-    while (count > 0 && range_ < count_) {
-      Range& range = ranges_[range_];
-      const std::int64_t left = (range.bytes - byte_ + line - 1) / line, here = count < left ? count : left;
-      const char* at = range.base + byte_;
-      for (const char* const end = at + here * line; at != end; at += line) __builtin_prefetch(at, 0, 2);
-      count -= here;
-      lines_ -= here;
-      byte_ += here * line;
-      if (here < left) continue;
+  /// Of those, lines that lie side by side; and where the first `count` of them begin, from now on taken for asked.
+  std::int64_t together() const { return range_ < count_ ? (ranges_[range_].bytes - byte_ + line - 1) / line : 0; }
+  const char* take(std::int64_t count) {
+    Range& range = ranges_[range_];
+    const char* const at = range.base + byte_;
+    lines_ -= count;
+    byte_ += count * line;
+    if (byte_ >= range.bytes) {
       byte_ = 0;
       range.base += range.stride;
       if (--range.rows == 0) ++range_;
+    }
+    return at;
+  }
+
+  [[gnu::noinline]] void fetch(std::int64_t count) {
+    for (std::int64_t here; count > 0 && lines_ > 0; count -= here) {
+      here = std::min(count, together());
+      const char* at = take(here);
+      for (const char* const end = at + here * line; at != end; at += line) __builtin_prefetch(at, 0, 2);
     }
   }
 
@@ -57,6 +64,8 @@ class FetchAhead {
 
 class NextHead : public FetchAhead {
  public:
+  /// K and V of a head beyond this size would push out those of the head at work.
+  static constexpr std::int64_t most_bytes = std::int64_t{1} << 19;
   enum class Pass : bool { forward, backward };
   NextHead(const AttentionProblem& problem, const LaneMap& map, std::size_t element_bytes, Pass pass = Pass::forward) {
     const std::int64_t bytes = static_cast<std::int64_t>(element_bytes), row = bytes * problem.dim, value_row = bytes * problem.value_dim;
@@ -72,16 +81,20 @@ class NextHead : public FetchAhead {
     if (b >= problem.batch) return;
     batch_ = b;
     head_ = h;
-    const std::int64_t rows_end = map.row + map.rows, first_key = map.row * problem.k_rows / problem.q_rows;
-    const std::int64_t keys = rows_end * problem.k_rows / problem.q_rows - first_key;
+    // under a causal mask the work of rows grows with their number, and so does their share
+    const bool causal = pass == Pass::forward && problem.mask.count == 1 && problem.mask.nodes[0].op == MaskOp::causal;
+    if (causal) keys_ = (map.row + map.rows) * problem.k_rows / problem.q_rows;
+    const auto share = [&](std::int64_t rows) { return causal ? rows * rows / problem.q_rows : rows; };
+    const std::int64_t row_begin = share(map.row), rows_end = share(map.row + map.rows), first_key = row_begin * problem.k_rows / problem.q_rows;
+    const std::int64_t keys = rows_end * problem.k_rows / problem.q_rows - first_key, rows = rows_end - row_begin;
     const auto head = [&](std::int64_t heads) { return h / (problem.q_heads / heads); };
     if (b != map.batch || head(problem.k_heads) != map.head / (problem.q_heads / problem.k_heads))
       add(at(problem.k.base, b * problem.k_stride[0] + head(problem.k_heads) * problem.k_stride[1] + first_key * problem.k.row_stride), row, bytes * problem.k.row_stride, keys);
     if (b != map.batch || head(problem.v_heads) != map.head / (problem.q_heads / problem.v_heads))
       add(at(problem.v.base, b * problem.v_stride[0] + head(problem.v_heads) * problem.v_stride[1] + first_key * problem.v.row_stride), value_row, bytes * problem.v.row_stride, keys);
     if (pass == Pass::backward) return;
-    add(at(problem.q, b * problem.q_stride[0] + h * problem.q_stride[1] + map.row * problem.q_stride[2]), row, bytes * problem.q_stride[2], map.rows);
-    add(at(problem.out, b * problem.out_stride[0] + h * problem.out_stride[1] + map.row * problem.out_stride[2]), value_row, bytes * problem.out_stride[2], map.rows);
+    add(at(problem.q, b * problem.q_stride[0] + h * problem.q_stride[1] + row_begin * problem.q_stride[2]), row, bytes * problem.q_stride[2], rows);
+    add(at(problem.out, b * problem.out_stride[0] + h * problem.out_stride[1] + row_begin * problem.out_stride[2]), value_row, bytes * problem.out_stride[2], rows);
   }
 
   /// What is asked for is of this head; batch -1: of none.
@@ -113,12 +126,34 @@ class NextHead : public FetchAhead {
     add(rows_of(problem.out, problem.out_stride, head, next, problem.out_stride[2]), bytes * problem.value_dim, bytes * problem.out_stride[2], rows);
   }
 
-  /// K and V of a head beyond this size would push out those of the head at work.
-  static constexpr std::int64_t most_bytes = std::int64_t{1} << 19;
   /// A smaller call may find all of it in the last cache, where asking costs the forward pass 2 % and gains nothing.
   static constexpr std::int64_t least_bytes = std::int64_t{1} << 23;
 
   std::int64_t batch_ = -1, head_ = 0, keys_ = 0;
+};
+
+/// What each tile of a block asks for: a few lines, for bursts come faster than memory answers. (8, 12, 512, 64) gains 9 %, a window of 256 too.
+class TileAhead {
+ public:
+  FetchAhead* next;
+  FetchAhead biases;
+  std::int64_t next_lines = 0, bias_lines = 0;
+  const char* at = nullptr;  // of the tile: each of its steps asks for this line and goes on by `step`, unless that is 0
+  std::int64_t step = 0;
+
+  void fetch() {
+    next->fetch(next_lines);
+    biases.fetch(bias_lines);
+  }
+  /// The same for a tile of so many steps, between which many lines are spread: (32, 8, 64, 64) gains 15 % over bursts, fewer than 16 lines lose 1 %.
+  void spread(std::int64_t steps) {
+    const std::int64_t count = std::min(next_lines, steps);
+    step = 0;
+    biases.fetch(bias_lines);
+    if (count < 16 || next->together() < count) return next->fetch(next_lines);
+    at = next->take(count);
+    step = count * 64 / steps;
+  }
 };
 
 /// What a strip's rows read of dense biases for the keys [first, end): pieces of a few lines, a row of scores apart, which the processor's own

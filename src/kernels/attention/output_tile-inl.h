@@ -6,6 +6,7 @@
 #define ATTN_OUTPUT_TILE_INL_H
 #endif
 
+#include "kernels/attention/next_head.h"
 #include "kernels/attention/tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -18,16 +19,17 @@ enum class Fold {
   rescale, // o = fma(o, alpha, chain)
 };
 
-/// COLUMNS value columns x VECTORS: a chain of FMAs over the keys, folded into the span's output.
-template <typename T, int COLUMNS, int VECTORS, Fold FOLD>
+/// COLUMNS value columns x VECTORS: a chain of FMAs over the keys, folded into the span's output (fresh: nothing came before). What is `ahead` of the tile
+/// is asked for on the way.
+template <typename T, int COLUMNS, int VECTORS>
 HWY_INLINE void output_tile(const T* HWY_RESTRICT p, const T* const* v_rows, std::int64_t column, int keys, T* HWY_RESTRICT o,
-                            const T* HWY_RESTRICT alpha) {
+                            const T* HWY_RESTRICT alpha, bool fresh, const TileAhead* ahead = nullptr) {
   const Tag<T> d;
   constexpr int R = strip_rows<T>, N = lanes<T>;
   Vector<T> sum[COLUMNS][VECTORS];
   ATTN_UNROLL for (int c = 0; c < COLUMNS; ++c)
     ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[c][v] = hn::Zero(d);
-  _Pragma("GCC unroll 2") for (int j = 0; j < keys; ++j) {
+  const auto add = [&](int j) __attribute__((always_inline)) HWY_ATTR {
     Vector<T> weight[VECTORS];
     ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) weight[v] = hn::Load(d, p + j * R + v * N);
     const T* value = v_rows[j] + column;
@@ -35,32 +37,44 @@ HWY_INLINE void output_tile(const T* HWY_RESTRICT p, const T* const* v_rows, std
       const auto x = hn::Set(d, value[c]);
       ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[c][v] = hn::MulAdd(x, weight[v], sum[c][v]);
     }
+  };
+  int j = 0;
+  if (VECTORS == 4 && ahead && ahead->step != 0) {
+    const std::int64_t step = ahead->step;
+    for (const char* at = ahead->at; j < keys; ++j, at += step) {
+      __builtin_prefetch(at, 0, 2);
+      add(j);
+    }
   }
+  _Pragma("GCC unroll 2") for (; j < keys; ++j) add(j);
   ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) {
-    const auto a = FOLD == Fold::rescale ? hn::Load(d, alpha + v * N) : hn::Zero(d);
+    const auto a = hn::Load(d, alpha + v * N);
     ATTN_UNROLL for (int c = 0; c < COLUMNS; ++c) {
       T* place = o + c * R + v * N;
-      hn::Store(FOLD == Fold::rescale ? hn::MulAdd(hn::Load(d, place), a, sum[c][v]) : sum[c][v], d, place);
+      hn::Store(fresh ? sum[c][v] : hn::MulAdd(hn::Load(d, place), a, sum[c][v]), d, place);
     }
   }
 }
 
-template <typename T, int VECTORS, Fold FOLD>
-HWY_NOINLINE void output_columns(const T* p, const T* const* v_rows, int keys, std::int64_t c, std::int64_t value_dim, T* o, const T* alpha) {
+template <typename T, int VECTORS>
+HWY_NOINLINE void output_columns(const T* p, const T* const* v_rows, int keys, std::int64_t c, std::int64_t value_dim, T* o, const T* alpha, bool fresh, TileAhead* ahead) {
   constexpr int R = strip_rows<T>;
   constexpr int most = tile_keys(VECTORS, registers);
-  for (; c + most <= value_dim; c += most) output_tile<T, most, VECTORS, FOLD>(p, v_rows, c, keys, o + c * R, alpha);
-  for (; c + 4 <= value_dim; c += 4) output_tile<T, 4, VECTORS, FOLD>(p, v_rows, c, keys, o + c * R, alpha);
-  for (; c + 2 <= value_dim; c += 2) output_tile<T, 2, VECTORS, FOLD>(p, v_rows, c, keys, o + c * R, alpha);
-  for (; c < value_dim; ++c) output_tile<T, 1, VECTORS, FOLD>(p, v_rows, c, keys, o + c * R, alpha);
+  for (; c + most <= value_dim; c += most) {
+    if (ahead) ahead->spread(keys);
+    output_tile<T, most, VECTORS>(p, v_rows, c, keys, o + c * R, alpha, fresh, ahead);
+  }
+  for (; c + 4 <= value_dim; c += 4) output_tile<T, 4, VECTORS>(p, v_rows, c, keys, o + c * R, alpha, fresh);
+  for (; c + 2 <= value_dim; c += 2) output_tile<T, 2, VECTORS>(p, v_rows, c, keys, o + c * R, alpha, fresh);
+  for (; c < value_dim; ++c) output_tile<T, 1, VECTORS>(p, v_rows, c, keys, o + c * R, alpha, fresh);
 }
 
 /// Keys [0, keys) of the block, from weight row `row`, for the vectors [first, last), into `o` from value column `column` on.
-template <typename T, Fold FOLD>
-HWY_INLINE void output_block(const Strip<T>& strip, const T* const* v_rows, int keys, std::int64_t column, std::int64_t value_dim, int row, int first, int last) {
+template <typename T>
+HWY_INLINE void output_block(const Strip<T>& strip, const T* const* v_rows, int keys, std::int64_t column, std::int64_t value_dim, int row, int first, int last, bool fresh) {
   constexpr int R = strip_rows<T>, N = lanes<T>;
   for_each_tile(first, last, [&]<int V>(int v) HWY_ATTR {
-    output_columns<T, V, FOLD>(strip.s + row * R + v * N, v_rows, keys, column, value_dim, strip.o + v * N, strip.alpha + v * N);
+    output_columns<T, V>(strip.s + row * R + v * N, v_rows, keys, column, value_dim, strip.o + v * N, strip.alpha + v * N, fresh, strip.ahead);
   });
 }
 
@@ -113,7 +127,10 @@ template <typename T>
 HWY_NOINLINE std::int64_t output_edge(const Groups& groups, const Strip<T>& strip, const T* const* v_rows, std::int64_t value_dim, bool fresh) {
   constexpr int R = strip_rows<T>;
   std::int64_t c = 0;
-  for (; value_dim - c >= 6 && (value_dim - c) % 6 != 2; c += 6) edge_tile<T, 6>(groups, strip.s, v_rows, c, strip.o + c * R, strip.alpha, fresh);
+  for (; value_dim - c >= 6 && (value_dim - c) % 6 != 2; c += 6) {
+    if (strip.ahead) strip.ahead->fetch();
+    edge_tile<T, 6>(groups, strip.s, v_rows, c, strip.o + c * R, strip.alpha, fresh);
+  }
   for (; value_dim - c >= 4; c += 4) edge_tile<T, 4>(groups, strip.s, v_rows, c, strip.o + c * R, strip.alpha, fresh);
   return c;
 }

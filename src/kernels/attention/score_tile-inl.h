@@ -8,30 +8,40 @@
 
 #include "kernels/attention/few_bytes-inl.h"
 #include "kernels/attention/few_weights-inl.h"
+#include "kernels/attention/next_head.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
 /// KEYS x VECTORS scores: each a chain of FMAs over d, -inf where `visible` (null: all) has no bit for a lane from vector `vector` on.
-/// The running maximum of the lanes goes through `alpha`.
+/// The running maximum of the lanes goes through `alpha`. What is `ahead` of the tile is asked for on the way.
 template <typename T, int KEYS, int VECTORS>
 HWY_INLINE void score_tile(const T* HWY_RESTRICT q, const T* const* k, std::int64_t dim, T* HWY_RESTRICT s, T* HWY_RESTRICT alpha, const Word* visible,
-                           int vector) {
+                           int vector, const TileAhead* ahead = nullptr) {
   const Tag<T> d;
   constexpr int R = strip_rows<T>, N = lanes<T>;
   Vector<T> sum[KEYS][VECTORS];
   ATTN_UNROLL for (int r = 0; r < KEYS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::Zero(d);
   const T* row[KEYS];
   ATTN_UNROLL for (int r = 0; r < KEYS; ++r) row[r] = k[r];
-  _Pragma("GCC unroll 2") for (std::int64_t c = 0; c < dim; ++c) {
+  const auto add = [&](std::int64_t c) __attribute__((always_inline)) HWY_ATTR {
     Vector<T> x[VECTORS];
     ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) x[v] = hn::Load(d, q + c * R + v * N);
     ATTN_UNROLL for (int r = 0; r < KEYS; ++r) {
       const auto key = hn::Set(d, row[r][c]);
       ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::MulAdd(key, x[v], sum[r][v]);
     }
+  };
+  std::int64_t c = 0;
+  if (VECTORS == 4 && ahead && ahead->step != 0) {
+    const std::int64_t step = ahead->step;
+    for (const char* at = ahead->at; c < dim; ++c, at += step) {
+      __builtin_prefetch(at, 0, 2);
+      add(c);
+    }
   }
+  _Pragma("GCC unroll 2") for (; c < dim; ++c) add(c);
   if (visible)
     ATTN_UNROLL for (int r = 0; r < KEYS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v)
       sum[r][v] = hn::IfThenElse(lanes_of<T>(visible[r], vector + v), sum[r][v], minus_infinity<T>());
@@ -55,7 +65,10 @@ HWY_NOINLINE void score_columns(const Strip<T>& strip, const T* const* k, std::i
   const Word* const visible = range.of_vector(vector);
   const auto words = [visible](int r) { return visible ? visible + r : nullptr; };
   int r = range.key;
-  for (; r + most <= range.end; r += most) score_tile<T, most, VECTORS>(q, k + r, dim, s + r * R, alpha, words(r), vector);
+  for (; r + most <= range.end; r += most) {
+    if (strip.ahead) strip.ahead->spread(dim);
+    score_tile<T, most, VECTORS>(q, k + r, dim, s + r * R, alpha, words(r), vector, strip.ahead);
+  }
   for (; r + 4 <= range.end; r += 4) score_tile<T, 4, VECTORS>(q, k + r, dim, s + r * R, alpha, words(r), vector);
   for (; r < range.end; ++r) score_tile<T, 1, VECTORS>(q, k + r, dim, s + r * R, alpha, words(r), vector);
 }

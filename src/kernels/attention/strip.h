@@ -8,6 +8,8 @@
 
 namespace attn::kernels {
 
+class TileAhead;
+
 /// The query rows in the lanes: rows [row, row + rows) of heads [head, head + heads), head after head. The heads share their
 /// K and V head, so that a group of query heads fills the lanes where each has few rows (decode).
 struct LaneMap {
@@ -34,6 +36,7 @@ struct Strip {
   T* reference = nullptr;   // [R]      what the weights of the block are taken from: m, or 0 where nothing was seen
   T* sum = nullptr;         // [R]      sum of the block's weights
   std::uint64_t* visible = nullptr;  // [64]  bit per row: key r of the block is seen by the row
+  TileAhead* ahead = nullptr;        // what tiles ask for, or null
 
   static std::size_t bytes(std::int64_t dim, std::int64_t value_dim) {
     return sizeof(T) * static_cast<std::size_t>(rows) * static_cast<std::size_t>(dim + 3 * value_dim + 2 * key_block + 7) + 8 * key_block;

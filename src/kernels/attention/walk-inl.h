@@ -48,7 +48,7 @@ class Walk {
   bool fresh = true;      // nothing folded into the span yet
   bool any_span = false;  // a span was merged
   NextHead next;
-  std::int64_t next_lines = 0;  // to be asked for in each quarter of a block
+  std::int64_t next_lines = 0;  // to be asked for in each tile of a block, or quarter
   bool few_bytes = false;       // few rows over 8 bits
   bool few;                     // few rows: their output is `rows_out`, and turned at the end of the span
   RowOutput<T> rows_out;
@@ -75,7 +75,8 @@ class Walk {
         vectors(static_cast<int>((map.count() + N - 1) / N)), k(rows_of_head(p.k, p.k_stride, map.batch, map.head / (p.q_heads / p.k_heads))),
         v(rows_of_head(p.v, p.v_stride, map.batch, map.head / (p.q_heads / p.v_heads))), next(p, lane_map, sizeof(Stored)),
         few(RowOutput<T>::takes(map.count(), p.value_dim)), rows_out(strip.block, v_columns) {
-    if (!stored.needed()) next_lines = next.lines() * block_keys / (4 * (next.keys() > block_keys ? next.keys() : block_keys)) + 1;
+    const std::int64_t asks = (in_tiles() ? tiles_of_block() : 4) * (next.keys() > block_keys ? next.keys() : block_keys);
+    if (!stored.needed()) next_lines = next.lines() * block_keys / asks + 1;
     keys_in_lanes = few && Score::keys_in_lanes && !has_modifiers(p) && !kept_scores.wanted() && !p.drops() && p.keep == nullptr;
     if constexpr (takes_bytes) few_bytes = few && in_byte_tiles(k, p.dim) && in_byte_tiles(v, p.value_dim);
   }
@@ -135,12 +136,18 @@ class Walk {
     const Groups groups = visible ? Groups::trimmed(visible, keys, vectors, N) : Groups::all(keys, vectors);
     for (int x = 0; x < vectors; ++x) hn::Store(hn::Load(d, strip.m + x * N), d, strip.alpha + x * N);
     const std::int64_t after = first + keys < span_end ? first + keys : span_end;
-    FetchAhead biases;
-    if (problem.bias_count > 0) biases = dense_biases(problem, map, after, after + block_keys < span_end ? after + block_keys : span_end);
-    const std::int64_t bias_lines = biases.lines() / 4 + 1;
+    TileAhead ahead{.next = &next, .biases = {}, .next_lines = next_lines};
+    if (problem.bias_count > 0) ahead.biases = dense_biases(problem, map, after, after + block_keys < span_end ? after + block_keys : span_end);
+    ahead.bias_lines = ahead.biases.lines() / (in_tiles() ? tiles_of_block() : 4) + 1;
+    FetchAhead rows_ahead;
+    if (in_tiles() && next.lines() == 0 && reads_far()) {
+      rows_ahead = far_rows(first, keys, k_rows, v_rows);
+      ahead.next = &rows_ahead;
+      ahead.next_lines = rows_ahead.lines() / tiles_of_block() + 1;
+    }
+    strip.ahead = in_tiles() && ahead.next->lines() + ahead.biases.lines() > 0 ? &ahead : nullptr;
     const auto fetch = [&] {
-      next.fetch(next_lines);
-      biases.fetch(bias_lines);
+      if (!in_tiles()) ahead.fetch();
     };
     fetch();
     if (few_bytes) read_bytes(k, problem.dim, first, keys);
@@ -175,6 +182,25 @@ class Walk {
     if (few) return few_values(first, keys, groups, v_rows);
     if (stored.needed()) load_values(first, keys, v_rows);
     fold(groups, v_rows);
+  }
+
+  /// Whether products go in tiles, which ask for memory one by one.
+  bool in_tiles() const { return Score::keys_in_lanes && sizeof(Stored) == sizeof(T) && !few; }
+  std::int64_t tiles_of_block() const { return 10 + problem.value_dim / 6; }
+
+  /// Whether K and V of the head are too large to stay near: then each block asks for its values while scores are made, and for the keys of the next.
+  /// (1, 16, 2048, 128) gains 7 %.
+  bool reads_far() const {
+    return !stored.needed() && problem.k.pages == nullptr &&
+           problem.k_rows * (problem.dim + problem.value_dim) * static_cast<std::int64_t>(sizeof(T)) > NextHead::most_bytes;
+  }
+  FetchAhead far_rows(std::int64_t first, int keys, const T* const* k_rows, const T* const* v_rows) const {
+    constexpr std::int64_t bytes = sizeof(T);
+    const std::int64_t left = problem.keys_end(map.batch) - first - keys;
+    FetchAhead rows;
+    rows.add(v_rows[0], bytes * problem.value_dim, bytes * problem.v.row_stride, keys);
+    rows.add(k_rows[0] + keys * problem.k.row_stride, bytes * problem.dim, bytes * problem.k.row_stride, left < block_keys ? left : block_keys);
+    return rows;
   }
 
   std::int64_t block_index(std::int64_t first) const { return (first - problem.keys_begin(map.batch)) / key_block; }
@@ -264,7 +290,7 @@ class Walk {
       if (vectors == 4 && groups.edge()) column = output_edge(groups, strip, v_rows, problem.value_dim, fresh);
     if (column == problem.value_dim) fresh = false;
     else fold_ranges(groups, [&]<Fold FOLD>(int begin, int end, int first, int last) {
-      output_block<T, FOLD>(strip, v_rows + begin, end - begin, column, problem.value_dim, begin, first, last);
+      output_block(strip, v_rows + begin, end - begin, column, problem.value_dim, begin, first, last, FOLD == Fold::first);
     });
   }
 
