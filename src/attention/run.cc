@@ -4,6 +4,7 @@
 #include "attention/cut.h"
 #include "attention/parts.h"
 #include "attention/strips.h"
+#include "kernels/attention/next_head.h"
 #include "runtime/memory.h"
 #include "runtime/parallel.h"
 
@@ -62,7 +63,13 @@ class Run {
     constexpr std::int64_t shared = 4;
     const kernels::AttentionProblem& p = call.problem;
     const bool made = p.score == kernels::ScoreOp::additive || p.k.element != kernel.computes || p.v.element != kernel.computes;
-    return kernel.strips != nullptr && made ? shared : kernel.task_strips;
+    if (kernel.strips == nullptr) return kernel.task_strips;
+    if (made) return shared;
+    // of many small heads a thread takes one whole, so that K and V are read into one core's cache: 4 % at (8, 12, 512, 64)
+    constexpr std::int64_t head = 8, heads_of_thread = 32;
+    const std::int64_t bytes = p.k_rows * (p.dim + p.value_dim) * static_cast<std::int64_t>(sizeof(T));
+    const bool small = p.batch * p.q_heads >= heads_of_thread * num_threads() && bytes <= kernels::NextHead::most_bytes;
+    return small ? std::max(kernel.task_strips, head) : kernel.task_strips;
   }
 
   /// What is drawn or stored stands strip by strip.
