@@ -10,7 +10,7 @@ class GradientAhead {
  public:
   /// `lanes`: of a vector.
   GradientAhead(const AttentionGradient& g, const GradientRows& rows, const LaneMap& map, std::int64_t element_bytes, std::int64_t lanes)
-      : bytes_(element_bytes), next_(g.problem, map, static_cast<std::size_t>(element_bytes), NextHead::Pass::backward) {
+      : g_(g), rows_(rows), bytes_(element_bytes), next_(g.problem, map, static_cast<std::size_t>(element_bytes), NextHead::Pass::backward) {
     const AttentionProblem& p = g.problem;
     const std::int64_t after = rows.row + rows.rows;
     const bool here = after < p.rows_end(rows.batch);  // the next step is of this head
@@ -26,8 +26,23 @@ class GradientAhead {
     add(results_, g.dk, g.dk_stride, {rows.batch, rows.head / (p.q_heads / p.k_heads), first_key, keys}, p.dim);
     add(results_, g.dv, g.dv_stride, {rows.batch, rows.head / (p.q_heads / p.v_heads), first_key, keys}, p.value_dim);
     const std::int64_t blocks = 1 + rows.row * p.k_rows / (p.q_rows * key_block);  // causal rows have no more
-    const std::int64_t tiles = (16 * query_block + p.dim * query_block / 8 + 8 * (p.dim + p.value_dim)) / (2 * lanes);  // of a block, 8 by two vectors
-    lines_ = (results_.lines() + next_.lines()) / (tiles * blocks) + 1;
+    tiles_ = (16 * query_block + p.dim * query_block / 8 + 8 * (p.dim + p.value_dim)) / (2 * lanes);  // of a block, 8 by two vectors
+    lines_ = (results_.lines() + next_.lines()) / (tiles_ * blocks) + 1;
+    far_ = p.k_rows * (p.dim + p.value_dim) * bytes_ > NextHead::most_bytes;
+  }
+
+  /// Keys [first, first + count) come now. Heads too large to stay near ask for what the block needs after its scores, and for the next block's keys.
+  void begin_block(std::int64_t first, std::int64_t count) {
+    if (!far_) return;
+    const AttentionProblem& p = g_.problem;
+    const std::int64_t left = p.keys_end(rows_.batch) - first - count, kv = rows_.head / (p.q_heads / p.v_heads), kk = rows_.head / (p.q_heads / p.k_heads);
+    const std::int64_t k_stride[3] = {p.k_stride[0], p.k_stride[1], p.k.row_stride}, v_stride[3] = {p.v_stride[0], p.v_stride[1], p.v.row_stride};
+    block_ = {};
+    add(block_, p.v.base, v_stride, {rows_.batch, kv, first, count}, p.value_dim);
+    add(block_, g_.dv, g_.dv_stride, {rows_.batch, kv, first, count}, p.value_dim);
+    add(block_, g_.dk, g_.dk_stride, {rows_.batch, kk, first, count}, p.dim);
+    add(block_, p.k.base, k_stride, {rows_.batch, kk, first + count, left < key_block ? left : key_block}, p.dim);
+    block_lines_ = block_.lines() / tiles_ + 1;
   }
 
   /// A few lines a tile: bursts come faster than memory answers and are dropped. At (32, 8, 64, 64) in f32 .56 of the peak without, .58 with a
@@ -35,6 +50,7 @@ class GradientAhead {
   void fetch() {
     if (results_.lines() > 0) results_.fetch(lines_);
     else if (next_.lines() > 0) next_.fetch(lines_);
+    if (block_.lines() > 0) block_.fetch(block_lines_);
   }
   void fetch_rest() { next_.fetch(next_.lines()); }
 
@@ -44,8 +60,11 @@ class GradientAhead {
     to.add(static_cast<const char*>(base) + bytes_ * (rows.batch * stride[0] + rows.head * stride[1] + rows.row * stride[2]), bytes_ * columns, bytes_ * stride[2], rows.rows);
   }
 
-  std::int64_t bytes_, lines_;
-  FetchAhead results_;
+  const AttentionGradient& g_;
+  GradientRows rows_;
+  std::int64_t bytes_, lines_, tiles_, block_lines_ = 0;
+  bool far_;
+  FetchAhead results_, block_;
   NextHead next_;
 };
 

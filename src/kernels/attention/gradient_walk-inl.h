@@ -48,6 +48,7 @@ class GradientWalk : public GradientSums<T> {
 
   /// Scores and dP, then weights (after dropout) in scores.s and the derivative by what the bias adds in d; 0 where hidden.
   HWY_NOINLINE void derive(const KeyBlock& keys, bool) {
+    ahead_.begin_block(keys.first, keys.count);
     products(keys, k_, p_.dim, at_.q, strip_.scores.s);
     products(keys, v_, p_.value_dim, at_.dout, strip_.d);
     Sums::derive_from_products(keys);
