@@ -40,7 +40,7 @@ class AdditiveScore<float> {
   }
 
   /// The turned queries in strip.q become H; they are kept in `q_high_` until a block asks for the wide form.
-  void prepare_queries(const Strip<float>& strip, int vectors, int) {
+  void prepare_queries(const Strip<float>& strip, int vectors, int, LinesAhead*) {
     vectors_ = vectors;
     q_narrow_ = true;
     q_wide_ = false;
@@ -122,7 +122,7 @@ class AdditiveScore<double> {
   static std::size_t bytes(const AttentionProblem&, std::int64_t) { return 0; }
   static void begin_task(void*) {}
   AdditiveScore(const AttentionProblem& problem, void*) : w_(static_cast<const double*>(problem.additive_w)), channels_(problem.dim) {}
-  void prepare_queries(const Strip<double>&, int, int) {}
+  void prepare_queries(const Strip<double>&, int, int, LinesAhead*) {}
   void load_keys(const double* const*, int, std::int64_t) {}
 
   void group(const Strip<double>& strip, const double* const* k, const ScoreRange& range) {

@@ -13,7 +13,11 @@
 
 #include "kernels/amx.h"
 #include "kernels/attention/bf16_tiles-inl.h"
+#include "kernels/attention/lines_ahead.h"
 #include "kernels/turn-inl.h"
+
+#include <algorithm>
+#include <limits>
 
 #if HWY_TARGET == HWY_AVX3
 ATTN_BEFORE_BF16_NAMESPACE();
@@ -153,40 +157,119 @@ HWY_NOINLINE void tiled_output_columns(const std::uint32_t* p, const std::uint32
   }
 }
 
-/// A block's values and weights, for few queries.
-struct FewTiles {
-  const std::uint32_t* weights;  // [units][16 queries][16 pairs]
-  const std::uint32_t* values;   // [units][16 pairs][words]
-  std::int64_t words;
-  int units, queries;
-  bool first;  // nothing was folded before
-};
+/// Scores of few queries with keys in the lanes, to s[query][bf16_key_block]: keys are the rows of a tile, 64 of them at a time. `copy`: 64 rows of words.
+HWY_NOINLINE inline void tiled_few_scores(const Bf16Scores& scores, int key, int end, int queries, LinesAhead& ahead, std::uint32_t* copy) {
+  alignas(64) float sums[bf16_rows * tile_rows];
+  const std::int64_t whole = scores.pairs / tile_pairs * tile_pairs;
+  for (int keys; key < end; key += keys) {
+    keys = end - key < bf16_rows ? end - key : bf16_rows;
+    TileRows k[4];
+    for (int g = 0; g < 4; ++g)  // no more keys: the first again
+      k[g] = g * tile_rows < keys ? tile_rows_of(scores.k + key + g * tile_rows, keys - g * tile_rows, scores.pairs, copy + g * tile_rows * scores.pairs) : k[0];
+    for_each_sum<4>([]<int G>() { tile_zero<G>(); });
+    for (std::int64_t c = 0; c < whole; c += tile_pairs) {
+      tile_load<right_tile>(scores.q + c * bf16_rows, row_of_words);
+      for_each_sum<4>([&]<int G>() {
+        tile_load<left_tile>(k[G].base + 4 * c, k[G].stride);
+        tile_dot<G, left_tile, right_tile>();
+        ahead.fetch_eight();
+        ahead.fetch_eight();
+      });
+    }
+    if (whole != scores.pairs) {
+      tile_load<right_rest_tile>(scores.q + whole * bf16_rows, row_of_words);
+      for_each_sum<4>([&]<int G>() {
+        tile_load<left_rest_tile>(k[G].base + 4 * whole, k[G].stride);
+        tile_dot<G, left_rest_tile, right_rest_tile>();
+      });
+    }
+    for_each_sum<4>([&]<int G>() { tile_store<G>(sums + G * tile_rows * tile_rows, 4 * tile_rows); });
+    turn(sums, std::int64_t{tile_rows}, std::int64_t{keys}, std::int64_t{queries}, scores.s + key, std::int64_t{bf16_key_block});
+  }
+}
 
-/// o[query][words] = the block's chain, plus alpha times what was there: queries are the rows of a tile, 64 columns at a time.
-inline void tiled_few_outputs(const FewTiles& few, const float* alpha, float* o) {
-  alignas(64) float sums[tile_rows * bf16_rows];
-  for (std::int64_t c = 0; c < few.words; c += bf16_rows) {
+/// Such scores of the keys [begin, end) times the scale, -inf where a query does not see (null: all do) and around them as far as units of keys reach;
+/// their maxima.
+HWY_NOINLINE inline void finish_few_scores(const Bf16Scores& scores, int begin, int end, int queries, const Word* visible) {
+  constexpr float hidden = -std::numeric_limits<float>::infinity();
+  const int first = begin / tile_items * tile_items, last = (end + tile_items - 1) / tile_items * tile_items;
+  const __m512 factor = _mm512_set1_ps(scores.scale);
+  for (int r = 0; r < queries; ++r) {
+    float* const s = scores.s + r * bf16_key_block;
+    __m512 largest = _mm512_set1_ps(hidden);
+    for (int i = first; i < last; i += 16) {
+      const auto before = [i](int key) { return key <= i ? 0u : key >= i + 16 ? 0xFFFFu : (1u << (key - i)) - 1; };
+      std::uint32_t seen = before(end) & ~before(begin);
+      if (visible) {
+        const __m512i bit = _mm512_set1_epi64(std::int64_t{1} << r);
+        seen &= _mm512_test_epi64_mask(_mm512_load_si512(visible + i), bit) | _mm512_test_epi64_mask(_mm512_load_si512(visible + i + 8), bit) << 8;
+      }
+      const __m512 x = _mm512_mask_mul_ps(_mm512_set1_ps(hidden), static_cast<__mmask16>(seen), _mm512_load_ps(s + i), factor);
+      largest = _mm512_max_ps(largest, x);
+      _mm512_store_ps(s + i, x);
+    }
+    scores.alpha[r] = std::max(scores.alpha[r], _mm512_reduce_max_ps(largest));
+  }
+}
+
+/// 32 rows of V two by two, as 16 rows of `words` words: of each 32 columns in halves (in_order), which is faster.
+inline void pair_rows_in_halves(const std::uint16_t* const* rows, std::int64_t columns, std::int64_t words, LinesAhead& ahead, std::uint32_t* to) {
+  for (int pair = 0; pair < tile_pairs; ++pair, rows += 2, to += words) {
+    std::int64_t c = 0;
+    for (; c + 32 <= columns; c += 32) {
+      const __m512i low = _mm512_loadu_si512(rows[0] + c), high = _mm512_loadu_si512(rows[1] + c);
+      _mm512_store_si512(to + c, _mm512_unpacklo_epi16(low, high));
+      _mm512_store_si512(to + c + 16, _mm512_unpackhi_epi16(low, high));
+    }
+    ahead.fetch_eight();
+    for (; c < columns; c += 16)
+      _mm512_store_si512(to + c, words_of_rows(rows[0] + c, rows[1] + c, columns - c >= 16 ? 0xFFFF : static_cast<__mmask16>((1u << (columns - c)) - 1)));
+  }
+}
+
+/// Some units of a block, for few queries.
+struct FewTiles {
+  const std::uint32_t* weights;  // [16 queries][bf16_key_block / 2], of the first unit on
+  const std::uint32_t* values;   // [units][16 pairs][words]
+  std::int64_t words, columns;
+  int units, queries;
+  bool begins, ends, first;  // of the block; nothing was folded before it
+};
+inline constexpr int few_tile_units = 4;  // 32 KB of values at D = 128
+
+/// o[query][words] = the block's chain, plus alpha times what was there: queries are the rows of a tile, 64 columns at a time. Until the
+/// block ends its sums stay in `sums`, [words / 16][16 queries][16].
+HWY_NOINLINE inline void tiled_few_outputs(const FewTiles& few, const float* alpha, float* sums, float* o) {
+  constexpr std::int64_t row_of_sums = 4 * tile_rows, row_of_weights = 2 * bf16_key_block;
+  for (std::int64_t c = 0, left; (left = (few.words - c) / 16) > 0; c += 16 * (left >= 4 ? 4 : left >= 2 ? 2 : 1)) {
     const auto columns = [&]<int VECTORS>() ATTN_BF16_ATTR {
-      for_each_sum<VECTORS>([]<int V>() { tile_zero<V>(); });
+      float* const own = sums + c * tile_rows;
+      for_each_sum<VECTORS>([&]<int V>() {
+        if (few.begins) tile_zero<V>();
+        else tile_load<V>(own + V * tile_rows * tile_rows, row_of_sums);
+      });
       for (int u = 0; u < few.units; ++u) {
-        tile_load<left_tile>(few.weights + u * tile_words, 4 * tile_pairs);
+        tile_load<left_tile>(few.weights + u * tile_pairs, row_of_weights);
         for_each_sum<VECTORS>([&]<int V>() {
           tile_load<right_tile>(few.values + u * tile_pairs * few.words + c + V * 16, 4 * few.words);
           tile_dot<V, left_tile, right_tile>();
         });
       }
-      for_each_sum<VECTORS>([&]<int V>() { tile_store<V>(sums + V * 16, row_of_words); });
-      for (int q = 0; q < few.queries; ++q)
+      for_each_sum<VECTORS>([&]<int V>() { tile_store<V>(own + V * tile_rows * tile_rows, row_of_sums); });
+      if (!few.ends) return;
+      for (int q = 0; q < few.queries; ++q) {
+        __m512 sum[VECTORS];
+        ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[v] = _mm512_load_ps(own + v * tile_rows * tile_rows + q * tile_rows);
+        ATTN_UNROLL for (int v = 0; v + 1 < VECTORS; v += 2)
+          if (c + v * 16 + 32 <= few.columns) in_order(sum[v], sum[v + 1]);
         ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) {
-          const __m512 sum = _mm512_load_ps(sums + q * bf16_rows + v * 16);
           float* const at = o + q * few.words + c + v * 16;
-          _mm512_store_ps(at, few.first ? sum : _mm512_fmadd_ps(_mm512_load_ps(at), _mm512_set1_ps(alpha[q]), sum));
+          _mm512_store_ps(at, few.first ? sum[v] : _mm512_fmadd_ps(_mm512_load_ps(at), _mm512_set1_ps(alpha[q]), sum[v]));
         }
+      }
     };
-    const std::int64_t left = (few.words - c) / 16;
     if (left >= 4) columns.template operator()<4>();
-    else if (left == 3) columns.template operator()<3>();
-    else if (left == 2) columns.template operator()<2>();
+    else if (left >= 2) columns.template operator()<2>();
     else columns.template operator()<1>();
   }
 }

@@ -20,6 +20,7 @@ struct Bf16FewScoresTile {
   std::int64_t pairs;
   float scale;
   const std::uint32_t* q;
+  LinesAhead* ahead;  // of the keys
 
   template <int ROWS, int VECTORS>
   HWY_NOINLINE void operator()(const float* const* keys, std::int64_t stride, int row, float* scores, std::int64_t to_stride) const {
@@ -31,6 +32,7 @@ struct Bf16FewScoresTile {
     RowsInStep<Tag<float>> first(keys[0], stride), second(keys[VECTORS - 1], stride);
     std::int64_t c = 0;
     for (; c + side <= pairs; c += side, of_rows += side * few_rows) {
+      if constexpr (VECTORS > 1) ahead->fetch<4 * VECTORS>();
       Vector<float> column[VECTORS][side];
       first.next(d, column[0]);
       if constexpr (VECTORS == 2) second.next(d, column[1]);
@@ -94,6 +96,7 @@ struct Bf16FewRowsTile {
     const __mmask16 last = left >= 16 ? 0xFFFF : static_cast<__mmask16>((1u << left) - 1);
     const std::uint32_t* weights = p + row;
     for (int pair = 0; pair < pairs; ++pair, weights += p_stride) {
+      if constexpr (VECTORS > 1) fold.ahead->fetch<VECTORS>();
       const std::uint16_t *low = v_rows[2 * pair] + column, *high = v_rows[2 * pair + 1] + column;
       __m512i values[VECTORS];
       if constexpr (by_twos) {
@@ -115,15 +118,6 @@ struct Bf16FewRowsTile {
       if (fold.ends)
         ATTN_UNROLL for (int r = 0; r < ROWS; ++r) ATTN_UNROLL for (int x = 0; x < VECTORS; x += 2) in_order(sum[r][x].raw, sum[r][x + 1].raw);
     fold.finish(row, o, sum);
-  }
-
- private:
-  /// Columns (0-3, 8-11, 16-19, 24-27) and the others between them to (0-15) and (16-31).
-  static HWY_INLINE void in_order(__m512& low, __m512& high) {
-    const __m512i first_half = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
-    const __m512 all = _mm512_permutex2var_ps(low, first_half, high);
-    high = _mm512_permutex2var_ps(low, _mm512_add_epi32(first_half, _mm512_set1_epi32(8)), high);
-    low = all;
   }
 };
 

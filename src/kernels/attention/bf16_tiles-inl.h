@@ -28,6 +28,14 @@ HWY_INLINE __m512i words_of_rows(const std::uint16_t* low, const std::uint16_t* 
   return _mm512_or_si512(a, _mm512_slli_epi32(b, 16));
 }
 
+/// Columns (0-3, 8-11, 16-19, 24-27) and the others between them, as pairs are interleaved in halves, to (0-15) and (16-31).
+HWY_INLINE void in_order(__m512& low, __m512& high) {
+  const __m512i first_half = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
+  const __m512 all = _mm512_permutex2var_ps(low, first_half, high);
+  high = _mm512_permutex2var_ps(low, _mm512_add_epi32(first_half, _mm512_set1_epi32(8)), high);
+  low = all;
+}
+
 /// What the scores of a block are made of: queries as pairs [pairs][bf16_rows], the block's keys; where they go.
 struct Bf16Scores {
   const std::uint32_t* q;

@@ -30,9 +30,9 @@ struct Bf16Strip {
   std::uint32_t* k;  // [256][ceil(D / 2)], used where D is odd
   std::uint32_t* few_queries;  // [ceil(D / 2)][few_rows]
   std::uint32_t* zeros;        // a row of V
-  std::uint32_t* tile_rows_copy;  // [16][ceil(D / 2)]
-  std::uint32_t* paired;          // [16][value words]  values on their way to tiles
-  std::uint32_t* tile_weights;    // [units][16 queries][16 pairs]  of few queries
+  std::uint32_t* tile_rows_copy;  // [64][ceil(D / 2)]
+  std::uint32_t* paired;          // [16][value words]  values on their way to tiles; of few queries the sums of a block
+  std::uint32_t* tile_weights;    // [16][128]  of few queries
   void* rest;        // a Strip<float>
 
   static std::int64_t pairs(std::int64_t dim) { return (dim + 1) / 2; }
@@ -45,7 +45,7 @@ struct Bf16Strip {
   }
   static std::size_t bytes(const AttentionProblem& p) {
     const std::int64_t words = (pairs(p.dim) + 15) / 16 * 16 * (R + few_rows) + keys * R + keys / 2 * R + value_blocks(p) * keys / 2 * value_words(p.value_dim) +
-                               most_value_blocks / 4 + (p.dim % 2) * keys * pairs(p.dim) + value_words(p.value_dim) + tile_rows * ((pairs(p.dim) + 15) / 16 * 16 + value_words(p.value_dim) + keys / 2);
+                               most_value_blocks / 4 + (p.dim % 2) * keys * pairs(p.dim) + value_words(p.value_dim) + tile_rows * (4 * ((pairs(p.dim) + 15) / 16 * 16) + value_words(p.value_dim) + keys / 2);
     return 4 * static_cast<std::size_t>((words + 15) / 16 * 16) + Strip<float>::bytes(0, p.value_dim);
   }
   static constexpr std::int64_t most_value_blocks = 64;
@@ -65,7 +65,7 @@ struct Bf16Strip {
     k = take((dim % 2) * keys * pairs(dim));
     few_queries = take(pairs(dim) * few_rows);
     zeros = take(value_words(value_dim) / 2);
-    tile_rows_copy = take(tile_rows * pairs(dim));
+    tile_rows_copy = take(4 * tile_rows * pairs(dim));
     paired = take(tile_rows * value_words(value_dim));
     tile_weights = take(tile_rows * keys / 2);
     rest = next;
@@ -111,9 +111,10 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
           to[c * bf16_rows + i] = pair[0] | (2 * c + 1 < problem.dim ? std::uint32_t{pair[1]} << 16 : 0);
         }
     }
-    if (!few || tiles) return;
+    if (!few) return;
     if (!keys_in_lanes) clear_scores(wide.s, block_keys);
     FewBlock<float, block_keys>(strip).clear();
+    if (tiles) return;
     for (std::int64_t c = 0; c < pairs; ++c) std::memcpy(wide.few_queries + c * few_rows, wide.q + c * bf16_rows, few_rows * sizeof(std::uint32_t));
   }
 
@@ -244,8 +245,10 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
       for_each_slice(first, groups.range(g, modified ? nullptr : visible), [&](const ScoreRange& range) ATTN_BF16_ATTR { score(rows, range); });
     next.fetch(next_lines);
     if (keys_in_lanes) {
+      if (tiles) finish_few_scores(of_block(rows, few_block.s), groups.begin[0], groups.end[0], static_cast<int>(map.count()), visible);
       note_silent(few_block.s, 1, keys);
       weigh_few(strip, few_block, static_cast<int>(map.count()), groups.begin[0], groups.end[0], wide.p);
+      if (tiles) return fold_few_by_tiles(first, keys, groups, wide.p);
       return fold_few(first, keys, groups, reinterpret_cast<const std::uint32_t*>(few_block.p), few_rows);
     }
     if (few && !tiles) few_block.to_lanes(wide.s, static_cast<int>(map.count()), 0, keys);
@@ -260,11 +263,21 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     if (groups.gaps) clear_gaps(groups, wide.p, 2);
     if (tiles) fill_units(groups);
     if (!few) return fold_pairs(groups, value_pairs(first, keys));
-    tiles ? fold_few_by_tiles(first, keys, groups) : fold_few(first, keys, groups, wide.p, bf16_rows);
+    if (tiles) {
+      const int pair = groups.begin[0] / tile_items * tile_pairs, end = (groups.end[0] + tile_items - 1) / tile_items * tile_pairs;
+      turn(reinterpret_cast<const float*>(wide.p + pair * bf16_rows), std::int64_t{bf16_rows}, std::int64_t{end - pair}, std::int64_t{tile_rows},
+           reinterpret_cast<float*>(wide.tile_weights + pair), std::int64_t{block_keys / 2});
+    }
+    tiles ? fold_few_by_tiles(first, keys, groups, wide.tile_weights) : fold_few(first, keys, groups, wide.p, bf16_rows);
   }
 
+  Bf16Scores of_block(const std::uint32_t* const* rows, float* s) const { return {wide.q, rows, pairs, static_cast<float>(problem.scale), s, strip.alpha}; }
+
   void score(const std::uint32_t* const* rows, const ScoreRange& range) {
-    const Bf16Scores scores{wide.q, rows, pairs, static_cast<float>(problem.scale), wide.s, strip.alpha};
+    const Bf16Scores scores = of_block(rows, wide.s);
+    const int count = static_cast<int>(map.count());
+    FewBlock<float, block_keys> few_block(strip);
+    if (keys_in_lanes && tiles) return tiled_few_scores(of_block(rows, few_block.s), range.key, range.end, count, k_ahead, wide.tile_rows_copy);
     if (!few || tiles) {
       for_each_tile(range.first, range.last, [&]<int V>(int x) ATTN_BF16_ATTR {
         tiles ? tiled_score_columns<V>(scores, range, x, wide.tile_rows_copy) : bf16_score_columns<V>(scores, range, x);
@@ -272,10 +285,8 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
       return;
     }
     const auto* words = reinterpret_cast<const float* const*>(rows);
-    FewBlock<float, block_keys> few_block(strip);
-    const int count = static_cast<int>(map.count());
     for_each_few_keys(words, range.key, range.end, [&](int key, int vectors_of_keys) ATTN_BF16_ATTR {
-      few_scores({few_block.s, block_keys, strip.alpha}, words + key, key, vectors_of_keys, count, range.of_vector(0), Bf16FewScoresTile{pairs, scores.scale, wide.few_queries});
+      few_scores({few_block.s, block_keys, strip.alpha}, words + key, key, vectors_of_keys, count, range.of_vector(0), Bf16FewScoresTile{pairs, scores.scale, wide.few_queries, &k_ahead});
     }, [&](int key, int end) ATTN_BF16_ATTR {
       bf16_score_columns<1>(scores, {key, end, 0, 1, range.visible, range.whole}, 0);
       few_block.from_lanes(wide.s, count, key, end);
@@ -290,27 +301,29 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     const int begin = groups.begin[0] / 2, end = (groups.end[0] + 1) / 2;
     for (int pair = begin; pair < end; pair += part_pairs) {
       const int last = pair + part_pairs < end ? pair + part_pairs : end;
-      read_values(first + 2 * pair, 2 * last < keys ? 2 * (last - pair) : keys - 2 * pair);
+      v_ahead.use(first + 2 * pair, 2 * last < keys ? 2 * (last - pair) : keys - 2 * pair);
       rows_out.for_each(static_cast<int>(map.count()), Bf16FewRowsTile{rows + 2 * pair, problem.value_dim, last - pair, p + pair * p_stride, p_stride,
                                                                        fold_few_part(pair == begin, last == end)});
     }
     fresh = false;
   }
 
-  /// The block's values to few rows by tiles: a unit's rows two by two as they come from memory, then all of them, queries as rows.
-  void fold_few_by_tiles(std::int64_t first, int keys, const Groups& groups) {
+  /// The block's values to few rows by tiles, queries as rows: some units at a time, two by two as they come from memory. weights [16][128].
+  HWY_NOINLINE void fold_few_by_tiles(std::int64_t first, int keys, const Groups& groups, const std::uint32_t* weights) {
     const std::int64_t words = Bf16Strip::value_words(problem.value_dim);
     const std::uint16_t* rows[block_keys];
     value_rows(first, keys, rows);
-    const int unit = groups.begin[0] / tile_items, end = (groups.end[0] + tile_items - 1) / tile_items;
-    for (int u = unit; u < end; ++u) {
-      const int key = u * tile_items, count = keys - key < tile_items ? keys - key : tile_items;
-      read_values(first + key, count);
-      pair_rows(rows + key, problem.value_dim, words, wide.v + key / 2 * words);
-      turn(reinterpret_cast<const float*>(wide.p + key / 2 * bf16_rows), std::int64_t{bf16_rows}, std::int64_t{tile_pairs}, std::int64_t{tile_rows},
-           reinterpret_cast<float*>(wide.tile_weights + u * tile_words), std::int64_t{tile_pairs});
+    const int begin = groups.begin[0] / tile_items, end = (groups.end[0] + tile_items - 1) / tile_items;
+    for (int unit = begin, units; unit < end; unit += units) {
+      units = end - unit < few_tile_units ? end - unit : few_tile_units;
+      for (int u = 0; u < units; ++u) {
+        const int key = (unit + u) * tile_items;
+        v_ahead.use(first + key, keys - key < tile_items ? keys - key : tile_items);
+        pair_rows_in_halves(rows + key, problem.value_dim, words, v_ahead, wide.v + u * tile_pairs * words);
+      }
+      tiled_few_outputs({weights + unit * tile_pairs, wide.v, words, problem.value_dim, units, static_cast<int>(map.count()), unit == begin, unit + units == end, fresh},
+                        strip.alpha, reinterpret_cast<float*>(wide.paired), strip.block);
     }
-    tiled_few_outputs({wide.tile_weights + unit * tile_words, wide.v + unit * tile_pairs * words, words, end - unit, static_cast<int>(map.count()), fresh}, strip.alpha, strip.block);
     fresh = false;
   }
 
@@ -345,7 +358,7 @@ class TiledBf16Walk : public Bf16Walk {
  public:
   TiledBf16Walk(const AttentionProblem& p, const LaneMap& lane_map, void* scratch) : Bf16Walk(p, lane_map, scratch) {
     tiles = true;
-    keys_in_lanes = false;
+    slice_keys = bf16_rows;
     shape_tiles(shape_, pairs);
     shape = &shape_;
   }

@@ -45,6 +45,7 @@ struct FewScoresByteTile {
   const float* first_key;
   const float* const* scales;
   std::int64_t group;
+  LinesAhead* ahead;  // of the keys
 
   template <int ROWS, int VECTORS>
   HWY_NOINLINE void operator()(const float* const* keys, std::int64_t stride, int row, float* scores, std::int64_t to_stride) const {
@@ -66,6 +67,7 @@ struct FewScoresByteTile {
         group_end += group;
         ++n;
       }
+      if constexpr (asks_ahead<float> && ROWS > 1 && VECTORS > 1) ahead->fetch<(VECTORS * N + 3) / 4>();
       Vector<float> words[VECTORS][4];
       first.next(d, words[0]);
       if constexpr (VECTORS == 2) second.next(d, words[1]);
@@ -109,6 +111,7 @@ struct FewRowsByteTile {
     ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) group[x] = (column + x * N) / values_of.group;
     const float* weights = p + row;
     for (int key = first_key; key < first_key + keys; ++key, weights += p_stride) {
+      if constexpr (asks_ahead<float> && ROWS > 1 && VECTORS > 1) fold.ahead->fetch<(VECTORS * N + 63) / 64>();
       const std::int8_t* const value = values_of.row[key] + column;
       Vector<float> values[VECTORS];
       ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) values[x] = hn::Mul(widen(d, value + x * N), hn::Set(d, values_of.scales[key][group[x]]));

@@ -11,7 +11,7 @@
 #define ATTN_FEW_ROWS_INL_H
 #endif
 
-#include "kernels/attention/key_rows.h"
+#include "kernels/attention/lines_ahead.h"
 #include "kernels/attention/tile-inl.h"
 #include "kernels/turn-inl.h"
 
@@ -69,6 +69,10 @@ class RowOutput {
   std::int64_t columns_, vectors_;
 };
 
+/// Whether tiles ask for memory: those of processors that may have tile registers.
+template <typename T>
+inline constexpr bool asks_ahead = HWY_TARGET == HWY_AVX3 && sizeof(T) == 4;
+
 /// A block's values are weighted in parts of so many keys, which stay in the first cache from their reading to their use.
 inline constexpr int few_part = 32;
 
@@ -78,6 +82,7 @@ template <typename T>
 struct FewFold {
   const T* alpha;
   std::int64_t stride, to_sums;
+  LinesAhead* ahead;  // of the values
   bool first, begins, ends;
 
   template <int ROWS, int VECTORS>
@@ -118,6 +123,7 @@ struct FewRowsTile {
     fold.start(o, sum);
     const T* weights = p + row;
     for (int key = 0; key < keys; ++key, weights += p_stride) {
+      if constexpr (asks_ahead<T> && VECTORS > 1) fold.ahead->template fetch<(VECTORS * N * static_cast<int>(sizeof(T)) + 63) / 64>();
       const T* const value = v_rows[key] + column;
       Vector<T> values[VECTORS];
       ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) values[x] = hn::LoadU(d, value + x * N);
@@ -128,62 +134,6 @@ struct FewRowsTile {
     }
     fold.finish(row, o, sum);
   }
-};
-
-/// Rows of K or V in the order in which they lie, line after line, right before they are used, the next `ahead` bytes asked for: so the processor's
-/// own prefetch keeps up, and one thread reads while another computes. In the order of the tiles, 32 rows at a time, memory gives half as much;
-/// with prefetches spread among their multiplications three quarters (f32, D = 128: .50 and .73 of reading alone, this way .82).
-template <typename T>
-class ReadAhead {
- public:
-  ReadAhead(const KeyRows& rows, std::int64_t columns, std::int64_t ahead = 4096) : rows_(&rows), base_(static_cast<const T*>(rows.base)), columns_(columns), ahead_(ahead) {}
-
-  /// Keys [first, first + count); `end`: rows from there on are not asked for.
-  HWY_NOINLINE void operator()(std::int64_t first, std::int64_t count, std::int64_t end) const {
-    if (columns_ == 0) return;
-    constexpr std::int64_t size = sizeof(T), line = 64 / size;
-    const std::int64_t ahead = 1 + ahead_ / (columns_ * size);
-    if (size == 1 && rows_->row_stride == columns_) return short_rows(first, count, end, ahead);
-    for (std::int64_t j = first; j < first + count; ++j) {
-      const T* const row = base_ + rows_->offset(j);
-      const T* const next = j + ahead < end ? base_ + rows_->offset(j + ahead) : row;
-      for (std::int64_t c = 0; c < columns_; c += line) {
-        __builtin_prefetch(next + c);
-        static_cast<void>(*static_cast<const volatile T*>(row + c));
-      }
-    }
-  }
-
- private:
-  /// Rows of 8 bits without a gap between them, a page of them at a time, and their scales.
-  void short_rows(std::int64_t first, std::int64_t count, std::int64_t end, std::int64_t ahead) const {
-    for (std::int64_t j = first, stop = first + count, rows; j < stop; j += rows) {
-      const bool asks = j + ahead < end;
-      rows = rows_of_page(*rows_, j, stop - j);
-      if (asks) rows = rows_of_page(*rows_, j + ahead, rows < end - j - ahead ? rows : end - j - ahead);
-      const T* const at = base_ + rows_->offset(j);
-      const T* const next = asks ? base_ + rows_->offset(j + ahead) : at;
-      for (std::int64_t byte = 0; byte < rows * columns_; byte += 64) {
-        __builtin_prefetch(next + byte);
-        static_cast<void>(*static_cast<const volatile T*>(at + byte));
-        slow_down();
-      }
-      if (!asks) continue;
-      const float* const scales = scales_at(*rows_, j + ahead);
-      for (std::int64_t n = 0; n < rows * rows_->scale_stride; n += 16) __builtin_prefetch(scales + n);
-    }
-  }
-  /// A few cycles: prefetches that come faster than memory answers are dropped (without it a tenth of the speed is lost). Rows of more
-  /// lines are looked up one by one, which takes as long.
-  static HWY_INLINE void slow_down() {
-#if HWY_COMPILER_GCC || HWY_COMPILER_CLANG
-    asm volatile(".rept 16\n nop\n .endr");
-#endif
-  }
-
-  const KeyRows* rows_;
-  const T* base_;
-  std::int64_t columns_, ahead_;
 };
 
 #endif

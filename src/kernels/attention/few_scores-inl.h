@@ -48,6 +48,7 @@ template <typename T>
 struct FewScoresTile {
   std::int64_t dim;
   const T* q;
+  LinesAhead* ahead;  // of the keys
 
   /// ROWS rows from `row` x VECTORS * N keys, of which keys[v] is the first of N that stand `stride` apart, to scores [row][to_stride].
   template <int ROWS, int VECTORS>
@@ -60,6 +61,7 @@ struct FewScoresTile {
     RowsInStep<Tag<T>> first(keys[0], stride), second(keys[VECTORS - 1], stride);
     std::int64_t c = 0;
     for (; c + side <= dim; c += side, of_rows += side * few_rows) {
+      if constexpr (asks_ahead<T> && VECTORS > 1) ahead->template fetch<(VECTORS * N + 3) / 4>();
       Vector<T> column[VECTORS][side];
       first.next(d, column[0]);
       if constexpr (VECTORS == 2) second.next(d, column[1]);

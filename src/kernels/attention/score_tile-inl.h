@@ -90,7 +90,8 @@ class DotScore {
       : scale_(static_cast<T>(problem.scale)), dim_(problem.dim), few_queries_(static_cast<T*>(scratch)) {}
 
   /// The turned queries, scaled once. `few`: their number where they are few, else 0.
-  void prepare_queries(const Strip<T>& strip, int vectors, int few) {
+  void prepare_queries(const Strip<T>& strip, int vectors, int few, LinesAhead* ahead) {
+    ahead_ = ahead;
     const Tag<T> d;
     constexpr int R = strip_rows<T>, N = lanes<T>;
     const auto scale = hn::Set(d, scale_);
@@ -112,7 +113,7 @@ class DotScore {
     if (few_ == 0) return score_block(strip, k, dim_, range);
     FewBlock<T, key_block> block(strip);
     for_each_few_keys(k, range.key, range.end, [&](int key, int vectors) HWY_ATTR {
-      few_scores({block.s, key_block, strip.alpha}, k + key, key, vectors, few_, range.of_vector(0), FewScoresTile<T>{dim_, few_queries_});
+      few_scores({block.s, key_block, strip.alpha}, k + key, key, vectors, few_, range.of_vector(0), FewScoresTile<T>{dim_, few_queries_, ahead_});
     }, [&](int key, int end) HWY_ATTR {
       score_block(strip, k, dim_, {key, end, 0, 1, range.visible, range.whole});
       block.from_lanes(strip.s, few_, key, end);
@@ -126,7 +127,7 @@ class DotScore {
     const float* words[key_block];
     for (int r = range.key; r < range.end; ++r) words[r] = reinterpret_cast<const float*>(bytes.row[r]);
     for_each_few_keys(words, range.key, range.end, [&](int key, int vectors) HWY_ATTR {
-      few_scores({block.s, key_block, strip.alpha}, words + key, key, vectors, few_, range.of_vector(0), FewScoresByteTile{dim_, few_queries_, words[key], bytes.scales + key, bytes.group});
+      few_scores({block.s, key_block, strip.alpha}, words + key, key, vectors, few_, range.of_vector(0), FewScoresByteTile{dim_, few_queries_, words[key], bytes.scales + key, bytes.group, ahead_});
     }, [&](int key, int end) HWY_ATTR {
       widen(key, end);
       score_block(strip, k, dim_, {key, end, 0, 1, range.visible, range.whole});
@@ -139,6 +140,7 @@ class DotScore {
   std::int64_t dim_;
   T* few_queries_;  // [D][few_rows]: columns side by side, so that they fill few cache lines
   int few_ = 0;
+  LinesAhead* ahead_ = nullptr;  // of the keys
 };
 
 #endif

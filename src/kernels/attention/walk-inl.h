@@ -53,7 +53,9 @@ class Walk {
   bool few;                     // few rows: their output is `rows_out`, and turned at the end of the span
   RowOutput<T> rows_out;
   bool keys_in_lanes = false;   // few rows whose scores nobody changes: nor do their weights need rows in the lanes
-  std::int64_t span_end = 0;    // few rows: keys before this one are read ahead
+  std::int64_t span_end = 0;
+  int slice_keys = few_keys<T>;  // few rows: keys that are read, then scored
+  LinesAhead k_ahead, v_ahead;  // few rows
 
   Walk(const AttentionProblem& p, const LaneMap& lane_map, void* scratch) : Walk(p, lane_map, scratch, p.dim, p.value_dim) {}
   static std::size_t scratch_bytes(const AttentionProblem& p) {
@@ -94,7 +96,7 @@ class Walk {
       if (bytes_of(problem.element) == sizeof(T)) turn(static_cast<const T*>(problem.q) + start, problem.q_stride[2], map.rows, problem.dim, to, std::int64_t{R});
       else if constexpr (sizeof(T) == 4) turn_widened(start, to);
     }
-    score.prepare_queries(strip, vectors, few ? static_cast<int>(map.count()) : 0);
+    score.prepare_queries(strip, vectors, few ? static_cast<int>(map.count()) : 0, &k_ahead);
     if (!few) return;
     if (!keys_in_lanes) clear_scores(strip.s, block_keys);
     FewBlock<T, key_block>(strip).clear();
@@ -115,7 +117,12 @@ class Walk {
     for (int r = 0; r < keys; ++r) hn::Store(hn::Zero(d), d, s + r * R);
   }
 
-  void begin_span() {
+  void begin_span(std::int64_t first, std::int64_t end) {
+    span_end = end;
+    if (few && (few_bytes || !stored.needed())) {
+      k_ahead.begin(k, problem.dim, first, end);
+      v_ahead.begin(v, problem.value_dim, first, end);
+    }
     const Tag<T> d;
     for (int x = 0; x < vectors; ++x) {
       hn::Store(minus_infinity<T>(), d, strip.m + x * N);
@@ -150,7 +157,7 @@ class Walk {
       if (!in_tiles()) ahead.fetch();
     };
     fetch();
-    if (few_bytes) read_bytes(k, problem.dim, first, keys);
+    if (few_bytes) k_ahead.use(first, keys);
     const std::int64_t index = block_index(first);
     if (!few_bytes && stored.needed()) stored.load_block(stored.keys, index, k, problem.dim, {first, keys, span_end}, k_rows);
     score.load_keys(k_rows, keys, index);
@@ -219,18 +226,13 @@ class Walk {
       if (stored.needed()) load_values(first, keys, v_rows);
       for (int key = begin; key < end; key += few_part) {
         const int last = key + few_part < end ? key + few_part : end;
-        if (!stored.needed()) read_values(first + key, last - key);
+        if (!stored.needed()) v_ahead.use(first + key, last - key);
         rows_out.for_each(static_cast<int>(map.count()), FewRowsTile<T>{v_rows + key, last - key, p + key * p_stride, p_stride, fold_few_part(key == begin, last == end)});
       }
     }
     fresh = false;
   }
-  FewFold<T> fold_few_part(bool begins, bool ends) const { return {strip.alpha, rows_out.stride(), rows_out.to_sums(), fresh, begins, ends}; }
-
-  /// A block of them is 8 KB at D = 128: while one is computed, the next comes from memory.
-  void read_bytes(const KeyRows& rows, std::int64_t columns, std::int64_t first, int keys) const {
-    ReadAhead<std::int8_t>(rows, columns, block_keys * columns)(first, keys, span_end);
-  }
+  FewFold<T> fold_few_part(bool begins, bool ends) { return {strip.alpha, rows_out.stride(), rows_out.to_sums(), &v_ahead, fresh, begins, ends}; }
 
   void score_bytes(std::int64_t first, int keys, const Groups& groups, const Word* visible, const T** k_rows) {
     if constexpr (takes_bytes) {
@@ -242,7 +244,7 @@ class Walk {
 
   void fold_bytes(std::int64_t first, int keys, int key, int count, const T* p, std::int64_t p_stride) {
     if constexpr (takes_bytes) {
-      read_bytes(v, problem.value_dim, first, keys);
+      v_ahead.use(first, keys);
       const ByteRows bytes(v, first, keys);
       rows_out.for_each(static_cast<int>(map.count()), FewRowsByteTile{bytes, key, count, p, p_stride, fold_few_part(true, true)});
     }
@@ -250,16 +252,14 @@ class Walk {
 
   /// score(range), all at once; where rows are few, tile by tile, its keys read before.
   template <class F>
-  HWY_INLINE void for_each_slice(std::int64_t first, ScoreRange range, F&& score_of) const {
+  HWY_INLINE void for_each_slice(std::int64_t first, ScoreRange range, F&& score_of) {
     if (!few || stored.needed()) return score_of(range);
-    const ReadAhead<Stored> read(k, problem.dim);
     for (const int end = range.end; range.key < end; range.key = range.end) {
-      range.end = end - range.key < few_keys<T> + N ? end : range.key + few_keys<T>;  // no rest below a vector
-      read(first + range.key, range.end - range.key, span_end);
+      range.end = end - range.key < slice_keys + N ? end : range.key + slice_keys;  // no rest below a vector
+      k_ahead.use(first + range.key, range.end - range.key);
       score_of(range);
     }
   }
-  void read_values(std::int64_t first, int keys) const { ReadAhead<Stored>(v, problem.value_dim)(first, keys, span_end); }
 
   /// The output of few rows to where that of a span is looked for.
   void end_span() {
