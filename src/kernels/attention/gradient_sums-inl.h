@@ -37,7 +37,7 @@ class GradientSums : public GradientPairs<T> {
     T* sums = strip_.sums + (p_.sinks != nullptr ? R : 0);
     for (int n = 0; n < p_.bias_count; ++n) {
       const BiasTerm& term = p_.bias[n];
-      if (term.op != BiasOp::dense)
+      if (term.op == BiasOp::relative || (term.op == BiasOp::alibi && !add_distances(term, keys, sums)))
         for_each_lane(p_, term, map_, keys.first, [&](int lane, std::int64_t, std::int64_t at) {
           for (int r = 0; r < keys.count; ++r, ++at) {
             const T x = strip_.d[r * R + lane];
@@ -95,6 +95,24 @@ class GradientSums : public GradientPairs<T> {
   }
 
  private:
+  /// ALiBi's sums, lanes side by side; false where a distance is too large to be counted on in T.
+  bool add_distances(const BiasTerm& term, const KeyBlock& keys, T* sums) {
+    constexpr std::int64_t most = std::int64_t{1} << (std::numeric_limits<T>::digits - 1);
+    const Tag<T> d;
+    alignas(64) T distance[R] = {};
+    bool exact = true;
+    for_each_lane(p_, term, map_, keys.first, [&](int lane, std::int64_t, std::int64_t at) {
+      exact = exact && at > -most && at + keys.count < most;
+      distance[lane] = static_cast<T>(at);
+    });
+    for (int x = 0; exact && x < vectors_ * N; x += N) {
+      auto sum = hn::Load(d, sums + x), at = hn::Load(d, distance + x);
+      for (int r = 0; r < keys.count; ++r, at = hn::Add(at, hn::Set(d, T(1)))) sum = hn::MulAdd(hn::Load(d, strip_.d + r * R + x), at, sum);
+      hn::Store(sum, d, sums + x);
+    }
+    return exact;
+  }
+
   T* sums_of(int dense) const { return strip_.sums + (parameter_count(p_) + dense) * R; }
   T* rows_of(const DenseGradient& to) const {
     return static_cast<T*>(to.data) + rows_.batch * to.stride[0] + rows_.head * to.stride[1] + rows_.row * to.stride[2];
