@@ -23,6 +23,13 @@ struct BenchOptions {
   bool json = false, list = false, serve = false;
 };
 
+std::string seconds(const std::string& value) {
+  const std::string wrong = number(value);
+  if (!wrong.empty()) return wrong;
+  const double given = std::stod(value);
+  return given >= 0 && given <= 600 ? "" : fmt::format("must be from 0 to 600, not {}", value);
+}
+
 /// The lines asked for: those given, else those of the tables that hold every `only`.
 std::vector<std::string> chosen(const BenchOptions& options) {
   if (!options.lines.empty()) return options.lines;
@@ -58,12 +65,13 @@ Verb add_bench(CLI::App& app) {
   CLI::App* parser = app.add_subcommand("bench", "How fast, beside what this machine could at most");
   auto options = std::make_shared<BenchOptions>();
   parser->allow_extras();
-  parser->add_option("lines", options->lines, "Cases, as --list writes them; default: all of the table");
-  parser->add_option("--only", options->only, "Rows whose line holds this text (--only causal); given again: this too")->allow_extra_args(false);
-  parser->add_option("--seconds", options->seconds, "At least so long a row, and never fewer than 15 samples")->check(CLI::Range(0.0, 600.0))->capture_default_str();
+  parser->add_option("LINE", options->lines, "Cases, as --list writes them; all of the table without one")->type_name("");
+  parser->add_option("--only", options->only, "Rows whose line holds this text (--only causal); given again: this too")->type_name("WORDS")->allow_extra_args(false);
+  parser->add_option("--seconds", options->seconds, "At least so long a row, and never fewer than 15 samples (0.5)")->type_name("X")->check(seconds);
   parser->add_flag("--json", options->json, "One array, an object a row, the machine first");
   parser->add_flag("--list", options->list, "The rows, without measuring");
   parser->add_flag("--serve", options->serve, "Lines from stdin, each answered with the microseconds of one call");
+  parser->footer("Example\n  attn bench --only decode --only bf16 --seconds 0.2");
   return {parser, [options](const std::vector<std::string>& rest) {
             no_more(rest);
             if (options->serve) return bench::serve(std::cin, std::cout);

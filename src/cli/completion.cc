@@ -16,6 +16,8 @@ namespace {
 const std::map<std::string, std::string>& values_of_options() {
   static const std::map<std::string, std::string> values{{"--score", "scaled_dot dot general additive"},
                                                          {"--positions", "none sinusoidal rotary"},
+                                                         {"--bias", "none alibi relative"},
+                                                         {"--cache", "same int8"},
                                                          {"explain --tokens", "auto words characters"},
                                                          {"train --tokens", "characters words bpe"},
                                                          {"train --size", "nano baby small"},

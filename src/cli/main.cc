@@ -54,12 +54,28 @@ std::string_view first_line(std::string_view text) { return text.substr(0, text.
                   meant.empty() ? fmt::format("there are {}", fmt::join(known, ", ")) : fmt::format("did you mean {}?", meant))};
 }
 
+/// attn help, attn help VERB: the same as --help.
+void rewrite_help(const CLI::App& app, std::vector<std::string>& arguments) {
+  if (arguments.empty() || arguments[0] != "help") return;
+  while (!arguments.empty() && arguments[0] == "help") arguments.erase(arguments.begin());
+  const auto named = [&](const CLI::App* verb) { return verb->get_name() == arguments[0]; };
+  if (!arguments.empty() && !arguments[0].starts_with("-") && app.get_subcommands(named).empty()) unknown_argument(app, nullptr, arguments[0]);
+  arguments.insert(arguments.begin() + (arguments.empty() ? 0 : 1), "--help");
+}
+
+/// The parser's help, with one line's end.
+std::string help_of(const CLI::App& app) {
+  std::string text = app.help();
+  text.erase(text.find_last_not_of('\n') + 1);
+  return text + "\n";
+}
+
 int run(int argc, char** argv) {
   CLI::App app("Attention on a text, with every number, and on tensors.", "attn");
-  app.footer("attn VERB --help says more.  attn explain \"Life is short, eat dessert first\"");
   app.set_version_flag("--version", "attn " + version(), "Print the version");
   app.allow_extras();
   const std::vector<Verb> verbs{add_explain(app), add_run(app), add_info(app), add_verify(app), add_bench(app), add_train(app), add_generate(app), add_completion(app)};
+  app.footer("attn VERB --help says more.  attn explain \"Life is short, eat dessert first\"");  // after the verbs, which else have it too
   const Verb* verb = nullptr;
   std::string who = "attn";
   std::vector<std::string> rest;  // after --: never options
@@ -69,12 +85,16 @@ int run(int argc, char** argv) {
       const auto dashes = std::find(arguments.begin(), arguments.end(), "--");
       if (dashes != arguments.end()) rest.assign(dashes + 1, arguments.end());
       arguments.erase(dashes, arguments.end());
+      rewrite_help(app, arguments);
+      if (arguments.empty() && rest.empty()) {
+        const std::string text = help_of(app);
+        std::fwrite(text.data(), 1, text.size(), stderr);
+        return kUsage;
+      }
       std::reverse(arguments.begin(), arguments.end());  // as the parser takes them
       app.parse(std::move(arguments));
     } catch (const CLI::Success& wish) {  // --help, --version
-      std::string text = dynamic_cast<const CLI::CallForVersion*>(&wish) != nullptr ? wish.what() : app.help();
-      text.erase(text.find_last_not_of('\n') + 1);
-      print(text + "\n");
+      print(dynamic_cast<const CLI::CallForVersion*>(&wish) != nullptr ? wish.what() + std::string("\n") : help_of(app));
       return 0;
     }
     for (const Verb& candidate : verbs)

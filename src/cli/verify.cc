@@ -57,9 +57,10 @@ Verb add_verify(CLI::App& app) {
   auto options = std::make_shared<VerifyOptions>();
   auto json = std::make_shared<bool>(false);
   parser->allow_extras();
-  parser->add_option("line", options->line, "One case instead of the table, as a failure names it");
+  parser->add_option("LINE", options->line, "One case instead of the table, as a failure names it")->type_name("");
   parser->add_flag("--quick", options->quick, "The small table");
   parser->add_flag("--json", *json, "The same as JSON");
+  parser->footer("Exit status 1 when a bit differs.\n\nExample\n  attn verify --quick");
   return {parser, [options, json](const std::vector<std::string>& rest) {
             no_more(rest);
             run_verify(*options, *json);

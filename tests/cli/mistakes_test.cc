@@ -27,7 +27,7 @@ TEST_P(Mistakes, AreOneLine) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, Mistakes,
-    ::testing::Values(Mistake{"", 2, "which verb?"}, Mistake{"explian hello", 2, "did you mean explain?"},
+    ::testing::Values(Mistake{"help explian", 2, "did you mean explain?"}, Mistake{"help frobnicate", 2, "there are explain, run"}, Mistake{"explian hello", 2, "did you mean explain?"},
                       Mistake{"frobnicate", 2, "there are explain, run, info, verify, bench, train, generate, completion"}, Mistake{"explain", 2, "a text is missing"},
                       Mistake{"explain ''", 1, "no token"}, Mistake{"explain '  '", 1, "no token"},
                       Mistake{"explain hi --cuasal", 2, "there is no option --cuasal; did you mean --causal?"},
@@ -53,6 +53,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Mistake{"run /", 1, "cannot be read"}, Mistake{"explain hi --seed 99999999999999999999", 2, "at most 18 digits"},
                       Mistake{"explain hi --query x", 2, "--query: must be a whole number, not \"x\""},
                       Mistake{"info -- what", 2, "one argument too many"}, Mistake{"info what", 2, "one argument too many"},
+                      Mistake{"bench --seconds -1", 2, "attn bench: --seconds: must be from 0 to 600, not -1"}, Mistake{"bench --seconds x", 2, "must be a number, not \"x\""},
+                      Mistake{"bench --seconds nan", 2, "must be from 0 to 600, not nan"},
                       Mistake{"info --jsn", 2, "did you mean --json?"}, Mistake{"completion", 2, "which shell?"},
                       Mistake{"completion fihs", 2, "did you mean fish?"}));
 
@@ -74,6 +76,23 @@ TEST(Help, IsEverywhereAndOnStdout) {
   EXPECT_TRUE(attn_says("--version").out.starts_with("attn "));
 }
 
+TEST(Help, IsAVerbToo) {
+  EXPECT_EQ(attn_says("help").out, attn_says("--help").out);
+  for (const char* verb : {"explain", "run", "info", "verify", "bench", "train", "generate", "completion"}) {
+    const Said said = attn_says(std::string("help ") + verb);
+    EXPECT_EQ(said.code, 0);
+    EXPECT_EQ(said.out, attn_says(std::string(verb) + " --help").out);
+    EXPECT_EQ(said.out.find("attn VERB"), std::string::npos) << verb;  // a verb's help ends with the verb's own example
+  }
+}
+
+TEST(Help, IsTheAnswerToNothing) {
+  const Said said = attn_says("");
+  EXPECT_EQ(said.code, 2);
+  EXPECT_EQ(said.out, "");
+  EXPECT_EQ(said.err, attn_says("--help").out);
+}
+
 TEST(Completion, IsAScriptTheShellAccepts) {
   const Said bash = attn_says("completion bash");
   EXPECT_EQ(bash.code, 0);
@@ -91,6 +110,8 @@ TEST(Completion, IsAScriptTheShellAccepts) {
   EXPECT_EQ(values("explain", "--tokens"), "auto words characters\n");
   EXPECT_EQ(values("train", "--tokens"), "characters words bpe\n");
   EXPECT_EQ(values("explain", "--lang"), "en zh\n");
+  EXPECT_EQ(values("explain", "--bias"), "none alibi relative\n");
+  EXPECT_EQ(values("explain", "--cache"), "same int8\n");
   EXPECT_NE(attn_says("completion zsh").out.find("#compdef attn"), std::string::npos);
   EXPECT_NE(attn_says("completion fish").out.find("complete -c attn"), std::string::npos);
 }
