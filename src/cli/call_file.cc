@@ -115,6 +115,18 @@ Tensor tensor_of(const std::string& name, const json& value) {
   return tensor<double>(numbers, shape).to(dtype);
 }
 
+/// Where the parser stopped, as editors count; Python's json writes NaN and Infinity, which JSON does not have.
+[[noreturn]] void not_json(const std::string& path, const std::string& content, std::size_t byte) {
+  const std::string_view before = std::string_view(content).substr(0, byte == 0 ? 0 : byte - 1);
+  const std::size_t line_start = before.rfind('\n') + 1;  // npos + 1 is 0
+  const std::size_t sign = before.ends_with('-') ? 1 : 0;
+  const std::string_view here = std::string_view(content).substr(before.size() - sign);
+  const bool number = here.starts_with("NaN") || here.starts_with("Infinity") || here.starts_with("-Infinity");
+  throw FormatError(fmt::format("run: {} is not JSON at line {}, column {}{}", path, std::count(before.begin(), before.end(), '\n') + 1,
+                                before.size() - line_start + 1 - sign, number ? "; write \"nan\", \"inf\", \"-inf\", with the quotes" : ""),
+                    byte);
+}
+
 Call from_json(const std::string& path, const std::string& content) {
   Call call;
   try {
@@ -130,7 +142,7 @@ Call from_json(const std::string& path, const std::string& content) {
       else unknown_name(path, name);
     }
   } catch (const json::parse_error& error) {
-    throw FormatError(fmt::format("run: {} is not JSON at byte {}", path, error.byte), error.byte);
+    not_json(path, content, error.byte);
   } catch (const json::exception& error) {
     const std::string text = error.what();  // "[json.exception.out_of_range.406] number overflow parsing '1e999'"
     throw ValueError(fmt::format("run: {}: {}", path, text.substr(text.find("] ") + 2)));
@@ -139,6 +151,9 @@ Call from_json(const std::string& path, const std::string& content) {
 }
 
 Call from_safetensors(const std::string& path, const std::string& content) {
+  if (content.starts_with("\x93NUMPY") || content.starts_with("PK\x03\x04"))
+    throw FormatError(fmt::format("run: {} is a file of NumPy's; JSON or safetensors is needed, with q, k and v", path), 0);
+  if (content.size() < 9 || content[8] != '{') throw FormatError(fmt::format("run: {} is neither JSON nor safetensors", path), 0);
   const Safetensors file = [&] {
     try {
       return parse_safetensors(std::as_bytes(std::span<const char>(content)));

@@ -34,6 +34,7 @@ std::vector<std::string> lines_of(const std::string& path) {
     const std::size_t end = std::min(text.find('\n', at), text.size());
     lines.push_back(text.substr(at, end - at));
     if (lines.back().ends_with('\r')) lines.back().pop_back();
+    if (lines.back().empty()) throw UsageError{fmt::format("{}: line {} is empty; each line is a prompt", path, lines.size())};
     at = end + 1;
   }
   if (lines.empty()) throw UsageError{fmt::format("{} holds no line", path)};
@@ -95,7 +96,7 @@ Verb add_generate(CLI::App& app) {
   parser->allow_extras();
   parser->add_option("FOLDER", a.folder, "config.json, model.safetensors, tokenizer.json: of attn train, or Hugging Face's GPT-2 or Llama")->type_name("");
   a.prompt_given = parser->add_option("--prompt", a.prompt, "The text to go on with; a line's end without it")->type_name("TEXT");
-  a.prompts_given = parser->add_option("--prompts", a.prompts, "A prompt a line, all at once")->type_name("FILE");
+  a.prompts_given = parser->add_option("--prompts", a.prompts, "A prompt a line, all at once; - is stdin")->type_name("FILE");
   parser->add_option("--tokens", a.options.tokens.tokens, "At most so many new tokens (200)")->type_name("N")->check(whole_number);
   parser->add_option("--temperature", a.temperature, "Logits are divided by it (1); 0: always the likeliest")->type_name("X")->check(number);
   parser->add_option("--top-k", a.options.tokens.sample.top_k, "Only the K likeliest (0: all)")->type_name("K")->check(whole_number);

@@ -41,7 +41,8 @@ void print(std::string_view text) {
 }
 
 std::string read_file(const std::string& path) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const bool standard_input = path == "-";
+  const int file = standard_input ? STDIN_FILENO : ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) fail(path, "cannot be read");
   std::string content;
   char buffer[1 << 16];
@@ -50,14 +51,14 @@ std::string read_file(const std::string& path) {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) {
       const int reason = errno;
-      ::close(file);
+      if (!standard_input) ::close(file);
       errno = reason;
       fail(path, "cannot be read");
     }
     if (got == 0) break;
     content.append(buffer, static_cast<std::size_t>(got));
   }
-  ::close(file);
+  if (!standard_input) ::close(file);
   return content;
 }
 

@@ -16,7 +16,7 @@ struct UsageError {
 /// Writes all of it to stdout. ReaderGone for a closed pipe, IoError otherwise.
 void print(std::string_view text);
 
-/// IoError names the path and the reason.
+/// The file's content, of "-" what stands on stdin. IoError names the path and the reason.
 std::string read_file(const std::string& path);
 
 /// Without line ends and control characters.

@@ -63,7 +63,7 @@ Verb add_run(CLI::App& app) {
   auto arguments = std::make_shared<Arguments>();
   Arguments& a = *arguments;
   parser->allow_extras();
-  parser->add_option("FILE", a.file, "JSON or safetensors: q, k, v, and what else the call takes")->type_name("");
+  parser->add_option("FILE", a.file, "JSON or safetensors: q, k, v, and what else the call takes; - is stdin")->type_name("");
   const auto setting = [&](const char* option, const char* name, const char* type, const char* text) {
     return a.given[name] = parser->add_option(option, a.settings[name], text)->type_name(type);
   };

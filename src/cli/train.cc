@@ -192,7 +192,7 @@ Verb add_train(CLI::App& app) {
   auto arguments = std::make_shared<Arguments>();
   Arguments& a = *arguments;
   parser->allow_extras();
-  parser->add_option("TEXT", a.texts, "Text files, one after the other: the last tenth is for validation")->type_name("");
+  parser->add_option("TEXT", a.texts, "Text files (- is stdin), one after the other: the last tenth is for validation")->type_name("");
   const auto add = [&](const char* name, auto& value, const char* type, const char* text) {
     return a.given[name] = parser->add_option(std::string("--") + name, value, text)->type_name(type);
   };

@@ -62,6 +62,7 @@ TEST_F(GenerateCommand, EndsBeforeAStopText) {
 
 TEST_F(GenerateCommand, MistakesAreOneLine) {
   EXPECT_EQ(attn_says("generate").err, "attn generate: a folder is missing: of a model that attn train wrote, or of Hugging Face's GPT-2 or Llama\n");
+  EXPECT_NE(says("--prompts " + folder_.write("gap.txt", "abc\n\nd\n")).err.find("gap.txt: line 2 is empty; each line is a prompt"), std::string::npos);
   EXPECT_EQ(says("--prompt a --prompts b").err, "attn generate: --prompt and --prompts do not go together\n");
   EXPECT_EQ(says("--top-p 2").err, "attn: generate: top_p is 2; it must be above 0, at most 1\n");
   EXPECT_EQ(says("--top-p 2").code, 1);

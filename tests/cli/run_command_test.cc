@@ -122,6 +122,14 @@ TEST(RunCommand, LooksUpTheFilesTensorsInItsExpression) {
   EXPECT_TRUE(bits_equal(golden_tensor(nlohmann::json::parse(json.out).at("output")), expected));
 }
 
+TEST(RunCommand, ReadsStandardInput) {
+  const Folder folder;
+  const std::string text = R"({"q": [[1, 0]], "k": [[1, 0], [0, 1]], "v": [[1, 2], [3, 4]]})";
+  const Said said = shell("echo '" + text + "' | " + attn_command + " run -");
+  EXPECT_EQ(said.out, attn_says("run " + folder.write("call.json", text)).out) << said.err;
+  EXPECT_NE(said.out.find("1.6605, 2.6605"), std::string::npos);
+}
+
 TEST(RunCommand, MistakesInTheFileAreNamed) {
   const Folder folder;
   struct Mistake {
@@ -129,7 +137,10 @@ TEST(RunCommand, MistakesInTheFileAreNamed) {
     const char* says;
   };
   for (const Mistake& mistake :
-       {Mistake{"", "is empty"}, Mistake{"{", "is not JSON at byte"}, Mistake{"[1]", "must hold an object"},
+       {Mistake{"", "is empty"}, Mistake{"{", "is not JSON at line 1, column 2"}, Mistake{"{\n  \"q\": [1,]\n}", "is not JSON at line 2, column 11\n"},
+        Mistake{"{\"q\":\n[[1, NaN]]}", "is not JSON at line 2, column 6; write \"nan\", \"inf\""}, Mistake{"{\"q\": [-Infinity]}", "column 8; write"},
+        Mistake{"\x93NUMPY, and more", "is a file of NumPy's; JSON or safetensors is needed"}, Mistake{"PK\x03\x04, and more", "is a file of NumPy's"},
+        Mistake{"\x7f" "ELF, or what else", "is neither JSON nor safetensors"}, Mistake{"[1]", "must hold an object"},
         Mistake{R"({"q": [[1]], "k": [[1]]})", "v is missing"},
         Mistake{R"({"q": [[1], [1, 2]], "k": [[1]], "v": [[1]]})", "different length"},
         Mistake{R"({"q": [["x"]], "k": [[1]], "v": [[1]]})", "not a number"}, Mistake{R"({"qq": [[1]]})", "did you mean"},
