@@ -193,7 +193,7 @@ class Parser : TextCursor {
     const std::size_t count = name == "exp" || name == "tanh" || name == "abs" ? 1 : name == "min" || name == "max" ? 2 : name == "where" ? 3 : 0;
     if (count == 0) {
       place_ = start;
-      fail(fmt::format("s, b, h, i, j, a number, exp, tanh, abs, min, max, where{} was expected", names_of_tensors()));
+      fail(fmt::format("one of s, b, h, i, j, a number, exp, tanh, abs, min, max, where{} was expected", names_of_tensors()));
     }
     if (!take('(')) fail(fmt::format("{}(...) was expected", name));
     std::vector<ScoreExpression> x{joined(strength_or)};

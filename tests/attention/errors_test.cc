@@ -58,13 +58,13 @@ TEST(Errors, MasksAndBiases) {
             "attention: the mask attend has shape [8, 7]; it must broadcast to the scores [2, 4, 8, 8]");
   EXPECT_EQ(text<ShapeError>({.mask = Mask::prefix(ones({3}, Dtype::i64))}), "attention: the mask prefix has n of shape [3]; it must be [2], one for each batch item");
   EXPECT_EQ(text<ShapeError>({.bias = Bias::dense(ones({3, 1, 1}))}), "attention: a dense bias has shape [3, 1, 1]; it must broadcast to the scores [2, 4, 8, 8]");
-  EXPECT_EQ(text<DtypeError>({.bias = Bias::dense(ones({8, 8}, Dtype::f64))}), "attention: a bias is f64; it must be f32 or f32 as q");
+  EXPECT_EQ(text<DtypeError>({.bias = Bias::dense(ones({8, 8}, Dtype::f64))}), "attention: a bias is f64; it must be f32 as q");
   EXPECT_EQ(text<ShapeError>({.bias = Bias::alibi(ones({3}))}), "attention: the bias alibi has shape [3]; it needs one value for each of 4 query heads");
   EXPECT_EQ(text<ShapeError>({.bias = Bias::relative(ones({32, 3}))}), "attention: the bias relative has shape [32, 3]; it needs one value for each of 4 query heads");
   EXPECT_EQ(error_of<ShapeError>([] { attention(ones({2, 3, 4}), ones({2, 5, 4}), ones({2, 5, 4}), {.mask = Mask::attend(ones({3, 3, 5}, Dtype::boolean))}); }),
             "attention: the mask attend has shape [3, 3, 5]; it must broadcast to the scores [2, 3, 5]");
   const std::string both = error_of<ShapeError>([] { attention(ones({2, 4}), ones({3, 4}), ones({3, 4}), {.mask = Mask::causal()}); });
-  EXPECT_EQ(both.substr(0, both.find('\n')), "attention: causal does not say how 2 rows stand against 3 keys; give it Align::top_left or Align::bottom_right");
+  EXPECT_EQ(both.substr(0, both.find('\n')), "attention: causal does not say how 2 rows stand against 3 keys; it needs an alignment, top_left or bottom_right, as in causal(bottom_right)");
   EXPECT_EQ(error_of<DtypeError>([] { Bias::dense(ones({2}, Dtype::boolean)); }), "Bias::dense: values are bool; they must be f32, f64, bf16 or f16");
   EXPECT_EQ(error_of<ShapeError>([] { Bias::relative(ones({5, 4})); }),
             "Bias::relative: the table has shape [5, 4]; it must be [buckets, Hq] with an even number of at least 4 buckets");

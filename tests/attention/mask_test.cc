@@ -258,12 +258,12 @@ TEST(Mask, RowsThatSeeNothingAreNamed) {
 
 TEST(Mask, Errors) {
   EXPECT_EQ(error_of<ShapeError>([] { Mask::causal().dense(1, 1, 2, 3); }),
-            "Mask::dense: causal does not say how 2 rows stand against 3 keys; give it Align::top_left or Align::bottom_right\n"
+            "Mask::dense: causal does not say how 2 rows stand against 3 keys; it needs an alignment, top_left or bottom_right, as in causal(bottom_right)\n"
             "  top_left    bottom_right\n"
             "  ■ · ·       ■ ■ ·\n"
             "  ■ ■ ·       ■ ■ ■");
   EXPECT_EQ(error_of<ShapeError>([] { Mask::window(1, 1).dense(1, 1, 100, 7); }),
-            "Mask::dense: window does not say how 100 rows stand against 7 keys; give it Align::top_left or Align::bottom_right\n"
+            "Mask::dense: window does not say how 100 rows stand against 7 keys; it needs an alignment, top_left or bottom_right\n"
             "  top_left    bottom_right\n"
             "  ■ · ·       · · ·\n"
             "  ■ ■ ·       · · ·\n"

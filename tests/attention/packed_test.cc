@@ -184,7 +184,7 @@ TEST(Packed, ErrorsSayWhatIsWrong) {
                "attention: key_lengths is given with cu_seqlens, which says where sequences begin and end");
   EXPECT_EQ(error_of<ShapeError>([&] { call(q_good, k_good, {.query_start = integers({1})}); }), "attention: query_start has shape [1]; it must be [2], one for each sequence");
   EXPECT_EQ(error_of<ShapeError>([&] { call(q_good, k_good, {.mask = Mask::causal()}); }),
-               "attention: causal does not say how 3 rows stand against 5 keys; give it Align::top_left or Align::bottom_right\n"
+               "attention: causal does not say how 3 rows stand against 5 keys; it needs an alignment, top_left or bottom_right, as in causal(bottom_right)\n"
                "  top_left    bottom_right\n"
                "  ■ · · · ·   ■ ■ ■ · ·\n"
                "  ■ ■ · · ·   ■ ■ ■ ■ ·\n"

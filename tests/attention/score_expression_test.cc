@@ -54,8 +54,8 @@ TEST(ScoreExpression, LambdasOperatorsAndTextMakeTheSame) {
 
 TEST(ScoreExpression, TextThatIsNotUnderstoodIsShown) {
   const auto text = [](const std::string& given) { return error_of<ValueError>([&] { ScoreExpression::parse(given, tensors()); }); };
-  EXPECT_EQ(text("s - q"), "ScoreExpression::parse: \"s - q\": column 5, at \"q\": s, b, h, i, j, a number, exp, tanh, abs, min, max, where, slope, t2, bucket, flag, c was expected");
-  EXPECT_EQ(text("s +"), "ScoreExpression::parse: \"s +\": column 4, at the end: s, b, h, i, j, a number, exp, tanh, abs, min, max, where, slope, t2, bucket, flag, c was expected");
+  EXPECT_EQ(text("s - q"), "ScoreExpression::parse: \"s - q\": column 5, at \"q\": one of s, b, h, i, j, a number, exp, tanh, abs, min, max, where, slope, t2, bucket, flag, c was expected");
+  EXPECT_EQ(text("s +"), "ScoreExpression::parse: \"s +\": column 4, at the end: one of s, b, h, i, j, a number, exp, tanh, abs, min, max, where, slope, t2, bucket, flag, c was expected");
   EXPECT_EQ(text("s s"), "ScoreExpression::parse: \"s s\": column 3, at \"s\": an operator was expected");
   EXPECT_EQ(text("(s"), "ScoreExpression::parse: \"(s\": column 3, at the end: a closing ) was expected");
   EXPECT_EQ(text("slope[h"), "ScoreExpression::parse: \"slope[h\": column 8, at the end: a closing ] was expected");
@@ -105,7 +105,7 @@ TEST(ScoreExpression, WhatDoesNotFitTheCallSaysSo) {
   EXPECT_EQ(of_call<ValueError>(s + far(0) * far(1)), "attention: score_mod: \"n[0] * n[1]\" can reach 1.21e+24; whole numbers must stay within 2^53");
   EXPECT_EQ(of_call<ValueError>(i < j), "attention: score_mod \"i < j\" is a condition; it must be a number (where(condition, s, -inf) hides)");
   EXPECT_EQ(of_call<ShapeError>(s + i - j, 2, 3),
-            "attention: score_mod's i does not say how 2 rows stand against 3 keys; give it Align::top_left or Align::bottom_right\n"
+            "attention: score_mod's i does not say how 2 rows stand against 3 keys; it needs an alignment, top_left or bottom_right\n"
             "  top_left    bottom_right\n  ■ · ·       ■ ■ ·\n  ■ ■ ·       ■ ■ ■");
   // positions, not indices, and lengths that exist
   const AttentionOptions short_keys{.key_lengths = integers({3, 2})};

@@ -99,7 +99,7 @@ TEST(Sdpa, ErrorTexts) {
   EXPECT_EQ(error_of<ShapeError>([&] { scaled_dot_product_attention(x({1, 2, 3, 4}), x({1, 2, 5, 4}), x({1, 2, 5, 4}), {.attn_mask = x({4, 5})}); }),
             name + "attn_mask has shape [4, 5]; it must broadcast to the scores [1, 2, 3, 5]");
   EXPECT_EQ(error_of<DtypeError>([&] { scaled_dot_product_attention(x({3, 4}), x({5, 4}), x({5, 4}), {.attn_mask = x({3, 5}, Dtype::f64)}); }),
-            name + "attn_mask is f64; it must be bool, f32 or f32 as query");
+            name + "attn_mask is f64; it must be bool or f32 as query");
   EXPECT_EQ(error_of<ValueError>([&] { scaled_dot_product_attention(x({3, 4}), x({5, 4}), x({5, 4}), {.dropout_p = 1.5}); }),
             name + "dropout_p is 1.5; it must be from 0 to 1");
   EXPECT_EQ(error_of<ValueError>([&] { scaled_dot_product_attention({}, x({5, 4}), x({5, 4})); }), name + "query is undefined");
