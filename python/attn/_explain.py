@@ -40,6 +40,10 @@ class Explanation:
     def __iter__(self):
         return iter(self._run.steps)
 
+    def __contains__(self, name):
+        """Whether there is a step of that name."""
+        return any(name == step.name for step in self._run.steps)
+
     def __getitem__(self, name):
         """The step of that name, or at that place."""
         return self._run.step(name) if isinstance(name, str) else self._run.steps[name]

@@ -107,6 +107,13 @@ std::vector<std::string> hidden_of(const ExplainStep& step) {
   return all;
 }
 
+/// NumPy's protocol: without it numpy.asarray(step) would be an array of one object.
+nb::object array_of(const ExplainStep& step, nb::handle dtype, nb::handle copy) {
+  if (!step.values.defined()) throw type_error("ExplainStep: {} has words, no numbers; they are in rows", step.name);
+  const nb::object values = to_python(step.values, Framework::numpy);
+  return nb::module_::import_("numpy").attr("array")(values, nb::arg("dtype") = dtype, nb::arg("copy") = copy);
+}
+
 }  // namespace
 
 void add_explain(nb::module_& m) {
@@ -125,7 +132,11 @@ void add_explain(nb::module_& m) {
       .def_prop_ro("values", [](const ExplainStep& self) { return to_python(self.values, Framework::numpy); })
       .def_ro("rows", &ExplainStep::rows)
       .def_ro("columns", &ExplainStep::columns)
-      .def_prop_ro("hidden", hidden_of);
+      .def_prop_ro("hidden", hidden_of)
+      .def("__repr__", [](const ExplainStep& self) {
+        return text("<attn.ExplainStep '{}' {}{}{}>", self.name, self.values.defined() ? to_string(self.values.sizes()) : "of words", self.formula.empty() ? "" : ": ", self.formula);
+      })
+      .def("__array__", array_of, nb::arg("dtype") = nb::none(), nb::arg("copy") = nb::none(), "numpy.asarray(step): its values.");
   nb::class_<Explanation>(m, "Explanation")
       .def_ro("texts", &Explanation::texts)
       .def_ro("to", &Explanation::to)

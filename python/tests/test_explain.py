@@ -17,6 +17,16 @@ def test_steps_are_the_librarys_numbers():
     assert weights.hidden[1] == "causal" and weights.hidden[0] == "visible"
 
 
+def test_a_step_is_an_array_with_a_name():
+    explanation = attn.explain("Life is short", mask="causal")
+    step = explanation["weights"]
+    assert repr(step) == "<attn.ExplainStep 'weights' [3, 3]: softmax(masked)>" and repr(explanation["tokens"]).startswith("<attn.ExplainStep 'tokens' of words")
+    assert np.array_equal(np.asarray(step), step.values) and np.asarray(step, dtype=np.float64).dtype == np.float64
+    with pytest.raises(TypeError, match="tokens has words, no numbers"):
+        np.asarray(explanation["tokens"])
+    assert "weights" in explanation and "weight" not in explanation and 3 not in explanation
+
+
 def test_the_way_back():
     explanation = attn.explain("Life is short, eat dessert first", mask="causal", gradients=True)
     weights, v, context = (explanation[name].values.astype(np.float64) for name in ("weights", "v", "context"))

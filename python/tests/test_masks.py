@@ -43,6 +43,12 @@ def test_random_masks_and_their_texts(random):
         assert str(pickle.loads(pickle.dumps(mask))) == str(copy.deepcopy(mask)) == str(mask)
 
 
+def test_masks_are_neither_true_nor_false():
+    for wrong in (lambda: Mask.causal() and Mask.prefix(2), lambda: not Mask.causal(), lambda: Mask() or Mask.causal()):
+        with pytest.raises(TypeError, match="neither true nor false; join masks with &, | and ~"):
+            wrong()
+
+
 def test_masks_of_arrays(random):
     allowed = random.random((2, 1, 5, 5)) < 0.5
     assert np.array_equal(Mask.attend(allowed).dense(2, 3, 5, 5), np.broadcast_to(allowed, (2, 3, 5, 5)))

@@ -140,6 +140,8 @@ def test_5000_random_wrong_calls_of_every_function(random):
         ({"softcap": -1.0}, "softcap is -1"),
         ({"weights": "all"}, 'attention: weights is "all"; it must be one of "none", "full", "head_average", "column_sums"'),
         ({"weights": True}, "weights is a bool"),
+        ({"weights": "top_k(2)"}, 'weights is "top_k(2)"; attn.Weights.rows(indices) or attn.Weights.top_k(n) is needed for these'),
+        ({"bias": "alibi"}, "bias is a str; an attn.Bias is needed, as attn.Bias.alibi(heads)"),
         ({"dropout_p": 1.5}, "dropout_p is 1.5"),
         ({"dropout_seed": -1}, "dropout_seed must be from 0 to 2^64 - 1"),
         ({"score": 3}, "score is a int"),
