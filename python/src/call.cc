@@ -10,7 +10,8 @@ namespace attn::python {
 namespace {
 
 PyBias bias_of(nb::handle x, const char* function) {
-  if (PyUnicode_Check(x.ptr())) throw type_error("{}: bias is a str; an attn.Bias is needed, as attn.Bias.alibi(heads), or an array of numbers", function);
+  if (PyUnicode_Check(x.ptr()))
+    throw type_error("{}: bias is a str; an attn.Bias is needed, as attn.Bias.alibi(heads), or an array of numbers", function);
   if (const PyBias* given = as<PyBias>(x)) return *given;
   return {Bias::dense(keep(x, {function, "bias"})), {nb::borrow(x)}};
 }
@@ -27,7 +28,8 @@ Weights weights_of(nb::handle x, const char* function) {
   if (PyUnicode_Check(x.ptr())) {
     const std::string given = word(x, {function, "weights"});
     for (const char* name : {"rows", "top_k"})
-      if (given.starts_with(name)) throw type_error("{}: weights is \"{}\"; attn.Weights.rows(indices) or attn.Weights.top_k(n) is needed for these", function, given);
+      if (given.starts_with(name))
+        throw type_error("{}: weights is \"{}\"; attn.Weights.rows(indices) or attn.Weights.top_k(n) is needed for these", function, given);
   }
   constexpr Weights::Kind all[] = {Weights::none, Weights::full, Weights::head_average, Weights::column_sums};
   return all[choice(x, {function, "weights"}, {"none", "full", "head_average", "column_sums"})];

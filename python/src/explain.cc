@@ -134,7 +134,8 @@ void add_explain(nb::module_& m) {
       .def_ro("columns", &ExplainStep::columns)
       .def_prop_ro("hidden", hidden_of)
       .def("__repr__", [](const ExplainStep& self) {
-        return text("<attn.ExplainStep '{}' {}{}{}>", self.name, self.values.defined() ? to_string(self.values.sizes()) : "of words", self.formula.empty() ? "" : ": ", self.formula);
+        const std::string shape = self.values.defined() ? to_string(self.values.sizes()) : "of words";
+        return text("<attn.ExplainStep '{}' {}{}{}>", self.name, shape, self.formula.empty() ? "" : ": ", self.formula);
       })
       .def("__array__", array_of, nb::arg("dtype") = nb::none(), nb::arg("copy") = nb::none(), "numpy.asarray(step): its values.");
   nb::class_<Explanation>(m, "Explanation")

@@ -79,7 +79,9 @@ void add_mask(nb::module_& m) {
       .def("__and__", [](const Mask& a, const Mask& b) { return a & b; }, nb::is_operator())
       .def("__or__", [](const Mask& a, const Mask& b) { return a | b; }, nb::is_operator())
       .def("__invert__", [](const Mask& a) { return ~a; })
-      .def("__bool__", [](const Mask& self) -> bool { throw type_error("Mask: \"{}\" is neither true nor false; join masks with &, | and ~ instead of and, or, not", self.to_string()); })
+      .def("__bool__", [](const Mask& self) -> bool {
+        throw type_error("Mask: \"{}\" is neither true nor false; join masks with &, | and ~ instead of and, or, not", self.to_string());
+      })
       .def("__str__", &Mask::to_string)
       .def("__repr__", [](const Mask& self) { return text("attn.Mask(\"{}\")", self.to_string()); })
       .def("print",

@@ -20,7 +20,8 @@ def test_steps_are_the_librarys_numbers():
 def test_a_step_is_an_array_with_a_name():
     explanation = attn.explain("Life is short", mask="causal")
     step = explanation["weights"]
-    assert repr(step) == "<attn.ExplainStep 'weights' [3, 3]: softmax(masked)>" and repr(explanation["tokens"]).startswith("<attn.ExplainStep 'tokens' of words")
+    assert repr(step) == "<attn.ExplainStep 'weights' [3, 3]: softmax(masked)>"
+    assert repr(explanation["tokens"]).startswith("<attn.ExplainStep 'tokens' of words")
     assert np.array_equal(np.asarray(step), step.values) and np.asarray(step, dtype=np.float64).dtype == np.float64
     with pytest.raises(TypeError, match="tokens has words, no numbers"):
         np.asarray(explanation["tokens"])

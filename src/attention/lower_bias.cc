@@ -49,7 +49,8 @@ LoweredBias lower_bias(const Bias& bias, const ScoreShape& shape, const Lengths&
     const Tensor& values = term.values;
     BiasTerm to{.element = element_of(values.dtype())};
     if (values.dtype() != dtype && values.dtype() != Dtype::f32)
-      throw DtypeError(fmt::format("{}: a bias is {}; it must be {}{} as q", shape.function, name_of(values.dtype()), dtype == Dtype::f32 ? "" : "f32 or ", name_of(dtype)));
+      throw DtypeError(fmt::format("{}: a bias is {}; it must be {}{} as q", shape.function, name_of(values.dtype()),
+                                   dtype == Dtype::f32 ? "" : "f32 or ", name_of(dtype)));
     switch (term.kind) {
       case Bias::Kind::dense: to.dense = broadcast_to_scores(shape, "a dense bias", values); break;
       case Bias::Kind::alibi:

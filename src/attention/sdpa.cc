@@ -97,7 +97,8 @@ Inputs broadcast(const Inputs& given, bool grouped, Views& views) {
 Tensor checked_mask(const Tensor& mask, const Tensor& query, const Tensor& key, Dtype dtype) {
   if (!mask.defined()) return mask;
   if (mask.dtype() != Dtype::boolean && mask.dtype() != Dtype::f32 && mask.dtype() != dtype)
-    throw DtypeError(fmt::format("{}: attn_mask is {}; it must be bool{} or {} as query", function, name_of(mask.dtype()), dtype == Dtype::f32 ? "" : ", f32", name_of(dtype)));
+    throw DtypeError(fmt::format("{}: attn_mask is {}; it must be bool{} or {} as query", function, name_of(mask.dtype()),
+                                 dtype == Dtype::f32 ? "" : ", f32", name_of(dtype)));
   const Dims scores = joined(leading(query, query.dim() - 1), {key.size(-2)});
   bool fits = mask.dim() <= scores.size();
   for (int d = 1; fits && d <= mask.dim(); ++d) fits = mask.size(-d) == 1 || mask.size(-d) == scores[scores.size() - d];

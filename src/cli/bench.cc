@@ -66,7 +66,8 @@ Verb add_bench(CLI::App& app) {
   auto options = std::make_shared<BenchOptions>();
   parser->allow_extras();
   parser->add_option("LINE", options->lines, "Cases, as --list writes them; all of the table without one")->type_name("");
-  parser->add_option("--only", options->only, "Rows whose line holds this text (--only causal); given again: this too")->type_name("WORDS")->allow_extra_args(false);
+  parser->add_option("--only", options->only, "Rows whose line holds this text (--only causal); given again: this too")
+      ->type_name("WORDS")->allow_extra_args(false);
   parser->add_option("--seconds", options->seconds, "At least so long a row, and never fewer than 15 samples (0.5)")->type_name("X")->check(seconds);
   parser->add_flag("--json", options->json, "One array, an object a row, the machine first");
   parser->add_flag("--list", options->list, "The rows, without measuring");

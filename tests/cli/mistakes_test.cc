@@ -27,7 +27,8 @@ TEST_P(Mistakes, AreOneLine) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, Mistakes,
-    ::testing::Values(Mistake{"help explian", 2, "did you mean explain?"}, Mistake{"help frobnicate", 2, "there are explain, run"}, Mistake{"explian hello", 2, "did you mean explain?"},
+    ::testing::Values(Mistake{"help explian", 2, "did you mean explain?"}, Mistake{"help frobnicate", 2, "there are explain, run"},
+                      Mistake{"explian hello", 2, "did you mean explain?"},
                       Mistake{"frobnicate", 2, "there are explain, run, info, verify, bench, train, generate, completion"}, Mistake{"explain", 2, "a text is missing"},
                       Mistake{"explain ''", 1, "no token"}, Mistake{"explain '  '", 1, "no token"},
                       Mistake{"explain hi --cuasal", 2, "there is no option --cuasal; did you mean --causal?"},
@@ -53,7 +54,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Mistake{"run /", 1, "cannot be read"}, Mistake{"explain hi --seed 99999999999999999999", 2, "at most 18 digits"},
                       Mistake{"explain hi --query x", 2, "--query: must be a whole number, not \"x\""},
                       Mistake{"info -- what", 2, "one argument too many"}, Mistake{"info what", 2, "one argument too many"},
-                      Mistake{"bench --seconds -1", 2, "attn bench: --seconds: must be from 0 to 600, not -1"}, Mistake{"bench --seconds x", 2, "must be a number, not \"x\""},
+                      Mistake{"bench --seconds -1", 2, "attn bench: --seconds: must be from 0 to 600, not -1"},
+                      Mistake{"bench --seconds x", 2, "must be a number, not \"x\""},
                       Mistake{"bench --seconds nan", 2, "must be from 0 to 600, not nan"},
                       Mistake{"info --jsn", 2, "did you mean --json?"}, Mistake{"completion", 2, "which shell?"},
                       Mistake{"completion fihs", 2, "did you mean fish?"}));
