@@ -71,6 +71,18 @@ def test_only_the_cpu():
         backend.prepare(model_of(), "CUDA")
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
+def test_heads_without_columns_weigh_all_keys_alike(dtype):
+    q, k, v = np.zeros((2, 4, 3, 0), dtype), np.zeros((2, 2, 5, 0), dtype), np.arange(2 * 2 * 5 * 6).reshape(2, 2, 5, 6).astype(dtype)
+    y, *_ = backend.attention(q, k, v)
+    np.testing.assert_allclose(y, np.broadcast_to(v.repeat(2, axis=1).mean(axis=2, keepdims=True), y.shape), rtol=1e-2 if dtype == np.float16 else 1e-6)
+    flat = [x.transpose(0, 2, 1, 3).reshape(x.shape[0], x.shape[2], x.shape[1] * x.shape[3]) for x in (q, k, v)]
+    z, *_ = backend.attention(*flat, q_num_heads=4, kv_num_heads=2)
+    assert np.array_equal(z, y.transpose(0, 2, 1, 3).reshape(2, 3, 24))
+    assert backend.attention(flat[0][:, :0], *flat[1:], q_num_heads=4, kv_num_heads=2)[0].shape == (2, 0, 24)
+    assert backend.attention(k[:, :, :3], k, v[..., :0])[0].shape == (2, 2, 3, 0)
+
+
 def test_wrong_calls_say_what_is_needed():
     x = np.zeros((1, 2, 4, 8), np.float32)
     with pytest.raises(ValueError, match="left_window_size is -2"):

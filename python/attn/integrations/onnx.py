@@ -20,7 +20,7 @@ def _precision(kind, dtype):
 
 def _heads(x, count):
     """[B, T, H * D] as [B, H, T, D]: a view."""
-    return x.reshape(*x.shape[:2], count, -1).transpose(0, 2, 1, 3)
+    return x.reshape(*x.shape[:2], count, x.shape[2] // count).transpose(0, 2, 1, 3)
 
 
 def _padded(mask, keys):
@@ -152,7 +152,7 @@ def attention(
         else:
             bias = attn_mask if attn_mask.dtype in (q.dtype, np.float32) else attn_mask.astype(q.dtype if q.dtype == np.float64 else np.float32)
 
-    scale = float(scale) if scale is not None else q.shape[-1] ** -0.5
+    scale = float(scale) if scale is not None else max(1, q.shape[-1]) ** -0.5  # without columns each score is 0 by any scale
     mode = qk_matmul_output_mode if wants_qk else None
     softcap = float(softcap or 0.0)
     if halves:
@@ -163,7 +163,7 @@ def attention(
         output, qk = _fused(q, k, v, scale, softcap, mask, bias, lengths, mode)
     output = output.astype(dtype, copy=False)
     if flat:
-        output = output.transpose(0, 2, 1, 3).reshape(batch, rows, -1)
+        output = output.transpose(0, 2, 1, 3).reshape(batch, rows, heads * output.shape[3])
     return output, K, V, None if qk is None else qk.astype(dtype, copy=False)
 
 
