@@ -9,19 +9,20 @@ namespace {
 // Of the order of sums (docs/numerics.md section 5.2): rows of a block, and the partial sums of one.
 constexpr std::int64_t block = 4096, lanes = 16;
 
-/// The total of partial sums [blocks * lanes, n].
-Tensor closed(const Tensor& partial) {
+/// The total of partial sums [blocks * lanes, n]; or what is no sum [1, n], its NaN the canonical one.
+Tensor closed(const Tensor& partial, bool summed) {
   const std::int64_t n = partial.size(1), blocks = partial.size(0) / lanes;
   const Tensor sums = zeros({std::max<std::int64_t>(1, blocks), n}, partial.dtype());
   for (std::int64_t b = 0; b < blocks; ++b)
     kernels::row_kernels().sum_columns(element_of(partial.dtype()), advance(partial, b * lanes * n), n, lanes, advance(sums, b * n), n);
   with_compute_type(partial.dtype(), [&]<typename T>(Type<T>) {
     T* const first = sums.data<T>();
-    for (std::int64_t c = 0; blocks > 1 && c < n; ++c) {
+    for (std::int64_t c = 0; summed && blocks > 1 && c < n; ++c) {
       JoinedSums<T> joined;
       for (std::int64_t b = 0; b < blocks; ++b) joined.add(first[b * n + c]);
-      first[c] = joined.total();
+      first[c] = canonical_nan(joined.total());
     }
+    for (std::int64_t c = 0; !summed && c < n; ++c) first[c] = canonical_nan(partial.data<T>()[c]);
   });
   return sums.select(0, 0);
 }
@@ -61,7 +62,7 @@ Gradients norm_gradients(const Backward& at, const Dims& normalized, double eps,
   });
   Gradients result{dx};
   for (int i = 0; i + 1 < static_cast<int>(at.inputs()); ++i)
-    result.push_back(partial[i].defined() ? (summed ? closed(partial[i]) : partial[i]).reshape(normalized) : Tensor());
+    result.push_back(partial[i].defined() ? closed(partial[i], summed).reshape(normalized) : Tensor());
   return result;
 }
 

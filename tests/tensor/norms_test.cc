@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 
 namespace attn {
@@ -45,6 +46,29 @@ TEST(RmsNorm, ErrorsSayWhatIsNeeded) {
             "rms_norm: normalized_shape [2] does not end the shape of x [2, 3]; its dims must be x's last ones");
   EXPECT_EQ(error_of<ShapeError>([] { rms_norm(zeros({2, 3}), {3}, zeros({2})); }), "rms_norm: weight has shape [2]; it must be normalized_shape [3]");
   EXPECT_EQ(error_of<DtypeError>([] { rms_norm(zeros({2}, Dtype::i64), {2}); }), "rms_norm: x is i64; it must be f32, f64, bf16 or f16");
+}
+
+/// Gradients of weight and bias hold the canonical NaN too: of one row, of a block of rows and of several.
+TEST(Norms, GradientsHoldTheCanonicalNan) {
+  for (const std::int64_t rows : {0, 1, 3, 4097})
+    for (const bool rms : {false, true}) {
+      Tensor x = randn(rows == 0 ? Dims{5} : Dims{rows, 5}), dy = ones(x.sizes());
+      const Tensor first = dy.reshape({-1, 5}).select(0, 0), last = dy.reshape({-1, 5}).select(0, -1);
+      first.fill_(INFINITY);
+      last.fill_(rows > 1 ? -INFINITY : INFINITY);
+      if (rows <= 1) x.reshape({-1, 5}).select(0, 0).fill_(0);  // infinity times a zero
+      const Tensor weight = ones({5}).requires_grad_(), bias = zeros({5}).requires_grad_();
+      x.requires_grad_();
+      const Tensor y = rms ? rms_norm(x, {5}, weight) : layer_norm(x, {5}, weight, bias);
+      y.backward(dy);
+      for (const Tensor& g : {x.grad(), weight.grad(), bias.grad()})
+        for (std::int64_t n = 0; g.defined() && n < g.numel(); ++n) {
+          const float value = g.data<float>()[n];
+          if (std::isnan(value)) {
+            EXPECT_EQ(std::bit_cast<std::uint32_t>(value), 0x7FC00000u) << rows << " " << rms;
+          }
+        }
+    }
 }
 
 }  // namespace
