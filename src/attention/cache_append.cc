@@ -145,8 +145,8 @@ void KvCache::append(KvSequence sequence, const Tensor& k, const Tensor& v) {
   State& s = *state_;
   State::Sequence& found = s.find("append", sequence);
   check_tensors(s, -1, k, v);
-  s.note_history(k, v);
   s.append({&found}, k.unsqueeze(0), v.unsqueeze(0));
+  s.note_history(k, v);
 }
 
 void KvCache::append(const std::vector<KvSequence>& sequences, const Tensor& k, const Tensor& v) {
@@ -158,8 +158,8 @@ void KvCache::append(const std::vector<KvSequence>& sequences, const Tensor& k, 
     batch.push_back(const_cast<State::Sequence*>(found));
   }
   check_tensors(s, static_cast<std::int64_t>(batch.size()), k, v);
-  s.note_history(k, v);
   s.append(batch, k, v);
+  s.note_history(k, v);
 }
 
 KvCache::Rows KvCache::State::gather(const std::vector<const Sequence*>& batch, Dtype dtype) const {

@@ -121,6 +121,10 @@ TEST(CacheErrors, Append) {
   cache.append(s, k, v);
   EXPECT_EQ(error_of<KvCacheFull>([&] { cache.append({s, t}, ones({2, 2, 20, 4}), ones({2, 2, 20, 3})); }),
             "append: 3 more pages are needed and 2 of 4 are free");
+  const Tensor recorded = ones({2, 2, 20, 4}).requires_grad_();
+  error_of<KvCacheFull>([&] { cache.append({s, t}, recorded, ones({2, 2, 20, 3})); });
+  error_of<KvCacheFull>([&] { cache.append(t, ones({2, 60, 4}).requires_grad_(), ones({2, 60, 3})); });
+  EXPECT_FALSE(attention_cached(ones({1, 2, 1, 4}), cache, {s}).output.requires_grad()) << "what was not appended has no history to miss";
   EXPECT_EQ(cache.length(s), 20);
   EXPECT_EQ(cache.length(t), 0);
   EXPECT_EQ(cache.free_pages(), 2);
