@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string>
 
 namespace attn {
@@ -12,7 +13,11 @@ namespace attn {
 class TextCursor {
  public:
   /// `function`: whose errors these are. `text` must outlive the cursor.
-  TextCursor(const char* function, const std::string& text) : text_(text), function_(function) {}
+  TextCursor(const char* function, const std::string& text) : text_(text), function_(function) {
+    const std::size_t nul = text.find('\0');  // an error with it in its text would end there
+    if (nul != std::string::npos)
+      throw ValueError(fmt::format("{}: \"{}\": column {} is a NUL byte; the text must have none", function, text.substr(0, std::min<std::size_t>(nul, 80)), nul + 1));
+  }
 
  protected:
   static bool digit(char c) { return c >= '0' && c <= '9'; }

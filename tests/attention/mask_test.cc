@@ -233,6 +233,7 @@ TEST(Mask, TextThatIsNotAMaskShowsThePlace) {
   EXPECT_EQ(text_of("(causal"), "Mask::parse: \"(causal\": column 8, at the end: a closing parenthesis was expected");
   EXPECT_EQ(text_of("causal causal"), "Mask::parse: \"causal causal\": column 8, at \"causal\": an operator, & or |, was expected");
   EXPECT_EQ(text_of("prefix(-1)"), "Mask::parse: \"prefix(-1)\": column 8, at \"-1)\": a whole number of at least 0 was expected");
+  EXPECT_EQ(text_of(std::string("causal\0&prefix(2)", 17)), "Mask::parse: \"causal\": column 7 is a NUL byte; the text must have none");
   EXPECT_EQ(text_of(""), "Mask::parse: \"\": column 1, at the end: a mask was expected: causal, window(left, right), prefix(n), all, none");
   EXPECT_NE(text_of(std::string(100000, '~')).find("more than 1000 terms"), std::string::npos);
   EXPECT_NE(text_of(std::string(100000, '(')).find("more than 1000 terms"), std::string::npos);

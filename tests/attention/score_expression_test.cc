@@ -66,6 +66,7 @@ TEST(ScoreExpression, TextThatIsNotUnderstoodIsShown) {
   EXPECT_EQ(text("exp s"), "ScoreExpression::parse: \"exp s\": column 5, at \"s\": exp(...) was expected");
   EXPECT_EQ(text("i(left)"), "ScoreExpression::parse: \"i(left)\": column 3, at \"left)\": top_left or bottom_right was expected");
   EXPECT_EQ(text("i < j < 3"), "ScoreExpression::parse: \"i < j < 3\": column 7, at \"< 3\": an operator was expected");
+  EXPECT_EQ(text(std::string("s * 2\0 + h", 10)), "ScoreExpression::parse: \"s * 2\": column 6 is a NUL byte; the text must have none");
   EXPECT_EQ(text("1e999"), "ScoreExpression::parse: \"1e999\": column 1, at \"1e999\": a number within the range of f64 was expected");
   EXPECT_NE(text(std::string(100000, '(')).find("it is nested more than 200 deep"), std::string::npos);
   EXPECT_NE(text(std::string(100000, '-')).find("it is nested more than 200 deep"), std::string::npos);
