@@ -98,11 +98,16 @@ struct Pieces {
   }
 };
 
-/// dq, dk, dv and the parameters' sums of each block of rows.
-void run_steps(const GradientSteps& steps, bool wave) {
+/// dq, dk, dv and the parameters' sums of each block of rows. `threads`: as they were when the call began; there may be others by now.
+void run_steps(const GradientSteps& steps, int threads, bool wave) {
   const std::size_t bytes = steps.scratch_bytes();
   const auto scratch = [bytes] { return static_cast<char*>(runtime::thread_scratch(bytes)); };
-  if (!wave && !steps.in_order(num_threads())) return runtime::parallel_for(steps.units(), [&](std::int64_t unit) { steps.unit(unit, scratch()); });
+  const auto unit_of = [&](std::int64_t unit) { steps.unit(unit, scratch()); };
+  if (threads == 1)  // in one part: nothing else keeps units in order
+    return runtime::parallel_for(1, [&](std::int64_t) {
+      for (std::int64_t unit = 0; unit < steps.units(); ++unit) unit_of(unit);
+    });
+  if (!wave && !steps.in_order(threads)) return runtime::parallel_for(steps.units(), unit_of);
   std::vector<runtime::Progress> progress(static_cast<std::size_t>(steps.steps()));
   std::vector<std::atomic<std::uint32_t>> undecided(static_cast<std::size_t>(steps.units()));
   GradientSteps::Wave all{progress.data(), undecided.data()};
@@ -175,6 +180,7 @@ kernels::DenseGradient dense_gradient(const Call& call, int term, const Tensor& 
 
 FusedGradients attention_backward(const Call& call, const SavedAttention& saved, const AttentionBackward& options) {
   const Dtype computed = call.compute_dtype();
+  const int threads = num_threads();  // read once: another thread may change it meanwhile
   FusedGradients result;
   LoweredScoreGradient expression;
   AttentionProblem problem = call.problem;
@@ -211,7 +217,7 @@ FusedGradients attention_backward(const Call& call, const SavedAttention& saved,
   copy_strides(result.q, g.dq_stride);
   if (options.k) g.dk = result.k.data(), copy_strides(result.k, g.dk_stride);
   if (options.v) g.dv = result.v.data(), copy_strides(result.v, g.dv_stride);
-  if (p.q_heads > 0 && p.q_heads == std::gcd(p.k_heads, p.v_heads)) g.problem.heads_ahead = num_threads();  // else the next head is in work before
+  if (p.q_heads > 0 && p.q_heads == std::gcd(p.k_heads, p.v_heads)) g.problem.heads_ahead = threads;  // else the next head is in work before
   std::vector<kernels::DenseGradient> dense;
   for (std::size_t n = 0; n < terms; ++n) {
     if (!bias[n] || p.bias[n].op != BiasOp::dense) continue;
@@ -227,9 +233,9 @@ FusedGradients attention_backward(const Call& call, const SavedAttention& saved,
   }
   std::vector<std::int64_t> places(static_cast<std::size_t>(steps.blocks() * p.q_heads * expression.gradient.step_count));
   g.places = places.data();
-  const bool wave = steps.is_wave(num_threads());
+  const bool wave = steps.is_wave(threads);
   trace(call, plan, wave);
-  run_steps(steps, wave);
+  run_steps(steps, threads, wave);
   if (parameters) computed == Dtype::f64 ? share_parameters<double>(p, sums, result, bias) : share_parameters<float>(p, sums, result, bias);
   if (!places.empty()) computed == Dtype::f64 ? share_step_lookups<double>(p, sums, places) : share_step_lookups<float>(p, sums, places);
 

@@ -68,7 +68,7 @@ struct OneItem {
 /// What a call needs beside the slots of its threads, cut from the workspace one after another.
 class Tables {
  public:
-  Tables(const AttentionBackward& call, const GradientSteps& item, const Executor& executor, void* memory) : next_(static_cast<char*>(memory)) {
+  Tables(const AttentionBackward& call, const GradientSteps& item, int threads, void* memory) : next_(static_cast<char*>(memory)) {
     const Attention& forward = call.forward;
     const std::int64_t batch = std::max<std::int64_t>(forward.batch, 0), blocks = (std::max<std::int64_t>(forward.q_rows, 0) + kernels::query_block - 1) / kernels::query_block;
     const std::int64_t heads = std::max<std::int64_t>(forward.q_heads, 0);
@@ -78,7 +78,7 @@ class Tables {
     undecided = take<std::atomic<std::uint32_t>>(batch * heads);
     parameters = take<char>(call.dsinks ? batch * heads * blocks * (forward.element == Element::f64 ? 8 : 4) : 0);
     // of a wave totals are kept until its end
-    totals = take<char>(item.may_be_wave(batch, most_threads(executor)) ? batch * static_cast<std::int64_t>(item.wave_bytes()) : 0);
+    totals = take<char>(item.may_be_wave(batch, threads) ? batch * static_cast<std::int64_t>(item.wave_bytes()) : 0);
     if (memory == nullptr) return;
     for (std::int64_t b = 0; b < batch; ++b) {
       pieces[b] = {.batch = b, .rows_begin = 0, .rows_end = forward.q_rows, .first_block = b * blocks};
@@ -140,7 +140,8 @@ std::size_t workspace_bytes(const AttentionBackward& call, const Executor& execu
     const GradientPlan plan = plan_gradient(described.g.problem);
     if (plan.kernel == nullptr) return 0;
     const OneItem item(described.g, plan);
-    return 2 * runtime::alignment + Tables(call, item.steps, executor, nullptr).bytes() + static_cast<std::size_t>(most_threads(executor)) * Slots::slot_bytes(item.steps.scratch_bytes());
+    const int threads = most_threads(executor);
+    return 2 * runtime::alignment + Tables(call, item.steps, threads, nullptr).bytes() + static_cast<std::size_t>(threads) * Slots::slot_bytes(item.steps.scratch_bytes());
   } catch (...) {
     return 0;
   }
@@ -154,16 +155,17 @@ Status attention_backward(const AttentionBackward& call, void* workspace, std::s
     const GradientPlan plan = plan_gradient(g.problem);
     if (plan.kernel == nullptr) return Status::element;
     const OneItem item(g, plan);
-    const std::size_t needed = Tables(call, item.steps, executor, nullptr).bytes(), skip = (runtime::alignment - reinterpret_cast<std::uintptr_t>(workspace) % runtime::alignment) % runtime::alignment;
+    const int most = most_threads(executor);  // read once: another thread may change it meanwhile
+    const std::size_t needed = Tables(call, item.steps, most, nullptr).bytes(), skip = (runtime::alignment - reinterpret_cast<std::uintptr_t>(workspace) % runtime::alignment) % runtime::alignment;
     if (workspace == nullptr || bytes < needed + skip) return Status::small_workspace;
-    const Tables tables(call, item.steps, executor, static_cast<char*>(workspace) + skip);
+    const Tables tables(call, item.steps, most, static_cast<char*>(workspace) + skip);
     const auto batch = static_cast<std::size_t>(call.forward.batch);
     if (call.dsinks) g.parameters = tables.parameters;
     const GradientSteps steps(g, plan, {{tables.pieces, batch}, {tables.groups, batch}}, nullptr);
     const Slots slots(static_cast<char*>(workspace) + skip + needed, bytes - needed - skip, steps.scratch_bytes());
     if (slots.count() == 0) return Status::small_workspace;
 
-    const int threads = std::min(static_cast<int>(slots.count()), most_threads(executor));
+    const int threads = std::min(static_cast<int>(slots.count()), most);
     if (steps.is_wave(threads)) {
       GradientSteps::Wave wave{tables.progress, tables.undecided, tables.totals};
       for_each_part(executor, slots, steps.steps(), [&](std::int64_t, char* scratch) { steps.wave_step(wave, scratch); });
@@ -171,6 +173,10 @@ Status attention_backward(const AttentionBackward& call, void* workspace, std::s
     } else if (steps.in_order(threads)) {
       GradientSteps::Wave wave{tables.progress, tables.undecided};
       for_each_part(executor, slots, steps.units(), [&](std::int64_t, char* scratch) { steps.next_unit(wave, scratch); });
+    } else if (threads == 1) {  // in one part: nothing else keeps units in order
+      for_each_part(executor, slots, 1, [&](std::int64_t, char* scratch) {
+        for (std::int64_t unit = 0; unit < steps.units(); ++unit) steps.unit(unit, scratch);
+      });
     } else {
       for_each_part(executor, slots, steps.units(), [&](std::int64_t unit, char* scratch) { steps.unit(unit, scratch); });
     }
