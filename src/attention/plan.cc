@@ -77,7 +77,7 @@ const AttentionKernel& plan_attention(const kernels::AttentionProblem& problem, 
 bool better_in_f32(const AttentionKernel& planned, const kernels::AttentionProblem& problem, bool wide) {
   const bool half = problem.element == kernels::Element::bf16 || problem.element == kernels::Element::f16;
   if (half && problem.score == kernels::ScoreOp::additive) return true;
-  return half && attention_kernels().size() > 1 && (planned.strips == nullptr || (wide && planned.computes != problem.element));
+  return half && ((wide && planned.computes != problem.element) || (planned.strips == nullptr && attention_kernels().size() > 1));
 }
 
 std::string Plan::kernel() const { return asked == 0 ? "" : attention_kernels()[static_cast<std::size_t>(asked - 1)].name; }

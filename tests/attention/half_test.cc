@@ -45,6 +45,23 @@ TEST(Half, IsTheSameThroughATape) {
   }
 }
 
+/// On every target: the tape keeps the f32 output, and a projected q is not rounded.
+TEST(Half, GradientsAndProjectionsAreThoseOfF32RoundedOnce) {
+  for (const std::string& dtype : widened_dtypes())
+    for (const char* score : {"dot", "general"}) {
+      SCOPED_TRACE(dtype + " " + score);
+      const cases::Inputs in = cases::make_inputs(cases::parse_case("attention " + dtype + " Hq=2 Tq=20 Tk=70 D=24 score=" + score)), wide = cases::widened(in);
+      const Tensor dy = cases::integers({1, 2, 20, 24}, in.q.dtype(), 9);
+      std::vector<Tensor> half = {in.q, in.k, in.v}, f32 = {wide.q, wide.k, wide.v};
+      for (std::size_t n = 0; n < 3; ++n) half[n] = half[n].clone().requires_grad_(), f32[n] = f32[n].clone().requires_grad_();
+      const Tensor ours = attention(half[0], half[1], half[2], in.options).output, theirs = attention(f32[0], f32[1], f32[2], wide.options).output;
+      EXPECT_TRUE(same_bits(ours.detach(), add(theirs.detach().to(in.q.dtype()), 0)));
+      ours.backward(dy);
+      theirs.backward(dy.to(Dtype::f32));
+      for (std::size_t n = 0; n < 3; ++n) EXPECT_TRUE(same_bits(half[n].grad(), f32[n].grad().to(in.q.dtype()))) << n;
+    }
+}
+
 // Half of the smallest number, of either sign, is a tie: to even, which is 0.
 TEST(Half, ZeroIsPositive) {
   const Tensor q = zeros({1, 1, 70, 16}, Dtype::f16), v = full({1, 1, 2, 16}, -0x1p-24, Dtype::f16);
