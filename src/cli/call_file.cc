@@ -13,6 +13,7 @@
 #include <cctype>
 #include <cmath>
 #include <limits>
+#include <set>
 #include <span>
 
 namespace attn::cli {
@@ -130,8 +131,13 @@ Tensor tensor_of(const std::string& name, const json& value) {
 Call from_json(const std::string& path, const std::string& content) {
   Call call;
   try {
-    const json document = json::parse(content, [&](int depth, json::parse_event_t, const json&) {
+    std::vector<std::set<std::string>> names;  // of the objects that are open
+    const json document = json::parse(content, [&](int depth, json::parse_event_t event, const json& value) {
       if (depth > kDeepest) throw ValueError(fmt::format("run: {} is nested more than {} deep", path, kDeepest));
+      if (event == json::parse_event_t::object_start) names.emplace_back();
+      if (event == json::parse_event_t::object_end) names.pop_back();
+      if (event == json::parse_event_t::key && !names.back().insert(value.get<std::string>()).second)
+        throw ValueError(fmt::format("run: {} has {} twice; each name may come once", path, value.dump(-1, ' ', /*ensure_ascii=*/true)));
       return true;
     });
     if (!document.is_object()) throw ValueError(fmt::format("run: {} must hold an object with q, k and v", path));

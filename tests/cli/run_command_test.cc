@@ -152,6 +152,9 @@ TEST(RunCommand, MistakesInTheFileAreNamed) {
         Mistake{R"({"q": [[1e999]], "k": [[1]], "v": [[1]]})", "bad: number overflow parsing '1e999'"},
         Mistake{R"({"q": {"shape": [-1], "values": [1]}, "k": [[1]], "v": [[1]]})", "shape"}, Mistake{"12345678901234567890", ""},
         Mistake{R"({"q": [[1]], "k": [[1]], "v": [[1]], "mask": "caus("})", "mask"},
+        Mistake{R"({"q": [[1]], "k": [[1]], "v": [[1]], "mask": "causal\u0000x"})", "column 7 is a NUL byte"},
+        Mistake{R"({"q": [[1]], "k": [[1]], "v": [[1]], "scale": 1, "scale": 2})", "bad has \"scale\" twice"},
+        Mistake{R"({"q": {"dtype": "f32", "values": [[1]], "dtype": "f64"}, "k": [[1]], "v": [[1]]})", "bad has \"dtype\" twice"},
         Mistake{R"({"q": [[1]], "k": [[1]], "v": [[1]], "slop": [1], "score_mod": "s - slope[h]"})", "there is no \"slop\""},
         Mistake{R"({"q": [[1]], "k": [[1]], "v": [[1]], "score_mod": "s - slope[h]"})", "column 5, at \"slope[h]\""}}) {
     const Said said = attn_says("run " + folder.write("bad", mistake.content));
