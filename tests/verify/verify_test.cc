@@ -51,6 +51,8 @@ TEST(Verify, LinesThatAreNoCasesSaySo) {
   EXPECT_EQ(error_of<ValueError>([] { parse_case("attention i64"); }), "case: attention is of i64; it must be a floating dtype");
   EXPECT_NE(error_of<ValueError>([] { parse_case("conv f32"); }).find("there is no op \"conv\"; there are attention, "), std::string::npos);
   EXPECT_NE(error_of<ValueError>([] { parse_case("attention f32 T=5"); }).find("there is no field \"T\"; there are B, Hq, "), std::string::npos);
+  EXPECT_EQ(error_of<ValueError>([] { make_inputs(parse_case("attention_backward bf16 Tq=8 score=additive")); }),
+            "case: the gradient of additive scores is of f32 or f64; 16 bits are widened before it");
   EXPECT_EQ(error_of<ValueError>([] { make_inputs(parse_case("matmul f32 M=2 N=2 K=2 addend=1")); }), "case: addend=1 needs layout=nt, as a linear layer has it");
 }
 
