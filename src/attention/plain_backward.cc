@@ -141,7 +141,8 @@ std::size_t workspace_bytes(const AttentionBackward& call, const Executor& execu
     if (plan.kernel == nullptr) return 0;
     const OneItem item(described.g, plan);
     const int threads = most_threads(executor);
-    return 2 * runtime::alignment + Tables(call, item.steps, threads, nullptr).bytes() + static_cast<std::size_t>(threads) * Slots::slot_bytes(item.steps.scratch_bytes());
+    const std::size_t slot = Slots::slot_bytes(item.steps.scratch_bytes());
+    return 2 * runtime::alignment + Tables(call, item.steps, threads, nullptr).bytes() + static_cast<std::size_t>(threads) * slot;
   } catch (...) {
     return 0;
   }

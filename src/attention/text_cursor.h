@@ -16,7 +16,8 @@ class TextCursor {
   TextCursor(const char* function, const std::string& text) : text_(text), function_(function) {
     const std::size_t nul = text.find('\0');  // an error with it in its text would end there
     if (nul != std::string::npos)
-      throw ValueError(fmt::format("{}: \"{}\": column {} is a NUL byte; the text must have none", function, text.substr(0, std::min<std::size_t>(nul, 80)), nul + 1));
+      throw ValueError(fmt::format("{}: \"{}\": column {} is a NUL byte; the text must have none", function,
+                                   text.substr(0, std::min<std::size_t>(nul, 80)), nul + 1));
   }
 
  protected:

@@ -12,9 +12,6 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <thread>
-
 namespace attn::testing {
 namespace {
 
@@ -308,25 +305,6 @@ TEST(Gradient, OfABiasThatIsSharedHasTheSameBitsOnAnyNumberOfThreads) {
           expect_same_bits(gradients(s), alone);
         }
     }
-  set_num_threads(before);
-}
-
-/// Another thread changes the number of threads in the middle of calls whose steps must keep an order.
-TEST(Gradient, OfASharedBiasHasTheSameBitsWhileTheNumberOfThreadsChanges) {
-  const int before = num_threads();
-  for (const std::int64_t heads : {1, 12}) {
-    Trial s = f32_setup({2, heads, 70, 8}, {2, heads, 40, 8});
-    s.options.bias = Bias::dense(normal({70, 40}, 7));
-    set_num_threads(1);
-    const AttentionGradients alone = gradients(s);
-    std::atomic<bool> done = false;
-    std::thread other([&] {
-      for (int n = 0; !done; ++n) set_num_threads(n % 2 == 0 ? 4 : 1);
-    });
-    for (int n = 0; n < 300; ++n) expect_same_bits(gradients(s), alone);
-    done = true;
-    other.join();
-  }
   set_num_threads(before);
 }
 
