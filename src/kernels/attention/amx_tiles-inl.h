@@ -107,15 +107,9 @@ HWY_NOINLINE void tiled_score_columns(const Bf16Scores& scores, const ScoreRange
 
 /// 32 rows of V two by two, as 16 rows of `words` words: 32 columns at a time where there are so many.
 inline void pair_rows(const std::uint16_t* const* rows, std::int64_t columns, std::int64_t words, std::uint32_t* to) {
-  const __m512i first = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6, 37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
-  const __m512i second = _mm512_add_epi16(first, _mm512_set1_epi16(16));
   for (int pair = 0; pair < tile_pairs; ++pair, rows += 2, to += words) {
     std::int64_t c = 0;
-    for (; c + 32 <= columns; c += 32) {
-      const __m512i low = _mm512_loadu_si512(rows[0] + c), high = _mm512_loadu_si512(rows[1] + c);
-      _mm512_store_si512(to + c, _mm512_permutex2var_epi16(low, first, high));
-      _mm512_store_si512(to + c + 16, _mm512_permutex2var_epi16(low, second, high));
-    }
+    for (; c + 32 <= columns; c += 32) store_interleaved(_mm512_loadu_si512(rows[0] + c), _mm512_loadu_si512(rows[1] + c), to + c);
     for (; c < columns; c += 16)
       _mm512_store_si512(to + c, words_of_rows(rows[0] + c, rows[1] + c, columns - c >= 16 ? 0xFFFF : static_cast<__mmask16>((1u << (columns - c)) - 1)));
   }

@@ -218,17 +218,13 @@ HWY_INLINE __mmask32 bf16_not_finite(__m512i x) {
 /// where there was such.
 template <typename F>
 HWY_INLINE bool bf16_pair_rows(int rows, std::int64_t wide, const F& columns_of, std::uint32_t* to) {
-  const __m512i first = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6, 37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
-  const __m512i second = _mm512_add_epi16(first, _mm512_set1_epi16(16));
   __mmask32 wild = 0;
   for (int r = 0; r < rows; r += 2)
     for (std::int64_t c = 0; c < wide; c += 32, to += 32) {
       const __m512i low = columns_of(r, c), high = columns_of(r + 1, c);
       const __mmask32 wild_low = bf16_not_finite(low), wild_high = bf16_not_finite(high);
       wild |= wild_low | wild_high;
-      const __m512i a = _mm512_maskz_mov_epi16(~wild_low, low), b = _mm512_maskz_mov_epi16(~wild_high, high);
-      _mm512_store_si512(to, _mm512_permutex2var_epi16(a, first, b));
-      _mm512_store_si512(to + 16, _mm512_permutex2var_epi16(a, second, b));
+      store_interleaved(_mm512_maskz_mov_epi16(~wild_low, low), _mm512_maskz_mov_epi16(~wild_high, high), to);
     }
   return wild != 0;
 }

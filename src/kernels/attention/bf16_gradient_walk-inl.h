@@ -268,16 +268,13 @@ class Bf16GradientWalk : public GradientSums<float> {
 
   /// Two vectors of two keys, of weights p[key][vector] and derivatives d: to all three kinds of words.
   HWY_INLINE void store_words(int key, int x, const __m512 (&p)[2][2], const __m512 (&d)[2][2]) const {
-    const __m512i first = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6, 37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
-    const __m512i second = _mm512_add_epi16(first, _mm512_set1_epi16(16));
     __m512i rounded[2];
     ATTN_UNROLL for (int k = 0; k < 2; ++k) {
       rounded[k] = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(d[k][1], d[k][0]));
       _mm512_store_si512(at_.weights + (key + k) * (R / 2) + x / 2, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(p[k][1], p[k][0])));
       _mm512_store_si512(at_.derivative + (key + k) * (R / 2) + x / 2, rounded[k]);
     }
-    _mm512_store_si512(at_.turned + key / 2 * R + x, _mm512_permutex2var_epi16(rounded[0], first, rounded[1]));
-    _mm512_store_si512(at_.turned + key / 2 * R + x + N, _mm512_permutex2var_epi16(rounded[0], second, rounded[1]));
+    store_interleaved(rounded[0], rounded[1], at_.turned + key / 2 * R + x);
   }
 
   /// Of keys [key, end) for the rows of the two vectors at x, which see none.

@@ -28,6 +28,13 @@ HWY_INLINE __m512i words_of_rows(const std::uint16_t* low, const std::uint16_t* 
   return _mm512_or_si512(a, _mm512_slli_epi32(b, 16));
 }
 
+/// 32 items of each, interleaved to 32 words (low, high).
+HWY_INLINE void store_interleaved(__m512i low, __m512i high, std::uint32_t* words) {
+  const __m512i first = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6, 37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
+  _mm512_store_si512(words, _mm512_permutex2var_epi16(low, first, high));
+  _mm512_store_si512(words + 16, _mm512_permutex2var_epi16(low, _mm512_add_epi16(first, _mm512_set1_epi16(16)), high));
+}
+
 /// Columns (0-3, 8-11, 16-19, 24-27) and the others between them, as pairs are interleaved in halves, to (0-15) and (16-31).
 HWY_INLINE void in_order(__m512& low, __m512& high) {
   const __m512i first_half = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
