@@ -1,6 +1,7 @@
 // src/kernels/attention/lines_ahead.h: rows of K or V asked for ahead of their use by few query rows, while others are computed with.
 #pragma once
 #include "kernels/attention/key_rows.h"
+#include "kernels/attention/next_head.h"
 #include "kernels/attention/tiles.h"
 #include "runtime/cpu.h"
 
@@ -38,8 +39,8 @@ class LinesAhead {
       at_ = next_[run_].at;
       left_ = next_[run_++].lines;
     }
-    const char* const at = at_;
-    for (int i = 0; i < LINES; ++i) __builtin_prefetch(at + i * line, 0, 2);
+    const Place at = at_;
+    for (int i = 0; i < LINES; ++i) ask_for(at + i * line);
     at_ = at + LINES * line;
     left_ -= LINES;
     due_ -= LINES;
@@ -57,14 +58,14 @@ class LinesAhead {
     }
     for (std::int64_t j = first, rows; j < first + count; j += rows) {
       rows = run(j, first + count - j);
-      const char* from = row_at(*rows_, j);
-      for (std::int64_t lines = lines_of(rows), both; lines > 0; lines -= both) {
+      const char* const from = row_at(*rows_, j);
+      for (std::int64_t lines = lines_of(rows), read = 0, both; lines > 0; lines -= both) {
         if (left_ <= 0) due_ = 1, ask();
         both = lines < left_ ? lines : left_ > 0 ? left_ : lines;
-        const char* at = at_;
-        for (std::int64_t n = 0; n < both; ++n, at += line, from += line) {
-          __builtin_prefetch(at);
-          static_cast<void>(*static_cast<const volatile char*>(from));
+        Place at = at_;
+        for (const std::int64_t end = read + both; read < end; ++read, at += line) {
+          __builtin_prefetch(reinterpret_cast<const void*>(at));
+          static_cast<void>(*static_cast<const volatile char*>(from + read * line));
           if (rows_->element == Element::i8) slow_down();
         }
         at_ = at;
@@ -94,8 +95,8 @@ class LinesAhead {
     runs_ = kept;
     for (std::int64_t most = row_bytes_ < page ? page / row_bytes_ : 1; runs_ < most_runs && row_ < end_; ++runs_) {
       const std::int64_t rows = run(row_, end_ - row_ < most ? end_ - row_ : most);
-      next_[runs_] = {row_at(*rows_, row_), lines_of(rows)};
-      __builtin_prefetch(next_[runs_].at, 0, 2);
+      next_[runs_] = {place_of(row_at(*rows_, row_)), lines_of(rows)};
+      ask_for(next_[runs_].at);
       if (rows_->scales != nullptr) {
         const float* const scales = scales_at(*rows_, row_);
         for (std::int64_t n = 0; n < rows * rows_->scale_stride; n += 16) __builtin_prefetch(scales + n);
@@ -113,7 +114,7 @@ class LinesAhead {
 
   /// Rows behind one another, of a page at most.
   struct Run {
-    const char* at;
+    Place at;
     std::int64_t lines;
   };
   static constexpr int most_runs = 6;
@@ -124,7 +125,7 @@ class LinesAhead {
   bool whole_, by_tiles_;  // no gap between rows
   Run next_[most_runs];
   int run_, runs_;
-  const char* at_;
+  Place at_;
   std::int64_t left_, due_ = 0;  // lines of the run that is asked for; that may be asked for
   std::int64_t row_, end_;       // not looked up
 };

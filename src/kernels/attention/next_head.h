@@ -12,6 +12,11 @@
 
 namespace attn::kernels {
 
+/// Where memory is that is only asked for: a number, since it may lie beyond what a pointer may reach.
+using Place = std::uintptr_t;
+inline Place place_of(const void* memory) { return reinterpret_cast<Place>(memory); }
+[[gnu::always_inline]] inline void ask_for(Place at) { __builtin_prefetch(reinterpret_cast<const void*>(at), 0, 2); }
+
 /// Memory that is asked for a few cache lines at a time.
 class FetchAhead {
  public:
@@ -20,7 +25,7 @@ class FetchAhead {
   void add(const void* base, std::int64_t bytes, std::int64_t stride, std::int64_t rows) {
     if (rows <= 0 || bytes <= 0) return;
     if (stride == bytes) bytes *= rows, rows = 1;
-    ranges_[count_++] = {static_cast<const char*>(base), bytes, stride, rows};
+    ranges_[count_++] = {place_of(base), bytes, stride, rows};
     lines_ += (bytes + line - 1) / line * rows;
   }
 
@@ -29,14 +34,14 @@ class FetchAhead {
 
   /// Of those, lines that lie side by side; and where the first `count` of them begin, from now on taken for asked.
   std::int64_t together() const { return range_ < count_ ? (ranges_[range_].bytes - byte_ + line - 1) / line : 0; }
-  const char* take(std::int64_t count) {
+  Place take(std::int64_t count) {
     Range& range = ranges_[range_];
-    const char* const at = range.base + byte_;
+    const Place at = range.base + static_cast<Place>(byte_);
     lines_ -= count;
     byte_ += count * line;
     if (byte_ >= range.bytes) {
       byte_ = 0;
-      range.base += range.stride;
+      range.base += static_cast<Place>(range.stride);
       if (--range.rows == 0) ++range_;
     }
     return at;
@@ -45,15 +50,15 @@ class FetchAhead {
   [[gnu::noinline]] void fetch(std::int64_t count) {
     for (std::int64_t here; count > 0 && lines_ > 0; count -= here) {
       here = std::min(count, together());
-      const char* at = take(here);
-      for (const char* const end = at + here * line; at != end; at += line) __builtin_prefetch(at, 0, 2);
+      Place at = take(here);
+      for (const Place end = at + static_cast<Place>(here * line); at != end; at += line) ask_for(at);
     }
   }
 
  private:
   static constexpr std::int64_t line = 64;
   struct Range {
-    const char* base;
+    Place base;
     std::int64_t bytes, stride, rows;
   };
 
@@ -138,7 +143,7 @@ class TileAhead {
   FetchAhead* next;
   FetchAhead biases;
   std::int64_t next_lines = 0, bias_lines = 0;
-  const char* at = nullptr;  // of the tile: each of its steps asks for this line and goes on by `step`, unless that is 0
+  Place at = 0;  // of the tile: each of its steps asks for this line and goes on by `step`, unless that is 0
   std::int64_t step = 0;
 
   void fetch() {

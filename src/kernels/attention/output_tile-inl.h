@@ -40,9 +40,9 @@ HWY_INLINE void output_tile(const T* HWY_RESTRICT p, const T* const* v_rows, std
   };
   int j = 0;
   if (VECTORS == 4 && ahead && ahead->step != 0) {
-    const std::int64_t step = ahead->step;
-    for (const char* at = ahead->at; j < keys; ++j, at += step) {
-      __builtin_prefetch(at, 0, 2);
+    const auto step = static_cast<Place>(ahead->step);
+    for (Place at = ahead->at; j < keys; ++j, at += step) {
+      ask_for(at);
       add(j);
     }
   }

@@ -35,9 +35,9 @@ HWY_INLINE void score_tile(const T* HWY_RESTRICT q, const T* const* k, std::int6
   };
   std::int64_t c = 0;
   if (VECTORS == 4 && ahead && ahead->step != 0) {
-    const std::int64_t step = ahead->step;
-    for (const char* at = ahead->at; c < dim; ++c, at += step) {
-      __builtin_prefetch(at, 0, 2);
+    const auto step = static_cast<Place>(ahead->step);
+    for (Place at = ahead->at; c < dim; ++c, at += step) {
+      ask_for(at);
       add(c);
     }
   }

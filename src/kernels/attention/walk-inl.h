@@ -206,7 +206,8 @@ class Walk {
     const std::int64_t left = problem.keys_end(map.batch) - first - keys;
     FetchAhead rows;
     rows.add(v_rows[0], bytes * problem.value_dim, bytes * problem.v.row_stride, keys);
-    rows.add(k_rows[0] + keys * problem.k.row_stride, bytes * problem.dim, bytes * problem.k.row_stride, left < block_keys ? left : block_keys);
+    if (left > 0)
+      rows.add(k_rows[0] + keys * problem.k.row_stride, bytes * problem.dim, bytes * problem.k.row_stride, left < block_keys ? left : block_keys);
     return rows;
   }
 
