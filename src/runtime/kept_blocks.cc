@@ -2,7 +2,7 @@
 #include "runtime/kept_blocks.h"
 
 #include "runtime/futex.h"
-#include "runtime/memory.h"
+#include "runtime/system_blocks.h"
 
 #include <algorithm>
 #include <new>
@@ -48,7 +48,7 @@ bool KeptBlocks::keep(void* block, std::size_t size) {
   const std::size_t kept = kept_.load(std::memory_order_relaxed) + size;
   if (class_of(size) >= classes || kept > most || used + kept > most_used_.load(std::memory_order_relaxed) || !lock()) return false;
   Block*& list = lists_[class_of(size)];
-  list = ::new (block) Block{list};
+  list = ::new (block) Block{list, size};
   kept_.fetch_add(size, std::memory_order_relaxed);
   locked_.store(false, std::memory_order_release);
   return true;
@@ -79,7 +79,7 @@ KeptBlocks::Block* KeptBlocks::surplus(std::size_t limit) {
 void KeptBlocks::free(Block* list) {
   while (list != nullptr) {
     Block* const next = list->next;
-    ::operator delete(static_cast<void*>(list), std::align_val_t(alignment));
+    delete_block(list, list->size);
     list = next;
   }
 }

@@ -29,6 +29,7 @@ class KeptBlocks {
  private:
   struct Block {
     Block* next;
+    std::size_t size;
   };
   static constexpr int classes = 8 * 14 + 1;  // from `least` to `most`
   static constexpr int class_of(std::size_t size);

@@ -2,6 +2,7 @@
 #include "runtime/memory.h"
 
 #include "runtime/kept_blocks.h"
+#include "runtime/system_blocks.h"
 
 #include <attn/memory.h>
 
@@ -34,24 +35,22 @@ constexpr bool keeps = !__has_feature(address_sanitizer) && !__has_feature(threa
 constexpr bool keeps = true;
 #endif
 
-void* new_block(std::size_t bytes) { return ::operator new(bytes, std::align_val_t(alignment)); }
-
 /// Whether a block is aligned here, within memory of the C library's own alignment: its aligned blocks take five times as long.
 bool aligned_here(std::size_t bytes) { return keeps && bytes < KeptBlocks::least; }
 constexpr std::size_t slack = alignment - __STDCPP_DEFAULT_NEW_ALIGNMENT__;
 
-/// A block of `bytes`, header included, of the C library's aligned ones.
+/// A block of `bytes`, header included: a kept one or a new one.
 void* take_block(std::size_t bytes) {
-  if (!keeps || bytes < KeptBlocks::least) return new_block(bytes);
+  if (!keeps) return ::operator new(bytes, std::align_val_t(alignment));
   const std::size_t size = KeptBlocks::size_for(bytes);
   if (void* block = kept_blocks().take(size)) return block;
   try {
-    return new_block(size);
+    return new_block(size, bytes);
   } catch (const std::bad_alloc&) {
     kept_blocks().release();
   }
   try {
-    return new_block(size);
+    return new_block(size, bytes);
   } catch (const std::bad_alloc&) {
     kept_blocks().give_up(size);
     throw;
@@ -63,8 +62,9 @@ Header* take(std::size_t bytes) {
   return ::new (block) Header{bytes - sizeof(Header), memory};
 }
 void give_block(void* block, std::size_t bytes) noexcept {
-  if (keeps && bytes >= KeptBlocks::least && kept_blocks().keep(block, KeptBlocks::size_for(bytes))) return;
-  ::operator delete(block, std::align_val_t(alignment));
+  if (!keeps) return ::operator delete(block, std::align_val_t(alignment));
+  const std::size_t size = KeptBlocks::size_for(bytes);
+  if (!kept_blocks().keep(block, size)) delete_block(block, size);
 }
 
 struct Scratch {
