@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <iostream>
 #include <memory>
 
@@ -26,7 +27,7 @@ struct BenchOptions {
 std::string seconds(const std::string& value) {
   const std::string wrong = number(value);
   if (!wrong.empty()) return wrong;
-  const double given = std::stod(value);
+  const double given = std::strtod(value.c_str(), nullptr);
   return given >= 0 && given <= 600 ? "" : fmt::format("must be from 0 to 600, not {}", value);
 }
 
