@@ -37,7 +37,7 @@ struct AttentionGradients {
 /// The gradients of a call from that of its results, in the fused pass: the weights are made again, block by block.
 ///
 /// `options` are those of the forward call; its dropout comes from `saved.dropout_seed`.
-/// Dtypes   f32, f64; bf16 and f16 are computed in f32 and rounded once.
+/// Dtypes   f32, f64; bf16 and f16 with sums in f32, each gradient rounded once.
 /// Errors   as attention; ShapeError for a grad_output or a saved tensor of another shape; ValueError for a score other than the
 ///          (scaled) dot product, whose gradient needs the library's own tape (autograd.h), and for a score_callback, which has none.
 /// Bits     those of backward() through the same call; of a 16-bit output that was rounded from f32 (f16, and bf16 where the processor

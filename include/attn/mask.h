@@ -57,7 +57,7 @@ class ATTN_API Mask {
 
   /// The default Mask: everything is seen.
   bool is_all() const { return expression_ == nullptr; }
-  /// "causal(bottom_right) & window(512, 0)".
+  /// "causal(bottom_right) & window(512, 0, bottom_right)".
   std::string to_string() const;
   /// From the same notation: causal, causal(top_left), window(3, 0), prefix(4), all, none, &, |, ~, parentheses. ValueError
   /// shows the place that was not understood and the names there are. Tensor masks have no notation.

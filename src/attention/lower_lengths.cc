@@ -112,7 +112,9 @@ bool is_bottom_right(Align align, const std::string& what, const ScoreShape& sha
     if (q_rows != k_rows)
       throw ShapeError(fmt::format("{}: {} does not say how {} rows stand against {} keys; it needs an alignment, top_left or bottom_right{}{}",
                                    shape.function, what, q_rows, k_rows,
-                                   what == "causal" ? ", as in causal(bottom_right)" : "", both_pictures(q_rows, k_rows)));
+                                   what == "causal"   ? ", as in causal(bottom_right)"
+                                   : what == "window" ? ", as in window(left, right, bottom_right)"
+                                                      : "", both_pictures(q_rows, k_rows)));
   }
   return align == Align::bottom_right;
 }

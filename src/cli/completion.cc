@@ -79,9 +79,9 @@ std::string bash(const CLI::App& app) {
   for (const auto& [option, values] : values_of_options())
     script += fmt::format("    {}\"{}\") COMPREPLY=($(compgen -W \"{}\" -- \"$word\")); return ;;\n", option.starts_with("-") ? "*\" \"" : "", option, values);
   script += "    *\" --weights\"|*\" --svg\"|*\" --out\"|*\" --log\"|*\" --model\"|*\" --prompts\") COMPREPLY=($(compgen -f -- \"$word\")); return ;;\n  esac\n";
-  script += fmt::format("  if [ \"$COMP_CWORD\" -eq 1 ]; then COMPREPLY=($(compgen -W \"{} --help --version\" -- \"$word\")); return; fi\n",
+  script += fmt::format("  if [ \"$COMP_CWORD\" -eq 1 ]; then COMPREPLY=($(compgen -W \"{} help --help --version\" -- \"$word\")); return; fi\n",
                         verb_names(app));
-  script += "  case \"${COMP_WORDS[1]}\" in\n";
+  script += fmt::format("  case \"${{COMP_WORDS[1]}}\" in\n    help) COMPREPLY=($(compgen -W \"{}\" -- \"$word\")) ;;\n", verb_names(app));
   for (const CLI::App* verb : verbs_of(app)) {
     const bool shells = verb->get_name() == "completion", files = names_file(*verb);
     script += fmt::format("    {}) COMPREPLY=($(compgen -W \"{}{}\" -- \"$word\"){}) ;;\n", verb->get_name(), names(options_of(*verb)),
@@ -101,6 +101,7 @@ std::string quoted(const std::string& text, const std::string& special) {
   return result;
 }
 constexpr const char* kZshSpecial = "[]:";
+constexpr const char* kHelp = "What a verb takes";
 
 std::string zsh(const CLI::App& app) {
   std::string script =
@@ -108,7 +109,8 @@ std::string zsh(const CLI::App& app) {
       "local -a verbs\n    verbs=(";
   for (const CLI::App* verb : verbs_of(app))
     script += fmt::format("'{}:{}' ", verb->get_name(), quoted(verb->get_description(), kZshSpecial));
-  script += ")\n    _describe verb verbs\n    _arguments '--help[Help]' '--version[Version]'\n    return\n  fi\n  case \"$words[2]\" in\n";
+  script += fmt::format("'help:{}')\n    _describe verb verbs\n    _arguments '--help[Help]' '--version[Version]'\n    return\n  fi\n", kHelp);
+  script += fmt::format("  case \"$words[2]\" in\n    help) shift words; (( CURRENT-- )); _arguments '1:verb:({})' ;;\n", verb_names(app));
   for (const CLI::App* verb : verbs_of(app)) {
     script += fmt::format("    {}) shift words; (( CURRENT-- )); _arguments", verb->get_name());
     for (const CLI::Option* option : verb->get_options())
@@ -141,8 +143,10 @@ std::string fish(const CLI::App& app) {
                             quoted(option.text, ""), more);
     }
   }
+  script += fmt::format("complete -c attn -n __fish_use_subcommand -a help -d '{}'\n", kHelp);
+  script += fmt::format("complete -c attn -n '__fish_seen_subcommand_from help' -a '{}'\n", verb_names(app));
   script += "complete -c attn -n '__fish_seen_subcommand_from completion' -a 'bash zsh fish'\n";
-  return script + "complete -c attn -n '__fish_seen_subcommand_from run train' -F\n";
+  return script + "complete -c attn -n '__fish_seen_subcommand_from run train generate' -F\n";
 }
 
 }  // namespace

@@ -81,7 +81,7 @@ Verb add_run(CLI::App& app) {
   parser->footer(
       "The file may also hold attend, block, key_padding (masks); bias, alibi_slopes, sinks; query_lengths, key_lengths,\n"
       "key_start, query_start; tensors that --score-mod looks up, under their names; and, in JSON or as metadata, the options\n"
-      "above without their dashes.\n"
+      "above without their dashes; --return-weights is weights there.\n"
       "\nExample\n  echo '{\"q\": [[1, 0]], \"k\": [[1, 0], [0, 1]], \"v\": [[1, 2], [3, 4]]}' > call.json && attn run call.json");
   return {parser, [arguments](const std::vector<std::string>& rest) {
             if (arguments->file.empty() && rest.size() == 1) arguments->file = rest[0];

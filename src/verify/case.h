@@ -17,7 +17,7 @@ struct Case {
   // attention
   std::int64_t batch = 1, q_heads = 1, k_heads = 0, v_heads = 0;                  // B Hq Hk(Hq) Hv(Hk)
   std::int64_t q_rows = 1, k_rows = 0, dim = 64, value_dim = 0;                   // Tq Tk(Tq) D Dv(D)
-  std::string mask = "none";     // none, bool (dense [Tq, Tk]), documents, or an expression: causal(bottom_right)&window(100,0)
+  std::string mask = "none";     // none, bool (dense [Tq, Tk]), documents, or an expression: causal(bottom_right)&window(100,0,bottom_right)
   std::string score = "dot";     // dot (scaled), general, or additive with A channels
   std::int64_t channels = 0;     // A(D)
   std::string bias = "none";     // none, dense [Hq, Tq, Tk], pairs [Tq, Tk], item [B, 1, Tq, Tk], key [B, 1, 1, Tk] with -inf for padding, alibi, relative

@@ -264,7 +264,8 @@ TEST(Mask, Errors) {
             "  ■ · ·       ■ ■ ·\n"
             "  ■ ■ ·       ■ ■ ■");
   EXPECT_EQ(error_of<ShapeError>([] { Mask::window(1, 1).dense(1, 1, 100, 7); }),
-            "Mask::dense: window does not say how 100 rows stand against 7 keys; it needs an alignment, top_left or bottom_right\n"
+            "Mask::dense: window does not say how 100 rows stand against 7 keys; it needs an alignment, top_left or bottom_right, as in "
+            "window(left, right, bottom_right)\n"
             "  top_left    bottom_right\n"
             "  ■ · ·       · · ·\n"
             "  ■ ■ ·       · · ·\n"

@@ -114,6 +114,7 @@ TEST(Completion, IsAScriptTheShellAccepts) {
   EXPECT_EQ(values("explain", "--lang"), "en zh\n");
   EXPECT_EQ(values("explain", "--bias"), "none alibi relative\n");
   EXPECT_EQ(values("explain", "--cache"), "same int8\n");
+  EXPECT_EQ(shell("bash -c '. " + script + "; COMP_WORDS=(attn help tr); COMP_CWORD=2; _attn; echo \"${COMPREPLY[@]}\"'").out, "train\n");
   EXPECT_NE(attn_says("completion zsh").out.find("#compdef attn"), std::string::npos);
   EXPECT_NE(attn_says("completion fish").out.find("complete -c attn"), std::string::npos);
 }
