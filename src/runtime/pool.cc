@@ -10,6 +10,8 @@
 #include <csignal>
 #include <utility>
 
+#include <sched.h>
+
 namespace attn::runtime {
 namespace {
 
@@ -46,6 +48,20 @@ sigset_t signals_of_the_host() {
   sigfillset(&set);
   for (int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT, SIGPROF}) sigdelset(&set, own);
   return set;
+}
+
+/// Whether this thread was on `core` and might be elsewhere: there it now is. Some schedulers wake a worker on the caller's own core, where
+/// it waits until the caller's slice is over (3 ms and more, on a virtual machine with Linux 6.18) beside a core that idles. A worker that
+/// finds itself there says so, and from then on the caller lets those that it wakes run for the moment in which they leave.
+bool leave_core(int core) {
+  if (core < 0 || sched_getcpu() != core) return false;
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return false;
+  cpu_set_t others = allowed;
+  CPU_CLR(static_cast<std::size_t>(core), &others);
+  if (CPU_COUNT(&others) == 0 || sched_setaffinity(0, sizeof others, &others) != 0) return false;
+  sched_setaffinity(0, sizeof allowed, &allowed);
+  return true;
 }
 
 }  // namespace
@@ -89,8 +105,11 @@ void Pool::run(const Job& job, int threads, std::int64_t spin_ns, bool bind, Tea
   } else {
     news_.fetch_add(1, std::memory_order_seq_cst);
     // A worker that goes to sleep now has counted itself before it looks at news_ again, or is counted here.
-    if (sleepers_.load(std::memory_order_seq_cst) > 0)
+    if (sleepers_.load(std::memory_order_seq_cst) > 0) {
+      caller_core_.store(sched_getcpu(), std::memory_order_relaxed);
       futex_wake(news_, bind ? INT_MAX : static_cast<int>(std::min<std::uint32_t>(job.parts - 1, max_threads)));
+      if (woken_here_.load(std::memory_order_relaxed)) sched_yield();
+    }
   }
   if (bind) run_bound_parts(0, epoch);
   else claim_parts(epoch);
@@ -184,6 +203,7 @@ void Pool::work(int id) {
     sleepers_.fetch_add(1, std::memory_order_seq_cst);
     futex_wait(news_, news);
     sleepers_.fetch_sub(1, std::memory_order_relaxed);
+    woken_here_.store(leave_core(caller_core_.load(std::memory_order_relaxed)), std::memory_order_relaxed);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <attn/runtime.h>
 #include <gtest/gtest.h>
 
+#include <sched.h>
 #include <time.h>
 
 #include <algorithm>
@@ -175,6 +176,27 @@ TEST(ParallelFor, WorksAfterALongSleep) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
 }
+
+#if defined(__linux__)
+TEST(ParallelFor, WorkersThatWereWokenMayRunWhereTheyMightBefore) {
+  const Threads set(3);
+  cpu_set_t mine;
+  ASSERT_EQ(sched_getaffinity(0, sizeof mine, &mine), 0);
+  std::atomic<int> elsewhere{0}, parts{0};
+  for (int round = 0; round < 60; ++round) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    parallel_for(6, [&](std::int64_t) {
+      cpu_set_t allowed;
+      elsewhere += sched_getaffinity(0, sizeof allowed, &allowed) != 0 || !CPU_EQUAL(&allowed, &mine);
+      ++parts;
+      const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(100);
+      while (std::chrono::steady_clock::now() < end) {}
+    });
+  }
+  EXPECT_EQ(elsewhere, 0);
+  EXPECT_EQ(parts, 60 * 6);
+}
+#endif
 
 TEST(ParallelFor, SleepingWorkersBurnNothing) {
   const Threads set(2);
