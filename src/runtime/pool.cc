@@ -52,7 +52,7 @@ sigset_t signals_of_the_host() {
 
 /// Whether this thread was on `core` and might be elsewhere: there it now is. Some schedulers wake a worker on the caller's own core, where
 /// it waits until the caller's slice is over (3 ms and more, on a virtual machine with Linux 6.18) beside a core that idles. A worker that
-/// finds itself there says so, and from then on the caller lets those that it wakes run for the moment in which they leave.
+/// finds itself there says so, and at the next waking the caller lets those that it wakes run for the moment in which they leave.
 bool leave_core(int core) {
   if (core < 0 || sched_getcpu() != core) return false;
   cpu_set_t allowed;
@@ -107,8 +107,9 @@ void Pool::run(const Job& job, int threads, std::int64_t spin_ns, bool bind, Tea
     // A worker that goes to sleep now has counted itself before it looks at news_ again, or is counted here.
     if (sleepers_.load(std::memory_order_seq_cst) > 0) {
       caller_core_.store(sched_getcpu(), std::memory_order_relaxed);
+      const bool let_leave = woken_here_.exchange(false, std::memory_order_relaxed);
       futex_wake(news_, bind ? INT_MAX : static_cast<int>(std::min<std::uint32_t>(job.parts - 1, max_threads)));
-      if (woken_here_.load(std::memory_order_relaxed)) sched_yield();
+      if (let_leave) sched_yield();
     }
   }
   if (bind) run_bound_parts(0, epoch);
@@ -203,7 +204,7 @@ void Pool::work(int id) {
     sleepers_.fetch_add(1, std::memory_order_seq_cst);
     futex_wait(news_, news);
     sleepers_.fetch_sub(1, std::memory_order_relaxed);
-    woken_here_.store(leave_core(caller_core_.load(std::memory_order_relaxed)), std::memory_order_relaxed);
+    if (leave_core(caller_core_.load(std::memory_order_relaxed))) woken_here_.store(true, std::memory_order_relaxed);
   }
 }
 

@@ -72,7 +72,7 @@ class Pool {
   alignas(64) std::atomic<std::uint32_t> news_{0};  // counts publications; workers sleep on it
   std::atomic<int> sleepers_{0};
   std::atomic<int> caller_core_{-1};           // of who last woke workers
-  std::atomic<bool> woken_here_{false};        // a worker was woken on that core
+  std::atomic<bool> woken_here_{false};        // one or more of them on that core, the last time
   std::atomic<int> limit_{0};                  // workers with a larger id end
   std::atomic<std::uint64_t> started_at_{0};   // the last epoch that new workers have nothing to do with
   std::atomic<std::int64_t> spin_ns_{0};
