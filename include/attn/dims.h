@@ -46,6 +46,7 @@ class ATTN_API Dims {
       if (a[i] != b[i]) return false;
     return true;
   }
+  friend ATTN_API Dims contiguous_strides(const Dims& sizes);
 
  private:
   std::array<std::int64_t, max_rank> values_{};

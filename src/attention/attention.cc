@@ -124,24 +124,23 @@ AttentionResult attention_call(const Tensor& q, const Tensor& k, const Tensor& v
 
   Output output = output_memory(call, options.out);
   const Collected weights = collected_memory(call, options.weights);
-  if (call_options.logsumexp) result.logsumexp = empty(call.shown(rows()), computed);
+  if (call_options.logsumexp) result.logsumexp = new_memory(call.rank == 4 ? rows() : call.shown(rows()), computed);
 
-  Results to{.out = output.written().data()};
-  std::copy_n(output.written().strides().begin(), 3, to.out_stride);
-  if (call_options.logsumexp) to.logsumexp = result.logsumexp.data();
-  if (weights.kind != Weights::none) to.weights = &weights;
+  call.problem.out = output.written().data();
+  std::copy_n(output.written().strides().begin(), 3, call.problem.out_stride);
+  if (call_options.logsumexp) call.problem.logsumexp = result.logsumexp.data();
   SavedAttention saved;
   if (recorded || call_options.saved != nullptr) {
     const AttentionSaved given = recorded ? AttentionSaved() : *call_options.saved;
     saved.max = saved_memory(call, given.max, rows(), "max");
     saved.sum = saved_memory(call, given.sum, rows(), "sum");
-    to.max = saved.max.data();
-    to.sum = saved.sum.data();
+    call.problem.max = saved.max.data();
+    call.problem.sum = saved.sum.data();
     if (!recorded) call_options.saved->max = saved.max, call_options.saved->sum = saved.sum;
   }
   DropoutStrips dropout(call_options.dropout_p, {p.batch * p.q_heads, p.q_rows, p.k_rows, kernel.strip_rows}, call_options.generator);
   trace(call, result.plan);
-  run_attention(call, kernel, dropout, to);
+  run_attention(call, kernel, dropout, weights.kind != Weights::none ? &weights : nullptr);
   call.score_callback.rethrow();
   if (output.aside) copy_values(call.with_heads(output.result), output.other);
   result.output = std::move(output.result);

@@ -55,7 +55,7 @@ void check_grouped(const char* function, const Tensor& q, const Tensor& x, const
   if (packed && batch != 1)
     throw ShapeError(fmt::format("{}: {} has shape {}; packed sequences are [total, H, D] or [1, H, total, D]", function, name, shape(x)));
   const std::int64_t heads = heads_of(q_sizes, packed), groups = heads_of(sizes, packed);
-  if (groups == 0 ? heads != 0 : heads % groups != 0)
+  if (heads != groups && (groups == 0 || heads % groups != 0))
     throw ShapeError(fmt::format("{}: {} has shape {}; its {} heads must divide the {} heads of q {}", function, name, shape(x), groups, heads, shape(q)));
 }
 
@@ -175,7 +175,8 @@ Dims Call::shown(Dims sizes) const {
 
 Dims Call::shown_rows(std::int64_t width) const {
   if (packed && rank == 3) return {problem.q_rows, problem.q_heads, width};
-  return shown({problem.batch, problem.q_heads, problem.q_rows, width});
+  const auto all = [&] { return Dims{problem.batch, problem.q_heads, problem.q_rows, width}; };
+  return rank == 4 ? all() : shown(all());
 }
 
 bool Call::wants_grad() const {

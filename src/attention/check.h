@@ -25,7 +25,7 @@ struct Call {
   CallbackGate score_callback;
   Weights weights;      // those asked for
   std::vector<kernels::Part> parts;   // empty: batch items
-  kernels::AttentionProblem problem;  // all but the results
+  kernels::AttentionProblem problem;  // where results go is added when the call runs
 
   Dtype dtype() const { return q.dtype(); }
   ScoreShape scores() const { return {function, problem.batch, problem.q_heads, problem.q_rows, problem.k_rows, rank, packed ? &packs : nullptr}; }

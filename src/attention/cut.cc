@@ -12,6 +12,7 @@ constexpr std::int64_t tasks_of_thread = 12, additive_tasks_of_thread = 4;
 
 std::int64_t heads_together(const kernels::AttentionProblem& problem, const AttentionKernel& kernel, std::int64_t rows) {
   if (kernel.strips == nullptr || rows == 0 || problem.q_heads == 0) return 1;
+  if (problem.k_heads == problem.q_heads || problem.v_heads == problem.q_heads) return 1;  // each has its own
   const std::int64_t group = std::gcd(problem.q_heads / problem.k_heads, problem.q_heads / problem.v_heads);
   for (std::int64_t heads = group; heads > 1; --heads)
     if (group % heads == 0 && heads * rows <= kernel.strip_rows) return heads;

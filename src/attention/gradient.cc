@@ -49,6 +49,7 @@ struct Described {
     for (int d = 0; d < 2; ++d) p.k_stride[d] = k.stride(d), p.v_stride[d] = v.stride(d);
     p.max = saved.max.data(), p.sum = saved.sum.data();
     p.logsumexp = nullptr;
+    p.heads_ahead = 1;  // the forward pass was cut otherwise
     gradient.dout = doutput.data();
     copy_strides(doutput, gradient.dout_stride);
     gradient.dlogsumexp = dlogsumexp.defined() ? dlogsumexp.data() : nullptr;

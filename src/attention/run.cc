@@ -22,18 +22,13 @@ std::size_t aligned(std::size_t bytes) { return (bytes + runtime::alignment - 1)
 template <typename T>
 class Run {
  public:
-  Run(const Call& call, const AttentionKernel& kernel, const DropoutStrips& dropout, const Results& results)
-      : call_(call), kernel_(kernel), dropout_(dropout), weights_(results.weights), problem_(call.problem),
-        cut_(call, kernel, heads_of_task(dropout, results), by_strips(dropout, results) ? 1 : task_strips(call, kernel)) {
-    problem_.out = results.out;
-    std::copy_n(results.out_stride, 3, problem_.out_stride);
-    problem_.logsumexp = results.logsumexp;
-    if (split()) cut_ = Cut(call, kernel, heads_of_task(dropout, results), 1);  // a span's task is one strip
-    problem_.heads_ahead = cut_.heads_ahead();
-    problem_.rows_ahead = cut_.rows_ahead();
-    problem_.max = results.max;
-    problem_.sum = results.sum;
-    problem_.lane_rows = kernel.strip_rows;
+  Run(Call& call, const AttentionKernel& kernel, const DropoutStrips& dropout, const Collected* weights)
+      : call_(call), kernel_(kernel), dropout_(dropout), weights_(weights), problem_(call.problem),
+        cut_(call, kernel, heads_of_task(dropout, weights), by_strips(dropout, weights) ? 1 : task_strips(call, kernel)) {
+    if (split()) cut_ = Cut(call, kernel, heads_of_task(dropout, weights), 1);  // a span's task is one strip
+    call.problem.heads_ahead = cut_.heads_ahead();
+    call.problem.rows_ahead = cut_.rows_ahead();
+    call.problem.lane_rows = kernel.strip_rows;
     kernel_bytes_ = aligned(kernel.scratch_bytes(problem_));
     keep_bytes_ = aligned(dropout.strip_bytes());
     if (weights_ == nullptr) return;
@@ -53,9 +48,9 @@ class Run {
   }
 
  private:
-  static Cut::Heads heads_of_task(const DropoutStrips& dropout, const Results& results) {
-    if (results.weights == nullptr) return dropout.active() ? Cut::Heads::one : Cut::Heads::grouped;
-    return results.weights->kind == Weights::head_average ? Cut::Heads::all : Cut::Heads::one;
+  static Cut::Heads heads_of_task(const DropoutStrips& dropout, const Collected* weights) {
+    if (weights == nullptr) return dropout.active() ? Cut::Heads::one : Cut::Heads::grouped;
+    return weights->kind == Weights::head_average ? Cut::Heads::all : Cut::Heads::one;
   }
 
   /// Exponentials of keys, and rows that are widened, are made once for the strips of a task.
@@ -73,7 +68,7 @@ class Run {
   }
 
   /// What is drawn or stored stands strip by strip.
-  static bool by_strips(const DropoutStrips& dropout, const Results& results) { return results.weights != nullptr || dropout.active(); }
+  static bool by_strips(const DropoutStrips& dropout, const Collected* weights) { return weights != nullptr || dropout.active(); }
 
   /// Few strips and many keys (decoding): the spans of keys are tasks of their own. By shape only; the bits are the same.
   std::int64_t spans() const { return (cut_.most_keys() + kernels::span_keys - 1) / kernels::span_keys; }
@@ -186,18 +181,18 @@ class Run {
   const AttentionKernel& kernel_;
   const DropoutStrips& dropout_;
   const Collected* weights_;
-  kernels::AttentionProblem problem_;
+  const kernels::AttentionProblem& problem_;  // of `call_`: it is long, and a small call would notice a copy
   Cut cut_;
   std::size_t kernel_bytes_ = 0, keep_bytes_ = 0, row_bytes_ = 0, lanes_bytes_ = 0;
 };
 
 }  // namespace
 
-void run_attention(const Call& call, const AttentionKernel& kernel, const DropoutStrips& dropout, const Results& results) {
+void run_attention(Call& call, const AttentionKernel& kernel, const DropoutStrips& dropout, const Collected* weights) {
   if (call.compute_dtype() == Dtype::f64)
-    Run<double>(call, kernel, dropout, results).all();
+    Run<double>(call, kernel, dropout, weights).all();
   else
-    Run<float>(call, kernel, dropout, results).all();
+    Run<float>(call, kernel, dropout, weights).all();
 }
 
 }  // namespace attn

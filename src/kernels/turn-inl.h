@@ -112,6 +112,7 @@ HWY_INLINE std::int64_t turn_rows(D d, const hn::TFromD<D>* in, std::int64_t in_
 template <typename T>
 ATTN_ONE_COPY void turn(const T* in, std::int64_t in_stride, std::int64_t rows, std::int64_t columns, T* out, std::int64_t out_stride) {
   std::int64_t r = turn_rows(hn::ScalableTag<T>(), in, in_stride, 0, rows, columns, out, out_stride);
+  if constexpr (vector_pieces<hn::ScalableTag<T>> == 4) r = turn_rows(hn::Half<hn::ScalableTag<T>>(), in, in_stride, r, rows, columns, out, out_stride);
   r = turn_rows(hn::Full128<T>(), in, in_stride, r, rows, columns, out, out_stride);
   for (; r < rows; ++r)
     for (std::int64_t c = 0; c < columns; ++c) move_one(in + r * in_stride + c, out + c * out_stride + r);

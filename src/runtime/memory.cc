@@ -20,11 +20,17 @@ namespace {
 std::atomic<std::size_t> now_allocated{0};
 std::atomic<std::size_t> most_allocated{0};
 
-/// Stands before each block, a whole alignment wide so that the block stays aligned.
+/// Stands before the bytes, a whole alignment wide so that they stay aligned; before it, the room that was asked for in front.
 struct alignas(alignment) Header {
   std::size_t bytes;
+  std::size_t front;
   void* memory;  // what the C library gave
+
+  void* block() { return reinterpret_cast<char*>(this) - front; }
+  std::size_t block_bytes() const { return front + sizeof(Header) + bytes; }
 };
+
+std::size_t aligned(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
 
 // Under a sanitizer nothing is kept: what is used after it was freed is to be found.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -56,10 +62,10 @@ void* take_block(std::size_t bytes) {
     throw;
   }
 }
-Header* take(std::size_t bytes) {
-  void* const memory = aligned_here(bytes) ? ::operator new(bytes + slack) : take_block(bytes);
-  void* const block = reinterpret_cast<void*>((reinterpret_cast<std::uintptr_t>(memory) + alignment - 1) / alignment * alignment);
-  return ::new (block) Header{bytes - sizeof(Header), memory};
+Header* take(std::size_t front, std::size_t bytes) {
+  const std::size_t all = front + sizeof(Header) + bytes;
+  void* const memory = aligned_here(all) ? ::operator new(all + slack) : take_block(all);
+  return ::new (reinterpret_cast<void*>(aligned(reinterpret_cast<std::uintptr_t>(memory)) + front)) Header{bytes, front, memory};
 }
 void give_block(void* block, std::size_t bytes) noexcept {
   if (!keeps) return ::operator delete(block, std::align_val_t(alignment));
@@ -80,9 +86,9 @@ Scratch& this_scratch() {
 
 }  // namespace
 
-void* allocate(std::size_t bytes) {
+void* allocate(std::size_t bytes, std::size_t front) {
   if (bytes > SIZE_MAX / 2) throw std::bad_alloc();  // the C++ library would round the largest sizes up to 0
-  Header* const header = take(sizeof(Header) + bytes);
+  Header* const header = take(aligned(front), bytes);
   const std::size_t now = now_allocated.fetch_add(bytes, std::memory_order_relaxed) + bytes;
   std::size_t most = most_allocated.load(std::memory_order_relaxed);
   while (most < now && !most_allocated.compare_exchange_weak(most, now, std::memory_order_relaxed)) {
@@ -93,10 +99,13 @@ void* allocate(std::size_t bytes) {
 void deallocate(void* data) noexcept {
   if (!data) return;
   Header* header = static_cast<Header*>(data) - 1;
-  const std::size_t bytes = sizeof(Header) + header->bytes;
+  const std::size_t bytes = header->block_bytes();
   now_allocated.fetch_sub(header->bytes, std::memory_order_relaxed);
-  aligned_here(bytes) ? ::operator delete(header->memory) : give_block(header, bytes);
+  aligned_here(bytes) ? ::operator delete(header->memory) : give_block(header->block(), bytes);
 }
+
+void* front_of(void* data, std::size_t front) noexcept { return static_cast<char*>(data) - sizeof(Header) - aligned(front); }
+void* behind_front(void* front_data, std::size_t front) noexcept { return static_cast<char*>(front_data) + sizeof(Header) + aligned(front); }
 
 std::size_t allocated_bytes() noexcept { return now_allocated.load(std::memory_order_relaxed); }
 std::size_t peak_bytes() noexcept { return most_allocated.load(std::memory_order_relaxed); }

@@ -12,6 +12,8 @@ void* advance(const Tensor& tensor, std::int64_t elements);
 /// A dim number in 0 ... rank - 1 from one that may count from the end; ShapeError names `function`..
 int wrap_dim(const char* function, int dim, int rank);
 
+/// As empty().
+Tensor new_memory(const Dims& sizes, Dtype dtype);
 /// The memory an operation writes: that of `out` after its shape and dtype are checked (its version goes up), else new.
 Tensor result_memory(const char* function, const Tensor& out, const Dims& sizes, Dtype dtype);
 /// Whether the memory of the two overlaps without being the same view element for element.

@@ -2,6 +2,7 @@
 #include <attn/ops.h>
 
 #include "runtime/memory.h"
+#include "tensor/build.h"
 #include "tensor/element.h"
 #include "tensor/impl.h"
 
@@ -10,6 +11,23 @@
 
 namespace attn {
 namespace {
+
+/// Puts a Storage, with the count of its owners, into the block of the memory that it is for: one allocation in place of two. `data` gets
+/// where that memory is.
+template <typename T>
+struct InFront {
+  using value_type = T;
+  std::size_t bytes;
+  void** data;
+  InFront(std::size_t count, void** to) : bytes(count), data(to) {}
+  template <typename U>
+  InFront(const InFront<U>& other) : bytes(other.bytes), data(other.data) {}
+  T* allocate(std::size_t n) {
+    *data = runtime::allocate(bytes, n * sizeof(T));
+    return static_cast<T*>(runtime::front_of(*data, n * sizeof(T)));
+  }
+  void deallocate(T* front, std::size_t n) noexcept { runtime::deallocate(runtime::behind_front(front, n * sizeof(T))); }
+};
 
 /// Element i gets function(i), a double or an int64.
 template <typename F>
@@ -24,20 +42,18 @@ Tensor filled_by(std::int64_t n, Dtype dtype, F&& function) {
 
 }  // namespace
 
-Tensor empty(Dims sizes, Dtype dtype) {
+Tensor empty(Dims sizes, Dtype dtype) { return new_memory(sizes, dtype); }
+
+Tensor new_memory(const Dims& sizes, Dtype dtype) {
   for (const std::int64_t size : sizes)
     if (size < 0) throw ShapeError("empty: sizes " + to_string(sizes) + " hold a negative one");
   std::size_t bytes = 0;
   if (__builtin_mul_overflow(static_cast<std::size_t>(sizes.product()), size_of(dtype), &bytes))
     throw ShapeError("empty: sizes " + to_string(sizes) + " need more bytes than 64 bits count");
-  auto impl = std::make_shared<TensorImpl>();
-  impl->storage = std::make_shared<Storage>();
-  impl->storage->data = impl->data = runtime::allocate(bytes);
+  auto impl = std::make_shared<TensorImpl>(sizes, dtype);
+  impl->storage = std::allocate_shared<Storage>(InFront<Storage>(bytes, &impl->data));
+  impl->storage->data = impl->data;
   impl->storage->bytes = bytes;
-  impl->storage->deleter = [](void* data) { runtime::deallocate(data); };
-  impl->sizes = sizes;
-  impl->strides = contiguous_strides(sizes);
-  impl->dtype = dtype;
   return Tensor(std::move(impl));
 }
 

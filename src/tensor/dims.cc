@@ -46,7 +46,8 @@ std::string to_string(const Dims& dims) {
 }
 
 Dims contiguous_strides(const Dims& sizes) {
-  Dims strides = sizes;
+  Dims strides;
+  strides.size_ = sizes.size_;
   std::int64_t stride = 1;
   for (int i = sizes.size() - 1; i >= 0; --i) {
     strides[i] = stride;

@@ -12,7 +12,7 @@ struct Node;
 struct Storage {
   void* data = nullptr;
   std::size_t bytes = 0;
-  std::function<void(void*)> deleter;
+  std::function<void(void*)> deleter;  // of a caller's memory, or none
   std::atomic<std::uint64_t> version{0};
   Storage() = default;
   Storage(const Storage&) = delete;
@@ -23,6 +23,9 @@ struct Storage {
 };
 
 struct TensorImpl {
+  TensorImpl() {}  // with `= default`, make_shared would clear all of it first
+  /// Contiguous, without memory.
+  TensorImpl(const Dims& all_sizes, Dtype type) : sizes(all_sizes), strides(contiguous_strides(all_sizes)), dtype(type) {}
   std::shared_ptr<Storage> storage;
   void* data = nullptr;  // first element: inside storage
   Dims sizes;

@@ -139,7 +139,7 @@ int wrap_dim(const char* function, int dim, int rank) {
 }
 
 Tensor result_memory(const char* function, const Tensor& out, const Dims& sizes, Dtype dtype) {
-  if (!out.defined()) return empty(sizes, dtype);
+  if (!out.defined()) return new_memory(sizes, dtype);
   if (!(out.sizes() == sizes))
     throw ShapeError(std::string(function) + ": out has shape " + to_string(out.sizes()) + "; it must be " + to_string(sizes));
   if (out.dtype() != dtype)

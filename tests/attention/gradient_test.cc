@@ -25,8 +25,8 @@ struct Trial {
   Call call() const { return check("test", q, k, v, options); }
 };
 
-SavedAttention forward(const Trial& s, const Call& call, Tensor* logsumexp = nullptr) {
-  const kernels::AttentionProblem& p = call.problem;
+SavedAttention forward(const Trial& s, Call& call, Tensor* logsumexp = nullptr) {
+  kernels::AttentionProblem& p = call.problem;
   const Dims rows{p.batch, p.q_heads, p.q_rows};
   Plan plan;
   const AttentionKernel& kernel = plan_attention(p, plan);
@@ -36,15 +36,15 @@ SavedAttention forward(const Trial& s, const Call& call, Tensor* logsumexp = nul
                        .sum = empty(rows, call.compute_dtype()),
                        .dropout = std::make_shared<DropoutStrips>(s.dropout, DropoutStrips::Shape{p.batch * p.q_heads, p.q_rows, p.k_rows, kernel.strip_rows}, &generator)};
   const Tensor lse = empty(rows, call.compute_dtype());
-  Results to{.out = saved.output.data(), .logsumexp = lse.data(), .max = saved.max.data(), .sum = saved.sum.data()};
-  for (int d = 0; d < 3; ++d) to.out_stride[d] = saved.output.stride(d);
-  run_attention(call, kernel, *saved.dropout, to);
+  p.out = saved.output.data(), p.logsumexp = lse.data(), p.max = saved.max.data(), p.sum = saved.sum.data();
+  for (int d = 0; d < 3; ++d) p.out_stride[d] = saved.output.stride(d);
+  run_attention(call, kernel, *saved.dropout, nullptr);
   if (logsumexp != nullptr) *logsumexp = lse;
   return saved;
 }
 
 AttentionGradients gradients(const Trial& s) {
-  const Call call = s.call();
+  Call call = s.call();
   AttentionBackward options;
   options.output = s.doutput;
   options.logsumexp = s.dlogsumexp;
@@ -52,7 +52,7 @@ AttentionGradients gradients(const Trial& s) {
 }
 
 double loss(const Trial& s) {
-  const Call call = s.call();
+  Call call = s.call();
   Tensor lse;
   const std::vector<double> o = forward(s, call, &lse).output.to_vector(), dy = s.doutput.to_vector(), l = lse.to_vector();
   double sum = 0;

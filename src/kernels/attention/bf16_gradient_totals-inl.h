@@ -35,7 +35,7 @@ inline void bf16_finish_unit(const AttentionGradient& g, std::int64_t batch, std
     auto* rows = static_cast<std::uint16_t*>(to) + batch * stride[0] + head * stride[1] + g.totals_begin * stride[2];
     for (std::int64_t n = 0; n < totals.keys; ++n) bf16_round_row(from.base + n * from.stride, scale, columns, rows + n * stride[2]);
   };
-  const std::int64_t k0 = first_head / (p.q_heads / p.k_heads), v0 = first_head / (p.q_heads / p.v_heads);
+  const std::int64_t k0 = p.key_head(first_head), v0 = p.value_head(first_head);
   for (std::int64_t h = k0; h < k0 + totals.k_heads; ++h) round(g.dk, g.dk_stride, h, totals.k(g.totals, h, 0), p.dim, static_cast<float>(p.scale));
   for (std::int64_t h = v0; h < v0 + totals.v_heads; ++h) round(g.dv, g.dv_stride, h, totals.v(g.totals, h, 0), p.value_dim, 1);
 }

@@ -142,8 +142,8 @@ class Bf16GradientWalk : public GradientSums<float> {
   }
 
  private:
-  std::int64_t k_head() const { return rows_.head / (p_.q_heads / p_.k_heads); }
-  std::int64_t v_head() const { return rows_.head / (p_.q_heads / p_.v_heads); }
+  std::int64_t k_head() const { return p_.key_head(rows_.head); }
+  std::int64_t v_head() const { return p_.value_head(rows_.head); }
 
   /// Keys [key, end) of a block for the rows [x, last): its scores and dP stand `at` places before their own.
   struct Piece {

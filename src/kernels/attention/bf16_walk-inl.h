@@ -221,6 +221,7 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
         inside.key[inside.count + 1] = stop - part;
         inside.first[inside.count] = groups.first[g];
         inside.last[inside.count] = groups.last[g];
+        inside.whole[inside.count] = 0;
         ++inside.count;
       }
       Strip<float> view = strip;

@@ -89,14 +89,13 @@ HWY_NOINLINE void save_sums(const AttentionProblem& problem, const LaneMap& map,
   if (problem.logsumexp == nullptr) return;
   // log2 in f64 for both types, as the specification has it
   const Tag<double> wide;
-  alignas(64) double logs[strip_rows<T>];
-  const int count = vectors * N;
-  for (int r = 0; r < count; ++r) logs[r] = static_cast<double>(totals.l[r]);
-  for (int r = 0; r < count; r += lanes<double>) hn::Store(log2_f64(wide, hn::Load(wide, logs + r)), wide, logs + r);
-  for (int r = 0; r < count; ++r) totals.l[r] = static_cast<T>(logs[r]);
-  const auto ln2 = hn::Set(d, Constants<T>::ln2);
-  for (int v = 0; v < vectors; ++v)  // log2(0) = -inf, m = -inf where nothing was seen
-    hn::Store(hn::MulAdd(hn::Load(d, totals.l + v * N), ln2, hn::Load(d, totals.m + v * N)), d, totals.l + v * N);
+  const hn::Rebind<T, Tag<double>> part;  // as many T as there are f64 in a vector
+  const auto ln2 = hn::Set(part, Constants<T>::ln2);
+  for (std::int64_t r = 0; r < map.count(); r += lanes<double>) {  // log2(0) = -inf, m = -inf where nothing was seen
+    const auto l = hn::Load(part, totals.l + r), m = hn::Load(part, totals.m + r);
+    if constexpr (sizeof(T) == sizeof(double)) hn::Store(hn::MulAdd(log2_f64(wide, l), ln2, m), part, totals.l + r);
+    else hn::Store(hn::MulAdd(hn::DemoteTo(part, log2_f64(wide, hn::PromoteTo(wide, l))), ln2, m), part, totals.l + r);
+  }
   save(problem.logsumexp, totals.l);
 }
 

@@ -23,8 +23,8 @@ class GradientAhead {
     }
     const std::int64_t first_key = rows.row * p.k_rows / p.q_rows, keys = after * p.k_rows / p.q_rows - first_key;
     add(results_, g.dq, g.dq_stride, {rows.batch, rows.head, rows.row, rows.rows}, p.dim);
-    add(results_, g.dk, g.dk_stride, {rows.batch, rows.head / (p.q_heads / p.k_heads), first_key, keys}, p.dim);
-    add(results_, g.dv, g.dv_stride, {rows.batch, rows.head / (p.q_heads / p.v_heads), first_key, keys}, p.value_dim);
+    add(results_, g.dk, g.dk_stride, {rows.batch, p.key_head(rows.head), first_key, keys}, p.dim);
+    add(results_, g.dv, g.dv_stride, {rows.batch, p.value_head(rows.head), first_key, keys}, p.value_dim);
     const std::int64_t blocks = 1 + rows.row * p.k_rows / (p.q_rows * key_block);  // causal rows have no more
     tiles_ = (16 * query_block + p.dim * query_block / 8 + 8 * (p.dim + p.value_dim)) / (2 * lanes);  // of a block, 8 by two vectors
     lines_ = (results_.lines() + next_.lines()) / (tiles_ * blocks) + 1;
@@ -35,7 +35,7 @@ class GradientAhead {
   void begin_block(std::int64_t first, std::int64_t count) {
     if (!far_) return;
     const AttentionProblem& p = g_.problem;
-    const std::int64_t left = p.keys_end(rows_.batch) - first - count, kv = rows_.head / (p.q_heads / p.v_heads), kk = rows_.head / (p.q_heads / p.k_heads);
+    const std::int64_t left = p.keys_end(rows_.batch) - first - count, kv = p.value_head(rows_.head), kk = p.key_head(rows_.head);
     const std::int64_t k_stride[3] = {p.k_stride[0], p.k_stride[1], p.k.row_stride}, v_stride[3] = {p.v_stride[0], p.v_stride[1], p.v.row_stride};
     block_ = {};
     add(block_, p.v.base, v_stride, {rows_.batch, kv, first, count}, p.value_dim);

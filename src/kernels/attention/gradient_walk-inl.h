@@ -25,8 +25,8 @@ class GradientWalk : public GradientSums<T> {
 
   GradientWalk(const AttentionGradient& g, const GradientRows& rows, void* scratch)
       : Sums(g, rows, scratch), at_(static_cast<char*>(scratch) + GradientStrip<T>::bytes(g.problem), g.problem), ahead_(g, rows, Sums::map_, sizeof(T), N) {
-    k_ = {static_cast<const T*>(p_.k.base) + rows.batch * p_.k_stride[0] + rows.head / (p_.q_heads / p_.k_heads) * p_.k_stride[1], p_.k.row_stride};
-    v_ = {static_cast<const T*>(p_.v.base) + rows.batch * p_.v_stride[0] + rows.head / (p_.q_heads / p_.v_heads) * p_.v_stride[1], p_.v.row_stride};
+    k_ = {static_cast<const T*>(p_.k.base) + rows.batch * p_.k_stride[0] + p_.key_head(rows.head) * p_.k_stride[1], p_.k.row_stride};
+    v_ = {static_cast<const T*>(p_.v.base) + rows.batch * p_.v_stride[0] + p_.value_head(rows.head) * p_.v_stride[1], p_.v.row_stride};
   }
   static std::size_t bytes(const AttentionProblem& p) { return GradientStrip<T>::bytes(p) + GradientOperands<T>::bytes(p); }
 
@@ -62,7 +62,7 @@ class GradientWalk : public GradientSums<T> {
     const AttentionProblem& p = g.problem;
     const auto clear = [&](void* data, const std::int64_t (&stride)[3], std::int64_t heads, std::int64_t columns) {
       if (data == nullptr) return;
-      T* const rows = static_cast<T*>(data) + batch * stride[0] + head / (p.q_heads / heads) * stride[1];
+      T* const rows = static_cast<T*>(data) + batch * stride[0] + p.shared_head(head, heads) * stride[1];
       for (std::int64_t key = begin; key < end; ++key) std::memset(rows + key * stride[2], 0, sizeof(T) * static_cast<std::size_t>(columns));
     };
     clear(g.dk, g.dk_stride, p.k_heads, p.dim);
@@ -145,7 +145,7 @@ class GradientWalk : public GradientSums<T> {
     std::int64_t heads;
   };
   T* rows_of(const KeyGradient& to, std::int64_t key) const {
-    return static_cast<T*>(to.data) + rows_.batch * to.stride[0] + rows_.head / (p_.q_heads / to.heads) * to.stride[1] + key * to.stride[2];
+    return static_cast<T*>(to.data) + rows_.batch * to.stride[0] + p_.shared_head(rows_.head, to.heads) * to.stride[1] + key * to.stride[2];
   }
   void add_products(const KeyBlock& keys, const T* weights, const T* rows, std::int64_t columns, const KeyGradient& to) {
     if (to.data == nullptr) return;

@@ -26,11 +26,11 @@ struct ScoreRange {
 /// would say the same are one group; one group where all vectors see all keys. Vector v takes part in groups from key begin[v] to
 /// key end[v].
 struct Groups {
-  int count = 0;
-  int key[most_keys / trim_keys + 1] = {0};
-  int first[most_keys / trim_keys] = {0};
-  int last[most_keys / trim_keys] = {0};
-  int whole[most_keys / trim_keys] = {0};
+  int count = 0;  // only so many groups have numbers: a small block would notice if all of them were cleared
+  int key[most_keys / trim_keys + 1];
+  int first[most_keys / trim_keys];
+  int last[most_keys / trim_keys];
+  int whole[most_keys / trim_keys];
   int begin[most_vectors] = {0};
   int end[most_vectors] = {0};
   bool gaps = false;  // some vector takes no part in a group between its first and its last
@@ -38,8 +38,8 @@ struct Groups {
   static Groups all(int keys, int vectors) {
     Groups groups;
     groups.count = 1;
-    groups.key[1] = keys;
-    groups.last[0] = vectors;
+    groups.key[0] = 0, groups.key[1] = keys;
+    groups.first[0] = groups.whole[0] = 0, groups.last[0] = vectors;
     for (int v = 0; v < vectors; ++v) groups.end[v] = keys;
     return groups;
   }

@@ -21,6 +21,7 @@ inline Place place_of(const void* memory) { return reinterpret_cast<Place>(memor
 class FetchAhead {
  public:
   static constexpr int most_ranges = 5;
+  FetchAhead() {}  // with `= default`, {} would clear all ranges first
   /// `rows` pieces of `bytes`, `stride` bytes apart.
   void add(const void* base, std::int64_t bytes, std::int64_t stride, std::int64_t rows) {
     if (rows <= 0 || bytes <= 0) return;
@@ -92,10 +93,10 @@ class NextHead : public FetchAhead {
     const auto share = [&](std::int64_t rows) { return causal ? rows * rows / problem.q_rows : rows; };
     const std::int64_t row_begin = share(map.row), rows_end = share(map.row + map.rows), first_key = row_begin * problem.k_rows / problem.q_rows;
     const std::int64_t keys = rows_end * problem.k_rows / problem.q_rows - first_key, rows = rows_end - row_begin;
-    const auto head = [&](std::int64_t heads) { return h / (problem.q_heads / heads); };
-    if (b != map.batch || head(problem.k_heads) != map.head / (problem.q_heads / problem.k_heads))
+    const auto head = [&](std::int64_t heads) { return problem.shared_head(h, heads); };
+    if (b != map.batch || head(problem.k_heads) != problem.key_head(map.head))
       add(at(problem.k.base, b * problem.k_stride[0] + head(problem.k_heads) * problem.k_stride[1] + first_key * problem.k.row_stride), row, bytes * problem.k.row_stride, keys);
-    if (b != map.batch || head(problem.v_heads) != map.head / (problem.q_heads / problem.v_heads))
+    if (b != map.batch || head(problem.v_heads) != problem.value_head(map.head))
       add(at(problem.v.base, b * problem.v_stride[0] + head(problem.v_heads) * problem.v_stride[1] + first_key * problem.v.row_stride), value_row, bytes * problem.v.row_stride, keys);
     if (pass == Pass::backward) return;
     add(at(problem.q, b * problem.q_stride[0] + h * problem.q_stride[1] + row_begin * problem.q_stride[2]), row, bytes * problem.q_stride[2], rows);

@@ -166,6 +166,10 @@ struct AttentionProblem {
   std::int64_t heads_ahead = 1;                // how far from a strip's head the threads will be when it is done: what to prefetch
 
   // --- facts every kernel derives the same way ---------------------------------------------------------------
+  /// The head of k and of v that query head h reads, and that of `heads` heads; where each has its own without a division.
+  std::int64_t key_head(std::int64_t h) const { return shared_head(h, k_heads); }
+  std::int64_t value_head(std::int64_t h) const { return shared_head(h, v_heads); }
+  std::int64_t shared_head(std::int64_t h, std::int64_t heads) const { return heads == q_heads ? h : h / (q_heads / heads); }
   std::int64_t keys_end(std::int64_t b) const { return part ? part->keys_end : key_lengths ? key_lengths[b] : k_rows; }
   std::int64_t keys_begin(std::int64_t b) const { return part ? part->keys_begin : key_start ? key_start[b] : 0; }
   std::int64_t rows_end(std::int64_t b) const { return part ? part->rows_end : query_lengths ? query_lengths[b] : q_rows; }

@@ -74,11 +74,11 @@ class Walk {
       : problem(p), map(lane_map), strip(scratch, q_dim, p.value_dim), score(p, static_cast<char*>(scratch) + Strip<T>::bytes(q_dim, p.value_dim)),
         score_mod(p, map, static_cast<char*>(scratch) + Strip<T>::bytes(q_dim, p.value_dim) + Score::bytes(p, q_dim)), kept_scores(p, lane_map),
         stored(p, static_cast<char*>(scratch) + Strip<T>::bytes(q_dim, p.value_dim) + Score::bytes(p, q_dim) + ScoreVectors<T>::bytes(p)),
-        vectors(static_cast<int>((map.count() + N - 1) / N)), k(rows_of_head(p.k, p.k_stride, map.batch, map.head / (p.q_heads / p.k_heads))),
-        v(rows_of_head(p.v, p.v_stride, map.batch, map.head / (p.q_heads / p.v_heads))), next(p, lane_map, sizeof(Stored)),
+        vectors(static_cast<int>((map.count() + N - 1) / N)), k(rows_of_head(p.k, p.k_stride, map.batch, p.key_head(map.head))),
+        v(rows_of_head(p.v, p.v_stride, map.batch, p.value_head(map.head))), next(p, lane_map, sizeof(Stored)),
         few(RowOutput<T>::takes(map.count(), p.value_dim)), rows_out(strip.block, v_columns) {
     const std::int64_t asks = (in_tiles() ? tiles_of_block() : 4) * (next.keys() > block_keys ? next.keys() : block_keys);
-    if (!stored.needed()) next_lines = next.lines() * block_keys / asks + 1;
+    if (!stored.needed() && next.lines() > 0) next_lines = next.lines() * block_keys / asks + 1;
     keys_in_lanes = few && Score::keys_in_lanes && !has_modifiers(p) && !kept_scores.wanted() && !p.drops() && p.keep == nullptr;
     if constexpr (takes_bytes) few_bytes = few && in_byte_tiles(k, p.dim) && in_byte_tiles(v, p.value_dim);
   }
@@ -144,8 +144,10 @@ class Walk {
     for (int x = 0; x < vectors; ++x) hn::Store(hn::Load(d, strip.m + x * N), d, strip.alpha + x * N);
     const std::int64_t after = first + keys < span_end ? first + keys : span_end;
     TileAhead ahead{.next = &next, .biases = {}, .next_lines = next_lines};
-    if (problem.bias_count > 0) ahead.biases = dense_biases(problem, map, after, after + block_keys < span_end ? after + block_keys : span_end);
-    ahead.bias_lines = ahead.biases.lines() / (in_tiles() ? tiles_of_block() : 4) + 1;
+    if (problem.bias_count > 0) {
+      ahead.biases = dense_biases(problem, map, after, after + block_keys < span_end ? after + block_keys : span_end);
+      ahead.bias_lines = ahead.biases.lines() / (in_tiles() ? tiles_of_block() : 4) + 1;
+    }
     FetchAhead rows_ahead;
     if (in_tiles() && next.lines() == 0 && reads_far()) {
       rows_ahead = far_rows(first, keys, k_rows, v_rows);
