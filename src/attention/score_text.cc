@@ -192,7 +192,9 @@ class Parser : TextCursor {
   ScoreExpression function(std::size_t start, const std::string& name) {
     const std::size_t count = name == "exp" || name == "tanh" || name == "abs" ? 1 : name == "min" || name == "max" ? 2 : name == "where" ? 3 : 0;
     if (count == 0) {
+      const bool table = !name.empty() && take('[');
       place_ = start;
+      if (table) fail(fmt::format("there is no tensor {}{}", name, tensors_.empty() ? "; none is given" : "; there are " + names_of_tensors().substr(2)));
       fail(fmt::format("one of s, b, h, i, j, a number, exp, tanh, abs, min, max, where{} was expected", names_of_tensors()));
     }
     if (!take('(')) fail(fmt::format("{}(...) was expected", name));

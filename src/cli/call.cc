@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
-#include <sstream>
 
 namespace attn::cli {
 namespace {
@@ -30,17 +29,28 @@ class Reader {
     const auto found = call_.settings.find(name);
     return found == call_.settings.end() ? nullptr : &found->second;
   }
+  /// read(what the setting is called, its text): what is not understood is the command line's mistake (exit 2), or the file's (exit 1).
+  template <typename F>
+  auto read(const std::string& name, F read) const {
+    const auto option = call_.options.find(name);
+    if (option != call_.options.end()) return read(option->second, *setting(name));
+    try {
+      return read(name, *setting(name));
+    } catch (const UsageError& error) {
+      throw ValueError(fmt::format("run: {}: {}", call_.path, error.text));
+    }
+  }
   double number(const std::string& name, double otherwise) const {
-    const std::string* text = setting(name);
-    if (text == nullptr) return otherwise;
-    char* end = nullptr;
-    const double value = std::strtod(text->c_str(), &end);
-    if (text->empty() || *end != '\0') throw ValueError(fmt::format("run: {} is \"{}\"; it must be a number", name, *text));
-    return value;
+    if (setting(name) == nullptr) return otherwise;
+    return read(name, [](const std::string& option, const std::string& text) {
+      if (const std::string wrong = cli::number(text); !wrong.empty()) throw UsageError{fmt::format("{}: {}", option, wrong)};
+      return std::strtod(text.c_str(), nullptr);
+    });
   }
   bool flag(const std::string& name) const {
-    const std::string* text = setting(name);
-    return text != nullptr && choose(name, *text, {"false", "true", "False", "True", "0", "1"}) % 2 == 1;
+    return setting(name) != nullptr && read(name, [](const std::string& option, const std::string& text) {
+             return choose(option, text, {"false", "true", "False", "True", "0", "1"}) % 2 == 1;
+           });
   }
 
  private:
@@ -51,7 +61,7 @@ Mask mask_of(const Reader& reader) {
   Mask mask;
   const auto join = [&](const Mask& more) { mask = mask.is_all() ? more : mask & more; };
   if (reader.flag("causal")) join(Mask::causal());
-  if (const std::string* text = reader.setting("mask")) join(Mask::parse(*text));
+  if (reader.setting("mask")) join(reader.read("mask", parse_mask));
   if (const Tensor allowed = reader.tensor("attend")) join(Mask::attend(allowed));
   if (const Tensor blocked = reader.tensor("block")) join(Mask::block(blocked));
   if (const Tensor padding = reader.tensor("key_padding")) join(Mask::key_padding(padding));
@@ -59,8 +69,8 @@ Mask mask_of(const Reader& reader) {
 }
 
 Score score_of(const Reader& reader) {
-  const std::string* name = reader.setting("score");
-  switch (name == nullptr ? 0 : choose("score", *name, {"scaled_dot", "dot", "general", "additive"})) {
+  const auto kind = [](const std::string& option, const std::string& text) { return choose(option, text, {"scaled_dot", "dot", "general", "additive"}); };
+  switch (reader.setting("score") == nullptr ? 0 : reader.read("score", kind)) {
     case 1: return Score::dot();
     case 2: {
       if (!reader.tensor("w").defined()) throw ValueError("run: the general score needs w [D, Dk]");
@@ -78,28 +88,14 @@ Score score_of(const Reader& reader) {
 
 }  // namespace
 
-Weights weights_of(const std::string& text) {
-  const std::size_t open = text.find('(');
-  const auto kind = choose("weights", text.substr(0, open), {"none", "full", "head_average", "column_sums", "rows", "top_k"});
-  const bool listed = kind > Weights::column_sums;
-  if (listed != (open != std::string::npos && text.ends_with(')')))
-    throw UsageError{fmt::format("weights: \"{}\"; rows take their numbers, rows(0, 5), top_k how many, top_k(3), the others nothing", text)};
-  if (!listed) return static_cast<Weights::Kind>(kind);
-  std::vector<std::int64_t> numbers;
-  std::istringstream list(text.substr(open + 1, text.size() - open - 2));
-  for (std::string word; std::getline(list, word, ',');) {
-    word.erase(0, word.find_first_not_of(' '));
-    if (const std::string wrong = whole_number(word); !wrong.empty()) throw UsageError{fmt::format("weights: {}: a number {}", text, wrong)};
-    numbers.push_back(std::stoll(word));
-  }
-  if (kind == Weights::row_subset) return Weights::rows(tensor<std::int64_t>(numbers));
-  if (numbers.size() != 1) throw UsageError{fmt::format("weights: \"{}\"; top_k takes one number", text)};
-  return Weights::top_k(numbers[0]);
-}
-
 AttentionCall to_attention(const Call& call) {
-  check_tables(call);
   const Reader reader(call);
+  ScoreExpression score_mod;
+  if (reader.setting("score_mod"))
+    score_mod = reader.read("score_mod", [&](const std::string& option, const std::string& text) {
+      return parse_score_mod(option, text, {call.tables.begin(), call.tables.end()});
+    });
+  check_tables(call);  // after it: of a name in both that differs by a slip, the expression says where
   AttentionCall result{reader.needed("q"), reader.needed("k"), reader.needed("v"), {}};
   AttentionOptions& options = result.options;
   options.score = score_of(reader);
@@ -107,7 +103,7 @@ AttentionCall to_attention(const Call& call) {
   options.mask = mask_of(reader);
   if (const Tensor bias = reader.tensor("bias")) options.bias = options.bias + Bias::dense(bias);
   if (const Tensor slopes = reader.tensor("alibi_slopes")) options.bias = options.bias + Bias::alibi(slopes);
-  if (const std::string* text = reader.setting("score_mod")) options.score_mod = ScoreExpression::parse(*text, {call.tables.begin(), call.tables.end()});
+  options.score_mod = score_mod;
   options.softcap = reader.number("softcap", 0);
   options.temperature = reader.number("temperature", 1);
   options.sinks = reader.tensor("sinks");
@@ -115,10 +111,9 @@ AttentionCall to_attention(const Call& call) {
   options.key_lengths = reader.tensor("key_lengths");
   options.key_start = reader.tensor("key_start");
   options.query_start = reader.tensor("query_start");
-  if (const std::string* weights = reader.setting("weights"))
-    options.weights = weights_of(*weights);
-  if (const std::string* name = reader.setting("dtype")) {
-    const Dtype dtype = dtype_from_name(*name);
+  if (reader.setting("weights")) options.weights = reader.read("weights", parse_weights);
+  if (reader.setting("dtype")) {
+    const Dtype dtype = reader.read("dtype", parse_dtype);
     for (Tensor* tensor : {&result.q, &result.k, &result.v, &options.score.w_q, &options.score.w_k, &options.score.w})
       if (tensor->defined()) *tensor = tensor->to(dtype);
   }

@@ -14,6 +14,7 @@ struct Call {
   std::string path;
   std::map<std::string, Tensor> tensors, tables;
   std::map<std::string, std::string> settings;
+  std::map<std::string, std::string> options;  // of settings that the command line gave: their names there
 };
 
 /// JSON (an object; tensors as nested lists or {"dtype", "shape", "values"}) or safetensors (settings are its metadata).
@@ -22,14 +23,12 @@ Call load_call(const std::string& path);
 /// ValueError for a table that score_mod does not name: a slip of the finger.
 void check_tables(const Call& call);
 
-/// none, full, head_average, column_sums, rows(0, 5) or top_k(3); UsageError.
-Weights weights_of(const std::string& text);
-
 struct AttentionCall {
   Tensor q, k, v;
   AttentionOptions options;
 };
-/// The call in the library's terms. ValueError for a tensor that is missing or a setting that is not understood.
+/// The call in the library's terms. ValueError for a tensor that is missing or a setting of the file that is not understood; UsageError for one
+/// of the command line.
 AttentionCall to_attention(const Call& call);
 
 }  // namespace attn::cli

@@ -3,10 +3,13 @@
 #include "cli/suggest.h"
 #include "cli/verbs.h"
 
+#include <attn/ops.h>
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <sstream>
 
 namespace attn::cli {
 
@@ -39,7 +42,7 @@ namespace {
 
 /// parse(text), whose mistakes are the option's.
 template <typename F>
-auto parsed(const char* option, std::string_view parser, const std::string& text, F parse) {
+auto parsed(const std::string& option, std::string_view parser, const std::string& text, F parse) {
   try {
     return parse(text);
   } catch (const ValueError& error) {
@@ -50,10 +53,32 @@ auto parsed(const char* option, std::string_view parser, const std::string& text
 
 }  // namespace
 
-Mask parse_mask(const std::string& text) { return parsed("--mask", "Mask::parse: ", text, Mask::parse); }
+Mask parse_mask(const std::string& option, const std::string& text) { return parsed(option, "Mask::parse: ", text, Mask::parse); }
 
-ScoreExpression parse_score_mod(const std::string& text) {
-  return parsed("--score-mod", "ScoreExpression::parse: ", text, [](const std::string& words) { return ScoreExpression::parse(words); });
+ScoreExpression parse_score_mod(const std::string& option, const std::string& text, const std::vector<std::pair<std::string, Tensor>>& tables) {
+  return parsed(option, "ScoreExpression::parse: ", text, [&](const std::string& words) { return ScoreExpression::parse(words, tables); });
+}
+
+Dtype parse_dtype(const std::string& option, const std::string& text) { return parsed(option + ":", "dtype_from_name: ", text, dtype_from_name); }
+
+Weights parse_weights(const std::string& option, const std::string& text) {
+  const std::size_t open = text.find('(');
+  const auto kind = choose(option, text.substr(0, open), {"none", "full", "head_average", "column_sums", "rows", "top_k"});
+  const bool listed = kind > Weights::column_sums;
+  if (listed != (open != std::string::npos && text.ends_with(')')))
+    throw UsageError{fmt::format("{}: \"{}\"; rows take their numbers, rows(0, 5), top_k how many, top_k(3), the others nothing", option, text)};
+  if (!listed) return static_cast<Weights::Kind>(kind);
+  std::vector<std::int64_t> numbers;
+  std::istringstream list(text.substr(open + 1, text.size() - open - 2));
+  for (std::string word; std::getline(list, word, ',');) {
+    word.erase(0, word.find_first_not_of(' '));
+    word.erase(word.find_last_not_of(' ') + 1);
+    if (const std::string wrong = whole_number(word); !wrong.empty()) throw UsageError{fmt::format("{}: {}: a number {}", option, text, wrong)};
+    numbers.push_back(std::stoll(word));
+  }
+  if (kind == Weights::row_subset) return Weights::rows(tensor<std::int64_t>(numbers));
+  if (numbers.size() != 1) throw UsageError{fmt::format("{}: \"{}\"; top_k takes one number", option, text)};
+  return Weights::top_k(numbers[0]);
 }
 
 }  // namespace attn::cli

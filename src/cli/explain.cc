@@ -50,7 +50,7 @@ Mask mask_of(const Arguments& arguments) {
   Mask mask;
   if (arguments.causal) mask = Mask::causal(arguments.to_given->count() ? Align::top_left : Align::unset);
   if (!arguments.mask_given->count()) return mask;
-  const Mask given = parse_mask(arguments.mask);
+  const Mask given = parse_mask("--mask", arguments.mask);
   return arguments.causal ? mask & given : given;
 }
 
@@ -73,9 +73,9 @@ ExplainOptions options_of(const Arguments& arguments) {
   if (arguments.query_given->count()) options.query = arguments.query;
   options.mask = mask_of(arguments);
   options.bias = static_cast<ExplainBias>(choose("--bias", arguments.bias, {"none", "alibi", "relative"}));
-  if (arguments.score_mod_given->count()) options.score_mod = parse_score_mod(arguments.score_mod);
+  if (arguments.score_mod_given->count()) options.score_mod = parse_score_mod("--score-mod", arguments.score_mod);
   if (arguments.sink_given->count()) options.sink = arguments.sink;
-  if (arguments.returned_given->count()) options.weights = weights_of(arguments.returned);
+  if (arguments.returned_given->count()) options.weights = parse_weights("--return-weights", arguments.returned);
   if (arguments.cache_given->count()) options.cache = static_cast<KvStorage>(choose("--cache", arguments.cache, {"same", "int8"}));
   if (arguments.weights_given->count()) {
     for (const CLI::Option* size : arguments.sizes)
@@ -104,6 +104,20 @@ Explanation explain_texts(const Arguments& arguments) {
   return batch ? explain_batch(arguments.texts, options) : explain(arguments.texts[0], options);
 }
 
+/// A text that is "-" stands on stdin, there without the end of its last line.
+void read_stdin(Arguments& arguments) {
+  std::vector<std::string*> wanted;
+  for (std::string& text : arguments.texts)
+    if (text == "-") wanted.push_back(&text);
+  if (arguments.to == "-") wanted.push_back(&arguments.to);
+  if (wanted.empty()) return;
+  if (wanted.size() > 1) throw UsageError{"- is given twice; stdin can be read once (-- before a text that is a dash)"};
+  std::string& text = *wanted.front();
+  text = read_file("-");
+  if (text.ends_with('\n')) text.pop_back();
+  if (text.ends_with('\r')) text.pop_back();
+}
+
 void run(const Arguments& arguments) {
   if (arguments.texts.empty()) throw UsageError{"a text is missing, as in: attn explain \"Life is short, eat dessert first\""};
   choose("--color", arguments.colour, {"auto", "always", "never"});
@@ -124,7 +138,7 @@ Verb add_explain(CLI::App& app) {
   Arguments& a = *arguments;
   parser->allow_extras();
   a.parser = parser;
-  const CLI::Option* text = parser->add_option("TEXT", a.texts, "The text; several make a batch, padded to the longest")->type_name("");
+  const CLI::Option* text = parser->add_option("TEXT", a.texts, "The text, - for what stands on stdin; several make a batch, padded to the longest")->type_name("");
   parser->add_flag("--batch", a.batch, "Show a batch, with one text too");
   a.to_given = parser->add_option("--to", a.to, "Cross-attention: TEXT asks, this text answers (its keys and values)")->type_name("TEXT2");
   parser->add_option("--score", a.score, "scaled_dot, dot, general or additive")->type_name("NAME");
@@ -176,6 +190,7 @@ Verb add_explain(CLI::App& app) {
       "  attn explain --batch \"我叫张三\" \"他是谁\" \"李四\" --lang zh\n"
       "  attn explain \"to be or not to be\" --heads 2 --positions sinusoidal --dim 4 --svg be.svg");
   return {parser, [arguments](const std::vector<std::string>& rest) {
+            read_stdin(*arguments);
             arguments->texts.insert(arguments->texts.end(), rest.begin(), rest.end());
             run(*arguments);
           }};

@@ -53,7 +53,7 @@ std::string read_file(const std::string& path) {
       const int reason = errno;
       if (!standard_input) ::close(file);
       errno = reason;
-      fail(path, "cannot be read");
+      fail(standard_input ? "stdin" : path, "cannot be read");
     }
     if (got == 0) break;
     content.append(buffer, static_cast<std::size_t>(got));

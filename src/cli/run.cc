@@ -39,12 +39,25 @@ std::string as_text(const Named& tensors) {
   return result;
 }
 
+/// Those of the command line that do not wait for the file.
+void check_words(const Arguments& arguments) {
+  const auto check = [&](const char* name, auto parse) {
+    if (const CLI::Option* option = arguments.given.at(name); option->count()) parse(option->get_name(), arguments.settings.at(name));
+  };
+  check("mask", parse_mask);
+  check("dtype", parse_dtype);
+  check("weights", parse_weights);
+}
+
 void run(const Arguments& arguments) {
   if (arguments.file.empty()) throw UsageError{"a file is missing: JSON or safetensors with q, k and v"};
-  if (arguments.given.at("mask")->count()) parse_mask(arguments.settings.at("mask"));
+  check_words(arguments);
   Call call = load_call(arguments.file);
-  for (const auto& [name, option] : arguments.given)
-    if (option->count()) call.settings[name] = arguments.settings.at(name);
+  for (const auto& [name, option] : arguments.given) {
+    if (!option->count()) continue;
+    call.settings[name] = arguments.settings.at(name);
+    call.options[name] = option->get_name();
+  }
   if (arguments.causal) call.settings["causal"] = "true";
   const AttentionCall attention_call = to_attention(call);
   const AttentionResult result = attention(attention_call.q, attention_call.k, attention_call.v, attention_call.options);

@@ -1,6 +1,7 @@
 // src/cli/verbs.h: the verbs of the command; each adds its options to the parser and says what to run.
 #pragma once
 #include <CLI/CLI.hpp>
+#include <attn/attention.h>
 #include <attn/mask.h>
 #include <attn/score.h>
 
@@ -34,8 +35,10 @@ void no_more(const std::vector<std::string>& rest);
 /// The place of `value` among `choices`; UsageError says which there are, and which was meant.
 std::size_t choose(const std::string& option, const std::string& value, const std::vector<std::string>& choices);
 
-/// The mask of --mask, the expression of --score-mod; UsageError shows the place that was not understood.
-Mask parse_mask(const std::string& text);
-ScoreExpression parse_score_mod(const std::string& text);
+/// The mask of `option`, the expression of one, a dtype, none or full or rows(0, 5) or ...; UsageError shows the place that was not understood.
+Mask parse_mask(const std::string& option, const std::string& text);
+ScoreExpression parse_score_mod(const std::string& option, const std::string& text, const std::vector<std::pair<std::string, Tensor>>& tables = {});
+Dtype parse_dtype(const std::string& option, const std::string& text);
+Weights parse_weights(const std::string& option, const std::string& text);
 
 }  // namespace attn::cli

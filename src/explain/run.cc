@@ -7,6 +7,8 @@
 #include <attn/attention.h>
 #include <attn/ops.h>
 
+#include "attention/check.h"
+
 #include <fmt/format.h>
 
 #include <limits>
@@ -101,8 +103,9 @@ Run run_attention(const TokenizedTexts& tokens, const Matrices& matrices, const 
     run.lengths.query_lengths = tensor<std::int64_t>(tokens.from.lengths);
     run.lengths.key_lengths = tensor<std::int64_t>(tokens.to.lengths);
   }
-  run.hidden = hidden_pairs(options.mask, pairs, run.lengths);
   run.call = attention_options(run, matrices, options);
+  check("explain", run.q_used(), run.k_used(), run.v, run.call);
+  run.hidden = hidden_pairs(options.mask, pairs, run.lengths);
   AttentionOptions raw = run.call;
   if (options.score == Score::Kind::scaled_dot) {
     run.scaled = attention_scores(run.q_used(), run.k_used(), run.call);

@@ -65,12 +65,12 @@ struct Disown {
 
 void parallel_for(std::int64_t parts, PartFunction part, void* context) {
   if (parts <= 0) return;
+  read_settings();
   const int threads = num_threads();
   if (parts == 1 || threads == 1 || inside_part() || !pool().try_own()) return run_alone(part, context, parts);
   std::exception_ptr error;
   {
     Disown at_end;
-    read_settings();
     prepare_process();
     const bool bind = settings.bind.load(std::memory_order_relaxed);
     const Pool::Team team = bind || forked.load(std::memory_order_relaxed) ? nullptr : borrowed_team();
@@ -97,6 +97,7 @@ void set_num_threads(int threads) {
 
 int num_threads() {
   if (const int chosen = runtime::chosen_threads.load(std::memory_order_relaxed)) return chosen;
+  runtime::read_settings();  // a variable that is not understood is told at once, not when a call first has several parts
   const int first = static_cast<int>(runtime::environment_integer("ATTN_NUM_THREADS", 1, runtime::max_threads)
                                          .value_or(std::min(runtime::cpu().cores, runtime::max_threads)));
   int chosen = 0;

@@ -55,6 +55,7 @@ TEST(ScoreExpression, LambdasOperatorsAndTextMakeTheSame) {
 TEST(ScoreExpression, TextThatIsNotUnderstoodIsShown) {
   const auto text = [](const std::string& given) { return error_of<ValueError>([&] { ScoreExpression::parse(given, tensors()); }); };
   EXPECT_EQ(text("s - q"), "ScoreExpression::parse: \"s - q\": column 5, at \"q\": one of s, b, h, i, j, a number, exp, tanh, abs, min, max, where, slope, t2, bucket, flag, c was expected");
+  EXPECT_EQ(text("s - q[h]"), "ScoreExpression::parse: \"s - q[h]\": column 5, at \"q[h]\": there is no tensor q; there are slope, t2, bucket, flag, c");
   EXPECT_EQ(text("s +"), "ScoreExpression::parse: \"s +\": column 4, at the end: one of s, b, h, i, j, a number, exp, tanh, abs, min, max, where, slope, t2, bucket, flag, c was expected");
   EXPECT_EQ(text("s s"), "ScoreExpression::parse: \"s s\": column 3, at \"s\": an operator was expected");
   EXPECT_EQ(text("(s"), "ScoreExpression::parse: \"(s\": column 3, at the end: a closing ) was expected");

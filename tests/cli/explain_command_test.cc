@@ -26,6 +26,15 @@ TEST(ExplainCommand, ShowsTheTutorial) {
   EXPECT_FALSE(contains(said.out, "\x1b"));
 }
 
+TEST(ExplainCommand, ReadsItsTextFromStdin) {
+  const std::string direct = attn_says("explain 'Life is short' --tokens characters --json").out;
+  for (const char* end : {"", "\\n", "\\r\\n"})
+    EXPECT_EQ(shell(std::string("printf 'Life is short") + end + "' | " + attn_command + " explain - --tokens characters --json").out, direct) << end;
+  EXPECT_EQ(shell("echo 'eat first' | " + attn_command + " explain Life --to -").out, attn_says("explain Life --to 'eat first'").out);
+  EXPECT_EQ(shell("echo 'eat first' | " + attn_command + " explain Life -").out, attn_says("explain Life 'eat first'").out);
+  EXPECT_NE(attn_says("explain -- - </dev/null").out.find("  -"), std::string::npos);  // a word
+}
+
 TEST(ExplainCommand, ColourOnlyWhereItIsWanted) {
   EXPECT_FALSE(contains(attn_says(kLife, "TERM=xterm-256color COLORTERM=truecolor").out, "\x1b"));
   EXPECT_TRUE(contains(attn_says(kLife + " --color always").out, "\x1b[38;5"));

@@ -155,13 +155,28 @@ TEST(RunCommand, MistakesInTheFileAreNamed) {
         Mistake{R"({"q": [[1]], "k": [[1]], "v": [[1]], "mask": "causal\u0000x"})", "column 7 is a NUL byte"},
         Mistake{R"({"q": [[1]], "k": [[1]], "v": [[1]], "scale": 1, "scale": 2})", "bad has \"scale\" twice"},
         Mistake{R"({"q": {"dtype": "f32", "values": [[1]], "dtype": "f64"}, "k": [[1]], "v": [[1]]})", "bad has \"dtype\" twice"},
-        Mistake{R"({"q": [[1]], "k": [[1]], "v": [[1]], "slop": [1], "score_mod": "s - slope[h]"})", "there is no \"slop\""},
-        Mistake{R"({"q": [[1]], "k": [[1]], "v": [[1]], "score_mod": "s - slope[h]"})", "column 5, at \"slope[h]\""}}) {
+        Mistake{R"({"q": [[1]], "k": [[1]], "v": [[1]], "slop": [1], "score_mod": "s - slope[h]"})", "at \"slope[h]\": there is no tensor slope; there are slop"},
+        Mistake{R"({"q": [[1]], "k": [[1]], "v": [[1]], "score_mod": "s - slope[h]"})", "bad: score_mod \"s - slope[h]\": column 5, at \"slope[h]\": there is no tensor slope; none is given"},
+        Mistake{R"({"q": [[1]], "k": [[1]], "v": [[1]], "weights": "ful"})", "bad: weights has no \"ful\"; did you mean full?"},
+        Mistake{R"~({"q": [[1]], "k": [[1]], "v": [[1]], "weights": "rows(x)"})~", "bad: weights: rows(x)"},
+        Mistake{R"({"q": [[1]], "k": [[1]], "v": [[1]], "score": "dto"})", "bad: score has no \"dto\"; did you mean dot?"},
+        Mistake{R"({"q": [[1]], "k": [[1]], "v": [[1]], "causal": "maybe"})", "bad: causal has no \"maybe\""},
+        Mistake{R"({"q": [[1]], "k": [[1]], "v": [[1]], "mask": "casual"})", "bad: mask \"casual\": column 1"},
+        Mistake{R"({"q": [[1]], "k": [[1]], "v": [[1]], "dtype": "f23"})", "bad: dtype: \"f23\" is no dtype"}}) {
     const Said said = attn_says("run " + folder.write("bad", mistake.content));
     EXPECT_EQ(said.code, 1) << mistake.content << said.err;
     EXPECT_NE(said.err.find(mistake.says), std::string::npos) << mistake.content << ": " << said.err;
     EXPECT_EQ(std::count(said.err.begin(), said.err.end(), '\n'), 1) << said.err;
   }
+  // The same words on the command line: the command line was not understood.
+  const std::string good = folder.write("good", R"({"q": [[1]], "k": [[1]], "v": [[1]]})");
+  const std::string table = folder.write("table", R"({"q": [[1]], "k": [[1]], "v": [[1]], "slope": [1]})");
+  for (const char* words : {"--return-weights ful", "--score dto", "--mask casual", "--dtype f23", "--score-mod 's - slop[h]'", "--score-mod 's -'"}) {
+    const Said said = attn_says("run " + good + " " + words);
+    EXPECT_EQ(said.code, 2) << words << said.err;
+    EXPECT_TRUE(said.err.starts_with("attn run: --")) << said.err;
+  }
+  EXPECT_NE(attn_says("run " + table + " --score-mod 's - slop[h]'").err.find("there is no tensor slop; there are slope"), std::string::npos);
   const Inputs in = inputs();
   save_safetensors(folder.file("in.safetensors"), {{"q", in.q}, {"k", in.k}, {"v", in.v}});
   const std::string whole = content_of(folder.file("in.safetensors"));

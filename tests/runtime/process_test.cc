@@ -129,6 +129,7 @@ TEST(Environment, WrongValuesAreNamed) {
       {"ATTN_NUM_THREADS=0", "<ATTN_NUM_THREADS is \"0\"; it must be a whole number from 1 to 1024>"},
       {"ATTN_NUM_THREADS=2x", "<ATTN_NUM_THREADS is \"2x\"; it must be a whole number from 1 to 1024>"},
       {"ATTN_NUM_THREADS=99999999999999999999", "<ATTN_NUM_THREADS is \"99999999999999999999\"; it must be a whole number from 1 to 1024>"},
+      {"ATTN_NUM_THREADS=1 ATTN_SPIN_US=x", "<ATTN_SPIN_US is \"x\"; it must be a whole number from 0 to 1000000>"},
       {"ATTN_NUM_THREADS=2 ATTN_SPIN_US=-1", "<ATTN_SPIN_US is \"-1\"; it must be a whole number from 0 to 1000000>"},
       {"ATTN_NUM_THREADS=2 ATTN_DEBUG_BIND_PARTS=yes", "<ATTN_DEBUG_BIND_PARTS is \"yes\"; it must be 0 or 1>"},
       {"ATTN_TARGET=sse9", "<ATTN_TARGET is \"sse9\"; kernels that can run here: "},
