@@ -1,9 +1,8 @@
 // src/cli/explain_model.cc: what a trained head does with a text.
 #include "cli/explain_model.h"
 
-#include "cli/output.h"
-
 #include <attn/autograd.h>
+#include <attn/error.h>
 #include <attn/ops.h>
 
 #include "explain/backward.h"
@@ -56,10 +55,10 @@ std::vector<Hidden> later_than_the_row(std::int64_t n) {
 
 Explanation explain_model(const LanguageModel& model, const Tokenizer& tokenizer, const std::string& text, const TrainedHead& at, Language language) {
   const ModelConfig& config = model.config;
-  if (at.layer < 0 || at.layer >= config.layers) throw UsageError{fmt::format("--layer is {}; it must be from 0 to {}", at.layer, config.layers - 1)};
-  if (at.head < 0 || at.head >= config.heads) throw UsageError{fmt::format("--head is {}; it must be from 0 to {}", at.head, config.heads - 1)};
+  if (at.layer < 0 || at.layer >= config.layers) throw ValueError(fmt::format("explain: layer is {}; it must be from 0 to {}", at.layer, config.layers - 1));
+  if (at.head < 0 || at.head >= config.heads) throw ValueError(fmt::format("explain: head is {}; it must be from 0 to {}", at.head, config.heads - 1));
   const std::vector<std::int64_t> ids = tokenizer.encode(text);
-  if (ids.empty()) throw UsageError{"the text has no token"};
+  if (ids.empty()) throw ValueError("explain: the text has no token; give at least one word");
   const auto n = static_cast<std::int64_t>(ids.size());
 
   const NoGrad no_grad;

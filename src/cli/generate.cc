@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <memory>
 
 namespace attn::cli {
@@ -28,16 +29,16 @@ struct Arguments {
 
 /// Lines of a file, the last with or without its end of line.
 std::vector<std::string> lines_of(const std::string& path) {
-  const std::string text = read_file(path);
+  const std::string text = read_file(path), name = path == "-" ? "stdin" : path;
   std::vector<std::string> lines;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = std::min(text.find('\n', at), text.size());
     lines.push_back(text.substr(at, end - at));
     if (lines.back().ends_with('\r')) lines.back().pop_back();
-    if (lines.back().empty()) throw UsageError{fmt::format("{}: line {} is empty; each line is a prompt", path, lines.size())};
+    if (lines.back().empty()) throw ValueError(fmt::format("{}: line {} is empty; each line is a prompt", name, lines.size()));
     at = end + 1;
   }
-  if (lines.empty()) throw UsageError{fmt::format("{} holds no line", path)};
+  if (lines.empty()) throw ValueError(fmt::format("{} holds no line; each line is a prompt", name));
   return lines;
 }
 
@@ -61,9 +62,10 @@ void run(const Arguments& arguments) {
   if (arguments.stream && prompts.size() > 1) throw UsageError{"--stream is for one prompt"};
   if (arguments.stream && arguments.json) throw UsageError{"--stream and --json do not go together"};
   GenerateTextOptions options = arguments.options;
-  options.tokens.sample.temperature = std::stod(arguments.temperature);
-  options.tokens.sample.top_p = std::stod(arguments.top_p);
-  options.tokens.sample.repetition_penalty = std::stod(arguments.repetition_penalty);
+  const auto number_of = [](const std::string& text) { return std::strtod(text.c_str(), nullptr); };  // beyond a double: infinite, or 0
+  options.tokens.sample.temperature = number_of(arguments.temperature);
+  options.tokens.sample.top_p = number_of(arguments.top_p);
+  options.tokens.sample.repetition_penalty = number_of(arguments.repetition_penalty);
   options.stop = arguments.stop;
   std::optional<Dtype> dtype;
   if (!arguments.dtype.empty()) dtype = std::array{Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16}[choose("--dtype", arguments.dtype, {"f32", "f64", "bf16", "f16"})];

@@ -169,7 +169,7 @@ void steps(Trainer& trainer, const Arguments& a) {
 void run(const Arguments& a) {
   keep_freed_memory();
   if (a.texts.empty()) throw UsageError{"a text is missing, as in: attn train /usr/share/common-licenses/GPL-3"};
-  if (a.has("save-every") && a.save_every < 1) throw UsageError{fmt::format("--save-every is {}; it must be 1 or more", a.save_every)};
+  if (a.has("save-every") && a.save_every < 1) throw ValueError(fmt::format("train: save_every is {}; it must be 1 or more", a.save_every));
   std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error of write, not a death
   auto [trainer, tokenizer] = a.resume ? go_on(a) : begin(a);
   introduce(trainer, tokenizer);

@@ -70,10 +70,10 @@ void keep_nucleus(std::vector<double>& probabilities, double top_p) {
 }  // namespace
 
 void check_sample(const SampleOptions& o) {
-  if (!(o.temperature >= 0 && std::isfinite(o.temperature))) refuse("temperature", o.temperature, "0 or more");
+  if (!(o.temperature >= 0 && std::isfinite(o.temperature))) refuse("temperature", o.temperature, "0 or more, and finite");
   if (o.top_k < 0) refuse("top_k", static_cast<double>(o.top_k), "0 (all) or more");
   if (!(o.top_p > 0 && o.top_p <= 1)) refuse("top_p", o.top_p, "above 0, at most 1");
-  if (!(o.repetition_penalty > 0 && std::isfinite(o.repetition_penalty))) refuse("repetition_penalty", o.repetition_penalty, "above 0");
+  if (!(o.repetition_penalty > 0 && std::isfinite(o.repetition_penalty))) refuse("repetition_penalty", o.repetition_penalty, "above 0, and finite");
 }
 
 std::int64_t sample(const Tensor& given, const Ids& before, const SampleOptions& options, Generator& generator) {

@@ -37,18 +37,18 @@ void TextStream::take_characters(bool all) {
 std::string TextStream::release(bool all) {
   std::size_t end = text_.size();
   for (const std::string& stop : stop_) {
-    if (stop.empty()) continue;
-    const std::size_t found = text_.find(stop);
-    if (found != std::string::npos) {
-      stopped_ = true;
-      end = std::min(end, found);
-    } else if (!all) {  // an end that a stop may begin with
-      for (std::size_t n = std::min(stop.size() - 1, text_.size()); n > 0; --n)
-        if (text_.ends_with(std::string_view(stop).substr(0, n))) {
-          end = std::min(end, text_.size() - n);
-          break;
-        }
-    }
+    const std::size_t found = stop.empty() ? std::string::npos : text_.find(stop);
+    if (found == std::string::npos) continue;
+    stopped_ = true;
+    end = std::min(end, found);
+  }
+  for (const std::string& stop : stop_) {
+    if (stop.empty() || stopped_ || all) continue;
+    for (std::size_t n = std::min(stop.size() - 1, text_.size()); n > 0; --n)  // an end that a stop may begin with
+      if (text_.ends_with(std::string_view(stop).substr(0, n))) {
+        end = std::min(end, text_.size() - n);
+        break;
+      }
   }
   std::string result = text_.substr(0, end);
   text_ = stopped_ ? "" : text_.substr(end);

@@ -63,6 +63,10 @@ TEST_F(GenerateCommand, EndsBeforeAStopText) {
 TEST_F(GenerateCommand, MistakesAreOneLine) {
   EXPECT_EQ(attn_says("generate").err, "attn generate: a folder is missing: of a model that attn train wrote, or of Hugging Face's GPT-2 or Llama\n");
   EXPECT_NE(says("--prompts " + folder_.write("gap.txt", "abc\n\nd\n")).err.find("gap.txt: line 2 is empty; each line is a prompt"), std::string::npos);
+  EXPECT_EQ(says("--prompts " + folder_.file("gap.txt")).code, 1);
+  EXPECT_EQ(shell(": | " + attn_command + " generate " + path() + " --prompts -").err, "attn: stdin holds no line; each line is a prompt\n");
+  EXPECT_EQ(says("--prompt a --temperature 1e999").err, "attn: generate: temperature is inf; it must be 0 or more, and finite\n");
+  EXPECT_EQ(says("--prompt a --temperature 1e-999 --tokens 9").out, says("--prompt a --temperature 0 --tokens 9").out);
   EXPECT_EQ(says("--prompt a --prompts b").err, "attn generate: --prompt and --prompts do not go together\n");
   EXPECT_EQ(says("--top-p 2").err, "attn: generate: top_p is 2; it must be above 0, at most 1\n");
   EXPECT_EQ(says("--top-p 2").code, 1);
@@ -90,7 +94,9 @@ TEST_F(GenerateCommand, ExplainShowsATrainedHead) {
   EXPECT_EQ(shown, context.to_vector());
   EXPECT_TRUE(step("weights").at("values").at(0).at(1).is_null());
   EXPECT_NE(attn_says("explain --model " + path() + " ab").out.find("layer 0, head 0"), std::string::npos);
-  EXPECT_EQ(attn_says("explain --model " + path() + " ab --head 2").err, "attn explain: --head is 2; it must be from 0 to 1\n");
+  EXPECT_EQ(attn_says("explain --model " + path() + " ab --head 2").err, "attn: explain: head is 2; it must be from 0 to 1\n");
+  EXPECT_EQ(attn_says("explain --model " + path() + " ab --layer -1").code, 1);
+  EXPECT_EQ(attn_says("explain --model " + path() + " ''").err, "attn: explain: the text has no token; give at least one word\n");
   EXPECT_EQ(attn_says("explain --model " + path() + " ab --dim 4").err, "attn explain: --dim and --model do not go together: the model says it\n");
   EXPECT_EQ(attn_says("explain ab --layer 1").err, "attn explain: --layer needs --model\n");
 }

@@ -169,11 +169,11 @@ TEST(Sample, HugeLogitsAndSmallTemperatures) {
 TEST(Generate, Errors) {
   const LanguageModel model = lively(testing::tiny_gpt2());
   const auto refused = [&](const GenerateOptions& options) { return error_of<ValueError>([&] { generate(model, {{1}}, options); }); };
-  EXPECT_EQ(refused({.sample = {.temperature = -1}}), "generate: temperature is -1; it must be 0 or more");
-  EXPECT_EQ(refused({.sample = {.temperature = NAN}}), "generate: temperature is nan; it must be 0 or more");
+  EXPECT_EQ(refused({.sample = {.temperature = -1}}), "generate: temperature is -1; it must be 0 or more, and finite");
+  EXPECT_EQ(refused({.sample = {.temperature = NAN}}), "generate: temperature is nan; it must be 0 or more, and finite");
   EXPECT_EQ(refused({.sample = {.top_k = -2}}), "generate: top_k is -2; it must be 0 (all) or more");
   EXPECT_EQ(refused({.sample = {.top_p = 0}}), "generate: top_p is 0; it must be above 0, at most 1");
-  EXPECT_EQ(refused({.sample = {.repetition_penalty = 0}}), "generate: repetition_penalty is 0; it must be above 0");
+  EXPECT_EQ(refused({.sample = {.repetition_penalty = 0}}), "generate: repetition_penalty is 0; it must be above 0, and finite");
   EXPECT_EQ(refused({.tokens = -1}), "generate: tokens is -1; it must be 0 or more");
   EXPECT_EQ(error_of<ValueError>([&] { generate(model, {{1}, {}}); }), "generate: prompt 1 is empty; it must have a token");
   EXPECT_EQ(error_of<ValueError>([&] { generate(model, {{13}}); }), "generate: the prompt holds the token 13; it must be from 0 to 12");

@@ -44,6 +44,8 @@ TEST(TextStream, EndsBeforeAStopText) {
     EXPECT_EQ(streamed("ababac", cut, {"abac"}), "ab");
     EXPECT_EQ(streamed("one tw", cut, {"two"}), "one tw");  // it never came
     EXPECT_EQ(streamed("one", cut, {"", "x"}), "one");
+    EXPECT_EQ(streamed("abc", cut, {"abcx", "c"}), "ab");  // what the first may take back is text after all
+    EXPECT_EQ(streamed("abc", cut, {"c", "abcx"}), "ab");
     EXPECT_EQ(streamed("\xE6\x88\x91\xE6\x88\x92", cut, {"\xE6\x88\x92"}), "\xE6\x88\x91");
   }
   TextStream stream({"END"});
