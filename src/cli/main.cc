@@ -6,7 +6,9 @@
 #include <attn/error.h>
 #include <attn/runtime.h>
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
@@ -125,7 +127,19 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace attn::cli
 
+namespace {
+
+/// A stream that the caller has closed stays an error to use; its number must not go to the next file that is opened, into which errors and
+/// progress would then be written.
+void keep_streams_apart() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (::fcntl(stream, F_GETFD) < 0) static_cast<void>(::open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY));
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
+  keep_streams_apart();
   std::signal(SIGPIPE, SIG_IGN);  // a reader that leaves is an error code of write, not a death
   try {
     return attn::cli::run(argc, argv);

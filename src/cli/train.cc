@@ -13,8 +13,11 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <span>
 
@@ -100,6 +103,16 @@ Tokenizer::Kind kind_of(const Arguments& a) {
   return static_cast<Tokenizer::Kind>(choose("--tokens", a.tokens, {"characters", "words", "bpe"}));
 }
 
+/// Whether --log can be written, before anything is. A pipe is opened once, later.
+void check_log(const std::string& path) {
+  std::error_code unknown;
+  const auto kind = std::filesystem::status(path, unknown).type();
+  const bool fresh = kind == std::filesystem::file_type::not_found;
+  if (path.empty() || (!fresh && kind != std::filesystem::file_type::regular && kind != std::filesystem::file_type::directory)) return;
+  if (!std::ofstream(path, std::ios::app)) throw IoError(fmt::format("--log: {}: {}", path, std::strerror(errno)));
+  if (fresh) std::filesystem::remove(path, unknown);
+}
+
 /// A new training; the folder has its first checkpoint before the first step, so that what cannot be written is known at once.
 std::pair<Trainer, Tokenizer> begin(const Arguments& a) {
   const Tokenizer::Kind kind = kind_of(a);
@@ -128,7 +141,11 @@ std::pair<Trainer, Tokenizer> go_on(const Arguments& a) {
   const Tokenizer tokenizer = Tokenizer::load(a.out);
   if (a.has("tokens") && tokenizer.kind() != kind_of(a))
     throw UsageError{fmt::format("--tokens {} are not those of the training in {}; leave it out, or begin anew in another --out", a.tokens, a.out)};
-  Trainer trainer = Trainer::resume(a.out, tokenizer.encode(read_texts(a.texts, tokenizer.kind() == Tokenizer::Kind::bpe)));
+  const std::string text = read_texts(a.texts, tokenizer.kind() == Tokenizer::Kind::bpe);
+  Trainer trainer = Trainer::resume(a.out, tokenizer.encode(text));
+  if (a.has("vocab") && (tokenizer.kind() == Tokenizer::Kind::characters || Tokenizer::train(text, tokenizer.kind(), a.vocab).size() != tokenizer.size()))
+    throw UsageError{fmt::format("--vocab {} gives another vocabulary than that of the training in {} ({}); leave it out, or begin anew in another --out", a.vocab, a.out,
+                                 tokenizer.size())};
   return {std::move(trainer), tokenizer};
 }
 
@@ -171,6 +188,7 @@ void run(const Arguments& a) {
   if (a.texts.empty()) throw UsageError{"a text is missing, as in: attn train /usr/share/common-licenses/GPL-3"};
   if (a.has("save-every") && a.save_every < 1) throw ValueError(fmt::format("train: save_every is {}; it must be 1 or more", a.save_every));
   std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error of write, not a death
+  check_log(a.log);
   auto [trainer, tokenizer] = a.resume ? go_on(a) : begin(a);
   introduce(trainer, tokenizer);
   std::signal(SIGINT, want_stop);

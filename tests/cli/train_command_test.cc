@@ -156,6 +156,18 @@ TEST(TrainCommand, WhatCannotBeWrittenIsSaidBeforeTheFirstStep) {
   EXPECT_FALSE(std::filesystem::exists(folder.file("model/train_state.safetensors")));
 }
 
+TEST(TrainCommand, AClosedStderrLeavesTheLogAlone) {
+  const Folder folder;
+  folder.write("text", text());
+  const std::string command = attn_command + " train " + folder.file("text") + " --context 16 --batch 2 --steps 4 --out ";
+  ASSERT_EQ(shell(command + folder.file("model") + " --log " + folder.file("log") + " 2>&-").code, 0);
+  std::ifstream log(folder.file("log"));
+  int steps = 0;
+  for (std::string line; std::getline(log, line);) EXPECT_EQ(nlohmann::json::parse(line, nullptr, false).value("step", 0), ++steps) << line;
+  EXPECT_EQ(steps, 4);
+  EXPECT_EQ(shell(command + folder.file("other") + " >&-").code, 1);  // the result went nowhere
+}
+
 TEST(TrainCommand, MistakesAreOneLine) {
   const Folder folder;
   folder.write("text", text());
@@ -184,6 +196,9 @@ TEST(TrainCommand, MistakesAreOneLine) {
   says(ok + "--lr -1", 1, "lr is -1; it must be 0 or more");
   says(ok + "--lr fast", 2, "--lr: must be a number, not \"fast\"");
   says(folder.file("text") + " --out " + folder.file("model") + " --steps 0", 1, "steps is 0; it must be 1 or more");
+  says(folder.file("text") + " --out " + folder.file("model") + " --save-every 0", 1, "save_every is 0; it must be 1 or more");
+  says(ok + "--log /nowhere/log", 1, "--log: /nowhere/log: No such file");
+  says(ok + "--log " + folder.file("."), 1, "Is a directory");
   says(ok + "--resume", 1, "/model holds no training to resume");
   EXPECT_FALSE(std::filesystem::exists(folder.file("model"))) << "a mistake leaves no folder behind";
 }
@@ -202,6 +217,11 @@ TEST(TrainCommand, AFolderKeepsItsSettings) {
   says(to + " --resume --size baby", 2, "--size baby is not that of the training");
   says(to + " --resume --tokens bpe", 2, "--tokens bpe are not those of the training");
   says(to + " --resume --steps 24 --context 16", 0, "");
+  says(to + " --resume --vocab 300", 2, "--vocab 300 gives another vocabulary");
+  const std::string pairs = folder.file("text") + " --out " + folder.file("pairs") + " --tokens bpe";
+  says(pairs + small + "--vocab 270", 0, "");
+  says(pairs + " --resume --vocab 280", 2, "--vocab 280 gives another vocabulary than that of the training in " + folder.file("pairs") + " (270)");
+  says(pairs + " --resume --vocab 270", 0, "");
   folder.write("other", text() + "need");
   says(folder.file("other") + " --out " + folder.file("whole") + " --resume", 1, "was begun with another text");
 }
