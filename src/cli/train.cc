@@ -129,8 +129,7 @@ std::pair<Trainer, Tokenizer> begin(const Arguments& a) {
   std::filesystem::create_directories(a.out, unknown);
   if (unknown) throw IoError(fmt::format("{}: {}", a.out, unknown.message()));
   tokenizer.save(a.out);
-  trainer.save_model(a.out);
-  trainer.save(a.out);
+  trainer.save(a.out);  // before the first weights: a model that stands here without it is taken for another's
   return {std::move(trainer), tokenizer};
 }
 
@@ -169,6 +168,8 @@ void steps(Trainer& trainer, const Arguments& a) {
   TrainReport report(trainer, a.log);
   report.start();
   try {
+    std::error_code unknown;
+    if (saved == 0 && !std::filesystem::exists(std::filesystem::path(a.out) / "config.json", unknown)) trainer.save_model(a.out);
     while (!trainer.done() && !stop_wanted) {
       const TrainStep done = trainer.advance();
       report.step(done);

@@ -42,6 +42,7 @@ void each_setting(Options& o, F&& visit) {
 Json to_json(const TrainOptions& options) {
   Json json;
   each_setting(options, [&](const char* name, const auto& value) { json[name] = value; });
+  if (!options.model.end_tokens.empty()) json["end_tokens"] = options.model.end_tokens;
   return json;
 }
 
@@ -64,6 +65,7 @@ TrainOptions options_of(const Json& json) {
       value = given.get<T>();
     }
   });
+  if (const auto given = json.find("end_tokens"); given != json.end()) options.model.end_tokens = given->get<std::vector<std::int64_t>>();
   options.check();
   return options;
 }

@@ -156,6 +156,24 @@ TEST(TrainCommand, WhatCannotBeWrittenIsSaidBeforeTheFirstStep) {
   EXPECT_FALSE(std::filesystem::exists(folder.file("model/train_state.safetensors")));
 }
 
+TEST(TrainCommand, StoppedBeforeItsFirstCheckpointItCanBeginAgain) {
+  const Folder folder;
+  ASSERT_NO_FATAL_FAILURE(train_whole(folder));
+  const std::string command = "train " + folder.file("text") + " --out " + folder.file("model") + small;
+  // Room for the weights, not for the first state, which is a little larger.
+  const std::string fit = std::to_string(std::filesystem::file_size(folder.file("whole/model.safetensors")) / 1024 + 1);
+  EXPECT_EQ(shell("ulimit -f " + fit + "; " + attn_command + " " + command).code, 1);
+  const Said again = attn_says(command);
+  EXPECT_EQ(again.code, 0) << again.err;
+  expect_same_files(folder.file("model"), folder.file("whole"));
+  // Between the first state and the first weights.
+  const std::string state = folder.file("between");
+  ASSERT_EQ(attn_says("train " + folder.file("text") + " --out " + state + small + " --log /dev/full").code, 1);  // before its second step
+  for (const char* file : {"/config.json", "/model.safetensors"}) std::filesystem::remove(state + file);
+  EXPECT_EQ(attn_says("train " + folder.file("text") + " --out " + state + " --resume").code, 0);
+  expect_same_files(state, folder.file("whole"));
+}
+
 TEST(TrainCommand, AClosedStderrLeavesTheLogAlone) {
   const Folder folder;
   folder.write("text", text());

@@ -83,6 +83,19 @@ TEST(Train, ResumesToTheBit) {
   }
 }
 
+TEST(Train, ResumesAnyShape) {
+  TrainOptions o = options();
+  o.model.norm = ModelConfig::Norm::rms_norm, o.model.positions = ModelConfig::Positions::rotary, o.model.activation = ModelConfig::Activation::swiglu;
+  o.model.kv_heads = 1, o.model.head_dim = 6, o.model.mlp_width = 20, o.model.rotary_theta = 500, o.model.tied_head = false, o.model.mlp_bias = false;
+  o.model.end_tokens = {2, 5};
+  const Folder folder;
+  trained(6, o).save(folder.path().string());
+  Trainer resumed = Trainer::resume(folder.path().string(), ids());
+  EXPECT_EQ(resumed.options(), o);
+  while (!resumed.done()) resumed.advance();
+  EXPECT_TRUE(same_weights(resumed, trained(12, o)));
+}
+
 TEST(TrainThreads, GiveTheSameBits) {
   const int before = num_threads();
   set_num_threads(1);
