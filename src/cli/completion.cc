@@ -47,12 +47,13 @@ bool names_file(const CLI::App& verb) { return verb.get_name() == "run" || verb.
 
 struct Described {
   std::string name, text;
+  bool takes_value = false;
 };
 
 std::vector<Described> options_of(const CLI::App& parser) {
   std::vector<Described> result;
   for (const CLI::Option* option : parser.get_options())
-    for (const std::string& name : option->get_lnames()) result.push_back({"--" + name, option->get_description()});
+    for (const std::string& name : option->get_lnames()) result.push_back({"--" + name, option->get_description(), option->get_items_expected_max() > 0});
   return result;
 }
 
@@ -78,14 +79,18 @@ std::string bash(const CLI::App& app) {
       "before=\"${COMP_WORDS[COMP_CWORD-1]}\"\n  COMPREPLY=()\n  case \"${COMP_WORDS[1]} $before\" in\n";
   for (const auto& [option, values] : values_of_options())
     script += fmt::format("    {}\"{}\") COMPREPLY=($(compgen -W \"{}\" -- \"$word\")); return ;;\n", option.starts_with("-") ? "*\" \"" : "", option, values);
-  script += "    *\" --weights\"|*\" --svg\"|*\" --out\"|*\" --log\"|*\" --model\"|*\" --prompts\") COMPREPLY=($(compgen -f -- \"$word\")); return ;;\n  esac\n";
+  // Names of files may have blanks: a line each.
+  script +=
+      "    *\" --weights\"|*\" --svg\"|*\" --out\"|*\" --log\"|*\" --model\"|*\" --prompts\") compopt -o filenames 2>/dev/null; mapfile -t COMPREPLY < <(compgen -f -- "
+      "\"$word\"); return ;;\n  esac\n";
   script += fmt::format("  if [ \"$COMP_CWORD\" -eq 1 ]; then COMPREPLY=($(compgen -W \"{} help --help --version\" -- \"$word\")); return; fi\n",
                         verb_names(app));
   script += fmt::format("  case \"${{COMP_WORDS[1]}}\" in\n    help) COMPREPLY=($(compgen -W \"{}\" -- \"$word\")) ;;\n", verb_names(app));
   for (const CLI::App* verb : verbs_of(app)) {
     const bool shells = verb->get_name() == "completion", files = names_file(*verb);
-    script += fmt::format("    {}) COMPREPLY=($(compgen -W \"{}{}\" -- \"$word\"){}) ;;\n", verb->get_name(), names(options_of(*verb)),
-                          shells ? " bash zsh fish" : "", files ? " $(compgen -f -- \"$word\")" : "");
+    script += fmt::format("    {}) {}mapfile -t COMPREPLY < <(compgen -W \"{}{}\" -- \"$word\"{}) ;;\n", verb->get_name(),
+                          files ? "compopt -o filenames 2>/dev/null; " : "", names(options_of(*verb)), shells ? " bash zsh fish" : "",
+                          files ? "; compgen -f -- \"$word\"" : "");
   }
   return script + "  esac\n}\ncomplete -F _attn attn\n";
 }
@@ -138,6 +143,7 @@ std::string fish(const CLI::App& app) {
       const std::string* values = values_of(*verb, option.name);
       const std::string more = values != nullptr ? fmt::format(" -x -a '{}'", *values)
                                : takes_file(option.name)           ? " -r -F"
+                               : option.takes_value                ? " -x"
                                                                    : "";
       script += fmt::format("complete -c attn -n '__fish_seen_subcommand_from {}' -l {} -d '{}'{}\n", name, option.name.substr(2),
                             quoted(option.text, ""), more);

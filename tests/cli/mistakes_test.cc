@@ -118,6 +118,11 @@ TEST(Completion, IsAScriptTheShellAccepts) {
   EXPECT_EQ(values("explain", "--bias"), "none alibi relative\n");
   EXPECT_EQ(values("explain", "--cache"), "same int8\n");
   EXPECT_EQ(shell("bash -c '. " + script + "; COMP_WORDS=(attn help tr); COMP_CWORD=2; _attn; echo \"${COMPREPLY[@]}\"'").out, "train\n");
+  folder.write("a call.json", "{}");
+  const std::string at = "cd '" + folder.file(".") + "' && bash -c '. " + script + "; COMP_WORDS=(";
+  EXPECT_EQ(shell(at + "attn run \"a c\"); COMP_CWORD=2; _attn; printf \"<%s>\" \"${COMPREPLY[@]}\"'").out, "<a call.json>");
+  EXPECT_EQ(shell(at + "attn run --out \"a c\"); COMP_CWORD=3; _attn; printf \"<%s>\" \"${COMPREPLY[@]}\"'").out, "<a call.json>");
+  EXPECT_NE(attn_says("completion fish").out.find(" -l heads -d 'Heads (1)' -x\n"), std::string::npos);
   EXPECT_NE(attn_says("completion zsh").out.find("#compdef attn"), std::string::npos);
   EXPECT_NE(attn_says("completion fish").out.find("complete -c attn"), std::string::npos);
 }
