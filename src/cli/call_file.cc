@@ -165,6 +165,8 @@ Call from_safetensors(const std::string& path, const std::string& content) {
       return parse_safetensors(std::as_bytes(std::span<const char>(content)));
     } catch (const FormatError& error) {
       throw FormatError(fmt::format("{}: {}", path, error.what()), error.offset());
+    } catch (const DtypeError& error) {
+      throw DtypeError(fmt::format("{}: {}", path, error.what()));
     }
   }();
   Call call;

@@ -11,7 +11,14 @@ std::vector<GeneratedText> generate_text(const LanguageModel& model, const Token
     throw ValueError("generate: the tokenizer has " + std::to_string(tokenizer.size()) + " ids, the model " + std::to_string(model.config.vocab_size) +
                      "; they do not belong together");
   std::vector<std::vector<std::int64_t>> ids;
-  for (const std::string& prompt : prompts) ids.push_back(tokenizer.encode(prompt));
+  for (const std::string& prompt : prompts) {
+    try {
+      ids.push_back(tokenizer.encode(prompt));
+    } catch (const ValueError& error) {
+      if (prompts.size() == 1) throw;
+      throw ValueError("generate: prompt " + std::to_string(ids.size()) + ": " + error.what());
+    }
+  }
   std::vector<GeneratedText> result(prompts.size());
   std::vector<TextStream> streams(prompts.size(), TextStream(options.stop));
   const auto say = [&](std::size_t i, const std::string& piece) {

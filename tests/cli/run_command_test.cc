@@ -180,6 +180,10 @@ TEST(RunCommand, MistakesInTheFileAreNamed) {
   const Inputs in = inputs();
   save_safetensors(folder.file("in.safetensors"), {{"q", in.q}, {"k", in.k}, {"v", in.v}});
   const std::string whole = content_of(folder.file("in.safetensors"));
+  std::string bytes = whole;
+  bytes.replace(bytes.find("F32\","), 5, "U8\", ");
+  const std::string dtype = attn_says("run " + folder.write("bytes.safetensors", bytes)).err;
+  EXPECT_NE(dtype.find("bytes.safetensors: parse_safetensors: tensor"), std::string::npos) << dtype;
   for (const std::size_t size : {std::size_t{4}, std::size_t{8}, std::size_t{60}, whole.size() - 1}) {
     const Said said = attn_says("run " + folder.write("cut.safetensors", whole.substr(0, size)));
     EXPECT_EQ(said.code, 1) << size;
