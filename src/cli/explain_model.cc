@@ -7,6 +7,7 @@
 
 #include "explain/backward.h"
 #include "explain/numbers.h"
+#include "explain/tokens.h"
 #include "io/source.h"
 
 #include <fmt/format.h>
@@ -60,6 +61,8 @@ Explanation explain_model(const LanguageModel& model, const Tokenizer& tokenizer
   const std::vector<std::int64_t> ids = tokenizer.encode(text);
   if (ids.empty()) throw ValueError("explain: the text has no token; give at least one word");
   const auto n = static_cast<std::int64_t>(ids.size());
+  if (n > config.context) throw ValueError(fmt::format("explain: the text has {} tokens; the model's context holds {}", n, config.context));
+  if (n > explain_detail::kMostTokens) throw ValueError(fmt::format("explain: the text has {} tokens; at most {} can be shown", n, explain_detail::kMostTokens));
 
   const NoGrad no_grad;
   const LanguageModel::Heads heads = model.heads(tensor<std::int64_t>(ids).unsqueeze(0), at.layer);

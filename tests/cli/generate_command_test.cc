@@ -75,6 +75,15 @@ TEST_F(GenerateCommand, MistakesAreOneLine) {
   EXPECT_EQ(attn_says("generate " + folder_.file("nowhere")).code, 1);
 }
 
+TEST_F(GenerateCommand, ExplainShowsAsManyTokensOfAModelAsOfAText) {
+  const Tokenizer tokenizer = Tokenizer::load(path());
+  const LanguageModel model({.vocab_size = tokenizer.size(), .context = 1 << 20, .layers = 1, .heads = 1, .width = 2, .positions = ModelConfig::Positions::rotary});
+  model.save(folder_.file("long"));
+  tokenizer.save(folder_.file("long"));
+  const std::string file = folder_.write("text", std::string(2049, 'a'));
+  EXPECT_EQ(attn_says("explain --model " + folder_.file("long") + " - <" + file).err, "attn: explain: the text has 2049 tokens; at most 2048 can be shown\n");
+}
+
 TEST_F(GenerateCommand, ExplainShowsATrainedHead) {
   const Said said = attn_says("explain --model " + path() + " 'ab \xE6\x88\x91' --layer 1 --head 1 --json");
   ASSERT_EQ(said.code, 0) << said.err;
@@ -97,6 +106,7 @@ TEST_F(GenerateCommand, ExplainShowsATrainedHead) {
   EXPECT_NE(attn_says("explain --model " + path() + " ab").out.find("layer 0, head 0"), std::string::npos);
   EXPECT_EQ(attn_says("explain --model " + path() + " ab --head 2").err, "attn: explain: head is 2; it must be from 0 to 1\n");
   EXPECT_EQ(attn_says("explain --model " + path() + " ab --layer -1").code, 1);
+  EXPECT_EQ(attn_says("explain --model " + path() + " abcdefghabcdefgha").err, "attn: explain: the text has 17 tokens; the model's context holds 16\n");
   EXPECT_EQ(attn_says("explain --model " + path() + " ''").err, "attn: explain: the text has no token; give at least one word\n");
   EXPECT_EQ(attn_says("explain --model " + path() + " ab --dim 4").err, "attn explain: --dim and --model do not go together: the model says it\n");
   EXPECT_EQ(attn_says("explain ab --layer 1").err, "attn explain: --layer needs --model\n");
