@@ -75,6 +75,9 @@ void run(const Arguments& arguments) {
   const LanguageModel model = LanguageModel::load(arguments.folder, dtype);
   const bool stream = arguments.stream || (prompts.size() == 1 && !arguments.json && isatty(STDOUT_FILENO));
   if (stream) {
+    GenerateTextOptions nothing = options;  // so what is wrong is said before the prompt stands on the line
+    nothing.tokens.tokens = std::min<std::int64_t>(options.tokens.tokens, 0);
+    generate_text(model, tokenizer, prompts, nothing);
     print(prompts[0]);
     options.on_text = [](std::size_t, std::string_view piece) {
       print(piece);

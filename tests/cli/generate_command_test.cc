@@ -72,6 +72,10 @@ TEST_F(GenerateCommand, MistakesAreOneLine) {
   EXPECT_EQ(says("--top-p 2").err, "attn: generate: top_p is 2; it must be above 0, at most 1\n");
   EXPECT_EQ(says("--top-p 2").code, 1);
   EXPECT_EQ(says("--stream --json").code, 2);
+  for (const char* wrong : {"--prompt xyz", "--prompt a --top-p 2", "--prompt a --tokens -1", "--prompt ''"}) {
+    EXPECT_EQ(says(std::string("--stream ") + wrong).out, "") << wrong;
+    EXPECT_EQ(says(std::string("--stream ") + wrong).code, 1) << wrong;
+  }
   EXPECT_EQ(attn_says("generate " + folder_.file("nowhere")).code, 1);
 }
 
