@@ -197,7 +197,7 @@ void run(const Arguments& a) {
   steps(trainer, a);
   std::signal(SIGINT, SIG_DFL);
   std::signal(SIGTERM, SIG_DFL);
-  const std::string curve = loss_curve_svg(trainer, fmt::format("attn train {}: {} parameters", std::filesystem::path(a.texts[0]).filename().string(),
+  const std::string curve = loss_curve_svg(trainer, fmt::format("attn train {}: {} parameters", one_line(std::filesystem::path(a.texts[0]).filename().string()),
                                                                 count(static_cast<double>(trainer.options().model.parameters()))));
   io::write_whole("attn train", (std::filesystem::path(a.out) / "loss.svg").string(), {std::as_bytes(std::span(curve))});
   if (!trainer.done()) return print(fmt::format("stopped at step {} of {}, saved in {}: --resume goes on\n", trainer.step(), trainer.options().steps, a.out));

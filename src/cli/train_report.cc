@@ -66,14 +66,19 @@ std::string bar_line(double share, std::vector<Fact> facts, int width, int& cell
   return text.substr(0, static_cast<std::size_t>(std::max(0, width - 1)));
 }
 
-/// Keeps the lines of steps up to `step`; what is no such line (the half of one) goes.
+/// Keeps the lines of steps up to `step`; what is no such line (the half of one) goes. A file without any is someone else's.
 void cut_log(const std::string& path, std::int64_t step) {
-  std::istringstream lines(read_file(path));
+  const std::string content = read_file(path);
+  std::istringstream lines(content);
   std::string kept;
+  bool ours = content.find('\n') == std::string::npos;
   for (std::string line; std::getline(lines, line);) {
     const auto json = nlohmann::json::parse(line, nullptr, false);
-    if (json.is_object() && json.contains("step") && json["step"].is_number_integer() && json["step"].get<std::int64_t>() <= step) kept += line + "\n";
+    if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) continue;
+    ours = true;
+    if (json["step"].get<std::int64_t>() <= step) kept += line + "\n";
   }
+  if (!ours) throw ValueError(fmt::format("--log: {} holds something else than a training's lines; name another file", path));
   io::write_whole("attn train", path, {std::as_bytes(std::span(kept))});
 }
 

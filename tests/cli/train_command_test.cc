@@ -174,6 +174,14 @@ TEST(TrainCommand, StoppedBeforeItsFirstCheckpointItCanBeginAgain) {
   expect_same_files(state, folder.file("whole"));
 }
 
+TEST(TrainCommand, TheCurveIsXmlWhateverTheNameOfTheText) {
+  const Folder folder;
+  folder.write("a\xFF\x01<&\".txt", text());
+  ASSERT_EQ(shell("cd '" + folder.file(".") + "' && " + attn_command + " train *.txt --out model --context 16 --batch 2 --steps 2").code, 0);
+  const std::string curve = content_of(folder.file("model/loss.svg"));
+  EXPECT_NE(curve.find("attn train a\xEF\xBF\xBD\xEF\xBF\xBD&lt;&amp;&quot;.txt"), std::string::npos) << curve.substr(0, 300);
+}
+
 TEST(TrainCommand, AClosedStderrLeavesTheLogAlone) {
   const Folder folder;
   folder.write("text", text());
@@ -235,6 +243,9 @@ TEST(TrainCommand, AFolderKeepsItsSettings) {
   says(to + " --resume --size baby", 2, "--size baby is not that of the training");
   says(to + " --resume --tokens bpe", 2, "--tokens bpe are not those of the training");
   says(to + " --resume --steps 24 --context 16", 0, "");
+  const std::string notes = folder.write("notes", "mine\nand not a log\n");
+  says(to + " --resume --log " + notes, 1, "notes holds something else than a training's lines");
+  EXPECT_EQ(content_of(notes), "mine\nand not a log\n");
   says(to + " --resume --vocab 300", 2, "--vocab 300 gives another vocabulary");
   const std::string pairs = folder.file("text") + " --out " + folder.file("pairs") + " --tokens bpe";
   says(pairs + small + "--vocab 270", 0, "");
