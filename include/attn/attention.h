@@ -36,6 +36,10 @@ class ATTN_API Score {
 /// asked for and for one strip a thread, and the output keeps its bits.
 class ATTN_API Weights {
  public:
+#if defined(__clang__)
+#pragma clang diagnostic push
+#pragma clang diagnostic ignored "-Wshadow"  // Weights::full beside attn::full
+#endif
   enum Kind {
     none,
     full,          ///< [B, Hq, Tq, Tk]
@@ -44,6 +48,9 @@ class ATTN_API Weights {
     row_subset,    ///< of rows()
     largest,       ///< of top_k()
   };
+#if defined(__clang__)
+#pragma clang diagnostic pop
+#endif
   /// Those of some rows, i64 or i32 [n], in that order: [B, Hq, n, Tk].
   static Weights rows(const Tensor& indices);
   /// The n largest of each row, [B, Hq, Tq, n], descending, of equal ones the earlier key first; `weight_keys` says of which keys.
@@ -73,6 +80,9 @@ class ATTN_API Plan {
   std::string kernel() const;
   /// In the order in which they were asked; the last was taken.
   std::vector<PlanStep> steps() const;
+  /// "avx512_f32: is for another dtype; avx512_f64: takes it"; "no kernel" when there was nothing to compute.
+  std::string to_string() const;
+  friend ATTN_API std::ostream& operator<<(std::ostream& out, const Plan& plan);
 
   std::array<std::uint8_t, most_kernels> answers{};  ///< of each kernel asked, as the library numbers them
   int asked = 0;

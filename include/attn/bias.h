@@ -3,6 +3,7 @@
 #include <attn/mask.h>
 #include <attn/tensor.h>
 
+#include <string>
 #include <vector>
 
 namespace attn {
@@ -23,6 +24,9 @@ class ATTN_API Bias {
 
   friend ATTN_API Bias operator+(const Bias& a, const Bias& b);
   bool empty() const { return terms_.empty(); }
+  /// "alibi(f32 [8], bottom_right) + dense(f32 [5, 9])"; empty without terms.
+  std::string to_string() const;
+  friend ATTN_API std::ostream& operator<<(std::ostream& out, const Bias& bias);
 
   enum class Kind { dense, alibi, relative };
   struct Term {

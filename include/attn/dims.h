@@ -6,6 +6,7 @@
 #include <concepts>
 #include <cstdint>
 #include <initializer_list>
+#include <iosfwd>
 #include <span>
 #include <string>
 #include <vector>
@@ -47,6 +48,8 @@ class ATTN_API Dims {
     return true;
   }
   friend ATTN_API Dims contiguous_strides(const Dims& sizes);
+  /// As to_string below.
+  friend ATTN_API std::ostream& operator<<(std::ostream& out, const Dims& dims);
 
  private:
   std::array<std::int64_t, max_rank> values_{};

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iosfwd>
 #include <string_view>
 
 namespace attn {
@@ -30,6 +31,8 @@ struct ATTN_API float16 {
 ATTN_API std::size_t size_of(Dtype dtype);
 /// "f32", "f64", "bf16", "f16", "i64", "i32", "bool".
 ATTN_API std::string_view name_of(Dtype dtype);
+/// As name_of.
+ATTN_API std::ostream& operator<<(std::ostream& out, Dtype dtype);
 /// torch's name: "float32", "bfloat16", "int64", "bool", ...
 ATTN_API std::string_view torch_name_of(Dtype dtype);
 /// Either name; ValueError lists the names there are.

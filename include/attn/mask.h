@@ -59,6 +59,7 @@ class ATTN_API Mask {
   bool is_all() const { return expression_ == nullptr; }
   /// "causal(bottom_right) & window(512, 0, bottom_right)".
   std::string to_string() const;
+  friend ATTN_API std::ostream& operator<<(std::ostream& out, const Mask& mask);
   /// From the same notation: causal, causal(top_left), window(3, 0), prefix(4), all, none, &, |, ~, parentheses. ValueError
   /// shows the place that was not understood and the names there are. Tensor masks have no notation.
   static Mask parse(const std::string& text);

@@ -89,6 +89,7 @@ class ATTN_API ScoreExpression {
   bool empty() const { return node_ == nullptr; }
   /// "s - slope[h] * (i - j)".
   std::string to_string() const;
+  friend ATTN_API std::ostream& operator<<(std::ostream& out, const ScoreExpression& expression);
   /// From the same notation: s, b, h, i (i(top_left), i(bottom_right)), j; numbers, inf; + - * / // %; < <= > >= == !=; & | ~;
   /// exp, tanh, abs, min, max, where; name[index, ...] of the tensors given, the name alone for one of rank 0. ValueError shows
   /// the place that was not understood.

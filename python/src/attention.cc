@@ -126,11 +126,7 @@ void add_attention(nb::module_& m) {
                      for (const PlanStep& step : self.steps()) steps.append(nb::make_tuple(step.kernel, step.taken, step.reason));
                      return steps;
                    })
-      .def("__repr__", [](const Plan& self) {
-        std::string all;
-        for (const PlanStep& step : self.steps()) all += text("{}{}: {}", all.empty() ? "" : "; ", step.kernel, step.reason);
-        return text("attn.Plan({})", all);
-      });
+      .def("__repr__", [](const Plan& self) { return text("attn.Plan({})", self.to_string()); });
   m.attr("attention_options") = option_names();
   m.def("attention", attention_of, nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(), nb::arg("options").none());
   m.def("attention_recorded", attention_recorded, nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(), nb::arg("options").none(), nb::arg("needs") = nb::none());

@@ -46,11 +46,9 @@ Tensor saved_memory(const Call& call, const Tensor& given, const Dims& rows, con
 /// One line a call: shapes, the kernel, the reasons.
 void trace(const Call& call, const Plan& plan) {
   if (!runtime::trace_enabled()) return;
-  std::string reasons;
-  for (const PlanStep& step : plan.steps()) reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", step.kernel, step.reason);
   const kernels::AttentionProblem& p = call.problem;
   runtime::trace(fmt::format("{} {} B={} Hq={} Hk={} Hv={} Tq={} Tk={} D={} Dv={} mask={} kernel={} ({})", call.function, name_of(call.dtype()), p.batch,
-                             p.q_heads, p.k_heads, p.v_heads, p.q_rows, p.k_rows, p.dim, p.value_dim, call.mask.to_string(), plan.kernel(), reasons));
+                             p.q_heads, p.k_heads, p.v_heads, p.q_rows, p.k_rows, p.dim, p.value_dim, call.mask.to_string(), plan.kernel(), plan.to_string()));
 }
 
 /// Multiply-adds from which the reference takes a second or so.

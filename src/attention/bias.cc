@@ -2,7 +2,12 @@
 #include <attn/bias.h>
 #include <attn/ops.h>
 
+#include <fmt/format.h>
+
+#include "attention/operand_text.h"
 #include "kernels/reference.h"
+
+#include <ostream>
 
 namespace attn {
 namespace {
@@ -17,7 +22,7 @@ void check_floating(const char* function, const char* what, const Tensor& x) {
 
 Bias Bias::dense(const Tensor& values) {
   check_floating("Bias::dense", "values", values);
-  if (values.dim() > 4) throw ShapeError("Bias::dense: values have shape " + to_string(values.sizes()) + "; at most [B, Hq, Tq, Tk] is possible");
+  if (values.dim() > 4) throw ShapeError("Bias::dense: values have shape " + attn::to_string(values.sizes()) + "; at most [B, Hq, Tq, Tk] is possible");
   Bias bias;
   bias.terms_.push_back({.kind = Kind::dense, .values = values});
   return bias;
@@ -25,7 +30,7 @@ Bias Bias::dense(const Tensor& values) {
 
 Bias Bias::alibi(const Tensor& slopes, Align align) {
   check_floating("Bias::alibi", "slopes", slopes);
-  if (slopes.dim() != 1) throw ShapeError("Bias::alibi: slopes have shape " + to_string(slopes.sizes()) + "; they must be [Hq]");
+  if (slopes.dim() != 1) throw ShapeError("Bias::alibi: slopes have shape " + attn::to_string(slopes.sizes()) + "; they must be [Hq]");
   Bias bias;
   bias.terms_.push_back({.kind = Kind::alibi, .values = slopes, .align = align});
   return bias;
@@ -43,7 +48,7 @@ Bias Bias::relative(const Tensor& table, bool bidirectional, std::int64_t max_di
   check_floating("Bias::relative", "the table's values", table);
   const std::int64_t least = bidirectional ? 4 : 2;
   if (table.dim() != 2 || table.size(0) < least || (bidirectional && table.size(0) % 2 != 0))
-    throw ShapeError("Bias::relative: the table has shape " + to_string(table.sizes()) + "; it must be [buckets, Hq] with " +
+    throw ShapeError("Bias::relative: the table has shape " + attn::to_string(table.sizes()) + "; it must be [buckets, Hq] with " +
                      (bidirectional ? "an even number of at least 4 buckets" : "at least 2 buckets"));
   const std::int64_t exact = table.size(0) / least;
   if (max_distance <= exact || max_distance > 65536)
@@ -59,5 +64,19 @@ Bias operator+(const Bias& a, const Bias& b) {
   sum.terms_.insert(sum.terms_.end(), b.terms_.begin(), b.terms_.end());
   return sum;
 }
+
+std::string Bias::to_string() const {
+  std::string text;
+  for (const Term& term : terms_) {
+    const char* name = term.kind == Kind::dense ? "dense" : term.kind == Kind::alibi ? "alibi" : "relative";
+    const std::string align = name_of(term.align);
+    text += fmt::format("{}{}({}{}{}", text.empty() ? "" : " + ", name, shape_of(term.values), align.empty() ? "" : ", ", align);
+    if (term.kind == Kind::relative) text += fmt::format(", max_distance {}{}", term.max_distance, term.bidirectional ? "" : ", one way");
+    text += ')';
+  }
+  return text;
+}
+
+std::ostream& operator<<(std::ostream& out, const Bias& bias) { return out << bias.to_string(); }
 
 }  // namespace attn

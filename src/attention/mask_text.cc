@@ -1,10 +1,12 @@
 // src/attention/mask_text.cc: masks written and read as text: "causal(bottom_right) & ~window(3, 0)".
 #include "attention/mask_expression.h"
+#include "attention/operand_text.h"
 #include "attention/text_cursor.h"
 
 #include <fmt/format.h>
 
 #include <charconv>
+#include <ostream>
 #include <string_view>
 
 namespace attn {
@@ -12,10 +14,6 @@ namespace {
 
 using Expression = Mask::Expression;
 using Kind = Expression::Kind;
-
-const char* name_of(Align align) { return align == Align::top_left ? "top_left" : align == Align::bottom_right ? "bottom_right" : ""; }
-
-std::string shape_of(const Tensor& x) { return fmt::format("{} {}", name_of(x.dtype()), to_string(x.sizes())); }
 
 /// `strength` of what stands around: | 1, & 2, ~ 3.
 std::string text(const Expression& e, int strength) {
@@ -130,6 +128,7 @@ class Parser : TextCursor {
 }  // namespace
 
 std::string Mask::to_string() const { return expression_ ? text(*expression_, 0) : "all"; }
+std::ostream& operator<<(std::ostream& out, const Mask& mask) { return out << mask.to_string(); }
 
 Mask Mask::parse(const std::string& text) { return Parser(text).whole(); }
 

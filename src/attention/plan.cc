@@ -1,9 +1,13 @@
 // src/attention/plan.cc: asks the kernels in order; their reasons become text only when someone reads them.
 #include "attention/plan.h"
 
+#include <fmt/format.h>
+
 #include "attention/strips.h"
 #include "kernels/attention/reference.h"
 #include "runtime/once.h"
+
+#include <ostream>
 
 namespace attn {
 namespace {
@@ -90,5 +94,13 @@ std::vector<PlanStep> Plan::steps() const {
   }
   return steps;
 }
+
+std::string Plan::to_string() const {
+  std::string all;
+  for (const PlanStep& step : steps()) all += fmt::format("{}{}: {}", all.empty() ? "" : "; ", step.kernel, step.reason);
+  return all.empty() ? "no kernel" : all;
+}
+
+std::ostream& operator<<(std::ostream& out, const Plan& plan) { return out << plan.to_string(); }
 
 }  // namespace attn

@@ -6,6 +6,7 @@
 
 #include <charconv>
 #include <limits>
+#include <ostream>
 #include <string_view>
 
 namespace attn {
@@ -290,6 +291,8 @@ std::string ScoreExpression::to_string() const {
   if (writer.text.size() <= most_text) return writer.text;
   return writer.text.substr(0, most_text) + " ...";
 }
+
+std::ostream& operator<<(std::ostream& out, const ScoreExpression& expression) { return out << expression.to_string(); }
 
 std::string short_text(const ScoreExpression& expression) {
   constexpr std::size_t most_shown = 100;

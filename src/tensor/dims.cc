@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <ostream>
 
 namespace attn {
 
@@ -55,6 +56,8 @@ Dims contiguous_strides(const Dims& sizes) {
   }
   return strides;
 }
+
+std::ostream& operator<<(std::ostream& out, const Dims& dims) { return out << to_string(dims); }
 
 Dims broadcast_shapes(const char* function, const Dims& a, const Dims& b) {
   const Dims& longer = a.size() >= b.size() ? a : b;

@@ -5,6 +5,7 @@
 #include "tensor/half.h"
 
 #include <iterator>
+#include <ostream>
 
 namespace attn {
 namespace {
@@ -26,6 +27,7 @@ float16::operator float() const { return half::from_f16(bits); }
 
 std::size_t size_of(Dtype dtype) { return entry(dtype).bytes; }
 std::string_view name_of(Dtype dtype) { return entry(dtype).name; }
+std::ostream& operator<<(std::ostream& out, Dtype dtype) { return out << name_of(dtype); }
 std::string_view torch_name_of(Dtype dtype) { return entry(dtype).torch_name; }
 
 Dtype dtype_from_name(std::string_view name) {

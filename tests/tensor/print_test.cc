@@ -52,6 +52,13 @@ TEST(Print, GoesToStreams) {
   EXPECT_EQ(tensor<float>({1}).to_string(), "tensor([1.])");
 }
 
+TEST(Print, ShapesAndDtypesGoToStreams) {
+  std::ostringstream out;
+  const Tensor x = zeros({2, 3}, Dtype::bf16);
+  out << x.sizes() << " " << x.strides() << " " << Dims{} << " " << x.dtype() << " " << Tensor();
+  EXPECT_EQ(out.str(), "[2, 3] [3, 1] [] bf16 tensor(undefined)");
+}
+
 TEST(Print, StridesDoNotMatter) {
   const Tensor x = arange(24).reshape({2, 3, 4});
   EXPECT_EQ(x.permute({2, 0, 1}).to_string(), x.permute({2, 0, 1}).contiguous().to_string());
