@@ -46,6 +46,7 @@ class ATTN_API KvCacheFull : public Error {
 /// Sharing   `fork` shares pages; a shared page is copied when one of its sequences appends to it.
 /// Errors    ValueError for a released or foreign sequence and for a position out of range, ShapeError, DtypeError, KvCacheFull,
 ///           std::bad_alloc. A call that throws has changed nothing.
+/// Moving    leaves a cache that holds nothing: no sequence is alive in it, and what needs one is a ValueError.
 /// Threads   const functions and attention_cached may run at the same time; a call that changes the cache must be alone.
 class ATTN_API KvCache {
  public:
@@ -78,7 +79,7 @@ class ATTN_API KvCache {
   /// Whether the handle still stands for a sequence.
   bool alive(KvSequence sequence) const noexcept;
   std::int64_t free_pages() const noexcept;
-  const KvCacheOptions& options() const noexcept;
+  const KvCacheOptions& options() const;
 
   struct Rows {
     Tensor k, v;  ///< [B, Hk, T, D] and [B, Hv, T, Dv], T the greatest length; 0 where a key is evicted or beyond the length
@@ -88,9 +89,10 @@ class ATTN_API KvCache {
   Rows gather(const std::vector<KvSequence>& sequences, Dtype dtype) const;
 
   struct State;
-  const State& state() const { return *state_; }
+  const State& state() const;
 
  private:
+  State& mutable_state();
   std::unique_ptr<State> state_;
 };
 

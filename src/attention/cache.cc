@@ -73,8 +73,14 @@ KvCache::~KvCache() = default;
 KvCache::KvCache(KvCache&&) noexcept = default;
 KvCache& KvCache::operator=(KvCache&&) noexcept = default;
 
+const KvCache::State& KvCache::state() const {
+  if (!state_) throw ValueError("KvCache: its contents were moved to another cache; it holds nothing");
+  return *state_;
+}
+KvCache::State& KvCache::mutable_state() { return const_cast<State&>(state()); }
+
 KvSequence KvCache::create() {
-  State& s = *state_;
+  State& s = mutable_state();
   if (s.unused.empty()) {
     if (s.unused.capacity() <= s.sequences.size()) s.unused.reserve(2 * s.sequences.size() + 1);
     s.sequences.emplace_back();
@@ -88,7 +94,7 @@ KvSequence KvCache::create() {
 }
 
 KvSequence KvCache::fork(KvSequence sequence) {
-  State& s = *state_;
+  State& s = mutable_state();
   std::vector<std::int32_t> table = s.find("fork", sequence).table;  // what can fail comes first
   const KvSequence made = create();
   const State::Sequence& from = s.sequences[sequence.index];
@@ -102,7 +108,7 @@ KvSequence KvCache::fork(KvSequence sequence) {
 }
 
 void KvCache::release(KvSequence sequence) {
-  State& s = *state_;
+  State& s = mutable_state();
   State::Sequence& gone = s.find("release", sequence);
   for (const std::int32_t page : gone.table)
     if (page != State::evicted) s.pool.drop(page);
@@ -111,7 +117,7 @@ void KvCache::release(KvSequence sequence) {
 }
 
 void KvCache::truncate(KvSequence sequence, std::int64_t length) {
-  State& s = *state_;
+  State& s = mutable_state();
   State::Sequence& cut = s.find("truncate", sequence);
   if (length < 0 || length > cut.length)
     throw ValueError(fmt::format("truncate: length is {}; it must be from 0 to {}, the length of the sequence", length, cut.length));
@@ -123,7 +129,7 @@ void KvCache::truncate(KvSequence sequence, std::int64_t length) {
 }
 
 void KvCache::evict(KvSequence sequence, std::int64_t position) {
-  State& s = *state_;
+  State& s = mutable_state();
   State::Sequence& cut = s.find("evict", sequence);
   if (position < 0 || position > cut.length)
     throw ValueError(fmt::format("evict: position is {}; it must be from 0 to {}, the length of the sequence", position, cut.length));
@@ -137,12 +143,13 @@ void KvCache::evict(KvSequence sequence, std::int64_t position) {
 std::int64_t KvCache::length(KvSequence sequence) const { return state().find("length", sequence).length; }
 std::int64_t KvCache::first(KvSequence sequence) const { return state().find("first", sequence).first; }
 bool KvCache::alive(KvSequence sequence) const noexcept {
-  const State& s = state();
+  if (!state_) return false;
+  const State& s = *state_;
   return sequence.cache == s.id && sequence.index < s.sequences.size() && s.sequences[sequence.index].alive &&
          s.sequences[sequence.index].generation == sequence.generation;
 }
-std::int64_t KvCache::free_pages() const noexcept { return state().pool.free(); }
-const KvCacheOptions& KvCache::options() const noexcept { return state().options; }
+std::int64_t KvCache::free_pages() const noexcept { return state_ ? state_->pool.free() : 0; }
+const KvCacheOptions& KvCache::options() const { return state().options; }
 
 KvCache::Rows KvCache::gather(const std::vector<KvSequence>& sequences) const { return gather(sequences, options().dtype); }
 KvCache::Rows KvCache::gather(const std::vector<KvSequence>& sequences, Dtype dtype) const {

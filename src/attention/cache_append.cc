@@ -142,7 +142,7 @@ void KvCache::State::note_history(const Tensor& new_k, const Tensor& new_v) {
 }
 
 void KvCache::append(KvSequence sequence, const Tensor& k, const Tensor& v) {
-  State& s = *state_;
+  State& s = mutable_state();
   State::Sequence& found = s.find("append", sequence);
   check_tensors(s, -1, k, v);
   s.append({&found}, k.unsqueeze(0), v.unsqueeze(0));
@@ -150,7 +150,7 @@ void KvCache::append(KvSequence sequence, const Tensor& k, const Tensor& v) {
 }
 
 void KvCache::append(const std::vector<KvSequence>& sequences, const Tensor& k, const Tensor& v) {
-  State& s = *state_;
+  State& s = mutable_state();
   std::vector<State::Sequence*> batch;
   for (const State::Sequence* found : s.find_all("append", sequences)) {
     const auto twin = std::find(batch.begin(), batch.end(), found);

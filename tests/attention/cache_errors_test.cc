@@ -102,6 +102,27 @@ TEST(CacheErrors, Sequences) {
   EXPECT_EQ(cache.free_pages(), 2);
 }
 
+TEST(CacheErrors, AMovedCacheHoldsNothing) {
+  KvCache from(small);
+  const KvSequence s = from.create();
+  from.append(s, k, v);
+  KvCache to = std::move(from);
+  EXPECT_EQ(to.length(s), 20);
+  const std::string text = "KvCache: its contents were moved to another cache; it holds nothing";
+  const std::function<void()> calls[] = {[&] { from.create(); },       [&] { from.fork(s); },
+                                         [&] { from.release(s); },     [&] { from.append(s, k, v); },
+                                         [&] { from.truncate(s, 0); }, [&] { from.append(std::vector{s}, k.unsqueeze(0), v.unsqueeze(0)); },
+                                         [&] { from.evict(s, 0); },    [&] { attention_cached(ones({1, 2, 3, 4}), from, {s}); },
+                                         [&] { from.gather({s}); },    [&] { from.gather({s}, Dtype::f64); },
+                                         [&] { from.length(s); },      [&] { from.first(s); },
+                                         [&] { from.options(); }};
+  for (const auto& call : calls) EXPECT_EQ(error_of<ValueError>(call), text);
+  EXPECT_FALSE(from.alive(s));
+  EXPECT_EQ(from.free_pages(), 0);
+  from = std::move(to);
+  EXPECT_EQ(from.length(s), 20);
+}
+
 TEST(CacheErrors, Append) {
   KvCache cache(small);
   const KvSequence s = cache.create(), t = cache.create();
