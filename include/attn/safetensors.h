@@ -19,8 +19,9 @@ struct Safetensors {
 
   /// Null when there is no tensor of that name.
   const Tensor* find(std::string_view name) const;
-  /// ValueError when there is none.
-  const Tensor& at(std::string_view name) const;
+  /// ValueError when there is none. Of a file that ends with the statement, as in `load_safetensors(path).at("w")`: by value.
+  const Tensor& at(std::string_view name) const&;
+  Tensor at(std::string_view name) const&& { return at(name); }
 };
 
 /// Reads a whole file; every tensor owns its memory.

@@ -24,7 +24,8 @@ struct TensorImpl;
 /// Thread safety: different tensors, and concurrent reads of one, are safe; a write needs the caller's own order.
 class ATTN_API Tensor {
  public:
-  /// An undefined tensor: no memory, `defined()` is false. It stands for "not given" in options.
+  /// An undefined tensor: no memory, `defined()` is false. It stands for "not given" in options; what asks it for sizes, elements or a
+  /// dtype is told so by a ValueError.
   Tensor() = default;
 
   /// Memory of the caller as a tensor; nothing is copied. `deleter(data)` runs when the last handle is gone.
@@ -34,8 +35,11 @@ class ATTN_API Tensor {
   bool defined() const { return impl_ != nullptr; }
   explicit operator bool() const { return defined(); }
   int dim() const;
-  const Dims& sizes() const;
-  const Dims& strides() const;
+  /// Of a tensor that ends with the statement, as in `x.t().sizes()`: by value.
+  const Dims& sizes() const&;
+  Dims sizes() const&& { return sizes(); }
+  const Dims& strides() const&;
+  Dims strides() const&& { return strides(); }
   /// Size of dimension `d`; negative counts from the end.
   std::int64_t size(int d) const;
   std::int64_t stride(int d) const;

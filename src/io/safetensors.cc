@@ -102,7 +102,7 @@ const Tensor* Safetensors::find(std::string_view name) const {
   return found == tensors.end() ? nullptr : &found->second;
 }
 
-const Tensor& Safetensors::at(std::string_view name) const {
+const Tensor& Safetensors::at(std::string_view name) const& {
   if (const Tensor* tensor = find(name)) return *tensor;
   throw ValueError(fmt::format("Safetensors: there is no tensor \"{}\" among the {}", name, tensors.size()));
 }

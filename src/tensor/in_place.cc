@@ -12,6 +12,7 @@ namespace {
 
 /// The tape's reasons not to change x, or what it shows.
 void check_history(const char* function, const Tensor& x, const Tensor& other) {
+  if (!x.defined()) throw ValueError(std::string(function) + ": the tensor is undefined; it has no elements to change");
   if (!grad_enabled()) return;
   const bool wanted = wants_grad(x) || wants_grad(other);
   const Tensor& base = x.impl()->base.defined() ? x.impl()->base : x;

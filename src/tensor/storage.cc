@@ -78,8 +78,8 @@ Tensor Tensor::from_blob(void* data, Dims sizes, Dtype dtype, Dims strides, std:
 }
 
 int Tensor::dim() const { return sizes().size(); }
-const Dims& Tensor::sizes() const { return defined_impl(impl_).sizes; }
-const Dims& Tensor::strides() const { return defined_impl(impl_).strides; }
+const Dims& Tensor::sizes() const& { return defined_impl(impl_).sizes; }
+const Dims& Tensor::strides() const& { return defined_impl(impl_).strides; }
 std::int64_t Tensor::size(int d) const { return at("size", sizes(), d); }
 std::int64_t Tensor::stride(int d) const { return at("stride", strides(), d); }
 std::int64_t Tensor::numel() const { return sizes().product(); }

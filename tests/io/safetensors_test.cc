@@ -34,6 +34,12 @@ TEST(Safetensors, LoadsWhatPythonWrote) {
   EXPECT_EQ(text_of<ValueError>([&] { loaded.at("c"); }), "Safetensors: there is no tensor \"c\" among the 8");
 }
 
+TEST(Safetensors, ATensorOutlivesTheFileItCameFrom) {
+  static_assert(std::is_same_v<decltype(std::declval<Safetensors>().at("")), Tensor>);
+  const Tensor& x = parse_safetensors(testing::golden_file("safetensors_numpy")).at("b.weight");
+  EXPECT_EQ(x.sizes(), (Dims{2, 3}));
+}
+
 TEST(Safetensors, WritesTheBytesPythonWrites) {
   EXPECT_EQ(safetensors_bytes(golden_tensors(), golden_metadata), testing::golden_file("safetensors_numpy"));
   EXPECT_EQ(safetensors_bytes({{"x", tensor2d({{1, 2}, {3, 4}})}}), testing::golden_file("safetensors_plain"));

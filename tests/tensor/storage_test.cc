@@ -8,6 +8,8 @@
 #include <gtest/gtest.h>
 
 #include <thread>
+#include <type_traits>
+#include <utility>
 
 namespace attn::testing {
 namespace {
@@ -134,6 +136,23 @@ TEST(Storage, InPlace) {
   EXPECT_EQ(error_of<ShapeError>([&] { counts.add_(zeros({3, 2}, Dtype::i64)); }),
             "add_: other has shape [3, 2]; it must broadcast to [2]");
   EXPECT_EQ(error_of<ShapeError>([&] { counts.copy_(zeros({3, 2})); }), "copy_: source has shape [3, 2]; it must broadcast to [2]");
+}
+
+TEST(Storage, UndefinedTensorsAreNotChanged) {
+  const Tensor x;
+  const std::string text = "fill_: the tensor is undefined; it has no elements to change";
+  EXPECT_EQ(error_of<ValueError>([&] { x.fill_(1); }), text);
+  EXPECT_EQ(error_of<ValueError>([&] { x.zero_(); }), text);
+  for (const auto& change : {+[](const Tensor& t) { t.add_(1); }, +[](const Tensor& t) { t.div_(ones({2})); }, +[](const Tensor& t) { t.copy_(ones({2})); }})
+    EXPECT_THROW(change(x), ValueError);
+}
+
+TEST(Storage, SizesOutliveATemporary) {
+  static_assert(std::is_same_v<decltype(std::declval<Tensor>().sizes()), Dims> && std::is_same_v<decltype(std::declval<Tensor>().strides()), Dims>);
+  static_assert(std::is_same_v<decltype(std::declval<const Tensor&>().sizes()), const Dims&>);
+  std::int64_t sum = 0;
+  for (const std::int64_t size : zeros({2, 3}).sizes()) sum += size;
+  EXPECT_EQ(sum, 5);
 }
 
 TEST(Storage, CopyBetweenOverlappingViews) {
