@@ -2,6 +2,8 @@
 #include <attn/nn/init.h>
 #include <attn/nn/multihead_attention.h>
 
+#include <fmt/format.h>
+
 #include "nn/multihead_heads.h"
 
 namespace attn::nn {
@@ -12,7 +14,7 @@ std::int64_t checked_embed_dim(std::int64_t embed_dim, std::int64_t num_heads, c
   if (embed_dim <= 0 || num_heads <= 0) throw ValueError("MultiheadAttention: " + given + "; both must be greater than 0");
   if (embed_dim % num_heads != 0) throw ValueError("MultiheadAttention: " + given + "; num_heads must divide embed_dim");
   if (!(options.dropout >= 0 && options.dropout <= 1))
-    throw ValueError("MultiheadAttention: dropout is " + std::to_string(options.dropout) + "; it must be from 0 to 1");
+    throw ValueError(fmt::format("MultiheadAttention: dropout is {}; it must be from 0 to 1", options.dropout));
   return embed_dim;
 }
 

@@ -1,6 +1,8 @@
 // src/tensor/create.cc: new tensors: empty, filled, counted, one-hot.
 #include <attn/ops.h>
 
+#include <fmt/format.h>
+
 #include "runtime/memory.h"
 #include "tensor/build.h"
 #include "tensor/element.h"
@@ -83,8 +85,7 @@ Tensor arange(Scalar start, Scalar end, Scalar step, std::optional<Dtype> dtype)
   const double width = step.to_double();
   const double length = std::ceil((end.to_double() - start.to_double()) / width);
   if (!(width != 0) || !(length >= 0) || !(length < 0x1p62))
-    throw ValueError("arange: from " + std::to_string(start.to_double()) + " to " + std::to_string(end.to_double()) + " by " +
-                     std::to_string(width) + "; the step must be finite, not 0, and lead towards the end");
+    throw ValueError(fmt::format("arange: from {} to {} by {}; the step must be finite, not 0, and lead towards the end", start.to_double(), end.to_double(), width));
   if (integral) {  // exact beyond 2^53 too
     const std::int64_t by = step.to_int(), span = end.to_int() - start.to_int();
     const std::int64_t count = span / by + (span % by != 0);

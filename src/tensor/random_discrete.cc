@@ -1,6 +1,8 @@
 // src/tensor/random_discrete.cc: integers, permutations and coins.
 #include <attn/ops.h>
 
+#include <fmt/format.h>
+
 #include "tensor/iterate.h"
 #include "tensor/random_fill.h"
 
@@ -29,7 +31,7 @@ Tensor randperm(std::int64_t n, Generator& generator) {
 }
 
 Tensor bernoulli_(Tensor x, double p, Generator& generator) {
-  if (!(p >= 0 && p <= 1)) throw ValueError("bernoulli_: p is " + std::to_string(p) + "; it must be from 0 to 1");
+  if (!(p >= 0 && p <= 1)) throw ValueError(fmt::format("bernoulli_: p is {}; it must be from 0 to 1", p));
   check_in_place("bernoulli_", x);
   with_type(x.dtype(), [&]<typename T>(Type<T>) {
     fill_in_memory_order<T>(x, [&] { return convert<T>(generator.uniform_f64() < p); });

@@ -1,6 +1,8 @@
 // src/tensor/random_multinomial.cc: indices drawn by weight.
 #include <attn/ops.h>
 
+#include <fmt/format.h>
+
 #include "tensor/random_fill.h"
 
 #include <cmath>
@@ -30,7 +32,7 @@ void check_row(const C* row, std::int64_t n) {
       throw ValueError("multinomial: a weight is " + std::to_string(row[i]) + "; all must be finite and not negative");
     sum += row[i];
   }
-  if (!(sum > 0)) throw ValueError("multinomial: a row of weights sums to " + std::to_string(sum) + "; it must be positive");
+  if (!(sum > 0)) throw ValueError(fmt::format("multinomial: a row of weights sums to {}; it must be positive", sum));
 }
 
 /// The indices of the largest weight / exponential, falling. The exponentials of all rows are drawn before.

@@ -59,6 +59,12 @@ TEST(Layers, LayerNorm) {
   });
 }
 
+TEST(Layers, ShapesOfNormsInBraces) {
+  EXPECT_EQ(LayerNorm({4}).weight.sizes(), (Dims{4}));
+  EXPECT_EQ(LayerNorm({3, 4}, {.bias = false}).weight.sizes(), (Dims{3, 4}));
+  EXPECT_EQ(RMSNorm({3, 4}).weight.sizes(), (Dims{3, 4}));
+}
+
 TEST(Layers, RmsNorm) {
   int cases = 0;
   for (const Json& recorded : testing::golden("norms/rms_norm.json").at("cases")) {

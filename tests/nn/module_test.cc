@@ -2,6 +2,7 @@
 #include <attn/nn.h>
 #include <attn/ops.h>
 
+#include "support/errors.h"
 #include "support/golden.h"
 
 #include <gtest/gtest.h>
@@ -155,6 +156,11 @@ TEST(Dropout, OnlyInTraining) {
   dropout.eval();
   EXPECT_TRUE(testing::bits_equal(dropout(x), x));
   EXPECT_THROW(Dropout(1.5), ValueError);
+}
+
+TEST(Dropout, SaysTheProbabilityItWasGiven) {
+  EXPECT_EQ(testing::error_of<ValueError>([] { Dropout(-1e-9); }), "Dropout: p is -1e-09; it must be from 0 to 1");
+  EXPECT_EQ(testing::error_of<ValueError>([] { dropout(ones({2}), 1.5); }), "dropout: p is 1.5; it must be from 0 to 1");
 }
 
 TEST(Init, GainsAndErrors) {
