@@ -63,7 +63,7 @@ struct Executor {
   int threads = 1;
 };
 
-enum class Status : std::uint8_t {
+enum class [[nodiscard]] Status : std::uint8_t {
   ok,
   negative_size,
   heads_do_not_divide,
