@@ -8,6 +8,7 @@
 
 #include "kernels/attention/bf16_target.h"
 #include "kernels/attention/output_tile-inl.h"
+#include "kernels/interleave-inl.h"
 
 #if HWY_TARGET == HWY_AVX3
 #include <immintrin.h>
@@ -26,13 +27,6 @@ HWY_INLINE __m512 dot_pair(__m512 sum, __m512i x, __m512i y) {
 HWY_INLINE __m512i words_of_rows(const std::uint16_t* low, const std::uint16_t* high, __mmask16 columns) {
   const __m512i a = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(columns, low)), b = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(columns, high));
   return _mm512_or_si512(a, _mm512_slli_epi32(b, 16));
-}
-
-/// 32 items of each, interleaved to 32 words (low, high).
-HWY_INLINE void store_interleaved(__m512i low, __m512i high, std::uint32_t* words) {
-  const __m512i first = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6, 37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
-  _mm512_store_si512(words, _mm512_permutex2var_epi16(low, first, high));
-  _mm512_store_si512(words + 16, _mm512_permutex2var_epi16(low, _mm512_add_epi16(first, _mm512_set1_epi16(16)), high));
 }
 
 /// Columns (0-3, 8-11, 16-19, 24-27) and the others between them, as pairs are interleaved in halves, to (0-15) and (16-31).

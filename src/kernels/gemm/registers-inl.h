@@ -15,6 +15,7 @@
 #include "kernels/gemm/pack-inl.h"
 #include "kernels/gemm/register_block-inl.h"
 #include "kernels/gemm/register_rows-inl.h"
+#include "kernels/interleave-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
@@ -87,22 +88,12 @@ HWY_NOINLINE void pack_registers(const GemmProblem& p, std::int64_t k, std::int6
   const std::int64_t pairs = pieces_of(items, 2), whole = pieces_of(items, tile_items) * tile_pairs, down = p.b_stride[0];
   std::memset(to + pairs * width, 0, 4 * static_cast<std::size_t>((whole - pairs) * width));
   if (columns < register_panel || p.b_stride[1] != 1) return pack_panel<Pairs>(p, k, items, column, columns, width, to);
-  struct alignas(64) Order {
-    std::uint16_t at[64];
-  };
-  static constexpr Order order = [] {
-    Order result{};
-    for (std::uint16_t i = 0; i < 64; ++i) result.at[i] = static_cast<std::uint16_t>(i / 2 + i % 2 * 32);
-    return result;
-  }();
-  const __m512i low = _mm512_load_si512(order.at), high = _mm512_load_si512(order.at + 32);
   const auto* from = static_cast<const std::uint16_t*>(p.b) + k * down + column;
   for (std::int64_t w = 0; w < pairs; ++w, from += 2 * down, to += register_panel) {
     _mm_prefetch(from + rows_off * down, _MM_HINT_T0);
     _mm_prefetch(from + (rows_off + 1) * down, _MM_HINT_T0);
     const __m512i first = _mm512_loadu_si512(from), second = 2 * w + 1 < items ? _mm512_loadu_si512(from + down) : _mm512_setzero_si512();
-    _mm512_store_si512(to, _mm512_permutex2var_epi16(first, low, second));
-    _mm512_store_si512(to + tile_pairs, _mm512_permutex2var_epi16(first, high, second));
+    store_interleaved(first, second, to);
   }
 }
 
