@@ -12,7 +12,7 @@ namespace attn {
 namespace {
 
 TensorImpl& defined_impl(const std::shared_ptr<TensorImpl>& impl) {
-  if (!impl) throw ValueError("Tensor: the tensor is undefined; it has no memory, sizes or dtype");
+  if (!impl) throw ValueError("Tensor: the tensor is undefined, made by Tensor() or a result that was not asked for; it has no memory, sizes or dtype");
   return *impl;
 }
 

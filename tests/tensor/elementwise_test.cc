@@ -189,7 +189,7 @@ TEST(Elementwise, Errors) {
   EXPECT_EQ(error_of<ShapeError>([&] { tril(zeros({3})); }), "tril: x has shape [3]; it must have rank 2 or more");
   EXPECT_EQ(error_of<ValueError>([&] { pow(zeros({2}, Dtype::i64), -1); }),
             "pow: an integer tensor to the power -1; the exponent must not be negative");
-  EXPECT_EQ(error_of<ValueError>([&] { add(Tensor(), a); }), "Tensor: the tensor is undefined; it has no memory, sizes or dtype");
+  EXPECT_EQ(error_of<ValueError>([&] { add(Tensor(), a); }), "Tensor: the tensor is undefined, made by Tensor() or a result that was not asked for; it has no memory, sizes or dtype");
 }
 
 }  // namespace
