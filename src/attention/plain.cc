@@ -64,6 +64,7 @@ Status check(const Attention& call) {
   if ((keys && call.dim > 0 && !call.k) || (keys && call.value_dim > 0 && !call.v)) return Status::null_pointer;
   if (!(call.temperature > 0) || std::isinf(call.temperature) || !(call.softcap >= 0) || std::isinf(call.softcap)) return Status::bad_value;
   if (call.window_left < -1 || call.window_right < -1) return Status::bad_value;
+  if (call.element > Element::f16 || (call.bias && call.bias_element > Element::f16)) return Status::element;
   return check_lengths(call);
 }
 
@@ -123,7 +124,8 @@ const char* text_of(Status status) noexcept {
     case Status::bad_value: return "plain::attention: temperature must be above 0, softcap at least 0, window_left and window_right at least -1";
     case Status::bad_length: return "plain::attention: query_lengths must be from 0 to q_rows, key_lengths and key_start from 0 to k_rows, query_start within 2^40";
     case Status::small_workspace: return "plain::attention: the workspace is too small for one thread; workspace_bytes says what is needed";
-    case Status::element: return "plain::attention_backward: element must be f32, f64, or bf16 where the processor has its dot product";
+    case Status::element:
+      return "plain::attention: element must be f32, f64, bf16 or f16; of attention_backward f32, f64, or bf16 where the processor has its dot product";
     case Status::null_saved:
       return "plain::attention_backward: max, sum, output, doutput and dq are needed, sinks for dsinks, bias for dbias; one is null";
     case Status::failed: return "plain::attention: the threads could not be used";

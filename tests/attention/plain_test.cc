@@ -123,6 +123,8 @@ TEST(Plain, SaysWhatIsWrongAndWritesNothing) {
   EXPECT_EQ(status([](auto& c) { c.k = nullptr; }), plain::Status::null_pointer);
   EXPECT_EQ(status([](auto& c) { c.temperature = 0; }), plain::Status::bad_value);
   EXPECT_EQ(status([](auto& c) { c.window_left = -2; }), plain::Status::bad_value);
+  EXPECT_EQ(status([](auto& c) { c.element = static_cast<plain::Element>(4); }), plain::Status::element);
+  EXPECT_EQ(status([](auto& c) { c.bias = c.q, c.bias_element = static_cast<plain::Element>(4); }), plain::Status::element);
   EXPECT_EQ(status([&](auto& c) { c.key_lengths = lengths; }), plain::Status::bad_length);
   EXPECT_EQ(plain::attention(good, workspace.data(), 100), plain::Status::small_workspace);
   EXPECT_EQ(plain::attention(good, nullptr, 0), plain::Status::small_workspace);
