@@ -75,6 +75,32 @@ PyBias with_arrays(const PyBias& self, const std::vector<nb::object>& arrays) {
   return result;
 }
 
+nb::object align_word(Align align) { return align == Align::unset ? nb::none() : nb::object(nb::str(align == Align::top_left ? "top_left" : "bottom_right")); }
+
+nb::tuple reduced_term(const PyBias& self) {
+  const Bias::Term& term = self.bias.terms()[0];
+  const nb::object& array = self.arrays[0];
+  switch (term.kind) {
+    case Bias::Kind::alibi: return made_again<PyBias>("alibi", array.is_none() ? nb::cast(term.values.to_vector()) : array, align_word(term.align));
+    case Bias::Kind::relative: return made_again<PyBias>("relative", array, term.bidirectional, term.max_distance, align_word(term.align));
+    default: return made_again<PyBias>("dense", array);
+  }
+}
+
+/// Of several terms: the sum of those before the last and the last.
+nb::tuple reduced(const PyBias& self) {
+  if (self.arrays.empty()) return nb::make_tuple(nb::type<PyBias>(), nb::make_tuple());
+  if (self.arrays.size() == 1) return reduced_term(self);
+  PyBias before;
+  for (std::size_t n = 0; n < self.arrays.size(); ++n) {
+    const Bias::Term& term = self.bias.terms()[n];
+    PyBias one{with_values(term, term.values), {self.arrays[n]}};
+    if (n + 1 == self.arrays.size()) return nb::make_tuple(nb::module_::import_("operator").attr("add"), nb::make_tuple(before, one));
+    before = joined(before, one);
+  }
+  return {};
+}
+
 std::string align_text(Align align) {
   return align == Align::unset ? "" : align == Align::top_left ? ", align=\"top_left\"" : ", align=\"bottom_right\"";
 }
@@ -129,6 +155,7 @@ void add_bias(nb::module_& m) {
                   "table[bucket(key position - p), h], T5's buckets: table [buckets, Hq]. Source: Raffel 2019 (1910.10683).")
       .def("__add__", joined, nb::is_operator())
       .def("__repr__", shown)
+      .def("__reduce__", reduced)
       .def("__bool__", [](const PyBias& self) { return !self.bias.empty(); })
       .def_prop_ro("arrays", [](const PyBias& self) { return self.arrays; }, "What each term was made of; None: numbers that were copied.")
       .def("with_arrays", with_arrays, nb::arg("arrays"), "The same terms over other arrays; None: as they are.");

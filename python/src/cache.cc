@@ -67,7 +67,10 @@ std::vector<KvSequence> sequences_of(nb::handle x, const char* function) {
   return all;
 }
 
-Dtype dtype_of(nb::handle x, const char* function) { return dtype_from_name(word(x, {function, "dtype"})); }
+Dtype dtype_of(nb::handle x, const char* function) {
+  if (!PyUnicode_Check(x.ptr())) throw type_error("{}: dtype is {}; its name is needed, as \"float32\"", function, x.is_none() ? "None" : "a " + name_of_type(x));
+  return dtype_from_name(word(x, {function, "dtype"}));
+}
 
 void append(PyCache& self, nb::handle sequences, nb::handle k, nb::handle v) {
   constexpr const char* function = "KvCache.append";
@@ -171,6 +174,9 @@ void add_cache(nb::module_& m) {
       .def_prop_ro("free_pages", [](const PyCache& self) { return self.reading([](const KvCache& cache) { return cache.free_pages(); }); }, "Pages that hold nothing.")
       .def("gather", gather, nb::arg("sequences").none(), nb::arg("dtype") = nb::none(),
            "The keys and values as arrays (a copy): [B, Hk, T, D] and [B, Hv, T, Dv], T the greatest length.")
+      .def("__reduce__", [](const PyCache&) -> nb::object {
+        throw type_error("KvCache: its pages are not copied or pickled; fork(sequence) is a copy of a sequence, gather(sequences) gives keys and values as arrays");
+      })
       .def("__repr__", [](const PyCache& self) {
         const KvCacheOptions& o = self.cache.options();
         return text("attn.KvCache(key_heads={}, head_dim={}, pages={}, value_heads={}, value_dim={}, page_rows={}, dtype=\"{}\", storage=\"{}\", scale_group={})", o.key_heads,

@@ -104,6 +104,9 @@ They are taken from each strip of rows as it is computed: there is memory for wh
       .def_prop_ro("kind", [](const Weights& self) { return self.kind == Weights::largest ? "top_k" : "rows"; }, "\"rows\" or \"top_k\".")
       .def_prop_ro("count", [](const Weights& self) { return self.kind == Weights::largest ? self.count : self.indices.numel(); },
                    "How many rows, or how many weights of each row.")
+      .def("__reduce__", [](const Weights& self) {
+        return self.kind == Weights::largest ? made_again<Weights>("top_k", self.count) : made_again<Weights>("rows", to_python(self.indices, Framework::numpy));
+      })
       .def("__repr__", [](const Weights& self) {
         return self.kind == Weights::largest ? text("attn.Weights.top_k({})", self.count) : text("attn.Weights.rows({} {})", torch_name_of(self.indices.dtype()), to_string(self.indices.sizes()));
       });

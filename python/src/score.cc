@@ -45,6 +45,16 @@ std::string shown(const PyScore& self) {
   return {};
 }
 
+nb::tuple reduced(const PyScore& self) {
+  const std::vector<nb::object>& arrays = self.arrays;
+  switch (self.score.kind) {
+    case Score::Kind::dot: return made_again<PyScore>("dot");
+    case Score::Kind::general: return made_again<PyScore>("general", arrays[0]);
+    case Score::Kind::additive: return made_again<PyScore>("additive", arrays[0], arrays[1], arrays[2]);
+    default: return made_again<PyScore>("scaled_dot");
+  }
+}
+
 }  // namespace
 
 void add_score(nb::module_& m) {
@@ -57,6 +67,7 @@ void add_score(nb::module_& m) {
       .def_static("additive", additive, nb::arg("w_q").none(), nb::arg("w_k").none(), nb::arg("w").none(),
                   "w . tanh(W_q q + W_k k): w_q [A, D], w_k [A, Dk], w [A]. Source: Bahdanau 2014 (1409.0473).")
       .def("__repr__", shown)
+      .def("__reduce__", reduced)
       .def_prop_ro("arrays", [](const PyScore& self) { return self.arrays; }, "w, or w_q, w_k, w.")
       .def("with_arrays", with_arrays, nb::arg("arrays"), "The same over other arrays; None: as they are.");
   c.attr("__module__") = "attn";

@@ -8,6 +8,7 @@
 #include "terms.h"
 
 #include <algorithm>
+#include <set>
 
 namespace attn::python {
 namespace {
@@ -73,7 +74,7 @@ struct Operand {
     Expression result;
     for (const Expression& each : index) places.push_back(each.expression);
     result.expression = ScoreTable(self.values, self.name).at(places);
-    result.arrays = {{self.values.impl(), self.array}};
+    result.arrays = {{self.values.impl(), self.array, self.name}};
     for (const Expression& each : index) add_arrays(result, each);
     return result;
   }
@@ -129,10 +130,30 @@ Expression parsed(nb::handle given, nb::handle tables) {
   if (!tables.is_none())
     for (auto [name, array] : nb::borrow<nb::dict>(tables)) {
       tensors.emplace_back(word(name, {"ScoreExpression", "the name of a table"}), keep(array, {"ScoreExpression.parse", "a table"}));
-      result.arrays.push_back({tensors.back().second.impl(), nb::borrow(array)});
+      result.arrays.push_back({tensors.back().second.impl(), nb::borrow(array), tensors.back().first});
     }
   result.expression = ScoreExpression::parse(word(given, {"ScoreExpression.parse", "text"}), tensors);
   return result;
+}
+
+/// Its text, and the arrays by their names: where each name stands for one thing, that is the same expression again.
+nb::tuple reduced(const Expression& self) {
+  const std::string notation = self.expression.to_string();
+  std::set<std::string> names{"s", "b", "h", "i", "j", "exp", "tanh", "abs", "min", "max", "where", "inf", "nan"};
+  std::vector<std::pair<std::string, Tensor>> tensors;
+  nb::dict tables;
+  for (const PyLookup& each : self.arrays) {
+    if (!names.insert(each.name).second)
+      throw type_error("ScoreExpression: the name {} stands for two things in \"{}\", so it cannot be pickled; attn.ScoreTable(array, name) gives a table another",
+                       each.name, notation.substr(0, 80));
+    tensors.emplace_back(each.name, keep(each.array, {"ScoreExpression", "a table"}));
+    tables[each.name.c_str()] = each.array;
+  }
+  try {
+    if (ScoreExpression::parse(notation, tensors).to_string() == notation) return nb::make_tuple(nb::type<Expression>(), nb::make_tuple(notation, tables));
+  } catch (const ValueError&) {
+  }
+  throw type_error("ScoreExpression: \"{}...\" has a text that does not read back, so it cannot be pickled", notation.substr(0, 80));
 }
 
 [[noreturn]] void no_truth(const Expression& self) {
@@ -189,6 +210,7 @@ void add_score_expression(nb::module_& m) {
       .def("__bool__", [](const Expression& self) -> bool { no_truth(self); })
       .def("__hash__", [](const Expression& self) { return std::hash<const void*>()(self.expression.node().get()); })
       .def("__str__", [](const Expression& self) { return self.expression.to_string(); })
+      .def("__reduce__", reduced)
       .def("__repr__", [](const Expression& self) { return text("attn.ScoreExpression(\"{}\")", self.expression.to_string()); })
       .def("aligned", [](const Expression& self, nb::handle at) { return Expression{self.expression.aligned(align(at, "ScoreExpression.aligned")), self.arrays}; },
            nb::arg("align").none(), "The same with every i that has no alignment standing as told: \"top_left\" or \"bottom_right\".")
@@ -209,6 +231,10 @@ void add_score_expression(nb::module_& m) {
   t
       .def("__init__",
            [](PyScoreTable* self, nb::handle values, nb::handle name) {
+             if (const PyScoreTable* given = as<PyScoreTable>(values)) {  // what a function captures is a table already while it is traced
+               new (self) PyScoreTable(*given);
+               return;
+             }
              const Tensor kept = keep(values, {"ScoreTable", "values"});
              const std::string shown = word(name, {"ScoreTable", "name"});
              ScoreTable(kept, shown);  // checks
@@ -224,6 +250,7 @@ void add_score_expression(nb::module_& m) {
              return Operand::at(self, places);
            },
            nb::arg("index").none())
+      .def("__reduce__", [](const PyScoreTable& self) { return nb::make_tuple(nb::type<PyScoreTable>(), nb::make_tuple(self.array, self.name)); })
       .def_ro("name", &PyScoreTable::name)
       .def_prop_ro("rank", [](const PyScoreTable& self) { return self.values.dim(); });
   c.attr("__module__") = t.attr("__module__") = "attn";

@@ -4,6 +4,9 @@
 
 #include "arrays.h"
 
+#include <string>
+#include <utility>
+
 namespace attn::python {
 
 /// A bias; `arrays`: of each term what it was made of, or None (numbers that were copied).
@@ -11,6 +14,13 @@ struct PyBias {
   Bias bias;
   std::vector<nb::object> arrays;
 };
+
+/// What __reduce__ gives: T's method `name` with these arguments makes the object again. Arrays stay arrays: the bias of a copied module is over
+/// the copied parameter.
+template <typename T, typename... Arguments>
+nb::tuple made_again(const char* name, Arguments&&... arguments) {
+  return nb::make_tuple(nb::module_::import_("attn._copies").attr("made"), nb::make_tuple(nb::type<T>(), name, std::forward<Arguments>(arguments)...));
+}
 
 /// How a query and a key make a number; `arrays`: w, or w_q, w_k, w.
 struct PyScore {
@@ -22,6 +32,7 @@ struct PyScore {
 struct PyLookup {
   const void* tensor;  // the identity of the tensor
   nb::object array;
+  std::string name;
 };
 
 /// A function of a score; `arrays`: what it looks up.

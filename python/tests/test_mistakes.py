@@ -177,6 +177,8 @@ def test_names_of_options_are_checked():
         attn.attention_cached(x, attn.KvCache(1, 4, 2), [], masks="causal")
     with pytest.raises(TypeError, match="an attn.KvCache is needed"):
         attn.attention_cached(x, None, [])
+    with pytest.raises(TypeError, match='KvCache: dtype is a type; its name is needed, as "float32"'):
+        attn.KvCache(1, 4, 2, dtype=np.float32)
 
 
 @pytest.mark.parametrize(
