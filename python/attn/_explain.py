@@ -1,6 +1,7 @@
 # python/attn/_explain.py: attn.explain: the steps of an attention on a text, for the terminal, a notebook, a picture.
 """The numbers and drawings are the library's; what is here shows them where Python's users look."""
 
+import difflib
 import os
 import sys
 
@@ -8,6 +9,12 @@ from attn import _core
 from attn._tracing import trace
 
 ExplainStep = _core.ExplainStep
+
+
+class _NoStep(KeyError, ValueError):
+    """A KeyError, as mappings have it, and a ValueError, as everything else here; told in one line, where KeyError would show it in quotes."""
+
+    __str__ = Exception.__str__
 
 
 class Explanation:
@@ -45,8 +52,14 @@ class Explanation:
         return any(name == step.name for step in self._run.steps)
 
     def __getitem__(self, name):
-        """The step of that name, or at that place."""
-        return self._run.step(name) if isinstance(name, str) else self._run.steps[name]
+        """The step of that name (KeyError where there is none), or at that place."""
+        if not isinstance(name, str):
+            return self._run.steps[name]
+        names = [step.name for step in self]
+        if name not in names:
+            meant = difflib.get_close_matches(name, names, n=1)
+            raise _NoStep(f'Explanation: there is no step "{name}"{f"; did you mean {meant[0]}?" if meant else ";"} there are {", ".join(names)}')
+        return self._run.step(name)
 
     def text(self, width=100, colour="none"):
         """Tables of at most `width` columns; colour "none", "palette" (256 colours) or "rgb"."""
@@ -69,6 +82,9 @@ class Explanation:
             names = ", ".join(each.name for each in self if each.kind in ("pairs", "weights"))
             raise ValueError(f"Explanation.plot: {step} is a {shown.kind}; one of {names} is needed")
         values = shown.values
+        for name, index, count in (("batch", batch, len(shown.rows)), ("head", head, values.shape[-3] if values.ndim > 2 else 1)):
+            if not isinstance(index, int) or not 0 <= index < count:
+                raise ValueError(f"Explanation.plot: {name} is {index}; it must be from 0 to {count - 1}")
         for index in (batch, head)[4 - values.ndim :] if values.ndim > 2 else ():
             values = values[index]
         return heat_map(values, rows=shown.rows[batch], columns=shown.columns[batch], ax=ax, title=shown.name, **options)

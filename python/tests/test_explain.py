@@ -28,6 +28,22 @@ def test_a_step_is_an_array_with_a_name():
     assert "weights" in explanation and "weight" not in explanation and 3 not in explanation
 
 
+def test_a_step_that_is_not_there():
+    explanation = attn.explain(["a b", "c"], heads=2)
+    text = '^Explanation: there is no step "weigths"; did you mean weights[?] there are tokens, ids, x, '
+    for error in (KeyError, ValueError):  # a mapping's error, and that of every other wrong value
+        with pytest.raises(error, match=text):
+            explanation["weigths"]
+    with pytest.raises(KeyError, match='no step "xyz"; there are tokens'):
+        explanation["xyz"]
+    with pytest.raises(IndexError):
+        explanation[99]
+    for wrong, most in (("batch", 1), ("head", 1)):
+        for index in (2, -1, 0.5):
+            with pytest.raises(ValueError, match=f"Explanation.plot: {wrong} is {index}; it must be from 0 to {most}"):
+                explanation.plot(**{wrong: index})
+
+
 def test_the_way_back():
     explanation = attn.explain("Life is short, eat dessert first", mask="causal", gradients=True)
     weights, v, context = (explanation[name].values.astype(np.float64) for name in ("weights", "v", "context"))
