@@ -153,7 +153,7 @@ def attention(
                     attn.Weights.top_k(n), which gives (weights, keys): the weights too, without the whole matrix
     return_logsumexp, return_plan
                     the logsumexp [B, Hq, Tq] too; which kernel ran, and why not the others
-    out             an array that receives the output
+    out             an array that receives the output (not where torch is to find gradients)
 
     Returns  output, or the tuple (output, weights, logsumexp, plan) of what was asked for.
     Dtypes   float32, float64, bfloat16, float16, the same for q, k, v; sums and softmax in float32 (float64 for float64).
@@ -218,6 +218,9 @@ def additive_attention(query: Any, key: Any, value: Any, w_q: Any, w_k: Any, w: 
 
 def attention_scores(q: Array, k: Array, score: Any = None, scale: float | None = None) -> Array:
     """The scores alone, before softcap, bias, mask and softmax: [.., Tq, Tk]; the numbers that `attention` goes on from.
+
+    q [.., Hq, Tq, D], k [.., Hk, Tk, D], rank 2 to 4; score and scale as in `attention`. There are no gradients.
+    Raises ValueError for shapes and values, TypeError for types and dtypes.
 
     >>> import numpy as np, attn
     >>> x = np.eye(2, dtype=np.float32)

@@ -1,5 +1,7 @@
 # python/tests/test_torch_general.py: attn.attention with all of its options under torch.compile, torch.func and fake tensors.
 import gc
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -215,6 +217,55 @@ def test_a_gradient_that_cannot_flow_is_an_error():
         torch.func.grad(lambda q: attn.attention(q, K, V, out=torch.empty(B, H, T, D + 1)).sum())(Q.detach())
     with pytest.raises(ValueError, match="return_plan"):
         torch.func.grad(lambda q: attn.attention(q, K, V, return_plan=True)[0].sum())(Q.detach())
+
+
+DYNAMIC = {
+    "defaults and constants": lambda x: attn.attention(x, x, x, mask="causal & window(3, 0)", softcap=4.0),
+    "a number of the shape": lambda x: attn.attention(x, x, x, scale=x.shape[-2] ** -0.5, temperature=x.shape[-2]),
+}
+
+
+@pytest.mark.parametrize("dynamic", [True, None], ids=["dynamic", "by itself"])
+@pytest.mark.parametrize("name", DYNAMIC)
+def test_lengths_that_change(name, dynamic):
+    torch._dynamo.reset()
+    compiled = torch.compile(DYNAMIC[name], fullgraph=True, backend="aot_eager", dynamic=dynamic)
+    for length in (5, 7, 12, 1):
+        x = make(B, H, length, D)
+        assert torch.equal(compiled(x), DYNAMIC[name](x))
+        assert torch.equal(torch.autograd.grad(compiled(x).sum(), x)[0], torch.autograd.grad(DYNAMIC[name](x).sum(), x)[0])
+
+
+def exported(name, tmp_path):
+    """A saved graph of CALLS[name], and what it says in another process, whose table has other objects."""
+
+    class Call(torch.nn.Module):
+        def forward(self, *inputs):
+            return CALLS[name][0](*inputs)
+
+    inputs = tuple(x.detach() for x in CALLS[name][1])
+    torch.export.save(torch.export.export(Call(), inputs), tmp_path / "call.pt2")
+    torch.save((inputs, CALLS[name][0](*inputs)), tmp_path / "call.pt")
+    program = """
+import sys, torch, attn.torch
+inputs, expected = torch.load(sys.argv[2])
+x = torch.zeros(1, 1, 2, 2)
+mask = attn.Mask.attend(torch.zeros(2, 2, dtype=torch.bool))
+torch.compile(lambda x: attn.attention(x, x, x, mask=mask), backend="aot_eager")(x)
+print(torch.equal(torch.export.load(sys.argv[1]).module()(*inputs), expected))
+"""
+    return subprocess.run([sys.executable, "-W", "ignore", "-c", program, tmp_path / "call.pt2", tmp_path / "call.pt"], capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("name", ["a mask in words, softcap, temperature", "a mask from outside", "a function", "an expression in words"])
+def test_a_saved_graph_is_read_elsewhere(name, tmp_path):
+    result = exported(name, tmp_path)
+    assert result.stdout == "True\n", result.stderr
+
+
+def test_a_saved_graph_with_arrays_of_its_process_says_so(tmp_path):
+    result = exported("ALiBi from outside", tmp_path)
+    assert "ValueError: attention: a saved graph names a Mask, Bias, Score, Weights or function with arrays of the process that made it" in result.stderr
 
 
 def test_shapes_without_values():

@@ -58,3 +58,13 @@ def test_5000_random_wrong_calls(random, name):
     refused = sum(test_mistakes.throw(random, function, count, keywords, objects(), good) is not None for _ in range(CALLS_EACH))
     print(f"{name}: {refused} refused calls")
     assert refused > CALLS_EACH // 2
+
+
+def test_out_where_a_gradient_is_wanted():
+    """The result of a recorded call is new memory: out would stay as it was, without a word."""
+    q = torch.randn(1, 2, 3, 4, requires_grad=True)
+    out = torch.zeros(1, 2, 3, 4)
+    with pytest.raises(ValueError, match="attention: out is given and a gradient is wanted"):
+        attn.attention(q, q, q, out=out)
+    with torch.no_grad():
+        assert attn.attention(q, q, q, out=out) is out and out.any()

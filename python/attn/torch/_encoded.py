@@ -2,11 +2,14 @@
 """What Python made before the call (a Mask, a Bias, a function) stands in a table of this process, the text names its place: for ever where a
 graph may name it again, else as long as the text."""
 
+import functools
 import itertools
 import weakref
+import zlib
 
 import torch
 from torch import Tensor
+from torch.fx.experimental.symbolic_shapes import guard_scalar
 
 from attn import _core
 from attn._functions import AdditiveWeights
@@ -42,24 +45,52 @@ def _hold(x, name):
                 f"attention: {name} holds a tensor that wants a gradient, which torch.compile and torch.func do not see there; "
                 "give a bias as a tensor, additive scores by attn.additive_attention, sinks by sinks="
             )
-    place, held = next(_numbers), _Held(x)
+    # What it is belongs to the place: a graph that was saved may be read where another object has the number.
+    place, held = f"{next(_numbers)} {zlib.crc32(repr(x).encode()):08x}", _Held(x)
     _table[place] = held
     return place, held
 
 
+def _notation(x, name):
+    """The text of a mask or a score that holds no arrays, which any process can read; else None."""
+    if name == "mask" and isinstance(x, _core.Mask):
+        try:
+            return f"s{x.__reduce__()[1][0]}"
+        except TypeError:  # arrays
+            return None
+    if name == "score_mod":
+        x = trace(x)
+        if not x.arrays:
+            return f"m{x.__reduce__()[1][0]}"
+    return None
+
+
 @torch.compiler.assume_constant_result
-def _place_of(x, name):
-    """Its place for ever. Under torch.compile this runs once, when the call is traced."""
+def _text_for_ever(x, name):
+    """Its notation, or its place for ever. Under torch.compile this runs once, when the call is traced."""
+    text = _notation(x, name)
+    if text is not None:
+        return text
     for place, known in _for_ever:
         if known.object is x:
-            return place
+            return f"o{place}"
     _for_ever.append(_hold(x, name))
-    return _for_ever[-1][0]
+    return f"o{_for_ever[-1][0]}"
+
+
+def _at(place):
+    held = _table.get(place)
+    if held is None:
+        raise ValueError(
+            "attention: a saved graph names a Mask, Bias, Score, Weights or function with arrays of the process that made it; "
+            "there, give them as tensors of the call, or as text"
+        )
+    return held.object
 
 
 @torch.compiler.assume_constant_result
 def chosen_weights(place):
-    weights = _table[place].object
+    weights = _at(place)
     return weights.kind, weights.count
 
 
@@ -79,10 +110,9 @@ def encode(q, k, v, options):
             tensors.extend(x)
         elif isinstance(x, bool) or name == "return_logsumexp":
             texts.append("b1" if _call.flag("attention", name, x) else "b0")
-        elif isinstance(x, int):
-            texts.append(f"i{x}")
-        elif isinstance(x, float):
-            texts.append(f"f{x}")
+        elif isinstance(x, (int, float)):
+            x = guard_scalar(x)  # a compiler with dynamic=True has symbols for numbers, defaults too: the graph is made again for another one
+            texts.append(f"{'i' if isinstance(x, int) else 'f'}{x}")
         elif isinstance(x, str) and name != "score_mod" and _BETWEEN not in x:
             texts.append(f"s{x}")
         elif once:
@@ -90,7 +120,7 @@ def encode(q, k, v, options):
             held.append(kept)
             texts.append(f"o{place}")
         else:
-            texts.append(f"o{_place_of(x, name)}")
+            texts.append(_text_for_ever(x, name))
     return tensors, _with_held(_BETWEEN.join(texts), held)
 
 
@@ -106,7 +136,7 @@ def text_of(texts, name):
     return texts.split(_BETWEEN)[AT[name]]
 
 
-_READ = {"-": lambda _: None, "b": "1".__eq__, "i": int, "f": float, "s": str, "o": lambda place: _table[int(place)].object}
+_READ = {"-": lambda _: None, "b": "1".__eq__, "i": int, "f": float, "s": str, "m": functools.lru_cache(_core._parse_expression), "o": _at}
 
 
 def decoded(tensors, texts):

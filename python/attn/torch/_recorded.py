@@ -8,6 +8,7 @@ from attn.torch import _call
 
 _DROPOUT_P = _core.attention_options.index("dropout_p")
 _SEED = _core.attention_options.index("dropout_seed")
+_OUT = _core.attention_options.index("out")
 
 
 class _Recorded(torch.autograd.Function):
@@ -69,6 +70,8 @@ def attention(q, k, v, options):
     inputs = _core.attention_inputs(q, k, v, options)
     if not torch.is_grad_enabled() or not any(isinstance(x, torch.Tensor) and x.requires_grad for x in inputs):
         return _core.attention(q, k, v, options)
+    if options[_OUT] is not None:
+        raise ValueError("attention: out is given and a gradient is wanted, whose result is always new; call it under torch.no_grad() or without out")
     if not all(isinstance(x, torch.Tensor) for x in inputs):
         raise TypeError("attention: a gradient is wanted, and some inputs are no torch tensors; all must be")
     rest = []
