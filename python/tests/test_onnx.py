@@ -91,3 +91,36 @@ def test_wrong_calls_say_what_is_needed():
         backend.attention(x, x, x, past_key=x)
     with pytest.raises(ValueError, match="q_num_heads"):
         backend.attention(x[0], x[0], x[0])
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "text"),
+    [
+        ({"Q": [[1.0]]}, TypeError, "Attention: Q is a list; a NumPy array is needed"),
+        ({"V": None}, TypeError, "V is None"),
+        ({"attn_mask": [True]}, TypeError, "attn_mask is a list"),
+        ({"Q": np.zeros((4, 8), np.float32)}, ValueError, "Q has shape [4, 8]; it must be [B, H, T, D], or [B, T, H * D]"),
+        ({"K": np.zeros((1, 4, 16), np.float32)}, ValueError, "K has shape [1, 4, 16]; it must be"),
+        ({"qk_matmul_output_mode": 4}, ValueError, "qk_matmul_output_mode is 4; it must be from 0 to 3"),
+        ({"softmax_precision": 7}, ValueError, "softmax_precision is 7; it must be a floating type"),
+        ({"past_key": np.zeros((1, 3, 2, 8), np.float32), "past_value": np.zeros((1, 2, 2, 8), np.float32)}, ValueError, "past_key is float32 of shape [1, 3, 2, 8]; it must be float32 [1, 2, past, 8]"),
+        ({"past_key": np.zeros((1, 2, 2, 8), np.float32), "past_value": np.zeros((1, 2, 2, 8))}, ValueError, "past_value is float64"),
+    ],
+    ids=lambda x: str(x)[:30],
+)
+def test_what_a_model_gives_wrongly(change, error, text):
+    x = np.zeros((1, 2, 4, 8), np.float32)
+    with pytest.raises(error) as found:
+        backend.attention(**{"Q": x, "K": x, "V": x, **change})
+    assert text in str(found.value)
+
+
+def test_heads_that_do_not_divide_and_too_many_inputs():
+    x = np.zeros((1, 4, 16), np.float32)
+    with pytest.raises(ValueError, match=r"K has shape \[1, 4, 16\]; its last dim must be a multiple of kv_num_heads 3"):
+        backend.attention(x, x, x, q_num_heads=4, kv_num_heads=3)
+    with pytest.raises(ValueError, match="q_num_heads -4"):
+        backend.attention(x, x, x, q_num_heads=-4, kv_num_heads=2)
+    y = np.zeros((1, 2, 4, 8), np.float32)
+    with pytest.raises(ValueError, match="4 inputs are given; the graph has 3: q, k, v"):
+        backend.run_model(model_of(), [y] * 4)

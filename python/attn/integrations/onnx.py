@@ -84,10 +84,38 @@ def _fused(q, k, v, scale, softcap, mask, bias, lengths, mode):
     return output, qk
 
 
-def _check(function, given):
-    for name in ("left_window_size", "right_window_size"):
-        if given[name] < -1:
-            raise ValueError(f"{function}: {name} is {given[name]}; it must be -1 (no limit) or not negative")
+def _check_arrays(arrays):
+    for name, x in arrays.items():
+        if x is not None and not isinstance(x, np.ndarray):
+            raise TypeError(f"Attention: {name} is a {type(x).__name__}; a NumPy array is needed")
+    Q = arrays["Q"]
+    for name in ("Q", "K", "V"):
+        x = arrays[name]
+        if x is None:
+            raise TypeError(f"Attention: {name} is None; a NumPy array is needed")
+        if x.ndim not in (3, 4) or x.ndim != Q.ndim:
+            raise ValueError(f"Attention: {name} has shape {list(x.shape)}; it must be [B, H, T, D], or [B, T, H * D], and of the rank of Q {list(Q.shape)}")
+
+
+def _check_numbers(mode, precision, windows):
+    if mode not in range(4):
+        raise ValueError(f"Attention: qk_matmul_output_mode is {mode}; it must be from 0 to 3")
+    if precision not in (None, TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16):
+        raise ValueError(f"Attention: softmax_precision is {precision}; it must be a floating type: 1 (float), 10 (float16), 11 (double) or 16 (bfloat16)")
+    for name, size in windows.items():
+        if size < -1:
+            raise ValueError(f"Attention: {name} is {size}; it must be -1 (no limit) or not negative")
+
+
+def _check_heads(name, x, count, attribute):
+    if count < 1 or x.shape[2] % count:
+        raise ValueError(f"Attention: {name} has shape {list(x.shape)}; its last dim must be a multiple of {attribute} {count}")
+
+
+def _check_past(name, past, x, of):
+    if past.ndim != 4 or (*past.shape[:2], past.shape[3]) != (*x.shape[:2], x.shape[3]) or past.dtype != x.dtype:
+        needed = f"{x.dtype} [{x.shape[0]}, {x.shape[1]}, past, {x.shape[3]}] to match {of}"
+        raise ValueError(f"Attention: {name} is {past.dtype} of shape {list(past.shape)}; it must be {needed}")
 
 
 def attention(
@@ -117,7 +145,8 @@ def attention(
     gives 0. float32 and float64 run through `attn.attention`, in float64 where softmax_precision asks for it; 16-bit inputs step by step
     as the operator's function body has them, rounded where it rounds, with attn's products.
     """
-    _check("Attention", {"left_window_size": left_window_size, "right_window_size": right_window_size})
+    _check_arrays({"Q": Q, "K": K, "V": V, "attn_mask": attn_mask, "past_key": past_key, "past_value": past_value})
+    _check_numbers(qk_matmul_output_mode, softmax_precision, {"left_window_size": left_window_size, "right_window_size": right_window_size})
     if (past_key is None) != (past_value is None):
         raise ValueError("Attention: past_key and past_value are given together or not at all")
     if nonpad_kv_seqlen is not None and past_key is not None:
@@ -126,8 +155,13 @@ def attention(
     if flat:
         if not q_num_heads or not kv_num_heads:
             raise ValueError("Attention: inputs of rank 3 need q_num_heads and kv_num_heads")
+        _check_heads("Q", Q, q_num_heads, "q_num_heads")
+        _check_heads("K", K, kv_num_heads, "kv_num_heads")
+        _check_heads("V", V, kv_num_heads, "kv_num_heads")
         Q, K, V = _heads(Q, q_num_heads), _heads(K, kv_num_heads), _heads(V, kv_num_heads)
     if past_key is not None:
+        _check_past("past_key", past_key, K, "K")
+        _check_past("past_value", past_value, V, "V")
         K, V = np.concatenate((past_key, K), axis=2), np.concatenate((past_value, V), axis=2)
     dtype, (batch, heads, rows, _), keys = Q.dtype, Q.shape, K.shape[2]
     q, k, v = Q, K, V
@@ -220,9 +254,12 @@ class _Prepared(BackendRep):
 
     def run(self, inputs, **_):
         """inputs: arrays in the graph's order, or a dict by name; gives the graph's outputs."""
+        names = self._evaluator.input_names
         if not isinstance(inputs, dict):
             given = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
-            inputs = dict(zip(self._evaluator.input_names, given))
+            if len(given) > len(names):
+                raise ValueError(f"attn: {len(given)} inputs are given; the graph has {len(names)}: {', '.join(names)}")
+            inputs = dict(zip(names, given))
         return tuple(self._evaluator.run(None, inputs))
 
 
