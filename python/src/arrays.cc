@@ -19,7 +19,7 @@ namespace attn::python {
 namespace {
 
 constexpr const char* wanted_array = "a NumPy array, a torch tensor or an object with __dlpack__ is needed";
-constexpr const char* wanted_dtype = "it must be float32, float64, bfloat16, float16, int64, int32 or bool";
+constexpr const char* wanted_dtype = "numbers must be float32, float64, bfloat16 or float16, whole numbers int64 or int32, flags bool";
 
 [[noreturn]] void refuse_dtype(const Argument& at, const std::string& dtype, const char* needed = wanted_dtype) {
   throw type_error("{}: {} has dtype {}; {}", at.function, at.name, dtype, needed);
