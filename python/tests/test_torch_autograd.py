@@ -1,5 +1,7 @@
 # python/tests/test_torch_autograd.py: attn under torch's autograd, compiler and transforms.
+import gc
 import threading
+import weakref
 
 import pytest
 
@@ -239,3 +241,38 @@ def test_nothing_leaks():
 
     before = rounds(500)
     assert rounds(2000) - before < 4096, "kilobytes; a call's memory is 8 kB"
+
+
+CALLS_OF_ONE = {
+    "attention": lambda x: attn.attention(x, x, x, softcap=3.0),
+    "attention with weights": lambda x: attn.attention(x, x, x, weights="full", return_logsumexp=True)[0],
+    "scaled_dot_product_attention": lambda x: attn.torch.scaled_dot_product_attention(x, x, x),
+    "MultiheadAttention": lambda x: attn.torch.MultiheadAttention(4, 2, batch_first=True)(x[0], x[0], x[0])[0],
+}
+
+
+@pytest.mark.parametrize("backward", [False, True], ids=["forward", "and back"])
+@pytest.mark.parametrize("name", CALLS_OF_ONE)
+def test_a_graph_goes_with_its_output(name, backward):
+    """At once, not when Python looks for cycles: each of a training's steps has megabytes of it."""
+    x = torch.randn(1, 2, 3, 4, requires_grad=True)
+    there = weakref.ref(x)
+    gc.disable()
+    try:
+        y = CALLS_OF_ONE[name](x)
+        if backward:
+            y.sum().backward()
+        del x, y
+        assert there() is None
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("name", ["attention", "attention with weights", "scaled_dot_product_attention"])
+def test_an_output_that_was_changed_in_place_is_an_error(name):
+    x = torch.randn(1, 2, 3, 4, requires_grad=True)
+    for change in (torch.relu_, lambda y: y.add_(1), lambda y: y[0].zero_()):
+        y = CALLS_OF_ONE[name](x)
+        change(y)
+        with pytest.raises(RuntimeError, match="the output of shape .* was changed in place|modified by an inplace operation"):
+            y.sum().backward()

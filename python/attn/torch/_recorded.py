@@ -22,15 +22,17 @@ class _Recorded(torch.autograd.Function):
         ctx.tape, ctx.needs = tape, needs
         ctx.versions = [(x, x._version) for x in inputs]
         ctx.set_materialize_grads(False)
-        ctx.shown = (output, weights, logsumexp)
+        # The backward pass reads the output. An alias, which shares its count of changes: the output itself holds this record, which would hold it.
+        shown = output.detach()
+        ctx.output = shown, shown._version
         rest[:] = [plan, seed]
         return output, weights, logsumexp
 
     @staticmethod
     def backward(ctx, *grads):
-        for x, version in ctx.versions:
+        for name, x, version in (*(("an input", *each) for each in ctx.versions), ("the output", *ctx.output)):
             if x._version != version:
-                raise RuntimeError(f"attention: an input of shape {list(x.shape)} was changed in place after the call; its gradients need it as it was")
+                raise RuntimeError(f"attention: {name} of shape {list(x.shape)} was changed in place after the call; its gradients need it as it was")
         found = _gradients(ctx.tape, grads, [x for (x, _), needed in zip(ctx.versions, ctx.needs) if needed])
         found = iter(found)
         return (None, *(next(found) if needed else None for needed in ctx.needs))
