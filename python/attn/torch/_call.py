@@ -11,7 +11,8 @@ _peek = torch._C._functorch.peek_interpreter_stack
 _modes = torch._C._len_torch_dispatch_stack
 _function_modes = torch._C._len_torch_function_stack
 _tracing = torch._C._get_tracing_state
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
+TENSORS = (torch.Tensor, torch.nn.Parameter)
+_STRIDED = torch.strided
 HALVES = (torch.bfloat16, torch.float16)
 FLOATS = (torch.float32, torch.float64, *HALVES)
 
@@ -45,7 +46,7 @@ def is_only_transformed():
 
 def is_plain(x):
     """Whether `x` has memory that the library can read."""
-    return type(x) in _PLAIN and x.is_cpu and x.layout is torch.strided
+    return type(x) in TENSORS and x.is_cpu and x.layout is _STRIDED
 
 
 def wants_gradient(*tensors):
@@ -61,7 +62,7 @@ def check_tensors(function, tensors, optional=()):
     """TypeError for what is no dense tensor, ValueError for tensors elsewhere: attn computes on the CPU. Meta tensors pass: they have no values at
     all. None passes for the names in `optional`."""
     for name, x in tensors.items():
-        if x is None and name in optional:
+        if (is_plain(x) and not (x.is_nested or x.is_quantized)) or (x is None and name in optional):
             continue
         if not isinstance(x, torch.Tensor):
             shown = "None" if x is None else f"a {type(x).__name__}"

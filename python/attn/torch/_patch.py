@@ -14,7 +14,7 @@ _F = torch.nn.functional
 
 def _takes(tensors, dtypes):
     for x in tensors:
-        if x is not None and not (isinstance(x, torch.Tensor) and type(x) in _call._PLAIN and x.is_cpu and x.layout is torch.strided):
+        if x is not None and not _call.is_plain(x):
             return False
     return tensors[0].dtype in dtypes
 

@@ -68,9 +68,11 @@ def attention(q, k, v, options):
     if options[_SEED] is None and _call.drops(options[_DROPOUT_P]):
         seed = torch.randint(-(2**63), 2**63 - 1, (), dtype=torch.int64).item() % 2**64
         options = options[:_SEED] + (seed,) + options[_SEED + 1 :]
-    _call.check_tensors("attention", {name: x for name, x in (("q", q), ("k", k), ("v", v)) if isinstance(x, torch.Tensor)})
+    _call.check_tensors("attention", {name: x for name, x in (("q", q), ("k", k), ("v", v)) if type(x) in _call.TENSORS or isinstance(x, torch.Tensor)})
+    if not torch.is_grad_enabled():
+        return _core.attention(q, k, v, options)
     inputs = _core.attention_inputs(q, k, v, options)
-    if not torch.is_grad_enabled() or not any(isinstance(x, torch.Tensor) and x.requires_grad for x in inputs):
+    if not any(isinstance(x, torch.Tensor) and x.requires_grad for x in inputs):
         return _core.attention(q, k, v, options)
     if options[_OUT] is not None:
         raise ValueError("attention: out is given and a gradient is wanted, whose result is always new; call it under torch.no_grad() or without out")
