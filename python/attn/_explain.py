@@ -4,6 +4,8 @@
 import difflib
 import os
 import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, overload
 
 from attn import _core
 from attn._tracing import trace
@@ -32,26 +34,49 @@ class Explanation:
     ['tokens', 'ids', 'x', 'q']
     """
 
-    def __init__(self, run):
+    def __init__(self, run: _core.Explanation) -> None:
         self._run = run
 
-    texts = property(lambda self: self._run.texts, doc="The texts, one a batch item.")
-    to = property(lambda self: self._run.to, doc="The text that answers, in cross-attention; else None.")
-    mask = property(lambda self: self._run.mask, doc="The mask's notation; empty when everything is seen.")
-    steps = property(lambda self: self._run.steps, doc="The steps in order, each with name, formula, values, rows, columns.")
-    parameters = property(lambda self: self._run.parameters, doc="W_q, W_k, W_v and the score's own, as steps.")
+    @property
+    def texts(self) -> list[str]:
+        """The texts, one a batch item."""
+        return self._run.texts
 
-    def __len__(self):
+    @property
+    def to(self) -> str | None:
+        """The text that answers, in cross-attention; else None."""
+        return self._run.to
+
+    @property
+    def mask(self) -> str:
+        """The mask's notation; empty when everything is seen."""
+        return self._run.mask
+
+    @property
+    def steps(self) -> list[ExplainStep]:
+        """The steps in order, each with name, formula, values, rows, columns."""
+        return self._run.steps
+
+    @property
+    def parameters(self) -> list[ExplainStep]:
+        """W_q, W_k, W_v and the score's own, as steps."""
+        return self._run.parameters
+
+    def __len__(self) -> int:
         return len(self._run.steps)
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[ExplainStep]:
         return iter(self._run.steps)
 
-    def __contains__(self, name):
+    def __contains__(self, name: object) -> bool:
         """Whether there is a step of that name."""
         return any(name == step.name for step in self._run.steps)
 
-    def __getitem__(self, name):
+    @overload
+    def __getitem__(self, name: str | int) -> ExplainStep: ...
+    @overload
+    def __getitem__(self, name: slice) -> list[ExplainStep]: ...
+    def __getitem__(self, name: str | int | slice) -> ExplainStep | list[ExplainStep]:
         """The step of that name (KeyError where there is none), or at that place."""
         if not isinstance(name, str):
             return self._run.steps[name]
@@ -61,19 +86,19 @@ class Explanation:
             raise _NoStep(f'Explanation: there is no step "{name}"{f"; did you mean {meant[0]}?" if meant else ";"} there are {", ".join(names)}')
         return self._run.step(name)
 
-    def text(self, width=100, colour="none"):
+    def text(self, width: int = 100, colour: str = "none") -> str:
         """Tables of at most `width` columns; colour "none", "palette" (256 colours) or "rgb"."""
         return self._run.text(width, colour)
 
-    def svg(self):
+    def svg(self) -> str:
         """A drawing of its own, for light and dark pages."""
         return self._run.svg()
 
-    def json(self):
+    def json(self) -> str:
         """Every number in full precision: reads back to the same bits."""
         return self._run.json()
 
-    def plot(self, step="weights", ax=None, batch=0, head=0, **options):
+    def plot(self, step: str | int = "weights", ax: Any = None, batch: int = 0, head: int = 0, **options: Any) -> Any:
         """A heat map of a step of pairs (scores, scaled, mask, weights) with matplotlib; returns its axes. `options` go to `attn.plot.heat_map`."""
         from attn.plot import heat_map
 
@@ -89,21 +114,21 @@ class Explanation:
             values = values[index]
         return heat_map(values, rows=shown.rows[batch], columns=shown.columns[batch], ax=ax, title=shown.name, **options)
 
-    def __str__(self):
+    def __str__(self) -> str:
         return self.text()
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         names = " -> ".join(step.name for step in self)
         return f"<attn.Explanation of {', '.join(map(repr, self.texts))}: {names}>"
 
-    def _repr_html_(self):
+    def _repr_html_(self) -> str:
         return self.svg()
 
-    def _repr_pretty_(self, printer, cycle):
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text(self.text(width=_columns()))
 
 
-def _columns():
+def _columns() -> int:
     try:
         return max(20, os.get_terminal_size(sys.stdout.fileno()).columns)
     except (OSError, ValueError, AttributeError):
@@ -111,36 +136,36 @@ def _columns():
 
 
 def explain(
-    text,
+    text: str | Sequence[str],
     *,
-    to=None,
-    score="scaled_dot",
-    mask=None,
-    heads=1,
-    dim=3,
-    dk=2,
-    dv=4,
-    seed=123,
-    positions="none",
-    tokens="auto",
-    cut_words=None,
-    w_query=None,
-    w_key=None,
-    w_value=None,
-    embedding=None,
-    softcap=0.0,
-    temperature=1.0,
-    bias=None,
-    score_mod=None,
-    sink=None,
-    dropout_p=0.0,
-    weights=None,
-    packed=False,
-    cache=None,
-    query=None,
-    gradients=False,
-    language="en",
-):
+    to: str | None = None,
+    score: str = "scaled_dot",
+    mask: _core.Mask | str | None = None,
+    heads: int = 1,
+    dim: int = 3,
+    dk: int = 2,
+    dv: int = 4,
+    seed: int = 123,
+    positions: str = "none",
+    tokens: str = "auto",
+    cut_words: Callable[[str], Sequence[str]] | None = None,
+    w_query: Any = None,
+    w_key: Any = None,
+    w_value: Any = None,
+    embedding: Any = None,
+    softcap: float = 0.0,
+    temperature: float = 1.0,
+    bias: str | None = None,
+    score_mod: Any = None,
+    sink: float | None = None,
+    dropout_p: float = 0.0,
+    weights: str | _core.Weights | None = None,
+    packed: bool = False,
+    cache: str | None = None,
+    query: int | None = None,
+    gradients: bool = False,
+    language: str = "en",
+) -> Explanation:
     """Attention on a text, keeping every step; several texts (a list) make a batch, padded on the right.
 
     text       a text, or a list of texts

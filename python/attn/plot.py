@@ -1,10 +1,23 @@
 # python/attn/plot.py: weights as a heat map, with matplotlib (pip install "attn[plot]").
 """Pictures of weights and masks with matplotlib, which is imported with the first of them."""
 
+from collections.abc import Sequence
+from typing import Any
+
 _few = 24  # rows up to which each cell shows its number
 
 
-def heat_map(values, rows=None, columns=None, *, ax=None, title=None, numbers=None, colour_map="Blues", limits=None):
+def heat_map(
+    values: Any,
+    rows: Sequence[str] | None = None,
+    columns: Sequence[str] | None = None,
+    *,
+    ax: Any = None,
+    title: str | None = None,
+    numbers: bool | None = None,
+    colour_map: Any = "Blues",
+    limits: tuple[float, float] | None = None,
+) -> Any:
     """Weights (or scores, or a mask) as a heat map: a row a query, a column a key.
 
     values      [Tq, Tk]: a NumPy array, a torch tensor, nested lists. What is not finite stays blank

@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 import threading
+import types
 import warnings
 
 import numpy as np
@@ -119,12 +120,32 @@ def test_the_package_type_checks(tmp_path):
         "y: np.ndarray = attn.scaled_dot_product_attention(x, x, x, is_causal=True)\n"
         'm: attn.Mask = attn.Mask.causal() & ~attn.Mask.window(1, 0, "top_left")\n'
         "z = attn.attention(x, x, x, mask=m, bias=attn.Bias.alibi(1))\n"
+        'e = attn.explain(["a b", "c"], heads=2, cut_words=str.split, mask=m)\n'
+        'steps: list[attn.ExplainStep] = [e["weights"], e[0], *e, *e[1:3]]\n'
+        'print(e.texts, e.text(width=80), len(e), "mask" in e, e.plot("weights"))\n'
     )
-    result = subprocess.run([sys.executable, "-m", "mypy", "--cache-dir", str(tmp_path / "cache"), "use.py"], capture_output=True, text=True, cwd=tmp_path)
+    result = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "use.py"], capture_output=True, text=True, cwd=tmp_path)
     assert result.returncode == 0, result.stdout
     (tmp_path / "use.py").write_text('import attn\nattn.Mask.window("a")\n')
     result = subprocess.run([sys.executable, "-m", "mypy", "--cache-dir", str(tmp_path / "cache"), "use.py"], capture_output=True, text=True, cwd=tmp_path)
     assert result.returncode == 1, "py.typed is not found"
+
+
+@pytest.mark.parametrize("module", ["attn", "attn.plot", "attn.torch", "attn.integrations.transformers", "attn.integrations.onnx"])
+def test_what_is_called_has_types(module):
+    """py.typed says so; a program that is checked strictly may not call a function without them."""
+    for needed in {"attn.torch": ["torch"], "attn.integrations.transformers": ["torch", "transformers"], "attn.integrations.onnx": ["onnx"]}.get(module, []):
+        pytest.importorskip(needed)
+    module = importlib.import_module(module)
+    names = {"attn.integrations.transformers": ["register"], "attn.integrations.onnx": ["attention"], "attn.plot": ["heat_map"]}.get(module.__name__, getattr(module, "__all__", []))
+    found = [vars(module)[name] for name in names]
+    methods = [x for kind in found if isinstance(kind, type) for x in vars(kind).values()]
+    functions = [x for x in (*found, *methods) if isinstance(x, types.FunctionType) and not x.__name__.startswith(("_check", "_project", "_masks", "_is"))]
+    assert functions
+    for function in functions:
+        signature = inspect.signature(function)
+        untyped = [name for name, x in signature.parameters.items() if name != "self" and x.annotation is x.empty]
+        assert not untyped and signature.return_annotation is not signature.empty, (function, untyped)
 
 
 def test_eight_threads_at_once(random):

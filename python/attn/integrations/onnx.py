@@ -119,25 +119,25 @@ def _check_past(name, past, x, of):
 
 
 def attention(
-    Q,
-    K,
-    V,
-    attn_mask=None,
-    past_key=None,
-    past_value=None,
-    nonpad_kv_seqlen=None,
+    Q: np.ndarray,
+    K: np.ndarray,
+    V: np.ndarray,
+    attn_mask: np.ndarray | None = None,
+    past_key: np.ndarray | None = None,
+    past_value: np.ndarray | None = None,
+    nonpad_kv_seqlen: np.ndarray | None = None,
     *,
-    is_causal=0,
-    scale=None,
-    softcap=0.0,
-    q_num_heads=None,
-    kv_num_heads=None,
-    qk_matmul_output_mode=0,
-    softmax_precision=None,
-    left_window_size=-1,
-    right_window_size=-1,
-    wants_qk=True,
-):
+    is_causal: int = 0,
+    scale: float | None = None,
+    softcap: float = 0.0,
+    q_num_heads: int | None = None,
+    kv_num_heads: int | None = None,
+    qk_matmul_output_mode: int = 0,
+    softmax_precision: int | None = None,
+    left_window_size: int = -1,
+    right_window_size: int = -1,
+    wants_qk: bool = True,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
     """The operator Attention of ONNX (opset 23 to 25) on NumPy arrays: (Y, present_key, present_value, qk_matmul_output).
 
     Shapes: Q [B, Hq, Tq, D], K [B, Hk, Tk, D], V [B, Hk, Tk, Dv], or [B, T, H * D] with q_num_heads and kv_num_heads.

@@ -76,7 +76,7 @@ def attention(
     return output.transpose(1, 2).contiguous(), weights
 
 
-def register(name="attn"):
+def register(name: str = "attn") -> None:
     """Makes attn_implementation=name known: the attention, and the masks it is given.
 
     Both are needed: a name without a mask function gets no mask at all, and the padding of a batch would be attended to.

@@ -101,7 +101,7 @@ def _check(x, weight, bias):
         raise TypeError(f"linear: input is {x.dtype}; it must be float32, float64, bfloat16 or float16")
 
 
-def linear(input, weight, bias=None):
+def linear(input: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tensor:
     """torch.nn.functional.linear on the CPU: input [.., in], weight [out, in], bias [out] -> [.., out].
 
     Dtypes: float32, float64, bfloat16, float16, the same for all; bfloat16 by the processor's own dot product where it has one.

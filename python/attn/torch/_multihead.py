@@ -4,6 +4,7 @@
 import math
 
 import torch
+from torch import Tensor
 
 from attn.torch import _call
 from attn.torch._linear import linear
@@ -33,7 +34,17 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
     Errors: TypeError, ValueError.
     """
 
-    def forward(self, query, key, value, key_padding_mask=None, need_weights=True, attn_mask=None, average_attn_weights=True, is_causal=False):
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
         for name, x in (("query", query), ("key", key), ("value", value), ("key_padding_mask", key_padding_mask), ("attn_mask", attn_mask)):
             if not isinstance(x, torch.Tensor) and not (x is None and name.endswith("mask")):
                 raise TypeError(f"{_NAME}: {name} is {'None' if x is None else f'a {type(x).__name__}'}; a torch tensor is needed")

@@ -69,26 +69,26 @@ _places = {"sdpa": _Place("scaled_dot_product_attention", _sdpa), "linear": _Pla
 class Patch:
     """What `patch` returns: `undo()`, or the end of a `with` block, takes it back. Twice is once."""
 
-    def __init__(self, names):
+    def __init__(self, names: tuple[str, ...]) -> None:
         self._names = names
         with _lock:
             for name in names:
                 _places[name].enter()
 
-    def undo(self):
+    def undo(self) -> None:
         with _lock:
             names, self._names = self._names, ()
             for name in names:
                 _places[name].leave()
 
-    def __enter__(self):
+    def __enter__(self) -> "Patch":
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.undo()
 
 
-def patch(linear=False):
+def patch(linear: bool = False) -> Patch:
     """Puts attn in the place of torch.nn.functional.scaled_dot_product_attention, of linear too when asked, for the whole process.
 
     >>> with attn.torch.patch(linear=True):

@@ -4,6 +4,7 @@
 import math
 
 import torch
+from torch import Tensor
 
 from attn import _core
 from attn._functions import prepared, scores_apart
@@ -83,7 +84,16 @@ def attend(q, k, v, numbers, mask=None, bias=None, sinks=None, weights=_NONE):
     return output, matrix if weights else None
 
 
-def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
     """torch.nn.functional.scaled_dot_product_attention on the CPU, argument by argument, with gradients.
 
     Shapes: query [.., Hq, L, E], key [.., H, S, E], value [.., H, S, Ev] -> [.., Hq, L, Ev]; rank 2 and more, leading dims broadcast.
