@@ -1,7 +1,6 @@
 # python/attn/_explain.py: attn.explain: the steps of an attention on a text, for the terminal, a notebook, a picture.
 """The numbers and drawings are the library's; what is here shows them where Python's users look."""
 
-import difflib
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -82,6 +81,8 @@ class Explanation:
             return self._run.steps[name]
         names = [step.name for step in self]
         if name not in names:
+            import difflib  # 8 ms that a right name need not wait for
+
             meant = difflib.get_close_matches(name, names, n=1)
             raise _NoStep(f'Explanation: there is no step "{name}"{f"; did you mean {meant[0]}?" if meant else ";"} there are {", ".join(names)}')
         return self._run.step(name)
