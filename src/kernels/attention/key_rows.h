@@ -42,4 +42,15 @@ inline void for_each_row(const KeyRows& head, std::int64_t first, std::int64_t c
   }
 }
 
+/// Where rows [first, first + count) begin.
+template <typename T>
+inline void row_pointers(const KeyRows& head, std::int64_t first, std::int64_t count, const T** rows) {
+  const std::int64_t step = bytes_of(head.element) * head.row_stride;
+  for (std::int64_t r = 0, end; r < count; r = end) {
+    end = r + rows_of_page(head, first + r, count - r);
+    const char* row = row_at(head, first + r);
+    for (; r < end; ++r, row += step) rows[r] = reinterpret_cast<const T*>(row);
+  }
+}
+
 }  // namespace attn::kernels

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 namespace attn::kernels {
 
@@ -82,7 +83,7 @@ class NextHead : public FetchAhead {
       if (pass == Pass::forward) add_next_strip(problem, map, bytes);
       return;
     }
-    if (pass == Pass::forward && problem.batch * problem.q_heads * problem.q_rows * (row + value_row) < least_bytes) return;
+    if (pass == Pass::forward && problem.batch * problem.q_heads * problem.q_rows * (row + value_row) < problem.ahead_from) return;
     const std::int64_t ahead = map.head + map.heads * problem.heads_ahead, b = map.batch + ahead / problem.q_heads, h = ahead % problem.q_heads;
     if (b >= problem.batch) return;
     batch_ = b;
@@ -132,9 +133,6 @@ class NextHead : public FetchAhead {
     add(rows_of(problem.out, problem.out_stride, head, next, problem.out_stride[2]), bytes * problem.value_dim, bytes * problem.out_stride[2], rows);
   }
 
-  /// A smaller call may find all of it in the last cache, where asking costs the forward pass 2 % and gains nothing.
-  static constexpr std::int64_t least_bytes = std::int64_t{1} << 23;
-
   std::int64_t batch_ = -1, head_ = 0, keys_ = 0;
 };
 
@@ -146,17 +144,26 @@ class TileAhead {
   std::int64_t next_lines = 0, bias_lines = 0;
   Place at = 0;  // of the tile: each of its steps asks for this line and goes on by `step`, unless that is 0
   std::int64_t step = 0;
+  std::int64_t due = 0;  // lines that the tiles before have left
 
   void fetch() {
     next->fetch(next_lines);
     biases.fetch(bias_lines);
   }
-  /// The same for a tile of so many steps, between which many lines are spread: (32, 8, 64, 64) gains 15 % over bursts, fewer than 16 lines lose 1 %.
+  /// The same for a tile of so many steps, between which many lines are spread: (32, 8, 64, 64) gains 15 % over bursts. Fewer than 16 lines would
+  /// lose 1 %: they wait for those of the next tiles.
   void spread(std::int64_t steps) {
-    const std::int64_t count = std::min(next_lines, steps);
     step = 0;
-    biases.fetch(bias_lines);
-    if (count < 16 || next->together() < count) return next->fetch(next_lines);
+    due += next_lines;
+    if (due >= least_spread) spread_due(steps);
+    if (biases.lines() > 0) biases.fetch(bias_lines);
+  }
+
+ private:
+  static constexpr std::int64_t least_spread = 16;
+  void spread_due(std::int64_t steps) {
+    const std::int64_t lines = std::exchange(due, 0), count = std::min(lines, steps);
+    if (count < least_spread || next->together() < count) return next->fetch(lines);
     at = next->take(count);
     step = count * 64 / steps;
   }

@@ -137,8 +137,8 @@ class Walk {
     const T* k_rows[key_block];
     const T* v_rows[key_block];
     if (!few_bytes) {
-      for_each_row(k, first, keys, [&](std::int64_t r, const char* row, const float*) { k_rows[r] = reinterpret_cast<const T*>(row); });
-      for_each_row(v, first, keys, [&](std::int64_t r, const char* row, const float*) { v_rows[r] = reinterpret_cast<const T*>(row); });
+      row_pointers(k, first, keys, k_rows);
+      row_pointers(v, first, keys, v_rows);
     }
     const Groups groups = visible ? Groups::trimmed(visible, keys, vectors, N) : Groups::all(keys, vectors);
     for (int x = 0; x < vectors; ++x) hn::Store(hn::Load(d, strip.m + x * N), d, strip.alpha + x * N);
