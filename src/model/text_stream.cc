@@ -35,12 +35,13 @@ void TextStream::take_characters(bool all) {
 }
 
 std::string TextStream::release(bool all) {
-  std::size_t end = text_.size();
+  std::size_t end = text_.size(), complete = std::string::npos;  // the stop that is complete first, however the text was cut
   for (const std::string& stop : stop_) {
     const std::size_t found = stop.empty() ? std::string::npos : text_.find(stop);
-    if (found == std::string::npos) continue;
+    if (found == std::string::npos || found + stop.size() > complete) continue;
+    end = found + stop.size() < complete ? found : std::min(end, found);
+    complete = found + stop.size();
     stopped_ = true;
-    end = std::min(end, found);
   }
   for (const std::string& stop : stop_) {
     if (stop.empty() || stopped_ || all) continue;

@@ -46,6 +46,9 @@ TEST(TextStream, EndsBeforeAStopText) {
     EXPECT_EQ(streamed("one", cut, {"", "x"}), "one");
     EXPECT_EQ(streamed("abc", cut, {"abcx", "c"}), "ab");  // what the first may take back is text after all
     EXPECT_EQ(streamed("abc", cut, {"c", "abcx"}), "ab");
+    EXPECT_EQ(streamed("abcx", cut, {"abcx", "c"}), "ab");  // the one that is complete first
+    EXPECT_EQ(streamed("one User: x", cut, {"one User:", "User"}), "one ");
+    EXPECT_EQ(streamed("abc", cut, {"bc", "abc"}), "");
     EXPECT_EQ(streamed("\xE6\x88\x91\xE6\x88\x92", cut, {"\xE6\x88\x92"}), "\xE6\x88\x91");
   }
   TextStream stream({"END"});
