@@ -60,9 +60,10 @@ TEST(Layers, LayerNorm) {
 }
 
 TEST(Layers, ShapesOfNormsInBraces) {
-  EXPECT_EQ(LayerNorm({4}).weight.sizes(), (Dims{4}));
+  EXPECT_EQ(LayerNorm(4).weight.sizes(), (Dims{4}));
   EXPECT_EQ(LayerNorm({3, 4}, {.bias = false}).weight.sizes(), (Dims{3, 4}));
   EXPECT_EQ(RMSNorm({3, 4}).weight.sizes(), (Dims{3, 4}));
+  EXPECT_EQ((RMSNorm{64, {1e-5}}).weight.sizes(), (Dims{64}));
 }
 
 TEST(Layers, RmsNorm) {

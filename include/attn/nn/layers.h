@@ -67,7 +67,7 @@ struct LayerNormOptions {
 class ATTN_API LayerNorm : public Module {
  public:
   explicit LayerNorm(const Dims& normalized_shape, const LayerNormOptions& options = {});
-  explicit LayerNorm(std::initializer_list<std::int64_t> sizes, const LayerNormOptions& given = {}) : LayerNorm(Dims(sizes), given) {}
+  explicit LayerNorm(std::int64_t width, const LayerNormOptions& given = {}) : LayerNorm(Dims(width), given) {}
   Tensor forward(const Tensor& x) const;
   Tensor operator()(const Tensor& x) const { return forward(x); }
   const Dims normalized_shape;
@@ -89,7 +89,7 @@ struct RMSNormOptions {
 class ATTN_API RMSNorm : public Module {
  public:
   explicit RMSNorm(const Dims& normalized_shape, const RMSNormOptions& options = {});
-  explicit RMSNorm(std::initializer_list<std::int64_t> sizes, const RMSNormOptions& given = {}) : RMSNorm(Dims(sizes), given) {}
+  explicit RMSNorm(std::int64_t width, const RMSNormOptions& given = {}) : RMSNorm(Dims(width), given) {}
   Tensor forward(const Tensor& x) const;
   Tensor operator()(const Tensor& x) const { return forward(x); }
   const Dims normalized_shape;
