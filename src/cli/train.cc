@@ -103,11 +103,15 @@ Tokenizer::Kind kind_of(const Arguments& a) {
   return static_cast<Tokenizer::Kind>(choose("--tokens", a.tokens, {"characters", "words", "bpe"}));
 }
 
-/// Whether --log can be written, before anything is. A pipe is opened once, later.
-void check_log(const std::string& path) {
+/// Whether --log can be written, before anything is. A pipe is opened once, later; and so is a file of a folder that the training will make,
+/// or one that a link names before it exists.
+void check_log(const std::string& path, const std::string& out) {
   std::error_code unknown;
   const auto kind = std::filesystem::status(path, unknown).type();
   const bool fresh = kind == std::filesystem::file_type::not_found;
+  const auto place = [&](const std::filesystem::path& folder) { return std::filesystem::weakly_canonical(std::filesystem::absolute(folder, unknown), unknown); };
+  if (fresh && std::filesystem::is_symlink(path, unknown)) return;
+  if (fresh && !std::filesystem::exists(out, unknown) && place(std::filesystem::path(path).parent_path()) == place(out)) return;
   if (path.empty() || (!fresh && kind != std::filesystem::file_type::regular && kind != std::filesystem::file_type::directory)) return;
   if (!std::ofstream(path, std::ios::app)) throw IoError(fmt::format("--log: {}: {}", path, std::strerror(errno)));
   if (fresh) std::filesystem::remove(path, unknown);
@@ -169,7 +173,7 @@ void steps(Trainer& trainer, const Arguments& a) {
   report.start();
   try {
     std::error_code unknown;
-    if (saved == 0 && !std::filesystem::exists(std::filesystem::path(a.out) / "config.json", unknown)) trainer.save_model(a.out);
+    if (saved == 0 && (!a.resume || !std::filesystem::exists(std::filesystem::path(a.out) / "config.json", unknown))) trainer.save_model(a.out);
     while (!trainer.done() && !stop_wanted) {
       const TrainStep done = trainer.advance();
       report.step(done);
@@ -189,7 +193,7 @@ void run(const Arguments& a) {
   if (a.texts.empty()) throw UsageError{"a text is missing, as in: attn train /usr/share/common-licenses/GPL-3"};
   if (a.has("save-every") && a.save_every < 1) throw ValueError(fmt::format("train: save_every is {}; it must be 1 or more", a.save_every));
   std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error of write, not a death
-  check_log(a.log);
+  check_log(a.log, a.out);
   auto [trainer, tokenizer] = a.resume ? go_on(a) : begin(a);
   introduce(trainer, tokenizer);
   std::signal(SIGINT, want_stop);

@@ -71,7 +71,8 @@ void cut_log(const std::string& path, std::int64_t step) {
   const std::string content = read_file(path);
   std::istringstream lines(content);
   std::string kept;
-  bool ours = content.find('\n') == std::string::npos;
+  constexpr std::string_view begin = "{\"step\":";
+  bool ours = content.find('\n') == std::string::npos && content.substr(0, begin.size()) == begin.substr(0, content.size());
   for (std::string line; std::getline(lines, line);) {
     const auto json = nlohmann::json::parse(line, nullptr, false);
     if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) continue;

@@ -229,6 +229,17 @@ TEST(TrainCommand, MistakesAreOneLine) {
   EXPECT_FALSE(std::filesystem::exists(folder.file("model"))) << "a mistake leaves no folder behind";
 }
 
+TEST(TrainCommand, TheLogMayLieInTheFolderThatIsMade) {
+  const Folder folder;
+  const std::string log = folder.file("model") + "/log";
+  const Said said = attn_says("train " + folder.write("text", text()) + small + "--out " + folder.file("model") + " --log " + log);
+  EXPECT_EQ(said.code, 0) << said.err;
+  EXPECT_NE(content_of(log).find("{\"step\":"), std::string::npos);
+  std::filesystem::create_symlink(folder.file("later"), folder.file("link"));  // what it names does not exist yet
+  EXPECT_EQ(attn_says("train " + folder.file("text") + " --out /proc/nowhere --log " + folder.file("link") + small).code, 1);
+  EXPECT_TRUE(std::filesystem::is_symlink(folder.file("link")));
+}
+
 TEST(TrainCommand, AFolderKeepsItsSettings) {
   const Folder folder;
   ASSERT_NO_FATAL_FAILURE(train_whole(folder));
@@ -246,6 +257,7 @@ TEST(TrainCommand, AFolderKeepsItsSettings) {
   const std::string notes = folder.write("notes", "mine\nand not a log\n");
   says(to + " --resume --log " + notes, 1, "notes holds something else than a training's lines");
   EXPECT_EQ(content_of(notes), "mine\nand not a log\n");
+  says(to + " --resume --log " + folder.write("line", "{\"mine\": 1}"), 1, "line holds something else than a training's lines");
   says(to + " --resume --vocab 300", 2, "--vocab 300 gives another vocabulary");
   const std::string pairs = folder.file("text") + " --out " + folder.file("pairs") + " --tokens bpe";
   says(pairs + small + "--vocab 270", 0, "");
