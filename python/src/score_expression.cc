@@ -33,6 +33,7 @@ constexpr const char* table_doc = R"doc(An array that score expressions look up:
 
 Needed where a score function reaches the array by an attribute or a container; captured variables become tables by themselves.
 Rank 0 to 4; floating arrays give numbers, int32 and int64 whole numbers, bool conditions. Values are read at the call.
+Of a table (what a function captures is one while it is traced): the same again, under another name where one is given.
 
     >>> import attn, numpy as np
     >>> table = attn.ScoreTable(np.zeros(4, np.float32), "gain")
@@ -231,16 +232,15 @@ void add_score_expression(nb::module_& m) {
   t
       .def("__init__",
            [](PyScoreTable* self, nb::handle values, nb::handle name) {
-             if (const PyScoreTable* given = as<PyScoreTable>(values)) {  // what a function captures is a table already while it is traced
-               new (self) PyScoreTable(*given);
-               return;
-             }
-             const Tensor kept = keep(values, {"ScoreTable", "values"});
-             const std::string shown = word(name, {"ScoreTable", "name"});
+             const PyScoreTable* const given = as<PyScoreTable>(values);  // what a function captures is a table already while it is traced
+             const std::string shown = !name.is_none() ? word(name, {"ScoreTable", "name"}) : given ? given->name : "table";
+             const bool same = given && shown == given->name;
+             const nb::object array = given ? given->array : nb::borrow(values);
+             const Tensor kept = same ? given->values : keep(array, {"ScoreTable", "values"});
              ScoreTable(kept, shown);  // checks
-             new (self) PyScoreTable{kept, shown, nb::borrow(values)};
+             new (self) PyScoreTable{kept, shown, array};
            },
-           nb::arg("values").none(), nb::arg("name").none() = "table")
+           nb::arg("values").none(), nb::arg("name") = nb::none())
       .def("__getitem__",
            [](const PyScoreTable& self, nb::handle index) {
              std::vector<Expression> places;

@@ -53,6 +53,22 @@ def test_a_table_of_a_table_is_it():
     assert str(wrapped) == str(expected) == "s - SLOPE[h]"
 
 
+def test_a_table_of_a_table_has_the_name_that_is_given():
+    b = SLOPE
+    named = attn.ScoreExpression(lambda s, _, h, i, j: s - attn.ScoreTable(b, "slope")[h] * b[0])
+    assert str(named) == "s - slope[h] * b[0]" and all(array is b for array in named.arrays)
+    with pytest.raises(TypeError, match="the name b stands for two things"):
+        pickle.dumps(named)
+    named = attn.ScoreExpression(lambda s, _, h, i, j: s - attn.ScoreTable(b, "slope")[h] * attn.ScoreTable(b, "gain")[0])
+    again = pickle.loads(pickle.dumps(named))
+    assert str(again) == "s - slope[h] * gain[0]" and np.array_equal(attn.attention(X, X, X, score_mod=again), attn.attention(X, X, X, score_mod=named))
+    table = attn.ScoreTable(SLOPE, "slope")
+    assert attn.ScoreTable(table).name == attn.ScoreTable(table, None).name == "slope" and attn.ScoreTable(SLOPE).name == "table"
+    for values in (SLOPE, table):
+        with pytest.raises(TypeError, match="ScoreTable: name is a int; a text is needed"):
+            attn.ScoreTable(values, 3)
+
+
 def test_what_cannot_be_copied_says_why():
     b = SLOPE
     with pytest.raises(TypeError, match=r'the name b stands for two things in "s - b\[h\]", so it cannot be pickled; attn.ScoreTable\(array, name\)'):

@@ -94,7 +94,7 @@ WRONG = {  # in the stub: what it is exchanged for, the function that is told of
     "def linear_into(input: Any, weight: Any, bias: Any, out: Any)": ("def linear_into(input: Any, weight: Any, bias: Any = None, out: Any = None)", "linear_into"),
     "def num_threads() -> int": ("def num_threads(*, all: bool = False) -> int", "num_threads"),
     "    @staticmethod\n    def window(left": ("    def window(self, left", "Mask.window"),
-    "    def __init__(self, values: Any, name: str = \"table\")": ("    def __init__(self, values: Any, label: str = \"table\")", "ScoreTable.__init__"),
+    "    def __init__(self, values: Any, name: str | None = None)": ("    def __init__(self, values: Any, label: str | None = None)", "ScoreTable.__init__"),
     "        *,\n        value_heads: int = 0": ("        value_heads: int = 0", "KvCache.__init__"),
     "class Weights:\n": ("class Weights:\n    def __init__(self) -> None: ...\n", "Weights.__init__"),
     "    @property\n    def passed(self) -> bool": ("    def passed(self) -> bool", "VerifyReport.passed"),
