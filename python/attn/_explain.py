@@ -1,10 +1,11 @@
 # python/attn/_explain.py: attn.explain: the steps of an attention on a text, for the terminal, a notebook, a picture.
 """The numbers and drawings are the library's; what is here shows them where Python's users look."""
 
+import operator
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, overload
+from typing import Any, SupportsIndex, overload
 
 from attn import _core
 from attn._tracing import trace
@@ -99,7 +100,7 @@ class Explanation:
         """Every number in full precision: reads back to the same bits."""
         return self._run.json()
 
-    def plot(self, step: str | int = "weights", ax: Any = None, batch: int = 0, head: int = 0, **options: Any) -> Any:
+    def plot(self, step: str | int = "weights", ax: Any = None, batch: SupportsIndex = 0, head: SupportsIndex = 0, **options: Any) -> Any:
         """A heat map of a step of pairs (scores, scaled, mask, weights) with matplotlib; returns its axes. `options` go to `attn.plot.heat_map`."""
         from attn.plot import heat_map
 
@@ -109,7 +110,11 @@ class Explanation:
             raise ValueError(f"Explanation.plot: {step} is a {shown.kind}; one of {names} is needed")
         values = shown.values
         for name, index, count in (("batch", batch, len(shown.rows)), ("head", head, values.shape[-3] if values.ndim > 2 else 1)):
-            if not isinstance(index, int) or not 0 <= index < count:
+            try:
+                there = 0 <= operator.index(index) < count
+            except TypeError:
+                there = False
+            if not there:
                 raise ValueError(f"Explanation.plot: {name} is {index}; it must be from 0 to {count - 1}")
         for index in (batch, head)[4 - values.ndim :] if values.ndim > 2 else ():
             values = values[index]

@@ -139,7 +139,7 @@ def test_heat_maps(tmp_path):
     matplotlib.use("Agg")
     from attn.plot import heat_map
 
-    axes = attn.explain("Life is short", heads=2, mask="causal").plot("weights", head=1)
+    axes = attn.explain("Life is short", heads=2, mask="causal").plot("weights", batch=np.int64(0), head=np.int64(1))
     assert [label.get_text() for label in axes.get_yticklabels()] == ["Life", "is", "short"]
     axes.figure.savefig(tmp_path / "weights.png")
     assert (tmp_path / "weights.png").stat().st_size > 1000
