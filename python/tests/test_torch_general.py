@@ -1,4 +1,5 @@
 # python/tests/test_torch_general.py: attn.attention with all of its options under torch.compile, torch.func and fake tensors.
+import enum
 import gc
 import subprocess
 import sys
@@ -30,6 +31,20 @@ Q, K, V, BIAS, SINKS = make(B, H, T, D), make(B, H, S, D), make(B, H, S, D + 1),
 W_Q, W_K, W = make(7, D), make(7, D), make(7)
 PACKED = make(1, H, T, D)
 
+
+def long(s, b, h, i, j):
+    """Of more than 10,000 characters."""
+    for _ in range(12):
+        s = s * 0.5 + s * s * 1e-9
+    return s
+
+
+def deep(s, b, h, i, j):
+    for _ in range(250):
+        s = abs(s)
+    return s
+
+
 # name: (function, its inputs, all of which can have gradients)
 CALLS = {
     "plain": (lambda q, k, v: attn.attention(q, k, v), (Q, K, V)),
@@ -42,6 +57,9 @@ CALLS = {
     "additive": (lambda *x: attn.additive_attention(*x, mask="window(2, 2, top_left)"), (Q, K, V, W_Q, W_K, W)),
     "an expression from outside": (lambda q, k, v: attn.attention(q, k, v, score_mod=TABLE), (Q, K, V)),
     "a function": (lambda q, k, v: attn.attention(q, k, v, score=lambda s, b, h, i, j: attn.tanh(s) - 0.1 * j), (Q, K, V)),
+    "a long function": (lambda q, k, v: attn.attention(q, k, v, score_mod=long), (Q, K, V)),
+    "a deep function": (lambda q, k, v: attn.attention(q, k, v, score_mod=deep), (Q, K, V)),
+    "a function with nan": (lambda q, k, v: attn.attention(q, k, v, score_mod=lambda s, b, h, i, j: attn.where(s < -1e9, float("nan"), s)), (Q, K, V)),
     "an expression in words": (lambda q, k, v: attn.attention(q, k, v, score_mod="s * 2 - j"), (Q, K, V)),
     "lengths": (lambda q, k, v: attn.attention(q, k, v, key_lengths=LENGTHS), (Q, K, V)),
     "packed": (lambda q: attn.attention(q, q, q, cu_seqlens_q=CU, cu_seqlens_k=CU, mask="causal"), (PACKED,)),
@@ -149,6 +167,9 @@ def test_options_are_read_as_outside_of_transforms():
         inside(weights=3)
     with pytest.raises(ValueError, match="score is"):
         inside(score="dot\x1fdot")
+    two = enum.IntEnum("Numbers", {"TWO": 2}).TWO
+    for number in (two, np.float64(2)):
+        assert torch.equal(inside(temperature=number), inside(temperature=2))
     for yes in (True, 1, np.True_):
         assert inside(return_logsumexp=yes)[1].shape == Q.shape[:-1]
     assert inside(return_logsumexp=np.False_).shape == Q.shape
@@ -236,6 +257,22 @@ def test_lengths_that_change(name, dynamic):
         assert torch.equal(torch.autograd.grad(compiled(x).sum(), x)[0], torch.autograd.grad(DYNAMIC[name](x).sum(), x)[0])
 
 
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_number_of_the_shape_is_not_kept_silently(strict):
+    class Call(torch.nn.Module):
+        def forward(self, x):
+            return attn.attention(x, x, x, scale=x.shape[-2] ** -0.5)
+
+    with pytest.raises(Exception, match=r"(?i)constraint"):
+        torch.export.export(Call(), (Q.detach(),), dynamic_shapes=({2: torch.export.Dim("rows", min=2, max=64)},), strict=strict)
+
+
+def test_compilers_are_not_imported_for_a_call():
+    call = "import sys, torch, attn; x = torch.ones(1, 1, 2, 4, requires_grad=True); attn.attention(x, x, x, softcap=2.0).sum().backward()"
+    result = subprocess.run([sys.executable, "-c", f"{call}; print(*({{'sympy', 'torch._dynamo'}} & set(sys.modules)))"], capture_output=True, text=True)
+    assert result.returncode == 0 and result.stdout == "\n", result.stdout + result.stderr
+
+
 def exported(name, tmp_path):
     """A saved graph of CALLS[name], and what it says in another process, whose table has other objects."""
 
@@ -265,7 +302,39 @@ def test_a_saved_graph_is_read_elsewhere(name, tmp_path):
 
 def test_a_saved_graph_with_arrays_of_its_process_says_so(tmp_path):
     result = exported("ALiBi from outside", tmp_path)
-    assert "ValueError: attention: a saved graph names a Mask, Bias, Score, Weights or function with arrays of the process that made it" in result.stderr
+    assert "ValueError: attention: a saved graph names a Mask, Bias, Score, Weights or function of the process that made it, with arrays" in result.stderr
+
+
+SAME_WORDS = """
+import sys, torch, attn.torch
+folder, what, value = sys.argv[1:]
+x, values = torch.ones(1, 1, 2, 4), torch.tensor([[0.0, float(value)], [0.0, 0.0]])
+OPTIONS = {"bias": attn.Bias.dense(values), "score_mod": attn.ScoreExpression(lambda s, b, h, i, j: s + values[i, j])}
+class Call(torch.nn.Module):
+    def __init__(self, option):
+        super().__init__()
+        self.option = option
+    def forward(self, x):
+        return attn.attention(x, x, x, **{self.option: OPTIONS[self.option]})
+for option in OPTIONS:
+    program = torch.export.export(Call(option), (x,))
+    if what == "save":
+        torch.export.save(program, f"{folder}/{option}.pt2")
+    else:
+        try:
+            print(torch.export.load(f"{folder}/{option}.pt2").module()(x))
+        except ValueError as error:
+            print(error)
+"""
+
+
+def test_a_saved_graph_finds_no_other_values_of_the_same_words(tmp_path):
+    run = lambda *args: subprocess.run([sys.executable, "-W", "ignore", "-c", SAME_WORDS, tmp_path, *args], capture_output=True, text=True)
+    saved = run("save", "1")
+    assert saved.returncode == 0, saved.stderr
+    read = run("read", "2")
+    lines = read.stdout.splitlines()
+    assert len(lines) == 2 and all(line.startswith("attention: a saved graph names a Mask, Bias") for line in lines), read.stdout + read.stderr
 
 
 def test_shapes_without_values():

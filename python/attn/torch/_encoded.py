@@ -3,13 +3,11 @@
 graph may name it again, else as long as the text."""
 
 import functools
-import itertools
+import os
 import weakref
-import zlib
 
 import torch
 from torch import Tensor
-from torch.fx.experimental.symbolic_shapes import guard_scalar
 
 from attn import _core
 from attn._functions import AdditiveWeights
@@ -19,9 +17,14 @@ from attn.torch import _call, _ops
 _OPTIONS = _core.attention_options
 AT = {name: n for n, name in enumerate(_OPTIONS)}
 _BETWEEN = "\x1f"
-_numbers = itertools.count()
 _table = weakref.WeakValueDictionary()  # of what is held, by its place
 _for_ever = []  # what graphs name: (place, held)
+
+
+def _constant(function):
+    """torch.compiler.assume_constant_result, without its import of the whole compiler (1.3 s) where nothing is compiled."""
+    function._dynamo_marked_constant = True
+    return function
 
 
 class _Held:
@@ -45,27 +48,25 @@ def _hold(x, name):
                 f"attention: {name} holds a tensor that wants a gradient, which torch.compile and torch.func do not see there; "
                 "give a bias as a tensor, additive scores by attn.additive_attention, sinks by sinks="
             )
-    # What it is belongs to the place: a graph that was saved may be read where another object has the number.
-    place, held = f"{next(_numbers)} {zlib.crc32(repr(x).encode()):08x}", _Held(x)
+    # A name that no other process gives, a child of this one neither: a graph that was saved must not find another object there.
+    place, held = os.urandom(16).hex(), _Held(x)
     _table[place] = held
     return place, held
 
 
 def _notation(x, name):
     """The text of a mask or a score that holds no arrays, which any process can read; else None."""
-    if name == "mask" and isinstance(x, _core.Mask):
-        try:
+    try:
+        if name == "mask" and isinstance(x, _core.Mask):
             return f"s{x.__reduce__()[1][0]}"
-        except TypeError:  # arrays
-            return None
-    if name == "score_mod":
-        x = trace(x)
-        if not x.arrays:
+        if name == "score_mod" and not (x := trace(x)).arrays:
             return f"m{x.__reduce__()[1][0]}"
+    except TypeError:  # a mask with arrays, a text that does not read back
+        pass
     return None
 
 
-@torch.compiler.assume_constant_result
+@_constant
 def _text_for_ever(x, name):
     """Its notation, or its place for ever. Under torch.compile this runs once, when the call is traced."""
     text = _notation(x, name)
@@ -82,16 +83,27 @@ def _at(place):
     held = _table.get(place)
     if held is None:
         raise ValueError(
-            "attention: a saved graph names a Mask, Bias, Score, Weights or function with arrays of the process that made it; "
-            "there, give them as tensors of the call, or as text"
+            "attention: a saved graph names a Mask, Bias, Score, Weights or function of the process that made it, with arrays or without a text that reads "
+            "back; there, give arrays as tensors of the call, the rest as text"
         )
     return held.object
 
 
-@torch.compiler.assume_constant_result
+@_constant
 def chosen_weights(place):
     weights = _at(place)
     return weights.kind, weights.count
+
+
+def _number(x):
+    """Its value. A compiler with dynamic=True has symbols for numbers, defaults too: the graph is made again for another one."""
+    if not isinstance(x, (torch.SymInt, torch.SymFloat)):
+        x = int(x) if isinstance(x, int) else float(x)  # no subclass (IntEnum)
+        if not torch.compiler.is_compiling():
+            return x
+    from torch.fx.experimental.symbolic_shapes import guard_scalar  # sympy: .4 s, for compilers alone
+
+    return guard_scalar(x)
 
 
 def encode(q, k, v, options):
@@ -110,8 +122,8 @@ def encode(q, k, v, options):
             tensors.extend(x)
         elif isinstance(x, bool) or name == "return_logsumexp":
             texts.append("b1" if _call.flag("attention", name, x) else "b0")
-        elif isinstance(x, (int, float)):
-            x = guard_scalar(x)  # a compiler with dynamic=True has symbols for numbers, defaults too: the graph is made again for another one
+        elif isinstance(x, (int, float, torch.SymInt, torch.SymFloat)):
+            x = _number(x)
             texts.append(f"{'i' if isinstance(x, int) else 'f'}{x}")
         elif isinstance(x, str) and name != "score_mod" and _BETWEEN not in x:
             texts.append(f"s{x}")
