@@ -109,7 +109,8 @@ HWY_NOINLINE void multiply_registers(const RegisterBlock& block, const RegisterR
   if (COLUMNS == 2) tile_zero<1>();
   if (ROWS == 2) tile_zero<2>();
   if (ROWS == 2 && COLUMNS == 2) tile_zero<3>();
-  for (int u = 0; u < block.units + block.with_end; ++u, above += block.a_step, below += block.a_step, b += tile_pairs * block.width) {
+  const std::int64_t step_below = ROWS == 2 ? block.a_step : 0;  // of one row of tiles there is no second
+  for (int u = 0; u < block.units + block.with_end; ++u, above += block.a_step, below += step_below, b += tile_pairs * block.width) {
     if (u == block.units) {
       above = block.end[0];
       below = block.end[1];
