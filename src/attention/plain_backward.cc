@@ -100,7 +100,7 @@ class Tables {
   template <typename X>
   X* take(std::int64_t count) {
     X* const taken = next_ == nullptr ? nullptr : reinterpret_cast<X*>(next_ + bytes_);
-    bytes_ += (static_cast<std::size_t>(count) * sizeof(X) + runtime::alignment - 1) / runtime::alignment * runtime::alignment;
+    bytes_ += runtime::aligned(static_cast<std::size_t>(count) * sizeof(X));
     return taken;
   }
   char* next_;

@@ -24,7 +24,7 @@ void describe(const Attention& call, Described& to);
 /// The workspace cut into as many slots as fit: a line with a flag, then scratch. A task takes any free one.
 class Slots {
  public:
-  static std::size_t slot_bytes(std::size_t scratch) { return (scratch + 2 * runtime::alignment - 1) / runtime::alignment * runtime::alignment; }
+  static std::size_t slot_bytes(std::size_t scratch) { return runtime::aligned(scratch + runtime::alignment); }
 
   Slots(void* workspace, std::size_t bytes, std::size_t scratch) : slot_(slot_bytes(scratch)) {
     const auto address = reinterpret_cast<std::uintptr_t>(workspace);

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::int64_t most_split_tasks = 32;  // with more strips than this every thread has work without cutting the keys
 
-std::size_t aligned(std::size_t bytes) { return (bytes + runtime::alignment - 1) / runtime::alignment * runtime::alignment; }
+using runtime::aligned;
 
 /// A call on its way, as every task sees it. T: the compute type.
 template <typename T>

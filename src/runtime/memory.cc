@@ -30,8 +30,6 @@ struct alignas(alignment) Header {
   std::size_t block_bytes() const { return front + sizeof(Header) + bytes; }
 };
 
-std::size_t aligned(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
-
 // Under a sanitizer nothing is kept: what is used after it was freed is to be found.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool keeps = false;

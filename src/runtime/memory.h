@@ -6,6 +6,8 @@
 namespace attn::runtime {
 
 inline constexpr std::size_t alignment = 64;
+/// The next multiple of it.
+constexpr std::size_t aligned(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
 
 /// 64-byte aligned; std::bad_alloc when there is none. `bytes` 0 gives a valid pointer. `front`: room before it for what goes with it, at
 /// front_of(data, front), 64-byte aligned too and not counted.

@@ -29,7 +29,7 @@ void check_row(const C* row, std::int64_t n) {
   C sum = 0;
   for (std::int64_t i = 0; i < n; ++i) {
     if (!(row[i] >= 0) || !std::isfinite(row[i]))
-      throw ValueError("multinomial: a weight is " + std::to_string(row[i]) + "; all must be finite and not negative");
+      throw ValueError(fmt::format("multinomial: a weight is {}; all must be finite and not negative", row[i]));
     sum += row[i];
   }
   if (!(sum > 0)) throw ValueError(fmt::format("multinomial: a row of weights sums to {}; it must be positive", sum));

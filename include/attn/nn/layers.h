@@ -3,7 +3,6 @@
 #include <attn/nn/module.h>
 #include <attn/ops.h>
 
-#include <initializer_list>
 #include <optional>
 
 namespace attn::nn {
