@@ -167,7 +167,7 @@ HWY_NOINLINE inline void tiled_few_scores(const Bf16Scores& scores, int key, int
         tile_load<left_tile>(k[G].base + 4 * c, k[G].stride);
         tile_dot<G, left_tile, right_tile>();
         ahead.fetch_eight();
-        ahead.fetch_eight();
+        if (ahead.late()) ahead.fetch_eight();
       });
     }
     if (whole != scores.pairs) {
@@ -184,7 +184,7 @@ HWY_NOINLINE inline void tiled_few_scores(const Bf16Scores& scores, int key, int
 
 /// Such scores of the keys [begin, end) times the scale, -inf where a query does not see (null: all do) and around them as far as units of keys reach;
 /// their maxima.
-HWY_NOINLINE inline void finish_few_scores(const Bf16Scores& scores, int begin, int end, int queries, const Word* visible) {
+HWY_NOINLINE inline void finish_few_scores(const Bf16Scores& scores, int begin, int end, int queries, const Word* visible, LinesAhead& ahead) {
   constexpr float hidden = -std::numeric_limits<float>::infinity();
   const int first = begin / tile_items * tile_items, last = (end + tile_items - 1) / tile_items * tile_items;
   const __m512 factor = _mm512_set1_ps(scores.scale);
@@ -192,6 +192,7 @@ HWY_NOINLINE inline void finish_few_scores(const Bf16Scores& scores, int begin, 
     float* const s = scores.s + r * bf16_key_block;
     __m512 largest = _mm512_set1_ps(hidden);
     for (int i = first; i < last; i += 16) {
+      ahead.fetch<2>();
       const auto before = [i](int key) { return key <= i ? 0u : key >= i + 16 ? 0xFFFFu : (1u << (key - i)) - 1; };
       std::uint32_t seen = before(end) & ~before(begin);
       if (visible) {
@@ -215,26 +216,32 @@ inline void pair_rows_in_halves(const std::uint16_t* const* rows, std::int64_t c
       _mm512_store_si512(to + c, _mm512_unpacklo_epi16(low, high));
       _mm512_store_si512(to + c + 16, _mm512_unpackhi_epi16(low, high));
     }
-    ahead.fetch_eight();
+    ahead.fetch<4>();
+    if (ahead.late()) ahead.fetch<4>();
     for (; c < columns; c += 16)
       _mm512_store_si512(to + c, words_of_rows(rows[0] + c, rows[1] + c, columns - c >= 16 ? 0xFFFF : static_cast<__mmask16>((1u << (columns - c)) - 1)));
   }
 }
 
-/// Some units of a block, for few queries.
+/// 32 keys of a block, for few queries.
 struct FewTiles {
-  const std::uint32_t* weights;  // [16 queries][bf16_key_block / 2], of the first unit on
-  const std::uint32_t* values;   // [units][16 pairs][words]
+  const std::uint32_t* weights;  // [queries][bf16_key_block / 2], of the first of the keys on
+  const std::uint32_t* values;   // [16 pairs][words]
   std::int64_t words, columns;
-  int units, queries;
-  bool begins, ends, first;  // of the block; nothing was folded before it
+  int queries;
+  bool begins, ends, first;  // the block; nothing was folded before it
 };
-inline constexpr int few_tile_units = 4;  // 32 KB of values at D = 128
+
+/// Tiles whose rows, but for those of values, are so many queries.
+inline void shape_few_tiles(Tiles& tiles, int queries) {
+  for (int tile = 0; tile <= left_tile; ++tile) tiles.shaped(tile, queries, tile_pairs);
+}
 
 /// o[query][words] = the block's chain, plus alpha times what was there: queries are the rows of a tile, 64 columns at a time. Until the
 /// block ends its sums stay in `sums`, [words / 16][16 queries][16].
-HWY_NOINLINE inline void tiled_few_outputs(const FewTiles& few, const float* alpha, float* sums, float* o) {
+HWY_NOINLINE inline void tiled_few_outputs(const FewTiles& few, const float* alpha, LinesAhead& ahead, float* sums, float* o) {
   constexpr std::int64_t row_of_sums = 4 * tile_rows, row_of_weights = 2 * bf16_key_block;
+  tile_load<left_tile>(few.weights, row_of_weights);
   for (std::int64_t c = 0, left; (left = (few.words - c) / 16) > 0; c += 16 * (left >= 4 ? 4 : left >= 2 ? 2 : 1)) {
     const auto columns = [&]<int VECTORS>() ATTN_BF16_ATTR {
       float* const own = sums + c * tile_rows;
@@ -242,13 +249,11 @@ HWY_NOINLINE inline void tiled_few_outputs(const FewTiles& few, const float* alp
         if (few.begins) tile_zero<V>();
         else tile_load<V>(own + V * tile_rows * tile_rows, row_of_sums);
       });
-      for (int u = 0; u < few.units; ++u) {
-        tile_load<left_tile>(few.weights + u * tile_pairs, row_of_weights);
-        for_each_sum<VECTORS>([&]<int V>() {
-          tile_load<right_tile>(few.values + u * tile_pairs * few.words + c + V * 16, 4 * few.words);
-          tile_dot<V, left_tile, right_tile>();
-        });
-      }
+      for_each_sum<VECTORS>([&]<int V>() {
+        tile_load<right_tile>(few.values + c + V * 16, 4 * few.words);
+        tile_dot<V, left_tile, right_tile>();
+        ahead.fetch_eight();
+      });
       for_each_sum<VECTORS>([&]<int V>() { tile_store<V>(own + V * tile_rows * tile_rows, row_of_sums); });
       if (!few.ends) return;
       for (int q = 0; q < few.queries; ++q) {

@@ -56,7 +56,7 @@ struct Bf16FewScoresTile {
 };
 
 /// weigh_few: weights of `rows` rows rounded to bf16, pairs of them as words p [pair][few_rows]. `words`: room for [few_rows][128].
-HWY_NOINLINE inline void weigh_few(const Strip<float>& strip, const FewBlock<float, bf16_key_block>& block, int rows, int begin, int end, std::uint32_t* words) {
+HWY_NOINLINE inline void weigh_few(const Strip<float>& strip, const FewBlock<float, bf16_key_block>& block, int rows, int begin, int end, std::uint32_t* words, LinesAhead& ahead) {
   constexpr int keys = bf16_key_block, pairs = keys / 2;
   raise_maximum(strip, 1);
   for (int r = 0; r < rows; ++r) {
@@ -64,6 +64,7 @@ HWY_NOINLINE inline void weigh_few(const Strip<float>& strip, const FewBlock<flo
     if (end % 2 != 0) s[end] = -std::numeric_limits<float>::infinity();  // an odd end is paired with 0
     const __m512 reference = _mm512_mul_ps(_mm512_set1_ps(strip.reference[r]), _mm512_set1_ps(-bf16_log2e));
     for (int i = begin / 32 * 32; i < end; i += 32) {
+      ahead.fetch<8>();
       const __m512 low = bf16_weight(_mm512_load_ps(s + i), reference), high = bf16_weight(_mm512_load_ps(s + i + 16), reference);
       _mm512_store_si512(words + r * pairs + i / 2, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low)));
     }

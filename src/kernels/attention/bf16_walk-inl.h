@@ -85,7 +85,7 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
   Bf16Strip wide;
   std::int64_t pairs;
   bool tiles = false;    // products by tile registers, which TiledBf16Walk has shaped
-  const Tiles* shape = nullptr;  // how: a caller's callable may leave the registers with other shapes, or none
+  const Tiles *shape = nullptr, *few_shape = nullptr;  // how, and how for the values of few rows: a caller's callable may leave the registers with other shapes, or none
   bool silence = false;  // one row only: V rows that it does not see are taken as 0, so that NaN and inf in them are silent
   bool silent[block_keys];  // which, of the block: weights take the place of the scores
 
@@ -99,18 +99,17 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
   void load_queries() {
     if (map.count() < vectors * 16)  // lanes without a row
       for (std::int64_t c = 0; c < pairs; ++c) _mm512_store_si512(wide.q + c * bf16_rows + (vectors - 1) * 16, _mm512_setzero_si512());
-    for (std::int64_t n = 0; n < map.heads; ++n) {
-      const auto* q = static_cast<const std::uint16_t*>(problem.q) + map.batch * problem.q_stride[0] + (map.head + n) * problem.q_stride[1] +
-                      map.row * problem.q_stride[2];
-      std::uint32_t* to = wide.q + n * map.rows;
-      const std::int64_t stride = problem.q_stride[2], whole = stride % 2 == 0 ? problem.dim / 2 : 0;
-      turn(reinterpret_cast<const float*>(q), stride / 2, map.rows, whole, reinterpret_cast<float*>(to), std::int64_t{bf16_rows});
-      for (std::int64_t i = 0; i < map.rows; ++i)  // what words do not reach: an odd last element, or all of it at an odd stride
+    map.for_each_piece(problem.q_stride, [&](std::int64_t first, std::int64_t rows, std::int64_t start, std::int64_t stride) ATTN_BF16_ATTR {
+      const auto* const q = static_cast<const std::uint16_t*>(problem.q) + start;
+      std::uint32_t* const to = wide.q + first;
+      const std::int64_t whole = stride % 2 == 0 ? problem.dim / 2 : 0;
+      turn(reinterpret_cast<const float*>(q), stride / 2, rows, whole, reinterpret_cast<float*>(to), std::int64_t{bf16_rows});
+      for (std::int64_t i = 0; i < rows; ++i)  // what words do not reach: an odd last element, or all of it at an odd stride
         for (std::int64_t c = whole; c < pairs; ++c) {
-          const std::uint16_t* pair = q + i * stride + 2 * c;
+          const std::uint16_t* const pair = q + i * stride + 2 * c;
           to[c * bf16_rows + i] = pair[0] | (2 * c + 1 < problem.dim ? std::uint32_t{pair[1]} << 16 : 0);
         }
-    }
+    });
     if (!few) return;
     if (!keys_in_lanes) clear_scores(wide.s, block_keys);
     FewBlock<float, block_keys>(strip).clear();
@@ -120,9 +119,8 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
 
   /// K's rows as words; copied where the last pair would reach past the row.
   void key_rows(std::int64_t first, int keys, const std::uint32_t** rows) {
+    if (problem.dim % 2 == 0) return row_pointers(k, first, keys, rows);
     for_each_row(k, first, keys, [&](std::int64_t r, const char* row, const float*) {
-      rows[r] = reinterpret_cast<const std::uint32_t*>(row);
-      if (problem.dim % 2 == 0) return;
       std::uint32_t* copy = wide.k + r * pairs;
       std::memcpy(copy, row, 2 * static_cast<std::size_t>(problem.dim));
       copy[pairs - 1] &= 0xFFFF;
@@ -138,9 +136,9 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
   /// V's rows, an even number of them: one of zeros for a row that does not exist or is silenced.
   void value_rows(std::int64_t first, int keys, const std::uint16_t** rows) const {
     const auto* zeros = reinterpret_cast<const std::uint16_t*>(wide.zeros);
-    for_each_row(v, first, keys, [&](std::int64_t r, const char* row, const float*) {
-      rows[r] = silence && silent[r] ? zeros : reinterpret_cast<const std::uint16_t*>(row);
-    });
+    row_pointers(v, first, keys, rows);
+    for (int r = 0; silence && r < keys; ++r)
+      if (silent[r]) rows[r] = zeros;
     for (const int unit = tiles ? tile_items : 2; keys % unit != 0; ++keys) rows[keys] = zeros;
   }
 
@@ -246,9 +244,9 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
       for_each_slice(first, groups.range(g, modified ? nullptr : visible), [&](const ScoreRange& range) ATTN_BF16_ATTR { score(rows, range); });
     next.fetch(next_lines);
     if (keys_in_lanes) {
-      if (tiles) finish_few_scores(of_block(rows, few_block.s), groups.begin[0], groups.end[0], static_cast<int>(map.count()), visible);
+      if (tiles) finish_few_scores(of_block(rows, few_block.s), groups.begin[0], groups.end[0], static_cast<int>(map.count()), visible, k_ahead);
       note_silent(few_block.s, 1, keys);
-      weigh_few(strip, few_block, static_cast<int>(map.count()), groups.begin[0], groups.end[0], wide.p);
+      weigh_few(strip, few_block, static_cast<int>(map.count()), groups.begin[0], groups.end[0], wide.p, k_ahead);
       if (tiles) return fold_few_by_tiles(first, keys, groups, wide.p);
       return fold_few(first, keys, groups, reinterpret_cast<const std::uint32_t*>(few_block.p), few_rows);
     }
@@ -309,22 +307,20 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     fresh = false;
   }
 
-  /// The block's values to few rows by tiles, queries as rows: some units at a time, two by two as they come from memory. weights [16][128].
+  /// The block's values to few rows by tiles, queries as rows: 32 keys at a time, two by two as they come from memory. weights [16][128].
   HWY_NOINLINE void fold_few_by_tiles(std::int64_t first, int keys, const Groups& groups, const std::uint32_t* weights) {
     const std::int64_t words = Bf16Strip::value_words(problem.value_dim);
     const std::uint16_t* rows[block_keys];
     value_rows(first, keys, rows);
-    const int begin = groups.begin[0] / tile_items, end = (groups.end[0] + tile_items - 1) / tile_items;
-    for (int unit = begin, units; unit < end; unit += units) {
-      units = end - unit < few_tile_units ? end - unit : few_tile_units;
-      for (int u = 0; u < units; ++u) {
-        const int key = (unit + u) * tile_items;
-        v_ahead.use(first + key, keys - key < tile_items ? keys - key : tile_items);
-        pair_rows_in_halves(rows + key, problem.value_dim, words, v_ahead, wide.v + u * tile_pairs * words);
-      }
-      tiled_few_outputs({weights + unit * tile_pairs, wide.v, words, problem.value_dim, units, static_cast<int>(map.count()), unit == begin, unit + units == end, fresh},
-                        strip.alpha, reinterpret_cast<float*>(wide.paired), strip.block);
+    const int begin = groups.begin[0] / tile_items * tile_items, end = groups.end[0];
+    few_shape->begin();
+    for (int key = begin; key < end; key += tile_items) {
+      v_ahead.use(first + key, keys - key < tile_items ? keys - key : tile_items);
+      pair_rows_in_halves(rows + key, problem.value_dim, words, v_ahead, wide.v);
+      tiled_few_outputs({weights + key / 2, wide.v, words, problem.value_dim, static_cast<int>(map.count()), key == begin, key + tile_items >= end, fresh},
+                        strip.alpha, v_ahead, reinterpret_cast<float*>(wide.paired), strip.block);
     }
+    shape->begin();
     fresh = false;
   }
 
@@ -362,10 +358,13 @@ class TiledBf16Walk : public Bf16Walk {
     slice_keys = bf16_rows;
     shape_tiles(shape_, pairs);
     shape = &shape_;
+    if (!few) return;
+    shape_few_tiles(few_shape_, static_cast<int>(map.count()));
+    few_shape = &few_shape_;
   }
 
  private:
-  Tiles shape_;
+  Tiles shape_, few_shape_;
 };
 
 }  // namespace attn::kernels::HWY_NAMESPACE

@@ -127,21 +127,21 @@ inline void write_half_rows(const AttentionProblem& problem, const LaneMap& map,
   const Tag<float> d;
   const std::int64_t words = problem.value_dim / 2;
   for (std::int64_t c = 0; c < problem.value_dim; ++c)
-    for (int at = 0; at < R; at += N) {
+    for (std::int64_t at = 0; at < map.count(); at += N) {
       const auto high = rounded_to_half(problem.element, hn::Load(d, o + c * R + at));
       float* place = spare + c / 2 * R + at;
       const auto word = c % 2 == 0 ? hn::ShiftRight<16>(high) : hn::Or(hn::BitCast(du, hn::Load(d, place)), high);
       hn::Store(hn::BitCast(d, word), d, place);
     }
-  for (std::int64_t n = 0; n < map.heads; ++n) {
-    auto* out = static_cast<std::uint16_t*>(problem.out) + map.batch * problem.out_stride[0] + (map.head + n) * problem.out_stride[1] +
-                map.row * problem.out_stride[2];
-    const float* lane = spare + n * map.rows;
-    if (problem.out_stride[2] % 2 == 0) turn(lane, std::int64_t{R}, words, map.rows, reinterpret_cast<float*>(out), problem.out_stride[2] / 2);
-    for (std::int64_t i = 0; i < map.rows; ++i)  // what words do not reach: an odd last column, or all of it at an odd stride
-      for (std::int64_t c = problem.out_stride[2] % 2 == 0 ? 2 * words : 0; c < problem.value_dim; ++c)
-        std::memcpy(out + i * problem.out_stride[2] + c, reinterpret_cast<const char*>(lane + c / 2 * R + i) + c % 2 * 2, 2);
-  }
+  map.for_each_piece(problem.out_stride, [&](std::int64_t first, std::int64_t rows, std::int64_t start, std::int64_t stride) HWY_ATTR {
+    auto* const out = static_cast<std::uint16_t*>(problem.out) + start;
+    const float* const lane = spare + first;
+    const std::int64_t whole = stride % 2 == 0 ? words : 0;
+    turn(lane, std::int64_t{R}, whole, rows, reinterpret_cast<float*>(out), stride / 2);
+    for (std::int64_t i = 0; i < rows; ++i)  // what words do not reach: an odd last column, or all of it at an odd stride
+      for (std::int64_t c = 2 * whole; c < problem.value_dim; ++c)
+        std::memcpy(out + i * stride + c, reinterpret_cast<const char*>(lane + c / 2 * R + i) + c % 2 * 2, 2);
+  });
 }
 
 /// The rows of the strip to memory. `spare`: as much room as `totals.o` has.
@@ -149,10 +149,9 @@ template <typename T>
 void write_rows(const AttentionProblem& problem, const LaneMap& map, const Totals<T>& totals, T* spare) {
   if constexpr (sizeof(T) == 4)
     if (problem.element != Element::f32) return write_half_rows(problem, map, totals.o, spare);
-  for (std::int64_t n = 0; n < map.heads; ++n) {
-    T* out = static_cast<T*>(problem.out) + map.batch * problem.out_stride[0] + (map.head + n) * problem.out_stride[1] + map.row * problem.out_stride[2];
-    turn(totals.o + n * map.rows, std::int64_t{strip_rows<T>}, problem.value_dim, map.rows, out, problem.out_stride[2]);
-  }
+  map.for_each_piece(problem.out_stride, [&](std::int64_t first, std::int64_t rows, std::int64_t start, std::int64_t stride) HWY_ATTR {
+    turn(totals.o + first, std::int64_t{strip_rows<T>}, problem.value_dim, rows, static_cast<T*>(problem.out) + start, stride);
+  });
 }
 
 #endif

@@ -12,7 +12,8 @@ namespace attn::kernels {
 ///     same time, so that the processor's own prefetch keeps up (f32, D = 128, of reading alone on an AMD EPYC: .82; with prefetches among
 ///     the tiles' multiplications .73);
 ///   - or, where there are tile registers, the tiles ask for lines as they go, and nothing is read before: such reads would wait behind
-///     what was asked for (an Intel Xeon: .71 read before, .77 so). There pages are looked up some KB before too.
+///     what was asked for (an Intel Xeon: .71 read before, .77 so). There pages are looked up some KB before too. Of bf16 some lines are put off
+///     until what comes between the products asks for them: memory is slower than tile registers, and idle meanwhile (a tenth less time).
 class LinesAhead {
  public:
   /// Rows [first, end) will be used.
@@ -26,9 +27,12 @@ class LinesAhead {
     row_ = first;
     end_ = end;
     if (row_bytes_ == 0) return;
-    due_ = (rows.element == Element::i8 ? key_block * row_bytes_ : by_tiles_ ? 24576 : 4096) / line;  // more of bytes: a sixth more time
+    put_off_ = by_tiles_ && rows.element == Element::bf16 ? 256 : 0;
+    due_ = (rows.element == Element::i8 ? key_block * row_bytes_ : by_tiles_ ? 24576 : 4096) / line + put_off_;  // more of bytes: a sixth more time
     ask();
   }
+  /// Whether hardly more lines can be put off.
+  bool late() const { return due_ > put_off_ * 3 / 4; }
   /// Asks for so many lines, as far as rows that are used allow; at the end of a run for some beyond it.
   template <int LINES>
   [[gnu::always_inline]] void fetch() {
@@ -51,7 +55,7 @@ class LinesAhead {
   [[gnu::noinline]] void use(std::int64_t first, std::int64_t count) {
     if (row_bytes_ == 0) return;
     if (by_tiles_) {
-      ask();  // what no tile asked for
+      ask();  // what no tile asked for, and cannot be put off
       due_ += lines_of(count);
       look_up();
       return;
@@ -60,7 +64,7 @@ class LinesAhead {
       rows = run(j, first + count - j);
       const char* const from = row_at(*rows_, j);
       for (std::int64_t lines = lines_of(rows), read = 0, both; lines > 0; lines -= both) {
-        if (left_ <= 0) due_ = 1, ask();
+        if (left_ <= 0) due_ = put_off_ + 1, ask();
         both = lines < left_ ? lines : left_ > 0 ? left_ : lines;
         Place at = at_;
         for (const std::int64_t end = read + both; read < end; ++read, at += line) {
@@ -80,9 +84,9 @@ class LinesAhead {
   std::int64_t run(std::int64_t j, std::int64_t most) const { return whole_ ? rows_of_page(*rows_, j, most) : 1; }
   std::int64_t lines_of(std::int64_t rows) const { return (rows * row_bytes_ + line - 1) / line; }
   [[gnu::noinline]] void ask() {
-    while (due_ > 0) {
+    while (due_ > put_off_) {
       if (left_ <= 0 && run_ == runs_) look_up();
-      if (left_ <= 0 && run_ == runs_) due_ = 0;
+      if (left_ <= 0 && run_ == runs_) due_ = put_off_;
       fetch<1>();
     }
   }
@@ -126,7 +130,7 @@ class LinesAhead {
   Run next_[most_runs];
   int run_, runs_;
   Place at_;
-  std::int64_t left_, due_ = 0;  // lines of the run that is asked for; that may be asked for
+  std::int64_t left_, due_ = 0, put_off_;  // lines of the run that is asked for; that may be asked for; of those, that may wait
   std::int64_t row_, end_;       // not looked up
 };
 

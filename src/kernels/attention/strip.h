@@ -15,6 +15,13 @@ class TileAhead;
 struct LaneMap {
   std::int64_t batch = 0, head = 0, heads = 1, row = 0, rows = 0;
   std::int64_t count() const { return heads * rows; }
+  /// piece(first lane, lanes, where the first one's row is, from row to row) for lanes whose rows are evenly apart in an array with these strides.
+  template <class F>
+  void for_each_piece(const std::int64_t (&stride)[3], F&& piece) const {
+    const std::int64_t start = batch * stride[0] + head * stride[1] + row * stride[2];
+    if (rows == 1) return piece(std::int64_t{0}, heads, start, stride[1]);
+    for (std::int64_t n = 0; n < heads; ++n) piece(n * rows, rows, start + n * stride[1], stride[2]);
+  }
 };
 
 /// Memory of a strip. [D][R] means: R rows side by side, so that a vector holds one element of neighbouring rows.

@@ -90,25 +90,23 @@ class Walk {
     const Tag<T> d;
     if (map.count() < vectors * N)
       for (std::int64_t c = 0; c < problem.dim; ++c) hn::Store(hn::Zero(d), d, strip.q + c * R + (vectors - 1) * N);
-    for (std::int64_t n = 0; n < map.heads; ++n) {
-      const std::int64_t start = map.batch * problem.q_stride[0] + (map.head + n) * problem.q_stride[1] + map.row * problem.q_stride[2];
-      T* const to = strip.q + n * map.rows;
-      if (bytes_of(problem.element) == sizeof(T)) turn(static_cast<const T*>(problem.q) + start, problem.q_stride[2], map.rows, problem.dim, to, std::int64_t{R});
-      else if constexpr (sizeof(T) == 4) turn_widened(start, to);
-    }
+    map.for_each_piece(problem.q_stride, [&](std::int64_t first, std::int64_t rows, std::int64_t start, std::int64_t stride) HWY_ATTR {
+      T* const to = strip.q + first;
+      if (bytes_of(problem.element) == sizeof(T)) turn(static_cast<const T*>(problem.q) + start, stride, rows, problem.dim, to, std::int64_t{R});
+      else if constexpr (sizeof(T) == 4) turn_widened(static_cast<const std::uint16_t*>(problem.q) + start, stride, rows, to);
+    });
     score.prepare_queries(strip, vectors, few ? static_cast<int>(map.count()) : 0, &k_ahead);
     if (!few) return;
     if (!keys_in_lanes) clear_scores(strip.s, block_keys);
     FewBlock<T, key_block>(strip).clear();
   }
   /// Queries of bf16 or f16, so many columns of every row at a time as the place for scores holds.
-  void turn_widened(std::int64_t start, T* to) {
+  void turn_widened(const std::uint16_t* q, std::int64_t stride, std::int64_t rows, T* to) {
     constexpr std::int64_t columns = key_block;
-    const auto* const q = static_cast<const std::uint16_t*>(problem.q) + start;
     for (std::int64_t c = 0, count; c < problem.dim; c += count) {
       count = problem.dim - c < columns ? problem.dim - c : columns;
-      for (std::int64_t i = 0; i < map.rows; ++i) widen_half_row(problem.element, q + i * problem.q_stride[2] + c, count, strip.s + i * columns);
-      turn(strip.s, columns, map.rows, count, to + c * R, std::int64_t{R});
+      for (std::int64_t i = 0; i < rows; ++i) widen_half_row(problem.element, q + i * stride + c, count, strip.s + i * columns);
+      turn(strip.s, columns, rows, count, to + c * R, std::int64_t{R});
     }
   }
   /// So that lanes without a row hold numbers.
