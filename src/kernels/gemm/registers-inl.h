@@ -53,8 +53,15 @@ struct RegisterCut {
     if (problem.m <= turned_rows_most)  // reading b takes the time
       wanted = std::max(wanted, std::min(most_small_parts, 2 * problem.n * p.k / small_part_bytes));
     const std::int64_t least = group > 1 ? register_group : 2;  // of panels for two parts: few rows read long runs
-    while (row_parts * panel_parts < wanted) {
-      if ((pack_a || turned || panels < least * panel_parts) && p.m >= 64 * row_parts) {
+    while (parts() < wanted) {
+      if (pack_a) {
+        if (p.m >= 2 * packed_rows_least * row_parts) row_parts *= 2;
+        else if (p.n >= 2 * packed_columns_least * panel_parts) panel_parts *= 2;
+        else if (parts() >= few_register_parts) break;
+        else if (p.m >= 64 * row_parts && (row_parts == 1 || panels < 2 * panel_parts)) row_parts *= 2;
+        else if (panels >= 2 * panel_parts) panel_parts *= 2;
+        else break;
+      } else if ((turned || panels < least * panel_parts) && p.m >= 64 * row_parts) {
         row_parts *= 2;
       } else if (panels >= least * panel_parts) {
         panel_parts *= 2;
