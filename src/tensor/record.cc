@@ -29,6 +29,21 @@ Saved keep(const Tensor& x, const std::vector<Tensor>& results) {
   return saved;
 }
 
+const Tensor& tensor_of(const Tensor& x) { return x; }
+const Tensor& tensor_of(const RecordedInput& input) { return *input.x; }
+/// A result that shows memory of the operation's own, as a product whose dim of 1 is squeezed, is no view: a change in place must find its
+/// history here, not in memory that nobody else sees.
+template <typename Inputs>
+void leave_own_memory(const Tensor& result, const Inputs& inputs) {
+  if (!result.defined() || !result.impl()->base.defined()) return;
+  const TensorImpl* base = result.impl()->base.impl();
+  for (const auto& input : inputs) {
+    const Tensor& x = tensor_of(input);
+    if (x.defined() && (x.impl() == base || x.impl()->base.impl() == base)) return;
+  }
+  result.impl()->base = {};
+}
+
 /// A tensor whose gradient the user asked to see, changed in place: it is the gradient of the new value that is meant.
 void move_retained(Node& before, int output, TensorImpl& impl) {
   const auto is_it = [&](const auto& kept) { return kept.first == output && kept.second.lock().get() == &impl; };
@@ -62,6 +77,7 @@ EnableGrad::~EnableGrad() { recording = before_; }
 
 void record_wanted(const char* name, const Tensor& result, std::initializer_list<RecordedInput> inputs, Vjp vjp) {
   if (!recording || !is_floating(result.dtype())) return;
+  leave_own_memory(result, inputs);
   const bool changes_base = inputs.begin()->x->impl() == result.impl() && result.impl()->base.defined();
   const std::vector<Tensor> results = {changes_base ? result.impl()->base : result};
   const auto node = changes_base ? make_node("CopySlices", results, change_of_base(result, std::move(vjp))) : make_node(name, results, std::move(vjp));
@@ -76,6 +92,7 @@ void record_wanted(const char* name, const Tensor& result, std::initializer_list
 
 void record(const Operation& operation, const std::vector<Tensor>& results, Vjp vjp) {
   if (!recording || !wants_grad(operation.inputs)) return;
+  for (const Tensor& result : results) leave_own_memory(result, operation.inputs);
   const auto node = make_node(operation.name, results, std::move(vjp));
   for (const Tensor& input : operation.inputs) node->edges.emplace_back(input);
   for (const Tensor& x : operation.saved) node->saved.push_back(keep(x, results));

@@ -252,6 +252,34 @@ TEST(ViewHistory, AViewMadeALeafGoesItsOwnWay) {
   EXPECT_TRUE(p.is_leaf());
 }
 
+// Whatever memory an operation computed in: its result is changed, not a view of something.
+TEST(ViewHistory, ResultsOfOperationsKeepTheirGradientWhenChanged) {
+  const Tensor matrix = leaf({1, 2, 3, 4, 5, 6, 7, 8}, {4, 2}).detach(), vector = matrix.select(1, 0), classes = tensor<std::int64_t>({1, 0, 3, 2, 1, 0}, {2, 3});
+  const std::vector<std::pair<const char*, std::function<Tensor(const Tensor&)>>> operations = {
+      {"matmul of a batch", [&](auto& x) { return matmul(x, matrix); }},
+      {"matmul with a vector", [&](auto& x) { return matmul(x, vector); }},
+      {"matmul of a vector", [&](auto& x) { return matmul(x[0][0], matrix); }},
+      {"dot", [&](auto& x) { return dot(x[0][0], vector); }},
+      {"linear", [&](auto& x) { return linear(x, matrix.t()); }},
+      {"linear of a vector", [&](auto& x) { return linear(x[0][0], matrix.t()); }},
+      {"einsum", [&](auto& x) { return einsum("abc,cd->bda", {x, matrix}); }},
+      {"sum", [](auto& x) { return sum(x, {1}); }},
+      {"mean", [](auto& x) { return mean(x, {0, 2}, true); }},
+      {"layer_norm", [](auto& x) { return layer_norm(x, {4}); }},
+      {"cross_entropy", [&](auto& x) { return cross_entropy(x.transpose(1, 2), classes, {.reduction = Reduction::none}); }}};
+  const Tensor x = (arange(24).to(Dtype::f64) * arange(24)).reshape({2, 3, 4}) / 100;
+  for (const auto& [name, f] : operations) {
+    Tensor at = x.clone();
+    at.requires_grad_();
+    const Tensor once = grad((f(at) * 3).sum(), at), y = f(at);
+    y.mul_(3);
+    EXPECT_EQ(grad(y.sum(), at).to_vector(), once.to_vector()) << name;
+    const Tensor w = leaf({2}, {}), z = f(at);
+    z.mul_(w);
+    EXPECT_TRUE(allclose(grad(z.sum(), at) * 1.5, once)) << name;
+  }
+}
+
 TEST(ViewHistory, NothingHoldsItself) {
   std::vector<std::weak_ptr<Storage>> memory;
   const auto watch = [&](const Tensor& x) { memory.push_back(x.impl()->storage); };
