@@ -42,8 +42,9 @@ void accumulate(Tensor& total, Tensor gradient) {
     total = total + gradient;
 }
 
-/// Adds to grad(), the user's memory where there is some already.
+/// Adds to grad(), the user's memory where there is some already. Nothing for a leaf that was frozen since.
 void accumulate_grad(const Tensor& x, Tensor gradient) {
+  if (!x.requires_grad()) return;
   if (!x.grad().defined()) {
     x.set_grad(is_exclusive(gradient) && gradient.is_contiguous() ? gradient : gradient.clone());
   } else if (grad_enabled()) {
@@ -99,6 +100,9 @@ class Pass {
       return edge.node ? target.node == edge.node.get() && target.output == edge.output : edge.leaf.impl() == target.x.impl();
     });
   }
+  bool is_aimed_at(const TensorImpl* x) const {
+    return std::any_of(targets_.begin(), targets_.end(), [&](const Target& target) { return target.x.impl() == x; });
+  }
   bool needs(const Edge& edge) const {
     if (!aimed_ || !edge.wanted()) return edge.wanted();
     return is_target(edge) || (edge.node && needed_.count(edge.node.get()) != 0);
@@ -142,7 +146,7 @@ class Pass {
       if (target.node == &node) target.gradient = waiting.grads[static_cast<std::size_t>(target.output)];
     for (const auto& [output, result] : node.retained)
       if (const Tensor& gradient = waiting.grads[static_cast<std::size_t>(output)]; gradient.defined())
-        if (const auto impl = result.lock()) retained_.emplace_back(Tensor(impl), gradient);
+        if (const auto impl = result.lock(); impl && !is_aimed_at(impl.get())) retained_.emplace_back(Tensor(impl), gradient);
     if (aimed_ && needed_.count(&node) == 0) return;
     if (node.freed)
       throw ValueError("backward: " + std::string(node.name) + " was run by an earlier pass and what it had saved is freed; give that pass retain_graph");

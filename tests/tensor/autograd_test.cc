@@ -127,6 +127,19 @@ TEST(Autograd, BackwardIntoChosenInputs) {
   EXPECT_FALSE(x.grad().defined());
   EXPECT_EQ(values(w.grad()), (Values{6, 32}));
   EXPECT_EQ(values(y.grad()), (Values{6, 16}));
+  const Tensor shown = x * w;
+  shown.retain_grad();
+  backward(sum(shown * shown), {}, {.inputs = {shown}});  // asked for twice, there once
+  EXPECT_EQ(values(shown.grad()), (Values{6, 16}));
+}
+
+TEST(Autograd, ALeafFrozenSinceGetsNothing) {
+  Tensor x = leaf({1, 2}, {2});
+  const Tensor w = leaf({3, 4}, {2}), y = sum(x * w);
+  x.requires_grad_(false);
+  y.backward();
+  EXPECT_FALSE(x.grad().defined());
+  EXPECT_EQ(values(w.grad()), (Values{1, 2}));
 }
 
 TEST(Autograd, UnusedInputs) {
