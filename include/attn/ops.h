@@ -180,7 +180,7 @@ ATTN_API bool any(const Tensor& x);
 enum class Reduction { mean, sum, none };
 struct CrossEntropyOptions {
   Tensor weight = {};               ///< [C], of the classes; without a gradient of its own
-  std::int64_t ignore_index = -100;  ///< rows with this target count for nothing
+  std::int64_t ignore_index = -100;  ///< rows with this target count for nothing; below 0 beside probabilities
   double label_smoothing = 0;       ///< this part of the target is spread over all classes
   Reduction reduction = Reduction::mean;
 };

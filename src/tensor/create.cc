@@ -83,8 +83,8 @@ Tensor arange(Scalar start, Scalar end, Scalar step, std::optional<Dtype> dtype)
   const bool integral = !start.is_floating() && !end.is_floating() && !step.is_floating();
   const Dtype type = dtype.value_or(integral ? Dtype::i64 : Dtype::f32);
   const double width = step.to_double();
-  const double length = std::ceil((end.to_double() - start.to_double()) / width);
-  if (!(width != 0) || !(length >= 0) || !(length < 0x1p62))
+  const double steps = (end.to_double() - start.to_double()) / width, length = std::ceil(steps);
+  if (!(width != 0) || !(steps >= 0) || !(length < 0x1p62))
     throw ValueError(fmt::format("arange: from {} to {} by {}; the step must be finite, not 0, and lead towards the end", start.to_double(), end.to_double(), width));
   if (integral) {  // exact beyond 2^53 too
     const std::int64_t by = step.to_int(), span = end.to_int() - start.to_int();

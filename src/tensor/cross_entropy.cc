@@ -163,6 +163,8 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntr
   if (!probabilities && !is_integral(target.dtype()))
     throw DtypeError("cross_entropy: target is " + std::string(name_of(target.dtype())) + " of shape " + to_string(target.sizes()) +
                      "; classes must be i64 or i32, probabilities floating and of the logits' shape " + to_string(logits.sizes()));
+  if (probabilities && options.ignore_index >= 0)
+    throw ValueError("cross_entropy: ignore_index is " + std::to_string(options.ignore_index) + ", and target holds probabilities; it ignores classes alone");
   return probabilities ? with_probabilities(logits, target, options) : with_classes(logits, target, options);
 }
 

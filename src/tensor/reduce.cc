@@ -142,7 +142,8 @@ Tensor norm_slope(double p, const Tensor& x, const Tensor& y, const Dims& reduce
     const Tensor reaches = eq(abs(x), y).to(x.dtype());
     return sign(x) * (reaches / sum(reaches, reduced, /*keepdim=*/true));
   }
-  return masked_fill(sign(x) * pow(abs(x) / y, p - 1), logical_or(eq(x, 0), eq(y, 0)), 0);
+  const Tensor none = logical_or(eq(x, 0), eq(y, 0));  // masked before the power too: its own gradient is infinite there
+  return masked_fill(sign(x) * pow(masked_fill(abs(x) / y, none, 1), p - 1), none, 0);
 }
 
 /// In the compute type of x.

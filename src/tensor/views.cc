@@ -34,6 +34,9 @@ Dims infer_sizes(const char* function, const Tensor& x, Dims sizes) {
   return sizes;
 }
 
+/// As wrap_dim for what moves dims about: torch lets a number have dim 0 there.
+int wrap_own_dim(const char* function, int dim, int rank) { return rank == 0 && (dim == 0 || dim == -1) ? 0 : wrap_dim(function, dim, rank); }
+
 /// Strides that show memory laid out by `x` in `sizes`, where there are such.
 std::optional<Dims> view_strides(const Tensor& x, const Dims& sizes) {
   if (x.numel() == 0) return x.sizes() == sizes ? x.strides() : contiguous_strides(sizes);
@@ -114,8 +117,8 @@ Tensor Tensor::reshape(Dims sizes) const {
 }
 
 Tensor Tensor::transpose(int a, int b) const {
-  a = wrap_dim("transpose", a, dim());
-  b = wrap_dim("transpose", b, dim());
+  a = wrap_own_dim("transpose", a, dim());
+  b = wrap_own_dim("transpose", b, dim());
   Dims sizes = this->sizes(), strides = this->strides();
   std::swap(sizes[a], sizes[b]);
   std::swap(strides[a], strides[b]);
@@ -219,9 +222,9 @@ Tensor Tensor::squeeze() const {
 }
 
 Tensor Tensor::squeeze(int dim) const {
-  dim = wrap_dim("squeeze", dim, this->dim());
+  dim = wrap_own_dim("squeeze", dim, this->dim());
   Dims sizes = this->sizes(), strides = this->strides();
-  if (sizes[dim] == 1) {
+  if (!sizes.empty() && sizes[dim] == 1) {
     sizes.erase(dim);
     strides.erase(dim);
   }
@@ -237,9 +240,9 @@ Tensor Tensor::unsqueeze(int dim) const {
 }
 
 Tensor Tensor::flatten(int first, int last) const {
+  first = wrap_own_dim("flatten", first, dim());
+  last = wrap_own_dim("flatten", last, dim());
   if (dim() == 0) return reshape({1});
-  first = wrap_dim("flatten", first, dim());
-  last = wrap_dim("flatten", last, dim());
   if (first > last)
     throw ShapeError("flatten: first dim " + std::to_string(first) + " must not come after last dim " + std::to_string(last));
   if (first == last) return *this;

@@ -266,6 +266,21 @@ TEST(Gradients, OnePassHasTheBitsOfTheGraph) {
       }
 }
 
+/// Where torch has 0 times infinity, at the zero, is 0, and the other elements have torch's figures.
+TEST(Gradients, OfAGradientOfANormBesideAZero) {
+  const std::vector<std::pair<double, std::vector<double>>> torch = {  // grad(sum(w grad(vector_norm(x, p), x)), x), PyTorch 2.13.0 in float64
+      {0.5, {0.7071067811865477, 0, -3.2588834764831844, -14.449747468305834}},
+      {1.5, {0.3410821745304813, 0, 0.6148669690615071, 1.777303527185066}},
+      {3.0, {0.9599382954345332, 0, 0.7403445677207512, 1.041501680013938}}};
+  for (const auto& [p, expected] : torch) {
+    Tensor x = tensor<double>({-1, 0, 2, -0.5});
+    x.requires_grad_();
+    const Tensor slope = grad(norm(x, p), x, {.create_graph = true});
+    const std::vector<double> second = grad((slope * tensor<double>({1, 2, 3, 4})).sum(), x).to_vector();
+    for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(second[i], expected[i], 1e-14 * 32) << p << " " << i;
+  }
+}
+
 TEST(CheckGradients, FindsAWrongGradient) {
   const Tensor x = input({2, 3}, -1, 1, 1, false);
   const auto wrong = [](const Inputs& in) { return in[0] * in[0].detach(); };  // half of the gradient

@@ -3,6 +3,7 @@
 #include <attn/nn.h>
 #include <attn/ops.h>
 
+#include "support/errors.h"
 #include "support/golden.h"
 
 #include <gtest/gtest.h>
@@ -74,6 +75,13 @@ TEST(GradientsOfTorch, EveryCaseOfTheOperations) {
     }
   }
   EXPECT_EQ(compared, 29);
+}
+
+TEST(CrossEntropy, IgnoresClassesNotProbabilities) {  // as torch: "ignore_index is not supported for floating point target"
+  const Tensor x = ones({2, 3});
+  EXPECT_EQ(testing::error_of<ValueError>([&] { cross_entropy(x, x, {.ignore_index = 0}); }),
+            "cross_entropy: ignore_index is 0, and target holds probabilities; it ignores classes alone");
+  EXPECT_EQ(cross_entropy(x, x, {.ignore_index = -1}).dim(), 0);
 }
 
 }  // namespace

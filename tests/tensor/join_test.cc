@@ -113,6 +113,9 @@ TEST(Join, Errors) {
   EXPECT_EQ(error_of<ShapeError>([] { tensor<float>({1, 2, 3}, {2}); }), "tensor: 3 values do not fill shape [2]");
   EXPECT_THROW(arange(0, 5, 0), ValueError);
   EXPECT_THROW(arange(0, 5, -1), ValueError);
+  EXPECT_THROW(arange(-3, -4, 3), ValueError);  // less than one step the wrong way
+  EXPECT_THROW(arange(1, 0.5), ValueError);
+  EXPECT_EQ(arange(3, 3, -1).numel(), 0);
 }
 
 }  // namespace

@@ -115,6 +115,8 @@ TEST(Views, StridesOfReshape) {
   EXPECT_EQ(zeros({2, 3, 4}).flatten(1).sizes(), (Dims{2, 12}));
   EXPECT_EQ(zeros({2, 3, 4}).flatten(0, 1).sizes(), (Dims{6, 4}));
   EXPECT_EQ(zeros({}).flatten().sizes(), (Dims{1}));
+  EXPECT_THROW(zeros({}).flatten(0, 1), ShapeError);
+  EXPECT_EQ(zeros({}).squeeze(-1).transpose(0, -1).sizes(), Dims{});  // a number has dim 0 there
 }
 
 TEST(Views, OneDimNeedsNoBraces) {
