@@ -6,6 +6,7 @@
 #include "attention/parts.h"
 #include "attention/score_expression.h"
 #include "kernels/attention/mask_eval.h"
+#include "tensor/build.h"
 
 #include <cmath>
 
@@ -45,7 +46,7 @@ class Evaluation {
 
   Tensor symbol(const Node& node) const {
     switch (node.op) {
-      case Op::number: return full({}, node.number, scores_.dtype());
+      case Op::number: return filled({}, node.number, scores_.dtype());
       case Op::whole: return full({}, static_cast<double>(node.whole), Dtype::f64);
       case Op::score: return scores_;
       case Op::head: return arange(call_.problem.q_heads).to(Dtype::f64).reshape({-1, 1, 1});

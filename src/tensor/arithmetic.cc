@@ -94,7 +94,7 @@ void check_alpha(const char* function, Scalar alpha, Dtype common) {
 }
 
 /// The number as a second operand of products and quotients: f32 beside bf16 and f16 (rounded with the result, not before).
-Tensor factor(Scalar value, Dtype common) { return full({}, value, compute_dtype(common)); }
+Tensor factor(Scalar value, Dtype common) { return filled({}, value, compute_dtype(common)); }
 Tensor factor(const Tensor& b, const Tensor& a, Dtype common) {
   return as(b, b.dim() == 0 && a.dim() != 0 ? compute_dtype(common) : common);
 }
@@ -108,7 +108,7 @@ Tensor same_type(const char* function, const Tensor& a, const Tensor& b, const T
 template <typename F>
 Tensor same_type(const char* function, const Tensor& a, Scalar b, F element) {
   const Dtype common = result_type(a, b);
-  return binary<void>(function, as(a, common), full({}, b, common), common, {}, element);
+  return binary<void>(function, as(a, common), filled({}, b, common), common, {}, element);
 }
 
 /// x becomes element(x, y), computed in `common`, whose kind x's dtype must be able to hold; y is `other` made ready for it.
@@ -196,7 +196,7 @@ Tensor div(const Tensor& a, Scalar b) {
 Tensor operator-(Scalar a, const Tensor& b) {
   check_no_bool("sub", dtype_of_scalar(a), b.dtype());
   const Dtype common = result_type(b, a);
-  return record("RsubBackward1", binary<void>("sub", full({}, a, common), as(b, common), common, {}, minus), wrt(b, opposite));
+  return record("RsubBackward1", binary<void>("sub", filled({}, a, common), as(b, common), common, {}, minus), wrt(b, opposite));
 }
 
 Tensor operator/(Scalar a, const Tensor& b) { return mul(reciprocal(b), a); }  // two roundings, as torch
@@ -280,7 +280,7 @@ const Tensor& Tensor::div_(const Tensor& other) const {
 
 const Tensor& Tensor::add_(Scalar value) const {
   const Dtype common = result_type(*this, value);
-  const Tensor y = full({}, value, common);
+  const Tensor y = filled({}, value, common);
   in_place("add_", *this, y, y, common, plus);
   record("AddBackward0", *this, wrt(*this, same));
   return *this;
@@ -289,7 +289,7 @@ const Tensor& Tensor::add_(Scalar value) const {
 const Tensor& Tensor::sub_(Scalar value) const {
   check_no_bool("sub_", dtype(), dtype_of_scalar(value));
   const Dtype common = result_type(*this, value);
-  const Tensor y = full({}, value, common);
+  const Tensor y = filled({}, value, common);
   in_place("sub_", *this, y, y, common, minus);
   record("SubBackward0", *this, wrt(*this, same));
   return *this;

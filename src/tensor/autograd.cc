@@ -240,6 +240,8 @@ void backward(const Tensor& output, const Tensor& grad, const BackwardOptions& o
 void Tensor::backward(const Tensor& grad) const { attn::backward(*this, grad); }
 
 std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs, const GradOptions& options) {
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    if (!inputs[i].defined()) throw ValueError("grad: input " + std::to_string(i) + " is undefined");
   std::vector<Tensor> starts = seeds("grad", outputs, options.grad_outputs);
   std::vector<Tensor> result;
   with_tape(options.create_graph, [&] {

@@ -12,6 +12,11 @@ void* advance(const Tensor& tensor, std::int64_t elements);
 /// A dim number in 0 ... rank - 1 from one that may count from the end; ShapeError names `function`..
 int wrap_dim(const char* function, int dim, int rank);
 
+/// ValueError for a number that the dtype does not hold: NaN or one out of range of whole numbers, one beyond f32. Halves round it to inf.
+void check_fits(const char* function, Scalar value, Dtype dtype);
+/// As full(), but what the dtype does not hold wraps around or becomes inf, as in arithmetic.
+Tensor filled(const Dims& sizes, Scalar value, Dtype dtype);
+
 /// As empty().
 Tensor new_memory(const Dims& sizes, Dtype dtype);
 /// The memory an operation writes: that of `out` after its shape and dtype are checked (its version goes up), else new.

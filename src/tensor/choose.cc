@@ -68,16 +68,19 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b, Tensor o
 
 Tensor where(const Tensor& condition, const Tensor& a, Scalar b) {
   const Dtype common = result_type(a, b);
-  return record("WhereBackward0", choose("where", "condition", condition, as(a, common), full({}, b, common)), wrt(a, where_true, condition));
+  check_fits("where", b, common);
+  return record("WhereBackward0", choose("where", "condition", condition, as(a, common), filled({}, b, common)), wrt(a, where_true, condition));
 }
 
 Tensor where(const Tensor& condition, Scalar a, const Tensor& b) {
   const Dtype common = result_type(b, a);
-  return record("WhereBackward0", choose("where", "condition", condition, full({}, a, common), as(b, common)), wrt(b, where_false, condition));
+  check_fits("where", a, common);
+  return record("WhereBackward0", choose("where", "condition", condition, filled({}, a, common), as(b, common)), wrt(b, where_false, condition));
 }
 
 Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value) {
-  return record("MaskedFillBackward0", choose("masked_fill", "mask", mask, full({}, value, x.dtype()), x), wrt(x, where_false, mask));
+  check_fits("masked_fill", value, x.dtype());
+  return record("MaskedFillBackward0", choose("masked_fill", "mask", mask, filled({}, value, x.dtype()), x), wrt(x, where_false, mask));
 }
 
 Tensor tril(const Tensor& x, std::int64_t diagonal) {

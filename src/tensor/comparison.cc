@@ -17,7 +17,7 @@ Tensor compare(const char* function, const Tensor& a, const Tensor& b, const Ten
 template <typename F>
 Tensor compare(const char* function, const Tensor& a, Scalar b, const Tensor& out, F element) {
   const Dtype common = result_type(a, b);
-  return binary<bool>(function, as(a, common), full({}, b, common), common, out, element);
+  return binary<bool>(function, as(a, common), filled({}, b, common), common, out, element);
 }
 
 }  // namespace

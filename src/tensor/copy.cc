@@ -80,6 +80,7 @@ const Tensor& Tensor::copy_(const Tensor& source) const {
 }
 
 const Tensor& Tensor::fill_(Scalar value) const {
+  if (defined()) check_fits("fill_", value, dtype());
   check_overwrite("fill_", *this);
   with_type(dtype(), [&]<typename T>(Type<T>) {
     const T element = from_scalar<T>(value);

@@ -59,10 +59,22 @@ Tensor new_memory(const Dims& sizes, Dtype dtype) {
   return Tensor(std::move(impl));
 }
 
-Tensor full(Dims sizes, Scalar value, Dtype dtype) {
+void check_fits(const char* function, Scalar value, Dtype dtype) {
+  const double v = value.to_double(), limit = dtype == Dtype::i64 ? 0x1p63 : 0x1p31;
+  const bool fits = is_integral(dtype) ? (dtype == Dtype::i64 && !value.is_floating()) || (v >= -limit && v < limit)
+                                       : dtype != Dtype::f32 || std::isinf(v) || !(std::abs(v) > std::numeric_limits<float>::max());
+  if (!fits) throw ValueError(fmt::format("{}: the value {} cannot be kept in {}", function, v, name_of(dtype)));
+}
+
+Tensor filled(const Dims& sizes, Scalar value, Dtype dtype) {
   Tensor result = empty(sizes, dtype);
   with_type(dtype, [&]<typename T>(Type<T>) { std::fill_n(result.data<T>(), result.numel(), from_scalar<T>(value)); });
   return result;
+}
+
+Tensor full(Dims sizes, Scalar value, Dtype dtype) {
+  check_fits("full", value, dtype);
+  return filled(sizes, value, dtype);
 }
 
 Tensor zeros(Dims sizes, Dtype dtype) { return full(sizes, 0, dtype); }
@@ -86,10 +98,12 @@ Tensor arange(Scalar start, Scalar end, Scalar step, std::optional<Dtype> dtype)
   const double steps = (end.to_double() - start.to_double()) / width, length = std::ceil(steps);
   if (!(width != 0) || !(steps >= 0) || !(length < 0x1p62))
     throw ValueError(fmt::format("arange: from {} to {} by {}; the step must be finite, not 0, and lead towards the end", start.to_double(), end.to_double(), width));
-  if (integral) {  // exact beyond 2^53 too
-    const std::int64_t by = step.to_int(), span = end.to_int() - start.to_int();
-    const std::int64_t count = span / by + (span % by != 0);
-    return filled_by(count, type, [&](std::int64_t i) { return start.to_int() + i * by; });
+  if (integral || !is_floating(type)) {  // exact beyond 2^53 too; whole numbers are counted in whole steps
+    const std::int64_t first = start.to_int(), by = step.to_int();
+    std::uint64_t apart = static_cast<std::uint64_t>(end.to_int()) - static_cast<std::uint64_t>(first), each = static_cast<std::uint64_t>(by);
+    if (by < 0) apart = -apart, each = -each;
+    const std::int64_t count = integral ? static_cast<std::int64_t>(apart / each + (apart % each != 0)) : static_cast<std::int64_t>(length);
+    return filled_by(count, type, [&](std::int64_t i) { return first + i * by; });
   }
   return filled_by(static_cast<std::int64_t>(length), type, [&](std::int64_t i) { return start.to_double() + static_cast<double>(i) * width; });
 }
@@ -111,6 +125,7 @@ Tensor one_hot(const Tensor& index, std::int64_t classes) {
   if (!is_integral(index.dtype()))
     throw DtypeError("one_hot: index is " + std::string(name_of(index.dtype())) + "; it must be i64 or i32");
   const std::vector<std::int64_t> indices = index.to_int_vector();
+  if (classes < -1) throw ValueError("one_hot: classes is " + std::to_string(classes) + "; it must not be negative, but for -1");
   std::int64_t most = -1;
   for (const std::int64_t i : indices) {
     if (i < 0 || (classes >= 0 && i >= classes))
@@ -119,7 +134,7 @@ Tensor one_hot(const Tensor& index, std::int64_t classes) {
     most = std::max(most, i);
   }
   if (classes < 0 && indices.empty()) throw ValueError("one_hot: an empty index does not tell the classes; give their number");
-  if (classes < 0) classes = most + 1;
+  if (classes < 0) classes = std::min(most, std::numeric_limits<std::int64_t>::max() - 1) + 1;
   Dims sizes = index.sizes();
   sizes.push_back(classes);
   Tensor result = zeros(sizes, Dtype::i64);

@@ -140,7 +140,7 @@ Tensor Tensor::repeat(Dims times) const {
   Dims repeated = sizes;
   for (int i = 0; i < sizes.size(); ++i) {
     if (times[i] < 0) throw ValueError("repeat: times " + attn::to_string(times) + " hold a negative one");
-    repeated[i] = sizes[i] * times[i];
+    repeated[i] = Dims{sizes[i], times[i]}.product();
   }
   const Tensor result = empty(repeated, dtype());
   if (result.numel() > 0) {

@@ -14,16 +14,14 @@ Dims infer_sizes(const char* function, const Tensor& x, Dims sizes) {
     return ShapeError(std::string(function) + ": shape " + to_string(x.sizes()) + " cannot become " + to_string(sizes) + "; " + why);
   };
   int unknown = -1;
-  std::int64_t known = 1;
+  Dims given = sizes;
   for (int i = 0; i < sizes.size(); ++i) {
     if (sizes[i] < -1) throw fail("a size must be -1 or more");
-    if (sizes[i] == -1) {
-      if (unknown >= 0) throw fail("only one size may be -1");
-      unknown = i;
-    } else {
-      known *= sizes[i];
-    }
+    if (sizes[i] != -1) continue;
+    if (unknown >= 0) throw fail("only one size may be -1");
+    given[unknown = i] = 1;
   }
+  const std::int64_t known = given.product();
   if (unknown >= 0) {
     if (known == 0) throw fail("beside a size 0 the -1 could be anything");
     if (x.numel() % known != 0) throw fail("the elements must be as many");

@@ -148,6 +148,7 @@ TEST(Autograd, UnusedInputs) {
             "grad: no output comes from input 1 of shape [1]; allow_unused gives an undefined gradient then");
   EXPECT_FALSE(grad({sum(x * x)}, {x, unused}, {.allow_unused = true})[1].defined());
   EXPECT_FALSE(grad(sum(x * x), ones({2}), {.allow_unused = true}).defined());
+  EXPECT_EQ(error_of<ValueError>([&] { grad({sum(x * x)}, {x, Tensor()}, {.allow_unused = true}); }), "grad: input 1 is undefined");
 }
 
 TEST(Autograd, Errors) {

@@ -192,5 +192,20 @@ TEST(Elementwise, Errors) {
   EXPECT_EQ(error_of<ValueError>([&] { add(Tensor(), a); }), "Tensor: the tensor is undefined, made by Tensor() or a result that was not asked for; it has no memory, sizes or dtype");
 }
 
+TEST(Fill, NumbersThatTheDtypeDoesNotHoldAreRefused) {  // as torch: "value cannot be converted to type ... without overflow"
+  const Tensor ints = tensor<std::int64_t>({1, 2}), mask = ones({2}, Dtype::boolean);
+  EXPECT_EQ(error_of<ValueError>([&] { masked_fill(ints, mask, std::nan("")); }), "masked_fill: the value nan cannot be kept in i64");
+  EXPECT_EQ(error_of<ValueError>([&] { ints.fill_(1e30); }), "fill_: the value 1e+30 cannot be kept in i64");
+  EXPECT_EQ(error_of<ValueError>([&] { full({1}, std::int64_t{1} << 31, Dtype::i32); }), "full: the value 2147483648 cannot be kept in i32");
+  EXPECT_EQ(error_of<ValueError>([&] { masked_fill(ones({2}), mask, -1e300); }), "masked_fill: the value -1e+300 cannot be kept in f32");
+  EXPECT_EQ(ints.to_int_vector(), (std::vector<std::int64_t>{1, 2}));
+  EXPECT_EQ(ints.version(), 0u);
+  EXPECT_EQ((ones({1}) * 1e300).item(), HUGE_VAL);  // arithmetic rounds, and wraps around
+  EXPECT_EQ((tensor<int>({1}) + ((std::int64_t{1} << 32) + 1)).item_int(), 2);
+  EXPECT_EQ(full({1}, std::numeric_limits<std::int64_t>::max(), Dtype::i64).item_int(), std::numeric_limits<std::int64_t>::max());
+  EXPECT_EQ(full({1}, -HUGE_VAL).item(), -HUGE_VAL);
+  EXPECT_EQ(ints.fill_(2.7).to_int_vector(), (std::vector<std::int64_t>{2, 2}));
+}
+
 }  // namespace
 }  // namespace attn::testing

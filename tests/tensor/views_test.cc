@@ -116,6 +116,9 @@ TEST(Views, StridesOfReshape) {
   EXPECT_EQ(zeros({2, 3, 4}).flatten(0, 1).sizes(), (Dims{6, 4}));
   EXPECT_EQ(zeros({}).flatten().sizes(), (Dims{1}));
   EXPECT_THROW(zeros({}).flatten(0, 1), ShapeError);
+  constexpr std::int64_t large = std::int64_t{1} << 62;
+  EXPECT_THROW(zeros({2}).reshape({large, 4, 1}), ShapeError);  // 0 modulo 2^64
+  EXPECT_THROW(zeros({0}).view({large, 4}), ShapeError);
   EXPECT_EQ(zeros({}).squeeze(-1).transpose(0, -1).sizes(), Dims{});  // a number has dim 0 there
 }
 
