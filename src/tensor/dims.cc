@@ -52,7 +52,7 @@ Dims contiguous_strides(const Dims& sizes) {
   std::int64_t stride = 1;
   for (int i = sizes.size() - 1; i >= 0; --i) {
     strides[i] = stride;
-    stride *= std::max<std::int64_t>(sizes[i], 1);
+    (void)__builtin_mul_overflow(stride, std::max<std::int64_t>(sizes[i], 1), &stride);  // beyond 64 bits only beside a size 0, where nobody goes
   }
   return strides;
 }

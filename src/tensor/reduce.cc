@@ -143,7 +143,7 @@ Tensor norm_slope(double p, const Tensor& x, const Tensor& y, const Dims& reduce
     return sign(x) * (reaches / sum(reaches, reduced, /*keepdim=*/true));
   }
   const Tensor none = logical_or(eq(x, 0), eq(y, 0));  // masked before the power too: its own gradient is infinite there
-  return masked_fill(sign(x) * pow(masked_fill(abs(x) / y, none, 1), p - 1), none, 0);
+  return masked_fill(sign(x) * pow(masked_fill(abs(x), none, 1) / masked_fill(y, none, 1), p - 1), none, 0);
 }
 
 /// In the compute type of x.

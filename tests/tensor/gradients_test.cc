@@ -271,7 +271,8 @@ TEST(Gradients, OfAGradientOfANormBesideAZero) {
   const std::vector<std::pair<double, std::vector<double>>> torch = {  // grad(sum(w grad(vector_norm(x, p), x)), x), PyTorch 2.13.0 in float64
       {0.5, {0.7071067811865477, 0, -3.2588834764831844, -14.449747468305834}},
       {1.5, {0.3410821745304813, 0, 0.6148669690615071, 1.777303527185066}},
-      {3.0, {0.9599382954345332, 0, 0.7403445677207512, 1.041501680013938}}};
+      {3.0, {0.9599382954345332, 0, 0.7403445677207512, 1.041501680013938}},
+      {-1.0, {0, 0, 0, 0}}};
   for (const auto& [p, expected] : torch) {
     Tensor x = tensor<double>({-1, 0, 2, -0.5});
     x.requires_grad_();
