@@ -15,7 +15,8 @@ namespace attn {
 // the differences.
 
 // --- making tensors ----------------------------------------------------------------------------------------------
-/// `empty` holds anything; the others what they say. ShapeError for a negative size.
+/// `empty` holds anything; the others what they say. ShapeError for a negative size; ValueError for a number that the dtype does not hold, here and in
+/// `fill_`, `masked_fill` and `where` (bf16 and f16 round it to inf).
 ATTN_API Tensor empty(Dims sizes, Dtype dtype = Dtype::f32);
 ATTN_API Tensor zeros(Dims sizes, Dtype dtype = Dtype::f32);
 ATTN_API Tensor ones(Dims sizes, Dtype dtype = Dtype::f32);
