@@ -4,6 +4,7 @@
 from typing import NamedTuple
 
 import torch
+from torch.autograd import forward_ad
 
 from attn import _core
 
@@ -11,6 +12,7 @@ _peek = torch._C._functorch.peek_interpreter_stack
 _modes = torch._C._len_torch_dispatch_stack
 _function_modes = torch._C._len_torch_function_stack
 _tracing = torch._C._get_tracing_state
+_is_batch = torch._C._functorch.is_legacy_batchedtensor
 TENSORS = (torch.Tensor, torch.nn.Parameter)
 _STRIDED = torch.strided
 HALVES = (torch.bfloat16, torch.float16)
@@ -31,7 +33,22 @@ class Numbers(NamedTuple):
 
 def is_direct():
     """Whether tensors are just memory here: nobody traces, transforms or watches the operations."""
-    return not (torch.compiler.is_compiling() or _peek() is not None or _modes() or _function_modes() or _tracing() is not None)
+    return not (torch.compiler.is_compiling() or _peek() is not None or _modes() or _function_modes() or _tracing() is not None or forward_ad._current_level >= 0)
+
+
+def is_forward():
+    """Whether derivatives are carried forward (torch.func.jvp, dual_level): memory and operators would lose them."""
+    return not torch.compiler.is_compiling() and forward_ad._current_level >= 0
+
+
+def has_tangent(tensors):
+    """Whether one of them carries a derivative, or may do so behind torch.func's wrapping."""
+    return is_transformed() or any(forward_ad.unpack_dual(x).tangent is not None for x in tensors)
+
+
+def is_direct_backward(*grads):
+    """The same for what comes into a backward pass, where autograd may have many gradients in one (is_grads_batched)."""
+    return is_direct() and not any(x is not None and _is_batch(x) for x in grads)
 
 
 def is_transformed():

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from attn import _core
-from attn.torch import _call
+from attn.torch import _call, _ops
 
 
 @torch.library.custom_op("attn::mm", mutates_args=(), device_types="cpu")
@@ -26,14 +26,18 @@ def _(a, b):
     return a.new_empty((a.shape[0], b.shape[1]))
 
 
-def _mm_gradients(ctx, grad):
+def _keep_both(ctx, inputs, output):
+    ctx.save_for_backward(*inputs[:2])
+
+
+def _mm_gradients(ctx, grad, product=mm):
     a, b = ctx.saved_tensors
-    da = mm(grad, b.t()) if ctx.needs_input_grad[0] else None
-    db = mm(a.t(), grad) if ctx.needs_input_grad[1] else None
+    da = product(grad, b.t()) if ctx.needs_input_grad[0] else None
+    db = product(a.t(), grad) if ctx.needs_input_grad[1] else None
     return da, db
 
 
-torch.library.register_autograd("attn::mm", _mm_gradients, setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs))
+torch.library.register_autograd("attn::mm", _mm_gradients, setup_context=_keep_both)
 
 
 @torch.library.custom_op("attn::linear", mutates_args=(), device_types="cpu")
@@ -53,11 +57,11 @@ def _(x, weight, bias):
     return x.new_empty((*x.shape[:-1], weight.shape[0]))
 
 
-def _linear_gradients(ctx, grad):
+def _linear_gradients(ctx, grad, product=mm):
     x, weight = ctx.saved_tensors
     rows = grad.reshape(-1, grad.shape[-1])
-    dx = mm(rows, weight).view(x.shape) if ctx.needs_input_grad[0] else None
-    dw = mm(rows.t(), x.reshape(-1, x.shape[-1])) if ctx.needs_input_grad[1] else None
+    dx = product(rows, weight).view(x.shape) if ctx.needs_input_grad[0] else None
+    dw = product(rows.t(), x.reshape(-1, x.shape[-1])) if ctx.needs_input_grad[1] else None
     db = rows.sum(0) if ctx.needs_input_grad[2] else None
     return dx, dw, db
 
@@ -72,8 +76,8 @@ class _Direct(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad):
-        if torch.is_grad_enabled():
-            return _linear_gradients(ctx, grad)
+        if torch.is_grad_enabled() or not _call.is_direct_backward(grad):
+            return _linear_gradients(ctx, grad, _TransformedMm.apply if _call.is_transformed() else mm)
         x, weight = ctx.saved_tensors
         rows = grad.reshape(-1, grad.shape[-1])
         dx = dw = db = None
@@ -86,7 +90,60 @@ class _Direct(torch.autograd.Function):
         return dx, dw, db
 
 
-torch.library.register_autograd("attn::linear", _linear_gradients, setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs[:2]))
+torch.library.register_autograd("attn::linear", _linear_gradients, setup_context=_keep_both)
+
+
+# --- batches and transforms --------------------------------------------------------------------------------------------
+
+
+def _batches(apply, info, in_dims, args):
+    """A batch of left operands beside one right operand is more rows; right operands that differ go one after another."""
+    x, d = args[0], in_dims[0]
+    if d is None or any(n is not None for n in in_dims[1:]) or info.batch_size == 0:
+        return torch.stack(_ops.calls_of_items(apply, info, in_dims, args))[: info.batch_size], 0
+    x = x.movedim(d, 0)
+    y = apply(x.flatten(0, -2), *args[1:])
+    return y.view(*x.shape[:-1], y.shape[-1]), 0
+
+
+class _TransformedMm(torch.autograd.Function):
+    """mm under torch.func."""
+
+    @staticmethod
+    def forward(a, b):
+        return mm(a, b)
+
+    setup_context = staticmethod(_keep_both)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return _mm_gradients(ctx, grad, _TransformedMm.apply)
+
+    @staticmethod
+    def vmap(info, in_dims, *args):
+        return _batches(_TransformedMm.apply, info, in_dims, args)
+
+
+class _Transformed(torch.autograd.Function):
+    """linear under torch.func."""
+
+    @staticmethod
+    def forward(x, weight, bias):
+        return _linear(x, weight, bias)
+
+    setup_context = staticmethod(_keep_both)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return _linear_gradients(ctx, grad, _TransformedMm.apply)
+
+    @staticmethod
+    def vmap(info, in_dims, *args):
+        return _batches(_Transformed.apply, info, in_dims, args)
+
+
+mm.register_vmap(lambda info, in_dims, *args: _batches(mm, info, in_dims, args))
+_linear.register_vmap(lambda info, in_dims, *args: _batches(_linear, info, in_dims, args))
 
 
 def _check(x, weight, bias):
@@ -112,4 +169,6 @@ def linear(input: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tens
     _check(input, weight, bias)
     if _call.is_direct() and all(x is None or _call.is_plain(x) for x in (input, weight, bias)):
         return (_Direct.apply if _call.wants_gradient(input, weight, bias) else linear_direct)(input, weight, bias)
-    return _linear(input, weight, bias)
+    if _call.is_forward():
+        return torch._C._nn.linear(input, weight, bias)
+    return (_Transformed.apply if _call.is_transformed() else _linear)(input, weight, bias)

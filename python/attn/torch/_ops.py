@@ -254,6 +254,9 @@ class Direct(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad_output, grad_weights):
+        if not _call.is_direct_backward(grad_output, grad_weights):
+            apply = TransformedBackward.apply if _call.is_transformed() else None
+            return _attention_gradients(ctx, grad_output, grad_weights, apply=apply)[:9]
         if grad_output is None or grad_weights is not None or torch.is_grad_enabled():
             return _attention_gradients(ctx, grad_output, grad_weights)[:9]
         *operands, seed, output, maximum, total = ctx.saved_tensors

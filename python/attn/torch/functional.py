@@ -8,7 +8,7 @@ from torch import Tensor
 
 from attn import _core
 from attn._functions import prepared, scores_apart
-from attn.torch import _call, _general, _ops, _recorded
+from attn.torch import _call, _definition, _general, _ops, _recorded
 
 _NAME = "scaled_dot_product_attention"
 _NONE, _FULL, _AVERAGE = range(3)
@@ -73,12 +73,15 @@ def _scores_mask(mask, query, keys):
 
 
 def attend(q, k, v, numbers, mask=None, bias=None, sinks=None, weights=_NONE):
-    """(output, weights or None) of tensors of rank 4: the library at once, or the operator."""
+    """(output, weights or None) of tensors of rank 4: the library at once, or the operator; the definition where derivatives are carried forward."""
     seed = _call.draw_seed() if 0 < numbers.dropout_p < 1 else None
     if _call.is_direct() and all(x is None or _call.is_plain(x) for x in (q, k, v, mask, bias, sinks)):
         if _call.wants_gradient(q, k, v, bias, sinks):
             return _ops.Direct.apply(q, k, v, mask, bias, sinks, seed, numbers, weights)
         return _call.forward((q, k, v, mask, bias, sinks), numbers, _ops.seed_of(seed), _ops.WEIGHTS[weights], saves=False)[:2]
+    if _call.is_forward():
+        output, matrix = _definition.attend((q, k, v, mask, bias, sinks), numbers, _ops.seed_of(seed))
+        return output.to(q.dtype), _definition.shown(matrix, _ops.WEIGHTS[weights], q.dtype) if weights else None
     operator = _ops.Transformed.apply if _call.is_transformed() else _ops.attention
     output, matrix, _, _ = operator(q, k, v, mask, bias, sinks, seed, *numbers, weights)
     return output, matrix if weights else None
@@ -129,6 +132,8 @@ def _scale(scale, width):
 
 def attention(q, k, v, options, return_plan=False):
     """attn.attention on torch tensors (attn._functions): (output, weights, logsumexp, plan, dropout_seed), None for what is not there."""
+    if _call.is_forward() and _call.has_tangent(x for x in (q, k, v, *options) if isinstance(x, Tensor)):
+        raise NotImplementedError("attention: derivatives are carried forward here (jvp, jacfwd, dual_level); use grad, vjp, jacrev, or attn.torch's functions")
     if _call.is_direct() and not q.is_meta:
         return _recorded.attention(q, k, v, prepared("attention", options))
     if return_plan:
