@@ -43,9 +43,10 @@ def attention(
     for name in _REFUSED:
         if options.get(name) is not None:
             raise ValueError(f"attn: {type(module).__name__} gives {name}, which this integration does not know")
-    if query.device.type not in ("cpu", "meta"):
+    elsewhere = f"query is on {query.device}" if query.device.type not in ("cpu", "meta") else "ONNX is written" if _call.writes_onnx() else None
+    if elsewhere is not None:
         if softcap is not None or s_aux is not None:
-            raise ValueError(f"attn: query is on {query.device}; attn computes on the CPU, and torch's function knows no softcap or sinks")
+            raise ValueError(f"attn: {elsewhere}, where torch's function takes the call, which knows no softcap or sinks")
         return sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, is_causal=is_causal, position_bias=position_bias, cache=cache, **options
         )

@@ -51,6 +51,11 @@ def is_direct_backward(*grads):
     return is_direct() and not any(x is not None and _is_batch(x) for x in grads)
 
 
+def writes_onnx():
+    """Whether calls become nodes of ONNX, which has no operators of attn."""
+    return (_tracing() is not None or torch.compiler.is_exporting()) and torch.onnx.is_in_onnx_export()
+
+
 def is_transformed():
     """Whether torch.func is at work, and no compiler that would have to see through it."""
     return not torch.compiler.is_compiling() and _peek() is not None

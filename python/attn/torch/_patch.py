@@ -5,6 +5,7 @@ import functools
 import threading
 
 import torch
+from torch.jit._builtins import _find_builtin, _register_builtin
 
 from attn.torch import _call, _linear, functional
 
@@ -16,7 +17,7 @@ def _takes(tensors, dtypes):
     for x in tensors:
         if x is not None and not _call.is_plain(x):
             return False
-    return tensors[0].dtype in dtypes
+    return tensors[0].dtype in dtypes and not _call.writes_onnx()
 
 
 def _sdpa(original):
@@ -50,11 +51,18 @@ class _Place:
 
     def __init__(self, name, make):
         self.name, self.make, self.users, self.original = name, make, 0, None
+        self._made = {}  # for ever
 
     def enter(self):
         if self.users == 0:
             self.original = getattr(_F, self.name)
-            setattr(_F, self.name, self.make(self.original))
+            place = self._made.get(self.original)
+            if place is None:
+                place = self._made[self.original] = self.make(self.original)
+                # torch.jit.script, which compiles no code of attn, puts torch's own operator into its graph. It knows functions by their id.
+                if (operator := _find_builtin(self.original)) is not None:
+                    _register_builtin(place, operator)
+            setattr(_F, self.name, place)
         self.users += 1
 
     def leave(self):
