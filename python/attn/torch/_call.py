@@ -33,7 +33,8 @@ class Numbers(NamedTuple):
 
 def is_direct():
     """Whether tensors are just memory here: nobody traces, transforms or watches the operations."""
-    return not (torch.compiler.is_compiling() or _peek() is not None or _modes() or _function_modes() or _tracing() is not None or forward_ad._current_level >= 0)
+    watched = torch.compiler.is_compiling() or _peek() is not None or _modes() or _function_modes() or _tracing() is not None
+    return not (watched or forward_ad._current_level >= 0)
 
 
 def is_forward():

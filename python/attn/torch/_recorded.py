@@ -40,7 +40,7 @@ class _Recorded(torch.autograd.Function):
 
 def _gradients(tape, grads, inputs):
     if not _call.is_direct_backward(*grads):
-        raise NotImplementedError("attention: its backward pass takes no batch of gradients (is_grads_batched, vectorize) and no transform; use torch.func.vjp, vmap")
+        raise NotImplementedError("attention: its backward pass takes no batch of gradients (is_grads_batched, vectorize); use torch.func.vjp and vmap")
     if not torch.is_grad_enabled():
         return tape.backward(list(grads), False)
     given = [n for n, x in enumerate(grads) if x is not None]
