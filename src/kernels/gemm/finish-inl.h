@@ -20,7 +20,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 /// The upper halves of f32 (NaN canonical) rounded to nearest even; denormals stay.
 template <class D>
-HWY_INLINE auto rounded_to_bf16(D d, hn::Vec<D> x) {
+HWY_INLINE auto rounded_to_bf16(D, hn::Vec<D> x) {
   const hn::RebindToUnsigned<D> bits;
   const hn::Rebind<std::uint16_t, D> halves;
   const auto word = hn::BitCast(bits, x), odd = hn::And(hn::ShiftRight<16>(word), hn::Set(bits, 1u));

@@ -52,7 +52,7 @@ HWY_INLINE void store_some(D d, hn::Vec<D> v, T* y, std::int64_t count) {
 
 /// The 16 partial sums of a block, or those of them that are left, closed by the tree 8, 4, 2, 1.
 template <class D>
-HWY_INLINE hn::TFromD<D> close_lanes(D d, hn::Vec<D> v) {
+HWY_INLINE hn::TFromD<D> close_lanes(D, hn::Vec<D> v) {
   if constexpr (hn::MaxLanes(D()) == 1) {
     return hn::GetLane(v);
   } else {
