@@ -15,8 +15,9 @@ if(ATTN_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
 endif()
 
 add_library(attn_options INTERFACE)
-# No contraction: an FMA is written where it is meant, so that every build gives the same bits.
-target_compile_options(attn_options INTERFACE -ffp-contract=off -fno-math-errno -Wall -Wextra -Wpedantic)
+# No contraction: an FMA is written where it is meant, so that every build gives the same bits. A user's -ffast-math or -Ofast would take
+# them away: it is taken back first.
+target_compile_options(attn_options INTERFACE -fno-fast-math -ffp-contract=off -fno-math-errno -Wall -Wextra -Wpedantic)
 # Under Clang the stable sort of GCC's library warns of what it calls itself.
 target_compile_options(attn_options INTERFACE $<$<CXX_COMPILER_ID:Clang>:-Wno-deprecated-declarations>)
 if(ATTN_SANITIZE)
