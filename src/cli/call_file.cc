@@ -7,6 +7,7 @@
 #include <attn/safetensors.h>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>

@@ -8,6 +8,7 @@
 #include "explain/json_values.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>

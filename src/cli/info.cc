@@ -5,6 +5,7 @@
 #include <attn/runtime.h>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include <memory>

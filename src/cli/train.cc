@@ -12,6 +12,7 @@
 #include "io/write.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cerrno>
 #include <csignal>

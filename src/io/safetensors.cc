@@ -3,6 +3,7 @@
 
 #include <attn/error.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "io/safetensors_header.h"
 #include "io/write.h"
