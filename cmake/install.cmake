@@ -13,6 +13,13 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/attn-config.cmake ${CMAKE_CURRENT_BINA
   DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/attn)
 # The package may be moved: its paths count from the .pc file.
 file(RELATIVE_PATH ATTN_PC_TO_PREFIX ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
+foreach(kind LIB INCLUDE)  # some distributions name these folders whole
+  if(IS_ABSOLUTE "${CMAKE_INSTALL_${kind}DIR}")
+    set(ATTN_PC_${kind}DIR "${CMAKE_INSTALL_${kind}DIR}")
+  else()
+    set(ATTN_PC_${kind}DIR "\${prefix}/${CMAKE_INSTALL_${kind}DIR}")
+  endif()
+endforeach()
 configure_file(cmake/attn.pc.in attn.pc @ONLY)
 configure_file(cmake/attn_model.pc.in attn_model.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/attn.pc ${CMAKE_CURRENT_BINARY_DIR}/attn_model.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
