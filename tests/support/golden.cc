@@ -39,12 +39,12 @@ double epsilon(Dtype dtype) {
 
 }  // namespace
 
-const nlohmann::json& golden(const std::string& name) {
-  static std::map<std::string, nlohmann::json> parsed;
+const nlohmann::json& golden(std::string_view name) {
+  static std::map<std::string, nlohmann::json, std::less<>> parsed;
   auto found = parsed.find(name);
   if (found == parsed.end()) {
-    std::ifstream file(std::string(ATTN_GOLDEN_DIR) + "/" + name);
-    if (!file) throw std::runtime_error("no golden file " + name);
+    std::ifstream file(std::string(ATTN_GOLDEN_DIR) + "/" + std::string(name));
+    if (!file) throw std::runtime_error("no golden file " + std::string(name));
     found = parsed.emplace(name, nlohmann::json::parse(file)).first;
   }
   return found->second;

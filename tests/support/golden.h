@@ -6,11 +6,12 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 
 namespace attn::testing {
 
 /// tests/golden/<name>, parsed once.
-const nlohmann::json& golden(const std::string& name);
+const nlohmann::json& golden(std::string_view name);
 
 /// {"dtype", "shape", "values"} with flat or nested values; non-finite ones are the strings "nan", "inf", "-inf".
 Tensor golden_tensor(const nlohmann::json& entry);
