@@ -196,6 +196,9 @@ const AttentionTarget attention_table = {HWY_TARGET == HWY_AVX2 ? "avx2" : HWY_T
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
+#if defined(__x86_64__) && (HWY_TARGETS & ~(HWY_EMU128 | HWY_SCALAR)) != (HWY_AVX3 | HWY_AVX2)
+#error "AVX-512 and AVX2 must be built, whatever the user's flags, and nothing beside them (src/CMakeLists.txt)"
+#endif
 namespace attn::kernels {
 
 const AttentionTarget* attention_target(const char* name) noexcept {
