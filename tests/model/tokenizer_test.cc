@@ -14,10 +14,10 @@ using Kind = Tokenizer::Kind;
 using Ids = std::vector<std::int64_t>;
 
 const nlohmann::json& figures() { return golden("tokenizer/tokenizers.json"); }
-const nlohmann::json& figures(const std::string& name) {
+const nlohmann::json& figures(std::string_view name) {
   for (const auto& c : figures().at("cases"))
     if (c.at("name") == name) return c;
-  throw std::runtime_error("no case " + name);
+  throw std::runtime_error("no case " + std::string(name));
 }
 std::string text() { return figures().at("text"); }
 

@@ -14,10 +14,10 @@ using testing::bits_equal;
 using testing::golden_tensor;
 using testing::within_error_rule;
 
-const nlohmann::json& golden_case(const std::string& name) {
+const nlohmann::json& golden_case(std::string_view name) {
   for (const auto& c : testing::golden("torch_semantics.json").at("cases"))
     if (c.at("name") == name) return c;
-  throw std::runtime_error("no golden case " + name);
+  throw std::runtime_error("no golden case " + std::string(name));
 }
 Tensor input(const nlohmann::json& c, const char* name) {
   const auto& inputs = c.at("inputs");
