@@ -146,6 +146,18 @@ mm.register_vmap(lambda info, in_dims, *args: _batches(mm, info, in_dims, args))
 _linear.register_vmap(lambda info, in_dims, *args: _batches(_linear, info, in_dims, args))
 
 
+def _is_usual(x, weight, bias):
+    """Dense tensors that fit, and nobody looks on: what the checks would say of them is known."""
+    if not (_call.is_plain(x) and _call.is_plain(weight) and (bias is None or _call.is_plain(bias)) and _call.is_direct()):
+        return False
+    if x.is_nested or weight.is_nested or (bias is not None and bias.is_nested) or torch.is_autocast_enabled("cpu"):
+        return False
+    dtype, size = x.dtype, weight.shape
+    if dtype not in _call.FLOATS or weight.dtype is not dtype or len(size) != 2 or x.shape[-1:] != size[1:]:
+        return False
+    return bias is None or (bias.dtype is dtype and bias.shape == size[:1])
+
+
 def _check(x, weight, bias):
     if weight.dim() != 2 or x.dim() == 0 or x.shape[-1] != weight.shape[1]:
         raise ValueError(f"linear: input has shape {list(x.shape)}, weight {list(weight.shape)}; they must be [..., in] and [out, in]")
@@ -164,6 +176,8 @@ def linear(input: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tens
     Dtypes: float32, float64, bfloat16, float16, the same for all; bfloat16 by the processor's own dot product where it has one.
     Errors: TypeError, ValueError.
     """
+    if _is_usual(input, weight, bias):
+        return (_Direct.apply if _call.wants_gradient(input, weight, bias) else linear_direct)(input, weight, bias)
     _call.check_tensors("linear", {"input": input, "weight": weight, "bias": bias}, optional=("bias",))
     input, weight, bias = _call.autocast([input, weight, bias])
     _check(input, weight, bias)
