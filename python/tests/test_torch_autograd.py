@@ -276,3 +276,13 @@ def test_an_output_that_was_changed_in_place_is_an_error(name):
         change(y)
         with pytest.raises(RuntimeError, match="the output of shape .* was changed in place|modified by an inplace operation"):
             y.sum().backward()
+
+
+def test_what_the_backward_pass_reads_again_must_stay():
+    x = torch.randn(1, 2, 3, 4, requires_grad=True)
+    lengths, bias = torch.tensor([2]), torch.zeros(3, 3)
+    for name, read in (("key_lengths", lengths), ("bias", attn.Bias.dense(bias) + attn.Bias.alibi(2))):
+        y = attn.attention(x, x, x, **{name: read})
+        (lengths if name == "key_lengths" else bias).fill_(1)
+        with pytest.raises(RuntimeError, match="was changed in place"):
+            y.sum().backward()

@@ -96,6 +96,31 @@ def test_attention_loses_no_forward_derivative():
         assert attn.attention(x, x, x).shape == x.shape, "nothing is carried"
         with pytest.raises(NotImplementedError, match="carried forward"):
             attn.attention(forward_ad.make_dual(x, x), x, x)
+        bias = forward_ad.make_dual(draw(3, 3), draw(3, 3))
+        with pytest.raises(NotImplementedError, match="carried forward"):
+            attn.attention(x, x, x, bias=attn.Bias.dense(bias))
+
+
+def test_forward_derivatives_of_a_compiled_function():
+    x, w, q = draw(3, 4), draw(5, 4), draw(1, 2, 3, 4)
+    through = lambda f: torch.compile(lambda x: jvp(f, (x,), (x,))[1], backend="aot_eager")
+    torch.testing.assert_close(through(lambda x: attn.torch.linear(x, w))(x), x @ w.T, **TIGHT)
+    expected = jvp(lambda q: by_definition(q, q, q), (q,), (q,))[1]
+    torch.testing.assert_close(through(lambda q: attn.torch.scaled_dot_product_attention(q, q, q))(q), expected, **TIGHT)
+
+
+def test_forward_derivatives_of_a_backward_pass():
+    q, w = draw(1, 2, 3, 4).requires_grad_(), draw(5, 4)
+    flow, tangent = draw(1, 2, 3, 4), draw(1, 2, 3, 4)
+    for ours, theirs in (
+        (lambda q: attn.torch.linear(q, w) @ w, lambda q: F.linear(q, w) @ w),
+        (lambda q: attn.torch.scaled_dot_product_attention(q, q, q), lambda q: by_definition(q, q, q)),
+    ):
+        results = [f(q) for f in (ours, theirs)]
+        with forward_ad.dual_level():
+            dual = forward_ad.make_dual(flow, tangent)
+            found = [forward_ad.unpack_dual(torch.autograd.grad(y, q, dual)[0]).tangent for y in results]
+        torch.testing.assert_close(*found, **TIGHT)
 
 
 @pytest.mark.parametrize("again", [False, True])

@@ -39,12 +39,15 @@ def is_direct():
 
 def is_forward():
     """Whether derivatives are carried forward (torch.func.jvp, dual_level): memory and operators would lose them."""
-    return not torch.compiler.is_compiling() and forward_ad._current_level >= 0
+    return forward_ad._current_level >= 0
+
+
+is_forward._dynamo_marked_constant = True  # torch.compiler.assume_constant_result, without its import of the compiler: a trace has one level
 
 
 def has_tangent(tensors):
     """Whether one of them carries a derivative, or may do so behind torch.func's wrapping."""
-    return is_transformed() or any(forward_ad.unpack_dual(x).tangent is not None for x in tensors)
+    return torch.compiler.is_compiling() or is_transformed() or any(forward_ad.unpack_dual(x).tangent is not None for x in tensors)
 
 
 def is_direct_backward(*grads):

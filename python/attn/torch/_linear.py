@@ -76,6 +76,8 @@ class _Direct(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad):
+        if _call.is_forward():
+            return _linear_gradients(ctx, grad, torch.mm)
         if torch.is_grad_enabled() or not _call.is_direct_backward(grad):
             return _linear_gradients(ctx, grad, _TransformedMm.apply if _call.is_transformed() else mm)
         x, weight = ctx.saved_tensors

@@ -110,10 +110,10 @@ def _attention_gradients(ctx, grad_output, grad_weights, *_, apply=None):
     *operands, seed, output, maximum, total = ctx.saved_tensors
     needs = ctx.needs_input_grad
     found = [None] * 5
-    if grad_output is not None and grad_weights is None:
+    if grad_output is not None and grad_weights is None and not _call.is_forward():
         wants = (bool(needs[4]), bool(needs[5]))
         found = list((apply or attention_backward)(grad_output, *operands, seed, output, maximum, total, *ctx.numbers, *wants))
-    elif grad_weights is not None:
+    elif grad_output is not None or grad_weights is not None:
         found = _definition.gradients(operands, ctx.numbers, seed_of(seed), WEIGHTS[ctx.weights], grad_output, grad_weights)
     return _as_inputs(found, needs) + (None,) * 9
 

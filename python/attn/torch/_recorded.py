@@ -11,6 +11,12 @@ _SEED = _core.attention_options.index("dropout_seed")
 _OUT = _core.attention_options.index("out")
 
 
+def _arrays(options):
+    """The tensors among the options and in them: lengths, a mask's."""
+    for x in options:
+        yield from (y for y in (x, *getattr(x, "arrays", ())) if isinstance(y, torch.Tensor))
+
+
 class _Recorded(torch.autograd.Function):
     """The inputs of a call to its output, weights and logsumexp."""
 
@@ -21,6 +27,7 @@ class _Recorded(torch.autograd.Function):
         (output, weights, logsumexp, plan, seed), tape = _core.attention_recorded(q, k, v, options, needs)
         ctx.tape, ctx.needs = tape, needs
         ctx.versions = [(x, x._version) for x in inputs]
+        ctx.read = [(x, x._version) for x in _arrays(options)]  # read again by the backward pass
         ctx.set_materialize_grads(False)
         # The backward pass reads the output. An alias, which shares its count of changes: the output itself holds this record, which would hold it.
         shown = output.detach()
@@ -30,7 +37,7 @@ class _Recorded(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *grads):
-        for name, x, version in (*(("an input", *each) for each in ctx.versions), ("the output", *ctx.output)):
+        for name, x, version in (*(("an input", *each) for each in (*ctx.versions, *ctx.read)), ("the output", *ctx.output)):
             if x._version != version:
                 raise RuntimeError(f"attention: {name} of shape {list(x.shape)} was changed in place after the call; its gradients need it as it was")
         found = _gradients(ctx.tape, grads, [x for (x, _), needed in zip(ctx.versions, ctx.needs) if needed])

@@ -130,9 +130,15 @@ def _scale(scale, width):
     return scale
 
 
+def _operands(q, k, v, options):
+    """What may carry a derivative, in a Bias, Score or table too."""
+    yield from (q, k, v, *options)
+    yield from _core.attention_inputs(q, k, v, prepared("attention", options))
+
+
 def attention(q, k, v, options, return_plan=False):
     """attn.attention on torch tensors (attn._functions): (output, weights, logsumexp, plan, dropout_seed), None for what is not there."""
-    if _call.is_forward() and _call.has_tangent(x for x in (q, k, v, *options) if isinstance(x, Tensor)):
+    if _call.is_forward() and _call.has_tangent(x for x in _operands(q, k, v, options) if isinstance(x, Tensor)):
         raise NotImplementedError("attention: derivatives are carried forward here (jvp, jacfwd, dual_level); use grad, vjp, jacrev, or attn.torch's functions")
     if _call.is_direct() and not q.is_meta:
         return _recorded.attention(q, k, v, prepared("attention", options))
