@@ -95,15 +95,25 @@ Tensor arange(Scalar start, Scalar end, Scalar step, std::optional<Dtype> dtype)
   const bool integral = !start.is_floating() && !end.is_floating() && !step.is_floating();
   const Dtype type = dtype.value_or(integral ? Dtype::i64 : Dtype::f32);
   const double width = step.to_double();
-  const double steps = (end.to_double() - start.to_double()) / width, length = std::ceil(steps);
-  if (!(width != 0) || !(steps >= 0) || !(length < 0x1p62))
-    throw ValueError(fmt::format("arange: from {} to {} by {}; the step must be finite, not 0, and lead towards the end", start.to_double(), end.to_double(), width));
-  if (integral || !is_floating(type)) {  // exact beyond 2^53 too; whole numbers are counted in whole steps
-    const std::int64_t first = start.to_int(), by = step.to_int();
-    std::uint64_t apart = static_cast<std::uint64_t>(end.to_int()) - static_cast<std::uint64_t>(first), each = static_cast<std::uint64_t>(by);
+  const auto check = [&](bool leads) {
+    if (!leads)
+      throw ValueError(fmt::format("arange: from {} to {} by {}; the step must be finite, not 0, and lead towards the end", start.to_double(), end.to_double(), width));
+  };
+  if (integral || type == Dtype::i64) {  // exact beyond 2^53 too; i64 are counted in whole numbers, as in torch
+    for (const Scalar& x : {start, end, step}) check_fits("arange", x, Dtype::i64);
+    const std::int64_t first = start.to_int(), last = end.to_int(), by = step.to_int();
+    check(by != 0 && (last == first || (last > first) == (by > 0)));
+    std::uint64_t apart = static_cast<std::uint64_t>(last) - static_cast<std::uint64_t>(first), each = static_cast<std::uint64_t>(by);
     if (by < 0) apart = -apart, each = -each;
-    const std::int64_t count = integral ? static_cast<std::int64_t>(apart / each + (apart % each != 0)) : static_cast<std::int64_t>(length);
-    return filled_by(count, type, [&](std::int64_t i) { return first + i * by; });
+    const std::uint64_t count = apart / each + (apart % each != 0);
+    check(count < std::uint64_t{1} << 62);
+    return filled_by(static_cast<std::int64_t>(count), type, [&](std::int64_t i) { return first + i * by; });
+  }
+  const double steps = (end.to_double() - start.to_double()) / width, length = std::ceil(steps);
+  check(width != 0 && steps >= 0 && length < 0x1p62);
+  if (!is_floating(type)) {
+    const std::int64_t first = start.to_int(), by = step.to_int();
+    return filled_by(static_cast<std::int64_t>(length), type, [&](std::int64_t i) { return first + i * by; });
   }
   return filled_by(static_cast<std::int64_t>(length), type, [&](std::int64_t i) { return start.to_double() + static_cast<double>(i) * width; });
 }

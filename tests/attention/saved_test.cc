@@ -35,6 +35,13 @@ TEST(SavedByAttention, WhatIsReadAgainWithoutAGradientOfItsOwn) {
     read.fill_(0);
     EXPECT_NE(error_of<ValueError>([&] { backward(out.sum()); }).find("AttentionBackward0 saved a tensor"), std::string::npos);
   }
+  const auto weights_of = [&](const Weights& weights) { return attention(q, k, k, {.weights = weights}); };
+  const Tensor rows = ids({1});
+  const AttentionResult of_row = weights_of(Weights::rows(rows)), best = weights_of(Weights::top_k(2));
+  rows.fill_(0);
+  best.weight_keys.fill_(0);
+  for (const AttentionResult& result : {of_row, best})
+    EXPECT_NE(error_of<ValueError>([&] { backward((result.weights * result.weights).sum()); }).find("AttentionBackward0 saved a tensor"), std::string::npos);
   const Tensor ints = tensor<int>({4}), copied = attention(q, k, k, {.key_lengths = ints}).output;  // read once, as i64
   ints.fill_(0);
   backward(copied.sum());

@@ -116,6 +116,11 @@ TEST(Join, Errors) {
   EXPECT_THROW(arange(-3, -4, 3), ValueError);  // less than one step the wrong way
   EXPECT_THROW(arange(1, 0.5), ValueError);
   EXPECT_EQ(arange(3, 3, -1).numel(), 0);
+  // i64 of other bounds and steps: torch takes them whole before it counts
+  EXPECT_EQ(arange(0, 4.5, 1, Dtype::i64).to_int_vector(), (std::vector<std::int64_t>{0, 1, 2, 3}));
+  EXPECT_EQ(arange(-1.5, 1.5, 1, Dtype::i64).to_int_vector(), (std::vector<std::int64_t>{-1, 0}));
+  EXPECT_THROW(arange(0, 2, 0.5, Dtype::i64), ValueError);
+  EXPECT_THROW(arange(0, 1e300, 1, Dtype::i64), ValueError);
   constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
   EXPECT_EQ(arange(-most, most, most).to_int_vector(), (std::vector<std::int64_t>{-most, 0}));  // the span is beyond 64 bits
   EXPECT_THROW(one_hot(tensor<std::int64_t>({0, 1}), -2), ValueError);
