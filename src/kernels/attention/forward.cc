@@ -199,6 +199,9 @@ HWY_AFTER_NAMESPACE();
 #if defined(__x86_64__) && (HWY_TARGETS & ~(HWY_EMU128 | HWY_SCALAR)) != (HWY_AVX3 | HWY_AVX2)
 #error "AVX-512 and AVX2 must be built, whatever the user's flags, and nothing beside them (src/CMakeLists.txt)"
 #endif
+#if defined(__aarch64__) && !(HWY_TARGETS & HWY_NEON)
+#error "NEON must be built (src/CMakeLists.txt)"
+#endif
 namespace attn::kernels {
 
 const AttentionTarget* attention_target(const char* name) noexcept {

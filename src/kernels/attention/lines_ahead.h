@@ -130,7 +130,7 @@ class LinesAhead {
   Run next_[most_runs];
   int run_, runs_;
   Place at_;
-  std::int64_t left_, due_ = 0, put_off_;  // lines of the run that is asked for; that may be asked for; of those, that may wait
+  std::int64_t left_, due_ = 0, put_off_ = 0;  // lines of the run that is asked for; that may be asked for; of those, that may wait
   std::int64_t row_, end_;       // not looked up
 };
 

@@ -57,7 +57,7 @@ struct RegisterCut {
       if (pack_a) {
         if (p.m >= 2 * packed_rows_least * row_parts) row_parts *= 2;
         else if (p.n >= 2 * packed_columns_least * panel_parts) panel_parts *= 2;
-        else if (parts() >= few_register_parts) break;
+        else if (parts() >= std::max(few_register_parts, p.threads)) break;
         else if (p.m >= 64 * row_parts && (row_parts == 1 || panels < 2 * panel_parts)) row_parts *= 2;
         else if (panels >= 2 * panel_parts) panel_parts *= 2;
         else break;

@@ -59,8 +59,8 @@ inline constexpr std::int64_t register_rows_most = 1024;
 inline constexpr std::int64_t least_register_work = 1 << 22;
 inline constexpr std::int64_t turned_rows_most = 64;
 /// Parts that pack their rows of a: all of b passes by each, so they have so many rows, and so many columns that the packing of the same rows by
-/// others does not show. Against parts of 32 rows 512 x 768 x 3072 takes 40 % less time, 768 x 8192 x 3072 a quarter. Fewer parts than few_register_parts
-/// are cut all the same.
+/// others does not show. Against parts of 32 rows 512 x 768 x 3072 takes 40 % less time, 768 x 8192 x 3072 a quarter. Fewer parts than few_register_parts,
+/// or than threads, are cut all the same.
 inline constexpr std::int64_t packed_rows_least = 256;
 inline constexpr std::int64_t packed_columns_least = 768;
 inline constexpr std::int64_t few_register_parts = 4;
