@@ -12,7 +12,7 @@ _OUT = _core.attention_options.index("out")
 
 
 def _arrays(options):
-    """The tensors among the options and in them: lengths, a mask's."""
+    """The tensors among the options and in them: lengths, what a bias, score or table is made of. A mask does not show its own."""
     for x in options:
         yield from (y for y in (x, *getattr(x, "arrays", ())) if isinstance(y, torch.Tensor))
 
