@@ -24,27 +24,75 @@ inline bool in_byte_tiles(const KeyRows& rows, std::int64_t columns) {
   return rows.element == Element::i8 && columns % 16 == 0 && rows.row_stride % 16 == 0 && (rows.scale_group % 16 == 0 || rows.scale_group >= columns);
 }
 
-/// A block's rows of 8 bits and their scales.
+/// A block's rows of 8 bits, run by run: those of a page, or all of them, which lie evenly.
 struct ByteRows {
-  const std::int8_t* row[key_block];
-  const float* scales[key_block];  // one a group
-  std::int64_t group;
+  struct Run {
+    const std::int8_t* row;
+    const float* scales;
+    int first, keys;  // of the block
+  };
+  Run run[key_block];
+  int runs = 0;
+  std::int64_t stride, scale_stride;  // between rows, and between their scales
+  std::int64_t group, columns;
 
-  ByteRows(const KeyRows& head, std::int64_t first, int keys) : group(head.scale_group) {
-    for_each_row(head, first, keys, [&](std::int64_t r, const char* at, const float* of_row) {
-      row[r] = reinterpret_cast<const std::int8_t*>(at);
-      scales[r] = of_row;
-    });
+  ByteRows(const KeyRows& head, std::int64_t first, int keys, std::int64_t row_columns)
+      : stride(head.row_stride), scale_stride(head.scale_stride), group(head.scale_group), columns(row_columns) {
+    for (int r = 0; r < keys; ++runs) {
+      const int count = static_cast<int>(rows_of_page(head, first + r, keys - r));
+      run[runs] = {reinterpret_cast<const std::int8_t*>(row_at(head, first + r)), scales_at(head, first + r), r, count};
+      r += count;
+    }
+  }
+
+  /// Which scale a column has.
+  std::int64_t group_of(std::int64_t column) const { return group >= columns ? 0 : column / group; }
+
+  /// visit(run, first row of it, keys): those of [begin, end), run by run.
+  template <typename F>
+  HWY_INLINE void for_each_run(int begin, int end, F&& visit) const {
+    for (const Run* at = run; at < run + runs && at->first < end; ++at) {
+      const int skipped = begin > at->first ? begin - at->first : 0, keys = (end < at->first + at->keys ? end - at->first : at->keys) - skipped;
+      if (keys > 0) visit(*at, skipped, keys);
+    }
   }
 };
 
-/// FewScoresTile for keys of 8 bits, pointed to as words, `stride` of them apart. `scales` are those of the keys from `first_key` on.
+/// N keys that lie evenly: `key` is the first of them in the block.
+struct ByteKeys {
+  const float* row;  // as words
+  const float* scales;
+  int key;
+};
+
+/// for_each_few_keys of the keys [begin, end): turned(keys, vectors), plain(first key, end).
+template <typename Turned, typename Plain>
+HWY_INLINE void for_each_byte_keys(const ByteRows& rows, int begin, int end, Turned&& turned, Plain&& plain) {
+  constexpr int N = lanes<float>;
+  ByteKeys found[2];
+  int count = 0;
+  const auto done = [&] {
+    if (count > 0) turned(found, count);
+    count = 0;
+  };
+  rows.for_each_run(begin, end, [&](const ByteRows::Run& run, int first, int keys) {
+    if (keys < N) return plain(run.first + first, run.first + first + keys);
+    const int last = first + keys - N;  // the last N perhaps for the second time
+    for (int r = first; r < first + keys; r += N) {
+      if (r > last) r = last;
+      const ByteKeys next = {reinterpret_cast<const float*>(run.row + r * rows.stride), run.scales + r * rows.scale_stride, run.first + r};
+      if (count == 2 || (count == 1 && found[0].key + N != next.key)) done();
+      found[count++] = next;
+    }
+  });
+  done();
+}
+
+/// FewScoresTile for keys of 8 bits, pointed to as words, `stride` of them apart.
 struct FewScoresByteTile {
-  std::int64_t dim;
   const float* q;
-  const float* first_key;
-  const float* const* scales;
-  std::int64_t group;
+  const ByteRows& rows;
+  const ByteKeys* found;
   LinesAhead* ahead;  // of the keys
 
   template <int ROWS, int VECTORS>
@@ -52,19 +100,24 @@ struct FewScoresByteTile {
     const Tag<float> d;
     const hn::RebindToSigned<Tag<float>> whole;
     constexpr int N = lanes<float>;
-    const float* const* const of_tile = keys[0] == first_key ? scales : scales + N;  // one vector of two, where two are too many
+    const ByteKeys* const of_tile = found + (keys[0] == found[0].row ? 0 : 1);  // one vector of two, where two are too many
     Vector<float> sum[ROWS][VECTORS], scale[VECTORS];
     ATTN_UNROLL for (int r = 0; r < ROWS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::Zero(d);
     RowsInStep<Tag<float>> first(keys[0], stride), second(keys[VECTORS - 1], stride);
     std::int64_t group_end = 0;
-    for (std::int64_t c = 0, n = 0; c < dim; c += 16) {
+    for (std::int64_t c = 0, n = 0; c < rows.columns; c += 16) {
       if (c == group_end) {
         ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) {
-          alignas(64) float of_keys[N];
-          for (int i = 0; i < N; ++i) of_keys[i] = of_tile[v * N + i][n];
-          scale[v] = hn::Load(d, of_keys);
+          const float* const scales = of_tile[v].scales + n;
+          if (rows.scale_stride == 1) {
+            scale[v] = hn::LoadU(d, scales);
+          } else {
+            alignas(64) float of_keys[N];
+            for (int i = 0; i < N; ++i) of_keys[i] = scales[i * rows.scale_stride];
+            scale[v] = hn::Load(d, of_keys);
+          }
         }
-        group_end += group;
+        group_end += rows.group;
         ++n;
       }
       if constexpr (asks_ahead<float> && ROWS > 1 && VECTORS > 1) ahead->fetch<(VECTORS * N + 3) / 4>();
@@ -93,10 +146,10 @@ struct FewScoresByteTile {
   }
 };
 
-/// FewRowsTile for values of 8 bits: keys [first_key, first_key + keys) of the block; weights p[key][p_stride], of the first of them on.
+/// FewRowsTile for values of 8 bits: keys [begin, end) of the block; weights p[key][p_stride], of the first of them on.
 struct FewRowsByteTile {
-  const ByteRows& values_of;
-  int first_key, keys;
+  const ByteRows& rows;
+  int begin, end;
   const float* p;
   std::int64_t p_stride;
   FewFold<float> fold;
@@ -108,18 +161,22 @@ struct FewRowsByteTile {
     Vector<float> sum[ROWS][VECTORS];
     std::int64_t group[VECTORS];
     fold.start(o, sum);
-    ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) group[x] = (column + x * N) / values_of.group;
+    ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) group[x] = rows.group_of(column + x * N);
     const float* weights = p + row;
-    for (int key = first_key; key < first_key + keys; ++key, weights += p_stride) {
-      if constexpr (asks_ahead<float> && ROWS > 1 && VECTORS > 1) fold.ahead->fetch<(VECTORS * N + 63) / 64>();
-      const std::int8_t* const value = values_of.row[key] + column;
-      Vector<float> values[VECTORS];
-      ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) values[x] = hn::Mul(widen(d, value + x * N), hn::Set(d, values_of.scales[key][group[x]]));
-      ATTN_UNROLL for (int r = 0; r < ROWS; ++r) {
-        const auto weight = hn::Set(d, weights[r]);
-        ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) sum[r][x] = hn::MulAdd(values[x], weight, sum[r][x]);
+    const std::int64_t stride = rows.stride, scale_stride = rows.scale_stride, weights_stride = p_stride;
+    rows.for_each_run(begin, end, [&](const ByteRows::Run& run, int first, int keys) HWY_ATTR {
+      const std::int8_t* value = run.row + first * stride + column;
+      const float* scale = run.scales + first * scale_stride;
+      for (; keys > 0; --keys, value += stride, scale += scale_stride, weights += weights_stride) {
+        if constexpr (asks_ahead<float> && ROWS > 1 && VECTORS > 1) fold.ahead->fetch<(VECTORS * N + 63) / 64>();
+        Vector<float> values[VECTORS];
+        ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) values[x] = hn::Mul(widen(d, value + x * N), hn::Set(d, scale[group[x]]));
+        ATTN_UNROLL for (int r = 0; r < ROWS; ++r) {
+          const auto weight = hn::Set(d, weights[r]);
+          ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) sum[r][x] = hn::MulAdd(values[x], weight, sum[r][x]);
+        }
       }
-    }
+    });
     fold.finish(row, o, sum);
   }
 };

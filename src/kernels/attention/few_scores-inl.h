@@ -82,14 +82,13 @@ struct FewScoresTile {
   }
 };
 
-/// Scores of `rows` rows and of `vectors` (1 or 2) times N keys from `key` on, of which k is the first; -inf where `visible` (the block's words;
-/// null: all) has no bit for the row.
+/// Scores of `rows` rows and of `vectors` (1 or 2) times N keys from `key` on, keys[v] the first of N that stand `stride` apart; -inf where
+/// `visible` (the block's words; null: all) has no bit for the row.
 template <typename T, class Tile>
-HWY_NOINLINE void few_scores(const FewScores<T>& to, const T* const* k, int key, int vectors, int rows, const Word* visible, const Tile& tile) {
+HWY_NOINLINE void few_scores(const FewScores<T>& to, const T* const* keys, std::int64_t stride, int key, int vectors, int rows, const Word* visible,
+                             const Tile& tile) {
   const Tag<T> d;
   constexpr int N = lanes<T>;
-  const T* const keys[2] = {k[0], k[(vectors - 1) * N]};
-  const std::ptrdiff_t stride = (reinterpret_cast<const char*>(k[1]) - reinterpret_cast<const char*>(k[0])) / static_cast<std::ptrdiff_t>(sizeof(T));
   T* const scores = to.s + key;
   int row = 0;
   for (; row + 4 <= rows; row += 4) {
@@ -111,6 +110,14 @@ HWY_NOINLINE void few_scores(const FewScores<T>& to, const T* const* k, int key,
     const auto largest = hn::Max(hn::LoadU(d, of_row), hn::LoadU(d, of_row + (vectors - 1) * N));
     to.maximum[r] = std::max(to.maximum[r], hn::GetLane(hn::MaxOfLanes(d, largest)));
   }
+}
+
+/// The same of keys k[0], k[1] ...
+template <typename T, class Tile>
+HWY_INLINE void few_scores(const FewScores<T>& to, const T* const* k, int key, int vectors, int rows, const Word* visible, const Tile& tile) {
+  const T* const keys[2] = {k[0], k[(vectors - 1) * lanes<T>]};
+  const std::ptrdiff_t bytes = reinterpret_cast<const char*>(k[1]) - reinterpret_cast<const char*>(k[0]);
+  few_scores(to, keys, bytes / static_cast<std::ptrdiff_t>(sizeof(T)), key, vectors, rows, visible, tile);
 }
 
 /// Calls turned(first key, vectors) for keys [key, end) as long as there are N that stand evenly, the last N perhaps for the second time, and

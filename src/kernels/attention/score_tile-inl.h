@@ -124,10 +124,10 @@ class DotScore {
   template <typename F>
   void group_bytes(const Strip<T>& strip, const ByteRows& bytes, const T* const* k, const ScoreRange& range, F&& widen) {
     FewBlock<T, key_block> block(strip);
-    const float* words[key_block];
-    for (int r = range.key; r < range.end; ++r) words[r] = reinterpret_cast<const float*>(bytes.row[r]);
-    for_each_few_keys(words, range.key, range.end, [&](int key, int vectors) HWY_ATTR {
-      few_scores({block.s, key_block, strip.alpha}, words + key, key, vectors, few_, range.of_vector(0), FewScoresByteTile{dim_, few_queries_, words[key], bytes.scales + key, bytes.group, ahead_});
+    for_each_byte_keys(bytes, range.key, range.end, [&](const ByteKeys* found, int vectors) HWY_ATTR {
+      const float* const keys[2] = {found[0].row, found[vectors - 1].row};
+      few_scores({block.s, key_block, strip.alpha}, keys, bytes.stride / 4, found[0].key, vectors, few_, range.of_vector(0),
+                 FewScoresByteTile{few_queries_, bytes, found, ahead_});
     }, [&](int key, int end) HWY_ATTR {
       widen(key, end);
       score_block(strip, k, dim_, {key, end, 0, 1, range.visible, range.whole});

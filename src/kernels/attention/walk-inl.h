@@ -237,7 +237,7 @@ class Walk {
 
   void score_bytes(std::int64_t first, int keys, const Groups& groups, const Word* visible, const T** k_rows) {
     if constexpr (takes_bytes) {
-      const ByteRows bytes(k, first, keys);
+      const ByteRows bytes(k, first, keys, problem.dim);
       const auto widen_rows = [&](int key, int end) { stored.load(k, problem.dim, {first + key, end - key, span_end}, k_rows + key); };
       for (int g = 0; g < groups.count; ++g) score.group_bytes(strip, bytes, k_rows, groups.range(g, visible), widen_rows);
     }
@@ -246,8 +246,8 @@ class Walk {
   void fold_bytes(std::int64_t first, int keys, int key, int count, const T* p, std::int64_t p_stride) {
     if constexpr (takes_bytes) {
       v_ahead.use(first, keys);
-      const ByteRows bytes(v, first, keys);
-      rows_out.for_each(static_cast<int>(map.count()), FewRowsByteTile{bytes, key, count, p, p_stride, fold_few_part(true, true)});
+      const ByteRows bytes(v, first, keys, problem.value_dim);
+      rows_out.for_each(static_cast<int>(map.count()), FewRowsByteTile{bytes, key, key + count, p, p_stride, fold_few_part(true, true)});
     }
   }
 
