@@ -1,13 +1,11 @@
-// src/runtime/cpu.cc: CPUID with the system's consent (XGETBV), the processor's name, the cores.
+// src/runtime/cpu.cc: CPUID with the system's consent (XGETBV), the processor's name.
 #include "runtime/cpu.h"
-
-#include <sched.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <fstream>
-#include <thread>
 
+#include "runtime/cores.h"
 #include "runtime/once.h"
 
 #if defined(__x86_64__)
@@ -110,14 +108,6 @@ std::string processor_name() {
     if (begin != std::string::npos) return line.substr(begin, end - begin + 1);
   }
   return "unknown";
-}
-
-/// Cores this process may run on: taskset and containers say less than the machine has.
-int usable_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
-  return std::max(1u, std::thread::hardware_concurrency());
 }
 
 }  // namespace
