@@ -10,10 +10,12 @@
 namespace attn::testing {
 namespace {
 
-std::vector<std::string> training(const Folder& folder, const std::string& out) {
+/// What kind of terminal it is does not come from where the tests run.
+std::vector<std::string> training(const Folder& folder, const std::string& out, const std::string& steps = "24", const std::string& terminal = "xterm") {
   std::string text;
   while (text.size() < 2000) text += "attention is all you need.\n";
-  return {ATTN_COMMAND, "train", folder.write("text", text), "--out", folder.file(out), "--context", "16", "--batch", "2", "--steps", "24", "--eval-every", "8"};
+  return {"/usr/bin/env", "TERM=" + terminal, ATTN_COMMAND, "train", folder.write("text", text), "--out", folder.file(out),
+          "--context", "16", "--batch", "2", "--steps", steps, "--eval-every", "8"};
 }
 
 /// The screen from the bar's first drawing on: what stands before it are whole lines.
@@ -61,10 +63,8 @@ TEST(TrainTerminal, TheBarIsThereBeforeTheFirstStepAndSaysHowLong) {
 
 TEST(TrainTerminal, StoppedItLeavesAWholeLine) {
   const Folder folder;
-  std::vector<std::string> arguments = training(folder, "out");
-  arguments[10] = "100000";
   bool sent = false;
-  const Shown shown = on_terminal(arguments, 80, [&](const std::string& bytes, pid_t id) {
+  const Shown shown = on_terminal(training(folder, "out", "100000"), 80, [&](const std::string& bytes, pid_t id) {
     if (!sent && bytes.find("loss") != std::string::npos) sent = ::kill(id, SIGINT) == 0;
   });
   EXPECT_EQ(shown.code, 0) << shown.bytes;
@@ -75,9 +75,7 @@ TEST(TrainTerminal, StoppedItLeavesAWholeLine) {
 
 TEST(TrainTerminal, ATerminalThatTakesNothingBackGetsLines) {
   const Folder folder;
-  std::vector<std::string> arguments = training(folder, "out");
-  arguments.insert(arguments.begin(), {"/usr/bin/env", "TERM=dumb"});
-  const Shown shown = on_terminal(arguments, 80);
+  const Shown shown = on_terminal(training(folder, "out", "24", "dumb"), 80);
   EXPECT_EQ(shown.code, 0) << shown.bytes;
   EXPECT_EQ(shown.bytes.find('\x1b'), std::string::npos);
   EXPECT_NE(shown.bytes.find("step 24/24  loss "), std::string::npos) << shown.bytes;
