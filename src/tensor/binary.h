@@ -42,50 +42,49 @@ void binary_run(char* const* data, const std::int64_t* strides, std::int64_t n, 
 inline Tensor as(const Tensor& x, Dtype dtype) { return x.dtype() == dtype ? x : x.detach().to(dtype); }
 
 /// `write(target)` into `out` or new memory; by way of other memory where `out` overlaps an input otherwise than exactly.
+using WriteInto = void (*)(void* context, const Tensor& target);
+Tensor compute_into(const char* function, const Tensor& out, const Dims& sizes, Dtype dtype, std::initializer_list<const Tensor*> inputs, WriteInto write,
+                    void* context);
 template <typename Write>
-Tensor compute_into(const char* function, const Tensor& out, const Dims& sizes, Dtype dtype, std::initializer_list<Tensor> inputs,
-                    Write&& write) {
-  Tensor result = result_memory(function, out, sizes, dtype);
-  bool aside = false;
-  if (out.defined())
-    for (const Tensor& input : inputs) aside |= overlaps(out, input);
-  if (!aside) {
-    write(result);
-    return result;
-  }
-  const Tensor other = result_memory(function, {}, sizes, dtype);
-  write(other);
-  copy_values(result, other);
-  return result;
+Tensor compute_into(const char* function, const Tensor& out, const Dims& sizes, Dtype dtype, std::initializer_list<const Tensor*> inputs,
+                    const Write& write) {
+  const WriteInto call = [](void* context, const Tensor& target) { (*static_cast<const Write*>(context))(target); };
+  return compute_into(function, out, sizes, dtype, inputs, call, const_cast<Write*>(&write));
 }
 
-/// target = element(a, b) for operands of dtype `common` (b may be f32 beside a 16-bit one) and a target of type R, or of
-/// `common` for void. Memory that overlaps must do so exactly.
+// All that depends on the element function and the types is a loop; what goes around it stands once, in binary.cc.
+
+/// The loop for operands of dtype `common` (the second may be f32 beside a 16-bit one) and a result of type R, or of `common` for void.
 template <typename R, typename F>
-void binary_into(const Tensor& target, const Tensor& a, const Tensor& b, Dtype common, F element) {
-  const Dims& sizes = target.sizes();
-  with_type(common, [&]<typename T>(Type<T>) {
-    using Result = std::conditional_t<std::is_void_v<R>, T, R>;
-    const auto run = [&]<typename B>(Type<B>) {
-      iterate_in_parts(sizes, {operand(target, sizes), operand(a, sizes), operand(b, sizes)},
-                       [element](char* const* data, const std::int64_t* strides, std::int64_t n) {
-                         binary_run<Result, T, B>(data, strides, n, element);
-                       });
+InnerLoop binary_loop(Dtype common, Dtype second) {
+  return with_type(common, [&]<typename T>(Type<T>) {
+    const auto of = []<typename B>(Type<B>) -> InnerLoop {
+      return [](void* element, char* const* data, const std::int64_t* strides, std::int64_t n) {
+        binary_run<std::conditional_t<std::is_void_v<R>, T, R>, T, B>(data, strides, n, *static_cast<const F*>(element));
+      };
     };
     if constexpr (is_half<T>) {
-      if (b.dtype() == Dtype::f32) return run(Type<float>{});
+      if (second == Dtype::f32) return of(Type<float>{});
     }
-    run(Type<T>{});
+    return of(Type<T>{});
   });
 }
 
+/// target = element(a, b) for operands of dtype `common` and a target of type R, or of `common` for void. Memory that overlaps must do
+/// so exactly.
+void binary_into(const Tensor& target, const Tensor& a, const Tensor& b, InnerLoop loop, void* element);
+template <typename R, typename F>
+void binary_into(const Tensor& target, const Tensor& a, const Tensor& b, Dtype common, F element) {
+  binary_into(target, a, b, binary_loop<R, F>(common, b.dtype()), &element);
+}
+
 /// The same into `out` or new memory of the broadcast shape.
+Tensor binary(const char* function, const Tensor& a, const Tensor& b, Dtype result, const Tensor& out, InnerLoop loop, void* element);
 template <typename R, typename F>
 Tensor binary(const char* function, const Tensor& a, const Tensor& b, Dtype common, const Tensor& out, F element) {
-  Dtype dtype = common;
-  if constexpr (!std::is_void_v<R>) dtype = dtype_of<R>;
-  return compute_into(function, out, broadcast_shapes(function, a.sizes(), b.sizes()), dtype, {a, b},
-                      [&](const Tensor& target) { binary_into<R>(target, a, b, common, element); });
+  Dtype result = common;
+  if constexpr (!std::is_void_v<R>) result = dtype_of<R>;
+  return binary(function, a, b, result, out, binary_loop<R, F>(common, b.dtype()), &element);
 }
 
 }  // namespace attn

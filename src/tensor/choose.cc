@@ -23,7 +23,7 @@ Tensor choose(const char* function, const char* mask_name, const Tensor& conditi
   if (condition.dtype() != Dtype::boolean)
     throw DtypeError(std::string(function) + ": " + mask_name + " is " + std::string(name_of(condition.dtype())) + "; it must be bool");
   const Dims sizes = broadcast_shapes(function, broadcast_shapes(function, condition.sizes(), a.sizes()), b.sizes());
-  return compute_into(function, out, sizes, a.dtype(), {condition, a, b}, [&](const Tensor& target) {
+  return compute_into(function, out, sizes, a.dtype(), {&condition, &a, &b}, [&](const Tensor& target) {
     const auto run = [&](auto word) {
       iterate_in_parts(sizes, {operand(target, sizes), operand(condition, sizes), operand(a, sizes), operand(b, sizes)},
                        [](char* const* data, const std::int64_t* strides, std::int64_t n) { choose_run<decltype(word)>(data, strides, n); });

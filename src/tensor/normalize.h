@@ -33,7 +33,7 @@ Tensor normalized(const char* function, const Tensor& given, std::int64_t n, std
   };
   for (Tensor& read : affine)
     if (!read.defined()) read = x;
-  if (!out.defined() || out.is_contiguous()) return compute_into(function, out, x.sizes(), x.dtype(), {x, affine[0], affine[1]}, write);
+  if (!out.defined() || out.is_contiguous()) return compute_into(function, out, x.sizes(), x.dtype(), {&x, &affine[0], &affine[1]}, write);
   const Tensor result = empty(x.sizes(), x.dtype());
   write(result);
   return deliver(function, result, out, x.dtype());

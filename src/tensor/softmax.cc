@@ -51,7 +51,7 @@ Tensor softmax_like(const char* function, kernels::RowOp op, const Tensor& x, in
   check_floating_point(function, x);
   if (x.dim() > 0 || (dim != 0 && dim != -1)) dim = wrap_dim(function, dim, x.dim());
   if (x.dtype() == compute_dtype(x.dtype()))
-    return compute_into(function, out, x.sizes(), x.dtype(), {x}, [&](const Tensor& result) { softmax_rows(op, x.detach(), result, dim); });
+    return compute_into(function, out, x.sizes(), x.dtype(), {&x}, [&](const Tensor& result) { softmax_rows(op, x.detach(), result, dim); });
   const Tensor wide = widened(x);
   softmax_rows(op, wide, wide, dim);
   return deliver(function, wide, out, x.dtype());

@@ -44,7 +44,7 @@ void kernel_run(Unary op, std::int64_t total, char* const* data, const std::int6
 
 Tensor transcendental(const char* function, Unary op, const Tensor& given, const Tensor& out) {
   const Tensor x = as(given, floating_type(given.dtype()));
-  return compute_into(function, out, x.sizes(), x.dtype(), {x}, [&](const Tensor& target) {
+  return compute_into(function, out, x.sizes(), x.dtype(), {&x}, [&](const Tensor& target) {
     const auto run = [&]<typename T>(Type<T>) {
       iterate_in_parts(x.sizes(), {operand(target, x.sizes()), operand(x, x.sizes())},
                        [op, total = x.numel() * static_cast<std::int64_t>(sizeof(T))](char* const* data, const std::int64_t* strides, std::int64_t n) {

@@ -16,31 +16,35 @@ void unary_run(char* const* data, const std::int64_t* strides, std::int64_t n, F
     *reinterpret_cast<R*>(data[0] + i * strides[0]) = convert<R>(function(widen(*reinterpret_cast<const T*>(data[1] + i * strides[1]))));
 }
 
-/// function(x) of type R, or of x's own for void.
+/// loop(result, x) into `out` or new memory.
+Tensor unary(const char* function, const Tensor& x, Dtype result, const Tensor& out, InnerLoop loop, void* element);
+
+/// The loop for an x of type T and a result of type R, or of x's own for void.
 template <typename R, typename T, typename F>
-Tensor map_typed(const char* function, const Tensor& x, const Tensor& out, F element) {
-  using Result = std::conditional_t<std::is_void_v<R>, T, R>;
-  return compute_into(function, out, x.sizes(), dtype_of<Result>, {x}, [&](const Tensor& target) {
-    iterate_in_parts(x.sizes(), {operand(target, x.sizes()), operand(x, x.sizes())},
-                     [element](char* const* data, const std::int64_t* strides, std::int64_t n) { unary_run<Result, T>(data, strides, n, element); });
-  });
+InnerLoop unary_loop() {
+  return [](void* element, char* const* data, const std::int64_t* strides, std::int64_t n) {
+    unary_run<std::conditional_t<std::is_void_v<R>, T, R>, T>(data, strides, n, *static_cast<const F*>(element));
+  };
 }
 
+/// function(x) of type R, or of x's own for void.
 template <typename R, typename F>
 Tensor map(const char* function, const Tensor& x, const Tensor& out, F element) {
-  return with_type(x.dtype(), [&]<typename T>(Type<T>) { return map_typed<R, T>(function, x, out, element); });
+  Dtype result = x.dtype();
+  if constexpr (!std::is_void_v<R>) result = dtype_of<R>;
+  const InnerLoop loop = with_type(x.dtype(), []<typename T>(Type<T>) { return unary_loop<R, T, F>(); });
+  return unary(function, x, result, out, loop, &element);
 }
 
 /// function(x) in x's dtype, integers and bool first becoming f32.
 template <typename F>
 Tensor map_floating(const char* function, const Tensor& x, const Tensor& out, F element) {
   const Tensor floating = as(x, floating_type(x.dtype()));
-  switch (floating.dtype()) {
-    case Dtype::f64: return map_typed<void, double>(function, floating, out, element);
-    case Dtype::bf16: return map_typed<void, bfloat16>(function, floating, out, element);
-    case Dtype::f16: return map_typed<void, float16>(function, floating, out, element);
-    default: return map_typed<void, float>(function, floating, out, element);
-  }
+  InnerLoop loop = unary_loop<void, float, F>();
+  if (floating.dtype() == Dtype::f64) loop = unary_loop<void, double, F>();
+  else if (floating.dtype() == Dtype::bf16) loop = unary_loop<void, bfloat16, F>();
+  else if (floating.dtype() == Dtype::f16) loop = unary_loop<void, float16, F>();
+  return unary(function, floating, floating.dtype(), out, loop, &element);
 }
 
 }  // namespace attn
