@@ -198,6 +198,21 @@ Tensor tensor_of(const View& view, std::function<void(void*)> deleter = {}) {
 
 }  // namespace
 
+namespace {
+
+/// Holds what the view is of.
+Tensor kept(nb::handle x, const View& view) {
+  // Of a torch tensor its memory is held, not the object, whose memory may be exchanged (x.data = y).
+  nb::object owner = view.copy.is_valid() ? view.copy : view.framework == Framework::torch ? call(x, Torch::get().detach) : nb::borrow(x);
+  return tensor_of(view, [held = owner.release().ptr()](void*) {
+    if (!Py_IsInitialized()) return;
+    const nb::gil_scoped_acquire gil;
+    Py_DECREF(held);
+  });
+}
+
+}  // namespace
+
 View view_of(nb::handle x, const Argument& argument) {
   if (is_numpy(x)) return numpy_view(x, argument);
   if (is_torch(x)) return torch_view(x, argument);
@@ -207,6 +222,7 @@ View view_of(nb::handle x, const Argument& argument) {
 Tensor Reader::operator()(nb::handle x, const char* name) {
   View view = view_of(x, {function_, name});
   if (!framework_) framework_ = view.framework;
+  if (keeps_) return kept(x, view);
   if (view.copy.is_valid()) copies_.push_back(view.copy);
   return tensor_of(view);
 }
@@ -219,16 +235,7 @@ Tensor Reader::writable(nb::handle x, const char* name) {
   return tensor_of(view);
 }
 
-Tensor keep(nb::handle x, const Argument& argument) {
-  View view = view_of(x, argument);
-  // Of a torch tensor its memory is held, not the object, whose memory may be exchanged (x.data = y).
-  nb::object owner = view.copy.is_valid() ? view.copy : view.framework == Framework::torch ? call(x, Torch::get().detach) : nb::borrow(x);
-  return tensor_of(view, [held = owner.release().ptr()](void*) {
-    if (!Py_IsInitialized()) return;
-    const nb::gil_scoped_acquire gil;
-    Py_DECREF(held);
-  });
-}
+Tensor keep(nb::handle x, const Argument& argument) { return kept(x, view_of(x, argument)); }
 
 // --- and back --------------------------------------------------------------------------------------------------------
 

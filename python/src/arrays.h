@@ -37,10 +37,10 @@ struct Argument {
 ///          masked arrays, sparse tensors; ValueError for memory that is not the CPU's.
 View view_of(nb::handle x, const Argument& argument);
 
-/// A tensor that is good while `x` lives and the reader does: the arguments of one call.
+/// A tensor that is good while `x` lives and the reader does: the arguments of one call. With `keeps`, as long as the tensor itself.
 class Reader {
  public:
-  explicit Reader(const char* function) : function_(function) {}
+  explicit Reader(const char* function, bool keeps = false) : function_(function), keeps_(keeps) {}
 
   const char* function() const { return function_; }
   Tensor operator()(nb::handle x, const char* name);
@@ -53,6 +53,7 @@ class Reader {
 
  private:
   const char* function_;
+  bool keeps_;
   std::optional<Framework> framework_;
   std::vector<nb::object> copies_;
 };

@@ -44,13 +44,12 @@ nb::tuple attention_of(nb::handle q, nb::handle k, nb::handle v, nb::handle opti
 /// The same, recorded: ((output, weights, logsumexp, plan, dropout_seed), tape, its inputs as arrays). `needs`: of which of the inputs a
 /// gradient is wanted, in the order q, k, v, sinks, arrays of the score, of the bias, of score_mod, as far as they are given.
 nb::tuple attention_recorded(nb::handle q, nb::handle k, nb::handle v, nb::handle options, nb::handle needs) {
-  Call call("attention", q, k, v, options);
-  Tape tape{.inputs = {}, .outputs = {}, .held = {}, .framework = call.read.framework()};
+  Call call("attention", q, k, v, options, true);
+  Tape tape{.inputs = {}, .outputs = {}, .framework = call.read.framework()};
   const std::vector<Leaf> leaves = call.leaves(q, k, v);
   const auto wanted = needs.is_none() ? std::vector<bool>(leaves.size(), true) : nb::cast<std::vector<bool>>(needs);
   if (wanted.size() != leaves.size()) throw ValueError(text("attention: needs has {} entries; the call has {} inputs", wanted.size(), leaves.size()));
   for (std::size_t n = 0; n < leaves.size(); ++n) {
-    tape.held.push_back(leaves[n].array);
     if (!wanted[n]) continue;
     leaves[n].tensor->requires_grad_();
     tape.inputs.push_back(*leaves[n].tensor);

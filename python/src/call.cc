@@ -1,6 +1,8 @@
 // python/src/call.cc: each option of attention by name: what Python gives, as the library wants it.
 #include "call.h"
 
+#include <nanobind/stl/vector.h>
+
 #include "errors.h"
 #include "scalars.h"
 
@@ -23,8 +25,8 @@ PyScoreExpression expression_of(nb::handle x, const char* function) {
   throw type_error("{}: score_mod is a {}; an attn.ScoreExpression is needed, or a function of (s, b, h, i, j)", function, name_of_type(x));
 }
 
-Weights weights_of(nb::handle x, const char* function) {
-  if (const Weights* given = as<Weights>(x)) return *given;
+PyWeights weights_of(nb::handle x, const char* function) {
+  if (const PyWeights* given = as<PyWeights>(x)) return *given;
   if (PyUnicode_Check(x.ptr())) {
     const std::string given = word(x, {function, "weights"});
     for (const char* name : {"rows", "top_k"})
@@ -32,7 +34,7 @@ Weights weights_of(nb::handle x, const char* function) {
         throw type_error("{}: weights is \"{}\"; attn.Weights.rows(indices) or attn.Weights.top_k(n) is needed for these", function, given);
   }
   constexpr Weights::Kind all[] = {Weights::none, Weights::full, Weights::head_average, Weights::column_sums};
-  return all[choice(x, {function, "weights"}, {"none", "full", "head_average", "column_sums"})];
+  return {all[choice(x, {function, "weights"}, {"none", "full", "head_average", "column_sums"})]};
 }
 
 namespace {
@@ -57,7 +59,7 @@ void set_tensor(Call& call, nb::handle given, const char* name) {
 constexpr Option all_options[] = {
     {"score", [](Call& c, nb::handle x) { c.score = score_of(x, c.read.function()); }},
     {"scale", [](Call& c, nb::handle x) { c.options.scale = number(x, {c.read.function(), "scale"}); }},
-    {"mask", [](Call& c, nb::handle x) { c.options.mask = mask_of(x, c.read.function()); }},
+    {"mask", [](Call& c, nb::handle x) { c.options.mask = mask_of(x, c.read.function()).mask; }},
     {"bias", [](Call& c, nb::handle x) { c.bias = bias_of(x, c.read.function()); }},
     {"score_mod", [](Call& c, nb::handle x) { c.score_mod = expression_of(x, c.read.function()); }},
     {"softcap", [](Call& c, nb::handle x) { set_number<&AttentionOptions::softcap>(c, x, "softcap"); }},
@@ -71,7 +73,7 @@ constexpr Option all_options[] = {
     {"cu_seqlens_k", [](Call& c, nb::handle x) { set_tensor<&AttentionOptions::cu_seqlens_k>(c, x, "cu_seqlens_k"); }},
     {"dropout_p", [](Call& c, nb::handle x) { set_number<&AttentionOptions::dropout_p>(c, x, "dropout_p"); }},
     {"dropout_seed", [](Call& c, nb::handle x) { c.options.dropout_seed = seed(x, {c.read.function(), "dropout_seed"}); }},
-    {"weights", [](Call& c, nb::handle x) { c.options.weights = weights_of(x, c.read.function()); }},
+    {"weights", [](Call& c, nb::handle x) { c.options.weights = weights_of(x, c.read.function()).weights; }},
     {"return_logsumexp", [](Call& c, nb::handle x) { c.wants_logsumexp = flag(x, {c.read.function(), "return_logsumexp"}); }},
     {"out", [](Call& c, nb::handle x) { c.out = x; }},
 };
@@ -88,7 +90,7 @@ nb::tuple shown(const AttentionResult& result, nb::object output, const Call& ca
 }
 
 void add_weights(nb::module_& m) {
-  nb::class_<Weights> c(m, "Weights", R"doc(Which of the weights a call returns, beside the names "full" [B, Hq, Tq, Tk], "head_average" [B, Tq, Tk], "column_sums" [B, Hq, Tk].
+  nb::class_<PyWeights> c(m, "Weights", R"doc(Which of the weights a call returns, beside the names "full" [B, Hq, Tq, Tk], "head_average" [B, Tq, Tk], "column_sums" [B, Hq, Tk].
 
 They are taken from each strip of rows as it is computed: there is memory for what is asked for, never for the whole matrix.
 
@@ -97,25 +99,27 @@ They are taken from each strip of rows as it is computed: there is memory for wh
     >>> output, (largest, keys) = attn.attention(x, x, x, weights=attn.Weights.top_k(2))
     >>> keys[:, 0].tolist()
     [0, 1, 2, 3])doc");
-  c.def_static("rows", [](nb::handle x) { return Weights::rows(keep(x, {"Weights.rows", "indices"})); }, nb::arg("indices").none(),
+  c.def_static("rows", [](nb::handle x) { return PyWeights{Weights::rows(keep(x, {"Weights.rows", "indices"})), {nb::borrow(x)}}; }, nb::arg("indices").none(),
                "Those of some rows, integers [n], in that order: [B, Hq, n, Tk].")
-      .def_static("top_k", [](nb::handle n) { return Weights::top_k(whole(n, {"Weights.top_k", "n"})); }, nb::arg("n").none(),
+      .def_static("top_k", [](nb::handle n) { return PyWeights{Weights::top_k(whole(n, {"Weights.top_k", "n"}))}; }, nb::arg("n").none(),
                   "The n largest of each row and their keys, [B, Hq, Tq, n] each, descending; where fewer are above 0: 0 and key -1.")
-      .def_prop_ro("kind", [](const Weights& self) { return self.kind == Weights::largest ? "top_k" : "rows"; }, "\"rows\" or \"top_k\".")
-      .def_prop_ro("count", [](const Weights& self) { return self.kind == Weights::largest ? self.count : self.indices.numel(); },
+      .def_prop_ro("kind", [](const PyWeights& self) { return self.weights.kind == Weights::largest ? "top_k" : "rows"; }, "\"rows\" or \"top_k\".")
+      .def_prop_ro("count", [](const PyWeights& self) { return self.weights.kind == Weights::largest ? self.weights.count : self.weights.indices.numel(); },
                    "How many rows, or how many weights of each row.")
-      .def("__reduce__", [](const Weights& self) {
-        return self.kind == Weights::largest ? made_again<Weights>("top_k", self.count) : made_again<Weights>("rows", to_python(self.indices, Framework::numpy));
+      .def_prop_ro("arrays", [](const PyWeights& self) { return self.arrays; }, "The indices of the rows, if any.")
+      .def("__reduce__", [](const PyWeights& self) {
+        return self.arrays.empty() ? made_again<PyWeights>("top_k", self.weights.count) : made_again<PyWeights>("rows", self.arrays[0]);
       })
-      .def("__repr__", [](const Weights& self) {
-        return self.kind == Weights::largest ? text("attn.Weights.top_k({})", self.count) : text("attn.Weights.rows({} {})", torch_name_of(self.indices.dtype()), to_string(self.indices.sizes()));
+      .def("__repr__", [](const PyWeights& self) {
+        if (self.arrays.empty()) return text("attn.Weights.top_k({})", self.weights.count);
+        return text("attn.Weights.rows({} {})", torch_name_of(self.weights.indices.dtype()), to_string(self.weights.indices.sizes()));
       });
   c.attr("__module__") = "attn";
 }
 
-Mask mask_of(nb::handle x, const char* function) {
-  if (const Mask* given = as<Mask>(x)) return *given;
-  if (PyUnicode_Check(x.ptr())) return Mask::parse(word(x, {function, "mask"}));
+PyMask mask_of(nb::handle x, const char* function) {
+  if (const PyMask* given = as<PyMask>(x)) return *given;
+  if (PyUnicode_Check(x.ptr())) return {Mask::parse(word(x, {function, "mask"}))};
   throw type_error("{}: mask is a {}; an attn.Mask or its text is needed. A boolean array: attn.Mask.attend(x) where True takes part, attn.Mask.block(x) where True is shut out",
                    function, name_of_type(x));
 }
@@ -133,7 +137,7 @@ nb::tuple option_names() {
   return nb::tuple(names);
 }
 
-Call::Call(const char* function, nb::handle q_array, nb::handle k_array, nb::handle v_array, nb::handle given) : read(function) {
+Call::Call(const char* function, nb::handle q_array, nb::handle k_array, nb::handle v_array, nb::handle given, bool keeps) : read(function, keeps) {
   const bool cached = !k_array.is_valid();
   q = read(q_array, "q");
   k = cached ? Tensor() : read(k_array, "k");

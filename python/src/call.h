@@ -23,8 +23,9 @@ struct Call {
   nb::handle sinks, out = Py_None;
   bool wants_logsumexp = false;
 
-  /// `options`: a tuple, in the order of option_names(). Without k and v (invalid handles) they are a cache's.
-  Call(const char* function, nb::handle q, nb::handle k, nb::handle v, nb::handle options);
+  /// `options`: a tuple, in the order of option_names(). Without k and v (invalid handles) they are a cache's. `keeps`: the tensors are good beyond
+  /// the call.
+  Call(const char* function, nb::handle q, nb::handle k, nb::handle v, nb::handle options, bool keeps = false);
 
   /// Those of q, k, v, sinks, the score, the bias and score_mod that are floating arrays.
   std::vector<Leaf> leaves(nb::handle q, nb::handle k, nb::handle v);
@@ -42,12 +43,12 @@ nb::tuple option_names();
 nb::tuple shown(const AttentionResult& result, nb::object output, const Call& call);
 
 /// An attn.Mask or its text.
-Mask mask_of(nb::handle x, const char* function);
+PyMask mask_of(nb::handle x, const char* function);
 /// None, a name, an attn.Score.
 PyScore score_of(nb::handle x, const char* function);
 /// An attn.ScoreExpression: functions were traced before.
 PyScoreExpression expression_of(nb::handle x, const char* function);
 /// A name, an attn.Weights.
-Weights weights_of(nb::handle x, const char* function);
+PyWeights weights_of(nb::handle x, const char* function);
 
 }  // namespace attn::python

@@ -46,7 +46,7 @@ std::function<std::vector<std::string>(const std::string&)> cutter(nb::handle x)
 constexpr Option all_options[] = {
     {"to", [](ExplainOptions& o, nb::handle x) { o.to = word(x, {function, "to"}); }},
     {"score", [](ExplainOptions& o, nb::handle x) { o.score = static_cast<Score::Kind>(choice(x, {function, "score"}, {"scaled_dot", "dot", "general", "additive"})); }},
-    {"mask", [](ExplainOptions& o, nb::handle x) { o.mask = mask_of(x, function); }},
+    {"mask", [](ExplainOptions& o, nb::handle x) { o.mask = mask_of(x, function).mask; }},
     {"heads", [](ExplainOptions& o, nb::handle x) { set_size<&ExplainOptions::heads>(o, x, "heads"); }},
     {"dim", [](ExplainOptions& o, nb::handle x) { set_size<&ExplainOptions::dim>(o, x, "dim"); }},
     {"dk", [](ExplainOptions& o, nb::handle x) { set_size<&ExplainOptions::dk>(o, x, "dk"); }},
@@ -65,7 +65,7 @@ constexpr Option all_options[] = {
     {"score_mod", [](ExplainOptions& o, nb::handle x) { o.score_mod = expression_of(x, function).expression; }},
     {"sink", [](ExplainOptions& o, nb::handle x) { o.sink = number(x, {function, "sink"}); }},
     {"dropout_p", [](ExplainOptions& o, nb::handle x) { o.dropout_p = number(x, {function, "dropout_p"}); }},
-    {"weights", [](ExplainOptions& o, nb::handle x) { o.weights = weights_of(x, function); }},
+    {"weights", [](ExplainOptions& o, nb::handle x) { o.weights = weights_of(x, function).weights; }},
     {"packed", [](ExplainOptions& o, nb::handle x) { o.packed = flag(x, {function, "packed"}); }},
     {"cache", [](ExplainOptions& o, nb::handle x) { o.cache = static_cast<KvStorage>(choice(x, {function, "cache"}, {"same", "int8"})); }},
     {"query", [](ExplainOptions& o, nb::handle x) { o.query = whole(x, {function, "query"}); }},

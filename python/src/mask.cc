@@ -1,7 +1,6 @@
 // python/src/mask.cc: attn.Mask.
 #include <attn/mask.h>
 
-#include <nanobind/operators.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -37,30 +36,66 @@ Lengths lengths_of(const char* function, nb::handle query_lengths, nb::handle ke
   return lengths;
 }
 
-Mask prefix(nb::handle n) {
-  const bool one_number = nb::hasattr(n, "ndim") && nb::cast<int>(n.attr("ndim")) == 0;
-  if (nb::hasattr(n, "__dlpack__") && !one_number) return Mask::prefix(keep(n, {"Mask.prefix", "n"}));
-  return Mask::prefix(whole(n, {"Mask.prefix", "n"}));
+PyMask of_array(const char* made, nb::handle x, const Mask& mask) { return {mask, {nb::borrow(x)}, made, {nb::borrow(x)}}; }
+
+/// A factory of one array.
+template <Mask (*factory)(const Tensor&)>
+PyMask of_array(const char* made, nb::handle x, const Argument& at) {
+  return of_array(made, x, factory(keep(x, at)));
 }
 
-Mask documents(nb::handle ids, nb::handle key_ids) {
+PyMask prefix(nb::handle n) {
+  const bool one_number = nb::hasattr(n, "ndim") && nb::cast<int>(n.attr("ndim")) == 0;
+  if (nb::hasattr(n, "__dlpack__") && !one_number) return of_array("prefix", n, Mask::prefix(keep(n, {"Mask.prefix", "n"})));
+  return {Mask::prefix(whole(n, {"Mask.prefix", "n"}))};
+}
+
+PyMask documents(nb::handle ids, nb::handle key_ids) {
   const Tensor rows = keep(ids, {"Mask.documents", "ids"});
-  return key_ids.is_none() ? Mask::documents(rows) : Mask::documents(rows, keep(key_ids, {"Mask.documents", "key_ids"}));
+  if (key_ids.is_none()) return of_array("documents", ids, Mask::documents(rows));
+  PyMask mask = of_array("documents", ids, Mask::documents(rows, keep(key_ids, {"Mask.documents", "key_ids"})));
+  mask.arrays.push_back(nb::borrow(key_ids));
+  mask.parts = mask.arrays;
+  return mask;
+}
+
+/// a & b or a | b, or ~a without b; NotImplemented where b is a stranger.
+nb::object joined(const char* made, nb::handle a, nb::handle b, Mask (*join)(const Mask&, const Mask&)) {
+  const PyMask* const left = as<PyMask>(a);
+  const PyMask* const right = b.is_valid() ? as<PyMask>(b) : left;
+  if (left == nullptr || right == nullptr) return nb::borrow(Py_NotImplemented);
+  PyMask mask{join(left->mask, right->mask), left->arrays};
+  if (b.is_valid()) mask.arrays.insert(mask.arrays.end(), right->arrays.begin(), right->arrays.end());
+  if (!mask.arrays.empty()) {
+    mask.made = made;
+    mask.parts.push_back(nb::borrow(a));
+    if (b.is_valid()) mask.parts.push_back(nb::borrow(b));
+  }
+  return nb::cast(std::move(mask));
+}
+
+/// Its text; of one with arrays what it was made of, so that a copied or saved mask is over copied or saved arrays.
+nb::tuple reduced(const PyMask& self) {
+  if (self.made == nullptr) return nb::make_tuple(nb::type<PyMask>(), nb::make_tuple(self.mask.to_string()));
+  nb::list parts;
+  for (const nb::object& each : self.parts) parts.append(each);
+  if (nb::isinstance<PyMask>(self.parts[0])) return nb::make_tuple(nb::module_::import_("operator").attr(self.made), nb::tuple(parts));
+  return self.parts.size() == 1 ? made_again<PyMask>(self.made, self.parts[0]) : made_again<PyMask>(self.made, self.parts[0], self.parts[1]);
 }
 
 }  // namespace
 
 void add_mask(nb::module_& m) {
-  nb::class_<Mask> c(m, "Mask", mask_doc);
+  nb::class_<PyMask> c(m, "Mask", mask_doc);
   c
-      .def("__init__", [](Mask* self, nb::handle text) { new (self) Mask(text.is_none() ? Mask() : Mask::parse(word(text, {"Mask", "text"}))); }, nb::arg("text") = nb::none())
-      .def_static("parse", [](nb::handle text) { return Mask::parse(word(text, {"Mask.parse", "text"})); }, nb::arg("text").none(),
+      .def("__init__", [](PyMask* self, nb::handle text) { new (self) PyMask{text.is_none() ? Mask() : Mask::parse(word(text, {"Mask", "text"}))}; }, nb::arg("text") = nb::none())
+      .def_static("parse", [](nb::handle text) { return PyMask{Mask::parse(word(text, {"Mask.parse", "text"}))}; }, nb::arg("text").none(),
                   "The same as Mask(text).")
-      .def_static("causal", [](nb::handle at) { return Mask::causal(align(at, "Mask.causal")); }, nb::arg("align") = nb::none(),
+      .def_static("causal", [](nb::handle at) { return PyMask{Mask::causal(align(at, "Mask.causal"))}; }, nb::arg("align") = nb::none(),
                   "Keys at positions 0 to p, the row's own. align: None, \"top_left\" or \"bottom_right\".")
       .def_static("window",
                   [](nb::handle left, nb::handle right, nb::handle at) {
-                    return Mask::window(whole(left, {"Mask.window", "left"}), whole(right, {"Mask.window", "right"}), align(at, "Mask.window"));
+                    return PyMask{Mask::window(whole(left, {"Mask.window", "left"}), whole(right, {"Mask.window", "right"}), align(at, "Mask.window"))};
                   },
                   nb::arg("left").none(), nb::arg("right").none(), nb::arg("align") = nb::none(),
                   "Keys at positions p - left to p + right; -1: no limit on that side.")
@@ -68,27 +103,27 @@ void add_mask(nb::module_& m) {
                   "Keys at positions 0 to n - 1, for every row; n a number, or int64 [B].")
       .def_static("documents", documents, nb::arg("ids").none(), nb::arg("key_ids") = nb::none(),
                   "Rows and keys with the same document id: int64 [B, T] or [T], one array for self-attention, else one for rows and one for keys.")
-      .def_static("attend", [](nb::handle x) { return Mask::attend(keep(x, {"Mask.attend", "allowed"})); }, nb::arg("allowed").none(),
+      .def_static("attend", [](nb::handle x) { return of_array<Mask::attend>("attend", x, {"Mask.attend", "allowed"}); }, nb::arg("allowed").none(),
                   "A bool array that broadcasts to [B, H, Tq, Tk]: True takes part, as in scaled_dot_product_attention.")
-      .def_static("block", [](nb::handle x) { return Mask::block(keep(x, {"Mask.block", "blocked"})); }, nb::arg("blocked").none(),
+      .def_static("block", [](nb::handle x) { return of_array<Mask::block>("block", x, {"Mask.block", "blocked"}); }, nb::arg("blocked").none(),
                   "A bool array that broadcasts to [B, H, Tq, Tk]: True is shut out, as in nn.MultiheadAttention.")
-      .def_static("key_padding", [](nb::handle x) { return Mask::key_padding(keep(x, {"Mask.key_padding", "padding"})); }, nb::arg("padding").none(),
+      .def_static("key_padding", [](nb::handle x) { return of_array<Mask::key_padding>("key_padding", x, {"Mask.key_padding", "padding"}); }, nb::arg("padding").none(),
                   "A bool array [B, Tk]: True is padding.")
-      .def_static("all", &Mask::all, "Everything is seen.")
-      .def_static("none", &Mask::none, "Nothing is seen.")
-      .def("__and__", [](const Mask& a, const Mask& b) { return a & b; }, nb::is_operator())
-      .def("__or__", [](const Mask& a, const Mask& b) { return a | b; }, nb::is_operator())
-      .def("__invert__", [](const Mask& a) { return ~a; })
-      .def("__bool__", [](const Mask& self) -> bool {
-        throw type_error("Mask: \"{}\" is neither true nor false; join masks with &, | and ~ instead of and, or, not", self.to_string());
+      .def_static("all", [] { return PyMask{Mask::all()}; }, "Everything is seen.")
+      .def_static("none", [] { return PyMask{Mask::none()}; }, "Nothing is seen.")
+      .def("__and__", [](nb::handle a, nb::handle b) { return joined("and_", a, b, [](const Mask& x, const Mask& y) { return x & y; }); })
+      .def("__or__", [](nb::handle a, nb::handle b) { return joined("or_", a, b, [](const Mask& x, const Mask& y) { return x | y; }); })
+      .def("__invert__", [](nb::handle a) { return joined("invert", a, {}, [](const Mask& x, const Mask&) { return ~x; }); })
+      .def("__bool__", [](const PyMask& self) -> bool {
+        throw type_error("Mask: \"{}\" is neither true nor false; join masks with &, | and ~ instead of and, or, not", self.mask.to_string());
       })
-      .def("__str__", &Mask::to_string)
-      .def("__repr__", [](const Mask& self) { return text("attn.Mask(\"{}\")", self.to_string()); })
+      .def("__str__", [](const PyMask& self) { return self.mask.to_string(); })
+      .def("__repr__", [](const PyMask& self) { return text("attn.Mask(\"{}\")", self.mask.to_string()); })
       .def("print",
-           [](const Mask& self, nb::handle q_rows, nb::handle k_rows, nb::handle query_lengths, nb::handle key_lengths, nb::handle key_start,
+           [](const PyMask& self, nb::handle q_rows, nb::handle k_rows, nb::handle query_lengths, nb::handle key_lengths, nb::handle key_start,
               nb::handle query_start, nb::handle batch, nb::handle head) {
              constexpr const char* function = "Mask.print";
-             return self.print(whole(q_rows, {function, "q_rows"}), whole(k_rows, {function, "k_rows"}),
+             return self.mask.print(whole(q_rows, {function, "q_rows"}), whole(k_rows, {function, "k_rows"}),
                                lengths_of(function, query_lengths, key_lengths, key_start, query_start), whole(batch, {function, "batch"}),
                                whole(head, {function, "head"}));
            },
@@ -96,10 +131,10 @@ void add_mask(nb::module_& m) {
            nb::arg("key_start") = nb::none(), nb::arg("query_start") = nb::none(), nb::arg("batch").none() = 0, nb::arg("head").none() = 0,
            "The picture, a line a row: a mark where the row sees the key, a dot where not.")
       .def("dense",
-           [](const Mask& self, nb::handle batch, nb::handle heads, nb::handle q_rows, nb::handle k_rows, nb::handle query_lengths,
+           [](const PyMask& self, nb::handle batch, nb::handle heads, nb::handle q_rows, nb::handle k_rows, nb::handle query_lengths,
               nb::handle key_lengths, nb::handle key_start, nb::handle query_start) {
              constexpr const char* function = "Mask.dense";
-             const Tensor dense = self.dense(whole(batch, {function, "batch"}), whole(heads, {function, "heads"}), whole(q_rows, {function, "q_rows"}),
+             const Tensor dense = self.mask.dense(whole(batch, {function, "batch"}), whole(heads, {function, "heads"}), whole(q_rows, {function, "q_rows"}),
                                              whole(k_rows, {function, "k_rows"}), lengths_of(function, query_lengths, key_lengths, key_start, query_start));
              return to_python(dense, Framework::numpy);
            },
@@ -107,26 +142,18 @@ void add_mask(nb::module_& m) {
            nb::arg("key_lengths") = nb::none(), nb::arg("key_start") = nb::none(), nb::arg("query_start") = nb::none(),
            "As a NumPy bool array [B, H, Tq, Tk], for tests and small pictures.")
       .def("check",
-           [](const Mask& self, nb::handle batch, nb::handle heads, nb::handle q_rows, nb::handle k_rows, nb::handle query_lengths,
+           [](const PyMask& self, nb::handle batch, nb::handle heads, nb::handle q_rows, nb::handle k_rows, nb::handle query_lengths,
               nb::handle key_lengths, nb::handle key_start, nb::handle query_start) {
              constexpr const char* function = "Mask.check";
-             return self.check(whole(batch, {function, "batch"}), whole(heads, {function, "heads"}), whole(q_rows, {function, "q_rows"}),
+             return self.mask.check(whole(batch, {function, "batch"}), whole(heads, {function, "heads"}), whole(q_rows, {function, "q_rows"}),
                                whole(k_rows, {function, "k_rows"}), lengths_of(function, query_lengths, key_lengths, key_start, query_start));
            },
            nb::arg("batch").none(), nb::arg("heads").none(), nb::arg("q_rows").none(), nb::arg("k_rows").none(), nb::arg("query_lengths") = nb::none(),
            nb::arg("key_lengths") = nb::none(), nb::arg("key_start") = nb::none(), nb::arg("query_start") = nb::none(),
            "A line for each group of rows that see no key; ValueError where the mask does not fit the sizes.")
-      .def("__copy__", [](const Mask& self) { return self; })
-      .def("__deepcopy__", [](const Mask& self, nb::handle) { return self; }, nb::arg("memo").none())
-      .def("__reduce__", [](const Mask& self) {
-        const std::string notation = self.to_string();
-        try {
-          static_cast<void>(Mask::parse(notation));
-        } catch (const ValueError&) {
-          throw type_error("Mask: \"{}\" holds arrays; it cannot be pickled", notation);
-        }
-        return nb::make_tuple(nb::type<Mask>(), nb::make_tuple(notation));
-      });
+      .def("__copy__", [](const PyMask& self) { return self; })
+      .def("__reduce__", reduced)
+      .def_prop_ro("arrays", [](const PyMask& self) { return self.arrays; }, "What it holds, whose values are read at the call.");
   c.attr("__module__") = "attn";
 }
 

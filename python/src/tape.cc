@@ -15,7 +15,7 @@ nb::object backward(const Tape& self, nb::list grads, bool record) {
   if (nb::len(grads) != self.outputs.size()) throw ValueError(text("{}: {} gradients are given; there are {} outputs", function, nb::len(grads), self.outputs.size()));
   Reader read(function);
   std::vector<Tensor> outputs, given;
-  Tape next{.inputs = self.inputs, .outputs = {}, .held = self.held, .framework = self.framework};
+  Tape next{.inputs = self.inputs, .outputs = {}, .framework = self.framework};
   for (std::size_t n = 0; n < self.outputs.size(); ++n) {
     const nb::handle grad = grads[n];
     if (grad.is_none() || !self.outputs[n].defined()) continue;

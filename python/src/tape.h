@@ -6,9 +6,8 @@ namespace attn::python {
 
 /// The library's own record of a call. Its gradients are those of the library: all it can differentiate, any number of times.
 struct Tape {
-  std::vector<Tensor> inputs;    // where gradients are wanted
-  std::vector<Tensor> outputs;   // of the call; undefined where it gave none
-  std::vector<nb::object> held;  // arrays whose memory the inputs are
+  std::vector<Tensor> inputs;   // where gradients are wanted
+  std::vector<Tensor> outputs;  // of the call; undefined where it gave none
   Framework framework = Framework::numpy;
 };
 

@@ -9,6 +9,20 @@
 
 namespace attn::python {
 
+/// A mask; `arrays`: those that it holds; `parts`: where there are some, what `made` makes it of, which is a name of Mask's or of the module operator.
+struct PyMask {
+  Mask mask;
+  std::vector<nb::object> arrays = {};
+  const char* made = nullptr;
+  std::vector<nb::object> parts = {};
+};
+
+/// Which weights; `arrays`: the indices, where it has some.
+struct PyWeights {
+  Weights weights;
+  std::vector<nb::object> arrays = {};
+};
+
 /// A bias; `arrays`: of each term what it was made of, or None (numbers that were copied).
 struct PyBias {
   Bias bias;

@@ -27,6 +27,7 @@ OPTIONS = {
     "rows": {"weights": attn.Weights.rows(np.array([3, 0]))},
     "top k": {"weights": attn.Weights.top_k(2)},
     "a mask": {"mask": attn.Mask("causal & window(2, 0) | ~prefix(3)")},
+    "a mask of arrays": {"mask": attn.Mask.causal() & ~attn.Mask.block(X[0, 0, :, :6] > 0) | attn.Mask.documents(np.arange(6), np.arange(6)) & attn.Mask.prefix(np.array([9]))},
 }  # fmt: skip
 WAYS = {"pickle": lambda x: pickle.loads(pickle.dumps(x)), "copy": copy.copy, "deepcopy": copy.deepcopy}
 
@@ -84,6 +85,14 @@ def test_what_cannot_be_copied_says_why():
     for way in WAYS.values():
         with pytest.raises(TypeError, match=r"KvCache: its pages are not copied or pickled; fork\(sequence\)"):
             way(attn.KvCache(1, 4, 2))
+
+
+def test_what_a_copy_shares():
+    seen = np.ones((6, 6), bool)
+    mask, rows = attn.Mask.attend(seen) | attn.Mask.none(), attn.Weights.rows(GAIN.argsort())
+    assert mask.arrays[0] is seen and copy.copy(mask).arrays[0] is seen and copy.deepcopy(mask).arrays[0] is not seen
+    again, seen[:] = copy.deepcopy(mask), False
+    assert again.dense(1, 1, 6, 6).all() and not mask.dense(1, 1, 6, 6).any() and rows.arrays[0] is copy.copy(rows).arrays[0]
 
 
 def test_a_module_that_holds_them():

@@ -3,6 +3,7 @@ import gc
 import threading
 import weakref
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -278,11 +279,67 @@ def test_an_output_that_was_changed_in_place_is_an_error(name):
             y.sum().backward()
 
 
-def test_what_the_backward_pass_reads_again_must_stay():
+READ_AGAIN = {
+    "key_lengths": lambda of: (x := of([2]), {"key_lengths": x}),
+    "bias": lambda of: (x := torch.zeros(3, 3), {"bias": attn.Bias.dense(x) + attn.Bias.alibi(2)}),
+    "mask": lambda of: (x := of([[True] * 3] * 3), {"mask": attn.Mask.causal() & ~attn.Mask.block(x) | attn.Mask.prefix(2)}),
+    "mask of documents": lambda of: (x := of([0, 0, 2]), {"mask": attn.Mask.documents(of([0, 1, 2]), x)}),
+    "mask of a prefix": lambda of: (x := of([2]), {"mask": attn.Mask.prefix(x)}),
+    "score_mod": lambda of: (x := of([2, 3]), {"score_mod": lambda s, b, h, i, j: s * x[h]}),
+    "weights": lambda of: (x := of([0, 2]), {"weights": attn.Weights.rows(x)}),
+}
+
+
+@pytest.mark.parametrize("of", [torch.tensor, np.array], ids=["torch", "numpy"])
+@pytest.mark.parametrize("name", READ_AGAIN)
+def test_what_the_backward_pass_reads_again_must_stay(name, of):
     x = torch.randn(1, 2, 3, 4, requires_grad=True)
-    lengths, bias = torch.tensor([2]), torch.zeros(3, 3)
-    for name, read in (("key_lengths", lengths), ("bias", attn.Bias.dense(bias) + attn.Bias.alibi(2))):
-        y = attn.attention(x, x, x, **{name: read})
-        (lengths if name == "key_lengths" else bias).fill_(1)
-        with pytest.raises(RuntimeError, match="was changed in place"):
-            y.sum().backward()
+    array, options = READ_AGAIN[name](of)
+    y = attn.attention(x, x, x, **options)
+    array[...] = 0
+    with pytest.raises(RuntimeError, match=f"attention: (the array of )?{name.split()[0]} of shape .* was changed in place"):
+        (y[0] if isinstance(y, tuple) else y).sum().backward()
+
+
+def test_what_the_second_backward_pass_reads_again_must_stay():
+    for changed in ("q", "a gradient"):
+        q, flow = torch.randn(1, 2, 3, 4, requires_grad=True), torch.randn(1, 2, 3, 4, requires_grad=True)
+        (found,) = torch.autograd.grad(attn.attention(q, q.detach(), q.detach()), q, flow, create_graph=True)
+        with torch.no_grad():
+            (q if changed == "q" else flow).mul_(2)
+        with pytest.raises(RuntimeError, match=f"attention: {changed} of shape .* was changed in place"):
+            found.sum().backward()
+
+
+def test_what_the_backward_pass_reads_again_is_held():
+    """Lengths of NumPy, copies that were made for the call, memory that x.data = y takes away."""
+    x = torch.randn(1, 2, 300, 4)
+
+    def gradients(lengths, lazy, swapped):
+        q, k = x.clone().requires_grad_(), (torch.complex(x, -x).conj().imag if lazy else x.clone()).requires_grad_()
+        y = attn.attention(q, k, x, key_lengths=lengths())
+        if swapped:
+            q.data = torch.zeros_like(q)
+        others = [torch.full_like(x, 7) for _ in range(20)], [np.full(1, 7) for _ in range(1000)]
+        found = torch.autograd.grad(y.square().sum(), (q, k))
+        del others
+        return found
+
+    def unaligned():
+        lengths = np.zeros(9, np.uint8)[1:].view(np.int64)
+        lengths[:] = 200
+        return lengths
+
+    expected = gradients(lambda: torch.tensor([200]), False, False)
+    for case in ((lambda: np.array([200]), False, False), (unaligned, False, False), (lambda: torch.tensor([200]), True, False), (lambda: torch.tensor([200]), False, True)):
+        assert all(torch.equal(a, b) for a, b in zip(gradients(*case), expected))
+
+
+def test_the_largest_weights_have_gradients():
+    found = []
+    for weights in (attn.Weights.top_k(2), "full"):
+        x = torch.randn(1, 2, 3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+        w = attn.attention(x, x, x, weights=weights)[1]
+        largest = w[0] if isinstance(w, tuple) else w.topk(2).values
+        found.append(torch.autograd.grad(largest.square().sum(), x)[0])
+    assert torch.allclose(*found, rtol=1e-12)

@@ -12,7 +12,7 @@ from torch import Tensor
 from attn import _core
 from attn._functions import AdditiveWeights
 from attn._tracing import trace
-from attn.torch import _call, _ops
+from attn.torch import _call, _changes, _ops
 
 _OPTIONS = _core.attention_options
 AT = {name: n for n, name in enumerate(_OPTIONS)}
@@ -57,11 +57,11 @@ def _hold(x, name):
 def _notation(x, name):
     """The text of a mask or a score that holds no arrays, which any process can read; else None."""
     try:
-        if name == "mask" and isinstance(x, _core.Mask):
+        if name == "mask" and isinstance(x, _core.Mask) and not x.arrays:
             return f"s{x.__reduce__()[1][0]}"
         if name == "score_mod" and not (x := trace(x)).arrays:
             return f"m{x.__reduce__()[1][0]}"
-    except TypeError:  # a mask with arrays, a text that does not read back
+    except TypeError:  # a text that does not read back
         pass
     return None
 
@@ -146,6 +146,13 @@ def _with_held(texts, held):
 
 def text_of(texts, name):
     return texts.split(_BETWEEN)[AT[name]]
+
+
+@_constant
+def held_arrays(texts):
+    """(name, array) of what the texts name."""
+    held = [_at(text[1:]) if text[0] == "o" else None for text in texts.split(_BETWEEN)]
+    return list(_changes.of_options(held))
 
 
 _READ = {"-": lambda _: None, "b": "1".__eq__, "i": int, "f": float, "s": str, "m": functools.lru_cache(_core._parse_expression), "o": _at}

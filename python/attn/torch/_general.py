@@ -10,8 +10,8 @@ from torch import Tensor
 
 from attn import _core
 from attn._functions import AdditiveWeights
-from attn.torch import _call, _ops
-from attn.torch._encoded import AT, chosen_weights, decoded, encode, text_of
+from attn.torch import _call, _changes, _ops
+from attn.torch._encoded import AT, chosen_weights, decoded, encode, held_arrays, text_of
 
 # --- shapes ------------------------------------------------------------------------------------------------------------
 
@@ -150,12 +150,14 @@ def _first(apply, grads, tensors, texts, needs):
 def _keep(ctx, inputs, output):
     tensors, texts = inputs
     ctx.texts = texts
+    ctx.held = _changes.watched(held_arrays(texts))
     ctx.save_for_backward(*tensors)
     ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(*(x for x in output if x.numel() == 0 or not x.is_floating_point()))
 
 
 def _gradients(ctx, grads):
+    _changes.check(ctx.held)
     return _first(general_backward, grads, ctx.saved_tensors, ctx.texts, ctx.needs_input_grad[0]), None
 
 
@@ -210,6 +212,7 @@ class _Transformed(torch.autograd.Function):
         def apply(grads, given, tensors, texts, wanted):
             return _TransformedBackward.apply(given, texts, wanted, *grads, *tensors)
 
+        _changes.check(ctx.held)
         return None, *_first(apply, grads, ctx.saved_tensors, ctx.texts, ctx.needs_input_grad[1:])
 
     @staticmethod

@@ -4,17 +4,11 @@
 import torch
 
 from attn import _core
-from attn.torch import _call
+from attn.torch import _call, _changes
 
 _DROPOUT_P = _core.attention_options.index("dropout_p")
 _SEED = _core.attention_options.index("dropout_seed")
 _OUT = _core.attention_options.index("out")
-
-
-def _arrays(options):
-    """The tensors among the options and in them: lengths, what a bias, score or table is made of. A mask does not show its own."""
-    for x in options:
-        yield from (y for y in (x, *getattr(x, "arrays", ())) if isinstance(y, torch.Tensor))
 
 
 class _Recorded(torch.autograd.Function):
@@ -25,51 +19,48 @@ class _Recorded(torch.autograd.Function):
         q, k, v, options, rest = call
         needs = [bool(x.requires_grad) for x in inputs]
         (output, weights, logsumexp, plan, seed), tape = _core.attention_recorded(q, k, v, options, needs)
-        ctx.tape, ctx.needs = tape, needs
-        ctx.versions = [(x, x._version) for x in inputs]
-        ctx.read = [(x, x._version) for x in _arrays(options)]  # read again by the backward pass
+        ctx.tape, ctx.needs, ctx.inputs = tape, needs, inputs
         ctx.set_materialize_grads(False)
         # The backward pass reads the output. An alias, which shares its count of changes: the output itself holds this record, which would hold it.
-        shown = output.detach()
-        ctx.output = shown, shown._version
-        rest[:] = [plan, seed]
+        ctx.read = _changes.watched((("q", q), ("k", k), ("v", v), *_changes.of_options(options), ("the output", output.detach())))
+        weights, *keys = weights if isinstance(weights, tuple) else (weights,)
+        rest[:] = [keys, plan, seed]
         return output, weights, logsumexp
 
     @staticmethod
     def backward(ctx, *grads):
-        for name, x, version in (*(("an input", *each) for each in (*ctx.versions, *ctx.read)), ("the output", *ctx.output)):
-            if x._version != version:
-                raise RuntimeError(f"attention: {name} of shape {list(x.shape)} was changed in place after the call; its gradients need it as it was")
-        found = _gradients(ctx.tape, grads, [x for (x, _), needed in zip(ctx.versions, ctx.needs) if needed])
-        found = iter(found)
+        _changes.check(ctx.read)
+        found = iter(_gradients(ctx.tape, ctx.read, grads, [x for x, needed in zip(ctx.inputs, ctx.needs) if needed]))
         return (None, *(next(found) if needed else None for needed in ctx.needs))
 
 
-def _gradients(tape, grads, inputs):
+def _gradients(tape, read, grads, inputs):
     if not _call.is_direct_backward(*grads):
         raise NotImplementedError("attention: its backward pass takes no batch of gradients (is_grads_batched, vectorize); use torch.func.vjp and vmap")
     if not torch.is_grad_enabled():
         return tape.backward(list(grads), False)
     given = [n for n, x in enumerate(grads) if x is not None]
-    return _Gradients.apply(tape, len(grads), given, len(inputs), *inputs, *(grads[n] for n in given))
+    return _Gradients.apply(tape, read, len(grads), given, len(inputs), *inputs, *(grads[n] for n in given))
 
 
 class _Gradients(torch.autograd.Function):
     """The gradients of a record, recorded themselves: their inputs are those of the record, then the gradients that came in."""
 
     @staticmethod
-    def forward(ctx, tape, outputs, given, count, *tensors):
+    def forward(ctx, tape, read, outputs, given, count, *tensors):
         grads = [None] * outputs
         for n, x in zip(given, tensors[count:]):
             grads[n] = x.detach()
         found, ctx.tape = tape.backward(grads, True)
         ctx.set_materialize_grads(False)
         ctx.inputs = tensors
+        ctx.read = [*read, *_changes.watched(("a gradient", x) for x in tensors[count:])]
         return tuple(found)
 
     @staticmethod
     def backward(ctx, *grads):
-        return (None, None, None, None, *_gradients(ctx.tape, grads, list(ctx.inputs)))
+        _changes.check(ctx.read)
+        return (None, None, None, None, None, *_gradients(ctx.tape, ctx.read, grads, list(ctx.inputs)))
 
 
 def attention(q, k, v, options):
@@ -90,4 +81,5 @@ def attention(q, k, v, options):
     rest = []
     output, weights, logsumexp = _Recorded.apply((q, k, v, options, rest), *inputs)
     wanted = options[_core.attention_options.index("return_logsumexp")]
-    return output, weights, logsumexp if wanted else None, *rest
+    keys, *rest = rest
+    return output, (weights, *keys) if keys else weights, logsumexp if wanted else None, *rest
