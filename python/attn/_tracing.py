@@ -3,6 +3,9 @@
 tables, so that both NumPy's and torch's can be indexed with symbols."""
 
 import inspect
+import itertools
+import linecache
+import re
 import types
 
 from attn import _core
@@ -12,6 +15,28 @@ _SYMBOLS = (
     "the function is called once, with symbols, never with numbers: it is made of + - * / // %, comparisons, abs, attn.exp, attn.tanh, attn.where, "
     "attn.minimum, attn.maximum, and arrays, as attn.ScoreTable(x)[index] where it reaches them by an attribute or a container"
 )
+
+# What to write for functions, methods and operators that take no symbols.
+_INSTEAD = {
+    "where": "attn.where(condition, a, b)",
+    "exp": "attn.exp(x)",
+    "tanh": "attn.tanh(x)",
+    "sigmoid": "1 / (1 + attn.exp(-x))",
+    **dict.fromkeys(("abs", "absolute", "fabs"), "abs(x)"),
+    **dict.fromkeys(("maximum", "max", "fmax", "amax"), "attn.maximum(a, b)"),
+    **dict.fromkeys(("minimum", "min", "fmin", "amin"), "attn.minimum(a, b)"),
+    **dict.fromkeys(("clamp", "clip"), "attn.minimum(attn.maximum(x, least), most)"),
+    "relu": "attn.maximum(x, 0)",
+    "logical_and": "a & b",
+    "logical_or": "a | b",
+    "logical_not": "~a",
+    **dict.fromkeys(("pow", "square", "float_power"), "x * x, or attn.exp(x * math.log(a)) for a ** x"),
+    **dict.fromkeys(("floor_divide", "divmod", "rshift"), "a // b"),
+    **dict.fromkeys(("remainder", "fmod"), "a % b"),
+    "xor": "(a | b) & ~(a & b)",
+    **dict.fromkeys(("float", "int", "to", "long", "double", "type"), "the symbol alone: whole numbers become numbers by themselves"),
+}
+_OPERATORS = {"**": "pow", "^": "xor", ">>": "rshift"}
 
 
 def _as_table(name, value):
@@ -45,6 +70,33 @@ def _with_tables(function):
     return traced
 
 
+def _written(error):
+    """The expression that raised, as the source has it; "" where nobody knows."""
+    last = error.__traceback__
+    while last.tb_next is not None:
+        last = last.tb_next
+    code = last.tb_frame.f_code
+    if not hasattr(code, "co_positions") or code.co_filename == __file__:  # Python 3.10; arguments that do not fit
+        return ""
+    line, end_line, begin, end = next(itertools.islice(code.co_positions(), last.tb_lasti // 2, None), (None,) * 4)
+    if line is None or line != end_line or begin is None or end is None:
+        return ""
+    return linecache.getline(code.co_filename, line).encode()[begin:end].decode(errors="replace")
+
+
+def _told(error):
+    """What was written, and what to write instead."""
+    first, written = next(iter(str(error).splitlines()), type(error).__name__), _written(error)
+    if "ScoreTable" in first and "indices" not in first:
+        return f"{written or first} takes no table, which an array is that the function names; only look it up, table[index], and compute with it outside"
+    found = re.search(r"has no attribute '(\w+)'", first) or re.match(r"[\w.]*?(\w+)\(", written) or re.match(r"[\w.]*?(\w+)\(\)", first)
+    operator = re.search(r"unsupported operand type\(s\) for (\S+?):? ", first)
+    name = _OPERATORS.get(operator[1], "") if operator else found[1] if found else ""
+    if name in _INSTEAD:
+        return f"{written or name} takes no symbol; write {_INSTEAD[name]}"
+    return f"{written + ': ' if written else ''}{first}; {_SYMBOLS}"
+
+
 def trace(function, tables=None):
     """The expression of a function of (s, b, h, i, j), or of a text with tables by name; one that is an expression already, as such."""
     if isinstance(function, ScoreExpression):
@@ -58,6 +110,5 @@ def trace(function, tables=None):
     except (TypeError, IndexError, AttributeError) as error:
         if str(error).startswith("ScoreExpression"):
             raise
-        first = next(iter(str(error).splitlines()), type(error).__name__)
-        raise TypeError(f"ScoreExpression: {first}; {_SYMBOLS}") from error
+        raise TypeError(f"ScoreExpression: {_told(error)}") from error
     return _core._operand(result)

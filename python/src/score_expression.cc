@@ -65,9 +65,22 @@ struct Operand {
     if (const Expression* given = as<Expression>(x)) value = *given;
     else if (const PyScoreTable* table = as<PyScoreTable>(x)) value = at(*table, {});
     else if (PyBool_Check(x.ptr()) || PyUnicode_Check(x.ptr())) valid = false;
+    else if (nb::hasattr(x, "__dlpack__")) of_array(x);
     else if (PyIndex_Check(x.ptr())) value.expression = ScoreExpression(whole(x, {"ScoreExpression", "a number"}));
-    else if (PyFloat_Check(x.ptr()) || (nb::hasattr(x, "__float__") && !nb::hasattr(x, "__dlpack__"))) value.expression = ScoreExpression(number(x, {"ScoreExpression", "a number"}));
+    else if (PyFloat_Check(x.ptr()) || nb::hasattr(x, "__float__")) value.expression = ScoreExpression(number(x, {"ScoreExpression", "a number"}));
     else valid = false;
+  }
+
+  /// A number, where the array has no dims.
+  void of_array(nb::handle x) {
+    if (nb::object rank = nb::getattr(x, "ndim", nb::none()); !PyLong_Check(rank.ptr()) || !nb::cast<bool>(rank.attr("__eq__")(0))) {
+      valid = false;
+    } else if (PyObject* index = PyNumber_Index(x.ptr()); index != nullptr) {
+      value.expression = ScoreExpression(whole(nb::steal(index), {"ScoreExpression", "a number"}));
+    } else {
+      PyErr_Clear();
+      value.expression = ScoreExpression(number(x, {"ScoreExpression", "a number"}));
+    }
   }
 
   static Expression at(const PyScoreTable& self, const std::vector<Expression>& index) {

@@ -1,6 +1,8 @@
 # python/tests/test_masks.py: masks, biases and score functions: values, texts, mistakes.
 import copy
+import math
 import pickle
+import sys
 
 import numpy as np
 import pytest
@@ -139,6 +141,47 @@ def test_score_functions_that_do_not_work(function, text):
     with pytest.raises((TypeError, ValueError)) as error:
         attn.attention(x, x, x, score_mod=function)
     assert text in str(error.value)
+
+
+GAIN = np.ones(2, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        (lambda s, b, h, i, j: math.exp(s), "math.exp(s) takes no symbol; write attn.exp(x)"),
+        (lambda s, b, h, i, j: np.tanh(s) * 2, "np.tanh(s) takes no symbol; write attn.tanh(x)"),
+        (lambda s, b, h, i, j: np.logical_and(i > j, s > 0), "np.logical_and(i > j, s > 0) takes no symbol; write a & b"),
+        (lambda s, b, h, i, j: s.clamp(-1, 1), "s.clamp takes no symbol; write attn.minimum(attn.maximum(x, least), most)"),
+        (lambda s, b, h, i, j: s * i.float(), "i.float takes no symbol; write the symbol alone: whole numbers become numbers by themselves"),
+        (lambda s, b, h, i, j: s**2, "s**2 takes no symbol; write x * x, or attn.exp(x * math.log(a)) for a ** x"),
+        (lambda s, b, h, i, j: s * np.exp(GAIN)[h], "np.exp(GAIN) takes no table, which an array is that the function names; only look it up, table[index], and compute"),
+        (lambda s, b, h, i, j: math.floor(s), "math.floor(s): must be real number, not "),
+        (lambda s, b: s, "<lambda>() takes 2 positional arguments but 5 were given; the function is called once, with symbols"),
+    ],
+    ids=str,
+)
+def test_what_takes_no_symbols(function, told):
+    """One line: what was written (Python 3.10 does not know), and what to write instead."""
+    with pytest.raises(TypeError) as error:
+        attn.ScoreExpression(function)
+    line = str(error.value)
+    assert "\n" not in line and line.startswith("ScoreExpression: ")
+    if sys.version_info >= (3, 11):
+        assert line.startswith("ScoreExpression: " + told)
+
+
+def test_torch_functions_take_no_symbols():
+    torch = pytest.importorskip("torch")
+    for function, told in (
+        (lambda s, b, h, i, j: torch.where(i > j, s, 0.0), "write attn.where(condition, a, b)"),
+        (lambda s, b, h, i, j: torch.tanh(s), "write attn.tanh(x)"),
+        (lambda s, b, h, i, j: torch.sigmoid(s), "write 1 / (1 + attn.exp(-x))"),
+    ):
+        with pytest.raises(TypeError) as error:
+            attn.ScoreExpression(function)
+        assert told in str(error.value) and "expected one of" not in str(error.value)
+    assert str(attn.ScoreExpression(lambda s, b, h, i, j: s * torch.tensor(0.5) + torch.tensor(2))) == "s * 0.5 + 2"
 
 
 def test_a_table_is_not_iterated():

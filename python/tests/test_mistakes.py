@@ -195,7 +195,8 @@ def test_names_of_options_are_checked():
 )
 def test_functions_that_want_numbers_are_told_what_they_get(function):
     x = np.zeros((2, 3, 4, 8), np.float32)
-    with pytest.raises(TypeError, match="called once, with symbols, never with numbers: it is made of .* attn.exp, attn.tanh, attn.where"):
+    told = "called once, with symbols, never with numbers: it is made of .* attn.exp, attn.tanh, attn.where|takes no symbol; write "
+    with pytest.raises(TypeError, match=told):
         attn.attention(x, x, x, score=function)
 
 

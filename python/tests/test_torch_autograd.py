@@ -343,3 +343,13 @@ def test_the_largest_weights_have_gradients():
         largest = w[0] if isinstance(w, tuple) else w.topk(2).values
         found.append(torch.autograd.grad(largest.square().sum(), x)[0])
     assert torch.allclose(*found, rtol=1e-12)
+
+
+def test_slopes_of_float32_beside_doubles_are_widened():
+    """Also where the gradient is that of the weights."""
+    x = torch.randn(1, 2, 9, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    slopes, i = torch.tensor([0.3, 0.1]), torch.arange(9, dtype=torch.float64)
+    weights = (x @ x.mT / 2 - slopes.double().view(2, 1, 1) * (i[:, None] - i)).softmax(-1)
+    (expected,) = torch.autograd.grad(weights.square().sum(), x)
+    (found,) = torch.autograd.grad(attn.attention(x, x, x, bias=attn.Bias.alibi(slopes), weights="full")[1].square().sum(), x)
+    assert torch.allclose(found, expected, rtol=1e-13, atol=1e-14)

@@ -116,7 +116,7 @@ std::vector<Tensor> attend(const Call& call, const DropoutStrips* dropout, const
   if (p.softcap != 0) s = tanh(s / p.softcap) * p.softcap;
   Tensor away;  // pairs that a bias of -inf hides: no expression brings them back, or sees what they hold
   for (int n = 0; n < p.bias_count; ++n) {
-    const Tensor bias = bias_of(call, n, widen(inputs[next++]), pairs);
+    const Tensor bias = bias_of(call, n, inputs[next++].to(s.dtype()), pairs);
     const Tensor hidden = eq(bias.detach(), -std::numeric_limits<double>::infinity());
     away = away.defined() ? logical_or(away, hidden) : hidden;
     s = s + bias;
