@@ -5,6 +5,7 @@
 
 #include "errors.h"
 #include "frameworks.h"
+#include "gil.h"
 
 #define NO_IMPORT_ARRAY
 #include "numpy_api.h"
@@ -206,7 +207,7 @@ Tensor kept(nb::handle x, const View& view) {
   nb::object owner = view.copy.is_valid() ? view.copy : view.framework == Framework::torch ? call(x, Torch::get().detach) : nb::borrow(x);
   return tensor_of(view, [held = owner.release().ptr()](void*) {
     if (!Py_IsInitialized()) return;
-    const nb::gil_scoped_acquire gil;
+    const Locked locked;
     Py_DECREF(held);
   });
 }

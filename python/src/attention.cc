@@ -7,6 +7,7 @@
 
 #include "call.h"
 #include "errors.h"
+#include "gil.h"
 #include "scalars.h"
 #include "tape.h"
 #include "terms.h"
@@ -34,7 +35,7 @@ nb::tuple attention_of(nb::handle q, nb::handle k, nb::handle v, nb::handle opti
   call.options.out = output.tensor;
   AttentionResult result;
   {
-    const nb::gil_scoped_release released;
+    const Unlocked unlocked;
     const NoGrad unrecorded;
     result = attention(call.q, call.k, call.v, call.options);
   }
@@ -57,7 +58,7 @@ nb::tuple attention_recorded(nb::handle q, nb::handle k, nb::handle v, nb::handl
   call.join();
   AttentionResult result;
   {
-    const nb::gil_scoped_release released;
+    const Unlocked unlocked;
     result = attention(call.q, call.k, call.v, call.options);
   }
   tape.outputs = {result.output, result.weights, result.logsumexp};
@@ -80,7 +81,7 @@ nb::object scores_of(nb::handle q, nb::handle k, nb::handle score, nb::handle sc
   if (!scale.is_none()) options.scale = number(scale, {read.function(), "scale"});
   Tensor scores;
   {
-    const nb::gil_scoped_release released;
+    const Unlocked unlocked;
     const NoGrad unrecorded;
     scores = attention_scores(query, key, options);
   }
@@ -104,7 +105,7 @@ nb::object sdpa(nb::handle query, nb::handle key, nb::handle value, nb::handle a
   options.out = output.tensor;
   Tensor result;
   {
-    const nb::gil_scoped_release released;
+    const Unlocked unlocked;
     const NoGrad unrecorded;
     result = scaled_dot_product_attention(q, k, v, options);
   }

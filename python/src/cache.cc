@@ -6,6 +6,7 @@
 
 #include "call.h"
 #include "errors.h"
+#include "gil.h"
 #include "scalars.h"
 #include "terms.h"
 
@@ -43,13 +44,13 @@ struct PyCache {
 
   template <typename F>
   auto changing(F&& f) {
-    const nb::gil_scoped_release released;
+    const Unlocked unlocked;
     const std::unique_lock alone(lock);
     return f(cache);
   }
   template <typename F>
   auto reading(F&& f) const {
-    const nb::gil_scoped_release released;
+    const Unlocked unlocked;
     const std::shared_lock shared(lock);
     return f(cache);
   }

@@ -4,6 +4,7 @@
 #include <attn/ops.h>
 
 #include "errors.h"
+#include "gil.h"
 #include "scalars.h"
 #include "terms.h"
 
@@ -48,7 +49,7 @@ nb::object forward(nb::tuple operands, nb::tuple numbers, nb::handle weights, nb
   AttentionSaved saved{.output = {}, .max = memory_of(pass.read, max, "max"), .sum = memory_of(pass.read, sum, "sum")};
   Tensor result;
   {
-    const nb::gil_scoped_release released;
+    const Unlocked unlocked;
     if (saved.max.defined()) {
       result = attention_forward(pass.q, pass.k, pass.v, pass.options, saved).weights;
     } else {
@@ -72,7 +73,7 @@ nb::tuple backward(nb::tuple operands, nb::tuple numbers, nb::tuple saved, nb::h
   for (int n = 0; n < 4; ++n) *flags[n] = flag(wanted[n], {function, "wanted"});
   AttentionGradients gradients;
   {
-    const nb::gil_scoped_release released;
+    const Unlocked unlocked;
     gradients = attention_backward(pass.q, pass.k, pass.v, pass.options, rows, options);
   }
   if (!options.sinks) gradients.sinks = {};
@@ -85,7 +86,7 @@ nb::tuple backward(nb::tuple operands, nb::tuple numbers, nb::tuple saved, nb::h
 void linear_into(nb::handle x, nb::handle weight, nb::handle bias, nb::handle out) {
   Reader read("linear");
   const Tensor rows = read(x, "input"), matrix = read(weight, "weight"), added = read.optional(bias, "bias"), memory = read.writable(out, "out");
-  const nb::gil_scoped_release released;
+  const Unlocked unlocked;
   const NoGrad unrecorded;
   linear(rows, matrix, added, memory);
 }
@@ -94,7 +95,7 @@ void linear_into(nb::handle x, nb::handle weight, nb::handle bias, nb::handle ou
 void matmul_into(nb::handle a, nb::handle b, nb::handle out) {
   Reader read("matmul");
   const Tensor left = read(a, "a"), right = read(b, "b"), memory = read.writable(out, "out");
-  const nb::gil_scoped_release released;
+  const Unlocked unlocked;
   const NoGrad unrecorded;
   matmul(left, right, memory);
 }

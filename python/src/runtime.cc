@@ -6,6 +6,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "errors.h"
+#include "gil.h"
 #include "scalars.h"
 #include "terms.h"
 
@@ -41,7 +42,7 @@ void tell(MessageKind kind, std::string_view line) {
     return;
   }
   if (!Py_IsInitialized()) return;
-  const nb::gil_scoped_acquire gil;
+  const Locked locked;
   if (PyErr_WarnEx(PyExc_RuntimeWarning, std::string(line).c_str(), 2) != 0) PyErr_WriteUnraisable(nullptr);
 }
 
@@ -71,7 +72,7 @@ void add_runtime(nb::module_& m) {
         "Freed memory stays with the process, NumPy's and torch's too, where glibc would give large blocks back to the system and take them again page by\n"
         "page: up to a third of the time of a model whose tensors are of some megabytes. For the whole process, until it ends; elsewhere than glibc nothing.");
   m.def("release_free_memory", [] {
-    const nb::gil_scoped_release released;
+    const Unlocked unlocked;
     return release_free_memory();
   }, "Gives the memory of freed arrays that the library keeps for the next of their size (at most 1 GiB) back to the system, with glibc also what its\n"
      "heap holds free, NumPy's and torch's too. Returns the bytes of those the library kept. What is in use stays.");

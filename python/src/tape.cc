@@ -4,6 +4,7 @@
 #include <attn/autograd.h>
 
 #include "errors.h"
+#include "gil.h"
 #include "terms.h"
 
 namespace attn::python {
@@ -27,7 +28,7 @@ nb::object backward(const Tape& self, nb::list grads, bool record) {
   }
   std::vector<Tensor> gradients(self.inputs.size());
   if (!outputs.empty()) {
-    const nb::gil_scoped_release released;
+    const Unlocked unlocked;
     gradients = grad(outputs, self.inputs, {.grad_outputs = given, .retain_graph = true, .create_graph = record, .allow_unused = true});
   }
   nb::list result;

@@ -5,6 +5,7 @@
 #include <nanobind/stl/string.h>
 
 #include "errors.h"
+#include "gil.h"
 #include "scalars.h"
 #include "terms.h"
 
@@ -21,7 +22,7 @@ std::string shown(const VerifyReport& report) {
 
 VerifyReport verified(nb::handle line, nb::handle quick) {
   VerifyOptions options{.quick = flag(quick, {"verify", "quick"}), .line = line.is_none() ? "" : word(line, {"verify", "line"}), .progress = {}};
-  const nb::gil_scoped_release released;
+  const Unlocked unlocked;
   return verify(options);
 }
 
