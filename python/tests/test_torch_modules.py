@@ -286,3 +286,9 @@ def test_patches_of_many_threads():
     for thread in threads:
         thread.join()
     assert not wrong and F.scaled_dot_product_attention is sdpa
+
+
+def test_an_empty_batch_with_padding():
+    ours, x = attn.torch.MultiheadAttention(8, 2, batch_first=True), torch.zeros(0, 5, 8)
+    y, weights = ours(x, x, x, key_padding_mask=torch.zeros(0, 5, dtype=torch.bool))
+    assert (y.shape, weights.shape) == ((0, 5, 8), (0, 5, 5))

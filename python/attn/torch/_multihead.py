@@ -143,7 +143,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
             shape = (1, 1, *attn_mask.shape) if attn_mask.dim() == 2 else (sizes[0], self.num_heads, *attn_mask.shape[1:])
             (seen if attn_mask.dtype is torch.bool else added).append(attn_mask.view(shape))
         if key_padding_mask is not None:
-            padding = key_padding_mask.view(sizes[0], 1, 1, -1)
+            padding = key_padding_mask.view(sizes[0], 1, 1, sizes[2])
             (seen if padding.dtype is torch.bool else added).append(padding)
         mask = bias = None
         for blocked in seen:
