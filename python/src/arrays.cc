@@ -161,6 +161,12 @@ View dlpack_view(nb::handle x, const Argument& at) {
   nb::ndarray<nb::ro> array;
   if (!nb::hasattr(x, "__dlpack__") || !nb::try_cast(x, array)) {
     PyErr_Clear();
+    if (nb::object gives = nb::getattr(x, "__dlpack__", nb::none()); PyCallable_Check(gives.ptr()) != 0) try {
+        gives();
+      } catch (const nb::python_error& error) {
+        const std::string why = nb::cast<std::string>(nb::str(error.value()));
+        throw type_error("{}: {} is a {} whose __dlpack__ gives no array: {}", at.function, at.name, name_of_type(x), why.substr(0, why.find('\n')));
+      }
     throw type_error("{}: {} is {}; {}", at.function, at.name, x.is_none() ? "None" : "a " + name_of_type(x), wanted_array);
   }
   if (array.device_type() != nb::device::cpu::value) throw ValueError(text("{}: {} is not in the CPU's memory", at.function, at.name));
@@ -220,9 +226,15 @@ View view_of(nb::handle x, const Argument& argument) {
   return dlpack_view(x, argument);
 }
 
+void refuse_gradient(nb::handle x, const Argument& at) {
+  if (is_torch(x) && nb::cast<bool>(x.attr("requires_grad")) && nb::cast<bool>(nb::module_::import_("torch").attr("is_grad_enabled")()))
+    throw type_error("{}: {} wants a gradient and the first array is no torch tensor, so there would be none; give all as tensors, or {}.detach()", at.function, at.name, at.name);
+}
+
 Tensor Reader::operator()(nb::handle x, const char* name) {
   View view = view_of(x, {function_, name});
   if (!framework_) framework_ = view.framework;
+  if (*framework_ != view.framework) refuse_gradient(x, {function_, name});
   if (keeps_) return kept(x, view);
   if (view.copy.is_valid()) copies_.push_back(view.copy);
   return tensor_of(view);

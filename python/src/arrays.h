@@ -37,6 +37,9 @@ struct Argument {
 ///          masked arrays, sparse tensors; ValueError for memory that is not the CPU's.
 View view_of(nb::handle x, const Argument& argument);
 
+/// TypeError where `x` is a tensor of torch that wants a gradient, in a call whose results are none.
+void refuse_gradient(nb::handle x, const Argument& argument);
+
 /// A tensor that is good while `x` lives and the reader does: the arguments of one call. With `keeps`, as long as the tensor itself.
 class Reader {
  public:

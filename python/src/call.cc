@@ -146,6 +146,11 @@ Call::Call(const char* function, nb::handle q_array, nb::handle k_array, nb::han
   if (!PyTuple_Check(given.ptr()) || PyTuple_Size(given.ptr()) != count) throw type_error("{}: options must be a tuple of {}", function, count);
   for (Py_ssize_t n = 0; n < count; ++n)
     if (const nb::handle x = PyTuple_GetItem(given.ptr(), n); !x.is_none()) all_options[n].set(*this, x);
+  if (read.framework() != Framework::torch) {
+    for (const nb::object& each : score.arrays) refuse_gradient(each, {function, "an array of score"});
+    for (const nb::object& each : bias.arrays) refuse_gradient(each, {function, "an array of bias"});
+    for (const PyLookup& each : score_mod.arrays) refuse_gradient(each.array, {function, "an array of score_mod"});
+  }
   options.score = score.score;
   options.bias = bias.bias;
   options.score_mod = score_mod.expression;

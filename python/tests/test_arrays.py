@@ -167,3 +167,15 @@ def test_operands_are_not_changed(random):
     before = [x.copy() for x in (q, k, v)]
     attn.attention(q, k, v, mask="causal", softcap=2.0, weights="full")
     assert all(np.array_equal(a, b) for a, b in zip(before, (q, k, v), strict=True))
+
+
+def test_an_array_that_cannot_be_had_says_why():
+    class Gone:
+        def __dlpack__(self, **_):
+            raise RuntimeError("the array has been deleted\nlong ago")
+
+        def __dlpack_device__(self):
+            return (1, 0)
+
+    with pytest.raises(TypeError, match="attention: q is a .*Gone whose __dlpack__ gives no array: the array has been deleted$"):
+        attn.attention(Gone(), Gone(), Gone())

@@ -68,3 +68,37 @@ def test_out_where_a_gradient_is_wanted():
         attn.attention(q, q, q, out=out)
     with torch.no_grad():
         assert attn.attention(q, q, q, out=out) is out and out.any()
+
+
+def test_what_is_written_to_out_is_seen_by_other_records():
+    x, out, w = torch.randn(1, 2, 3, 4), torch.empty(1, 2, 3, 4), torch.ones(1, 2, 3, 4, requires_grad=True)
+    for mode in (torch.enable_grad, torch.no_grad):
+        y = (w * out).sum()
+        with mode():
+            attn.attention(x, x, x, out=out)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            y.backward()
+    with pytest.raises(ValueError, match="attention: out wants a gradient"):
+        attn.attention(x, x, x, out=torch.empty(1, 2, 3, 4, requires_grad=True))
+
+
+def test_a_gradient_that_numpy_would_lose_is_refused():
+    x, leaf = np.ones((1, 2, 3, 4), np.float32), torch.ones(1, 2, 3, 4, requires_grad=True)
+    for options in ({}, {"bias": torch.zeros(3, 3, requires_grad=True)}, {"sinks": torch.zeros(2, requires_grad=True)}):
+        k = leaf if not options else x
+        with pytest.raises(TypeError, match=f"{'k' if not options else next(iter(options))} wants a gradient and the first array is no torch tensor"):
+            attn.attention(x, k, x, **options)
+        with torch.no_grad():
+            assert type(attn.attention(x, k, x, **options)) is np.ndarray
+    with pytest.raises(TypeError, match="key wants a gradient"):
+        attn.scaled_dot_product_attention(x, leaf, x)
+
+
+def test_what_only_looks_like_a_tensor_is_refused():
+    class Duck:
+        @classmethod
+        def __torch_function__(cls, *_):
+            return 7
+
+    with pytest.raises(TypeError, match="attention: q is a .*Duck; a NumPy array, a torch tensor"):
+        attn.attention(Duck(), torch.ones(3, 4), torch.ones(3, 4))

@@ -63,18 +63,28 @@ class _Gradients(torch.autograd.Function):
         return (None, None, None, None, None, *_gradients(ctx.tape, ctx.read, grads, list(ctx.inputs)))
 
 
+def _unrecorded(q, k, v, options):
+    results = _core.attention(q, k, v, options)
+    if isinstance(options[_OUT], torch.Tensor):  # another record that read it must see that it was changed
+        torch.autograd.graph.increment_version(options[_OUT])
+    return results
+
+
 def attention(q, k, v, options):
     """As _core.attention, with gradients; dropout takes its seed from torch's generator."""
     if options[_SEED] is None and _call.drops(options[_DROPOUT_P]):
         seed = torch.randint(-(2**63), 2**63 - 1, (), dtype=torch.int64).item() % 2**64
         options = options[:_SEED] + (seed,) + options[_SEED + 1 :]
     _call.check_tensors("attention", {name: x for name, x in (("q", q), ("k", k), ("v", v)) if type(x) in _call.TENSORS or isinstance(x, torch.Tensor)})
+    out = options[_OUT]
     if not torch.is_grad_enabled():
-        return _core.attention(q, k, v, options)
+        return _unrecorded(q, k, v, options)
+    if isinstance(out, torch.Tensor) and out.requires_grad:
+        raise ValueError("attention: out wants a gradient, which what is written to it would not have; call it under torch.no_grad() or give out.detach()")
     inputs = _core.attention_inputs(q, k, v, options)
     if not any(isinstance(x, torch.Tensor) and x.requires_grad for x in inputs):
-        return _core.attention(q, k, v, options)
-    if options[_OUT] is not None:
+        return _unrecorded(q, k, v, options)
+    if out is not None:
         raise ValueError("attention: out is given and a gradient is wanted, whose result is always new; call it under torch.no_grad() or without out")
     if not all(isinstance(x, torch.Tensor) for x in inputs):
         raise TypeError("attention: a gradient is wanted, and some inputs are no torch tensors; all must be")

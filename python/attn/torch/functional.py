@@ -140,7 +140,7 @@ def attention(q, k, v, options, return_plan=False):
     """attn.attention on torch tensors (attn._functions): (output, weights, logsumexp, plan, dropout_seed), None for what is not there."""
     if _call.is_forward() and _call.has_tangent(x for x in _operands(q, k, v, options) if isinstance(x, Tensor)):
         raise NotImplementedError("attention: derivatives are carried forward here (jvp, jacfwd, dual_level); use grad, vjp, jacrev, or attn.torch's functions")
-    if _call.is_direct() and not q.is_meta:
+    if _call.is_direct() and not getattr(q, "is_meta", False):
         return _recorded.attention(q, k, v, prepared("attention", options))
     if return_plan:
         raise ValueError("attention: return_plan is given under torch.compile or torch.func, where there is no kernel yet")
