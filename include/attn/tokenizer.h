@@ -35,8 +35,9 @@ class ATTN_API Tokenizer {
   static Tokenizer train(std::string_view text, Kind kind, std::int64_t vocab_size = 0);
 
   /// Reads a tokenizer.json, or the one of a model's folder: what `save` writes, and Hugging Face's byte-level BPE with the patterns
-  /// of GPT-2, Llama 3 and Qwen 2, added tokens, merges in both spellings. Its post-processor is kept when saving but not applied:
-  /// encode gives the text's own ids, and who wants <|begin_of_text|> writes it.
+  /// of GPT-2, Llama 3 and Qwen 2, added tokens, merges in both spellings. Its post-processor is kept when saving but not applied, nor are
+  /// truncation and padding: encode gives the text's own ids, and who wants <|begin_of_text|> writes it. An added token is decoded as its
+  /// own text, whatever its letters; without a decoder bytes are joined too.
   /// Errors   IoError; FormatError with the byte offset for JSON that is damaged, inconsistent or asks for what is not known here.
   static Tokenizer load(const std::string& path);
   static Tokenizer parse(std::string_view json);

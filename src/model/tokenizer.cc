@@ -47,7 +47,8 @@ class Encoder {
       return;
     }
     const auto whole = state_.whole_first ? state_.ids.find(std::string(piece)) : state_.ids.end();
-    if (whole != state_.ids.end()) {
+    // What is spelled in other than byte characters is never met: of a text only those are looked up.
+    if (whole != state_.ids.end() && state_.names[static_cast<std::size_t>(whole->second)] == text::to_byte_characters(piece)) {
       ids_.push_back(whole->second);
     } else {
       symbols_.clear();
@@ -71,18 +72,35 @@ class Encoder {
 /// The added tokens of a text, found as its longest match from the left, by their first bytes.
 class AddedTokens {
  public:
-  explicit AddedTokens(const std::vector<AddedToken>& tokens) {
-    for (const AddedToken& token : tokens) by_first_[static_cast<unsigned char>(token.content[0])].push_back(&token);
+  AddedTokens(const std::vector<AddedToken>& tokens, bool normalized) {
+    for (const AddedToken& token : tokens)
+      if (token.normalized == normalized) by_first_[static_cast<unsigned char>(token.content[0])].push_back(&token);
     for (auto& starting : by_first_)
       std::sort(starting.begin(), starting.end(), [](auto* a, auto* b) { return a->content.size() > b->content.size(); });
   }
-  const AddedToken* at(std::string_view rest) const {
+  /// Calls between(part) for what lies before, between and after the tokens, found(id) for each of them, in the order of the text.
+  template <typename Between, typename Found>
+  void split(std::string_view text, Between&& between, Found&& found) const {
+    std::size_t begin = 0;
+    for (std::size_t at = 0; at < text.size();) {
+      const AddedToken* token = first_of(text.substr(at));
+      if (token == nullptr) {
+        ++at;
+        continue;
+      }
+      between(text.substr(begin, at - begin));
+      found(token->id);
+      begin = at += token->content.size();
+    }
+    between(text.substr(begin));
+  }
+
+ private:
+  const AddedToken* first_of(std::string_view rest) const {
     for (const AddedToken* token : by_first_[static_cast<unsigned char>(rest[0])])
       if (rest.starts_with(token->content)) return token;
     return nullptr;
   }
-
- private:
   std::array<std::vector<const AddedToken*>, 256> by_first_;
 };
 
@@ -101,17 +119,22 @@ bool Tokenizer::State::index() {
   bytes.assign(names.size(), {});
   byte_ids.fill(-1);
   ids.clear();
+  std::vector<bool> from_text(names.size(), false);  // ids that bytes and their merges become
   for (std::size_t id = 0; id < names.size(); ++id) {
     if (names[id].empty()) continue;
     const auto decoded = kind == Kind::bpe ? text::from_byte_characters(names[id]) : std::nullopt;
     bytes[id] = decoded.value_or(names[id]);
     if (!ids.emplace(bytes[id], static_cast<std::int64_t>(id)).second) return false;
-    if (decoded && bytes[id].size() == 1) byte_ids[static_cast<unsigned char>(bytes[id][0])] = static_cast<std::int64_t>(id);
+    if (!decoded || bytes[id].size() != 1) continue;
+    byte_ids[static_cast<unsigned char>(bytes[id][0])] = static_cast<std::int64_t>(id);
+    from_text[id] = true;
   }
+  for (const text::Merge& merge : bpe.merges()) from_text[static_cast<std::size_t>(merge.result)] = true;
   special.assign(names.size(), false);
   for (const AddedToken& token : added) {
     const auto id = static_cast<std::size_t>(token.id);
-    names[id] = bytes[id] = token.content;
+    names[id] = token.content;
+    if (!from_text[id]) bytes[id] = token.content;
     special[id] = token.special;
   }
   return true;
@@ -121,7 +144,6 @@ std::vector<std::int64_t> Tokenizer::encode(std::string_view text) const {
   if (kind() != Kind::bpe) text::check_utf8("encode", text);
   std::vector<std::int64_t> ids;
   Encoder encoder(*state_, ids);
-  const AddedTokens added(state_->added);
   std::deque<std::string> prefixed;  // parts with a space before them, in place as long as the encoder knows their pieces
   const auto encode_part = [&](std::string_view part) {
     if (part.empty()) return;
@@ -129,18 +151,13 @@ std::vector<std::int64_t> Tokenizer::encode(std::string_view text) const {
     prefixed.emplace_back(1, ' ').append(part);
     encoder.run(prefixed.back());
   };
-  std::size_t begin = 0;
-  for (std::size_t at = 0; at < text.size() && !state_->added.empty();) {
-    const AddedToken* token = added.at(text.substr(at));
-    if (token == nullptr) {
-      ++at;
-      continue;
-    }
-    encode_part(text.substr(begin, at - begin));
-    ids.push_back(token->id);
-    begin = at += token->content.size();
+  if (state_->added.empty()) {
+    encode_part(text);
+    return ids;
   }
-  encode_part(text.substr(begin));
+  const AddedTokens first(state_->added, false), then(state_->added, true);
+  const auto found = [&](std::int64_t id) { ids.push_back(id); };
+  first.split(text, [&](std::string_view part) { then.split(part, encode_part, found); }, found);
   return ids;
 }
 

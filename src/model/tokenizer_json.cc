@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <span>
+#include <unordered_set>
 
 namespace attn {
 namespace {
@@ -60,11 +61,12 @@ class Reader {
     const Json& model = member(document_, "model", Json::value_t::object);
     read_kind(model);
     refuse_unless_absent(document_, "normalizer");
+    read_decoder();
     read_pre_tokenizer(member(document_, "pre_tokenizer", Json::value_t::object));
     read_vocabulary(member(model, "vocab", Json::value_t::object));
     read_added();
-    if (!state_->index()) fail("two tokens of the vocabulary stand for the same bytes", "vocab");
     if (state_->kind == Tokenizer::Kind::bpe) read_merges(model);
+    if (!state_->index()) fail("two tokens of the vocabulary stand for the same bytes", "vocab");
     if (state_->kind == Tokenizer::Kind::words && !state_->ids.contains(unknown_word)) fail("the vocabulary has no <unk>", "vocab");
     if (const auto post = document_.find("post_processor"); post != document_.end()) state_->post_processor = post->dump();
     return state_;
@@ -161,6 +163,15 @@ class Reader {
     return *cut;
   }
 
+  /// Bytes are joined, whether the file says so or nothing.
+  void read_decoder() const {
+    const auto found = document_.find("decoder");
+    if (found == document_.end() || found->is_null()) return;
+    const char* needed = state_->kind == Tokenizer::Kind::bpe ? "ByteLevel" : "Fuse";
+    if (!found->is_object() || text_of(*found, "type") != needed)
+      fail(fmt::format("the decoder {} is not supported; it must be {}, or null", found->dump().substr(0, 80), needed), "decoder");
+  }
+
   std::size_t id_of(const Json& given, const std::string& token, const char* near) const {
     if (!given.is_number_unsigned() || given.get<std::uint64_t>() >= text::most_tokens)
       fail(fmt::format("the id of \"{}\" is {}; it must be a whole number below {}", token.substr(0, 40), given.dump().substr(0, 40), text::most_tokens), near);
@@ -183,18 +194,26 @@ class Reader {
     const auto found = document_.find("added_tokens");
     if (found == document_.end() || found->is_null()) return;
     if (!found->is_array()) fail("added_tokens must be a list", "added_tokens");
-    std::vector<bool> taken;
+    // Hugging Face's library numbers them itself: after the vocabulary, and after those before. What a file says must be that.
+    const Json& vocab = document_["model"]["vocab"];
+    auto next = static_cast<std::int64_t>(vocab.size());
+    std::unordered_set<std::string> contents;
     for (const Json& given : *found) {
       if (!given.is_object()) fail("an added token must be an object", "added_tokens");
       AddedToken token{.content = text_of(given, "content"), .special = flag(given, "special", false)};
+      token.normalized = flag(given, "normalized", !token.special);
       if (token.content.empty()) fail("an added token is empty", "added_tokens");
       for (const char* key : {"single_word", "lstrip", "rstrip"}) refuse_unless_absent(given, key);
       const std::size_t id = id_of(given.contains("id") ? given["id"] : Json(), token.content, "added_tokens");
-      taken.resize(state_->names.size());
       token.in_vocabulary = state_->names[id] == token.content;
-      if ((!state_->names[id].empty() && !token.in_vocabulary) || taken[id]) fail(fmt::format("id {} is given twice", id), "added_tokens");
-      taken[id] = true;
+      if (!contents.insert(token.content).second) fail(fmt::format("the added token \"{}\" is given twice", token.content.substr(0, 60)), "added_tokens");
+      if (!state_->names[id].empty() && !token.in_vocabulary) fail(fmt::format("id {} is given twice", id), "added_tokens");
       token.id = static_cast<std::int64_t>(id);
+      const auto known = vocab.find(token.content);
+      const std::int64_t wanted = known == vocab.end() ? next : known->get<std::int64_t>();
+      if (token.id != wanted)
+        fail(fmt::format("the added token \"{}\" has the id {}; Hugging Face's library gives it {}", token.content.substr(0, 60), id, wanted), "added_tokens");
+      next = std::max(next, token.id + 1);
       state_->added.push_back(std::move(token));
     }
     std::sort(state_->added.begin(), state_->added.end(), [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });
@@ -238,7 +257,7 @@ class Reader {
 std::string Tokenizer::to_json() const {
   Ordered added = Ordered::array();
   for (const AddedToken& t : state_->added)
-    added.push_back({{"id", t.id}, {"content", t.content}, {"single_word", false}, {"lstrip", false}, {"rstrip", false}, {"normalized", false},
+    added.push_back({{"id", t.id}, {"content", t.content}, {"single_word", false}, {"lstrip", false}, {"rstrip", false}, {"normalized", t.normalized},
                      {"special", t.special}});
   const bool bpe = kind() == Kind::bpe;
   const Ordered decoder = bpe ? Ordered{{"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", true}, {"use_regex", true}} : Ordered{{"type", "Fuse"}};

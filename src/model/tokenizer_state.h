@@ -17,6 +17,7 @@ struct AddedToken {
   std::string content;
   std::int64_t id = 0;
   bool special = false;
+  bool normalized = false;     // found where those that are not have left the text, as Hugging Face's library does without a normalizer too
   bool in_vocabulary = false;  // the model's vocabulary lists it too
 };
 
@@ -34,7 +35,7 @@ struct Tokenizer::State {
   std::vector<AddedToken> added;  // by id
   std::string post_processor = "null";
 
-  /// Fills bytes, special, ids and byte_ids from names and added; false when two tokens stand for the same bytes.
+  /// Fills bytes, special, ids and byte_ids from names, added and merges; false when two tokens stand for the same bytes.
   bool index();
 };
 

@@ -106,6 +106,38 @@ TEST(Tokenizer, AddedTokensAreFoundInTheTextAndMayBeLeftOut) {
   EXPECT_EQ(tokenizer.decode(ids, true), " a b");
 }
 
+/// Bytes, " the" by merges, and added tokens as given: {content, normalized}, numbered after the vocabulary or as it has them.
+nlohmann::json with_added(const std::vector<std::pair<std::string, bool>>& tokens) {
+  nlohmann::json file = nlohmann::json::parse(Tokenizer::train("the the the the", Kind::bpe, 260).to_json());
+  std::size_t next = file["model"]["vocab"].size();
+  for (const auto& [content, normalized] : tokens) {
+    const nlohmann::json known = file["model"]["vocab"].value(content, nlohmann::json());
+    file["added_tokens"].push_back({{"id", known.is_null() ? nlohmann::json(next++) : known}, {"content", content}, {"normalized", normalized}});
+  }
+  return file;
+}
+
+// Those that are not "normalized" are taken out of the text first, wherever the others would begin.
+TEST(Tokenizer, AddedTokensAreFoundInTwoRounds) {
+  const Ids both = Tokenizer::parse(with_added({{"<x", true}, {"x>", false}}).dump()).encode("<x>");
+  EXPECT_EQ(both, (Ids{'<' - '!', 260})) << "as Hugging Face's library";
+  const Tokenizer first = Tokenizer::parse(with_added({{"<x", false}, {"x>", true}}).dump());
+  EXPECT_EQ(first.encode("<x>"), (Ids{259, '>' - '!'}));
+  EXPECT_EQ(Tokenizer::parse(first.to_json()).encode("<x>"), first.encode("<x>"));
+}
+
+TEST(Tokenizer, AnAddedTokenThatMergesMakeStandsForTheirBytes) {
+  const Tokenizer tokenizer = Tokenizer::parse(with_added({{"\xC4\xA0the", false}, {"\xC3\xA9", false}, {"\xC3\xA9t\xC3\xA9", false}}).dump());
+  EXPECT_EQ(tokenizer.decode(tokenizer.encode("x the \xE9 \xC3\xA9t\xC3\xA9")), "x the \xE9 \xC3\xA9t\xC3\xA9");
+}
+
+TEST(Tokenizer, WholePiecesAreLookedUpByTheirByteCharacters) {
+  nlohmann::json file = with_added({});
+  file["model"]["ignore_merges"] = true;
+  file["model"]["vocab"]["\xE6\x97\xA5"] = file["model"]["vocab"].size();  // no byte characters: nothing in a text is this token
+  EXPECT_EQ(Tokenizer::parse(file.dump()).encode("\xE6\x97\xA5").size(), 3U);
+}
+
 TEST(Tokenizer, NamesTheIdThatIsNotThere) {
   const Tokenizer tokenizer = Tokenizer::train("ab", Kind::characters);
   for (const std::int64_t id : {-1, 2}) EXPECT_EQ(error_of<ValueError>([&] { tokenizer.decode({0, id}); }), "decode: id " + std::to_string(id) + " is not there; the tokenizer has 2 tokens");
@@ -147,13 +179,18 @@ TEST(Tokenizer, RefusesWhatItWouldReadWrongly) {
   starts(refused([](Json& f) { f["pre_tokenizer"] = {{"type", "Whitespace"}}; }), "the pre-tokenizer is not supported");
   starts(refused([](Json& f) { f["added_tokens"][0]["lstrip"] = true; }), "lstrip is true");
   starts(refused([](Json& f) { f["added_tokens"][0]["content"] = "other"; }), "id 0 is given twice");
+  starts(refused([](Json& f) { f["decoder"] = {{"type", "Metaspace"}}; }), "the decoder {\"type\":\"Metaspace\"} is not supported; it must be ByteLevel, or null");
+  const auto added = [](Json& f, Json id, const char* content) { f["added_tokens"].push_back({{"id", id}, {"content", content}}); };
+  starts(refused([&](Json& f) { added(f, 600, "<x>"); }), "the added token \"<x>\" has the id 600; Hugging Face's library gives it 500");
+  starts(refused([&](Json& f) { added(f, 500, "a"); }), "the added token \"a\" has the id 500; Hugging Face's library gives it 65");
+  starts(refused([&](Json& f) { added(f, 500, "<|endoftext|>"); }), "the added token \"<|endoftext|>\" is given twice");
   starts(error_of<FormatError>([] { Tokenizer::parse(std::string(100000, '[')); }), "nested too deeply (byte 100)");
   EXPECT_EQ(error_of<IoError>([] { Tokenizer::load("/nowhere"); }), "Tokenizer::load: /nowhere: No such file or directory");
 }
 
 TEST(Tokenizer, DamagedFilesAreErrors) {
   nlohmann::json file = nlohmann::json::parse(Tokenizer::train("ab ab abab 12 12", Kind::bpe, 260).to_json());
-  file["added_tokens"] = {{{"id", 300}, {"content", "<end>"}, {"special", true}}};
+  file["added_tokens"] = {{{"id", file["model"]["vocab"].size()}, {"content", "<end>"}, {"special", true}}};
   const int refused = testing::attack(testing::bytes_of(file.dump()), 4000, [](std::span<const std::byte> bytes) {
     const Tokenizer tokenizer = Tokenizer::parse({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
     try {
