@@ -18,6 +18,20 @@ void divides(const char* name, std::int64_t part, const char* whole_name, std::i
     throw ValueError("ModelConfig: " + std::string(name) + " is " + std::to_string(part) + "; it must divide " + whole_name + " (" + std::to_string(whole) + ")");
 }
 
+/// How many numbers the weights have, counted in whole numbers, or in doubles, which do not overflow.
+template <typename T>
+T numbers_of(const ModelConfig& c) {
+  const T width = static_cast<T>(c.width), head_dim = static_cast<T>(c.dim_of_head()), m = static_cast<T>(c.dim_of_mlp());
+  const T norms = width * (c.norm == ModelConfig::Norm::layer_norm ? 2 : 1);
+  const T q = static_cast<T>(c.heads) * head_dim, kv = 2 * static_cast<T>(c.key_value_heads()) * head_dim;
+  const T attention = width * (q + kv) + q * width + (c.attention_bias ? q + kv + width : 0);
+  const T ups = c.activation == ModelConfig::Activation::swiglu ? 2 : 1;
+  const T mlp = (ups + 1) * width * m + (c.mlp_bias ? ups * m + width : 0);
+  const T tables = static_cast<T>(c.vocab_size) * width * (c.tied_head ? 1 : 2);
+  const T places = c.positions == ModelConfig::Positions::learned ? static_cast<T>(c.context) * width : 0;
+  return tables + places + static_cast<T>(c.layers) * (2 * norms + attention + mlp) + norms;
+}
+
 }  // namespace
 
 ModelConfig ModelConfig::nano(std::int64_t vocab_size) {
@@ -30,13 +44,7 @@ ModelConfig ModelConfig::baby(std::int64_t vocab_size) {
 
 ModelConfig ModelConfig::small(std::int64_t vocab_size) { return {.vocab_size = vocab_size}; }
 
-std::int64_t ModelConfig::parameters() const {
-  const std::int64_t norms = width * (norm == Norm::layer_norm ? 2 : 1), q = heads * dim_of_head(), kv = 2 * key_value_heads() * dim_of_head(), m = dim_of_mlp();
-  const std::int64_t attention = width * (q + kv) + q * width + (attention_bias ? q + kv + width : 0);
-  const std::int64_t ups = activation == Activation::swiglu ? 2 : 1;
-  const std::int64_t mlp = (ups + 1) * width * m + (mlp_bias ? ups * m + width : 0);
-  return vocab_size * width * (tied_head ? 1 : 2) + (positions == Positions::learned ? context * width : 0) + layers * (2 * norms + attention + mlp) + norms;
-}
+std::int64_t ModelConfig::parameters() const { return numbers_of<std::int64_t>(*this); }
 
 void ModelConfig::check() const {
   check_size("vocab_size", vocab_size);
@@ -51,8 +59,13 @@ void ModelConfig::check() const {
   divides("kv_heads", key_value_heads(), "heads", heads);
   if (positions == Positions::rotary) {
     if (dim_of_head() % 2 != 0) throw ValueError("ModelConfig: head_dim is " + std::to_string(dim_of_head()) + "; rotary positions need an even one");
+    if (const auto& s = rotary_scaling; s && !(s->factor > 0 && s->low_frequency > 0 && s->high_frequency >= s->low_frequency && s->original_context > 0))
+      throw ValueError("ModelConfig: rotary_scaling has factor " + std::to_string(s->factor) + ", low_frequency " + std::to_string(s->low_frequency) +
+                       ", high_frequency " + std::to_string(s->high_frequency) + ", original_context " + std::to_string(s->original_context) +
+                       "; they must be above 0, and high_frequency no less than low_frequency");
     if (!(rotary_theta > 0)) throw ValueError("ModelConfig: rotary_theta is " + std::to_string(rotary_theta) + "; it must be above 0");
   }
+  if (!(numbers_of<double>(*this) < 0x1p60)) throw ValueError("ModelConfig: the weights are more numbers than can be counted");
   if (!(norm_eps >= 0)) throw ValueError("ModelConfig: norm_eps is " + std::to_string(norm_eps) + "; it must not be negative");
   if (!(dropout >= 0 && dropout < 1)) throw ValueError("ModelConfig: dropout is " + std::to_string(dropout) + "; it must be from 0 to below 1");
 }

@@ -30,18 +30,6 @@ const char* name_in(const std::array<const char*, N>& names, Enum value) {
   return names[static_cast<std::size_t>(value)];
 }
 
-/// One id, a list of ids, or none.
-std::vector<std::int64_t> read_end_tokens(const JsonFields& fields) {
-  const nlohmann::json& value = fields.at("eos_token_id");
-  if (value.is_null()) return {};
-  std::vector<std::int64_t> ids;
-  for (const nlohmann::json& id : value.is_array() ? value : nlohmann::json::array({value})) {
-    if (!id.is_number_integer()) fields.refuse("eos_token_id", "it must be an id or a list of ids");
-    ids.push_back(id.get<std::int64_t>());
-  }
-  return ids;
-}
-
 void must_be(const JsonFields& fields, const char* field, bool value) {
   if (fields.boolean(field, value) != value) fields.refuse(field, "attn's models have it " + std::string(value ? "true" : "false"));
 }
@@ -50,6 +38,7 @@ ModelConfig read_gpt2(const JsonFields& fields) {
   must_be(fields, "scale_attn_weights", true);
   must_be(fields, "scale_attn_by_inverse_layer_idx", false);
   must_be(fields, "add_cross_attention", false);
+  must_be(fields, "is_causal", true);
   ModelConfig config{.vocab_size = fields.integer("vocab_size"),
                      .context = fields.integer("n_positions"),
                      .layers = fields.integer("n_layer"),
@@ -70,8 +59,8 @@ ModelConfig read_gpt2(const JsonFields& fields) {
 /// Rotary positions of transformers 5 ("rope_parameters") or before ("rope_theta" and "rope_scaling").
 void read_rotary(const JsonFields& fields, ModelConfig& config) {
   config.rotary_theta = fields.number("rope_theta", 10000);
-  std::optional<JsonFields> parameters = fields.object("rope_parameters");
-  if (!parameters) parameters = fields.object("rope_scaling");
+  std::optional<JsonFields> parameters = fields.object("rope_scaling");  // transformers 5 follows it, too, where both stand there
+  if (!parameters || parameters->empty()) parameters = fields.object("rope_parameters");
   if (!parameters) return;
   config.rotary_theta = parameters->number("rope_theta", config.rotary_theta);
   const char* kind = parameters->at("rope_type").is_null() ? "type" : "rope_type";
@@ -84,6 +73,7 @@ void read_rotary(const JsonFields& fields, ModelConfig& config) {
 
 ModelConfig read_llama(const JsonFields& fields) {
   if (const std::string activation = fields.text("hidden_act", "silu"); activation != "silu") fields.refuse("hidden_act", "it must be silu");
+  must_be(fields, "is_causal", true);
   ModelConfig config{.vocab_size = fields.integer("vocab_size"),
                      .context = fields.integer("max_position_embeddings", 2048),
                      .layers = fields.integer("num_hidden_layers"),
@@ -101,6 +91,9 @@ ModelConfig read_llama(const JsonFields& fields) {
                      .tied_head = fields.boolean("tie_word_embeddings", false),
                      .dropout = fields.number("attention_dropout", 0)};
   read_rotary(fields, config);
+  // Where it is shorter than the context, transformers' cache forgets what is behind it.
+  if (fields.boolean("use_sliding_window", true) && fields.integer("sliding_window", config.context) < config.context)
+    fields.refuse("sliding_window", "attn's models see all tokens before: it must be null, or no shorter than max_position_embeddings");
   return config;
 }
 
@@ -173,7 +166,7 @@ ModelConfig ModelConfig::from_json(const std::string& text, const std::string& n
   const std::string type = fields.text("model_type");
   if (type != "gpt2" && type != "llama" && type != "attn") fields.refuse("model_type", "it must be gpt2, llama or attn");
   ModelConfig config = type == "gpt2" ? read_gpt2(fields) : type == "llama" ? read_llama(fields) : read_own(fields);
-  config.end_tokens = read_end_tokens(fields);
+  config.end_tokens = fields.ids("eos_token_id");
   try {
     config.check();
   } catch (const ValueError& error) {

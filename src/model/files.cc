@@ -104,7 +104,10 @@ LanguageModel LanguageModel::load(const std::string& folder, std::optional<Dtype
   if (dtype && !is_floating(*dtype)) throw DtypeError("LanguageModel::load: dtype is " + std::string(name_of(*dtype)) + "; it must be f32, f64, bf16 or f16");
   const fs::path path(folder);
   const std::string config_path = (path / "config.json").string();
-  const ModelConfig config = ModelConfig::from_json(read_text(config_path), config_path);
+  ModelConfig config = ModelConfig::from_json(read_text(config_path), config_path);
+  // transformers writes down beside it how to generate, and ends there where this file says.
+  if (const std::string generation = (path / "generation_config.json").string(); fs::exists(generation))
+    if (const std::vector<std::int64_t> ids = JsonFields(read_text(generation), generation).ids("eos_token_id"); !ids.empty()) config.end_tokens = ids;
   Tensors tensors = read_weights(path);
   // Before anything is made of it: what a damaged file claims may not fit into memory.
   if (config.layers > static_cast<std::int64_t>(tensors.size()))
@@ -113,6 +116,11 @@ LanguageModel LanguageModel::load(const std::string& folder, std::optional<Dtype
   add_prefix(tensors, prefix_of(family_of(config)));
   const std::vector<StoredTensor> stored = stored_tensors(config);
   check_fit(config, stored, tensors, folder);
+  // Which of two different tables counts depends on the version of transformers.
+  for (const char* head : {"lm_head.weight", "head.weight"})
+    if (const auto found = tensors.find(head); config.tied_head && found != tensors.end() && !same_bits(found->second, tensors.at(stored.front().name)))
+      throw ValueError("LanguageModel::load: " + folder + ": " + head + " is not " + stored.front().name +
+                       ", as tie_word_embeddings in config.json says; set it to false");
 
   const Dtype kept = dtype.value_or(tensors.at(stored.front().name).dtype());
   LanguageModel model(config, std::make_shared<const Parts>(config, kept));

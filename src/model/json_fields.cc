@@ -3,6 +3,8 @@
 
 #include "io/source.h"
 
+#include <algorithm>
+
 namespace attn {
 namespace {
 
@@ -12,14 +14,35 @@ std::string shown(const nlohmann::json& value) {
   return text.size() <= 60 ? text : text.substr(0, 60) + "...";
 }
 
+void check_depth(std::string_view text, const std::string& name) {
+  int depth = 0;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string && c == '\\') ++i;
+    else if (c == '"') in_string = !in_string;
+    else if (!in_string && (c == '[' || c == '{') && ++depth > 100) throw FormatError(name + ": nested too deeply (byte offset " + std::to_string(i) + ")", i);
+    else if (!in_string && (c == ']' || c == '}')) --depth;
+  }
+}
+
 }  // namespace
 
-JsonFields::JsonFields(const std::string& text, std::string name) : name_(std::move(name)) {
+nlohmann::json parse_json(std::string_view text, const std::string& name) {
+  check_depth(text, name);
+  std::size_t offset = 0;
   try {
-    object_ = nlohmann::json::parse(text);
+    return nlohmann::json::parse(text);
   } catch (const nlohmann::json::parse_error& error) {
-    throw FormatError(name_ + ": not JSON (byte offset " + std::to_string(error.byte) + ")", error.byte);
+    offset = std::min(error.byte, text.size());
+  } catch (const nlohmann::json::out_of_range&) {  // a number beyond a double's; where, it does not say
+    throw FormatError(name + ": a number is too large (byte offset 0)", 0);
   }
+  throw FormatError(name + ": not JSON (byte offset " + std::to_string(offset) + ")", offset);
+}
+
+JsonFields::JsonFields(const std::string& text, std::string name) : name_(std::move(name)) {
+  object_ = parse_json(text, name_);
   if (!object_.is_object()) throw FormatError(name_ + ": it must be a JSON object (byte offset 0)", 0);
 }
 
@@ -68,6 +91,17 @@ std::optional<JsonFields> JsonFields::object(const char* field) const {
   if (value.is_null()) return std::nullopt;
   if (!value.is_object()) refuse(field, "it must be an object");
   return JsonFields(value, name_ + ": " + field);
+}
+
+std::vector<std::int64_t> JsonFields::ids(const char* field) const {
+  const nlohmann::json& value = at(field);
+  if (value.is_null()) return {};
+  std::vector<std::int64_t> ids;
+  for (const nlohmann::json& id : value.is_array() ? value : nlohmann::json::array({value})) {
+    if (!id.is_number_integer()) refuse(field, "it must be an id or a list of ids");
+    ids.push_back(id.get<std::int64_t>());
+  }
+  return ids;
 }
 
 }  // namespace attn

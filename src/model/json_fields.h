@@ -6,8 +6,14 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace attn {
+
+/// The document; FormatError "name: not JSON (byte offset N)" for text that is none, or nested more deeply than any such file: what copies
+/// and prints values calls itself for each level.
+nlohmann::json parse_json(std::string_view text, const std::string& name);
 
 class JsonFields {
  public:
@@ -21,6 +27,9 @@ class JsonFields {
   std::string text(const char* field, const std::optional<std::string>& otherwise = std::nullopt) const;
   /// An object within; empty when it is missing or null.
   std::optional<JsonFields> object(const char* field) const;
+  /// One id, a list of ids, or none.
+  std::vector<std::int64_t> ids(const char* field) const;
+  bool empty() const { return object_.empty(); }
   /// The field as it is; null when it is missing.
   const nlohmann::json& at(const char* field) const;
   /// ValueError "name: field is value; needed".

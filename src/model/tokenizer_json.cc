@@ -4,6 +4,7 @@
 
 #include "io/source.h"
 #include "io/write.h"
+#include "model/json_fields.h"
 #include "model/tokenizer_state.h"
 
 #include <fmt/format.h>
@@ -56,7 +57,8 @@ class Reader {
   Reader(std::string name, std::string_view text) : name_(std::move(name)), text_(text) {}
 
   std::shared_ptr<const State> read() {
-    parse();
+    document_ = parse_json(text_, name_);
+    if (!document_.is_object()) fail("the document must be an object", "");
     state_ = std::make_shared<State>();
     const Json& model = member(document_, "model", Json::value_t::object);
     read_kind(model);
@@ -78,30 +80,6 @@ class Reader {
     const std::size_t at = text_.find("\"" + near + "\"");
     const std::size_t offset = at == std::string_view::npos ? 0 : at;
     throw FormatError(fmt::format("{}: {} (byte {})", name_, io::one_line(what), offset), offset);
-  }
-
-  /// Deeper than any tokenizer.json, and shallow enough for the recursion of what prints it.
-  void check_depth() const {
-    int depth = 0;
-    bool in_string = false;
-    for (std::size_t i = 0; i < text_.size(); ++i) {
-      const char c = text_[i];
-      if (in_string && c == '\\') ++i;
-      else if (c == '"') in_string = !in_string;
-      else if (!in_string && (c == '[' || c == '{') && ++depth > 100) throw FormatError(fmt::format("{}: nested too deeply (byte {})", name_, i), i);
-      else if (!in_string && (c == ']' || c == '}')) --depth;
-    }
-  }
-
-  void parse() {
-    check_depth();
-    try {
-      document_ = Json::parse(text_);
-    } catch (const nlohmann::json::parse_error& error) {
-      const std::size_t offset = std::min(error.byte, text_.size());
-      throw FormatError(fmt::format("{}: this is not JSON (byte {})", name_, offset), offset);
-    }
-    if (!document_.is_object()) fail("the document must be an object", "");
   }
 
   const Json& member(const Json& of, const char* key, Json::value_t type) const {

@@ -74,7 +74,11 @@ TEST(Files, ABareDecoderWithTheBuffersOfOldFiles) {
   for (const auto& [name, value] : load_safetensors(golden_folder("gpt2") + "/model.safetensors").tensors) bare.emplace_back(name.substr(std::string("transformer.").size()), value);
   bare.emplace_back("h.0.attn.bias", ones({1, 1, 16, 16}));
   bare.emplace_back("h.0.attn.masked_bias", scalar_tensor<float>(-1e4f));
-  bare.emplace_back("lm_head.weight", zeros({31, 12}));  // tied: the table counts
+  for (const auto& [name, value] : bare)
+    if (name == "wte.weight") {
+      bare.emplace_back("lm_head.weight", value);  // tied, and written all the same
+      break;
+    }
   save_safetensors(folder / "model.safetensors", bare);
   folder.write("config.json", testing::text_of(golden_folder("gpt2") + "/config.json"));
   const Tensor ids = randint(0, 20, {1, 5});
@@ -165,7 +169,17 @@ TEST(Files, ConfigsThatAreNone) {
   EXPECT_EQ(config_error(with("llama", "num_key_value_heads", 3)), "config.json: ModelConfig: kv_heads is 3; it must divide heads (4)");
   EXPECT_EQ(config_error(with("llama", "head_dim", 3)), "config.json: ModelConfig: head_dim is 3; rotary positions need an even one");
   EXPECT_EQ(config_error(with("llama", "eos_token_id", "end")), R"(config.json: eos_token_id is "end"; it must be an id or a list of ids)");
-  EXPECT_EQ(error_of<FormatError>([] { ModelConfig::from_json("{\"model_type\": "); }), "config.json: not JSON (byte offset 16)");
+  EXPECT_EQ(config_error(with("gpt2", "is_causal", false)), "config.json: is_causal is false; attn's models have it true");
+  EXPECT_EQ(config_error(with("llama", "sliding_window", 4)),
+            "config.json: sliding_window is 4; attn's models see all tokens before: it must be null, or no shorter than max_position_embeddings");
+  EXPECT_EQ(config_error(R"({"model_type": "gpt2", "vocab_size": 9, "n_positions": 9, "n_layer": 2000000000, "n_head": 1, "n_embd": 500000000})"),
+            "config.json: ModelConfig: the weights are more numbers than can be counted");
+  EXPECT_EQ(error_of<FormatError>([] { ModelConfig::from_json("{\"model_type\": "); }), "config.json: not JSON (byte offset 15)");
+  for (const char* field : {"model_type", "vocab_size", "rope_parameters", "eos_token_id"}) {
+    const std::string deep = R"({"model_type": "llama", ")" + std::string(field) + "\": " + std::string(1000000, '[') + std::string(1000000, ']') + "}";
+    EXPECT_TRUE(error_of<FormatError>([&] { ModelConfig::from_json(deep); }).starts_with("config.json: nested too deeply")) << field;
+  }
+  EXPECT_EQ(error_of<FormatError>([] { ModelConfig::from_json(R"({"model_type": 1e999})"); }), "config.json: a number is too large (byte offset 0)");
   EXPECT_EQ(error_of<FormatError>([] { ModelConfig::from_json("[]"); }), "config.json: it must be a JSON object (byte offset 0)");
 }
 
@@ -180,6 +194,33 @@ TEST(Files, TheRotaryFieldsOfOlderConfigs) {
   EXPECT_EQ(ModelConfig::from_json(config.dump()), now);
   EXPECT_EQ(now.rotary_theta, 500000);
   EXPECT_EQ(now.rotary_scaling->original_context, 16);
+}
+
+// Transformers' order where a file has both.
+TEST(Files, RopeScalingGoesBeforeRopeParameters) {
+  nlohmann::json config = nlohmann::json::parse(testing::text_of(golden_folder("llama3") + "/config.json"));
+  config["rope_scaling"] = nlohmann::json::object();
+  EXPECT_EQ(ModelConfig::from_json(config.dump()).rotary_theta, 500000);
+  config["rope_scaling"] = {{"rope_type", "default"}};
+  EXPECT_EQ(ModelConfig::from_json(config.dump()).rotary_scaling, std::nullopt);
+  EXPECT_EQ(ModelConfig::from_json(config.dump()).rotary_theta, 10000);
+  config["rope_scaling"] = {{"type", "linear"}};
+  EXPECT_EQ(config_error(config.dump()), R"(config.json: rope_scaling: type is "linear"; it must be default or llama3)");
+  config.erase("rope_scaling");
+  config["rope_parameters"]["low_freq_factor"] = 40;
+  EXPECT_TRUE(config_error(config.dump()).ends_with("they must be above 0, and high_frequency no less than low_frequency")) << config_error(config.dump());
+}
+
+TEST(Files, ATiedHeadThatDiffersIsRefused) {
+  const Changed changed([](auto& tensors) { tensors.emplace_back("lm_head.weight", zeros({31, 12})); });
+  EXPECT_EQ(changed.error(), "lm_head.weight is not transformer.wte.weight, as tie_word_embeddings in config.json says; set it to false");
+}
+
+TEST(Files, TheEndIsThatOfGenerationConfig) {
+  const TemporaryFolder folder;
+  LanguageModel(testing::tiny_gpt2()).save(folder.path());
+  folder.write("generation_config.json", R"({"eos_token_id": [3, 4]})");
+  EXPECT_EQ(LanguageModel::load(folder.path()).config.end_tokens, (std::vector<std::int64_t>{3, 4}));
 }
 
 TEST(Files, AClaimOfManyLayersAllocatesNothing) {

@@ -179,12 +179,14 @@ TEST(Tokenizer, RefusesWhatItWouldReadWrongly) {
   starts(refused([](Json& f) { f["pre_tokenizer"] = {{"type", "Whitespace"}}; }), "the pre-tokenizer is not supported");
   starts(refused([](Json& f) { f["added_tokens"][0]["lstrip"] = true; }), "lstrip is true");
   starts(refused([](Json& f) { f["added_tokens"][0]["content"] = "other"; }), "id 0 is given twice");
-  starts(refused([](Json& f) { f["decoder"] = {{"type", "Metaspace"}}; }), "the decoder {\"type\":\"Metaspace\"} is not supported; it must be ByteLevel, or null");
+  starts(refused([](Json& f) { f["decoder"] = {{"type", "Metaspace"}}; }),
+         "the decoder {\"type\":\"Metaspace\"} is not supported; it must be ByteLevel, or null");
   const auto added = [](Json& f, Json id, const char* content) { f["added_tokens"].push_back({{"id", id}, {"content", content}}); };
   starts(refused([&](Json& f) { added(f, 600, "<x>"); }), "the added token \"<x>\" has the id 600; Hugging Face's library gives it 500");
   starts(refused([&](Json& f) { added(f, 500, "a"); }), "the added token \"a\" has the id 500; Hugging Face's library gives it 65");
   starts(refused([&](Json& f) { added(f, 500, "<|endoftext|>"); }), "the added token \"<|endoftext|>\" is given twice");
-  starts(error_of<FormatError>([] { Tokenizer::parse(std::string(100000, '[')); }), "nested too deeply (byte 100)");
+  starts(error_of<FormatError>([] { Tokenizer::parse(std::string(100000, '[')); }), "nested too deeply (byte offset 100)");
+  starts(error_of<FormatError>([] { Tokenizer::parse(R"({"model": 1e999})"); }), "a number is too large");
   EXPECT_EQ(error_of<IoError>([] { Tokenizer::load("/nowhere"); }), "Tokenizer::load: /nowhere: No such file or directory");
 }
 
