@@ -14,12 +14,17 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <new>
 #include <span>
 
 namespace attn::cli {
@@ -104,8 +109,8 @@ Tokenizer::Kind kind_of(const Arguments& a) {
   return static_cast<Tokenizer::Kind>(choose("--tokens", a.tokens, {"characters", "words", "bpe"}));
 }
 
-/// Whether --log can be written, before anything is. A pipe is opened once, later; and so is a file of a folder that the training will make,
-/// or one that a link names before it exists.
+/// Whether --log can be written, before anything is; a file with something else in it than a training's lines stays. A pipe is opened once,
+/// later; and so is a file of a folder that the training will make, or one that a link names before it exists.
 void check_log(const std::string& path, const std::string& out) {
   std::error_code unknown;
   const auto kind = std::filesystem::status(path, unknown).type();
@@ -114,31 +119,85 @@ void check_log(const std::string& path, const std::string& out) {
   if (fresh && std::filesystem::is_symlink(path, unknown)) return;
   if (fresh && !std::filesystem::exists(out, unknown) && place(std::filesystem::path(path).parent_path()) == place(out)) return;
   if (path.empty() || (!fresh && kind != std::filesystem::file_type::regular && kind != std::filesystem::file_type::directory)) return;
+  if (kind == std::filesystem::file_type::regular && !may_be_log(path))
+    throw ValueError(fmt::format("--log: {} holds something else than a training's lines; name another file", path));
   if (!std::ofstream(path, std::ios::app)) throw IoError(fmt::format("--log: {}: {}", path, std::strerror(errno)));
   if (fresh) std::filesystem::remove(path, unknown);
 }
 
+/// ValueError for a folder that holds a training or a model: nothing of them is written over.
+void check_free(const std::string& out) {
+  std::error_code unknown;
+  if (const auto found = Trainer::find(out))
+    throw ValueError(fmt::format("{} holds a training (step {} of {}): --resume goes on with it, another --out begins anew", out, found->second,
+                                 found->first.steps));
+  for (const char* file : {"model.safetensors", "model.safetensors.index.json", "config.json"})
+    if (std::filesystem::exists(std::filesystem::path(out) / file, unknown))
+      throw ValueError(fmt::format("{} holds a model that was not trained here ({}); another --out begins anew", out, file));
+}
+
+/// A folder for one process: two trainings would write over each other's files. The system gives it back when the process ends, however
+/// it does; where it cannot lock a folder (some network systems) nobody is kept out.
+class FolderLock {
+ public:
+  explicit FolderLock(const std::string& folder) : file_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+    if (file_ < 0 || ::flock(file_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
+    ::close(file_);
+    throw ValueError(fmt::format("{}: another attn train is at work there", folder));
+  }
+  ~FolderLock() {
+    if (file_ >= 0) ::close(file_);
+  }
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+
+ private:
+  int file_;
+};
+
+/// A training and what belongs to it.
+struct Running {
+  std::unique_ptr<FolderLock> lock;
+  Trainer trainer;
+  Tokenizer tokenizer;
+  bool made_folder = false;
+};
+
+/// ValueError for steps that this machine's memory cannot hold, whatever else it has to hold; the system would end the command in its first step.
+/// Of each token at least eight rows a layer and its logits are kept for the way back.
+void check_memory(const TrainOptions& o) {
+  const double numbers = 8 * static_cast<double>(o.model.layers) * static_cast<double>(o.model.width) + static_cast<double>(o.model.vocab_size);
+  const double needed = static_cast<double>(o.batch) * static_cast<double>(o.model.context) * numbers * (o.dtype == Dtype::bf16 ? 2 : 4);
+  const double there = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
+  if (there > 0 && needed > there)
+    throw ValueError(fmt::format("a step of {} windows of {} tokens needs more than {:.1f} GiB of memory, this machine has {:.1f}; "
+                                 "a smaller --batch or --context needs less",
+                                 o.batch, o.model.context, needed / 0x1p30, there / 0x1p30));
+}
+
 /// A new training; the folder has its first checkpoint before the first step, so that what cannot be written is known at once.
-std::pair<Trainer, Tokenizer> begin(const Arguments& a) {
+Running begin(const Arguments& a) {
   const Tokenizer::Kind kind = kind_of(a);
   if (a.has("vocab") && kind == Tokenizer::Kind::characters) throw UsageError{"--vocab goes with --tokens words or bpe: characters take all there are"};
   options_of(a, 2).check();
-  std::error_code unknown;
-  if (const auto found = Trainer::find(a.out))
-    throw ValueError(fmt::format("{} holds a training (step {} of {}): --resume goes on with it, another --out begins anew", a.out, found->second, found->first.steps));
-  if (std::filesystem::exists(std::filesystem::path(a.out) / "model.safetensors", unknown))
-    throw ValueError(fmt::format("{} holds a model that was not trained here; another --out begins anew", a.out));
+  check_free(a.out);
   const std::string text = read_texts(a.texts, kind == Tokenizer::Kind::bpe);
   const Tokenizer tokenizer = Tokenizer::train(text, kind, a.vocab);
-  Trainer trainer(tokenizer.encode(text), options_of(a, tokenizer.size()));
-  std::filesystem::create_directories(a.out, unknown);
-  if (unknown) throw IoError(fmt::format("{}: {}", a.out, unknown.message()));
+  const TrainOptions options = options_of(a, tokenizer.size());
+  check_memory(options);
+  Trainer trainer(tokenizer.encode(text), options);
+  std::error_code failure;
+  const bool made = std::filesystem::create_directories(a.out, failure);
+  if (failure) throw IoError(fmt::format("{}: {}", a.out, failure.message()));
+  auto lock = std::make_unique<FolderLock>(a.out);
+  check_free(a.out);  // another may have begun meanwhile
   tokenizer.save(a.out);
   trainer.save(a.out);  // before the first weights: a model that stands here without it is taken for another's
-  return {std::move(trainer), tokenizer};
+  return {std::move(lock), std::move(trainer), tokenizer, made};
 }
 
-std::pair<Trainer, Tokenizer> go_on(const Arguments& a) {
+Running go_on(const Arguments& a) {
+  auto lock = std::make_unique<FolderLock>(a.out);
   const auto found = Trainer::find(a.out);
   if (!found) throw ValueError(fmt::format("{} holds no training to resume; without --resume one begins", a.out));
   check_same(a, found->first);
@@ -150,7 +209,7 @@ std::pair<Trainer, Tokenizer> go_on(const Arguments& a) {
   if (a.has("vocab") && (tokenizer.kind() == Tokenizer::Kind::characters || Tokenizer::train(text, tokenizer.kind(), a.vocab).size() != tokenizer.size()))
     throw UsageError{fmt::format("--vocab {} gives another vocabulary than that of the training in {} ({}); leave it out, or begin anew in another --out", a.vocab, a.out,
                                  tokenizer.size())};
-  return {std::move(trainer), tokenizer};
+  return {std::move(lock), std::move(trainer), tokenizer};
 }
 
 // --- the run -----------------------------------------------------------------------------------------------------------
@@ -189,17 +248,37 @@ void steps(Trainer& trainer, const Arguments& a) {
   }
 }
 
+/// A first step for which there is no memory: what was begun goes again, so that the same folder takes a smaller one.
+[[noreturn]] void no_memory(const Running& running, const Arguments& a) {
+  const TrainOptions& o = running.trainer.options();
+  std::error_code unknown;
+  const bool unbegun = !a.resume && running.trainer.step() == 0;
+  if (unbegun) {
+    for (const char* file : {"train_state.safetensors", "model.safetensors", "config.json", "tokenizer.json"})
+      std::filesystem::remove(std::filesystem::path(a.out) / file, unknown);
+    if (running.made_folder) std::filesystem::remove(a.out, unknown);  // unless it holds something else
+  }
+  throw ValueError(fmt::format("not enough memory for a step of {} windows of {} tokens{}", o.batch, o.model.context,
+                               unbegun ? "; a smaller --batch or --context needs less" : ""));
+}
+
 void run(const Arguments& a) {
   keep_freed_memory();
   if (a.texts.empty()) throw UsageError{"a text is missing, as in: attn train /usr/share/common-licenses/GPL-3"};
   if (a.has("save-every") && a.save_every < 1) throw ValueError(fmt::format("train: save_every is {}; it must be 1 or more", a.save_every));
   std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error of write, not a death
+  if (a.out.empty()) throw UsageError{"--out is empty; it must name a folder"};
   check_log(a.log, a.out);
-  auto [trainer, tokenizer] = a.resume ? go_on(a) : begin(a);
-  introduce(trainer, tokenizer);
+  Running running = a.resume ? go_on(a) : begin(a);
+  Trainer& trainer = running.trainer;
+  introduce(trainer, running.tokenizer);
   std::signal(SIGINT, want_stop);
   std::signal(SIGTERM, want_stop);
-  steps(trainer, a);
+  try {
+    steps(trainer, a);
+  } catch (const std::bad_alloc&) {
+    no_memory(running, a);
+  }
   std::signal(SIGINT, SIG_DFL);
   std::signal(SIGTERM, SIG_DFL);
   const std::string curve = loss_curve_svg(trainer, fmt::format("attn train {}: {} parameters", one_line(std::filesystem::path(a.texts[0]).filename().string()),

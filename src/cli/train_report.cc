@@ -17,6 +17,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <span>
 #include <sstream>
 #include <vector>
@@ -66,13 +67,17 @@ std::string bar_line(double share, std::vector<Fact> facts, int width, int& cell
   return text.substr(0, static_cast<std::size_t>(std::max(0, width - 1)));
 }
 
+bool begins_as_log(std::string_view content) {
+  constexpr std::string_view begin = "{\"step\":";
+  return content.substr(0, begin.size()) == begin.substr(0, content.size());
+}
+
 /// Keeps the lines of steps up to `step`; what is no such line (the half of one) goes. A file without any is someone else's.
 void cut_log(const std::string& path, std::int64_t step) {
   const std::string content = read_file(path);
   std::istringstream lines(content);
   std::string kept;
-  constexpr std::string_view begin = "{\"step\":";
-  bool ours = content.find('\n') == std::string::npos && content.substr(0, begin.size()) == begin.substr(0, content.size());
+  bool ours = content.find('\n') == std::string::npos && begins_as_log(content);
   for (std::string line; std::getline(lines, line);) {
     const auto json = nlohmann::json::parse(line, nullptr, false);
     if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) continue;
@@ -84,6 +89,14 @@ void cut_log(const std::string& path, std::int64_t step) {
 }
 
 }  // namespace
+
+bool may_be_log(const std::string& path) {
+  std::string content(8, '\0');
+  std::ifstream file(path, std::ios::binary);
+  file.read(content.data(), static_cast<std::streamsize>(content.size()));
+  content.resize(static_cast<std::size_t>(file.gcount()));
+  return begins_as_log(content);
+}
 
 std::string duration(double seconds) {
   const auto whole = static_cast<std::int64_t>(std::llround(std::max(0.0, seconds)));

@@ -49,7 +49,8 @@ void TrainOptions::check() const {
     if (!(value >= least) || std::isinf(value)) throw ValueError(fmt::format("Trainer: {} is {}; it must be {} or more", name, value, least));
   };
   at_least("steps", static_cast<double>(steps), 1);
-  at_least("batch", static_cast<double>(batch), 1);
+  constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();  // as the sizes of a model, so that products can be counted
+  if (batch < 1 || batch > most) throw ValueError(fmt::format("Trainer: batch is {}; it must be from 1 to {}", batch, most));
   at_least("eval_every", static_cast<double>(eval_every), 1);
   at_least("warmup", static_cast<double>(warmup), 0);
   at_least("lr", lr, 0);

@@ -1,5 +1,6 @@
 // tests/cli/train_command_test.cc: attn train as a user runs, stops, kills and resumes it.
 #include "cli/command.h"
+#include "support/sanitized.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -225,8 +226,54 @@ TEST(TrainCommand, MistakesAreOneLine) {
   says(folder.file("text") + " --out " + folder.file("model") + " --save-every 0", 1, "save_every is 0; it must be 1 or more");
   says(ok + "--log /nowhere/log", 1, "--log: /nowhere/log: No such file");
   says(ok + "--log " + folder.file("."), 1, "Is a directory");
+  says(ok + "--log " + folder.file("text"), 1, "/text holds something else than a training's lines; name another file");
+  EXPECT_EQ(content_of(folder.file("text")), text());
   says(ok + "--resume", 1, "/model holds no training to resume");
+  const std::string bare = folder.file("text") + " --out " + folder.file("model");
+  says(bare + " --batch 1000000000000", 1, "batch is 1000000000000; it must be from 1 to 2147483647");
+  says(folder.file("text") + " --out ''", 2, "--out is empty; it must name a folder");
   EXPECT_FALSE(std::filesystem::exists(folder.file("model"))) << "a mistake leaves no folder behind";
+}
+
+TEST(TrainCommand, AStepWithoutMemoryLeavesNoFolder) {
+  const Folder folder;
+  folder.write("text", text());
+  const std::string arguments = " train " + folder.file("text") + " --context 16 --out " + folder.file("model") + " --batch ";
+  const Said more = attn_says(arguments + "2000000000");  // than any machine has
+  EXPECT_EQ(more.code, 1);
+  EXPECT_NE(more.err.find("a step of 2000000000 windows of 16 tokens needs more than "), std::string::npos) << more.err;
+  EXPECT_FALSE(std::filesystem::exists(folder.file("model")));
+  if (sanitized) GTEST_SKIP() << "a sanitizer needs more addresses";
+  const Said said = shell("ulimit -v 700000; " + attn_command + arguments + "5000");
+  EXPECT_EQ(said.code, 1);
+  EXPECT_NE(said.err.find("not enough memory for a step of 5000 windows of 16 tokens; a smaller --batch"), std::string::npos) << said.err;
+  EXPECT_FALSE(std::filesystem::exists(folder.file("model")));
+}
+
+TEST(TrainCommand, TwoDoNotWriteIntoOneFolder) {
+  const Folder folder;
+  const std::string out = folder.file("model"), arguments = "train " + folder.write("text", text()) + " --out " + out;
+  Running first({folder.file("text"), "--out", out, "--context", "16", "--batch", "2", "--steps", "100000000", "--save-every", "100000000"});
+  wait_for(out + "/config.json");
+  const Said resumed = attn_says(arguments + " --resume"), begun = attn_says(arguments);
+  EXPECT_EQ(resumed.code, 1);
+  EXPECT_NE(resumed.err.find("/model: another attn train is at work there"), std::string::npos) << resumed.err;
+  EXPECT_NE(begun.err.find("/model holds a training (step 0 of 100000000)"), std::string::npos) << begun.err;
+  EXPECT_EQ(first.stop(SIGTERM), 0);
+  EXPECT_NE(attn_says(arguments + " --resume --steps 1").err.find("--steps is 1"), std::string::npos) << "free again";
+}
+
+TEST(TrainCommand, AnotherModelsFolderIsLeftAlone) {
+  const Folder folder;
+  std::filesystem::create_directory(folder.file("model"));
+  for (const char* file : {"config.json", "model.safetensors.index.json", "model.safetensors"}) {
+    folder.write(std::string("model/") + file, "{}");
+    const Said said = attn_says("train " + folder.write("text", text()) + " --out " + folder.file("model") + small);
+    EXPECT_EQ(said.code, 1);
+    EXPECT_NE(said.err.find(std::string("a model that was not trained here (") + file + "); another --out"), std::string::npos) << said.err;
+    std::filesystem::remove(folder.file("model/") + file);
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(folder.file("model")));
 }
 
 TEST(TrainCommand, TheLogMayLieInTheFolderThatIsMade) {
