@@ -31,7 +31,9 @@ std::string one_line(std::string_view text) {
 }
 
 void Source::fail(const std::string& text, std::uint64_t offset) const {
-  throw FormatError(fmt::format("{}: {} (byte {})", name_, one_line(text), offset), offset);
+  constexpr std::size_t most = 500;  // a name in a file may be its whole header
+  const std::string shown = text.size() <= most ? one_line(text) : one_line(std::string_view(text).substr(0, most)) + "...";
+  throw FormatError(fmt::format("{}: {} (byte {})", name_, shown, offset), offset);
 }
 
 void Source::read(std::uint64_t offset, void* to, std::uint64_t bytes) const {

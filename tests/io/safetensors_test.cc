@@ -1,5 +1,6 @@
 // tests/io/safetensors_test.cc: Python's bytes both ways, and files that are not what they say.
 #include "io/files.h"
+#include "support/errors.h"
 
 #include <attn/ops.h>
 #include <attn/safetensors.h>
@@ -10,6 +11,7 @@ namespace attn {
 namespace {
 
 using testing::Bytes;
+using testing::error_of;
 using testing::text_of;
 
 /// What tests/golden/io/make.py saved.
@@ -139,6 +141,11 @@ TEST(Safetensors, DamagedFilesAreRefusedWithTheByte) {
       EXPECT_EQ(error.offset(), c.offset);
     }
   }
+}
+
+TEST(Safetensors, ALongNameIsShownInPart) {
+  const Bytes file = file_with("{\"" + std::string(100000, 'x') + "\":{}}", 0);
+  EXPECT_LT(error_of<FormatError>([&] { parse_safetensors(file); }).size(), 600U);
 }
 
 TEST(Safetensors, BoolsAreZeroOrOne) {
