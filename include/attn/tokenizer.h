@@ -41,7 +41,8 @@ class ATTN_API Tokenizer {
   /// Errors   IoError; FormatError with the byte offset for JSON that is damaged, inconsistent or asks for what is not known here.
   static Tokenizer load(const std::string& path);
   static Tokenizer parse(std::string_view json);
-  /// tokenizer.json in a folder, whole or not at all; Hugging Face's library reads it and gives the same ids.
+  /// tokenizer.json in a folder, whole or not at all; Hugging Face's library reads it and gives the same ids. So does transformers, which a
+  /// tokenizer_config.json tells to; one that is there stays.
   void save(const std::string& folder) const;
   std::string to_json() const;
 

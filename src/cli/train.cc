@@ -254,7 +254,7 @@ void steps(Trainer& trainer, const Arguments& a) {
   std::error_code unknown;
   const bool unbegun = !a.resume && running.trainer.step() == 0;
   if (unbegun) {
-    for (const char* file : {"train_state.safetensors", "model.safetensors", "config.json", "tokenizer.json"})
+    for (const char* file : {"train_state.safetensors", "model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json"})
       std::filesystem::remove(std::filesystem::path(a.out) / file, unknown);
     if (running.made_folder) std::filesystem::remove(a.out, unknown);  // unless it holds something else
   }

@@ -23,6 +23,7 @@ using Json = nlohmann::json;
 using Ordered = nlohmann::ordered_json;  // writes vocabularies by id; looks a name up one by one, so it does not read them
 
 constexpr const char* kFile = "tokenizer.json";
+constexpr const char* kConfigFile = "tokenizer_config.json";
 
 // --- writing -----------------------------------------------------------------------------------------------------------
 
@@ -247,7 +248,12 @@ std::string Tokenizer::to_json() const {
 
 void Tokenizer::save(const std::string& folder) const {
   const std::string text = to_json();
-  io::write_whole("Tokenizer::save", (std::filesystem::path(folder) / kFile).string(), {std::as_bytes(std::span(text))});
+  const std::filesystem::path path(folder);
+  io::write_whole("Tokenizer::save", (path / kFile).string(), {std::as_bytes(std::span(text))});
+  // Without it transformers makes a model's tokenizer of its own out of the vocabulary, by the model_type in config.json.
+  constexpr std::string_view config = "{\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\"\n}\n";
+  if (std::error_code unknown; !std::filesystem::exists(path / kConfigFile, unknown))
+    io::write_whole("Tokenizer::save", (path / kConfigFile).string(), {std::as_bytes(std::span(config))});
 }
 
 Tokenizer Tokenizer::parse(std::string_view json) { return Tokenizer(Reader("Tokenizer::parse", json).read()); }

@@ -49,6 +49,20 @@ TEST(Tokenizer, SavedFilesGiveTheSameIdsAndText) {
   }
 }
 
+// transformers would else read the vocabulary of characters as that of a GPT-2.
+TEST(Tokenizer, SavesWhatTransformersNeedsToReadIt) {
+  const testing::Folder folder;
+  const auto config = [&] {
+    std::ifstream file(folder.path() / "tokenizer_config.json");
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  Tokenizer::train("ab", Kind::characters).save(folder.path().string());
+  EXPECT_EQ(nlohmann::json::parse(config()).at("tokenizer_class"), "PreTrainedTokenizerFast");
+  std::ofstream(folder.path() / "tokenizer_config.json") << "{}";
+  Tokenizer::train("abc", Kind::characters).save(folder.path().string());
+  EXPECT_EQ(config(), "{}") << "someone's own";
+}
+
 TEST(Tokenizer, LearnsHuggingFacesMerges) {
   const auto compare = [](const std::string& text, std::int64_t vocab_size, const nlohmann::json& expected) {
     const auto ours = nlohmann::json::parse(Tokenizer::train(text, Kind::bpe, vocab_size).to_json()).at("model");
