@@ -147,3 +147,13 @@ def test_per_sample_gradients_of_a_patched_module():
     expected = vmap(grad(loss), (None, 0))(parameters, x)
     with attn.torch.patch(linear=True):
         torch.testing.assert_close(vmap(grad(loss), (None, 0))(parameters, x), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_mask_that_changes_between_the_passes_is_an_error():
+    x, seen = torch.randn(1, 2, 3, 4), torch.ones(3, 3, dtype=torch.bool)
+    mask = attn.Mask.attend(seen)
+    y, pull = torch.func.vjp(lambda q: attn.attention(q, q, q, mask=mask), x)
+    pull(torch.ones_like(y))
+    seen[0, 1] = False
+    with pytest.raises(RuntimeError, match="attention: the array of mask of shape .* was changed in place"):
+        pull(torch.ones_like(y))
