@@ -164,6 +164,7 @@ View dlpack_view(nb::handle x, const Argument& at) {
     if (nb::object gives = nb::getattr(x, "__dlpack__", nb::none()); PyCallable_Check(gives.ptr()) != 0) try {
         gives();
       } catch (const nb::python_error& error) {
+        if (!error.matches(PyExc_Exception)) throw;
         const std::string why = nb::cast<std::string>(nb::str(error.value()));
         throw type_error("{}: {} is a {} whose __dlpack__ gives no array: {}", at.function, at.name, name_of_type(x), why.substr(0, why.find('\n')));
       }

@@ -21,6 +21,12 @@ DtypeError type_error(fmt::format_string<Values...> form, Values&&... values) {
   return DtypeError(fmt::format(form, std::forward<Values>(values)...));
 }
 
+/// Goes on as if the object had not raised; not where it was no error at all (KeyboardInterrupt, SystemExit).
+inline void forget_error() {
+  if (PyErr_Occurred() != nullptr && PyErr_ExceptionMatches(PyExc_Exception) == 0) throw nb::python_error();
+  PyErr_Clear();
+}
+
 /// "numpy.ndarray": the type of an object, for errors.
 inline std::string name_of_type(nb::handle x) { return nb::cast<std::string>(nb::type_name(x.type())); }
 

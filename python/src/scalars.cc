@@ -16,7 +16,7 @@ double number(nb::handle x, const Argument& at) {
   if (PyUnicode_Check(x.ptr())) refuse(x, at, "a number");
   const double value = PyFloat_AsDouble(x.ptr());
   if (value == -1 && PyErr_Occurred()) {
-    PyErr_Clear();
+    forget_error();
     refuse(x, at, "a number");
   }
   return value;
@@ -25,7 +25,7 @@ double number(nb::handle x, const Argument& at) {
 std::int64_t whole(nb::handle x, const Argument& at) {
   PyObject* index = PyNumber_Index(x.ptr());
   if (index == nullptr) {
-    PyErr_Clear();
+    forget_error();
     refuse(x, at, "a whole number");
   }
   int overflow = 0;
@@ -38,13 +38,13 @@ std::int64_t whole(nb::handle x, const Argument& at) {
 std::uint64_t seed(nb::handle x, const Argument& at) {
   PyObject* index = PyNumber_Index(x.ptr());
   if (index == nullptr) {
-    PyErr_Clear();
+    forget_error();
     refuse(x, at, "a whole number");
   }
   const unsigned long long value = PyLong_AsUnsignedLongLong(index);
   Py_DECREF(index);
   if (PyErr_Occurred()) {
-    PyErr_Clear();
+    forget_error();
     throw ValueError(text("{}: {} must be from 0 to 2^64 - 1", at.function, at.name));
   }
   return value;
@@ -63,7 +63,7 @@ std::string word(nb::handle x, const Argument& at) {
   Py_ssize_t size = 0;
   const char* const bytes = PyUnicode_AsUTF8AndSize(x.ptr(), &size);
   if (bytes == nullptr) {
-    PyErr_Clear();
+    forget_error();
     throw ValueError(text("{}: {} holds half of a surrogate pair, which is no character", at.function, at.name));
   }
   return {bytes, static_cast<std::size_t>(size)};

@@ -78,7 +78,7 @@ struct Operand {
     } else if (PyObject* index = PyNumber_Index(x.ptr()); index != nullptr) {
       value.expression = ScoreExpression(whole(nb::steal(index), {"ScoreExpression", "a number"}));
     } else {
-      PyErr_Clear();
+      forget_error();
       value.expression = ScoreExpression(number(x, {"ScoreExpression", "a number"}));
     }
   }

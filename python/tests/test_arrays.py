@@ -179,3 +179,26 @@ def test_an_array_that_cannot_be_had_says_why():
 
     with pytest.raises(TypeError, match="attention: q is a .*Gone whose __dlpack__ gives no array: the array has been deleted$"):
         attn.attention(Gone(), Gone(), Gone())
+
+
+def test_an_interrupt_is_no_mistake():
+    """Ctrl-C while an object of the caller is asked for its number or its memory."""
+
+    class Interrupted:
+        def __index__(self, **_):
+            raise KeyboardInterrupt
+
+        __float__ = __dlpack__ = __index__
+
+        def __dlpack_device__(self):
+            return (1, 0)
+
+    x = np.zeros((3, 4), np.float32)
+    for call in (
+        lambda: attn.attention(Interrupted(), x, x),
+        lambda: attn.attention(x, x, x, scale=Interrupted()),
+        lambda: attn.attention(x, x, x, dropout_seed=Interrupted()),
+        lambda: attn.Mask.window(Interrupted(), 0),
+    ):
+        with pytest.raises(KeyboardInterrupt):
+            call()
