@@ -22,9 +22,10 @@ nb::object backward(const Tape& self, nb::list grads, bool record) {
     if (grad.is_none() || !self.outputs[n].defined()) continue;
     Tensor x = record ? keep(grad, {function, "a gradient"}) : read(grad, "a gradient");
     if (record) x.requires_grad_();
+    if (record) next.inputs.push_back(x);
+    if (!self.outputs[n].requires_grad()) continue;  // no row and no key: it depends on nothing
     outputs.push_back(self.outputs[n]);
     given.push_back(x);
-    if (record) next.inputs.push_back(x);
   }
   std::vector<Tensor> gradients(self.inputs.size());
   if (!outputs.empty()) {

@@ -353,3 +353,10 @@ def test_slopes_of_float32_beside_doubles_are_widened():
     (expected,) = torch.autograd.grad(weights.square().sum(), x)
     (found,) = torch.autograd.grad(attn.attention(x, x, x, bias=attn.Bias.alibi(slopes), weights="full")[1].square().sum(), x)
     assert torch.allclose(found, expected, rtol=1e-13, atol=1e-14)
+
+
+def test_an_output_without_rows_has_gradients_too():
+    gain, x = torch.ones(2, requires_grad=True), torch.ones(1, 2, 0, 4)
+    for order in (False, True):
+        (found,) = torch.autograd.grad(attn.attention(x, x, x, score_mod=lambda s, b, h, i, j: s * gain[h]).sum(), gain, create_graph=order, allow_unused=True)
+        assert found is None or not found.any()
