@@ -69,14 +69,20 @@ class Encoder {
   std::unordered_map<std::string_view, std::pair<std::size_t, std::size_t>> known_;  // where in ids_, how many
 };
 
-/// The added tokens of a text, found as its longest match from the left, by their first bytes.
+/// The added tokens of a text, found as its longest match from the left: in the order of their bytes, each with the longest that it begins with.
 class AddedTokens {
  public:
   AddedTokens(const std::vector<AddedToken>& tokens, bool normalized) {
     for (const AddedToken& token : tokens)
-      if (token.normalized == normalized) by_first_[static_cast<unsigned char>(token.content[0])].push_back(&token);
-    for (auto& starting : by_first_)
-      std::sort(starting.begin(), starting.end(), [](auto* a, auto* b) { return a->content.size() > b->content.size(); });
+      if (token.normalized == normalized) sorted_.push_back({&token, nullptr});
+    std::sort(sorted_.begin(), sorted_.end(), [](const Entry& a, const Entry& b) { return a.token->content < b.token->content; });
+    for (std::size_t i = 0; i < sorted_.size(); ++i) {
+      const std::string& content = sorted_[i].token->content;
+      begins_[static_cast<unsigned char>(content[0])] = true;
+      const Entry* shorter = i == 0 ? nullptr : &sorted_[i - 1];
+      while (shorter != nullptr && !content.starts_with(shorter->token->content)) shorter = shorter->shorter;
+      sorted_[i].shorter = shorter;
+    }
   }
   /// Calls between(part) for what lies before, between and after the tokens, found(id) for each of them, in the order of the text.
   template <typename Between, typename Found>
@@ -96,12 +102,23 @@ class AddedTokens {
   }
 
  private:
+  struct Entry {
+    const AddedToken* token;
+    const Entry* shorter;
+  };
+
+  /// Whatever the text begins with stands before it in the order, or is what that begins with.
   const AddedToken* first_of(std::string_view rest) const {
-    for (const AddedToken* token : by_first_[static_cast<unsigned char>(rest[0])])
-      if (rest.starts_with(token->content)) return token;
-    return nullptr;
+    if (!begins_[static_cast<unsigned char>(rest[0])]) return nullptr;
+    const auto before = [](std::string_view text, const Entry& entry) { return text < entry.token->content; };
+    const auto after = std::upper_bound(sorted_.begin(), sorted_.end(), rest, before);
+    const Entry* entry = after == sorted_.begin() ? nullptr : &*std::prev(after);
+    while (entry != nullptr && !rest.starts_with(entry->token->content)) entry = entry->shorter;
+    return entry == nullptr ? nullptr : entry->token;
   }
-  std::array<std::vector<const AddedToken*>, 256> by_first_;
+
+  std::vector<Entry> sorted_;
+  std::array<bool, 256> begins_{};
 };
 
 [[noreturn]] void no_such_id(std::int64_t id, std::int64_t size) {

@@ -140,6 +140,16 @@ TEST(Tokenizer, AddedTokensAreFoundInTwoRounds) {
   EXPECT_EQ(Tokenizer::parse(first.to_json()).encode("<x>"), first.encode("<x>"));
 }
 
+TEST(Tokenizer, TheLongestAddedTokenIsFoundAmongMany) {
+  std::vector<std::pair<std::string, bool>> many{{"<", false}, {"<a", false}, {"<a>", false}, {"<ab", false}, {"<b>x", false}, {"\xF0\x9F\x98\x80", false}};
+  for (int i = 0; i < 2000; ++i) many.emplace_back("<|reserved_" + std::to_string(i) + "|>", false);
+  const Tokenizer tokenizer = Tokenizer::parse(with_added(many).dump());
+  EXPECT_EQ(tokenizer.encode("<a<a><ab><b><b>x<|reserved_1999|><|reserved_2000|>").size(), 10U + std::string("|reserved_2000|>").size());
+  EXPECT_EQ(tokenizer.encode("<a><ab\xF0\x9F\x98\x80<c"), (Ids{260, 261, 263, '<' - '!', 'c' - '!'}));
+  const std::string signs(1000000, '<');  // each of them begins every token
+  EXPECT_EQ(tokenizer.encode(signs).size(), signs.size());
+}
+
 TEST(Tokenizer, AnAddedTokenThatMergesMakeStandsForTheirBytes) {
   const Tokenizer tokenizer = Tokenizer::parse(with_added({{"\xC4\xA0the", false}, {"\xC3\xA9", false}, {"\xC3\xA9t\xC3\xA9", false}}).dump());
   EXPECT_EQ(tokenizer.decode(tokenizer.encode("x the \xE9 \xC3\xA9t\xC3\xA9")), "x the \xE9 \xC3\xA9t\xC3\xA9");
