@@ -160,8 +160,17 @@ struct Running {
   std::unique_ptr<FolderLock> lock;
   Trainer trainer;
   Tokenizer tokenizer;
-  bool made_folder = false;
+  std::vector<std::filesystem::path> made;  // files, then the folder, that were not there before
 };
+
+/// Of what a training writes, the folder itself last, that which is not there.
+std::vector<std::filesystem::path> missing_files(const std::filesystem::path& out) {
+  std::vector<std::filesystem::path> missing;
+  std::error_code unknown;
+  for (const char* file : {"train_state.safetensors", "model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json", ""})
+    if (const std::filesystem::path path = *file ? out / file : out; !std::filesystem::exists(path, unknown)) missing.push_back(path);
+  return missing;
+}
 
 /// ValueError for steps that this machine's memory cannot hold, whatever else it has to hold; the system would end the command in its first step.
 /// Of each token at least eight rows a layer and its logits are kept for the way back.
@@ -187,13 +196,14 @@ Running begin(const Arguments& a) {
   check_memory(options);
   Trainer trainer(tokenizer.encode(text), options);
   std::error_code failure;
-  const bool made = std::filesystem::create_directories(a.out, failure);
+  std::vector<std::filesystem::path> made = missing_files(a.out);
+  std::filesystem::create_directories(a.out, failure);
   if (failure) throw IoError(fmt::format("{}: {}", a.out, failure.message()));
   auto lock = std::make_unique<FolderLock>(a.out);
   check_free(a.out);  // another may have begun meanwhile
   tokenizer.save(a.out);
   trainer.save(a.out);  // before the first weights: a model that stands here without it is taken for another's
-  return {std::move(lock), std::move(trainer), tokenizer, made};
+  return {std::move(lock), std::move(trainer), tokenizer, std::move(made)};
 }
 
 Running go_on(const Arguments& a) {
@@ -209,7 +219,7 @@ Running go_on(const Arguments& a) {
   if (a.has("vocab") && (tokenizer.kind() == Tokenizer::Kind::characters || Tokenizer::train(text, tokenizer.kind(), a.vocab).size() != tokenizer.size()))
     throw UsageError{fmt::format("--vocab {} gives another vocabulary than that of the training in {} ({}); leave it out, or begin anew in another --out", a.vocab, a.out,
                                  tokenizer.size())};
-  return {std::move(lock), std::move(trainer), tokenizer};
+  return {std::move(lock), std::move(trainer), tokenizer, {}};
 }
 
 // --- the run -----------------------------------------------------------------------------------------------------------
@@ -253,11 +263,8 @@ void steps(Trainer& trainer, const Arguments& a) {
   const TrainOptions& o = running.trainer.options();
   std::error_code unknown;
   const bool unbegun = !a.resume && running.trainer.step() == 0;
-  if (unbegun) {
-    for (const char* file : {"train_state.safetensors", "model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json"})
-      std::filesystem::remove(std::filesystem::path(a.out) / file, unknown);
-    if (running.made_folder) std::filesystem::remove(a.out, unknown);  // unless it holds something else
-  }
+  if (unbegun)
+    for (const std::filesystem::path& path : running.made) std::filesystem::remove(path, unknown);  // a folder only if nothing else is in it
   throw ValueError(fmt::format("not enough memory for a step of {} windows of {} tokens{}", o.batch, o.model.context,
                                unbegun ? "; a smaller --batch or --context needs less" : ""));
 }

@@ -8,9 +8,9 @@
 
 namespace attn::cli {
 
-/// "1h02m", "3m20s", "12s".
 /// Whether a file is empty or begins as a log of --log does.
 bool may_be_log(const std::string& path);
+/// "1h02m", "3m20s", "12s".
 std::string duration(double seconds);
 /// "812", "26.4k", "1.23M".
 std::string count(double number);
