@@ -141,7 +141,10 @@ void check_free(const std::string& out) {
 class FolderLock {
  public:
   explicit FolderLock(const std::string& folder) : file_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-    if (file_ < 0 || ::flock(file_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
+    if (file_ < 0) return;
+    const bool locked = ::flock(file_, LOCK_EX | LOCK_NB) == 0;
+    if (locked) io::remove_leftovers(folder);
+    if (locked || errno != EWOULDBLOCK) return;
     ::close(file_);
     throw ValueError(fmt::format("{}: another attn train is at work there", folder));
   }

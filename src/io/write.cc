@@ -4,6 +4,7 @@
 #include <attn/error.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -98,6 +99,18 @@ void write_whole(const char* function, const std::string& path, const std::vecto
   if (!done) {
     const int error = errno;
     throw IoError(fmt::format("{}: {}: {}", function, path, std::generic_category().message(error)));
+  }
+}
+
+void remove_leftovers(const std::string& folder) {
+  std::error_code unknown;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, unknown)) {
+    int process = 0, end = 0;
+    unsigned number = 0;
+    const std::string name = entry.path().filename().string();
+    // as create_beside names them
+    if (std::sscanf(name.c_str(), ".attn-%d-%u.tmp%n", &process, &number, &end) != 2 || static_cast<std::size_t>(end) != name.size()) continue;
+    if (process > 0 && kill(process, 0) != 0 && errno == ESRCH) std::filesystem::remove(entry.path(), unknown);
   }
 }
 

@@ -95,6 +95,7 @@ TEST(TrainCommand, KilledAtAnyMomentItResumesToTheBit) {
     const Said said = attn_says("train " + folder.file("text") + " --resume --out " + out);
     EXPECT_EQ(said.code, 0) << said.err;
     expect_same_files(out, folder.file("whole"));
+    for (const auto& entry : std::filesystem::directory_iterator(out)) EXPECT_NE(entry.path().extension(), ".tmp") << entry.path();
   }
 }
 
