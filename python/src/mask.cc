@@ -76,11 +76,26 @@ nb::object joined(const char* made, nb::handle a, nb::handle b, Mask (*join)(con
 
 /// Its text; of one with arrays what it was made of, so that a copied or saved mask is over copied or saved arrays.
 nb::tuple reduced(const PyMask& self) {
-  if (self.made == nullptr) return nb::make_tuple(nb::type<PyMask>(), nb::make_tuple(self.mask.to_string()));
+  if (self.made == nullptr) {
+    const std::string notation = self.mask.to_string();
+    try {
+      static_cast<void>(Mask::parse(notation));
+    } catch (const ValueError& error) {
+      throw type_error("Mask: its text does not read back: {}", error.what());
+    }
+    return nb::make_tuple(nb::type<PyMask>(), nb::make_tuple(notation));
+  }
   nb::list parts;
   for (const nb::object& each : self.parts) parts.append(each);
   if (nb::isinstance<PyMask>(self.parts[0])) return nb::make_tuple(nb::module_::import_("operator").attr(self.made), nb::tuple(parts));
   return self.parts.size() == 1 ? made_again<PyMask>(self.made, self.parts[0]) : made_again<PyMask>(self.made, self.parts[0], self.parts[1]);
+}
+
+/// Itself, which nobody can change; one with arrays over copies of them.
+nb::object deep_copied(const PyMask& self, nb::handle memo) {
+  if (self.made == nullptr) return nb::cast(self);
+  const nb::tuple call = reduced(self);
+  return call[0](*nb::tuple(nb::module_::import_("copy").attr("deepcopy")(call[1], memo)));
 }
 
 }  // namespace
@@ -152,6 +167,7 @@ void add_mask(nb::module_& m) {
            nb::arg("key_lengths") = nb::none(), nb::arg("key_start") = nb::none(), nb::arg("query_start") = nb::none(),
            "A line for each group of rows that see no key; ValueError where the mask does not fit the sizes.")
       .def("__copy__", [](const PyMask& self) { return self; })
+      .def("__deepcopy__", deep_copied, nb::arg("memo").none())
       .def("__reduce__", reduced)
       .def_prop_ro("arrays", [](const PyMask& self) { return self.arrays; }, "What it holds, whose values are read at the call.");
   c.attr("__module__") = "attn";

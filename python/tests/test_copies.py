@@ -82,6 +82,12 @@ def test_what_cannot_be_copied_says_why():
         doubled = doubled * doubled
     with pytest.raises(TypeError, match="has a text that does not read back"):
         pickle.dumps(doubled)
+    long = attn.Mask.causal()
+    for left in range(1100):
+        long = long | attn.Mask.window(left, 0)
+    assert repr(copy.deepcopy(long)) == repr(long)
+    with pytest.raises(TypeError, match="Mask: its text does not read back"):
+        pickle.dumps(long)
     for way in WAYS.values():
         with pytest.raises(TypeError, match=r"KvCache: its pages are not copied or pickled; fork\(sequence\)"):
             way(attn.KvCache(1, 4, 2))

@@ -45,7 +45,8 @@ def test_attention_counts_five_products_backward(heads):
 def test_packed_sequences_count_their_own_pairs_alone():
     x = torch.randn(12, 4, 8)
     lengths = torch.tensor([0, 3, 12], dtype=torch.int32)
-    assert counted(lambda: attn.attention(x, x, x, cu_seqlens_q=lengths, cu_seqlens_k=lengths)) == 2 * 4 * (3 * 3 + 9 * 9) * (8 + 8)
+    for given in (lengths, lengths.numpy()):
+        assert counted(lambda: attn.attention(x, x, x, cu_seqlens_q=given, cu_seqlens_k=given)) == 2 * 4 * (3 * 3 + 9 * 9) * (8 + 8)
 
 
 def test_scores_with_weights_count_their_projections():

@@ -16,6 +16,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -109,9 +110,10 @@ Tokenizer::Kind kind_of(const Arguments& a) {
   return static_cast<Tokenizer::Kind>(choose("--tokens", a.tokens, {"characters", "words", "bpe"}));
 }
 
-/// Whether --log can be written, before anything is; a file with something else in it than a training's lines stays. A pipe is opened once,
+/// Whether --log can be written, before anything is; a file with something else in it than a training's lines stays (one that
+/// goes on is looked at line by line, later). A pipe is opened once,
 /// later; and so is a file of a folder that the training will make, or one that a link names before it exists.
-void check_log(const std::string& path, const std::string& out) {
+void check_log(const std::string& path, const std::string& out, bool resume) {
   std::error_code unknown;
   const auto kind = std::filesystem::status(path, unknown).type();
   const bool fresh = kind == std::filesystem::file_type::not_found;
@@ -119,7 +121,7 @@ void check_log(const std::string& path, const std::string& out) {
   if (fresh && std::filesystem::is_symlink(path, unknown)) return;
   if (fresh && !std::filesystem::exists(out, unknown) && place(std::filesystem::path(path).parent_path()) == place(out)) return;
   if (path.empty() || (!fresh && kind != std::filesystem::file_type::regular && kind != std::filesystem::file_type::directory)) return;
-  if (kind == std::filesystem::file_type::regular && !may_be_log(path))
+  if (kind == std::filesystem::file_type::regular && !resume && !may_be_log(path))
     throw ValueError(fmt::format("--log: {} holds something else than a training's lines; name another file", path));
   if (!std::ofstream(path, std::ios::app)) throw IoError(fmt::format("--log: {}: {}", path, std::strerror(errno)));
   if (fresh) std::filesystem::remove(path, unknown);
@@ -180,7 +182,9 @@ std::vector<std::filesystem::path> missing_files(const std::filesystem::path& ou
 void check_memory(const TrainOptions& o) {
   const double numbers = 8 * static_cast<double>(o.model.layers) * static_cast<double>(o.model.width) + static_cast<double>(o.model.vocab_size);
   const double needed = static_cast<double>(o.batch) * static_cast<double>(o.model.context) * numbers * (o.dtype == Dtype::bf16 ? 2 : 4);
-  const double there = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
+  struct sysinfo about = {};
+  ::sysinfo(&about);
+  const double there = (static_cast<double>(about.totalram) + static_cast<double>(about.totalswap)) * about.mem_unit;
   if (there > 0 && needed > there)
     throw ValueError(fmt::format("a step of {} windows of {} tokens needs more than {:.1f} GiB of memory, this machine has {:.1f}; "
                                  "a smaller --batch or --context needs less",
@@ -278,7 +282,7 @@ void run(const Arguments& a) {
   if (a.has("save-every") && a.save_every < 1) throw ValueError(fmt::format("train: save_every is {}; it must be 1 or more", a.save_every));
   std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error of write, not a death
   if (a.out.empty()) throw UsageError{"--out is empty; it must name a folder"};
-  check_log(a.log, a.out);
+  check_log(a.log, a.out, a.resume);
   Running running = a.resume ? go_on(a) : begin(a);
   Trainer& trainer = running.trainer;
   introduce(trainer, running.tokenizer);

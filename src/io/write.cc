@@ -110,7 +110,8 @@ void remove_leftovers(const std::string& folder) {
     const std::string name = entry.path().filename().string();
     // as create_beside names them
     if (std::sscanf(name.c_str(), ".attn-%d-%u.tmp%n", &process, &number, &end) != 2 || static_cast<std::size_t>(end) != name.size()) continue;
-    if (process > 0 && kill(process, 0) != 0 && errno == ESRCH) std::filesystem::remove(entry.path(), unknown);
+    const bool gone = process == getpid() || (process > 0 && kill(process, 0) != 0 && errno == ESRCH);
+    if (gone) std::filesystem::remove(entry.path(), unknown);
   }
 }
 

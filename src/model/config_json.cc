@@ -4,6 +4,7 @@
 #include "model/family.h"
 #include "model/json_fields.h"
 
+#include <algorithm>
 #include <array>
 
 namespace attn {
@@ -92,7 +93,9 @@ ModelConfig read_llama(const JsonFields& fields) {
                      .dropout = fields.number("attention_dropout", 0)};
   read_rotary(fields, config);
   // Where it is shorter than the context, transformers' cache forgets what is behind it.
-  if (fields.boolean("use_sliding_window", true) && fields.integer("sliding_window", config.context) < config.context)
+  const nlohmann::json& layers = fields.at("layer_types");
+  const bool all_full = layers.is_array() && std::all_of(layers.begin(), layers.end(), [](const nlohmann::json& type) { return type == "full_attention"; });
+  if (!all_full && fields.boolean("use_sliding_window", true) && fields.integer("sliding_window", config.context) < config.context)
     fields.refuse("sliding_window", "attn's models see all tokens before: it must be null, or no shorter than max_position_embeddings");
   return config;
 }

@@ -118,7 +118,7 @@ LanguageModel LanguageModel::load(const std::string& folder, std::optional<Dtype
   check_fit(config, stored, tensors, folder);
   // Which of two different tables counts depends on the version of transformers.
   for (const char* head : {"lm_head.weight", "head.weight"})
-    if (const auto found = tensors.find(head); config.tied_head && found != tensors.end() && !same_bits(found->second, tensors.at(stored.front().name)))
+    if (const auto found = tensors.find(head); config.tied_head && found != tensors.end() && !same_bits(found->second.to(tensors.at(stored.front().name).dtype()), tensors.at(stored.front().name)))
       throw ValueError("LanguageModel::load: " + folder + ": " + head + " is not " + stored.front().name +
                        ", as tie_word_embeddings in config.json says; set it to false");
 

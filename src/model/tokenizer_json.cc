@@ -192,7 +192,7 @@ class Reader {
       const std::int64_t wanted = known == vocab.end() ? next : known->get<std::int64_t>();
       if (token.id != wanted)
         fail(fmt::format("the added token \"{}\" has the id {}; Hugging Face's library gives it {}", token.content.substr(0, 60), id, wanted), "added_tokens");
-      next = std::max(next, token.id + 1);
+      if (known == vocab.end()) ++next;
       state_->added.push_back(std::move(token));
     }
     std::sort(state_->added.begin(), state_->added.end(), [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });

@@ -78,12 +78,13 @@ TEST(WriteWhole, WhatAKilledProcessLeftIsRemovedAndNothingElse) {
   const pid_t child = fork();
   if (child == 0) std::_Exit(0);
   waitpid(child, nullptr, 0);  // its number is free now
-  const std::string gone = std::to_string(child), here = std::to_string(getpid());
-  for (const std::string& name : {".attn-" + gone + "-0.tmp", ".attn-" + gone + "-17.tmp", ".attn-" + here + "-0.tmp", ".attn-" + gone + "-0.tmp.mine",
+  const std::string gone = std::to_string(child), here = std::to_string(getpid()), parent = std::to_string(getppid());
+  for (const std::string& name : {".attn-" + gone + "-0.tmp", ".attn-" + gone + "-17.tmp", ".attn-" + here + "-0.tmp", ".attn-" + parent + "-0.tmp", ".attn-" + gone + "-0.tmp.mine",
                                   std::string(".attn--1-0.tmp"), std::string(".attn-x-0.tmp"), "attn-" + gone + "-0.tmp", std::string("model.safetensors")})
     write(folder.file(name), "x");
   io::remove_leftovers(folder.file(""));
   EXPECT_EQ(folder.entries(), 6u);
+  EXPECT_NE(access(folder.file(".attn-" + here + "-0.tmp").c_str(), F_OK), 0) << "of one that had this number";
   EXPECT_NE(access(folder.file(".attn-" + gone + "-0.tmp").c_str(), F_OK), 0);
   EXPECT_NE(access(folder.file(".attn-" + gone + "-17.tmp").c_str(), F_OK), 0);
   io::remove_leftovers(folder.file("missing"));

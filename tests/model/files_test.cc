@@ -76,7 +76,7 @@ TEST(Files, ABareDecoderWithTheBuffersOfOldFiles) {
   bare.emplace_back("h.0.attn.masked_bias", scalar_tensor<float>(-1e4f));
   for (const auto& [name, value] : bare)
     if (name == "wte.weight") {
-      bare.emplace_back("lm_head.weight", value);  // tied, and written all the same
+      bare.emplace_back("lm_head.weight", value.to(Dtype::f64));  // tied, and written all the same
       break;
     }
   save_safetensors(folder / "model.safetensors", bare);
@@ -172,6 +172,9 @@ TEST(Files, ConfigsThatAreNone) {
   EXPECT_EQ(config_error(with("gpt2", "is_causal", false)), "config.json: is_causal is false; attn's models have it true");
   EXPECT_EQ(config_error(with("llama", "sliding_window", 4)),
             "config.json: sliding_window is 4; attn's models see all tokens before: it must be null, or no shorter than max_position_embeddings");
+  auto all_full = nlohmann::json::parse(with("llama", "sliding_window", 4));
+  all_full["layer_types"] = std::vector<std::string>(all_full["num_hidden_layers"].get<std::size_t>(), "full_attention");
+  EXPECT_NO_THROW(ModelConfig::from_json(all_full.dump(), "config.json"));
   EXPECT_EQ(config_error(R"({"model_type": "gpt2", "vocab_size": 9, "n_positions": 9, "n_layer": 2000000000, "n_head": 1, "n_embd": 500000000})"),
             "config.json: ModelConfig: the weights are more numbers than can be counted");
   EXPECT_EQ(error_of<FormatError>([] { ModelConfig::from_json("{\"model_type\": "); }), "config.json: not JSON (byte offset 15)");

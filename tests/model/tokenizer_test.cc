@@ -208,6 +208,8 @@ TEST(Tokenizer, RefusesWhatItWouldReadWrongly) {
   const auto added = [](Json& f, Json id, const char* content) { f["added_tokens"].push_back({{"id", id}, {"content", content}}); };
   starts(refused([&](Json& f) { added(f, 600, "<x>"); }), "the added token \"<x>\" has the id 600; Hugging Face's library gives it 500");
   starts(refused([&](Json& f) { added(f, 500, "a"); }), "the added token \"a\" has the id 500; Hugging Face's library gives it 65");
+  starts(refused([&](Json& f) { f["model"]["vocab"]["hole"] = 520, added(f, 520, "hole"), added(f, 521, "<x>"); }),
+         "the added token \"<x>\" has the id 521; Hugging Face's library gives it 501");
   starts(refused([&](Json& f) { added(f, 500, "<|endoftext|>"); }), "the added token \"<|endoftext|>\" is given twice");
   starts(error_of<FormatError>([] { Tokenizer::parse(std::string(100000, '[')); }), "nested too deeply (byte offset 100)");
   starts(error_of<FormatError>([] { Tokenizer::parse(R"({"model": 1e999})"); }), "a number is too large");

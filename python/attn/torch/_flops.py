@@ -31,7 +31,7 @@ def _products(q, k, v):
 
 def _general_products(tensors, texts):
     q, k, v, options = decoded(tensors, texts)
-    lengths, key_lengths = options[AT["cu_seqlens_q"]], options[AT["cu_seqlens_k"]]
+    lengths, key_lengths = (None if x is None else torch.as_tensor(x) for x in (options[AT[name]] for name in ("cu_seqlens_q", "cu_seqlens_k")))
     if lengths is None:
         pairs = math.prod(q.shape[:-1]) * k.shape[-2]
     else:
