@@ -101,7 +101,7 @@ Results matmul_by_target(const kernels::GemmTarget& target, bool packed, const I
   Tensor panels;
   if (packed) {
     panels = empty({static_cast<std::int64_t>(target.packed_bytes(p) / sizeof(float)) + 1});
-    for (std::int64_t panel = 0; panel < target.panels(p); ++panel) target.pack(p, panel, panels.data());
+    for (std::int64_t piece = 0; piece < target.pieces(p); ++piece) target.pack(p, piece, panels.data());
   }
   void* scratch = runtime::thread_scratch(target.scratch_bytes(p, packed));
   for (std::int64_t part = target.parts(p, packed); part-- > 0;) target.run(p, part, scratch, packed ? panels.data() : nullptr);

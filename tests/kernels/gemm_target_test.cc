@@ -65,7 +65,7 @@ struct Product {
     const auto aligned = [](std::vector<std::byte>& memory) { return memory.data() + (64 - reinterpret_cast<std::uintptr_t>(memory.data()) % 64) % 64; };
     std::vector<std::byte> scratch(target.scratch_bytes(problem, pack) + 64), packed(target.packed_bytes(problem) + 64);
     if (pack)
-      for (std::int64_t panel = 0; panel < target.panels(problem); ++panel) target.pack(problem, panel, aligned(packed));
+      for (std::int64_t piece = 0; piece < target.pieces(problem); ++piece) target.pack(problem, piece, aligned(packed));
     for (std::int64_t part = target.parts(problem, pack); part-- > 0;) target.run(problem, part, aligned(scratch), pack ? aligned(packed) : nullptr);
   }
 };

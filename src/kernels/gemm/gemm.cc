@@ -140,7 +140,7 @@ void gemm_run(const GemmProblem& p, std::int64_t part, void* scratch, const void
 bool gemm_packs_both(const GemmProblem& p) noexcept {
   return with_kind(p, [&]<class Kind>(Kind) { return p.m > small_rows_most && GemmCut<Kind>(p, true).pack_a && p.m * p.n * p.k >= least_shared_work; });
 }
-std::int64_t gemm_panels(const GemmProblem& p) noexcept {
+std::int64_t gemm_pieces(const GemmProblem& p) noexcept {
   return with_kind(p, [&]<class Kind>(Kind) { return GemmCut<Kind>(p, true).panels; });
 }
 std::size_t gemm_packed_bytes(const GemmProblem& p) noexcept {
@@ -167,7 +167,7 @@ const GemmTarget gemm_table = {
     .scratch_bytes = gemm_scratch,
     .run = gemm_run,
     .packs_both = gemm_packs_both,
-    .panels = gemm_panels,
+    .pieces = gemm_pieces,
     .packed_bytes = gemm_packed_bytes,
     .pack = gemm_pack,
 };
@@ -183,7 +183,7 @@ void register_run(const GemmProblem& p, std::int64_t part, void* scratch, const 
   (by_registers(p) ? register_part : gemm_run)(p, part, scratch, packed);
 }
 bool register_packs_both(const GemmProblem& p) noexcept { return by_registers(p) ? RegisterCut(p, false).packs_before() : gemm_packs_both(p); }
-std::int64_t register_panels(const GemmProblem& p) noexcept { return by_registers(p) ? RegisterCut(p, true).panels : gemm_panels(p); }
+std::int64_t register_pieces(const GemmProblem& p) noexcept { return by_registers(p) ? packed_pieces(RegisterCut(p, true)) : gemm_pieces(p); }
 std::size_t register_packed_bytes(const GemmProblem& p) noexcept {
   if (!by_registers(p)) return gemm_packed_bytes(p);
   const RegisterCut cut(p, true);
@@ -191,7 +191,7 @@ std::size_t register_packed_bytes(const GemmProblem& p) noexcept {
 }
 void register_pack(const GemmProblem& p, std::int64_t q, void* packed) noexcept {
   if (!by_registers(p)) return gemm_pack(p, q, packed);
-  pack_register_panel(p, RegisterCut(p, true), q, static_cast<float*>(packed));
+  pack_piece(p, RegisterCut(p, true), q, static_cast<float*>(packed));
 }
 
 extern const GemmTarget register_table;
@@ -202,7 +202,7 @@ const GemmTarget register_table = {
     .scratch_bytes = register_scratch,
     .run = register_run,
     .packs_both = register_packs_both,
-    .panels = register_panels,
+    .pieces = register_pieces,
     .packed_bytes = register_packed_bytes,
     .pack = register_pack,
 };

@@ -82,7 +82,7 @@ void multiply(const GemmProblem& asked, const GemmBatch& batch) {
   }
   if (items == 1 && target->packs_both(problem)) {
     void* const packed = runtime::call_scratch(target->packed_bytes(problem));
-    runtime::parallel_for(target->panels(problem), [&](std::int64_t panel) { target->pack(problem, panel, packed); });
+    runtime::parallel_for(target->pieces(problem), [&](std::int64_t piece) { target->pack(problem, piece, packed); });
     const std::size_t bytes = target->scratch_bytes(problem, true);
     return runtime::parallel_for(target->parts(problem, true), [&](std::int64_t part) { target->run(problem, part, runtime::thread_scratch(bytes), packed); });
   }
@@ -98,7 +98,7 @@ PackedWeights::PackedWeights(const GemmProblem& problem) : problem_(problem) {
   bytes_ = target ? target->packed_bytes(problem) : static_cast<std::size_t>(problem.n * problem.k * size);
   data_ = std::shared_ptr<void>(runtime::allocate(bytes_), runtime::deallocate);
   if (target != nullptr) {
-    runtime::parallel_for(problem.n == 0 ? 0 : target->panels(problem), [&](std::int64_t panel) { target->pack(problem, panel, data_.get()); });
+    runtime::parallel_for(problem.n == 0 ? 0 : target->pieces(problem), [&](std::int64_t piece) { target->pack(problem, piece, data_.get()); });
     return;
   }
   for (std::int64_t k = 0; k < problem.k; ++k)  // the specification takes any strides: rows of k

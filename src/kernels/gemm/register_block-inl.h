@@ -23,17 +23,6 @@ inline constexpr int block_units = k_block / tile_items;            // steps of 
 inline constexpr std::int64_t register_row_bytes = 2 * tile_items;  // of a tile of rows
 inline constexpr std::int64_t register_tile_bytes = tile_rows * register_row_bytes;
 
-/// What will be needed: 256 lines, eight of each step, a share of them at a time.
-struct LinesAhead {
-  const char* at = nullptr;
-  std::int64_t step, line;  // bytes
-
-  HWY_INLINE void fetch(std::int64_t piece, std::int64_t pieces) const {
-    if (at == nullptr) return;
-    for (std::int64_t i = 256 * piece / pieces; i < 256 * (piece + 1) / pieces; ++i) _mm_prefetch(at + (i >> 3) * step + (i & 7) * line, _MM_HINT_T1);
-  }
-};
-
 /// Sums of a block on their way: to the totals of the blocks before, or into a y of bf16. Done in eight pieces between the steps of the next
 /// block, whose products keep the tile unit busy meanwhile.
 struct RegisterRest {
@@ -94,14 +83,16 @@ struct RegisterBlock {
   const char* end[2];  // the unit after the `units`, padded
   std::int64_t a_stride, a_step;
   const float* b;
-  int width, units;
+  std::int64_t half;  // words from its first 16 columns to the others
+  std::int64_t row_bytes;
+  int units;
   bool with_end;
   float* sums;  // [rows][16 or 32]
 };
 
 template <int ROWS, int COLUMNS>
 HWY_NOINLINE void multiply_registers(const RegisterBlock& block, const RegisterRest& rest) {
-  const std::int64_t row = 4 * block.width;
+  const std::int64_t row = block.row_bytes, half = COLUMNS == 2 ? block.half : 0, tile = tile_pairs * row / 4;
   const char *above = block.a[0], *below = block.a[1];
   const float* b = block.b;
   std::int64_t stride = block.a_stride;
@@ -110,7 +101,7 @@ HWY_NOINLINE void multiply_registers(const RegisterBlock& block, const RegisterR
   if (ROWS == 2) tile_zero<2>();
   if (ROWS == 2 && COLUMNS == 2) tile_zero<3>();
   const std::int64_t step_below = ROWS == 2 ? block.a_step : 0;  // of one row of tiles there is no second
-  for (int u = 0; u < block.units + block.with_end; ++u, above += block.a_step, below += step_below, b += tile_pairs * block.width) {
+  for (int u = 0; u < block.units + block.with_end; ++u, above += block.a_step, below += step_below, b += tile) {
     if (u == block.units) {
       above = block.end[0];
       below = block.end[1];
@@ -120,7 +111,7 @@ HWY_NOINLINE void multiply_registers(const RegisterBlock& block, const RegisterR
     tile_load<4>(above, stride);
     tile_dot<0, 4, 6>();
     if (COLUMNS == 2) {
-      tile_load<7>(b + tile_pairs, row);
+      tile_load<7>(b + half, row);
       tile_dot<1, 4, 7>();
     }
     if (ROWS == 2) {

@@ -23,13 +23,14 @@ namespace attn::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 /// How a product is cut for the tile registers. One operand is read as rows of k, where it lies if its rows are runs; the other is packed as
-/// [pairs of k][panel of 32 columns]. Where b's items are runs along k and a has few rows, y is computed turned: b gives the rows, where it
-/// lies, and a is packed.
+/// [16 columns][units of k][pairs of k][column]. Where b's items are runs along k and a has few rows, y is computed turned: b gives the rows,
+/// where it lies, and a is packed.
 struct RegisterCut {
   GemmProblem p;  // a and b as they are computed
   bool turned = false, pack_a;
   bool by_vectors;  // so few rows that weaving b for the registers would take the time
-  std::int64_t panels, units, group, row_parts = 1, panel_parts = 1;
+  bool few;         // rows times columns that lie in runs: their packing takes the time
+  std::int64_t panels, units, chunk, group, row_parts = 1, panel_parts = 1;
 
   static bool runs(const GemmProblem& p, std::int64_t stride) { return stride == 1 || p.k <= 1; }
   RegisterCut(const GemmProblem& problem, bool packed) : p(problem) {
@@ -43,72 +44,100 @@ struct RegisterCut {
     pack_a = !runs(p, p.a_stride[1]);
     panels = pieces_of(p.n, register_panel);
     units = pieces_of(p.k, tile_items);
-    const std::int64_t rows_bytes = turned ? 8 * register_rows_bytes : register_rows_bytes;  // turned: they pass once
-    const std::int64_t rows = std::clamp<std::int64_t>(rows_bytes / (2 * p.k + 2) / 32 * 32 + 32, 64, turned ? 8 * register_rows_most : register_rows_most);
     const std::int64_t work = p.m * p.n * p.k;
-    row_parts = pieces_of(p.m, rows);
     by_vectors = !packed && !turned && p.b_stride[1] == 1 && p.m <= vector_rows_most;
-    group = !packed && !turned && p.b_stride[1] == 1 && p.m <= turned_rows_most ? register_group : 1;
+    few = !packed && !turned && p.b_stride[1] == 1 && p.m <= turned_rows_most;
+    chunk = std::clamp<std::int64_t>(units, 1, few ? block_units : register_chunk_units);
+    group = few ? register_group : std::max<std::int64_t>(1, register_columns_bytes / (chunk * 2 * register_tile_bytes));
+    row_parts = pieces_of(p.m, turned ? std::clamp<std::int64_t>(turned_rows_bytes / (2 * p.k + 2) / 32 * 32 + 32, 64, turned_part_rows) : chunk < units ? register_part_rows : p.m + 1);
     std::int64_t wanted = std::min(wanted_parts, work / least_register_work);
     if (problem.m <= turned_rows_most)  // reading b takes the time
       wanted = std::max(wanted, std::min(most_small_parts, 2 * problem.n * p.k / small_part_bytes));
-    const std::int64_t least = group > 1 ? register_group : 2;  // of panels for two parts: few rows read long runs
+    const std::int64_t least_panels = few ? register_group / 2 : problem.m <= turned_rows_most ? 1 : register_part_panels;  // of a part
+    const bool columns_first = !packed || p.n >= p.m;
     while (parts() < wanted) {
+      const bool high = p.m >= 64 * row_parts, tall = high && (packed || turned || p.m >= 2 * unpacked_part_rows * row_parts);
+      const bool wide = panels >= 2 * least_panels * panel_parts, enough = parts() >= std::max(few_register_parts, p.threads);
       if (pack_a) {
         if (p.m >= 2 * packed_rows_least * row_parts) row_parts *= 2;
         else if (p.n >= 2 * packed_columns_least * panel_parts) panel_parts *= 2;
-        else if (parts() >= std::max(few_register_parts, p.threads)) break;
-        else if (p.m >= 64 * row_parts && (row_parts == 1 || panels < 2 * panel_parts)) row_parts *= 2;
+        else if (enough) break;
+        else if (high && (row_parts == 1 || panels < 2 * panel_parts)) row_parts *= 2;
         else if (panels >= 2 * panel_parts) panel_parts *= 2;
         else break;
-      } else if ((turned || panels < least * panel_parts) && p.m >= 64 * row_parts) {
-        row_parts *= 2;
-      } else if (panels >= least * panel_parts) {
+      } else if (wide && !turned && (columns_first || !high)) {
         panel_parts *= 2;
+      } else if (tall && !(columns_first && enough)) {
+        row_parts *= 2;
+      } else if (panels >= 2 * panel_parts && !enough) {
+        panel_parts *= 2;
+      } else if (high && !enough) {
+        row_parts *= 2;
       } else {
         break;
       }
     }
   }
   std::int64_t parts() const { return row_parts * panel_parts; }
-  /// Whether columns are better packed once before, by all threads, than by every part that has some of its rows.
-  bool packs_before() const { return !turned && row_parts > 2; }
+  /// Whether columns are packed once before, by all threads, and not by every part that has some of their rows.
+  bool packs_before() const { return !turned && p.m > turned_rows_most && row_parts > 2; }
   std::int64_t tiles() const { return pieces_of(pieces_of(p.m, row_parts), tile_rows); }  // of rows of a part
-  /// Words of a row of packed columns: whole tiles, but for a product of fewer columns than one has.
-  int width(int columns) const { return p.n < tile_pairs ? static_cast<int>(p.n) : static_cast<int>(pieces_of(columns, tile_pairs)) * tile_pairs; }
+  /// Words of a row of packed columns: a tile, but for a product of fewer columns than one has.
+  int width() const { return static_cast<int>(std::min<std::int64_t>(p.n, tile_pairs)); }
+  std::int64_t tile_words() const { return std::int64_t{tile_pairs} * width(); }
 
-  // scratch: a block of a panel; rows of a, or the ends of them; totals
-  std::int64_t b_bytes(bool packed) const {
-    return packed ? 0 : 4 * register_panel * (turned ? panels * units * tile_pairs : group * (k_block / 2));
-  }
+  // scratch: packed columns; rows of a, or the ends of them; totals, of all rows of a part where k has several chunks
+  std::int64_t b_bytes(bool packed) const { return packed ? 0 : 4 * register_panel * tile_pairs * (turned ? panels * units : group * chunk); }
   std::int64_t a_bytes() const { return tiles() * register_tile_bytes * (pack_a ? units : p.k % tile_items != 0); }
+  std::int64_t total_tiles() const { return turned || chunk == units ? 2 : tiles() + 1; }
   std::size_t scratch_bytes(bool packed) const {
     if (by_vectors) return static_cast<std::size_t>(2 * 4 * p.m * pieces_of(panels, panel_parts) * register_panel);
-    return static_cast<std::size_t>(b_bytes(packed) + a_bytes() + (p.k > k_block ? 4 * group * (turned ? 2 : tiles()) * tile_rows * register_panel : 0));
+    return static_cast<std::size_t>(b_bytes(packed) + a_bytes() + (p.k > k_block ? 4 * group * total_tiles() * tile_rows * register_panel : 0));
   }
 };
 
-/// Items [k, k + items) of a panel; missing ones of the last unit are 0. Rows of whole panels are woven here, those that come `rows_off` later
-/// fetched.
+/// Items [k, k + items) of a panel; missing ones of the last unit are 0. The second 16 columns lie `half` words later. Rows of whole panels are
+/// woven here, those of the next unit fetched.
 HWY_NOINLINE void pack_registers(const GemmProblem& p, std::int64_t k, std::int64_t items, std::int64_t column, int columns, int width, float* to,
-                                 int rows_off = 12) {
+                                 std::int64_t half) {
   const std::int64_t pairs = pieces_of(items, 2), whole = pieces_of(items, tile_items) * tile_pairs, down = p.b_stride[0];
-  std::memset(to + pairs * width, 0, 4 * static_cast<std::size_t>((whole - pairs) * width));
-  if (columns < register_panel || p.b_stride[1] != 1) return pack_panel<Pairs>(p, k, items, column, columns, width, to);
+  const bool weave = columns == register_panel && p.b_stride[1] == 1;
+  for (int c = 0; c < columns; c += tile_pairs) {
+    float* const first = to + (c == 0 ? 0 : half);
+    std::memset(first + pairs * width, 0, 4 * static_cast<std::size_t>((whole - pairs) * width));
+    if (!weave) pack_panel<Pairs>(p, k, items, column + c, std::min(columns - c, tile_pairs), width, first);
+  }
+  if (!weave) return;
   const auto* from = static_cast<const std::uint16_t*>(p.b) + k * down + column;
-  for (std::int64_t w = 0; w < pairs; ++w, from += 2 * down, to += register_panel) {
-    _mm_prefetch(from + rows_off * down, _MM_HINT_T0);
-    _mm_prefetch(from + (rows_off + 1) * down, _MM_HINT_T0);
+  for (std::int64_t w = 0; w < pairs; ++w, from += 2 * down, to += tile_pairs) {
+    _mm_prefetch(from + tile_items * down, _MM_HINT_T0);
+    _mm_prefetch(from + (tile_items + 1) * down, _MM_HINT_T0);
     const __m512i first = _mm512_loadu_si512(from), second = 2 * w + 1 < items ? _mm512_loadu_si512(from + down) : _mm512_setzero_si512();
-    store_interleaved(first, second, to);
+    store_interleaved(first, second, to, half);
   }
 }
 
-/// All items of panel q, where they belong in the whole of packed columns.
-HWY_INLINE void pack_register_panel(const GemmProblem& p, const RegisterCut& cut, std::int64_t q, float* packed) {
-  const std::int64_t column = q * register_panel;
-  const int columns = static_cast<int>(std::min<std::int64_t>(p.n - column, register_panel));
-  pack_registers(p, 0, p.k, column, columns, cut.width(columns), packed + cut.units * tile_pairs * column);
+/// Units [begin, end) of the panels [first, last): the first one's at `to`, each panel `2 * half` words, its columns from 16 on `half` words later. Rows
+/// of b are read as long as they are; columns that are runs along k one panel after the other.
+HWY_NOINLINE void pack_columns(const GemmProblem& p, const RegisterCut& cut, std::int64_t begin, std::int64_t end, std::int64_t first, std::int64_t last,
+                               float* to, std::int64_t half) {
+  const std::int64_t step = p.b_stride[1] == 1 ? 1 : end - begin;
+  for (std::int64_t unit = begin; unit < end; unit += step)
+    for (std::int64_t q = first; q < last; ++q) {
+      const std::int64_t column = q * register_panel, k = unit * tile_items;
+      pack_registers(p, k, std::min(p.k - k, step * tile_items), column, static_cast<int>(std::min<std::int64_t>(p.n - column, register_panel)), cut.width(),
+                     to + 2 * (q - first) * half + (unit - begin) * cut.tile_words(), half);
+    }
+}
+
+/// Pieces of all packed columns, each as long as others are: some units of every panel, or a panel.
+HWY_INLINE std::int64_t packed_pieces(const RegisterCut& cut) {
+  return cut.p.b_stride[1] == 1 ? pieces_of(cut.units, packed_piece_units) : cut.panels;
+}
+HWY_INLINE void pack_piece(const GemmProblem& p, const RegisterCut& cut, std::int64_t piece, float* packed) {
+  const std::int64_t half = cut.units * cut.tile_words(), unit = piece * packed_piece_units;
+  if (p.b_stride[1] != 1) return pack_columns(p, cut, 0, cut.units, piece, piece + 1, packed + 2 * piece * half, half);
+  pack_columns(p, cut, unit, std::min(cut.units, unit + packed_piece_units), 0, cut.panels, packed + unit * cut.tile_words(), half);
 }
 
 /// Where tile t of `rows` rows begins: the last may have rows of the one before, which are the same again.
@@ -202,21 +231,23 @@ class RegisterPart {
  public:
   RegisterPart(const RegisterCut& how, std::int64_t part, void* scratch, const void* packed)
       : cut(how),
-        row(even_cut(p.m, cut.row_parts, part / cut.panel_parts)),
-        rows(even_cut(p.m, cut.row_parts, part / cut.panel_parts + 1) - row),
-        first_panel(even_cut(cut.panels, cut.panel_parts, part % cut.panel_parts)),
-        last_panel(even_cut(cut.panels, cut.panel_parts, part % cut.panel_parts + 1)),
+        row(even_cut(p.m, cut.row_parts, part % cut.row_parts)),
+        rows(even_cut(p.m, cut.row_parts, part % cut.row_parts + 1) - row),
+        first_panel(even_cut(cut.panels, cut.panel_parts, part / cut.row_parts)),
+        last_panel(even_cut(cut.panels, cut.panel_parts, part / cut.row_parts + 1)),
         b_here(static_cast<float*>(scratch)),
         b_packed(static_cast<const float*>(packed)),
         a_here(static_cast<char*>(scratch) + cut.b_bytes(packed != nullptr)),
         totals(reinterpret_cast<float*>(a_here + cut.a_bytes())) {
     if (cut.a_bytes() != 0) pack_rows(p, row, rows, in_place * tile_items, a_here);
     if (cut.turned) {
-      for (std::int64_t q = 0; q < cut.panels; ++q) pack_register_panel(p, cut, q, b_here);
+      half = cut.units * cut.tile_words();
+      pack_columns(p, cut, 0, cut.units, 0, cut.panels, b_here, half);
       b_packed = b_here;
     }
     block.a_stride = cut.pack_a ? register_row_bytes : 2 * p.a_stride[0];
     block.a_step = cut.pack_a ? register_tile_bytes : register_row_bytes;
+    block.row_bytes = 4 * cut.width();
     rest.y_stride = p.y_stride[0];
   }
 
@@ -236,63 +267,44 @@ class RegisterPart {
     for (std::int64_t t = 0; t < tiles; t += 2)
       for (std::int64_t q = first_panel; q < last_panel; ++q)
         for (std::int64_t unit = 0; unit == 0 || unit < cut.units; unit += block_units) {
-          if (far && q == first_panel && t + 4 <= tiles) LinesAhead{row_at(t + 2) + unit * tile_rows * 2 * register_row_bytes, 512, 64}.fetch(0, 1);
+          if (far && q == first_panel && t + 4 <= tiles) {
+            const char* const ahead = row_at(t + 2) + unit * tile_rows * 2 * register_row_bytes;
+            for (int line = 0; line < 256; ++line) _mm_prefetch(ahead + 64 * line, _MM_HINT_T1);
+          }
+          block.b = packed_at(q, unit);
           add(q, unit, t, totals);
         }
   }
-  /// Rows stay in the second cache, panels pass: one at a time, or, where rows are few, so many that their packing reads longer runs.
+  /// Panels of columns stay in the second cache while rows pass, a block of k of 32 rows in the first while they pass by it.
   void panels_first() {
-    const std::int64_t panel_words = k_block / 2 * register_panel, panel_totals = cut.tiles() * tile_rows * register_panel;
     for (std::int64_t group = first_panel; group < last_panel; group += cut.group) {
       const std::int64_t group_end = std::min(last_panel, group + cut.group);
-      for (std::int64_t unit = 0; unit == 0 || unit < cut.units; unit += block_units) {
-        const std::int64_t k = unit * tile_items, end = std::min(p.k, k + k_block), step = cut.group > 1 ? tile_items : k_block;
-        for (std::int64_t at = k; b_packed == nullptr && at < end; at += step)
-          for (std::int64_t q = group; q < group_end; ++q)
-            pack_registers(p, at, std::min(end - at, step), q * register_panel, columns_of(q), cut.width(columns_of(q)),
-                           b_here + (q - group) * panel_words + (at - k) / 2 * cut.width(columns_of(q)), cut.group > 1 ? tile_items : 12);
-        for (std::int64_t q = group; q < group_end; ++q) {
-          const LinesAhead ahead = columns_ahead(q, unit);
-          block.b = b_here + (q - group) * panel_words;
-          for (std::int64_t t = 0; t < tiles; t += 2) {
-            ahead.fetch(t / 2, pieces_of(tiles, 2));
-            add(q, unit, t, totals + (q - group) * panel_totals + t * tile_rows * register_panel);
-          }
-        }
+      for (std::int64_t begin = 0; begin == 0 || begin < cut.units; begin += cut.chunk) {
+        const std::int64_t end = std::min(cut.units, begin + cut.chunk);
+        half = (b_packed ? cut.units : cut.chunk) * cut.tile_words();
+        if (!b_packed) pack_columns(p, cut, begin, end, group, group_end, b_here, half);
+        for (std::int64_t t = 0; t < tiles; t += 2)
+          for (std::int64_t unit = begin; unit == begin || unit < end; unit += block_units)
+            for (std::int64_t q = group; q < group_end; ++q) {
+              block.b = b_packed ? packed_at(q, unit) : b_here + 2 * (q - group) * half + (unit - begin) * cut.tile_words();
+              add(q, unit, t, totals + ((cut.total_tiles() > 2 ? t : 0) * cut.group + 2 * (q - group)) * tile_rows * register_panel);
+            }
       }
     }
   }
 
   int columns_of(std::int64_t q) const { return static_cast<int>(std::min<std::int64_t>(p.n - q * register_panel, register_panel)); }
   const char* row_at(std::int64_t t) const { return static_cast<const char*>(p.a) + 2 * (row + first_row(t, rows)) * p.a_stride[0]; }
-  const float* packed_at(std::int64_t q, std::int64_t unit) const {
-    return b_packed + (cut.units * q * register_panel + unit * cut.width(columns_of(q))) * tile_pairs;
-  }
-
-  /// What of the columns comes after this block of many rows: the next one of the panel, or of the next one.
-  LinesAhead columns_ahead(std::int64_t q, std::int64_t unit) const {
-    const bool last = unit + block_units >= cut.units;
-    if (tiles < least_tiles_ahead || (last && q + 1 == last_panel)) return {};
-    if (last) {
-      ++q;
-      unit = 0;
-    } else {
-      unit += block_units;
-    }
-    if (b_packed) return {reinterpret_cast<const char*>(packed_at(q, unit)), 512, 64};
-    const std::int64_t down = 2 * p.b_stride[0], along = 2 * p.b_stride[1];
-    return {static_cast<const char*>(p.b) + unit * tile_items * down + q * register_panel * along, down == 2 ? along : 8 * down, down == 2 ? 64 : down};
-  }
+  const float* packed_at(std::int64_t q, std::int64_t unit) const { return b_packed + (2 * cut.units * q + unit) * cut.tile_words(); }
 
   /// One block of k of two tiles of rows, t and the next, and a panel.
   HWY_INLINE void add(std::int64_t q, std::int64_t unit, std::int64_t t, float* total) {
     const std::int64_t column = q * register_panel, end = std::min<std::int64_t>(cut.units, unit + block_units);
     const int columns = columns_of(q), vectors = static_cast<int>(pieces_of(columns, tile_pairs)), lanes = vectors * tile_pairs, tall = t + 1 < tiles ? 2 : 1;
     const bool last = end == cut.units, to_y = last && plain && columns == lanes;
-    block.width = cut.width(columns);
+    block.half = half;
     block.with_end = !cut.pack_a && end > in_place;
     block.units = static_cast<int>(end - unit) - block.with_end;
-    if (b_packed) block.b = packed_at(q, unit);
     for (int s = 0; s < tall; ++s) {
       block.a[s] = cut.pack_a ? a_here + ((t + s) * cut.units + unit) * register_tile_bytes : row_at(t + s) + unit * register_row_bytes;
       block.end[s] = a_here + (t + s) * register_tile_bytes;
@@ -326,6 +338,7 @@ class RegisterPart {
   const float* b_packed;  // all of it, or null
   char* const a_here;
   float* const totals;
+  std::int64_t half = 0;  // words from the first 16 columns of a panel to the others
   RegisterBlock block;
   RegisterRest rest;
   alignas(64) float sums[2 * tile_rows * register_panel] = {};

@@ -8,7 +8,7 @@
 namespace attn::kernels {
 
 /// A product (m and n above 0, columns of y neighbours) is cut into parts by its shape; each needs `scratch_bytes` of its
-/// thread's own scratch, 64-byte aligned. B may have been packed before, panel by panel, into `packed_bytes` of aligned memory.
+/// thread's own scratch, 64-byte aligned. B may have been packed before, piece by piece, into `packed_bytes` of aligned memory.
 struct GemmTarget {
   const char* name;
   bool has_pairs;  // takes bf16, on processors with vdpbf16ps; "amx": with tiles
@@ -17,9 +17,9 @@ struct GemmTarget {
   void (*run)(const GemmProblem& problem, std::int64_t part, void* scratch, const void* packed) noexcept;
   /// Whether A has to be packed as well, and B is best packed once before: then no part packs what another one does.
   bool (*packs_both)(const GemmProblem& problem) noexcept;
-  std::int64_t (*panels)(const GemmProblem& problem) noexcept;
+  std::int64_t (*pieces)(const GemmProblem& problem) noexcept;
   std::size_t (*packed_bytes)(const GemmProblem& problem) noexcept;
-  void (*pack)(const GemmProblem& problem, std::int64_t panel, void* packed) noexcept;
+  void (*pack)(const GemmProblem& problem, std::int64_t piece, void* packed) noexcept;
 };
 
 /// By name, or null when the target is not built in.

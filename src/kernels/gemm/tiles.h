@@ -52,20 +52,27 @@ inline constexpr std::int64_t most_small_parts = 64;
 inline constexpr std::int64_t small_run_units = 48;
 inline constexpr std::int64_t small_cached_bytes = 1 << 20;
 
-/// Tile registers. Rows of a part: what they hold stays in the second cache while the panels pass. Parts are worth a thread from so many
-/// multiply-adds. Up to so many rows, b whose items are runs along k is read where it lies and y computed turned.
-inline constexpr std::int64_t register_rows_bytes = 1 << 20;
-inline constexpr std::int64_t register_rows_most = 1024;
-inline constexpr std::int64_t least_register_work = 1 << 22;
+/// Tile registers. Columns whose packed chunk of k stays in the second cache while all rows of a part pass, and units of that chunk. Rows of a
+/// part, at most; panels of columns, at least, for the sake of the block of rows that stays in the first cache. Parts are worth a thread from so
+/// many multiply-adds. Units of k that are packed at a time where rows of b are read.
+inline constexpr std::int64_t register_columns_bytes = 1 << 20;
+inline constexpr std::int64_t register_chunk_units = 32;
+inline constexpr std::int64_t register_part_rows = 1024;
+inline constexpr std::int64_t register_part_panels = 8;
+inline constexpr std::int64_t least_register_work = 1 << 23;
+inline constexpr std::int64_t packed_piece_units = 2;
+/// Rows of parts that all pack the same columns: it shows by 50 / rows.
+inline constexpr std::int64_t unpacked_part_rows = 512;
+/// Up to so many rows, b whose items are runs along k is read where it lies and y computed turned: parts of so many of b's bytes and columns.
 inline constexpr std::int64_t turned_rows_most = 64;
+inline constexpr std::int64_t turned_rows_bytes = 8 << 20;
+inline constexpr std::int64_t turned_part_rows = 8192;
 /// Parts that pack their rows of a: all of b passes by each, so they have so many rows, and so many columns that the packing of the same rows by
 /// others does not show. Against parts of 32 rows 512 x 768 x 3072 takes 40 % less time, 768 x 8192 x 3072 a quarter. Fewer parts than few_register_parts,
 /// or than threads, are cut all the same.
 inline constexpr std::int64_t packed_rows_least = 256;
 inline constexpr std::int64_t packed_columns_least = 768;
 inline constexpr std::int64_t few_register_parts = 4;
-/// Tiles of rows from which the next block of columns is fetched meanwhile.
-inline constexpr std::int64_t least_tiles_ahead = 8;
 /// Rows that are multiplied by vectors, in the same order. Few rows: panels that are packed together. Rows of b of more bytes are fetched ahead.
 inline constexpr std::int64_t vector_rows_most = 2;
 inline constexpr std::int64_t register_group = 16;
