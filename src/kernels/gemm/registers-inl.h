@@ -54,10 +54,10 @@ struct RegisterCut {
     if (problem.m <= turned_rows_most)  // reading b takes the time
       wanted = std::max(wanted, std::min(most_small_parts, 2 * problem.n * p.k / small_part_bytes));
     const std::int64_t least_panels = few ? register_group / 2 : problem.m <= turned_rows_most ? 1 : register_part_panels;  // of a part
-    const bool columns_first = !packed || p.n >= p.m;
     while (parts() < wanted) {
       const bool high = p.m >= 64 * row_parts, tall = high && (packed || turned || p.m >= 2 * unpacked_part_rows * row_parts);
       const bool wide = panels >= 2 * least_panels * panel_parts, enough = parts() >= std::max(few_register_parts, p.threads);
+      const bool columns_first = p.n >= p.m || (!packed && row_parts == 2);  // two parts may pack the same columns
       if (pack_a) {
         if (p.m >= 2 * packed_rows_least * row_parts) row_parts *= 2;
         else if (p.n >= 2 * packed_columns_least * panel_parts) panel_parts *= 2;
