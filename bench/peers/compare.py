@@ -26,8 +26,16 @@ def time_of(call):
             return passed / calls
 
 
+def for_a_while(call, seconds=0.01):
+    end = time.perf_counter() + seconds
+    call()
+    while time.perf_counter() < end:
+        call()
+
+
 def compare(case, call, attn, options):
-    """Round by round: a pause, attn; a pause, the peer. A pause lets the other's threads fall asleep."""
+    """Round by round: a pause, attn; a pause, the peer. A pause lets the other's threads fall asleep; then each calls for as long as its own take to
+    be awake and on different cores, which some schedulers need two of their ticks for."""
     call()
     call()
     attn.microseconds(case.line)
@@ -35,10 +43,10 @@ def compare(case, call, attn, options):
     end = time.perf_counter() + options.seconds
     while len(ours) < options.rounds or (time.perf_counter() < end and len(ours) < 400):
         time.sleep(options.pause)
-        attn.microseconds(case.line)  # awake again, as the peer's first call below
+        for_a_while(lambda: attn.microseconds(case.line))
         ours.append(attn.microseconds(case.line))
         time.sleep(options.pause)
-        call()
+        for_a_while(call)
         theirs.append(time_of(call) * 1e6)
     return {"attn_us": round(statistics.median(ours), 2), "peer_us": round(statistics.median(theirs), 2),
             "ratio": round(statistics.median(t / o for t, o in zip(theirs, ours)), 3), "rounds": len(ours)}
