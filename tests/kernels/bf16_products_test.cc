@@ -12,6 +12,7 @@
 #include <cstring>
 #include <limits>
 #include <random>
+#include <tuple>
 #include <vector>
 
 #if defined(__x86_64__)
@@ -173,6 +174,38 @@ TEST_F(Bf16Product, KeepsTheBitsOfARowInAnyNumberOfRows) {
       for (const PackedWeights* weights : {static_cast<const PackedWeights*>(nullptr), &packed})
         ASSERT_EQ(std::memcmp(run<float>(weights).data(), all.data(), static_cast<std::size_t>(problem.m * problem.n) * 4), 0) << problem.m;
   }
+}
+
+TEST_F(Bf16Product, LargeOnesKeepTheBitsOfARowAlone) {
+  const std::tuple<std::int64_t, std::int64_t, std::int64_t> shapes[] = {{140, 1100, 2100}, {1300, 70, 1100}, {1100, 530, 40}, {530, 600, 300}, {70, 2100, 1030}};
+  for (const auto& [m, n, k] : shapes)
+    for (const Layout layout : {Layout::nt, Layout::nn, Layout::tn, Layout::tt}) {
+      make(m, n, k, layout, true);
+      const PackedWeights packed(problem);
+      const auto one = [&](std::int64_t i) {
+        const GemmProblem all = problem;
+        problem.a = a.data() + i * problem.a_stride[0];
+        problem.m = 1;
+        const std::vector<float> row = run<float>();
+        problem = all;
+        return row;
+      };
+      for (const int threads : {1, 3}) {
+        set_num_threads(threads);
+        for (const PackedWeights* weights : {static_cast<const PackedWeights*>(nullptr), &packed}) {
+          const auto wide = run<float>(weights);
+          const auto narrow = run<std::uint16_t>(weights);
+          for (const std::int64_t i : {std::int64_t{0}, std::int64_t{33}, m / 2, m - 1}) {
+            const auto row = one(i);
+            for (std::int64_t j = 0; j < n; ++j) {
+              const auto at = static_cast<std::size_t>(i * n + j), in_row = static_cast<std::size_t>(j);
+              ASSERT_EQ(std::memcmp(&wide[at], &row[in_row], sizeof(float)), 0) << m << " x " << n << " x " << k << ", " << i << ", " << j << ", threads " << threads;
+              ASSERT_EQ(narrow[at], half::to_bf16(row[in_row])) << m << " x " << n << " x " << k << ", " << i << ", " << j << ", threads " << threads;
+            }
+          }
+        }
+      }
+    }
 }
 
 TEST_F(Bf16Product, LargeTransposedOnesPackBothOperandsOnce) {
