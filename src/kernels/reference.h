@@ -34,7 +34,7 @@ struct GemmProblem {
   Element element = Element::f32;     // f32 or f64, of everything; or bf16, of a and b: kernels/gemm/product.h
   bool narrow = false;                // element bf16: y is bf16, else f32
   Activation activation = Activation::none;
-  std::int64_t threads = 1;           // that may share the columns of few rows; no bit depends on it
+  std::int64_t threads = 1;           // that may share it; no bit depends on them
 };
 
 enum class RowOp : std::uint8_t { sum, sum_of_squares, sum_of_absolutes, max, softmax, log_softmax };

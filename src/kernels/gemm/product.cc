@@ -108,14 +108,15 @@ PackedWeights::PackedWeights(const GemmProblem& problem) : problem_(problem) {
     }
 }
 
-void multiply_packed(const GemmProblem& problem, const PackedWeights& weights) {
+void multiply_packed(const GemmProblem& asked, const PackedWeights& weights) {
+  GemmProblem problem = asked;
+  problem.threads = num_threads();
   const GemmTarget* const target = best_target();
   if (target == nullptr) {
-    GemmProblem plain = problem;
-    plain.b = weights.data_.get();
-    plain.b_stride[0] = problem.n;
-    plain.b_stride[1] = 1;
-    return multiply(plain);
+    problem.b = weights.data_.get();
+    problem.b_stride[0] = problem.n;
+    problem.b_stride[1] = 1;
+    return multiply(problem);
   }
   if (problem.m == 0 || problem.n == 0) return;
   const std::size_t bytes = target->scratch_bytes(problem, true);
