@@ -48,7 +48,7 @@ struct RegisterCut {
     by_vectors = !packed && !turned && p.b_stride[1] == 1 && p.m <= vector_rows_most;
     few = !packed && !turned && p.b_stride[1] == 1 && p.m <= turned_rows_most;
     chunk = std::clamp<std::int64_t>(units, 1, few ? block_units : register_chunk_units);
-    group = few ? register_group : std::max<std::int64_t>(1, register_columns_bytes / (chunk * 2 * register_tile_bytes));
+    group = std::max<std::int64_t>(1, std::min(panels, few ? register_group : register_columns_bytes / (chunk * 2 * register_tile_bytes)));
     row_parts = pieces_of(p.m, turned ? std::clamp<std::int64_t>(turned_rows_bytes / (2 * p.k + 2) / 32 * 32 + 32, 64, turned_part_rows) : chunk < units ? register_part_rows : p.m + 1);
     std::int64_t wanted = std::min(wanted_parts, work / least_register_work);
     if (problem.m <= turned_rows_most)  // reading b takes the time
