@@ -92,11 +92,12 @@ ModelConfig read_llama(const JsonFields& fields) {
                      .tied_head = fields.boolean("tie_word_embeddings", false),
                      .dropout = fields.number("attention_dropout", 0)};
   read_rotary(fields, config);
-  // Where it is shorter than the context, transformers' cache forgets what is behind it.
+  // Where one is shorter than the context, transformers' cache forgets what is behind it; a Llama's has no use_sliding_window.
   const nlohmann::json& layers = fields.at("layer_types");
   const bool all_full = layers.is_array() && std::all_of(layers.begin(), layers.end(), [](const nlohmann::json& type) { return type == "full_attention"; });
-  if (!all_full && fields.boolean("use_sliding_window", true) && fields.integer("sliding_window", config.context) < config.context)
-    fields.refuse("sliding_window", "attn's models see all tokens before: it must be null, or no shorter than max_position_embeddings");
+  for (const char* field : {"sliding_window", "attention_chunk_size"})
+    if (!all_full && fields.integer(field, config.context) < config.context)
+      fields.refuse(field, "attn's models see all tokens before: it must be null, or no shorter than max_position_embeddings");
   return config;
 }
 

@@ -53,6 +53,18 @@ Tensors read_weights(const fs::path& folder) {
   return all;
 }
 
+/// Where generation ends by what transformers writes down beside config.json. As there, a file that is no JSON is none.
+std::vector<std::int64_t> generation_ends(const std::string& path) {
+  if (!fs::is_regular_file(path)) return {};
+  const std::string text = read_text(path);
+  try {
+    parse_json(text, path);
+  } catch (const FormatError&) {
+    return {};
+  }
+  return JsonFields(text, path).ids("eos_token_id");
+}
+
 /// Names without what a file of the bare decoder leaves out.
 void add_prefix(Tensors& tensors, const std::string& prefix) {
   for (const auto& [name, tensor] : tensors)
@@ -105,9 +117,7 @@ LanguageModel LanguageModel::load(const std::string& folder, std::optional<Dtype
   const fs::path path(folder);
   const std::string config_path = (path / "config.json").string();
   ModelConfig config = ModelConfig::from_json(read_text(config_path), config_path);
-  // transformers writes down beside it how to generate, and ends there where this file says.
-  if (const std::string generation = (path / "generation_config.json").string(); fs::exists(generation))
-    if (const std::vector<std::int64_t> ids = JsonFields(read_text(generation), generation).ids("eos_token_id"); !ids.empty()) config.end_tokens = ids;
+  if (const std::vector<std::int64_t> ids = generation_ends((path / "generation_config.json").string()); !ids.empty()) config.end_tokens = ids;
   Tensors tensors = read_weights(path);
   // Before anything is made of it: what a damaged file claims may not fit into memory.
   if (config.layers > static_cast<std::int64_t>(tensors.size()))

@@ -63,9 +63,9 @@ class Reader {
     state_ = std::make_shared<State>();
     const Json& model = member(document_, "model", Json::value_t::object);
     read_kind(model);
-    refuse_unless_absent(document_, "normalizer");
+    refuse_normalizer();
     read_decoder();
-    read_pre_tokenizer(member(document_, "pre_tokenizer", Json::value_t::object));
+    read_pre_tokenizer(only_step(member(document_, "pre_tokenizer", Json::value_t::object), "pretokenizers"));
     read_vocabulary(member(model, "vocab", Json::value_t::object));
     read_added();
     if (state_->kind == Tokenizer::Kind::bpe) read_merges(model);
@@ -102,6 +102,24 @@ class Reader {
     fail(fmt::format("{} is {}; this is not supported, it must be null", key, found->dump().substr(0, 60)), key);
   }
 
+  /// A Sequence of one step is that step.
+  static const Json& only_step(const Json& given, const char* steps) {
+    const Json* step = &given;
+    while (step->is_object() && step->value("type", Json()) == "Sequence") {
+      const auto found = step->find(steps);
+      if (found == step->end() || !found->is_array() || found->size() != 1) break;
+      step = &found->front();
+    }
+    return *step;
+  }
+  /// A Sequence without steps does nothing, as none.
+  void refuse_normalizer() const {
+    const auto found = document_.find("normalizer");
+    const Json& step = found == document_.end() ? document_ : only_step(*found, "normalizers");
+    if (step.is_object() && step.value("type", Json()) == "Sequence" && step.value("normalizers", Json()) == Json::array()) return;
+    refuse_unless_absent(document_, "normalizer");
+  }
+
   void read_kind(const Json& model) {
     const std::string type = model.contains("type") ? text_of(model, "type") : "BPE";
     if (type != "BPE" && type != "WordLevel") fail(fmt::format("the model is a {}; supported are BPE and WordLevel", type), "type");
@@ -126,10 +144,10 @@ class Reader {
       return;
     }
     const Json& steps = type == "Sequence" ? member(given, "pretokenizers", Json::value_t::array) : Json();
-    if (steps.size() != 2 || !steps[1].is_object() || text_of(steps[1], "type") != "ByteLevel" || flag(steps[1], "use_regex", true) ||
-        flag(steps[1], "add_prefix_space", true))
+    const Json& bytes = steps.size() == 2 ? only_step(steps[1], "pretokenizers") : Json();
+    if (!bytes.is_object() || text_of(bytes, "type") != "ByteLevel" || flag(bytes, "use_regex", true) || flag(bytes, "add_prefix_space", true))
       fail("the pre-tokenizer is not supported: it must be ByteLevel, or Split and then ByteLevel without pattern or prefix", "pre_tokenizer");
-    state_->cut = cut_of(steps[0]);
+    state_->cut = cut_of(only_step(steps[0], "pretokenizers"));
   }
 
   text::Cut cut_of(const Json& split) const {
@@ -147,7 +165,8 @@ class Reader {
     const auto found = document_.find("decoder");
     if (found == document_.end() || found->is_null()) return;
     const char* needed = state_->kind == Tokenizer::Kind::bpe ? "ByteLevel" : "Fuse";
-    if (!found->is_object() || text_of(*found, "type") != needed)
+    const Json& decoder = only_step(*found, "decoders");
+    if (!decoder.is_object() || text_of(decoder, "type") != needed)
       fail(fmt::format("the decoder {} is not supported; it must be {}, or null", found->dump().substr(0, 80), needed), "decoder");
   }
 

@@ -172,7 +172,10 @@ TEST(Files, ConfigsThatAreNone) {
   EXPECT_EQ(config_error(with("gpt2", "is_causal", false)), "config.json: is_causal is false; attn's models have it true");
   EXPECT_EQ(config_error(with("llama", "sliding_window", 4)),
             "config.json: sliding_window is 4; attn's models see all tokens before: it must be null, or no shorter than max_position_embeddings");
+  EXPECT_TRUE(config_error(with("llama", "attention_chunk_size", 4)).starts_with("config.json: attention_chunk_size is 4; attn's models see all tokens before"));
   auto all_full = nlohmann::json::parse(with("llama", "sliding_window", 4));
+  all_full["use_sliding_window"] = false;  // Qwen's word: a Llama's windows stay
+  EXPECT_TRUE(config_error(all_full.dump()).starts_with("config.json: sliding_window is 4"));
   all_full["layer_types"] = std::vector<std::string>(all_full["num_hidden_layers"].get<std::size_t>(), "full_attention");
   EXPECT_NO_THROW(ModelConfig::from_json(all_full.dump(), "config.json"));
   EXPECT_EQ(config_error(R"({"model_type": "gpt2", "vocab_size": 9, "n_positions": 9, "n_layer": 2000000000, "n_head": 1, "n_embd": 500000000})"),
@@ -224,6 +227,25 @@ TEST(Files, TheEndIsThatOfGenerationConfig) {
   LanguageModel(testing::tiny_gpt2()).save(folder.path());
   folder.write("generation_config.json", R"({"eos_token_id": [3, 4]})");
   EXPECT_EQ(LanguageModel::load(folder.path()).config.end_tokens, (std::vector<std::int64_t>{3, 4}));
+}
+
+TEST(Files, AGenerationConfigThatIsNoJsonIsNone) {
+  const TemporaryFolder folder;
+  ModelConfig config = testing::tiny_gpt2();
+  config.end_tokens = {5};
+  LanguageModel(config).save(folder.path());
+  for (const char* text : {"", "{\"eos_token_id\": 3", "\xff", "# none"}) {
+    folder.write("generation_config.json", text);
+    EXPECT_EQ(LanguageModel::load(folder.path()).config.end_tokens, config.end_tokens) << text;
+  }
+  folder.write("generation_config.json", R"({"eos_token_id": "end"})");
+  EXPECT_EQ(error_of<ValueError>([&] { LanguageModel::load(folder.path()); }),
+            (folder / "generation_config.json") + R"(: eos_token_id is "end"; it must be an id or a list of ids)");
+  folder.write("generation_config.json", "[]");
+  EXPECT_EQ(error_of<FormatError>([&] { LanguageModel::load(folder.path()); }), (folder / "generation_config.json") + ": it must be a JSON object (byte offset 0)");
+  std::filesystem::remove(folder / "generation_config.json");
+  std::filesystem::create_directory(folder / "generation_config.json");
+  EXPECT_EQ(LanguageModel::load(folder.path()).config.end_tokens, config.end_tokens);
 }
 
 TEST(Files, AClaimOfManyLayersAllocatesNothing) {

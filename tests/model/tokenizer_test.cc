@@ -216,6 +216,32 @@ TEST(Tokenizer, RefusesWhatItWouldReadWrongly) {
   EXPECT_EQ(error_of<IoError>([] { Tokenizer::load("/nowhere"); }), "Tokenizer::load: /nowhere: No such file or directory");
 }
 
+// As Hugging Face's library reads them; of the words' and the characters' files too.
+TEST(Tokenizer, ASequenceOfOneStepIsThatStep) {
+  using Json = nlohmann::json;
+  const auto inside = [](const char* steps, const Json& step) { return Json{{"type", "Sequence"}, {steps, Json::array({step})}}; };
+  const std::string sample = "A few words, 12345 numbers\n and  spaces";
+  for (const std::string& text : {figures("gpt2").at("tokenizer").dump(), figures("llama3").at("tokenizer").dump(),
+                                  Tokenizer::train(sample, Kind::words).to_json(), Tokenizer::train(sample, Kind::characters).to_json()}) {
+    const Tokenizer plain = Tokenizer::parse(text);
+    Json file = Json::parse(text);
+    file["decoder"] = inside("decoders", inside("decoders", file["decoder"]));
+    if (file["pre_tokenizer"]["type"] == "Sequence")
+      for (Json& step : file["pre_tokenizer"]["pretokenizers"]) step = inside("pretokenizers", step);
+    file["pre_tokenizer"] = inside("pretokenizers", file["pre_tokenizer"]);
+    file["normalizer"] = inside("normalizers", {{"type", "Sequence"}, {"normalizers", Json::array()}});
+    file["post_processor"] = inside("processors", {{"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", true}, {"use_regex", true}});
+    const Tokenizer nested = Tokenizer::parse(file.dump());
+    EXPECT_EQ(nested.encode(sample), plain.encode(sample));
+    EXPECT_EQ(nested.decode(plain.encode(sample)), plain.decode(plain.encode(sample)));
+    file["normalizer"] = inside("normalizers", {{"type", "NFC"}});
+    EXPECT_TRUE(error_of<FormatError>([&] { Tokenizer::parse(file.dump()); }).starts_with("Tokenizer::parse: normalizer is {")) << file["normalizer"];
+    file["normalizer"] = nullptr;
+    file["decoder"] = {{"type", "Sequence"}, {"decoders", Json::array()}};
+    EXPECT_TRUE(error_of<FormatError>([&] { Tokenizer::parse(file.dump()); }).starts_with("Tokenizer::parse: the decoder {")) << file["decoder"];
+  }
+}
+
 TEST(Tokenizer, DamagedFilesAreErrors) {
   nlohmann::json file = nlohmann::json::parse(Tokenizer::train("ab ab abab 12 12", Kind::bpe, 260).to_json());
   file["added_tokens"] = {{{"id", file["model"]["vocab"].size()}, {"content", "<end>"}, {"special", true}}};
