@@ -4,7 +4,7 @@
 #include <attn/error.h>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <signal.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -19,17 +19,25 @@
 namespace attn::io {
 namespace {
 
-/// Closes the file; removes it unless it was kept. The reason of a failure (errno) stays.
+/// Removes the file, while it is still locked, unless it was kept, and closes it. The reason of a failure (errno) stays.
 struct Temporary {
   int file = -1;
   std::string path;
   ~Temporary() {
     const int reason = errno;
-    if (file >= 0) close(file);
     if (!path.empty()) unlink(path.c_str());
+    if (file >= 0) close(file);
     errno = reason;
   }
 };
+
+/// Locks a file as long as it is open. Only who has locked it, with a name left, gives or takes that: so nobody removes what another is writing.
+enum class Lock { ours, others, impossible };  // impossible: as on some network systems
+Lock lock(int file) {
+  if (flock(file, LOCK_EX | LOCK_NB) != 0) return errno == EWOULDBLOCK ? Lock::others : Lock::impossible;
+  struct stat facts {};
+  return fstat(file, &facts) == 0 && facts.st_nlink > 0 ? Lock::ours : Lock::others;
+}
 
 /// A new file beside `target` with the permissions the caller's umask gives.
 bool create_beside(const std::filesystem::path& target, Temporary& temporary) {
@@ -38,10 +46,15 @@ bool create_beside(const std::filesystem::path& target, Temporary& temporary) {
   for (int attempt = 0; attempt < 100; ++attempt) {
     const std::string path = (folder / fmt::format(".attn-{}-{}.tmp", getpid(), counter.fetch_add(1))).string();
     temporary.file = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (temporary.file >= 0) temporary.path = path;
-    if (temporary.file >= 0 || errno != EEXIST) break;
+    if (temporary.file < 0 && errno != EEXIST) return false;
+    if (temporary.file >= 0 && lock(temporary.file) != Lock::others) {
+      temporary.path = path;
+      return true;
+    }
+    if (temporary.file >= 0) close(std::exchange(temporary.file, -1));  // somebody tidies up at this moment and has removed it
   }
-  return temporary.file >= 0;
+  errno = EEXIST;
+  return false;
 }
 
 bool write_pieces(int file, const std::vector<std::span<const std::byte>>& pieces) {
@@ -69,7 +82,8 @@ bool replace_whole(const std::filesystem::path& target, const struct stat* old, 
   if (!create_beside(target, temporary)) return false;
   if (old && fchmod(temporary.file, old->st_mode & 07777) != 0) return false;
   if (!write_pieces(temporary.file, pieces) || fsync(temporary.file) != 0) return false;
-  if (const int file = std::exchange(temporary.file, -1); close(file) != 0) return false;
+  // Some systems say only at a close that something failed; the lock of the file itself stays until it has its name.
+  if (const int copy = dup(temporary.file); copy < 0 || close(copy) != 0) return false;
   if (std::rename(temporary.path.c_str(), target.c_str()) != 0) return false;
   temporary.path.clear();
   sync_folder(target);
@@ -110,8 +124,9 @@ void remove_leftovers(const std::string& folder) {
     const std::string name = entry.path().filename().string();
     // as create_beside names them
     if (std::sscanf(name.c_str(), ".attn-%d-%u.tmp%n", &process, &number, &end) != 2 || static_cast<std::size_t>(end) != name.size()) continue;
-    const bool gone = process == getpid() || (process > 0 && kill(process, 0) != 0 && errno == ESRCH);
-    if (gone) std::filesystem::remove(entry.path(), unknown);
+    Temporary left;
+    left.file = open(entry.path().c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (left.file >= 0 && entry.is_regular_file(unknown) && lock(left.file) == Lock::ours) left.path = entry.path().string();
   }
 }
 

@@ -12,8 +12,8 @@ namespace attn::io {
 /// regular file (a pipe, a device) is written directly.
 void write_whole(const char* function, const std::string& path, const std::vector<std::span<const std::byte>>& pieces);
 
-/// Removes the temporary files of write_whole whose process was killed: those in the folder of a process of this machine that is no more, or had
-/// this one's number (in a container it is always the same). For callers that write nothing now, and that nobody elsewhere shares the folder with.
+/// Removes the temporary files in the folder that write_whole left when its process was killed: those that nobody holds locked, whichever process,
+/// container or machine is at work on the others.
 void remove_leftovers(const std::string& folder);
 
 }  // namespace attn::io

@@ -2,12 +2,15 @@
 #include "io/files.h"
 #include "io/write.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <thread>
 
@@ -75,19 +78,52 @@ TEST(WriteWhole, AFailureLeavesTheOldFileAndNoTemporary) {
 
 TEST(WriteWhole, WhatAKilledProcessLeftIsRemovedAndNothingElse) {
   const Folder folder;
-  const pid_t child = fork();
-  if (child == 0) std::_Exit(0);
-  waitpid(child, nullptr, 0);  // its number is free now
-  const std::string gone = std::to_string(child), here = std::to_string(getpid()), parent = std::to_string(getppid());
-  for (const std::string& name : {".attn-" + gone + "-0.tmp", ".attn-" + gone + "-17.tmp", ".attn-" + here + "-0.tmp", ".attn-" + parent + "-0.tmp", ".attn-" + gone + "-0.tmp.mine",
-                                  std::string(".attn--1-0.tmp"), std::string(".attn-x-0.tmp"), "attn-" + gone + "-0.tmp", std::string("model.safetensors")})
+  const std::string here = std::to_string(getpid());
+  for (const std::string& name : {std::string(".attn-99999999-0.tmp"), ".attn-" + here + "-17.tmp", std::string(".attn-1-0.tmp"), std::string(".attn-1-0.tmp.mine"),
+                                  std::string(".attn-x-0.tmp"), "attn-" + here + "-0.tmp", std::string("model.safetensors")})
     write(folder.file(name), "x");
+  std::filesystem::create_directory(folder.path() / ".attn-2-0.tmp");
+  std::filesystem::create_symlink("model.safetensors", folder.path() / ".attn-3-0.tmp");
   io::remove_leftovers(folder.file(""));
   EXPECT_EQ(folder.entries(), 6u);
-  EXPECT_NE(access(folder.file(".attn-" + here + "-0.tmp").c_str(), F_OK), 0) << "of one that had this number";
-  EXPECT_NE(access(folder.file(".attn-" + gone + "-0.tmp").c_str(), F_OK), 0);
-  EXPECT_NE(access(folder.file(".attn-" + gone + "-17.tmp").c_str(), F_OK), 0);
+  for (const std::string& name : {std::string(".attn-99999999-0.tmp"), ".attn-" + here + "-17.tmp", std::string(".attn-1-0.tmp")})
+    EXPECT_NE(access(folder.file(name).c_str(), F_OK), 0) << name;
   io::remove_leftovers(folder.file("missing"));
+}
+
+// Process numbers mean nothing across containers and machines; a lock does.
+TEST(WriteWhole, WhatIsBeingWrittenIsNoLeftover) {
+  const Folder folder;
+  int until_child[2], until_parent[2];
+  ASSERT_EQ(pipe(until_child) | pipe(until_parent), 0);
+  const pid_t child = fork();
+  if (child == 0) {  // as one whose number nobody here knows
+    const int file = open(folder.file(".attn-99999999-0.tmp").c_str(), O_WRONLY | O_CREAT | O_EXCL, 0666);
+    char sign = flock(file, LOCK_EX | LOCK_NB) == 0;
+    if (::write(until_parent[1], &sign, 1) != 1 || read(until_child[0], &sign, 1) != 1) std::_Exit(1);
+    std::_Exit(0);
+  }
+  char sign = 0;
+  ASSERT_EQ(read(until_parent[0], &sign, 1), 1);
+  io::remove_leftovers(folder.file(""));
+  EXPECT_EQ(folder.entries(), 1u);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  io::remove_leftovers(folder.file(""));
+  EXPECT_EQ(folder.entries(), 0u);
+  for (const int file : {until_child[0], until_child[1], until_parent[0], until_parent[1]}) close(file);
+
+  std::atomic<bool> done = false;
+  const auto tidy = [&] {
+    while (!done) io::remove_leftovers(folder.file(""));
+  };
+  std::thread one(tidy), two(tidy);
+  const std::string large(1 << 20, 'l');
+  for (int round = 0; round < 50; ++round) EXPECT_NO_THROW(write(folder.file(std::to_string(round)), round % 2 ? large : "x"));
+  done = true;
+  one.join();
+  two.join();
+  EXPECT_EQ(folder.entries(), 50u);
 }
 
 TEST(WriteWhole, ReadersSeeOneVersionOrTheOther) {
