@@ -138,6 +138,16 @@ void check_free(const std::string& out) {
       throw ValueError(fmt::format("{} holds a model that was not trained here ({}); another --out begins anew", out, file));
 }
 
+/// ValueError for a tokenizer.json that is not the one that would be written there.
+void check_tokenizer(const std::string& out, const Tokenizer& tokenizer) {
+  const std::filesystem::path path = std::filesystem::path(out) / "tokenizer.json";
+  std::error_code unknown;
+  if (!std::filesystem::exists(path, unknown)) return;
+  const std::string ours = tokenizer.to_json();
+  if (!std::filesystem::is_regular_file(path, unknown) || std::filesystem::file_size(path, unknown) != ours.size() || read_file(path.string()) != ours)
+    throw ValueError(fmt::format("{} holds a tokenizer that is not this text's (tokenizer.json); another --out begins anew", out));
+}
+
 /// A folder for one process: two trainings would write over each other's files. The system gives it back when the process ends, however
 /// it does; where it cannot lock a folder (some network systems) nobody is kept out.
 class FolderLock {
@@ -177,6 +187,11 @@ std::vector<std::filesystem::path> missing_files(const std::filesystem::path& ou
   return missing;
 }
 
+void remove_all(const std::vector<std::filesystem::path>& made) {
+  std::error_code unknown;
+  for (const std::filesystem::path& path : made) std::filesystem::remove(path, unknown);  // a folder only if nothing else is in it
+}
+
 /// ValueError for steps that this machine's memory cannot hold, whatever else it has to hold; the system would end the command in its first step.
 /// Of each token at least eight rows a layer and its logits are kept for the way back.
 void check_memory(const TrainOptions& o) {
@@ -201,6 +216,7 @@ Running begin(const Arguments& a) {
   const Tokenizer tokenizer = Tokenizer::train(text, kind, a.vocab);
   const TrainOptions options = options_of(a, tokenizer.size());
   check_memory(options);
+  check_tokenizer(a.out, tokenizer);
   Trainer trainer(tokenizer.encode(text), options);
   std::error_code failure;
   std::vector<std::filesystem::path> made = missing_files(a.out);
@@ -208,8 +224,14 @@ Running begin(const Arguments& a) {
   if (failure) throw IoError(fmt::format("{}: {}", a.out, failure.message()));
   auto lock = std::make_unique<FolderLock>(a.out);
   check_free(a.out);  // another may have begun meanwhile
-  tokenizer.save(a.out);
-  trainer.save(a.out);  // before the first weights: a model that stands here without it is taken for another's
+  check_tokenizer(a.out, tokenizer);
+  try {
+    tokenizer.save(a.out);
+    trainer.save(a.out);  // before the first weights: a model that stands here without it is taken for another's
+  } catch (const IoError&) {  // another text may come next
+    remove_all(made);
+    throw;
+  }
   return {std::move(lock), std::move(trainer), tokenizer, std::move(made)};
 }
 
@@ -268,10 +290,8 @@ void steps(Trainer& trainer, const Arguments& a) {
 /// A first step for which there is no memory: what was begun goes again, so that the same folder takes a smaller one.
 [[noreturn]] void no_memory(const Running& running, const Arguments& a) {
   const TrainOptions& o = running.trainer.options();
-  std::error_code unknown;
   const bool unbegun = !a.resume && running.trainer.step() == 0;
-  if (unbegun)
-    for (const std::filesystem::path& path : running.made) std::filesystem::remove(path, unknown);  // a folder only if nothing else is in it
+  if (unbegun) remove_all(running.made);
   throw ValueError(fmt::format("not enough memory for a step of {} windows of {} tokens{}", o.batch, o.model.context,
                                unbegun ? "; a smaller --batch or --context needs less" : ""));
 }

@@ -155,7 +155,7 @@ TEST(TrainCommand, WhatCannotBeWrittenIsSaidBeforeTheFirstStep) {
   const Said full = shell("ulimit -f 100; " + attn_command + " train " + folder.file("text") + " --out " + folder.file("model") + small);
   EXPECT_EQ(full.code, 1);
   EXPECT_NE(full.err.find("File too large"), std::string::npos) << full.err;
-  EXPECT_FALSE(std::filesystem::exists(folder.file("model/train_state.safetensors")));
+  EXPECT_FALSE(std::filesystem::exists(folder.file("model")));
 }
 
 TEST(TrainCommand, StoppedBeforeItsFirstCheckpointItCanBeginAgain) {
@@ -275,6 +275,18 @@ TEST(TrainCommand, AnotherModelsFolderIsLeftAlone) {
     std::filesystem::remove(folder.file("model/") + file);
   }
   EXPECT_TRUE(std::filesystem::is_empty(folder.file("model")));
+  // A tokenizer alone, too, unless it is the one that would be written.
+  const std::string arguments = "train " + folder.file("text") + " --out " + folder.file("model") + " --context 16 --batch 2 --steps 2";
+  const std::string another = folder.write("model/tokenizer.json", "{}");
+  const Said said = attn_says(arguments);
+  EXPECT_EQ(said.code, 1);
+  EXPECT_NE(said.err.find("/model holds a tokenizer that is not this text's (tokenizer.json); another --out begins anew\n"), std::string::npos) << said.err;
+  EXPECT_EQ(content_of(another), "{}");
+  std::filesystem::remove(another);
+  ASSERT_EQ(attn_says(arguments).code, 0);
+  for (const auto& entry : std::filesystem::directory_iterator(folder.file("model")))
+    if (entry.path().filename() != "tokenizer.json") std::filesystem::remove(entry);
+  EXPECT_EQ(attn_says(arguments).code, 0);
 }
 
 TEST(TrainCommand, TheLogMayLieInTheFolderThatIsMade) {
