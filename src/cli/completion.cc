@@ -76,7 +76,8 @@ std::string verb_names(const CLI::App& app) {
 std::string bash(const CLI::App& app) {
   std::string script =
       "# bash completion of attn: source <(attn completion bash)\n_attn() {\n  local word=\"${COMP_WORDS[COMP_CWORD]}\" "
-      "before=\"${COMP_WORDS[COMP_CWORD-1]}\"\n  COMPREPLY=()\n  case \"${COMP_WORDS[1]} $before\" in\n";
+      "before=\"${COMP_WORDS[COMP_CWORD-1]}\"\n  COMPREPLY=()\n"
+      "  if [ \"$word\" = = ]; then word=; elif [ \"$before\" = = ]; then before=\"${COMP_WORDS[COMP_CWORD-2]}\"; fi\n  case \"${COMP_WORDS[1]} $before\" in\n";
   for (const auto& [option, values] : values_of_options())
     script += fmt::format("    {}\"{}\") COMPREPLY=($(compgen -W \"{}\" -- \"$word\")); return ;;\n", option.starts_with("-") ? "*\" \"" : "", option, values);
   // Names of files may have blanks: a line each.
@@ -126,16 +127,17 @@ std::string zsh(const CLI::App& app) {
         if (values != nullptr) action = fmt::format(":value:({})", *values);
         else if (takes_file(full)) action = ":file:_files";
         else if (option->get_items_expected_max() > 0) action = ":value:";
-        script += fmt::format(" '{}[{}]{}'", full, quoted(option->get_description(), kZshSpecial), action);
+        script += fmt::format(" '{}{}[{}]{}'", full, action.empty() ? "" : "=", quoted(option->get_description(), kZshSpecial), action);
       }
-    script += verb->get_name() == "completion" ? " '1:shell:(bash zsh fish)'" : names_file(*verb) ? " '*:file:_files'" : "";
+    script += verb->get_name() == "completion" ? " '1:shell:(bash zsh fish)'" : names_file(*verb) ? " '*:file:_files'" : " '*:argument: '";
     script += " ;;\n";
   }
-  return script + "  esac\n}\n_attn \"$@\"\n";
+  return script + "  esac\n}\nif [[ \"${funcstack[1]}\" == _attn ]]; then _attn \"$@\"; else compdef _attn attn; fi\n";
 }
 
 std::string fish(const CLI::App& app) {
-  std::string script = "# fish completion of attn: attn completion fish > ~/.config/fish/completions/attn.fish\ncomplete -c attn -f\n";
+  std::string script = "# fish completion of attn: attn completion fish > ~/.config/fish/completions/attn.fish\nfunction __attn_verb\n  set -l words "
+                       "(commandline -opc)\n  test (count $words) -gt 1; and contains -- $words[2] $argv\nend\ncomplete -c attn -f\n";
   for (const CLI::App* verb : verbs_of(app)) {
     const std::string& name = verb->get_name();
     script += fmt::format("complete -c attn -n __fish_use_subcommand -a {} -d '{}'\n", name, quoted(verb->get_description(), ""));
@@ -145,14 +147,15 @@ std::string fish(const CLI::App& app) {
                                : takes_file(option.name)           ? " -r -F"
                                : option.takes_value                ? " -x"
                                                                    : "";
-      script += fmt::format("complete -c attn -n '__fish_seen_subcommand_from {}' -l {} -d '{}'{}\n", name, option.name.substr(2),
+      script += fmt::format("complete -c attn -n '__attn_verb {}' -l {} -d '{}'{}\n", name, option.name.substr(2),
                             quoted(option.text, ""), more);
     }
   }
   script += fmt::format("complete -c attn -n __fish_use_subcommand -a help -d '{}'\n", kHelp);
-  script += fmt::format("complete -c attn -n '__fish_seen_subcommand_from help' -a '{}'\n", verb_names(app));
-  script += "complete -c attn -n '__fish_seen_subcommand_from completion' -a 'bash zsh fish'\n";
-  return script + "complete -c attn -n '__fish_seen_subcommand_from run train generate' -F\n";
+  script += "complete -c attn -n __fish_use_subcommand -l help -d Help\ncomplete -c attn -n __fish_use_subcommand -l version -d Version\n";
+  script += fmt::format("complete -c attn -n '__attn_verb help' -a '{}'\n", verb_names(app));
+  script += "complete -c attn -n '__attn_verb completion' -a 'bash zsh fish'\n";
+  return script + "complete -c attn -n '__attn_verb run train generate' -F\n";
 }
 
 }  // namespace
@@ -162,7 +165,7 @@ Verb add_completion(CLI::App& app) {
   auto shell = std::make_shared<std::string>();
   parser->allow_extras();
   parser->add_option("SHELL", *shell, "bash, zsh or fish")->type_name("");
-  parser->footer("Example\n  source <(attn completion bash)");
+  parser->footer("Examples\n  source <(attn completion bash)\n  source <(attn completion zsh)\n  attn completion fish | source");
   return {parser, [shell, &app](const std::vector<std::string>& rest) {
             no_more(rest);
             if (shell->empty()) throw UsageError{"which shell? bash, zsh or fish"};

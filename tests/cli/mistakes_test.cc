@@ -98,34 +98,5 @@ TEST(Help, IsTheAnswerToNothing) {
   EXPECT_EQ(said.err, attn_says("--help").out);
 }
 
-TEST(Completion, IsAScriptTheShellAccepts) {
-  const Said bash = attn_says("completion bash");
-  EXPECT_EQ(bash.code, 0);
-  EXPECT_NE(bash.out.find("complete -F _attn attn"), std::string::npos);
-  for (const char* option : {"--causal", "--query", "--positions", "--return-weights"})
-    EXPECT_NE(bash.out.find(option), std::string::npos) << option;
-  const Folder folder;
-  const std::string script = folder.write("attn.bash", bash.out);
-  const Said completed =
-      shell("bash -c '. " + script + "; COMP_WORDS=(attn explain --cau); COMP_CWORD=2; _attn; echo \"${COMPREPLY[@]}\"'");
-  EXPECT_EQ(completed.out, "--causal\n") << completed.err;
-  const auto values = [&](const std::string& verb, const std::string& option) {
-    return shell("bash -c '. " + script + "; COMP_WORDS=(attn " + verb + " " + option + " \"\"); COMP_CWORD=3; _attn; echo \"${COMPREPLY[@]}\"'").out;
-  };
-  EXPECT_EQ(values("explain", "--tokens"), "auto words characters\n");
-  EXPECT_EQ(values("train", "--tokens"), "characters words bpe\n");
-  EXPECT_EQ(values("explain", "--lang"), "en zh\n");
-  EXPECT_EQ(values("explain", "--bias"), "none alibi relative\n");
-  EXPECT_EQ(values("explain", "--cache"), "same int8\n");
-  EXPECT_EQ(shell("bash -c '. " + script + "; COMP_WORDS=(attn help tr); COMP_CWORD=2; _attn; echo \"${COMPREPLY[@]}\"'").out, "train\n");
-  folder.write("a call.json", "{}");
-  const std::string at = "cd '" + folder.file(".") + "' && bash -c '. " + script + "; COMP_WORDS=(";
-  EXPECT_EQ(shell(at + "attn run \"a c\"); COMP_CWORD=2; _attn; printf \"<%s>\" \"${COMPREPLY[@]}\"'").out, "<a call.json>");
-  EXPECT_EQ(shell(at + "attn run --out \"a c\"); COMP_CWORD=3; _attn; printf \"<%s>\" \"${COMPREPLY[@]}\"'").out, "<a call.json>");
-  EXPECT_NE(attn_says("completion fish").out.find(" -l heads -d 'Heads (1)' -x\n"), std::string::npos);
-  EXPECT_NE(attn_says("completion zsh").out.find("#compdef attn"), std::string::npos);
-  EXPECT_NE(attn_says("completion fish").out.find("complete -c attn"), std::string::npos);
-}
-
 }  // namespace
 }  // namespace attn::testing

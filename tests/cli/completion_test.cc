@@ -1,0 +1,107 @@
+// tests/cli/completion_test.cc: attn completion as the shells themselves use it; a shell that is not here is left out.
+#include "cli/command.h"
+
+#include <gtest/gtest.h>
+
+namespace attn::testing {
+namespace {
+
+bool there_is(const std::string& program) { return shell("command -v " + program + " >/dev/null").code == 0; }
+
+/// What is offered at the end of each line, of files those beside "a call.json".
+struct Offer {
+  const char *line, *words;
+};
+const Offer kOffers[] = {{"attn tr", "train"},
+                         {"attn --v", "--version"},
+                         {"attn help tr", "train"},
+                         {"attn completion ", "bash fish zsh"},
+                         {"attn train --si", "--size"},
+                         {"attn train --size ", "baby nano small"},
+                         {"attn train --size n", "nano"},
+                         {"attn train --tokens ", "bpe characters words"},
+                         {"attn explain --tokens ", "auto characters words"},
+                         {"attn explain --score a", "additive"},
+                         {"attn explain train --caus", "--causal"},
+                         {"attn explain train --ste", ""},
+                         {"attn explain --causal x --soft", "--softcap"},
+                         {"attn verify --qu", "--quick"},
+                         {"attn explain a", ""},
+                         {"attn run a", "a call.json"},
+                         {"attn train --out a", "a call.json"}};
+
+TEST(Completion, Bash) {
+  const Said bash = attn_says("completion bash");
+  EXPECT_EQ(bash.code, 0);
+  EXPECT_NE(bash.out.find("complete -F _attn attn"), std::string::npos);
+  for (const char* option : {"--causal", "--query", "--positions", "--return-weights"})
+    EXPECT_NE(bash.out.find(option), std::string::npos) << option;
+  const Folder folder;
+  const std::string script = folder.write("attn.bash", bash.out);
+  const Said completed =
+      shell("bash -c '. " + script + "; COMP_WORDS=(attn explain --cau); COMP_CWORD=2; _attn; echo \"${COMPREPLY[@]}\"'");
+  EXPECT_EQ(completed.out, "--causal\n") << completed.err;
+  const auto values = [&](const std::string& verb, const std::string& option) {
+    return shell("bash -c '. " + script + "; COMP_WORDS=(attn " + verb + " " + option + " \"\"); COMP_CWORD=3; _attn; echo \"${COMPREPLY[@]}\"'").out;
+  };
+  EXPECT_EQ(values("explain", "--tokens"), "auto words characters\n");
+  EXPECT_EQ(values("train", "--tokens"), "characters words bpe\n");
+  EXPECT_EQ(values("explain", "--lang"), "en zh\n");
+  EXPECT_EQ(values("explain", "--bias"), "none alibi relative\n");
+  // A word that is cut at "=", as bash gives it.
+  EXPECT_EQ(shell("bash -c '. " + script + "; COMP_WORDS=(attn train --size = n); COMP_CWORD=4; _attn; echo \"${COMPREPLY[@]}\"'").out, "nano\n");
+  EXPECT_EQ(shell("bash -c '. " + script + "; COMP_WORDS=(attn train --size =); COMP_CWORD=3; _attn; echo \"${COMPREPLY[@]}\"'").out, "nano baby small\n");
+  EXPECT_EQ(values("explain", "--cache"), "same int8\n");
+  EXPECT_EQ(shell("bash -c '. " + script + "; COMP_WORDS=(attn help tr); COMP_CWORD=2; _attn; echo \"${COMPREPLY[@]}\"'").out, "train\n");
+  folder.write("a call.json", "{}");
+  const std::string at = "cd '" + folder.file(".") + "' && bash -c '. " + script + "; COMP_WORDS=(";
+  EXPECT_EQ(shell(at + "attn run \"a c\"); COMP_CWORD=2; _attn; printf \"<%s>\" \"${COMPREPLY[@]}\"'").out, "<a call.json>");
+  EXPECT_EQ(shell(at + "attn run --out \"a c\"); COMP_CWORD=3; _attn; printf \"<%s>\" \"${COMPREPLY[@]}\"'").out, "<a call.json>");
+}
+
+TEST(Completion, Fish) {
+  if (!there_is("fish")) GTEST_SKIP() << "no fish here";
+  const Folder folder;
+  folder.write("a call.json", "{}");
+  const std::string begin = "cd '" + folder.file(".") + "' && HOME=$PWD fish --no-config -c '" + attn_command.substr(1, attn_command.size() - 2) + " completion fish | source; complete -C \"";
+  const auto offered = [&](const std::string& line) { return shell(begin + line + "\"' | cut -f 1 | LC_ALL=C sort | paste -sd ' '").out; };
+  for (const Offer& offer : kOffers) EXPECT_EQ(offered(offer.line), offer.words + std::string("\n")) << offer.line;
+  EXPECT_EQ(offered("attn train --size=n"), "--size=nano\n");
+}
+
+TEST(Completion, Zsh) {
+  if (!there_is("zsh")) GTEST_SKIP() << "no zsh here";
+  const Folder folder;
+  folder.write("a call.json", "{}");
+  folder.write("_attn", attn_says("completion zsh").out);
+  // A shell on a terminal of its own, which prints what it would offer, and ends.
+  folder.write("inner", R"(compadd() {
+  if [[ ${@[1,(i)(-|--)]} == *-(O|A|D)\ * ]]; then builtin compadd "$@"; return; fi
+  typeset -a hits
+  builtin compadd -O hits "$@"
+  for hit in $hits; do print -r -- "<${(Q)hit}>"; done
+}
+last() { print -r -- 'E''ND'; exit }
+comppostfuncs=(last)
+zle -C offer complete-word _main_complete
+bindkey '^I' offer
+)");
+  folder.write("outer", R"(zmodload zsh/zpty || exit
+zpty inner zsh -f -i
+zpty -w inner "PROMPT=; autoload -Uz compinit; $1; source $PWD/inner; print REA''DY"
+zpty -r inner said '*READY'
+zpty -n -w inner "$2"$'\t'
+zpty -r inner said '*END'
+print -r -- $said
+)");
+  if (shell("zsh -f -c 'zmodload zsh/zpty; autoload -Uz compinit; compinit -D'").code != 0) GTEST_SKIP() << "a zsh without terminals";
+  const auto offered = [&](const std::string& line, const std::string& how = "fpath=($PWD $fpath); compinit -u -D") {
+    return shell("cd '" + folder.file(".") + "' && timeout 60 zsh -f outer '" + how + "' '" + line + "' | grep -o '<.*>' | tr -d '<>' | LC_ALL=C sort | paste -sd ' '").out;
+  };
+  for (const Offer& offer : kOffers) EXPECT_EQ(offered(offer.line), offer.words + std::string("\n")) << offer.line;
+  EXPECT_EQ(offered("attn train --size=n"), "nano\n");
+  EXPECT_EQ(offered("attn explain --cau", "compinit -u -D; source $PWD/_attn"), "--causal\n");
+}
+
+}  // namespace
+}  // namespace attn::testing
