@@ -3,6 +3,7 @@
 #include <attn/autograd.h>
 
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include "call.h"
@@ -113,20 +114,35 @@ nb::object sdpa(nb::handle query, nb::handle key, nb::handle value, nb::handle a
   return to_python(result, read.framework());
 }
 
+nb::list steps_of(const PyPlan& self) {
+  nb::list steps;
+  for (const PlanStep& step : self.steps()) steps.append(nb::make_tuple(step.kernel, step.taken, step.reason));
+  return steps;
+}
+
 }  // namespace
 
 void add_attention(nb::module_& m) {
-  nb::class_<Plan> plan(m, "Plan", "Which kernel ran, and why not the others: kernel, and steps of (kernel, taken, reason).");
+  nb::class_<PyPlan> plan(m, "Plan", nb::is_weak_referenceable(), "Which kernel ran, and why not the others: kernel, and steps of (kernel, taken, reason).");
   plan.attr("__module__") = "attn";
   plan
-      .def_prop_ro("kernel", &Plan::kernel)
-      .def_prop_ro("steps",
-                   [](const Plan& self) {
-                     nb::list steps;
-                     for (const PlanStep& step : self.steps()) steps.append(nb::make_tuple(step.kernel, step.taken, step.reason));
-                     return steps;
+      .def_prop_ro("kernel",
+                   [](const PyPlan& self) {
+                     const std::vector<PlanStep> steps = self.steps();
+                     return steps.empty() ? std::string() : steps.back().kernel;
                    })
-      .def("__repr__", [](const Plan& self) { return text("attn.Plan({})", self.to_string()); });
+      .def_prop_ro("steps", steps_of)
+      .def("__getstate__", steps_of)
+      .def("__setstate__",
+           [](PyPlan& self, const std::vector<std::tuple<std::string, bool, std::string>>& steps) {
+             new (&self) PyPlan();
+             for (const auto& [kernel, taken, reason] : steps) self.told.push_back({kernel, taken, reason});
+           })
+      .def("__repr__", [](const PyPlan& self) {
+        std::string all;
+        for (const PlanStep& step : self.steps()) all += text("{}{}: {}", all.empty() ? "" : "; ", step.kernel, step.reason);
+        return text("attn.Plan({})", all.empty() ? "no kernel" : all);
+      });
   m.attr("attention_options") = option_names();
   m.def("attention", attention_of, nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(), nb::arg("options").none());
   m.def("attention_recorded", attention_recorded, nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(), nb::arg("options").none(), nb::arg("needs") = nb::none());

@@ -86,7 +86,7 @@ nb::tuple shown(const AttentionResult& result, nb::object output, const Call& ca
   nb::object weights = array(result.weights);
   if (result.weight_keys.defined()) weights = nb::make_tuple(weights, array(result.weight_keys));
   return nb::make_tuple(output.is_valid() ? output : array(result.output), weights, call.wants_logsumexp ? array(result.logsumexp) : nb::none(),
-                        result.plan, result.dropout_seed);
+                        PyPlan{result.plan}, result.dropout_seed);
 }
 
 void add_weights(nb::module_& m) {

@@ -5,6 +5,9 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "call.h"
 #include "errors.h"
 #include "scalars.h"
@@ -114,10 +117,78 @@ nb::object array_of(const ExplainStep& step, nb::handle dtype, nb::handle copy) 
   return nb::module_::import_("numpy").attr("array")(values, nb::arg("dtype") = dtype, nb::arg("copy") = copy);
 }
 
+// What pickles and copies are made of: the fields in their order. The values of a copy are its own only where it is a deep one.
+
+nb::tuple state_of(const ExplainStep& step) {
+  const std::vector<int> hidden = [&] {
+    std::vector<int> all;
+    for (const Hidden each : step.hidden) all.push_back(static_cast<int>(each));
+    return all;
+  }();
+  return nb::make_tuple(static_cast<int>(step.kind), step.name, step.title, step.formula, step.note, step.source, std::vector<std::int64_t>(step.shape.begin(), step.shape.end()),
+                        to_python(step.values, Framework::numpy), step.batch, step.heads, step.key_rows, step.rows, step.columns, hidden);
+}
+
+/// Reads the fields of a state one after the other.
+class State {
+ public:
+  State(const nb::tuple& fields, std::size_t count) : fields_(fields) {
+    if (fields.size() != count) throw type_error("{}: a pickle of {} fields; {} are needed", function, fields.size(), count);
+  }
+  nb::object next() { return fields_[n_++]; }
+  template <typename T>
+  void operator>>(T& field) {
+    field = nb::cast<T>(next());
+  }
+
+ private:
+  nb::tuple fields_;
+  std::size_t n_ = 0;
+};
+
+template <typename Enum>
+Enum one_of(const nb::object& number, Enum last) {
+  return static_cast<Enum>(std::clamp(nb::cast<int>(number), 0, static_cast<int>(last)));
+}
+
+void set_state(ExplainStep& self, const nb::tuple& fields) {
+  State state(fields, 14);
+  ExplainStep step;
+  step.kind = one_of(state.next(), ExplainStep::Kind::checks);
+  for (std::string* field : {&step.name, &step.title, &step.formula, &step.note, &step.source}) state >> *field;
+  step.shape = Dims(nb::cast<std::vector<std::int64_t>>(state.next()));
+  if (const nb::object values = state.next(); !values.is_none()) step.values = keep(values, {function, "values"});
+  state >> step.batch;
+  state >> step.heads;
+  state >> step.key_rows;
+  state >> step.rows;
+  state >> step.columns;
+  for (const nb::handle each : nb::cast<nb::list>(state.next())) step.hidden.push_back(one_of(nb::borrow(each), Hidden::not_asked));
+  new (&self) ExplainStep(std::move(step));
+}
+
+nb::tuple state_of_run(const Explanation& run) {
+  return nb::make_tuple(run.texts, run.to, run.batch, static_cast<int>(run.language), run.mask, run.query, run.steps, run.parameters);
+}
+
+void set_state_of_run(Explanation& self, const nb::tuple& fields) {
+  State state(fields, 8);
+  Explanation run;
+  state >> run.texts;
+  state >> run.to;
+  state >> run.batch;
+  run.language = one_of(state.next(), Language::zh);
+  state >> run.mask;
+  state >> run.query;
+  state >> run.steps;
+  state >> run.parameters;
+  new (&self) Explanation(std::move(run));
+}
+
 }  // namespace
 
 void add_explain(nb::module_& m) {
-  nb::class_<ExplainStep> step(m, "ExplainStep", "A step of an explanation: name, formula, values, the tokens of its rows and columns, why a pair is hidden.");
+  nb::class_<ExplainStep> step(m, "ExplainStep", nb::is_weak_referenceable(), "A step of an explanation: name, formula, values, the tokens of its rows and columns, why a pair is hidden.");
   step.attr("__module__") = "attn";
   step
       .def_ro("name", &ExplainStep::name)
@@ -137,8 +208,12 @@ void add_explain(nb::module_& m) {
         const std::string shape = self.values.defined() ? to_string(self.values.sizes()) : "of words";
         return text("<attn.ExplainStep '{}' {}{}{}>", self.name, shape, self.formula.empty() ? "" : ": ", self.formula);
       })
+      .def("__getstate__", state_of)
+      .def("__setstate__", set_state)
       .def("__array__", array_of, nb::arg("dtype") = nb::none(), nb::arg("copy") = nb::none(), "numpy.asarray(step): its values.");
-  nb::class_<Explanation>(m, "Explanation")
+  nb::class_<Explanation>(m, "Explanation", nb::is_weak_referenceable())
+      .def("__getstate__", state_of_run)
+      .def("__setstate__", set_state_of_run)
       .def_ro("texts", &Explanation::texts)
       .def_ro("to", &Explanation::to)
       .def_ro("mask", &Explanation::mask)

@@ -6,6 +6,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace attn::python {
 
@@ -15,6 +16,13 @@ struct PyMask {
   std::vector<nb::object> arrays = {};
   const char* made = nullptr;
   std::vector<nb::object> parts = {};
+};
+
+/// A plan; `told`: the steps of one that was copied or pickled, since the library's numbers mean something else where it has other kernels.
+struct PyPlan {
+  Plan plan;
+  std::vector<PlanStep> told = {};
+  std::vector<PlanStep> steps() const { return told.empty() ? plan.steps() : told; }
 };
 
 /// Which weights; `arrays`: the indices, where it has some.

@@ -2,6 +2,7 @@
 import copy
 import io
 import pickle
+import weakref
 
 import numpy as np
 import pytest
@@ -91,6 +92,42 @@ def test_what_cannot_be_copied_says_why():
     for way in WAYS.values():
         with pytest.raises(TypeError, match=r"KvCache: its pages are not copied or pickled; fork\(sequence\)"):
             way(attn.KvCache(1, 4, 2))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_results(way):
+    plan = attn.attention(X, X, X, return_plan=True)[1]
+    again = WAYS[way](plan)
+    assert type(again) is attn.Plan and repr(again) == repr(plan) and again.steps == plan.steps and again.kernel == plan.kernel
+    nothing = attn.attention(X[:0], X[:0], X[:0], return_plan=True)[1]
+    assert repr(WAYS[way](nothing)) == repr(nothing) and WAYS[way](nothing).kernel == nothing.kernel
+    for given, options in (("Life is short", {"mask": "causal", "query": 1}), (["Life is short", "eat"], {"language": "zh", "gradients": True})):
+        explanation = attn.explain(given, **options)
+        again = WAYS[way](explanation)
+        assert again.json() == explanation.json() and again.svg() == explanation.svg() and again.text() == explanation.text()
+        for step in explanation.steps + explanation.parameters:
+            other = WAYS[way](step)
+            assert repr(other) == repr(step) and other.hidden == step.hidden and other.rows == step.rows and np.array_equal(other.values, step.values)
+
+
+def test_a_deep_copy_of_a_step_has_its_own_values():
+    step = attn.explain("Life is short")["weights"]
+    shared, own = copy.copy(step), copy.deepcopy(step)
+    step.values[...] = 7
+    assert (shared.values == 7).all() and (own.values != 7).all()
+
+
+def test_results_can_be_watched():
+    explanation, plan = attn.explain("Life"), attn.attention(X, X, X, return_plan=True)[1]
+    for x in (plan, explanation, explanation[0]):
+        assert weakref.ref(x)() is x
+
+
+def test_a_damaged_pickle_is_an_error():
+    for x in (attn.explain("Life")[0], attn.explain("Life")._run, attn.attention(X, X, X, return_plan=True)[1]):
+        for state in (None, 3, ("x",), ("x",) * 8, ("x",) * 14, (1,) * 14):
+            with pytest.raises(TypeError):
+                type(x).__new__(type(x)).__setstate__(state)
 
 
 def test_what_a_copy_shares():
