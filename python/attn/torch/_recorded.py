@@ -11,13 +11,18 @@ _SEED = _core.attention_options.index("dropout_seed")
 _OUT = _core.attention_options.index("out")
 
 
+def _wants_gradient(x):
+    """Not what is no tensor: a constant, NumPy's or another library's."""
+    return isinstance(x, torch.Tensor) and x.requires_grad
+
+
 class _Recorded(torch.autograd.Function):
     """The inputs of a call to its output, weights and logsumexp."""
 
     @staticmethod
     def forward(ctx, call, *inputs):
         q, k, v, options, rest = call
-        needs = [bool(x.requires_grad) for x in inputs]
+        needs = [_wants_gradient(x) for x in inputs]
         (output, weights, logsumexp, plan, seed), tape = _core.attention_recorded(q, k, v, options, needs)
         ctx.tape, ctx.needs, ctx.inputs = tape, needs, inputs
         ctx.set_materialize_grads(False)
@@ -82,12 +87,11 @@ def attention(q, k, v, options):
     if isinstance(out, torch.Tensor) and out.requires_grad:
         raise ValueError("attention: out wants a gradient, which what is written to it would not have; call it under torch.no_grad() or give out.detach()")
     inputs = _core.attention_inputs(q, k, v, options)
-    if not any(isinstance(x, torch.Tensor) and x.requires_grad for x in inputs):
+    if not any(_wants_gradient(x) for x in inputs):
         return _unrecorded(q, k, v, options)
     if out is not None:
         raise ValueError("attention: out is given and a gradient is wanted, whose result is always new; call it under torch.no_grad() or without out")
-    if not all(isinstance(x, torch.Tensor) for x in inputs):
-        raise TypeError("attention: a gradient is wanted, and some inputs are no torch tensors; all must be")
+    _call.check_tensors("attention", {"q": q, "k": k, "v": v})
     rest = []
     output, weights, logsumexp = _Recorded.apply((q, k, v, options, rest), *inputs)
     wanted = options[_core.attention_options.index("return_logsumexp")]
