@@ -21,4 +21,5 @@ NB_MODULE(_core, m) {
   add_verify(m);
   add_runtime(m);
   add_random(m);
+  add_checksum(m);
 }

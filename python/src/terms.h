@@ -85,5 +85,6 @@ void add_explain(nb::module_& m);
 void add_runtime(nb::module_& m);
 void add_verify(nb::module_& m);
 void add_random(nb::module_& m);
+void add_checksum(nb::module_& m);
 
 }  // namespace attn::python

@@ -62,3 +62,28 @@ def test_q_k_and_v_are_tensors_together():
     for q, k, v, name in ((q, X, q, "k"), (q, q, X, "v")):
         with pytest.raises(TypeError, match=f"attention: {name} is a ndarray; a torch tensor is needed, as the others are"):
             attn.attention(q, k, v)
+
+
+def test_the_checksum_sees_every_small_change():
+    checksum, random = attn._core.checksum, np.random.default_rng(1)
+    for size in range(0, 200, 7):
+        x = random.integers(0, 256, size, np.uint8)
+        found = {checksum(x[:n]) for n in range(size + 1)}
+        for n in range(size):
+            for bit in (1, 16, 128):
+                other = x.copy()
+                other[n] ^= bit
+                found.add(checksum(other))
+        assert len(found) == size + 1 + 3 * size
+    x = random.standard_normal((8, 16))
+    swapped, first = x.copy(), x.copy()
+    swapped[[0, 4]], first[0] = x[[4, 0]], -x[0]
+    zeros = (np.zeros((8, 16)), -np.zeros((8, 16)))
+    assert len({checksum(given) for given in (x, -x, swapped, first, *zeros)}) == 6
+    assert checksum(x) == checksum(x.copy())
+
+
+def test_a_checksum_of_what_has_no_bytes_is_an_error():
+    for given in (3, None, np.ones((4, 4))[:, ::2]):
+        with pytest.raises((TypeError, ValueError)):
+            attn._core.checksum(given)
