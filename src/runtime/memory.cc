@@ -3,6 +3,7 @@
 
 #include "runtime/kept_blocks.h"
 #include "runtime/system_blocks.h"
+#include "runtime/thread_block.h"
 
 #include <attn/memory.h>
 
@@ -71,16 +72,7 @@ void give_block(void* block, std::size_t bytes) noexcept {
   if (!kept_blocks().keep(block, size)) delete_block(block, size);
 }
 
-struct Scratch {
-  void* data = nullptr;
-  std::size_t bytes = 0;
-  ~Scratch() { deallocate(data); }
-};
-
-Scratch& this_scratch() {
-  thread_local Scratch scratch;
-  return scratch;
-}
+constinit thread_local ThreadBlock this_scratch;
 
 }  // namespace
 
@@ -109,22 +101,13 @@ std::size_t allocated_bytes() noexcept { return now_allocated.load(std::memory_o
 std::size_t peak_bytes() noexcept { return most_allocated.load(std::memory_order_relaxed); }
 void reset_peak() noexcept { most_allocated.store(allocated_bytes(), std::memory_order_relaxed); }
 
-void* thread_scratch(std::size_t bytes) {
-  Scratch& scratch = this_scratch();
-  if (!scratch.data || scratch.bytes < bytes) {
-    void* larger = allocate(bytes);
-    deallocate(scratch.data);
-    scratch.data = larger;
-    scratch.bytes = bytes;
-  }
-  return scratch.data;
-}
+void* thread_scratch(std::size_t bytes) { return this_scratch.at_least(bytes); }
 
-OwnScratch::OwnScratch() noexcept : data_(std::exchange(this_scratch().data, nullptr)), bytes_(std::exchange(this_scratch().bytes, 0)) {}
+OwnScratch::OwnScratch() noexcept : data_(std::exchange(this_scratch.data, nullptr)), bytes_(std::exchange(this_scratch.bytes, 0)) {}
 OwnScratch::~OwnScratch() {
-  deallocate(this_scratch().data);
-  this_scratch().data = data_;
-  this_scratch().bytes = bytes_;
+  deallocate(this_scratch.data);
+  this_scratch.data = data_;
+  this_scratch.bytes = bytes_;
 }
 
 }  // namespace attn::runtime

@@ -1,5 +1,7 @@
 // tests/runtime/child.cc: scenes that need a process of their own, with variables set: child <scene>; process_test.cc starts them.
+#include "runtime/call_scratch.h"
 #include "runtime/cpu.h"
+#include "runtime/memory.h"
 #include "runtime/parallel.h"
 #include "runtime/regions.h"
 
@@ -10,6 +12,7 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 #include <thread>
 #include <vector>
@@ -86,12 +89,45 @@ void borrowed_team() {
   need(in_fork([] { return region_works() ? 7 : 1; }) == 7, "a forked child has regions of its own");
 }
 
+/// Made before the library's variables of its thread, so destroyed after them.
+struct Late {
+  bool wanted = false;
+  ~Late() {
+    if (!wanted) return;
+    constexpr std::size_t bytes = std::size_t{1} << 20;  // kept for the next of its size when it is freed
+    void* const blocks[] = {runtime::thread_scratch(bytes), runtime::call_scratch(bytes), runtime::allocate(bytes), runtime::allocate(bytes)};
+    for (void* const& block : blocks) {
+      std::memset(block, 1, bytes);
+      for (void* const& other : blocks)
+        if (&block != &other && block == other) {
+          std::puts("does not hold: scratch is nobody else's");
+          std::fflush(stdout);
+          std::_Exit(1);
+        }
+    }
+    runtime::deallocate(blocks[2]), runtime::deallocate(blocks[3]);
+  }
+};
+Late late_of_process;
+thread_local Late late_of_thread;
+
+void late_destructors() {
+  const auto use = [] {
+    late_of_thread.wanted = true;
+    runtime::thread_scratch(std::size_t{1} << 20);
+    runtime::call_scratch(std::size_t{1} << 20);
+  };
+  std::thread(use).join();
+  late_of_process.wanted = true;
+  use();
+}
+
 const struct {
   const char* name;
   void (*play)();
 } scenes[] = {{"region", region},           {"three_threads", three_threads}, {"error_text", error_text},
               {"scalar_target", scalar_target}, {"bound_parts", bound_parts},     {"exit_inside_a_part", exit_inside_a_part},
-              {"borrowed_team", borrowed_team}};
+              {"borrowed_team", borrowed_team},   {"late_destructors", late_destructors}};
 
 }  // namespace
 }  // namespace attn::testing

@@ -141,6 +141,7 @@ TEST(Environment, TheTargetIsReadInAnyCase) { EXPECT_EQ(play("ATTN_TARGET=SCALAR
 TEST(Environment, SpinMayBeNone) { EXPECT_EQ(play("ATTN_SPIN_US=0 ATTN_NUM_THREADS=3", "region").code, 0); }
 TEST(Environment, PartsCanBeBoundToThreads) { EXPECT_EQ(play("ATTN_DEBUG_BIND_PARTS=1", "bound_parts").code, 0); }
 TEST(EndOfProcess, ExitFromInsideAPart) { EXPECT_EQ(play("ATTN_NUM_THREADS=2", "exit_inside_a_part").code, 7); }
+TEST(EndOfProcess, LateDestructorsHaveScratchOfTheirOwn) { EXPECT_EQ(play("ATTN_NUM_THREADS=2", "late_destructors").code, 0); }
 TEST(Borrowing, ALoadedLibgompLendsItsTeam) {
   const Outcome outcome = play("OMP_WAIT_POLICY=passive", "borrowed_team");
   EXPECT_EQ(outcome.code, 0) << outcome.output;
