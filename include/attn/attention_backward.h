@@ -23,7 +23,8 @@ struct AttentionBackwardOptions {
   Tensor grad_logsumexp = {};              ///< as the logsumexp, or undefined: none
   bool k = true, v = true, sinks = true;   ///< what is wanted beside q's gradient
   bool bias = true, score_mod = true;
-  Tensor grad_q = {}, grad_k = {}, grad_v = {};  ///< memory for the results, [B, H, T, D] of f32 or f64; undefined: new
+  /// Memory for the results, [B, H, T, D] of f32 or f64; undefined: new. It may be that of operands or of grad_output, but no two may be one.
+  Tensor grad_q = {}, grad_k = {}, grad_v = {};
 };
 
 struct AttentionGradients {

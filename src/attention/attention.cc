@@ -16,7 +16,7 @@
 namespace attn {
 namespace {
 
-/// [B, Hq, Tq, Dv] of `out` or new memory, and where kernels write it: aside when `out` shares memory with an input.
+/// [B, Hq, Tq, Dv] of `out` or new memory, and where kernels write it: aside when `out` shares memory with anything that is read.
 struct Output {
   Tensor result;  // of the caller's rank
   Tensor other;   // what kernels write where that is not `result`
@@ -25,19 +25,20 @@ struct Output {
   const Tensor& written() const { return other.defined() ? other : result; }
 };
 
-bool shares(const Tensor& out, const Tensor& x) { return out.data() == x.data() ? out.numel() > 0 : overlaps(out, x); }
-
 Output output_memory(const Call& call, const Tensor& out) {
   const kernels::AttentionProblem& p = call.problem;
   Output output{.result = result_memory(call.function, out, call.shown_rows(p.value_dim), call.dtype()), .other = {}};
-  if (out.defined()) output.aside = (p.value_dim > 1 && out.stride(-1) != 1) || shares(out, call.q) || shares(out, call.k) || shares(out, call.v);
+  if (out.defined()) output.aside = (p.value_dim > 1 && out.stride(-1) != 1) || call.reads_from(out);
   if (output.aside) output.other = empty({p.batch, p.q_heads, p.q_rows, p.value_dim}, call.dtype());
   else if (call.rank < 4) output.other = call.with_heads(output.result);
   return output;
 }
 
-/// Memory for two numbers a row: `given`, or new.
-Tensor saved_memory(const Call& call, const Tensor& given, const Dims& rows, const char* name) {
+/// Memory for one of two numbers a row: `given`, or new.
+Tensor saved_memory(const Call& call, const Tensor& given, const std::vector<Tensor>& written, const Dims& rows, const char* name) {
+  const auto shared = [&](const Tensor& x) { return x.defined() && share_memory(given, x); };
+  if (given.defined() && (call.reads_from(given) || std::any_of(written.begin(), written.end(), shared)))
+    throw ValueError(fmt::format("{}: {} shares memory with an operand or another result; it needs memory of its own", call.function, name));
   const Tensor memory = result_memory(call.function, given, rows, call.compute_dtype());
   if (!memory.is_contiguous()) throw ValueError(fmt::format("{}: {} has strides {}; it must be contiguous", call.function, name, to_string(memory.strides())));
   return memory;
@@ -130,8 +131,8 @@ AttentionResult attention_call(const Tensor& q, const Tensor& k, const Tensor& v
   SavedAttention saved;
   if (recorded || call_options.saved != nullptr) {
     const AttentionSaved given = recorded ? AttentionSaved() : *call_options.saved;
-    saved.max = saved_memory(call, given.max, rows(), "max");
-    saved.sum = saved_memory(call, given.sum, rows(), "sum");
+    saved.max = saved_memory(call, given.max, {options.out}, rows(), "max");
+    saved.sum = saved_memory(call, given.sum, {options.out, saved.max}, rows(), "sum");
     call.problem.max = saved.max.data();
     call.problem.sum = saved.sum.data();
     if (!recorded) call_options.saved->max = saved.max, call_options.saved->sum = saved.sum;

@@ -6,10 +6,12 @@
 #include <fmt/format.h>
 
 #include "attention/element.h"
+#include "attention/mask_expression.h"
 #include "attention/parts.h"
 #include "attention/projection.h"
-#include "tensor/record.h"
+#include "tensor/build.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace attn {
@@ -163,7 +165,16 @@ ScoreShape score_shape(const Call& call) {
   return {call.function, q[0], q[1], q[2], call.k.impl()->sizes[2], call.rank};
 }
 
+void tensors_of(const Mask::Expression& e, std::vector<Tensor>& to) {
+  for (const Tensor& x : {e.first, e.second})
+    if (x.defined()) to.push_back(x);
+  for (const auto& part : {e.a, e.b})
+    if (part) tensors_of(*part, to);
+}
+
 }  // namespace
+
+bool share_memory(const Tensor& a, const Tensor& b) { return a.data() == b.data() ? a.numel() > 0 && b.numel() > 0 : overlaps(a, b); }
 
 Tensor Call::with_heads(const Tensor& x) const { return viewed(x, packed); }
 
@@ -192,6 +203,24 @@ std::vector<Tensor> Call::inputs() const {
   inputs.insert(inputs.end(), bias.values.begin(), bias.values.end());
   if (score_mod) inputs.insert(inputs.end(), score_mod->any_rows.values.begin(), score_mod->any_rows.values.end());
   return inputs;
+}
+
+std::vector<Tensor> Call::constants() const {
+  std::vector<Tensor> constants;
+  for (const Tensor& x : {lengths.query_lengths, lengths.key_lengths, lengths.key_start, lengths.query_start})
+    if (x.defined()) constants.push_back(x);
+  if (mask.expression()) tensors_of(*mask.expression(), constants);
+  if (score_mod)
+    for (const Tensor& x : score_mod->any_rows.looked_up)
+      if (!is_floating(x.dtype())) constants.push_back(x);
+  return constants;
+}
+
+bool Call::reads_from(const Tensor& memory) const {
+  const auto shared = [&](const std::vector<Tensor>& read) {
+    return std::any_of(read.begin(), read.end(), [&](const Tensor& x) { return share_memory(memory, x); });
+  };
+  return shared(inputs()) || shared(constants());
 }
 
 void Call::forget_history() {

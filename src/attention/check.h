@@ -38,9 +38,16 @@ struct Call {
   /// The tensors a gradient may flow to, and whether one of them wants it.
   std::vector<Tensor> inputs() const;
   bool wants_grad() const;
+  /// Those that are read beside them: lengths, masks, whole numbers and conditions that an expression looks up.
+  std::vector<Tensor> constants() const;
+  /// Whether memory that is to be written shares bytes with one of either.
+  bool reads_from(const Tensor& memory) const;
   /// Lets go of where q, k, v, sinks, w and bias come from: what the tape keeps must not hold the tape.
   void forget_history();
 };
+
+/// Whether a byte may belong to both.
+bool share_memory(const Tensor& a, const Tensor& b);
 
 /// Checks everything, projects q and k where the score does so, and describes the problem. With `stored`, k and v tell sizes and
 /// dtype alone, and the score must leave k as it is.

@@ -208,8 +208,9 @@ FusedGradients attention_backward(const Call& call, const SavedAttention& saved,
   result.bias.resize(terms);
   const Pieces pieces(call);
   const auto memory = [&](const Tensor& given, const Tensor& x) {  // each unit clears what it adds to; keys of no part stay 0
-    if (given.defined() && given.dtype() == stored) return given;
-    return call.parts.empty() && p.q_heads > 0 ? empty(x.sizes(), stored) : zeros(x.sizes(), stored);
+    const bool cleared = call.parts.empty() && p.q_heads > 0;
+    if (given.defined() && given.dtype() == stored) return cleared ? given : given.zero_();
+    return cleared ? empty(x.sizes(), stored) : zeros(x.sizes(), stored);
   };
   result.q = memory(options.dq, call.q);
   if (options.k) result.k = memory(options.dk, call.k);

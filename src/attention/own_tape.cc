@@ -8,6 +8,9 @@
 #include "attention/dropout.h"
 #include "attention/gradient.h"
 #include "attention/internal.h"
+#include "tensor/build.h"
+
+#include <algorithm>
 
 namespace attn {
 namespace {
@@ -30,6 +33,24 @@ void check_memory(const Call& call, const Tensor& memory, const Tensor& x, const
   check_dtype(memory, call.compute_dtype(), name);
   if (memory.size(-1) > 1 && memory.stride(-1) != 1)
     throw ValueError(fmt::format("{}: {} has strides {}; its last dim must be contiguous", function, name, to_string(memory.strides())));
+}
+
+/// Where kernels write a gradient: `given`, or memory aside where that is also read. `written`: what others have.
+Tensor place_for(const Call& call, const Tensor& given, const std::vector<Tensor>& read, const std::vector<Tensor>& written, const char* name) {
+  if (!given.defined()) return {};
+  check_in_place(function, given);
+  for (const Tensor& x : written)
+    if (x.defined() && x.data() == given.data() && given.numel() > 0)
+      throw ValueError(fmt::format("{}: {} begins where the memory of another gradient does; each needs its own", function, name));
+  const bool aside = call.reads_from(given) || std::any_of(read.begin(), read.end(), [&](const Tensor& x) { return x.defined() && share_memory(given, x); });
+  return aside ? empty(given.sizes(), given.dtype()) : given;
+}
+
+/// What was written aside comes to its place.
+void settle(const Tensor& given, const Tensor& written, Tensor& gradient) {
+  if (!gradient.defined() || !given.defined() || written.data() == given.data()) return;
+  copy_values(given, written);
+  if (gradient.data() == written.data()) gradient = given;
 }
 
 /// What was saved, as the kernels read it.
@@ -87,10 +108,16 @@ AttentionGradients attention_backward(const Tensor& q, const Tensor& k, const Te
   }
   flows.k = wanted.k, flows.v = wanted.v, flows.sinks = wanted.sinks;
   flows.bias.assign(static_cast<std::size_t>(p.bias_count), wanted.bias);
-  flows.dq = wanted.grad_q, flows.dk = wanted.grad_k, flows.dv = wanted.grad_v;
+  const std::vector<Tensor> read{wanted.grad_output, wanted.grad_logsumexp, saved.output, saved.max, saved.sum};
+  flows.dq = place_for(call, wanted.grad_q, read, {}, "grad_q");
+  if (wanted.k) flows.dk = place_for(call, wanted.grad_k, read, {wanted.grad_q}, "grad_k");
+  if (wanted.v) flows.dv = place_for(call, wanted.grad_v, read, {wanted.grad_q, wanted.k ? wanted.grad_k : Tensor()}, "grad_v");
   if (call.score_mod) flows.looked_up.assign(call.score_mod->any_rows.values.size(), wanted.score_mod);
   FusedGradients fused = attention_backward(call, rows, flows);
   AttentionGradients gradients = std::move(fused);  // without those that need a tape
+  settle(wanted.grad_q, flows.dq, gradients.q);
+  settle(wanted.grad_k, flows.dk, gradients.k);
+  settle(wanted.grad_v, flows.dv, gradients.v);
   for (std::size_t n = 0; n < fused.looked_up.size(); ++n) gradients.score_mod.emplace_back(call.score_mod->any_rows.values[n], fused.looked_up[n]);
   for (std::size_t n = 0; half && n < gradients.bias.size(); ++n)
     if (Tensor& values = gradients.bias[n]; values.defined()) values = add(values.to(options.bias.terms()[n].values.dtype()), 0);

@@ -2,7 +2,6 @@
 #include <attn/autograd.h>
 
 #include "attention/gradient.h"
-#include "attention/mask_expression.h"
 #include "attention/plain_gradient.h"
 #include "tensor/record.h"
 
@@ -37,27 +36,15 @@ Gradients backward_of(const Call& call, const SavedAttention& saved, const Backw
   return gradients;
 }
 
-void tensors_of(const Mask::Expression& e, std::vector<Tensor>& to) {
-  for (const Tensor& x : {e.first, e.second})
-    if (x.defined()) to.push_back(x);
-  for (const auto& part : {e.a, e.b})
-    if (part) tensors_of(*part, to);
-}
-
 }  // namespace
 
 void record_attention(Call call, SavedAttention saved, const AttentionResult& result) {
   Operation operation{name, call.inputs(), call.inputs()};
   operation.saved.push_back(result.output);
   // Lengths, masks, places of weights and tables are read again by the backward pass.
-  for (const Tensor& x : {call.lengths.query_lengths, call.lengths.key_lengths, call.lengths.key_start, call.lengths.query_start})
-    if (x.defined()) operation.saved.push_back(x);
-  if (call.mask.expression()) tensors_of(*call.mask.expression(), operation.saved);
+  for (Tensor& x : call.constants()) operation.saved.push_back(std::move(x));
   for (const Tensor& x : {call.weights.indices, saved.weight_keys})
     if (x.defined()) operation.saved.push_back(x);
-  if (call.score_mod)  // whole numbers and conditions; others are inputs
-    for (const Tensor& x : call.score_mod->any_rows.looked_up)
-      if (!is_floating(x.dtype())) operation.saved.push_back(x);
   saved.checked = static_cast<int>(operation.saved.size());
   call.forget_history();
   const auto kept = std::make_shared<const std::pair<Call, SavedAttention>>(std::move(call), std::move(saved));
