@@ -170,10 +170,8 @@ void share_step_lookups(const AttentionProblem& p, const Tensor& sums, const std
 
 /// Memory for the gradient of a dense bias.
 kernels::DenseGradient dense_gradient(const Call& call, int term, const Tensor& sums) {
-  const AttentionProblem& p = call.problem;
-  const ScoreShape scores{call.function, p.batch, p.q_heads, p.q_rows, p.k_rows, call.rank};
   kernels::DenseGradient to{.term = term, .data = sums.data()};
-  std::copy_n(broadcast_to_scores(scores, "a dense bias", sums).stride, 4, to.stride);
+  std::copy_n(broadcast_to_scores(call.scores(), "a dense bias", sums).stride, 4, to.stride);
   return to;
 }
 

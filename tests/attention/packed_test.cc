@@ -1,4 +1,6 @@
 // tests/attention/packed_test.cc: packed sequences and documents: the bits of each sequence alone, by the same kernels; errors.
+#include <attn/autograd.h>
+
 #include "attention/truth.h"
 #include "support/errors.h"
 #include "support/golden.h"
@@ -106,6 +108,22 @@ TEST(Packed, ScoresWithParametersAndWeights) {
     EXPECT_TRUE(bits_equal(result.weights.narrow(1, 9, 30).narrow(2, 13, 70), last.weights.squeeze(0)));
     EXPECT_EQ(result.weights.narrow(1, 9, 30).narrow(2, 0, 13).sum().item(), 0);
     EXPECT_EQ(result.weights.narrow(1, 0, 9).narrow(2, 9, 74).sum().item(), 0);
+  }
+}
+
+TEST(Packed, GradientsOfABiasOfEachHead) {
+  const Packed in({3, 0, 70}, {5, 1, 64}, 4, 2, Dtype::f64);
+  const AttentionOptions lengths = in.with_lengths({});
+  for (const Dims& sizes : {Dims{4, 73, 70}, Dims{4, 1, 70}, Dims{1, 73, 70}, Dims{4, 1, 1}}) {
+    const auto gradient = [&](bool inside) {
+      Tensor bias = normal(sizes, 4, Dtype::f64);
+      AttentionOptions options = lengths;
+      options.bias = Bias::dense(bias.requires_grad_());
+      const auto placed = [&](const Tensor& x) { return inside ? x : heads_outside(x); };
+      const Tensor output = attention(placed(in.q), placed(in.k), placed(in.v), options).output;
+      return grad(inside ? heads_outside(output) : output, bias, {.grad_outputs = {normal({1, 4, 73, 10}, 5, Dtype::f64)}});
+    };
+    EXPECT_TRUE(bits_equal(gradient(true), gradient(false))) << to_string(sizes);
   }
 }
 
