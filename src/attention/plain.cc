@@ -82,7 +82,7 @@ void describe(const Attention& call, Described& to) {
   p.v.base = call.v, p.v.row_stride = v.row, p.v_stride[0] = v.batch, p.v_stride[1] = v.head;
   p.out = call.output, p.out_stride[0] = o.batch, p.out_stride[1] = o.head, p.out_stride[2] = o.row;
   p.logsumexp = call.logsumexp, p.max = call.max, p.sum = call.sum;
-  p.scale = call.scale ? *call.scale : 1 / std::sqrt(static_cast<double>(call.dim));
+  p.scale = call.dim == 0 ? 1 : call.scale ? *call.scale : 1 / std::sqrt(static_cast<double>(call.dim));
   p.softcap = call.softcap;
   p.temperature = call.temperature;
   p.sinks = call.sinks;

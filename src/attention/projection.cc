@@ -87,6 +87,7 @@ void project(const Score& score, Tensor& q, Tensor& k) {
 
 double score_scale(const AttentionOptions& options, std::int64_t dim) {
   if (options.score.kind != Kind::scaled_dot) return 1;
+  if (dim == 0) return 1;  // of scores that are +0; kernels of bf16 multiply these
   return options.scale ? *options.scale : 1 / std::sqrt(static_cast<double>(dim));
 }
 

@@ -1,5 +1,6 @@
 // tests/attention/bf16_test.cc: a row in bf16 has the same bits alone, in a batch, padded, in prefill, decoding and on any threads.
 #include <attn/attention.h>
+#include <attn/autograd.h>
 #include <attn/ops.h>
 #include <attn/runtime.h>
 
@@ -68,6 +69,18 @@ TEST_F(Bf16, AnyNumberOfThreads) {
     EXPECT_TRUE(same_bits(attention(one, long_k, long_k).output, decoded)) << threads;
   }
   set_num_threads(before);
+}
+
+// 1 / sqrt(D) is infinite there.
+TEST_F(Bf16, ScoresOfNoColumnsAreZero) {
+  const Tensor empty_q = q.narrow(3, 0, 0), empty_k = k.narrow(3, 0, 0);
+  const AttentionResult ours = attention(empty_q, empty_k, v), wide = attention(empty_q.to(Dtype::f32), empty_k.to(Dtype::f32), v.to(Dtype::f32));
+  EXPECT_TRUE(allclose(ours.output.to(Dtype::f32), wide.output, 0x1p-7, 0x1p-7));
+  EXPECT_TRUE(allclose(ours.logsumexp, wide.logsumexp));
+  Tensor leaf = v.clone();
+  leaf.requires_grad_();
+  backward(attention(empty_q, empty_k, leaf).output.sum());
+  EXPECT_FALSE(any(isnan(leaf.grad())));
 }
 
 // Two numbers are read as one of 32 bits, which then stands at an address that no multiple of 4 is: sanitizers look.

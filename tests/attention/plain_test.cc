@@ -51,6 +51,14 @@ void expect_bits(const Inputs& in, plain::Attention call, const AttentionOptions
   EXPECT_TRUE(bits_equal(logsumexp, expected.logsumexp));
 }
 
+TEST(Plain, ScoresOfNoColumnsAreZero) {
+  Inputs in = inputs(Dtype::bf16);
+  in.q = in.q.narrow(3, 0, 0), in.k = in.k.narrow(3, 0, 0);
+  plain::Attention call = call_of(in, in.q, in.q, plain::Element::bf16);
+  call.dim = 0, call.q = call.k = in.v.data();
+  expect_bits(in, call, {});
+}
+
 TEST(Plain, HasTheBitsOfTheTensorEntry) {
   const std::pair<Dtype, plain::Element> types[] = {
       {Dtype::f32, plain::Element::f32}, {Dtype::f64, plain::Element::f64}, {Dtype::bf16, plain::Element::bf16}, {Dtype::f16, plain::Element::f16}};
