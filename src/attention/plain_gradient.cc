@@ -107,20 +107,22 @@ std::vector<Tensor> attend(const Call& call, const DropoutStrips* dropout, const
   const Tensor q = widen(inputs[0]);
   if (!call.v.defined()) return {scores_of(p, q, for_heads(widen(inputs[1]), p.q_heads), additive ? inputs[2] : Tensor())};
   const Pairs pairs = pairs_of(call, dropout);
-  const Tensor k = for_heads(needed_rows(widen(inputs[1]), pairs.visible), p.q_heads), v = for_heads(needed_rows(widen(inputs[2]), pairs.visible), p.q_heads);
   std::size_t next = 3;
-  const Tensor sinks = call.sinks.defined() ? inputs[next++].reshape({-1, 1, 1}) : Tensor();
+  const Tensor sinks = call.sinks.defined() ? inputs[next++].reshape({-1, 1, 1}) : Tensor(), w = additive ? inputs[next++] : Tensor();
+  std::vector<Tensor> biases;
+  Tensor away, shown = pairs.visible;  // pairs that a bias of -inf hides: no expression brings them back, or sees what they hold; the others
+  for (int n = 0; n < p.bias_count; ++n) {
+    biases.push_back(bias_of(call, n, inputs[next++].to(q.dtype()), pairs));
+    const Tensor hidden = eq(biases.back().detach(), -std::numeric_limits<double>::infinity());
+    away = away.defined() ? logical_or(away, hidden) : hidden;
+    shown = logical_and(shown, logical_not(hidden));
+  }
+  const Tensor k = for_heads(needed_rows(widen(inputs[1]), shown), p.q_heads), v = for_heads(needed_rows(widen(inputs[2]), shown), p.q_heads);
 
   // pass 1: scores
-  Tensor s = scores_of(p, q, k, additive ? inputs[next++] : Tensor());
+  Tensor s = scores_of(p, q, k, w);
   if (p.softcap != 0) s = tanh(s / p.softcap) * p.softcap;
-  Tensor away;  // pairs that a bias of -inf hides: no expression brings them back, or sees what they hold
-  for (int n = 0; n < p.bias_count; ++n) {
-    const Tensor bias = bias_of(call, n, inputs[next++].to(s.dtype()), pairs);
-    const Tensor hidden = eq(bias.detach(), -std::numeric_limits<double>::infinity());
-    away = away.defined() ? logical_or(away, hidden) : hidden;
-    s = s + bias;
-  }
+  for (const Tensor& bias : biases) s = s + bias;
   if (!call.score_expression.empty()) {
     if (away.defined()) s = masked_fill(s, away, 0);
     s = modified_scores(call, s, {inputs.begin() + static_cast<std::ptrdiff_t>(next), inputs.end()}, pairs.visible);
@@ -189,11 +191,14 @@ Gradients plain_gradients(const Call& call, const FromForward& forward, const Ba
   }
 
   Gradients gradients(at.inputs());
-  if (outputs.empty()) return gradients;
-  const std::vector<Tensor> found = grad(outputs, wanted, {.grad_outputs = grads, .create_graph = graph, .allow_unused = true});
+  std::vector<Tensor> found(wanted.size());
+  if (!outputs.empty()) found = grad(outputs, wanted, {.grad_outputs = grads, .create_graph = graph, .allow_unused = true});
   std::size_t next = 0;
-  for (std::size_t i = 0; i < gradients.size(); ++i)
-    if (at.needs(static_cast<int>(i))) gradients[i] = found[next++];
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    if (!at.needs(static_cast<int>(i))) continue;
+    gradients[i] = found[next++];
+    if (!gradients[i].defined()) gradients[i] = zeros_like(inputs[i]);  // an expression may leave the score out: as the fused pass has it
+  }
   return gradients;
 }
 

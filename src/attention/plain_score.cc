@@ -73,11 +73,12 @@ class Evaluation {
     Tensor table = node.tensor;
     for (std::size_t n = 0; n < given.size(); ++n)
       if (given[n].impl() == node.tensor.impl()) table = tables_[n];
+    if (node.kind == Kind::number) table = as_number(table);  // before rows are picked: their gradients are added in the compute type
     Tensor place = zeros({}, Dtype::f64);
     for (std::size_t d = 0; d < parts.size(); ++d) place = place * static_cast<double>(table.size(static_cast<int>(d))) + result(parts[d]);
     place = where(visible_, place.expand(scores_.sizes()), 0.0).to(Dtype::i64);
     const Tensor found = table.reshape({-1}).index_select(0, place.reshape({-1})).reshape(scores_.sizes());
-    return node.kind == Kind::number ? as_number(found) : node.kind == Kind::whole ? found.to(Dtype::f64) : found;
+    return node.kind == Kind::whole ? found.to(Dtype::f64) : found;
   }
 
   const Tensor& result(int n) const { return results_[static_cast<std::size_t>(n)]; }

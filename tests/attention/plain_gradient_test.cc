@@ -128,6 +128,44 @@ TEST(PlainGradient, HiddenNaNStaysHidden) {
     for (const double value : g.to_vector()) EXPECT_TRUE(std::isfinite(value));
 }
 
+TEST(PlainGradient, WhatABiasHidesStaysHidden) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (const bool changed : {false, true}) {
+    Tensor q = leaf({1, 2, 3, 2}, 2), k = leaf({1, 2, 4, 2}, 1).detach(), v = leaf({1, 2, 4, 2}, 3).detach();
+    k.select(2, 3).fill_(std::numeric_limits<double>::quiet_NaN());
+    v.select(2, 3).fill_(infinity);
+    k.requires_grad_(), v.requires_grad_();
+    AttentionOptions options{.bias = Bias::dense(tensor<double>({0, 0, 0, -infinity})), .weights = Weights::full};
+    if (changed) options.score_mod = [](auto s, auto, auto, auto, auto) { return s * 2.0; };
+    const AttentionResult r = attention(q, k, v, options);
+    for (const Tensor& g : grad({sum(r.output * r.output), sum(r.weights * r.weights)}, {q, k, v}, {.create_graph = true}))
+      for (const double value : g.to_vector()) EXPECT_TRUE(std::isfinite(value));
+  }
+}
+
+TEST(PlainGradient, OfAnExpressionWithoutTheScoreIsZero) {
+  const Tensor q = leaf({1, 2, 3, 2}, 2), k = leaf({1, 2, 4, 2}, 1), v = leaf({1, 2, 4, 2}, 3);
+  const AttentionOptions options{.score_mod = [](auto, auto, auto h, auto, auto j) { return 0.5 * h * j; }};
+  for (const bool graph : {false, true}) {
+    const std::vector<Tensor> g = grad({sum(attention(q, k, v, options).output)}, {q, k, v}, {.create_graph = graph});
+    EXPECT_TRUE(same_bits(g[0].detach(), zeros({1, 2, 3, 2}, Dtype::f64)));
+    EXPECT_TRUE(same_bits(g[1].detach(), zeros({1, 2, 4, 2}, Dtype::f64)));
+    EXPECT_TRUE(any(g[2]));
+  }
+}
+
+TEST(PlainGradient, OfABf16TableIsRoundedOnce) {
+  Generator generator(5);
+  const Tensor q = randn({1, 2, 40, 4}, generator, Dtype::f64), k = randn({1, 2, 40, 4}, generator, Dtype::f64), v = randn({1, 2, 40, 4}, generator, Dtype::f64);
+  const Tensor weight = randn({1, 2, 40, 4}, generator, Dtype::f64);
+  Tensor table = tensor<double>({0.75, -1.25}).to(Dtype::bf16);
+  table.requires_grad_();
+  const ScoreTable by_head(table);
+  const AttentionOptions options{.score_mod = [&](auto s, auto, auto h, auto, auto) { return by_head(h) * tanh(s); }};
+  const auto gradient = [&](bool graph) { return grad(sum(attention(q, k, v, options).output * weight), table, {.create_graph = graph}).detach(); };
+  EXPECT_TRUE(same_bits(gradient(true), gradient(false)));
+}
+
 TEST(PlainGradient, AdditiveIsTorchs) {
   int compared = 0;
   for (const auto& c : testing::golden("torch_semantics.json").at("cases")) {
