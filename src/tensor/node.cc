@@ -5,12 +5,32 @@
 #include <attn/ops.h>
 
 #include <atomic>
+#include <utility>
 
 namespace attn {
 namespace {
 
-/// What destructors of nodes have still to let go in this thread; null outside of one.
-thread_local std::vector<Edge>* letting_go = nullptr;
+/// Nodes that a destructor has still to let go in this thread, a list linked by the node of their first edge; null outside of one. Nothing is
+/// allocated: destructors run where memory has just run out.
+thread_local std::shared_ptr<Node>* letting_go = nullptr;
+
+/// Nobody else's nodes wait in the list, with the chain of first edges behind them; the others, and those that lead nowhere, just go.
+void let_go(std::shared_ptr<Node> node) noexcept {
+  while (node != nullptr && node.use_count() == 1 && !node->edges.empty()) {
+    std::shared_ptr<Node>(node).reset();  // its count is written, not only read: what other threads did before they let it go is over
+    std::shared_ptr<Node> next = std::exchange(node->edges.front().node, std::move(*letting_go));
+    *letting_go = std::move(node);
+    node = std::move(next);
+  }
+}
+
+void let_go_of_all(Node& node) noexcept {
+  for (Saved& kept : node.saved) let_go(std::move(kept.node));
+  for (Edge& edge : node.edges) let_go(std::move(edge.node));
+  node.saved.clear();
+  node.edges.clear();
+  node.vjp = nullptr;
+}
 
 }  // namespace
 
@@ -43,21 +63,15 @@ Node::Node(const char* name) : name(name) {
 
 Node::~Node() {
   // Edges hold nodes that hold edges: the first destructor of a chain lets them go one by one, those inside it only hand on theirs.
-  std::vector<Edge> waiting;
+  std::shared_ptr<Node> waiting;
   const bool outermost = letting_go == nullptr;
   if (outermost) letting_go = &waiting;
-  for (Saved& kept : saved) {
-    Edge edge;
-    edge.node = std::move(kept.node);
-    letting_go->push_back(std::move(edge));
-  }
-  for (Edge& edge : edges) letting_go->push_back(std::move(edge));
-  saved.clear();
-  vjp = nullptr;
+  let_go_of_all(*this);
   if (!outermost) return;
-  while (!waiting.empty()) {
-    const Edge edge = std::move(waiting.back());
-    waiting.pop_back();
+  while (waiting != nullptr) {
+    const std::shared_ptr<Node> node = std::move(waiting);
+    waiting = std::move(node->edges.front().node);
+    let_go_of_all(*node);
   }
   letting_go = nullptr;
 }

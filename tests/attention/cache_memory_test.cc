@@ -1,4 +1,4 @@
-// tests/attention/cache_memory_test.cc: an allocation fails, at each place in turn: the call throws and the cache is as it was.
+// tests/attention/cache_memory_test.cc: an allocation fails, at each place in turn: the call throws, the cache is as it was, histories go.
 #include <attn/cache.h>
 #include <attn/ops.h>
 
@@ -79,6 +79,22 @@ int fail_at_each(KvCache& cache, const std::vector<KvSequence>& sequences, const
     EXPECT_TRUE(before.same(Seen(cache, sequences))) << "allocation " << failed;
     if (::testing::Test::HasFailure()) return failed;
   }
+}
+
+/// A destructor that needed memory would end the process where there is none.
+TEST(HistoryMemory, IsLetGoWithoutAnAllocation) {
+  Tensor x = ones({2, 2});
+  x.requires_grad_();
+  Tensor y = x, z = x;
+  for (int n = 0; n < 50; ++n) {
+    z = matmul(y, z + x);
+    y = attention(y.clone(), z, x).output + y;
+  }
+  allocations_left = 0;
+  y = z = {};
+  const long left = allocations_left;
+  allocations_left = -1;
+  EXPECT_EQ(left, 0);
 }
 
 TEST(CacheMemory, AnAllocationThatFailsChangesNothing) {
