@@ -80,6 +80,10 @@ GradientSteps::Step GradientSteps::rows_of_block(std::int64_t n, std::int64_t bl
 
 std::int64_t GradientSteps::steps_of_unit(std::int64_t unit) const { return heads_of_unit_ * cut_.groups[static_cast<std::size_t>(unit / shared_heads_)].blocks; }
 
+bool GradientSteps::one_step_each() const {
+  return steps() == 0 || (heads_of_unit_ == 1 && std::all_of(cut_.groups.begin(), cut_.groups.end(), [](const GradientGroup& group) { return group.blocks == 1; }));
+}
+
 GradientSteps::Step GradientSteps::step_of_unit(std::int64_t unit, std::int64_t in_unit) const {
   const GradientGroup& group = cut_.groups[static_cast<std::size_t>(unit / shared_heads_)];
   Step step = rows_of_block(group.first_piece, group.first_block + in_unit % group.blocks, unit % shared_heads_ * heads_of_unit_ + in_unit / group.blocks);

@@ -47,7 +47,7 @@ class GradientSteps {
   std::int64_t blocks() const { return cut_.groups.empty() ? 0 : cut_.groups.back().first_block + cut_.groups.back().blocks; }
   /// Too few units for so many threads: they share the steps of each as a wave. The bits are the same.
   bool is_wave(int threads) const {
-    if (threads == 1 || steps() == units()) return false;
+    if (threads == 1 || one_step_each()) return false;
     return order_ == Order::steps || (units() % threads != 0 && units() < 4 * threads);
   }
   /// Whether so many items like those of this call may be a wave, on that many threads or fewer.
@@ -115,6 +115,8 @@ class GradientSteps {
   Order order_of_shared(std::int64_t items) const;
   template <typename F>
   void for_each_sum(F&& sum) const;
+  /// Whether no unit has two steps, or none beside others that have some: in order, a step waits for the same step of another unit.
+  bool one_step_each() const;
   /// Whether pieces of a batch item are apart: packed sequences.
   bool cut_items() const { return !cut_.pieces.empty() && cut_.pieces[0].part != nullptr; }
 
