@@ -114,7 +114,9 @@ std::vector<std::string> hidden_of(const ExplainStep& step) {
 nb::object array_of(const ExplainStep& step, nb::handle dtype, nb::handle copy) {
   if (!step.values.defined()) throw type_error("ExplainStep: {} has words, no numbers; they are in rows", step.name);
   const nb::object values = to_python(step.values, Framework::numpy);
-  return nb::module_::import_("numpy").attr("array")(values, nb::arg("dtype") = dtype, nb::arg("copy") = copy);
+  const nb::module_ numpy = nb::module_::import_("numpy");
+  if (copy.is_none()) return numpy.attr("asarray")(values, nb::arg("dtype") = dtype);  // NumPy 1's array knows no copy=None
+  return numpy.attr("array")(values, nb::arg("dtype") = dtype, nb::arg("copy") = copy);
 }
 
 // What pickles and copies are made of: the fields in their order. The values of a copy are its own only where it is a deep one.
