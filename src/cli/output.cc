@@ -69,4 +69,6 @@ std::string one_line(std::string_view text) {
   return explain_detail::printable(joined);
 }
 
+std::string counted(std::int64_t n, std::string_view what) { return std::to_string(n) + " " + std::string(what) + (n == 1 ? "" : "s"); }
+
 }  // namespace attn::cli

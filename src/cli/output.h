@@ -1,5 +1,6 @@
 // src/cli/output.h: results to stdout, whole files read, one line of error to stderr.
 #pragma once
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -21,5 +22,8 @@ std::string read_file(const std::string& path);
 
 /// Without line ends and control characters.
 std::string one_line(std::string_view text);
+
+/// "1 token", "3 tokens".
+std::string counted(std::int64_t n, std::string_view what);
 
 }  // namespace attn::cli

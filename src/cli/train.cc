@@ -201,9 +201,9 @@ void check_memory(const TrainOptions& o) {
   ::sysinfo(&about);
   const double there = (static_cast<double>(about.totalram) + static_cast<double>(about.totalswap)) * about.mem_unit;
   if (there > 0 && needed > there)
-    throw ValueError(fmt::format("a step of {} windows of {} tokens needs more than {:.1f} GiB of memory, this machine has {:.1f}; "
+    throw ValueError(fmt::format("a step of {} of {} needs more than {:.1f} GiB of memory, this machine has {:.1f}; "
                                  "a smaller --batch or --context needs less",
-                                 o.batch, o.model.context, needed / 0x1p30, there / 0x1p30));
+                                 counted(o.batch, "window"), counted(o.model.context, "token"), needed / 0x1p30, there / 0x1p30));
 }
 
 /// A new training; the folder has its first checkpoint before the first step, so that what cannot be written is known at once.
@@ -258,9 +258,9 @@ void say(const std::string& line) { std::fwrite(line.data(), 1, line.size(), std
 void introduce(const Trainer& trainer, const Tokenizer& tokenizer) {
   const TrainOptions& o = trainer.options();
   constexpr const char* kinds[] = {"characters", "words", "byte pairs"};
-  say(fmt::format("{} parameters, {} layers, {} heads, width {}, context {}; {} {}; batch {}; {}; {} thread{}\n", count(static_cast<double>(o.model.parameters())),
-                  o.model.layers, o.model.heads, o.model.width, o.model.context, tokenizer.size(), kinds[static_cast<std::size_t>(tokenizer.kind())], o.batch,
-                  name_of(o.dtype), num_threads(), num_threads() == 1 ? "" : "s"));
+  say(fmt::format("{} parameters, {}, {}, width {}, context {}; {} {}; batch {}; {}; {}\n", count(static_cast<double>(o.model.parameters())),
+                  counted(o.model.layers, "layer"), counted(o.model.heads, "head"), o.model.width, o.model.context, tokenizer.size(), kinds[static_cast<std::size_t>(tokenizer.kind())], o.batch,
+                  name_of(o.dtype), counted(num_threads(), "thread")));
 }
 
 /// Steps until all are done or someone wants to stop. The best weights are saved before the state that knows of them, so a crash
@@ -292,7 +292,7 @@ void steps(Trainer& trainer, const Arguments& a) {
   const TrainOptions& o = running.trainer.options();
   const bool unbegun = !a.resume && running.trainer.step() == 0;
   if (unbegun) remove_all(running.made);
-  throw ValueError(fmt::format("not enough memory for a step of {} windows of {} tokens{}", o.batch, o.model.context,
+  throw ValueError(fmt::format("not enough memory for a step of {} of {}{}", counted(o.batch, "window"), counted(o.model.context, "token"),
                                unbegun ? "; a smaller --batch or --context needs less" : ""));
 }
 

@@ -8,9 +8,22 @@
 
 #include <array>
 #include <filesystem>
+#include <fstream>
 #include <functional>
+#include <string_view>
 
 namespace attn::cli {
+namespace {
+
+/// An .npy or .npz.
+bool is_numpys(const std::string& path) {
+  char begin[6] = {};
+  if (std::filesystem::is_regular_file(path)) std::ifstream(path, std::ios::binary).read(begin, sizeof begin);
+  const std::string_view first(begin, sizeof begin);
+  return first == "\x93NUMPY" || first.starts_with("PK\x03\x04");
+}
+
+}  // namespace
 
 void load_weights(const std::string& path, ExplainOptions& options) {
   std::function<Tensor(const std::string&)> find;  // undefined when there is none
@@ -20,6 +33,8 @@ void load_weights(const std::string& path, ExplainOptions& options) {
       const std::string file = (std::filesystem::path(path) / (name + ".npy")).string();
       return std::filesystem::exists(file) ? load_npy(file) : Tensor();
     };
+  } else if (is_numpys(path)) {
+    throw FormatError(fmt::format("explain: {} is a file of NumPy's; a folder of w_query.npy, w_key.npy and w_value.npy is needed, or a safetensors file", path), 0);
   } else {
     Safetensors file = load_safetensors(path);
     for (const auto& [name, tensor] : file.tensors) have += (have.empty() ? "; it has " : ", ") + name;

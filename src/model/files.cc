@@ -121,8 +121,8 @@ LanguageModel LanguageModel::load(const std::string& folder, std::optional<Dtype
   Tensors tensors = read_weights(path);
   // Before anything is made of it: what a damaged file claims may not fit into memory.
   if (config.layers > static_cast<std::int64_t>(tensors.size()))
-    throw ValueError("LanguageModel::load: " + config_path + " says " + std::to_string(config.layers) + " layers; the weights are only " +
-                     std::to_string(tensors.size()) + " tensors");
+    throw ValueError("LanguageModel::load: " + config_path + " says " + std::to_string(config.layers) + (config.layers == 1 ? " layer" : " layers") + "; the weights are only " +
+                     std::to_string(tensors.size()) + (tensors.size() == 1 ? " tensor" : " tensors"));
   add_prefix(tensors, prefix_of(family_of(config)));
   const std::vector<StoredTensor> stored = stored_tensors(config);
   check_fit(config, stored, tensors, folder);

@@ -17,11 +17,13 @@ const ModelConfig& checked(const ModelConfig& config, Dtype dtype) {
   return config;
 }
 
+std::string tokens(std::int64_t n) { return std::to_string(n) + (n == 1 ? " token" : " tokens"); }
+
 void check_ids(const ModelConfig& config, const Tensor& ids, std::int64_t before = 0) {
   if (ids.dim() != 2) throw ShapeError("LanguageModel: ids has shape " + to_string(ids.sizes()) + "; it must be [B, T]");
   if (before + ids.size(1) > config.context)
-    throw ValueError("LanguageModel: ids has shape " + to_string(ids.sizes()) + (before ? " after " + std::to_string(before) + " tokens" : "") +
-                     "; the context holds " + std::to_string(config.context) + " tokens");
+    throw ValueError("LanguageModel: ids has shape " + to_string(ids.sizes()) + (before ? " after " + tokens(before) : "") +
+                     "; the context holds " + tokens(config.context));
 }
 
 }  // namespace

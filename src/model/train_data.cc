@@ -18,7 +18,7 @@ TrainData::TrainData(std::vector<std::int64_t> ids, std::int64_t vocab_size, std
   std::int64_t least = context + 1;
   while (least - least / 10 < context + 1 || least / 10 < 2) ++least;
   if (size() < least)
-    throw ValueError(fmt::format("Trainer: the text has {} tokens; windows of {} need at least {}: a longer text, or a shorter context", size(), context, least));
+    throw ValueError(fmt::format("Trainer: the text has {} token{}; windows of {} need at least {}: a longer text, or a shorter context", size(), size() == 1 ? "" : "s", context, least));
 }
 
 Batch TrainData::windows(const std::vector<std::int64_t>& starts, std::int64_t length) const {

@@ -3,6 +3,8 @@
 
 #include <attn/ops.h>
 
+#include "tensor/defined.h"
+
 #include <fmt/format.h>
 
 namespace attn::nn {
@@ -73,6 +75,9 @@ Tensor widened(const Tensor& mask, std::int64_t extra) {
 
 MultiheadSizes check_call(const MultiheadAttention& module, const Tensor& query, const Tensor& key, const Tensor& value,
                           const MultiheadAttentionCall& call) {
+  check_defined("MultiheadAttention", "query", query);
+  check_defined("MultiheadAttention", "key", key);
+  check_defined("MultiheadAttention", "value", value);
   const bool batched = query.dim() == 3;
   const int batch_dim = module.options.batch_first ? 0 : 1;
   const int row_dim = batched ? 1 - batch_dim : 0;

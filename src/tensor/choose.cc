@@ -2,6 +2,7 @@
 #include <attn/ops.h>
 
 #include "tensor/binary.h"
+#include "tensor/defined.h"
 
 #include <algorithm>
 #include <cstring>
@@ -61,6 +62,7 @@ constexpr auto where_false = [](auto& dy, auto& condition) { return where(condit
 }  // namespace
 
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b, Tensor out) {
+  for (const auto& [name, x] : {std::pair{"condition", &condition}, {"a", &a}, {"b", &b}}) check_defined("where", name, *x);
   const Dtype common = result_type(a, b);
   const Tensor y = choose("where", "condition", condition, as(a, common), as(b, common), out);
   return record("WhereBackward0", y, wrt(a, where_true, condition), wrt(b, where_false, condition));

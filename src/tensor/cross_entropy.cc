@@ -5,6 +5,7 @@
 
 #include "kernels/rows/target.h"
 #include "runtime/memory.h"
+#include "tensor/defined.h"
 #include "tensor/rows.h"
 
 #include <cmath>
@@ -156,6 +157,8 @@ Tensor with_probabilities(const Tensor& logits, const Tensor& target, const Cros
 }  // namespace
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntropyOptions& options) {
+  check_defined("cross_entropy", "logits", logits);
+  check_defined("cross_entropy", "target", target);
   check_floating_point("cross_entropy", logits);
   if (logits.dim() == 0) throw ShapeError("cross_entropy: logits have rank 0; they must be [C], [N, C] or [N, C, ...]");
   check_options(options, logits.size(logits.dim() == 1 ? 0 : 1));

@@ -1,5 +1,6 @@
 // src/tensor/einsum.cc: Einstein sums: operands are folded left to right into batched matrix products.
 #include "tensor/build.h"
+#include "tensor/defined.h"
 
 #include <attn/ops.h>
 
@@ -238,6 +239,7 @@ Tensor einsum(std::string_view equation, const std::vector<Tensor>& operands) {
   std::vector<int> ellipsis_rank;
   int widest = 0;
   for (std::size_t i = 0; i < operands.size(); ++i) {
+    if (!operands[i].defined()) check_defined("einsum", ("operand " + std::to_string(i)).c_str(), operands[i]);
     const int letters = static_cast<int>(parsed.operands[i].letters.size()), rank = operands[i].dim();
     if (parsed.operands[i].ellipsis < 0 ? rank != letters : rank < letters)
       fail(equation, "gives operand " + std::to_string(i) + " " + std::to_string(letters) + " letters; its shape is " + to_string(operands[i].sizes()));

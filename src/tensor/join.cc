@@ -3,6 +3,7 @@
 
 #include "kernels/rows/target.h"
 #include "tensor/build.h"
+#include "tensor/defined.h"
 #include "tensor/promote.h"
 
 #include <cstring>
@@ -12,6 +13,11 @@ namespace {
 
 /// torch lets cat skip tensors of shape [0], whatever the others' rank.
 bool is_skipped(const Tensor& x) { return x.dim() == 1 && x.size(0) == 0; }
+
+void check_all_defined(const char* function, const std::vector<Tensor>& tensors) {
+  for (std::size_t i = 0; i < tensors.size(); ++i)
+    if (!tensors[i].defined()) check_defined(function, ("tensor " + std::to_string(i)).c_str(), tensors[i]);
+}
 
 Tensor join(const char* function, const std::vector<Tensor>& tensors, int dim) {
   if (tensors.empty()) throw ValueError(std::string(function) + ": no tensors given; one at least is needed");
@@ -100,6 +106,7 @@ Tensor add_at(const Tensor& values, int dim, const Tensor& index, std::int64_t r
 }  // namespace
 
 Tensor cat(const std::vector<Tensor>& tensors, int dim) {
+  check_all_defined("cat", tensors);
   const Tensor y = join("cat", tensors, dim);
   if (!wants_grad(tensors)) return y;
   std::vector<std::int64_t> lengths;  // -1: skipped
@@ -115,6 +122,7 @@ Tensor cat(const std::vector<Tensor>& tensors, int dim) {
 }
 
 Tensor stack(const std::vector<Tensor>& tensors, int dim) {
+  check_all_defined("stack", tensors);
   std::vector<Tensor> layers;
   for (const Tensor& x : tensors) {
     if (!(x.sizes() == tensors.front().sizes()))
@@ -178,6 +186,8 @@ Tensor Tensor::index_select(int dim, const Tensor& index) const {
 }
 
 Tensor embedding(const Tensor& index, const Tensor& weight) {
+  check_defined("embedding", "index", index);
+  check_defined("embedding", "weight", weight);
   if (weight.dim() != 2) throw ShapeError("embedding: weight has shape " + to_string(weight.sizes()) + "; it must have rank 2");
   const auto vjp = [rows = weight.size(0)](auto& dy, auto& index) { return add_at(widen(dy), 0, index, rows); };
   return record("EmbeddingBackward0", pick("embedding", "weight", weight, 0, index), wrt(weight, vjp, index));

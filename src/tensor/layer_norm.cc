@@ -2,6 +2,7 @@
 #include <attn/autograd.h>
 
 #include "kernels/rows/target.h"
+#include "tensor/defined.h"
 #include "tensor/normalize.h"
 
 namespace attn {
@@ -21,6 +22,7 @@ Gradients gradients(const Backward& at, const Dims& normalized, double eps) {
 }  // namespace
 
 Tensor layer_norm(const Tensor& x, Dims normalized_shape, const Tensor& weight, const Tensor& bias, double eps, Tensor out) {
+  check_defined("layer_norm", "x", x);
   check_floating_point("layer_norm", x);
   check_normalized("layer_norm", x, normalized_shape);
   const Dtype wide = compute_dtype(x.dtype());

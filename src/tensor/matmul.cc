@@ -1,5 +1,6 @@
 // src/tensor/matmul.cc: matmul by torch's rank rules, bmm, dot and linear; every product goes through one call.
 #include "kernels/gemm/product.h"
+#include "tensor/defined.h"
 #include "tensor/products.h"
 #include "tensor/rows.h"
 
@@ -151,6 +152,8 @@ auto wrt_right(int b_rank) {
 }  // namespace
 
 Tensor matmul(const Tensor& a, const Tensor& b, Tensor out) {
+  check_defined("matmul", "a", a);
+  check_defined("matmul", "b", b);
   check_dtypes("matmul", a, b);
   if (a.dim() == 0 || b.dim() == 0) throw ShapeError(shapes("matmul", a, b) + "; both must have at least one dim");
   const int b_inner = b.dim() == 1 ? -1 : -2;
@@ -166,6 +169,8 @@ Tensor matmul(const Tensor& a, const Tensor& b, Tensor out) {
 }
 
 Tensor bmm(const Tensor& a, const Tensor& b, Tensor out) {
+  check_defined("bmm", "a", a);
+  check_defined("bmm", "b", b);
   check_dtypes("bmm", a, b);
   if (a.dim() != 3 || b.dim() != 3 || a.size(0) != b.size(0) || a.size(2) != b.size(1))
     throw ShapeError(shapes("bmm", a, b) + "; they must be [B, M, K] and [B, K, N]");
@@ -180,6 +185,8 @@ Tensor dot(const Tensor& a, const Tensor& b) {
 namespace {
 
 void check_linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  check_defined("linear", "x", x);
+  check_defined("linear", "weight", weight);
   check_dtypes("linear", x, weight);
   if (weight.dim() != 2 || x.dim() == 0 || x.size(-1) != weight.size(1))
     throw ShapeError("linear: x has shape " + to_string(x.sizes()) + ", weight " + to_string(weight.sizes()) +

@@ -1,6 +1,7 @@
 // src/tensor/rms_norm.cc: rows divided by the root of the mean of their squares.
 #include <attn/autograd.h>
 
+#include "tensor/defined.h"
 #include "tensor/normalize.h"
 
 #include <limits>
@@ -21,6 +22,7 @@ Gradients gradients(const Backward& at, const Dims& normalized, double eps) {
 }  // namespace
 
 Tensor rms_norm(const Tensor& x, Dims normalized_shape, const Tensor& weight, std::optional<double> eps, Tensor out) {
+  check_defined("rms_norm", "x", x);
   check_floating_point("rms_norm", x);
   check_normalized("rms_norm", x, normalized_shape);
   const double added = eps.value_or(x.dtype() == Dtype::f64 ? std::numeric_limits<double>::epsilon() : std::numeric_limits<float>::epsilon());

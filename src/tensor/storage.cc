@@ -3,6 +3,7 @@
 #include <attn/ops.h>
 
 #include "tensor/build.h"
+#include "tensor/defined.h"
 #include "tensor/element.h"
 #include "tensor/iterate.h"
 
@@ -53,6 +54,10 @@ void check_one_element(const Tensor& x) {
 }
 
 }  // namespace
+
+void check_defined(const char* function, const char* name, const Tensor& x) {
+  if (!x.defined()) throw ValueError(std::string(function) + ": " + name + " is undefined");
+}
 
 Tensor Tensor::from_blob(void* data, Dims sizes, Dtype dtype, Dims strides, std::function<void(void*)> deleter) {
   for (const std::int64_t size : sizes)

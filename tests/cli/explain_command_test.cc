@@ -102,6 +102,8 @@ TEST(ExplainCommand, TakesOwnMatrices) {
   EXPECT_EQ(cut.code, 1);
   EXPECT_EQ(std::count(cut.err.begin(), cut.err.end(), '\n'), 1) << cut.err;
   EXPECT_EQ(attn_says("explain 'a b' --weights " + folder.write("empty", "")).code, 1);
+  EXPECT_TRUE(contains(attn_says("explain 'a b' --weights " + folder.file("npy/w_key.npy")).err,
+                       "w_key.npy is a file of NumPy's; a folder of w_query.npy, w_key.npy and w_value.npy is needed, or a safetensors file\n"));
   save_safetensors(folder.file("less.safetensors"), {{"w_query", q}});
   EXPECT_TRUE(contains(attn_says("explain 'a b' --weights " + folder.file("less.safetensors")).err, "has no w_key; it has w_query"));
 }

@@ -214,6 +214,7 @@ TEST(TrainCommand, MistakesAreOneLine) {
   says("/nowhere" + to, 1, "/nowhere: cannot be read: No such file or directory");
   says(folder.file("empty") + to, 1, "/empty: there is no text");
   says(folder.file("short") + to, 1, "the text has 3 tokens; windows of 16 need at least");
+  says(folder.write("one", "a") + to, 1, "the text has 1 token; windows of 16 need at least");
   says(folder.file("bytes") + to, 1, "/bytes: the byte at offset 3 is not UTF-8; --tokens bpe takes any bytes");
   says(ok + "--size medium", 2, "--size has no \"medium\"; there are nano, baby, small");
   says(ok + "--size nanoo", 2, "did you mean nano?");

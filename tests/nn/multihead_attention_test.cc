@@ -2,6 +2,7 @@
 #include <attn/nn.h>
 #include <attn/ops.h>
 
+#include "support/errors.h"
 #include "support/golden.h"
 
 #include <gtest/gtest.h>
@@ -105,6 +106,13 @@ void expect_result(const MultiheadAttentionResult& ours, const Json& recorded) {
   ASSERT_EQ(ours.weights.defined(), expect.contains("weights"));
   if (!expect.contains("weights")) return;
   EXPECT_TRUE(testing::within_error_rule(ours.weights.detach(), golden_tensor(expect.at("weights")), torch_error(recorded, "weights")));
+}
+
+TEST(MultiheadAttention, AnArgumentThatWasLeftOutIsNamed) {
+  const nn::MultiheadAttention mha(4, 2);
+  const Tensor x = ones({1, 2, 4});
+  EXPECT_EQ(testing::error_of<ValueError>([&] { mha(Tensor(), x, x); }), "MultiheadAttention: query is undefined");
+  EXPECT_EQ(testing::error_of<ValueError>([&] { mha(x, x, Tensor()); }), "MultiheadAttention: value is undefined");
 }
 
 TEST(MultiheadAttention, RecordedCases) {
