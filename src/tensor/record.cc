@@ -99,16 +99,6 @@ void record(const Operation& operation, const std::vector<Tensor>& results, Vjp 
   begin_history(node, results);
 }
 
-Gradients first_order_only(const char* name, Gradients gradients, const std::vector<Tensor>& inputs) {
-  std::vector<Tensor> results;
-  for (const Tensor& gradient : gradients)
-    if (gradient.defined()) results.push_back(gradient);
-  record({name, inputs, {}}, results, [name](const Backward&) -> Gradients {
-    throw ValueError("backward: " + std::string(name) + " is the gradient of an operation that has no second derivative");
-  });
-  return gradients;
-}
-
 void mark_view(const Tensor& view, const Tensor& x) {
   TensorImpl& impl = *view.impl();
   impl.frozen = !recording;

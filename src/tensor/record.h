@@ -84,7 +84,4 @@ struct Operation {
 };
 void record(const Operation& operation, const std::vector<Tensor>& results, Vjp vjp);
 
-/// `gradients` as results of an operation on `inputs` that cannot be differentiated again: a backward pass that comes here throws.
-Gradients first_order_only(const char* name, Gradients gradients, const std::vector<Tensor>& inputs);
-
 }  // namespace attn

@@ -273,17 +273,6 @@ TEST(Autograd, SecondAndThirdDerivatives) {
   EXPECT_EQ(values(grad(grad(e, x, {.create_graph = true}), x)), values(exp(x.detach())));
 }
 
-TEST(Autograd, WhatHasNoSecondDerivativeSaysSo) {
-  const Tensor x = leaf({1, 2}, {2}), y = x.detach() * x.detach();
-  record({"SquareBackward0", {x}, {x}}, {y}, [](const Backward& at) {
-    return first_order_only("SquareBackward0", {at.grad().detach() * at.saved(0).detach() * 2}, {at.grad(), at.saved(0)});
-  });
-  const Tensor g = grad(sum(y), x, {.create_graph = true});
-  EXPECT_EQ(values(g), (Values{2, 4}));
-  EXPECT_EQ(error_of<ValueError>([&] { sum(g).backward(); }),
-            "backward: SquareBackward0 is the gradient of an operation that has no second derivative");
-}
-
 TEST(Autograd, AMillionOperationsInARow) {
   const Tensor x = leaf({1}, {1});
   {
