@@ -39,6 +39,10 @@ Tensor saved_memory(const Call& call, const Tensor& given, const std::vector<Ten
   const auto shared = [&](const Tensor& x) { return x.defined() && share_memory(given, x); };
   if (given.defined() && (call.reads_from(given) || std::any_of(written.begin(), written.end(), shared)))
     throw ValueError(fmt::format("{}: {} shares memory with an operand or another result; it needs memory of its own", call.function, name));
+  if (given.defined() && !(given.sizes() == rows))
+    throw ShapeError(fmt::format("{}: {} has shape {}; it must be {}", call.function, name, to_string(given.sizes()), to_string(rows)));
+  if (given.defined() && given.dtype() != call.compute_dtype())
+    throw DtypeError(fmt::format("{}: {} is {}; it must be {}", call.function, name, name_of(given.dtype()), name_of(call.compute_dtype())));
   const Tensor memory = result_memory(call.function, given, rows, call.compute_dtype());
   if (!memory.is_contiguous()) throw ValueError(fmt::format("{}: {} has strides {}; it must be contiguous", call.function, name, to_string(memory.strides())));
   return memory;

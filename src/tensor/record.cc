@@ -6,6 +6,7 @@
 #include <attn/ops.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 namespace attn {
 namespace {
@@ -20,10 +21,45 @@ std::shared_ptr<Node> make_node(const char* name, const std::vector<Tensor>& res
   return node;
 }
 
-/// A result is kept without its history: with it, it and its node would hold each other.
-Saved keep(const Tensor& x, const std::vector<Tensor>& results) {
+using Steps = std::vector<std::pair<std::int64_t, std::int64_t>>;  // stride and size of dims, the largest stride first
+
+/// Whether a difference of indices moves by `distance`, of dims from the n-th on, each stride beyond what the later ones reach.
+bool reaches(const Steps& steps, std::size_t n, std::int64_t distance) {
+  if (n == steps.size()) return distance == 0;
+  const auto [stride, size] = steps[n];
+  const std::int64_t below = distance / stride - (distance % stride < 0 ? 1 : 0);
+  const auto by = [&, s = stride, most = size](std::int64_t count) { return std::abs(count) < most && reaches(steps, n + 1, distance - count * s); };
+  return by(below) || by(below + 1);
+}
+
+/// Whether x and y of one storage have an element in common; where that is hard to say, yes.
+bool meet(const Tensor& x, const Tensor& y) {
+  if (x.data() == y.data()) return x.numel() > 0 && y.numel() > 0;
+  if (!overlaps(x, y)) return false;
+  const std::int64_t bytes = static_cast<const char*>(y.data()) - static_cast<const char*>(x.data()), element = static_cast<std::int64_t>(size_of(x.dtype()));
+  if (x.dtype() != y.dtype() || !(x.strides() == y.strides()) || bytes % element != 0 || overlaps_itself(x) || overlaps_itself(y)) return true;
+  Steps steps;
+  for (int d = 0; d < x.dim(); ++d)
+    if (const std::int64_t size = std::max(x.size(d), y.size(d)); size > 1 && x.stride(d) != 0) steps.emplace_back(std::abs(x.stride(d)), size);
+  std::sort(steps.rbegin(), steps.rend());
+  std::int64_t reach = 0;
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+    if (step->first <= reach) return true;
+    reach += step->first * (step->second - 1);
+  }
+  return reaches(steps, 0, bytes / element);
+}
+
+/// A result is kept without its history: with it, it and its node would hold each other. What the result was written over, as `out`, is kept
+/// at its version before: its value is gone, and a pass that asks for it says so.
+Saved keep(const Tensor& x, const std::vector<Tensor>& results, bool in_place) {
   const auto found = std::find_if(results.begin(), results.end(), [&](const Tensor& result) { return x.defined() && x.impl() == result.impl(); });
-  if (found == results.end()) return Saved(x);
+  if (found == results.end()) {
+    Saved saved(x);
+    const auto is_written = [&](const Tensor& result) { return result.defined() && result.impl()->storage == x.impl()->storage && meet(x, result); };
+    if (x.defined() && !in_place && std::any_of(results.begin(), results.end(), is_written)) --saved.version;
+    return saved;
+  }
   Saved saved(x.detach());
   saved.output = static_cast<int>(found - results.begin());
   return saved;
@@ -78,13 +114,13 @@ EnableGrad::~EnableGrad() { recording = before_; }
 void record_wanted(const char* name, const Tensor& result, std::initializer_list<RecordedInput> inputs, Vjp vjp) {
   if (!recording || !is_floating(result.dtype())) return;
   leave_own_memory(result, inputs);
-  const bool changes_base = inputs.begin()->x->impl() == result.impl() && result.impl()->base.defined();
+  const bool in_place = inputs.begin()->x->impl() == result.impl(), changes_base = in_place && result.impl()->base.defined();
   const std::vector<Tensor> results = {changes_base ? result.impl()->base : result};
   const auto node = changes_base ? make_node("CopySlices", results, change_of_base(result, std::move(vjp))) : make_node(name, results, std::move(vjp));
   for (const RecordedInput& input : inputs) {
     node->edges.emplace_back(changes_base && &input == inputs.begin() ? results.front() : *input.x);
     const bool wanted = node->edges.back().wanted();
-    for (const Tensor* x : input.saved) node->saved.push_back(wanted ? keep(*x, results) : Saved());
+    for (const Tensor* x : input.saved) node->saved.push_back(wanted ? keep(*x, results, in_place) : Saved());
   }
   begin_history(node, results);
   if (changes_base) follow_base(*result.impl());
@@ -95,7 +131,7 @@ void record(const Operation& operation, const std::vector<Tensor>& results, Vjp 
   for (const Tensor& result : results) leave_own_memory(result, operation.inputs);
   const auto node = make_node(operation.name, results, std::move(vjp));
   for (const Tensor& input : operation.inputs) node->edges.emplace_back(input);
-  for (const Tensor& x : operation.saved) node->saved.push_back(keep(x, results));
+  for (const Tensor& x : operation.saved) node->saved.push_back(keep(x, results, /*in_place=*/false));
   begin_history(node, results);
 }
 

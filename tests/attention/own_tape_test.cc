@@ -194,6 +194,10 @@ TEST(OwnTape, ErrorsSayWhatIsNeeded) {
   wrong = {.output = {}, .max = empty({70, 4, 2}).transpose(0, 2), .sum = {}};
   EXPECT_EQ(error_of<Error>([&] { attention_forward(o.q, o.k, o.v, o.options(), wrong); }),
             "attention: max has strides [1, 2, 8]; it must be contiguous");
+  wrong = {.output = {}, .max = {}, .sum = empty({2, 4, 69})};
+  EXPECT_EQ(error_of<Error>([&] { attention_forward(o.q, o.k, o.v, o.options(), wrong); }), "attention: sum has shape [2, 4, 69]; it must be [2, 4, 70]");
+  wrong.sum = empty({2, 4, 70}, Dtype::f64);
+  EXPECT_EQ(error_of<Error>([&] { attention_forward(o.q, o.k, o.v, o.options(), wrong); }), "attention: sum is f64; it must be f32");
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // tests/attention/shared_memory_test.cc: results in memory that the call also reads, and memory given for gradients that holds anything.
 #include <attn/attention_backward.h>
+#include <attn/autograd.h>
 
 #include "attention/calls.h"
 #include "support/errors.h"
@@ -70,6 +71,15 @@ TEST(SharedMemory, OutMayHoldAMaskOrLengths) {
   lengths.copy_(two);
   const Tensor shorter = attention(in.q, in.k, in.v, {.key_lengths = two}).output;
   EXPECT_TRUE(bits_equal(attention(in.q, in.k, in.v, {.key_lengths = lengths, .out = out}).output, shorter));
+}
+
+/// q is gone when out was written over it, and the gradient of k needs it.
+TEST(SharedMemory, AGradientThatNeedsWhatOutReplacedIsRefused) {
+  Inputs in = inputs({1, 1, 6, 8}, {1, 1, 6, 8}, 8);
+  in.k.requires_grad_();
+  const Tensor output = attention(in.q, in.k, in.v, {.out = in.q}).output;
+  EXPECT_EQ(error_of<ValueError>([&] { output.sum().backward(); }),
+            "backward: AttentionBackward0 saved a tensor of shape [1, 1, 6, 8] at version 1; it was changed in place and is at version 2; change a clone() instead");
 }
 
 /// A call's backward pass, its gradients in memory that `give` chooses.

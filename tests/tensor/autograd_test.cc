@@ -224,6 +224,37 @@ TEST(Autograd, InPlaceChangesOfSavedTensorsAreNamed) {
   EXPECT_EQ(values(x.grad()), Values(6, 1.0));
 }
 
+/// An input whose value the gradient needs, and `out` in its memory: the value is gone.
+TEST(Autograd, WhatOutWasWrittenOverIsNamed) {
+  const Tensor a = full({3, 3}, 0.5);
+  const std::pair<const char*, std::function<Tensor(const Tensor& x, const Tensor& b, Tensor out)>> operations[] = {
+      {"MulBackward0", [](auto& x, auto& b, Tensor out) { return mul(x, b, out); }},
+      {"DivBackward0", [](auto& x, auto& b, Tensor out) { return div(x, b, out); }},
+      {"PowBackward1", [](auto& x, auto& b, Tensor out) { return pow(x, b, out); }},
+      {"MaximumBackward0", [](auto& x, auto& b, Tensor out) { return maximum(x, b, out); }},
+      {"MmBackward0", [](auto& x, auto& b, Tensor out) { return matmul(x, b, out); }},
+      {"NativeLayerNormBackward0", [](auto& x, auto& b, Tensor out) { return layer_norm(x, {3}, b[0], {}, 1e-5, out); }},
+      {"RmsNormBackward0", [](auto& x, auto& b, Tensor out) { return rms_norm(x, {3}, b[0], std::nullopt, out); }}};
+  for (const auto& [name, operation] : operations) {
+    Tensor b = full({3, 3}, 0.75);
+    b.requires_grad_();
+    const Tensor x = a.clone(), over = operation(x, b, x);
+    EXPECT_EQ(error_of<ValueError>([&] { over.sum().backward(); }),
+              std::string("backward: ") + name + " saved a tensor of shape [3, 3] at version 0; it was changed in place and is at version 1; change a clone() instead");
+    // parts of one memory that have no element in common: rows, and columns between columns
+    const Tensor memory = zeros({6, 6}), other = zeros({6, 6});
+    for (const auto& [part, free] : {std::pair{memory.slice(0, 0, 3).slice(1, 0, 3), memory.slice(0, 3, 6).slice(1, 1, 4)},
+                                     {other.slice(0, 0, 3).slice(1, 0, 3), other.slice(0, 0, 3).slice(1, 3, 6)}}) {
+      part.copy_(a);
+      const Tensor beside = grad(sum(operation(part, b, free)), b), alone = grad(sum(operation(a, b, {})), b);
+      EXPECT_TRUE(same_bits(beside, alone)) << name;
+    }
+    const Tensor y = zeros({4, 6}), first = y.slice(0, 0, 3).slice(1, 0, 6, 2), shifted = y.slice(0, 1, 4).slice(1, 0, 6, 2);
+    first.copy_(a);
+    EXPECT_THROW(operation(first, b, shifted).sum().backward(), ValueError) << name;
+  }
+}
+
 TEST(Autograd, LeavesAndViewsOfThem) {
   const Tensor x = leaf({1, 2, 3, 4}, {2, 2});
   const std::string text = ": a leaf that requires a gradient was changed in place; change its detach() or a clone()";
