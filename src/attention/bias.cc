@@ -38,10 +38,10 @@ Bias Bias::alibi(const Tensor& slopes, Align align) {
 
 Tensor Bias::alibi_slopes(std::int64_t heads) {
   if (heads < 1) throw ValueError("Bias::alibi_slopes: heads is " + std::to_string(heads) + "; it must be at least 1");
-  std::vector<double> slopes;
-  for (std::int64_t h = 0; h < heads; ++h) slopes.push_back(-8.0 * static_cast<double>(h + 1) / static_cast<double>(heads));
+  const Tensor slopes = attn::empty({heads}, Dtype::f64);
+  for (std::int64_t h = 0; h < heads; ++h) slopes.data<double>()[h] = -8.0 * static_cast<double>(h + 1) / static_cast<double>(heads);
   kernels::reference().unary(kernels::Unary::exp2, kernels::Element::f64, slopes.data(), slopes.data(), heads);
-  return tensor<double>(slopes).to(Dtype::f32);
+  return slopes.to(Dtype::f32);
 }
 
 Bias Bias::relative(const Tensor& table, bool bidirectional, std::int64_t max_distance, Align align) {

@@ -53,6 +53,10 @@ TEST(Errors, Options) {
   EXPECT_EQ(text<DtypeError>({.out = ones({2, 4, 8, 64}, Dtype::f64)}), "attention: out is f64; it must be f32");
 }
 
+TEST(Errors, MoreSlopesThanCanBeCounted) {
+  EXPECT_EQ(error_of<ShapeError>([] { Bias::alibi_slopes(std::int64_t{1} << 62); }), "empty: sizes [4611686018427387904] need more bytes than 64 bits count");
+}
+
 TEST(Errors, MasksAndBiases) {
   EXPECT_EQ(text<ShapeError>({.mask = Mask::attend(ones({8, 7}, Dtype::boolean))}),
             "attention: the mask attend has shape [8, 7]; it must broadcast to the scores [2, 4, 8, 8]");
