@@ -105,6 +105,7 @@ Tensor rows_contiguous(const Tensor& x) { return x.size(-1) > 1 && x.stride(-1) 
 void KvCache::State::append(const std::vector<Sequence*>& batch, const Tensor& new_k, const Tensor& new_v) {
   const std::int64_t rows = new_k.size(2);
   if (rows == 0 || batch.empty()) return;
+  if (rows > std::int64_t{1} << 48) throw KvCacheFull(fmt::format("append: {} keys are given, more than any cache has pages for", rows));
   // pass 1: what may fail
   const Tensor k_rows = rows_contiguous(new_k), v_rows = rows_contiguous(new_v);
   std::vector<std::pair<Tensor, Tensor>> sources;

@@ -153,6 +153,16 @@ TEST(CacheErrors, Append) {
   EXPECT_EQ(cache.length(s), 20) << "no rows are no error";
 }
 
+TEST(CacheErrors, MoreKeysThanCanBeCounted) {
+  for (const std::int64_t page_rows : {0, 16}) {
+    KvCache cache({.key_heads = 1, .head_dim = 1, .page_rows = page_rows, .pages = 2});
+    const KvSequence s = cache.create();
+    const Tensor rows = zeros({1, 1, 1}).expand({1, INT64_MAX, 1});
+    EXPECT_EQ(error_of<KvCacheFull>([&] { cache.append(s, rows, rows); }), "append: 9223372036854775807 keys are given, more than any cache has pages for");
+    EXPECT_EQ(cache.length(s), 0);
+  }
+}
+
 TEST(CacheErrors, Call) {
   KvCache cache(small);
   const KvSequence s = cache.create();
