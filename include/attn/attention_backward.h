@@ -15,7 +15,7 @@ struct AttentionSaved {
 };
 
 /// attention(), and in `saved` what its backward pass needs; nothing is recorded. `max` and `sum` are written into when they are
-/// defined on entry: contiguous, of that shape and dtype, else a ShapeError, DtypeError or ValueError.
+/// defined on entry: contiguous, of that shape and dtype, sharing memory with nothing else, else a ShapeError, DtypeError or ValueError.
 ATTN_API AttentionResult attention_forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options, AttentionSaved& saved);
 
 struct AttentionBackwardOptions {
@@ -23,7 +23,8 @@ struct AttentionBackwardOptions {
   Tensor grad_logsumexp = {};              ///< as the logsumexp, or undefined: none
   bool k = true, v = true, sinks = true;   ///< what is wanted beside q's gradient
   bool bias = true, score_mod = true;
-  /// Memory for the results, [B, H, T, D] of f32 or f64; undefined: new. It may be that of operands or of grad_output, but no two may be one.
+  /// Memory for the results, [B, H, T, D] of f32 or f64; undefined: new. It may be that of operands or of grad_output, but no two may share
+  /// elements: a ValueError where they are contiguous or begin alike.
   Tensor grad_q = {}, grad_k = {}, grad_v = {};
 };
 

@@ -5,7 +5,6 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "call.h"
@@ -150,7 +149,9 @@ class State {
 
 template <typename Enum>
 Enum one_of(const nb::object& number, Enum last) {
-  return static_cast<Enum>(std::clamp(nb::cast<int>(number), 0, static_cast<int>(last)));
+  const int value = nb::cast<int>(number);
+  if (value < 0 || value > static_cast<int>(last)) throw type_error("{}: a pickle with the number {} of a kind; {} is the last that is known here", function, value, static_cast<int>(last));
+  return static_cast<Enum>(value);
 }
 
 void set_state(ExplainStep& self, const nb::tuple& fields) {

@@ -87,3 +87,15 @@ def test_a_checksum_of_what_has_no_bytes_is_an_error():
     for given in (3, None, np.ones((4, 4))[:, ::2]):
         with pytest.raises((TypeError, ValueError)):
             attn._core.checksum(given)
+
+
+@pytest.mark.parametrize("form", ["backwards", "swapped", "mapped"])
+def test_masks_of_any_layout_and_kind_of_array(form, tmp_path):
+    mask = X[0, 0, :, :4].astype(np.float32)
+    given = {"backwards": lambda: np.ascontiguousarray(mask[::-1])[::-1], "swapped": lambda: mask.astype(">f4"),
+             "mapped": lambda: np.memmap(tmp_path / "mask", np.float32, "w+", shape=mask.shape)}[form]()
+    if form == "mapped":
+        given[:] = mask
+    q = torch.tensor(X, dtype=torch.float32, requires_grad=True)
+    out = attn.torch.scaled_dot_product_attention(q, q, q, attn_mask=given)
+    assert torch.equal(out, attn.torch.scaled_dot_product_attention(q, q, q, attn_mask=torch.from_numpy(mask.copy())))

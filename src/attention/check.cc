@@ -165,11 +165,34 @@ ScoreShape score_shape(const Call& call) {
   return {call.function, q[0], q[1], q[2], call.k.impl()->sizes[2], call.rank};
 }
 
-void tensors_of(const Mask::Expression& e, std::vector<Tensor>& to) {
-  for (const Tensor& x : {e.first, e.second})
-    if (x.defined()) to.push_back(x);
-  for (const auto& part : {e.a, e.b})
-    if (part) tensors_of(*part, to);
+// The tensors of a call, without copies: a call of a microsecond asks whether its output lies in one of them.
+
+template <class F>
+void for_each_of(const Mask::Expression& e, F& f) {
+  for (const Tensor* x : {&e.first, &e.second})
+    if (x->defined()) f(*x);
+  for (const auto* part : {&e.a, &e.b})
+    if (*part) for_each_of(**part, f);
+}
+
+template <class F>
+void for_each_input(const Call& call, F&& f) {
+  for (const Tensor* x : {&call.q, &call.k, &call.v, &call.sinks, &call.additive_w})
+    if (x->defined()) f(*x);
+  for (const Tensor& x : call.bias.values) f(x);
+  if (call.score_mod)
+    for (const Tensor& x : call.score_mod->any_rows.values) f(x);
+}
+
+template <class F>
+void for_each_constant(const Call& call, F&& f) {
+  const Lengths& lengths = call.lengths;
+  for (const Tensor* x : {&lengths.query_lengths, &lengths.key_lengths, &lengths.key_start, &lengths.query_start})
+    if (x->defined()) f(*x);
+  if (call.mask.expression()) for_each_of(*call.mask.expression(), f);
+  if (call.score_mod)
+    for (const Tensor& x : call.score_mod->any_rows.looked_up)
+      if (!is_floating(x.dtype())) f(x);
 }
 
 }  // namespace
@@ -198,29 +221,22 @@ bool Call::wants_grad() const {
 
 std::vector<Tensor> Call::inputs() const {
   std::vector<Tensor> inputs;
-  for (const Tensor& x : {q, k, v, sinks, additive_w})
-    if (x.defined()) inputs.push_back(x);
-  inputs.insert(inputs.end(), bias.values.begin(), bias.values.end());
-  if (score_mod) inputs.insert(inputs.end(), score_mod->any_rows.values.begin(), score_mod->any_rows.values.end());
+  for_each_input(*this, [&](const Tensor& x) { inputs.push_back(x); });
   return inputs;
 }
 
 std::vector<Tensor> Call::constants() const {
   std::vector<Tensor> constants;
-  for (const Tensor& x : {lengths.query_lengths, lengths.key_lengths, lengths.key_start, lengths.query_start})
-    if (x.defined()) constants.push_back(x);
-  if (mask.expression()) tensors_of(*mask.expression(), constants);
-  if (score_mod)
-    for (const Tensor& x : score_mod->any_rows.looked_up)
-      if (!is_floating(x.dtype())) constants.push_back(x);
+  for_each_constant(*this, [&](const Tensor& x) { constants.push_back(x); });
   return constants;
 }
 
 bool Call::reads_from(const Tensor& memory) const {
-  const auto shared = [&](const std::vector<Tensor>& read) {
-    return std::any_of(read.begin(), read.end(), [&](const Tensor& x) { return share_memory(memory, x); });
-  };
-  return shared(inputs()) || shared(constants());
+  bool reads = false;
+  const auto look = [&](const Tensor& x) { reads = reads || share_memory(memory, x); };
+  for_each_input(*this, look);
+  for_each_constant(*this, look);
+  return reads;
 }
 
 void Call::forget_history() {

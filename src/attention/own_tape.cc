@@ -40,8 +40,8 @@ Tensor place_for(const Call& call, const Tensor& given, const std::vector<Tensor
   if (!given.defined()) return {};
   check_in_place(function, given);
   for (const Tensor& x : written)
-    if (x.defined() && x.data() == given.data() && given.numel() > 0)
-      throw ValueError(fmt::format("{}: {} begins where the memory of another gradient does; each needs its own", function, name));
+    if (x.defined() && (x.data() == given.data() ? given.numel() > 0 : x.is_contiguous() && given.is_contiguous() && overlaps(x, given)))
+      throw ValueError(fmt::format("{}: {} lies in the memory of another gradient; each needs its own", function, name));
   const bool aside = call.reads_from(given) || std::any_of(read.begin(), read.end(), [&](const Tensor& x) { return x.defined() && share_memory(given, x); });
   return aside ? empty(given.sizes(), given.dtype()) : given;
 }
@@ -75,6 +75,10 @@ SavedAttention checked(const Call& call, const AttentionSaved& saved) {
 
 AttentionResult attention_forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options, AttentionSaved& saved) {
   const NoGrad no_grad;
+  for (const auto& [given, name] : {std::pair{&saved.max, "max"}, {&saved.sum, "sum"}})  // what the call itself reads may be copies of these
+    for (const Tensor* x : {&q, &k, &v, &options.out})
+      if (given->defined() && x->defined() && share_memory(*given, *x))
+        throw ValueError(fmt::format("attention_forward: {} shares memory with an operand or another result; it needs memory of its own", name));
   AttentionResult result = attention_call(q, k, v, options, {.saved = &saved});
   saved.output = result.output.detach();
   saved.dropout_seed = result.dropout_seed;

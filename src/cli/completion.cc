@@ -132,7 +132,7 @@ std::string zsh(const CLI::App& app) {
     script += verb->get_name() == "completion" ? " '1:shell:(bash zsh fish)'" : names_file(*verb) ? " '*:file:_files'" : " '*:argument: '";
     script += " ;;\n";
   }
-  return script + "  esac\n}\nif [[ \"${funcstack[1]}\" == _attn ]]; then _attn \"$@\"; else compdef _attn attn; fi\n";
+  return script + "  esac\n}\nif [[ \"${funcstack[1]}\" == _attn ]]; then _attn \"$@\"; elif (( $+functions[compdef] )); then compdef _attn attn; else print -u2 \"attn: completion needs compinit first\"; fi\n";
 }
 
 std::string fish(const CLI::App& app) {

@@ -145,7 +145,7 @@ void check_tokenizer(const std::string& out, const Tokenizer& tokenizer) {
   if (!std::filesystem::exists(path, unknown)) return;
   const std::string ours = tokenizer.to_json();
   if (!std::filesystem::is_regular_file(path, unknown) || std::filesystem::file_size(path, unknown) != ours.size() || read_file(path.string()) != ours)
-    throw ValueError(fmt::format("{} holds a tokenizer that is not this text's (tokenizer.json); another --out begins anew", out));
+    throw ValueError(fmt::format("{} holds a tokenizer that is not that of this text and these options (tokenizer.json); another --out begins anew", out));
 }
 
 /// A folder for one process: two trainings would write over each other's files. The system gives it back when the process ends, however

@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <random>
 #include <system_error>
 #include <utility>
 
@@ -41,7 +42,8 @@ Lock lock(int file) {
 
 /// A new file beside `target` with the permissions the caller's umask gives.
 bool create_beside(const std::filesystem::path& target, Temporary& temporary) {
-  static std::atomic<unsigned> counter{0};
+  // Not from 0: a process of the same number in another container would use the same names.
+  static std::atomic<unsigned> counter{std::random_device{}()};
   const std::filesystem::path folder = target.has_parent_path() ? target.parent_path() : ".";
   for (int attempt = 0; attempt < 100; ++attempt) {
     const std::string path = (folder / fmt::format(".attn-{}-{}.tmp", getpid(), counter.fetch_add(1))).string();

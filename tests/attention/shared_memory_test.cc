@@ -138,7 +138,19 @@ TEST(SharedMemory, WhatCannotBeIsRefused) {
   Pass pass{.in = inputs({1, 1, 6, 8}, {1, 1, 6, 8}, 8)};
   const Tensor one = zeros({1, 1, 6, 8});
   EXPECT_EQ(error_of<ValueError>([&] { pass.run([&](Pass&, AttentionBackwardOptions& w) { w.grad_q = w.grad_v = one; }); }),
-            "attention_backward: grad_v begins where the memory of another gradient does; each needs its own");
+            "attention_backward: grad_v lies in the memory of another gradient; each needs its own");
+  const Tensor both = zeros({90});
+  EXPECT_EQ(error_of<ValueError>([&] {
+              pass.run([&](Pass&, AttentionBackwardOptions& w) {
+                w.grad_q = both.slice(0, 0, 48).reshape({1, 1, 6, 8});
+                w.grad_k = both.slice(0, 40, 88).reshape({1, 1, 6, 8});
+              });
+            }),
+            "attention_backward: grad_k lies in the memory of another gradient; each needs its own");
+  const Tensor q = randn({1, 1, 6, 8}), weight = randn({8, 8});
+  AttentionSaved over_q{.output = {}, .max = q.reshape({48}).slice(0, 0, 6).reshape({1, 1, 6}), .sum = {}};
+  EXPECT_EQ(error_of<ValueError>([&] { attention_forward(q, q, q, {.score = Score::general(weight)}, over_q); }),  // what is read is a projection of q
+            "attention_forward: max shares memory with an operand or another result; it needs memory of its own");
   EXPECT_EQ(error_of<ValueError>([&] { pass.run([](Pass&, AttentionBackwardOptions& w) { w.grad_k = zeros({8}).expand({1, 1, 6, 8}); }); }),
             "attention_backward: shape [1, 1, 6, 8] with strides [0, 0, 0, 1] has several elements in one place; change a clone()");
   AttentionSaved saved{.output = {}, .max = zeros({1, 1, 6}), .sum = {}};

@@ -281,7 +281,7 @@ TEST(TrainCommand, AnotherModelsFolderIsLeftAlone) {
   const std::string another = folder.write("model/tokenizer.json", "{}");
   const Said said = attn_says(arguments);
   EXPECT_EQ(said.code, 1);
-  EXPECT_NE(said.err.find("/model holds a tokenizer that is not this text's (tokenizer.json); another --out begins anew\n"), std::string::npos) << said.err;
+  EXPECT_NE(said.err.find("/model holds a tokenizer that is not that of this text and these options (tokenizer.json); another --out begins anew\n"), std::string::npos) << said.err;
   EXPECT_EQ(content_of(another), "{}");
   std::filesystem::remove(another);
   ASSERT_EQ(attn_says(arguments).code, 0);

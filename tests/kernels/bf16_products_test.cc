@@ -1,6 +1,7 @@
 // tests/kernels/bf16_products_test.cc: products of bf16: one order of operations whatever the shape, layout and threads.
 #include "kernels/gemm/packed.h"
 #include "kernels/gemm/product.h"
+#include "kernels/gemm/target.h"
 #include "runtime/cpu.h"
 #include "tensor/half.h"
 
@@ -206,6 +207,25 @@ TEST_F(Bf16Product, LargeOnesKeepTheBitsOfARowAlone) {
         }
       }
     }
+}
+
+TEST_F(Bf16Product, TallOnesHaveAPartForEveryThreadAndScratchOfAFewMegabytes) {
+  const GemmTarget& target = *gemm_target(tiles ? "amx" : "avx512");
+  problem = {};
+  problem.element = Element::bf16;
+  problem.m = 65536;
+  problem.y_stride[0] = problem.n = problem.k = problem.b_stride[0] = 768;
+  problem.y_stride[1] = problem.b_stride[1] = 1;
+  for (const bool turned : {false, true}) {
+    problem.a_stride[0] = turned ? 1 : problem.k;
+    problem.a_stride[1] = turned ? problem.m : 1;
+    problem.threads = 64;
+    if (tiles) {
+      EXPECT_GE(target.parts(problem, false), 64) << turned;
+    }
+    problem.threads = 1;
+    EXPECT_LE(target.scratch_bytes(problem, false), std::size_t{12} << 20) << turned;
+  }
 }
 
 TEST_F(Bf16Product, LargeTransposedOnesPackBothOperandsOnce) {

@@ -108,8 +108,8 @@ def scaled_dot_product_attention(
     if isinstance(dropout_p, (int, float)) and dropout_p == 0 and _call.is_direct() and _call.is_plain(query) and not torch.is_autocast_enabled("cpu"):
         if not _call.wants_gradient(query, key, value, attn_mask):
             return _core.scaled_dot_product_attention(query, key, value, attn_mask, 0.0, is_causal, scale, enable_gqa)
-    if type(attn_mask) is numpy.ndarray:  # a constant; a copy, since torch does not count NumPy's changes
-        attn_mask = torch.tensor(attn_mask)
+    if isinstance(attn_mask, numpy.ndarray):  # a constant; a copy, since torch does not count NumPy's changes
+        attn_mask = torch.from_numpy(numpy.array(attn_mask, dtype=attn_mask.dtype.newbyteorder("="), order="C"))
     _call.check_tensors(_NAME, {"query": query, "key": key, "value": value, "attn_mask": attn_mask}, optional=("attn_mask",))
     dropout_p, scale = _call.number(_NAME, "dropout_p", dropout_p), None if scale is None else _call.number(_NAME, "scale", scale)
     is_causal, enable_gqa = _call.flag(_NAME, "is_causal", is_causal), _call.flag(_NAME, "enable_gqa", enable_gqa)

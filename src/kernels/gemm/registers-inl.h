@@ -49,8 +49,9 @@ struct RegisterCut {
     few = !packed && !turned && p.b_stride[1] == 1 && p.m <= turned_rows_most;
     chunk = std::clamp<std::int64_t>(units, 1, few ? block_units : register_chunk_units);
     group = std::max<std::int64_t>(1, std::min(panels, few ? register_group : register_columns_bytes / (chunk * 2 * register_tile_bytes)));
-    row_parts = pieces_of(p.m, turned ? std::clamp<std::int64_t>(turned_rows_bytes / (2 * p.k + 2) / 32 * 32 + 32, 64, turned_part_rows) : chunk < units ? register_part_rows : p.m + 1);
-    std::int64_t wanted = std::min(wanted_parts, work / least_register_work);
+    const std::int64_t of_rows = std::clamp<std::int64_t>((turned ? turned_rows_bytes : packed_rows_bytes) / (2 * p.k + 2) / 32 * 32 + 32, 64, turned_part_rows);
+    row_parts = pieces_of(p.m, turned || pack_a ? of_rows : chunk < units ? register_part_rows : p.m + 1);
+    std::int64_t wanted = std::min(std::max(wanted_parts, 2 * p.threads), work / least_register_work);
     if (problem.m <= turned_rows_most)  // reading b takes the time
       wanted = std::max(wanted, std::min(most_small_parts, 2 * problem.n * p.k / small_part_bytes));
     const std::int64_t least_panels = few ? register_group / 2 : problem.m <= turned_rows_most ? 1 : register_part_panels;  // of a part

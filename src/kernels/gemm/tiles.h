@@ -52,9 +52,10 @@ inline constexpr std::int64_t most_small_parts = 64;
 inline constexpr std::int64_t small_run_units = 48;
 inline constexpr std::int64_t small_cached_bytes = 1 << 20;
 
-/// Tile registers. Columns whose packed chunk of k stays in the second cache while all rows of a part pass, and units of that chunk. Rows of a
-/// part, at most; panels of columns, at least, for the sake of the block of rows that stays in the first cache. Parts are worth a thread from so
-/// many multiply-adds. Units of k that are packed at a time where rows of b are read.
+/// Tile registers. Columns whose packed chunk of k stays in the second cache while all rows of a part pass (512 KB and 1.25 MB: 3 points of the
+/// peak less), and units of that chunk; rows of a part where sums wait between chunks. Panels of columns of a part, at least, for the sake of the
+/// block of rows that stays in the first cache (3 panels: 8 points). Parts are worth a thread from so many multiply-adds, 3 us. Units of k that are
+/// packed at a time where rows of b are read.
 inline constexpr std::int64_t register_columns_bytes = 1 << 20;
 inline constexpr std::int64_t register_chunk_units = 32;
 inline constexpr std::int64_t register_part_rows = 1024;
@@ -71,6 +72,7 @@ inline constexpr std::int64_t turned_part_rows = 8192;
 /// others does not show. Against parts of 32 rows 512 x 768 x 3072 takes 40 % less time, 768 x 8192 x 3072 a quarter. Fewer parts than few_register_parts,
 /// or than threads, are cut all the same.
 inline constexpr std::int64_t packed_rows_least = 256;
+inline constexpr std::int64_t packed_rows_bytes = 4 << 20;
 inline constexpr std::int64_t packed_columns_least = 768;
 inline constexpr std::int64_t few_register_parts = 4;
 /// Rows that are multiplied by vectors, in the same order. Few rows: panels that are packed together. Rows of b of more bytes are fetched ahead.
