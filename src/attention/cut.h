@@ -30,6 +30,8 @@ class Cut {
   /// Of the longest batch item or part.
   std::int64_t most_keys() const { return most_keys_; }
   std::int64_t most_lanes() const { return most_lanes_; }
+  /// Most rows of a task.
+  std::int64_t task_rows() const { return task_rows_; }
   /// How many heads on the threads will be when a task is done.
   std::int64_t heads_ahead() const;
   /// How many rows before a strip its thread's next strip of the head begins.

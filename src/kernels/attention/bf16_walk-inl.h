@@ -25,9 +25,9 @@ struct Bf16Strip {
   std::uint32_t* q;  // [ceil(D / 2)][R]
   float* s;          // [256][R]
   std::uint32_t* p;  // [128][R]
-  std::uint8_t* ready;  // [value blocks]  whether the pairs of a block of values are there already
-  std::uint32_t* v;     // [value blocks][128][value words]
-  std::uint32_t* k;  // [256][ceil(D / 2)], used where D is odd
+  std::uint8_t* ready;  // [2][blocks]  whether the keys, then the pairs of values of a block are there already; and whether the task copies keys
+  std::uint32_t* v;     // [blocks][128][value words]
+  std::uint32_t* k;     // [blocks][256][ceil(D / 2)], used where D is odd or rows are in each other's way (problem.copy_rows)
   std::uint32_t* few_queries;  // [ceil(D / 2)][few_rows]
   std::uint32_t* zeros;        // a row of V
   std::uint32_t* tile_rows_copy;  // [64][ceil(D / 2)]
@@ -37,18 +37,19 @@ struct Bf16Strip {
 
   static std::int64_t pairs(std::int64_t dim) { return (dim + 1) / 2; }
   static std::int64_t value_words(std::int64_t value_dim) { return (value_dim + 15) / 16 * 16; }
-  /// Blocks of values whose pairs stay for the other strips of a task: all of them, as long as they fit a cache. Later blocks
+  /// Blocks of keys and of pairs of values that stay for the other strips of a task: all of them, as long as they fit a cache. Later blocks
   /// share the last place.
-  static std::int64_t value_blocks(const AttentionProblem& p) {
+  static std::int64_t kept_blocks(const AttentionProblem& p) {
     const std::int64_t blocks = (p.k_rows + keys - 1) / keys;
-    return p.q_rows <= R ? 1 : blocks < most_value_blocks ? blocks + 1 : most_value_blocks;
+    return p.q_rows <= R ? 1 : blocks < most_blocks ? blocks + 1 : most_blocks;
   }
+  static bool keeps_keys(const AttentionProblem& p) { return p.dim % 2 != 0 || p.copy_rows; }
   static std::size_t bytes(const AttentionProblem& p) {
-    const std::int64_t words = (pairs(p.dim) + 15) / 16 * 16 * (R + few_rows) + keys * R + keys / 2 * R + value_blocks(p) * keys / 2 * value_words(p.value_dim) +
-                               most_value_blocks / 4 + (p.dim % 2) * keys * pairs(p.dim) + value_words(p.value_dim) + tile_rows * (4 * ((pairs(p.dim) + 15) / 16 * 16) + value_words(p.value_dim) + keys / 2);
+    const std::int64_t words = (pairs(p.dim) + 15) / 16 * 16 * (R + few_rows) + keys * R + keys / 2 * R + kept_blocks(p) * keys / 2 * value_words(p.value_dim) +
+                               flag_words + (keeps_keys(p) ? kept_blocks(p) * keys * pairs(p.dim) : 0) + value_words(p.value_dim) + tile_rows * (4 * ((pairs(p.dim) + 15) / 16 * 16) + value_words(p.value_dim) + keys / 2);
     return 4 * static_cast<std::size_t>((words + 15) / 16 * 16) + Strip<float>::bytes(0, p.value_dim);
   }
-  static constexpr std::int64_t most_value_blocks = 64;
+  static constexpr std::int64_t most_blocks = 64, flag_words = most_blocks / 2 + 16;
   Bf16Strip(void* scratch, const AttentionProblem& problem) {
     const std::int64_t dim = problem.dim, value_dim = problem.value_dim;
     auto* next = static_cast<std::uint32_t*>(scratch);
@@ -57,12 +58,12 @@ struct Bf16Strip {
       next += (words + 15) / 16 * 16;
       return taken;
     };
-    ready = reinterpret_cast<std::uint8_t*>(take(most_value_blocks / 4));
+    ready = reinterpret_cast<std::uint8_t*>(take(flag_words));
     q = take(pairs(dim) * R);
     s = reinterpret_cast<float*>(take(keys * R));
     p = take(keys / 2 * R);
-    v = take(value_blocks(problem) * keys / 2 * value_words(value_dim));
-    k = take((dim % 2) * keys * pairs(dim));
+    v = take(kept_blocks(problem) * keys / 2 * value_words(value_dim));
+    k = take(keeps_keys(problem) ? kept_blocks(problem) * keys * pairs(dim) : 0);
     few_queries = take(pairs(dim) * few_rows);
     zeros = take(value_words(value_dim) / 2);
     tile_rows_copy = take(4 * tile_rows * pairs(dim));
@@ -94,7 +95,11 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     std::memset(wide.zeros, 0, sizeof(std::uint16_t) * static_cast<std::size_t>(p.value_dim));
   }
   static std::size_t scratch_bytes(const AttentionProblem& p) { return Bf16Strip::bytes(p) + ScoreVectors<float>::bytes(p); }
-  static void begin_task(const AttentionProblem& p, void* scratch) { std::memset(Bf16Strip(scratch, p).ready, 0, Bf16Strip::most_value_blocks); }
+  static void begin_task(const AttentionProblem& p, std::int64_t rows, void* scratch) {
+    std::uint8_t* const ready = Bf16Strip(scratch, p).ready;
+    std::memset(ready, 0, 2 * Bf16Strip::most_blocks);
+    ready[2 * Bf16Strip::most_blocks] = p.dim % 2 != 0 || (p.copy_rows && rows >= least_copying_strips * bf16_rows);
+  }
 
   void load_queries() {
     if (map.count() < vectors * 16)  // lanes without a row
@@ -117,14 +122,26 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     for (std::int64_t c = 0; c < pairs; ++c) std::memcpy(wide.few_queries + c * few_rows, wide.q + c * bf16_rows, few_rows * sizeof(std::uint32_t));
   }
 
-  /// K's rows as words; copied where the last pair would reach past the row.
+  /// Where a block's keys or pairs of values are kept; the last place is for those that do not stay.
+  std::int64_t place_of(std::int64_t first) const {
+    const std::int64_t last = Bf16Strip::kept_blocks(problem) - 1, block = (first - problem.keys_begin(map.batch)) / block_keys;
+    return block < last ? block : last;
+  }
+  bool stays(std::int64_t place) const { return place < Bf16Strip::kept_blocks(problem) - 1; }
+
+  /// K's rows as words; copied where the last pair would reach past the row, or the task's strips share the copies.
   void key_rows(std::int64_t first, int keys, const std::uint32_t** rows) {
-    if (problem.dim % 2 == 0) return row_pointers(k, first, keys, rows);
+    const bool odd = problem.dim % 2 != 0;
+    const std::int64_t place = place_of(first);
+    if (wide.ready[2 * Bf16Strip::most_blocks] == 0 || (!odd && !stays(place))) return row_pointers(k, first, keys, rows);
+    std::uint32_t* const to = wide.k + place * block_keys * pairs;
+    for (int r = 0; r < keys; ++r) rows[r] = to + r * pairs;
+    if (wide.ready[place] != 0) return;
+    wide.ready[place] = stays(place);
     for_each_row(k, first, keys, [&](std::int64_t r, const char* row, const float*) {
-      std::uint32_t* copy = wide.k + r * pairs;
+      std::uint32_t* const copy = to + r * pairs;
       std::memcpy(copy, row, 2 * static_cast<std::size_t>(problem.dim));
-      copy[pairs - 1] &= 0xFFFF;
-      rows[r] = copy;
+      if (odd) copy[pairs - 1] &= 0xFFFF;
     });
   }
 
@@ -144,11 +161,11 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
 
   /// V's rows two by two, in tiles where products are by tiles, kept for the strips that follow.
   const std::uint32_t* value_pairs(std::int64_t first, int keys) {
-    const std::int64_t words = Bf16Strip::value_words(problem.value_dim), last = Bf16Strip::value_blocks(problem) - 1;
-    const std::int64_t block = (first - problem.keys_begin(map.batch)) / block_keys, place = block < last ? block : last;
-    std::uint32_t* to = wide.v + place * (block_keys / 2) * words;
-    if (wide.ready[place] != 0) return to;
-    wide.ready[place] = place < last && !silence;
+    const std::int64_t words = Bf16Strip::value_words(problem.value_dim), place = place_of(first);
+    std::uint32_t* const to = wide.v + place * (block_keys / 2) * words;
+    std::uint8_t& ready = wide.ready[Bf16Strip::most_blocks + place];
+    if (ready != 0) return to;
+    ready = stays(place) && !silence;
     const std::uint16_t* rows[block_keys];
     value_rows(first, keys, rows);
     if (tiles)

@@ -76,7 +76,7 @@ bool attend_strip(const AttentionProblem& problem, const LaneMap& map, void* scr
 template <class W>
 bool attend(const AttentionProblem& problem, const LaneMap& map, void* scratch) {
   constexpr std::int64_t R = W::R;
-  W::begin_task(problem, scratch);
+  W::begin_task(problem, map.rows, scratch);
   if (map.heads > 1) return attend_strip<W>(problem, map, scratch);
   bool numbers = true;
   for (std::int64_t row = (map.rows - 1) / R * R; row >= 0; row -= R) {
@@ -91,7 +91,7 @@ template <class W>
 void attend_span(const AttentionProblem& problem, const LaneMap& map, std::int64_t span, void* partial, void* scratch) {
   using T = typename W::Compute;
   const Tag<T> d;
-  W::begin_task(problem, scratch);
+  W::begin_task(problem, map.rows, scratch);
   W walk(problem, map, scratch);
   constexpr int N = W::N, R = W::R;
   const std::int64_t first = problem.keys_begin(map.batch) + span * span_keys, end = problem.keys_end(map.batch);
@@ -160,7 +160,7 @@ template <class W>
 void attend_bf16_rows(const AttentionProblem& problem, const LaneMap& map, void* scratch) {
   for (std::int64_t n = 0; n < map.heads; ++n)
     for (std::int64_t i = 0; i < map.rows; ++i) {
-      W::begin_task(problem, scratch);
+      W::begin_task(problem, 1, scratch);
       W walk(problem, {map.batch, map.head + n, 1, map.row + i, 1}, scratch);
       walk.silence = true;
       walk.kept_scores.only(static_cast<int>(n * map.rows + i));
@@ -171,7 +171,7 @@ void attend_bf16_rows(const AttentionProblem& problem, const LaneMap& map, void*
 constexpr StripKernel bf16_strip_kernel() {
   StripKernel kernel = ByScore<Bf16Walk, Bf16Walk>::kernel();
   kernel.rows_by_row = attend_bf16_rows<Bf16Walk>;
-  kernel.task_strips = 4;  // pairs of values are made once for all of them
+  kernel.task_strips = 16;  // pairs of values are made once for all of them
   return kernel;
 }
 extern const AttentionTarget amx_table;

@@ -1,9 +1,13 @@
-// src/kernels/attention/stored_rows-inl.h: rows of K and V that are stored in fewer bits than the walk computes in, read block by block.
+// src/kernels/attention/stored_rows-inl.h: rows of K and V that the walk does not read where they stand: of fewer bits than it computes in,
+// or in each other's way.
 //
 // Rows of 8 bits, or of halves where there is no product for them, are never widened as a whole: a block of 64 rows becomes rows of
 // T that stay in the first cache while they are used. The first blocks of a head stay for the other strips of the task, as far as the
 // second cache holds them. Elements are widened exactly; those of i8 are then multiplied by their scale,
 // one rounding, as kernels/ref does.
+//
+// Rows that stand far apart ([B, T, H, D] in memory) push each other out of the caches' few sets (problem.copy_rows): the strips of a task
+// read a copy. (1, 16, 1024, 64) takes 0.86 of the time.
 #if defined(ATTN_STORED_ROWS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_STORED_ROWS_INL_H
 #undef ATTN_STORED_ROWS_INL_H
@@ -73,24 +77,29 @@ class StoredRows {
   static constexpr Element element = sizeof(T) == 8 ? Element::f64 : sizeof(T) == 4 ? Element::f32 : Element::bf16;
   enum Side { keys, values };
 
-  static bool needed(const AttentionProblem& p) { return differs(p.k) || differs(p.v); }
+  static bool widens(const AttentionProblem& p) { return differs(p.k) || differs(p.v); }
   /// One place for blocks that do not stay, two for each that does.
-  static std::size_t bytes(const AttentionProblem& p) { return needed(p) ? flag_bytes + place_bytes(p) * static_cast<std::size_t>(1 + 2 * kept_blocks(p)) : 0; }
-  /// No block is there yet.
-  static void begin_task(const AttentionProblem& p, void* scratch) {
-    if (needed(p)) std::memset(scratch, 0, flag_bytes);
+  static std::size_t bytes(const AttentionProblem& p) {
+    return widens(p) || copies(p) ? flag_bytes + place_bytes(p) * static_cast<std::size_t>(1 + 2 * kept_blocks(p)) : 0;
+  }
+  /// No block is there yet. `rows`: of the task.
+  static void begin_task(const AttentionProblem& p, std::int64_t rows, void* scratch) {
+    if (!widens(p) && !copies(p)) return;
+    std::memset(scratch, 0, flag_bytes);
+    *static_cast<bool*>(scratch) = rows >= least_copying_strips * strip_rows<T>;
   }
 
   StoredRows(const AttentionProblem& p, void* scratch)
-      : kept_(static_cast<std::uint8_t*>(scratch)), memory_(reinterpret_cast<T*>(kept_ + flag_bytes)), stride_(stride(p)), needed_(needed(p)),
-        kept_blocks_(needed_ ? kept_blocks(p) : 0) {}
-  bool needed() const { return needed_; }
+      : kept_(static_cast<std::uint8_t*>(scratch) + 64), memory_(reinterpret_cast<T*>(static_cast<char*>(scratch) + flag_bytes)), stride_(stride(p)),
+        widens_(widens(p)), copies_(copies(p) && *static_cast<const bool*>(scratch)), kept_blocks_(widens_ || copies_ ? kept_blocks(p) : 0) {}
+  bool needed() const { return widens_ || copies_; }
+  bool widens() const { return widens_; }
 
   /// load() of a whole block of the head, the `block`th of its keys.
   void load_block(Side side, std::int64_t block, const KeyRows& head, std::int64_t columns, const RowRange& rows, const T** to) const {
-    if (!differs(head)) return;
+    if (!differs(head) && !copies_) return;
     if (block >= kept_blocks_) return load(head, columns, rows, to);
-    T* const place = memory_ + (1 + 2 * block + side) * key_block * stride_;
+    T* const place = place_of(side, block);
     std::uint8_t& kept = kept_[2 * block + side];
     if (kept == 0) load_at(place, head, columns, rows, to);
     for (int r = 0; r < rows.keys; ++r) to[r] = place + r * stride_;
@@ -104,8 +113,9 @@ class StoredRows {
   }
 
  private:
-  static constexpr std::int64_t most_blocks = 32, flag_bytes = 2 * most_blocks, most_bytes = 512 << 10;
+  static constexpr std::int64_t most_blocks = 256, flag_bytes = 64 + 2 * most_blocks, most_widened_bytes = 512 << 10, most_copied_bytes = 2 << 20;
 
+  static bool copies(const AttentionProblem& p) { return sizeof(T) >= sizeof(float) && p.copy_rows; }
   static bool differs(const KeyRows& rows) { return rows.element != element; }
   /// Whole lines of memory a row.
   static std::int64_t stride(const AttentionProblem& p) {
@@ -115,7 +125,7 @@ class StoredRows {
   static std::size_t place_bytes(const AttentionProblem& p) { return sizeof(T) * static_cast<std::size_t>(key_block * stride(p)); }
   static std::int64_t kept_blocks(const AttentionProblem& p) {
     if (p.q_rows <= strip_rows<T>) return 0;
-    const std::int64_t blocks = (p.k_rows + key_block - 1) / key_block, room = most_bytes / (2 * static_cast<std::int64_t>(place_bytes(p)) + 1);
+    const std::int64_t blocks = (p.k_rows + key_block - 1) / key_block, room = (widens(p) ? most_widened_bytes : most_copied_bytes) / (2 * static_cast<std::int64_t>(place_bytes(p)) + 1);
     const std::int64_t most = room < most_blocks ? room : most_blocks;
     return blocks < most ? blocks : most;
   }
@@ -133,6 +143,8 @@ class StoredRows {
     }
   }
 
+  T* place_of(Side side, std::int64_t block) const { return memory_ + (1 + 2 * block + side) * key_block * stride_; }
+
   static HWY_INLINE void row(const KeyRows& head, std::int64_t columns, std::int64_t j, T* to) {
     const char* from = row_at(head, j);
     if (head.element == Element::i8) {
@@ -141,6 +153,8 @@ class StoredRows {
         const T scale = static_cast<T>(*scales++);
         widen_row(reinterpret_cast<const std::int8_t*>(from) + c, columns - c < head.scale_group ? columns - c : head.scale_group, &scale, to + c);
       }
+    } else if (head.element == element) {
+      std::memcpy(to, from, static_cast<std::size_t>(columns) * sizeof(T));
     } else if constexpr (sizeof(T) == 4) {
       widen_half_row(head.element, from, columns, to);
     }
@@ -149,7 +163,7 @@ class StoredRows {
   std::uint8_t* kept_;  // [blocks][2]
   T* memory_;           // [1 + 2 blocks][64][stride]
   std::int64_t stride_;
-  bool needed_;
+  bool widens_, copies_;
   std::int64_t kept_blocks_;
 };
 

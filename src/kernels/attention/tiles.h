@@ -21,6 +21,9 @@ inline constexpr int tile_keys(int vectors, int registers) {
   return vectors == 4 ? 6 : vectors == 3 ? 8 : vectors == 2 ? 12 : 16;
 }
 
+/// Strips of a task from which on copies of K and V, read once for all of them, are worth while.
+inline constexpr int least_copying_strips = 4;
+
 /// Keys that share one decision about which vectors see anything, on the causal diagonal.
 inline constexpr int trim_keys = 16;
 

@@ -62,10 +62,10 @@ class Walk {
     return Strip<T>::bytes(p.dim, p.value_dim) + Score::bytes(p, p.dim) + ScoreVectors<T>::bytes(p) + StoredRows<Stored>::bytes(p);
   }
   /// Before the strips of a task, which share one scratch.
-  static void begin_task(const AttentionProblem& p, void* scratch) {
+  static void begin_task(const AttentionProblem& p, std::int64_t rows, void* scratch) {
     char* const score = static_cast<char*>(scratch) + Strip<T>::bytes(p.dim, p.value_dim);
     Score::begin_task(score);
-    StoredRows<Stored>::begin_task(p, score + Score::bytes(p, p.dim) + ScoreVectors<T>::bytes(p));
+    StoredRows<Stored>::begin_task(p, rows, score + Score::bytes(p, p.dim) + ScoreVectors<T>::bytes(p));
   }
 
  protected:
@@ -78,7 +78,7 @@ class Walk {
         v(rows_of_head(p.v, p.v_stride, map.batch, p.value_head(map.head))), next(p, lane_map, sizeof(Stored)),
         few(RowOutput<T>::takes(map.count(), p.value_dim)), rows_out(strip.block, v_columns) {
     const std::int64_t asks = (in_tiles() ? tiles_of_block() : 4) * (next.keys() > block_keys ? next.keys() : block_keys);
-    if (!stored.needed() && next.lines() > 0) next_lines = next.lines() * block_keys / asks + 1;
+    if (!stored.widens() && next.lines() > 0) next_lines = next.lines() * block_keys / asks + 1;
     keys_in_lanes = few && Score::keys_in_lanes && !has_modifiers(p) && !kept_scores.wanted() && !p.drops() && p.keep == nullptr;
     if constexpr (takes_bytes) few_bytes = few && in_byte_tiles(k, p.dim) && in_byte_tiles(v, p.value_dim);
   }

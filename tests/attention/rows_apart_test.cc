@@ -1,0 +1,81 @@
+// tests/attention/rows_apart_test.cc: rows that stand far apart in memory, as [B, T, H, D] has them, are copied by tasks of many strips: the same
+// bits as side by side.
+#include <attn/runtime.h>
+
+#include "attention/calls.h"
+#include "support/golden.h"
+
+#include <gtest/gtest.h>
+
+namespace attn::testing {
+namespace {
+
+constexpr std::int64_t apart_bytes = 8192;
+
+/// The same numbers in rows 8 KB apart, what lies between them NaN.
+Tensor apart(const Tensor& x) {
+  const std::int64_t columns = x.size(3), heads = apart_bytes / (static_cast<std::int64_t>(size_of(x.dtype())) * columns);
+  const std::int64_t width = apart_bytes / static_cast<std::int64_t>(size_of(x.dtype()));
+  EXPECT_LE(x.size(1), heads);
+  const Tensor memory = full({x.size(0), x.size(2), width}, std::numeric_limits<double>::quiet_NaN(), x.dtype());
+  const Tensor rows = memory.narrow(2, 0, x.size(1) * columns).reshape({x.size(0), x.size(2), x.size(1), columns}).transpose(1, 2);
+  rows.copy_(x);
+  EXPECT_EQ(rows.stride(2) * static_cast<std::int64_t>(size_of(x.dtype())), apart_bytes);
+  return rows;
+}
+Inputs apart(const Inputs& in) { return {apart(in.q), apart(in.k), apart(in.v)}; }
+
+/// One thread, so that few heads are tasks enough to have many strips each.
+class RowsApart : public ::testing::TestWithParam<Dtype> {
+ protected:
+  void SetUp() override { set_num_threads(1); }
+  void TearDown() override { set_num_threads(threads_); }
+
+ private:
+  const int threads_ = num_threads();
+};
+
+TEST_P(RowsApart, ChangeNoBit) {
+  const std::int64_t rows = 257, keys = 330;  // the last strip has one row
+  const AttentionOptions options[] = {
+      {},
+      {.mask = Mask::causal(Align::bottom_right)},
+      {.mask = Mask::window(70, 5, Align::bottom_right), .sinks = normal({12}, 5)},
+      {.mask = Mask::attend(gt(normal({rows, keys}, 9), 0))},
+      {.mask = Mask::causal(Align::bottom_right), .key_lengths = integers({150, 320}), .key_start = integers({3, 60})},
+      {.bias = Bias::alibi(Bias::alibi_slopes(12), Align::bottom_right), .softcap = 3},
+      {.dropout_p = 0.3, .dropout_seed = 7},
+  };
+  for (const std::int64_t dim : {16, 33})
+    for (std::size_t n = 0; n < std::size(options); ++n) {
+      const Inputs in = inputs({2, 12, rows, dim}, {2, 4, keys, dim}, 40, GetParam());
+      EXPECT_TRUE(bits_equal(run(apart(in), options[n]), run(in, options[n]))) << name_of(GetParam()) << " " << dim << " " << n;
+    }
+}
+
+TEST_P(RowsApart, MoreThanCopiesAreKeptOfChangeNoBit) {
+  const std::int64_t dim = 224;
+  const Inputs in = inputs({1, 4, 520, dim}, {1, 4, 1400, dim}, dim, GetParam());
+  EXPECT_TRUE(bits_equal(run(apart(in), {.mask = Mask::causal(Align::bottom_right)}), run(in, {.mask = Mask::causal(Align::bottom_right)})));
+}
+
+TEST_P(RowsApart, HiddenNanIsSilent) {
+  Inputs in = inputs({1, 12, 300, 24}, {1, 12, 300, 24}, 24, GetParam());
+  const AttentionOptions options{.mask = Mask::causal(), .key_lengths = integers({270})};
+  const Tensor expected = run(in, options);
+  for (const Tensor& x : {in.k, in.v}) x.narrow(2, 270, 30).fill_(std::numeric_limits<double>::quiet_NaN());
+  EXPECT_TRUE(bits_equal(run(apart(in), options), expected));
+}
+
+TEST_P(RowsApart, PackedSequencesChangeNoBit) {
+  const Tensor ends = integers({0, 300, 310, 700, 1000});
+  const AttentionOptions options{.mask = Mask::causal(), .cu_seqlens_q = ends, .cu_seqlens_k = ends};
+  const Inputs in = inputs({1, 6, 1000, 32}, {1, 6, 1000, 32}, 32, GetParam());
+  EXPECT_TRUE(bits_equal(run(apart(in), options), run(in, options)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Dtypes, RowsApart, ::testing::Values(Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16),
+                         [](const ::testing::TestParamInfo<Dtype>& info) { return std::string(name_of(info.param)); });
+
+}  // namespace
+}  // namespace attn::testing
