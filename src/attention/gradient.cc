@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "attention/element.h"
+#include "kernels/attention/key_rows.h"
 #include "runtime/memory.h"
 #include "runtime/parallel.h"
 #include "runtime/trace.h"
@@ -50,6 +51,7 @@ struct Described {
     p.max = saved.max.data(), p.sum = saved.sum.data();
     p.logsumexp = nullptr;
     p.heads_ahead = 1;  // the forward pass was cut otherwise
+    p.copy_rows = kernels::collide(p.k, p.dim, p.k_rows) || kernels::collide(p.v, p.value_dim, p.k_rows);
     gradient.dout = doutput.data();
     copy_strides(doutput, gradient.dout_stride);
     gradient.dlogsumexp = dlogsumexp.defined() ? dlogsumexp.data() : nullptr;

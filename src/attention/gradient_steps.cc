@@ -1,12 +1,14 @@
 // src/attention/gradient_steps.cc: units, steps and waves of the backward pass; what happens to heads whose numbers are not finite.
 #include "attention/gradient_steps.h"
 
+#include "kernels/attention/key_rows.h"
 #include "runtime/cpu.h"
 #include "runtime/once.h"
 
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <optional>
 
 namespace attn {
 namespace {
@@ -15,6 +17,10 @@ using kernels::AttentionGradient;
 using kernels::AttentionProblem;
 using kernels::Element;
 using kernels::Turn;
+
+/// Copies of K and V for the steps of a unit: from so many steps on, up to so many bytes; rows asked for ahead.
+constexpr std::int64_t least_copying_steps = 4, copy_ahead = 16;
+constexpr std::size_t most_copied_bytes = std::size_t{4} << 20;
 
 std::size_t size_of_element(const AttentionProblem& p) { return p.element == Element::f64 ? 8 : p.element == Element::bf16 ? 2 : 4; }
 std::size_t size_of_computed(const AttentionProblem& p) { return p.element == Element::f64 ? 8 : 4; }
@@ -46,6 +52,8 @@ GradientSteps::GradientSteps(const AttentionGradient& gradient, const GradientPl
   for_each_sum([&](bool own_heads, bool, bool) {
     if (!own_heads) unit_before_ = 1;
   });
+  const std::size_t copies = aligned(static_cast<std::size_t>(p.k_rows * (p.dim + p.value_dim)) * size_of_element(p));
+  if (p.copy_rows && begins_keys() && !cut_items() && copies <= most_copied_bytes) copy_bytes_ = copies;
   if (kernel_.totals_bytes == nullptr) return;
   std::int64_t keys = 0;
   for (const GradientGroup& group : cut_.groups) keys = std::max(keys, keys_of(group).end - keys_of(group).begin);
@@ -116,8 +124,8 @@ GradientSteps::Keys GradientSteps::keys_of(const GradientGroup& group) const {
 
 // --- steps ---------------------------------------------------------------------------------------------------------------
 
-AttentionGradient GradientSteps::with_totals(std::int64_t unit, char* totals) const {
-  AttentionGradient g = gradient_;
+AttentionGradient GradientSteps::with_totals(const AttentionGradient& gradient, std::int64_t unit, char* totals) const {
+  AttentionGradient g = gradient;
   const Keys keys = keys_of(cut_.groups[static_cast<std::size_t>(unit / shared_heads_)]);
   g.totals = reinterpret_cast<float*>(totals);
   g.totals_begin = keys.begin;
@@ -125,11 +133,34 @@ AttentionGradient GradientSteps::with_totals(std::int64_t unit, char* totals) co
   return g;
 }
 
+AttentionGradient GradientSteps::with_copies(std::int64_t unit, char* copies) const {
+  AttentionGradient g = gradient_;
+  AttentionProblem& p = g.problem;
+  const GradientGroup& group = cut_.groups[static_cast<std::size_t>(unit / shared_heads_)];
+  const std::int64_t batch = cut_.pieces[static_cast<std::size_t>(group.first_piece)].batch;
+  const auto copy = [&](kernels::KeyRows& rows, std::int64_t (&stride)[2], std::int64_t columns) {
+    const std::size_t bytes = static_cast<std::size_t>(columns) * size_of_element(p);
+    const kernels::KeyRows head = kernels::rows_of_head(rows, stride, batch, unit % shared_heads_);
+    rows.base = copies;
+    rows.row_stride = columns;
+    stride[0] = stride[1] = 0;  // whichever head it is
+    for (std::int64_t j = 0; j < p.k_rows; ++j, copies += bytes) {
+      const char* const later = kernels::row_at(head, std::min(j + copy_ahead, p.k_rows - 1));
+      for (std::size_t byte = 0; byte < bytes; byte += 64) __builtin_prefetch(later + byte);
+      std::memcpy(copies, kernels::row_at(head, j), bytes);
+    }
+  };
+  copy(p.k, p.k_stride, p.dim);
+  copy(p.v, p.v_stride, p.value_dim);
+  return g;
+}
+
 template <typename F>
-void GradientSteps::with_rows(const kernels::GradientKernel& kernel, const Step& step, char* scratch, char* totals, F&& use) const {
+void GradientSteps::with_rows(const AttentionGradient& gradient, const kernels::GradientKernel& kernel, const Step& step, char* scratch, char* totals,
+                              F&& use) const {
   const bool kept_bytes = dropout_ != nullptr || (gradient_.problem.drops() && !kernel.draws);
-  if (!kept_bytes && step.piece->part == nullptr && totals == nullptr) return use(gradient_);
-  AttentionGradient g = totals != nullptr ? with_totals(step.unit, totals) : gradient_;
+  if (!kept_bytes && step.piece->part == nullptr && totals == nullptr) return use(gradient);
+  AttentionGradient g = totals != nullptr ? with_totals(gradient, step.unit, totals) : gradient;
   g.problem.part = step.piece->part;
   if (step.piece->mask != nullptr) g.problem.mask.nodes = step.piece->mask;
   if (kept_bytes) {
@@ -148,9 +179,10 @@ void GradientSteps::with_rows(const kernels::GradientKernel& kernel, const Step&
   use(g);
 }
 
-bool GradientSteps::run(const kernels::GradientKernel& kernel, const Step& step, const Turn& turn, char* scratch, char* totals) const {
+bool GradientSteps::run(const AttentionGradient& gradient, const Step& step, const Turn& turn, char* scratch, char* totals) const {
   bool good = true;
-  if (step.rows.rows > 0) with_rows(kernel, step, scratch, totals, [&](const AttentionGradient& g) { good = kernel.step(g, step.rows, turn, scratch); });
+  if (step.rows.rows > 0)
+    with_rows(gradient, kernel_, step, scratch, totals, [&](const AttentionGradient& g) { good = kernel_.step(g, step.rows, turn, scratch); });
   if (step.rows.rows == 0 && gradient_.parameters != nullptr) {
     const std::size_t bytes = size_of_computed(gradient_.problem) * static_cast<std::size_t>(kernels::parameter_count(gradient_.problem));
     std::memset(static_cast<char*>(gradient_.parameters) + static_cast<std::size_t>(step.rows.block * gradient_.problem.q_heads + step.rows.head) * bytes, 0, bytes);
@@ -191,12 +223,16 @@ void GradientSteps::clear_unit(std::int64_t unit, char* totals, bool keys_too) c
 void GradientSteps::finish_unit(std::int64_t unit, char* totals) const {
   if (totals == nullptr) return;
   const GradientGroup& group = cut_.groups[static_cast<std::size_t>(unit / shared_heads_)];
-  kernel_.finish(with_totals(unit, totals), cut_.pieces[static_cast<std::size_t>(group.first_piece)].batch, unit % shared_heads_ * heads_of_unit_);
+  kernel_.finish(with_totals(gradient_, unit, totals), cut_.pieces[static_cast<std::size_t>(group.first_piece)].batch, unit % shared_heads_ * heads_of_unit_);
 }
 
 bool GradientSteps::run_unit(std::int64_t unit, char* scratch, Wave* wave) const {
   char* const totals = totals_bytes_ != 0 ? scratch + kernel_bytes_ + keep_bytes_ : nullptr;
   const bool begins = begins_keys();
+  std::optional<AttentionGradient> copied;
+  if (copy_bytes_ != 0 && steps_of_unit(unit) >= least_copying_steps)
+    copied = with_copies(unit, scratch + kernel_bytes_ + keep_bytes_ + totals_bytes_);
+  const AttentionGradient& gradient = copied ? *copied : gradient_;
   clear_unit(unit, totals, !begins);
   const Keys keys = keys_of(cut_.groups[static_cast<std::size_t>(unit / shared_heads_)]);
   std::int64_t summed = keys.begin;
@@ -215,12 +251,12 @@ bool GradientSteps::run_unit(std::int64_t unit, char* scratch, Wave* wave) const
       context.mine = wave->progress + first_step(unit) + n;
       context.before = unit < unit_before_ ? nullptr : wave->progress + first_step(unit - unit_before_) + n;
     }
-    good = run(kernel_, step_of_unit(unit, n), turn, scratch, totals) && good;
+    good = run(gradient, step_of_unit(unit, n), turn, scratch, totals) && good;
     if (context.before != nullptr) context.before->wait(runtime::Progress::whole);
     if (context.mine != nullptr) context.mine->reach(runtime::Progress::whole);
   }
   if (begins && summed < keys.end) {
-    const AttentionGradient g = with_totals(unit, totals);
+    const AttentionGradient g = with_totals(gradient_, unit, totals);
     kernel_.clear_keys(g, cut_.pieces[static_cast<std::size_t>(cut_.groups[static_cast<std::size_t>(unit / shared_heads_)].first_piece)].batch,
                        unit % shared_heads_ * heads_of_unit_, summed, keys.end);
   }
@@ -233,7 +269,7 @@ void GradientSteps::run_again(std::int64_t unit, char* scratch) const {
   for (std::int64_t n = 0; n < steps_of_unit(unit); ++n) {
     const Step step = step_of_unit(unit, n);
     if (step.rows.rows == 0) continue;
-    with_rows(kernels::gradient_reference(), step, scratch, nullptr, [&](AttentionGradient g) {
+    with_rows(gradient_, kernels::gradient_reference(), step, scratch, nullptr, [&](AttentionGradient g) {
       g.dense_count = 0;
       g.adds_lookups = false;
       kernels::gradient_reference().step(g, step.rows, {}, scratch);
@@ -288,7 +324,7 @@ void GradientSteps::wave_step(Wave& wave, char* scratch) const {
                       },
                   .done = [](void* at, std::int64_t key) { static_cast<Context*>(at)->mine->reach(static_cast<std::uint32_t>(key)); },
                   .context = &context};
-  if (!run(kernel_, here, turn, scratch, totals)) wave.undecided[here.unit].store(1, std::memory_order_relaxed);
+  if (!run(gradient_, here, turn, scratch, totals)) wave.undecided[here.unit].store(1, std::memory_order_relaxed);
   if (context.before_dense != nullptr) context.before_dense->wait(runtime::Progress::whole);  // it may have been at keys that these rows do not see
   context.mine->reach(runtime::Progress::whole);
 }

@@ -41,7 +41,7 @@ class GradientSteps {
   /// `dropout`: may be null.
   GradientSteps(const kernels::AttentionGradient& gradient, const GradientPlan& plan, const Cut& cut, const DropoutStrips* dropout);
 
-  std::size_t scratch_bytes() const { return kernel_bytes_ + keep_bytes_ + totals_bytes_; }
+  std::size_t scratch_bytes() const { return kernel_bytes_ + keep_bytes_ + totals_bytes_ + copy_bytes_; }
   std::int64_t units() const { return static_cast<std::int64_t>(cut_.groups.size()) * shared_heads_; }
   std::int64_t steps() const { return cut_.groups.empty() || shared_heads_ == 0 ? 0 : blocks() * gradient_.problem.q_heads; }
   std::int64_t blocks() const { return cut_.groups.empty() ? 0 : cut_.groups.back().first_block + cut_.groups.back().blocks; }
@@ -86,8 +86,8 @@ class GradientSteps {
   std::int64_t steps_of_unit(std::int64_t unit) const;
   /// The piece that has the block, from piece `n` on, and the block's rows of head h.
   Step rows_of_block(std::int64_t n, std::int64_t block, std::int64_t h) const;
-  /// `totals`: of the unit, where the kernel rounds at the end.
-  bool run(const kernels::GradientKernel& kernel, const Step& step, const kernels::Turn& turn, char* scratch, char* totals) const;
+  /// `gradient`: this call's, or with the unit's copies; `totals`: of the unit, where the kernel rounds at the end.
+  bool run(const kernels::AttentionGradient& gradient, const Step& step, const kernels::Turn& turn, char* scratch, char* totals) const;
   /// `wave`: of units in order, or null.
   bool run_unit(std::int64_t unit, char* scratch, Wave* wave) const;
   /// The whole unit again by the specification; biases have theirs.
@@ -101,10 +101,13 @@ class GradientSteps {
   /// dk and dv from the totals.
   void finish_unit(std::int64_t unit, char* totals) const;
   char* totals_of(const Wave& wave, std::int64_t unit) const { return totals_bytes_ != 0 ? wave.totals + static_cast<std::size_t>(unit) * totals_bytes_ : nullptr; }
-  kernels::AttentionGradient with_totals(std::int64_t unit, char* totals) const;
+  kernels::AttentionGradient with_totals(const kernels::AttentionGradient& gradient, std::int64_t unit, char* totals) const;
+  /// K and V of the unit side by side in `copies`, for all of its steps.
+  kernels::AttentionGradient with_copies(std::int64_t unit, char* copies) const;
   /// The gradient as the rows of a piece have it: their keys, their mask, the kept bytes of dropout where the kernel needs them.
   template <typename F>
-  void with_rows(const kernels::GradientKernel& kernel, const Step& step, char* scratch, char* totals, F&& use) const;
+  void with_rows(const kernels::AttentionGradient& gradient, const kernels::GradientKernel& kernel, const Step& step, char* scratch, char* totals,
+                 F&& use) const;
   struct Keys {
     std::int64_t begin, end;
   };
@@ -127,7 +130,7 @@ class GradientSteps {
   std::int64_t heads_of_unit_ = 1, shared_heads_ = 0;  // heads of a unit, units of a group
   Order order_ = Order::any;
   std::int64_t unit_before_ = 1;                        // Order::units: how many units ahead the one is that comes before
-  std::size_t kernel_bytes_ = 0, keep_bytes_ = 0, totals_bytes_ = 0;
+  std::size_t kernel_bytes_ = 0, keep_bytes_ = 0, totals_bytes_ = 0, copy_bytes_ = 0;
 };
 
 }  // namespace attn

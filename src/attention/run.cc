@@ -28,6 +28,7 @@ class Run {
   Run(Call& call, const AttentionKernel& kernel, const DropoutStrips& dropout, const Collected* weights)
       : call_(call), kernel_(kernel), dropout_(dropout), weights_(weights), problem_(call.problem),
         cut_(call, kernel, heads_of_task(dropout, weights), 1) {
+    call.problem.copy_rows = false;
     const bool whole = !by_strips(dropout, weights);
     split_ = whole && kernel.strips != nullptr && spans() > 1 && cut_.tasks() < most_split_tasks;
     if (whole && !split_) share_strips(call);
@@ -64,18 +65,11 @@ class Run {
   /// Tasks of several strips where that saves work.
   void share_strips(Call& call) {
     kernels::AttentionProblem& p = call.problem;
-    const bool apart = kernel_.strips != nullptr && p.score == kernels::ScoreOp::dot && (collide(p.k, p.dim) || collide(p.v, p.value_dim));
+    const bool apart = kernel_.strips != nullptr && p.score == kernels::ScoreOp::dot &&
+                       (kernels::collide(p.k, p.dim, cut_.most_keys()) || kernels::collide(p.v, p.value_dim, cut_.most_keys()));
     const std::int64_t strips = apart ? copying_strips : task_strips(call, kernel_);
     if (strips > 1) cut_ = Cut(call, kernel_, Cut::Heads::grouped, strips);
     p.copy_rows = apart && cut_.task_rows() >= kernels::least_copying_strips * kernel_.strip_rows;
-  }
-
-  /// Rows whose distance is a multiple of a large power of two share few sets of a cache: they need as much of it as if they filled
-  /// that power. (1, 16, 1024, 64) in [B, T, H, D], rows 4 KB apart, takes 1.2 times as long as in [B, H, T, D] without copies.
-  bool collide(const kernels::KeyRows& rows, std::int64_t columns) const {
-    constexpr std::int64_t most_bytes = std::int64_t{1} << 19;
-    const std::int64_t bytes = rows.row_stride * kernels::bytes_of(rows.element);
-    return rows.pages == nullptr && rows.row_stride > columns && cut_.most_keys() * (bytes & -bytes) > most_bytes;
   }
 
   /// Exponentials of keys, and rows that are widened, are made once for the strips of a task.

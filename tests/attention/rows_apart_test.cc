@@ -1,5 +1,6 @@
 // tests/attention/rows_apart_test.cc: rows that stand far apart in memory, as [B, T, H, D] has them, are copied by tasks of many strips: the same
 // bits as side by side.
+#include <attn/autograd.h>
 #include <attn/runtime.h>
 
 #include "attention/calls.h"
@@ -72,6 +73,33 @@ TEST_P(RowsApart, PackedSequencesChangeNoBit) {
   const AttentionOptions options{.mask = Mask::causal(), .cu_seqlens_q = ends, .cu_seqlens_k = ends};
   const Inputs in = inputs({1, 6, 1000, 32}, {1, 6, 1000, 32}, 32, GetParam());
   EXPECT_TRUE(bits_equal(run(apart(in), options), run(in, options)));
+}
+
+/// K and V are copied for all steps of their head, again after a number that is not finite.
+TEST_P(RowsApart, GradientsChangeNoBit) {
+  const AttentionOptions options[] = {
+      {},
+      {.mask = Mask::causal(Align::bottom_right), .dropout_p = 0.3, .dropout_seed = 7},
+      {.mask = Mask::causal(Align::bottom_right), .key_lengths = integers({150, 320}), .key_start = integers({3, 60})},
+      {.bias = Bias::alibi(Bias::alibi_slopes(6), Align::bottom_right), .softcap = 3},
+  };
+  for (const std::int64_t heads : {2, 6})
+    for (const double hidden : {0.0, std::numeric_limits<double>::quiet_NaN()})
+      for (std::size_t n = 0; n < std::size(options); ++n) {
+        const Inputs in = inputs({2, 6, 257, 24}, {2, heads, 330, 24}, 40, GetParam());
+        if (n == 2)
+          for (const Tensor& x : {in.k, in.v}) x.narrow(2, 320, 10).fill_(hidden);
+        const Tensor dy = normal({2, 6, 257, 40}, 5, GetParam());
+        const auto gradients = [&](const Inputs& of) {
+          std::vector<Tensor> leaves;
+          for (const Tensor& x : {of.q, of.k, of.v}) leaves.push_back(x.detach().requires_grad_());
+          attention(leaves[0], leaves[1], leaves[2], options[n]).output.backward(dy);
+          for (Tensor& x : leaves) x = x.grad().contiguous();
+          return leaves;
+        };
+        const std::vector<Tensor> expected = gradients(in), ours = gradients(apart(in));
+        for (std::size_t i = 0; i < ours.size(); ++i) EXPECT_TRUE(bits_equal(ours[i], expected[i])) << heads << " " << hidden << " " << n << " " << "qkv"[i];
+      }
 }
 
 INSTANTIATE_TEST_SUITE_P(Dtypes, RowsApart, ::testing::Values(Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16),
