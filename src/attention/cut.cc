@@ -49,8 +49,8 @@ void Cut::count(const Call& call, const AttentionKernel& kernel, Heads heads) {
   }
 }
 
-std::int64_t Cut::heads_ahead() const {
-  const std::int64_t strips = pieces().front().strips;
+std::int64_t Cut::heads_ahead(std::int64_t rows) const {
+  const std::int64_t strips = (rows + task_rows_ - 1) / task_rows_;
   return strips == 0 ? 1 : std::max<std::int64_t>(1, num_threads() / strips);
 }
 

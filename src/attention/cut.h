@@ -32,8 +32,8 @@ class Cut {
   std::int64_t most_lanes() const { return most_lanes_; }
   /// Most rows of a task.
   std::int64_t task_rows() const { return task_rows_; }
-  /// How many heads on the threads will be when a task is done.
-  std::int64_t heads_ahead() const;
+  /// How many heads on the threads will be when a task is done, of so many rows of a head.
+  std::int64_t heads_ahead(std::int64_t rows) const;
   /// How many rows before a strip its thread's next strip of the head begins.
   std::int64_t rows_ahead() const { return strip_rows_ < task_rows_ ? strip_rows_ : strip_rows_ * num_threads(); }
 

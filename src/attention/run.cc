@@ -32,7 +32,7 @@ class Run {
     const bool whole = !by_strips(dropout, weights);
     split_ = whole && kernel.strips != nullptr && spans() > 1 && cut_.tasks() < most_split_tasks;
     if (whole && !split_) share_strips(call);
-    call.problem.heads_ahead = cut_.heads_ahead();
+    call.problem.heads_ahead = cut_.heads_ahead(problem_.q_rows);
     // A smaller call may find all of it in the last cache: where that is near, asking costs 2 % and gains nothing; where it is far (a Xeon),
     // calls of 3 and 6 MB gain 2 and 5 %.
     if (runtime::cpu().far_cache) call.problem.ahead_from = std::int64_t{1} << 21;
@@ -130,6 +130,7 @@ class Run {
     if (task.part == nullptr && !wanted && !dropout_.active()) return kernel_.rows(problem_, task.map, memory);  // it has nothing of its own
     kernels::AttentionProblem problem = problem_of(call_, problem_, task.part);
     problem.strip_begin = task.map.row;
+    if (task.part != nullptr) problem.heads_ahead = cut_.heads_ahead(task.part->rows_end - task.part->rows_begin);
     if (wanted) {
       problem.lane_row = memory + kernel_bytes_ + keep_bytes_;
       problem.lane_weights = lanes_of(memory);

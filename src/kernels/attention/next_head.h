@@ -77,23 +77,28 @@ class NextHead : public FetchAhead {
   NextHead(const AttentionProblem& problem, const LaneMap& map, std::size_t element_bytes, Pass pass = Pass::forward) {
     const std::int64_t bytes = static_cast<std::int64_t>(element_bytes), row = bytes * problem.dim, value_row = bytes * problem.value_dim;
     const auto at = [bytes](const void* base, std::int64_t elements) { return static_cast<const char*>(base) + bytes * elements; };
-    keys_ = problem.k_rows;
+    const Part* const part = pass == Pass::forward ? problem.part : nullptr;  // whose head is the next
+    const std::int64_t k_rows = part ? part->keys_end - part->keys_begin : problem.k_rows, q_rows = part ? part->rows_end - part->rows_begin : problem.q_rows;
+    const std::int64_t key_zero = part ? part->keys_begin : 0, row_zero = part ? part->rows_begin : 0;
+    keys_ = k_rows;
     if (problem.k.pages != nullptr) return;
-    if (problem.k_rows * (row + value_row) > most_bytes) {
+    if (k_rows * (row + value_row) > most_bytes) {
       if (pass == Pass::forward) add_next_strip(problem, map, bytes);
       return;
     }
     if (pass == Pass::forward && problem.batch * problem.q_heads * problem.q_rows * (row + value_row) < problem.ahead_from) return;
     const std::int64_t ahead = map.head + map.heads * problem.heads_ahead, b = map.batch + ahead / problem.q_heads, h = ahead % problem.q_heads;
-    if (b >= problem.batch) return;
+    if (b >= (part ? map.batch + 1 : problem.batch)) return;
     batch_ = b;
     head_ = h;
     // under a causal mask the work of rows grows with their number, and so does their share
     const bool causal = pass == Pass::forward && problem.mask.count == 1 && problem.mask.nodes[0].op == MaskOp::causal;
-    if (causal) keys_ = (map.row + map.rows) * problem.k_rows / problem.q_rows;
-    const auto share = [&](std::int64_t rows) { return causal ? rows * rows / problem.q_rows : rows; };
-    const std::int64_t row_begin = share(map.row), rows_end = share(map.row + map.rows), first_key = row_begin * problem.k_rows / problem.q_rows;
-    const std::int64_t keys = rows_end * problem.k_rows / problem.q_rows - first_key, rows = rows_end - row_begin;
+    const std::int64_t own_row = map.row - row_zero;
+    if (causal) keys_ = (own_row + map.rows) * k_rows / q_rows;
+    const auto share = [&](std::int64_t rows) { return causal ? rows * rows / q_rows : rows; };
+    const std::int64_t row_begin = row_zero + share(own_row), rows_end = row_zero + share(own_row + map.rows);
+    const std::int64_t first_key = key_zero + (row_begin - row_zero) * k_rows / q_rows, keys = key_zero + (rows_end - row_zero) * k_rows / q_rows - first_key;
+    const std::int64_t rows = rows_end - row_begin;
     const auto head = [&](std::int64_t heads) { return problem.shared_head(h, heads); };
     if (b != map.batch || head(problem.k_heads) != problem.key_head(map.head))
       add(at(problem.k.base, b * problem.k_stride[0] + head(problem.k_heads) * problem.k_stride[1] + first_key * problem.k.row_stride), row, bytes * problem.k.row_stride, keys);
