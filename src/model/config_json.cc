@@ -31,8 +31,17 @@ const char* name_in(const std::array<const char*, N>& names, Enum value) {
   return names[static_cast<std::size_t>(value)];
 }
 
+/// A null that stands there is false, as transformers takes it.
 void must_be(const JsonFields& fields, const char* field, bool value) {
-  if (fields.boolean(field, value) != value) fields.refuse(field, "attn's models have it " + std::string(value ? "true" : "false"));
+  if (fields.boolean(field, fields.has(field) ? false : value) != value) fields.refuse(field, "attn's models have it " + std::string(value ? "true" : "false"));
+}
+
+/// A size of GPT-2's, which transformers also reads under the name it has elsewhere, and then from there.
+std::int64_t size_of(const JsonFields& fields, const char* field, const char* elsewhere) {
+  if (!fields.has(elsewhere)) return fields.integer(field);
+  const std::int64_t size = fields.integer(elsewhere);
+  if (fields.has(field) && fields.integer(field) != size) fields.refuse(elsewhere, std::string(field) + " says " + std::to_string(fields.integer(field)));
+  return size;
 }
 
 ModelConfig read_gpt2(const JsonFields& fields) {
@@ -41,10 +50,10 @@ ModelConfig read_gpt2(const JsonFields& fields) {
   must_be(fields, "add_cross_attention", false);
   must_be(fields, "is_causal", true);
   ModelConfig config{.vocab_size = fields.integer("vocab_size"),
-                     .context = fields.integer("n_positions"),
-                     .layers = fields.integer("n_layer"),
-                     .heads = fields.integer("n_head"),
-                     .width = fields.integer("n_embd"),
+                     .context = size_of(fields, "n_positions", "max_position_embeddings"),
+                     .layers = size_of(fields, "n_layer", "num_hidden_layers"),
+                     .heads = size_of(fields, "n_head", "num_attention_heads"),
+                     .width = size_of(fields, "n_embd", "hidden_size"),
                      .mlp_width = fields.integer("n_inner", 0),
                      .norm_eps = fields.number("layer_norm_epsilon", 1e-5),
                      .tied_head = fields.boolean("tie_word_embeddings", true),
@@ -62,14 +71,19 @@ void read_rotary(const JsonFields& fields, ModelConfig& config) {
   config.rotary_theta = fields.number("rope_theta", 10000);
   std::optional<JsonFields> parameters = fields.object("rope_scaling");  // transformers 5 follows it, too, where both stand there
   if (!parameters || parameters->empty()) parameters = fields.object("rope_parameters");
+  for (const JsonFields* given : {&fields, parameters ? &*parameters : &fields})
+    if (given->number("partial_rotary_factor", 1) != 1) given->refuse("partial_rotary_factor", "attn's models turn whole heads: it must be 1");
   if (!parameters) return;
   config.rotary_theta = parameters->number("rope_theta", config.rotary_theta);
   const char* kind = parameters->at("rope_type").is_null() ? "type" : "rope_type";
   const std::string type = parameters->text(kind, "default");
   if (type == "default") return;
   if (type != "llama3") parameters->refuse(kind, "it must be default or llama3");
-  config.rotary_scaling = {parameters->number("factor"), parameters->number("low_freq_factor"), parameters->number("high_freq_factor"),
-                           parameters->integer("original_max_position_embeddings")};
+  constexpr const char* context = "original_max_position_embeddings";
+  config.rotary_scaling = {parameters->number("factor"), parameters->number("low_freq_factor"), parameters->number("high_freq_factor"), parameters->integer(context)};
+  // Which of two counts depends on the version of transformers.
+  if (fields.has(context) && fields.integer(context) != config.rotary_scaling->original_context)
+    fields.refuse(context, "it must be that of the rotary parameters, " + std::to_string(config.rotary_scaling->original_context));
 }
 
 ModelConfig read_llama(const JsonFields& fields) {

@@ -53,14 +53,14 @@ Tensors read_weights(const fs::path& folder) {
   return all;
 }
 
-/// Where generation ends by what transformers writes down beside config.json. As there, a file that is no JSON is none.
-std::vector<std::int64_t> generation_ends(const std::string& path) {
-  if (!fs::is_regular_file(path)) return {};
+/// Where generation ends by what transformers writes down beside config.json: nowhere, if it does not say. As there, a file that is no JSON is none.
+std::optional<std::vector<std::int64_t>> generation_ends(const std::string& path) {
+  if (!fs::is_regular_file(path)) return std::nullopt;
   const std::string text = read_text(path);
   try {
     parse_json(text, path);
   } catch (const FormatError&) {
-    return {};
+    return std::nullopt;
   }
   return JsonFields(text, path).ids("eos_token_id");
 }
@@ -117,7 +117,7 @@ LanguageModel LanguageModel::load(const std::string& folder, std::optional<Dtype
   const fs::path path(folder);
   const std::string config_path = (path / "config.json").string();
   ModelConfig config = ModelConfig::from_json(read_text(config_path), config_path);
-  if (const std::vector<std::int64_t> ids = generation_ends((path / "generation_config.json").string()); !ids.empty()) config.end_tokens = ids;
+  if (const auto ends = generation_ends((path / "generation_config.json").string())) config.end_tokens = *ends;
   Tensors tensors = read_weights(path);
   // Before anything is made of it: what a damaged file claims may not fit into memory.
   if (config.layers > static_cast<std::int64_t>(tensors.size()))

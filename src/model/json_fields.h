@@ -30,6 +30,8 @@ class JsonFields {
   /// One id, a list of ids, or none.
   std::vector<std::int64_t> ids(const char* field) const;
   bool empty() const { return object_.empty(); }
+  /// Also of a field that is null.
+  bool has(const char* field) const { return object_.contains(field); }
   /// The field as it is; null when it is missing.
   const nlohmann::json& at(const char* field) const;
   /// ValueError "name: field is value; needed".

@@ -170,6 +170,12 @@ TEST(Files, ConfigsThatAreNone) {
   EXPECT_EQ(config_error(with("llama", "head_dim", 3)), "config.json: ModelConfig: head_dim is 3; rotary positions need an even one");
   EXPECT_EQ(config_error(with("llama", "eos_token_id", "end")), R"(config.json: eos_token_id is "end"; it must be an id or a list of ids)");
   EXPECT_EQ(config_error(with("gpt2", "is_causal", false)), "config.json: is_causal is false; attn's models have it true");
+  EXPECT_EQ(config_error(with("gpt2", "is_causal", nullptr)), "config.json: is_causal is null; attn's models have it true");
+  EXPECT_NO_THROW(ModelConfig::from_json(with("gpt2", "scale_attn_by_inverse_layer_idx", nullptr)));
+  EXPECT_EQ(config_error(with("gpt2", "num_attention_heads", 2)), "config.json: num_attention_heads is 2; n_head says 3");
+  EXPECT_EQ(config_error(with("llama", "partial_rotary_factor", 0.5)), "config.json: partial_rotary_factor is 0.5; attn's models turn whole heads: it must be 1");
+  EXPECT_EQ(config_error(with("llama3", "original_max_position_embeddings", 8)),
+            "config.json: original_max_position_embeddings is 8; it must be that of the rotary parameters, 16");
   EXPECT_EQ(config_error(with("llama", "sliding_window", 4)),
             "config.json: sliding_window is 4; attn's models see all tokens before: it must be null, or no shorter than max_position_embeddings");
   EXPECT_TRUE(config_error(with("llama", "attention_chunk_size", 4)).starts_with("config.json: attention_chunk_size is 4; attn's models see all tokens before"));
@@ -187,6 +193,18 @@ TEST(Files, ConfigsThatAreNone) {
   }
   EXPECT_EQ(error_of<FormatError>([] { ModelConfig::from_json(R"({"model_type": 1e999})"); }), "config.json: a number is too large (byte offset 0)");
   EXPECT_EQ(error_of<FormatError>([] { ModelConfig::from_json("[]"); }), "config.json: it must be a JSON object (byte offset 0)");
+}
+
+TEST(Files, SizesOfGpt2UnderTheNamesOfOthers) {
+  nlohmann::json config = nlohmann::json::parse(testing::text_of(golden_folder("gpt2") + "/config.json"));
+  const ModelConfig own = ModelConfig::from_json(config.dump());
+  for (const auto& [field, elsewhere] : {std::pair("n_embd", "hidden_size"), {"n_head", "num_attention_heads"}, {"n_layer", "num_hidden_layers"},
+                                         {"n_positions", "max_position_embeddings"}}) {
+    config[elsewhere] = config[field];
+    EXPECT_EQ(ModelConfig::from_json(config.dump()), own);
+    config.erase(field);
+    EXPECT_EQ(ModelConfig::from_json(config.dump()), own);
+  }
 }
 
 TEST(Files, TheRotaryFieldsOfOlderConfigs) {
@@ -227,6 +245,18 @@ TEST(Files, TheEndIsThatOfGenerationConfig) {
   LanguageModel(testing::tiny_gpt2()).save(folder.path());
   folder.write("generation_config.json", R"({"eos_token_id": [3, 4]})");
   EXPECT_EQ(LanguageModel::load(folder.path()).config.end_tokens, (std::vector<std::int64_t>{3, 4}));
+}
+
+// As in transformers 5, whose generation config is that file alone.
+TEST(Files, AGenerationConfigWithoutAnEndHasNone) {
+  const TemporaryFolder folder;
+  ModelConfig config = testing::tiny_gpt2();
+  config.end_tokens = {5};
+  LanguageModel(config).save(folder.path());
+  for (const char* text : {"{}", R"({"eos_token_id": null})", R"({"eos_token_id": [], "_from_model_config": true})"}) {
+    folder.write("generation_config.json", text);
+    EXPECT_TRUE(LanguageModel::load(folder.path()).config.end_tokens.empty()) << text;
+  }
 }
 
 TEST(Files, AGenerationConfigThatIsNoJsonIsNone) {
