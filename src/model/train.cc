@@ -32,6 +32,10 @@ std::vector<optim::Group<optim::AdamWOptions>> groups_of(const std::vector<Tenso
   return groups;
 }
 
+[[noreturn]] void diverged(std::int64_t step, const std::string& what) {
+  throw ValueError(fmt::format("Trainer: step {} has {}: the training has diverged; a smaller lr may help", step, what));
+}
+
 Tensor as_tensor(const std::vector<LossPoint>& points) {
   Tensor result = empty({static_cast<std::int64_t>(points.size()), 2}, Dtype::f64);
   auto* value = result.data<double>();
@@ -93,8 +97,7 @@ TrainStep Trainer::advance() {
   report.loss = loss.item();
   report.gradient_norm = optim::clip_grad_norm_(s.parameters, o.clip > 0 ? o.clip : std::numeric_limits<double>::infinity());
   if (!std::isfinite(report.loss) || !std::isfinite(report.gradient_norm))
-    throw ValueError(fmt::format("Trainer: step {} has loss {} and gradients of norm {}: the training has diverged; a smaller lr may help", report.step,
-                                 report.loss, report.gradient_norm));
+    diverged(report.step, fmt::format("loss {} and gradients of norm {}", report.loss, report.gradient_norm));
   for (auto& group : s.adamw.groups) group.options.lr = report.lr;
   s.adamw.step();
 
@@ -102,6 +105,7 @@ TrainStep Trainer::advance() {
   s.losses.push_back({s.step, report.loss});
   if (s.step % o.eval_every == 0 || done()) {
     report.validation = validate();
+    if (!std::isfinite(*report.validation)) diverged(s.step, fmt::format("validation loss {}", *report.validation));
     s.validations.push_back({s.step, *report.validation});
     report.best = *report.validation < s.best;
     if (report.best) s.best = *report.validation, s.best_step = s.step;

@@ -188,6 +188,8 @@ TEST(Train, SaysWhatIsWrong) {
   TrainOptions wild = options();
   wild.lr = 1e30, wild.clip = 0;
   EXPECT_NE(error_of<ValueError>([&] { trained(12, wild); }).find("the training has diverged; a smaller lr may help"), std::string::npos);
+  wild.steps = wild.eval_every = 1, wild.warmup = 0;  // no step comes after
+  EXPECT_EQ(error_of<ValueError>([&] { trained(1, wild); }), "Trainer: step 1 has validation loss nan: the training has diverged; a smaller lr may help");
 }
 
 TEST(Train, AnotherTextOrADamagedFileIsAnError) {
