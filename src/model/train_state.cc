@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <new>
 #include <type_traits>
 
 namespace attn {
@@ -82,6 +83,8 @@ Facts facts_of(const std::string& path, const std::map<std::string, std::string>
     const Json json = Json::parse(metadata.at(kKey));
     return {options_of(json.at("options")), json.at("step").get<std::int64_t>(), json.at("best_step").get<std::int64_t>(),
             json.at("best").is_null() ? std::numeric_limits<double>::infinity() : json.at("best").get<double>(), json.at("data").get<std::string>()};
+  } catch (const std::bad_alloc&) {  // says nothing of the file
+    throw;
   } catch (const std::exception& error) {
     throw FormatError(fmt::format("Trainer: {}: not the state of a training ({})", path, io::one_line(error.what())), 0);
   }
@@ -160,6 +163,8 @@ Trainer Trainer::resume(const std::string& folder, std::vector<std::int64_t> ids
     state->losses = points_of(file.at("losses"));
     state->validations = points_of(file.at("validations"));
     set_generator_state(file.at("generator"));
+  } catch (const std::bad_alloc&) {
+    throw;
   } catch (const std::exception& error) {
     throw FormatError(fmt::format("Trainer: {}: {}", path, io::one_line(error.what())), 0);
   }

@@ -28,6 +28,12 @@ struct Module::State {
     visit(prefix, *this);
     for (const auto& [name, module] : modules) module->walk(prefix + name + ".", visit);
   }
+
+  /// Without an allocation: destructors call it.
+  void train(bool on) {
+    training = on;
+    for (const auto& [name, module] : modules) module->train(on);
+  }
 };
 
 namespace {
@@ -90,9 +96,7 @@ void Module::add_module(const std::string& name, const Module& module) {
   state_->modules.emplace_back(name, module.state_);
 }
 
-void Module::train(bool on) const {
-  state_->walk("", [on](const std::string&, State& state) { state.training = on; });
-}
+void Module::train(bool on) const { state_->train(on); }
 
 bool Module::is_training() const { return state_->training; }
 

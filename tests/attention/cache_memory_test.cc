@@ -3,45 +3,11 @@
 #include <attn/ops.h>
 
 #include "attention/truth.h"
+#include "support/failing_memory.h"
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <functional>
-#include <new>
-
-namespace {
-
-/// Allocations of this thread until one fails; below 0: none does.
-thread_local long allocations_left = -1;
-
-void* allocate(std::size_t bytes, std::size_t alignment) {
-  if (allocations_left >= 0 && allocations_left-- == 0) throw std::bad_alloc();
-  bytes = (bytes + alignment) / alignment * alignment;
-  if (void* data = std::aligned_alloc(alignment, bytes)) return data;
-  throw std::bad_alloc();
-}
-
-/// Not inlined: GCC would see a `free` of what came from `new`.
-[[gnu::noinline]] void release(void* data) noexcept { std::free(data); }
-
-}  // namespace
-
-void* operator new(std::size_t bytes) { return allocate(bytes, alignof(std::max_align_t)); }
-void* operator new(std::size_t bytes, std::align_val_t alignment) { return allocate(bytes, static_cast<std::size_t>(alignment)); }
-// Sanitizers bring one of their own, which would not fit the deletes below.
-void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
-  try {
-    return allocate(bytes, alignof(std::max_align_t));
-  } catch (const std::bad_alloc&) {
-    return nullptr;
-  }
-}
-void operator delete(void* data) noexcept { release(data); }
-void operator delete(void* data, std::size_t) noexcept { release(data); }
-void operator delete(void* data, const std::nothrow_t&) noexcept { release(data); }
-void operator delete(void* data, std::align_val_t) noexcept { release(data); }
-void operator delete(void* data, std::size_t, std::align_val_t) noexcept { release(data); }
 
 namespace attn::testing {
 namespace {

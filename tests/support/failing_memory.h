@@ -1,0 +1,37 @@
+// tests/support/failing_memory.h: a `new` that fails when it is told to; in one file of a program, which the thread sanitizer's leaves out.
+#pragma once
+#include <cstdlib>
+#include <new>
+
+namespace attn::testing {
+
+/// Allocations of this thread until one fails; below 0: none does.
+inline thread_local long allocations_left = -1;
+
+inline void* allocate_or_fail(std::size_t bytes, std::size_t alignment) {
+  if (allocations_left >= 0 && allocations_left-- == 0) throw std::bad_alloc();
+  bytes = (bytes + alignment) / alignment * alignment;
+  if (void* data = std::aligned_alloc(alignment, bytes)) return data;
+  throw std::bad_alloc();
+}
+
+/// Not inlined: GCC would see a `free` of what came from `new`.
+[[gnu::noinline]] inline void release(void* data) noexcept { std::free(data); }
+
+}  // namespace attn::testing
+
+void* operator new(std::size_t bytes) { return attn::testing::allocate_or_fail(bytes, alignof(std::max_align_t)); }
+void* operator new(std::size_t bytes, std::align_val_t alignment) { return attn::testing::allocate_or_fail(bytes, static_cast<std::size_t>(alignment)); }
+// Sanitizers bring one of their own, which would not fit the deletes below.
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  try {
+    return attn::testing::allocate_or_fail(bytes, alignof(std::max_align_t));
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+void operator delete(void* data) noexcept { attn::testing::release(data); }
+void operator delete(void* data, std::size_t) noexcept { attn::testing::release(data); }
+void operator delete(void* data, const std::nothrow_t&) noexcept { attn::testing::release(data); }
+void operator delete(void* data, std::align_val_t) noexcept { attn::testing::release(data); }
+void operator delete(void* data, std::size_t, std::align_val_t) noexcept { attn::testing::release(data); }
