@@ -104,11 +104,15 @@ void set_generator_state(const Tensor& words) {
   default_generator().set_state({first, first + words.numel() * 8});
 }
 
-std::vector<LossPoint> points_of(const Tensor& x) {
+/// Of the steps up to `last`.
+std::vector<LossPoint> points_of(const Tensor& x, std::int64_t last) {
   std::vector<LossPoint> points;
   if (x.dim() != 2 || x.size(1) != 2) throw ValueError("losses have another shape");
   const std::vector<double> values = x.to_vector();
-  for (std::size_t i = 0; i < values.size(); i += 2) points.push_back({static_cast<std::int64_t>(values[i]), values[i + 1]});
+  for (std::size_t i = 0; i < values.size(); i += 2) {
+    if (!(values[i] >= 1 && values[i] <= static_cast<double>(last))) throw ValueError(fmt::format("a loss of step {} in a training of {}", values[i], last));
+    points.push_back({static_cast<std::int64_t>(values[i]), values[i + 1]});
+  }
   return points;
 }
 
@@ -160,8 +164,9 @@ Trainer Trainer::resume(const std::string& folder, std::vector<std::int64_t> ids
     // Of each parameter: step, exp_avg, exp_avg_sq, and the master of a half float. The optimiser would begin anew what is missing.
     const std::size_t of_each = facts.options.dtype == Dtype::f32 ? 3 : 4, wanted = facts.step == 0 ? 0 : of_each * state->parameters.size();
     if (moments.size() != wanted) throw ValueError(fmt::format("the optimiser has {} tensors; it must have {}", moments.size(), wanted));
-    state->losses = points_of(file.at("losses"));
-    state->validations = points_of(file.at("validations"));
+    state->losses = points_of(file.at("losses"), facts.step);
+    state->validations = points_of(file.at("validations"), facts.step);
+    if (static_cast<std::int64_t>(state->losses.size()) != facts.step) throw ValueError(fmt::format("{} losses of {} steps", state->losses.size(), facts.step));
     set_generator_state(file.at("generator"));
   } catch (const std::bad_alloc&) {
     throw;

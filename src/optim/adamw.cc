@@ -96,6 +96,7 @@ AdamW::AdamW(std::vector<Group<AdamWOptions>> given)
 
 void AdamW::step() {
   const NoGrad guard;
+  check_groups("AdamW", groups, parameters_);
   std::size_t i = 0;
   for (const auto& [parameters, options] : groups) {
     check(options);

@@ -77,6 +77,7 @@ void Optimizer::load_state_dict(const StateDict& dict) {
     const Dtype kept = x.dtype() == Dtype::f64 ? Dtype::f64 : Dtype::f32;
     State& state = loaded[i];
     if (const Tensor step = take(fmt::format("state.{}.step", i), {}, Dtype::i64); step.defined()) state.step = step.item_int();
+    if (state.step < 0) wrong += fmt::format("; state.{}.step is {}", i, state.step);
     for (const std::string& name : buffer_names_) state.buffers.push_back(take(fmt::format("state.{}.{}", i, name), x.sizes(), kept));
     state.master = take(fmt::format("state.{}.master", i), x.sizes(), kept);
     state.master_version = x.version();

@@ -43,6 +43,7 @@ SGD::SGD(std::vector<Group<SGDOptions>> given) : Optimizer(parameters_of(given),
 
 void SGD::step() {
   const NoGrad guard;
+  check_groups("SGD", groups, parameters_);
   std::size_t i = 0;
   for (const auto& [parameters, options] : groups) {
     check(options);

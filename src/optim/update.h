@@ -4,6 +4,8 @@
 
 #include "runtime/parallel.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace attn::optim {
@@ -13,6 +15,17 @@ std::vector<Tensor> parameters_of(const std::vector<Group<Options>>& groups) {
   std::vector<Tensor> all;
   for (const auto& group : groups) all.insert(all.end(), group.parameters.begin(), group.parameters.end());
   return all;
+}
+
+/// ValueError where the groups no longer hold the parameters of the beginning: what is kept of them is counted through all groups.
+template <typename Options>
+void check_groups(const char* name, const std::vector<Group<Options>>& groups, const std::vector<Tensor>& parameters) {
+  std::size_t i = 0;
+  bool same = true;
+  for (const auto& group : groups)
+    for (const Tensor& x : group.parameters) same = same && i < parameters.size() && x.impl() == parameters[i++].impl();
+  if (!same || i != parameters.size())
+    throw ValueError(fmt::format("{}: the parameters of the groups are not those of the beginning; only their options may change", name));
 }
 
 /// span(begin, end) for the elements below n, in parts of a fixed size that threads share. The loop stands in the span, on restricted

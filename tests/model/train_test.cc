@@ -219,6 +219,20 @@ TEST(Train, AnotherTextOrADamagedFileIsAnError) {
     for (auto& [name, value] : f.tensors)
       if (name == "generator") value = zeros({632}, Dtype::i64);
   });
+  const auto with = [&](const char* wanted, const Tensor& x) {
+    refused([&](auto& f) {
+      for (auto& [name, value] : f.tensors)
+        if (name == wanted) value = x;
+    });
+  };
+  with("losses", zeros({1, 2}, Dtype::f64));
+  with("losses", full({2, 2}, NAN, Dtype::f64));
+  with("validations", full({1, 2}, 3, Dtype::f64));
+  with("optimizer.state.0.step", full({}, -1, Dtype::i64));
+  refused([](auto& f) {
+    auto& text = f.metadata["attn_train"];
+    text.replace(text.find("\"step\":2"), 8, "\"step\":1");
+  });
   refused([](auto& f) {
     auto& text = f.metadata["attn_train"];
     text.replace(text.find("\"width\":16"), 10, "\"width\":9000000");

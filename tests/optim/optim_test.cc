@@ -202,6 +202,26 @@ TEST(Optim, AParameterThatIsAViewOfAnyStrides) {
   EXPECT_EQ(memory.t().to_vector(), (1 - gradient).to_vector());
 }
 
+TEST(Optim, GroupsKeepTheirParameters) {
+  const Tensor a = ones({2}).requires_grad_(), b = ones({3}).requires_grad_();
+  for (const Tensor& x : {a, b}) x.set_grad(ones(x.sizes()));
+  const auto refused = [](const char* name, auto& optimizer) {
+    EXPECT_EQ(error_of<ValueError>([&] { optimizer.step(); }), std::string(name) + ": the parameters of the groups are not those of the beginning; only their options may change");
+  };
+  AdamW adamw({a});
+  adamw.groups[0].parameters.push_back(b);
+  refused("AdamW", adamw);
+  adamw.groups[0].parameters = {b};
+  refused("AdamW", adamw);
+  SGD sgd({a, b});
+  sgd.groups[0].parameters.pop_back();
+  refused("SGD", sgd);
+  sgd.groups.push_back({{b}, {.lr = 0.5}});
+  sgd.step();
+  EXPECT_EQ(b.detach().to_vector(), (std::vector<double>{0.5, 0.5, 0.5}));
+  EXPECT_EQ(a.detach().to_vector(), (std::vector<double>{0.999f, 0.999f}));
+}
+
 TEST(Optim, Errors) {
   Tensor x = ones({2});
   EXPECT_EQ(error_of<ValueError>([&] { SGD({x}); }), "Optimizer: parameter 0 must be a leaf that requires a gradient");
