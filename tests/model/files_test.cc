@@ -291,9 +291,11 @@ TEST(Files, AClaimOfManyLayersAllocatesNothing) {
 TEST(Files, AnIndexStaysInItsFolder) {
   const TemporaryFolder folder;
   folder.write("config.json", testing::text_of(golden_folder("gpt2") + "/config.json"));
-  folder.write("model.safetensors.index.json", R"({"weight_map": {"a": "../model.safetensors"}})");
-  EXPECT_EQ(error_of<ValueError>([&] { LanguageModel::load(folder.path()); }),
-            (folder / "model.safetensors.index.json") + R"(: weight_map is {"a":"../model.safetensors"}; each value must be the name of a file in its folder)");
+  for (const char* file : {R"("../model.safetensors")", R"("")", R"("a\nb")", R"("a\u0000")", "1"}) {
+    folder.write("model.safetensors.index.json", R"({"weight_map": {"a": )" + std::string(file) + "}}");
+    EXPECT_EQ(error_of<ValueError>([&] { LanguageModel::load(folder.path()); }),
+              (folder / "model.safetensors.index.json") + R"(: weight_map is {"a":)" + file + "}; each value must be the name of a file in its folder");
+  }
 }
 
 TEST(Files, WhatIsNotThere) {
