@@ -53,6 +53,7 @@ struct Generated {
 ///
 /// Longer than the context: when the text has more tokens than fit, its oldest are forgotten half a context at a time; positions then
 /// count from the first that is left.
+/// Threads  any number at once with a model in eval mode; one in training mode is switched meanwhile
 /// Errors   ValueError for a prompt without tokens, an id that is not in the vocabulary, options out of their range
 /// Bits     the tokens depend neither on the cache, nor on the other prompts, nor on the threads
 ATTN_API std::vector<Generated> generate(const LanguageModel& model, const std::vector<std::vector<std::int64_t>>& prompts, const GenerateOptions& options = {});

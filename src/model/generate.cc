@@ -115,11 +115,15 @@ class Run {
   std::vector<std::int64_t> seen_from_;  // of each text, as the cache holds it
 };
 
-/// Dropout is off while it lives.
+/// Dropout is off while it lives. A model in eval mode is not written to: several threads may generate with it.
 class Evaluating {
  public:
-  explicit Evaluating(const LanguageModel& model) : model_(model), before_(model.is_training()) { model_.eval(); }
-  ~Evaluating() { model_.train(before_); }
+  explicit Evaluating(const LanguageModel& model) : model_(model), before_(model.is_training()) {
+    if (before_) model_.eval();
+  }
+  ~Evaluating() {
+    if (before_) model_.train();
+  }
   Evaluating(const Evaluating&) = delete;
   Evaluating& operator=(const Evaluating&) = delete;
 
