@@ -183,6 +183,7 @@ ModelConfig ModelConfig::from_json(const std::string& text, const std::string& n
   const JsonFields fields(text, name);
   const std::string type = fields.text("model_type");
   if (type != "gpt2" && type != "llama" && type != "attn") fields.refuse("model_type", "it must be gpt2, llama or attn");
+  if (!fields.at("quantization_config").is_null()) fields.refuse("quantization_config", "attn's models are not quantised: it must be null");
   ModelConfig config = type == "gpt2" ? read_gpt2(fields) : type == "llama" ? read_llama(fields) : read_own(fields);
   config.end_tokens = fields.ids("eos_token_id");
   try {

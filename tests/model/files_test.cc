@@ -172,6 +172,8 @@ TEST(Files, ConfigsThatAreNone) {
   EXPECT_EQ(config_error(with("gpt2", "is_causal", false)), "config.json: is_causal is false; attn's models have it true");
   EXPECT_EQ(config_error(with("gpt2", "is_causal", nullptr)), "config.json: is_causal is null; attn's models have it true");
   EXPECT_NO_THROW(ModelConfig::from_json(with("gpt2", "scale_attn_by_inverse_layer_idx", nullptr)));
+  EXPECT_EQ(config_error(with("llama", "quantization_config", {{"quant_method", "fp8"}})),
+            R"(config.json: quantization_config is {"quant_method":"fp8"}; attn's models are not quantised: it must be null)");
   EXPECT_EQ(config_error(with("gpt2", "num_attention_heads", 2)), "config.json: num_attention_heads is 2; n_head says 3");
   EXPECT_EQ(config_error(with("llama", "partial_rotary_factor", 0.5)), "config.json: partial_rotary_factor is 0.5; attn's models turn whole heads: it must be 1");
   EXPECT_EQ(config_error(with("llama3", "original_max_position_embeddings", 8)),
