@@ -69,7 +69,8 @@ struct ATTN_API ModelConfig {
   friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
 };
 
-/// Keys and values of every layer for some sequences: with them the next token costs one token's work.
+/// Keys and values of every layer for some sequences: with them the next token costs one token's work. A call that fails leaves them as
+/// they were.
 ///
 /// Threads   as KvCache
 class ATTN_API ModelCache {

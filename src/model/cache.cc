@@ -25,7 +25,8 @@ std::int64_t ModelCache::length(std::int64_t sequence) const { return layers_.fr
 
 void ModelCache::truncate(std::int64_t sequence, std::int64_t length) {
   const std::vector<KvSequence>& own = handles(sequence);
-  for (std::size_t layer = 0; layer < layers_.size(); ++layer) layers_[layer].truncate(own[layer], length);
+  for (std::size_t layer = 0; layer < layers_.size(); ++layer)
+    if (layers_[layer].length(own[layer]) != length) layers_[layer].truncate(own[layer], length);
 }
 
 }  // namespace attn

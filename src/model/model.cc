@@ -83,24 +83,33 @@ Tensor LanguageModel::hidden(const Tensor& ids) const {
 
 Tensor LanguageModel::hidden(const Tensor& ids, ModelCache& cache, const std::vector<std::int64_t>& sequences) const {
   check_ids(config, ids);
+  if (static_cast<std::int64_t>(cache.layers_.size()) != config.layers)
+    throw ValueError("LanguageModel: the cache is of a model with " + std::to_string(cache.layers_.size()) + (cache.layers_.size() == 1 ? " layer" : " layers") +
+                     "; this one has " + std::to_string(config.layers));
   const std::vector<std::int64_t> rows = sequences.empty() ? arange(0, ids.size(0)).to_int_vector() : sequences;
   if (static_cast<std::int64_t>(rows.size()) != ids.size(0))
     throw ShapeError("LanguageModel: ids has shape " + to_string(ids.sizes()) + "; it must have a row for each of " + std::to_string(rows.size()) + " sequences");
   const Tensor positions = empty({ids.size(0), ids.size(1)}, Dtype::i64);
+  std::vector<std::int64_t> before;
   for (std::size_t b = 0; b < rows.size(); ++b) {
-    const std::int64_t before = cache.length(rows[b]);
-    check_ids(config, ids, before);
+    before.push_back(cache.length(rows[b]));
+    check_ids(config, ids, before[b]);
     if (std::count(rows.begin(), rows.end(), rows[b]) > 1) throw ValueError("LanguageModel: sequence " + std::to_string(rows[b]) + " is given twice");
-    for (std::int64_t t = 0; t < ids.size(1); ++t) positions.data<std::int64_t>()[static_cast<std::int64_t>(b) * ids.size(1) + t] = before + t;
+    for (std::int64_t t = 0; t < ids.size(1); ++t) positions.data<std::int64_t>()[static_cast<std::int64_t>(b) * ids.size(1) + t] = before[b] + t;
   }
   const NoGrad no_grad;
-  return run(ids, positions, [&](std::int64_t layer, const Heads& heads) {
-    std::vector<KvSequence> handles;
-    for (const std::int64_t row : rows) handles.push_back(cache.handles(row)[static_cast<std::size_t>(layer)]);
-    KvCache& kept = cache.layers_[static_cast<std::size_t>(layer)];
-    kept.append(handles, heads.k, heads.v);
-    return attention_cached(heads.q, kept, handles, {.mask = Mask::causal()}).output;
-  });
+  try {
+    return run(ids, positions, [&](std::int64_t layer, const Heads& heads) {
+      std::vector<KvSequence> handles;
+      for (const std::int64_t row : rows) handles.push_back(cache.handles(row)[static_cast<std::size_t>(layer)]);
+      KvCache& kept = cache.layers_[static_cast<std::size_t>(layer)];
+      kept.append(handles, heads.k, heads.v);
+      return attention_cached(heads.q, kept, handles, {.mask = Mask::causal()}).output;
+    });
+  } catch (...) {  // no layer keeps what another has not got
+    for (std::size_t b = 0; b < rows.size(); ++b) cache.truncate(rows[b], before[b]);
+    throw;
+  }
 }
 
 LanguageModel::Heads LanguageModel::heads(const Tensor& ids, std::int64_t layer) const {

@@ -194,6 +194,12 @@ TEST(LanguageModel, Errors) {
   EXPECT_EQ(error_of<ValueError>([&] { net.hidden(ten, cache, {2}); }), "ModelCache: sequence is 2; it must be from 0 to 1");
   EXPECT_EQ(error_of<ValueError>([&] { net.hidden(zeros({2, 1}, Dtype::i64), cache, {1, 1}); }), "LanguageModel: sequence 1 is given twice");
   EXPECT_EQ(error_of<ShapeError>([&] { net.hidden(ten, cache, {0, 1}); }), "LanguageModel: ids has shape [1, 10]; it must have a row for each of 2 sequences");
+  ModelConfig deeper = net.config;
+  ++deeper.layers;
+  ModelCache other(deeper, 2);
+  EXPECT_EQ(error_of<ValueError>([&] { net.hidden(ten, other, {0}); }), "LanguageModel: the cache is of a model with 3 layers; this one has 2");
+  deeper.layers = 1;
+  EXPECT_EQ(error_of<ValueError>([&] { ModelCache one(deeper, 2); net.hidden(ten, one, {0}); }), "LanguageModel: the cache is of a model with 1 layer; this one has 2");
   EXPECT_EQ(error_of<ValueError>([&] { ModelCache(net.config, 0); }), "ModelCache: sequences is 0; it must be at least 1");
   EXPECT_EQ(cache.length(0), 10);
   EXPECT_EQ(cache.length(1), 0);

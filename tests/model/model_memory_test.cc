@@ -1,9 +1,11 @@
 // tests/model/model_memory_test.cc: an allocation fails, at each place in turn: what is called throws that, and nothing else.
 #include <attn/generate.h>
+#include <attn/ops.h>
 #include <attn/train.h>
 
 #include "model/folder.h"
 #include "support/failing_memory.h"
+#include "support/golden.h"
 
 #include <gtest/gtest.h>
 
@@ -37,6 +39,32 @@ TEST(ModelMemory, GeneratingFails) {
   generated();
   EXPECT_GT(fail_at_each(generated), 100);
   EXPECT_TRUE(model.is_training());
+}
+
+/// What a call that failed had put into the first layers is gone: the next one gives the numbers of a cache that saw none of it.
+TEST(ModelMemory, DecodingFails) {
+  const LanguageModel model(tiny_llama());
+  model.eval();
+  const Tensor text = tensor<std::int64_t>({1, 2, 3}).unsqueeze(0), next = tensor<std::int64_t>({4}).unsqueeze(0);
+  ModelCache whole(model.config, 1), failed(model.config, 1);
+  for (ModelCache* cache : {&whole, &failed}) model.hidden(text, *cache);
+  const Tensor expected = model.hidden(next, whole);
+  long at = 0;
+  for (;; ++at) {
+    allocations_left = at;
+    bool threw = false;
+    try {
+      model.hidden(next, failed);
+    } catch (const std::bad_alloc&) {
+      threw = true;
+    }
+    allocations_left = -1;
+    if (!threw) break;
+    ASSERT_EQ(failed.length(0), 3);
+    ASSERT_TRUE(bits_equal(model.hidden(next, failed), expected)) << at;
+    failed.truncate(0, 3);
+  }
+  EXPECT_GT(at, 50);
 }
 
 /// The file is whole: no error speaks of it.
