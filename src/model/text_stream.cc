@@ -1,8 +1,6 @@
 // src/model/text_stream.cc: characters out of bytes, and the longest end that may begin a stop text.
 #include "model/text_stream.h"
 
-#include <attn/text.h>
-
 #include <algorithm>
 
 namespace attn {
@@ -13,20 +11,26 @@ constexpr std::string_view replacement = "\xEF\xBF\xBD";
 /// Bytes of the character that begins with this one; 0: none does.
 std::size_t length_of(unsigned char lead) { return lead < 0x80 ? 1 : lead < 0xC2 ? 0 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : lead < 0xF5 ? 4 : 0; }
 
-bool continues(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
+/// Whether a character that begins with `lead` goes on with `c`; its second byte is none that would make it longer than it need be, a
+/// surrogate or more than the last code point. So as many bytes are replaced at once as Hugging Face's library and Python replace.
+bool continues(unsigned char lead, char c, bool second) {
+  const auto byte = static_cast<unsigned char>(c);
+  const int least = !second ? 0x80 : lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80, most = !second ? 0xBF : lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
+  return byte >= least && byte <= most;
+}
 
 }  // namespace
 
 void TextStream::take_characters(bool all) {
   std::size_t at = 0;
   while (at < bytes_.size()) {
-    const std::size_t length = length_of(static_cast<unsigned char>(bytes_[at]));
+    const auto lead = static_cast<unsigned char>(bytes_[at]);
+    const std::size_t length = length_of(lead);
     std::size_t there = 1;
-    while (there < length && at + there < bytes_.size() && continues(bytes_[at + there])) ++there;
+    while (there < length && at + there < bytes_.size() && continues(lead, bytes_[at + there], there == 1)) ++there;
     if (there < length && at + there == bytes_.size() && !all) break;  // the rest may still come
-    const std::string_view character(bytes_.data() + at, there);
-    if (there == length && !text::invalid_utf8(character))
-      text_ += character;
+    if (there == length)
+      text_.append(bytes_, at, there);
     else
       text_ += replacement;
     at += there;

@@ -33,7 +33,9 @@ TEST(TextStream, BytesThatAreNoTextAreReplaced) {
     EXPECT_EQ(streamed("\x80", cut), "\xEF\xBF\xBD");
     EXPECT_EQ(streamed("x\xE6\x88", cut), "x\xEF\xBF\xBD");       // cut off
     EXPECT_EQ(streamed("\xE6\x88z", cut), "\xEF\xBF\xBDz");       // broken off
-    EXPECT_EQ(streamed("\xED\xA0\x80", cut), "\xEF\xBF\xBD");     // a surrogate
+    EXPECT_EQ(streamed("\xED\xA0\x80", cut), "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD");  // a surrogate, of which no byte begins a character
+    EXPECT_EQ(streamed("\xF4\x90z", cut), "\xEF\xBF\xBD\xEF\xBF\xBDz");                // beyond the last code point
+    EXPECT_EQ(streamed("\xF0\x8F\xE2\x82", cut), "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD");
     EXPECT_EQ(streamed("\xC0\xAF", cut), "\xEF\xBF\xBD\xEF\xBF\xBD");  // overlong
   }
 }
