@@ -1,6 +1,8 @@
 // src/model/config.cc: the shapes models come in, and what keeps a shape from being one.
 #include <attn/model.h>
 
+#include <fmt/format.h>
+
 #include <limits>
 
 namespace attn {
@@ -60,14 +62,14 @@ void ModelConfig::check() const {
   if (positions == Positions::rotary) {
     if (dim_of_head() % 2 != 0) throw ValueError("ModelConfig: head_dim is " + std::to_string(dim_of_head()) + "; rotary positions need an even one");
     if (const auto& s = rotary_scaling; s && !(s->factor > 0 && s->low_frequency > 0 && s->high_frequency >= s->low_frequency && s->original_context > 0))
-      throw ValueError("ModelConfig: rotary_scaling has factor " + std::to_string(s->factor) + ", low_frequency " + std::to_string(s->low_frequency) +
-                       ", high_frequency " + std::to_string(s->high_frequency) + ", original_context " + std::to_string(s->original_context) +
-                       "; they must be above 0, and high_frequency no less than low_frequency");
-    if (!(rotary_theta > 0)) throw ValueError("ModelConfig: rotary_theta is " + std::to_string(rotary_theta) + "; it must be above 0");
+      throw ValueError(fmt::format("ModelConfig: rotary_scaling has factor {}, low_frequency {}, high_frequency {}, original_context {}; "
+                                   "they must be above 0, and high_frequency no less than low_frequency",
+                                   s->factor, s->low_frequency, s->high_frequency, s->original_context));
+    if (!(rotary_theta > 0)) throw ValueError(fmt::format("ModelConfig: rotary_theta is {}; it must be above 0", rotary_theta));
   }
   if (!(numbers_of<double>(*this) < 0x1p60)) throw ValueError("ModelConfig: the weights are more numbers than can be counted");
-  if (!(norm_eps >= 0)) throw ValueError("ModelConfig: norm_eps is " + std::to_string(norm_eps) + "; it must not be negative");
-  if (!(dropout >= 0 && dropout < 1)) throw ValueError("ModelConfig: dropout is " + std::to_string(dropout) + "; it must be from 0 to below 1");
+  if (!(norm_eps >= 0)) throw ValueError(fmt::format("ModelConfig: norm_eps is {}; it must not be negative", norm_eps));
+  if (!(dropout >= 0 && dropout < 1)) throw ValueError(fmt::format("ModelConfig: dropout is {}; it must be from 0 to below 1", dropout));
 }
 
 }  // namespace attn
