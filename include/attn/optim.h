@@ -13,7 +13,8 @@ namespace attn::optim {
 /// Names and tensors, as nn::StateDict.
 using StateDict = std::vector<std::pair<std::string, Tensor>>;
 
-/// Parameters that share options; options may be changed between steps (the learning rate above all).
+/// Parameters that share options; options may be changed between steps (the learning rate above all), not
+/// which parameters there are: ValueError by step().
 template <typename Options>
 struct Group {
   std::vector<Tensor> parameters;

@@ -67,7 +67,7 @@ class ATTN_API Trainer {
   Trainer& operator=(Trainer&&) noexcept;
   ~Trainer();
 
-  /// One step. ValueError when all are done.
+  /// One step. ValueError when all are done, and when the loss, the gradients or the validation are no finite numbers.
   TrainStep advance();
   /// Mean cross entropy of the validation part, all of it, in windows side by side; in nats a token.
   double validate() const;
