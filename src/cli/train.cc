@@ -194,16 +194,15 @@ void remove_all(const std::vector<std::filesystem::path>& made) {
 
 /// ValueError for steps that this machine's memory cannot hold, whatever else it has to hold; the system would end the command in its first step.
 /// Of each token at least eight rows a layer and its logits are kept for the way back.
-void check_memory(const TrainOptions& o) {
+void check_memory(const TrainOptions& o, const char* what_helps) {
   const double numbers = 8 * static_cast<double>(o.model.layers) * static_cast<double>(o.model.width) + static_cast<double>(o.model.vocab_size);
   const double needed = static_cast<double>(o.batch) * static_cast<double>(o.model.context) * numbers * (o.dtype == Dtype::bf16 ? 2 : 4);
   struct sysinfo about = {};
   ::sysinfo(&about);
   const double there = (static_cast<double>(about.totalram) + static_cast<double>(about.totalswap)) * about.mem_unit;
   if (there > 0 && needed > there)
-    throw ValueError(fmt::format("a step of {} of {} needs more than {:.1f} GiB of memory, this machine has {:.1f}; "
-                                 "a smaller --batch or --context needs less",
-                                 counted(o.batch, "window"), counted(o.model.context, "token"), needed / 0x1p30, there / 0x1p30));
+    throw ValueError(fmt::format("a step of {} of {} needs more than {:.1f} GiB of memory, this machine has {:.1f}{}", counted(o.batch, "window"),
+                                 counted(o.model.context, "token"), needed / 0x1p30, there / 0x1p30, what_helps));
 }
 
 /// A new training; the folder has its first checkpoint before the first step, so that what cannot be written is known at once.
@@ -215,7 +214,7 @@ Running begin(const Arguments& a) {
   const std::string text = read_texts(a.texts, kind == Tokenizer::Kind::bpe);
   const Tokenizer tokenizer = Tokenizer::train(text, kind, a.vocab);
   const TrainOptions options = options_of(a, tokenizer.size());
-  check_memory(options);
+  check_memory(options, "; a smaller --batch or --context needs less");
   check_tokenizer(a.out, tokenizer);
   Trainer trainer(tokenizer.encode(text), options);
   std::error_code failure;
@@ -240,6 +239,7 @@ Running go_on(const Arguments& a) {
   const auto found = Trainer::find(a.out);
   if (!found) throw ValueError(fmt::format("{} holds no training to resume; without --resume one begins", a.out));
   check_same(a, found->first);
+  check_memory(found->first, "");  // it may have begun on a larger machine
   const Tokenizer tokenizer = Tokenizer::load(a.out);
   if (a.has("tokens") && tokenizer.kind() != kind_of(a))
     throw UsageError{fmt::format("--tokens {} are not those of the training in {}; leave it out, or begin anew in another --out", a.tokens, a.out)};

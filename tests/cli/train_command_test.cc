@@ -1,4 +1,6 @@
 // tests/cli/train_command_test.cc: attn train as a user runs, stops, kills and resumes it.
+#include <attn/safetensors.h>
+
 #include "cli/command.h"
 #include "support/sanitized.h"
 
@@ -250,6 +252,19 @@ TEST(TrainCommand, AStepWithoutMemoryLeavesNoFolder) {
   EXPECT_EQ(said.code, 1);
   EXPECT_NE(said.err.find("not enough memory for a step of 5000 windows of 16 tokens; a smaller --batch"), std::string::npos) << said.err;
   EXPECT_FALSE(std::filesystem::exists(folder.file("model")));
+}
+
+TEST(TrainCommand, AStepThatFitsAnotherMachineIsNotResumed) {
+  const Folder folder;
+  ASSERT_NO_FATAL_FAILURE(train_whole(folder));
+  const std::string state = folder.file("whole/train_state.safetensors");
+  Safetensors file = load_safetensors(state);
+  std::string& facts = file.metadata.at("attn_train");
+  facts.replace(facts.find("\"batch\":2"), 9, "\"batch\":2000000000");
+  save_safetensors(state, file.tensors, file.metadata);
+  const Said said = attn_says("train " + folder.file("text") + " --resume --out " + folder.file("whole"));
+  EXPECT_EQ(said.code, 1);
+  EXPECT_NE(said.err.find("a step of 2000000000 windows of 16 tokens needs more than"), std::string::npos) << said.err;
 }
 
 TEST(TrainCommand, TwoDoNotWriteIntoOneFolder) {
