@@ -22,7 +22,9 @@ Tensor Projections::operator()(const Tensor& x, const Tensor& weight, const Tens
 
 std::optional<PackedLinear> Projections::packed(const Tensor& weight, std::int64_t rows) const {
   if (!PackedLinear::takes(weight.dtype())) return std::nullopt;
-  const std::lock_guard lock(mutex_);
+  // A lock that is not free is passed by: in a child that was forked while another thread had it, it never will be.
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) return std::nullopt;
   Met& met = met_[weight.data()];
   if (met.version != weight.version()) {
     if (met.packed) left_ += bytes_of(weight);

@@ -4,6 +4,7 @@
 #include <attn/runtime.h>
 
 #include "runtime/environment.h"
+#include "runtime/fork.h"
 #include "runtime/once.h"
 
 #include <cstdio>
@@ -19,19 +20,18 @@ namespace {
 enum class Tracing : int { unknown, off, on };
 std::atomic<Tracing> tracing{Tracing::unknown};
 
+constinit std::mutex one_message;
+const FreeInChild<one_message> messages_of_child;
+
 /// Never destroyed: destructors of the host's statics may still trace.
-struct Host {
-  std::mutex lock;
-  MessageHandler handler;
-};
-Host& host() {
-  constinit static Once<std::unique_ptr<Host>> only;
-  return *only.get([] { return std::make_unique<Host>(); });
+MessageHandler& the_handler() {
+  constinit static Once<std::unique_ptr<MessageHandler>> only;
+  return *only.get([] { return std::make_unique<MessageHandler>(); });
 }
 
 void tell(MessageKind kind, std::string_view text) {
-  const std::lock_guard guard(host().lock);
-  if (host().handler) return host().handler(kind, text);
+  const std::lock_guard guard(one_message);
+  if (const MessageHandler& handler = the_handler()) return handler(kind, text);
   if (kind == MessageKind::notice) return;
   // In one piece, so that lines of several processes do not mix.
   std::string line(text);
@@ -59,8 +59,8 @@ void NoticeOnce::operator()(std::string_view text) {
 }  // namespace runtime
 
 MessageHandler set_message_handler(MessageHandler handler) {
-  const std::lock_guard guard(runtime::host().lock);
-  return std::exchange(runtime::host().handler, std::move(handler));
+  const std::lock_guard guard(runtime::one_message);
+  return std::exchange(runtime::the_handler(), std::move(handler));
 }
 
 void set_trace(bool on) { runtime::tracing.store(on ? runtime::Tracing::on : runtime::Tracing::off, std::memory_order_relaxed); }

@@ -1,6 +1,7 @@
 // src/tensor/random_generator.cc: the Mersenne twister, its numbers one at a time, its state as bytes, the global one.
 #include <attn/random.h>
 
+#include "runtime/fork.h"
 #include "runtime/once.h"
 
 #include <cmath>
@@ -26,6 +27,9 @@ T get(const std::vector<std::uint8_t>& bytes, std::size_t at) {
   for (std::size_t i = 0; i < sizeof(T); ++i) value |= static_cast<T>(bytes[at + i]) << (8 * i);
   return value;
 }
+
+constinit std::mutex generator_lock;
+const runtime::FreeInChild<generator_lock> generator_of_child;
 
 }  // namespace
 
@@ -127,10 +131,7 @@ Generator& default_generator() {
   return *generator.get([] { return std::make_unique<Generator>(); });
 }
 
-std::mutex& default_generator_mutex() {
-  static std::mutex mutex;
-  return mutex;
-}
+std::mutex& default_generator_mutex() { return generator_lock; }
 
 void manual_seed(std::uint64_t seed) {
   const std::lock_guard lock(default_generator_mutex());

@@ -3,6 +3,7 @@
 
 #include <attn/ops.h>
 
+#include "runtime/fork.h"
 #include "tensor/build.h"
 
 #include <algorithm>
@@ -74,6 +75,9 @@ Tensor replaced(const Tensor& x, const Tensor& values, const Window& window) {
   return record("CopySlicesBackward0", result, wrt(x, wrt_x), wrt(values, [window](auto& dy) { return shown(dy, window); }));
 }
 
+constinit std::mutex several_readers;  // of one view that is behind its base
+const runtime::FreeInChild<several_readers> readers_of_child;
+
 }  // namespace
 
 Vjp change_of_base(const Tensor& view, Vjp change) {
@@ -87,7 +91,6 @@ Vjp change_of_base(const Tensor& view, Vjp change) {
 void follow_base(TensorImpl& view) {
   const Node* last = view.base.impl()->node.get();
   if (last == nullptr || last->sequence == view.seen.load(std::memory_order_acquire)) return;
-  static std::mutex several_readers;  // of one view that is behind its base
   const std::lock_guard guard(several_readers);
   const std::uint64_t sequence = last->sequence;
   if (sequence == view.seen.load(std::memory_order_relaxed)) return;

@@ -5,7 +5,9 @@
 #include <attn/runtime.h>
 
 #include "model/folder.h"
+#include "runtime/regions.h"
 #include "support/errors.h"
+#include "support/sanitized.h"
 
 #include <gtest/gtest.h>
 
@@ -155,6 +157,25 @@ TEST(Projections, ManyThreadsDecodeWithOneModel) {
     });
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(wrong, 0);
+}
+
+TEST(Projections, AChildForkedAmidThemDecodes) {
+  const int children = testing::sanitized ? 0 : 150;  // the thread sanitizer ends a child of several threads
+  const LanguageModel net(ModelConfig::nano(11));
+  const NoGrad no_grad;
+  const Tensor in = zeros({1, 2}, Dtype::i64), expected = net(in);
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 3; ++t)
+    threads.emplace_back([&] {
+      const NoGrad here;
+      while (!stop) net(in);
+    });
+  int worked = 0;
+  for (int child = 0; child < children && worked == child; ++child) worked += testing::in_fork([&] { return same_bits(net(in), expected) ? 7 : 1; }) == 7;
+  EXPECT_EQ(worked, children);
+  stop = true;
+  for (std::thread& thread : threads) thread.join();
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Families, ::testing::Values(&testing::tiny_gpt2, &testing::tiny_llama), [](const auto& info) { return info.index ? "llama" : "gpt2"; });
