@@ -12,10 +12,13 @@ using Expression = Mask::Expression;
 using Kind = Expression::Kind;
 
 constexpr int most_levels = 2000;
+constexpr std::int64_t most_parts = 100'000;
 
 Mask make(Expression expression) {
   for (const Expression::Part& part : {expression.a, expression.b})
-    if (part) expression.depth = std::max(expression.depth, part->depth + 1);
+    if (part) expression.depth = std::max(expression.depth, part->depth + 1), expression.parts += part->parts;
+  if (expression.parts > most_parts)
+    throw ValueError("Mask: the expression has more than " + std::to_string(most_parts) + " parts; join many masks as one tensor");
   if (expression.depth > most_levels)
     throw ValueError("Mask: the expression is more than " + std::to_string(most_levels) + " levels deep; join many masks in pairs, or as one tensor");
   return Mask(std::make_shared<const Expression>(std::move(expression)));

@@ -17,6 +17,7 @@ struct Mask::Expression {
   const char* name = "";                // dense: attend, block, key_padding
   Part a = {}, b = {};                  // both, either: a, b; negation: a
   int depth = 1;                        // levels of the tree: bounded, because it is walked by recursion
+  std::int64_t parts = 1;               // of the tree, shared ones each time: bounded, because it is walked and written out
 };
 
 }  // namespace attn

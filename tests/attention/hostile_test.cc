@@ -64,6 +64,17 @@ TEST(HostileMask, ChainsEndInAnErrorBeforeTheStackDoes) {
   EXPECT_FALSE(mask.to_string().empty());
 }
 
+TEST(HostileMask, SharedPartsDoNotGrowWithoutEnd) {
+  Mask mask = Mask::causal();
+  const std::string error = error_of<ValueError>([&] {
+    for (int n = 0; n < 60; ++n) mask = n % 2 ? mask & (mask | Mask::prefix(4)) : mask | (mask & Mask::prefix(4));
+  });
+  EXPECT_EQ(error, "Mask: the expression has more than 100000 parts; join many masks as one tensor");
+  EXPECT_LT(mask.to_string().size(), 1'000'000u);
+  const Tensor q = normal({1, 1, 3, 4}, 1);
+  EXPECT_TRUE(bits_equal(attention(q, q, q, {.mask = mask}).output, attention(q, q, q, {.mask = Mask::causal() | (Mask::causal() & Mask::prefix(4))}).output));
+}
+
 TEST(HostilePlain, PositionsOutOfReachAreRefused) {
   const float x = 0;
   float y = 0;
