@@ -8,6 +8,7 @@
 #include "attention/gradient.h"
 #include "attention/internal.h"
 #include "attention/run.h"
+#include "runtime/floating_point.h"
 #include "runtime/trace.h"
 #include "tensor/build.h"
 
@@ -111,6 +112,7 @@ Bias in_f32(const Bias& bias) {
 }
 
 AttentionResult attention_call(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options, const CallOptions& call_options) {
+  const runtime::DefaultFloatingPoint floating_point;
   Call call = check(call_options.function, q, k, v, options, call_options.stored);
   const kernels::AttentionProblem& p = call.problem;
   AttentionResult result;

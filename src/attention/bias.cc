@@ -6,6 +6,7 @@
 
 #include "attention/operand_text.h"
 #include "kernels/reference.h"
+#include "runtime/floating_point.h"
 
 #include <ostream>
 
@@ -39,6 +40,7 @@ Bias Bias::alibi(const Tensor& slopes, Align align) {
 Tensor Bias::alibi_slopes(std::int64_t heads) {
   if (heads < 1) throw ValueError("Bias::alibi_slopes: heads is " + std::to_string(heads) + "; it must be at least 1");
   const Tensor slopes = attn::empty({heads}, Dtype::f64);
+  const runtime::DefaultFloatingPoint floating_point;
   for (std::int64_t h = 0; h < heads; ++h) slopes.data<double>()[h] = -8.0 * static_cast<double>(h + 1) / static_cast<double>(heads);
   kernels::reference().unary(kernels::Unary::exp2, kernels::Element::f64, slopes.data(), slopes.data(), heads);
   return slopes.to(Dtype::f32);

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "attention/cache_state.h"
+#include "runtime/floating_point.h"
 
 #include <algorithm>
 
@@ -103,6 +104,7 @@ Tensor rows_contiguous(const Tensor& x) { return x.size(-1) > 1 && x.stride(-1) 
 }  // namespace
 
 void KvCache::State::append(const std::vector<Sequence*>& batch, const Tensor& new_k, const Tensor& new_v) {
+  const runtime::DefaultFloatingPoint floating_point;
   const std::int64_t rows = new_k.size(2);
   if (rows == 0 || batch.empty()) return;
   if (rows > std::int64_t{1} << 48) throw KvCacheFull(fmt::format("append: {} keys are given, more than any cache has pages for", rows));
@@ -164,6 +166,7 @@ void KvCache::append(const std::vector<KvSequence>& sequences, const Tensor& k, 
 }
 
 KvCache::Rows KvCache::State::gather(const std::vector<const Sequence*>& batch, Dtype dtype) const {
+  const runtime::DefaultFloatingPoint floating_point;
   const Dtype computed = dtype == Dtype::f64 || options.dtype == Dtype::f64 ? Dtype::f64 : Dtype::f32;
   std::int64_t longest = 0;
   for (const Sequence* s : batch) longest = std::max(longest, s->length);

@@ -8,6 +8,7 @@
 #include "attention/dropout.h"
 #include "attention/gradient.h"
 #include "attention/internal.h"
+#include "runtime/floating_point.h"
 #include "tensor/build.h"
 
 #include <algorithm>
@@ -87,6 +88,7 @@ AttentionResult attention_forward(const Tensor& q, const Tensor& k, const Tensor
 
 AttentionGradients attention_backward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options, const AttentionSaved& saved,
                                       const AttentionBackwardOptions& wanted) {
+  const runtime::DefaultFloatingPoint floating_point;
   const NoGrad no_grad;
   AttentionOptions forward = options;
   forward.out = {};

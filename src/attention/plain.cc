@@ -3,6 +3,7 @@
 
 #include "attention/plain_call.h"
 #include "attention/plan.h"
+#include "runtime/floating_point.h"
 #include "runtime/parallel.h"
 
 #include <algorithm>
@@ -69,6 +70,7 @@ Status check(const Attention& call) {
 }
 
 void describe(const Attention& call, Described& to) {
+  const runtime::DefaultFloatingPoint floating_point;
   AttentionProblem& p = to.problem;
   p.batch = call.batch, p.q_heads = call.q_heads, p.k_heads = call.k_heads, p.v_heads = call.v_heads;
   p.q_rows = call.q_rows, p.k_rows = call.k_rows, p.dim = call.dim, p.value_dim = call.value_dim;
@@ -105,6 +107,7 @@ struct Work {
 };
 
 void task(void* context, std::int64_t index) {
+  const runtime::DefaultFloatingPoint floating_point;
   const Work& work = *static_cast<const Work*>(context);
   const std::int64_t begin = index % work.strips * work.kernel.strip_rows, head = index / work.strips;
   const std::int64_t end = std::min(begin + work.kernel.strip_rows, work.problem.q_rows);

@@ -3,6 +3,7 @@
 
 #include "attention/gradient_steps.h"
 #include "attention/plain_call.h"
+#include "runtime/floating_point.h"
 #include "runtime/parallel.h"
 
 #include <algorithm>
@@ -115,6 +116,7 @@ void for_each_part(const Executor& executor, const Slots& slots, std::int64_t pa
     F& part;
   } context{slots, part};
   const auto run = [](void* at, std::int64_t index) {
+    const runtime::DefaultFloatingPoint floating_point;
     const auto& [in, work] = *static_cast<Context*>(at);
     char* const scratch = in.take(index);
     work(index, scratch);
@@ -149,6 +151,7 @@ std::size_t workspace_bytes(const AttentionBackward& call, const Executor& execu
 }
 
 Status attention_backward(const AttentionBackward& call, void* workspace, std::size_t bytes, const Executor& executor) noexcept {
+  const runtime::DefaultFloatingPoint floating_point;
   try {
     if (const Status status = check(call); status != Status::ok) return status;
     DescribedBackward described(call);

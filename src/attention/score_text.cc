@@ -3,6 +3,7 @@
 
 #include "attention/score_expression.h"
 #include "attention/text_cursor.h"
+#include "runtime/floating_point.h"
 
 #include <charconv>
 #include <limits>
@@ -301,6 +302,7 @@ std::string short_text(const ScoreExpression& expression) {
 }
 
 ScoreExpression ScoreExpression::parse(const std::string& text, const std::vector<std::pair<std::string, Tensor>>& tensors) {
+  const runtime::DefaultFloatingPoint floating_point;
   return Parser(text, tensors).whole();
 }
 

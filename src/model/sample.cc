@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "model/generate_internal.h"
+#include "runtime/floating_point.h"
 
 #include <algorithm>
 #include <cmath>
@@ -77,6 +78,7 @@ void check_sample(const SampleOptions& o) {
 }
 
 std::int64_t sample(const Tensor& given, const Ids& before, const SampleOptions& options, Generator& generator) {
+  const runtime::DefaultFloatingPoint floating_point;
   check_sample(options);
   if (given.dim() != 1 || given.size(0) < 1) throw ShapeError("sample: logits has shape " + to_string(given.sizes()) + "; it must be [V]");
   std::vector<double> logits = given.detach().to_vector();

@@ -1,6 +1,8 @@
 // src/nn/init.cc: first values of parameters; the bounds in torch's order of operations.
 #include <attn/nn/init.h>
 
+#include "runtime/floating_point.h"
+
 #include <cmath>
 
 namespace attn::nn::init {
@@ -18,12 +20,14 @@ Fans fans(const char* function, const Tensor& x) {
 }
 
 double kaiming_std(const char* function, const Tensor& x, const KaimingOptions& options) {
+  const runtime::DefaultFloatingPoint floating_point;
   const Fans fan = fans(function, x);
   const double gain = calculate_gain(options.nonlinearity, options.a);
   return gain / std::sqrt(options.mode == FanMode::fan_in ? fan.in : fan.out);
 }
 
 double xavier_std(const char* function, const Tensor& x, double gain) {
+  const runtime::DefaultFloatingPoint floating_point;
   const Fans fan = fans(function, x);
   return gain * std::sqrt(2.0 / (fan.in + fan.out));
 }

@@ -2,6 +2,8 @@
 #include <attn/nn/rotary.h>
 #include <attn/ops.h>
 
+#include "runtime/floating_point.h"
+
 #include <cmath>
 #include <numbers>
 
@@ -24,6 +26,7 @@ float scaled(float f, const RotaryScaling& s) {
 }
 
 Tensor frequencies_of(std::int64_t dim, const RotaryEmbeddingOptions& options) {
+  const runtime::DefaultFloatingPoint floating_point;
   const Tensor result = empty({dim / 2});
   for (std::int64_t i = 0; i < dim / 2; ++i) {
     const float exponent = static_cast<float>(2 * i) / static_cast<float>(dim);

@@ -3,6 +3,7 @@
 #include <attn/ops.h>
 
 #include "optim/update.h"
+#include "runtime/floating_point.h"
 #include "tensor/blocks.h"
 
 #include <fmt/format.h>
@@ -95,6 +96,7 @@ AdamW::AdamW(std::vector<Group<AdamWOptions>> given)
 }
 
 void AdamW::step() {
+  const runtime::DefaultFloatingPoint floating_point;
   const NoGrad guard;
   check_groups("AdamW", groups, parameters_);
   std::size_t i = 0;

@@ -3,6 +3,7 @@
 #include <attn/ops.h>
 #include <attn/optim.h>
 
+#include "runtime/floating_point.h"
 #include "tensor/rows.h"
 
 #include <fmt/format.h>
@@ -12,6 +13,7 @@
 namespace attn::optim {
 
 double clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm, const ClipOptions& options) {
+  const runtime::DefaultFloatingPoint floating_point;
   const NoGrad guard;
   std::vector<Tensor> norms;
   for (const Tensor& parameter : parameters)

@@ -4,12 +4,15 @@
 
 #include <fmt/format.h>
 
+#include "runtime/floating_point.h"
+
 #include <algorithm>
 #include <cmath>
 
 namespace attn::optim {
 
 double Schedule::operator()(std::int64_t step) const {
+  const runtime::DefaultFloatingPoint floating_point;
   if (warmup < 0 || (decay != Decay::none && warmup > steps))
     throw ValueError(fmt::format("Schedule: warmup is {} of {} steps; it must be from 0 to that", warmup, steps));
   if (step < warmup) return peak * (static_cast<double>(step + 1) / static_cast<double>(warmup + 1));

@@ -3,6 +3,7 @@
 #include <attn/ops.h>
 
 #include "optim/update.h"
+#include "runtime/floating_point.h"
 
 #include <fmt/format.h>
 
@@ -42,6 +43,7 @@ SGD::SGD(std::vector<Group<SGDOptions>> given) : Optimizer(parameters_of(given),
 }
 
 void SGD::step() {
+  const runtime::DefaultFloatingPoint floating_point;
   const NoGrad guard;
   check_groups("SGD", groups, parameters_);
   std::size_t i = 0;

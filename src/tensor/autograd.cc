@@ -2,6 +2,7 @@
 #include <attn/autograd.h>
 #include <attn/ops.h>
 
+#include "runtime/floating_point.h"
 #include "tensor/record.h"
 
 #include <algorithm>
@@ -222,6 +223,7 @@ void with_tape(bool on, F&& work) {
 }  // namespace
 
 void backward(const std::vector<Tensor>& outputs, const std::vector<Tensor>& grads, const BackwardOptions& options) {
+  const runtime::DefaultFloatingPoint floating_point;
   for (const Tensor& x : options.inputs)
     if (!x.requires_grad()) throw ValueError("backward: an input of shape " + to_string(x.sizes()) + " does not require a gradient");
   std::vector<Tensor> starts = seeds("backward", outputs, grads);
@@ -240,6 +242,7 @@ void backward(const Tensor& output, const Tensor& grad, const BackwardOptions& o
 void Tensor::backward(const Tensor& grad) const { attn::backward(*this, grad); }
 
 std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs, const GradOptions& options) {
+  const runtime::DefaultFloatingPoint floating_point;
   for (std::size_t i = 0; i < inputs.size(); ++i)
     if (!inputs[i].defined()) throw ValueError("grad: input " + std::to_string(i) + " is undefined");
   std::vector<Tensor> starts = seeds("grad", outputs, options.grad_outputs);

@@ -1,6 +1,7 @@
 // src/tensor/copy.cc: copies and conversions between dtypes, from any strides to any strides.
 #include <attn/ops.h>
 
+#include "runtime/floating_point.h"
 #include "tensor/blocks.h"
 #include "tensor/build.h"
 #include "tensor/element.h"
@@ -80,6 +81,7 @@ const Tensor& Tensor::copy_(const Tensor& source) const {
 }
 
 const Tensor& Tensor::fill_(Scalar value) const {
+  const runtime::DefaultFloatingPoint floating_point;
   if (defined()) check_fits("fill_", value, dtype());
   check_overwrite("fill_", *this);
   with_type(dtype(), [&]<typename T>(Type<T>) {

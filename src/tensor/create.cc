@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "runtime/floating_point.h"
 #include "runtime/memory.h"
 #include "tensor/build.h"
 #include "tensor/element.h"
@@ -34,6 +35,7 @@ struct InFront {
 /// Element i gets function(i), a double or an int64.
 template <typename F>
 Tensor filled_by(std::int64_t n, Dtype dtype, F&& function) {
+  const runtime::DefaultFloatingPoint floating_point;
   Tensor result = empty({n}, dtype);
   with_type(dtype, [&]<typename T>(Type<T>) {
     T* data = result.data<T>();
@@ -67,6 +69,7 @@ void check_fits(const char* function, Scalar value, Dtype dtype) {
 }
 
 Tensor filled(const Dims& sizes, Scalar value, Dtype dtype) {
+  const runtime::DefaultFloatingPoint floating_point;
   Tensor result = empty(sizes, dtype);
   with_type(dtype, [&]<typename T>(Type<T>) { std::fill_n(result.data<T>(), result.numel(), from_scalar<T>(value)); });
   return result;
@@ -119,6 +122,7 @@ Tensor arange(Scalar start, Scalar end, Scalar step, std::optional<Dtype> dtype)
 }
 
 Tensor linspace(double start, double end, std::int64_t steps, Dtype dtype) {
+  const runtime::DefaultFloatingPoint floating_point;
   if (steps < 0) throw ValueError("linspace: steps " + std::to_string(steps) + " must not be negative");
   // From both ends towards the middle, as torch counts, so that the last value is exactly `end`; 16-bit types as f32.
   const auto counted = [&]<typename T>(T first, T last) {

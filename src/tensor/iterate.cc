@@ -1,6 +1,7 @@
 // src/tensor/iterate.cc: joining dims, then an odometer over what is left.
 #include "tensor/iterate.h"
 
+#include "runtime/floating_point.h"
 #include "runtime/parallel.h"
 
 #include <algorithm>
@@ -90,6 +91,7 @@ void iterate(const Dims& shape, std::span<const Operand> operands, InnerLoop loo
   const std::int64_t elements = shape.product();
   if (elements == 0) return;
   const Walk walk = walk_of(shape, operands);
+  const runtime::DefaultFloatingPoint floating_point;  // as in a part
   walk_runs(walk, operands, {0, elements / walk.sizes[0], 0, walk.sizes[0]}, loop, context);
 }
 

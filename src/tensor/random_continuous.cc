@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "kernels/normal.h"
+#include "runtime/floating_point.h"
 #include "tensor/random_fill.h"
 
 #include <cmath>
@@ -75,6 +76,7 @@ void normal_fill(const Tensor& x, double mean, double std, Generator& generator)
 /// Calls fill(Type<T>{}) for a floating `x` that may be changed in place, and notes the change.
 template <typename F>
 Tensor fill_floating(const char* function, const char* name, const Tensor& x, F&& fill) {
+  const runtime::DefaultFloatingPoint floating_point;
   check_floating(function, x);
   check_in_place(function, x);
   with_type(x.dtype(), [&]<typename T>(Type<T> type) {

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "runtime/floating_point.h"
 #include "tensor/random_fill.h"
 
 namespace attn {
@@ -11,6 +12,7 @@ namespace {
 /// 0 or 1 / (1 - p) rounded to the tensor's type, so that the product with x is one rounding more.
 Tensor noise(const Tensor& x, double p, Generator& generator) {
   if (p == 1) return zeros(x.sizes(), x.dtype());
+  const runtime::DefaultFloatingPoint floating_point;
   const Tensor keep = empty(x.sizes(), x.dtype());
   with_type(x.dtype(), [&]<typename T>(Type<T>) {
     if constexpr (std::is_floating_point_v<Compute<T>>) {  // drawn as `bernoulli_` does

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "runtime/floating_point.h"
 #include "tensor/random_fill.h"
 
 #include <cmath>
@@ -82,6 +83,7 @@ void draw(const Tensor& weights, std::int64_t samples, bool replacement, Tensor&
 }  // namespace
 
 Tensor multinomial(const Tensor& weights, std::int64_t samples, bool replacement, Generator& generator) {
+  const runtime::DefaultFloatingPoint floating_point;
   check(weights, samples, replacement);
   Dims sizes = weights.sizes();
   sizes[sizes.size() - 1] = samples;

@@ -1,5 +1,6 @@
 // src/tensor/reduce.cc: sum, mean, variance and norm along any dims.
 #include "kernels/rows/target.h"
+#include "runtime/floating_point.h"
 #include "tensor/blocks.h"
 #include "tensor/rows.h"
 
@@ -40,6 +41,7 @@ T sum_of_long_row(RowOp op, const Tensor& x, std::int64_t first, std::int64_t n)
     reduce_row(op, x, first + i * part, std::min(part, n - i * part), &sums[static_cast<std::size_t>(i)]);
   });
   JoinedSums<T> joined;
+  const runtime::DefaultFloatingPoint floating_point;
   for (const T sum : sums) joined.add(sum);
   return canonical_nan(joined.total());
 }
@@ -114,6 +116,7 @@ std::int64_t count_of(const Tensor& x, const Dims& reduced) {
 /// x = f(x) for each element of a contiguous f32 or f64 tensor.
 template <typename F>
 Tensor in_place(const Tensor& x, F f) {
+  const runtime::DefaultFloatingPoint floating_point;
   const auto run = [&]<typename T>(T* data) {
     for (std::int64_t i = 0; i < x.numel(); ++i) data[i] = canonical_nan(static_cast<T>(f(data[i])));
   };

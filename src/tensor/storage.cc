@@ -2,6 +2,7 @@
 #include <attn/autograd.h>
 #include <attn/ops.h>
 
+#include "runtime/floating_point.h"
 #include "tensor/build.h"
 #include "tensor/defined.h"
 #include "tensor/element.h"
@@ -108,7 +109,9 @@ void Tensor::check_dtype(Dtype dtype) const {
 
 double Tensor::item() const {
   check_one_element(*this);
-  return with_type(dtype(), [&]<typename T>(Type<T>) { return convert<double>(*static_cast<const T*>(data())); });
+  const runtime::DefaultFloatingPoint floating_point;  // a host that flushes denormals would see 0; volatile: converted here, not later
+  volatile double value = with_type(dtype(), [&]<typename T>(Type<T>) { return convert<double>(*static_cast<const T*>(data())); });
+  return value;
 }
 
 std::int64_t Tensor::item_int() const {
