@@ -2,10 +2,26 @@
 #include "errors.h"
 #include "terms.h"
 
+#include <stdexcept>
+
 namespace nb = nanobind;
+
+namespace {
+
+/// What is looked up once, nanobind's part of it too, is the first interpreter's; a second one (mod_wsgi's) would put its own in place of it.
+void refuse_second_interpreter() {
+  static PyInterpreterState* const first = PyInterpreterState_Get();
+  static auto* const first_internals = nb::detail::internals;
+  if (PyInterpreterState_Get() == first) return;
+  nb::detail::internals = first_internals;
+  throw std::runtime_error("attn: another interpreter of this process has loaded attn; it can be used in one of them");
+}
+
+}  // namespace
 
 NB_MODULE(_core, m) {
   using namespace attn::python;
+  refuse_second_interpreter();
   nb::set_leak_warnings(false);  // classes live as long as the process; what leaks is measured by the tests
   add_errors(m);
   add_mask(m);
