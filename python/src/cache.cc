@@ -10,8 +10,13 @@
 #include "scalars.h"
 #include "terms.h"
 
+#include <pthread.h>
+
+#include <atomic>
 #include <mutex>
+#include <new>
 #include <shared_mutex>
+#include <utility>
 
 namespace attn::python {
 namespace {
@@ -34,25 +39,49 @@ A key's position is how many were appended before it; it stays when older keys a
 Raises ValueError for a released or foreign sequence and a position out of range, attn.CacheFull for an append without room; a call that raises has changed
 nothing. Threads may share it.)doc";
 
+/// How many forks lie between the process that loaded attn and this one.
+constinit std::atomic<unsigned> forks{0};
+[[maybe_unused]] const int counted = pthread_atfork(nullptr, nullptr, [] { ++forks; });
+
 /// A cache that threads of Python may share: who changes it is alone, who reads it is not. Locks are taken without the GIL.
 struct PyCache {
   KvCache cache;
   mutable std::shared_mutex lock;
+  mutable unsigned forks_known = forks;     // read and written with the GIL
+  bool half_changed = false;                // now, by who has the lock
   Framework framework = Framework::numpy;  // of gathered rows: what was appended last
 
   explicit PyCache(const KvCacheOptions& options) : cache(options) {}
 
   template <typename F>
   auto changing(F&& f) {
+    free_in_child();
     const Unlocked unlocked;
     const std::unique_lock alone(lock);
+    check_whole();
+    struct Change {
+      bool& now;
+      ~Change() { now = false; }
+    } change{half_changed};
+    half_changed = true;
     return f(cache);
   }
   template <typename F>
   auto reading(F&& f) const {
+    free_in_child();
     const Unlocked unlocked;
     const std::shared_lock shared(lock);
+    check_whole();
     return f(cache);
+  }
+
+ private:
+  /// The lock of threads that a forked child does not have would never be given back.
+  void free_in_child() const {
+    if (const unsigned now = forks; std::exchange(forks_known, now) != now) ::new (static_cast<void*>(&lock)) std::shared_mutex;
+  }
+  void check_whole() const {
+    if (half_changed) throw ValueError("KvCache: a thread was changing it when this process was forked; here it is of no use");
   }
 };
 
