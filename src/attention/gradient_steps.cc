@@ -28,7 +28,8 @@ std::size_t size_of_computed(const AttentionProblem& p) { return p.element == El
 }  // namespace
 
 GradientPlan plan_gradient(const AttentionProblem& problem) {
-  static const kernels::GradientTarget* const target = kernels::gradient_target(runtime::target().c_str());
+  constinit static runtime::Once<const kernels::GradientTarget*> here;
+  const kernels::GradientTarget* const target = here.get([] { return kernels::gradient_target(runtime::target().c_str()); });
   const bool far = problem.element != Element::f64 && !(problem.score_mod.fits_f32 && (problem.score_gradient == nullptr || problem.score_gradient->program.fits_f32));
   if (problem.element == Element::bf16) {
     if (far || target == nullptr || target->bf16.step == nullptr || !runtime::cpu().avx512_bf16 || problem.score != kernels::ScoreOp::dot) return {"", nullptr};

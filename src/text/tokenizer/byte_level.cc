@@ -1,6 +1,7 @@
 // src/text/tokenizer/byte_level.cc: the table of bytes and their characters.
 #include "text/tokenizer/byte_level.h"
 
+#include "runtime/once.h"
 #include "text/unicode.h"
 
 #include <algorithm>
@@ -36,8 +37,8 @@ struct Table {
 };
 
 const Table& table() {
-  static const Table made;
-  return made;
+  constinit static runtime::Once<Table> made;
+  return made.get([] { return Table(); });
 }
 
 }  // namespace

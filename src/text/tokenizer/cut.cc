@@ -1,6 +1,7 @@
 // src/text/tokenizer/cut.cc: the patterns of GPT-2, Llama 3 and Qwen 2 by hand: each alternative in turn, as a regular expression tries them.
 #include "text/tokenizer/cut.h"
 
+#include "runtime/once.h"
 #include "text/tokenizer/unicode_classes.h"
 #include "text/unicode.h"
 
@@ -22,12 +23,13 @@ Class class_of_code_point(char32_t c) {
 }
 
 Class class_of(char32_t c) {
-  static const auto ascii = [] {
+  constinit static runtime::Once<std::array<Class, 128>> ascii;
+  const auto make = [] {
     std::array<Class, 128> table{};
     for (char32_t i = 0; i < 128; ++i) table[i] = class_of_code_point(i);
     return table;
-  }();
-  return c < 128 ? ascii[c] : class_of_code_point(c);
+  };
+  return c < 128 ? ascii.get(make)[c] : class_of_code_point(c);
 }
 
 /// A code point with its class; at the end of the text of no bytes, and a blank.
