@@ -30,7 +30,7 @@ class Cut {
   /// Of the longest batch item or part.
   std::int64_t most_keys() const { return most_keys_; }
   std::int64_t most_lanes() const { return most_lanes_; }
-  /// Most rows of a task.
+  /// Of a task, where there are so many.
   std::int64_t task_rows() const { return task_rows_; }
   /// How many heads on the threads will be when a task is done, of so many rows of a head.
   std::int64_t heads_ahead(std::int64_t rows) const;

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
-#include <optional>
 
 namespace attn {
 namespace {
@@ -54,7 +53,7 @@ GradientSteps::GradientSteps(const AttentionGradient& gradient, const GradientPl
     if (!own_heads) unit_before_ = 1;
   });
   const std::size_t copies = aligned(static_cast<std::size_t>(p.k_rows * (p.dim + p.value_dim)) * size_of_element(p));
-  if (p.copy_rows && begins_keys() && !cut_items() && copies <= most_copied_bytes) copy_bytes_ = copies;
+  if (p.copy_rows && one_key_head() && !cut_items() && copies <= most_copied_bytes) copy_bytes_ = copies;
   if (kernel_.totals_bytes == nullptr) return;
   std::int64_t keys = 0;
   for (const GradientGroup& group : cut_.groups) keys = std::max(keys, keys_of(group).end - keys_of(group).begin);
@@ -134,22 +133,25 @@ AttentionGradient GradientSteps::with_totals(const AttentionGradient& gradient, 
   return g;
 }
 
-AttentionGradient GradientSteps::with_copies(std::int64_t unit, char* copies) const {
-  AttentionGradient g = gradient_;
-  AttentionProblem& p = g.problem;
+std::optional<AttentionGradient> GradientSteps::with_copies(std::int64_t unit, char* copies) const {
   const GradientGroup& group = cut_.groups[static_cast<std::size_t>(unit / shared_heads_)];
   const std::int64_t batch = cut_.pieces[static_cast<std::size_t>(group.first_piece)].batch;
+  const std::int64_t blocks = (gradient_.problem.rows_end(batch) + kernels::query_block - 1) / kernels::query_block;
+  if (copy_bytes_ == 0 || heads_of_unit_ * blocks < least_copying_steps) return std::nullopt;
+  AttentionGradient g = gradient_;
+  AttentionProblem& p = g.problem;
   const auto copy = [&](kernels::KeyRows& rows, std::int64_t (&stride)[2], std::int64_t columns) {
     const std::size_t bytes = static_cast<std::size_t>(columns) * size_of_element(p);
     const kernels::KeyRows head = kernels::rows_of_head(rows, stride, batch, unit % shared_heads_);
     rows.base = copies;
     rows.row_stride = columns;
     stride[0] = stride[1] = 0;  // whichever head it is
-    for (std::int64_t j = 0; j < p.k_rows; ++j, copies += bytes) {
+    for (std::int64_t j = p.keys_begin(batch); j < p.keys_end(batch); ++j) {
       const char* const later = kernels::row_at(head, std::min(j + copy_ahead, p.k_rows - 1));
       for (std::size_t byte = 0; byte < bytes; byte += 64) __builtin_prefetch(later + byte);
-      std::memcpy(copies, kernels::row_at(head, j), bytes);
+      std::memcpy(copies + static_cast<std::size_t>(j) * bytes, kernels::row_at(head, j), bytes);
     }
+    copies += static_cast<std::size_t>(p.k_rows) * bytes;
   };
   copy(p.k, p.k_stride, p.dim);
   copy(p.v, p.v_stride, p.value_dim);
@@ -230,9 +232,7 @@ void GradientSteps::finish_unit(std::int64_t unit, char* totals) const {
 bool GradientSteps::run_unit(std::int64_t unit, char* scratch, Wave* wave) const {
   char* const totals = totals_bytes_ != 0 ? scratch + kernel_bytes_ + keep_bytes_ : nullptr;
   const bool begins = begins_keys();
-  std::optional<AttentionGradient> copied;
-  if (copy_bytes_ != 0 && steps_of_unit(unit) >= least_copying_steps)
-    copied = with_copies(unit, scratch + kernel_bytes_ + keep_bytes_ + totals_bytes_);
+  const std::optional<AttentionGradient> copied = with_copies(unit, scratch + kernel_bytes_ + keep_bytes_ + totals_bytes_);
   const AttentionGradient& gradient = copied ? *copied : gradient_;
   clear_unit(unit, totals, !begins);
   const Keys keys = keys_of(cut_.groups[static_cast<std::size_t>(unit / shared_heads_)]);

@@ -5,6 +5,7 @@
 #include "runtime/progress.h"
 
 #include <atomic>
+#include <optional>
 #include <span>
 
 namespace attn {
@@ -96,14 +97,15 @@ class GradientSteps {
   std::int64_t first_step(std::int64_t unit) const;
   /// 0 in the rows that no step has, and in what steps add to: of keys that none of them begins.
   void clear_unit(std::int64_t unit, char* totals, bool keys_too = true) const;
-  /// Whether the steps of a unit, one after another, begin the sums of its keys themselves: it has one head of K and V.
-  bool begins_keys() const { return kernel_.clear_keys != nullptr && gradient_.problem.k_heads == gradient_.problem.v_heads; }
+  /// Whether a unit has one head of K and one of V; then its steps, one after another, may begin the sums of its keys themselves.
+  bool one_key_head() const { return gradient_.problem.k_heads == gradient_.problem.v_heads; }
+  bool begins_keys() const { return kernel_.clear_keys != nullptr && one_key_head(); }
   /// dk and dv from the totals.
   void finish_unit(std::int64_t unit, char* totals) const;
   char* totals_of(const Wave& wave, std::int64_t unit) const { return totals_bytes_ != 0 ? wave.totals + static_cast<std::size_t>(unit) * totals_bytes_ : nullptr; }
   kernels::AttentionGradient with_totals(const kernels::AttentionGradient& gradient, std::int64_t unit, char* totals) const;
-  /// K and V of the unit side by side in `copies`, for all of its steps.
-  kernels::AttentionGradient with_copies(std::int64_t unit, char* copies) const;
+  /// K and V of the unit side by side in `copies`, for all of its steps; none where they stay in place.
+  std::optional<kernels::AttentionGradient> with_copies(std::int64_t unit, char* copies) const;
   /// The gradient as the rows of a piece have it: their keys, their mask, the kept bytes of dropout where the kernel needs them.
   template <typename F>
   void with_rows(const kernels::AttentionGradient& gradient, const kernels::GradientKernel& kernel, const Step& step, char* scratch, char* totals,

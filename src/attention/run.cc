@@ -65,12 +65,16 @@ class Run {
   /// Tasks of several strips where that saves work.
   void share_strips(Call& call) {
     kernels::AttentionProblem& p = call.problem;
-    const bool apart = kernel_.strips != nullptr && p.score == kernels::ScoreOp::dot &&
-                       (kernels::collide(p.k, p.dim, cut_.most_keys()) || kernels::collide(p.v, p.value_dim, cut_.most_keys()));
-    const std::int64_t strips = apart ? copying_strips : task_strips(call, kernel_);
+    const bool copies = kernel_.strips != nullptr && p.score == kernels::ScoreOp::dot && (odd_pairs(p) || collide(p.k, p.dim) || collide(p.v, p.value_dim));
+    const std::int64_t of_head = (p.q_rows + kernel_.strip_rows - 1) / kernel_.strip_rows;
+    std::int64_t strips = copies ? copying_strips : task_strips(call, kernel_);
+    while (strips / 2 >= of_head && strips > 1) strips /= 2;
     if (strips > 1) cut_ = Cut(call, kernel_, Cut::Heads::grouped, strips);
-    p.copy_rows = apart && cut_.task_rows() >= kernels::least_copying_strips * kernel_.strip_rows;
+    p.copy_rows = copies && std::min(cut_.task_rows(), p.q_rows) >= kernels::least_copying_strips * kernel_.strip_rows;
   }
+  bool collide(const kernels::KeyRows& rows, std::int64_t columns) const { return kernels::collide(rows, columns, cut_.most_keys()); }
+  /// Rows of bf16 whose last element has no neighbour are copied anyway.
+  bool odd_pairs(const kernels::AttentionProblem& p) const { return kernel_.computes == kernels::Element::bf16 && p.dim % 2 != 0; }
 
   /// Exponentials of keys, and rows that are widened, are made once for the strips of a task.
   static std::int64_t task_strips(const Call& call, const AttentionKernel& kernel) {

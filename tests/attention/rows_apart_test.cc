@@ -60,6 +60,22 @@ TEST_P(RowsApart, MoreThanCopiesAreKeptOfChangeNoBit) {
   EXPECT_TRUE(bits_equal(run(apart(in), {.mask = Mask::causal(Align::bottom_right)}), run(in, {.mask = Mask::causal(Align::bottom_right)})));
 }
 
+/// Of keys beyond those that stay, against calls of so few rows that nothing stays.
+TEST_P(RowsApart, StripsOfATaskAgreeWithStripsAlone) {
+  const std::int64_t rows = 260, keys = 17000;
+  for (const std::int64_t dim : {5, 6}) {
+    const Inputs in = inputs({1, 3, rows, dim}, {1, 3, keys, dim}, 4, GetParam());
+    const Inputs far = apart(in);
+    for (const Inputs* of : {&in, &far}) {
+      const Tensor all = run({of->q.repeat({4, 1, 1, 1}), of->k.expand({4, -1, -1, -1}), of->v.expand({4, -1, -1, -1})}, {});
+      for (std::int64_t row = 0; row < rows; row += 32) {
+        const std::int64_t count = std::min<std::int64_t>(32, rows - row);
+        EXPECT_TRUE(bits_equal(all.narrow(0, 3, 1).narrow(2, row, count), run({in.q.narrow(2, row, count), in.k, in.v}, {}))) << dim << " " << row;
+      }
+    }
+  }
+}
+
 TEST_P(RowsApart, HiddenNanIsSilent) {
   Inputs in = inputs({1, 12, 300, 24}, {1, 12, 300, 24}, 24, GetParam());
   const AttentionOptions options{.mask = Mask::causal(), .key_lengths = integers({270})};

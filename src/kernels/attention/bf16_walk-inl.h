@@ -27,7 +27,7 @@ struct Bf16Strip {
   std::uint32_t* p;  // [128][R]
   std::uint8_t* ready;  // [2][blocks]  whether the keys, then the pairs of values of a block are there already; and whether the task copies keys
   std::uint32_t* v;     // [blocks][128][value words]
-  std::uint32_t* k;     // [blocks][256][ceil(D / 2)], used where D is odd or rows are in each other's way (problem.copy_rows)
+  std::uint32_t* k;     // [key places][256][ceil(D / 2)], copies: of rows in each other's way, or of an odd number of elements
   std::uint32_t* few_queries;  // [ceil(D / 2)][few_rows]
   std::uint32_t* zeros;        // a row of V
   std::uint32_t* tile_rows_copy;  // [64][ceil(D / 2)]
@@ -43,10 +43,11 @@ struct Bf16Strip {
     const std::int64_t blocks = (p.k_rows + keys - 1) / keys;
     return p.q_rows <= R ? 1 : blocks < most_blocks ? blocks + 1 : most_blocks;
   }
-  static bool keeps_keys(const AttentionProblem& p) { return p.dim % 2 != 0 || p.copy_rows; }
+  /// Of these the last is for keys that do not stay.
+  static std::int64_t key_places(const AttentionProblem& p) { return p.copy_rows ? kept_blocks(p) : p.dim % 2; }
   static std::size_t bytes(const AttentionProblem& p) {
     const std::int64_t words = (pairs(p.dim) + 15) / 16 * 16 * (R + few_rows) + keys * R + keys / 2 * R + kept_blocks(p) * keys / 2 * value_words(p.value_dim) +
-                               flag_words + (keeps_keys(p) ? kept_blocks(p) * keys * pairs(p.dim) : 0) + value_words(p.value_dim) + tile_rows * (4 * ((pairs(p.dim) + 15) / 16 * 16) + value_words(p.value_dim) + keys / 2);
+                               flag_words + key_places(p) * keys * pairs(p.dim) + value_words(p.value_dim) + tile_rows * (4 * ((pairs(p.dim) + 15) / 16 * 16) + value_words(p.value_dim) + keys / 2);
     return 4 * static_cast<std::size_t>((words + 15) / 16 * 16) + Strip<float>::bytes(0, p.value_dim);
   }
   static constexpr std::int64_t most_blocks = 64, flag_words = most_blocks / 2 + 16;
@@ -63,7 +64,7 @@ struct Bf16Strip {
     s = reinterpret_cast<float*>(take(keys * R));
     p = take(keys / 2 * R);
     v = take(kept_blocks(problem) * keys / 2 * value_words(value_dim));
-    k = take(keeps_keys(problem) ? kept_blocks(problem) * keys * pairs(dim) : 0);
+    k = take(key_places(problem) * keys * pairs(dim));
     few_queries = take(pairs(dim) * few_rows);
     zeros = take(value_words(value_dim) / 2);
     tile_rows_copy = take(4 * tile_rows * pairs(dim));
@@ -98,7 +99,7 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
   static void begin_task(const AttentionProblem& p, std::int64_t rows, void* scratch) {
     std::uint8_t* const ready = Bf16Strip(scratch, p).ready;
     std::memset(ready, 0, 2 * Bf16Strip::most_blocks);
-    ready[2 * Bf16Strip::most_blocks] = p.dim % 2 != 0 || (p.copy_rows && rows >= least_copying_strips * bf16_rows);
+    ready[2 * Bf16Strip::most_blocks] = p.copy_rows && rows >= least_copying_strips * bf16_rows;
   }
 
   void load_queries() {
@@ -133,11 +134,12 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
   void key_rows(std::int64_t first, int keys, const std::uint32_t** rows) {
     const bool odd = problem.dim % 2 != 0;
     const std::int64_t place = place_of(first);
-    if (wide.ready[2 * Bf16Strip::most_blocks] == 0 || (!odd && !stays(place))) return row_pointers(k, first, keys, rows);
-    std::uint32_t* const to = wide.k + place * block_keys * pairs;
+    const bool keeps = wide.ready[2 * Bf16Strip::most_blocks] != 0 && stays(place);
+    if (!odd && !keeps) return row_pointers(k, first, keys, rows);
+    std::uint32_t* const to = wide.k + (keeps ? place : Bf16Strip::key_places(problem) - 1) * block_keys * pairs;
     for (int r = 0; r < keys; ++r) rows[r] = to + r * pairs;
-    if (wide.ready[place] != 0) return;
-    wide.ready[place] = stays(place);
+    if (keeps && wide.ready[place] != 0) return;
+    wide.ready[place] = keeps;
     for_each_row(k, first, keys, [&](std::int64_t r, const char* row, const float*) {
       std::uint32_t* const copy = to + r * pairs;
       std::memcpy(copy, row, 2 * static_cast<std::size_t>(problem.dim));

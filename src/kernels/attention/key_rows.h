@@ -48,7 +48,7 @@ inline void for_each_row(const KeyRows& head, std::int64_t first, std::int64_t c
 inline bool collide(const KeyRows& rows, std::int64_t columns, std::int64_t count) {
   constexpr std::int64_t most_bytes = std::int64_t{1} << 19;
   const std::int64_t apart = rows.row_stride * bytes_of(rows.element);
-  return rows.pages == nullptr && rows.row_stride > columns && count * (apart & -apart) > most_bytes;
+  return count > 1 && rows.pages == nullptr && rows.row_stride > columns && count * (apart & -apart) > most_bytes;
 }
 
 /// Where rows [first, first + count) begin.

@@ -166,7 +166,7 @@ struct AttentionProblem {
   std::int64_t ahead_from = std::int64_t{1} << 23;  // bytes of a call that is large enough to prefetch for the next head
   std::int64_t heads_ahead = 1;                // how far from a strip's head the threads will be when it is done: what to prefetch
 
-  bool copy_rows = false;                      // rows of K and V stand in each other's way: tasks of many strips copy them first
+  bool copy_rows = false;                      // tasks of many strips copy K and V first: their rows stand in each other's way
 
   // --- facts every kernel derives the same way ---------------------------------------------------------------
   /// The head of k and of v that query head h reads, and that of `heads` heads; where each has its own without a division.

@@ -90,15 +90,17 @@ class StoredRows {
   }
 
   StoredRows(const AttentionProblem& p, void* scratch)
-      : kept_(static_cast<std::uint8_t*>(scratch) + 64), memory_(reinterpret_cast<T*>(static_cast<char*>(scratch) + flag_bytes)), stride_(stride(p)),
+      : kept_(static_cast<std::uint8_t*>(scratch) + own_line), memory_(reinterpret_cast<T*>(static_cast<char*>(scratch) + flag_bytes)), stride_(stride(p)),
         widens_(widens(p)), copies_(copies(p) && *static_cast<const bool*>(scratch)), kept_blocks_(widens_ || copies_ ? kept_blocks(p) : 0) {}
   bool needed() const { return widens_ || copies_; }
   bool widens() const { return widens_; }
+  /// Whether the block stays, for the strips that follow.
+  bool keeps(std::int64_t block) const { return block < kept_blocks_; }
 
   /// load() of a whole block of the head, the `block`th of its keys.
   void load_block(Side side, std::int64_t block, const KeyRows& head, std::int64_t columns, const RowRange& rows, const T** to) const {
     if (!differs(head) && !copies_) return;
-    if (block >= kept_blocks_) return load(head, columns, rows, to);
+    if (!keeps(block)) return load(head, columns, rows, to);
     T* const place = place_of(side, block);
     std::uint8_t& kept = kept_[2 * block + side];
     if (kept == 0) load_at(place, head, columns, rows, to);
@@ -113,7 +115,8 @@ class StoredRows {
   }
 
  private:
-  static constexpr std::int64_t most_blocks = 256, flag_bytes = 64 + 2 * most_blocks, most_widened_bytes = 512 << 10, most_copied_bytes = 2 << 20;
+  static constexpr std::int64_t most_blocks = 256, most_widened_bytes = 512 << 10, most_copied_bytes = 2 << 20;
+  static constexpr std::int64_t own_line = 64, flag_bytes = own_line + 2 * most_blocks;  // the first byte: whether this task copies; then kept_
 
   static bool copies(const AttentionProblem& p) { return sizeof(T) >= sizeof(float) && p.copy_rows; }
   static bool differs(const KeyRows& rows) { return rows.element != element; }
@@ -125,7 +128,8 @@ class StoredRows {
   static std::size_t place_bytes(const AttentionProblem& p) { return sizeof(T) * static_cast<std::size_t>(key_block * stride(p)); }
   static std::int64_t kept_blocks(const AttentionProblem& p) {
     if (p.q_rows <= strip_rows<T>) return 0;
-    const std::int64_t blocks = (p.k_rows + key_block - 1) / key_block, room = (widens(p) ? most_widened_bytes : most_copied_bytes) / (2 * static_cast<std::int64_t>(place_bytes(p)) + 1);
+    const std::int64_t blocks = (p.k_rows + key_block - 1) / key_block;
+    const std::int64_t room = (widens(p) ? most_widened_bytes : most_copied_bytes) / (2 * static_cast<std::int64_t>(place_bytes(p)) + 1);
     const std::int64_t most = room < most_blocks ? room : most_blocks;
     return blocks < most ? blocks : most;
   }

@@ -147,7 +147,7 @@ class Walk {
       ahead.bias_lines = ahead.biases.lines() / (in_tiles() ? tiles_of_block() : 4) + 1;
     }
     FetchAhead rows_ahead;
-    if (in_tiles() && next.lines() == 0 && reads_far()) {
+    if (in_tiles() && next.lines() == 0 && reads_far() && !stored.keeps(block_index(first))) {
       rows_ahead = far_rows(first, keys, k_rows, v_rows);
       ahead.next = &rows_ahead;
       ahead.next_lines = rows_ahead.lines() / tiles_of_block() + 1;
@@ -198,7 +198,7 @@ class Walk {
   /// Whether K and V of the head are too large to stay near: then each block asks for its values while scores are made, and for the keys of the next.
   /// (1, 16, 2048, 128) gains 7 %.
   bool reads_far() const {
-    return !stored.needed() && problem.k.pages == nullptr &&
+    return !stored.widens() && problem.k.pages == nullptr &&
            problem.k_rows * (problem.dim + problem.value_dim) * static_cast<std::int64_t>(sizeof(T)) > NextHead::most_bytes;
   }
   FetchAhead far_rows(std::int64_t first, int keys, const T* const* k_rows, const T* const* v_rows) const {
