@@ -29,22 +29,13 @@ struct Seen {
   bool same(const Seen& other) const { return numbers == other.numbers && same_bits(k, other.k) && same_bits(v, other.v); }
 };
 
-/// Lets the first, second, third, ... allocation of `call` fail until none is left; how many failed.
-int fail_at_each(KvCache& cache, const std::vector<KvSequence>& sequences, const std::function<void()>& call) {
-  for (int failed = 0;; ++failed) {
-    const Seen before(cache, sequences);
-    bool done = true;
-    allocations_left = failed;
-    try {
-      call();
-    } catch (const std::bad_alloc&) {
-      done = false;
-    }
-    allocations_left = -1;
-    if (done) return failed;
+/// A call whose allocations fail one by one leaves the cache as it was; how many there are.
+long fail_at_each(const KvCache& cache, const std::vector<KvSequence>& sequences, const std::function<void()>& call) {
+  const Seen before(cache, sequences);
+  return testing::fail_at_each(call, 0, [&](long failed) {
     EXPECT_TRUE(before.same(Seen(cache, sequences))) << "allocation " << failed;
-    if (::testing::Test::HasFailure()) return failed;
-  }
+    return !::testing::Test::HasFailure();
+  });
 }
 
 /// A destructor that needed memory would end the process where there is none.

@@ -9,28 +9,8 @@
 
 #include <gtest/gtest.h>
 
-#include <functional>
-
 namespace attn::testing {
 namespace {
-
-/// Lets allocation `first` of `call`, the next, ... fail until none is left; how many there are. Another exception than std::bad_alloc ends the test.
-long fail_at_each(const std::function<void()>& call, long first = 0) {
-  for (;; ++first) {
-    bool done = true;
-    allocations_left = first;
-    try {
-      call();
-    } catch (const std::bad_alloc&) {
-      done = false;
-    } catch (...) {
-      allocations_left = -1;
-      throw;
-    }
-    allocations_left = -1;
-    if (done) return first;
-  }
-}
 
 /// A model in training mode is back in it afterwards, which needs no memory.
 TEST(ModelMemory, GeneratingFails) {

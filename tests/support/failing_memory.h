@@ -1,6 +1,7 @@
 // tests/support/failing_memory.h: a `new` that fails when it is told to; in one file of a program, which the thread sanitizer's leaves out.
 #pragma once
 #include <cstdlib>
+#include <functional>
 #include <new>
 
 namespace attn::testing {
@@ -17,6 +18,25 @@ inline void* allocate_or_fail(std::size_t bytes, std::size_t alignment) {
 
 /// Not inlined: GCC would see a `free` of what came from `new`.
 [[gnu::noinline]] inline void release(void* data) noexcept { std::free(data); }
+
+/// Lets allocation `first` of `call`, the next, ... fail until none is left; how many there are. after(n): what must hold when allocation n has
+/// failed; false ends it. Another exception than std::bad_alloc ends the test.
+inline long fail_at_each(const std::function<void()>& call, long first = 0, const std::function<bool(long)>& after = nullptr) {
+  for (;; ++first) {
+    bool done = true;
+    allocations_left = first;
+    try {
+      call();
+    } catch (const std::bad_alloc&) {
+      done = false;
+    } catch (...) {
+      allocations_left = -1;
+      throw;
+    }
+    allocations_left = -1;
+    if (done || (after && !after(first))) return first;
+  }
+}
 
 }  // namespace attn::testing
 

@@ -47,7 +47,8 @@ struct Bf16Strip {
   static std::int64_t key_places(const AttentionProblem& p) { return p.copy_rows ? kept_blocks(p) : p.dim % 2; }
   static std::size_t bytes(const AttentionProblem& p) {
     const std::int64_t words = (pairs(p.dim) + 15) / 16 * 16 * (R + few_rows) + keys * R + keys / 2 * R + kept_blocks(p) * keys / 2 * value_words(p.value_dim) +
-                               flag_words + key_places(p) * keys * pairs(p.dim) + value_words(p.value_dim) + tile_rows * (4 * ((pairs(p.dim) + 15) / 16 * 16) + value_words(p.value_dim) + keys / 2);
+                               flag_words + key_places(p) * keys * pairs(p.dim) + value_words(p.value_dim) +
+                               tile_rows * (4 * ((pairs(p.dim) + 15) / 16 * 16) + value_words(p.value_dim) + keys / 2);
     return 4 * static_cast<std::size_t>((words + 15) / 16 * 16) + Strip<float>::bytes(0, p.value_dim);
   }
   static constexpr std::int64_t most_blocks = 64, flag_words = most_blocks / 2 + 16;
