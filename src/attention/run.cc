@@ -6,7 +6,6 @@
 #include "attention/strips.h"
 #include "kernels/attention/key_rows.h"
 #include "kernels/attention/next_head.h"
-#include "runtime/cpu.h"
 #include "runtime/memory.h"
 #include "runtime/parallel.h"
 
@@ -33,9 +32,6 @@ class Run {
     split_ = whole && kernel.strips != nullptr && spans() > 1 && cut_.tasks() < most_split_tasks;
     if (whole && !split_) share_strips(call);
     call.problem.heads_ahead = cut_.heads_ahead(problem_.q_rows);
-    // A smaller call may find all of it in the last cache: where that is near, asking costs 2 % and gains nothing; where it is far (a Xeon),
-    // calls of 3 and 6 MB gain 2 and 5 %.
-    if (runtime::cpu().far_cache) call.problem.ahead_from = std::int64_t{1} << 21;
     call.problem.rows_ahead = cut_.rows_ahead();
     call.problem.lane_rows = kernel.strip_rows;
     kernel_bytes_ = aligned(kernel.scratch_bytes(problem_));

@@ -71,8 +71,6 @@ void detect(Cpu& cpu) {
   cpu.fma = has("fma");
   cpu.avx2 = has("avx2");
   cpu.avx512 = has("avx512f") && has("avx512bw") && has("avx512cd") && has("avx512dq") && has("avx512vl");
-  constexpr std::uint32_t intel = 0x756e6547;  // "Genu"
-  cpu.far_cache = cpu.avx512 && cpuid(0, 0).ebx == intel;
   cpu.avx512_bf16 = cpu.avx512 && has("avx512_bf16");
   cpu.amx_bf16 = cpu.avx512_bf16 && has("amx_tile") && has("amx_bf16") && granted_tiles();
 }

@@ -14,7 +14,6 @@ struct Cpu {
   bool avx512_bf16 = false;  // vdpbf16ps
   bool amx_bf16 = false;     // tdpbf16ps; the system has let this process use tile registers
   bool neon = false;
-  bool far_cache = false;    // the last cache is a mesh away from the cores: Intel's processors with AVX-512
   std::string name;
   int cores = 1;                      // those this process may use
   std::vector<std::string> features;  // /proc/cpuinfo's names of what matters to kernels: "avx2", "avx512_bf16", ...

@@ -30,7 +30,7 @@ class Bf16GradientWalk : public GradientSums<float> {
   /// `tiles`: whole ones, for the products; null: by pairs.
   Bf16GradientWalk(const AttentionGradient& g, const GradientRows& rows, void* scratch, Tiles* tiles)
       : Sums(g, rows, scratch), tiles_(tiles), at_(static_cast<char*>(scratch) + GradientStrip<float>::bytes(g.problem), g.problem), totals_(g.problem, g.totals_end - g.totals_begin),
-        ahead_(g, rows, map_, sizeof(std::uint16_t), tiles != nullptr ? 4 * N : N) {
+        ahead_(g, rows, map_, sizeof(std::uint16_t), (tiles != nullptr ? 64 : 16) * N) {
     vectors_ = (vectors_ + 1) / 2 * 2;  // pairs of rows are made of two vectors
     plain_ = p_.softcap == 0 && p_.bias_count == 0 && p_.score_gradient == nullptr && p_.temperature == 1 && !Sums::dropped();
     k_ = {static_cast<const std::uint16_t*>(p_.k.base) + rows.batch * p_.k_stride[0] + k_head() * p_.k_stride[1], p_.k.row_stride};

@@ -320,7 +320,7 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     const int begin = groups.begin[0] / 2, end = (groups.end[0] + 1) / 2;
     for (int pair = begin; pair < end; pair += part_pairs) {
       const int last = pair + part_pairs < end ? pair + part_pairs : end;
-      v_ahead.use(first + 2 * pair, 2 * last < keys ? 2 * (last - pair) : keys - 2 * pair);
+      v_ahead.use(2 * last < keys ? 2 * (last - pair) : keys - 2 * pair);
       rows_out.for_each(static_cast<int>(map.count()), Bf16FewRowsTile{rows + 2 * pair, problem.value_dim, last - pair, p + pair * p_stride, p_stride,
                                                                        fold_few_part(pair == begin, last == end)});
     }
@@ -335,7 +335,7 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     const int begin = groups.begin[0] / tile_items * tile_items, end = groups.end[0];
     few_shape->begin();
     for (int key = begin; key < end; key += tile_items) {
-      v_ahead.use(first + key, keys - key < tile_items ? keys - key : tile_items);
+      v_ahead.use(keys - key < tile_items ? keys - key : tile_items);
       pair_rows_in_halves(rows + key, problem.value_dim, words, v_ahead, wide.v);
       tiled_few_outputs({weights + key / 2, wide.v, words, problem.value_dim, static_cast<int>(map.count()), key == begin, key + tile_items >= end, fresh},
                         strip.alpha, v_ahead, reinterpret_cast<float*>(wide.paired), strip.block);

@@ -8,8 +8,8 @@ namespace attn::kernels {
 /// Where this step's dQ and its share of dK and dV go; then the next head's K and V, and the rows of the next step.
 class GradientAhead {
  public:
-  /// `lanes`: of a vector.
-  GradientAhead(const AttentionGradient& g, const GradientRows& rows, const LaneMap& map, std::int64_t element_bytes, std::int64_t lanes)
+  /// A tile has so many `elements` of products.
+  GradientAhead(const AttentionGradient& g, const GradientRows& rows, const LaneMap& map, std::int64_t element_bytes, std::int64_t elements)
       : g_(g), rows_(rows), bytes_(element_bytes), next_(g.problem, map, static_cast<std::size_t>(element_bytes), NextHead::Pass::backward) {
     const AttentionProblem& p = g.problem;
     const std::int64_t after = rows.row + rows.rows;
@@ -26,7 +26,7 @@ class GradientAhead {
     add(results_, g.dk, g.dk_stride, {rows.batch, p.key_head(rows.head), first_key, keys}, p.dim);
     add(results_, g.dv, g.dv_stride, {rows.batch, p.value_head(rows.head), first_key, keys}, p.value_dim);
     const std::int64_t blocks = 1 + rows.row * p.k_rows / (p.q_rows * key_block);  // causal rows have no more
-    tiles_ = (16 * query_block + p.dim * query_block / 8 + 8 * (p.dim + p.value_dim)) / (2 * lanes);  // of a block, 8 by two vectors
+    tiles_ = (2 * key_block * query_block + p.dim * query_block + key_block * (p.dim + p.value_dim)) / elements;  // of a block
     lines_ = (results_.lines() + next_.lines()) / (tiles_ * blocks) + 1;
     far_ = p.k_rows * (p.dim + p.value_dim) * bytes_ > NextHead::most_bytes;
   }

@@ -24,7 +24,8 @@ class GradientWalk : public GradientSums<T> {
   using typename Sums::Blocks;
 
   GradientWalk(const AttentionGradient& g, const GradientRows& rows, void* scratch)
-      : Sums(g, rows, scratch), at_(static_cast<char*>(scratch) + GradientStrip<T>::bytes(g.problem), g.problem), ahead_(g, rows, Sums::map_, sizeof(T), N) {
+      : Sums(g, rows, scratch), at_(static_cast<char*>(scratch) + GradientStrip<T>::bytes(g.problem), g.problem),
+        ahead_(g, rows, Sums::map_, sizeof(T), N * tile_vectors * gradient_tile(tile_vectors)) {
     k_ = {static_cast<const T*>(p_.k.base) + rows.batch * p_.k_stride[0] + p_.key_head(rows.head) * p_.k_stride[1], p_.k.row_stride};
     v_ = {static_cast<const T*>(p_.v.base) + rows.batch * p_.v_stride[0] + p_.value_head(rows.head) * p_.v_stride[1], p_.v.row_stride};
   }
@@ -87,7 +88,7 @@ class GradientWalk : public GradientSums<T> {
     const Groups& groups = keys.groups;
     const Matrix<T> k{k_.row(keys.first), k_.stride};
     const auto add = [&](int first, int last, int begin, int end) {
-      in_pairs(first, last, [&]<int V>(int x) HWY_ATTR {
+      for_each_tile(first, last, [&]<int V>(int x) HWY_ATTR {
         query_columns<T, V>(k, begin, end, p_.dim, strip_.d + x * N, at_.dq + x * N, keys.first_of_rows, ahead_);
       });
     };
@@ -132,7 +133,7 @@ class GradientWalk : public GradientSums<T> {
     const Matrix<T> rows{from.row(keys.first), from.stride};
     for (int g = 0; g < groups.count; ++g) {
       const int key = groups.key[g], count = groups.key[g + 1] - key;
-      in_pairs(groups.first[g], groups.last[g], [&]<int V>(int x) HWY_ATTR {
+      for_each_tile(groups.first[g], groups.last[g], [&]<int V>(int x) HWY_ATTR {
         pair_columns<T, V>({rows.row(key), rows.stride}, count, columns, turned + x * N, to + key * R + x * N, ahead_);
       });
     }

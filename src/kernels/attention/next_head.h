@@ -1,8 +1,8 @@
 // src/kernels/attention/next_head.h: while a strip computes, its share of the next head's memory comes closer.
 //
 // A head's keys are read by all strips of the head, one after the other; the first one would wait for main memory. So each strip
-// asks for the part of the next head's K, V, Q and output that stands where its own rows stand, a few cache lines at a time; under a window
-// over long sequences for what the next strip will see. The backward pass does so for each step (gradient_ahead.h).
+// asks for the part of the next head's K and V that stands where its own rows stand, and for the rows of Q and output of the next strip, a few cache
+// lines at a time; under a window over long sequences for what the next strip will see. The backward pass does so for each step (gradient_ahead.h).
 #pragma once
 #include "kernels/attention/strip.h"
 
@@ -73,6 +73,8 @@ class NextHead : public FetchAhead {
  public:
   /// K and V of a head beyond this size would push out those of the head at work.
   static constexpr std::int64_t most_bytes = std::int64_t{1} << 19;
+  /// A smaller call may find all of it in the caches.
+  static constexpr std::int64_t least_bytes = std::int64_t{1} << 21;
   enum class Pass : bool { forward, backward };
   NextHead(const AttentionProblem& problem, const LaneMap& map, std::size_t element_bytes, Pass pass = Pass::forward) {
     const std::int64_t bytes = static_cast<std::int64_t>(element_bytes), row = bytes * problem.dim, value_row = bytes * problem.value_dim;
@@ -86,9 +88,16 @@ class NextHead : public FetchAhead {
       if (pass == Pass::forward) add_next_strip(problem, map, bytes);
       return;
     }
-    if (pass == Pass::forward && problem.batch * problem.q_heads * problem.q_rows * (row + value_row) < problem.ahead_from) return;
+    if (pass == Pass::forward && problem.batch * problem.q_heads * problem.q_rows * (row + value_row) < least_bytes) return;
     const std::int64_t ahead = map.head + map.heads * problem.heads_ahead, b = map.batch + ahead / problem.q_heads, h = ahead % problem.q_heads;
-    if (b >= (part ? map.batch + 1 : problem.batch)) return;
+    const bool there = b < (part ? map.batch + 1 : problem.batch);
+    if (pass == Pass::forward) {
+      // asked for a whole head before, they would push out what is in use
+      const std::int64_t R = problem.lane_rows, whole = (q_rows + R - 1) / R * R, next = map.row - row_zero - problem.rows_ahead;
+      if (next >= 0) add_rows(problem, map.batch, map.head, row_zero, next, q_rows, bytes);
+      else if (there) add_rows(problem, b, h, row_zero, (next % whole + whole) % whole, q_rows, bytes);
+    }
+    if (!there) return;
     batch_ = b;
     head_ = h;
     // under a causal mask the work of rows grows with their number, and so does their share
@@ -98,15 +107,11 @@ class NextHead : public FetchAhead {
     const auto share = [&](std::int64_t rows) { return causal ? rows * rows / q_rows : rows; };
     const std::int64_t row_begin = row_zero + share(own_row), rows_end = row_zero + share(own_row + map.rows);
     const std::int64_t first_key = key_zero + (row_begin - row_zero) * k_rows / q_rows, keys = key_zero + (rows_end - row_zero) * k_rows / q_rows - first_key;
-    const std::int64_t rows = rows_end - row_begin;
     const auto head = [&](std::int64_t heads) { return problem.shared_head(h, heads); };
     if (b != map.batch || head(problem.k_heads) != problem.key_head(map.head))
       add(at(problem.k.base, b * problem.k_stride[0] + head(problem.k_heads) * problem.k_stride[1] + first_key * problem.k.row_stride), row, bytes * problem.k.row_stride, keys);
     if (b != map.batch || head(problem.v_heads) != problem.value_head(map.head))
       add(at(problem.v.base, b * problem.v_stride[0] + head(problem.v_heads) * problem.v_stride[1] + first_key * problem.v.row_stride), value_row, bytes * problem.v.row_stride, keys);
-    if (pass == Pass::backward) return;
-    add(at(problem.q, b * problem.q_stride[0] + h * problem.q_stride[1] + row_begin * problem.q_stride[2]), row, bytes * problem.q_stride[2], rows);
-    add(at(problem.out, b * problem.out_stride[0] + h * problem.out_stride[1] + row_begin * problem.out_stride[2]), value_row, bytes * problem.out_stride[2], rows);
   }
 
   /// What is asked for is of this head; batch -1: of none.
@@ -116,6 +121,16 @@ class NextHead : public FetchAhead {
   std::int64_t keys() const { return keys_; }
 
  private:
+  /// Q and output of a strip of a head of so many rows, counted from `zero`.
+  void add_rows(const AttentionProblem& problem, std::int64_t b, std::int64_t h, std::int64_t zero, std::int64_t first, std::int64_t q_rows,
+                std::int64_t bytes) {
+    const std::int64_t rows = std::min(problem.lane_rows, q_rows - first);
+    const auto at = [&](const void* base, const std::int64_t* stride) {
+      return static_cast<const char*>(base) + bytes * (b * stride[0] + h * stride[1] + (zero + first) * stride[2]);
+    };
+    add(at(problem.q, problem.q_stride), bytes * problem.dim, bytes * problem.q_stride[2], rows);
+    add(at(problem.out, problem.out_stride), bytes * problem.value_dim, bytes * problem.out_stride[2], rows);
+  }
   /// Under a window over long sequences: what the thread's next strip sees and this one does not, with its rows.
   void add_next_strip(const AttentionProblem& problem, const LaneMap& map, std::int64_t bytes) {
     const std::int64_t b = map.batch, next = map.row - problem.rows_ahead, head = map.head;

@@ -163,7 +163,6 @@ struct AttentionProblem {
   std::int64_t lane_rows = 0;                  // rows of a strip, as the kernel has them
 
   std::int64_t rows_ahead = 0;                 // how far before a strip's rows those of the thread's next strip stand
-  std::int64_t ahead_from = std::int64_t{1} << 23;  // bytes of a call that is large enough to prefetch for the next head
   std::int64_t heads_ahead = 1;                // how far from a strip's head the threads will be when it is done: what to prefetch
 
   bool copy_rows = false;                      // tasks of many strips copy K and V first: their rows stand in each other's way

@@ -157,7 +157,7 @@ class Walk {
       if (!in_tiles()) ahead.fetch();
     };
     fetch();
-    if (few_bytes) k_ahead.use(first, keys);
+    if (few_bytes) k_ahead.use(keys);
     const std::int64_t index = block_index(first);
     if (!few_bytes && stored.needed()) stored.load_block(stored.keys, index, k, problem.dim, {first, keys, span_end}, k_rows);
     score.load_keys(k_rows, keys, index);
@@ -227,7 +227,7 @@ class Walk {
       if (stored.needed()) load_values(first, keys, v_rows);
       for (int key = begin; key < end; key += few_part) {
         const int last = key + few_part < end ? key + few_part : end;
-        if (!stored.needed()) v_ahead.use(first + key, last - key);
+        if (!stored.needed()) v_ahead.use(last - key);
         rows_out.for_each(static_cast<int>(map.count()), FewRowsTile<T>{v_rows + key, last - key, p + key * p_stride, p_stride, fold_few_part(key == begin, last == end)});
       }
     }
@@ -245,7 +245,7 @@ class Walk {
 
   void fold_bytes(std::int64_t first, int keys, int key, int count, const T* p, std::int64_t p_stride) {
     if constexpr (takes_bytes) {
-      v_ahead.use(first, keys);
+      v_ahead.use(keys);
       const ByteRows bytes(v, first, keys, problem.value_dim);
       rows_out.for_each(static_cast<int>(map.count()), FewRowsByteTile{bytes, key, key + count, p, p_stride, fold_few_part(true, true)});
     }
@@ -257,7 +257,7 @@ class Walk {
     if (!few || stored.needed()) return score_of(range);
     for (const int end = range.end; range.key < end; range.key = range.end) {
       range.end = end - range.key < slice_keys + N ? end : range.key + slice_keys;  // no rest below a vector
-      k_ahead.use(first + range.key, range.end - range.key);
+      k_ahead.use(range.end - range.key);
       score_of(range);
     }
   }
