@@ -91,27 +91,29 @@ class NextHead : public FetchAhead {
     if (pass == Pass::forward && problem.batch * problem.q_heads * problem.q_rows * (row + value_row) < least_bytes) return;
     const std::int64_t ahead = map.head + map.heads * problem.heads_ahead, b = map.batch + ahead / problem.q_heads, h = ahead % problem.q_heads;
     const bool there = b < (part ? map.batch + 1 : problem.batch);
-    if (pass == Pass::forward) {
-      // asked for a whole head before, they would push out what is in use
-      const std::int64_t R = problem.lane_rows, whole = (q_rows + R - 1) / R * R, next = map.row - row_zero - problem.rows_ahead;
-      if (next >= 0) add_rows(problem, map.batch, map.head, row_zero, next, q_rows, bytes);
-      else if (there) add_rows(problem, b, h, row_zero, (next % whole + whole) % whole, q_rows, bytes);
-    }
-    if (!there) return;
-    batch_ = b;
-    head_ = h;
-    // under a causal mask the work of rows grows with their number, and so does their share
-    const bool causal = pass == Pass::forward && problem.mask.count == 1 && problem.mask.nodes[0].op == MaskOp::causal;
     const std::int64_t own_row = map.row - row_zero;
-    if (causal) keys_ = (own_row + map.rows) * k_rows / q_rows;
-    const auto share = [&](std::int64_t rows) { return causal ? rows * rows / q_rows : rows; };
-    const std::int64_t row_begin = row_zero + share(own_row), rows_end = row_zero + share(own_row + map.rows);
-    const std::int64_t first_key = key_zero + (row_begin - row_zero) * k_rows / q_rows, keys = key_zero + (rows_end - row_zero) * k_rows / q_rows - first_key;
-    const auto head = [&](std::int64_t heads) { return problem.shared_head(h, heads); };
-    if (b != map.batch || head(problem.k_heads) != problem.key_head(map.head))
-      add(at(problem.k.base, b * problem.k_stride[0] + head(problem.k_heads) * problem.k_stride[1] + first_key * problem.k.row_stride), row, bytes * problem.k.row_stride, keys);
-    if (b != map.batch || head(problem.v_heads) != problem.value_head(map.head))
-      add(at(problem.v.base, b * problem.v_stride[0] + head(problem.v_heads) * problem.v_stride[1] + first_key * problem.v.row_stride), value_row, bytes * problem.v.row_stride, keys);
+    if (there) {
+      batch_ = b;
+      head_ = h;
+      // under a causal mask the work of rows grows with their number, and so does their share
+      const bool causal = pass == Pass::forward && problem.mask.count == 1 && problem.mask.nodes[0].op == MaskOp::causal;
+      if (causal) keys_ = (own_row + map.rows) * k_rows / q_rows;
+      const auto first_key = [&](std::int64_t rows) { return key_zero + (causal ? rows * rows / q_rows : rows) * k_rows / q_rows; };
+      const std::int64_t first = first_key(own_row), keys = first_key(own_row + map.rows) - first;
+      const auto head = [&](std::int64_t heads) { return problem.shared_head(h, heads); };
+      const auto key_rows = [&](const KeyRows& rows, const std::int64_t* stride, std::int64_t heads) {
+        return at(rows.base, b * stride[0] + head(heads) * stride[1] + first * rows.row_stride);
+      };
+      if (b != map.batch || head(problem.k_heads) != problem.key_head(map.head))
+        add(key_rows(problem.k, problem.k_stride, problem.k_heads), row, bytes * problem.k.row_stride, keys);
+      if (b != map.batch || head(problem.v_heads) != problem.value_head(map.head))
+        add(key_rows(problem.v, problem.v_stride, problem.v_heads), value_row, bytes * problem.v.row_stride, keys);
+    }
+    if (pass == Pass::backward) return;
+    // rows of the next strip: asked for a whole head before, they would push out what is in use
+    const std::int64_t R = problem.lane_rows, whole = (q_rows + R - 1) / R * R, next = own_row - problem.rows_ahead;
+    if (next >= 0) add_rows(problem, map.batch, map.head, row_zero, next, q_rows, bytes);
+    else if (there) add_rows(problem, b, h, row_zero, (next % whole + whole) % whole, q_rows, bytes);
   }
 
   /// What is asked for is of this head; batch -1: of none.
