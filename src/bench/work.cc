@@ -18,8 +18,8 @@ namespace {
 using cases::Case;
 using cases::Inputs;
 
-/// Memory that caches take turns in: many times any last cache.
-constexpr std::int64_t rotation_bytes = std::int64_t{1} << 30, most_caches = 128;
+/// What is read of the caches that take turns: many times any last cache. All of them, where a mask leaves out most of each, have at most so many bytes.
+constexpr std::int64_t rotation_bytes = std::int64_t{1} << 30, most_bytes = std::int64_t{1} << 32, most_caches = 128;
 /// Pairs of the backward pass that the reference may be asked for.
 constexpr std::int64_t most_checked_pairs = std::int64_t{1} << 22;
 /// Caches of fewer bytes say nothing about memory: reading is sampled elsewhere.
@@ -143,8 +143,10 @@ double Work::row_bytes() const {
 }
 
 void Work::rotate() {
-  const auto each = std::max<std::int64_t>(1, static_cast<std::int64_t>(row_bytes()));
-  for (std::int64_t n = 0; n < std::min(most_caches, (rotation_bytes + each - 1) / each); ++n)
+  const auto read = std::max<std::int64_t>(1, static_cast<std::int64_t>(row_bytes()));
+  const std::int64_t whole = std::max<std::int64_t>(1, bytes_of(inputs_.k) + bytes_of(inputs_.v));
+  const std::int64_t caches = std::min({most_caches, (rotation_bytes + read - 1) / read, std::max<std::int64_t>(1, most_bytes / whole)});
+  for (std::int64_t n = 0; n < caches; ++n)
     if (cached_.empty()) caches_.emplace_back(inputs_.k.clone(), inputs_.v.clone());
     else if (n > 0) cached_.push_back(cases::cached_rows(case_, inputs_));
 }
