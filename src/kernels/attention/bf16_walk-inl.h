@@ -256,6 +256,7 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     if (silence)  // what is trimmed has no score, and is not to be heard either
       for (int r = 0; r < keys; ++r) _mm512_store_ps(wide.s + r * bf16_rows, _mm512_set1_ps(-std::numeric_limits<float>::infinity()));
     const Groups groups = visible ? Groups::trimmed(visible, keys, vectors, 16) : Groups::all(keys, vectors);
+    ask_ahead(first, keys, groups);
     for (int x = 0; x < vectors; ++x) _mm512_store_ps(strip.alpha + x * 16, _mm512_load_ps(strip.m + x * 16));
     const bool modified = has_modifiers(problem);
     FewBlock<float, block_keys> few_block(strip);

@@ -23,7 +23,7 @@ template <class W>
 void walk_blocks(W& walk, std::int64_t first, std::int64_t end) {
   const LaneMap& map = walk.map;
   alignas(64) Word visible[W::block_keys];
-  walk.begin_span(first, end);
+  walk.begin_span(end);
   for (; first < end; first += W::block_keys) {
     const int keys = static_cast<int>(end - first < W::block_keys ? end - first : W::block_keys);
     const Tile tile = classify(walk.problem, map.batch, {map.row, map.row + map.rows, first, first + keys});

@@ -56,6 +56,7 @@ class Walk {
   std::int64_t span_end = 0;
   int slice_keys = few_keys<T>;  // few rows: keys that are read, then scored
   LinesAhead k_ahead, v_ahead;  // few rows
+  std::int64_t next_block = -1;  // the key at which what they ask for goes on
 
   Walk(const AttentionProblem& p, const LaneMap& lane_map, void* scratch) : Walk(p, lane_map, scratch, p.dim, p.value_dim) {}
   static std::size_t scratch_bytes(const AttentionProblem& p) {
@@ -115,18 +116,25 @@ class Walk {
     for (int r = 0; r < keys; ++r) hn::Store(hn::Zero(d), d, s + r * R);
   }
 
-  void begin_span(std::int64_t first, std::int64_t end) {
+  void begin_span(std::int64_t end) {
     span_end = end;
-    if (few && (few_bytes || !stored.needed())) {
-      k_ahead.begin(k, problem.dim, first, end);
-      v_ahead.begin(v, problem.value_dim, first, end);
-    }
+    next_block = -1;
     const Tag<T> d;
     for (int x = 0; x < vectors; ++x) {
       hn::Store(minus_infinity<T>(), d, strip.m + x * N);
       hn::Store(hn::Zero(d), d, strip.l + x * N);
     }
     fresh = true;
+  }
+
+  /// Few rows: their keys and values are asked for from the first that is seen in the span, anew where blocks were left out.
+  void ask_ahead(std::int64_t first, int keys, const Groups& groups) {
+    if (!few || (stored.needed() && !few_bytes)) return;
+    if (first != next_block) {
+      k_ahead.begin(k, problem.dim, first + groups.begin[0], span_end);
+      v_ahead.begin(v, problem.value_dim, first + groups.begin[0], span_end);
+    }
+    next_block = first + keys;
   }
 
   /// Keys first ... first + keys - 1, of which `visible` tells who sees what; null: all rows see all.
@@ -139,6 +147,7 @@ class Walk {
       row_pointers(v, first, keys, v_rows);
     }
     const Groups groups = visible ? Groups::trimmed(visible, keys, vectors, N) : Groups::all(keys, vectors);
+    ask_ahead(first, keys, groups);
     for (int x = 0; x < vectors; ++x) hn::Store(hn::Load(d, strip.m + x * N), d, strip.alpha + x * N);
     const std::int64_t after = first + keys < span_end ? first + keys : span_end;
     TileAhead ahead{.next = &next, .biases = {}, .next_lines = next_lines};
