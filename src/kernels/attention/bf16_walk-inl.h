@@ -262,7 +262,7 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     FewBlock<float, block_keys> few_block(strip);
     if (keys_in_lanes && groups.gaps) few_block.hide(static_cast<int>(map.count()));
     for (int g = 0; g < groups.count; ++g)
-      for_each_slice(first, groups.range(g, modified ? nullptr : visible), [&](const ScoreRange& range) ATTN_BF16_ATTR { score(rows, range); });
+      for_each_slice(groups.range(g, modified ? nullptr : visible), [&](const ScoreRange& range) ATTN_BF16_ATTR { score(rows, range); });
     next.fetch(next_lines);
     if (keys_in_lanes) {
       if (tiles) finish_few_scores(of_block(rows, few_block.s), groups.begin[0], groups.end[0], static_cast<int>(map.count()), visible, k_ahead);
@@ -313,7 +313,7 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     });
   }
 
-  /// The block's values to few rows, read in parts that stay in the first cache; weights p[pair][p_stride].
+  /// The block's values to few rows, in parts, after which more memory may be asked for; weights p[pair][p_stride].
   void fold_few(std::int64_t first, int keys, const Groups& groups, const std::uint32_t* p, std::int64_t p_stride) {
     constexpr int part_pairs = few_part / 2;
     const std::uint16_t* rows[block_keys];

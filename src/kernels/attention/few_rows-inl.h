@@ -69,11 +69,11 @@ class RowOutput {
   std::int64_t columns_, vectors_;
 };
 
-/// Whether tiles ask for memory: those of processors that may have tile registers.
+/// Whether tiles ask for memory themselves. For others LinesAhead::use() does, between them.
 template <typename T>
 inline constexpr bool asks_ahead = HWY_TARGET == HWY_AVX3 && sizeof(T) == 4;
 
-/// A block's values are weighted in parts of so many keys, which stay in the first cache from their reading to their use.
+/// A block's values are weighted in parts of so many keys: what lies ahead is asked for at their pace.
 inline constexpr int few_part = 32;
 
 /// Where a part's products go: o[row][stride], after the last part times alpha what came before (first: nothing); until then the chains wait

@@ -84,6 +84,7 @@ class LinesAhead {
       row_ += rows;
     }
   }
+
   /// Rows behind one another, of a page at most.
   struct Run {
     Place at;

@@ -133,6 +133,7 @@ class NextHead : public FetchAhead {
     add(at(problem.q, problem.q_stride), bytes * problem.dim, bytes * problem.q_stride[2], rows);
     add(at(problem.out, problem.out_stride), bytes * problem.value_dim, bytes * problem.out_stride[2], rows);
   }
+
   /// Under a window over long sequences: what the thread's next strip sees and this one does not, with its rows.
   void add_next_strip(const AttentionProblem& problem, const LaneMap& map, std::int64_t bytes) {
     const std::int64_t b = map.batch, next = map.row - problem.rows_ahead, head = map.head;

@@ -54,7 +54,7 @@ class Walk {
   RowOutput<T> rows_out;
   bool keys_in_lanes = false;   // few rows whose scores nobody changes: nor do their weights need rows in the lanes
   std::int64_t span_end = 0;
-  int slice_keys = few_keys<T>;  // few rows: keys that are read, then scored
+  int slice_keys = few_keys<T>;  // few rows: keys of a tile, after which more memory may be asked for
   LinesAhead k_ahead, v_ahead;  // few rows
   std::int64_t next_block = -1;  // the key at which what they ask for goes on
 
@@ -178,7 +178,7 @@ class Walk {
     if (few_bytes) score_bytes(first, keys, groups, hiding, k_rows);
     else
       for (int g = 0; g < groups.count; ++g)
-        for_each_slice(first, groups.range(g, hiding), [&](const ScoreRange& range) HWY_ATTR { score.group(strip, k_rows, range); });
+        for_each_slice(groups.range(g, hiding), [&](const ScoreRange& range) HWY_ATTR { score.group(strip, k_rows, range); });
     fetch();
     if (keys_in_lanes) {
       weigh_few(strip, few_block, rows, groups.begin[0], groups.end[0]);
@@ -260,9 +260,9 @@ class Walk {
     }
   }
 
-  /// score(range), all at once; where rows are few, tile by tile, its keys read before.
+  /// score(range), all at once; where rows are few, tile by tile, since what lies ahead is asked for at their pace.
   template <class F>
-  HWY_INLINE void for_each_slice(std::int64_t first, ScoreRange range, F&& score_of) {
+  HWY_INLINE void for_each_slice(ScoreRange range, F&& score_of) {
     if (!few || stored.needed()) return score_of(range);
     for (const int end = range.end; range.key < end; range.key = range.end) {
       range.end = end - range.key < slice_keys + N ? end : range.key + slice_keys;  // no rest below a vector
