@@ -41,8 +41,14 @@ struct GemmCut {
   std::int64_t chunk_words_of() const { return pieces_of(std::min(p.k, chunk), Kind::depth); }
   std::int64_t first_vector(std::int64_t q) const { return even_cut(vectors, panels, q); }
 
-  // scratch: a panel of B, tiles of A, totals
-  std::int64_t b_words() const { return chunk_words_of() * panel; }
+  /// Panels of a part that all its rows pass by together: as many as stay in the second cache, so that a row of A comes to the first but once for them.
+  std::int64_t group() const {
+    const std::int64_t bytes = chunk_words_of() * panel * static_cast<std::int64_t>(sizeof(Word));
+    return std::clamp<std::int64_t>(group_bytes / std::max<std::int64_t>(bytes, 1), 1, std::min(most_group_panels, pieces_of(panels, column_parts)));
+  }
+
+  // scratch: a group of panels of B, tiles of A, totals
+  std::int64_t b_words() const { return chunk_words_of() * panel * group(); }
   std::int64_t a_words() const {
     const std::int64_t rows = pieces_of(p.m, row_parts);
     return pack_a ? (rows * chunk_words_of() + tile_pad * (rows / 2 + 2) + 15) / 16 * 16 : 0;
@@ -54,6 +60,41 @@ struct GemmCut {
   }
 };
 
+/// Panels of B side by side, and their biases.
+template <class Kind>
+struct PanelGroup {
+  struct Panel {
+    const typename Kind::Word* b;
+    std::int64_t column;
+    int vectors, columns;  // columns: those that exist
+  };
+  Panel panel[most_group_panels];
+  alignas(64) typename Kind::Sum bias[most_group_panels * GemmCut<Kind>::panel];
+  int count = 0;
+
+  /// Panels [first, end) of items [k, k + items): of `packed`, or packed to `here`.
+  PanelGroup(const GemmProblem& p, const GemmCut<Kind>& cut, std::int64_t first, std::int64_t end, std::int64_t k, std::int64_t items, const void* packed,
+             typename Kind::Word* here) {
+    using Sum = typename Kind::Sum;
+    for (std::int64_t q = first; q < end; ++q, ++count) {
+      const std::int64_t column = cut.first_vector(q) * cut.N;
+      const int vectors = static_cast<int>(cut.first_vector(q + 1) - cut.first_vector(q)), width = vectors * cut.N;
+      const int columns = static_cast<int>(std::min<std::int64_t>(p.n - column, width));
+      panel[count] = {here, column, vectors, columns};
+      if (packed) {
+        panel[count].b = static_cast<const typename Kind::Word*>(packed) + column * pieces_of(p.k, Kind::depth) + k / Kind::depth * width;
+      } else {
+        pack_panel<Kind>(p, k, items, column, columns, width, here);
+        here += pieces_of(items, Kind::depth) * width;
+      }
+      if (p.bias == nullptr) continue;
+      Sum* const to = bias + count * cut.panel;
+      std::memcpy(to, static_cast<const Sum*>(p.bias) + column, sizeof(Sum) * static_cast<std::size_t>(columns));
+      std::fill(to + columns, to + width, Sum(0));
+    }
+  }
+};
+
 /// One part of a product. B comes from `packed` (all panels, all words: `pack`), or is packed here when that is null.
 template <class Kind>
 void gemm_part(const GemmProblem& p, std::int64_t part, void* scratch, const void* packed) {
@@ -61,31 +102,22 @@ void gemm_part(const GemmProblem& p, std::int64_t part, void* scratch, const voi
   using Sum = typename Kind::Sum;
   using Item = typename Kind::Item;
   const GemmCut<Kind> cut(p, packed != nullptr);
-  constexpr int N = GemmCut<Kind>::N, panel = GemmCut<Kind>::panel;
   const std::int64_t column_part = part % cut.column_parts, row_part = part / cut.column_parts;
   const std::int64_t row = even_cut(p.m, cut.row_parts, row_part), row_end = even_cut(p.m, cut.row_parts, row_part + 1);
   const std::int64_t first_panel = even_cut(cut.panels, cut.column_parts, column_part), last_panel = even_cut(cut.panels, cut.column_parts, column_part + 1);
   Word* const b_here = static_cast<Word*>(scratch);
   Word* const a_here = b_here + cut.b_words();
   Sum* const totals = reinterpret_cast<Sum*>(a_here + cut.a_words());
-  const std::int64_t tiles = pieces_of(row_end - row, gemm_rows), all_words = pieces_of(p.k, Kind::depth);
+  const std::int64_t tiles = pieces_of(row_end - row, gemm_rows);
   for (std::int64_t k = 0; k == 0 || k < p.k; k += cut.chunk) {
     const std::int64_t items = std::min(p.k - k, cut.chunk), words = pieces_of(items, Kind::depth);
     if (cut.pack_a) pack_tiles<Kind>(p, row, row_end - row, tiles, k, items, a_here);
-    for (std::int64_t q = first_panel; q < last_panel; ++q) {
-      const std::int64_t column = cut.first_vector(q) * N;
-      const int vectors = static_cast<int>(cut.first_vector(q + 1) - cut.first_vector(q)), width = vectors * N;
-      const int columns = static_cast<int>(std::min<std::int64_t>(p.n - column, width));
-      if (!packed) pack_panel<Kind>(p, k, items, column, columns, width, b_here);
+    for (std::int64_t first = first_panel; first < last_panel; first += cut.group()) {
+      const PanelGroup<Kind> group(p, cut, first, std::min(first + cut.group(), last_panel), k, items, packed, b_here);
       GemmTile<Kind> tile;
-      tile.b = packed ? static_cast<const Word*>(packed) + column * all_words + k / Kind::depth * width : b_here;
       tile.k = items;
-      tile.columns = columns;
       tile.first = k == 0;
       tile.last = k + cut.chunk >= p.k;
-      alignas(64) Sum bias[panel] = {};
-      if (tile.last && p.bias) std::memcpy(bias, static_cast<const Sum*>(p.bias) + column, sizeof(Sum) * static_cast<std::size_t>(columns));
-      tile.bias = tile.last && p.bias ? bias : nullptr;
       tile.narrow = p.narrow;
       tile.activation = p.activation;
       tile.y_stride = p.y_stride[0];
@@ -103,10 +135,16 @@ void gemm_part(const GemmProblem& p, std::int64_t part, void* scratch, const voi
             tile.a_stride = p.a_stride[0] * static_cast<std::int64_t>(sizeof(Item));
             tile.a_step = p.a_stride[1] * Kind::depth * static_cast<std::int64_t>(sizeof(Item));
           }
-          const std::int64_t at = i * p.y_stride[0] + column;
-          tile.y = p.narrow ? static_cast<void*>(static_cast<std::uint16_t*>(p.y) + at) : static_cast<Sum*>(p.y) + at;
-          tile.total = cut.totals_beside ? totals + (i - row) * tile.total_stride + (q - first_panel) * panel : static_cast<Sum*>(tile.y);
-          gemm_tile_of<Kind>(height, vectors)(tile);
+          for (int q = 0; q < group.count; ++q) {
+            const auto& panel = group.panel[q];
+            tile.b = panel.b;
+            tile.columns = panel.columns;
+            tile.bias = tile.last && p.bias ? group.bias + q * cut.panel : nullptr;
+            const std::int64_t at = i * p.y_stride[0] + panel.column;
+            tile.y = p.narrow ? static_cast<void*>(static_cast<std::uint16_t*>(p.y) + at) : static_cast<Sum*>(p.y) + at;
+            tile.total = cut.totals_beside ? totals + (i - row) * tile.total_stride + (first + q - first_panel) * cut.panel : static_cast<Sum*>(tile.y);
+            gemm_tile_of<Kind>(height, panel.vectors)(tile);
+          }
           i += height;
         }
       }
