@@ -44,12 +44,13 @@ struct Bf16Scores {
   std::int64_t pairs;
   float scale;
   float *s, *alpha;
+  TileAhead* ahead;  // what the tiles ask for, or null
 };
 
 /// KEYS x VECTORS scores from key `key` and vector `vector` on: a chain over the pairs of d, times the scale, -inf where `visible` (the block's
 /// words; null: all) has no bit. The lanes' maximum goes through `alpha`.
 template <int KEYS, int VECTORS>
-HWY_INLINE void bf16_score_tile(const Bf16Scores& scores, int key, int vector, const Word* visible) {
+HWY_INLINE void bf16_score_tile(const Bf16Scores& scores, int key, int vector, const Word* visible, const TileAhead* ahead = nullptr) {
   const std::uint32_t* HWY_RESTRICT const q = scores.q + vector * 16;
   float *HWY_RESTRICT const s = scores.s + key * bf16_rows + vector * 16, *HWY_RESTRICT const alpha = scores.alpha + vector * 16;
   const std::int64_t pairs = scores.pairs;
@@ -57,7 +58,7 @@ HWY_INLINE void bf16_score_tile(const Bf16Scores& scores, int key, int vector, c
   ATTN_UNROLL for (int r = 0; r < KEYS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = _mm512_setzero_ps();
   const std::uint32_t* row[KEYS];
   ATTN_UNROLL for (int r = 0; r < KEYS; ++r) row[r] = scores.k[key + r];
-  _Pragma("GCC unroll 2") for (std::int64_t c = 0; c < pairs; ++c) {
+  const auto add = [&](std::int64_t c) __attribute__((always_inline)) ATTN_BF16_ATTR {
     __m512i x[VECTORS];
     ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) x[v] = _mm512_load_si512(q + c * bf16_rows + v * 16);
     ATTN_UNROLL for (int r = 0; r < KEYS; ++r) {
@@ -66,7 +67,16 @@ HWY_INLINE void bf16_score_tile(const Bf16Scores& scores, int key, int vector, c
       const __m512i word = _mm512_set1_epi32(static_cast<int>(pair));
       ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = dot_pair(sum[r][v], word, x[v]);
     }
+  };
+  std::int64_t c = 0;
+  if (VECTORS == 4 && ahead && ahead->step != 0) {
+    const auto step = static_cast<Place>(ahead->step);
+    for (Place at = ahead->at; c < pairs; ++c, at += step) {
+      ask_for(at);
+      add(c);
+    }
   }
+  _Pragma("GCC unroll 2") for (; c < pairs; ++c) add(c);
   const __m512 factor = _mm512_set1_ps(scores.scale);
   ATTN_UNROLL for (int r = 0; r < KEYS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = _mm512_mul_ps(sum[r][v], factor);
   if (visible)
@@ -88,7 +98,10 @@ HWY_NOINLINE void bf16_score_columns(const Bf16Scores& scores, const ScoreRange&
   constexpr int most = tile_keys(VECTORS, registers);
   const Word* const visible = range.of_vector(vector);
   int r = range.key;
-  for (; r + most <= range.end; r += most) bf16_score_tile<most, VECTORS>(scores, r, vector, visible);
+  for (; r + most <= range.end; r += most) {
+    if (scores.ahead) scores.ahead->template spread<VECTORS>(scores.pairs);
+    bf16_score_tile<most, VECTORS>(scores, r, vector, visible, scores.ahead);
+  }
   for (; r + 4 <= range.end; r += 4) bf16_score_tile<4, VECTORS>(scores, r, vector, visible);
   for (; r < range.end; ++r) bf16_score_tile<1, VECTORS>(scores, r, vector, visible);
 }
@@ -96,11 +109,11 @@ HWY_NOINLINE void bf16_score_columns(const Bf16Scores& scores, const ScoreRange&
 /// COLUMNS value columns x VECTORS: a chain over pairs of keys, folded as Fold says.
 template <int COLUMNS, int VECTORS, Fold FOLD>
 HWY_INLINE void bf16_output_tile(const std::uint32_t* HWY_RESTRICT p, const std::uint32_t* HWY_RESTRICT v_words, std::int64_t v_stride, int pairs,
-                                 float* HWY_RESTRICT o, const float* HWY_RESTRICT alpha) {
+                                 float* HWY_RESTRICT o, const float* HWY_RESTRICT alpha, const TileAhead* ahead = nullptr) {
   __m512 sum[COLUMNS][VECTORS];
   ATTN_UNROLL for (int c = 0; c < COLUMNS; ++c) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v)
     sum[c][v] = _mm512_setzero_ps();
-  _Pragma("GCC unroll 2") for (int j = 0; j < pairs; ++j) {
+  const auto add = [&](int j) __attribute__((always_inline)) ATTN_BF16_ATTR {
     __m512i weight[VECTORS];
     ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) weight[v] = _mm512_load_si512(p + j * bf16_rows + v * 16);
     const std::uint32_t* value = v_words + j * v_stride;
@@ -108,7 +121,16 @@ HWY_INLINE void bf16_output_tile(const std::uint32_t* HWY_RESTRICT p, const std:
       const __m512i x = _mm512_set1_epi32(static_cast<int>(value[c]));
       ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[c][v] = dot_pair(sum[c][v], x, weight[v]);
     }
+  };
+  int j = 0;
+  if (VECTORS == 4 && ahead && ahead->step != 0) {
+    const auto step = static_cast<Place>(ahead->step);
+    for (Place at = ahead->at; j < pairs; ++j, at += step) {
+      ask_for(at);
+      add(j);
+    }
   }
+  _Pragma("GCC unroll 2") for (; j < pairs; ++j) add(j);
   ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) {
     const __m512 a = FOLD == Fold::rescale ? _mm512_load_ps(alpha + v * 16) : _mm512_setzero_ps();
     ATTN_UNROLL for (int c = 0; c < COLUMNS; ++c) {
@@ -120,11 +142,13 @@ HWY_INLINE void bf16_output_tile(const std::uint32_t* HWY_RESTRICT p, const std:
 
 template <int VECTORS, Fold FOLD>
 HWY_NOINLINE void bf16_output_columns(const std::uint32_t* p, const std::uint32_t* v_words, std::int64_t v_stride, int pairs, std::int64_t value_dim,
-                                      float* o, const float* alpha) {
+                                      float* o, const float* alpha, TileAhead* ahead) {
   constexpr int most = tile_keys(VECTORS, registers);
   std::int64_t c = 0;
-  for (; c + most <= value_dim; c += most)
-    bf16_output_tile<most, VECTORS, FOLD>(p, v_words + c, v_stride, pairs, o + c * bf16_rows, alpha);
+  for (; c + most <= value_dim; c += most) {
+    if (ahead) ahead->template spread<VECTORS>(pairs);
+    bf16_output_tile<most, VECTORS, FOLD>(p, v_words + c, v_stride, pairs, o + c * bf16_rows, alpha, ahead);
+  }
   for (; c + 4 <= value_dim; c += 4) bf16_output_tile<4, VECTORS, FOLD>(p, v_words + c, v_stride, pairs, o + c * bf16_rows, alpha);
   for (; c + 2 <= value_dim; c += 2) bf16_output_tile<2, VECTORS, FOLD>(p, v_words + c, v_stride, pairs, o + c * bf16_rows, alpha);
   for (; c < value_dim; ++c) bf16_output_tile<1, VECTORS, FOLD>(p, v_words + c, v_stride, pairs, o + c * bf16_rows, alpha);

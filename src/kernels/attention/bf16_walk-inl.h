@@ -95,6 +95,7 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
   Bf16Walk(const AttentionProblem& p, const LaneMap& lane_map, void* scratch)
       : Walk(p, lane_map, Bf16Strip(scratch, p).rest, 0, Bf16Strip::value_words(p.value_dim)), wide(scratch, p), pairs(Bf16Strip::pairs(p.dim)) {
     std::memset(wide.zeros, 0, sizeof(std::uint16_t) * static_cast<std::size_t>(p.value_dim));
+    spread_next(few ? 4 : (block_keys + p.value_dim) / tile_keys(4, registers), block_keys);
   }
   static std::size_t scratch_bytes(const AttentionProblem& p) { return Bf16Strip::bytes(p) + ScoreVectors<float>::bytes(p); }
   static void begin_task(const AttentionProblem& p, std::int64_t rows, void* scratch) {
@@ -251,7 +252,10 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
 
   HWY_NOINLINE void block(std::int64_t first, int keys, const Word* visible) {
     const std::uint32_t* rows[bf16_key_block];
-    next.fetch(next_lines);
+    TileAhead ahead{.next = &next, .biases = {}, .next_lines = next_lines};
+    strip.ahead = !few && !tiles && next.lines() > 0 ? &ahead : nullptr;
+    const std::int64_t burst = strip.ahead ? 0 : next_lines;
+    next.fetch(burst);
     key_rows(first, keys, rows);
     if (silence)  // what is trimmed has no score, and is not to be heard either
       for (int r = 0; r < keys; ++r) _mm512_store_ps(wide.s + r * bf16_rows, _mm512_set1_ps(-std::numeric_limits<float>::infinity()));
@@ -263,7 +267,7 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     if (keys_in_lanes && groups.gaps) few_block.hide(static_cast<int>(map.count()));
     for (int g = 0; g < groups.count; ++g)
       for_each_slice(groups.range(g, modified ? nullptr : visible), [&](const ScoreRange& range) ATTN_BF16_ATTR { score(rows, range); });
-    next.fetch(next_lines);
+    next.fetch(burst);
     if (keys_in_lanes) {
       if (tiles) finish_few_scores(of_block(rows, few_block.s), groups.begin[0], groups.end[0], static_cast<int>(map.count()), visible, k_ahead);
       note_silent(few_block.s, 1, keys);
@@ -274,12 +278,12 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     if (few && !tiles) few_block.to_lanes(wide.s, static_cast<int>(map.count()), 0, keys);
     if (modified) modify(first, keys, visible, groups);
     if (kept_scores.wanted()) kept_scores.keep(first, groups, vectors, wide.s);
-    next.fetch(next_lines);
+    next.fetch(burst);
     const bool dropout = problem.drops() || problem.keep != nullptr;
     note_silent(wide.s, bf16_rows, keys);
     weigh(groups, dropout);
     if (dropout) drop(first, groups);
-    next.fetch(next_lines);
+    next.fetch(burst);
     if (groups.gaps) clear_gaps(groups, wide.p, 2);
     if (tiles) fill_units(groups);
     if (!few) return fold_pairs(groups, value_pairs(first, keys));
@@ -291,7 +295,7 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     tiles ? fold_few_by_tiles(first, keys, groups, wide.tile_weights) : fold_few(first, keys, groups, wide.p, bf16_rows);
   }
 
-  Bf16Scores of_block(const std::uint32_t* const* rows, float* s) const { return {wide.q, rows, pairs, static_cast<float>(problem.scale), s, strip.alpha}; }
+  Bf16Scores of_block(const std::uint32_t* const* rows, float* s) const { return {wide.q, rows, pairs, static_cast<float>(problem.scale), s, strip.alpha, strip.ahead}; }
 
   void score(const std::uint32_t* const* rows, const ScoreRange& range) {
     const Bf16Scores scores = of_block(rows, wide.s);
@@ -365,7 +369,7 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
           return tiled_output_columns<V, FOLD>(wide.p + unit * tile_pairs * bf16_rows + x * 16, v_pairs + unit * tile_pairs * words, words, units, problem.value_dim,
                                                strip.o + x * 16, strip.alpha + x * 16);
         bf16_output_columns<V, FOLD>(wide.p + begin / 2 * bf16_rows + x * 16, v_pairs + begin / 2 * words, words, (end - begin + 1) / 2, problem.value_dim,
-                                     strip.o + x * 16, strip.alpha + x * 16);
+                                     strip.o + x * 16, strip.alpha + x * 16, strip.ahead);
       });
     });
   }
@@ -376,6 +380,7 @@ class TiledBf16Walk : public Bf16Walk {
  public:
   TiledBf16Walk(const AttentionProblem& p, const LaneMap& lane_map, void* scratch) : Bf16Walk(p, lane_map, scratch) {
     tiles = true;
+    spread_next(4, block_keys);
     slice_keys = bf16_rows;
     shape_tiles(shape_, pairs);
     shape = &shape_;

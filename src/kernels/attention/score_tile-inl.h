@@ -66,7 +66,7 @@ HWY_NOINLINE void score_columns(const Strip<T>& strip, const T* const* k, std::i
   const auto words = [visible](int r) { return visible ? visible + r : nullptr; };
   int r = range.key;
   for (; r + most <= range.end; r += most) {
-    if (strip.ahead) strip.ahead->spread(dim);
+    if (strip.ahead) strip.ahead->template spread<VECTORS>(dim);
     score_tile<T, most, VECTORS>(q, k + r, dim, s + r * R, alpha, words(r), vector, strip.ahead);
   }
   for (; r + 4 <= range.end; r += 4) score_tile<T, 4, VECTORS>(q, k + r, dim, s + r * R, alpha, words(r), vector);

@@ -78,8 +78,7 @@ class Walk {
         vectors(static_cast<int>((map.count() + N - 1) / N)), k(rows_of_head(p.k, p.k_stride, map.batch, p.key_head(map.head))),
         v(rows_of_head(p.v, p.v_stride, map.batch, p.value_head(map.head))), next(p, lane_map, sizeof(Stored)),
         few(RowOutput<T>::takes(map.count(), p.value_dim)), rows_out(strip.block, v_columns) {
-    const std::int64_t asks = (in_tiles() ? tiles_of_block() : 4) * (next.keys() > block_keys ? next.keys() : block_keys);
-    if (!stored.widens() && next.lines() > 0) next_lines = next.lines() * block_keys / asks + 1;
+    spread_next(in_tiles() ? tiles_of_block() : 4, block_keys);
     keys_in_lanes = few && Score::keys_in_lanes && !has_modifiers(p) && !kept_scores.wanted() && !p.drops() && p.keep == nullptr;
     if constexpr (takes_bytes) few_bytes = few && in_byte_tiles(k, p.dim) && in_byte_tiles(v, p.value_dim);
   }
@@ -200,6 +199,10 @@ class Walk {
     fold(groups, v_rows);
   }
 
+  /// What the next strip needs is asked for so many times a block of so many keys.
+  void spread_next(std::int64_t asks, std::int64_t keys) {
+    if (!stored.widens() && next.lines() > 0) next_lines = next.lines() * keys / (asks * (next.keys() > keys ? next.keys() : keys)) + 1;
+  }
   /// Whether products go in tiles, which ask for memory one by one.
   bool in_tiles() const { return Score::keys_in_lanes && sizeof(Stored) == sizeof(T) && !few; }
   std::int64_t tiles_of_block() const { return 10 + problem.value_dim / 6; }
