@@ -120,12 +120,12 @@ struct FewScoresByteTile {
         group_end += rows.group;
         ++n;
       }
-      if constexpr (asks_ahead<float> && ROWS > 1 && VECTORS > 1) ahead->fetch<(VECTORS * N + 3) / 4>();
       Vector<float> words[VECTORS][4];
       first.next(d, words[0]);
       if constexpr (VECTORS == 2) second.next(d, words[1]);
       const float* of_rows = q + c * few_rows + row;
       ATTN_UNROLL for (int i = 0; i < 4; ++i) {
+        if constexpr (asks_ahead<float> && ROWS > 1 && VECTORS > 1) ahead->fetch<(VECTORS * N + 15) / 16>();
         Vector<float> column[4][VECTORS];
         ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) {
           const auto word = hn::BitCast(whole, words[v][i]);
