@@ -13,26 +13,21 @@
 #include "tensor/build.h"
 
 #include <algorithm>
+#include <optional>
 
 namespace attn {
 namespace {
 
-/// [B, Hq, Tq, Dv] of `out` or new memory, and where kernels write it: aside when `out` shares memory with anything that is read.
-struct Output {
-  Tensor result;  // of the caller's rank
-  Tensor other;   // what kernels write where that is not `result`
-  bool aside = false;
-  /// [B, Hq, Tq, Dv], last dim contiguous.
-  const Tensor& written() const { return other.defined() ? other : result; }
-};
+/// Whether kernels cannot write to the caller's `out`: it shares memory with what is read, or its rows have gaps.
+bool is_written_aside(const Call& call, const Tensor& out) {
+  return out.defined() && ((call.problem.value_dim > 1 && out.stride(-1) != 1) || call.reads_from(out));
+}
 
-Output output_memory(const Call& call, const Tensor& out) {
+/// [B, Hq, Tq, Dv], last dim contiguous, where kernels write what becomes `result`; undefined: `result` itself.
+Tensor other_memory(const Call& call, const Tensor& result, bool aside) {
   const kernels::AttentionProblem& p = call.problem;
-  Output output{.result = result_memory(call.function, out, call.shown_rows(p.value_dim), call.dtype()), .other = {}};
-  if (out.defined()) output.aside = (p.value_dim > 1 && out.stride(-1) != 1) || call.reads_from(out);
-  if (output.aside) output.other = empty({p.batch, p.q_heads, p.q_rows, p.value_dim}, call.dtype());
-  else if (call.rank < 4) output.other = call.with_heads(output.result);
-  return output;
+  if (aside) return empty({p.batch, p.q_heads, p.q_rows, p.value_dim}, call.dtype());
+  return call.rank < 4 ? call.with_heads(result) : Tensor();
 }
 
 /// Memory for one of two numbers a row: `given`, or new.
@@ -98,6 +93,74 @@ AttentionResult attention_in_f32(const Tensor& q, const Tensor& k, const Tensor&
   return result;
 }
 
+/// What was decided about a checked call.
+struct Decided {
+  const AttentionKernel& kernel;
+  Plan plan;
+  bool recorded;
+};
+
+/// The result is made where the caller of the library wants it, its rare parts only where they are asked for: a small call would notice.
+AttentionResult computed(Call& call, const Decided& decided, const AttentionOptions& options, const CallOptions& call_options) {
+  const auto& [kernel, plan, recorded] = decided;
+  const kernels::AttentionProblem& p = call.problem;
+  const Dtype type = call.compute_dtype();
+  const auto rows = [&p] { return Dims{p.batch, p.q_heads, p.q_rows}; };
+  notice_reference(call, kernel, plan);
+  std::uint64_t seed = 0;
+  if (options.dropout_p > 0) {
+    seed = dropout_seed(options.dropout_p, options.dropout_seed, options.generator);
+    describe_dropout(options.dropout_p, seed, call.dtype() == Dtype::f64, call.problem);
+  }
+  AttentionResult result{.output = result_memory(call.function, options.out, call.shown_rows(p.value_dim), call.dtype()),
+                         .weights = {},
+                         .weight_keys = {},
+                         .logsumexp = call_options.logsumexp ? new_memory(call.rank == 4 ? rows() : call.shown(rows()), type) : Tensor(),
+                         .dropout_seed = seed,
+                         .plan = plan};
+  const bool aside = is_written_aside(call, options.out);
+  const Tensor other = other_memory(call, result.output, aside);
+  const Tensor& written = other.defined() ? other : result.output;
+  std::optional<Collected> weights;
+  if (!(options.weights == Weights::none)) weights = collected_memory(call, options.weights);
+
+  call.problem.out = written.impl()->data;
+  const Dims& strides = written.impl()->strides;
+  for (int d = 0; d < 3; ++d) call.problem.out_stride[d] = strides[d];
+  if (call_options.logsumexp) call.problem.logsumexp = result.logsumexp.data();
+  Tensor max, sum;  // of each row, for the backward pass
+  if (recorded || call_options.saved != nullptr) {
+    const AttentionSaved given = recorded ? AttentionSaved() : *call_options.saved;
+    max = saved_memory(call, given.max, {options.out}, rows(), "max");
+    sum = saved_memory(call, given.sum, {options.out, max}, rows(), "sum");
+    call.problem.max = max.data();
+    call.problem.sum = sum.data();
+    if (!recorded) call_options.saved->max = max, call_options.saved->sum = sum;
+  }
+  DropoutStrips dropout(call_options.dropout_p, {p.batch * p.q_heads, p.q_rows, p.k_rows, kernel.strip_rows}, call_options.generator);
+  trace(call, plan);
+  run_attention(call, kernel, dropout, weights ? &*weights : nullptr);
+  call.score_callback.rethrow();
+  if (aside) copy_values(call.with_heads(result.output), other);
+  if (weights) {
+    const auto shown = [&](const Tensor& x) {  // an average has no heads to lose
+      if (weights->kind != Weights::head_average) return x.reshape(call.shown(x.sizes()));
+      return call.rank == 2 || (call.rank == 3 && call.packed) ? x.squeeze(0) : x;
+    };
+    result.weights = shown(weights->values).to(call.dtype());
+    if (weights->keys.defined()) result.weight_keys = shown(weights->keys);
+  }
+  if (recorded && (call_options.stored != nullptr || p.score_callback.call != nullptr)) {
+    record({"AttentionBackward0", call.inputs(), {}}, {result.output, result.weights, result.logsumexp}, {});
+  } else if (recorded) {
+    SavedAttention saved{.output = written.detach(), .max = max, .sum = sum};
+    if (weights) saved.weight_keys = weights->keys;
+    if (dropout.active()) saved.dropout = std::make_shared<const DropoutStrips>(std::move(dropout));
+    record_attention(std::move(call), std::move(saved), result);
+  }
+  return result;
+}
+
 }  // namespace
 
 Bias in_f32(const Bias& bias) {
@@ -114,58 +177,12 @@ Bias in_f32(const Bias& bias) {
 AttentionResult attention_call(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options, const CallOptions& call_options) {
   const runtime::DefaultFloatingPoint floating_point;
   Call call = check(call_options.function, q, k, v, options, call_options.stored);
-  const kernels::AttentionProblem& p = call.problem;
-  AttentionResult result;
-  const AttentionKernel& kernel = plan_attention(p, result.plan);
+  Plan plan;
+  const AttentionKernel& kernel = plan_attention(call.problem, plan);
   const bool recorded = call_options.saved == nullptr && grad_enabled() && call.wants_grad();
-  if (better_in_f32(kernel, p, recorded || options.score.kind == Score::Kind::general)) return attention_in_f32(q, k, v, options, call_options);
-  if (options.dropout_p > 0) {
-    result.dropout_seed = dropout_seed(options.dropout_p, options.dropout_seed, options.generator);
-    describe_dropout(options.dropout_p, result.dropout_seed, call.dtype() == Dtype::f64, call.problem);
-  }
-  notice_reference(call, kernel, result.plan);
-  const Dtype computed = call.compute_dtype();
-  const auto rows = [&p] { return Dims{p.batch, p.q_heads, p.q_rows}; };
-
-  Output output = output_memory(call, options.out);
-  const Collected weights = collected_memory(call, options.weights);
-  if (call_options.logsumexp) result.logsumexp = new_memory(call.rank == 4 ? rows() : call.shown(rows()), computed);
-
-  call.problem.out = output.written().data();
-  std::copy_n(output.written().strides().begin(), 3, call.problem.out_stride);
-  if (call_options.logsumexp) call.problem.logsumexp = result.logsumexp.data();
-  SavedAttention saved;
-  if (recorded || call_options.saved != nullptr) {
-    const AttentionSaved given = recorded ? AttentionSaved() : *call_options.saved;
-    saved.max = saved_memory(call, given.max, {options.out}, rows(), "max");
-    saved.sum = saved_memory(call, given.sum, {options.out, saved.max}, rows(), "sum");
-    call.problem.max = saved.max.data();
-    call.problem.sum = saved.sum.data();
-    if (!recorded) call_options.saved->max = saved.max, call_options.saved->sum = saved.sum;
-  }
-  DropoutStrips dropout(call_options.dropout_p, {p.batch * p.q_heads, p.q_rows, p.k_rows, kernel.strip_rows}, call_options.generator);
-  trace(call, result.plan);
-  run_attention(call, kernel, dropout, weights.kind != Weights::none ? &weights : nullptr);
-  call.score_callback.rethrow();
-  if (output.aside) copy_values(call.with_heads(output.result), output.other);
-  result.output = std::move(output.result);
-  if (weights.values.defined()) {
-    const auto shown = [&](const Tensor& x) {  // an average has no heads to lose
-      if (weights.kind != Weights::head_average) return x.reshape(call.shown(x.sizes()));
-      return call.rank == 2 || (call.rank == 3 && call.packed) ? x.squeeze(0) : x;
-    };
-    result.weights = shown(weights.values).to(call.dtype());
-    if (weights.keys.defined()) result.weight_keys = shown(weights.keys);
-  }
-  if (recorded && (call_options.stored != nullptr || p.score_callback.call != nullptr)) {
-    record({"AttentionBackward0", call.inputs(), {}}, {result.output, result.weights, result.logsumexp}, {});
-  } else if (recorded) {
-    saved.output = (output.other.defined() ? output.other : result.output).detach();
-    saved.weight_keys = weights.keys;
-    if (dropout.active()) saved.dropout = std::make_shared<const DropoutStrips>(std::move(dropout));
-    record_attention(std::move(call), std::move(saved), result);
-  }
-  return result;
+  if (better_in_f32(kernel, call.problem, recorded || options.score.kind == Score::Kind::general))
+    return attention_in_f32(q, k, v, options, call_options);
+  return computed(call, {kernel, plan, recorded}, options, call_options);
 }
 
 AttentionResult attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options) {

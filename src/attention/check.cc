@@ -119,11 +119,11 @@ Call begin(const char* function, const Tensor& q, const Tensor& k, const Attenti
   check_grouped(function, q, k, "k", packed);
   Call call;
   call.function = function;
-  call.rank = q.dim();
+  call.rank = q.impl()->sizes.size();
   call.packed = packed;
   call.q = viewed(q, packed);
   call.k = viewed(k, packed);
-  check_score(function, q, k, call.q.sizes()[1], options);
+  check_score(function, q, k, call.q.impl()->sizes[1], options);
   return call;
 }
 

@@ -4,6 +4,7 @@
 
 #include "attention/lower_score.h"
 #include "attention/stored.h"
+#include "tensor/impl.h"
 
 namespace attn {
 
@@ -27,7 +28,7 @@ struct Call {
   std::vector<kernels::Part> parts;   // empty: batch items
   kernels::AttentionProblem problem;  // where results go is added when the call runs
 
-  Dtype dtype() const { return q.dtype(); }
+  Dtype dtype() const { return q.impl()->dtype; }
   ScoreShape scores() const { return {function, problem.batch, problem.q_heads, problem.q_rows, problem.k_rows, rank, packed ? &packs : nullptr}; }
   Dtype compute_dtype() const { return dtype() == Dtype::f64 ? Dtype::f64 : Dtype::f32; }
   /// [B, H, rows...] as the caller's rank has it: [B, rows...], [rows...], or of packed sequences [H, rows...].

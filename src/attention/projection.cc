@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "tensor/impl.h"
+
 #include <cmath>
 
 namespace attn {
@@ -74,7 +76,7 @@ void check_score(const char* function, const Tensor& q, const Tensor& k, std::in
     throw ValueError(fmt::format("{}: scale is {} beside the score {}; only scaled_dot has a scale", function, *options.scale, name_of(score.kind)));
   if (score.kind == Kind::general) return check_general(function, q, k, heads, score.w);
   if (score.kind == Kind::additive) return check_additive(function, q, k, score);
-  if (q.size(-1) != k.size(-1))
+  if (q.impl()->sizes.back() != k.impl()->sizes.back())
     throw ShapeError(fmt::format("{}: k has shape {}; its last dim must be {} to match q {}", function, to_string(k.sizes()), q.size(-1), to_string(q.sizes())));
 }
 
