@@ -40,7 +40,7 @@ struct Groups {
     groups.count = 1;
     groups.key[0] = 0, groups.key[1] = keys;
     groups.first[0] = groups.whole[0] = 0, groups.last[0] = vectors;
-    for (int v = 0; v < vectors; ++v) groups.end[v] = keys;
+    for (int& end : groups.end) end = keys;  // those beyond `vectors` are not looked at
     return groups;
   }
 

@@ -43,6 +43,7 @@ class ScoreVectors {
 
   /// The program for the strips of a problem.
   static std::size_t bytes(const AttentionProblem& problem) {
+    if (problem.score_mod.empty()) return 0;
     const std::size_t any = score_place_elements(problem.score_mod, strip_rows<T>, N), one = score_place_elements(problem.score_mod_one_head, strip_rows<T>, N);
     return sizeof(T) * (any > one ? any : one);
   }

@@ -95,11 +95,9 @@ class DotScore {
     const Tag<T> d;
     constexpr int R = strip_rows<T>, N = lanes<T>;
     const auto scale = hn::Set(d, scale_);
-    for (std::int64_t c = 0; c < dim_; ++c)
-      for (int x = 0; x < vectors; ++x) {
-        T* place = strip.q + c * R + x * N;
-        hn::Store(hn::Mul(hn::Load(d, place), scale), d, place);
-      }
+    T* place = strip.q;
+    for (std::int64_t c = 0, columns = dim_; c < columns; ++c, place += R)
+      for (int x = 0; x < vectors * N; x += N) hn::Store(hn::Mul(hn::Load(d, place + x), scale), d, place + x);
     few_ = few;
     for (std::int64_t c = 0; c < (few > 0 ? dim_ : 0); ++c)
       std::memcpy(few_queries_ + c * few_rows, strip.q + c * R, few_rows * sizeof(T));

@@ -87,9 +87,7 @@ class Walk {
 
   /// Q turned and prepared once; lanes beyond the rows hold 0.
   void load_queries() {
-    const Tag<T> d;
-    if (map.count() < vectors * N)
-      for (std::int64_t c = 0; c < problem.dim; ++c) hn::Store(hn::Zero(d), d, strip.q + c * R + (vectors - 1) * N);
+    if (map.count() < vectors * N) clear(strip.q + (vectors - 1) * N, problem.dim);
     map.for_each_piece(problem.q_stride, [&](std::int64_t first, std::int64_t rows, std::int64_t start, std::int64_t stride) HWY_ATTR {
       T* const to = strip.q + first;
       if (bytes_of(problem.element) == sizeof(T)) turn(static_cast<const T*>(problem.q) + start, stride, rows, problem.dim, to, std::int64_t{R});
@@ -108,6 +106,11 @@ class Walk {
       for (std::int64_t i = 0; i < rows; ++i) widen_half_row(problem.element, q + i * stride + c, count, strip.s + i * columns);
       turn(strip.s, columns, rows, count, to + c * R, std::int64_t{R});
     }
+  }
+  /// A vector of each column.
+  static void clear(T* of_rows, std::int64_t columns) {
+    const Tag<T> d;
+    for (std::int64_t c = 0; c < columns; ++c) hn::Store(hn::Zero(d), d, of_rows + c * R);
   }
   /// So that lanes without a row hold numbers.
   void clear_scores(T* s, int keys) const {
