@@ -197,7 +197,9 @@ void for_each_constant(const Call& call, F&& f) {
 
 }  // namespace
 
-bool share_memory(const Tensor& a, const Tensor& b) { return a.data() == b.data() ? a.numel() > 0 && b.numel() > 0 : overlaps(a, b); }
+bool share_memory(const Tensor& a, const Tensor& b) {
+  return a.impl()->data == b.impl()->data ? a.numel() > 0 && b.numel() > 0 : overlaps(a, b);
+}
 
 Tensor Call::with_heads(const Tensor& x) const { return viewed(x, packed); }
 

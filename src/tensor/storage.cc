@@ -26,9 +26,9 @@ std::int64_t at(const char* function, const Dims& dims, int d) {
 
 /// The first byte and the one after the last; the same where there are no elements.
 std::pair<const char*, const char*> extent(const Tensor& x) {
-  const auto bytes = static_cast<std::int64_t>(size_of(x.dtype()));
-  const Dims &sizes = x.sizes(), &strides = x.strides();
-  const char* const data = static_cast<const char*>(x.data());
+  const Dims &sizes = x.sizes(), &strides = x.impl()->strides;
+  const auto bytes = static_cast<std::int64_t>(size_of(x.impl()->dtype));
+  const char* const data = static_cast<const char*>(x.impl()->data);
   std::int64_t first = 0, last = 0;
   for (int i = 0; i < sizes.size(); ++i) {
     if (sizes[i] == 0) return {data, data};
@@ -93,11 +93,13 @@ Dtype Tensor::dtype() const { return defined_impl(impl_).dtype; }
 void* Tensor::data() const { return defined_impl(impl_).data; }
 
 bool Tensor::is_contiguous() const {
+  const TensorImpl& is = defined_impl(impl_);
   std::int64_t expected = 1;
-  for (int i = dim() - 1; i >= 0; --i) {
-    if (sizes()[i] == 0) return true;
-    if (sizes()[i] != 1 && strides()[i] != expected) return false;
-    expected *= sizes()[i];
+  for (int i = is.sizes.size() - 1; i >= 0; --i) {
+    const std::int64_t size = is.sizes[i];
+    if (size == 0) return true;
+    if (size != 1 && is.strides[i] != expected) return false;
+    expected *= size;
   }
   return true;
 }
@@ -162,7 +164,8 @@ bool overlaps(const Tensor& a, const Tensor& b) {
   const auto [a_first, a_end] = extent(a);
   const auto [b_first, b_end] = extent(b);
   if (a_first == a_end || b_first == b_end || a_first >= b_end || b_first >= a_end) return false;
-  return !(a.data() == b.data() && a.dtype() == b.dtype() && a.sizes() == b.sizes() && a.strides() == b.strides());
+  const TensorImpl &of_a = *a.impl(), &of_b = *b.impl();
+  return !(of_a.data == of_b.data && of_a.dtype == of_b.dtype && of_a.sizes == of_b.sizes && of_a.strides == of_b.strides);
 }
 
 }  // namespace attn
