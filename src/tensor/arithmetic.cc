@@ -113,7 +113,7 @@ Tensor same_type(const char* function, const Tensor& a, Scalar b, F element) {
 
 /// x becomes element(x, y), computed in `common`, whose kind x's dtype must be able to hold; y is `other` made ready for it.
 template <typename F>
-void in_place(const char* function, const Tensor& x, const Tensor& other, const Tensor& y, Dtype common, F element) {
+const Tensor& in_place(const char* function, const History& history, const Tensor& x, const Tensor& other, const Tensor& y, Dtype common, F element) {
   if (!(broadcast_shapes(function, x.sizes(), other.sizes()) == x.sizes()))
     throw ShapeError(std::string(function) + ": other has shape " + to_string(other.sizes()) + "; it must broadcast to " +
                      to_string(x.sizes()));
@@ -126,6 +126,7 @@ void in_place(const char* function, const Tensor& x, const Tensor& other, const 
     binary_into<void>(x, x, y, common, element);
   else
     copy_values(x, binary<void>(function, as(x, common), y, common, {}, element));
+  return history.changed(x);
 }
 
 /// `other` as it is before x is changed, for the gradient.
@@ -244,10 +245,9 @@ const Tensor& Tensor::add_(const Tensor& other, Scalar alpha) const {
   const Dtype common = result_type(*this, other);
   check_alpha("add_", alpha, common);
   const auto element = [alpha]<typename C>(C a, C b) { return plus(a, times(b, from_scalar<C>(alpha))); };
-  if (alpha.to_double() == 1) in_place("add_", *this, other, as(other, common), common, plus);
-  else in_place("add_", *this, other, as(other, common), common, element);
-  record("AddBackward0", *this, wrt(*this, same), wrt(other, [alpha](auto& dy) { return dy * alpha; }));
-  return *this;
+  const History history = history_of("AddBackward0", *this, wrt(*this, same), wrt(other, [alpha](auto& dy) { return dy * alpha; }));
+  if (alpha.to_double() == 1) return in_place("add_", history, *this, other, as(other, common), common, plus);
+  return in_place("add_", history, *this, other, as(other, common), common, element);
 }
 
 const Tensor& Tensor::sub_(const Tensor& other, Scalar alpha) const {
@@ -255,60 +255,53 @@ const Tensor& Tensor::sub_(const Tensor& other, Scalar alpha) const {
   const Dtype common = result_type(*this, other);
   check_alpha("sub_", alpha, common);
   const auto element = [alpha]<typename C>(C a, C b) { return minus(a, times(b, from_scalar<C>(alpha))); };
-  if (alpha.to_double() == 1) in_place("sub_", *this, other, as(other, common), common, minus);
-  else in_place("sub_", *this, other, as(other, common), common, element);
-  record("SubBackward0", *this, wrt(*this, same), wrt(other, [alpha](auto& dy) { return neg(dy * alpha); }));
-  return *this;
+  const History history = history_of("SubBackward0", *this, wrt(*this, same), wrt(other, [alpha](auto& dy) { return neg(dy * alpha); }));
+  if (alpha.to_double() == 1) return in_place("sub_", history, *this, other, as(other, common), common, minus);
+  return in_place("sub_", history, *this, other, as(other, common), common, element);
 }
 
 const Tensor& Tensor::mul_(const Tensor& other) const {
   const Dtype common = result_type(*this, other);
   const Tensor before = wants_grad(other) ? clone() : Tensor(), second = unchanged(*this, other);
-  in_place("mul_", *this, other, factor(other, *this, common), common, times);
-  record("MulBackward0", *this, wrt(*this, times_other, second), wrt(other, times_other, before));
-  return *this;
+  const History history = history_of("MulBackward0", *this, wrt(*this, times_other, second), wrt(other, times_other, before));
+  return in_place("mul_", history, *this, other, factor(other, *this, common), common, times);
 }
 
 const Tensor& Tensor::div_(const Tensor& other) const {
   const Dtype common = floating_type(result_type(*this, other));
   const Tensor before = wants_grad(other) ? clone() : Tensor(), second = unchanged(*this, other);
-  in_place("div_", *this, other, factor(other, *this, common), common, over);
   const auto wrt_divisor = [](auto& dy, auto& a, auto& b) { return -widen(dy) * (widen(a) / widen(b) / widen(b)); };
-  record("DivBackward0", *this, wrt(*this, over_other, second), wrt(other, wrt_divisor, before, second));
-  return *this;
+  const History history = history_of("DivBackward0", *this, wrt(*this, over_other, second), wrt(other, wrt_divisor, before, second));
+  return in_place("div_", history, *this, other, factor(other, *this, common), common, over);
 }
 
 const Tensor& Tensor::add_(Scalar value) const {
   const Dtype common = result_type(*this, value);
   const Tensor y = filled({}, value, common);
-  in_place("add_", *this, y, y, common, plus);
-  record("AddBackward0", *this, wrt(*this, same));
-  return *this;
+  const History history = history_of("AddBackward0", *this, wrt(*this, same));
+  return in_place("add_", history, *this, y, y, common, plus);
 }
 
 const Tensor& Tensor::sub_(Scalar value) const {
   check_no_bool("sub_", dtype(), dtype_of_scalar(value));
   const Dtype common = result_type(*this, value);
   const Tensor y = filled({}, value, common);
-  in_place("sub_", *this, y, y, common, minus);
-  record("SubBackward0", *this, wrt(*this, same));
-  return *this;
+  const History history = history_of("SubBackward0", *this, wrt(*this, same));
+  return in_place("sub_", history, *this, y, y, common, minus);
 }
 
 const Tensor& Tensor::div_(Scalar value) const {
   const Dtype common = floating_type(result_type(*this, value));
   const Tensor y = factor(value, common);
-  in_place("div_", *this, y, y, common, over);
-  record("DivBackward0", *this, wrt(*this, [value](auto& dy) { return dy / value; }));
-  return *this;
+  const History history = history_of("DivBackward0", *this, wrt(*this, [value](auto& dy) { return dy / value; }));
+  return in_place("div_", history, *this, y, y, common, over);
 }
 
 const Tensor& Tensor::mul_(Scalar value) const {
   const Dtype common = result_type(*this, value);
   const Tensor y = factor(value, common);
-  in_place("mul_", *this, y, y, common, times);
-  record("MulBackward0", *this, wrt(*this, [value](auto& dy) { return dy * value; }));
-  return *this;
+  const History history = history_of("MulBackward0", *this, wrt(*this, [value](auto& dy) { return dy * value; }));
+  return in_place("mul_", history, *this, y, y, common, times);
 }
 
 }  // namespace attn

@@ -30,11 +30,11 @@ void copy_values(const Tensor& target, const Tensor& source);
 /// Whether two elements of x may lie in one place: expanded dims, or strides of the caller's own that do not rule it out.
 bool overlaps_itself(const Tensor& x);
 /// ValueError when `x` overlaps itself, is a leaf that requires a gradient or a view of one, or when its change by `other` would have
-/// to be recorded and cannot be; else its version goes up. After the change: record(name, x, wrt(x, ...), wrt(other, ...)).
+/// to be recorded and cannot be. Before the change: history_of(name, x, wrt(x, ...), wrt(other, ...)); after it: changed(x).
 void check_in_place(const char* function, const Tensor& x, const Tensor& other = {});
 /// The same where every element becomes the same number: it may overlap itself.
 void check_overwrite(const char* function, const Tensor& x);
-/// Notes that `name` gave x values that do not depend on those it had.
-void record_overwritten(const char* name, const Tensor& x);
+/// The history of x when `name` has given it values that do not depend on those it had.
+History history_of_overwriting(const char* name, const Tensor& x);
 
 }  // namespace attn

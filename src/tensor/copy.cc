@@ -75,15 +75,16 @@ const Tensor& Tensor::copy_(const Tensor& source) const {
   if (!(broadcast_shapes("copy_", sizes(), source.sizes()) == sizes()))
     throw ShapeError("copy_: source has shape " + attn::to_string(source.sizes()) + "; it must broadcast to " + attn::to_string(sizes()));
   check_in_place("copy_", *this, source);
+  const History history = history_of("CopyBackwards", *this, wrt(*this, [](auto& dy) { return zeros_like(dy); }), wrt(source, same));
   copy_values(*this, overlaps(*this, source) ? copy_as(source, source.dtype()) : source);
-  record("CopyBackwards", *this, wrt(*this, [](auto& dy) { return zeros_like(dy); }), wrt(source, same));
-  return *this;
+  return history.changed(*this);
 }
 
 const Tensor& Tensor::fill_(Scalar value) const {
   const runtime::DefaultFloatingPoint floating_point;
   if (defined()) check_fits("fill_", value, dtype());
   check_overwrite("fill_", *this);
+  const History history = history_of_overwriting("FillBackward0", *this);
   with_type(dtype(), [&]<typename T>(Type<T>) {
     const T element = from_scalar<T>(value);
     iterate_in_parts(sizes(), {operand(*this, sizes())}, [element](char* const* data, const std::int64_t* strides, std::int64_t n) {
@@ -91,8 +92,7 @@ const Tensor& Tensor::fill_(Scalar value) const {
       else for (std::int64_t i = 0; i < n; ++i) *reinterpret_cast<T*>(data[0] + i * strides[0]) = element;
     });
   });
-  record_overwritten("FillBackward0", *this);
-  return *this;
+  return history.changed(*this);
 }
 
 }  // namespace attn

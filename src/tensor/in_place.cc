@@ -46,21 +46,17 @@ bool overlaps_itself(const Tensor& x) {
   return false;
 }
 
-void check_overwrite(const char* function, const Tensor& x) {
-  check_history(function, x, {});
-  x.bump_version();
-}
+void check_overwrite(const char* function, const Tensor& x) { check_history(function, x, {}); }
 
 void check_in_place(const char* function, const Tensor& x, const Tensor& other) {
   check_history(function, x, other);
   if (overlaps_itself(x))
     throw ValueError(std::string(function) + ": shape " + to_string(x.sizes()) + " with strides " + to_string(x.strides()) +
                      " has several elements in one place; change a clone()");
-  x.bump_version();
 }
 
-void record_overwritten(const char* name, const Tensor& x) {
-  record(name, x, wrt(x, [](auto& dy) { return zeros_like(dy); }));
+History history_of_overwriting(const char* name, const Tensor& x) {
+  return history_of(name, x, wrt(x, [](auto& dy) { return zeros_like(dy); }));
 }
 
 }  // namespace attn

@@ -2,6 +2,7 @@
 #pragma once
 #include "tensor/impl.h"
 
+#include <list>
 #include <span>
 
 namespace attn {
@@ -46,7 +47,7 @@ struct Node {
   std::vector<Saved> saved;
   Vjp vjp;
   std::vector<std::pair<Dims, Dtype>> outputs;
-  std::vector<std::pair<int, std::weak_ptr<TensorImpl>>> retained;  // results whose gradient the user asked to see
+  std::list<std::pair<int, std::weak_ptr<TensorImpl>>> retained;  // results whose gradient the user asked to see
   bool freed = false;  // what it had saved is gone
 
   explicit Node(const char* name);
@@ -56,7 +57,7 @@ struct Node {
 };
 
 /// x is result `output` of `node` from now on; that its gradient is to be kept goes along.
-void set_history(TensorImpl& x, const std::shared_ptr<Node>& node, int output);
+void set_history(TensorImpl& x, const std::shared_ptr<Node>& node, int output) noexcept;
 
 /// A view whose base was changed in place on the tape since it was last asked takes up the base's new history (view_history.cc).
 void follow_base(TensorImpl& view);

@@ -79,11 +79,11 @@ Tensor fill_floating(const char* function, const char* name, const Tensor& x, F&
   const runtime::DefaultFloatingPoint floating_point;
   check_floating(function, x);
   check_in_place(function, x);
+  const History history = history_of_overwriting(name, x);
   with_type(x.dtype(), [&]<typename T>(Type<T> type) {
     if constexpr (std::is_floating_point_v<Compute<T>>) fill(type);
   });
-  record_overwritten(name, x);
-  return x;
+  return history.changed(x);
 }
 
 }  // namespace

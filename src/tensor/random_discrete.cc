@@ -33,11 +33,11 @@ Tensor randperm(std::int64_t n, Generator& generator) {
 Tensor bernoulli_(Tensor x, double p, Generator& generator) {
   if (!(p >= 0 && p <= 1)) throw ValueError(fmt::format("bernoulli_: p is {}; it must be from 0 to 1", p));
   check_in_place("bernoulli_", x);
+  const History history = history_of_overwriting("BernoulliBackward0", x);
   with_type(x.dtype(), [&]<typename T>(Type<T>) {
     fill_in_memory_order<T>(x, [&] { return convert<T>(generator.uniform_f64() < p); });
   });
-  record_overwritten("BernoulliBackward0", x);
-  return x;
+  return history.changed(x);
 }
 
 Tensor bernoulli(const Tensor& p, Generator& generator) {

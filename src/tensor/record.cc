@@ -81,12 +81,12 @@ void leave_own_memory(const Tensor& result, const Inputs& inputs) {
 }
 
 /// A tensor whose gradient the user asked to see, changed in place: it is the gradient of the new value that is meant.
-void move_retained(Node& before, int output, TensorImpl& impl) {
+void move_retained(Node& before, int output, TensorImpl& impl) noexcept {
   const auto is_it = [&](const auto& kept) { return kept.first == output && kept.second.lock().get() == &impl; };
   const auto found = std::find_if(before.retained.begin(), before.retained.end(), is_it);
   if (found == before.retained.end()) return;
-  impl.node->retained.emplace_back(impl.output, found->second);
-  before.retained.erase(found);
+  found->first = impl.output;
+  impl.node->retained.splice(impl.node->retained.end(), before.retained, found);
 }
 
 void begin_history(const std::shared_ptr<Node>& node, const std::vector<Tensor>& results) {
@@ -98,7 +98,7 @@ void begin_history(const std::shared_ptr<Node>& node, const std::vector<Tensor>&
 
 }  // namespace
 
-void set_history(TensorImpl& x, const std::shared_ptr<Node>& node, int output) {
+void set_history(TensorImpl& x, const std::shared_ptr<Node>& node, int output) noexcept {
   const std::shared_ptr<Node> before = std::exchange(x.node, node);  // of a tensor changed in place
   const int output_before = std::exchange(x.output, output);
   x.requires_grad = true;
@@ -111,8 +111,8 @@ NoGrad::~NoGrad() { recording = before_; }
 EnableGrad::EnableGrad() : before_(std::exchange(recording, true)) {}
 EnableGrad::~EnableGrad() { recording = before_; }
 
-void record_wanted(const char* name, const Tensor& result, std::initializer_list<RecordedInput> inputs, Vjp vjp) {
-  if (!recording || !is_floating(result.dtype())) return;
+History history_wanted(const char* name, const Tensor& result, std::initializer_list<RecordedInput> inputs, Vjp vjp) {
+  if (!recording || !is_floating(result.dtype())) return {};
   leave_own_memory(result, inputs);
   const bool in_place = inputs.begin()->x->impl() == result.impl(), changes_base = in_place && result.impl()->base.defined();
   const std::vector<Tensor> results = {changes_base ? result.impl()->base : result};
@@ -122,8 +122,20 @@ void record_wanted(const char* name, const Tensor& result, std::initializer_list
     const bool wanted = node->edges.back().wanted();
     for (const Tensor* x : input.saved) node->saved.push_back(wanted ? keep(*x, results, in_place) : Saved());
   }
-  begin_history(node, results);
-  if (changes_base) follow_base(*result.impl());
+  return {node, changes_base ? view_node(*result.impl(), node, 0) : nullptr};
+}
+
+void History::begin(const Tensor& result) const noexcept {
+  if (!node) return;
+  TensorImpl& impl = *result.impl();
+  set_history(of_view ? *impl.base.impl() : impl, node, 0);
+  if (of_view) set_view_history(impl, of_view, node->sequence);
+}
+
+const Tensor& History::changed(const Tensor& x) const noexcept {
+  x.impl()->storage->version.fetch_add(1, std::memory_order_relaxed);
+  begin(x);
+  return x;
 }
 
 void record(const Operation& operation, const std::vector<Tensor>& results, Vjp vjp) {

@@ -34,9 +34,41 @@ struct RecordedInput {
 /// x with its history, half floats as f32: where a vjp has more than one rounding.
 inline Tensor widen(const Tensor& x) { return x.to(compute_dtype(x.dtype())); }
 
-/// What `record` does when some input wants a gradient, unless no_grad holds: the result's history begins here. A first input that
-/// is the result was changed in place; where it is a view, it is its base that has a new history.
-void record_wanted(const char* name, const Tensor& result, std::initializer_list<RecordedInput> inputs, Vjp vjp);
+/// A history that a tensor is about to have, with all memory it takes: nothing fails any more where it begins.
+struct History {
+  std::shared_ptr<Node> node;     // none: nothing is recorded
+  std::shared_ptr<Node> of_view;  // where the result is a view, and `node` is its base's
+
+  /// From now on it is the history of `result`.
+  void begin(const Tensor& result) const noexcept;
+  /// The same for what was changed in place: its version goes up, recorded or not.
+  const Tensor& changed(const Tensor& x) const noexcept;
+};
+
+/// What `record` does when some input wants a gradient, unless no_grad holds. A first input that is the result is changed in place;
+/// where it is a view, it is its base that has a new history.
+History history_wanted(const char* name, const Tensor& result, std::initializer_list<RecordedInput> inputs, Vjp vjp);
+
+/// The history of a `result` of `name`. For changes in place, where it is asked for before the change: memory that runs out leaves all as it was.
+template <typename... W>
+History history_of(const char* name, const Tensor& result, const W&... inputs) {
+  if (!(wants_grad(inputs.input) || ...)) return {};
+  return history_wanted(name, result, {{&inputs.input, inputs.saved}...}, [vjps = std::tuple(inputs.vjp...)](const Backward& at) {
+    Gradients gradients(sizeof...(W));
+    int saved = 0;
+    std::size_t i = 0;
+    const auto run = [&]<typename F, typename... S>(const F& vjp, const Wrt<F, S...>*) {
+      if (at.needs(static_cast<int>(i)))
+        gradients[i] = [&]<std::size_t... I>(std::index_sequence<I...>) {
+          return vjp(at.grad(), at.saved(saved + static_cast<int>(I))...);
+        }(std::index_sequence_for<S...>{});
+      saved += static_cast<int>(sizeof...(S));
+      ++i;
+    };
+    std::apply([&](const auto&... vjp) { (run(vjp, static_cast<const W*>(nullptr)), ...); }, vjps);
+    return gradients;
+  });
+}
 
 /// Notes that `result` was made by the operation `name`, and returns it:
 ///
@@ -47,23 +79,7 @@ void record_wanted(const char* name, const Tensor& result, std::initializer_list
 /// and converts. A vjp of more than one operation computes half floats widened; the tape rounds once.
 template <typename... W>
 Tensor record(const char* name, Tensor result, const W&... inputs) {
-  if ((wants_grad(inputs.input) || ...)) {
-    record_wanted(name, result, {{&inputs.input, inputs.saved}...}, [vjps = std::tuple(inputs.vjp...)](const Backward& at) {
-      Gradients gradients(sizeof...(W));
-      int saved = 0;
-      std::size_t i = 0;
-      const auto run = [&]<typename F, typename... S>(const F& vjp, const Wrt<F, S...>*) {
-        if (at.needs(static_cast<int>(i)))
-          gradients[i] = [&]<std::size_t... I>(std::index_sequence<I...>) {
-            return vjp(at.grad(), at.saved(saved + static_cast<int>(I))...);
-          }(std::index_sequence_for<S...>{});
-        saved += static_cast<int>(sizeof...(S));
-        ++i;
-      };
-      std::apply([&](const auto&... vjp) { (run(vjp, static_cast<const W*>(nullptr)), ...); }, vjps);
-      return gradients;
-    });
-  }
+  if ((wants_grad(inputs.input) || ...)) history_of(name, result, inputs...).begin(result);
   return result;
 }
 /// `view` shows memory of x: from now on both have one history.

@@ -157,6 +157,7 @@ Tensor result_memory(const char* function, const Tensor& out, const Dims& sizes,
   if (grad_enabled() && wants_grad(out))
     throw ValueError(std::string(function) + ": out requires a gradient, which its new values would not have; give memory that does not");
   check_in_place(function, out);
+  out.bump_version();
   return out.detach();  // the result's history is its own: `out` may be among the inputs
 }
 

@@ -88,18 +88,30 @@ Vjp change_of_base(const Tensor& view, Vjp change) {
   };
 }
 
+std::shared_ptr<Node> view_node(const TensorImpl& view, const std::shared_ptr<Node>& base_node, int output) {
+  const auto node = std::make_shared<Node>("AsStridedBackward0");
+  node->vjp = [window = Window(view)](const Backward& at) { return Gradients{in_base(at.grad(), window)}; };
+  node->outputs.emplace_back(view.sizes, view.dtype);
+  Edge& edge = node->edges.emplace_back();
+  edge.node = base_node;
+  edge.output = output;
+  edge.sizes = view.base.sizes();
+  edge.dtype = view.base.dtype();
+  return node;
+}
+
+void set_view_history(TensorImpl& view, const std::shared_ptr<Node>& node, std::uint64_t sequence) noexcept {
+  set_history(view, node, 0);
+  view.seen.store(sequence, std::memory_order_release);
+}
+
 void follow_base(TensorImpl& view) {
   const Node* last = view.base.impl()->node.get();
   if (last == nullptr || last->sequence == view.seen.load(std::memory_order_acquire)) return;
   const std::lock_guard guard(several_readers);
   const std::uint64_t sequence = last->sequence;
   if (sequence == view.seen.load(std::memory_order_relaxed)) return;
-  const auto node = std::make_shared<Node>("AsStridedBackward0");
-  node->vjp = [window = Window(view)](const Backward& at) { return Gradients{in_base(at.grad(), window)}; };
-  node->outputs.emplace_back(view.sizes, view.dtype);
-  node->edges.emplace_back(view.base);
-  set_history(view, node, 0);
-  view.seen.store(sequence, std::memory_order_release);
+  set_view_history(view, view_node(view, view.base.impl()->node, view.base.impl()->output), sequence);
 }
 
 }  // namespace attn
