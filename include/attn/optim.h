@@ -3,7 +3,6 @@
 #include <attn/tensor.h>
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,6 +24,7 @@ struct Group {
 ///
 /// A step changes parameters in place by their `grad()`; one without a gradient is passed over. Half floats are kept besides as f32
 /// ("master"), so that steps smaller than their last digit add up; the copy is made anew when the parameter was changed meanwhile.
+/// A step that throws, also for want of memory, has changed nothing.
 /// Thread safety: one thread at a time, and none that reads the parameters.
 class ATTN_API Optimizer {
  public:
@@ -52,14 +52,17 @@ class ATTN_API Optimizer {
   /// A parameter as a step sees it: the values to change, of f32 or f64, and their gradient, contiguous. `half`: the parameter of half floats
   /// that the step itself writes, or undefined; the gradient is then of its dtype.
   struct Step {
-    State& state;
+    std::size_t parameter;
+    State next;  // what will be kept of it
     Tensor values, gradient, half = {};
   };
   Optimizer(std::vector<Tensor> parameters, std::vector<std::string> buffer_names);
-  /// Counts a step of parameter i; nothing when it has no gradient. `halves`: this kind of optimiser writes parameters of half floats.
-  std::optional<Step> begin_step(std::size_t i, bool halves = false);
-  /// Writes the values into the parameter, where the step has not.
-  void end_step(std::size_t i, const Step& step);
+  /// A step of each parameter that has a gradient, with the memory that it takes. `halves`: this kind of optimiser writes parameters of half floats.
+  std::vector<Step> prepare_steps(bool halves) const;
+  /// Copies values and gradient where the step has memory of its own for them; the steps share it, so that one ends before the next begins.
+  void begin_step(const Step& step) const;
+  /// Writes the values into the parameter, where the step has not, and keeps its state.
+  void end_step(Step& step);
 
   std::vector<Tensor> parameters_;
   std::vector<std::string> buffer_names_;

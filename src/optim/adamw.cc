@@ -99,27 +99,27 @@ void AdamW::step() {
   const runtime::DefaultFloatingPoint floating_point;
   const NoGrad guard;
   check_groups("AdamW", groups, parameters_);
-  std::size_t i = 0;
-  for (const auto& [parameters, options] : groups) {
-    check(options);
-    for (const std::size_t end = i + parameters.size(); i < end; ++i) {
-      const std::optional<Step> step = begin_step(i, /*halves=*/true);
-      if (!step) continue;
-      std::vector<Tensor>& buffers = step->state.buffers;
-      for (const Buffer b : {exp_avg, exp_avg_sq, max_exp_avg_sq})
-        if (!buffers[b].defined() && (b != max_exp_avg_sq || options.amsgrad)) buffers[b] = zeros(step->values.sizes(), step->values.dtype());
-      with_step_type(step->values, [&]<typename T>(T) {
-        const Numbers<T> by(options, step->state.step);
-        Arrays<T> arrays{nullptr, step->values.data<T>(), buffers[exp_avg].data<T>(), buffers[exp_avg_sq].data<T>(),
-                         options.amsgrad ? buffers[max_exp_avg_sq].data<T>() : nullptr};
-        if constexpr (std::is_same_v<T, float>)
-          if (step->half.defined()) return update_halves(by, arrays, step->gradient, step->half);
-        arrays.gradient = step->gradient.data<T>();
-        for_spans(step->values.numel(), [&](std::int64_t begin, std::int64_t end) { update(by, arrays, begin, end); });
-      });
-      end_step(i, *step);
-    }
-  }
+  for (const auto& group : groups) check(group.options);
+  std::vector<Step> steps = prepare_steps(/*halves=*/true);
+  for_steps(groups, steps, [&](Step& step, const AdamWOptions& options) {
+    std::vector<Tensor>& buffers = step.next.buffers;
+    for (const Buffer b : {exp_avg, exp_avg_sq, max_exp_avg_sq})
+      if (!buffers[b].defined() && (b != max_exp_avg_sq || options.amsgrad)) buffers[b] = zeros(step.values.sizes(), step.values.dtype());
+  });
+  for_steps(groups, steps, [&](Step& step, const AdamWOptions& options) {  // nothing is allocated from here on
+    begin_step(step);
+    const std::vector<Tensor>& buffers = step.next.buffers;
+    with_step_type(step.values, [&]<typename T>(T) {
+      const Numbers<T> by(options, step.next.step);
+      Arrays<T> arrays{nullptr, step.values.data<T>(), buffers[exp_avg].data<T>(), buffers[exp_avg_sq].data<T>(),
+                       options.amsgrad ? buffers[max_exp_avg_sq].data<T>() : nullptr};
+      if constexpr (std::is_same_v<T, float>)
+        if (step.half.defined()) return update_halves(by, arrays, step.gradient, step.half);
+      arrays.gradient = step.gradient.data<T>();
+      for_spans(step.values.numel(), [&](std::int64_t begin, std::int64_t end) { update(by, arrays, begin, end); });
+    });
+    end_step(step);
+  });
 }
 
 }  // namespace attn::optim

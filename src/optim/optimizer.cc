@@ -2,6 +2,8 @@
 #include <attn/ops.h>
 #include <attn/optim.h>
 
+#include "tensor/build.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,6 +11,37 @@
 #include <set>
 
 namespace attn::optim {
+namespace {
+
+constexpr std::uint64_t no_version = ~std::uint64_t{0};  // of a master that is still to be filled
+
+/// Contiguous memory that steps take in turn, as large as the largest of them needs.
+class Shared {
+ public:
+  void hold(Tensor& of_step, const Dims& sizes, Dtype dtype) {
+    users_.push_back({&of_step, sizes, dtype});
+    bytes_ = std::max(bytes_, sizes.product() * static_cast<std::int64_t>(size_of(dtype)));
+  }
+  void allocate() {
+    if (users_.empty()) return;
+    const Tensor memory = empty({bytes_ / 8 + 1}, Dtype::f64);
+    for (const auto& [of_step, sizes, dtype] : users_) {
+      *of_step = make_view(memory, memory.data(), sizes, contiguous_strides(sizes));
+      of_step->impl()->dtype = dtype;
+    }
+  }
+
+ private:
+  struct User {
+    Tensor* of_step;
+    Dims sizes;
+    Dtype dtype;
+  };
+  std::vector<User> users_;
+  std::int64_t bytes_ = 0;
+};
+
+}  // namespace
 
 Optimizer::Optimizer(std::vector<Tensor> parameters, std::vector<std::string> buffer_names)
     : parameters_(std::move(parameters)), buffer_names_(std::move(buffer_names)), states_(parameters_.size()) {
@@ -25,27 +58,48 @@ void Optimizer::zero_grad() const {
   for (const Tensor& x : parameters_) x.set_grad({});
 }
 
-std::optional<Optimizer::Step> Optimizer::begin_step(std::size_t i, bool halves) {
-  const Tensor& parameter = parameters_[i];
-  State& state = states_[i];
-  if (!parameter.grad().defined()) return std::nullopt;
-  ++state.step;
-  Tensor values = parameter.detach().contiguous();
-  if (parameter.dtype() == Dtype::bf16 || parameter.dtype() == Dtype::f16) {
-    if (!state.master.defined() || state.master_version != parameter.version()) state.master = values.to(Dtype::f32);
-    values = state.master;
-    if (halves && parameter.is_contiguous()) return Step{state, values, parameter.grad().detach().contiguous(), parameter.detach()};
+std::vector<Optimizer::Step> Optimizer::prepare_steps(bool halves) const {
+  std::vector<Step> steps;
+  steps.reserve(parameters_.size());  // they do not move: what is shared knows them
+  Shared values, gradients;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const Tensor& parameter = parameters_[i];
+    const Tensor gradient = parameter.grad();
+    if (!gradient.defined()) continue;
+    Step& step = steps.emplace_back(Step{i, states_[i], {}, {}});
+    ++step.next.step;
+    const bool is_half = parameter.dtype() == Dtype::bf16 || parameter.dtype() == Dtype::f16;
+    if (is_half && !step.next.master.defined()) {
+      step.next.master = empty(parameter.sizes(), Dtype::f32);
+      step.next.master_version = no_version;
+    }
+    if (is_half) step.values = step.next.master;
+    else if (parameter.is_contiguous()) step.values = parameter.detach();
+    else values.hold(step.values, parameter.sizes(), parameter.dtype());
+    if (!parameter.is_contiguous()) check_in_place("Optimizer", parameter);
+    if (is_half && halves && parameter.is_contiguous()) step.half = parameter.detach();
+    const Dtype dtype = is_half && !step.half.defined() ? Dtype::f32 : parameter.dtype();
+    if (gradient.dtype() == dtype && gradient.is_contiguous()) step.gradient = gradient.detach();
+    else gradients.hold(step.gradient, gradient.sizes(), dtype);
   }
-  return Step{state, values, parameter.grad().detach().to(values.dtype()).contiguous()};
+  values.allocate();
+  gradients.allocate();
+  return steps;
 }
 
-void Optimizer::end_step(std::size_t i, const Step& step) {
-  const Tensor& parameter = parameters_[i];
-  if (step.half.defined() || step.values.data() == parameter.data())
-    parameter.bump_version();
-  else
-    parameter.copy_(step.values);
-  step.state.master_version = parameter.version();
+void Optimizer::begin_step(const Step& step) const {
+  const Tensor& parameter = parameters_[step.parameter];
+  const bool is_current = step.next.master.defined() ? step.next.master_version == parameter.version() : step.values.data() == parameter.data();
+  if (!is_current) copy_values(step.values, parameter);
+  if (const Tensor gradient = parameter.grad(); gradient.data() != step.gradient.data()) copy_values(step.gradient, gradient);
+}
+
+void Optimizer::end_step(Step& step) {
+  const Tensor& parameter = parameters_[step.parameter];
+  if (!step.half.defined() && step.values.data() != parameter.data()) copy_values(parameter, step.values);
+  parameter.bump_version();
+  step.next.master_version = parameter.version();
+  states_[step.parameter] = std::move(step.next);
 }
 
 StateDict Optimizer::state_dict() const {

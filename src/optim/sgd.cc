@@ -46,21 +46,20 @@ void SGD::step() {
   const runtime::DefaultFloatingPoint floating_point;
   const NoGrad guard;
   check_groups("SGD", groups, parameters_);
-  std::size_t i = 0;
-  for (const auto& [parameters, options] : groups) {
-    check(options);
-    for (const std::size_t end = i + parameters.size(); i < end; ++i) {
-      const std::optional<Step> step = begin_step(i);
-      if (!step) continue;
-      Tensor& buffer = step->state.buffers[0];
-      const bool first = !buffer.defined(), has_momentum = options.momentum != 0;
-      if (first && has_momentum) buffer = zeros(step->values.sizes(), step->values.dtype());
-      with_step_type(step->values, [&]<typename T>(T) {
-        update(options, step->values.numel(), step->gradient.data<T>(), step->values.data<T>(), has_momentum ? buffer.data<T>() : nullptr, first);
-      });
-      end_step(i, *step);
-    }
-  }
+  for (const auto& group : groups) check(group.options);
+  std::vector<Step> steps = prepare_steps(/*halves=*/false);
+  const auto is_first = [&](const Step& step) { return !states_[step.parameter].buffers[0].defined(); };
+  for_steps(groups, steps, [&](Step& step, const SGDOptions& options) {
+    if (is_first(step) && options.momentum != 0) step.next.buffers[0] = zeros(step.values.sizes(), step.values.dtype());
+  });
+  for_steps(groups, steps, [&](Step& step, const SGDOptions& options) {  // nothing is allocated from here on
+    begin_step(step);
+    const Tensor& buffer = step.next.buffers[0];
+    with_step_type(step.values, [&]<typename T>(T) {
+      update(options, step.values.numel(), step.gradient.data<T>(), step.values.data<T>(), options.momentum != 0 ? buffer.data<T>() : nullptr, is_first(step));
+    });
+    end_step(step);
+  });
 }
 
 }  // namespace attn::optim

@@ -28,6 +28,15 @@ void check_groups(const char* name, const std::vector<Group<Options>>& groups, c
     throw ValueError(fmt::format("{}: the parameters of the groups are not those of the beginning; only their options may change", name));
 }
 
+/// f(step, options) for each of the steps, which stand in the order of the parameters.
+template <typename Options, typename Steps, typename F>
+void for_steps(const std::vector<Group<Options>>& groups, Steps& steps, F&& f) {
+  auto step = steps.begin();
+  std::size_t end = 0;
+  for (const auto& [parameters, options] : groups)
+    for (end += parameters.size(); step != steps.end() && step->parameter < end; ++step) f(*step, options);
+}
+
 /// span(begin, end) for the elements below n, in parts of a fixed size that threads share. The loop stands in the span, on restricted
 /// pointers, where the compiler makes vectors of it.
 template <typename F>
