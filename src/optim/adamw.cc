@@ -30,12 +30,14 @@ void check(const AdamWOptions& o) {
 /// The numbers of one step, rounded to the type it is computed in.
 template <typename T>
 struct Numbers {
-  T decay, decay_gradient, one_minus_beta1, beta2, one_minus_beta2, step_size, root_of_correction2, eps, sign;
+  bool from_gradient;  // what m is nearer to
+  T decay, decay_gradient, beta1_step, beta2, one_minus_beta2, step_size, root_of_correction2, eps, sign;
 
   Numbers(const AdamWOptions& o, std::int64_t step)
-      : decay(static_cast<T>(o.decoupled ? 1 - o.lr * o.weight_decay : 1)),
+      : from_gradient(static_cast<T>(1 - o.betas.first) >= T{0.5}),
+        decay(static_cast<T>(o.decoupled ? 1 - o.lr * o.weight_decay : 1)),
         decay_gradient(static_cast<T>(o.decoupled ? 0 : o.weight_decay)),
-        one_minus_beta1(static_cast<T>(1 - o.betas.first)),
+        beta1_step(static_cast<T>(1 - o.betas.first) - (from_gradient ? T{1} : T{0})),
         beta2(static_cast<T>(o.betas.second)),
         one_minus_beta2(static_cast<T>(1 - o.betas.second)),
         step_size(static_cast<T>(o.lr / (1 - std::pow(o.betas.first, static_cast<double>(step))))),
@@ -60,7 +62,7 @@ void update_span(const Numbers<T>& numbers, const Arrays<T>& arrays, std::int64_
     T g = gradient[i] * by.sign;
     const T value = x[i] * by.decay;
     if (by.decay_gradient != 0) g += by.decay_gradient * value;
-    m[i] += by.one_minus_beta1 * (g - m[i]);
+    m[i] = (by.from_gradient ? g : m[i]) + by.beta1_step * (g - m[i]);
     v[i] = v[i] * by.beta2 + by.one_minus_beta2 * g * g;
     if constexpr (amsgrad) most[i] = std::max(most[i], v[i]);
     const T root = std::sqrt(amsgrad ? most[i] : v[i]);

@@ -75,6 +75,25 @@ TEST(Optim, AdamWStepsAsTorch) {
   EXPECT_EQ(count, 5);
 }
 
+/// From weight 1/2 on torch's lerp begins at its end, so that with beta1 = 0 the mean is the gradient itself, whatever stood before it.
+TEST(Optim, ASmallBeta1BeginsAtTheGradient) {
+  for (const double beta1 : {0.0, 0.25, 0.5, 0.75}) {
+    const Tensor x = zeros({2}).requires_grad_();
+    AdamW optimizer({x}, {.betas = {beta1, 0.999}});
+    const float first = 1e8f, second = 1, weight = static_cast<float>(1 - beta1);
+    for (const float g : {first, second}) {
+      x.set_grad(full({2}, g));
+      optimizer.step();
+    }
+    const auto lerp = [&](float m, float g) { return weight < 0.5f ? m + weight * (g - m) : g - (g - m) * (1 - weight); };
+    EXPECT_EQ(optimizer.state_dict()[1].first, "state.0.exp_avg");
+    EXPECT_EQ(optimizer.state_dict()[1].second.to_vector()[0], lerp(lerp(0, first), second)) << beta1;
+    if (beta1 == 0) {
+      EXPECT_EQ(optimizer.state_dict()[1].second.to_vector()[0], second);
+    }
+  }
+}
+
 TEST(Optim, SGDStepsAsTorch) {
   int count = 0;
   for (const Json& c : cases_of("SGD")) {
