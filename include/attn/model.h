@@ -70,13 +70,15 @@ struct ATTN_API ModelConfig {
 };
 
 /// Keys and values of every layer for some sequences: with them the next token costs one token's work. A call that fails leaves them as
-/// they were.
+/// they were. It moves, and is not copied, as KvCache.
 ///
 /// Threads   as KvCache
 class ATTN_API ModelCache {
  public:
   /// Room for `sequences` sequences, each of which may grow up to the context.
   ModelCache(const ModelConfig& config, std::int64_t sequences, Dtype dtype = Dtype::f32, KvStorage storage = KvStorage::same);
+  ModelCache(ModelCache&&) noexcept = default;
+  ModelCache& operator=(ModelCache&&) noexcept = default;
   std::int64_t sequences() const { return static_cast<std::int64_t>(handles_.size()); }
   /// Tokens of a sequence so far; ValueError for a sequence that is not there, as below.
   std::int64_t length(std::int64_t sequence) const;

@@ -222,6 +222,8 @@ TEST(LanguageModel, Errors) {
   deeper.layers = 1;
   EXPECT_EQ(error_of<ValueError>([&] { ModelCache one(deeper, 2); net.hidden(ten, one, {0}); }), "LanguageModel: the cache is of a model with 1 layer; this one has 2");
   EXPECT_EQ(error_of<ValueError>([&] { ModelCache(net.config, 0); }), "ModelCache: sequences is 0; it must be at least 1");
+  static_assert(!std::is_copy_constructible_v<ModelCache> && !std::is_copy_assignable_v<ModelCache>);
+  static_assert(std::is_nothrow_move_constructible_v<ModelCache> && std::is_nothrow_move_assignable_v<ModelCache>);
   EXPECT_EQ(cache.length(0), 10);
   EXPECT_EQ(cache.length(1), 0);
 }
