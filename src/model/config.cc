@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <limits>
 
 namespace attn {
@@ -65,7 +66,8 @@ void ModelConfig::check() const {
       throw ValueError(fmt::format("ModelConfig: rotary_scaling has factor {}, low_frequency {}, high_frequency {}, original_context {}; "
                                    "they must be above 0, and high_frequency no less than low_frequency",
                                    s->factor, s->low_frequency, s->high_frequency, s->original_context));
-    if (!(rotary_theta > 0)) throw ValueError(fmt::format("ModelConfig: rotary_theta is {}; it must be above 0", rotary_theta));
+    if (!(rotary_theta > 0) || !std::isfinite(rotary_theta))
+      throw ValueError(fmt::format("ModelConfig: rotary_theta is {}; it must be above 0, and finite", rotary_theta));
   }
   if (!(numbers_of<double>(*this) < 0x1p60)) throw ValueError("ModelConfig: the weights are more numbers than can be counted");
   if (!(norm_eps >= 0)) throw ValueError(fmt::format("ModelConfig: norm_eps is {}; it must not be negative", norm_eps));

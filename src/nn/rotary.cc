@@ -4,6 +4,8 @@
 
 #include "runtime/floating_point.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <numbers>
 
@@ -13,6 +15,12 @@ namespace {
 std::int64_t checked_dim(std::int64_t dim) {
   if (dim < 2 || dim % 2 != 0) throw ValueError("RotaryEmbedding: dim is " + std::to_string(dim) + "; it must be even and at least 2");
   return dim;
+}
+
+RotaryEmbeddingOptions checked(const RotaryEmbeddingOptions& options) {
+  if (!(options.theta > 0) || !std::isfinite(options.theta))
+    throw ValueError(fmt::format("RotaryEmbedding: theta is {}; it must be above 0, and finite", options.theta));
+  return options;
 }
 
 /// Frequency f as Llama 3 has it, each step in f32.
@@ -39,7 +47,7 @@ Tensor frequencies_of(std::int64_t dim, const RotaryEmbeddingOptions& options) {
 }  // namespace
 
 RotaryEmbedding::RotaryEmbedding(std::int64_t dim, const RotaryEmbeddingOptions& options)
-    : dim(checked_dim(dim)), frequencies(frequencies_of(dim, options)) {}
+    : dim(checked_dim(dim)), frequencies(frequencies_of(dim, checked(options))) {}
 
 RotaryEmbedding::Tables RotaryEmbedding::tables(const Tensor& positions, Dtype dtype) const {
   const Tensor angles = (positions.to(Dtype::f32).unsqueeze(-1) * frequencies).to(dtype);

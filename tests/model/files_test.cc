@@ -164,6 +164,7 @@ TEST(Files, ConfigsThatAreNone) {
   EXPECT_EQ(config_error(with("gpt2", "n_layer", 0)), "config.json: ModelConfig: layers is 0; it must be from 1 to 2147483647");
   EXPECT_EQ(config_error(with("gpt2", "resid_pdrop", -1e300)), "config.json: ModelConfig: dropout is -1e+300; it must be from 0 to below 1");
   EXPECT_EQ(config_error(with("llama", "rms_norm_eps", -1e-9)), "config.json: ModelConfig: norm_eps is -1e-09; it must not be negative");
+  EXPECT_EQ(config_error(with("llama", "rope_parameters", {{"rope_theta", -1}, {"rope_type", "default"}})), "config.json: ModelConfig: rotary_theta is -1; it must be above 0, and finite");
   EXPECT_EQ(config_error(with("gpt2", "n_embd", 1.5)), "config.json: n_embd is 1.5; it must be a whole number");
   EXPECT_EQ(config_error(with("gpt2", "activation_function", "relu")), R"(config.json: activation_function is "relu"; it must be gelu_new, gelu_pytorch_tanh or gelu)");
   EXPECT_EQ(config_error(with("gpt2", "scale_attn_by_inverse_layer_idx", true)), "config.json: scale_attn_by_inverse_layer_idx is true; attn's models have it false");

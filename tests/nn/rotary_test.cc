@@ -8,6 +8,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 namespace attn::nn {
 namespace {
 
@@ -78,6 +80,11 @@ TEST(Rotary, PositionZeroTurnsNothingAndTurningKeepsLengths) {
 TEST(Rotary, Errors) {
   using testing::error_of;
   EXPECT_EQ(error_of<ValueError>([] { RotaryEmbedding(5); }), "RotaryEmbedding: dim is 5; it must be even and at least 2");
+  const auto with_theta = [](double theta) { return error_of<ValueError>([&] { RotaryEmbedding(4, {.theta = theta}); }); };
+  EXPECT_EQ(with_theta(0), "RotaryEmbedding: theta is 0; it must be above 0, and finite");
+  EXPECT_EQ(with_theta(-10000), "RotaryEmbedding: theta is -10000; it must be above 0, and finite");
+  EXPECT_EQ(with_theta(std::numeric_limits<double>::infinity()), "RotaryEmbedding: theta is inf; it must be above 0, and finite");
+  EXPECT_EQ(with_theta(std::numeric_limits<double>::quiet_NaN()), "RotaryEmbedding: theta is nan; it must be above 0, and finite");
   EXPECT_EQ(error_of<ShapeError>([] { RotaryEmbedding(4)(zeros({2, 3, 4}), arange(0, 3)); }),
             "RotaryEmbedding: x has shape [2, 3, 4], positions [3]; they must be [B, H, T, 4] and [T] or [B, T]");
   EXPECT_EQ(error_of<ShapeError>([] { rotary(zeros({2, 3}), zeros({1}), zeros({1})); }), "rotary: x has shape [2, 3]; its last dim must be even");
