@@ -1,6 +1,7 @@
 # bench/peers/attn_case.py: the lines of attn's case tables, and the process that runs them.
 import dataclasses
 import subprocess
+import sys
 
 
 @dataclasses.dataclass
@@ -61,5 +62,7 @@ class Attn:
 
 def table(command, only):
     words = [word for text in only for word in ("--only", text)]
-    listed = subprocess.run([command, "bench", "--list", *words], check=True, capture_output=True, text=True)
+    listed = subprocess.run([command, "bench", "--list", *words], stdout=subprocess.PIPE, text=True)
+    if listed.returncode != 0:
+        sys.exit(listed.returncode)  # it has said why
     return [parse(line) for line in listed.stdout.splitlines()]

@@ -68,8 +68,8 @@ def main():
         os.environ["LD_PRELOAD"] = str(native.build("mkl_avx512"))
         os.execv(sys.executable, [sys.executable, *sys.argv])
 
-    attn = attn_case.Attn(options.attn, {**os.environ, "ATTN_NUM_THREADS": str(options.threads)})
     cases = attn_case.table(options.attn, options.only)
+    attn = attn_case.Attn(options.attn, {**os.environ, "ATTN_NUM_THREADS": str(options.threads)})
     rows = []
     for kind in peers.ALL:
         if options.peer and kind.name not in options.peer:

@@ -14,6 +14,14 @@ struct Mistake {
   const char* says;
 };
 
+// bench/peers/compare.py, of which this is the part that needs Python alone.
+TEST(PeerMistakes, WordsThatNoRowHasAreOneLine) {
+  const std::string program = "import attn_case; attn_case.table('" ATTN_COMMAND "', ['causal', 'nosuch'])";
+  const Said said = shell("cd '" ATTN_GOLDEN_DIR "/../../bench/peers' && python3 -B -c \"" + program + "\"");
+  EXPECT_EQ(said.code, 2);
+  EXPECT_EQ(said.err, "attn bench: no row has \"causal\" and \"nosuch\" in its line (attn bench --list shows them)\n");
+}
+
 class Mistakes : public ::testing::TestWithParam<Mistake> {};
 
 TEST_P(Mistakes, AreOneLine) {
