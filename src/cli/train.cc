@@ -127,7 +127,7 @@ void check_log(const std::string& path, const std::string& out, bool resume) {
   if (fresh) std::filesystem::remove(path, unknown);
 }
 
-/// ValueError for a folder that holds a training or a model: nothing of them is written over.
+/// ValueError for a folder that holds a training, a model or a loss curve: nothing of them is written over.
 void check_free(const std::string& out) {
   std::error_code unknown;
   if (const auto found = Trainer::find(out))
@@ -136,6 +136,8 @@ void check_free(const std::string& out) {
   for (const char* file : {"model.safetensors", "model.safetensors.index.json", "config.json"})
     if (std::filesystem::exists(std::filesystem::path(out) / file, unknown))
       throw ValueError(fmt::format("{} holds a model that was not trained here ({}); another --out begins anew", out, file));
+  if (std::filesystem::exists(std::filesystem::path(out) / "loss.svg", unknown))
+    throw ValueError(fmt::format("{} holds a picture that no training there has drawn (loss.svg); another --out begins anew", out));
 }
 
 /// ValueError for a tokenizer.json that is not the one that would be written there.

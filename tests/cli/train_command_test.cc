@@ -291,6 +291,13 @@ TEST(TrainCommand, AnotherModelsFolderIsLeftAlone) {
     std::filesystem::remove(folder.file("model/") + file);
   }
   EXPECT_TRUE(std::filesystem::is_empty(folder.file("model")));
+  const std::string picture = folder.write("model/loss.svg", "<svg/>");
+  const Said drawn = attn_says("train " + folder.file("text") + " --out " + folder.file("model") + small);
+  EXPECT_EQ(drawn.code, 1);
+  EXPECT_NE(drawn.err.find("/model holds a picture that no training there has drawn (loss.svg); another --out begins anew\n"), std::string::npos) << drawn.err;
+  EXPECT_EQ(content_of(picture), "<svg/>");
+  std::filesystem::remove(picture);
+  EXPECT_TRUE(std::filesystem::is_empty(folder.file("model")));
   // A tokenizer alone, too, unless it is the one that would be written.
   const std::string arguments = "train " + folder.file("text") + " --out " + folder.file("model") + " --context 16 --batch 2 --steps 2";
   const std::string another = folder.write("model/tokenizer.json", "{}");
