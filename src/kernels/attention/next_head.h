@@ -111,9 +111,13 @@ class NextHead : public FetchAhead {
     }
     if (pass == Pass::backward) return;
     // rows of the next strip: asked for a whole head before, they would push out what is in use
-    const std::int64_t R = problem.lane_rows, whole = (q_rows + R - 1) / R * R, next = own_row - problem.rows_ahead;
-    if (next >= 0) add_rows(problem, map.batch, map.head, row_zero, next, q_rows, bytes);
-    else if (there) add_rows(problem, b, h, row_zero, (next % whole + whole) % whole, q_rows, bytes);
+    const std::int64_t next = own_row - problem.rows_ahead;
+    if (next >= 0) {
+      add_rows(problem, map.batch, map.head, row_zero, next, q_rows, bytes);
+    } else if (there) {
+      const std::int64_t R = problem.lane_rows, whole = (q_rows + R - 1) / R * R;
+      add_rows(problem, b, h, row_zero, (next % whole + whole) % whole, q_rows, bytes);
+    }
   }
 
   /// What is asked for is of this head; batch -1: of none.
