@@ -125,6 +125,10 @@ History history_wanted(const char* name, const Tensor& result, std::initializer_
   return {node, changes_base ? view_node(*result.impl(), node, 0) : nullptr};
 }
 
+void record_wanted(const char* name, const Tensor& result, std::initializer_list<RecordedInput> inputs, Vjp vjp) {
+  history_wanted(name, result, inputs, std::move(vjp)).begin(result);
+}
+
 void History::begin(const Tensor& result) const noexcept {
   if (!node) return;
   TensorImpl& impl = *result.impl();

@@ -45,15 +45,16 @@ struct History {
   const Tensor& changed(const Tensor& x) const noexcept;
 };
 
-/// What `record` does when some input wants a gradient, unless no_grad holds. A first input that is the result is changed in place;
+/// What the two below do when some input wants a gradient, unless no_grad holds. A first input that is the result is changed in place;
 /// where it is a view, it is its base that has a new history.
 History history_wanted(const char* name, const Tensor& result, std::initializer_list<RecordedInput> inputs, Vjp vjp);
+/// The same, and it begins at once.
+void record_wanted(const char* name, const Tensor& result, std::initializer_list<RecordedInput> inputs, Vjp vjp);
 
-/// The history of a `result` of `name`. For changes in place, where it is asked for before the change: memory that runs out leaves all as it was.
+/// The gradients of all inputs.
 template <typename... W>
-History history_of(const char* name, const Tensor& result, const W&... inputs) {
-  if (!(wants_grad(inputs.input) || ...)) return {};
-  return history_wanted(name, result, {{&inputs.input, inputs.saved}...}, [vjps = std::tuple(inputs.vjp...)](const Backward& at) {
+auto vjp_of(const W&... inputs) {
+  return [vjps = std::tuple(inputs.vjp...)](const Backward& at) {
     Gradients gradients(sizeof...(W));
     int saved = 0;
     std::size_t i = 0;
@@ -67,7 +68,14 @@ History history_of(const char* name, const Tensor& result, const W&... inputs) {
     };
     std::apply([&](const auto&... vjp) { (run(vjp, static_cast<const W*>(nullptr)), ...); }, vjps);
     return gradients;
-  });
+  };
+}
+
+/// The history of a `result` of `name`. For changes in place, where it is asked for before the change: memory that runs out leaves all as it was.
+template <typename... W>
+History history_of(const char* name, const Tensor& result, const W&... inputs) {
+  if (!(wants_grad(inputs.input) || ...)) return {};
+  return history_wanted(name, result, {{&inputs.input, inputs.saved}...}, vjp_of(inputs...));
 }
 
 /// Notes that `result` was made by the operation `name`, and returns it:
@@ -79,7 +87,7 @@ History history_of(const char* name, const Tensor& result, const W&... inputs) {
 /// and converts. A vjp of more than one operation computes half floats widened; the tape rounds once.
 template <typename... W>
 Tensor record(const char* name, Tensor result, const W&... inputs) {
-  if ((wants_grad(inputs.input) || ...)) history_of(name, result, inputs...).begin(result);
+  if ((wants_grad(inputs.input) || ...)) record_wanted(name, result, {{&inputs.input, inputs.saved}...}, vjp_of(inputs...));
   return result;
 }
 /// `view` shows memory of x: from now on both have one history.
