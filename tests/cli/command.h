@@ -1,5 +1,7 @@
 // tests/cli/command.h: running the command as a user does, and reading what it said.
 #pragma once
+#include "support/places.h"
+
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -46,7 +48,7 @@ inline std::string content_of(const std::string& path) {
 }
 
 /// The command, quoted for the shell.
-inline const std::string attn_command = "'" ATTN_COMMAND "'";
+inline const std::string attn_command = "'" + command_path() + "'";
 
 /// Runs a line in the shell, in an English environment without colours.
 inline Said shell(const std::string& line) {

@@ -16,8 +16,8 @@ struct Mistake {
 
 // bench/peers/compare.py, of which this is the part that needs Python alone.
 TEST(PeerMistakes, WordsThatNoRowHasAreOneLine) {
-  const std::string program = "import attn_case; attn_case.table('" ATTN_COMMAND "', ['causal', 'nosuch'])";
-  const Said said = shell("cd '" ATTN_GOLDEN_DIR "/../../bench/peers' && python3 -B -c \"" + program + "\"");
+  const std::string program = "import attn_case; attn_case.table('" + command_path() + "', ['causal', 'nosuch'])";
+  const Said said = shell("cd '" + golden_path("../../bench/peers") + "' && python3 -B -c \"" + program + "\"");
   EXPECT_EQ(said.code, 2);
   EXPECT_EQ(said.err, "attn bench: no row has \"causal\" and \"nosuch\" in its line (attn bench --list shows them)\n");
 }

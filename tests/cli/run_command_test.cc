@@ -205,7 +205,7 @@ TEST(InfoCommand, IsThereAtOnce) {
   double fastest = 1e9;
   for (int i = 0; i < 10; ++i) {
     const auto start = std::chrono::steady_clock::now();
-    ASSERT_EQ(std::system("'" ATTN_COMMAND "' info > /dev/null"), 0);
+    ASSERT_EQ(std::system((attn_command + " info > /dev/null").c_str()), 0);
     fastest = std::min(fastest, std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
   }
   EXPECT_LT(fastest, 20);  // the shell's own start included

@@ -37,7 +37,7 @@ const std::string small = " --context 16 --batch 2 --steps 24 --eval-every 8 --s
 class Running {
  public:
   Running(std::vector<std::string> arguments) {
-    std::string command = ATTN_COMMAND;
+    std::string command = command_path();
     arguments.insert(arguments.begin(), {command, "train"});
     std::vector<char*> argv;
     for (std::string& argument : arguments) argv.push_back(argument.data());

@@ -14,7 +14,7 @@ namespace {
 std::vector<std::string> training(const Folder& folder, const std::string& out, const std::string& steps = "24", const std::string& terminal = "xterm") {
   std::string text;
   while (text.size() < 2000) text += "attention is all you need.\n";
-  return {"/usr/bin/env", "TERM=" + terminal, ATTN_COMMAND, "train", folder.write("text", text), "--out", folder.file(out),
+  return {"/usr/bin/env", "TERM=" + terminal, command_path(), "train", folder.write("text", text), "--out", folder.file(out),
           "--context", "16", "--batch", "2", "--steps", steps, "--eval-every", "8"};
 }
 

@@ -2,6 +2,8 @@
 #pragma once
 #include <attn/model.h>
 
+#include "support/places.h"
+
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -27,7 +29,7 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
-inline std::string golden_folder(const std::string& name) { return std::string(ATTN_GOLDEN_DIR) + "/model/" + name; }
+inline std::string golden_folder(const std::string& name) { return golden_path("model/" + name); }
 
 inline std::string text_of(const std::string& path) {
   std::ifstream file(path, std::ios::binary);

@@ -1,6 +1,8 @@
 // tests/support/golden.cc: reading golden figures and comparing with them.
 #include "support/golden.h"
 
+#include "support/places.h"
+
 #include <fmt/format.h>
 
 #include <cmath>
@@ -43,7 +45,7 @@ const nlohmann::json& golden(std::string_view name) {
   static std::map<std::string, nlohmann::json, std::less<>> parsed;
   auto found = parsed.find(name);
   if (found == parsed.end()) {
-    std::ifstream file(std::string(ATTN_GOLDEN_DIR) + "/" + std::string(name));
+    std::ifstream file(golden_path(name));
     if (!file) throw std::runtime_error("no golden file " + std::string(name));
     found = parsed.emplace(name, nlohmann::json::parse(file)).first;
   }

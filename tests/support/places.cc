@@ -1,0 +1,10 @@
+// The one file that knows the folders: objects of all others are the same in every clone, and a compiler cache finds them.
+#include "support/places.h"
+
+namespace attn::testing {
+
+std::string command_path() { return ATTN_COMMAND; }
+
+std::string golden_path(std::string_view name) { return std::string(ATTN_GOLDEN_DIR "/") + std::string(name); }
+
+}  // namespace attn::testing
