@@ -3,6 +3,7 @@
 #include "cli/output.h"
 #include "cli/verbs.h"
 
+#include <attn/error.h>
 #include <attn/generate.h>
 
 #include "explain/json_values.h"
@@ -43,6 +44,19 @@ std::vector<std::string> lines_of(const std::string& path) {
   return lines;
 }
 
+/// What the tokenizer cannot encode, as the user gave it: by its line of --prompts; the prompt that stands for none by what is missing.
+void check_encodable(const Tokenizer& tokenizer, const std::vector<std::string>& prompts, const Arguments& arguments) {
+  if (arguments.prompt_given->count()) return;  // the library says it in as many words
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    try {
+      tokenizer.encode(prompts[i]);
+    } catch (const ValueError& error) {
+      if (!arguments.prompts_given->count()) throw UsageError{"--prompt is missing: the line's end that stands for it is no token of this model"};
+      throw ValueError(fmt::format("{}: line {}: {}", arguments.prompts == "-" ? "stdin" : arguments.prompts, i + 1, error.what()));
+    }
+  }
+}
+
 const char* name_of(Finish finish) {
   constexpr const char* names[] = {"length", "end", "stop", "stopped"};
   return names[static_cast<int>(finish)];
@@ -73,6 +87,7 @@ void run(const Arguments& arguments) {
 
   keep_freed_memory();
   const Tokenizer tokenizer = Tokenizer::load(arguments.folder);
+  check_encodable(tokenizer, prompts, arguments);
   const LanguageModel model = LanguageModel::load(arguments.folder, dtype);
   const bool stream = arguments.stream || (prompts.size() == 1 && !arguments.json && isatty(STDOUT_FILENO));
   if (stream) {

@@ -64,7 +64,7 @@ TEST_F(GenerateCommand, MistakesAreOneLine) {
   EXPECT_EQ(attn_says("generate").err, "attn generate: a folder is missing: of a model that attn train wrote, or of Hugging Face's GPT-2 or Llama\n");
   EXPECT_NE(says("--prompts " + folder_.write("gap.txt", "abc\n\nd\n")).err.find("gap.txt: line 2 is empty; each line is a prompt"), std::string::npos);
   EXPECT_EQ(says("--prompts " + folder_.file("gap.txt")).code, 1);
-  EXPECT_NE(says("--prompts " + folder_.write("strange.txt", "abc\nxyz\n")).err.find("generate: prompt 1: encode: \"x\" is not among"), std::string::npos);
+  EXPECT_NE(says("--prompts " + folder_.write("strange.txt", "abc\nxyz\n")).err.find("strange.txt: line 2: encode: \"x\" is not among"), std::string::npos);
   EXPECT_EQ(shell(": | " + attn_command + " generate " + path() + " --prompts -").err, "attn: stdin holds no line; each line is a prompt\n");
   EXPECT_EQ(says("--prompt a --temperature 1e999").err, "attn: generate: temperature is inf; it must be 0 or more, and finite\n");
   EXPECT_EQ(says("--prompt a --temperature 1e-999 --tokens 9").out, says("--prompt a --temperature 0 --tokens 9").out);
@@ -77,6 +77,10 @@ TEST_F(GenerateCommand, MistakesAreOneLine) {
     EXPECT_EQ(says(std::string("--stream ") + wrong).code, 1) << wrong;
   }
   EXPECT_EQ(attn_says("generate " + folder_.file("nowhere")).code, 1);
+  Tokenizer::train("abcdefgh xy", Tokenizer::Kind::characters).save(path());  // of a text of one line
+  EXPECT_EQ(says("").err, "attn generate: --prompt is missing: the line's end that stands for it is no token of this model\n");
+  EXPECT_EQ(says("").code, 2);
+  EXPECT_EQ(says("--prompt x --tokens 3").code, 0);
 }
 
 TEST_F(GenerateCommand, ExplainShowsAsManyTokensOfAModelAsOfAText) {
