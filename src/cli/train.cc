@@ -236,6 +236,16 @@ Running begin(const Arguments& a) {
   return {std::move(lock), std::move(trainer), tokenizer, std::move(made)};
 }
 
+/// The ids of the text a training was begun with; a character that its vocabulary does not have is of another text.
+std::vector<std::int64_t> encode_again(const Tokenizer& tokenizer, const std::string& text, const std::string& out) {
+  try {
+    return tokenizer.encode(text);
+  } catch (const ValueError& error) {
+    const std::string_view what = error.what();
+    throw ValueError(fmt::format("{} was begun with another text: {}", out, what.substr(what.find(": ") + 2)));
+  }
+}
+
 Running go_on(const Arguments& a) {
   auto lock = std::make_unique<FolderLock>(a.out);
   const auto found = Trainer::find(a.out);
@@ -246,7 +256,7 @@ Running go_on(const Arguments& a) {
   if (a.has("tokens") && tokenizer.kind() != kind_of(a))
     throw UsageError{fmt::format("--tokens {} are not those of the training in {}; leave it out, or begin anew in another --out", a.tokens, a.out)};
   const std::string text = read_texts(a.texts, tokenizer.kind() == Tokenizer::Kind::bpe);
-  Trainer trainer = Trainer::resume(a.out, tokenizer.encode(text));
+  Trainer trainer = Trainer::resume(a.out, encode_again(tokenizer, text, a.out));
   if (a.has("vocab") && (tokenizer.kind() == Tokenizer::Kind::characters || Tokenizer::train(text, tokenizer.kind(), a.vocab).size() != tokenizer.size()))
     throw UsageError{fmt::format("--vocab {} gives another vocabulary than that of the training in {} ({}); leave it out, or begin anew in another --out", a.vocab, a.out,
                                  tokenizer.size())};

@@ -348,6 +348,8 @@ TEST(TrainCommand, AFolderKeepsItsSettings) {
   says(pairs + " --resume --vocab 270", 0, "");
   folder.write("other", text() + "need");
   says(folder.file("other") + " --out " + folder.file("whole") + " --resume", 1, "was begun with another text");
+  folder.write("newer", text() + "#");  // a character that the vocabulary does not have
+  says(folder.file("newer") + " --out " + folder.file("whole") + " --resume", 1, "/whole was begun with another text: \"#\" is not among the");
 }
 
 TEST(TrainCommand, EveryKindOfToken) {
