@@ -2,6 +2,7 @@
 #include "cli/call.h"
 #include "cli/output.h"
 #include "cli/suggest.h"
+#include "cli/verbs.h"
 
 #include <attn/ops.h>
 #include <attn/safetensors.h>
@@ -97,20 +98,47 @@ void check_numbers(const std::string& name, const std::vector<double>& numbers, 
   }
 }
 
+std::string text_of(const json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+
+/// A tensor that says more of itself than its values: a field that is passed over, or a size that is cut to fit, would be another tensor.
+void check_fields(const std::string& name, const json& described) {
+  for (const auto& [field, value] : described.items())
+    if (field != "dtype" && field != "shape" && field != "values")
+      throw ValueError(fmt::format("run: {} has a field \"{}\"; the fields are dtype, shape, values", name, field));
+  if (!described.contains("values")) throw ValueError(fmt::format("run: {} has no \"values\"", name));
+}
+
+Dtype described_dtype(const std::string& name, const json& value) {
+  try {
+    return parse_dtype("run: " + name, text_of(value));
+  } catch (const UsageError& error) {
+    throw DtypeError(error.text);
+  }
+}
+
+Dims described_shape(const std::string& name, const json& value) {
+  const auto is_size = [](const json& size) {
+    return size.is_number() && std::trunc(size.get<double>()) == size.get<double>() && size.get<double>() >= 0 && size.get<double>() <= 0x1p53;
+  };
+  if (!value.is_array() || !std::all_of(value.begin(), value.end(), is_size) || value.size() > max_rank)
+    throw ShapeError(fmt::format("run: {} has the shape {}; it must be a list of at most {} whole numbers, 0 or more", name,
+                                 value.dump(-1, ' ', true).substr(0, 40), max_rank));
+  return Dims(value.get<std::vector<std::int64_t>>());
+}
+
 Tensor tensor_of(const std::string& name, const json& value) {
   const bool described = value.is_object();
-  if (described && !value.contains("values")) throw ValueError(fmt::format("run: {} has no \"values\"", name));
+  if (described) check_fields(name, value);
   const json& values = described ? value["values"] : value;
-  const Dtype dtype = described && value.contains("dtype") ? dtype_from_name(value["dtype"].get<std::string>()) : default_dtype(name, values);
+  const Dtype dtype = described && value.contains("dtype") ? described_dtype(name, value["dtype"]) : default_dtype(name, values);
   Dims shape;
   shape_of(name, values, shape);
   std::vector<double> numbers;
   flatten(name, values, shape, 0, numbers);
   check_numbers(name, numbers, dtype);
   if (described && value.contains("shape")) {
-    const Dims given(value["shape"].get<std::vector<std::int64_t>>());
-    const bool positive = std::all_of(given.begin(), given.end(), [](std::int64_t size) { return size >= 0; });
-    if (!positive || given.product() != static_cast<std::int64_t>(numbers.size()))
+    const Dims given = described_shape(name, value["shape"]);
+    if (given.product() != static_cast<std::int64_t>(numbers.size()))
       throw ShapeError(fmt::format("run: {} has {} values; its shape {} needs another number", name, numbers.size(), to_string(given)));
     shape = given;
   }
@@ -144,7 +172,7 @@ Call from_json(const std::string& path, const std::string& content) {
     if (!document.is_object()) throw ValueError(fmt::format("run: {} must hold an object with q, k and v", path));
     for (const auto& [name, value] : document.items()) {
       if (is_one_of(name, kTensors)) call.tensors[name] = tensor_of(name, value);
-      else if (is_one_of(name, kSettings)) call.settings[name] = value.is_string() ? value.get<std::string>() : value.dump();
+      else if (is_one_of(name, kSettings)) call.settings[name] = text_of(value);
       else if (value.is_structured() || value.is_number()) call.tables[name] = tensor_of(name, value);
       else unknown_name(path, name);
     }
