@@ -29,6 +29,7 @@ class Reader {
     const auto found = call_.settings.find(name);
     return found == call_.settings.end() ? nullptr : &found->second;
   }
+  bool is_option(const std::string& name) const { return call_.options.contains(name); }
   /// read(what the setting is called, its text): what is not understood is the command line's mistake (exit 2), or the file's (exit 1).
   template <typename F>
   auto read(const std::string& name, F read) const {
@@ -68,10 +69,21 @@ Mask mask_of(const Reader& reader) {
   return mask;
 }
 
+/// ValueError for matrices that the score does not take: without them it is another one than was meant. --score may ask a file for any.
+void check_matrices(const Reader& reader, const char* score) {
+  if (reader.is_option("score")) return;
+  for (const char* matrix : {"w_q", "w_k", "w"})
+    if (reader.tensor(matrix).defined())
+      throw ValueError(fmt::format("run: {} is given, but the score is {}; general takes w, additive w_q, w_k and w", matrix, score));
+}
+
 Score score_of(const Reader& reader) {
   const auto kind = [](const std::string& option, const std::string& text) { return choose(option, text, {"scaled_dot", "dot", "general", "additive"}); };
   switch (reader.setting("score") == nullptr ? 0 : reader.read("score", kind)) {
-    case 1: return Score::dot();
+    case 1: {
+      check_matrices(reader, "dot");
+      return Score::dot();
+    }
     case 2: {
       if (!reader.tensor("w").defined()) throw ValueError("run: the general score needs w [D, Dk]");
       return Score::general(reader.tensor("w"));
@@ -82,7 +94,10 @@ Score score_of(const Reader& reader) {
           throw ValueError(fmt::format("run: the additive score needs w_q, w_k and w; {} is missing", matrix));
       return Score::additive(reader.tensor("w_q"), reader.tensor("w_k"), reader.tensor("w"));
     }
-    default: return Score::scaled_dot();
+    default: {
+      check_matrices(reader, "scaled_dot");
+      return Score::scaled_dot();
+    }
   }
 }
 

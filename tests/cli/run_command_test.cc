@@ -157,6 +157,8 @@ TEST(RunCommand, MistakesInTheFileAreNamed) {
         Mistake{R"({"q": {"shape": [1, 2], "values": [1]}, "k": [[1]], "v": [[1]]})", "q has 1 values; its shape [1, 2] needs another number"},
         Mistake{R"({"q": {"dtyp": "f64", "values": [[1]]}, "k": [[1]], "v": [[1]]})", "q has a field \"dtyp\"; the fields are dtype, shape, values"},
         Mistake{R"({"q": [[1]], "k": [[1]], "v": {"dtype": 64, "values": [[1]]}})", "run: v: \"64\" is no dtype; there are f32"},
+        Mistake{R"({"q": [[1]], "k": [[1]], "v": [[1]], "w": [[2]]})", "w is given, but the score is scaled_dot; general takes w"},
+        Mistake{R"({"q": [[1]], "k": [[1]], "v": [[1]], "w_q": [[2]], "score": "dot"})", "w_q is given, but the score is dot"},
         Mistake{"12345678901234567890", ""},
         Mistake{R"({"q": [[1]], "k": [[1]], "v": [[1]], "mask": "caus("})", "mask"},
         Mistake{R"({"q": [[1]], "k": [[1]], "v": [[1]], "mask": "causal\u0000x"})", "column 7 is a NUL byte"},
@@ -177,6 +179,8 @@ TEST(RunCommand, MistakesInTheFileAreNamed) {
   }
   // The same words on the command line: the command line was not understood.
   const std::string good = folder.write("good", R"({"q": [[1]], "k": [[1]], "v": [[1]]})");
+  const std::string general = folder.write("general", R"({"q": [[1]], "k": [[1]], "v": [[1]], "score": "general", "w": [[2]]})");
+  EXPECT_EQ(attn_says("run " + general + " --score dot").out, attn_says("run " + good + " --score dot").out) << "asked for instead";
   const std::string table = folder.write("table", R"({"q": [[1]], "k": [[1]], "v": [[1]], "slope": [1]})");
   for (const char* words : {"--return-weights ful", "--score dto", "--mask casual", "--dtype f23", "--score-mod 's - slop[h]'", "--score-mod 's -'"}) {
     const Said said = attn_says("run " + good + " " + words);
