@@ -30,10 +30,9 @@ void normal_blocks(T* x, std::int64_t n, double mean, double std) {
 
 template <typename T>
 void uniform_fill(const Tensor& x, double low, double high, Generator& generator) {
-  // The bounds take the tensor's type first, and their difference too.
+  // The bounds take the type of the computation first, and their difference too.
   using C = Compute<T>;
-  const C from = widen(convert<T>(low)), to = widen(convert<T>(high));
-  const C range = widen(convert<T>(to - from));
+  const C from = static_cast<C>(low), to = static_cast<C>(high), range = to - from;
   if constexpr (std::is_floating_point_v<T>) {
     if (x.is_contiguous()) {
       T* data = x.data<T>();
@@ -42,7 +41,11 @@ void uniform_fill(const Tensor& x, double low, double high, Generator& generator
       return;
     }
   }
-  fill_in_memory_order<T>(x, [&] { return convert<T>(std::fma(draw_uniform<T>(generator), range, from)); });
+  fill_in_memory_order<T>(x, [&] {
+    const T drawn = convert<T>(std::fma(draw_uniform<T>(generator), range, from));
+    // A half that rounding brought to the upper bound, which is excluded, becomes the lower one, as in torch.
+    return is_half<T> && widen(drawn) >= widen(convert<T>(to)) ? convert<T>(from) : drawn;
+  });
 }
 
 /// 16 or more, contiguous: uniform numbers everywhere, transformed in blocks of 16; a tail draws 16 new ones for the last
@@ -62,11 +65,13 @@ void normal_fill(const Tensor& x, double mean, double std, Generator& generator)
   if (x.numel() >= 16 && x.is_contiguous()) {
     if constexpr (std::is_floating_point_v<T>) {
       normal_fill_wide(x.data<T>(), x.numel(), mean, std, generator);
-    } else {  // the halves: in f32, rounded once
-      Tensor wide = empty(x.sizes());
+    } else {  // the halves: in f32, rounded once; the block of the tail draws 16 numbers, and what it replaces none
+      const std::int64_t n = x.numel(), last = (n - 1) / 16 * 16;
+      const Tensor wide = empty({last + 16});
       normal_fill_wide(wide.data<float>(), wide.numel(), mean, std, generator);
       const float* from = wide.data<float>();
-      for (T* to = x.data<T>(); to < x.data<T>() + x.numel(); ++to) *to = convert<T>(*from++);
+      for (std::int64_t i = 0; i < last; ++i) x.data<T>()[i] = convert<T>(from[i]);
+      for (std::int64_t i = 0; i < 16; ++i) x.data<T>()[n - 16 + i] = convert<T>(from[last + i]);
     }
     return;
   }

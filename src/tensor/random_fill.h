@@ -64,18 +64,13 @@ inline void check_floating(const char* function, const Tensor& x) {
     throw DtypeError(std::string(function) + ": the tensor is " + std::string(name_of(x.dtype())) + "; it must be a floating type");
 }
 
-/// Uniform numbers in [0, 1) as torch draws them for T: f64 takes two words, all others one. The halves keep as many bits
-/// as they can hold, so that 1 is never reached.
+/// Uniform numbers in [0, 1) as torch draws them for T: f64 takes two words, all others one; those of the halves are not rounded yet.
 template <typename T>
 Compute<T> draw_uniform(Generator& generator) {
   if constexpr (std::is_same_v<T, double>)
     return generator.uniform_f64();
-  else if constexpr (std::is_same_v<T, float>)
-    return generator.uniform_f32();
-  else if constexpr (std::is_same_v<T, float16>)
-    return static_cast<float>(generator.u32() & 0x7ffu) * 0x1p-11f;
   else
-    return static_cast<float>(generator.u32() & 0xffu) * 0x1p-8f;
+    return generator.uniform_f32();
 }
 
 }  // namespace attn

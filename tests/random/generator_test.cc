@@ -188,9 +188,27 @@ TEST(Random, Halves) {
   for (const Dtype dtype : {Dtype::f16, Dtype::bf16}) {
     for (const double value : rand({4000}, generator, dtype).to_vector()) EXPECT_TRUE(value >= 0 && value < 1);
     for (const double value : uniform_(empty({4000}, dtype), -2, 3, generator).to_vector()) EXPECT_TRUE(value >= -2 && value <= 3);
+    for (const double value : uniform_(empty({400}, dtype), 100, 100.5, generator).to_vector()) EXPECT_LT(value, 100.5);
+    // A tail of normals replaces numbers that were not drawn for it.
     Generator a(5), b(5);
-    EXPECT_TRUE(testing::bits_equal(randn({20}, a, dtype), randn({20}, b).to(dtype)));
+    const Tensor drawn = randn({20}, a, dtype), block = randn({32}, b).to(dtype);
+    EXPECT_TRUE(testing::bits_equal(drawn.slice(0, 0, 4), block.slice(0, 0, 4)));
+    EXPECT_TRUE(testing::bits_equal(drawn.slice(0, 4), block.slice(0, 16)));
+    EXPECT_EQ(a.u32(), b.u32());
   }
+}
+
+TEST(Random, HalvesAreThoseOfTorch) {
+  // torch.rand(5, generator=torch.Generator().manual_seed(2), dtype=...), then empty(3).uniform_(-0.3, 1.7) of a fresh one.
+  const auto expect = [](const Tensor& x, const std::vector<double>& numbers) { EXPECT_EQ(x.to_vector(), numbers); };
+  auto fresh = [generator = Generator()]() mutable -> Generator& {
+    generator.manual_seed(2);
+    return generator;
+  };
+  expect(rand({5}, fresh(), Dtype::f16), {0.61474609375, 0.381103515625, 0.63720703125, 0.474365234375, 0.71337890625});
+  expect(rand({5}, fresh(), Dtype::bf16), {0.61328125, 0.380859375, 0.63671875, 0.474609375, 0.71484375});
+  expect(uniform_(empty({3}, Dtype::f16), -0.3, 1.7, fresh()), {0.92919921875, 0.4619140625, 0.97412109375});
+  expect(uniform_(empty({3}, Dtype::bf16), -0.3, 1.7, fresh()), {0.9296875, 0.462890625, 0.97265625});
 }
 
 TEST(Random, ValuesOutOfRangeAreErrors) {
