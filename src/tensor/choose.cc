@@ -57,6 +57,11 @@ Tensor triangle(const char* function, const Tensor& x, F&& columns) {
 }
 
 constexpr auto where_true = [](auto& dy, auto& condition) { return where(condition, dy, 0); };
+/// A diagonal beyond the matrix is as the nearest beside it.
+std::int64_t within(const Tensor& x, std::int64_t diagonal) {
+  return x.dim() < 2 ? 0 : std::clamp(diagonal, -x.size(-2), x.size(-1));
+}
+
 constexpr auto where_false = [](auto& dy, auto& condition) { return where(condition, 0, dy); };
 
 }  // namespace
@@ -86,13 +91,14 @@ Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value) {
 }
 
 Tensor tril(const Tensor& x, std::int64_t diagonal) {
-  const Tensor result = triangle("tril", x, [&](std::int64_t row) { return std::pair<std::int64_t, std::int64_t>(0, row + diagonal + 1); });
+  const std::int64_t last = within(x, diagonal);
+  const Tensor result = triangle("tril", x, [&](std::int64_t row) { return std::pair<std::int64_t, std::int64_t>(0, row + last + 1); });
   return record("TrilBackward0", result, wrt(x, [diagonal](auto& dy) { return tril(dy, diagonal); }));
 }
 
 Tensor triu(const Tensor& x, std::int64_t diagonal) {
-  const std::int64_t width = x.dim() ? x.size(-1) : 0;
-  const Tensor result = triangle("triu", x, [&](std::int64_t row) { return std::pair<std::int64_t, std::int64_t>(row + diagonal, width); });
+  const std::int64_t first = within(x, diagonal), width = x.dim() ? x.size(-1) : 0;
+  const Tensor result = triangle("triu", x, [&](std::int64_t row) { return std::pair<std::int64_t, std::int64_t>(row + first, width); });
   return record("TriuBackward0", result, wrt(x, [diagonal](auto& dy) { return triu(dy, diagonal); }));
 }
 
