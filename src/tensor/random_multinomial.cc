@@ -18,6 +18,8 @@ void check(const Tensor& weights, std::int64_t samples, bool replacement) {
   check_floating(function, weights);
   if (weights.dim() != 1 && weights.dim() != 2)
     throw ShapeError("multinomial: weights have shape " + to_string(weights.sizes()) + "; they must be [weights] or [rows, weights]");
+  if (weights.size(-1) == 0)
+    throw ValueError("multinomial: weights have shape " + to_string(weights.sizes()) + "; there must be at least one to draw from");
   if (samples <= 0) throw ValueError("multinomial: samples is " + std::to_string(samples) + "; it must be positive");
   if (!replacement && samples > weights.size(-1))
     throw ValueError("multinomial: " + std::to_string(samples) + " samples of " + std::to_string(weights.size(-1)) +
@@ -67,7 +69,7 @@ void with_replacement(const C* weights, std::int64_t n, std::int64_t samples, st
 
 template <typename C>
 void draw(const Tensor& weights, std::int64_t samples, bool replacement, Tensor& indices, Generator& generator) {
-  const std::int64_t n = weights.size(-1), rows = n ? weights.numel() / n : 0;
+  const std::int64_t n = weights.size(-1), rows = weights.numel() / n;
   const C* data = weights.data<C>();
   std::int64_t* to = indices.data<std::int64_t>();
   for (std::int64_t r = 0; r < rows; ++r) check_row(data + r * n, n);

@@ -220,6 +220,7 @@ TEST(Random, ValuesOutOfRangeAreErrors) {
   EXPECT_THROW(exponential_(empty({2}), 0), ValueError);
   EXPECT_THROW(multinomial(ones({3}), 4), ValueError);
   EXPECT_THROW(multinomial(zeros({3}), 1), ValueError);
+  EXPECT_THROW(multinomial(zeros({0}), 1, true), ValueError);
   EXPECT_THROW(multinomial(full({3}, -1), 1), ValueError);
   EXPECT_THROW(multinomial(ones({1, 1, 3}), 1), ShapeError);
   EXPECT_THROW(uniform_(empty({2}, Dtype::i64)), DtypeError);
