@@ -9,6 +9,7 @@
 #include "tensor/rows.h"
 
 #include <cmath>
+#include <limits>
 
 namespace attn {
 namespace {
@@ -45,7 +46,8 @@ Losses read_classes(const Tensor& target, std::int64_t classes, const CrossEntro
       throw ValueError("cross_entropy: target " + std::to_string(c) + " is out of range; the logits have " + std::to_string(classes) + " classes");
     counted += losses.of(c);
   }
-  if (options.reduction == Reduction::mean) losses.divisor = counted;
+  // The mean of none is NaN, also where smoothing leaves a loss that is not 0.
+  if (options.reduction == Reduction::mean) losses.divisor = counted != 0 ? counted : std::numeric_limits<double>::quiet_NaN();
   return losses;
 }
 

@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 
 namespace attn {
@@ -82,6 +83,15 @@ TEST(CrossEntropy, IgnoresClassesNotProbabilities) {  // as torch: "ignore_index
   EXPECT_EQ(testing::error_of<ValueError>([&] { cross_entropy(x, x, {.ignore_index = 0}); }),
             "cross_entropy: ignore_index is 0, and target holds probabilities; it ignores classes alone");
   EXPECT_EQ(cross_entropy(x, x, {.ignore_index = -1}).dim(), 0);
+}
+
+TEST(CrossEntropy, TheMeanOfNoWeightIsNaN) {  // as torch, with smoothing too, which leaves each row a loss
+  const Tensor x = tensor<double>({1, 2, 3}, {1, 3}).requires_grad_();
+  for (const double smoothing : {0.0, 0.1, 1.0}) {
+    const Tensor loss = cross_entropy(x, tensor<std::int64_t>({2}), {.weight = tensor<double>({1, 2, 0}), .label_smoothing = smoothing});
+    EXPECT_TRUE(std::isnan(loss.item())) << smoothing;
+    EXPECT_TRUE(all(isnan(grad(loss, x)))) << smoothing;
+  }
 }
 
 }  // namespace
