@@ -79,11 +79,10 @@ void check_matrices(const Reader& reader, const char* score) {
 
 Score score_of(const Reader& reader) {
   const auto kind = [](const std::string& option, const std::string& text) { return choose(option, text, {"scaled_dot", "dot", "general", "additive"}); };
-  switch (reader.setting("score") == nullptr ? 0 : reader.read("score", kind)) {
-    case 1: {
-      check_matrices(reader, "dot");
-      return Score::dot();
-    }
+  const std::size_t chosen = reader.setting("score") == nullptr ? 0 : reader.read("score", kind);
+  if (chosen < 2) check_matrices(reader, chosen == 1 ? "dot" : "scaled_dot");
+  switch (chosen) {
+    case 1: return Score::dot();
     case 2: {
       if (!reader.tensor("w").defined()) throw ValueError("run: the general score needs w [D, Dk]");
       return Score::general(reader.tensor("w"));
@@ -94,10 +93,7 @@ Score score_of(const Reader& reader) {
           throw ValueError(fmt::format("run: the additive score needs w_q, w_k and w; {} is missing", matrix));
       return Score::additive(reader.tensor("w_q"), reader.tensor("w_k"), reader.tensor("w"));
     }
-    default: {
-      check_matrices(reader, "scaled_dot");
-      return Score::scaled_dot();
-    }
+    default: return Score::scaled_dot();
   }
 }
 

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "tensor/memory_order.h"
+
 #include <cmath>
 
 namespace attn {
@@ -50,8 +52,10 @@ std::vector<Tensor> wanted_of(const std::vector<Tensor>& leaves) {
 double difference(const Function& function, const std::vector<Tensor>& inputs, std::size_t which, std::int64_t i, double step) {
   const auto at = [&](double by) {
     std::vector<Tensor> moved = inputs;
-    Tensor x = inputs[which].detach().clone();
-    x.data<double>()[i] += by;
+    const Tensor values = inputs[which].detach().clone();
+    values.data<double>()[i] += by;
+    Tensor x = empty_in_order_of(inputs[which]);  // dropout draws in the order of the memory
+    copy_values(x, values);
     moved[which] = x.requires_grad_(true);
     return weighed(function(moved)).item();
   };

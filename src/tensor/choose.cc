@@ -56,12 +56,12 @@ Tensor triangle(const char* function, const Tensor& x, F&& columns) {
   return result;
 }
 
-constexpr auto where_true = [](auto& dy, auto& condition) { return where(condition, dy, 0); };
 /// A diagonal beyond the matrix is as the nearest beside it.
 std::int64_t within(const Tensor& x, std::int64_t diagonal) {
   return x.dim() < 2 ? 0 : std::clamp(diagonal, -x.size(-2), x.size(-1));
 }
 
+constexpr auto where_true = [](auto& dy, auto& condition) { return where(condition, dy, 0); };
 constexpr auto where_false = [](auto& dy, auto& condition) { return where(condition, 0, dy); };
 
 }  // namespace

@@ -9,11 +9,11 @@
 namespace attn {
 namespace {
 
-/// 0 or 1 / (1 - p) rounded to the tensor's type, so that the product with x is one rounding more.
+/// In the order of x's memory 0 or 1 / (1 - p), rounded to the tensor's type, so that the product with x is one rounding more.
 Tensor noise(const Tensor& x, double p, Generator& generator) {
   if (p == 1) return zeros(x.sizes(), x.dtype());
   const runtime::DefaultFloatingPoint floating_point;
-  const Tensor keep = empty(x.sizes(), x.dtype());
+  const Tensor keep = empty_in_order_of(x);
   with_type(x.dtype(), [&]<typename T>(Type<T>) {
     if constexpr (std::is_floating_point_v<Compute<T>>) {  // drawn as `bernoulli_` does
       const T kept = convert<T>(1 / static_cast<Compute<T>>(1 - p)), dropped = convert<T>(0);

@@ -2,12 +2,10 @@
 #pragma once
 #include <attn/random.h>
 
-#include "tensor/build.h"
 #include "tensor/element.h"
+#include "tensor/memory_order.h"
 
-#include <algorithm>
 #include <array>
-#include <cstdlib>
 
 namespace attn {
 
@@ -19,17 +17,6 @@ class LockedGenerator {
  private:
   std::lock_guard<std::mutex> lock_{default_generator_mutex()};
 };
-
-/// The dims of `x` sorted by falling stride: the order in which torch visits a tensor that it fills.
-inline Dims memory_order(const Tensor& x) {
-  Dims order;
-  for (int d = 0; d < x.dim(); ++d) order.push_back(d);
-  std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
-    const auto stride = [&](std::int64_t d) { return std::abs(x.stride(static_cast<int>(d))); };
-    return stride(a) > stride(b);
-  });
-  return order;
-}
 
 /// Every element of `x`, in memory order, becomes next().
 template <typename T, typename F>

@@ -153,6 +153,21 @@ TEST(MemoryOrder, SixteenNormalsOfAViewTakeTheScalarPath) {
     EXPECT_EQ(view.transpose(0, 1).contiguous().to_vector()[static_cast<std::size_t>(i)], static_cast<double>(static_cast<float>(b.normal())));
 }
 
+TEST(MemoryOrder, DropoutDrawsAsTheTensorLies) {
+  // What torch's dropout keeps after manual_seed(2): of a row-major [3, 4] read row by row, and so of what lies in its memory.
+  const std::vector<double> kept{0, 2, 0, 0, 0, 0, 2, 2, 0, 2, 2, 0};
+  auto drop = [generator = Generator()](const Tensor& x) mutable {
+    generator.manual_seed(2);
+    return dropout(x, 0.5, true, generator);
+  };
+  EXPECT_EQ(drop(ones({3, 4})).to_vector(), kept);
+  EXPECT_EQ(drop(ones({3, 4}).t()).t().to_vector(), kept);
+  EXPECT_EQ(drop(ones({3, 4, 2}).slice(2, 0, 1).permute({1, 2, 0})).permute({2, 0, 1}).to_vector(), kept);
+  // Of repeated elements the order is that of torch.empty_like: here its strides are [2, 6, 1].
+  EXPECT_EQ(drop(ones({3, 1}).expand({3, 4}).t()).to_vector(), kept);
+  EXPECT_EQ(drop(ones({2, 3}).t().unsqueeze(2).expand({3, 2, 2})).to_vector(), (std::vector<double>{0, 2, 2, 2, 0, 0, 0, 2, 0, 0, 2, 0}));
+}
+
 TEST(MemoryOrder, AnExpandedTensorIsRefused) {
   try {
     uniform_(zeros({1, 3}).expand({2, 3}));
