@@ -169,6 +169,19 @@ def test_the_module_compiles_to_one_graph():
     assert all((x - y).abs().max() < 1e-4 for x, y in zip(*grads))
 
 
+def test_compiled_with_dropout_and_weights():
+    """Their gradients go by the definition, which asks the library what dropout kept: an operator, since a trace has no memory."""
+    torch.manual_seed(0)
+    ours = attn.torch.MultiheadAttention(E, H, dropout=0.4, batch_first=True)
+    x = torch.randn(N, L, E, requires_grad=True)
+    results = []
+    for module in (ours, torch.compile(ours, fullgraph=True, backend="aot_eager")):
+        torch.manual_seed(1)
+        y, weights = module(x, x, x)
+        results.append([y, weights, *torch.autograd.grad(y.sin().sum() + weights.cos().sum(), [x, *ours.parameters()])])
+    assert all((a - b).abs().max() < 1e-6 for a, b in zip(*results))
+
+
 def test_wrong_calls_of_the_module():
     _, ours = pair("batch first")
     q, k, v = inputs(ours)

@@ -88,6 +88,22 @@ def test_dropout_forward():
     torch.testing.assert_close(dy, (run(q + 1e-6 * dq) - run(q - 1e-6 * dq)) / 2e-6, rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.filterwarnings("error::UserWarning")
+def test_batches_of_dropout():
+    """Each item draws its own; its gradients through the output and the weights are those of what it dropped."""
+    module = attn.torch.MultiheadAttention(4, 2, dropout=0.4, batch_first=True, dtype=torch.float64)
+    x, w = draw(3, 2, 5, 4), draw(2, 5, 5)
+
+    def value(x):
+        y, weights = module(x, x, x)
+        return (weights * w).sum() + y.sin().sum(), weights
+
+    grads, weights = vmap(grad(value, has_aux=True), randomness="different")(x)
+    assert not torch.equal(weights[0] == 0, weights[1] == 0) and grads.isfinite().all()
+    same = vmap(grad(value, has_aux=True), randomness="same")(x[:1].expand(2, -1, -1, -1))[0]
+    assert torch.equal(same[0], same[1])
+
+
 def test_attention_loses_no_forward_derivative():
     x = draw(1, 2, 3, 4)
     with pytest.raises(NotImplementedError, match="carried forward"):

@@ -138,6 +138,11 @@ def draw_seed():
     return torch.randint(-(2**63), 2**63 - 1, (), dtype=torch.int64)
 
 
+def seed_of(seed):
+    """The bits of such a tensor, as the library counts them."""
+    return None if seed is None else seed.item() % 2**64
+
+
 def output_like(q, width):
     """Memory for the output: laid out as q, row-major when its last dim is another one."""
     return torch.empty_like(q) if width == q.shape[-1] else q.new_empty((*q.shape[:-1], width))

@@ -1,10 +1,13 @@
 # python/attn/torch/_definition.py: attention by its definition in torch operations, for gradients that the fused pass does not give.
 """Gradients of the weights, and gradients of gradients: every matrix whole."""
 
+from typing import Sequence
+
 import torch
+from torch import Tensor
 
 from attn import _core
-from attn.torch._call import compute_dtype
+from attn.torch._call import Numbers, compute_dtype, seed_of
 
 
 def visible(q, k, mask, numbers):
@@ -22,18 +25,36 @@ def visible(q, k, mask, numbers):
     return seen if mask is None else seen & mask
 
 
+@torch.library.custom_op("attn::kept", mutates_args=(), device_types="cpu")
+def _kept(seed: Tensor, sizes: Sequence[int], bottom_right: bool, dropout_p: float) -> Tensor:
+    """bool of `sizes`, [B, H, L, S]: which weights dropout leaves. The library's own choice, asked for with equal weights."""
+    rows, keys = sizes[2:]
+    flat, key = torch.zeros((*sizes[:3], 1)), torch.zeros((sizes[0], 1, keys, 1))
+    # Positions decide what is kept: the same alignment as the call, hiding nothing.
+    numbers = Numbers(scale=1.0, window_left=keys + rows, window_right=keys + rows, bottom_right=bottom_right, dropout_p=dropout_p)
+    weights = _core.attention_forward((flat, key, key, None, None, None), (*numbers, seed_of(seed)), "full", torch.empty_like(flat), None, None)
+    return weights > 0
+
+
+@_kept.register_fake
+def _(seed, sizes, bottom_right, dropout_p):
+    return seed.new_empty(sizes, dtype=torch.bool)
+
+
+@_kept.register_vmap
+def _(info, in_dims, seed, sizes, *rest):
+    found = torch.empty((info.batch_size, *sizes), dtype=torch.bool)
+    for item, x in zip(found, seed.unbind(in_dims[0])):
+        item.copy_(_kept(x, sizes, *rest))
+    return found, 0
+
+
 def kept(q, keys, numbers, seed):
-    """The weights' factors under dropout, 0 or 1 / (1 - p): the library's own, asked for with equal weights."""
-    batch, heads, rows, _ = q.shape
-    dtype = compute_dtype(q.dtype)
-    with torch._C._DisableFuncTorch():  # memory, whatever transform asks
-        if keys == 0 or numbers.dropout_p >= 1:
-            return torch.zeros((batch, heads, rows, keys), dtype=dtype)
-        flat, key = torch.zeros((batch, heads, rows, 1), dtype=dtype), torch.zeros((batch, 1, keys, 1), dtype=dtype)
-        # Positions decide what is kept: the same alignment as the call, hiding nothing.
-        numbers = numbers._replace(scale=1.0, softcap=0.0, causal=False, window_left=keys + rows, window_right=keys + rows)
-        weights = _core.attention_forward((flat, key, key, None, None, None), (*numbers, seed), "full", torch.empty_like(flat), None, None)
-        return (weights > 0).to(dtype) / (1 - numbers.dropout_p)
+    """The weights' factors under dropout, 0 or 1 / (1 - p)."""
+    sizes, dtype = (*q.shape[:3], keys), compute_dtype(q.dtype)
+    if keys == 0 or numbers.dropout_p >= 1:
+        return torch.zeros(sizes, dtype=dtype, device=q.device)
+    return _kept(seed, sizes, numbers.bottom_right, numbers.dropout_p).to(dtype) / (1 - numbers.dropout_p)
 
 
 def for_heads(x, heads):

@@ -12,7 +12,7 @@ from torch import Tensor
 from attn import _core
 from attn._functions import AdditiveWeights
 from attn._tracing import trace
-from attn.torch import _call, _changes, _ops
+from attn.torch import _call, _changes
 
 _OPTIONS = _core.attention_options
 AT = {name: n for n, name in enumerate(_OPTIONS)}
@@ -165,7 +165,7 @@ def decoded(tensors, texts):
         kind, rest = text[0], text[1:]
         if kind == "t":
             x = tensors[int(rest)]
-            options.append(_ops.seed_of(x) if name == "dropout_seed" else x)
+            options.append(_call.seed_of(x) if name == "dropout_seed" else x)
         elif kind == "a":
             options.append(_core.Score.additive(*tensors[int(rest) : int(rest) + 3]))
         else:

@@ -7,18 +7,13 @@ import torch
 from torch import Tensor
 
 from attn.torch import _call, _definition
-from attn.torch._call import Numbers
+from attn.torch._call import Numbers, seed_of
 
 WEIGHTS = ("none", "full", "head_average")
 
 
 def _numbers(scale, softcap, causal, window_left, window_right, bottom_right, dropout_p):
     return Numbers(scale, softcap, causal, window_left, window_right, bottom_right, dropout_p)
-
-
-def seed_of(seed):
-    """The bits of an int64 tensor, as the library counts them."""
-    return None if seed is None else seed.item() % 2**64
 
 
 def _weights_like(q, keys, weights):
@@ -114,7 +109,7 @@ def _attention_gradients(ctx, grad_output, grad_weights, *_, apply=None):
         wants = (bool(needs[4]), bool(needs[5]))
         found = list((apply or attention_backward)(grad_output, *operands, seed, output, maximum, total, *ctx.numbers, *wants))
     elif grad_output is not None or grad_weights is not None:
-        found = _definition.gradients(operands, ctx.numbers, seed_of(seed), WEIGHTS[ctx.weights], grad_output, grad_weights)
+        found = _definition.gradients(operands, ctx.numbers, seed, WEIGHTS[ctx.weights], grad_output, grad_weights)
     return _as_inputs(found, needs) + (None,) * 9
 
 
@@ -138,7 +133,7 @@ def _keep_backward(ctx, inputs, output):
 def _second_gradients(ctx, *flows):
     """Of the gradients, by the definition: its gradients have gradients."""
     grad_output, *operands, seed = ctx.saved_tensors
-    flow, (q, k, v, bias, sinks) = _definition.second_gradients(operands, ctx.numbers, seed_of(seed), grad_output, flows)
+    flow, (q, k, v, bias, sinks) = _definition.second_gradients(operands, ctx.numbers, seed, grad_output, flows)
     return (flow, q, k, v, None, bias, sinks) + (None,) * 13
 
 

@@ -79,9 +79,9 @@ def attend(q, k, v, numbers, mask=None, bias=None, sinks=None, weights=_NONE):
     if _call.is_direct() and all(x is None or _call.is_plain(x) for x in (q, k, v, mask, bias, sinks)):
         if _call.wants_gradient(q, k, v, bias, sinks):
             return _ops.Direct.apply(q, k, v, mask, bias, sinks, seed, numbers, weights)
-        return _call.forward((q, k, v, mask, bias, sinks), numbers, _ops.seed_of(seed), _ops.WEIGHTS[weights], saves=False)[:2]
+        return _call.forward((q, k, v, mask, bias, sinks), numbers, _call.seed_of(seed), _ops.WEIGHTS[weights], saves=False)[:2]
     if _call.is_forward():
-        output, matrix = _definition.attend((q, k, v, mask, bias, sinks), numbers, _ops.seed_of(seed))
+        output, matrix = _definition.attend((q, k, v, mask, bias, sinks), numbers, seed)
         return output.to(q.dtype), _definition.shown(matrix, _ops.WEIGHTS[weights], q.dtype) if weights else None
     operator = _ops.Transformed.apply if _call.is_transformed() else _ops.attention
     output, matrix, _, _ = operator(q, k, v, mask, bias, sinks, seed, *numbers, weights)
