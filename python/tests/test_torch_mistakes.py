@@ -45,6 +45,20 @@ def targets():
     }
 
 
+def test_a_number_that_wants_a_gradient():
+    """Refused: a learned temperature would stay as it is without a word."""
+    q, learned = torch.randn(1, 2, 5, 8), torch.tensor(0.7, requires_grad=True)
+    compiled = torch.compile(lambda x: attn.attention(q, q, q, scale=x).sum(), backend="eager")
+    calls = [lambda x, name=name: attn.attention(q, q, q, **{name: x}).sum() for name in ("scale", "softcap", "temperature", "dropout_p")]
+    for call in (*calls, lambda x: attn.torch.scaled_dot_product_attention(q, q, q, scale=x).sum(), compiled):
+        with pytest.raises(TypeError, match="wants a gradient, which numbers do not get"):
+            call(learned)
+        with pytest.raises(TypeError, match="wants a gradient"):
+            torch.func.grad(call)(learned.detach())
+        with torch.no_grad():
+            assert torch.equal(call(learned), call(learned.detach())) or call is calls[3]
+
+
 @pytest.mark.parametrize("name", targets())
 def test_5000_random_wrong_calls(random, name):
     function, count, keywords = targets()[name]

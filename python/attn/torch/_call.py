@@ -110,8 +110,16 @@ def flag(function, name, x):
     raise TypeError(f"{function}: {name} is {'None' if x is None else f'a {type(x).__name__}'}; True or False is needed")
 
 
+def check_constant(function, name, x):
+    """TypeError where a tensor stands for a number and wants a gradient: it would be lost without a word."""
+    if isinstance(x, torch.Tensor) and wants_gradient(x):
+        way = {"scale": "multiply q by it, with scale=1, or ", "temperature": "divide s by it in score_mod, or ", "softcap": "use it in score_mod, or "}
+        raise TypeError(f"{function}: {name} wants a gradient, which numbers do not get; {way.get(name, '')}give {name}.detach()")
+
+
 def number(function, name, x):
     """A number, or what gives one (a tensor of one element)."""
+    check_constant(function, name, x)
     if not isinstance(x, (str, bytes)):
         try:
             return float(x)

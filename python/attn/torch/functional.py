@@ -13,6 +13,7 @@ from attn.torch import _call, _definition, _general, _ops, _recorded
 
 _NAME = "scaled_dot_product_attention"
 _NONE, _FULL, _AVERAGE = range(3)
+_NUMBERS = [(name, _core.attention_options.index(name)) for name in ("scale", "softcap", "temperature", "dropout_p")]
 
 
 def _shape(x):
@@ -106,7 +107,7 @@ def scaled_dot_product_attention(
     Errors: TypeError, ValueError.
     """
     if isinstance(dropout_p, (int, float)) and dropout_p == 0 and _call.is_direct() and _call.is_plain(query) and not torch.is_autocast_enabled("cpu"):
-        if not _call.wants_gradient(query, key, value, attn_mask):
+        if not _call.wants_gradient(query, key, value, attn_mask, scale):
             return _core.scaled_dot_product_attention(query, key, value, attn_mask, 0.0, is_causal, scale, enable_gqa)
     if isinstance(attn_mask, numpy.ndarray):  # a constant; a copy, since torch does not count NumPy's changes
         attn_mask = torch.from_numpy(numpy.array(attn_mask, dtype=attn_mask.dtype.newbyteorder("="), order="C"))
@@ -141,6 +142,8 @@ def _operands(q, k, v, options):
 
 def attention(q, k, v, options, return_plan=False):
     """attn.attention on torch tensors (attn._functions): (output, weights, logsumexp, plan, dropout_seed), None for what is not there."""
+    for name, place in _NUMBERS:
+        _call.check_constant("attention", name, options[place])
     if _call.is_forward() and _call.has_tangent(x for x in _operands(q, k, v, options) if isinstance(x, Tensor)):
         raise NotImplementedError("attention: derivatives are carried forward here (jvp, jacfwd, dual_level); use grad, vjp, jacrev, or attn.torch's functions")
     if _call.is_direct() and not getattr(q, "is_meta", False):
