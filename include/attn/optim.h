@@ -118,7 +118,7 @@ struct ATTN_API Schedule {
   std::int64_t warmup = 0;
   std::int64_t steps = 0;
   Decay decay = Decay::cosine;
-  /// ValueError when warmup is negative or beyond steps.
+  /// ValueError when step or warmup is negative, or warmup beyond the steps of a decay.
   double operator()(std::int64_t step) const;
 };
 

@@ -1,6 +1,7 @@
 // src/cli/train.cc: attn train: a text becomes a language model in a folder.
 #include "cli/memory.h"
 #include "cli/output.h"
+#include "cli/stop.h"
 #include "cli/train_report.h"
 #include "cli/verbs.h"
 
@@ -41,16 +42,6 @@ struct Arguments {
   std::map<std::string, CLI::Option*> given;
   bool has(const char* name) const { return given.at(name)->count() > 0; }
 };
-
-// --- Ctrl-C ------------------------------------------------------------------------------------------------------------
-
-volatile std::sig_atomic_t stop_wanted = 0;
-
-/// The first one ends the training after its step; a second one ends the command as usual.
-void want_stop(int signal) {
-  stop_wanted = 1;
-  std::signal(signal, SIG_DFL);
-}
 
 // --- options -----------------------------------------------------------------------------------------------------------
 
@@ -281,15 +272,16 @@ void steps(Trainer& trainer, const Arguments& a) {
   const std::int64_t save_every = a.has("save-every") ? a.save_every : trainer.options().eval_every;
   std::int64_t saved = trainer.step();
   TrainReport report(trainer, a.log);
+  const StopSignals stop;
   report.start();
   try {
     std::error_code unknown;
     if (saved == 0 && (!a.resume || !std::filesystem::exists(std::filesystem::path(a.out) / "config.json", unknown))) trainer.save_model(a.out);
-    while (!trainer.done() && !stop_wanted) {
+    while (!trainer.done() && !stop.wanted()) {
       const TrainStep done = trainer.advance();
       report.step(done);
       if (done.best) trainer.save_model(a.out);
-      if (done.step % save_every != 0 && !trainer.done() && !stop_wanted) continue;
+      if (done.step % save_every != 0 && !trainer.done() && !stop.wanted()) continue;
       trainer.save(a.out);
       saved = trainer.step();
     }
@@ -318,15 +310,11 @@ void run(const Arguments& a) {
   Running running = a.resume ? go_on(a) : begin(a);
   Trainer& trainer = running.trainer;
   introduce(trainer, running.tokenizer);
-  std::signal(SIGINT, want_stop);
-  std::signal(SIGTERM, want_stop);
   try {
     steps(trainer, a);
   } catch (const std::bad_alloc&) {
     no_memory(running, a);
   }
-  std::signal(SIGINT, SIG_DFL);
-  std::signal(SIGTERM, SIG_DFL);
   const std::string curve = loss_curve_svg(trainer, fmt::format("attn train {}: {} parameters", one_line(std::filesystem::path(a.texts[0]).filename().string()),
                                                                 count(static_cast<double>(trainer.options().model.parameters()))));
   io::write_whole("attn train", (std::filesystem::path(a.out) / "loss.svg").string(), {std::as_bytes(std::span(curve))});

@@ -13,6 +13,7 @@ namespace attn::optim {
 
 double Schedule::operator()(std::int64_t step) const {
   const runtime::DefaultFloatingPoint floating_point;
+  if (step < 0) throw ValueError(fmt::format("Schedule: step is {}; it must be 0 or more", step));
   if (warmup < 0 || (decay != Decay::none && warmup > steps))
     throw ValueError(fmt::format("Schedule: warmup is {} of {} steps; it must be from 0 to that", warmup, steps));
   if (step < warmup) return peak * (static_cast<double>(step + 1) / static_cast<double>(warmup + 1));

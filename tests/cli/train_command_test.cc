@@ -2,12 +2,11 @@
 #include <attn/safetensors.h>
 
 #include "cli/command.h"
+#include "cli/running.h"
 #include "support/sanitized.h"
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <spawn.h>
 
 #include <nlohmann/json.hpp>
 
@@ -16,8 +15,6 @@
 #include <random>
 #include <set>
 #include <thread>
-
-extern char** environ;
 
 namespace attn::testing {
 namespace {
@@ -32,37 +29,6 @@ std::string text() {
 
 /// Small enough for sanitizers: 16 windows of 16 characters a step are the work.
 const std::string small = " --context 16 --batch 2 --steps 24 --eval-every 8 --save-every 3 ";
-
-/// `attn train` beside the test; to be stopped by a signal.
-class Running {
- public:
-  Running(std::vector<std::string> arguments) {
-    std::string command = command_path();
-    arguments.insert(arguments.begin(), {command, "train"});
-    std::vector<char*> argv;
-    for (std::string& argument : arguments) argv.push_back(argument.data());
-    argv.push_back(nullptr);
-    posix_spawn_file_actions_t files;
-    posix_spawn_file_actions_init(&files);
-    posix_spawn_file_actions_addopen(&files, 1, "/dev/null", O_WRONLY, 0);
-    posix_spawn_file_actions_addopen(&files, 2, "/dev/null", O_WRONLY, 0);
-    if (posix_spawn(&id_, command.c_str(), &files, nullptr, argv.data(), environ) != 0) std::abort();
-    posix_spawn_file_actions_destroy(&files);
-  }
-  /// The exit code, or minus the signal that ended it.
-  int wait() {
-    int status = 0;
-    ::waitpid(id_, &status, 0);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-  }
-  int stop(int signal) {
-    ::kill(id_, signal);
-    return wait();
-  }
-
- private:
-  pid_t id_ = 0;
-};
 
 void wait_for(const std::string& path) {
   for (int i = 0; i < 60000 && !std::filesystem::exists(path); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -104,7 +70,7 @@ TEST(TrainCommand, KilledAtAnyMomentItResumesToTheBit) {
 TEST(TrainCommand, ASignalSavesAndEndsWell) {
   const Folder folder;
   ASSERT_NO_FATAL_FAILURE(train_whole(folder));
-  for (const int signal : {SIGINT, SIGTERM}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     const std::string out = folder.file("stopped" + std::to_string(signal));
     // --save-every 1000: only the signal saves.
     Running run({folder.file("text"), "--out", out, "--context", "16", "--batch", "2", "--steps", "24", "--eval-every", "8", "--save-every", "1000", "--log",
@@ -122,6 +88,17 @@ TEST(TrainCommand, ASignalSavesAndEndsWell) {
     for (std::string line; std::getline(lines, line);) EXPECT_EQ(nlohmann::json::parse(line).at("step"), ++step);
     EXPECT_EQ(step, 24);
   }
+}
+
+TEST(TrainCommand, AnIgnoredSignalStopsNothing) {  // as nohup starts it
+  const Folder folder;
+  folder.write("text", text());
+  const auto before = ::signal(SIGHUP, SIG_IGN);
+  Running run({folder.file("text"), "--out", folder.file("out"), "--context", "16", "--batch", "2", "--steps", "24", "--eval-every", "8"}, {});
+  ::signal(SIGHUP, before);
+  wait_for(folder.file("out/train_state.safetensors"));
+  EXPECT_EQ(run.stop(SIGHUP), 0);
+  EXPECT_EQ(attn_says("train " + folder.file("text") + " --resume --out " + folder.file("out")).err.find("step"), std::string::npos);
 }
 
 TEST(TrainCommand, AFullDiskLeavesTheLastCheckpoint) {

@@ -253,6 +253,7 @@ TEST(Optim, Errors) {
   EXPECT_EQ(error_of<ValueError>([&] { optimizer.load_state_dict({{"state.0.exp_avg", ones({3})}, {"what", ones({})}}); }),
             "load_state_dict: state.0.exp_avg has shape [3], it must be [2]; what is unexpected");
   EXPECT_EQ(error_of<ValueError>([&] { optimizer.load_state_dict({{"state.0.exp_avg", ones({2})}}); }), "load_state_dict: state.0.step is missing");
+  EXPECT_EQ(error_of<ValueError>([&] { Schedule{.steps = 4}(-1); }), "Schedule: step is -1; it must be 0 or more");
   EXPECT_EQ(error_of<ValueError>([&] { Schedule{.warmup = 5, .steps = 4}(0); }), "Schedule: warmup is 5 of 4 steps; it must be from 0 to that");
 }
 

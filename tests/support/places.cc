@@ -1,4 +1,4 @@
-// The one file that knows the folders: objects of all others are the same in every clone, and a compiler cache finds them.
+// tests/support/places.cc: the one file that knows the folders. Objects of all others are the same in every clone: a compiler cache has them.
 #include "support/places.h"
 
 namespace attn::testing {

@@ -29,7 +29,7 @@ def visible(q, k, mask, numbers):
 def _kept(seed: Tensor, sizes: Sequence[int], bottom_right: bool, dropout_p: float) -> Tensor:
     """bool of `sizes`, [B, H, L, S]: which weights dropout leaves. The library's own choice, asked for with equal weights."""
     rows, keys = sizes[2:]
-    flat, key = torch.zeros((*sizes[:3], 1)), torch.zeros((sizes[0], 1, keys, 1))
+    flat, key = torch.zeros((*sizes[:3], 1), dtype=torch.float32), torch.zeros((sizes[0], 1, keys, 1), dtype=torch.float32)
     # Positions decide what is kept: the same alignment as the call, hiding nothing.
     numbers = Numbers(scale=1.0, window_left=keys + rows, window_right=keys + rows, bottom_right=bottom_right, dropout_p=dropout_p)
     weights = _core.attention_forward((flat, key, key, None, None, None), (*numbers, seed_of(seed)), "full", torch.empty_like(flat), None, None)

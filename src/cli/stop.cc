@@ -1,0 +1,27 @@
+// src/cli/stop.cc: a flag that the handler sets.
+#include "cli/stop.h"
+
+namespace attn::cli {
+namespace {
+
+volatile std::sig_atomic_t stop_wanted = 0;
+
+}  // namespace
+
+StopSignals::StopSignals() {
+  struct sigaction ask = {};
+  ask.sa_handler = [](int) { stop_wanted = 1; };
+  ask.sa_flags = SA_RESTART | SA_RESETHAND;
+  for (int i = 0; i < 3; ++i) {
+    ::sigaction(signals_[i], nullptr, &before_[i]);
+    if (before_[i].sa_handler != SIG_IGN) ::sigaction(signals_[i], &ask, nullptr);
+  }
+}
+
+StopSignals::~StopSignals() {
+  for (int i = 0; i < 3; ++i) ::sigaction(signals_[i], &before_[i], nullptr);
+}
+
+bool StopSignals::wanted() const { return stop_wanted != 0; }
+
+}  // namespace attn::cli

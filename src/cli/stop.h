@@ -1,0 +1,22 @@
+// src/cli/stop.h: signals that ask the command to come to an end, instead of ending it.
+#pragma once
+#include <csignal>
+
+namespace attn::cli {
+
+/// While it lives, Ctrl-C, SIGTERM and SIGHUP (the terminal has gone) ask for an end; a second one ends the command as usual. What whoever
+/// started the command has it ignore, as nohup does, stays ignored.
+class StopSignals {
+ public:
+  StopSignals();
+  ~StopSignals();
+  StopSignals(const StopSignals&) = delete;
+  StopSignals& operator=(const StopSignals&) = delete;
+  bool wanted() const;
+
+ private:
+  static constexpr int signals_[] = {SIGINT, SIGTERM, SIGHUP};
+  struct sigaction before_[3];
+};
+
+}  // namespace attn::cli

@@ -1,0 +1,58 @@
+// tests/cli/running.h: a command that runs beside its test.
+#pragma once
+#include "support/places.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+extern char** environ;
+
+namespace attn::testing {
+
+/// `attn train` beside the test; to be stopped by a signal. Those in `heard` are not ignored, whatever the test's own caller ignores.
+class Running {
+ public:
+  Running(std::vector<std::string> arguments, std::initializer_list<int> heard = {SIGINT, SIGTERM, SIGHUP}) {
+    std::string command = command_path();
+    arguments.insert(arguments.begin(), {command, "train"});
+    std::vector<char*> argv;
+    for (std::string& argument : arguments) argv.push_back(argument.data());
+    argv.push_back(nullptr);
+    posix_spawn_file_actions_t files;
+    posix_spawn_file_actions_init(&files);
+    posix_spawn_file_actions_addopen(&files, 1, "/dev/null", O_WRONLY, 0);
+    posix_spawn_file_actions_addopen(&files, 2, "/dev/null", O_WRONLY, 0);
+    posix_spawnattr_t attributes;
+    posix_spawnattr_init(&attributes);
+    sigset_t defaults;
+    sigemptyset(&defaults);
+    for (const int signal : heard) sigaddset(&defaults, signal);
+    posix_spawnattr_setsigdefault(&attributes, &defaults);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
+    if (posix_spawn(&id_, command.c_str(), &files, &attributes, argv.data(), environ) != 0) std::abort();
+    posix_spawnattr_destroy(&attributes);
+    posix_spawn_file_actions_destroy(&files);
+  }
+  /// The exit code, or minus the signal that ended it.
+  int wait() {
+    int status = 0;
+    ::waitpid(id_, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
+  int stop(int signal) {
+    ::kill(id_, signal);
+    return wait();
+  }
+
+ private:
+  pid_t id_ = 0;
+};
+
+}  // namespace attn::testing
