@@ -126,7 +126,7 @@ ATTN_API Tensor tril(const Tensor& x, std::int64_t diagonal = 0);
 ATTN_API Tensor triu(const Tensor& x, std::int64_t diagonal = 0);
 
 /// Elementary functions: formulas, coefficients and errors stand in docs/numerics.md section 1. Integers and bool give f32;
-/// `abs` and `relu` keep the dtype.
+/// `abs` and `relu` keep the dtype, `silu` and `gelu` take floating types alone, as torch's.
 ATTN_API Tensor exp(const Tensor& x, Tensor out = {});
 ATTN_API Tensor log(const Tensor& x, Tensor out = {});
 ATTN_API Tensor sqrt(const Tensor& x, Tensor out = {});
