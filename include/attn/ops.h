@@ -200,7 +200,8 @@ ATTN_API Tensor bmm(const Tensor& a, const Tensor& b, Tensor out = {});
 ATTN_API Tensor dot(const Tensor& a, const Tensor& b);
 /// x W^T + bias for x [..., in], weight [out, in], bias [out] or undefined.
 ATTN_API Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {}, Tensor out = {});
-/// torch.einsum: letters, repeated letters (diagonals), implicit and explicit outputs, "...", any number of operands.
+/// torch.einsum: letters, repeated letters (diagonals), implicit and explicit outputs, "...", any number of operands. What one
+/// operand alone is summed to has the dtype of sum().
 ATTN_API Tensor einsum(std::string_view equation, const std::vector<Tensor>& operands);
 /// Rows of `weight` [V, C] picked by i64 (or i32) `index` of any shape -> [..., C]; ValueError names an index out of range.
 ATTN_API Tensor embedding(const Tensor& index, const Tensor& weight);

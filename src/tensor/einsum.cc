@@ -155,7 +155,7 @@ Labelled sum_out(const Labelled& operand, const Labels& needed) {
       dims.push_back(d);
   }
   if (dims.empty()) return operand;
-  return {sum(operand.x, dims).to(operand.x.dtype()), kept};
+  return {sum(operand.x, dims), kept};
 }
 
 Tensor permuted(const Labelled& operand, const Labels& order) {
@@ -264,6 +264,7 @@ Tensor einsum(std::string_view equation, const std::vector<Tensor>& operands) {
     for (std::size_t j = 0; j < terms.size(); ++j)
       if (j != i) needed = joined({needed, terms[j].labels});
     terms[i] = sum_out(terms[i], needed);
+    if (terms.size() > 1) terms[i].x = terms[i].x.to(operands[i].dtype());  // a sum of whole numbers is i64: it stays so where nothing multiplies it
   }
 
   // pass 3: left to right

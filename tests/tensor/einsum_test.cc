@@ -102,6 +102,9 @@ TEST(Einsum, ChosenEquations) {
   EXPECT_TRUE(testing::bits_equal(einsum("ba", {a}), a.t()));
   EXPECT_TRUE(testing::bits_equal(einsum("aB", {a}), a.t()));
   EXPECT_TRUE(testing::bits_equal(einsum("ij->", {a}), a.sum()));
+  const Tensor truths = gt(a, 0);
+  EXPECT_TRUE(testing::bits_equal(einsum("ij->i", {truths}), truths.sum(1)));  // torch's: how many
+  EXPECT_EQ(einsum("ij->ji", {truths}).dtype(), Dtype::boolean);
   EXPECT_EQ(einsum("ii", {square}).sizes(), Dims{});
   EXPECT_EQ(einsum("ii->i", {square}).to_vector()[2], square[2][2].item());
   EXPECT_TRUE(testing::bits_equal(einsum("bhqd,bhkd->bhqk", {q, k}), matmul(q, k.transpose(-1, -2))));
