@@ -32,9 +32,12 @@ struct GemmProblem {
   void* y = nullptr;
   std::int64_t y_stride[2] = {0, 0};
   Element element = Element::f32;     // f32 or f64, of everything; or bf16, of a and b: kernels/gemm/product.h
+  Element b_element = Element::f32;   // of b where element is f32: bf16 and f16 are widened, which is exact; the specification takes f32 alone
   bool narrow = false;                // element bf16: y is bf16, else f32
   Activation activation = Activation::none;
   std::int64_t threads = 1;           // that may share it; no bit depends on them
+
+  bool has_half_b() const { return element == Element::f32 && b_element != Element::f32; }
 };
 
 enum class RowOp : std::uint8_t { sum, sum_of_squares, sum_of_absolutes, max, softmax, log_softmax };

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <utility>
 #include <vector>
 
 namespace attn::kernels {
@@ -20,15 +21,17 @@ struct Filled : Guarded {
 };
 
 TEST(GemmGuard, NothingIsTouchedBeyondTheOperands) {
-  std::vector<Element> elements = {Element::f32, Element::f64};
-  if (multiplies_bf16()) elements.push_back(Element::bf16);
-  for (const Element element : elements) {
-    const std::int64_t size = element == Element::f64 ? 8 : element == Element::bf16 ? 2 : 4, sum_size = size == 2 ? 4 : size;
+  std::vector<std::pair<Element, Element>> kinds = {{Element::f32, Element::f32}, {Element::f64, Element::f64}};  // of a and b
+  if (multiplies_bf16()) kinds.push_back({Element::bf16, Element::bf16});
+  if (multiplies_half_b()) kinds.insert(kinds.end(), {{Element::f32, Element::bf16}, {Element::f32, Element::f16}});
+  const auto bytes_of = [](Element element) { return std::int64_t{element == Element::f64 ? 8 : element == Element::f32 ? 4 : 2}; };
+  for (const auto& [element, b_element] : kinds) {
+    const std::int64_t size = bytes_of(element), b_size = bytes_of(b_element), sum_size = size == 2 ? 4 : size;
     for (const std::int64_t m : {1, 2, 5, 8, 9, 31})
       for (const std::int64_t n : {1, 7, 16, 33, 100})
         for (const std::int64_t k : {1, 3, 16, 33, 257})
           for (int layout = 0; layout < 4; ++layout) {
-            const Filled a(m * k * size), b(n * k * size), bias(n * sum_size), y(m * n * size);
+            const Filled a(m * k * size), b(n * k * b_size), bias(n * sum_size), y(m * n * size);
             GemmProblem p;
             p.m = m;
             p.n = n;
@@ -38,6 +41,7 @@ TEST(GemmGuard, NothingIsTouchedBeyondTheOperands) {
             p.bias = bias.data();
             p.y = y.data();
             p.element = element;
+            p.b_element = b_element;
             p.narrow = element == Element::bf16;
             p.activation = Activation::gelu_tanh;
             p.a_stride[0] = layout & 1 ? 1 : k;

@@ -5,6 +5,7 @@
 #include "kernels/reference.h"
 #include "runtime/cpu.h"
 #include "runtime/memory.h"
+#include "tensor/half.h"
 
 #include <gtest/gtest.h>
 
@@ -53,9 +54,24 @@ struct Product {
     problem.y_stride[1] = 1;
   }
 
+  std::vector<std::uint16_t> halves;  // b as `hold_b_in` stored it
+
+  /// b rounded to bf16 or f16, which the problem then has.
+  void hold_b_in(Element half) {
+    halves.resize(b.size());
+    for (std::size_t i = 0; i < b.size(); ++i) {
+      halves[i] = half == Element::bf16 ? half::to_bf16(b[i]) : half::to_f16(b[i]);
+      b[i] = half == Element::bf16 ? half::from_bf16(halves[i]) : half::from_f16(halves[i]);
+    }
+    problem.b = halves.data();
+    problem.b_element = half;
+  }
+
   std::vector<T> specification() const {
     std::vector<T> result(y.size());
     GemmProblem same = problem;
+    same.b = b.data();
+    same.b_element = Element::f32;
     same.y = result.data();
     reference().gemm(same, 0, same.m);
     return result;
@@ -84,7 +100,7 @@ class EveryTarget : public ::testing::TestWithParam<std::string> {
 };
 
 template <typename T>
-void random_products(const GemmTarget& target, int count) {
+void random_products(const GemmTarget& target, int count, Element b_element = Element::f32) {
   std::mt19937 random(5);
   const std::int64_t depths[] = {0, 1, 5, 255, 256, 257, 768};
   for (int i = 0; i < count; ++i) {
@@ -92,6 +108,7 @@ void random_products(const GemmTarget& target, int count) {
     const auto layout = static_cast<Layout>(random() % 6);
     Product<T> product(m, n, k, layout, random() % 2 == 0, random);
     SCOPED_TRACE(::testing::Message() << "m " << m << " n " << n << " k " << k << " layout " << static_cast<int>(layout));
+    if (b_element != Element::f32) product.hold_b_in(b_element);
     product.run(target);
     ASSERT_TRUE(same_bytes(product.y, product.specification()));
   }
@@ -99,6 +116,25 @@ void random_products(const GemmTarget& target, int count) {
 
 TEST_P(EveryTarget, HasTheBitsOfTheSpecificationF32) { random_products<float>(target(), 200); }
 TEST_P(EveryTarget, HasTheBitsOfTheSpecificationF64) { random_products<double>(target(), 100); }
+
+TEST_P(EveryTarget, WidensABOfBf16) { random_products<float>(target(), 300, Element::bf16); }
+TEST_P(EveryTarget, WidensABOfF16) { random_products<float>(target(), 300, Element::f16); }
+
+TEST_P(EveryTarget, WidensEveryHalf) {
+  std::mt19937 random(14);
+  for (const Element half : {Element::bf16, Element::f16})
+    for (const Layout layout : {Layout::nn, Layout::nt, Layout::strided})
+      for (const std::int64_t m : {1, 3, 12}) {
+        Product<float> product(m, 65536, 2, layout, false, random);
+        product.hold_b_in(half);
+        for (std::size_t i = 0; i < product.halves.size(); ++i) {  // infinities, NaN and denormals included
+          product.halves[i] = static_cast<std::uint16_t>(i);
+          product.b[i] = half == Element::bf16 ? half::from_bf16(product.halves[i]) : half::from_f16(product.halves[i]);
+        }
+        product.run(target());
+        EXPECT_TRUE(same_bytes(product.y, product.specification())) << "m " << m << " layout " << static_cast<int>(layout);
+      }
+}
 
 TEST_P(EveryTarget, CutsLargeProductsIntoPartsWithTheSameBits) {
   std::mt19937 random(6);
@@ -108,6 +144,11 @@ TEST_P(EveryTarget, CutsLargeProductsIntoPartsWithTheSameBits) {
     EXPECT_TRUE(same_bytes(product.y, product.specification()));
     product.run(target(), /*pack=*/true);
     EXPECT_TRUE(same_bytes(product.y, product.specification())) << "packed";
+    product.hold_b_in(Element::bf16);
+    product.run(target());
+    EXPECT_TRUE(same_bytes(product.y, product.specification())) << "b of bf16";
+    product.run(target(), /*pack=*/true);
+    EXPECT_TRUE(same_bytes(product.y, product.specification())) << "b of bf16, packed";
   }
 }
 
@@ -157,12 +198,14 @@ TEST_P(EveryTarget, WalksLongSumsInChunks) {
 
 TEST_P(EveryTarget, ReadsLargeWeightsForFewRows) {
   std::mt19937 random(12);
-  for (const Layout layout : {Layout::nt, Layout::nn})
-    for (const std::int64_t m : {1, 3, 8}) {
-      Product<float> product(m, 1100, 2100, layout, true, random);  // 9 MB: what comes next is fetched ahead
-      product.run(target());
-      EXPECT_TRUE(same_bytes(product.y, product.specification()));
-    }
+  for (const Element b_element : {Element::f32, Element::bf16, Element::f16})
+    for (const Layout layout : {Layout::nt, Layout::nn})
+      for (const std::int64_t m : {1, 2, 3, 8}) {
+        Product<float> product(m, 1100, 2100, layout, true, random);  // 9 MB: what comes next is fetched ahead
+        if (b_element != Element::f32) product.hold_b_in(b_element);
+        product.run(target());
+        EXPECT_TRUE(same_bytes(product.y, product.specification()));
+      }
 }
 
 TEST_P(EveryTarget, PackedWeightsChangeNothing) {

@@ -36,7 +36,7 @@ struct GemmCut {
   GemmCut(const GemmProblem& problem, bool packed)
       : p(problem),
         grid(pack_a && packed ? part_grid_of_rows(p.m, p.m * p.n * p.k, p.threads)
-                              : part_grid(p.m, panels, p.m * p.n * p.k, p.n * p.k * static_cast<std::int64_t>(sizeof(typename Kind::Item)), pack_a)) {}
+                              : part_grid(p.m, panels, p.m * p.n * p.k, p.n * p.k * stored_bytes<Kind>(p), pack_a)) {}
   std::int64_t parts() const { return column_parts * row_parts; }
   std::int64_t chunk_words_of() const { return pieces_of(std::min(p.k, chunk), Kind::depth); }
   std::int64_t first_vector(std::int64_t q) const { return even_cut(vectors, panels, q); }

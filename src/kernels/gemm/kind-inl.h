@@ -1,4 +1,4 @@
-// src/kernels/gemm/kind-inl.h: what a product is made of: words of one f32 or f64, or of two bf16, and one step of a chain.
+// src/kernels/gemm/kind-inl.h: what a product is made of: words of one f32 or f64, or of two halves, and the steps of a chain.
 #if defined(ATTN_GEMM_KIND_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_GEMM_KIND_INL_H
 #undef ATTN_GEMM_KIND_INL_H
@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/attention/problem.h"  // Element
+
 HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
@@ -19,7 +21,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 /// f32 and f64: a word is an element, a step a fused multiply-add.
 template <typename T>
 struct Plain {
-  using Item = T;  // of a and b
+  using Item = T;  // of b
+  using Left = T;  // of a
   using Word = T;
   using Sum = T;   // of the chains, the bias, y
   using D = hn::ScalableTag<T>;
@@ -30,6 +33,8 @@ struct Plain {
   /// The word of one item, and a vector of words of neighbouring ones; a second item belongs to the other kind.
   static HWY_INLINE Word word(const T* item, const T*) { return *item; }
   static HWY_INLINE V words(const T* items, const T*) { return hn::LoadU(D(), items); }
+  /// What the word at `a` and a vector of words of b add to a chain.
+  static HWY_INLINE V add(const Left* a, V b, V sum) { return step(hn::Set(D(), *a), b, sum); }
 };
 
 #if HWY_TARGET == HWY_AVX3
@@ -37,6 +42,7 @@ struct Plain {
 /// of this target must not need the instruction.
 struct Pairs {
   using Item = std::uint16_t;
+  using Left = std::uint16_t;
   using Word = float;
   using Sum = float;
   using D = hn::ScalableTag<float>;
@@ -59,8 +65,49 @@ struct Pairs {
     const auto high = second ? hn::ShiftLeft<16>(hn::PromoteTo(d, hn::LoadU(items, second))) : hn::Zero(d);
     return hn::BitCast(D(), hn::Or(low, high));
   }
+  static HWY_INLINE V add(const Left* a, V b, V sum) {
+    float pair;
+    std::memcpy(&pair, a, sizeof pair);
+    return step(hn::Set(D(), pair), b, sum);
+  }
+  /// The same where the word's second item does not exist.
+  static HWY_INLINE V add_odd(const Left* a, V b, V sum) { return step(hn::Set(D(), word(a, nullptr)), b, sum); }
 };
 #endif
+
+/// f32 times bf16 or f16, which widen exactly: a word is a pair of them, two steps. For a b that is read as it is stored; where it is packed, it is
+/// widened then, and the kind is Plain<float>.
+template <Element HALF>
+struct Widened {
+  using Item = std::uint16_t;
+  using Left = float;
+  using Word = float;
+  using Sum = float;
+  using D = hn::ScalableTag<float>;
+  using V = hn::Vec<D>;
+  static constexpr int depth = 2;
+
+  static HWY_INLINE Word word(const Item* item, const Item*) { return __builtin_bit_cast(float, std::uint32_t{*item}); }
+  static HWY_INLINE V add(const Left* a, V b, V sum) { return hn::MulAdd(hn::Set(D(), a[1]), second(b), add_odd(a, b, sum)); }
+  static HWY_INLINE V add_odd(const Left* a, V b, V sum) { return hn::MulAdd(hn::Set(D(), *a), first(b), sum); }
+
+ private:
+  using Bits = hn::RebindToUnsigned<D>;
+  static HWY_INLINE V first(V pairs) {
+    const auto bits = hn::BitCast(Bits(), pairs);
+    if constexpr (HALF == Element::bf16) return hn::BitCast(D(), hn::ShiftLeft<16>(bits));
+    else return of_lower(bits);
+  }
+  static HWY_INLINE V second(V pairs) {
+    const auto bits = hn::BitCast(Bits(), pairs);
+    if constexpr (HALF == Element::bf16) return hn::BitCast(D(), hn::And(bits, hn::Set(Bits(), 0xffff0000u)));
+    else return of_lower(hn::ShiftRight<16>(bits));
+  }
+  /// The f16 in the lower half of each word.
+  static HWY_INLINE V of_lower(hn::Vec<Bits> bits) {
+    return hn::PromoteTo(D(), hn::BitCast(hn::Rebind<hwy::float16_t, D>(), hn::TruncateTo(hn::Rebind<std::uint16_t, D>(), bits)));
+  }
+};
 
 #endif
 }  // namespace attn::kernels::HWY_NAMESPACE

@@ -9,7 +9,10 @@
 #include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
+#include <type_traits>
+
 #include "kernels/gemm/tile-inl.h"
+#include "kernels/gemm/widen-inl.h"
 #include "kernels/reference.h"
 #include "kernels/turn-inl.h"
 
@@ -103,6 +106,27 @@ HWY_NOINLINE void pack_turned(const typename Kind::Item* from, std::int64_t colu
   }
 }
 
+/// `columns` columns of a B of halves from `from` on, side by side in f32.
+HWY_NOINLINE void pack_halves(const GemmProblem& p, const std::uint16_t* from, int columns, std::int64_t items, int width, float* to) {
+  constexpr int most_columns = gemm_vectors * static_cast<int>(HWY_LANES(float)), wide_stride = wide_items + 16;
+  const std::int64_t down = p.b_stride[0], along = p.b_stride[1];
+  if (down == 1 && along != 1) {  // runs along k: a few lines of each column at a time
+    alignas(64) float wide[most_columns * wide_stride];
+    for (std::int64_t i = 0; i < items; i += wide_items) {
+      const std::int64_t count = items - i < wide_items ? items - i : wide_items;
+      widen_rows(p.b_element, from + i, along, columns, count, wide, wide_stride);
+      pack_turned<Plain<float>>(wide, wide_stride, columns, count, width, to + i * width);
+    }
+    return;
+  }
+  std::uint16_t row[most_columns];
+  for (std::int64_t i = 0; i < items; ++i, from += down) {
+    for (int line = 0; along == 1 && line <= columns; line += 32) hwy::Prefetch(from + rows_ahead * down + line);
+    for (int c = 0; along != 1 && c < columns; ++c) row[c] = from[c * along];
+    widen_rows(p.b_element, along == 1 ? from : row, 0, 1, columns, to + i * width, 0);
+  }
+}
+
 /// Items [k, k + items) of `columns` columns of B, in words, `width` columns side by side; columns that do not exist are 0.
 template <class Kind>
 HWY_NOINLINE void pack_panel(const GemmProblem& p, std::int64_t k, std::int64_t items, std::int64_t column, int columns, int width,
@@ -110,12 +134,15 @@ HWY_NOINLINE void pack_panel(const GemmProblem& p, std::int64_t k, std::int64_t 
   using Item = typename Kind::Item;
   const typename Kind::D d;
   constexpr int N = static_cast<int>(HWY_LANES(typename Kind::Sum));
-  const std::int64_t down = p.b_stride[0], along = p.b_stride[1];
-  const Item* from = static_cast<const Item*>(p.b) + k * down + column * along;
+  const std::int64_t down = p.b_stride[0], along = p.b_stride[1], first = k * down + column * along;
   const std::int64_t words = pieces_of(items, Kind::depth);
   if (columns < width)
     for (std::int64_t w = 0; w < words; ++w)
       for (int c = columns; c < width; ++c) to[w * width + c] = 0;
+  if constexpr (std::is_same_v<Item, float>) {
+    if (p.has_half_b()) return pack_halves(p, static_cast<const std::uint16_t*>(p.b) + first, columns, items, width, to);
+  }
+  const Item* from = static_cast<const Item*>(p.b) + first;
   if (down == 1 && along != 1) return pack_turned<Kind>(from, along, columns, items, width, to);
   for (std::int64_t w = 0; w < words; ++w, from += Kind::depth * down) {
     const Item* second = Kind::depth == 2 && 2 * w + 1 < items ? from + down : nullptr;

@@ -38,7 +38,7 @@ void share(std::int64_t items, std::int64_t parts, std::int64_t work, Run run) {
   });
 }
 
-std::int64_t bytes_of(Element element) { return element == Element::f64 ? 8 : element == Element::bf16 ? 2 : 4; }
+std::int64_t bytes_of(Element element) { return element == Element::f64 ? 8 : element == Element::bf16 || element == Element::f16 ? 2 : 4; }
 
 }  // namespace
 
@@ -48,7 +48,7 @@ std::int64_t GemmBatch::items() const {
   return result;
 }
 
-GemmProblem GemmBatch::item(const GemmProblem& first, std::int64_t i, std::int64_t operand_bytes, std::int64_t result_bytes) const {
+GemmProblem GemmBatch::item(const GemmProblem& first, std::int64_t i, std::int64_t a_bytes, std::int64_t b_bytes, std::int64_t y_bytes) const {
   GemmProblem problem = first;
   std::int64_t a = 0, b = 0, y = 0;
   for (int d = dims - 1; d >= 0; --d) {
@@ -58,25 +58,28 @@ GemmProblem GemmBatch::item(const GemmProblem& first, std::int64_t i, std::int64
     b += index * b_strides[d];
     y += index * y_strides[d];
   }
-  problem.a = static_cast<const char*>(first.a) + a * operand_bytes;
-  problem.b = static_cast<const char*>(first.b) + b * operand_bytes;
-  problem.y = static_cast<char*>(first.y) + y * result_bytes;
+  problem.a = static_cast<const char*>(first.a) + a * a_bytes;
+  problem.b = static_cast<const char*>(first.b) + b * b_bytes;
+  problem.y = static_cast<char*>(first.y) + y * y_bytes;
   return problem;
 }
 
 bool multiplies_bf16() { return best_target() != nullptr && best_target()->has_pairs && runtime::cpu().avx512_bf16; }
+
+bool multiplies_half_b() { return best_target() != nullptr; }
 
 void multiply(const GemmProblem& asked, const GemmBatch& batch) {
   GemmProblem problem = asked;
   problem.threads = num_threads();
   const std::int64_t items = batch.items(), work = problem.m * problem.n * problem.k;
   if (problem.m == 0 || problem.n == 0 || items == 0) return;
-  const std::int64_t operand = bytes_of(problem.element), result = problem.element == Element::bf16 && !problem.narrow ? 4 : operand;
+  const std::int64_t a_bytes = bytes_of(problem.element), b_bytes = problem.has_half_b() ? bytes_of(problem.b_element) : a_bytes;
+  const std::int64_t y_bytes = problem.element == Element::bf16 && !problem.narrow ? 4 : a_bytes;
   const GemmTarget* const target = best_target();
   if (target == nullptr || problem.y_stride[1] != 1) {
     share(items, (problem.m + reference_rows - 1) / reference_rows, work, [&](std::int64_t item, std::int64_t part) {
       const std::int64_t row = part * reference_rows;
-      reference().gemm(batch.item(problem, item, operand, result), row, std::min(problem.m, row + reference_rows));
+      reference().gemm(batch.item(problem, item, a_bytes, b_bytes, y_bytes), row, std::min(problem.m, row + reference_rows));
     });
     return;
   }
@@ -88,7 +91,7 @@ void multiply(const GemmProblem& asked, const GemmBatch& batch) {
   }
   const std::size_t bytes = target->scratch_bytes(problem, false);
   share(items, target->parts(problem, false), work, [&](std::int64_t item, std::int64_t part) {
-    target->run(batch.item(problem, item, operand, result), part, runtime::thread_scratch(bytes), nullptr);
+    target->run(batch.item(problem, item, a_bytes, b_bytes, y_bytes), part, runtime::thread_scratch(bytes), nullptr);
   });
 }
 

@@ -10,6 +10,7 @@
 #include <hwy/highway.h>
 
 #include <algorithm>
+#include <type_traits>
 
 #include "kernels/gemm/pack-inl.h"
 
@@ -18,23 +19,20 @@ namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Rows that are computed for m of them: 1, 2, 4 or 8, of f64 1 or 8. Reading B takes the time, so a kernel for each number of rows would
-/// only be code; the rows beyond the last repeat it and are not stored.
+/// Rows that are computed for m of them: 1, 4 or 8, of f64 1 or 8; 2 where B's columns are turned on AVX-512 and far. Reading B takes the time, so a
+/// kernel for each number of rows would only be code; the rows beyond the last repeat it and are not stored.
 template <class Kind>
 constexpr int computed_rows(std::int64_t m) {
-  return m <= 1 ? 1 : sizeof(typename Kind::Sum) == 8 ? 8 : m <= 2 ? 2 : m <= 4 ? 4 : 8;
+  if (m <= 1) return 1;
+  if (sizeof(typename Kind::Sum) == 8 || m > 4) return 8;
+  return m == 2 && HWY_TARGET == HWY_AVX3 ? 2 : 4;
 }
+constexpr int without_two(int rows) { return rows == 2 ? 4 : rows; }
 
 /// Row i of A, or the last one.
 template <class Kind>
-HWY_INLINE const typename Kind::Item* row_of_a(const GemmProblem& p, std::int64_t i) {
-  return static_cast<const typename Kind::Item*>(p.a) + std::min(i, p.m - 1) * p.a_stride[0];
-}
-template <class Kind>
-HWY_INLINE typename Kind::Word word_at(const typename Kind::Item* items) {
-  typename Kind::Word word;
-  std::memcpy(&word, items, sizeof word);
-  return word;
+HWY_INLINE const typename Kind::Left* row_of_a(const GemmProblem& p, std::int64_t i) {
+  return static_cast<const typename Kind::Left*>(p.a) + std::min(i, p.m - 1) * p.a_stride[0];
 }
 
 /// Finished sums [M][width] of columns [column, column + columns) into y.
@@ -52,97 +50,124 @@ void finish_small(const GemmProblem& p, typename Kind::Sum* sums, int rows, int 
   finish_rows(p.activation, p.narrow, sums, rows, width, columns, y, p.y_stride[0]);
 }
 
-#if HWY_TARGET == HWY_AVX3
-/// `words` words (up to 16) of `columns` columns (up to 16) that are runs along k, turned; the rest is 0.
+/// Lines of B that are asked for in the order of addresses, some KB before they are used.
+class LinesInOrder {
+ public:
+  LinesInOrder(const char* at, const char* end, bool side_by_side) : at_(at), end_(end), side_by_side_(side_by_side) {}
+  template <int LINES>
+  HWY_INLINE void ask() {
+    constexpr std::int64_t line = 64, before = 4096;
+    if (end_ - at_ <= LINES * line + before) return;
+    _Pragma("GCC unroll 32") for (int i = 0; i < LINES; ++i)
+      __builtin_prefetch(at_ + before + line * i, 0, 2);  // into L2: into L1 it waits for one of the few lines on their way there
+    if (side_by_side_) static_cast<void>(*static_cast<const volatile char*>(at_));
+    at_ += LINES * line;
+  }
+
+ private:
+  const char *at_, *end_;
+  bool side_by_side_;
+};
+
+/// Words that are turned in registers at a time.
+inline constexpr int turned_words = HWY_TARGET == HWY_AVX3 ? 16 : 4;
+
+/// `words` words (up to turned_words) of `columns` columns (up to a vector) that are runs along k, turned; the rest is 0.
 template <class Kind>
-HWY_NOINLINE void turn_edge(const typename Kind::Item* from, std::int64_t column_stride, int columns, int words, __m512 (&out)[16]) {
-  alignas(64) float square[16][16] = {};
+HWY_NOINLINE void turn_edge(const char* from, std::int64_t column_bytes, int columns, int words, typename Kind::V (&out)[turned_words]) {
+  constexpr int N = static_cast<int>(HWY_LANES(float));
+  alignas(64) float square[turned_words][N] = {};
   for (int c = 0; c < columns; ++c)
-    for (int w = 0; w < words; ++w) std::memcpy(&square[w][c], from + c * column_stride + w * Kind::depth, sizeof(float));
-  for (int w = 0; w < 16; ++w) out[w] = _mm512_load_ps(square[w]);
+    for (int w = 0; w < words; ++w) std::memcpy(&square[w][c], from + c * column_bytes + w * static_cast<int>(sizeof(float)), sizeof(float));
+  for (int w = 0; w < turned_words; ++w) out[w] = hn::Load(typename Kind::D(), square[w]);
 }
 
-/// Columns [first, last) of B in vectors of 16, GROUPS at a time; their items are runs along k (weights [N, K]). Lanes are
-/// columns: 16 columns x 16 words are turned in registers. In memory the walk jumps, so what the next group needs is
-/// fetched in the order of addresses (AHEAD: B is too large for the caches, where that would cost). Where columns leave no gaps, one line of 16 is
-/// read, for the processor's own prefetch to follow; to read each waits for memory (500 MB: 1.4 times as long on an AMD EPYC of the fourth generation).
-template <class Kind, int M, int GROUPS, bool AHEAD>
-HWY_NOINLINE void small_turned(const GemmProblem& p, std::int64_t first, std::int64_t last) {
-  using Item = typename Kind::Item;
+/// turned_words words of a vector of columns. CACHED: the way that is faster for columns in the caches.
+template <class Kind, bool CACHED>
+HWY_INLINE void turn_columns(const char* from, std::int64_t column_bytes, typename Kind::V (&out)[turned_words]) {
+#if HWY_TARGET == HWY_AVX3
+  __m512 x[16];
+  CACHED ? turn_cached_words(from, column_bytes, x) : turn_words(from, column_bytes, x);
+  _Pragma("GCC unroll 16") for (int i = 0; i < 16; ++i) out[i] = typename Kind::V{x[i]};
+#else
   const typename Kind::D d;
-  const std::int64_t stride = p.b_stride[1], stride_bytes = stride * static_cast<std::int64_t>(sizeof(Item));
-  const Item* a[M];
+  RowsInStep<typename Kind::D>(reinterpret_cast<const float*>(from), column_bytes / static_cast<std::int64_t>(sizeof(float))).next(d, out);
+#endif
+}
+
+/// Columns [first, last) of B in vectors, GROUPS at a time; their items are runs along k (weights [N, K]). Lanes are columns: their
+/// words are turned in registers. In memory the walk jumps, so what the next group needs is asked for in the order of addresses (`far`: B is too
+/// large for the caches, where that would cost). Where columns leave no gaps, one line of 16 is read, for the processor's own prefetch to
+/// follow; to read each waits for memory (500 MB: 1.4 times as long on an AMD EPYC of the fourth generation).
+template <class Kind, int M, int GROUPS, bool CACHED>
+HWY_NOINLINE void small_turned(const GemmProblem& p, std::int64_t first, std::int64_t last, bool far) {
+  const typename Kind::D d;
+  constexpr int N = static_cast<int>(HWY_LANES(float)), width = GROUPS * N, line_words = 16;
+  const std::int64_t stride = p.b_stride[1], stride_bytes = stride * static_cast<std::int64_t>(sizeof(typename Kind::Item));
+  const typename Kind::Left* a[M];
   for (int m = 0; m < M; ++m) a[m] = row_of_a<Kind>(p, m);
-  const bool side_by_side = stride == p.k;
-  const char* const end = reinterpret_cast<const char*>(static_cast<const Item*>(p.b) + (p.n - 1) * stride);
-  for (std::int64_t column = first; column < last; column += 16 * GROUPS) {
-    const Item* const b = static_cast<const Item*>(p.b) + column * stride;
-    const char* fetch = reinterpret_cast<const char*>(b) + 16 * GROUPS * stride_bytes;
-    const int groups = static_cast<int>(std::min<std::int64_t>(GROUPS, pieces_of(last - column, 16)));
-    alignas(64) float total[M][GROUPS * 16] = {};
+  const char *const all = static_cast<const char*>(p.b), *const end = all + (p.n - 1) * stride_bytes;
+  for (std::int64_t column = first; column < last; column += width) {
+    const char* const b = all + column * stride_bytes;
+    LinesInOrder ahead(b + width * stride_bytes, end, stride == p.k);
+    const int columns = static_cast<int>(std::min<std::int64_t>(last - column, width)), groups = static_cast<int>(pieces_of(columns, N));
+    alignas(64) float total[M][width] = {};
     for (std::int64_t k = 0; k < p.k; k += k_block) {
       const int items = static_cast<int>(std::min<std::int64_t>(p.k - k, k_block)), words = items / Kind::depth;
       typename Kind::V sum[M][GROUPS];
-      _Pragma("GCC unroll 8") for (int m = 0; m < M; ++m) _Pragma("GCC unroll 2") for (int g = 0; g < GROUPS; ++g) sum[m][g] = hn::Zero(d);
-      for (int w = 0; w < words; w += 16) {
-        if (AHEAD && fetch + 1024 * GROUPS + 4096 < end) {
-          _Pragma("GCC unroll 32") for (int line = 0; line < 16 * GROUPS; ++line)
-            _mm_prefetch(fetch + 4096 + 64 * line, _MM_HINT_T1);  // into L2: into L1 it waits for one of the few lines on their way there
-          if (side_by_side) static_cast<void>(*static_cast<const volatile char*>(fetch));
-          fetch += 1024 * GROUPS;
-        }
-        _Pragma("GCC unroll 2") for (int g = 0; g < GROUPS; ++g) {
+      _Pragma("GCC unroll 8") for (int m = 0; m < M; ++m) _Pragma("GCC unroll 4") for (int g = 0; g < GROUPS; ++g) sum[m][g] = hn::Zero(d);
+      for (int w = 0; w < words; w += turned_words) {
+        if (far && w % line_words == 0) ahead.ask<width>();
+        const std::int64_t item = k + w * Kind::depth;
+        _Pragma("GCC unroll 4") for (int g = 0; g < GROUPS; ++g) {
           if (g >= groups) break;
-          const Item* from = b + 16 * g * stride + k + w * Kind::depth;
-          const int columns = static_cast<int>(std::min<std::int64_t>(16, p.n - column - 16 * g)), count = std::min(16, words - w);
-          __m512 x[16];
-          if (columns == 16 && count == 16) {
-            if (AHEAD) {
-              turn_words(reinterpret_cast<const char*>(from), stride_bytes, x);
-            } else {
-              turn_cached_words(reinterpret_cast<const char*>(from), stride_bytes, x);
-            }
-            _Pragma("GCC unroll 16") for (int i = 0; i < 16; ++i) {
-              _Pragma("GCC unroll 8") for (int m = 0; m < M; ++m)
-                sum[m][g] = Kind::step(hn::Set(d, word_at<Kind>(a[m] + k + (w + i) * Kind::depth)), typename Kind::V{x[i]}, sum[m][g]);
+          const char* const from = b + g * N * stride_bytes + item * static_cast<std::int64_t>(sizeof(typename Kind::Item));
+          const int there = std::min(N, columns - g * N), count = std::min(turned_words, words - w);
+          typename Kind::V x[turned_words];
+          if (there == N && count == turned_words) {
+            turn_columns<Kind, CACHED>(from, stride_bytes, x);
+            _Pragma("GCC unroll 16") for (int i = 0; i < turned_words; ++i) {
+              _Pragma("GCC unroll 8") for (int m = 0; m < M; ++m) sum[m][g] = Kind::add(a[m] + item + i * Kind::depth, x[i], sum[m][g]);
             }
           } else {
-            turn_edge<Kind>(from, stride, columns, count, x);
+            turn_edge<Kind>(from, stride_bytes, there, count, x);
             for (int i = 0; i < count; ++i)
-              _Pragma("GCC unroll 8") for (int m = 0; m < M; ++m)
-                sum[m][g] = Kind::step(hn::Set(d, word_at<Kind>(a[m] + k + (w + i) * Kind::depth)), typename Kind::V{x[i]}, sum[m][g]);
+              _Pragma("GCC unroll 8") for (int m = 0; m < M; ++m) sum[m][g] = Kind::add(a[m] + item + i * Kind::depth, x[i], sum[m][g]);
           }
         }
       }
-      if (items % Kind::depth != 0) {  // an odd last item, paired with 0
-        _Pragma("GCC unroll 2") for (int g = 0; g < GROUPS; ++g) {
-          alignas(64) float x[16] = {};
-          for (std::int64_t c = 0; c < std::min<std::int64_t>(16, p.n - column - 16 * g); ++c) x[c] = Kind::word(b + (16 * g + c) * stride + p.k - 1, nullptr);
-          _Pragma("GCC unroll 8") for (int m = 0; m < M; ++m)
-            sum[m][g] = Kind::step(hn::Set(d, Kind::word(a[m] + p.k - 1, nullptr)), hn::Load(d, x), sum[m][g]);
+      if constexpr (Kind::depth > 1) {
+        if (items % Kind::depth != 0) {  // an odd last item
+          const auto* last_items = reinterpret_cast<const typename Kind::Item*>(b) + p.k - 1;
+          _Pragma("GCC unroll 4") for (int g = 0; g < GROUPS; ++g) {
+            alignas(64) float x[N] = {};
+            for (int c = 0; c < std::min(N, columns - g * N); ++c) x[c] = Kind::word(last_items + (g * N + c) * stride, nullptr);
+            _Pragma("GCC unroll 8") for (int m = 0; m < M; ++m) sum[m][g] = Kind::add_odd(a[m] + p.k - 1, hn::Load(d, x), sum[m][g]);
+          }
         }
       }
       _Pragma("GCC unroll 8") for (int m = 0; m < M; ++m) {
-        _Pragma("GCC unroll 2") for (int g = 0; g < GROUPS; ++g) hn::Store(hn::Add(hn::Load(d, total[m] + 16 * g), sum[m][g]), d, total[m] + 16 * g);
+        _Pragma("GCC unroll 4") for (int g = 0; g < GROUPS; ++g) hn::Store(hn::Add(hn::Load(d, total[m] + N * g), sum[m][g]), d, total[m] + N * g);
       }
     }
-    finish_small<Kind>(p, total[0], static_cast<int>(p.m), GROUPS * 16, column, static_cast<int>(std::min<std::int64_t>(16 * GROUPS, last - column)));
+    finish_small<Kind>(p, total[0], static_cast<int>(p.m), width, column, columns);
   }
 }
-#endif
 
 /// Columns [first, last) of a B whose rows are runs of columns: 8 words of k at a time across all columns of the part; sums
-/// [M][width] wait in `scratch`, then totals of the same size.
+/// [M][width] wait in `scratch`, then totals of the same size. A B of halves is widened first, 64 columns at a time.
 template <class Kind, int M>
 HWY_NOINLINE void small_rows(const GemmProblem& p, std::int64_t first, std::int64_t last, typename Kind::Sum* scratch) {
   using Item = typename Kind::Item;
   using Sum = typename Kind::Sum;
   const typename Kind::D d;
   constexpr int N = static_cast<int>(HWY_LANES(Sum)), steps = 8;
-  const std::int64_t stride = p.b_stride[0];
+  const bool half = Kind::depth == 1 && p.has_half_b();
+  const std::int64_t stride = p.b_stride[0], item_bytes = stored_bytes<Kind>(p);
   const int columns = static_cast<int>(last - first), width = static_cast<int>(pieces_of(columns, N)) * N;
   Sum* const sums = scratch;
   Sum* const totals = scratch + M * width;
+  alignas(64) float wide[sizeof(Item) == 4 ? steps * wide_items : 1];
   std::fill(totals, totals + M * width, Sum{0});
   for (std::int64_t k = 0; k < p.k; k += k_block) {
     const std::int64_t block_end = std::min<std::int64_t>(p.k, k + k_block);
@@ -155,23 +180,33 @@ HWY_NOINLINE void small_rows(const GemmProblem& p, std::int64_t first, std::int6
           const Item* item = row_of_a<Kind>(p, m) + at + w * Kind::depth;
           a[m][w] = Kind::word(item, (w + 1) * Kind::depth <= items ? item + 1 : nullptr);
         }
-      const Item* const b = static_cast<const Item*>(p.b) + at * stride + first;
+      const char* const stored = static_cast<const char*>(p.b) + (at * stride + first) * item_bytes;
+      const Item* b = reinterpret_cast<const Item*>(stored);  // from column b_column on
+      std::int64_t b_stride = stride;
+      int b_column = 0;
       const auto row_words = [&](int c, int w) HWY_ATTR {
-        const Item* one = b + w * Kind::depth * stride + c;
-        const Item* two = Kind::depth == 2 && (w + 1) * Kind::depth <= items ? one + stride : nullptr;
+        const Item* one = b + w * Kind::depth * b_stride + c - b_column;
+        const Item* two = Kind::depth == 2 && (w + 1) * Kind::depth <= items ? one + b_stride : nullptr;
         if (c + N <= columns) return Kind::words(one, two);
         alignas(64) typename Kind::Word edge[N] = {};
         for (int i = 0; c + i < columns; ++i) edge[i] = Kind::word(one + i, two ? two + i : nullptr);
         return hn::Load(d, edge);
       };
       for (int c = 0; c < width; c += N) {
+        if (half && c % wide_items == 0) {
+          widen_rows(p.b_element, stored + c * item_bytes, stride, items, std::min(columns - c, wide_items), wide, wide_items);
+          b = reinterpret_cast<const Item*>(wide);
+          b_stride = wide_items;
+          b_column = c;
+        }
         typename Kind::V sum[M];
         _Pragma("GCC unroll 8") for (int m = 0; m < M; ++m) sum[m] = hn::Load(d, sums + m * width + c);
         if (items == steps * Kind::depth && c + N <= columns) {
           _Pragma("GCC unroll 8") for (int w = 0; w < steps; ++w) {
-            const Item* one = b + w * Kind::depth * stride + c;
-            const auto x = Kind::words(one, one + stride);
-            _Pragma("GCC unroll 2") for (int r = 0; r < Kind::depth; ++r) hwy::Prefetch(one + (steps * Kind::depth + r) * stride);
+            const Item* one = b + w * Kind::depth * b_stride + c - b_column;
+            const auto x = Kind::words(one, one + b_stride);
+            _Pragma("GCC unroll 2") for (int r = 0; r < Kind::depth; ++r)
+              hwy::Prefetch(stored + (((w + steps) * Kind::depth + r) * stride + c) * item_bytes);
             _Pragma("GCC unroll 8") for (int m = 0; m < M; ++m) sum[m] = Kind::step(hn::Set(d, a[m][w]), x, sum[m]);
           }
         } else {
@@ -194,36 +229,49 @@ struct SmallCut {
   static constexpr std::int64_t unit = 32;
   const GemmProblem& p;
   std::int64_t units = pieces_of(p.n, unit);
-  std::int64_t bytes = p.n * p.k * static_cast<std::int64_t>(sizeof(typename Kind::Item));
+  std::int64_t bytes = p.n * p.k * stored_bytes<Kind>(p);
   bool turned = p.b_stride[0] == 1 && p.b_stride[1] != 1;
   std::int64_t parts = std::max<std::int64_t>(1, std::min(turned ? units : parts_of_rows(), std::min<std::int64_t>(bytes / small_part_bytes, most_small_parts)));
 
   explicit SmallCut(const GemmProblem& problem) : p(problem) {}
   /// Wide parts, whose runs of a row the processor's own prefetch sees, as many for each thread, but none of less than 128 columns.
   std::int64_t parts_of_rows() const { return std::min(pieces_of(units, 4), pieces_of(pieces_of(units, small_run_units), p.threads) * p.threads); }
-  /// B along its columns for every kind; along k where words of 4 bytes are turned in registers.
+  /// B along its columns for every kind; along k in words of 4 bytes, which vectors that turn in pieces want a whole number of apart.
   static bool takes(const GemmProblem& p) {
     if (p.m > small_rows_most || (p.a_stride[1] != 1 && p.k > 1)) return false;
     const bool turned = p.b_stride[0] == 1 && p.b_stride[1] != 1;
-    return turned ? HWY_TARGET == HWY_AVX3 && sizeof(typename Kind::Word) == 4 : p.b_stride[1] == 1;
+    if (!turned) return p.b_stride[1] == 1;
+    return sizeof(typename Kind::Word) == 4 && (HWY_TARGET == HWY_AVX3 || !p.has_half_b() || p.b_stride[1] % 2 == 0);
   }
   std::int64_t column(std::int64_t part) const { return std::min(p.n, even_cut(units, parts, part) * unit); }
   std::size_t scratch_bytes() const {
-    return turned ? 0 : 2 * sizeof(typename Kind::Sum) * static_cast<std::size_t>(computed_rows<Kind>(p.m) * pieces_of(units, parts) * unit);
+    return turned ? 0 : 2 * sizeof(typename Kind::Sum) * static_cast<std::size_t>(without_two(computed_rows<Kind>(p.m)) * pieces_of(units, parts) * unit);
   }
 };
+
+/// Groups: chains enough to hide an FMA's latency, as far as there are registers for them. `far`: in no cache. Halves are always computed as if
+/// they were, for the sake of the code's size.
+template <class Kind, int M>
+void turned_part(const GemmProblem& p, std::int64_t first, std::int64_t last, bool far) {
+  constexpr bool widens = !std::is_same_v<typename Kind::Left, typename Kind::Item>, one_way = widens || HWY_TARGET != HWY_AVX3;
+  constexpr int groups = HWY_TARGET == HWY_AVX3 || M > 4 ? 1 : M == 1 ? 4 : 2;
+  if (one_way || far) return small_turned<Kind, widens ? without_two(M) : M, groups, false>(p, first, last, far);
+  if constexpr (!one_way) small_turned<Kind, without_two(M), M <= 4 ? 2 : 1, true>(p, first, last, far);
+}
 
 template <class Kind, int M>
 void small_part(const GemmProblem& p, std::int64_t part, void* scratch) {
   const SmallCut<Kind> cut(p);
   const std::int64_t first = cut.column(part), last = cut.column(part + 1);
-#if HWY_TARGET == HWY_AVX3
-  if constexpr (sizeof(typename Kind::Word) == 4) {
-    if (cut.turned && cut.bytes > small_cached_bytes) return small_turned<Kind, M, 1, true>(p, first, last);
-    if (cut.turned) return small_turned<Kind, M, M <= 4 ? 2 : 1, false>(p, first, last);
+  const bool far = cut.bytes > small_cached_bytes;
+  if constexpr (std::is_same_v<Kind, Plain<float>>) {
+    if (cut.turned && p.b_element == Element::bf16) return turned_part<Widened<Element::bf16>, M>(p, first, last, far);
+    if (cut.turned && p.b_element == Element::f16) return turned_part<Widened<Element::f16>, M>(p, first, last, far);
   }
-#endif
-  small_rows<Kind, M>(p, first, last, static_cast<typename Kind::Sum*>(scratch));
+  if constexpr (sizeof(typename Kind::Word) == 4) {
+    if (cut.turned) return turned_part<Kind, M>(p, first, last, far);
+  }
+  small_rows<Kind, without_two(M)>(p, first, last, static_cast<typename Kind::Sum*>(scratch));
 }
 
 template <class Kind>
@@ -233,6 +281,8 @@ template <class Kind>
 SmallFunction<Kind> small_part_of(std::int64_t rows) {
   if constexpr (computed_rows<Kind>(2) == 2) {
     if (computed_rows<Kind>(rows) == 2) return small_part<Kind, 2>;
+  }
+  if constexpr (computed_rows<Kind>(4) == 4) {
     if (computed_rows<Kind>(rows) == 4) return small_part<Kind, 4>;
   }
   return computed_rows<Kind>(rows) == 1 ? small_part<Kind, 1> : small_part<Kind, 8>;
