@@ -71,7 +71,7 @@ class RowOutput {
 
 /// Whether tiles ask for memory themselves. For others LinesAhead::use() does, between them.
 template <typename T>
-inline constexpr bool asks_ahead = HWY_TARGET == HWY_AVX3 && sizeof(T) == 4;
+inline constexpr bool asks_ahead = (HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2) && sizeof(T) == 4;
 
 /// A block's values are weighted in parts of so many keys: what lies ahead is asked for at their pace.
 inline constexpr int few_part = 32;

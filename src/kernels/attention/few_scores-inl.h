@@ -61,7 +61,7 @@ struct FewScoresTile {
     RowsInStep<Tag<T>> first(keys[0], stride), second(keys[VECTORS - 1], stride);
     std::int64_t c = 0;
     for (; c + side <= dim; c += side, of_rows += side * few_rows) {
-      if constexpr (asks_ahead<T> && VECTORS > 1) ahead->template fetch<(VECTORS * N + 3) / 4>();
+      if constexpr (asks_ahead<T> && (VECTORS > 1 || registers == 16)) ahead->template fetch<(VECTORS * N + 3) / 4>();
       Vector<T> column[VECTORS][side];
       first.next(d, column[0]);
       if constexpr (VECTORS == 2) second.next(d, column[1]);

@@ -109,7 +109,7 @@ class StoredRows {
   }
 
   /// Rows of a head, `columns` elements each, to be read at to[...]; where they are of T, to[...] stays. They are read in their order,
-  /// and what stands 4 KB further on is asked for meanwhile.
+  /// and what stands 24 KB further on is asked for meanwhile.
   void load(const KeyRows& head, std::int64_t columns, const RowRange& rows, const T** to) const {
     if (differs(head)) load_at(memory_, head, columns, rows, to);
   }
@@ -135,12 +135,12 @@ class StoredRows {
   }
 
   HWY_NOINLINE void load_at(T* memory, const KeyRows& head, std::int64_t columns, const RowRange& rows, const T** to) const {
-    const std::int64_t bytes = bytes_of(head.element) * columns, ahead = 1 + 4096 / (bytes > 0 ? bytes : 1);
+    const std::int64_t bytes = bytes_of(head.element) * columns, ahead = 1 + 24576 / (bytes > 0 ? bytes : 1);
     for (int r = 0; r < rows.keys; ++r) {
       const std::int64_t j = rows.first + r;
       if (j + ahead < rows.end) {
         const char* next = row_at(head, j + ahead);
-        for (std::int64_t byte = 0; byte < bytes; byte += 64) __builtin_prefetch(next + byte);
+        for (std::int64_t byte = 0; byte < bytes; byte += 64) __builtin_prefetch(next + byte, 0, 2);
       }
       row(head, columns, j, memory + r * stride_);
       to[r] = memory + r * stride_;
