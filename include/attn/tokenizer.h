@@ -35,9 +35,9 @@ class ATTN_API Tokenizer {
   static Tokenizer train(std::string_view text, Kind kind, std::int64_t vocab_size = 0);
 
   /// Reads a tokenizer.json, or the one of a model's folder: what `save` writes, and Hugging Face's byte-level BPE with the patterns
-  /// of GPT-2, Llama 3 and Qwen 2, added tokens, merges in both spellings. Its post-processor is kept when saving but not applied, nor are
-  /// truncation and padding: encode gives the text's own ids, and who wants <|begin_of_text|> writes it. An added token is decoded as its
-  /// own text, whatever its letters; without a decoder bytes are joined too.
+  /// of GPT-2, Llama 3 and Qwen 2, added tokens, merges in both spellings. Post-processors are those of Hugging Face's library; a template
+  /// for one text must hold it once. Truncation and padding are not applied. An added token is decoded as its own text, whatever its
+  /// letters; without a decoder bytes are joined too.
   /// Errors   IoError; FormatError with the byte offset for JSON that is damaged, inconsistent or asks for what is not known here.
   static Tokenizer load(const std::string& path);
   static Tokenizer parse(std::string_view json);
@@ -50,9 +50,11 @@ class ATTN_API Tokenizer {
   /// One more than the largest id.
   std::int64_t size() const;
 
+  /// The text's own ids; with `add_special` also what the post-processor of its file puts around one text, as Hugging Face's
+  /// add_special_tokens: Llama 3's <|begin_of_text|>. A text to learn from is encoded without, a prompt with.
   /// Time grows with the text alone, whatever it holds (n log n in its longest piece).
   /// Errors   ValueError for a character that is not in the vocabulary; for bytes that are not UTF-8, but for bpe, which keeps them.
-  std::vector<std::int64_t> encode(std::string_view text) const;
+  std::vector<std::int64_t> encode(std::string_view text, bool add_special = false) const;
   /// The bytes that the ids stand for, joined; a token of bpe may hold part of a character. Special tokens may be left out.
   /// Errors   ValueError names an id that is not there.
   std::string decode(const std::vector<std::int64_t>& ids, bool skip_special = false) const;

@@ -58,7 +58,7 @@ Explanation explain_model(const LanguageModel& model, const Tokenizer& tokenizer
   const ModelConfig& config = model.config;
   if (at.layer < 0 || at.layer >= config.layers) throw ValueError(fmt::format("explain: layer is {}; it must be from 0 to {}", at.layer, config.layers - 1));
   if (at.head < 0 || at.head >= config.heads) throw ValueError(fmt::format("explain: head is {}; it must be from 0 to {}", at.head, config.heads - 1));
-  const std::vector<std::int64_t> ids = tokenizer.encode(text);
+  const std::vector<std::int64_t> ids = tokenizer.encode(text, /*add_special=*/true);
   if (ids.empty()) throw ValueError("explain: the text has no token; give at least one word");
   const auto n = static_cast<std::int64_t>(ids.size());
   if (n > config.context) throw ValueError(fmt::format("explain: the text has {} tokens; the model's context holds {}", n, config.context));

@@ -13,7 +13,7 @@ std::vector<GeneratedText> generate_text(const LanguageModel& model, const Token
   std::vector<std::vector<std::int64_t>> ids;
   for (const std::string& prompt : prompts) {
     try {
-      ids.push_back(tokenizer.encode(prompt));
+      ids.push_back(tokenizer.encode(prompt, /*add_special=*/true));
     } catch (const ValueError& error) {
       if (prompts.size() == 1) throw;
       throw ValueError("generate: prompt " + std::to_string(ids.size()) + ": " + error.what());

@@ -157,9 +157,10 @@ bool Tokenizer::State::index() {
   return true;
 }
 
-std::vector<std::int64_t> Tokenizer::encode(std::string_view text) const {
+std::vector<std::int64_t> Tokenizer::encode(std::string_view text, bool add_special) const {
   if (kind() != Kind::bpe) text::check_utf8("encode", text);
   std::vector<std::int64_t> ids;
+  if (add_special) ids = state_->before;
   Encoder encoder(*state_, ids);
   std::deque<std::string> prefixed;  // parts with a space before them, in place as long as the encoder knows their pieces
   const auto encode_part = [&](std::string_view part) {
@@ -170,11 +171,12 @@ std::vector<std::int64_t> Tokenizer::encode(std::string_view text) const {
   };
   if (state_->added.empty()) {
     encode_part(text);
-    return ids;
+  } else {
+    const AddedTokens first(state_->added, false), then(state_->added, true);
+    const auto found = [&](std::int64_t id) { ids.push_back(id); };
+    first.split(text, [&](std::string_view part) { then.split(part, encode_part, found); }, found);
   }
-  const AddedTokens first(state_->added, false), then(state_->added, true);
-  const auto found = [&](std::int64_t id) { ids.push_back(id); };
-  first.split(text, [&](std::string_view part) { then.split(part, encode_part, found); }, found);
+  if (add_special) ids.insert(ids.end(), state_->after.begin(), state_->after.end());
   return ids;
 }
 

@@ -71,7 +71,10 @@ class Reader {
     if (state_->kind == Tokenizer::Kind::bpe) read_merges(model);
     if (!state_->index()) fail("two tokens of the vocabulary stand for the same bytes", "vocab");
     if (state_->kind == Tokenizer::Kind::words && !state_->ids.contains(unknown_word)) fail("the vocabulary has no <unk>", "vocab");
-    if (const auto post = document_.find("post_processor"); post != document_.end()) state_->post_processor = post->dump();
+    if (const auto post = document_.find("post_processor"); post != document_.end() && !post->is_null()) {
+      read_post_processor(*post);
+      state_->post_processor = post->dump();
+    }
     return state_;
   }
 
@@ -242,6 +245,54 @@ class Reader {
       merges.push_back({id_of_name(left), id_of_name(right), id_of_name(left + right)});
     }
     state_->bpe = text::Bpe(std::move(merges));
+  }
+
+  // --- the post-processor, for one text --------------------------------------------------------------------------------
+
+  std::int64_t known_id(const Json& given) const {
+    const bool known = given.is_number_unsigned() && given.get<std::uint64_t>() < state_->names.size() && !state_->names[given.get<std::size_t>()].empty();
+    if (!known) fail(fmt::format("the post-processor adds the id {}, which no token has", given.dump().substr(0, 40)), "post_processor");
+    return given.get<std::int64_t>();
+  }
+
+  /// ["<s>", 0]
+  std::int64_t id_of_pair(const Json& of, const char* key) const {
+    const Json& pair = member(of, key, Json::value_t::array);
+    if (pair.size() != 2) fail(fmt::format("{} must be a token and its id", key), key);
+    return known_id(pair[1]);
+  }
+
+  /// Hugging Face's library takes what the first of two steps adds for texts of their own, so that only one may. ByteLevel adds nothing.
+  void read_post_processor(const Json& given) {
+    if (!given.is_object()) fail("the post-processor must be an object", "post_processor");
+    const std::string type = text_of(given, "type");
+    if (type == "ByteLevel") return;
+    if (type == "Sequence") {
+      for (const Json& step : member(given, "processors", Json::value_t::array)) read_post_processor(step);
+      return;
+    }
+    if (!state_->before.empty() || !state_->after.empty()) fail("two steps of the post-processor add tokens; this is not supported", "post_processor");
+    if (type == "TemplateProcessing") return read_template(given);
+    if (type != "BertProcessing" && type != "RobertaProcessing")
+      fail(fmt::format("the post-processor is a {}; supported are TemplateProcessing, BertProcessing, RobertaProcessing, ByteLevel and Sequence", type), "post_processor");
+    state_->before = {id_of_pair(given, "cls")};
+    state_->after = {id_of_pair(given, "sep")};
+  }
+
+  void read_template(const Json& given) {
+    bool text_seen = false;
+    for (const Json& piece : member(given, "single", Json::value_t::array)) {
+      if (!piece.is_object()) fail("a piece of the template must be an object", "single");
+      if (piece.contains("Sequence")) {
+        if (text_of(member(piece, "Sequence", Json::value_t::object), "id") != "A" || text_seen) fail("the template for one text must hold A once", "single");
+        text_seen = true;
+        continue;
+      }
+      const std::string name = text_of(member(piece, "SpecialToken", Json::value_t::object), "id");
+      const Json& special = member(member(given, "special_tokens", Json::value_t::object), name.c_str(), Json::value_t::object);
+      for (const Json& id : member(special, "ids", Json::value_t::array)) (text_seen ? state_->after : state_->before).push_back(known_id(id));
+    }
+    if (!text_seen) fail("the template for one text must hold A once", "single");
   }
 
   std::string name_;

@@ -34,6 +34,7 @@ struct Tokenizer::State {
   text::Bpe bpe;
   std::vector<AddedToken> added;  // by id
   std::string post_processor = "null";
+  std::vector<std::int64_t> before, after;  // what it puts around one text
 
   /// Fills bytes, special, ids and byte_ids from names, added and merges; false when two tokens stand for the same bytes.
   bool index();

@@ -51,6 +51,22 @@ TEST_F(GenerateCommand, PromptsOfAFileSayWhatEachSaysAlone) {
     EXPECT_EQ(Json::parse(says(std::string("--prompt '") + prompts[i] + "' --tokens 20 --json").out).at("texts").at(0), together.at("texts").at(i));
 }
 
+// As transformers with Llama 3's <|begin_of_text|>; here "b" stands first.
+TEST_F(GenerateCommand, PromptsHaveWhatThePostProcessorAdds) {
+  const std::int64_t first = *Tokenizer::load(path()).find("b");
+  const std::string plain = says("--prompt bac --tokens 12 --temperature 0").out;
+  Json file = Json::parse(Tokenizer::load(path()).to_json());
+  file["post_processor"] = {{"type", "TemplateProcessing"},
+                            {"single", {{{"SpecialToken", {{"id", "b"}, {"type_id", 0}}}}, {{"Sequence", {{"id", "A"}, {"type_id", 0}}}}}},
+                            {"pair", Json::array()},
+                            {"special_tokens", {{"b", {{"id", "b"}, {"ids", {first}}, {"tokens", {"b"}}}}}}};
+  Tokenizer::parse(file.dump()).save(path());
+  EXPECT_EQ("b" + says("--prompt ac --tokens 12 --temperature 0").out, plain);
+  EXPECT_EQ(says("--prompt '' --tokens 3 --json").code, 0);
+  const Json steps = Json::parse(attn_says("explain --model " + path() + " ac --json").out).at("steps");
+  EXPECT_EQ(steps.at(1).at("values").at(0), first) << steps.at(1);
+}
+
 TEST_F(GenerateCommand, EndsBeforeAStopText) {
   const std::string all = Json::parse(says("--prompt abc --tokens 30 --json").out).at("texts").at(0).at("text");
   const std::string stop = "e";
