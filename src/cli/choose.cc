@@ -35,6 +35,8 @@ std::string number(const std::string& value) {
   return value.empty() || *end != '\0' ? fmt::format("must be a number, not \"{}\"", value) : "";
 }
 
+std::string file_name(const std::string& value) { return value.empty() ? "must name a file, or be - for stdout, not \"\"" : ""; }
+
 void no_more(const std::vector<std::string>& rest) {
   if (!rest.empty()) throw UsageError{fmt::format("\"{}\" is one argument too many", rest.front())};
 }

@@ -121,9 +121,11 @@ void read_stdin(Arguments& arguments) {
 void run(const Arguments& arguments) {
   if (arguments.texts.empty()) throw UsageError{"a text is missing, as in: attn explain \"Life is short, eat dessert first\""};
   choose("--color", arguments.colour, {"auto", "always", "never"});
+  check_apart("--svg", arguments.svg, arguments.json);
   const Explanation explanation = arguments.model_given->count() ? explain_trained(arguments) : explain_texts(arguments);
   if (arguments.svg_given->count()) {
     const std::string drawing = to_svg(explanation);
+    if (arguments.svg == standard_stream) return print(drawing);
     io::write_whole("explain", arguments.svg, {std::as_bytes(std::span(drawing))});
   }
   if (arguments.json) return print(to_json(explanation));
@@ -175,7 +177,7 @@ Verb add_explain(CLI::App& app) {
   a.layer_given = parser->add_option("--layer", a.at.layer, "Of the model, from 0 (0)")->type_name("N")->check(whole_number);
   a.head_given = parser->add_option("--head", a.at.head, "Of the layer, from 0 (0)")->type_name("N")->check(whole_number);
   const CLI::Option* json = parser->add_flag("--json", a.json, "The same as JSON, in full precision");
-  a.svg_given = parser->add_option("--svg", a.svg, "The same as a drawing, into FILE")->type_name("FILE");
+  a.svg_given = parser->add_option("--svg", a.svg, "The same as a drawing, into FILE; - is stdout")->type_name("FILE")->check(file_name);
   const CLI::Option* language = parser->add_option("--lang", a.language, "en or zh; without it LC_ALL, LC_MESSAGES or LANG says")->type_name("LANG");
   const CLI::Option* colour = parser->add_option("--color,--colour", a.colour, "auto, always or never")->type_name("WHEN");
   a.with_model = {text, gradients, a.model_given, a.layer_given, a.head_given, json, a.svg_given, language, colour};

@@ -40,8 +40,12 @@ void print(std::string_view text) {
   fail("stdout", "cannot write");
 }
 
+void check_apart(const char* option, std::string_view file, bool json) {
+  if (json && file == standard_stream) throw UsageError{fmt::format("{} - and --json do not go together: both write to stdout", option)};
+}
+
 std::string read_file(const std::string& path) {
-  const bool standard_input = path == "-";
+  const bool standard_input = path == standard_stream;
   const int file = standard_input ? STDIN_FILENO : ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) fail(path, "cannot be read");
   std::string content;

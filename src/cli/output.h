@@ -17,6 +17,11 @@ struct UsageError {
 /// Writes all of it to stdout. ReaderGone for a closed pipe, IoError otherwise.
 void print(std::string_view text);
 
+/// The name that stands for stdout where a file is written, for stdin where one is read.
+constexpr std::string_view standard_stream = "-";
+/// UsageError where `file`, given with `option`, is stdout and --json goes there too.
+void check_apart(const char* option, std::string_view file, bool json);
+
 /// The file's content, of "-" what stands on stdin. IoError names the path and the reason.
 std::string read_file(const std::string& path);
 

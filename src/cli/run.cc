@@ -52,6 +52,7 @@ void check_words(const Arguments& arguments) {
 void run(const Arguments& arguments) {
   if (arguments.file.empty()) throw UsageError{"a file is missing: JSON or safetensors with q, k and v"};
   check_words(arguments);
+  check_apart("--out", arguments.out, arguments.json);
   Call call = load_call(arguments.file);
   for (const auto& [name, option] : arguments.given) {
     if (!option->count()) continue;
@@ -64,6 +65,10 @@ void run(const Arguments& arguments) {
   Named tensors{{"output", result.output}, {"logsumexp", result.logsumexp}};
   if (result.weights.defined()) tensors.emplace_back("weights", result.weights);
   if (result.weight_keys.defined()) tensors.emplace_back("weight_keys", result.weight_keys);
+  if (arguments.out == standard_stream) {
+    const std::vector<std::byte> bytes = safetensors_bytes(tensors);
+    return print({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  }
   if (!arguments.out.empty()) save_safetensors(arguments.out, tensors);
   if (arguments.json) return print(as_json(tensors, result.plan));
   if (arguments.out.empty()) print(as_text(tensors));
@@ -90,7 +95,7 @@ Verb add_run(CLI::App& app) {
   setting("--return-weights", "weights", "NAME", "full, head_average, column_sums, rows(0, 5), top_k(3)");
   setting("--dtype", "dtype", "NAME", "q, k, v are converted: f32, f64, bf16, f16");
   parser->add_flag("--json", a.json, "The result as JSON, in full precision");
-  parser->add_option("--out", a.out, "The result into a safetensors file")->type_name("FILE");
+  parser->add_option("--out", a.out, "The result into a safetensors file; - is stdout")->type_name("FILE")->check(file_name);
   parser->footer(
       "The file may also hold attend, block, key_padding (masks); bias, alibi_slopes, sinks; query_lengths, key_lengths,\n"
       "key_start, query_start; tensors that --score-mod looks up, under their names; and, in JSON or as metadata, the options\n"

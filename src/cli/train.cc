@@ -105,13 +105,14 @@ Tokenizer::Kind kind_of(const Arguments& a) {
 /// goes on is looked at line by line, later). A pipe is opened once,
 /// later; and so is a file of a folder that the training will make, or one that a link names before it exists.
 void check_log(const std::string& path, const std::string& out, bool resume) {
+  if (path.empty() || path == standard_stream) return;
   std::error_code unknown;
   const auto kind = std::filesystem::status(path, unknown).type();
   const bool fresh = kind == std::filesystem::file_type::not_found;
   const auto place = [&](const std::filesystem::path& folder) { return std::filesystem::weakly_canonical(std::filesystem::absolute(folder, unknown), unknown); };
   if (fresh && std::filesystem::is_symlink(path, unknown)) return;
   if (fresh && !std::filesystem::exists(out, unknown) && place(std::filesystem::path(path).parent_path()) == place(out)) return;
-  if (path.empty() || (!fresh && kind != std::filesystem::file_type::regular && kind != std::filesystem::file_type::directory)) return;
+  if (!fresh && kind != std::filesystem::file_type::regular && kind != std::filesystem::file_type::directory) return;
   if (kind == std::filesystem::file_type::regular && !resume && !may_be_log(path))
     throw ValueError(fmt::format("--log: {} holds something else than a training's lines; name another file", path));
   if (!std::ofstream(path, std::ios::app)) throw IoError(fmt::format("--log: {}: {}", path, std::strerror(errno)));
@@ -306,6 +307,7 @@ void run(const Arguments& a) {
   if (a.has("save-every") && a.save_every < 1) throw ValueError(fmt::format("train: save_every is {}; it must be 1 or more", a.save_every));
   std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error of write, not a death
   if (a.out.empty()) throw UsageError{"--out is empty; it must name a folder"};
+  if (a.out == standard_stream) throw UsageError{"--out is -, which is no folder; a model needs one (./- has that name)"};
   check_log(a.log, a.out, a.resume);
   Running running = a.resume ? go_on(a) : begin(a);
   Trainer& trainer = running.trainer;
@@ -318,8 +320,9 @@ void run(const Arguments& a) {
   const std::string curve = loss_curve_svg(trainer, fmt::format("attn train {}: {} parameters", one_line(std::filesystem::path(a.texts[0]).filename().string()),
                                                                 count(static_cast<double>(trainer.options().model.parameters()))));
   io::write_whole("attn train", (std::filesystem::path(a.out) / "loss.svg").string(), {std::as_bytes(std::span(curve))});
-  if (!trainer.done()) return print(fmt::format("stopped at step {} of {}, saved in {}: --resume goes on\n", trainer.step(), trainer.options().steps, a.out));
-  print(fmt::format("best validation loss {:.4f} at step {}; model and loss curve in {}\n", trainer.best_loss(), trainer.best_step(), a.out));
+  const auto conclude = [&](const std::string& line) { a.log == standard_stream ? say(line) : print(line); };
+  if (!trainer.done()) return conclude(fmt::format("stopped at step {} of {}, saved in {}: --resume goes on\n", trainer.step(), trainer.options().steps, a.out));
+  conclude(fmt::format("best validation loss {:.4f} at step {}; model and loss curve in {}\n", trainer.best_loss(), trainer.best_step(), a.out));
 }
 
 }  // namespace
@@ -346,7 +349,7 @@ Verb add_train(CLI::App& app) {
   add("seed", a.seed, "N", "Of weights, batches and dropout")->check(whole_number);
   add("eval-every", a.eval_every, "N", "Steps between validations; the best weights are kept")->check(whole_number);
   add("save-every", a.save_every, "N", "Steps between checkpoints: as --eval-every without it")->check(whole_number);
-  add("log", a.log, "FILE", "One JSON line a step");
+  add("log", a.log, "FILE", "One JSON line a step; - is stdout")->check(file_name);
   parser->add_flag("--resume", a.resume, "Go on with the training in --out, to the bit as if it had never stopped");
   parser->footer(
       "Ctrl-C ends the step, saves and stops; --resume goes on. FOLDER holds config.json, tokenizer.json, model.safetensors (the best\n"

@@ -117,7 +117,7 @@ TrainReport::TrainReport(const Trainer& trainer, const std::string& log)
       terminal_(is_terminal()),
       log_path_(log) {
   if (const std::vector<double> before = trainer.validations().to_vector(); !before.empty()) validation_ = before.back();
-  if (log.empty()) return;
+  if (log.empty() || log == standard_stream) return;
   if (first_step_ > 0 && std::filesystem::is_regular_file(log)) cut_log(log, first_step_);
   log_.open(log, first_step_ > 0 ? std::ios::app : std::ios::trunc);
   if (!log_) throw IoError(fmt::format("--log: {}: {}", log, std::strerror(errno)));
@@ -142,7 +142,7 @@ void TrainReport::step(const TrainStep& done) {
   loss_ = done.step == first_step_ + 1 ? done.loss : loss_ + 0.1 * (done.loss - loss_);  // of about the last ten batches
   if (terminal_ && (seconds() - drawn_ >= kRedraw || done.step == steps_ || done.validation)) draw(done.step);
   else if (!terminal_ && (done.validation || done.step % std::max<std::int64_t>(1, steps_ / 20) == 0)) line(done);
-  if (log_.is_open()) write_log(done);
+  if (!log_path_.empty()) write_log(done);
 }
 
 void TrainReport::draw(std::int64_t step) {
@@ -173,7 +173,15 @@ void TrainReport::write_log(const TrainStep& done) {
   if (done.validation) json["validation"] = *done.validation, json["best"] = done.best;
   json["tokens"] = done.step * tokens_a_step_;
   json["seconds"] = std::round(seconds() * 1e3) / 1e3;
-  log_ << json.dump() << std::endl;
+  const std::string line = json.dump() + "\n";
+  if (log_path_ == standard_stream) {
+    try {
+      return print(line);
+    } catch (const ReaderGone&) {  // no quiet end: a training is more than what it prints
+      throw IoError("--log: stdout: " + std::string(std::strerror(EPIPE)));
+    }
+  }
+  log_ << line << std::flush;
   if (!log_) throw IoError(fmt::format("--log: {}: {}", log_path_, std::strerror(errno)));
 }
 

@@ -17,7 +17,7 @@ std::string count(double number);
 
 class TrainReport {
  public:
-  /// `log` is a path, or empty. Lines of steps after `first_step` are dropped from a log that exists: they are done again.
+  /// `log` is a path, "-" for stdout, or empty. Lines of steps after `first_step` are dropped from a log that exists: they are done again.
   TrainReport(const Trainer& trainer, const std::string& log);
   ~TrainReport();
   /// Shows the bar before the first step, which may take a while.

@@ -28,6 +28,8 @@ Verb add_completion(CLI::App& app);
 /// What is wrong with a whole number, or any number, given as an option's value; "" when nothing is.
 std::string whole_number(const std::string& value);
 std::string number(const std::string& value);
+/// The same of a file that is written: "" names none.
+std::string file_name(const std::string& value);
 
 /// UsageError unless `rest` is empty.
 void no_more(const std::vector<std::string>& rest);

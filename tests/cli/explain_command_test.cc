@@ -114,6 +114,7 @@ TEST(ExplainCommand, DrawsIntoAFile) {
   EXPECT_EQ(said.code, 0);
   EXPECT_EQ(said.out, "");
   EXPECT_TRUE(content_of(folder.file("life.svg")).starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\""));
+  EXPECT_TRUE(attn_says(kLife + " --svg -").out == content_of(folder.file("life.svg")));
   const Said nowhere = attn_says(kLife + " --svg /nowhere/life.svg");
   EXPECT_EQ(nowhere.code, 1);
   EXPECT_TRUE(contains(nowhere.err, "explain: /nowhere/life.svg: No such file or directory"));

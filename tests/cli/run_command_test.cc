@@ -55,6 +55,7 @@ TEST(RunCommand, HasAttentionsBitsFromSafetensors) {
   EXPECT_TRUE(bits_equal(out.at("output"), result.output));
   EXPECT_TRUE(bits_equal(out.at("logsumexp"), result.logsumexp));
   EXPECT_TRUE(bits_equal(out.at("weights"), result.weights));
+  EXPECT_TRUE(attn_says("run " + folder.file("in.safetensors") + " --out -").out == content_of(folder.file("out.safetensors")));
 }
 
 TEST(RunCommand, ReturnsTheWeightsAskedFor) {

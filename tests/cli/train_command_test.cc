@@ -342,6 +342,25 @@ TEST(TrainCommand, EveryKindOfToken) {
   }
 }
 
+TEST(TrainCommand, ALogOnStdoutStandsThereAlone) {
+  const Folder folder;
+  const std::string command = "train " + folder.write("text", text()) + small;
+  const Said said = attn_says(command + "--log - --out " + folder.file("model"));
+  ASSERT_EQ(said.code, 0) << said.err;
+  ASSERT_EQ(attn_says(command + "--log " + folder.file("log") + " --out " + folder.file("other")).code, 0);
+  const auto losses = [](const std::string& log) {
+    std::vector<double> all;
+    std::istringstream lines(log);
+    for (std::string line; std::getline(lines, line);) all.push_back(nlohmann::json::parse(line).at("loss"));
+    return all;
+  };
+  EXPECT_EQ(losses(said.out), losses(content_of(folder.file("log"))));
+  EXPECT_NE(said.err.find("best validation loss"), std::string::npos) << said.err;
+  const Said gone = shell("(" + attn_command + " " + command + "--log - --out " + folder.file("third") + "; echo $? >" + folder.file("code") + ") | :");
+  EXPECT_EQ(content_of(folder.file("code")), "1\n");
+  EXPECT_NE(gone.err.find("--log: stdout: Broken pipe; the checkpoint of step"), std::string::npos) << gone.err;
+}
+
 // In ./check: the loss falls by more than a nat in a minute at most.
 TEST(TrainCommand, LearnsAText) {
   const std::string license = "/usr/share/common-licenses/GPL-3";
