@@ -20,6 +20,10 @@ std::int64_t checked_dim(std::int64_t dim) {
 RotaryEmbeddingOptions checked(const RotaryEmbeddingOptions& options) {
   if (!(options.theta > 0) || !std::isfinite(options.theta))
     throw ValueError(fmt::format("RotaryEmbedding: theta is {}; it must be above 0, and finite", options.theta));
+  if (const auto& s = options.scaling; s && !(s->factor > 0 && s->low_frequency > 0 && s->high_frequency >= s->low_frequency && s->original_context > 0))
+    throw ValueError(fmt::format("RotaryEmbedding: scaling has factor {}, low_frequency {}, high_frequency {}, original_context {}; "
+                                 "they must be above 0, and high_frequency no less than low_frequency",
+                                 s->factor, s->low_frequency, s->high_frequency, s->original_context));
   return options;
 }
 
@@ -39,7 +43,11 @@ Tensor frequencies_of(std::int64_t dim, const RotaryEmbeddingOptions& options) {
   for (std::int64_t i = 0; i < dim / 2; ++i) {
     const float exponent = static_cast<float>(2 * i) / static_cast<float>(dim);
     const float f = 1.0f / static_cast<float>(std::pow(options.theta, static_cast<double>(exponent)));
-    result.data<float>()[i] = options.scaling ? scaled(f, *options.scaling) : f;
+    const float turns = options.scaling ? scaled(f, *options.scaling) : f;
+    if (!std::isfinite(turns))
+      throw ValueError(fmt::format("RotaryEmbedding: theta is {}{}; frequency {} is {} in f32, it must be finite", options.theta,
+                                   options.scaling ? fmt::format(", scaling's factor {}", options.scaling->factor) : "", i, turns));
+    result.data<float>()[i] = turns;
   }
   return result;
 }

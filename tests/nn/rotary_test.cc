@@ -85,6 +85,13 @@ TEST(Rotary, Errors) {
   EXPECT_EQ(with_theta(-10000), "RotaryEmbedding: theta is -10000; it must be above 0, and finite");
   EXPECT_EQ(with_theta(std::numeric_limits<double>::infinity()), "RotaryEmbedding: theta is inf; it must be above 0, and finite");
   EXPECT_EQ(with_theta(std::numeric_limits<double>::quiet_NaN()), "RotaryEmbedding: theta is nan; it must be above 0, and finite");
+  EXPECT_EQ(with_theta(1e-100), "RotaryEmbedding: theta is 1e-100; frequency 1 is inf in f32, it must be finite");
+  const auto with_scaling = [](RotaryScaling scaling) { return error_of<ValueError>([&] { RotaryEmbedding(4, {.scaling = scaling}); }); };
+  EXPECT_EQ(with_scaling({.factor = 1e-50, .original_context = 100}), "RotaryEmbedding: theta is 10000, scaling's factor 1e-50; frequency 1 is inf in f32, it must be finite");
+  const std::string needed = "; they must be above 0, and high_frequency no less than low_frequency", begin = "RotaryEmbedding: scaling has factor ";
+  EXPECT_EQ(with_scaling({.factor = 0}), begin + "0, low_frequency 1, high_frequency 4, original_context 8192" + needed);
+  EXPECT_EQ(with_scaling({.low_frequency = 5}), begin + "8, low_frequency 5, high_frequency 4, original_context 8192" + needed);
+  EXPECT_EQ(with_scaling({.original_context = -1}), begin + "8, low_frequency 1, high_frequency 4, original_context -1" + needed);
   EXPECT_EQ(error_of<ShapeError>([] { RotaryEmbedding(4)(zeros({2, 3, 4}), arange(0, 3)); }),
             "RotaryEmbedding: x has shape [2, 3, 4], positions [3]; they must be [B, H, T, 4] and [T] or [B, T]");
   EXPECT_EQ(error_of<ShapeError>([] { rotary(zeros({2, 3}), zeros({1}), zeros({1})); }), "rotary: x has shape [2, 3]; its last dim must be even");

@@ -27,7 +27,7 @@ struct RotaryEmbeddingOptions {
 ///
 /// Shapes   x [B, H, T, D], positions i64 [T], or [B, T] -> [B, H, T, D]
 /// Dtypes   f32, f64, bf16, f16. Frequencies and angles are those of transformers: rounded to f32 in any case
-/// Errors   ValueError unless dim is even and at least 2, theta above 0 and finite; ShapeError
+/// Errors   ValueError unless dim is even and at least 2, theta above 0 and finite, scaling above 0, frequencies finite in f32; ShapeError
 /// Gradient x: turned back by the same angles
 /// Source   Su 2021 (2104.09864)
 class ATTN_API RotaryEmbedding : public Module {
