@@ -106,7 +106,8 @@ std::vector<std::pair<std::int64_t, std::int64_t>> checked_rows(const Call& call
   std::vector<std::pair<std::int64_t, std::int64_t>> rows;
   for (const std::int64_t row : indices.to_int_vector()) {
     if (row < 0 || row >= call.problem.q_rows)
-      throw ValueError(fmt::format("{}: row {} of weights is {}; it must be from 0 to {}", call.function, rows.size(), row, call.problem.q_rows - 1));
+      throw ValueError(fmt::format("{}: row {} of weights is {}; it must be at least 0 and below the number of rows, {}", call.function, rows.size(), row,
+                                   call.problem.q_rows));
     rows.emplace_back(row, static_cast<std::int64_t>(rows.size()));
   }
   std::sort(rows.begin(), rows.end());
@@ -133,7 +134,7 @@ Collected collected_memory(const Call& call, const Weights& weights) {
   }
   if (to.kind == Weights::largest) {
     if (to.count < 1 || to.count > p.k_rows)
-      throw ValueError(fmt::format("{}: top_k of weights is {}; it must be from 1 to {}, the number of keys", call.function, to.count, p.k_rows));
+      throw ValueError(fmt::format("{}: top_k of weights is {}; it must be from 1 to the number of keys, {}", call.function, to.count, p.k_rows));
     sizes[3] = to.count;
     to.keys = attn::full(sizes, -1, Dtype::i64);
   }

@@ -7,6 +7,8 @@
 #include <attn/ops.h>
 #include <attn/safetensors.h>
 
+#include "model/json_fields.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
@@ -179,8 +181,7 @@ Call from_json(const std::string& path, const std::string& content) {
   } catch (const json::parse_error& error) {
     not_json(path, content, error.byte);
   } catch (const json::exception& error) {
-    const std::string text = error.what();  // "[json.exception.out_of_range.406] number overflow parsing '1e999'"
-    throw ValueError(fmt::format("run: {}: {}", path, text.substr(text.find("] ") + 2)));
+    throw ValueError(fmt::format("run: {}: {}", path, reason_of(error)));
   }
   return call;
 }

@@ -7,6 +7,7 @@
 #include <attn/generate.h>
 
 #include "explain/json_values.h"
+#include "model/generate_internal.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -44,17 +45,19 @@ std::vector<std::string> lines_of(const std::string& path) {
   return lines;
 }
 
-/// What the tokenizer cannot encode, as the user gave it: by its line of --prompts; the prompt that stands for none by what is missing.
-void check_encodable(const Tokenizer& tokenizer, const std::vector<std::string>& prompts, const Arguments& arguments) {
-  if (arguments.prompt_given->count()) return;  // the library says it in as many words
+/// The prompts' ids. What cannot be encoded is said as the user gave it: by its line of --prompts; the prompt that stands for none by what is missing.
+std::vector<std::vector<std::int64_t>> encoded(const Tokenizer& tokenizer, const std::vector<std::string>& prompts, const Arguments& arguments) {
+  std::vector<std::vector<std::int64_t>> ids;
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     try {
-      tokenizer.encode(prompts[i]);
+      ids.push_back(tokenizer.encode(prompts[i], /*add_special=*/true));
     } catch (const ValueError& error) {
+      if (arguments.prompt_given->count()) throw;
       if (!arguments.prompts_given->count()) throw UsageError{"--prompt is missing: the line's end that stands for it is no token of this model"};
       throw ValueError(fmt::format("{}: line {}: {}", arguments.prompts == "-" ? "stdin" : arguments.prompts, i + 1, error.what()));
     }
   }
+  return ids;
 }
 
 const char* name_of(Finish finish) {
@@ -87,20 +90,20 @@ void run(const Arguments& arguments) {
 
   keep_freed_memory();
   const Tokenizer tokenizer = Tokenizer::load(arguments.folder);
-  check_encodable(tokenizer, prompts, arguments);
+  const std::vector<std::vector<std::int64_t>> ids = encoded(tokenizer, prompts, arguments);
   const LanguageModel model = LanguageModel::load(arguments.folder, dtype);
   const bool stream = arguments.stream || (prompts.size() == 1 && !arguments.json && isatty(STDOUT_FILENO));
   if (stream) {
     GenerateTextOptions nothing = options;  // so what is wrong is said before the prompt stands on the line
     nothing.tokens.tokens = std::min<std::int64_t>(options.tokens.tokens, 0);
-    generate_text(model, tokenizer, prompts, nothing);
+    generate_text_of_ids(model, tokenizer, ids, nothing);
     print(prompts[0]);
     options.on_text = [](std::size_t, std::string_view piece) {
       print(piece);
       return true;
     };
   }
-  const std::vector<GeneratedText> texts = generate_text(model, tokenizer, prompts, options);
+  const std::vector<GeneratedText> texts = generate_text_of_ids(model, tokenizer, ids, options);
   if (arguments.json) return print(as_json(prompts, texts));
   if (stream) return print("\n");
   std::string shown;

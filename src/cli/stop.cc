@@ -12,14 +12,14 @@ StopSignals::StopSignals() {
   struct sigaction ask = {};
   ask.sa_handler = [](int) { stop_wanted = 1; };
   ask.sa_flags = SA_RESTART | SA_RESETHAND;
-  for (int i = 0; i < 3; ++i) {
+  for (std::size_t i = 0; i < signals_.size(); ++i) {
     ::sigaction(signals_[i], nullptr, &before_[i]);
     if (before_[i].sa_handler != SIG_IGN) ::sigaction(signals_[i], &ask, nullptr);
   }
 }
 
 StopSignals::~StopSignals() {
-  for (int i = 0; i < 3; ++i) ::sigaction(signals_[i], &before_[i], nullptr);
+  for (std::size_t i = 0; i < signals_.size(); ++i) ::sigaction(signals_[i], &before_[i], nullptr);
 }
 
 bool StopSignals::wanted() const { return stop_wanted != 0; }

@@ -1,5 +1,6 @@
 // src/cli/stop.h: signals that ask the command to come to an end, instead of ending it.
 #pragma once
+#include <array>
 #include <csignal>
 
 namespace attn::cli {
@@ -15,8 +16,8 @@ class StopSignals {
   bool wanted() const;
 
  private:
-  static constexpr int signals_[] = {SIGINT, SIGTERM, SIGHUP};
-  struct sigaction before_[3];
+  static constexpr std::array signals_ = {SIGINT, SIGTERM, SIGHUP};
+  std::array<struct sigaction, signals_.size()> before_;
 };
 
 }  // namespace attn::cli

@@ -5,6 +5,7 @@
 
 #include "attention/check.h"
 #include "kernels/attention/mask_eval.h"
+#include "tensor/build.h"
 
 #include <fmt/format.h>
 
@@ -47,7 +48,10 @@ void set_around(const ExplainOptions& options, std::int64_t heads, Dtype dtype, 
     Generator generator(options.seed);
     call.bias = Bias::relative(rand({buckets, heads}, generator).to(dtype), true, farthest, align);
   }
-  if (options.sink) call.sinks = full({heads}, *options.sink, dtype);
+  if (options.sink) {
+    check_fits("explain: sink", *options.sink, dtype);
+    call.sinks = full({heads}, *options.sink, dtype);
+  }
 }
 
 std::vector<Stage> stages_around(const ExplainOptions& options, const AttentionOptions& call, const Run& run) {

@@ -1,15 +1,13 @@
 // src/model/generate_text.cc: texts in, texts out: tokens become characters as they come.
 #include <attn/generate.h>
 
+#include "model/generate_internal.h"
 #include "model/text_stream.h"
 
 namespace attn {
 
 std::vector<GeneratedText> generate_text(const LanguageModel& model, const Tokenizer& tokenizer, const std::vector<std::string>& prompts,
                                          const GenerateTextOptions& options) {
-  if (tokenizer.size() > model.config.vocab_size)
-    throw ValueError("generate: the tokenizer has " + std::to_string(tokenizer.size()) + " ids, the model " + std::to_string(model.config.vocab_size) +
-                     "; they do not belong together");
   std::vector<std::vector<std::int64_t>> ids;
   for (const std::string& prompt : prompts) {
     try {
@@ -19,6 +17,14 @@ std::vector<GeneratedText> generate_text(const LanguageModel& model, const Token
       throw ValueError("generate: prompt " + std::to_string(ids.size()) + ": " + error.what());
     }
   }
+  return generate_text_of_ids(model, tokenizer, ids, options);
+}
+
+std::vector<GeneratedText> generate_text_of_ids(const LanguageModel& model, const Tokenizer& tokenizer, const std::vector<std::vector<std::int64_t>>& prompts,
+                                                const GenerateTextOptions& options) {
+  if (tokenizer.size() > model.config.vocab_size)
+    throw ValueError("generate: the tokenizer has " + std::to_string(tokenizer.size()) + " ids, the model " + std::to_string(model.config.vocab_size) +
+                     "; they do not belong together");
   std::vector<GeneratedText> result(prompts.size());
   std::vector<TextStream> streams(prompts.size(), TextStream(options.stop));
   const auto say = [&](std::size_t i, const std::string& piece) {
@@ -32,7 +38,7 @@ std::vector<GeneratedText> generate_text(const LanguageModel& model, const Token
     const bool go_on = token >= tokenizer.size() || say(i, streams[i].add(tokenizer.decode({token})));
     return own && go_on && !streams[i].stopped();
   };
-  const std::vector<Generated> generated = generate(model, ids, by_token);
+  const std::vector<Generated> generated = generate(model, prompts, by_token);
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     say(i, streams[i].finish());
     result[i].tokens = generated[i].tokens;

@@ -41,6 +41,11 @@ nlohmann::json parse_json(std::string_view text, const std::string& name) {
   throw FormatError(name + ": not JSON (byte offset " + std::to_string(offset) + ")", offset);
 }
 
+std::string reason_of(const std::exception& error) {
+  const std::string text = error.what();
+  return text.starts_with("[json.exception.") ? text.substr(text.find("] ") + 2) : text;
+}
+
 JsonFields::JsonFields(const std::string& text, std::string name) : name_(std::move(name)) {
   object_ = parse_json(text, name_);
   if (!object_.is_object()) throw FormatError(name_ + ": it must be a JSON object (byte offset 0)", 0);

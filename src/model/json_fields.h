@@ -15,6 +15,9 @@ namespace attn {
 /// and prints values calls itself for each level.
 nlohmann::json parse_json(std::string_view text, const std::string& name);
 
+/// What an error says, without the JSON library's name for its kind: "[json.exception.out_of_range.403] key 'step' not found".
+std::string reason_of(const std::exception& error);
+
 class JsonFields {
  public:
   /// FormatError with the offset for text that is no JSON object.

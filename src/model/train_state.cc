@@ -5,6 +5,7 @@
 
 #include "io/safetensors_header.h"
 #include "io/source.h"
+#include "model/json_fields.h"
 #include "model/train_internal.h"
 
 #include <fmt/format.h>
@@ -80,13 +81,15 @@ struct Facts {
 };
 Facts facts_of(const std::string& path, const std::map<std::string, std::string>& metadata) {
   try {
-    const Json json = Json::parse(metadata.at(kKey));
+    const auto found = metadata.find(kKey);
+    if (found == metadata.end()) throw ValueError(fmt::format("its metadata has no {}", kKey));
+    const Json json = Json::parse(found->second);
     return {options_of(json.at("options")), json.at("step").get<std::int64_t>(), json.at("best_step").get<std::int64_t>(),
             json.at("best").is_null() ? std::numeric_limits<double>::infinity() : json.at("best").get<double>(), json.at("data").get<std::string>()};
   } catch (const std::bad_alloc&) {  // says nothing of the file
     throw;
   } catch (const std::exception& error) {
-    throw FormatError(fmt::format("Trainer: {}: not the state of a training ({})", path, io::one_line(error.what())), 0);
+    throw FormatError(fmt::format("Trainer: {}: not the state of a training ({})", path, io::one_line(reason_of(error))), 0);
   }
 }
 

@@ -6,6 +6,7 @@
 #include "runtime/floating_point.h"
 #include "runtime/memory.h"
 #include "tensor/build.h"
+#include "tensor/create.h"
 #include "tensor/element.h"
 #include "tensor/impl.h"
 
@@ -48,12 +49,17 @@ Tensor filled_by(std::int64_t n, Dtype dtype, F&& function) {
 
 Tensor empty(Dims sizes, Dtype dtype) { return new_memory(sizes, dtype); }
 
-Tensor new_memory(const Dims& sizes, Dtype dtype) {
+std::size_t checked_bytes(const char* function, const Dims& sizes, Dtype dtype) {
   for (const std::int64_t size : sizes)
-    if (size < 0) throw ShapeError("empty: sizes " + to_string(sizes) + " hold a negative one");
+    if (size < 0) throw ShapeError(fmt::format("{}: sizes {} hold a negative one", function, to_string(sizes)));
   std::size_t bytes = 0;
   if (__builtin_mul_overflow(static_cast<std::size_t>(sizes.product()), size_of(dtype), &bytes))
-    throw ShapeError("empty: sizes " + to_string(sizes) + " need more bytes than 64 bits count");
+    throw ShapeError(fmt::format("{}: sizes {} need more bytes than 64 bits count", function, to_string(sizes)));
+  return bytes;
+}
+
+Tensor new_memory(const Dims& sizes, Dtype dtype) {
+  const std::size_t bytes = checked_bytes("empty", sizes, dtype);
   auto impl = std::make_shared<TensorImpl>(sizes, dtype);
   impl->storage = std::allocate_shared<Storage>(InFront<Storage>(bytes, &impl->data));
   impl->storage->data = impl->data;
@@ -76,17 +82,25 @@ Tensor filled(const Dims& sizes, Scalar value, Dtype dtype) {
 }
 
 Tensor full(Dims sizes, Scalar value, Dtype dtype) {
+  checked_bytes("full", sizes, dtype);
   check_fits("full", value, dtype);
   return filled(sizes, value, dtype);
 }
 
-Tensor zeros(Dims sizes, Dtype dtype) { return full(sizes, 0, dtype); }
-Tensor ones(Dims sizes, Dtype dtype) { return full(sizes, 1, dtype); }
+Tensor zeros(Dims sizes, Dtype dtype) {
+  checked_bytes("zeros", sizes, dtype);
+  return full(sizes, 0, dtype);
+}
+Tensor ones(Dims sizes, Dtype dtype) {
+  checked_bytes("ones", sizes, dtype);
+  return full(sizes, 1, dtype);
+}
 Tensor zeros_like(const Tensor& x) { return zeros(x.sizes(), x.dtype()); }
 Tensor ones_like(const Tensor& x) { return ones(x.sizes(), x.dtype()); }
 Tensor empty_like(const Tensor& x) { return empty(x.sizes(), x.dtype()); }
 
 Tensor eye(std::int64_t n, Dtype dtype) {
+  if (n < 0) throw ShapeError("eye: n is " + std::to_string(n) + "; it must not be negative");
   Tensor result = zeros({n, n}, dtype);
   Tensor::from_blob(result.data(), {n}, dtype, {n + 1}).fill_(1);
   return result;

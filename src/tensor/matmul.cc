@@ -189,7 +189,10 @@ Tensor bmm(const Tensor& a, const Tensor& b, Tensor out) {
 }
 
 Tensor dot(const Tensor& a, const Tensor& b) {
-  if (a.dim() != 1 || b.dim() != 1) throw ShapeError(shapes("dot", a, b) + "; both must be vectors");
+  check_defined("dot", "a", a);
+  check_defined("dot", "b", b);
+  check_dtypes("dot", a, b);
+  if (a.dim() != 1 || b.dim() != 1 || a.size(0) != b.size(0)) throw ShapeError(shapes("dot", a, b) + "; both must be vectors of one length");
   return matmul(a, b);
 }
 

@@ -5,6 +5,7 @@
 
 #include "kernels/normal.h"
 #include "runtime/floating_point.h"
+#include "tensor/create.h"
 #include "tensor/random_fill.h"
 
 #include <cmath>
@@ -113,8 +114,14 @@ Tensor exponential_(Tensor x, double lambda, Generator& generator) {
   });
 }
 
-Tensor rand(Dims sizes, Generator& generator, Dtype dtype) { return uniform_(empty(sizes, dtype), 0, 1, generator); }
-Tensor randn(Dims sizes, Generator& generator, Dtype dtype) { return normal_(empty(sizes, dtype), 0, 1, generator); }
+Tensor rand(Dims sizes, Generator& generator, Dtype dtype) {
+  checked_bytes("rand", sizes, dtype);
+  return uniform_(empty(sizes, dtype), 0, 1, generator);
+}
+Tensor randn(Dims sizes, Generator& generator, Dtype dtype) {
+  checked_bytes("randn", sizes, dtype);
+  return normal_(empty(sizes, dtype), 0, 1, generator);
+}
 
 Tensor uniform_(Tensor x, double low, double high) { return uniform_(std::move(x), low, high, LockedGenerator()); }
 Tensor normal_(Tensor x, double mean, double std) { return normal_(std::move(x), mean, std, LockedGenerator()); }

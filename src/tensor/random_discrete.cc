@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "tensor/create.h"
 #include "tensor/iterate.h"
 #include "tensor/random_fill.h"
 
@@ -12,6 +13,7 @@ Tensor randint(std::int64_t low, std::int64_t high, Dims sizes, Generator& gener
   if (low >= high)
     throw ValueError("randint: low " + std::to_string(low) + " and high " + std::to_string(high) + "; low must be below high");
   const std::uint64_t range = static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low);
+  checked_bytes("randint", sizes, Dtype::i64);
   Tensor result = empty(sizes, Dtype::i64);
   std::int64_t* data = result.data<std::int64_t>();
   for (std::int64_t i = 0; i < result.numel(); ++i) {

@@ -69,6 +69,14 @@ void one_of(const char* field, const std::string& given, std::initializer_list<c
   throw ValueError(fmt::format("case: {}={} is not understood; there are {}", field, given, fmt::join(known, ", ")));
 }
 
+Dtype dtype_of(const std::string& op, const std::string& word) {
+  try {
+    if (const Dtype dtype = dtype_from_name(word); is_floating(dtype)) return dtype;
+  } catch (const ValueError&) {  // speaks of what a line does not have
+  }
+  throw ValueError(fmt::format("case: behind {} stands {}; it must be f32, f64, bf16 or f16", op, word.empty() ? "nothing" : fmt::format("\"{}\"", word)));
+}
+
 void set_field(Case& c, const std::string& name, const std::string& value) {
   for (const Count& count : counts)
     if (name == count.name) return void(c.*count.value = number_of<std::int64_t>(name, value, 0, most));
@@ -93,8 +101,7 @@ Case parse_case(const std::string& line) {
   bool known = false;
   for (const char* op : ops) known |= c.op == op;
   if (!known) throw ValueError(fmt::format("case: there is no op \"{}\"; there are {}", c.op, fmt::join(ops, ", ")));
-  c.dtype = dtype_from_name(dtype);
-  if (!is_floating(c.dtype)) throw ValueError(fmt::format("case: {} is of {}; it must be a floating dtype", c.op, dtype));
+  c.dtype = dtype_of(c.op, dtype);
   while (text >> word) {
     const auto equals = word.find('=');
     if (equals == std::string::npos || equals == 0) throw ValueError(fmt::format("case: \"{}\" is not understood; a field reads name=value", word));

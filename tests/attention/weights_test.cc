@@ -156,10 +156,10 @@ TEST(Weights, MemoryIsThatOfWhatIsAskedFor) {
 
 TEST(Weights, ErrorsSayWhatIsWrong) {
   const Inputs in = inputs({1, 2, 10, 8}, {1, 2, 20, 8});
-  EXPECT_EQ(error_of<ValueError>([&] { run(in, {}, Weights::rows(integers({3, 10}))); }), "attention: row 1 of weights is 10; it must be from 0 to 9");
+  EXPECT_EQ(error_of<ValueError>([&] { run(in, {}, Weights::rows(integers({3, 10}))); }), "attention: row 1 of weights is 10; it must be at least 0 and below the number of rows, 10");
   EXPECT_EQ(error_of<DtypeError>([&] { run(in, {}, Weights::rows(ones({2}))); }), "attention: the rows of weights are f32; they must be i64 or i32");
   EXPECT_EQ(error_of<ShapeError>([&] { run(in, {}, Weights::rows(integers({3, 1}).unsqueeze(0))); }), "attention: the rows of weights have shape [1, 2]; they must be [n]");
-  EXPECT_EQ(error_of<ValueError>([&] { run(in, {}, Weights::top_k(21)); }), "attention: top_k of weights is 21; it must be from 1 to 20, the number of keys");
+  EXPECT_EQ(error_of<ValueError>([&] { run(in, {}, Weights::top_k(21)); }), "attention: top_k of weights is 21; it must be from 1 to the number of keys, 20");
 }
 
 }  // namespace

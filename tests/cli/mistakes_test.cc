@@ -57,6 +57,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Mistake{"explain - --to - </dev/null", 2, "stdin can be read once"}, Mistake{"explain - </dev/null", 1, "no token"},
                       Mistake{"explain - <&-", 1, "attn: stdin: cannot be read"},
                       Mistake{"explain hi --weights /nowhere", 1, "/nowhere"},
+                      Mistake{"explain hi --sink 1e39", 1, "attn: explain: sink: the value 1e+39 cannot be kept in f32"},
+                      Mistake{"bench attention", 1, "attn: case: behind attention stands nothing; it must be f32, f64, bf16 or f16"},
                       Mistake{"explain hi --positions rotary --dk 3", 1, "it must be even"},
                       Mistake{"explain \"$(yes w | head -3000)\"", 1, "3000 tokens; at most 2048"},
                       Mistake{"explain \"$(printf 'a\\377b')\"", 1, "UTF-8"}, Mistake{"run", 2, "a file is missing"},

@@ -208,10 +208,13 @@ TEST(Train, AnotherTextOrADamagedFileIsAnError) {
     Safetensors damaged = good;
     change(damaged);
     save_safetensors(file, damaged.tensors, damaged.metadata);
-    EXPECT_NE(error_of<FormatError>([&] { Trainer::resume(path, ids()); }), "");
+    const std::string text = error_of<FormatError>([&] { Trainer::resume(path, ids()); });
+    EXPECT_NE(text, "");
+    EXPECT_EQ(text.find("exception"), std::string::npos) << text;
+    return text.substr(std::min(text.size(), text.find(": not") + 2));
   };
-  refused([](auto& f) { f.metadata.clear(); });
-  refused([](auto& f) { f.metadata["attn_train"] = "{}"; });
+  EXPECT_EQ(refused([](auto& f) { f.metadata.clear(); }), "not the state of a training (its metadata has no attn_train)");
+  EXPECT_EQ(refused([](auto& f) { f.metadata["attn_train"] = "{}"; }), "not the state of a training (key 'options' not found)");
   refused([](auto& f) { f.tensors.erase(f.tensors.begin()); });
   refused([](auto& f) { std::erase_if(f.tensors, [](const auto& t) { return t.first == "generator"; }); });
   refused([](auto& f) { std::erase_if(f.tensors, [](const auto& t) { return t.first.find("exp_avg_sq") != std::string::npos; }); });

@@ -188,6 +188,8 @@ TEST(Products, ErrorsSayWhatIsNeeded) {
             "matmul: a has shape [2, 3], b [4, 5]; the last dim of a (3) must equal dim -2 of b (4)");
   EXPECT_EQ(error_of<Error>([] { matmul(zeros({2, 3}), zeros({4})); }), "matmul: a has shape [2, 3], b [4]; the last dim of a (3) must equal dim -1 of b (4)");
   EXPECT_EQ(error_of<Error>([] { matmul(zeros({2, 3}), zeros({3, 2}, Dtype::f64)); }), "matmul: the operands are f32 and f64; they must be the same");
+  EXPECT_EQ(error_of<Error>([] { dot(zeros({2}), zeros({3})); }), "dot: a has shape [2], b [3]; both must be vectors of one length");
+  EXPECT_EQ(error_of<Error>([] { dot(zeros({2}), zeros({2}, Dtype::f64)); }), "dot: the operands are f32 and f64; they must be the same");
   EXPECT_EQ(error_of<Error>([] { bmm(zeros({2, 3}), zeros({3, 2})); }), "bmm: a has shape [2, 3], b [3, 2]; they must be [B, M, K] and [B, K, N]");
   EXPECT_EQ(error_of<Error>([] { linear(zeros({2, 3}), zeros({4, 5})); }), "linear: x has shape [2, 3], weight [4, 5]; they must be [..., in] and [out, in]");
   EXPECT_EQ(error_of<Error>([] { linear(zeros({2, 3}), zeros({4, 3}), zeros({3})); }), "linear: bias has shape [3]; it must be [4]");

@@ -48,7 +48,9 @@ TEST(Verify, LinesThatAreNoCasesSaySo) {
   EXPECT_EQ(error_of<ValueError>([] { parse_case("attention f32 Tq=x"); }), "case: Tq=x is not understood; it must be a number from 0 to 16777216");
   EXPECT_EQ(error_of<ValueError>([] { parse_case("attention f32 causal"); }), "case: \"causal\" is not understood; a field reads name=value");
   EXPECT_EQ(error_of<ValueError>([] { parse_case("attention f32 lengths=some"); }), "case: lengths=some is not understood; there are none, keys, rows, starts, all, packed");
-  EXPECT_EQ(error_of<ValueError>([] { parse_case("attention i64"); }), "case: attention is of i64; it must be a floating dtype");
+  EXPECT_EQ(error_of<ValueError>([] { parse_case("attention i64"); }), "case: behind attention stands \"i64\"; it must be f32, f64, bf16 or f16");
+  EXPECT_EQ(error_of<ValueError>([] { parse_case("attention"); }), "case: behind attention stands nothing; it must be f32, f64, bf16 or f16");
+  EXPECT_EQ(error_of<ValueError>([] { parse_case("attention B=1"); }), "case: behind attention stands \"B=1\"; it must be f32, f64, bf16 or f16");
   EXPECT_NE(error_of<ValueError>([] { parse_case("conv f32"); }).find("there is no op \"conv\"; there are attention, "), std::string::npos);
   EXPECT_NE(error_of<ValueError>([] { parse_case("attention f32 T=5"); }).find("there is no field \"T\"; there are B, Hq, "), std::string::npos);
   EXPECT_EQ(error_of<ValueError>([] { make_inputs(parse_case("attention_backward bf16 Tq=8 score=additive")); }),
