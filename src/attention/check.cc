@@ -63,9 +63,9 @@ void check_grouped(const char* function, const Tensor& q, const Tensor& x, const
 
 void check_options(const char* function, const AttentionOptions& options) {
   if (!(options.temperature > 0) || std::isinf(options.temperature))
-    throw ValueError(fmt::format("{}: temperature is {}; it must be above 0", function, options.temperature));
+    throw ValueError(fmt::format("{}: temperature is {}; it must be above 0, and finite", function, options.temperature));
   if (!(options.softcap >= 0) || std::isinf(options.softcap))
-    throw ValueError(fmt::format("{}: softcap is {}; it must be above 0, or 0 for none", function, options.softcap));
+    throw ValueError(fmt::format("{}: softcap is {}; it must be above 0 and finite, or 0 for none", function, options.softcap));
   if (!(options.dropout_p >= 0 && options.dropout_p <= 1))
     throw ValueError(fmt::format("{}: dropout_p is {}; it must be from 0 to 1", function, options.dropout_p));
 }

@@ -211,12 +211,13 @@ Call from_safetensors(const std::string& path, const std::string& content) {
 }  // namespace
 
 Call load_call(const std::string& path) {
-  const std::string content = read_file(path);
+  std::string content = read_file(path);
   if (content.empty()) throw FormatError(fmt::format("run: {} is empty", path), 0);
-  const std::size_t first = content.find_first_not_of(" \t\r\n");
   // A safetensors file has eight bytes of length before its first brace.
-  const bool looks_json = first != std::string::npos && (content[first] == '{' || content[first] == '[') &&
-                          (content.size() < 9 || content[8] != '{' || static_cast<unsigned char>(content[7]) != 0);
+  const bool has_length = content.size() >= 9 && content[8] == '{' && content[7] == 0;
+  if (!has_length) content = without_mark(std::move(content));
+  const std::size_t first = content.find_first_not_of(" \t\r\n");
+  const bool looks_json = !has_length && first != std::string::npos && (content[first] == '{' || content[first] == '[');
   Call call = looks_json ? from_json(path, content) : from_safetensors(path, content);
   call.path = path;
   return call;

@@ -113,7 +113,7 @@ void read_stdin(Arguments& arguments) {
   if (wanted.empty()) return;
   if (wanted.size() > 1) throw UsageError{"- is given twice; stdin can be read once (-- before a text that is a dash)"};
   std::string& text = *wanted.front();
-  text = read_file("-");
+  text = without_mark(read_file("-"));
   if (text.ends_with('\n')) text.pop_back();
   if (text.ends_with('\r')) text.pop_back();
 }

@@ -32,7 +32,7 @@ struct Arguments {
 
 /// Lines of a file, the last with or without its end of line.
 std::vector<std::string> lines_of(const std::string& path) {
-  const std::string text = read_file(path), name = path == "-" ? "stdin" : path;
+  const std::string text = without_mark(read_file(path)), name = path == "-" ? "stdin" : path;
   std::vector<std::string> lines;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = std::min(text.find('\n', at), text.size());

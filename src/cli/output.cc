@@ -66,6 +66,12 @@ std::string read_file(const std::string& path) {
   return content;
 }
 
+std::string without_mark(std::string text) {
+  constexpr std::string_view mark = "\xEF\xBB\xBF";
+  if (text.starts_with(mark)) text.erase(0, mark.size());
+  return text;
+}
+
 std::string one_line(std::string_view text) {
   std::string joined;
   for (const char c : text) joined += c == '\n' || c == '\t' ? ' ' : c;

@@ -25,6 +25,9 @@ void check_apart(const char* option, std::string_view file, bool json);
 /// The file's content, of "-" what stands on stdin. IoError names the path and the reason.
 std::string read_file(const std::string& path);
 
+/// Without the mark (U+FEFF) that some editors put before a text in UTF-8; in what a user writes it is no character.
+std::string without_mark(std::string text);
+
 /// Without line ends and control characters.
 std::string one_line(std::string_view text);
 

@@ -40,9 +40,10 @@ TEST(Errors, Tensors) {
 }
 
 TEST(Errors, Options) {
-  EXPECT_EQ(text<ValueError>({.temperature = 0}), "attention: temperature is 0; it must be above 0");
-  EXPECT_EQ(text<ValueError>({.temperature = NAN}), "attention: temperature is nan; it must be above 0");
-  EXPECT_EQ(text<ValueError>({.softcap = -1}), "attention: softcap is -1; it must be above 0, or 0 for none");
+  EXPECT_EQ(text<ValueError>({.temperature = 0}), "attention: temperature is 0; it must be above 0, and finite");
+  EXPECT_EQ(text<ValueError>({.temperature = NAN}), "attention: temperature is nan; it must be above 0, and finite");
+  EXPECT_EQ(text<ValueError>({.temperature = INFINITY}), "attention: temperature is inf; it must be above 0, and finite");
+  EXPECT_EQ(text<ValueError>({.softcap = -1}), "attention: softcap is -1; it must be above 0 and finite, or 0 for none");
   EXPECT_EQ(text<ShapeError>({.sinks = ones({3})}), "attention: sinks have shape [3]; they must be [4], one for each query head");
   EXPECT_EQ(text<DtypeError>({.sinks = ones({4}, Dtype::i64)}), "attention: sinks are i64; they must be floating");
   EXPECT_EQ(text<ValueError>({.key_lengths = tensor<std::int64_t>({8, 9})}), "attention: key_lengths[1] is 9; it must be from 0 to 8, the number of keys");

@@ -43,7 +43,7 @@ TEST_F(GenerateCommand, SaysWhatTheLibrarySays) {
 }
 
 TEST_F(GenerateCommand, PromptsOfAFileSayWhatEachSaysAlone) {
-  const std::string file = folder_.write("prompts.txt", "abc\nd\r\n\xE6\x88\x91 a");
+  const std::string file = folder_.write("prompts.txt", "\xEF\xBB\xBF" "abc\nd\r\n\xE6\x88\x91 a");
   const Json together = Json::parse(says("--prompts " + file + " --tokens 20 --json").out);
   ASSERT_EQ(together.at("texts").size(), 3u);
   const char* const prompts[] = {"abc", "d", "\xE6\x88\x91 a"};

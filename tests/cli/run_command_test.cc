@@ -181,6 +181,7 @@ TEST(RunCommand, MistakesInTheFileAreNamed) {
   // The same words on the command line: the command line was not understood.
   const std::string good = folder.write("good", R"({"q": [[1]], "k": [[1]], "v": [[1]]})");
   const std::string general = folder.write("general", R"({"q": [[1]], "k": [[1]], "v": [[1]], "score": "general", "w": [[2]]})");
+  EXPECT_EQ(attn_says("run " + folder.write("marked", "\xEF\xBB\xBF" + content_of(good))).out, attn_says("run " + good).out) << "as Windows' editors write it";
   EXPECT_EQ(attn_says("run " + general + " --score dot").out, attn_says("run " + good + " --score dot").out) << "asked for instead";
   const std::string table = folder.write("table", R"({"q": [[1]], "k": [[1]], "v": [[1]], "slope": [1]})");
   for (const char* words : {"--return-weights ful", "--score dto", "--mask casual", "--dtype f23", "--score-mod 's - slop[h]'", "--score-mod 's -'"}) {
