@@ -1,5 +1,5 @@
 // python/src/attention.cc: attention, scaled_dot_product_attention, attention_scores: arguments of Python to a call and back.
-#include <attn/attention.h>
+#include <attn/attention_backward.h>
 #include <attn/autograd.h>
 
 #include <nanobind/stl/string.h>
@@ -24,13 +24,13 @@ std::optional<Dims> output_sizes(const Tensor& q, const Tensor& v) {
   return sizes;
 }
 
-nb::tuple attention_of(nb::handle q, nb::handle k, nb::handle v, nb::handle options) {
-  Call call("attention", q, k, v, options);
+/// Without history; with `saved` what a recorded call would keep.
+nb::tuple run(Call& call, nb::handle q, AttentionSaved* saved) {
   NewArray output;  // memory of the framework, where the shapes are as the call wants them; else the library's own
   if (!call.out.is_none()) {
     output.array = nb::borrow(call.out);
     output.tensor = call.read.writable(call.out, "out");
-  } else if (const auto sizes = output_sizes(call.q, call.v)) {
+  } else if (const auto sizes = output_sizes(call.q, call.v); sizes && saved == nullptr) {
     output = empty_array(call.q, q, *sizes, call.read.framework());
   }
   call.options.out = output.tensor;
@@ -38,25 +38,46 @@ nb::tuple attention_of(nb::handle q, nb::handle k, nb::handle v, nb::handle opti
   {
     const Unlocked unlocked;
     const NoGrad unrecorded;
-    result = attention(call.q, call.k, call.v, call.options);
+    result = saved ? attention_forward(call.q, call.k, call.v, call.options, *saved) : attention(call.q, call.k, call.v, call.options);
   }
   return shown(result, output.array, call);
 }
 
-/// The same, recorded: ((output, weights, logsumexp, plan, dropout_seed), tape, its inputs as arrays). `needs`: of which of the inputs a
-/// gradient is wanted, in the order q, k, v, sinks, arrays of the score, of the bias, of score_mod, as far as they are given.
-nb::tuple attention_recorded(nb::handle q, nb::handle k, nb::handle v, nb::handle options, nb::handle needs) {
-  Call call("attention", q, k, v, options, true);
-  Tape tape{.inputs = {}, .outputs = {}, .framework = call.read.framework()};
+nb::tuple attention_of(nb::handle q, nb::handle k, nb::handle v, nb::handle options) {
+  Call call("attention", q, k, v, options);
+  return run(call, q, nullptr);
+}
+
+/// The same, and what attention_resumed needs: (results, (output, max, sum, keys)), None for the output of the results and for no keys.
+nb::tuple attention_kept(nb::handle q, nb::handle k, nb::handle v, nb::handle options) {
+  Call call("attention", q, k, v, options);
+  AttentionSaved saved{.output = {}, .max = {}, .sum = {}, .exact = true};
+  nb::tuple results = run(call, q, &saved);
+  const auto array = [&](const Tensor& x) { return to_python(x, call.read.framework()); };
+  if (saved.output.dtype() == call.q.dtype()) saved.output = {};
+  return nb::make_tuple(results, nb::make_tuple(array(saved.output), array(saved.max), array(saved.sum), array(saved.weight_keys)));
+}
+
+/// Of the inputs those that a gradient is wanted of, on the tape, in the order q, k, v, sinks, arrays of the score, of the bias, of score_mod, as
+/// far as they are given. `needs`: a flag each, or None: all.
+std::vector<Tensor> begin_history(Call& call, nb::handle q, nb::handle k, nb::handle v, nb::handle needs) {
+  std::vector<Tensor> inputs;
   const std::vector<Leaf> leaves = call.leaves(q, k, v);
   const auto wanted = needs.is_none() ? std::vector<bool>(leaves.size(), true) : nb::cast<std::vector<bool>>(needs);
   if (wanted.size() != leaves.size()) throw ValueError(text("attention: needs has {} entries; the call has {} inputs", wanted.size(), leaves.size()));
   for (std::size_t n = 0; n < leaves.size(); ++n) {
     if (!wanted[n]) continue;
     leaves[n].tensor->requires_grad_();
-    tape.inputs.push_back(*leaves[n].tensor);
+    inputs.push_back(*leaves[n].tensor);
   }
   call.join();
+  return inputs;
+}
+
+/// As attention_of, recorded: (results, tape).
+nb::tuple attention_recorded(nb::handle q, nb::handle k, nb::handle v, nb::handle options, nb::handle needs) {
+  Call call("attention", q, k, v, options, true);
+  Tape tape{.inputs = begin_history(call, q, k, v, needs), .outputs = {}, .framework = call.read.framework()};
   AttentionResult result;
   {
     const Unlocked unlocked;
@@ -64,6 +85,24 @@ nb::tuple attention_recorded(nb::handle q, nb::handle k, nb::handle v, nb::handl
   }
   tape.outputs = {result.output, result.weights, result.logsumexp};
   return nb::make_tuple(shown(result, {}, call), std::move(tape));
+}
+
+/// The tape of a call that attention_kept ran, with dropout by the seed of its results.
+Tape attention_resumed(nb::handle q, nb::handle k, nb::handle v, nb::handle options, nb::handle needs, nb::tuple kept) {
+  constexpr const char* function = "attention_resumed";
+  Call call("attention", q, k, v, options, true);
+  if (nb::len(kept) != 4) throw type_error("{}: kept are four", function);
+  Tape tape{.inputs = begin_history(call, q, k, v, needs), .outputs = {}, .framework = call.read.framework()};
+  AttentionSaved saved{.output = keep(kept[0], {function, "output"}), .max = keep(kept[1], {function, "max"}), .sum = keep(kept[2], {function, "sum"}),
+                       .dropout_seed = call.options.dropout_seed.value_or(0), .exact = true};
+  if (const nb::object keys = kept[3]; !keys.is_none()) saved.weight_keys = keep(keys, {function, "keys"});
+  AttentionResult result;
+  {
+    const Unlocked unlocked;
+    result = attn::attention_recorded(call.q, call.k, call.v, call.options, saved);
+  }
+  tape.outputs = {result.output, result.weights, result.logsumexp};
+  return tape;
 }
 
 /// The arrays of a call that can have gradients, in the order of `needs`.
@@ -146,6 +185,8 @@ void add_attention(nb::module_& m) {
   m.attr("attention_options") = option_names();
   m.def("attention", attention_of, nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(), nb::arg("options").none());
   m.def("attention_recorded", attention_recorded, nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(), nb::arg("options").none(), nb::arg("needs") = nb::none());
+  m.def("attention_kept", attention_kept, nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(), nb::arg("options").none());
+  m.def("attention_resumed", attention_resumed, nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(), nb::arg("options").none(), nb::arg("needs").none(), nb::arg("kept"));
   m.def("attention_inputs", inputs_of, nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(), nb::arg("options").none());
   m.def("attention_scores", scores_of, nb::arg("q").none(), nb::arg("k").none(), nb::arg("score") = nb::none(), nb::arg("scale") = nb::none());
   m.def("scaled_dot_product_attention", sdpa, nb::arg("query").none(), nb::arg("key").none(), nb::arg("value").none(), nb::arg("attn_mask") = nb::none(), nb::arg("dropout_p").none() = 0.0,

@@ -135,7 +135,7 @@ AttentionResult computed(Call& call, const Decided& decided, const AttentionOpti
     sum = saved_memory(call, given.sum, {options.out, max}, rows(), "sum");
     call.problem.max = max.data();
     call.problem.sum = sum.data();
-    if (!recorded) call_options.saved->max = max, call_options.saved->sum = sum;
+    if (!recorded) call_options.saved->output = result.output.detach(), call_options.saved->max = max, call_options.saved->sum = sum;
   }
   DropoutStrips dropout(call_options.dropout_p, {p.batch * p.q_heads, p.q_rows, p.k_rows, kernel.strip_rows}, call_options.generator);
   trace(call, plan);
@@ -143,12 +143,9 @@ AttentionResult computed(Call& call, const Decided& decided, const AttentionOpti
   call.score_callback.rethrow();
   if (aside) copy_values(call.with_heads(result.output), other);
   if (weights) {
-    const auto shown = [&](const Tensor& x) {  // an average has no heads to lose
-      if (weights->kind != Weights::head_average) return x.reshape(call.shown(x.sizes()));
-      return call.rank == 2 || (call.rank == 3 && call.packed) ? x.squeeze(0) : x;
-    };
-    result.weights = shown(weights->values).to(call.dtype());
-    if (weights->keys.defined()) result.weight_keys = shown(weights->keys);
+    result.weights = shown_weights(call, options.weights, weights->values).to(call.dtype());
+    if (weights->keys.defined()) result.weight_keys = shown_weights(call, options.weights, weights->keys);
+    if (call_options.saved != nullptr) call_options.saved->weight_keys = weights->keys;
   }
   if (recorded && (call_options.stored != nullptr || p.score_callback.call != nullptr)) {
     record({"AttentionBackward0", call.inputs(), {}}, {result.output, result.weights, result.logsumexp}, {});
@@ -158,6 +155,22 @@ AttentionResult computed(Call& call, const Decided& decided, const AttentionOpti
     if (dropout.active()) saved.dropout = std::make_shared<const DropoutStrips>(std::move(dropout));
     record_attention(std::move(call), std::move(saved), result);
   }
+  return result;
+}
+
+/// The results of a call that ran before, with the history that it would have had.
+AttentionResult resumed(Call& call, bool recorded, const AttentionOptions& options, const AttentionSaved& saved) {
+  const kernels::AttentionProblem& p = call.problem;
+  if (options.dropout_p > 0) describe_dropout(options.dropout_p, saved.dropout_seed, call.dtype() == Dtype::f64, call.problem);
+  SavedAttention rows = checked_saved(call, saved);
+  AttentionResult result{.output = saved.output.detach(),
+                         .weights = {},
+                         .logsumexp = empty(call.shown({p.batch, p.q_heads, p.q_rows}), call.compute_dtype()),
+                         .dropout_seed = saved.dropout_seed,
+                         .plan = {}};
+  if (!(options.weights == Weights::none))
+    result.weights = shown_weights(call, options.weights, empty(collected_sizes(call, options.weights), call.compute_dtype())).to(call.dtype());
+  if (recorded) record_attention(std::move(call), std::move(rows), result);
   return result;
 }
 
@@ -180,8 +193,10 @@ AttentionResult attention_call(const Tensor& q, const Tensor& k, const Tensor& v
   Plan plan;
   const AttentionKernel& kernel = plan_attention(call.problem, plan);
   const bool recorded = call_options.saved == nullptr && grad_enabled() && call.wants_grad();
-  if (better_in_f32(kernel, call.problem, recorded || options.score.kind == Score::Kind::general))
+  const bool as_recorded = recorded || call_options.resumed != nullptr || (call_options.saved != nullptr && call_options.saved->exact);
+  if (better_in_f32(kernel, call.problem, as_recorded || options.score.kind == Score::Kind::general))
     return attention_in_f32(q, k, v, options, call_options);
+  if (call_options.resumed != nullptr) return resumed(call, recorded, options, *call_options.resumed);
   return computed(call, {kernel, plan, recorded}, options, call_options);
 }
 

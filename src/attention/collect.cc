@@ -123,23 +123,36 @@ bool Collected::wants(const kernels::LaneMap& map) const {
   return next != rows.end() && next->first < map.row + map.rows;
 }
 
+Dims collected_sizes(const Call& call, const Weights& weights) {
+  const kernels::AttentionProblem& p = call.problem;
+  switch (weights.kind) {
+    case Weights::head_average: return {p.batch, p.q_rows, p.k_rows};
+    case Weights::column_sums: return {p.batch, p.q_heads, p.k_rows};
+    case Weights::row_subset: return {p.batch, p.q_heads, weights.indices.numel(), p.k_rows};
+    case Weights::largest: return {p.batch, p.q_heads, p.q_rows, weights.count};
+    default: return {p.batch, p.q_heads, p.q_rows, p.k_rows};
+  }
+}
+
+Tensor shown_weights(const Call& call, const Weights& weights, const Tensor& values) {
+  if (weights.kind != Weights::head_average) return values.reshape(call.shown(values.sizes()));
+  return call.rank == 2 || (call.rank == 3 && call.packed) ? values.squeeze(0) : values;  // an average has no heads to lose
+}
+
 Collected collected_memory(const Call& call, const Weights& weights) {
   if (weights.kind == Weights::none) return {};
   const kernels::AttentionProblem& p = call.problem;
   Collected to{.kind = weights.kind, .count = weights.count, .rows = {}, .values = {}, .keys = {}};
-  Dims sizes{p.batch, p.q_heads, p.q_rows, p.k_rows};
   if (to.kind == Weights::row_subset) {
     to.rows = checked_rows(call, weights.indices);
-    sizes[2] = to.count = static_cast<std::int64_t>(to.rows.size());
+    to.count = static_cast<std::int64_t>(to.rows.size());
   }
+  const Dims sizes = collected_sizes(call, weights);
   if (to.kind == Weights::largest) {
     if (to.count < 1 || to.count > p.k_rows)
       throw ValueError(fmt::format("{}: top_k of weights is {}; it must be from 1 to the number of keys, {}", call.function, to.count, p.k_rows));
-    sizes[3] = to.count;
     to.keys = attn::full(sizes, -1, Dtype::i64);
   }
-  if (to.kind == Weights::head_average) sizes = {p.batch, p.q_rows, p.k_rows};
-  if (to.kind == Weights::column_sums) sizes = {p.batch, p.q_heads, p.k_rows};
   // all pairs of a call without lengths and parts are written
   const bool whole = call.parts.empty() && p.query_lengths == nullptr && p.key_lengths == nullptr && p.key_start == nullptr;
   const bool all_written = whole && (to.kind == Weights::full || to.kind == Weights::head_average || to.kind == Weights::row_subset);

@@ -19,6 +19,10 @@ struct Collected {
   bool wants(const kernels::LaneMap& map) const;
 };
 
+/// Sizes of the answer, [B, ...] of any rank of the call, and the answer as the call's rank has it.
+Dims collected_sizes(const Call& call, const Weights& weights);
+Tensor shown_weights(const Call& call, const Weights& weights, const Tensor& values);
+
 /// Checked: ValueError, ShapeError or DtypeError in the words of the call. Memory is there, where it must be with zeros in it.
 Collected collected_memory(const Call& call, const Weights& weights);
 

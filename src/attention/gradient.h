@@ -38,6 +38,9 @@ struct AttentionBackward {
 /// bf16 by the processor's dot product where it has one; else, and f16, in f32 copies, rounded once.
 FusedGradients attention_backward(const Call& call, const SavedAttention& saved, const AttentionBackward& options);
 
+/// What a caller kept, checked, as the kernels read it.
+SavedAttention checked_saved(const Call& call, const AttentionSaved& saved);
+
 /// Tells the tape how the results of the call came about; `saved.output` is that of the result, in the kernels' shape.
 void record_attention(Call call, SavedAttention saved, const AttentionResult& result);
 

@@ -12,6 +12,7 @@ struct CallOptions {
   Generator* generator = nullptr;      // null: the global one, under its lock
   bool logsumexp = true;
   AttentionSaved* saved = nullptr;     // filled for a backward pass; nothing is recorded
+  const AttentionSaved* resumed = nullptr;  // left by such a call: it is recorded now, nothing is computed
   const StoredRows* stored = nullptr;  // where the rows of k and v lie, which then tell sizes and dtype alone
 };
 

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "attention/collect.h"
 #include "attention/dropout.h"
 #include "attention/gradient.h"
 #include "attention/internal.h"
@@ -54,12 +55,13 @@ void settle(const Tensor& given, const Tensor& written, Tensor& gradient) {
   if (gradient.data() == written.data()) gradient = given;
 }
 
-/// What was saved, as the kernels read it.
-SavedAttention checked(const Call& call, const AttentionSaved& saved) {
+}  // namespace
+
+SavedAttention checked_saved(const Call& call, const AttentionSaved& saved) {
   const kernels::AttentionProblem& p = call.problem;
   SavedAttention rows;
   check_shape(saved.output, call.shown_rows(p.value_dim), "saved.output");
-  check_dtype(saved.output, call.dtype(), "saved.output");
+  if (!saved.exact || saved.output.dtype() != call.compute_dtype()) check_dtype(saved.output, call.dtype(), "saved.output");
   rows.output = call.with_heads(saved.output.detach());
   if (p.value_dim > 1 && rows.output.stride(-1) != 1) rows.output = rows.output.contiguous();
   const auto two_numbers = [&](const Tensor& x, const char* name) {
@@ -69,10 +71,10 @@ SavedAttention checked(const Call& call, const AttentionSaved& saved) {
   };
   rows.max = two_numbers(saved.max, "saved.max");
   rows.sum = two_numbers(saved.sum, "saved.sum");
+  if (saved.exact && call.weights == Weights::largest) check_shape(saved.weight_keys, collected_sizes(call, call.weights), "saved.weight_keys");
+  rows.weight_keys = saved.weight_keys;
   return rows;
 }
-
-}  // namespace
 
 AttentionResult attention_forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options, AttentionSaved& saved) {
   const NoGrad no_grad;
@@ -81,9 +83,15 @@ AttentionResult attention_forward(const Tensor& q, const Tensor& k, const Tensor
       if (given->defined() && x->defined() && share_memory(*given, *x))
         throw ValueError(fmt::format("attention_forward: {} shares memory with an operand or another result; it needs memory of its own", name));
   AttentionResult result = attention_call(q, k, v, options, {.saved = &saved});
-  saved.output = result.output.detach();
+  if (!saved.exact) saved.output = result.output.detach();
   saved.dropout_seed = result.dropout_seed;
   return result;
+}
+
+AttentionResult attention_recorded(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options, const AttentionSaved& saved) {
+  AttentionOptions forward = options;
+  forward.out = {};
+  return attention_call(q, k, v, forward, {.resumed = &saved});
 }
 
 AttentionGradients attention_backward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options, const AttentionSaved& saved,
@@ -100,7 +108,7 @@ AttentionGradients attention_backward(const Tensor& q, const Tensor& k, const Te
   if (!dot || p.score_callback.call != nullptr)
     throw ValueError(fmt::format("{}: the score is general, additive or a score_callback; it must be the (scaled) dot product, or a score_mod of it", function));
   if (options.dropout_p > 0) describe_dropout(options.dropout_p, saved.dropout_seed, call.dtype() == Dtype::f64, call.problem);
-  const SavedAttention rows = checked(call, saved);
+  const SavedAttention rows = checked_saved(call, saved);
   check_shape(wanted.grad_output, call.shown_rows(p.value_dim), "grad_output");
   check_memory(call, wanted.grad_q, call.q, "grad_q");
   check_memory(call, wanted.grad_k, call.k, "grad_k");

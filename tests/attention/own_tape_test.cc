@@ -88,6 +88,56 @@ TEST(OwnTape, HasTheBitsOfTheLibrarysTape) {
     }
 }
 
+/// Every gradient that attention() has, in the bits of the tape, 16-bit types too.
+TEST(OwnTape, ACallIsRecordedFromWhatItLeft) {
+  const auto gradients = [](Score::Kind kind, Dtype dtype, const Weights& weights, bool resumed) {
+    const auto leaf = [](const Tensor& x) { return x.detach().requires_grad_(); };
+    const Operands o{.dtype = dtype, .dropout_p = 0.3};
+    const Tensor q = leaf(o.q), k = leaf(o.k), v = leaf(o.v), sinks = leaf(o.sinks), w_q = leaf(normal({5, 12}, 9, dtype)), w = leaf(normal({5}, 10, dtype));
+    AttentionOptions options = o.options();
+    options.sinks = sinks;
+    options.weights = weights;
+    if (kind == Score::Kind::additive) options.score = Score::additive(w_q, w_q, w);
+    if (kind == Score::Kind::general) options.score = Score::general(leaf(normal({12, 12}, 11, dtype)));
+    AttentionResult r;
+    if (resumed) {
+      AttentionSaved saved;
+      saved.exact = true;
+      const AttentionResult forward = attention_forward(q, k, v, options, saved);
+      r = attention_recorded(q, k, v, options, saved);
+      EXPECT_TRUE(bits_equal(r.output.detach(), forward.output));
+    } else {
+      r = attention(q, k, v, options);
+    }
+    std::vector<Tensor> outputs{r.output, r.logsumexp}, flows{o.grad_output, o.grad_logsumexp};
+    if (r.weights.defined()) outputs.push_back(r.weights), flows.push_back(normal(r.weights.sizes(), 12, r.weights.dtype()));
+    return grad(outputs, {q, k, v, sinks, kind == Score::Kind::general ? options.score.w : q, kind == Score::Kind::additive ? w_q : q, kind == Score::Kind::additive ? w : q},
+                {.grad_outputs = flows});
+  };
+  for (const Score::Kind kind : {Score::Kind::scaled_dot, Score::Kind::general, Score::Kind::additive})
+    for (const Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16})
+      for (const Weights& weights : {Weights(), Weights(Weights::full), Weights(Weights::head_average), Weights(Weights::column_sums), Weights::top_k(3)}) {
+        SCOPED_TRACE(std::string(name_of(dtype)) + " score " + std::to_string(static_cast<int>(kind)) + " weights " + std::to_string(weights.kind));
+        const std::vector<Tensor> expected = gradients(kind, dtype, weights, false), ours = gradients(kind, dtype, weights, true);
+        for (std::size_t n = 0; n < expected.size(); ++n) EXPECT_TRUE(bits_equal(ours[n], expected[n])) << n;
+      }
+}
+
+TEST(OwnTape, WhatIsRecordedMustFitTheCall) {
+  const Operands o;
+  AttentionOptions options = o.options();
+  options.weights = Weights::top_k(3);
+  AttentionSaved saved;
+  saved.exact = true;
+  attention_forward(o.q, o.k, o.v, options, saved);
+  AttentionSaved wrong = saved;
+  wrong.weight_keys = {};
+  EXPECT_EQ(error_of<Error>([&] { attention_recorded(o.q, o.k, o.v, options, wrong); }), "attention_backward: saved.weight_keys is undefined; it is needed");
+  wrong = saved;
+  wrong.max = zeros({2, 4, 69});
+  EXPECT_EQ(error_of<Error>([&] { attention_recorded(o.q, o.k, o.v, options, wrong); }), "attention_backward: saved.max has shape [2, 4, 69]; it must be [2, 4, 70]");
+}
+
 /// s * gain[h] + table[j % 8] + table[i % 8], whose table is looked up twice.
 TEST(OwnTape, AScoreModGivesTheGradientsOfItsTensors) {
   for (const Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::bf16}) {

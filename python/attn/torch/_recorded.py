@@ -1,5 +1,6 @@
 # python/attn/torch/_recorded.py: attn.attention with all of its options under torch's autograd, by the library's own tape.
-"""A call that wants gradients is recorded by the library; torch keeps the record and asks it for gradients, and for theirs."""
+"""Between the passes torch keeps tensors alone, as of its own functions; the backward pass has the library record the call from them, without
+computing it again, and asks the record for gradients, and for theirs."""
 
 import torch
 
@@ -16,18 +17,41 @@ def _wants_gradient(x):
     return isinstance(x, torch.Tensor) and x.requires_grad
 
 
+class _Arguments:
+    """q, k, v and the options of a call between its passes: tensors of numbers are torch's to keep, masks, lengths and what objects hold are not."""
+
+    def __init__(self, q, k, v, options):
+        self.given = [q, k, v, *options]
+        self.places = [n for n, x in enumerate(self.given) if isinstance(x, torch.Tensor) and x.is_floating_point() and not x.is_inference()]
+
+    def let_go(self):
+        """The tensors to save, which are held no more but for leaves, whose memory is the caller's."""
+        tensors = [self.given[n] for n in self.places]
+        for n, x in zip(self.places, tensors):
+            if not (x.is_leaf and x.requires_grad):
+                self.given[n] = None
+        return [x.detach() if x.is_leaf else x for x in tensors]  # of a leaf torch would see the memory that x.data = y gives it
+
+    def over(self, tensors, with_leaves=False):
+        """The call over the tensors that were saved; or, with its leaves themselves, what gradients of gradients flow to."""
+        call = self.given.copy()
+        for n, x in zip(self.places, tensors):
+            if call[n] is None or not with_leaves:
+                call[n] = x
+        return *call[:3], tuple(call[3:])
+
+
 class _Recorded(torch.autograd.Function):
     """The inputs of a call to its output, weights and logsumexp."""
 
     @staticmethod
     def forward(ctx, call, *inputs):
-        q, k, v, options, rest = call
-        needs = [_wants_gradient(x) for x in inputs]
-        (output, weights, logsumexp, plan, seed), tape = _core.attention_recorded(q, k, v, options, needs)
-        ctx.tape, ctx.needs, ctx.inputs = tape, needs, inputs
+        *arguments, rest = call
+        (output, weights, logsumexp, plan, seed), (exact, *rows) = _core.attention_kept(*arguments)
+        ctx.needs, ctx.arguments = [_wants_gradient(x) for x in inputs], _Arguments(*arguments)
+        ctx.save_for_backward(*ctx.arguments.let_go(), output if exact is None else exact, *rows)
+        ctx.read = _changes.watched(_changes.of_options(ctx.arguments.given[3:]))
         ctx.set_materialize_grads(False)
-        # The backward pass reads the output. An alias, which shares its count of changes: the output itself holds this record, which would hold it.
-        ctx.read = _changes.watched((("q", q), ("k", k), ("v", v), *_changes.of_options(options), ("the output", output.detach())))
         weights, *keys = weights if isinstance(weights, tuple) else (weights,)
         rest[:] = [keys, plan, seed]
         return output, weights, logsumexp
@@ -35,7 +59,13 @@ class _Recorded(torch.autograd.Function):
     @staticmethod
     def backward(ctx, *grads):
         _changes.check(ctx.read)
-        found = iter(_gradients(ctx.tape, ctx.read, grads, [x for x, needed in zip(ctx.inputs, ctx.needs) if needed]))
+        arguments, tensors = ctx.arguments, ctx.saved_tensors
+        tape = _core.attention_resumed(*arguments.over(tensors), ctx.needs, tensors[len(arguments.places) :])
+
+        def inputs():
+            return [x for x, needed in zip(_core.attention_inputs(*arguments.over(tensors, with_leaves=True)), ctx.needs) if needed]
+
+        found = iter(_gradients(tape, ctx.read, grads, inputs))
         return (None, *(next(found) if needed else None for needed in ctx.needs))
 
 
@@ -45,6 +75,7 @@ def _gradients(tape, read, grads, inputs):
     if not torch.is_grad_enabled():
         return tape.backward(list(grads), False)
     given = [n for n, x in enumerate(grads) if x is not None]
+    inputs = inputs()
     return _Gradients.apply(tape, read, len(grads), given, len(inputs), *inputs, *(grads[n] for n in given))
 
 
@@ -58,14 +89,15 @@ class _Gradients(torch.autograd.Function):
             grads[n] = x.detach()
         found, ctx.tape = tape.backward(grads, True)
         ctx.set_materialize_grads(False)
-        ctx.inputs = tensors
-        ctx.read = [*read, *_changes.watched(("a gradient", x) for x in tensors[count:])]
+        ctx.read = read
+        ctx.save_for_backward(*tensors)
         return tuple(found)
 
     @staticmethod
     def backward(ctx, *grads):
         _changes.check(ctx.read)
-        return (None, None, None, None, None, *_gradients(ctx.tape, ctx.read, grads, list(ctx.inputs)))
+        tensors = ctx.saved_tensors
+        return (None, None, None, None, None, *_gradients(ctx.tape, ctx.read, grads, lambda: tensors))
 
 
 def _unrecorded(q, k, v, options):
