@@ -228,7 +228,11 @@ View view_of(nb::handle x, const Argument& argument) {
 }
 
 void refuse_gradient(nb::handle x, const Argument& at) {
-  if (is_torch(x) && nb::cast<bool>(x.attr("requires_grad")) && nb::cast<bool>(nb::module_::import_("torch").attr("is_grad_enabled")()))
+  if (wants_gradient(x))
+bool wants_gradient(nb::handle x) {
+  return is_torch(x) && nb::cast<bool>(x.attr("requires_grad")) && nb::cast<bool>(nb::module_::import_("torch").attr("is_grad_enabled")());
+}
+
     throw type_error("{}: {} wants a gradient and the first array is no torch tensor, so there would be none; give all as tensors, or {}.detach()", at.function, at.name, at.name);
 }
 

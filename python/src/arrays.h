@@ -37,6 +37,8 @@ struct Argument {
 ///          masked arrays, sparse tensors; ValueError for memory that is not the CPU's.
 View view_of(nb::handle x, const Argument& argument);
 
+/// Whether `x` is a tensor of torch that wants a gradient, where torch records.
+bool wants_gradient(nb::handle x);
 /// TypeError where `x` is a tensor of torch that wants a gradient, in a call whose results are none.
 void refuse_gradient(nb::handle x, const Argument& argument);
 

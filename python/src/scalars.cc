@@ -14,6 +14,7 @@ namespace {
 
 double number(nb::handle x, const Argument& at) {
   if (PyUnicode_Check(x.ptr())) refuse(x, at, "a number");
+  if (wants_gradient(x)) throw type_error("{}: {} wants a gradient, which numbers do not get; give {}.detach()", at.function, at.name, at.name);
   const double value = PyFloat_AsDouble(x.ptr());
   if (value == -1 && PyErr_Occurred()) {
     forget_error();

@@ -71,10 +71,12 @@ struct Operand {
     else valid = false;
   }
 
-  /// A number, where the array has no dims.
+  /// A number, where the array has no dims; what is to have a gradient is looked up, as one that the function names.
   void of_array(nb::handle x) {
     if (nb::object rank = nb::getattr(x, "ndim", nb::none()); !PyLong_Check(rank.ptr()) || !nb::cast<bool>(rank.attr("__eq__")(0))) {
       valid = false;
+    } else if (wants_gradient(x)) {
+      value = at({keep(x, {"ScoreExpression", "a number"}), "table", nb::borrow(x)}, {});
     } else if (PyObject* index = PyNumber_Index(x.ptr()); index != nullptr) {
       value.expression = ScoreExpression(whole(nb::steal(index), {"ScoreExpression", "a number"}));
     } else {

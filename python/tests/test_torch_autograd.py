@@ -335,6 +335,14 @@ def test_what_the_backward_pass_reads_again_is_held():
         assert all(torch.equal(a, b) for a, b in zip(gradients(*case), expected))
 
 
+def test_a_parameter_that_a_function_reaches_by_an_attribute_has_its_gradient():
+    module = torch.nn.ParameterDict({"gain": torch.tensor(0.7)})
+    x, gain, found = torch.randn(1, 2, 3, 4), module["gain"], []
+    for function in (lambda s, b, h, i, j: s * gain, lambda s, b, h, i, j: s * module["gain"], lambda s, b, h, i, j: s * module.gain):
+        found.append(torch.autograd.grad(attn.attention(x, x, x, score_mod=function).square().sum(), gain)[0])
+    assert found[0] != 0 and found[0] == found[1] == found[2]
+
+
 def test_the_largest_weights_have_gradients():
     found = []
     for weights in (attn.Weights.top_k(2), "full"):

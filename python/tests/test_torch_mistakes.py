@@ -106,6 +106,16 @@ def test_a_gradient_that_numpy_would_lose_is_refused():
             assert type(attn.attention(x, k, x, **options)) is np.ndarray
     with pytest.raises(TypeError, match="key wants a gradient"):
         attn.scaled_dot_product_attention(x, leaf, x)
+    number = torch.tensor(0.5, requires_grad=True)
+    for name in ("scale", "softcap", "temperature", "dropout_p"):
+        for call in (attn.attention, attn.scaled_dot_product_attention, attn.attention_scores)[: 2 if name == "dropout_p" else 3 if name == "scale" else 1]:
+            values = (x, x) if call is attn.attention_scores else (x, x, x)
+            with pytest.raises(TypeError, match=f"{call.__name__}: {name} wants a gradient, which numbers do not get"):
+                call(*values, **{name: number})
+            with torch.no_grad():
+                assert type(call(*values, **{name: number})) is np.ndarray
+    with pytest.raises(TypeError, match="wants a gradient, which numbers do not get"):
+        attn.Bias.alibi([number, number])
 
 
 def test_what_only_looks_like_a_tensor_is_refused():

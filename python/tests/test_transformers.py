@@ -101,6 +101,10 @@ def test_what_is_not_understood_is_refused():
     module, x = torch.nn.Module(), torch.zeros(1, 2, 3, 4)
     with pytest.raises(ValueError, match="score_mod"):
         integration.attention(module, x, x, x, None, score_mod=lambda *a: None)
+    learned = torch.tensor(0.5, requires_grad=True)
+    for name in ("scaling", "softcap", "dropout"):
+        with pytest.raises(TypeError, match=f"{name} wants a gradient, which numbers do not get"):
+            integration.attention(module, x, x, x, None, **{name: learned})
 
 
 SENTENCES = [

@@ -67,10 +67,10 @@ def attention(
     if bias is not None and bias.dtype not in (torch.float32, query.dtype):
         bias = bias.to(query.dtype)
     numbers = _call.Numbers(
-        scale=query.shape[-1] ** -0.5 if scaling is None else float(scaling),
-        softcap=float(softcap or 0.0),
+        scale=query.shape[-1] ** -0.5 if scaling is None else _call.number("attn", "scaling", scaling),
+        softcap=0.0 if softcap is None else _call.number("attn", "softcap", softcap),
         causal=bool(is_causal and attention_mask is None and query.shape[2] > 1),
-        dropout_p=float(dropout),
+        dropout_p=_call.number("attn", "dropout", dropout),
     )
     sinks = None if s_aux is None else s_aux.reshape(-1).to(_call.compute_dtype(query.dtype))
     output, weights = attend(query, key, value, numbers, mask, bias, sinks, weights=_FULL if output_attentions else _NONE)
