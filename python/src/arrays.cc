@@ -132,6 +132,8 @@ View torch_view(nb::handle x, const Argument& at) {
   view.sizes = dims_of(sizes);
   view.strides = dims_of(call(source, torch.stride));
   view.data = PyLong_AsVoidPtr(call(source, torch.data_ptr).ptr());
+  const bool empty = std::find(view.sizes.begin(), view.sizes.end(), 0) != view.sizes.end();
+  if (view.data == nullptr && !empty) throw type_error("{}: {} is a {} without values; a tensor in memory is needed", at.function, at.name, name_of_type(x));
   return view;
 }
 
@@ -227,12 +229,12 @@ View view_of(nb::handle x, const Argument& argument) {
   return dlpack_view(x, argument);
 }
 
-void refuse_gradient(nb::handle x, const Argument& at) {
-  if (wants_gradient(x))
 bool wants_gradient(nb::handle x) {
   return is_torch(x) && nb::cast<bool>(x.attr("requires_grad")) && nb::cast<bool>(nb::module_::import_("torch").attr("is_grad_enabled")());
 }
 
+void refuse_gradient(nb::handle x, const Argument& at) {
+  if (wants_gradient(x))
     throw type_error("{}: {} wants a gradient and the first array is no torch tensor, so there would be none; give all as tensors, or {}.detach()", at.function, at.name, at.name);
 }
 

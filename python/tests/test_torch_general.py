@@ -359,3 +359,16 @@ def test_the_operators_pass_torchs_own_checks():
     grad = torch.ones(B, H, T, D + 1, dtype=torch.float64)
     torch.library.opcheck(torch.ops.attn.general_backward.default, ([grad], [0], [Q, K, V], texts, [0, 2]), test_utils=("test_schema", "test_faketensor"))
     assert all(torch.isfinite(x).all() for x in torch.ops.attn.general_backward([grad], [0], [Q, K, V], texts, [0, 2]))
+
+
+def test_fake_tensors_outside_their_mode():
+    """As torch's function: what comes out has shapes alone; where values are read it says so."""
+    from torch._subclasses import FakeTensorMode
+
+    with FakeTensorMode():
+        q = torch.empty(1, 2, 3, 4)
+    y, lse = attn.attention(q.requires_grad_(), q, q, mask="causal", return_logsumexp=True)
+    assert type(y) is type(lse) is type(q) and y.shape == q.shape and lse.shape == (1, 2, 3)
+    assert torch.autograd.grad(y.sum(), q)[0].shape == q.shape
+    with pytest.raises(TypeError, match="attention_scores: q is a .*FakeTensor without values; a tensor in memory is needed"):
+        attn.attention_scores(q, q)

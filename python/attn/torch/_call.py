@@ -15,6 +15,7 @@ _tracing = torch._C._get_tracing_state
 _is_batch = torch._C._functorch.is_legacy_batchedtensor
 TENSORS = (torch.Tensor, torch.nn.Parameter)
 _STRIDED = torch.strided
+_NO_DISPATCH = torch.Tensor.__torch_dispatch__
 HALVES = (torch.bfloat16, torch.float16)
 FLOATS = (torch.float32, torch.float64, *HALVES)
 
@@ -73,6 +74,11 @@ def is_only_transformed():
 def is_plain(x):
     """Whether `x` has memory that the library can read."""
     return type(x) in TENSORS and x.is_cpu and x.layout is _STRIDED
+
+
+def is_memory(x):
+    """Whether the library may read `x` where it is a tensor: not a meta tensor, and no subclass whose operations are its own (FakeTensor, DTensor)."""
+    return not isinstance(x, torch.Tensor) or (type(x) in TENSORS or type(x).__torch_dispatch__ is _NO_DISPATCH) and not x.is_meta
 
 
 def wants_gradient(*tensors):

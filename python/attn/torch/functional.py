@@ -146,7 +146,7 @@ def attention(q, k, v, options, return_plan=False):
         _call.check_constant("attention", name, options[place])
     if _call.is_forward() and _call.has_tangent(x for x in _operands(q, k, v, options) if isinstance(x, Tensor)):
         raise NotImplementedError("attention: derivatives are carried forward here (jvp, jacfwd, dual_level); use grad, vjp, jacrev, or attn.torch's functions")
-    if _call.is_direct() and not getattr(q, "is_meta", False):
+    if _call.is_direct() and all(map(_call.is_memory, (q, k, v, *options))):
         return _recorded.attention(q, k, v, prepared("attention", options))
     if return_plan:
         raise ValueError("attention: return_plan is given under torch.compile or torch.func, where there is no kernel yet")
