@@ -173,3 +173,21 @@ def test_a_mask_that_changes_between_the_passes_is_an_error():
     seen[0, 1] = False
     with pytest.raises(RuntimeError, match="attention: the array of mask of shape .* was changed in place"):
         pull(torch.ones_like(y))
+
+
+COMPILED = {
+    "scaled_dot_product_attention": lambda q, k: attn.torch.scaled_dot_product_attention(q, k, k, is_causal=True),
+    "attention": lambda q, k: attn.attention(q, k, k, softcap=2.0),
+    "linear": lambda q, k: attn.torch.linear(q, k[0, 0]),
+}
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_transforms_inside_a_compiled_function(name):
+    """grad, vmap and both of each other, in one graph."""
+    q, k = draw(2, 1, 2, 5, 4), draw(1, 2, 5, 4)
+    value = lambda q, k: COMPILED[name](q, k).square().sum()
+    for form in (lambda q: grad(value)(q[0], k), lambda q: grad(value, argnums=1)(q[0], k), lambda q: vmap(lambda q: COMPILED[name](q, k))(q),
+                 lambda q: vmap(grad(value), in_dims=(0, None))(q, k), lambda q: grad(lambda q: grad(value)(q, k).square().sum())(q[0])):
+        torch._dynamo.reset()
+        assert torch.allclose(torch.compile(form, fullgraph=True, backend="aot_eager")(q), form(q), rtol=1e-12)

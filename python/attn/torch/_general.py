@@ -263,6 +263,9 @@ class _TransformedSecond(torch.autograd.Function):
         return _one_by_one(_TransformedSecond.apply, 3)(info, in_dims, *args)
 
 
+_ops.under_func("general", lambda tensors, texts: list(_Transformed.apply(texts, *tensors)))
+
+
 def _check(q, k, v):
     """What shapes are made of; all else is told by the library when the call is run."""
     for name, x in (("q", q), ("k", k), ("v", v)):

@@ -30,10 +30,10 @@ def _keep_both(ctx, inputs, output):
     ctx.save_for_backward(*inputs[:2])
 
 
-def _mm_gradients(ctx, grad, product=mm):
+def _mm_gradients(ctx, grad):
     a, b = ctx.saved_tensors
-    da = product(grad, b.t()) if ctx.needs_input_grad[0] else None
-    db = product(a.t(), grad) if ctx.needs_input_grad[1] else None
+    da = mm(grad, b.t()) if ctx.needs_input_grad[0] else None
+    db = mm(a.t(), grad) if ctx.needs_input_grad[1] else None
     return da, db
 
 
@@ -79,7 +79,7 @@ class _Direct(torch.autograd.Function):
         if _call.is_forward():
             return _linear_gradients(ctx, grad, torch.mm)
         if torch.is_grad_enabled() or not _call.is_direct_backward(grad):
-            return _linear_gradients(ctx, grad, _TransformedMm.apply if _call.is_transformed() else mm)
+            return _linear_gradients(ctx, grad)
         x, weight = ctx.saved_tensors
         rows = grad.reshape(-1, grad.shape[-1])
         dx = dw = db = None
@@ -117,9 +117,7 @@ class _TransformedMm(torch.autograd.Function):
 
     setup_context = staticmethod(_keep_both)
 
-    @staticmethod
-    def backward(ctx, grad):
-        return _mm_gradients(ctx, grad, _TransformedMm.apply)
+    backward = staticmethod(_mm_gradients)
 
     @staticmethod
     def vmap(info, in_dims, *args):
@@ -135,17 +133,15 @@ class _Transformed(torch.autograd.Function):
 
     setup_context = staticmethod(_keep_both)
 
-    @staticmethod
-    def backward(ctx, grad):
-        return _linear_gradients(ctx, grad, _TransformedMm.apply)
+    backward = staticmethod(_linear_gradients)
 
     @staticmethod
     def vmap(info, in_dims, *args):
         return _batches(_Transformed.apply, info, in_dims, args)
 
 
-mm.register_vmap(lambda info, in_dims, *args: _batches(mm, info, in_dims, args))
-_linear.register_vmap(lambda info, in_dims, *args: _batches(_linear, info, in_dims, args))
+_ops.under_func("mm", _TransformedMm.apply)
+_ops.under_func("linear", _Transformed.apply)
 
 
 def _is_usual(x, weight, bias):
@@ -187,4 +183,4 @@ def linear(input: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tens
         return (_Direct.apply if _call.wants_gradient(input, weight, bias) else linear_direct)(input, weight, bias)
     if _call.is_forward():
         return torch._C._nn.linear(input, weight, bias)
-    return (_Transformed.apply if _call.is_transformed() else _linear)(input, weight, bias)
+    return _linear(input, weight, bias)

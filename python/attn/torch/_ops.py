@@ -101,13 +101,13 @@ def _keep(ctx, inputs, output):
     ctx.set_materialize_grads(False)
 
 
-def _attention_gradients(ctx, grad_output, grad_weights, *_, apply=None):
+def _attention_gradients(ctx, grad_output, grad_weights, *_):
     *operands, seed, output, maximum, total = ctx.saved_tensors
     needs = ctx.needs_input_grad
     found = [None] * 5
     if grad_output is not None and grad_weights is None and not _call.is_forward():
         wants = (bool(needs[4]), bool(needs[5]))
-        found = list((apply or attention_backward)(grad_output, *operands, seed, output, maximum, total, *ctx.numbers, *wants))
+        found = list(attention_backward(grad_output, *operands, seed, output, maximum, total, *ctx.numbers, *wants))
     elif grad_output is not None or grad_weights is not None:
         found = _definition.gradients(operands, ctx.numbers, seed, WEIGHTS[ctx.weights], grad_output, grad_weights)
     return _as_inputs(found, needs) + (None,) * 9
@@ -206,9 +206,7 @@ class Transformed(torch.autograd.Function):
 
     setup_context = staticmethod(_keep)
 
-    @staticmethod
-    def backward(ctx, *grads):
-        return _attention_gradients(ctx, *grads, apply=TransformedBackward.apply)
+    backward = staticmethod(_attention_gradients)
 
     @staticmethod
     def vmap(info, in_dims, *args):
@@ -228,8 +226,16 @@ class TransformedBackward(torch.autograd.Function):
         return _backward_batches(TransformedBackward.apply, info, in_dims, args)
 
 
-attention.register_vmap(lambda info, in_dims, *args: _attention_batches(attention, info, in_dims, args))
-attention_backward.register_vmap(lambda info, in_dims, *args: _backward_batches(attention_backward, info, in_dims, args))
+_library = torch.library.Library("attn", "FRAGMENT")
+
+
+def under_func(operator, function):
+    """`function` is what the operator does under torch.func, in a graph too: the gradient that it is registered with has no transforms."""
+    _library.impl(operator, function, "FuncTorchDynamicLayerFrontMode")
+
+
+under_func("attention", Transformed.apply)
+under_func("attention_backward", TransformedBackward.apply)
 
 
 # --- the same without the dispatcher -----------------------------------------------------------------------------------
@@ -249,10 +255,7 @@ class Direct(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad_output, grad_weights):
-        if not _call.is_direct_backward(grad_output, grad_weights):
-            apply = TransformedBackward.apply if _call.is_transformed() else None
-            return _attention_gradients(ctx, grad_output, grad_weights, apply=apply)[:9]
-        if grad_output is None or grad_weights is not None or torch.is_grad_enabled():
+        if grad_output is None or grad_weights is not None or torch.is_grad_enabled() or not _call.is_direct_backward(grad_output, grad_weights):
             return _attention_gradients(ctx, grad_output, grad_weights)[:9]
         *operands, seed, output, maximum, total = ctx.saved_tensors
         needs = ctx.needs_input_grad

@@ -84,8 +84,7 @@ def attend(q, k, v, numbers, mask=None, bias=None, sinks=None, weights=_NONE):
     if _call.is_forward():
         output, matrix = _definition.attend((q, k, v, mask, bias, sinks), numbers, seed)
         return output.to(q.dtype), _definition.shown(matrix, _ops.WEIGHTS[weights], q.dtype) if weights else None
-    operator = _ops.Transformed.apply if _call.is_transformed() else _ops.attention
-    output, matrix, _, _ = operator(q, k, v, mask, bias, sinks, seed, *numbers, weights)
+    output, matrix, _, _ = _ops.attention(q, k, v, mask, bias, sinks, seed, *numbers, weights)
     return output, matrix if weights else None
 
 
