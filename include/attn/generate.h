@@ -72,7 +72,8 @@ struct GeneratedText {
   Finish finish = Finish::length;
 };
 
-/// `generate` on texts, each with what the tokenizer's post-processor puts around it. Bytes that are no UTF-8 become U+FFFD. Errors as it; ValueError too when the tokenizer has more ids than the model.
+/// `generate` on texts, each with what the tokenizer's post-processor puts around it. Bytes that are no UTF-8 become U+FFFD. Errors as it; ValueError
+/// too when the tokenizer has more ids than the model.
 ATTN_API std::vector<GeneratedText> generate_text(const LanguageModel& model, const Tokenizer& tokenizer, const std::vector<std::string>& prompts,
                                                   const GenerateTextOptions& options = {});
 

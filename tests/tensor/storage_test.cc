@@ -4,6 +4,7 @@
 #include "tensor/record.h"
 
 #include <attn/ops.h>
+#include <attn/random.h>
 
 #include <gtest/gtest.h>
 
