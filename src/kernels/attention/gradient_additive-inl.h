@@ -23,6 +23,9 @@ using AdditiveSide = typename AdditiveOperands<T>::Side;
 template <typename T>
 struct TanhSide {
   Vector<T> high, low, exponent;
+
+  HWY_INLINE TanhSide() {}  // as Chains
+  HWY_INLINE TanhSide(Vector<T> h, Vector<T> l, Vector<T> e) : high(h), low(l), exponent(e) {}
 };
 template <bool WIDE>
 HWY_INLINE TanhSide<float> load_side(const AdditiveSide<float>& from, std::int64_t at) {

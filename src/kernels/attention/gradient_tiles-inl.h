@@ -43,6 +43,7 @@ template <typename T, int ROWS, int VECTORS>
 struct Chains {
   Vector<T> sum[ROWS][VECTORS];
 
+  HWY_INLINE Chains() {}  // GCC makes its own for the processor that all code is for, which NEON's vectors refuse
   template <typename L>
   HWY_INLINE void run(const L& left, const T* HWY_RESTRICT x, std::int64_t stride, std::int64_t begin, std::int64_t end) {
     const Tag<T> d;
