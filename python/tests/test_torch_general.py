@@ -1,6 +1,7 @@
 # python/tests/test_torch_general.py: attn.attention with all of its options under torch.compile, torch.func and fake tensors.
 import enum
 import gc
+import re
 import subprocess
 import sys
 
@@ -372,3 +373,9 @@ def test_fake_tensors_outside_their_mode():
     assert torch.autograd.grad(y.sum(), q)[0].shape == q.shape
     with pytest.raises(TypeError, match="attention_scores: q is a .*FakeTensor without values; a tensor in memory is needed"):
         attn.attention_scores(q, q)
+    for weights in ("sum", 3, True, np.zeros(3), torch.zeros(2)):  # what the results' shapes are made of is told as where there are values
+        with pytest.raises((TypeError, ValueError)) as told:
+            attn.attention(Q, K, V, weights=weights)
+        for x in (q, Q.detach().to("meta")):
+            with pytest.raises(told.type, match=f"^{re.escape(str(told.value))}$"):
+                attn.attention(x, x, x, weights=weights)

@@ -95,6 +95,20 @@ def chosen_weights(place):
     return weights.kind, weights.count
 
 
+_WEIGHTS = ("none", "full", "head_average", "column_sums")
+
+
+def _check_weights(x):
+    """The library's errors, for calls that are never run: the shapes of the results are made of it."""
+    needed = "one of " + ", ".join(f'"{name}"' for name in _WEIGHTS)
+    if isinstance(x, str):
+        if x not in _WEIGHTS:
+            raise ValueError(f'attention: weights is "{x}"; it must be {needed}')
+    elif x is not None and not isinstance(x, _core.Weights):
+        shown = "torch.Tensor" if isinstance(x, Tensor) else type(x).__name__
+        raise TypeError(f"attention: weights is a {shown}; {needed} is needed")
+
+
 def _number(x):
     """Its value. A compiler with dynamic=True has symbols for numbers, defaults too: the graph is made again for another one."""
     if not isinstance(x, (torch.SymInt, torch.SymFloat)):
@@ -111,6 +125,8 @@ def encode(q, k, v, options):
     tensors, texts, held = [q, k, v], [], []
     once = _call.is_only_transformed()
     for name, x in zip(_OPTIONS, options):
+        if name == "weights":
+            _check_weights(x)
         if x is None:
             texts.append("-")
         elif isinstance(x, Tensor):
