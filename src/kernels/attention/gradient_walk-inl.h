@@ -21,6 +21,7 @@ class GradientWalk : public GradientSums<T> {
 
  public:
   static constexpr int R = query_block, N = lanes<T>;
+  static_assert(R / N <= most_vectors);
   using typename Sums::Blocks;
 
   GradientWalk(const AttentionGradient& g, const GradientRows& rows, void* scratch)

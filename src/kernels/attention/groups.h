@@ -8,8 +8,12 @@ namespace attn::kernels {
 
 /// Keys of the largest block: bf16's.
 inline constexpr int most_keys = bf16_key_block;
-/// Vectors of the widest strip: 64 rows in vectors of four.
+/// Vectors of the widest strip: 64 rows of f64 in vectors of 32 bytes, or of 16 (NEON).
+#if defined(__x86_64__)
 inline constexpr int most_vectors = 16;
+#else
+inline constexpr int most_vectors = 32;
+#endif
 
 /// Which scores of a block are made: keys [key, end) of vectors [first, last). Those of the vectors below `whole` are hidden, as -inf,
 /// where visible[key] has no bit; null: nothing is hidden yet.

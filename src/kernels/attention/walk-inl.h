@@ -32,6 +32,7 @@ template <typename T, typename Stored = T, class Score = DotScore<T>>
 class Walk {
  public:
   static constexpr int R = strip_rows<T>, N = lanes<T>, block_keys = key_block;
+  static_assert(R / N <= most_vectors);
   using Compute = T;
   using Blocks = Walk;  // the class that has the blocks' code
   static constexpr bool takes_bytes = Score::takes_bytes && sizeof(Stored) == sizeof(float);
