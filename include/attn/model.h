@@ -1,4 +1,4 @@
-// include/attn/model.h: decoder-only language models: GPT-2's and Llama's shapes, their files, training and decoding.
+// include/attn/model.h: decoder-only language models: the shapes of GPT-2, Llama, Mistral and Qwen, their files, training and decoding.
 #pragma once
 #include <attn/cache.h>
 #include <attn/nn.h>
@@ -38,6 +38,9 @@ struct ATTN_API ModelConfig {
   std::optional<nn::RotaryScaling> rotary_scaling = std::nullopt;
   Activation activation = Activation::gelu_tanh;
   bool attention_bias = true;  ///< of the projections around attention
+  std::optional<bool> attention_out_bias = std::nullopt;  ///< of the one after it; none given: as attention_bias
+  bool qk_norm = false;             ///< RMS norm over each head's q and k, before they are turned
+  std::int64_t sliding_window = 0;  ///< a token sees itself and the sliding_window - 1 before it; 0: all before it
   bool mlp_bias = true;
   bool tied_head = true;  ///< the output layer is the table of the tokens
   double dropout = 0;     ///< in training: of the embeddings, the attention weights and what each layer adds
@@ -46,6 +49,9 @@ struct ATTN_API ModelConfig {
   std::int64_t key_value_heads() const { return kv_heads > 0 ? kv_heads : heads; }
   std::int64_t dim_of_head() const { return head_dim > 0 ? head_dim : heads > 0 ? width / heads : 0; }
   std::int64_t dim_of_mlp() const { return mlp_width > 0 ? mlp_width : 4 * width; }
+  bool bias_of_out() const { return attention_out_bias.value_or(attention_bias); }
+  /// What a token sees: what stands before it, all or the sliding window, and itself.
+  Mask mask() const;
   /// Numbers in the weights, a tied table once.
   std::int64_t parameters() const;
 
@@ -59,12 +65,12 @@ struct ATTN_API ModelConfig {
   /// ValueError, one line, for a shape that is none: a size below 1, heads that do not divide.
   void check() const;
 
-  /// A config.json of transformers' GPT-2 or Llama, or what `to_json` writes; `name` opens the error texts.
+  /// A config.json of transformers' GPT-2, Llama, Mistral, Qwen 2 or Qwen 3, or what `to_json` writes; `name` opens the error texts.
   /// Errors   FormatError for text that is no JSON; ValueError names a field that is missing, of another kind or asks for what is not
-  ///          here (another model_type, activation or kind of rotary scaling)
+  ///          here (another model_type, activation or kind of rotary scaling, windows that differ from layer to layer)
   static ModelConfig from_json(const std::string& text, const std::string& name = "config.json");
-  /// As transformers reads it where it has the shape (model_type gpt2 or llama); other shapes have the model_type "attn" and the names
-  /// of this struct.
+  /// As transformers reads it where it has the shape (model_type gpt2, llama, mistral, qwen2 or qwen3); other shapes have the model_type
+  /// "attn" and the names of this struct.
   std::string to_json(Dtype dtype = Dtype::f32) const;
   friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
 };
@@ -99,18 +105,20 @@ class ATTN_API ModelCache {
 /// Shapes   ids i64 [B, T], T <= context -> logits [B, T, V]
 /// Dtypes   f32, f64, bf16, f16: that of all weights, the activations and the logits
 /// Names    embedding, positions, blocks.0.attention_norm, blocks.0.attention.qkv (q, k, v rows one under another),
-///          blocks.0.attention.out, blocks.0.mlp_norm, blocks.0.mlp.{gate, up, down}, norm, head (not when tied)
+///          blocks.0.attention.{q_norm, k_norm} (with qk_norm), blocks.0.attention.out, blocks.0.mlp_norm,
+///          blocks.0.mlp.{gate, up, down}, norm, head (not when tied)
 /// Draws    what nanoGPT's model draws from the same state of torch's generator: for GPT-2's shape the weights are equal number for
 ///          number. All weights N(0, 0.02), biases 0, norms 1; the last projection of each residual branch N(0, 0.02 / sqrt(2 layers))
 /// Bits     a row's logits depend neither on the batch, nor on the threads, nor on a cache
-/// Source   Radford 2019 (GPT-2); Touvron 2023 (2302.13971, Llama)
+/// Source   Radford 2019 (GPT-2); Touvron 2023 (2302.13971, Llama); Jiang 2023 (2310.06825, Mistral); Yang 2024 (2407.10671, Qwen 2) and
+///          2025 (2505.09388, Qwen 3)
 class ATTN_API LanguageModel : public nn::Module {
  public:
   /// Draws from the global generator, or from `generator`.
   explicit LanguageModel(const ModelConfig& config, Dtype dtype = Dtype::f32, Generator* generator = nullptr);
 
-  /// A folder with config.json and model.safetensors (or the parts that model.safetensors.index.json names), as transformers saves GPT-2
-  /// and Llama: their names, GPT-2's transposed weights, tied heads. `dtype`: default that of the file. The model
+  /// A folder with config.json and model.safetensors (or the parts that model.safetensors.index.json names), as transformers saves the
+  /// families that `ModelConfig::from_json` reads: their names, GPT-2's transposed weights, tied heads. `dtype`: default that of the file. The model
   /// comes in eval mode.
   /// Errors   IoError; FormatError; ValueError, one line, that names every tensor that is missing, unexpected or of another shape
   static LanguageModel load(const std::string& folder, std::optional<Dtype> dtype = std::nullopt);
@@ -131,9 +139,9 @@ class ATTN_API LanguageModel : public nn::Module {
   /// Errors   ValueError for a sequence that is not there, or twice, or longer than the context then; DtypeError for a cache of another dtype
   Tensor hidden(const Tensor& ids, ModelCache& cache, const std::vector<std::int64_t>& sequences = {}) const;
 
-  /// What a layer's attention is given for these ids.
+  /// What a layer's attention is given for these ids, beside the mask `config.mask()`.
   struct Heads {
-    Tensor q, k, v;  ///< [B, Hq, T, D], [B, Hk, T, D] twice; turned already where positions are rotary
+    Tensor q, k, v;  ///< [B, Hq, T, D], [B, Hk, T, D] twice; normed and turned already where the model does so
   };
   Heads heads(const Tensor& ids, std::int64_t layer) const;
 

@@ -17,6 +17,8 @@ std::int64_t most_packed_bytes(const ModelConfig& config, Dtype dtype) {
 
 nn::Embedding table(std::int64_t rows, std::int64_t columns, Dtype dtype) { return nn::Embedding(rows, columns, {.dtype = dtype, .draw = false}); }
 
+nn::RMSNorm norm_of_heads(const ModelConfig& config, Dtype dtype) { return nn::RMSNorm(config.dim_of_head(), {.eps = config.norm_eps, .dtype = dtype}); }
+
 }  // namespace
 
 ModelNorm::ModelNorm(const ModelConfig& config, Dtype dtype)
@@ -34,11 +36,15 @@ SelfAttentionBlock::SelfAttentionBlock(const ModelConfig& config, Dtype dtype)
       kv_heads(config.key_value_heads()),
       head_dim(config.dim_of_head()),
       qkv(register_module("qkv", projection(config.width, (heads + 2 * kv_heads) * head_dim, config.attention_bias, dtype))),
-      out(register_module("out", projection(heads * head_dim, config.width, config.attention_bias, dtype))) {}
+      out(register_module("out", projection(heads * head_dim, config.width, config.bias_of_out(), dtype))),
+      q_norm(config.qk_norm ? std::optional(register_module("q_norm", norm_of_heads(config, dtype))) : std::nullopt),
+      k_norm(config.qk_norm ? std::optional(register_module("k_norm", norm_of_heads(config, dtype))) : std::nullopt) {}
 
 LanguageModel::Heads SelfAttentionBlock::heads_of(const Tensor& x, const TokenPlaces& places, const Projections& project) const {
   // [B, T, heads of q, k and v, D], parted by heads: so their gradients [B, H, T, D] are put together in one copy.
-  const std::vector<Tensor> parts = project(qkv, x).reshape({x.size(0), x.size(1), heads + 2 * kv_heads, head_dim}).split({heads, kv_heads, kv_heads}, 2);
+  std::vector<Tensor> parts = project(qkv, x).reshape({x.size(0), x.size(1), heads + 2 * kv_heads, head_dim}).split({heads, kv_heads, kv_heads}, 2);
+  if (q_norm) parts[0] = (*q_norm)(parts[0]);
+  if (k_norm) parts[1] = (*k_norm)(parts[1]);
   LanguageModel::Heads result{parts[0].transpose(1, 2), parts[1].transpose(1, 2), parts[2].transpose(1, 2)};
   if (places.turn.cos.defined()) {
     result.q = rotary(result.q, places.turn.cos, places.turn.sin);

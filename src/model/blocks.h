@@ -30,6 +30,7 @@ class SelfAttentionBlock : public nn::Module {
   Tensor joined(const Tensor& heads, const Projections& project) const;
   const std::int64_t heads, kv_heads, head_dim;
   const nn::Linear qkv, out;
+  const std::optional<nn::RMSNorm> q_norm, k_norm;  // of each head, with qk_norm
 };
 
 class MlpBlock : public nn::Module {

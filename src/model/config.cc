@@ -27,7 +27,7 @@ T numbers_of(const ModelConfig& c) {
   const T width = static_cast<T>(c.width), head_dim = static_cast<T>(c.dim_of_head()), m = static_cast<T>(c.dim_of_mlp());
   const T norms = width * (c.norm == ModelConfig::Norm::layer_norm ? 2 : 1);
   const T q = static_cast<T>(c.heads) * head_dim, kv = 2 * static_cast<T>(c.key_value_heads()) * head_dim;
-  const T attention = width * (q + kv) + q * width + (c.attention_bias ? q + kv + width : 0);
+  const T attention = width * (q + kv) + q * width + (c.attention_bias ? q + kv : 0) + (c.bias_of_out() ? width : 0) + (c.qk_norm ? 2 * head_dim : 0);
   const T ups = c.activation == ModelConfig::Activation::swiglu ? 2 : 1;
   const T mlp = (ups + 1) * width * m + (c.mlp_bias ? ups * m + width : 0);
   const T tables = static_cast<T>(c.vocab_size) * width * (c.tied_head ? 1 : 2);
@@ -47,6 +47,8 @@ ModelConfig ModelConfig::baby(std::int64_t vocab_size) {
 
 ModelConfig ModelConfig::small(std::int64_t vocab_size) { return {.vocab_size = vocab_size}; }
 
+Mask ModelConfig::mask() const { return sliding_window > 0 ? Mask::causal() & Mask::window(sliding_window - 1, 0) : Mask::causal(); }
+
 std::int64_t ModelConfig::parameters() const { return numbers_of<std::int64_t>(*this); }
 
 void ModelConfig::check() const {
@@ -58,6 +60,7 @@ void ModelConfig::check() const {
   check_size("kv_heads", key_value_heads());
   if (head_dim > 0) check_size("head_dim", head_dim);
   check_size("mlp_width", dim_of_mlp());
+  if (sliding_window != 0) check_size("sliding_window", sliding_window);
   if (head_dim <= 0) divides("heads", heads, "width", width);
   divides("kv_heads", key_value_heads(), "heads", heads);
   if (positions == Positions::rotary) {

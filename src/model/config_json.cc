@@ -1,4 +1,4 @@
-// src/model/config_json.cc: a model's shape as config.json, in the words of transformers' GPT-2 and Llama or in our own.
+// src/model/config_json.cc: a model's shape as config.json, in the words of transformers' GPT-2, Llama and those like it, or in our own.
 #include <attn/model.h>
 
 #include "model/family.h"
@@ -15,6 +15,7 @@ using Json = nlohmann::ordered_json;
 constexpr std::array<const char*, 2> norm_names = {"layer_norm", "rms_norm"};
 constexpr std::array<const char*, 2> position_names = {"learned", "rotary"};
 constexpr std::array<const char*, 3> activation_names = {"gelu", "gelu_tanh", "swiglu"};
+constexpr std::array<const char*, 6> family_names = {"gpt2", "llama", "mistral", "qwen2", "qwen3", "attn"};
 
 template <typename Enum, std::size_t N>
 Enum named(const JsonFields& fields, const char* field, const std::array<const char*, N>& names) {
@@ -22,8 +23,8 @@ Enum named(const JsonFields& fields, const char* field, const std::array<const c
   for (std::size_t i = 0; i < N; ++i)
     if (text == names[i]) return static_cast<Enum>(i);
   std::string all;
-  for (const char* name : names) all += (all.empty() ? "" : ", ") + std::string(name);
-  fields.refuse(field, "it must be one of " + all);
+  for (std::size_t i = 0; i < N; ++i) all += (i == 0 ? "" : i + 1 < N ? ", " : " or ") + std::string(names[i]);
+  fields.refuse(field, "it must be " + all);
 }
 
 template <typename Enum, std::size_t N>
@@ -86,32 +87,86 @@ void read_rotary(const JsonFields& fields, ModelConfig& config) {
     fields.refuse(context, "it must be that of the rotary parameters, " + std::to_string(config.rotary_scaling->original_context));
 }
 
-ModelConfig read_llama(const JsonFields& fields) {
+/// What transformers takes for a field that a config.json of Llama or one like it does not have; 0: none, or as other sizes say.
+struct Defaults {
+  std::int64_t context, kv_heads = 0, head_dim = 0, sliding_window = 0;
+};
+
+Defaults defaults_of(Family family) {
+  switch (family) {
+    case Family::mistral: return {.context = 131072, .kv_heads = 8, .sliding_window = 4096};
+    case Family::qwen2: return {.context = 32768, .kv_heads = 32, .sliding_window = 4096};
+    case Family::qwen3: return {.context = 32768, .kv_heads = 32, .head_dim = 128, .sliding_window = 4096};
+    default: return {.context = 2048};
+  }
+}
+
+bool is_qwen(Family family) { return family == Family::qwen2 || family == Family::qwen3; }
+
+/// A null says 0; a field that is not there says the default.
+std::int64_t or_none(const JsonFields& fields, const char* field, std::int64_t missing) {
+  return fields.has(field) ? fields.integer(field, 0) : missing;
+}
+
+/// Where one is shorter than the context, transformers' cache forgets what is behind it, although the layers see it without a cache.
+void refuse_windows(const JsonFields& fields, std::int64_t context) {
+  const nlohmann::json& types = fields.at("layer_types");
+  if (types.is_array() && std::all_of(types.begin(), types.end(), [](const nlohmann::json& type) { return type == "full_attention"; })) return;
+  for (const char* field : {"sliding_window", "attention_chunk_size"})
+    if (fields.integer(field, context) < context)
+      fields.refuse(field, "the model sees all tokens before: it must be null, or no shorter than max_position_embeddings");
+}
+
+/// The window of every layer, where transformers has it layer by layer.
+std::int64_t read_window(const JsonFields& fields, Family family, const ModelConfig& config) {
+  const bool qwen = is_qwen(family), used = !qwen || fields.boolean("use_sliding_window", false);
+  const std::int64_t window = used ? or_none(fields, "sliding_window", defaults_of(family).sliding_window) : 0;
+  if (used && window < 1 && !fields.at("sliding_window").is_null()) fields.refuse("sliding_window", "it must be null, or at least 1");
+
+  const nlohmann::json& types = fields.at("layer_types");
+  const std::int64_t first = qwen ? fields.integer("max_window_layers", 28) : 0;
+  bool full = first > 0, sliding = first < config.layers;
+  if (!types.is_null()) {
+    const auto count = [&](const char* type) { return types.is_array() ? std::count(types.begin(), types.end(), type) : 0; };
+    full = count("full_attention") > 0, sliding = count("sliding_attention") > 0;
+    if (static_cast<std::int64_t>(types.size()) != config.layers || count("full_attention") + count("sliding_attention") != config.layers)
+      fields.refuse("layer_types", "it must name full_attention or sliding_attention for each of num_hidden_layers, " + std::to_string(config.layers));
+    if (sliding && window == 0)
+      fields.refuse("layer_types", std::string("sliding_attention needs a sliding_window") + (qwen ? ", and use_sliding_window" : ""));
+  }
+  if (full && sliding && window > 0 && window < config.context) {
+    if (types.is_null()) fields.refuse("max_window_layers", "attn's layers have one window: it must be 0, or no less than num_hidden_layers");
+    fields.refuse("layer_types", "attn's layers have one window: all must be full_attention, or all sliding_attention");
+  }
+  return sliding || !qwen ? window : 0;  // Mistral's mask is that of sliding_window, whatever the layers are called
+}
+
+ModelConfig read_llama(const JsonFields& fields, Family family) {
+  const bool llama = family == Family::llama;
+  const Defaults defaults = defaults_of(family);
   if (const std::string activation = fields.text("hidden_act", "silu"); activation != "silu") fields.refuse("hidden_act", "it must be silu");
   must_be(fields, "is_causal", true);
   ModelConfig config{.vocab_size = fields.integer("vocab_size"),
-                     .context = fields.integer("max_position_embeddings", 2048),
+                     .context = fields.integer("max_position_embeddings", defaults.context),
                      .layers = fields.integer("num_hidden_layers"),
                      .heads = fields.integer("num_attention_heads"),
-                     .kv_heads = fields.integer("num_key_value_heads", 0),
+                     .kv_heads = or_none(fields, "num_key_value_heads", defaults.kv_heads),
                      .width = fields.integer("hidden_size"),
-                     .head_dim = fields.integer("head_dim", 0),
+                     .head_dim = or_none(fields, "head_dim", defaults.head_dim),
                      .mlp_width = fields.integer("intermediate_size"),
                      .norm = ModelConfig::Norm::rms_norm,
                      .norm_eps = fields.number("rms_norm_eps", 1e-6),
                      .positions = ModelConfig::Positions::rotary,
                      .activation = ModelConfig::Activation::swiglu,
-                     .attention_bias = fields.boolean("attention_bias", false),
-                     .mlp_bias = fields.boolean("mlp_bias", false),
+                     .attention_bias = family == Family::qwen2 || (family != Family::mistral && fields.boolean("attention_bias", false)),
+                     .qk_norm = family == Family::qwen3,
+                     .mlp_bias = llama && fields.boolean("mlp_bias", false),
                      .tied_head = fields.boolean("tie_word_embeddings", false),
                      .dropout = fields.number("attention_dropout", 0)};
+  if (family == Family::qwen2) config.attention_out_bias = false;
   read_rotary(fields, config);
-  // Where one is shorter than the context, transformers' cache forgets what is behind it; a Llama's has no use_sliding_window.
-  const nlohmann::json& layers = fields.at("layer_types");
-  const bool all_full = layers.is_array() && std::all_of(layers.begin(), layers.end(), [](const nlohmann::json& type) { return type == "full_attention"; });
-  for (const char* field : {"sliding_window", "attention_chunk_size"})
-    if (!all_full && fields.integer(field, config.context) < config.context)
-      fields.refuse(field, "attn's models see all tokens before: it must be null, or no shorter than max_position_embeddings");
+  if (!llama) config.sliding_window = read_window(fields, family, config);
+  if (llama || (family == Family::mistral && config.sliding_window == 0)) refuse_windows(fields, config.context);
   return config;
 }
 
@@ -129,9 +184,12 @@ ModelConfig read_own(const JsonFields& fields) {
                      .positions = named<ModelConfig::Positions>(fields, "positions", position_names),
                      .activation = named<ModelConfig::Activation>(fields, "activation", activation_names),
                      .attention_bias = fields.boolean("attention_bias"),
+                     .qk_norm = fields.boolean("qk_norm", false),  // files of before have neither this nor the next
+                     .sliding_window = fields.integer("sliding_window", 0),
                      .mlp_bias = fields.boolean("mlp_bias"),
                      .tied_head = fields.boolean("tie_word_embeddings"),
                      .dropout = fields.number("dropout")};
+  if (!fields.at("attention_out_bias").is_null()) config.attention_out_bias = fields.boolean("attention_out_bias");
   read_rotary(fields, config);
   return config;
 }
@@ -151,40 +209,53 @@ Json gpt2_json(const ModelConfig& c) {
           {"resid_pdrop", c.dropout}, {"embd_pdrop", c.dropout}, {"attn_pdrop", c.dropout}};
 }
 
-Json llama_json(const ModelConfig& c) {
-  return {{"architectures", {"LlamaForCausalLM"}}, {"model_type", "llama"}, {"vocab_size", c.vocab_size}, {"max_position_embeddings", c.context},
-          {"num_hidden_layers", c.layers}, {"num_attention_heads", c.heads}, {"num_key_value_heads", c.key_value_heads()}, {"hidden_size", c.width},
-          {"head_dim", c.dim_of_head()}, {"intermediate_size", c.dim_of_mlp()}, {"hidden_act", "silu"}, {"rms_norm_eps", c.norm_eps},
-          {"attention_bias", c.attention_bias}, {"mlp_bias", c.mlp_bias}, {"tie_word_embeddings", c.tied_head}, {"attention_dropout", c.dropout},
-          {"rope_parameters", rotary_json(c)}};
+Json llama_json(const ModelConfig& c, Family family) {
+  constexpr std::array<const char*, 5> classes = {"", "LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"};
+  Json json = {{"architectures", {name_in(classes, family)}}, {"model_type", name_in(family_names, family)}, {"vocab_size", c.vocab_size},
+               {"max_position_embeddings", c.context}, {"num_hidden_layers", c.layers}, {"num_attention_heads", c.heads},
+               {"num_key_value_heads", c.key_value_heads()}, {"hidden_size", c.width}, {"head_dim", c.dim_of_head()},
+               {"intermediate_size", c.dim_of_mlp()}, {"hidden_act", "silu"}, {"rms_norm_eps", c.norm_eps}, {"tie_word_embeddings", c.tied_head},
+               {"attention_dropout", c.dropout}, {"rope_parameters", rotary_json(c)}};
+  const bool windows = c.sliding_window > 0;
+  if (family == Family::llama || family == Family::qwen3) json["attention_bias"] = c.attention_bias;
+  if (family == Family::llama) json["mlp_bias"] = c.mlp_bias;
+  if (family != Family::llama) json["sliding_window"] = windows ? Json(c.sliding_window) : Json();
+  if (is_qwen(family)) json.update(Json{{"use_sliding_window", windows}, {"max_window_layers", windows ? 0 : c.layers}});
+  return json;
 }
 
 Json own_json(const ModelConfig& c) {
-  return {{"model_type", "attn"}, {"vocab_size", c.vocab_size}, {"context", c.context}, {"layers", c.layers}, {"heads", c.heads},
-          {"kv_heads", c.key_value_heads()}, {"width", c.width}, {"head_dim", c.dim_of_head()}, {"mlp_width", c.dim_of_mlp()},
-          {"norm", name_in(norm_names, c.norm)}, {"norm_eps", c.norm_eps}, {"positions", name_in(position_names, c.positions)},
-          {"rope_parameters", rotary_json(c)}, {"activation", name_in(activation_names, c.activation)}, {"attention_bias", c.attention_bias},
-          {"mlp_bias", c.mlp_bias}, {"tie_word_embeddings", c.tied_head}, {"dropout", c.dropout}};
+  Json json = {{"model_type", "attn"}, {"vocab_size", c.vocab_size}, {"context", c.context}, {"layers", c.layers}, {"heads", c.heads},
+               {"kv_heads", c.key_value_heads()}, {"width", c.width}, {"head_dim", c.dim_of_head()}, {"mlp_width", c.dim_of_mlp()},
+               {"norm", name_in(norm_names, c.norm)}, {"norm_eps", c.norm_eps}, {"positions", name_in(position_names, c.positions)},
+               {"rope_parameters", rotary_json(c)}, {"activation", name_in(activation_names, c.activation)}, {"attention_bias", c.attention_bias},
+               {"qk_norm", c.qk_norm}, {"sliding_window", c.sliding_window}, {"mlp_bias", c.mlp_bias}, {"tie_word_embeddings", c.tied_head},
+               {"dropout", c.dropout}};
+  if (c.attention_out_bias) json["attention_out_bias"] = *c.attention_out_bias;
+  return json;
 }
 
 }  // namespace
 
 Family family_of(const ModelConfig& c) {
   using Config = ModelConfig;
-  const bool plain_heads = c.key_value_heads() == c.heads && c.heads * c.dim_of_head() == c.width;
+  const bool plain_heads = c.key_value_heads() == c.heads && c.heads * c.dim_of_head() == c.width, same_bias = c.attention_bias == c.bias_of_out();
   if (c.norm == Config::Norm::layer_norm && c.positions == Config::Positions::learned && c.activation != Config::Activation::swiglu && plain_heads &&
-      c.attention_bias && c.mlp_bias)
+      c.attention_bias && same_bias && c.mlp_bias && !c.qk_norm && c.sliding_window == 0)
     return Family::gpt2;
-  if (c.norm == Config::Norm::rms_norm && c.positions == Config::Positions::rotary && c.activation == Config::Activation::swiglu) return Family::llama;
-  return Family::attn;
+  if (c.norm != Config::Norm::rms_norm || c.positions != Config::Positions::rotary || c.activation != Config::Activation::swiglu) return Family::attn;
+  if (!c.qk_norm && c.sliding_window == 0 && same_bias) return Family::llama;
+  if (c.mlp_bias) return Family::attn;
+  if (c.qk_norm) return same_bias ? Family::qwen3 : Family::attn;
+  if (!same_bias) return c.attention_bias ? Family::qwen2 : Family::attn;
+  return c.attention_bias ? Family::attn : Family::mistral;
 }
 
 ModelConfig ModelConfig::from_json(const std::string& text, const std::string& name) {
   const JsonFields fields(text, name);
-  const std::string type = fields.text("model_type");
-  if (type != "gpt2" && type != "llama" && type != "attn") fields.refuse("model_type", "it must be gpt2, llama or attn");
+  const auto family = named<Family>(fields, "model_type", family_names);
   if (!fields.at("quantization_config").is_null()) fields.refuse("quantization_config", "attn's models are not quantised: it must be null");
-  ModelConfig config = type == "gpt2" ? read_gpt2(fields) : type == "llama" ? read_llama(fields) : read_own(fields);
+  ModelConfig config = family == Family::gpt2 ? read_gpt2(fields) : is_llama_like(family) ? read_llama(fields, family) : read_own(fields);
   config.end_tokens = fields.ids("eos_token_id");
   try {
     config.check();
@@ -196,7 +267,7 @@ ModelConfig ModelConfig::from_json(const std::string& text, const std::string& n
 
 std::string ModelConfig::to_json(Dtype dtype) const {
   const Family family = family_of(*this);
-  Json json = family == Family::gpt2 ? gpt2_json(*this) : family == Family::llama ? llama_json(*this) : own_json(*this);
+  Json json = family == Family::gpt2 ? gpt2_json(*this) : is_llama_like(family) ? llama_json(*this, family) : own_json(*this);
   if (end_tokens.size() == 1)
     json["eos_token_id"] = end_tokens.front();
   else if (!end_tokens.empty())

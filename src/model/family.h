@@ -4,7 +4,10 @@
 
 namespace attn {
 
-enum class Family { gpt2, llama, attn };
+enum class Family { gpt2, llama, mistral, qwen2, qwen3, attn };
+
+/// Llama and those that have its tensors, by its names, and some of their own.
+constexpr bool is_llama_like(Family family) { return family != Family::gpt2 && family != Family::attn; }
 
 /// The family that has this shape.
 Family family_of(const ModelConfig& config);

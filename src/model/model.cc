@@ -72,7 +72,7 @@ Tensor LanguageModel::run(const Tensor& ids, const Tensor& positions, Attend&& a
 
 Tensor LanguageModel::hidden(const Tensor& ids) const {
   check_ids(config, ids);
-  const AttentionOptions options{.mask = Mask::causal(), .dropout_p = is_training() ? config.dropout : 0};
+  const AttentionOptions options{.mask = config.mask(), .dropout_p = is_training() ? config.dropout : 0};
   return run(ids, arange(0, ids.size(1)), [&](std::int64_t, const Heads& heads) {
     const Tensor& q = heads.q;
     AttentionOptions to_rows = options;  // [B, T, Hq, D] in memory: its heads are joined without a copy
@@ -104,7 +104,7 @@ Tensor LanguageModel::hidden(const Tensor& ids, ModelCache& cache, const std::ve
       for (const std::int64_t row : rows) handles.push_back(cache.handles(row)[static_cast<std::size_t>(layer)]);
       KvCache& kept = cache.layers_[static_cast<std::size_t>(layer)];
       kept.append(handles, heads.k, heads.v);
-      return attention_cached(heads.q, kept, handles, {.mask = Mask::causal()}).output;
+      return attention_cached(heads.q, kept, handles, {.mask = config.mask()}).output;
     });
   } catch (...) {  // no layer keeps what another has not got
     for (std::size_t b = 0; b < rows.size(); ++b) cache.truncate(rows[b], before[b]);
@@ -123,7 +123,7 @@ LanguageModel::Heads LanguageModel::heads(const Tensor& ids, std::int64_t layer)
       wanted = heads;
       return Tensor();
     }
-    return attention(heads.q, heads.k, heads.v, {.mask = Mask::causal()}).output;
+    return attention(heads.q, heads.k, heads.v, {.mask = config.mask()}).output;
   });
   return wanted;
 }

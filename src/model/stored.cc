@@ -1,4 +1,4 @@
-// src/model/stored.cc: names and shapes in files of GPT-2, Llama and of shapes that neither has.
+// src/model/stored.cc: names and shapes in files of GPT-2, of Llama and those like it, and of shapes that none has.
 #include "model/stored.h"
 
 namespace attn {
@@ -19,6 +19,12 @@ class Names {
   void norm(const std::string& name, const std::string& parameter) {
     as_it_is(name + ".weight", parameter + ".weight", {config_.width});
     if (config_.norm == ModelConfig::Norm::layer_norm) as_it_is(name + ".bias", parameter + ".bias", {config_.width});
+  }
+
+  /// Those of each head's q and k, if there are any.
+  void head_norms(const std::string& from, const std::string& to) {
+    for (const char* name : {"q_norm.weight", "k_norm.weight"})
+      if (config_.qk_norm) as_it_is(from + name, to + name, {config_.dim_of_head()});
   }
 
   std::vector<StoredTensor> result;
@@ -43,7 +49,8 @@ void llama_layer(Names& names, const ModelConfig& c, const std::string& from, co
   names.map(from + "self_attn.q_proj", to + "attention.qkv", c.width, q, c.attention_bias);
   names.map(from + "self_attn.k_proj", to + "attention.qkv", c.width, kv, c.attention_bias, q);
   names.map(from + "self_attn.v_proj", to + "attention.qkv", c.width, kv, c.attention_bias, q + kv);
-  names.map(from + "self_attn.o_proj", to + "attention.out", q, c.width, c.attention_bias);
+  names.head_norms(from + "self_attn.", to + "attention.");
+  names.map(from + "self_attn.o_proj", to + "attention.out", q, c.width, c.bias_of_out());
   names.norm(from + "post_attention_layernorm", to + "mlp_norm");
   names.map(from + "mlp.gate_proj", to + "mlp.gate", c.width, c.dim_of_mlp(), c.mlp_bias);
   names.map(from + "mlp.up_proj", to + "mlp.up", c.width, c.dim_of_mlp(), c.mlp_bias);
@@ -54,7 +61,8 @@ void own_layer(Names& names, const ModelConfig& c, const std::string& block) {
   const std::int64_t q = c.heads * c.dim_of_head(), kv = c.key_value_heads() * c.dim_of_head();
   names.norm(block + "attention_norm", block + "attention_norm");
   names.map(block + "attention.qkv", block + "attention.qkv", c.width, q + 2 * kv, c.attention_bias);
-  names.map(block + "attention.out", block + "attention.out", q, c.width, c.attention_bias);
+  names.head_norms(block + "attention.", block + "attention.");
+  names.map(block + "attention.out", block + "attention.out", q, c.width, c.bias_of_out());
   names.norm(block + "mlp_norm", block + "mlp_norm");
   if (c.activation == ModelConfig::Activation::swiglu) names.map(block + "mlp.gate", block + "mlp.gate", c.width, c.dim_of_mlp(), c.mlp_bias);
   names.map(block + "mlp.up", block + "mlp.up", c.width, c.dim_of_mlp(), c.mlp_bias);
@@ -67,7 +75,7 @@ std::vector<StoredTensor> stored_tensors(const ModelConfig& c) {
   Names names(c);
   const Family family = family_of(c);
   const std::string prefix = prefix_of(family);
-  const bool gpt2 = family == Family::gpt2, llama = family == Family::llama;
+  const bool gpt2 = family == Family::gpt2, llama = is_llama_like(family);
   names.as_it_is(prefix + (gpt2 ? "wte" : llama ? "embed_tokens" : "embedding") + ".weight", "embedding.weight", {c.vocab_size, c.width});
   if (c.positions == ModelConfig::Positions::learned)
     names.as_it_is(prefix + (gpt2 ? "wpe" : "positions") + ".weight", "positions.weight", {c.context, c.width});
@@ -85,7 +93,7 @@ std::vector<StoredTensor> stored_tensors(const ModelConfig& c) {
   return names.result;
 }
 
-std::string prefix_of(Family family) { return family == Family::gpt2 ? "transformer." : family == Family::llama ? "model." : ""; }
+std::string prefix_of(Family family) { return family == Family::gpt2 ? "transformer." : is_llama_like(family) ? "model." : ""; }
 
 bool follows_from_shape(const ModelConfig& config, const std::string& name) {
   if (name == "lm_head.weight" || name == "head.weight") return config.tied_head;

@@ -178,7 +178,28 @@ TEST(Projections, AChildForkedAmidThemDecodes) {
   for (std::thread& thread : threads) thread.join();
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Families, ::testing::Values(&testing::tiny_gpt2, &testing::tiny_llama), [](const auto& info) { return info.index ? "llama" : "gpt2"; });
+constexpr const char* family_names[] = {"gpt2", "llama", "mistral", "qwen2", "qwen3", "mixture"};
+INSTANTIATE_TEST_SUITE_P(Models, Families,
+                         ::testing::Values(&testing::tiny_gpt2, &testing::tiny_llama, &testing::tiny_mistral, &testing::tiny_qwen2, &testing::tiny_qwen3,
+                                           &testing::tiny_mixture),
+                         [](const auto& info) { return family_names[info.index]; });
+
+// Four tokens: itself and three before.
+TEST(LanguageModel, ATokenBehindTheWindowIsNotSeen) {
+  ModelConfig config = testing::tiny_mistral();
+  config.layers = 1;  // a second layer sees what the first took in
+  const LanguageModel net(config);
+  const Tensor ids = arange(0, 12).unsqueeze(0);
+  const NoGrad no_grad;
+  const Tensor logits = net(ids);
+  for (const std::int64_t changed : {0, 5, 11}) {
+    const Tensor others = ids.clone();
+    others.data<std::int64_t>()[changed] = 12;
+    const Tensor now = net(others);
+    for (std::int64_t t = 0; t < 12; ++t)
+      EXPECT_EQ(same_bits(now.narrow(1, t, 1).contiguous(), logits.narrow(1, t, 1).contiguous()), t < changed || t > changed + 3) << changed << ", row " << t;
+  }
+}
 
 TEST(LanguageModel, DropoutIsForTraining) {
   ModelConfig config = testing::tiny_gpt2();

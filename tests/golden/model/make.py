@@ -1,11 +1,12 @@
 # tests/golden/model/make.py: writes the figures of this folder with PyTorch 2.13.0 (CPU) and transformers 5.23.0: twenty training
-# steps of a GPT, rotary embedding, and tiny GPT-2 and Llama checkpoints with their logits.
+# steps of a GPT, rotary embedding, and tiny checkpoints of GPT-2, Llama, Mistral and Qwen with their logits.
 import json
 import pathlib
 import sys
 
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+from transformers import (GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM,
+                          Qwen3Config, Qwen3ForCausalLM)
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -80,3 +81,8 @@ llama = {"vocab_size": 29, "hidden_size": 16, "intermediate_size": 20, "num_hidd
 checkpoint("llama", LlamaForCausalLM(LlamaConfig(**llama)))
 scaling = {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 16}
 checkpoint("llama3", LlamaForCausalLM(LlamaConfig(**llama | {"head_dim": 6, "tie_word_embeddings": True, "attention_bias": True}, rope_parameters=scaling)))
+# Eleven ids and windows of four: most rows see fewer tokens than stand before them.
+window = {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 0}
+checkpoint("mistral", MistralForCausalLM(MistralConfig(**llama, sliding_window=4)))
+checkpoint("qwen2", Qwen2ForCausalLM(Qwen2Config(**llama | window, tie_word_embeddings=True)))
+checkpoint("qwen3", Qwen3ForCausalLM(Qwen3Config(**llama, head_dim=6)))
