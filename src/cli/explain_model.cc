@@ -6,6 +6,7 @@
 #include <attn/ops.h>
 
 #include "explain/backward.h"
+#include "explain/hidden.h"
 #include "explain/numbers.h"
 #include "explain/tokens.h"
 #include "io/source.h"
@@ -45,13 +46,6 @@ struct Steps {
   }
 };
 
-std::vector<Hidden> later_than_the_row(std::int64_t n) {
-  std::vector<Hidden> hidden;
-  for (std::int64_t i = 0; i < n; ++i)
-    for (std::int64_t j = 0; j < n; ++j) hidden.push_back(j > i ? Hidden::causal : Hidden::visible);
-  return hidden;
-}
-
 }  // namespace
 
 Explanation explain_model(const LanguageModel& model, const Tokenizer& tokenizer, const std::string& text, const TrainedHead& at, Language language) {
@@ -68,13 +62,16 @@ Explanation explain_model(const LanguageModel& model, const Tokenizer& tokenizer
   const LanguageModel::Heads heads = model.heads(tensor<std::int64_t>(ids).unsqueeze(0), at.layer);
   const std::int64_t key_head = at.head / (config.heads / config.key_value_heads());
   const Tensor q = heads.q[0][at.head], k = heads.k[0][key_head], v = heads.v[0][key_head];  // [T, D]
-  const AttentionResult attended = attention(q, k, v, {.mask = Mask::causal(), .weights = Weights::full});
+  const Mask mask = config.mask();
+  const std::vector<Hidden> hidden = explain_detail::hidden_pairs(mask, {1, 1, n, n}, {});
+  const AttentionResult attended = attention(q, k, v, {.mask = mask, .weights = Weights::full});
   const Tensor scaled = attention_scores(q, k), scores = attention_scores(q, k, {.score = Score::dot()});
 
   Steps steps{language, {}};
   for (const std::int64_t id : ids) steps.tokens.push_back(shown(tokenizer.bytes(id)));
   const auto wide = [](const Tensor& x) { return x.to(x.dtype() == Dtype::f64 ? Dtype::f64 : Dtype::f32).contiguous(); };
-  const std::string turned = config.positions == ModelConfig::Positions::rotary ? ", turned" : "", x = fmt::format("norm(x) W{}", turned);
+  const std::string turned = config.positions == ModelConfig::Positions::rotary ? ", turned" : "";
+  const std::string x = (config.qk_norm ? "norm(norm(x) W)" : "norm(x) W") + turned;
   steps.add(Kind::words, "tokens", Phrase::tokens, Phrase::note_tokens, "", {}).shape = {n};
   steps.add(Kind::ids, "ids", Phrase::ids, Phrase::note_ids, "", tensor<std::int64_t>(ids)).note = "";
   const std::string source = fmt::format("layer {}, head {}", at.layer, at.head);
@@ -86,24 +83,24 @@ Explanation explain_model(const LanguageModel& model, const Tokenizer& tokenizer
   }
   steps.add(Kind::pairs, "scores", Phrase::scores, Phrase::note_scores, "q · k", wide(scores));
   steps.add(Kind::pairs, "scaled", Phrase::scaled, Phrase::note_scaled, fmt::format("scores / √{}", config.dim_of_head()), wide(scaled));
-  steps.add(Kind::pairs, "mask", Phrase::mask, Phrase::note_mask, "causal", wide(scaled)).hidden = later_than_the_row(n);
-  steps.add(Kind::weights, "weights", Phrase::weights, Phrase::note_weights, "softmax(masked)", wide(attended.weights)).hidden = later_than_the_row(n);
+  steps.add(Kind::pairs, "mask", Phrase::mask, Phrase::note_mask, mask.to_string(), wide(scaled)).hidden = hidden;
+  steps.add(Kind::weights, "weights", Phrase::weights, Phrase::note_weights, "softmax(masked)", wide(attended.weights)).hidden = hidden;
   steps.add(Kind::table, "context", Phrase::context, Phrase::note_context, "weights · v", wide(attended.output));
 
   if (at.gradients) {
-    const explain_detail::WayBack back = explain_detail::way_back({wide(q), wide(k), wide(v), wide(attended.weights), wide(attended.output), {.mask = Mask::causal()}, !turned.empty()});
+    const explain_detail::WayBack back = explain_detail::way_back({wide(q), wide(k), wide(v), wide(attended.weights), wide(attended.output), {.mask = mask}, !turned.empty()});
     for (const explain_detail::BackwardStep& gradient : back.steps) {
       ExplainStep& step = steps.add(gradient.kind, gradient.name, gradient.title, gradient.note, gradient.formula, gradient.values);
       step.key_rows = gradient.key_rows;
       if (gradient.title == Phrase::d_context) step.source = fmt::format(fmt::runtime(say(language, Phrase::loss)), explain_detail::format_number(back.loss, 4));
-      if (gradient.kind == Kind::pairs) step.hidden = later_than_the_row(n);
+      if (gradient.kind == Kind::pairs) step.hidden = hidden;
     }
   }
 
   Explanation explanation;
   explanation.texts = {text};
   explanation.language = language;
-  explanation.mask = "causal";
+  explanation.mask = mask.to_string();
   explanation.steps = std::move(steps.all);
   return explanation;
 }

@@ -11,7 +11,7 @@ struct TrainedHead {
   bool gradients = false;  // also the way back from 1/2 sum of context^2
 };
 
-/// Tokens, ids, the head's queries, keys and values (turned where positions are rotary), scores, mask, weights, context: the numbers the
+/// Tokens, ids, the head's queries, keys and values (normed and turned where the model does so), scores, mask, weights, context: the numbers the
 /// model computes.
 Explanation explain_model(const LanguageModel& model, const Tokenizer& tokenizer, const std::string& text, const TrainedHead& at, Language language);
 

@@ -74,7 +74,7 @@ std::string as_json(const std::vector<std::string>& prompts, const std::vector<G
 }
 
 void run(const Arguments& arguments) {
-  if (arguments.folder.empty()) throw UsageError{"a folder is missing: of a model that attn train wrote, or of Hugging Face's GPT-2 or Llama"};
+  if (arguments.folder.empty()) throw UsageError{"a folder is missing: of a model that attn train wrote, or of Hugging Face's GPT-2, Llama, Mistral or Qwen"};
   if (arguments.prompt_given->count() && arguments.prompts_given->count()) throw UsageError{"--prompt and --prompts do not go together"};
   const std::vector<std::string> prompts = arguments.prompts_given->count() ? lines_of(arguments.prompts) : std::vector{arguments.prompt};
   if (arguments.stream && prompts.size() > 1) throw UsageError{"--stream is for one prompt"};
@@ -118,7 +118,7 @@ Verb add_generate(CLI::App& app) {
   auto arguments = std::make_shared<Arguments>();
   Arguments& a = *arguments;
   parser->allow_extras();
-  parser->add_option("FOLDER", a.folder, "config.json, model.safetensors, tokenizer.json: of attn train, or Hugging Face's GPT-2 or Llama")->type_name("");
+  parser->add_option("FOLDER", a.folder, "config.json, model.safetensors, tokenizer.json: of attn train, or Hugging Face's GPT-2, Llama, Mistral or Qwen")->type_name("");
   a.prompt_given = parser->add_option("--prompt", a.prompt, "The text to go on with; a line's end without it")->type_name("TEXT");
   a.prompts_given = parser->add_option("--prompts", a.prompts, "A prompt a line, all at once; - is stdin")->type_name("FILE");
   parser->add_option("--tokens", a.options.tokens.tokens, "At most so many new tokens (200)")->type_name("N")->check(whole_number);

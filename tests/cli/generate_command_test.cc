@@ -7,6 +7,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <map>
+#include <string>
+
 namespace attn::testing {
 namespace {
 
@@ -77,7 +80,7 @@ TEST_F(GenerateCommand, EndsBeforeAStopText) {
 }
 
 TEST_F(GenerateCommand, MistakesAreOneLine) {
-  EXPECT_EQ(attn_says("generate").err, "attn generate: a folder is missing: of a model that attn train wrote, or of Hugging Face's GPT-2 or Llama\n");
+  EXPECT_EQ(attn_says("generate").err, "attn generate: a folder is missing: of a model that attn train wrote, or of Hugging Face's GPT-2, Llama, Mistral or Qwen\n");
   EXPECT_NE(says("--prompts " + folder_.write("gap.txt", "abc\n\nd\n")).err.find("gap.txt: line 2 is empty; each line is a prompt"), std::string::npos);
   EXPECT_EQ(says("--prompts " + folder_.file("gap.txt")).code, 1);
   EXPECT_NE(says("--prompts " + folder_.write("strange.txt", "abc\nxyz\n")).err.find("strange.txt: line 2: encode: \"x\" is not among"), std::string::npos);
@@ -106,6 +109,30 @@ TEST_F(GenerateCommand, ExplainShowsAsManyTokensOfAModelAsOfAText) {
   tokenizer.save(folder_.file("long"));
   const std::string file = folder_.write("text", std::string(2049, 'a'));
   EXPECT_EQ(attn_says("explain --model " + folder_.file("long") + " - <" + file).err, "attn: explain: the text has 2049 tokens; at most 2048 can be shown\n");
+}
+
+TEST_F(GenerateCommand, ExplainShowsTheWindowOfAModel) {
+  const Tokenizer tokenizer = Tokenizer::load(path());
+  const LanguageModel model({.vocab_size = tokenizer.size(), .context = 16, .layers = 1, .heads = 1, .width = 8, .qk_norm = true, .sliding_window = 3});
+  model.save(folder_.file("windows"));
+  tokenizer.save(folder_.file("windows"));
+  const Json explained = Json::parse(attn_says("explain --model " + folder_.file("windows") + " abcdefgh --gradients --json").out);
+  EXPECT_EQ(explained.at("mask"), "causal & window(2, 0)");
+  const LanguageModel::Heads heads = model.heads(tensor<std::int64_t>(tokenizer.encode("abcdefgh")).unsqueeze(0), 0);
+  const Tensor weights = attention(heads.q, heads.k, heads.v, {.mask = Mask::causal() & Mask::window(2, 0), .weights = Weights::full}).weights[0][0];
+  for (const Json& step : explained.at("steps")) {
+    const std::string name = step.at("name");
+    const std::map<std::string, std::string> formulas{{"q", "norm(norm(x) W)"}, {"k", "norm(norm(x) W)"}, {"v", "norm(x) W"}, {"mask", "causal & window(2, 0)"}};
+    const auto formula = formulas.find(name);
+    EXPECT_EQ(step.value("formula", ""), formula == formulas.end() ? step.value("formula", "") : formula->second);
+    if (name != "weights") continue;
+    for (std::int64_t i = 0; i < 8; ++i)
+      for (std::int64_t j = 0; j < 8; ++j) {
+        const Json& shown = step.at("values").at(static_cast<std::size_t>(i)).at(static_cast<std::size_t>(j));
+        EXPECT_EQ(shown.is_null(), j > i || j < i - 2) << i << ", " << j;
+        EXPECT_EQ(shown.is_null() ? 0 : static_cast<float>(shown.get<double>()), weights[i][j].item());
+      }
+  }
 }
 
 TEST_F(GenerateCommand, ExplainShowsATrainedHead) {
