@@ -35,9 +35,9 @@ class ATTN_API Tokenizer {
   static Tokenizer train(std::string_view text, Kind kind, std::int64_t vocab_size = 0);
 
   /// Reads a tokenizer.json, or the one of a model's folder: what `save` writes, and Hugging Face's byte-level BPE with the patterns
-  /// of GPT-2, Llama 3 and Qwen 2, added tokens, merges in both spellings. Post-processors are those of Hugging Face's library; a template
-  /// for one text must hold it once. Truncation and padding are not applied. An added token is decoded as its own text, whatever its
-  /// letters; without a decoder bytes are joined too.
+  /// of GPT-2, Llama 3 and Qwen 2, the normalizer NFC, added tokens, merges in both spellings. Post-processors are those of Hugging Face's
+  /// library; a template for one text must hold it once. Truncation and padding are not applied. An added token is decoded as its own text,
+  /// whatever its letters; without a decoder bytes are joined too.
   /// Errors   IoError; FormatError with the byte offset for JSON that is damaged, inconsistent or asks for what is not known here.
   static Tokenizer load(const std::string& path);
   static Tokenizer parse(std::string_view json);

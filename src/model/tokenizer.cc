@@ -5,6 +5,7 @@
 #include "io/source.h"
 #include "model/tokenizer_state.h"
 #include "text/tokenizer/byte_level.h"
+#include "text/tokenizer/nfc.h"
 #include "text/unicode.h"
 
 #include <fmt/format.h>
@@ -162,19 +163,20 @@ std::vector<std::int64_t> Tokenizer::encode(std::string_view text, bool add_spec
   std::vector<std::int64_t> ids;
   if (add_special) ids = state_->before;
   Encoder encoder(*state_, ids);
-  std::deque<std::string> prefixed;  // parts with a space before them, in place as long as the encoder knows their pieces
+  std::deque<std::string> changed;  // parts with a space before them or in form C, in place as long as the encoder knows their pieces
+  const auto normalized = [&](std::string_view part) { return state_->nfc ? std::string_view(changed.emplace_back(text::nfc(part))) : part; };
   const auto encode_part = [&](std::string_view part) {
     if (part.empty()) return;
     if (!state_->add_prefix_space || part[0] == ' ') return encoder.run(part);
-    prefixed.emplace_back(1, ' ').append(part);
-    encoder.run(prefixed.back());
+    changed.emplace_back(1, ' ').append(part);
+    encoder.run(changed.back());
   };
   if (state_->added.empty()) {
-    encode_part(text);
+    encode_part(normalized(text));
   } else {
     const AddedTokens first(state_->added, false), then(state_->added, true);
     const auto found = [&](std::int64_t id) { ids.push_back(id); };
-    first.split(text, [&](std::string_view part) { then.split(part, encode_part, found); }, found);
+    first.split(text, [&](std::string_view part) { then.split(normalized(part), encode_part, found); }, found);
   }
   if (add_special) ids.insert(ids.end(), state_->after.begin(), state_->after.end());
   return ids;

@@ -6,6 +6,7 @@
 #include "io/write.h"
 #include "model/json_fields.h"
 #include "model/tokenizer_state.h"
+#include "text/tokenizer/nfc.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -63,7 +64,7 @@ class Reader {
     state_ = std::make_shared<State>();
     const Json& model = member(document_, "model", Json::value_t::object);
     read_kind(model);
-    refuse_normalizer();
+    read_normalizer();
     read_decoder();
     read_pre_tokenizer(only_step(member(document_, "pre_tokenizer", Json::value_t::object), "pretokenizers"));
     read_vocabulary(member(model, "vocab", Json::value_t::object));
@@ -115,12 +116,13 @@ class Reader {
     }
     return *step;
   }
-  /// A Sequence without steps does nothing, as none.
-  void refuse_normalizer() const {
+  /// NFC, where pieces are bytes, or none. A Sequence without steps does nothing, as none.
+  void read_normalizer() const {
     const auto found = document_.find("normalizer");
     const Json& step = found == document_.end() ? document_ : only_step(*found, "normalizers");
     if (step.is_object() && step.value("type", Json()) == "Sequence" && step.value("normalizers", Json()) == Json::array()) return;
-    refuse_unless_absent(document_, "normalizer");
+    state_->nfc = state_->kind == Tokenizer::Kind::bpe && step == Json{{"type", "NFC"}};
+    if (!state_->nfc) refuse_unless_absent(document_, "normalizer");
   }
 
   void read_kind(const Json& model) {
@@ -204,6 +206,8 @@ class Reader {
       AddedToken token{.content = text_of(given, "content"), .special = flag(given, "special", false)};
       token.normalized = flag(given, "normalized", !token.special);
       if (token.content.empty()) fail("an added token is empty", "added_tokens");
+      if (state_->nfc && token.normalized && text::nfc(token.content) != token.content)
+        fail(fmt::format("the added token \"{}\" is not in the form of the texts that it is searched in, NFC", token.content.substr(0, 60)), "added_tokens");
       for (const char* key : {"single_word", "lstrip", "rstrip"}) refuse_unless_absent(given, key);
       const std::size_t id = id_of(given.contains("id") ? given["id"] : Json(), token.content, "added_tokens");
       token.in_vocabulary = state_->names[id] == token.content;
@@ -310,7 +314,7 @@ std::string Tokenizer::to_json() const {
                      {"special", t.special}});
   const bool bpe = kind() == Kind::bpe;
   const Ordered decoder = bpe ? Ordered{{"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", true}, {"use_regex", true}} : Ordered{{"type", "Fuse"}};
-  return Ordered{{"version", "1.0"}, {"truncation", nullptr}, {"padding", nullptr}, {"added_tokens", added}, {"normalizer", nullptr},
+  return Ordered{{"version", "1.0"}, {"truncation", nullptr}, {"padding", nullptr}, {"added_tokens", added}, {"normalizer", state_->nfc ? Ordered{{"type", "NFC"}} : Ordered()},
               {"pre_tokenizer", pre_tokenizer(*state_)}, {"post_processor", Ordered::parse(state_->post_processor)}, {"decoder", decoder},
               {"model", model(*state_)}}
              .dump(1) + "\n";

@@ -24,6 +24,7 @@ struct AddedToken {
 struct Tokenizer::State {
   Kind kind = Kind::characters;
   text::Cut cut = text::Cut::characters;
+  bool nfc = false;               // texts are brought to Unicode's form C first
   bool add_prefix_space = false;  // before a text that does not begin with one
   bool whole_first = false;       // a piece that is a token is not merged ("ignore_merges")
   std::vector<std::string> names;  // by id, as tokenizer.json spells them; empty: no token has this id

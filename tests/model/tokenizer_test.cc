@@ -189,7 +189,9 @@ TEST(Tokenizer, RefusesWhatItWouldReadWrongly) {
   };
   using Json = nlohmann::json;
   const auto starts = [](const std::string& text, const std::string& begin) { EXPECT_TRUE(text.starts_with("Tokenizer::parse: " + begin)) << text; };
-  starts(refused([](Json& f) { f["normalizer"] = {{"type", "NFC"}}; }), "normalizer is {\"type\":\"NFC\"}; this is not supported");
+  starts(refused([](Json& f) { f["normalizer"] = {{"type", "NFKC"}}; }), "normalizer is {\"type\":\"NFKC\"}; this is not supported");
+  starts(refused([](Json& f) { f["normalizer"] = {{"type", "NFC"}}, f["added_tokens"][0]["content"] = "e\xCC\x81", f["added_tokens"][0]["normalized"] = true; }),
+         "the added token \"e\xCC\x81\" is not in the form of the texts that it is searched in, NFC");
   starts(refused([](Json& f) { f["model"]["type"] = "Unigram"; }), "the model is a Unigram; supported are BPE and WordLevel");
   starts(refused([](Json& f) { f["model"]["byte_fallback"] = true; }), "byte_fallback is true");
   starts(refused([](Json& f) { f["model"]["dropout"] = 0.1; }), "dropout is 0.1");
@@ -216,6 +218,23 @@ TEST(Tokenizer, RefusesWhatItWouldReadWrongly) {
   EXPECT_EQ(error_of<IoError>([] { Tokenizer::load("/nowhere"); }), "Tokenizer::load: /nowhere: No such file or directory");
 }
 
+// What Qwen's tokenizers do with a text first.
+TEST(Tokenizer, BringsTextsToFormCAsHuggingFace) {
+  const auto& recorded = golden("tokenizer/nfc.json");
+  nlohmann::json file = recorded.at("tokenizer");
+  const Tokenizer tokenizer = Tokenizer::parse(file.dump()), again = Tokenizer::parse(tokenizer.to_json());
+  for (std::size_t i = 0; i < recorded.at("strings").size(); ++i) {
+    const auto text = recorded.at("strings")[i].get<std::string>();
+    EXPECT_EQ(tokenizer.encode(text), recorded.at("ids")[i].get<std::vector<std::int64_t>>()) << i << ": " << text;
+    EXPECT_EQ(again.encode(text), tokenizer.encode(text));
+  }
+  EXPECT_EQ(tokenizer.decode(tokenizer.encode("e\xCC\x81 \xFF\xCC<|endoftext|>a\xCC\x80")), "\xC3\xA9 \xFF\xCC<|endoftext|>\xC3\xA0") << "no UTF-8 is kept";
+  file["normalizer"] = {{"type", "Sequence"}, {"normalizers", nlohmann::json::array({file["normalizer"]})}};
+  EXPECT_EQ(Tokenizer::parse(file.dump()).to_json(), tokenizer.to_json());
+  file["normalizer"] = nullptr;
+  EXPECT_NE(Tokenizer::parse(file.dump()).encode("e\xCC\x81"), tokenizer.encode("e\xCC\x81"));
+}
+
 // As Hugging Face's library reads them; of the words' and the characters' files too.
 TEST(Tokenizer, ASequenceOfOneStepIsThatStep) {
   using Json = nlohmann::json;
@@ -234,7 +253,7 @@ TEST(Tokenizer, ASequenceOfOneStepIsThatStep) {
     const Tokenizer nested = Tokenizer::parse(file.dump());
     EXPECT_EQ(nested.encode(sample), plain.encode(sample));
     EXPECT_EQ(nested.decode(plain.encode(sample)), plain.decode(plain.encode(sample)));
-    file["normalizer"] = inside("normalizers", {{"type", "NFC"}});
+    file["normalizer"] = inside("normalizers", {{"type", "NFKC"}});
     EXPECT_TRUE(error_of<FormatError>([&] { Tokenizer::parse(file.dump()); }).starts_with("Tokenizer::parse: normalizer is {")) << file["normalizer"];
     file["normalizer"] = nullptr;
     file["decoder"] = {{"type", "Sequence"}, {"decoders", Json::array()}};

@@ -4,7 +4,7 @@ import json
 import pathlib
 import random
 
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 LLAMA3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 QWEN2 = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
@@ -85,3 +85,13 @@ cases.append(case("words", word_level))
 target = pathlib.Path(__file__).parent / "tokenizers.json"
 few = json.loads(bpe(plain, 700, [], FEW_LETTERS).to_str())["model"]
 target.write_text(json.dumps({"text": TEXT, "few_letters": FEW_LETTERS, "few_letters_model": {"vocab": few["vocab"], "merges": few["merges"]}, "strings": STRINGS, "cases": cases}, ensure_ascii=False, separators=(",", ":")) + "\n")
+
+# Qwen's tokenizers bring a text to Unicode's form C first: marks of every class, characters made of others, Hangul by its letters.
+composed = bpe(split(QWEN2), 300, ["<|endoftext|>"])
+composed.normalizer = normalizers.NFC()
+PARTS = ["e", "a", "U", "o\u0302", "\u1ebf", "\u00c5", "\u212b", "\u2126", "\u0344", "\u0958", "\u0928\u093c", "\u09c7", "\u09be", "\u0dd9", "\u0dcf", "\u0dca", "\u1100", "\u1161", "\u11a8", "\uac00",
+         "\ud55c", "\u11a7", "\u304b", "\u3099", "\uf900", "\U0002f800", "\U0001d15e", "\u0f43", "\u05d0", "\u05b7", "\u0301", "\u0300", "\u0308", "\u0323", "\u0327", "\u031b", "\u0338", "\u0345", "\u035c",
+         "\u0eba", "\u200d", " ", "<|endoftext|>", "\U00011938", "\U00011935", "\U00011930"]
+strings = STRINGS[:40] + ["".join(random.choice(PARTS) for _ in range(random.randint(1, 12))) for _ in range(200)]
+record = {"tokenizer": json.loads(composed.to_str()), "strings": strings, "ids": [composed.encode(s, add_special_tokens=False).ids for s in strings]}
+target.with_name("nfc.json").write_text(json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n")
