@@ -76,8 +76,8 @@ ATTN_API Tensor add(const Tensor& a, Scalar b);
 ATTN_API Tensor sub(const Tensor& a, Scalar b);
 ATTN_API Tensor mul(const Tensor& a, Scalar b);
 ATTN_API Tensor div(const Tensor& a, Scalar b);
-/// Squares, roots and reciprocals by their own operations, else the C library's pow in f64: the one function here whose last
-/// bit it decides.
+/// Squares, roots and reciprocals by their own operations; else of positive x in f32, bf16 and f16 e^(p log x) in f64, rounded once; else the
+/// C library's pow in f64: the one function here whose last bit it decides.
 ATTN_API Tensor pow(const Tensor& a, Scalar exponent, Tensor out = {});
 ATTN_API Tensor pow(const Tensor& a, const Tensor& exponent, Tensor out = {});
 /// NaN where either is.

@@ -2,9 +2,9 @@
 #include <attn/ops.h>
 
 #include "tensor/binary.h"
-#include "tensor/unary.h"
 
 #include <cmath>
+#include <limits>
 
 namespace attn {
 namespace {
@@ -56,8 +56,26 @@ constexpr Plus plus;
 constexpr Minus minus;
 constexpr Times times;
 constexpr Over over;
-constexpr auto larger = []<typename C>(C a, C b) -> C { return a != a ? a : (b != b || a < b) ? b : a; };
-constexpr auto smaller = []<typename C>(C a, C b) -> C { return a != a ? a : (b != b || b < a) ? b : a; };
+// Both sides of a choice are there already: without a jump, so that it can be made in vectors.
+constexpr auto larger = []<typename C>(C a, C b) -> C { return (a != a) | (a >= b) ? a : b; };
+constexpr auto smaller = []<typename C>(C a, C b) -> C { return (a != a) | (a <= b) ? a : b; };
+
+/// function(a, alpha b).
+template <typename F>
+struct WithMultiple {
+  explicit WithMultiple(Scalar alpha) : number(alpha.to_double()), whole(alpha.is_floating() ? 0 : alpha.to_int()) {}
+  template <typename C>
+  C operator()(C a, C b) const {
+    C alpha;
+    if constexpr (std::is_floating_point_v<C>)
+      alpha = static_cast<C>(number);
+    else
+      alpha = convert<C>(whole);
+    return F()(a, times(b, alpha));
+  }
+  double number;
+  std::int64_t whole;  // beside integers
+};
 
 template <typename C>
 C integer_power(C base, C exponent) {
@@ -71,14 +89,36 @@ C integer_power(C base, C exponent) {
 }
 
 /// f32 by way of f64, so that the last bit hardly depends on the C library.
-constexpr auto power = []<typename C>(C a, C b) -> C {
-  if constexpr (std::is_same_v<C, bool>)
-    return a || !b;
-  else if constexpr (std::is_integral_v<C>)
-    return integer_power(a, b);
-  else
-    return static_cast<C>(std::pow(static_cast<double>(a), static_cast<double>(b)));
+struct Power {
+  template <typename C>
+  C operator()(C a, C b) const {
+    if constexpr (std::is_same_v<C, bool>)
+      return a || !b;
+    else if constexpr (std::is_integral_v<C>)
+      return integer_power(a, b);
+    else
+      return static_cast<C>(std::pow(static_cast<double>(a), static_cast<double>(b)));
+  }
 };
+constexpr Power power;
+
+/// In f32 positive finite bases as e^(b log a) in f64 by the kernels, where the roundings of f64 are far below one of f32.
+void power_of_singles(const void*, const void* const* x, void* y, std::int64_t n) {
+  constexpr std::int64_t block = 256;
+  const auto& table = kernels::row_kernels();
+  const auto regular = [](float a, float b) { return (a > 0) & (a <= std::numeric_limits<float>::max()) & (std::abs(b) <= std::numeric_limits<float>::max()); };
+  alignas(64) double wide[block];
+  for (std::int64_t start = 0; start < n; start += block) {
+    const std::int64_t count = std::min(block, n - start);
+    const float *a = static_cast<const float*>(x[0]) + start, *b = static_cast<const float*>(x[1]) + start;
+    float* result = static_cast<float*>(y) + start;
+    for (std::int64_t i = 0; i < count; ++i) wide[i] = regular(a[i], b[i]) ? a[i] : 1.0;
+    table.unary(kernels::Unary::log, kernels::Element::f64, wide, wide, count);
+    for (std::int64_t i = 0; i < count; ++i) wide[i] *= b[i];
+    table.unary(kernels::Unary::exp, kernels::Element::f64, wide, wide, count);
+    for (std::int64_t i = 0; i < count; ++i) result[i] = regular(a[i], b[i]) ? static_cast<float>(wide[i]) : power(a[i], b[i]);
+  }
+}
 
 void check_no_bool(const char* function, Dtype a, Dtype b) {
   if (a == Dtype::boolean || b == Dtype::boolean)
@@ -109,6 +149,12 @@ template <typename F>
 Tensor same_type(const char* function, const Tensor& a, Scalar b, F element) {
   const Dtype common = result_type(a, b);
   return binary<void>(function, as(a, common), filled({}, b, common), common, {}, element);
+}
+
+Tensor power_of(const char* function, const Tensor& a, const Tensor& b, Dtype common, const Tensor& out) {
+  Elements elements = elements_of_pairs<void>(common, power);
+  if (compute_dtype(common) == Dtype::f32) elements.loop = power_of_singles;
+  return binary(function, a, b, common, out, elements);
 }
 
 /// x becomes element(x, y), computed in `common`, whose kind x's dtype must be able to hold; y is `other` made ready for it.
@@ -210,19 +256,21 @@ Tensor pow(const Tensor& a, Scalar exponent, Tensor out) {
   const Tensor x = as(a, common);
   Tensor result;
   // The short forms round as torch's do.
-  if (is_floating(common) && p == 0.5) result = map_floating("pow", x, out, [](auto v) { return std::sqrt(v); });
+  if (is_floating(common) && p == 1) result = map_floating("pow", x, out, [](auto v) { return v; });
+  else if (is_floating(common) && p == 0.5) result = map_floating("pow", x, out, [](auto v) { return std::sqrt(v); });
   else if (is_floating(common) && p == 2) result = map_floating("pow", x, out, [](auto v) { return v * v; });
   else if (is_floating(common) && p == 3) result = map_floating("pow", x, out, [](auto v) { return v * v * v; });
   else if (is_floating(common) && p == -0.5) result = map_floating("pow", x, out, [](auto v) { return 1 / std::sqrt(v); });
   else if (is_floating(common) && p == -1) result = map_floating("pow", x, out, [](auto v) { return 1 / v; });
   else if (is_floating(common) && p == -2) result = map_floating("pow", x, out, [](auto v) { return 1 / (v * v); });
-  else result = binary<void>("pow", x, factor(exponent, common), common, out, power);
+  else result = power_of("pow", x, factor(exponent, common), common, out);
   const auto vjp = [p](auto& dy, auto& a) { return p == 0 ? zeros_like(dy) : widen(dy) * (pow(widen(a), p - 1) * p); };
   return record("PowBackward0", result, wrt(a, vjp, a));
 }
 
 Tensor pow(const Tensor& a, const Tensor& exponent, Tensor out) {
-  const Tensor y = same_type("pow", a, exponent, out, power);
+  const Dtype common = result_type(a, exponent);
+  const Tensor y = power_of("pow", as(a, common), as(exponent, common), common, out);
   const auto wrt_base = [](auto& dy, auto& a, auto& p) { return where(eq(p, 0), 0, widen(dy) * (widen(p) * pow(widen(a), widen(p) - 1))); };
   const auto wrt_exponent = [](auto& dy, auto& a, auto& p, auto& y) {
     const Tensor zero = logical_and(eq(a, 0), ge(p, 0));  // 0^p stays 0 there, log 0 does not
@@ -244,20 +292,18 @@ Tensor minimum(const Tensor& a, const Tensor& b, Tensor out) {
 const Tensor& Tensor::add_(const Tensor& other, Scalar alpha) const {
   const Dtype common = result_type(*this, other);
   check_alpha("add_", alpha, common);
-  const auto element = [alpha]<typename C>(C a, C b) { return plus(a, times(b, from_scalar<C>(alpha))); };
   const History history = history_of("AddBackward0", *this, wrt(*this, same), wrt(other, [alpha](auto& dy) { return dy * alpha; }));
   if (alpha.to_double() == 1) return in_place("add_", history, *this, other, as(other, common), common, plus);
-  return in_place("add_", history, *this, other, as(other, common), common, element);
+  return in_place("add_", history, *this, other, as(other, common), common, WithMultiple<Plus>(alpha));
 }
 
 const Tensor& Tensor::sub_(const Tensor& other, Scalar alpha) const {
   check_no_bool("sub_", dtype(), other.dtype());
   const Dtype common = result_type(*this, other);
   check_alpha("sub_", alpha, common);
-  const auto element = [alpha]<typename C>(C a, C b) { return minus(a, times(b, from_scalar<C>(alpha))); };
   const History history = history_of("SubBackward0", *this, wrt(*this, same), wrt(other, [alpha](auto& dy) { return neg(dy * alpha); }));
   if (alpha.to_double() == 1) return in_place("sub_", history, *this, other, as(other, common), common, minus);
-  return in_place("sub_", history, *this, other, as(other, common), common, element);
+  return in_place("sub_", history, *this, other, as(other, common), common, WithMultiple<Minus>(alpha));
 }
 
 const Tensor& Tensor::mul_(const Tensor& other) const {

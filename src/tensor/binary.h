@@ -1,42 +1,10 @@
-// src/tensor/binary.h: the frame of every operation on two broadcast operands.
+// src/tensor/binary.h: the frame of every operation on one operand, or on two that are broadcast, whose bits are plain arithmetic.
 #pragma once
-#include "kernels/rows/target.h"
 #include "tensor/build.h"
-#include "tensor/element.h"
-#include "tensor/iterate.h"
+#include "tensor/elements.h"
 #include "tensor/promote.h"
 
 namespace attn {
-
-/// result[i] = function(a[i], b[i]) over one run; B is T, or f32 beside a 16-bit T.
-template <typename R, typename T, typename B, typename F>
-void binary_run(char* const* data, const std::int64_t* strides, std::int64_t n, F function) {
-  const bool contiguous = strides[0] == sizeof(R) && strides[1] == sizeof(T);
-  if constexpr (requires { F::kernel; } && std::is_same_v<R, T> && (std::is_same_v<T, float> || std::is_same_v<T, bfloat16>)) {
-    const auto& table = kernels::row_kernels();
-    const bool one = strides[2] == 0;
-    if (table.binary != nullptr && contiguous && (one || (std::is_same_v<B, T> && strides[2] == sizeof(B))))
-      return table.binary(F::kernel, is_half<T> ? kernels::Element::bf16 : kernels::Element::f32, data[1], one ? nullptr : data[2],
-                          one ? widen(*reinterpret_cast<const B*>(data[2])) : 0, data[0], n);
-  }
-  if (contiguous && strides[2] == sizeof(B)) {
-    R* result = reinterpret_cast<R*>(data[0]);
-    const T* a = reinterpret_cast<const T*>(data[1]);
-    const B* b = reinterpret_cast<const B*>(data[2]);
-    for (std::int64_t i = 0; i < n; ++i) result[i] = convert<R>(function(widen(a[i]), widen(b[i])));
-  } else if (contiguous && strides[2] == 0) {
-    R* result = reinterpret_cast<R*>(data[0]);
-    const T* a = reinterpret_cast<const T*>(data[1]);
-    const auto b = widen(*reinterpret_cast<const B*>(data[2]));
-    for (std::int64_t i = 0; i < n; ++i) result[i] = convert<R>(function(widen(a[i]), b));
-  } else {
-    for (std::int64_t i = 0; i < n; ++i) {
-      const T a = *reinterpret_cast<const T*>(data[1] + i * strides[1]);
-      const B b = *reinterpret_cast<const B*>(data[2] + i * strides[2]);
-      *reinterpret_cast<R*>(data[0] + i * strides[0]) = convert<R>(function(widen(a), widen(b)));
-    }
-  }
-}
 
 /// The operand in `dtype`, without history.
 inline Tensor as(const Tensor& x, Dtype dtype) { return x.dtype() == dtype ? x : x.detach().to(dtype); }
@@ -52,39 +20,51 @@ Tensor compute_into(const char* function, const Tensor& out, const Dims& sizes, 
   return compute_into(function, out, sizes, dtype, inputs, call, const_cast<Write*>(&write));
 }
 
-// All that depends on the element function and the types is a loop; what goes around it stands once, in binary.cc.
+// All that depends on the element function and the types is a loop; what goes around it stands once, in binary.cc and elements.cc.
 
-/// The loop for operands of dtype `common` (the second may be f32 beside a 16-bit one) and a result of type R, or of `common` for void.
+/// The loop of a function that takes elements of `common` (half floats in f32) and gives R, or for void what it takes.
 template <typename R, typename F>
-InnerLoop binary_loop(Dtype common, Dtype second) {
-  return with_type(common, [&]<typename T>(Type<T>) {
-    const auto of = []<typename B>(Type<B>) -> InnerLoop {
-      return [](void* element, char* const* data, const std::int64_t* strides, std::int64_t n) {
-        binary_run<std::conditional_t<std::is_void_v<R>, T, R>, T, B>(data, strides, n, *static_cast<const F*>(element));
-      };
-    };
-    if constexpr (is_half<T>) {
-      if (second == Dtype::f32) return of(Type<float>{});
-    }
-    return of(Type<T>{});
-  });
+Elements elements_of_pairs(Dtype common, const F& element) {
+  Elements result{.loop = with_computed(common, []<typename C>(Type<C>) { return binary_loop<std::conditional_t<std::is_void_v<R>, C, R>, C, F>(); }),
+                  .function = &element};
+  if constexpr (requires { F::kernel; }) result.kernel = F::kernel;
+  return result;
 }
 
-/// target = element(a, b) for operands of dtype `common` and a target of type R, or of `common` for void. Memory that overlaps must do
-/// so exactly.
-void binary_into(const Tensor& target, const Tensor& a, const Tensor& b, InnerLoop loop, void* element);
+/// target = element(a, b) for operands of dtype `common` (the second may be f32 beside a 16-bit one) and a target of type R, or of `common`
+/// for void. Memory that overlaps must do so exactly.
 template <typename R, typename F>
 void binary_into(const Tensor& target, const Tensor& a, const Tensor& b, Dtype common, F element) {
-  binary_into(target, a, b, binary_loop<R, F>(common, b.dtype()), &element);
+  compute_elements(elements_of_pairs<R>(common, element), target, {&a, &b});
 }
 
 /// The same into `out` or new memory of the broadcast shape.
-Tensor binary(const char* function, const Tensor& a, const Tensor& b, Dtype result, const Tensor& out, InnerLoop loop, void* element);
+Tensor binary(const char* function, const Tensor& a, const Tensor& b, Dtype result, const Tensor& out, const Elements& elements);
 template <typename R, typename F>
 Tensor binary(const char* function, const Tensor& a, const Tensor& b, Dtype common, const Tensor& out, F element) {
   Dtype result = common;
   if constexpr (!std::is_void_v<R>) result = dtype_of<R>;
-  return binary(function, a, b, result, out, binary_loop<R, F>(common, b.dtype()), &element);
+  return binary(function, a, b, result, out, elements_of_pairs<R>(common, element));
+}
+
+/// loop(x) into `out` or new memory.
+Tensor unary(const char* function, const Tensor& x, Dtype result, const Tensor& out, const Elements& elements);
+
+/// element(x) of type R, or of x's own for void.
+template <typename R, typename F>
+Tensor map(const char* function, const Tensor& x, const Tensor& out, F element) {
+  Dtype result = x.dtype();
+  if constexpr (!std::is_void_v<R>) result = dtype_of<R>;
+  const ElementLoop loop = with_computed(x.dtype(), []<typename C>(Type<C>) { return unary_loop<std::conditional_t<std::is_void_v<R>, C, R>, C, F>(); });
+  return unary(function, x, result, out, {.loop = loop, .function = &element});
+}
+
+/// element(x) in x's dtype, integers and bool first becoming f32.
+template <typename F>
+Tensor map_floating(const char* function, const Tensor& x, const Tensor& out, F element) {
+  const Tensor floating = as(x, floating_type(x.dtype()));
+  const bool wide = floating.dtype() == Dtype::f64;
+  return unary(function, floating, floating.dtype(), out, {.loop = wide ? unary_loop<double, double, F>() : unary_loop<float, float, F>(), .function = &element});
 }
 
 }  // namespace attn

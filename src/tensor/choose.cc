@@ -10,31 +10,35 @@
 namespace attn {
 namespace {
 
+/// Elements move as words: their type does not matter.
 template <typename Word>
-void choose_run(char* const* data, const std::int64_t* strides, std::int64_t n) {
+void choose_words(const void*, const void* const* x, void* y, std::int64_t n) {
+  const auto* condition = static_cast<const bool*>(x[0]);
+  const Word *a = static_cast<const Word*>(x[1]), *b = static_cast<const Word*>(x[2]);
+  Word* result = static_cast<Word*>(y);
+  ATTN_INDEPENDENT
   for (std::int64_t i = 0; i < n; ++i) {
-    const bool first = *reinterpret_cast<const bool*>(data[1] + i * strides[1]);
-    *reinterpret_cast<Word*>(data[0] + i * strides[0]) =
-        *reinterpret_cast<const Word*>(first ? data[2] + i * strides[2] : data[3] + i * strides[3]);
+    const Word mask = static_cast<Word>(-static_cast<Word>(condition[i]));
+    result[i] = static_cast<Word>((a[i] & mask) | (b[i] & ~mask));
   }
 }
 
-/// a where the condition holds, else b, both of one dtype: elements move as words, their type does not matter.
+ElementLoop choice_of_words(std::size_t size) {
+  switch (size) {
+    case 1: return choose_words<std::uint8_t>;
+    case 2: return choose_words<std::uint16_t>;
+    case 4: return choose_words<std::uint32_t>;
+    default: return choose_words<std::uint64_t>;
+  }
+}
+
+/// a where the condition holds, else b, both of one dtype.
 Tensor choose(const char* function, const char* mask_name, const Tensor& condition, const Tensor& a, const Tensor& b, const Tensor& out = {}) {
   if (condition.dtype() != Dtype::boolean)
     throw DtypeError(std::string(function) + ": " + mask_name + " is " + std::string(name_of(condition.dtype())) + "; it must be bool");
   const Dims sizes = broadcast_shapes(function, broadcast_shapes(function, condition.sizes(), a.sizes()), b.sizes());
   return compute_into(function, out, sizes, a.dtype(), {&condition, &a, &b}, [&](const Tensor& target) {
-    const auto run = [&](auto word) {
-      iterate_in_parts(sizes, {operand(target, sizes), operand(condition, sizes), operand(a, sizes), operand(b, sizes)},
-                       [](char* const* data, const std::int64_t* strides, std::int64_t n) { choose_run<decltype(word)>(data, strides, n); });
-    };
-    switch (size_of(a.dtype())) {
-      case 1: return run(std::uint8_t{});
-      case 2: return run(std::uint16_t{});
-      case 4: return run(std::uint32_t{});
-      default: return run(std::uint64_t{});
-    }
+    compute_elements({.loop = choice_of_words(size_of(a.dtype())), .words = true}, target, {&condition, &a, &b});
   });
 }
 

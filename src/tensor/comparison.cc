@@ -1,7 +1,7 @@
 // src/tensor/comparison.cc: comparisons and logic, element by element, to bool.
 #include <attn/ops.h>
 
-#include "tensor/unary.h"
+#include "tensor/binary.h"
 
 #include <functional>
 

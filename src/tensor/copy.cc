@@ -2,39 +2,89 @@
 #include <attn/ops.h>
 
 #include "runtime/floating_point.h"
+#include "runtime/parallel.h"
 #include "tensor/blocks.h"
 #include "tensor/build.h"
-#include "tensor/element.h"
-#include "tensor/iterate.h"
+#include "tensor/elements.h"
 
 #include <algorithm>
-#include <cstring>
+#include <optional>
 
 namespace attn {
 namespace {
 
-template <typename To, typename From>
-void convert_run(char* const* data, const std::int64_t* strides, std::int64_t n) {
-  if constexpr (is_half<From> && std::is_same_v<To, float>) {
-    if (strides[0] == sizeof(To)) return read_block<From>(data[1], strides[1], reinterpret_cast<To*>(data[0]), n);
-  }
-  if constexpr (is_half<To> && std::is_same_v<From, float>) {
-    if (strides[1] == sizeof(From)) return write_block<To>(reinterpret_cast<const From*>(data[1]), data[0], strides[0], n);
-  }
-  if constexpr (std::is_same_v<To, From>) {
-    if (strides[0] == sizeof(To) && strides[1] == sizeof(To)) {
-      std::memmove(data[0], data[1], static_cast<std::size_t>(n) * sizeof(To));
-      return;
-    }
-  } else if (strides[0] == sizeof(To) && strides[1] == sizeof(From)) {
-    To* to = reinterpret_cast<To*>(data[0]);
-    const From* from = reinterpret_cast<const From*>(data[1]);
-    for (std::int64_t i = 0; i < n; ++i) to[i] = convert<To>(from[i]);
-    return;
-  }
-  for (std::int64_t i = 0; i < n; ++i)
-    *reinterpret_cast<To*>(data[0] + i * strides[0]) = convert<To>(*reinterpret_cast<const From*>(data[1] + i * strides[1]));
+/// Two dims of a copy: the one whose elements are neighbours in the target, and the one where they are in the source.
+struct Turn {
+  int to, from;
+};
+
+/// Where neighbours of the target lie apart in the source, and there is a dim where it is the other way round.
+std::optional<Turn> turn_of(const Tensor& target, const Tensor& source) {
+  constexpr std::int64_t least = 8;
+  const auto dim_of_neighbours = [](const Tensor& x) {
+    for (int d = x.dim() - 1; d >= 0; --d)
+      if (x.size(d) >= least && x.stride(d) == 1) return d;
+    return -1;
+  };
+  if (!(target.sizes() == source.sizes())) return std::nullopt;
+  const Turn turn{dim_of_neighbours(target), dim_of_neighbours(source)};
+  if (turn.to < 0 || turn.from < 0 || turn.to == turn.from || source.stride(turn.to) == 0) return std::nullopt;
+  return turn;
 }
+
+/// `rows` rows of `columns` words of the target, `to_stride` words apart; the source's rows are the target's columns.
+template <typename Word>
+void turn_tile(const Word* from, std::int64_t from_stride, Word* to, std::int64_t to_stride, std::int64_t rows, std::int64_t columns) {
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t c = 0; c < columns; ++c) to[r * to_stride + c] = from[c * from_stride + r];
+}
+
+/// A transposed copy in tiles: a line of memory wide in the target, so that each is written once, and long enough in the source to use up its lines.
+template <typename Word>
+void copy_turned(const Tensor& target, const Tensor& source, Turn turn) {
+  constexpr std::int64_t width = 64 / sizeof(Word), height = 64;
+  Dims corners = target.sizes();  // of the tiles
+  corners[turn.to] = (target.size(turn.to) + width - 1) / width;
+  corners[turn.from] = (target.size(turn.from) + height - 1) / height;
+  const std::int64_t tiles = corners.product(), together = std::max<std::int64_t>(1, 16384 / (width * height));
+  runtime::parallel_for((tiles + together - 1) / together, [&](std::int64_t part) {
+    for (std::int64_t tile = part * together; tile < std::min(tiles, (part + 1) * together); ++tile) {
+      std::int64_t left = tile, to = 0, from = 0, columns = 0, rows = 0;
+      const auto at = [&](int d, std::int64_t step) {  // where the tile begins along d
+        const std::int64_t begin = left % corners[d] * step;
+        left /= corners[d];
+        to += begin * target.stride(d);
+        from += begin * source.stride(d);
+        return std::min(step, target.size(d) - begin);
+      };
+      rows = at(turn.from, height);  // tiles of one column of lines, one under another
+      columns = at(turn.to, width);
+      for (int d = target.dim() - 1; d >= 0; --d)
+        if (d != turn.to && d != turn.from) at(d, 1);
+      turn_tile(static_cast<const Word*>(source.data()) + from, source.stride(turn.to), static_cast<Word*>(target.data()) + to, target.stride(turn.from), rows, columns);
+    }
+  });
+}
+
+/// A copy without any conversion.
+void copy_words(const Tensor& target, const Tensor& source) {
+  const std::size_t size = size_of(target.dtype());
+  if (const std::optional<Turn> turn = turn_of(target, source)) {
+    if (size == 4) return copy_turned<std::uint32_t>(target, source, *turn);
+    if (size == 2) return copy_turned<std::uint16_t>(target, source, *turn);
+    if (size == 8) return copy_turned<std::uint64_t>(target, source, *turn);
+  }
+  iterate_in_parts(target.sizes(), {operand(target, target.sizes()), operand(source, target.sizes())},
+                   [size](char* const* data, const std::int64_t* strides, std::int64_t n) { move_words(size, data[1], strides[1], data[0], strides[0], n); });
+}
+
+template <typename To>
+struct Conversion {
+  template <typename From>
+  To operator()(From value) const {
+    return convert<To>(value);
+  }
+};
 
 Tensor copy_as(const Tensor& x, Dtype dtype) {
   Tensor copy = empty(x.sizes(), dtype);
@@ -46,20 +96,13 @@ constexpr auto same = [](auto& dy) { return dy; };  // the tape converts
 
 }  // namespace
 
-void read_halves(Dtype half, const void* from, float* to, std::int64_t n) {
-  half == Dtype::bf16 ? read_block<bfloat16>(static_cast<const char*>(from), 2, to, n) : read_block<float16>(static_cast<const char*>(from), 2, to, n);
-}
-void write_halves(Dtype half, const float* from, void* to, std::int64_t n) {
-  half == Dtype::bf16 ? write_block<bfloat16>(from, static_cast<char*>(to), 2, n) : write_block<float16>(from, static_cast<char*>(to), 2, n);
-}
-
 void copy_values(const Tensor& target, const Tensor& source) {
-  with_type(target.dtype(), [&]<typename To>(Type<To>) {
-    with_type(source.dtype(), [&]<typename From>(Type<From>) {
-      iterate_in_parts(target.sizes(), {operand(target, target.sizes()), operand(source, target.sizes())},
-                       [](char* const* data, const std::int64_t* strides, std::int64_t n) { convert_run<To, From>(data, strides, n); });
-    });
-  });
+  if (target.dtype() == source.dtype()) return copy_words(target, source);
+  const auto from = [&]<typename From>(Type<From>) {
+    return with_computed(target.dtype(), []<typename To>(Type<To>) { return unary_loop<To, From, Conversion<To>>(); });
+  };
+  const Conversion<void> none;  // an object, as the loops want one
+  compute_elements({.loop = with_computed(source.dtype(), from), .function = &none}, target, {&source});
 }
 
 Tensor Tensor::clone() const { return record("CloneBackward0", copy_as(*this, dtype()), wrt(*this, same)); }
@@ -85,13 +128,7 @@ const Tensor& Tensor::fill_(Scalar value) const {
   if (defined()) check_fits("fill_", value, dtype());
   check_overwrite("fill_", *this);
   const History history = history_of_overwriting("FillBackward0", *this);
-  with_type(dtype(), [&]<typename T>(Type<T>) {
-    const T element = from_scalar<T>(value);
-    iterate_in_parts(sizes(), {operand(*this, sizes())}, [element](char* const* data, const std::int64_t* strides, std::int64_t n) {
-      if (strides[0] == sizeof(T)) std::fill_n(reinterpret_cast<T*>(data[0]), n, element);
-      else for (std::int64_t i = 0; i < n; ++i) *reinterpret_cast<T*>(data[0] + i * strides[0]) = element;
-    });
-  });
+  copy_words(*this, filled({}, value, dtype()));
   return history.changed(*this);
 }
 

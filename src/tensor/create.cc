@@ -5,10 +5,12 @@
 
 #include "runtime/floating_point.h"
 #include "runtime/memory.h"
+#include "tensor/blocks.h"
 #include "tensor/build.h"
 #include "tensor/create.h"
 #include "tensor/element.h"
 #include "tensor/impl.h"
+#include "tensor/iterate.h"
 
 #include <algorithm>
 #include <cmath>
@@ -77,7 +79,12 @@ void check_fits(const char* function, Scalar value, Dtype dtype) {
 Tensor filled(const Dims& sizes, Scalar value, Dtype dtype) {
   const runtime::DefaultFloatingPoint floating_point;
   Tensor result = empty(sizes, dtype);
-  with_type(dtype, [&]<typename T>(Type<T>) { std::fill_n(result.data<T>(), result.numel(), from_scalar<T>(value)); });
+  with_type(dtype, [&]<typename T>(Type<T>) {
+    const T element = from_scalar<T>(value);
+    iterate_in_parts(sizes, {operand(result, sizes)}, [&element](char* const* data, const std::int64_t*, std::int64_t n) {
+      move_words(sizeof(T), reinterpret_cast<const char*>(&element), 0, data[0], sizeof(T), n);
+    });
+  });
   return result;
 }
 

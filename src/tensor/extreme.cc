@@ -1,7 +1,10 @@
 // src/tensor/extreme.cc: max, min, argmax, all and any: comparisons along a row, exact in every dtype.
+#include "tensor/blocks.h"
+#include "tensor/elements.h"
 #include "tensor/rows.h"
 
-#include <cmath>
+#include <algorithm>
+#include <vector>
 
 namespace attn {
 namespace {
@@ -9,31 +12,106 @@ namespace {
 enum class Extreme { largest, smallest };
 
 /// Whether `value` takes the place of `best`: NaN beats every number, the first of equals stays.
-template <Extreme extreme, typename T>
-bool beats(T value, T best) {
-  if constexpr (!std::is_integral_v<T>) {
-    if (std::isnan(best)) return false;
-    if (std::isnan(value)) return true;
+template <Extreme extreme, typename C>
+bool beats(C value, C best) {
+  return (best == best) & ((value != value) | (extreme == Extreme::largest ? value > best : value < best));
+}
+
+template <typename C>
+struct Best {
+  C value;
+  std::int64_t at;
+};
+
+/// The best of n >= 1 neighbours, and the first place where it stands.
+template <Extreme extreme, typename C>
+Best<C> best_of_block(const C* x, std::int64_t n) {
+  constexpr std::int64_t ways = 16;
+  C best[ways];
+  std::fill_n(best, ways, x[0]);
+  std::int64_t i = 0;
+  for (; i + ways <= n; i += ways)
+    for (std::int64_t w = 0; w < ways; ++w) best[w] = beats<extreme>(x[i + w], best[w]) ? x[i + w] : best[w];
+  for (; i < n; ++i) best[0] = beats<extreme>(x[i], best[0]) ? x[i] : best[0];
+  C most = best[0];
+  for (const C other : best) most = beats<extreme>(other, most) ? other : most;
+  std::int64_t at = 0;
+  while (!(x[at] == most || (x[at] != x[at] && most != most))) ++at;
+  return {most, at};
+}
+
+/// The best of n >= 1 elements that lie `stride` bytes apart.
+template <Extreme extreme, typename C>
+Best<C> best_of_run(Dtype dtype, const char* x, std::int64_t stride, std::int64_t n) {
+  alignas(64) C block[block_elements];
+  Best<C> best{};
+  in_blocks(n, [&](std::int64_t start, std::int64_t count) {
+    read_block(dtype, x + start * stride, stride, block, count);
+    const Best<C> next = best_of_block<extreme>(block, count);
+    if (start == 0 || beats<extreme>(next.value, best.value)) best = {next.value, start + next.at};
+  });
+  return best;
+}
+
+/// Of one long row in parts that threads share.
+template <Extreme extreme, typename C>
+Best<C> best_of_long_run(Dtype dtype, const char* x, std::int64_t stride, std::int64_t n) {
+  constexpr std::int64_t part = 65536;
+  std::vector<Best<C>> parts(static_cast<std::size_t>((n + part - 1) / part));
+  runtime::parallel_for(static_cast<std::int64_t>(parts.size()), [&](std::int64_t i) {
+    parts[static_cast<std::size_t>(i)] = best_of_run<extreme, C>(dtype, x + i * part * stride, stride, std::min(part, n - i * part));
+  });
+  Best<C> best = parts[0];
+  for (std::size_t i = 1; i < parts.size(); ++i)
+    if (beats<extreme>(parts[i].value, best.value)) best = {parts[i].value, static_cast<std::int64_t>(i) * part + parts[i].at};
+  return best;
+}
+
+/// Of `count` rows of n that lie side by side, their elements `stride` bytes apart: row after row of the matrix whose columns they are.
+template <Extreme extreme, typename C>
+void best_of_columns(Dtype dtype, const char* x, std::int64_t stride, std::int64_t n, std::int64_t count, C* best, std::int64_t* at) {
+  const auto size = static_cast<std::int64_t>(size_of(dtype));
+  alignas(64) C row[block_elements];
+  read_block(dtype, x, size, best, count);
+  std::fill_n(at, count, 0);
+  for (std::int64_t i = 1; i < n; ++i) {
+    read_block(dtype, x + i * stride, size, row, count);
+    ATTN_INDEPENDENT
+    for (std::int64_t c = 0; c < count; ++c) {
+      const bool better = beats<extreme>(row[c], best[c]);
+      best[c] = better ? row[c] : best[c];
+      at[c] = better ? i : at[c];
+    }
   }
-  return extreme == Extreme::largest ? value > best : value < best;
 }
 
 /// Values and indices of the rows of [..., n], n >= 1.
 template <Extreme extreme>
 std::pair<Tensor, Tensor> extremes(const Tensor& x, const Dims& sizes) {
+  constexpr std::int64_t long_row = 1 << 18;
   const Rows rows(x);
   const Tensor values = empty(sizes, x.dtype()), indices = empty(sizes, Dtype::i64);
-  with_type(x.dtype(), [&]<typename T>(Type<T>) {
-    T* value_out = static_cast<T*>(values.data());
+  const auto size = static_cast<std::int64_t>(size_of(x.dtype())), stride = rows.stride * size;
+  const auto row_of = [&](std::int64_t row) { return static_cast<const char*>(advance(rows.x, rows.offset(row))); };
+  with_computed(x.dtype(), [&]<typename C>(Type<C>) {
     std::int64_t* index_out = indices.data<std::int64_t>();
-    parallel_rows(rows.count, rows.n, [&](std::int64_t row) {
-      const T* from = rows.data<T>(row);
-      std::int64_t at = 0;
-      for (std::int64_t i = 1; i < rows.n; ++i)
-        if (beats<extreme>(widen(from[i * rows.stride]), widen(from[at * rows.stride]))) at = i;
-      value_out[row] = from[at * rows.stride];
-      index_out[row] = at;
-    });
+    const auto put = [&](std::int64_t row, const Best<C>& best) {
+      write_block(x.dtype(), &best.value, static_cast<char*>(advance(values, row)), size, 1);
+      index_out[row] = best.at;
+    };
+    if (rows.n >= long_row) {
+      for (std::int64_t row = 0; row < rows.count; ++row) put(row, best_of_long_run<extreme, C>(x.dtype(), row_of(row), stride, rows.n));
+    } else if (rows.stride != 1 && rows.x.dim() > 1 && rows.x.stride(-2) == 1) {
+      const std::int64_t columns = rows.x.size(-2), step = 128, parts = (columns + step - 1) / step;
+      runtime::parallel_for(rows.count / std::max<std::int64_t>(1, columns) * parts, [&](std::int64_t part) {
+        const std::int64_t first = part / parts * columns + part % parts * step, count = std::min(step, columns - part % parts * step);
+        alignas(64) C best[step];
+        best_of_columns<extreme, C>(x.dtype(), row_of(first), stride, rows.n, count, best, index_out + first);
+        write_block(x.dtype(), best, static_cast<char*>(advance(values, first)), size, count);
+      });
+    } else {
+      parallel_rows(rows.count, rows.n, [&](std::int64_t row) { put(row, best_of_run<extreme, C>(x.dtype(), row_of(row), stride, rows.n)); });
+    }
   });
   return {values, indices};
 }

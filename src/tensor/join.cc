@@ -2,6 +2,7 @@
 #include <attn/ops.h>
 
 #include "kernels/rows/target.h"
+#include "runtime/parallel.h"
 #include "tensor/build.h"
 #include "tensor/defined.h"
 #include "tensor/promote.h"
@@ -49,6 +50,23 @@ Tensor join(const char* function, const std::vector<Tensor>& tensors, int dim) {
   return result;
 }
 
+template <typename Word>
+void pick_words(const char* from, const std::int64_t* picked, std::int64_t count, char* to) {
+  for (std::int64_t i = 0; i < count; ++i) reinterpret_cast<Word*>(to)[i] = reinterpret_cast<const Word*>(from)[picked[i]];
+}
+
+/// `count` rows of `bytes` bytes, one behind another.
+void pick_rows(const char* from, const std::int64_t* picked, std::int64_t count, std::int64_t bytes, char* to) {
+  switch (bytes) {
+    case 1: return pick_words<std::uint8_t>(from, picked, count, to);
+    case 2: return pick_words<std::uint16_t>(from, picked, count, to);
+    case 4: return pick_words<std::uint32_t>(from, picked, count, to);
+    case 8: return pick_words<std::uint64_t>(from, picked, count, to);
+    default:
+      for (std::int64_t i = 0; i < count; ++i) std::memcpy(to + i * bytes, from + picked[i] * bytes, static_cast<std::size_t>(bytes));
+  }
+}
+
 /// Slices of `dim` picked by `index`, whose shape takes the place of that dim.
 Tensor pick(const char* function, const char* name, const Tensor& source, int dim, const Tensor& index) {
   if (!is_integral(index.dtype()))
@@ -66,15 +84,17 @@ Tensor pick(const char* function, const char* name, const Tensor& source, int di
       throw ValueError(std::string(function) + ": index " + std::to_string(i) + " is out of range; " + name + " has " + std::to_string(rows) +
                        " rows");
   const Tensor result = empty(sizes, x.dtype());
-  const std::size_t bytes = static_cast<std::size_t>(inner) * size_of(x.dtype());
-  char* to = static_cast<char*>(result.data());
-  const char* from = static_cast<const char*>(x.data());
-  for (std::int64_t o = 0; bytes > 0 && o < outer; ++o, from += static_cast<std::size_t>(rows) * bytes) {
-    for (const std::int64_t i : picked) {
-      std::memcpy(to, from + static_cast<std::size_t>(i) * bytes, bytes);
-      to += bytes;
+  if (result.numel() == 0) return result;
+  const std::int64_t bytes = inner * static_cast<std::int64_t>(size_of(x.dtype())), count = static_cast<std::int64_t>(picked.size());
+  const std::int64_t step = std::max<std::int64_t>(1, 65536 / bytes);
+  runtime::parallel_for((outer * count + step - 1) / step, [&](std::int64_t part) {
+    const std::int64_t end = std::min(outer * count, (part + 1) * step);
+    for (std::int64_t at = part * step; at < end;) {  // those of one outer index
+      const std::int64_t o = at / count, first = at % count, length = std::min(count - first, end - at);
+      pick_rows(static_cast<const char*>(x.data()) + o * rows * bytes, picked.data() + first, length, bytes, static_cast<char*>(result.data()) + at * bytes);
+      at += length;
     }
-  }
+  });
   return result;
 }
 
@@ -90,14 +110,17 @@ Tensor add_at(const Tensor& values, int dim, const Tensor& index, std::int64_t r
   const std::vector<std::int64_t> picked = index.to_int_vector();
   const auto add_kernel = kernels::row_kernels().binary;
   const auto add_rows = [&]<typename T>(T* to) {
-    const T* row = static_cast<const T*>(from.data());
-    for (std::int64_t o = 0; o < outer; ++o, to += rows * inner)
-      for (const std::int64_t i : picked) {
-        T* sum = to + i * inner;
-        if (std::is_same_v<T, float> && add_kernel != nullptr) add_kernel(kernels::Binary::add, kernels::Element::f32, sum, row, 0, sum, inner);
+    constexpr auto element = sizeof(T) == 8 ? kernels::Element::f64 : kernels::Element::f32;
+    constexpr std::int64_t least = 64;  // columns worth a call
+    const auto count = static_cast<std::int64_t>(picked.size());
+    runtime::parallel_for(outer, [&](std::int64_t o) {
+      const T* row = static_cast<const T*>(from.data()) + o * count * inner;
+      for (std::int64_t p = 0; p < count; ++p, row += inner) {
+        T* sum = to + (o * rows + picked[static_cast<std::size_t>(p)]) * inner;
+        if (add_kernel != nullptr && inner >= least) add_kernel(kernels::Binary::add, element, sum, row, 0, sum, inner);
         else for (std::int64_t c = 0; c < inner; ++c) sum[c] += row[c];
-        row += inner;
       }
+    });
   };
   from.dtype() == Dtype::f64 ? add_rows(result.data<double>()) : add_rows(result.data<float>());
   return record("IndexAddBackward0", result, wrt(values, [dim](auto& dy, auto& index) { return dy.index_select(dim, index); }, index));

@@ -94,6 +94,13 @@ Tensor settled(const Tensor& y, const Tensor& target, Dtype dtype) {
 /// Operands of rank 2 and more with broadcast batch dims: checked, widened, multiplied; sizes [..., M, N]. `target`: memory for
 /// the result, of these sizes, to be used where that saves a copy.
 Tensor batched(const char* function, const Tensor& a, const Tensor& b, const After& after = {}, const Tensor& target = {}) {
+  if (b.size(-1) == 1 && a.size(-2) > 1 && !after.bias.defined()) {  // the same sums as one row times the transposed matrix: lanes are its rows
+    const Tensor rows = b.dim() == 2 && a.dim() > 2 ? a.detach().flatten(0, -2) : a.detach();
+    const Tensor y = batched(function, b.detach().transpose(-1, -2), rows.transpose(-1, -2), after, target);
+    Dims sizes = rows.dim() == a.dim() ? y.sizes() : a.sizes();
+    sizes[sizes.size() - 2] = a.size(-2), sizes[sizes.size() - 1] = 1;
+    return y.reshape(sizes);
+  }
   const Tensor left = left_operand(a), right = right_operand(b);
   if (right.dim() == 2 && left.dim() > 2) {  // one matrix for the whole batch: its items are just more rows
     Dims sizes = left.sizes();

@@ -9,6 +9,9 @@
 namespace attn {
 namespace {
 
+/// Rows side by side whose gradients are made together.
+constexpr std::int64_t gradient_columns = 256;
+
 /// x with `dim` moved last, the others in their order, so that input and result are walked alike.
 Tensor moved_last(const Tensor& x, int dim) {
   if (x.dim() == 0) return x.reshape({1});
@@ -57,26 +60,79 @@ Tensor softmax_like(const char* function, kernels::RowOp op, const Tensor& x, in
   return deliver(function, wide, out, x.dtype());
 }
 
-/// y dy - y sum(y dy): in operations that have gradients, or with the same bits in one pass over the rows.
-Tensor softmax_gradient(const Tensor& dy, const Tensor& y, int dim) {
-  if (grad_enabled()) {
-    const Tensor product = widen(dy) * widen(y);
-    return product - widen(y) * sum(product, {dim}, /*keepdim=*/true);
+// What a gradient is made of, over neighbours.
+template <typename T>
+void multiply_into(T* y, const T* a, const T* b, std::int64_t n) {
+  ATTN_INDEPENDENT
+  for (std::int64_t i = 0; i < n; ++i) y[i] = a[i] * b[i];
+}
+/// y = a - b total, one total for all or one for each.
+template <typename T, typename Total>
+void subtract_into(T* y, const T* a, const T* b, Total total, std::int64_t n) {
+  ATTN_INDEPENDENT
+  for (std::int64_t i = 0; i < n; ++i) y[i] = canonical_nan(a[i] - b[i] * total(i));
+}
+
+/// The gradients below of rows that lie side by side, `count` of them from the pointers on, or of one row of n neighbours.
+template <typename T>
+struct GradientPart {
+  kernels::RowOp op;
+  std::int64_t n, stride;
+  const T *dy, *y;
+  T* dx;
+
+  void prepare(std::int64_t at, std::int64_t neighbours) const {
+    if (op == kernels::RowOp::softmax)
+      multiply_into(dx + at, dy + at, y + at, neighbours);
+    else
+      kernels::row_kernels().unary(kernels::Unary::exp, element_of(dtype_of<T>), y + at, dx + at, neighbours);
   }
-  const Tensor wide = widened(y), dx = empty(y.sizes(), wide.dtype());
-  const Rows up(moved_last(widened(dy), dim)), from(moved_last(wide, dim)), to(moved_last(dx, dim));
-  const auto element = element_of(wide.dtype());
-  with_compute_type(wide.dtype(), [&]<typename T>(Type<T>) {
-    parallel_rows(from.count, from.n, [&](std::int64_t row) {
-      const T *dy_row = up.data<T>(row), *y_row = from.data<T>(row);
-      T* x_row = to.data<T>(row);
-      for (std::int64_t i = 0; i < from.n; ++i) x_row[i * to.stride] = dy_row[i * up.stride] * y_row[i * from.stride];
-      T total;
-      kernels::row_kernels().row(kernels::RowOp::sum, element, x_row, to.stride, &total, 1, from.n);
-      for (std::int64_t i = 0; i < from.n; ++i) x_row[i * to.stride] = canonical_nan(x_row[i * to.stride] - y_row[i * from.stride] * total);
+  template <typename Total>
+  void finish(std::int64_t at, std::int64_t neighbours, Total total) const {
+    op == kernels::RowOp::softmax ? subtract_into(dx + at, dx + at, y + at, total, neighbours) : subtract_into(dx + at, dy + at, dx + at, total, neighbours);
+  }
+  const T* summands() const { return op == kernels::RowOp::softmax ? dx : dy; }
+
+  void row() const {
+    prepare(0, n);
+    T total;
+    kernels::row_kernels().row(kernels::RowOp::sum, element_of(dtype_of<T>), summands(), 1, &total, 1, n);
+    finish(0, n, [total](std::int64_t) { return total; });
+  }
+  void columns(std::int64_t count) const {
+    alignas(64) T totals[gradient_columns];
+    for (std::int64_t i = 0; i < n; ++i) prepare(i * stride, count);
+    kernels::row_kernels().sum_columns(element_of(dtype_of<T>), summands(), stride, n, totals, count);
+    for (std::int64_t i = 0; i < n; ++i) finish(i * stride, count, [&](std::int64_t c) { return totals[c]; });
+  }
+};
+
+/// The gradient of softmax, y dy - y sum(y dy), or of log_softmax, dy - e^y sum(dy), in the compute type and without history.
+Tensor gradient_of_rows(kernels::RowOp op, const Tensor& given_dy, const Tensor& given_y, int dim) {
+  const Tensor y = widened(given_y).contiguous(), dy = widened(given_dy).contiguous(), dx = empty(y.sizes(), y.dtype());
+  if (dx.numel() == 0) return dx;
+  const Rows up(moved_last(dy, dim)), from(moved_last(y, dim)), to(moved_last(dx, dim));
+  with_compute_type(y.dtype(), [&]<typename T>(Type<T>) {
+    const auto part_at = [&](std::int64_t row) { return GradientPart<T>{op, from.n, from.stride, up.data<T>(row), from.data<T>(row), to.data<T>(row)}; };
+    if (from.stride == 1 || from.n == 1) return parallel_rows(from.count, from.n, [&](std::int64_t row) { part_at(row).row(); });
+    const std::int64_t columns = from.stride, parts = (columns + gradient_columns - 1) / gradient_columns;  // the dims behind `dim`
+    runtime::parallel_for(from.count / columns * parts, [&](std::int64_t part) {
+      const std::int64_t first = part / parts * columns + part % parts * gradient_columns;
+      part_at(first).columns(std::min(gradient_columns, columns - part % parts * gradient_columns));
     });
   });
   return dx;
+}
+
+/// In operations that have gradients, or with the same bits in one pass over the rows.
+Tensor softmax_gradient(const Tensor& dy, const Tensor& y, int dim) {
+  if (!grad_enabled()) return gradient_of_rows(kernels::RowOp::softmax, dy, y, dim);
+  const Tensor product = widen(dy) * widen(y);
+  return product - widen(y) * sum(product, {dim}, /*keepdim=*/true);
+}
+Tensor log_softmax_gradient(const Tensor& dy, const Tensor& y, int dim) {
+  if (!grad_enabled()) return gradient_of_rows(kernels::RowOp::log_softmax, dy, y, dim);
+  return widen(dy) - exp(widen(y)) * sum(widen(dy), {dim}, /*keepdim=*/true);
 }
 
 }  // namespace
@@ -88,9 +144,7 @@ Tensor softmax(const Tensor& x, int dim, Tensor out) {
 
 Tensor log_softmax(const Tensor& x, int dim, Tensor out) {
   const Tensor y = softmax_like("log_softmax", kernels::RowOp::log_softmax, x, dim, out);
-  return record("LogSoftmaxBackward0", y, wrt(x, [dim](auto& dy, auto& y) {
-    return widen(dy) - exp(widen(y)) * sum(widen(dy), {dim}, /*keepdim=*/true);
-  }, y));
+  return record("LogSoftmaxBackward0", y, wrt(x, [dim](auto& dy, auto& y) { return log_softmax_gradient(dy, y, dim); }, y));
 }
 
 namespace {

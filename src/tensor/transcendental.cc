@@ -1,10 +1,9 @@
 // src/tensor/transcendental.cc: exp, log, tanh, gelu and their like, in the kernels' own arithmetic: the same bits everywhere.
 #include <attn/ops.h>
 
-#include "tensor/blocks.h"
 #include "tensor/rows.h"
 #include "tensor/slope.h"
-#include "tensor/unary.h"
+#include "tensor/binary.h"
 
 #include <algorithm>
 #include <cmath>
@@ -14,49 +13,34 @@ namespace {
 
 using kernels::Unary;
 
-/// A run through the kernel, which wants contiguous f32 or f64: directly where it is so, else by way of a small buffer.
-/// `total`: bytes of all results.
-template <typename T>
-void kernel_run(Unary op, std::int64_t total, char* const* data, const std::int64_t* strides, std::int64_t n) {
-  using C = Compute<T>;
-  const auto element = std::is_same_v<C, double> ? kernels::Element::f64 : kernels::Element::f32;
+/// The kernel over neighbours; results of many bytes by way of a buffer that stays in the cache, and past the caches.
+struct Kernel {
+  Unary op;
+  bool past_caches;
+};
+
+template <typename C>
+void run_kernel(const void* context, const void* const* in, void* y, std::int64_t n) {
+  const auto& [op, past_caches] = *static_cast<const Kernel*>(context);
+  constexpr auto element = sizeof(C) == 8 ? kernels::Element::f64 : kernels::Element::f32;
   const auto& table = kernels::row_kernels();
-  const bool contiguous = !is_half<T> && strides[0] == sizeof(T) && strides[1] == sizeof(T);
-  if (contiguous && total < streamed_bytes) return table.unary(op, element, data[1], data[0], n);
-  if (contiguous) {  // by way of a buffer that stays in the cache, and past the caches
-    constexpr std::int64_t block = 256;
-    alignas(64) T y[block];
-    for (std::int64_t i = 0; i < n; i += block) {
-      const std::int64_t count = std::min(block, n - i);
-      table.unary(op, element, reinterpret_cast<const T*>(data[1]) + i, y, count);
-      table.stream(y, reinterpret_cast<T*>(data[0]) + i, count * static_cast<std::int64_t>(sizeof(T)));
-    }
-    table.end_of_streams();
-    return;
+  if (!past_caches) return table.unary(op, element, in[0], y, n);
+  constexpr std::int64_t block = 256;
+  alignas(64) C buffer[block];
+  for (std::int64_t i = 0; i < n; i += block) {
+    const std::int64_t count = std::min(block, n - i);
+    table.unary(op, element, static_cast<const C*>(in[0]) + i, buffer, count);
+    table.stream(buffer, static_cast<C*>(y) + i, count * static_cast<std::int64_t>(sizeof(C)));
   }
-  in_blocks(n, [&](std::int64_t start, std::int64_t count) {
-    alignas(64) C x[block_elements];
-    read_block<T>(data[1] + start * strides[1], strides[1], x, count);
-    table.unary(op, element, x, x, count);
-    write_block<T>(x, data[0] + start * strides[0], strides[0], count);
-  });
+  table.end_of_streams();
 }
 
 Tensor transcendental(const char* function, Unary op, const Tensor& given, const Tensor& out) {
   const Tensor x = as(given, floating_type(given.dtype()));
   return compute_into(function, out, x.sizes(), x.dtype(), {&x}, [&](const Tensor& target) {
-    const auto run = [&]<typename T>(Type<T>) {
-      iterate_in_parts(x.sizes(), {operand(target, x.sizes()), operand(x, x.sizes())},
-                       [op, total = x.numel() * static_cast<std::int64_t>(sizeof(T))](char* const* data, const std::int64_t* strides, std::int64_t n) {
-                         kernel_run<T>(op, total, data, strides, n);
-                       });
-    };
-    switch (x.dtype()) {
-      case Dtype::f64: return run(Type<double>{});
-      case Dtype::bf16: return run(Type<bfloat16>{});
-      case Dtype::f16: return run(Type<float16>{});
-      default: return run(Type<float>{});
-    }
+    const bool direct = compute_dtype(x.dtype()) == x.dtype() && x.is_contiguous() && target.is_contiguous();
+    const Kernel kernel{op, direct && x.numel() * static_cast<std::int64_t>(size_of(x.dtype())) >= streamed_bytes};
+    compute_elements({.loop = x.dtype() == Dtype::f64 ? run_kernel<double> : run_kernel<float>, .function = &kernel}, target, {&x});
   });
 }
 

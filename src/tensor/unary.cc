@@ -1,7 +1,7 @@
 // src/tensor/unary.cc: functions of one tensor that are exact or correctly rounded.
 #include <attn/ops.h>
 
-#include "tensor/unary.h"
+#include "tensor/binary.h"
 
 #include <cmath>
 

@@ -123,6 +123,15 @@ TEST_P(EveryRowTarget, SumsAndProductsOfElements) {
         target().binary(op, Element::f32, a.data(), one ? nullptr : b.data(), 0.3f, y.data(), count);
         for (std::size_t i = 0; i < n; ++i) ASSERT_EQ(bits_of(y[i]), bits_of(expected_of(op, a[i], one ? 0.3f : b[i]))) << std::hexfloat << a[i] << " " << b[i];
         EXPECT_EQ(y[n], 5.0f);
+        const std::vector<double> wide_a(a.begin(), a.end()), wide_b(b.begin(), b.end());
+        std::vector<double> wide_y(n + 1, 5.0);
+        target().binary(op, Element::f64, wide_a.data(), one ? nullptr : wide_b.data(), 0.3, wide_y.data(), count);
+        for (std::size_t i = 0; i < n; ++i) {
+          const double u = wide_a[i], v = one ? 0.3 : wide_b[i], expected = op == Binary::add ? u + v : op == Binary::sub ? u - v : op == Binary::mul ? u * v : u / v;
+          if (expected != expected) ASSERT_TRUE(wide_y[i] != wide_y[i]);
+          else ASSERT_EQ(std::bit_cast<std::uint64_t>(wide_y[i]), std::bit_cast<std::uint64_t>(expected)) << std::hexfloat << u << " " << v;
+        }
+        EXPECT_EQ(wide_y[n], 5.0);
         std::vector<std::uint16_t> p(n), q(n), r(n + 1, 7);
         target().narrow(Element::bf16, a.data(), p.data(), count);
         target().narrow(Element::bf16, b.data(), q.data(), count);

@@ -56,8 +56,9 @@ void unary(Unary op, Element element, const void* x, void* y, std::int64_t n) no
 void slope(Slope op, Element element, const void* dy, const void* x, void* y, std::int64_t n) noexcept {
   with_element(element, [&]<typename T>(T) { slope_of(op, static_cast<const T*>(dy), static_cast<const T*>(x), static_cast<T*>(y), n); });
 }
-void binary(Binary op, Element element, const void* a, const void* b, float one, void* y, std::int64_t n) noexcept {
-  element == Element::bf16 ? binary_of<Halves>(op, a, b, one, y, n) : binary_of<Singles>(op, a, b, one, y, n);
+void binary(Binary op, Element element, const void* a, const void* b, double one, void* y, std::int64_t n) noexcept {
+  if (element == Element::f64) return binary_of<Wide<double>>(op, a, b, one, y, n);
+  element == Element::bf16 ? binary_of<Halves>(op, a, b, static_cast<float>(one), y, n) : binary_of<Singles>(op, a, b, static_cast<float>(one), y, n);
 }
 void row(RowOp op, Element element, const void* x, std::int64_t x_stride, void* y, std::int64_t y_stride, std::int64_t n) noexcept {
   const bool one_value = op != RowOp::softmax && op != RowOp::log_softmax;

@@ -4,7 +4,7 @@
 
 namespace attn::kernels {
 
-/// Of elements: f32, or bf16 computed in f32 and rounded once.
+/// Of elements: f32, f64, or bf16 computed in f32 and rounded once.
 enum class Binary : std::uint8_t { add, sub, mul, div };
 
 /// The functions of `Reference` with the same names, arguments and bits, and what they make together. Any memory, any number of
@@ -37,8 +37,8 @@ struct RowTarget {
   /// there are no vectors.
   void (*widen)(Element half, const void* x, void* y, std::int64_t n) noexcept = nullptr;
   void (*narrow)(Element half, const void* x, void* y, std::int64_t n) noexcept = nullptr;
-  /// y[i] = a[i] op b[i], or a[i] op `one` where b is null; f32 or bf16. y may be a or b. Null where there are no vectors.
-  void (*binary)(Binary op, Element element, const void* a, const void* b, float one, void* y, std::int64_t n) noexcept = nullptr;
+  /// y[i] = a[i] op b[i], or a[i] op `one` where b is null; f32, f64 or bf16. y may be a or b. Null where there are no vectors.
+  void (*binary)(Binary op, Element element, const void* a, const void* b, double one, void* y, std::int64_t n) noexcept = nullptr;
 };
 
 /// By name, or null when the target is not built in.
