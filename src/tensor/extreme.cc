@@ -27,17 +27,26 @@ struct Best {
 template <Extreme extreme, typename C>
 Best<C> best_of_block(const C* x, std::int64_t n) {
   constexpr std::int64_t ways = 16;
+  using Flag = std::conditional_t<sizeof(C) == 8, std::int64_t, std::int32_t>;
   C best[ways];
+  Flag nan[ways] = {};
   std::fill_n(best, ways, x[0]);
-  std::int64_t i = 0;
+  const auto take = [&](std::int64_t w, C value) {
+    best[w] = (extreme == Extreme::largest ? value > best[w] : value < best[w]) ? value : best[w];
+    nan[w] |= value != value ? Flag{1} : Flag{0};
+  };
+  std::int64_t i = 0, at = 0;
   for (; i + ways <= n; i += ways)
-    for (std::int64_t w = 0; w < ways; ++w) best[w] = beats<extreme>(x[i + w], best[w]) ? x[i + w] : best[w];
-  for (; i < n; ++i) best[0] = beats<extreme>(x[i], best[0]) ? x[i] : best[0];
+    for (std::int64_t w = 0; w < ways; ++w) take(w, x[i + w]);
+  for (; i < n; ++i) take(0, x[i]);
+  if (std::any_of(nan, nan + ways, [](Flag flag) { return flag != 0; })) {
+    while (x[at] == x[at]) ++at;
+    return {x[at], at};
+  }
   C most = best[0];
   for (const C other : best) most = beats<extreme>(other, most) ? other : most;
-  std::int64_t at = 0;
-  while (!(x[at] == most || (x[at] != x[at] && most != most))) ++at;
-  return {most, at};
+  while (x[at] != most) ++at;
+  return {x[at], at};
 }
 
 /// The best of n >= 1 elements that lie `stride` bytes apart.
