@@ -13,7 +13,7 @@
 namespace attn {
 
 /// What a safetensors file holds.
-struct Safetensors {
+struct ATTN_API Safetensors {
   std::vector<std::pair<std::string, Tensor>> tensors;  // loaded: in the order of their data in the file
   std::map<std::string, std::string> metadata;
 
