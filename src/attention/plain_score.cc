@@ -76,8 +76,9 @@ class Evaluation {
     if (node.kind == Kind::number) table = as_number(table);  // before rows are picked: their gradients are added in the compute type
     Tensor place = zeros({}, Dtype::f64);
     for (std::size_t d = 0; d < parts.size(); ++d) place = place * static_cast<double>(table.size(static_cast<int>(d))) + result(parts[d]);
-    place = where(visible_, place.expand(scores_.sizes()), 0.0).to(Dtype::i64);
-    const Tensor found = table.reshape({-1}).index_select(0, place.reshape({-1})).reshape(scores_.sizes());
+    // Where pairs decide, those outside of the call have no place; elsewhere each element is picked once, and its gradient is a sum, not a chain of pairs.
+    if (place.dim() == 4) place = where(visible_, place.expand(scores_.sizes()), 0.0);
+    const Tensor found = table.reshape({-1}).index_select(0, place.to(Dtype::i64).reshape({-1})).reshape(place.sizes());
     return node.kind == Kind::whole ? found.to(Dtype::f64) : found;
   }
 
