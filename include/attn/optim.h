@@ -23,7 +23,7 @@ struct Group {
 /// What every optimiser is: parameters, and for each of them what earlier steps left.
 ///
 /// A step changes parameters in place by their `grad()`; one without a gradient is passed over. Half floats are kept besides as f32
-/// ("master"), so that steps smaller than their last digit add up; the copy is made anew when the parameter was changed meanwhile.
+/// ("master"), so that steps smaller than their last digit add up; the copy is made anew when the parameter has other values than the step left.
 /// A step that throws, also for want of memory, has changed nothing.
 /// Thread safety: one thread at a time, and none that reads the parameters.
 class ATTN_API Optimizer {
@@ -38,7 +38,8 @@ class ATTN_API Optimizer {
 
   /// "state.<parameter>.step", "state.<parameter>.exp_avg", ...: copies, parameters counted through all groups. Options are not in it.
   StateDict state_dict() const;
-  /// ValueError, one line that names every key that is missing, unexpected or of another shape; nothing was changed then.
+  /// Before the parameters' values are loaded or after. ValueError, one line that names every key that is missing, unexpected or of another
+  /// shape; nothing was changed then.
   void load_state_dict(const StateDict& dict);
 
  protected:

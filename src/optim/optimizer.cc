@@ -13,7 +13,9 @@
 namespace attn::optim {
 namespace {
 
-constexpr std::uint64_t no_version = ~std::uint64_t{0};  // of a master that is still to be filled
+constexpr std::uint64_t no_version = ~std::uint64_t{0};  // of a master that is still to be filled, or to be compared with its parameter
+
+bool is_half(const Tensor& x) { return x.dtype() == Dtype::bf16 || x.dtype() == Dtype::f16; }
 
 /// Contiguous memory that steps take in turn, as large as the largest of them needs.
 class Shared {
@@ -68,17 +70,19 @@ std::vector<Optimizer::Step> Optimizer::prepare_steps(bool halves) const {
     if (!gradient.defined()) continue;
     Step& step = steps.emplace_back(Step{i, states_[i], {}, {}});
     ++step.next.step;
-    const bool is_half = parameter.dtype() == Dtype::bf16 || parameter.dtype() == Dtype::f16;
-    if (is_half && !step.next.master.defined()) {
+    const bool half = is_half(parameter);
+    if (half && !step.next.master.defined()) {
       step.next.master = empty(parameter.sizes(), Dtype::f32);
       step.next.master_version = no_version;
+    } else if (half && step.next.master_version != parameter.version() && same_bits(step.next.master.to(parameter.dtype()), parameter)) {
+      step.next.master_version = parameter.version();  // written, but not changed: as when a checkpoint's weights are loaded after its optimiser
     }
-    if (is_half) step.values = step.next.master;
+    if (half) step.values = step.next.master;
     else if (parameter.is_contiguous()) step.values = parameter.detach();
     else values.hold(step.values, parameter.sizes(), parameter.dtype());
     if (!parameter.is_contiguous()) check_in_place("Optimizer", parameter);
-    if (is_half && halves && parameter.is_contiguous()) step.half = parameter.detach();
-    const Dtype dtype = is_half && !step.half.defined() ? Dtype::f32 : parameter.dtype();
+    if (half && halves && parameter.is_contiguous()) step.half = parameter.detach();
+    const Dtype dtype = half && !step.half.defined() ? Dtype::f32 : parameter.dtype();
     if (gradient.dtype() == dtype && gradient.is_contiguous()) step.gradient = gradient.detach();
     else gradients.hold(step.gradient, gradient.sizes(), dtype);
   }
@@ -133,9 +137,10 @@ void Optimizer::load_state_dict(const StateDict& dict) {
     if (const Tensor step = take(fmt::format("state.{}.step", i), {}, Dtype::i64); step.defined()) state.step = step.item_int();
     if (state.step < 0) wrong += fmt::format("; state.{}.step is {}", i, state.step);
     for (const std::string& name : buffer_names_) state.buffers.push_back(take(fmt::format("state.{}.{}", i, name), x.sizes(), kept));
-    state.master = take(fmt::format("state.{}.master", i), x.sizes(), kept);
-    state.master_version = x.version();
-    const bool holds = state.master.defined() || std::any_of(state.buffers.begin(), state.buffers.end(), [](const Tensor& b) { return b.defined(); });
+    Tensor master = take(fmt::format("state.{}.master", i), x.sizes(), kept);
+    const bool holds = master.defined() || std::any_of(state.buffers.begin(), state.buffers.end(), [](const Tensor& b) { return b.defined(); });
+    if (is_half(x)) state.master = std::move(master);  // one of another dtype is its own
+    state.master_version = no_version;
     if (state.step == 0 && holds) wrong += fmt::format("; state.{}.step is missing", i);
   }
   for (const auto& [name, value] : given) wrong += fmt::format("; {} is unexpected", name);

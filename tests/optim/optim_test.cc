@@ -176,6 +176,40 @@ TEST(Optim, AStateThatWasLoadedGoesOnToTheBit) {
   }
 }
 
+TEST(Optim, WeightsAreLoadedBeforeTheStateOrAfterIt) {
+  const auto step = [](SGD& optimizer, const Tensor& x) {
+    x.set_grad(ones(x.sizes(), x.dtype()));
+    optimizer.step();
+  };
+  for (const Dtype dtype : {Dtype::bf16, Dtype::f16}) {
+    const Tensor whole = ones({4}, dtype).requires_grad_();
+    SGD through({whole}, {.lr = 1e-5});
+    for (int i = 0; i < 7; ++i) step(through, whole);
+    const StateDict saved = through.state_dict();
+    const Tensor weights = whole.detach().clone();
+    step(through, whole);
+    for (const bool weights_last : {false, true}) {
+      const Tensor x = zeros({4}, dtype).requires_grad_();
+      SGD optimizer({x}, {.lr = 1e-5});
+      if (weights_last) optimizer.load_state_dict(saved);
+      x.detach().copy_(weights);
+      if (!weights_last) optimizer.load_state_dict(saved);
+      step(optimizer, x);
+      EXPECT_EQ(optimizer.state_dict()[1].second.to_vector(), through.state_dict()[1].second.to_vector()) << weights_last;
+    }
+    const Tensor other = full({4}, 5, dtype).requires_grad_();  // weights of its own stay: the state's copies are of others
+    SGD optimizer({other}, {.lr = 1e-5});
+    optimizer.load_state_dict(saved);
+    step(optimizer, other);
+    EXPECT_EQ(other.to_vector()[0], 5);
+  }
+  const Tensor wide = zeros({2, 2}).t().detach().requires_grad_();  // f32 has no copy, whatever the state holds
+  SGD optimizer({wide}, {.lr = 1});
+  optimizer.load_state_dict({{"state.0.step", scalar_tensor<std::int64_t>(1)}, {"state.0.master", ones({2, 2})}});
+  for (int i = 0; i < 2; ++i) step(optimizer, wide);
+  EXPECT_EQ(wide.to_vector(), std::vector<double>(4, -2));
+}
+
 TEST(Optim, HalfFloatsMoveBySmallSteps) {
   Tensor x = full({4}, 1, Dtype::bf16);
   x.requires_grad_();
