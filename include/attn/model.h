@@ -90,6 +90,9 @@ class ATTN_API ModelCache {
   std::int64_t length(std::int64_t sequence) const;
   /// Forgets the tokens from `length` on.
   void truncate(std::int64_t sequence, std::int64_t length);
+  /// Sequence i becomes what sequence from[i] was, as a beam search goes on with the best beams: keys and values are shared until one of
+  /// them grows, and copied then. ValueError unless there is one for each sequence.
+  void reorder(const std::vector<std::int64_t>& from);
 
  private:
   friend class LanguageModel;

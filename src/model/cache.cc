@@ -29,4 +29,26 @@ void ModelCache::truncate(std::int64_t sequence, std::int64_t length) {
     if (layers_[layer].length(own[layer]) != length) layers_[layer].truncate(own[layer], length);
 }
 
+void ModelCache::reorder(const std::vector<std::int64_t>& from) {
+  if (static_cast<std::int64_t>(from.size()) != sequences())
+    throw ValueError("ModelCache: from names " + std::to_string(from.size()) + " sequences; it must name one for each of the " + std::to_string(sequences()));
+  std::vector<std::vector<KvSequence>> forks(from.size());
+  const auto release = [&](const std::vector<std::vector<KvSequence>>& all) {
+    for (const std::vector<KvSequence>& own : all)
+      for (std::size_t layer = 0; layer < own.size(); ++layer) layers_[layer].release(own[layer]);
+  };
+  try {
+    for (std::size_t i = 0; i < from.size(); ++i) {
+      const std::vector<KvSequence>& source = handles(from[i]);
+      forks[i].reserve(layers_.size());
+      for (std::size_t layer = 0; layer < layers_.size(); ++layer) forks[i].push_back(layers_[layer].fork(source[layer]));
+    }
+  } catch (...) {
+    release(forks);
+    throw;
+  }
+  release(handles_);
+  handles_ = std::move(forks);
+}
+
 }  // namespace attn

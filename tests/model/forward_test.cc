@@ -65,6 +65,23 @@ TEST_P(Families, ACacheChangesNoBit) {
   }
 }
 
+TEST_P(Families, ReorderedSequencesGoOn) {
+  const LanguageModel net = model();
+  const Tensor in = ids(4, 9);
+  ModelCache cache(net.config, 4);
+  net.hidden(in.narrow(1, 0, 5), cache);
+  cache.reorder({2, 0, 2, 2});  // 0 and 2 change places at least, 1 and 3 are gone
+  const Tensor grown = cat({in.narrow(0, 2, 1), in.narrow(0, 0, 1), in.narrow(0, 2, 1), in.narrow(0, 2, 1)}, 0).narrow(1, 0, 5);
+  const Tensor after = cat({grown, in.narrow(1, 5, 4)}, 1), all = net.hidden(after).detach();
+  EXPECT_TRUE(same_bits(net.hidden(after.narrow(1, 5, 2), cache), all.narrow(1, 5, 2).contiguous()));
+  cache.reorder({3, 2, 1, 0});
+  const Tensor turned = after.index_select(0, tensor<std::int64_t>({3, 2, 1, 0}));
+  EXPECT_TRUE(same_bits(net.hidden(turned.narrow(1, 7, 2), cache), net.hidden(turned).detach().narrow(1, 7, 2).contiguous()));
+  EXPECT_THROW(cache.reorder({0, 1, 2}), ValueError);
+  EXPECT_THROW(cache.reorder({0, 1, 2, 4}), ValueError);
+  for (std::int64_t i = 0; i < 4; ++i) EXPECT_EQ(cache.length(i), 9);
+}
+
 TEST_P(Families, ThreadsChangeNoBit) {
   const int before = num_threads();
   Tensor logits;

@@ -47,6 +47,30 @@ TEST(ModelMemory, DecodingFails) {
   EXPECT_GT(at, 50);
 }
 
+TEST(ModelMemory, ReorderingFails) {
+  const LanguageModel model(tiny_llama());
+  model.eval();
+  const Tensor text = tensor<std::int64_t>({1, 2, 3, 4, 5, 6}).reshape({2, 3}), next = tensor<std::int64_t>({7, 8}).unsqueeze(1);
+  ModelCache cache(model.config, 2);
+  model.hidden(text, cache);
+  const Tensor expected = model.hidden(next, cache);
+  long at = 0;
+  for (;; ++at) {
+    for (std::int64_t i = 0; i < 2; ++i) cache.truncate(i, 3);
+    allocations_left = at;
+    bool threw = false;
+    try {
+      cache.reorder({0, 1});
+    } catch (const std::bad_alloc&) {
+      threw = true;
+    }
+    allocations_left = -1;
+    ASSERT_TRUE(bits_equal(model.hidden(next, cache), expected)) << at;
+    if (!threw) break;
+  }
+  EXPECT_GT(at, 3);
+}
+
 /// The file is whole: no error speaks of it.
 TEST(ModelMemory, ResumingFails) {
   const TemporaryFolder folder;
