@@ -15,12 +15,17 @@ class ATTN_API Generator {
   void manual_seed(std::uint64_t seed);
   std::uint64_t initial_seed() const { return seed_; }
   std::uint32_t u32();
+  /// The next n of them, as from n calls.
+  void u32(std::uint32_t* words, std::int64_t n);
   /// Two words, the first is the high half.
   std::uint64_t u64();
   /// [0, 1): 24 bits of one word.
   float uniform_f32();
   /// [0, 1): 53 bits of two words.
   double uniform_f64();
+  /// n of them, as from n calls of the one of that type.
+  void uniform(float* x, std::int64_t n);
+  void uniform(double* x, std::int64_t n);
   /// One normal by the scalar path (double; keeps the second of each pair).
   double normal();
   /// The whole state (words, position, seed, kept normal) as bytes, and back; FormatError when the bytes are not one.

@@ -5,9 +5,11 @@
 
 #include "kernels/normal.h"
 #include "runtime/floating_point.h"
+#include "runtime/parallel.h"
 #include "tensor/create.h"
 #include "tensor/random_fill.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace attn {
@@ -37,7 +39,7 @@ void uniform_fill(const Tensor& x, double low, double high, Generator& generator
   if constexpr (std::is_floating_point_v<T>) {
     if (x.is_contiguous()) {
       T* data = x.data<T>();
-      for (std::int64_t i = 0; i < x.numel(); ++i) data[i] = draw_uniform<T>(generator);
+      generator.uniform(data, x.numel());
       if (from != 0 || range != 1) affine(data, x.numel(), range, from);
       return;
     }
@@ -53,11 +55,13 @@ void uniform_fill(const Tensor& x, double low, double high, Generator& generator
 /// 16 places.
 template <typename T>
 void normal_fill_wide(T* x, std::int64_t n, double mean, double std, Generator& generator) {
-  for (std::int64_t i = 0; i < n; ++i) x[i] = draw_uniform<T>(generator);
-  normal_blocks(x, n / 16 * 16, mean, std);
+  constexpr std::int64_t part = 8192;
+  const std::int64_t whole = n / 16 * 16;
+  generator.uniform(x, n);
+  runtime::parallel_for((whole + part - 1) / part, [&](std::int64_t i) { normal_blocks(x + i * part, std::min(part, whole - i * part), mean, std); });
   if (n % 16 == 0) return;
   T* tail = x + n - 16;
-  for (int i = 0; i < 16; ++i) tail[i] = draw_uniform<T>(generator);
+  generator.uniform(tail, 16);
   normal_blocks(tail, 16, mean, std);
 }
 

@@ -4,6 +4,7 @@
 #include "runtime/fork.h"
 #include "runtime/once.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -27,6 +28,17 @@ T get(const std::vector<std::uint8_t>& bytes, std::size_t at) {
   for (std::size_t i = 0; i < sizeof(T); ++i) value |= static_cast<T>(bytes[at + i]) << (8 * i);
   return value;
 }
+
+constexpr std::uint32_t tempered(std::uint32_t word) {
+  word ^= word >> 11;
+  word ^= (word << 7) & 0x9d2c5680u;
+  word ^= (word << 15) & 0xefc60000u;
+  return word ^ (word >> 18);
+}
+
+/// In [0, 1): the low bits of one word, or of two.
+constexpr float as_uniform(std::uint32_t word) { return static_cast<float>(static_cast<std::int32_t>(word & 0xffffffu)) * 0x1p-24f; }
+constexpr double as_uniform(std::uint64_t word) { return static_cast<double>(static_cast<std::int64_t>(word & ((std::uint64_t{1} << 53) - 1))) * 0x1p-53; }
 
 constinit std::mutex generator_lock;
 const runtime::FreeInChild<generator_lock> generator_of_child;
@@ -57,11 +69,19 @@ void Generator::refill() {
 
 std::uint32_t Generator::u32() {
   if (next_ == word_count) refill();
-  std::uint32_t word = words_[next_++];
-  word ^= word >> 11;
-  word ^= (word << 7) & 0x9d2c5680u;
-  word ^= (word << 15) & 0xefc60000u;
-  return word ^ (word >> 18);
+  return tempered(words_[next_++]);
+}
+
+void Generator::u32(std::uint32_t* words, std::int64_t n) {
+  while (n > 0) {
+    if (next_ == word_count) refill();
+    const std::int64_t count = std::min<std::int64_t>(n, word_count - next_);
+    const std::uint32_t* from = words_.data() + next_;
+    for (std::int64_t i = 0; i < count; ++i) words[i] = tempered(from[i]);
+    next_ += static_cast<std::uint32_t>(count);
+    words += count;
+    n -= count;
+  }
 }
 
 std::uint64_t Generator::u64() {
@@ -69,9 +89,28 @@ std::uint64_t Generator::u64() {
   return (high << 32) | u32();
 }
 
-float Generator::uniform_f32() { return static_cast<float>(u32() & 0xffffffu) * 0x1p-24f; }
+float Generator::uniform_f32() { return as_uniform(u32()); }
 
-double Generator::uniform_f64() { return static_cast<double>(u64() & ((std::uint64_t{1} << 53) - 1)) * 0x1p-53; }
+double Generator::uniform_f64() { return as_uniform(u64()); }
+
+void Generator::uniform(float* x, std::int64_t n) {
+  std::uint32_t words[word_count];
+  for (std::int64_t start = 0; start < n; start += word_count) {
+    const std::int64_t count = std::min<std::int64_t>(n - start, word_count);
+    u32(words, count);
+    for (std::int64_t i = 0; i < count; ++i) x[start + i] = as_uniform(words[i]);
+  }
+}
+
+void Generator::uniform(double* x, std::int64_t n) {
+  constexpr std::int64_t pairs = word_count / 2;
+  std::uint32_t words[word_count];
+  for (std::int64_t start = 0; start < n; start += pairs) {
+    const std::int64_t count = std::min(n - start, pairs);
+    u32(words, 2 * count);
+    for (std::int64_t i = 0; i < count; ++i) x[start + i] = as_uniform(std::uint64_t{words[2 * i]} << 32 | words[2 * i + 1]);
+  }
+}
 
 double Generator::normal() {
   if (has_normal_) {

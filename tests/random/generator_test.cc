@@ -1,4 +1,5 @@
 // tests/random/generator_test.cc: words consumed, states, the kept normal, memory order, threads, errors.
+#include <attn/runtime.h>
 #include <attn/ops.h>
 #include <attn/random.h>
 
@@ -23,6 +24,36 @@ int words(F&& call, std::uint64_t seed = 5) {
   for (int i = 0; i + 1 < 3000; ++i)
     if (stream[static_cast<std::size_t>(i)] == next && stream[static_cast<std::size_t>(i) + 1] == after) return i;
   return -1;
+}
+
+TEST(Generator, ManyNumbersAreThoseOfManyCalls) {
+  Generator one(5), many(5);
+  for (const std::int64_t n : {1, 3, 624, 0, 625, 2000, 7}) {
+    std::vector<std::uint32_t> words(static_cast<std::size_t>(n));
+    many.u32(words.data(), n);
+    for (const std::uint32_t word : words) ASSERT_EQ(word, one.u32());
+    std::vector<float> singles(static_cast<std::size_t>(n));
+    many.uniform(singles.data(), n);
+    for (const float x : singles) ASSERT_EQ(x, one.uniform_f32());
+    std::vector<double> doubles(static_cast<std::size_t>(n));
+    many.uniform(doubles.data(), n);
+    for (const double x : doubles) ASSERT_EQ(x, one.uniform_f64());
+  }
+  EXPECT_EQ(one.state(), many.state());
+}
+
+TEST(Generator, NormalsOfManyPartsAreThoseOfOne) {
+  const int before = num_threads();
+  for (const Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::bf16}) {
+    std::vector<Tensor> drawn;
+    for (const int threads : {1, 3}) {
+      set_num_threads(threads);
+      Generator generator(6);
+      drawn.push_back(randn({100003}, generator, dtype));
+    }
+    EXPECT_TRUE(same_bits(drawn[0], drawn[1])) << name_of(dtype);
+  }
+  set_num_threads(before);
 }
 
 TEST(Generator, FirstWordsOfTheMersenneTwister) {
