@@ -179,6 +179,18 @@ TEST(LongRuns, AMatrixTimesAVector) {
   }
 }
 
+TEST(LongRuns, RowsTimesColumnsOneByOne) {
+  manual_seed(10);
+  for (const Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16})
+    for (const std::int64_t k : {1, 255, 257, 700}) {
+      const Tensor a = randn({300, k}).to(dtype), b = randn({300, k}).to(dtype), dots = einsum("ij,ij->i", {a, b});
+      for (const std::int64_t i : {0, 1, 299}) {
+        const Tensor rows = matmul(a.slice(0, i, i + 1), b.t());  // the same sum among others
+        EXPECT_TRUE(same_bits(dots.slice(0, i, i + 1), rows.select(0, 0).slice(0, i, i + 1).contiguous())) << name_of(dtype) << " " << k;
+      }
+    }
+}
+
 TEST(LongRuns, PickedAndAddedAtSingleElements) {
   manual_seed(9);
   for (const Dtype dtype : all_dtypes) {

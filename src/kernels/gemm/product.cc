@@ -76,8 +76,11 @@ void multiply(const GemmProblem& asked, const GemmBatch& batch) {
   const std::int64_t a_bytes = bytes_of(problem.element), b_bytes = problem.has_half_b() ? bytes_of(problem.b_element) : a_bytes;
   const std::int64_t y_bytes = problem.element == Element::bf16 && !problem.narrow ? 4 : a_bytes;
   const GemmTarget* const target = best_target();
-  if (target == nullptr || problem.y_stride[1] != 1) {
-    share(items, (problem.m + reference_rows - 1) / reference_rows, work, [&](std::int64_t item, std::int64_t part) {
+  // A row times a column is one chain of sums, which no lanes make faster: many of them are the specification's.
+  const bool chain = problem.m == 1 && problem.n == 1 && problem.element != Element::bf16 && !problem.has_half_b();
+  constexpr std::int64_t lanes = 16;  // that wait
+  if (target == nullptr || problem.y_stride[1] != 1 || chain) {
+    share(items, (problem.m + reference_rows - 1) / reference_rows, chain ? lanes * work : work, [&](std::int64_t item, std::int64_t part) {
       const std::int64_t row = part * reference_rows;
       reference().gemm(batch.item(problem, item, a_bytes, b_bytes, y_bytes), row, std::min(problem.m, row + reference_rows));
     });

@@ -33,6 +33,14 @@ void chain(const T* a, std::int64_t a_stride, const T* packed, std::int64_t dept
   for (std::int64_t j = 0; j < tile_n<T>; ++j) sum[j] = s[j];
 }
 
+/// The same of one column of b, where it is: for one row that is less work than lanes of zeros beside it.
+template <typename T>
+T chain_of_one(const T* a, std::int64_t a_stride, const T* b, std::int64_t b_stride, std::int64_t depth) {
+  T s = 0;
+  for (std::int64_t k = 0; k < depth; ++k) s = fma(a[k * a_stride], b[k * b_stride], s);
+  return s;
+}
+
 template <typename T>
 T activate(Activation activation, T x) {
   switch (activation) {
@@ -56,9 +64,14 @@ void product(const GemmProblem& p, std::int64_t begin, std::int64_t end) {
     // pass 1: block sums, added in order to a total that starts at +0
     for (std::int64_t k0 = 0; k0 == 0 || k0 < p.k; k0 += block_k) {
       const std::int64_t depth = p.k - k0 < block_k ? p.k - k0 : block_k;
-      pack(p, first, columns, k0, depth, packed);
+      const bool one = columns == 1 && end - begin == 1;
+      if (!one) pack(p, first, columns, k0, depth, packed);
       for (std::int64_t m = begin; m < end; ++m) {
-        chain(static_cast<const T*>(p.a) + m * p.a_stride[0] + k0 * p.a_stride[1], p.a_stride[1], packed, depth, sum);
+        const T* const a = static_cast<const T*>(p.a) + m * p.a_stride[0] + k0 * p.a_stride[1];
+        if (one)
+          sum[0] = chain_of_one(a, p.a_stride[1], static_cast<const T*>(p.b) + k0 * p.b_stride[0] + first * p.b_stride[1], p.b_stride[0], depth);
+        else
+          chain(a, p.a_stride[1], packed, depth, sum);
         T* out = y + m * p.y_stride[0] + first * p.y_stride[1];
         for (std::int64_t j = 0; j < columns; ++j) out[j * p.y_stride[1]] = (k0 == 0 ? T(0) : out[j * p.y_stride[1]]) + sum[j];
       }
