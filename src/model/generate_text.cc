@@ -3,6 +3,9 @@
 
 #include "model/generate_internal.h"
 #include "model/text_stream.h"
+#include "model/tokenizer_state.h"
+
+#include <algorithm>
 
 namespace attn {
 
@@ -26,7 +29,13 @@ std::vector<GeneratedText> generate_text_of_ids(const LanguageModel& model, cons
     throw ValueError("generate: the tokenizer has " + std::to_string(tokenizer.size()) + " ids, the model " + std::to_string(model.config.vocab_size) +
                      "; they do not belong together");
   std::vector<GeneratedText> result(prompts.size());
-  std::vector<TextStream> streams(prompts.size(), TextStream(options.stop));
+  const Tokenizer::State& state = state_of(tokenizer);
+  std::vector<TextStream> streams;
+  for (const std::vector<std::int64_t>& prompt : prompts) {
+    // A space that decoding strips is the first one of prompt and text together.
+    const bool begins = std::all_of(prompt.begin(), prompt.end(), [&](std::int64_t id) { return state.special[static_cast<std::size_t>(id)]; });
+    streams.emplace_back(options.stop, state.strip_space && begins);
+  }
   const auto say = [&](std::size_t i, const std::string& piece) {
     result[i].text += piece;
     return piece.empty() || !options.on_text || options.on_text(i, piece);
@@ -35,7 +44,7 @@ std::vector<GeneratedText> generate_text_of_ids(const LanguageModel& model, cons
   by_token.on_token = [&](std::size_t i, std::int64_t token) {
     const bool own = !options.tokens.on_token || options.tokens.on_token(i, token);
     // A model may have more ids than its tokenizer: tables are rounded up. Such an id is no text.
-    const bool go_on = token >= tokenizer.size() || say(i, streams[i].add(tokenizer.decode({token})));
+    const bool go_on = token >= tokenizer.size() || say(i, streams[i].add(tokenizer.bytes(token), state.lone_byte[static_cast<std::size_t>(token)]));
     return own && go_on && !streams[i].stopped();
   };
   const std::vector<Generated> generated = generate(model, prompts, by_token);

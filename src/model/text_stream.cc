@@ -1,6 +1,8 @@
 // src/model/text_stream.cc: characters out of bytes, and the longest end that may begin a stop text.
 #include "model/text_stream.h"
 
+#include <attn/text.h>
+
 #include <algorithm>
 
 namespace attn {
@@ -36,6 +38,18 @@ void TextStream::take_characters(bool all) {
     at += there;
   }
   bytes_.erase(0, at);
+  if (strip_space_ && !text_.empty()) {
+    text_.erase(0, text_[0] == ' ');
+    strip_space_ = false;
+  }
+}
+
+void TextStream::end_run() {
+  if (!text::invalid_utf8(run_))
+    bytes_ += run_;
+  else
+    for (std::size_t i = 0; i < run_.size(); ++i) bytes_ += replacement;
+  run_.clear();
 }
 
 std::string TextStream::release(bool all) {
@@ -60,8 +74,13 @@ std::string TextStream::release(bool all) {
   return result;
 }
 
-std::string TextStream::add(std::string_view bytes) {
+std::string TextStream::add(std::string_view bytes, bool lone_byte) {
   if (stopped_) return {};
+  if (lone_byte) {
+    run_ += bytes;
+    return {};
+  }
+  end_run();
   bytes_ += bytes;
   take_characters(false);
   return release(false);
@@ -69,6 +88,7 @@ std::string TextStream::add(std::string_view bytes) {
 
 std::string TextStream::finish() {
   if (stopped_) return {};
+  end_run();
   take_characters(true);
   return release(true);
 }

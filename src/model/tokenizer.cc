@@ -5,7 +5,6 @@
 #include "io/source.h"
 #include "model/tokenizer_state.h"
 #include "text/tokenizer/byte_level.h"
-#include "text/tokenizer/nfc.h"
 #include "text/unicode.h"
 
 #include <fmt/format.h>
@@ -25,7 +24,7 @@ class Encoder {
 
   void run(std::string_view part) {
     for (std::size_t at = 0; at < part.size();) {
-      const std::size_t end = text::piece_end(state_.cut, part, at);
+      const std::size_t end = text::piece_end(state_.cut, part, at, state_.separator);
       const std::string_view piece = part.substr(at, end - at);
       state_.kind == Tokenizer::Kind::bpe ? merged(piece) : looked_up(piece);
       at = end;
@@ -49,19 +48,50 @@ class Encoder {
     }
     const auto whole = state_.whole_first ? state_.ids.find(std::string(piece)) : state_.ids.end();
     // What is spelled in other than byte characters is never met: of a text only those are looked up.
-    if (whole != state_.ids.end() && state_.names[static_cast<std::size_t>(whole->second)] == text::to_byte_characters(piece)) {
+    const auto met = [&](std::int64_t id) { return state_.byte_fallback || state_.names[static_cast<std::size_t>(id)] == text::to_byte_characters(piece); };
+    if (whole != state_.ids.end() && met(whole->second)) {
       ids_.push_back(whole->second);
     } else {
       symbols_.clear();
-      for (const char c : piece) {
-        const std::int64_t id = state_.byte_ids[static_cast<unsigned char>(c)];
-        if (id < 0) throw ValueError(fmt::format("encode: the tokenizer has no token for byte 0x{:02X}", static_cast<unsigned char>(c)));
-        symbols_.push_back(static_cast<std::int32_t>(id));
-      }
+      state_.byte_fallback ? add_characters(piece) : add_bytes(piece);
       state_.bpe.merge(symbols_);
       ids_.insert(ids_.end(), symbols_.begin(), symbols_.end());
     }
     count = ids_.size() - begin;
+  }
+
+  void add_bytes(std::string_view piece) {
+    for (const char c : piece) {
+      const std::int64_t id = state_.byte_ids[static_cast<unsigned char>(c)];
+      if (id < 0) throw ValueError(fmt::format("encode: the tokenizer has no token for byte 0x{:02X}", static_cast<unsigned char>(c)));
+      symbols_.push_back(static_cast<std::int32_t>(id));
+    }
+  }
+
+  /// Characters; of one that has no token its bytes; of one with a byte that has none the unknown token, which waits for the next character
+  /// that has one (bytes pass it by), as in Hugging Face's library.
+  void add_characters(std::string_view piece) {
+    bool unknown = false;
+    const auto end_unknown = [&] {
+      if (std::exchange(unknown, false)) symbols_.push_back(static_cast<std::int32_t>(state_.ids.at(state_.unknown)));
+    };
+    for (std::size_t at = 0; at < piece.size();) {
+      const std::string character(piece.substr(at, text::code_point_at(piece, at).bytes));
+      at += character.size();
+      const auto known = state_.ids.find(character);
+      if (known != state_.ids.end()) {
+        end_unknown();
+        symbols_.push_back(static_cast<std::int32_t>(known->second));
+      } else if (std::all_of(character.begin(), character.end(), [&](char c) { return state_.byte_ids[static_cast<unsigned char>(c)] >= 0; })) {
+        add_bytes(character);
+      } else {
+        if (!state_.ids.contains(state_.unknown))
+          throw ValueError(fmt::format("encode: the tokenizer has no token for \"{}\", for all of its bytes or for what is unknown", io::one_line(character)));
+        if (!state_.fuse_unknown) end_unknown();
+        unknown = true;
+      }
+    }
+    end_unknown();
   }
 
   const State& state_;
@@ -76,12 +106,12 @@ class AddedTokens {
   AddedTokens(const std::vector<AddedToken>& tokens, bool normalized) {
     for (const AddedToken& token : tokens)
       if (token.normalized == normalized) sorted_.push_back({&token, nullptr});
-    std::sort(sorted_.begin(), sorted_.end(), [](const Entry& a, const Entry& b) { return a.token->content < b.token->content; });
+    std::sort(sorted_.begin(), sorted_.end(), [](const Entry& a, const Entry& b) { return a.token->searched < b.token->searched; });
     for (std::size_t i = 0; i < sorted_.size(); ++i) {
-      const std::string& content = sorted_[i].token->content;
-      begins_[static_cast<unsigned char>(content[0])] = true;
+      const std::string& searched = sorted_[i].token->searched;
+      begins_[static_cast<unsigned char>(searched[0])] = true;
       const Entry* shorter = i == 0 ? nullptr : &sorted_[i - 1];
-      while (shorter != nullptr && !content.starts_with(shorter->token->content)) shorter = shorter->shorter;
+      while (shorter != nullptr && !searched.starts_with(shorter->token->searched)) shorter = shorter->shorter;
       sorted_[i].shorter = shorter;
     }
   }
@@ -97,7 +127,7 @@ class AddedTokens {
       }
       between(text.substr(begin, at - begin));
       found(token->id);
-      begin = at += token->content.size();
+      begin = at += token->searched.size();
     }
     between(text.substr(begin));
   }
@@ -111,10 +141,10 @@ class AddedTokens {
   /// Whatever the text begins with stands before it in the order, or is what that begins with.
   const AddedToken* first_of(std::string_view rest) const {
     if (!begins_[static_cast<unsigned char>(rest[0])]) return nullptr;
-    const auto before = [](std::string_view text, const Entry& entry) { return text < entry.token->content; };
+    const auto before = [](std::string_view text, const Entry& entry) { return text < entry.token->searched; };
     const auto after = std::upper_bound(sorted_.begin(), sorted_.end(), rest, before);
     const Entry* entry = after == sorted_.begin() ? nullptr : &*std::prev(after);
-    while (entry != nullptr && !rest.starts_with(entry->token->content)) entry = entry->shorter;
+    while (entry != nullptr && !rest.starts_with(entry->token->searched)) entry = entry->shorter;
     return entry == nullptr ? nullptr : entry->token;
   }
 
@@ -133,17 +163,29 @@ Tokenizer::Tokenizer(std::shared_ptr<const State> state) : state_(std::move(stat
 Tokenizer::Kind Tokenizer::kind() const { return state_->kind; }
 std::int64_t Tokenizer::size() const { return static_cast<std::int64_t>(state_->names.size()); }
 
+const Tokenizer::State& state_of(const Tokenizer& tokenizer) { return *tokenizer.state_; }
+
+std::string Tokenizer::State::decoded(std::size_t id, const std::string& name) {
+  if (!byte_fallback) return name;
+  const std::string spaced = decoded_space.empty() ? name : text::replaced(name, decoded_space, " ");
+  const int byte = text::byte_of_name(spaced);
+  lone_byte[id] = byte >= 0;
+  return byte < 0 ? spaced : std::string(1, static_cast<char>(byte));
+}
+
 bool Tokenizer::State::index() {
   bytes.assign(names.size(), {});
+  lone_byte.assign(names.size(), false);
   byte_ids.fill(-1);
   ids.clear();
   std::vector<bool> from_text(names.size(), false);  // ids that bytes and their merges become
   for (std::size_t id = 0; id < names.size(); ++id) {
     if (names[id].empty()) continue;
-    const auto decoded = kind == Kind::bpe ? text::from_byte_characters(names[id]) : std::nullopt;
-    bytes[id] = decoded.value_or(names[id]);
-    if (!ids.emplace(bytes[id], static_cast<std::int64_t>(id)).second) return false;
-    if (!decoded || bytes[id].size() != 1) continue;
+    const auto from_bytes = kind == Kind::bpe && !byte_fallback ? text::from_byte_characters(names[id]) : std::nullopt;
+    bytes[id] = from_bytes ? *from_bytes : decoded(id, names[id]);
+    if (!ids.emplace(byte_fallback ? names[id] : bytes[id], static_cast<std::int64_t>(id)).second) return false;
+    const bool stands_for_byte = byte_fallback ? lone_byte[id] && names[id] == text::name_of_byte(bytes[id][0]) : from_bytes && bytes[id].size() == 1;
+    if (!stands_for_byte) continue;
     byte_ids[static_cast<unsigned char>(bytes[id][0])] = static_cast<std::int64_t>(id);
     from_text[id] = true;
   }
@@ -152,7 +194,7 @@ bool Tokenizer::State::index() {
   for (const AddedToken& token : added) {
     const auto id = static_cast<std::size_t>(token.id);
     names[id] = token.content;
-    if (!from_text[id]) bytes[id] = token.content;
+    if (byte_fallback || !from_text[id]) bytes[id] = decoded(id, token.searched);
     special[id] = token.special;
   }
   return true;
@@ -163,21 +205,23 @@ std::vector<std::int64_t> Tokenizer::encode(std::string_view text, bool add_spec
   std::vector<std::int64_t> ids;
   if (add_special) ids = state_->before;
   Encoder encoder(*state_, ids);
-  std::deque<std::string> changed;  // parts with a space before them or in form C, in place as long as the encoder knows their pieces
-  const auto normalized = [&](std::string_view part) { return state_->nfc ? std::string_view(changed.emplace_back(text::nfc(part))) : part; };
-  const auto encode_part = [&](std::string_view part) {
+  std::deque<std::string> changed;  // parts that are not as in the text, in place as long as the encoder knows their pieces
+  const auto keep = [&](std::string part) -> std::string_view { return changed.emplace_back(std::move(part)); };
+  const auto encode_part = [&](std::string_view part, bool first) {
     if (part.empty()) return;
-    if (!state_->add_prefix_space || part[0] == ' ') return encoder.run(part);
-    changed.emplace_back(1, ' ').append(part);
-    encoder.run(changed.back());
+    if (!state_->space.empty()) part = keep(text::replaced(part, " ", state_->space));
+    const std::string_view space = state_->space.empty() ? " " : std::string_view(state_->space);
+    const bool prefixed = state_->prefix == Prefix::always || (state_->prefix == Prefix::first && first);
+    if (prefixed && !part.starts_with(space)) part = keep(std::string(space).append(part));
+    encoder.run(part);
   };
-  if (state_->added.empty()) {
-    encode_part(normalized(text));
-  } else {
-    const AddedTokens first(state_->added, false), then(state_->added, true);
-    const auto found = [&](std::int64_t id) { ids.push_back(id); };
-    first.split(text, [&](std::string_view part) { then.split(normalized(part), encode_part, found); }, found);
-  }
+  const AddedTokens unchanged(state_->added, false), normalized(state_->added, true);
+  const auto found = [&](std::int64_t id) { ids.push_back(id); };
+  const auto normalize = [&](std::string_view part) {
+    const std::string_view whole = state_->normalizer.empty() ? part : keep(text::changed(state_->normalizer, part));
+    normalized.split(whole, [&](std::string_view piece) { encode_part(piece, part.data() == text.data() && piece.data() == whole.data()); }, found);
+  };
+  unchanged.split(text, normalize, found);
   if (add_special) ids.insert(ids.end(), state_->after.begin(), state_->after.end());
   return ids;
 }
@@ -193,14 +237,18 @@ std::string Tokenizer::decode(const std::vector<std::int64_t>& ids, bool skip_sp
     const std::string& token = bytes(id);
     if (!skip_special || !state_->special[static_cast<std::size_t>(id)]) text += token;
   }
+  if (state_->strip_space && text.starts_with(' ')) text.erase(0, 1);
   return text;
 }
 
 std::optional<std::int64_t> Tokenizer::find(std::string_view bytes) const {
   for (const AddedToken& token : state_->added)
     if (token.content == bytes) return token.id;
-  const auto found = state_->ids.find(std::string(bytes));
-  return found == state_->ids.end() ? std::nullopt : std::optional(found->second);
+  const bool spelled = !state_->decoded_space.empty();
+  if (const auto found = state_->ids.find(spelled ? text::replaced(bytes, " ", state_->decoded_space) : std::string(bytes)); found != state_->ids.end())
+    return found->second;
+  const bool lone = state_->byte_fallback && bytes.size() == 1 && state_->byte_ids[static_cast<unsigned char>(bytes[0])] >= 0;
+  return lone ? std::optional(state_->byte_ids[static_cast<unsigned char>(bytes[0])]) : std::nullopt;
 }
 
 }  // namespace attn

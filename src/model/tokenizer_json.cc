@@ -1,19 +1,18 @@
-// src/model/tokenizer_json.cc: tokenizer.json, written and read. What is read is hostile until checked.
+// src/model/tokenizer_json.cc: tokenizer.json, read. What is read is hostile until checked.
 #include <attn/error.h>
 #include <attn/tokenizer.h>
 
 #include "io/source.h"
-#include "io/write.h"
 #include "model/json_fields.h"
 #include "model/tokenizer_state.h"
-#include "text/tokenizer/nfc.h"
+#include "text/unicode.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <filesystem>
-#include <span>
+#include <set>
 #include <unordered_set>
 
 namespace attn {
@@ -21,38 +20,6 @@ namespace {
 
 using State = Tokenizer::State;
 using Json = nlohmann::json;
-using Ordered = nlohmann::ordered_json;  // writes vocabularies by id; looks a name up one by one, so it does not read them
-
-constexpr const char* kFile = "tokenizer.json";
-constexpr const char* kConfigFile = "tokenizer_config.json";
-
-// --- writing -----------------------------------------------------------------------------------------------------------
-
-Ordered pre_tokenizer(const State& state) {
-  const bool split = state.kind != Tokenizer::Kind::bpe || state.cut != text::Cut::gpt2;
-  const Ordered bytes{{"type", "ByteLevel"}, {"add_prefix_space", state.add_prefix_space}, {"trim_offsets", true}, {"use_regex", !split}};
-  if (!split) return bytes;
-  const Ordered cut{{"type", "Split"}, {"pattern", {{"Regex", text::pattern_of(state.cut)}}}, {"behavior", "Isolated"}, {"invert", false}};
-  return state.kind == Tokenizer::Kind::bpe ? Ordered{{"type", "Sequence"}, {"pretokenizers", Ordered::array({cut, bytes})}} : cut;
-}
-
-Ordered model(const State& state) {
-  Ordered vocab = Ordered::object();
-  auto& entries = vocab.get_ref<Ordered::object_t&>();
-  std::vector<bool> only_added(state.names.size(), false);
-  for (const AddedToken& token : state.added) only_added[static_cast<std::size_t>(token.id)] = !token.in_vocabulary;
-  for (std::size_t id = 0; id < state.names.size(); ++id)
-    if (!state.names[id].empty() && !only_added[id]) entries.Container::emplace_back(state.names[id], id);
-  if (state.kind != Tokenizer::Kind::bpe) return {{"type", "WordLevel"}, {"vocab", std::move(vocab)}, {"unk_token", unknown_word}};
-  Ordered merges = Ordered::array();
-  for (const text::Merge& m : state.bpe.merges())
-    merges.push_back({state.names[static_cast<std::size_t>(m.left)], state.names[static_cast<std::size_t>(m.right)]});
-  return {{"type", "BPE"},          {"dropout", nullptr},   {"unk_token", nullptr},     {"continuing_subword_prefix", nullptr},
-          {"end_of_word_suffix", nullptr}, {"fuse_unk", false}, {"byte_fallback", false}, {"ignore_merges", state.whole_first},
-          {"vocab", std::move(vocab)},     {"merges", std::move(merges)}};
-}
-
-// --- reading -----------------------------------------------------------------------------------------------------------
 
 class Reader {
  public:
@@ -66,7 +33,7 @@ class Reader {
     read_kind(model);
     read_normalizer();
     read_decoder();
-    read_pre_tokenizer(only_step(member(document_, "pre_tokenizer", Json::value_t::object), "pretokenizers"));
+    read_pre_tokenizer();
     read_vocabulary(member(model, "vocab", Json::value_t::object));
     read_added();
     if (state_->kind == Tokenizer::Kind::bpe) read_merges(model);
@@ -116,26 +83,59 @@ class Reader {
     }
     return *step;
   }
-  /// NFC, where pieces are bytes, or none. A Sequence without steps does nothing, as none.
+  static bool is(const Json& step, const char* type) { return step.is_object() && step.value("type", Json()) == type; }
+  /// The text that a step looks for, no regular expression; empty: none.
+  static std::string sought(const Json& step) {
+    const Json pattern = step.value("pattern", Json());
+    if (!pattern.is_object() || pattern.size() != 1) return "";
+    const Json text = pattern.value("String", Json());
+    return text.is_string() ? text.get<std::string>() : "";
+  }
+
+  /// NFC, where pieces are bytes; where they are characters Prepend and Replace too. A Sequence without steps does nothing, as none.
   void read_normalizer() const {
     const auto found = document_.find("normalizer");
-    const Json& step = found == document_.end() ? document_ : only_step(*found, "normalizers");
-    if (step.is_object() && step.value("type", Json()) == "Sequence" && step.value("normalizers", Json()) == Json::array()) return;
-    state_->nfc = state_->kind == Tokenizer::Kind::bpe && step == Json{{"type", "NFC"}};
-    if (!state_->nfc) refuse_unless_absent(document_, "normalizer");
+    if (found == document_.end() || found->is_null() || add_changes(*found)) return;
+    const char* needed = state_->kind == Tokenizer::Kind::bpe ? "NFC, or null" : "null";
+    if (state_->byte_fallback) needed = "a Sequence of NFC, Prepend and Replace of a text, or null";
+    fail(fmt::format("normalizer is {}; this is not supported, it must be {}", found->dump().substr(0, 80), needed), "normalizer");
+  }
+  bool add_changes(const Json& step) const {
+    using enum text::Change::Kind;
+    const bool characters = state_->byte_fallback;
+    if (is(step, "Sequence") && step.value("normalizers", Json()).is_array()) {
+      const Json& steps = step["normalizers"];
+      return std::all_of(steps.begin(), steps.end(), [&](const Json& inner) { return add_changes(inner); });
+    }
+    const auto text_at = [&](const char* key) { return step.contains(key) && step[key].is_string(); };
+    if (is(step, "NFC") && state_->kind == Tokenizer::Kind::bpe)
+      state_->normalizer.push_back({.kind = nfc});
+    else if (characters && is(step, "Prepend") && text_at("prepend"))
+      state_->normalizer.push_back({.kind = prepend, .to = step["prepend"]});
+    else if (characters && is(step, "Replace") && text_at("content") && !sought(step).empty())
+      state_->normalizer.push_back({.kind = replace, .from = sought(step), .to = step["content"]});
+    else
+      return false;
+    return true;
   }
 
   void read_kind(const Json& model) {
     const std::string type = model.contains("type") ? text_of(model, "type") : "BPE";
     if (type != "BPE" && type != "WordLevel") fail(fmt::format("the model is a {}; supported are BPE and WordLevel", type), "type");
     state_->kind = type == "BPE" ? Tokenizer::Kind::bpe : Tokenizer::Kind::words;
-    for (const char* key : {"dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"}) refuse_unless_absent(model, key);
-    if (type == "BPE") refuse_unless_absent(model, "unk_token");
+    for (const char* key : {"dropout", "continuing_subword_prefix", "end_of_word_suffix"}) refuse_unless_absent(model, key);
+    state_->byte_fallback = type == "BPE" && flag(model, "byte_fallback", false);
+    state_->fuse_unknown = state_->byte_fallback && flag(model, "fuse_unk", false);
+    if (!state_->byte_fallback) refuse_unless_absent(model, "byte_fallback");
+    if (type == "BPE" && !state_->byte_fallback) refuse_unless_absent(model, "unk_token");
+    if (state_->byte_fallback && model.contains("unk_token") && !model["unk_token"].is_null()) state_->unknown = text_of(model, "unk_token");
     if (type == "WordLevel" && text_of(model, "unk_token") != unknown_word) fail("unk_token must be <unk>", "unk_token");
     state_->whole_first = flag(model, "ignore_merges", false);
   }
 
-  void read_pre_tokenizer(const Json& given) {
+  void read_pre_tokenizer() {
+    if (state_->byte_fallback) return read_pre_tokenizer_of_characters();
+    const Json& given = only_step(member(document_, "pre_tokenizer", Json::value_t::object), "pretokenizers");
     const std::string type = text_of(given, "type");
     if (state_->kind == Tokenizer::Kind::words) {
       state_->cut = cut_of(given);
@@ -145,7 +145,7 @@ class Reader {
     if (type == "ByteLevel") {
       if (!flag(given, "use_regex", true)) fail("a ByteLevel without its pattern cuts nothing; this is not supported", "use_regex");
       state_->cut = text::Cut::gpt2;
-      state_->add_prefix_space = flag(given, "add_prefix_space", true);
+      if (flag(given, "add_prefix_space", true)) state_->prefix = Prefix::always;
       return;
     }
     const Json& steps = type == "Sequence" ? member(given, "pretokenizers", Json::value_t::array) : Json();
@@ -153,6 +153,37 @@ class Reader {
     if (!bytes.is_object() || text_of(bytes, "type") != "ByteLevel" || flag(bytes, "use_regex", true) || flag(bytes, "add_prefix_space", true))
       fail("the pre-tokenizer is not supported: it must be ByteLevel, or Split and then ByteLevel without pattern or prefix", "pre_tokenizer");
     state_->cut = cut_of(only_step(steps[0], "pretokenizers"));
+  }
+
+  /// Metaspace, a Split by a text, or none.
+  void read_pre_tokenizer_of_characters() {
+    state_->cut = text::Cut::whole;
+    const auto found = document_.find("pre_tokenizer");
+    const Json none, &given = found == document_.end() ? none : only_step(*found, "pretokenizers");
+    if (given.is_null() || (is(given, "Sequence") && given.value("pretokenizers", Json()) == Json::array())) return;
+    if (is(given, "Metaspace")) return read_metaspace(given);
+    const Json behavior = given.is_object() ? given.value("behavior", Json()) : none;
+    state_->cut = behavior == "MergedWithNext" ? text::Cut::before : text::Cut::after;
+    state_->separator = is(given, "Split") ? sought(given) : "";
+    if (state_->separator.empty() || (behavior != "MergedWithNext" && behavior != "MergedWithPrevious") || flag(given, "invert", false))
+      fail(fmt::format("the pre-tokenizer {} is not supported; with byte_fallback it must be Metaspace, a Split by a text that is MergedWithPrevious or "
+                       "MergedWithNext, or null", given.dump().substr(0, 80)), "pre_tokenizer");
+  }
+
+  void read_metaspace(const Json& given) {
+    state_->space = text_of(given, "replacement");
+    if (state_->space.empty() || text::code_point_at(state_->space, 0).bytes != state_->space.size())
+      fail(fmt::format("the replacement of a Metaspace is \"{}\"; it must be one character", state_->space.substr(0, 40)), "replacement");
+    const std::string scheme = given.contains("prepend_scheme") ? text_of(given, "prepend_scheme") : "always";
+    const auto at = std::find(std::begin(prepend_schemes), std::end(prepend_schemes), scheme);
+    if (at == std::end(prepend_schemes))
+      fail(fmt::format("prepend_scheme is \"{}\"; it must be always, first or never", scheme.substr(0, 40)), "prepend_scheme");
+    state_->prefix = static_cast<Prefix>(at - std::begin(prepend_schemes));
+    if (state_->prefix != Prefix::never && !flag(given, "add_prefix_space", true))
+      fail("add_prefix_space is false; prepend_scheme must be never then", "add_prefix_space");
+    if (!flag(given, "split", true)) return;
+    state_->cut = text::Cut::before;
+    state_->separator = state_->space;
   }
 
   text::Cut cut_of(const Json& split) const {
@@ -168,11 +199,29 @@ class Reader {
   /// Bytes are joined, whether the file says so or nothing.
   void read_decoder() const {
     const auto found = document_.find("decoder");
+    if (state_->byte_fallback) return read_decoder_of_characters(found == document_.end() ? Json() : *found);
     if (found == document_.end() || found->is_null()) return;
     const char* needed = state_->kind == Tokenizer::Kind::bpe ? "ByteLevel" : "Fuse";
     const Json& decoder = only_step(*found, "decoders");
     if (!decoder.is_object() || text_of(decoder, "type") != needed)
       fail(fmt::format("the decoder {} is not supported; it must be {}, or null", found->dump().substr(0, 80), needed), "decoder");
+  }
+
+  void read_decoder_of_characters(const Json& given) const {
+    const Json steps = is(given, "Sequence") ? given.value("decoders", Json()) : Json();
+    std::size_t at = 0;
+    const auto next = [&](const char* type) { return steps.is_array() && at < steps.size() && is(steps[at], type) ? &steps[at++] : nullptr; };
+    const Json* const replace = next("Replace");
+    if (replace != nullptr) state_->decoded_space = sought(*replace);
+    const bool joined = next("ByteFallback") != nullptr && next("Fuse") != nullptr;
+    const Json* const strip = next("Strip");
+    state_->strip_space = strip != nullptr;
+    const bool spaces = replace == nullptr || (!state_->decoded_space.empty() && replace->value("content", Json()) == " ");
+    const auto is_at = [&](const char* key, const Json& value) { return strip->value(key, Json()) == value; };
+    const bool stripped = strip == nullptr || (is_at("content", " ") && is_at("start", 1) && is_at("stop", 0));
+    if (!joined || !spaces || !stripped || at != steps.size())
+      fail(fmt::format("the decoder {} is not supported; with byte_fallback it must be a Sequence: Replace (of a text by a space, or none), "
+                       "ByteFallback, Fuse, Strip (of one space at the begin, or none)", given.dump().substr(0, 200)), "decoder");
   }
 
   std::size_t id_of(const Json& given, const std::string& token, const char* near) const {
@@ -206,11 +255,13 @@ class Reader {
       AddedToken token{.content = text_of(given, "content"), .special = flag(given, "special", false)};
       token.normalized = flag(given, "normalized", !token.special);
       if (token.content.empty()) fail("an added token is empty", "added_tokens");
-      if (state_->nfc && token.normalized && text::nfc(token.content) != token.content)
+      token.searched = token.normalized ? text::changed(state_->normalizer, token.content) : token.content;
+      if (!state_->byte_fallback && token.searched != token.content)
         fail(fmt::format("the added token \"{}\" is not in the form of the texts that it is searched in, NFC", token.content.substr(0, 60)), "added_tokens");
       for (const char* key : {"single_word", "lstrip", "rstrip"}) refuse_unless_absent(given, key);
       const std::size_t id = id_of(given.contains("id") ? given["id"] : Json(), token.content, "added_tokens");
       token.in_vocabulary = state_->names[id] == token.content;
+      if (token.searched.empty()) fail(fmt::format("the normalizer leaves nothing of the added token \"{}\"", token.content.substr(0, 60)), "added_tokens");
       if (!contents.insert(token.content).second) fail(fmt::format("the added token \"{}\" is given twice", token.content.substr(0, 60)), "added_tokens");
       if (!state_->names[id].empty() && !token.in_vocabulary) fail(fmt::format("id {} is given twice", id), "added_tokens");
       token.id = static_cast<std::int64_t>(id);
@@ -222,6 +273,11 @@ class Reader {
       state_->added.push_back(std::move(token));
     }
     std::sort(state_->added.begin(), state_->added.end(), [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });
+    std::set<std::pair<bool, std::string_view>> all_searched;
+    for (const AddedToken& token : state_->added)
+      if (!all_searched.emplace(token.normalized, token.searched).second)
+        fail(fmt::format("the added token \"{}\" is searched as \"{}\", as another is", token.content.substr(0, 60), token.searched.substr(0, 60)),
+             "added_tokens");
   }
 
   /// "a b", or ["a", "b"].
@@ -307,34 +363,11 @@ class Reader {
 
 }  // namespace
 
-std::string Tokenizer::to_json() const {
-  Ordered added = Ordered::array();
-  for (const AddedToken& t : state_->added)
-    added.push_back({{"id", t.id}, {"content", t.content}, {"single_word", false}, {"lstrip", false}, {"rstrip", false}, {"normalized", t.normalized},
-                     {"special", t.special}});
-  const bool bpe = kind() == Kind::bpe;
-  const Ordered decoder = bpe ? Ordered{{"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", true}, {"use_regex", true}} : Ordered{{"type", "Fuse"}};
-  return Ordered{{"version", "1.0"}, {"truncation", nullptr}, {"padding", nullptr}, {"added_tokens", added}, {"normalizer", state_->nfc ? Ordered{{"type", "NFC"}} : Ordered()},
-              {"pre_tokenizer", pre_tokenizer(*state_)}, {"post_processor", Ordered::parse(state_->post_processor)}, {"decoder", decoder},
-              {"model", model(*state_)}}
-             .dump(1) + "\n";
-}
-
-void Tokenizer::save(const std::string& folder) const {
-  const std::string text = to_json();
-  const std::filesystem::path path(folder);
-  io::write_whole("Tokenizer::save", (path / kFile).string(), {std::as_bytes(std::span(text))});
-  // Without it transformers makes a model's tokenizer of its own out of the vocabulary, by the model_type in config.json.
-  constexpr std::string_view config = "{\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\"\n}\n";
-  if (std::error_code unknown; !std::filesystem::exists(path / kConfigFile, unknown))
-    io::write_whole("Tokenizer::save", (path / kConfigFile).string(), {std::as_bytes(std::span(config))});
-}
-
 Tokenizer Tokenizer::parse(std::string_view json) { return Tokenizer(Reader("Tokenizer::parse", json).read()); }
 
 Tokenizer Tokenizer::load(const std::string& path) {
   std::error_code unknown;
-  const std::string file = std::filesystem::is_directory(path, unknown) ? (std::filesystem::path(path) / kFile).string() : path;
+  const std::string file = std::filesystem::is_directory(path, unknown) ? (std::filesystem::path(path) / tokenizer_file).string() : path;
   const io::FileSource source("Tokenizer::load", file);
   std::string text(source.size(), '\0');
   source.read(0, text.data(), text.size());

@@ -193,7 +193,7 @@ TEST(Tokenizer, RefusesWhatItWouldReadWrongly) {
   starts(refused([](Json& f) { f["normalizer"] = {{"type", "NFC"}}, f["added_tokens"][0]["content"] = "e\xCC\x81", f["added_tokens"][0]["normalized"] = true; }),
          "the added token \"e\xCC\x81\" is not in the form of the texts that it is searched in, NFC");
   starts(refused([](Json& f) { f["model"]["type"] = "Unigram"; }), "the model is a Unigram; supported are BPE and WordLevel");
-  starts(refused([](Json& f) { f["model"]["byte_fallback"] = true; }), "byte_fallback is true");
+  starts(refused([](Json& f) { f["model"]["byte_fallback"] = true; }), "the decoder {\"add_prefix_space\":");
   starts(refused([](Json& f) { f["model"]["dropout"] = 0.1; }), "dropout is 0.1");
   starts(refused([](Json& f) { f["model"]["merges"].push_back({"a", "zzzz"}); }), "a merge speaks of \"zzzz\", which is not in the vocabulary");
   starts(refused([](Json& f) { f["model"]["merges"].push_back("a b c"); }), "the merge \"a b c\" is not two tokens");

@@ -1,10 +1,13 @@
-// src/text/tokenizer/byte_level.cc: the table of bytes and their characters.
+// src/text/tokenizer/byte_level.cc: the table of bytes and their characters, and their names.
 #include "text/tokenizer/byte_level.h"
 
 #include "runtime/once.h"
 #include "text/unicode.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <charconv>
 
 namespace attn::text {
 namespace {
@@ -61,6 +64,15 @@ std::optional<std::string> from_byte_characters(std::string_view characters) {
     at += c.bytes;
   }
   return result;
+}
+
+std::string name_of_byte(char byte) { return fmt::format("<0x{:02X}>", static_cast<unsigned char>(byte)); }
+
+int byte_of_name(std::string_view name) {
+  if (name.size() != 6 || !name.starts_with("<0x") || name[5] != '>') return -1;
+  unsigned byte = 0;  // of which no sign is read
+  const char* const end = name.data() + 5;
+  return std::from_chars(name.data() + 3, end, byte, 16).ptr == end ? static_cast<int>(byte) : -1;
 }
 
 }  // namespace attn::text

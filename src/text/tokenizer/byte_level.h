@@ -1,4 +1,4 @@
-// src/text/tokenizer/byte_level.h: every byte as a character that can be seen, GPT-2's way of writing bytes in JSON.
+// src/text/tokenizer/byte_level.h: bytes in JSON: each as a character that can be seen (GPT-2), or by its number (SentencePiece).
 #pragma once
 #include <array>
 #include <cstdint>
@@ -16,5 +16,9 @@ const std::array<std::uint8_t, 256>& bytes_in_order();
 /// Bytes as characters, and back; none when a character stands for no byte.
 std::string to_byte_characters(std::string_view bytes);
 std::optional<std::string> from_byte_characters(std::string_view characters);
+
+/// "<0xE4>", and back, the digits in either case; -1 for what is no such name.
+std::string name_of_byte(char byte);
+int byte_of_name(std::string_view name);
 
 }  // namespace attn::text

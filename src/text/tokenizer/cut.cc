@@ -5,6 +5,7 @@
 #include "text/tokenizer/unicode_classes.h"
 #include "text/unicode.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -121,12 +122,16 @@ std::optional<Cut> cut_of(std::string_view pattern) {
   return std::nullopt;
 }
 
-std::size_t piece_end(Cut cut, std::string_view text, std::size_t at) {
+std::size_t piece_end(Cut cut, std::string_view text, std::size_t at, std::string_view separator) {
   switch (cut) {
     case Cut::characters: return at + code_point_at(text, at).bytes;
     case Cut::gpt2: return gpt2_end(text, at);
     case Cut::llama3: return llama3_end(text, at, 3);
     case Cut::qwen2: return llama3_end(text, at, 1);
+    case Cut::whole: return text.size();
+    case Cut::before: return std::min(text.find(separator, text.substr(at).starts_with(separator) ? at + separator.size() : at), text.size());
+    case Cut::after:
+      if (const std::size_t found = text.find(separator, at); found != std::string_view::npos) return found + separator.size();
   }
   return text.size();
 }

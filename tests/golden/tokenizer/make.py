@@ -95,3 +95,57 @@ PARTS = ["e", "a", "U", "o\u0302", "\u1ebf", "\u00c5", "\u212b", "\u2126", "\u03
 strings = STRINGS[:40] + ["".join(random.choice(PARTS) for _ in range(random.randint(1, 12))) for _ in range(200)]
 record = {"tokenizer": json.loads(composed.to_str()), "strings": strings, "ids": [composed.encode(s, add_special_tokens=False).ids for s in strings]}
 target.with_name("nfc.json").write_text(json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n")
+
+# SentencePiece's pairs as Hugging Face's library has them: of characters, with a token for each byte of those that have none.
+BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
+
+
+def of_characters(normalizer, pre_tokenizer, strip, bytes_known=BYTES, **options):
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, **options))
+    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, pre_tokenizer
+    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()] + ([decoders.Strip(" ", 1, 0)] if strip else []))
+    trainer = trainers.BpeTrainer(vocab_size=500, min_frequency=2, limit_alphabet=60, special_tokens=["<unk>", "<s>", "</s>", *bytes_known], show_progress=False)
+    tokenizer.train_from_iterator(TEXT.split("\n"), trainer)
+    file = json.loads(tokenizer.to_str())
+    file["added_tokens"] = file["added_tokens"][:3]  # the bytes are no tokens of their own in a text
+    return file
+
+
+def with_tokens(file, *contents, normalized):
+    for added in file["added_tokens"]:
+        added["normalized"] = normalized
+    first = len(file["model"]["vocab"])
+    file["added_tokens"] += [{"id": first + i, "content": content, "single_word": False, "lstrip": False, "rstrip": False, "normalized": True, "special": False}
+                             for i, content in enumerate(contents)]
+    return file
+
+
+def spaces():
+    return normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+
+
+def metaspace(scheme, split):
+    return pre_tokenizers.Metaspace("▁", scheme, split)
+
+
+files = {
+    "prepend": of_characters(spaces(), None, True, fuse_unk=True),
+    "prepend, tokens normalized": with_tokens(of_characters(spaces(), None, True, fuse_unk=True), "<|end|>", "x y", normalized=True),
+    "first": with_tokens(of_characters(None, metaspace("first", False), True), "x y", normalized=False),
+    "always": of_characters(None, metaspace("always", True), True, ignore_merges=True),
+    "never": of_characters(None, metaspace("never", False), False, [b for b in BYTES if b != "<0xE4>"], fuse_unk=True),
+    "replace": of_characters(normalizers.Replace(" ", "▁"), pre_tokenizers.Split(" ", "merged_with_previous"), False, BYTES[:100] + BYTES[130:]),
+    "split": of_characters(normalizers.NFC(), pre_tokenizers.Split(" ", "merged_with_next"), False, fuse_unk=True),
+}
+PARTS = ["a", "the", "ing", "x", " y", " ", " ", "  ", "▁", "\t", "\n", "é", "e\u0301", "中", "我", "丁", "😀", "Ж", "ſ", "1", "<s>", "</s>", "<unk>", "<|end|>", "<0x41>", "\x00", "\u200d", "\U0010ffff"]
+strings = STRINGS[:48] + ["".join(random.choice(PARTS) for _ in range(random.randint(1, 14))) for _ in range(150)]
+cases = []
+for name, file in files.items():
+    tokenizer = Tokenizer.from_str(json.dumps(file))
+    ids = [tokenizer.encode(s, add_special_tokens=False).ids for s in strings]
+    # Any ids, many of them bytes: what is no UTF-8 is replaced, a run of bytes as a whole.
+    any_ids = [[random.choice([random.randrange(3, 259), random.choice([3 + 0xE4, 3 + 0xB8, 3 + 0xAD, 3 + 0x41]), random.randrange(300, 450)]) for _ in range(random.randint(1, 9))]
+               for _ in range(150)]
+    cases.append({"name": name, "tokenizer": file, "ids": ids, "texts": [tokenizer.decode(i, skip_special_tokens=False) for i in ids], "any_ids": any_ids,
+                  "any_texts": [tokenizer.decode(i, skip_special_tokens=False) for i in any_ids]})
+target.with_name("characters.json").write_text(json.dumps({"strings": strings, "cases": cases}, ensure_ascii=False, separators=(",", ":")) + "\n")
