@@ -20,7 +20,7 @@ C wrapping(C a, C b, F function) {
     return function(a, b);
 }
 
-// What is a kernel too says so: binary_run takes it.
+// What is a kernel too says so: elements_of_pairs notes it.
 struct Plus {
   static constexpr auto kernel = kernels::Binary::add;
   template <typename C>

@@ -4,6 +4,7 @@
 #include "tensor/rows.h"
 
 #include <algorithm>
+#include <type_traits>
 #include <vector>
 
 namespace attn {

@@ -7,6 +7,7 @@
 #include "tensor/defined.h"
 #include "tensor/promote.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace attn {

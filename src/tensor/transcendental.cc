@@ -1,9 +1,9 @@
 // src/tensor/transcendental.cc: exp, log, tanh, gelu and their like, in the kernels' own arithmetic: the same bits everywhere.
 #include <attn/ops.h>
 
+#include "tensor/binary.h"
 #include "tensor/rows.h"
 #include "tensor/slope.h"
-#include "tensor/binary.h"
 
 #include <algorithm>
 #include <cmath>

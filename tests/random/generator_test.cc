@@ -1,7 +1,7 @@
 // tests/random/generator_test.cc: words consumed, states, the kept normal, memory order, threads, errors.
-#include <attn/runtime.h>
 #include <attn/ops.h>
 #include <attn/random.h>
+#include <attn/runtime.h>
 
 #include "kernels/normal.h"
 #include "support/golden.h"
