@@ -57,8 +57,8 @@ constexpr Minus minus;
 constexpr Times times;
 constexpr Over over;
 // Both sides of a choice are there already: without a jump, so that it can be made in vectors.
-constexpr auto larger = []<typename C>(C a, C b) -> C { return (a != a) | (a >= b) ? a : b; };
-constexpr auto smaller = []<typename C>(C a, C b) -> C { return (a != a) | (a <= b) ? a : b; };
+constexpr auto larger = []<typename C>(C a, C b) -> C { return ((a != a) | (a >= b)) ? a : b; };
+constexpr auto smaller = []<typename C>(C a, C b) -> C { return ((a != a) | (a <= b)) ? a : b; };
 
 /// function(a, alpha b).
 template <typename F>
@@ -106,7 +106,11 @@ constexpr Power power;
 void power_of_singles(const void*, const void* const* x, void* y, std::int64_t n) {
   constexpr std::int64_t block = 256;
   const auto& table = kernels::row_kernels();
-  const auto regular = [](float a, float b) { return (a > 0) & (a <= std::numeric_limits<float>::max()) & (std::abs(b) <= std::numeric_limits<float>::max()); };
+  const auto regular = [](float a, float b) {
+    constexpr float largest = std::numeric_limits<float>::max();
+    const float size = std::abs(b);
+    return (a > 0) & (a <= largest) & (size <= largest);
+  };
   alignas(64) double wide[block];
   for (std::int64_t start = 0; start < n; start += block) {
     const std::int64_t count = std::min(block, n - start);
