@@ -121,15 +121,18 @@ struct FewRowsTile {
     constexpr int N = lanes<T>;
     Vector<T> sum[ROWS][VECTORS];
     fold.start(o, sum);
+    constexpr bool asks = asks_ahead<T> && VECTORS > 1;
+    constexpr int lines = asks ? (VECTORS * N * static_cast<int>(sizeof(T)) + 63) / 64 : 0;
     const T* weights = p + row;
     for (int key = 0; key < keys; ++key, weights += p_stride) {
-      if constexpr (asks_ahead<T> && VECTORS > 1) fold.ahead->template fetch<(VECTORS * N * static_cast<int>(sizeof(T)) + 63) / 64>();
+      const Place next = asks ? fold.ahead->template take<lines>(place_of(v_rows[key])) : 0;
       const T* const value = v_rows[key] + column;
       Vector<T> values[VECTORS];
       ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) values[x] = hn::LoadU(d, value + x * N);
       ATTN_UNROLL for (int r = 0; r < ROWS; ++r) {
         const auto weight = hn::Set(d, weights[r]);
         ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) sum[r][x] = hn::MulAdd(values[x], weight, sum[r][x]);
+        ask_share<lines>(next, r, ROWS);
       }
     }
     fold.finish(row, o, sum);

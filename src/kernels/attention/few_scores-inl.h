@@ -61,7 +61,9 @@ struct FewScoresTile {
     RowsInStep<Tag<T>> first(keys[0], stride), second(keys[VECTORS - 1], stride);
     std::int64_t c = 0;
     for (; c + side <= dim; c += side, of_rows += side * few_rows) {
-      if constexpr (asks_ahead<T> && (VECTORS > 1 || registers == 16)) ahead->template fetch<(VECTORS * N + 3) / 4>();
+      constexpr bool asks = asks_ahead<T> && (VECTORS > 1 || registers == 16);
+      constexpr int lines = asks ? (VECTORS * N + 3) / 4 : 0;
+      const Place next = asks ? ahead->template take<lines>(place_of(keys[0])) : 0;
       Vector<T> column[VECTORS][side];
       first.next(d, column[0]);
       if constexpr (VECTORS == 2) second.next(d, column[1]);
@@ -69,6 +71,7 @@ struct FewScoresTile {
         ATTN_UNROLL for (int r = 0; r < ROWS; ++r) {
           const auto x = hn::Set(d, of_rows[i * few_rows + r]);
           ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::MulAdd(column[v][i], x, sum[r][v]);
+          ask_share<lines>(next, i * ROWS + r, side * ROWS);
         }
     }
     for (; c < dim; ++c, of_rows += few_rows)

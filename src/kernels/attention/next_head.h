@@ -4,6 +4,7 @@
 // asks for the part of the next head's K and V that stands where its own rows stand, and for the rows of Q and output of the next strip, a few cache
 // lines at a time; under a window over long sequences for what the next strip will see. The backward pass does so for each step (gradient_ahead.h).
 #pragma once
+#include "kernels/ask.h"
 #include "kernels/attention/strip.h"
 
 #include <algorithm>
@@ -12,11 +13,6 @@
 #include <utility>
 
 namespace attn::kernels {
-
-/// Where memory is that is only asked for: a number, since it may lie beyond what a pointer may reach.
-using Place = std::uintptr_t;
-inline Place place_of(const void* memory) { return reinterpret_cast<Place>(memory); }
-[[gnu::always_inline]] inline void ask_for(Place at) { __builtin_prefetch(reinterpret_cast<const void*>(at), 0, 2); }
 
 /// Memory that is asked for a few cache lines at a time.
 class FetchAhead {

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "kernels/ask.h"
 #include "kernels/gemm/pack-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -69,15 +70,6 @@ class LinesInOrder {
   bool side_by_side_;
 };
 
-/// Asks for a line, here and now: the compiler would move many of them to one place. Into L2: into L1 it waits for one of the few lines on their way there.
-HWY_INLINE void ask_for_line(const char* at) {
-#if defined(__x86_64__)
-  asm volatile("prefetcht1 %0" : : "m"(*at));
-#else
-  __builtin_prefetch(at, 0, 2);
-#endif
-}
-
 /// Words that are turned in registers at a time.
 inline constexpr int turned_words = HWY_TARGET == HWY_AVX3 ? 16 : 4;
 
@@ -112,7 +104,7 @@ HWY_INLINE void turn_columns(const char* from, std::int64_t column_bytes, typena
 template <class Kind, int M, int GROUPS, bool CACHED>
 HWY_NOINLINE void small_turned(const GemmProblem& p, std::int64_t first, std::int64_t last, bool far) {
   const typename Kind::D d;
-  constexpr int N = static_cast<int>(HWY_LANES(float)), width = GROUPS * N, lines = N * turned_words / 16, steps = turned_words / lines;
+  constexpr int N = static_cast<int>(HWY_LANES(float)), width = GROUPS * N, lines = N * turned_words / 16;
   const std::int64_t stride = p.b_stride[1], stride_bytes = stride * static_cast<std::int64_t>(sizeof(typename Kind::Item));
   const typename Kind::Left* a[M];
   for (int m = 0; m < M; ++m) a[m] = row_of_a<Kind>(p, m);
@@ -134,10 +126,10 @@ HWY_NOINLINE void small_turned(const GemmProblem& p, std::int64_t first, std::in
           const int there = std::min(N, columns - g * N), count = std::min(turned_words, words - w);
           typename Kind::V x[turned_words];
           if (there == N && count == turned_words) {
-            turn_columns<Kind, CACHED>(from, stride_bytes, x);
             const char* const next = CACHED ? nullptr : far ? ahead.next<lines>(from) : from;
+            turn_columns<Kind, CACHED>(from, stride_bytes, x);
             _Pragma("GCC unroll 16") for (int i = 0; i < turned_words; ++i) {
-              if (!CACHED && i % steps == 0) ask_for_line(next + i / steps * 64);
+              if (!CACHED) ask_share<lines>(place_of(next), i, turned_words);
               _Pragma("GCC unroll 8") for (int m = 0; m < M; ++m) sum[m][g] = Kind::add(a[m] + item + i * Kind::depth, x[i], sum[m][g]);
             }
           } else {
