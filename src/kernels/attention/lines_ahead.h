@@ -6,10 +6,11 @@
 
 namespace attn::kernels {
 
-/// Memory gives what it can only to who asks early and steadily. So the tiles ask for lines 24 KB further on (12 KB of bf16) as they go, one by one between
-/// their products: many at once wait for each other, and what is computed next waits for them. Pages after those are looked up meanwhile. Nothing is read before: such reads would wait behind what was asked for. f32, D = 128, of reading alone: .98 (read before, with the next
-/// 4 KB asked for: .67) on an AMD EPYC of the fourth generation, .77 (.71) on an Intel Xeon. Of bf16 some lines are put off until what comes between
-/// the products asks for them: memory is slower than the products, and idle meanwhile (with tile registers a tenth less time).
+/// Memory gives what it can only to who asks early and steadily. So the tiles ask for lines 24 KB further on (12 KB of bf16) as they go, one by one
+/// between their products: many at once wait for each other, and what is computed next waits for them. Pages after those are looked up meanwhile.
+/// Nothing is read before: such reads would wait behind what was asked for. f32, D = 128, of reading alone: .98 (read before, with the next 4 KB
+/// asked for: .67) on an AMD EPYC of the fourth generation, .77 (.71) on an Intel Xeon. Of bf16 some lines are put off until what comes between the
+/// products asks for them: memory is slower than the products, and idle meanwhile (with tile registers a tenth less time).
 class LinesAhead {
  public:
   /// Rows [first, end) will be used.
