@@ -26,4 +26,14 @@ template <int LINES>
   for (int i = step * LINES / steps; i < (step + 1) * LINES / steps; ++i) ask_here(at + static_cast<Place>(i) * 64);
 }
 
+/// Lines to ask for; then others that were asked for some steps ago, and more steps ago.
+template <int TIMES>
+struct Asks {
+  Place at[TIMES];
+};
+template <int LINES, int TIMES>
+[[gnu::always_inline]] inline void ask_share(const Asks<TIMES>& asks, int step, int steps) {
+  for (int n = 0; n < TIMES; ++n) ask_share<LINES>(asks.at[n], step, steps);
+}
+
 }  // namespace attn::kernels

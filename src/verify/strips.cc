@@ -1,4 +1,4 @@
-// src/verify/strips.cc: strips of rows one by one, with several heads in one, or their spans of keys apart and merged.
+// src/verify/strips.cc: strips of rows one by one, with several heads in one, or their spans of keys, by one, two ... and merged.
 #include "verify/strips.h"
 
 #include "attention/parts.h"
@@ -27,7 +27,10 @@ bool attend_spans(const StripKernel& strip, const AttentionProblem& p, const Lan
   const std::int64_t spans = std::max<std::int64_t>(0, (keys + kernels::span_keys - 1) / kernels::span_keys);
   const std::size_t bytes = strip.partial_bytes(p, map);
   const Memory partials(bytes * static_cast<std::size_t>(spans));
-  for (std::int64_t s = spans; s-- > 0;) strip.attend_span(p, map, s, partials.get() + static_cast<std::size_t>(s) * bytes, scratch);
+  for (std::int64_t last = spans, together = 1, first; last > 0; last = first, ++together) {
+    first = std::max<std::int64_t>(0, last - together);
+    strip.attend_spans(p, map, first, last, partials.get() + static_cast<std::size_t>(first) * bytes, scratch);
+  }
   return strip.attend_merge(p, map, partials.get(), spans, scratch);
 }
 

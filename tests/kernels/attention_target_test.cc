@@ -253,7 +253,10 @@ void by_strips(const StripKernel& kernel, const AttentionProblem& p, bool groupe
         }
         const std::int64_t spans = (p.keys_end(b) - p.keys_begin(b) + 1023) / 1024, bytes = static_cast<std::int64_t>(kernel.partial_bytes(p, map));
         aligned(partial, static_cast<std::size_t>(spans * bytes));
-        for (std::int64_t s = spans; s-- > 0;) kernel.attend_span(p, map, s, static_cast<std::byte*>(start(partial)) + s * bytes, start(memory));
+        for (std::int64_t last = spans, together = 1, first; last > 0; last = first, ++together) {
+          first = std::max<std::int64_t>(0, last - together);
+          kernel.attend_spans(p, map, first, last, static_cast<std::byte*>(start(partial)) + first * bytes, start(memory));
+        }
         ASSERT_TRUE(kernel.attend_merge(p, map, start(partial), spans, start(memory)));
       }
 }

@@ -24,16 +24,21 @@ struct Bf16FewScoresTile {
 
   template <int ROWS, int VECTORS>
   HWY_NOINLINE void operator()(const float* const* keys, std::int64_t stride, int row, float* scores, std::int64_t to_stride) const {
+    constexpr int lines = VECTORS > 1 ? 4 * VECTORS : 0;
+    by_distance<lines>(*ahead, [&]<int TIMES>() ATTN_BF16_ATTR { tile<ROWS, VECTORS, lines, TIMES>(keys, stride, row, scores, to_stride); });
+  }
+
+  template <int ROWS, int VECTORS, int LINES, int TIMES>
+  HWY_NOINLINE void tile(const float* const* keys, std::int64_t stride, int row, float* scores, std::int64_t to_stride) const {
     const Tag<float> d;
-    constexpr bool asks = VECTORS > 1;
-    constexpr int side = turned_columns<float>, lines = asks ? 4 * VECTORS : 0;
+    constexpr int side = turned_columns<float>;
     __m512 sum[ROWS][VECTORS];
     ATTN_UNROLL for (int r = 0; r < ROWS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = _mm512_setzero_ps();
     const std::uint32_t* of_rows = q + row;
     RowsInStep<Tag<float>> first(keys[0], stride), second(keys[VECTORS - 1], stride);
     std::int64_t c = 0;
     for (; c + side <= pairs; c += side, of_rows += side * few_rows) {
-      const Place next = asks ? ahead->take<lines>(place_of(keys[0])) : 0;
+      const auto next = take<LINES, TIMES>(*ahead, keys[0]);
       Vector<float> column[VECTORS][side];
       first.next(d, column[0]);
       if constexpr (VECTORS == 2) second.next(d, column[1]);
@@ -41,7 +46,7 @@ struct Bf16FewScoresTile {
         ATTN_UNROLL for (int r = 0; r < ROWS; ++r) {
           const __m512i x = _mm512_set1_epi32(static_cast<int>(of_rows[i * few_rows + r]));
           ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = dot_pair(sum[r][v], _mm512_castps_si512(column[v][i].raw), x);
-          ask_share<lines>(next, i * ROWS + r, side * ROWS);
+          ask_share<LINES>(next, i * ROWS + r, side * ROWS);
         }
     }
     for (; c < pairs; ++c, of_rows += few_rows)
@@ -91,8 +96,13 @@ struct Bf16FewRowsTile {
 
   template <int ROWS, int VECTORS>
   HWY_NOINLINE void operator()(int row, std::int64_t column, float* o) const {
-    constexpr bool by_twos = VECTORS % 2 == 0;
     constexpr int lines = VECTORS > 1 ? VECTORS : 0;
+    by_distance<lines>(*fold.ahead, [&]<int TIMES>() ATTN_BF16_ATTR { tile<ROWS, VECTORS, lines, TIMES>(row, column, o); });
+  }
+
+  template <int ROWS, int VECTORS, int LINES, int TIMES>
+  HWY_NOINLINE void tile(int row, std::int64_t column, float* o) const {
+    constexpr bool by_twos = VECTORS % 2 == 0;
     Vector<float> sum[ROWS][VECTORS];
     fold.start(o, sum);
     // only the last vector may reach past the row
@@ -101,7 +111,7 @@ struct Bf16FewRowsTile {
     const std::uint32_t* weights = p + row;
     for (int pair = 0; pair < pairs; ++pair, weights += p_stride) {
       const std::uint16_t *low = v_rows[2 * pair] + column, *high = v_rows[2 * pair + 1] + column;
-      const Place next = lines > 0 ? fold.ahead->take<lines>(place_of(low)) : 0;
+      const auto next = take<LINES, TIMES>(*fold.ahead, low);
       __m512i values[VECTORS];
       if constexpr (by_twos) {
         ATTN_UNROLL for (int x = 0; x < VECTORS; x += 2) {
@@ -116,7 +126,7 @@ struct Bf16FewRowsTile {
       ATTN_UNROLL for (int r = 0; r < ROWS; ++r) {
         const __m512i weight = _mm512_set1_epi32(static_cast<int>(weights[r]));
         ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) sum[r][x].raw = dot_pair(sum[r][x].raw, values[x], weight);
-        ask_share<lines>(next, r, ROWS);
+        ask_share<LINES>(next, r, ROWS);
       }
     }
     if constexpr (by_twos)

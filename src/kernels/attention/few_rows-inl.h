@@ -73,6 +73,22 @@ class RowOutput {
 template <typename T>
 inline constexpr bool asks_ahead = (HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2) && sizeof(T) == 4;
 
+/// Calls tile.template operator()<TIMES>(): how often each of LINES lines a step is asked for. Of AVX2's narrow steps once: they would take a tenth
+/// more time.
+template <int LINES, class Tile>
+HWY_INLINE void by_distance(const LinesAhead& ahead, const Tile& tile) {
+  if constexpr (LINES > 0 && registers == 32) {
+    if (ahead.far()) return tile.template operator()<LinesAhead::times_of_far>();
+  }
+  tile.template operator()<1>();
+}
+/// The step's lines to ask for; where there are none, those that it uses.
+template <int LINES, int TIMES>
+HWY_INLINE Asks<TIMES> take(LinesAhead& ahead, const void* used) {
+  if constexpr (LINES > 0) return ahead.take<LINES, TIMES>(place_of(used));
+  else return {};
+}
+
 /// A block's values are weighted in parts of so many keys: what lies ahead is asked for at their pace.
 inline constexpr int few_part = 32;
 
@@ -116,23 +132,27 @@ struct FewRowsTile {
   FewFold<T> fold;
 
   template <int ROWS, int VECTORS>
-  HWY_NOINLINE void operator()(int row, std::int64_t column, T* o) const {
+  HWY_INLINE void operator()(int row, std::int64_t column, T* o) const {
+    constexpr int lines = asks_ahead<T> && VECTORS > 1 ? (VECTORS * lanes<T> * static_cast<int>(sizeof(T)) + 63) / 64 : 0;
+    by_distance<lines>(*fold.ahead, [&]<int TIMES>() HWY_ATTR { tile<ROWS, VECTORS, lines, TIMES>(row, column, o); });
+  }
+
+  template <int ROWS, int VECTORS, int LINES, int TIMES>
+  HWY_NOINLINE void tile(int row, std::int64_t column, T* o) const {
     const Tag<T> d;
     constexpr int N = lanes<T>;
     Vector<T> sum[ROWS][VECTORS];
     fold.start(o, sum);
-    constexpr bool asks = asks_ahead<T> && VECTORS > 1;
-    constexpr int lines = asks ? (VECTORS * N * static_cast<int>(sizeof(T)) + 63) / 64 : 0;
     const T* weights = p + row;
     for (int key = 0; key < keys; ++key, weights += p_stride) {
-      const Place next = asks ? fold.ahead->template take<lines>(place_of(v_rows[key])) : 0;
+      const auto next = take<LINES, TIMES>(*fold.ahead, v_rows[key]);
       const T* const value = v_rows[key] + column;
       Vector<T> values[VECTORS];
       ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) values[x] = hn::LoadU(d, value + x * N);
       ATTN_UNROLL for (int r = 0; r < ROWS; ++r) {
         const auto weight = hn::Set(d, weights[r]);
         ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) sum[r][x] = hn::MulAdd(values[x], weight, sum[r][x]);
-        ask_share<lines>(next, r, ROWS);
+        ask_share<LINES>(next, r, ROWS);
       }
     }
     fold.finish(row, o, sum);

@@ -52,7 +52,14 @@ struct FewScoresTile {
 
   /// ROWS rows from `row` x VECTORS * N keys, of which keys[v] is the first of N that stand `stride` apart, to scores [row][to_stride].
   template <int ROWS, int VECTORS>
-  HWY_NOINLINE void operator()(const T* const* keys, std::int64_t stride, int row, T* scores, std::int64_t to_stride) const {
+  HWY_INLINE void operator()(const T* const* keys, std::int64_t stride, int row, T* scores, std::int64_t to_stride) const {
+    constexpr bool asks = asks_ahead<T> && (VECTORS > 1 || registers == 16);
+    constexpr int lines = asks ? (VECTORS * lanes<T> + 3) / 4 : 0;
+    by_distance<lines>(*ahead, [&]<int TIMES>() HWY_ATTR { tile<ROWS, VECTORS, lines, TIMES>(keys, stride, row, scores, to_stride); });
+  }
+
+  template <int ROWS, int VECTORS, int LINES, int TIMES>
+  HWY_NOINLINE void tile(const T* const* keys, std::int64_t stride, int row, T* scores, std::int64_t to_stride) const {
     const Tag<T> d;
     constexpr int N = lanes<T>, side = turned_columns<T>;
     Vector<T> sum[ROWS][VECTORS];
@@ -61,9 +68,7 @@ struct FewScoresTile {
     RowsInStep<Tag<T>> first(keys[0], stride), second(keys[VECTORS - 1], stride);
     std::int64_t c = 0;
     for (; c + side <= dim; c += side, of_rows += side * few_rows) {
-      constexpr bool asks = asks_ahead<T> && (VECTORS > 1 || registers == 16);
-      constexpr int lines = asks ? (VECTORS * N + 3) / 4 : 0;
-      const Place next = asks ? ahead->template take<lines>(place_of(keys[0])) : 0;
+      const auto next = take<LINES, TIMES>(*ahead, keys[0]);
       Vector<T> column[VECTORS][side];
       first.next(d, column[0]);
       if constexpr (VECTORS == 2) second.next(d, column[1]);
@@ -71,7 +76,7 @@ struct FewScoresTile {
         ATTN_UNROLL for (int r = 0; r < ROWS; ++r) {
           const auto x = hn::Set(d, of_rows[i * few_rows + r]);
           ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::MulAdd(column[v][i], x, sum[r][v]);
-          ask_share<lines>(next, i * ROWS + r, side * ROWS);
+          ask_share<LINES>(next, i * ROWS + r, side * ROWS);
         }
     }
     for (; c < dim; ++c, of_rows += few_rows)

@@ -6,6 +6,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 
@@ -56,8 +57,9 @@ bool finish(W& walk, Nan nan = Nan::refuse) {
 
 template <class W>
 void walk_spans(W& walk) {
-  walk.load_queries();
   const std::int64_t end = walk.problem.keys_end(walk.map.batch);
+  walk.load_queries();
+  walk.walk_end = end;
   for (std::int64_t first = walk.problem.keys_begin(walk.map.batch); first < end; first += span_keys) {
     walk_blocks(walk, first, first + span_keys < end ? first + span_keys : end);
     walk.merge_span();
@@ -86,31 +88,36 @@ bool attend(const AttentionProblem& problem, const LaneMap& map, void* scratch) 
   return numbers;
 }
 
-/// m, l, then o of a span, as many lanes wide as the strip has vectors.
-template <class W>
-void attend_span(const AttentionProblem& problem, const LaneMap& map, std::int64_t span, void* partial, void* scratch) {
-  using T = typename W::Compute;
-  const Tag<T> d;
-  W::begin_task(problem, map.rows, scratch);
-  W walk(problem, map, scratch);
-  constexpr int N = W::N, R = W::R;
-  const std::int64_t first = problem.keys_begin(map.batch) + span * span_keys, end = problem.keys_end(map.batch);
-  if (first < end) walk.load_queries();
-  walk_blocks<typename W::Blocks>(walk, first, first + span_keys < end ? first + span_keys : end);
-  if (walk.fresh) walk.clear(walk.strip.o, 0, walk.vectors);
-  const int width = walk.vectors * N;
-  T* to = static_cast<T*>(partial);
-  std::memcpy(to, walk.strip.m, sizeof(T) * static_cast<std::size_t>(width));
-  std::memcpy(to + width, walk.strip.l, sizeof(T) * static_cast<std::size_t>(width));
-  for (std::int64_t c = 0; c < problem.value_dim; ++c)
-    for (int x = 0; x < width; x += N) hn::StoreU(hn::Load(d, walk.strip.o + c * R + x), d, to + (c + 2) * width + x);
-}
-
 template <typename T>
 std::size_t partial_bytes(const AttentionProblem& problem, const LaneMap& map) {
   constexpr int N = lanes<T>;
   const std::int64_t width = (map.count() + N - 1) / N * N;
   return sizeof(T) * static_cast<std::size_t>(width * (problem.value_dim + 2));
+}
+
+/// m, l, then o of each span, as many lanes wide as the strip has vectors.
+template <class W>
+void attend_spans(const AttentionProblem& problem, const LaneMap& map, std::int64_t first, std::int64_t last, void* partials, void* scratch) {
+  using T = typename W::Compute;
+  const Tag<T> d;
+  W::begin_task(problem, map.rows, scratch);
+  W walk(problem, map, scratch);
+  constexpr int N = W::N, R = W::R;
+  const std::int64_t width = walk.vectors * N;
+  std::int64_t at = problem.keys_begin(map.batch) + first * span_keys;
+  const std::int64_t end = std::min(at + (last - first) * span_keys, problem.keys_end(map.batch));
+  if (at < end) walk.load_queries();
+  walk.walk_end = end;
+  auto* to = static_cast<T*>(partials);
+  for (; first < last; ++first, at += span_keys) {
+    walk_blocks<typename W::Blocks>(walk, at, std::min(at + span_keys, end));
+    if (walk.fresh) walk.clear(walk.strip.o, 0, walk.vectors);
+    std::memcpy(to, walk.strip.m, sizeof(T) * static_cast<std::size_t>(width));
+    std::memcpy(to + width, walk.strip.l, sizeof(T) * static_cast<std::size_t>(width));
+    to += 2 * width;
+    for (std::int64_t c = 0; c < problem.value_dim; ++c, to += width)
+      for (int x = 0; x < width; x += N) hn::StoreU(hn::Load(d, walk.strip.o + c * R + x), d, to + x);
+  }
 }
 
 /// The spans' partial results, one after the other, merged left to right and finished.
@@ -141,12 +148,12 @@ struct ByScore {
   static bool whole(const AttentionProblem& problem, const LaneMap& map, void* scratch) {
     return (additive(problem) ? attend<Additive> : attend<Dot>)(problem, map, scratch);
   }
-  static void one_span(const AttentionProblem& problem, const LaneMap& map, std::int64_t span, void* partial, void* scratch) {
-    (additive(problem) ? attend_span<Additive> : attend_span<Dot>)(problem, map, span, partial, scratch);
+  static void spans(const AttentionProblem& problem, const LaneMap& map, std::int64_t first, std::int64_t last, void* partials, void* scratch) {
+    (additive(problem) ? attend_spans<Additive> : attend_spans<Dot>)(problem, map, first, last, partials, scratch);
   }
   static constexpr StripKernel kernel() {
     using T = typename Dot::Compute;
-    return {strip_rows<T>, 1, scratch_bytes, partial_bytes<T>, whole, one_span, attend_merge<Dot>, nullptr, turn_lanes<T>};
+    return {strip_rows<T>, 1, scratch_bytes, partial_bytes<T>, whole, spans, attend_merge<Dot>, nullptr, turn_lanes<T>};
   }
 };
 template <typename T>
@@ -178,7 +185,7 @@ extern const AttentionTarget amx_table;
 constexpr StripKernel tiled_bf16_strip_kernel() {
   StripKernel kernel = bf16_strip_kernel();
   kernel.attend = attend<TiledBf16Walk>;
-  kernel.attend_span = attend_span<TiledBf16Walk>;
+  kernel.attend_spans = attend_spans<TiledBf16Walk>;
   kernel.rows_by_row = attend_bf16_rows<TiledBf16Walk>;
   return kernel;
 }

@@ -18,8 +18,8 @@ struct StripKernel {
   std::size_t (*partial_bytes)(const AttentionProblem&, const LaneMap&);
   /// From the first key to the last.
   bool (*attend)(const AttentionProblem&, const LaneMap&, void* scratch);
-  /// One span of 1,024 keys into `partial`; then all spans' partial results, side by side, merged: the same bits.
-  void (*attend_span)(const AttentionProblem&, const LaneMap&, std::int64_t span, void* partial, void* scratch);
+  /// The spans [first, last) of 1,024 keys into their `partials`, side by side; then those of all spans merged: the same bits.
+  void (*attend_spans)(const AttentionProblem&, const LaneMap&, std::int64_t first, std::int64_t last, void* partials, void* scratch);
   bool (*attend_merge)(const AttentionProblem&, const LaneMap&, const void* partials, std::int64_t spans, void* scratch);
   /// After a result of false, where the specification has other bits (bf16): row by row, NaN written. Null: the specification.
   void (*rows_by_row)(const AttentionProblem&, const LaneMap&, void* scratch);

@@ -54,9 +54,12 @@ class Walk {
   bool few;                     // few rows: their output is `rows_out`, and turned at the end of the span
   RowOutput<T> rows_out;
   bool keys_in_lanes = false;   // few rows whose scores nobody changes: nor do their weights need rows in the lanes
+  static constexpr std::int64_t far_bytes = std::int64_t{8} << 20;
   std::int64_t span_end = 0;
+  std::int64_t walk_end = 0;  // of the spans that are walked, one after the other
   int slice_keys = few_keys<T>;  // few rows: keys of a tile, after which more memory may be asked for
   LinesAhead k_ahead, v_ahead;  // few rows
+  bool far;                     // K and V of the call are too large to stay in the caches
   std::int64_t next_block = -1;  // the key at which what they ask for goes on
 
   Walk(const AttentionProblem& p, const LaneMap& lane_map, void* scratch) : Walk(p, lane_map, scratch, p.dim, p.value_dim) {}
@@ -78,7 +81,8 @@ class Walk {
         stored(p, static_cast<char*>(scratch) + Strip<T>::bytes(q_dim, p.value_dim) + Score::bytes(p, q_dim) + ScoreVectors<T>::bytes(p)),
         vectors(static_cast<int>((map.count() + N - 1) / N)), k(rows_of_head(p.k, p.k_stride, map.batch, p.key_head(map.head))),
         v(rows_of_head(p.v, p.v_stride, map.batch, p.value_head(map.head))), next(p, lane_map, sizeof(Stored)),
-        few(RowOutput<T>::takes(map.count(), p.value_dim)), rows_out(strip.block, v_columns) {
+        few(RowOutput<T>::takes(map.count(), p.value_dim)), rows_out(strip.block, v_columns),
+        far(p.batch * (p.k_heads * p.dim + p.v_heads * p.value_dim) * p.k_rows * bytes_of(k.element) > far_bytes) {
     spread_next(in_tiles() ? tiles_of_block() : 4, block_keys);
     keys_in_lanes = few && Score::keys_in_lanes && !has_modifiers(p) && !kept_scores.wanted() && !p.drops() && p.keep == nullptr;
     if constexpr (takes_bytes) few_bytes = few && in_byte_tiles(k, p.dim) && in_byte_tiles(v, p.value_dim);
@@ -121,7 +125,6 @@ class Walk {
 
   void begin_span(std::int64_t end) {
     span_end = end;
-    next_block = -1;
     const Tag<T> d;
     for (int x = 0; x < vectors; ++x) {
       hn::Store(minus_infinity<T>(), d, strip.m + x * N);
@@ -130,12 +133,12 @@ class Walk {
     fresh = true;
   }
 
-  /// Few rows: their keys and values are asked for from the first that is seen in the span, anew where blocks were left out.
+  /// Few rows: their keys and values are asked for from the first that is seen, anew where blocks were left out.
   void ask_ahead(std::int64_t first, int keys, const Groups& groups) {
     if (!few || (stored.needed() && !few_bytes)) return;
     if (first != next_block) {
-      k_ahead.begin(k, problem.dim, first + groups.begin[0], span_end);
-      v_ahead.begin(v, problem.value_dim, first + groups.begin[0], span_end);
+      k_ahead.begin(k, problem.dim, first + groups.begin[0], walk_end, far);
+      v_ahead.begin(v, problem.value_dim, first + groups.begin[0], walk_end, far);
     }
     next_block = first + keys;
   }
