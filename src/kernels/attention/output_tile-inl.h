@@ -61,7 +61,7 @@ HWY_NOINLINE void output_columns(const T* p, const T* const* v_rows, int keys, s
   constexpr int R = strip_rows<T>;
   constexpr int most = tile_keys(VECTORS, registers);
   for (; c + most <= value_dim; c += most) {
-    if (ahead) ahead->template spread<VECTORS>(keys);
+    if (ahead) ahead->template spread_keys<VECTORS>(keys);
     output_tile<T, most, VECTORS>(p, v_rows, c, keys, o + c * R, alpha, fresh, ahead);
   }
   for (; c + 4 <= value_dim; c += 4) output_tile<T, 4, VECTORS>(p, v_rows, c, keys, o + c * R, alpha, fresh);

@@ -157,17 +157,14 @@ class Walk {
     for (int x = 0; x < vectors; ++x) hn::Store(hn::Load(d, strip.m + x * N), d, strip.alpha + x * N);
     const std::int64_t after = first + keys < span_end ? first + keys : span_end;
     TileAhead ahead{.next = &next, .biases = {}, .next_lines = next_lines};
-    if (problem.bias_count > 0) {
-      ahead.biases = dense_biases(problem, map, after, after + block_keys < span_end ? after + block_keys : span_end);
-      ahead.bias_lines = ahead.biases.lines() / (in_tiles() ? tiles_of_block() : 4) + 1;
-    }
+    if (problem.bias_count > 0) ahead.biases = BiasLines(problem, map, after, after + block_keys < span_end ? after + block_keys : span_end);
     FetchAhead rows_ahead;
     if (in_tiles() && next.lines() == 0 && reads_far() && !stored.keeps(block_index(first))) {
       rows_ahead = far_rows(first, keys, k_rows, v_rows);
       ahead.next = &rows_ahead;
       ahead.next_lines = rows_ahead.lines() / tiles_of_block() + 1;
     }
-    strip.ahead = in_tiles() && ahead.next->lines() + ahead.biases.lines() > 0 ? &ahead : nullptr;
+    strip.ahead = in_tiles() && (ahead.next->lines() > 0 || ahead.biases.left()) ? &ahead : nullptr;
     const auto fetch = [&] {
       if (!in_tiles()) ahead.fetch();
     };
