@@ -44,8 +44,10 @@ struct PairChains {
   }
   /// Over the pairs [begin, end): `left(r, n)` times the words at x + n * stride.
   template <typename L>
-  HWY_INLINE void run(const L& left, const std::uint32_t* HWY_RESTRICT x, std::int64_t stride, std::int64_t begin, std::int64_t end) {
+  HWY_INLINE void run(const L& left, const std::uint32_t* HWY_RESTRICT x, std::int64_t stride, std::int64_t begin, std::int64_t end, StepAsks asks) {
     _Pragma("GCC unroll 2") for (std::int64_t n = begin; n < end; ++n) {
+      ask_here(asks.at);
+      asks.at += static_cast<Place>(asks.step);
       __m512i right[VECTORS];
       ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) right[v] = _mm512_load_si512(x + n * stride + v * 16);
       ATTN_UNROLL for (int r = 0; r < ROWS; ++r) {
@@ -60,7 +62,7 @@ struct PairChains {
 template <int VECTORS>
 HWY_NOINLINE void bf16_pair_columns(const Matrix<std::uint16_t>& rows, int keys, std::int64_t pairs, const std::uint32_t* x, float factor, float* to, GradientAhead& ahead) {
   in_tiles<VECTORS, gradient_tile(2)>(keys, [&]<int KEYS>(std::int64_t first) ATTN_BF16_ATTR {
-    ahead.fetch();
+    const StepAsks asks = ahead.spread(pairs, x);
     const std::uint16_t* row[KEYS];
     ATTN_UNROLL for (int r = 0; r < KEYS; ++r) row[r] = rows.row(first + r);
     PairChains<KEYS, VECTORS> chains;
@@ -69,7 +71,7 @@ HWY_NOINLINE void bf16_pair_columns(const Matrix<std::uint16_t>& rows, int keys,
       std::uint32_t pair;
       std::memcpy(&pair, row[r] + 2 * n, 4);  // rows of bf16 are aligned to two bytes
       return pair;
-    }, x, query_block, 0, pairs);
+    }, x, query_block, 0, pairs, asks);
     if (factor != 1)
       ATTN_UNROLL for (int r = 0; r < KEYS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) chains.sum[r][v] = _mm512_mul_ps(chains.sum[r][v], _mm512_set1_ps(factor));
     chains.store(to + first * query_block, query_block);
@@ -87,14 +89,14 @@ struct PairTotals {
 template <int VECTORS, int ROW, int STEP, typename F>
 HWY_NOINLINE void bf16_add_columns(const std::uint32_t* left, int rows, const std::uint32_t* x, std::int64_t stride, const F& range_of, const PairTotals& total, GradientAhead& ahead) {
   const auto tile = [&]<int ROWS>(std::int64_t first) ATTN_BF16_ATTR {
-    ahead.fetch();
     const RowRange range = range_of(static_cast<int>(first), ROWS);
     if (range.begin >= range.end && !total.begins) return;
+    const StepAsks asks = ahead.spread((range.end + 1) / 2 - range.begin / 2, x);
     PairChains<ROWS, VECTORS> chains;
     float* const place = total.base + first * total.stride;
     const std::uint32_t* const broadcast = left + first * ROW;
     chains.clear();
-    chains.run([=](int r, std::int64_t n) ATTN_BF16_ATTR { return broadcast[r * ROW + n * STEP]; }, x, stride, range.begin / 2, (range.end + 1) / 2);
+    chains.run([=](int r, std::int64_t n) ATTN_BF16_ATTR { return broadcast[r * ROW + n * STEP]; }, x, stride, range.begin / 2, (range.end + 1) / 2, asks);
     chains.add_to(place, total.stride, total.begins);
   };
   constexpr int most = gradient_tile(2);

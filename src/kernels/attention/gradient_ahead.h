@@ -3,7 +3,15 @@
 #include "kernels/attention/gradient.h"
 #include "kernels/attention/next_head.h"
 
+#include <algorithm>
+
 namespace attn::kernels {
+
+/// What the steps of a tile ask for: the first, and how far on the next is.
+struct StepAsks {
+  Place at;
+  std::int64_t step;
+};
 
 /// Where this step's dQ and its share of dK and dV go; then the next head's K and V, and the rows of the next step.
 class GradientAhead {
@@ -51,6 +59,13 @@ class GradientAhead {
   void fetch() {
     if (pending_) fetch_some();
   }
+  /// The same for a tile of so many steps, each of which asks for one line, or for one again; where there is nothing, for `here`, which the tile
+  /// reads. Against a few lines before each tile, f32 / bf16: (32, 8, 64, 64) .90 / .97 of the time, (1, 12, 512, 64) .99 / .97, causal .96 / .98,
+  /// (1, 16, 2048, 128) .97 / 1.
+  StepAsks spread(std::int64_t steps, const void* here) {
+    if (!pending_ || steps <= 0) return {place_of(here), 0};
+    return spread_some(steps, here);
+  }
   void fetch_rest() { next_.fetch(next_.lines()); }
 
  private:
@@ -62,6 +77,16 @@ class GradientAhead {
     pending_ = results_.lines() + next_.lines() + block_.lines() > 0;
   }
 
+  [[gnu::noinline]] StepAsks spread_some(std::int64_t steps, const void* here) {
+    FetchAhead& from = block_.lines() > 0 ? block_ : results_.lines() > 0 ? results_ : static_cast<FetchAhead&>(next_);
+    pending_ = from.lines() > 0;
+    if (!pending_) return {place_of(here), 0};
+    due_ = std::min(due_ + lines_ + block_lines_, 3 * steps);
+    const std::int64_t count = std::min({due_, steps, from.together()});
+    due_ -= count;
+    return {from.take(count), count * 64 / steps};
+  }
+
   void add(FetchAhead& to, const void* base, const std::int64_t (&stride)[3], const GradientRows& rows, std::int64_t columns) const {
     if (base == nullptr) return;
     to.add(static_cast<const char*>(base) + bytes_ * (rows.batch * stride[0] + rows.head * stride[1] + rows.row * stride[2]), bytes_ * columns, bytes_ * stride[2], rows.rows);
@@ -70,6 +95,7 @@ class GradientAhead {
   const AttentionGradient& g_;
   GradientRows rows_;
   std::int64_t bytes_, lines_, tiles_, block_lines_ = 0;
+  std::int64_t due_ = 0;  // lines that the tiles before have left
   bool far_, pending_ = true;  // something is left to be asked for
   FetchAhead results_, block_;
   NextHead next_;

@@ -45,10 +45,12 @@ struct Chains {
 
   HWY_INLINE Chains() {}  // GCC makes its own for the processor that all code is for, which NEON's vectors refuse
   template <typename L>
-  HWY_INLINE void run(const L& left, const T* HWY_RESTRICT x, std::int64_t stride, std::int64_t begin, std::int64_t end) {
+  HWY_INLINE void run(const L& left, const T* HWY_RESTRICT x, std::int64_t stride, std::int64_t begin, std::int64_t end, StepAsks asks) {
     const Tag<T> d;
     ATTN_UNROLL for (int r = 0; r < ROWS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::Zero(d);
     _Pragma("GCC unroll 2") for (std::int64_t n = begin; n < end; ++n) {
+      ask_here(asks.at);
+      asks.at += static_cast<Place>(asks.step);
       Vector<T> right[VECTORS];
       ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) right[v] = hn::LoadU(d, x + n * stride + v * lanes<T>);
       ATTN_UNROLL for (int r = 0; r < ROWS; ++r) {
@@ -81,11 +83,11 @@ HWY_NOINLINE void pair_columns(const Matrix<T>& rows, int keys, std::int64_t dim
   const Tag<T> d;
   constexpr int most = gradient_tile(VECTORS == 1 ? 2 : VECTORS);  // more than 8 rows have more pointers than registers
   in_tiles<VECTORS, most>(keys, [&]<int KEYS>(std::int64_t first) HWY_ATTR {
-    ahead.fetch();
+    const StepAsks asks = ahead.spread(dim, x);
     const T* row[KEYS];
     ATTN_UNROLL for (int r = 0; r < KEYS; ++r) row[r] = rows.row(first + r);
     Chains<T, KEYS, VECTORS> chains;
-    chains.run([&](int r, std::int64_t n) HWY_ATTR { return row[r][n]; }, x, query_block, 0, dim);
+    chains.run([&](int r, std::int64_t n) HWY_ATTR { return row[r][n]; }, x, query_block, 0, dim, asks);
     ATTN_UNROLL for (int r = 0; r < KEYS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v)
         hn::Store(chains.sum[r][v], d, to + (first + r) * query_block + v * lanes<T>);
   });
@@ -97,11 +99,11 @@ HWY_NOINLINE void query_columns(const Matrix<T>& k, int begin, int end, std::int
   const Tag<T> d;
   const Before<T> before(begins);
   in_tiles<VECTORS>(dim, [&]<int COLUMNS>(std::int64_t column) HWY_ATTR {
-    ahead.fetch();
+    const StepAsks asks = ahead.spread(end - begin, x);
     Chains<T, COLUMNS, VECTORS> chains;
     const T* const base = k.base + column;
     const std::int64_t stride = k.stride;
-    chains.run([=](int r, std::int64_t n) HWY_ATTR { return base[n * stride + r]; }, x, query_block, begin, end);
+    chains.run([=](int r, std::int64_t n) HWY_ATTR { return base[n * stride + r]; }, x, query_block, begin, end, asks);
     ATTN_UNROLL for (int r = 0; r < COLUMNS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) {
       T* place = total + (column + r) * query_block + v * lanes<T>;
       hn::Store(hn::Add(before(place), chains.sum[r][v]), d, place);
@@ -121,11 +123,11 @@ struct KeyTotals {
 
 /// total[key][column] += the chain over rows [begin, end) of weights[key][row] * x[row][column], ROWS keys from `first` on.
 template <typename T, int ROWS, int VECTORS>
-HWY_INLINE void key_tile(const T* weights, const Matrix<T>& x, int begin, int end, const KeyTotals<T>& total) {
+HWY_INLINE void key_tile(const T* weights, const Matrix<T>& x, int begin, int end, const KeyTotals<T>& total, StepAsks asks) {
   const Tag<T> d;
   constexpr int N = lanes<T>;
   Chains<T, ROWS, VECTORS> chains;
-  chains.run([=](int r, std::int64_t n) HWY_ATTR { return weights[r * query_block + n]; }, x.base, x.stride, begin, end);
+  chains.run([=](int r, std::int64_t n) HWY_ATTR { return weights[r * query_block + n]; }, x.base, x.stride, begin, end, asks);
   if (total.columns >= VECTORS * N) {
     const Before<T> before(total.begins);
     ATTN_UNROLL for (int r = 0; r < ROWS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) {
@@ -151,9 +153,9 @@ struct RowRange {
 template <typename T, int VECTORS, typename F>
 HWY_NOINLINE void key_columns(const T* weights, int keys, const Matrix<T>& x, const F& range_of, const KeyTotals<T>& total, GradientAhead& ahead) {
   in_tiles<VECTORS>(keys, [&]<int ROWS>(std::int64_t first) HWY_ATTR {
-    ahead.fetch();
     const RowRange range = range_of(static_cast<int>(first), ROWS);
-    if (range.begin < range.end || total.begins) key_tile<T, ROWS, VECTORS>(weights + first * query_block, x, range.begin, range.end, total.from(first, 0));
+    if (range.begin < range.end || total.begins)
+      key_tile<T, ROWS, VECTORS>(weights + first * query_block, x, range.begin, range.end, total.from(first, 0), ahead.spread(range.end - range.begin, x.base));
   });
 }
 
