@@ -123,7 +123,7 @@ class LinesAhead {
   // begin() sets what has no value here: most strips are never read so
   const KeyRows* rows_;
   std::int64_t row_bytes_ = 0;
-  bool far_;
+  bool far_ = false;
   bool whole_;  // no gap between rows
   Place taken_[kept];  // the last, in turn
   unsigned takes_ = 0;
