@@ -88,6 +88,18 @@ HWY_INLINE void for_each_byte_keys(const ByteRows& rows, int begin, int end, Tur
   done();
 }
 
+/// Byte b of every word, as a number.
+HWY_INLINE Vector<float> byte_of(Vector<float> words, int b) {
+  const Tag<float> d;
+  const auto word = hn::BitCast(hn::RebindToSigned<Tag<float>>(), words);
+  switch (b) {
+    case 0: return hn::ConvertTo(d, hn::ShiftRight<24>(hn::ShiftLeft<24>(word)));
+    case 1: return hn::ConvertTo(d, hn::ShiftRight<24>(hn::ShiftLeft<16>(word)));
+    case 2: return hn::ConvertTo(d, hn::ShiftRight<24>(hn::ShiftLeft<8>(word)));
+    default: return hn::ConvertTo(d, hn::ShiftRight<24>(word));
+  }
+}
+
 /// FewScoresTile for keys of 8 bits, pointed to as words, `stride` of them apart.
 struct FewScoresByteTile {
   const float* q;
@@ -95,54 +107,61 @@ struct FewScoresByteTile {
   const ByteKeys* found;
   LinesAhead* ahead;  // of the keys
 
+  /// The words of the next 16 columns are loaded between the products of these: all at once they would keep the multipliers waiting, a fifth of the
+  /// time. Lines are asked for once: again, as of wider elements (lines_ahead.h), would take time that the products need.
   template <int ROWS, int VECTORS>
   HWY_NOINLINE void operator()(const float* const* keys, std::int64_t stride, int row, float* scores, std::int64_t to_stride) const {
     const Tag<float> d;
-    const hn::RebindToSigned<Tag<float>> whole;
     constexpr int N = lanes<float>;
+    constexpr int lines = asks_ahead<float> && (VECTORS > 1 || registers == 16) ? (VECTORS * N + 3) / 4 : 0;
     const ByteKeys* const of_tile = found + (keys[0] == found[0].row ? 0 : 1);  // one vector of two, where two are too many
-    Vector<float> sum[ROWS][VECTORS], scale[VECTORS];
+    Vector<float> sum[ROWS][VECTORS], scale[VECTORS], words[VECTORS][4], next[VECTORS][4];
     ATTN_UNROLL for (int r = 0; r < ROWS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::Zero(d);
     RowsInStep<Tag<float>> first(keys[0], stride), second(keys[VECTORS - 1], stride);
+    first.next(d, words[0]);
+    if constexpr (VECTORS == 2) second.next(d, words[1]);
+    const float* of_rows = q + row;
     std::int64_t group_end = 0;
-    for (std::int64_t c = 0, n = 0; c < rows.columns; c += 16) {
+    for (std::int64_t c = 0, n = 0; c < rows.columns; c += 16, of_rows += 16 * few_rows) {
       if (c == group_end) {
-        ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) {
-          const float* const scales = of_tile[v].scales + n;
-          if (rows.scale_stride == 1) {
-            scale[v] = hn::LoadU(d, scales);
-          } else {
-            alignas(64) float of_keys[N];
-            for (int i = 0; i < N; ++i) of_keys[i] = scales[i * rows.scale_stride];
-            scale[v] = hn::Load(d, of_keys);
-          }
-        }
+        ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) scale[v] = scales_of(of_tile[v].scales + n);
         group_end += rows.group;
         ++n;
       }
-      Vector<float> words[VECTORS][4];
-      first.next(d, words[0]);
-      if constexpr (VECTORS == 2) second.next(d, words[1]);
-      const float* of_rows = q + c * few_rows + row;
-      ATTN_UNROLL for (int i = 0; i < 4; ++i) {
-        if constexpr (asks_ahead<float> && ROWS > 1 && VECTORS > 1) ahead->fetch<(VECTORS * N + 15) / 16>();
-        Vector<float> column[4][VECTORS];
-        ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) {
-          const auto word = hn::BitCast(whole, words[v][i]);
-          column[0][v] = hn::Mul(hn::ConvertTo(d, hn::ShiftRight<24>(hn::ShiftLeft<24>(word))), scale[v]);
-          column[1][v] = hn::Mul(hn::ConvertTo(d, hn::ShiftRight<24>(hn::ShiftLeft<16>(word))), scale[v]);
-          column[2][v] = hn::Mul(hn::ConvertTo(d, hn::ShiftRight<24>(hn::ShiftLeft<8>(word))), scale[v]);
-          column[3][v] = hn::Mul(hn::ConvertTo(d, hn::ShiftRight<24>(word)), scale[v]);
-        }
-        ATTN_UNROLL for (int b = 0; b < 4; ++b)
+      const auto asks = take<lines, 1>(*ahead, keys[0]);
+      if (c + 16 == rows.columns) {  // once more what is there
+        first.advance(-4);
+        if constexpr (VECTORS == 2) second.advance(-4);
+      }
+      ATTN_UNROLL for (int i = 0; i < 4; ++i)
+        ATTN_UNROLL for (int b = 0; b < 4; ++b) {
+          if (b == 0) next[0][i] = first.pieces(d, i);
+          if (b == 1 && VECTORS == 2) next[VECTORS - 1][i] = second.pieces(d, i);
+          Vector<float> column[VECTORS];
+          ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) column[v] = hn::Mul(byte_of(words[v][i], b), scale[v]);
           ATTN_UNROLL for (int r = 0; r < ROWS; ++r) {
             const auto x = hn::Set(d, of_rows[(4 * i + b) * few_rows + r]);
-            ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::MulAdd(column[b][v], x, sum[r][v]);
+            ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::MulAdd(column[v], x, sum[r][v]);
+            ask_share<lines>(asks, (4 * i + b) * ROWS + r, 16 * ROWS);
           }
-      }
+        }
+      ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) turn_pieces(d, next[v], words[v]);
+      first.advance(4);
+      if constexpr (VECTORS == 2) second.advance(4);
     }
     ATTN_UNROLL for (int r = 0; r < ROWS; ++r)
       ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) hn::StoreU(sum[r][v], d, scores + (row + r) * to_stride + v * N);
+  }
+
+ private:
+  /// Those of N keys.
+  HWY_INLINE Vector<float> scales_of(const float* scales) const {
+    const Tag<float> d;
+    constexpr int N = lanes<float>;
+    if (rows.scale_stride == 1) return hn::LoadU(d, scales);
+    alignas(64) float of_keys[N];
+    for (int i = 0; i < N; ++i) of_keys[i] = scales[i * rows.scale_stride];
+    return hn::Load(d, of_keys);
   }
 };
 
@@ -157,7 +176,8 @@ struct FewRowsByteTile {
   template <int ROWS, int VECTORS>
   HWY_NOINLINE void operator()(int row, std::int64_t column, float* o) const {
     const Tag<float> d;
-    constexpr int N = lanes<float>;
+    constexpr int N = lanes<float>, step_keys = 4;  // after which more lines are looked for
+    constexpr int lines = asks_ahead<float> && VECTORS > 1 ? (VECTORS * N * step_keys + 63) / 64 : 0;
     Vector<float> sum[ROWS][VECTORS];
     std::int64_t group[VECTORS];
     fold.start(o, sum);
@@ -167,13 +187,17 @@ struct FewRowsByteTile {
     rows.for_each_run(begin, end, [&](const ByteRows::Run& run, int first, int keys) HWY_ATTR {
       const std::int8_t* value = run.row + first * stride + column;
       const float* scale = run.scales + first * scale_stride;
-      for (; keys > 0; --keys, value += stride, scale += scale_stride, weights += weights_stride) {
-        if constexpr (asks_ahead<float> && ROWS > 1 && VECTORS > 1) fold.ahead->fetch<(VECTORS * N + 63) / 64>();
-        Vector<float> values[VECTORS];
-        ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) values[x] = hn::Mul(widen(d, value + x * N), hn::Set(d, scale[group[x]]));
-        ATTN_UNROLL for (int r = 0; r < ROWS; ++r) {
-          const auto weight = hn::Set(d, weights[r]);
-          ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) sum[r][x] = hn::MulAdd(values[x], weight, sum[r][x]);
+      for (int step = step_keys; keys > 0; keys -= step) {
+        if (keys < step) step = keys;
+        const auto asks = take<lines, 1>(*fold.ahead, value);
+        for (int n = 0; n < step; ++n, value += stride, scale += scale_stride, weights += weights_stride) {
+          Vector<float> values[VECTORS];
+          ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) values[x] = hn::Mul(widen(d, value + x * N), hn::Set(d, scale[group[x]]));
+          ATTN_UNROLL for (int r = 0; r < ROWS; ++r) {
+            const auto weight = hn::Set(d, weights[r]);
+            ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) sum[r][x] = hn::MulAdd(values[x], weight, sum[r][x]);
+          }
+          ask_share<lines>(asks, n, step_keys);
         }
       }
     });
