@@ -83,6 +83,8 @@ struct PairTotals {
   float* base;
   std::int64_t stride;
   bool begins = false;
+
+  GradientAhead::Sums memory(std::int64_t rows) const { return {base, 4 * stride, 4 * stride, rows}; }
 };
 
 /// total[row][column] += the chain over the pairs of range_of(row, rows of a tile): left[row * ROW + pair * STEP] times x[pair][column].

@@ -61,6 +61,9 @@ class Bf16GradientWalk : public GradientSums<float> {
 
   /// Weights and derivatives as words of pairs; where they are wanted in f32, or something else comes between, as in other types.
   void derive(const KeyBlock& keys, bool in_f32) {
+    const GradientAhead::Sums dv = g_.dv == nullptr ? GradientAhead::Sums{} : totals_.v(g_.totals, v_head(), keys.first - g_.totals_begin).memory(keys.count);
+    const GradientAhead::Sums dk = g_.dk == nullptr ? GradientAhead::Sums{} : totals_.k(g_.totals, k_head(), keys.first - g_.totals_begin).memory(keys.count);
+    ahead_.begin_block(keys.first, keys.count, dv, dk);
     const Groups& groups = keys.groups;
     const auto products = [&](const Bf16Rows& rows, std::int64_t columns, const std::uint32_t* turned, float factor, float* to) {
       for (int g = 0; g < groups.count; ++g) {

@@ -39,16 +39,23 @@ class GradientAhead {
     far_ = p.k_rows * (p.dim + p.value_dim) * bytes_ > NextHead::most_bytes;
   }
 
-  /// Keys [first, first + count) come now. Heads too large to stay near ask for what the block needs after its scores, and for the next block's keys.
-  void begin_block(std::int64_t first, std::int64_t count) {
+  /// Memory that a block's sums go to: `count` pieces of `bytes`, `stride` apart. Base null: none.
+  struct Sums {
+    const void* base;
+    std::int64_t bytes, stride, count;
+  };
+
+  /// Keys [first, first + count) come now, whose dV and dK are summed there. Heads too large to stay near ask for what the block needs after its
+  /// scores, and for the next block's keys: bf16, against not asking, (1, 16, 2048, 128) .986 of the time, (1, 1, 4096, 64) .9, causal .8.
+  void begin_block(std::int64_t first, std::int64_t count, const Sums& dv, const Sums& dk) {
     if (!far_) return;
     const AttentionProblem& p = g_.problem;
     const std::int64_t left = p.keys_end(rows_.batch) - first - count, kv = p.value_head(rows_.head), kk = p.key_head(rows_.head);
     const std::int64_t k_stride[3] = {p.k_stride[0], p.k_stride[1], p.k.row_stride}, v_stride[3] = {p.v_stride[0], p.v_stride[1], p.v.row_stride};
     block_ = {};
     add(block_, p.v.base, v_stride, {rows_.batch, kv, first, count}, p.value_dim);
-    add(block_, g_.dv, g_.dv_stride, {rows_.batch, kv, first, count}, p.value_dim);
-    add(block_, g_.dk, g_.dk_stride, {rows_.batch, kk, first, count}, p.dim);
+    for (const Sums& sums : {dv, dk})
+      if (sums.base != nullptr) block_.add(sums.base, sums.bytes, sums.stride, sums.count);
     add(block_, p.k.base, k_stride, {rows_.batch, kk, first + count, left < key_block ? left : key_block}, p.dim);
     block_lines_ = block_.lines() / tiles_ + 1;
     pending_ = true;

@@ -50,7 +50,11 @@ class GradientWalk : public GradientSums<T> {
 
   /// Scores and dP, then weights (after dropout) in scores.s and the derivative by what the bias adds in d; 0 where hidden.
   HWY_NOINLINE void derive(const KeyBlock& keys, bool) {
-    ahead_.begin_block(keys.first, keys.count);
+    const auto sums = [&](const KeyGradient& to, std::int64_t columns) {
+      constexpr std::int64_t size = sizeof(T);
+      return GradientAhead::Sums{to.data == nullptr ? nullptr : rows_of(to, keys.first), size * columns, size * to.stride[2], keys.count};
+    };
+    ahead_.begin_block(keys.first, keys.count, sums({g_.dv, g_.dv_stride, p_.v_heads}, p_.value_dim), sums({g_.dk, g_.dk_stride, p_.k_heads}, p_.dim));
     products(keys, k_, p_.dim, at_.q, strip_.scores.s);
     products(keys, v_, p_.value_dim, at_.dout, strip_.d);
     Sums::derive_from_products(keys);
