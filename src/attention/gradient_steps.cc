@@ -223,10 +223,11 @@ void GradientSteps::clear_unit(std::int64_t unit, char* totals, bool keys_too) c
   if (totals != nullptr && keys_too) std::memset(totals, 0, kernel_.totals_bytes(gradient_, keys_of(group).end - keys_of(group).begin));
 }
 
-void GradientSteps::finish_unit(std::int64_t unit, char* totals) const {
-  if (totals == nullptr) return;
+void GradientSteps::finish_unit(std::int64_t unit, char* totals, std::int64_t begin) const {
   const GradientGroup& group = cut_.groups[static_cast<std::size_t>(unit / shared_heads_)];
-  kernel_.finish(with_totals(gradient_, unit, totals), cut_.pieces[static_cast<std::size_t>(group.first_piece)].batch, unit % shared_heads_ * heads_of_unit_);
+  const std::int64_t end = keys_of(group).end;
+  if (totals == nullptr || begin >= end) return;
+  kernel_.finish(with_totals(gradient_, unit, totals), cut_.pieces[static_cast<std::size_t>(group.first_piece)].batch, unit % shared_heads_ * heads_of_unit_, begin, end);
 }
 
 bool GradientSteps::run_unit(std::int64_t unit, char* scratch, Wave* wave) const {
@@ -236,7 +237,7 @@ bool GradientSteps::run_unit(std::int64_t unit, char* scratch, Wave* wave) const
   const AttentionGradient& gradient = copied ? *copied : gradient_;
   clear_unit(unit, totals, !begins);
   const Keys keys = keys_of(cut_.groups[static_cast<std::size_t>(unit / shared_heads_)]);
-  std::int64_t summed = keys.begin;
+  std::int64_t summed = keys.begin, rounded = keys.begin;
   struct Context {
     runtime::Progress *before, *mine;  // before null: the first of its elements
   } context{};
@@ -247,11 +248,13 @@ bool GradientSteps::run_unit(std::int64_t unit, char* scratch, Wave* wave) const
             .context = &context};
   if (begins) turn.summed = &summed;
   bool good = true;
-  for (std::int64_t n = 0; n < steps_of_unit(unit) && (good || gradient_.dense_count != 0 || gradient_.problem.score_gradient != nullptr); ++n) {
+  const std::int64_t steps = steps_of_unit(unit);
+  for (std::int64_t n = 0; n < steps && (good || gradient_.dense_count != 0 || gradient_.problem.score_gradient != nullptr); ++n) {
     if (wave != nullptr) {
       context.mine = wave->progress + first_step(unit) + n;
       context.before = unit < unit_before_ ? nullptr : wave->progress + first_step(unit - unit_before_) + n;
     }
+    if (n == steps - 1 && totals != nullptr && one_key_head()) turn.rounded = &rounded;
     good = run(gradient, step_of_unit(unit, n), turn, scratch, totals) && good;
     if (context.before != nullptr) context.before->wait(runtime::Progress::whole);
     if (context.mine != nullptr) context.mine->reach(runtime::Progress::whole);
@@ -261,7 +264,7 @@ bool GradientSteps::run_unit(std::int64_t unit, char* scratch, Wave* wave) const
     kernel_.clear_keys(g, cut_.pieces[static_cast<std::size_t>(cut_.groups[static_cast<std::size_t>(unit / shared_heads_)].first_piece)].batch,
                        unit % shared_heads_ * heads_of_unit_, summed, keys.end);
   }
-  finish_unit(unit, totals);
+  finish_unit(unit, totals, rounded);
   return good;
 }
 
@@ -333,7 +336,7 @@ void GradientSteps::wave_step(Wave& wave, char* scratch) const {
 void GradientSteps::decide(const Wave& wave, std::int64_t unit, char* scratch) const {
   char* const totals = totals_of(wave, unit);
   if (steps_of_unit(unit) == 0) clear_unit(unit, totals);  // keys without rows: no step came to it
-  finish_unit(unit, totals);
+  finish_unit(unit, totals, keys_of(cut_.groups[static_cast<std::size_t>(unit / shared_heads_)]).begin);
   if (wave.undecided[unit].load(std::memory_order_relaxed) != 0) run_again(unit, scratch);
 }
 

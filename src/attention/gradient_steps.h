@@ -100,8 +100,8 @@ class GradientSteps {
   /// Whether a unit has one head of K and one of V; then its steps, one after another, may begin the sums of its keys themselves.
   bool one_key_head() const { return gradient_.problem.k_heads == gradient_.problem.v_heads; }
   bool begins_keys() const { return kernel_.clear_keys != nullptr && one_key_head(); }
-  /// dk and dv from the totals.
-  void finish_unit(std::int64_t unit, char* totals) const;
+  /// dk and dv from the totals, of the keys from `begin` on.
+  void finish_unit(std::int64_t unit, char* totals, std::int64_t begin) const;
   char* totals_of(const Wave& wave, std::int64_t unit) const { return totals_bytes_ != 0 ? wave.totals + static_cast<std::size_t>(unit) * totals_bytes_ : nullptr; }
   kernels::AttentionGradient with_totals(const kernels::AttentionGradient& gradient, std::int64_t unit, char* totals) const;
   /// K and V of the unit side by side in `copies`, for all of its steps; none where they stay in place.

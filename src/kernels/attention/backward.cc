@@ -42,7 +42,7 @@ bool bf16_tiles_step(const AttentionGradient& g, const GradientRows& rows, const
 constexpr GradientKernel bf16_gradient_kernel(bool (*step)(const AttentionGradient&, const GradientRows&, const Turn&, void*)) {
   GradientKernel kernel{.scratch_bytes = gradient_bytes<Bf16GradientWalk>, .step = step, .clear_keys = Bf16GradientWalk::clear_keys, .draws = true};
   kernel.totals_bytes = [](const AttentionGradient& g, std::int64_t keys) { return Bf16Totals(g.problem, keys).bytes(); };
-  kernel.finish = bf16_finish_unit;
+  kernel.finish = bf16_finish_keys;
   return kernel;
 }
 #endif

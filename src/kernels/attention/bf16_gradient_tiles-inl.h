@@ -25,6 +25,37 @@
 ATTN_BEFORE_BF16_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 
+/// Where results go. Sums times `scale` are rounded; a zero is +0, a NaN the canonical one.
+struct RoundedRows {
+  std::uint16_t* base = nullptr;  // null: nowhere
+  std::int64_t stride = 0, columns = 0;
+  float scale = 1;
+
+  RoundedRows from_column(std::int64_t c) const { return {base + c, stride, columns - c, scale}; }
+  /// As many of 32 columns as there are.
+  HWY_INLINE void store(std::int64_t row, __m512 low, __m512 high) const {
+    const __m512 factor = _mm512_set1_ps(scale);
+    __m512i y = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(_mm512_mul_ps(high, factor), _mm512_mul_ps(low, factor)));
+    const __m512i magnitude = _mm512_and_si512(y, _mm512_set1_epi16(0x7FFF));
+    y = _mm512_maskz_mov_epi16(_mm512_test_epi16_mask(magnitude, magnitude), y);
+    y = _mm512_mask_mov_epi16(y, _mm512_cmpgt_epi16_mask(magnitude, _mm512_set1_epi16(0x7F80)), _mm512_set1_epi16(0x7FC0));
+    std::uint16_t* const to = base + row * stride;
+    if (columns >= 32) _mm512_storeu_si512(to, y);
+    else _mm512_mask_storeu_epi16(to, static_cast<__mmask32>((std::uint64_t{1} << columns) - 1), y);
+  }
+};
+
+/// Where sums of pairs go: rows `stride` apart, whole vectors. `begins`: to 0, whatever stands there.
+struct PairTotals {
+  float* base;
+  std::int64_t stride;
+  bool begins = false;
+  RoundedRows ends = {};  // no other sum comes: the results go there, and nothing to base
+
+  PairTotals from_column(std::int64_t c) const { return {base + c, stride, begins, ends.base != nullptr ? ends.from_column(c) : RoundedRows{}}; }
+  GradientAhead::Sums memory(std::int64_t rows) const { return {base, 4 * stride, 4 * stride, rows}; }
+};
+
 /// ROWS broadcasts x VECTORS.
 template <int ROWS, int VECTORS>
 struct PairChains {
@@ -36,11 +67,15 @@ struct PairChains {
   HWY_INLINE void store(float* to, std::int64_t stride) const {
     ATTN_UNROLL for (int r = 0; r < ROWS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) _mm512_store_ps(to + r * stride + v * 16, sum[r][v]);
   }
-  /// `begins`: to 0, whatever stands there.
-  HWY_INLINE void add_to(float* to, std::int64_t stride, bool begins) const {
-    const __mmask16 there = begins ? 0 : 0xFFFF;
-    ATTN_UNROLL for (int r = 0; r < ROWS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v)
-        _mm512_store_ps(to + r * stride + v * 16, _mm512_add_ps(_mm512_maskz_load_ps(there, to + r * stride + v * 16), sum[r][v]));
+  /// To the totals of the rows from `first` on, of which `rows` are there.
+  HWY_INLINE void add_to(const PairTotals& total, std::int64_t first, std::int64_t rows) {
+    float* const place = total.base + first * total.stride;
+    if (!total.begins)  // a masked load would be slow where pages have never been written
+      ATTN_UNROLL for (int r = 0; r < ROWS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v)
+          sum[r][v] = _mm512_add_ps(_mm512_load_ps(place + r * total.stride + v * 16), sum[r][v]);
+    if (total.ends.base == nullptr) return store(place, total.stride);
+    ATTN_UNROLL for (int r = 0; r < ROWS; ++r)
+      if (first + r < rows) total.ends.store(first + r, sum[r][0], VECTORS == 2 ? sum[r][VECTORS - 1] : _mm512_setzero_ps());
   }
   /// Over the pairs [begin, end): `left(r, n)` times the words at x + n * stride.
   template <typename L>
@@ -78,28 +113,18 @@ HWY_NOINLINE void bf16_pair_columns(const Matrix<std::uint16_t>& rows, int keys,
   });
 }
 
-/// Where sums of pairs go: rows `stride` apart, whole vectors. `begins`: to 0, whatever stands there.
-struct PairTotals {
-  float* base;
-  std::int64_t stride;
-  bool begins = false;
-
-  GradientAhead::Sums memory(std::int64_t rows) const { return {base, 4 * stride, 4 * stride, rows}; }
-};
-
 /// total[row][column] += the chain over the pairs of range_of(row, rows of a tile): left[row * ROW + pair * STEP] times x[pair][column].
 template <int VECTORS, int ROW, int STEP, typename F>
 HWY_NOINLINE void bf16_add_columns(const std::uint32_t* left, int rows, const std::uint32_t* x, std::int64_t stride, const F& range_of, const PairTotals& total, GradientAhead& ahead) {
   const auto tile = [&]<int ROWS>(std::int64_t first) ATTN_BF16_ATTR {
     const RowRange range = range_of(static_cast<int>(first), ROWS);
-    if (range.begin >= range.end && !total.begins) return;
+    if (range.begin >= range.end && !total.begins && total.ends.base == nullptr) return;
     const StepAsks asks = ahead.spread((range.end + 1) / 2 - range.begin / 2, x);
     PairChains<ROWS, VECTORS> chains;
-    float* const place = total.base + first * total.stride;
     const std::uint32_t* const broadcast = left + first * ROW;
     chains.clear();
     chains.run([=](int r, std::int64_t n) ATTN_BF16_ATTR { return broadcast[r * ROW + n * STEP]; }, x, stride, range.begin / 2, (range.end + 1) / 2, asks);
-    chains.add_to(place, total.stride, total.begins);
+    chains.add_to(total, first, rows);
   };
   constexpr int most = gradient_tile(2);
   if constexpr (ROW == 1)  // query rows: whole vectors of them
@@ -112,7 +137,7 @@ HWY_NOINLINE void bf16_add_columns(const std::uint32_t* left, int rows, const st
 template <int ROW, int STEP, typename F>
 HWY_INLINE void bf16_add(const std::uint32_t* left, int rows, const std::uint32_t* x, std::int64_t columns, const F& range_of, const PairTotals& total, GradientAhead& ahead) {
   in_pairs(0, static_cast<int>((columns + 15) / 16), [&]<int V>(int v) ATTN_BF16_ATTR {
-    bf16_add_columns<V, ROW, STEP>(left, rows, x + v * 16, total.stride, range_of, PairTotals{total.base + v * 16, total.stride, total.begins}, ahead);
+    bf16_add_columns<V, ROW, STEP>(left, rows, x + v * 16, total.stride, range_of, total.from_column(v * 16), ahead);
   });
 }
 
@@ -212,39 +237,40 @@ HWY_NOINLINE inline void tile_diagonal(const Matrix<std::uint16_t>& a, const std
 HWY_INLINE __m512i bf16_columns(const std::uint16_t* row, std::int64_t c, std::int64_t columns) {
   return _mm512_maskz_loadu_epi16(columns - c >= 32 ? ~__mmask32{0} : static_cast<__mmask32>((std::uint64_t{1} << (columns - c)) - 1), row + c);
 }
-/// Lanes of bf16 that are infinite or NaN.
-HWY_INLINE __mmask32 bf16_not_finite(__m512i x) {
-  const __m512i exponent = _mm512_set1_epi16(0x7F80);
-  return _mm512_cmpeq_epi16_mask(_mm512_and_si512(x, exponent), exponent);
-}
+/// Lanes of bf16 that are infinite or NaN; x without its signs, doubled.
+HWY_INLINE __mmask32 bf16_not_finite(__m512i twice) { return _mm512_cmpge_epu16_mask(twice, _mm512_set1_epi16(static_cast<short>(0xFF00))); }
 
 /// Rows of bf16 as words (low, high) of two neighbours: columns_of(row, c) are 32 columns of one. What is not finite counts as 0: true
 /// where there was such.
 template <typename F>
 HWY_INLINE bool bf16_pair_rows(int rows, std::int64_t wide, const F& columns_of, std::uint32_t* to) {
-  __mmask32 wild = 0;
-  for (int r = 0; r < rows; r += 2)
-    for (std::int64_t c = 0; c < wide; c += 32, to += 32) {
-      const __m512i low = columns_of(r, c), high = columns_of(r + 1, c);
-      const __mmask32 wild_low = bf16_not_finite(low), wild_high = bf16_not_finite(high);
-      wild |= wild_low | wild_high;
-      store_interleaved(_mm512_maskz_mov_epi16(~wild_low, low), _mm512_maskz_mov_epi16(~wild_high, high), to);
-    }
-  return wild != 0;
+  const auto pair_rows = [&]<bool WILD>() __attribute__((always_inline)) ATTN_BF16_ATTR {
+    __m512i largest = _mm512_setzero_si512();
+    std::uint32_t* words = to;
+    for (int r = 0; r < rows; r += 2)
+      for (std::int64_t c = 0; c < wide; c += 32, words += 32) {
+        __m512i row[2] = {columns_of(r, c), columns_of(r + 1, c)};
+        ATTN_UNROLL for (__m512i& x : row) {
+          const __m512i twice = _mm512_add_epi16(x, x);
+          if (WILD) x = _mm512_maskz_mov_epi16(~bf16_not_finite(twice), x);
+          else largest = _mm512_max_epu16(largest, twice);
+        }
+        store_interleaved(row[0], row[1], words);
+      }
+    return bf16_not_finite(largest) != 0;
+  };
+  if (!pair_rows.template operator()<false>()) return false;
+  pair_rows.template operator()<true>();
+  return true;
 }
 
-/// Sums times `scale`, rounded; a zero is +0, a NaN the canonical one.
-HWY_INLINE void bf16_round_row(const float* from, float scale, std::int64_t columns, std::uint16_t* to) {
-  const __m512 factor = _mm512_set1_ps(scale);
-  for (std::int64_t c = 0; c < columns; c += 32) {
-    const __m512 low = _mm512_mul_ps(_mm512_load_ps(from + c), factor), high = _mm512_mul_ps(_mm512_load_ps(from + c + 16), factor);
-    __m512i y = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low));
-    const __m512i magnitude = _mm512_and_si512(y, _mm512_set1_epi16(0x7FFF));
-    y = _mm512_maskz_mov_epi16(_mm512_test_epi16_mask(magnitude, magnitude), y);
-    y = _mm512_mask_mov_epi16(y, _mm512_cmpgt_epi16_mask(magnitude, _mm512_set1_epi16(0x7F80)), _mm512_set1_epi16(0x7FC0));
-    if (columns - c >= 32) _mm512_storeu_si512(to + c, y);
-    else _mm512_mask_storeu_epi16(to + c, static_cast<__mmask32>((std::uint64_t{1} << (columns - c)) - 1), y);
-  }
+/// The sums of the rows times their scale, as results.
+HWY_INLINE void bf16_round_rows(const PairTotals& from, const RoundedRows& to, std::int64_t rows) {
+  for (std::int64_t n = 0; n < rows; ++n)
+    for (std::int64_t c = 0; c < to.columns; c += 32) {
+      const float* const sums = from.base + n * from.stride + c;
+      to.from_column(c).store(n, _mm512_load_ps(sums), _mm512_load_ps(sums + 16));
+    }
 }
 
 }  // namespace attn::kernels::HWY_NAMESPACE

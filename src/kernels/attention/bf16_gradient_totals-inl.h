@@ -26,18 +26,26 @@ struct Bf16Totals {
   PairTotals v(float* totals, std::int64_t head, std::int64_t key) const { return {totals + k_heads * keys * k_wide + (head % v_heads * keys + key) * v_wide, v_wide}; }
 };
 
-/// dK and dV of a unit, rounded; `first_head` is its first query head.
-inline void bf16_finish_unit(const AttentionGradient& g, std::int64_t batch, std::int64_t first_head) {
+/// Rows of dQ, dK or dV from `row` of a head on.
+inline RoundedRows bf16_results(void* to, const std::int64_t (&stride)[3], const std::int64_t (&row)[3], std::int64_t columns, float scale) {
+  return {static_cast<std::uint16_t*>(to) + row[0] * stride[0] + row[1] * stride[1] + row[2] * stride[2], stride[2], columns, scale};
+}
+inline RoundedRows bf16_dk(const AttentionGradient& g, std::int64_t batch, std::int64_t head, std::int64_t key) {
+  return bf16_results(g.dk, g.dk_stride, {batch, head, key}, g.problem.dim, static_cast<float>(g.problem.scale));
+}
+inline RoundedRows bf16_dv(const AttentionGradient& g, std::int64_t batch, std::int64_t head, std::int64_t key) {
+  return bf16_results(g.dv, g.dv_stride, {batch, head, key}, g.problem.value_dim, 1);
+}
+
+/// dK and dV of a unit's keys [begin, end), rounded; `first_head` is its first query head.
+inline void bf16_finish_keys(const AttentionGradient& g, std::int64_t batch, std::int64_t first_head, std::int64_t begin, std::int64_t end) {
   const AttentionProblem& p = g.problem;
   const Bf16Totals totals(p, g.totals_end - g.totals_begin);
-  const auto round = [&](void* to, const std::int64_t (&stride)[3], std::int64_t head, const PairTotals& from, std::int64_t columns, float scale) {
-    if (to == nullptr) return;
-    auto* rows = static_cast<std::uint16_t*>(to) + batch * stride[0] + head * stride[1] + g.totals_begin * stride[2];
-    for (std::int64_t n = 0; n < totals.keys; ++n) bf16_round_row(from.base + n * from.stride, scale, columns, rows + n * stride[2]);
-  };
-  const std::int64_t k0 = p.key_head(first_head), v0 = p.value_head(first_head);
-  for (std::int64_t h = k0; h < k0 + totals.k_heads; ++h) round(g.dk, g.dk_stride, h, totals.k(g.totals, h, 0), p.dim, static_cast<float>(p.scale));
-  for (std::int64_t h = v0; h < v0 + totals.v_heads; ++h) round(g.dv, g.dv_stride, h, totals.v(g.totals, h, 0), p.value_dim, 1);
+  const std::int64_t k0 = p.key_head(first_head), v0 = p.value_head(first_head), first = begin - g.totals_begin;
+  if (g.dk != nullptr)
+    for (std::int64_t h = k0; h < k0 + totals.k_heads; ++h) bf16_round_rows(totals.k(g.totals, h, first), bf16_dk(g, batch, h, begin), end - begin);
+  if (g.dv != nullptr)
+    for (std::int64_t h = v0; h < v0 + totals.v_heads; ++h) bf16_round_rows(totals.v(g.totals, h, first), bf16_dv(g, batch, h, begin), end - begin);
 }
 
 }  // namespace attn::kernels::HWY_NAMESPACE

@@ -106,24 +106,29 @@ class Bf16GradientWalk : public GradientSums<float> {
     RowRange keys_of_rows[R / 8];
     for (int row = 0; row < vectors_ * N; row += 8) keys_of_rows[row / 8] = keys_seen_by(keys, row, row + 8);
     const auto keys_of = [&](int row, int) { return keys_of_rows[row / 8]; };
-    bf16_add<1, R>(at_.turned, vectors_ * N, at_.k_rows, p_.dim, keys_of, {at_.dq, wide, keys.first_of_rows}, ahead_);
+    PairTotals dq{at_.dq, wide, keys.first_of_rows};
+    if (keys.last_of_rows) dq.ends = dq_rows();
+    bf16_add<1, R>(at_.turned, static_cast<int>(rows_.rows), at_.k_rows, p_.dim, keys_of, dq, ahead_);
+    written_ = keys.last_of_rows;
   }
 
   void add_to_dk_and_dv(const KeyBlock& keys) {
     const auto range_of = [&](int key, int count) { return Sums::rows_that_see(keys, key, count); };
+    const auto add = [&](const std::uint32_t* words, const std::uint32_t* rows, PairTotals total, const RoundedRows& results, bool wild) {
+      total.begins = keys.first_of_keys;
+      const bool apart = tiles_ != nullptr || wild;  // rounded when the sums are there
+      if (keys.last_of_keys && !apart) total.ends = results;
+      if (tiles_ != nullptr) tile_keys(keys, words, rows, total);
+      else bf16_add<R / 2, 1>(words, keys.count, rows, results.columns, range_of, total, ahead_);
+      if (wild) add_wild_dout(keys, total);
+      if (keys.last_of_keys && apart) bf16_round_rows(total, results, keys.count);
+    };
     const std::int64_t first = keys.first - g_.totals_begin;
-    if (g_.dv != nullptr) {
-      PairTotals dv = totals_.v(g_.totals, v_head(), first);
-      dv.begins = keys.first_of_keys;
-      if (tiles_ != nullptr) tile_keys(keys, at_.weights, at_.dout_rows, dv);
-      else bf16_add<R / 2, 1>(at_.weights, keys.count, at_.dout_rows, p_.value_dim, range_of, dv, ahead_);
-      if (wild_dout_) add_wild_dout(keys, dv);
-    }
-    if (g_.dk == nullptr) return;
-    PairTotals dk = totals_.k(g_.totals, k_head(), first);
-    dk.begins = keys.first_of_keys;
-    if (tiles_ != nullptr) tile_keys(keys, at_.derivative, at_.q_rows, dk);
-    else bf16_add<R / 2, 1>(at_.derivative, keys.count, at_.q_rows, p_.dim, range_of, dk, ahead_);
+    if (g_.dv != nullptr) add(at_.weights, at_.dout_rows, totals_.v(g_.totals, v_head(), first), bf16_dv(g_, rows_.batch, v_head(), keys.first), wild_dout_);
+    if (g_.dk != nullptr) add(at_.derivative, at_.q_rows, totals_.k(g_.totals, k_head(), first), bf16_dk(g_, rows_.batch, k_head(), keys.first), false);
+  }
+  void round_keys(std::int64_t begin, std::int64_t end) const {
+    if (begin < end) bf16_finish_keys(g_, rows_.batch, rows_.head, begin, end);
   }
 
   static void clear_keys(const AttentionGradient& g, std::int64_t, std::int64_t head, std::int64_t begin, std::int64_t end) {
@@ -139,14 +144,14 @@ class Bf16GradientWalk : public GradientSums<float> {
 
   bool write_queries() {
     ahead_.fetch_rest();
-    auto* dq = static_cast<std::uint16_t*>(g_.dq) + rows_.batch * g_.dq_stride[0] + rows_.head * g_.dq_stride[1] + rows_.row * g_.dq_stride[2];
-    for (std::int64_t r = 0; r < rows_.rows; ++r) bf16_round_row(at_.dq + r * Bf16GradientOperands::wide(p_.dim), static_cast<float>(p_.scale), p_.dim, dq + r * g_.dq_stride[2]);
+    if (!written_) bf16_round_rows({at_.dq, Bf16GradientOperands::wide(p_.dim)}, dq_rows(), rows_.rows);
     return true;
   }
 
  private:
   std::int64_t k_head() const { return p_.key_head(rows_.head); }
   std::int64_t v_head() const { return p_.value_head(rows_.head); }
+  RoundedRows dq_rows() const { return bf16_results(g_.dq, g_.dq_stride, {rows_.batch, rows_.head, rows_.row}, p_.dim, static_cast<float>(p_.scale)); }
 
   /// Keys [key, end) of a block for the rows [x, last): its scores and dP stand `at` places before their own.
   struct Piece {
@@ -226,14 +231,15 @@ class Bf16GradientWalk : public GradientSums<float> {
       const std::int64_t count = pairs - c < key_block ? pairs - c : key_block, columns = p_.value_dim - 2 * c;
       const std::int64_t copied = columns < 2 * count ? columns : 2 * count;
       turn_pairs(settled({out.base + 2 * c, out.stride}, copied), copied, turned);
-      for (int x = 0; x < vectors_ * N; x += 2 * N) {  // two chains side by side
-        __m512 sum[2] = {_mm512_load_ps(strip_.delta + x), _mm512_load_ps(strip_.delta + x + N)};
+      const auto add = [&]<int V>() ATTN_BF16_ATTR {  // chains side by side
+        __m512 sum[V];
+        ATTN_UNROLL for (int v = 0; v < V; ++v) sum[v] = _mm512_load_ps(strip_.delta + v * N);
         for (std::int64_t n = 0; n < count; ++n)
-          ATTN_UNROLL for (int v = 0; v < 2; ++v)
-            sum[v] = dot_pair(sum[v], _mm512_load_si512(turned + n * R + x + v * N), _mm512_load_si512(at_.dout + (c + n) * R + x + v * N));
-        _mm512_store_ps(strip_.delta + x, sum[0]);
-        _mm512_store_ps(strip_.delta + x + N, sum[1]);
-      }
+          ATTN_UNROLL for (int v = 0; v < V; ++v)
+            sum[v] = dot_pair(sum[v], _mm512_load_si512(turned + n * R + v * N), _mm512_load_si512(at_.dout + (c + n) * R + v * N));
+        ATTN_UNROLL for (int v = 0; v < V; ++v) _mm512_store_ps(strip_.delta + v * N, sum[v]);
+      };
+      vectors_ == 4 ? add.template operator()<4>() : add.template operator()<2>();
     }
   }
   /// The block's rows of K or V; copied where the last pair or unit would reach past the row.
@@ -256,19 +262,7 @@ class Bf16GradientWalk : public GradientSums<float> {
   }
 
   // --- pairs ------------------------------------------------------------------------------------------------------------
-  /// A vector of weights and derivatives; `seen`: of its rows, those that the mask lets see the key.
-  struct Weighed {
-    __m512 reference, inverse, delta;
-
-    Weighed(const GradientStrip<float>& strip, int x)
-        : reference(_mm512_mul_ps(_mm512_load_ps(strip.m + x), _mm512_set1_ps(-bf16_log2e))), inverse(_mm512_load_ps(strip.inverse + x)), delta(_mm512_load_ps(strip.delta + x)) {}
-    HWY_INLINE __mmask16 sees(__m512 s, __mmask16 seen) const {
-      return _mm512_mask_cmp_ps_mask(seen, s, _mm512_set1_ps(-std::numeric_limits<float>::infinity()), _CMP_NEQ_UQ);
-    }
-    HWY_INLINE __m512 weight(__m512 s, __mmask16 seen) const { return _mm512_maskz_mul_ps(seen, bf16_weight(s, reference), inverse); }
-    HWY_INLINE __m512 derivative(__m512 p, __m512 dp, __mmask16 seen) const { return _mm512_maskz_mul_ps(seen, p, _mm512_sub_ps(dp, delta)); }
-  };
-
+  Weighed weighed(int x) const { return {strip_.m + x, strip_.inverse + x, strip_.delta + x}; }
   /// Two vectors of two keys, of weights p[key][vector] and derivatives d: to all three kinds of words.
   HWY_INLINE void store_words(int key, int x, const __m512 (&p)[2][2], const __m512 (&d)[2][2]) const {
     __m512i rounded[2];
@@ -293,7 +287,8 @@ class Bf16GradientWalk : public GradientSums<float> {
       for (int n = 0; n < vectors_; n += 2) {
         const int x = n * N;
         if (groups.first[g] >= n + 2 || groups.last[g] <= n) {
-          clear_words(groups.key[g], groups.key[g + 1], x);
+          static_assert(trim_keys % gradient_tile(2) == 0);
+          if (groups.gaps || tiles_ != nullptr) clear_words(groups.key[g], groups.key[g + 1], x);  // else no product reads them
           continue;
         }
         Piece piece{groups.key[g], groups.key[g + 1], x, x + 2 * N, 0};
@@ -303,14 +298,15 @@ class Bf16GradientWalk : public GradientSums<float> {
             piece.at = piece.key * R + x;
             tile_products(k, v, piece);
           }
-          keys.visible ? weigh_piece<true>(keys, piece) : weigh_piece<false>(keys, piece);
+          const bool all = keys.visible == nullptr || (n >= groups.whole[g] && n + 2 <= groups.last[g]);
+          all ? weigh_piece<false>(keys, piece) : weigh_piece<true>(keys, piece);
         }
       }
   }
   template <bool MASKED>
   HWY_NOINLINE void weigh_piece(const KeyBlock& keys, const Piece& piece) const {
     const __m512 scale = _mm512_set1_ps(static_cast<float>(p_.scale));
-    const Weighed rows[2] = {{strip_, piece.x}, {strip_, piece.x + N}};
+    const Weighed rows[2] = {weighed(piece.x), weighed(piece.x + N)};
     for (int r = piece.key; r < piece.end; r += 2) {
       __m512 p[2][2], d[2][2];
       ATTN_UNROLL for (int k = 0; k < 2; ++k) ATTN_UNROLL for (int n = 0; n < 2; ++n) {
@@ -338,7 +334,7 @@ class Bf16GradientWalk : public GradientSums<float> {
     for (int r = 0; r < keys.count; ++r) seen_[r] = 0;
     for (int g = 0; g < groups.count; ++g)
       for (int v = groups.first[g]; v < groups.last[g]; ++v) {
-        const Weighed rows(strip_, v * N);
+        const Weighed rows = weighed(v * N);
         for (int r = groups.key[g]; r < groups.key[g + 1]; ++r) {
           float *const place = strip_.scores.s + r * R + v * N, *const derivative = strip_.d + r * R + v * N;
           const __m512 s = _mm512_load_ps(place);
@@ -390,6 +386,7 @@ class Bf16GradientWalk : public GradientSums<float> {
   GradientAhead ahead_;
   Bf16Rows k_{}, v_{}, dout_{};
   bool plain_, in_words_ = false, wild_dout_ = false;
+  bool written_ = false;  // dQ, with the last block
   bool whole_ = false;  // 64 or 32 rows, which all see something
   Word seen_[key_block];
 };

@@ -11,6 +11,8 @@
 #if HWY_TARGET == HWY_AVX3
 #include <immintrin.h>
 
+#include <limits>
+
 ATTN_BEFORE_BF16_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 
@@ -26,6 +28,18 @@ HWY_INLINE __m512 bf16_weight(__m512 score, __m512 minus_reference) {
   p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1));
   return _mm512_scalef_ps(p, x);  // times 2^floor(x)
 }
+
+/// Weights and derivatives of a vector of rows: their references (the score that has weight 1 before the division), 1 / sum and delta.
+struct Weighed {
+  __m512 reference, inverse, delta;
+
+  Weighed(const float* m, const float* inverse_sum, const float* of_delta)
+      : reference(_mm512_mul_ps(_mm512_load_ps(m), _mm512_set1_ps(-bf16_log2e))), inverse(_mm512_load_ps(inverse_sum)), delta(_mm512_load_ps(of_delta)) {}
+  /// `seen`: of the rows, those that the mask lets see the key.
+  HWY_INLINE __mmask16 sees(__m512 s, __mmask16 seen) const { return _mm512_mask_cmp_ps_mask(seen, s, _mm512_set1_ps(-std::numeric_limits<float>::infinity()), _CMP_NEQ_UQ); }
+  HWY_INLINE __m512 weight(__m512 s, __mmask16 seen) const { return _mm512_maskz_mul_ps(seen, bf16_weight(s, reference), inverse); }
+  HWY_INLINE __m512 derivative(__m512 p, __m512 dp, __mmask16 seen) const { return _mm512_maskz_mul_ps(seen, p, _mm512_sub_ps(dp, delta)); }
+};
 
 /// Words (low, high), each rounded to the nearest bf16.
 HWY_INLINE __m512i bf16_pairs(__m512 low, __m512 high) {

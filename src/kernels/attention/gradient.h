@@ -64,6 +64,9 @@ inline std::int64_t parameter_count(const AttentionProblem& problem) {
 ///
 /// `summed`: only the keys below *summed have sums yet in dK and dV (or totals), in which anything may stand beyond; a step that comes to
 /// others writes theirs and moves it. Null: all keys have.
+///
+/// `rounded`: no step comes after this one, and of the keys below *rounded dk and dv are there. The step rounds the sums of keys that it comes to, and of
+/// those that it passes over, and moves it. Null, or where it stays behind: `finish` does.
 inline constexpr std::int64_t every_key = -1;
 struct Turn {
   void (*wait)(void* context, std::int64_t key) = nullptr;
@@ -71,6 +74,7 @@ struct Turn {
   void (*done)(void* context, std::int64_t key) = nullptr;
   void* context = nullptr;
   std::int64_t* summed = nullptr;
+  std::int64_t* rounded = nullptr;
 };
 
 /// A step is all keys for the rows. Scratch is 64-byte aligned and at least scratch_bytes.
@@ -81,9 +85,9 @@ struct GradientKernel {
   std::size_t (*scratch_bytes)(const AttentionGradient&) = nullptr;
   bool (*step)(const AttentionGradient&, const GradientRows&, const Turn&, void* scratch) = nullptr;
   /// Null where dk and dv take the sums themselves. Else: bytes of the sums of so many keys of a unit (the query heads that share
-  /// heads of K or V), at 0 before its first step; and after its last dk and dv from them, of batch item and first query head.
+  /// heads of K or V), at 0 before its first step; and after its last dk and dv of the keys [begin, end) from them, of batch item and first query head.
   std::size_t (*totals_bytes)(const AttentionGradient&, std::int64_t keys) = nullptr;
-  void (*finish)(const AttentionGradient&, std::int64_t batch, std::int64_t head) = nullptr;
+  void (*finish)(const AttentionGradient&, std::int64_t batch, std::int64_t head, std::int64_t begin, std::int64_t end) = nullptr;
   /// 0 in dK and dV (or totals) of the keys [begin, end), of batch item and query head. Null: its steps do not heed Turn::summed.
   void (*clear_keys)(const AttentionGradient&, std::int64_t batch, std::int64_t head, std::int64_t begin, std::int64_t end) = nullptr;
   /// Whether it makes the kept bits of dropout by counter itself; else they are bytes in problem.keep.

@@ -35,7 +35,7 @@ class GradientAhead {
     add(results_, g.dv, g.dv_stride, {rows.batch, p.value_head(rows.head), first_key, keys}, p.value_dim);
     const std::int64_t blocks = 1 + rows.row * p.k_rows / (p.q_rows * key_block);  // causal rows have no more
     tiles_ = (2 * key_block * query_block + p.dim * query_block + key_block * (p.dim + p.value_dim)) / elements;  // of a block
-    lines_ = (results_.lines() + next_.lines()) / (tiles_ * blocks) + 1;
+    share_ = lines_ = (results_.lines() + next_.lines()) / (tiles_ * blocks) + 1;
     far_ = p.k_rows * (p.dim + p.value_dim) * bytes_ > NextHead::most_bytes;
   }
 
@@ -58,20 +58,21 @@ class GradientAhead {
       if (sums.base != nullptr) block_.add(sums.base, sums.bytes, sums.stride, sums.count);
     add(block_, p.k.base, k_stride, {rows_.batch, kk, first + count, left < key_block ? left : key_block}, p.dim);
     block_lines_ = block_.lines() / tiles_ + 1;
-    pending_ = true;
+    share_ = lines_ + block_lines_;
   }
 
   /// A few lines a tile: bursts come faster than memory answers and are dropped. At (32, 8, 64, 64) in f32 .56 of the peak without, .58 with a
   /// burst a product, .65 this way; causal .35, .36, .43; bf16 .53 and .57, causal .32 and .36.
   void fetch() {
-    if (pending_) fetch_some();
+    if (share_ > 0) fetch_some();
   }
-  /// The same for a tile of so many steps, each of which asks for one line, or for one again; where there is nothing, for `here`, which the tile
+  /// The same for a tile of so many steps, which ask for a line each, or for one again; where there is nothing, for `here`, which the tile
   /// reads. Against a few lines before each tile, f32 / bf16: (32, 8, 64, 64) .90 / .97 of the time, (1, 12, 512, 64) .99 / .97, causal .96 / .98,
-  /// (1, 16, 2048, 128) .97 / 1.
-  StepAsks spread(std::int64_t steps, const void* here) {
-    if (!pending_ || steps <= 0) return {place_of(here), 0};
-    return spread_some(steps, here);
+  /// (1, 16, 2048, 128) .97 / 1. Fewer lines than `least_spread` wait for those of the next tiles: taking them costs as much as many.
+  [[gnu::always_inline]] StepAsks spread(std::int64_t steps, const void* here) {
+    due_ += share_;
+    if (due_ < least_spread || steps <= 0) return {place_of(here), 0};
+    return spread_due(steps, here);
   }
   void fetch_rest() { next_.fetch(next_.lines()); }
 
@@ -81,17 +82,19 @@ class GradientAhead {
     if (results_.lines() > 0) results_.fetch(lines_);
     else next_.fetch(lines_);
     block_.fetch(block_lines_);
-    pending_ = results_.lines() + next_.lines() + block_.lines() > 0;
+    if (results_.lines() + next_.lines() + block_.lines() == 0) share_ = 0;
   }
 
-  [[gnu::noinline]] StepAsks spread_some(std::int64_t steps, const void* here) {
+  [[gnu::noinline]] StepAsks spread_due(std::int64_t steps, const void* here) {
     FetchAhead& from = block_.lines() > 0 ? block_ : results_.lines() > 0 ? results_ : static_cast<FetchAhead&>(next_);
-    pending_ = from.lines() > 0;
-    if (!pending_) return {place_of(here), 0};
-    due_ = std::min(due_ + lines_ + block_lines_, 3 * steps);
+    if (from.lines() == 0) {
+      share_ = due_ = 0;
+      return {place_of(here), 0};
+    }
+    due_ = std::min(due_, 3 * steps);
     const std::int64_t count = std::min({due_, steps, from.together()});
     due_ -= count;
-    return {from.take(count), count * 64 / steps};
+    return {from.take(count), static_cast<std::int64_t>(static_cast<unsigned>(count * 64) / static_cast<unsigned>(steps))};
   }
 
   void add(FetchAhead& to, const void* base, const std::int64_t (&stride)[3], const GradientRows& rows, std::int64_t columns) const {
@@ -101,9 +104,11 @@ class GradientAhead {
 
   const AttentionGradient& g_;
   GradientRows rows_;
+  static constexpr std::int64_t least_spread = 16;
   std::int64_t bytes_, lines_, tiles_, block_lines_ = 0;
-  std::int64_t due_ = 0;  // lines that the tiles before have left
-  bool far_, pending_ = true;  // something is left to be asked for
+  std::int64_t share_;    // lines that a tile asks for; 0: nothing is left
+  std::int64_t due_ = 0;  // those that the tiles before have left
+  bool far_;
   FetchAhead results_, block_;
   NextHead next_;
 };

@@ -26,6 +26,8 @@ struct KeyBlock {
   Groups groups = {};
   bool first_of_rows = false;  // the rows have no sums yet in dQ
   bool first_of_keys = false;  // the keys have no sums yet in dK and dV
+  bool last_of_rows = false;   // no other block adds to dQ of the rows
+  bool last_of_keys = false;   // no other step adds to dK and dV of the keys, and the sums are to be rounded
 };
 
 /// The rows of a step, and what becomes of their raw scores in each block of keys.
@@ -67,22 +69,34 @@ class GradientPairs {
   /// The blocks of keys [next, end) of which some row sees something.
   struct Blocks {
     std::int64_t next, end;
+    Tile tile = Tile::empty;  // of the block that begins at `next`, if there is one
     KeyBlock keys{};
     alignas(64) Word visible[64];
     Blocks(std::int64_t first, std::int64_t last) : next(first), end(last) {}
+    int count() const { return static_cast<int>(end - next < key_block ? end - next : key_block); }
   };
   HWY_NOINLINE bool next(Blocks& blocks) {
+    if (blocks.tile == Tile::empty) find(blocks);
     while (blocks.next < blocks.end) {
       const std::int64_t first = blocks.next;
-      const int count = static_cast<int>(blocks.end - first < key_block ? blocks.end - first : key_block);
+      const int count = blocks.count();
+      const bool full = blocks.tile == Tile::full, seen = full || look(p_, map_, first, count, blocks.visible);
       blocks.next += count;
-      const Tile tile = classify(p_, rows_.batch, {rows_.row, rows_.row + rows_.rows, first, first + count});
-      if (tile == Tile::empty || (tile == Tile::partial && !look(p_, map_, first, count, blocks.visible))) continue;
-      const bool full = tile == Tile::full;
+      find(blocks);
+      if (!seen) continue;
       blocks.keys = {first, count, full ? nullptr : blocks.visible, full ? Groups::all(count, vectors_) : Groups::trimmed(blocks.visible, count, vectors_, N)};
+      blocks.keys.last_of_rows = blocks.next >= blocks.end;
       return true;
     }
     return false;
+  }
+
+  /// On to a block that is not empty.
+  void find(Blocks& blocks) const {
+    for (; blocks.next < blocks.end; blocks.next += blocks.count()) {
+      blocks.tile = classify(p_, rows_.batch, {rows_.row, rows_.row + rows_.rows, blocks.next, blocks.next + blocks.count()});
+      if (blocks.tile != Tile::empty) return;
+    }
   }
 
   /// The rows that `count` keys of a block have something from.

@@ -160,6 +160,18 @@ bool begins_sums(const W& walk, const KeyBlock& keys, std::int64_t* summed) {
   return all;
 }
 
+/// Whether the block's sums are to be rounded as they end. What the step has passed over is rounded here.
+template <class W>
+bool ends_sums(const W& walk, const KeyBlock& keys, std::int64_t* rounded) {
+  if constexpr (requires { walk.round_keys(keys.first, keys.first); }) {
+    if (rounded == nullptr) return false;
+    walk.round_keys(*rounded, keys.first);
+    *rounded = keys.first + keys.count;
+    return true;
+  }
+  return false;
+}
+
 /// dQ of the walk's rows; what they add to dK, dV, the parameters, dense biases and looked-up tensors. False: some number is not finite.
 template <class W>
 bool step_back(W& walk, const Turn& turn) {
@@ -184,6 +196,7 @@ bool step_back(W& walk, const Turn& turn) {
     walk.add_to_queries(keys);
     if (turn.wait != nullptr) turn.wait(turn.context, keys.first + keys.count);
     keys.first_of_keys = begins_sums(walk, keys, turn.summed);
+    keys.last_of_keys = ends_sums(walk, keys, turn.rounded);
     walk.add_to_dk_and_dv(keys);
     if (turn.done != nullptr) turn.done(turn.context, keys.first + keys.count);
   }

@@ -128,14 +128,14 @@ bool step(const AttentionGradient& g, const GradientRows& rows, const Turn& turn
 
 std::size_t totals_bytes(const AttentionGradient& g, std::int64_t keys) { return sizeof(float) * static_cast<std::size_t>(Totals(g.problem, keys).elements(g.problem)); }
 
-void finish(const AttentionGradient& g, std::int64_t batch, std::int64_t first_head) {
+void finish(const AttentionGradient& g, std::int64_t batch, std::int64_t first_head, std::int64_t begin, std::int64_t end) {
   const AttentionProblem& p = g.problem;
   const Totals totals(p, g.totals_end - g.totals_begin);
   const auto round = [&](void* to, const std::int64_t (&stride)[3], std::int64_t head, const float* from, std::int64_t columns, float scale) {
     if (to == nullptr) return;
-    for (std::int64_t j = 0; j < totals.keys; ++j)
+    for (std::int64_t j = begin; j < end; ++j)
       for (std::int64_t d = 0; d < columns; ++d)
-        store(to, p.element, batch * stride[0] + head * stride[1] + (g.totals_begin + j) * stride[2] + d, without_denormal(from[j * columns + d] * scale));
+        store(to, p.element, batch * stride[0] + head * stride[1] + j * stride[2] + d, without_denormal(from[(j - g.totals_begin) * columns + d] * scale));
   };
   const std::int64_t k0 = first_head / (p.q_heads / p.k_heads), v0 = first_head / (p.q_heads / p.v_heads);
   for (std::int64_t h = k0; h < k0 + totals.k_heads; ++h) round(g.dk, g.dk_stride, h, g.totals + totals.k(p, h, 0), p.dim, static_cast<float>(p.scale));
