@@ -238,5 +238,24 @@ TEST(GemmCut, ALayerOfASmallModelHasPartsForSeveralThreads) {
   EXPECT_EQ(parts(64, 48, 64, false), 1);  // too little for two
 }
 
+/// A part that packs its rows of A and all of B waits for no other; one part more than threads would leave all but one of them without work.
+TEST(GemmCut, PartsThatPackBothAreAMultipleOfTheThreads) {
+  constexpr std::int64_t work = std::int64_t{1} << 25;
+  EXPECT_EQ(parts_with_b(768, work, 1), 0);
+  EXPECT_EQ(parts_with_b(768, work, 2), 2);
+  EXPECT_EQ(parts_with_b(2048, work, 2), 4);
+  for (const std::int64_t threads : {1, 2, 3, 8})
+    for (std::int64_t rows = 1; rows < 10'000; rows += 37) {
+      SCOPED_TRACE(std::to_string(rows) + " rows, " + std::to_string(threads) + " threads");
+      EXPECT_EQ(parts_with_b(rows, least_shared_work - 1, threads), 0);
+      EXPECT_FALSE(threads == 2 && part_grid_of_rows(rows, work, threads).row_parts == 3);
+      const std::int64_t parts = parts_with_b(rows, work, threads);
+      if (parts == 0) continue;
+      EXPECT_EQ(parts % threads, 0);
+      EXPECT_GE(rows / parts, own_b_rows);
+      EXPECT_LE(pieces_of(rows, parts), packed_part_rows);
+    }
+}
+
 }  // namespace
 }  // namespace attn::kernels

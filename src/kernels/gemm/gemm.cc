@@ -35,8 +35,10 @@ struct GemmCut {
 
   GemmCut(const GemmProblem& problem, bool packed)
       : p(problem),
-        grid(pack_a && packed ? part_grid_of_rows(p.m, p.m * p.n * p.k, p.threads)
-                              : part_grid(p.m, panels, p.m * p.n * p.k, p.n * p.k * stored_bytes<Kind>(p), pack_a)) {}
+        grid(!pack_a || (!packed && own_b() == 0) ? part_grid(p.m, panels, p.m * p.n * p.k, p.n * p.k * stored_bytes<Kind>(p), pack_a)
+             : packed                             ? part_grid_of_rows(p.m, p.m * p.n * p.k, p.threads)
+                                                  : PartGrid{own_b(), 1}) {}
+  std::int64_t own_b() const { return parts_with_b(p.m, p.m * p.n * p.k, p.threads); }
   std::int64_t parts() const { return column_parts * row_parts; }
   std::int64_t chunk_words_of() const { return pieces_of(std::min(p.k, chunk), Kind::depth); }
   std::int64_t first_vector(std::int64_t q) const { return even_cut(vectors, panels, q); }
@@ -176,7 +178,10 @@ void gemm_run(const GemmProblem& p, std::int64_t part, void* scratch, const void
 }
 
 bool gemm_packs_both(const GemmProblem& p) noexcept {
-  return with_kind(p, [&]<class Kind>(Kind) { return p.m > small_rows_most && GemmCut<Kind>(p, true).pack_a && p.m * p.n * p.k >= least_shared_work; });
+  return with_kind(p, [&]<class Kind>(Kind) {
+    const GemmCut<Kind> cut(p, true);
+    return p.m > small_rows_most && cut.pack_a && p.m * p.n * p.k >= least_shared_work && cut.own_b() == 0;
+  });
 }
 std::int64_t gemm_pieces(const GemmProblem& p) noexcept {
   return with_kind(p, [&]<class Kind>(Kind) { return GemmCut<Kind>(p, true).panels; });
