@@ -23,6 +23,14 @@ bool is_written_aside(const Call& call, const Tensor& out) {
   return out.defined() && ((call.problem.value_dim > 1 && out.stride(-1) != 1) || call.reads_from(out));
 }
 
+/// Where the output is told: the caller's `out`, which a small call notices as little as can be, or of a history of its own, or new.
+Tensor output_memory(const Call& call, const Tensor& out, bool recorded) {
+  const Dims rows = call.shown_rows(call.problem.value_dim);
+  if (!out.defined() || recorded || wants_grad(out)) return result_memory(call.function, out, rows, call.dtype());
+  take_result_memory(call.function, out, rows, call.dtype());
+  return out;
+}
+
 /// [B, Hq, Tq, Dv], last dim contiguous, where kernels write what becomes `result`; undefined: `result` itself.
 Tensor other_memory(const Call& call, const Tensor& result, bool aside) {
   const kernels::AttentionProblem& p = call.problem;
@@ -112,7 +120,7 @@ AttentionResult computed(Call& call, const Decided& decided, const AttentionOpti
     seed = dropout_seed(options.dropout_p, options.dropout_seed, options.generator);
     describe_dropout(options.dropout_p, seed, call.dtype() == Dtype::f64, call.problem);
   }
-  AttentionResult result{.output = result_memory(call.function, options.out, call.shown_rows(p.value_dim), call.dtype()),
+  AttentionResult result{.output = output_memory(call, options.out, recorded),
                          .weights = {},
                          .weight_keys = {},
                          .logsumexp = call_options.logsumexp ? new_memory(call.rank == 4 ? rows() : call.shown(rows()), type) : Tensor(),

@@ -21,6 +21,8 @@ Tensor filled(const Dims& sizes, Scalar value, Dtype dtype);
 Tensor new_memory(const Dims& sizes, Dtype dtype);
 /// The memory an operation writes: that of `out` after its shape and dtype are checked (its version goes up), else new.
 Tensor result_memory(const char* function, const Tensor& out, const Dims& sizes, Dtype dtype);
+/// `out`, which is defined, is checked and counts as changed.
+void take_result_memory(const char* function, const Tensor& out, const Dims& sizes, Dtype dtype);
 /// Whether the memory of the two overlaps without being the same view element for element.
 bool overlaps(const Tensor& a, const Tensor& b);
 

@@ -64,8 +64,8 @@ Tensor new_memory(const Dims& sizes, Dtype dtype) {
   const std::size_t bytes = checked_bytes("empty", sizes, dtype);
   auto impl = std::make_shared<TensorImpl>(sizes, dtype);
   impl->storage = std::allocate_shared<Storage>(InFront<Storage>(bytes, &impl->data));
-  impl->storage->data = impl->data;
-  impl->storage->bytes = bytes;
+  impl->storage->first = static_cast<const char*>(impl->data);
+  impl->storage->end = impl->storage->first + bytes;
   return Tensor(std::move(impl));
 }
 

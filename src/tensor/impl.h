@@ -10,9 +10,9 @@ struct Node;
 
 /// Memory shared by a tensor and its views. `version` counts in-place changes.
 struct Storage {
-  void* data = nullptr;
-  std::size_t bytes = 0;
-  std::function<void(void*)> deleter;  // of a caller's memory, or none
+  const char *first = nullptr, *end = nullptr;  // all elements of its tensors lie between
+  void* data = nullptr;                         // as the caller gave it, for `deleter`
+  std::function<void(void*)> deleter;           // of a caller's memory, or none
   std::atomic<std::uint64_t> version{0};
   Storage() = default;
   Storage(const Storage&) = delete;

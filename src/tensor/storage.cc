@@ -9,6 +9,7 @@
 #include "tensor/iterate.h"
 
 #include <algorithm>
+#include <tuple>
 
 namespace attn {
 namespace {
@@ -75,10 +76,7 @@ Tensor Tensor::from_blob(void* data, Dims sizes, Dtype dtype, Dims strides, std:
   impl->dtype = dtype;
   Tensor result(impl);
   impl->storage->data = data;
-  if (sizes.product() != 0) {
-    const auto [first, end] = extent(result);
-    impl->storage->bytes = static_cast<std::size_t>(end - first);
-  }
+  std::tie(impl->storage->first, impl->storage->end) = extent(result);
   impl->storage->deleter = std::move(deleter);
   return result;
 }
@@ -148,8 +146,7 @@ int wrap_dim(const char* function, int dim, int rank) {
   throw ShapeError(given + "; it must be from " + std::to_string(-rank) + " to " + std::to_string(rank - 1));
 }
 
-Tensor result_memory(const char* function, const Tensor& out, const Dims& sizes, Dtype dtype) {
-  if (!out.defined()) return new_memory(sizes, dtype);
+void take_result_memory(const char* function, const Tensor& out, const Dims& sizes, Dtype dtype) {
   if (!(out.sizes() == sizes))
     throw ShapeError(std::string(function) + ": out has shape " + to_string(out.sizes()) + "; it must be " + to_string(sizes));
   if (out.dtype() != dtype)
@@ -158,10 +155,17 @@ Tensor result_memory(const char* function, const Tensor& out, const Dims& sizes,
     throw ValueError(std::string(function) + ": out requires a gradient, which its new values would not have; give memory that does not");
   check_in_place(function, out);
   out.bump_version();
+}
+
+Tensor result_memory(const char* function, const Tensor& out, const Dims& sizes, Dtype dtype) {
+  if (!out.defined()) return new_memory(sizes, dtype);
+  take_result_memory(function, out, sizes, dtype);
   return out.detach();  // the result's history is its own: `out` may be among the inputs
 }
 
 bool overlaps(const Tensor& a, const Tensor& b) {
+  const Storage &all_of_a = *a.impl()->storage, &all_of_b = *b.impl()->storage;
+  if (all_of_a.first >= all_of_b.end || all_of_b.first >= all_of_a.end) return false;
   const auto [a_first, a_end] = extent(a);
   const auto [b_first, b_end] = extent(b);
   if (a_first == a_end || b_first == b_end || a_first >= b_end || b_first >= a_end) return false;

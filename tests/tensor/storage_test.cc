@@ -65,6 +65,9 @@ TEST(Storage, FromBlobTakesZeroAndNegativeStrides) {
   EXPECT_EQ(Tensor::from_blob(data + 3, {4}, Dtype::f32, {-1}).to_vector(), (std::vector<double>{4, 3, 2, 1}));
   EXPECT_EQ(Tensor::from_blob(data, {2, 2}, Dtype::f32, {0, 1}).to_vector(), (std::vector<double>{1, 2, 1, 2}));
   EXPECT_EQ(Tensor::from_blob(nullptr, {0, 2}, Dtype::f32).numel(), 0);
+  float sums[] = {1, 2, 3, 4};
+  Tensor::from_blob(sums, {4}, Dtype::f32).add_(Tensor::from_blob(sums + 3, {4}, Dtype::f32, {-1}));  // of one memory, which neither knows of the other
+  EXPECT_EQ(std::vector<float>(sums, sums + 4), (std::vector<float>{5, 5, 5, 5}));
   EXPECT_EQ(error_of<ShapeError>([&] { Tensor::from_blob(data, {2, 2}, Dtype::f32, {1}); }),
             "from_blob: strides [1] must be as many as sizes [2, 2]");
   EXPECT_EQ(error_of<ValueError>([&] { Tensor::from_blob(nullptr, {2}, Dtype::f32); }), "from_blob: data is null for sizes [2]");
