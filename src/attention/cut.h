@@ -30,6 +30,9 @@ class Cut {
   /// Of the longest batch item or part.
   std::int64_t most_keys() const { return most_keys_; }
   std::int64_t most_lanes() const { return most_lanes_; }
+  /// Tasks of a head, or of heads together, which lie side by side, where all have as many; else 0.
+  std::int64_t tasks_of_head() const { return parts_.empty() ? whole_.strips : 0; }
+  std::int64_t strip_rows() const { return strip_rows_; }
   /// Of a task, where there are so many.
   std::int64_t task_rows() const { return task_rows_; }
   /// How many heads on the threads will be when a task is done, of so many rows of a head.
