@@ -229,7 +229,7 @@ GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(EveryTarget);
 /// Of a model of width 128 on 768 tokens: each layer's products and their gradients; with fewer parts than this they ran on one thread.
 TEST(GemmCut, ALayerOfASmallModelHasPartsForSeveralThreads) {
   const auto parts = [](std::int64_t m, std::int64_t n, std::int64_t k, bool pack_a) {
-    const PartGrid grid = part_grid(m, pieces_of(n, 48), m * n * k, n * k * 4, pack_a);
+    const PartGrid grid = part_grid(m, pieces_of(n, 48), m * n * k, n * k * 4, pack_a, 2);
     return grid.row_parts * grid.column_parts;
   };
   for (const auto& [m, n, k, pack_a] : {std::tuple{768, 128, 128, false}, {768, 512, 128, false}, {768, 128, 512, false}, {512, 128, 768, true}, {128, 512, 768, true}}) {

@@ -35,7 +35,7 @@ struct GemmCut {
 
   GemmCut(const GemmProblem& problem, bool packed)
       : p(problem),
-        grid(!pack_a || (!packed && own_b() == 0) ? part_grid(p.m, panels, p.m * p.n * p.k, p.n * p.k * stored_bytes<Kind>(p), pack_a)
+        grid(!pack_a || (!packed && own_b() == 0) ? part_grid(p.m, panels, p.m * p.n * p.k, p.n * p.k * stored_bytes<Kind>(p), pack_a, p.threads)
              : packed                             ? part_grid_of_rows(p.m, p.m * p.n * p.k, p.threads)
                                                   : PartGrid{own_b(), 1}) {}
   std::int64_t own_b() const { return parts_with_b(p.m, p.m * p.n * p.k, p.threads); }
