@@ -10,13 +10,13 @@
 #include "kernels/attention/key_rows.h"
 #include "runtime/memory.h"
 #include "runtime/parallel.h"
+#include "runtime/shares.h"
 #include "runtime/trace.h"
 #include "tensor/build.h"
 
 #include <algorithm>
 #include <array>
 #include <memory>
-#include <numeric>
 
 namespace attn {
 namespace {
@@ -110,7 +110,7 @@ void run_steps(const GradientSteps& steps, int threads, bool wave) {
     return runtime::parallel_for(1, [&](std::int64_t) {
       for (std::int64_t unit = 0; unit < steps.units(); ++unit) unit_of(unit);
     });
-  if (!wave && !steps.in_order(threads)) return runtime::parallel_for(steps.units(), unit_of);
+  if (!wave && !steps.in_order(threads)) return runtime::parallel_for_neighbours(steps.units(), unit_of);
   std::vector<runtime::Progress> progress(static_cast<std::size_t>(steps.steps()));
   std::vector<std::atomic<std::uint32_t>> undecided(static_cast<std::size_t>(steps.units()));
   GradientSteps::Wave all{progress.data(), undecided.data()};
@@ -219,7 +219,6 @@ FusedGradients attention_backward(const Call& call, const SavedAttention& saved,
   copy_strides(result.q, g.dq_stride);
   if (options.k) g.dk = result.k.data(), copy_strides(result.k, g.dk_stride);
   if (options.v) g.dv = result.v.data(), copy_strides(result.v, g.dv_stride);
-  if (p.q_heads > 0 && p.q_heads == std::gcd(p.k_heads, p.v_heads)) g.problem.heads_ahead = threads;  // else the next head is in work before
   std::vector<kernels::DenseGradient> dense;
   for (std::size_t n = 0; n < terms; ++n) {
     if (!bias[n] || p.bias[n].op != BiasOp::dense) continue;

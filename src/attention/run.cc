@@ -7,6 +7,7 @@
 #include "kernels/attention/key_rows.h"
 #include "runtime/memory.h"
 #include "runtime/parallel.h"
+#include "runtime/shares.h"
 
 #include <algorithm>
 #include <atomic>
@@ -33,7 +34,7 @@ class Run {
     split_ = whole && kernel.strips != nullptr && spans() > 1 && cut_.tasks() < most_split_tasks;
     if (whole && !split_) share_strips(call);
     by_head_ = whole && !split_ && goes_by_head();
-    call.problem.heads_ahead = by_head_ ? num_threads() : cut_.heads_ahead(problem_.q_rows);
+    call.problem.heads_ahead = by_head_ ? 1 : cut_.heads_ahead(problem_.q_rows);
     call.problem.rows_ahead = by_head_ ? cut_.strip_rows() : cut_.rows_ahead();
     call.problem.lane_rows = kernel.strip_rows;
     kernel_bytes_ = aligned(kernel.scratch_bytes(problem_));
@@ -93,20 +94,23 @@ class Run {
   bool goes_by_head() const {
     constexpr std::int64_t most_bytes = 4 << 20;
     const std::int64_t threads = num_threads(), strips = cut_.tasks_of_head(), columns = problem_.dim + problem_.value_dim;
-    return threads > 1 && strips > 1 && cut_.tasks() >= strips * threads && problem_.k_rows * columns * static_cast<std::int64_t>(sizeof(T)) <= most_bytes &&
+    return threads > 1 && strips > 0 && cut_.tasks() >= strips * threads && problem_.k_rows * columns * static_cast<std::int64_t>(sizeof(T)) <= most_bytes &&
            kernel_.strips != nullptr && problem_.score_callback.call == nullptr;
   }
-  /// Each thread takes the strips of one head after another, and at the end of those that others are at.
+  /// Each thread takes heads that lie side by side, one after another; then, of the others', heads and at last strips.
   void head_by_head() const {
     const std::int64_t strips = cut_.tasks_of_head(), heads = cut_.tasks() / strips;
+    if (strips == 1) return runtime::parallel_for_neighbours(heads, [&](std::int64_t head) { one_strip(cut_.task(head), nullptr); });
     std::vector<std::atomic<std::int64_t>> taken(static_cast<std::size_t>(heads));
-    std::atomic<std::int64_t> next{0};
     const auto finish = [&](std::int64_t head) {
-      for (std::int64_t n; (n = taken[static_cast<std::size_t>(head)].fetch_add(1, std::memory_order_relaxed)) < strips;) one_strip(cut_.task(head * strips + n), nullptr);
+      auto& next = taken[static_cast<std::size_t>(head)];
+      for (std::int64_t n = next.load(std::memory_order_relaxed); n < strips && (n = next.fetch_add(1, std::memory_order_relaxed)) < strips;)
+        one_strip(cut_.task(head * strips + n), nullptr);
     };
-    runtime::parallel_for(num_threads(), [&](std::int64_t) {
-      for (std::int64_t head; (head = next.fetch_add(1, std::memory_order_relaxed)) < heads;) finish(head);
-      for (std::int64_t head = heads; head-- > 0;) finish(head);
+    runtime::Shares shares(heads, num_threads());
+    runtime::parallel_for(num_threads(), [&](std::int64_t own) {
+      shares.run_from(own, finish);
+      for (std::int64_t head = 0; head < heads; ++head) finish(head);
     });
   }
 

@@ -2,7 +2,7 @@
 #include <attn/ops.h>
 
 #include "runtime/floating_point.h"
-#include "runtime/parallel.h"
+#include "runtime/shares.h"
 #include "tensor/blocks.h"
 #include "tensor/build.h"
 #include "tensor/elements.h"
@@ -47,7 +47,7 @@ void copy_turned(const Tensor& target, const Tensor& source, Turn turn) {
   corners[turn.to] = (target.size(turn.to) + width - 1) / width;
   corners[turn.from] = (target.size(turn.from) + height - 1) / height;
   const std::int64_t tiles = corners.product(), together = std::max<std::int64_t>(1, 16384 / (width * height));
-  runtime::parallel_for((tiles + together - 1) / together, [&](std::int64_t part) {
+  runtime::parallel_for_neighbours((tiles + together - 1) / together, [&](std::int64_t part) {
     for (std::int64_t tile = part * together; tile < std::min(tiles, (part + 1) * together); ++tile) {
       std::int64_t left = tile, to = 0, from = 0, columns = 0, rows = 0;
       const auto at = [&](int d, std::int64_t step) {  // where the tile begins along d

@@ -2,7 +2,7 @@
 #include "tensor/iterate.h"
 
 #include "runtime/floating_point.h"
-#include "runtime/parallel.h"
+#include "runtime/shares.h"
 
 #include <algorithm>
 #include <array>
@@ -103,13 +103,13 @@ void iterate_in_parts(const Dims& shape, std::span<const Operand> operands, Inne
   const std::int64_t run = walk.sizes[0], runs = elements / run;
   if (run >= part_elements) {  // a part is a piece of a run
     const std::int64_t pieces = (run + part_elements - 1) / part_elements;
-    return runtime::parallel_for(runs * pieces, [&](std::int64_t part) {
+    return runtime::parallel_for_neighbours(runs * pieces, [&](std::int64_t part) {
       const std::int64_t at = part / pieces, begin = part % pieces * part_elements;
       walk_runs(walk, operands, {at, at + 1, begin, std::min(run, begin + part_elements)}, loop, context);
     });
   }
   const std::int64_t together = part_elements / run;
-  runtime::parallel_for((runs + together - 1) / together, [&](std::int64_t part) {
+  runtime::parallel_for_neighbours((runs + together - 1) / together, [&](std::int64_t part) {
     walk_runs(walk, operands, {part * together, std::min(runs, (part + 1) * together), 0, run}, loop, context);
   });
 }

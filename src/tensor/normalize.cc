@@ -3,6 +3,8 @@
 
 #include <attn/runtime.h>
 
+#include "runtime/shares.h"
+
 namespace attn {
 namespace {
 
@@ -40,7 +42,7 @@ Gradients norm_gradients(const Backward& at, const Dims& normalized, double eps,
     if (i + 1 < static_cast<int>(at.inputs()) && at.needs(i + 1)) partial[i] = full({summed ? blocks * lanes : 1, n}, summed ? 0.0 : -0.0, wide);
   // Neighbouring rows where few threads leave them to one part.
   const std::int64_t together = std::max<std::int64_t>(1, lanes / 2 / num_threads()), parts = lanes / together;
-  runtime::parallel_for(blocks * parts, [&](std::int64_t part) {
+  runtime::parallel_for_neighbours(blocks * parts, [&](std::int64_t part) {
     auto* const scratch = is_half_dtype(x.dtype()) ? static_cast<float*>(runtime::thread_scratch(2 * static_cast<std::size_t>(n) * sizeof(float))) : nullptr;
     const std::int64_t begin = part / parts * block, end = std::min(rows, begin + block), lane = part % parts * together;
     for (std::int64_t at_lanes = begin; at_lanes < end; at_lanes += lanes)

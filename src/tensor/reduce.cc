@@ -1,6 +1,7 @@
 // src/tensor/reduce.cc: sum, mean, variance and norm along any dims.
 #include "kernels/rows/target.h"
 #include "runtime/floating_point.h"
+#include "runtime/shares.h"
 #include "tensor/blocks.h"
 #include "tensor/rows.h"
 
@@ -55,7 +56,7 @@ void sum_columns(const Rows& rows, const Tensor& y) {
   const std::int64_t columns = rows.x.size(-2), step = std::max(least, elements_a_part / std::max<std::int64_t>(1, rows.n) / least * least);
   const std::int64_t parts = (columns + step - 1) / step;
   const auto element = rows.x.dtype() == Dtype::bf16 ? kernels::Element::bf16 : element_of(rows.x.dtype());
-  runtime::parallel_for(rows.count / columns * parts, [&](std::int64_t part) {
+  runtime::parallel_for_neighbours(rows.count / columns * parts, [&](std::int64_t part) {
     const std::int64_t first = part / parts * columns + part % parts * step;
     kernels::row_kernels().sum_columns(element, advance(rows.x, rows.offset(first)), rows.stride, rows.n, advance(y, first), std::min(step, columns - part % parts * step));
   });

@@ -3,7 +3,7 @@
 #include <attn/ops.h>
 
 #include "kernels/rows/target.h"
-#include "runtime/parallel.h"
+#include "runtime/shares.h"
 #include "tensor/build.h"
 #include "tensor/element.h"
 
@@ -55,7 +55,7 @@ template <typename F>
 void parallel_rows(std::int64_t rows, std::int64_t n, F&& work) {
   constexpr std::int64_t elements_a_part = 16384;
   const std::int64_t step = std::max<std::int64_t>(1, elements_a_part / std::max<std::int64_t>(1, n));
-  runtime::parallel_for((rows + step - 1) / step, [&](std::int64_t part) {
+  runtime::parallel_for_neighbours((rows + step - 1) / step, [&](std::int64_t part) {
     for (std::int64_t row = part * step; row < std::min(rows, (part + 1) * step); ++row) work(row);
   });
 }

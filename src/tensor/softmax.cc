@@ -1,6 +1,7 @@
 // src/tensor/softmax.cc: softmax, log_softmax and cumsum: as many values as they read, row by row.
 #include <attn/autograd.h>
 
+#include "runtime/shares.h"
 #include "tensor/binary.h"
 #include "tensor/rows.h"
 
@@ -29,7 +30,7 @@ void softmax_columns(kernels::RowOp op, const Rows& from, const Rows& to) {
   constexpr std::int64_t elements_a_part = 32768, least = 16;
   const std::int64_t columns = from.x.size(-2), step = std::max(least, elements_a_part / std::max<std::int64_t>(1, from.n) / least * least);
   const std::int64_t parts = (columns + step - 1) / step;
-  runtime::parallel_for(from.count / columns * parts, [&](std::int64_t part) {
+  runtime::parallel_for_neighbours(from.count / columns * parts, [&](std::int64_t part) {
     const std::int64_t first = part / parts * columns + part % parts * step, count = std::min(step, columns - part % parts * step);
     kernels::row_kernels().softmax_columns(op, element_of(dtype_of<T>), from.data<T>(first), from.stride, to.data<T>(first), to.stride, from.n, count);
   });
@@ -116,7 +117,7 @@ Tensor gradient_of_rows(kernels::RowOp op, const Tensor& given_dy, const Tensor&
     const auto part_at = [&](std::int64_t row) { return GradientPart<T>{op, from.n, from.stride, up.data<T>(row), from.data<T>(row), to.data<T>(row)}; };
     if (from.stride == 1 || from.n == 1) return parallel_rows(from.count, from.n, [&](std::int64_t row) { part_at(row).row(); });
     const std::int64_t columns = from.stride, parts = (columns + gradient_columns - 1) / gradient_columns;  // the dims behind `dim`
-    runtime::parallel_for(from.count / columns * parts, [&](std::int64_t part) {
+    runtime::parallel_for_neighbours(from.count / columns * parts, [&](std::int64_t part) {
       const std::int64_t first = part / parts * columns + part % parts * gradient_columns;
       part_at(first).columns(std::min(gradient_columns, columns - part % parts * gradient_columns));
     });

@@ -1,5 +1,6 @@
 // tests/runtime/parallel_test.cc: every part runs once, whoever runs it, and errors find their way back.
 #include "runtime/parallel.h"
+#include "runtime/shares.h"
 
 #include <attn/error.h>
 #include <attn/runtime.h>
@@ -35,9 +36,11 @@ class Threads {
 };
 
 /// Parts that did not run exactly once.
-std::int64_t wrong_counts(std::int64_t parts) {
+enum class Shared : bool { one_by_one, with_neighbours };
+std::int64_t wrong_counts(std::int64_t parts, Shared shared = Shared::one_by_one) {
   const auto runs = std::make_unique<std::atomic<int>[]>(static_cast<std::size_t>(parts));
-  parallel_for(parts, [&](std::int64_t i) { runs[static_cast<std::size_t>(i)].fetch_add(1, std::memory_order_relaxed); });
+  const auto run = [&](std::int64_t i) { runs[static_cast<std::size_t>(i)].fetch_add(1, std::memory_order_relaxed); };
+  shared == Shared::one_by_one ? parallel_for(parts, run) : runtime::parallel_for_neighbours(parts, run);
   std::int64_t wrong = 0;
   for (std::int64_t i = 0; i < parts; ++i) wrong += runs[static_cast<std::size_t>(i)].load() != 1;
   return wrong;
@@ -48,6 +51,26 @@ TEST(ParallelFor, RunsEachPartOnce) {
     const Threads set(threads);
     for (std::int64_t parts : {1, 2, 3, 7, 8, 9, 64, 1000, 100000}) EXPECT_EQ(wrong_counts(parts), 0) << threads << " threads, " << parts << " parts";
   }
+}
+
+TEST(ParallelFor, NeighboursRunOnceToo) {
+  for (int threads : {1, 2, 3, 8, 9, 40}) {
+    const Threads set(threads);
+    for (std::int64_t parts : {0, 1, 2, 3, 7, 8, 9, 41, 64, 1000, 100000}) EXPECT_EQ(wrong_counts(parts, Shared::with_neighbours), 0) << threads << " threads, " << parts << " parts";
+    parallel_for(5, [&](std::int64_t) { EXPECT_EQ(wrong_counts(100, Shared::with_neighbours), 0) << threads << " threads, nested"; });
+  }
+}
+
+TEST(ParallelFor, OneThreadTakesTheOthersNeighbours) {
+  runtime::Shares shares(100, 3);
+  std::vector<std::int64_t> taken;
+  shares.run_from(1, [&](std::int64_t part) { taken.push_back(part); });
+  ASSERT_EQ(taken.size(), 100u);
+  EXPECT_EQ(taken.front(), 33);
+  EXPECT_EQ(taken[33], 66);
+  EXPECT_EQ(taken[67], 0);
+  EXPECT_EQ(taken.back(), 32);
+  for (const std::int64_t own : {0, 1, 2}) shares.run_from(own, [](std::int64_t part) { FAIL() << part; });
 }
 
 TEST(ParallelFor, RunsEachPartOnceInManySmallRegions) {

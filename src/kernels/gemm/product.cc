@@ -10,6 +10,7 @@
 #include "runtime/memory.h"
 #include "runtime/once.h"
 #include "runtime/parallel.h"
+#include "runtime/shares.h"
 
 #include <algorithm>
 
@@ -32,7 +33,7 @@ template <typename Run>
 void share(std::int64_t items, std::int64_t parts, std::int64_t work, Run run) {
   const std::int64_t group = parts > 1 ? 1 : std::max<std::int64_t>(1, part_work / std::max<std::int64_t>(1, work));
   const std::int64_t groups = (items + group - 1) / group;
-  runtime::parallel_for(groups * parts, [&](std::int64_t index) {
+  runtime::parallel_for_neighbours(groups * parts, [&](std::int64_t index) {
     const std::int64_t first = index / parts * group, last = std::min(items, first + group);
     for (std::int64_t item = first; item < last; ++item) run(item, index % parts);
   });
