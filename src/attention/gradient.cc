@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <numeric>
 
 namespace attn {
 namespace {
@@ -235,6 +236,8 @@ FusedGradients attention_backward(const Call& call, const SavedAttention& saved,
   std::vector<std::int64_t> places(static_cast<std::size_t>(steps.blocks() * p.q_heads * expression.gradient.step_count));
   g.places = places.data();
   const bool wave = steps.is_wave(threads);
+  if ((wave || steps.in_order(threads)) && p.q_heads > 0 && p.q_heads == std::gcd(p.k_heads, p.v_heads))
+    g.problem.heads_ahead = threads;  // the heads between are in work; else the next one is this thread's
   trace(call, plan, wave);
   run_steps(steps, threads, wave);
   if (parameters) computed == Dtype::f64 ? share_parameters<double>(p, sums, result, bias) : share_parameters<float>(p, sums, result, bias);
