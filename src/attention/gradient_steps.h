@@ -120,6 +120,7 @@ class GradientSteps {
   Order order_of_shared(std::int64_t items) const;
   template <typename F>
   void for_each_sum(F&& sum) const;
+  std::int64_t keys_apart(std::int64_t unit) const;
   /// Whether no unit has two steps, or none beside others that have some: in order, a step waits for the same step of another unit.
   bool one_step_each() const;
   /// Whether pieces of a batch item are apart: packed sequences.
