@@ -1,11 +1,8 @@
 // src/runtime/shares.h: parts that lie side by side in memory, shared so that each thread takes neighbours.
 #pragma once
-#include <attn/runtime.h>
-
-#include "runtime/parallel.h"
-
 #include <atomic>
 #include <cstdint>
+#include <type_traits>
 #include <vector>
 
 namespace attn::runtime {
@@ -43,12 +40,14 @@ class Shares {
 /// what a thread asks for ahead is its own. On 2 threads of an AMD EPYC of the fifth
 /// generation 256 heads of (32, 8, 64, 64) take .8 of the time, forward and backward, softmax of 512 rows .7 to .85. A part leaves the floating-point environment as it is;
 /// after an exception others take the parts that are left.
+void parallel_for_neighbours(std::int64_t parts, void (*part)(void* context, std::int64_t index), void* context);
+
+/// The same for a callable.
 template <typename F>
 void parallel_for_neighbours(std::int64_t parts, F&& part) {
-  const std::int64_t threads = num_threads();
-  if (threads == 1 || parts <= threads) return parallel_for(parts, part);
-  Shares shares(parts, threads);
-  parallel_for(threads, [&](std::int64_t own) { shares.run_from(own, part); });
+  using Function = std::remove_reference_t<F>;
+  parallel_for_neighbours(
+      parts, [](void* context, std::int64_t index) { (*static_cast<Function*>(context))(index); }, const_cast<void*>(static_cast<const void*>(&part)));
 }
 
 }  // namespace attn::runtime

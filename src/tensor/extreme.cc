@@ -1,4 +1,5 @@
 // src/tensor/extreme.cc: max, min, argmax, all and any: comparisons along a row, exact in every dtype.
+#include "runtime/parallel.h"
 #include "tensor/blocks.h"
 #include "tensor/elements.h"
 #include "tensor/rows.h"

@@ -1,5 +1,6 @@
 // src/tensor/matmul.cc: matmul by torch's rank rules, bmm, dot and linear; every product goes through one call.
 #include "kernels/gemm/product.h"
+#include "runtime/parallel.h"
 #include "tensor/defined.h"
 #include "tensor/products.h"
 #include "tensor/rows.h"

@@ -1,6 +1,7 @@
 // src/tensor/reduce.cc: sum, mean, variance and norm along any dims.
 #include "kernels/rows/target.h"
 #include "runtime/floating_point.h"
+#include "runtime/parallel.h"
 #include "runtime/shares.h"
 #include "tensor/blocks.h"
 #include "tensor/rows.h"
