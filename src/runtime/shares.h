@@ -37,9 +37,9 @@ class Shares {
 };
 
 /// parallel_for over parts of which neighbours read and write neighbouring memory: lines do not go back and forth between cores from call to call, and
-/// what a thread asks for ahead is its own. On 2 threads of an AMD EPYC of the fifth
-/// generation 256 heads of (32, 8, 64, 64) take .8 of the time, forward and backward, softmax of 512 rows .7 to .85. A part leaves the floating-point environment as it is;
-/// after an exception others take the parts that are left.
+/// what a thread asks for ahead is its own. On 2 threads of an AMD EPYC of the fifth generation 256 heads of (32, 8, 64, 64) take .8 of the time, forward
+/// and backward, softmax of 512 rows .7 to .85. A part leaves the floating-point environment as it is; after an exception others take the parts that
+/// are left.
 void parallel_for_neighbours(std::int64_t parts, void (*part)(void* context, std::int64_t index), void* context);
 
 /// The same for a callable.

@@ -37,6 +37,8 @@ class Threads {
 
 /// Parts that did not run exactly once.
 enum class Shared : bool { one_by_one, with_neighbours };
+
+/// Parts that did not run exactly once.
 std::int64_t wrong_counts(std::int64_t parts, Shared shared = Shared::one_by_one) {
   const auto runs = std::make_unique<std::atomic<int>[]>(static_cast<std::size_t>(parts));
   const auto run = [&](std::int64_t i) { runs[static_cast<std::size_t>(i)].fetch_add(1, std::memory_order_relaxed); };
