@@ -104,7 +104,7 @@ class ATTN_API KvCache {
 ///            sequence's first key.
 /// Errors     as attention() and KvCache; ValueError when key_lengths or key_start is given.
 /// Gradient   none: a cache has no history.
-/// Bits       those of attention() on the same keys without a cache; those of int8 as on the dequantised keys.
+/// Bits       those of attention() on the same keys without a cache; those of int8 as on the dequantised keys, in bf16 as docs/numerics.md section 3.8 has it.
 ATTN_API AttentionResult attention_cached(const Tensor& q, const KvCache& cache, const std::vector<KvSequence>& sequences,
                                           const AttentionOptions& options = {});
 

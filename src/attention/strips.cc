@@ -25,10 +25,11 @@ const StripKernel& strips() {
   return E == Element::f64 ? target()->f64 : E == Element::bf16 ? target()->bf16 : target()->f32;
 }
 
-/// Rows of K and V as they are, or widened on their way.
+/// Rows of K and V as they are, or widened on their way. A product of bf16 takes numbers of 8 bits where one scale a row may wait until after it.
 template <Element E>
-bool reads(Element stored) {
-  return stored == E || (E != Element::bf16 && stored == Element::i8) || (E == Element::f32 && (stored == Element::f16 || stored == Element::bf16));
+bool reads(const kernels::KeyRows& rows, std::int64_t columns) {
+  const Element stored = rows.element;
+  return stored == E || (stored == Element::i8 && (E != Element::bf16 || rows.scale_group >= columns)) || (E == Element::f32 && (stored == Element::f16 || stored == Element::bf16));
 }
 
 /// Where bf16 has its own product.
@@ -47,7 +48,7 @@ bool is_of(const AttentionProblem& problem) {
 template <Element E>
 Answer ask(const AttentionProblem& problem) {
   if (!is_of<E>(problem)) return Answer::other_dtype;
-  if (!reads<E>(problem.k.element) || !reads<E>(problem.v.element)) return Answer::other_storage;
+  if (!reads<E>(problem.k, problem.dim) || !reads<E>(problem.v, problem.value_dim)) return Answer::other_storage;
   for (int n = 0; n < problem.bias_count; ++n)
     if (problem.bias[n].element != Element::f32 && problem.bias[n].element != Element::f64) return Answer::other_storage;
   if (problem.score == kernels::ScoreOp::additive && E == Element::bf16) return Answer::additive_score;

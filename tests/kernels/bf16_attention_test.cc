@@ -46,8 +46,15 @@ struct Attended {
   std::vector<std::uint16_t> out;
 };
 
+/// Keys and values; of 8 bits: whole numbers, and a scale a row.
+struct Keys {
+  Rows k, v;
+  std::vector<float> k_scale, v_scale;
+};
+
 /// One row over the keys that it sees, first ... last - 1, in blocks of 256 and spans of 1,024.
-Attended attend(bool tiles, const std::vector<float>& q, const Rows& k, const Rows& v, float scale, std::int64_t first, std::int64_t last) {
+Attended attend(bool tiles, const std::vector<float>& q, const Keys& keys, float scale, std::int64_t first, std::int64_t last) {
+  const auto& [k, v, k_scale, v_scale] = keys;
   const auto columns = v[0].size();
   float m_all = -infinity<float>(), l_all = 0;
   std::vector<float> o_all(columns, 0.0f);
@@ -64,15 +71,23 @@ Attended attend(bool tiles, const std::vector<float>& q, const Rows& k, const Ro
       for (std::int64_t j = begin; j < end; ++j) {
         const auto& key = k[static_cast<std::size_t>(j)];
         const auto at = [](const std::vector<float>& row) { return [&row](std::int64_t d) { return row[static_cast<std::size_t>(d)]; }; };
-        s[static_cast<std::size_t>(j - block)] = dot(tiles, 0, static_cast<std::int64_t>(q.size()), at(key), at(q)) * scale;
+        float product = dot(tiles, 0, static_cast<std::int64_t>(q.size()), at(key), at(q));
+        if (!k_scale.empty()) product *= k_scale[static_cast<std::size_t>(j)];
+        s[static_cast<std::size_t>(j - block)] = product * scale;
         maximum = std::max(maximum, s[static_cast<std::size_t>(j - block)]);
       }
       const float alpha = fresh ? 0 : exp2((m - maximum) * Constants<float>::log2e);
       float sum = 0;
       for (std::size_t j = 0; j < 256; j += 2) {
-        for (const std::size_t n : {j, j + 1})
-          if (s[n] != -infinity<float>()) p[n] = rounded_to_bf16(bf16_weight(s[n], maximum));
+        float weight[2] = {0, 0};
+        for (const std::size_t n : {j, j + 1}) {
+          if (s[n] == -infinity<float>()) continue;
+          weight[n - j] = bf16_weight(s[n], maximum);
+          p[n] = rounded_to_bf16(weight[n - j]);
+        }
         sum = (sum + p[j + 1]) + p[j];
+        for (const std::size_t n : {j, j + 1})
+          if (!v_scale.empty() && p[n] != 0) p[n] = rounded_to_bf16(weight[n - j] * v_scale[static_cast<std::size_t>(block) + n]);
       }
       l = std::fma(l, alpha, sum);
       for (std::size_t c = 0; c < columns; ++c) {
@@ -104,10 +119,23 @@ struct Shape {
 
 class Bf16Attention : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(Bf16Attention, HasTheOrderOfItsTarget) {
-  const AttentionTarget& target = *attention_target(GetParam().c_str());
+void has_the_order(const std::string& name, bool bytes) {
+  const AttentionTarget& target = *attention_target(name.c_str());
   std::mt19937 random(5);
   std::normal_distribution<float> normal;
+  const auto draw_bytes = [&](std::int64_t rows, std::int64_t columns, std::vector<std::int8_t>& numbers, std::vector<float>& scales) {
+    Rows values;
+    for (std::int64_t r = 0; r < rows; ++r) {
+      std::vector<float> row;
+      for (std::int64_t c = 0; c < columns; ++c) {
+        numbers.push_back(static_cast<std::int8_t>(static_cast<int>(random() % 255) - 127));
+        row.push_back(numbers.back());
+      }
+      values.push_back(row);
+      scales.push_back(0.002F * static_cast<float>(1 + random() % 1000) / 100);
+    }
+    return values;
+  };
   const auto draw = [&](std::int64_t rows, std::int64_t columns, std::vector<std::uint16_t>& words) {
     Rows values;
     for (std::int64_t r = 0; r < rows; ++r) {
@@ -121,10 +149,15 @@ TEST_P(Bf16Attention, HasTheOrderOfItsTarget) {
     return values;
   };
   for (const Shape& shape : {Shape{70, 300, 64, 64, -1}, Shape{64, 256, 80, 48, -1}, Shape{3, 1300, 128, 128, -1}, Shape{1, 45, 33, 7, -1}, Shape{130, 130, 24, 100, 1000},
-                             Shape{300, 300, 40, 17, 50}, Shape{9, 2100, 65, 33, -1}, Shape{8, 8, 1, 1, 1000}}) {
+                             Shape{300, 300, 40, 17, 50}, Shape{9, 2100, 65, 33, -1}, Shape{8, 8, 1, 1, 1000}, Shape{1, 1301, 128, 128, -1}, Shape{4, 523, 64, 80, 300}, Shape{7, 301, 16, 208, 290},
+                             Shape{5, 77, 48, 64, -1}}) {
     const std::string what = "Tq=" + std::to_string(shape.q_rows) + " Tk=" + std::to_string(shape.k_rows) + " D=" + std::to_string(shape.dim) + " Dv=" + std::to_string(shape.value_dim);
     std::vector<std::uint16_t> q, k, v, out(static_cast<std::size_t>(shape.q_rows * shape.value_dim));
-    const Rows q_rows = draw(shape.q_rows, shape.dim, q), k_rows = draw(shape.k_rows, shape.dim, k), v_rows = draw(shape.k_rows, shape.value_dim, v);
+    std::vector<std::int8_t> k_numbers, v_numbers;
+    const Rows q_rows = draw(shape.q_rows, shape.dim, q);
+    Keys keys;
+    keys.k = bytes ? draw_bytes(shape.k_rows, shape.dim, k_numbers, keys.k_scale) : draw(shape.k_rows, shape.dim, k);
+    keys.v = bytes ? draw_bytes(shape.k_rows, shape.value_dim, v_numbers, keys.v_scale) : draw(shape.k_rows, shape.value_dim, v);
     AttentionProblem p;
     p.batch = p.q_heads = p.k_heads = p.v_heads = 1;
     p.q_rows = shape.q_rows;
@@ -140,6 +173,16 @@ TEST_P(Bf16Attention, HasTheOrderOfItsTarget) {
     p.k.base = k.data();
     p.v.base = v.data();
     p.k.element = p.v.element = Element::bf16;
+    if (bytes) {
+      p.k.base = k_numbers.data();
+      p.v.base = v_numbers.data();
+      p.k.element = p.v.element = Element::i8;
+      p.k.scales = keys.k_scale.data();
+      p.v.scales = keys.v_scale.data();
+      p.k.scale_stride = p.v.scale_stride = 1;
+      p.k.scale_group = static_cast<int>(shape.dim);
+      p.v.scale_group = static_cast<int>(shape.value_dim);
+    }
     p.q_stride[2] = p.k.row_stride = shape.dim;
     p.out_stride[2] = p.v.row_stride = shape.value_dim;
     p.scale = 1 / std::sqrt(static_cast<double>(shape.dim));
@@ -155,7 +198,7 @@ TEST_P(Bf16Attention, HasTheOrderOfItsTarget) {
     ::operator delete(scratch, std::align_val_t{64});
     for (std::int64_t i = 0; i < shape.q_rows; ++i) {
       const std::int64_t first = shape.left < 0 ? 0 : std::max<std::int64_t>(0, i - shape.left), last = shape.left < 0 ? shape.k_rows : i + 1;
-      const Attended expected = attend(GetParam() == "amx", q_rows[static_cast<std::size_t>(i)], k_rows, v_rows, static_cast<float>(p.scale), first, last);
+      const Attended expected = attend(name == "amx", q_rows[static_cast<std::size_t>(i)], keys, static_cast<float>(p.scale), first, last);
       ASSERT_EQ(maximum[static_cast<std::size_t>(i)], expected.maximum) << what << " row " << i;
       ASSERT_EQ(sum[static_cast<std::size_t>(i)], expected.sum) << what << " row " << i;
       for (std::int64_t c = 0; c < shape.value_dim; ++c)
@@ -163,6 +206,9 @@ TEST_P(Bf16Attention, HasTheOrderOfItsTarget) {
     }
   }
 }
+
+TEST_P(Bf16Attention, HasTheOrderOfItsTarget) { has_the_order(GetParam(), false); }
+TEST_P(Bf16Attention, MultipliesNumbersOfEightBitsByTheirScalesAfterwards) { has_the_order(GetParam(), true); }
 
 /// Targets that multiply bf16 themselves.
 std::vector<std::string> bf16_targets() {

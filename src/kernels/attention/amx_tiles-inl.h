@@ -95,7 +95,9 @@ HWY_NOINLINE void tiled_score_columns(const Bf16Scores& scores, const ScoreRange
     for (int r = 0; r < rows; ++r)
       ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) {
         float* const place = s + r * bf16_rows + v * 16;
-        __m512 x = _mm512_mul_ps(_mm512_load_ps(place), factor);
+        __m512 x = _mm512_load_ps(place);
+        if (scores.key_scale) x = _mm512_mul_ps(x, _mm512_set1_ps(scores.key_scale[key + r]));
+        x = _mm512_mul_ps(x, factor);
         if (visible)
           x = _mm512_mask_blend_ps(static_cast<__mmask16>(visible[key + r] >> ((vector + v) * 16)), _mm512_set1_ps(-std::numeric_limits<float>::infinity()), x);
         largest[v] = _mm512_max_ps(largest[v], x);
@@ -199,7 +201,9 @@ HWY_NOINLINE inline void finish_few_scores(const Bf16Scores& scores, int begin, 
         const __m512i bit = _mm512_set1_epi64(std::int64_t{1} << r);
         seen &= _mm512_test_epi64_mask(_mm512_load_si512(visible + i), bit) | _mm512_test_epi64_mask(_mm512_load_si512(visible + i + 8), bit) << 8;
       }
-      const __m512 x = _mm512_mask_mul_ps(_mm512_set1_ps(hidden), static_cast<__mmask16>(seen), _mm512_load_ps(s + i), factor);
+      __m512 x = _mm512_load_ps(s + i);
+      if (scores.key_scale) x = _mm512_mul_ps(x, _mm512_load_ps(scores.key_scale + i));
+      x = _mm512_mask_mul_ps(_mm512_set1_ps(hidden), static_cast<__mmask16>(seen), x, factor);
       largest = _mm512_max_ps(largest, x);
       _mm512_store_ps(s + i, x);
     }

@@ -20,7 +20,8 @@ struct Bf16FewScoresTile {
   std::int64_t pairs;
   float scale;
   const std::uint32_t* q;
-  LinesAhead* ahead;  // of the keys
+  LinesAhead* ahead;       // of the keys
+  const float* key_scale;  // of the first of them on, or null
 
   template <int ROWS, int VECTORS>
   HWY_NOINLINE void operator()(const float* const* keys, std::int64_t stride, int row, float* scores, std::int64_t to_stride) const {
@@ -56,15 +57,25 @@ struct Bf16FewScoresTile {
         ATTN_UNROLL for (int r = 0; r < ROWS; ++r)
           sum[r][v] = dot_pair(sum[r][v], _mm512_load_si512(column), _mm512_set1_epi32(static_cast<int>(of_rows[r])));
       }
+    if (key_scale)
+      ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) {
+        const __m512 of_keys = _mm512_loadu_ps(key_scale + v * 16);
+        ATTN_UNROLL for (int r = 0; r < ROWS; ++r) sum[r][v] = _mm512_mul_ps(sum[r][v], of_keys);
+      }
     const __m512 factor = _mm512_set1_ps(scale);
     ATTN_UNROLL for (int r = 0; r < ROWS; ++r)
       ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) _mm512_storeu_ps(scores + (row + r) * to_stride + v * 16, _mm512_mul_ps(sum[r][v], factor));
   }
 };
 
-/// weigh_few: weights of `rows` rows rounded to bf16, pairs of them as words p [pair][few_rows]. `words`: room for [few_rows][128].
-HWY_NOINLINE inline void weigh_few(const Strip<float>& strip, const FewBlock<float, bf16_key_block>& block, int rows, int begin, int end, std::uint32_t* words, LinesAhead& ahead) {
+/// weigh_few: weights of `rows` rows rounded to bf16, pairs of them as words [row][128] and turned to p [pair][few_rows], of which their sum is to be made.
+/// Of values with scales (or null) the words are those of weights times scales.
+HWY_NOINLINE inline void weigh_few(const Strip<float>& strip, const FewBlock<float, bf16_key_block>& block, int rows, int begin, int end,
+                                   std::uint32_t* words, LinesAhead& ahead, const float* scales) {
   constexpr int keys = bf16_key_block, pairs = keys / 2;
+  const auto store = [](__m512 low, __m512 high, std::uint32_t* to) ATTN_BF16_ATTR {
+    _mm512_store_si512(to, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low)));
+  };
   raise_maximum(strip, 1);
   for (int r = 0; r < rows; ++r) {
     float* const s = block.s + r * keys;
@@ -73,25 +84,63 @@ HWY_NOINLINE inline void weigh_few(const Strip<float>& strip, const FewBlock<flo
     for (int i = begin / 32 * 32; i < end; i += 32) {
       ahead.fetch<8>();
       const __m512 low = bf16_weight(_mm512_load_ps(s + i), reference), high = bf16_weight(_mm512_load_ps(s + i + 16), reference);
-      _mm512_store_si512(words + r * pairs + i / 2, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low)));
+      store(low, high, words + r * pairs + i / 2);
+      if (scales == nullptr) continue;
+      _mm512_store_ps(s + i, _mm512_mul_ps(low, _mm512_load_ps(scales + i)));
+      _mm512_store_ps(s + i + 16, _mm512_mul_ps(high, _mm512_load_ps(scales + i + 16)));
     }
   }
   const int first = begin / 2, last = (end + 1) / 2;
   turn(reinterpret_cast<const float*>(words) + first, std::int64_t{pairs}, rows, last - first, block.p + first * few_rows, std::int64_t{few_rows});
-  __m256 sum = _mm256_setzero_ps();
-  for (int pair = first; pair < last; ++pair)  // times (1, 1)
-    sum = _mm256_dpbf16_ps(sum, reinterpret_cast<__m256bh>(_mm256_load_ps(block.p + pair * few_rows)), reinterpret_cast<__m256bh>(_mm256_set1_epi32(0x3F803F80)));
-  _mm256_store_ps(strip.sum, sum);
-  fold_sums(strip, 1);
+  for (int r = 0; scales != nullptr && r < rows; ++r)
+    for (int i = begin / 32 * 32; i < end; i += 32) {
+      const float* const s = block.s + r * keys + i;
+      store(_mm512_load_ps(s), _mm512_load_ps(s + 16), words + r * pairs + i / 2);
+    }
 }
 
-/// FewRowsTile for pairs of keys: rows of V, an even number of them; weights p[pair][p_stride].
+/// The sum of such weights: a chain over the pairs, rows in the lanes.
+struct FewSum {
+  const std::uint32_t* p = nullptr;  // [pair][few_rows], of the part's first pair; null: it is made elsewhere
+  float* sum = nullptr;
+  std::int64_t step = few_rows;
+  __m256 chain = _mm256_setzero_ps();
+
+  /// For a tile: others than the first add zeros, since a loop without them would be a second copy of the first one's.
+  HWY_INLINE FewSum of_tile(bool first, bool begins) const {
+    alignas(32) static constexpr std::uint32_t zeros[few_rows] = {};
+    FewSum own = first && p != nullptr ? *this : FewSum{zeros, nullptr, 0};
+    if (own.sum != nullptr && !begins) own.chain = _mm256_load_ps(sum);
+    return own;
+  }
+  HWY_INLINE void add() {  // times (1, 1)
+    const __m256i pair = _mm256_load_si256(reinterpret_cast<const __m256i*>(p)), ones = _mm256_set1_epi32(0x3F803F80);
+    chain = _mm256_dpbf16_ps(chain, reinterpret_cast<__m256bh>(pair), reinterpret_cast<__m256bh>(ones));
+    p += step;
+  }
+  HWY_INLINE void end() const {
+    if (sum != nullptr) _mm256_store_ps(sum, chain);
+  }
+  void make(int pairs) {
+    for (int n = 0; n < pairs; ++n) add();
+    end();
+  }
+};
+
+/// Weights of pairs: from pair to pair, from row to row.
+struct FewPairs {
+  const std::uint32_t* p;
+  std::int64_t stride, row_stride;
+  FewPairs from(int pair) const { return {p + pair * stride, stride, row_stride}; }
+};
+
+/// FewRowsTile for pairs of keys: rows of V, an even number of them. The first tile makes the sum of weights meanwhile, whose chain waits for itself.
 struct Bf16FewRowsTile {
   const std::uint16_t* const* v_rows;
   std::int64_t value_dim;
   int pairs;
-  const std::uint32_t* p;
-  std::int64_t p_stride;
+  FewPairs p;
+  FewSum weight_sum;
   FewFold<float> fold;
 
   template <int ROWS, int VECTORS>
@@ -108,8 +157,10 @@ struct Bf16FewRowsTile {
     // only the last vector may reach past the row
     const std::int64_t left = value_dim - column - (VECTORS - 1) * 16;
     const __mmask16 last = left >= 16 ? 0xFFFF : static_cast<__mmask16>((1u << left) - 1);
-    const std::uint32_t* weights = p + row;
-    for (int pair = 0; pair < pairs; ++pair, weights += p_stride) {
+    const std::uint32_t* weights = p.p + row * p.row_stride;
+    FewSum adds = weight_sum.of_tile(row == 0 && column == 0, fold.begins);
+    for (int pair = 0; pair < pairs; ++pair, weights += p.stride) {
+      adds.add();
       const std::uint16_t *low = v_rows[2 * pair] + column, *high = v_rows[2 * pair + 1] + column;
       const auto next = take<LINES, TIMES>(*fold.ahead, low);
       __m512i values[VECTORS];
@@ -124,7 +175,7 @@ struct Bf16FewRowsTile {
         ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) values[x] = words_of_rows(low + x * 16, high + x * 16, x == VECTORS - 1 ? last : 0xFFFF);
       }
       ATTN_UNROLL for (int r = 0; r < ROWS; ++r) {
-        const __m512i weight = _mm512_set1_epi32(static_cast<int>(weights[r]));
+        const __m512i weight = _mm512_set1_epi32(static_cast<int>(weights[r * p.row_stride]));
         ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) sum[r][x].raw = dot_pair(sum[r][x].raw, values[x], weight);
         ask_share<LINES>(next, r, ROWS);
       }
@@ -132,6 +183,7 @@ struct Bf16FewRowsTile {
     if constexpr (by_twos)
       if (fold.ends)
         ATTN_UNROLL for (int r = 0; r < ROWS; ++r) ATTN_UNROLL for (int x = 0; x < VECTORS; x += 2) in_order(sum[r][x].raw, sum[r][x + 1].raw);
+    adds.end();
     fold.finish(row, o, sum);
   }
 };

@@ -45,9 +45,10 @@ struct Bf16Scores {
   float scale;
   float *s, *alpha;
   TileAhead* ahead;  // what the tiles ask for, or null
+  const float* key_scale;  // of keys of 8 bits, or null
 };
 
-/// KEYS x VECTORS scores from key `key` and vector `vector` on: a chain over the pairs of d, times the scale, -inf where `visible` (the block's
+/// KEYS x VECTORS scores from key `key` and vector `vector` on: a chain over the pairs of d, times the key's scale and the call's, -inf where `visible` (the block's
 /// words; null: all) has no bit. The lanes' maximum goes through `alpha`.
 template <int KEYS, int VECTORS>
 HWY_INLINE void bf16_score_tile(const Bf16Scores& scores, int key, int vector, const Word* visible, const TileAhead* ahead = nullptr) {
@@ -78,6 +79,11 @@ HWY_INLINE void bf16_score_tile(const Bf16Scores& scores, int key, int vector, c
   }
   _Pragma("GCC unroll 2") for (; c < pairs; ++c) add(c);
   const __m512 factor = _mm512_set1_ps(scores.scale);
+  if (scores.key_scale)
+    ATTN_UNROLL for (int r = 0; r < KEYS; ++r) {
+      const __m512 of_key = _mm512_set1_ps(scores.key_scale[key + r]);
+      ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = _mm512_mul_ps(sum[r][v], of_key);
+    }
   ATTN_UNROLL for (int r = 0; r < KEYS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = _mm512_mul_ps(sum[r][v], factor);
   if (visible)
     ATTN_UNROLL for (int r = 0; r < KEYS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v)

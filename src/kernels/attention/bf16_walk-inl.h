@@ -10,7 +10,9 @@
 #endif
 
 #include "kernels/attention/amx_tiles-inl.h"
+#include "kernels/attention/bf16_few_bytes-inl.h"
 #include "kernels/attention/bf16_few_rows-inl.h"
+#include "kernels/attention/bf16_strip-inl.h"
 #include "kernels/attention/bf16_tiles-inl.h"
 #include "kernels/attention/bf16_weights-inl.h"
 #include "kernels/attention/walk-inl.h"
@@ -18,62 +20,6 @@
 #if HWY_TARGET == HWY_AVX3
 ATTN_BEFORE_BF16_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
-
-/// Beyond what a strip of f32 has: queries, weights, keys and values as pairs.
-struct Bf16Strip {
-  static constexpr int R = bf16_rows, keys = bf16_key_block;
-  std::uint32_t* q;  // [ceil(D / 2)][R]
-  float* s;          // [256][R]
-  std::uint32_t* p;  // [128][R]
-  std::uint8_t* ready;  // [2][blocks]  whether the keys, then the pairs of values of a block are there already; and whether the task copies keys
-  std::uint32_t* v;     // [blocks][128][value words]
-  std::uint32_t* k;     // [key places][256][ceil(D / 2)], copies: of rows in each other's way, or of an odd number of elements
-  std::uint32_t* few_queries;  // [ceil(D / 2)][few_rows]
-  std::uint32_t* zeros;        // a row of V
-  std::uint32_t* tile_rows_copy;  // [64][ceil(D / 2)]
-  std::uint32_t* paired;          // [16][value words]  values on their way to tiles; of few queries the sums of a block
-  std::uint32_t* tile_weights;    // [16][128]  of few queries
-  void* rest;        // a Strip<float>
-
-  static std::int64_t pairs(std::int64_t dim) { return (dim + 1) / 2; }
-  static std::int64_t value_words(std::int64_t value_dim) { return (value_dim + 15) / 16 * 16; }
-  /// Blocks of keys and of pairs of values that stay for the other strips of a task: all of them, as long as they fit a cache. Later blocks
-  /// share the last place.
-  static std::int64_t kept_blocks(const AttentionProblem& p) {
-    const std::int64_t blocks = (p.k_rows + keys - 1) / keys;
-    return p.q_rows <= R ? 1 : blocks < most_blocks ? blocks + 1 : most_blocks;
-  }
-  /// Of these the last is for keys that do not stay.
-  static std::int64_t key_places(const AttentionProblem& p) { return p.copy_rows ? kept_blocks(p) : p.dim % 2; }
-  static std::size_t bytes(const AttentionProblem& p) {
-    const std::int64_t words = (pairs(p.dim) + 15) / 16 * 16 * (R + few_rows) + keys * R + keys / 2 * R + kept_blocks(p) * keys / 2 * value_words(p.value_dim) +
-                               flag_words + key_places(p) * keys * pairs(p.dim) + value_words(p.value_dim) +
-                               tile_rows * (4 * ((pairs(p.dim) + 15) / 16 * 16) + value_words(p.value_dim) + keys / 2);
-    return 4 * static_cast<std::size_t>((words + 15) / 16 * 16) + Strip<float>::bytes(0, p.value_dim);
-  }
-  static constexpr std::int64_t most_blocks = 64, flag_words = most_blocks / 2 + 16;
-  Bf16Strip(void* scratch, const AttentionProblem& problem) {
-    const std::int64_t dim = problem.dim, value_dim = problem.value_dim;
-    auto* next = static_cast<std::uint32_t*>(scratch);
-    const auto take = [&next](std::int64_t words) {
-      std::uint32_t* taken = next;
-      next += (words + 15) / 16 * 16;
-      return taken;
-    };
-    ready = reinterpret_cast<std::uint8_t*>(take(flag_words));
-    q = take(pairs(dim) * R);
-    s = reinterpret_cast<float*>(take(keys * R));
-    p = take(keys / 2 * R);
-    v = take(kept_blocks(problem) * keys / 2 * value_words(value_dim));
-    k = take(key_places(problem) * keys * pairs(dim));
-    few_queries = take(pairs(dim) * few_rows);
-    zeros = take(value_words(value_dim) / 2);
-    tile_rows_copy = take(4 * tile_rows * pairs(dim));
-    paired = take(tile_rows * value_words(value_dim));
-    tile_weights = take(tile_rows * keys / 2);
-    rest = next;
-  }
-};
 
 /// Words (low, high) from two rows of bf16.
 HWY_INLINE void interleave_rows(const std::uint16_t* low, const std::uint16_t* high, std::int64_t count, std::uint32_t* to) {
@@ -91,17 +37,21 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
   const Tiles *shape = nullptr, *few_shape = nullptr;  // how, and how for the values of few rows: a caller's callable may leave the registers with other shapes, or none
   bool silence = false;  // one row only: V rows that it does not see are taken as 0, so that NaN and inf in them are silent
   bool silent[block_keys];  // which, of the block: weights take the place of the scores
+  bool by_bytes = false;    // the block's keys and values are read as bytes
+  BlockScales scales;
 
   Bf16Walk(const AttentionProblem& p, const LaneMap& lane_map, void* scratch)
       : Walk(p, lane_map, Bf16Strip(scratch, p).rest, 0, Bf16Strip::value_words(p.value_dim)), wide(scratch, p), pairs(Bf16Strip::pairs(p.dim)) {
+    scales.there = k.scales != nullptr;
     std::memset(wide.zeros, 0, sizeof(std::uint16_t) * static_cast<std::size_t>(p.value_dim));
     spread_next(few ? 4 : (block_keys + p.value_dim) / tile_keys(4, registers), block_keys);
+    few_bytes = few && in_byte_tiles(k, p.dim) && in_byte_tiles(v, p.value_dim) && p.keys_begin(map.batch) % 2 == 0 && looks_up_bytes();  // no pair across pages
   }
   static std::size_t scratch_bytes(const AttentionProblem& p) { return Bf16Strip::bytes(p) + ScoreVectors<float>::bytes(p); }
   static void begin_task(const AttentionProblem& p, std::int64_t rows, void* scratch) {
     std::uint8_t* const ready = Bf16Strip(scratch, p).ready;
     std::memset(ready, 0, 2 * Bf16Strip::most_blocks);
-    ready[2 * Bf16Strip::most_blocks] = p.copy_rows && rows >= least_copying_strips * bf16_rows;
+    ready[2 * Bf16Strip::most_blocks] = p.k.element == Element::i8 || (p.copy_rows && rows >= least_copying_strips * bf16_rows);
   }
 
   void load_queries() {
@@ -132,20 +82,24 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
   }
   bool stays(std::int64_t place) const { return place < Bf16Strip::kept_blocks(problem) - 1; }
 
-  /// K's rows as words; copied where the last pair would reach past the row, or the task's strips share the copies.
-  void key_rows(std::int64_t first, int keys, const std::uint32_t** rows) {
-    const bool odd = problem.dim % 2 != 0;
+  /// K's rows as words; copied where the last pair would reach past the row, they are of 8 bits, or the task's strips share the copies.
+  HWY_NOINLINE void key_rows(std::int64_t first, int keys, const std::uint32_t** rows) {
     const std::int64_t place = place_of(first);
     const bool keeps = wide.ready[2 * Bf16Strip::most_blocks] != 0 && stays(place);
-    if (!odd && !keeps) return row_pointers(k, first, keys, rows);
-    std::uint32_t* const to = wide.k + (keeps ? place : Bf16Strip::key_places(problem) - 1) * block_keys * pairs;
+    if (problem.dim % 2 == 0 && !keeps && k.scales == nullptr) return row_pointers(k, first, keys, rows);
+    std::uint32_t* const to = keeps ? wide.k + place * block_keys * pairs : spare_keys();
     for (int r = 0; r < keys; ++r) rows[r] = to + r * pairs;
     if (keeps && wide.ready[place] != 0) return;
     wide.ready[place] = keeps;
+    copy_keys(first, keys, to);
+  }
+  /// The place of those that do not stay.
+  std::uint32_t* spare_keys() const { return wide.k + (Bf16Strip::key_places(problem) - 1) * block_keys * pairs; }
+  HWY_NOINLINE void copy_keys(std::int64_t first, int keys, std::uint32_t* to) const {
     for_each_row(k, first, keys, [&](std::int64_t r, const char* row, const float*) {
       std::uint32_t* const copy = to + r * pairs;
-      std::memcpy(copy, row, 2 * static_cast<std::size_t>(problem.dim));
-      if (odd) copy[pairs - 1] &= 0xFFFF;
+      if (problem.dim % 2 != 0) copy[pairs - 1] = 0;
+      copy_row(k, row, problem.dim, reinterpret_cast<std::uint16_t*>(copy));
     });
   }
 
@@ -155,9 +109,14 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
   }
 
   /// V's rows, an even number of them: one of zeros for a row that does not exist or is silenced.
-  void value_rows(std::int64_t first, int keys, const std::uint16_t** rows) const {
+  HWY_NOINLINE void value_rows(std::int64_t first, int keys, const std::uint16_t** rows) const {
     const auto* zeros = reinterpret_cast<const std::uint16_t*>(wide.zeros);
-    row_pointers(v, first, keys, rows);
+    if (!scales.there) row_pointers(v, first, keys, rows);
+    else for_each_row(v, first, keys, [&](std::int64_t r, const char* row, const float*) {
+      auto* const copy = reinterpret_cast<std::uint16_t*>(wide.numbers) + r * Bf16Strip::value_words(problem.value_dim);
+      copy_row(v, row, problem.value_dim, copy);
+      rows[r] = copy;
+    });
     for (int r = 0; silence && r < keys; ++r)
       if (silent[r]) rows[r] = zeros;
     for (const int unit = tiles ? tile_items : 2; keys % unit != 0; ++keys) rows[keys] = zeros;
@@ -207,15 +166,18 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     ATTN_UNROLL for (int v = 0; v < V; ++v) _mm512_store_ps(strip.sum + at + v * 16, sum[v]);
   }
 
-  /// Dropout of weights that were not rounded yet, then the pairs again: the sums have the weights before it.
-  void drop(std::int64_t first, const Groups& groups) {
-    drop_block(problem, map, first, groups, wide.s);
+  /// Weights that were not rounded yet, dropped or times the scales of their values; then the pairs again: the sums have the weights before it.
+  void drop_or_scale(std::int64_t first, const Groups& groups, bool dropout) {
+    if (dropout) drop_block(problem, map, first, groups, wide.s);
     for (int g = 0; g < groups.count; ++g)
       for (int r = groups.key[g]; r < groups.key[g + 1]; r += 2)
         for (int v = groups.first[g]; v < groups.last[g]; ++v) {
-          const float* s = wide.s + r * bf16_rows + v * 16;
-          const __m512 high = r + 1 < groups.key[g + 1] ? _mm512_load_ps(s + bf16_rows) : _mm512_setzero_ps();
-          _mm512_store_si512(wide.p + r / 2 * bf16_rows + v * 16, bf16_pairs(_mm512_load_ps(s), high));
+          const auto weight = [&](int key) ATTN_BF16_ATTR {
+            if (key >= groups.key[g + 1]) return _mm512_setzero_ps();
+            const __m512 w = _mm512_load_ps(wide.s + key * bf16_rows + v * 16);
+            return scales.there ? _mm512_mul_ps(w, _mm512_set1_ps(scales.value[key])) : w;
+          };
+          _mm512_store_si512(wide.p + r / 2 * bf16_rows + v * 16, bf16_pairs(weight(r), weight(r + 1)));
         }
   }
 
@@ -256,7 +218,10 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     strip.ahead = !few && !tiles && next.lines() > 0 ? &ahead : nullptr;
     const std::int64_t burst = strip.ahead ? 0 : next_lines;
     next.fetch(burst);
-    key_rows(first, keys, rows);
+    by_bytes = few_bytes && !silence;
+    if (scales.there) ask_for_scales(v, first, first + keys);
+    if (scales.there && !by_bytes) scales_of_rows(k, first, keys, scales.key);
+    if (!by_bytes) key_rows(first, keys, rows);
     if (silence)  // what is trimmed has no score, and is not to be heard either
       for (int r = 0; r < keys; ++r) _mm512_store_ps(wide.s + r * bf16_rows, _mm512_set1_ps(-std::numeric_limits<float>::infinity()));
     const Groups groups = visible ? Groups::trimmed(visible, keys, vectors, 16) : Groups::all(keys, vectors);
@@ -266,14 +231,17 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     FewBlock<float, block_keys> few_block(strip);
     if (keys_in_lanes && groups.gaps) few_block.hide(static_cast<int>(map.count()));
     for (int g = 0; g < groups.count; ++g)
-      for_each_slice(groups.range(g, modified ? nullptr : visible), [&](const ScoreRange& range) ATTN_BF16_ATTR { score(rows, range); });
+      for_each_slice(groups.range(g, modified ? nullptr : visible), [&](const ScoreRange& range) ATTN_BF16_ATTR { by_bytes ? score_bytes(first, range, rows) : score(rows, range); });
     next.fetch(burst);
     if (keys_in_lanes) {
       if (tiles) finish_few_scores(of_block(rows, few_block.s), groups.begin[0], groups.end[0], static_cast<int>(map.count()), visible, k_ahead);
       note_silent(few_block.s, 1, keys);
-      weigh_few(strip, few_block, static_cast<int>(map.count()), groups.begin[0], groups.end[0], wide.p, k_ahead);
-      if (tiles) return fold_few_by_tiles(first, keys, groups, wide.p);
-      return fold_few(first, keys, groups, reinterpret_cast<const std::uint32_t*>(few_block.p), few_rows);
+      scales.load_values(v, first, keys, silence ? silent : nullptr);
+      weigh_few(strip, few_block, static_cast<int>(map.count()), groups.begin[0], groups.end[0], wide.p, k_ahead, scales.of_values());
+      FewSum sum{reinterpret_cast<const std::uint32_t*>(few_block.p) + groups.begin[0] / 2 * few_rows, strip.sum};
+      if (tiles) sum.make((groups.end[0] + 1) / 2 - groups.begin[0] / 2);
+      tiles ? fold_few_by_tiles(first, keys, groups, wide.p) : fold_few(first, keys, groups, {wide.p, 1, block_keys / 2}, sum);
+      return fold_sums(strip, 1);
     }
     if (few && !tiles) few_block.to_lanes(wide.s, static_cast<int>(map.count()), 0, keys);
     if (modified) modify(first, keys, visible, groups);
@@ -281,8 +249,9 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     next.fetch(burst);
     const bool dropout = problem.drops() || problem.keep != nullptr;
     note_silent(wide.s, bf16_rows, keys);
-    weigh(groups, dropout);
-    if (dropout) drop(first, groups);
+    scales.load_values(v, first, keys, silence ? silent : nullptr);
+    weigh(groups, dropout || scales.there);
+    if (dropout || scales.there) drop_or_scale(first, groups, dropout);
     next.fetch(burst);
     if (groups.gaps) clear_gaps(groups, wide.p, 2);
     if (tiles) fill_units(groups);
@@ -292,15 +261,15 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
       turn(reinterpret_cast<const float*>(wide.p + pair * bf16_rows), std::int64_t{bf16_rows}, std::int64_t{end - pair}, std::int64_t{tile_rows},
            reinterpret_cast<float*>(wide.tile_weights + pair), std::int64_t{block_keys / 2});
     }
-    tiles ? fold_few_by_tiles(first, keys, groups, wide.tile_weights) : fold_few(first, keys, groups, wide.p, bf16_rows);
+    tiles ? fold_few_by_tiles(first, keys, groups, wide.tile_weights) : fold_few(first, keys, groups, {wide.p, bf16_rows, 1}, {});
   }
 
-  Bf16Scores of_block(const std::uint32_t* const* rows, float* s) const { return {wide.q, rows, pairs, static_cast<float>(problem.scale), s, strip.alpha, strip.ahead}; }
+  Bf16Scores of_block(const std::uint32_t* const* rows, float* s) const { return {wide.q, rows, pairs, static_cast<float>(problem.scale), s, strip.alpha, strip.ahead, scales.of_keys()}; }
 
   void score(const std::uint32_t* const* rows, const ScoreRange& range) {
     const Bf16Scores scores = of_block(rows, wide.s);
     const int count = static_cast<int>(map.count());
-    FewBlock<float, block_keys> few_block(strip);
+    const FewBlock<float, block_keys> few_block(strip);
     if (keys_in_lanes && tiles) return tiled_few_scores(of_block(rows, few_block.s), range.key, range.end, count, k_ahead, wide.tile_rows_copy);
     if (!few || tiles) {
       for_each_tile(range.first, range.last, [&]<int V>(int x) ATTN_BF16_ATTR {
@@ -310,15 +279,34 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     }
     const auto* words = reinterpret_cast<const float* const*>(rows);
     for_each_few_keys(words, range.key, range.end, [&](int key, int vectors_of_keys) ATTN_BF16_ATTR {
-      few_scores({few_block.s, block_keys, strip.alpha}, words + key, key, vectors_of_keys, count, range.of_vector(0), Bf16FewScoresTile{pairs, scores.scale, wide.few_queries, &k_ahead});
+      few_scores({few_block.s, block_keys, strip.alpha}, words + key, key, vectors_of_keys, count, range.of_vector(0),
+                 Bf16FewScoresTile{pairs, scores.scale, wide.few_queries, &k_ahead, scales.of_keys(key)});
+    }, [&](int key, int end) ATTN_BF16_ATTR { score_in_lanes(scores, range, key, end); });
+  }
+  void score_in_lanes(const Bf16Scores& scores, const ScoreRange& range, int key, int end) {
+    bf16_score_columns<1>(scores, {key, end, 0, 1, range.visible, range.whole}, 0);
+    FewBlock<float, block_keys>(strip).from_lanes(wide.s, static_cast<int>(map.count()), key, end);
+  }
+
+  /// Of a slice of keys of 8 bits; rows[...] is where others than whole vectors of them are found.
+  void score_bytes(std::int64_t first, const ScoreRange& range, const std::uint32_t** rows) {
+    const ByteRows bytes(k, first + range.key, range.end - range.key, problem.dim);
+    const FewScores<float> to{FewBlock<float, block_keys>(strip).s, block_keys, strip.alpha};
+    for_each_byte_keys(bytes, 0, bytes.keys, [&](const ByteKeys* found, int vectors_of_keys) ATTN_BF16_ATTR {
+      const float* const keys[2] = {found[0].row, found[vectors_of_keys - 1].row};
+      few_scores(to, keys, bytes.stride / 4, range.key + found[0].key, vectors_of_keys, static_cast<int>(map.count()), range.of_vector(0),
+                 Bf16FewScoresByteTile{static_cast<float>(problem.scale), wide.few_queries, bytes, found, &k_ahead});
     }, [&](int key, int end) ATTN_BF16_ATTR {
-      bf16_score_columns<1>(scores, {key, end, 0, 1, range.visible, range.whole}, 0);
-      few_block.from_lanes(wide.s, count, key, end);
+      copy_keys(first + range.key + key, end - key, spare_keys());
+      scales_of_rows(k, first + range.key + key, end - key, scales.key + range.key + key);
+      for (int r = key; r < end; ++r) rows[range.key + r] = spare_keys() + (r - key) * pairs;
+      score_in_lanes(of_block(rows, wide.s), range, range.key + key, range.key + end);
     });
   }
 
-  /// The block's values to few rows, in parts, after which more memory may be asked for; weights p[pair][p_stride].
-  void fold_few(std::int64_t first, int keys, const Groups& groups, const std::uint32_t* p, std::int64_t p_stride) {
+  /// The block's values to few rows, in parts, after which more memory may be asked for; `sum` of their weights meanwhile.
+  void fold_few(std::int64_t first, int keys, const Groups& groups, const FewPairs& p, FewSum sum) {
+    if (by_bytes) return fold_bytes(first, keys, groups, p, sum);
     constexpr int part_pairs = few_part / 2;
     const std::uint16_t* rows[block_keys];
     value_rows(first, keys, rows);
@@ -326,8 +314,20 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     for (int pair = begin; pair < end; pair += part_pairs) {
       const int last = pair + part_pairs < end ? pair + part_pairs : end;
       v_ahead.use(2 * last < keys ? 2 * (last - pair) : keys - 2 * pair);
-      rows_out.for_each(static_cast<int>(map.count()), Bf16FewRowsTile{rows + 2 * pair, problem.value_dim, last - pair, p + pair * p_stride, p_stride,
-                                                                       fold_few_part(pair == begin, last == end)});
+      rows_out.for_each(static_cast<int>(map.count()), Bf16FewRowsTile{rows + 2 * pair, problem.value_dim, last - pair, p.from(pair), sum, fold_few_part(pair == begin, last == end)});
+      if (sum.p) sum.p += (last - pair) * few_rows;
+    }
+    fresh = false;
+  }
+
+  void fold_bytes(std::int64_t first, int keys, const Groups& groups, const FewPairs& p, FewSum sum) {
+    const int begin = groups.begin[0] / 2 * 2, end = groups.end[0];
+    for (int key = begin; key < end; key += key_block) {
+      const int last = key + key_block < end ? key + key_block : end;
+      v_ahead.use((last < end ? last : keys) - key);
+      const ByteRows bytes(v, first + key, last - key, problem.value_dim);
+      rows_out.for_each(static_cast<int>(map.count()), Bf16FewRowsByteTile{bytes, p.from(key / 2), sum, fold_few_part(key == begin, last == end)});
+      if (sum.p) sum.p += (last - key) / 2 * few_rows;
     }
     fresh = false;
   }
@@ -380,6 +380,7 @@ class TiledBf16Walk : public Bf16Walk {
  public:
   TiledBf16Walk(const AttentionProblem& p, const LaneMap& lane_map, void* scratch) : Bf16Walk(p, lane_map, scratch) {
     tiles = true;
+    few_bytes = false;
     spread_next(4, block_keys);
     slice_keys = bf16_rows;
     shape_tiles(shape_, pairs);

@@ -32,21 +32,30 @@ struct ByteRows {
     int first, keys;  // of the block
   };
   Run run[key_block];
-  int runs = 0;
+  int runs = 0, keys;
   std::int64_t stride, scale_stride;  // between rows, and between their scales
   std::int64_t group, columns;
 
-  ByteRows(const KeyRows& head, std::int64_t first, int keys, std::int64_t row_columns)
-      : stride(head.row_stride), scale_stride(head.scale_stride), group(head.scale_group), columns(row_columns) {
-    for (int r = 0; r < keys; ++runs) {
-      const int count = static_cast<int>(rows_of_page(head, first + r, keys - r));
-      run[runs] = {reinterpret_cast<const std::int8_t*>(row_at(head, first + r)), scales_at(head, first + r), r, count};
-      r += count;
-    }
+  /// At most 64 keys.
+  ByteRows(const KeyRows& head, std::int64_t first, int count, std::int64_t row_columns)
+      : keys(count), stride(head.row_stride), scale_stride(head.scale_stride), group(head.scale_group), columns(row_columns) {
+    for (int r = 0; r < keys; r += run[runs++].keys)
+      run[runs] = {reinterpret_cast<const std::int8_t*>(row_at(head, first + r)), scales_at(head, first + r), r,
+                   static_cast<int>(rows_of_page(head, first + r, keys - r))};
   }
 
   /// Which scale a column has.
   std::int64_t group_of(std::int64_t column) const { return group >= columns ? 0 : column / group; }
+
+  /// Those of a vector of keys: `of_first` is of the first.
+  Vector<float> scales_of(const float* of_first) const {
+    const Tag<float> d;
+    constexpr int N = lanes<float>;
+    if (scale_stride == 1) return hn::LoadU(d, of_first);
+    alignas(64) float of_keys[N];
+    for (int i = 0; i < N; ++i) of_keys[i] = of_first[i * scale_stride];
+    return hn::Load(d, of_keys);
+  }
 
   /// visit(run, first row of it, keys): those of [begin, end), run by run.
   template <typename F>
@@ -124,7 +133,7 @@ struct FewScoresByteTile {
     std::int64_t group_end = 0;
     for (std::int64_t c = 0, n = 0; c < rows.columns; c += 16, of_rows += 16 * few_rows) {
       if (c == group_end) {
-        ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) scale[v] = scales_of(of_tile[v].scales + n);
+        ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) scale[v] = rows.scales_of(of_tile[v].scales + n);
         group_end += rows.group;
         ++n;
       }
@@ -151,17 +160,6 @@ struct FewScoresByteTile {
     }
     ATTN_UNROLL for (int r = 0; r < ROWS; ++r)
       ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) hn::StoreU(sum[r][v], d, scores + (row + r) * to_stride + v * N);
-  }
-
- private:
-  /// Those of N keys.
-  HWY_INLINE Vector<float> scales_of(const float* scales) const {
-    const Tag<float> d;
-    constexpr int N = lanes<float>;
-    if (rows.scale_stride == 1) return hn::LoadU(d, scales);
-    alignas(64) float of_keys[N];
-    for (int i = 0; i < N; ++i) of_keys[i] = scales[i * rows.scale_stride];
-    return hn::Load(d, of_keys);
   }
 };
 

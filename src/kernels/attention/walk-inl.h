@@ -270,7 +270,7 @@ class Walk {
   /// score(range), all at once; where rows are few, tile by tile, since what lies ahead is asked for at their pace.
   template <class F>
   HWY_INLINE void for_each_slice(ScoreRange range, F&& score_of) {
-    if (!few || stored.needed()) return score_of(range);
+    if (!few || (stored.needed() && !few_bytes)) return score_of(range);
     for (const int end = range.end; range.key < end; range.key = range.end) {
       range.end = end - range.key < slice_keys + N ? end : range.key + slice_keys;  // no rest below a vector
       k_ahead.use(range.end - range.key);

@@ -1,0 +1,234 @@
+// src/kernels/attention/bf16_few_bytes-inl.h: keys and values of 8 bits multiplied as bf16: whole numbers, which bf16 holds exactly.
+//
+//   few rows (decoding)   in registers: the two bytes of a number's bf16 are looked up by its magnitude, in tables of 128
+//   others                row by row, before the block
+//
+// The scale of a key multiplies its score, that of a value its weight (docs/numerics.md section 3.8).
+#if defined(ATTN_BF16_FEW_BYTES_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_BF16_FEW_BYTES_INL_H
+#undef ATTN_BF16_FEW_BYTES_INL_H
+#else
+#define ATTN_BF16_FEW_BYTES_INL_H
+#endif
+
+#include "kernels/attention/bf16_few_rows-inl.h"
+#include "kernels/attention/few_bytes-inl.h"
+
+#if HWY_TARGET == HWY_AVX3
+#include <array>
+
+ATTN_BEFORE_BF16_NAMESPACE();
+namespace attn::kernels::HWY_NAMESPACE {
+
+/// `columns` whole numbers as bf16.
+HWY_NOINLINE inline void row_of_numbers(const char* row, std::int64_t columns, std::uint16_t* to) {
+  for (std::int64_t c = 0; c < columns; c += 16) {
+    const auto there = columns - c >= 16 ? __mmask16{0xFFFF} : static_cast<__mmask16>((1u << (columns - c)) - 1);
+    const __m512 numbers = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(there, row + c)));
+    _mm256_mask_storeu_epi16(to + c, there, reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(numbers)));
+  }
+}
+
+/// A row as it is, or its whole numbers.
+inline void copy_row(const KeyRows& rows, const char* row, std::int64_t columns, std::uint16_t* to) {
+  if (rows.scales == nullptr) std::memcpy(to, row, 2 * static_cast<std::size_t>(columns));
+  else row_of_numbers(row, columns, to);
+}
+
+/// The scales of rows [first, first + count), each of one scale, side by side.
+HWY_NOINLINE inline void scales_of_rows(const KeyRows& head, std::int64_t first, int count, float* to) {
+  for (int r = 0, rows; r < count; r += rows) {
+    rows = static_cast<int>(rows_of_page(head, first + r, count - r));
+    const float* const scales = scales_at(head, first + r);
+    for (int i = 0; i < rows; i += 16) {
+      const auto there = rows - i >= 16 ? __mmask16{0xFFFF} : static_cast<__mmask16>((1u << (rows - i)) - 1);
+      _mm512_mask_storeu_ps(to + r + i, there, _mm512_maskz_loadu_ps(there, scales + i));
+    }
+  }
+}
+
+/// Asks for them: a line a page, which would be waited for.
+HWY_NOINLINE inline void ask_for_scales(const KeyRows& head, std::int64_t first, std::int64_t end) {
+  for (std::int64_t rows; first < end; first += rows) {
+    rows = rows_of_page(head, first, end - first);
+    const Place at = place_of(scales_at(head, first));
+    for (std::int64_t i = 0; i < rows; i += 16) ask_for(at + 4 * static_cast<Place>(i));
+  }
+}
+
+/// Those of a block.
+struct BlockScales {
+  bool there;  // keys and values are of 8 bits
+  alignas(64) float key[bf16_key_block], value[bf16_key_block];
+
+  const float* of_keys(int first = 0) const { return there ? key + first : nullptr; }
+  const float* of_values() const { return there ? value : nullptr; }
+  /// 0 for keys that no weight but 0 has: `silent` (or null), and those that make the last unit of 32 whole.
+  void load_values(const KeyRows& v, std::int64_t first, int keys, const bool* silent) {
+    if (!there) return;
+    scales_of_rows(v, first, keys, value);
+    for (int r = 0; silent && r < keys; ++r)
+      if (silent[r]) value[r] = 0;
+    for (int r = keys; r % 32 != 0; ++r) value[r] = 0;
+  }
+};
+
+}  // namespace attn::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#define ATTN_BYTES_TARGET ATTN_BF16_TARGET ",avx512vbmi"
+HWY_PUSH_ATTRIBUTES(ATTN_BYTES_TARGET)
+namespace attn::kernels::HWY_NAMESPACE {
+
+/// Whether this processor looks up bytes.
+inline bool looks_up_bytes() { return __builtin_cpu_supports("avx512vbmi") != 0; }
+
+/// Byte `which` of bf16(0) ... bf16(127).
+constexpr std::array<std::uint8_t, 128> bytes_of_numbers(int which) {
+  std::array<std::uint8_t, 128> bytes{};
+  for (int n = 1, exponent = 127; n < 128; ++n) {
+    if (n >= 2 << (exponent - 127)) ++exponent;
+    const int bits = exponent << 7 | (n << (134 - exponent) & 127);
+    bytes[static_cast<std::size_t>(n)] = static_cast<std::uint8_t>(which == 0 ? bits & 255 : bits >> 8);
+  }
+  return bytes;
+}
+alignas(64) inline constexpr std::array<std::uint8_t, 128> low_bytes = bytes_of_numbers(0), high_bytes = bytes_of_numbers(1);
+
+/// 64 numbers of 8 bits as bf16; within each group of 16 bytes the first 8 of them to `first`, the others to `last`.
+class Numbers {
+ public:
+  Numbers() : low_{load(low_bytes, 0), load(low_bytes, 64)}, high_{load(high_bytes, 0), load(high_bytes, 64)}, sign_(_mm512_set1_epi8(-128)) {}
+  HWY_INLINE void widen(__m512i bytes, __m512i& first, __m512i& last) const {
+    const __m512i magnitude = _mm512_abs_epi8(bytes);
+    const __m512i low = _mm512_permutex2var_epi8(low_[0], magnitude, low_[1]);
+    const __m512i high = _mm512_ternarylogic_epi64(_mm512_permutex2var_epi8(high_[0], magnitude, high_[1]), bytes, sign_, 0xF8);  // a | (b & c)
+    first = _mm512_unpacklo_epi8(low, high);
+    last = _mm512_unpackhi_epi8(low, high);
+  }
+
+ private:
+  static __m512i load(const std::array<std::uint8_t, 128>& bytes, int at) { return _mm512_load_si512(bytes.data() + at); }
+  __m512i low_[2], high_[2], sign_;
+};
+
+/// Bf16FewScoresTile for keys of 8 bits, pointed to as words, `stride` of them apart.
+struct Bf16FewScoresByteTile {
+  float scale;
+  const std::uint32_t* q;  // [pairs][few_rows]
+  const ByteRows& rows;
+  const ByteKeys* found;
+  LinesAhead* ahead;  // of the keys
+
+  template <int ROWS, int VECTORS>
+  HWY_NOINLINE void operator()(const float* const* keys, std::int64_t stride, int row, float* scores, std::int64_t to_stride) const {
+    const Tag<float> d;
+    constexpr int lines = VECTORS > 1 ? 4 * VECTORS : 0;
+    const Numbers numbers;
+    __m512 sum[ROWS][VECTORS];
+    ATTN_UNROLL for (int r = 0; r < ROWS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = _mm512_setzero_ps();
+    RowsInStep<Tag<float>> first(keys[0], stride), second(keys[VECTORS - 1], stride);
+    const std::uint32_t* of_rows = q + row;
+    for (std::int64_t c = 0; c < rows.columns; c += 16, of_rows += 8 * few_rows) {
+      const auto asks = take<lines, 1>(*ahead, keys[0]);
+      Vector<float> words[VECTORS][4];  // each a key's columns 4i ... 4i + 3
+      first.next(d, words[0]);
+      if constexpr (VECTORS == 2) second.next(d, words[1]);
+      ATTN_UNROLL for (int i = 0; i < 4; ++i) {
+        __m512i low[VECTORS], high[VECTORS];
+        ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) numbers.widen(_mm512_castps_si512(words[v][i].raw), low[v], high[v]);
+        ATTN_UNROLL for (int half = 0; half < 2; ++half) {
+          __m512i pair[VECTORS];
+          ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) {
+            const __m512 a = _mm512_castsi512_ps(low[v]), b = _mm512_castsi512_ps(high[v]);
+            pair[v] = _mm512_castps_si512(half == 0 ? _mm512_shuffle_ps(a, b, 0x88) : _mm512_shuffle_ps(a, b, 0xDD));
+          }
+          ATTN_UNROLL for (int r = 0; r < ROWS; ++r) {
+            const __m512i x = _mm512_set1_epi32(static_cast<int>(of_rows[(2 * i + half) * few_rows + r]));
+            ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = dot_pair(sum[r][v], pair[v], x);
+            ask_share<lines>(asks, (2 * i + half) * ROWS + r, 8 * ROWS);
+          }
+        }
+      }
+    }
+    const __m512 factor = _mm512_set1_ps(scale);
+    ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) {
+      const __m512 of_keys = rows.scales_of(found[v].scales).raw;
+      ATTN_UNROLL for (int r = 0; r < ROWS; ++r)
+        _mm512_storeu_ps(scores + (row + r) * to_stride + v * 16, _mm512_mul_ps(_mm512_mul_ps(sum[r][v], of_keys), factor));
+    }
+  }
+};
+
+/// Bf16FewRowsTile for values of 8 bits, of an even key on; the weight of a key beyond the last is 0.
+struct Bf16FewRowsByteTile {
+  const ByteRows& rows;
+  FewPairs p;
+  FewSum weight_sum;
+  FewFold<float> fold;
+
+  template <int ROWS, int VECTORS>
+  HWY_NOINLINE void operator()(int row, std::int64_t column, float* o) const {
+    constexpr int lines = VECTORS / 2, pieces = VECTORS / 4;  // of 64 columns
+    static_assert(VECTORS == 1 || VECTORS % 4 == 0);
+    const Numbers numbers;
+    Vector<float> sum[ROWS][VECTORS];
+    fold.start(o, sum);
+    const std::uint32_t* weights = p.p + row * p.row_stride;
+    const std::int64_t stride = rows.stride, of_pair = p.stride, of_row = p.row_stride;
+    FewSum adds = weight_sum.of_tile(row == 0 && column == 0, fold.begins);
+    for (const ByteRows::Run *run = rows.run, *const last = run + rows.runs; run < last; ++run) {
+      const std::int8_t* value = run->row + column;
+      std::int64_t step = stride;
+      for (int keys = run->keys; keys > 0; keys -= 2, value += 2 * stride, weights += of_pair) {
+        const auto asks = take<lines, 1>(*fold.ahead, value);
+        adds.add();
+        if (keys == 1) step = 0;  // a key without another: itself, with weight 0
+        __m512i values[VECTORS];
+        if constexpr (VECTORS == 1) {
+          values[0] = sixteen(numbers, value, step);
+        } else {
+          ATTN_UNROLL for (int x = 0; x < pieces; ++x) {
+            const __m512i low = _mm512_loadu_si512(value + 64 * x), high = _mm512_loadu_si512(value + step + 64 * x);
+            numbers.widen(_mm512_unpacklo_epi8(low, high), values[4 * x], values[4 * x + 1]);
+            numbers.widen(_mm512_unpackhi_epi8(low, high), values[4 * x + 2], values[4 * x + 3]);
+          }
+        }
+        ATTN_UNROLL for (int r = 0; r < ROWS; ++r) {
+          const __m512i weight = _mm512_set1_epi32(static_cast<int>(weights[r * of_row]));
+          ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) sum[r][x].raw = dot_pair(sum[r][x].raw, values[x], weight);
+          ask_share<lines>(asks, r, ROWS);
+        }
+      }
+    }
+    if (fold.ends && VECTORS > 1)
+      ATTN_UNROLL for (int r = 0; r < ROWS; ++r) ATTN_UNROLL for (int x = 0; x < pieces; ++x) in_order_of_64(sum[r] + 4 * x);
+    adds.end();
+    fold.finish(row, o, sum);
+  }
+
+ private:
+  /// Pairs of 16 columns.
+  static HWY_INLINE __m512i sixteen(const Numbers& numbers, const std::int8_t* value, std::int64_t step) {
+    const __m128i low = _mm_loadu_si128(reinterpret_cast<const __m128i*>(value)), high = _mm_loadu_si128(reinterpret_cast<const __m128i*>(value + step));
+    const __m512i both = _mm512_inserti64x4(_mm512_broadcast_i32x4(_mm_unpacklo_epi8(low, high)), _mm256_broadcastsi128_si256(_mm_unpackhi_epi8(low, high)), 1);
+    __m512i first, last;
+    numbers.widen(both, first, last);
+    return _mm512_mask_blend_epi32(0xF0F0, first, last);
+  }
+  /// Four vectors of which the x-th has columns 4x ... 4x + 3 of each 16, to vectors of neighbouring columns.
+  static HWY_INLINE void in_order_of_64(Vector<float>* x) {
+    const __m512 a = _mm512_shuffle_f32x4(x[0].raw, x[1].raw, 0x44), b = _mm512_shuffle_f32x4(x[0].raw, x[1].raw, 0xEE);
+    const __m512 c = _mm512_shuffle_f32x4(x[2].raw, x[3].raw, 0x44), e = _mm512_shuffle_f32x4(x[2].raw, x[3].raw, 0xEE);
+    x[0].raw = _mm512_shuffle_f32x4(a, c, 0x88);
+    x[1].raw = _mm512_shuffle_f32x4(a, c, 0xDD);
+    x[2].raw = _mm512_shuffle_f32x4(b, e, 0x88);
+    x[3].raw = _mm512_shuffle_f32x4(b, e, 0xDD);
+  }
+};
+
+}  // namespace attn::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#undef ATTN_BYTES_TARGET
+#endif
+#endif
