@@ -6,6 +6,7 @@
 #include "attention/element.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -17,6 +18,13 @@ namespace {
 template <typename T>
 using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
+/// An element as what is computed in.
+template <typename T>
+Wide<T> wide(T x) {
+  if constexpr (std::is_same_v<T, bfloat16>) return std::bit_cast<float>(std::uint32_t{x.bits} << 16);
+  else return static_cast<Wide<T>>(x);
+}
+
 std::size_t bytes_of(std::initializer_list<std::int64_t> factors) {
   std::size_t bytes = 1;
   for (const std::int64_t factor : factors)
@@ -25,27 +33,29 @@ std::size_t bytes_of(std::initializer_list<std::int64_t> factors) {
   return bytes;
 }
 
-/// scale = max |x| / 127 in the type that is computed in, stored as f32; values to nearest, ties to even. inf or NaN: all NaN.
+/// scale = max |x| / 127 in the type that is computed in, stored as f32; values to nearest, ties to even. inf or NaN: all NaN. Loops that the compiler
+/// turns into vectors: magnitudes are compared as the whole numbers that their bits are, and the sum with 1.5 * 2^23 (2^52) has the nearest one in its bits.
 template <typename T>
 void quantise(const T* from, std::int64_t count, std::int8_t* to, float& scale) {
   using W = Wide<T>;
-  W most = 0;
-  bool finite = true;
+  using Bits = std::conditional_t<sizeof(W) == 8, std::int64_t, std::int32_t>;
+  constexpr Bits magnitude = std::numeric_limits<Bits>::max(), infinity = std::bit_cast<Bits>(std::numeric_limits<W>::infinity());
+  constexpr W whole = sizeof(W) == 8 ? W(0x1.8p52) : W(0x1.8p23);
+  Bits most = 0;
   for (std::int64_t d = 0; d < count; ++d) {
-    const W x = std::fabs(static_cast<W>(from[d]));
-    finite = finite && std::isfinite(x);
-    most = x > most ? x : most;
+    const Bits bits = std::bit_cast<Bits>(wide(from[d])) & magnitude;
+    most = bits > most ? bits : most;
   }
-  scale = static_cast<float>(most / 127);
-  finite = finite && std::isfinite(scale);
-  if (!finite) scale = std::numeric_limits<float>::quiet_NaN();
+  scale = most < infinity ? static_cast<float>(std::bit_cast<W>(most) / 127) : std::numeric_limits<float>::quiet_NaN();
+  if (!std::isfinite(scale)) scale = std::numeric_limits<float>::quiet_NaN();
+  if (std::isnan(scale) || scale == 0) {
+    std::memset(to, std::isnan(scale) ? 1 : 0, static_cast<std::size_t>(count));
+    return;
+  }
+  const W step = static_cast<W>(scale);
   for (std::int64_t d = 0; d < count; ++d) {
-    if (!finite || scale == 0) {
-      to[d] = finite ? 0 : 1;
-      continue;
-    }
-    const W steps = std::nearbyint(static_cast<W>(from[d]) / static_cast<W>(scale));
-    to[d] = static_cast<std::int8_t>(std::clamp<W>(steps, -127, 127));
+    const Bits steps = std::bit_cast<Bits>(wide(from[d]) / step + whole) - std::bit_cast<Bits>(whole);
+    to[d] = static_cast<std::int8_t>(steps < -127 ? -127 : steps > 127 ? 127 : steps);
   }
 }
 

@@ -209,6 +209,39 @@ TEST(CacheInt8, StoresWhatTheRuleSays) {
   for (std::size_t n = 8; n < 12; ++n) EXPECT_TRUE(std::isnan(rows[n]));
 }
 
+TEST(CacheInt8, StoresWhatTheRuleSaysOfAnyNumbers) {
+  constexpr std::int64_t rows = 64, dim = 37, most = 127;
+  for (const Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16})
+    for (const std::int64_t group : {37, 16, 5}) {
+      SCOPED_TRACE(std::string(name_of(dtype)) + " group " + std::to_string(group));
+      const Dtype computed = dtype == Dtype::f64 ? Dtype::f64 : Dtype::f32;
+      // rows of very different sizes; f32 has denormal ones too, whose scales are 0 or lose their last bits
+      const Tensor sizes = pow(full({rows, 1}, dtype == Dtype::f16 ? 1.2 : 16.0, Dtype::f64), (arange(rows) - rows / 2).to(Dtype::f64).reshape({rows, 1}));
+      const Tensor x = (normal({rows, dim}, 1).to(Dtype::f64) * sizes).to(dtype);
+      KvCache cache({.key_heads = 1, .head_dim = dim, .pages = 8, .dtype = dtype, .storage = KvStorage::int8, .scale_group = static_cast<int>(group)});
+      const KvSequence s = cache.create();
+      cache.append(s, x.unsqueeze(0), x.unsqueeze(0));
+      const std::vector<double> given = cache.gather({s}, computed).k.to_vector(), of = x.to(Dtype::f64).to_vector();
+      for (std::int64_t r = 0; r < rows; ++r)
+        for (std::int64_t begin = 0; begin < dim; begin += group) {
+          const auto at = [&](std::int64_t d) { return static_cast<std::size_t>(r * dim + d); };
+          const std::int64_t end = std::min(begin + group, dim);
+          double largest = 0;
+          for (std::int64_t d = begin; d < end; ++d) largest = std::fmax(largest, std::fabs(of[at(d)]));
+          const float scale = computed == Dtype::f64 ? static_cast<float>(largest / most) : static_cast<float>(largest) / most;
+          for (std::int64_t d = begin; d < end; ++d) {
+            if (computed == Dtype::f64) {
+              const double steps = scale == 0 ? 0 : std::fmax(-most, std::fmin(most, std::nearbyint(of[at(d)] / static_cast<double>(scale))));
+              ASSERT_EQ(given[at(d)], steps * static_cast<double>(scale)) << r << ", " << d;
+            } else {
+              const float steps = scale == 0 ? 0 : std::fmax(-most, std::fmin(most, std::nearbyint(static_cast<float>(of[at(d)]) / scale)));
+              ASSERT_EQ(given[at(d)], static_cast<double>(steps * scale)) << r << ", " << d;
+            }
+          }
+        }
+    }
+}
+
 /// Whether bf16 over one scale a row was multiplied as whole numbers (docs/numerics.md section 3.8), which has bits of its own.
 bool of_numbers(const AttentionResult& result) { return result.plan.kernel().ends_with("_bf16"); }
 
