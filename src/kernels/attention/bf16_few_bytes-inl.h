@@ -112,7 +112,7 @@ class Numbers {
   __m512i low_[2], high_[2], sign_;
 };
 
-/// Bf16FewScoresTile for keys of 8 bits, pointed to as words, `stride` of them apart.
+/// Bf16FewScoresTile for keys of 8 bits, pointed to as words, `stride` of them apart. Lines are asked for once, as by FewScoresByteTile.
 struct Bf16FewScoresByteTile {
   float scale;
   const std::uint32_t* q;  // [pairs][few_rows]
