@@ -49,7 +49,10 @@ RowLayout KvCache::State::layout(bool values) const {
                    .dim = values ? options.value_dim : options.head_dim,
                    .pages = options.pages,
                    .dtype = options.dtype};
-  if (options.storage == KvStorage::int8) layout.group = options.scale_group == 0 ? layout.dim : options.scale_group;
+  if (options.storage == KvStorage::int8) {
+    layout.group = options.scale_group == 0 ? layout.dim : options.scale_group;
+    layout.piece = static_cast<int>(values ? kernels::KeyRows::line : kernels::KeyRows::word);
+  }
   return layout;
 }
 

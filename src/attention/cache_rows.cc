@@ -33,21 +33,28 @@ std::size_t bytes_of(std::initializer_list<std::int64_t> factors) {
   return bytes;
 }
 
-/// scale = max |x| / 127 in the type that is computed in, stored as f32; values to nearest, ties to even. inf or NaN: all NaN. Loops that the compiler
-/// turns into vectors: magnitudes are compared as the whole numbers that their bits are, and the sum with 1.5 * 2^23 (2^52) has the nearest one in its bits.
+/// max |x| / 127 in the type that is computed in, as f32; inf or NaN: NaN. A loop that the compiler turns into vectors: magnitudes are compared as the
+/// whole numbers that their bits are.
 template <typename T>
-void quantise(const T* from, std::int64_t count, std::int8_t* to, float& scale) {
+float scale_of(const T* from, std::int64_t count) {
   using W = Wide<T>;
   using Bits = std::conditional_t<sizeof(W) == 8, std::int64_t, std::int32_t>;
   constexpr Bits magnitude = std::numeric_limits<Bits>::max(), infinity = std::bit_cast<Bits>(std::numeric_limits<W>::infinity());
-  constexpr W whole = sizeof(W) == 8 ? W(0x1.8p52) : W(0x1.8p23);
   Bits most = 0;
   for (std::int64_t d = 0; d < count; ++d) {
     const Bits bits = std::bit_cast<Bits>(wide(from[d])) & magnitude;
     most = bits > most ? bits : most;
   }
-  scale = most < infinity ? static_cast<float>(std::bit_cast<W>(most) / 127) : std::numeric_limits<float>::quiet_NaN();
-  if (!std::isfinite(scale)) scale = std::numeric_limits<float>::quiet_NaN();
+  const float scale = most < infinity ? static_cast<float>(std::bit_cast<W>(most) / 127) : std::numeric_limits<float>::infinity();
+  return std::isfinite(scale) ? scale : std::numeric_limits<float>::quiet_NaN();
+}
+
+/// To the nearest multiple of the scale, ties to even; 1 where it is NaN. The sum with 1.5 * 2^23 (2^52) has the nearest whole number in its bits.
+template <typename T>
+void round_to(const T* from, std::int64_t count, float scale, std::int8_t* to) {
+  using W = Wide<T>;
+  using Bits = std::conditional_t<sizeof(W) == 8, std::int64_t, std::int32_t>;
+  constexpr W whole = sizeof(W) == 8 ? W(0x1.8p52) : W(0x1.8p23);
   if (std::isnan(scale) || scale == 0) {
     std::memset(to, std::isnan(scale) ? 1 : 0, static_cast<std::size_t>(count));
     return;
@@ -59,32 +66,71 @@ void quantise(const T* from, std::int64_t count, std::int8_t* to, float& scale) 
   }
 }
 
+/// A row of numbers in another type.
+template <typename T>
+void widen_row(Dtype dtype, const void* row, std::int64_t count, T* to) {
+  const auto widen = [&]<typename S>(const S* from) {
+    for (std::int64_t d = 0; d < count; ++d) to[d] = static_cast<T>(static_cast<Wide<S>>(from[d]));
+  };
+  switch (dtype) {
+    case Dtype::f64: return widen(static_cast<const double*>(row));
+    case Dtype::bf16: return widen(static_cast<const bfloat16*>(row));
+    case Dtype::f16: return widen(static_cast<const float16*>(row));
+    default: return widen(static_cast<const float*>(row));
+  }
+}
+
+std::int64_t whole_lines(std::int64_t bytes) { return static_cast<std::int64_t>(runtime::aligned(static_cast<std::size_t>(bytes))); }
+
 }  // namespace
 
 PagedRows::PagedRows(const RowLayout& layout, std::int64_t page_rows) : layout_(layout), page_rows_(page_rows) {
-  const std::size_t bytes = bytes_of({layout.pages + 1, layout.heads, page_rows, layout.dim, static_cast<std::int64_t>(layout.element_bytes())});
-  data_.reset(runtime::allocate(bytes));
-  if (layout.group != 0) scales_.reset(runtime::allocate(bytes_of({layout.pages + 1, layout.heads, page_rows, layout.groups(), 4})));
+  head_bytes_ = static_cast<std::int64_t>(bytes_of({page_rows, layout.dim, static_cast<std::int64_t>(layout.element_bytes())}));
+  if (layout.group != 0) {
+    scales_begin_ = whole_lines(head_bytes_);
+    head_bytes_ = scales_begin_ + whole_lines(static_cast<std::int64_t>(bytes_of({page_rows, layout.groups(), 4})));
+    rows_.scale_stride = layout.groups();
+    rows_.scale_head_stride = head_bytes_ / 4;
+    rows_.scale_page_stride = layout.heads * rows_.scale_head_stride;
+    rows_.scale_group = static_cast<int>(layout.group);
+  }
+  rows_.row_stride = layout.dim;
+  rows_.page_stride = layout.heads * head_stride();
+  while ((std::int64_t{1} << rows_.page_shift) < page_rows) ++rows_.page_shift;
+  rows_.piece = layout.piece;
+  rows_.element = layout.group == 0 ? element_of(layout.dtype) : kernels::Element::i8;
+  data_.reset(runtime::allocate(bytes_of({layout.pages + 1, layout.heads, head_bytes_})));
   clear(zero_page(), page_rows);
 }
 
 template <typename T>
-void PagedRows::write_row(char* to, float* scales, const T* from) const noexcept {
+void PagedRows::write_row(PagePlace to, std::int64_t head, const T* from) const noexcept {
+  char* const row = at(to.page, head, to.row);
   if (layout_.group == 0) {
-    std::memcpy(to, from, sizeof(T) * static_cast<std::size_t>(layout_.dim));
+    std::memcpy(row, from, sizeof(T) * static_cast<std::size_t>(layout_.dim));
     return;
   }
-  auto* const values = reinterpret_cast<std::int8_t*>(to);
-  for (std::int64_t d = 0; d < layout_.dim; d += layout_.group)
-    quantise(from + d, std::min(layout_.group, layout_.dim - d), values + d, *scales++);
+  float* const scale = scales(to.page, head, to.row);
+  for (std::int64_t d = 0, n = 0; d < layout_.dim; d += layout_.group, ++n) {
+    const std::int64_t end = std::min(d + layout_.group, layout_.dim);
+    scale[n] = scale_of(from + d, end - d);
+    std::int8_t piece[Rows::line];
+    for (std::int64_t c = d, last; c < end; c = last) {
+      last = std::min(c + Rows::line, end);
+      round_to(from + c, last - c, scale[n], piece);
+      for (std::int64_t i = c, next; i < last; i = next) {  // as far as they lie side by side
+        next = std::min(i / layout_.piece * layout_.piece + layout_.piece, last);
+        std::memcpy(row + rows_.element_offset(to.row, i), piece + i - c, static_cast<std::size_t>(next - i));
+      }
+    }
+  }
 }
 
 void PagedRows::write(PagePlace to, const Tensor& source, std::int64_t from, std::int64_t count) noexcept {
   const auto rows = [&]<typename T>(const T* data) {
     for (std::int64_t h = 0; h < layout_.heads; ++h)
       for (std::int64_t n = 0; n < count; ++n)
-        write_row(at(to.page, h, to.row + n), layout_.group == 0 ? nullptr : scales(to.page, h, to.row + n),
-                  data + h * source.stride(0) + (from + n) * source.stride(1));
+        write_row({to.page, to.row + n}, h, data + h * source.stride(0) + (from + n) * source.stride(1));
   };
   switch (layout_.dtype) {
     case Dtype::f64: return rows(static_cast<const double*>(source.data()));
@@ -97,7 +143,7 @@ void PagedRows::write(PagePlace to, const Tensor& source, std::int64_t from, std
 void PagedRows::copy(std::int64_t page, const PagedRows& source, std::int64_t source_page, std::int64_t count) noexcept {
   if (count == 0) return;
   for (std::int64_t h = 0; h < layout_.heads; ++h) {
-    std::memcpy(at(page, h, 0), source.at(source_page, h, 0), static_cast<std::size_t>(count * layout_.dim) * layout_.element_bytes());
+    std::memcpy(at(page, h, 0), source.at(source_page, h, 0), bytes_of_rows(count));
     if (layout_.group != 0)
       std::memcpy(scales(page, h, 0), source.scales(source_page, h, 0), sizeof(float) * static_cast<std::size_t>(count * layout_.groups()));
   }
@@ -105,50 +151,32 @@ void PagedRows::copy(std::int64_t page, const PagedRows& source, std::int64_t so
 
 void PagedRows::clear(std::int64_t page, std::int64_t count) noexcept {
   for (std::int64_t h = 0; h < layout_.heads; ++h) {
-    std::memset(at(page, h, 0), 0, static_cast<std::size_t>(count * layout_.dim) * layout_.element_bytes());
+    std::memset(at(page, h, 0), 0, bytes_of_rows(count));
     if (layout_.group != 0) std::fill_n(scales(page, h, 0), count * layout_.groups(), 0.0F);
   }
 }
 
 template <typename T>
 void PagedRows::read(PagePlace from, std::int64_t count, T* to, std::int64_t head_stride) const {
-  const auto rows = [&]<typename S>(const S*) {
-    for (std::int64_t h = 0; h < layout_.heads; ++h)
-      for (std::int64_t n = 0; n < count; ++n) {
-        const auto* row = reinterpret_cast<const S*>(at(from.page, h, from.row + n));
-        T* const result = to + h * head_stride + n * layout_.dim;
-        const float* const scale = layout_.group == 0 ? nullptr : scales(from.page, h, from.row + n);
-        for (std::int64_t d = 0; d < layout_.dim; ++d) {
-          result[d] = static_cast<T>(static_cast<Wide<S>>(row[d]));
-          if (scale) result[d] = result[d] * static_cast<T>(scale[d / layout_.group]);
-        }
+  for (std::int64_t h = 0; h < layout_.heads; ++h)
+    for (std::int64_t row = from.row; row < from.row + count; ++row) {
+      const char* const place = at(from.page, h, row);
+      T* const result = to + h * head_stride + (row - from.row) * layout_.dim;
+      if (layout_.group == 0) {
+        widen_row(layout_.dtype, place, layout_.dim, result);
+        continue;
       }
-  };
-  if (layout_.group != 0) return rows(static_cast<const std::int8_t*>(nullptr));
-  switch (layout_.dtype) {
-    case Dtype::f64: return rows(static_cast<const double*>(nullptr));
-    case Dtype::bf16: return rows(static_cast<const bfloat16*>(nullptr));
-    case Dtype::f16: return rows(static_cast<const float16*>(nullptr));
-    default: return rows(static_cast<const float*>(nullptr));
-  }
+      for (std::int64_t d = 0; d < layout_.dim; ++d)
+        result[d] = static_cast<T>(static_cast<std::int8_t>(place[rows_.element_offset(row, d)])) * static_cast<T>(scales(from.page, h, row)[d / layout_.group]);
+    }
 }
 template void PagedRows::read(PagePlace, std::int64_t, float*, std::int64_t) const;
 template void PagedRows::read(PagePlace, std::int64_t, double*, std::int64_t) const;
 
 kernels::KeyRows PagedRows::describe() const {
-  kernels::KeyRows rows;
+  Rows rows = rows_;
   rows.base = data_.get();
-  rows.row_stride = layout_.dim;
-  rows.page_stride = layout_.heads * page_rows_ * layout_.dim;
-  while ((std::int64_t{1} << rows.page_shift) < page_rows_) ++rows.page_shift;
-  rows.element = layout_.group == 0 ? element_of(layout_.dtype) : kernels::Element::i8;
-  if (layout_.group != 0) {
-    rows.scales = static_cast<const float*>(scales_.get());
-    rows.scale_stride = layout_.groups();
-    rows.scale_head_stride = page_rows_ * layout_.groups();
-    rows.scale_page_stride = layout_.heads * page_rows_ * layout_.groups();
-    rows.scale_group = static_cast<int>(layout_.group);
-  }
+  if (layout_.group != 0) rows.scales = scales(0, 0, 0);
   return rows;
 }
 

@@ -1,4 +1,4 @@
-// src/attention/cache_rows.h: K or V of a cache in memory: pages of [head][row][element], scales beside them, and how rows get in and out.
+// src/attention/cache_rows.h: K or V of a cache in memory: pages of [head][row][element], behind them the scales, and how rows get in and out.
 #pragma once
 #include <attn/tensor.h>
 
@@ -23,6 +23,7 @@ struct RowLayout {
   std::int64_t heads = 0, dim = 0, pages = 0;
   Dtype dtype = Dtype::f32;   // of the rows that are given
   std::int64_t group = 0;     // elements that share a scale; 0: stored as given
+  int piece = 0;              // of 8 bits: elements of a row that lie side by side (kernels::KeyRows)
 
   std::int64_t groups() const { return group == 0 ? 0 : (dim + group - 1) / group; }
   std::size_t element_bytes() const { return group == 0 ? size_of(dtype) : 1; }
@@ -46,25 +47,32 @@ class PagedRows {
 
   /// As kernels read it; the page table is the caller's.
   kernels::KeyRows describe() const;
-  std::int64_t head_stride() const { return page_rows_ * layout_.dim; }
+  std::int64_t head_stride() const { return head_bytes_ / static_cast<std::int64_t>(layout_.element_bytes()); }
   std::int64_t zero_page() const { return layout_.pages; }
 
  private:
-  std::int64_t element(std::int64_t page, std::int64_t head, std::int64_t row) const {
-    return ((page * layout_.heads + head) * page_rows_ + row) * layout_.dim;
-  }
+  using Rows = kernels::KeyRows;
+  /// The rows of a head in a page: their elements, then their scales.
+  char* head(std::int64_t page, std::int64_t head) const { return static_cast<char*>(data_.get()) + (page * layout_.heads + head) * head_bytes_; }
+  /// Row `row` of them, of 8 bits its group.
   char* at(std::int64_t page, std::int64_t head, std::int64_t row) const {
-    return static_cast<char*>(data_.get()) + static_cast<std::size_t>(element(page, head, row)) * layout_.element_bytes();
+    return this->head(page, head) + rows_.offset(row) * static_cast<std::int64_t>(layout_.element_bytes());
   }
   float* scales(std::int64_t page, std::int64_t head, std::int64_t row) const {
-    return static_cast<float*>(scales_.get()) + ((page * layout_.heads + head) * page_rows_ + row) * layout_.groups();
+    return reinterpret_cast<float*>(this->head(page, head) + scales_begin_) + row * layout_.groups();
+  }
+  /// What the first `count` rows of a head take: of 8 bits whole groups.
+  std::size_t bytes_of_rows(std::int64_t count) const {
+    const std::int64_t rows = layout_.piece == 0 ? count : (count + Rows::group_rows - 1) / Rows::group_rows * Rows::group_rows;
+    return static_cast<std::size_t>(rows * layout_.dim) * layout_.element_bytes();
   }
   template <typename T>
-  void write_row(char* to, float* scales, const T* from) const noexcept;
+  void write_row(PagePlace to, std::int64_t head, const T* from) const noexcept;
 
   RowLayout layout_;
-  std::int64_t page_rows_ = 0;
-  std::unique_ptr<void, Deallocate> data_, scales_;
+  Rows rows_;  // as kernels read them, but for their place
+  std::int64_t page_rows_ = 0, head_bytes_ = 0, scales_begin_ = 0;
+  std::unique_ptr<void, Deallocate> data_;
 };
 
 }  // namespace attn

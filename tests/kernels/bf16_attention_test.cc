@@ -117,23 +117,32 @@ struct Shape {
   std::int64_t q_rows, k_rows, dim, value_dim, left;  // left: keys before its own that a row sees, under a causal mask; -1: no mask
 };
 
+/// Rows of numbers as kernels read them: in whole groups, `piece` elements at a time (KeyRows).
+std::vector<std::int8_t> in_groups(const Rows& values, KeyRows rows) {
+  constexpr std::int64_t group = KeyRows::group_rows;
+  const auto count = static_cast<std::int64_t>(values.size());
+  std::vector<std::int8_t> numbers(static_cast<std::size_t>((count + group - 1) / group * group * rows.row_stride), 99);
+  for (std::int64_t j = 0; j < count; ++j)
+    for (std::int64_t d = 0; d < rows.row_stride; ++d)
+      numbers[static_cast<std::size_t>(rows.offset(j) + rows.element_offset(j, d))] = static_cast<std::int8_t>(values[static_cast<std::size_t>(j)][static_cast<std::size_t>(d)]);
+  return numbers;
+}
+
 class Bf16Attention : public ::testing::TestWithParam<std::string> {};
 
 void has_the_order(const std::string& name, bool bytes) {
   const AttentionTarget& target = *attention_target(name.c_str());
   std::mt19937 random(5);
   std::normal_distribution<float> normal;
-  const auto draw_bytes = [&](std::int64_t rows, std::int64_t columns, std::vector<std::int8_t>& numbers, std::vector<float>& scales) {
+  const auto draw_bytes = [&](std::int64_t rows, std::int64_t columns, std::vector<float>& scales) {
     Rows values;
     for (std::int64_t r = 0; r < rows; ++r) {
       std::vector<float> row;
-      for (std::int64_t c = 0; c < columns; ++c) {
-        numbers.push_back(static_cast<std::int8_t>(static_cast<int>(random() % 255) - 127));
-        row.push_back(numbers.back());
-      }
+      for (std::int64_t c = 0; c < columns; ++c) row.push_back(static_cast<float>(static_cast<int>(random() % 255) - 127));
       values.push_back(row);
       scales.push_back(0.002F * static_cast<float>(1 + random() % 1000) / 100);
     }
+    while (scales.size() % KeyRows::group_rows != 0) scales.push_back(std::numeric_limits<float>::quiet_NaN());  // of rows that are not there
     return values;
   };
   const auto draw = [&](std::int64_t rows, std::int64_t columns, std::vector<std::uint16_t>& words) {
@@ -156,8 +165,8 @@ void has_the_order(const std::string& name, bool bytes) {
     std::vector<std::int8_t> k_numbers, v_numbers;
     const Rows q_rows = draw(shape.q_rows, shape.dim, q);
     Keys keys;
-    keys.k = bytes ? draw_bytes(shape.k_rows, shape.dim, k_numbers, keys.k_scale) : draw(shape.k_rows, shape.dim, k);
-    keys.v = bytes ? draw_bytes(shape.k_rows, shape.value_dim, v_numbers, keys.v_scale) : draw(shape.k_rows, shape.value_dim, v);
+    keys.k = bytes ? draw_bytes(shape.k_rows, shape.dim, keys.k_scale) : draw(shape.k_rows, shape.dim, k);
+    keys.v = bytes ? draw_bytes(shape.k_rows, shape.value_dim, keys.v_scale) : draw(shape.k_rows, shape.value_dim, v);
     AttentionProblem p;
     p.batch = p.q_heads = p.k_heads = p.v_heads = 1;
     p.q_rows = shape.q_rows;
@@ -173,7 +182,13 @@ void has_the_order(const std::string& name, bool bytes) {
     p.k.base = k.data();
     p.v.base = v.data();
     p.k.element = p.v.element = Element::bf16;
+    p.k.row_stride = shape.dim;
+    p.v.row_stride = shape.value_dim;
     if (bytes) {
+      p.k.piece = KeyRows::word;
+      p.v.piece = KeyRows::line;
+      k_numbers = in_groups(keys.k, p.k);
+      v_numbers = in_groups(keys.v, p.v);
       p.k.base = k_numbers.data();
       p.v.base = v_numbers.data();
       p.k.element = p.v.element = Element::i8;
@@ -183,8 +198,8 @@ void has_the_order(const std::string& name, bool bytes) {
       p.k.scale_group = static_cast<int>(shape.dim);
       p.v.scale_group = static_cast<int>(shape.value_dim);
     }
-    p.q_stride[2] = p.k.row_stride = shape.dim;
-    p.out_stride[2] = p.v.row_stride = shape.value_dim;
+    p.q_stride[2] = shape.dim;
+    p.out_stride[2] = shape.value_dim;
     p.scale = 1 / std::sqrt(static_cast<double>(shape.dim));
     MaskNode window;
     window.op = MaskOp::window;

@@ -21,7 +21,7 @@ ATTN_BEFORE_BF16_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 
 /// `columns` whole numbers as bf16.
-HWY_NOINLINE inline void row_of_numbers(const char* row, std::int64_t columns, std::uint16_t* to) {
+HWY_INLINE void row_of_numbers(const std::int8_t* row, std::int64_t columns, std::uint16_t* to) {
   for (std::int64_t c = 0; c < columns; c += 16) {
     const auto there = columns - c >= 16 ? __mmask16{0xFFFF} : static_cast<__mmask16>((1u << (columns - c)) - 1);
     const __m512 numbers = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(there, row + c)));
@@ -29,10 +29,9 @@ HWY_NOINLINE inline void row_of_numbers(const char* row, std::int64_t columns, s
   }
 }
 
-/// A row as it is, or its whole numbers.
-inline void copy_row(const KeyRows& rows, const char* row, std::int64_t columns, std::uint16_t* to) {
-  if (rows.scales == nullptr) std::memcpy(to, row, 2 * static_cast<std::size_t>(columns));
-  else row_of_numbers(row, columns, to);
+/// Rows of 8 bits as bf16, `stride` apart.
+HWY_NOINLINE inline void numbers_of_rows(const KeyRows& head, std::int64_t first, int count, std::int64_t columns, std::uint16_t* to, std::int64_t stride) {
+  for_each_byte_piece(head, first, count, columns, [&](int r, std::int64_t c, std::int64_t there, const std::int8_t* bytes) ATTN_BF16_ATTR { row_of_numbers(bytes, there, to + r * stride + c); });
 }
 
 /// The scales of rows [first, first + count), each of one scale, side by side.
@@ -112,51 +111,38 @@ class Numbers {
   __m512i low_[2], high_[2], sign_;
 };
 
-/// Bf16FewScoresTile for keys of 8 bits, pointed to as words, `stride` of them apart. Lines are asked for once, as by FewScoresByteTile.
+/// Bf16FewScoresTile for keys of 8 bits, of which the sums are stored as they are. Lines are asked for once, as by FewScoresByteTile.
 struct Bf16FewScoresByteTile {
-  float scale;
   const std::uint32_t* q;  // [pairs][few_rows]
-  const ByteRows& rows;
-  const ByteKeys* found;
+  std::int64_t columns;
   LinesAhead* ahead;  // of the keys
 
   template <int ROWS, int VECTORS>
-  HWY_NOINLINE void operator()(const float* const* keys, std::int64_t stride, int row, float* scores, std::int64_t to_stride) const {
-    const Tag<float> d;
-    constexpr int lines = VECTORS > 1 ? 4 * VECTORS : 0;
+  HWY_NOINLINE void operator()(const float* const* keys, std::int64_t, int row, float* scores, std::int64_t to_stride) const {
+    constexpr int lines = VECTORS > 1 ? VECTORS : 0;
     const Numbers numbers;
+    const __m512i by_pairs = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));  // of four words: first halves first
     __m512 sum[ROWS][VECTORS];
+    const float* words[VECTORS];
+    ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) words[v] = keys[v];
     ATTN_UNROLL for (int r = 0; r < ROWS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = _mm512_setzero_ps();
-    RowsInStep<Tag<float>> first(keys[0], stride), second(keys[VECTORS - 1], stride);
     const std::uint32_t* of_rows = q + row;
-    for (std::int64_t c = 0; c < rows.columns; c += 16, of_rows += 8 * few_rows) {
-      const auto asks = take<lines, 1>(*ahead, keys[0]);
-      Vector<float> words[VECTORS][4];  // each a key's columns 4i ... 4i + 3
-      first.next(d, words[0]);
-      if constexpr (VECTORS == 2) second.next(d, words[1]);
-      ATTN_UNROLL for (int i = 0; i < 4; ++i) {
-        __m512i low[VECTORS], high[VECTORS];
-        ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) numbers.widen(_mm512_castps_si512(words[v][i].raw), low[v], high[v]);
-        ATTN_UNROLL for (int half = 0; half < 2; ++half) {
-          __m512i pair[VECTORS];
-          ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) {
-            const __m512 a = _mm512_castsi512_ps(low[v]), b = _mm512_castsi512_ps(high[v]);
-            pair[v] = _mm512_castps_si512(half == 0 ? _mm512_shuffle_ps(a, b, 0x88) : _mm512_shuffle_ps(a, b, 0xDD));
-          }
-          ATTN_UNROLL for (int r = 0; r < ROWS; ++r) {
-            const __m512i x = _mm512_set1_epi32(static_cast<int>(of_rows[(2 * i + half) * few_rows + r]));
-            ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = dot_pair(sum[r][v], pair[v], x);
-            ask_share<lines>(asks, (2 * i + half) * ROWS + r, 8 * ROWS);
-          }
-        }
+    for (std::int64_t c = 0; c < columns; c += KeyRows::word, of_rows += KeyRows::word / 2 * few_rows) {
+      const auto asks = take<lines, 1>(*ahead, words[0]);
+      __m512i pair[2][VECTORS];
+      ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) {
+        numbers.widen(_mm512_shuffle_epi8(_mm512_loadu_si512(words[v]), by_pairs), pair[0][v], pair[1][v]);
+        words[v] += KeyRows::group_rows;
       }
+      ATTN_UNROLL for (int half = 0; half < 2; ++half)
+        ATTN_UNROLL for (int r = 0; r < ROWS; ++r) {
+          const __m512i x = _mm512_set1_epi32(static_cast<int>(of_rows[half * few_rows + r]));
+          ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = dot_pair(sum[r][v], pair[half][v], x);
+          ask_share<lines>(asks, half * ROWS + r, 2 * ROWS);
+        }
     }
-    const __m512 factor = _mm512_set1_ps(scale);
-    ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) {
-      const __m512 of_keys = rows.scales_of(found[v].scales).raw;
-      ATTN_UNROLL for (int r = 0; r < ROWS; ++r)
-        _mm512_storeu_ps(scores + (row + r) * to_stride + v * 16, _mm512_mul_ps(_mm512_mul_ps(sum[r][v], of_keys), factor));
-    }
+    ATTN_UNROLL for (int r = 0; r < ROWS; ++r)
+      ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) _mm512_storeu_ps(scores + (row + r) * to_stride + v * 16, sum[r][v]);
   }
 };
 
@@ -175,10 +161,10 @@ struct Bf16FewRowsByteTile {
     Vector<float> sum[ROWS][VECTORS];
     fold.start(o, sum);
     const std::uint32_t* weights = p.p + row * p.row_stride;
-    const std::int64_t stride = rows.stride, of_pair = p.stride, of_row = p.row_stride;
+    const std::int64_t stride = rows.width(column), of_pair = p.stride, of_row = p.row_stride;
     FewSum adds = weight_sum.of_tile(row == 0 && column == 0, fold.begins);
     for (const ByteRows::Run *run = rows.run, *const last = run + rows.runs; run < last; ++run) {
-      const std::int8_t* value = run->row + column;
+      const std::int8_t* value = run->group + ByteRows::offset(column) + run->row * stride;
       std::int64_t step = stride;
       for (int keys = run->keys; keys > 0; keys -= 2, value += 2 * stride, weights += of_pair) {
         const auto asks = take<lines, 1>(*fold.ahead, value);
@@ -189,7 +175,8 @@ struct Bf16FewRowsByteTile {
           values[0] = sixteen(numbers, value, step);
         } else {
           ATTN_UNROLL for (int x = 0; x < pieces; ++x) {
-            const __m512i low = _mm512_loadu_si512(value + 64 * x), high = _mm512_loadu_si512(value + step + 64 * x);
+            const std::int8_t* const at = value + ByteRows::offset(64 * x);
+            const __m512i low = _mm512_loadu_si512(at), high = _mm512_loadu_si512(at + step);
             numbers.widen(_mm512_unpacklo_epi8(low, high), values[4 * x], values[4 * x + 1]);
             numbers.widen(_mm512_unpackhi_epi8(low, high), values[4 * x + 2], values[4 * x + 3]);
           }

@@ -68,6 +68,33 @@ struct Bf16FewScoresTile {
   }
 };
 
+/// Sums of products of the keys [begin, end) times the scales, -inf where a query does not see (null: all do) and around them as far as units of 32 keys
+/// reach; their maxima.
+HWY_NOINLINE inline void finish_few_scores(const Bf16Scores& scores, int begin, int end, int queries, const Word* visible, LinesAhead& ahead) {
+  constexpr float hidden = -std::numeric_limits<float>::infinity();
+  const int first = begin / 32 * 32, last = (end + 31) / 32 * 32;
+  const __m512 factor = _mm512_set1_ps(scores.scale);
+  for (int r = 0; r < queries; ++r) {
+    float* const s = scores.s + r * bf16_key_block;
+    __m512 largest = _mm512_set1_ps(hidden);
+    for (int i = first; i < last; i += 16) {
+      ahead.fetch<2>();
+      const auto before = [i](int key) { return key <= i ? 0u : key >= i + 16 ? 0xFFFFu : (1u << (key - i)) - 1; };
+      std::uint32_t seen = before(end) & ~before(begin);
+      if (visible) {
+        const __m512i bit = _mm512_set1_epi64(std::int64_t{1} << r);
+        seen &= _mm512_test_epi64_mask(_mm512_load_si512(visible + i), bit) | _mm512_test_epi64_mask(_mm512_load_si512(visible + i + 8), bit) << 8;
+      }
+      __m512 x = _mm512_load_ps(s + i);
+      if (scores.key_scale) x = _mm512_mul_ps(x, _mm512_load_ps(scores.key_scale + i));
+      x = _mm512_mask_mul_ps(_mm512_set1_ps(hidden), static_cast<__mmask16>(seen), x, factor);
+      largest = _mm512_max_ps(largest, x);
+      _mm512_store_ps(s + i, x);
+    }
+    scores.alpha[r] = std::max(scores.alpha[r], _mm512_reduce_max_ps(largest));
+  }
+}
+
 /// weigh_few: weights of `rows` rows rounded to bf16, pairs of them as words [row][128] and turned to p [pair][few_rows], of which their sum is to be made.
 /// Of values with scales (or null) the words are those of weights times scales.
 HWY_NOINLINE inline void weigh_few(const Strip<float>& strip, const FewBlock<float, bf16_key_block>& block, int rows, int begin, int end,

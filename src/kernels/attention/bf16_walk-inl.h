@@ -45,7 +45,7 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     scales.there = k.scales != nullptr;
     std::memset(wide.zeros, 0, sizeof(std::uint16_t) * static_cast<std::size_t>(p.value_dim));
     spread_next(few ? 4 : (block_keys + p.value_dim) / tile_keys(4, registers), block_keys);
-    few_bytes = few && in_byte_tiles(k, p.dim) && in_byte_tiles(v, p.value_dim) && p.keys_begin(map.batch) % 2 == 0 && looks_up_bytes();  // no pair across pages
+    few_bytes = few && in_byte_tiles(p, p.keys_begin(map.batch)) && looks_up_bytes();
   }
   static std::size_t scratch_bytes(const AttentionProblem& p) { return Bf16Strip::bytes(p) + ScoreVectors<float>::bytes(p); }
   static void begin_task(const AttentionProblem& p, std::int64_t rows, void* scratch) {
@@ -96,11 +96,12 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
   /// The place of those that do not stay.
   std::uint32_t* spare_keys() const { return wide.k + (Bf16Strip::key_places(problem) - 1) * block_keys * pairs; }
   HWY_NOINLINE void copy_keys(std::int64_t first, int keys, std::uint32_t* to) const {
-    for_each_row(k, first, keys, [&](std::int64_t r, const char* row, const float*) {
-      std::uint32_t* const copy = to + r * pairs;
-      if (problem.dim % 2 != 0) copy[pairs - 1] = 0;
-      copy_row(k, row, problem.dim, reinterpret_cast<std::uint16_t*>(copy));
-    });
+    if (problem.dim % 2 != 0)
+      for (int r = 0; r < keys; ++r) to[r * pairs + pairs - 1] = 0;
+    if (scales.there) return numbers_of_rows(k, first, keys, problem.dim, reinterpret_cast<std::uint16_t*>(to), 2 * pairs);
+    const std::uint16_t* rows[block_keys];
+    row_pointers(k, first, keys, rows);
+    for (int r = 0; r < keys; ++r) std::memcpy(to + r * pairs, rows[r], 2 * static_cast<std::size_t>(problem.dim));
   }
 
   /// What the row does not see of the block, by its scores.
@@ -111,12 +112,14 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
   /// V's rows, an even number of them: one of zeros for a row that does not exist or is silenced.
   HWY_NOINLINE void value_rows(std::int64_t first, int keys, const std::uint16_t** rows) const {
     const auto* zeros = reinterpret_cast<const std::uint16_t*>(wide.zeros);
-    if (!scales.there) row_pointers(v, first, keys, rows);
-    else for_each_row(v, first, keys, [&](std::int64_t r, const char* row, const float*) {
-      auto* const copy = reinterpret_cast<std::uint16_t*>(wide.numbers) + r * Bf16Strip::value_words(problem.value_dim);
-      copy_row(v, row, problem.value_dim, copy);
-      rows[r] = copy;
-    });
+    if (scales.there) {
+      const std::int64_t stride = Bf16Strip::value_words(problem.value_dim);
+      auto* const copies = reinterpret_cast<std::uint16_t*>(wide.numbers);
+      numbers_of_rows(v, first, keys, problem.value_dim, copies, stride);
+      for (int r = 0; r < keys; ++r) rows[r] = copies + r * stride;
+    } else {
+      row_pointers(v, first, keys, rows);
+    }
     for (int r = 0; silence && r < keys; ++r)
       if (silent[r]) rows[r] = zeros;
     for (const int unit = tiles ? tile_items : 2; keys % unit != 0; ++keys) rows[keys] = zeros;
@@ -231,10 +234,13 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     FewBlock<float, block_keys> few_block(strip);
     if (keys_in_lanes && groups.gaps) few_block.hide(static_cast<int>(map.count()));
     for (int g = 0; g < groups.count; ++g)
-      for_each_slice(groups.range(g, modified ? nullptr : visible), [&](const ScoreRange& range) ATTN_BF16_ATTR { by_bytes ? score_bytes(first, range, rows) : score(rows, range); });
+      if (by_bytes) score_bytes(first, groups.range(g, nullptr));
+      else for_each_slice(groups.range(g, modified ? nullptr : visible), [&](const ScoreRange& range) ATTN_BF16_ATTR { score(rows, range); });
+    if (by_bytes) scales_of_rows(k, first, keys, scales.key);
+    if (by_bytes || (keys_in_lanes && tiles))
+      finish_few_scores(of_block(rows, few_block.s), groups.begin[0], groups.end[0], static_cast<int>(map.count()), keys_in_lanes ? visible : nullptr, k_ahead);
     next.fetch(burst);
     if (keys_in_lanes) {
-      if (tiles) finish_few_scores(of_block(rows, few_block.s), groups.begin[0], groups.end[0], static_cast<int>(map.count()), visible, k_ahead);
       note_silent(few_block.s, 1, keys);
       scales.load_values(v, first, keys, silence ? silent : nullptr);
       weigh_few(strip, few_block, static_cast<int>(map.count()), groups.begin[0], groups.end[0], wide.p, k_ahead, scales.of_values());
@@ -277,30 +283,25 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
       });
       return;
     }
+    const FewScores<float> to{few_block.s, block_keys, strip.alpha};
     const auto* words = reinterpret_cast<const float* const*>(rows);
     for_each_few_keys(words, range.key, range.end, [&](int key, int vectors_of_keys) ATTN_BF16_ATTR {
-      few_scores({few_block.s, block_keys, strip.alpha}, words + key, key, vectors_of_keys, count, range.of_vector(0),
-                 Bf16FewScoresTile{pairs, scores.scale, wide.few_queries, &k_ahead, scales.of_keys(key)});
+      few_scores(to, words + key, key, vectors_of_keys, count, Bf16FewScoresTile{pairs, scores.scale, wide.few_queries, &k_ahead, this->scales.of_keys(key)});
     }, [&](int key, int end) ATTN_BF16_ATTR { score_in_lanes(scores, range, key, end); });
+    few_maxima(to, count, range.key, range.end, range.of_vector(0));
   }
   void score_in_lanes(const Bf16Scores& scores, const ScoreRange& range, int key, int end) {
     bf16_score_columns<1>(scores, {key, end, 0, 1, range.visible, range.whole}, 0);
     FewBlock<float, block_keys>(strip).from_lanes(wide.s, static_cast<int>(map.count()), key, end);
   }
 
-  /// Of a slice of keys of 8 bits; rows[...] is where others than whole vectors of them are found.
-  void score_bytes(std::int64_t first, const ScoreRange& range, const std::uint32_t** rows) {
-    const ByteRows bytes(k, first + range.key, range.end - range.key, problem.dim);
+  /// Sums of products with keys of 8 bits.
+  void score_bytes(std::int64_t first, const ScoreRange& range) {
     const FewScores<float> to{FewBlock<float, block_keys>(strip).s, block_keys, strip.alpha};
-    for_each_byte_keys(bytes, 0, bytes.keys, [&](const ByteKeys* found, int vectors_of_keys) ATTN_BF16_ATTR {
-      const float* const keys[2] = {found[0].row, found[vectors_of_keys - 1].row};
-      few_scores(to, keys, bytes.stride / 4, range.key + found[0].key, vectors_of_keys, static_cast<int>(map.count()), range.of_vector(0),
-                 Bf16FewScoresByteTile{static_cast<float>(problem.scale), wide.few_queries, bytes, found, &k_ahead});
-    }, [&](int key, int end) ATTN_BF16_ATTR {
-      copy_keys(first + range.key + key, end - key, spare_keys());
-      scales_of_rows(k, first + range.key + key, end - key, scales.key + range.key + key);
-      for (int r = key; r < end; ++r) rows[range.key + r] = spare_keys() + (r - key) * pairs;
-      score_in_lanes(of_block(rows, wide.s), range, range.key + key, range.key + end);
+    for_each_byte_keys(k, first, range.key, range.end, block_keys, [&](int key, int vectors_of_keys, const ByteKeys& found) ATTN_BF16_ATTR {
+      const int left = range.end - key, most = 16 * vectors_of_keys;
+      k_ahead.use(left < most ? left : most);
+      few_scores<byte_vectors>(to, found.words, 0, key, vectors_of_keys, static_cast<int>(map.count()), Bf16FewScoresByteTile{wide.few_queries, problem.dim, &k_ahead});
     });
   }
 
@@ -325,7 +326,7 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     for (int key = begin; key < end; key += key_block) {
       const int last = key + key_block < end ? key + key_block : end;
       v_ahead.use((last < end ? last : keys) - key);
-      const ByteRows bytes(v, first + key, last - key, problem.value_dim);
+      const ByteRows bytes(v, first + key, last - key);
       rows_out.for_each(static_cast<int>(map.count()), Bf16FewRowsByteTile{bytes, p.from(key / 2), sum, fold_few_part(key == begin, last == end)});
       if (sum.p) sum.p += (last - key) / 2 * few_rows;
     }

@@ -1,10 +1,10 @@
 // src/kernels/attention/few_bytes-inl.h: strips of few rows (decoding) over keys and values of 8 bits, widened in registers.
 //
-//   16 bytes of each of N keys, turned as four words:      word i, lane = key:   column 4i | 4i + 1 | 4i + 2 | 4i + 3
-//                                                          each byte shifted out with its sign, made a number, times the key's scale
+//   keys     16 words side by side, of as many keys: columns 4i | 4i + 1 | 4i + 2 | 4i + 3, each byte shifted out with its sign
+//   values   64 columns side by side, then those of the next row
 //
-// The same operations as on rows that were widened before (stored_rows-inl.h), so the same bits; but a row takes a quarter of the loads
-// of f32 and is stored nowhere.
+// Each is made a number, times its row's scale: the operations as on rows that were widened before (stored_rows-inl.h), so the same bits; but a row
+// takes a quarter of the loads of f32 and is stored nowhere.
 #if defined(ATTN_FEW_BYTES_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_FEW_BYTES_INL_H
 #undef ATTN_FEW_BYTES_INL_H
@@ -21,81 +21,73 @@ namespace attn::kernels::HWY_NAMESPACE {
 
 /// Whether rows are for these tiles: whole pieces of 16 bytes, each with one scale.
 inline bool in_byte_tiles(const KeyRows& rows, std::int64_t columns) {
-  return rows.element == Element::i8 && columns % 16 == 0 && rows.row_stride % 16 == 0 && (rows.scale_group % 16 == 0 || rows.scale_group >= columns);
+  return rows.element == Element::i8 && columns % 16 == 0 && (rows.scale_group % 16 == 0 || rows.scale_group >= columns);
+}
+/// Whether those of a head are that begins at key `first`: blocks are of whole groups of rows.
+inline bool in_byte_tiles(const AttentionProblem& p, std::int64_t first) {
+  return in_byte_tiles(p.k, p.dim) && in_byte_tiles(p.v, p.value_dim) && first % KeyRows::group_rows == 0;
 }
 
-/// A block's rows of 8 bits, run by run: those of a page, or all of them, which lie evenly.
+/// Vectors of keys that a tile has at most.
+inline constexpr int byte_vectors = 4;
+
+/// Keys of a block, vector by vector: the words of their first columns, those of the next ones a group's 16 further on; and their scales.
+struct ByteKeys {
+  const float* words[byte_vectors];
+  const float* scales[byte_vectors];
+
+  /// `vectors` of them from `key` on; beyond `last`, where no group may be, those of the last once more.
+  HWY_NOINLINE ByteKeys(const KeyRows& head, std::int64_t key, int vectors, std::int64_t last) {
+    ATTN_ROLLED for (int v = 0; v < vectors; ++v, key += lanes<float>) {
+      if (key > last) key = last / lanes<float> * lanes<float>;
+      words[v] = reinterpret_cast<const float*>(row_at(head, key)) + key % KeyRows::group_rows;
+      scales[v] = scales_at(head, key);
+    }
+  }
+};
+
+/// visit(key, vectors, keys): those that hold the keys [begin, end) of the block at `first`, which has place for `most` scores a row.
+template <typename F>
+HWY_INLINE void for_each_byte_keys(const KeyRows& head, std::int64_t first, int begin, int end, int most, F&& visit) {
+  constexpr int N = lanes<float>;
+  for (int key = begin / N * N, vectors; key < end; key += N * vectors) {
+    vectors = end - key > N && key + byte_vectors * N <= most ? byte_vectors : 1;
+    visit(key, vectors, ByteKeys(head, first + key, vectors, first + end - 1));
+  }
+}
+
+/// A block's rows of values, group by group.
 struct ByteRows {
   struct Run {
-    const std::int8_t* row;
-    const float* scales;
-    int first, keys;  // of the block
+    const std::int8_t* group;
+    const float* scales;  // of the first row
+    int row, keys;        // rows [row, row + keys) of the group
   };
-  Run run[key_block];
-  int runs = 0, keys;
-  std::int64_t stride, scale_stride;  // between rows, and between their scales
-  std::int64_t group, columns;
+  Run run[key_block / KeyRows::group_rows + 1];
+  int runs = 0;
+  std::int64_t scale_stride;  // between the scales of rows
+  std::int64_t scale_group, columns;
 
   /// At most 64 keys.
-  ByteRows(const KeyRows& head, std::int64_t first, int count, std::int64_t row_columns)
-      : keys(count), stride(head.row_stride), scale_stride(head.scale_stride), group(head.scale_group), columns(row_columns) {
-    for (int r = 0; r < keys; r += run[runs++].keys)
-      run[runs] = {reinterpret_cast<const std::int8_t*>(row_at(head, first + r)), scales_at(head, first + r), r,
-                   static_cast<int>(rows_of_page(head, first + r, keys - r))};
+  HWY_NOINLINE ByteRows(const KeyRows& head, std::int64_t first, int count) : scale_stride(head.scale_stride), scale_group(head.scale_group), columns(head.row_stride) {
+    ATTN_ROLLED for (int r = 0; r < count; r += run[runs++].keys) {
+      const int row = static_cast<int>((first + r) % KeyRows::group_rows), left = static_cast<int>(KeyRows::group_rows) - row;
+      run[runs] = {reinterpret_cast<const std::int8_t*>(row_at(head, first + r)), scales_at(head, first + r), row, left < count - r ? left : count - r};
+    }
   }
 
   /// Which scale a column has.
-  std::int64_t group_of(std::int64_t column) const { return group >= columns ? 0 : column / group; }
-
-  /// Those of a vector of keys: `of_first` is of the first.
-  Vector<float> scales_of(const float* of_first) const {
-    const Tag<float> d;
-    constexpr int N = lanes<float>;
-    if (scale_stride == 1) return hn::LoadU(d, of_first);
-    alignas(64) float of_keys[N];
-    for (int i = 0; i < N; ++i) of_keys[i] = of_first[i * scale_stride];
-    return hn::Load(d, of_keys);
+  std::int64_t group_of(std::int64_t column) const { return scale_group >= columns ? 0 : column / scale_group; }
+  /// Columns that lie side by side where this one is.
+  std::int64_t width(std::int64_t column) const {
+    const std::int64_t left = columns - column / KeyRows::line * KeyRows::line;
+    return left < KeyRows::line ? left : KeyRows::line;
   }
-
-  /// visit(run, first row of it, keys): those of [begin, end), run by run.
-  template <typename F>
-  HWY_INLINE void for_each_run(int begin, int end, F&& visit) const {
-    for (const Run* at = run; at < run + runs && at->first < end; ++at) {
-      const int skipped = begin > at->first ? begin - at->first : 0, keys = (end < at->first + at->keys ? end - at->first : at->keys) - skipped;
-      if (keys > 0) visit(*at, skipped, keys);
-    }
+  /// From a group's first byte to a column of its first row.
+  static constexpr std::int64_t offset(std::int64_t column) {
+    return column / KeyRows::line * KeyRows::line * KeyRows::group_rows + column % KeyRows::line;
   }
 };
-
-/// N keys that lie evenly: `key` is the first of them in the block.
-struct ByteKeys {
-  const float* row;  // as words
-  const float* scales;
-  int key;
-};
-
-/// for_each_few_keys of the keys [begin, end): turned(keys, vectors), plain(first key, end).
-template <typename Turned, typename Plain>
-HWY_INLINE void for_each_byte_keys(const ByteRows& rows, int begin, int end, Turned&& turned, Plain&& plain) {
-  constexpr int N = lanes<float>;
-  ByteKeys found[2];
-  int count = 0;
-  const auto done = [&] {
-    if (count > 0) turned(found, count);
-    count = 0;
-  };
-  rows.for_each_run(begin, end, [&](const ByteRows::Run& run, int first, int keys) {
-    if (keys < N) return plain(run.first + first, run.first + first + keys);
-    const int last = first + keys - N;  // the last N perhaps for the second time
-    for (int r = first; r < first + keys; r += N) {
-      if (r > last) r = last;
-      const ByteKeys next = {reinterpret_cast<const float*>(run.row + r * rows.stride), run.scales + r * rows.scale_stride, run.first + r};
-      if (count == 2 || (count == 1 && found[0].key + N != next.key)) done();
-      found[count++] = next;
-    }
-  });
-  done();
-}
 
 /// Byte b of every word, as a number.
 HWY_INLINE Vector<float> byte_of(Vector<float> words, int b) {
@@ -109,64 +101,68 @@ HWY_INLINE Vector<float> byte_of(Vector<float> words, int b) {
   }
 }
 
-/// FewScoresTile for keys of 8 bits, pointed to as words, `stride` of them apart.
+/// FewScoresTile for keys of 8 bits: columns [0, columns). Lines are asked for once: again, as of wider elements (lines_ahead.h), would take time that
+/// the products need.
 struct FewScoresByteTile {
   const float* q;
-  const ByteRows& rows;
-  const ByteKeys* found;
+  const KeyRows& rows;
+  std::int64_t columns;
+  const ByteKeys& found;
   LinesAhead* ahead;  // of the keys
 
-  /// The words of the next 16 columns are loaded between the products of these: all at once they would keep the multipliers waiting, a fifth of the
-  /// time. Lines are asked for once: again, as of wider elements (lines_ahead.h), would take time that the products need.
   template <int ROWS, int VECTORS>
-  HWY_NOINLINE void operator()(const float* const* keys, std::int64_t stride, int row, float* scores, std::int64_t to_stride) const {
+  HWY_NOINLINE void operator()(const float* const* keys, std::int64_t, int row, float* scores, std::int64_t to_stride) const {
     const Tag<float> d;
-    constexpr int N = lanes<float>;
-    constexpr int lines = asks_ahead<float> && (VECTORS > 1 || registers == 16) ? (VECTORS * N + 3) / 4 : 0;
-    const ByteKeys* const of_tile = found + (keys[0] == found[0].row ? 0 : 1);  // one vector of two, where two are too many
-    Vector<float> sum[ROWS][VECTORS], scale[VECTORS], words[VECTORS][4], next[VECTORS][4];
+    constexpr int N = lanes<float>, word = KeyRows::word;
+    constexpr int lines = asks_ahead<float> && VECTORS > 1 ? VECTORS * N / 16 : 0;
+    const float* const* const scales = found.scales + (keys - found.words);
+    const float* words[VECTORS];
+    Vector<float> sum[ROWS][VECTORS], scale[VECTORS];
+    ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) words[v] = keys[v];
     ATTN_UNROLL for (int r = 0; r < ROWS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::Zero(d);
-    RowsInStep<Tag<float>> first(keys[0], stride), second(keys[VECTORS - 1], stride);
-    first.next(d, words[0]);
-    if constexpr (VECTORS == 2) second.next(d, words[1]);
     const float* of_rows = q + row;
     std::int64_t group_end = 0;
-    for (std::int64_t c = 0, n = 0; c < rows.columns; c += 16, of_rows += 16 * few_rows) {
+    for (std::int64_t c = 0, n = 0; c < columns; c += word, of_rows += word * few_rows) {
       if (c == group_end) {
-        ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) scale[v] = rows.scales_of(of_tile[v].scales + n);
-        group_end += rows.group;
+        ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) scale[v] = scales_of(scales[v] + n);
+        group_end += rows.scale_group;
         ++n;
       }
-      const auto asks = take<lines, 1>(*ahead, keys[0]);
-      if (c + 16 == rows.columns) {  // once more what is there
-        first.advance(-4);
-        if constexpr (VECTORS == 2) second.advance(-4);
+      const auto asks = take<lines, 1>(*ahead, words[0]);
+      Vector<float> of_keys[VECTORS];
+      ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) {
+        of_keys[v] = hn::LoadU(d, words[v]);
+        words[v] += KeyRows::group_rows;
       }
-      ATTN_UNROLL for (int i = 0; i < 4; ++i)
-        ATTN_UNROLL for (int b = 0; b < 4; ++b) {
-          if (b == 0) next[0][i] = first.pieces(d, i);
-          if (b == 1 && VECTORS == 2) next[VECTORS - 1][i] = second.pieces(d, i);
-          Vector<float> column[VECTORS];
-          ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) column[v] = hn::Mul(byte_of(words[v][i], b), scale[v]);
-          ATTN_UNROLL for (int r = 0; r < ROWS; ++r) {
-            const auto x = hn::Set(d, of_rows[(4 * i + b) * few_rows + r]);
-            ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::MulAdd(column[v], x, sum[r][v]);
-            ask_share<lines>(asks, (4 * i + b) * ROWS + r, 16 * ROWS);
-          }
+      ATTN_UNROLL for (int b = 0; b < word; ++b) {
+        Vector<float> column[VECTORS];
+        ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) column[v] = hn::Mul(byte_of(of_keys[v], b), scale[v]);
+        ATTN_UNROLL for (int r = 0; r < ROWS; ++r) {
+          const auto x = hn::Set(d, of_rows[b * few_rows + r]);
+          ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::MulAdd(column[v], x, sum[r][v]);
+          ask_share<lines>(asks, b * ROWS + r, word * ROWS);
         }
-      ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) turn_pieces(d, next[v], words[v]);
-      first.advance(4);
-      if constexpr (VECTORS == 2) second.advance(4);
+      }
     }
     ATTN_UNROLL for (int r = 0; r < ROWS; ++r)
       ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) hn::StoreU(sum[r][v], d, scores + (row + r) * to_stride + v * N);
   }
+
+ private:
+  /// Those of a vector of keys.
+  HWY_INLINE Vector<float> scales_of(const float* of_first) const {
+    const Tag<float> d;
+    constexpr int N = lanes<float>;
+    if (rows.scale_stride == 1) return hn::LoadU(d, of_first);
+    alignas(64) float of_keys[N];
+    for (int i = 0; i < N; ++i) of_keys[i] = of_first[i * rows.scale_stride];
+    return hn::Load(d, of_keys);
+  }
 };
 
-/// FewRowsTile for values of 8 bits: keys [begin, end) of the block; weights p[key][p_stride], of the first of them on.
+/// FewRowsTile for values of 8 bits; weights p[key][p_stride], of the first of them on.
 struct FewRowsByteTile {
   const ByteRows& rows;
-  int begin, end;
   const float* p;
   std::int64_t p_stride;
   FewFold<float> fold;
@@ -177,20 +173,20 @@ struct FewRowsByteTile {
     constexpr int N = lanes<float>, step_keys = 4;  // after which more lines are looked for
     constexpr int lines = asks_ahead<float> && VECTORS > 1 ? (VECTORS * N * step_keys + 63) / 64 : 0;
     Vector<float> sum[ROWS][VECTORS];
-    std::int64_t group[VECTORS];
+    std::int64_t scale_of[VECTORS];
     fold.start(o, sum);
-    ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) group[x] = rows.group_of(column + x * N);
+    ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) scale_of[x] = rows.group_of(column + x * N);
     const float* weights = p + row;
-    const std::int64_t stride = rows.stride, scale_stride = rows.scale_stride, weights_stride = p_stride;
-    rows.for_each_run(begin, end, [&](const ByteRows::Run& run, int first, int keys) HWY_ATTR {
-      const std::int8_t* value = run.row + first * stride + column;
-      const float* scale = run.scales + first * scale_stride;
-      for (int step = step_keys; keys > 0; keys -= step) {
+    const std::int64_t stride = rows.width(column), scale_stride = rows.scale_stride, weights_stride = p_stride;
+    for (const ByteRows::Run *run = rows.run, *const last = run + rows.runs; run < last; ++run) {
+      const std::int8_t* value = run->group + ByteRows::offset(column) + run->row * stride;
+      const float* scale = run->scales;
+      for (int keys = run->keys, step = step_keys; keys > 0; keys -= step) {
         if (keys < step) step = keys;
         const auto asks = take<lines, 1>(*fold.ahead, value);
         for (int n = 0; n < step; ++n, value += stride, scale += scale_stride, weights += weights_stride) {
           Vector<float> values[VECTORS];
-          ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) values[x] = hn::Mul(widen(d, value + x * N), hn::Set(d, scale[group[x]]));
+          ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) values[x] = hn::Mul(widen(d, value + ByteRows::offset(x * N)), hn::Set(d, scale[scale_of[x]]));
           ATTN_UNROLL for (int r = 0; r < ROWS; ++r) {
             const auto weight = hn::Set(d, weights[r]);
             ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) sum[r][x] = hn::MulAdd(values[x], weight, sum[r][x]);
@@ -198,7 +194,7 @@ struct FewRowsByteTile {
           ask_share<lines>(asks, n, step_keys);
         }
       }
-    });
+    }
     fold.finish(row, o, sum);
   }
 };

@@ -90,42 +90,60 @@ struct FewScoresTile {
   }
 };
 
-/// Scores of `rows` rows and of `vectors` (1 or 2) times N keys from `key` on, keys[v] the first of N that stand `stride` apart; -inf where
-/// `visible` (the block's words; null: all) has no bit for the row.
-template <typename T, class Tile>
-HWY_NOINLINE void few_scores(const FewScores<T>& to, const T* const* keys, std::int64_t stride, int key, int vectors, int rows, const Word* visible,
-                             const Tile& tile) {
-  const Tag<T> d;
+/// Scores of `rows` rows and of `vectors` (1, or `most`) times N keys from `key` on, keys[v] the first of N that stand `stride` apart.
+template <int most = 2, typename T, class Tile>
+HWY_NOINLINE void few_scores(const FewScores<T>& to, const T* const* keys, std::int64_t stride, int key, int vectors, int rows, const Tile& tile) {
   constexpr int N = lanes<T>;
   T* const scores = to.s + key;
   int row = 0;
   for (; row + 4 <= rows; row += 4) {
-    if (vectors == 2 && registers == 32) {
-      tile.template operator()<4, 2>(keys, stride, row, scores, to.stride);
+    if (vectors == most && registers == 32) {
+      tile.template operator()<4, most>(keys, stride, row, scores, to.stride);
     } else {
       for (int v = 0; v < vectors; ++v) tile.template operator()<4, 1>(keys + v, stride, row, scores + v * N, to.stride);
     }
   }
   for (; row < rows; ++row) {
-    if (vectors == 2) tile.template operator()<1, 2>(keys, stride, row, scores, to.stride);
+    if (vectors == most) tile.template operator()<1, most>(keys, stride, row, scores, to.stride);
     else tile.template operator()<1, 1>(keys, stride, row, scores, to.stride);
   }
+}
+
+/// Whether row r sees keys 0 ... count - 1, a bit each; null: all of them.
+HWY_NOINLINE inline Word seen_keys(const Word* visible, int r, int count) {
+  const Word all = (Word{1} << count) - 1;
+  if (visible == nullptr) return all;
+  Word seen = 0;
+  for (int n = count; n-- > 0;) seen = seen << 1 | (visible[n] >> r & 1);
+  return seen;
+}
+
+/// Of the keys [begin, end): -inf where `visible` (the block's words; null: all) has no bit for the row, and the rows' maxima.
+template <typename T>
+HWY_NOINLINE void few_maxima(const FewScores<T>& to, int rows, int begin, int end, const Word* visible) {
+  const Tag<T> d;
+  constexpr int N = lanes<T>;
   for (int r = 0; r < rows; ++r) {
-    T* const of_row = scores + r * to.stride;
-    if (visible)
-      for (int i = 0; i < vectors * N; ++i)
-        if ((visible[key + i] >> r & 1) == 0) of_row[i] = -std::numeric_limits<T>::infinity();
-    const auto largest = hn::Max(hn::LoadU(d, of_row), hn::LoadU(d, of_row + (vectors - 1) * N));
+    T* const s = to.s + r * to.stride;
+    auto largest = minus_infinity<T>();
+    const auto hide = [&](int i, int count) HWY_ATTR {
+      const auto x = hn::IfThenElse(lanes_of<T>(seen_keys(visible ? visible + i : nullptr, r, count), 0), hn::LoadU(d, s + i), minus_infinity<T>());
+      hn::BlendedStore(x, hn::FirstN(d, static_cast<std::size_t>(count)), d, s + i);
+      return x;
+    };
+    int i = begin;
+    for (; i + N <= end; i += N) largest = hn::Max(largest, visible ? hide(i, N) : hn::LoadU(d, s + i));
+    if (i < end) largest = hn::Max(largest, hide(i, end - i));
     to.maximum[r] = std::max(to.maximum[r], hn::GetLane(hn::MaxOfLanes(d, largest)));
   }
 }
 
 /// The same of keys k[0], k[1] ...
 template <typename T, class Tile>
-HWY_INLINE void few_scores(const FewScores<T>& to, const T* const* k, int key, int vectors, int rows, const Word* visible, const Tile& tile) {
+HWY_INLINE void few_scores(const FewScores<T>& to, const T* const* k, int key, int vectors, int rows, const Tile& tile) {
   const T* const keys[2] = {k[0], k[(vectors - 1) * lanes<T>]};
   const std::ptrdiff_t bytes = reinterpret_cast<const char*>(k[1]) - reinterpret_cast<const char*>(k[0]);
-  few_scores(to, keys, bytes / static_cast<std::ptrdiff_t>(sizeof(T)), key, vectors, rows, visible, tile);
+  few_scores(to, keys, bytes / static_cast<std::ptrdiff_t>(sizeof(T)), key, vectors, rows, tile);
 }
 
 /// Calls turned(first key, vectors) for keys [key, end) as long as there are N that stand evenly, the last N perhaps for the second time, and

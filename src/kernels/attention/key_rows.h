@@ -17,7 +17,7 @@ inline KeyRows rows_of_head(const KeyRows& rows, const std::int64_t (&stride)[2]
   return own;
 }
 
-/// Row j of a head.
+/// Row j of a head; of 8 bits its group.
 inline const char* row_at(const KeyRows& head, std::int64_t j) { return static_cast<const char*>(head.base) + bytes_of(head.element) * head.offset(j); }
 
 /// Its scales, one a group.
@@ -28,18 +28,6 @@ inline std::int64_t rows_of_page(const KeyRows& head, std::int64_t j, std::int64
   if (head.pages == nullptr) return most;
   const std::int64_t page_rows = std::int64_t{1} << head.page_shift, left = page_rows - (j & (page_rows - 1));
   return left < most ? left : most;
-}
-
-/// visit(r, row, its scales) for rows [first, first + count); a page is looked up once.
-template <typename F>
-inline void for_each_row(const KeyRows& head, std::int64_t first, std::int64_t count, F&& visit) {
-  const std::int64_t step = bytes_of(head.element) * head.row_stride;
-  for (std::int64_t r = 0, end; r < count; r = end) {
-    end = r + rows_of_page(head, first + r, count - r);
-    const char* row = row_at(head, first + r);
-    const float* scales = head.scales == nullptr ? nullptr : scales_at(head, first + r);
-    for (std::int64_t n = r; n < end; ++n) visit(n, row + (n - r) * step, scales + (n - r) * head.scale_stride);
-  }
 }
 
 /// Whether so many rows of a head push each other out of the caches: rows whose distance is a multiple of a large power of two share few sets of

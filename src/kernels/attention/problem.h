@@ -23,10 +23,20 @@ struct KeyRows {
   std::int64_t scale_head_stride = 0;    // between heads
   std::int64_t scale_batch_stride = 0;   // between batch items
   int scale_group = 0;                   // elements of a row that share a scale
+  int piece = 0;                         // i8: rows stand in whole groups, [rows / 16][row_stride / piece][16][piece], the last piece perhaps narrower
   Element element = Element::f32;
 
-  /// Elements from `base` to row j, scales from `scales` to its own.
-  std::int64_t offset(std::int64_t j) const { return place(j, row_stride, page_stride); }
+  /// Rows of a group. Few query rows read keys in pieces of a word and values in pieces of a line: nothing has to be turned, and lines lie in order.
+  static constexpr std::int64_t group_rows = 16, word = 4, line = 64;
+
+  /// Elements from `base` to row j (of i8: to its group), scales from `scales` to its own.
+  std::int64_t offset(std::int64_t j) const { return place(piece == 0 ? j : j & -group_rows, row_stride, page_stride); }
+  /// Elements from there to element d of the row.
+  std::int64_t element_offset(std::int64_t j, std::int64_t d) const {
+    if (piece == 0) return d;
+    const std::int64_t first = d / piece * piece, width = row_stride - first < piece ? row_stride - first : piece;
+    return first * group_rows + (j & (group_rows - 1)) * width + d - first;
+  }
   std::int64_t scale_offset(std::int64_t j) const { return place(j, scale_stride, scale_page_stride); }
 
  private:

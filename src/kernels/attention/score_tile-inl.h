@@ -110,27 +110,23 @@ class DotScore {
   void group(const Strip<T>& strip, const T* const* k, const ScoreRange& range) {
     if (few_ == 0) return score_block(strip, k, dim_, range);
     FewBlock<T, key_block> block(strip);
+    const FewScores<T> to{block.s, key_block, strip.alpha};
     for_each_few_keys(k, range.key, range.end, [&](int key, int vectors) HWY_ATTR {
-      few_scores({block.s, key_block, strip.alpha}, k + key, key, vectors, few_, range.of_vector(0), FewScoresTile<T>{dim_, few_queries_, ahead_});
+      few_scores(to, k + key, key, vectors, few_, FewScoresTile<T>{dim_, few_queries_, ahead_});
     }, [&](int key, int end) HWY_ATTR {
       score_block(strip, k, dim_, {key, end, 0, 1, range.visible, range.whole});
       block.from_lanes(strip.s, few_, key, end);
     });
+    few_maxima(to, few_, range.key, range.end, range.of_vector(0));
   }
 
-  /// group() of few rows over keys of 8 bits. widen(key, end): their rows into k, where they lie too unevenly for the tiles.
-  template <typename F>
-  void group_bytes(const Strip<T>& strip, const ByteRows& bytes, const T* const* k, const ScoreRange& range, F&& widen) {
-    FewBlock<T, key_block> block(strip);
-    for_each_byte_keys(bytes, range.key, range.end, [&](const ByteKeys* found, int vectors) HWY_ATTR {
-      const float* const keys[2] = {found[0].row, found[vectors - 1].row};
-      few_scores({block.s, key_block, strip.alpha}, keys, bytes.stride / 4, found[0].key, vectors, few_, range.of_vector(0),
-                 FewScoresByteTile{few_queries_, bytes, found, ahead_});
-    }, [&](int key, int end) HWY_ATTR {
-      widen(key, end);
-      score_block(strip, k, dim_, {key, end, 0, 1, range.visible, range.whole});
-      block.from_lanes(strip.s, few_, key, end);
+  /// group() of few rows over keys of 8 bits, of the block that begins at `first`.
+  void group_bytes(const Strip<T>& strip, const KeyRows& k, std::int64_t first, const ScoreRange& range) {
+    const FewScores<T> to{FewBlock<T, key_block>(strip).s, key_block, strip.alpha};
+    for_each_byte_keys(k, first, range.key, range.end, key_block, [&](int key, int vectors, const ByteKeys& found) HWY_ATTR {
+      few_scores<byte_vectors>(to, found.words, 0, key, vectors, few_, FewScoresByteTile{few_queries_, k, dim_, found, ahead_});
     });
+    few_maxima(to, few_, range.key, range.end, range.of_vector(0));
   }
 
  private:

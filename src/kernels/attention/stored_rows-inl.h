@@ -17,6 +17,7 @@
 
 #include "kernels/attention/key_rows.h"
 #include "kernels/attention/tile-inl.h"
+#include "kernels/turn-inl.h"
 
 #include <cstring>
 
@@ -61,6 +62,41 @@ HWY_INLINE void widen_row(const From* HWY_RESTRICT from, std::int64_t count, con
 HWY_INLINE void widen_half_row(Element element, const void* from, std::int64_t count, float* to) {
   if (element == Element::f16) widen_row<float>(static_cast<const hwy::float16_t*>(from), count, nullptr, to);
   else widen_row<float>(static_cast<const hwy::bfloat16_t*>(from), count, nullptr, to);
+}
+
+/// Columns [first, first + columns) of a group of rows of 8 bits, at most 64 of them from a multiple of that on: the 16 rows `stride` apart.
+struct BytePiece {
+  const std::int8_t* bytes;
+  std::int64_t stride;
+  alignas(64) std::int8_t turned[KeyRows::group_rows * KeyRows::line];
+
+  HWY_NOINLINE BytePiece(const KeyRows& head, const char* group, std::int64_t first, std::int64_t columns) {
+    constexpr std::int64_t rows = KeyRows::group_rows, line = KeyRows::line, word = KeyRows::word;
+    bytes = reinterpret_cast<const std::int8_t*>(group) + first * rows;
+    stride = columns;
+    if (head.piece != word) return;
+    const std::int64_t whole = columns / word * word;
+    turn(reinterpret_cast<const float*>(bytes), rows, whole / word, rows, reinterpret_cast<float*>(turned), line / word);
+    for (std::int64_t d = whole; d < columns; ++d)  // a narrower piece
+      for (std::int64_t i = 0; i < rows; ++i) turned[i * line + d] = group[head.element_offset(i, first + d)];
+    bytes = turned;
+    stride = line;
+  }
+};
+
+/// Rows [first, first + count) of 8 bits, in pieces of at most 64 elements: visit(r, first column, columns, bytes).
+template <typename F>
+HWY_INLINE void for_each_byte_piece(const KeyRows& head, std::int64_t first, int count, std::int64_t columns, F&& visit) {
+  constexpr int rows = static_cast<int>(KeyRows::group_rows);
+  for (int r = 0, last; r < count; r = last) {
+    const int row = static_cast<int>((first + r) % rows);
+    last = count - r < rows - row ? count : r + rows - row;
+    for (std::int64_t c = 0; c < columns; c += KeyRows::line) {
+      const std::int64_t there = columns - c < KeyRows::line ? columns - c : KeyRows::line;
+      const BytePiece piece(head, row_at(head, first + r), c, there);
+      for (int i = r; i < last; ++i) visit(i, c, there, piece.bytes + (row + i - r) * piece.stride);
+    }
+  }
 }
 
 /// Rows of K or V: `keys` from `first` on, of those before `end`.
@@ -135,6 +171,8 @@ class StoredRows {
   }
 
   HWY_NOINLINE void load_at(T* memory, const KeyRows& head, std::int64_t columns, const RowRange& rows, const T** to) const {
+    for (int r = 0; r < rows.keys; ++r) to[r] = memory + r * stride_;
+    if (head.element == Element::i8) return load_bytes(memory, head, columns, rows);
     const std::int64_t bytes = bytes_of(head.element) * columns, ahead = 1 + 24576 / (bytes > 0 ? bytes : 1);
     for (int r = 0; r < rows.keys; ++r) {
       const std::int64_t j = rows.first + r;
@@ -143,21 +181,25 @@ class StoredRows {
         for (std::int64_t byte = 0; byte < bytes; byte += 64) __builtin_prefetch(next + byte, 0, 2);
       }
       row(head, columns, j, memory + r * stride_);
-      to[r] = memory + r * stride_;
     }
+  }
+  HWY_NOINLINE void load_bytes(T* memory, const KeyRows& head, std::int64_t columns, const RowRange& rows) const {
+    for_each_byte_piece(head, rows.first, rows.keys, columns, [&](int r, std::int64_t c, std::int64_t there, const std::int8_t* bytes) HWY_ATTR {
+      const float* const scales = scales_at(head, rows.first + r);
+      for (std::int64_t d = 0, count; d < there; d += count) {
+        const std::int64_t n = (c + d) / head.scale_group, left = (n + 1) * head.scale_group - (c + d);
+        count = left < there - d ? left : there - d;
+        const T scale = static_cast<T>(scales[n]);
+        widen_row(bytes + d, count, &scale, memory + r * stride_ + c + d);
+      }
+    });
   }
 
   T* place_of(Side side, std::int64_t block) const { return memory_ + (1 + 2 * block + side) * key_block * stride_; }
 
   static HWY_INLINE void row(const KeyRows& head, std::int64_t columns, std::int64_t j, T* to) {
     const char* from = row_at(head, j);
-    if (head.element == Element::i8) {
-      const float* scales = scales_at(head, j);
-      for (std::int64_t c = 0; c < columns; c += head.scale_group) {
-        const T scale = static_cast<T>(*scales++);
-        widen_row(reinterpret_cast<const std::int8_t*>(from) + c, columns - c < head.scale_group ? columns - c : head.scale_group, &scale, to + c);
-      }
-    } else if (head.element == element) {
+    if (head.element == element) {
       std::memcpy(to, from, static_cast<std::size_t>(columns) * sizeof(T));
     } else if constexpr (sizeof(T) == 4) {
       widen_half_row(head.element, from, columns, to);

@@ -16,6 +16,7 @@
 #include <limits>
 
 #define ATTN_UNROLL _Pragma("GCC unroll 16")
+#define ATTN_ROLLED _Pragma("GCC unroll 1")  // where a small array would make GCC write out every step
 
 HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {

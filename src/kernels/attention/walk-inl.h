@@ -85,7 +85,7 @@ class Walk {
         far(p.batch * (p.k_heads * p.dim + p.v_heads * p.value_dim) * p.k_rows * bytes_of(k.element) > far_bytes) {
     spread_next(in_tiles() ? tiles_of_block() : 4, block_keys);
     keys_in_lanes = few && Score::keys_in_lanes && !has_modifiers(p) && !kept_scores.wanted() && !p.drops() && p.keep == nullptr;
-    if constexpr (takes_bytes) few_bytes = few && in_byte_tiles(k, p.dim) && in_byte_tiles(v, p.value_dim);
+    if constexpr (takes_bytes) few_bytes = few && in_byte_tiles(p, p.keys_begin(map.batch));
   }
 
  public:
@@ -178,7 +178,7 @@ class Walk {
     const int rows = static_cast<int>(map.count());
     FewBlock<T, key_block> few_block(strip);
     if (keys_in_lanes && groups.gaps) few_block.hide(rows);
-    if (few_bytes) score_bytes(first, keys, groups, hiding, k_rows);
+    if (few_bytes) score_bytes(first, groups, hiding);
     else
       for (int g = 0; g < groups.count; ++g)
         for_each_slice(groups.range(g, hiding), [&](const ScoreRange& range) HWY_ATTR { score.group(strip, k_rows, range); });
@@ -251,19 +251,16 @@ class Walk {
   }
   FewFold<T> fold_few_part(bool begins, bool ends) { return {strip.alpha, rows_out.stride(), rows_out.to_sums(), &v_ahead, fresh, begins, ends}; }
 
-  void score_bytes(std::int64_t first, int keys, const Groups& groups, const Word* visible, const T** k_rows) {
-    if constexpr (takes_bytes) {
-      const ByteRows bytes(k, first, keys, problem.dim);
-      const auto widen_rows = [&](int key, int end) { stored.load(k, problem.dim, {first + key, end - key, span_end}, k_rows + key); };
-      for (int g = 0; g < groups.count; ++g) score.group_bytes(strip, bytes, k_rows, groups.range(g, visible), widen_rows);
-    }
+  void score_bytes(std::int64_t first, const Groups& groups, const Word* visible) {
+    if constexpr (takes_bytes)
+      for (int g = 0; g < groups.count; ++g) score.group_bytes(strip, k, first, groups.range(g, visible));
   }
 
   void fold_bytes(std::int64_t first, int keys, int key, int count, const T* p, std::int64_t p_stride) {
     if constexpr (takes_bytes) {
       v_ahead.use(keys);
-      const ByteRows bytes(v, first, keys, problem.value_dim);
-      rows_out.for_each(static_cast<int>(map.count()), FewRowsByteTile{bytes, key, key + count, p, p_stride, fold_few_part(true, true)});
+      const ByteRows bytes(v, first + key, count);
+      rows_out.for_each(static_cast<int>(map.count()), FewRowsByteTile{bytes, p, p_stride, fold_few_part(true, true)});
     }
   }
 

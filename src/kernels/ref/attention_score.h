@@ -13,7 +13,7 @@ void load_row(const KeyRows& rows, const std::int64_t (&stride)[2], std::int64_t
   KeyRows sequence = rows;
   if (rows.pages != nullptr) sequence.pages += b * rows.pages_stride;
   const std::int64_t start = b * stride[0] + group * stride[1] + sequence.offset(j);
-  for (std::int64_t d = 0; d < dim; ++d) to[d] = load<T>(rows.base, rows.element, start + d);
+  for (std::int64_t d = 0; d < dim; ++d) to[d] = load<T>(rows.base, rows.element, start + rows.element_offset(j, d));
   if (rows.scales == nullptr) return;
   const float* scales = rows.scales + b * rows.scale_batch_stride + group * rows.scale_head_stride + sequence.scale_offset(j);
   for (std::int64_t d = 0; d < dim; ++d) to[d] = to[d] * static_cast<T>(scales[d / rows.scale_group]);
