@@ -61,14 +61,13 @@ struct BlockScales {
   alignas(64) float key[bf16_key_block], value[bf16_key_block];
 
   const float* of_keys(int first = 0) const { return there ? key + first : nullptr; }
-  const float* of_values() const { return there ? value : nullptr; }
-  /// 0 for keys that no weight but 0 has: `silent` (or null), and those that make the last unit of 32 whole.
-  void load_values(const KeyRows& v, std::int64_t first, int keys, const bool* silent) {
+  /// Of rows [begin, end). 0 for keys that no weight but 0 has: `silent` (or null), and those that make the last unit of 32 whole.
+  void load_values(const KeyRows& v, std::int64_t first, int begin, int end, const bool* silent) {
     if (!there) return;
-    scales_of_rows(v, first, keys, value);
-    for (int r = 0; silent && r < keys; ++r)
+    scales_of_rows(v, first + begin, end - begin, value + begin);
+    for (int r = begin; silent && r < end; ++r)
       if (silent[r]) value[r] = 0;
-    for (int r = keys; r % 32 != 0; ++r) value[r] = 0;
+    for (int r = end; r % 32 != 0; ++r) value[r] = 0;
   }
 };
 

@@ -69,8 +69,8 @@ struct Bf16FewScoresTile {
 };
 
 /// Sums of products of the keys [begin, end) times the scales, -inf where a query does not see (null: all do) and around them as far as units of 32 keys
-/// reach; their maxima.
-HWY_NOINLINE inline void finish_few_scores(const Bf16Scores& scores, int begin, int end, int queries, const Word* visible, LinesAhead& ahead) {
+/// reach; their maxima. `ahead`: what is asked for meanwhile, or null.
+HWY_NOINLINE inline void finish_few_scores(const Bf16Scores& scores, int begin, int end, int queries, const Word* visible, LinesAhead* ahead) {
   constexpr float hidden = -std::numeric_limits<float>::infinity();
   const int first = begin / 32 * 32, last = (end + 31) / 32 * 32;
   const __m512 factor = _mm512_set1_ps(scores.scale);
@@ -78,16 +78,19 @@ HWY_NOINLINE inline void finish_few_scores(const Bf16Scores& scores, int begin, 
     float* const s = scores.s + r * bf16_key_block;
     __m512 largest = _mm512_set1_ps(hidden);
     for (int i = first; i < last; i += 16) {
-      ahead.fetch<2>();
-      const auto before = [i](int key) { return key <= i ? 0u : key >= i + 16 ? 0xFFFFu : (1u << (key - i)) - 1; };
-      std::uint32_t seen = before(end) & ~before(begin);
-      if (visible) {
-        const __m512i bit = _mm512_set1_epi64(std::int64_t{1} << r);
-        seen &= _mm512_test_epi64_mask(_mm512_load_si512(visible + i), bit) | _mm512_test_epi64_mask(_mm512_load_si512(visible + i + 8), bit) << 8;
+      if (ahead) ahead->fetch<2>();
+      __mmask16 seen = 0xFFFF;
+      if (visible != nullptr || i < begin || i + 16 > end) {
+        const int there = end - i < 16 ? end - i : 16, before = begin - i;
+        seen = there <= 0 || before >= 16 ? 0 : static_cast<__mmask16>(((1u << there) - 1) >> (before > 0 ? before : 0) << (before > 0 ? before : 0));
+        if (visible) {
+          const __m512i bit = _mm512_set1_epi64(std::int64_t{1} << r);
+          seen &= static_cast<__mmask16>(_mm512_test_epi64_mask(_mm512_load_si512(visible + i), bit) | _mm512_test_epi64_mask(_mm512_load_si512(visible + i + 8), bit) << 8);
+        }
       }
       __m512 x = _mm512_load_ps(s + i);
       if (scores.key_scale) x = _mm512_mul_ps(x, _mm512_load_ps(scores.key_scale + i));
-      x = _mm512_mask_mul_ps(_mm512_set1_ps(hidden), static_cast<__mmask16>(seen), x, factor);
+      x = _mm512_mask_mul_ps(_mm512_set1_ps(hidden), seen, x, factor);
       largest = _mm512_max_ps(largest, x);
       _mm512_store_ps(s + i, x);
     }
@@ -95,14 +98,14 @@ HWY_NOINLINE inline void finish_few_scores(const Bf16Scores& scores, int begin, 
   }
 }
 
+/// Pairs of neighbouring weights, rounded to bf16.
+HWY_INLINE void store_pairs(__m512 low, __m512 high, std::uint32_t* to) { _mm512_store_si512(to, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low))); }
+
 /// weigh_few: weights of `rows` rows rounded to bf16, pairs of them as words [row][128] and turned to p [pair][few_rows], of which their sum is to be made.
-/// Of values with scales (or null) the words are those of weights times scales.
-HWY_NOINLINE inline void weigh_few(const Strip<float>& strip, const FewBlock<float, bf16_key_block>& block, int rows, int begin, int end,
-                                   std::uint32_t* words, LinesAhead& ahead, const float* scales) {
+/// `keep`: they stay where the scores were, not rounded.
+HWY_NOINLINE inline void weigh_few(const Strip<float>& strip, const FewBlock<float, bf16_key_block>& block, int rows, int begin, int end, std::uint32_t* words,
+                                   LinesAhead& ahead, bool keep) {
   constexpr int keys = bf16_key_block, pairs = keys / 2;
-  const auto store = [](__m512 low, __m512 high, std::uint32_t* to) ATTN_BF16_ATTR {
-    _mm512_store_si512(to, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low)));
-  };
   raise_maximum(strip, 1);
   for (int r = 0; r < rows; ++r) {
     float* const s = block.s + r * keys;
@@ -111,18 +114,23 @@ HWY_NOINLINE inline void weigh_few(const Strip<float>& strip, const FewBlock<flo
     for (int i = begin / 32 * 32; i < end; i += 32) {
       ahead.fetch<8>();
       const __m512 low = bf16_weight(_mm512_load_ps(s + i), reference), high = bf16_weight(_mm512_load_ps(s + i + 16), reference);
-      store(low, high, words + r * pairs + i / 2);
-      if (scales == nullptr) continue;
-      _mm512_store_ps(s + i, _mm512_mul_ps(low, _mm512_load_ps(scales + i)));
-      _mm512_store_ps(s + i + 16, _mm512_mul_ps(high, _mm512_load_ps(scales + i + 16)));
+      store_pairs(low, high, words + r * pairs + i / 2);
+      if (!keep) continue;
+      _mm512_store_ps(s + i, low);
+      _mm512_store_ps(s + i + 16, high);
     }
   }
   const int first = begin / 2, last = (end + 1) / 2;
   turn(reinterpret_cast<const float*>(words) + first, std::int64_t{pairs}, rows, last - first, block.p + first * few_rows, std::int64_t{few_rows});
-  for (int r = 0; scales != nullptr && r < rows; ++r)
+}
+
+/// Such weights of the keys [begin, end) times the scales of their values: pairs of them as words [row][128].
+HWY_NOINLINE inline void scale_few(const FewBlock<float, bf16_key_block>& block, int rows, int begin, int end, const float* scales, std::uint32_t* words) {
+  for (int r = 0; r < rows; ++r)
     for (int i = begin / 32 * 32; i < end; i += 32) {
-      const float* const s = block.s + r * keys + i;
-      store(_mm512_load_ps(s), _mm512_load_ps(s + 16), words + r * pairs + i / 2);
+      const float* const s = block.s + r * bf16_key_block + i;
+      store_pairs(_mm512_mul_ps(_mm512_load_ps(s), _mm512_load_ps(scales + i)), _mm512_mul_ps(_mm512_load_ps(s + 16), _mm512_load_ps(scales + i + 16)),
+                  words + r * (bf16_key_block / 2) + i / 2);
     }
 }
 

@@ -222,8 +222,10 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     const std::int64_t burst = strip.ahead ? 0 : next_lines;
     next.fetch(burst);
     by_bytes = few_bytes && !silence;
-    if (scales.there) ask_for_scales(v, first, first + keys);
-    if (scales.there && !by_bytes) scales_of_rows(k, first, keys, scales.key);
+    if (scales.there && !by_bytes) {
+      ask_for_scales(v, first, first + keys);
+      scales_of_rows(k, first, keys, scales.key);
+    }
     if (!by_bytes) key_rows(first, keys, rows);
     if (silence)  // what is trimmed has no score, and is not to be heard either
       for (int r = 0; r < keys; ++r) _mm512_store_ps(wide.s + r * bf16_rows, _mm512_set1_ps(-std::numeric_limits<float>::infinity()));
@@ -238,12 +240,12 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
       else for_each_slice(groups.range(g, modified ? nullptr : visible), [&](const ScoreRange& range) ATTN_BF16_ATTR { score(rows, range); });
     if (by_bytes) scales_of_rows(k, first, keys, scales.key);
     if (by_bytes || (keys_in_lanes && tiles))
-      finish_few_scores(of_block(rows, few_block.s), groups.begin[0], groups.end[0], static_cast<int>(map.count()), keys_in_lanes ? visible : nullptr, k_ahead);
+      finish_few_scores(of_block(rows, few_block.s), groups.begin[0], groups.end[0], static_cast<int>(map.count()), keys_in_lanes ? visible : nullptr, tiles ? &k_ahead : nullptr);
     next.fetch(burst);
     if (keys_in_lanes) {
       note_silent(few_block.s, 1, keys);
-      scales.load_values(v, first, keys, silence ? silent : nullptr);
-      weigh_few(strip, few_block, static_cast<int>(map.count()), groups.begin[0], groups.end[0], wide.p, k_ahead, scales.of_values());
+      weigh_few(strip, few_block, static_cast<int>(map.count()), groups.begin[0], groups.end[0], wide.p, k_ahead, scales.there);
+      if (!by_bytes) scale_values(first, groups.begin[0], groups.end[0]);
       FewSum sum{reinterpret_cast<const std::uint32_t*>(few_block.p) + groups.begin[0] / 2 * few_rows, strip.sum};
       if (tiles) sum.make((groups.end[0] + 1) / 2 - groups.begin[0] / 2);
       tiles ? fold_few_by_tiles(first, keys, groups, wide.p) : fold_few(first, keys, groups, {wide.p, 1, block_keys / 2}, sum);
@@ -255,7 +257,7 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     next.fetch(burst);
     const bool dropout = problem.drops() || problem.keep != nullptr;
     note_silent(wide.s, bf16_rows, keys);
-    scales.load_values(v, first, keys, silence ? silent : nullptr);
+    scales.load_values(v, first, 0, keys, silence ? silent : nullptr);
     weigh(groups, dropout || scales.there);
     if (dropout || scales.there) drop_or_scale(first, groups, dropout);
     next.fetch(burst);
@@ -321,12 +323,20 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     fresh = false;
   }
 
+  /// Weights of few rows times the scales of their values.
+  void scale_values(std::int64_t first, int begin, int end) {
+    if (!scales.there) return;
+    scales.load_values(v, first, begin / 32 * 32, end, silence ? silent : nullptr);
+    scale_few(FewBlock<float, block_keys>(strip), static_cast<int>(map.count()), begin, end, scales.value, wide.p);
+  }
+
   void fold_bytes(std::int64_t first, int keys, const Groups& groups, const FewPairs& p, FewSum sum) {
     const int begin = groups.begin[0] / 2 * 2, end = groups.end[0];
     for (int key = begin; key < end; key += key_block) {
       const int last = key + key_block < end ? key + key_block : end;
       v_ahead.use((last < end ? last : keys) - key);
       const ByteRows bytes(v, first + key, last - key);
+      if (keys_in_lanes) scale_values(first, key, last);
       rows_out.for_each(static_cast<int>(map.count()), Bf16FewRowsByteTile{bytes, p.from(key / 2), sum, fold_few_part(key == begin, last == end)});
       if (sum.p) sum.p += (last - key) / 2 * few_rows;
     }
