@@ -61,13 +61,20 @@ struct BlockScales {
   alignas(64) float key[bf16_key_block], value[bf16_key_block];
 
   const float* of_keys(int first = 0) const { return there ? key + first : nullptr; }
-  /// Of rows [begin, end). 0 for keys that no weight but 0 has: `silent` (or null), and those that make the last unit of 32 whole.
-  void load_values(const KeyRows& v, std::int64_t first, int begin, int end, const bool* silent) {
+  /// 0 for keys that no weight but 0 has: `silent`, or null.
+  void load_values(const KeyRows& v, std::int64_t first, int keys, const bool* silent) {
     if (!there) return;
-    scales_of_rows(v, first + begin, end - begin, value + begin);
-    for (int r = begin; silent && r < end; ++r)
+    scales_of_rows(v, first, keys, value);
+    for (int r = 0; silent && r < keys; ++r)
       if (silent[r]) value[r] = 0;
-    for (int r = end; r % 32 != 0; ++r) value[r] = 0;
+  }
+};
+
+/// Scales that stand side by side, 16 by 16.
+struct ScalesBy16 {
+  const float* at[bf16_key_block / 16];
+  explicit ScalesBy16(const float* scales) {
+    for (int n = 0; n < bf16_key_block / 16; ++n) at[n] = scales + 16 * n;
   }
 };
 
@@ -75,6 +82,7 @@ struct BlockScales {
 HWY_AFTER_NAMESPACE();
 
 #define ATTN_BYTES_TARGET ATTN_BF16_TARGET ",avx512vbmi"
+#define ATTN_BYTES_ATTR __attribute__((target(ATTN_BYTES_TARGET)))  // of a lambda
 HWY_PUSH_ATTRIBUTES(ATTN_BYTES_TARGET)
 namespace attn::kernels::HWY_NAMESPACE {
 
@@ -114,7 +122,7 @@ class Numbers {
 struct Bf16FewScoresByteTile {
   const std::uint32_t* q;  // [pairs][few_rows]
   std::int64_t columns;
-  LinesAhead* ahead;  // of the keys
+  ByteGroups* groups;  // of the keys
 
   template <int ROWS, int VECTORS>
   HWY_NOINLINE void operator()(const float* const* keys, std::int64_t, int row, float* scores, std::int64_t to_stride) const {
@@ -127,7 +135,7 @@ struct Bf16FewScoresByteTile {
     ATTN_UNROLL for (int r = 0; r < ROWS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = _mm512_setzero_ps();
     const std::uint32_t* of_rows = q + row;
     for (std::int64_t c = 0; c < columns; c += KeyRows::word, of_rows += KeyRows::word / 2 * few_rows) {
-      const auto asks = take<lines, 1>(*ahead, words[0]);
+      const Place asks = take<lines>(*groups, words[0]);
       __m512i pair[2][VECTORS];
       ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) {
         numbers.widen(_mm512_shuffle_epi8(_mm512_loadu_si512(words[v]), by_pairs), pair[0][v], pair[1][v]);
@@ -145,9 +153,11 @@ struct Bf16FewScoresByteTile {
   }
 };
 
-/// Bf16FewRowsTile for values of 8 bits, of an even key on; the weight of a key beyond the last is 0.
+/// Bf16FewRowsTile for values of 8 bits: keys [begin, end) of a block, of an even one on; the weight of a key beyond the last is 0.
 struct Bf16FewRowsByteTile {
-  const ByteRows& rows;
+  ByteColumns at;
+  ByteGroups* groups;  // of the values
+  int begin, end;
   FewPairs p;
   FewSum weight_sum;
   FewFold<float> fold;
@@ -160,13 +170,13 @@ struct Bf16FewRowsByteTile {
     Vector<float> sum[ROWS][VECTORS];
     fold.start(o, sum);
     const std::uint32_t* weights = p.p + row * p.row_stride;
-    const std::int64_t stride = rows.width(column), of_pair = p.stride, of_row = p.row_stride;
+    const std::int64_t stride = at.width(column), of_pair = p.stride, of_row = p.row_stride;
     FewSum adds = weight_sum.of_tile(row == 0 && column == 0, fold.begins);
-    for (const ByteRows::Run *run = rows.run, *const last = run + rows.runs; run < last; ++run) {
-      const std::int8_t* value = run->group + ByteRows::offset(column) + run->row * stride;
+    for_each_byte_group(begin, end, [&](int key, int keys, int first) ATTN_BYTES_ATTR {
+      const std::int8_t* value = groups->group(key) + ByteColumns::offset(column) + first * stride;
       std::int64_t step = stride;
-      for (int keys = run->keys; keys > 0; keys -= 2, value += 2 * stride, weights += of_pair) {
-        const auto asks = take<lines, 1>(*fold.ahead, value);
+      for (; keys > 0; keys -= 2, value += 2 * stride, weights += of_pair) {
+        const Place asks = take<lines>(*groups, value);
         adds.add();
         if (keys == 1) step = 0;  // a key without another: itself, with weight 0
         __m512i values[VECTORS];
@@ -174,8 +184,8 @@ struct Bf16FewRowsByteTile {
           values[0] = sixteen(numbers, value, step);
         } else {
           ATTN_UNROLL for (int x = 0; x < pieces; ++x) {
-            const std::int8_t* const at = value + ByteRows::offset(64 * x);
-            const __m512i low = _mm512_loadu_si512(at), high = _mm512_loadu_si512(at + step);
+            const std::int8_t* const place = value + ByteColumns::offset(64 * x);
+            const __m512i low = _mm512_loadu_si512(place), high = _mm512_loadu_si512(place + step);
             numbers.widen(_mm512_unpacklo_epi8(low, high), values[4 * x], values[4 * x + 1]);
             numbers.widen(_mm512_unpackhi_epi8(low, high), values[4 * x + 2], values[4 * x + 3]);
           }
@@ -186,7 +196,7 @@ struct Bf16FewRowsByteTile {
           ask_share<lines>(asks, r, ROWS);
         }
       }
-    }
+    });
     if (fold.ends && VECTORS > 1)
       ATTN_UNROLL for (int r = 0; r < ROWS; ++r) ATTN_UNROLL for (int x = 0; x < pieces; ++x) in_order_of_64(sum[r] + 4 * x);
     adds.end();
@@ -215,6 +225,7 @@ struct Bf16FewRowsByteTile {
 
 }  // namespace attn::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
+#undef ATTN_BYTES_ATTR
 #undef ATTN_BYTES_TARGET
 #endif
 #endif

@@ -68,29 +68,27 @@ struct Bf16FewScoresTile {
   }
 };
 
-/// Sums of products of the keys [begin, end) times the scales, -inf where a query does not see (null: all do) and around them as far as units of 32 keys
-/// reach; their maxima. `ahead`: what is asked for meanwhile, or null.
-HWY_NOINLINE inline void finish_few_scores(const Bf16Scores& scores, int begin, int end, int queries, const Word* visible, LinesAhead* ahead) {
-  constexpr float hidden = -std::numeric_limits<float>::infinity();
-  const int first = begin / 32 * 32, last = (end + 31) / 32 * 32;
-  const __m512 factor = _mm512_set1_ps(scores.scale);
+/// The first `count` of 16 lanes.
+HWY_INLINE __mmask16 first_lanes(int count) { return count >= 16 ? 0xFFFF : count <= 0 ? 0 : static_cast<__mmask16>((1u << count) - 1); }
+
+/// Sums of products of the keys [begin, end) times the scales (of keys, of each 16 side by side; or null), -inf where a query does not see (null: all do)
+/// and around them as far as units of 32 keys reach; their maxima. `ahead`: what is asked for meanwhile, or null.
+HWY_NOINLINE inline void finish_few_scores(const Bf16Scores& scores, const float* const* of_keys, int begin, int end, int queries, const Word* visible,
+                                           LinesAhead* ahead) {
+  const __m512 factor = _mm512_set1_ps(scores.scale), hidden = _mm512_set1_ps(-std::numeric_limits<float>::infinity());
   for (int r = 0; r < queries; ++r) {
     float* const s = scores.s + r * bf16_key_block;
-    __m512 largest = _mm512_set1_ps(hidden);
-    for (int i = first; i < last; i += 16) {
+    __m512 largest = hidden;
+    for (int i = begin / 32 * 32; i < (end + 31) / 32 * 32; i += 16) {
       if (ahead) ahead->fetch<2>();
-      __mmask16 seen = 0xFFFF;
-      if (visible != nullptr || i < begin || i + 16 > end) {
-        const int there = end - i < 16 ? end - i : 16, before = begin - i;
-        seen = there <= 0 || before >= 16 ? 0 : static_cast<__mmask16>(((1u << there) - 1) >> (before > 0 ? before : 0) << (before > 0 ? before : 0));
-        if (visible) {
-          const __m512i bit = _mm512_set1_epi64(std::int64_t{1} << r);
-          seen &= static_cast<__mmask16>(_mm512_test_epi64_mask(_mm512_load_si512(visible + i), bit) | _mm512_test_epi64_mask(_mm512_load_si512(visible + i + 8), bit) << 8);
-        }
+      __mmask16 seen = first_lanes(end - i) & ~first_lanes(begin - i);
+      if (visible) {
+        const __m512i bit = _mm512_set1_epi64(std::int64_t{1} << r);
+        seen &= static_cast<__mmask16>(_mm512_test_epi64_mask(_mm512_load_si512(visible + i), bit) | _mm512_test_epi64_mask(_mm512_load_si512(visible + i + 8), bit) << 8);
       }
       __m512 x = _mm512_load_ps(s + i);
-      if (scores.key_scale) x = _mm512_mul_ps(x, _mm512_load_ps(scores.key_scale + i));
-      x = _mm512_mask_mul_ps(_mm512_set1_ps(hidden), seen, x, factor);
+      if (of_keys && i < end) x = _mm512_mul_ps(x, _mm512_loadu_ps(of_keys[i / 16]));
+      x = _mm512_mask_mul_ps(hidden, seen, x, factor);
       largest = _mm512_max_ps(largest, x);
       _mm512_store_ps(s + i, x);
     }
@@ -124,14 +122,17 @@ HWY_NOINLINE inline void weigh_few(const Strip<float>& strip, const FewBlock<flo
   turn(reinterpret_cast<const float*>(words) + first, std::int64_t{pairs}, rows, last - first, block.p + first * few_rows, std::int64_t{few_rows});
 }
 
-/// Such weights of the keys [begin, end) times the scales of their values: pairs of them as words [row][128].
-HWY_NOINLINE inline void scale_few(const FewBlock<float, bf16_key_block>& block, int rows, int begin, int end, const float* scales, std::uint32_t* words) {
-  for (int r = 0; r < rows; ++r)
-    for (int i = begin / 32 * 32; i < end; i += 32) {
+/// Such weights of the keys [begin, end) times the scales of their values (of each 16 side by side): pairs of them as words [row][128], 0 beyond the end as
+/// far as a unit of 32 keys reaches.
+HWY_NOINLINE inline void scale_few(const FewBlock<float, bf16_key_block>& block, int rows, int begin, int end, const float* const* scales, std::uint32_t* words) {
+  for (int i = begin / 32 * 32; i < end; i += 32) {
+    const __m512 low = _mm512_maskz_loadu_ps(first_lanes(end - i), scales[i / 16]);
+    const __m512 high = _mm512_maskz_loadu_ps(first_lanes(end - i - 16), scales[(i + 16 < end ? i + 16 : i) / 16]);
+    for (int r = 0; r < rows; ++r) {
       const float* const s = block.s + r * bf16_key_block + i;
-      store_pairs(_mm512_mul_ps(_mm512_load_ps(s), _mm512_load_ps(scales + i)), _mm512_mul_ps(_mm512_load_ps(s + 16), _mm512_load_ps(scales + i + 16)),
-                  words + r * (bf16_key_block / 2) + i / 2);
+      store_pairs(_mm512_mul_ps(_mm512_load_ps(s), low), _mm512_mul_ps(_mm512_load_ps(s + 16), high), words + r * (bf16_key_block / 2) + i / 2);
     }
+  }
 }
 
 /// The sum of such weights: a chain over the pairs, rows in the lanes.

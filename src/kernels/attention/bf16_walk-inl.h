@@ -236,16 +236,17 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     FewBlock<float, block_keys> few_block(strip);
     if (keys_in_lanes && groups.gaps) few_block.hide(static_cast<int>(map.count()));
     for (int g = 0; g < groups.count; ++g)
-      if (by_bytes) score_bytes(first, groups.range(g, nullptr));
+      if (by_bytes) score_bytes(groups.range(g, nullptr));
       else for_each_slice(groups.range(g, modified ? nullptr : visible), [&](const ScoreRange& range) ATTN_BF16_ATTR { score(rows, range); });
-    if (by_bytes) scales_of_rows(k, first, keys, scales.key);
-    if (by_bytes || (keys_in_lanes && tiles))
-      finish_few_scores(of_block(rows, few_block.s), groups.begin[0], groups.end[0], static_cast<int>(map.count()), keys_in_lanes ? visible : nullptr, tiles ? &k_ahead : nullptr);
+    if (by_bytes || (keys_in_lanes && tiles)) finish_few(of_block(rows, few_block.s), groups, keys_in_lanes ? visible : nullptr);
     next.fetch(burst);
     if (keys_in_lanes) {
       note_silent(few_block.s, 1, keys);
       weigh_few(strip, few_block, static_cast<int>(map.count()), groups.begin[0], groups.end[0], wide.p, k_ahead, scales.there);
-      if (!by_bytes) scale_values(first, groups.begin[0], groups.end[0]);
+      if (scales.there && !by_bytes) {
+        scales.load_values(v, first, keys, silence ? silent : nullptr);
+        scale_few(few_block, static_cast<int>(map.count()), groups.begin[0], groups.end[0], ScalesBy16(scales.value).at, wide.p);
+      }
       FewSum sum{reinterpret_cast<const std::uint32_t*>(few_block.p) + groups.begin[0] / 2 * few_rows, strip.sum};
       if (tiles) sum.make((groups.end[0] + 1) / 2 - groups.begin[0] / 2);
       tiles ? fold_few_by_tiles(first, keys, groups, wide.p) : fold_few(first, keys, groups, {wide.p, 1, block_keys / 2}, sum);
@@ -257,7 +258,7 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     next.fetch(burst);
     const bool dropout = problem.drops() || problem.keep != nullptr;
     note_silent(wide.s, bf16_rows, keys);
-    scales.load_values(v, first, 0, keys, silence ? silent : nullptr);
+    scales.load_values(v, first, keys, silence ? silent : nullptr);
     weigh(groups, dropout || scales.there);
     if (dropout || scales.there) drop_or_scale(first, groups, dropout);
     next.fetch(burst);
@@ -298,18 +299,22 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
   }
 
   /// Sums of products with keys of 8 bits.
-  void score_bytes(std::int64_t first, const ScoreRange& range) {
+  void score_bytes(const ScoreRange& range) {
     const FewScores<float> to{FewBlock<float, block_keys>(strip).s, block_keys, strip.alpha};
-    for_each_byte_keys(k, first, range.key, range.end, block_keys, [&](int key, int vectors_of_keys, const ByteKeys& found) ATTN_BF16_ATTR {
-      const int left = range.end - key, most = 16 * vectors_of_keys;
-      k_ahead.use(left < most ? left : most);
-      few_scores<byte_vectors>(to, found.words, 0, key, vectors_of_keys, static_cast<int>(map.count()), Bf16FewScoresByteTile{wide.few_queries, problem.dim, &k_ahead});
+    for_each_byte_keys(k_groups, range.key, range.end, block_keys, [&](int key, int vectors_of_keys, const ByteKeys& found) ATTN_BF16_ATTR {
+      k_groups.use(key, std::min(key + 16 * vectors_of_keys, range.end));
+      few_scores<byte_vectors>(to, found, 0, key, vectors_of_keys, static_cast<int>(map.count()), Bf16FewScoresByteTile{wide.few_queries, problem.dim, &k_groups});
     });
+  }
+  void finish_few(const Bf16Scores& scores_of_block, const Groups& groups, const Word* visible) {
+    const ScalesBy16 copied(scales.key);
+    const float* const* const of_keys = by_bytes ? k_groups.scales() : scales.there ? copied.at : nullptr;
+    finish_few_scores(scores_of_block, of_keys, groups.begin[0], groups.end[0], static_cast<int>(map.count()), visible, tiles ? &k_ahead : nullptr);
   }
 
   /// The block's values to few rows, in parts, after which more memory may be asked for; `sum` of their weights meanwhile.
   void fold_few(std::int64_t first, int keys, const Groups& groups, const FewPairs& p, FewSum sum) {
-    if (by_bytes) return fold_bytes(first, keys, groups, p, sum);
+    if (by_bytes) return fold_bytes(groups, p, sum);
     constexpr int part_pairs = few_part / 2;
     const std::uint16_t* rows[block_keys];
     value_rows(first, keys, rows);
@@ -323,21 +328,13 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     fresh = false;
   }
 
-  /// Weights of few rows times the scales of their values.
-  void scale_values(std::int64_t first, int begin, int end) {
-    if (!scales.there) return;
-    scales.load_values(v, first, begin / 32 * 32, end, silence ? silent : nullptr);
-    scale_few(FewBlock<float, block_keys>(strip), static_cast<int>(map.count()), begin, end, scales.value, wide.p);
-  }
-
-  void fold_bytes(std::int64_t first, int keys, const Groups& groups, const FewPairs& p, FewSum sum) {
-    const int begin = groups.begin[0] / 2 * 2, end = groups.end[0];
+  void fold_bytes(const Groups& groups, const FewPairs& p, FewSum sum) {
+    const int begin = groups.begin[0] / 2 * 2, end = groups.end[0], rows = static_cast<int>(map.count());
     for (int key = begin; key < end; key += key_block) {
       const int last = key + key_block < end ? key + key_block : end;
-      v_ahead.use((last < end ? last : keys) - key);
-      const ByteRows bytes(v, first + key, last - key);
-      if (keys_in_lanes) scale_values(first, key, last);
-      rows_out.for_each(static_cast<int>(map.count()), Bf16FewRowsByteTile{bytes, p.from(key / 2), sum, fold_few_part(key == begin, last == end)});
+      v_groups.use(key, last);
+      if (keys_in_lanes) scale_few(FewBlock<float, block_keys>(strip), rows, key, last, v_groups.scales(), wide.p);
+      rows_out.for_each(rows, Bf16FewRowsByteTile{ByteColumns(v), &v_groups, key, last, p.from(key / 2), sum, fold_few_part(key == begin, last == end)});
       if (sum.p) sum.p += (last - key) / 2 * few_rows;
     }
     fresh = false;

@@ -12,6 +12,7 @@
 #define ATTN_FEW_BYTES_INL_H
 #endif
 
+#include "kernels/attention/byte_groups.h"
 #include "kernels/attention/few_scores-inl.h"
 #include "kernels/attention/stored_rows-inl.h"
 
@@ -31,54 +32,31 @@ inline bool in_byte_tiles(const AttentionProblem& p, std::int64_t first) {
 /// Vectors of keys that a tile has at most.
 inline constexpr int byte_vectors = 4;
 
-/// Keys of a block, vector by vector: the words of their first columns, those of the next ones a group's 16 further on; and their scales.
-struct ByteKeys {
-  const float* words[byte_vectors];
-  const float* scales[byte_vectors];
+/// Vector by vector: the words of so many keys' first columns, those of the next ones a group's 16 further on.
+using ByteKeys = const float* [byte_vectors];
 
-  /// `vectors` of them from `key` on; beyond `last`, where no group may be, those of the last once more.
-  HWY_NOINLINE ByteKeys(const KeyRows& head, std::int64_t key, int vectors, std::int64_t last) {
-    ATTN_ROLLED for (int v = 0; v < vectors; ++v, key += lanes<float>) {
-      if (key > last) key = last / lanes<float> * lanes<float>;
-      words[v] = reinterpret_cast<const float*>(row_at(head, key)) + key % KeyRows::group_rows;
-      scales[v] = scales_at(head, key);
-    }
-  }
-};
-
-/// visit(key, vectors, keys): those that hold the keys [begin, end) of the block at `first`, which has place for `most` scores a row.
+/// visit(key, vectors, keys): those that hold the keys [begin, end) of a block, which has place for `most` scores a row. Where no more groups are the last
+/// is there once more.
 template <typename F>
-HWY_INLINE void for_each_byte_keys(const KeyRows& head, std::int64_t first, int begin, int end, int most, F&& visit) {
+HWY_INLINE void for_each_byte_keys(const ByteGroups& groups, int begin, int end, int most, F&& visit) {
   constexpr int N = lanes<float>;
   for (int key = begin / N * N, vectors; key < end; key += N * vectors) {
     vectors = end - key > N && key + byte_vectors * N <= most ? byte_vectors : 1;
-    visit(key, vectors, ByteKeys(head, first + key, vectors, first + end - 1));
+    ByteKeys found;
+    ATTN_ROLLED for (int v = 0; v < vectors; ++v) {
+      const int at = std::min(key + v * N, (end - 1) / N * N);
+      found[v] = reinterpret_cast<const float*>(groups.group(at)) + at % ByteGroups::rows;
+    }
+    visit(key, vectors, found);
   }
 }
 
-/// A block's rows of values, group by group.
-struct ByteRows {
-  struct Run {
-    const std::int8_t* group;
-    const float* scales;  // of the first row
-    int row, keys;        // rows [row, row + keys) of the group
-  };
-  Run run[key_block / KeyRows::group_rows + 1];
-  int runs = 0;
-  std::int64_t scale_stride;  // between the scales of rows
-  std::int64_t scale_group, columns;
+/// Where a row's columns stand in its group: side by side as many as a line has, fewer at the end.
+struct ByteColumns {
+  std::int64_t columns, scale_group;
 
-  /// At most 64 keys.
-  HWY_NOINLINE ByteRows(const KeyRows& head, std::int64_t first, int count) : scale_stride(head.scale_stride), scale_group(head.scale_group), columns(head.row_stride) {
-    ATTN_ROLLED for (int r = 0; r < count; r += run[runs++].keys) {
-      const int row = static_cast<int>((first + r) % KeyRows::group_rows), left = static_cast<int>(KeyRows::group_rows) - row;
-      run[runs] = {reinterpret_cast<const std::int8_t*>(row_at(head, first + r)), scales_at(head, first + r), row, left < count - r ? left : count - r};
-    }
-  }
-
-  /// Which scale a column has.
-  std::int64_t group_of(std::int64_t column) const { return scale_group >= columns ? 0 : column / scale_group; }
-  /// Columns that lie side by side where this one is.
+  explicit ByteColumns(const KeyRows& head) : columns(head.row_stride), scale_group(head.scale_group) {}
+  /// From a row to the next.
   std::int64_t width(std::int64_t column) const {
     const std::int64_t left = columns - column / KeyRows::line * KeyRows::line;
     return left < KeyRows::line ? left : KeyRows::line;
@@ -87,7 +65,26 @@ struct ByteRows {
   static constexpr std::int64_t offset(std::int64_t column) {
     return column / KeyRows::line * KeyRows::line * KeyRows::group_rows + column % KeyRows::line;
   }
+  /// Which scale a column has.
+  std::int64_t scale_of(std::int64_t column) const { return scale_group >= columns ? 0 : column / scale_group; }
 };
+
+/// visit(key, keys, row of the group): keys [begin, end) of a block, those of a group at a time.
+template <typename F>
+HWY_INLINE void for_each_byte_group(int begin, int end, F&& visit) {
+  for (int key = begin, keys; key < end; key += keys) {
+    const int row = key % ByteGroups::rows;
+    keys = std::min(ByteGroups::rows - row, end - key);
+    visit(key, keys, row);
+  }
+}
+
+/// A step's lines to ask for; where there are none, those that it uses.
+template <int LINES>
+HWY_INLINE Place take(ByteGroups& groups, const void* used) {
+  if constexpr (LINES > 0) return groups.take<LINES>(place_of(used));
+  else return 0;
+}
 
 /// Byte b of every word, as a number.
 HWY_INLINE Vector<float> byte_of(Vector<float> words, int b) {
@@ -108,17 +105,20 @@ struct FewScoresByteTile {
   const KeyRows& rows;
   std::int64_t columns;
   const ByteKeys& found;
-  LinesAhead* ahead;  // of the keys
+  int key;             // the first of them in the block
+  ByteGroups* groups;  // of the keys
 
   template <int ROWS, int VECTORS>
   HWY_NOINLINE void operator()(const float* const* keys, std::int64_t, int row, float* scores, std::int64_t to_stride) const {
     const Tag<float> d;
     constexpr int N = lanes<float>, word = KeyRows::word;
     constexpr int lines = asks_ahead<float> && VECTORS > 1 ? VECTORS * N / 16 : 0;
-    const float* const* const scales = found.scales + (keys - found.words);
-    const float* words[VECTORS];
+    const float *words[VECTORS], *scales[VECTORS];
     Vector<float> sum[ROWS][VECTORS], scale[VECTORS];
-    ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) words[v] = keys[v];
+    ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) {
+      words[v] = keys[v];
+      scales[v] = groups->scales(key + static_cast<int>(keys - found + v) * N);
+    }
     ATTN_UNROLL for (int r = 0; r < ROWS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::Zero(d);
     const float* of_rows = q + row;
     std::int64_t group_end = 0;
@@ -128,7 +128,7 @@ struct FewScoresByteTile {
         group_end += rows.scale_group;
         ++n;
       }
-      const auto asks = take<lines, 1>(*ahead, words[0]);
+      const Place asks = take<lines>(*groups, words[0]);
       Vector<float> of_keys[VECTORS];
       ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) {
         of_keys[v] = hn::LoadU(d, words[v]);
@@ -160,9 +160,11 @@ struct FewScoresByteTile {
   }
 };
 
-/// FewRowsTile for values of 8 bits; weights p[key][p_stride], of the first of them on.
+/// FewRowsTile for values of 8 bits: keys [begin, end) of a block; weights p[key][p_stride], of the first of them on.
 struct FewRowsByteTile {
-  const ByteRows& rows;
+  ByteColumns at;
+  ByteGroups* groups;  // of the values
+  int begin, end;
   const float* p;
   std::int64_t p_stride;
   FewFold<float> fold;
@@ -175,18 +177,18 @@ struct FewRowsByteTile {
     Vector<float> sum[ROWS][VECTORS];
     std::int64_t scale_of[VECTORS];
     fold.start(o, sum);
-    ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) scale_of[x] = rows.group_of(column + x * N);
+    ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) scale_of[x] = at.scale_of(column + x * N);
     const float* weights = p + row;
-    const std::int64_t stride = rows.width(column), scale_stride = rows.scale_stride, weights_stride = p_stride;
-    for (const ByteRows::Run *run = rows.run, *const last = run + rows.runs; run < last; ++run) {
-      const std::int8_t* value = run->group + ByteRows::offset(column) + run->row * stride;
-      const float* scale = run->scales;
-      for (int keys = run->keys, step = step_keys; keys > 0; keys -= step) {
+    const std::int64_t stride = at.width(column), scale_stride = groups->scale_stride(), weights_stride = p_stride;
+    for_each_byte_group(begin, end, [&](int key, int keys, int first) HWY_ATTR {
+      const std::int8_t* value = groups->group(key) + ByteColumns::offset(column) + first * stride;
+      const float* scale = groups->scales(key);
+      for (int step = step_keys; keys > 0; keys -= step) {
         if (keys < step) step = keys;
-        const auto asks = take<lines, 1>(*fold.ahead, value);
+        const Place asks = take<lines>(*groups, value);
         for (int n = 0; n < step; ++n, value += stride, scale += scale_stride, weights += weights_stride) {
           Vector<float> values[VECTORS];
-          ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) values[x] = hn::Mul(widen(d, value + ByteRows::offset(x * N)), hn::Set(d, scale[scale_of[x]]));
+          ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) values[x] = hn::Mul(widen(d, value + ByteColumns::offset(x * N)), hn::Set(d, scale[scale_of[x]]));
           ATTN_UNROLL for (int r = 0; r < ROWS; ++r) {
             const auto weight = hn::Set(d, weights[r]);
             ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) sum[r][x] = hn::MulAdd(values[x], weight, sum[r][x]);
@@ -194,7 +196,7 @@ struct FewRowsByteTile {
           ask_share<lines>(asks, n, step_keys);
         }
       }
-    }
+    });
     fold.finish(row, o, sum);
   }
 };

@@ -120,11 +120,12 @@ class DotScore {
     few_maxima(to, few_, range.key, range.end, range.of_vector(0));
   }
 
-  /// group() of few rows over keys of 8 bits, of the block that begins at `first`.
-  void group_bytes(const Strip<T>& strip, const KeyRows& k, std::int64_t first, const ScoreRange& range) {
+  /// group() of few rows over keys of 8 bits.
+  void group_bytes(const Strip<T>& strip, const KeyRows& k, ByteGroups& groups, const ScoreRange& range) {
     const FewScores<T> to{FewBlock<T, key_block>(strip).s, key_block, strip.alpha};
-    for_each_byte_keys(k, first, range.key, range.end, key_block, [&](int key, int vectors, const ByteKeys& found) HWY_ATTR {
-      few_scores<byte_vectors>(to, found.words, 0, key, vectors, few_, FewScoresByteTile{few_queries_, k, dim_, found, ahead_});
+    for_each_byte_keys(groups, range.key, range.end, key_block, [&](int key, int vectors, const ByteKeys& found) HWY_ATTR {
+      groups.use(key, std::min(key + vectors * lanes<float>, range.end));
+      few_scores<byte_vectors>(to, found, 0, key, vectors, few_, FewScoresByteTile{few_queries_, k, dim_, found, key, &groups});
     });
     few_maxima(to, few_, range.key, range.end, range.of_vector(0));
   }

@@ -12,6 +12,7 @@
 #endif
 
 #include "kernels/attention/additive_score-inl.h"
+#include "kernels/attention/byte_groups.h"
 #include "kernels/attention/dropout-inl.h"
 #include "kernels/attention/few_rows-inl.h"
 #include "kernels/attention/kept-inl.h"
@@ -59,6 +60,7 @@ class Walk {
   std::int64_t walk_end = 0;  // of the spans that are walked, one after the other
   int slice_keys = few_keys<T>;  // few rows: keys of a tile, after which more memory may be asked for
   LinesAhead k_ahead, v_ahead;  // few rows
+  ByteGroups k_groups, v_groups;  // few rows over 8 bits
   bool far;                     // K and V of the call are too large to stay in the caches
   std::int64_t next_block = -1;  // the key at which what they ask for goes on
 
@@ -135,7 +137,11 @@ class Walk {
 
   /// Few rows: their keys and values are asked for from the first that is seen, anew where blocks were left out.
   void ask_ahead(std::int64_t first, int keys, const Groups& groups) {
-    if (!few || (stored.needed() && !few_bytes)) return;
+    if (few_bytes) {
+      k_groups.load(k, first, walk_end, keys, groups.begin[0]);
+      v_groups.load(v, first, walk_end, keys, groups.begin[0]);
+    }
+    if (!few || stored.needed()) return;
     if (first != next_block) {
       k_ahead.begin(k, problem.dim, first + groups.begin[0], walk_end, far);
       v_ahead.begin(v, problem.value_dim, first + groups.begin[0], walk_end, far);
@@ -169,7 +175,6 @@ class Walk {
       if (!in_tiles()) ahead.fetch();
     };
     fetch();
-    if (few_bytes) k_ahead.use(keys);
     const std::int64_t index = block_index(first);
     if (!few_bytes && stored.needed()) stored.load_block(stored.keys, index, k, problem.dim, {first, keys, span_end}, k_rows);
     score.load_keys(k_rows, keys, index);
@@ -178,7 +183,7 @@ class Walk {
     const int rows = static_cast<int>(map.count());
     FewBlock<T, key_block> few_block(strip);
     if (keys_in_lanes && groups.gaps) few_block.hide(rows);
-    if (few_bytes) score_bytes(first, groups, hiding);
+    if (few_bytes) score_bytes(groups, hiding);
     else
       for (int g = 0; g < groups.count; ++g)
         for_each_slice(groups.range(g, hiding), [&](const ScoreRange& range) HWY_ATTR { score.group(strip, k_rows, range); });
@@ -238,7 +243,7 @@ class Walk {
     const T* const p = keys_in_lanes ? FewBlock<T, key_block>(strip).p : strip.s;
     const std::int64_t p_stride = keys_in_lanes ? few_rows : R;
     if (few_bytes) {
-      fold_bytes(first, keys, begin, end - begin, p + begin * p_stride, p_stride);
+      fold_bytes(begin, end, p + begin * p_stride, p_stride);
     } else {
       if (stored.needed()) load_values(first, keys, v_rows);
       for (int key = begin; key < end; key += few_part) {
@@ -251,23 +256,22 @@ class Walk {
   }
   FewFold<T> fold_few_part(bool begins, bool ends) { return {strip.alpha, rows_out.stride(), rows_out.to_sums(), &v_ahead, fresh, begins, ends}; }
 
-  void score_bytes(std::int64_t first, const Groups& groups, const Word* visible) {
+  void score_bytes(const Groups& groups, const Word* visible) {
     if constexpr (takes_bytes)
-      for (int g = 0; g < groups.count; ++g) score.group_bytes(strip, k, first, groups.range(g, visible));
+      for (int g = 0; g < groups.count; ++g) score.group_bytes(strip, k, k_groups, groups.range(g, visible));
   }
 
-  void fold_bytes(std::int64_t first, int keys, int key, int count, const T* p, std::int64_t p_stride) {
+  void fold_bytes(int key, int end, const T* p, std::int64_t p_stride) {
     if constexpr (takes_bytes) {
-      v_ahead.use(keys);
-      const ByteRows bytes(v, first + key, count);
-      rows_out.for_each(static_cast<int>(map.count()), FewRowsByteTile{bytes, p, p_stride, fold_few_part(true, true)});
+      v_groups.use(key, end);
+      rows_out.for_each(static_cast<int>(map.count()), FewRowsByteTile{ByteColumns(v), &v_groups, key, end, p, p_stride, fold_few_part(true, true)});
     }
   }
 
   /// score(range), all at once; where rows are few, tile by tile, since what lies ahead is asked for at their pace.
   template <class F>
   HWY_INLINE void for_each_slice(ScoreRange range, F&& score_of) {
-    if (!few || (stored.needed() && !few_bytes)) return score_of(range);
+    if (!few || stored.needed()) return score_of(range);
     for (const int end = range.end; range.key < end; range.key = range.end) {
       range.end = end - range.key < slice_keys + N ? end : range.key + slice_keys;  // no rest below a vector
       k_ahead.use(range.end - range.key);
