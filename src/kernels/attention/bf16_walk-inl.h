@@ -55,23 +55,26 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
   }
 
   void load_queries() {
-    if (map.count() < vectors * 16)  // lanes without a row
+    const bool rows_alone = few_bytes && !silence;  // nobody reads them as lanes
+    std::uint32_t* const queries = rows_alone ? wide.few_queries : wide.q;
+    const std::int64_t width = rows_alone ? few_rows : bf16_rows;
+    if (map.count() < vectors * 16 && !rows_alone)  // lanes without a row
       for (std::int64_t c = 0; c < pairs; ++c) _mm512_store_si512(wide.q + c * bf16_rows + (vectors - 1) * 16, _mm512_setzero_si512());
     map.for_each_piece(problem.q_stride, [&](std::int64_t first, std::int64_t rows, std::int64_t start, std::int64_t stride) ATTN_BF16_ATTR {
       const auto* const q = static_cast<const std::uint16_t*>(problem.q) + start;
-      std::uint32_t* const to = wide.q + first;
+      std::uint32_t* const to = queries + first;
       const std::int64_t whole = stride % 2 == 0 ? problem.dim / 2 : 0;
-      turn(reinterpret_cast<const float*>(q), stride / 2, rows, whole, reinterpret_cast<float*>(to), std::int64_t{bf16_rows});
+      turn(reinterpret_cast<const float*>(q), stride / 2, rows, whole, reinterpret_cast<float*>(to), width);
       for (std::int64_t i = 0; i < rows; ++i)  // what words do not reach: an odd last element, or all of it at an odd stride
         for (std::int64_t c = whole; c < pairs; ++c) {
           const std::uint16_t* const pair = q + i * stride + 2 * c;
-          to[c * bf16_rows + i] = pair[0] | (2 * c + 1 < problem.dim ? std::uint32_t{pair[1]} << 16 : 0);
+          to[c * width + i] = pair[0] | (2 * c + 1 < problem.dim ? std::uint32_t{pair[1]} << 16 : 0);
         }
     });
     if (!few) return;
     if (!keys_in_lanes) clear_scores(wide.s, block_keys);
-    FewBlock<float, block_keys>(strip).clear();
-    if (tiles) return;
+    FewBlock<float, block_keys>(strip).clear(block_keys / 2);
+    if (tiles || rows_alone) return;
     for (std::int64_t c = 0; c < pairs; ++c) std::memcpy(wide.few_queries + c * few_rows, wide.q + c * bf16_rows, few_rows * sizeof(std::uint32_t));
   }
 
@@ -381,25 +384,6 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
       });
     });
   }
-};
-
-/// The same by tile registers.
-class TiledBf16Walk : public Bf16Walk {
- public:
-  TiledBf16Walk(const AttentionProblem& p, const LaneMap& lane_map, void* scratch) : Bf16Walk(p, lane_map, scratch) {
-    tiles = true;
-    few_bytes = false;
-    spread_next(4, block_keys);
-    slice_keys = bf16_rows;
-    shape_tiles(shape_, pairs);
-    shape = &shape_;
-    if (!few) return;
-    shape_few_tiles(few_shape_, static_cast<int>(map.count()));
-    few_shape = &few_shape_;
-  }
-
- private:
-  Tiles shape_, few_shape_;
 };
 
 }  // namespace attn::kernels::HWY_NAMESPACE

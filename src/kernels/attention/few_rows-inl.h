@@ -43,20 +43,15 @@ class RowOutput {
     for (; row < rows; ++row) for_each_vector<1, 8>(row, tile);  // enough chains to hide an FMA's latency
   }
   std::int64_t stride() const { return vectors_ * N; }
+  static std::int64_t stride(std::int64_t columns) { return (columns + N - 1) / N * N; }
   /// From an output to the place of its chain, where a block is computed in parts.
   std::int64_t to_sums() const { return few_rows * stride(); }
-
-  /// Into the strip's place, [column][R], columns below value_dim; other rows are left as they are.
-  void turn_into(T* o, int rows, std::int64_t value_dim) const {
-    constexpr std::int64_t R = strip_rows<T>;
-    const std::int64_t whole = columns_ / N * N, last = column_of(vectors_ - 1);
-    turn(o_, stride(), rows, whole < value_dim ? whole : value_dim, o, R);
-    if (whole < value_dim) turn(o_ + whole, stride(), rows, value_dim - last, o + last * R, R);
-  }
+  T* memory() const { return o_; }
+  /// The column that a vector's first one is.
+  std::int64_t column_of(std::int64_t vector) const { return vector * N + N <= columns_ ? vector * N : columns_ - N; }
+  std::int64_t vectors() const { return vectors_; }
 
  private:
-  std::int64_t column_of(std::int64_t vector) const { return vector * N + N <= columns_ ? vector * N : columns_ - N; }
-
   template <int ROWS, int VECTORS, class Tile>
   void for_each_vector(int row, const Tile& tile) const {
     T* const o = o_ + row * stride();

@@ -27,7 +27,7 @@ struct FewBlock {
     static_assert(2 * few_rows * KEYS <= key_block * strip_rows<T>);
   }
   /// So that weights of rows that are not there are numbers.
-  void clear() { std::memset(p, 0, few_rows * KEYS * sizeof(T)); }
+  void clear(int keys_or_pairs) { std::memset(p, 0, static_cast<std::size_t>(few_rows * keys_or_pairs) * sizeof(T)); }
 
   /// Hidden, all of it.
   void hide(int rows) {

@@ -17,12 +17,13 @@ template <typename T>
 struct Totals {
   T* m;
   T* l;
-  T* o;
+  T* spare;  // as much room
+  StripOutput<T> output;
 };
 
 /// A logit per head that takes weight and gives no value.
 template <typename T>
-HWY_NOINLINE void add_sinks(const T* sinks, const LaneMap& map, int vectors, std::int64_t value_dim, const Totals<T>& totals) {
+HWY_NOINLINE void add_sinks(const T* sinks, const LaneMap& map, int vectors, const Totals<T>& totals) {
   const Tag<T> d;
   constexpr int R = strip_rows<T>, N = lanes<T>;
   alignas(64) T of_lane[R] = {};
@@ -36,36 +37,21 @@ HWY_NOINLINE void add_sinks(const T* sinks, const LaneMap& map, int vectors, std
     const auto a = weight_of<T>(m, reference);
     hn::Store(maximum, d, totals.m + v * N);
     hn::Store(hn::IfThenZeroElse(nothing, hn::MulAdd(l, a, weight_of<T>(sink, reference))), d, totals.l + v * N);
-    for (std::int64_t c = 0; c < value_dim; ++c) {
-      T* o = totals.o + c * R + v * N;
-      hn::Store(hn::Mul(hn::Load(d, o), a), d, o);
-    }
+    hn::Store(a, d, totals.spare + v * N);
   }
+  totals.output.scale(totals.spare);
 }
 
-/// output = fma(o, 1/l, +0), and + 0 because a negative result too small for T is -0; 0 where nothing was seen. Returns false when some result is not a number: the specification
-/// then decides the strip (a hidden key may hold inf or NaN, and a weight of 0 does not silence those). Lanes beyond the rows may hold anything.
+/// output = fma(o, 1/l, +0); 0 where nothing was seen. Returns false when some result is not a number: the specification then decides the strip (a hidden
+/// key may hold inf or NaN, and a weight of 0 does not silence those). Lanes beyond the rows may hold anything.
 template <typename T>
-HWY_NOINLINE bool divide(std::int64_t rows, std::int64_t value_dim, const Totals<T>& totals) {
+HWY_NOINLINE bool divide(std::int64_t rows, int vectors, const Totals<T>& totals) {
   const Tag<T> d;
-  constexpr int R = strip_rows<T>, N = lanes<T>;
-  bool numbers = true;
-  for (int v = 0; v * N < rows; ++v) {
-    auto here = hn::Eq(hn::Zero(d), hn::Zero(d));
-    const auto l = hn::Load(d, totals.l + v * N);
-    const auto seen = hn::Ne(l, hn::Zero(d));
-    const auto inverse = hn::IfThenElseZero(seen, hn::Div(hn::Set(d, T{1}), l));
-    here = hn::And(here, hn::Eq(l, l));
-    for (std::int64_t c = 0; c < value_dim; ++c) {
-      T* o = totals.o + c * R + v * N;
-      const auto y = hn::Add(hn::MulAdd(hn::Load(d, o), inverse, hn::Zero(d)), hn::Zero(d));
-      here = hn::And(here, hn::Eq(y, y));
-      hn::Store(y, d, o);
-    }
-    if (rows < (v + 1) * N) here = hn::Or(here, hn::Not(hn::FirstN(d, static_cast<std::size_t>(rows - v * N))));
-    numbers = numbers && hn::AllTrue(d, here);
+  for (int x = 0; x < vectors * lanes<T>; x += lanes<T>) {
+    const auto l = hn::Load(d, totals.l + x);
+    hn::Store(hn::IfThenElseZero(hn::Ne(l, hn::Zero(d)), hn::Div(hn::Set(d, T{1}), l)), d, totals.spare + x);
   }
-  return numbers;
+  return totals.output.divide(totals.spare, rows);
 }
 
 /// m, l and ln(l) + m to the arrays that the problem has for them.
@@ -144,13 +130,49 @@ inline void write_half_rows(const AttentionProblem& problem, const LaneMap& map,
   });
 }
 
-/// The rows of the strip to memory. `spare`: as much room as `totals.o` has.
+template <class D>
+HWY_INLINE void store_first(D d, hn::Vec<D> x, std::int64_t count, void* to) {
+  if (count == static_cast<std::int64_t>(hn::MaxLanes(d))) return hn::StoreU(x, d, static_cast<hn::TFromD<D>*>(to));
+  alignas(64) hn::TFromD<D> all[hn::MaxLanes(D())];
+  hn::Store(x, d, all);
+  std::memcpy(to, all, static_cast<std::size_t>(count) * sizeof(hn::TFromD<D>));
+}
+/// The first `count` numbers of a vector, as the output has them.
 template <typename T>
-void write_rows(const AttentionProblem& problem, const LaneMap& map, const Totals<T>& totals, T* spare) {
-  if constexpr (sizeof(T) == 4)
-    if (problem.element != Element::f32) return write_half_rows(problem, map, totals.o, spare);
+HWY_INLINE void store_output(Element element, Vector<T> x, std::int64_t count, void* to) {
+  if constexpr (sizeof(T) == 4) {
+    const hn::RebindToSigned<Tag<T>> whole;
+    const hn::Rebind<std::uint16_t, Tag<T>> half;
+    if (element != Element::f32) return store_first(half, hn::DemoteTo(half, hn::BitCast(whole, hn::ShiftRight<16>(rounded_to_half(element, x)))), count, to);
+  }
+  store_first(Tag<T>(), x, count, to);
+}
+
+/// Few rows to memory: `row_output` knows their columns.
+template <typename T>
+HWY_NOINLINE void write_few_rows(const AttentionProblem& problem, const LaneMap& map, const StripOutput<T>& output, const RowOutput<T>& row_output) {
+  const Tag<T> d;
+  constexpr int N = lanes<T>;
+  const std::int64_t bytes = bytes_of(problem.element);
   map.for_each_piece(problem.out_stride, [&](std::int64_t first, std::int64_t rows, std::int64_t start, std::int64_t stride) HWY_ATTR {
-    turn(totals.o + first, std::int64_t{strip_rows<T>}, problem.value_dim, rows, static_cast<T*>(problem.out) + start, stride);
+    for (std::int64_t i = 0; i < rows; ++i)
+      for (std::int64_t v = 0; v < row_output.vectors(); ++v) {
+        const std::int64_t column = row_output.column_of(v), count = problem.value_dim - column < N ? problem.value_dim - column : N;
+        if (count > 0)
+          store_output<T>(problem.element, hn::Load(d, output.line(static_cast<int>(first + i)) + v * N), count,
+                        static_cast<char*>(problem.out) + bytes * (start + i * stride + column));
+      }
+  });
+}
+
+/// The rows of the strip to memory. `spare`: as much room as the output has.
+template <typename T>
+void write_rows(const AttentionProblem& problem, const LaneMap& map, const StripOutput<T>& output, const RowOutput<T>& row_output, T* spare) {
+  if (output.few) return write_few_rows(problem, map, output, row_output);
+  if constexpr (sizeof(T) == 4)
+    if (problem.element != Element::f32) return write_half_rows(problem, map, output.o, spare);
+  map.for_each_piece(problem.out_stride, [&](std::int64_t first, std::int64_t rows, std::int64_t start, std::int64_t stride) HWY_ATTR {
+    turn(output.o + first, std::int64_t{strip_rows<T>}, problem.value_dim, rows, static_cast<T*>(problem.out) + start, stride);
   });
 }
 

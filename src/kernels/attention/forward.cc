@@ -10,7 +10,7 @@
 #include <cstring>
 #include <limits>
 
-#include "kernels/attention/bf16_walk-inl.h"
+#include "kernels/attention/amx_walk-inl.h"
 #include "kernels/attention/finish-inl.h"
 #include "kernels/attention/look-inl.h"
 #include "kernels/attention/mask_eval.h"
@@ -34,7 +34,6 @@ void walk_blocks(W& walk, std::int64_t first, std::int64_t end) {
       walk.kept_scores.skip(first, keys, walk.vectors);
     }
   }
-  walk.end_span();
 }
 
 /// What becomes of results that are not a number: given back to the caller, or written.
@@ -46,11 +45,11 @@ bool finish(W& walk, Nan nan = Nan::refuse) {
   using T = typename W::Compute;
   const AttentionProblem& problem = walk.problem;
   if (!walk.any_span) walk.clear_totals();
-  const Totals<T> totals{walk.strip.m_total, walk.strip.l_total, walk.strip.o_total};
-  if (problem.sinks) add_sinks(static_cast<const T*>(problem.sinks), walk.map, walk.vectors, problem.value_dim, totals);
-  if (!divide(walk.map.count(), problem.value_dim, totals) && nan == Nan::refuse) return false;
+  const Totals<T> totals{walk.strip.m_total, walk.strip.l_total, walk.strip.sum, walk.total()};
+  if (problem.sinks) add_sinks(static_cast<const T*>(problem.sinks), walk.map, walk.vectors, totals);
+  if (!divide(walk.map.count(), walk.vectors, totals) && nan == Nan::refuse) return false;
   if (walk.kept_scores.wanted()) walk.kept_scores.make_weights(problem, walk.map, walk.vectors, totals.m, totals.l, walk.strip.s);
-  write_rows(problem, walk.map, totals, walk.strip.block);
+  write_rows(problem, walk.map, totals.output, walk.rows_out, walk.strip.block);
   save_sums(problem, walk.map, walk.vectors, totals);
   return true;
 }
@@ -91,44 +90,54 @@ bool attend(const AttentionProblem& problem, const LaneMap& map, void* scratch) 
 template <typename T>
 std::size_t partial_bytes(const AttentionProblem& problem, const LaneMap& map) {
   constexpr int N = lanes<T>;
-  const std::int64_t width = (map.count() + N - 1) / N * N;
-  return sizeof(T) * static_cast<std::size_t>(width * (problem.value_dim + 2));
+  const std::int64_t vectors = (map.count() + N - 1) / N, columns = (problem.value_dim + N - 1) / N * N;  // few rows have whole vectors of them
+  return sizeof(T) * static_cast<std::size_t>(vectors * N * (columns + 2));
 }
 
-/// m, l, then o of each span, as many lanes wide as the strip has vectors.
+/// What a span leaves: m, l, as many lanes wide as the strip has vectors, then o.
+template <class W>
+struct Partial {
+  using T = typename W::Compute;
+  const W& walk;
+  std::int64_t width = walk.vectors * W::N;
+
+  T* m(T* partial) const { return partial; }
+  T* l(T* partial) const { return partial + width; }
+  StripOutput<T> output(T* partial) const { return walk.output_shape().beside(partial + 2 * width, width); }
+  T* next(T* partial) const { return partial + partial_bytes<T>(walk.problem, walk.map) / sizeof(T); }
+};
+
+/// The partial results of spans [first, last), one after the other.
 template <class W>
 void attend_spans(const AttentionProblem& problem, const LaneMap& map, std::int64_t first, std::int64_t last, void* partials, void* scratch) {
   using T = typename W::Compute;
-  const Tag<T> d;
   W::begin_task(problem, map.rows, scratch);
   W walk(problem, map, scratch);
-  constexpr int N = W::N, R = W::R;
-  const std::int64_t width = walk.vectors * N;
+  const Partial<W> partial{walk};
   std::int64_t at = problem.keys_begin(map.batch) + first * span_keys;
   const std::int64_t end = std::min(at + (last - first) * span_keys, problem.keys_end(map.batch));
   if (at < end) walk.load_queries();
   walk.walk_end = end;
-  auto* to = static_cast<T*>(partials);
-  for (; first < last; ++first, at += span_keys) {
+  const auto bytes = sizeof(T) * static_cast<std::size_t>(partial.width);
+  for (auto* to = static_cast<T*>(partials); first < last; ++first, at += span_keys, to = partial.next(to)) {
     walk_blocks<typename W::Blocks>(walk, at, std::min(at + span_keys, end));
-    if (walk.fresh) walk.clear(walk.strip.o, 0, walk.vectors);
-    std::memcpy(to, walk.strip.m, sizeof(T) * static_cast<std::size_t>(width));
-    std::memcpy(to + width, walk.strip.l, sizeof(T) * static_cast<std::size_t>(width));
-    to += 2 * width;
-    for (std::int64_t c = 0; c < problem.value_dim; ++c, to += width)
-      for (int x = 0; x < width; x += N) hn::StoreU(hn::Load(d, walk.strip.o + c * R + x), d, to + x);
+    std::memcpy(partial.m(to), walk.strip.m, bytes);
+    std::memcpy(partial.l(to), walk.strip.l, bytes);
+    if (walk.fresh) partial.output(to).clear();
+    else walk.output().copy_to(partial.output(to));
   }
 }
 
-/// The spans' partial results, one after the other, merged left to right and finished.
+/// The spans' partial results merged left to right and finished.
 template <class W>
 bool attend_merge(const AttentionProblem& problem, const LaneMap& map, const void* partials, std::int64_t spans, void* scratch) {
+  using T = typename W::Compute;
   W walk(problem, map, scratch);
+  const Partial<W> partial{walk};
   walk.clear_totals();
   walk.any_span = true;
-  const int width = walk.vectors * W::N;
-  const auto* from = static_cast<const typename W::Compute*>(partials);
-  for (std::int64_t s = 0; s < spans; ++s, from += width * (problem.value_dim + 2)) walk.merge(from, from + width, from + 2 * width, width);
+  auto* from = const_cast<T*>(static_cast<const T*>(partials));  // only read
+  for (std::int64_t s = 0; s < spans; ++s, from = partial.next(from)) walk.merge(partial.m(from), partial.l(from), partial.output(from));
   return finish(walk);
 }
 

@@ -21,6 +21,7 @@
 #include "kernels/attention/output_tile-inl.h"
 #include "kernels/attention/score_tile-inl.h"
 #include "kernels/attention/stored_rows-inl.h"
+#include "kernels/attention/strip_output-inl.h"
 #include "kernels/turn-inl.h"
 #include "kernels/attention/weights-inl.h"
 
@@ -52,7 +53,7 @@ class Walk {
   NextHead next;
   std::int64_t next_lines = 0;  // to be asked for in each tile of a block, or quarter
   bool few_bytes = false;       // few rows over 8 bits
-  bool few;                     // few rows: their output is `rows_out`, and turned at the end of the span
+  bool few;                     // few rows: their output is `rows_out`
   RowOutput<T> rows_out;
   bool keys_in_lanes = false;   // few rows whose scores nobody changes: nor do their weights need rows in the lanes
   static constexpr std::int64_t far_bytes = std::int64_t{8} << 20;
@@ -103,7 +104,7 @@ class Walk {
     score.prepare_queries(strip, vectors, few ? static_cast<int>(map.count()) : 0, &k_ahead);
     if (!few) return;
     if (!keys_in_lanes) clear_scores(strip.s, block_keys);
-    FewBlock<T, key_block>(strip).clear();
+    FewBlock<T, key_block>(strip).clear(key_block);
   }
   /// Queries of bf16 or f16, so many columns of every row at a time as the place for scores holds.
   void turn_widened(const std::uint16_t* q, std::int64_t stride, std::int64_t rows, T* to) {
@@ -279,11 +280,12 @@ class Walk {
     }
   }
 
-  /// The output of few rows to where that of a span is looked for.
-  void end_span() {
-    if (!few || fresh) return;
-    clear(strip.o, 0, vectors);
-    rows_out.turn_into(strip.o, static_cast<int>(map.count()), problem.value_dim);
+  /// The output of the span; of the spans before.
+  StripOutput<T> output() const { return output_shape().beside(few ? rows_out.memory() : strip.o, R); }
+  StripOutput<T> total() const { return output_shape().beside(strip.o_total, R); }
+  StripOutput<T> output_shape() const {
+    if (few) return StripOutput<T>::of_rows(nullptr, problem.value_dim, static_cast<int>(map.count()));
+    return StripOutput<T>::of_lanes(nullptr, problem.value_dim, R, vectors);
   }
 
   /// o = fma(o, alpha, the block's chain), vectors of one range of keys at a time: chain<FOLD>(first key, end, first vector, last).
@@ -337,30 +339,27 @@ class Walk {
       hn::Store(minus_infinity<T>(), d, strip.m_total + x * N);
       hn::Store(hn::Zero(d), d, strip.l_total + x * N);
     }
-    clear(strip.o_total, 0, vectors);
+    total().clear();
   }
 
   /// The span's m, l, o go into the totals; the first span that saw something is the total.
   void merge_span() {
     if (fresh) return;
-    if (any_span) {
-      merge(strip.m, strip.l, strip.o, R);
-      return;
-    }
+    if (any_span) return merge(strip.m, strip.l, output());
     const Tag<T> d;
     for (int x = 0; x < vectors; ++x) {
       hn::Store(hn::Load(d, strip.m + x * N), d, strip.m_total + x * N);
       hn::Store(hn::Load(d, strip.l + x * N), d, strip.l_total + x * N);
     }
-    T* spare = strip.o_total;
-    strip.o_total = strip.o;
-    strip.o = spare;
     any_span = true;
+    if (few) output().copy_to(total());
+    else std::swap(strip.o, strip.o_total);
   }
 
-  /// A span's results, rows `stride` apart, into the totals.
-  void merge(const T* m_span, const T* l_span, const T* o_span, int stride) {
+  /// A span's results into the totals.
+  void merge(const T* m_span, const T* l_span, const StripOutput<T>& o_span) {
     const Tag<T> d;
+    T *const own = strip.alpha, *const of_span = strip.sum;  // factors; no block needs these places now
     for (int x = 0; x < vectors; ++x) {
       const auto m = hn::Load(d, strip.m_total + x * N), other = hn::Load(d, m_span + x * N);
       const auto maximum = hn::Max(m, other);
@@ -369,11 +368,10 @@ class Walk {
       hn::Store(maximum, d, strip.m_total + x * N);
       const auto l = hn::MulAdd(hn::Load(d, strip.l_total + x * N), a, hn::Mul(hn::Load(d, l_span + x * N), s));
       hn::Store(l, d, strip.l_total + x * N);
-      for (std::int64_t c = 0; c < problem.value_dim; ++c) {
-        T* o = strip.o_total + c * R + x * N;
-        hn::Store(hn::MulAdd(hn::Load(d, o), a, hn::Mul(hn::Load(d, o_span + c * stride + x * N), s)), d, o);
-      }
+      hn::Store(a, d, own + x * N);
+      hn::Store(s, d, of_span + x * N);
     }
+    total().merge(own, o_span, of_span);
   }
 };
 

@@ -23,12 +23,22 @@ template <typename T, typename F>
 HWY_INLINE void each(const T* x, T* y, std::int64_t n, F f) {
   const hn::ScalableTag<T> d;
   constexpr std::int64_t N = HWY_LANES(T);
-  std::int64_t i = 0;
-  for (; i + N <= n; i += N) {
-    fetch_later(x + i);
-    hn::StoreU(f(hn::LoadU(d, x + i)), d, y + i);
+  const std::int64_t whole = n / N * N, left = n - whole;
+  alignas(64) T some[N];
+  T* const y_end = y + whole;
+  // what does not fill a vector goes round once more in a place of its own, so that f is there once
+  for (std::int64_t count = whole;; count = N) {
+    for (std::int64_t i = 0; i < count; i += N) {
+      fetch_later(x + i);
+      hn::StoreU(f(hn::LoadU(d, x + i)), d, y + i);
+    }
+    if (y == some) break;
+    if (left == 0) return;
+    std::memset(some, 0, sizeof some);
+    std::memcpy(some, x + whole, static_cast<std::size_t>(left) * sizeof(T));
+    x = y = some;
   }
-  if (i < n) store_some(d, f(load_some(d, x + i, n - i)), y + i, n - i);
+  std::memcpy(y_end, some, static_cast<std::size_t>(left) * sizeof(T));
 }
 
 /// Sine and cosine; vectors with numbers of 2^20 and more, infinities and NaN go to the specification.
