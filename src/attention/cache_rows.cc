@@ -111,17 +111,29 @@ void PagedRows::write_row(PagePlace to, std::int64_t head, const T* from) const 
     return;
   }
   float* const scale = scales(to.page, head, to.row);
+  std::int8_t bytes[Rows::line];
   for (std::int64_t d = 0, n = 0; d < layout_.dim; d += layout_.group, ++n) {
     const std::int64_t end = std::min(d + layout_.group, layout_.dim);
     scale[n] = scale_of(from + d, end - d);
-    std::int8_t piece[Rows::line];
     for (std::int64_t c = d, last; c < end; c = last) {
       last = std::min(c + Rows::line, end);
-      round_to(from + c, last - c, scale[n], piece);
-      for (std::int64_t i = c, next; i < last; i = next) {  // as far as they lie side by side
-        next = std::min(i / layout_.piece * layout_.piece + layout_.piece, last);
-        std::memcpy(row + rows_.element_offset(to.row, i), piece + i - c, static_cast<std::size_t>(next - i));
-      }
+      round_to(from + c, last - c, scale[n], bytes);
+      scatter(row, to.row, c, last, bytes);
+    }
+  }
+}
+
+void PagedRows::scatter(char* group, std::int64_t row, std::int64_t first, std::int64_t end, const std::int8_t* bytes) const noexcept {
+  const std::int64_t whole = layout_.dim / Rows::word * Rows::word;
+  for (std::int64_t d = first, count; d < end; d += count, bytes += count) {
+    char* const to = group + rows_.element_offset(row, d);
+    if (layout_.piece == Rows::word && d % Rows::word == 0 && d < whole && end - d >= Rows::word) {  // words behind one another, a number that is known
+      const std::int64_t words = (std::min(end, whole) - d) / Rows::word;
+      for (std::int64_t n = 0; n < words; ++n) std::memcpy(to + n * Rows::word * Rows::group_rows, bytes + n * Rows::word, Rows::word);
+      count = words * Rows::word;
+    } else {
+      count = std::min(d / layout_.piece * layout_.piece + layout_.piece, end) - d;
+      std::memcpy(to, bytes, static_cast<std::size_t>(count));
     }
   }
 }

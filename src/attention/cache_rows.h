@@ -68,6 +68,8 @@ class PagedRows {
   }
   template <typename T>
   void write_row(PagePlace to, std::int64_t head, const T* from) const noexcept;
+  /// Elements [first, end) of a row to its pieces.
+  void scatter(char* group, std::int64_t row, std::int64_t first, std::int64_t end, const std::int8_t* bytes) const noexcept;
 
   RowLayout layout_;
   Rows rows_;  // as kernels read them, but for their place

@@ -29,9 +29,14 @@ HWY_INLINE void row_of_numbers(const std::int8_t* row, std::int64_t columns, std
   }
 }
 
-/// Rows of 8 bits as bf16, `stride` apart.
-HWY_NOINLINE inline void numbers_of_rows(const KeyRows& head, std::int64_t first, int count, std::int64_t columns, std::uint16_t* to, std::int64_t stride) {
-  for_each_byte_piece(head, first, count, columns, [&](int r, std::int64_t c, std::int64_t there, const std::int8_t* bytes) ATTN_BF16_ATTR { row_of_numbers(bytes, there, to + r * stride + c); });
+/// Rows of 8 bits, of those before `end`, as bf16, `stride` apart.
+HWY_NOINLINE inline void numbers_of_rows(const KeyRows& head, const RowRange& rows, std::int64_t columns, std::uint16_t* to, std::int64_t stride) {
+  for_each_byte_piece(head, rows.first, rows.keys, columns, [&](int r, int count, std::int64_t c, std::int64_t width, const BytePiece& piece) ATTN_BF16_ATTR {
+    for (int i = 0; i < count; ++i) {
+      if (c == 0) ask_ahead(head, columns, rows.first + r + i, rows.end);
+      row_of_numbers(piece.bytes + i * piece.stride, width, to + (r + i) * stride + c);
+    }
+  });
 }
 
 /// The scales of rows [first, first + count), each of one scale, side by side.
@@ -120,6 +125,7 @@ class Numbers {
 
 /// Bf16FewScoresTile for keys of 8 bits, of which the sums are stored as they are. Lines are asked for once, as by FewScoresByteTile.
 struct Bf16FewScoresByteTile {
+  static constexpr bool wide = true;
   const std::uint32_t* q;  // [pairs][few_rows]
   std::int64_t columns;
   ByteGroups* groups;  // of the keys

@@ -17,6 +17,7 @@ namespace attn::kernels::HWY_NAMESPACE {
 
 /// FewScoresTile for words of two columns; q [pairs][few_rows].
 struct Bf16FewScoresTile {
+  static constexpr bool wide = true;
   std::int64_t pairs;
   float scale;
   const std::uint32_t* q;

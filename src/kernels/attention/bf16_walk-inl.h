@@ -54,7 +54,7 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     ready[2 * Bf16Strip::most_blocks] = p.k.element == Element::i8 || (p.copy_rows && rows >= least_copying_strips * bf16_rows);
   }
 
-  void load_queries() {
+  HWY_NOINLINE void load_queries() {
     const bool rows_alone = few_bytes && !silence;  // nobody reads them as lanes
     std::uint32_t* const queries = rows_alone ? wide.few_queries : wide.q;
     const std::int64_t width = rows_alone ? few_rows : bf16_rows;
@@ -101,7 +101,7 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
   HWY_NOINLINE void copy_keys(std::int64_t first, int keys, std::uint32_t* to) const {
     if (problem.dim % 2 != 0)
       for (int r = 0; r < keys; ++r) to[r * pairs + pairs - 1] = 0;
-    if (scales.there) return numbers_of_rows(k, first, keys, problem.dim, reinterpret_cast<std::uint16_t*>(to), 2 * pairs);
+    if (scales.there) return numbers_of_rows(k, {first, keys, walk_end}, problem.dim, reinterpret_cast<std::uint16_t*>(to), 2 * pairs);
     const std::uint16_t* rows[block_keys];
     row_pointers(k, first, keys, rows);
     for (int r = 0; r < keys; ++r) std::memcpy(to + r * pairs, rows[r], 2 * static_cast<std::size_t>(problem.dim));
@@ -118,7 +118,7 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     if (scales.there) {
       const std::int64_t stride = Bf16Strip::value_words(problem.value_dim);
       auto* const copies = reinterpret_cast<std::uint16_t*>(wide.numbers);
-      numbers_of_rows(v, first, keys, problem.value_dim, copies, stride);
+      numbers_of_rows(v, {first, keys, walk_end}, problem.value_dim, copies, stride);
       for (int r = 0; r < keys; ++r) rows[r] = copies + r * stride;
     } else {
       row_pointers(v, first, keys, rows);

@@ -30,7 +30,7 @@ inline bool in_byte_tiles(const AttentionProblem& p, std::int64_t first) {
 }
 
 /// Vectors of keys that a tile has at most.
-inline constexpr int byte_vectors = 4;
+inline constexpr int byte_vectors = registers == 16 ? 2 : 4;
 
 /// Vector by vector: the words of so many keys' first columns, those of the next ones a group's 16 further on.
 using ByteKeys = const float* [byte_vectors];
@@ -101,6 +101,7 @@ HWY_INLINE Vector<float> byte_of(Vector<float> words, int b) {
 /// FewScoresTile for keys of 8 bits: columns [0, columns). Lines are asked for once: again, as of wider elements (lines_ahead.h), would take time that
 /// the products need.
 struct FewScoresByteTile {
+  static constexpr bool wide = true;
   const float* q;
   const KeyRows& rows;
   std::int64_t columns;

@@ -46,6 +46,7 @@ struct FewScores {
 /// Dot products of `dim` columns with queries q [D][few_rows].
 template <typename T>
 struct FewScoresTile {
+  static constexpr bool wide = registers == 32;  // whether registers hold four rows of more than one vector
   std::int64_t dim;
   const T* q;
   LinesAhead* ahead;  // of the keys
@@ -97,7 +98,7 @@ HWY_NOINLINE void few_scores(const FewScores<T>& to, const T* const* keys, std::
   T* const scores = to.s + key;
   int row = 0;
   for (; row + 4 <= rows; row += 4) {
-    if (vectors == most && registers == 32) {
+    if (vectors == most && Tile::wide) {
       tile.template operator()<4, most>(keys, stride, row, scores, to.stride);
     } else {
       for (int v = 0; v < vectors; ++v) tile.template operator()<4, 1>(keys + v, stride, row, scores + v * N, to.stride);

@@ -54,7 +54,7 @@ HWY_INLINE void look_at_bytes(const AttentionProblem& problem, const LaneMap& ma
 }
 
 /// Who sees what of a block, as a word a key; false when nobody sees anything.
-HWY_INLINE bool look(const AttentionProblem& problem, const LaneMap& map, std::int64_t first, int keys, Word* visible) {
+HWY_NOINLINE inline bool look(const AttentionProblem& problem, const LaneMap& map, std::int64_t first, int keys, Word* visible) {
   const bool dense = map.heads == 1 && map.rows == 64 && problem.mask.count == 1 && problem.mask.nodes[0].op == MaskOp::dense && problem.mask.nodes[0].dense.stride[3] == 1;
   const bool band = map.heads == 1 && problem.mask.count == 1 && (problem.mask.nodes[0].op == MaskOp::causal || problem.mask.nodes[0].op == MaskOp::window);
   Word any = 0;

@@ -83,7 +83,7 @@ HWY_INLINE void score_block(const Strip<T>& strip, const T* const* k, std::int64
 template <typename T>
 class DotScore {
  public:
-  static constexpr bool hides = true, keys_in_lanes = true, takes_bytes = sizeof(T) == 4 && registers == 32;
+  static constexpr bool hides = true, keys_in_lanes = true, takes_bytes = sizeof(T) == 4;
   static std::size_t bytes(const AttentionProblem&, std::int64_t dim) { return sizeof(T) * static_cast<std::size_t>((dim * few_rows + 15) / 16 * 16); }
   static void begin_task(void*) {}
   DotScore(const AttentionProblem& problem, void* scratch)

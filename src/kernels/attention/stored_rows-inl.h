@@ -15,6 +15,7 @@
 #define ATTN_STORED_ROWS_INL_H
 #endif
 
+#include "kernels/ask.h"
 #include "kernels/attention/key_rows.h"
 #include "kernels/attention/tile-inl.h"
 #include "kernels/turn-inl.h"
@@ -64,6 +65,14 @@ HWY_INLINE void widen_half_row(Element element, const void* from, std::int64_t c
   else widen_row<float>(static_cast<const hwy::bfloat16_t*>(from), count, nullptr, to);
 }
 
+/// Asks for the row of so many bytes (of 8 bits its share of the group, and its scales) that stands 24 KB after row j.
+HWY_INLINE void ask_ahead(const KeyRows& head, std::int64_t bytes, std::int64_t j, std::int64_t end) {
+  if (bytes == 0 || (j += 1 + 24576 / bytes) >= end) return;
+  const Place next = place_of(row_at(head, j)) + static_cast<Place>(head.piece == 0 ? 0 : j % KeyRows::group_rows * bytes);
+  for (std::int64_t byte = 0; byte < bytes; byte += KeyRows::line) ask_for(next + static_cast<Place>(byte));
+  if (head.scales != nullptr) ask_for(place_of(scales_at(head, j)));
+}
+
 /// Columns [first, first + columns) of a group of rows of 8 bits, at most 64 of them from a multiple of that on: the 16 rows `stride` apart.
 struct BytePiece {
   const std::int8_t* bytes;
@@ -84,17 +93,18 @@ struct BytePiece {
   }
 };
 
-/// Rows [first, first + count) of 8 bits, in pieces of at most 64 elements: visit(r, first column, columns, bytes).
+/// Rows [first, first + count) of 8 bits, in pieces of at most 64 elements: visit(r, rows, first column, columns, piece), of which row r is at piece.bytes.
 template <typename F>
 HWY_INLINE void for_each_byte_piece(const KeyRows& head, std::int64_t first, int count, std::int64_t columns, F&& visit) {
   constexpr int rows = static_cast<int>(KeyRows::group_rows);
-  for (int r = 0, last; r < count; r = last) {
+  for (int r = 0, there; r < count; r += there) {
     const int row = static_cast<int>((first + r) % rows);
-    last = count - r < rows - row ? count : r + rows - row;
+    there = count - r < rows - row ? count - r : rows - row;
     for (std::int64_t c = 0; c < columns; c += KeyRows::line) {
-      const std::int64_t there = columns - c < KeyRows::line ? columns - c : KeyRows::line;
-      const BytePiece piece(head, row_at(head, first + r), c, there);
-      for (int i = r; i < last; ++i) visit(i, c, there, piece.bytes + (row + i - r) * piece.stride);
+      const std::int64_t width = columns - c < KeyRows::line ? columns - c : KeyRows::line;
+      BytePiece piece(head, row_at(head, first + r), c, width);
+      piece.bytes += row * piece.stride;
+      visit(r, there, c, width, piece);
     }
   }
 }
@@ -173,28 +183,27 @@ class StoredRows {
   HWY_NOINLINE void load_at(T* memory, const KeyRows& head, std::int64_t columns, const RowRange& rows, const T** to) const {
     for (int r = 0; r < rows.keys; ++r) to[r] = memory + r * stride_;
     if (head.element == Element::i8) return load_bytes(memory, head, columns, rows);
-    const std::int64_t bytes = bytes_of(head.element) * columns, ahead = 1 + 24576 / (bytes > 0 ? bytes : 1);
     for (int r = 0; r < rows.keys; ++r) {
-      const std::int64_t j = rows.first + r;
-      if (j + ahead < rows.end) {
-        const char* next = row_at(head, j + ahead);
-        for (std::int64_t byte = 0; byte < bytes; byte += 64) __builtin_prefetch(next + byte, 0, 2);
-      }
-      row(head, columns, j, memory + r * stride_);
+      ask_ahead(head, bytes_of(head.element) * columns, rows.first + r, rows.end);
+      row(head, columns, rows.first + r, memory + r * stride_);
     }
   }
   HWY_NOINLINE void load_bytes(T* memory, const KeyRows& head, std::int64_t columns, const RowRange& rows) const {
-    for_each_byte_piece(head, rows.first, rows.keys, columns, [&](int r, std::int64_t c, std::int64_t there, const std::int8_t* bytes) HWY_ATTR {
-      const float* const scales = scales_at(head, rows.first + r);
-      for (std::int64_t d = 0, count; d < there; d += count) {
-        const std::int64_t n = (c + d) / head.scale_group, left = (n + 1) * head.scale_group - (c + d);
-        count = left < there - d ? left : there - d;
-        const T scale = static_cast<T>(scales[n]);
-        widen_row(bytes + d, count, &scale, memory + r * stride_ + c + d);
+    for_each_byte_piece(head, rows.first, rows.keys, columns, [&](int r, int count, std::int64_t c, std::int64_t width, const BytePiece& piece) HWY_ATTR {
+      const float* scales = scales_at(head, rows.first + r);
+      for (int i = r; i < r + count; ++i, scales += head.scale_stride) {
+        if (c == 0) ask_ahead(head, columns, rows.first + i, rows.end);
+        T* const to = memory + i * stride_ + c;
+        const std::int8_t* const bytes = piece.bytes + (i - r) * piece.stride;
+        for (std::int64_t d = 0, next; d < width; d = next) {
+          const std::int64_t n = head.scale_group >= columns ? 0 : (c + d) / head.scale_group, end = (n + 1) * head.scale_group - c;
+          next = end < width ? end : width;
+          const T scale = static_cast<T>(scales[n]);
+          widen_row(bytes + d, next - d, &scale, to + d);
+        }
       }
     });
   }
-
   T* place_of(Side side, std::int64_t block) const { return memory_ + (1 + 2 * block + side) * key_block * stride_; }
 
   static HWY_INLINE void row(const KeyRows& head, std::int64_t columns, std::int64_t j, T* to) {

@@ -94,7 +94,7 @@ class Walk {
  public:
 
   /// Q turned and prepared once; lanes beyond the rows hold 0.
-  void load_queries() {
+  HWY_NOINLINE void load_queries() {
     if (map.count() < vectors * N) clear(strip.q + (vectors - 1) * N, problem.dim);
     map.for_each_piece(problem.q_stride, [&](std::int64_t first, std::int64_t rows, std::int64_t start, std::int64_t stride) HWY_ATTR {
       T* const to = strip.q + first;
@@ -126,7 +126,7 @@ class Walk {
     for (int r = 0; r < keys; ++r) hn::Store(hn::Zero(d), d, s + r * R);
   }
 
-  void begin_span(std::int64_t end) {
+  HWY_NOINLINE void begin_span(std::int64_t end) {
     span_end = end;
     const Tag<T> d;
     for (int x = 0; x < vectors; ++x) {
@@ -333,7 +333,7 @@ class Walk {
   }
 
   /// Nothing seen yet: maximum -inf, sum 0.
-  void clear_totals() {
+  HWY_NOINLINE void clear_totals() {
     const Tag<T> d;
     for (int x = 0; x < vectors; ++x) {
       hn::Store(minus_infinity<T>(), d, strip.m_total + x * N);
@@ -343,7 +343,7 @@ class Walk {
   }
 
   /// The span's m, l, o go into the totals; the first span that saw something is the total.
-  void merge_span() {
+  HWY_NOINLINE void merge_span() {
     if (fresh) return;
     if (any_span) return merge(strip.m, strip.l, output());
     const Tag<T> d;
@@ -357,7 +357,7 @@ class Walk {
   }
 
   /// A span's results into the totals.
-  void merge(const T* m_span, const T* l_span, const StripOutput<T>& o_span) {
+  HWY_NOINLINE void merge(const T* m_span, const T* l_span, const StripOutput<T>& o_span) {
     const Tag<T> d;
     T *const own = strip.alpha, *const of_span = strip.sum;  // factors; no block needs these places now
     for (int x = 0; x < vectors; ++x) {
