@@ -192,6 +192,18 @@ TEST(Dropout, TheGradientReplaysIt) {
   }
 }
 
+/// Not even where the weights that are not numbers are all dropped.
+TEST(Dropout, MakesNoNumberOfARowThatIsNone) {
+  for (const std::int64_t rows : {1, 3, 70})
+    for (std::uint64_t seed = 0; seed < 16; ++seed) {
+      const Inputs in = inputs({1, 2, rows, 8}, {1, 2, 17, 8});
+      in.k.slice(2, 3, 4).fill_(std::numeric_limits<double>::quiet_NaN());
+      const AttentionResult result = attention(in.q, in.k, in.v, {.dropout_p = 0.9, .dropout_seed = seed});
+      for (const Tensor& part : {result.output, result.logsumexp})
+        for (const double x : part.to_vector()) ASSERT_TRUE(std::isnan(x)) << rows << " rows, seed " << seed;
+    }
+}
+
 TEST(Dropout, StoresNoMask) {
   const Tensor x = normal({1, 1, 8192, 8}, 1);
   const Tensor out = empty({1, 1, 8192, 8});

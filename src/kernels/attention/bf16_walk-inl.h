@@ -241,7 +241,7 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     for (int g = 0; g < groups.count; ++g)
       if (by_bytes) score_bytes(groups.range(g, nullptr));
       else for_each_slice(groups.range(g, modified ? nullptr : visible), [&](const ScoreRange& range) ATTN_BF16_ATTR { score(rows, range); });
-    if (by_bytes || (keys_in_lanes && tiles)) finish_few(of_block(rows, few_block.s), groups, keys_in_lanes ? visible : nullptr);
+    if (by_bytes || (keys_in_lanes && tiles)) finish_few(of_block(rows, few_block.s), groups, modified ? nullptr : visible);
     next.fetch(burst);
     if (keys_in_lanes) {
       note_silent(few_block.s, 1, keys);

@@ -16,7 +16,7 @@ class ByteGroups {
   static constexpr int ahead = 4;
 
   /// Those of the block of `keys` keys from `first` on, of those before `end`; the first that is used is that of key `first + begin`. What comes after the
-  /// block before may have been asked for.
+  /// block before may have been asked for. Where there are no more groups the last is there again, as often as a tile may reach beyond a block.
   [[gnu::noinline]] void load(const KeyRows& head, std::int64_t first, std::int64_t end, int keys, int begin) {
     const std::int64_t left = (end - first + rows - 1) / rows;
     const int block = (keys + rows - 1) / rows;
@@ -24,6 +24,10 @@ class ByteGroups {
     for (int n = 0; n < count_; ++n) {
       group_[n] = reinterpret_cast<const std::int8_t*>(row_at(head, first + n * rows));
       scales_[n] = scales_at(head, first + n * rows);
+    }
+    for (int n = count_; n < block + most_beyond; ++n) {
+      group_[n] = group_[count_ - 1];
+      scales_[n] = scales_[count_ - 1];
     }
     lines_ = head.row_stride * rows / KeyRows::line;
     scale_stride_ = head.scale_stride;
@@ -73,7 +77,8 @@ class ByteGroups {
     ++at_;
   }
 
-  static constexpr int most = bf16_key_block / rows + ahead;
+  static constexpr int most_beyond = 3, most = bf16_key_block / rows + ahead;
+  static_assert(most_beyond <= ahead);
   // load() sets what has no value here: most strips are never read so
   const std::int8_t* group_[most];
   const float* scales_[most];

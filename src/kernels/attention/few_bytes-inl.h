@@ -35,8 +35,8 @@ inline constexpr int byte_vectors = registers == 16 ? 2 : 4;
 /// Vector by vector: the words of so many keys' first columns, those of the next ones a group's 16 further on.
 using ByteKeys = const float* [byte_vectors];
 
-/// visit(key, vectors, keys): those that hold the keys [begin, end) of a block, which has place for `most` scores a row. Where no more groups are the last
-/// is there once more.
+/// visit(key, vectors, keys): those that hold the keys [begin, end) of a block, which has place for `most` scores a row. The last is there again where
+/// a tile has more.
 template <typename F>
 HWY_INLINE void for_each_byte_keys(const ByteGroups& groups, int begin, int end, int most, F&& visit) {
   constexpr int N = lanes<float>;

@@ -42,14 +42,14 @@ HWY_NOINLINE void add_sinks(const T* sinks, const LaneMap& map, int vectors, con
   totals.output.scale(totals.spare);
 }
 
-/// output = fma(o, 1/l, +0); 0 where nothing was seen. Returns false when some result is not a number: the specification then decides the strip (a hidden
+/// output = fma(o, 1/l, +0); 0 where nothing was seen. Returns false when some result or sum is not a number: the specification then decides the strip (a hidden
 /// key may hold inf or NaN, and a weight of 0 does not silence those). Lanes beyond the rows may hold anything.
 template <typename T>
 HWY_NOINLINE bool divide(std::int64_t rows, int vectors, const Totals<T>& totals) {
   const Tag<T> d;
   for (int x = 0; x < vectors * lanes<T>; x += lanes<T>) {
     const auto l = hn::Load(d, totals.l + x);
-    hn::Store(hn::IfThenElseZero(hn::Ne(l, hn::Zero(d)), hn::Div(hn::Set(d, T{1}), l)), d, totals.spare + x);
+    hn::Store(hn::IfThenZeroElse(hn::Eq(l, hn::Zero(d)), hn::Div(hn::Set(d, T{1}), l)), d, totals.spare + x);
   }
   return totals.output.divide(totals.spare, rows);
 }
