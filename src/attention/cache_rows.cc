@@ -25,13 +25,21 @@ Wide<T> wide(T x) {
   else return static_cast<Wide<T>>(x);
 }
 
-std::size_t bytes_of(std::initializer_list<std::int64_t> factors) {
-  std::size_t bytes = 1;
-  for (const std::int64_t factor : factors)
-    if (__builtin_mul_overflow(bytes, static_cast<std::size_t>(factor), &bytes) || bytes > (std::size_t{1} << 62))
-      throw ValueError("KvCache: so many pages of such rows are more bytes than can be counted");
+std::int64_t counted(bool overflows, std::size_t bytes) {
+  if (overflows || bytes > (std::size_t{1} << 62)) throw ValueError("KvCache: so many pages of such rows are more bytes than can be counted");
+  return static_cast<std::int64_t>(bytes);
+}
+std::int64_t bytes_of(std::initializer_list<std::int64_t> factors) {
+  std::int64_t bytes = 1;
+  for (const std::int64_t factor : factors) {
+    std::size_t product = 0;
+    const bool overflows = __builtin_mul_overflow(static_cast<std::size_t>(bytes), static_cast<std::size_t>(factor), &product);
+    bytes = counted(overflows, product);
+  }
   return bytes;
 }
+/// In whole lines of memory.
+std::int64_t lines_of(std::int64_t bytes) { return counted(false, runtime::aligned(static_cast<std::size_t>(bytes))); }
 
 /// max |x| / 127 in the type that is computed in, as f32; inf or NaN: NaN. A loop that the compiler turns into vectors: magnitudes are compared as the
 /// whole numbers that their bits are.
@@ -80,15 +88,16 @@ void widen_row(Dtype dtype, const void* row, std::int64_t count, T* to) {
   }
 }
 
-std::int64_t whole_lines(std::int64_t bytes) { return static_cast<std::int64_t>(runtime::aligned(static_cast<std::size_t>(bytes))); }
-
 }  // namespace
 
-PagedRows::PagedRows(const RowLayout& layout, std::int64_t page_rows) : layout_(layout), page_rows_(page_rows) {
-  head_bytes_ = static_cast<std::int64_t>(bytes_of({page_rows, layout.dim, static_cast<std::int64_t>(layout.element_bytes())}));
+PagedRows::PagedRows(const RowLayout& layout, std::int64_t page_rows) : layout_(layout) {
+  head_bytes_ = bytes_of({page_rows, layout.dim, static_cast<std::int64_t>(layout.element_bytes())});
   if (layout.group != 0) {
-    scales_begin_ = whole_lines(head_bytes_);
-    head_bytes_ = scales_begin_ + whole_lines(static_cast<std::int64_t>(bytes_of({page_rows, layout.groups(), 4})));
+    scales_begin_ = lines_of(head_bytes_);
+    head_bytes_ = lines_of(scales_begin_ + bytes_of({page_rows, layout.groups(), 4}));
+  }
+  data_.reset(runtime::allocate(static_cast<std::size_t>(bytes_of({layout.pages + 1, layout.heads, head_bytes_}))));
+  if (layout.group != 0) {
     rows_.scale_stride = layout.groups();
     rows_.scale_head_stride = head_bytes_ / 4;
     rows_.scale_page_stride = layout.heads * rows_.scale_head_stride;
@@ -99,8 +108,24 @@ PagedRows::PagedRows(const RowLayout& layout, std::int64_t page_rows) : layout_(
   while ((std::int64_t{1} << rows_.page_shift) < page_rows) ++rows_.page_shift;
   rows_.piece = layout.piece;
   rows_.element = layout.group == 0 ? element_of(layout.dtype) : kernels::Element::i8;
-  data_.reset(runtime::allocate(bytes_of({layout.pages + 1, layout.heads, head_bytes_})));
   clear(zero_page(), page_rows);
+}
+
+template <typename F>
+void PagedRows::for_each_run(std::int64_t row, std::int64_t first, std::int64_t end, F&& visit) const {
+  const std::int64_t whole = layout_.dim / Rows::word * Rows::word;
+  for (std::int64_t d = first, count; d < end; d += count) {
+    const std::int64_t place = rows_.element_offset(row, d);
+    if (layout_.piece == Rows::word && d % Rows::word == 0 && d < whole && end - d >= Rows::word) {  // words behind one another, a number that is known
+      const std::int64_t words = (std::min(end, whole) - d) / Rows::word;
+      for (std::int64_t n = 0; n < words; ++n)
+        visit(place + n * Rows::word * Rows::group_rows, d - first + n * Rows::word, std::integral_constant<std::int64_t, Rows::word>());
+      count = words * Rows::word;
+    } else {
+      count = std::min(d / layout_.piece * layout_.piece + layout_.piece, end) - d;
+      visit(place, d - first, count);
+    }
+  }
 }
 
 template <typename T>
@@ -118,22 +143,9 @@ void PagedRows::write_row(PagePlace to, std::int64_t head, const T* from) const 
     for (std::int64_t c = d, last; c < end; c = last) {
       last = std::min(c + Rows::line, end);
       round_to(from + c, last - c, scale[n], bytes);
-      scatter(row, to.row, c, last, bytes);
-    }
-  }
-}
-
-void PagedRows::scatter(char* group, std::int64_t row, std::int64_t first, std::int64_t end, const std::int8_t* bytes) const noexcept {
-  const std::int64_t whole = layout_.dim / Rows::word * Rows::word;
-  for (std::int64_t d = first, count; d < end; d += count, bytes += count) {
-    char* const to = group + rows_.element_offset(row, d);
-    if (layout_.piece == Rows::word && d % Rows::word == 0 && d < whole && end - d >= Rows::word) {  // words behind one another, a number that is known
-      const std::int64_t words = (std::min(end, whole) - d) / Rows::word;
-      for (std::int64_t n = 0; n < words; ++n) std::memcpy(to + n * Rows::word * Rows::group_rows, bytes + n * Rows::word, Rows::word);
-      count = words * Rows::word;
-    } else {
-      count = std::min(d / layout_.piece * layout_.piece + layout_.piece, end) - d;
-      std::memcpy(to, bytes, static_cast<std::size_t>(count));
+      for_each_run(to.row, c, last, [&](std::int64_t place, std::int64_t at, auto count) {
+        std::memcpy(row + place, bytes + at, static_cast<std::size_t>(count));
+      });
     }
   }
 }
@@ -178,8 +190,14 @@ void PagedRows::read(PagePlace from, std::int64_t count, T* to, std::int64_t hea
         widen_row(layout_.dtype, place, layout_.dim, result);
         continue;
       }
-      for (std::int64_t d = 0; d < layout_.dim; ++d)
-        result[d] = static_cast<T>(static_cast<std::int8_t>(place[rows_.element_offset(row, d)])) * static_cast<T>(scales(from.page, h, row)[d / layout_.group]);
+      const float* const scale = scales(from.page, h, row);
+      std::int8_t bytes[Rows::line];
+      for (std::int64_t d = 0, n = 0; d < layout_.dim; d += layout_.group, ++n)
+        for (std::int64_t c = d, last, end = std::min(d + layout_.group, layout_.dim); c < end; c = last) {
+          last = std::min(c + Rows::line, end);
+          for_each_run(row, c, last, [&](std::int64_t at_byte, std::int64_t at, auto count) { std::memcpy(bytes + at, place + at_byte, static_cast<std::size_t>(count)); });
+          for (std::int64_t e = c; e < last; ++e) result[e] = static_cast<T>(bytes[e - c]) * static_cast<T>(scale[n]);
+        }
     }
 }
 template void PagedRows::read(PagePlace, std::int64_t, float*, std::int64_t) const;

@@ -1,4 +1,5 @@
-// src/attention/cache_rows.h: K or V of a cache in memory: pages of [head][row][element], behind them the scales, and how rows get in and out.
+// src/attention/cache_rows.h: K or V of a cache in memory, and how rows get in and out. A page has head after head: its rows (of 8 bits in groups, see
+// kernels::KeyRows), then their scales.
 #pragma once
 #include <attn/tensor.h>
 
@@ -53,13 +54,13 @@ class PagedRows {
  private:
   using Rows = kernels::KeyRows;
   /// The rows of a head in a page: their elements, then their scales.
-  char* head(std::int64_t page, std::int64_t head) const { return static_cast<char*>(data_.get()) + (page * layout_.heads + head) * head_bytes_; }
+  char* rows_of(std::int64_t page, std::int64_t head) const { return static_cast<char*>(data_.get()) + (page * layout_.heads + head) * head_bytes_; }
   /// Row `row` of them, of 8 bits its group.
   char* at(std::int64_t page, std::int64_t head, std::int64_t row) const {
-    return this->head(page, head) + rows_.offset(row) * static_cast<std::int64_t>(layout_.element_bytes());
+    return rows_of(page, head) + rows_.offset(row) * static_cast<std::int64_t>(layout_.element_bytes());
   }
   float* scales(std::int64_t page, std::int64_t head, std::int64_t row) const {
-    return reinterpret_cast<float*>(this->head(page, head) + scales_begin_) + row * layout_.groups();
+    return reinterpret_cast<float*>(rows_of(page, head) + scales_begin_) + row * layout_.groups();
   }
   /// What the first `count` rows of a head take: of 8 bits whole groups.
   std::size_t bytes_of_rows(std::int64_t count) const {
@@ -68,12 +69,13 @@ class PagedRows {
   }
   template <typename T>
   void write_row(PagePlace to, std::int64_t head, const T* from) const noexcept;
-  /// Elements [first, end) of a row to its pieces.
-  void scatter(char* group, std::int64_t row, std::int64_t first, std::int64_t end, const std::int8_t* bytes) const noexcept;
+  /// Elements [first, end) of a row of 8 bits as far as they lie side by side: visit(place in the group, element from the first on, count).
+  template <typename F>
+  void for_each_run(std::int64_t row, std::int64_t first, std::int64_t end, F&& visit) const;
 
   RowLayout layout_;
   Rows rows_;  // as kernels read them, but for their place
-  std::int64_t page_rows_ = 0, head_bytes_ = 0, scales_begin_ = 0;
+  std::int64_t head_bytes_ = 0, scales_begin_ = 0;
   std::unique_ptr<void, Deallocate> data_;
 };
 

@@ -29,7 +29,7 @@ const StripKernel& strips() {
 template <Element E>
 bool reads(const kernels::KeyRows& rows, std::int64_t columns) {
   const Element stored = rows.element;
-  return stored == E || (stored == Element::i8 && (E != Element::bf16 || rows.scale_group >= columns)) || (E == Element::f32 && (stored == Element::f16 || stored == Element::bf16));
+  return stored == E || (stored == Element::i8 && rows.piece != 0 && (E != Element::bf16 || rows.scale_group >= columns)) || (E == Element::f32 && (stored == Element::f16 || stored == Element::bf16));
 }
 
 /// Where bf16 has its own product.

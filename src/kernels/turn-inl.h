@@ -35,9 +35,10 @@ HWY_INLINE hn::Vec<D> load_pieces(D d, const hn::TFromD<D>* const* HWY_RESTRICT 
 template <typename T>
 inline constexpr int turned_columns = 16 / sizeof(T);
 
-/// Four vectors of pieces to four columns: every group of 16 bytes is turned in itself.
+/// As many rows as a vector has lanes, `stride` apart, 16 bytes of each, turned: each column is a vector. in[i] is row i * turned_columns.
 template <class D>
-HWY_INLINE void turn_pieces(D d, const hn::Vec<D> (&row)[4], hn::Vec<D> (&column)[4]) {
+HWY_INLINE void load_turned(D d, const float* const* HWY_RESTRICT in, std::int64_t stride, hn::Vec<D> (&column)[4]) {
+  const hn::Vec<D> row[4] = {load_pieces(d, in, 0), load_pieces(d, in, stride), load_pieces(d, in, 2 * stride), load_pieces(d, in, 3 * stride)};
   const hn::Repartition<double, D> w;
   const auto ab_low = hn::BitCast(w, hn::InterleaveLower(d, row[0], row[1])), ce_low = hn::BitCast(w, hn::InterleaveLower(d, row[2], row[3]));
   const auto ab_high = hn::BitCast(w, hn::InterleaveUpper(d, row[0], row[1])), ce_high = hn::BitCast(w, hn::InterleaveUpper(d, row[2], row[3]));
@@ -45,13 +46,6 @@ HWY_INLINE void turn_pieces(D d, const hn::Vec<D> (&row)[4], hn::Vec<D> (&column
   column[1] = hn::BitCast(d, hn::InterleaveUpper(w, ab_low, ce_low));
   column[2] = hn::BitCast(d, hn::InterleaveLower(w, ab_high, ce_high));
   column[3] = hn::BitCast(d, hn::InterleaveUpper(w, ab_high, ce_high));
-}
-
-/// As many rows as a vector has lanes, `stride` apart, 16 bytes of each, turned: each column is a vector. in[i] is row i * turned_columns.
-template <class D>
-HWY_INLINE void load_turned(D d, const float* const* HWY_RESTRICT in, std::int64_t stride, hn::Vec<D> (&column)[4]) {
-  const hn::Vec<D> row[4] = {load_pieces(d, in, 0), load_pieces(d, in, stride), load_pieces(d, in, 2 * stride), load_pieces(d, in, 3 * stride)};
-  turn_pieces(d, row, column);
 }
 template <class D>
 HWY_INLINE void load_turned(D d, const double* const* HWY_RESTRICT in, std::int64_t stride, hn::Vec<D> (&column)[2]) {
@@ -78,12 +72,7 @@ struct RowsInStep {
   }
   HWY_INLINE void next(D d, hn::Vec<D> (&column)[side]) {
     load_turned(d, at, stride, column);
-    advance(side);
-  }
-  /// Pieces of every side-th row, from row i on: for who turns them between its products.
-  HWY_INLINE hn::Vec<D> pieces(D d, int i) const { return load_pieces(d, at, i * stride); }
-  HWY_INLINE void advance(std::int64_t columns) {
-    _Pragma("GCC unroll 16") for (int i = 0; i < vector_pieces<D>; ++i) at[i] += columns;
+    _Pragma("GCC unroll 16") for (int i = 0; i < vector_pieces<D>; ++i) at[i] += side;
   }
 };
 

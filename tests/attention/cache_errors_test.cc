@@ -67,8 +67,14 @@ TEST(CacheErrors, Options) {
               "KvCache: page_rows is " + std::to_string(rows) + "; it must be 16, 32, 64, 128 or 256, or 0 for one block a sequence");
   EXPECT_EQ(refused<DtypeError>(with([](auto& o) { o.dtype = Dtype::i64; })), "KvCache: dtype is i64; it must be f32, f64, bf16 or f16");
   EXPECT_EQ(refused<ValueError>(with([](auto& o) { o.scale_group = 4; })), "KvCache: scale_group is 4; it must be above 0 with int8 storage, or 0");
-  EXPECT_EQ(refused<ValueError>(with([](auto& o) { o.head_dim = std::int64_t{1} << 60; })),
-            "KvCache: so many pages of such rows are more bytes than can be counted");
+  constexpr std::int64_t one = 1;
+  constexpr auto f32 = KvStorage::same, i8 = KvStorage::int8;
+  for (const KvCacheOptions& huge :
+       {with([](auto& o) { o.head_dim = one << 60; }), KvCacheOptions{.key_heads = one << 40, .head_dim = one << 50, .page_rows = 16, .pages = 1, .storage = f32},
+        KvCacheOptions{.key_heads = one << 40, .head_dim = one << 50, .page_rows = 16, .pages = 1, .storage = i8},
+        KvCacheOptions{.key_heads = 1, .head_dim = one << 58, .page_rows = 16, .pages = 1, .storage = i8, .scale_group = 4},
+        KvCacheOptions{.key_heads = one << 62, .head_dim = one << 62, .page_rows = 16, .pages = 1, .storage = i8}})
+    EXPECT_EQ(refused<ValueError>(huge), "KvCache: so many pages of such rows are more bytes than can be counted");
 }
 
 TEST(CacheErrors, Sequences) {

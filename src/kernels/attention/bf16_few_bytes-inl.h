@@ -1,7 +1,7 @@
 // src/kernels/attention/bf16_few_bytes-inl.h: keys and values of 8 bits multiplied as bf16: whole numbers, which bf16 holds exactly.
 //
 //   few rows (decoding)   in registers: the two bytes of a number's bf16 are looked up by its magnitude, in tables of 128
-//   others                row by row, before the block
+//   others                a block of keys at a time, before its products
 //
 // The scale of a key multiplies its score, that of a value its weight (docs/numerics.md section 3.8).
 #if defined(ATTN_BF16_FEW_BYTES_INL_H) == defined(HWY_TARGET_TOGGLE)
@@ -23,7 +23,7 @@ namespace attn::kernels::HWY_NAMESPACE {
 /// `columns` whole numbers as bf16.
 HWY_INLINE void row_of_numbers(const std::int8_t* row, std::int64_t columns, std::uint16_t* to) {
   for (std::int64_t c = 0; c < columns; c += 16) {
-    const auto there = columns - c >= 16 ? __mmask16{0xFFFF} : static_cast<__mmask16>((1u << (columns - c)) - 1);
+    const auto there = first_lanes(columns - c);
     const __m512 numbers = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(there, row + c)));
     _mm256_mask_storeu_epi16(to + c, there, reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(numbers)));
   }
@@ -45,7 +45,7 @@ HWY_NOINLINE inline void scales_of_rows(const KeyRows& head, std::int64_t first,
     rows = static_cast<int>(rows_of_page(head, first + r, count - r));
     const float* const scales = scales_at(head, first + r);
     for (int i = 0; i < rows; i += 16) {
-      const auto there = rows - i >= 16 ? __mmask16{0xFFFF} : static_cast<__mmask16>((1u << (rows - i)) - 1);
+      const auto there = first_lanes(rows - i);
       _mm512_mask_storeu_ps(to + r + i, there, _mm512_maskz_loadu_ps(there, scales + i));
     }
   }

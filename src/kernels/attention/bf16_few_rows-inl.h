@@ -69,9 +69,6 @@ struct Bf16FewScoresTile {
   }
 };
 
-/// The first `count` of 16 lanes.
-HWY_INLINE __mmask16 first_lanes(int count) { return count >= 16 ? 0xFFFF : count <= 0 ? 0 : static_cast<__mmask16>((1u << count) - 1); }
-
 /// Sums of products of the keys [begin, end) times the scales (of keys, of each 16 side by side; or null), -inf where a query does not see (null: all do)
 /// and around them as far as units of 32 keys reach; their maxima. `ahead`: what is asked for meanwhile, or null.
 HWY_NOINLINE inline void finish_few_scores(const Bf16Scores& scores, const float* const* of_keys, int begin, int end, int queries, const Word* visible,
@@ -192,8 +189,7 @@ struct Bf16FewRowsTile {
     Vector<float> sum[ROWS][VECTORS];
     fold.start(o, sum);
     // only the last vector may reach past the row
-    const std::int64_t left = value_dim - column - (VECTORS - 1) * 16;
-    const __mmask16 last = left >= 16 ? 0xFFFF : static_cast<__mmask16>((1u << left) - 1);
+    const __mmask16 last = first_lanes(value_dim - column - (VECTORS - 1) * 16);
     const std::uint32_t* weights = p.p + row * p.row_stride;
     FewSum adds = weight_sum.of_tile(row == 0 && column == 0, fold.begins);
     for (int pair = 0; pair < pairs; ++pair, weights += p.stride) {

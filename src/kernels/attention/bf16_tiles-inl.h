@@ -23,6 +23,9 @@ HWY_INLINE __m512 dot_pair(__m512 sum, __m512i x, __m512i y) {
   return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(x), reinterpret_cast<__m512bh>(y));
 }
 
+/// The first `count` of 16 lanes.
+HWY_INLINE __mmask16 first_lanes(std::int64_t count) { return count >= 16 ? 0xFFFF : count <= 0 ? 0 : static_cast<__mmask16>((1u << count) - 1); }
+
 /// Words (low, high) of 16 columns of two rows; columns without a bit count as 0.
 HWY_INLINE __m512i words_of_rows(const std::uint16_t* low, const std::uint16_t* high, __mmask16 columns) {
   const __m512i a = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(columns, low)), b = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(columns, high));

@@ -24,7 +24,7 @@ namespace attn::kernels::HWY_NAMESPACE {
 /// Words (low, high) from two rows of bf16.
 HWY_INLINE void interleave_rows(const std::uint16_t* low, const std::uint16_t* high, std::int64_t count, std::uint32_t* to) {
   for (std::int64_t c = 0; c < count; c += 16)
-    _mm512_store_si512(to + c, words_of_rows(low + c, high + c, count - c >= 16 ? 0xFFFF : static_cast<__mmask16>((1u << (count - c)) - 1)));
+    _mm512_store_si512(to + c, words_of_rows(low + c, high + c, first_lanes(count - c)));
 }
 
 class Bf16Walk : public Walk<float, std::uint16_t> {

@@ -139,7 +139,7 @@ HWY_NOINLINE void few_maxima(const FewScores<T>& to, int rows, int begin, int en
   }
 }
 
-/// The same of keys k[0], k[1] ...
+/// few_scores of keys k[0], k[1] ...
 template <typename T, class Tile>
 HWY_INLINE void few_scores(const FewScores<T>& to, const T* const* k, int key, int vectors, int rows, const Tile& tile) {
   const T* const keys[2] = {k[0], k[(vectors - 1) * lanes<T>]};

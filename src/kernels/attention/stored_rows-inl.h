@@ -81,7 +81,7 @@ struct BytePiece {
 
   HWY_NOINLINE BytePiece(const KeyRows& head, const char* group, std::int64_t first, std::int64_t columns) {
     constexpr std::int64_t rows = KeyRows::group_rows, line = KeyRows::line, word = KeyRows::word;
-    bytes = reinterpret_cast<const std::int8_t*>(group) + first * rows;
+    bytes = reinterpret_cast<const std::int8_t*>(group) + head.element_offset(0, first);
     stride = columns;
     if (head.piece != word) return;
     const std::int64_t whole = columns / word * word;

@@ -29,7 +29,6 @@ struct StripOutput {
   static StripOutput of_rows(T* o, std::int64_t columns, int rows) { return {o, columns, RowOutput<T>::stride(columns), rows, true}; }
   /// Another one of the same shape, in memory where no more rows stand side by side than it has.
   StripOutput beside(T* other, std::int64_t width) const { return few ? of_rows(other, columns, lines) : of_lanes(other, columns, width, lines); }
-  std::int64_t elements() const { return few ? lines * stride : columns * stride; }
 
   T* line(int n) const { return o + n * (few ? stride : N); }
   std::int64_t vectors_of_line() const { return few ? stride / N : columns; }
