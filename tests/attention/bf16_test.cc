@@ -50,6 +50,26 @@ TEST_F(Bf16, HiddenNanIsSilentUnderDropout) {
   EXPECT_TRUE(same_bits(seeing_less(attention(q, k, wild, options).output), seeing_less(attention(q, k, v, options).output)));
 }
 
+/// A key that nobody near it sees either has no score, and what a call before left in that place is none.
+TEST_F(Bf16, HiddenNanIsSilentBetweenKeysThatAreSeen) {
+  for (const std::int64_t rows : {1, 3})
+    for (const double temperature : {1.0, 2.0}) {
+      const Tensor sees = full({1, 1, rows, tokens}, 1, Dtype::boolean);
+      sees.narrow(3, 20, 80).fill_(0);
+      AttentionOptions options{.temperature = temperature};
+      const auto attended = [&](double of_hidden) {
+        const Tensor values = v.clone();
+        values.narrow(2, 60, 1).fill_(of_hidden);
+        const Tensor last = q.narrow(2, tokens - rows, rows);
+        options.mask = {};
+        attention(last, k, v, options);
+        options.mask = Mask::attend(sees);
+        return attention(last, k, values, options).output;
+      };
+      EXPECT_TRUE(same_bits(attended(std::numeric_limits<double>::quiet_NaN()), attended(0))) << rows << " rows, temperature " << temperature;
+    }
+}
+
 TEST_F(Bf16, GroupedHeadsAreHeadsRepeated) {
   std::vector<Tensor> ks, vs;
   for (std::int64_t h = 0; h < heads; ++h) {

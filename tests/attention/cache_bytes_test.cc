@@ -19,13 +19,13 @@ class RandomCall {
  public:
   explicit RandomCall(unsigned seed) : random_(seed), seed_(seed) {
     dtype_ = one_of<Dtype>({Dtype::f32, Dtype::f32, Dtype::bf16, Dtype::bf16, Dtype::f16, Dtype::f64});
-    const auto columns = [&] { return one_of<std::int64_t>({16, 32, 48, 64, 64, 80, 96, 128, 144, 192, 256, 1, 7, 24, 40, 65}); };
+    const auto columns = [&] { return one_of<std::int64_t>({16, 32, 48, 64, 64, 80, 96, 128, 144, 192, 256, 1, 7, 20, 24, 40, 65, 72, 83, 100, 120, 152}); };
     dim_ = columns();
     value_dim_ = chance(50) ? dim_ : columns();
     key_heads_ = one_of<std::int64_t>({1, 2});
     value_heads_ = chance(75) ? key_heads_ : 1;
     heads_ = key_heads_ * one_of<std::int64_t>({1, 2, 3, 4, 8});
-    group_ = dtype_ == Dtype::bf16 || chance(40) ? 0 : one_of<std::int64_t>({16, 16, 32, 64, 5, 24});  // bf16 in groups is computed in f32
+    group_ = dtype_ == Dtype::bf16 || chance(40) ? 0 : one_of<std::int64_t>({16, 16, 32, 64, 4, 5, 8, 24});  // bf16 in groups is computed in f32
     page_rows_ = one_of<std::int64_t>({0, 16, 16, 32, 64, 256});
     fill();
     rows_ = chance(75) ? 1 + pick(9) : 10 + pick(90);

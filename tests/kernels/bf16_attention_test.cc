@@ -159,7 +159,7 @@ void has_the_order(const std::string& name, bool bytes) {
   };
   for (const Shape& shape : {Shape{70, 300, 64, 64, -1}, Shape{64, 256, 80, 48, -1}, Shape{3, 1300, 128, 128, -1}, Shape{1, 45, 33, 7, -1}, Shape{130, 130, 24, 100, 1000},
                              Shape{300, 300, 40, 17, 50}, Shape{9, 2100, 65, 33, -1}, Shape{8, 8, 1, 1, 1000}, Shape{1, 1301, 128, 128, -1}, Shape{4, 523, 64, 80, 300}, Shape{7, 301, 16, 208, 290},
-                             Shape{5, 77, 48, 64, -1}}) {
+                             Shape{5, 77, 48, 64, -1}, Shape{3, 90, 20, 120, -1}, Shape{1, 200, 100, 83, 50}}) {
     const std::string what = "Tq=" + std::to_string(shape.q_rows) + " Tk=" + std::to_string(shape.k_rows) + " D=" + std::to_string(shape.dim) + " Dv=" + std::to_string(shape.value_dim);
     std::vector<std::uint16_t> q, k, v, out(static_cast<std::size_t>(shape.q_rows * shape.value_dim));
     std::vector<std::int8_t> k_numbers, v_numbers;

@@ -46,6 +46,7 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     std::memset(wide.zeros, 0, sizeof(std::uint16_t) * static_cast<std::size_t>(p.value_dim));
     spread_next(few ? 4 : (block_keys + p.value_dim) / tile_keys(4, registers), block_keys);
     few_bytes = few && in_byte_tiles(p, p.keys_begin(map.batch)) && looks_up_bytes();
+    if (few_bytes) rows_out = RowOutput<float>(strip.block, p.value_dim);
   }
   static std::size_t scratch_bytes(const AttentionProblem& p) { return Bf16Strip::bytes(p) + ScoreVectors<float>::bytes(p); }
   static void begin_task(const AttentionProblem& p, std::int64_t rows, void* scratch) {
@@ -107,9 +108,9 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     for (int r = 0; r < keys; ++r) std::memcpy(to + r * pairs, rows[r], 2 * static_cast<std::size_t>(problem.dim));
   }
 
-  /// What the row does not see of the block, by its scores.
-  void note_silent(const float* s, int stride, int keys) {
-    for (int r = 0; silence && r < keys; ++r) silent[r] = s[r * stride] == -std::numeric_limits<float>::infinity();
+  /// What the row does not see of the block, by the mask (it may have left a key without a score) or by its scores.
+  void note_silent(const float* s, int stride, int keys, const Word* visible) {
+    for (int r = 0; silence && r < keys; ++r) silent[r] = (visible && visible[r] % 2 == 0) || s[r * stride] == -std::numeric_limits<float>::infinity();
   }
 
   /// V's rows, an even number of them: one of zeros for a row that does not exist or is silenced.
@@ -230,8 +231,6 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
       scales_of_rows(k, first, keys, scales.key);
     }
     if (!by_bytes) key_rows(first, keys, rows);
-    if (silence)  // what is trimmed has no score, and is not to be heard either
-      for (int r = 0; r < keys; ++r) _mm512_store_ps(wide.s + r * bf16_rows, _mm512_set1_ps(-std::numeric_limits<float>::infinity()));
     const Groups groups = visible ? Groups::trimmed(visible, keys, vectors, 16) : Groups::all(keys, vectors);
     ask_ahead(first, keys, groups);
     for (int x = 0; x < vectors; ++x) _mm512_store_ps(strip.alpha + x * 16, _mm512_load_ps(strip.m + x * 16));
@@ -244,7 +243,7 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     if (by_bytes || (keys_in_lanes && tiles)) finish_few(of_block(rows, few_block.s), groups, modified ? nullptr : visible);
     next.fetch(burst);
     if (keys_in_lanes) {
-      note_silent(few_block.s, 1, keys);
+      note_silent(few_block.s, 1, keys, visible);
       weigh_few(strip, few_block, static_cast<int>(map.count()), groups.begin[0], groups.end[0], wide.p, k_ahead, scales.there);
       if (scales.there && !by_bytes) {
         scales.load_values(v, first, keys, silence ? silent : nullptr);
@@ -260,7 +259,7 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     if (kept_scores.wanted()) kept_scores.keep(first, groups, vectors, wide.s);
     next.fetch(burst);
     const bool dropout = problem.drops() || problem.keep != nullptr;
-    note_silent(wide.s, bf16_rows, keys);
+    note_silent(wide.s, bf16_rows, keys, visible);
     scales.load_values(v, first, keys, silence ? silent : nullptr);
     weigh(groups, dropout || scales.there);
     if (dropout || scales.there) drop_or_scale(first, groups, dropout);

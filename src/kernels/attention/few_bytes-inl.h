@@ -20,13 +20,19 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// Whether rows are for these tiles: whole pieces of 16 bytes, each with one scale.
-inline bool in_byte_tiles(const KeyRows& rows, std::int64_t columns) {
-  return rows.element == Element::i8 && columns % 16 == 0 && (rows.scale_group % 16 == 0 || rows.scale_group >= columns);
+/// Whether keys are for these tiles: whole words, each with one scale.
+inline bool keys_in_byte_tiles(const KeyRows& k, std::int64_t columns) {
+  return k.element == Element::i8 && columns % KeyRows::word == 0 && (k.scale_group % KeyRows::word == 0 || k.scale_group >= columns);
 }
-/// Whether those of a head are that begins at key `first`: blocks are of whole groups of rows.
+/// Whether values are: vectors of which each lies in one line and has one scale, also the last, which may share columns with that before (RowOutput).
+inline bool values_in_byte_tiles(const KeyRows& v, std::int64_t columns) {
+  constexpr int N = lanes<float>;
+  const std::int64_t last_line = columns % KeyRows::line;
+  return v.element == Element::i8 && (last_line == 0 || last_line >= N) && (v.scale_group >= columns || (columns % N == 0 && v.scale_group % N == 0));
+}
+/// Whether both are, of a head that begins at key `first`: blocks are of whole groups of rows.
 inline bool in_byte_tiles(const AttentionProblem& p, std::int64_t first) {
-  return in_byte_tiles(p.k, p.dim) && in_byte_tiles(p.v, p.value_dim) && first % KeyRows::group_rows == 0;
+  return keys_in_byte_tiles(p.k, p.dim) && values_in_byte_tiles(p.v, p.value_dim) && first % KeyRows::group_rows == 0;
 }
 
 /// Vectors of keys that a tile has at most.
