@@ -15,9 +15,8 @@ namespace attn::kernels::HWY_NAMESPACE {
 /// Bf16Walk by tile registers.
 class TiledBf16Walk : public Bf16Walk {
  public:
-  TiledBf16Walk(const AttentionProblem& p, const LaneMap& lane_map, void* scratch) : Bf16Walk(p, lane_map, scratch) {
+  TiledBf16Walk(const AttentionProblem& p, const LaneMap& lane_map, void* scratch) : Bf16Walk(p, lane_map, scratch, false) {
     tiles = true;
-    few_bytes = false;
     spread_next(4, block_keys);
     slice_keys = bf16_rows;
     shape_tiles(shape_, pairs);

@@ -111,7 +111,7 @@ class Numbers {
  public:
   Numbers() : low_{load(low_bytes, 0), load(low_bytes, 64)}, high_{load(high_bytes, 0), load(high_bytes, 64)}, sign_(_mm512_set1_epi8(-128)) {}
   HWY_INLINE void widen(__m512i bytes, __m512i& first, __m512i& last) const {
-    // in two steps that any pipe takes: an absolute value is in the way of the products on Zen 4
+    // in two steps that any pipe takes: an absolute value is in the way of the products on an AMD EPYC of the fourth generation
     const __m512i magnitude = _mm512_min_epu8(bytes, _mm512_sub_epi8(_mm512_setzero_si512(), bytes));
     const __m512i low = _mm512_permutex2var_epi8(low_[0], magnitude, low_[1]);
     const __m512i high = _mm512_ternarylogic_epi64(_mm512_permutex2var_epi8(high_[0], magnitude, high_[1]), bytes, sign_, 0xF8);  // a | (b & c)

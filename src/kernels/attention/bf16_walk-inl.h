@@ -40,13 +40,14 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
   bool by_bytes = false;    // the block's keys and values are read as bytes
   BlockScales scales;
 
-  Bf16Walk(const AttentionProblem& p, const LaneMap& lane_map, void* scratch)
+  /// `registers_of_bytes`: whether few rows may read 8 bits in registers.
+  Bf16Walk(const AttentionProblem& p, const LaneMap& lane_map, void* scratch, bool registers_of_bytes = true)
       : Walk(p, lane_map, Bf16Strip(scratch, p).rest, 0, Bf16Strip::value_words(p.value_dim)), wide(scratch, p), pairs(Bf16Strip::pairs(p.dim)) {
     scales.there = k.scales != nullptr;
     std::memset(wide.zeros, 0, sizeof(std::uint16_t) * static_cast<std::size_t>(p.value_dim));
     spread_next(few ? 4 : (block_keys + p.value_dim) / tile_keys(4, registers), block_keys);
-    few_bytes = few && in_byte_tiles(p, p.keys_begin(map.batch)) && looks_up_bytes();
-    if (few_bytes) rows_out = RowOutput<float>(strip.block, p.value_dim);
+    few_bytes = registers_of_bytes && few && in_byte_tiles(p, p.keys_begin(map.batch)) && looks_up_bytes();
+    if (few_bytes) rows_out = RowOutput<float>(strip.block, p.value_dim);  // no column is read past a row
   }
   static std::size_t scratch_bytes(const AttentionProblem& p) { return Bf16Strip::bytes(p) + ScoreVectors<float>::bytes(p); }
   static void begin_task(const AttentionProblem& p, std::int64_t rows, void* scratch) {
