@@ -38,8 +38,10 @@ std::int64_t bytes_of(std::initializer_list<std::int64_t> factors) {
   }
   return bytes;
 }
-/// In whole lines of memory.
-std::int64_t lines_of(std::int64_t bytes) { return counted(false, runtime::aligned(static_cast<std::size_t>(bytes))); }
+/// Both, each in whole lines of memory.
+std::int64_t lines_of(std::int64_t bytes, std::int64_t more) {
+  return counted(false, runtime::aligned(static_cast<std::size_t>(bytes)) + runtime::aligned(static_cast<std::size_t>(more)));
+}
 
 /// max |x| / 127 in the type that is computed in, as f32; inf or NaN: NaN. A loop that the compiler turns into vectors: magnitudes are compared as the
 /// whole numbers that their bits are.
@@ -93,8 +95,8 @@ void widen_row(Dtype dtype, const void* row, std::int64_t count, T* to) {
 PagedRows::PagedRows(const RowLayout& layout, std::int64_t page_rows) : layout_(layout) {
   head_bytes_ = bytes_of({page_rows, layout.dim, static_cast<std::int64_t>(layout.element_bytes())});
   if (layout.group != 0) {
-    scales_begin_ = lines_of(head_bytes_);
-    head_bytes_ = lines_of(scales_begin_ + bytes_of({page_rows, layout.groups(), 4}));
+    scales_begin_ = lines_of(head_bytes_, 0);
+    head_bytes_ = lines_of(head_bytes_, bytes_of({page_rows, layout.groups(), 4}));
   }
   data_.reset(runtime::allocate(static_cast<std::size_t>(bytes_of({layout.pages + 1, layout.heads, head_bytes_}))));
   if (layout.group != 0) {
@@ -116,7 +118,7 @@ void PagedRows::for_each_run(std::int64_t row, std::int64_t first, std::int64_t 
   const std::int64_t whole = layout_.dim / Rows::word * Rows::word;
   for (std::int64_t d = first, count; d < end; d += count) {
     const std::int64_t place = rows_.element_offset(row, d);
-    if (layout_.piece == Rows::word && d % Rows::word == 0 && d < whole && end - d >= Rows::word) {  // words behind one another, a number that is known
+    if (layout_.piece == Rows::word && d % Rows::word == 0 && d < whole && end - d >= Rows::word) {  // whole words: the compiler knows how long a copy is
       const std::int64_t words = (std::min(end, whole) - d) / Rows::word;
       for (std::int64_t n = 0; n < words; ++n)
         visit(place + n * Rows::word * Rows::group_rows, d - first + n * Rows::word, std::integral_constant<std::int64_t, Rows::word>());

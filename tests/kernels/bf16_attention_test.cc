@@ -128,6 +128,14 @@ std::vector<std::int8_t> in_groups(const Rows& values, KeyRows rows) {
   return numbers;
 }
 
+struct Aligned {
+  void* data;
+  explicit Aligned(std::size_t bytes) : data(::operator new(bytes, std::align_val_t{64})) {}
+  ~Aligned() { ::operator delete(data, std::align_val_t{64}); }
+  Aligned(const Aligned&) = delete;
+  Aligned& operator=(const Aligned&) = delete;
+};
+
 class Bf16Attention : public ::testing::TestWithParam<std::string> {};
 
 void has_the_order(const std::string& name, bool bytes) {
@@ -159,7 +167,7 @@ void has_the_order(const std::string& name, bool bytes) {
   };
   for (const Shape& shape : {Shape{70, 300, 64, 64, -1}, Shape{64, 256, 80, 48, -1}, Shape{3, 1300, 128, 128, -1}, Shape{1, 45, 33, 7, -1}, Shape{130, 130, 24, 100, 1000},
                              Shape{300, 300, 40, 17, 50}, Shape{9, 2100, 65, 33, -1}, Shape{8, 8, 1, 1, 1000}, Shape{1, 1301, 128, 128, -1}, Shape{4, 523, 64, 80, 300}, Shape{7, 301, 16, 208, 290},
-                             Shape{5, 77, 48, 64, -1}, Shape{3, 90, 20, 120, -1}, Shape{1, 200, 100, 83, 50}}) {
+                             Shape{5, 77, 48, 64, -1}, Shape{3, 90, 20, 120, -1}, Shape{1, 200, 100, 83, 50}, Shape{2, 1100, 36, 40, -1}}) {
     const std::string what = "Tq=" + std::to_string(shape.q_rows) + " Tk=" + std::to_string(shape.k_rows) + " D=" + std::to_string(shape.dim) + " Dv=" + std::to_string(shape.value_dim);
     std::vector<std::uint16_t> q, k, v, out(static_cast<std::size_t>(shape.q_rows * shape.value_dim));
     std::vector<std::int8_t> k_numbers, v_numbers;
@@ -207,23 +215,76 @@ void has_the_order(const std::string& name, bool bytes) {
     window.right = 0;
     if (shape.left >= 0) p.mask = {&window, 1};
     const StripKernel& kernel = target.bf16;
-    void* const scratch = ::operator new(kernel.scratch_bytes(p), std::align_val_t{64});
-    for (std::int64_t row = 0; row < shape.q_rows; row += kernel.rows)
-      EXPECT_TRUE(kernel.attend(p, {0, 0, 1, row, std::min<std::int64_t>(kernel.rows, shape.q_rows - row)}, scratch));
-    ::operator delete(scratch, std::align_val_t{64});
-    for (std::int64_t i = 0; i < shape.q_rows; ++i) {
-      const std::int64_t first = shape.left < 0 ? 0 : std::max<std::int64_t>(0, i - shape.left), last = shape.left < 0 ? shape.k_rows : i + 1;
-      const Attended expected = attend(name == "amx", q_rows[static_cast<std::size_t>(i)], keys, static_cast<float>(p.scale), first, last);
-      ASSERT_EQ(maximum[static_cast<std::size_t>(i)], expected.maximum) << what << " row " << i;
-      ASSERT_EQ(sum[static_cast<std::size_t>(i)], expected.sum) << what << " row " << i;
-      for (std::int64_t c = 0; c < shape.value_dim; ++c)
-        ASSERT_EQ(out[static_cast<std::size_t>(i * shape.value_dim + c)], expected.out[static_cast<std::size_t>(c)]) << what << " row " << i << " column " << c;
+    const Aligned scratch(kernel.scratch_bytes(p));
+    for (const bool split : {false, true}) {  // whole strips, or their spans and then what those left
+      std::fill(out.begin(), out.end(), std::uint16_t{0xFFFF});
+      for (std::int64_t row = 0; row < shape.q_rows; row += kernel.rows) {
+        const LaneMap map{0, 0, 1, row, std::min<std::int64_t>(kernel.rows, shape.q_rows - row)};
+        if (!split) {
+          EXPECT_TRUE(kernel.attend(p, map, scratch.data));
+          continue;
+        }
+        const std::int64_t spans = (shape.k_rows + 1023) / 1024;
+        const Aligned partials(static_cast<std::size_t>(spans) * kernel.partial_bytes(p, map));
+        kernel.attend_spans(p, map, 0, spans, partials.data, scratch.data);
+        EXPECT_TRUE(kernel.attend_merge(p, map, partials.data, spans, scratch.data));
+      }
+      for (std::int64_t i = 0; i < shape.q_rows; ++i) {
+        const std::string place = what + (split ? " by spans" : "") + " row " + std::to_string(i);
+        const std::int64_t first = shape.left < 0 ? 0 : std::max<std::int64_t>(0, i - shape.left), last = shape.left < 0 ? shape.k_rows : i + 1;
+        const Attended expected = attend(name == "amx", q_rows[static_cast<std::size_t>(i)], keys, static_cast<float>(p.scale), first, last);
+        ASSERT_EQ(maximum[static_cast<std::size_t>(i)], expected.maximum) << place;
+        ASSERT_EQ(sum[static_cast<std::size_t>(i)], expected.sum) << place;
+        for (std::int64_t c = 0; c < shape.value_dim; ++c)
+          ASSERT_EQ(out[static_cast<std::size_t>(i * shape.value_dim + c)], expected.out[static_cast<std::size_t>(c)]) << place << " column " << c;
+      }
     }
   }
 }
 
 TEST_P(Bf16Attention, HasTheOrderOfItsTarget) { has_the_order(GetParam(), false); }
 TEST_P(Bf16Attention, MultipliesNumbersOfEightBitsByTheirScalesAfterwards) { has_the_order(GetParam(), true); }
+
+/// Tile registers leave a row's columns in whole vectors from the first on. What merges that needs no tile: it runs wherever bf16 has a product.
+TEST(Bf16Tiles, SpansOverBytesAreMergedColumnByColumn) {
+  const AttentionTarget* const target = attention_target("amx");
+  if (target == nullptr || !runtime::cpu().avx512_bf16) GTEST_SKIP() << "no product of bf16";
+  for (const std::int64_t width : {40, 64, 83, 120}) {
+    AttentionProblem p;
+    p.batch = p.q_heads = p.k_heads = p.v_heads = p.q_rows = 1;
+    p.k_rows = 1100;
+    p.dim = 64;
+    p.value_dim = width;
+    p.element = Element::bf16;
+    const std::vector<std::int8_t> bytes(static_cast<std::size_t>(1104 * 128));
+    const std::vector<float> scales(1104, 1);
+    for (KeyRows* rows : {&p.k, &p.v}) {
+      rows->base = bytes.data();
+      rows->scales = scales.data();
+      rows->element = Element::i8;
+      rows->row_stride = rows == &p.k ? p.dim : width;
+      rows->piece = rows == &p.k ? KeyRows::word : KeyRows::line;
+      rows->scale_stride = 1;
+      rows->scale_group = static_cast<int>(rows->row_stride);
+    }
+    std::vector<std::uint16_t> out(static_cast<std::size_t>(width));
+    p.out = out.data();
+    p.out_stride[2] = width;
+    const StripKernel& kernel = target->bf16;
+    const LaneMap map{0, 0, 1, 0, 1};
+    constexpr int spans = 2, lanes_of_sums = 16;
+    const std::size_t of_span = kernel.partial_bytes(p, map);
+    const Aligned partials(spans * of_span), scratch(kernel.scratch_bytes(p));
+    for (int span = 0; span < spans; ++span) {
+      auto* const partial = reinterpret_cast<float*>(static_cast<char*>(partials.data) + static_cast<std::size_t>(span) * of_span);
+      std::fill(partial, partial + of_span / sizeof(float), 0.0F);
+      partial[lanes_of_sums] = 1;  // each key weighs the same
+      for (std::int64_t c = 0; c < width; ++c) partial[2 * lanes_of_sums + c] = static_cast<float>(c);
+    }
+    ASSERT_TRUE(kernel.attend_merge(p, map, partials.data, spans, scratch.data));
+    for (std::int64_t c = 0; c < width; ++c) EXPECT_EQ(bf16_to_f32(out[static_cast<std::size_t>(c)]), static_cast<float>(c)) << "Dv=" << width;
+  }
+}
 
 /// Targets that multiply bf16 themselves.
 std::vector<std::string> bf16_targets() {

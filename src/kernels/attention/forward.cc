@@ -195,6 +195,7 @@ constexpr StripKernel tiled_bf16_strip_kernel() {
   StripKernel kernel = bf16_strip_kernel();
   kernel.attend = attend<TiledBf16Walk>;
   kernel.attend_spans = attend_spans<TiledBf16Walk>;
+  kernel.attend_merge = attend_merge<WidenedBf16Walk>;
   kernel.rows_by_row = attend_bf16_rows<TiledBf16Walk>;
   return kernel;
 }

@@ -32,7 +32,7 @@ struct Strip {
   T* q = nullptr;           // [D][R]   q * scale
   T* s = nullptr;           // [64][R]  scores of the block, then its weights
   T* extra = nullptr;       // [64][R]  a dense bias, turned
-  T* o = nullptr;           // [Dv][R]  output of the span, but of few rows
+  T* o = nullptr;           // [Dv][R]  output of the span, unless rows are few
   T* block = nullptr;       // [Dv][R]  rows on their way to memory; of few rows the output of the span (RowOutput)
   T* o_total = nullptr;     // [Dv][R]  output of the spans before; of few rows [rows][columns]
   T* m = nullptr;           // [R]      maximum of the span
