@@ -20,10 +20,15 @@ inline Place place_of(const void* memory) { return reinterpret_cast<Place>(memor
 #endif
 }
 
-/// Of LINES lines from `at` on those that step `step` of `steps` asks for.
+/// Of LINES lines, the i-th at place(i), those that step `step` of `steps` asks for.
+template <int LINES, class F>
+[[gnu::always_inline]] inline void ask_share_of(F&& place, int step, int steps) {
+  for (int i = step * LINES / steps; i < (step + 1) * LINES / steps; ++i) ask_here(place(i));
+}
+/// Of those side by side from `at` on.
 template <int LINES>
 [[gnu::always_inline]] inline void ask_share(Place at, int step, int steps) {
-  for (int i = step * LINES / steps; i < (step + 1) * LINES / steps; ++i) ask_here(at + static_cast<Place>(i) * 64);
+  ask_share_of<LINES>([at](int i) { return at + static_cast<Place>(i) * 64; }, step, steps);
 }
 
 /// Lines to ask for; then others that were asked for some steps ago, and more steps ago.

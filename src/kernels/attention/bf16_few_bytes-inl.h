@@ -124,36 +124,38 @@ class Numbers {
   __m512i low_[2], high_[2], sign_;
 };
 
-/// Bf16FewScoresTile for keys of 8 bits, of which the sums are stored as they are. Lines are asked for once, as by FewScoresByteTile.
+/// Bf16FewScoresTile for keys of 8 bits, of which the sums are stored as they are.
 struct Bf16FewScoresByteTile {
   static constexpr bool wide = true;
   const std::uint32_t* q;  // [pairs][few_rows]
   std::int64_t columns;
-  ByteGroups* groups;  // of the keys
+  const ByteKeys& found;
+  int key;                   // the first of them in the block
+  const ByteGroups& groups;  // of the keys
 
   template <int ROWS, int VECTORS>
   HWY_NOINLINE void operator()(const float* const* keys, std::int64_t, int row, float* scores, std::int64_t to_stride) const {
-    constexpr int lines = VECTORS > 1 ? VECTORS : 0;
     const Numbers numbers;
     const __m512i by_pairs = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));  // of four words: first halves first
     __m512 sum[ROWS][VECTORS];
     const float* words[VECTORS];
-    ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) words[v] = keys[v];
+    Place ahead[VECTORS];
+    ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) {
+      words[v] = keys[v];
+      ahead[v] = to_ahead(groups, key + static_cast<int>(keys - found + v) * 16, row);
+    }
     ATTN_UNROLL for (int r = 0; r < ROWS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = _mm512_setzero_ps();
     const std::uint32_t* of_rows = q + row;
     for (std::int64_t c = 0; c < columns; c += KeyRows::word, of_rows += KeyRows::word / 2 * few_rows) {
-      const Place asks = take<lines>(*groups, words[0]);
       __m512i pair[2][VECTORS];
-      ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) {
-        numbers.widen(_mm512_shuffle_epi8(_mm512_loadu_si512(words[v]), by_pairs), pair[0][v], pair[1][v]);
-        words[v] += KeyRows::group_rows;
-      }
+      ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) numbers.widen(_mm512_shuffle_epi8(_mm512_loadu_si512(words[v]), by_pairs), pair[0][v], pair[1][v]);
       ATTN_UNROLL for (int half = 0; half < 2; ++half)
         ATTN_UNROLL for (int r = 0; r < ROWS; ++r) {
           const __m512i x = _mm512_set1_epi32(static_cast<int>(of_rows[half * few_rows + r]));
           ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = dot_pair(sum[r][v], pair[half][v], x);
-          ask_share<lines>(asks, half * ROWS + r, 2 * ROWS);
+          ask_share_of<VECTORS>([&](int i) { return place_of(words[i]) + ahead[i]; }, half * ROWS + r, 2 * ROWS);
         }
+      ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) words[v] += KeyRows::group_rows;
     }
     ATTN_UNROLL for (int r = 0; r < ROWS; ++r)
       ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) _mm512_storeu_ps(scores + (row + r) * to_stride + v * 16, sum[r][v]);
@@ -163,7 +165,7 @@ struct Bf16FewScoresByteTile {
 /// Bf16FewRowsTile for values of 8 bits: keys [begin, end) of a block, of an even one on; the weight of a key beyond the last is 0.
 struct Bf16FewRowsByteTile {
   ByteColumns at;
-  ByteGroups* groups;  // of the values
+  const ByteGroups& groups;  // of the values
   int begin, end;
   FewPairs p;
   FewSum weight_sum;
@@ -171,7 +173,7 @@ struct Bf16FewRowsByteTile {
 
   template <int ROWS, int VECTORS>
   HWY_NOINLINE void operator()(int row, std::int64_t column, float* o) const {
-    constexpr int lines = VECTORS / 2, pieces = VECTORS / 4;  // of 64 columns
+    constexpr int pieces = VECTORS / 4, lines = pieces == 0 ? 2 : 2 * pieces;  // of 64 columns
     static_assert(VECTORS == 1 || VECTORS % 4 == 0);
     const Numbers numbers;
     Vector<float> sum[ROWS][VECTORS];
@@ -180,10 +182,10 @@ struct Bf16FewRowsByteTile {
     const std::int64_t stride = at.width(column), of_pair = p.stride, of_row = p.row_stride;
     FewSum adds = weight_sum.of_tile(row == 0 && column == 0, fold.begins);
     for_each_byte_group(begin, end, [&](int key, int keys, int first) ATTN_BYTES_ATTR {
-      const std::int8_t* value = groups->group(key) + ByteColumns::offset(column) + first * stride;
+      const std::int8_t* value = groups.group(key) + ByteColumns::offset(column) + first * stride;
+      const Place ahead = to_ahead(groups, key, row);
       std::int64_t step = stride;
       for (; keys > 0; keys -= 2, value += 2 * stride, weights += of_pair) {
-        const Place asks = take<lines>(*groups, value);
         adds.add();
         if (keys == 1) step = 0;  // a key without another: itself, with weight 0
         __m512i values[VECTORS];
@@ -200,7 +202,7 @@ struct Bf16FewRowsByteTile {
         ATTN_UNROLL for (int r = 0; r < ROWS; ++r) {
           const __m512i weight = _mm512_set1_epi32(static_cast<int>(weights[r * of_row]));
           ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) sum[r][x].raw = dot_pair(sum[r][x].raw, values[x], weight);
-          ask_share<lines>(asks, r, ROWS);
+          ask_share_of<lines>([&](int i) { return place_of(value + ByteColumns::offset(i / 2 * 64) + i % 2 * stride) + ahead; }, r, ROWS);
         }
       }
     });

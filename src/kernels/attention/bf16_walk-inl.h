@@ -305,8 +305,8 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
   void score_bytes(const ScoreRange& range) {
     const FewScores<float> to{FewBlock<float, block_keys>(strip).s, block_keys, strip.alpha};
     for_each_byte_keys(k_groups, range.key, range.end, block_keys, [&](int key, int vectors_of_keys, const ByteKeys& found) ATTN_BF16_ATTR {
-      k_groups.use(key, std::min(key + 16 * vectors_of_keys, range.end));
-      few_scores<byte_vectors>(to, found, 0, key, vectors_of_keys, static_cast<int>(map.count()), Bf16FewScoresByteTile{wide.few_queries, problem.dim, &k_groups});
+      k_groups.use<true>(key, std::min(key + 16 * vectors_of_keys, range.end));
+      few_scores<byte_vectors>(to, found, 0, key, vectors_of_keys, static_cast<int>(map.count()), Bf16FewScoresByteTile{wide.few_queries, problem.dim, found, key, k_groups});
     });
   }
   void finish_few(const Bf16Scores& scores_of_block, const Groups& groups, const Word* visible) {
@@ -335,9 +335,9 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     const int begin = groups.begin[0] / 2 * 2, end = groups.end[0], rows = static_cast<int>(map.count());
     for (int key = begin; key < end; key += key_block) {
       const int last = key + key_block < end ? key + key_block : end;
-      v_groups.use(key, last);
+      v_groups.use<true>(key, last);
       if (keys_in_lanes) scale_few(FewBlock<float, block_keys>(strip), rows, key, last, v_groups.scales(), wide.p);
-      rows_out.for_each(rows, Bf16FewRowsByteTile{ByteColumns(v), &v_groups, key, last, p.from(key / 2), sum, fold_few_part(key == begin, last == end)});
+      rows_out.for_each(rows, Bf16FewRowsByteTile{ByteColumns(v), v_groups, key, last, p.from(key / 2), sum, fold_few_part(key == begin, last == end)});
       if (sum.p) sum.p += (last - key) / 2 * few_rows;
     }
     fresh = false;

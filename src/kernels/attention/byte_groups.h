@@ -8,16 +8,17 @@
 
 namespace attn::kernels {
 
-/// K or V of few rows. Their tiles ask for as many lines as they use, `ahead` groups further on, one by one between their products (lines_ahead.h).
+/// K or V of few rows. Who computes with a place of a group asks for the same place `ahead` groups further on, line by line between its products
+/// (lines_ahead.h): nothing has to be kept of what was asked for but how many groups.
 class ByteGroups {
  public:
   static constexpr int rows = static_cast<int>(KeyRows::group_rows);
   /// Twice as far is no faster, half as far takes a quarter more time.
   static constexpr int ahead = 4;
 
-  /// Those of the block of `keys` keys from `first` on, of those before `end`; the first that is used is that of key `first + begin`. What comes after the
-  /// block before may have been asked for. Where there are no more groups the last is there again, as often as a tile may reach beyond a block.
-  [[gnu::noinline]] void load(const KeyRows& head, std::int64_t first, std::int64_t end, int keys, int begin) {
+  /// Those of the block of `keys` keys from `first` on, of those before `end`. What comes after the block before may have been asked for. Where there are
+  /// no more groups the last is there again: a tile may reach beyond a block, and asks beyond it.
+  [[gnu::noinline]] void load(const KeyRows& head, std::int64_t first, std::int64_t end, int keys) {
     const std::int64_t left = (end - first + rows - 1) / rows;
     const int block = (keys + rows - 1) / rows;
     count_ = static_cast<int>(left < block + ahead ? left : block + ahead);
@@ -25,17 +26,11 @@ class ByteGroups {
       group_[n] = reinterpret_cast<const std::int8_t*>(row_at(head, first + n * rows));
       scales_[n] = scales_at(head, first + n * rows);
     }
-    for (int n = count_; n < block + most_beyond; ++n) {
-      group_[n] = group_[count_ - 1];
-      scales_[n] = scales_[count_ - 1];
-    }
+    std::fill(group_ + count_, group_ + most, group_[count_ - 1]);
+    std::fill(scales_ + count_, scales_ + most, scales_[count_ - 1]);
     lines_ = head.row_stride * rows / KeyRows::line;
     scale_stride_ = head.scale_stride;
-    at_ = first == next_first_ ? at_ - last_block_ : -1;
-    if (at_ < begin / rows) {
-      at_ = begin / rows;
-      left_ = 0;
-    }
+    asked_ = first == next_first_ ? asked_ - last_block_ : 0;
     last_block_ = block;
     next_first_ = first + keys;
   }
@@ -47,44 +42,26 @@ class ByteGroups {
   const float* const* scales() const { return scales_; }
   std::int64_t scale_stride() const { return scale_stride_; }
 
-  /// Keys [key, end) are used next: asks for what no tile has asked for.
+  /// From a place of a key's group to that to ask for.
+  Place to_ahead(int key) const { return place_of(group_[key / rows + ahead]) - place_of(group_[key / rows]); }
+  /// Keys [key, end) are used next: asks for what their tiles do not ask for, which may be all of it, and what tiles before them have not.
+  template <bool TILES_ASK>
   [[gnu::noinline]] void use(int key, int end) {
-    const int until = std::min(key / rows + ahead, count_);
-    limit_ = std::min((end + rows - 1) / rows + ahead, count_);
-    while (at_ < until || (at_ == until && left_ > 0)) {
-      if (left_ <= 0) begin_group();
-      for (; left_ > 0; --left_, next_ += KeyRows::line) ask_for(next_);
+    const int known = std::min(key / rows + ahead, count_), last = std::min((end + rows - 1) / rows + ahead, count_);
+    for (int n = std::max(asked_, key / rows); n < last; ++n) {
+      for (std::int64_t i = 0; i < rows * scale_stride_; i += 16) ask_for(place_of(scales_[n] + i));
+      for (std::int64_t i = 0; (!TILES_ASK || n < known) && i < lines_; ++i) ask_for(place_of(group_[n] + i * KeyRows::line));
     }
-  }
-  /// So many lines to ask for; where there are none: `otherwise`.
-  template <int LINES>
-  [[gnu::always_inline]] Place take(Place otherwise) {
-    if (left_ <= 0) {
-      if (at_ >= limit_) return otherwise;
-      begin_group();
-    }
-    const Place at = next_;
-    next_ += LINES * KeyRows::line;
-    left_ -= LINES;
-    return at;
+    asked_ = std::max(asked_, last);
   }
 
  private:
-  [[gnu::always_inline]] void begin_group() {
-    next_ = place_of(group_[at_]);
-    left_ = lines_;
-    for (std::int64_t n = 0; n < rows * scale_stride_; n += 16) ask_for(place_of(scales_[at_] + n));
-    ++at_;
-  }
-
-  static constexpr int most_beyond = 3, most = bf16_key_block / rows + ahead;
-  static_assert(most_beyond <= ahead);
+  static constexpr int most = bf16_key_block / rows + ahead;
   // load() sets what has no value here: most strips are never read so
   const std::int8_t* group_[most];
   const float* scales_[most];
-  std::int64_t scale_stride_, lines_, left_, next_first_ = -1;
-  Place next_;
-  int count_, last_block_, at_, limit_;  // groups that are known and those of the last block; the next to be asked for, and the first that is not yet
+  std::int64_t scale_stride_, lines_, next_first_ = -1;
+  int count_, last_block_, asked_;  // groups that are known, those of the last block, and those from its first on that were asked for
 };
 
 }  // namespace attn::kernels

@@ -85,12 +85,8 @@ HWY_INLINE void for_each_byte_group(int begin, int end, F&& visit) {
   }
 }
 
-/// A step's lines to ask for; where there are none, those that it uses.
-template <int LINES>
-HWY_INLINE Place take(ByteGroups& groups, const void* used) {
-  if constexpr (LINES > 0) return groups.take<LINES>(place_of(used));
-  else return 0;
-}
+/// From a place of a tile to that which it asks for. The first row's tile asks for what those of other rows use too: they ask for what they use themselves.
+HWY_INLINE Place to_ahead(const ByteGroups& groups, int key, int row) { return row == 0 ? groups.to_ahead(key) : 0; }
 
 /// Byte b of every word, as a number.
 HWY_INLINE Vector<float> byte_of(Vector<float> words, int b) {
@@ -104,27 +100,29 @@ HWY_INLINE Vector<float> byte_of(Vector<float> words, int b) {
   }
 }
 
-/// FewScoresTile for keys of 8 bits: columns [0, columns). Lines are asked for once: again, as of wider elements (lines_ahead.h), would take time that
-/// the products need.
+/// FewScoresTile for keys of 8 bits: columns [0, columns).
 struct FewScoresByteTile {
   static constexpr bool wide = true;
   const float* q;
   const KeyRows& rows;
   std::int64_t columns;
   const ByteKeys& found;
-  int key;             // the first of them in the block
-  ByteGroups* groups;  // of the keys
+  int key;                   // the first of them in the block
+  const ByteGroups& groups;  // of the keys
 
   template <int ROWS, int VECTORS>
   HWY_NOINLINE void operator()(const float* const* keys, std::int64_t, int row, float* scores, std::int64_t to_stride) const {
     const Tag<float> d;
     constexpr int N = lanes<float>, word = KeyRows::word;
-    constexpr int lines = asks_ahead<float> && VECTORS > 1 ? VECTORS * N / 16 : 0;
+    constexpr int line_vectors = ByteGroups::rows / N, lines = asks_ahead<float> ? (VECTORS + line_vectors - 1) / line_vectors : 0;
     const float *words[VECTORS], *scales[VECTORS];
+    Place ahead[VECTORS];
     Vector<float> sum[ROWS][VECTORS], scale[VECTORS];
     ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) {
+      const int first = key + static_cast<int>(keys - found + v) * N;
       words[v] = keys[v];
-      scales[v] = groups->scales(key + static_cast<int>(keys - found + v) * N);
+      scales[v] = groups.scales(first);
+      ahead[v] = to_ahead(groups, first, row);
     }
     ATTN_UNROLL for (int r = 0; r < ROWS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::Zero(d);
     const float* of_rows = q + row;
@@ -135,21 +133,18 @@ struct FewScoresByteTile {
         group_end += rows.scale_group;
         ++n;
       }
-      const Place asks = take<lines>(*groups, words[0]);
       Vector<float> of_keys[VECTORS];
-      ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) {
-        of_keys[v] = hn::LoadU(d, words[v]);
-        words[v] += KeyRows::group_rows;
-      }
+      ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) of_keys[v] = hn::LoadU(d, words[v]);
       ATTN_UNROLL for (int b = 0; b < word; ++b) {
         Vector<float> column[VECTORS];
         ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) column[v] = hn::Mul(byte_of(of_keys[v], b), scale[v]);
         ATTN_UNROLL for (int r = 0; r < ROWS; ++r) {
           const auto x = hn::Set(d, of_rows[b * few_rows + r]);
           ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::MulAdd(column[v], x, sum[r][v]);
-          ask_share<lines>(asks, b * ROWS + r, word * ROWS);
+          ask_share_of<lines>([&](int i) HWY_ATTR { return place_of(words[i * line_vectors]) + ahead[i * line_vectors]; }, b * ROWS + r, word * ROWS);
         }
       }
+      ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) words[v] += KeyRows::group_rows;
     }
     ATTN_UNROLL for (int r = 0; r < ROWS; ++r)
       ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) hn::StoreU(sum[r][v], d, scores + (row + r) * to_stride + v * N);
@@ -170,7 +165,7 @@ struct FewScoresByteTile {
 /// FewRowsTile for values of 8 bits: keys [begin, end) of a block; weights p[key][p_stride], of the first of them on.
 struct FewRowsByteTile {
   ByteColumns at;
-  ByteGroups* groups;  // of the values
+  const ByteGroups& groups;  // of the values
   int begin, end;
   const float* p;
   std::int64_t p_stride;
@@ -179,28 +174,31 @@ struct FewRowsByteTile {
   template <int ROWS, int VECTORS>
   HWY_NOINLINE void operator()(int row, std::int64_t column, float* o) const {
     const Tag<float> d;
-    constexpr int N = lanes<float>, step_keys = 4;  // after which more lines are looked for
-    constexpr int lines = asks_ahead<float> && VECTORS > 1 ? (VECTORS * N * step_keys + 63) / 64 : 0;
+    constexpr int N = lanes<float>, width = VECTORS * N, line = static_cast<int>(KeyRows::line);
+    constexpr int line_tiles = width < line ? line / width : 1, key_lines = width < line ? 1 : width / line, step_keys = line_tiles;
+    constexpr int lines = asks_ahead<float> ? step_keys / line_tiles * key_lines : 0;
     Vector<float> sum[ROWS][VECTORS];
     std::int64_t scale_of[VECTORS];
     fold.start(o, sum);
     ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) scale_of[x] = at.scale_of(column + x * N);
     const float* weights = p + row;
-    const std::int64_t stride = at.width(column), scale_stride = groups->scale_stride(), weights_stride = p_stride;
+    const std::int64_t stride = at.width(column), scale_stride = groups.scale_stride(), weights_stride = p_stride;
+    const std::int64_t turn_of_tile = column / width % line_tiles * stride;  // tiles that share lines ask for other rows' lines each
     for_each_byte_group(begin, end, [&](int key, int keys, int first) HWY_ATTR {
-      const std::int8_t* value = groups->group(key) + ByteColumns::offset(column) + first * stride;
-      const float* scale = groups->scales(key);
+      const std::int8_t* value = groups.group(key) + ByteColumns::offset(column) + first * stride;
+      const float* scale = groups.scales(key);
+      const Place ahead = to_ahead(groups, key, row);
       for (int step = step_keys; keys > 0; keys -= step) {
-        if (keys < step) step = keys;
-        const Place asks = take<lines>(*groups, value);
+        if (step_keys > 1 && keys < step) step = keys;
+        const Place asks = place_of(value) + static_cast<Place>(turn_of_tile) + ahead;
         for (int n = 0; n < step; ++n, value += stride, scale += scale_stride, weights += weights_stride) {
           Vector<float> values[VECTORS];
           ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) values[x] = hn::Mul(widen(d, value + ByteColumns::offset(x * N)), hn::Set(d, scale[scale_of[x]]));
+          ask_share_of<lines>([&](int i) HWY_ATTR { return asks + static_cast<Place>(i / key_lines * line_tiles * stride + ByteColumns::offset(i % key_lines * line)); }, n, step_keys);
           ATTN_UNROLL for (int r = 0; r < ROWS; ++r) {
             const auto weight = hn::Set(d, weights[r]);
             ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) sum[r][x] = hn::MulAdd(values[x], weight, sum[r][x]);
           }
-          ask_share<lines>(asks, n, step_keys);
         }
       }
     });

@@ -139,8 +139,8 @@ class Walk {
   /// Few rows: their keys and values are asked for from the first that is seen, anew where blocks were left out.
   void ask_ahead(std::int64_t first, int keys, const Groups& groups) {
     if (few_bytes) {
-      k_groups.load(k, first, walk_end, keys, groups.begin[0]);
-      v_groups.load(v, first, walk_end, keys, groups.begin[0]);
+      k_groups.load(k, first, walk_end, keys);
+      v_groups.load(v, first, walk_end, keys);
     }
     if (!few || stored.needed()) return;
     if (first != next_block) {
@@ -264,8 +264,8 @@ class Walk {
 
   void fold_bytes(int key, int end, const T* p, std::int64_t p_stride) {
     if constexpr (takes_bytes) {
-      v_groups.use(key, end);
-      rows_out.for_each(static_cast<int>(map.count()), FewRowsByteTile{ByteColumns(v), &v_groups, key, end, p, p_stride, fold_few_part(true, true)});
+      v_groups.use<asks_ahead<float>>(key, end);
+      rows_out.for_each(static_cast<int>(map.count()), FewRowsByteTile{ByteColumns(v), v_groups, key, end, p, p_stride, fold_few_part(true, true)});
     }
   }
 
