@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include "attention/cache_state.h"
+#include "attention/element.h"
+#include "attention/strips.h"
 
 #include <algorithm>
 #include <atomic>
@@ -48,9 +50,11 @@ RowLayout KvCache::State::layout(bool values) const {
   RowLayout layout{.heads = values ? options.value_heads : options.key_heads,
                    .dim = values ? options.value_dim : options.head_dim,
                    .pages = options.pages,
-                   .dtype = options.dtype};
+                   .dtype = options.dtype,
+                   .element = element_of(options.dtype)};
   if (options.storage == KvStorage::int8) {
     layout.group = options.scale_group == 0 ? layout.dim : options.scale_group;
+    layout.element = byte_form(options.dtype, options.head_dim, options.value_dim, options.scale_group == 0 ? std::max(options.head_dim, options.value_dim) : options.scale_group);
     layout.piece = static_cast<int>(values ? kernels::KeyRows::line : kernels::KeyRows::word);
   }
   return layout;

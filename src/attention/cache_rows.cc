@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "attention/element.h"
+#include "kernels/attention/signed_byte.h"
 
 #include <algorithm>
 #include <bit>
@@ -76,6 +76,12 @@ void round_to(const T* from, std::int64_t count, float scale, std::int8_t* to) {
   }
 }
 
+/// From i8 to what is kept, or from it.
+void to_form(kernels::Element kept, std::int64_t count, std::int8_t* bytes) {
+  if (kept == kernels::Element::i8) return;
+  for (std::int64_t d = 0; d < count; ++d) bytes[d] = kernels::other_form(bytes[d]);
+}
+
 /// A row of numbers in another type.
 template <typename T>
 void widen_row(Dtype dtype, const void* row, std::int64_t count, T* to) {
@@ -109,7 +115,7 @@ PagedRows::PagedRows(const RowLayout& layout, std::int64_t page_rows) : layout_(
   rows_.page_stride = layout.heads * head_stride();
   while ((std::int64_t{1} << rows_.page_shift) < page_rows) ++rows_.page_shift;
   rows_.piece = layout.piece;
-  rows_.element = layout.group == 0 ? element_of(layout.dtype) : kernels::Element::i8;
+  rows_.element = layout.element;
   clear(zero_page(), page_rows);
 }
 
@@ -145,6 +151,7 @@ void PagedRows::write_row(PagePlace to, std::int64_t head, const T* from) const 
     for (std::int64_t c = d, last; c < end; c = last) {
       last = std::min(c + Rows::line, end);
       round_to(from + c, last - c, scale[n], bytes);
+      to_form(layout_.element, last - c, bytes);
       for_each_run(to.row, c, last, [&](std::int64_t place, std::int64_t at, auto count) {
         std::memcpy(row + place, bytes + at, static_cast<std::size_t>(count));
       });
@@ -198,6 +205,7 @@ void PagedRows::read(PagePlace from, std::int64_t count, T* to, std::int64_t hea
         for (std::int64_t c = d, last, end = std::min(d + layout_.group, layout_.dim); c < end; c = last) {
           last = std::min(c + Rows::line, end);
           for_each_run(row, c, last, [&](std::int64_t at_byte, std::int64_t at, auto count) { std::memcpy(bytes + at, place + at_byte, static_cast<std::size_t>(count)); });
+          to_form(layout_.element, last - c, bytes);
           for (std::int64_t e = c; e < last; ++e) result[e] = static_cast<T>(bytes[e - c]) * static_cast<T>(scale[n]);
         }
     }

@@ -23,7 +23,8 @@ struct PagePlace {
 struct RowLayout {
   std::int64_t heads = 0, dim = 0, pages = 0;
   Dtype dtype = Dtype::f32;   // of the rows that are given
-  std::int64_t group = 0;     // elements that share a scale; 0: stored as given
+  kernels::Element element = kernels::Element::f32;  // of those that are kept
+  std::int64_t group = 0;     // of 8 bits: elements that share a scale; else 0
   int piece = 0;              // of 8 bits: elements of a row that lie side by side (kernels::KeyRows)
 
   std::int64_t groups() const { return group == 0 ? 0 : (dim + group - 1) / group; }

@@ -29,7 +29,7 @@ const StripKernel& strips() {
 template <Element E>
 bool reads(const kernels::KeyRows& rows, std::int64_t columns) {
   const Element stored = rows.element;
-  return stored == E || (stored == Element::i8 && rows.piece != 0 && (E != Element::bf16 || rows.scale_group >= columns)) || (E == Element::f32 && (stored == Element::f16 || stored == Element::bf16));
+  return stored == E || (kernels::of_8_bits(stored) && rows.piece != 0 && (E != Element::bf16 || rows.scale_group >= columns)) || (E == Element::f32 && (stored == Element::f16 || stored == Element::bf16));
 }
 
 /// Where bf16 has its own product.
@@ -109,6 +109,12 @@ std::vector<AttentionKernel> strip_kernels() {
   std::vector<AttentionKernel> kernels{kernel<Element::f32>(names.f32), kernel<Element::f64>(names.f64)};
   if (multiplies_bf16()) kernels.push_back(kernel<Element::bf16>(names.bf16));
   return kernels;
+}
+
+kernels::Element byte_form(Dtype dtype, std::int64_t dim, std::int64_t value_dim, std::int64_t group) {
+  if (dtype != Dtype::bf16 || target() == nullptr || !multiplies_bf16()) return Element::i8;
+  const auto form = strips<Element::bf16>().byte_form;
+  return form == nullptr ? Element::i8 : form(dim, value_dim, group);
 }
 
 void merge_strip(const StripKernel& strip, const AttentionProblem& problem, const LaneMap& map, const void* partials, std::int64_t spans, void* scratch) {

@@ -1,5 +1,6 @@
 // tests/attention/reference_test.cc: the specification itself: storage it can read, what it saves, NaN, infinities, zeros.
 #include "kernels/attention/reference.h"
+#include "kernels/attention/signed_byte.h"
 
 #include "attention/truth.h"
 #include "support/golden.h"
@@ -96,6 +97,18 @@ TEST(Reference, BytesTimesTheirScalesAreTheKeys) {
     x->scale_group = group;
   }
   EXPECT_EQ(run(p).output, expected.output);
+  for (std::vector<std::int8_t>* bytes : {&k_bytes, &v_bytes})
+    for (std::int8_t& byte : *bytes) byte = kernels::other_form(byte);
+  p.k.element = p.v.element = Element::sm8;
+  EXPECT_EQ(run(p).output, expected.output);
+}
+
+TEST(Reference, EveryNumberOfEightBitsHasTwoForms) {
+  for (int n = -127; n <= 127; ++n) {
+    const std::int8_t number = static_cast<std::int8_t>(n), other = kernels::other_form(number);
+    EXPECT_EQ(static_cast<int>(static_cast<std::uint8_t>(other)), n < 0 ? 128 - n : n);
+    EXPECT_EQ(kernels::other_form(other), number);
+  }
 }
 
 TEST(Reference, SavesTheMaximumAndTheSumThatGiveTheWeights) {

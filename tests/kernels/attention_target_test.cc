@@ -1,5 +1,6 @@
 // tests/kernels/attention_target_test.cc: the strips of every instruction set have the bits of the specification.
 #include "kernels/attention/reference.h"
+#include "kernels/attention/signed_byte.h"
 #include "kernels/attention/target.h"
 #include "runtime/cpu.h"
 
@@ -24,7 +25,9 @@ struct Case {
   std::vector<T> q, k, v, w, out, lse, sum, max, bias, slopes, table, sinks;
   std::vector<std::uint8_t> dense, keep;
   std::vector<std::int64_t> q_lengths, k_lengths, k_start, q_start, ids;
-  std::vector<std::int32_t> buckets, pages;
+  std::vector<std::int32_t> buckets;
+  std::vector<std::int8_t> k_numbers, v_numbers;
+  std::vector<float> k_scales, v_scales;
   std::vector<MaskNode> nodes;
   std::vector<BiasTerm> terms;
   Part part;
@@ -217,6 +220,27 @@ struct Case {
     }
   }
 
+  /// Keys and values of 8 bits, in either form.
+  void make_8_bits(Random& random) {
+    const Element form = random() % 2 ? Element::i8 : Element::sm8;
+    const std::int64_t kept_rows = (p.k_rows + KeyRows::group_rows - 1) / KeyRows::group_rows * KeyRows::group_rows;
+    const auto store = [&](KeyRows& rows, std::int64_t* stride, std::int64_t heads, std::int64_t columns, int piece, std::vector<std::int8_t>& numbers, std::vector<float>& scales) {
+      const std::int64_t group = pick(random, {columns, columns, columns + 3, 4, 16, 5}), groups = (columns + group - 1) / group;
+      numbers.resize(static_cast<std::size_t>(p.batch * heads * kept_rows * columns));
+      for (std::int8_t& x : numbers) {
+        x = static_cast<std::int8_t>(static_cast<int>(random() % 255) - 127);
+        if (form == Element::sm8) x = other_form(x);
+      }
+      for (std::int64_t n = 0; n < p.batch * heads * kept_rows * groups; ++n) scales.push_back(0.0002F * static_cast<float>(1 + random() % 100));
+      rows = {.base = numbers.data(), .row_stride = columns, .scales = scales.data(), .scale_stride = groups, .scale_head_stride = kept_rows * groups, .scale_batch_stride = heads * kept_rows * groups,
+              .scale_group = static_cast<int>(group), .piece = piece, .element = form};
+      stride[1] = kept_rows * columns;
+      stride[0] = heads * stride[1];
+    };
+    store(p.k, p.k_stride, p.k_heads, p.dim, KeyRows::word, k_numbers, k_scales);
+    store(p.v, p.v_stride, p.v_heads, p.value_dim, KeyRows::line, v_numbers, v_scales);
+  }
+
   std::string line() const {
     return ::testing::PrintToString(std::vector<std::int64_t>{p.batch, p.q_heads, p.k_heads, p.q_rows, p.k_rows, p.dim, p.value_dim, p.mask.count, p.bias_count});
   }
@@ -272,11 +296,11 @@ template <typename T>
 class EveryAttentionTarget : public ::testing::TestWithParam<std::string> {};
 
 template <typename T>
-void random_cases(const StripKernel& kernel, int count, unsigned seed, ScoreOp score = ScoreOp::dot) {
+void random_cases(const StripKernel& kernel, int count, unsigned seed, void (Case<T>::*change)(Random&) = nullptr) {
   for (int n = 0; n < count; ++n) {
     Random random(seed + static_cast<unsigned>(n));
     Case<T> c(random);
-    if (score == ScoreOp::additive) c.make_additive(random);
+    if (change) (c.*change)(random);
     SCOPED_TRACE(::testing::Message() << "case " << seed + static_cast<unsigned>(n) << " " << c.line());
     by_specification<T>(c.p);
     const auto out = c.out, lse = c.lse, sum = c.sum, max = c.max;
@@ -304,10 +328,17 @@ void random_cases(const StripKernel& kernel, int count, unsigned seed, ScoreOp s
 TEST_P(EveryAttentionTarget, HasTheBitsOfTheSpecificationF32) { random_cases<float>(attention_target(GetParam().c_str())->f32, 150, 1000); }
 TEST_P(EveryAttentionTarget, HasTheBitsOfTheSpecificationF64) { random_cases<double>(attention_target(GetParam().c_str())->f64, 80, 5000); }
 TEST_P(EveryAttentionTarget, HasTheBitsOfTheSpecificationForAdditiveScoresF32) {
-  random_cases<float>(attention_target(GetParam().c_str())->f32, 40, 9000, ScoreOp::additive);
+  random_cases<float>(attention_target(GetParam().c_str())->f32, 40, 9000, &Case<float>::make_additive);
 }
 TEST_P(EveryAttentionTarget, HasTheBitsOfTheSpecificationForAdditiveScoresF64) {
-  random_cases<double>(attention_target(GetParam().c_str())->f64, 30, 12000, ScoreOp::additive);
+  random_cases<double>(attention_target(GetParam().c_str())->f64, 30, 12000, &Case<double>::make_additive);
+}
+
+TEST_P(EveryAttentionTarget, HasTheBitsOfTheSpecificationOverEightBitsF32) {
+  random_cases<float>(attention_target(GetParam().c_str())->f32, 120, 15000, &Case<float>::make_8_bits);
+}
+TEST_P(EveryAttentionTarget, HasTheBitsOfTheSpecificationOverEightBitsF64) {
+  random_cases<double>(attention_target(GetParam().c_str())->f64, 40, 18000, &Case<double>::make_8_bits);
 }
 
 std::vector<std::string> vector_targets() {

@@ -1,5 +1,6 @@
 // tests/kernels/bf16_attention_test.cc: bf16 attention of this processor's targets against plain loops in the order of docs/numerics.md section 3.8.
 #define ATTN_REF_NAMESPACE ref_of_bf16_attention_test
+#include "kernels/attention/signed_byte.h"
 #include "kernels/attention/target.h"
 #include "kernels/ref/bf16_pairs.h"
 #include "runtime/cpu.h"
@@ -117,14 +118,16 @@ struct Shape {
   std::int64_t q_rows, k_rows, dim, value_dim, left;  // left: keys before its own that a row sees, under a causal mask; -1: no mask
 };
 
-/// Rows of numbers as kernels read them: in whole groups, `piece` elements at a time (KeyRows).
+/// Rows of numbers as kernels read them: in the form that `rows` names, in whole groups, `piece` elements at a time (KeyRows).
 std::vector<std::int8_t> in_groups(const Rows& values, KeyRows rows) {
   constexpr std::int64_t group = KeyRows::group_rows;
   const auto count = static_cast<std::int64_t>(values.size());
   std::vector<std::int8_t> numbers(static_cast<std::size_t>((count + group - 1) / group * group * rows.row_stride), 99);
   for (std::int64_t j = 0; j < count; ++j)
-    for (std::int64_t d = 0; d < rows.row_stride; ++d)
-      numbers[static_cast<std::size_t>(rows.offset(j) + rows.element_offset(j, d))] = static_cast<std::int8_t>(values[static_cast<std::size_t>(j)][static_cast<std::size_t>(d)]);
+    for (std::int64_t d = 0; d < rows.row_stride; ++d) {
+      const auto number = static_cast<std::int8_t>(values[static_cast<std::size_t>(j)][static_cast<std::size_t>(d)]);
+      numbers[static_cast<std::size_t>(rows.offset(j) + rows.element_offset(j, d))] = rows.element == Element::sm8 ? other_form(number) : number;
+    }
   return numbers;
 }
 
@@ -138,7 +141,8 @@ struct Aligned {
 
 class Bf16Attention : public ::testing::TestWithParam<std::string> {};
 
-void has_the_order(const std::string& name, bool bytes) {
+void has_the_order(const std::string& name, Element stored) {
+  const bool bytes = of_8_bits(stored);
   const AttentionTarget& target = *attention_target(name.c_str());
   std::mt19937 random(5);
   std::normal_distribution<float> normal;
@@ -189,7 +193,7 @@ void has_the_order(const std::string& name, bool bytes) {
     p.out = out.data();
     p.k.base = k.data();
     p.v.base = v.data();
-    p.k.element = p.v.element = Element::bf16;
+    p.k.element = p.v.element = stored;
     p.k.row_stride = shape.dim;
     p.v.row_stride = shape.value_dim;
     if (bytes) {
@@ -199,7 +203,6 @@ void has_the_order(const std::string& name, bool bytes) {
       v_numbers = in_groups(keys.v, p.v);
       p.k.base = k_numbers.data();
       p.v.base = v_numbers.data();
-      p.k.element = p.v.element = Element::i8;
       p.k.scales = keys.k_scale.data();
       p.v.scales = keys.v_scale.data();
       p.k.scale_stride = p.v.scale_stride = 1;
@@ -242,8 +245,11 @@ void has_the_order(const std::string& name, bool bytes) {
   }
 }
 
-TEST_P(Bf16Attention, HasTheOrderOfItsTarget) { has_the_order(GetParam(), false); }
-TEST_P(Bf16Attention, MultipliesNumbersOfEightBitsByTheirScalesAfterwards) { has_the_order(GetParam(), true); }
+TEST_P(Bf16Attention, HasTheOrderOfItsTarget) { has_the_order(GetParam(), Element::bf16); }
+TEST_P(Bf16Attention, MultipliesNumbersOfEightBitsByTheirScalesAfterwards) {
+  has_the_order(GetParam(), Element::sm8);
+  has_the_order(GetParam(), Element::i8);
+}
 
 /// Tile registers leave a row's columns in whole vectors from the first on. What merges that needs no tile: it runs wherever bf16 has a product.
 TEST(Bf16Tiles, SpansOverBytesAreMergedColumnByColumn) {

@@ -1,6 +1,6 @@
 // src/kernels/attention/bf16_few_bytes-inl.h: keys and values of 8 bits multiplied as bf16: whole numbers, which bf16 holds exactly.
 //
-//   few rows (decoding)   in registers: the two bytes of a number's bf16 are looked up by its magnitude, in tables of 128
+//   few rows (decoding)   in registers, from Element::sm8: the two bytes of a number's bf16 are looked up by its magnitude, in tables of 128
 //   others                a block of keys at a time, before its products
 //
 // The scale of a key multiplies its score, that of a value its weight (docs/numerics.md section 3.8).
@@ -94,6 +94,12 @@ namespace attn::kernels::HWY_NAMESPACE {
 /// Whether this processor looks up bytes.
 inline bool looks_up_bytes() { return __builtin_cpu_supports("avx512vbmi") != 0; }
 
+/// StripKernel::byte_form of rows that are multiplied from registers.
+inline Element bf16_byte_form(std::int64_t dim, std::int64_t value_dim, std::int64_t group) {
+  const bool registers_take_them = looks_up_bytes() && group >= dim && group >= value_dim && keys_in_byte_tiles(dim, group) && values_in_byte_tiles(value_dim, group);
+  return registers_take_them ? Element::sm8 : Element::i8;
+}
+
 /// Byte `which` of bf16(0) ... bf16(127).
 constexpr std::array<std::uint8_t, 128> bytes_of_numbers(int which) {
   std::array<std::uint8_t, 128> bytes{};
@@ -106,15 +112,13 @@ constexpr std::array<std::uint8_t, 128> bytes_of_numbers(int which) {
 }
 alignas(64) inline constexpr std::array<std::uint8_t, 128> low_bytes = bytes_of_numbers(0), high_bytes = bytes_of_numbers(1);
 
-/// 64 numbers of 8 bits as bf16; within each group of 16 bytes the first 8 of them to `first`, the others to `last`.
+/// 64 numbers of sm8 as bf16; within each group of 16 bytes the first 8 of them to `first`, the others to `last`.
 class Numbers {
  public:
   Numbers() : low_{load(low_bytes, 0), load(low_bytes, 64)}, high_{load(high_bytes, 0), load(high_bytes, 64)}, sign_(_mm512_set1_epi8(-128)) {}
   HWY_INLINE void widen(__m512i bytes, __m512i& first, __m512i& last) const {
-    // in two steps that any pipe takes: an absolute value is in the way of the products on an AMD EPYC of the fourth generation
-    const __m512i magnitude = _mm512_min_epu8(bytes, _mm512_sub_epi8(_mm512_setzero_si512(), bytes));
-    const __m512i low = _mm512_permutex2var_epi8(low_[0], magnitude, low_[1]);
-    const __m512i high = _mm512_ternarylogic_epi64(_mm512_permutex2var_epi8(high_[0], magnitude, high_[1]), bytes, sign_, 0xF8);  // a | (b & c)
+    const __m512i low = _mm512_permutex2var_epi8(low_[0], bytes, low_[1]);  // by the lower seven bits
+    const __m512i high = _mm512_ternarylogic_epi64(_mm512_permutex2var_epi8(high_[0], bytes, high_[1]), bytes, sign_, 0xF8);  // a | (b & c)
     first = _mm512_unpacklo_epi8(low, high);
     last = _mm512_unpackhi_epi8(low, high);
   }

@@ -39,8 +39,8 @@ struct Bf16Strip {
     return p.q_rows <= R ? 1 : blocks < most_blocks ? blocks + 1 : most_blocks;
   }
   /// Of these the last is for keys that do not stay.
-  static std::int64_t key_places(const AttentionProblem& p) { return p.copy_rows || p.k.element == Element::i8 ? kept_blocks(p) : p.dim % 2; }
-  static std::int64_t number_words(const AttentionProblem& p) { return p.v.element == Element::i8 ? keys * value_words(p.value_dim) / 2 : 0; }
+  static std::int64_t key_places(const AttentionProblem& p) { return p.copy_rows || of_8_bits(p.k.element) ? kept_blocks(p) : p.dim % 2; }
+  static std::int64_t number_words(const AttentionProblem& p) { return of_8_bits(p.v.element) ? keys * value_words(p.value_dim) / 2 : 0; }
   static std::size_t bytes(const AttentionProblem& p) {
     const std::int64_t words = (pairs(p.dim) + 15) / 16 * 16 * (R + few_rows) + keys * R + keys / 2 * R + kept_blocks(p) * keys / 2 * value_words(p.value_dim) +
                                flag_words + key_places(p) * keys * pairs(p.dim) + value_words(p.value_dim) +

@@ -46,14 +46,14 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     scales.there = k.scales != nullptr;
     std::memset(wide.zeros, 0, sizeof(std::uint16_t) * static_cast<std::size_t>(p.value_dim));
     spread_next(few ? 4 : (block_keys + p.value_dim) / tile_keys(4, registers), block_keys);
-    few_bytes = registers_of_bytes && few && in_byte_tiles(p, p.keys_begin(map.batch)) && looks_up_bytes();
+    few_bytes = registers_of_bytes && few && in_byte_tiles(p, Element::sm8, p.keys_begin(map.batch)) && looks_up_bytes();
     if (few_bytes) rows_out = RowOutput<float>(strip.block, p.value_dim);  // no column is read past a row
   }
   static std::size_t scratch_bytes(const AttentionProblem& p) { return Bf16Strip::bytes(p) + ScoreVectors<float>::bytes(p); }
   static void begin_task(const AttentionProblem& p, std::int64_t rows, void* scratch) {
     std::uint8_t* const ready = Bf16Strip(scratch, p).ready;
     std::memset(ready, 0, 2 * Bf16Strip::most_blocks);
-    ready[2 * Bf16Strip::most_blocks] = p.k.element == Element::i8 || (p.copy_rows && rows >= least_copying_strips * bf16_rows);
+    ready[2 * Bf16Strip::most_blocks] = of_8_bits(p.k.element) || (p.copy_rows && rows >= least_copying_strips * bf16_rows);
   }
 
   HWY_NOINLINE void load_queries() {

@@ -21,18 +21,18 @@ namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
 /// Whether keys are for these tiles: whole words, each with one scale.
-inline bool keys_in_byte_tiles(const KeyRows& k, std::int64_t columns) {
-  return k.element == Element::i8 && columns % KeyRows::word == 0 && (k.scale_group % KeyRows::word == 0 || k.scale_group >= columns);
+inline bool keys_in_byte_tiles(std::int64_t columns, std::int64_t scale_group) {
+  return columns % KeyRows::word == 0 && (scale_group % KeyRows::word == 0 || scale_group >= columns);
 }
 /// Whether values are: vectors of which each lies in one line and has one scale, also the last, which may share columns with that before (RowOutput).
-inline bool values_in_byte_tiles(const KeyRows& v, std::int64_t columns) {
+inline bool values_in_byte_tiles(std::int64_t columns, std::int64_t scale_group) {
   constexpr int N = lanes<float>;
   const std::int64_t last_line = columns % KeyRows::line;
-  return v.element == Element::i8 && (last_line == 0 || last_line >= N) && (v.scale_group >= columns || (columns % N == 0 && v.scale_group % N == 0));
+  return (last_line == 0 || last_line >= N) && (scale_group >= columns || (columns % N == 0 && scale_group % N == 0));
 }
-/// Whether both are, of a head that begins at key `first`: blocks are of whole groups of rows.
-inline bool in_byte_tiles(const AttentionProblem& p, std::int64_t first) {
-  return keys_in_byte_tiles(p.k, p.dim) && values_in_byte_tiles(p.v, p.value_dim) && first % KeyRows::group_rows == 0;
+/// Whether both are, in the form that the tiles read, of a head that begins at key `first`: blocks are of whole groups of rows.
+inline bool in_byte_tiles(const AttentionProblem& p, Element form, std::int64_t first) {
+  return p.k.element == form && p.v.element == form && keys_in_byte_tiles(p.dim, p.k.scale_group) && values_in_byte_tiles(p.value_dim, p.v.scale_group) && first % KeyRows::group_rows == 0;
 }
 
 /// Vectors of keys that a tile has at most.

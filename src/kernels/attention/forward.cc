@@ -188,6 +188,7 @@ constexpr StripKernel bf16_strip_kernel() {
   StripKernel kernel = ByScore<Bf16Walk, Bf16Walk>::kernel();
   kernel.rows_by_row = attend_bf16_rows<Bf16Walk>;
   kernel.task_strips = 16;  // pairs of values are made once for all of them
+  kernel.byte_form = bf16_byte_form;
   return kernel;
 }
 extern const AttentionTarget amx_table;
@@ -197,6 +198,7 @@ constexpr StripKernel tiled_bf16_strip_kernel() {
   kernel.attend_spans = attend_spans<TiledBf16Walk>;
   kernel.attend_merge = attend_merge<WidenedBf16Walk>;
   kernel.rows_by_row = attend_bf16_rows<TiledBf16Walk>;
+  kernel.byte_form = nullptr;
   return kernel;
 }
 const AttentionTarget amx_table = {"amx", strip_kernel<float>(), strip_kernel<double>(), tiled_bf16_strip_kernel()};

@@ -5,7 +5,7 @@
 namespace attn::kernels {
 
 constexpr std::int64_t bytes_of(Element element) {
-  return element == Element::f64 ? 8 : element == Element::f32 ? 4 : element == Element::i8 ? 1 : 2;
+  return element == Element::f64 ? 8 : element == Element::f32 ? 4 : of_8_bits(element) ? 1 : 2;
 }
 
 /// The rows of one head of one batch item; `stride` between items and heads.

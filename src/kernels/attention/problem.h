@@ -7,7 +7,9 @@
 
 namespace attn::kernels {
 
-enum class Element : std::uint8_t { f32, f64, bf16, f16, i8 };
+enum class Element : std::uint8_t { f32, f64, bf16, f16, i8, sm8 };
+/// A number of 8 bits (signed_byte.h).
+inline bool of_8_bits(Element element) { return element == Element::i8 || element == Element::sm8; }
 
 /// Rows of K or V of one (batch, head): contiguous, strided, paged or quantised.
 struct KeyRows {
@@ -17,19 +19,19 @@ struct KeyRows {
   std::int64_t pages_stride = 0;         // entries between the tables of neighbouring batch items
   int page_shift = 0;                    // log2(rows of a page)
   std::int64_t page_stride = 0;          // elements between pages
-  const float* scales = nullptr;         // i8: scale of (row in memory, group), or null
+  const float* scales = nullptr;         // 8 bits: scale of (row in memory, group), or null
   std::int64_t scale_stride = 0;         // scales between neighbouring rows
   std::int64_t scale_page_stride = 0;    // between pages
   std::int64_t scale_head_stride = 0;    // between heads
   std::int64_t scale_batch_stride = 0;   // between batch items
   int scale_group = 0;                   // elements of a row that share a scale
-  int piece = 0;                         // i8: rows stand in whole groups, [rows / 16][row_stride / piece][16][piece], the last piece perhaps narrower
+  int piece = 0;                         // 8 bits: rows stand in whole groups, [rows / 16][row_stride / piece][16][piece], the last piece perhaps narrower
   Element element = Element::f32;
 
   /// Rows of a group. Few query rows read keys in pieces of a word and values in pieces of a line: nothing has to be turned, and lines lie in order.
   static constexpr std::int64_t group_rows = 16, word = 4, line = 64;
 
-  /// Elements from `base` to row j (of i8: to its group), scales from `scales` to its own.
+  /// Elements from `base` to row j (of 8 bits: to its group), scales from `scales` to its own.
   std::int64_t offset(std::int64_t j) const { return place(piece == 0 ? j : j & -group_rows, row_stride, page_stride); }
   /// Elements from there to element d of the row.
   std::int64_t element_offset(std::int64_t j, std::int64_t d) const {

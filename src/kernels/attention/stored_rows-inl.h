@@ -3,7 +3,7 @@
 //
 // Rows of 8 bits, or of halves where there is no product for them, are never widened as a whole: a block of 64 rows becomes rows of
 // T that stay in the first cache while they are used. The first blocks of a head stay for the other strips of the task, as far as the
-// second cache holds them. Elements are widened exactly; those of i8 are then multiplied by their scale,
+// second cache holds them. Elements are widened exactly; those of 8 bits are then multiplied by their scale,
 // one rounding, as kernels/ref does.
 //
 // Rows that stand far apart ([B, T, H, D] in memory) push each other out of the caches' few sets (problem.copy_rows): the strips of a task
@@ -73,7 +73,20 @@ HWY_INLINE void ask_ahead(const KeyRows& head, std::int64_t bytes, std::int64_t 
   if (head.scales != nullptr) ask_for(place_of(scales_at(head, j)));
 }
 
-/// Columns [first, first + columns) of a group of rows of 8 bits, at most 64 of them from a multiple of that on: the 16 rows `stride` apart.
+/// `count` numbers of 8 bits, a multiple of 16, in the other form.
+HWY_INLINE void to_other_form(const std::int8_t* from, std::int64_t count, std::int8_t* to) {
+  std::int64_t i = 0;
+  const auto whole_vectors = [&](auto d) HWY_ATTR {
+    for (constexpr auto N = static_cast<std::int64_t>(hn::MaxLanes(d)); i + N <= count; i += N) {
+      const auto bytes = hn::LoadU(d, from + i);
+      hn::StoreU(hn::IfNegativeThenElse(bytes, hn::Sub(hn::Set(d, -128), bytes), bytes), d, to + i);
+    }
+  };
+  whole_vectors(hn::Repartition<std::int8_t, Tag<float>>());
+  whole_vectors(hn::CappedTag<std::int8_t, 16>());
+}
+
+/// Columns [first, first + columns) of a group of rows of 8 bits, at most 64 of them from a multiple of that on: the 16 rows `stride` apart, as i8.
 struct BytePiece {
   const std::int8_t* bytes;
   std::int64_t stride;
@@ -83,11 +96,18 @@ struct BytePiece {
     constexpr std::int64_t rows = KeyRows::group_rows, line = KeyRows::line, word = KeyRows::word;
     bytes = reinterpret_cast<const std::int8_t*>(group) + head.element_offset(0, first);
     stride = columns;
-    if (head.piece != word) return;
+    const bool other = head.element == Element::sm8;
+    if (head.piece != word) {
+      if (!other) return;
+      to_other_form(bytes, rows * columns, turned);
+      bytes = turned;
+      return;
+    }
     const std::int64_t whole = columns / word * word;
     turn(reinterpret_cast<const float*>(bytes), rows, whole / word, rows, reinterpret_cast<float*>(turned), line / word);
     for (std::int64_t d = whole; d < columns; ++d)  // a narrower piece
       for (std::int64_t i = 0; i < rows; ++i) turned[i * line + d] = group[head.element_offset(i, first + d)];
+    if (other) to_other_form(turned, rows * line, turned);
     bytes = turned;
     stride = line;
   }
@@ -182,7 +202,7 @@ class StoredRows {
 
   HWY_NOINLINE void load_at(T* memory, const KeyRows& head, std::int64_t columns, const RowRange& rows, const T** to) const {
     for (int r = 0; r < rows.keys; ++r) to[r] = memory + r * stride_;
-    if (head.element == Element::i8) return load_bytes(memory, head, columns, rows);
+    if (of_8_bits(head.element)) return load_bytes(memory, head, columns, rows);
     for (int r = 0; r < rows.keys; ++r) {
       ask_ahead(head, bytes_of(head.element) * columns, rows.first + r, rows.end);
       row(head, columns, rows.first + r, memory + r * stride_);

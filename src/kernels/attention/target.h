@@ -25,6 +25,8 @@ struct StripKernel {
   void (*rows_by_row)(const AttentionProblem&, const LaneMap&, void* scratch);
   /// problem.lane_weights of `keys` keys to `rows` rows, `stride` elements apart.
   void (*turn_lanes)(const void* lanes, std::int64_t keys, std::int64_t rows, void* to, std::int64_t stride);
+  /// The form in which few rows read keys and values of 8 bits fastest, `group` elements a scale. Null: i8.
+  Element (*byte_form)(std::int64_t dim, std::int64_t value_dim, std::int64_t group) = nullptr;
 };
 
 struct AttentionTarget {

@@ -88,7 +88,7 @@ class Walk {
         far(p.batch * (p.k_heads * p.dim + p.v_heads * p.value_dim) * p.k_rows * bytes_of(k.element) > far_bytes) {
     spread_next(in_tiles() ? tiles_of_block() : 4, block_keys);
     keys_in_lanes = few && Score::keys_in_lanes && !has_modifiers(p) && !kept_scores.wanted() && !p.drops() && p.keep == nullptr;
-    if constexpr (takes_bytes) few_bytes = few && in_byte_tiles(p, p.keys_begin(map.batch));
+    if constexpr (takes_bytes) few_bytes = few && in_byte_tiles(p, Element::i8, p.keys_begin(map.batch));
   }
 
  public:

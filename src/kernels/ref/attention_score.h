@@ -7,7 +7,7 @@
 
 namespace attn::kernels::ATTN_REF_NAMESPACE {
 
-/// Row j of K or V of one head, `dim` elements, in the type that is computed in; i8 times its scale.
+/// Row j of K or V of one head, `dim` elements, in the type that is computed in; of 8 bits times its scale.
 template <typename T>
 void load_row(const KeyRows& rows, const std::int64_t (&stride)[2], std::int64_t b, std::int64_t group, std::int64_t j, std::int64_t dim, T* to) {
   KeyRows sequence = rows;

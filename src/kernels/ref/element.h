@@ -1,6 +1,7 @@
 // src/kernels/ref/element.h: elements of any storage type read as the type that is computed in, and written with one rounding.
 #pragma once
 #include "kernels/attention/problem.h"
+#include "kernels/attention/signed_byte.h"
 #include "kernels/ref/math.h"
 
 namespace attn::kernels::ATTN_REF_NAMESPACE {
@@ -28,6 +29,7 @@ T load(const void* base, Element element, std::int64_t i) {
     case Element::bf16: return static_cast<T>(bf16_to_f32(static_cast<const std::uint16_t*>(base)[i]));
     case Element::f16: return static_cast<T>(static_cast<float>(static_cast<const Half*>(base)[i]));
     case Element::i8: return static_cast<T>(static_cast<const std::int8_t*>(base)[i]);
+    case Element::sm8: return static_cast<T>(other_form(static_cast<const std::int8_t*>(base)[i]));
     default: return static_cast<T>(static_cast<const float*>(base)[i]);
   }
 }
