@@ -251,6 +251,25 @@ TEST_P(Bf16Attention, MultipliesNumbersOfEightBitsByTheirScalesAfterwards) {
   has_the_order(GetParam(), Element::i8);
 }
 
+/// What registers multiply is kept as they look it up, and nothing else: the other form would be turned into it for each call.
+TEST(Bf16Bytes, AreKeptInTheFormThatFewRowsRead) {
+  const AttentionTarget* const target = attention_target("avx512");
+  if (target == nullptr || !runtime::cpu().avx512_bf16) GTEST_SKIP() << "no product of bf16";
+  const auto form = target->bf16.byte_form;
+  ASSERT_NE(form, nullptr);
+  Element looked_up = Element::i8;
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512vbmi") != 0) looked_up = Element::sm8;
+#endif
+  EXPECT_EQ(form(64, 64, 64), looked_up);
+  EXPECT_EQ(form(128, 80, 128), looked_up);
+  EXPECT_EQ(form(64, 128, 64), Element::i8);  // two scales a row of values
+  EXPECT_EQ(form(33, 64, 64), Element::i8);
+  EXPECT_EQ(form(64, 72, 72), Element::i8);
+  EXPECT_EQ(target->f32.byte_form, nullptr);
+  EXPECT_EQ(attention_target("amx")->bf16.byte_form, nullptr);
+}
+
 /// Tile registers leave a row's columns in whole vectors from the first on. What merges that needs no tile: it runs wherever bf16 has a product.
 TEST(Bf16Tiles, SpansOverBytesAreMergedColumnByColumn) {
   const AttentionTarget* const target = attention_target("amx");

@@ -8,7 +8,7 @@
 
 namespace attn::kernels {
 
-/// K or V of few rows. Who computes with a place of a group asks for the same place `ahead` groups further on, line by line between its products
+/// K or V of few rows. Who computes with a part of a group asks for that part `ahead` groups further on, line by line between its products
 /// (lines_ahead.h): nothing has to be kept of what was asked for but how many groups.
 class ByteGroups {
  public:

@@ -175,26 +175,25 @@ struct FewRowsByteTile {
   HWY_NOINLINE void operator()(int row, std::int64_t column, float* o) const {
     const Tag<float> d;
     constexpr int N = lanes<float>, width = VECTORS * N, line = static_cast<int>(KeyRows::line);
-    constexpr int line_tiles = width < line ? line / width : 1, key_lines = width < line ? 1 : width / line, step_keys = line_tiles;
-    constexpr int lines = asks_ahead<float> ? step_keys / line_tiles * key_lines : 0;
+    constexpr int step_keys = width < line ? line / width : 1, lines = !asks_ahead<float> ? 0 : width < line ? 1 : width / line;
     Vector<float> sum[ROWS][VECTORS];
     std::int64_t scale_of[VECTORS];
     fold.start(o, sum);
     ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) scale_of[x] = at.scale_of(column + x * N);
     const float* weights = p + row;
     const std::int64_t stride = at.width(column), scale_stride = groups.scale_stride(), weights_stride = p_stride;
-    const std::int64_t turn_of_tile = column / width % line_tiles * stride;  // tiles that share lines ask for other rows' lines each
+    const std::int64_t share = column / width % step_keys * line - column % line;  // tiles that share a step's lines ask for one each
     for_each_byte_group(begin, end, [&](int key, int keys, int first) HWY_ATTR {
       const std::int8_t* value = groups.group(key) + ByteColumns::offset(column) + first * stride;
       const float* scale = groups.scales(key);
       const Place ahead = to_ahead(groups, key, row);
       for (int step = step_keys; keys > 0; keys -= step) {
         if (step_keys > 1 && keys < step) step = keys;
-        const Place asks = place_of(value) + static_cast<Place>(turn_of_tile) + ahead;
+        const Place asks = place_of(value) + static_cast<Place>(share) + ahead;
         for (int n = 0; n < step; ++n, value += stride, scale += scale_stride, weights += weights_stride) {
           Vector<float> values[VECTORS];
           ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) values[x] = hn::Mul(widen(d, value + ByteColumns::offset(x * N)), hn::Set(d, scale[scale_of[x]]));
-          ask_share_of<lines>([&](int i) HWY_ATTR { return asks + static_cast<Place>(i / key_lines * line_tiles * stride + ByteColumns::offset(i % key_lines * line)); }, n, step_keys);
+          ask_share_of<lines>([&](int i) HWY_ATTR { return asks + static_cast<Place>(ByteColumns::offset(i * line)); }, n, step_keys);
           ATTN_UNROLL for (int r = 0; r < ROWS; ++r) {
             const auto weight = hn::Set(d, weights[r]);
             ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) sum[r][x] = hn::MulAdd(values[x], weight, sum[r][x]);

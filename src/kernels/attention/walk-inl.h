@@ -52,7 +52,7 @@ class Walk {
   bool any_span = false;  // a span was merged
   NextHead next;
   std::int64_t next_lines = 0;  // to be asked for in each tile of a block, or quarter
-  bool few_bytes = false;       // few rows over 8 bits
+  bool few_bytes = false;       // few rows over 8 bits, in the form that their tiles read
   bool few;                     // few rows: their output is `rows_out`
   RowOutput<T> rows_out;
   bool keys_in_lanes = false;   // few rows whose scores nobody changes: nor do their weights need rows in the lanes
