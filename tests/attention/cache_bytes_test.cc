@@ -123,7 +123,11 @@ class RandomCall {
     }
     switch (pick(8)) {
       case 0: options_.softcap = 5; break;
-      case 1: options_.bias = Bias::alibi(Bias::alibi_slopes(heads_), Align::bottom_right); break;
+      case 1: {
+        const Tensor slopes = Bias::alibi_slopes(heads_);
+        options_.bias = Bias::alibi(chance(50) ? slopes : slopes.to(dtype_), Align::bottom_right);  // bf16 with a bias of bf16 is computed in f32
+        break;
+      }
       case 2: options_.temperature = 1.7; break;
       default: break;
     }

@@ -88,6 +88,23 @@ HWY_INLINE void for_each_byte_group(int begin, int end, F&& visit) {
 /// From a place of a tile to that which it asks for. The first row's tile asks for what those of other rows use too: they ask for what they use themselves.
 HWY_INLINE Place to_ahead(const ByteGroups& groups, int key, int row) { return row == 0 ? groups.to_ahead(key) : 0; }
 
+/// Whether these tiles read both forms: that of bf16 where there is one. It takes an eighth more time.
+inline constexpr bool tiles_read_sm8 = HWY_TARGET == HWY_AVX3;
+
+/// Bytes of one form as two's complement.
+template <Element FORM, class D>
+HWY_INLINE hn::Vec<D> as_i8(D d, hn::Vec<D> bytes) {
+  if constexpr (FORM == Element::sm8) return other_form(d, bytes);
+  else return bytes;
+}
+/// Calls visit.template operator()<FORM>() of rows that are in tiles.
+template <class F>
+HWY_INLINE void by_form(const KeyRows& rows, F&& visit) {
+  if constexpr (tiles_read_sm8)
+    if (rows.element == Element::sm8) return visit.template operator()<Element::sm8>();
+  visit.template operator()<Element::i8>();
+}
+
 /// Byte b of every word, as a number.
 HWY_INLINE Vector<float> byte_of(Vector<float> words, int b) {
   const Tag<float> d;
@@ -101,6 +118,7 @@ HWY_INLINE Vector<float> byte_of(Vector<float> words, int b) {
 }
 
 /// FewScoresTile for keys of 8 bits: columns [0, columns).
+template <Element FORM>
 struct FewScoresByteTile {
   static constexpr bool wide = true;
   const float* q;
@@ -114,6 +132,7 @@ struct FewScoresByteTile {
   HWY_NOINLINE void operator()(const float* const* keys, std::int64_t, int row, float* scores, std::int64_t to_stride) const {
     const Tag<float> d;
     constexpr int N = lanes<float>, word = KeyRows::word;
+    const hn::Repartition<std::int8_t, Tag<float>> of_bytes;
     constexpr int line_vectors = ByteGroups::rows / N, lines = asks_ahead<float> ? (VECTORS + line_vectors - 1) / line_vectors : 0;
     const float *words[VECTORS], *scales[VECTORS];
     Place ahead[VECTORS];
@@ -134,7 +153,7 @@ struct FewScoresByteTile {
         ++n;
       }
       Vector<float> of_keys[VECTORS];
-      ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) of_keys[v] = hn::LoadU(d, words[v]);
+      ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) of_keys[v] = hn::BitCast(d, as_i8<FORM>(of_bytes, hn::BitCast(of_bytes, hn::LoadU(d, words[v]))));
       ATTN_UNROLL for (int b = 0; b < word; ++b) {
         Vector<float> column[VECTORS];
         ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) column[v] = hn::Mul(byte_of(of_keys[v], b), scale[v]);
@@ -163,6 +182,7 @@ struct FewScoresByteTile {
 };
 
 /// FewRowsTile for values of 8 bits: keys [begin, end) of a block; weights p[key][p_stride], of the first of them on.
+template <Element FORM>
 struct FewRowsByteTile {
   ByteColumns at;
   const ByteGroups& groups;  // of the values
@@ -192,7 +212,7 @@ struct FewRowsByteTile {
         const Place asks = place_of(value) + static_cast<Place>(share) + ahead;
         for (int n = 0; n < step; ++n, value += stride, scale += scale_stride, weights += weights_stride) {
           Vector<float> values[VECTORS];
-          ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) values[x] = hn::Mul(widen(d, value + ByteColumns::offset(x * N)), hn::Set(d, scale[scale_of[x]]));
+          ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) values[x] = hn::Mul(number_of(value + ByteColumns::offset(x * N)), hn::Set(d, scale[scale_of[x]]));
           ask_share_of<lines>([&](int i) HWY_ATTR { return asks + static_cast<Place>(ByteColumns::offset(i * line)); }, n, step_keys);
           ATTN_UNROLL for (int r = 0; r < ROWS; ++r) {
             const auto weight = hn::Set(d, weights[r]);
@@ -202,6 +222,13 @@ struct FewRowsByteTile {
       }
     });
     fold.finish(row, o, sum);
+  }
+
+ private:
+  static HWY_INLINE Vector<float> number_of(const std::int8_t* from) {
+    const hn::Rebind<std::int8_t, Tag<float>> of_bytes;
+    const hn::Rebind<std::int32_t, Tag<float>> whole;
+    return hn::ConvertTo(Tag<float>(), hn::PromoteTo(whole, as_i8<FORM>(of_bytes, hn::LoadU(of_bytes, from))));
   }
 };
 

@@ -125,7 +125,9 @@ class DotScore {
     const FewScores<T> to{FewBlock<T, key_block>(strip).s, key_block, strip.alpha};
     for_each_byte_keys(groups, range.key, range.end, key_block, [&](int key, int vectors, const ByteKeys& found) HWY_ATTR {
       groups.use<asks_ahead<float>>(key, std::min(key + vectors * lanes<float>, range.end));
-      few_scores<byte_vectors>(to, found, 0, key, vectors, few_, FewScoresByteTile{few_queries_, k, dim_, found, key, groups});
+      by_form(k, [&]<Element FORM>() HWY_ATTR {
+        few_scores<byte_vectors>(to, found, 0, key, vectors, few_, FewScoresByteTile<FORM>{few_queries_, k, dim_, found, key, groups});
+      });
     });
     few_maxima(to, few_, range.key, range.end, range.of_vector(0));
   }

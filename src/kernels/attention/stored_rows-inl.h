@@ -73,13 +73,16 @@ HWY_INLINE void ask_ahead(const KeyRows& head, std::int64_t bytes, std::int64_t 
   if (head.scales != nullptr) ask_for(place_of(scales_at(head, j)));
 }
 
-/// `count` numbers of 8 bits, a multiple of 16, in the other form.
+/// Numbers of 8 bits in the other form.
+template <class D>
+HWY_INLINE hn::Vec<D> other_form(D d, hn::Vec<D> bytes) { return hn::IfNegativeThenElse(bytes, hn::Sub(hn::Set(d, -128), bytes), bytes); }
+
+/// `count` of them, a multiple of 16.
 HWY_INLINE void to_other_form(const std::int8_t* from, std::int64_t count, std::int8_t* to) {
   std::int64_t i = 0;
   const auto whole_vectors = [&](auto d) HWY_ATTR {
     for (constexpr auto N = static_cast<std::int64_t>(hn::MaxLanes(d)); i + N <= count; i += N) {
-      const auto bytes = hn::LoadU(d, from + i);
-      hn::StoreU(hn::IfNegativeThenElse(bytes, hn::Sub(hn::Set(d, -128), bytes), bytes), d, to + i);
+      hn::StoreU(other_form(d, hn::LoadU(d, from + i)), d, to + i);
     }
   };
   whole_vectors(hn::Repartition<std::int8_t, Tag<float>>());

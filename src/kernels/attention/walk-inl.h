@@ -88,7 +88,7 @@ class Walk {
         far(p.batch * (p.k_heads * p.dim + p.v_heads * p.value_dim) * p.k_rows * bytes_of(k.element) > far_bytes) {
     spread_next(in_tiles() ? tiles_of_block() : 4, block_keys);
     keys_in_lanes = few && Score::keys_in_lanes && !has_modifiers(p) && !kept_scores.wanted() && !p.drops() && p.keep == nullptr;
-    if constexpr (takes_bytes) few_bytes = few && in_byte_tiles(p, Element::i8, p.keys_begin(map.batch));
+    if constexpr (takes_bytes) few_bytes = few && in_byte_tiles(p, tiles_read_sm8 && p.k.element == Element::sm8 ? Element::sm8 : Element::i8, p.keys_begin(map.batch));
   }
 
  public:
@@ -265,7 +265,9 @@ class Walk {
   void fold_bytes(int key, int end, const T* p, std::int64_t p_stride) {
     if constexpr (takes_bytes) {
       v_groups.use<asks_ahead<float>>(key, end);
-      rows_out.for_each(static_cast<int>(map.count()), FewRowsByteTile{ByteColumns(v), v_groups, key, end, p, p_stride, fold_few_part(true, true)});
+      by_form(v, [&]<Element FORM>() HWY_ATTR {
+        rows_out.for_each(static_cast<int>(map.count()), FewRowsByteTile<FORM>{ByteColumns(v), v_groups, key, end, p, p_stride, fold_few_part(true, true)});
+      });
     }
   }
 
