@@ -13,7 +13,7 @@ namespace attn::kernels {
 class ByteGroups {
  public:
   static constexpr int rows = static_cast<int>(KeyRows::group_rows);
-  /// Twice as far is no faster, half as far takes a quarter more time.
+  /// As many as a tile of keys uses at once. Six or eight take 1 to 3 % more time on an AMD EPYC of the fourth generation.
   static constexpr int ahead = 4;
 
   /// Those of the block of `keys` keys from `first` on, of those before `end`. What comes after the block before may have been asked for. Where there are

@@ -212,7 +212,7 @@ struct FewRowsByteTile {
         const Place asks = place_of(value) + static_cast<Place>(share) + ahead;
         for (int n = 0; n < step; ++n, value += stride, scale += scale_stride, weights += weights_stride) {
           Vector<float> values[VECTORS];
-          ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) values[x] = hn::Mul(number_of(value + ByteColumns::offset(x * N)), hn::Set(d, scale[scale_of[x]]));
+          ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) values[x] = hn::Mul(widen(d, as_i8<FORM>(BytesOfVector(), hn::LoadU(BytesOfVector(), value + ByteColumns::offset(x * N)))), hn::Set(d, scale[scale_of[x]]));
           ask_share_of<lines>([&](int i) HWY_ATTR { return asks + static_cast<Place>(ByteColumns::offset(i * line)); }, n, step_keys);
           ATTN_UNROLL for (int r = 0; r < ROWS; ++r) {
             const auto weight = hn::Set(d, weights[r]);
@@ -222,13 +222,6 @@ struct FewRowsByteTile {
       }
     });
     fold.finish(row, o, sum);
-  }
-
- private:
-  static HWY_INLINE Vector<float> number_of(const std::int8_t* from) {
-    const hn::Rebind<std::int8_t, Tag<float>> of_bytes;
-    const hn::Rebind<std::int32_t, Tag<float>> whole;
-    return hn::ConvertTo(Tag<float>(), hn::PromoteTo(whole, as_i8<FORM>(of_bytes, hn::LoadU(of_bytes, from))));
   }
 };
 

@@ -27,10 +27,9 @@ namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
 /// A vector's worth of stored elements, exactly.
-HWY_INLINE Vector<float> widen(Tag<float> d, const std::int8_t* from) {
-  const hn::Rebind<std::int32_t, Tag<float>> whole;
-  return hn::ConvertTo(d, hn::PromoteTo(whole, hn::LoadU(hn::Rebind<std::int8_t, Tag<float>>(), from)));
-}
+using BytesOfVector = hn::Rebind<std::int8_t, Tag<float>>;
+HWY_INLINE Vector<float> widen(Tag<float> d, hn::Vec<BytesOfVector> bytes) { return hn::ConvertTo(d, hn::PromoteTo(hn::Rebind<std::int32_t, Tag<float>>(), bytes)); }
+HWY_INLINE Vector<float> widen(Tag<float> d, const std::int8_t* from) { return widen(d, hn::LoadU(BytesOfVector(), from)); }
 HWY_INLINE Vector<double> widen(Tag<double> d, const std::int8_t* from) {
   const hn::Rebind<std::int32_t, Tag<double>> whole;
   return hn::PromoteTo(d, hn::PromoteTo(whole, hn::LoadU(hn::Rebind<std::int8_t, Tag<double>>(), from)));
@@ -81,9 +80,7 @@ HWY_INLINE hn::Vec<D> other_form(D d, hn::Vec<D> bytes) { return hn::IfNegativeT
 HWY_INLINE void to_other_form(const std::int8_t* from, std::int64_t count, std::int8_t* to) {
   std::int64_t i = 0;
   const auto whole_vectors = [&](auto d) HWY_ATTR {
-    for (constexpr auto N = static_cast<std::int64_t>(hn::MaxLanes(d)); i + N <= count; i += N) {
-      hn::StoreU(other_form(d, hn::LoadU(d, from + i)), d, to + i);
-    }
+    for (constexpr auto N = static_cast<std::int64_t>(hn::MaxLanes(d)); i + N <= count; i += N) hn::StoreU(other_form(d, hn::LoadU(d, from + i)), d, to + i);
   };
   whole_vectors(hn::Repartition<std::int8_t, Tag<float>>());
   whole_vectors(hn::CappedTag<std::int8_t, 16>());
