@@ -20,15 +20,18 @@ using Kind = ExplainStep::Kind;
 constexpr int kLine = 22, kCharacter = 8, kMargin = 24, kCell = 76;
 constexpr std::int64_t kMostRows = 48, kMostKeys = 32, kMostColumns = 16;
 
-// Colours follow the page: dark text on light, light on dark. The background stays the page's own.
+// Colours follow the page: dark text on light, light on dark. The background stays the page's own. Every rule is of this drawing alone: a
+// notebook shows it inside its own page.
 constexpr std::string_view kStyle =
     "<style>\n"
-    "text{font:13px ui-monospace,Menlo,Consolas,monospace;fill:#1c2430;white-space:pre}\n"
-    ".title{font-weight:700;font-size:15px}.head{font-weight:700}.faint{fill:#5a6675}.formula{fill:#0b6a77}\n"
-    ".page{fill:#ffffff}.rule{stroke:#c9d1da}.on-dark{fill:#ffffff}.on-light{fill:#10151c}\n"
-    "@media (prefers-color-scheme: "
-    "dark){text{fill:#e6ebf2}.faint{fill:#9aa7b6}.formula{fill:#6fd3df}.page{fill:#12161c}.rule{stroke:#39424e}"
-    ".on-dark{fill:#ffffff}.on-light{fill:#10151c}}\n"
+    ".attn-explain text{font:13px ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace;fill:#1c2430;white-space:pre}\n"
+    ".attn-explain .title{font-weight:700;font-size:15px}.attn-explain .head{font-weight:700}\n"
+    ".attn-explain .faint{fill:#5a6675}.attn-explain .formula{fill:#0b6a77}\n"
+    ".attn-explain .page{fill:#ffffff}.attn-explain .rule{stroke:#c9d1da}\n"
+    ".attn-explain .on-dark{fill:#ffffff}.attn-explain .on-light{fill:#000000}\n"
+    "@media (prefers-color-scheme: dark){.attn-explain text{fill:#e6ebf2}.attn-explain .faint{fill:#9aa7b6}\n"
+    ".attn-explain .formula{fill:#6fd3df}.attn-explain .page{fill:#12161c}.attn-explain .rule{stroke:#39424e}\n"
+    ".attn-explain .on-dark{fill:#ffffff}.attn-explain .on-light{fill:#000000}}\n"
     "</style>\n";
 
 std::string escaped(std::string_view text) {
@@ -59,7 +62,7 @@ class Drawing {
     }
     const std::string label = escaped(fmt::format("attn explain: {}", fmt::join(explanation_.texts, " | ")));
     return fmt::format(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" role=\"img\" aria-label=\"{0}\" width=\"{1}\" height=\"{2}\" viewBox=\"0 0 {1} {2}\">\n"
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"attn-explain\" role=\"img\" aria-label=\"{0}\" width=\"{1}\" height=\"{2}\" viewBox=\"0 0 {1} {2}\">\n"
         "<title>{0}</title>\n{3}<rect class=\"page\" width=\"{1}\" height=\"{2}\"/>\n{4}</svg>\n",
         label, right_ + kMargin, y_ + kMargin, kStyle, shapes_);
   }
@@ -68,6 +71,7 @@ class Drawing {
   enum class Anchor { start, end, middle };
 
   void text(int x, std::string_view style, std::string_view words, Anchor anchor = Anchor::start) {
+    if (words.empty()) return;
     const int width = display_width(words) * kCharacter;
     if (anchor == Anchor::start) right_ = std::max(right_, x + width);
     constexpr std::string_view anchors[] = {"", " text-anchor=\"end\"", " text-anchor=\"middle\""};

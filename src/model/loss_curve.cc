@@ -15,12 +15,15 @@ constexpr std::size_t kMostPoints = 1200;  // of the line of batches: about two 
 
 constexpr std::string_view kStyle =
     "<style>\n"
-    "text{font:13px ui-monospace,Menlo,Consolas,monospace;fill:#1c2430}.title{font-weight:700;font-size:15px}.faint{fill:#5a6675}\n"
-    ".page{fill:#ffffff}.grid{stroke:#dfe4ea}.axis{stroke:#5a6675}path{fill:none;stroke-linejoin:round}\n"
-    ".batch{stroke:#9db8d9;stroke-width:1}.train{stroke:#1f5fa8;stroke-width:2}.valid{stroke:#c2410c;stroke-width:2}\n"
-    "circle{fill:#c2410c}text.train{fill:#1f5fa8;stroke:none}text.valid{fill:#c2410c;stroke:none}\n"
-    "@media (prefers-color-scheme: dark){text{fill:#e6ebf2}.faint{fill:#9aa7b6}.page{fill:#12161c}.grid{stroke:#2a323c}.axis{stroke:#9aa7b6}\n"
-    ".batch{stroke:#3b5573}.train{stroke:#7cb7ff}.valid{stroke:#ff9e64}circle{fill:#ff9e64}text.train{fill:#7cb7ff}text.valid{fill:#ff9e64}}\n"
+    ".attn-loss text{font:13px ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace;fill:#1c2430}\n"
+    ".attn-loss .title{font-weight:700;font-size:15px}.attn-loss .faint{fill:#5a6675}\n"
+    ".attn-loss .page{fill:#ffffff}.attn-loss .grid{stroke:#dfe4ea}.attn-loss .axis{stroke:#5a6675}\n"
+    ".attn-loss path{fill:none;stroke-linejoin:round}.attn-loss .batch{stroke:#9db8d9;stroke-width:1}\n"
+    ".attn-loss .train{stroke:#1f5fa8;stroke-width:2}.attn-loss .valid{stroke:#c2410c;stroke-width:2}.attn-loss circle{fill:#c2410c}\n"
+    ".attn-loss text.train{fill:#1f5fa8;stroke:none}.attn-loss text.valid{fill:#c2410c;stroke:none}\n"
+    "@media (prefers-color-scheme: dark){.attn-loss text{fill:#e6ebf2}.attn-loss .faint{fill:#9aa7b6}.attn-loss .page{fill:#12161c}\n"
+    ".attn-loss .grid{stroke:#2a323c}.attn-loss .axis{stroke:#9aa7b6}.attn-loss .batch{stroke:#3b5573}.attn-loss .train{stroke:#7cb7ff}\n"
+    ".attn-loss .valid{stroke:#ff9e64}.attn-loss circle{fill:#ff9e64}.attn-loss text.train{fill:#7cb7ff}.attn-loss text.valid{fill:#ff9e64}}\n"
     "</style>\n";
 
 std::string escaped(std::string_view text) {
@@ -103,7 +106,7 @@ class Curve {
     for (const Point& p : validations_) shapes_ += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\"/>\n", x(p.x), y(p.y));
     legend(title);
     return fmt::format(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" role=\"img\" aria-label=\"{0}\" width=\"{1}\" height=\"{2}\" viewBox=\"0 0 {1} {2}\">\n"
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"attn-loss\" role=\"img\" aria-label=\"{0}\" width=\"{1}\" height=\"{2}\" viewBox=\"0 0 {1} {2}\">\n"
         "<title>{0}</title>\n{3}<rect class=\"page\" width=\"{1}\" height=\"{2}\"/>\n{4}</svg>\n",
         escaped(title), kWidth, kHeight, kStyle, shapes_);
   }

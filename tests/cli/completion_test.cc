@@ -60,7 +60,7 @@ TEST(Completion, Bash) {
 }
 
 TEST(Completion, Fish) {
-  if (!there_is("fish")) GTEST_SKIP() << "no fish here";
+  if (!there_is("fish")) GTEST_SKIP() << "not installed: fish (./setup --dev)";
   const Folder folder;
   folder.write("a call.json", "{}");
   const std::string begin = "cd '" + folder.file(".") + "' && HOME=$PWD fish --no-config -c '" + attn_command.substr(1, attn_command.size() - 2) + " completion fish | source; complete -C \"";
@@ -70,7 +70,7 @@ TEST(Completion, Fish) {
 }
 
 TEST(Completion, Zsh) {
-  if (!there_is("zsh")) GTEST_SKIP() << "no zsh here";
+  if (!there_is("zsh")) GTEST_SKIP() << "not installed: zsh (./setup --dev)";
   const Folder folder;
   folder.write("a call.json", "{}");
   folder.write("_attn", attn_says("completion zsh").out);
