@@ -44,9 +44,9 @@ std::vector<std::string> chosen(const BenchOptions& options) {
 
 void measure_all(const BenchOptions& options) {
   const std::vector<std::string> lines = chosen(options);
-  if (options.list) return print(fmt::format("{}\n", fmt::join(lines, "\n")));
   std::vector<cases::Case> rows;
   for (const std::string& line : lines) rows.push_back(cases::parse_case(line));
+  if (options.list) return print(fmt::format("{}\n", fmt::join(lines, "\n")));
   const bool live = ::isatty(STDERR_FILENO) != 0;
   const bench::Environment environment = bench::measure_environment();
   print(options.json ? "[\n" + bench::json_environment(environment) : bench::table_environment(environment) + bench::table_head());
@@ -76,6 +76,7 @@ Verb add_bench(CLI::App& app) {
   parser->footer("Example\n  attn bench --only decode --only bf16 --seconds 0.2");
   return {parser, [options](const std::vector<std::string>& rest) {
             no_more(rest);
+            if (options->serve && !options->lines.empty()) throw UsageError{"--serve reads its lines from stdin; a LINE is one argument too many"};
             if (options->serve) return bench::serve(std::cin, std::cout);
             measure_all(*options);
           }};

@@ -21,8 +21,10 @@ namespace {
 
 constexpr int kFailed = 1, kUsage = 2;
 
+constexpr std::size_t kLongest = 500;  // bytes of an error, whatever was given
+
 int complain(int code, const std::string& who, std::string_view what) {
-  const std::string line = one_line(fmt::format("{}: {}", who, what)) + "\n";
+  const std::string line = shortened(one_line(fmt::format("{}: {}", who, what)), kLongest - 1) + "\n";
   std::fwrite(line.data(), 1, line.size(), stderr);
   return code;
 }

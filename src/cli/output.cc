@@ -79,6 +79,16 @@ std::string one_line(std::string_view text) {
   return explain_detail::printable(joined);
 }
 
+std::string shortened(std::string text, std::size_t most) {
+  constexpr std::string_view gap = " ... ";
+  if (text.size() <= most) return text;
+  const auto inside = [&](std::size_t at) { return (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80; };  // of a character
+  std::size_t begin = (most - gap.size()) / 2, end = text.size() - begin;
+  while (begin > 0 && inside(begin)) --begin;
+  while (end < text.size() && inside(end)) ++end;
+  return text.replace(begin, end - begin, gap);
+}
+
 std::string counted(std::int64_t n, std::string_view what) { return std::to_string(n) + " " + std::string(what) + (n == 1 ? "" : "s"); }
 
 }  // namespace attn::cli

@@ -30,6 +30,8 @@ std::string without_mark(std::string text);
 
 /// Without line ends and control characters.
 std::string one_line(std::string_view text);
+/// At most `most` bytes, cut in its middle: an error opens with who speaks and often closes with what is needed.
+std::string shortened(std::string text, std::size_t most);
 
 /// "1 token", "3 tokens".
 std::string counted(std::int64_t n, std::string_view what);
