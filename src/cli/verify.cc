@@ -9,8 +9,11 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "verify/coverage.h"
+
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 
@@ -39,6 +42,44 @@ std::string as_text(const VerifyReport& report) {
   return text + fmt::format("numerics {}, digest {}\n", numerics_version, report.digest);
 }
 
+/// The cases of the tables by option, path and dtype; a letter where there are none, and below what it means.
+std::string coverage() {
+  using namespace cases;
+  std::vector<std::string> lines = case_lines(full);
+  for (std::string& line : coverage_lines()) lines.push_back(std::move(line));
+  std::vector<std::pair<Case, std::string>> all;
+  for (const std::string& line : lines)
+    if (const Case c = parse_case(line); c.is_attention()) all.emplace_back(c, to_line(c));
+  std::vector<std::string> reasons;
+  const auto letter = [&](const std::string& reason) {
+    const auto found = std::find(reasons.begin(), reasons.end(), reason);
+    if (found != reasons.end()) return std::string(1, static_cast<char>('a' + (found - reasons.begin())));
+    reasons.push_back(reason);
+    return std::string(1, static_cast<char>('a' + reasons.size() - 1));
+  };
+  std::string text = fmt::format("Cases of attention, of {} in all: f32, f64, bf16, f16\n\n{:<24}", lines.size(), "");
+  for (const char* path : path_names) text += fmt::format("{:<15}", path);
+  for (const CoverageOption& option : coverage_options()) {
+    text.erase(text.find_last_not_of(' ') + 1);
+    text += fmt::format("\n{:<24}", option.name);
+    for (int path = 0; path < static_cast<int>(std::size(path_names)); ++path) {
+      std::string cell;
+      for (const Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16}) {
+        const auto count = std::count_if(all.begin(), all.end(), [&](const auto& one) {
+          return one.first.dtype == dtype && path_of(one.first) == static_cast<Path>(path) && one.second.find(option.mark) != std::string::npos;
+        });
+        const char* reason = why_not(option, static_cast<Path>(path), dtype);
+        cell += fmt::format("{} ", count > 0 ? std::to_string(count) : reason != nullptr ? letter(reason) : "none");
+      }
+      text += fmt::format("{:<15}", cell);
+    }
+  }
+  text.erase(text.find_last_not_of(' ') + 1);
+  text += "\n\n";
+  for (const std::string& reason : reasons) text += fmt::format("{}: {}\n", letter(reason), reason);
+  return text;
+}
+
 void show_progress(std::int64_t done, std::int64_t total) {
   std::fputs(done == total ? "\r\033[K" : fmt::format("\r{}/{}", done, total).c_str(), stderr);
 }
@@ -55,14 +96,17 @@ void run_verify(VerifyOptions options, bool json) {
 Verb add_verify(CLI::App& app) {
   CLI::App* parser = app.add_subcommand("verify", "Every kernel of this machine against the specification");
   auto options = std::make_shared<VerifyOptions>();
-  auto json = std::make_shared<bool>(false);
+  auto json = std::make_shared<bool>(false), list = std::make_shared<bool>(false);
   parser->allow_extras();
   parser->add_option("LINE", options->line, "One case instead of the table, as a failure names it")->type_name("");
   parser->add_flag("--quick", options->quick, "The small table");
+  parser->add_flag("--list", *list, "How many cases each option has on each path in each dtype, without running them");
   parser->add_flag("--json", *json, "The same as JSON");
   parser->footer("Exit status 1 when a bit differs.\n\nExample\n  attn verify --quick");
-  return {parser, [options, json](const std::vector<std::string>& rest) {
+  return {parser, [options, json, list](const std::vector<std::string>& rest) {
             no_more(rest);
+            if (*list && (*json || options->quick || !options->line.empty())) throw UsageError{"--list goes alone: it lists the whole table, as text"};
+            if (*list) return print(coverage());
             run_verify(*options, *json);
           }};
 }

@@ -46,7 +46,7 @@ struct Number {
   const char* name;
   double Case::* value;
 };
-constexpr Number numbers[] = {{"softcap", &Case::softcap}, {"temperature", &Case::temperature}, {"dropout", &Case::dropout}};
+constexpr Number numbers[] = {{"scale", &Case::scale}, {"softcap", &Case::softcap}, {"temperature", &Case::temperature}, {"dropout", &Case::dropout}};
 
 constexpr const char* ops[] = {"attention", "attention_decode", "attention_backward", "matmul", "softmax", "log_softmax", "layer_norm", "rms_norm", "sum", "exp",
                                "log",       "tanh",             "sin",    "cos",     "sigmoid",     "silu",       "gelu",    "gelu_tanh"};

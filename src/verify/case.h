@@ -25,6 +25,7 @@ struct Case {
   std::string lengths = "none";  // none, keys, rows, starts, all; packed: B sequences of Tq / 32 to Tq rows one behind the other
   std::string layout = "plain";  // attention: plain, turned ([B, T, H, D] in memory); matmul: nn, nt, tn
   std::string hidden = "plain";  // what keys that the lengths hide hold: plain or nan
+  double scale = 0;              // of the dot product; 0: 1/sqrt(D)
   double softcap = 0, temperature = 1, dropout = 0;
   std::int64_t sinks = 0;        // 1: a sink per head
   std::string weights = "none";  // what the call gives back of them: none, full, head_average, column_sums, rows (every fifth), top_k (4)

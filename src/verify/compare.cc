@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "verify/coverage.h"
 #include "verify/same.h"
 
 #include <map>
@@ -72,7 +73,10 @@ VerifyReport compare(const std::vector<std::string>& lines, const std::vector<Wa
 namespace attn {
 
 VerifyReport verify(const VerifyOptions& options) {
-  const std::vector<std::string> lines = options.line.empty() ? cases::case_lines(options.quick ? cases::smoke : cases::full) : std::vector<std::string>{options.line};
+  std::vector<std::string> lines{options.line};
+  if (options.line.empty()) lines = cases::case_lines(options.quick ? cases::smoke : cases::full);
+  if (options.line.empty() && !options.quick)
+    for (std::string& line : cases::coverage_lines()) lines.push_back(std::move(line));
   return cases::compare(lines, cases::all_ways(), options.progress);
 }
 

@@ -191,6 +191,7 @@ void attention_inputs(const Case& c, std::uint64_t seed, Inputs& in) {
   in.options.mask = mask_of(c, seed + 4);
   in.options.bias = bias_of(c, c.bias, seed + 5);
   in.options.score_mod = score_mod_of(c, seed + 5);
+  if (c.scale != 0) in.options.scale = c.scale;
   in.options.softcap = c.softcap;
   in.options.temperature = c.temperature;
   if (c.dropout > 1) throw ValueError("case: dropout is a probability");
