@@ -1,0 +1,25 @@
+// fuzz/explain_options.h: options of explain, drawn from an input's choices.
+#pragma once
+#include "fuzz.h"
+
+namespace attn::fuzz {
+
+inline ExplainOptions explain_options(Choices& in) {
+  ExplainOptions o;
+  o.score = in.pick({Score::Kind::scaled_dot, Score::Kind::dot, Score::Kind::general, Score::Kind::additive});
+  o.mask = in.pick({Mask{}, Mask::causal(), Mask::window(2, 1), Mask::causal(Align::bottom_right), Mask::none()});
+  o.heads = in.below(4), o.dim = in.below(5), o.dk = in.below(5), o.dv = in.below(5);
+  o.positions = in.pick({Positions::none, Positions::sinusoidal, Positions::rotary});
+  o.tokens = in.pick({text::Tokens::automatic, text::Tokens::words, text::Tokens::characters});
+  o.bias = in.pick({ExplainBias::none, ExplainBias::alibi, ExplainBias::relative});
+  o.softcap = in.pick({0.0, 1.5, -1.0}), o.temperature = in.pick({1.0, 0.5, 0.0}),
+  o.dropout_p = in.pick({0.0, 0.5, 1.5});
+  if (in.coin()) o.query = in.between(-1, 5);
+  if (in.coin()) o.cache = in.pick({KvStorage::same, KvStorage::int8});
+  o.weights = in.pick({Weights(), Weights(Weights::full), Weights(Weights::column_sums), Weights::top_k(2)});
+  o.packed = in.coin(), o.gradients = in.coin();
+  o.language = in.pick({Language::en, Language::zh});
+  return o;
+}
+
+}  // namespace attn::fuzz
