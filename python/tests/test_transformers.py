@@ -1,6 +1,8 @@
 # python/tests/test_transformers.py: attn as an attention implementation of Hugging Face transformers.
+import copy
 import os
 import pathlib
+import pickle
 
 import pytest
 
@@ -10,6 +12,7 @@ transformers = pytest.importorskip("transformers")
 
 import attn.torch
 import attn.integrations.transformers as integration
+from attn.integrations._eager_mask import EagerMask, eager_mask
 from transformers import AutoModelForCausalLM
 
 integration.register()
@@ -18,6 +21,9 @@ SMALL = dict(vocab_size=99, hidden_size=32, intermediate_size=64, num_hidden_lay
 IDS = dict(eos_token_id=None, pad_token_id=0, bos_token_id=0)
 CONFIGS = {
     "gpt2": lambda: transformers.GPT2Config(vocab_size=99, n_positions=64, n_embd=32, n_layer=2, n_head=4, **IDS),
+    "opt": lambda: transformers.OPTConfig(
+        vocab_size=99, hidden_size=32, word_embed_proj_dim=32, ffn_dim=64, num_hidden_layers=2, num_attention_heads=4, **IDS
+    ),
     "llama": lambda: transformers.LlamaConfig(**SMALL, **IDS),
     "mistral, a window of 4": lambda: transformers.MistralConfig(**SMALL, **IDS, sliding_window=4),
     "gemma2, softcap and windows": lambda: transformers.Gemma2Config(**SMALL, **IDS, tie_word_embeddings=False, head_dim=8, sliding_window=4, attn_logit_softcapping=5.0),
@@ -82,7 +88,7 @@ def test_gradients_and_weights(name):
     assert abs(loss - eager_loss) <= 1e-5 * abs(eager_loss)
     for a, b in zip(grads, eager_grads):
         assert (a - b).abs().max() <= 1e-4 * b.abs().max().clamp(min=1)
-    assert len(weights) == len(eager_weights) == 2 or name == "gpt2"  # it never says that weights are wanted
+    assert len(weights) == len(eager_weights) == 2  # GPT-2 and OPT never pass on that weights are wanted
     for a, b in zip(weights, eager_weights):
         b = b[..., : a.shape[-1]]
         assert a.shape == b.shape and (a - b).abs().max() <= 1e-5
@@ -96,6 +102,88 @@ def test_padding_reaches_the_kernel():
     whole = {**given, "attention_mask": torch.ones_like(given["attention_mask"])}
     with torch.no_grad():
         assert not torch.allclose(model(**given).logits[2, -1], model(**whole).logits[2, -1], atol=1e-3)
+
+
+BLOOM = dict(vocab_size=99, hidden_size=32, n_layer=2, n_head=4, **IDS)
+
+
+def test_a_model_that_never_calls_the_function_is_refused_by_name():
+    """BLOOM adds the mask to its scores: one in another form than eager's shows it the next token."""
+    needed = r"^attn: BloomForCausalLM computes its attention itself .*; load it with attn_implementation=\"eager\""
+    with pytest.raises(ValueError, match=needed):
+        AutoModelForCausalLM.from_config(transformers.BloomConfig(**BLOOM), attn_implementation="attn")
+    falcon = transformers.FalconConfig(vocab_size=99, hidden_size=32, num_hidden_layers=2, num_attention_heads=4)
+    with pytest.raises(ValueError, match="^attn: FalconForCausalLM computes its attention itself"):  # by a list of names
+        AutoModelForCausalLM.from_config(falcon, attn_implementation="attn")
+    model = AutoModelForCausalLM.from_config(transformers.BloomConfig(**BLOOM), attn_implementation="eager").eval()
+    model.set_attn_implementation("attn")  # transformers warns, and leaves it eager
+    with torch.no_grad():
+        first = [model(torch.tensor([[5, 6, 7, last]])).logits[0, 0] for last in (8, 9)]
+    assert torch.equal(*first)
+
+
+def test_a_part_that_never_calls_the_function_stays_eager():
+    small = dict(hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=64)
+    pictures, texts = transformers.ViTConfig(**small, image_size=16, patch_size=8), transformers.BloomConfig(**BLOOM)
+    config = transformers.VisionTextDualEncoderConfig.from_vision_text_configs(pictures, texts)
+    config._attn_implementation = "attn"
+    model = transformers.VisionTextDualEncoderModel(config).eval()
+    assert model.text_model.config._attn_implementation == "eager"
+    assert model.vision_model.config._attn_implementation == "attn"
+
+
+def mask_of(**options):
+    """Rows 0 .. 3 of two texts, the second with two keys of padding before it."""
+    padding = torch.tensor([[1, 1, 1, 1], [0, 0, 1, 1]]).bool()
+    given = dict(batch_size=2, q_length=4, kv_length=4, attention_mask=padding, dtype=torch.float32, **options)
+    return eager_mask(**given), transformers.masking_utils.eager_mask(**given)
+
+
+def attended(mask):
+    torch.manual_seed(3)
+    query, key, value = (torch.randn(2, 2, 4, 8) for _ in range(3))
+    output, _ = integration.attention(torch.nn.Module(), query, key, value, mask)
+    expected = torch.softmax(query @ key.transpose(-1, -2) * 8**-0.5 + (mask + 0), dim=-1) @ value
+    return output.transpose(1, 2), expected
+
+
+CHANGES = {
+    "none": lambda m: m,
+    "by a view": lambda m: m[:, :, :, 1:].fill_(0),
+    "in place": lambda m: m.fill_(-1.0),
+    "of another": lambda m: m.masked_fill(m == 0, 0.5),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_masks_are_eagers_for_whoever_reads_them(change):
+    mask, expected = mask_of()
+    assert type(mask) is EagerMask and mask.shape == expected.shape and mask.dtype == expected.dtype
+    reads = (lambda m: m + 1, lambda m: m[:, :, 1:], lambda m: m.to(torch.float64), lambda m: m == 0, lambda m: m.tolist())
+    for compute in reads:
+        found, wanted = compute(mask_of()[0]), compute(expected)
+        assert found == wanted if isinstance(found, list) else torch.equal(found, wanted)
+    for copied in (copy.deepcopy(mask), pickle.loads(pickle.dumps(mask)), torch.from_numpy(mask.numpy())):
+        assert torch.equal(copied, expected)
+    mask = mask_of()[0]
+    change(mask)
+    change(expected)
+    assert torch.equal(mask + 0, expected)
+    output, wanted = attended(mask)
+    assert (output - wanted).abs().max() <= 1e-6
+
+
+def test_nothing_is_causal_by_guess():
+    """A module that does not say so is not, as under eager; an explicit word comes first."""
+    module, x = torch.nn.Module(), torch.randn(1, 2, 5, 4)
+
+    def sees_all(**given):
+        masks = (None, torch.zeros(1, 1, 5, 5))
+        return torch.equal(*(integration.attention(module, x, x, x, mask, **given)[0] for mask in masks))
+
+    assert sees_all() and not sees_all(is_causal=True)
+    module.is_causal = True
+    assert not sees_all() and sees_all(is_causal=False)
 
 
 def test_what_is_not_understood_is_refused():

@@ -1,21 +1,98 @@
 # python/attn/integrations/transformers.py: attn as an attention implementation of Hugging Face transformers.
 """`register()`, then `attn_implementation="attn"`:
 
-    import attn.integrations.transformers
-    attn.integrations.transformers.register()
-    model = AutoModel.from_pretrained(name, attn_implementation="attn")
+import attn.integrations.transformers
+attn.integrations.transformers.register()
+model = AutoModel.from_pretrained(name, attn_implementation="attn")
 """
 
-import torch
-from transformers import AttentionInterface
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+import functools
+import inspect
+import sys
+import weakref
 
+import torch
+from transformers import AttentionInterface, PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import AttentionMaskInterface
+
+from attn.integrations._eager_mask import EagerMask, blind_rows, eager_mask
+from attn.integrations._model_source import calls_attention, lacks_a_class
 from attn.torch import _call
 from attn.torch.functional import _FULL, _NONE, attend
 
+try:
+    from transformers.utils.output_capturing import _active_collector
+except ImportError:  # elsewhere in other versions: then weights are given where the model asks for them
+    _active_collector = None
+
 # What changes the result and is not understood here: better an error than another number.
 _REFUSED = ("score_mod", "block_mask", "head_mask")
+# What an eager function may name: known here too, or (a window) already in the mask.
+_KNOWN = frozenset(
+    "module query key value query_states key_states value_states attention_mask scaling dropout is_causal softcap "
+    "s_aux sinks position_bias output_attentions sliding_window".split()
+)
+
+_names = set()
+_parts = (
+    weakref.WeakValueDictionary()
+)  # configs of models inside a model, by identity: they know no equality that is quick
+
+
+@functools.lru_cache(maxsize=None)
+def _unknown(module_class):
+    """The options that the model's own eager function names and this integration does not know."""
+    eager = getattr(sys.modules.get(module_class.__module__), "eager_attention_forward", None)
+    named = inspect.signature(eager).parameters.values() if inspect.isfunction(eager) else ()
+    return tuple(p.name for p in named if p.kind is not p.VAR_KEYWORD and p.name not in (*_KNOWN, *_REFUSED))
+
+
+def _weights_wanted():
+    """Whether transformers collects attention weights now; few models pass output_attentions on."""
+    if _active_collector is None:
+        return False
+    # Dynamo reads no context variable; the collector has a plain one beside it then.
+    collected = _active_collector.global_var if torch.compiler.is_compiling() else _active_collector.get()
+    return collected is not None and any("attentions" in name for name in collected)
+
+
+def _chosen(indices, keys):
+    """[B, 1, Tq, Tk] of the keys that each row chose: indices [B, Tq, n]."""
+    return (
+        indices.new_zeros((*indices.shape[:-1], keys), dtype=torch.bool).scatter(-1, indices.long(), True).unsqueeze(1)
+    )
+
+
+def _block_mask(module, block_indices, causal, mask, query, key, position_ids):
+    """The module's own mask of the blocks that its rows chose, as made for "eager"; without a mask it is causal."""
+    rows, keys = query.shape[2], key.shape[2]
+    if mask is None and not causal:
+        mask = query.new_ones(1, 1, rows, keys, dtype=torch.bool)
+    positions = torch.arange(keys - rows, keys, device=query.device) if position_ids is None else position_ids
+    positions = (positions if positions.dim() > 1 else positions[None]).expand(query.shape[0], -1)
+    return module.indexer.build_block_mask(block_indices, mask, keys, query.dtype, query.device, positions)
+
+
+def _with_sinks(query, key, value, causal, mask, bias, sinks):
+    """(key, value, mask, bias) with one key more, whose score is the row's sink and whose value is 0."""
+    rows, keys = query.shape[2], key.shape[2]
+    if causal:
+        mask = torch.ones(1, 1, rows, keys, dtype=torch.bool, device=query.device).tril()
+    if mask is not None:
+        mask = torch.nn.functional.pad(mask, (0, 1), value=True)
+    bias = sinks.new_zeros(1, 1, 1, keys) if bias is None else bias
+    bias = torch.cat((bias.expand(*sinks.shape[:3], keys), sinks.to(bias.dtype)), dim=-1)
+    key, value = (torch.nn.functional.pad(x, (0, 0, 0, 1)) for x in (key, value))
+    return key, value, mask, bias
+
+
+def _as_eager(blind, value, output, weights):
+    """Where a row sees no key (padding, mostly) its scores drown in eager's mask, and all keys weigh the same there."""
+    mean = value.mean(dim=2, keepdim=True).repeat_interleave(output.shape[1] // value.shape[1], dim=1)
+    return torch.where(blind, mean, output), (
+        None if weights is None else torch.where(blind, 1 / value.shape[2], weights)
+    )
 
 
 def attention(
@@ -30,30 +107,59 @@ def attention(
     softcap=None,
     s_aux=None,
     position_bias=None,
-    cache=None,
+    indices=None,
+    block_indices=None,
+    sinks=None,
     output_attentions=False,
     **options,
 ):
-    """One layer's attention: query [B, Hq, Tq, D], key [B, Hk, Tk, D], value [B, Hk, Tk, Dv] -> ([B, Tq, Hq, Dv], weights or None).
+    """One layer's attention.
 
-    attention_mask: bool (True takes part) or floating (added), broadcastable to [B, Hq, Tq, Tk]. None means: every key, or, of a causal
-    module with more rows than one, those up to the row, from the first key on (keys of a static cache that are not there yet are
-    beyond it). `softcap`, `s_aux` (a logit a head that takes weight: sinks) and `position_bias` (added) as the models give them.
+    query [B, Hq, Tq, D], key [B, Hk, Tk, D], value [B, Hk, Tk, Dv] -> ([B, Tq, Hq, Dv], weights or None).
+
+    attention_mask: bool (True takes part) or floating (added), broadcastable to [B, Hq, Tq, Tk]. None means: every key,
+    or, of a module that says `is_causal` with more rows than one, those up to the row, from the first key on (keys of a
+    static cache that are not there yet are beyond it). `softcap`, `s_aux` (a logit a head that takes weight) or `sinks`
+    (a logit a row: [B, Hq, Tq, 1]), `position_bias` (added), `indices` and `block_indices` (the keys, or blocks of
+    keys, that a row chose) as the models give them.
     """
-    for name in _REFUSED:
+    # Dynamo cannot see through the cache.
+    for name in _REFUSED if torch.compiler.is_compiling() else (*_REFUSED, *_unknown(type(module))):
         if options.get(name) is not None:
-            raise ValueError(f"attn: {type(module).__name__} gives {name}, which this integration does not know")
-    elsewhere = f"query is on {query.device}" if query.device.type not in ("cpu", "meta") else "ONNX is written" if _call.writes_onnx() else None
-    if elsewhere is not None:
-        if softcap is not None or s_aux is not None:
-            raise ValueError(f"attn: {elsewhere}, where torch's function takes the call, which knows no softcap or sinks")
-        return sdpa_attention_forward(
-            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, is_causal=is_causal, position_bias=position_bias, cache=cache, **options
+            raise ValueError(
+                f"attn: {type(module).__name__} gives {name}, which this integration does not know; "
+                'load the model with attn_implementation="eager"'
+            )
+    causal, blind = False, None
+    if type(attention_mask) is EagerMask:
+        causal, attention_mask, blind = attention_mask.short_form(query.shape[2], key.shape[2])
+    if block_indices is not None:
+        attention_mask = _block_mask(
+            module, block_indices, causal, attention_mask, query, key, options.get("position_ids")
         )
-    if cache is not None:
-        key, value = cache.update(key_states=key, value_states=value, layer_idx=module.layer_idx, kwargs=options)
-    if is_causal is None:
-        is_causal = getattr(module, "is_causal", True)
+        causal, blind = False, None
+    if attention_mask is None:
+        causal = causal or bool(getattr(module, "is_causal", False) if is_causal is None else is_causal)
+    elsewhere = "ONNX is written" if _call.writes_onnx() else None
+    if query.device.type not in ("cpu", "meta"):
+        elsewhere = f"query is on {query.device}"
+    if elsewhere is not None:
+        if any(x is not None for x in (softcap, s_aux, sinks, indices)):
+            raise ValueError(
+                f"attn: {elsewhere}, where torch's function takes the call, which knows no softcap, sinks or indices"
+            )
+        return sdpa_attention_forward(
+            module,
+            query,
+            key,
+            value,
+            attention_mask,
+            dropout=dropout,
+            scaling=scaling,
+            is_causal=causal,
+            position_bias=position_bias,
+            **options,
+        )
     batch = max(query.shape[0], key.shape[0])
     query, key, value = (x if x.shape[0] == batch else x.expand(batch, *x.shape[1:]) for x in (query, key, value))
 
@@ -62,25 +168,75 @@ def attention(
         mask = attention_mask
     elif attention_mask is not None:
         bias = attention_mask
+    if indices is not None:
+        chosen = _chosen(indices, key.shape[2])
+        if bias is not None:
+            bias = bias.masked_fill(~chosen, torch.finfo(bias.dtype).min)
+        else:
+            mask = chosen if mask is None else mask & chosen
+            blind = blind_rows(mask)
     if position_bias is not None:
         bias = position_bias if bias is None else bias + position_bias
     if bias is not None and bias.dtype not in (torch.float32, query.dtype):
         bias = bias.to(query.dtype)
+    if sinks is not None:
+        key, value, mask, bias = _with_sinks(query, key, value, causal, mask, bias, sinks)
+        causal = False
     numbers = _call.Numbers(
         scale=query.shape[-1] ** -0.5 if scaling is None else _call.number("attn", "scaling", scaling),
         softcap=0.0 if softcap is None else _call.number("attn", "softcap", softcap),
-        causal=bool(is_causal and attention_mask is None and query.shape[2] > 1),
+        causal=causal and query.shape[2] > 1,
         dropout_p=_call.number("attn", "dropout", dropout),
     )
-    sinks = None if s_aux is None else s_aux.reshape(-1).to(_call.compute_dtype(query.dtype))
-    output, weights = attend(query, key, value, numbers, mask, bias, sinks, weights=_FULL if output_attentions else _NONE)
+    aux = None if s_aux is None else s_aux.reshape(-1).to(_call.compute_dtype(query.dtype))
+    wanted = _FULL if output_attentions or _weights_wanted() else _NONE
+    output, weights = attend(query, key, value, numbers, mask, bias, aux, weights=wanted)
+    if sinks is not None and weights is not None:
+        weights = weights[..., :-1]
+    if blind is not None and s_aux is None and sinks is None:
+        output, weights = _as_eager(blind, value, output, weights)
     return output.transpose(1, 2).contiguous(), weights
 
 
-def register(name: str = "attn") -> None:
-    """Makes attn_implementation=name known: the attention, and the masks it is given.
+def _suited(model, name):
+    """`name`, or "eager" for a part that never calls the function; a whole model that never does is refused, as "sdpa" is."""
+    cls, config = type(model), model.config
+    parts = [part for part in (getattr(config, key, None) for key in config.sub_configs) if part is not None]
+    _parts.update((id(part), part) for part in parts)
+    chooses = lacks_a_class(cls)
+    elsewhere = any(part.__module__.rpartition(".")[0] != config.__module__.rpartition(".")[0] for part in parts)
+    if not chooses and (cls._supports_sdpa or calls_attention(cls) or elsewhere):
+        return name
+    if _parts.get(id(config)) is config:
+        return "eager"
+    raise ValueError(
+        f'attn: {cls.__name__} computes its attention itself and never calls the function that '
+        f'attn_implementation="{name}" names; load it with attn_implementation="eager" (attn.torch.patch(linear=True) still takes its linear maps)'
+    )
 
-    Both are needed: a name without a mask function gets no mask at all, and the padding of a batch would be attended to.
+
+def _watch():
+    """Models ask whether an implementation suits them in one place, at their making and in set_attn_implementation."""
+    original = PreTrainedModel.get_correct_attn_implementation
+
+    @functools.wraps(original)
+    def get_correct_attn_implementation(self, requested_attention, *args, **kwargs):
+        if requested_attention in _names:
+            requested_attention = _suited(self, requested_attention)
+        return original(self, requested_attention, *args, **kwargs)
+
+    PreTrainedModel.get_correct_attn_implementation = get_correct_attn_implementation
+
+
+def register(name: str = "attn") -> None:
+    """Makes attn_implementation=name known: the attention, the masks it is given, and which models never call it.
+
+    Masks are needed: a name without a mask function gets no mask at all, and the padding of a batch would be attended
+    to. They have the form of "eager" for all but attn's function, so that models and layers that compute by themselves
+    read them rightly. A model whose code never calls the function is refused where it is made or set.
     """
+    if not _names:
+        _watch()
+    _names.add(name)
     AttentionInterface.register(name, attention)
-    AttentionMaskInterface.register(name, sdpa_mask)
+    AttentionMaskInterface.register(name, eager_mask)
