@@ -122,6 +122,26 @@ def test_a_model_that_never_calls_the_function_is_refused_by_name():
     assert torch.equal(*first)
 
 
+def test_models_of_ones_own():
+    """A class derived from one that never calls the function is refused too; what cannot be read is served."""
+
+    class Derived(transformers.FalconForCausalLM):
+        pass
+
+    config = transformers.FalconConfig(vocab_size=99, hidden_size=32, num_hidden_layers=2, num_attention_heads=4)
+    config._attn_implementation = "attn"
+    with pytest.raises(ValueError, match="^attn: Derived computes its attention itself"):
+        Derived(config)
+
+    class Unread(transformers.PreTrainedModel):
+        config_class = transformers.LlamaConfig
+
+    Unread.__module__ = "a notebook"
+    config = transformers.LlamaConfig(**SMALL)
+    config._attn_implementation = "attn"
+    assert Unread(config).config._attn_implementation == "attn"
+
+
 def test_a_part_that_never_calls_the_function_stays_eager():
     small = dict(hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=64)
     pictures, texts = transformers.ViTConfig(**small, image_size=16, patch_size=8), transformers.BloomConfig(**BLOOM)
