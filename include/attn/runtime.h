@@ -19,7 +19,7 @@ ATTN_API int num_threads();
 ATTN_API std::string version();
 
 /// The numerics version: any change of an order of operations raises it.
-inline constexpr int numerics_version = 1;
+inline constexpr int numerics_version = 2;
 
 /// What `attn info` prints.
 struct Info {

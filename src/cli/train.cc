@@ -265,6 +265,7 @@ void introduce(const Trainer& trainer, const Tokenizer& tokenizer) {
   say(fmt::format("{} parameters, {}, {}, width {}, context {}; {} {}; batch {}; {}; {}\n", count(static_cast<double>(o.model.parameters())),
                   counted(o.model.layers, "layer"), counted(o.model.heads, "head"), o.model.width, o.model.context, tokenizer.size(), kinds[static_cast<std::size_t>(tokenizer.kind())], o.batch,
                   name_of(o.dtype), counted(num_threads(), "thread")));
+  if (!trainer.notice().empty()) say(trainer.notice() + "\n");
 }
 
 /// Steps until all are done or someone wants to stop. The best weights are saved before the state that knows of them, so a crash

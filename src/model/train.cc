@@ -128,6 +128,7 @@ double Trainer::validate() const {
   return sum / static_cast<double>(count);
 }
 
+const std::string& Trainer::notice() const { return state_->notice; }
 const TrainOptions& Trainer::options() const { return state_->options; }
 const LanguageModel& Trainer::model() const { return state_->model; }
 std::int64_t Trainer::step() const { return state_->step; }

@@ -26,6 +26,7 @@ struct Trainer::State {
   std::int64_t step = 0, best_step = 0;
   double best = std::numeric_limits<double>::infinity();
   std::vector<LossPoint> losses, validations;
+  std::string notice;
 };
 
 }  // namespace attn

@@ -1,5 +1,6 @@
 // src/model/train_state.cc: a training in one file: everything that the next step depends on.
 #include <attn/error.h>
+#include <attn/runtime.h>
 #include <attn/safetensors.h>
 #include <attn/train.h>
 
@@ -78,6 +79,7 @@ struct Facts {
   std::int64_t step, best_step;
   double best;
   std::string digest;
+  int numerics;  // the version that computed it
 };
 Facts facts_of(const std::string& path, const std::map<std::string, std::string>& metadata) {
   try {
@@ -85,7 +87,8 @@ Facts facts_of(const std::string& path, const std::map<std::string, std::string>
     if (found == metadata.end()) throw ValueError(fmt::format("its metadata has no {}", kKey));
     const Json json = Json::parse(found->second);
     return {options_of(json.at("options")), json.at("step").get<std::int64_t>(), json.at("best_step").get<std::int64_t>(),
-            json.at("best").is_null() ? std::numeric_limits<double>::infinity() : json.at("best").get<double>(), json.at("data").get<std::string>()};
+            json.at("best").is_null() ? std::numeric_limits<double>::infinity() : json.at("best").get<double>(), json.at("data").get<std::string>(),
+            json.value("numerics", 1)};
   } catch (const std::bad_alloc&) {  // says nothing of the file
     throw;
   } catch (const std::exception& error) {
@@ -137,7 +140,7 @@ void Trainer::save(const std::string& folder) const {
   tensors.emplace_back("generator", generator_state());
   tensors.emplace_back("losses", losses());
   tensors.emplace_back("validations", validations());
-  const Json facts{{"options", to_json(s.options)}, {"step", s.step}, {"best", s.best}, {"best_step", s.best_step}, {"data", s.data.digest()}};  // infinity: null
+  const Json facts{{"options", to_json(s.options)}, {"step", s.step}, {"best", s.best}, {"best_step", s.best_step}, {"data", s.data.digest()}, {"numerics", numerics_version}};  // infinity: null
   save_safetensors(file_in(folder), tensors, {{kKey, facts.dump()}});
 }
 
@@ -179,6 +182,9 @@ Trainer Trainer::resume(const std::string& folder, std::vector<std::int64_t> ids
   state->step = facts.step;
   state->best = facts.best;
   state->best_step = facts.best_step;
+  if (facts.options.dtype == Dtype::bf16 && facts.numerics != numerics_version)  // f32 has the same bits in all of them
+    state->notice = fmt::format("{} was saved under numerics version {}; this is version {}: its bits will differ from those it would have had", io::one_line(folder),
+                                facts.numerics, numerics_version);
   return Trainer(std::move(state));
 }
 

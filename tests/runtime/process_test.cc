@@ -152,7 +152,7 @@ TEST(Borrowing, ALoadedLibgompLendsItsTeam) {
 TEST(Machine, InfoIsFilledIn) {
   const Info all = info();
   EXPECT_EQ(all.version, version());
-  EXPECT_EQ(all.numerics_version, 1);
+  EXPECT_EQ(all.numerics_version, 2);
   EXPECT_FALSE(all.cpu.empty());
   EXPECT_GE(all.cores, 1);
   EXPECT_EQ(all.threads, num_threads());

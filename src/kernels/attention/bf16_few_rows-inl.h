@@ -115,7 +115,7 @@ HWY_NOINLINE inline void weigh_few(const Strip<float>& strip, const FewBlock<flo
   for (int r = 0; r < rows; ++r) {
     float* const s = block.s + r * keys;
     if (end % 2 != 0) s[end] = -std::numeric_limits<float>::infinity();  // an odd end is paired with 0
-    const __m512 reference = _mm512_mul_ps(_mm512_set1_ps(strip.reference[r]), _mm512_set1_ps(-bf16_log2e));
+    const __m512 reference = _mm512_set1_ps(strip.reference[r]);
     for (int i = begin / 32 * 32; i < end; i += 32) {
       ahead.fetch<8>();
       const __m512 low = bf16_weight(_mm512_load_ps(s + i), reference), high = bf16_weight(_mm512_load_ps(s + i + 16), reference);

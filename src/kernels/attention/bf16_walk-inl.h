@@ -153,7 +153,7 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     float* s = wide.s + key * bf16_rows + at;
     std::uint32_t* p = wide.p + key / 2 * bf16_rows + at;
     __m512 reference[V], sum[V];
-    ATTN_UNROLL for (int v = 0; v < V; ++v) reference[v] = _mm512_mul_ps(_mm512_load_ps(strip.reference + at + v * 16), _mm512_set1_ps(-bf16_log2e));
+    ATTN_UNROLL for (int v = 0; v < V; ++v) reference[v] = _mm512_load_ps(strip.reference + at + v * 16);
     ATTN_UNROLL for (int v = 0; v < V; ++v) sum[v] = _mm512_load_ps(strip.sum + at + v * 16);
     const auto pair = [&](int v, __m512 low, __m512 high) ATTN_BF16_ATTR {
       const __m512i words = bf16_pairs(low, high);

@@ -18,10 +18,10 @@ namespace attn::kernels::HWY_NAMESPACE {
 
 inline constexpr float bf16_log2e = 1.44269504088896341f;
 
-/// exp2(score * log2 e + minus_reference), minus_reference = -reference * log2 e. 2^f over [0, 1) by a cubic with 1 and 2 at its
-/// ends: 1.04e-4 at most, a twentieth of half a unit of bf16. -inf gives 0, NaN gives NaN, the reference itself 1 after rounding.
-HWY_INLINE __m512 bf16_weight(__m512 score, __m512 minus_reference) {
-  const __m512 x = _mm512_fmadd_ps(score, _mm512_set1_ps(bf16_log2e), minus_reference);
+/// exp2((score - reference) log2 e). 2^f over [0, 1) by a cubic with 1 and 2 at its ends: 1.04e-4 at most, a twentieth of half a unit of bf16.
+/// -inf gives 0, NaN gives NaN, the reference itself exactly 1, however large it is: that is why the difference comes first.
+HWY_INLINE __m512 bf16_weight(__m512 score, __m512 reference) {
+  const __m512 x = _mm512_mul_ps(_mm512_sub_ps(score, reference), _mm512_set1_ps(bf16_log2e));
   const __m512 f = _mm512_reduce_ps(x, 1);  // x - floor(x)
   __m512 p = _mm512_fmadd_ps(_mm512_set1_ps(0x1.4095eap-4f), f, _mm512_set1_ps(0x1.cf7a68p-3f));
   p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0x1.640ea8p-1f));
@@ -34,7 +34,7 @@ struct Weighed {
   __m512 reference, inverse, delta;
 
   Weighed(const float* m, const float* inverse_sum, const float* of_delta)
-      : reference(_mm512_mul_ps(_mm512_load_ps(m), _mm512_set1_ps(-bf16_log2e))), inverse(_mm512_load_ps(inverse_sum)), delta(_mm512_load_ps(of_delta)) {}
+      : reference(_mm512_load_ps(m)), inverse(_mm512_load_ps(inverse_sum)), delta(_mm512_load_ps(of_delta)) {}
   /// `seen`: of the rows, those that the mask lets see the key.
   HWY_INLINE __mmask16 sees(__m512 s, __mmask16 seen) const { return _mm512_mask_cmp_ps_mask(seen, s, _mm512_set1_ps(-std::numeric_limits<float>::infinity()), _CMP_NEQ_UQ); }
   HWY_INLINE __m512 weight(__m512 s, __mmask16 seen) const { return _mm512_maskz_mul_ps(seen, bf16_weight(s, reference), inverse); }

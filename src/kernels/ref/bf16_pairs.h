@@ -44,7 +44,7 @@ inline float dot_rows(Bf16Product product, const float* x, const float* y, std::
 
 /// e^(s - m) as exact as bf16 needs it: 2^floor(x) times a cubic of x - floor(x).
 inline float bf16_weight(float s, float m) {
-  const float x = fma(s, Constants<float>::log2e, m * -Constants<float>::log2e);
+  const float x = (s - m) * Constants<float>::log2e;
   if (x != x) return x;
   if (x < -1000) return 0;
   if (x > 1000) return infinity<float>();
