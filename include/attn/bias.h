@@ -13,7 +13,7 @@ namespace attn {
 class ATTN_API Bias {
  public:
   Bias() = default;
-  /// Dense, broadcastable to [B, Hq, Tq, Tk], of the scores' dtype or f32: a float mask.
+  /// Dense, broadcastable to [B, Hq, Tq, Tk], of the dtype of q or f32, of bf16 or f16 where q is of 16 bits: a float mask.
   static Bias dense(const Tensor& values);
   /// -slopes[h] * (p - key position): slopes [Hq]. Source: Press 2021 (2108.12409).
   static Bias alibi(const Tensor& slopes, Align align = Align::unset);

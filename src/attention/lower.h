@@ -47,7 +47,7 @@ struct LoweredBias {
   std::vector<Tensor> values;  // the tensors that the terms read: what gets a gradient
   std::vector<std::vector<std::int32_t>> buckets;
 };
-/// `dtype` of q, k, v: a dense term is of that or f32.
+/// `dtype` of q, k, v: a term is of that or f32, or of any 16 bits where q is.
 LoweredBias lower_bias(const Bias& bias, const ScoreShape& shape, const Lengths& lowered, Dtype dtype);
 
 /// Strides of a dense operand over [B, Hq, Tq, Tk]; ShapeError when it does not broadcast.

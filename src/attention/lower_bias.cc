@@ -48,9 +48,10 @@ LoweredBias lower_bias(const Bias& bias, const ScoreShape& shape, const Lengths&
   for (const Bias::Term& term : bias.terms()) {
     const Tensor& values = term.values;
     BiasTerm to{.element = element_of(values.dtype())};
-    if (values.dtype() != dtype && values.dtype() != Dtype::f32)
-      throw DtypeError(fmt::format("{}: a bias is {}; it must be {}{} as q", shape.function, name_of(values.dtype()),
-                                   dtype == Dtype::f32 ? "" : "f32 or ", name_of(dtype)));
+    const bool halves = size_of(values.dtype()) == 2 && size_of(dtype) == 2;
+    if (values.dtype() != dtype && values.dtype() != Dtype::f32 && !halves)
+      throw DtypeError(fmt::format("{}: a bias is {}; it must be {}", shape.function, name_of(values.dtype()),
+                                   dtype == Dtype::f32 ? "f32 as q" : dtype == Dtype::f64 ? "f32 or f64 as q" : "f32, bf16 or f16"));
     switch (term.kind) {
       case Bias::Kind::dense: to.dense = broadcast_to_scores(shape, "a dense bias", values); break;
       case Bias::Kind::alibi:

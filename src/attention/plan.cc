@@ -19,7 +19,7 @@ const char* text_of(Answer answer) {
     case Answer::takes: return "takes it";
     case Answer::takes_everything: return "takes everything";
     case Answer::other_dtype: return "is for another dtype";
-    case Answer::other_storage: return "keys, values or bias are stored in a way it cannot read";
+    case Answer::other_storage: return "keys or values are stored in a way it cannot read";
     case Answer::additive_score: return "has no additive score";
     case Answer::far_positions: return "holds whole numbers of a score_mod up to 2^24";
   }

@@ -49,8 +49,6 @@ template <Element E>
 Answer ask(const AttentionProblem& problem) {
   if (!is_of<E>(problem)) return Answer::other_dtype;
   if (!reads<E>(problem.k, problem.dim) || !reads<E>(problem.v, problem.value_dim)) return Answer::other_storage;
-  for (int n = 0; n < problem.bias_count; ++n)
-    if (problem.bias[n].element != Element::f32 && problem.bias[n].element != Element::f64) return Answer::other_storage;
   if (problem.score == kernels::ScoreOp::additive && E == Element::bf16) return Answer::additive_score;
   if (E != Element::f64 && !problem.score_mod.fits_f32) return Answer::far_positions;
   return Answer::takes;

@@ -11,7 +11,9 @@
 #include "kernels/attention/score_mod-inl.h"
 #include "kernels/attention/tile-inl.h"
 #include "kernels/attention/turn_bits-inl.h"
+#include "kernels/attention/widen_row-inl.h"
 #include "kernels/math/math-inl.h"
+#include "kernels/turn-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
@@ -41,19 +43,34 @@ HWY_NOINLINE void cap_block(T cap, const Groups& groups, const Strip<T>& strip) 
 
 template <typename T>
 HWY_INLINE T bias_element(const BiasTerm& term, std::int64_t index, const void* values) {
-  return term.element == Element::f64 ? static_cast<T>(static_cast<const double*>(values)[index]) : static_cast<T>(static_cast<const float*>(values)[index]);
+  const hn::CappedTag<float, 1> one;
+  switch (term.element) {
+    case Element::f64: return static_cast<T>(static_cast<const double*>(values)[index]);
+    case Element::bf16: return static_cast<T>(hwy::F32FromBF16(static_cast<const hwy::bfloat16_t*>(values)[index]));
+    case Element::f16: return static_cast<T>(hn::GetLane(hn::PromoteTo(one, hn::LoadU(hn::Rebind<hwy::float16_t, decltype(one)>(), static_cast<const hwy::float16_t*>(values) + index))));
+    default: return static_cast<T>(static_cast<const float*>(values)[index]);
+  }
+}
+
+/// Neighbouring keys of rows of bf16 or f16 from `from` on, widened and turned to lanes.
+HWY_NOINLINE inline void turn_half_bias(Element element, const void* from, std::int64_t stride, std::int64_t rows, int keys, float* to, std::int64_t to_stride) {
+  alignas(64) float wide[key_block * key_block];
+  for (std::int64_t i = 0; i < rows; ++i) widen_half_row(element, static_cast<const std::uint16_t*>(from) + i * stride, keys, wide + i * key_block);
+  turn(static_cast<const float*>(wide), std::int64_t{key_block}, rows, std::int64_t{keys}, to, to_stride);
 }
 
 /// Rows of a dense bias to lanes, in `extra`.
 template <typename T, int R>
 HWY_NOINLINE void gather_dense(const BiasTerm& term, const LaneMap& map, std::int64_t first, int keys, const Strip<T, R>& strip) {
   const std::int64_t* stride = term.dense.stride;
-  const bool same_type = (term.element == Element::f64) == (sizeof(T) == 8);
+  const bool same_type = term.element == (sizeof(T) == 8 ? Element::f64 : Element::f32);
   for (std::int64_t n = 0; n < map.heads; ++n) {
     const std::int64_t start = map.batch * stride[0] + (map.head + n) * stride[1] + map.row * stride[2] + first * stride[3];
     T* extra = strip.extra + n * map.rows;
     if (stride[3] == 1 && same_type) {
       turn(static_cast<const T*>(term.dense.data) + start, stride[2], map.rows, std::int64_t{keys}, extra, std::int64_t{R});
+    } else if (stride[3] == 1 && sizeof(T) == 4 && term.element != Element::f64) {
+      turn_half_bias(term.element, static_cast<const std::uint16_t*>(term.dense.data) + start, stride[2], map.rows, keys, reinterpret_cast<float*>(extra), R);
     } else {
       for (std::int64_t i = 0; i < map.rows; ++i)
         for (int r = 0; r < keys; ++r) extra[r * R + i] = bias_element<T>(term, start + i * stride[2] + r * stride[3], term.dense.data);

@@ -170,7 +170,7 @@ class BiasLines {
       const BiasTerm& term = problem.bias[n];
       const std::int64_t* stride = term.dense.stride;
       if (term.op != BiasOp::dense || stride[2] == 0 || stride[3] != 1 || map.heads != 1) continue;
-      const std::int64_t bytes = term.element == Element::f64 ? 8 : 4;
+      const std::int64_t bytes = term.element == Element::f64 ? 8 : term.element == Element::f32 ? 4 : 2;
       const Place at = place_of(term.dense.data) + static_cast<Place>(bytes * (map.batch * stride[0] + map.head * stride[1] + map.row * stride[2] + first));
       terms_[count_++] = {at / 64 * 64, at + static_cast<Place>(bytes * (end - first)), bytes * stride[2]};
     }
