@@ -36,7 +36,7 @@ struct VerifyReport {
 
 /// Runs the cases on both builds of the specification, on every instruction set this processor has kernels for (whole strips,
 /// heads together, span by span) and through the library's functions on 1, 2 and 3 threads. f32 and f64: the same bits.
-/// bf16 and f16: the same bits whatever the cut, and the specification's f32 result within 4 eps of the largest value.
+/// bf16 and f16: the same bits whatever the cut, and the specification's f32 result within 4 roundings of the largest value, or what these move it by.
 /// ValueError for a line that is not a case. Changes the number of threads while it runs: not beside other calls.
 ATTN_API VerifyReport verify(const VerifyOptions& options = {});
 

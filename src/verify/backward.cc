@@ -21,8 +21,9 @@ FusedGradients Differentiated::backward(AttentionBackward options) const {
   return attention_backward(attended_.call, saved_, options);
 }
 
-Results gradients_by(const GradientPlan* plan, const Inputs& in) {
+Results gradients_by(const GradientPlan* plan, const Inputs& in, const Tensor& dlogsumexp) {
   AttentionBackward options;
+  options.logsumexp = dlogsumexp;
   options.plan = plan;
   const FusedGradients g = Differentiated(in).backward(options);
   Results results{{"dq", g.q}, {"dk", g.k}, {"dv", g.v}};
