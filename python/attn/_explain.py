@@ -1,13 +1,15 @@
 # python/attn/_explain.py: attn.explain: the steps of an attention on a text, for the terminal, a notebook, a picture.
 """The numbers and drawings are the library's; what is here shows them where Python's users look."""
 
+import inspect
 import operator
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, SupportsIndex, overload
+from typing import Any, NoReturn, SupportsIndex, overload
 
-from attn import _core
+from attn import _arguments, _core
 from attn._tracing import trace
 
 ExplainStep = _core.ExplainStep
@@ -79,13 +81,16 @@ class Explanation:
     def __getitem__(self, name: str | int | slice) -> ExplainStep | list[ExplainStep]:
         """The step of that name (KeyError where there is none), or at that place."""
         if not isinstance(name, str):
-            return self._run.steps[name]
+            try:
+                return self._run.steps[name]
+            except TypeError:
+                raise TypeError(f"Explanation: a {type(name).__name__} is given; the name or the number of a step is needed") from None
         names = [step.name for step in self]
         if name not in names:
             import difflib  # 8 ms that a right name need not wait for
 
-            meant = difflib.get_close_matches(name, names, n=1)
-            raise _NoStep(f'Explanation: there is no step "{name}"{f"; did you mean {meant[0]}?" if meant else ";"} there are {", ".join(names)}')
+            meant = difflib.get_close_matches(name[:100], names, n=1)
+            raise _NoStep(f'Explanation: there is no step "{_arguments.shown(name)}"{f"; did you mean {meant[0]}?" if meant else ";"} there are {", ".join(names)}')
         return self._run.step(name)
 
     def text(self, width: int = 100, colour: str = "none") -> str:
@@ -107,7 +112,7 @@ class Explanation:
         shown = self[step]
         if shown.kind not in ("pairs", "weights"):
             names = ", ".join(each.name for each in self if each.kind in ("pairs", "weights"))
-            raise ValueError(f"Explanation.plot: {step} is a {shown.kind}; one of {names} is needed")
+            raise ValueError(f"Explanation.plot: {_arguments.shown(step)} is a {shown.kind}; one of {names} is needed")
         values = shown.values
         for name, index, count in (("batch", batch, len(shown.rows)), ("head", head, values.shape[-3] if values.ndim > 2 else 1)):
             try:
@@ -115,7 +120,7 @@ class Explanation:
             except TypeError:
                 there = False
             if not there:
-                raise ValueError(f"Explanation.plot: {name} is {index}; it must be from 0 to {count - 1}")
+                raise ValueError(f"Explanation.plot: {name} is {_arguments.shown(index)}; it must be from 0 to {count - 1}")
         for index in (batch, head)[4 - values.ndim :] if values.ndim > 2 else ():
             values = values[index]
         return heat_map(values, rows=shown.rows[batch], columns=shown.columns[batch], ax=ax, title=shown.name, **options)
@@ -139,6 +144,12 @@ def _columns() -> int:
         return max(20, os.get_terminal_size(sys.stdout.fileno()).columns)
     except (OSError, ValueError, AttributeError):
         return 100
+
+
+def _language(x: Any) -> Any:
+    """"zh" and "en" by their other names, as the locale has them; everything else as it is."""
+    name = re.split(r"[-_.@]", x.lower())[0] if isinstance(x, str) else x
+    return {"cn": "zh", "chinese": "zh", "中文": "zh", "english": "en"}.get(name, name if name in ("en", "zh") else x) if isinstance(x, str) else x
 
 
 def explain(
@@ -171,6 +182,7 @@ def explain(
     query: int | None = None,
     gradients: bool = False,
     language: str = "en",
+    **unknown: NoReturn,
 ) -> Explanation:
     """Attention on a text, keeping every step; several texts (a list) make a batch, padded on the right.
 
@@ -189,7 +201,7 @@ def explain(
     packed     a step compares the sentences packed one behind the other; cache "same" or "int8": steps show what a cache gives back
     query      this row (from 0) is opened: every product and sum
     gradients  also the way back, for the loss 1/2 sum of context^2: the gradients of the context, v, the weights, the scores, q and k
-    language   of titles and notes: "en" or "zh"
+    language   of titles and notes: "en" or "zh" ("cn", "zh-CN")
 
     The defaults are those of a first lesson: Embedding(50000, 3), then w_query and w_key rand(3, 2), w_value rand(3, 4).
     Scores are `attention_scores`, weights and context `attention`: the same bits.
@@ -200,6 +212,8 @@ def explain(
     >>> attn.explain("Life is short")["tokens"].rows
     [['Life', 'is', 'short']]
     """
+    if unknown:
+        _arguments.check("explain", unknown, _NAMES)
     return Explanation(
         _core.explain(
             text,
@@ -229,6 +243,9 @@ def explain(
             cache=cache,
             query=query,
             gradients=gradients,
-            language=language,
+            language=_language(language),
         )
     )
+
+
+_NAMES = tuple(inspect.signature(explain).parameters)[1:-1]

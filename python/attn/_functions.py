@@ -1,9 +1,9 @@
 # python/attn/_functions.py: the functions of the library, with their documentation.
 """Each calls the extension; torch tensors go by attn.torch, which knows about gradients."""
 
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
-from attn import _core
+from attn import _arguments, _core
 from attn._tracing import trace
 
 Array = TypeVar("Array")
@@ -29,6 +29,7 @@ def scaled_dot_product_attention(
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
+    **unknown: NoReturn,
 ) -> Array:
     """torch.nn.functional.scaled_dot_product_attention, argument by argument (PyTorch 2.13), for NumPy arrays and torch tensors.
 
@@ -53,6 +54,8 @@ def scaled_dot_product_attention(
     array([[1.    , 0.    ],
            [0.3302, 0.6698]], dtype=float32)
     """
+    if unknown:
+        _arguments.check("scaled_dot_product_attention", unknown, _SDPA_NAMES)
     if hasattr(query, "__torch_function__"):
         return _torch().scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     return _core.scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
@@ -74,6 +77,8 @@ class AdditiveWeights(NamedTuple):
     w: Any
 
 
+_SDPA_NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
+_NAMES = (*_core.attention_options, "return_plan")
 _SCORE, _SCORE_MOD = (_core.attention_options.index(name) for name in ("score", "score_mod"))
 
 
@@ -125,6 +130,7 @@ def attention(
     return_logsumexp: bool = False,
     return_plan: bool = False,
     out: Any = None,
+    **unknown: NoReturn,
 ) -> Any:
     """Attention: softmax over the keys of a score, then the weighted mean of the values. All that the library can do.
 
@@ -143,14 +149,14 @@ def attention(
     temperature     scores are divided by it last
     sinks           [Hq]: a logit a head that takes weight and gives no value
     query_lengths, key_lengths, key_start, query_start
-                    integers [B]: which rows and keys exist, and where row 0 stands (attn.Mask says what for)
+                    whole numbers [B], a list or an array: which rows and keys exist, and where row 0 stands (attn.Mask says what for)
     cu_seqlens_q, cu_seqlens_k
-                    integers [N + 1]: packed sequences, one behind the other, without padding: q [total, Hq, D], k [total_k, Hk, D],
+                    whole numbers [N + 1], a list or an array: packed sequences, one behind the other, without padding: q [total, Hq, D], k [total_k, Hk, D],
                     v [total_k, Hv, Dv], or [1, H, total, D] each
     dropout_p       each weight is dropped with this probability, by seed and positions: the same dropout_seed drops the same ones.
                     Without one it is drawn (attn.manual_seed; of tensors by torch's generator)
     weights         "full" [B, Hq, Tq, Tk], "head_average" [B, Tq, Tk], "column_sums" [B, Hq, Tk], attn.Weights.rows(indices), or
-                    attn.Weights.top_k(n), which gives (weights, keys): the weights too, without the whole matrix
+                    attn.Weights.top_k(n), which gives (weights, keys): the weights too, without the whole matrix. As text: "rows(0, -1)", "top_k(3)"
     return_logsumexp, return_plan
                     the logsumexp [B, Hq, Tq] too; which kernel ran, and why not the others
     out             an array that receives the output (not where torch is to find gradients)
@@ -170,6 +176,8 @@ def attention(
            [0.36, 0.64, 0.  ],
            [0.26, 0.26, 0.47]], dtype=float32)
     """
+    if unknown:
+        _arguments.check("attention", unknown, _NAMES)
     # in the order of _core.attention_options
     options = (
         score,
@@ -213,10 +221,11 @@ def additive_attention(query: Any, key: Any, value: Any, w_q: Any, w_k: Any, w: 
     """
     if "score" in options:
         raise TypeError("additive_attention: score is given; it is additive here")
+    _arguments.check("additive_attention", options, _NAMES[1:])
     return attention(query, key, value, score=AdditiveWeights(w_q, w_k, w), **options)
 
 
-def attention_scores(q: Array, k: Array, score: Any = None, scale: float | None = None) -> Array:
+def attention_scores(q: Array, k: Array, score: Any = None, scale: float | None = None, **unknown: NoReturn) -> Array:
     """The scores alone, before softcap, bias, mask and softmax: [.., Tq, Tk]; the numbers that `attention` goes on from.
 
     q [.., Hq, Tq, D], k [.., Hk, Tk, D], rank 2 to 4; score and scale as in `attention`. There are no gradients.
@@ -228,6 +237,7 @@ def attention_scores(q: Array, k: Array, score: Any = None, scale: float | None 
     array([[1., 0.],
            [0., 1.]], dtype=float32)
     """
+    _arguments.check("attention_scores", unknown, ("q", "k", "score", "scale"))
     return _core.attention_scores(q, k, score, scale)
 
 
@@ -249,8 +259,6 @@ def attention_cached(q: Any, cache: _core.KvCache, sequences: Any, **options: An
     """
     if not isinstance(cache, _core.KvCache):
         raise TypeError(f"attention_cached: cache is a {type(cache).__name__}; an attn.KvCache is needed")
-    plan = options.pop("return_plan", False)
-    given = tuple(options.pop(name, None) for name in _core.attention_options)
-    if options:
-        raise TypeError(f"attention_cached: there is no option {next(iter(options))}; there are {', '.join(_core.attention_options)}")
-    return _chosen(_core.attention_cached(q, cache, sequences, prepared("attention_cached", given)), plan)
+    _arguments.check("attention_cached", options, _NAMES)
+    given = tuple(options.get(name) for name in _core.attention_options)
+    return _chosen(_core.attention_cached(q, cache, sequences, prepared("attention_cached", given)), options.get("return_plan", False))

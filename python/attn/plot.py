@@ -4,6 +4,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+from attn import _arguments
+
 _few = 24  # rows up to which each cell shows its number
 
 
@@ -37,10 +39,15 @@ def heat_map(
     if hasattr(values, "detach"):
         values = values.detach().cpu()
         values = values.float() if values.dtype.itemsize < 4 else values
-    values = np.asarray(values, dtype=np.float64)
+    try:
+        values = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(f"heat_map: values are a {type(values).__name__}; numbers [Tq, Tk] are needed") from error
     if values.ndim != 2:
         raise ValueError(f"heat_map: values have shape {list(values.shape)}; [Tq, Tk] is needed: choose a batch item and a head")
     for heads, size, name in ((rows, values.shape[0], "rows"), (columns, values.shape[1], "columns")):
+        if heads is not None and not hasattr(heads, "__len__"):
+            raise TypeError(f"heat_map: {name} is a {type(heads).__name__}; a list of texts is needed")
         if heads is not None and len(heads) != size:
             raise ValueError(f"heat_map: there are {len(heads)} {name}; values have {size}")
     shown = np.ma.masked_invalid(values)
@@ -49,7 +56,13 @@ def heat_map(
         limits = (0.0, 1.0) if weights else (shown.min(), shown.max()) if shown.count() else (0.0, 1.0)
     if ax is None:
         _, ax = plt.subplots(figsize=(1.5 + 0.45 * min(values.shape[1], 40), 1.2 + 0.45 * min(values.shape[0], 40)))
-    image = ax.imshow(shown, cmap=colour_map, vmin=limits[0], vmax=limits[1], aspect="auto")
+    if not hasattr(ax, "imshow"):
+        raise TypeError(f"heat_map: ax is a {type(ax).__name__}; axes of matplotlib are needed")
+    try:
+        least, greatest = limits
+        image = ax.imshow(shown, cmap=colour_map, vmin=least, vmax=greatest, aspect="auto")
+    except (TypeError, ValueError, AttributeError) as error:
+        raise ValueError(f"heat_map: limits are {_arguments.shown(limits)}, colour_map is {_arguments.shown(colour_map)}: {_arguments.shown(error, 200)}") from error
     if rows is not None:
         ax.set_yticks(range(len(rows)), rows)
     if columns is not None:

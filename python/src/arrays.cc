@@ -6,6 +6,7 @@
 #include "errors.h"
 #include "frameworks.h"
 #include "gil.h"
+#include "integers.h"
 
 #define NO_IMPORT_ARRAY
 #include "numpy_api.h"
@@ -159,11 +160,39 @@ std::optional<Dtype> dtype_of_dlpack(nb::dlpack::dtype dtype) {
   return std::nullopt;
 }
 
+/// A __dlpack__ may compute with attn, but not have attn read its own array for ever: nanobind asks in several ways, so that a few levels were as many
+/// calls as two to their power. After the first refusal nobody is asked until the outermost reading has ended.
+class Asking {
+ public:
+  explicit Asking(const Argument& at) {
+    constexpr int most = 16;
+    if (depth_ == 0) endless_ = false;
+    endless_ = endless_ || depth_ == most;
+    check(at);
+    ++depth_;
+  }
+  ~Asking() { --depth_; }
+  Asking(const Asking&) = delete;
+  Asking& operator=(const Asking&) = delete;
+  static void check(const Argument& at) {
+    if (endless_) throw type_error("{}: {} has a __dlpack__ that calls attn again and again; it must give an array", at.function, at.name);
+  }
+  static bool is_outermost() { return depth_ == 1; }
+
+ private:
+  static constinit thread_local int depth_;
+  static constinit thread_local bool endless_;
+};
+constinit thread_local int Asking::depth_ = 0;
+constinit thread_local bool Asking::endless_ = false;
+
 View dlpack_view(nb::handle x, const Argument& at) {
+  const Asking asking(at);
   nb::ndarray<nb::ro> array;
   if (!nb::hasattr(x, "__dlpack__") || !nb::try_cast(x, array)) {
     PyErr_Clear();
-    if (nb::object gives = nb::getattr(x, "__dlpack__", nb::none()); PyCallable_Check(gives.ptr()) != 0) try {
+    asking.check(at);
+    if (nb::object gives = nb::getattr(x, "__dlpack__", nb::none()); asking.is_outermost() && PyCallable_Check(gives.ptr()) != 0) try {
         gives();
       } catch (const nb::python_error& error) {
         if (!error.matches(PyExc_Exception)) throw;
@@ -245,6 +274,11 @@ Tensor Reader::operator()(nb::handle x, const char* name) {
   if (keeps_) return kept(x, view);
   if (view.copy.is_valid()) copies_.push_back(view.copy);
   return tensor_of(view);
+}
+
+Tensor Reader::integers(nb::handle x, const char* name) {
+  copies_.push_back(python::integers(x, {function_, name}));
+  return (*this)(copies_.back(), name);
 }
 
 Tensor Reader::writable(nb::handle x, const char* name) {

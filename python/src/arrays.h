@@ -51,6 +51,8 @@ class Reader {
   Tensor operator()(nb::handle x, const char* name);
   /// None gives an undefined tensor.
   Tensor optional(nb::handle x, const char* name) { return x.is_none() ? Tensor() : (*this)(x, name); }
+  /// Whole numbers in a list or an array of any width (integers.h).
+  Tensor integers(nb::handle x, const char* name);
   /// Memory for a result: that of the array itself, which must be writable.
   Tensor writable(nb::handle x, const char* name);
   /// That of the first array that was read.

@@ -1,12 +1,17 @@
 // python/src/call.cc: each option of attention by name: what Python gives, as the library wants it.
 #include "call.h"
 
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include "errors.h"
+#include "integers.h"
 #include "scalars.h"
 
 #include <algorithm>
+#include <charconv>
+#include <optional>
+#include <string_view>
 
 namespace attn::python {
 namespace {
@@ -25,16 +30,48 @@ PyScoreExpression expression_of(nb::handle x, const char* function) {
   throw type_error("{}: score_mod is a {}; an attn.ScoreExpression is needed, or a function of (s, b, h, i, j)", function, name_of_type(x));
 }
 
+namespace {
+
+PyWeights rows_of(nb::handle x, const Argument& at) {
+  const nb::object indices = integers(x, at);
+  return {Weights::rows(keep(indices, at)), {indices}};
+}
+
+/// "rows(0, -1)" and "top_k(2)", as the command has them; nothing where it is none of these.
+std::optional<PyWeights> listed_weights(const std::string& given, const char* function) {
+  const std::size_t open = given.find('(');
+  const std::string name = given.substr(0, open);
+  if (name != "rows" && name != "top_k") return std::nullopt;
+  const auto refuse = [&]() {
+    throw ValueError(text("{}: weights is \"{}\"; rows take their numbers, \"rows(0, 5)\", top_k how many, \"top_k(3)\"", function, given));
+  };
+  if (open == std::string::npos || !given.ends_with(')')) refuse();
+  std::vector<std::int64_t> numbers;
+  for (std::size_t at = open; at + 1 < given.size();) {
+    const std::size_t end = given.find_first_of(",)", at + 1);
+    std::string_view number = std::string_view(given).substr(at + 1, end - at - 1);
+    number.remove_prefix(std::min(number.find_first_not_of(' '), number.size()));
+    number.remove_suffix(number.size() - (number.find_last_not_of(' ') + 1));
+    std::int64_t value = 0;
+    const auto [stop, wrong] = std::from_chars(number.data(), number.data() + number.size(), value);
+    const bool nothing = number.empty() && numbers.empty() && end + 1 == given.size();  // "rows()"
+    if (!nothing && (wrong != std::errc() || stop != number.data() + number.size())) refuse();
+    if (!nothing) numbers.push_back(value);
+    at = end;
+  }
+  if (name == "rows") return rows_of(nb::cast(numbers), {function, "weights"});
+  if (numbers.size() != 1) refuse();
+  return PyWeights{Weights::top_k(numbers[0])};
+}
+
+}  // namespace
+
 PyWeights weights_of(nb::handle x, const char* function) {
   if (const PyWeights* given = as<PyWeights>(x)) return *given;
-  if (PyUnicode_Check(x.ptr())) {
-    const std::string given = word(x, {function, "weights"});
-    for (const char* name : {"rows", "top_k"})
-      if (given.starts_with(name))
-        throw type_error("{}: weights is \"{}\"; attn.Weights.rows(indices) or attn.Weights.top_k(n) is needed for these", function, given);
-  }
+  if (PyUnicode_Check(x.ptr()))
+    if (auto listed = listed_weights(word(x, {function, "weights"}), function)) return *std::move(listed);
   constexpr Weights::Kind all[] = {Weights::none, Weights::full, Weights::head_average, Weights::column_sums};
-  return {all[choice(x, {function, "weights"}, {"none", "full", "head_average", "column_sums"})]};
+  return {all[choice(x, {function, "weights"}, {"none", "full", "head_average", "column_sums", "rows(0, 5)", "top_k(3)"})]};
 }
 
 namespace {
@@ -50,10 +87,10 @@ void set_number(Call& call, nb::handle given, const char* name) {
   call.options.*member = number(given, {call.read.function(), name});
 }
 
-/// A tensor of AttentionOptions.
+/// Lengths, starts, offsets of AttentionOptions.
 template <Tensor AttentionOptions::*member>
-void set_tensor(Call& call, nb::handle given, const char* name) {
-  call.options.*member = call.read(given, name);
+void set_integers(Call& call, nb::handle given, const char* name) {
+  call.options.*member = call.read.integers(given, name);
 }
 
 constexpr Option all_options[] = {
@@ -64,13 +101,13 @@ constexpr Option all_options[] = {
     {"score_mod", [](Call& c, nb::handle x) { c.score_mod = expression_of(x, c.read.function()); }},
     {"softcap", [](Call& c, nb::handle x) { set_number<&AttentionOptions::softcap>(c, x, "softcap"); }},
     {"temperature", [](Call& c, nb::handle x) { set_number<&AttentionOptions::temperature>(c, x, "temperature"); }},
-    {"sinks", [](Call& c, nb::handle x) { c.sinks = x, set_tensor<&AttentionOptions::sinks>(c, x, "sinks"); }},
-    {"query_lengths", [](Call& c, nb::handle x) { set_tensor<&AttentionOptions::query_lengths>(c, x, "query_lengths"); }},
-    {"key_lengths", [](Call& c, nb::handle x) { set_tensor<&AttentionOptions::key_lengths>(c, x, "key_lengths"); }},
-    {"key_start", [](Call& c, nb::handle x) { set_tensor<&AttentionOptions::key_start>(c, x, "key_start"); }},
-    {"query_start", [](Call& c, nb::handle x) { set_tensor<&AttentionOptions::query_start>(c, x, "query_start"); }},
-    {"cu_seqlens_q", [](Call& c, nb::handle x) { set_tensor<&AttentionOptions::cu_seqlens_q>(c, x, "cu_seqlens_q"); }},
-    {"cu_seqlens_k", [](Call& c, nb::handle x) { set_tensor<&AttentionOptions::cu_seqlens_k>(c, x, "cu_seqlens_k"); }},
+    {"sinks", [](Call& c, nb::handle x) { c.sinks = x, c.options.sinks = c.read(x, "sinks"); }},
+    {"query_lengths", [](Call& c, nb::handle x) { set_integers<&AttentionOptions::query_lengths>(c, x, "query_lengths"); }},
+    {"key_lengths", [](Call& c, nb::handle x) { set_integers<&AttentionOptions::key_lengths>(c, x, "key_lengths"); }},
+    {"key_start", [](Call& c, nb::handle x) { set_integers<&AttentionOptions::key_start>(c, x, "key_start"); }},
+    {"query_start", [](Call& c, nb::handle x) { set_integers<&AttentionOptions::query_start>(c, x, "query_start"); }},
+    {"cu_seqlens_q", [](Call& c, nb::handle x) { set_integers<&AttentionOptions::cu_seqlens_q>(c, x, "cu_seqlens_q"); }},
+    {"cu_seqlens_k", [](Call& c, nb::handle x) { set_integers<&AttentionOptions::cu_seqlens_k>(c, x, "cu_seqlens_k"); }},
     {"dropout_p", [](Call& c, nb::handle x) { set_number<&AttentionOptions::dropout_p>(c, x, "dropout_p"); }},
     {"dropout_seed", [](Call& c, nb::handle x) { c.options.dropout_seed = seed(x, {c.read.function(), "dropout_seed"}); }},
     {"weights", [](Call& c, nb::handle x) { c.options.weights = weights_of(x, c.read.function()).weights; }},
@@ -99,8 +136,8 @@ They are taken from each strip of rows as it is computed: there is memory for wh
     >>> output, (largest, keys) = attn.attention(x, x, x, weights=attn.Weights.top_k(2))
     >>> keys[:, 0].tolist()
     [0, 1, 2, 3])doc");
-  c.def_static("rows", [](nb::handle x) { return PyWeights{Weights::rows(keep(x, {"Weights.rows", "indices"})), {nb::borrow(x)}}; }, nb::arg("indices").none(),
-               "Those of some rows, integers [n], in that order: [B, Hq, n, Tk].")
+  c.def_static("rows", [](nb::handle x) { return rows_of(x, {"Weights.rows", "indices"}); }, nb::arg("indices").none(),
+               "Those of some rows, whole numbers [n], in that order: [B, Hq, n, Tk]. -1 is the last row.")
       .def_static("top_k", [](nb::handle n) { return PyWeights{Weights::top_k(whole(n, {"Weights.top_k", "n"}))}; }, nb::arg("n").none(),
                   "The n largest of each row and their keys, [B, Hq, Tq, n] each, descending; where fewer are above 0: 0 and key -1.")
       .def_prop_ro("kind", [](const PyWeights& self) { return self.weights.kind == Weights::largest ? "top_k" : "rows"; }, "\"rows\" or \"top_k\".")
@@ -115,6 +152,9 @@ They are taken from each strip of rows as it is computed: there is memory for wh
         return text("attn.Weights.rows({} {})", torch_name_of(self.weights.indices.dtype()), to_string(self.weights.indices.sizes()));
       });
   c.attr("__module__") = "attn";
+  m.def("_weights", [](nb::handle x) { return weights_of(x, "attention"); }, nb::arg("x").none());
+  m.def("_integers", [](nb::handle x, const std::string& function, const std::string& name) { return integers(x, {function.c_str(), name.c_str()}); }, nb::arg("x").none(),
+        nb::arg("function"), nb::arg("name"));
 }
 
 PyMask mask_of(nb::handle x, const char* function) {

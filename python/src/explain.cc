@@ -86,6 +86,8 @@ Explanation explained(nb::handle given, nb::kwargs options) {
     if (found == nullptr) throw type_error("{}: there is no option {}", function, key);
     found->set(to, x);
   }
+  if (to.cut_words && to.tokens != text::Tokens::words)
+    throw ValueError(text("{}: cut_words is given and tokens is \"{}\"; words are cut by it with tokens=\"words\"", function, to.tokens == text::Tokens::characters ? "characters" : "auto"));
   if (PyUnicode_Check(given.ptr())) return explain(word(given, {function, "text"}), to);
   if (!PyList_Check(given.ptr()) && !PyTuple_Check(given.ptr())) throw type_error("{}: text is a {}; a text or a list of texts is needed", function, name_of_type(given));
   std::vector<std::string> texts;

@@ -5,6 +5,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "errors.h"
+#include "integers.h"
 #include "scalars.h"
 #include "terms.h"
 
@@ -28,12 +29,11 @@ notation. Raises ValueError that shows the place that was not understood. Immuta
 
 /// Lengths of a call from keywords, each None or integers [B].
 Lengths lengths_of(const char* function, nb::handle query_lengths, nb::handle key_lengths, nb::handle key_start, nb::handle query_start) {
-  Lengths lengths;
-  lengths.query_lengths = query_lengths.is_none() ? Tensor() : keep(query_lengths, {function, "query_lengths"});
-  lengths.key_lengths = key_lengths.is_none() ? Tensor() : keep(key_lengths, {function, "key_lengths"});
-  lengths.key_start = key_start.is_none() ? Tensor() : keep(key_start, {function, "key_start"});
-  lengths.query_start = query_start.is_none() ? Tensor() : keep(query_start, {function, "query_start"});
-  return lengths;
+  const auto numbers = [function](nb::handle x, const char* name) { return x.is_none() ? Tensor() : keep(integers(x, {function, name}), {function, name}); };
+  return {.query_lengths = numbers(query_lengths, "query_lengths"),
+          .key_lengths = numbers(key_lengths, "key_lengths"),
+          .key_start = numbers(key_start, "key_start"),
+          .query_start = numbers(query_start, "query_start")};
 }
 
 PyMask of_array(const char* made, nb::handle x, const Mask& mask) { return {mask, {nb::borrow(x)}, made, {nb::borrow(x)}}; }
@@ -44,17 +44,31 @@ PyMask of_array(const char* made, nb::handle x, const Argument& at) {
   return of_array(made, x, factory(keep(x, at)));
 }
 
+/// The same of one whose True hides a pair. Whole numbers are refused: 1 says "this is a token" nearly everywhere (attention_mask of transformers), and would
+/// hide it here.
+template <Mask (*factory)(const Tensor&)>
+PyMask of_hidden(const char* made, nb::handle x, const Argument& at, const char* attend, const char* more) {
+  const Tensor hidden = keep(x, at);
+  if (is_integral(hidden.dtype()))
+    throw type_error("{}: {} is {}; True hides a pair here, so bool is needed. Where 1 is a token, as in transformers' attention_mask m: attn.Mask.attend({}){}", at.function, at.name,
+                     torch_name_of(hidden.dtype()), attend, more);
+  return of_array(made, x, factory(hidden));
+}
+
 PyMask prefix(nb::handle n) {
   const bool one_number = nb::hasattr(n, "ndim") && nb::cast<int>(n.attr("ndim")) == 0;
-  if (nb::hasattr(n, "__dlpack__") && !one_number) return of_array("prefix", n, Mask::prefix(keep(n, {"Mask.prefix", "n"})));
-  return {Mask::prefix(whole(n, {"Mask.prefix", "n"}))};
+  if (!is_listed(n) && (one_number || !nb::hasattr(n, "__dlpack__"))) return {Mask::prefix(whole(n, {"Mask.prefix", "n"}))};
+  const nb::object counts = integers(n, {"Mask.prefix", "n"});
+  return of_array("prefix", counts, Mask::prefix(keep(counts, {"Mask.prefix", "n"})));
 }
 
 PyMask documents(nb::handle ids, nb::handle key_ids) {
-  const Tensor rows = keep(ids, {"Mask.documents", "ids"});
-  if (key_ids.is_none()) return of_array("documents", ids, Mask::documents(rows));
-  PyMask mask = of_array("documents", ids, Mask::documents(rows, keep(key_ids, {"Mask.documents", "key_ids"})));
-  mask.arrays.push_back(nb::borrow(key_ids));
+  const nb::object of_rows = integers(ids, {"Mask.documents", "ids"});
+  const Tensor rows = keep(of_rows, {"Mask.documents", "ids"});
+  if (key_ids.is_none()) return of_array("documents", of_rows, Mask::documents(rows));
+  const nb::object of_keys = integers(key_ids, {"Mask.documents", "key_ids"});
+  PyMask mask = of_array("documents", of_rows, Mask::documents(rows, keep(of_keys, {"Mask.documents", "key_ids"})));
+  mask.arrays.push_back(of_keys);
   mask.parts = mask.arrays;
   return mask;
 }
@@ -115,19 +129,24 @@ void add_mask(nb::module_& m) {
                   nb::arg("left").none(), nb::arg("right").none(), nb::arg("align") = nb::none(),
                   "Keys at positions p - left to p + right; -1: no limit on that side.")
       .def_static("prefix", prefix, nb::arg("n").none(),
-                  "Keys at positions 0 to n - 1, for every row; n a number, or int64 [B].")
+                  "Keys at positions 0 to n - 1, for every row; n a whole number, or one for each batch item.")
       .def_static("documents", documents, nb::arg("ids").none(), nb::arg("key_ids") = nb::none(),
-                  "Rows and keys with the same document id: int64 [B, T] or [T], one array for self-attention, else one for rows and one for keys.")
+                  "Rows and keys with the same document id: whole numbers [B, T] or [T], once for self-attention, else once for rows and once for keys.")
       .def_static("attend", [](nb::handle x) { return of_array<Mask::attend>("attend", x, {"Mask.attend", "allowed"}); }, nb::arg("allowed").none(),
                   "A bool array that broadcasts to [B, H, Tq, Tk]: True takes part, as in scaled_dot_product_attention.")
-      .def_static("block", [](nb::handle x) { return of_array<Mask::block>("block", x, {"Mask.block", "blocked"}); }, nb::arg("blocked").none(),
+      .def_static("block", [](nb::handle x) { return of_hidden<Mask::block>("block", x, {"Mask.block", "blocked"}, "m", ""); }, nb::arg("blocked").none(),
                   "A bool array that broadcasts to [B, H, Tq, Tk]: True is shut out, as in nn.MultiheadAttention.")
-      .def_static("key_padding", [](nb::handle x) { return of_array<Mask::key_padding>("key_padding", x, {"Mask.key_padding", "padding"}); }, nb::arg("padding").none(),
-                  "A bool array [B, Tk]: True is padding.")
+      .def_static("key_padding",
+                  [](nb::handle x) {
+                    return of_hidden<Mask::key_padding>("key_padding", x, {"Mask.key_padding", "padding"}, "m[:, None, None, :]", ", or key_lengths=m.sum(1) where padding is on the right");
+                  },
+                  nb::arg("padding").none(),
+                  "A bool array [B, Tk]: True is padding. TypeError for whole numbers: where 1 is a token, Mask.attend(m[:, None, None, :]), or\n"
+                  "key_lengths=m.sum(1).")
       .def_static("all", [] { return PyMask{Mask::all()}; }, "Everything is seen.")
       .def_static("none", [] { return PyMask{Mask::none()}; }, "Nothing is seen.")
-      .def("__and__", [](nb::handle a, nb::handle b) { return joined("and_", a, b, [](const Mask& x, const Mask& y) { return x & y; }); })
-      .def("__or__", [](nb::handle a, nb::handle b) { return joined("or_", a, b, [](const Mask& x, const Mask& y) { return x | y; }); })
+      .def("__and__", [](nb::handle a, nb::handle b) { return joined("and_", a, b, [](const Mask& x, const Mask& y) { return x & y; }); }, nb::is_operator())
+      .def("__or__", [](nb::handle a, nb::handle b) { return joined("or_", a, b, [](const Mask& x, const Mask& y) { return x | y; }); }, nb::is_operator())
       .def("__invert__", [](nb::handle a) { return joined("invert", a, {}, [](const Mask& x, const Mask&) { return ~x; }); })
       .def("__bool__", [](const PyMask& self) -> bool {
         throw type_error("Mask: \"{}\" is neither true nor false; join masks with &, | and ~ instead of and, or, not", self.mask.to_string());

@@ -38,4 +38,5 @@ NB_MODULE(_core, m) {
   add_runtime(m);
   add_random(m);
   add_checksum(m);
+  add_refusals(m);  // after what it is about
 }

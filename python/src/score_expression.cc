@@ -126,8 +126,8 @@ nb::object binary(Binary f, const Expression& a, nb::handle b) {
 
 template <typename Class>
 void add_operator(Class& c, const char* name, const char* mirrored, Binary f) {
-  c.def(name, [f](const Expression& a, nb::handle b) { return binary<false>(f, a, b); });
-  if (mirrored) c.def(mirrored, [f](const Expression& a, nb::handle b) { return binary<true>(f, a, b); });
+  c.def(name, [f](const Expression& a, nb::handle b) { return binary<false>(f, a, b); }, nb::is_operator());
+  if (mirrored) c.def(mirrored, [f](const Expression& a, nb::handle b) { return binary<true>(f, a, b); }, nb::is_operator());
 }
 
 Expression where_of(nb::handle condition, nb::handle a, nb::handle b) {

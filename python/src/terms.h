@@ -86,5 +86,6 @@ void add_runtime(nb::module_& m);
 void add_verify(nb::module_& m);
 void add_random(nb::module_& m);
 void add_checksum(nb::module_& m);
+void add_refusals(nb::module_& m);
 
 }  // namespace attn::python

@@ -66,7 +66,8 @@ def of_stub(text):
 
 def _of_function(function, name, static):
     (text, _, defaults), *overloads = function.__nb_signature__
-    assert not overloads, f"{name} has several signatures; a stub has one"
+    refusals = [x for x in overloads if "(*args, **kwargs)" in x[0] or "(self, *args, **kwargs)" in x[0]]  # what tells of arguments that do not fit
+    assert refusals == overloads, f"{name} has several signatures; a stub has one"
     text = re.sub(r"\\(\d+)", r"_default_[\1]", text).replace("def (", "def _(")  # what a property calls has no name
     node = ast.parse(text + ": ...").body[0]
     default = lambda value: "" if value is None else repr(defaults[value.slice.value])  # noqa: E731

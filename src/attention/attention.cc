@@ -130,7 +130,7 @@ AttentionResult computed(Call& call, const Decided& decided, const AttentionOpti
   const Tensor other = other_memory(call, result.output, aside);
   const Tensor& written = other.defined() ? other : result.output;
   std::optional<Collected> weights;
-  if (!(options.weights == Weights::none)) weights = collected_memory(call, options.weights);
+  if (!(options.weights == Weights::none)) weights = collected_memory(call, call.weights);
 
   call.problem.out = written.impl()->data;
   const Dims& strides = written.impl()->strides;

@@ -143,11 +143,21 @@ void project_and_describe(Call& call, const AttentionOptions& options) {
   }
 }
 
+/// Rows that are counted from the end (-1: the last one) from the front; what there is no row for stays, for collected_memory to refuse.
+Weights from_front(Weights weights, std::int64_t rows) {
+  if (weights.kind != Weights::row_subset || !weights.indices.defined() || !is_integral(weights.indices.dtype())) return weights;
+  std::vector<std::int64_t> numbers = weights.indices.to_int_vector();
+  for (std::int64_t& row : numbers)
+    if (row < 0 && row >= -rows) row += rows;
+  weights.indices = tensor<std::int64_t>(numbers, weights.indices.sizes());
+  return weights;
+}
+
 /// What most calls do without costs them a look: a small call is to be no more than its arithmetic.
 void lower_options(Call& call, const AttentionOptions& options, const ScoreShape& scores) {
   if (options.query_lengths.defined() || options.key_lengths.defined() || options.key_start.defined() || options.query_start.defined())
     call.lengths = lower_lengths({options.query_lengths, options.key_lengths, options.key_start, options.query_start}, scores);
-  if (options.weights.kind != Weights::none) call.weights = options.weights;
+  if (options.weights.kind != Weights::none) call.weights = from_front(options.weights, scores.q_rows);
   if (!options.mask.is_all()) {
     call.mask = options.mask;
     call.program = lower_mask(options.mask, scores, call.lengths);

@@ -106,8 +106,8 @@ std::vector<std::pair<std::int64_t, std::int64_t>> checked_rows(const Call& call
   std::vector<std::pair<std::int64_t, std::int64_t>> rows;
   for (const std::int64_t row : indices.to_int_vector()) {
     if (row < 0 || row >= call.problem.q_rows)
-      throw ValueError(fmt::format("{}: row {} of weights is {}; it must be at least 0 and below the number of rows, {}", call.function, rows.size(), row,
-                                   call.problem.q_rows));
+      throw ValueError(fmt::format("{}: row {} of weights is {}; it must be below the number of rows, {}, and at least -{}", call.function, rows.size(), row,
+                                   call.problem.q_rows, call.problem.q_rows));
     rows.emplace_back(row, static_cast<std::int64_t>(rows.size()));
   }
   std::sort(rows.begin(), rows.end());

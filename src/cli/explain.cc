@@ -56,6 +56,7 @@ Mask mask_of(const Arguments& arguments) {
 
 Language language_of(const Arguments& arguments) {
   if (arguments.language.empty()) return environment_language();
+  if (const auto named = language_named(arguments.language)) return *named;
   return static_cast<Language>(choose("--lang", arguments.language, {"en", "zh"}));
 }
 
@@ -178,7 +179,7 @@ Verb add_explain(CLI::App& app) {
   a.head_given = parser->add_option("--head", a.at.head, "Of the layer, from 0 (0)")->type_name("N")->check(whole_number);
   const CLI::Option* json = parser->add_flag("--json", a.json, "The same as JSON, in full precision");
   a.svg_given = parser->add_option("--svg", a.svg, "The same as a drawing, into FILE; - is stdout")->type_name("FILE")->check(file_name);
-  const CLI::Option* language = parser->add_option("--lang", a.language, "en or zh; without it LC_ALL, LC_MESSAGES or LANG says")->type_name("LANG");
+  const CLI::Option* language = parser->add_option("--lang", a.language, "en or zh (cn, zh-CN); without it LC_ALL, LC_MESSAGES or LANG says")->type_name("LANG");
   const CLI::Option* colour = parser->add_option("--color,--colour", a.colour, "auto, always or never")->type_name("WHEN");
   a.with_model = {text, gradients, a.model_given, a.layer_given, a.head_given, json, a.svg_given, language, colour};
   parser->footer(

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <string_view>
 
@@ -34,6 +35,14 @@ TextOptions terminal_options(const std::string& colour) {
   const std::string_view depth = variable("COLORTERM");
   if (wanted) options.colour = depth == "truecolor" || depth == "24bit" ? Colour::rgb : Colour::palette;
   return options;
+}
+
+std::optional<Language> language_named(std::string name) {
+  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char letter) { return std::tolower(letter); });
+  const std::string language = name.substr(0, name.find_first_of("-_.@"));
+  if (language == "zh" || language == "cn" || language == "chinese" || name == "中文") return Language::zh;
+  if (language == "en" || language == "english") return Language::en;
+  return std::nullopt;
 }
 
 Language environment_language() {

@@ -112,11 +112,15 @@ class Teller {
     if (options_.tokens == text::Tokens::characters) source = say(Phrase::source_characters);
     if (options_.tokens == text::Tokens::words) source = say(options_.cut_words ? Phrase::source_cut_words : Phrase::source_words);
     if (options_.tokens == text::Tokens::automatic) source = say(Phrase::source_automatic);
+    const auto without = [this](const TokenTable& table) {
+      return table.commas.empty() ? "" : say_with(Phrase::source_left_out, fmt::format("{}", fmt::join(table.commas, " ")));
+    };
+    if (const std::string commas = without(tokens_.from); !commas.empty()) source += say(Phrase::source_and) + commas;
     const bool pads = *std::min_element(tokens_.from.lengths.begin(), tokens_.from.lengths.end()) < tokens_.from.width();
     add_tokens(tokens_.from, "tokens", Phrase::tokens, pads ? Phrase::note_tokens_batch : Phrase::note_tokens, source);
     add_ids(tokens_.from, "ids", Phrase::ids, pads ? Phrase::note_ids_pad : Phrase::note_ids);
     if (!options_.to) return;
-    add_tokens(tokens_.to, "tokens_to", Phrase::tokens_to, Phrase::note_tokens_to, "");
+    add_tokens(tokens_.to, "tokens_to", Phrase::tokens_to, Phrase::note_tokens_to, without(tokens_.to));
     add_ids(tokens_.to, "ids_to", Phrase::ids_to, Phrase::note_ids);
   }
 
@@ -302,7 +306,8 @@ class Teller {
     const std::int64_t given = values.size(2);
     for (std::int64_t n = 0; n < groups * given * wanted; ++n) {
       const std::int64_t group = n / (given * wanted), r = n / wanted % given;
-      const std::int64_t row = of_rows.empty() ? r : of_rows[static_cast<std::size_t>(r)], key = of_keys.empty() ? n % wanted : of_keys[static_cast<std::size_t>(n)];
+      const std::int64_t asked_row = of_rows.empty() ? r : of_rows[static_cast<std::size_t>(r)], row = asked_row < 0 ? asked_row + rows : asked_row;  // -1: the last
+      const std::int64_t key = of_keys.empty() ? n % wanted : of_keys[static_cast<std::size_t>(n)];
       if (key < 0) continue;
       const std::int64_t at = (group * rows + row) * keys + key;
       shown.reshape({-1}).select(0, at).fill_(weights[static_cast<std::size_t>(n)]);

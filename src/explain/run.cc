@@ -28,9 +28,10 @@ Tensor project(const Tensor& x, const Tensor& w) {
 }
 
 void embed(const TokenizedTexts& tokens, const Matrices& matrices, const ExplainOptions& options, Run& run) {
-  if (tokens.vocabulary >= matrices.embedding.size(0))
-    throw ValueError(
-        fmt::format("explain: the text needs {} ids; the embedding has {} rows", tokens.vocabulary + 1, matrices.embedding.size(0)));
+  const bool pads = tokens.from.pads() || tokens.to.pads();
+  if (tokens.vocabulary + pads > matrices.embedding.size(0))
+    throw ValueError(fmt::format("explain: the text needs {} ids{}; the embedding has {} rows", tokens.vocabulary + pads, pads ? ", one of them for PAD" : "",
+                                 matrices.embedding.size(0)));
   run.x = embedding(tokens.from.ids, matrices.embedding);
   run.memory = options.to ? embedding(tokens.to.ids, matrices.embedding) : run.x;
   if (options.positions != Positions::sinusoidal) return;

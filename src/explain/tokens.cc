@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
 
 namespace attn::explain_detail {
 namespace {
@@ -18,6 +19,21 @@ std::vector<std::string> cut_text(const std::string& text, const ExplainOptions&
   if (static_cast<std::int64_t>(tokens.size()) > kMostTokens)
     throw ValueError(fmt::format("explain: the text has {} tokens; at most {} can be shown", tokens.size(), kMostTokens));
   return tokens;
+}
+
+std::int64_t count_of(std::string_view what, std::string_view text) {
+  std::int64_t count = 0;
+  for (std::size_t at = text.find(what); at != std::string_view::npos; at = text.find(what, at + what.size())) ++count;
+  return count;
+}
+
+/// Adds the commas that a text has more of than its tokens: they vanish when it is cut.
+void add_commas(const std::string& text, const std::vector<std::string>& tokens, std::vector<std::string>& to) {
+  for (const char* comma : {",", "，", "、", "､"}) {
+    std::int64_t lost = count_of(comma, text);
+    for (const std::string& token : tokens) lost -= count_of(comma, token);
+    if (lost > 0 && std::find(to.begin(), to.end(), comma) == to.end()) to.emplace_back(comma);
+  }
 }
 
 TokenTable padded(std::vector<std::vector<std::string>> texts, const text::Vocabulary& vocabulary) {
@@ -43,14 +59,16 @@ TokenTable padded(std::vector<std::vector<std::string>> texts, const text::Vocab
 TokenizedTexts tokenize(const std::vector<std::string>& texts, const ExplainOptions& options) {
   if (texts.empty()) throw ValueError("explain: there is no text");
   std::vector<std::vector<std::string>> from, to;
-  std::vector<std::string> all;
+  std::vector<std::string> all, commas_from, commas_to;
   for (const std::string& text : texts) {
     from.push_back(cut_text(text, options));
+    add_commas(text, from.back(), commas_from);
     all.insert(all.end(), from.back().begin(), from.back().end());
   }
   if (options.to) {
     const std::vector<std::string> seen = cut_text(*options.to, options);
     to.assign(texts.size(), seen);
+    add_commas(*options.to, seen, commas_to);
     all.insert(all.end(), seen.begin(), seen.end());
   }
   const text::Vocabulary vocabulary(std::move(all));
@@ -58,6 +76,8 @@ TokenizedTexts tokenize(const std::vector<std::string>& texts, const ExplainOpti
   result.vocabulary = vocabulary.size();
   result.from = padded(std::move(from), vocabulary);
   result.to = options.to ? padded(std::move(to), vocabulary) : result.from;
+  result.from.commas = std::move(commas_from);
+  result.to.commas = std::move(commas_to);
   return result;
 }
 

@@ -23,7 +23,7 @@ enum class Phrase {
   note_capped, note_alibi, note_relative, note_biased, note_modified, note_tempered, note_weights_sink, note_sink, note_dropped, note_column_sums,
   note_head_average, note_asked, note_packed, note_cached, note_int8, note_context_int8,
   // sources
-  source_automatic, source_words, source_characters, source_cut_words, source_embedding, source_random, source_drawn, source_own, source_sines,
+  source_automatic, source_words, source_characters, source_cut_words, source_embedding, source_random, source_drawn, source_own, source_sines, source_left_out, source_and,
   // frames
   head, sentence, legend, legend_causal, legend_window, legend_mask, legend_padding, legend_score, legend_not_asked, scale, scale_share, rows_left_out, keys_left_out_strongest,
   keys_left_out_diagonal, columns_left_out, maximum, total, row_of, row_number, same_bits, other_bits, still_same_bits, changed_bits, sum_row, loss,

@@ -109,6 +109,8 @@ const Words& words_en() {
       /* source_drawn */ "{}: rand, seed {}",
       /* source_own */ "your own {}",
       /* source_sines */ "sin and cos of place / 10000^(2i / {})",
+      /* source_left_out */ "commas left out: {}",
+      /* source_and */ "; ",
       /* head */ "head {}",
       /* sentence */ "sentence {}: {}",
       /* legend */ "hidden:",

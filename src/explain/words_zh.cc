@@ -109,6 +109,8 @@ const Words& words_zh() {
       /* source_drawn */ "{}：rand，种子 {}",
       /* source_own */ "你给的 {}",
       /* source_sines */ "位置 / 10000^(2i / {}) 的 sin 与 cos",
+      /* source_left_out */ "略去标点：{}",
+      /* source_and */ "；",
       /* head */ "第 {} 头",
       /* sentence */ "第 {} 句：{}",
       /* legend */ "不可见：",

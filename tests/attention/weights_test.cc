@@ -4,6 +4,9 @@
 #include "support/errors.h"
 #include "support/golden.h"
 
+#include <attn/autograd.h>
+#include <attn/ops.h>
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -154,9 +157,23 @@ TEST(Weights, MemoryIsThatOfWhatIsAskedFor) {
   EXPECT_LT(peak_of(Weights::head_average), small + tokens * row);
 }
 
+TEST(Weights, RowsAreCountedFromTheEndToo) {
+  Inputs in = inputs({1, 2, 10, 8}, {1, 2, 20, 8});
+  in.q.requires_grad_();
+  in.k.requires_grad_();
+  const auto gradient_of = [&](const Tensor& rows) {
+    const Tensor weights = run(in, {}, Weights::rows(rows)).weights;
+    return grad({sum(weights * weights)}, {in.q, in.k})[1];
+  };
+  EXPECT_TRUE(bits_equal(run(in, {}, Weights::rows(integers({-1, 0, -10}))).weights, run(in, {}, Weights::rows(integers({9, 0, 0}))).weights));
+  EXPECT_TRUE(bits_equal(gradient_of(integers({-1, 3})), gradient_of(integers({9, 3}))));
+  EXPECT_EQ(error_of<ValueError>([&] { run(in, {}, Weights::rows(integers({-11}))); }),
+            "attention: row 0 of weights is -11; it must be below the number of rows, 10, and at least -10");
+}
+
 TEST(Weights, ErrorsSayWhatIsWrong) {
   const Inputs in = inputs({1, 2, 10, 8}, {1, 2, 20, 8});
-  EXPECT_EQ(error_of<ValueError>([&] { run(in, {}, Weights::rows(integers({3, 10}))); }), "attention: row 1 of weights is 10; it must be at least 0 and below the number of rows, 10");
+  EXPECT_EQ(error_of<ValueError>([&] { run(in, {}, Weights::rows(integers({3, 10}))); }), "attention: row 1 of weights is 10; it must be below the number of rows, 10, and at least -10");
   EXPECT_EQ(error_of<DtypeError>([&] { run(in, {}, Weights::rows(ones({2}))); }), "attention: the rows of weights are f32; they must be i64 or i32");
   EXPECT_EQ(error_of<ShapeError>([&] { run(in, {}, Weights::rows(integers({3, 1}).unsqueeze(0))); }), "attention: the rows of weights have shape [1, 2]; they must be [n]");
   EXPECT_EQ(error_of<ValueError>([&] { run(in, {}, Weights::top_k(21)); }), "attention: top_k of weights is 21; it must be from 1 to the number of keys, 20");

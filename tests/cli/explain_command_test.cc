@@ -49,8 +49,19 @@ TEST(ExplainCommand, ColourOnlyWhereItIsWanted) {
 TEST(ExplainCommand, SpeaksTheLanguageOfTheEnvironment) {
   EXPECT_TRUE(contains(attn_says("explain 我叫张三", "LANG=zh_CN.UTF-8").out, "词元"));
   EXPECT_TRUE(contains(attn_says("explain 我叫张三 --lang zh").out, "注意力权重"));
+  for (const char* name : {"cn", "zh-CN", "zh_CN.UTF-8", "ZH", "中文"})
+    EXPECT_TRUE(contains(attn_says(std::string("explain 我叫张三 --lang ") + name).out, "注意力权重")) << name;
   EXPECT_FALSE(contains(attn_says("explain 我叫张三 --lang en", "LANG=zh_CN.UTF-8").out, "词元"));
   EXPECT_FALSE(contains(attn_says("explain 我叫张三", "LC_ALL=C LANG=zh_CN.UTF-8").out, "词元"));
+}
+
+TEST(ExplainCommand, SaysWhichCommasAreLeftOut) {
+  EXPECT_TRUE(contains(attn_says("explain \"Life is short, eat\"").out, "by characters; commas left out: ,\n"));
+  EXPECT_TRUE(contains(attn_says("explain 我，你 --lang zh").out, "略去标点：，"));
+  EXPECT_TRUE(contains(attn_says("explain a,b --json").out, "commas left out: ,\""));
+  EXPECT_FALSE(contains(attn_says("explain \"a b.\"").out, "left out"));
+  // ICU's words keep the comma of a number.
+  EXPECT_FALSE(contains(attn_says("explain 我有1,000个 --tokens words").out, "left out"));
 }
 
 TEST(ExplainCommand, WordsOfChineseAreFoundByDictionary) {

@@ -337,6 +337,31 @@ TEST(Explain, OwnMatricesAreUsed) {
   EXPECT_THROW(explain("a b", options), ValueError);
 }
 
+TEST(Explain, PaddingNeedsAnIdWhereThereIsSome) {
+  ExplainOptions options;
+  options.embedding = ones({6, 3});
+  EXPECT_EQ(explain("one two three four five six", options).step("x").values.size(0), 6);
+  EXPECT_EQ(explain_batch({"one two three", "four five six"}, options).step("x").values.size(0), 2);
+  EXPECT_EQ(error_of<ValueError>([&] { explain_batch({"one two three", "four five six", "one"}, options); }),
+            "explain: the text needs 7 ids, one of them for PAD; the embedding has 6 rows");
+  EXPECT_EQ(error_of<ValueError>([&] { explain("1 2 3 4 5 6 7", options); }), "explain: the text needs 7 ids; the embedding has 6 rows");
+}
+
+TEST(Explain, TransposedMatricesAreRecognised) {
+  ExplainOptions options;
+  options.w_query = options.w_key = ones({2, 3});
+  options.w_value = ones({4, 3});
+  EXPECT_EQ(error_of<ShapeError>([&] { explain("a b", options); }),
+            "explain: w_value has shape [4, 3]; its dim must be 2 to match w_query [2, 3]; the three look transposed: give their transposes");
+  options.w_query = options.w_key = ones({3, 2});
+  EXPECT_EQ(error_of<ShapeError>([&] { explain("a b", options); }),
+            "explain: w_value has shape [4, 3]; its dim must be 3 to match w_query [3, 2]; it looks transposed: give its transpose");
+  options.w_value = ones({3, 4});
+  options.embedding = ones({3, 9});
+  EXPECT_EQ(error_of<ShapeError>([&] { explain("a b", options); }),
+            "explain: embedding has shape [3, 9]; its last dim must be 3 to match w_query; it looks transposed: give its transpose");
+}
+
 TEST(Explain, MistakesAreNamed) {
   EXPECT_THROW(explain(""), ValueError);
   EXPECT_THROW(explain(" , "), ValueError);

@@ -134,6 +134,15 @@ def number(function, name, x):
     raise TypeError(f"{function}: {name} is {'None' if x is None else f'a {type(x).__name__}'}; a number is needed")
 
 
+def integers(function, name, x):
+    """A list, a tuple or a range of whole numbers as a tensor of its own; everything else as it is."""
+    if not isinstance(x, (list, tuple, range)):
+        return x
+    if torch.compiler.is_compiling() and all(type(n) is not bool and isinstance(n, (int, torch.SymInt)) for n in x):
+        return torch.tensor(list(x), dtype=torch.int64)
+    return torch.from_numpy(_core._integers(x, function, name))
+
+
 def drops(dropout_p):
     """Whether attention's dropout_p asks for a seed."""
     return dropout_p is not None and number("attention", "dropout_p", dropout_p) > 0

@@ -90,9 +90,19 @@ def _at(place):
 
 
 @_constant
-def chosen_weights(place):
-    weights = _at(place)
+def chosen_weights(text):
+    """(kind, count) of an encoded Weights, or of the text of one."""
+    weights = _at(text[1:]) if text[0] == "o" else _core._weights(text[1:])
     return weights.kind, weights.count
+
+
+@_constant
+def _reads_weights(x):
+    """Whether it is a text that stands for a Weights: "top_k(3)"."""
+    try:
+        return "(" in x and _core._weights(x) is not None
+    except (TypeError, ValueError):
+        return False
 
 
 _WEIGHTS = ("none", "full", "head_average", "column_sums")
@@ -102,8 +112,8 @@ def _check_weights(x):
     """The library's errors, for calls that are never run: the shapes of the results are made of it."""
     needed = "one of " + ", ".join(f'"{name}"' for name in _WEIGHTS)
     if isinstance(x, str):
-        if x not in _WEIGHTS:
-            raise ValueError(f'attention: weights is "{x}"; it must be {needed}')
+        if x not in _WEIGHTS and not _reads_weights(x):
+            raise ValueError(f'attention: weights is "{x}"; it must be {needed}, "rows(0, 5)", "top_k(3)"')
     elif x is not None and not isinstance(x, _core.Weights):
         shown = "torch.Tensor" if isinstance(x, Tensor) else type(x).__name__
         raise TypeError(f"attention: weights is a {shown}; {needed} is needed")

@@ -29,7 +29,7 @@ def _weights_shapes(q, k, texts):
         return (*lead, keys), None
     if text == "sfull":
         return (*lead, rows, keys), None
-    kind, count = chosen_weights(text[1:])
+    kind, count = chosen_weights(text)
     if kind == "rows":
         return (*lead, count, keys), None
     return (*lead, rows, count), (*lead, rows, count)

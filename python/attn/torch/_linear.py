@@ -158,7 +158,8 @@ def _is_usual(x, weight, bias):
 
 def _check(x, weight, bias):
     if weight.dim() != 2 or x.dim() == 0 or x.shape[-1] != weight.shape[1]:
-        raise ValueError(f"linear: input has shape {list(x.shape)}, weight {list(weight.shape)}; they must be [..., in] and [out, in]")
+        hint = "; weight looks transposed: give weight.T" if weight.dim() == 2 and x.shape[-1:] == weight.shape[:1] else ""
+        raise ValueError(f"linear: input has shape {list(x.shape)}, weight {list(weight.shape)}; they must be [..., in] and [out, in]{hint}")
     if bias is not None and tuple(bias.shape) != (weight.shape[0],):
         raise ValueError(f"linear: bias has shape {list(bias.shape)}; it must be [{weight.shape[0]}]")
     for name, other in (("weight", weight), ("bias", bias)):

@@ -13,6 +13,7 @@ from attn.torch import _call, _definition, _general, _ops, _recorded
 
 _NAME = "scaled_dot_product_attention"
 _NONE, _FULL, _AVERAGE = range(3)
+_INTEGERS = [(name, _core.attention_options.index(name)) for name in ("query_lengths", "key_lengths", "key_start", "query_start", "cu_seqlens_q", "cu_seqlens_k")]
 _NUMBERS = [(name, _core.attention_options.index(name)) for name in ("scale", "softcap", "temperature", "dropout_p")]
 
 
@@ -53,6 +54,13 @@ def _rank_four(x):
     return x if x.dim() == 4 else x.reshape(-1, *x.shape[-3:])
 
 
+def _grouped(query, key, value):
+    """What to write where heads of key and value serve several of query."""
+    heads = [x.shape[-3] if x.dim() > 2 else 1 for x in (query, key, value)]
+    fits = all(n not in (0, heads[0]) and heads[0] % n == 0 for n in heads[1:])
+    return f"; give enable_gqa=True where {heads[1]} heads of key serve {heads[0]} of query" if fits else ""
+
+
 def _broadcast(query, key, value, grouped):
     own = 3 if grouped else 2
     if grouped:
@@ -61,7 +69,8 @@ def _broadcast(query, key, value, grouped):
     try:
         lead = torch.broadcast_shapes(query.shape[:-own], key.shape[:-own], value.shape[:-own])
     except RuntimeError:
-        raise ValueError(f"{_NAME}: query {_shape(query)}, key {_shape(key)} and value {_shape(value)} have leading dims that do not broadcast") from None
+        shapes = f"query {_shape(query)}, key {_shape(key)} and value {_shape(value)}"
+        raise ValueError(f"{_NAME}: {shapes} have leading dims that do not broadcast{_grouped(query, key, value) if not grouped else ''}") from None
     return [x if x.shape[:-own] == lead else x.expand(*lead, *x.shape[-own:]) for x in (query, key, value)]
 
 
@@ -143,6 +152,9 @@ def attention(q, k, v, options, return_plan=False):
     """attn.attention on torch tensors (attn._functions): (output, weights, logsumexp, plan, dropout_seed), None for what is not there."""
     for name, place in _NUMBERS:
         _call.check_constant("attention", name, options[place])
+    for name, place in _INTEGERS:
+        if options[place] is not None:
+            options = (*options[:place], _call.integers("attention", name, options[place]), *options[place + 1 :])
     if _call.is_forward() and _call.has_tangent(x for x in _operands(q, k, v, options) if isinstance(x, Tensor)):
         raise NotImplementedError("attention: derivatives are carried forward here (jvp, jacfwd, dual_level); use grad, vjp, jacrev, or attn.torch's functions")
     if _call.is_direct() and all(map(_call.is_memory, (q, k, v, *options))):

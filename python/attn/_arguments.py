@@ -1,0 +1,135 @@
+# python/attn/_arguments.py: calls with arguments that a function does not have: one line that says which ones are meant.
+"""What other libraries call an option is looked up in a table; a slip of the finger is compared with the names there are."""
+
+import difflib
+import re
+from collections.abc import Iterable
+from typing import Any
+
+_MASK = 'mask=attn.Mask.attend(x) where True takes part, attn.Mask.block(x) where True is shut out, or bias=x for numbers that are added'
+_CAUSAL = 'mask="causal"'
+_WINDOW = 'mask="window(left, right)", as "causal & window(511, 0)" for the last 512 keys'
+_WEIGHTS = 'weights="full" or "head_average", which adds the weights to the result'
+_HEADS = "nothing: heads are a dim of q [B, Hq, T, D], k and v"
+_PACKED = "cu_seqlens_q, and cu_seqlens_k where the keys are others"
+_NOTHING = "nothing: it is not needed here"
+
+# The names of torch, FlashAttention, xformers, transformers, Keras and MLX for what attn.attention calls otherwise.
+_ATTENTION = {
+    **dict.fromkeys(("is_causal", "causal", "use_causal_mask"), _CAUSAL),
+    **dict.fromkeys(("attn_mask", "attention_mask", "allowed"), _MASK),
+    **dict.fromkeys(("key_padding_mask", "padding_mask", "padding", "key_padding"), "mask=attn.Mask.key_padding(x) where True is padding, or key_lengths"),
+    **dict.fromkeys(("window", "window_size", "sliding_window", "local_window"), _WINDOW),
+    **dict.fromkeys(("dropout", "dropout_rate", "attn_dropout", "attention_dropout", "drop", "p"), "dropout_p"),
+    **dict.fromkeys(("seed", "rng", "generator"), "dropout_seed, or attn.manual_seed"),
+    **dict.fromkeys(("need_weights", "return_weights", "output_attentions", "return_attention_scores", "return_attn_probs", "average_attn_weights"), _WEIGHTS),
+    **dict.fromkeys(("softmax_scale", "scaling", "sm_scale", "scale_factor"), "scale"),
+    **dict.fromkeys(("logits_soft_cap", "soft_cap", "logit_cap", "attn_logit_softcapping", "logits_softcap"), "softcap"),
+    **dict.fromkeys(("enable_gqa", "gqa"), "nothing: k and v may have fewer heads"),
+    **dict.fromkeys(("alibi", "alibi_slopes", "slopes"), "bias=attn.Bias.alibi(slopes)"),
+    **dict.fromkeys(("attn_bias", "position_bias", "relative_position_bias"), "bias"),
+    **dict.fromkeys(("block_mask", "mask_mod"), "mask=attn.Mask(...), or score_mod=lambda s, b, h, i, j: attn.where(condition, s, -math.inf)"),
+    **dict.fromkeys(("num_heads", "n_heads", "heads", "nhead", "num_attention_heads", "num_kv_heads", "num_key_value_groups"), _HEADS),
+    **dict.fromkeys(("cu_seqlens", "cu_seqlens_kv", "cu_seq_q", "cu_seq_k"), _PACKED),
+    **dict.fromkeys(("max_seqlen_q", "max_seqlen_k", "max_seqlen", "training", "deterministic", "backend", "implementation"), _NOTHING),
+    **dict.fromkeys(("lengths", "seq_lens", "seqlens_k", "cache_seqlens", "valid_lens", "valid_len", "k_lengths"), "key_lengths"),
+    **dict.fromkeys(("q_lengths", "seqlens_q"), "query_lengths"),
+    **dict.fromkeys(("position", "offset", "q_offset", "cache_position", "positions"), "query_start"),
+    **dict.fromkeys(("sink", "s_aux", "attention_sinks"), "sinks"),
+    **dict.fromkeys(("return_lse", "return_softmax_lse", "lse"), "return_logsumexp"),
+    **dict.fromkeys(("query", "key", "value", "queries", "keys", "values"), "q, k, v"),
+}
+_SDPA = {
+    **dict.fromkeys(("mask", "attention_mask"), "attn_mask: bool where True takes part, or numbers that are added; attn.attention takes attn.Mask"),
+    **dict.fromkeys(("key_padding_mask", "padding_mask"), "attn_mask=~x[:, None, None, :] of x that is True at padding"),
+    **dict.fromkeys(("causal", "use_causal_mask"), "is_causal=True"),
+    **dict.fromkeys(("dropout", "dropout_rate", "p"), "dropout_p"),
+    **dict.fromkeys(("softmax_scale", "scaling", "sm_scale"), "scale"),
+    **dict.fromkeys(("need_weights", "window", "window_size", "softcap", "weights", "bias"), "attn.attention, which has it"),
+    **dict.fromkeys(("q", "k", "v"), "query, key, value"),
+}
+_EXPLAIN = {
+    **dict.fromkeys(("lang", "locale"), "language"),
+    **dict.fromkeys(("causal", "is_causal"), _CAUSAL),
+    **dict.fromkeys(("n_heads", "num_heads", "nhead", "head"), "heads"),
+    **dict.fromkeys(("d_model", "embed_dim", "embedding_dim", "d"), "dim"),
+    **dict.fromkeys(("d_k", "d_q", "dq", "d_out_kq", "head_dim"), "dk"),
+    **dict.fromkeys(("d_v", "d_out_v"), "dv"),
+    **dict.fromkeys(("w_q", "W_q", "W_query", "wq"), "w_query"),
+    **dict.fromkeys(("w_k", "W_k", "W_key", "wk"), "w_key"),
+    **dict.fromkeys(("w_v", "W_v", "W_value", "wv"), "w_value"),
+    **dict.fromkeys(("tokenizer", "tokenize"), 'cut_words with tokens="words"'),
+    **dict.fromkeys(("sinks",), "sink"),
+    **dict.fromkeys(("dropout",), "dropout_p"),
+}
+_MEANT = {
+    "attention": _ATTENTION,
+    "additive_attention": _ATTENTION,
+    "attention_cached": _ATTENTION,
+    "attention_scores": {**dict.fromkeys(("softmax_scale", "scaling"), "scale"), **dict.fromkeys(("query", "key"), "q, k")},
+    "scaled_dot_product_attention": _SDPA,
+    "explain": _EXPLAIN,
+    "KvCache": {
+        **dict.fromkeys(("num_heads", "heads", "kv_heads", "num_kv_heads"), "key_heads, and value_heads where they are others"),
+        **dict.fromkeys(("head_size", "dim"), "head_dim"),
+        **dict.fromkeys(("page_size", "block_size"), "page_rows"),
+        **dict.fromkeys(("num_pages", "num_blocks", "size", "capacity", "max_len"), "pages, of page_rows keys each"),
+    },
+}
+
+
+def shown(x: Any, most: int = 60) -> str:
+    """A text of the caller in an error: without what would end the line, and not all of a long one."""
+    text = "".join(c if c.isprintable() else "?" for c in str(x)[: most + 1])
+    return text if len(text) <= most else text[: most - 3] + "..."
+
+
+def unknown(function: str, name: str, names: Iterable[str]) -> TypeError:
+    """The error of an option that there is not."""
+    names = list(names)
+    meant = _MEANT.get(function, {}).get(name)
+    if meant is None and (near := difflib.get_close_matches(name[:100], names, n=1)):
+        meant = near[0]
+    if meant is not None:
+        return TypeError(f"{function}: there is no option {shown(name)}; write {meant}")
+    return TypeError(f"{function}: there is no option {shown(name)}; there are {', '.join(names)}" if names else f"{function}: it takes no {shown(name)}")
+
+
+def check(function: str, given: dict[str, Any], names: Iterable[str]) -> None:
+    """TypeError for the first of `given` that is none of the names."""
+    names = list(names)
+    for name in given:
+        if name not in names:
+            raise unknown(function, name, names)
+
+
+def _parameters(signature: str) -> tuple[list[str], int]:
+    """Names of the parameters, without self, and how many of them have no default."""
+    inside = signature[signature.index("(") + 1 : signature.rindex(")")]
+    while (bare := re.sub(r"\[[^\[\]]*\]", "", inside)) != inside:  # Sequence[a, b]
+        inside = bare
+    parts = [part.strip() for part in inside.split(",") if part.strip() not in ("", "*", "/", "self")]
+    return [part.split(":")[0].split("=")[0].strip() for part in parts], sum("=" not in part for part in parts)
+
+
+def told(function: str, signature: str, given: tuple[Any, ...], keywords: dict[str, Any]) -> str:
+    """What is wrong with a call that the extension's function `function` does not take."""
+    names, needed = _parameters(signature)
+    if re.match(r"def \w+\(self\b", signature):
+        if not given:
+            return f"{function}: it is a method, to be called of an object"
+        given = given[1:]
+    takes = f"it takes {', '.join(names)}" if names else "it takes no arguments"
+    for name in keywords:
+        if name not in names:
+            return str(unknown(function, name, names))
+    if len(given) > len(names):
+        return f"{function}: {len(given)} arguments are given; {takes}"
+    for name in names[: len(given)]:
+        if name in keywords:
+            return f"{function}: {name} is given twice"
+    for name in names[len(given) : needed]:
+        if name not in keywords:
+            return f"{function}: {name} is missing; {takes}"
+    kinds = ", ".join(type(x).__name__ for x in (*given, *keywords.values()))
+    return f"{function}: {shown(kinds) if kinds else 'the object'} does not fit; {takes}"
