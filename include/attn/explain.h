@@ -24,8 +24,8 @@ enum class Positions { none, sinusoidal, rotary };
 /// `not_asked`: it does take part, but is not among the weights that were asked for.
 enum class Hidden : std::uint8_t { visible, causal, window, mask, padding, score, not_asked };
 
-/// What is added to the scores: ALiBi's slopes, or a relative-position table of 8 buckets, drawn with rand.
-enum class ExplainBias { none, alibi, relative };
+/// What is added to the scores: ALiBi's slopes, or a relative-position table of 8 buckets, drawn with rand; ALiBi by distance both ways.
+enum class ExplainBias { none, alibi, relative, alibi_symmetric };
 
 /// What `explain` does. The defaults are those of a first lesson: Embedding(50000, 3), then w_query and w_key
 /// rand(3, 2) and w_value rand(3, 4), each from a fresh `seed`.

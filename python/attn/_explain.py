@@ -195,8 +195,8 @@ def explain(
     positions  "none", "sinusoidal" or "rotary"
     tokens     "words", "characters" or "auto"; cut_words: your own rule, a function of a text that gives its words
     w_query    your own matrices [dim, heads * dk] instead of random ones: with w_key, w_value; `embedding` [ids, dim] may come alone
-    softcap    and temperature, score_mod, dropout_p (by counter, with `seed`): as in attn.attention; bias "alibi" or "relative" (a table drawn
-               from `seed`); sink: a logit, the same for each head. Each is a step of its own
+    softcap    and temperature, score_mod, dropout_p (by counter, with `seed`): as in attn.attention; bias "alibi", "alibi_symmetric" (by
+               distance both ways) or "relative" (a table drawn from `seed`); sink: a logit, the same for each head. Each is a step of its own
     weights    as in attn.attention: a step shows those asked for
     packed     a step compares the sentences packed one behind the other; cache "same" or "int8": steps show what a cache gives back
     query      this row (from 0) is opened: every product and sum

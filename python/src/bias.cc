@@ -40,12 +40,13 @@ Tensor usual_slopes(nb::handle heads, const Argument& at) {
   return Bias::alibi_slopes(count);
 }
 
-PyBias alibi(nb::handle slopes, nb::handle at) {
+PyBias alibi(nb::handle slopes, nb::handle at, nb::handle both_ways) {
   constexpr Argument argument{"Bias.alibi", "slopes"};
   const Align rows = align(at, "Bias.alibi");
-  if (PyLong_Check(slopes.ptr())) return {Bias::alibi(usual_slopes(slopes, argument), rows), {nb::none()}};
-  if (PyList_Check(slopes.ptr()) || PyTuple_Check(slopes.ptr())) return {Bias::alibi(numbers(slopes, argument), rows), {nb::none()}};
-  return {Bias::alibi(keep(slopes, argument), rows), {nb::borrow(slopes)}};
+  const bool symmetric = flag(both_ways, {"Bias.alibi", "symmetric"});
+  if (PyLong_Check(slopes.ptr())) return {Bias::alibi(usual_slopes(slopes, argument), rows, symmetric), {nb::none()}};
+  if (PyList_Check(slopes.ptr()) || PyTuple_Check(slopes.ptr())) return {Bias::alibi(numbers(slopes, argument), rows, symmetric), {nb::none()}};
+  return {Bias::alibi(keep(slopes, argument), rows, symmetric), {nb::borrow(slopes)}};
 }
 
 PyBias relative(nb::handle table, nb::handle bidirectional, nb::handle max_distance, nb::handle at) {
@@ -81,7 +82,7 @@ nb::tuple reduced_term(const PyBias& self) {
   const Bias::Term& term = self.bias.terms()[0];
   const nb::object& array = self.arrays[0];
   switch (term.kind) {
-    case Bias::Kind::alibi: return made_again<PyBias>("alibi", array.is_none() ? nb::cast(term.values.to_vector()) : array, align_word(term.align));
+    case Bias::Kind::alibi: return made_again<PyBias>("alibi", array.is_none() ? nb::cast(term.values.to_vector()) : array, align_word(term.align), term.symmetric);
     case Bias::Kind::relative: return made_again<PyBias>("relative", array, term.bidirectional, term.max_distance, align_word(term.align));
     default: return made_again<PyBias>("dense", array);
   }
@@ -117,7 +118,7 @@ std::string values_text(const Tensor& x) {
 std::string term_text(const Bias::Term& term) {
   switch (term.kind) {
     case Bias::Kind::dense: return text("attn.Bias.dense({})", text("{} {}", torch_name_of(term.values.dtype()), to_string(term.values.sizes())));
-    case Bias::Kind::alibi: return text("attn.Bias.alibi({}{})", values_text(term.values), align_text(term.align));
+    case Bias::Kind::alibi: return text("attn.Bias.alibi({}{}{})", values_text(term.values), align_text(term.align), term.symmetric ? ", symmetric=True" : "");
     case Bias::Kind::relative:
       return text("attn.Bias.relative({} {}, bidirectional={}, max_distance={}{})", torch_name_of(term.values.dtype()), to_string(term.values.sizes()),
                   term.bidirectional ? "True" : "False", term.max_distance, align_text(term.align));
@@ -135,7 +136,7 @@ std::string shown(const PyBias& self) {
 
 Bias with_values(const Bias::Term& term, const Tensor& values) {
   switch (term.kind) {
-    case Bias::Kind::alibi: return Bias::alibi(values, term.align);
+    case Bias::Kind::alibi: return Bias::alibi(values, term.align, term.symmetric);
     case Bias::Kind::relative: return Bias::relative(values, term.bidirectional, term.max_distance, term.align);
     default: return Bias::dense(values);
   }
@@ -147,10 +148,12 @@ void add_bias(nb::module_& m) {
       .def(nb::init<>())
       .def_static("dense", [](nb::handle x) { return PyBias{Bias::dense(keep(x, {"Bias.dense", "values"})), {nb::borrow(x)}}; }, nb::arg("values").none(),
                   "An array that broadcasts to [B, Hq, Tq, Tk], of the scores' dtype or float32: a float mask.")
-      .def_static("alibi", alibi, nb::arg("slopes").none(), nb::arg("align") = nb::none(),
-                  "-slopes[h] * (p - key position): slopes [Hq], or the number of heads for the usual ones. Source: Press 2021 (2108.12409).")
+      .def_static("alibi", alibi, nb::arg("slopes").none(), nb::arg("align") = nb::none(), nb::arg("symmetric").none() = false,
+                  "-slopes[h] * (p - key position): slopes [Hq], or the number of heads for the usual ones. Made for causal masks: keys after the row "
+                  "gain by their distance, unless symmetric: -slopes[h] * |p - key position|. Source: Press 2021 (2108.12409).")
       .def_static("alibi_slopes", [](nb::handle heads) { return to_python(usual_slopes(heads, {"Bias.alibi_slopes", "heads"}), Framework::numpy); },
-                  nb::arg("heads").none(), "The usual slopes 2^(-8 (h + 1) / heads), as a NumPy array.")
+                  nb::arg("heads").none(), "The usual slopes as a NumPy array: 2^(-8 (h + 1) / heads) of a power of two; of other numbers those of the power of two n below, "
+                  "then the first, third, fifth ... of 2 n.")
       .def_static("relative", relative, nb::arg("table").none(), nb::arg("bidirectional").none() = true, nb::arg("max_distance").none() = 128, nb::arg("align") = nb::none(),
                   "table[bucket(key position - p), h], T5's buckets: table [buckets, Hq]. Source: Raffel 2019 (1910.10683).")
       .def("__add__", joined, nb::is_operator())

@@ -63,7 +63,7 @@ constexpr Option all_options[] = {
     {"embedding", [](ExplainOptions& o, nb::handle x) { set_matrix<&ExplainOptions::embedding>(o, x, "embedding"); }},
     {"softcap", [](ExplainOptions& o, nb::handle x) { o.softcap = number(x, {function, "softcap"}); }},
     {"temperature", [](ExplainOptions& o, nb::handle x) { o.temperature = number(x, {function, "temperature"}); }},
-    {"bias", [](ExplainOptions& o, nb::handle x) { o.bias = static_cast<ExplainBias>(choice(x, {function, "bias"}, {"none", "alibi", "relative"})); }},
+    {"bias", [](ExplainOptions& o, nb::handle x) { o.bias = static_cast<ExplainBias>(choice(x, {function, "bias"}, {"none", "alibi", "relative", "alibi_symmetric"})); }},
     {"score_mod", [](ExplainOptions& o, nb::handle x) { o.score_mod = expression_of(x, function).expression; }},
     {"sink", [](ExplainOptions& o, nb::handle x) { o.sink = number(x, {function, "sink"}); }},
     {"dropout_p", [](ExplainOptions& o, nb::handle x) { o.dropout_p = number(x, {function, "dropout_p"}); }},

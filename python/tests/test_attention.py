@@ -43,6 +43,7 @@ def test_options_of_attention(random):
         ({"mask": attn.Mask.causal() & attn.Mask.window(3, 0)}, {"allowed": window}),
         ({"mask": ~attn.Mask.causal() | attn.Mask.prefix(2)}, {"allowed": (j > i) | (j < 2)}),
         ({"bias": attn.Bias.alibi(slopes)}, {"bias": alibi}),
+        ({"bias": attn.Bias.alibi(slopes, symmetric=True)}, {"bias": -np.abs(alibi)}),
         ({"bias": alibi.astype(np.float32)}, {"bias": alibi}),
         ({"bias": attn.Bias.alibi(slopes) + attn.Bias.dense(alibi.astype(np.float32))}, {"bias": 2 * alibi}),
         ({"softcap": 1.5}, {"cap": 1.5}),

@@ -16,6 +16,7 @@ OPTIONS = {
     "no bias": {"bias": attn.Bias()},
     "alibi of heads": {"bias": attn.Bias.alibi(2)},
     "alibi of numbers": {"bias": attn.Bias.alibi([1 / 3, 0.1], "top_left")},
+    "alibi both ways": {"bias": attn.Bias.alibi(SLOPE, symmetric=True)},
     "alibi of an array": {"bias": attn.Bias.alibi(SLOPE, "bottom_right")},
     "three terms": {"bias": attn.Bias.dense(X[0, :, :, :6]) + attn.Bias.relative(X[0, 0, :, :2].copy(), False, 20) + attn.Bias.alibi(2)},
     "scaled dot": {"score": attn.Score.scaled_dot()},

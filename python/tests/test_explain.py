@@ -70,7 +70,7 @@ def test_what_stands_around_the_softmax():
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"bias": "alibis"}, 'bias is "alibis"; it must be one of "none", "alibi", "relative"'),
+        ({"bias": "alibis"}, 'bias is "alibis"; it must be one of "none", "alibi", "relative", "alibi_symmetric"'),
         ({"cache": "int4"}, 'cache is "int4"; it must be one of "same", "int8"'),
         ({"weights": "all"}, 'weights is "all"'),
         ({"score_mod": 3}, "a function of"),

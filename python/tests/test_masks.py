@@ -71,7 +71,7 @@ def test_a_mask_of_several_lines_shows_both_pictures():
 
 
 def test_bias_reads_back():
-    for bias in (Bias.alibi(8), Bias.alibi([0.1, 0.2], "bottom_right"), Bias.alibi((1,)) + Bias.alibi([0.5])):
+    for bias in (Bias.alibi(2, "top_left", True), Bias.alibi([0.5], symmetric=True), Bias.alibi(8), Bias.alibi([0.1, 0.2], "bottom_right"), Bias.alibi((1,)) + Bias.alibi([0.5])):
         assert repr(eval(repr(bias), {"attn": attn})) == repr(bias)
     assert repr(Bias()) == "attn.Bias()" and not Bias() and Bias.alibi(1)
     table = np.zeros((8, 2), np.float32)
@@ -79,7 +79,9 @@ def test_bias_reads_back():
     both = Bias.relative(table) + Bias.alibi([1.0, 2.0])
     assert both.arrays[0] is table and both.arrays[1] is None
     assert both.with_arrays([table + 1, None]).arrays[0] is not table
+    assert repr(Bias.alibi([0.5], symmetric=True)) == "attn.Bias.alibi([0.5], symmetric=True)"
     assert np.array_equal(Bias.alibi_slopes(4), np.float32([2**-2, 2**-4, 2**-6, 2**-8]))
+    assert np.array_equal(Bias.alibi_slopes(3), np.float32([0.0625, 0.00390625, 0.25]))  # as the paper's code and BLOOM have them
 
 
 def test_score_functions_against_numpy(random):

@@ -156,7 +156,9 @@ AttentionResult computed(Call& call, const Decided& decided, const AttentionOpti
     if (call_options.saved != nullptr) call_options.saved->weight_keys = weights->keys;
   }
   if (recorded && (call_options.stored != nullptr || p.score_callback.call != nullptr)) {
-    record({"AttentionBackward0", call.inputs(), {}}, {result.output, result.weights, result.logsumexp}, {});
+    record({"AttentionBackward0", call.inputs(), {}}, {result.output, result.weights, result.logsumexp}, [function = call.function](const Backward&) -> Gradients {
+      throw ValueError(std::string(function) + ": a score_callback has no gradient; write it as a score_mod, which has one");
+    });
   } else if (recorded) {
     SavedAttention saved{.output = written.detach(), .max = max, .sum = sum};
     if (weights) saved.weight_keys = weights->keys;
@@ -189,7 +191,7 @@ Bias in_f32(const Bias& bias) {
   for (const Bias::Term& term : bias.terms()) {
     const Tensor values = term.values.to(Dtype::f32);
     wide = wide + (term.kind == Bias::Kind::dense   ? Bias::dense(values)
-                   : term.kind == Bias::Kind::alibi ? Bias::alibi(values, term.align)
+                   : term.kind == Bias::Kind::alibi ? Bias::alibi(values, term.align, term.symmetric)
                                                     : Bias::relative(values, term.bidirectional, term.max_distance, term.align));
   }
   return wide;
@@ -197,7 +199,7 @@ Bias in_f32(const Bias& bias) {
 
 AttentionResult attention_call(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options, const CallOptions& call_options) {
   const runtime::DefaultFloatingPoint floating_point;
-  Call call = check(call_options.function, q, k, v, options, call_options.stored);
+  Call call = check(call_options.function, q, k, v, options, call_options.stored, call_options.rows_at_end);
   Plan plan;
   const AttentionKernel& kernel = plan_attention(call.problem, plan);
   const bool recorded = call_options.saved == nullptr && grad_enabled() && call.wants_grad();

@@ -8,6 +8,7 @@
 #include "kernels/reference.h"
 #include "runtime/floating_point.h"
 
+#include <bit>
 #include <ostream>
 
 namespace attn {
@@ -29,11 +30,11 @@ Bias Bias::dense(const Tensor& values) {
   return bias;
 }
 
-Bias Bias::alibi(const Tensor& slopes, Align align) {
+Bias Bias::alibi(const Tensor& slopes, Align align, bool symmetric) {
   check_floating("Bias::alibi", "slopes", slopes);
   if (slopes.dim() != 1) throw ShapeError("Bias::alibi: slopes have shape " + attn::to_string(slopes.sizes()) + "; they must be [Hq]");
   Bias bias;
-  bias.terms_.push_back({.kind = Kind::alibi, .values = slopes, .align = align});
+  bias.terms_.push_back({.kind = Kind::alibi, .values = slopes, .align = align, .symmetric = symmetric});
   return bias;
 }
 
@@ -41,7 +42,12 @@ Tensor Bias::alibi_slopes(std::int64_t heads) {
   if (heads < 1) throw ValueError("Bias::alibi_slopes: heads is " + std::to_string(heads) + "; it must be at least 1");
   const Tensor slopes = attn::empty({heads}, Dtype::f64);
   const runtime::DefaultFloatingPoint floating_point;
-  for (std::int64_t h = 0; h < heads; ++h) slopes.data<double>()[h] = -8.0 * static_cast<double>(h + 1) / static_cast<double>(heads);
+  // as the paper's code: heads beyond a power of two take every other slope of the next one
+  const auto whole = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(heads)));
+  for (std::int64_t h = 0; h < heads; ++h) {
+    const std::int64_t step = h < whole ? h + 1 : 2 * (h - whole) + 1, of = h < whole ? whole : 2 * whole;
+    slopes.data<double>()[h] = -8.0 * static_cast<double>(step) / static_cast<double>(of);
+  }
   kernels::reference().unary(kernels::Unary::exp2, kernels::Element::f64, slopes.data(), slopes.data(), heads);
   return slopes.to(Dtype::f32);
 }
@@ -74,6 +80,7 @@ std::string Bias::to_string() const {
     const std::string align = name_of(term.align);
     text += fmt::format("{}{}({}{}{}", text.empty() ? "" : " + ", name, shape_of(term.values), align.empty() ? "" : ", ", align);
     if (term.kind == Kind::relative) text += fmt::format(", max_distance {}{}", term.max_distance, term.bidirectional ? "" : ", one way");
+    if (term.symmetric) text += ", symmetric";
     text += ')';
   }
   return text;

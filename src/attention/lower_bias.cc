@@ -59,6 +59,7 @@ LoweredBias lower_bias(const Bias& bias, const ScoreShape& shape, const Lengths&
         to.op = BiasOp::alibi;
         to.values = values.data();
         to.value_stride = values.stride(0);
+        to.symmetric = term.symmetric;
         to.bottom_right = is_bottom_right(term.align, "alibi", shape, lowered);
         break;
       case Bias::Kind::relative:

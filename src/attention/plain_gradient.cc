@@ -41,7 +41,7 @@ void fill(const AttentionProblem& p, std::int64_t b, const Pairs& pairs) {
     std::int64_t* places = pairs.places[static_cast<std::size_t>(n)].data<std::int64_t>() + b * p.q_rows * p.k_rows;
     for_pairs(p, b, [&](std::int64_t i, std::int64_t j) {
       const std::int64_t distance = kernels::key_position(p, b, j) - kernels::row_position(p, b, i, term.bottom_right);
-      places[i * p.k_rows + j] = term.op == BiasOp::alibi ? distance : term.bucket(distance);
+      places[i * p.k_rows + j] = term.op == BiasOp::alibi ? term.times(distance) : term.bucket(distance);
     });
   }
 }

@@ -16,7 +16,7 @@ namespace {
 const std::map<std::string, std::string>& values_of_options() {
   static const std::map<std::string, std::string> values{{"--score", "scaled_dot dot general additive"},
                                                          {"--positions", "none sinusoidal rotary"},
-                                                         {"--bias", "none alibi relative"},
+                                                         {"--bias", "none alibi relative alibi_symmetric"},
                                                          {"--cache", "same int8"},
                                                          {"explain --tokens", "auto words characters"},
                                                          {"train --tokens", "characters words bpe"},

@@ -73,7 +73,7 @@ ExplainOptions options_of(const Arguments& arguments) {
   if (arguments.to_given->count()) options.to = arguments.to;
   if (arguments.query_given->count()) options.query = arguments.query;
   options.mask = mask_of(arguments);
-  options.bias = static_cast<ExplainBias>(choose("--bias", arguments.bias, {"none", "alibi", "relative"}));
+  options.bias = static_cast<ExplainBias>(choose("--bias", arguments.bias, {"none", "alibi", "relative", "alibi_symmetric"}));
   if (arguments.score_mod_given->count()) options.score_mod = parse_score_mod("--score-mod", arguments.score_mod);
   if (arguments.sink_given->count()) options.sink = arguments.sink;
   if (arguments.returned_given->count()) options.weights = parse_weights("--return-weights", arguments.returned);
@@ -149,7 +149,7 @@ Verb add_explain(CLI::App& app) {
   a.mask_given = parser->add_option("--mask", a.mask, "Who sees whom: causal, window(2, 0), prefix(3), all, none, with & | ~ ( )")
                      ->type_name("EXPRESSION");
   parser->add_option("--softcap", a.explain.softcap, "Scores become X tanh(score / X)")->type_name("X")->check(number);
-  parser->add_option("--bias", a.bias, "alibi or relative: added to the scores")->type_name("NAME");
+  parser->add_option("--bias", a.bias, "alibi, relative or alibi_symmetric: added to the scores")->type_name("NAME");
   a.score_mod_given = parser->add_option("--score-mod", a.score_mod, "The score as an expression of s, b, h, i, j: s - 0.5 * (i - j)")->type_name("EXPRESSION");
   parser->add_option("--temperature", a.explain.temperature, "Scores are divided by it")->type_name("X")->check(number);
   a.sink_given = parser->add_option("--sink", a.sink, "A logit that takes weight and gives no value")->type_name("X")->check(number);

@@ -9,6 +9,8 @@
 
 #include <fmt/format.h>
 
+#include <bit>
+
 namespace attn::explain_detail {
 namespace {
 
@@ -28,10 +30,18 @@ Tensor bias_values(const Call& call) {
         for (std::int64_t j = 0; j < p.k_rows; ++j, ++at) {
           if (!kernels::exists(p, b, i, j)) continue;
           const std::int64_t distance = kernels::key_position(p, b, j) - kernels::row_position(p, b, i, term.bottom_right);
-          *at = term.op == kernels::BiasOp::alibi ? values[h * term.value_stride] * static_cast<T>(distance)
+          *at = term.op == kernels::BiasOp::alibi ? values[h * term.value_stride] * static_cast<T>(term.times(distance))
                                                   : values[term.bucket(distance) * term.bucket_stride + h * term.value_stride];
         }
   return result;
+}
+
+/// The slopes of Bias::alibi_slopes as a formula.
+std::string alibi_formula(std::int64_t heads, bool symmetric) {
+  const char* const distance = symmetric ? "(-|key - query|)" : "(key - query)";
+  const auto whole = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(heads)));
+  if (whole == heads) return fmt::format("2^(-8 (h + 1) / heads) {}", distance);
+  return fmt::format("slope {0}, slope = 2^(-8 (h + 1) / {1}) for h < {1}, else 2^(-8 (2 h - {2}) / {3})", distance, whole, 2 * whole - 1, 2 * whole);
 }
 
 }  // namespace
@@ -43,7 +53,8 @@ void set_around(const ExplainOptions& options, std::int64_t heads, Dtype dtype, 
   call.score_mod = options.score_mod.empty() || !cross ? options.score_mod : options.score_mod.aligned(align);
   call.dropout_p = options.dropout_p;
   call.dropout_seed = options.seed;
-  if (options.bias == ExplainBias::alibi) call.bias = Bias::alibi(Bias::alibi_slopes(heads).to(dtype), align);
+  if (options.bias == ExplainBias::alibi || options.bias == ExplainBias::alibi_symmetric)
+    call.bias = Bias::alibi(Bias::alibi_slopes(heads).to(dtype), align, options.bias == ExplainBias::alibi_symmetric);
   if (options.bias == ExplainBias::relative) {
     Generator generator(options.seed);
     call.bias = Bias::relative(rand({buckets, heads}, generator).to(dtype), true, farthest, align);
@@ -68,8 +79,9 @@ std::vector<Stage> stages_around(const ExplainOptions& options, const AttentionO
   if (!call.bias.empty()) {
     const Call checked = check("explain", run.q_used(), run.k_used(), run.v, call);
     const Tensor bias = s.dtype() == Dtype::f64 ? bias_values<double>(checked) : bias_values<float>(checked);
-    const bool alibi = options.bias == ExplainBias::alibi;
-    stages.push_back({"bias", Phrase::bias, alibi ? Phrase::note_alibi : Phrase::note_relative, alibi ? "2^(-8 (h + 1) / heads) (key - query)" : "table[bucket(key - query), h]", "", bias});
+    const bool alibi = options.bias != ExplainBias::relative, symmetric = options.bias == ExplainBias::alibi_symmetric;
+    const Phrase note = !alibi ? Phrase::note_relative : symmetric ? Phrase::note_alibi_symmetric : options.mask.is_all() ? Phrase::note_alibi_ahead : Phrase::note_alibi;
+    stages.push_back({"bias", Phrase::bias, note, alibi ? alibi_formula(checked.problem.q_heads, symmetric) : "table[bucket(key - query), h]", "", bias});
     add("biased", Phrase::biased, Phrase::note_biased, before + " + bias", "+ bias", s + bias);
   }
   if (!call.score_mod.empty())

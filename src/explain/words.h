@@ -20,7 +20,7 @@ enum class Phrase {
   note_value, note_turned, note_scores, note_scaled, note_mask, note_weights, note_weights_empty, note_context, note_context_pad, note_joined,
   note_alone, note_row_scores, note_row_values, note_d_context, note_d_value, note_d_dropped, note_d_weights, note_d_scores,
   note_d_untempered, note_d_unmodified, note_d_uncapped, note_d_query, note_d_key,
-  note_capped, note_alibi, note_relative, note_biased, note_modified, note_tempered, note_weights_sink, note_sink, note_dropped, note_column_sums,
+  note_capped, note_alibi, note_alibi_ahead, note_alibi_symmetric, note_relative, note_biased, note_modified, note_tempered, note_weights_sink, note_sink, note_dropped, note_column_sums,
   note_head_average, note_asked, note_packed, note_cached, note_int8, note_context_int8,
   // sources
   source_automatic, source_words, source_characters, source_cut_words, source_embedding, source_random, source_drawn, source_own, source_sines, source_left_out, source_and,

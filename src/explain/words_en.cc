@@ -86,6 +86,8 @@ const Words& words_en() {
       /* note_d_key */ "what a key is told by the queries that looked at it",
       /* note_capped */ "softcap: large scores level off",
       /* note_alibi */ "ALiBi: the farther back, the more is taken off",
+      /* note_alibi_ahead */ "ALiBi: the farther back, the more is taken off; without a causal mask, the farther ahead, the more is added",
+      /* note_alibi_symmetric */ "ALiBi both ways: the farther away, the more is taken off",
       /* note_relative */ "relative position: a number for each distance",
       /* note_biased */ "the bias is added to the score",
       /* note_modified */ "the score as its expression has it",

@@ -86,6 +86,8 @@ const Words& words_zh() {
       /* note_d_key */ "键从看过它的查询收到的梯度",
       /* note_capped */ "软上限：大的打分被压平",
       /* note_alibi */ "ALiBi：离得越远，减去越多",
+      /* note_alibi_ahead */ "ALiBi：往前看，离得越远，减去越多；没有因果掩码时，往后看，离得越远，加得越多",
+      /* note_alibi_symmetric */ "双向 ALiBi：离得越远，减去越多",
       /* note_relative */ "相对位置：每个距离一个数",
       /* note_biased */ "打分加上偏置",
       /* note_modified */ "按表达式改写的打分",

@@ -109,7 +109,7 @@ Case parse_case(const std::string& line) {
   }
   if (c.op == "matmul" && c.layout == "plain") c.layout = "nn";
   one_of("score", c.score, {"dot", "general", "additive"});
-  one_of("bias", c.bias, {"none", "dense", "pairs", "item", "key", "alibi", "relative"});
+  one_of("bias", c.bias, {"none", "dense", "pairs", "item", "key", "alibi", "relative", "alibi_symmetric"});
   one_of("lengths", c.lengths, {"none", "keys", "rows", "starts", "all", "packed"});
   one_of("hidden", c.hidden, {"plain", "nan"});
   one_of("weights", c.weights, {"none", "full", "head_average", "column_sums", "rows", "top_k"});

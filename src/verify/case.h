@@ -20,7 +20,7 @@ struct Case {
   std::string mask = "none";     // none, bool (dense [Tq, Tk]), documents, or an expression: causal(bottom_right)&window(100,0,bottom_right)
   std::string score = "dot";     // dot (scaled), general, or additive with A channels
   std::int64_t channels = 0;     // A(D)
-  std::string bias = "none";     // none, dense [Hq, Tq, Tk], pairs [Tq, Tk], item [B, 1, Tq, Tk], key [B, 1, 1, Tk] with -inf for padding, alibi, relative
+  std::string bias = "none";     // none, dense [Hq, Tq, Tk], pairs [Tq, Tk], item [B, 1, Tq, Tk], key [B, 1, 1, Tk] with -inf for padding, alibi, relative, alibi_symmetric
   std::string score_mod = "none";  // none, or an expression without spaces over slope [Hq], table [32, Hq], bucket [257] (T5's)
   std::string lengths = "none";  // none, keys, rows, starts, all; packed: B sequences of Tq / 32 to Tq rows one behind the other
   std::string layout = "plain";  // attention: plain, turned ([B, T, H, D] in memory); matmul: nn, nt, tn

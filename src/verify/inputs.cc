@@ -107,10 +107,10 @@ Bias bias_of(const Case& c, const std::string& bias, std::uint64_t seed) {
       values.select(0, b).slice(2, c.k_rows - c.k_rows / 8).fill_(-std::numeric_limits<double>::infinity());
     return Bias::dense(values);
   }
-  if (bias == "alibi") {
+  if (bias == "alibi" || bias == "alibi_symmetric") {
     Tensor slopes = attn::full({c.q_heads}, 1, dtype);
     for (std::int64_t h = 0; h < c.q_heads; ++h) slopes.select(0, h).fill_(1.0 / static_cast<double>(2 * h + 4));
-    return Bias::alibi(slopes, Align::bottom_right);
+    return Bias::alibi(slopes, Align::bottom_right, bias != "alibi");
   }
   if (bias == "relative") return Bias::relative(integers({32, c.q_heads}, dtype, seed), true, farthest, Align::bottom_right);
   return {};

@@ -74,6 +74,8 @@ inline std::vector<Option> every_option() {
       {"bias of keys", [](S z, P place) { return AttentionOptions{.bias = Bias::dense(place(exact({z.heads, 1, z.rows}, z.computed(), 21)))}; },
        [](S z, auto& s) { return add(s, exact({z.heads, 1, z.rows}, s.dtype(), 21)); }},
       {"ALiBi", [](S z, P place) { return AttentionOptions{.bias = Bias::alibi(place(slopes_of(z)))}; }, [distance](S z, auto& s) { return add(s, distance(z, s.dtype())); }},
+      {"symmetric ALiBi", [](S z, P place) { return AttentionOptions{.bias = Bias::alibi(place(slopes_of(z)), Align::unset, true)}; },
+       [](S z, auto& s) { return add(s, of_pairs(z, s.dtype(), [](auto h, auto i, auto j) { return -slope_of(h) * static_cast<double>(i > j ? i - j : j - i); })); }},
       {"relative bias", [](S z, P place) { return AttentionOptions{.bias = Bias::relative(place(exact({8, z.heads}, z.computed(), 22)), false, 5)}; },
        [](S z, auto& s) {  // of 8 buckets one way, distances below 5 have their own; farther ones share the last
          const Tensor table = exact({8, z.heads}, Dtype::f64, 22);

@@ -1,4 +1,6 @@
 // tests/attention/forward_test.cc: attention() against its formula in long double, for every option.
+#include <attn/cache.h>
+
 #include "attention/truth.h"
 
 #include "support/golden.h"
@@ -105,6 +107,47 @@ TEST(Forward, BiasTerms) {
 
 TEST(Forward, SlopesHalveFromHeadToHead) {
   EXPECT_EQ(Bias::alibi_slopes(8).to_vector(), (std::vector<double>{0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015625, 0.0078125, 0.00390625}));
+}
+
+/// As the paper's code and BLOOM's have them where the number is no power of two.
+TEST(Forward, SlopesOfOtherNumbersTakeEveryOtherOneOfTheNextPower) {
+  const auto slopes = [](std::int64_t heads) { return Bias::alibi_slopes(heads).to_vector(); };
+  EXPECT_EQ(slopes(1), (std::vector<double>{0.00390625}));
+  EXPECT_EQ(slopes(3), (std::vector<double>{0.0625, 0.00390625, 0.25}));
+  EXPECT_EQ(slopes(5), (std::vector<double>{0.25, 0.0625, 0.015625, 0.00390625, 0.5}));
+  EXPECT_EQ(slopes(6), (std::vector<double>{0.25, 0.0625, 0.015625, 0.00390625, 0.5, 0.125}));
+  for (const std::int64_t heads : {12, 112}) {  // 8 and the first 4 of every other one of 16; BLOOM's: 64 and the first 48 of every other one of 128
+    const std::int64_t whole = heads == 12 ? 8 : 64;
+    for (std::int64_t h = 0; h < heads; ++h) {
+      const double power = h < whole ? 8.0 * static_cast<double>(h + 1) / static_cast<double>(whole) : 8.0 * static_cast<double>(2 * (h - whole) + 1) / static_cast<double>(2 * whole);
+      EXPECT_EQ(slopes(heads)[static_cast<std::size_t>(h)], static_cast<float>(std::exp2(-power))) << heads << " " << h;
+    }
+  }
+}
+
+/// Keys on both sides of a row lose by their distance: forward, decode, packed sequences and a cache, against the definition.
+TEST(Forward, SymmetricAlibiLosesBothWays) {
+  for (const Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16}) {
+    const Sizes s{};
+    const Inputs in = inputs(s, dtype);
+    const auto at = [](std::int64_t, std::int64_t h, std::int64_t i, std::int64_t j) {
+      return -std::exp2(-2.0 * static_cast<double>(h + 1)) * std::abs(static_cast<double>(i - j));
+    };
+    expect_right(in, {.bias = Bias::alibi(Bias::alibi_slopes(4), Align::top_left, true)}, {.scale = default_scale(s), .bias = at});
+  }
+  const Tensor q = normal({1, 4, 90, 16}, 1), k = normal({1, 4, 90, 16}, 2), v = normal({1, 4, 90, 16}, 3), slopes = Bias::alibi_slopes(4);
+  const Tensor whole = attention(q, k, v, {.bias = Bias::alibi(slopes, Align::unset, true)}).output;
+  KvCache cache({.key_heads = 4, .head_dim = 16, .pages = 6});
+  const KvSequence sequence = cache.create();
+  cache.append(sequence, k[0], v[0]);
+  for (const std::int64_t row : {0, 40, 89}) {
+    const AttentionOptions options{.bias = Bias::alibi(slopes, Align::unset, true), .query_start = integers({row})};
+    EXPECT_TRUE(bits_equal(attention(q.narrow(2, row, 1), k, v, options).output, whole.narrow(2, row, 1))) << row;
+    EXPECT_TRUE(bits_equal(attention_cached(q.narrow(2, row, 1), cache, {sequence}, options).output, whole.narrow(2, row, 1))) << row;
+  }
+  const auto twice = [](const Tensor& x) { return cat({x[0].transpose(0, 1), x[0].transpose(0, 1)}, 0); };  // [180, H, D]
+  const Tensor packed = attention(twice(q), twice(k), twice(v), {.bias = Bias::alibi(slopes, Align::unset, true), .cu_seqlens_q = integers({0, 90, 180})}).output;
+  EXPECT_TRUE(bits_equal(packed.narrow(0, 90, 90).transpose(0, 1).contiguous(), whole[0]));
 }
 
 /// T5's buckets as its paper's code has them.

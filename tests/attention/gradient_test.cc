@@ -134,7 +134,8 @@ TEST(Gradient, GoesThroughEverythingAroundTheScore) {
   s.options.temperature = 0.6;
   s.options.sinks = wide({2}, 4);
   s.options.mask = Mask::window(4, 2, Align::bottom_right);
-  s.options.bias = Bias::dense(wide({2, 6, 9}, 5)) + Bias::alibi(wide({2}, 6), Align::bottom_right) + Bias::relative(wide({8, 2}, 7), true, 16, Align::top_left);
+  s.options.bias = Bias::dense(wide({2, 6, 9}, 5)) + Bias::alibi(wide({2}, 6), Align::bottom_right) + Bias::relative(wide({8, 2}, 7), true, 16, Align::top_left) +
+                   Bias::alibi(wide({2}, 8), Align::bottom_right, true);
   expect_derivatives(s);
 }
 

@@ -207,6 +207,11 @@ TEST(ScoreGradient, OfTheBuiltInOnesAsExpressionsHasTheirBits) {
   in.options.score_mod = ScoreExpression::parse("s + slope[h] * (j - i)", {{"slope", slopes}});
   built_in.options.bias = Bias::alibi(slopes);
   expect_same(0);
+  in.options.mask = built_in.options.mask = {};
+  in.options.score_mod = ScoreExpression::parse("s - slope[h] * abs(j - i)", {{"slope", slopes}});
+  built_in.options.bias = Bias::alibi(slopes, Align::unset, true);
+  expect_same(0);
+  in.options.mask = built_in.options.mask = Mask::causal();
   in.options.score_mod = ScoreExpression::parse("s + t[h, i, j]", {{"t", dense}});
   built_in.options.bias = Bias::dense(dense);
   expect_same(1);

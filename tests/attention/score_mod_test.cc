@@ -122,6 +122,7 @@ TEST(ScoreMod, TheBuiltInOnesAsExpressionsHaveTheirBits) {
     const Align align = Align::bottom_right;
     const std::tuple<const char*, AttentionOptions, AttentionOptions> pairs[] = {
         {"alibi", {.bias = Bias::alibi(slopes, align)}, {.score_mod = s + slope(h) * (j - i)}},
+        {"symmetric alibi", {.bias = Bias::alibi(slopes, Align::top_left, true)}, {.score_mod = s - slope(h) * abs(j - ScoreExpression::row(Align::top_left))}},
         {"softcap", {.softcap = 2.5}, {.score_mod = 2.5 * tanh(s / 2.5)}},
         {"temperature", {.temperature = 0.7}, {.score_mod = s / 0.7}},
         {"relative", {.bias = Bias::relative(table, true, farthest, align)}, {.score_mod = s + t5(bucket(max(min(j - i, farthest), -farthest) + farthest), h)}},
@@ -308,7 +309,7 @@ TEST(ScoreMod, ABiasHidesForGood) {
 TEST(ScoreMod, AGradientThroughACallableIsAnError) {
   const Tensor q = ones({1, 2, 3, 4}), wants = ones({1, 2, 3, 4}).requires_grad_();
   const AttentionResult by_query = attention(wants, q, q, {.score_callback = [](const ScoreTile& tile) { tile.tanh(); }});
-  EXPECT_EQ(error_of<ValueError>([&] { by_query.output.sum().backward(); }), "backward: AttentionBackward0 has no gradient");
+  EXPECT_EQ(error_of<ValueError>([&] { by_query.output.sum().backward(); }), "attention: a score_callback has no gradient; write it as a score_mod, which has one");
 }
 
 /// Beyond 2^24 an f32 does not hold each position: distances are exact all the same, by the specification.

@@ -47,7 +47,7 @@ TEST(Completion, Bash) {
   EXPECT_EQ(values("explain", "--tokens"), "auto words characters\n");
   EXPECT_EQ(values("train", "--tokens"), "characters words bpe\n");
   EXPECT_EQ(values("explain", "--lang"), "en zh\n");
-  EXPECT_EQ(values("explain", "--bias"), "none alibi relative\n");
+  EXPECT_EQ(values("explain", "--bias"), "none alibi relative alibi_symmetric\n");
   // A word that is cut at "=", as bash gives it.
   EXPECT_EQ(shell("bash -c '. " + script + "; COMP_WORDS=(attn train --size = n); COMP_CWORD=4; _attn; echo \"${COMPREPLY[@]}\"'").out, "nano\n");
   EXPECT_EQ(shell("bash -c '. " + script + "; COMP_WORDS=(attn train --size =); COMP_CWORD=3; _attn; echo \"${COMPREPLY[@]}\"'").out, "nano baby small\n");

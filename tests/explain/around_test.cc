@@ -64,6 +64,22 @@ TEST(Around, EveryStageIsItsFormulaOfTheOneBefore) {
   }
 }
 
+/// The slopes are those of the paper for any number of heads, and the formula says them.
+TEST(Around, AlibiSaysItsSlopes) {
+  ExplainOptions options;
+  options.heads = 3;
+  options.bias = ExplainBias::alibi;
+  const Explanation ahead = explain(kText, options);
+  EXPECT_EQ(ahead.step("bias").formula, "slope (key - query), slope = 2^(-8 (h + 1) / 2) for h < 2, else 2^(-8 (2 h - 3) / 4)");
+  const auto slope = [](auto h) { return h == 0 ? 0.0625 : h == 1 ? 0.00390625 : 0.25; };
+  expect_step(ahead, "bias", "scaled", [&](double, auto h, auto i, auto j) { return slope(h) * static_cast<double>(j - i); });
+  EXPECT_TRUE(ahead.step("bias").note.ends_with("without a causal mask, the farther ahead, the more is added")) << ahead.step("bias").note;
+  options.bias = ExplainBias::alibi_symmetric;
+  const Explanation both = explain(kText, options);
+  EXPECT_EQ(both.step("bias").formula, "slope (-|key - query|), slope = 2^(-8 (h + 1) / 2) for h < 2, else 2^(-8 (2 h - 3) / 4)");
+  expect_step(both, "bias", "scaled", [&](double, auto h, auto i, auto j) { return -slope(h) * static_cast<double>(i > j ? i - j : j - i); });
+}
+
 TEST(Around, AQueryByHandGoesThroughTheStages) {
   ExplainOptions options;
   options.softcap = 1.5;

@@ -42,7 +42,7 @@ class GradientSums : public GradientPairs<T> {
           for (int r = 0; r < keys.count; ++r, ++at) {
             const T x = strip_.d[r * R + lane];
             T& sum = sums[(term.op == BiasOp::alibi ? 0 : term.bucket(at)) * R + lane];
-            sum = term.op == BiasOp::alibi ? fused(x, static_cast<T>(at), sum) : sum + x;
+            sum = term.op == BiasOp::alibi ? fused(x, static_cast<T>(term.times(at)), sum) : sum + x;
           }
         });
       sums += parameters_of(term) * R;
@@ -107,7 +107,8 @@ class GradientSums : public GradientPairs<T> {
     });
     for (int x = 0; exact && x < vectors_ * N; x += N) {
       auto sum = hn::Load(d, sums + x), at = hn::Load(d, distance + x);
-      for (int r = 0; r < keys.count; ++r, at = hn::Add(at, hn::Set(d, T(1)))) sum = hn::MulAdd(hn::Load(d, strip_.d + r * R + x), at, sum);
+      for (int r = 0; r < keys.count; ++r, at = hn::Add(at, hn::Set(d, T(1))))
+        sum = hn::MulAdd(hn::Load(d, strip_.d + r * R + x), term.symmetric ? hn::Min(at, hn::Sub(hn::Zero(d), at)) : at, sum);
       hn::Store(sum, d, sums + x);
     }
     return exact;

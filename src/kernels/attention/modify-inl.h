@@ -87,7 +87,7 @@ HWY_INLINE void for_each_lane(const AttentionProblem& problem, const BiasTerm& t
     for (std::int64_t i = 0; i < map.rows; ++i, ++lane) visit(lane, map.head + n, key - (map.row + i + offset));
 }
 
-/// slope * distance; the distance is counted up in T, which is exact below 2^24 (f64: 2^53).
+/// slope * distance (symmetric: * -|distance|); the distance is counted up in T, which is exact below 2^24 (f64: 2^53).
 template <typename T, int R>
 HWY_NOINLINE void gather_alibi(const AttentionProblem& problem, const BiasTerm& term, const LaneMap& map, std::int64_t first, int keys,
                                const Strip<T, R>& strip) {
@@ -103,14 +103,15 @@ HWY_NOINLINE void gather_alibi(const AttentionProblem& problem, const BiasTerm& 
   });
   if (!countable) {
     for_each_lane(problem, term, map, first, [&](int lane, std::int64_t, std::int64_t at) {
-      for (int r = 0; r < keys; ++r) strip.extra[r * R + lane] = slope[lane] * static_cast<T>(at + r);
+      for (int r = 0; r < keys; ++r) strip.extra[r * R + lane] = slope[lane] * static_cast<T>(term.times(at + r));
     });
     return;
   }
   for (int r = 0; r < keys; ++r)
     for (int v = 0; v < R; v += N) {
-      hn::Store(hn::Mul(hn::Load(d, slope + v), hn::Load(d, distance + v)), d, strip.extra + r * R + v);
-      hn::Store(hn::Add(hn::Load(d, distance + v), hn::Set(d, T{1})), d, distance + v);
+      const auto at = hn::Load(d, distance + v), times = term.symmetric ? hn::Min(at, hn::Sub(hn::Zero(d), at)) : at;
+      hn::Store(hn::Mul(hn::Load(d, slope + v), times), d, strip.extra + r * R + v);
+      hn::Store(hn::Add(at, hn::Set(d, T{1})), d, distance + v);
     }
 }
 

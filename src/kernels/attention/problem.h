@@ -93,7 +93,10 @@ struct BiasTerm {
   bool bidirectional = true;
   const std::int32_t* bucket_of = nullptr;  // relative: bucket of distances 0 ... max_distance; farther ones share the last
   bool bottom_right = false;
+  bool symmetric = false;           // alibi: by distance alone
 
+  /// alibi: what a slope multiplies, for key position minus row position.
+  std::int64_t times(std::int64_t distance) const { return symmetric && distance > 0 ? -distance : distance; }
   /// relative: the table's row for key position minus row position.
   std::int64_t bucket(std::int64_t distance) const {
     const bool ahead = bidirectional && distance > 0;

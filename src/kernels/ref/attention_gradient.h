@@ -248,7 +248,7 @@ class Step {
     for (int n = 0; n < p_.bias_count; ++n) {
       const BiasTerm& term = p_.bias[n];
       const std::int64_t distance = key_position(p_, rows_.batch, j) - row_position(p_, rows_.batch, rows_.row + r, term.bottom_right);
-      if (term.op == BiasOp::alibi) *sums = fma(pairs_.bias, static_cast<T>(distance), *sums);
+      if (term.op == BiasOp::alibi) *sums = fma(pairs_.bias, static_cast<T>(term.times(distance)), *sums);
       if (term.op == BiasOp::relative) sums[term.bucket(distance)] = sums[term.bucket(distance)] + pairs_.bias;
       sums += parameters_of(term);
     }
