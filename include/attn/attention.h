@@ -1,12 +1,14 @@
 // include/attn/attention.h: attention as one call; the weights never need to exist as a whole.
 #pragma once
 #include <attn/bias.h>
+#include <attn/hints.h>
 #include <attn/mask.h>
 #include <attn/random.h>
 #include <attn/score.h>
 #include <attn/tensor.h>
 
 #include <array>
+#include <concepts>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -58,6 +60,8 @@ class ATTN_API Weights {
   static Weights top_k(std::int64_t n);
 
   Weights(Kind kind_ = none) : kind(kind_) {}
+  template <std::same_as<bool> T>
+  Weights(T) : kind(none) { static_assert(!sizeof(T), "attn: write Weights::full"); }
   bool operator==(Kind other) const { return kind == other; }
 
   Kind kind;
@@ -109,6 +113,14 @@ struct AttentionOptions {
   Generator* generator = nullptr;                            ///< draws the seed (one u64); the global generator when null
   Weights weights = Weights::none;
   Tensor out = {};  ///< receives the output
+
+  // No options: names of other libraries, of which the compiler's error says what to write.
+  hints::Causal is_causal = {}, causal = {};
+  hints::AttnMask attn_mask = {}, attention_mask = {};
+  hints::Window window = {}, window_size = {};
+  hints::EnableGqa enable_gqa = {};
+  hints::Dropout dropout = {};
+  hints::NeedWeights need_weights = {};
 };
 
 struct AttentionResult {
@@ -141,7 +153,7 @@ struct AttentionResult {
 /// A row that sees no key gives output 0, weights 0 and logsumexp -inf, with a sink too. A pair that a mask, a length or a
 /// bias of -inf hides changes nothing, even if its k or v is NaN or inf.
 /// Errors   ShapeError when dims disagree or Hq % Hk or Hq % Hv != 0; DtypeError when dtypes differ; ValueError for a length,
-///          temperature, softcap or dropout_p out of range. Nothing is written, `out` included, when one is thrown.
+///          scale, temperature, softcap or dropout_p out of range. Nothing is written, `out` included, when one is thrown.
 /// Bits     the same for a row in any batch, any padding, any thread count, prefill or decode (docs/numerics.md).
 /// Gradient q, k, v, biases, sinks, the score's parameters and what an expression looks up, from the output and the logsumexp in one
 ///          fused pass; from the weights, and of gradients themselves by the definition, with matrices of all scores.
@@ -160,6 +172,7 @@ struct SdpaOptions {
   bool enable_gqa = false;
   Generator* generator = nullptr;  ///< for dropout; the global one when null
   Tensor out = {};                 ///< receives the output
+  hints::SdpaMask mask = {}, causal = {};  // no options: the compiler's error says what to write
 };
 
 /// torch.nn.functional.scaled_dot_product_attention, argument by argument (PyTorch 2.13).

@@ -10,6 +10,7 @@
 #include <attn/error.h>
 #include <attn/explain.h>
 #include <attn/generate.h>
+#include <attn/hints.h>
 #include <attn/mask.h>
 #include <attn/memory.h>
 #include <attn/model.h>

@@ -99,7 +99,8 @@ class ATTN_API KvCache {
 /// attention() over cached keys: q [B, Hq, Tq, D], row b over sequences[b], each of its own length -> [B, Hq, Tq, Dv].
 ///
 /// Positions  the rows stand at the end of their sequence, the last at length - 1, unless `query_start` says otherwise. So append
-///            the new keys first, then attend with Mask::causal(). `Tk` of a dense mask or bias is the greatest length.
+///            the new keys first, then attend with Mask::causal(); Align::top_left without `query_start` is a ValueError. `Tk` of a dense
+///            mask or bias is the greatest length.
 /// Evicted    keys are hidden as by ~Mask::prefix(first): positions, and the blocks in which keys are summed, count from the
 ///            sequence's first key.
 /// Errors     as attention() and KvCache; ValueError when key_lengths or key_start is given.

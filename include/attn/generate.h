@@ -60,7 +60,7 @@ ATTN_API std::vector<Generated> generate(const LanguageModel& model, const std::
 
 struct GenerateTextOptions {
   GenerateOptions tokens = {};
-  std::vector<std::string> stop = {};  ///< the text ends before the first of these
+  std::vector<std::string> stop = {};  ///< the text ends before the first of these; none may be empty
   /// Called with each piece of each prompt's text as soon as it is certain: whole characters, and nothing that may be the begin of a
   /// stop text; false ends that prompt's text.
   std::function<bool(std::size_t prompt, std::string_view piece)> on_text = {};

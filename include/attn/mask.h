@@ -2,6 +2,7 @@
 #pragma once
 #include <attn/tensor.h>
 
+#include <concepts>
 #include <memory>
 #include <string>
 #include <vector>
@@ -31,6 +32,13 @@ struct Lengths {
 class ATTN_API Mask {
  public:
   Mask() = default;
+  // No conversions: what looks like one says what to write.
+  template <std::same_as<Tensor> T>
+  Mask(const T&) { static_assert(!sizeof(T), "attn: write Mask::attend(allowed), Mask::block(hidden) or Mask::key_padding(padding)"); }
+  template <std::same_as<bool> T>
+  Mask(T) { static_assert(!sizeof(T), "attn: write Mask::causal()"); }
+  template <std::convertible_to<std::string> T>
+  Mask(const T&) { static_assert(!sizeof(T), "attn: write Mask::parse(text)"); }
 
   /// Keys at positions 0 ... p.
   static Mask causal(Align align = Align::unset);
@@ -42,11 +50,11 @@ class ATTN_API Mask {
   /// Rows and keys with the same document id. ids i64 [B, T] or [T] for self-attention, or one tensor each for rows and keys.
   static Mask documents(const Tensor& ids);
   static Mask documents(const Tensor& query_ids, const Tensor& key_ids);
-  /// bool (or integer, compared with 0), broadcastable to [B, H, Tq, Tk]: True = takes part (SDPA, Keras, ONNX).
+  /// bool (or integer, compared with 0: transformers' attention_mask), broadcastable to [B, H, Tq, Tk]: True = takes part (SDPA, Keras, ONNX).
   static Mask attend(const Tensor& allowed);
-  /// bool, broadcastable to [B, H, Tq, Tk]: True = shut out (nn.MultiheadAttention).
+  /// bool, broadcastable to [B, H, Tq, Tk]: True = shut out (nn.MultiheadAttention). DtypeError for integers: 1 mostly means "takes part".
   static Mask block(const Tensor& blocked);
-  /// bool [B, Tk]: True = padding.
+  /// bool [B, Tk]: True = padding. DtypeError for integers, as block.
   static Mask key_padding(const Tensor& padding);
   static Mask all();
   static Mask none();

@@ -24,7 +24,7 @@ struct Group {
 ///
 /// A step changes parameters in place by their `grad()`; one without a gradient is passed over. Half floats are kept besides as f32
 /// ("master"), so that steps smaller than their last digit add up; the copy is made anew when the parameter has other values than the step left.
-/// A step that throws, also for want of memory, has changed nothing.
+/// A step that throws, also for want of memory, has changed nothing. No parameters at all are a ValueError, as in torch.
 /// Thread safety: one thread at a time, and none that reads the parameters.
 class ATTN_API Optimizer {
  public:

@@ -10,17 +10,21 @@ namespace attn::plain {
 
 enum class Element : std::uint8_t { f32, f64, bf16, f16 };
 
-/// Strides between neighbouring batch items, heads and rows, in elements; the last dim is contiguous. All 0: row-major.
+/// Strides between neighbouring batch items, heads and rows, in elements; the last dim is contiguous. All 0: row-major. Otherwise each
+/// is given where there is more than one of its kind, and is at least the width of a row.
 struct Strides {
   std::int64_t batch = 0, head = 0, row = 0;
 };
 
-/// A dense operand of the scores [B, Hq, Tq, Tk]; a stride of 0 broadcasts.
+/// A dense operand of the scores [B, Hq, Tq, Tk]. Nothing given: row-major, all of it. Otherwise a stride of 0 broadcasts; one row for
+/// all is {.key = 1}.
 struct ScoreStrides {
-  std::int64_t batch = 0, head = 0, row = 0, key = 1;
+  static constexpr std::int64_t neighbours = INT64_MIN;  // 1
+  std::int64_t batch = 0, head = 0, row = 0, key = neighbours;
 };
 
-/// One call of attention; what each field means and which bits come out: <attn/attention.h>. Null: not given, the default.
+/// One call of attention; what each field means and which bits come out: <attn/attention.h>. Null: not given, the default. A size of 0
+/// beside a pointer to what it counts was forgotten: Status::size_left_out.
 struct Attention {
   std::int64_t batch = 1, q_heads = 1, k_heads = 1, v_heads = 1;  // k_heads and v_heads each divide q_heads
   std::int64_t q_rows = 0, k_rows = 0, dim = 0, value_dim = 0;
@@ -42,7 +46,8 @@ struct Attention {
 
   bool causal = false;
   std::int64_t window_left = -1, window_right = -1;  // keys before and after the row's position; -1: no limit
-  bool bottom_right = false;                         // the last row stands at the last key; else row 0 at key 0
+  bool bottom_right = false;                         // the last row stands at the last key
+  bool top_left = false;                             // row 0 at key 0; where q_rows != k_rows causal and windows need one of them, or query_start
   const std::uint8_t* mask = nullptr;                // not 0: takes part
   ScoreStrides mask_strides = {};
   const void* bias = nullptr;                        // added to the scores
@@ -74,6 +79,10 @@ enum class [[nodiscard]] Status : std::uint8_t {
   element,
   null_saved,
   failed,
+  size_left_out,
+  stride_left_out,
+  short_stride,
+  alignment,
 };
 /// One line: "plain::attention: k_heads and v_heads must each divide q_heads".
 ATTN_API const char* text_of(Status status) noexcept;

@@ -12,7 +12,17 @@
 
 namespace attn {
 
+class ScoreExpression;
 class ScoreTable;
+
+/// A callable for another number of arguments than the five of a score_mod.
+template <typename F>
+concept OtherwiseCalled =
+    !std::invocable<F, ScoreExpression, ScoreExpression, ScoreExpression, ScoreExpression, ScoreExpression> &&
+    (std::invocable<F, ScoreExpression, ScoreExpression, ScoreExpression, ScoreExpression> ||
+     std::invocable<F, ScoreExpression, ScoreExpression, ScoreExpression> || std::invocable<F, ScoreExpression, ScoreExpression> ||
+     std::invocable<F, ScoreExpression> || std::invocable<F> ||
+     std::invocable<F, ScoreExpression, ScoreExpression, ScoreExpression, ScoreExpression, ScoreExpression, ScoreExpression>);
 
 /// A score as a function of itself and of where it stands: s (the score), b, h (batch item or packed sequence, query head), i (position of the row),
 /// j (position of the key), constants and lookups in tensors. FlexAttention's score_mod, as a value.
@@ -46,6 +56,17 @@ class ATTN_API ScoreExpression {
              std::invocable<F, ScoreExpression, ScoreExpression, ScoreExpression, ScoreExpression, ScoreExpression>)
   ScoreExpression(F&& f) : ScoreExpression(std::forward<F>(f)(score(), batch(), head(), row(), key())) {}
 
+  // No conversions: what looks like one says what to write.
+  template <typename F>
+    requires(!std::same_as<std::remove_cvref_t<F>, ScoreTable> && OtherwiseCalled<F>)
+  ScoreExpression(F&&) { static_assert(!sizeof(F), "attn: a score_mod takes five arguments: [](auto s, auto b, auto h, auto i, auto j) { ... }"); }
+  template <std::same_as<bool> T>
+  ScoreExpression(T) { static_assert(!sizeof(T), "attn: a bool is no score; a number is: where(condition, 1.0, 0.0)"); }
+  template <std::same_as<Tensor> T>
+  ScoreExpression(const T&) { static_assert(!sizeof(T), "attn: a tensor is looked up: ScoreTable table(values), then table(h) or table(i, j)"); }
+  template <std::same_as<ScoreTable> T>
+  ScoreExpression(const T&) { static_assert(!sizeof(T), "attn: a ScoreTable is looked up: table(h), table(i, j); table() of rank 0"); }
+
   static ScoreExpression score();                            ///< s
   static ScoreExpression batch();                            ///< b
   static ScoreExpression head();                             ///< h, of the query
@@ -75,6 +96,11 @@ class ATTN_API ScoreExpression {
   friend ATTN_API ScoreExpression operator&(const ScoreExpression& a, const ScoreExpression& b);
   friend ATTN_API ScoreExpression operator|(const ScoreExpression& a, const ScoreExpression& b);
   friend ATTN_API ScoreExpression operator~(const ScoreExpression& a);
+  // An expression is built, not decided: conditions join by &, | and ~, and `where` chooses.
+  friend void operator&&(const ScoreExpression&, const ScoreExpression&) = delete;  // write a & b
+  friend void operator||(const ScoreExpression&, const ScoreExpression&) = delete;  // write a | b
+  friend void operator!(const ScoreExpression&) = delete;  // write ~a
+  explicit operator bool() const = delete;  // in place of `if` and `c ? a : b` write where(c, a, b)
 
   /// One of the two, by selection: what was not chosen changes nothing, even if it is NaN.
   friend ATTN_API ScoreExpression where(const ScoreExpression& condition, const ScoreExpression& a, const ScoreExpression& b);

@@ -82,11 +82,12 @@ AttentionResult attention_cached(const Tensor& q, const KvCache& cache, const st
   const KvCache::State& state = cache.state();
   const Batch batch = state.find_all(function, sequences);
   check_call(q, state, batch, options);
+  const bool at_end = !options.query_start.defined();
   const AttentionOptions positioned = with_positions(options, batch, q.size(2));
   AttentionResult result;
   if (options.score.kind == Score::Kind::additive) {  // the keys are projected, all of them
     const KvCache::Rows rows = state.gather(batch, state.options.dtype);
-    result = attention_call(q.detach(), rows.k, rows.v, positioned, {.function = function});
+    result = attention_call(q.detach(), rows.k, rows.v, positioned, {.function = function, .rows_at_end = at_end});
   } else {
     std::int64_t longest = 0;
     for (const auto* s : batch) longest = std::max(longest, s->length);
@@ -100,7 +101,7 @@ AttentionResult attention_cached(const Tensor& q, const KvCache& cache, const st
     // sizes and dtype without memory of their own
     const auto sized = [&](std::int64_t heads, std::int64_t dim) { return empty({dim}, q.dtype()).expand({q.size(0), heads, longest, dim}); };
     result = attention_call(q.detach(), sized(state.options.key_heads, state.options.head_dim), sized(state.options.value_heads, state.options.value_dim),
-                            positioned, {.function = function, .stored = &stored});
+                            positioned, {.function = function, .rows_at_end = at_end, .stored = &stored});
   }
   for (Tensor AttentionResult::* part : {&AttentionResult::output, &AttentionResult::weights, &AttentionResult::logsumexp})
     if ((result.*part).defined()) result.*part = (result.*part).detach();

@@ -61,10 +61,11 @@ void check_grouped(const char* function, const Tensor& q, const Tensor& x, const
     throw ShapeError(fmt::format("{}: {} has shape {}; its {} heads must divide the {} heads of q {}", function, name, shape(x), groups, heads, shape(q)));
 }
 
-void check_options(const char* function, const AttentionOptions& options) {
-  if (!(options.temperature > 0) || std::isinf(options.temperature))
+void check_options(const char* function, const AttentionOptions& options, Dtype computed) {
+  const auto in = [&](double x) { return computed == Dtype::f64 ? x : static_cast<double>(static_cast<float>(x)); };
+  if (!(in(options.temperature) > 0) || std::isinf(in(options.temperature)))
     throw ValueError(fmt::format("{}: temperature is {}; it must be above 0, and finite", function, options.temperature));
-  if (!(options.softcap >= 0) || std::isinf(options.softcap))
+  if (!(in(options.softcap) >= 0) || std::isinf(in(options.softcap)))
     throw ValueError(fmt::format("{}: softcap is {}; it must be above 0 and finite, or 0 for none", function, options.softcap));
   if (!(options.dropout_p >= 0 && options.dropout_p <= 1))
     throw ValueError(fmt::format("{}: dropout_p is {}; it must be from 0 to 1", function, options.dropout_p));
@@ -257,16 +258,17 @@ void Call::forget_history() {
   for (Tensor& x : bias.values) x = x.detach();
 }
 
-Call check(const char* function, const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options, const StoredRows* stored) {
+Call check(const char* function, const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options, const StoredRows* stored, bool rows_at_end) {
   Call call = begin(function, q, k, options);
   check_tensors(function, q, v, "v");
   check_grouped(function, q, v, "v", call.packed);
   call.v = viewed(v, call.packed);
   make_rows_contiguous(call.v);
   ScoreShape scores = score_shape(call);
+  scores.rows_at_end = rows_at_end;
   if (const std::int64_t v_rows = call.v.impl()->sizes[2]; v_rows != scores.k_rows)
     throw ShapeError(fmt::format("{}: v has shape {}; its {} rows must be {} to match k {}", function, shape(v), v_rows, scores.k_rows, shape(k)));
-  check_options(function, options);
+  check_options(function, options, call.compute_dtype());
   if (options.sinks.defined()) call.sinks = checked_sinks(function, options.sinks, scores.heads, call.compute_dtype());
   if (call.packed) {
     check_packed(function, options, stored);

@@ -51,8 +51,9 @@ struct Call {
 bool share_memory(const Tensor& a, const Tensor& b);
 
 /// Checks everything, projects q and k where the score does so, and describes the problem. With `stored`, k and v tell sizes and
-/// dtype alone, and the score must leave k as it is.
-Call check(const char* function, const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options, const StoredRows* stored = nullptr);
+/// dtype alone, and the score must leave k as it is. `rows_at_end`: as ScoreShape has it.
+Call check(const char* function, const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options, const StoredRows* stored = nullptr,
+           bool rows_at_end = false);
 /// Scores only: v undefined; of the options only score and scale.
 Call check_scores(const char* function, const Tensor& q, const Tensor& k, const AttentionOptions& options);
 

@@ -13,6 +13,7 @@ struct CallOptions {
   bool logsumexp = true;
   AttentionSaved* saved = nullptr;     // filled for a backward pass; nothing is recorded
   const AttentionSaved* resumed = nullptr;  // left by such a call: it is recorded now, nothing is computed
+  bool rows_at_end = false;            // top_left is an error
   const StoredRows* stored = nullptr;  // where the rows of k and v lie, which then tell sizes and dtype alone
 };
 

@@ -3,6 +3,8 @@
 
 #include "attention/lower.h"
 
+#include <algorithm>
+
 namespace attn {
 namespace {
 
@@ -23,24 +25,29 @@ Tensor checked(const ScoreShape& shape, const char* name, const Tensor& values, 
 
 const std::int64_t* pointer(const Tensor& lengths) { return lengths.defined() ? lengths.data<std::int64_t>() : nullptr; }
 
-/// Rows of causal at both alignments, side by side; a small example where the true one is large.
-std::string both_pictures(std::int64_t q_rows, std::int64_t k_rows) {
-  if (q_rows > 8 || k_rows > 8) {
-    const bool wide = q_rows < k_rows;
-    q_rows = wide ? 3 : 5;
-    k_rows = wide ? 5 : 3;
+/// All of few; the first and the last of many, -1 for those between.
+std::vector<std::int64_t> shown(std::int64_t count) {
+  std::vector<std::int64_t> all;
+  for (std::int64_t n = 0; n < count; ++n) {
+    if (count <= 8 || n < 4 || n >= count - 3) all.push_back(n);
+    else if (n == 4) all.push_back(-1);
   }
-  const auto row = [&](std::int64_t position) {
+  return all;
+}
+
+/// The rule at both alignments, side by side: keys at positions p - left ... p + right.
+std::string both_pictures(std::int64_t q_rows, std::int64_t k_rows, std::int64_t left, std::int64_t right) {
+  const std::vector<std::int64_t> keys = shown(k_rows);
+  const std::size_t width = std::max<std::size_t>(12, 2 * keys.size() + 2);
+  const auto row = [&](std::int64_t p) {
     std::string line;
-    for (std::int64_t j = 0; j < k_rows; ++j) line += j <= position ? "■ " : "· ";
+    for (const std::int64_t j : keys) line += j < 0 ? "… " : (left < 0 || j >= p - left) && (right < 0 || j <= p + right) ? "■ " : "· ";
     return line;
   };
-  const std::string gap(static_cast<std::size_t>(k_rows >= 6 ? 2 * k_rows - 8 + 2 : 4), ' ');
-  const std::string margin(static_cast<std::size_t>(k_rows >= 6 ? 2 : 12 - 2 * k_rows), ' ');
-  std::string picture = "\n  top_left" + gap + "bottom_right";
-  for (std::int64_t i = 0; i < q_rows; ++i) {
-    const std::string right = row(i + k_rows - q_rows);
-    picture += "\n  " + row(i) + margin + right.substr(0, right.size() - 1);
+  std::string picture = "\n  top_left" + std::string(width - 8, ' ') + "bottom_right";
+  for (const std::int64_t i : shown(q_rows)) {
+    const std::string second = i < 0 ? "" : row(i + k_rows - q_rows);
+    picture += i < 0 ? "\n  …" : "\n  " + row(i) + std::string(width - 2 * keys.size(), ' ') + second.substr(0, second.size() - 1);
   }
   return picture;
 }
@@ -106,15 +113,18 @@ void describe_scores(const ScoreShape& shape, const Lengths& lowered, kernels::A
   problem.query_start = pointer(lowered.query_start);
 }
 
-bool is_bottom_right(Align align, const std::string& what, const ScoreShape& shape, const Lengths& lengths) {
+bool is_bottom_right(Align align, const std::string& what, const ScoreShape& shape, const Lengths& lengths, std::int64_t left, std::int64_t right) {
+  if (align == Align::top_left && shape.rows_at_end)
+    throw ValueError(fmt::format("{}: {} is top_left; rows over a cache stand at the end of their sequence: leave the alignment out, or give query_start",
+                                 shape.function, what));
   if (align == Align::unset && !lengths.query_start.defined()) {
     const auto [q_rows, k_rows] = uneven(shape);
     if (q_rows != k_rows)
       throw ShapeError(fmt::format("{}: {} does not say how {} rows stand against {} keys; it needs an alignment, top_left or bottom_right{}{}",
                                    shape.function, what, q_rows, k_rows,
                                    what == "causal"   ? ", as in causal(bottom_right)"
-                                   : what == "window" ? ", as in window(left, right, bottom_right)"
-                                                      : "", both_pictures(q_rows, k_rows)));
+                                   : what == "window" ? fmt::format(", as in window({}, {}, bottom_right)", left, right)
+                                                      : "", both_pictures(q_rows, k_rows, left, right)));
   }
   return align == Align::bottom_right;
 }

@@ -70,7 +70,7 @@ class Lowering {
         return {.op = MaskOp::window,
                 .left = std::min(e.left, kernels::farthest_key),
                 .right = std::min(e.right, kernels::farthest_key),
-                .bottom_right = is_bottom_right(e.align, "window", shape_, lengths_)};
+                .bottom_right = is_bottom_right(e.align, "window", shape_, lengths_, e.left, e.right)};
       case Kind::prefix: return prefix(e);
       case Kind::documents: return documents(e);
       case Kind::dense:

@@ -40,6 +40,14 @@ Tensor booleans(const std::string& function, const Tensor& x) {
   return x.detach().to(Dtype::boolean);
 }
 
+/// bool alone: a mask whose 1 means "takes part" would hide what it means to show.
+Tensor hiding(const std::string& function, const char* meaning, const Tensor& x) {
+  if (x.defined() && is_integral(x.dtype()))
+    throw DtypeError(function + ": the tensor is " + std::string(name_of(x.dtype())) + "; it must be bool, True = " + meaning +
+                     "; where 1 is a token write Mask::attend(x), with [B, Tk] as [B, 1, 1, Tk], or key_lengths");
+  return booleans(function, x);
+}
+
 Mask of_tensor(const char* name, const Tensor& booleans, bool sees) {
   return make({.kind = Kind::dense, .first = booleans, .sees = sees, .name = name});
 }
@@ -77,10 +85,10 @@ Mask Mask::documents(const Tensor& query_ids, const Tensor& key_ids) {
 }
 
 Mask Mask::attend(const Tensor& allowed) { return of_tensor("attend", booleans("Mask::attend", allowed), true); }
-Mask Mask::block(const Tensor& blocked) { return of_tensor("block", booleans("Mask::block", blocked), false); }
+Mask Mask::block(const Tensor& blocked) { return of_tensor("block", hiding("Mask::block", "shut out", blocked), false); }
 
 Mask Mask::key_padding(const Tensor& padding) {
-  const Tensor mask = booleans("Mask::key_padding", padding);
+  const Tensor mask = hiding("Mask::key_padding", "padding", padding);
   if (mask.dim() != 2) throw ShapeError("Mask::key_padding: padding has shape " + attn::to_string(mask.sizes()) + "; it must be [B, Tk]");
   return of_tensor("key_padding", mask.unsqueeze(1).unsqueeze(1), false);
 }

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace attn::plain {
 namespace {
@@ -23,7 +24,10 @@ kernels::Element element_of(Element element) {
   }
 }
 
-kernels::Broadcast4 broadcast(const void* data, const ScoreStrides& s) { return {data, {s.batch, s.head, s.row, s.key}}; }
+kernels::Broadcast4 broadcast(const void* data, const Attention& call, const ScoreStrides& given) {
+  const ScoreStrides s = whole(call, given);
+  return {data, {s.batch, s.head, s.row, s.key}};
+}
 
 Status check_lengths(const Attention& call) {
   constexpr std::int64_t far = std::int64_t{1} << 40;
@@ -44,7 +48,7 @@ void describe_mask(const Attention& call, Described& to) {
   if (call.causal) add({.op = kernels::MaskOp::causal, .bottom_right = call.bottom_right});
   if (call.window_left >= 0 || call.window_right >= 0)
     add({.op = kernels::MaskOp::window, .left = std::min(call.window_left, kernels::farthest_key), .right = std::min(call.window_right, kernels::farthest_key), .bottom_right = call.bottom_right});
-  if (call.mask) add({.op = kernels::MaskOp::dense, .dense = broadcast(call.mask, call.mask_strides)});
+  if (call.mask) add({.op = kernels::MaskOp::dense, .dense = broadcast(call.mask, call, call.mask_strides)});
   to.problem.mask = {.nodes = to.nodes, .count = count};
 }
 
@@ -55,6 +59,23 @@ Strides or_contiguous(const Strides& strides, std::int64_t heads, std::int64_t r
   return {heads * rows * columns, rows * columns, columns};
 }
 
+Status check_rows(const Attention& call, const Strides& s, std::int64_t heads, std::int64_t rows, std::int64_t width) {
+  if ((s.batch == 0 && s.head == 0 && s.row == 0) || call.batch == 0 || heads == 0 || rows == 0) return Status::ok;
+  bool short_stride = false;
+  for (const auto& [count, stride] : {std::pair(call.batch, s.batch), {heads, s.head}, {rows, s.row}}) {
+    if (count > 1 && stride == 0) return Status::stride_left_out;
+    short_stride = short_stride || (count > 1 && stride < width && stride > -width);
+  }
+  return short_stride ? Status::short_stride : Status::ok;
+}
+
+ScoreStrides whole(const Attention& call, ScoreStrides s) {
+  if (s.key != ScoreStrides::neighbours) return s;
+  if (s.batch == 0 && s.head == 0 && s.row == 0) s = {call.q_heads * call.q_rows * call.k_rows, call.q_rows * call.k_rows, call.k_rows};
+  s.key = 1;
+  return s;
+}
+
 Status check(const Attention& call) {
   const std::int64_t sizes[] = {call.batch, call.q_heads, call.k_heads, call.v_heads, call.q_rows, call.k_rows, call.dim, call.value_dim};
   if (std::any_of(std::begin(sizes), std::end(sizes), [](std::int64_t size) { return size < 0; })) return Status::negative_size;
@@ -63,7 +84,20 @@ Status check(const Attention& call) {
   const bool rows = call.batch > 0 && call.q_heads > 0 && call.q_rows > 0, keys = rows && call.k_rows > 0;
   if ((rows && call.value_dim > 0 && !call.output) || (rows && call.dim > 0 && !call.q)) return Status::null_pointer;
   if ((keys && call.dim > 0 && !call.k) || (keys && call.value_dim > 0 && !call.v)) return Status::null_pointer;
-  if (!(call.temperature > 0) || std::isinf(call.temperature) || !(call.softcap >= 0) || std::isinf(call.softcap)) return Status::bad_value;
+  if (call.batch > 0 && call.q_heads > 0) {  // with its pointer a size of 0 was forgotten
+    if ((call.dim == 0 && (call.q || call.k)) || (call.value_dim == 0 && (call.v || call.output))) return Status::size_left_out;
+    if ((call.q_rows == 0 && (call.q || call.output)) || (call.k_rows == 0 && (call.k || call.v))) return Status::size_left_out;
+  }
+  for (const Status status : {check_rows(call, call.q_strides, call.q_heads, call.q_rows, call.dim), check_rows(call, call.k_strides, call.k_heads, call.k_rows, call.dim),
+                              check_rows(call, call.v_strides, call.v_heads, call.k_rows, call.value_dim),
+                              check_rows(call, call.output_strides, call.q_heads, call.q_rows, call.value_dim)})
+    if (status != Status::ok) return status;
+  const bool by_position = call.causal || call.window_left >= 0 || call.window_right >= 0;
+  if (call.top_left && call.bottom_right) return Status::alignment;
+  if (by_position && call.q_rows != call.k_rows && !call.top_left && !call.bottom_right && !call.query_start) return Status::alignment;
+  const auto in = [&](double x) { return call.element == Element::f64 ? x : static_cast<double>(static_cast<float>(x)); };
+  if (!(in(call.temperature) > 0) || std::isinf(in(call.temperature)) || !(in(call.softcap) >= 0) || std::isinf(in(call.softcap))) return Status::bad_value;
+  if (call.scale && !std::isfinite(in(*call.scale))) return Status::bad_value;
   if (call.window_left < -1 || call.window_right < -1) return Status::bad_value;
   if (call.element > Element::f16 || (call.bias && call.bias_element > Element::f16)) return Status::element;
   return check_lengths(call);
@@ -91,7 +125,7 @@ void describe(const Attention& call, Described& to) {
   p.query_lengths = call.query_lengths, p.key_lengths = call.key_lengths, p.key_start = call.key_start, p.query_start = call.query_start;
   describe_mask(call, to);
   if (call.bias) {
-    to.bias = {.element = element_of(call.bias_element), .dense = broadcast(call.bias, call.bias_strides)};
+    to.bias = {.element = element_of(call.bias_element), .dense = broadcast(call.bias, call, call.bias_strides)};
     p.bias = &to.bias;
     p.bias_count = 1;
   }
@@ -124,7 +158,7 @@ const char* text_of(Status status) noexcept {
     case Status::negative_size: return "plain::attention: a size is negative; sizes are at least 0";
     case Status::heads_do_not_divide: return "plain::attention: k_heads and v_heads must each divide q_heads";
     case Status::null_pointer: return "plain::attention: q, k, v or output is null; all four are needed";
-    case Status::bad_value: return "plain::attention: temperature must be above 0, softcap at least 0, window_left and window_right at least -1";
+    case Status::bad_value: return "plain::attention: scale must be finite, temperature above 0, softcap at least 0, window_left and window_right at least -1";
     case Status::bad_length: return "plain::attention: query_lengths must be from 0 to q_rows, key_lengths and key_start from 0 to k_rows, query_start within 2^40";
     case Status::small_workspace: return "plain::attention: the workspace is too small for one thread; workspace_bytes says what is needed";
     case Status::element:
@@ -132,6 +166,10 @@ const char* text_of(Status status) noexcept {
     case Status::null_saved:
       return "plain::attention_backward: max, sum, output, doutput and dq are needed, sinks for dsinks, bias for dbias; one is null";
     case Status::failed: return "plain::attention: the threads could not be used";
+    case Status::size_left_out: return "plain::attention: q_rows, k_rows, dim or value_dim is 0 though a pointer to what it counts is given";
+    case Status::stride_left_out: return "plain::attention: a stride of batch, head or row is 0 beside others; give each that counts more than one, or none";
+    case Status::short_stride: return "plain::attention: a stride is below dim or value_dim, so that rows overlap";
+    case Status::alignment: return "plain::attention: causal and windows with q_rows other than k_rows need top_left, bottom_right or query_start; not top_left and bottom_right at once";
   }
   return "plain::attention: unknown status";
 }

@@ -36,7 +36,7 @@ DescribedBackward::DescribedBackward(const AttentionBackward& call) {
   g.dout = call.doutput, g.dlogsumexp = call.dlogsumexp;
   g.dq = call.dq, g.dk = call.dk, g.dv = call.dv;
   if (call.dbias == nullptr) return;
-  const ScoreStrides& bias = call.forward.bias_strides;
+  const ScoreStrides bias = whole(call.forward, call.forward.bias_strides);
   dense = {.term = 0, .data = call.dbias, .stride = {bias.batch, bias.head, bias.row, bias.key}};
   g.dense = &dense, g.dense_count = 1;
 }
@@ -45,6 +45,11 @@ Status check(const AttentionBackward& call) {
   const Attention& forward = call.forward;
   if (const Status status = check(forward); status != Status::ok) return status;
   if (forward.element == Element::f16) return Status::element;
+  for (const Status status : {check_rows(forward, call.doutput_strides, forward.q_heads, forward.q_rows, forward.value_dim),
+                              check_rows(forward, call.dq_strides, forward.q_heads, forward.q_rows, forward.dim),
+                              check_rows(forward, call.dk_strides, forward.k_heads, forward.k_rows, forward.dim),
+                              check_rows(forward, call.dv_strides, forward.v_heads, forward.k_rows, forward.value_dim)})
+    if (status != Status::ok) return status;
   const bool rows = forward.batch > 0 && forward.q_heads > 0 && forward.q_rows > 0;
   if (rows && (!forward.max || !forward.sum || (forward.value_dim > 0 && !call.doutput) || (forward.dim > 0 && !call.dq))) return Status::null_saved;
   if ((call.dsinks && !forward.sinks) || (call.dbias && !forward.bias)) return Status::null_saved;

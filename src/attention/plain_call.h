@@ -11,6 +11,10 @@
 namespace attn::plain {
 
 Status check(const Attention& call);
+/// Whether strides that are given are whole, and rows lie apart.
+Status check_rows(const Attention& call, const Strides& strides, std::int64_t heads, std::int64_t rows, std::int64_t width);
+/// The strides of a mask or bias: row-major where none is given.
+ScoreStrides whole(const Attention& call, ScoreStrides strides);
 Strides or_contiguous(const Strides& strides, std::int64_t heads, std::int64_t rows, std::int64_t columns);
 
 /// A problem and the mask and bias it points to.

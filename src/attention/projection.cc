@@ -8,6 +8,7 @@
 #include "tensor/impl.h"
 
 #include <cmath>
+#include <string_view>
 
 namespace attn {
 namespace {
@@ -74,6 +75,10 @@ void check_score(const char* function, const Tensor& q, const Tensor& k, std::in
   const Score& score = options.score;
   if (options.scale && score.kind != Kind::scaled_dot)
     throw ValueError(fmt::format("{}: scale is {} beside the score {}; only scaled_dot has a scale", function, *options.scale, name_of(score.kind)));
+  const auto in = [&](double x) { return q.dtype() == Dtype::f64 ? x : static_cast<double>(static_cast<float>(x)); };
+  // torch's function gives NaN, as torch does
+  if (options.scale && !std::isfinite(in(*options.scale)) && std::string_view(function) != "scaled_dot_product_attention")
+    throw ValueError(fmt::format("{}: scale is {}; it must be finite", function, *options.scale));
   if (score.kind == Kind::general) return check_general(function, q, k, heads, score.w);
   if (score.kind == Kind::additive) return check_additive(function, q, k, score);
   if (q.impl()->sizes.back() != k.impl()->sizes.back())

@@ -29,7 +29,7 @@ const Node::Part& part_of(const char* function, const ScoreExpression& x) {
 [[noreturn]] void wrong_kind(const char* function, const ScoreExpression& x, const char* needed) {
   const Kind kind = x.node()->kind;
   throw ValueError(fmt::format("ScoreExpression: {} takes {}; \"{}\" is {}", function, needed, short_text(x),
-                               kind == Kind::condition ? "a condition" : kind == Kind::whole ? "a whole number" : "a number"));
+                               kind == Kind::condition ? "a condition: where(condition, 1.0, 0.0) is a number" : kind == Kind::whole ? "a whole number" : "a number"));
 }
 
 void check_arithmetic(const char* function, const ScoreExpression& x) {

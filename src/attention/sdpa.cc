@@ -80,6 +80,14 @@ Inputs broadcast(const Inputs& given, bool grouped, Views& views) {
   }
   const int own = grouped ? 3 : 2;  // dims that do not broadcast
   if (fit(query, key, own) && fit(query, value, own)) return given;
+  const auto check_heads = [&](const Tensor& x, const char* name) {
+    if (grouped || x.dim() < 3 || query.dim() < 3) return;
+    const std::int64_t heads = query.size(-3), groups = x.size(-3);
+    if (groups > 1 && heads != groups && heads % groups == 0)
+      throw ShapeError(fmt::format("{}: {} has shape {}; its {} heads for the {} of query {} need enable_gqa = true", function, name, shape(x), groups, heads, shape(query)));
+  };
+  check_heads(key, "key");
+  check_heads(value, "value");
   Dims common = broadcast_shapes(function, leading(query, query.dim() - own), leading(key, key.dim() - own));
   common = broadcast_shapes(function, common, leading(value, value.dim() - own));
   const auto expand = [&](const Tensor& x) {

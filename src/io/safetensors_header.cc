@@ -239,8 +239,12 @@ void check_data(const Source& source, std::vector<RawEntry>& raw, SafetensorsHea
 
 SafetensorsHeader read_safetensors_header(const Source& source) {
   std::uint64_t length = 0;
+  source.read(0, &length, std::min<std::uint64_t>(source.size(), length_bytes));
+  const bool too_long = source.size() < length_bytes || length > longest_header || length > source.size() - length_bytes;
+  if (too_long && (length & 0xFF) == '{') source.fail("the file begins as JSON; a safetensors file is needed", 0);
+  if (too_long && (length & 0xFFFF) == 0x4B50) source.fail("the file begins as a zip archive, as torch.save writes; a safetensors file is needed", 0);
   source.read(0, &length, length_bytes);
-  if (length > longest_header || length > source.size() - length_bytes)
+  if (too_long)
     source.fail(fmt::format("the header has {} bytes; {}", length, length > longest_header ? "at most 100000000 are allowed" : "the file ends before"),
                 0);
   std::string text(static_cast<std::size_t>(length), '\0');

@@ -28,6 +28,8 @@ std::vector<GeneratedText> generate_text_of_ids(const LanguageModel& model, cons
   if (tokenizer.size() > model.config.vocab_size)
     throw ValueError("generate: the tokenizer has " + std::to_string(tokenizer.size()) + " ids, the model " + std::to_string(model.config.vocab_size) +
                      "; they do not belong together");
+  for (const std::string& stop : options.stop)
+    if (stop.empty()) throw ValueError("generate: a stop text is empty; each must have a character");
   std::vector<GeneratedText> result(prompts.size());
   const Tokenizer::State& state = state_of(tokenizer);
   std::vector<TextStream> streams;

@@ -19,17 +19,24 @@ Fans fans(const char* function, const Tensor& x) {
   return {static_cast<double>(x.size(1) * field), static_cast<double>(x.size(0) * field)};
 }
 
+/// What is drawn with it would be no number, or have none.
+double checked(const char* function, const Tensor& x, double spread) {
+  if (x.numel() > 0 && !(spread >= 0 && std::isfinite(spread)))
+    throw ValueError(std::string(function) + ": the deviation is " + std::to_string(spread) + "; it must be 0 or more, and finite");
+  return spread;
+}
+
 double kaiming_std(const char* function, const Tensor& x, const KaimingOptions& options) {
   const runtime::DefaultFloatingPoint floating_point;
   const Fans fan = fans(function, x);
   const double gain = calculate_gain(options.nonlinearity, options.a);
-  return gain / std::sqrt(options.mode == FanMode::fan_in ? fan.in : fan.out);
+  return checked(function, x, gain / std::sqrt(options.mode == FanMode::fan_in ? fan.in : fan.out));
 }
 
 double xavier_std(const char* function, const Tensor& x, double gain) {
   const runtime::DefaultFloatingPoint floating_point;
   const Fans fan = fans(function, x);
-  return gain * std::sqrt(2.0 / (fan.in + fan.out));
+  return checked(function, x, gain * std::sqrt(2.0 / (fan.in + fan.out)));
 }
 
 }  // namespace
@@ -45,11 +52,15 @@ double calculate_gain(Nonlinearity nonlinearity, double slope) {
 }
 
 Tensor uniform_(Tensor x, double low, double high, Generator* generator) {
+  if (!(low <= high && std::isfinite(high - low)))
+    throw ValueError("uniform_: low is " + std::to_string(low) + ", high is " + std::to_string(high) + "; they must be finite, low at most high");
   generator ? attn::uniform_(x.detach(), low, high, *generator) : attn::uniform_(x.detach(), low, high);
   return x;
 }
 
 Tensor normal_(Tensor x, double mean, double std, Generator* generator) {
+  checked("normal_", x, std);
+  if (!std::isfinite(mean)) throw ValueError("normal_: mean is " + std::to_string(mean) + "; it must be finite");
   generator ? attn::normal_(x.detach(), mean, std, *generator) : attn::normal_(x.detach(), mean, std);
   return x;
 }

@@ -20,7 +20,8 @@ std::int64_t checked_dim(std::int64_t dim) {
 RotaryEmbeddingOptions checked(const RotaryEmbeddingOptions& options) {
   if (!(options.theta > 0) || !std::isfinite(options.theta))
     throw ValueError(fmt::format("RotaryEmbedding: theta is {}; it must be above 0, and finite", options.theta));
-  if (const auto& s = options.scaling; s && !(s->factor > 0 && s->low_frequency > 0 && s->high_frequency >= s->low_frequency && s->original_context > 0))
+  if (const auto& s = options.scaling; s && !(s->factor > 0 && s->low_frequency > 0 && s->high_frequency >= s->low_frequency && s->original_context > 0 &&
+                                              std::isfinite(s->factor) && std::isfinite(s->high_frequency)))
     throw ValueError(fmt::format("RotaryEmbedding: scaling has factor {}, low_frequency {}, high_frequency {}, original_context {}; "
                                  "they must be above 0, and high_frequency no less than low_frequency",
                                  s->factor, s->low_frequency, s->high_frequency, s->original_context));

@@ -20,9 +20,9 @@ void check(const AdamWOptions& o) {
   const auto fail = [](const char* name, double value, const char* range) {
     throw ValueError(fmt::format("AdamW: {} is {}; it must be {}", name, value, range));
   };
-  if (!(o.lr >= 0)) fail("lr", o.lr, "0 or more");
-  if (!(o.eps >= 0)) fail("eps", o.eps, "0 or more");
-  if (!(o.weight_decay >= 0)) fail("weight_decay", o.weight_decay, "0 or more");
+  if (!(o.lr >= 0) || std::isinf(o.lr)) fail("lr", o.lr, "0 or more");
+  if (!(o.eps >= 0) || std::isinf(o.eps)) fail("eps", o.eps, "0 or more");
+  if (!(o.weight_decay >= 0) || std::isinf(o.weight_decay)) fail("weight_decay", o.weight_decay, "0 or more");
   for (const double beta : {o.betas.first, o.betas.second})
     if (!(beta >= 0 && beta < 1)) fail("a beta", beta, "from 0 to below 1");
 }

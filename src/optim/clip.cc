@@ -15,6 +15,8 @@ namespace attn::optim {
 double clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm, const ClipOptions& options) {
   const runtime::DefaultFloatingPoint floating_point;
   const NoGrad guard;
+  if (!(max_norm >= 0)) throw ValueError(fmt::format("clip_grad_norm_: max_norm is {}; it must be 0 or more", max_norm));
+  if (std::isnan(options.norm_type)) throw ValueError("clip_grad_norm_: norm_type is nan; it must be a number");
   std::vector<Tensor> norms;
   for (const Tensor& parameter : parameters)
     if (const Tensor g = parameter.grad(); g.defined()) norms.push_back(wide_norm(g, options.norm_type));

@@ -47,6 +47,8 @@ class Shared {
 
 Optimizer::Optimizer(std::vector<Tensor> parameters, std::vector<std::string> buffer_names)
     : parameters_(std::move(parameters)), buffer_names_(std::move(buffer_names)), states_(parameters_.size()) {
+  if (parameters_.empty())
+    throw ValueError("Optimizer: there are no parameters; a module has those that register_parameter and register_module have seen");
   std::set<const TensorImpl*> seen;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const Tensor& x = parameters_[i];

@@ -18,7 +18,7 @@ void check_history(const char* function, const Tensor& x, const Tensor& other) {
   const Tensor& base = x.impl()->base.defined() ? x.impl()->base : x;
   const TensorImpl& owner = *base.impl();
   if (owner.requires_grad && !owner.node)
-    throw ValueError(std::string(function) + ": a leaf that requires a gradient was changed in place; change its detach() or a clone()");
+    throw ValueError(std::string(function) + ": a leaf that requires a gradient was changed in place; do it while a NoGrad is there, or change its detach() or a clone()");
   if (!wanted) return;
   const auto refuse = [&](const char* why) {
     return ValueError(std::string(function) + ": " + why + " cannot be changed in place where a gradient is wanted, shape " + to_string(x.sizes()) + "; change a clone()");

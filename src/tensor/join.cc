@@ -37,8 +37,9 @@ Tensor join(const char* function, const std::vector<Tensor>& tensors, int dim) {
     Dims expected = x.sizes();
     if (x.dim() == sizes.size()) expected[dim] = sizes[dim];
     if (!(expected == sizes))
-      throw ShapeError(std::string(function) + ": a tensor has shape " + to_string(x.sizes()) + "; it must be as the first, " +
-                       to_string(first->sizes()) + ", but for dim " + std::to_string(dim));
+      throw ShapeError(std::string(function) + ": tensor " + std::to_string(&x - tensors.data()) + " has shape " + to_string(x.sizes()) +
+                       "; it must be as tensor " + std::to_string(first - tensors.data()) + " " + to_string(first->sizes()) + " but for dim " +
+                       std::to_string(dim) + ", along which they are joined");
     sizes[dim] += x.sizes()[dim];
   }
   const Tensor result = empty(sizes, dtype);

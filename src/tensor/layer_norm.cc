@@ -25,6 +25,7 @@ Tensor layer_norm(const Tensor& x, Dims normalized_shape, const Tensor& weight, 
   check_defined("layer_norm", "x", x);
   check_floating_point("layer_norm", x);
   check_normalized("layer_norm", x, normalized_shape);
+  check_eps("layer_norm", eps);
   const Dtype wide = compute_dtype(x.dtype());
   const Tensor w = affine("layer_norm", "weight", weight, normalized_shape, wide), b = affine("layer_norm", "bias", bias, normalized_shape, wide);
   const std::int64_t n = normalized_shape.product();

@@ -25,6 +25,7 @@ Tensor rms_norm(const Tensor& x, Dims normalized_shape, const Tensor& weight, st
   check_defined("rms_norm", "x", x);
   check_floating_point("rms_norm", x);
   check_normalized("rms_norm", x, normalized_shape);
+  if (eps) check_eps("rms_norm", *eps);
   const double added = eps.value_or(x.dtype() == Dtype::f64 ? std::numeric_limits<double>::epsilon() : std::numeric_limits<float>::epsilon());
   const Dtype wide = compute_dtype(x.dtype());
   const Tensor w = affine("rms_norm", "weight", weight, normalized_shape, wide);

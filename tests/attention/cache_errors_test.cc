@@ -77,6 +77,28 @@ TEST(CacheErrors, Options) {
     EXPECT_EQ(refused<ValueError>(huge), "KvCache: so many pages of such rows are more bytes than can be counted");
 }
 
+/// Rows stand at the end of their sequence: what says that row 0 stands at key 0 would be passed over.
+TEST(CacheErrors, AnAlignmentThatACacheDoesNotHave) {
+  KvCache cache({.key_heads = 2, .head_dim = 4, .pages = 4});
+  const KvSequence s = cache.create();
+  cache.append(s, k, k);
+  const Tensor q = ones({1, 2, 3, 4}), slopes = ones({2});
+  const auto refused = [&](const AttentionOptions& options) { return error_of<ValueError>([&] { attention_cached(q, cache, {s}, options); }); };
+  const std::string text = " is top_left; rows over a cache stand at the end of their sequence: leave the alignment out, or give query_start";
+  EXPECT_EQ(refused({.mask = Mask::causal(Align::top_left)}), "attention_cached: causal" + text);
+  EXPECT_EQ(refused({.mask = Mask::prefix(2) | ~Mask::window(3, 0, Align::top_left)}), "attention_cached: window" + text);
+  EXPECT_EQ(refused({.bias = Bias::alibi(slopes, Align::top_left)}), "attention_cached: alibi" + text);
+  EXPECT_EQ(refused({.bias = Bias::relative(ones({8, 2}), true, 16, Align::top_left)}), "attention_cached: relative" + text);
+  EXPECT_EQ(refused({.score_mod = ScoreExpression::parse("s + i(top_left)")}), "attention_cached: score_mod's i" + text);
+  EXPECT_EQ(refused({.score_callback = {[](const ScoreTile&) {}, Align::top_left}}), "attention_cached: score_callback" + text);
+  const Tensor expected = attention_cached(q, cache, {s}, {.mask = Mask::causal()}).output;
+  EXPECT_TRUE(same_bits(attention_cached(q, cache, {s}, {.mask = Mask::causal(Align::bottom_right)}).output, expected));
+  const AttentionOptions said{.mask = Mask::causal(Align::top_left), .query_start = tensor<std::int64_t>({17})};
+  EXPECT_TRUE(same_bits(attention_cached(q, cache, {s}, said).output, expected));
+  AttentionOptions additive{.score = Score::additive(ones({3, 4}), ones({3, 4}), ones({3})), .mask = Mask::causal(Align::top_left)};
+  EXPECT_EQ(refused(additive), "attention_cached: causal" + text);
+}
+
 TEST(CacheErrors, Sequences) {
   KvCache cache(small), other(small);
   const KvSequence s = cache.create(), gone = cache.create(), foreign = other.create();

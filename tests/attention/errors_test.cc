@@ -44,6 +44,15 @@ TEST(Errors, Options) {
   EXPECT_EQ(text<ValueError>({.temperature = NAN}), "attention: temperature is nan; it must be above 0, and finite");
   EXPECT_EQ(text<ValueError>({.temperature = INFINITY}), "attention: temperature is inf; it must be above 0, and finite");
   EXPECT_EQ(text<ValueError>({.softcap = -1}), "attention: softcap is -1; it must be above 0 and finite, or 0 for none");
+  for (const double wrong : {double{NAN}, double{INFINITY}, -double{INFINITY}, 1e300}) {
+    const std::string shown = std::isnan(wrong) ? "nan" : wrong > 1e308 ? "inf" : wrong < 0 ? "-inf" : "1e+300";  // the last is infinite in f32
+    EXPECT_EQ(text<ValueError>({.scale = wrong}), "attention: scale is " + shown + "; it must be finite");
+    EXPECT_EQ(text<ValueError>({.temperature = wrong}), "attention: temperature is " + shown + "; it must be above 0, and finite");
+    EXPECT_EQ(text<ValueError>({.softcap = wrong}), "attention: softcap is " + shown + "; it must be above 0 and finite, or 0 for none");
+    EXPECT_EQ(text<ValueError>({.dropout_p = wrong}), "attention: dropout_p is " + shown + "; it must be from 0 to 1");
+    EXPECT_EQ(error_of<ValueError>([&] { attention_scores(q, k, {.scale = wrong}); }), "attention_scores: scale is " + shown + "; it must be finite");
+  }
+  EXPECT_EQ(text<ValueError>({.temperature = 1e-300}), "attention: temperature is 1e-300; it must be above 0, and finite");  // 0 in f32
   EXPECT_EQ(text<ShapeError>({.sinks = ones({3})}), "attention: sinks have shape [3]; they must be [4], one for each query head");
   EXPECT_EQ(text<DtypeError>({.sinks = ones({4}, Dtype::i64)}), "attention: sinks are i64; they must be floating");
   EXPECT_EQ(text<ValueError>({.key_lengths = tensor<std::int64_t>({8, 9})}), "attention: key_lengths[1] is 9; it must be from 0 to 8, the number of keys");

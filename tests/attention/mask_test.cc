@@ -265,16 +265,31 @@ TEST(Mask, Errors) {
             "  ■ ■ ·       ■ ■ ■");
   EXPECT_EQ(error_of<ShapeError>([] { Mask::window(1, 1).dense(1, 1, 100, 7); }),
             "Mask::dense: window does not say how 100 rows stand against 7 keys; it needs an alignment, top_left or bottom_right, as in "
-            "window(left, right, bottom_right)\n"
-            "  top_left    bottom_right\n"
-            "  ■ · ·       · · ·\n"
-            "  ■ ■ ·       · · ·\n"
-            "  ■ ■ ■       ■ · ·\n"
-            "  ■ ■ ■       ■ ■ ·\n"
-            "  ■ ■ ■       ■ ■ ■");
+            "window(1, 1, bottom_right)\n"
+            "  top_left        bottom_right\n"
+            "  ■ ■ · · · · ·   · · · · · · ·\n"
+            "  ■ ■ ■ · · · ·   · · · · · · ·\n"
+            "  · ■ ■ ■ · · ·   · · · · · · ·\n"
+            "  · · ■ ■ ■ · ·   · · · · · · ·\n"
+            "  …\n"
+            "  · · · · · · ·   · · · ■ ■ ■ ·\n"
+            "  · · · · · · ·   · · · · ■ ■ ■\n"
+            "  · · · · · · ·   · · · · · ■ ■");
+  EXPECT_EQ(error_of<ShapeError>([] { Mask::window(500, -1).dense(1, 1, 1, 1000); }),
+            "Mask::dense: window does not say how 1 rows stand against 1000 keys; it needs an alignment, top_left or bottom_right, as in "
+            "window(500, -1, bottom_right)\n"
+            "  top_left          bottom_right\n"
+            "  ■ ■ ■ ■ … ■ ■ ■   · · · · … ■ ■ ■");
   EXPECT_NO_THROW(Mask::causal().dense(1, 1, 2, 3, {.query_start = tensor<std::int64_t>({1})}));
   EXPECT_EQ(error_of<ValueError>([] { Mask::window(-2, 0); }), "Mask::window: left is -2, right is 0; each must be at least 0, or -1 for no limit");
   EXPECT_EQ(error_of<DtypeError>([] { Mask::attend(ones({2})); }), "Mask::attend: the tensor is f32; it must be bool (a float mask is added: Bias::dense)");
+  for (const Dtype dtype : {Dtype::i64, Dtype::i32}) {  // transformers' masks have 1 for a token
+    const std::string given = "the tensor is " + std::string(name_of(dtype)) + "; it must be bool, True = ";
+    const std::string instead = "; where 1 is a token write Mask::attend(x), with [B, Tk] as [B, 1, 1, Tk], or key_lengths";
+    EXPECT_EQ(error_of<DtypeError>([&] { Mask::key_padding(ones({2, 3}, dtype)); }), "Mask::key_padding: " + given + "padding" + instead);
+    EXPECT_EQ(error_of<DtypeError>([&] { Mask::block(ones({2, 3}, dtype)); }), "Mask::block: " + given + "shut out" + instead);
+    EXPECT_NO_THROW(Mask::attend(ones({2, 3}, dtype)));
+  }
   EXPECT_EQ(error_of<ShapeError>([] { Mask::key_padding(zeros({3}, Dtype::boolean)); }), "Mask::key_padding: padding has shape [3]; it must be [B, Tk]");
   EXPECT_EQ(error_of<ShapeError>([] { Mask::attend(zeros({2, 3}, Dtype::boolean)).dense(1, 2, 3, 4); }),
             "Mask::dense: the mask attend has shape [2, 3]; it must broadcast to the scores [1, 2, 3, 4]");

@@ -111,6 +111,12 @@ TEST(PlainBackward, SaysWhatIsWrong) {
   EXPECT_EQ(status([](auto& c) { c.forward.bias = nullptr; }), plain::Status::null_saved);
   EXPECT_EQ(status([](auto& c) { c.forward.element = plain::Element::f16; }), plain::Status::element);
   EXPECT_EQ(status([](auto& c) { c.forward.dim = -1; }), plain::Status::negative_size);
+  EXPECT_EQ(status([](auto& c) { c.forward.value_dim = 0; }), plain::Status::size_left_out);
+  for (plain::Strides plain::AttentionBackward::* strides : {&plain::AttentionBackward::doutput_strides, &plain::AttentionBackward::dq_strides,
+                                                             &plain::AttentionBackward::dk_strides, &plain::AttentionBackward::dv_strides}) {
+    EXPECT_EQ(status([&](auto& c) { c.*strides = {.row = 64}; }), plain::Status::stride_left_out);
+    EXPECT_EQ(status([&](auto& c) { c.*strides = {.batch = 90000, .head = 20000, .row = 5}; }), plain::Status::short_stride);
+  }
   EXPECT_EQ(plain::attention_backward(b.call(), workspace.data(), 1000), plain::Status::small_workspace);
   EXPECT_EQ(plain::attention_backward(b.call(), nullptr, 0), plain::Status::small_workspace);
   EXPECT_TRUE(bits_equal(b.dq, full(b.q.sizes(), 9)));

@@ -55,7 +55,7 @@ TEST(Plain, ScoresOfNoColumnsAreZero) {
   Inputs in = inputs(Dtype::bf16);
   in.q = in.q.narrow(3, 0, 0), in.k = in.k.narrow(3, 0, 0);
   plain::Attention call = call_of(in, in.q, in.q, plain::Element::bf16);
-  call.dim = 0, call.q = call.k = in.v.data();
+  call.dim = 0, call.q = call.k = nullptr;
   expect_bits(in, call, {});
 }
 
@@ -131,6 +131,12 @@ TEST(Plain, SaysWhatIsWrongAndWritesNothing) {
   EXPECT_EQ(status([](auto& c) { c.k = nullptr; }), plain::Status::null_pointer);
   EXPECT_EQ(status([](auto& c) { c.temperature = 0; }), plain::Status::bad_value);
   EXPECT_EQ(status([](auto& c) { c.window_left = -2; }), plain::Status::bad_value);
+  const double nan = std::numeric_limits<double>::quiet_NaN(), inf = std::numeric_limits<double>::infinity();
+  for (const double wrong : {nan, inf, -inf, 1e300}) {  // the last is infinite in f32
+    EXPECT_EQ(status([&](auto& c) { c.scale = wrong; }), plain::Status::bad_value) << wrong;
+    EXPECT_EQ(status([&](auto& c) { c.temperature = wrong; }), plain::Status::bad_value) << wrong;
+    EXPECT_EQ(status([&](auto& c) { c.softcap = wrong; }), plain::Status::bad_value) << wrong;
+  }
   EXPECT_EQ(status([](auto& c) { c.element = static_cast<plain::Element>(4); }), plain::Status::element);
   EXPECT_EQ(status([](auto& c) { c.bias = c.q, c.bias_element = static_cast<plain::Element>(4); }), plain::Status::element);
   EXPECT_EQ(status([&](auto& c) { c.key_lengths = lengths; }), plain::Status::bad_length);
@@ -139,6 +145,52 @@ TEST(Plain, SaysWhatIsWrongAndWritesNothing) {
   EXPECT_TRUE(same_bits(output, full({batch, heads, rows, width}, 9.0)));
   EXPECT_STREQ(plain::text_of(plain::Status::heads_do_not_divide), "plain::attention: k_heads and v_heads must each divide q_heads");
   EXPECT_EQ(status([](auto& c) { c.batch = 0; }), plain::Status::ok);
+  // what was left out of a call
+  for (std::int64_t plain::Attention::* size : {&plain::Attention::q_rows, &plain::Attention::k_rows, &plain::Attention::dim, &plain::Attention::value_dim})
+    EXPECT_EQ(status([&](auto& c) { c.*size = 0; }), plain::Status::size_left_out);
+  EXPECT_EQ(status([](auto& c) { c.k_rows = 0, c.k = c.v = nullptr; }), plain::Status::ok) << "no keys, said twice";
+  EXPECT_TRUE(same_bits(output, zeros({batch, heads, rows, width})));
+  for (plain::Strides plain::Attention::* strides : {&plain::Attention::q_strides, &plain::Attention::k_strides, &plain::Attention::v_strides, &plain::Attention::output_strides}) {
+    EXPECT_EQ(status([&](auto& c) { c.*strides = {.row = 64}; }), plain::Status::stride_left_out);
+    EXPECT_EQ(status([&](auto& c) { c.*strides = {.head = 64, .row = 64}; }), plain::Status::stride_left_out);
+    EXPECT_EQ(status([&](auto& c) { c.*strides = {.batch = 64, .row = 64}; }), plain::Status::stride_left_out);
+    EXPECT_EQ(status([&](auto& c) { c.*strides = {.batch = 64, .head = 64}; }), plain::Status::stride_left_out);
+    EXPECT_EQ(status([&](auto& c) { c.*strides = {.batch = 90000, .head = 20000, .row = width - 1}; }), plain::Status::short_stride);
+    EXPECT_EQ(status([&](auto& c) { c.*strides = {.batch = 90000, .head = width - 1, .row = 64}; }), plain::Status::short_stride);
+    EXPECT_EQ(status([&](auto& c) { c.*strides = {.batch = 1 - width, .head = 20000, .row = 64}; }), plain::Status::short_stride);
+  }
+  // where rows stand
+  for (const auto by_position : {+[](plain::Attention& c) { c.causal = true; }, +[](plain::Attention& c) { c.window_left = 3; }, +[](plain::Attention& c) { c.window_right = 3; }}) {
+    EXPECT_EQ(status(by_position), plain::Status::alignment);
+    EXPECT_EQ(status([&](auto& c) { by_position(c), c.bottom_right = true; }), plain::Status::ok);
+    EXPECT_EQ(status([&](auto& c) { by_position(c), c.top_left = true; }), plain::Status::ok);
+    EXPECT_EQ(status([&](auto& c) { by_position(c), c.k_rows = rows; }), plain::Status::ok);
+  }
+  EXPECT_EQ(status([](auto& c) { c.top_left = c.bottom_right = true; }), plain::Status::alignment);
+  for (int n = 1; n <= static_cast<int>(plain::Status::alignment); ++n) EXPECT_EQ(std::string(plain::text_of(static_cast<plain::Status>(n))).find("unknown"), std::string::npos) << n;
+}
+
+TEST(Plain, TopLeftAsItIsSaid) {
+  const Inputs in = inputs(Dtype::f32);
+  plain::Attention call = call_of(in, in.q, in.q, plain::Element::f32);
+  call.causal = call.top_left = true;
+  expect_bits(in, call, {.mask = Mask::causal(Align::top_left)});
+}
+
+/// Without strides a mask or bias is row-major, as everything else; {.key = 1} is one row for all.
+TEST(Plain, MasksAndBiasesWithoutStridesAreRowMajor) {
+  const Inputs in = inputs(Dtype::f32);
+  const Tensor mask = gt(normal({batch, heads, rows, keys}, 4), 0), bias = normal({batch, heads, rows, keys}, 5);
+  plain::Attention call = call_of(in, in.q, in.q, plain::Element::f32);
+  call.mask = static_cast<const std::uint8_t*>(mask.data());
+  call.bias = bias.data();
+  expect_bits(in, call, {.mask = Mask::attend(mask), .bias = Bias::dense(bias)});
+  call.mask_strides = call.bias_strides = {.key = 1};
+  expect_bits(in, call, {.mask = Mask::attend(mask[0][0][0]), .bias = Bias::dense(bias[0][0][0])});
+  call.mask_strides = call.bias_strides = {.row = keys};
+  expect_bits(in, call, {.mask = Mask::attend(mask[0][0]), .bias = Bias::dense(bias[0][0])});
+  call.bias_strides = {.row = keys, .key = 0};
+  expect_bits(in, call, {.mask = Mask::attend(mask[0][0]), .bias = Bias::dense(bias[0][0].narrow(1, 0, 1))});
 }
 
 }  // namespace

@@ -77,7 +77,7 @@ TEST(ScoreExpression, TextThatIsNotUnderstoodIsShown) {
 }
 
 TEST(ScoreExpression, KindsThatDoNotFitSaySo) {
-  EXPECT_EQ(error_of<ValueError>([] { (void)(s + (i < j)); }), "ScoreExpression: + takes numbers; \"i < j\" is a condition");
+  EXPECT_EQ(error_of<ValueError>([] { (void)(s + (i < j)); }), "ScoreExpression: + takes numbers; \"i < j\" is a condition: where(condition, 1.0, 0.0) is a number");
   EXPECT_EQ(error_of<ValueError>([] { (void)where(s, s, s); }), "ScoreExpression: where takes a condition first; \"s\" is a number");
   EXPECT_EQ(error_of<ValueError>([] { (void)(s % 2); }), "ScoreExpression: % takes whole numbers; \"s\" is a number");
   EXPECT_EQ(error_of<ValueError>([] { (void)floor_divide(i, 2.0); }), "ScoreExpression: // takes whole numbers; \"2.0\" is a number");

@@ -94,6 +94,9 @@ TEST(Sdpa, ErrorTexts) {
             name + "value has shape [6, 4]; its 6 rows must be 5 to match key [5, 4]");
   EXPECT_EQ(error_of<ShapeError>([&] { scaled_dot_product_attention(x({1, 6, 3, 2}), x({1, 4, 3, 2}), x({1, 4, 3, 2}), {.enable_gqa = true}); }),
             name + "key has shape [1, 4, 3, 2]; its 4 heads must divide the 6 heads of query [1, 6, 3, 2]");
+  const std::string gqa = " for the 4 of query [1, 4, 3, 2] need enable_gqa = true";
+  EXPECT_EQ(error_of<ShapeError>([&] { scaled_dot_product_attention(x({1, 4, 3, 2}), x({1, 2, 3, 2}), x({1, 2, 3, 2})); }), name + "key has shape [1, 2, 3, 2]; its 2 heads" + gqa);
+  EXPECT_EQ(error_of<ShapeError>([&] { scaled_dot_product_attention(x({1, 4, 3, 2}), x({1, 1, 3, 2}), x({1, 2, 3, 2})); }), name + "value has shape [1, 2, 3, 2]; its 2 heads" + gqa);
   EXPECT_EQ(error_of<ShapeError>([&] { scaled_dot_product_attention(x({3, 2}), x({3, 2}), x({3, 2}), {.enable_gqa = true}); }),
             name + "enable_gqa with query [3, 2] and key [3, 2]; both must have 3 or more dims");
   EXPECT_EQ(error_of<ShapeError>([&] { scaled_dot_product_attention(x({1, 2, 3, 4}), x({1, 2, 5, 4}), x({1, 2, 5, 4}), {.attn_mask = x({4, 5})}); }),

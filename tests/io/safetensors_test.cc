@@ -161,6 +161,14 @@ TEST(Safetensors, OtherDtypesAreNamed) {
             "parse_safetensors: tensor \"x\" is F8_E4M3; F64, F32, F16, BF16, I64, I32 and BOOL can be loaded");
 }
 
+TEST(Safetensors, OtherFormatsAreNamed) {
+  for (const char* json : {"{}", "{\n  \"architectures\": [\"LlamaForCausalLM\"]\n}"})
+    EXPECT_EQ(text_of<FormatError>([&] { parse_safetensors(testing::bytes_of(json)); }),
+              "parse_safetensors: the file begins as JSON; a safetensors file is needed (byte 0)");
+  EXPECT_EQ(text_of<FormatError>([] { parse_safetensors(testing::bytes_of("PK\x03\x04\x14\x08\x08\x08\x08\x08")); }),
+            "parse_safetensors: the file begins as a zip archive, as torch.save writes; a safetensors file is needed (byte 0)");
+}
+
 TEST(Safetensors, DamageNeverCrashes) {
   const auto parse = [](std::span<const std::byte> bytes) { parse_safetensors(bytes); };
   EXPECT_GT(testing::attack(testing::golden_file("safetensors_numpy"), 20000, parse), 10000);

@@ -65,6 +65,7 @@ TEST(TokenizerOfCharacters, AContinuationKeepsItsFirstSpace) {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     Generator generator(seed);
     const LanguageModel model({.vocab_size = tokenizer.size(), .context = 32, .layers = 1, .heads = 1, .width = 8}, Dtype::f32, &generator);
+    EXPECT_EQ(error_of<ValueError>([&] { generate_text(model, tokenizer, {"the"}, {.stop = {"x", ""}}); }), "generate: a stop text is empty; each must have a character");
     for (const std::string prompt : {"the", ""}) {
       const GeneratedText made = generate_text(model, tokenizer, {prompt}, {.tokens = {.tokens = 6, .seed = seed}})[0];
       TextStream both({}, true);

@@ -7,6 +7,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 namespace attn::nn {
 namespace {
 
@@ -175,6 +177,21 @@ TEST(Init, GainsAndErrors) {
   } catch (const ShapeError& error) {
     EXPECT_STREQ(error.what(), "xavier_uniform_: the tensor has shape [3]; fans need rank 2 or more");
   }
+}
+
+TEST(Init, DeviationsThatAreNoNumbers) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const Tensor x = ones({2, 3});
+  EXPECT_THROW(init::xavier_uniform_(x, nan), ValueError);
+  EXPECT_THROW(init::xavier_normal_(x, -1), ValueError);
+  EXPECT_THROW(init::kaiming_uniform_(x, {.a = nan}), ValueError);
+  EXPECT_THROW(init::kaiming_normal_(x, {.a = nan}), ValueError);
+  EXPECT_THROW(init::normal_(x, 0, nan), ValueError);
+  EXPECT_THROW(init::normal_(x, nan, 1), ValueError);
+  EXPECT_THROW(init::uniform_(x, nan, 1), ValueError);
+  EXPECT_THROW(init::uniform_(x, 1, 0), ValueError);
+  EXPECT_EQ(x.to_vector(), ones({2, 3}).to_vector());
+  EXPECT_NO_THROW(init::kaiming_uniform_(empty({3, 0})));
 }
 
 TEST(Init, AGeneratorOfOnesOwnAndParametersThatRequireAGradient) {

@@ -1,5 +1,6 @@
 // tests/optim/optim_test.cc: optimisers beside torch's steps, states kept and restored, schedules, clipping, errors.
 #include <attn/autograd.h>
+#include <attn/nn.h>
 #include <attn/ops.h>
 #include <attn/optim.h>
 #include <attn/random.h>
@@ -289,6 +290,37 @@ TEST(Optim, Errors) {
   EXPECT_EQ(error_of<ValueError>([&] { optimizer.load_state_dict({{"state.0.exp_avg", ones({2})}}); }), "load_state_dict: state.0.step is missing");
   EXPECT_EQ(error_of<ValueError>([&] { Schedule{.steps = 4}(-1); }), "Schedule: step is -1; it must be 0 or more");
   EXPECT_EQ(error_of<ValueError>([&] { Schedule{.warmup = 5, .steps = 4}(0); }), "Schedule: warmup is 5 of 4 steps; it must be from 0 to that");
+}
+
+/// A forgotten register_module trains nothing: torch's ValueError, with what was forgotten.
+TEST(Optim, NoParametersAreAMistake) {
+  const std::string text = "Optimizer: there are no parameters; a module has those that register_parameter and register_module have seen";
+  struct Forgotten : nn::Module {
+    const nn::Linear linear{2, 2};
+  };
+  EXPECT_EQ(error_of<ValueError>([] { AdamW(Forgotten().parameters()); }), text);
+  EXPECT_EQ(error_of<ValueError>([] { SGD(std::vector<Tensor>{}); }), text);
+  EXPECT_EQ(error_of<ValueError>([] { AdamW(std::vector<Group<AdamWOptions>>{{}, {}}); }), text);
+}
+
+TEST(Optim, OptionsThatAreNoNumbers) {
+  const double nan = std::numeric_limits<double>::quiet_NaN(), inf = std::numeric_limits<double>::infinity();
+  const Tensor x = ones({2}).requires_grad_();
+  for (const double wrong : {nan, inf, -inf, -1.0}) {
+    for (const AdamWOptions& options : {AdamWOptions{.lr = wrong}, AdamWOptions{.betas = {wrong, 0.9}}, AdamWOptions{.betas = {0.9, wrong}}, AdamWOptions{.eps = wrong},
+                                        AdamWOptions{.weight_decay = wrong}})
+      EXPECT_THROW(AdamW({x}, options), ValueError) << wrong;
+    for (const SGDOptions& options : {SGDOptions{.lr = wrong}, SGDOptions{.momentum = wrong}, SGDOptions{.weight_decay = wrong}})
+      EXPECT_THROW(SGD({x}, options), ValueError) << wrong;
+    EXPECT_THROW((Schedule{.peak = wrong, .steps = 4}(0)), ValueError) << wrong;
+    EXPECT_THROW((Schedule{.last = wrong, .steps = 4}(0)), ValueError) << wrong;
+  }
+  EXPECT_EQ(error_of<ValueError>([&] { SGD({x}, {.momentum = 0.5, .dampening = nan}); }), "SGD: dampening is nan; it must be finite");
+  x.set_grad(ones({2}));
+  EXPECT_EQ(error_of<ValueError>([&] { clip_grad_norm_({x}, nan); }), "clip_grad_norm_: max_norm is nan; it must be 0 or more");
+  EXPECT_EQ(error_of<ValueError>([&] { clip_grad_norm_({x}, -1); }), "clip_grad_norm_: max_norm is -1; it must be 0 or more");
+  EXPECT_EQ(error_of<ValueError>([&] { clip_grad_norm_({x}, 1, {.norm_type = nan}); }), "clip_grad_norm_: norm_type is nan; it must be a number");
+  EXPECT_EQ(x.grad().to_vector(), (std::vector<double>{1, 1}));
 }
 
 TEST(Schedule, IsTorchsSequenceOfLinearAndCosine) {

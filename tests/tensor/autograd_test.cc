@@ -257,7 +257,7 @@ TEST(Autograd, WhatOutWasWrittenOverIsNamed) {
 
 TEST(Autograd, LeavesAndViewsOfThem) {
   const Tensor x = leaf({1, 2, 3, 4}, {2, 2});
-  const std::string text = ": a leaf that requires a gradient was changed in place; change its detach() or a clone()";
+  const std::string text = ": a leaf that requires a gradient was changed in place; do it while a NoGrad is there, or change its detach() or a clone()";
   EXPECT_EQ(error_of<ValueError>([&] { x.mul_(2); }), "mul_" + text);
   EXPECT_EQ(error_of<ValueError>([&] { x.select(0, 1).t().fill_(2); }), "fill_" + text);
   EXPECT_EQ(error_of<ValueError>([&] { x.split(1)[1].zero_(); }), "fill_" + text);

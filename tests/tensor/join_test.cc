@@ -103,7 +103,7 @@ TEST(Join, Errors) {
   const Tensor x = zeros({2, 3});
   EXPECT_EQ(error_of<ValueError>([] { cat({}); }), "cat: no tensors given; one at least is needed");
   EXPECT_EQ(error_of<ShapeError>([&] { cat({x, zeros({3, 2})}); }),
-            "cat: a tensor has shape [3, 2]; it must be as the first, [2, 3], but for dim 0");
+            "cat: tensor 1 has shape [3, 2]; it must be as tensor 0 [2, 3] but for dim 0, along which they are joined");
   EXPECT_EQ(error_of<ShapeError>([&] { stack({x, zeros({3, 2})}); }), "stack: a tensor has shape [3, 2]; it must be as the first, [2, 3]");
   EXPECT_EQ(error_of<ValueError>([&] { embedding(tensor<std::int64_t>({2}), x); }), "embedding: index 2 is out of range; weight has 2 rows");
   EXPECT_EQ(error_of<DtypeError>([&] { embedding(x, x); }), "embedding: index is f32; it must be i64 or i32");

@@ -177,7 +177,7 @@ TEST(Storage, CopyBetweenOverlappingViews) {
 TEST(Record, LeavesAreNotChangedInPlace) {
   Tensor x = zeros({2, 2});
   x.requires_grad_();
-  const char* text = "fill_: a leaf that requires a gradient was changed in place; change its detach() or a clone()";
+  const char* text = "fill_: a leaf that requires a gradient was changed in place; do it while a NoGrad is there, or change its detach() or a clone()";
   EXPECT_EQ(error_of<ValueError>([&] { x.fill_(1); }), text);
   EXPECT_EQ(error_of<ValueError>([&] { x.t().select(0, 1).fill_(1); }), text);
   EXPECT_EQ(x.version(), 0u);
