@@ -3,6 +3,8 @@
 
 #include "runtime/floating_point.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 
 namespace attn::nn::init {
@@ -22,7 +24,7 @@ Fans fans(const char* function, const Tensor& x) {
 /// What is drawn with it would be no number, or have none.
 double checked(const char* function, const Tensor& x, double spread) {
   if (x.numel() > 0 && !(spread >= 0 && std::isfinite(spread)))
-    throw ValueError(std::string(function) + ": the deviation is " + std::to_string(spread) + "; it must be 0 or more, and finite");
+    throw ValueError(fmt::format("{}: the deviation is {}; it must be 0 or more, and finite", function, spread));
   return spread;
 }
 
@@ -53,14 +55,14 @@ double calculate_gain(Nonlinearity nonlinearity, double slope) {
 
 Tensor uniform_(Tensor x, double low, double high, Generator* generator) {
   if (!(low <= high && std::isfinite(high - low)))
-    throw ValueError("uniform_: low is " + std::to_string(low) + ", high is " + std::to_string(high) + "; they must be finite, low at most high");
+    throw ValueError(fmt::format("uniform_: low is {}, high is {}; they must be finite, low at most high", low, high));
   generator ? attn::uniform_(x.detach(), low, high, *generator) : attn::uniform_(x.detach(), low, high);
   return x;
 }
 
 Tensor normal_(Tensor x, double mean, double std, Generator* generator) {
   checked("normal_", x, std);
-  if (!std::isfinite(mean)) throw ValueError("normal_: mean is " + std::to_string(mean) + "; it must be finite");
+  if (!std::isfinite(mean)) throw ValueError(fmt::format("normal_: mean is {}; it must be finite", mean));
   generator ? attn::normal_(x.detach(), mean, std, *generator) : attn::normal_(x.detach(), mean, std);
   return x;
 }

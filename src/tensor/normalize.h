@@ -1,6 +1,7 @@
 // src/tensor/normalize.h: what layer_norm and rms_norm share: rows of contiguous elements, and their gradients in one pass.
 #pragma once
 #include <attn/error.h>
+#include <fmt/format.h>
 
 #include "runtime/memory.h"
 #include "tensor/binary.h"
@@ -9,7 +10,6 @@
 #include "tensor/rows.h"
 
 #include <limits>
-#include <string>
 
 namespace attn {
 
@@ -17,7 +17,8 @@ inline bool is_half_dtype(Dtype dtype) { return dtype != compute_dtype(dtype); }
 inline const void* data_or_null(const Tensor& x) { return x.defined() ? x.data() : nullptr; }
 
 inline void check_eps(const char* function, double eps) {
-  if (!(eps >= 0 && eps < std::numeric_limits<double>::infinity())) throw ValueError(std::string(function) + ": eps is " + std::to_string(eps) + "; it must be 0 or more, and finite");
+  if (!(eps >= 0 && eps < std::numeric_limits<double>::infinity()))
+    throw ValueError(fmt::format("{}: eps is {}; it must be 0 or more, and finite", function, eps));
 }
 
 /// Whether the results of x are too many for the caches; half floats go by way of one.

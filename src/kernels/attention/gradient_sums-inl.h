@@ -105,10 +105,11 @@ class GradientSums : public GradientPairs<T> {
       exact = exact && at > -most && at + keys.count < most;
       distance[lane] = static_cast<T>(at);
     });
+    const auto mirror = hn::Set(d, term.symmetric ? T(0) : T(0x1p60));
     for (int x = 0; exact && x < vectors_ * N; x += N) {
       auto sum = hn::Load(d, sums + x), at = hn::Load(d, distance + x);
       for (int r = 0; r < keys.count; ++r, at = hn::Add(at, hn::Set(d, T(1))))
-        sum = hn::MulAdd(hn::Load(d, strip_.d + r * R + x), term.symmetric ? hn::Min(at, hn::Sub(hn::Zero(d), at)) : at, sum);
+        sum = hn::MulAdd(hn::Load(d, strip_.d + r * R + x), hn::Min(at, hn::Sub(mirror, at)), sum);
       hn::Store(sum, d, sums + x);
     }
     return exact;

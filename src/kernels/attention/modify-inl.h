@@ -107,9 +107,10 @@ HWY_NOINLINE void gather_alibi(const AttentionProblem& problem, const BiasTerm& 
     });
     return;
   }
+  const auto mirror = hn::Set(d, term.symmetric ? T(0) : T(0x1p60));  // no branch: GCC would write the loop twice
   for (int r = 0; r < keys; ++r)
     for (int v = 0; v < R; v += N) {
-      const auto at = hn::Load(d, distance + v), times = term.symmetric ? hn::Min(at, hn::Sub(hn::Zero(d), at)) : at;
+      const auto at = hn::Load(d, distance + v), times = hn::Min(at, hn::Sub(mirror, at));
       hn::Store(hn::Mul(hn::Load(d, slope + v), times), d, strip.extra + r * R + v);
       hn::Store(hn::Add(at, hn::Set(d, T{1})), d, distance + v);
     }
