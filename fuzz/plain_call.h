@@ -29,7 +29,7 @@ inline PlainCall plain_call(Choices& in) {
   made.k = drawn(c.k_heads, c.k_rows, c.dim), made.v = drawn(c.v_heads, c.k_rows, c.value_dim);
   c.q = made.q.data(), c.k = made.k.data(), c.v = made.v.data(),
   c.output = in.below(9) == 0 ? nullptr : made.output.data();
-  c.causal = in.coin(), c.bottom_right = in.below(4) != 0;
+  c.causal = in.coin(), c.bottom_right = in.below(4) != 0, c.top_left = !c.bottom_right;
   c.window_left = in.coin() ? -1 : in.between(-2, 20), c.window_right = in.coin() ? -1 : in.between(-2, 5);
   c.softcap = in.pick({0.0, 0.0, 1.5, -1.0}), c.temperature = in.pick({1.0, 1.0, 0.7, 0.0});
   if (in.coin()) c.scale = in.pick({0.3, 0.0, -1.0});
