@@ -42,6 +42,27 @@ TEST(Extremes, HugeInfiniteNanAndDenormalNumbers) {
   }
 }
 
+/// Without columns in the values the scores alone tell that something is no number.
+TEST(Extremes, GradientsOfNumbersThatAreNoneHaveTheBitsOfTheSpecification) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (const char* dtype : {"f32", "f64"})
+    for (const char* rest : {"Hq=2 Tq=19 Tk=70 D=9", "Tq=3 Tk=5 D=1", "Tq=1 Tk=1 D=1 sinks=1", "Hq=2 Tq=70 Tk=70 D=16 bias=dense", "Hq=4 Hk=2 Tq=9 Tk=20 D=8 mask=causal(bottom_right)",
+                             "Tq=70 Tk=130 D=16 softcap=2 temperature=0.5 bias=relative", "Tq=5 Tk=9 D=8 bias=alibi sinks=1", "Tq=19 Tk=70 D=9 Dv=3", "Tq=19 Tk=70 D=9 Dv=1 bias=dense sinks=1",
+                             "Tq=9 Tk=20 D=4", "Tq=9 Tk=20 D=3 bias=pairs", "Tq=9 Tk=20 D=4 score_mod=s*slope[h]+table[j%32,h]"})
+      for (const double value : {std::nan(""), infinity, -infinity, 1e38}) {
+        const Case c = cases::parse_case(std::string("attention_backward ") + dtype + " " + rest);
+        for (Tensor Inputs::* where : {&Inputs::q, &Inputs::k, &Inputs::v, &Inputs::doutput}) {
+          Inputs in = cases::make_inputs(c);
+          (in.*where).select(2, (in.*where).size(2) / 2).fill_(value);
+          SCOPED_TRACE(::testing::Message() << value);
+          expect_bits(c, in);
+          in.v = in.v.narrow(3, 0, 0);
+          in.doutput = in.doutput.narrow(3, 0, 0);
+          expect_bits(c, in);
+        }
+      }
+}
+
 TEST(Extremes, HiddenNanChangesNoBitOnAnyKernel) {
   for (const char* dtype : {"f32", "f64", "bf16", "f16"})
     for (const char* hides : {"B=3 Hq=2 Tq=20 Tk=75 D=17 lengths=all", "Hq=2 Tq=20 Tk=75 D=17 mask=bool", "Hq=4 Hk=2 Tq=1 Tk=1100 D=8 mask=bool"}) {

@@ -155,7 +155,7 @@ class GradientPairs {
           T* const place = strip_.scores.s + r * R + v * N;
           T* const derivative = strip_.d + r * R + v * N;
           const auto s = hn::Load(d, place);
-          auto seen = hn::Ne(s, minus_infinity<T>());
+          auto seen = hn::Not(hn::Eq(s, minus_infinity<T>()));  // NaN is seen; Ne of x86 says no
           if (MASKED && visible) seen = hn::And(seen, lanes_of<T>(visible[r], v));
           const auto p = hn::Mul(weight_of<T>(s, m), inverse);
           auto weight = p, dp = hn::Load(d, derivative);
@@ -197,7 +197,7 @@ class GradientPairs {
     const Tag<T> d;
     for_each_score<T, R>(groups, [&](int at, int, int) HWY_ATTR {
       const auto t = hn::Load(d, strip_.capped + at), x = hn::Load(d, strip_.d + at);
-      hn::Store(hn::IfThenElseZero(hn::Ne(x, hn::Zero(d)), hn::Mul(x, hn::NegMulAdd(t, t, hn::Set(d, T(1))))), d, strip_.d + at);
+      hn::Store(hn::IfThenZeroElse(hn::Eq(x, hn::Zero(d)), hn::Mul(x, hn::NegMulAdd(t, t, hn::Set(d, T(1))))), d, strip_.d + at);
     });
   }
   HWY_NOINLINE void back_through_temperature(const Groups& groups) {

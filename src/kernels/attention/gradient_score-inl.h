@@ -67,7 +67,7 @@ class ScoreBack {
     const Spread<T> by = one ? Spread<T>{strip_.before, 0, 0} : slopes_.spread(slope, ScoreRate::pair, w);
     for_each(w, [&](int r, int v) HWY_ATTR {
       const auto x = hn::Load(d, derivative + r * R + v * N);
-      hn::Store(one ? x : hn::IfThenElseZero(hn::Ne(x, hn::Zero(d)), hn::Mul(x, hn::LoadU(d, by(r, v)))), d, to + r * R + v * N);
+      hn::Store(one ? x : hn::IfThenZeroElse(hn::Eq(x, hn::Zero(d)), hn::Mul(x, hn::LoadU(d, by(r, v)))), d, to + r * R + v * N);
     });
   }
   template <typename F>

@@ -57,7 +57,7 @@ class GradientSums : public GradientPairs<T> {
         const auto inverse = hn::Load(d, strip_.inverse + x), sink = hn::Set(d, static_cast<const T*>(p_.sinks)[rows_.head]);
         const auto weight = hn::Mul(weight_of<T>(sink, hn::Load(d, strip_.m + x)), inverse);
         const auto sum = hn::Mul(weight, hn::Sub(hn::Zero(d), hn::Load(d, strip_.delta + x)));
-        hn::Store(hn::IfThenElseZero(hn::Ne(inverse, hn::Zero(d)), sum), d, strip_.sums + x);
+        hn::Store(hn::IfThenZeroElse(hn::Eq(inverse, hn::Zero(d)), sum), d, strip_.sums + x);
       }
     T* const to = static_cast<T*>(g_.parameters) + (rows_.block * p_.q_heads + rows_.head) * count;
     for (std::int64_t n = 0; n < count; ++n) {
