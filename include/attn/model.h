@@ -52,7 +52,7 @@ struct ATTN_API ModelConfig {
   bool bias_of_out() const { return attention_out_bias.value_or(attention_bias); }
   /// What a token sees: what stands before it, all or the sliding window, and itself.
   Mask mask() const;
-  /// Numbers in the weights, a tied table once.
+  /// Numbers in the weights, a tied table once. ValueError as `check`.
   std::int64_t parameters() const;
 
   /// 4 layers, 4 heads, width 128, context 64: minutes on a laptop.
@@ -62,7 +62,8 @@ struct ATTN_API ModelConfig {
   /// GPT-2 small: 12 layers, 12 heads, width 768, context 1024.
   static ModelConfig small(std::int64_t vocab_size = 50257);
 
-  /// ValueError, one line, for a shape that is none: a size below 1, heads that do not divide.
+  /// ValueError, one line, for a shape that is none: a size below 1 (0 where the field says what it means), heads that do not divide, a number that
+  /// is not finite, a value that its enumeration does not have.
   void check() const;
 
   /// A config.json of transformers' GPT-2, Llama, Mistral, Qwen 2 or Qwen 3, or what `to_json` writes; `name` opens the error texts.
@@ -70,7 +71,7 @@ struct ATTN_API ModelConfig {
   ///          here (another model_type, activation or kind of rotary scaling, windows that differ from layer to layer)
   static ModelConfig from_json(const std::string& text, const std::string& name = "config.json");
   /// As transformers reads it where it has the shape (model_type gpt2, llama, mistral, qwen2 or qwen3); other shapes have the model_type
-  /// "attn" and the names of this struct.
+  /// "attn" and the names of this struct. ValueError as `check`.
   std::string to_json(Dtype dtype = Dtype::f32) const;
   friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
 };
@@ -121,11 +122,13 @@ class ATTN_API LanguageModel : public nn::Module {
   explicit LanguageModel(const ModelConfig& config, Dtype dtype = Dtype::f32, Generator* generator = nullptr);
 
   /// A folder with config.json and model.safetensors (or the parts that model.safetensors.index.json names), as transformers saves the
-  /// families that `ModelConfig::from_json` reads: their names, GPT-2's transposed weights, tied heads. `dtype`: default that of the file. The model
-  /// comes in eval mode.
-  /// Errors   IoError; FormatError; ValueError, one line, that names every tensor that is missing, unexpected or of another shape
+  /// families that `ModelConfig::from_json` reads: their names, GPT-2's transposed weights, tied heads. `dtype`: default that of the file;
+  /// of tensors of several that of config.json (dtype or torch_dtype) if it holds each of them without loss, else the narrowest that does. The
+  /// model comes in eval mode.
+  /// Errors   IoError; FormatError, also where a checksum that `save` wrote is not that of the tensors; ValueError, one line, that names every tensor that is missing, unexpected or of another shape
   static LanguageModel load(const std::string& folder, std::optional<Dtype> dtype = std::nullopt);
-  /// Writes config.json and model.safetensors, each whole or not at all, into a folder that is made when it is not there.
+  /// Writes config.json and model.safetensors, each whole or not at all, the weights with a checksum, into a folder that is made when it is not
+  /// there.
   void save(const std::string& folder) const;
 
   /// Logits of every position. ValueError for more than `context` tokens or an id that is not in the vocabulary.
@@ -158,7 +161,7 @@ class ATTN_API LanguageModel : public nn::Module {
   LanguageModel(const ModelConfig& config, std::shared_ptr<const Parts> parts);  // weights are zeros
   template <typename Attend>
   Tensor run(const Tensor& ids, const Tensor& positions, Attend&& attend) const;
-  std::shared_ptr<const Parts> parts_;
+  const std::shared_ptr<const Parts> parts_;  // const: a move copies the handle, as of every module
 };
 
 }  // namespace attn

@@ -14,8 +14,9 @@ namespace attn {
 /// Cuts a text into pieces and knows an id for each. A handle: copies share one vocabulary.
 ///
 ///   characters   each code point                                        a text of 65 different ones: 65 ids
-///   words        words with the space before them, numbers, signs, blanks, by GPT-2's pattern; what is not known is <unk>, id 0
-///   bpe          the same pieces as bytes, merged pair by pair (Sennrich 2016, 1508.07909; byte-level as in GPT-2): knows every text; from a
+///   words        words with the space before them, numbers, signs, blanks, by GPT-2's pattern, but each character of Chinese and Japanese,
+///                which have no spaces, by itself; what is not known is <unk>, id 0
+///   bpe          the pieces of GPT-2's pattern as bytes, merged pair by pair (Sennrich 2016, 1508.07909; byte-level as in GPT-2): knows every text; from a
 ///                file also as characters, and the bytes of those that have no token (byte_fallback: SentencePiece, as in Llama 2)
 ///
 /// decode(encode(text)) is the text: for bpe any bytes, UTF-8 or not, as far as a file's normalizer and decoder keep it; for characters and
@@ -27,13 +28,17 @@ class ATTN_API Tokenizer {
 
   /// Knows nothing: size 0.
   Tokenizer();
+  // No moves: what was moved from would know less than nothing.
+  Tokenizer(const Tokenizer&) = default;
+  Tokenizer& operator=(const Tokenizer&) = default;
 
   /// The vocabulary of a text.
   ///   characters   in the order of code points; `vocab_size` must be 0
   ///   words        the most frequent, of equals by bytes; 0: all
   ///   bpe          the 256 bytes, then merges until there are `vocab_size` tokens or no pair occurs twice; 0: 1024. The merges are those
   ///                of Hugging Face's trainer (min_frequency 2, the bytes as initial alphabet)
-  /// Errors   ValueError for a text without tokens, a size too small (words 2, bpe 256), or, but for bpe, a byte that is not UTF-8.
+  /// Errors   ValueError for a text without tokens, a kind that is none, a size too small (words 2, bpe 256), or, but for bpe, a byte that is
+  ///          not UTF-8.
   static Tokenizer train(std::string_view text, Kind kind, std::int64_t vocab_size = 0);
 
   /// Reads a tokenizer.json, or the one of a model's folder: what `save` writes, and Hugging Face's byte-level BPE with the patterns
@@ -44,7 +49,7 @@ class ATTN_API Tokenizer {
   /// Errors   IoError; FormatError with the byte offset for JSON that is damaged, inconsistent or asks for what is not known here.
   static Tokenizer load(const std::string& path);
   static Tokenizer parse(std::string_view json);
-  /// tokenizer.json in a folder, whole or not at all; Hugging Face's library reads it and gives the same ids. So does transformers, which a
+  /// tokenizer.json in a folder that is made when it is not there, whole or not at all; Hugging Face's library reads it and gives the same ids. So does transformers, which a
   /// tokenizer_config.json tells to; one that is there stays.
   void save(const std::string& folder) const;
   std::string to_json() const;

@@ -23,11 +23,15 @@ struct ATTN_API TrainOptions {
   std::int64_t batch = 12;      ///< windows of `model.context` tokens a step
   std::uint64_t seed = 1337;    ///< of the weights, the batches and dropout
   double lr = 1e-3;             ///< at the end of the warm-up; a half cosine takes it down to a tenth
-  std::int64_t warmup = 100;    ///< steps; at most `steps`
+  std::optional<std::int64_t> warmup = std::nullopt;  ///< steps, at most `steps`; none given: 100, or a tenth of fewer than a thousand
   std::pair<double, double> betas = {0.9, 0.99};
   double weight_decay = 0.1;
   double clip = 1.0;            ///< largest norm of all gradients; 0: any
   std::int64_t eval_every = 250;  ///< steps between validations; the last step is always one
+  /// How many steps of warm-up that is.
+  std::int64_t warmup_steps() const;
+  /// The learning rate of a step, the first is 1.
+  double lr_of(std::int64_t step) const;
   /// ValueError, one line, for what is out of range.
   void check() const;
   friend bool operator==(const TrainOptions&, const TrainOptions&) = default;
@@ -49,6 +53,7 @@ struct TrainStep {
 /// randint as nanoGPT draws them; weights, batches and dropout come from the global generator, seeded at the beginning. Gradients lie
 /// side by side in one buffer and are added in the order of the parameters.
 ///
+/// Moving        leaves one that holds nothing: what is asked of it is a ValueError.
 /// Bits          the same for any number of threads; a training that was saved and resumed goes on as if it had never stopped.
 /// Thread safety one thread at a time; nothing else may draw from the global generator meanwhile.
 class ATTN_API Trainer {
@@ -58,7 +63,8 @@ class ATTN_API Trainer {
   Trainer(std::vector<std::int64_t> ids, const TrainOptions& options);
 
   /// Goes on where `save` into this folder left off. The ids must be those it was begun with.
-  /// Errors   IoError; FormatError for a damaged file; ValueError when the ids are others.
+  /// Errors   IoError; FormatError for a damaged file: its checksum covers every tensor and setting (files of before have none); ValueError
+  ///          when the ids are others.
   static Trainer resume(const std::string& folder, std::vector<std::int64_t> ids);
   /// What a training in that folder was begun with, and how far it is: the step; none when there is no training in it.
   static std::optional<std::pair<TrainOptions, std::int64_t>> find(const std::string& folder);
@@ -69,13 +75,18 @@ class ATTN_API Trainer {
 
   /// One step. ValueError when all are done, and when the loss, the gradients or the validation are no finite numbers.
   TrainStep advance();
+  /// More steps than it was begun with, also after the last. From the next step on the learning rate is that of a training which was begun with
+  /// `steps`: where the former was further down, it rises once. Saved and resumed it goes on to the bit; the bits of a training that was begun
+  /// with `steps` it does not have. ValueError for fewer than there are.
+  void extend(std::int64_t steps);
   /// Mean cross entropy of the validation part, all of it, in windows side by side; in nats a token.
   double validate() const;
 
   /// train_state.safetensors: weights, optimiser, generator, losses, options. The one file holds all that `resume` needs and is
-  /// written whole or not at all, so whatever happens, at any moment, the last good checkpoint is there. IoError.
+  /// written whole or not at all, so whatever happens, at any moment, the last good checkpoint is there. The folder is made when it is not
+  /// there. IoError.
   void save(const std::string& folder) const;
-  /// config.json and model.safetensors, the weights of now. Save the best ones before the state that knows of them.
+  /// config.json and model.safetensors, the weights of now (`LanguageModel::save`). Save the best ones before the state that knows of them.
   void save_model(const std::string& folder) const;
 
   /// One line for whoever resumed a training of bf16 that was saved under another numerics version: the bits of the steps to come are not those
@@ -97,6 +108,7 @@ class ATTN_API Trainer {
  private:
   struct State;
   explicit Trainer(std::unique_ptr<State> state);
+  State& state() const;
   std::unique_ptr<State> state_;
 };
 

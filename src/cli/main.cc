@@ -144,6 +144,7 @@ void keep_streams_apart() {
 int main(int argc, char** argv) {
   keep_streams_apart();
   std::signal(SIGPIPE, SIG_IGN);  // a reader that leaves is an error code of write, not a death
+  std::signal(SIGXFSZ, SIG_IGN);  // so is a file that may not grow
   try {
     return attn::cli::run(argc, argv);
   } catch (...) {

@@ -22,7 +22,8 @@ bool write_all(int file, std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = ::write(file, text.data(), text.size());
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return false;
+    if (written == 0) errno = ENOSPC;  // nothing is not an answer
+    if (written <= 0) return false;
     text.remove_prefix(static_cast<std::size_t>(written));
   }
   return true;

@@ -17,11 +17,11 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -58,20 +58,19 @@ TrainOptions options_of(const Arguments& a, std::int64_t vocab_size) {
   o.steps = a.has("steps") ? a.steps : steps[size];
   o.batch = a.has("batch") ? a.batch : batches[size];
   o.lr = a.has("lr") ? a.lr : rates[size];
-  o.warmup = std::min<std::int64_t>(100, o.steps / 10);
   o.eval_every = a.has("eval-every") ? a.eval_every : std::max<std::int64_t>(1, std::min<std::int64_t>(250, o.steps / 4));
   o.seed = static_cast<std::uint64_t>(a.seed);
   return o;
 }
 
-/// With --resume the options are those of the beginning; one that is given again must say the same.
+/// With --resume the options are those of the beginning; one that is given again must say the same, but for more steps.
 void check_same(const Arguments& a, const TrainOptions& now) {
   const TrainOptions as_given = options_of(a, now.model.vocab_size);
   const auto same = [&](const char* name, const auto& given, const auto& then) {
     if (a.has(name) && !(given == then))
       throw UsageError{fmt::format("--{} is {}, the training in {} has {}; leave it out, or begin anew in another --out", name, given, a.out, then)};
   };
-  same("steps", as_given.steps, now.steps);
+  same("steps", std::min(as_given.steps, now.steps), now.steps);
   same("batch", as_given.batch, now.batch);
   same("context", as_given.model.context, now.model.context);
   same("eval-every", as_given.eval_every, now.eval_every);
@@ -83,15 +82,17 @@ void check_same(const Arguments& a, const TrainOptions& now) {
     throw UsageError{fmt::format("--size {} is not that of the training in {}; leave it out, or begin anew in another --out", a.size, a.out)};
 }
 
+void say(const std::string& line) { std::fwrite(line.data(), 1, line.size(), stderr); }
+
 // --- the text and the folder -------------------------------------------------------------------------------------------
 
 std::string read_texts(const std::vector<std::string>& paths, bool any_bytes) {
   std::string all;
   for (const std::string& path : paths) {
-    const std::string text = read_file(path);
+    std::string text = read_file(path);
     const auto wrong = any_bytes ? std::nullopt : text::invalid_utf8(text);
     if (wrong) throw ValueError(fmt::format("{}: the byte at offset {} is not UTF-8; --tokens bpe takes any bytes", path, *wrong));
-    all += text;
+    all += without_mark(std::move(text));
   }
   if (all.empty()) throw ValueError(fmt::format("{}: there is no text", fmt::join(paths, ", ")));
   return all;
@@ -146,7 +147,7 @@ void check_tokenizer(const std::string& out, const Tokenizer& tokenizer) {
 /// it does; where it cannot lock a folder (some network systems) nobody is kept out.
 class FolderLock {
  public:
-  explicit FolderLock(const std::string& folder) : file_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  explicit FolderLock(const std::string& folder) : folder_(folder), file_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
     if (file_ < 0) return;
     const bool locked = ::flock(file_, LOCK_EX | LOCK_NB) == 0;
     if (locked) io::remove_leftovers(folder);
@@ -159,8 +160,15 @@ class FolderLock {
   }
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
+  /// ValueError when the folder is no longer there: what is saved under its name would not be the training that began in it.
+  void check() const {
+    struct stat own = {}, there = {};
+    const bool same = file_ < 0 || (::fstat(file_, &own) == 0 && ::stat(folder_.c_str(), &there) == 0 && own.st_ino == there.st_ino && own.st_dev == there.st_dev);
+    if (!same) throw ValueError(fmt::format("{}: the folder was removed, renamed or replaced while the training ran; it ends here", folder_));
+  }
 
  private:
+  std::string folder_;
   int file_;
 };
 
@@ -238,6 +246,17 @@ std::vector<std::int64_t> encode_again(const Tokenizer& tokenizer, const std::st
   }
 }
 
+/// More steps than before, from now on also for a --resume that does not say so.
+void extend(Trainer& trainer, const Arguments& a) {
+  const std::int64_t before = trainer.options().steps, next = trainer.step() + 1;
+  if (a.steps == before) return;
+  const double rate = next <= before ? trainer.options().lr_of(next) : trainer.options().lr / 10;
+  trainer.extend(a.steps);
+  trainer.save(a.out);
+  say(fmt::format("{} become {}: from step {} on the learning rate is that of {}, {:.2e} instead of {:.2e}\n", counted(before, "step"), a.steps, next, a.steps,
+                  trainer.options().lr_of(next), rate));
+}
+
 Running go_on(const Arguments& a) {
   auto lock = std::make_unique<FolderLock>(a.out);
   const auto found = Trainer::find(a.out);
@@ -252,12 +271,11 @@ Running go_on(const Arguments& a) {
   if (a.has("vocab") && (tokenizer.kind() == Tokenizer::Kind::characters || Tokenizer::train(text, tokenizer.kind(), a.vocab).size() != tokenizer.size()))
     throw UsageError{fmt::format("--vocab {} gives another vocabulary than that of the training in {} ({}); leave it out, or begin anew in another --out", a.vocab, a.out,
                                  tokenizer.size())};
+  if (a.has("steps")) extend(trainer, a);
   return {std::move(lock), std::move(trainer), tokenizer, {}};
 }
 
 // --- the run -----------------------------------------------------------------------------------------------------------
-
-void say(const std::string& line) { std::fwrite(line.data(), 1, line.size(), stderr); }
 
 void introduce(const Trainer& trainer, const Tokenizer& tokenizer) {
   const TrainOptions& o = trainer.options();
@@ -270,7 +288,7 @@ void introduce(const Trainer& trainer, const Tokenizer& tokenizer) {
 
 /// Steps until all are done or someone wants to stop. The best weights are saved before the state that knows of them, so a crash
 /// between the two repeats steps and nothing else.
-void steps(Trainer& trainer, const Arguments& a) {
+void steps(Trainer& trainer, const FolderLock& folder, const Arguments& a) {
   const std::int64_t save_every = a.has("save-every") ? a.save_every : trainer.options().eval_every;
   std::int64_t saved = trainer.step();
   TrainReport report(trainer, a.log);
@@ -282,6 +300,7 @@ void steps(Trainer& trainer, const Arguments& a) {
     while (!trainer.done() && !stop.wanted()) {
       const TrainStep done = trainer.advance();
       report.step(done);
+      folder.check();
       if (done.best) trainer.save_model(a.out);
       if (done.step % save_every != 0 && !trainer.done() && !stop.wanted()) continue;
       trainer.save(a.out);
@@ -306,7 +325,6 @@ void run(const Arguments& a) {
   keep_freed_memory();
   if (a.texts.empty()) throw UsageError{"a text is missing, as in: attn train /usr/share/common-licenses/GPL-3"};
   if (a.has("save-every") && a.save_every < 1) throw ValueError(fmt::format("train: save_every is {}; it must be 1 or more", a.save_every));
-  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error of write, not a death
   if (a.out.empty()) throw UsageError{"--out is empty; it must name a folder"};
   if (a.out == standard_stream) throw UsageError{"--out is -, which is no folder; a model needs one (./- has that name)"};
   check_log(a.log, a.out, a.resume);
@@ -314,10 +332,11 @@ void run(const Arguments& a) {
   Trainer& trainer = running.trainer;
   introduce(trainer, running.tokenizer);
   try {
-    steps(trainer, a);
+    steps(trainer, *running.lock, a);
   } catch (const std::bad_alloc&) {
     no_memory(running, a);
   }
+  running.lock->check();
   const std::string curve = loss_curve_svg(trainer, fmt::format("attn train {}: {} parameters", one_line(std::filesystem::path(a.texts[0]).filename().string()),
                                                                 count(static_cast<double>(trainer.options().model.parameters()))));
   io::write_whole("attn train", (std::filesystem::path(a.out) / "loss.svg").string(), {std::as_bytes(std::span(curve))});

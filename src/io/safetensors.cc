@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "io/checksum.h"
 #include "io/safetensors_header.h"
 #include "io/write.h"
 
@@ -19,14 +20,12 @@ namespace {
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 using Metadata = std::map<std::string, std::string>;
 
-Safetensors load(const io::Source& source) {
-  io::SafetensorsHeader header = io::read_safetensors_header(source);
-  Safetensors result;
-  result.tensors.reserve(header.entries.size());
-  for (const auto& entry : header.entries) result.tensors.emplace_back(entry.name, io::read_tensor(source, entry.sizes, entry.dtype, entry.begin));
-  result.metadata = std::move(header.metadata);
-  return result;
-}
+/// A file in its parts.
+struct Parts {
+  NamedTensors tensors;  // in the order of the file, contiguous
+  std::string head;
+  std::vector<std::span<const std::byte>> pieces() const;
+};
 
 /// Place of a dtype in the file: larger elements come first, so that all stay aligned; Python's order.
 int place_in_file(Dtype dtype) {
@@ -34,7 +33,8 @@ int place_in_file(Dtype dtype) {
   return static_cast<int>(std::find(order.begin(), order.end(), dtype) - order.begin());
 }
 
-void check_names(const char* function, const NamedTensors& tensors) {
+void check_names(const char* function, const NamedTensors& tensors, const Metadata& metadata) {
+  if (metadata.contains(io::checksum_key)) throw ValueError(fmt::format("{}: the metadata has {}, which attn writes itself", function, io::checksum_key));
   std::unordered_set<std::string_view> names;
   for (const auto& [name, tensor] : tensors) {
     if (!tensor.defined()) throw ValueError(fmt::format("{}: tensor \"{}\" is undefined", function, name));
@@ -80,20 +80,42 @@ std::string make_head(const char* function, const NamedTensors& tensors, const M
   return std::string(reinterpret_cast<const char*>(&length), sizeof length) + json;
 }
 
-/// Hands the pieces of the file to `take`, in order.
-template <typename Take>
-auto with_pieces(const char* function, NamedTensors tensors, const Metadata& metadata, Take take) {
-  check_names(function, tensors);
+std::vector<std::span<const std::byte>> Parts::pieces() const {
+  std::vector<std::span<const std::byte>> all = {std::as_bytes(std::span(head))};
+  for (const auto& [name, tensor] : tensors)
+    all.emplace_back(static_cast<const std::byte*>(tensor.data()), static_cast<std::size_t>(tensor.numel()) * size_of(tensor.dtype()));
+  return all;
+}
+
+Parts make_parts(const char* function, NamedTensors tensors, const Metadata& metadata) {
+  check_names(function, tensors, metadata);
   std::sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {
     const int place_a = place_in_file(a.second.dtype()), place_b = place_in_file(b.second.dtype());
     return place_a != place_b ? place_a < place_b : a.first < b.first;
   });
   for (auto& [name, tensor] : tensors) tensor = tensor.detach().contiguous();
-  const std::string head = make_head(function, tensors, metadata);
-  std::vector<std::span<const std::byte>> pieces = {std::as_bytes(std::span(head))};
-  for (const auto& [name, tensor] : tensors)
-    pieces.emplace_back(static_cast<const std::byte*>(tensor.data()), static_cast<std::size_t>(tensor.numel()) * size_of(tensor.dtype()));
-  return take(pieces);
+  std::string head = make_head(function, tensors, metadata);
+  return {std::move(tensors), std::move(head)};
+}
+
+/// Of what a file says: its head without the checksum, then the data of each tensor, each seeded by what came before.
+std::string checksum_of(const Parts& parts) {
+  std::uint64_t hash = 0;
+  for (const auto& piece : parts.pieces()) hash = io::xxh64(piece, hash);
+  return fmt::format("{:016x}", hash);
+}
+
+Safetensors load(const io::Source& source) {
+  io::SafetensorsHeader header = io::read_safetensors_header(source);
+  Safetensors result;
+  result.tensors.reserve(header.entries.size());
+  for (const auto& entry : header.entries) result.tensors.emplace_back(entry.name, io::read_tensor(source, entry.sizes, entry.dtype, entry.begin));
+  const auto checksum = header.metadata.extract(io::checksum_key);
+  result.metadata = std::move(header.metadata);
+  if (checksum.empty()) return result;
+  if (const std::string now = checksum_of(make_parts(source.name().c_str(), result.tensors, result.metadata)); checksum.mapped() != now)
+    source.fail(fmt::format("damaged: its checksum is {}, that of what it holds {}", checksum.mapped(), now), 0);
+  return result;
 }
 
 }  // namespace
@@ -112,15 +134,21 @@ Safetensors load_safetensors(const std::string& path) { return load(io::FileSour
 Safetensors parse_safetensors(std::span<const std::byte> bytes) { return load(io::MemorySource("parse_safetensors", bytes)); }
 
 void save_safetensors(const std::string& path, const NamedTensors& tensors, const Metadata& metadata) {
-  with_pieces("save_safetensors", tensors, metadata, [&](const auto& pieces) { io::write_whole("save_safetensors", path, pieces); });
+  io::write_whole("save_safetensors", path, make_parts("save_safetensors", tensors, metadata).pieces());
+}
+
+void io::save_with_checksum(const char* function, const std::string& path, const NamedTensors& tensors, Metadata metadata) {
+  Parts parts = make_parts(function, tensors, metadata);
+  metadata[checksum_key] = checksum_of(parts);
+  parts.head = make_head(function, parts.tensors, metadata);
+  write_whole(function, path, parts.pieces());
 }
 
 std::vector<std::byte> safetensors_bytes(const NamedTensors& tensors, const Metadata& metadata) {
-  return with_pieces("safetensors_bytes", tensors, metadata, [](const auto& pieces) {
-    std::vector<std::byte> bytes;
-    for (const auto& piece : pieces) bytes.insert(bytes.end(), piece.begin(), piece.end());
-    return bytes;
-  });
+  const Parts parts = make_parts("safetensors_bytes", tensors, metadata);
+  std::vector<std::byte> bytes;
+  for (const auto& piece : parts.pieces()) bytes.insert(bytes.end(), piece.begin(), piece.end());
+  return bytes;
 }
 
 }  // namespace attn

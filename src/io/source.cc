@@ -30,6 +30,11 @@ std::string one_line(std::string_view text) {
   return result;
 }
 
+void check_path(const char* function, const std::string& path) {
+  if (const std::size_t at = path.find('\0'); at != std::string::npos)
+    throw ValueError(fmt::format("{}: the path {} has a zero byte at {}; no file has such a name", function, one_line(path), at));
+}
+
 void Source::fail(const std::string& text, std::uint64_t offset) const {
   constexpr std::size_t most = 500;  // a name in a file may be its whole header
   const std::string shown = text.size() <= most ? one_line(text) : one_line(std::string_view(text).substr(0, most)) + "...";
@@ -48,6 +53,7 @@ void Source::read(std::uint64_t offset, void* to, std::uint64_t bytes) const {
 }
 
 FileSource::FileSource(const char* function, const std::string& path) : Source(fmt::format("{}: {}", function, path), 0) {
+  check_path(function, path);
   file_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe without a writer must not hold us up
   struct stat facts {};
   if (file_ < 0 || fstat(file_, &facts) != 0) {

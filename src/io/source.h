@@ -13,6 +13,9 @@ namespace attn::io {
 /// Text out of a file, fit for an error's one line: control characters, and bytes that are not UTF-8, as \x0A.
 std::string one_line(std::string_view text);
 
+/// ValueError for a path with a zero byte, where the system would take it to end.
+void check_path(const char* function, const std::string& path);
+
 /// Something of known size that can be read anywhere. `name` opens every error text: "load_npy: weights.npy".
 class Source {
  public:

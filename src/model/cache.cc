@@ -16,12 +16,16 @@ ModelCache::ModelCache(const ModelConfig& config, std::int64_t sequences, Dtype 
 }
 
 const std::vector<KvSequence>& ModelCache::handles(std::int64_t sequence) const {
+  if (layers_.empty()) throw ValueError("ModelCache: it is empty (moved from)");
   if (sequence < 0 || sequence >= sequences())
     throw ValueError("ModelCache: sequence is " + std::to_string(sequence) + "; it must be from 0 to " + std::to_string(sequences() - 1));
   return handles_[static_cast<std::size_t>(sequence)];
 }
 
-std::int64_t ModelCache::length(std::int64_t sequence) const { return layers_.front().length(handles(sequence).front()); }
+std::int64_t ModelCache::length(std::int64_t sequence) const {
+  const std::vector<KvSequence>& own = handles(sequence);
+  return layers_.front().length(own.front());
+}
 
 void ModelCache::truncate(std::int64_t sequence, std::int64_t length) {
   const std::vector<KvSequence>& own = handles(sequence);

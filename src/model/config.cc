@@ -1,6 +1,8 @@
 // src/model/config.cc: the shapes models come in, and what keeps a shape from being one.
 #include <attn/model.h>
 
+#include "model/fields.h"
+
 #include <fmt/format.h>
 
 #include <cmath>
@@ -15,6 +17,13 @@ void check_size(const char* name, std::int64_t value) {
   if (value < 1 || value > most)
     throw ValueError("ModelConfig: " + std::string(name) + " is " + std::to_string(value) + "; it must be from 1 to " + std::to_string(most));
 }
+
+template <typename Enum>
+void check_value(const char* name, Enum value) {
+  if (!has_value(value)) throw ValueError(fmt::format("ModelConfig: {} is {}; the enumeration has no such value", name, static_cast<int>(value)));
+}
+
+bool is_above_0(double x) { return x > 0 && std::isfinite(x); }
 
 void divides(const char* name, std::int64_t part, const char* whole_name, std::int64_t whole) {
   if (whole % part != 0)
@@ -49,7 +58,10 @@ ModelConfig ModelConfig::small(std::int64_t vocab_size) { return {.vocab_size = 
 
 Mask ModelConfig::mask() const { return sliding_window > 0 ? Mask::causal() & Mask::window(sliding_window - 1, 0) : Mask::causal(); }
 
-std::int64_t ModelConfig::parameters() const { return numbers_of<std::int64_t>(*this); }
+std::int64_t ModelConfig::parameters() const {
+  check();
+  return numbers_of<std::int64_t>(*this);
+}
 
 void ModelConfig::check() const {
   check_size("vocab_size", vocab_size);
@@ -57,23 +69,27 @@ void ModelConfig::check() const {
   check_size("layers", layers);
   check_size("heads", heads);
   check_size("width", width);
-  check_size("kv_heads", key_value_heads());
-  if (head_dim > 0) check_size("head_dim", head_dim);
+  // 0 says what is taken then
+  if (kv_heads != 0) check_size("kv_heads", kv_heads);
+  if (head_dim != 0) check_size("head_dim", head_dim);
+  if (mlp_width != 0) check_size("mlp_width", mlp_width);
   check_size("mlp_width", dim_of_mlp());
   if (sliding_window != 0) check_size("sliding_window", sliding_window);
-  if (head_dim <= 0) divides("heads", heads, "width", width);
+  check_value("norm", norm);
+  check_value("positions", positions);
+  check_value("activation", activation);
+  if (head_dim == 0) divides("heads", heads, "width", width);
   divides("kv_heads", key_value_heads(), "heads", heads);
-  if (positions == Positions::rotary) {
-    if (dim_of_head() % 2 != 0) throw ValueError("ModelConfig: head_dim is " + std::to_string(dim_of_head()) + "; rotary positions need an even one");
-    if (const auto& s = rotary_scaling; s && !(s->factor > 0 && s->low_frequency > 0 && s->high_frequency >= s->low_frequency && s->original_context > 0))
-      throw ValueError(fmt::format("ModelConfig: rotary_scaling has factor {}, low_frequency {}, high_frequency {}, original_context {}; "
-                                   "they must be above 0, and high_frequency no less than low_frequency",
-                                   s->factor, s->low_frequency, s->high_frequency, s->original_context));
-    if (!(rotary_theta > 0) || !std::isfinite(rotary_theta))
-      throw ValueError(fmt::format("ModelConfig: rotary_theta is {}; it must be above 0, and finite", rotary_theta));
-  }
+  const bool rotary = positions == Positions::rotary;
+  if (rotary && dim_of_head() % 2 != 0) throw ValueError("ModelConfig: head_dim is " + std::to_string(dim_of_head()) + "; rotary positions need an even one");
+  if (const auto& s = rotary_scaling; s && !(is_above_0(s->factor) && is_above_0(s->low_frequency) && is_above_0(s->high_frequency) &&
+                                             s->high_frequency >= s->low_frequency && s->original_context > 0))
+    throw ValueError(fmt::format("ModelConfig: rotary_scaling has factor {}, low_frequency {}, high_frequency {}, original_context {}; "
+                                 "they must be above 0, and high_frequency no less than low_frequency",
+                                 s->factor, s->low_frequency, s->high_frequency, s->original_context));
+  if (!is_above_0(rotary_theta)) throw ValueError(fmt::format("ModelConfig: rotary_theta is {}; it must be above 0, and finite", rotary_theta));
   if (!(numbers_of<double>(*this) < 0x1p60)) throw ValueError("ModelConfig: the weights are more numbers than can be counted");
-  if (!(norm_eps >= 0)) throw ValueError(fmt::format("ModelConfig: norm_eps is {}; it must not be negative", norm_eps));
+  if (!(norm_eps >= 0) || std::isinf(norm_eps)) throw ValueError(fmt::format("ModelConfig: norm_eps is {}; it must not be negative, and finite", norm_eps));
   if (!(dropout >= 0 && dropout < 1)) throw ValueError(fmt::format("ModelConfig: dropout is {}; it must be from 0 to below 1", dropout));
 }
 

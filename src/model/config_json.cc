@@ -2,6 +2,7 @@
 #include <attn/model.h>
 
 #include "model/family.h"
+#include "model/fields.h"
 #include "model/json_fields.h"
 
 #include <algorithm>
@@ -15,6 +16,9 @@ using Json = nlohmann::ordered_json;
 constexpr std::array<const char*, 2> norm_names = {"layer_norm", "rms_norm"};
 constexpr std::array<const char*, 2> position_names = {"learned", "rotary"};
 constexpr std::array<const char*, 3> activation_names = {"gelu", "gelu_tanh", "swiglu"};
+constexpr const auto& names_of(ModelConfig::Norm) { return norm_names; }
+constexpr const auto& names_of(ModelConfig::Positions) { return position_names; }
+constexpr const auto& names_of(ModelConfig::Activation) { return activation_names; }
 constexpr std::array<const char*, 6> family_names = {"gpt2", "llama", "mistral", "qwen2", "qwen3", "attn"};
 
 template <typename Enum, std::size_t N>
@@ -170,26 +174,36 @@ ModelConfig read_llama(const JsonFields& fields, Family family) {
   return config;
 }
 
+/// What a field is called in our own config.json; none for what stands there in transformers' words.
+const char* own_name(std::string_view field) {
+  if (field == "rotary_theta" || field == "rotary_scaling" || field == "end_tokens") return nullptr;
+  return field == "tied_head" ? "tie_word_embeddings" : field.data();
+}
+
+/// Takes the fields of our own config.json; those that files of before do not have, when they are there.
+struct OwnReader {
+  const JsonFields& fields;
+  void operator()(const char* name, std::int64_t& value) const { value = fields.integer(name, later(name) ? std::optional(value) : std::nullopt); }
+  void operator()(const char* name, double& value) const {
+    if (own_name(name)) value = fields.number(name);
+  }
+  void operator()(const char* name, bool& value) const { value = fields.boolean(own_name(name), later(name) ? std::optional(value) : std::nullopt); }
+  void operator()(const char* name, std::optional<bool>& value) const {
+    if (!fields.at(name).is_null()) value = fields.boolean(name);
+  }
+  void operator()(const char*, std::optional<nn::RotaryScaling>&) const {}
+  void operator()(const char*, std::vector<std::int64_t>&) const {}
+  template <typename Enum>
+    requires std::is_enum_v<Enum>
+  void operator()(const char* name, Enum& value) const {
+    value = named<Enum>(fields, name, names_of(value));
+  }
+  static bool later(std::string_view name) { return name == "qk_norm" || name == "sliding_window"; }
+};
+
 ModelConfig read_own(const JsonFields& fields) {
-  ModelConfig config{.vocab_size = fields.integer("vocab_size"),
-                     .context = fields.integer("context"),
-                     .layers = fields.integer("layers"),
-                     .heads = fields.integer("heads"),
-                     .kv_heads = fields.integer("kv_heads"),
-                     .width = fields.integer("width"),
-                     .head_dim = fields.integer("head_dim"),
-                     .mlp_width = fields.integer("mlp_width"),
-                     .norm = named<ModelConfig::Norm>(fields, "norm", norm_names),
-                     .norm_eps = fields.number("norm_eps"),
-                     .positions = named<ModelConfig::Positions>(fields, "positions", position_names),
-                     .activation = named<ModelConfig::Activation>(fields, "activation", activation_names),
-                     .attention_bias = fields.boolean("attention_bias"),
-                     .qk_norm = fields.boolean("qk_norm", false),  // files of before have neither this nor the next
-                     .sliding_window = fields.integer("sliding_window", 0),
-                     .mlp_bias = fields.boolean("mlp_bias"),
-                     .tied_head = fields.boolean("tie_word_embeddings"),
-                     .dropout = fields.number("dropout")};
-  if (!fields.at("attention_out_bias").is_null()) config.attention_out_bias = fields.boolean("attention_out_bias");
+  ModelConfig config;
+  each_field(config, OwnReader{fields});
   read_rotary(fields, config);
   return config;
 }
@@ -224,14 +238,21 @@ Json llama_json(const ModelConfig& c, Family family) {
   return json;
 }
 
-Json own_json(const ModelConfig& c) {
-  Json json = {{"model_type", "attn"}, {"vocab_size", c.vocab_size}, {"context", c.context}, {"layers", c.layers}, {"heads", c.heads},
-               {"kv_heads", c.key_value_heads()}, {"width", c.width}, {"head_dim", c.dim_of_head()}, {"mlp_width", c.dim_of_mlp()},
-               {"norm", name_in(norm_names, c.norm)}, {"norm_eps", c.norm_eps}, {"positions", name_in(position_names, c.positions)},
-               {"rope_parameters", rotary_json(c)}, {"activation", name_in(activation_names, c.activation)}, {"attention_bias", c.attention_bias},
-               {"qk_norm", c.qk_norm}, {"sliding_window", c.sliding_window}, {"mlp_bias", c.mlp_bias}, {"tie_word_embeddings", c.tied_head},
-               {"dropout", c.dropout}};
-  if (c.attention_out_bias) json["attention_out_bias"] = *c.attention_out_bias;
+Json own_json(ModelConfig c) {
+  c.kv_heads = c.key_value_heads(), c.head_dim = c.dim_of_head(), c.mlp_width = c.dim_of_mlp();
+  Json json = {{"model_type", "attn"}};
+  each_field(c, [&](const char* field, const auto& value) {
+    using T = std::decay_t<decltype(value)>;
+    const char* name = own_name(field);
+    if (name == nullptr) return;
+    if constexpr (std::is_enum_v<T>)
+      json[name] = name_in(names_of(value), value);
+    else if constexpr (std::is_same_v<T, std::optional<bool>>) {
+      if (value) json[name] = *value;
+    } else if constexpr (std::is_arithmetic_v<T>)
+      json[name] = value;
+  });
+  json["rope_parameters"] = rotary_json(c);
   return json;
 }
 
@@ -266,6 +287,7 @@ ModelConfig ModelConfig::from_json(const std::string& text, const std::string& n
 }
 
 std::string ModelConfig::to_json(Dtype dtype) const {
+  check();
   const Family family = family_of(*this);
   Json json = family == Family::gpt2 ? gpt2_json(*this) : is_llama_like(family) ? llama_json(*this, family) : own_json(*this);
   if (end_tokens.size() == 1)

@@ -3,6 +3,7 @@
 #include <attn/ops.h>
 #include <attn/safetensors.h>
 
+#include "io/safetensors_header.h"
 #include "io/source.h"
 #include "io/write.h"
 #include "model/blocks.h"
@@ -99,6 +100,28 @@ void check_fit(const ModelConfig& config, const std::vector<StoredTensor>& store
   if (!text.empty()) throw ValueError("LanguageModel::load: " + folder + ": the weights are not those of config.json" + text);
 }
 
+/// Whether each number of `narrow` is one of `wide`.
+bool holds(Dtype wide, Dtype narrow) { return wide == narrow || wide == Dtype::f64 || (wide == Dtype::f32 && narrow != Dtype::f64); }
+
+/// The narrowest dtype that holds both: of bf16 and f16 it is f32.
+Dtype widest(Dtype a, Dtype b) { return holds(a, b) ? a : holds(b, a) ? b : Dtype::f32; }
+
+/// The dtype of the file; of tensors of several that of config.json if it loses nothing, else the narrowest that loses nothing.
+Dtype kept_dtype(const std::vector<StoredTensor>& stored, const Tensors& tensors, const JsonFields& config) {
+  const Dtype first = tensors.at(stored.front().name).dtype();
+  Dtype all = first;
+  bool mixed = false;
+  for (const StoredTensor& one : stored) {
+    const Dtype dtype = tensors.at(one.name).dtype();
+    mixed = mixed || dtype != first;
+    all = widest(all, dtype);
+  }
+  for (const char* field : {"dtype", "torch_dtype"})  // transformers 5, and before
+    for (const Dtype said : {Dtype::f32, Dtype::f64})
+      if (mixed && config.at(field) == torch_name_of(said) && holds(said, all)) return said;
+  return all;
+}
+
 /// The file's view of a parameter.
 Tensor rows_of(const std::map<std::string, Tensor>& parameters, const StoredTensor& stored) {
   const Tensor rows = parameters.at(stored.parameter).narrow(0, stored.row, stored.rows);
@@ -114,9 +137,10 @@ std::map<std::string, Tensor> by_name(const LanguageModel& model) {
 
 LanguageModel LanguageModel::load(const std::string& folder, std::optional<Dtype> dtype) {
   if (dtype && !is_floating(*dtype)) throw DtypeError("LanguageModel::load: dtype is " + std::string(name_of(*dtype)) + "; it must be f32, f64, bf16 or f16");
+  io::check_path("LanguageModel::load", folder);
   const fs::path path(folder);
-  const std::string config_path = (path / "config.json").string();
-  ModelConfig config = ModelConfig::from_json(read_text(config_path), config_path);
+  const std::string config_path = (path / "config.json").string(), config_text = read_text(config_path);
+  ModelConfig config = ModelConfig::from_json(config_text, config_path);
   if (const auto ends = generation_ends((path / "generation_config.json").string())) config.end_tokens = *ends;
   Tensors tensors = read_weights(path);
   // Before anything is made of it: what a damaged file claims may not fit into memory.
@@ -128,11 +152,15 @@ LanguageModel LanguageModel::load(const std::string& folder, std::optional<Dtype
   check_fit(config, stored, tensors, folder);
   // Which of two different tables counts depends on the version of transformers.
   for (const char* head : {"lm_head.weight", "head.weight"})
-    if (const auto found = tensors.find(head); config.tied_head && found != tensors.end() && !same_bits(found->second.to(tensors.at(stored.front().name).dtype()), tensors.at(stored.front().name)))
-      throw ValueError("LanguageModel::load: " + folder + ": " + head + " is not " + stored.front().name +
-                       ", as tie_word_embeddings in config.json says; set it to false");
+    if (const auto found = tensors.find(head); config.tied_head && found != tensors.end()) {
+      const Tensor &own = found->second, &table = tensors.at(stored.front().name);
+      const Dtype both = widest(own.dtype(), table.dtype());
+      if (!same_bits(own.to(both), table.to(both)))
+        throw ValueError("LanguageModel::load: " + folder + ": " + head + " is not " + stored.front().name +
+                         ", as tie_word_embeddings in config.json says; set it to false");
+    }
 
-  const Dtype kept = dtype.value_or(tensors.at(stored.front().name).dtype());
+  const Dtype kept = dtype ? *dtype : kept_dtype(stored, tensors, JsonFields(config_text, config_path));
   LanguageModel model(config, std::make_shared<const Parts>(config, kept));
   const auto parameters = by_name(model);
   for (const StoredTensor& one : stored) {
@@ -144,13 +172,14 @@ LanguageModel LanguageModel::load(const std::string& folder, std::optional<Dtype
 }
 
 void LanguageModel::save(const std::string& folder) const {
+  io::check_path("LanguageModel::save", folder);
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) throw IoError("LanguageModel::save: " + folder + ": " + error.message());
   const auto parameters = by_name(*this);
   std::vector<std::pair<std::string, Tensor>> tensors;
   for (const StoredTensor& one : stored_tensors(config)) tensors.emplace_back(one.name, rows_of(parameters, one));
-  save_safetensors((fs::path(folder) / weights_name).string(), tensors, {{"format", "pt"}});
+  io::save_with_checksum("LanguageModel::save", (fs::path(folder) / weights_name).string(), tensors, {{"format", "pt"}});
   const std::string json = config.to_json(dtype());
   io::write_whole("LanguageModel::save", (fs::path(folder) / "config.json").string(), {std::as_bytes(std::span(json))});
 }

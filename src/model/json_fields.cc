@@ -103,7 +103,7 @@ std::vector<std::int64_t> JsonFields::ids(const char* field) const {
   if (value.is_null()) return {};
   std::vector<std::int64_t> ids;
   for (const nlohmann::json& id : value.is_array() ? value : nlohmann::json::array({value})) {
-    if (!id.is_number_integer()) refuse(field, "it must be an id or a list of ids");
+    if (!id.is_number_integer() || (id.is_number_unsigned() && id.get<std::uint64_t>() > INT64_MAX)) refuse(field, "it must be an id or a list of ids");
     ids.push_back(id.get<std::int64_t>());
   }
   return ids;

@@ -13,6 +13,7 @@ namespace {
 
 const ModelConfig& checked(const ModelConfig& config, Dtype dtype) {
   config.check();
+  if (dtype > Dtype::boolean) throw ValueError("LanguageModel: dtype is " + std::to_string(static_cast<int>(dtype)) + "; the enumeration has no such value");
   if (!is_floating(dtype)) throw DtypeError("LanguageModel: dtype is " + std::string(name_of(dtype)) + "; it must be f32, f64, bf16 or f16");
   return config;
 }

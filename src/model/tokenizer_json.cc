@@ -366,6 +366,7 @@ class Reader {
 Tokenizer Tokenizer::parse(std::string_view json) { return Tokenizer(Reader("Tokenizer::parse", json).read()); }
 
 Tokenizer Tokenizer::load(const std::string& path) {
+  io::check_path("Tokenizer::load", path);
   std::error_code unknown;
   const std::string file = std::filesystem::is_directory(path, unknown) ? (std::filesystem::path(path) / tokenizer_file).string() : path;
   const io::FileSource source("Tokenizer::load", file);

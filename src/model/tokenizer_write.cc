@@ -2,6 +2,7 @@
 #include <attn/error.h>
 #include <attn/tokenizer.h>
 
+#include "io/source.h"
 #include "io/write.h"
 #include "model/tokenizer_state.h"
 
@@ -99,7 +100,10 @@ std::string Tokenizer::to_json() const {
 
 void Tokenizer::save(const std::string& folder) const {
   const std::string text = to_json();
+  io::check_path("Tokenizer::save", folder);
   const std::filesystem::path path(folder);
+  if (std::error_code failure; std::filesystem::create_directories(path, failure), failure)
+    throw IoError("Tokenizer::save: " + folder + ": " + failure.message());
   io::write_whole("Tokenizer::save", (path / tokenizer_file).string(), {std::as_bytes(std::span(text))});
   // Without it transformers makes a model's tokenizer of its own out of the vocabulary, by the model_type in config.json.
   constexpr std::string_view config = "{\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\"\n}\n";

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 namespace attn {
@@ -56,14 +57,20 @@ void TrainOptions::check() const {
   constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();  // as the sizes of a model, so that products can be counted
   if (batch < 1 || batch > most) throw ValueError(fmt::format("Trainer: batch is {}; it must be from 1 to {}", batch, most));
   at_least("eval_every", static_cast<double>(eval_every), 1);
-  at_least("warmup", static_cast<double>(warmup), 0);
+  at_least("warmup", static_cast<double>(warmup_steps()), 0);
   at_least("lr", lr, 0);
   at_least("weight_decay", weight_decay, 0);
   at_least("clip", clip, 0);
-  if (warmup > steps) throw ValueError(fmt::format("Trainer: warmup is {} of {} steps; it must be from 0 to that", warmup, steps));
+  if (warmup && *warmup > steps) throw ValueError(fmt::format("Trainer: warmup is {} of {} steps; it must be from 0 to that", *warmup, steps));
   if (dtype != Dtype::f32 && dtype != Dtype::bf16) throw DtypeError(fmt::format("Trainer: dtype is {}; it must be f32 or bf16", name_of(dtype)));
   if (model.rotary_scaling) throw ValueError("Trainer: rotary_scaling stretches a trained model; a training begins without");
   model.check();
+}
+
+std::int64_t TrainOptions::warmup_steps() const { return warmup.value_or(std::min<std::int64_t>(100, steps / 10)); }
+
+double TrainOptions::lr_of(std::int64_t step) const {
+  return optim::Schedule{.peak = lr, .last = lr / 10, .warmup = warmup_steps(), .steps = steps}(step - 1);
 }
 
 Trainer::State::State(std::vector<std::int64_t> ids, const TrainOptions& given)
@@ -80,14 +87,18 @@ Trainer::Trainer(Trainer&&) noexcept = default;
 Trainer& Trainer::operator=(Trainer&&) noexcept = default;
 Trainer::~Trainer() = default;
 
+Trainer::State& Trainer::state() const {
+  if (!state_) throw ValueError("Trainer: it is empty (moved from)");
+  return *state_;
+}
+
 TrainStep Trainer::advance() {
-  State& s = *state_;
+  State& s = state();
   const TrainOptions& o = s.options;
   if (done()) throw ValueError(fmt::format("Trainer: all {} steps are done", o.steps));
-  const optim::Schedule schedule{.peak = o.lr, .last = o.lr / 10, .warmup = o.warmup, .steps = o.steps};
   TrainStep report;
   report.step = s.step + 1;
-  report.lr = schedule(s.step);
+  report.lr = o.lr_of(report.step);
 
   s.model.train();
   s.gradients.zero();
@@ -113,9 +124,18 @@ TrainStep Trainer::advance() {
   return report;
 }
 
+void Trainer::extend(std::int64_t steps) {
+  State& s = state();
+  TrainOptions longer = s.options;
+  longer.steps = steps;
+  if (steps < s.options.steps) throw ValueError(fmt::format("Trainer: extend is given {} steps; it must be at least the {} there are", steps, s.options.steps));
+  longer.check();
+  s.options = std::move(longer);
+}
+
 double Trainer::validate() const {
+  const State& s = state();
   const NoGrad guard;
-  const State& s = *state_;
   const bool training = s.model.is_training();
   s.model.eval();
   double sum = 0;
@@ -128,13 +148,13 @@ double Trainer::validate() const {
   return sum / static_cast<double>(count);
 }
 
-const std::string& Trainer::notice() const { return state_->notice; }
-const TrainOptions& Trainer::options() const { return state_->options; }
-const LanguageModel& Trainer::model() const { return state_->model; }
-std::int64_t Trainer::step() const { return state_->step; }
-double Trainer::best_loss() const { return state_->best; }
-std::int64_t Trainer::best_step() const { return state_->best_step; }
-Tensor Trainer::losses() const { return as_tensor(state_->losses); }
-Tensor Trainer::validations() const { return as_tensor(state_->validations); }
+const std::string& Trainer::notice() const { return state().notice; }
+const TrainOptions& Trainer::options() const { return state().options; }
+const LanguageModel& Trainer::model() const { return state().model; }
+std::int64_t Trainer::step() const { return state().step; }
+double Trainer::best_loss() const { return state().best; }
+std::int64_t Trainer::best_step() const { return state().best_step; }
+Tensor Trainer::losses() const { return as_tensor(state().losses); }
+Tensor Trainer::validations() const { return as_tensor(state().validations); }
 
 }  // namespace attn

@@ -8,6 +8,7 @@
 #include "io/source.h"
 #include "model/json_fields.h"
 #include "model/train_internal.h"
+#include "model/train_settings.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -16,7 +17,6 @@
 #include <filesystem>
 #include <map>
 #include <new>
-#include <type_traits>
 
 namespace attn {
 namespace {
@@ -26,51 +26,9 @@ using Json = nlohmann::json;
 constexpr const char* kFile = "train_state.safetensors";
 constexpr const char* kKey = "attn_train";
 
-std::string file_in(const std::string& folder) { return (std::filesystem::path(folder) / kFile).string(); }
-
-/// Visits every setting under its name, so that writing and reading cannot differ.
-template <typename Options, typename F>
-void each_setting(Options& o, F&& visit) {
-  auto& m = o.model;
-  visit("vocab_size", m.vocab_size), visit("context", m.context), visit("layers", m.layers), visit("heads", m.heads);
-  visit("kv_heads", m.kv_heads), visit("width", m.width), visit("head_dim", m.head_dim), visit("mlp_width", m.mlp_width);
-  visit("norm", m.norm), visit("norm_eps", m.norm_eps), visit("positions", m.positions), visit("rotary_theta", m.rotary_theta);
-  visit("activation", m.activation), visit("attention_bias", m.attention_bias), visit("mlp_bias", m.mlp_bias), visit("tied_head", m.tied_head);
-  visit("dropout", m.dropout);
-  visit("dtype", o.dtype), visit("steps", o.steps), visit("batch", o.batch), visit("seed", o.seed), visit("lr", o.lr);
-  visit("warmup", o.warmup), visit("beta1", o.betas.first), visit("beta2", o.betas.second), visit("weight_decay", o.weight_decay);
-  visit("clip", o.clip), visit("eval_every", o.eval_every);
-}
-
-Json to_json(const TrainOptions& options) {
-  Json json;
-  each_setting(options, [&](const char* name, const auto& value) { json[name] = value; });
-  if (!options.model.end_tokens.empty()) json["end_tokens"] = options.model.end_tokens;
-  return json;
-}
-
-/// The last value of each enumeration.
-constexpr int last_of(ModelConfig::Norm) { return static_cast<int>(ModelConfig::Norm::rms_norm); }
-constexpr int last_of(ModelConfig::Positions) { return static_cast<int>(ModelConfig::Positions::rotary); }
-constexpr int last_of(ModelConfig::Activation) { return static_cast<int>(ModelConfig::Activation::swiglu); }
-constexpr int last_of(Dtype) { return static_cast<int>(Dtype::boolean); }
-
-TrainOptions options_of(const Json& json) {
-  TrainOptions options;
-  each_setting(options, [&](const char* name, auto& value) {
-    using T = std::decay_t<decltype(value)>;
-    const Json& given = json.at(name);
-    if constexpr (std::is_enum_v<T>) {
-      const int number = given.get<int>();
-      if (number < 0 || number > last_of(T{})) throw ValueError(fmt::format("{} is {}", name, number));
-      value = static_cast<T>(number);
-    } else {
-      value = given.get<T>();
-    }
-  });
-  if (const auto given = json.find("end_tokens"); given != json.end()) options.model.end_tokens = given->get<std::vector<std::int64_t>>();
-  options.check();
-  return options;
+std::string file_in(const char* function, const std::string& folder) {
+  io::check_path(function, folder);
+  return (std::filesystem::path(folder) / kFile).string();
 }
 
 /// What the metadata of the file says. Whatever is wrong in it is a FormatError.
@@ -85,6 +43,8 @@ Facts facts_of(const std::string& path, const std::map<std::string, std::string>
   try {
     const auto found = metadata.find(kKey);
     if (found == metadata.end()) throw ValueError(fmt::format("its metadata has no {}", kKey));
+    for (const auto& [key, value] : metadata)
+      if (key != kKey && key != io::checksum_key) throw ValueError(fmt::format("its metadata has {} too", key));
     const Json json = Json::parse(found->second);
     return {options_of(json.at("options")), json.at("step").get<std::int64_t>(), json.at("best_step").get<std::int64_t>(),
             json.at("best").is_null() ? std::numeric_limits<double>::infinity() : json.at("best").get<double>(), json.at("data").get<std::string>(),
@@ -93,6 +53,15 @@ Facts facts_of(const std::string& path, const std::map<std::string, std::string>
     throw;
   } catch (const std::exception& error) {
     throw FormatError(fmt::format("Trainer: {}: not the state of a training ({})", path, io::one_line(reason_of(error))), 0);
+  }
+}
+
+/// A dtype that no training writes is damage too.
+Safetensors load_state(const std::string& path) {
+  try {
+    return load_safetensors(path);
+  } catch (const DtypeError& error) {
+    throw FormatError(error.what(), 0);
   }
 }
 
@@ -133,29 +102,33 @@ nn::StateDict part_of(const Safetensors& file, const std::string& prefix) {
 }  // namespace
 
 void Trainer::save(const std::string& folder) const {
-  const State& s = *state_;
+  const State& s = state();
+  const std::string path = file_in("Trainer::save", folder);
+  if (std::error_code failure; std::filesystem::create_directories(folder, failure), failure)
+    throw IoError(fmt::format("Trainer::save: {}: {}", folder, failure.message()));
   nn::StateDict tensors;
   for (const auto& [name, value] : s.model.state_dict()) tensors.emplace_back("model." + name, value);
   for (const auto& [name, value] : s.adamw.state_dict()) tensors.emplace_back("optimizer." + name, value);
   tensors.emplace_back("generator", generator_state());
   tensors.emplace_back("losses", losses());
   tensors.emplace_back("validations", validations());
-  const Json facts{{"options", to_json(s.options)}, {"step", s.step}, {"best", s.best}, {"best_step", s.best_step}, {"data", s.data.digest()}, {"numerics", numerics_version}};  // infinity: null
-  save_safetensors(file_in(folder), tensors, {{kKey, facts.dump()}});
+  const Json facts{{"options", settings_of(s.options)}, {"step", s.step}, {"best", s.best}, {"best_step", s.best_step}, {"data", s.data.digest()}, {"numerics", numerics_version}};  // infinity: null
+  io::save_with_checksum("Trainer::save", path, tensors, {{kKey, facts.dump()}});
 }
 
-void Trainer::save_model(const std::string& folder) const { state_->model.save(folder); }
+void Trainer::save_model(const std::string& folder) const { state().model.save(folder); }
 
 std::optional<std::pair<TrainOptions, std::int64_t>> Trainer::find(const std::string& folder) {
+  const std::string path = file_in("Trainer::find", folder);
   std::error_code unknown;
-  if (!std::filesystem::exists(file_in(folder), unknown)) return std::nullopt;
-  const Facts facts = facts_of(file_in(folder), io::read_safetensors_header(io::FileSource("Trainer", file_in(folder))).metadata);
+  if (!std::filesystem::exists(path, unknown)) return std::nullopt;
+  const Facts facts = facts_of(path, io::read_safetensors_header(io::FileSource("Trainer", path)).metadata);
   return std::pair(facts.options, facts.step);
 }
 
 Trainer Trainer::resume(const std::string& folder, std::vector<std::int64_t> ids) {
-  const std::string path = file_in(folder);
-  const Safetensors file = load_safetensors(path);
+  const std::string path = file_in("Trainer::resume", folder);
+  const Safetensors file = load_state(path);
   const Facts facts = facts_of(path, file.metadata);
   std::int64_t numbers = 0;  // before memory is asked for, so that no file can ask for more than it has
   for (const auto& [name, value] : file.tensors) numbers += value.numel();

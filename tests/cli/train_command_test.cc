@@ -310,7 +310,7 @@ TEST(TrainCommand, AFolderKeepsItsSettings) {
     EXPECT_NE(said.err.find(what), std::string::npos) << said.err;
   };
   says(to, 1, "holds a training (step 24 of 24): --resume goes on with it, another --out begins anew");
-  says(to + " --resume --steps 30", 2, "--steps is 30, the training in " + folder.file("whole") + " has 24");
+  says(to + " --resume --steps 20", 2, "--steps is 20, the training in " + folder.file("whole") + " has 24");
   says(to + " --resume --size baby", 2, "--size baby is not that of the training");
   says(to + " --resume --tokens bpe", 2, "--tokens bpe are not those of the training");
   says(to + " --resume --steps 24 --context 16", 0, "");

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <cmath>
+
 namespace attn {
 namespace {
 
@@ -28,7 +30,7 @@ TEST(Configs, ThatAreNone) {
   EXPECT_EQ(config_error(with("gpt2", "n_head", 5)), "config.json: ModelConfig: heads is 5; it must divide width (12)");
   EXPECT_EQ(config_error(with("gpt2", "n_layer", 0)), "config.json: ModelConfig: layers is 0; it must be from 1 to 2147483647");
   EXPECT_EQ(config_error(with("gpt2", "resid_pdrop", -1e300)), "config.json: ModelConfig: dropout is -1e+300; it must be from 0 to below 1");
-  EXPECT_EQ(config_error(with("llama", "rms_norm_eps", -1e-9)), "config.json: ModelConfig: norm_eps is -1e-09; it must not be negative");
+  EXPECT_EQ(config_error(with("llama", "rms_norm_eps", -1e-9)), "config.json: ModelConfig: norm_eps is -1e-09; it must not be negative, and finite");
   EXPECT_EQ(config_error(with("llama", "rope_parameters", {{"rope_theta", -1}, {"rope_type", "default"}})), "config.json: ModelConfig: rotary_theta is -1; it must be above 0, and finite");
   EXPECT_EQ(config_error(with("gpt2", "n_embd", 1.5)), "config.json: n_embd is 1.5; it must be a whole number");
   EXPECT_EQ(config_error(with("gpt2", "activation_function", "relu")), R"(config.json: activation_function is "relu"; it must be gelu_new, gelu_pytorch_tanh or gelu)");
@@ -63,6 +65,83 @@ TEST(Configs, ThatAreNone) {
   }
   EXPECT_EQ(error_of<FormatError>([] { ModelConfig::from_json(R"({"model_type": 1e999})"); }), "config.json: a number is too large (byte offset 0)");
   EXPECT_EQ(error_of<FormatError>([] { ModelConfig::from_json("[]"); }), "config.json: it must be a JSON object (byte offset 0)");
+}
+
+/// What `check` says of the default shape with one change; every function that takes a shape says it too.
+template <typename Change>
+std::string shape_error(Change change) {
+  ModelConfig config;
+  change(config);
+  const std::string text = error_of<ValueError>([&] { config.check(); });
+  EXPECT_EQ(error_of<ValueError>([&] { LanguageModel{config}; }), text);
+  EXPECT_EQ(error_of<ValueError>([&] { config.to_json(); }), text);
+  EXPECT_EQ(error_of<ValueError>([&] { static_cast<void>(config.parameters()); }), text);
+  EXPECT_EQ(error_of<ValueError>([&] { ModelCache(config, 1); }), text);
+  return text;
+}
+
+TEST(Configs, EverySizeHasItsRange) {
+  std::int64_t ModelConfig::* const sizes[] = {&ModelConfig::vocab_size, &ModelConfig::context, &ModelConfig::layers,    &ModelConfig::heads,         &ModelConfig::kv_heads,
+                                               &ModelConfig::width,      &ModelConfig::head_dim, &ModelConfig::mlp_width, &ModelConfig::sliding_window};
+  for (const auto size : sizes)
+    for (const std::int64_t wrong : {std::int64_t{-1}, std::int64_t{-12}, INT64_MIN, INT64_MAX, std::int64_t{1} << 31})
+      EXPECT_NE(shape_error([&](ModelConfig& c) { c.*size = wrong; }).find(" is " + std::to_string(wrong) + "; it must be from 1 to 2147483647"), std::string::npos);
+  EXPECT_EQ(shape_error([](ModelConfig& c) { c.head_dim = -64; }), "ModelConfig: head_dim is -64; it must be from 1 to 2147483647");
+  EXPECT_EQ(shape_error([](ModelConfig& c) { c.kv_heads = -4; }), "ModelConfig: kv_heads is -4; it must be from 1 to 2147483647");
+  EXPECT_EQ(shape_error([](ModelConfig& c) { c.mlp_width = -1; }), "ModelConfig: mlp_width is -1; it must be from 1 to 2147483647");
+}
+
+TEST(Configs, EveryEnumerationHasItsValues) {
+  for (const int wrong : {-1, 3, 255}) {
+    const std::string said = std::to_string(wrong) + "; the enumeration has no such value";
+    EXPECT_EQ(shape_error([&](ModelConfig& c) { c.norm = static_cast<ModelConfig::Norm>(wrong); }), "ModelConfig: norm is " + said);
+    EXPECT_EQ(shape_error([&](ModelConfig& c) { c.positions = static_cast<ModelConfig::Positions>(wrong); }), "ModelConfig: positions is " + said);
+    EXPECT_EQ(shape_error([&](ModelConfig& c) { c.activation = static_cast<ModelConfig::Activation>(wrong); }), "ModelConfig: activation is " + said);
+  }
+  EXPECT_EQ(error_of<ValueError>([] { LanguageModel(testing::tiny_gpt2(), static_cast<Dtype>(99)); }), "LanguageModel: dtype is 99; the enumeration has no such value");
+  EXPECT_EQ(error_of<DtypeError>([] { LanguageModel(testing::tiny_gpt2(), Dtype::i64); }), "LanguageModel: dtype is i64; it must be f32, f64, bf16 or f16");
+}
+
+TEST(Configs, EveryNumberIsFinite) {
+  const double infinite = HUGE_VAL;
+  for (const double wrong : {infinite, -infinite, static_cast<double>(NAN), -1.0}) {
+    EXPECT_NE(shape_error([&](ModelConfig& c) { c.norm_eps = wrong; }), "");
+    EXPECT_NE(shape_error([&](ModelConfig& c) { c.rotary_theta = wrong; }), "");
+    EXPECT_NE(shape_error([&](ModelConfig& c) { c.dropout = wrong; }), "");
+    for (double nn::RotaryScaling::* const field : {&nn::RotaryScaling::factor, &nn::RotaryScaling::low_frequency, &nn::RotaryScaling::high_frequency})
+      for (const auto positions : {ModelConfig::Positions::learned, ModelConfig::Positions::rotary})
+        EXPECT_NE(shape_error([&](ModelConfig& c) {
+          c.positions = positions;
+          c.rotary_scaling = nn::RotaryScaling{};
+          (*c.rotary_scaling).*field = wrong;
+        }), "");
+  }
+}
+
+TEST(Configs, NegativeSizesOfAFile) {
+  const auto own = [](const char* field, const nlohmann::json& value) {
+    nlohmann::json json = nlohmann::json::parse(testing::tiny_mixture().to_json());
+    json[field] = value;
+    return config_error(json.dump());
+  };
+  for (const char* field : {"head_dim", "kv_heads", "mlp_width", "sliding_window"})
+    EXPECT_EQ(own(field, -2), "config.json: ModelConfig: " + std::string(field) + " is -2; it must be from 1 to 2147483647");
+  EXPECT_EQ(own("norm", "batch_norm"), R"(config.json: norm is "batch_norm"; it must be layer_norm or rms_norm)");
+  EXPECT_EQ(own("norm", 1), "config.json: norm is 1; it must be a text");
+  EXPECT_EQ(own("positions", "none"), R"(config.json: positions is "none"; it must be learned or rotary)");
+  EXPECT_EQ(own("activation", "relu"), R"(config.json: activation is "relu"; it must be gelu, gelu_tanh or swiglu)");
+  EXPECT_EQ(own("eos_token_id", 18446744073709551615u), "config.json: eos_token_id is 18446744073709551615; it must be an id or a list of ids");
+  for (const char* name : {"llama", "qwen3"}) {
+    nlohmann::json json = nlohmann::json::parse(testing::text_of(golden_folder(name) + "/config.json"));
+    for (const auto& [field, ours] : {std::pair("num_key_value_heads", "kv_heads"), {"head_dim", "head_dim"}, {"intermediate_size", "mlp_width"}}) {
+      nlohmann::json wrong = json;
+      wrong[field] = -2;
+      EXPECT_EQ(config_error(wrong.dump()), "config.json: ModelConfig: " + std::string(ours) + " is -2; it must be from 1 to 2147483647");
+    }
+  }
+  nlohmann::json gpt2 = nlohmann::json::parse(testing::text_of(golden_folder("gpt2") + "/config.json"));
+  gpt2["n_inner"] = -3;
+  EXPECT_EQ(config_error(gpt2.dump()), "config.json: ModelConfig: mlp_width is -3; it must be from 1 to 2147483647");
 }
 
 /// The golden config.json of a model with other fields.

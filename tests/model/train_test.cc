@@ -96,6 +96,56 @@ TEST(Train, ResumesAnyShape) {
   EXPECT_TRUE(same_weights(resumed, trained(12, o)));
 }
 
+TEST(Train, GoesOnForMoreSteps) {
+  TrainOptions longer = options();
+  longer.steps = 20;
+  Trainer at_once = trained(7);
+  at_once.extend(20);
+  EXPECT_EQ(at_once.options(), longer);
+  const Folder folder;
+  at_once.save(folder.path().string());
+  while (!at_once.done()) {
+    const TrainStep done = at_once.advance();
+    EXPECT_EQ(done.lr, longer.lr_of(done.step));
+  }
+  Trainer resumed = Trainer::resume(folder.path().string(), ids());
+  EXPECT_EQ(resumed.options(), longer);
+  while (!resumed.done()) resumed.advance();
+  EXPECT_TRUE(same_weights(at_once, resumed));
+  // After the last step too.
+  Trainer finished = trained(12);
+  const double last = finished.options().lr_of(12);
+  finished.extend(20);
+  EXPECT_FALSE(finished.done());
+  EXPECT_GT(finished.advance().lr, last) << "the schedule is that of twenty steps";
+  while (!finished.done()) finished.advance();
+  EXPECT_EQ(finished.losses().size(0), 20);
+  EXPECT_EQ(error_of<ValueError>([&] { finished.extend(19); }), "Trainer: extend is given 19 steps; it must be at least the 20 there are");
+  EXPECT_NO_THROW(finished.extend(20));
+  EXPECT_TRUE(finished.done());
+}
+
+TEST(Train, TheDefaultWarmUpFitsShortTrainings) {
+  for (const auto& [steps, warmup] : {std::pair<std::int64_t, std::int64_t>{1, 0}, {9, 0}, {60, 6}, {999, 99}, {1000, 100}, {100000, 100}}) {
+    TrainOptions o;
+    o.model = options().model;
+    o.steps = steps;
+    EXPECT_NO_THROW(o.check());
+    EXPECT_EQ(o.warmup_steps(), warmup) << steps;
+  }
+}
+
+TEST(Train, SavesIntoAFolderThatIsMade) {
+  const Folder folder;
+  const std::string path = folder.file("not/there/yet");
+  trained(1).save(path);
+  EXPECT_EQ(Trainer::resume(path, ids()).step(), 1);
+  testing::write_file(folder.file("file"), {});
+  EXPECT_EQ(error_of<IoError>([&] { trained(1).save(folder.file("file/below")); }), "Trainer::save: " + folder.file("file/below") + ": Not a directory");
+  EXPECT_EQ(error_of<ValueError>([&] { trained(1).save(folder.file("x") + std::string(1, '\0') + "y"); }),
+            "Trainer::save: the path " + folder.file("x") + "\\x00y has a zero byte at " + std::to_string(folder.file("x").size()) + "; no file has such a name");
+}
+
 TEST(TrainThreads, GiveTheSameBits) {
   const int before = num_threads();
   set_num_threads(1);

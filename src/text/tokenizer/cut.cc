@@ -1,4 +1,4 @@
-// src/text/tokenizer/cut.cc: the patterns of GPT-2, Llama 3 and Qwen 2 by hand: each alternative in turn, as a regular expression tries them.
+// src/text/tokenizer/cut.cc: the patterns of GPT-2, Llama 3, Qwen 2 and our words by hand: each alternative in turn, as a regular expression tries them.
 #include "text/tokenizer/cut.h"
 
 #include "runtime/once.h"
@@ -86,6 +86,21 @@ std::size_t gpt2_end(std::string_view text, std::size_t at) {
   return first.kind == Class::blank ? blanks_end(text, at) : run_end(text, start, first.kind);
 }
 
+/// A letter of a script that puts no spaces between its words.
+bool stands_alone(const Seen& c) { return c.kind == Class::letter && is_han_or_kana(c.value); }
+
+std::size_t words_end(std::string_view text, std::size_t at) {
+  if (const std::size_t length = contraction(text, at, false)) return at + length;
+  if (const Seen first = look(text, at); stands_alone(first)) return at + first.bytes;
+  const std::size_t start = at + (text[at] == ' ');
+  Seen next = look(text, start);
+  if (stands_alone(next)) return start;  // the blank before it
+  if (next.kind != Class::letter) return gpt2_end(text, at);
+  std::size_t end = start;
+  for (; next.bytes > 0 && next.kind == Class::letter && !stands_alone(next); next = look(text, end)) end += next.bytes;
+  return end;
+}
+
 bool is_line_end(char32_t c) { return c == '\r' || c == '\n'; }
 
 std::size_t llama3_end(std::string_view text, std::size_t at, std::size_t most_digits) {
@@ -105,12 +120,19 @@ std::size_t llama3_end(std::string_view text, std::size_t at, std::size_t most_d
   return line_end != std::string_view::npos ? at + line_end + 1 : blanks_end(text, at);
 }
 
+// The letters of is_han_or_kana, within brackets.
+#define ATTN_ALONE \
+  R"(\x{3005}-\x{3006}\x{3031}-\x{3035}\x{303B}-\x{303C}\x{3041}-\x{30FF}\x{31F0}-\x{31FF}\x{3400}-\x{4DBF}\x{4E00}-\x{9FFF}\x{F900}-\x{FAFF}\x{FF66}-\x{FF9F}\x{1AFF0}-\x{1B16F}\x{20000}-\x{3FFFD})"
+
 constexpr std::pair<Cut, std::string_view> kPatterns[] = {
     {Cut::characters, R"([\s\S])"},
     {Cut::gpt2, R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)"},
+    {Cut::words, R"('s|'t|'re|'ve|'m|'ll|'d|(?=\p{L})[)" ATTN_ALONE R"(]| ?(?:(?![)" ATTN_ALONE R"(])\p{L})+)"
+                 R"(| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)"},
     {Cut::llama3, R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
     {Cut::qwen2, R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
 };
+#undef ATTN_ALONE
 
 }  // namespace
 
@@ -126,6 +148,7 @@ std::size_t piece_end(Cut cut, std::string_view text, std::size_t at, std::strin
   switch (cut) {
     case Cut::characters: return at + code_point_at(text, at).bytes;
     case Cut::gpt2: return gpt2_end(text, at);
+    case Cut::words: return words_end(text, at);
     case Cut::llama3: return llama3_end(text, at, 3);
     case Cut::qwen2: return llama3_end(text, at, 1);
     case Cut::whole: return text.size();

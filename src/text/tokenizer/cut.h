@@ -10,14 +10,15 @@ namespace attn::text {
 enum class Cut {
   characters,  // one code point each
   gpt2,        // words with the space before them, numbers, runs of signs, blanks
-  llama3,      // the same with numbers of at most three digits, contractions in capitals too, line ends apart
+  words,       // the same, but each letter of Chinese and Japanese by itself
+  llama3,      // as gpt2 with numbers of at most three digits, contractions in capitals too, line ends apart
   qwen2,       // as llama3, each digit alone
   whole,       // nowhere
   before,      // before each separator
   after,       // after each separator
 };
 
-/// The regular expression that means this cut, of the first four.
+/// The regular expression that means this cut, of the first five.
 std::string_view pattern_of(Cut cut);
 std::optional<Cut> cut_of(std::string_view pattern);
 

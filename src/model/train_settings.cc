@@ -1,0 +1,110 @@
+// src/model/train_settings.cc: the options of a training, field by field, into JSON and back.
+#include "model/train_settings.h"
+
+#include "model/fields.h"
+
+#include <attn/error.h>
+#include <fmt/format.h>
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace attn {
+namespace {
+
+using Json = nlohmann::json;
+
+/// What the fields are put into.
+struct Writer {
+  Json json = Json::object();
+
+  template <typename T>
+  void operator()(const char* name, const T& value) {
+    json[name] = value;
+  }
+  template <typename T>
+  void operator()(const char* name, const std::optional<T>& value) {
+    if (value) (*this)(name, *value);
+  }
+  void operator()(const char* name, const nn::RotaryScaling& scaling) {
+    Writer inner;
+    each_field(scaling, inner);
+    json[name] = inner.json;
+  }
+  void operator()(const char*, const std::pair<double, double>& betas) { (*this)("beta1", betas.first), (*this)("beta2", betas.second); }
+  void operator()(const char*, const ModelConfig& model) { each_field(model, *this); }
+};
+
+/// Takes them out again, and counts them.
+struct Reader {
+  const Json& json;
+  std::size_t taken = 0;
+
+  template <typename T>
+  void operator()(const char* name, T& value) {
+    take(name, json.at(name), value);
+  }
+  // What files of before do not have is as it is without.
+  template <typename T>
+  void operator()(const char* name, std::optional<T>& value) {
+    if (json.contains(name)) take(name, json.at(name), value.emplace());
+  }
+  void operator()(const char* name, std::vector<std::int64_t>& value) { if_there(name, value); }
+  void operator()(const char* name, bool& value) { std::string_view(name) == "qk_norm" ? if_there(name, value) : take(name, json.at(name), value); }
+  void operator()(const char* name, std::int64_t& value) {
+    std::string_view(name) == "sliding_window" ? if_there(name, value) : take(name, json.at(name), value);
+  }
+  void operator()(const char*, std::pair<double, double>& betas) { (*this)("beta1", betas.first), (*this)("beta2", betas.second); }
+  void operator()(const char*, ModelConfig& model) { each_field(model, *this); }
+
+  void nothing_left() const {
+    if (taken != json.size()) throw ValueError(fmt::format("{} settings, of which {} are known here", json.size(), taken));
+  }
+
+ private:
+  template <typename T>
+  void if_there(const char* name, T& value) {
+    if (json.contains(name)) take(name, json.at(name), value);
+  }
+  template <typename T>
+  void take(const char* name, const Json& given, T& value) {
+    ++taken;
+    if ((std::is_integral_v<T> && !std::is_same_v<T, bool> && !given.is_number_integer()) || (std::is_same_v<T, bool> && !given.is_boolean()))
+      throw ValueError(fmt::format("{} is of another kind", name));
+    if constexpr (std::is_enum_v<T>) {
+      const int number = given.get<int>();
+      value = static_cast<T>(number);
+      if constexpr (std::is_same_v<T, Dtype>) {
+        if (number < 0 || number > static_cast<int>(Dtype::boolean)) throw ValueError(fmt::format("{} is {}", name, number));
+      } else if (!has_value(value)) {
+        throw ValueError(fmt::format("{} is {}", name, number));
+      }
+    } else if constexpr (std::is_same_v<T, nn::RotaryScaling>) {
+      Reader inner{given};
+      each_field(value, inner);
+      inner.nothing_left();
+    } else {
+      value = given.get<T>();
+    }
+  }
+};
+
+}  // namespace
+
+Json settings_of(const TrainOptions& options) {
+  Writer writer;
+  each_field(options, writer);
+  return writer.json;
+}
+
+TrainOptions options_of(const Json& settings) {
+  TrainOptions options;
+  Reader reader{settings};
+  each_field(options, reader);
+  reader.nothing_left();
+  options.check();
+  return options;
+}
+
+}  // namespace attn

@@ -1,0 +1,181 @@
+// tests/model/fields_test.cc: no field of a model's shape or a training's options is forgotten by a file.
+#include "model/fields.h"
+
+#include "io/files.h"
+#include "model/train_settings.h"
+#include "support/errors.h"
+#include "support/golden.h"
+
+#include <algorithm>
+#include <functional>
+#include <set>
+
+namespace attn {
+namespace {
+
+using testing::error_of;
+
+/// Every byte of a T belongs to a field that is visited, or fills up to the next one's alignment.
+template <typename T>
+void expect_all_visited() {
+  struct Place {
+    std::size_t begin, size, alignment;
+  };
+  const T x{};
+  std::vector<Place> places;
+  std::set<std::string> names;
+  each_field(x, [&](const char* name, const auto& field) {
+    places.push_back({static_cast<std::size_t>(reinterpret_cast<const char*>(&field) - reinterpret_cast<const char*>(&x)), sizeof field, alignof(decltype(field))});
+    EXPECT_TRUE(names.insert(name).second) << name;
+  });
+  std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) { return a.begin < b.begin; });
+  places.push_back({sizeof(T), 0, alignof(T)});
+  std::size_t end = 0;
+  for (const Place& place : places) {
+    EXPECT_EQ((end + place.alignment - 1) / place.alignment * place.alignment, place.begin) << "a field before byte " << place.begin << " is not visited";
+    end = place.begin + place.size;
+  }
+}
+
+TEST(Fields, AllAreVisited) {
+  expect_all_visited<ModelConfig>();
+  expect_all_visited<TrainOptions>();
+  expect_all_visited<nn::RotaryScaling>();
+}
+
+/// Each field of `a` differs from that of `b`.
+template <typename T>
+void expect_all_differ(const T& a, const T& b) {
+  each_field(a, [&](const std::string& name, const auto& x) {
+    each_field(b, [&](const std::string& other, const auto& y) {
+      if constexpr (std::is_same_v<decltype(x), decltype(y)>) {
+        EXPECT_FALSE(name == other && x == y) << name << " is as by default";
+      }
+    });
+  });
+}
+
+/// A shape without a field that is as by default.
+ModelConfig model() {
+  return {.vocab_size = 13, .context = 12, .layers = 2, .heads = 4, .kv_heads = 2, .width = 8, .head_dim = 6, .mlp_width = 20, .norm = ModelConfig::Norm::rms_norm,
+          .norm_eps = 1e-6, .positions = ModelConfig::Positions::rotary, .rotary_theta = 500, .rotary_scaling = nn::RotaryScaling{4, 2, 3, 6},
+          .activation = ModelConfig::Activation::swiglu, .attention_bias = false, .attention_out_bias = true, .qk_norm = true, .sliding_window = 5,
+          .mlp_bias = false, .tied_head = false, .dropout = 0.1, .end_tokens = {2, 5}};
+}
+TrainOptions options() {
+  TrainOptions o{.model = model(), .dtype = Dtype::bf16, .steps = 6, .batch = 3, .seed = 7, .lr = 2e-3, .warmup = 2, .betas = {0.8, 0.95},
+                 .weight_decay = 0.2, .clip = 0.5, .eval_every = 2};
+  return o;
+}
+
+std::vector<std::int64_t> ids() {
+  std::vector<std::int64_t> ids;
+  for (int i = 0; i < 200; ++i) ids.push_back(i * i % 13);
+  return ids;
+}
+
+TEST(Fields, EachGoesThroughATraining) {
+  expect_all_differ(model(), ModelConfig{});
+  expect_all_differ(options(), TrainOptions{});
+  TrainOptions o = options();
+  o.model.rotary_scaling.reset();  // a training begins without
+  EXPECT_EQ(options_of(settings_of(o)), o);
+  const testing::Folder folder;
+  Trainer trainer(ids(), o), whole(ids(), o);
+  while (!whole.done()) whole.advance();
+  Trainer begun(ids(), o);
+  begun.advance();
+  begun.save(folder.path().string());
+  EXPECT_EQ(Trainer::find(folder.path().string())->first, o);
+  Trainer resumed = Trainer::resume(folder.path().string(), ids());
+  EXPECT_EQ(resumed.options(), o);
+  while (!resumed.done()) resumed.advance();
+  const auto x = resumed.model().state_dict(), y = whole.model().state_dict();
+  for (std::size_t i = 0; i < x.size(); ++i) EXPECT_TRUE(testing::bits_equal(x[i].second, y[i].second)) << x[i].first;
+}
+
+/// One field at a time away from the default, through the state and back.
+TEST(Fields, EachAloneGoesThroughATraining) {
+  const ModelConfig all = model();
+  int fields = 0;
+  each_field(all, [&](const std::string& name, const auto& away) {
+    TrainOptions o;
+    each_field(o.model, [&](const std::string& other, auto& field) {
+      if constexpr (std::is_same_v<std::decay_t<decltype(field)>, std::decay_t<decltype(away)>>)
+        if (name == other) field = away;
+    });
+    if (name == "rotary_scaling") return;
+    if (name == "heads" || name == "kv_heads") o.model.heads = 4, o.model.kv_heads = name == "heads" ? 0 : 2;
+    if (name == "width") o.model.heads = 4;
+    EXPECT_EQ(options_of(settings_of(o)), o) << name;
+    ++fields;
+  });
+  EXPECT_EQ(fields, 21);
+}
+
+/// As a config.json has it that says what 0 means.
+ModelConfig spelled_out(ModelConfig c) {
+  c.kv_heads = c.key_value_heads(), c.head_dim = c.dim_of_head(), c.mlp_width = c.dim_of_mlp();
+  return c;
+}
+
+TEST(Fields, EachGoesThroughAConfig) {
+  ModelConfig own = model();
+  EXPECT_EQ(ModelConfig::from_json(own.to_json()), own);
+  own.attention_out_bias = std::nullopt;
+  EXPECT_EQ(ModelConfig::from_json(own.to_json()), own);
+  // One at a time, in each family's words.
+  const ModelConfig llama{.vocab_size = 13, .context = 12, .layers = 2, .heads = 4, .width = 8, .norm = ModelConfig::Norm::rms_norm, .positions = ModelConfig::Positions::rotary,
+                          .activation = ModelConfig::Activation::swiglu, .attention_bias = false, .mlp_bias = false, .tied_head = false};
+  ModelConfig qwen2 = llama, qwen3 = llama, mistral = llama, mixture;
+  qwen2.attention_bias = true, qwen2.attention_out_bias = false, qwen3.qk_norm = true, mistral.sliding_window = 3;
+  mixture.sliding_window = 7;
+  const ModelConfig other = model();
+  for (const ModelConfig& base : {ModelConfig{}, llama, qwen2, qwen3, mistral, mixture})
+    each_field(other, [&](const std::string& name, const auto& away) {
+      ModelConfig c = base;
+      if (name == "width" || name == "heads") c.heads = 4, c.width = 8;
+      if (name == "kv_heads") c.heads = 4, c.width = 8;
+      each_field(c, [&](const std::string& same, auto& field) {
+        if constexpr (std::is_same_v<std::decay_t<decltype(field)>, std::decay_t<decltype(away)>>)
+          if (name == same) field = away;
+      });
+      if (name == "positions" || name == "head_dim") c.head_dim = 6;
+      const bool needs_rotary = name == "rotary_theta" || name == "rotary_scaling";
+      if (needs_rotary && c.positions != ModelConfig::Positions::rotary) return;  // nothing turns
+      ModelConfig again = ModelConfig::from_json(c.to_json()), expected = spelled_out(c);
+      again = spelled_out(again);
+      if (again.attention_out_bias.has_value() != expected.attention_out_bias.has_value()) {  // said or as attention_bias: the same shape
+        EXPECT_EQ(again.bias_of_out(), expected.bias_of_out()) << name;
+        again.attention_out_bias = expected.attention_out_bias;
+      }
+      EXPECT_EQ(again, expected) << name << "\n" << c.to_json();
+    });
+}
+
+TEST(Fields, TrainingsOfBeforeAreRead) {
+  const char* before = R"({"activation":1,"attention_bias":true,"batch":3,"beta1":0.8,"beta2":0.95,"clip":0.5,"context":12,"dropout":0.1,"dtype":2,"eval_every":2,
+    "head_dim":0,"heads":2,"kv_heads":0,"layers":2,"lr":0.002,"mlp_bias":true,"mlp_width":0,"norm":0,"norm_eps":1e-05,"positions":0,"rotary_theta":10000.0,"seed":7,
+    "steps":6,"tied_head":true,"vocab_size":13,"warmup":2,"weight_decay":0.2,"width":8})";
+  TrainOptions expected = options();
+  expected.model = {.vocab_size = 13, .context = 12, .layers = 2, .heads = 2, .width = 8, .dropout = 0.1};
+  nlohmann::json json = nlohmann::json::parse(before);
+  EXPECT_EQ(options_of(json), expected);
+  json["later"] = 1;
+  EXPECT_EQ(error_of<ValueError>([&] { options_of(json); }), "29 settings, of which 28 are known here");
+  for (const char* field : {"width", "lr", "tied_head", "beta2", "norm"}) {
+    nlohmann::json less = nlohmann::json::parse(before);
+    less.erase(field);
+    EXPECT_ANY_THROW(options_of(less)) << field;
+    less[field] = "x";
+    EXPECT_ANY_THROW(options_of(less)) << field;
+  }
+  for (const auto& [field, wrong] : {std::pair("norm", 2), {"norm", -1}, {"positions", 2}, {"activation", 3}, {"dtype", 7}}) {
+    nlohmann::json other = nlohmann::json::parse(before);
+    other[field] = wrong;
+    EXPECT_EQ(error_of<ValueError>([&] { options_of(other); }), std::string(field) + " is " + std::to_string(wrong));
+  }
+}
+
+}  // namespace
+}  // namespace attn
