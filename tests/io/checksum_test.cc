@@ -62,8 +62,8 @@ TEST(Checksum, NoBitIsWrongWithoutAWord) {
     damaged[bit / 8] ^= static_cast<std::byte>(1 << bit % 8);
     try {
       const Safetensors loaded = parse_safetensors(damaged);
-      // The checksum's own name: then there is none, and all else is as it was.
-      EXPECT_EQ(loaded.metadata.size(), 3u) << bit;
+      // A blank that fills the head up, or the checksum's own name: then there is none, and all else is as it was.
+      EXPECT_TRUE(loaded.metadata == good.metadata || loaded.metadata.size() == 3) << bit;
       ASSERT_EQ(loaded.tensors.size(), good.tensors.size());
       for (std::size_t i = 0; i < good.tensors.size(); ++i) EXPECT_TRUE(loaded.tensors[i].first == good.tensors[i].first && same_bits(loaded.tensors[i].second, good.tensors[i].second)) << bit;
       ++same;
@@ -73,7 +73,7 @@ TEST(Checksum, NoBitIsWrongWithoutAWord) {
       ++refused;
     }
   }
-  EXPECT_LE(same, 13 * 8);
+  EXPECT_LE(same, (13 + 7) * 8);
   EXPECT_EQ(refused + same, static_cast<int>(whole.size() * 8));
 }
 
