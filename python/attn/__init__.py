@@ -18,27 +18,22 @@ from attn._core import (
     Plan,
     Score,
     ScoreExpression,
-    ScoreTable,
     VerifyReport,
     Weights,
-    exp,
     info,
     keep_freed_memory,
     manual_seed,
-    maximum,
-    minimum,
     num_threads,
     numerics_version,
     release_free_memory,
     set_num_threads,
     set_trace,
-    tanh,
     verify,
-    where,
 )
 from attn._core import version as _version
 from attn._explain import Explanation, ExplainStep, explain
 from attn._functions import additive_attention, attention, attention_cached, attention_scores, scaled_dot_product_attention
+from attn._score import ScoreTable, exp, maximum, minimum, tanh, where
 
 __version__ = _version()
 __all__ = [

@@ -5,10 +5,12 @@ tables, so that both NumPy's and torch's can be indexed with symbols."""
 import inspect
 import itertools
 import linecache
+import os
 import re
 import types
 
 from attn import _core
+from attn._score import ScoreTable
 
 ScoreExpression = _core.ScoreExpression
 _SYMBOLS = (
@@ -37,46 +39,49 @@ _INSTEAD = {
     **dict.fromkeys(("float", "int", "to", "long", "double", "type"), "the symbol alone: whole numbers become numbers by themselves"),
 }
 _OPERATORS = {"**": "pow", "^": "xor", ">>": "rshift"}
+_OWN = os.path.dirname(__file__) + os.sep
 
 
 def _as_table(name, value):
     """A table for an array of rank 0 to 4, everything else as it is."""
     if hasattr(value, "__dlpack__") and hasattr(value, "dtype") and hasattr(value, "shape"):
-        return _core.ScoreTable(value, name if name.isidentifier() else "table")
+        return ScoreTable(value, name if name.isidentifier() else "table")
     return value
 
 
-def _with_tables(function):
+def _with_tables(function, as_table):
     """The function with arrays replaced by tables, where it can be taken apart."""
     if inspect.ismethod(function):
-        return types.MethodType(_with_tables(function.__func__), function.__self__)
+        return types.MethodType(_with_tables(function.__func__, as_table), function.__self__)
     if not isinstance(function, types.FunctionType):
         return function
     code = function.__code__
     names = {name: function.__globals__[name] for name in code.co_names if name in function.__globals__}
-    changed = {name: table for name, value in names.items() if (table := _as_table(name, value)) is not value}
+    changed = {name: table for name, value in names.items() if (table := as_table(name, value)) is not value}
     cells = []
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         try:
-            cells.append(types.CellType(_as_table(name, cell.cell_contents)))
+            cells.append(types.CellType(as_table(name, cell.cell_contents)))
         except ValueError:  # not bound yet
             cells.append(cell)
     positional = code.co_varnames[: code.co_argcount]
     defaults = function.__defaults__ and tuple(
-        _as_table(name, value) for name, value in zip(positional[-len(function.__defaults__) :], function.__defaults__, strict=True)
+        as_table(name, value) for name, value in zip(positional[-len(function.__defaults__) :], function.__defaults__, strict=True)
     )
     traced = types.FunctionType(code, {**function.__globals__, **changed}, function.__name__, defaults, tuple(cells) or None)
-    traced.__kwdefaults__ = function.__kwdefaults__ and {name: _as_table(name, value) for name, value in function.__kwdefaults__.items()}
+    traced.__kwdefaults__ = function.__kwdefaults__ and {name: as_table(name, value) for name, value in function.__kwdefaults__.items()}
     return traced
 
 
 def _written(error):
     """The expression that raised, as the source has it; "" where nobody knows."""
-    last = error.__traceback__
-    while last.tb_next is not None:
-        last = last.tb_next
+    last = step = error.__traceback__
+    while step is not None:
+        if not step.tb_frame.f_code.co_filename.startswith(_OWN):
+            last = step
+        step = step.tb_next
     code = last.tb_frame.f_code
-    if not hasattr(code, "co_positions") or code.co_filename == __file__:  # Python 3.10; arguments that do not fit
+    if not hasattr(code, "co_positions") or code.co_filename.startswith(_OWN):  # Python 3.10; arguments that do not fit
         return ""
     line, end_line, begin, end = next(itertools.islice(code.co_positions(), last.tb_lasti // 2, None), (None,) * 4)
     if line is None or line != end_line or begin is None or end is None:
@@ -97,6 +102,16 @@ def _told(error):
     return f"{written + ': ' if written else ''}{first}; {_SYMBOLS}"
 
 
+def called(function, symbols, as_table):
+    """What the function gives for symbols, with its arrays as tables."""
+    try:
+        return _with_tables(function, as_table)(*symbols)
+    except (TypeError, IndexError, AttributeError) as error:
+        if str(error).startswith("ScoreExpression"):
+            raise
+        raise TypeError(f"ScoreExpression: {_told(error)}") from error
+
+
 def trace(function, tables=None):
     """The expression of a function of (s, b, h, i, j), or of a text with tables by name; one that is an expression already, as such."""
     if isinstance(function, ScoreExpression):
@@ -105,10 +120,4 @@ def trace(function, tables=None):
         return _core._parse_expression(function, tables)
     if not callable(function):
         raise TypeError(f"ScoreExpression: a {type(function).__name__} is given; a function of (s, b, h, i, j) or a text is needed")
-    try:
-        result = _with_tables(function)(*_core._symbols())
-    except (TypeError, IndexError, AttributeError) as error:
-        if str(error).startswith("ScoreExpression"):
-            raise
-        raise TypeError(f"ScoreExpression: {_told(error)}") from error
-    return _core._operand(result)
+    return _core._operand(called(function, _core._symbols(), _as_table))

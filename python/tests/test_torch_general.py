@@ -145,7 +145,7 @@ def test_a_batch_of_none():
 
 
 def test_what_a_transformed_call_names_goes_with_it():
-    call = lambda q: attn.attention(q, q, q, mask=attn.Mask.causal(), score_mod=lambda s, b, h, i, j: s * 2)
+    call = lambda q: attn.attention(q, q, q, mask=attn.Mask.causal(), bias=attn.Bias.alibi(H))
     names = attn.torch._encoded._table
     before = len(names)
     output, back = torch.func.vjp(call, Q.detach())
@@ -358,8 +358,9 @@ def test_the_operators_pass_torchs_own_checks():
     texts = "\x1f".join(texts)
     torch.library.opcheck(torch.ops.attn.general.default, ([Q, K, V], texts))
     grad = torch.ones(B, H, T, D + 1, dtype=torch.float64)
-    torch.library.opcheck(torch.ops.attn.general_backward.default, ([grad], [0], [Q, K, V], texts, [0, 2]), test_utils=("test_schema", "test_faketensor"))
-    assert all(torch.isfinite(x).all() for x in torch.ops.attn.general_backward([grad], [0], [Q, K, V], texts, [0, 2]))
+    backward = ([grad], [0], [Q, K, V], texts, [0, 2], torch.empty(0, dtype=torch.int64))
+    torch.library.opcheck(torch.ops.attn.general_backward.default, backward, test_utils=("test_schema", "test_faketensor"))
+    assert all(torch.isfinite(x).all() for x in torch.ops.attn.general_backward(*backward))
 
 
 def test_fake_tensors_outside_their_mode():

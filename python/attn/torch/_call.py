@@ -143,6 +143,17 @@ def integers(function, name, x):
     return torch.from_numpy(_core._integers(x, function, name))
 
 
+def plain_number(x):
+    """Its value. A compiler with dynamic=True has symbols for numbers, defaults too: the graph is made again for another one."""
+    if not isinstance(x, (torch.SymInt, torch.SymFloat)):
+        x = int(x) if isinstance(x, int) else float(x)  # no subclass (IntEnum)
+        if not torch.compiler.is_compiling():
+            return x
+    from torch.fx.experimental.symbolic_shapes import guard_scalar  # sympy: .4 s, for compilers alone
+
+    return guard_scalar(x)
+
+
 def drops(dropout_p):
     """Whether attention's dropout_p asks for a seed."""
     return dropout_p is not None and number("attention", "dropout_p", dropout_p) > 0

@@ -12,11 +12,12 @@ from torch import Tensor
 from attn import _core
 from attn._functions import AdditiveWeights
 from attn._tracing import trace
-from attn.torch import _call, _changes
+from attn.torch import _call, _changes, _program
 
 _OPTIONS = _core.attention_options
 AT = {name: n for n, name in enumerate(_OPTIONS)}
 _BETWEEN = "\x1f"
+_FORMAT = "2"  # of the texts and of what the passes hand on: behind the options, so that a cache of compiled graphs knows others by it
 _table = weakref.WeakValueDictionary()  # of what is held, by its place
 _for_ever = []  # what graphs name: (place, held)
 
@@ -46,7 +47,7 @@ def _hold(x, name):
         if isinstance(array, Tensor) and array.requires_grad and torch.is_grad_enabled():
             raise TypeError(
                 f"attention: {name} holds a tensor that wants a gradient, which torch.compile and torch.func do not see there; "
-                "give a bias as a tensor, additive scores by attn.additive_attention, sinks by sinks="
+                "give a bias as a tensor, additive scores by attn.additive_attention, sinks by sinks=, an expression as a function"
             )
     # A name that no other process gives, a child of this one neither: a graph that was saved must not find another object there.
     place, held = os.urandom(16).hex(), _Held(x)
@@ -119,17 +120,6 @@ def _check_weights(x):
         raise TypeError(f"attention: weights is a {shown}; {needed} is needed")
 
 
-def _number(x):
-    """Its value. A compiler with dynamic=True has symbols for numbers, defaults too: the graph is made again for another one."""
-    if not isinstance(x, (torch.SymInt, torch.SymFloat)):
-        x = int(x) if isinstance(x, int) else float(x)  # no subclass (IntEnum)
-        if not torch.compiler.is_compiling():
-            return x
-    from torch.fx.experimental.symbolic_shapes import guard_scalar  # sympy: .4 s, for compilers alone
-
-    return guard_scalar(x)
-
-
 def encode(q, k, v, options):
     """(tensors, texts) of a call; the texts are those of the options, in their order."""
     tensors, texts, held = [q, k, v], [], []
@@ -146,10 +136,14 @@ def encode(q, k, v, options):
         elif isinstance(x, AdditiveWeights):
             texts.append(f"a{len(tensors)}")
             tensors.extend(x)
+        elif name == "score_mod" and callable(x):
+            lines, looked_up = _program.of_function(x, len(tensors))
+            texts.append(f"p{lines}")
+            tensors.extend(looked_up)
         elif isinstance(x, bool) or name == "return_logsumexp":
             texts.append("b1" if _call.flag("attention", name, x) else "b0")
         elif isinstance(x, (int, float, torch.SymInt, torch.SymFloat)):
-            x = _number(x)
+            x = _call.plain_number(x)
             texts.append(f"{'i' if isinstance(x, int) else 'f'}{x}")
         elif isinstance(x, str) and name != "score_mod" and _BETWEEN not in x:
             texts.append(f"s{x}")
@@ -159,7 +153,7 @@ def encode(q, k, v, options):
             texts.append(f"o{place}")
         else:
             texts.append(_text_for_ever(x, name))
-    return tensors, _with_held(_BETWEEN.join(texts), held)
+    return tensors, _with_held(_BETWEEN.join((*texts, _FORMAT)), held)
 
 
 def _with_held(texts, held):
@@ -174,10 +168,16 @@ def text_of(texts, name):
     return texts.split(_BETWEEN)[AT[name]]
 
 
-@_constant
+def without(texts, name):
+    """The texts without an option."""
+    fields = texts.split(_BETWEEN)
+    fields[AT[name]] = "-"
+    return _BETWEEN.join(fields)
+
+
 def held_arrays(texts):
-    """(name, array) of what the texts name."""
-    held = [_at(text[1:]) if text[0] == "o" else None for text in texts.split(_BETWEEN)]
+    """(name, array) of what the texts name, and no pass of a graph is given."""
+    held = [_at(text[1:]) if text[0] == "o" else None for text in texts.split(_BETWEEN)[: len(_OPTIONS)]]
     return list(_changes.of_options(held))
 
 
@@ -194,6 +194,8 @@ def decoded(tensors, texts):
             options.append(_call.seed_of(x) if name == "dropout_seed" else x)
         elif kind == "a":
             options.append(_core.Score.additive(*tensors[int(rest) : int(rest) + 3]))
+        elif kind == "p":
+            options.append(_program.expression(rest, tensors))
         else:
             options.append(_READ[kind](rest))
     return *tensors[:3], tuple(options)

@@ -46,6 +46,7 @@ def _empty_outputs(tensors, texts):
         q.new_empty(none if weights is None else weights),
         torch.empty(none if keys is None else keys, dtype=torch.int64, device=q.device),
         torch.empty(rows if text_of(texts, "return_logsumexp") == "b1" else none, dtype=_call.compute_dtype(q.dtype), device=q.device),
+        torch.empty((len(held_arrays(texts)),), dtype=torch.int64, device=q.device),
     ]
 
 
@@ -54,10 +55,12 @@ def _empty_outputs(tensors, texts):
 
 @torch.library.custom_op("attn::general", mutates_args=(), device_types="cpu")
 def general(tensors: Sequence[Tensor], texts: str) -> list[Tensor]:
+    """Output, weights, keys of top_k, logsumexp, and by what its backward passes see whether the arrays that the texts name were changed."""
     output, weights, logsumexp, _, _ = _core.attention(*decoded(tensors, texts))
     weights, keys = weights if isinstance(weights, tuple) else (weights, None)
     dtypes = (output.dtype, torch.int64, _call.compute_dtype(output.dtype))
-    return [output, *(torch.empty((0,), dtype=dtype) if x is None else x for x, dtype in zip((weights, keys, logsumexp), dtypes))]
+    results = (torch.empty((0,), dtype=dtype) if x is None else x for x, dtype in zip((weights, keys, logsumexp), dtypes))
+    return [output, *results, _changes.stamps(held_arrays(texts))]
 
 
 @general.register_fake
@@ -68,7 +71,8 @@ def _(tensors, texts):
 class _Recorded:
     """A call on the library's tape, and which of its tensors the tape's inputs are."""
 
-    def __init__(self, tensors, texts, wanted):
+    def __init__(self, tensors, texts, wanted, stamps):
+        _changes.check_stamps(held_arrays(texts), stamps)
         q, k, v, options = decoded(tensors, texts)
         left = dict(enumerate(tensors))
         places = []
@@ -95,22 +99,24 @@ def _spread(grads, given):
 
 
 @torch.library.custom_op("attn::general_backward", mutates_args=(), device_types="cpu")
-def general_backward(grads: Sequence[Tensor], given: Sequence[int], tensors: Sequence[Tensor], texts: str, wanted: Sequence[int]) -> list[Tensor]:
-    call = _Recorded(tensors, texts, wanted)
+def general_backward(
+    grads: Sequence[Tensor], given: Sequence[int], tensors: Sequence[Tensor], texts: str, wanted: Sequence[int], stamps: Tensor
+) -> list[Tensor]:
+    call = _Recorded(tensors, texts, wanted, stamps)
     return call.in_order_of(wanted, call.tape.backward(_spread(grads, given)), tensors)
 
 
 @general_backward.register_fake
-def _(grads, given, tensors, texts, wanted):
+def _(grads, given, tensors, texts, wanted, stamps):
     return [torch.empty(tensors[n].shape, dtype=tensors[n].dtype, device=tensors[n].device) for n in wanted]
 
 
 @torch.library.custom_op("attn::general_second", mutates_args=(), device_types="cpu")
 def general_second(
-    flows: Sequence[Tensor], grads: Sequence[Tensor], given: Sequence[int], tensors: Sequence[Tensor], texts: str, wanted: Sequence[int]
+    flows: Sequence[Tensor], grads: Sequence[Tensor], given: Sequence[int], tensors: Sequence[Tensor], texts: str, wanted: Sequence[int], stamps: Tensor
 ) -> list[Tensor]:
     """The gradients of the tensors `wanted` and of grads, by what flows back into the gradients of `wanted`."""
-    call = _Recorded(tensors, texts, wanted)
+    call = _Recorded(tensors, texts, wanted, stamps)
     _, second = call.tape.backward(_spread(grads, given), True)
     by_place = dict(zip(wanted, flows))
     found = second.backward([by_place[n] for n in call.places])
@@ -124,7 +130,7 @@ def general_second(
 
 
 @general_second.register_fake
-def _(flows, grads, given, tensors, texts, wanted):
+def _(flows, grads, given, tensors, texts, wanted, stamps):
     return [torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (*(tensors[n] for n in wanted), *grads)]
 
 
@@ -135,14 +141,15 @@ def _can_have(tensors, needs):
     return [n for n, needed in enumerate(needs) if needed and tensors[n].is_floating_point()]
 
 
-def _first(apply, grads, tensors, texts, needs):
-    """A gradient or None for each of the tensors."""
+def _first(apply, grads, saved, texts, needs):
+    """A gradient or None for each of the tensors that were saved before the stamps."""
+    *tensors, stamps = saved
     found = [None] * len(tensors)
     flows = [(place, x) for place, x in zip((0, 1, None, 2), grads) if x is not None and place is not None]
     wanted = _can_have(tensors, needs)
     if flows and wanted:
         given = [place for place, _ in flows]
-        for n, x in zip(wanted, apply([x.contiguous() for _, x in flows], given, list(tensors), texts, wanted)):
+        for n, x in zip(wanted, apply([x.contiguous() for _, x in flows], given, tensors, texts, wanted, stamps)):
             found[n] = x
     return found
 
@@ -150,14 +157,12 @@ def _first(apply, grads, tensors, texts, needs):
 def _keep(ctx, inputs, output):
     tensors, texts = inputs
     ctx.texts = texts
-    ctx.held = _changes.watched(held_arrays(texts))
-    ctx.save_for_backward(*tensors)
+    ctx.save_for_backward(*map(_changes.owned, tensors), output[4])
     ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(*(x for x in output if x.numel() == 0 or not x.is_floating_point()))
 
 
 def _gradients(ctx, grads):
-    _changes.check(ctx.held)
     return _first(general_backward, grads, ctx.saved_tensors, ctx.texts, ctx.needs_input_grad[0]), None
 
 
@@ -165,18 +170,18 @@ torch.library.register_autograd("attn::general", _gradients, setup_context=_keep
 
 
 def _keep_backward(ctx, inputs, output):
-    grads, ctx.given, tensors, ctx.texts, ctx.wanted = inputs
+    grads, ctx.given, tensors, ctx.texts, ctx.wanted, stamps = inputs
     ctx.count = len(grads)
-    ctx.save_for_backward(*grads, *tensors)
+    ctx.save_for_backward(*grads, *tensors, stamps)
 
 
 def _second_gradients(ctx, flows):
-    grads, tensors = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
-    found = general_second([x.contiguous() for x in flows], list(grads), ctx.given, list(tensors), ctx.texts, ctx.wanted)
+    grads, (*tensors, stamps) = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
+    found = general_second([x.contiguous() for x in flows], list(grads), ctx.given, tensors, ctx.texts, ctx.wanted, stamps)
     for_tensors = [None] * len(tensors)
     for n, x in zip(ctx.wanted, found):
         for_tensors[n] = x
-    return found[len(ctx.wanted) :], None, for_tensors, None, None
+    return found[len(ctx.wanted) :], None, for_tensors, None, None, None
 
 
 torch.library.register_autograd("attn::general_backward", _second_gradients, setup_context=_keep_backward)
@@ -209,10 +214,9 @@ class _Transformed(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *grads):
-        def apply(grads, given, tensors, texts, wanted):
-            return _TransformedBackward.apply(given, texts, wanted, *grads, *tensors)
+        def apply(grads, given, tensors, texts, wanted, stamps):
+            return _TransformedBackward.apply(given, texts, wanted, *grads, *tensors, stamps)
 
-        _changes.check(ctx.held)
         return None, *_first(apply, grads, ctx.saved_tensors, ctx.texts, ctx.needs_input_grad[1:])
 
     @staticmethod
@@ -223,7 +227,8 @@ class _Transformed(torch.autograd.Function):
 class _TransformedBackward(torch.autograd.Function):
     @staticmethod
     def forward(given, texts, wanted, *tensors):
-        return tuple(general_backward(list(tensors[: len(given)]), given, list(tensors[len(given) :]), texts, wanted))
+        *tensors, stamps = tensors
+        return tuple(general_backward(tensors[: len(given)], given, tensors[len(given) :], texts, wanted, stamps))
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -234,7 +239,7 @@ class _TransformedBackward(torch.autograd.Function):
     def backward(ctx, *flows):
         count = len(ctx.given)
         found = _TransformedSecond.apply(ctx.given, ctx.texts, ctx.wanted, *(x.contiguous() for x in flows), *ctx.saved_tensors)
-        for_tensors = [None] * (len(ctx.saved_tensors) - count)
+        for_tensors = [None] * (len(ctx.saved_tensors) - count)  # and for the stamps
         for n, x in zip(ctx.wanted, found):
             for_tensors[n] = x
         return None, None, None, *found[len(ctx.wanted) :], *for_tensors
@@ -247,8 +252,9 @@ class _TransformedBackward(torch.autograd.Function):
 class _TransformedSecond(torch.autograd.Function):
     @staticmethod
     def forward(given, texts, wanted, *tensors):
+        *tensors, stamps = tensors
         flows, grads = tensors[: len(wanted)], tensors[len(wanted) : len(wanted) + len(given)]
-        return tuple(general_second(list(flows), list(grads), given, list(tensors[len(wanted) + len(given) :]), texts, wanted))
+        return tuple(general_second(flows, grads, given, tensors[len(wanted) + len(given) :], texts, wanted, stamps))
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -288,7 +294,7 @@ def attention(q, k, v, options):
         options = (*options[:at], _call.draw_seed(), *options[at + 1 :])
     tensors, texts = encode(q, k, v, options)
     results = _Transformed.apply(texts, *tensors) if _call.is_transformed() else general(tensors, texts)
-    output, weights, keys, logsumexp = results
+    output, weights, keys, logsumexp, _ = results
     none, pair = _weights_shapes(q, k, texts)
     weights = None if none is None else weights if pair is None else (weights, keys)
     return output, weights, logsumexp if text_of(texts, "return_logsumexp") == "b1" else None

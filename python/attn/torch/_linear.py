@@ -1,13 +1,14 @@
 # python/attn/torch/_linear.py: linear maps by attn's matrix products, as operators of torch.
 """x W^T + b with the library's order of sums: the bits of a row do not depend on the batch or the number of threads."""
 
+import math
 from typing import Optional
 
 import torch
 from torch import Tensor
 
 from attn import _core
-from attn.torch import _call, _ops
+from attn.torch import _call, _changes, _ops
 
 
 @torch.library.custom_op("attn::mm", mutates_args=(), device_types="cpu")
@@ -26,8 +27,10 @@ def _(a, b):
     return a.new_empty((a.shape[0], b.shape[1]))
 
 
-def _keep_both(ctx, inputs, output):
-    ctx.save_for_backward(*inputs[:2])
+def _keep_factors(ctx, inputs, output=None):
+    """What the gradients that are wanted need: a factor that is not kept may be changed after the call, as with torch's own."""
+    needs = ctx.needs_input_grad
+    ctx.save_for_backward(*(_changes.owned(x) if needed else None for x, needed in zip(inputs[:2], needs[1::-1])))
 
 
 def _mm_gradients(ctx, grad):
@@ -37,7 +40,7 @@ def _mm_gradients(ctx, grad):
     return da, db
 
 
-torch.library.register_autograd("attn::mm", _mm_gradients, setup_context=_keep_both)
+torch.library.register_autograd("attn::mm", _mm_gradients, setup_context=_keep_factors)
 
 
 @torch.library.custom_op("attn::linear", mutates_args=(), device_types="cpu")
@@ -59,11 +62,16 @@ def _(x, weight, bias):
 
 def _linear_gradients(ctx, grad, product=mm):
     x, weight = ctx.saved_tensors
-    rows = grad.reshape(-1, grad.shape[-1])
-    dx = product(rows, weight).view(x.shape) if ctx.needs_input_grad[0] else None
-    dw = product(rows.t(), x.reshape(-1, x.shape[-1])) if ctx.needs_input_grad[1] else None
+    rows = _rows(grad)
+    dx = product(rows, weight).view(*grad.shape[:-1], weight.shape[1]) if ctx.needs_input_grad[0] else None
+    dw = product(rows.t(), _rows(x)) if ctx.needs_input_grad[1] else None
     db = rows.sum(0) if ctx.needs_input_grad[2] else None
     return dx, dw, db
+
+
+def _rows(x):
+    """A matrix of the last dim's rows, be there none or be they of no numbers."""
+    return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
 class _Direct(torch.autograd.Function):
@@ -71,28 +79,17 @@ class _Direct(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, weight, bias):
-        ctx.save_for_backward(x, weight)
+        _keep_factors(ctx, (x, weight))
         return linear_direct(x, weight, bias)
 
     @staticmethod
     def backward(ctx, grad):
         if _call.is_forward():
             return _linear_gradients(ctx, grad, torch.mm)
-        if torch.is_grad_enabled() or not _call.is_direct_backward(grad):
-            return _linear_gradients(ctx, grad)
-        x, weight = ctx.saved_tensors
-        rows = grad.reshape(-1, grad.shape[-1])
-        dx = dw = db = None
-        if ctx.needs_input_grad[0]:
-            dx = _product(rows, weight).view(x.shape)
-        if ctx.needs_input_grad[1]:
-            dw = _product(rows.t(), x.reshape(-1, x.shape[-1]))
-        if ctx.needs_input_grad[2]:
-            db = rows.sum(0)
-        return dx, dw, db
+        return _linear_gradients(ctx, grad, mm if torch.is_grad_enabled() or not _call.is_direct_backward(grad) else _product)
 
 
-torch.library.register_autograd("attn::linear", _linear_gradients, setup_context=_keep_both)
+torch.library.register_autograd("attn::linear", _linear_gradients, setup_context=_keep_factors)
 
 
 # --- batches and transforms --------------------------------------------------------------------------------------------
@@ -115,7 +112,7 @@ class _TransformedMm(torch.autograd.Function):
     def forward(a, b):
         return mm(a, b)
 
-    setup_context = staticmethod(_keep_both)
+    setup_context = staticmethod(_keep_factors)
 
     backward = staticmethod(_mm_gradients)
 
@@ -131,7 +128,7 @@ class _Transformed(torch.autograd.Function):
     def forward(x, weight, bias):
         return _linear(x, weight, bias)
 
-    setup_context = staticmethod(_keep_both)
+    setup_context = staticmethod(_keep_factors)
 
     backward = staticmethod(_linear_gradients)
 

@@ -6,7 +6,7 @@ from typing import Optional
 import torch
 from torch import Tensor
 
-from attn.torch import _call, _definition
+from attn.torch import _call, _changes, _definition
 from attn.torch._call import Numbers, seed_of
 
 WEIGHTS = ("none", "full", "head_average")
@@ -96,7 +96,7 @@ def _keep(ctx, inputs, output):
     *tensors, scale, softcap, causal, window_left, window_right, bottom_right, dropout_p, weights = inputs
     ctx.numbers = _numbers(scale, softcap, causal, window_left, window_right, bottom_right, dropout_p)
     ctx.weights = weights
-    ctx.save_for_backward(*tensors, output[0], output[2], output[3])
+    ctx.save_for_backward(*map(_changes.owned, tensors), output[0], output[2], output[3])
     ctx.mark_non_differentiable(*output[2:], *(() if weights else output[1:2]))
     ctx.set_materialize_grads(False)
 
@@ -126,7 +126,7 @@ def _keep_backward(ctx, inputs, output):
     grad_output, *operands, seed, _, _, _ = inputs[:11]
     ctx.numbers = Numbers(*inputs[11:18])
     ctx.wants = inputs[18:]
-    ctx.save_for_backward(grad_output, *operands, seed)
+    ctx.save_for_backward(grad_output, *map(_changes.owned, operands), seed)
     ctx.set_materialize_grads(False)
 
 
@@ -144,9 +144,9 @@ torch.library.register_autograd("attn::attention_backward", _second_gradients, s
 
 
 def calls_of_items(apply, info, in_dims, args):
-    """The results of one call after another; of a batch of none those of one item, for their shapes."""
+    """The results of one call after another; of a batch of none those of one item, for their shapes and their history: the sum of no item."""
     none = info.batch_size == 0
-    item = lambda x, d, n: x if d is None else x.new_zeros(x.shape[:d] + x.shape[d + 1 :]) if none else x.select(d, n)  # noqa: E731
+    item = lambda x, d, n: x if d is None else x.sum(d, dtype=x.dtype) if none else x.select(d, n)  # noqa: E731
     return [apply(*(item(x, d, n) for x, d in zip(args, in_dims))) for n in range(max(1, info.batch_size))]
 
 
@@ -164,7 +164,7 @@ def _folded(x, d, info, batch):
     x = x.movedim(d, 0) if d is not None else x.expand(info.batch_size, *x.shape)
     if batch is not None and x.shape[1] != batch:
         x = x.expand(x.shape[0], batch, *x.shape[2:])
-    return x.reshape(-1, *x.shape[2:])
+    return x.flatten(0, 1)
 
 
 def _unfolded(results, info):
@@ -249,7 +249,8 @@ class Direct(torch.autograd.Function):
     def forward(ctx, q, k, v, mask, bias, sinks, seed, numbers, weights):
         output, matrix, maximum, total = _call.forward((q, k, v, mask, bias, sinks), numbers, seed_of(seed), WEIGHTS[weights], saves=True)
         ctx.numbers, ctx.weights = numbers, weights
-        ctx.save_for_backward(q, k, v, mask, bias, sinks, seed, output, maximum, total)
+        operands = (*map(_changes.owned, (q, k, v)), _changes.owned_mask(mask), _changes.owned(bias), _changes.owned(sinks))
+        ctx.save_for_backward(*operands, seed, output, maximum, total)
         ctx.set_materialize_grads(False)
         return output, matrix
 

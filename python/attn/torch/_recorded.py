@@ -10,6 +10,7 @@ from attn.torch import _call, _changes
 _DROPOUT_P = _core.attention_options.index("dropout_p")
 _SEED = _core.attention_options.index("dropout_seed")
 _OUT = _core.attention_options.index("out")
+_NAMES = ("q", "k", "v", *_core.attention_options)
 
 
 def _wants_gradient(x):
@@ -22,7 +23,7 @@ class _Arguments:
 
     def __init__(self, q, k, v, options):
         self.given = [q, k, v, *options]
-        self.places = [n for n, x in enumerate(self.given) if isinstance(x, torch.Tensor) and x.is_floating_point() and not x.is_inference()]
+        self.places = [n for n, x in enumerate(self.given) if isinstance(x, torch.Tensor) and x.is_floating_point()]
 
     def let_go(self):
         """The tensors to save, which are held no more but for leaves, whose memory is the caller's."""
@@ -30,7 +31,7 @@ class _Arguments:
         for n, x in zip(self.places, tensors):
             if not (x.is_leaf and x.requires_grad):
                 self.given[n] = None
-        return [x.detach() if x.is_leaf else x for x in tensors]  # of a leaf torch would see the memory that x.data = y gives it
+        return [_changes.owned(x.detach() if x.is_leaf else x) for x in tensors]  # of a leaf torch would see the memory that x.data = y gives it
 
     def over(self, tensors, with_leaves=False):
         """The call over the tensors that were saved; or, with its leaves themselves, what gradients of gradients flow to."""
@@ -39,6 +40,10 @@ class _Arguments:
             if call[n] is None or not with_leaves:
                 call[n] = x
         return *call[:3], tuple(call[3:])
+
+    def named(self, tensors):
+        """(name, tensor) of those that were saved, the output behind them."""
+        return zip((*(_NAMES[n] for n in self.places), "the output"), tensors)
 
 
 class _Recorded(torch.autograd.Function):
@@ -60,12 +65,13 @@ class _Recorded(torch.autograd.Function):
     def backward(ctx, *grads):
         _changes.check(ctx.read)
         arguments, tensors = ctx.arguments, ctx.saved_tensors
+        read = ctx.read + _changes.watched(arguments.named(tensors)) if torch.is_grad_enabled() else ctx.read  # the record has them all
         tape = _core.attention_resumed(*arguments.over(tensors), ctx.needs, tensors[len(arguments.places) :])
 
         def inputs():
             return [x for x, needed in zip(_core.attention_inputs(*arguments.over(tensors, with_leaves=True)), ctx.needs) if needed]
 
-        found = iter(_gradients(tape, ctx.read, grads, inputs))
+        found = iter(_gradients(tape, read, grads, inputs))
         return (None, *(next(found) if needed else None for needed in ctx.needs))
 
 

@@ -51,7 +51,7 @@ def _rank_four(x):
     """[B, H, T, D] of any rank from 2."""
     while x.dim() < 4:
         x = x.unsqueeze(0)
-    return x if x.dim() == 4 else x.reshape(-1, *x.shape[-3:])
+    return x.flatten(0, -4)
 
 
 def _grouped(query, key, value):

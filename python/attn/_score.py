@@ -1,0 +1,72 @@
+# python/attn/_score.py: what score functions are written with: tables and functions of expressions.
+"""Each calls the extension; where torch traces or transforms a call, attn.torch writes the function down (attn.torch._program)."""
+
+from typing import Any
+
+from attn import _core
+
+by_torch: Any = None  # attn.torch._program, once it is imported
+
+
+def _traced(*values: Any) -> Any:
+    """attn.torch._program where the values are of a function that it writes down, else None."""
+    if by_torch is None:
+        for x in values:
+            if hasattr(x, "__torch_function__"):
+                import attn.torch  # noqa: F401
+    return by_torch if by_torch is not None and by_torch.traced(*values) else None
+
+
+def _applied(name: str, *values: Any) -> Any:
+    by = _traced(*values)
+    return getattr(_core, name)(*values) if by is None else by.made(name, *values)
+
+
+class ScoreTable(_core.ScoreTable):
+    __doc__ = _core.ScoreTable.__doc__
+    __module__ = "attn"
+
+    def __new__(cls, values: Any, name: str | None = None) -> Any:
+        by = _traced(values)
+        return super().__new__(cls) if by is None else by.Table(values)
+
+    def __init__(self, values: Any, name: str | None = None) -> None:
+        super().__init__(values, name)
+        self._array = values.__reduce__()[1][0] if isinstance(values, _core.ScoreTable) else values
+
+    def __getitem__(self, index: Any) -> Any:
+        by = _traced(self._array, *(index if isinstance(index, tuple) else (index,)))
+        return super().__getitem__(index) if by is None else by.Table(self._array)[index]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of the array."""
+        return tuple(self._array.shape)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ScoreTable, (self._array, self.name)
+
+
+def where(condition: Any, a: Any, b: Any) -> Any:
+    """In a score function: a where the condition holds, else b."""
+    return _applied("where", condition, a, b)
+
+
+def exp(x: Any) -> Any:
+    """In a score function: e to the x."""
+    return _applied("exp", x)
+
+
+def tanh(x: Any) -> Any:
+    """In a score function: the hyperbolic tangent of x."""
+    return _applied("tanh", x)
+
+
+def minimum(a: Any, b: Any) -> Any:
+    """In a score function: the smaller of a and b."""
+    return _applied("minimum", a, b)
+
+
+def maximum(a: Any, b: Any) -> Any:
+    """In a score function: the larger of a and b."""
+    return _applied("maximum", a, b)
