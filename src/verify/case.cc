@@ -6,16 +6,21 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <charconv>
 #include <sstream>
 
 namespace attn::cases {
 namespace {
 
+/// The largest size a line may ask for: a slip of the finger should not ask for all memory.
+constexpr std::int64_t largest = std::int64_t{1} << 24;
+
 struct Count {
   const char* name;
   std::int64_t Case::* value;
   std::int64_t Case::* follows = nullptr;  // where it was not given
+  std::int64_t least = 1, most = largest;
 };
 constexpr Count counts[] = {{"B", &Case::batch},
                             {"Hq", &Case::q_heads},
@@ -23,17 +28,17 @@ constexpr Count counts[] = {{"B", &Case::batch},
                             {"Hv", &Case::v_heads, &Case::k_heads},
                             {"Tq", &Case::q_rows},
                             {"Tk", &Case::k_rows, &Case::q_rows},
-                            {"D", &Case::dim},
+                            {"D", &Case::dim, nullptr, 0},  // scores of nothing
                             {"Dv", &Case::value_dim, &Case::dim},
                             {"A", &Case::channels, &Case::dim},
                             {"M", &Case::m},
                             {"N", &Case::n},
-                            {"K", &Case::k},
-                            {"addend", &Case::bias_row},
-                            {"packed", &Case::packed},
+                            {"K", &Case::k, nullptr, 0},  // a sum of nothing
+                            {"addend", &Case::bias_row, nullptr, 0, 1},
+                            {"packed", &Case::packed, nullptr, 0, 1},
                             {"rows", &Case::rows},
-                            {"sinks", &Case::sinks},
-                            {"idle_us", &Case::idle_us}};
+                            {"sinks", &Case::sinks, nullptr, 0, 1},
+                            {"idle_us", &Case::idle_us, nullptr, 0}};
 
 struct Word {
   const char* name;
@@ -45,14 +50,12 @@ constexpr Word words[] = {{"score", &Case::score},     {"mask", &Case::mask},   
 struct Number {
   const char* name;
   double Case::* value;
+  double most = 1e6;
 };
-constexpr Number numbers[] = {{"scale", &Case::scale}, {"softcap", &Case::softcap}, {"temperature", &Case::temperature}, {"dropout", &Case::dropout}};
+constexpr Number numbers[] = {{"scale", &Case::scale}, {"softcap", &Case::softcap}, {"temperature", &Case::temperature}, {"dropout", &Case::dropout, 1}};
 
 constexpr const char* ops[] = {"attention", "attention_decode", "attention_backward", "matmul", "softmax", "log_softmax", "layer_norm", "rms_norm", "sum", "exp",
                                "log",       "tanh",             "sin",    "cos",     "sigmoid",     "silu",       "gelu",    "gelu_tanh"};
-/// The largest size a line may ask for: a slip of the finger should not ask for all memory.
-constexpr std::int64_t most = std::int64_t{1} << 24;
-
 template <typename T>
 T number_of(const std::string& field, const std::string& text, T least, T greatest) {
   T value{};
@@ -77,13 +80,28 @@ Dtype dtype_of(const std::string& op, const std::string& word) {
   throw ValueError(fmt::format("case: behind {} stands {}; it must be f32, f64, bf16 or f16", op, word.empty() ? "nothing" : fmt::format("\"{}\"", word)));
 }
 
+/// Of the tensors, and of what is computed of them: a line that takes all memory or a day is a slip too.
+void check_cost(const Case& c) {
+  constexpr double most_elements = 0x1p32, most_products = 0x1p42;
+  const auto product = [](auto... sizes) { return (static_cast<double>(sizes) * ...); };
+  const bool attends = c.is_attention();
+  const double pairs = product(c.batch, c.q_heads, c.q_rows, c.k_rows);
+  const double products = attends ? pairs * (c.score == "additive" ? product(c.channels) : product(c.dim) + product(c.value_dim)) : c.op == "matmul" ? product(c.m, c.n, c.k) : 0;
+  const bool dense = c.mask == "bool" || c.bias == "dense" || c.bias == "pairs" || c.bias == "item" || c.weights != "none";
+  const double elements = attends ? product(c.batch) * (product(c.q_heads, c.q_rows) + product(c.k_heads, c.k_rows)) * product(std::max(c.dim, c.value_dim)) + (dense ? pairs : 0)
+                          : c.op == "matmul" ? product(c.m, c.k) + product(c.k, c.n) + product(c.m, c.n)
+                                             : product(c.rows, c.n);
+  if (elements > most_elements || products > most_products)
+    throw ValueError(fmt::format("case: the sizes make {:.2g} elements and {:.2g} products; at most {:.2g} and {:.2g} are possible", elements, products, most_elements, most_products));
+}
+
 void set_field(Case& c, const std::string& name, const std::string& value) {
   for (const Count& count : counts)
-    if (name == count.name) return void(c.*count.value = number_of<std::int64_t>(name, value, 0, most));
+    if (name == count.name) return void(c.*count.value = number_of<std::int64_t>(name, value, count.least, count.most));
   for (const Word& word : words)
     if (name == word.name) return void(c.*word.value = value);
   for (const Number& number : numbers)
-    if (name == number.name) return void(c.*number.value = number_of<double>(name, value, 0, 1e6));
+    if (name == number.name) return void(c.*number.value = number_of<double>(name, value, 0, number.most));
   std::vector<std::string> known;
   for (const Count& count : counts) known.emplace_back(count.name);
   for (const Word& word : words) known.emplace_back(word.name);
@@ -119,6 +137,9 @@ Case parse_case(const std::string& line) {
   else one_of("layout", c.layout, {"plain", "turned"});
   for (const Count& count : counts)
     if (count.follows != nullptr && c.*count.value == 0) c.*count.value = c.*count.follows;
+  for (const auto& [name, heads] : {std::pair{"Hk", c.k_heads}, std::pair{"Hv", c.v_heads}})
+    if (c.q_heads % heads != 0) throw ValueError(fmt::format("case: {}={} does not divide Hq={}", name, heads, c.q_heads));
+  check_cost(c);
   return c;
 }
 

@@ -9,7 +9,7 @@
 namespace attn::cases {
 
 /// "attention f32 B=1 Hq=12 Tq=512 D=64 mask=causal": an op, a dtype, then fields in any order. A field that is not
-/// given has the value here; 0 means: as the one it follows.
+/// given has the value here; 0 stands for: as the one it follows.
 struct Case {
   std::string op = "attention";  // attention, attention_decode, attention_backward, matmul, softmax, log_softmax, layer_norm, sum, exp, tanh, ...
   Dtype dtype = Dtype::f32;

@@ -194,7 +194,6 @@ void attention_inputs(const Case& c, std::uint64_t seed, Inputs& in) {
   if (c.scale != 0) in.options.scale = c.scale;
   in.options.softcap = c.softcap;
   in.options.temperature = c.temperature;
-  if (c.dropout > 1) throw ValueError("case: dropout is a probability");
   if (c.is_backward() && c.score == "additive" && size_of(c.dtype) == 2)
     throw ValueError("case: the gradient of additive scores is of f32 or f64; 16 bits are widened before it");
   in.options.dropout_p = c.dropout;

@@ -9,6 +9,7 @@
 #include "verify/compare.h"
 #include "verify/same.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <map>
@@ -46,7 +47,7 @@ TEST(Verify, LinesAndCasesAreTheSame) {
 }
 
 TEST(Verify, LinesThatAreNoCasesSaySo) {
-  EXPECT_EQ(error_of<ValueError>([] { parse_case("attention f32 Tq=x"); }), "case: Tq=x is not understood; it must be a number from 0 to 16777216");
+  EXPECT_EQ(error_of<ValueError>([] { parse_case("attention f32 Tq=x"); }), "case: Tq=x is not understood; it must be a number from 1 to 16777216");
   EXPECT_EQ(error_of<ValueError>([] { parse_case("attention f32 causal"); }), "case: \"causal\" is not understood; a field reads name=value");
   EXPECT_EQ(error_of<ValueError>([] { parse_case("attention f32 lengths=some"); }), "case: lengths=some is not understood; there are none, keys, rows, starts, all, packed");
   EXPECT_EQ(error_of<ValueError>([] { parse_case("attention i64"); }), "case: behind attention stands \"i64\"; it must be f32, f64, bf16 or f16");
@@ -57,6 +58,26 @@ TEST(Verify, LinesThatAreNoCasesSaySo) {
   EXPECT_EQ(error_of<ValueError>([] { make_inputs(parse_case("attention_backward bf16 Tq=8 score=additive")); }),
             "case: the gradient of additive scores is of f32 or f64; 16 bits are widened before it");
   EXPECT_EQ(error_of<ValueError>([] { make_inputs(parse_case("matmul f32 M=2 N=2 K=2 addend=1")); }), "case: addend=1 needs layout=nt, as a linear layer has it");
+}
+
+TEST(Verify, SizesThatNoCaseHasSaySo) {
+  for (const std::string op : {"attention f32", "attention_decode bf16", "attention_backward f64", "matmul f32", "softmax f32", "layer_norm f32"})
+    for (const char* field : {"B", "Hq", "Hk", "Hv", "Tq", "Tk", "D", "Dv", "A", "M", "N", "K", "addend", "packed", "rows", "sinks", "idle_us", "softcap", "temperature", "dropout"})
+      for (const char* value : {"0", "-1", "99999999999", "9223372036854775808", "1e400", "nan", "inf", "x", "", "1.5", "0x10"}) {
+        const std::string line = fmt::format("{} {}={}", op, field, value);
+        SCOPED_TRACE(line);
+        try {
+          const VerifyReport report = verify({.line = line});
+          EXPECT_TRUE(report.passed()) << report.difference;
+        } catch (const Error& error) {
+          EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
+        }
+      }
+  EXPECT_EQ(error_of<ValueError>([] { parse_case("attention f32 Hq=0"); }), "case: Hq=0 is not understood; it must be a number from 1 to 16777216");
+  EXPECT_EQ(error_of<ValueError>([] { parse_case("attention f32 Hq=6 Hk=4"); }), "case: Hk=4 does not divide Hq=6");
+  EXPECT_EQ(error_of<ValueError>([] { parse_case("attention f32 Hq=4 Hk=2 Hv=3"); }), "case: Hv=3 does not divide Hq=4");
+  EXPECT_EQ(error_of<ValueError>([] { parse_case("matmul f32 M=16777216 N=16777216 K=16777216"); }),
+            "case: the sizes make 8.4e+14 elements and 4.7e+21 products; at most 4.3e+09 and 4.4e+12 are possible");
 }
 
 /// Every way this machine has, each on its own so that a failure names it.
