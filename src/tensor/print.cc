@@ -67,6 +67,19 @@ class Format {
   std::size_t width_ = 1;
 };
 
+/// ValueError where one makes no sense; numbers beyond what any tensor needs, which stand for no limit, become such as can be added.
+PrintOptions checked(PrintOptions options) {
+  constexpr int most_digits = 1000, unlimited = 1 << 29;
+  const std::pair<const char*, std::int64_t> fields[] = {
+      {"precision", options.precision}, {"threshold", options.threshold}, {"edge_items", options.edge_items}, {"line_width", options.line_width}};
+  for (const auto& [name, value] : fields)
+    if (value < 0) throw ValueError(fmt::format("to_string: {} is {}; it must be at least 0", name, value));
+  if (options.precision > most_digits) throw ValueError(fmt::format("to_string: precision is {}; it must be at most {}", options.precision, most_digits));
+  options.edge_items = std::min(options.edge_items, unlimited);
+  options.line_width = std::min(options.line_width, unlimited);
+  return options;
+}
+
 /// The elements that are shown of a summarised tensor.
 Tensor edges_of(Tensor x, std::int64_t edge) {
   for (int d = 0; d < x.dim(); ++d)
@@ -151,8 +164,9 @@ std::vector<std::string> suffixes_of(const Tensor& x, const PrintOptions& option
 
 }  // namespace
 
-std::string to_string(const Tensor& tensor, const PrintOptions& options) {
+std::string to_string(const Tensor& tensor, const PrintOptions& given) {
   constexpr int indent = 7;  // of "tensor("
+  const PrintOptions options = checked(given);
   if (!tensor.defined()) return "tensor(undefined)";
   const Tensor x = tensor.detach();
   std::string text = "tensor(" + (x.numel() ? Printer(x, options).text(x, indent) : "[]");
