@@ -45,6 +45,9 @@ bool is_one_of(const std::string& name, const std::vector<std::string>& names) {
                   meant.empty() ? fmt::format("there are {}", fmt::join(known, ", ")) : fmt::format("did you mean {}?", meant)));
 }
 
+/// Metadata that other programs write: what PyTorch calls "format", and names in a program's own part, "modelspec.title".
+bool is_foreign(const std::string& name) { return name == "format" || name.find_first_of(".:/") != std::string::npos; }
+
 double number_of(const std::string& name, const json& value) {
   if (value.is_number()) return value.get<double>();
   if (value.is_boolean()) return value.get<bool>() ? 1 : 0;
@@ -204,7 +207,8 @@ Call from_safetensors(const std::string& path, const std::string& content) {
     (is_one_of(name, kTensors) ? call.tensors : call.tables)[name] = tensor;
   }
   for (const auto& [name, value] : file.metadata)
-    if (is_one_of(name, kSettings)) call.settings[name] = value;  // other metadata ("format": "pt") is not ours
+    if (is_one_of(name, kSettings)) call.settings[name] = value;
+    else if (!is_foreign(name)) unknown_name(path, name);
   return call;
 }
 

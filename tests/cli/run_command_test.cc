@@ -204,6 +204,18 @@ TEST(RunCommand, MistakesInTheFileAreNamed) {
   }
 }
 
+TEST(RunCommand, MetadataThatIsNoOptionIsNamed) {
+  const Folder folder;
+  const Inputs in = inputs();
+  const auto run_with = [&](const std::string& name) {
+    save_safetensors(folder.file("in.safetensors"), {{"q", in.q}, {"k", in.k}, {"v", in.v}}, {{name, "1"}});
+    return attn_says("run " + folder.file("in.safetensors"));
+  };
+  EXPECT_NE(run_with("temprature").err.find("there is no \"temprature\"; did you mean temperature?"), std::string::npos);
+  EXPECT_EQ(run_with("window").code, 1);
+  for (const char* foreign : {"format", "modelspec.title"}) EXPECT_EQ(run_with(foreign).code, 0) << foreign;
+}
+
 TEST(InfoCommand, SaysWhatTheLibrarySays) {
   const nlohmann::json document = nlohmann::json::parse(attn_says("info --json").out);
   EXPECT_EQ(document.at("version"), version());
