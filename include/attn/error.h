@@ -8,11 +8,13 @@
 
 namespace attn {
 
-/// Everything the library throws on purpose. The text is one line; a mask that does not say how rows stand against keys adds
-/// the two pictures below it.
+/// Everything the library throws on purpose. The text is one line that is safe to print: a control character or a byte that is not
+/// UTF-8 is written as \x1B, and of more than 1000 bytes the middle is left out. A mask that does not say how rows stand against keys
+/// adds the two pictures below it.
 class ATTN_API Error : public std::runtime_error {
  public:
-  using std::runtime_error::runtime_error;
+  explicit Error(const std::string& text);
+  Error(const std::string& text, const std::string& picture);
 };
 
 /// Sizes that do not fit together.

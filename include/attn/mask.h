@@ -72,7 +72,7 @@ class ATTN_API Mask {
   /// shows the place that was not understood and the names there are. Tensor masks have no notation.
   static Mask parse(const std::string& text);
 
-  /// The picture, one line a row: a mark where the row sees the key, a dot where not; batch item and head chosen.
+  /// The picture, one line a row: a mark where the row sees the key, a dot where not; of more than 128 the first and last 32.
   std::string print(std::int64_t q_rows, std::int64_t k_rows, const Lengths& lengths = {}, std::int64_t batch = 0, std::int64_t head = 0) const;
   /// As a dense bool [B, H, Tq, Tk] (tests, small pictures).
   Tensor dense(std::int64_t batch, std::int64_t heads, std::int64_t q_rows, std::int64_t k_rows, const Lengths& lengths = {}) const;

@@ -120,11 +120,12 @@ bool is_bottom_right(Align align, const std::string& what, const ScoreShape& sha
   if (align == Align::unset && !lengths.query_start.defined()) {
     const auto [q_rows, k_rows] = uneven(shape);
     if (q_rows != k_rows)
-      throw ShapeError(fmt::format("{}: {} does not say how {} rows stand against {} keys; it needs an alignment, top_left or bottom_right{}{}",
+      throw ShapeError(fmt::format("{}: {} does not say how {} rows stand against {} keys; it needs an alignment, top_left or bottom_right{}",
                                    shape.function, what, q_rows, k_rows,
                                    what == "causal"   ? ", as in causal(bottom_right)"
                                    : what == "window" ? fmt::format(", as in window({}, {}, bottom_right)", left, right)
-                                                      : "", both_pictures(q_rows, k_rows, left, right)));
+                                                      : ""),
+                       both_pictures(q_rows, k_rows, left, right));
   }
   return align == Align::bottom_right;
 }

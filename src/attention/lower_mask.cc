@@ -16,14 +16,6 @@ using kernels::MaskOp;
 
 bool is_join(const Expression& e) { return e.kind == Kind::both || e.kind == Kind::either; }
 
-/// Values that wait on the stack while `e` is evaluated, its deeper part first.
-int depth(const Expression& e) {
-  if (e.kind == Kind::negation) return depth(*e.a);
-  if (!is_join(e)) return 1;
-  const int a = depth(*e.a), b = depth(*e.b);
-  return std::max(std::max(a, b), std::min(a, b) + 1);
-}
-
 bool is_band(const MaskNode& node) { return node.op == MaskOp::causal || node.op == MaskOp::window; }
 
 /// causal and windows that count from the same end are one window: kernels know one band's tiles without looking at each row.
@@ -44,21 +36,35 @@ class Lowering {
   std::vector<MaskNode> nodes;
   int top = -1;  // the place of `cut`
 
-  void emit(const Expression& e) {
-    if (e.kind == Kind::negation) {
-      emit(*e.a);
-      nodes.push_back({.op = MaskOp::op_not});
-    } else if (is_join(e)) {
-      const bool swap = depth(*e.a) < depth(*e.b);
-      const std::size_t first = nodes.size();
-      emit(swap ? *e.b : *e.a);
-      const std::size_t second = nodes.size();
-      emit(swap ? *e.a : *e.b);
-      if (e.kind == Kind::both && second == first + 1 && nodes.size() == second + 1 && join_bands(nodes[first], nodes[second])) nodes.pop_back();
-      else nodes.push_back({.op = e.kind == Kind::both ? MaskOp::op_and : MaskOp::op_or});
-    } else {
-      if (&e == cut_) top = static_cast<int>(nodes.size());
-      nodes.push_back(leaf(e));
+  /// Postfix, of two parts first the one that needs more room. By a list of its own in place of recursion: a tree may be deep.
+  void emit(const Expression& whole) {
+    struct Open {
+      const Expression* e;
+      int parts = 0;            // emitted
+      std::size_t begin[2]{};   // where each begins in `nodes`
+    };
+    std::vector<Open> open{{&whole}};
+    while (!open.empty()) {
+      Open& at = open.back();
+      const Expression& e = *at.e;
+      if (at.parts < (is_join(e) ? 2 : e.kind == Kind::negation ? 1 : 0)) {
+        const bool swap = e.b != nullptr && e.a->waiting < e.b->waiting, second = at.parts == 1;
+        at.begin[at.parts++] = nodes.size();
+        open.push_back({swap != second ? e.b.get() : e.a.get()});
+        continue;
+      }
+      if (e.kind == Kind::negation) {
+        nodes.push_back({.op = MaskOp::op_not});
+      } else if (!is_join(e)) {
+        if (&e == cut_) top = static_cast<int>(nodes.size());
+        nodes.push_back(leaf(e));
+      } else if (const auto [first, second] = at.begin;
+                 e.kind == Kind::both && second == first + 1 && nodes.size() == second + 1 && join_bands(nodes[first], nodes[second])) {
+        nodes.pop_back();
+      } else {
+        nodes.push_back({.op = e.kind == Kind::both ? MaskOp::op_and : MaskOp::op_or});
+      }
+      open.pop_back();
     }
   }
 
@@ -111,11 +117,15 @@ class Lowering {
 };
 
 /// The first `documents` that the whole expression is cut by: at the top, joined by & alone.
-const Expression* top_documents(const Expression& e) {
-  if (e.kind == Kind::documents) return &e;
-  if (e.kind != Kind::both) return nullptr;
-  const Expression* found = top_documents(*e.a);
-  return found ? found : top_documents(*e.b);
+const Expression* top_documents(const Expression& whole) {
+  std::vector<const Expression*> next{&whole};
+  while (!next.empty()) {
+    const Expression& e = *next.back();
+    next.pop_back();
+    if (e.kind == Kind::documents) return &e;
+    if (e.kind == Kind::both) next.insert(next.end(), {e.b.get(), e.a.get()});
+  }
+  return nullptr;
 }
 
 }  // namespace

@@ -17,6 +17,8 @@ constexpr std::int64_t most_parts = 100'000;
 Mask make(Expression expression) {
   for (const Expression::Part& part : {expression.a, expression.b})
     if (part) expression.depth = std::max(expression.depth, part->depth + 1), expression.parts += part->parts;
+  if (const Expression::Part &a = expression.a, &b = expression.b; a)
+    expression.waiting = !b ? a->waiting : a->waiting == b->waiting ? a->waiting + 1 : std::max(a->waiting, b->waiting);
   if (expression.parts > most_parts)
     throw ValueError("Mask: the expression has more than " + std::to_string(most_parts) + " parts; join many masks as one tensor");
   if (expression.depth > most_levels)
@@ -53,6 +55,22 @@ Mask of_tensor(const char* name, const Tensor& booleans, bool sees) {
 }
 
 }  // namespace
+
+void Expression::let_go() noexcept {
+  Part list;  // linked through the parts themselves
+  const auto take = [&list](Part& part) {
+    if (part.use_count() != 1) return part.reset();
+    Part(part).reset();  // its count is written, not only read: what other threads did before they let it go is over
+    part->next = std::move(list);
+    list = std::move(part);
+  };
+  take(a), take(b);
+  while (list != nullptr) {
+    const Part part = std::move(list);
+    list = std::move(part->next);
+    take(part->a), take(part->b);
+  }
+}
 
 Mask Mask::causal(Align align) { return make({.kind = Kind::causal, .align = align}); }
 

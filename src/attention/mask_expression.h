@@ -15,9 +15,16 @@ struct Mask::Expression {
   Tensor first = {}, second = {};       // prefix: n; documents: ids of rows, of keys; dense: bool
   bool sees = true;                     // dense: the element that means "sees"
   const char* name = "";                // dense: attend, block, key_padding
-  Part a = {}, b = {};                  // both, either: a, b; negation: a
-  int depth = 1;                        // levels of the tree: bounded, because it is walked by recursion
+  mutable Part a = {}, b = {};          // both, either: a, b; negation: a
+  mutable Part next = {};               // of those that are let go
+  int depth = 1;                        // levels of the tree: bounded
+  int waiting = 1;                      // values that wait while it is evaluated, the part that needs more of them first
   std::int64_t parts = 1;               // of the tree, shared ones each time: bounded, because it is walked and written out
+
+  ~Expression() { let_go(); }
+
+ private:
+  void let_go() noexcept;  // without recursion, whatever the depth, and without memory
 };
 
 }  // namespace attn

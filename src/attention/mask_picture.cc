@@ -37,21 +37,40 @@ class Viewed {
 };
 
 void check_sizes(const char* function, std::initializer_list<std::int64_t> sizes) {
-  for (const std::int64_t size : sizes)
+  constexpr std::int64_t most = std::int64_t{1} << 40;  // so that no position leaves 64 bits
+  for (const std::int64_t size : sizes) {
     if (size < 0) throw ShapeError(fmt::format("{}: a size is {}; sizes are at least 0", function, size));
+    if (size > most) throw ShapeError(fmt::format("{}: a size is {}; sizes are at most 2^40", function, size));
+  }
 }
 
 /// Raises both to the sizes that the expression's tensors have.
-void raise_to(const Mask::Expression& e, std::int64_t& batches, std::int64_t& heads) {
+void raise_to(const Mask::Expression& whole, std::int64_t& batches, std::int64_t& heads) {
   using Kind = Mask::Expression::Kind;
-  for (const auto& part : {e.a, e.b})
-    if (part) raise_to(*part, batches, heads);
-  for (const Tensor& x : {e.first, e.second}) {
-    if (!x.defined()) continue;
-    const bool has_batch = e.kind == Kind::prefix || x.dim() == (e.kind == Kind::documents ? 2 : 4);
-    if (has_batch) batches = std::max(batches, x.size(0));
-    if (e.kind == Kind::dense && x.dim() >= 3) heads = std::max(heads, x.size(-3));
+  std::vector<const Mask::Expression*> next{&whole};
+  while (!next.empty()) {
+    const Mask::Expression& e = *next.back();
+    next.pop_back();
+    for (const auto* part : {&e.a, &e.b})
+      if (*part) next.push_back(part->get());
+    for (const Tensor& x : {e.first, e.second}) {
+      if (!x.defined()) continue;
+      const bool has_batch = e.kind == Kind::prefix || x.dim() == (e.kind == Kind::documents ? 2 : 4);
+      if (has_batch) batches = std::max(batches, x.size(0));
+      if (e.kind == Kind::dense && x.dim() >= 3) heads = std::max(heads, x.size(-3));
+    }
   }
+}
+
+/// The places of `size` that a picture has room for, -1 where some are left out.
+std::vector<std::int64_t> shown_of(std::int64_t size) {
+  constexpr std::int64_t most = 128, edge = 32;
+  std::vector<std::int64_t> places;
+  for (std::int64_t n = 0; n < size; ++n) {
+    if (size > most && n == edge) places.push_back(-1), n = size - edge;
+    places.push_back(n);
+  }
+  return places;
 }
 
 std::string rows_text(std::int64_t first, std::int64_t last) {
@@ -68,11 +87,14 @@ std::string Mask::print(std::int64_t q_rows, std::int64_t k_rows, const Lengths&
   if (expression_) raise_to(*expression_, batches, heads);
   const Viewed view(*this, {"Mask::print", batches, heads, q_rows, k_rows}, lengths);
   std::string picture;
-  for (std::int64_t i = 0; i < q_rows; ++i)
-    for (std::int64_t j = 0; j < k_rows; ++j) {
-      picture += view.sees(batch, head, i, j) ? "■" : "·";
-      picture += j + 1 < k_rows ? " " : "\n";
+  const std::vector<std::int64_t> keys = shown_of(k_rows);
+  for (const std::int64_t i : shown_of(k_rows > 0 ? q_rows : 0)) {
+    for (std::size_t n = 0; n < (i < 0 ? 1 : keys.size()); ++n) {
+      if (n > 0) picture += ' ';
+      picture += i < 0 || keys[n] < 0 ? "…" : view.sees(batch, head, i, keys[n]) ? "■" : "·";
     }
+    picture += '\n';
+  }
   return picture;
 }
 

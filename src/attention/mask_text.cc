@@ -15,12 +15,7 @@ namespace {
 using Expression = Mask::Expression;
 using Kind = Expression::Kind;
 
-/// `strength` of what stands around: | 1, & 2, ~ 3.
-std::string text(const Expression& e, int strength) {
-  const auto joined = [&](const char* sign, int own) {
-    const std::string inner = fmt::format("{} {} {}", text(*e.a, own), sign, text(*e.b, own));
-    return own < strength ? fmt::format("({})", inner) : inner;
-  };
+std::string leaf_text(const Expression& e) {
   const std::string align = name_of(e.align);
   switch (e.kind) {
     case Kind::causal: return align.empty() ? "causal" : fmt::format("causal({})", align);
@@ -28,15 +23,40 @@ std::string text(const Expression& e, int strength) {
     case Kind::prefix: return e.first.defined() ? fmt::format("prefix({})", shape_of(e.first)) : fmt::format("prefix({})", e.n);
     case Kind::documents: return fmt::format("documents({})", shape_of(e.first));
     case Kind::dense: return fmt::format("{}({})", e.name, shape_of(e.first));
-    case Kind::none: return "none";
-    case Kind::negation: return fmt::format("~{}", text(*e.a, 3));
-    case Kind::both: return joined("&", 2);
-    case Kind::either: return joined("|", 1);
+    default: return "none";
   }
-  return {};
 }
 
-constexpr int most_terms = 1000;  // so that no text can exhaust the stack
+/// By a list of what is still to be written in place of recursion: a tree may be deep.
+std::string text_of(const Expression& whole) {
+  struct Piece {
+    const Expression* e;   // null: the sign
+    const char* sign;
+    int strength;          // of what stands around: | 1, & 2, ~ 3
+  };
+  std::vector<Piece> next{{&whole, "", 0}};
+  std::string text;
+  while (!next.empty()) {
+    const auto [e, sign, strength] = next.back();
+    next.pop_back();
+    if (e == nullptr) {
+      text += sign;
+    } else if (e->kind == Kind::negation) {
+      text += '~';
+      next.push_back({e->a.get(), "", 3});
+    } else if (e->kind == Kind::both || e->kind == Kind::either) {
+      const int own = e->kind == Kind::both ? 2 : 1;
+      if (own < strength) text += '(', next.push_back({nullptr, ")", 0});
+      next.insert(next.end(), {{e->b.get(), "", own}, {nullptr, own == 2 ? " & " : " | ", 0}, {e->a.get(), "", own}});
+    } else {
+      text += leaf_text(*e);
+    }
+  }
+  return text;
+}
+
+constexpr int most_terms = 1000;
+constexpr int most_levels = 100;  // of parentheses, so that no text can exhaust a stack, a thread's of 256 KiB included
 
 /// either := both ('|' both)*   both := term ('&' term)*   term := '~' term | '(' either ')' | name [ '(' arguments ')' ]
 class Parser : TextCursor {
@@ -63,10 +83,23 @@ class Parser : TextCursor {
   }
 
   Mask term() {
+    int negations = 0;
+    for (; take('~'); ++negations) count();
+    Mask mask = operand();
+    while (negations-- > 0) mask = ~mask;
+    return mask;
+  }
+
+  void count() {
     if (++terms_ > most_terms) fail(fmt::format("there are more than {} terms", most_terms));
-    if (take('~')) return ~term();
+  }
+
+  Mask operand() {
+    count();
     if (take('(')) {
+      if (++level_ > most_levels) fail(fmt::format("it is nested more than {} deep", most_levels));
       const Mask mask = either();
+      --level_;
       if (!take(')')) fail("a closing parenthesis was expected");
       return mask;
     }
@@ -122,12 +155,12 @@ class Parser : TextCursor {
     return value;
   }
 
-  int terms_ = 0;
+  int terms_ = 0, level_ = 0;
 };
 
 }  // namespace
 
-std::string Mask::to_string() const { return expression_ ? text(*expression_, 0) : "all"; }
+std::string Mask::to_string() const { return expression_ ? text_of(*expression_) : "all"; }
 std::ostream& operator<<(std::ostream& out, const Mask& mask) { return out << mask.to_string(); }
 
 Mask Mask::parse(const std::string& text) { return Parser(text).whole(); }

@@ -71,27 +71,28 @@ ScoreExpression function_of(Op op, const char* function, const ScoreExpression& 
   return make({.op = op, .kind = keeps ? a.node()->kind : Kind::number, .parts = {a.node()}});
 }
 
-/// The tree with every i without an alignment replaced; parts shared before stay shared.
-class Aligning {
- public:
-  explicit Aligning(Align align) : align_(align) {}
-
-  Node::Part of(const Node::Part& part) {
-    if (part->op == Op::row && part->align == Align::unset) return ScoreExpression::row(align_).node();
-    if (part->parts.empty()) return part;
-    if (const auto known = done_.find(part.get()); known != done_.end()) return known->second;
-    Node node = *part;
-    for (Node::Part& inner : node.parts) inner = of(inner);
-    const bool same = node.parts == part->parts;
-    return done_[part.get()] = same ? part : std::make_shared<const Node>(std::move(node));
-  }
-
- private:
-  Align align_;
-  std::map<const Node*, Node::Part> done_;
-};
-
 }  // namespace
+
+void Node::let_go() noexcept {
+  Node::Part list;  // linked through the parts themselves
+  const auto take = [&list](const Node& node) {
+    for (Part& part : node.parts) {
+      if (part.use_count() != 1) {
+        part.reset();
+        continue;
+      }
+      Part(part).reset();  // its count is written, not only read: what other threads did before they let it go is over
+      part->next = std::move(list);
+      list = std::move(part);
+    }
+  };
+  take(*this);
+  while (list != nullptr) {
+    const Part part = std::move(list);
+    list = std::move(part->next);
+    take(*part);
+  }
+}
 
 ScoreExpression ScoreExpression::score() { return make({.op = Op::score}); }
 ScoreExpression ScoreExpression::batch() { return make({.op = Op::batch, .kind = Kind::whole}); }
@@ -101,7 +102,18 @@ ScoreExpression ScoreExpression::key() { return make({.op = Op::key, .kind = Kin
 ScoreExpression ScoreExpression::number(double value) { return make({.op = Op::number, .number = value}); }
 ScoreExpression ScoreExpression::whole(std::int64_t value) { return make({.op = Op::whole, .kind = Kind::whole, .whole = value}); }
 
-ScoreExpression ScoreExpression::aligned(Align align) const { return empty() ? *this : ScoreExpression(Aligning(align).of(node_)); }
+ScoreExpression ScoreExpression::aligned(Align align) const {
+  if (empty()) return *this;
+  std::map<const Node*, Node::Part> done;  // parts shared before stay shared
+  for_each_part(node_, [&](const Node::Part& part) {
+    Node node = *part;
+    for (Node::Part& inner : node.parts) inner = done.at(inner.get());
+    const bool changed = node.parts != part->parts, turned = node.op == Op::row && node.align == Align::unset;
+    if (turned) node.align = align;
+    done[part.get()] = changed || turned ? std::make_shared<const Node>(std::move(node)) : part;
+  });
+  return ScoreExpression(done.at(node_.get()));
+}
 
 ScoreExpression operator+(const ScoreExpression& a, const ScoreExpression& b) { return arithmetic(Op::add, "+", a, b); }
 ScoreExpression operator-(const ScoreExpression& a, const ScoreExpression& b) { return arithmetic(Op::sub, "-", a, b); }
@@ -178,11 +190,7 @@ std::vector<ScoreExpression> ScoreExpression::lookups() const {
   std::vector<ScoreExpression> result;
   if (empty()) return result;
   std::map<const Node*, Node::Part> parts;  // the owners of the distinct values
-  const auto gather = [&](const auto& self, const Node::Part& part) -> void {
-    if (!parts.try_emplace(part.get(), part).second) return;
-    for (const Node::Part& inner : part->parts) self(self, inner);
-  };
-  gather(gather, node_);
+  for_each_part(node_, [&](const Node::Part& part) { parts[part.get()] = part; });
   for (const ScoreValues::Value& value : ScoreValues(*this).values)
     if (value.node->op == Op::lookup && value.node->kind == Kind::number) result.emplace_back(parts.at(value.node));
   return result;
@@ -190,20 +198,24 @@ std::vector<ScoreExpression> ScoreExpression::lookups() const {
 
 // --- distinct values ------------------------------------------------------------------------------------------------
 
-ScoreValues::ScoreValues(const ScoreExpression& expression) { add(*expression.node()); }
+ScoreValues::ScoreValues(const ScoreExpression& expression) { place(expression); }
 
-int ScoreValues::add(const Node& node) {
-  if (const auto seen = visited_.find(&node); seen != visited_.end()) return seen->second;
-  Value value{.node = &node, .parts = {}};
-  std::vector<std::uint64_t> key{static_cast<std::uint64_t>(node.op) << 8 | static_cast<std::uint64_t>(node.align), static_cast<std::uint64_t>(node.whole),
-                                 std::bit_cast<std::uint64_t>(node.number), reinterpret_cast<std::uint64_t>(node.tensor.impl())};
-  for (const Node::Part& part : node.parts) {
-    value.parts.push_back(add(*part));
-    key.push_back(static_cast<std::uint64_t>(value.parts.back()));
-  }
-  const auto [known, fresh] = known_.try_emplace(std::move(key), static_cast<int>(values.size()));
-  if (fresh) values.push_back(std::move(value));
-  return visited_[&node] = known->second;
+int ScoreValues::place(const ScoreExpression& expression) {
+  for_each_part(expression.node(), [&](const Node::Part& part) {
+    const Node& node = *part;
+    if (visited_.contains(&node)) return;
+    Value value{.node = &node, .parts = {}};
+    std::vector<std::uint64_t> key{static_cast<std::uint64_t>(node.op) << 8 | static_cast<std::uint64_t>(node.align), static_cast<std::uint64_t>(node.whole),
+                                   std::bit_cast<std::uint64_t>(node.number), reinterpret_cast<std::uint64_t>(node.tensor.impl())};
+    for (const Node::Part& inner : node.parts) {
+      value.parts.push_back(visited_.at(inner.get()));
+      key.push_back(static_cast<std::uint64_t>(value.parts.back()));
+    }
+    const auto [known, fresh] = known_.try_emplace(std::move(key), static_cast<int>(values.size()));
+    if (fresh) values.push_back(std::move(value));
+    visited_[&node] = known->second;
+  });
+  return visited_.at(expression.node().get());
 }
 
 }  // namespace attn

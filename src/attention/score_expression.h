@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 
 namespace attn {
 
@@ -25,9 +26,32 @@ struct ScoreExpression::Node {
   std::int64_t whole = 0;       // whole
   Tensor tensor = {};           // lookup
   std::string name = {};        // lookup: of the tensor
-  std::vector<Part> parts = {};
-  int depth = 1;                // levels of the tree: bounded, because it is walked by recursion
+  mutable std::vector<Part> parts = {};
+  mutable Part next = {};       // of those that are let go
+  int depth = 1;                // levels of the tree: bounded
+
+  ~Node() { let_go(); }
+
+ private:
+  void let_go() noexcept;  // without recursion, whatever the depth, and without memory
 };
+
+/// visit(part) for each node below and the root itself, each once, operands before what uses them. Without recursion: a tree may be deep.
+template <typename F>
+void for_each_part(const ScoreExpression::Node::Part& root, F&& visit) {
+  std::vector<const ScoreExpression::Node::Part*> next{&root};
+  std::set<const ScoreExpression::Node*> seen;
+  while (!next.empty()) {
+    const ScoreExpression::Node::Part& part = *next.back();
+    const std::size_t before = next.size();
+    if (!seen.contains(part.get()))
+      for (std::size_t n = part->parts.size(); n-- > 0;)
+        if (!seen.contains(part->parts[n].get())) next.push_back(&part->parts[n]);
+    if (next.size() > before) continue;
+    if (seen.insert(part.get()).second) visit(part);
+    next.pop_back();
+  }
+}
 
 /// The expression's distinct values, operands before what uses them, the expression itself last. Equal subexpressions are one value.
 struct ScoreValues {
@@ -39,10 +63,9 @@ struct ScoreValues {
 
   explicit ScoreValues(const ScoreExpression& expression);
   /// The place of another expression's value among them, added where it is new.
-  int place(const ScoreExpression& expression) { return add(*expression.node()); }
+  int place(const ScoreExpression& expression);
 
  private:
-  int add(const ScoreExpression::Node& node);
   std::map<std::vector<std::uint64_t>, int> known_;
   std::map<const ScoreExpression::Node*, int> visited_;
 };

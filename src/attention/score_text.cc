@@ -38,32 +38,51 @@ const Infix* infix_of(Op op) {
 
 constexpr std::size_t most_text = 10000;  // shared parts are written out each time, so that a small expression can have an endless text
 
+/// By a list of what is still to be written in place of recursion: a tree may be deep.
 class Writer {
  public:
   std::string text;
 
-  /// `strength` of what stands around.
+  void write(const Node& whole) {
+    next_.push_back({&whole, "", 0});
+    while (!next_.empty() && text.size() <= most_text) {
+      const auto [node, sign, strength] = next_.back();
+      next_.pop_back();
+      if (node == nullptr) text += sign;
+      else write(*node, strength);
+    }
+  }
+
+ private:
+  struct Piece {
+    const Node* node;      // null: the sign
+    std::string_view sign;
+    int strength;          // of what stands around
+  };
+
   void write(const Node& node, int strength) {
-    if (text.size() > most_text) return;
     if (const Infix* infix = infix_of(node.op)) {
       // comparisons do not chain, and stand in parentheses beside & and |: that reads the same in C++ and in Python
       const bool comparison = infix->strength == strength_comparison, open = comparison ? strength > 0 : strength > infix->strength;
-      if (open) text += '(';
-      write(*node.parts[0], comparison ? strength_sum : infix->strength);
-      text += fmt::format(" {} ", infix->sign);
-      write(*node.parts[1], comparison ? strength_sum : infix->strength + 1);
-      if (open) text += ')';
+      if (open) text += '(', then(")");
+      then(*node.parts[1], comparison ? strength_sum : infix->strength + 1);
+      then(" ");
+      then(infix->sign);
+      then(" ");
+      then(*node.parts[0], comparison ? strength_sum : infix->strength);
     } else if (node.op == Op::neg || node.op == Op::op_not) {
-      if (strength > strength_sign) text += '(';
+      if (strength > strength_sign) text += '(', then(")");
       text += node.op == Op::neg ? '-' : '~';
-      write(*node.parts[0], strength_sign + 1);
-      if (strength > strength_sign) text += ')';
+      then(*node.parts[0], strength_sign + 1);
     } else {
       write_leaf(node, strength);
     }
   }
 
- private:
+  /// What comes next, before what was said so far.
+  void then(std::string_view sign) { next_.push_back({nullptr, sign, 0}); }
+  void then(const Node& node, int strength) { next_.push_back({&node, "", strength}); }
+
   void write_leaf(const Node& node, int strength) {
     switch (node.op) {
       case Op::number: return constant(number(node.number), strength);
@@ -75,7 +94,7 @@ class Writer {
       case Op::row: text += node.align == Align::unset ? "i" : node.align == Align::top_left ? "i(top_left)" : "i(bottom_right)"; return;
       case Op::lookup:
         text += node.name;
-        if (!node.parts.empty()) list(node, '[', ']');
+        if (!node.parts.empty()) list(node, "[", "]");
         return;
       case Op::abs: text += "abs"; break;
       case Op::exp: text += "exp"; break;
@@ -84,16 +103,16 @@ class Writer {
       case Op::max: text += "max"; break;
       default: text += "where";
     }
-    list(node, '(', ')');
+    list(node, "(", ")");
   }
 
-  void list(const Node& node, char open, char close) {
+  void list(const Node& node, std::string_view open, std::string_view close) {
     text += open;
-    for (std::size_t n = 0; n < node.parts.size(); ++n) {
-      if (n > 0) text += ", ";
-      write(*node.parts[n], 0);
+    then(close);
+    for (std::size_t n = node.parts.size(); n-- > 0;) {
+      then(*node.parts[n], 0);
+      if (n > 0) then(", ");
     }
-    text += close;
   }
 
   void constant(const std::string& digits, int strength) {
@@ -107,9 +126,11 @@ class Writer {
     if (digits.find_first_not_of("-0123456789") == std::string::npos) digits += ".0";
     return digits;
   }
+
+  std::vector<Piece> next_;
 };
 
-constexpr int most_levels = 200;  // of parentheses and signs, so that no text can exhaust the stack
+constexpr int most_levels = 100;  // of parentheses and signs, so that no text can exhaust a stack, a thread's of 256 KiB included
 
 /// By strength, loosest first: | & comparisons (which do not chain) sums products signs terms.
 class Parser : TextCursor {
@@ -123,14 +144,15 @@ class Parser : TextCursor {
   }
 
  private:
-  ScoreExpression joined(int strength) {
-    if (strength == strength_sign) return sign();
-    ScoreExpression left = joined(strength + 1);
-    while (const Infix* infix = take_infix(strength)) {
+  /// Operators of `least` strength or more, from left to right.
+  ScoreExpression joined(int least) {
+    ScoreExpression left = sign();
+    int most = strength_product;
+    while (const Infix* infix = take_infix(least, most)) {
       const std::size_t start = place_;
-      const ScoreExpression right = joined(strength + 1);
+      const ScoreExpression right = joined(infix->strength + 1);
       left = made(start, [&] { return join(infix->op, left, right); });
-      if (strength == strength_comparison) break;
+      most = infix->strength - (infix->strength == strength_comparison ? 1 : 0);  // comparisons do not chain
     }
     return left;
   }
@@ -267,12 +289,12 @@ class Parser : TextCursor {
     if (!take(sign)) fail(fmt::format("a closing {} was expected", sign));
   }
 
-  const Infix* take_infix(int strength) {
+  const Infix* take_infix(int least, int most) {
     skip();
     const std::string_view rest = std::string_view(text_).substr(place_);
     for (const Infix& infix : infixes) {
       if (!rest.starts_with(infix.sign)) continue;
-      if (infix.strength != strength) return nullptr;
+      if (infix.strength < least || infix.strength > most) return nullptr;
       place_ += std::string_view(infix.sign).size();
       return &infix;
     }
@@ -288,7 +310,7 @@ class Parser : TextCursor {
 std::string ScoreExpression::to_string() const {
   if (empty()) return "s";
   Writer writer;
-  writer.write(*node_, 0);
+  writer.write(*node_);
   if (writer.text.size() <= most_text) return writer.text;
   return writer.text.substr(0, most_text) + " ...";
 }

@@ -3,6 +3,8 @@
 #include "explain/scale.h"
 #include "explain/utf8.h"
 
+#include "text/unicode.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,6 +22,25 @@ std::string Ink::on_heat(double heat, std::string_view text) const {
   if (colour_ == TextOptions::Colour::rgb)
     return fmt::format("\x1b[{};48;2;{};{};{}m{}\x1b[0m", ink, colour.red, colour.green, colour.blue, text);
   return fmt::format("\x1b[{};48;5;{}m{}\x1b[0m", ink, palette_index(colour), text);
+}
+
+std::string fitted(const std::string& text, int width) {
+  int used = 0;
+  std::size_t cut = 0;  // bytes that leave a column for the sign of what is left out
+  bool coloured = false;
+  for (std::size_t at = 0; at < text.size();) {
+    if (text[at] == '\x1b') {
+      coloured = true;
+      at = std::min(text.find('m', at), text.size() - 1) + 1;
+      continue;
+    }
+    const text::Character character = text::character_at(text, at);
+    if (used + character.width > width) return text.substr(0, cut) + (coloured ? "\x1b[0m…" : "…");
+    used += character.width;
+    at += character.bytes;
+    if (used < width) cut = at;
+  }
+  return text;
 }
 
 Line line_of(std::string text) {

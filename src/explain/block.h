@@ -25,6 +25,9 @@ class Ink {
   TextOptions::Colour colour_;
 };
 
+/// The text, its end cut where it has more than `width` columns; codes of colour take none.
+std::string fitted(const std::string& text, int width);
+
 /// Text without escape codes is `width` columns wide.
 struct Line {
   std::string text;

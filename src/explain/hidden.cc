@@ -23,26 +23,26 @@ Hidden reason_of(const Mask::Expression& expression) {
   }
 }
 
-void collect(const Mask::Expression::Part& expression, const Dims& pairs, const Lengths& lengths, std::vector<Part>& parts) {
-  if (!expression) return;
-  if (expression->kind == Kind::both) {
-    collect(expression->a, pairs, lengths, parts);
-    collect(expression->b, pairs, lengths, parts);
-    return;
+/// visit(part) for the whole and, where visit says so, for its own parts; by a list in place of recursion: a tree may be deep.
+template <typename F>
+void walk(const Mask::Expression::Part& whole, F&& visit) {
+  std::vector<Mask::Expression::Part> next{whole};
+  while (!next.empty()) {
+    const Mask::Expression::Part part = std::move(next.back());
+    next.pop_back();
+    if (part && visit(part)) next.insert(next.end(), {part->b, part->a});
   }
-  parts.push_back({reason_of(*expression), Mask(expression).dense(pairs[0], pairs[1], pairs[2], pairs[3], lengths)});
-}
-
-bool tensors_in(const Mask::Expression::Part& expression) {
-  return expression &&
-         (expression->first.defined() || expression->second.defined() || tensors_in(expression->a) || tensors_in(expression->b));
 }
 
 }  // namespace
 
 std::vector<Hidden> hidden_pairs(const Mask& mask, const Dims& pairs, const Lengths& lengths) {
   std::vector<Part> parts;
-  collect(mask.expression(), pairs, lengths, parts);
+  walk(mask.expression(), [&](const Mask::Expression::Part& part) {
+    if (part->kind == Kind::both) return true;
+    parts.push_back({reason_of(*part), Mask(part).dense(pairs[0], pairs[1], pairs[2], pairs[3], lengths)});
+    return false;
+  });
   const auto limit = [&](const Tensor& given, std::int64_t b, std::int64_t all) {
     return given.defined() ? given.data<std::int64_t>()[b] : all;
   };
@@ -62,6 +62,10 @@ std::vector<Hidden> hidden_pairs(const Mask& mask, const Dims& pairs, const Leng
   return result;
 }
 
-bool holds_tensors(const Mask& mask) { return tensors_in(mask.expression()); }
+bool holds_tensors(const Mask& mask) {
+  bool found = false;
+  walk(mask.expression(), [&](const Mask::Expression::Part& part) { return !(found |= part->first.defined() || part->second.defined()); });
+  return found;
+}
 
 }  // namespace attn::explain_detail

@@ -46,7 +46,7 @@ std::string steps_json(const std::vector<ExplainStep>& steps, bool batch) {
 
 std::string to_json(const Explanation& explanation) {
   std::string result = fmt::format("{{\n  \"attn_explain\": {},\n  \"text\": {},\n", Explanation::version,
-                                   explanation.batch ? list_of(explanation.texts) : json_string(explanation.texts.at(0)));
+                                   explanation.batch ? list_of(explanation.texts) : json_string(explanation.texts.empty() ? "" : explanation.texts[0]));
   if (explanation.to) result += "  \"to\": " + json_string(*explanation.to) + ",\n";
   result += fmt::format("  \"language\": \"{}\",\n  \"mask\": {},\n", explanation.language == Language::zh ? "zh" : "en",
                         json_string(explanation.mask));

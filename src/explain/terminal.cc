@@ -72,7 +72,7 @@ class Terminal {
     }
   }
 
-  void line(const std::string& text) { text_ += text + "\n"; }
+  void line(const std::string& text) { text_ += fitted(text, width_) + "\n"; }
   std::string_view say(Phrase phrase) const { return explain_detail::say(explanation_.language, phrase); }
   template <typename... T>
   std::string say_with(Phrase phrase, const T&... values) const {

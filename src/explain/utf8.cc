@@ -8,11 +8,6 @@
 namespace attn::explain_detail {
 namespace {
 
-/// Controls, marks that reverse the direction of what follows, and code points XML has no place for.
-bool steers(char32_t c) {
-  return c < 0x20 || (c >= 0x7F && c < 0xA0) || (c >= 0x202A && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069) || (c & 0xFFFE) == 0xFFFE;
-}
-
 std::string spaces(int count) { return std::string(static_cast<std::size_t>(std::max(0, count)), ' '); }
 
 }  // namespace
@@ -21,7 +16,7 @@ std::string printable(std::string_view text) {
   std::string result;
   for (std::size_t at = 0; at < text.size();) {
     const text::CodePoint point = text::code_point_at(text, at);
-    if (point.value == text::not_a_character || steers(point.value)) result += "\xEF\xBF\xBD";
+    if (point.value == text::not_a_character || text::steers(point.value)) result += "\xEF\xBF\xBD";
     else result += text.substr(at, point.bytes);
     at += point.bytes;
   }

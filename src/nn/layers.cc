@@ -25,7 +25,7 @@ Tensor linear_weight(std::int64_t in_features, std::int64_t out_features, const 
 }
 
 std::optional<std::int64_t> padding_row(std::int64_t rows, const std::optional<std::int64_t>& padding_idx) {
-  if (!padding_idx) return std::nullopt;
+  if (!padding_idx || rows < 0) return std::nullopt;  // a table of such rows is refused next
   if (*padding_idx < -rows || *padding_idx >= rows)
     throw ValueError("Embedding: padding_idx is " + std::to_string(*padding_idx) + "; it must be from " + std::to_string(-rows) + " to " +
                      std::to_string(rows - 1));

@@ -77,7 +77,7 @@ constinit thread_local ThreadBlock this_scratch;
 }  // namespace
 
 void* allocate(std::size_t bytes, std::size_t front) {
-  if (bytes > SIZE_MAX / 2) throw std::bad_alloc();  // the C++ library would round the largest sizes up to 0
+  if (bytes > std::size_t{1} << 48) throw std::bad_alloc();  // more than there are addresses; the C++ library would round the largest sizes up to 0
   Header* const header = take(aligned(front), bytes);
   const std::size_t now = now_allocated.fetch_add(bytes, std::memory_order_relaxed) + bytes;
   std::size_t most = most_allocated.load(std::memory_order_relaxed);

@@ -47,6 +47,11 @@ Tensor filled_by(std::int64_t n, Dtype dtype, F&& function) {
   return result;
 }
 
+/// first + i * by: i * by alone may be beyond 64 bits.
+std::int64_t counted(std::int64_t first, std::int64_t by, std::int64_t i) {
+  return static_cast<std::int64_t>(static_cast<std::uint64_t>(first) + static_cast<std::uint64_t>(i) * static_cast<std::uint64_t>(by));
+}
+
 }  // namespace
 
 Tensor empty(Dims sizes, Dtype dtype) { return new_memory(sizes, dtype); }
@@ -55,7 +60,7 @@ std::size_t checked_bytes(const char* function, const Dims& sizes, Dtype dtype) 
   for (const std::int64_t size : sizes)
     if (size < 0) throw ShapeError(fmt::format("{}: sizes {} hold a negative one", function, to_string(sizes)));
   std::size_t bytes = 0;
-  if (__builtin_mul_overflow(static_cast<std::size_t>(sizes.product()), size_of(dtype), &bytes))
+  if (__builtin_mul_overflow(static_cast<std::size_t>(sizes.product()), size_of(dtype), &bytes) || bytes > PTRDIFF_MAX)
     throw ShapeError(fmt::format("{}: sizes {} need more bytes than 64 bits count", function, to_string(sizes)));
   return bytes;
 }
@@ -131,13 +136,13 @@ Tensor arange(Scalar start, Scalar end, Scalar step, std::optional<Dtype> dtype)
     if (by < 0) apart = -apart, each = -each;
     const std::uint64_t count = apart / each + (apart % each != 0);
     check(count < std::uint64_t{1} << 62);
-    return filled_by(static_cast<std::int64_t>(count), type, [&](std::int64_t i) { return first + i * by; });
+    return filled_by(static_cast<std::int64_t>(count), type, [&](std::int64_t i) { return counted(first, by, i); });
   }
   const double steps = (end.to_double() - start.to_double()) / width, length = std::ceil(steps);
   check(width != 0 && steps >= 0 && length < 0x1p62);
   if (!is_floating(type)) {
     const std::int64_t first = start.to_int(), by = step.to_int();
-    return filled_by(static_cast<std::int64_t>(length), type, [&](std::int64_t i) { return first + i * by; });
+    return filled_by(static_cast<std::int64_t>(length), type, [&](std::int64_t i) { return counted(first, by, i); });
   }
   return filled_by(static_cast<std::int64_t>(length), type, [&](std::int64_t i) { return start.to_double() + static_cast<double>(i) * width; });
 }

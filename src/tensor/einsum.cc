@@ -165,9 +165,9 @@ Tensor permuted(const Labelled& operand, const Labels& order) {
 }
 
 std::int64_t product_of(const Labels& labels, const std::map<int, std::int64_t>& sizes) {
-  std::int64_t result = 1;
-  for (const int label : labels) result *= sizes.at(label);
-  return result;
+  Dims found;
+  for (const int label : labels) found.push_back(sizes.at(label));
+  return found.product();
 }
 
 Labels joined(std::initializer_list<Labels> parts) {

@@ -1,7 +1,9 @@
 // src/tensor/extreme.cc: max, min, argmax, all and any: comparisons along a row, exact in every dtype.
+#include "runtime/floating_point.h"
 #include "runtime/parallel.h"
 #include "tensor/blocks.h"
 #include "tensor/elements.h"
+#include "tensor/iterate.h"
 #include "tensor/rows.h"
 
 #include <algorithm>
@@ -153,6 +155,18 @@ std::pair<Tensor, Tensor> largest_along(const char* function, const Tensor& x, i
   return extremes<Extreme::largest>(reduced_last(x.detach(), reduced), reduced_sizes(x.sizes(), reduced, keepdim));
 }
 
+/// Whether an element, as a truth, is `wanted`.
+bool holds(const Tensor& x, bool wanted) {
+  const runtime::DefaultFloatingPoint floating_point;  // where denormals are flushed they would be 0
+  bool found = false;
+  with_type(x.dtype(), [&]<typename T>(Type<T>) {
+    iterate(x.sizes(), {operand(x, x.sizes())}, [&](char* const* data, const std::int64_t* strides, std::int64_t n) {
+      for (std::int64_t i = 0; i < n && !found; ++i) found = convert<bool>(*reinterpret_cast<const T*>(data[0] + i * strides[0])) == wanted;
+    });
+  });
+  return found;
+}
+
 }  // namespace
 
 Tensor max(const Tensor& x) { return extreme_of_all<Extreme::largest>("max", "MaxBackward1", x); }
@@ -175,16 +189,7 @@ Tensor argmax(const Tensor& x, std::optional<int> dim, bool keepdim) {
   return extremes<Extreme::largest>(x.detach().reshape({-1}), reduced_sizes(x.sizes(), reduced_dims("argmax", {}, x.dim()), keepdim)).second;
 }
 
-bool all(const Tensor& x) {
-  for (const double value : x.detach().to(Dtype::boolean).to_vector())
-    if (value == 0) return false;
-  return true;
-}
-
-bool any(const Tensor& x) {
-  for (const double value : x.detach().to(Dtype::boolean).to_vector())
-    if (value != 0) return true;
-  return false;
-}
+bool all(const Tensor& x) { return !holds(x, false); }
+bool any(const Tensor& x) { return holds(x, true); }
 
 }  // namespace attn

@@ -40,7 +40,8 @@ Tensor join(const char* function, const std::vector<Tensor>& tensors, int dim) {
       throw ShapeError(std::string(function) + ": tensor " + std::to_string(&x - tensors.data()) + " has shape " + to_string(x.sizes()) +
                        "; it must be as tensor " + std::to_string(first - tensors.data()) + " " + to_string(first->sizes()) + " but for dim " +
                        std::to_string(dim) + ", along which they are joined");
-    sizes[dim] += x.sizes()[dim];
+    if (__builtin_add_overflow(sizes[dim], x.sizes()[dim], &sizes[dim]))
+      throw ShapeError(std::string(function) + ": dim " + std::to_string(dim) + " of all together is beyond 64 bits");
   }
   const Tensor result = empty(sizes, dtype);
   std::int64_t at = 0;
@@ -75,11 +76,11 @@ Tensor pick(const char* function, const char* name, const Tensor& source, int di
     throw DtypeError(std::string(function) + ": index is " + std::string(name_of(index.dtype())) + "; it must be i64 or i32");
   const Tensor x = source.detach().contiguous();
   const std::int64_t rows = x.sizes()[dim];
-  Dims sizes;
-  std::int64_t outer = 1, inner = 1;
-  for (int i = 0; i < dim; ++i) outer *= x.sizes()[i], sizes.push_back(x.sizes()[i]);
+  const Dims &all = x.sizes(), sizes_before(std::span(all.begin(), all.begin() + dim)), sizes_behind(std::span(all.begin() + dim + 1, all.end()));
+  const std::int64_t outer = sizes_before.product(), inner = sizes_behind.product();
+  Dims sizes = sizes_before;
   for (const std::int64_t size : index.sizes()) sizes.push_back(size);
-  for (int i = dim + 1; i < x.dim(); ++i) inner *= x.sizes()[i], sizes.push_back(x.sizes()[i]);
+  for (const std::int64_t size : sizes_behind) sizes.push_back(size);
   const std::vector<std::int64_t> picked = index.to_int_vector();
   for (const std::int64_t i : picked)
     if (i < 0 || i >= rows)
@@ -103,11 +104,11 @@ Tensor pick(const char* function, const char* name, const Tensor& source, int di
 /// `values` added to zeros [rows, ...] at the rows `index` names, one after another: what picking them gives back.
 Tensor add_at(const Tensor& values, int dim, const Tensor& index, std::int64_t rows) {
   const Tensor from = values.detach().contiguous();
-  Dims sizes;
-  std::int64_t outer = 1, inner = 1;
-  for (int i = 0; i < dim; ++i) outer *= from.sizes()[i], sizes.push_back(from.sizes()[i]);
+  const Dims &all = from.sizes(), sizes_behind(std::span(all.begin() + dim + index.dim(), all.end()));
+  Dims sizes(std::span(all.begin(), all.begin() + dim));
+  const std::int64_t outer = sizes.product(), inner = sizes_behind.product();
   sizes.push_back(rows);
-  for (int i = dim + index.dim(); i < from.dim(); ++i) inner *= from.sizes()[i], sizes.push_back(from.sizes()[i]);
+  for (const std::int64_t size : sizes_behind) sizes.push_back(size);
   const Tensor result = zeros(sizes, from.dtype());
   const std::vector<std::int64_t> picked = index.to_int_vector();
   const auto add_kernel = kernels::row_kernels().binary;

@@ -96,23 +96,26 @@ Tensor reduce_rows(RowOp op, const Tensor& given, const Dims& reduced, const Dim
   return result;
 }
 
-/// Integer and bool sums in i64, wrapping around as torch's do.
+/// Integer and bool sums in i64, wrapping around as torch's do; read as they are.
 Tensor sum_integers(const Tensor& x, const Dims& reduced, const Dims& sizes) {
-  const Rows rows(reduced_last(x.to(Dtype::i64), reduced));
+  const Rows rows(reduced_last(x, reduced));
   const Tensor result = empty(sizes, Dtype::i64);
-  for (std::int64_t row = 0; row < rows.count; ++row) {
-    const std::int64_t* from = rows.data<std::int64_t>(row);
-    std::uint64_t total = 0;
-    for (std::int64_t i = 0; i < rows.n; ++i) total += static_cast<std::uint64_t>(from[i * rows.stride]);
-    result.data<std::int64_t>()[row] = static_cast<std::int64_t>(total);
-  }
+  with_type(x.dtype(), [&]<typename T>(Type<T>) {
+    if constexpr (std::is_integral_v<T>)
+      parallel_rows(rows.count, rows.n, [&](std::int64_t row) {
+        const T* from = rows.data<T>(row);
+        std::uint64_t total = 0;
+        for (std::int64_t i = 0; i < rows.n; ++i) total += static_cast<std::uint64_t>(from[i * rows.stride]);
+        result.data<std::int64_t>()[row] = static_cast<std::int64_t>(total);
+      });
+  });
   return result;
 }
 
 std::int64_t count_of(const Tensor& x, const Dims& reduced) {
-  std::int64_t n = 1;
-  for (const std::int64_t d : reduced) n *= x.sizes()[static_cast<int>(d)];
-  return n;
+  Dims sizes;
+  for (const std::int64_t d : reduced) sizes.push_back(x.sizes()[static_cast<int>(d)]);
+  return sizes.product();
 }
 
 /// x = f(x) for each element of a contiguous f32 or f64 tensor.

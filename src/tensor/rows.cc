@@ -7,7 +7,7 @@ Dims reduced_dims(const char* function, const Dims& dims, int rank) {
   bool reduced[max_rank] = {};
   for (const std::int64_t given : dims) {
     if (rank == 0 && (given == 0 || given == -1)) continue;  // torch lets a number have dim 0
-    const int dim = wrap_dim(function, static_cast<int>(given), rank);
+    const int dim = wrap_dim(function, static_cast<int>(std::clamp<std::int64_t>(given, -1000, 1000)), rank);
     if (reduced[dim]) throw ShapeError(std::string(function) + ": dims " + to_string(dims) + " name dim " + std::to_string(dim) + " twice; each may come once");
     reduced[dim] = true;
   }
@@ -37,24 +37,25 @@ Tensor reduced_last(const Tensor& x, const Dims& reduced) {
   if (x.dim() == 0) return x.reshape({1});
   Dims order, sizes;
   int next = 0;
-  std::int64_t n = 1;
+  Dims joined;
   for (int d = 0; d < x.dim(); ++d) {
     if (next < reduced.size() && reduced[next] == d) {
       ++next;
-      n *= x.sizes()[d];
+      joined.push_back(x.sizes()[d]);
     } else {
       order.push_back(d);
       sizes.push_back(x.sizes()[d]);
     }
   }
   for (const std::int64_t d : reduced) order.push_back(d);
-  sizes.push_back(n);
+  sizes.push_back(joined.product());
   return x.permute(order).reshape(sizes);
 }
 
 Rows::Rows(const Tensor& tensor) : x(tensor), n(tensor.size(-1)), stride(tensor.stride(-1)) {
-  count = 1;
-  for (int d = 0; d + 1 < x.dim(); ++d) count *= x.sizes()[d];
+  Dims before = x.sizes();
+  before.erase(before.size() - 1);
+  count = before.product();
 }
 
 std::int64_t Rows::offset(std::int64_t row) const {

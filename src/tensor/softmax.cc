@@ -165,21 +165,21 @@ Tensor flip(const Tensor& x, int dim) {
 Tensor cumsum(const Tensor& x, int dim) {
   if (x.dim() > 0 || (dim != 0 && dim != -1)) dim = wrap_dim("cumsum", dim, x.dim());
   const Dtype dtype = is_floating(x.dtype()) ? x.dtype() : Dtype::i64;
-  const Tensor wide = x.detach().to(compute_dtype(dtype)), result = empty(x.sizes(), wide.dtype());
-  const Rows from(moved_last(wide, dim)), to(moved_last(result, dim));
-  const auto run = [&]<typename T>(Type<T>) {
-    using Total = std::conditional_t<std::is_integral_v<T>, std::uint64_t, T>;
+  const Tensor result = empty(x.sizes(), compute_dtype(dtype));
+  const Rows from(moved_last(x.detach(), dim)), to(moved_last(result, dim));
+  with_type(x.dtype(), [&]<typename S>(Type<S>) {
+    using T = std::conditional_t<std::is_integral_v<S>, std::int64_t, Compute<S>>;
+    using Total = std::conditional_t<std::is_integral_v<S>, std::uint64_t, T>;
     parallel_rows(from.count, from.n, [&](std::int64_t row) {
       Total total = 0;
-      const T* x_row = from.data<T>(row);
+      const S* x_row = from.data<S>(row);
       T* y_row = to.data<T>(row);
       for (std::int64_t i = 0; i < from.n; ++i) {
-        total += static_cast<Total>(x_row[i * from.stride]);
+        total += static_cast<Total>(widen(x_row[i * from.stride]));
         y_row[i * to.stride] = static_cast<T>(total);
       }
     });
-  };
-  wide.dtype() == Dtype::i64 ? run(Type<std::int64_t>{}) : with_compute_type(wide.dtype(), run);
+  });
   return record("CumsumBackward0", result.to(dtype), wrt(x, [dim](auto& dy) { return flip(cumsum(flip(widen(dy), dim), dim), dim); }));
 }
 

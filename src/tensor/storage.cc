@@ -4,11 +4,13 @@
 
 #include "runtime/floating_point.h"
 #include "tensor/build.h"
+#include "tensor/create.h"
 #include "tensor/defined.h"
 #include "tensor/element.h"
 #include "tensor/iterate.h"
 
 #include <algorithm>
+#include <limits>
 #include <tuple>
 
 namespace attn {
@@ -39,9 +41,21 @@ std::pair<const char*, const char*> extent(const Tensor& x) {
   return {data + first * bytes, data + (last + 1) * bytes};
 }
 
+/// ShapeError where an element would lie beyond what 64 bits count.
+void check_reach(const Dims& sizes, const Dims& strides, Dtype dtype) {
+  std::int64_t reach = static_cast<std::int64_t>(size_of(dtype)), one = 0;
+  if (sizes.product() == 0) return;
+  for (int i = 0; i < sizes.size(); ++i)
+    if (__builtin_mul_overflow(sizes[i] - 1, strides[i], &one) || __builtin_mul_overflow(one, static_cast<std::int64_t>(size_of(dtype)), &one) ||
+        __builtin_add_overflow(reach, one < 0 ? -(one + 1) : one, &reach) || reach > std::numeric_limits<std::int64_t>::max() / 2)
+      throw ShapeError("from_blob: strides " + to_string(strides) + " of sizes " + to_string(sizes) + " reach beyond 64 bits");
+}
+
 template <typename T>
 std::vector<T> values_of(const Tensor& x) {
-  std::vector<T> values(static_cast<std::size_t>(x.numel()));
+  const std::size_t bytes = checked_bytes("to_vector", x.sizes(), Dtype::f64);
+  if (bytes > std::size_t{1} << 48) throw std::bad_alloc();  // a view may have more elements than there are addresses
+  std::vector<T> values(bytes / sizeof(T));
   T* next = values.data();
   with_type(x.dtype(), [&]<typename S>(Type<S>) {
     iterate(x.sizes(), {operand(x, x.sizes())}, [&](char* const* data, const std::int64_t* strides, std::int64_t n) {
@@ -62,11 +76,11 @@ void check_defined(const char* function, const char* name, const Tensor& x) {
 }
 
 Tensor Tensor::from_blob(void* data, Dims sizes, Dtype dtype, Dims strides, std::function<void(void*)> deleter) {
-  for (const std::int64_t size : sizes)
-    if (size < 0) throw ShapeError("from_blob: sizes " + attn::to_string(sizes) + " hold a negative one");
+  checked_bytes("from_blob", sizes, dtype);
   if (strides.empty()) strides = contiguous_strides(sizes);
   if (strides.size() != sizes.size())
     throw ShapeError("from_blob: strides " + attn::to_string(strides) + " must be as many as sizes " + attn::to_string(sizes));
+  check_reach(sizes, strides, dtype);
   if (!data && sizes.product() != 0) throw ValueError("from_blob: data is null for sizes " + attn::to_string(sizes));
   auto impl = std::make_shared<TensorImpl>();
   impl->storage = std::make_shared<Storage>();

@@ -76,7 +76,7 @@ auto reshaped(const Tensor& x) {
 /// Zeros but for `values` at the places of a slice.
 Tensor in_slice(const Tensor& values, const Dims& sizes, int dim, std::int64_t start, std::int64_t step) {
   const Tensor result = zeros(sizes, values.dtype());
-  const auto slice = [dim, start, step, count = values.size(dim)](const Tensor& x) { return x.slice(dim, start, start + count * step, step); };
+  const auto slice = [dim, start, step, count = values.size(dim)](const Tensor& x) { return x.slice(dim, start, count == 0 ? start : start + (count - 1) * step + 1, step); };
   copy_values(slice(result), values);
   return record("SliceBackwardBackward0", result, wrt(values, slice));
 }
@@ -206,6 +206,7 @@ Tensor Tensor::expand(Dims sizes) const {
     if (sizes[i] < 0 || (old != 1 && old != sizes[i])) throw fail();
     strides[i] = is_new || old != sizes[i] ? 0 : this->strides()[i - shift];
   }
+  (void)sizes.product();  // the elements must be countable
   return restride("ExpandBackward0", *this, sizes, strides, [](auto& dy) { return widen(dy); });  // the tape sums
 }
 
@@ -232,7 +233,9 @@ Tensor Tensor::squeeze(int dim) const {
 Tensor Tensor::unsqueeze(int dim) const {
   dim = wrap_dim("unsqueeze", dim, this->dim() + 1);
   Dims sizes = this->sizes(), strides = this->strides();
-  strides.insert(dim, dim < sizes.size() ? sizes[dim] * strides[dim] : 1);
+  std::int64_t stride = 1;  // beyond 64 bits only beside a size 0, where nobody goes
+  if (dim < sizes.size()) (void)__builtin_mul_overflow(sizes[dim], strides[dim], &stride);
+  strides.insert(dim, stride);
   sizes.insert(dim, 1);
   return restride("UnsqueezeBackward0", *this, sizes, strides, reshaped(*this));
 }
@@ -244,12 +247,10 @@ Tensor Tensor::flatten(int first, int last) const {
   if (first > last)
     throw ShapeError("flatten: first dim " + std::to_string(first) + " must not come after last dim " + std::to_string(last));
   if (first == last) return *this;
-  Dims sizes;
-  std::int64_t joined = 1;
+  Dims sizes, joined;
   for (int i = 0; i < dim(); ++i) {
-    if (i >= first && i <= last) joined *= this->sizes()[i];
-    if (i < first || i > last) sizes.push_back(this->sizes()[i]);
-    if (i == last) sizes.push_back(joined);
+    (i < first || i > last ? sizes : joined).push_back(this->sizes()[i]);
+    if (i == last) sizes.push_back(joined.product());
   }
   return reshape(sizes);
 }
@@ -287,6 +288,8 @@ std::vector<Tensor> Tensor::chunk(std::int64_t chunks, int dim) const {
   dim = wrap_dim("chunk", dim, this->dim());
   if (chunks < 1) throw ValueError("chunk: chunks " + std::to_string(chunks) + " must be at least 1");
   const std::int64_t total = sizes()[dim];
+  if (constexpr std::int64_t most = 1 << 20; chunks > most && total == 0)
+    throw ValueError("chunk: chunks " + std::to_string(chunks) + " of a dim of size 0; they must be at most " + std::to_string(most));
   if (total == 0) return split(std::vector<std::int64_t>(static_cast<std::size_t>(chunks), 0), dim);
   return split((total - 1) / chunks + 1, dim);
 }

@@ -55,6 +55,10 @@ bool is_space(char32_t c) {
          c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
+bool steers(char32_t c) {
+  return c < 0x20 || (c >= 0x7F && c < 0xA0) || (c >= 0x2028 && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069) || (c & 0xFFFE) == 0xFFFE;
+}
+
 bool is_wide_comma(char32_t c) { return c == 0xFF0C || c == 0x3001 || c == 0xFF64; }
 
 bool is_han_or_kana(char32_t c) {

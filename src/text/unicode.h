@@ -33,6 +33,9 @@ bool is_zero_width(char32_t c);
 /// Takes two columns.
 bool is_wide(char32_t c);
 
+/// Controls, line ends, marks that reverse the direction of what follows, and code points XML has no place for.
+bool steers(char32_t c);
+
 /// ValueError "function: byte 0xFF at offset 3 is not UTF-8".
 void check_utf8(const char* function, std::string_view text);
 

@@ -69,8 +69,8 @@ TEST(ScoreExpression, TextThatIsNotUnderstoodIsShown) {
   EXPECT_EQ(text("i < j < 3"), "ScoreExpression::parse: \"i < j < 3\": column 7, at \"< 3\": an operator was expected");
   EXPECT_EQ(text(std::string("s * 2\0 + h", 10)), "ScoreExpression::parse: \"s * 2\": column 6 is a NUL byte; the text must have none");
   EXPECT_EQ(text("1e999"), "ScoreExpression::parse: \"1e999\": column 1, at \"1e999\": a number within the range of f64 was expected");
-  EXPECT_NE(text(std::string(100000, '(')).find("it is nested more than 200 deep"), std::string::npos);
-  EXPECT_NE(text(std::string(100000, '-')).find("it is nested more than 200 deep"), std::string::npos);
+  EXPECT_NE(text(std::string(100000, '(')).find("it is nested more than 100 deep"), std::string::npos);
+  EXPECT_NE(text(std::string(100000, '-')).find("it is nested more than 100 deep"), std::string::npos);
   std::string sum = "s";
   for (int n = 0; n < 2000; ++n) sum += "+s";
   EXPECT_NE(text(sum).find("more than 1000 levels deep"), std::string::npos);

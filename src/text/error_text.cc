@@ -1,0 +1,47 @@
+// src/text/error_text.cc: errors quote what users give: paths, names, notations, bytes of files.
+#include "text/error_text.h"
+
+#include <attn/error.h>
+
+#include <fmt/format.h>
+
+#include "text/unicode.h"
+
+namespace attn {
+namespace text {
+namespace {
+
+constexpr std::size_t most = 1000, head = 640, tail = 340;  // bytes: what was given first, what is needed last
+
+/// Whether a character begins here.
+bool begins(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) != 0x80; }
+
+std::string shortened(std::string_view text) {
+  std::size_t first = head, last = text.size() - tail;
+  while (first > head - 4 && !begins(text[first])) --first;
+  while (last < text.size() - tail + 4 && !begins(text[last])) ++last;
+  return fmt::format("{} ... {}", text.substr(0, first), text.substr(last));
+}
+
+}  // namespace
+
+std::string error_text(std::string_view text) {
+  std::string shown;
+  if (text.size() > 8 * most) shown = shortened(text), text = shown;  // no more is looked at than is shown
+  std::string result;
+  for (std::size_t at = 0; at < text.size();) {
+    const CodePoint point = code_point_at(text, at);
+    if (point.value == not_a_character) result += fmt::format("\\x{:02X}", static_cast<unsigned char>(text[at]));
+    else if (steers(point.value)) result += fmt::format(fmt::runtime(point.value < 0x100 ? "\\x{:02X}" : "\\u{:04X}"), static_cast<std::uint32_t>(point.value));
+    else result += text.substr(at, point.bytes);
+    at += point.bytes;
+  }
+  return result.size() > most ? shortened(result) : result;
+}
+
+}  // namespace text
+
+Error::Error(const std::string& text) : std::runtime_error(text::error_text(text)) {}
+Error::Error(const std::string& text, const std::string& picture) : std::runtime_error(text::error_text(text) + picture) {}
+
+}  // namespace attn
