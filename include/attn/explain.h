@@ -113,7 +113,7 @@ struct TextOptions {
   int width = 100;
   Colour colour = Colour::none;
 };
-/// Tables for a terminal: at most `width` columns; long sentences are shown in part, and it says which.
+/// Tables for a terminal: at most `width` columns (of less than 40: 40), East Asian characters counted as two; long sentences are shown in part, and it says which.
 ATTN_API std::string to_text(const Explanation& explanation, const TextOptions& options = {});
 /// {"attn_explain": 1, "text", "steps": [{"name", "title", "formula", "shape", "dtype", "values", ...}], ...}. Numbers read
 /// back to the same bits; a hidden pair is null; nan, inf and -inf are strings.

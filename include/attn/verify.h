@@ -12,7 +12,7 @@ namespace attn {
 struct VerifyOptions {
   bool quick = false;  ///< the small table
   std::string line;    ///< one case instead of a table: "attention f32 B=2 Hq=3 Tq=17 Tk=33 D=8 mask=causal(bottom_right)"
-  std::function<void(std::int64_t done, std::int64_t total)> progress;
+  std::function<void(std::int64_t done, std::int64_t total)> progress = {};
 };
 
 /// One way to compute, on the cases it takes.

@@ -49,6 +49,8 @@ double seen_pairs(const Case& c, const AttentionOptions& options) {
 }  // namespace
 
 Work::Work(const Case& c) : case_(c), inputs_(cases::make_inputs(c)) {
+  if ((c.is_attention() || c.is_backward()) && c.dim == 0) throw ValueError("bench: D is 0; there is nothing to measure");
+  if (c.op == "matmul" && c.k == 0) throw ValueError("bench: K is 0; there is nothing to measure");
   if (c.is_backward()) {
     prepare_backward();
     count();

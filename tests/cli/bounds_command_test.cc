@@ -46,7 +46,7 @@ TEST(Metadata, AnOptionThatThereIsNotIsNamedAsInJson) {
 
 TEST(Cases, WithoutASizeAreOneLine) {
   for (const std::string verb : {"verify", "bench --seconds 0"})
-    for (const char* line : {"attention f32 Hq=0", "attention f32 B=0", "attention f32 Tq=0", "attention f32 Tk=0", "attention f32 D=0", "attention f32 Hq=3 Hk=2", "attention_decode bf16 Hk=0",
+    for (const char* line : {"attention f32 Hq=0", "attention f32 B=0", "attention f32 Tq=0", "attention f32 Tk=0", "attention f32 Hq=3 Hk=2", "attention_decode bf16 Hk=0",
                              "attention_backward f32 Dv=0", "matmul f32 M=0", "matmul f32 N=0", "softmax f32 rows=0", "sum f32 N=0", "attention f32 Hq=-1", "attention f32 Hq=1e9", "attention f32 Hq=",
                              "matmul f32 M=16777216 N=16777216", "attention f32 Tq=16777216", "attention f32 dropout=2", "attention f32 temperature=0", "attention f32 softcap=-1",
                              "attention f32 score=additive A=0", "attention f32 cache=block Tq=3 Tk=2 weights=rowz"}) {
@@ -57,7 +57,8 @@ TEST(Cases, WithoutASizeAreOneLine) {
       EXPECT_EQ(said.err.find("undefined"), std::string::npos) << said.err;
     }
   EXPECT_EQ(attn_says("bench --seconds 0 'matmul f32 M=0'").err, "attn: case: M=0 is not understood; it must be a number from 1 to 16777216\n");
-  EXPECT_EQ(attn_says("bench --seconds 0 --json 'matmul f32 M=2 N=2 K=0'").code, 0);
+  EXPECT_EQ(attn_says("bench --seconds 0 'matmul f32 M=2 N=2 K=0'").err, "attn: bench: K is 0; there is nothing to measure\n");
+  EXPECT_EQ(attn_says("bench --seconds 0 'attention f32 D=0'").err, "attn: bench: D is 0; there is nothing to measure\n");
 }
 
 TEST(Lines, AreShortAndSafeWhateverIsGiven) {
