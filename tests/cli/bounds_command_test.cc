@@ -57,8 +57,8 @@ TEST(Cases, WithoutASizeAreOneLine) {
       EXPECT_EQ(said.err.find("undefined"), std::string::npos) << said.err;
     }
   EXPECT_EQ(attn_says("bench --seconds 0 'matmul f32 M=0'").err, "attn: case: M=0 is not understood; it must be a number from 1 to 16777216\n");
-  EXPECT_EQ(attn_says("bench --seconds 0 'matmul f32 M=2 N=2 K=0'").err, "attn: bench: K is 0; there is nothing to measure\n");
-  EXPECT_EQ(attn_says("bench --seconds 0 'attention f32 D=0'").err, "attn: bench: D is 0; there is nothing to measure\n");
+  EXPECT_TRUE(attn_says("bench --seconds 0 'matmul f32 M=2 N=2 K=0'").err.ends_with("\nattn: bench: K is 0; there is nothing to measure\n"));
+  EXPECT_TRUE(attn_says("bench --seconds 0 'attention f32 D=0'").err.ends_with("\nattn: bench: D is 0; there is nothing to measure\n"));
 }
 
 TEST(Lines, AreShortAndSafeWhateverIsGiven) {
