@@ -111,10 +111,10 @@ _WEIGHTS = ("none", "full", "head_average", "column_sums")
 
 def _check_weights(x):
     """The library's errors, for calls that are never run: the shapes of the results are made of it."""
-    needed = "one of " + ", ".join(f'"{name}"' for name in _WEIGHTS)
+    needed = "one of " + ", ".join(f'"{name}"' for name in (*_WEIGHTS, "rows(0, 5)", "top_k(3)"))
     if isinstance(x, str):
         if x not in _WEIGHTS and not _reads_weights(x):
-            raise ValueError(f'attention: weights is "{x}"; it must be {needed}, "rows(0, 5)", "top_k(3)"')
+            raise ValueError(f'attention: weights is "{x}"; it must be {needed}')
     elif x is not None and not isinstance(x, _core.Weights):
         shown = "torch.Tensor" if isinstance(x, Tensor) else type(x).__name__
         raise TypeError(f"attention: weights is a {shown}; {needed} is needed")
