@@ -1,4 +1,4 @@
-// fuzz/explain.cc: texts and options of explain: every form is clean, and the text as narrow as asked for.
+// fuzz/explain.cc: texts and options of explain: every form is clean, and no line of the text is wider than `width`.
 #include "explain_options.h"
 
 #include <algorithm>

@@ -15,7 +15,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto tokens = in.pick({text::Tokens::words, text::Tokens::characters, text::Tokens::automatic});
   const int columns = static_cast<int>(in.below(30));
   const std::string whole = in.rest();
-  check(text::display_width(text::truncate_to_width(whole, columns)) <= columns, "wider than asked for");
+  check(text::display_width(text::truncate_to_width(whole, columns)) <= columns, "wider than the limit");
   answers([&] {
     const std::vector<std::string> parts = text::split(whole, tokens);
     for (const std::string& part : parts) check(!part.empty() && !text::invalid_utf8(part), "a token that is none");

@@ -89,8 +89,7 @@ class ATTN_API Trainer {
   /// config.json and model.safetensors, the weights of now (`LanguageModel::save`). Save the best ones before the state that knows of them.
   void save_model(const std::string& folder) const;
 
-  /// One line for whoever resumed a training of bf16 that was saved under another numerics version: the bits of the steps to come are not those
-  /// that it would have had there. Else empty.
+  /// Empty, or one line to show after `resume`: this bf16 training was saved under another numerics version, so its next steps have other bits.
   const std::string& notice() const;
 
   const TrainOptions& options() const;

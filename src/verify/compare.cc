@@ -44,7 +44,7 @@ VerifyReport compare(const std::vector<std::string>& lines, const std::vector<Wa
     Case wide = c;
     if (narrow) wide.dtype = Dtype::f32;
     const Results truth = by_specification(wide, narrow ? widened(in) : in);
-    std::vector<double> moved;  // once it is asked for
+    std::vector<double> moved;  // computed at the first use
     const auto far = [&](const Results& ours, std::size_t r) {
       const std::string what = is_far(ours[r], truth[r], c.dtype);
       if (what.empty() || !c.is_attention()) return what;

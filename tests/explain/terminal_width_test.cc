@@ -1,4 +1,4 @@
-// tests/explain/terminal_width_test.cc: no line of an explanation is wider than asked for, whatever the text, the options and the language.
+// tests/explain/terminal_width_test.cc: no line of an explanation is wider than `width`, whatever the text, the options and the language.
 #include <attn/explain.h>
 #include <attn/text.h>
 

@@ -31,7 +31,7 @@ TEST(WriteWhole, ReplacesAFile) {
   EXPECT_EQ(folder.entries(), 1u);
 }
 
-/// Where the system has files without a name (Linux, but for network and some stacked ones), whoever is killed in the middle leaves nothing.
+/// Where the system has files without a name (Linux, but for network and some stacked ones), a process killed in the middle leaves nothing.
 TEST(WriteWhole, WhoIsKilledWhileWritingLeavesNothing) {
   const Folder folder;
   write(folder.file("x"), "old");

@@ -159,7 +159,7 @@ TEST(Verify, SixteenBitsMustBeNear) {
   EXPECT_NE(report.difference.find(" within "), std::string::npos) << report.difference;
 }
 
-/// Small heads and few rows: gradients are differences of numbers much larger than they are, and every output is rounded before delta is made of it.
+/// Small heads and sequences: gradients are differences of numbers much larger than they are, and every output is rounded before delta is made of it.
 TEST(Verify, SixteenBitsOfSmallCallsAreOrdinary) {
   std::vector<std::string> lines;
   for (const char* dtype : {"bf16 ", "f16 "})
