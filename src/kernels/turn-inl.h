@@ -76,9 +76,9 @@ struct RowsInStep {
   }
 };
 
-/// One element. Rows of 16-bit numbers are turned two numbers at a time: such a pair may stand at any even address.
+/// One element. Rows of 16-bit numbers are transposed in pairs, which may stand at any even address: no T* may say that they are aligned.
 template <typename T>
-HWY_INLINE void move_one(const T* from, T* to) {
+HWY_INLINE void move_one(const void* from, void* to) {
   std::memcpy(to, from, sizeof(T));
 }
 
@@ -96,7 +96,7 @@ HWY_INLINE std::int64_t turn_rows(D d, const hn::TFromD<D>* in, std::int64_t in_
       for (std::int64_t i = 0; i < side; ++i) hn::StoreU(column[i], d, out + (c + i) * out_stride + r);
     }
     for (; c < columns; ++c)
-      for (std::int64_t i = 0; i < N; ++i) move_one(in + (r + i) * in_stride + c, out + c * out_stride + r + i);
+      for (std::int64_t i = 0; i < N; ++i) move_one<hn::TFromD<D>>(in + (r + i) * in_stride + c, out + c * out_stride + r + i);
   }
   return r;
 }
@@ -114,7 +114,7 @@ ATTN_ONE_COPY void turn(const T* in, std::int64_t in_stride, std::int64_t rows, 
   if constexpr (vector_pieces<hn::ScalableTag<T>> == 4) r = turn_rows(hn::Half<hn::ScalableTag<T>>(), in, in_stride, r, rows, columns, out, out_stride);
   r = turn_rows(hn::Full128<T>(), in, in_stride, r, rows, columns, out, out_stride);
   for (; r < rows; ++r)
-    for (std::int64_t c = 0; c < columns; ++c) move_one(in + r * in_stride + c, out + c * out_stride + r);
+    for (std::int64_t c = 0; c < columns; ++c) move_one<T>(in + r * in_stride + c, out + c * out_stride + r);
 }
 #undef ATTN_ONE_COPY
 
