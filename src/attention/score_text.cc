@@ -72,8 +72,9 @@ class Writer {
       then(*node.parts[0], comparison ? strength_sum : infix->strength);
     } else if (node.op == Op::neg || node.op == Op::op_not) {
       if (strength > strength_sign) text += '(', then(")");
-      text += node.op == Op::neg ? '-' : '~';
-      then(*node.parts[0], strength_sign + 1);
+      // a sign of a sign in no parentheses, so that a text nests no deeper than what it was read from; "--" is another operator in C++
+      text += node.op == Op::op_not ? "~" : node.parts[0]->op == Op::neg ? "- " : "-";
+      then(*node.parts[0], strength_sign);
     } else {
       write_leaf(node, strength);
     }

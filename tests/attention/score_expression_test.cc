@@ -28,7 +28,10 @@ TEST(ScoreExpression, ReadsBackWhatItWrites) {
   }
   EXPECT_EQ(again(" ( s )-slope [ h ]*( i-j ) "), "s - slope[h] * (i - j)");
   EXPECT_EQ(again("s--2"), "s - (-2)");
-  EXPECT_EQ(again("--s"), "-(-s)");
+  EXPECT_EQ(again("--s"), "- -s");
+  EXPECT_EQ(again("~~(i < j)"), "~~(i < j)");
+  const std::string signs = again(std::string(99, '-') + "s");  // as deep as a text may be: what is written can be read again
+  EXPECT_EQ(again(signs), signs);
   EXPECT_EQ(again("1.50e0*s"), "1.5 * s");
   for (unsigned seed = 1; seed <= 100; ++seed) {  // the numbers it gives are those of what was written
     RandomScores<double> random(seed, 2, 3, true);
