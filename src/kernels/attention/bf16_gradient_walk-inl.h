@@ -134,7 +134,7 @@ class Bf16GradientWalk : public GradientSums<float> {
   static void clear_keys(const AttentionGradient& g, std::int64_t, std::int64_t head, std::int64_t begin, std::int64_t end) {
     const AttentionProblem& p = g.problem;
     const Bf16Totals totals(p, g.totals_end - g.totals_begin);
-    const auto clear = [&](const PairTotals& rows) { std::memset(rows.base, 0, sizeof(float) * static_cast<std::size_t>((end - begin) * rows.stride)); };
+    const auto clear = [&](const PairTotals& rows) { std::fill_n(rows.base, (end - begin) * rows.stride, 0.0F); };  // none of a gradient nobody wants
     clear(totals.k(g.totals, head / (p.q_heads / p.k_heads), begin - g.totals_begin));
     clear(totals.v(g.totals, head / (p.q_heads / p.v_heads), begin - g.totals_begin));
   }
