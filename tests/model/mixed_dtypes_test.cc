@@ -73,7 +73,7 @@ TEST(MixedDtypes, OneTensorAlone) {
     const LanguageModel model = LanguageModel::load(folder.path());
     EXPECT_EQ(model.dtype(), Dtype::f32) << alone;
     expect_kept(folder, model, file);
-    EXPECT_EQ(LanguageModel::load(folder.path(), Dtype::bf16).dtype(), Dtype::bf16) << "asked for";
+    EXPECT_EQ(LanguageModel::load(folder.path(), Dtype::bf16).dtype(), Dtype::bf16) << "the dtype of the call";
   }
 }
 

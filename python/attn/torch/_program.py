@@ -185,14 +185,14 @@ def of_function(function, first):
             result = made("pos", function(*symbols))
     else:
         result = made("pos", called(function, symbols, _as_table))
-    lines, tensors, todo = [], [], [result]
-    while todo:
-        symbol = todo[-1]
+    lines, tensors, pending = [], [], [result]
+    while pending:
+        symbol = pending[-1]
         waiting = [x for x in symbol.operands if isinstance(x, Symbol) and x.place is None]
         if waiting:
-            todo.extend(waiting)
+            pending.extend(waiting)
             continue
-        todo.pop()
+        pending.pop()
         if symbol.place is None:
             lines.append(_FIELD.join([symbol.name, *(_field(x, tensors, first) for x in symbol.operands)]))
             symbol.place = len(symbols) + len(lines) - 1
