@@ -14,6 +14,9 @@ namespace attn {
 class ATTN_API Bias {
  public:
   Bias() = default;
+  // Copies only: what was moved from keeps its value, which would otherwise silently mean "none".
+  Bias(const Bias&) = default;
+  Bias& operator=(const Bias&) = default;
   template <std::same_as<Tensor> T>
   Bias(const T&) { static_assert(!sizeof(T), "attn: write Bias::dense(values)"); }
   /// Dense, broadcastable to [B, Hq, Tq, Tk], of the dtype of q or f32, of bf16 or f16 where q is of 16 bits: a float mask.

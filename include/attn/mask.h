@@ -32,6 +32,9 @@ struct Lengths {
 class ATTN_API Mask {
  public:
   Mask() = default;
+  // Copies only: what was moved from keeps its value, which would otherwise silently mean "none".
+  Mask(const Mask&) = default;
+  Mask& operator=(const Mask&) = default;
   // No conversions: what looks like one says what to write.
   template <std::same_as<Tensor> T>
   Mask(const T&) { static_assert(!sizeof(T), "attn: write Mask::attend(allowed), Mask::block(hidden) or Mask::key_padding(padding)"); }

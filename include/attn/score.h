@@ -44,6 +44,9 @@ class ATTN_API ScoreExpression {
  public:
   /// No expression: scores stay as they are.
   ScoreExpression() = default;
+  // Copies only: what was moved from keeps its value, which would otherwise silently mean "none".
+  ScoreExpression(const ScoreExpression&) = default;
+  ScoreExpression& operator=(const ScoreExpression&) = default;
   /// A constant: whole, or a number.
   template <std::integral I>
     requires(!std::same_as<I, bool>)
@@ -201,6 +204,9 @@ struct ATTN_API ScoreTile {
 /// Errors     An exception ends the call: the first one reaches the caller of attention; `out` may be written in part.
 struct ATTN_API ScoreCallback {
   ScoreCallback() = default;
+  // Copies only: what was moved from keeps its value, which would otherwise silently mean "none".
+  ScoreCallback(const ScoreCallback&) = default;
+  ScoreCallback& operator=(const ScoreCallback&) = default;
   template <typename F>
     requires std::invocable<F&, const ScoreTile&>
   ScoreCallback(F callable, Align rows = Align::unset) : function(std::move(callable)), align(rows) {}

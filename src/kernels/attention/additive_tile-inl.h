@@ -71,9 +71,9 @@ template <typename T, int KEYS, int VECTORS>
 HWY_INLINE void store_scores(const Vector<T> (&score)[KEYS][VECTORS], std::int64_t R, T* HWY_RESTRICT s, T* HWY_RESTRICT alpha) {
   const Tag<T> d;
   constexpr int N = lanes<T>;
-  ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) {
+  ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) {
     auto largest = hn::Load(d, alpha + v * N);
-    ATTN_UNROLL for (int r = 0; r < KEYS; ++r) {
+    ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r) {
       largest = hn::Max(largest, score[r][v]);
       hn::Store(score[r][v], d, s + r * R + v * N);
     }
@@ -87,20 +87,20 @@ HWY_INLINE void additive_tile(const SplitRows& q, const SplitRows& k, const floa
                               float* HWY_RESTRICT s, float* HWY_RESTRICT alpha) {
   const Tag<float> d;
   Vector<float> sum[KEYS][VECTORS];
-  ATTN_UNROLL for (int r = 0; r < KEYS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::Zero(d);
+  ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r) ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::Zero(d);
   std::int64_t c = 0;
   for (; c + 1 < channels; c += 2) {
     const auto w0 = hn::Set(d, w[c]), w1 = hn::Set(d, w[c + 1]);
-    ATTN_UNROLL for (int r = 0; r < KEYS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) {
+    ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r) ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) {
       const auto first = one_plus<WIDE>(q, k, c, v, r), second = one_plus<WIDE>(q, k, c + 1, v, r);
       sum[r][v] = hn::Add(sum[r][v], hn::Div(hn::MulAdd(w1, first, hn::Mul(w0, second)), hn::Mul(first, second)));
     }
   }
   if (c < channels)
-    ATTN_UNROLL for (int r = 0; r < KEYS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v)
+    ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r) ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v)
       sum[r][v] = hn::Add(sum[r][v], hn::Div(hn::Set(d, w[c]), one_plus<WIDE>(q, k, c, v, r)));
   const auto minus_two = hn::Set(d, -2.0f), all = hn::Set(d, weight_sum);
-  ATTN_UNROLL for (int r = 0; r < KEYS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::MulAdd(minus_two, sum[r][v], all);
+  ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r) ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::MulAdd(minus_two, sum[r][v], all);
   store_scores<float, KEYS, VECTORS>(sum, strip_rows<float>, s, alpha);
 }
 
@@ -123,10 +123,10 @@ HWY_NOINLINE void tanh_columns(const double* HWY_RESTRICT q, const double* const
   constexpr int N = lanes<double>;
   for (int r = 0; r < keys; ++r) {
     Vector<double> sum[1][VECTORS];
-    ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[0][v] = hn::Zero(d);
+    ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[0][v] = hn::Zero(d);
     for (std::int64_t c = 0; c < channels; ++c) {
       const auto weight = hn::Set(d, w[c]), key = hn::Set(d, k[r][c]);
-      ATTN_UNROLL for (int v = 0; v < VECTORS; ++v)
+      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v)
         sum[0][v] = hn::MulAdd(weight, tanh(d, hn::Add(hn::Load(d, q + c * R + v * N), key)), sum[0][v]);
     }
     store_scores<double, 1, VECTORS>(sum, R, s + r * R, alpha);

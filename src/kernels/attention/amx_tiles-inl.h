@@ -70,7 +70,7 @@ HWY_NOINLINE void tiled_score_columns(const Bf16Scores& scores, const ScoreRange
   const std::int64_t whole = scores.pairs / tile_pairs * tile_pairs;
   const __m512 factor = _mm512_set1_ps(scores.scale);
   __m512 largest[VECTORS];
-  ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) largest[v] = _mm512_load_ps(scores.alpha + (vector + v) * 16);
+  ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) largest[v] = _mm512_load_ps(scores.alpha + (vector + v) * 16);
   for (int key = range.key; key < range.end; key += tile_rows) {
     const int rows = range.end - key < tile_rows ? range.end - key : tile_rows;
     const TileRows k = tile_rows_of(scores.k + key, rows, scores.pairs, copy);
@@ -93,7 +93,7 @@ HWY_NOINLINE void tiled_score_columns(const Bf16Scores& scores, const ScoreRange
     }
     for_each_sum<VECTORS>([&]<int V>() { tile_store<V>(s + V * 16, row_of_words); });
     for (int r = 0; r < rows; ++r)
-      ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) {
+      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) {
         float* const place = s + r * bf16_rows + v * 16;
         __m512 x = _mm512_load_ps(place);
         if (scores.key_scale) x = _mm512_mul_ps(x, _mm512_set1_ps(scores.key_scale[key + r]));
@@ -104,7 +104,7 @@ HWY_NOINLINE void tiled_score_columns(const Bf16Scores& scores, const ScoreRange
         _mm512_store_ps(place, x);
       }
   }
-  ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) _mm512_store_ps(scores.alpha + (vector + v) * 16, largest[v]);
+  ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) _mm512_store_ps(scores.alpha + (vector + v) * 16, largest[v]);
 }
 
 /// 32 rows of V two by two, as 16 rows of `words` words: 32 columns at a time where there are so many.
@@ -143,9 +143,9 @@ HWY_NOINLINE void tiled_output_columns(const std::uint32_t* p, const std::uint32
     for_each_sum<VECTORS>([&]<int V>() { tile_store<V>(to + V * 16, row_of_words); });
     if (to == place) continue;
     __m512 a[VECTORS];
-    ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) a[v] = FOLD == Fold::rescale ? _mm512_load_ps(alpha + v * 16) : _mm512_setzero_ps();
+    ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) a[v] = FOLD == Fold::rescale ? _mm512_load_ps(alpha + v * 16) : _mm512_setzero_ps();
     for (int r = 0; r < columns; ++r)
-      ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) {
+      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) {
         const __m512 sum = _mm512_load_ps(sums + r * bf16_rows + v * 16);
         float* const at = place + r * bf16_rows + v * 16;
         _mm512_store_ps(at, FOLD == Fold::rescale ? _mm512_fmadd_ps(_mm512_load_ps(at), a[v], sum) : sum);
@@ -235,10 +235,10 @@ HWY_NOINLINE inline void tiled_few_outputs(const FewTiles& few, const float* alp
       if (!few.ends) return;
       for (int q = 0; q < few.queries; ++q) {
         __m512 sum[VECTORS];
-        ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[v] = _mm512_load_ps(own + v * tile_rows * tile_rows + q * tile_rows);
-        ATTN_UNROLL for (int v = 0; v + 1 < VECTORS; v += 2)
+        ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[v] = _mm512_load_ps(own + v * tile_rows * tile_rows + q * tile_rows);
+        ATTN_UNROLL_FOR (int v = 0; v + 1 < VECTORS; v += 2)
           if (c + v * 16 + 32 <= few.columns) in_order(sum[v], sum[v + 1]);
-        ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) {
+        ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) {
           float* const at = o + q * few.words + c + v * 16;
           _mm512_store_ps(at, few.first ? sum[v] : _mm512_fmadd_ps(_mm512_load_ps(at), _mm512_set1_ps(alpha[q]), sum[v]));
         }

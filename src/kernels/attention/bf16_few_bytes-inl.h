@@ -144,25 +144,25 @@ struct Bf16FewScoresByteTile {
     __m512 sum[ROWS][VECTORS];
     const float* words[VECTORS];
     Place ahead[VECTORS];
-    ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) {
+    ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) {
       words[v] = keys[v];
       ahead[v] = to_ahead(groups, key + static_cast<int>(keys - found + v) * 16, row);
     }
-    ATTN_UNROLL for (int r = 0; r < ROWS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = _mm512_setzero_ps();
+    ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r) ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = _mm512_setzero_ps();
     const std::uint32_t* of_rows = q + row;
     for (std::int64_t c = 0; c < columns; c += KeyRows::word, of_rows += KeyRows::word / 2 * few_rows) {
       __m512i pair[2][VECTORS];
-      ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) numbers.widen(_mm512_shuffle_epi8(_mm512_loadu_si512(words[v]), by_pairs), pair[0][v], pair[1][v]);
-      ATTN_UNROLL for (int half = 0; half < 2; ++half)
-        ATTN_UNROLL for (int r = 0; r < ROWS; ++r) {
+      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) numbers.widen(_mm512_shuffle_epi8(_mm512_loadu_si512(words[v]), by_pairs), pair[0][v], pair[1][v]);
+      ATTN_UNROLL_FOR (int half = 0; half < 2; ++half)
+        ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r) {
           const __m512i x = _mm512_set1_epi32(static_cast<int>(of_rows[half * few_rows + r]));
-          ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = dot_pair(sum[r][v], pair[half][v], x);
+          ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = dot_pair(sum[r][v], pair[half][v], x);
           ask_share_of<VECTORS>([&](int i) { return place_of(words[i]) + ahead[i]; }, half * ROWS + r, 2 * ROWS);
         }
-      ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) words[v] += KeyRows::group_rows;
+      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) words[v] += KeyRows::group_rows;
     }
-    ATTN_UNROLL for (int r = 0; r < ROWS; ++r)
-      ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) _mm512_storeu_ps(scores + (row + r) * to_stride + v * 16, sum[r][v]);
+    ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r)
+      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) _mm512_storeu_ps(scores + (row + r) * to_stride + v * 16, sum[r][v]);
   }
 };
 
@@ -196,22 +196,22 @@ struct Bf16FewRowsByteTile {
         if constexpr (VECTORS == 1) {
           values[0] = sixteen(numbers, value, step);
         } else {
-          ATTN_UNROLL for (int x = 0; x < pieces; ++x) {
+          ATTN_UNROLL_FOR (int x = 0; x < pieces; ++x) {
             const std::int8_t* const place = value + ByteColumns::offset(64 * x);
             const __m512i low = _mm512_loadu_si512(place), high = _mm512_loadu_si512(place + step);
             numbers.widen(_mm512_unpacklo_epi8(low, high), values[4 * x], values[4 * x + 1]);
             numbers.widen(_mm512_unpackhi_epi8(low, high), values[4 * x + 2], values[4 * x + 3]);
           }
         }
-        ATTN_UNROLL for (int r = 0; r < ROWS; ++r) {
+        ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r) {
           const __m512i weight = _mm512_set1_epi32(static_cast<int>(weights[r * of_row]));
-          ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) sum[r][x].raw = dot_pair(sum[r][x].raw, values[x], weight);
+          ATTN_UNROLL_FOR (int x = 0; x < VECTORS; ++x) sum[r][x].raw = dot_pair(sum[r][x].raw, values[x], weight);
           ask_share_of<lines>([&](int i) { return place_of(value + ByteColumns::offset(i / 2 * 64) + i % 2 * stride) + ahead; }, r, ROWS);
         }
       }
     });
     if (fold.ends && VECTORS > 1)
-      ATTN_UNROLL for (int r = 0; r < ROWS; ++r) ATTN_UNROLL for (int x = 0; x < pieces; ++x) in_order_of_64(sum[r] + 4 * x);
+      ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r) ATTN_UNROLL_FOR (int x = 0; x < pieces; ++x) in_order_of_64(sum[r] + 4 * x);
     adds.end();
     fold.finish(row, o, sum);
   }

@@ -35,7 +35,7 @@ struct Bf16FewScoresTile {
     const Tag<float> d;
     constexpr int side = turned_columns<float>;
     __m512 sum[ROWS][VECTORS];
-    ATTN_UNROLL for (int r = 0; r < ROWS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = _mm512_setzero_ps();
+    ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r) ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = _mm512_setzero_ps();
     const std::uint32_t* of_rows = q + row;
     RowsInStep<Tag<float>> first(keys[0], stride), second(keys[VECTORS - 1], stride);
     std::int64_t c = 0;
@@ -44,28 +44,28 @@ struct Bf16FewScoresTile {
       Vector<float> column[VECTORS][side];
       first.next(d, column[0]);
       if constexpr (VECTORS == 2) second.next(d, column[1]);
-      ATTN_UNROLL for (int i = 0; i < side; ++i)
-        ATTN_UNROLL for (int r = 0; r < ROWS; ++r) {
+      ATTN_UNROLL_FOR (int i = 0; i < side; ++i)
+        ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r) {
           const __m512i x = _mm512_set1_epi32(static_cast<int>(of_rows[i * few_rows + r]));
-          ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = dot_pair(sum[r][v], _mm512_castps_si512(column[v][i].raw), x);
+          ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = dot_pair(sum[r][v], _mm512_castps_si512(column[v][i].raw), x);
           ask_share<LINES>(next, i * ROWS + r, side * ROWS);
         }
     }
     for (; c < pairs; ++c, of_rows += few_rows)
-      ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) {
+      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) {
         alignas(64) std::uint32_t column[16];
         for (int i = 0; i < 16; ++i) std::memcpy(column + i, keys[v] + i * stride + c, 4);
-        ATTN_UNROLL for (int r = 0; r < ROWS; ++r)
+        ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r)
           sum[r][v] = dot_pair(sum[r][v], _mm512_load_si512(column), _mm512_set1_epi32(static_cast<int>(of_rows[r])));
       }
     if (key_scale)
-      ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) {
+      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) {
         const __m512 of_keys = _mm512_loadu_ps(key_scale + v * 16);
-        ATTN_UNROLL for (int r = 0; r < ROWS; ++r) sum[r][v] = _mm512_mul_ps(sum[r][v], of_keys);
+        ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r) sum[r][v] = _mm512_mul_ps(sum[r][v], of_keys);
       }
     const __m512 factor = _mm512_set1_ps(scale);
-    ATTN_UNROLL for (int r = 0; r < ROWS; ++r)
-      ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) _mm512_storeu_ps(scores + (row + r) * to_stride + v * 16, _mm512_mul_ps(sum[r][v], factor));
+    ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r)
+      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) _mm512_storeu_ps(scores + (row + r) * to_stride + v * 16, _mm512_mul_ps(sum[r][v], factor));
   }
 };
 
@@ -207,24 +207,24 @@ struct Bf16FewRowsTile {
       const auto next = take<LINES, TIMES>(*fold.ahead, low);
       __m512i values[VECTORS];
       if constexpr (by_twos) {
-        ATTN_UNROLL for (int x = 0; x < VECTORS; x += 2) {
+        ATTN_UNROLL_FOR (int x = 0; x < VECTORS; x += 2) {
           const __mmask32 columns = x + 2 == VECTORS ? 0xFFFF | static_cast<__mmask32>(last) << 16 : 0xFFFFFFFF;
           const __m512i a = _mm512_maskz_loadu_epi16(columns, low + x * 16), b = _mm512_maskz_loadu_epi16(columns, high + x * 16);
           values[x] = _mm512_unpacklo_epi16(a, b);
           values[x + 1] = _mm512_unpackhi_epi16(a, b);
         }
       } else {
-        ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) values[x] = words_of_rows(low + x * 16, high + x * 16, x == VECTORS - 1 ? last : 0xFFFF);
+        ATTN_UNROLL_FOR (int x = 0; x < VECTORS; ++x) values[x] = words_of_rows(low + x * 16, high + x * 16, x == VECTORS - 1 ? last : 0xFFFF);
       }
-      ATTN_UNROLL for (int r = 0; r < ROWS; ++r) {
+      ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r) {
         const __m512i weight = _mm512_set1_epi32(static_cast<int>(weights[r * p.row_stride]));
-        ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) sum[r][x].raw = dot_pair(sum[r][x].raw, values[x], weight);
+        ATTN_UNROLL_FOR (int x = 0; x < VECTORS; ++x) sum[r][x].raw = dot_pair(sum[r][x].raw, values[x], weight);
         ask_share<LINES>(next, r, ROWS);
       }
     }
     if constexpr (by_twos)
       if (fold.ends)
-        ATTN_UNROLL for (int r = 0; r < ROWS; ++r) ATTN_UNROLL for (int x = 0; x < VECTORS; x += 2) in_order(sum[r][x].raw, sum[r][x + 1].raw);
+        ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r) ATTN_UNROLL_FOR (int x = 0; x < VECTORS; x += 2) in_order(sum[r][x].raw, sum[r][x + 1].raw);
     adds.end();
     fold.finish(row, o, sum);
   }

@@ -62,19 +62,19 @@ struct PairChains {
   __m512 sum[ROWS][VECTORS];
 
   HWY_INLINE void clear() {
-    ATTN_UNROLL for (int r = 0; r < ROWS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = _mm512_setzero_ps();
+    ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r) ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = _mm512_setzero_ps();
   }
   HWY_INLINE void store(float* to, std::int64_t stride) const {
-    ATTN_UNROLL for (int r = 0; r < ROWS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) _mm512_store_ps(to + r * stride + v * 16, sum[r][v]);
+    ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r) ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) _mm512_store_ps(to + r * stride + v * 16, sum[r][v]);
   }
   /// To the totals of the rows from `first` on, of which `rows` are there.
   HWY_INLINE void add_to(const PairTotals& total, std::int64_t first, std::int64_t rows) {
     float* const place = total.base + first * total.stride;
     if (!total.begins)  // a masked load would be slow where pages have never been written
-      ATTN_UNROLL for (int r = 0; r < ROWS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v)
+      ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r) ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v)
           sum[r][v] = _mm512_add_ps(_mm512_load_ps(place + r * total.stride + v * 16), sum[r][v]);
     if (total.ends.base == nullptr) return store(place, total.stride);
-    ATTN_UNROLL for (int r = 0; r < ROWS; ++r)
+    ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r)
       if (first + r < rows) total.ends.store(first + r, sum[r][0], VECTORS == 2 ? sum[r][VECTORS - 1] : _mm512_setzero_ps());
   }
   /// Over the pairs [begin, end): `left(r, n)` times the words at x + n * stride.
@@ -84,10 +84,10 @@ struct PairChains {
       ask_here(asks.at);
       asks.at += static_cast<Place>(asks.step);
       __m512i right[VECTORS];
-      ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) right[v] = _mm512_load_si512(x + n * stride + v * 16);
-      ATTN_UNROLL for (int r = 0; r < ROWS; ++r) {
+      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) right[v] = _mm512_load_si512(x + n * stride + v * 16);
+      ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r) {
         const __m512i one = _mm512_set1_epi32(static_cast<int>(left(r, n)));
-        ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = dot_pair(sum[r][v], one, right[v]);
+        ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = dot_pair(sum[r][v], one, right[v]);
       }
     }
   }
@@ -99,7 +99,7 @@ HWY_NOINLINE void bf16_pair_columns(const Matrix<std::uint16_t>& rows, int keys,
   in_tiles<VECTORS, gradient_tile(2)>(keys, [&]<int KEYS>(std::int64_t first) ATTN_BF16_ATTR {
     const StepAsks asks = ahead.spread(pairs, x);
     const std::uint16_t* row[KEYS];
-    ATTN_UNROLL for (int r = 0; r < KEYS; ++r) row[r] = rows.row(first + r);
+    ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r) row[r] = rows.row(first + r);
     PairChains<KEYS, VECTORS> chains;
     chains.clear();
     chains.run([&](int r, std::int64_t n) ATTN_BF16_ATTR {
@@ -108,7 +108,7 @@ HWY_NOINLINE void bf16_pair_columns(const Matrix<std::uint16_t>& rows, int keys,
       return pair;
     }, x, query_block, 0, pairs, asks);
     if (factor != 1)
-      ATTN_UNROLL for (int r = 0; r < KEYS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) chains.sum[r][v] = _mm512_mul_ps(chains.sum[r][v], _mm512_set1_ps(factor));
+      ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r) ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) chains.sum[r][v] = _mm512_mul_ps(chains.sum[r][v], _mm512_set1_ps(factor));
     chains.store(to + first * query_block, query_block);
   });
 }
@@ -250,7 +250,7 @@ HWY_INLINE bool bf16_pair_rows(int rows, std::int64_t wide, const F& columns_of,
     for (int r = 0; r < rows; r += 2)
       for (std::int64_t c = 0; c < wide; c += 32, words += 32) {
         __m512i row[2] = {columns_of(r, c), columns_of(r + 1, c)};
-        ATTN_UNROLL for (__m512i& x : row) {
+        ATTN_UNROLL_FOR (__m512i& x : row) {
           const __m512i twice = _mm512_add_epi16(x, x);
           if (WILD) x = _mm512_maskz_mov_epi16(~bf16_not_finite(twice), x);
           else largest = _mm512_max_epu16(largest, twice);

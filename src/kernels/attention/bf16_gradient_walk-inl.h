@@ -233,11 +233,11 @@ class Bf16GradientWalk : public GradientSums<float> {
       turn_pairs(settled({out.base + 2 * c, out.stride}, copied), copied, turned);
       const auto add = [&]<int V>() ATTN_BF16_ATTR {  // chains side by side
         __m512 sum[V];
-        ATTN_UNROLL for (int v = 0; v < V; ++v) sum[v] = _mm512_load_ps(strip_.delta + v * N);
+        ATTN_UNROLL_FOR (int v = 0; v < V; ++v) sum[v] = _mm512_load_ps(strip_.delta + v * N);
         for (std::int64_t n = 0; n < count; ++n)
-          ATTN_UNROLL for (int v = 0; v < V; ++v)
+          ATTN_UNROLL_FOR (int v = 0; v < V; ++v)
             sum[v] = dot_pair(sum[v], _mm512_load_si512(turned + n * R + v * N), _mm512_load_si512(at_.dout + (c + n) * R + v * N));
-        ATTN_UNROLL for (int v = 0; v < V; ++v) _mm512_store_ps(strip_.delta + v * N, sum[v]);
+        ATTN_UNROLL_FOR (int v = 0; v < V; ++v) _mm512_store_ps(strip_.delta + v * N, sum[v]);
       };
       vectors_ == 4 ? add.template operator()<4>() : add.template operator()<2>();
     }
@@ -266,7 +266,7 @@ class Bf16GradientWalk : public GradientSums<float> {
   /// Two vectors of two keys, of weights p[key][vector] and derivatives d: to all three kinds of words.
   HWY_INLINE void store_words(int key, int x, const __m512 (&p)[2][2], const __m512 (&d)[2][2]) const {
     __m512i rounded[2];
-    ATTN_UNROLL for (int k = 0; k < 2; ++k) {
+    ATTN_UNROLL_FOR (int k = 0; k < 2; ++k) {
       rounded[k] = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(d[k][1], d[k][0]));
       _mm512_store_si512(at_.weights + (key + k) * (R / 2) + x / 2, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(p[k][1], p[k][0])));
       _mm512_store_si512(at_.derivative + (key + k) * (R / 2) + x / 2, rounded[k]);
@@ -309,7 +309,7 @@ class Bf16GradientWalk : public GradientSums<float> {
     const Weighed rows[2] = {weighed(piece.x), weighed(piece.x + N)};
     for (int r = piece.key; r < piece.end; r += 2) {
       __m512 p[2][2], d[2][2];
-      ATTN_UNROLL for (int k = 0; k < 2; ++k) ATTN_UNROLL for (int n = 0; n < 2; ++n) {
+      ATTN_UNROLL_FOR (int k = 0; k < 2; ++k) ATTN_UNROLL_FOR (int n = 0; n < 2; ++n) {
         const int place = (r + k) * R + piece.x + n * N - piece.at;
         const bool there = k == 0 || r + 1 < piece.end;  // an odd end: its partner counts as 0
         const auto visible = static_cast<__mmask16>(MASKED ? keys.visible[r + k] >> (piece.x + n * N) : ~Word{0});
@@ -359,7 +359,7 @@ class Bf16GradientWalk : public GradientSums<float> {
       for (int x = 0; x < vectors_ * N; x += 2 * N) {
         __m512 p[2][2], d[2][2];
         for (int k = 0; k < 2; ++k)
-          ATTN_UNROLL for (int n = 0; n < 2; ++n) {
+          ATTN_UNROLL_FOR (int n = 0; n < 2; ++n) {
             const int place = (r + k) * R + x + n * N;
             p[k][n] = r + k < keys ? _mm512_load_ps(strip_.scores.s + place) : _mm512_setzero_ps();
             d[k][n] = r + k < keys ? _mm512_load_ps(strip_.d + place) : _mm512_setzero_ps();

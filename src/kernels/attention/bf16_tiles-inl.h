@@ -59,17 +59,17 @@ HWY_INLINE void bf16_score_tile(const Bf16Scores& scores, int key, int vector, c
   float *HWY_RESTRICT const s = scores.s + key * bf16_rows + vector * 16, *HWY_RESTRICT const alpha = scores.alpha + vector * 16;
   const std::int64_t pairs = scores.pairs;
   __m512 sum[KEYS][VECTORS];
-  ATTN_UNROLL for (int r = 0; r < KEYS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = _mm512_setzero_ps();
+  ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r) ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = _mm512_setzero_ps();
   const std::uint32_t* row[KEYS];
-  ATTN_UNROLL for (int r = 0; r < KEYS; ++r) row[r] = scores.k[key + r];
+  ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r) row[r] = scores.k[key + r];
   const auto add = [&](std::int64_t c) __attribute__((always_inline)) ATTN_BF16_ATTR {
     __m512i x[VECTORS];
-    ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) x[v] = _mm512_load_si512(q + c * bf16_rows + v * 16);
-    ATTN_UNROLL for (int r = 0; r < KEYS; ++r) {
+    ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) x[v] = _mm512_load_si512(q + c * bf16_rows + v * 16);
+    ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r) {
       std::uint32_t pair;
       std::memcpy(&pair, row[r] + c, 4);  // rows of bf16 are aligned to two bytes
       const __m512i word = _mm512_set1_epi32(static_cast<int>(pair));
-      ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = dot_pair(sum[r][v], word, x[v]);
+      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = dot_pair(sum[r][v], word, x[v]);
     }
   };
   std::int64_t c = 0;
@@ -83,17 +83,17 @@ HWY_INLINE void bf16_score_tile(const Bf16Scores& scores, int key, int vector, c
   _Pragma("GCC unroll 2") for (; c < pairs; ++c) add(c);
   const __m512 factor = _mm512_set1_ps(scores.scale);
   if (scores.key_scale)
-    ATTN_UNROLL for (int r = 0; r < KEYS; ++r) {
+    ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r) {
       const __m512 of_key = _mm512_set1_ps(scores.key_scale[key + r]);
-      ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = _mm512_mul_ps(sum[r][v], of_key);
+      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = _mm512_mul_ps(sum[r][v], of_key);
     }
-  ATTN_UNROLL for (int r = 0; r < KEYS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = _mm512_mul_ps(sum[r][v], factor);
+  ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r) ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = _mm512_mul_ps(sum[r][v], factor);
   if (visible)
-    ATTN_UNROLL for (int r = 0; r < KEYS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v)
+    ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r) ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v)
       sum[r][v] = _mm512_mask_blend_ps(static_cast<__mmask16>(visible[key + r] >> ((vector + v) * 16)), _mm512_set1_ps(-std::numeric_limits<float>::infinity()), sum[r][v]);
-  ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) {
+  ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) {
     __m512 largest = _mm512_load_ps(alpha + v * 16);
-    ATTN_UNROLL for (int r = 0; r < KEYS; ++r) {
+    ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r) {
       largest = _mm512_max_ps(largest, sum[r][v]);
       _mm512_store_ps(s + r * bf16_rows + v * 16, sum[r][v]);
     }
@@ -120,15 +120,15 @@ template <int COLUMNS, int VECTORS, Fold FOLD>
 HWY_INLINE void bf16_output_tile(const std::uint32_t* HWY_RESTRICT p, const std::uint32_t* HWY_RESTRICT v_words, std::int64_t v_stride, int pairs,
                                  float* HWY_RESTRICT o, const float* HWY_RESTRICT alpha, const TileAhead* ahead = nullptr) {
   __m512 sum[COLUMNS][VECTORS];
-  ATTN_UNROLL for (int c = 0; c < COLUMNS; ++c) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v)
+  ATTN_UNROLL_FOR (int c = 0; c < COLUMNS; ++c) ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v)
     sum[c][v] = _mm512_setzero_ps();
   const auto add = [&](int j) __attribute__((always_inline)) ATTN_BF16_ATTR {
     __m512i weight[VECTORS];
-    ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) weight[v] = _mm512_load_si512(p + j * bf16_rows + v * 16);
+    ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) weight[v] = _mm512_load_si512(p + j * bf16_rows + v * 16);
     const std::uint32_t* value = v_words + j * v_stride;
-    ATTN_UNROLL for (int c = 0; c < COLUMNS; ++c) {
+    ATTN_UNROLL_FOR (int c = 0; c < COLUMNS; ++c) {
       const __m512i x = _mm512_set1_epi32(static_cast<int>(value[c]));
-      ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[c][v] = dot_pair(sum[c][v], x, weight[v]);
+      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[c][v] = dot_pair(sum[c][v], x, weight[v]);
     }
   };
   int j = 0;
@@ -140,9 +140,9 @@ HWY_INLINE void bf16_output_tile(const std::uint32_t* HWY_RESTRICT p, const std:
     }
   }
   _Pragma("GCC unroll 2") for (; j < pairs; ++j) add(j);
-  ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) {
+  ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) {
     const __m512 a = FOLD == Fold::rescale ? _mm512_load_ps(alpha + v * 16) : _mm512_setzero_ps();
-    ATTN_UNROLL for (int c = 0; c < COLUMNS; ++c) {
+    ATTN_UNROLL_FOR (int c = 0; c < COLUMNS; ++c) {
       float* place = o + c * bf16_rows + v * 16;
       _mm512_store_ps(place, FOLD == Fold::rescale ? _mm512_fmadd_ps(_mm512_load_ps(place), a, sum[c][v]) : sum[c][v]);
     }

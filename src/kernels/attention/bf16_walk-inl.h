@@ -153,8 +153,8 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     float* s = wide.s + key * bf16_rows + at;
     std::uint32_t* p = wide.p + key / 2 * bf16_rows + at;
     __m512 reference[V], sum[V];
-    ATTN_UNROLL for (int v = 0; v < V; ++v) reference[v] = _mm512_load_ps(strip.reference + at + v * 16);
-    ATTN_UNROLL for (int v = 0; v < V; ++v) sum[v] = _mm512_load_ps(strip.sum + at + v * 16);
+    ATTN_UNROLL_FOR (int v = 0; v < V; ++v) reference[v] = _mm512_load_ps(strip.reference + at + v * 16);
+    ATTN_UNROLL_FOR (int v = 0; v < V; ++v) sum[v] = _mm512_load_ps(strip.sum + at + v * 16);
     const auto pair = [&](int v, __m512 low, __m512 high) ATTN_BF16_ATTR {
       const __m512i words = bf16_pairs(low, high);
       sum[v] = dot_pair(sum[v], words, _mm512_set1_epi32(0x3F803F80));  // times (1, 1)
@@ -167,11 +167,11 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     };
     int r = 0;
     for (; r + 2 <= keys; r += 2, s += 2 * bf16_rows, p += bf16_rows)
-      ATTN_UNROLL for (int v = 0; v < V; ++v)
+      ATTN_UNROLL_FOR (int v = 0; v < V; ++v)
         pair(v, weight(v, s + v * 16), weight(v, s + bf16_rows + v * 16));
     if (r < keys)
-      ATTN_UNROLL for (int v = 0; v < V; ++v) pair(v, weight(v, s + v * 16), _mm512_setzero_ps());
-    ATTN_UNROLL for (int v = 0; v < V; ++v) _mm512_store_ps(strip.sum + at + v * 16, sum[v]);
+      ATTN_UNROLL_FOR (int v = 0; v < V; ++v) pair(v, weight(v, s + v * 16), _mm512_setzero_ps());
+    ATTN_UNROLL_FOR (int v = 0; v < V; ++v) _mm512_store_ps(strip.sum + at + v * 16, sum[v]);
   }
 
   /// Weights that were not rounded yet, dropped or times the scales of their values; then the pairs again: the sums have the weights before it.

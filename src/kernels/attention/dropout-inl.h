@@ -64,7 +64,7 @@ class RowPhilox {
     const std::uint32_t a2 = static_cast<std::uint32_t>(of_item_ >> 32) ^ group ^ key(1, 0);
     const std::uint64_t p = std::uint64_t{m1} * a2;
     const Words high = of_word(static_cast<std::uint32_t>(p >> 32) ^ key(0, 1)), low = of_word(static_cast<std::uint32_t>(p));
-    ATTN_UNROLL for (int n = 0; n < COUNT; ++n) {
+    ATTN_UNROLL_FOR (int n = 0; n < COUNT; ++n) {
       const int lane = at + n * N;
       const Words q = times(hn::Xor(hn::Load(d, a1_ + lane), high), m0);  // round 3
       w[0][n] = hn::Xor(hn::Load(d, c0_ + lane), low);
@@ -74,7 +74,7 @@ class RowPhilox {
     }
     for (int round = 3; round < Philox::rounds; ++round) {
       const Words k0 = of_word(key(0, round)), k1 = of_word(key(1, round));
-      ATTN_UNROLL for (int n = 0; n < COUNT; ++n) {
+      ATTN_UNROLL_FOR (int n = 0; n < COUNT; ++n) {
         const Words p0 = times(w[0][n], m0), p1 = times(w[2][n], m1);
         w[0][n] = hn::Xor(hn::Xor(high_half(p1), w[1][n]), k0);
         w[1][n] = p1;
@@ -111,12 +111,12 @@ HWY_INLINE void drop_four(const RowPhilox<T>& philox, std::uint32_t group, int v
   constexpr int R = strip_rows<T>, N = lanes<T>, each = N / RowPhilox<T>::N;
   Words w[4][VECTORS * each];
   philox.template words<VECTORS * each>(group, vector * N, w);
-  ATTN_UNROLL for (int n = 0; n < 4; ++n) {
+  ATTN_UNROLL_FOR (int n = 0; n < 4; ++n) {
     if (row[n] < 0) continue;
-    ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) {
+    ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) {
       T* place = s + row[n] * R + (vector + v) * N;
       Words of_vector[each];
-      ATTN_UNROLL for (int e = 0; e < each; ++e) of_vector[e] = w[n][v * each + e];
+      ATTN_UNROLL_FOR (int e = 0; e < each; ++e) of_vector[e] = w[n][v * each + e];
       hn::Store(kept(hn::Load(d, place), scale, of_vector, least), d, place);
     }
   }

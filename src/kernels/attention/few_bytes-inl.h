@@ -137,36 +137,36 @@ struct FewScoresByteTile {
     const float *words[VECTORS], *scales[VECTORS];
     Place ahead[VECTORS];
     Vector<float> sum[ROWS][VECTORS], scale[VECTORS];
-    ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) {
+    ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) {
       const int first = key + static_cast<int>(keys - found + v) * N;
       words[v] = keys[v];
       scales[v] = groups.scales(first);
       ahead[v] = to_ahead(groups, first, row);
     }
-    ATTN_UNROLL for (int r = 0; r < ROWS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::Zero(d);
+    ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r) ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::Zero(d);
     const float* of_rows = q + row;
     std::int64_t group_end = 0;
     for (std::int64_t c = 0, n = 0; c < columns; c += word, of_rows += word * few_rows) {
       if (c == group_end) {
-        ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) scale[v] = scales_of(scales[v] + n);
+        ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) scale[v] = scales_of(scales[v] + n);
         group_end += rows.scale_group;
         ++n;
       }
       Vector<float> of_keys[VECTORS];
-      ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) of_keys[v] = hn::BitCast(d, as_i8<FORM>(of_bytes, hn::BitCast(of_bytes, hn::LoadU(d, words[v]))));
-      ATTN_UNROLL for (int b = 0; b < word; ++b) {
+      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) of_keys[v] = hn::BitCast(d, as_i8<FORM>(of_bytes, hn::BitCast(of_bytes, hn::LoadU(d, words[v]))));
+      ATTN_UNROLL_FOR (int b = 0; b < word; ++b) {
         Vector<float> column[VECTORS];
-        ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) column[v] = hn::Mul(byte_of(of_keys[v], b), scale[v]);
-        ATTN_UNROLL for (int r = 0; r < ROWS; ++r) {
+        ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) column[v] = hn::Mul(byte_of(of_keys[v], b), scale[v]);
+        ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r) {
           const auto x = hn::Set(d, of_rows[b * few_rows + r]);
-          ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::MulAdd(column[v], x, sum[r][v]);
+          ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::MulAdd(column[v], x, sum[r][v]);
           ask_share_of<lines>([&](int i) HWY_ATTR { return place_of(words[i * line_vectors]) + ahead[i * line_vectors]; }, b * ROWS + r, word * ROWS);
         }
       }
-      ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) words[v] += KeyRows::group_rows;
+      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) words[v] += KeyRows::group_rows;
     }
-    ATTN_UNROLL for (int r = 0; r < ROWS; ++r)
-      ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) hn::StoreU(sum[r][v], d, scores + (row + r) * to_stride + v * N);
+    ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r)
+      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) hn::StoreU(sum[r][v], d, scores + (row + r) * to_stride + v * N);
   }
 
  private:
@@ -199,7 +199,7 @@ struct FewRowsByteTile {
     Vector<float> sum[ROWS][VECTORS];
     std::int64_t scale_of[VECTORS];
     fold.start(o, sum);
-    ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) scale_of[x] = at.scale_of(column + x * N);
+    ATTN_UNROLL_FOR (int x = 0; x < VECTORS; ++x) scale_of[x] = at.scale_of(column + x * N);
     const float* weights = p + row;
     const std::int64_t stride = at.width(column), scale_stride = groups.scale_stride(), weights_stride = p_stride;
     const std::int64_t share = column / width % step_keys * line - column % line;  // tiles that share a step's lines ask for one each
@@ -212,11 +212,11 @@ struct FewRowsByteTile {
         const Place asks = place_of(value) + static_cast<Place>(share) + ahead;
         for (int n = 0; n < step; ++n, value += stride, scale += scale_stride, weights += weights_stride) {
           Vector<float> values[VECTORS];
-          ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) values[x] = hn::Mul(widen(d, as_i8<FORM>(BytesOfVector(), hn::LoadU(BytesOfVector(), value + ByteColumns::offset(x * N)))), hn::Set(d, scale[scale_of[x]]));
+          ATTN_UNROLL_FOR (int x = 0; x < VECTORS; ++x) values[x] = hn::Mul(widen(d, as_i8<FORM>(BytesOfVector(), hn::LoadU(BytesOfVector(), value + ByteColumns::offset(x * N)))), hn::Set(d, scale[scale_of[x]]));
           ask_share_of<lines>([&](int i) HWY_ATTR { return asks + static_cast<Place>(ByteColumns::offset(i * line)); }, n, step_keys);
-          ATTN_UNROLL for (int r = 0; r < ROWS; ++r) {
+          ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r) {
             const auto weight = hn::Set(d, weights[r]);
-            ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) sum[r][x] = hn::MulAdd(values[x], weight, sum[r][x]);
+            ATTN_UNROLL_FOR (int x = 0; x < VECTORS; ++x) sum[r][x] = hn::MulAdd(values[x], weight, sum[r][x]);
           }
         }
       }

@@ -99,16 +99,16 @@ struct FewFold {
   template <int ROWS, int VECTORS>
   HWY_INLINE void start(const T* o, Vector<T> (&sum)[ROWS][VECTORS]) const {
     const Tag<T> d;
-    ATTN_UNROLL for (int r = 0; r < ROWS; ++r)
-      ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) sum[r][x] = begins ? hn::Zero(d) : hn::Load(d, o + to_sums + r * stride + x * lanes<T>);
+    ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r)
+      ATTN_UNROLL_FOR (int x = 0; x < VECTORS; ++x) sum[r][x] = begins ? hn::Zero(d) : hn::Load(d, o + to_sums + r * stride + x * lanes<T>);
   }
   template <int ROWS, int VECTORS>
   HWY_INLINE void finish(int row, T* o, const Vector<T> (&sum)[ROWS][VECTORS]) const {
     const Tag<T> d;
-    ATTN_UNROLL for (int r = 0; r < ROWS; ++r) {
+    ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r) {
       T* const place = o + r * stride;
       const auto factor = hn::Set(d, alpha[row + r]);
-      ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) {
+      ATTN_UNROLL_FOR (int x = 0; x < VECTORS; ++x) {
         T* const at = place + x * lanes<T>;
         if (!ends) hn::Store(sum[r][x], d, at + to_sums);
         else hn::Store(first ? sum[r][x] : hn::MulAdd(hn::Load(d, at), factor, sum[r][x]), d, at);
@@ -143,10 +143,10 @@ struct FewRowsTile {
       const auto next = take<LINES, TIMES>(*fold.ahead, v_rows[key]);
       const T* const value = v_rows[key] + column;
       Vector<T> values[VECTORS];
-      ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) values[x] = hn::LoadU(d, value + x * N);
-      ATTN_UNROLL for (int r = 0; r < ROWS; ++r) {
+      ATTN_UNROLL_FOR (int x = 0; x < VECTORS; ++x) values[x] = hn::LoadU(d, value + x * N);
+      ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r) {
         const auto weight = hn::Set(d, weights[r]);
-        ATTN_UNROLL for (int x = 0; x < VECTORS; ++x) sum[r][x] = hn::MulAdd(values[x], weight, sum[r][x]);
+        ATTN_UNROLL_FOR (int x = 0; x < VECTORS; ++x) sum[r][x] = hn::MulAdd(values[x], weight, sum[r][x]);
         ask_share<LINES>(next, r, ROWS);
       }
     }

@@ -64,7 +64,7 @@ struct FewScoresTile {
     const Tag<T> d;
     constexpr int N = lanes<T>, side = turned_columns<T>;
     Vector<T> sum[ROWS][VECTORS];
-    ATTN_UNROLL for (int r = 0; r < ROWS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::Zero(d);
+    ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r) ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::Zero(d);
     const T* of_rows = q + row;
     RowsInStep<Tag<T>> first(keys[0], stride), second(keys[VECTORS - 1], stride);
     std::int64_t c = 0;
@@ -73,21 +73,21 @@ struct FewScoresTile {
       Vector<T> column[VECTORS][side];
       first.next(d, column[0]);
       if constexpr (VECTORS == 2) second.next(d, column[1]);
-      ATTN_UNROLL for (int i = 0; i < side; ++i)
-        ATTN_UNROLL for (int r = 0; r < ROWS; ++r) {
+      ATTN_UNROLL_FOR (int i = 0; i < side; ++i)
+        ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r) {
           const auto x = hn::Set(d, of_rows[i * few_rows + r]);
-          ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::MulAdd(column[v][i], x, sum[r][v]);
+          ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::MulAdd(column[v][i], x, sum[r][v]);
           ask_share<LINES>(next, i * ROWS + r, side * ROWS);
         }
     }
     for (; c < dim; ++c, of_rows += few_rows)
-      ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) {
+      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) {
         alignas(64) T column[N];
         for (int i = 0; i < N; ++i) column[i] = keys[v][i * stride + c];
-        ATTN_UNROLL for (int r = 0; r < ROWS; ++r) sum[r][v] = hn::MulAdd(hn::Load(d, column), hn::Set(d, of_rows[r]), sum[r][v]);
+        ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r) sum[r][v] = hn::MulAdd(hn::Load(d, column), hn::Set(d, of_rows[r]), sum[r][v]);
       }
-    ATTN_UNROLL for (int r = 0; r < ROWS; ++r)
-      ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) hn::StoreU(sum[r][v], d, scores + (row + r) * to_stride + v * N);
+    ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r)
+      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) hn::StoreU(sum[r][v], d, scores + (row + r) * to_stride + v * N);
   }
 };
 

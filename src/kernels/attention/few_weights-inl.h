@@ -58,10 +58,10 @@ HWY_NOINLINE void weigh_few(const Strip<T>& strip, const FewBlock<T, key_block>&
   const hn::CappedTag<T, few_rows> of_rows;
   constexpr int M = static_cast<int>(hn::MaxLanes(of_rows));
   hn::Vec<decltype(of_rows)> sum[few_rows / M];
-  ATTN_UNROLL for (auto& x : sum) x = hn::Zero(of_rows);
+  ATTN_UNROLL_FOR (auto& x : sum) x = hn::Zero(of_rows);
   for (int key = begin; key < end; ++key)
-    ATTN_UNROLL for (int x = 0; x < few_rows / M; ++x) sum[x] = hn::Add(sum[x], hn::Load(of_rows, block.p + key * few_rows + x * M));
-  ATTN_UNROLL for (int x = 0; x < few_rows / M; ++x) hn::Store(sum[x], of_rows, strip.sum + x * M);
+    ATTN_UNROLL_FOR (int x = 0; x < few_rows / M; ++x) sum[x] = hn::Add(sum[x], hn::Load(of_rows, block.p + key * few_rows + x * M));
+  ATTN_UNROLL_FOR (int x = 0; x < few_rows / M; ++x) hn::Store(sum[x], of_rows, strip.sum + x * M);
   fold_sums(strip, 1);
 }
 

@@ -72,14 +72,14 @@ HWY_INLINE void back_of_rows(const AdditiveOperands<T>& at, const T* derivative,
   const Tag<T> d;
   TanhSide<T> q[ROWS];
   Vector<T> dq[ROWS], dw[ROWS];
-  ATTN_UNROLL for (int n = 0; n < ROWS; ++n) {
+  ATTN_UNROLL_FOR (int n = 0; n < ROWS; ++n) {
     q[n] = load_side<WIDE>(at.q, (row + n) * at.stride + c);
     dq[n] = dw[n] = hn::Zero(d);
   }
   for (int r = begin; r < end; ++r) {
     const TanhSide<T> k = load_side<WIDE>(at.k, r * at.stride + c);
     auto dk = hn::Load(d, at.dk + r * at.stride + c);
-    ATTN_UNROLL for (int n = 0; n < ROWS; ++n) {
+    ATTN_UNROLL_FOR (int n = 0; n < ROWS; ++n) {
       const auto ds = hn::Set(d, derivative[r * query_block + row + n]);
       const TanhSlope<T> at_pair = additive_slope<WIDE>(q[n], k);
       const auto u = hn::Mul(ds, at_pair.slope);
@@ -90,7 +90,7 @@ HWY_INLINE void back_of_rows(const AdditiveOperands<T>& at, const T* derivative,
     hn::Store(dk, d, at.dk + r * at.stride + c);
   }
   const auto w = hn::Load(d, at.w + c);
-  ATTN_UNROLL for (int n = 0; n < ROWS; ++n) {
+  ATTN_UNROLL_FOR (int n = 0; n < ROWS; ++n) {
     const auto add = [&](T* to, Vector<T> sum) HWY_ATTR { hn::Store(hn::Add(hn::Load(d, to + (row + n) * at.stride + c), sum), d, to + (row + n) * at.stride + c); };
     add(at.dq, hn::Mul(dq[n], w));
     add(at.dw, hn::Mul(dw[n], hn::Set(d, T(0.5))));

@@ -47,15 +47,15 @@ struct Chains {
   template <typename L>
   HWY_INLINE void run(const L& left, const T* HWY_RESTRICT x, std::int64_t stride, std::int64_t begin, std::int64_t end, StepAsks asks) {
     const Tag<T> d;
-    ATTN_UNROLL for (int r = 0; r < ROWS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::Zero(d);
+    ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r) ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::Zero(d);
     _Pragma("GCC unroll 2") for (std::int64_t n = begin; n < end; ++n) {
       ask_here(asks.at);
       asks.at += static_cast<Place>(asks.step);
       Vector<T> right[VECTORS];
-      ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) right[v] = hn::LoadU(d, x + n * stride + v * lanes<T>);
-      ATTN_UNROLL for (int r = 0; r < ROWS; ++r) {
+      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) right[v] = hn::LoadU(d, x + n * stride + v * lanes<T>);
+      ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r) {
         const auto one = hn::Set(d, left(r, n));
-        ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::MulAdd(one, right[v], sum[r][v]);
+        ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::MulAdd(one, right[v], sum[r][v]);
       }
     }
   }
@@ -85,10 +85,10 @@ HWY_NOINLINE void pair_columns(const Matrix<T>& rows, int keys, std::int64_t dim
   in_tiles<VECTORS, most>(keys, [&]<int KEYS>(std::int64_t first) HWY_ATTR {
     const StepAsks asks = ahead.spread(dim, x);
     const T* row[KEYS];
-    ATTN_UNROLL for (int r = 0; r < KEYS; ++r) row[r] = rows.row(first + r);
+    ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r) row[r] = rows.row(first + r);
     Chains<T, KEYS, VECTORS> chains;
     chains.run([&](int r, std::int64_t n) HWY_ATTR { return row[r][n]; }, x, query_block, 0, dim, asks);
-    ATTN_UNROLL for (int r = 0; r < KEYS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v)
+    ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r) ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v)
         hn::Store(chains.sum[r][v], d, to + (first + r) * query_block + v * lanes<T>);
   });
 }
@@ -104,7 +104,7 @@ HWY_NOINLINE void query_columns(const Matrix<T>& k, int begin, int end, std::int
     const T* const base = k.base + column;
     const std::int64_t stride = k.stride;
     chains.run([=](int r, std::int64_t n) HWY_ATTR { return base[n * stride + r]; }, x, query_block, begin, end, asks);
-    ATTN_UNROLL for (int r = 0; r < COLUMNS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) {
+    ATTN_UNROLL_FOR (int r = 0; r < COLUMNS; ++r) ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) {
       T* place = total + (column + r) * query_block + v * lanes<T>;
       hn::Store(hn::Add(before(place), chains.sum[r][v]), d, place);
     }
@@ -130,14 +130,14 @@ HWY_INLINE void key_tile(const T* weights, const Matrix<T>& x, int begin, int en
   chains.run([=](int r, std::int64_t n) HWY_ATTR { return weights[r * query_block + n]; }, x.base, x.stride, begin, end, asks);
   if (total.columns >= VECTORS * N) {
     const Before<T> before(total.begins);
-    ATTN_UNROLL for (int r = 0; r < ROWS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) {
+    ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r) ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) {
       T* place = total.base + r * total.stride + v * N;
       hn::StoreU(hn::Add(before(place), chains.sum[r][v]), d, place);
     }
     return;
   }
   alignas(64) T sums[ROWS][VECTORS * N];
-  ATTN_UNROLL for (int r = 0; r < ROWS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) hn::Store(chains.sum[r][v], d, sums[r] + v * N);
+  ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r) ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) hn::Store(chains.sum[r][v], d, sums[r] + v * N);
   for (int r = 0; r < ROWS; ++r)
     for (std::int64_t c = 0; c < total.columns; ++c) {
       T& place = total.base[r * total.stride + c];

@@ -27,15 +27,15 @@ HWY_INLINE void output_tile(const T* HWY_RESTRICT p, const T* const* v_rows, std
   const Tag<T> d;
   constexpr int R = strip_rows<T>, N = lanes<T>;
   Vector<T> sum[COLUMNS][VECTORS];
-  ATTN_UNROLL for (int c = 0; c < COLUMNS; ++c)
-    ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[c][v] = hn::Zero(d);
+  ATTN_UNROLL_FOR (int c = 0; c < COLUMNS; ++c)
+    ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[c][v] = hn::Zero(d);
   const auto add = [&](int j) __attribute__((always_inline)) HWY_ATTR {
     Vector<T> weight[VECTORS];
-    ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) weight[v] = hn::Load(d, p + j * R + v * N);
+    ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) weight[v] = hn::Load(d, p + j * R + v * N);
     const T* value = v_rows[j] + column;
-    ATTN_UNROLL for (int c = 0; c < COLUMNS; ++c) {
+    ATTN_UNROLL_FOR (int c = 0; c < COLUMNS; ++c) {
       const auto x = hn::Set(d, value[c]);
-      ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[c][v] = hn::MulAdd(x, weight[v], sum[c][v]);
+      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[c][v] = hn::MulAdd(x, weight[v], sum[c][v]);
     }
   };
   int j = 0;
@@ -47,9 +47,9 @@ HWY_INLINE void output_tile(const T* HWY_RESTRICT p, const T* const* v_rows, std
     }
   }
   _Pragma("GCC unroll 2") for (; j < keys; ++j) add(j);
-  ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) {
+  ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) {
     const auto a = hn::Load(d, alpha + v * N);
-    ATTN_UNROLL for (int c = 0; c < COLUMNS; ++c) {
+    ATTN_UNROLL_FOR (int c = 0; c < COLUMNS; ++c) {
       T* place = o + c * R + v * N;
       hn::Store(fresh ? sum[c][v] : hn::MulAdd(hn::Load(d, place), a, sum[c][v]), d, place);
     }
@@ -89,11 +89,11 @@ HWY_INLINE void edge_keys(const T* HWY_RESTRICT p, const T* const* v_rows, std::
   constexpr int R = strip_rows<T>, N = lanes<T>;
   for (int j = key; j < end; ++j) {
     Vector<T> weight[4];
-    ATTN_UNROLL for (int v = FIRST; v < LAST; ++v) weight[v] = hn::Load(d, p + j * R + v * N);
+    ATTN_UNROLL_FOR (int v = FIRST; v < LAST; ++v) weight[v] = hn::Load(d, p + j * R + v * N);
     const T* value = v_rows[j] + column;
-    ATTN_UNROLL for (int c = 0; c < COLUMNS; ++c) {
+    ATTN_UNROLL_FOR (int c = 0; c < COLUMNS; ++c) {
       const auto x = hn::Set(d, value[c]);
-      ATTN_UNROLL for (int v = FIRST; v < LAST; ++v) sum[c][v] = hn::MulAdd(x, weight[v], sum[c][v]);
+      ATTN_UNROLL_FOR (int v = FIRST; v < LAST; ++v) sum[c][v] = hn::MulAdd(x, weight[v], sum[c][v]);
     }
   }
 }
@@ -105,7 +105,7 @@ HWY_INLINE void edge_tile(const Groups& groups, const T* HWY_RESTRICT p, const T
   const Tag<T> d;
   constexpr int R = strip_rows<T>, N = lanes<T>;
   Vector<T> sum[COLUMNS][4];
-  ATTN_UNROLL for (int c = 0; c < COLUMNS; ++c) ATTN_UNROLL for (int v = 0; v < 4; ++v) sum[c][v] = hn::Zero(d);
+  ATTN_UNROLL_FOR (int c = 0; c < COLUMNS; ++c) ATTN_UNROLL_FOR (int v = 0; v < 4; ++v) sum[c][v] = hn::Zero(d);
   edge_keys<T, COLUMNS, 0, 1>(p, v_rows, column, groups.begin[0], groups.begin[1], sum);
   edge_keys<T, COLUMNS, 0, 2>(p, v_rows, column, groups.begin[1], groups.begin[2], sum);
   edge_keys<T, COLUMNS, 0, 3>(p, v_rows, column, groups.begin[2], groups.begin[3], sum);
@@ -113,9 +113,9 @@ HWY_INLINE void edge_tile(const Groups& groups, const T* HWY_RESTRICT p, const T
   edge_keys<T, COLUMNS, 1, 4>(p, v_rows, column, groups.end[0], groups.end[1], sum);
   edge_keys<T, COLUMNS, 2, 4>(p, v_rows, column, groups.end[1], groups.end[2], sum);
   edge_keys<T, COLUMNS, 3, 4>(p, v_rows, column, groups.end[2], groups.end[3], sum);
-  ATTN_UNROLL for (int v = 0; v < 4; ++v) {
+  ATTN_UNROLL_FOR (int v = 0; v < 4; ++v) {
     const auto a = hn::Load(d, alpha + v * N);
-    ATTN_UNROLL for (int c = 0; c < COLUMNS; ++c) {
+    ATTN_UNROLL_FOR (int c = 0; c < COLUMNS; ++c) {
       T* place = o + c * R + v * N;
       hn::Store(fresh ? sum[c][v] : hn::MulAdd(hn::Load(d, place), a, sum[c][v]), d, place);
     }

@@ -22,15 +22,15 @@ HWY_INLINE void score_tile(const T* HWY_RESTRICT q, const T* const* k, std::int6
   const Tag<T> d;
   constexpr int R = strip_rows<T>, N = lanes<T>;
   Vector<T> sum[KEYS][VECTORS];
-  ATTN_UNROLL for (int r = 0; r < KEYS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::Zero(d);
+  ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r) ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::Zero(d);
   const T* row[KEYS];
-  ATTN_UNROLL for (int r = 0; r < KEYS; ++r) row[r] = k[r];
+  ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r) row[r] = k[r];
   const auto add = [&](std::int64_t c) __attribute__((always_inline)) HWY_ATTR {
     Vector<T> x[VECTORS];
-    ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) x[v] = hn::Load(d, q + c * R + v * N);
-    ATTN_UNROLL for (int r = 0; r < KEYS; ++r) {
+    ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) x[v] = hn::Load(d, q + c * R + v * N);
+    ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r) {
       const auto key = hn::Set(d, row[r][c]);
-      ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::MulAdd(key, x[v], sum[r][v]);
+      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::MulAdd(key, x[v], sum[r][v]);
     }
   };
   std::int64_t c = 0;
@@ -43,11 +43,11 @@ HWY_INLINE void score_tile(const T* HWY_RESTRICT q, const T* const* k, std::int6
   }
   _Pragma("GCC unroll 2") for (; c < dim; ++c) add(c);
   if (visible)
-    ATTN_UNROLL for (int r = 0; r < KEYS; ++r) ATTN_UNROLL for (int v = 0; v < VECTORS; ++v)
+    ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r) ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v)
       sum[r][v] = hn::IfThenElse(lanes_of<T>(visible[r], vector + v), sum[r][v], minus_infinity<T>());
-  ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) {
+  ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) {
     auto largest = hn::Load(d, alpha + v * N);
-    ATTN_UNROLL for (int r = 0; r < KEYS; ++r) {
+    ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r) {
       largest = hn::Max(largest, sum[r][v]);
       hn::Store(sum[r][v], d, s + r * R + v * N);
     }

@@ -15,7 +15,7 @@
 #include <cstring>
 #include <limits>
 
-#define ATTN_UNROLL _Pragma("GCC unroll 16")
+#define ATTN_UNROLL_FOR(...) _Pragma("GCC unroll 16") for (__VA_ARGS__)
 #define ATTN_ROLLED _Pragma("GCC unroll 1")  // where a small array would make GCC write out every step
 
 HWY_BEFORE_NAMESPACE();

@@ -54,15 +54,15 @@ HWY_NOINLINE void weigh_columns(T* HWY_RESTRICT s, int keys, const T* HWY_RESTRI
   const Tag<T> d;
   constexpr int R = strip_rows<T>, N = lanes<T>;
   Vector<T> reference[VECTORS], sum[VECTORS];
-  ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) reference[v] = hn::Load(d, reference_of + v * N);
-  ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) sum[v] = hn::Load(d, sum_of + v * N);
+  ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) reference[v] = hn::Load(d, reference_of + v * N);
+  ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[v] = hn::Load(d, sum_of + v * N);
   for (int r = 0; r < keys; ++r, s += R)
-    ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) {
+    ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) {
       const auto p = weight_of<T>(hn::Load(d, s + v * N), reference[v]);
       sum[v] = hn::Add(sum[v], p);
       hn::Store(p, d, s + v * N);
     }
-  ATTN_UNROLL for (int v = 0; v < VECTORS; ++v) hn::Store(sum[v], d, sum_of + v * N);
+  ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) hn::Store(sum[v], d, sum_of + v * N);
 }
 
 /// All weights of the block, and what they change.
