@@ -1,4 +1,5 @@
-// bench/google_benchmark.cc: the rows of attn bench under Google Benchmark, for its filters, repetitions and comparisons.
+// bench/google_benchmark.cc: the rows of attn bench under Google Benchmark, for its filters, repetitions and
+// comparisons.
 #include "bench/work.h"
 #include "verify/case.h"
 
@@ -30,7 +31,9 @@ void run(benchmark::State& state, const std::string& line) {
 
 int main(int argc, char** argv) {
   for (const std::string& line : attn::cases::case_lines(attn::cases::bench))
-    benchmark::RegisterBenchmark(line.c_str(), [line](benchmark::State& state) { run(state, line); })->Unit(benchmark::kMicrosecond)->UseRealTime();
+    benchmark::RegisterBenchmark(line.c_str(), [line](benchmark::State& state) { run(state, line); })
+        ->Unit(benchmark::kMicrosecond)
+        ->UseRealTime();
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
   benchmark::RunSpecifiedBenchmarks();

@@ -1,4 +1,5 @@
-// examples/attention_scores.cc: additive, dot-product, general and self-attention scores; padding; multi-head attention, ours and torch's.
+// examples/attention_scores.cc: additive, dot-product, general and self-attention scores; padding; multi-head
+// attention, ours and torch's.
 #include "show.h"
 
 #include <attn/attention.h>
@@ -25,7 +26,8 @@ struct AdditiveScore : nn::Module {
         W_k(register_module("W_k", nn::Linear(hidden_size, hidden_size, {.bias = false}))),
         w(register_module("w", nn::Linear(hidden_size, 1, {.bias = false}))),
         q(register_parameter("q", attn::randn({1, hidden_size}))) {}
-  Tensor operator()(const Tensor& X) const { return w(attn::tanh(W_k(X) + W_q(q))).squeeze(-1); }  // [B, L, D] -> [B, L, 1] -> [B, L]
+  // [B, L, D] -> [B, L, 1] -> [B, L]
+  Tensor operator()(const Tensor& X) const { return w(attn::tanh(W_k(X) + W_q(q))).squeeze(-1); }
   const nn::Linear W_q, W_k, w;
   const Tensor q;
 };
@@ -62,21 +64,25 @@ void scores() {
   X = attn::randn({3, 4, 4});
   print("the tutorial calls its parameter, self.q(X); a product is meant:");
   print(dot(X));
-  same("attention_scores(q, X, dot)", attn::attention_scores(dot.q.t().expand({3, 1, 4}), X, {.score = Score::dot()}).squeeze(1), dot(X));
+  same("attention_scores(q, X, dot)",
+       attn::attention_scores(dot.q.t().expand({3, 1, 4}), X, {.score = Score::dot()}).squeeze(1), dot(X));
 
   title("Self-attention score");
   const SelfAttentionScore self_attn_score(4);
   X = attn::randn({3, 4, 4});
   print(self_attn_score(X));
   same("attention_scores(W_q X, W_k X, dot)",
-       attn::attention_scores(self_attn_score.W_q(X), self_attn_score.W_k(X), {.score = Score::dot()}), self_attn_score(X));
+       attn::attention_scores(self_attn_score.W_q(X), self_attn_score.W_k(X), {.score = Score::dot()}),
+       self_attn_score(X));
   const Tensor W = self_attn_score.W_q.weight.t().matmul(self_attn_score.W_k.weight);
-  same("attention_scores(X, X, general(W_q^T W_k))", attn::attention_scores(X, X, {.score = Score::general(W)}), self_attn_score(X));
+  same("attention_scores(X, X, general(W_q^T W_k))", attn::attention_scores(X, X, {.score = Score::general(W)}),
+       self_attn_score(X));
 }
 
 // ===== 2. One head, step by step ===================================================================================
 
-/// The four printed digits of in_proj_weight (rows of W_q, W_k, W_v) and out_proj.weight of `multihead_attention` below.
+/// The four printed digits of in_proj_weight (rows of W_q, W_k, W_v) and out_proj.weight of `multihead_attention`
+/// below.
 struct Printed {
   Tensor W = attn::tensor2d({{0.4926, -0.7041, -0.4945},
                              {0.6348, -0.2868, -0.4850},
@@ -88,12 +94,15 @@ struct Printed {
                              {0.2342, 0.2743, 0.5620},
                              {-0.5765, 0.6763, 0.6810}})
                  .requires_grad_();
-  Tensor W_out = attn::tensor2d({{0.4881, 0.4734, -0.3643}, {-0.4775, 0.4050, 0.0622}, {-0.5061, 0.0370, -0.5362}}).requires_grad_();
+  Tensor W_out = attn::tensor2d({{0.4881, 0.4734, -0.3643}, {-0.4775, 0.4050, 0.0622}, {-0.5061, 0.0370, -0.5362}})
+                     .requires_grad_();
   Tensor W_q = W.slice(0, 0, 3), W_k = W.slice(0, 3, 6), W_v = W.slice(0, 6);
 };
 
 /// True where a word is: [B, L].
-Tensor words_mask(std::int64_t max_len, const Tensor& seq_lens) { return attn::lt(attn::arange(max_len), seq_lens.unsqueeze(-1)); }
+Tensor words_mask(std::int64_t max_len, const Tensor& seq_lens) {
+  return attn::lt(attn::arange(max_len), seq_lens.unsqueeze(-1));
+}
 
 /// The columns of the padding become -1e9: no word looks at them.
 Tensor score_mask(const Tensor& score, const Tensor& seq_lens) {
@@ -122,7 +131,9 @@ void step_by_step(const Tensor& x, const Tensor& seq_lens) {
   // What padding must not do: change a sentence. The third one, alone and without its padding:
   const auto alone = [](const Tensor& t) { return t.slice(0, 2, 3).slice(1, 0, 2); };
   print("the third sentence alone, bit for bit:",
-        attn::same_bits(attn::attention(alone(Q), alone(K), alone(V)).output, alone(fused.output).contiguous()) ? "True" : "False");
+        attn::same_bits(attn::attention(alone(Q), alone(K), alone(V)).output, alone(fused.output).contiguous())
+            ? "True"
+            : "False");
 }
 
 // ===== 3. torch's module, and the same as a class ==================================================================
@@ -135,12 +146,13 @@ struct Attention : nn::Module {
         W_v(register_module("W_v", nn::Linear(embed_dim, embed_dim, {.bias = false}))),
         W_out(register_module("W_out", nn::Linear(embed_dim, embed_dim, {.bias = false}))) {}
 
-  std::pair<Tensor, Tensor> operator()(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& key_padding_mask,
-                                       const Tensor& attn_mask) const {
+  std::pair<Tensor, Tensor> operator()(const Tensor& q, const Tensor& k, const Tensor& v,
+                                       const Tensor& key_padding_mask, const Tensor& attn_mask) const {
     const Tensor Q = W_q(q), K = W_k(k), V = W_v(v);
     Tensor attn_score = Q.matmul(K.transpose(1, 2)) / std::sqrt(double(q.size(2)));
     if (key_padding_mask) attn_score = attn_score.masked_fill(key_padding_mask.unsqueeze(1), -1e9);
-    if (attn_mask) attn_score = attn_score.masked_fill(attn_mask, -1e9);  // erratum: the tutorial applies key_padding_mask
+    // erratum: the tutorial applies key_padding_mask
+    if (attn_mask) attn_score = attn_score.masked_fill(attn_mask, -1e9);
     const Tensor atten = attn::softmax(attn_score, 2);
     return {W_out(atten.matmul(V)), atten};
   }
@@ -165,7 +177,8 @@ void one_head(const Tensor& x, const Tensor& seq_lens) {
   const Tensor mask = (words.unsqueeze(1) + attn::zeros({3, 4, 4})).to(attn::Dtype::boolean);
   print(mask);
   const auto by_attn_mask =
-      multihead_attention(x, x, x, {.attn_mask = attn::logical_not(mask)});  // B * num_heads of them: here num_heads is 1
+      // B * num_heads of them: here num_heads is 1
+      multihead_attention(x, x, x, {.attn_mask = attn::logical_not(mask)});
   print_pair({by_attn_mask.output, by_attn_mask.weights});
 
   title("The mask as key_padding_mask [B, L]");
@@ -177,7 +190,8 @@ void one_head(const Tensor& x, const Tensor& seq_lens) {
   title("The class Attention, with the printed digits of the module's weights");
   const Attention myattention(3);
   const Printed p;
-  myattention.load_state_dict({{"W_q.weight", p.W_q}, {"W_k.weight", p.W_k}, {"W_v.weight", p.W_v}, {"W_out.weight", p.W_out}});
+  myattention.load_state_dict(
+      {{"W_q.weight", p.W_q}, {"W_k.weight", p.W_k}, {"W_v.weight", p.W_v}, {"W_out.weight", p.W_out}});
   const auto ours = myattention(x, x, x, attn::logical_not(words), {});
   print_pair(ours);
   print("where attn_mask is given the tutorial applies key_padding_mask; with the mask that is meant:");
@@ -205,8 +219,7 @@ struct Call {
 
 struct MultiheadAttention : nn::Module {
   MultiheadAttention(std::int64_t embed_dim, std::int64_t num_heads)
-      : num_heads(num_heads),
-        head_size(embed_dim / num_heads),
+      : num_heads(num_heads), head_size(embed_dim / num_heads),
         W_q(register_module("W_q", nn::Linear(embed_dim, embed_dim, {.bias = false}))),
         W_k(register_module("W_k", nn::Linear(embed_dim, embed_dim, {.bias = false}))),
         W_v(register_module("W_v", nn::Linear(embed_dim, embed_dim, {.bias = false}))),
@@ -218,10 +231,12 @@ struct MultiheadAttention : nn::Module {
     const Tensor Q = split(W_q(q)), K = split(W_k(k)), V = split(W_v(v));            // [B * H, L, d]
     Tensor attn_score = Q.matmul(K.transpose(1, 2)) / std::sqrt(double(head_size));  // [B * H, L, L]
     if (call.key_padding_mask) {
-      const Tensor mask = call.key_padding_mask.reshape({B, 1, 1, L}).expand({-1, num_heads, -1, -1}).reshape({B * num_heads, 1, L});
+      const Tensor mask =
+          call.key_padding_mask.reshape({B, 1, 1, L}).expand({-1, num_heads, -1, -1}).reshape({B * num_heads, 1, L});
       attn_score = attn_score.masked_fill(mask, -1e9);
     }
-    if (call.attn_mask) attn_score = attn_score.masked_fill(call.attn_mask, -1e9);  // 2-D: the same for all; 3-D: one for each head
+    // 2-D: the same for all; 3-D: one for each head
+    if (call.attn_mask) attn_score = attn_score.masked_fill(call.attn_mask, -1e9);
     const Tensor attention = attn::softmax(attn_score, -1);
     const Tensor out = W_out(head_rebuild(attention.matmul(V), B, L, num_heads, head_size));
     const Tensor attn_weights = attention.reshape({B, num_heads, L, L});
@@ -262,13 +277,15 @@ void several_heads(const Tensor& seq_lens, const Tensor& input_x) {
 
   title("Weights of each head, and masks of two and three dimensions");
   const Tensor causal = attn::triu(attn::ones({4, 4}), 1).to(attn::Dtype::boolean);
-  const auto per_head = multi_head_attention_1(input_x, input_x, input_x, {.key_padding_mask = padding, .average_attn_weights = false});
+  const auto per_head =
+      multi_head_attention_1(input_x, input_x, input_x, {.key_padding_mask = padding, .average_attn_weights = false});
   print(show::shape(per_head.weights));
   same("the mean over heads", per_head.weights.mean({1}), torchs.weights);
   const auto flat = multi_head_attention_1(input_x, input_x, input_x, {.attn_mask = causal});
   const auto full = multi_head_attention_1(input_x, input_x, input_x, {.attn_mask = causal.expand({6, 4, 4})});
   same("attn_mask [L, L] and [B * num_heads, L, L]", full.output, flat.output);
-  same("the class with attn_mask [L, L]", multi_head_attention_2(input_x, input_x, input_x, {.attn_mask = causal}).first, flat.output);
+  same("the class with attn_mask [L, L]",
+       multi_head_attention_2(input_x, input_x, input_x, {.attn_mask = causal}).first, flat.output);
 }
 
 }  // namespace

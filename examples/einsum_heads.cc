@@ -1,4 +1,5 @@
-// examples/einsum_heads.cc: multi-head attention by einsum, with padding, attention and memory masks, for self- and cross-attention.
+// examples/einsum_heads.cc: multi-head attention by einsum, with padding, attention and memory masks, for self- and
+// cross-attention.
 #include "show.h"
 
 #include <attn/attention.h>
@@ -40,8 +41,10 @@ struct MultiHeadAttention : nn::Module {
     Tensor score = attn::einsum("nihd,njhd->nijh", {Q, K}) / std::sqrt(double(d_k));
 
     // Erratum: both calls lack their closing parenthesis in the tutorial.
-    if (masks.attention_mask) score = score.masked_fill(attn::eq(masks.attention_mask.reshape({1, L_Q, L_KV, 1}), 0), -show::infinity);
-    if (masks.padding_mask) score = score.masked_fill(attn::eq(masks.padding_mask.reshape({N, 1, L_KV, 1}), 0), -show::infinity);
+    if (masks.attention_mask)
+      score = score.masked_fill(attn::eq(masks.attention_mask.reshape({1, L_Q, L_KV, 1}), 0), -show::infinity);
+    if (masks.padding_mask)
+      score = score.masked_fill(attn::eq(masks.padding_mask.reshape({N, 1, L_KV, 1}), 0), -show::infinity);
 
     // Softmax over the keys, weighted sum, heads joined, output transformation
     const Tensor weights = attn::softmax(score, 2);
@@ -54,7 +57,8 @@ struct MultiHeadAttention : nn::Module {
     if (masks.attention_mask) mask = mask & Mask::attend(masks.attention_mask);
     if (masks.padding_mask) mask = mask & ~Mask::key_padding(attn::ne(masks.padding_mask, 0));
     const auto heads = [this](const Tensor& x) { return split(x).transpose(1, 2); };
-    return W_O(join(attn::attention(heads(W_Q(x_q)), heads(W_K(x_kv)), heads(W_V(x_kv)), {.mask = mask}).output.transpose(1, 2)));
+    return W_O(join(
+        attn::attention(heads(W_Q(x_q)), heads(W_K(x_kv)), heads(W_V(x_kv)), {.mask = mask}).output.transpose(1, 2)));
   }
 
   const std::int64_t num_heads, d_k, d_model;
@@ -71,7 +75,9 @@ struct MultiHeadAttention : nn::Module {
 /// Self-attention is applied to the same input three times.
 struct MultiHeadSelfAttention : MultiHeadAttention {
   using MultiHeadAttention::MultiHeadAttention;
-  Tensor operator()(const Tensor& x, const Masks& masks = {}) const { return MultiHeadAttention::operator()(x, x, x, masks); }
+  Tensor operator()(const Tensor& x, const Masks& masks = {}) const {
+    return MultiHeadAttention::operator()(x, x, x, masks);
+  }
 };
 
 /// Cross-attention asks another sequence.
@@ -82,7 +88,9 @@ struct MultiHeadCrossAttention : MultiHeadAttention {
   }
 };
 
-Tensor integers(const std::vector<std::int64_t>& values, const attn::Dims& sizes) { return attn::tensor<std::int64_t>(values, sizes); }
+Tensor integers(const std::vector<std::int64_t>& values, const attn::Dims& sizes) {
+  return attn::tensor<std::int64_t>(values, sizes);
+}
 
 void self_attention(const MultiHeadSelfAttention& attention, const Tensor& x) {
   const Tensor padding = integers({1, 1, 1, 1, 1, 1, 0, 0}, {2, 4});
@@ -138,9 +146,7 @@ int main() try {
   title("A model dim that the heads do not divide");
   try {
     MultiHeadAttention(8, 3);
-  } catch (const attn::ValueError& error) {
-    print(error.what());
-  }
+  } catch (const attn::ValueError& error) { print(error.what()); }
 } catch (const std::exception& error) {
   std::cerr << error.what() << "\n";
   return 1;

@@ -51,13 +51,15 @@ void prefix_means() {
   const Tensor xbow3 = wei.matmul(x);
   print(xbow3);
   print(attn::allclose(xbow, xbow3) ? "True" : "False");
-  same("attention(zeros, x, x, causal): equal scores", attn::attention(attn::zeros_like(x), x, x, {.mask = Mask::causal()}).output, xbow3);
+  same("attention(zeros, x, x, causal): equal scores",
+       attn::attention(attn::zeros_like(x), x, x, {.mask = Mask::causal()}).output, xbow3);
 }
 
 /// The part cells 35 and 47 share: linear maps drawn in the order key, query, value.
 struct Head {
   Head(std::int64_t channels, std::int64_t size)
-      : key(channels, size, {.bias = false}), query(channels, size, {.bias = false}), value(channels, size, {.bias = false}) {}
+      : key(channels, size, {.bias = false}), query(channels, size, {.bias = false}),
+        value(channels, size, {.bias = false}) {}
   const nn::Linear key, query, value;
 };
 
@@ -92,8 +94,8 @@ void one_head(const Tensor& x, std::int64_t head_size) {
   const Head head(x.size(2), head_size);
   out = causal_softmax(head.query(x).matmul(head.key(x).transpose(-2, -1))).matmul(head.value(x));
   print(show::shape(out));
-  same("attention(query(x), key(x), value(x), dot, causal)", attn::attention(head.query(x), head.key(x), head.value(x), unscaled).output,
-       out);
+  same("attention(query(x), key(x), value(x), dot, causal)",
+       attn::attention(head.query(x), head.key(x), head.value(x), unscaled).output, out);
 }
 
 void why_it_is_scaled(std::int64_t B, std::int64_t T, std::int64_t head_size) {
@@ -114,14 +116,16 @@ void scaled_head(const Tensor& x, std::int64_t head_size) {
   const double scale = std::pow(double(head_size), -0.5);
   const Tensor k = head.key(x), q = head.query(x), v = head.value(x);
   const Tensor scores = q.matmul(k.transpose(-2, -1));
-  // Erratum: the tutorial multiplies the output; the factor belongs to the scores, before the softmax, where it keeps it from peaking.
+  // Erratum: the tutorial multiplies the output; the factor belongs to the scores, before the softmax, where it keeps
+  // it from peaking.
   const Tensor as_written = causal_softmax(scores).matmul(v) * scale;
   const Tensor out = causal_softmax(scores * scale).matmul(v);
   print("the output scaled, as the tutorial writes it, first sequence:");
   print(as_written[0]);
   print("the scores scaled, as it is meant:");
   print(out[0]);
-  same("scaled_dot_product_attention(q, k, v, is_causal)", attn::scaled_dot_product_attention(q, k, v, {.is_causal = true}), out);
+  same("scaled_dot_product_attention(q, k, v, is_causal)",
+       attn::scaled_dot_product_attention(q, k, v, {.is_causal = true}), out);
   same("attention(q, k, v, causal)", attn::attention(q, k, v, {.mask = Mask::causal()}).output, out);
 }
 

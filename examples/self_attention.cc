@@ -1,4 +1,5 @@
-// examples/self_attention.cc: a sentence, its queries, keys and values, then self-, multi-head, cross- and causal attention.
+// examples/self_attention.cc: a sentence, its queries, keys and values, then self-, multi-head, cross- and causal
+// attention.
 #include "show.h"
 
 #include <attn/attention.h>
@@ -29,7 +30,8 @@ struct SelfAttention : nn::Module {
   /// Cross-attention: keys and values from x1, queries from x2.
   Tensor operator()(const Tensor& x1, const Tensor& x2) const {
     const Tensor queries = x2.matmul(w_query), keys = x1.matmul(w_key), values = x1.matmul(w_value);
-    const Tensor scores = queries.matmul(keys.t());                                         // [words of x2, words of x1]
+    // [words of x2, words of x1]
+    const Tensor scores = queries.matmul(keys.t());
     const Tensor weights = attn::softmax(scores / std::sqrt(double(w_query.size(1))), -1);  // each row sums to 1
     return weights.matmul(values);                                                          // [words of x2, d_out_v]
   }
@@ -102,8 +104,8 @@ void as_a_module(const Tensor& x) {
   const SelfAttention attention(3, 2, 4);
   const Tensor contexts = attention(x);
   print(contexts);
-  same("self_attention(x, w_query, w_key, w_value)", attn::self_attention(x, attention.w_query, attention.w_key, attention.w_value).context,
-       contexts);
+  same("self_attention(x, w_query, w_key, w_value)",
+       attn::self_attention(x, attention.w_query, attention.w_key, attention.w_value).context, contexts);
 }
 
 void several_heads(const Tensor& x) {
@@ -127,8 +129,8 @@ void two_sequences(const Tensor& x1) {
   const Tensor contexts = cross(x1, x2);
   print(contexts);
   print(show::shape(contexts));
-  same("cross_attention(x2, x1, w_query, w_key, w_value)", attn::cross_attention(x2, x1, cross.w_query, cross.w_key, cross.w_value).context,
-       contexts);
+  same("cross_attention(x2, x1, w_query, w_key, w_value)",
+       attn::cross_attention(x2, x1, cross.w_query, cross.w_key, cross.w_value).context, contexts);
 }
 
 void causal(const Tensor& x) {

@@ -26,7 +26,8 @@ inline std::string shape(const attn::Tensor& x) { return "torch.Size(" + attn::t
 
 /// Says that `ours` has the numbers of `other`, up to rounding; where it has not, the program ends with an error.
 inline void same(const std::string& what, const attn::Tensor& ours, const attn::Tensor& other) {
-  if (!(ours.sizes() == other.sizes()) || !attn::allclose(ours, other, 1e-5, 1e-6)) throw std::runtime_error(what + ": the numbers differ");
+  if (!(ours.sizes() == other.sizes()) || !attn::allclose(ours, other, 1e-5, 1e-6))
+    throw std::runtime_error(what + ": the numbers differ");
   print("the same:", what);
 }
 

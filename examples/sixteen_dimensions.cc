@@ -1,4 +1,5 @@
-// examples/sixteen_dimensions.cc: self-, multi-head and cross-attention with weights as [d_q, d], applied from the left.
+// examples/sixteen_dimensions.cc: self-, multi-head and cross-attention with weights as [d_q, d], applied from the
+// left.
 #include "show.h"
 
 #include <attn/attention.h>
@@ -85,17 +86,23 @@ void three_heads(const Tensor& x) {
   print(weights_2);
   const Tensor contexts_2 = attn::bmm(weights_2.unsqueeze(1), values).squeeze(1);  // [h, d_v]
   print(contexts_2);
-  const auto in_one_batch = [](const Tensor& heads) { return heads.unsqueeze(0); };  // [h, rows, D] -> [B = 1, h, rows, D]
+  // [h, rows, D] -> [B = 1, h, rows, D]
+  const auto in_one_batch = [](const Tensor& heads) { return heads.unsqueeze(0); };
   same("attention(query_2, keys, values), all heads in one call",
-       attn::attention(in_one_batch(query_2.unsqueeze(1)), in_one_batch(keys), in_one_batch(values)).output.reshape({h, d_v}), contexts_2);
+       attn::attention(in_one_batch(query_2.unsqueeze(1)), in_one_batch(keys), in_one_batch(values))
+           .output.reshape({h, d_v}),
+       contexts_2);
 }
 
 void two_sentences(const Tensor& x) {
   title("Cross-attention: queries from one sentence, keys and values from another");
   attn::manual_seed(123);
   const std::int64_t d = x.size(1);
-  // Errata: the tutorial's print has a colon too many, `shape:)`, and its output says queries.shape where its code says query.shape.
-  print("the tutorial's next print has a colon too many, and its output says queries.shape where its code says query.shape");
+  // Errata: the tutorial's print has a colon too many, `shape:)`, and its output says queries.shape where its code says
+  // query.shape.
+  print(
+      "the tutorial's next print has a colon too many, and its output says queries.shape where its code says "
+      "query.shape");
   print("embedded_sentence.shape:", shape(x));
   const Tensor W_query = attn::rand({d_q, d}), W_key = attn::rand({d_k, d}), W_value = attn::rand({d_v, d});
   const Tensor query_2 = W_query.matmul(x[1]);

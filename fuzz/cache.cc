@@ -12,7 +12,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::int64_t heads = in.between(1, 2), dim = in.between(1, 9), page = in.pick({16, 32, 0});
   const Dtype dtype = in.pick({Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16});
   KvCache cache({.key_heads = heads, .head_dim = dim, .page_rows = page, .pages = in.between(1, 6), .dtype = dtype});
-  struct Beside { KvSequence sequence; Tensor k, v; };
+  struct Beside {
+    KvSequence sequence;
+    Tensor k, v;
+  };
   std::vector<Beside> all;
   const auto life = [&] {
     const std::int64_t what = in.below(7), n = in.between(-1, 30), rows = std::max<std::int64_t>(n, 0);
@@ -22,14 +25,17 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     Beside& one = all[at];
     if (what == 1) return all.push_back({cache.fork(one.sequence), one.k, one.v});
     if (what == 2) return cache.release(one.sequence), void(all.erase(all.begin() + static_cast<std::ptrdiff_t>(at)));
-    if (what == 3) return cache.truncate(one.sequence, n), one.k = one.k.slice(1, 0, n), void(one.v = one.v.slice(1, 0, n));
+    if (what == 3)
+      return cache.truncate(one.sequence, n), one.k = one.k.slice(1, 0, n), void(one.v = one.v.slice(1, 0, n));
     if (what == 4) return cache.evict(one.sequence, n);
     const Tensor k = drawn(heads, rows), v = drawn(heads, rows), q = drawn(heads * 2, rows % 5 + 1).unsqueeze(0);
-    if (what == 5) return cache.append(one.sequence, k, v), one.k = cat({one.k, k}, 1), void(one.v = cat({one.v, v}, 1));
+    if (what == 5)
+      return cache.append(one.sequence, k, v), one.k = cat({one.k, k}, 1), void(one.v = cat({one.v, v}, 1));
     check(cache.length(one.sequence) == one.k.size(1), "a cache has another length");
     const Mask seen = Mask::causal(Align::bottom_right) & ~Mask::prefix(cache.first(one.sequence));
     const Tensor expected = attention(q, one.k.unsqueeze(0), one.v.unsqueeze(0), {.mask = seen}).output;
-    check(same_bits(attention_cached(q, cache, {one.sequence}, {.mask = Mask::causal()}).output, expected), "other bits");
+    check(same_bits(attention_cached(q, cache, {one.sequence}, {.mask = Mask::causal()}).output, expected),
+          "other bits");
   };
   for (int step = 0; step < 40 && !in.empty(); ++step) answers(life);
   return 0;

@@ -16,7 +16,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   set_num_threads(3);
   answers([&] { three = attend(); });
   set_num_threads(1);
-  check(same_bits(one.output, three.output) && same_bits(one.logsumexp, three.logsumexp), "other bits on three threads");
+  check(same_bits(one.output, three.output) && same_bits(one.logsumexp, three.logsumexp),
+        "other bits on three threads");
   check(!one.weights.defined() || same_bits(one.weights, three.weights), "other weights on three threads");
   AttentionOptions plain = call.options;
   plain.weights = Weights::none;

@@ -41,9 +41,7 @@ bool answers(F&& f) {
     check(!text.empty() && text.size() <= 4000,
           "an error of " + std::to_string(text.size()) + " bytes: " + text.substr(0, 200));
     check_clean(text, /*lines=*/true);  // below an error of a mask stand its pictures
-  } catch (const std::bad_alloc&) {
-    finding("std::bad_alloc");
-  } catch (const std::exception& error) {
+  } catch (const std::bad_alloc&) { finding("std::bad_alloc"); } catch (const std::exception& error) {
     finding(std::string("an exception that is not attn's: ") + error.what());
   }
   return false;

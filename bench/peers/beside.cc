@@ -1,4 +1,5 @@
-// bench/peers/beside.cc: an attention of attn behind C functions, so that it can run in Python's process, for beside.py.
+// bench/peers/beside.cc: an attention of attn behind C functions, so that it can run in Python's process, for
+// beside.py.
 #include <attn/attn.h>
 
 #include <cstdint>

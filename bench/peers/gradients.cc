@@ -1,4 +1,5 @@
-// bench/peers/gradients.cc: a forward and a backward pass of attention; milliseconds of the median, and the most memory, for bench/peers/gradients.py.
+// bench/peers/gradients.cc: a forward and a backward pass of attention; milliseconds of the median, and the most
+// memory, for bench/peers/gradients.py.
 #include <attn/attn.h>
 
 #include <algorithm>
@@ -13,7 +14,9 @@ using namespace attn;
 
 namespace {
 
-double now() { return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double now() {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 /// MiB by a line of /proc/self/status.
 double memory(const std::string& name) {
@@ -33,12 +36,14 @@ struct Work {
 Work work_of(const std::string& name) {
   if (name == "additive") {
     const double scale = 1 / std::sqrt(256.0);
-    return {{leaf({4, 512, 256}), leaf({4, 512, 256}), leaf({4, 512, 256}), leaf({256, 256}, scale), leaf({256, 256}, scale), leaf({256}, scale)},
+    return {{leaf({4, 512, 256}), leaf({4, 512, 256}), leaf({4, 512, 256}), leaf({256, 256}, scale),
+             leaf({256, 256}, scale), leaf({256}, scale)},
             [](const auto& x) { return additive_attention(x[0], x[1], x[2], x[3], x[4], x[5]).output; }};
   }
   const Dims sizes{1, 16, 2048, 128};
   Work work{{leaf(sizes), leaf(sizes), leaf(sizes)}, [](const auto& x) { return attention(x[0], x[1], x[2]).output; }};
-  if (name == "dropout") work.forward = [](const auto& x) { return attention(x[0], x[1], x[2], {.dropout_p = 0.1}).output; };
+  if (name == "dropout")
+    work.forward = [](const auto& x) { return attention(x[0], x[1], x[2], {.dropout_p = 0.1}).output; };
   if (name == "bias") {
     work.inputs.push_back(leaf({2048, 2048}));
     work.forward = [](const auto& x) { return attention(x[0], x[1], x[2], {.bias = Bias::dense(x[3])}).output; };

@@ -1,4 +1,5 @@
-// bench/peers/models.cc: tokens a second of attn's models: a training step, or decoding; one line of output for bench/peers/models.py.
+// bench/peers/models.cc: tokens a second of attn's models: a training step, or decoding; one line of output for
+// bench/peers/models.py.
 #include <attn/autograd.h>
 #include <attn/model.h>
 #include <attn/ops.h>
@@ -65,5 +66,6 @@ int main(int argc, char** argv) {
   manual_seed(1);
   const Dtype dtype = dtype_from_name(argv[2]);
   const double seconds = std::stod(argv[3]);
-  std::printf("%.1f\n", std::strcmp(argv[1], "decode") == 0 ? decoding(dtype, seconds) : training(argv[1], dtype, seconds));
+  std::printf("%.1f\n",
+              std::strcmp(argv[1], "decode") == 0 ? decoding(dtype, seconds) : training(argv[1], dtype, seconds));
 }

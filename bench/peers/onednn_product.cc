@@ -35,7 +35,8 @@ struct Product {
   Product(bool bf16, std::string layout, bool packed, int m, int n, int k) {
     using tag = memory::format_tag;
     const auto type = bf16 ? memory::data_type::bf16 : memory::data_type::f32;
-    const memory::desc a_desc({m, k}, type, layout == "tn" ? tag::ba : tag::ab), b_plain({k, n}, type, layout == "nt" ? tag::ba : tag::ab);
+    const memory::desc a_desc({m, k}, type, layout == "tn" ? tag::ba : tag::ab),
+        b_plain({k, n}, type, layout == "nt" ? tag::ba : tag::ab);
     const memory::desc b_any({k, n}, type, tag::any), y_desc({m, n}, type, tag::ab);
     const dnnl::matmul::primitive_desc described(dnnl::matmul::desc(a_desc, packed ? b_any : b_plain, y_desc), engine);
     primitive = dnnl::matmul(described);
@@ -68,9 +69,7 @@ void* onednn_make(int threads, int bf16, const char* layout, int packed, int m, 
   omp_set_num_threads(threads);
   try {
     return new Product(bf16 != 0, layout, packed != 0, m, n, k);
-  } catch (const dnnl::error&) {
-    return nullptr;
-  }
+  } catch (const dnnl::error&) { return nullptr; }
 }
 
 void onednn_call(void* product) {

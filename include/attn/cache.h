@@ -1,4 +1,5 @@
-// include/attn/cache.h: keys and values that stay between calls: sequences grow, fork, shrink and forget, in pages of one pool.
+// include/attn/cache.h: keys and values that stay between calls: sequences grow, fork, shrink and forget, in pages of
+// one pool.
 #pragma once
 #include <attn/attention.h>
 
@@ -44,10 +45,11 @@ class ATTN_API KvCacheFull : public Error {
 ///
 /// Position  of a key: how many were appended before it. It stays when older keys are evicted.
 /// Sharing   `fork` shares pages; a shared page is copied when one of its sequences appends to it.
-/// Errors    ValueError for a released or foreign sequence and for a position out of range, ShapeError, DtypeError, KvCacheFull,
-///           std::bad_alloc. A call that throws has changed nothing.
+/// Errors    ValueError for a released or foreign sequence and for a position out of range, ShapeError, DtypeError,
+///           KvCacheFull, std::bad_alloc. A call that throws has changed nothing.
 /// Moving    leaves a cache that holds nothing: no sequence is alive in it, and what needs one is a ValueError.
-/// Threads   const functions and attention_cached may run at the same time; a call that changes the cache must be alone.
+/// Threads   const functions and attention_cached may run at the same time; a call that changes the cache must be
+///           alone.
 class ATTN_API KvCache {
  public:
   explicit KvCache(const KvCacheOptions& options);
@@ -68,8 +70,8 @@ class ATTN_API KvCache {
   void append(const std::vector<KvSequence>& sequences, const Tensor& k, const Tensor& v);
   /// Keeps the keys at positions below `length`.
   void truncate(KvSequence sequence, std::int64_t length);
-  /// Drops the keys at positions below `position`: hidden from now on, and their whole pages free. For a window of w keys:
-  /// evict(s, max(0, length(s) - w)).
+  /// Drops the keys at positions below `position`: hidden from now on, and their whole pages free. For a window of w
+  /// keys: evict(s, max(0, length(s) - w)).
   void evict(KvSequence sequence, std::int64_t position);
 
   /// Position of the next key.
@@ -82,7 +84,8 @@ class ATTN_API KvCache {
   const KvCacheOptions& options() const;
 
   struct Rows {
-    Tensor k, v;  ///< [B, Hk, T, D] and [B, Hv, T, Dv], T the greatest length; 0 where a key is evicted or beyond the length
+    /// [B, Hk, T, D] and [B, Hv, T, Dv], T the greatest length; 0 where a key is evicted or beyond the length
+    Tensor k, v;
   };
   /// The keys as tensors (a copy), of the cache's dtype or another floating one.
   Rows gather(const std::vector<KvSequence>& sequences) const;
@@ -98,15 +101,17 @@ class ATTN_API KvCache {
 
 /// attention() over cached keys: q [B, Hq, Tq, D], row b over sequences[b], each of its own length -> [B, Hq, Tq, Dv].
 ///
-/// Positions  the rows stand at the end of their sequence, the last at length - 1, unless `query_start` says otherwise. So append
-///            the new keys first, then attend with Mask::causal(); Align::top_left without `query_start` is a ValueError. `Tk` of a dense
-///            mask or bias is the greatest length.
-/// Evicted    keys are hidden as by ~Mask::prefix(first): positions, and the blocks in which keys are summed, count from the
-///            sequence's first key.
+/// Positions  the rows stand at the end of their sequence, the last at length - 1, unless `query_start` says otherwise.
+///            So append the new keys first, then attend with Mask::causal(); Align::top_left without `query_start` is a
+///            ValueError. `Tk` of a dense mask or bias is the greatest length.
+/// Evicted    keys are hidden as by ~Mask::prefix(first): positions, and the blocks in which keys are summed, count
+///            from the sequence's first key.
 /// Errors     as attention() and KvCache; ValueError when key_lengths or key_start is given.
 /// Gradient   none: a cache has no history.
-/// Bits       those of attention() on the same keys without a cache; those of int8 as on the dequantised keys, in bf16 as docs/numerics.md section 3.8 has it.
-ATTN_API AttentionResult attention_cached(const Tensor& q, const KvCache& cache, const std::vector<KvSequence>& sequences,
+/// Bits       those of attention() on the same keys without a cache; those of int8 as on the dequantised keys, in bf16
+///            as docs/numerics.md section 3.8 has it.
+ATTN_API AttentionResult attention_cached(const Tensor& q, const KvCache& cache,
+                                          const std::vector<KvSequence>& sequences,
                                           const AttentionOptions& options = {});
 
 }  // namespace attn

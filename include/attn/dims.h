@@ -19,7 +19,8 @@ inline constexpr int max_rank = 8;
 class ATTN_API Dims {
  public:
   Dims() = default;
-  Dims(std::initializer_list<std::int64_t> values) : Dims(std::span<const std::int64_t>(values.begin(), values.size())) {}
+  Dims(std::initializer_list<std::int64_t> values)
+      : Dims(std::span<const std::int64_t>(values.begin(), values.size())) {}
   Dims(const std::vector<std::int64_t>& values) : Dims(std::span<const std::int64_t>(values)) {}
   Dims(std::span<const std::int64_t> values);
   /// One dim, as in x.sum(-1) or zeros(3). Not a bool: x.sum(true) names no dim.

@@ -42,13 +42,34 @@ inline bool is_integral(Dtype dtype) { return dtype == Dtype::i64 || dtype == Dt
 
 template <typename T>
 struct DtypeOf;
-template <> struct DtypeOf<float> { static constexpr Dtype value = Dtype::f32; };
-template <> struct DtypeOf<double> { static constexpr Dtype value = Dtype::f64; };
-template <> struct DtypeOf<bfloat16> { static constexpr Dtype value = Dtype::bf16; };
-template <> struct DtypeOf<float16> { static constexpr Dtype value = Dtype::f16; };
-template <> struct DtypeOf<std::int64_t> { static constexpr Dtype value = Dtype::i64; };
-template <> struct DtypeOf<std::int32_t> { static constexpr Dtype value = Dtype::i32; };
-template <> struct DtypeOf<bool> { static constexpr Dtype value = Dtype::boolean; };
+template <>
+struct DtypeOf<float> {
+  static constexpr Dtype value = Dtype::f32;
+};
+template <>
+struct DtypeOf<double> {
+  static constexpr Dtype value = Dtype::f64;
+};
+template <>
+struct DtypeOf<bfloat16> {
+  static constexpr Dtype value = Dtype::bf16;
+};
+template <>
+struct DtypeOf<float16> {
+  static constexpr Dtype value = Dtype::f16;
+};
+template <>
+struct DtypeOf<std::int64_t> {
+  static constexpr Dtype value = Dtype::i64;
+};
+template <>
+struct DtypeOf<std::int32_t> {
+  static constexpr Dtype value = Dtype::i32;
+};
+template <>
+struct DtypeOf<bool> {
+  static constexpr Dtype value = Dtype::boolean;
+};
 template <typename T>
 inline constexpr Dtype dtype_of = DtypeOf<T>::value;
 

@@ -1,4 +1,5 @@
-// include/attn/error.h: what a user's mistake is called; every text names the function, what was given and what is needed.
+// include/attn/error.h: what a user's mistake is called; every text names the function, what was given and what is
+// needed.
 #pragma once
 #include <attn/export.h>
 
@@ -8,9 +9,9 @@
 
 namespace attn {
 
-/// Everything the library throws on purpose. The text is one line that is safe to print: a control character or a byte that is not
-/// UTF-8 is written as \x1B, and of more than 1000 bytes the middle is left out. A mask that does not say how rows stand against keys
-/// adds the two pictures below it.
+/// Everything the library throws on purpose. The text is one line that is safe to print: a control character or a byte
+/// that is not UTF-8 is written as \x1B, and of more than 1000 bytes the middle is left out. A mask that does not say
+/// how rows stand against keys adds the two pictures below it.
 class ATTN_API Error : public std::runtime_error {
  public:
   explicit Error(const std::string& text);

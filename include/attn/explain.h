@@ -1,4 +1,5 @@
-// include/attn/explain.h: attention on a text as named steps with all their numbers, and their text, JSON and SVG forms.
+// include/attn/explain.h: attention on a text as named steps with all their numbers, and their text, JSON and SVG
+// forms.
 #pragma once
 #include <attn/attention.h>
 #include <attn/cache.h>
@@ -17,14 +18,16 @@ namespace attn {
 /// The language of titles, notes and sources; names and formulas are the same in all.
 enum class Language { en, zh };
 
-/// How a token's place enters: not at all, added to x (Vaswani 2017), or as a rotation of q and k (Su 2021, 2104.09864).
+/// How a token's place enters: not at all, added to x (Vaswani 2017), or as a rotation of q and k (Su 2021,
+/// 2104.09864).
 enum class Positions { none, sinusoidal, rotary };
 
-/// Why a pair takes no part. `mask` is any part of the mask that is neither causal nor a window; `score`: its score became -inf;
-/// `not_asked`: it does take part, but is not among the weights that were asked for.
+/// Why a pair takes no part. `mask` is any part of the mask that is neither causal nor a window; `score`: its score
+/// became -inf; `not_asked`: it does take part, but is not among the weights that were asked for.
 enum class Hidden : std::uint8_t { visible, causal, window, mask, padding, score, not_asked };
 
-/// What is added to the scores: ALiBi's slopes, or a relative-position table of 8 buckets, drawn with rand; ALiBi by distance both ways.
+/// What is added to the scores: ALiBi's slopes, or a relative-position table of 8 buckets, drawn with rand; ALiBi by
+/// distance both ways.
 enum class ExplainBias { none, alibi, relative, alibi_symmetric };
 
 /// What `explain` does. The defaults are those of a first lesson: Embedding(50000, 3), then w_query and w_key
@@ -42,20 +45,21 @@ struct ExplainOptions {
   text::Tokens tokens = text::Tokens::automatic;
   /// Cuts words where spaces do not (Chinese, Japanese); used when `tokens` is `words`, which alone knows spaces only.
   std::function<std::vector<std::string>(const std::string&)> cut_words = {};
-  /// Own matrices instead of random ones: w_query, w_key [dim, heads * dk], w_value [dim, heads * dv], or [heads, dim, dk]
-  /// and so on. All three or none; they set dim, dk, dv. `embedding` [ids, dim] may come alone.
+  /// Own matrices instead of random ones: w_query, w_key [dim, heads * dk], w_value [dim, heads * dv], or [heads, dim,
+  /// dk] and so on. All three or none; they set dim, dk, dv. `embedding` [ids, dim] may come alone.
   Tensor w_query = {}, w_key = {}, w_value = {}, embedding = {};
-  double softcap = 0, temperature = 1;          ///< as in AttentionOptions
+  double softcap = 0, temperature = 1;  ///< as in AttentionOptions
   ExplainBias bias = ExplainBias::none;
   ScoreExpression score_mod = {};
-  std::optional<double> sink = std::nullopt;    ///< a logit, the same of each head
-  double dropout_p = 0;                         ///< by counter, with `seed`
-  Weights weights = Weights::none;              ///< a step of its own shows those asked for
-  bool packed = false;                          ///< a step compares the sentences packed one behind the other
-  std::optional<KvStorage> cache = std::nullopt;  ///< steps show the keys and values from a cache, and what comes of them
+  std::optional<double> sink = std::nullopt;  ///< a logit, the same of each head
+  double dropout_p = 0;                       ///< by counter, with `seed`
+  Weights weights = Weights::none;            ///< a step of its own shows those asked for
+  bool packed = false;                        ///< a step compares the sentences packed one behind the other
+  /// steps show the keys and values from a cache, and what comes of them
+  std::optional<KvStorage> cache = std::nullopt;
   std::optional<std::int64_t> query = std::nullopt;  ///< this row (from 0) is opened: every product and sum
-  /// Also the way back, for the loss L = 1/2 sum of context^2: the gradients of the context, v, the weights after dropout and before, the
-  /// scores that enter softmax, those before temperature, score_mod and softcap, q and k.
+  /// Also the way back, for the loss L = 1/2 sum of context^2: the gradients of the context, v, the weights after
+  /// dropout and before, the scores that enter softmax, those before temperature, score_mod and softcap, q and k.
   bool gradients = false;
   Language language = Language::en;
 };
@@ -80,7 +84,7 @@ struct ExplainStep {
   Dims shape;           ///< of `values`: [B, H, rows, columns] without the dims that are not there
   Tensor values;        ///< f32, f64 or i64
   std::int64_t batch = 1, heads = 1;
-  bool key_rows = false;  ///< rows are the keys' tokens (k, v), not the queries'
+  bool key_rows = false;                                ///< rows are the keys' tokens (k, v), not the queries'
   std::vector<std::vector<std::string>> rows, columns;  ///< heads of rows and columns, one list a sentence
   std::vector<Hidden> hidden;                           ///< one a value, or empty
 };
@@ -92,7 +96,7 @@ struct ATTN_API Explanation {
   std::optional<std::string> to;
   bool batch = false;
   Language language = Language::en;
-  std::string mask;                     ///< its notation; empty when everything is seen
+  std::string mask;  ///< its notation; empty when everything is seen
   std::optional<std::int64_t> query;
   std::vector<ExplainStep> steps;
   std::vector<ExplainStep> parameters;  ///< W_q, W_k, W_v and the score's own, so that every number can be checked
@@ -103,7 +107,8 @@ struct ATTN_API Explanation {
 
 /// Runs attention on a text, keeping every step; several texts make a batch, padded on the right.
 /// Scores are `attention_scores`, weights and context `attention`: the same bits.
-/// Errors   ValueError (no token, more than 2048 of them, a query that is not there), ShapeError (own matrices, a mask that does not fit).
+/// Errors   ValueError (no token, more than 2048 of them, a query that is not there), ShapeError (own matrices, a mask
+///          that does not fit).
 ATTN_API Explanation explain(const std::string& text, const ExplainOptions& options = {});
 ATTN_API Explanation explain_batch(const std::vector<std::string>& texts, const ExplainOptions& options = {});
 
@@ -113,10 +118,11 @@ struct TextOptions {
   int width = 100;
   Colour colour = Colour::none;
 };
-/// Tables for a terminal: at most `width` columns (of less than 40: 40), East Asian characters counted as two; long sentences are shown in part, and it says which.
+/// Tables for a terminal: at most `width` columns (of less than 40: 40), East Asian characters counted as two; long
+/// sentences are shown in part, and it says which.
 ATTN_API std::string to_text(const Explanation& explanation, const TextOptions& options = {});
-/// {"attn_explain": 1, "text", "steps": [{"name", "title", "formula", "shape", "dtype", "values", ...}], ...}. Numbers read
-/// back to the same bits; a hidden pair is null; nan, inf and -inf are strings.
+/// {"attn_explain": 1, "text", "steps": [{"name", "title", "formula", "shape", "dtype", "values", ...}], ...}. Numbers
+/// read back to the same bits; a hidden pair is null; nan, inf and -inf are strings.
 ATTN_API std::string to_json(const Explanation& explanation);
 /// A drawing of its own (no fonts, scripts or styles from elsewhere), for light and dark pages.
 ATTN_API std::string to_svg(const Explanation& explanation);

@@ -7,44 +7,58 @@ namespace attn::hints {
 struct Causal {
   constexpr Causal() = default;
   template <typename T>
-  constexpr Causal(const T&) { static_assert(!sizeof(T), "attn: write .mask = Mask::causal(); where Tq != Tk Mask::causal(Align::bottom_right)"); }
+  constexpr Causal(const T&) {
+    static_assert(!sizeof(T), "attn: write .mask = Mask::causal(); where Tq != Tk Mask::causal(Align::bottom_right)");
+  }
 };
 
 struct AttnMask {
   constexpr AttnMask() = default;
   template <typename T>
-  constexpr AttnMask(const T&) { static_assert(!sizeof(T), "attn: write .mask = Mask::attend(allowed), or .bias = Bias::dense(added)"); }
+  constexpr AttnMask(const T&) {
+    static_assert(!sizeof(T), "attn: write .mask = Mask::attend(allowed), or .bias = Bias::dense(added)");
+  }
 };
 
 struct Window {
   constexpr Window() = default;
   template <typename T>
-  constexpr Window(const T&) { static_assert(!sizeof(T), "attn: write .mask = Mask::window(left, right)"); }
+  constexpr Window(const T&) {
+    static_assert(!sizeof(T), "attn: write .mask = Mask::window(left, right)");
+  }
 };
 
 struct EnableGqa {
   constexpr EnableGqa() = default;
   template <typename T>
-  constexpr EnableGqa(const T&) { static_assert(!sizeof(T), "attn: leave it out: k and v may always have fewer heads than q"); }
+  constexpr EnableGqa(const T&) {
+    static_assert(!sizeof(T), "attn: leave it out: k and v may always have fewer heads than q");
+  }
 };
 
 struct Dropout {
   constexpr Dropout() = default;
   template <typename T>
-  constexpr Dropout(const T&) { static_assert(!sizeof(T), "attn: write .dropout_p = 0.1"); }
+  constexpr Dropout(const T&) {
+    static_assert(!sizeof(T), "attn: write .dropout_p = 0.1");
+  }
 };
 
 struct NeedWeights {
   constexpr NeedWeights() = default;
   template <typename T>
-  constexpr NeedWeights(const T&) { static_assert(!sizeof(T), "attn: write .weights = Weights::full"); }
+  constexpr NeedWeights(const T&) {
+    static_assert(!sizeof(T), "attn: write .weights = Weights::full");
+  }
 };
 
 /// Of SdpaOptions.
 struct SdpaMask {
   constexpr SdpaMask() = default;
   template <typename T>
-  constexpr SdpaMask(const T&) { static_assert(!sizeof(T), "attn: write .attn_mask = a tensor, or .is_causal = true; a Mask is for attn::attention"); }
+  constexpr SdpaMask(const T&) {
+    static_assert(!sizeof(T), "attn: write .attn_mask = a tensor, or .is_causal = true; a Mask is for attn::attention");
+  }
 };
 
 }  // namespace attn::hints

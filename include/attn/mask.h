@@ -37,11 +37,17 @@ class ATTN_API Mask {
   Mask& operator=(const Mask&) = default;
   // No conversions: what looks like one says what to write.
   template <std::same_as<Tensor> T>
-  Mask(const T&) { static_assert(!sizeof(T), "attn: write Mask::attend(allowed), Mask::block(hidden) or Mask::key_padding(padding)"); }
+  Mask(const T&) {
+    static_assert(!sizeof(T), "attn: write Mask::attend(allowed), Mask::block(hidden) or Mask::key_padding(padding)");
+  }
   template <std::same_as<bool> T>
-  Mask(T) { static_assert(!sizeof(T), "attn: write Mask::causal()"); }
+  Mask(T) {
+    static_assert(!sizeof(T), "attn: write Mask::causal()");
+  }
   template <std::convertible_to<std::string> T>
-  Mask(const T&) { static_assert(!sizeof(T), "attn: write Mask::parse(text)"); }
+  Mask(const T&) {
+    static_assert(!sizeof(T), "attn: write Mask::parse(text)");
+  }
 
   /// Keys at positions 0 ... p.
   static Mask causal(Align align = Align::unset);
@@ -50,12 +56,15 @@ class ATTN_API Mask {
   /// Keys at positions 0 ... n - 1, for every row (a prefix all may see; join it with |). One n, or i64 [B].
   static Mask prefix(std::int64_t n);
   static Mask prefix(const Tensor& n);
-  /// Rows and keys with the same document id. ids i64 [B, T] or [T] for self-attention, or one tensor each for rows and keys.
+  /// Rows and keys with the same document id. ids i64 [B, T] or [T] for self-attention, or one tensor each for rows and
+  /// keys.
   static Mask documents(const Tensor& ids);
   static Mask documents(const Tensor& query_ids, const Tensor& key_ids);
-  /// bool (or integer, compared with 0: transformers' attention_mask), broadcastable to [B, H, Tq, Tk]: True = takes part (SDPA, Keras, ONNX).
+  /// bool (or integer, compared with 0: transformers' attention_mask), broadcastable to [B, H, Tq, Tk]: True = takes
+  /// part (SDPA, Keras, ONNX).
   static Mask attend(const Tensor& allowed);
-  /// bool, broadcastable to [B, H, Tq, Tk]: True = shut out (nn.MultiheadAttention). DtypeError for integers: 1 mostly means "takes part".
+  /// bool, broadcastable to [B, H, Tq, Tk]: True = shut out (nn.MultiheadAttention). DtypeError for integers: 1 mostly
+  /// means "takes part".
   static Mask block(const Tensor& blocked);
   /// bool [B, Tk]: True = padding. DtypeError for integers, as block.
   static Mask key_padding(const Tensor& padding);
@@ -71,17 +80,21 @@ class ATTN_API Mask {
   /// "causal(bottom_right) & window(512, 0, bottom_right)".
   std::string to_string() const;
   friend ATTN_API std::ostream& operator<<(std::ostream& out, const Mask& mask);
-  /// From the same notation: causal, causal(top_left), window(3, 0), prefix(4), all, none, &, |, ~, parentheses. ValueError
-  /// shows the place that was not understood and the names there are. Tensor masks have no notation.
+  /// From the same notation: causal, causal(top_left), window(3, 0), prefix(4), all, none, &, |, ~, parentheses.
+  /// ValueError shows the place that was not understood and the names there are. Tensor masks have no notation.
   static Mask parse(const std::string& text);
 
-  /// The picture, one line a row: a mark where the row sees the key, a dot where not; of more than 128 the first and last 32.
-  std::string print(std::int64_t q_rows, std::int64_t k_rows, const Lengths& lengths = {}, std::int64_t batch = 0, std::int64_t head = 0) const;
+  /// The picture, one line a row: a mark where the row sees the key, a dot where not; of more than 128 the first and
+  /// last 32.
+  std::string print(std::int64_t q_rows, std::int64_t k_rows, const Lengths& lengths = {}, std::int64_t batch = 0,
+                    std::int64_t head = 0) const;
   /// As a dense bool [B, H, Tq, Tk] (tests, small pictures).
-  Tensor dense(std::int64_t batch, std::int64_t heads, std::int64_t q_rows, std::int64_t k_rows, const Lengths& lengths = {}) const;
-  /// What is wrong with it for these sizes: ShapeError when it does not fit; returns one line per group of rows that see
-  /// nothing ("batch 1, rows 3 to 5 see no key").
-  std::vector<std::string> check(std::int64_t batch, std::int64_t heads, std::int64_t q_rows, std::int64_t k_rows, const Lengths& lengths = {}) const;
+  Tensor dense(std::int64_t batch, std::int64_t heads, std::int64_t q_rows, std::int64_t k_rows,
+               const Lengths& lengths = {}) const;
+  /// What is wrong with it for these sizes: ShapeError when it does not fit; returns one line per group of rows that
+  /// see nothing ("batch 1, rows 3 to 5 see no key").
+  std::vector<std::string> check(std::int64_t batch, std::int64_t heads, std::int64_t q_rows, std::int64_t k_rows,
+                                 const Lengths& lengths = {}) const;
 
   struct Expression;
   const std::shared_ptr<const Expression>& expression() const { return expression_; }

@@ -18,8 +18,8 @@ ATTN_API Tensor load_npy(const std::string& path);
 /// The same from memory; the bytes are copied.
 ATTN_API Tensor parse_npy(std::span<const std::byte> bytes);
 
-/// Writes a tensor of any strides in row-major order; the same bytes as `numpy.save` writes. The file appears whole or not
-/// at all: a temporary file beside it is synced and renamed.
+/// Writes a tensor of any strides in row-major order; the same bytes as `numpy.save` writes. The file appears whole or
+/// not at all: a temporary file beside it is synced and renamed.
 ///
 /// Errors   DtypeError for bf16, which NumPy does not have (use safetensors, or `to(Dtype::f32)`); IoError.
 ATTN_API void save_npy(const std::string& path, const Tensor& tensor);

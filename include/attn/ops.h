@@ -8,15 +8,15 @@
 
 namespace attn {
 
-// Where a function takes `out`, that tensor of the result's shape and dtype receives the result (ShapeError or DtypeError
-// otherwise) and is returned; it may be an input. What is recorded belongs to the handle that is returned, so `out` must not require a
-// gradient itself (ValueError), and a change in place of elements that share a place is a ValueError. Other results own their memory. Dims count from 0, or from the end when
-// negative; one that is not there is a ShapeError. Where torch has a function of the name, this is it: docs/torch.md lists
-// the differences.
+// Where a function takes `out`, that tensor of the result's shape and dtype receives the result (ShapeError or
+// DtypeError otherwise) and is returned; it may be an input. What is recorded belongs to the handle that is returned,
+// so `out` must not require a gradient itself (ValueError), and a change in place of elements that share a place is a
+// ValueError. Other results own their memory. Dims count from 0, or from the end when negative; one that is not there
+// is a ShapeError. Where torch has a function of the name, this is it: docs/torch.md lists the differences.
 
 // --- making tensors ----------------------------------------------------------------------------------------------
-/// `empty` holds anything; the others what they say. ShapeError for a negative size; ValueError for a number that the dtype does not hold, here and in
-/// `fill_`, `masked_fill` and `where` (bf16 and f16 round it to inf).
+/// `empty` holds anything; the others what they say. ShapeError for a negative size; ValueError for a number that the
+/// dtype does not hold, here and in `fill_`, `masked_fill` and `where` (bf16 and f16 round it to inf).
 ATTN_API Tensor empty(Dims sizes, Dtype dtype = Dtype::f32);
 ATTN_API Tensor zeros(Dims sizes, Dtype dtype = Dtype::f32);
 ATTN_API Tensor ones(Dims sizes, Dtype dtype = Dtype::f32);
@@ -27,8 +27,8 @@ ATTN_API Tensor eye(std::int64_t n, Dtype dtype = Dtype::f32);
 ATTN_API Tensor zeros_like(const Tensor& x);
 ATTN_API Tensor ones_like(const Tensor& x);
 ATTN_API Tensor empty_like(const Tensor& x);
-/// start, start + step, ... below end; i64 when all three are integers, else f32 (or `dtype`). ValueError for a step that
-/// does not lead there.
+/// start, start + step, ... below end; i64 when all three are integers, else f32 (or `dtype`). ValueError for a step
+/// that does not lead there.
 ATTN_API Tensor arange(Scalar end);
 ATTN_API Tensor arange(Scalar start, Scalar end, Scalar step = 1, std::optional<Dtype> dtype = std::nullopt);
 /// `steps` numbers from `start` to `end`, both included, counted from the nearer end as torch does.
@@ -66,8 +66,9 @@ ATTN_API Tensor cat(const std::vector<Tensor>& tensors, int dim = 0);
 ATTN_API Tensor stack(const std::vector<Tensor>& tensors, int dim = 0);
 
 // --- elementwise, broadcasting; result type by torch's promotion -------------------------------------------------
-// Integers wrap around; quotients of integers are f32; bf16 and f16 are computed in f32 and rounded once. ShapeError when
-// the shapes do not broadcast. A Scalar changes the dtype only when its kind ranks higher (bool, integer, floating).
+// Integers wrap around; quotients of integers are f32; bf16 and f16 are computed in f32 and rounded once. ShapeError
+// when the shapes do not broadcast. A Scalar changes the dtype only when its kind ranks higher (bool, integer,
+// floating).
 ATTN_API Tensor add(const Tensor& a, const Tensor& b, Tensor out = {});
 ATTN_API Tensor sub(const Tensor& a, const Tensor& b, Tensor out = {});
 ATTN_API Tensor mul(const Tensor& a, const Tensor& b, Tensor out = {});
@@ -76,8 +77,8 @@ ATTN_API Tensor add(const Tensor& a, Scalar b);
 ATTN_API Tensor sub(const Tensor& a, Scalar b);
 ATTN_API Tensor mul(const Tensor& a, Scalar b);
 ATTN_API Tensor div(const Tensor& a, Scalar b);
-/// Squares, roots and reciprocals by their own operations; else of positive x in f32, bf16 and f16 e^(p log x) in f64, rounded once; else the
-/// C library's pow in f64: the one function here whose last bit it decides.
+/// Squares, roots and reciprocals by their own operations; else of positive x in f32, bf16 and f16 e^(p log x) in f64,
+/// rounded once; else the C library's pow in f64: the one function here whose last bit it decides.
 ATTN_API Tensor pow(const Tensor& a, Scalar exponent, Tensor out = {});
 ATTN_API Tensor pow(const Tensor& a, const Tensor& exponent, Tensor out = {});
 /// NaN where either is.
@@ -125,8 +126,8 @@ ATTN_API Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value);
 ATTN_API Tensor tril(const Tensor& x, std::int64_t diagonal = 0);
 ATTN_API Tensor triu(const Tensor& x, std::int64_t diagonal = 0);
 
-/// Elementary functions: formulas, coefficients and errors stand in docs/numerics.md section 1. Integers and bool give f32;
-/// `abs` and `relu` keep the dtype, `silu` and `gelu` take floating types alone, as torch's.
+/// Elementary functions: formulas, coefficients and errors stand in docs/numerics.md section 1. Integers and bool give
+/// f32; `abs` and `relu` keep the dtype, `silu` and `gelu` take floating types alone, as torch's.
 ATTN_API Tensor exp(const Tensor& x, Tensor out = {});
 ATTN_API Tensor log(const Tensor& x, Tensor out = {});
 ATTN_API Tensor sqrt(const Tensor& x, Tensor out = {});
@@ -165,13 +166,15 @@ ATTN_API Tensor cumsum(const Tensor& x, int dim);
 ATTN_API Tensor softmax(const Tensor& x, int dim, Tensor out = {});
 ATTN_API Tensor log_softmax(const Tensor& x, int dim, Tensor out = {});
 /// (x - mean) / sqrt(var + eps) * weight + bias over the last dims `normalized_shape`; biased variance.
-ATTN_API Tensor layer_norm(const Tensor& x, Dims normalized_shape, const Tensor& weight = {}, const Tensor& bias = {}, double eps = 1e-5,
-                           Tensor out = {});
-/// x / sqrt(mean x^2 + eps) * weight over the last dims `normalized_shape`; without eps the epsilon of x's dtype, of f32 for
-/// bf16 and f16. Source: Zhang 2019 (1910.07467).
-ATTN_API Tensor rms_norm(const Tensor& x, Dims normalized_shape, const Tensor& weight = {}, std::optional<double> eps = std::nullopt, Tensor out = {});
-/// Pairs (x_i, x_{i + D/2}) of the last dim D turned: (x1 cos - x2 sin, x2 cos + x1 sin). cos and sin broadcast to x with D/2 for D; f32
-/// beside half floats. Each product is rounded, then the sum. Source: Su 2021 (2104.09864); the tables: nn::RotaryEmbedding.
+ATTN_API Tensor layer_norm(const Tensor& x, Dims normalized_shape, const Tensor& weight = {}, const Tensor& bias = {},
+                           double eps = 1e-5, Tensor out = {});
+/// x / sqrt(mean x^2 + eps) * weight over the last dims `normalized_shape`; without eps the epsilon of x's dtype, of
+/// f32 for bf16 and f16. Source: Zhang 2019 (1910.07467).
+ATTN_API Tensor rms_norm(const Tensor& x, Dims normalized_shape, const Tensor& weight = {},
+                         std::optional<double> eps = std::nullopt, Tensor out = {});
+/// Pairs (x_i, x_{i + D/2}) of the last dim D turned: (x1 cos - x2 sin, x2 cos + x1 sin). cos and sin broadcast to x
+/// with D/2 for D; f32 beside half floats. Each product is rounded, then the sum. Source: Su 2021 (2104.09864); the
+/// tables: nn::RotaryEmbedding.
 ATTN_API Tensor rotary(const Tensor& x, const Tensor& cos, const Tensor& sin);
 /// Is every element (any element) not 0?
 ATTN_API bool all(const Tensor& x);
@@ -180,14 +183,15 @@ ATTN_API bool any(const Tensor& x);
 // --- losses ------------------------------------------------------------------------------------------------------
 enum class Reduction { mean, sum, none };
 struct CrossEntropyOptions {
-  Tensor weight = {};               ///< [C], of the classes; without a gradient of its own
+  Tensor weight = {};                ///< [C], of the classes; without a gradient of its own
   std::int64_t ignore_index = -100;  ///< rows with this target count for nothing; below 0 beside probabilities
-  double label_smoothing = 0;       ///< this part of the target is spread over all classes
+  double label_smoothing = 0;        ///< this part of the target is spread over all classes
   Reduction reduction = Reduction::mean;
 };
-/// -w_t log softmax(logits)_t for logits [N, C] (or [C], [N, C, ...]) and classes t [N] (or [], [N, ...]) of i64 or i32, or
-/// probabilities of the logits' shape. The mean divides by the weights of the targets that count (by N for probabilities); of none it
-/// is NaN. ValueError names a target out of range. Half floats are computed in f32 and rounded once.
+/// -w_t log softmax(logits)_t for logits [N, C] (or [C], [N, C, ...]) and classes t [N] (or [], [N, ...]) of i64 or
+/// i32, or probabilities of the logits' shape. The mean divides by the weights of the targets that count (by N for
+/// probabilities); of none it is NaN. ValueError names a target out of range. Half floats are computed in f32 and
+/// rounded once.
 ATTN_API Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntropyOptions& options = {});
 
 // --- products ----------------------------------------------------------------------------------------------------
@@ -200,15 +204,17 @@ ATTN_API Tensor bmm(const Tensor& a, const Tensor& b, Tensor out = {});
 ATTN_API Tensor dot(const Tensor& a, const Tensor& b);
 /// x W^T + bias for x [..., in], weight [out, in], bias [out] or undefined.
 ATTN_API Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {}, Tensor out = {});
-/// torch.einsum: letters, repeated letters (diagonals), implicit and explicit outputs, "...", any number of operands. What one
-/// operand alone is summed to has the dtype of sum().
+/// torch.einsum: letters, repeated letters (diagonals), implicit and explicit outputs, "...", any number of operands.
+/// What one operand alone is summed to has the dtype of sum().
 ATTN_API Tensor einsum(std::string_view equation, const std::vector<Tensor>& operands);
-/// Rows of `weight` [V, C] picked by i64 (or i32) `index` of any shape -> [..., C]; ValueError names an index out of range.
+/// Rows of `weight` [V, C] picked by i64 (or i32) `index` of any shape -> [..., C]; ValueError names an index out of
+/// range.
 ATTN_API Tensor embedding(const Tensor& index, const Tensor& weight);
 
 // --- comparing ---------------------------------------------------------------------------------------------------
 /// |a - b| <= atol + rtol |b| everywhere, as torch.allclose.
-ATTN_API bool allclose(const Tensor& a, const Tensor& b, double rtol = 1e-5, double atol = 1e-8, bool equal_nan = false);
+ATTN_API bool allclose(const Tensor& a, const Tensor& b, double rtol = 1e-5, double atol = 1e-8,
+                       bool equal_nan = false);
 /// Same shape, dtype and bytes (any NaN equals any NaN; +0 and -0 differ).
 ATTN_API bool same_bits(const Tensor& a, const Tensor& b);
 

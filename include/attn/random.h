@@ -43,7 +43,8 @@ class ATTN_API Generator {
 
 /// Seeds the global generator.
 ATTN_API void manual_seed(std::uint64_t seed);
-/// The global generator and the lock that must be held while it is used directly; functions below take the lock themselves.
+/// The global generator and the lock that must be held while it is used directly; functions below take the lock
+/// themselves.
 ATTN_API Generator& default_generator();
 ATTN_API std::mutex& default_generator_mutex();
 

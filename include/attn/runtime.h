@@ -9,9 +9,9 @@
 
 namespace attn {
 
-/// Threads that take part in a parallel call, the caller included; at least 1. Default: ATTN_NUM_THREADS, else the cores.
-/// No result depends on it. ValueError outside 1 to 1024; ATTN_NUM_THREADS, when wrong, at the first call that needs it.
-/// Thread-safe; calls that run already keep their number.
+/// Threads that take part in a parallel call, the caller included; at least 1. Default: ATTN_NUM_THREADS, else the
+/// cores. No result depends on it. ValueError outside 1 to 1024; ATTN_NUM_THREADS, when wrong, at the first call that
+/// needs it. Thread-safe; calls that run already keep their number.
 ATTN_API void set_num_threads(int threads);
 ATTN_API int num_threads();
 

@@ -18,19 +18,20 @@ namespace attn {
 struct TensorImpl;
 
 /// A handle to an n-dimensional array of rank 0 to 8. Copies of the handle share the memory; `clone` copies it.
-///
-/// Views (`transpose`, `slice`, `expand`, ...) share memory, the version counter and the history of gradients: after a change in
-/// place of a tensor or of any view of it, all of them have the gradient of what they show. Owned memory is 64-byte aligned.
-/// Thread safety: different tensors, and concurrent reads of one, are safe; a write needs the caller's own order.
+///  Views (`transpose`, `slice`, `expand`, ...) share memory, the version counter and the history of gradients: after a
+/// change in place of a tensor or of any view of it, all of them have the gradient of what they show. Owned memory is
+/// 64-byte aligned. Thread safety: different tensors, and concurrent reads of one, are safe; a write needs the caller's
+/// own order.
 class ATTN_API Tensor {
  public:
-  /// An undefined tensor: no memory, `defined()` is false. It stands for "not given" in options; what asks it for sizes, elements or a
-  /// dtype is told so by a ValueError.
+  /// An undefined tensor: no memory, `defined()` is false. It stands for "not given" in options; what asks it for
+  /// sizes, elements or a dtype is told so by a ValueError.
   Tensor() = default;
 
   /// Memory of the caller as a tensor; nothing is copied. `deleter(data)` runs when the last handle is gone.
   /// Empty `strides` means row-major. Strides count elements and may be 0 or negative.
-  static Tensor from_blob(void* data, Dims sizes, Dtype dtype, Dims strides = {}, std::function<void(void*)> deleter = {});
+  static Tensor from_blob(void* data, Dims sizes, Dtype dtype, Dims strides = {},
+                          std::function<void(void*)> deleter = {});
 
   bool defined() const { return impl_ != nullptr; }
   explicit operator bool() const { return defined(); }
@@ -68,10 +69,11 @@ class ATTN_API Tensor {
   Tensor& requires_grad_(bool value = true);
   /// Whether no recorded operation made it: gradients end here.
   bool is_leaf() const;
-  /// What backward passes have added up; undefined before the first. Of a tensor that is no leaf: with retain_grad() only.
+  /// What backward passes have added up; undefined before the first. Of a tensor that is no leaf: with retain_grad()
+  /// only.
   Tensor grad() const;
-  /// Replaces it (a tensor of the same shape and dtype, its elements apart in memory, that later passes add to in place), or drops it
-  /// (undefined).
+  /// Replaces it (a tensor of the same shape and dtype, its elements apart in memory, that later passes add to in
+  /// place), or drops it (undefined).
   void set_grad(const Tensor& grad) const;
   void retain_grad() const;
   /// attn::backward(*this, grad).
@@ -105,7 +107,8 @@ class ATTN_API Tensor {
   Tensor t() const;
   Tensor select(int dim, std::int64_t index) const;
   /// Python's x[start:end:step] along `dim`; negative and out-of-range bounds clamp as in Python. step >= 1.
-  Tensor slice(int dim, std::int64_t start, std::optional<std::int64_t> end = std::nullopt, std::int64_t step = 1) const;
+  Tensor slice(int dim, std::int64_t start, std::optional<std::int64_t> end = std::nullopt,
+               std::int64_t step = 1) const;
   Tensor narrow(int dim, std::int64_t start, std::int64_t length) const;
   Tensor expand(Dims sizes) const;
   Tensor squeeze() const;

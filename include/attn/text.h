@@ -36,7 +36,9 @@ class ATTN_API Vocabulary {
   /// Any order, any repetition. ValueError when a token is not UTF-8.
   explicit Vocabulary(std::vector<std::string> tokens);
   /// The vocabulary of a text's own tokens.
-  static Vocabulary of(std::string_view text, Tokens tokens = Tokens::automatic) { return Vocabulary(split(text, tokens)); }
+  static Vocabulary of(std::string_view text, Tokens tokens = Tokens::automatic) {
+    return Vocabulary(split(text, tokens));
+  }
 
   std::int64_t size() const { return static_cast<std::int64_t>(tokens_.size()); }
   /// All tokens, by id.
@@ -52,7 +54,8 @@ class ATTN_API Vocabulary {
   std::vector<std::string> tokens_;  // sorted
 };
 
-/// Offset of the first byte that is not UTF-8 (overlong forms, surrogates and values above U+10FFFF are not); none: valid.
+/// Offset of the first byte that is not UTF-8 (overlong forms, surrogates and values above U+10FFFF are not); none:
+/// valid.
 ATTN_API std::optional<std::size_t> invalid_utf8(std::string_view text);
 
 /// Columns on a terminal: Chinese, Japanese, Korean and emoji two, combining marks none, a byte that is not UTF-8 one.

@@ -1,4 +1,5 @@
-// python/src/arguments.cc: calls whose arguments do not fit a function: one line that names it, where nanobind would print its signatures.
+// python/src/arguments.cc: calls whose arguments do not fit a function: one line that names it, where nanobind would
+// print its signatures.
 #include <nanobind/stl/string.h>
 
 #include "errors.h"
@@ -13,10 +14,12 @@ namespace {
 template <typename... Extra>
 void add_refusal(nb::handle scope, const std::string& name, const std::string& shown, const Extra&... extra) {
   const nb::object first = scope.attr(name.c_str()).attr("__nb_signature__")[0], signature = first[0], doc = first[1];
-  const std::string same_doc = doc.is_none() ? "" : nb::cast<std::string>(doc);  // of overloads with the same one help() shows it once
+  // of overloads with the same one help() shows it once
+  const std::string same_doc = doc.is_none() ? "" : nb::cast<std::string>(doc);
   nb::cpp_function_def(
       [shown, signature](nb::args arguments, nb::kwargs keywords) -> nb::object {
-        const nb::object told = nb::module_::import_("attn._arguments").attr("told")(shown, signature, arguments, keywords);
+        const nb::object told =
+            nb::module_::import_("attn._arguments").attr("told")(shown, signature, arguments, keywords);
         throw type_error("{}", nb::cast<std::string>(told));
       },
       nb::scope(scope), nb::name(name.c_str()), same_doc.c_str(), extra...);
@@ -25,7 +28,8 @@ void add_refusal(nb::handle scope, const std::string& name, const std::string& s
 /// Not the operators of two operands: of what they do not know Python asks the other one.
 bool is_told(const std::string& name) {
   if (!name.starts_with("_")) return true;
-  for (const char* known : {"__init__", "__getitem__", "__repr__", "__str__", "__bool__", "__hash__", "__copy__", "__deepcopy__", "__reduce__", "__getstate__", "__setstate__", "__array__"})
+  for (const char* known : {"__init__", "__getitem__", "__repr__", "__str__", "__bool__", "__hash__", "__copy__",
+                            "__deepcopy__", "__reduce__", "__getstate__", "__setstate__", "__array__"})
     if (name == known) return true;
   return false;
 }
@@ -33,13 +37,17 @@ bool is_told(const std::string& name) {
 }  // namespace
 
 void add_refusals(nb::module_& m) {
-  const nb::object function = nb::borrow(m.attr("where").type());  // functions and static methods; methods are of another type
-  for (const char* name : {"where", "exp", "tanh", "minimum", "maximum", "info", "verify", "num_threads", "set_num_threads", "keep_freed_memory", "release_free_memory", "set_trace",
-                           "manual_seed", "version"})
+  // functions and static methods; methods are of another type
+  const nb::object function = nb::borrow(m.attr("where").type());
+  for (const char* name :
+       {"where", "exp", "tanh", "minimum", "maximum", "info", "verify", "num_threads", "set_num_threads",
+        "keep_freed_memory", "release_free_memory", "set_trace", "manual_seed", "version"})
     add_refusal(m, name, name);
-  for (const char* cls : {"Mask", "Bias", "Score", "ScoreExpression", "ScoreTable", "Weights", "KvCache", "KvSequence", "Plan", "VerifyReport", "ExplainStep", "Explanation"}) {
+  for (const char* cls : {"Mask", "Bias", "Score", "ScoreExpression", "ScoreTable", "Weights", "KvCache", "KvSequence",
+                          "Plan", "VerifyReport", "ExplainStep", "Explanation"}) {
     const nb::object type = m.attr(cls);
-    const auto members = nb::cast<nb::dict>(nb::module_::import_("builtins").attr("dict")(type.attr("__dict__")));  // a copy: the class changes
+    // a copy: the class changes
+    const auto members = nb::cast<nb::dict>(nb::module_::import_("builtins").attr("dict")(type.attr("__dict__")));
     for (auto [key, value] : members) {
       const std::string name = nb::cast<std::string>(key);
       if (!nb::hasattr(value, "__nb_signature__") || !is_told(name)) continue;

@@ -21,14 +21,16 @@ namespace attn::python {
 namespace {
 
 constexpr const char* wanted_array = "a NumPy array, a torch tensor or an object with __dlpack__ is needed";
-constexpr const char* wanted_dtype = "numbers must be float32, float64, bfloat16 or float16, whole numbers int64 or int32, flags bool";
+constexpr const char* wanted_dtype =
+    "numbers must be float32, float64, bfloat16 or float16, whole numbers int64 or int32, flags bool";
 
 [[noreturn]] void refuse_dtype(const Argument& at, const std::string& dtype, const char* needed = wanted_dtype) {
   throw type_error("{}: {} has dtype {}; {}", at.function, at.name, dtype, needed);
 }
 
 void check_rank(std::int64_t rank, const Argument& at) {
-  if (rank > max_rank) throw ShapeError(text("{}: {} has {} dims; at most {} are possible", at.function, at.name, rank, max_rank));
+  if (rank > max_rank)
+    throw ShapeError(text("{}: {} has {} dims; at most {} are possible", at.function, at.name, rank, max_rank));
 }
 
 // --- NumPy -----------------------------------------------------------------------------------------------------------
@@ -50,7 +52,10 @@ Dtype numpy_dtype(PyArrayObject* x, const Argument& at) {
     }
   const std::string name = nb::cast<std::string>(nb::str(reinterpret_cast<PyObject*>(PyArray_DESCR(x))));
   if (name == "bfloat16") return Dtype::bf16;
-  refuse_dtype(at, name, PyArray_ISNOTSWAPPED(x) ? wanted_dtype : "its bytes must stand in this machine's order, as x.astype(x.dtype.newbyteorder('=')) has them");
+  refuse_dtype(at, name,
+               PyArray_ISNOTSWAPPED(x)
+                   ? wanted_dtype
+                   : "its bytes must stand in this machine's order, as x.astype(x.dtype.newbyteorder('=')) has them");
 }
 
 /// Pointer, sizes and strides; false when the strides are no whole number of elements or the memory is not aligned.
@@ -70,7 +75,8 @@ bool describe(PyArrayObject* x, View& to) {
 View numpy_view(nb::handle x, const Argument& at) {
   const Numpy& numpy = Numpy::get();
   if (reinterpret_cast<PyObject*>(Py_TYPE(x.ptr())) != numpy.ndarray && nb::isinstance(x, *numpy.masked))
-    throw type_error("{}: {} is a masked array, whose mask would be lost; give its data, and the mask as attn.Mask", at.function, at.name);
+    throw type_error("{}: {} is a masked array, whose mask would be lost; give its data, and the mask as attn.Mask",
+                     at.function, at.name);
   check_rank(PyArray_NDIM(array_of(x)), at);
   View view{.dtype = numpy_dtype(array_of(x), at)};
   if (describe(array_of(x), view)) return view;
@@ -103,7 +109,8 @@ Dims dims_of(const nb::object& tuple) {
 }
 
 [[noreturn]] void refuse_nested(const Argument& at) {
-  throw type_error("{}: {} is a nested tensor, which has no sizes; give {}.to_padded_tensor(0)", at.function, at.name, at.name);
+  throw type_error("{}: {} is a nested tensor, which has no sizes; give {}.to_padded_tensor(0)", at.function, at.name,
+                   at.name);
 }
 
 View torch_view(nb::handle x, const Argument& at) {
@@ -134,7 +141,9 @@ View torch_view(nb::handle x, const Argument& at) {
   view.strides = dims_of(call(source, torch.stride));
   view.data = PyLong_AsVoidPtr(call(source, torch.data_ptr).ptr());
   const bool empty = std::find(view.sizes.begin(), view.sizes.end(), 0) != view.sizes.end();
-  if (view.data == nullptr && !empty) throw type_error("{}: {} is a {} without values; a tensor in memory is needed", at.function, at.name, name_of_type(x));
+  if (view.data == nullptr && !empty)
+    throw type_error("{}: {} is a {} without values; a tensor in memory is needed", at.function, at.name,
+                     name_of_type(x));
   return view;
 }
 
@@ -160,8 +169,9 @@ std::optional<Dtype> dtype_of_dlpack(nb::dlpack::dtype dtype) {
   return std::nullopt;
 }
 
-/// A __dlpack__ may compute with attn, but not have attn read its own array for ever: nanobind asks in several ways, so that a few levels were as many
-/// calls as two to their power. After the first refusal nobody is asked until the outermost reading has ended.
+/// A __dlpack__ may compute with attn, but not have attn read its own array for ever: nanobind asks in several ways, so
+/// that a few levels were as many calls as two to their power. After the first refusal nobody is asked until the
+/// outermost reading has ended.
 class Asking {
  public:
   explicit Asking(const Argument& at) {
@@ -175,7 +185,9 @@ class Asking {
   Asking(const Asking&) = delete;
   Asking& operator=(const Asking&) = delete;
   static void check(const Argument& at) {
-    if (endless_) throw type_error("{}: {} has a __dlpack__ that calls attn again and again; it must give an array", at.function, at.name);
+    if (endless_)
+      throw type_error("{}: {} has a __dlpack__ that calls attn again and again; it must give an array", at.function,
+                       at.name);
   }
   static bool is_outermost() { return depth_ == 1; }
 
@@ -192,29 +204,36 @@ View dlpack_view(nb::handle x, const Argument& at) {
   if (!nb::hasattr(x, "__dlpack__") || !nb::try_cast(x, array)) {
     PyErr_Clear();
     asking.check(at);
-    if (nb::object gives = nb::getattr(x, "__dlpack__", nb::none()); asking.is_outermost() && PyCallable_Check(gives.ptr()) != 0) try {
+    if (nb::object gives = nb::getattr(x, "__dlpack__", nb::none());
+        asking.is_outermost() && PyCallable_Check(gives.ptr()) != 0)
+      try {
         gives();
       } catch (const nb::python_error& error) {
         if (!error.matches(PyExc_Exception)) throw;
         const std::string why = nb::cast<std::string>(nb::str(error.value()));
-        throw type_error("{}: {} is a {} whose __dlpack__ gives no array: {}", at.function, at.name, name_of_type(x), why.substr(0, why.find('\n')));
+        throw type_error("{}: {} is a {} whose __dlpack__ gives no array: {}", at.function, at.name, name_of_type(x),
+                         why.substr(0, why.find('\n')));
       }
-    throw type_error("{}: {} is {}; {}", at.function, at.name, x.is_none() ? "None" : "a " + name_of_type(x), wanted_array);
+    throw type_error("{}: {} is {}; {}", at.function, at.name, x.is_none() ? "None" : "a " + name_of_type(x),
+                     wanted_array);
   }
-  if (array.device_type() != nb::device::cpu::value) throw ValueError(text("{}: {} is not in the CPU's memory", at.function, at.name));
+  if (array.device_type() != nb::device::cpu::value)
+    throw ValueError(text("{}: {} is not in the CPU's memory", at.function, at.name));
   check_rank(static_cast<std::int64_t>(array.ndim()), at);
   const std::optional<Dtype> dtype = dtype_of_dlpack(array.dtype());
   if (!dtype) throw type_error("{}: {} has a dtype that attn does not know; {}", at.function, at.name, wanted_dtype);
   View view;
   view.data = const_cast<void*>(array.data());
   view.dtype = *dtype;
-  for (std::size_t d = 0; d < array.ndim(); ++d) view.sizes.push_back(static_cast<std::int64_t>(array.shape(d))), view.strides.push_back(array.stride(d));
-  view.copy = nb::capsule(new nb::ndarray<nb::ro>(array), [](void* held) noexcept { delete static_cast<nb::ndarray<nb::ro>*>(held); });
+  for (std::size_t d = 0; d < array.ndim(); ++d)
+    view.sizes.push_back(static_cast<std::int64_t>(array.shape(d))), view.strides.push_back(array.stride(d));
+  view.copy = nb::capsule(new nb::ndarray<nb::ro>(array),
+                          [](void* held) noexcept { delete static_cast<nb::ndarray<nb::ro>*>(held); });
   return view;
 }
 
-/// Asks for large pages where megabytes are about to be written: fresh memory then takes a fault for 2 MiB instead of one for 4 KiB, which
-/// were a tenth of the time of a linear layer. No more than advice.
+/// Asks for large pages where megabytes are about to be written: fresh memory then takes a fault for 2 MiB instead of
+/// one for 4 KiB, which were a tenth of the time of a linear layer. No more than advice.
 void expect_writes(const View& view) {
 #if defined(__linux__)
   constexpr std::uintptr_t page = 2 << 20;
@@ -224,7 +243,8 @@ void expect_writes(const View& view) {
     last += (view.sizes[d] - 1) * view.strides[d];
   }
   const auto first = reinterpret_cast<std::uintptr_t>(view.data);
-  const std::uintptr_t begin = (first + page - 1) / page * page, end = (first + static_cast<std::uintptr_t>(last + 1) * size_of(view.dtype)) / page * page;
+  const std::uintptr_t begin = (first + page - 1) / page * page,
+                       end = (first + static_cast<std::uintptr_t>(last + 1) * size_of(view.dtype)) / page * page;
   if (begin + page < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
 #else
   static_cast<void>(view);
@@ -242,7 +262,9 @@ namespace {
 /// Holds what the view is of.
 Tensor kept(nb::handle x, const View& view) {
   // Of a torch tensor its memory is held, not the object, whose memory may be exchanged (x.data = y).
-  nb::object owner = view.copy.is_valid() ? view.copy : view.framework == Framework::torch ? call(x, Torch::get().detach) : nb::borrow(x);
+  nb::object owner = view.copy.is_valid()                 ? view.copy
+                     : view.framework == Framework::torch ? call(x, Torch::get().detach)
+                                                          : nb::borrow(x);
   return tensor_of(view, [held = owner.release().ptr()](void*) {
     if (!Py_IsInitialized()) return;
     const Locked locked;
@@ -259,12 +281,16 @@ View view_of(nb::handle x, const Argument& argument) {
 }
 
 bool wants_gradient(nb::handle x) {
-  return is_torch(x) && nb::cast<bool>(x.attr("requires_grad")) && nb::cast<bool>(nb::module_::import_("torch").attr("is_grad_enabled")());
+  return is_torch(x) && nb::cast<bool>(x.attr("requires_grad")) &&
+         nb::cast<bool>(nb::module_::import_("torch").attr("is_grad_enabled")());
 }
 
 void refuse_gradient(nb::handle x, const Argument& at) {
   if (wants_gradient(x))
-    throw type_error("{}: {} wants a gradient and the first array is no torch tensor, so there would be none; give all as tensors, or {}.detach()", at.function, at.name, at.name);
+    throw type_error(
+        "{}: {} wants a gradient and the first array is no torch tensor, so there would be none; give all as tensors, "
+        "or {}.detach()",
+        at.function, at.name, at.name);
 }
 
 Tensor Reader::operator()(nb::handle x, const char* name) {
@@ -325,7 +351,8 @@ nb::object to_python(const Tensor& x, Framework framework) {
   const bool bits = framework == Framework::numpy && x.dtype() == Dtype::bf16;
   const nb::dlpack::dtype dtype = bits ? nb::dtype<std::uint16_t>() : dlpack_dtype(x.dtype());
   const auto rank = static_cast<std::size_t>(x.dim());
-  if (framework == Framework::torch) return nb::cast(nb::ndarray<nb::pytorch>(x.data(), rank, sizes, owner, strides, dtype));
+  if (framework == Framework::torch)
+    return nb::cast(nb::ndarray<nb::pytorch>(x.data(), rank, sizes, owner, strides, dtype));
   nb::object array = nb::cast(nb::ndarray<nb::numpy>(x.data(), rank, sizes, owner, strides, dtype));
   return bits ? array.attr("view")(Numpy::get().dtype(Dtype::bf16)) : array;
 }
@@ -336,11 +363,16 @@ NewArray empty_array(const Tensor& like_view, nb::handle like, const Dims& sizes
   if (framework == Framework::torch) {
     const Torch& torch = Torch::get();
     if (!same) {
-      nb::object array = (*torch.empty)(tuple_of(sizes), nb::arg("dtype") = nb::handle(torch.dtypes[static_cast<int>(like_view.dtype())]));
+      nb::object array = (*torch.empty)(
+          tuple_of(sizes), nb::arg("dtype") = nb::handle(torch.dtypes[static_cast<int>(like_view.dtype())]));
       return {array, read.writable(array, "out")};
     }
-    nb::object array = (*torch.empty_like)(like);  // what it shares with `like` need not be asked again: half a microsecond
-    const View view{.data = PyLong_AsVoidPtr(call(array, torch.data_ptr).ptr()), .sizes = sizes, .strides = dims_of(call(array, torch.stride)), .dtype = like_view.dtype()};
+    // what it shares with `like` need not be asked again: half a microsecond
+    nb::object array = (*torch.empty_like)(like);
+    const View view{.data = PyLong_AsVoidPtr(call(array, torch.data_ptr).ptr()),
+                    .sizes = sizes,
+                    .strides = dims_of(call(array, torch.stride)),
+                    .dtype = like_view.dtype()};
     expect_writes(view);
     return {array, tensor_of(view)};
   }

@@ -1,4 +1,5 @@
-// python/src/arrays.h: NumPy arrays, torch tensors and whatever speaks DLPack as tensors of the library, without copies; and back.
+// python/src/arrays.h: NumPy arrays, torch tensors and whatever speaks DLPack as tensors of the library, without
+// copies; and back.
 #pragma once
 #include <attn/tensor.h>
 
@@ -30,11 +31,11 @@ struct Argument {
   const char* name;
 };
 
-/// Reads pointer, sizes and strides. The memory is the array's own but for arrays that are not aligned, strides that are no whole number
-/// of elements, and torch's lazy negation, which are copied.
+/// Reads pointer, sizes and strides. The memory is the array's own but for arrays that are not aligned, strides that
+/// are no whole number of elements, and torch's lazy negation, which are copied.
 ///
-/// Errors   TypeError for what is no array, for dtypes without a place in the library (other byte orders and objects are named),
-///          masked arrays, sparse tensors; ValueError for memory that is not the CPU's.
+/// Errors   TypeError for what is no array, for dtypes without a place in the library (other byte orders and objects
+///          are named), masked arrays, sparse tensors; ValueError for memory that is not the CPU's.
 View view_of(nb::handle x, const Argument& argument);
 
 /// Whether `x` is a tensor of torch that wants a gradient, where torch records.
@@ -42,7 +43,8 @@ bool wants_gradient(nb::handle x);
 /// TypeError where `x` is a tensor of torch that wants a gradient, in a call whose results are none.
 void refuse_gradient(nb::handle x, const Argument& argument);
 
-/// A tensor that is good while `x` lives and the reader does: the arguments of one call. With `keeps`, as long as the tensor itself.
+/// A tensor that is good while `x` lives and the reader does: the arguments of one call. With `keeps`, as long as the
+/// tensor itself.
 class Reader {
  public:
   explicit Reader(const char* function, bool keeps = false) : function_(function), keeps_(keeps) {}
@@ -76,7 +78,8 @@ struct NewArray {
   nb::object array;
   Tensor tensor;
 };
-/// Uninitialised: laid out as `like` (an array of the framework, read as `like_view`) where the sizes are its own, else row-major.
+/// Uninitialised: laid out as `like` (an array of the framework, read as `like_view`) where the sizes are its own, else
+/// row-major.
 NewArray empty_array(const Tensor& like_view, nb::handle like, const Dims& sizes, Framework framework);
 
 }  // namespace attn::python

@@ -1,4 +1,5 @@
-// python/src/attention.cc: attention, scaled_dot_product_attention, attention_scores: arguments of Python to a call and back.
+// python/src/attention.cc: attention, scaled_dot_product_attention, attention_scores: arguments of Python to a call and
+// back.
 #include <attn/attention_backward.h>
 #include <attn/autograd.h>
 
@@ -38,7 +39,8 @@ nb::tuple run(Call& call, nb::handle q, AttentionSaved* saved) {
   {
     const Unlocked unlocked;
     const NoGrad unrecorded;
-    result = saved ? attention_forward(call.q, call.k, call.v, call.options, *saved) : attention(call.q, call.k, call.v, call.options);
+    result = saved ? attention_forward(call.q, call.k, call.v, call.options, *saved)
+                   : attention(call.q, call.k, call.v, call.options);
   }
   return shown(result, output.array, call);
 }
@@ -48,23 +50,26 @@ nb::tuple attention_of(nb::handle q, nb::handle k, nb::handle v, nb::handle opti
   return run(call, q, nullptr);
 }
 
-/// The same, and what attention_resumed needs: (results, (output, max, sum, keys)), None for the output of the results and for no keys.
+/// The same, and what attention_resumed needs: (results, (output, max, sum, keys)), None for the output of the results
+/// and for no keys.
 nb::tuple attention_kept(nb::handle q, nb::handle k, nb::handle v, nb::handle options) {
   Call call("attention", q, k, v, options);
   AttentionSaved saved{.output = {}, .max = {}, .sum = {}, .exact = true};
   nb::tuple results = run(call, q, &saved);
   const auto array = [&](const Tensor& x) { return to_python(x, call.read.framework()); };
   if (saved.output.dtype() == call.q.dtype()) saved.output = {};
-  return nb::make_tuple(results, nb::make_tuple(array(saved.output), array(saved.max), array(saved.sum), array(saved.weight_keys)));
+  return nb::make_tuple(
+      results, nb::make_tuple(array(saved.output), array(saved.max), array(saved.sum), array(saved.weight_keys)));
 }
 
-/// Of the inputs those that a gradient is wanted of, on the tape, in the order q, k, v, sinks, arrays of the score, of the bias, of score_mod, as
-/// far as they are given. `needs`: a flag each, or None: all.
+/// Of the inputs those that a gradient is wanted of, on the tape, in the order q, k, v, sinks, arrays of the score, of
+/// the bias, of score_mod, as far as they are given. `needs`: a flag each, or None: all.
 std::vector<Tensor> begin_history(Call& call, nb::handle q, nb::handle k, nb::handle v, nb::handle needs) {
   std::vector<Tensor> inputs;
   const std::vector<Leaf> leaves = call.leaves(q, k, v);
   const auto wanted = needs.is_none() ? std::vector<bool>(leaves.size(), true) : nb::cast<std::vector<bool>>(needs);
-  if (wanted.size() != leaves.size()) throw ValueError(text("attention: needs has {} entries; the call has {} inputs", wanted.size(), leaves.size()));
+  if (wanted.size() != leaves.size())
+    throw ValueError(text("attention: needs has {} entries; the call has {} inputs", wanted.size(), leaves.size()));
   for (std::size_t n = 0; n < leaves.size(); ++n) {
     if (!wanted[n]) continue;
     leaves[n].tensor->requires_grad_();
@@ -93,8 +98,11 @@ Tape attention_resumed(nb::handle q, nb::handle k, nb::handle v, nb::handle opti
   Call call("attention", q, k, v, options, true);
   if (nb::len(kept) != 4) throw type_error("{}: kept are four", function);
   Tape tape{.inputs = begin_history(call, q, k, v, needs), .outputs = {}, .framework = call.read.framework()};
-  AttentionSaved saved{.output = keep(kept[0], {function, "output"}), .max = keep(kept[1], {function, "max"}), .sum = keep(kept[2], {function, "sum"}),
-                       .dropout_seed = call.options.dropout_seed.value_or(0), .exact = true};
+  AttentionSaved saved{.output = keep(kept[0], {function, "output"}),
+                       .max = keep(kept[1], {function, "max"}),
+                       .sum = keep(kept[2], {function, "sum"}),
+                       .dropout_seed = call.options.dropout_seed.value_or(0),
+                       .exact = true};
   if (const nb::object keys = kept[3]; !keys.is_none()) saved.weight_keys = keep(keys, {function, "keys"});
   AttentionResult result;
   {
@@ -128,8 +136,8 @@ nb::object scores_of(nb::handle q, nb::handle k, nb::handle score, nb::handle sc
   return to_python(scores, read.framework());
 }
 
-nb::object sdpa(nb::handle query, nb::handle key, nb::handle value, nb::handle attn_mask, nb::handle dropout_p, nb::handle is_causal, nb::handle scale,
-                nb::handle enable_gqa) {
+nb::object sdpa(nb::handle query, nb::handle key, nb::handle value, nb::handle attn_mask, nb::handle dropout_p,
+                nb::handle is_causal, nb::handle scale, nb::handle enable_gqa) {
   constexpr const char* function = "scaled_dot_product_attention";
   Reader read(function);
   const Tensor q = read(query, "query"), k = read(key, "key"), v = read(value, "value");
@@ -162,10 +170,10 @@ nb::list steps_of(const PyPlan& self) {
 }  // namespace
 
 void add_attention(nb::module_& m) {
-  nb::class_<PyPlan> plan(m, "Plan", nb::is_weak_referenceable(), "Which kernel ran, and why not the others: kernel, and steps of (kernel, taken, reason).");
+  nb::class_<PyPlan> plan(m, "Plan", nb::is_weak_referenceable(),
+                          "Which kernel ran, and why not the others: kernel, and steps of (kernel, taken, reason).");
   plan.attr("__module__") = "attn";
-  plan
-      .def_prop_ro("kernel",
+  plan.def_prop_ro("kernel",
                    [](const PyPlan& self) {
                      const std::vector<PlanStep> steps = self.steps();
                      return steps.empty() ? std::string() : steps.back().kernel;
@@ -179,18 +187,26 @@ void add_attention(nb::module_& m) {
            })
       .def("__repr__", [](const PyPlan& self) {
         std::string all;
-        for (const PlanStep& step : self.steps()) all += text("{}{}: {}", all.empty() ? "" : "; ", step.kernel, step.reason);
+        for (const PlanStep& step : self.steps())
+          all += text("{}{}: {}", all.empty() ? "" : "; ", step.kernel, step.reason);
         return text("attn.Plan({})", all.empty() ? "no kernel" : all);
       });
   m.attr("attention_options") = option_names();
-  m.def("attention", attention_of, nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(), nb::arg("options").none());
-  m.def("attention_recorded", attention_recorded, nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(), nb::arg("options").none(), nb::arg("needs") = nb::none());
-  m.def("attention_kept", attention_kept, nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(), nb::arg("options").none());
-  m.def("attention_resumed", attention_resumed, nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(), nb::arg("options").none(), nb::arg("needs").none(), nb::arg("kept"));
-  m.def("attention_inputs", inputs_of, nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(), nb::arg("options").none());
-  m.def("attention_scores", scores_of, nb::arg("q").none(), nb::arg("k").none(), nb::arg("score") = nb::none(), nb::arg("scale") = nb::none());
-  m.def("scaled_dot_product_attention", sdpa, nb::arg("query").none(), nb::arg("key").none(), nb::arg("value").none(), nb::arg("attn_mask") = nb::none(), nb::arg("dropout_p").none() = 0.0,
-        nb::arg("is_causal").none() = false, nb::arg("scale") = nb::none(), nb::arg("enable_gqa").none() = false);
+  m.def("attention", attention_of, nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(),
+        nb::arg("options").none());
+  m.def("attention_recorded", attention_recorded, nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(),
+        nb::arg("options").none(), nb::arg("needs") = nb::none());
+  m.def("attention_kept", attention_kept, nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(),
+        nb::arg("options").none());
+  m.def("attention_resumed", attention_resumed, nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(),
+        nb::arg("options").none(), nb::arg("needs").none(), nb::arg("kept"));
+  m.def("attention_inputs", inputs_of, nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(),
+        nb::arg("options").none());
+  m.def("attention_scores", scores_of, nb::arg("q").none(), nb::arg("k").none(), nb::arg("score") = nb::none(),
+        nb::arg("scale") = nb::none());
+  m.def("scaled_dot_product_attention", sdpa, nb::arg("query").none(), nb::arg("key").none(), nb::arg("value").none(),
+        nb::arg("attn_mask") = nb::none(), nb::arg("dropout_p").none() = 0.0, nb::arg("is_causal").none() = false,
+        nb::arg("scale") = nb::none(), nb::arg("enable_gqa").none() = false);
 }
 
 }  // namespace attn::python

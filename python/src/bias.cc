@@ -15,7 +15,8 @@
 namespace attn::python {
 namespace {
 
-constexpr const char* bias_doc = R"doc(What is added to the scores before the softmax: terms, joined with +, added in the order given.
+constexpr const char* bias_doc =
+    R"doc(What is added to the scores before the softmax: terms, joined with +, added in the order given.
 
 -inf in a term shuts the pair out: what is there changes nothing, even if it is NaN.
 
@@ -36,7 +37,8 @@ Tensor numbers(nb::handle list, const Argument& at) {
 Tensor usual_slopes(nb::handle heads, const Argument& at) {
   constexpr std::int64_t most = 1 << 20;
   const std::int64_t count = whole(heads, at);
-  if (count > most) throw ValueError(text("{}: {} is {}; at most {} heads are possible", at.function, at.name, count, most));
+  if (count > most)
+    throw ValueError(text("{}: {} is {}; at most {} heads are possible", at.function, at.name, count, most));
   return Bias::alibi_slopes(count);
 }
 
@@ -45,14 +47,15 @@ PyBias alibi(nb::handle slopes, nb::handle at, nb::handle both_ways) {
   const Align rows = align(at, "Bias.alibi");
   const bool symmetric = flag(both_ways, {"Bias.alibi", "symmetric"});
   if (PyLong_Check(slopes.ptr())) return {Bias::alibi(usual_slopes(slopes, argument), rows, symmetric), {nb::none()}};
-  if (PyList_Check(slopes.ptr()) || PyTuple_Check(slopes.ptr())) return {Bias::alibi(numbers(slopes, argument), rows, symmetric), {nb::none()}};
+  if (PyList_Check(slopes.ptr()) || PyTuple_Check(slopes.ptr()))
+    return {Bias::alibi(numbers(slopes, argument), rows, symmetric), {nb::none()}};
   return {Bias::alibi(keep(slopes, argument), rows, symmetric), {nb::borrow(slopes)}};
 }
 
 PyBias relative(nb::handle table, nb::handle bidirectional, nb::handle max_distance, nb::handle at) {
   constexpr const char* function = "Bias.relative";
-  return {Bias::relative(keep(table, {function, "table"}), flag(bidirectional, {function, "bidirectional"}), whole(max_distance, {function, "max_distance"}),
-                         align(at, function)),
+  return {Bias::relative(keep(table, {function, "table"}), flag(bidirectional, {function, "bidirectional"}),
+                         whole(max_distance, {function, "max_distance"}), align(at, function)),
           {nb::borrow(table)}};
 }
 
@@ -65,7 +68,8 @@ PyBias joined(const PyBias& a, const PyBias& b) {
 /// The same terms over other arrays, None for those that stay.
 PyBias with_arrays(const PyBias& self, const std::vector<nb::object>& arrays) {
   if (arrays.size() != self.arrays.size())
-    throw ValueError(text("Bias.with_arrays: {} arrays are given; there are {} terms", arrays.size(), self.arrays.size()));
+    throw ValueError(
+        text("Bias.with_arrays: {} arrays are given; there are {} terms", arrays.size(), self.arrays.size()));
   PyBias result;
   for (std::size_t n = 0; n < arrays.size(); ++n) {
     const Bias::Term& term = self.bias.terms()[n];
@@ -76,14 +80,20 @@ PyBias with_arrays(const PyBias& self, const std::vector<nb::object>& arrays) {
   return result;
 }
 
-nb::object align_word(Align align) { return align == Align::unset ? nb::none() : nb::object(nb::str(align == Align::top_left ? "top_left" : "bottom_right")); }
+nb::object align_word(Align align) {
+  return align == Align::unset ? nb::none()
+                               : nb::object(nb::str(align == Align::top_left ? "top_left" : "bottom_right"));
+}
 
 nb::tuple reduced_term(const PyBias& self) {
   const Bias::Term& term = self.bias.terms()[0];
   const nb::object& array = self.arrays[0];
   switch (term.kind) {
-    case Bias::Kind::alibi: return made_again<PyBias>("alibi", array.is_none() ? nb::cast(term.values.to_vector()) : array, align_word(term.align), term.symmetric);
-    case Bias::Kind::relative: return made_again<PyBias>("relative", array, term.bidirectional, term.max_distance, align_word(term.align));
+    case Bias::Kind::alibi:
+      return made_again<PyBias>("alibi", array.is_none() ? nb::cast(term.values.to_vector()) : array,
+                                align_word(term.align), term.symmetric);
+    case Bias::Kind::relative:
+      return made_again<PyBias>("relative", array, term.bidirectional, term.max_distance, align_word(term.align));
     default: return made_again<PyBias>("dense", array);
   }
 }
@@ -96,7 +106,8 @@ nb::tuple reduced(const PyBias& self) {
   for (std::size_t n = 0; n < self.arrays.size(); ++n) {
     const Bias::Term& term = self.bias.terms()[n];
     PyBias one{with_values(term, term.values), {self.arrays[n]}};
-    if (n + 1 == self.arrays.size()) return nb::make_tuple(nb::module_::import_("operator").attr("add"), nb::make_tuple(before, one));
+    if (n + 1 == self.arrays.size())
+      return nb::make_tuple(nb::module_::import_("operator").attr("add"), nb::make_tuple(before, one));
     before = joined(before, one);
   }
   return {};
@@ -109,7 +120,8 @@ std::string align_text(Align align) {
 /// Few numbers as themselves, so that the text can be evaluated again; many as dtype and shape.
 std::string values_text(const Tensor& x) {
   constexpr std::int64_t few = 64;
-  if (x.dim() != 1 || x.dtype() != Dtype::f32 || x.numel() > few) return text("{} {}", torch_name_of(x.dtype()), to_string(x.sizes()));
+  if (x.dim() != 1 || x.dtype() != Dtype::f32 || x.numel() > few)
+    return text("{} {}", torch_name_of(x.dtype()), to_string(x.sizes()));
   std::string all;
   for (const double value : x.to_vector()) all += text("{}{}", all.empty() ? "" : ", ", static_cast<float>(value));
   return "[" + all + "]";
@@ -117,11 +129,16 @@ std::string values_text(const Tensor& x) {
 
 std::string term_text(const Bias::Term& term) {
   switch (term.kind) {
-    case Bias::Kind::dense: return text("attn.Bias.dense({})", text("{} {}", torch_name_of(term.values.dtype()), to_string(term.values.sizes())));
-    case Bias::Kind::alibi: return text("attn.Bias.alibi({}{}{})", values_text(term.values), align_text(term.align), term.symmetric ? ", symmetric=True" : "");
+    case Bias::Kind::dense:
+      return text("attn.Bias.dense({})",
+                  text("{} {}", torch_name_of(term.values.dtype()), to_string(term.values.sizes())));
+    case Bias::Kind::alibi:
+      return text("attn.Bias.alibi({}{}{})", values_text(term.values), align_text(term.align),
+                  term.symmetric ? ", symmetric=True" : "");
     case Bias::Kind::relative:
-      return text("attn.Bias.relative({} {}, bidirectional={}, max_distance={}{})", torch_name_of(term.values.dtype()), to_string(term.values.sizes()),
-                  term.bidirectional ? "True" : "False", term.max_distance, align_text(term.align));
+      return text("attn.Bias.relative({} {}, bidirectional={}, max_distance={}{})", torch_name_of(term.values.dtype()),
+                  to_string(term.values.sizes()), term.bidirectional ? "True" : "False", term.max_distance,
+                  align_text(term.align));
   }
   return {};
 }
@@ -144,23 +161,36 @@ Bias with_values(const Bias::Term& term, const Tensor& values) {
 
 void add_bias(nb::module_& m) {
   nb::class_<PyBias> c(m, "Bias", bias_doc);
-  c
-      .def(nb::init<>())
-      .def_static("dense", [](nb::handle x) { return PyBias{Bias::dense(keep(x, {"Bias.dense", "values"})), {nb::borrow(x)}}; }, nb::arg("values").none(),
-                  "An array that broadcasts to [B, Hq, Tq, Tk], of the scores' dtype or float32: a float mask.")
-      .def_static("alibi", alibi, nb::arg("slopes").none(), nb::arg("align") = nb::none(), nb::arg("symmetric").none() = false,
-                  "-slopes[h] * (p - key position): slopes [Hq], or the number of heads for the usual ones. Made for causal masks: keys after the row "
-                  "gain by their distance, unless symmetric: -slopes[h] * |p - key position|. Source: Press 2021 (2108.12409).")
-      .def_static("alibi_slopes", [](nb::handle heads) { return to_python(usual_slopes(heads, {"Bias.alibi_slopes", "heads"}), Framework::numpy); },
-                  nb::arg("heads").none(), "The usual slopes as a NumPy array: 2^(-8 (h + 1) / heads) of a power of two; of other numbers those of the power of two n below, "
-                  "then the first, third, fifth ... of 2 n.")
-      .def_static("relative", relative, nb::arg("table").none(), nb::arg("bidirectional").none() = true, nb::arg("max_distance").none() = 128, nb::arg("align") = nb::none(),
-                  "table[bucket(key position - p), h], T5's buckets: table [buckets, Hq]. Source: Raffel 2019 (1910.10683).")
+  c.def(nb::init<>())
+      .def_static(
+          "dense", [](nb::handle x) { return PyBias{Bias::dense(keep(x, {"Bias.dense", "values"})), {nb::borrow(x)}}; },
+          nb::arg("values").none(),
+          "An array that broadcasts to [B, Hq, Tq, Tk], of the scores' dtype or float32: a float mask.")
+      .def_static(
+          "alibi", alibi, nb::arg("slopes").none(), nb::arg("align") = nb::none(), nb::arg("symmetric").none() = false,
+          "-slopes[h] * (p - key position): slopes [Hq], or the number of heads for the usual ones. Made for causal "
+          "masks: keys after the row "
+          "gain by their distance, unless symmetric: -slopes[h] * |p - key position|. Source: Press 2021 (2108.12409).")
+      .def_static(
+          "alibi_slopes",
+          [](nb::handle heads) {
+            return to_python(usual_slopes(heads, {"Bias.alibi_slopes", "heads"}), Framework::numpy);
+          },
+          nb::arg("heads").none(),
+          "The usual slopes as a NumPy array: 2^(-8 (h + 1) / heads) of a power of two; of other numbers those of the "
+          "power of two n below, "
+          "then the first, third, fifth ... of 2 n.")
+      .def_static(
+          "relative", relative, nb::arg("table").none(), nb::arg("bidirectional").none() = true,
+          nb::arg("max_distance").none() = 128, nb::arg("align") = nb::none(),
+          "table[bucket(key position - p), h], T5's buckets: table [buckets, Hq]. Source: Raffel 2019 (1910.10683).")
       .def("__add__", joined, nb::is_operator())
       .def("__repr__", shown)
       .def("__reduce__", reduced)
       .def("__bool__", [](const PyBias& self) { return !self.bias.empty(); })
-      .def_prop_ro("arrays", [](const PyBias& self) { return self.arrays; }, "What each term was made of; None: numbers that were copied.")
+      .def_prop_ro(
+          "arrays", [](const PyBias& self) { return self.arrays; },
+          "What each term was made of; None: numbers that were copied.")
       .def("with_arrays", with_arrays, nb::arg("arrays"), "The same terms over other arrays; None: as they are.");
   c.attr("__module__") = "attn";
 }

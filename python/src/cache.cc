@@ -21,7 +21,8 @@
 namespace attn::python {
 namespace {
 
-constexpr const char* cache_doc = R"doc(Keys and values of many sequences that stay between calls, of one layer of a model, in pages of one pool.
+constexpr const char* cache_doc =
+    R"doc(Keys and values of many sequences that stay between calls, of one layer of a model, in pages of one pool.
 
 KvCache(key_heads, head_dim, pages, *, value_heads=0, value_dim=0, page_rows=16, dtype="float32", storage="same", scale_group=0)
 
@@ -43,12 +44,13 @@ nothing. Threads may share it.)doc";
 constinit std::atomic<unsigned> forks{0};
 [[maybe_unused]] const int counted = pthread_atfork(nullptr, nullptr, [] { ++forks; });
 
-/// A cache that threads of Python may share: who changes it is alone, who reads it is not. Locks are taken without the GIL.
+/// A cache that threads of Python may share: who changes it is alone, who reads it is not. Locks are taken without the
+/// GIL.
 struct PyCache {
   KvCache cache;
   mutable std::shared_mutex lock;
-  mutable unsigned forks_known = forks;     // read and written with the GIL
-  bool half_changed = false;                // now, by who has the lock
+  mutable unsigned forks_known = forks;    // read and written with the GIL
+  bool half_changed = false;               // now, by who has the lock
   Framework framework = Framework::numpy;  // of gathered rows: what was appended last
 
   explicit PyCache(const KvCacheOptions& options) : cache(options) {}
@@ -78,27 +80,33 @@ struct PyCache {
  private:
   /// The lock of threads that a forked child does not have would never be given back.
   void free_in_child() const {
-    if (const unsigned now = forks; std::exchange(forks_known, now) != now) ::new (static_cast<void*>(&lock)) std::shared_mutex;
+    if (const unsigned now = forks; std::exchange(forks_known, now) != now)
+      ::new (static_cast<void*>(&lock)) std::shared_mutex;
   }
   void check_whole() const {
-    if (half_changed) throw ValueError("KvCache: a thread was changing it when this process was forked; here it is of no use");
+    if (half_changed)
+      throw ValueError("KvCache: a thread was changing it when this process was forked; here it is of no use");
   }
 };
 
 KvSequence sequence_of(nb::handle x, const char* function) {
   if (const KvSequence* given = as<KvSequence>(x)) return *given;
-  throw type_error("{}: a {} is given; a sequence of the cache is needed, as create() gives it", function, name_of_type(x));
+  throw type_error("{}: a {} is given; a sequence of the cache is needed, as create() gives it", function,
+                   name_of_type(x));
 }
 
 std::vector<KvSequence> sequences_of(nb::handle x, const char* function) {
-  if (!PyList_Check(x.ptr()) && !PyTuple_Check(x.ptr())) throw type_error("{}: sequences is a {}; a list of sequences is needed", function, name_of_type(x));
+  if (!PyList_Check(x.ptr()) && !PyTuple_Check(x.ptr()))
+    throw type_error("{}: sequences is a {}; a list of sequences is needed", function, name_of_type(x));
   std::vector<KvSequence> all;
   for (nb::handle each : x) all.push_back(sequence_of(each, function));
   return all;
 }
 
 Dtype dtype_of(nb::handle x, const char* function) {
-  if (!PyUnicode_Check(x.ptr())) throw type_error("{}: dtype is {}; its name is needed, as \"float32\"", function, x.is_none() ? "None" : "a " + name_of_type(x));
+  if (!PyUnicode_Check(x.ptr()))
+    throw type_error("{}: dtype is {}; its name is needed, as \"float32\"", function,
+                     x.is_none() ? "None" : "a " + name_of_type(x));
   return dtype_from_name(word(x, {function, "dtype"}));
 }
 
@@ -128,12 +136,14 @@ nb::tuple attention_over(nb::handle q, const PyCache& self, nb::handle sequences
   Call call(function, q, nb::handle(), nb::handle(), options);
   const std::vector<KvSequence> all = sequences_of(sequences, function);
   if (!call.out.is_none()) call.options.out = call.read.writable(call.out, "out");
-  const AttentionResult result = self.reading([&](const KvCache& cache) { return attention_cached(call.q, cache, all, call.options); });
+  const AttentionResult result =
+      self.reading([&](const KvCache& cache) { return attention_cached(call.q, cache, all, call.options); });
   return shown(result, call.out.is_none() ? nb::object() : nb::borrow(call.out), call);
 }
 
-void construct(PyCache* self, nb::handle key_heads, nb::handle head_dim, nb::handle pages, nb::handle value_heads, nb::handle value_dim, nb::handle page_rows,
-               nb::handle dtype, nb::handle storage, nb::handle scale_group) {
+void construct(PyCache* self, nb::handle key_heads, nb::handle head_dim, nb::handle pages, nb::handle value_heads,
+               nb::handle value_dim, nb::handle page_rows, nb::handle dtype, nb::handle storage,
+               nb::handle scale_group) {
   constexpr const char* function = "KvCache";
   KvCacheOptions options;
   options.key_heads = whole(key_heads, {function, "key_heads"});
@@ -170,50 +180,83 @@ auto told(const char* function) {
 }  // namespace
 
 void add_cache(nb::module_& m) {
-  nb::class_<KvSequence> one(m, "KvSequence", "A sequence of a KvCache. It notices when it was released or belongs to another cache.");
-  one
-      .def("__eq__", [](const KvSequence& a, nb::handle b) {
-        const KvSequence* other = as<KvSequence>(b);
-        return other != nullptr && a == *other;
-      }, nb::arg("other").none())
-      .def("__hash__", [](const KvSequence& a) { return (static_cast<std::uint64_t>(a.cache) * 1000003 + a.index) * 1000003 + a.generation; })
-      .def("__repr__", [](const KvSequence& a) { return text("attn.KvSequence(cache={}, index={}, generation={})", a.cache, a.index, a.generation); });
+  nb::class_<KvSequence> one(m, "KvSequence",
+                             "A sequence of a KvCache. It notices when it was released or belongs to another cache.");
+  one.def(
+         "__eq__",
+         [](const KvSequence& a, nb::handle b) {
+           const KvSequence* other = as<KvSequence>(b);
+           return other != nullptr && a == *other;
+         },
+         nb::arg("other").none())
+      .def("__hash__",
+           [](const KvSequence& a) {
+             return (static_cast<std::uint64_t>(a.cache) * 1000003 + a.index) * 1000003 + a.generation;
+           })
+      .def("__repr__", [](const KvSequence& a) {
+        return text("attn.KvSequence(cache={}, index={}, generation={})", a.cache, a.index, a.generation);
+      });
   nb::class_<PyCache> c(m, "KvCache", cache_doc);
-  c
-      .def("__init__", construct, nb::arg("key_heads").none(), nb::arg("head_dim").none(), nb::arg("pages").none(), nb::kw_only(), nb::arg("value_heads").none() = 0,
-           nb::arg("value_dim").none() = 0, nb::arg("page_rows").none() = 16, nb::arg("dtype").none() = "float32", nb::arg("storage").none() = "same", nb::arg("scale_group").none() = 0)
-      .def("create", [](PyCache& self) { return self.changing([](KvCache& cache) { return cache.create(); }); }, "A new sequence without keys.")
-      .def("fork", [](PyCache& self, nb::handle x) {
-        const KvSequence one = sequence_of(x, "KvCache.fork");
-        return self.changing([&](KvCache& cache) { return cache.fork(one); });
-      }, nb::arg("sequence").none(), "A sequence with the same keys, at the cost of its page table.")
-      .def("release", [](PyCache& self, nb::handle x) {
-        const KvSequence one = sequence_of(x, "KvCache.release");
-        self.changing([&](KvCache& cache) { cache.release(one); });
-      }, nb::arg("sequence").none(), "Frees the pages that no other sequence shares.")
+  c.def("__init__", construct, nb::arg("key_heads").none(), nb::arg("head_dim").none(), nb::arg("pages").none(),
+        nb::kw_only(), nb::arg("value_heads").none() = 0, nb::arg("value_dim").none() = 0,
+        nb::arg("page_rows").none() = 16, nb::arg("dtype").none() = "float32", nb::arg("storage").none() = "same",
+        nb::arg("scale_group").none() = 0)
+      .def(
+          "create", [](PyCache& self) { return self.changing([](KvCache& cache) { return cache.create(); }); },
+          "A new sequence without keys.")
+      .def(
+          "fork",
+          [](PyCache& self, nb::handle x) {
+            const KvSequence one = sequence_of(x, "KvCache.fork");
+            return self.changing([&](KvCache& cache) { return cache.fork(one); });
+          },
+          nb::arg("sequence").none(), "A sequence with the same keys, at the cost of its page table.")
+      .def(
+          "release",
+          [](PyCache& self, nb::handle x) {
+            const KvSequence one = sequence_of(x, "KvCache.release");
+            self.changing([&](KvCache& cache) { cache.release(one); });
+          },
+          nb::arg("sequence").none(), "Frees the pages that no other sequence shares.")
       .def("append", append, nb::arg("sequences").none(), nb::arg("k").none(), nb::arg("v").none(),
            "k [Hk, T, D], v [Hv, T, Dv]: T keys more; or [B, H, T, D] each for a list of B sequences, all or none.")
-      .def("truncate", changed_by<&KvCache::truncate>("KvCache.truncate", "length"), nb::arg("sequence").none(), nb::arg("length").none(), "Keeps the keys at positions below `length`.")
-      .def("evict", changed_by<&KvCache::evict>("KvCache.evict", "position"), nb::arg("sequence").none(), nb::arg("position").none(), "Drops the keys at positions below `position`.")
+      .def("truncate", changed_by<&KvCache::truncate>("KvCache.truncate", "length"), nb::arg("sequence").none(),
+           nb::arg("length").none(), "Keeps the keys at positions below `length`.")
+      .def("evict", changed_by<&KvCache::evict>("KvCache.evict", "position"), nb::arg("sequence").none(),
+           nb::arg("position").none(), "Drops the keys at positions below `position`.")
       .def("length", told<&KvCache::length>("KvCache.length"), nb::arg("sequence").none(), "Position of the next key.")
-      .def("first", told<&KvCache::first>("KvCache.first"), nb::arg("sequence").none(), "First position that was not evicted.")
-      .def("alive", [](const PyCache& self, nb::handle x) {
-        const KvSequence one = sequence_of(x, "KvCache.alive");
-        return self.reading([&](const KvCache& cache) { return cache.alive(one); });
-      }, nb::arg("sequence").none(), "Whether it still stands for a sequence.")
-      .def_prop_ro("free_pages", [](const PyCache& self) { return self.reading([](const KvCache& cache) { return cache.free_pages(); }); }, "Pages that hold nothing.")
+      .def("first", told<&KvCache::first>("KvCache.first"), nb::arg("sequence").none(),
+           "First position that was not evicted.")
+      .def(
+          "alive",
+          [](const PyCache& self, nb::handle x) {
+            const KvSequence one = sequence_of(x, "KvCache.alive");
+            return self.reading([&](const KvCache& cache) { return cache.alive(one); });
+          },
+          nb::arg("sequence").none(), "Whether it still stands for a sequence.")
+      .def_prop_ro(
+          "free_pages",
+          [](const PyCache& self) { return self.reading([](const KvCache& cache) { return cache.free_pages(); }); },
+          "Pages that hold nothing.")
       .def("gather", gather, nb::arg("sequences").none(), nb::arg("dtype") = nb::none(),
            "The keys and values as arrays (a copy): [B, Hk, T, D] and [B, Hv, T, Dv], T the greatest length.")
-      .def("__reduce__", [](const PyCache&) -> nb::object {
-        throw type_error("KvCache: its pages are not copied or pickled; fork(sequence) is a copy of a sequence, gather(sequences) gives keys and values as arrays");
-      })
+      .def("__reduce__",
+           [](const PyCache&) -> nb::object {
+             throw type_error(
+                 "KvCache: its pages are not copied or pickled; fork(sequence) is a copy of a sequence, "
+                 "gather(sequences) gives keys and values as arrays");
+           })
       .def("__repr__", [](const PyCache& self) {
         const KvCacheOptions& o = self.cache.options();
-        return text("attn.KvCache(key_heads={}, head_dim={}, pages={}, value_heads={}, value_dim={}, page_rows={}, dtype=\"{}\", storage=\"{}\", scale_group={})", o.key_heads,
-                    o.head_dim, o.pages, o.value_heads, o.value_dim, o.page_rows, torch_name_of(o.dtype), o.storage == KvStorage::same ? "same" : "int8", o.scale_group);
+        return text(
+            "attn.KvCache(key_heads={}, head_dim={}, pages={}, value_heads={}, value_dim={}, page_rows={}, "
+            "dtype=\"{}\", storage=\"{}\", scale_group={})",
+            o.key_heads, o.head_dim, o.pages, o.value_heads, o.value_dim, o.page_rows, torch_name_of(o.dtype),
+            o.storage == KvStorage::same ? "same" : "int8", o.scale_group);
       });
   c.attr("__module__") = one.attr("__module__") = "attn";
-  m.def("attention_cached", attention_over, nb::arg("q").none(), nb::arg("cache"), nb::arg("sequences").none(), nb::arg("options"));
+  m.def("attention_cached", attention_over, nb::arg("q").none(), nb::arg("cache"), nb::arg("sequences").none(),
+        nb::arg("options"));
 }
 
 }  // namespace attn::python

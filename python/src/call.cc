@@ -18,7 +18,8 @@ namespace {
 
 PyBias bias_of(nb::handle x, const char* function) {
   if (PyUnicode_Check(x.ptr()))
-    throw type_error("{}: bias is a str; an attn.Bias is needed, as attn.Bias.alibi(heads), or an array of numbers", function);
+    throw type_error("{}: bias is a str; an attn.Bias is needed, as attn.Bias.alibi(heads), or an array of numbers",
+                     function);
   if (const PyBias* given = as<PyBias>(x)) return *given;
   return {Bias::dense(keep(x, {function, "bias"})), {nb::borrow(x)}};
 }
@@ -27,7 +28,8 @@ PyBias bias_of(nb::handle x, const char* function) {
 
 PyScoreExpression expression_of(nb::handle x, const char* function) {
   if (const PyScoreExpression* given = as<PyScoreExpression>(x)) return *given;
-  throw type_error("{}: score_mod is a {}; an attn.ScoreExpression is needed, or a function of (s, b, h, i, j)", function, name_of_type(x));
+  throw type_error("{}: score_mod is a {}; an attn.ScoreExpression is needed, or a function of (s, b, h, i, j)",
+                   function, name_of_type(x));
 }
 
 namespace {
@@ -43,7 +45,9 @@ std::optional<PyWeights> listed_weights(const std::string& given, const char* fu
   const std::string name = given.substr(0, open);
   if (name != "rows" && name != "top_k") return std::nullopt;
   const auto refuse = [&]() {
-    throw ValueError(text("{}: weights is \"{}\"; rows take their numbers, \"rows(0, 5)\", top_k how many, \"top_k(3)\"", function, given));
+    throw ValueError(
+        text("{}: weights is \"{}\"; rows take their numbers, \"rows(0, 5)\", top_k how many, \"top_k(3)\"", function,
+             given));
   };
   if (open == std::string::npos || !given.ends_with(')')) refuse();
   std::vector<std::int64_t> numbers;
@@ -71,7 +75,8 @@ PyWeights weights_of(nb::handle x, const char* function) {
   if (PyUnicode_Check(x.ptr()))
     if (auto listed = listed_weights(word(x, {function, "weights"}), function)) return *std::move(listed);
   constexpr Weights::Kind all[] = {Weights::none, Weights::full, Weights::head_average, Weights::column_sums};
-  return {all[choice(x, {function, "weights"}, {"none", "full", "head_average", "column_sums", "rows(0, 5)", "top_k(3)"})]};
+  return {
+      all[choice(x, {function, "weights"}, {"none", "full", "head_average", "column_sums", "rows(0, 5)", "top_k(3)"})]};
 }
 
 namespace {
@@ -82,13 +87,13 @@ struct Option {
 };
 
 /// A number of AttentionOptions.
-template <double AttentionOptions::*member>
+template <double AttentionOptions::* member>
 void set_number(Call& call, nb::handle given, const char* name) {
   call.options.*member = number(given, {call.read.function(), name});
 }
 
 /// Lengths, starts, offsets of AttentionOptions.
-template <Tensor AttentionOptions::*member>
+template <Tensor AttentionOptions::* member>
 void set_integers(Call& call, nb::handle given, const char* name) {
   call.options.*member = call.read.integers(given, name);
 }
@@ -102,16 +107,21 @@ constexpr Option all_options[] = {
     {"softcap", [](Call& c, nb::handle x) { set_number<&AttentionOptions::softcap>(c, x, "softcap"); }},
     {"temperature", [](Call& c, nb::handle x) { set_number<&AttentionOptions::temperature>(c, x, "temperature"); }},
     {"sinks", [](Call& c, nb::handle x) { c.sinks = x, c.options.sinks = c.read(x, "sinks"); }},
-    {"query_lengths", [](Call& c, nb::handle x) { set_integers<&AttentionOptions::query_lengths>(c, x, "query_lengths"); }},
+    {"query_lengths",
+     [](Call& c, nb::handle x) { set_integers<&AttentionOptions::query_lengths>(c, x, "query_lengths"); }},
     {"key_lengths", [](Call& c, nb::handle x) { set_integers<&AttentionOptions::key_lengths>(c, x, "key_lengths"); }},
     {"key_start", [](Call& c, nb::handle x) { set_integers<&AttentionOptions::key_start>(c, x, "key_start"); }},
     {"query_start", [](Call& c, nb::handle x) { set_integers<&AttentionOptions::query_start>(c, x, "query_start"); }},
-    {"cu_seqlens_q", [](Call& c, nb::handle x) { set_integers<&AttentionOptions::cu_seqlens_q>(c, x, "cu_seqlens_q"); }},
-    {"cu_seqlens_k", [](Call& c, nb::handle x) { set_integers<&AttentionOptions::cu_seqlens_k>(c, x, "cu_seqlens_k"); }},
+    {"cu_seqlens_q",
+     [](Call& c, nb::handle x) { set_integers<&AttentionOptions::cu_seqlens_q>(c, x, "cu_seqlens_q"); }},
+    {"cu_seqlens_k",
+     [](Call& c, nb::handle x) { set_integers<&AttentionOptions::cu_seqlens_k>(c, x, "cu_seqlens_k"); }},
     {"dropout_p", [](Call& c, nb::handle x) { set_number<&AttentionOptions::dropout_p>(c, x, "dropout_p"); }},
-    {"dropout_seed", [](Call& c, nb::handle x) { c.options.dropout_seed = seed(x, {c.read.function(), "dropout_seed"}); }},
+    {"dropout_seed",
+     [](Call& c, nb::handle x) { c.options.dropout_seed = seed(x, {c.read.function(), "dropout_seed"}); }},
     {"weights", [](Call& c, nb::handle x) { c.options.weights = weights_of(x, c.read.function()).weights; }},
-    {"return_logsumexp", [](Call& c, nb::handle x) { c.wants_logsumexp = flag(x, {c.read.function(), "return_logsumexp"}); }},
+    {"return_logsumexp",
+     [](Call& c, nb::handle x) { c.wants_logsumexp = flag(x, {c.read.function(), "return_logsumexp"}); }},
     {"out", [](Call& c, nb::handle x) { c.out = x; }},
 };
 
@@ -122,12 +132,15 @@ nb::tuple shown(const AttentionResult& result, nb::object output, const Call& ca
   const auto array = [&](const Tensor& x) { return to_python(x.defined() ? x.detach() : x, framework); };
   nb::object weights = array(result.weights);
   if (result.weight_keys.defined()) weights = nb::make_tuple(weights, array(result.weight_keys));
-  return nb::make_tuple(output.is_valid() ? output : array(result.output), weights, call.wants_logsumexp ? array(result.logsumexp) : nb::none(),
-                        PyPlan{result.plan}, result.dropout_seed);
+  return nb::make_tuple(output.is_valid() ? output : array(result.output), weights,
+                        call.wants_logsumexp ? array(result.logsumexp) : nb::none(), PyPlan{result.plan},
+                        result.dropout_seed);
 }
 
 void add_weights(nb::module_& m) {
-  nb::class_<PyWeights> c(m, "Weights", R"doc(Which of the weights a call returns, beside the names "full" [B, Hq, Tq, Tk], "head_average" [B, Tq, Tk], "column_sums" [B, Hq, Tk].
+  nb::class_<PyWeights> c(
+      m, "Weights",
+      R"doc(Which of the weights a call returns, beside the names "full" [B, Hq, Tq, Tk], "head_average" [B, Tq, Tk], "column_sums" [B, Hq, Tk].
 
 They are taken from each strip of rows as it is computed: there is memory for what is asked for, never for the whole matrix.
 
@@ -136,38 +149,60 @@ They are taken from each strip of rows as it is computed: there is memory for wh
     >>> output, (largest, keys) = attn.attention(x, x, x, weights=attn.Weights.top_k(2))
     >>> keys[:, 0].tolist()
     [0, 1, 2, 3])doc");
-  c.def_static("rows", [](nb::handle x) { return rows_of(x, {"Weights.rows", "indices"}); }, nb::arg("indices").none(),
-               "Those of some rows, whole numbers [n], in that order: [B, Hq, n, Tk]. -1 is the last row.")
-      .def_static("top_k", [](nb::handle n) { return PyWeights{Weights::top_k(whole(n, {"Weights.top_k", "n"}))}; }, nb::arg("n").none(),
-                  "The n largest of each row and their keys, [B, Hq, Tq, n] each, descending; where fewer are above 0: 0 and key -1.")
-      .def_prop_ro("kind", [](const PyWeights& self) { return self.weights.kind == Weights::largest ? "top_k" : "rows"; }, "\"rows\" or \"top_k\".")
-      .def_prop_ro("count", [](const PyWeights& self) { return self.weights.kind == Weights::largest ? self.weights.count : self.weights.indices.numel(); },
-                   "How many rows, or how many weights of each row.")
-      .def_prop_ro("arrays", [](const PyWeights& self) { return self.arrays; }, "The indices of the rows, if any.")
-      .def("__reduce__", [](const PyWeights& self) {
-        return self.arrays.empty() ? made_again<PyWeights>("top_k", self.weights.count) : made_again<PyWeights>("rows", self.arrays[0]);
-      })
+  c.def_static(
+       "rows", [](nb::handle x) { return rows_of(x, {"Weights.rows", "indices"}); }, nb::arg("indices").none(),
+       "Those of some rows, whole numbers [n], in that order: [B, Hq, n, Tk]. -1 is the last row.")
+      .def_static(
+          "top_k", [](nb::handle n) { return PyWeights{Weights::top_k(whole(n, {"Weights.top_k", "n"}))}; },
+          nb::arg("n").none(),
+          "The n largest of each row and their keys, [B, Hq, Tq, n] each, descending; where fewer are above 0: 0 and "
+          "key -1.")
+      .def_prop_ro(
+          "kind", [](const PyWeights& self) { return self.weights.kind == Weights::largest ? "top_k" : "rows"; },
+          "\"rows\" or \"top_k\".")
+      .def_prop_ro(
+          "count",
+          [](const PyWeights& self) {
+            return self.weights.kind == Weights::largest ? self.weights.count : self.weights.indices.numel();
+          },
+          "How many rows, or how many weights of each row.")
+      .def_prop_ro(
+          "arrays", [](const PyWeights& self) { return self.arrays; }, "The indices of the rows, if any.")
+      .def("__reduce__",
+           [](const PyWeights& self) {
+             return self.arrays.empty() ? made_again<PyWeights>("top_k", self.weights.count)
+                                        : made_again<PyWeights>("rows", self.arrays[0]);
+           })
       .def("__repr__", [](const PyWeights& self) {
         if (self.arrays.empty()) return text("attn.Weights.top_k({})", self.weights.count);
-        return text("attn.Weights.rows({} {})", torch_name_of(self.weights.indices.dtype()), to_string(self.weights.indices.sizes()));
+        return text("attn.Weights.rows({} {})", torch_name_of(self.weights.indices.dtype()),
+                    to_string(self.weights.indices.sizes()));
       });
   c.attr("__module__") = "attn";
   m.def("_weights", [](nb::handle x) { return weights_of(x, "attention"); }, nb::arg("x").none());
-  m.def("_integers", [](nb::handle x, const std::string& function, const std::string& name) { return integers(x, {function.c_str(), name.c_str()}); }, nb::arg("x").none(),
-        nb::arg("function"), nb::arg("name"));
+  m.def(
+      "_integers",
+      [](nb::handle x, const std::string& function, const std::string& name) {
+        return integers(x, {function.c_str(), name.c_str()});
+      },
+      nb::arg("x").none(), nb::arg("function"), nb::arg("name"));
 }
 
 PyMask mask_of(nb::handle x, const char* function) {
   if (const PyMask* given = as<PyMask>(x)) return *given;
   if (PyUnicode_Check(x.ptr())) return {Mask::parse(word(x, {function, "mask"}))};
-  throw type_error("{}: mask is a {}; an attn.Mask or its text is needed. A boolean array: attn.Mask.attend(x) where True takes part, attn.Mask.block(x) where True is shut out",
-                   function, name_of_type(x));
+  throw type_error(
+      "{}: mask is a {}; an attn.Mask or its text is needed. A boolean array: attn.Mask.attend(x) where True takes "
+      "part, attn.Mask.block(x) where True is shut out",
+      function, name_of_type(x));
 }
 
 PyScore score_of(nb::handle x, const char* function) {
   if (const PyScore* given = as<PyScore>(x)) return *given;
   if (!PyUnicode_Check(x.ptr()))
-    throw type_error("{}: score is a {}; \"scaled_dot\", \"dot\", an attn.Score or a function of (s, b, h, i, j) is needed", function, name_of_type(x));
+    throw type_error(
+        "{}: score is a {}; \"scaled_dot\", \"dot\", an attn.Score or a function of (s, b, h, i, j) is needed",
+        function, name_of_type(x));
   return {choice(x, {function, "score"}, {"scaled_dot", "dot"}) == 0 ? Score::scaled_dot() : Score::dot(), {}};
 }
 
@@ -177,13 +212,16 @@ nb::tuple option_names() {
   return nb::tuple(names);
 }
 
-Call::Call(const char* function, nb::handle q_array, nb::handle k_array, nb::handle v_array, nb::handle given, bool keeps) : read(function, keeps) {
+Call::Call(const char* function, nb::handle q_array, nb::handle k_array, nb::handle v_array, nb::handle given,
+           bool keeps)
+    : read(function, keeps) {
   const bool cached = !k_array.is_valid();
   q = read(q_array, "q");
   k = cached ? Tensor() : read(k_array, "k");
   v = cached ? Tensor() : read(v_array, "v");
   constexpr auto count = static_cast<Py_ssize_t>(std::size(all_options));
-  if (!PyTuple_Check(given.ptr()) || PyTuple_Size(given.ptr()) != count) throw type_error("{}: options must be a tuple of {}", function, count);
+  if (!PyTuple_Check(given.ptr()) || PyTuple_Size(given.ptr()) != count)
+    throw type_error("{}: options must be a tuple of {}", function, count);
   for (Py_ssize_t n = 0; n < count; ++n)
     if (const nb::handle x = PyTuple_GetItem(given.ptr(), n); !x.is_none()) all_options[n].set(*this, x);
   if (read.framework() != Framework::torch) {
@@ -199,7 +237,8 @@ Call::Call(const char* function, nb::handle q_array, nb::handle k_array, nb::han
 std::vector<Leaf> Call::leaves(nb::handle q_array, nb::handle k_array, nb::handle v_array) {
   std::vector<Leaf> leaves{{&q, nb::borrow(q_array)}, {&k, nb::borrow(k_array)}, {&v, nb::borrow(v_array)}};
   if (options.sinks.defined()) leaves.push_back({&options.sinks, nb::borrow(sinks)});
-  Tensor* const parts[] = {score.arrays.size() == 1 ? &options.score.w : &options.score.w_q, &options.score.w_k, &options.score.w};
+  Tensor* const parts[] = {score.arrays.size() == 1 ? &options.score.w : &options.score.w_q, &options.score.w_k,
+                           &options.score.w};
   for (std::size_t n = 0; n < score.arrays.size(); ++n) {
     *parts[n] = parts[n]->detach();
     leaves.push_back({parts[n], score.arrays[n]});
@@ -222,7 +261,8 @@ std::vector<Leaf> Call::leaves(nb::handle q_array, nb::handle k_array, nb::handl
 
 void Call::join() {
   Bias joined;
-  for (std::size_t n = 0; n < bias_values_.size(); ++n) joined = joined + with_values(bias.bias.terms()[n], bias_values_[n]);
+  for (std::size_t n = 0; n < bias_values_.size(); ++n)
+    joined = joined + with_values(bias.bias.terms()[n], bias_values_[n]);
   options.bias = joined;
 }
 

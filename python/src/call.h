@@ -23,8 +23,8 @@ struct Call {
   nb::handle sinks, out = Py_None;
   bool wants_logsumexp = false;
 
-  /// `options`: a tuple, in the order of option_names(). Without k and v (invalid handles) they are a cache's. `keeps`: the tensors are good beyond
-  /// the call.
+  /// `options`: a tuple, in the order of option_names(). Without k and v (invalid handles) they are a cache's. `keeps`:
+  /// the tensors are good beyond the call.
   Call(const char* function, nb::handle q, nb::handle k, nb::handle v, nb::handle options, bool keeps = false);
 
   /// Those of q, k, v, sinks, the score, the bias and score_mod that are floating arrays.
@@ -39,7 +39,8 @@ struct Call {
 /// The names of the options, in order.
 nb::tuple option_names();
 
-/// (output, weights, logsumexp, plan, dropout_seed): None for what was not asked for. `output`: the array that holds it already, or invalid.
+/// (output, weights, logsumexp, plan, dropout_seed): None for what was not asked for. `output`: the array that holds it
+/// already, or invalid.
 nb::tuple shown(const AttentionResult& result, nb::object output, const Call& call);
 
 /// An attn.Mask or its text.

@@ -9,8 +9,8 @@
 namespace attn::python {
 namespace {
 
-/// Each step is a bijection of the lane, so a change of one word always shows; the rotation carries what only changes signs to where the product
-/// spreads it. Eight chains hide the product's latency.
+/// Each step is a bijection of the lane, so a change of one word always shows; the rotation carries what only changes
+/// signs to where the product spreads it. Eight chains hide the product's latency.
 std::uint64_t checksum(const unsigned char* bytes, std::size_t size) {
   constexpr int lanes = 8;
   constexpr std::size_t step = lanes * sizeof(std::uint64_t);

@@ -30,8 +30,8 @@ inline void forget_error() {
 /// "numpy.ndarray": the type of an object, for errors.
 inline std::string name_of_type(nb::handle x) { return nb::cast<std::string>(nb::type_name(x.type())); }
 
-/// Translates ShapeError, ValueError and FormatError to ValueError, DtypeError to TypeError, IoError to OSError, and a cache without
-/// room to `CacheFull` (a RuntimeError) of the module.
+/// Translates ShapeError, ValueError and FormatError to ValueError, DtypeError to TypeError, IoError to OSError, and a
+/// cache without room to `CacheFull` (a RuntimeError) of the module.
 void add_errors(nb::module_& m);
 
 }  // namespace attn::python

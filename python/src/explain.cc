@@ -23,22 +23,25 @@ struct Option {
 };
 
 /// A matrix that outlives the call: steps hold it.
-template <Tensor ExplainOptions::*member>
+template <Tensor ExplainOptions::* member>
 void set_matrix(ExplainOptions& to, nb::handle x, const char* name) {
   to.*member = keep(x, {function, name});
 }
 
-template <std::int64_t ExplainOptions::*member>
+template <std::int64_t ExplainOptions::* member>
 void set_size(ExplainOptions& to, nb::handle x, const char* name) {
   to.*member = whole(x, {function, name});
 }
 
 /// The caller's own rule for words.
 std::function<std::vector<std::string>(const std::string&)> cutter(nb::handle x) {
-  if (!PyCallable_Check(x.ptr())) throw type_error("{}: cut_words is a {}; a function of a text that gives its words is needed", function, name_of_type(x));
+  if (!PyCallable_Check(x.ptr()))
+    throw type_error("{}: cut_words is a {}; a function of a text that gives its words is needed", function,
+                     name_of_type(x));
   return [rule = nb::borrow(x)](const std::string& given) {
     nb::object words = rule(given);
-    if (!PyList_Check(words.ptr()) && !PyTuple_Check(words.ptr())) throw type_error("{}: cut_words gave a {}; a list of words is needed", function, name_of_type(words));
+    if (!PyList_Check(words.ptr()) && !PyTuple_Check(words.ptr()))
+      throw type_error("{}: cut_words gave a {}; a list of words is needed", function, name_of_type(words));
     std::vector<std::string> all;
     for (nb::handle each : words) all.push_back(word(each, {function, "a word of cut_words"}));
     return all;
@@ -47,15 +50,24 @@ std::function<std::vector<std::string>(const std::string&)> cutter(nb::handle x)
 
 constexpr Option all_options[] = {
     {"to", [](ExplainOptions& o, nb::handle x) { o.to = word(x, {function, "to"}); }},
-    {"score", [](ExplainOptions& o, nb::handle x) { o.score = static_cast<Score::Kind>(choice(x, {function, "score"}, {"scaled_dot", "dot", "general", "additive"})); }},
+    {"score",
+     [](ExplainOptions& o, nb::handle x) {
+       o.score = static_cast<Score::Kind>(choice(x, {function, "score"}, {"scaled_dot", "dot", "general", "additive"}));
+     }},
     {"mask", [](ExplainOptions& o, nb::handle x) { o.mask = mask_of(x, function).mask; }},
     {"heads", [](ExplainOptions& o, nb::handle x) { set_size<&ExplainOptions::heads>(o, x, "heads"); }},
     {"dim", [](ExplainOptions& o, nb::handle x) { set_size<&ExplainOptions::dim>(o, x, "dim"); }},
     {"dk", [](ExplainOptions& o, nb::handle x) { set_size<&ExplainOptions::dk>(o, x, "dk"); }},
     {"dv", [](ExplainOptions& o, nb::handle x) { set_size<&ExplainOptions::dv>(o, x, "dv"); }},
     {"seed", [](ExplainOptions& o, nb::handle x) { o.seed = seed(x, {function, "seed"}); }},
-    {"positions", [](ExplainOptions& o, nb::handle x) { o.positions = static_cast<Positions>(choice(x, {function, "positions"}, {"none", "sinusoidal", "rotary"})); }},
-    {"tokens", [](ExplainOptions& o, nb::handle x) { o.tokens = static_cast<text::Tokens>(choice(x, {function, "tokens"}, {"words", "characters", "auto"})); }},
+    {"positions",
+     [](ExplainOptions& o, nb::handle x) {
+       o.positions = static_cast<Positions>(choice(x, {function, "positions"}, {"none", "sinusoidal", "rotary"}));
+     }},
+    {"tokens",
+     [](ExplainOptions& o, nb::handle x) {
+       o.tokens = static_cast<text::Tokens>(choice(x, {function, "tokens"}, {"words", "characters", "auto"}));
+     }},
     {"cut_words", [](ExplainOptions& o, nb::handle x) { o.cut_words = cutter(x); }},
     {"w_query", [](ExplainOptions& o, nb::handle x) { set_matrix<&ExplainOptions::w_query>(o, x, "w_query"); }},
     {"w_key", [](ExplainOptions& o, nb::handle x) { set_matrix<&ExplainOptions::w_key>(o, x, "w_key"); }},
@@ -63,16 +75,24 @@ constexpr Option all_options[] = {
     {"embedding", [](ExplainOptions& o, nb::handle x) { set_matrix<&ExplainOptions::embedding>(o, x, "embedding"); }},
     {"softcap", [](ExplainOptions& o, nb::handle x) { o.softcap = number(x, {function, "softcap"}); }},
     {"temperature", [](ExplainOptions& o, nb::handle x) { o.temperature = number(x, {function, "temperature"}); }},
-    {"bias", [](ExplainOptions& o, nb::handle x) { o.bias = static_cast<ExplainBias>(choice(x, {function, "bias"}, {"none", "alibi", "relative", "alibi_symmetric"})); }},
+    {"bias",
+     [](ExplainOptions& o, nb::handle x) {
+       o.bias =
+           static_cast<ExplainBias>(choice(x, {function, "bias"}, {"none", "alibi", "relative", "alibi_symmetric"}));
+     }},
     {"score_mod", [](ExplainOptions& o, nb::handle x) { o.score_mod = expression_of(x, function).expression; }},
     {"sink", [](ExplainOptions& o, nb::handle x) { o.sink = number(x, {function, "sink"}); }},
     {"dropout_p", [](ExplainOptions& o, nb::handle x) { o.dropout_p = number(x, {function, "dropout_p"}); }},
     {"weights", [](ExplainOptions& o, nb::handle x) { o.weights = weights_of(x, function).weights; }},
     {"packed", [](ExplainOptions& o, nb::handle x) { o.packed = flag(x, {function, "packed"}); }},
-    {"cache", [](ExplainOptions& o, nb::handle x) { o.cache = static_cast<KvStorage>(choice(x, {function, "cache"}, {"same", "int8"})); }},
+    {"cache", [](ExplainOptions& o,
+                 nb::handle x) { o.cache = static_cast<KvStorage>(choice(x, {function, "cache"}, {"same", "int8"})); }},
     {"query", [](ExplainOptions& o, nb::handle x) { o.query = whole(x, {function, "query"}); }},
     {"gradients", [](ExplainOptions& o, nb::handle x) { o.gradients = flag(x, {function, "gradients"}); }},
-    {"language", [](ExplainOptions& o, nb::handle x) { o.language = static_cast<Language>(choice(x, {function, "language"}, {"en", "zh"})); }},
+    {"language",
+     [](ExplainOptions& o, nb::handle x) {
+       o.language = static_cast<Language>(choice(x, {function, "language"}, {"en", "zh"}));
+     }},
 };
 
 Explanation explained(nb::handle given, nb::kwargs options) {
@@ -87,9 +107,11 @@ Explanation explained(nb::handle given, nb::kwargs options) {
     found->set(to, x);
   }
   if (to.cut_words && to.tokens != text::Tokens::words)
-    throw ValueError(text("{}: cut_words is given and tokens is \"{}\"; words are cut by it with tokens=\"words\"", function, to.tokens == text::Tokens::characters ? "characters" : "auto"));
+    throw ValueError(text("{}: cut_words is given and tokens is \"{}\"; words are cut by it with tokens=\"words\"",
+                          function, to.tokens == text::Tokens::characters ? "characters" : "auto"));
   if (PyUnicode_Check(given.ptr())) return explain(word(given, {function, "text"}), to);
-  if (!PyList_Check(given.ptr()) && !PyTuple_Check(given.ptr())) throw type_error("{}: text is a {}; a text or a list of texts is needed", function, name_of_type(given));
+  if (!PyList_Check(given.ptr()) && !PyTuple_Check(given.ptr()))
+    throw type_error("{}: text is a {}; a text or a list of texts is needed", function, name_of_type(given));
   std::vector<std::string> texts;
   for (nb::handle each : given) texts.push_back(word(each, {function, "a text"}));
   return explain_batch(texts, to);
@@ -98,9 +120,11 @@ Explanation explained(nb::handle given, nb::kwargs options) {
 std::string drawn_text(const Explanation& self, nb::handle width, nb::handle colour) {
   TextOptions options;
   const std::int64_t columns = whole(width, {"Explanation.text", "width"});
-  if (columns < 1 || columns > 100000) throw ValueError(text("Explanation.text: width is {}; it must be from 1 to 100000", columns));
+  if (columns < 1 || columns > 100000)
+    throw ValueError(text("Explanation.text: width is {}; it must be from 1 to 100000", columns));
   options.width = static_cast<int>(columns);
-  options.colour = static_cast<TextOptions::Colour>(choice(colour, {"Explanation.text", "colour"}, {"none", "palette", "rgb"}));
+  options.colour =
+      static_cast<TextOptions::Colour>(choice(colour, {"Explanation.text", "colour"}, {"none", "palette", "rgb"}));
   return to_text(self, options);
 }
 
@@ -116,11 +140,13 @@ nb::object array_of(const ExplainStep& step, nb::handle dtype, nb::handle copy) 
   if (!step.values.defined()) throw type_error("ExplainStep: {} has words, no numbers; they are in rows", step.name);
   const nb::object values = to_python(step.values, Framework::numpy);
   const nb::module_ numpy = nb::module_::import_("numpy");
-  if (copy.is_none()) return numpy.attr("asarray")(values, nb::arg("dtype") = dtype);  // NumPy 1's array knows no copy=None
+  // NumPy 1's array knows no copy=None
+  if (copy.is_none()) return numpy.attr("asarray")(values, nb::arg("dtype") = dtype);
   return numpy.attr("array")(values, nb::arg("dtype") = dtype, nb::arg("copy") = copy);
 }
 
-// What pickles and copies are made of: the fields in their order. The values of a copy are its own only where it is a deep one.
+// What pickles and copies are made of: the fields in their order. The values of a copy are its own only where it is a
+// deep one.
 
 nb::tuple state_of(const ExplainStep& step) {
   const std::vector<int> hidden = [&] {
@@ -128,15 +154,18 @@ nb::tuple state_of(const ExplainStep& step) {
     for (const Hidden each : step.hidden) all.push_back(static_cast<int>(each));
     return all;
   }();
-  return nb::make_tuple(static_cast<int>(step.kind), step.name, step.title, step.formula, step.note, step.source, std::vector<std::int64_t>(step.shape.begin(), step.shape.end()),
-                        to_python(step.values, Framework::numpy), step.batch, step.heads, step.key_rows, step.rows, step.columns, hidden);
+  return nb::make_tuple(static_cast<int>(step.kind), step.name, step.title, step.formula, step.note, step.source,
+                        std::vector<std::int64_t>(step.shape.begin(), step.shape.end()),
+                        to_python(step.values, Framework::numpy), step.batch, step.heads, step.key_rows, step.rows,
+                        step.columns, hidden);
 }
 
 /// Reads the fields of a state one after the other.
 class State {
  public:
   State(const nb::tuple& fields, std::size_t count) : fields_(fields) {
-    if (fields.size() != count) throw type_error("{}: a pickle of {} fields; {} are needed", function, fields.size(), count);
+    if (fields.size() != count)
+      throw type_error("{}: a pickle of {} fields; {} are needed", function, fields.size(), count);
   }
   nb::object next() { return fields_[n_++]; }
   template <typename T>
@@ -152,7 +181,9 @@ class State {
 template <typename Enum>
 Enum one_of(const nb::object& number, Enum last) {
   const int value = nb::cast<int>(number);
-  if (value < 0 || value > static_cast<int>(last)) throw type_error("{}: a pickle with the number {} of a kind; {} is the last that is known here", function, value, static_cast<int>(last));
+  if (value < 0 || value > static_cast<int>(last))
+    throw type_error("{}: a pickle with the number {} of a kind; {} is the last that is known here", function, value,
+                     static_cast<int>(last));
   return static_cast<Enum>(value);
 }
 
@@ -168,12 +199,14 @@ void set_state(ExplainStep& self, const nb::tuple& fields) {
   state >> step.key_rows;
   state >> step.rows;
   state >> step.columns;
-  for (const nb::handle each : nb::cast<nb::list>(state.next())) step.hidden.push_back(one_of(nb::borrow(each), Hidden::not_asked));
+  for (const nb::handle each : nb::cast<nb::list>(state.next()))
+    step.hidden.push_back(one_of(nb::borrow(each), Hidden::not_asked));
   new (&self) ExplainStep(std::move(step));
 }
 
 nb::tuple state_of_run(const Explanation& run) {
-  return nb::make_tuple(run.texts, run.to, run.batch, static_cast<int>(run.language), run.mask, run.query, run.steps, run.parameters);
+  return nb::make_tuple(run.texts, run.to, run.batch, static_cast<int>(run.language), run.mask, run.query, run.steps,
+                        run.parameters);
 }
 
 void set_state_of_run(Explanation& self, const nb::tuple& fields) {
@@ -193,29 +226,34 @@ void set_state_of_run(Explanation& self, const nb::tuple& fields) {
 }  // namespace
 
 void add_explain(nb::module_& m) {
-  nb::class_<ExplainStep> step(m, "ExplainStep", nb::is_weak_referenceable(), "A step of an explanation: name, formula, values, the tokens of its rows and columns, why a pair is hidden.");
+  nb::class_<ExplainStep> step(
+      m, "ExplainStep", nb::is_weak_referenceable(),
+      "A step of an explanation: name, formula, values, the tokens of its rows and columns, why a pair is hidden.");
   step.attr("__module__") = "attn";
-  step
-      .def_ro("name", &ExplainStep::name)
+  step.def_ro("name", &ExplainStep::name)
       .def_ro("title", &ExplainStep::title)
       .def_ro("formula", &ExplainStep::formula)
       .def_ro("note", &ExplainStep::note)
       .def_ro("source", &ExplainStep::source)
-      .def_prop_ro("kind", [](const ExplainStep& self) {
-        constexpr const char* names[] = {"words", "ids", "table", "pairs", "weights", "keys", "checks"};
-        return names[static_cast<int>(self.kind)];
-      })
+      .def_prop_ro("kind",
+                   [](const ExplainStep& self) {
+                     constexpr const char* names[] = {"words", "ids", "table", "pairs", "weights", "keys", "checks"};
+                     return names[static_cast<int>(self.kind)];
+                   })
       .def_prop_ro("values", [](const ExplainStep& self) { return to_python(self.values, Framework::numpy); })
       .def_ro("rows", &ExplainStep::rows)
       .def_ro("columns", &ExplainStep::columns)
       .def_prop_ro("hidden", hidden_of)
-      .def("__repr__", [](const ExplainStep& self) {
-        const std::string shape = self.values.defined() ? to_string(self.values.sizes()) : "of words";
-        return text("<attn.ExplainStep '{}' {}{}{}>", self.name, shape, self.formula.empty() ? "" : ": ", self.formula);
-      })
+      .def("__repr__",
+           [](const ExplainStep& self) {
+             const std::string shape = self.values.defined() ? to_string(self.values.sizes()) : "of words";
+             return text("<attn.ExplainStep '{}' {}{}{}>", self.name, shape, self.formula.empty() ? "" : ": ",
+                         self.formula);
+           })
       .def("__getstate__", state_of)
       .def("__setstate__", set_state)
-      .def("__array__", array_of, nb::arg("dtype") = nb::none(), nb::arg("copy") = nb::none(), "numpy.asarray(step): its values.");
+      .def("__array__", array_of, nb::arg("dtype") = nb::none(), nb::arg("copy") = nb::none(),
+           "numpy.asarray(step): its values.");
   nb::class_<Explanation>(m, "Explanation", nb::is_weak_referenceable())
       .def("__getstate__", state_of_run)
       .def("__setstate__", set_state_of_run)
@@ -224,7 +262,10 @@ void add_explain(nb::module_& m) {
       .def_ro("mask", &Explanation::mask)
       .def_ro("steps", &Explanation::steps)
       .def_ro("parameters", &Explanation::parameters)
-      .def("step", [](const Explanation& self, nb::handle name) { return self.step(word(name, {"Explanation.step", "name"})); }, nb::arg("name").none())
+      .def(
+          "step",
+          [](const Explanation& self, nb::handle name) { return self.step(word(name, {"Explanation.step", "name"})); },
+          nb::arg("name").none())
       .def("text", drawn_text, nb::arg("width").none() = 100, nb::arg("colour").none() = "none")
       .def("json", [](const Explanation& self) { return to_json(self); })
       .def("svg", [](const Explanation& self) { return to_svg(self); });

@@ -21,8 +21,9 @@ nb::object imported(const char* name) {
 PyObject* known_ndarray = nullptr;
 PyObject* known_tensor = nullptr;
 
-/// What `make` gives, made once. No static that is made in place: an import hands the GIL on, and who took it would wait for the static while
-/// its maker waits for the GIL. Under the GIL a pointer needs no lock; of two that were made side by side the first one counts.
+/// What `make` gives, made once. No static that is made in place: an import hands the GIL on, and who took it would
+/// wait for the static while its maker waits for the GIL. Under the GIL a pointer needs no lock; of two that were made
+/// side by side the first one counts.
 template <typename T, typename F>
 T* once(T*& known, F make) {
   if (known == nullptr) {
@@ -40,7 +41,8 @@ bool is_of(nb::handle x, PyObject*& known, const char* module, const char* type)
     known = forever_pointer(found.attr(type));
   }
   PyTypeObject* const own = Py_TYPE(x.ptr());
-  return reinterpret_cast<PyObject*>(own) == known || PyType_IsSubtype(own, reinterpret_cast<PyTypeObject*>(known)) != 0;
+  return reinterpret_cast<PyObject*>(own) == known ||
+         PyType_IsSubtype(own, reinterpret_cast<PyTypeObject*>(known)) != 0;
 }
 
 }  // namespace
@@ -66,7 +68,10 @@ const Numpy& Numpy::get() {
 nb::handle Numpy::dtype(Dtype dtype) const {
   if (dtype != Dtype::bf16) return dtypes[static_cast<int>(dtype)];
   static constinit PyObject* known = nullptr;
-  return once(known, [] { return forever_pointer(nb::module_::import_("numpy").attr("dtype")(nb::module_::import_("ml_dtypes").attr("bfloat16"))); });
+  return once(known, [] {
+    return forever_pointer(
+        nb::module_::import_("numpy").attr("dtype")(nb::module_::import_("ml_dtypes").attr("bfloat16")));
+  });
 }
 
 const Torch& Torch::get() {

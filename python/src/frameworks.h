@@ -1,4 +1,5 @@
-// python/src/frameworks.h: the objects of NumPy and torch that the glue asks for, found once, and never imported before they are needed.
+// python/src/frameworks.h: the objects of NumPy and torch that the glue asks for, found once, and never imported before
+// they are needed.
 #pragma once
 #include <attn/dtype.h>
 

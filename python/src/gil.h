@@ -7,8 +7,9 @@
 
 namespace attn::python {
 
-/// Runs `take`. A daemon thread that waits for the lock when the interpreter ends is ended there by pthread_exit (before Python 3.14), whose unwinding
-/// would meet functions that throw nothing, and abort the process: the thread sleeps instead, until the process is over.
+/// Runs `take`. A daemon thread that waits for the lock when the interpreter ends is ended there by pthread_exit
+/// (before Python 3.14), whose unwinding would meet functions that throw nothing, and abort the process: the thread
+/// sleeps instead, until the process is over.
 template <typename F>
 auto taken_or_asleep(F take) noexcept {
   try {

@@ -1,4 +1,5 @@
-// python/src/integers.cc: whole numbers of Python, in lists or in arrays of any width, as an array that the library reads.
+// python/src/integers.cc: whole numbers of Python, in lists or in arrays of any width, as an array that the library
+// reads.
 #include "integers.h"
 
 #include <attn/ops.h>
@@ -24,7 +25,9 @@ struct Listed {
 
   Listed(nb::handle list, const Argument& argument) : at_(argument), one_("a number of " + std::string(argument.name)) {
     for (nb::object inner = nb::borrow(list); is_listed(inner);) {
-      if (sizes.size() == most_dims) throw type_error("{}: {} has lists in lists of lists; whole numbers are needed, as [0, 5, 12]", at_.function, at_.name);
+      if (sizes.size() == most_dims)
+        throw type_error("{}: {} has lists in lists of lists; whole numbers are needed, as [0, 5, 12]", at_.function,
+                         at_.name);
       const std::int64_t count = count_of(inner);
       sizes.push_back(count);
       if (count == 0) break;
@@ -36,7 +39,8 @@ struct Listed {
 
  private:
   [[noreturn]] void refuse_count() const {
-    throw ValueError(text("{}: {} has more than {} numbers; give them as an array", at_.function, at_.name, most_listed));
+    throw ValueError(
+        text("{}: {} has more than {} numbers; give them as an array", at_.function, at_.name, most_listed));
   }
 
   std::int64_t count_of(nb::handle list) const {
@@ -48,10 +52,13 @@ struct Listed {
 
   void add(nb::handle list, int depth) {
     if (count_of(list) != sizes[depth])
-      throw ValueError(text("{}: {} has lists of {} and of {} numbers; all must be as long", at_.function, at_.name, sizes[depth], count_of(list)));
+      throw ValueError(text("{}: {} has lists of {} and of {} numbers; all must be as long", at_.function, at_.name,
+                            sizes[depth], count_of(list)));
     for (nb::handle each : list) {
       const bool deeper = depth + 1 < sizes.size();
-      if (is_listed(each) != deeper) throw type_error("{}: {} has lists beside numbers; whole numbers are needed, as [0, 5, 12]", at_.function, at_.name);
+      if (is_listed(each) != deeper)
+        throw type_error("{}: {} has lists beside numbers; whole numbers are needed, as [0, 5, 12]", at_.function,
+                         at_.name);
       if (deeper) {
         add(each, depth + 1);
         continue;
@@ -71,7 +78,9 @@ nb::object of_numpy(nb::handle x, const Argument& at) {
   const int bytes = nb::cast<int>(dtype.attr("itemsize"));
   const bool as_it_is = kind == "i" && bytes >= 4 && nb::cast<bool>(dtype.attr("isnative"));
   if (as_it_is || (kind != "i" && kind != "u")) return nb::borrow(x);
-  if (kind == "u" && bytes == 8 && nb::cast<std::int64_t>(x.attr("size")) > 0) static_cast<void>(whole(x.attr("max")(), at));  // says what does not fit
+  // says what does not fit
+  if (kind == "u" && bytes == 8 && nb::cast<std::int64_t>(x.attr("size")) > 0)
+    static_cast<void>(whole(x.attr("max")(), at));
   return x.attr("astype")("int64");
 }
 
@@ -85,7 +94,9 @@ nb::object of_torch(nb::handle x, const Argument& at) {
 
 }  // namespace
 
-bool is_listed(nb::handle x) { return PyList_Check(x.ptr()) || PyTuple_Check(x.ptr()) || PyObject_TypeCheck(x.ptr(), &PyRange_Type); }
+bool is_listed(nb::handle x) {
+  return PyList_Check(x.ptr()) || PyTuple_Check(x.ptr()) || PyObject_TypeCheck(x.ptr(), &PyRange_Type);
+}
 
 nb::object integers(nb::handle x, const Argument& at) {
   if (is_listed(x)) {
@@ -95,7 +106,8 @@ nb::object integers(nb::handle x, const Argument& at) {
   if (is_numpy(x)) return of_numpy(x, at);
   if (is_torch(x)) return of_torch(x, at);
   if (!nb::hasattr(x, "__dlpack__"))
-    throw type_error("{}: {} is {}; whole numbers are needed: a list, a NumPy array or a torch tensor", at.function, at.name, x.is_none() ? "None" : "a " + name_of_type(x));
+    throw type_error("{}: {} is {}; whole numbers are needed: a list, a NumPy array or a torch tensor", at.function,
+                     at.name, x.is_none() ? "None" : "a " + name_of_type(x));
   return nb::borrow(x);
 }
 

@@ -8,7 +8,8 @@ namespace nb = nanobind;
 
 namespace {
 
-/// What is looked up once, nanobind's part of it too, is the first interpreter's; a second one (mod_wsgi's) would put its own in place of it.
+/// What is looked up once, nanobind's part of it too, is the first interpreter's; a second one (mod_wsgi's) would put
+/// its own in place of it.
 void refuse_second_interpreter() {
   static PyInterpreterState* const first = PyInterpreterState_Get();
   static auto* const first_internals = nb::detail::internals;

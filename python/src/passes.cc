@@ -1,4 +1,5 @@
-// python/src/passes.cc: the two passes of attention and matrix products on the caller's memory: what attn.torch builds its operators on.
+// python/src/passes.cc: the two passes of attention and matrix products on the caller's memory: what attn.torch builds
+// its operators on.
 #include <attn/attention_backward.h>
 #include <attn/autograd.h>
 #include <attn/ops.h>
@@ -11,24 +12,27 @@
 namespace attn::python {
 namespace {
 
-/// A call in arrays of rank 4 and a tuple of numbers: (scale, softcap, causal, window_left, window_right, bottom_right, dropout_p,
-/// dropout_seed), the last None where it is to be drawn.
+/// A call in arrays of rank 4 and a tuple of numbers: (scale, softcap, causal, window_left, window_right, bottom_right,
+/// dropout_p, dropout_seed), the last None where it is to be drawn.
 struct Pass {
   Reader read;
   Tensor q, k, v;
   AttentionOptions options;
 
   Pass(const char* function, const nb::tuple& operands, const nb::tuple& numbers) : read(function) {
-    if (nb::len(operands) != 6 || nb::len(numbers) != 8) throw type_error("{}: six operands and eight numbers are needed", function);
+    if (nb::len(operands) != 6 || nb::len(numbers) != 8)
+      throw type_error("{}: six operands and eight numbers are needed", function);
     q = read(operands[0], "q"), k = read(operands[1], "k"), v = read(operands[2], "v");
     options.sinks = read.optional(operands[5], "sinks");
     options.scale = number(numbers[0], {function, "scale"});
     options.softcap = number(numbers[1], {function, "softcap"});
     const Align align = flag(numbers[5], {function, "bottom_right"}) ? Align::bottom_right : Align::top_left;
-    const std::int64_t left = whole(numbers[3], {function, "window_left"}), right = whole(numbers[4], {function, "window_right"});
+    const std::int64_t left = whole(numbers[3], {function, "window_left"}),
+                       right = whole(numbers[4], {function, "window_right"});
     if (flag(numbers[2], {function, "causal"})) options.mask = Mask::causal(align);
     if (left != -1 || right != -1) options.mask = options.mask & Mask::window(left, right, align);
-    if (const Tensor mask = read.optional(operands[3], "mask"); mask.defined()) options.mask = options.mask & Mask::attend(mask);
+    if (const Tensor mask = read.optional(operands[3], "mask"); mask.defined())
+      options.mask = options.mask & Mask::attend(mask);
     if (const Tensor bias = read.optional(operands[4], "bias"); bias.defined()) options.bias = Bias::dense(bias);
     options.dropout_p = number(numbers[6], {function, "dropout_p"});
     const nb::object given = numbers[7];
@@ -37,10 +41,13 @@ struct Pass {
 };
 
 /// Memory for a result, or undefined for None.
-Tensor memory_of(Reader& read, nb::handle x, const char* name) { return x.is_none() ? Tensor() : read.writable(x, name); }
+Tensor memory_of(Reader& read, nb::handle x, const char* name) {
+  return x.is_none() ? Tensor() : read.writable(x, name);
+}
 
 /// Writes output, max and sum (or no max and sum: None) and gives the weights that were asked for, or None.
-nb::object forward(nb::tuple operands, nb::tuple numbers, nb::handle weights, nb::handle output, nb::handle max, nb::handle sum) {
+nb::object forward(nb::tuple operands, nb::tuple numbers, nb::handle weights, nb::handle output, nb::handle max,
+                   nb::handle sum) {
   constexpr const char* function = "attention";
   Pass pass(function, operands, numbers);
   constexpr Weights::Kind all[] = {Weights::none, Weights::full, Weights::head_average};
@@ -60,12 +67,15 @@ nb::object forward(nb::tuple operands, nb::tuple numbers, nb::handle weights, nb
   return to_python(result, pass.read.framework());
 }
 
-/// The gradients of q, k, v, bias and sinks, None where none is wanted. `saved`: output, max, sum. `wanted`: those of k, v, bias, sinks.
+/// The gradients of q, k, v, bias and sinks, None where none is wanted. `saved`: output, max, sum. `wanted`: those of
+/// k, v, bias, sinks.
 nb::tuple backward(nb::tuple operands, nb::tuple numbers, nb::tuple saved, nb::handle grad_output, nb::tuple wanted) {
   constexpr const char* function = "attention_backward";
   Pass pass(function, operands, numbers);
   if (nb::len(saved) != 3 || nb::len(wanted) != 4) throw type_error("{}: saved are three, wanted four", function);
-  const AttentionSaved rows{.output = pass.read(saved[0], "output"), .max = pass.read(saved[1], "max"), .sum = pass.read(saved[2], "sum"),
+  const AttentionSaved rows{.output = pass.read(saved[0], "output"),
+                            .max = pass.read(saved[1], "max"),
+                            .sum = pass.read(saved[2], "sum"),
                             .dropout_seed = pass.options.dropout_seed.value_or(0)};
   AttentionBackwardOptions options;
   options.grad_output = pass.read(grad_output, "grad_output");
@@ -79,13 +89,15 @@ nb::tuple backward(nb::tuple operands, nb::tuple numbers, nb::tuple saved, nb::h
   if (!options.sinks) gradients.sinks = {};
   const Tensor bias = gradients.bias.empty() ? Tensor() : gradients.bias[0];
   const auto shown = [&](const Tensor& x) { return to_python(x, pass.read.framework()); };
-  return nb::make_tuple(shown(gradients.q), shown(gradients.k), shown(gradients.v), shown(bias), shown(gradients.sinks));
+  return nb::make_tuple(shown(gradients.q), shown(gradients.k), shown(gradients.v), shown(bias),
+                        shown(gradients.sinks));
 }
 
 /// x weight^T + bias into `out`.
 void linear_into(nb::handle x, nb::handle weight, nb::handle bias, nb::handle out) {
   Reader read("linear");
-  const Tensor rows = read(x, "input"), matrix = read(weight, "weight"), added = read.optional(bias, "bias"), memory = read.writable(out, "out");
+  const Tensor rows = read(x, "input"), matrix = read(weight, "weight"), added = read.optional(bias, "bias"),
+               memory = read.writable(out, "out");
   const Unlocked unlocked;
   const NoGrad unrecorded;
   linear(rows, matrix, added, memory);
@@ -103,9 +115,10 @@ void matmul_into(nb::handle a, nb::handle b, nb::handle out) {
 }  // namespace
 
 void add_passes(nb::module_& m) {
-  m.def("attention_forward", forward, nb::arg("operands"), nb::arg("numbers"), nb::arg("weights"), nb::arg("output").none(), nb::arg("max").none(),
-        nb::arg("sum").none());
-  m.def("attention_backward", backward, nb::arg("operands"), nb::arg("numbers"), nb::arg("saved"), nb::arg("grad_output").none(), nb::arg("wanted"));
+  m.def("attention_forward", forward, nb::arg("operands"), nb::arg("numbers"), nb::arg("weights"),
+        nb::arg("output").none(), nb::arg("max").none(), nb::arg("sum").none());
+  m.def("attention_backward", backward, nb::arg("operands"), nb::arg("numbers"), nb::arg("saved"),
+        nb::arg("grad_output").none(), nb::arg("wanted"));
   m.def("linear_into", linear_into, nb::arg("input"), nb::arg("weight"), nb::arg("bias").none(), nb::arg("out"));
   m.def("matmul_into", matmul_into, nb::arg("a"), nb::arg("b"), nb::arg("out"));
 }

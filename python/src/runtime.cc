@@ -34,8 +34,8 @@ nb::dict info_of() {
   return all;
 }
 
-/// Traces to stderr, as without Python; notices become warnings. A handler must not throw: where warnings are errors, the warning is
-/// shown by Python's hook for errors that have no caller.
+/// Traces to stderr, as without Python; notices become warnings. A handler must not throw: where warnings are errors,
+/// the warning is shown by Python's hook for errors that have no caller.
 void tell(MessageKind kind, std::string_view line) {
   if (kind == MessageKind::trace) {
     std::fprintf(stderr, "%.*s\n", static_cast<int>(line.size()), line.data());
@@ -61,23 +61,35 @@ void add_runtime(nb::module_& m) {
   m.attr("numerics_version") = numerics_version;
   m.def("version", &version, "Of the library.");
   m.def("info", info_of, "Version, processor, kernels, threads, as a dict.");
-  m.def("num_threads", &num_threads, "Threads that take part in a call, the caller included. Default: ATTN_NUM_THREADS, else the cores.");
-  m.def("set_num_threads", [](nb::handle threads) {
-    constexpr Argument argument{"set_num_threads", "threads"};
-    const std::int64_t count = whole(threads, argument);
-    if (count < 1 || count > 1024) throw ValueError(text("set_num_threads: threads is {}; it must be from 1 to 1024", count));
-    set_num_threads(static_cast<int>(count));
-  }, nb::arg("threads").none(), "1 to 1024. No result depends on it.");
+  m.def("num_threads", &num_threads,
+        "Threads that take part in a call, the caller included. Default: ATTN_NUM_THREADS, else the cores.");
+  m.def(
+      "set_num_threads",
+      [](nb::handle threads) {
+        constexpr Argument argument{"set_num_threads", "threads"};
+        const std::int64_t count = whole(threads, argument);
+        if (count < 1 || count > 1024)
+          throw ValueError(text("set_num_threads: threads is {}; it must be from 1 to 1024", count));
+        set_num_threads(static_cast<int>(count));
+      },
+      nb::arg("threads").none(), "1 to 1024. No result depends on it.");
   m.def("keep_freed_memory", keep_freed_memory,
-        "Freed memory stays with the process, NumPy's and torch's too, where glibc would give large blocks back to the system and take them again page by\n"
-        "page: up to a third of the time of a model whose tensors are of some megabytes. For the whole process, until it ends; elsewhere than glibc nothing.");
-  m.def("release_free_memory", [] {
-    const Unlocked unlocked;
-    return release_free_memory();
-  }, "Gives the memory of freed arrays that the library keeps for the next of their size (at most 1 GiB) back to the system, with glibc also what its\n"
-     "heap holds free, NumPy's and torch's too. Returns the bytes of those the library kept. What is in use stays.");
-  m.def("set_trace", [](nb::handle on) { set_trace(flag(on, {"set_trace", "on"})); }, nb::arg("on").none(),
-        "One line a call on stderr: shapes, the kernel, the reason. Off unless ATTN_TRACE is 1.");
+        "Freed memory stays with the process, NumPy's and torch's too, where glibc would give large blocks back to the "
+        "system and take them again page by\n"
+        "page: up to a third of the time of a model whose tensors are of some megabytes. For the whole process, until "
+        "it ends; elsewhere than glibc nothing.");
+  m.def(
+      "release_free_memory",
+      [] {
+        const Unlocked unlocked;
+        return release_free_memory();
+      },
+      "Gives the memory of freed arrays that the library keeps for the next of their size (at most 1 GiB) back to the "
+      "system, with glibc also what its\n"
+      "heap holds free, NumPy's and torch's too. Returns the bytes of those the library kept. What is in use stays.");
+  m.def(
+      "set_trace", [](nb::handle on) { set_trace(flag(on, {"set_trace", "on"})); }, nb::arg("on").none(),
+      "One line a call on stderr: shapes, the kernel, the reason. Off unless ATTN_TRACE is 1.");
 }
 
 }  // namespace attn::python

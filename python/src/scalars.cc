@@ -7,14 +7,17 @@ namespace attn::python {
 namespace {
 
 [[noreturn]] void refuse(nb::handle x, const Argument& at, const char* needed) {
-  throw type_error("{}: {} is {}; {} is needed", at.function, at.name, x.is_none() ? "None" : "a " + name_of_type(x), needed);
+  throw type_error("{}: {} is {}; {} is needed", at.function, at.name, x.is_none() ? "None" : "a " + name_of_type(x),
+                   needed);
 }
 
 }  // namespace
 
 double number(nb::handle x, const Argument& at) {
   if (PyUnicode_Check(x.ptr())) refuse(x, at, "a number");
-  if (wants_gradient(x)) throw type_error("{}: {} wants a gradient, which numbers do not get; give {}.detach()", at.function, at.name, at.name);
+  if (wants_gradient(x))
+    throw type_error("{}: {} wants a gradient, which numbers do not get; give {}.detach()", at.function, at.name,
+                     at.name);
   const double value = PyFloat_AsDouble(x.ptr());
   if (value == -1 && PyErr_Occurred()) {
     forget_error();
@@ -54,7 +57,9 @@ std::uint64_t seed(nb::handle x, const Argument& at) {
 bool flag(nb::handle x, const Argument& at) {
   if (x.ptr() == Py_True) return true;
   if (x.ptr() == Py_False) return false;
-  const bool numpys = name_of_type(x).starts_with("bool") && nb::cast<std::string>(x.type().attr("__module__")) == "numpy";  // bool, once bool_
+  // bool, once bool_
+  const bool numpys =
+      name_of_type(x).starts_with("bool") && nb::cast<std::string>(x.type().attr("__module__")) == "numpy";
   if (!numpys && !PyLong_CheckExact(x.ptr())) refuse(x, at, "True or False");
   return PyObject_IsTrue(x.ptr()) == 1;
 }

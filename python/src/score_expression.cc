@@ -13,7 +13,8 @@
 namespace attn::python {
 namespace {
 
-constexpr const char* expression_doc = R"doc(A score as a function of itself and of where it stands: s (the score), b (batch item), h (query head), i (position of the row),
+constexpr const char* expression_doc =
+    R"doc(A score as a function of itself and of where it stands: s (the score), b (batch item), h (query head), i (position of the row),
 j (position of the key), numbers and lookups in arrays. FlexAttention's score_mod, computed in the one fused pass.
 
 attn.ScoreExpression(f) calls f(s, b, h, i, j) once, with symbols; attn.attention does so with a function given as score_mod. Arrays that
@@ -24,7 +25,8 @@ the function uses are looked up with whole numbers, one index a dim, and may be 
     >>> attn.ScoreExpression(lambda s, b, h, i, j: attn.where(i - j < 8, s - slope[h] * (i - j), -np.inf))
     attn.ScoreExpression("where(i - j < 8, s - slope[h] * (i - j), -inf)")
 
-Operators: + - * / // % (the last two of whole numbers), comparisons, & | ~ of conditions; attn.where, exp, tanh, abs, minimum, maximum.
+// % (the last two of whole numbers), comparisons, & | ~ of conditions; attn.where, exp, tanh, abs, minimum, maximum.
+Operators: + - * /
 A Python `if` on a symbol raises TypeError: use attn.where. Immutable.
 
 Source     He 2024 (FlexAttention, 2412.05496).)doc";
@@ -67,13 +69,15 @@ struct Operand {
     else if (PyBool_Check(x.ptr()) || PyUnicode_Check(x.ptr())) valid = false;
     else if (nb::hasattr(x, "__dlpack__")) of_array(x);
     else if (PyIndex_Check(x.ptr())) value.expression = ScoreExpression(whole(x, {"ScoreExpression", "a number"}));
-    else if (PyFloat_Check(x.ptr()) || nb::hasattr(x, "__float__")) value.expression = ScoreExpression(number(x, {"ScoreExpression", "a number"}));
+    else if (PyFloat_Check(x.ptr()) || nb::hasattr(x, "__float__"))
+      value.expression = ScoreExpression(number(x, {"ScoreExpression", "a number"}));
     else valid = false;
   }
 
   /// A number, where the array has no dims; what is to have a gradient is looked up, as one that the function names.
   void of_array(nb::handle x) {
-    if (nb::object rank = nb::getattr(x, "ndim", nb::none()); !PyLong_Check(rank.ptr()) || !nb::cast<bool>(rank.attr("__eq__")(0))) {
+    if (nb::object rank = nb::getattr(x, "ndim", nb::none());
+        !PyLong_Check(rank.ptr()) || !nb::cast<bool>(rank.attr("__eq__")(0))) {
       valid = false;
     } else if (wants_gradient(x)) {
       value = at({keep(x, {"ScoreExpression", "a number"}), "table", nb::borrow(x)}, {});
@@ -97,8 +101,8 @@ struct Operand {
 };
 
 [[noreturn]] void refuse(const char* function, nb::handle x) {
-  throw type_error("{}: a {} is given; an expression or a number is needed (an array: attn.ScoreTable(x)[index])", function,
-                   name_of_type(x));
+  throw type_error("{}: a {} is given; an expression or a number is needed (an array: attn.ScoreTable(x)[index])",
+                   function, name_of_type(x));
 }
 
 Expression operand(nb::handle x, const char* function) {
@@ -127,7 +131,8 @@ nb::object binary(Binary f, const Expression& a, nb::handle b) {
 template <typename Class>
 void add_operator(Class& c, const char* name, const char* mirrored, Binary f) {
   c.def(name, [f](const Expression& a, nb::handle b) { return binary<false>(f, a, b); }, nb::is_operator());
-  if (mirrored) c.def(mirrored, [f](const Expression& a, nb::handle b) { return binary<true>(f, a, b); }, nb::is_operator());
+  if (mirrored)
+    c.def(mirrored, [f](const Expression& a, nb::handle b) { return binary<true>(f, a, b); }, nb::is_operator());
 }
 
 Expression where_of(nb::handle condition, nb::handle a, nb::handle b) {
@@ -145,7 +150,8 @@ Expression parsed(nb::handle given, nb::handle tables) {
     throw type_error("ScoreExpression: tables is a {}; a dict of arrays by name is needed", name_of_type(tables));
   if (!tables.is_none())
     for (auto [name, array] : nb::borrow<nb::dict>(tables)) {
-      tensors.emplace_back(word(name, {"ScoreExpression", "the name of a table"}), keep(array, {"ScoreExpression.parse", "a table"}));
+      tensors.emplace_back(word(name, {"ScoreExpression", "the name of a table"}),
+                           keep(array, {"ScoreExpression.parse", "a table"}));
       result.arrays.push_back({tensors.back().second.impl(), nb::borrow(array), tensors.back().first});
     }
   result.expression = ScoreExpression::parse(word(given, {"ScoreExpression.parse", "text"}), tensors);
@@ -160,21 +166,26 @@ nb::tuple reduced(const Expression& self) {
   nb::dict tables;
   for (const PyLookup& each : self.arrays) {
     if (!names.insert(each.name).second)
-      throw type_error("ScoreExpression: the name {} stands for two things in \"{}\", so it cannot be pickled; attn.ScoreTable(array, name) gives a table another",
-                       each.name, notation.substr(0, 80));
+      throw type_error(
+          "ScoreExpression: the name {} stands for two things in \"{}\", so it cannot be pickled; "
+          "attn.ScoreTable(array, name) gives a table another",
+          each.name, notation.substr(0, 80));
     tensors.emplace_back(each.name, keep(each.array, {"ScoreExpression", "a table"}));
     tables[each.name.c_str()] = each.array;
   }
   try {
-    if (ScoreExpression::parse(notation, tensors).to_string() == notation) return nb::make_tuple(nb::type<Expression>(), nb::make_tuple(notation, tables));
-  } catch (const ValueError&) {
-  }
-  throw type_error("ScoreExpression: \"{}...\" has a text that does not read back, so it cannot be pickled", notation.substr(0, 80));
+    if (ScoreExpression::parse(notation, tensors).to_string() == notation)
+      return nb::make_tuple(nb::type<Expression>(), nb::make_tuple(notation, tables));
+  } catch (const ValueError&) {}
+  throw type_error("ScoreExpression: \"{}...\" has a text that does not read back, so it cannot be pickled",
+                   notation.substr(0, 80));
 }
 
 [[noreturn]] void no_truth(const Expression& self) {
-  throw type_error("ScoreExpression: \"{}\" is neither true nor false while it is traced; use attn.where(condition, a, b) instead of if, and, or, not",
-                   self.expression.to_string().substr(0, 80));
+  throw type_error(
+      "ScoreExpression: \"{}\" is neither true nor false while it is traced; use attn.where(condition, a, b) instead "
+      "of if, and, or, not",
+      self.expression.to_string().substr(0, 80));
 }
 
 template <typename Class>
@@ -197,27 +208,33 @@ void add_operators(Class& c) {
 
 /// A function of the module on one expression.
 void add_function(nb::module_& m, const char* name, Unary f) {
-  m.def(name, [name, f](nb::handle x) {
-    Expression given = operand(x, name);
-    given.expression = f(given.expression);
-    return given;
-  }, nb::arg("x").none());
+  m.def(
+      name,
+      [name, f](nb::handle x) {
+        Expression given = operand(x, name);
+        given.expression = f(given.expression);
+        return given;
+      },
+      nb::arg("x").none());
 }
 
 void add_function(nb::module_& m, const char* name, Binary f) {
-  m.def(name, [name, f](nb::handle a, nb::handle b) { return joined(f, operand(a, name), operand(b, name)); }, nb::arg("a").none(), nb::arg("b").none());
+  m.def(
+      name, [name, f](nb::handle a, nb::handle b) { return joined(f, operand(a, name), operand(b, name)); },
+      nb::arg("a").none(), nb::arg("b").none());
 }
 
 }  // namespace
 
 void add_score_expression(nb::module_& m) {
   nb::class_<Expression> c(m, "ScoreExpression", expression_doc);
-  c.def("__init__",
-        [](Expression* self, nb::handle of, nb::handle tables) {
-          new (self) Expression(nb::cast<Expression>(nb::module_::import_("attn._tracing").attr("trace")(of, tables)));
-        },
-        nb::arg("of").none(), nb::arg("tables") = nb::none(),
-        "Of a function of (s, b, h, i, j), or of a text; `tables`: what names in the text stand for.");
+  c.def(
+      "__init__",
+      [](Expression* self, nb::handle of, nb::handle tables) {
+        new (self) Expression(nb::cast<Expression>(nb::module_::import_("attn._tracing").attr("trace")(of, tables)));
+      },
+      nb::arg("of").none(), nb::arg("tables") = nb::none(),
+      "Of a function of (s, b, h, i, j), or of a text; `tables`: what names in the text stand for.");
   add_operators(c);
   c.def("__neg__", [](const Expression& a) { return Expression{-a.expression, a.arrays}; })
       .def("__pos__", [](const Expression& a) { return a; })
@@ -227,52 +244,68 @@ void add_score_expression(nb::module_& m) {
       .def("__hash__", [](const Expression& self) { return std::hash<const void*>()(self.expression.node().get()); })
       .def("__str__", [](const Expression& self) { return self.expression.to_string(); })
       .def("__reduce__", reduced)
-      .def("__repr__", [](const Expression& self) { return text("attn.ScoreExpression(\"{}\")", self.expression.to_string()); })
-      .def("aligned", [](const Expression& self, nb::handle at) { return Expression{self.expression.aligned(align(at, "ScoreExpression.aligned")), self.arrays}; },
-           nb::arg("align").none(), "The same with every i that has no alignment standing as told: \"top_left\" or \"bottom_right\".")
-      .def("apply",
-           [](const Expression& self, nb::handle scores) {
-             Reader read("ScoreExpression.apply");
-             const Tensor given = read(scores, "scores");
-             return to_python(self.expression.apply(given), read.framework());
-           },
-           nb::arg("scores").none(), "Scores [B, H, Tq, Tk] after the expression, for tests and small pictures.")
-      .def_prop_ro("arrays", [](const Expression& self) {
-        nb::list arrays;
-        for (const PyLookup& each : self.arrays) arrays.append(each.array);
-        return arrays;
-      }, "What it looks up.");
+      .def("__repr__",
+           [](const Expression& self) { return text("attn.ScoreExpression(\"{}\")", self.expression.to_string()); })
+      .def(
+          "aligned",
+          [](const Expression& self, nb::handle at) {
+            return Expression{self.expression.aligned(align(at, "ScoreExpression.aligned")), self.arrays};
+          },
+          nb::arg("align").none(),
+          "The same with every i that has no alignment standing as told: \"top_left\" or \"bottom_right\".")
+      .def(
+          "apply",
+          [](const Expression& self, nb::handle scores) {
+            Reader read("ScoreExpression.apply");
+            const Tensor given = read(scores, "scores");
+            return to_python(self.expression.apply(given), read.framework());
+          },
+          nb::arg("scores").none(), "Scores [B, H, Tq, Tk] after the expression, for tests and small pictures.")
+      .def_prop_ro(
+          "arrays",
+          [](const Expression& self) {
+            nb::list arrays;
+            for (const PyLookup& each : self.arrays) arrays.append(each.array);
+            return arrays;
+          },
+          "What it looks up.");
   c.attr("__array_ufunc__") = nb::none();  // NumPy's scalars leave arithmetic to the expression
   nb::class_<PyScoreTable> t(m, "ScoreTable", table_doc);
-  t
-      .def("__init__",
-           [](PyScoreTable* self, nb::handle values, nb::handle name) {
-             const PyScoreTable* const given = as<PyScoreTable>(values);  // what a function captures is a table already while it is traced
-             const std::string shown = !name.is_none() ? word(name, {"ScoreTable", "name"}) : given ? given->name : "table";
-             const bool same = given && shown == given->name;
-             const nb::object array = given ? given->array : nb::borrow(values);
-             const Tensor kept = same ? given->values : keep(array, {"ScoreTable", "values"});
-             ScoreTable(kept, shown);  // checks
-             new (self) PyScoreTable{kept, shown, array};
-           },
-           nb::arg("values").none(), nb::arg("name") = nb::none())
-      .def("__getitem__",
-           [](const PyScoreTable& self, nb::handle index) {
-             std::vector<Expression> places;
-             if (PyTuple_Check(index.ptr()))
-               for (nb::handle each : index) places.push_back(operand(each, "ScoreTable"));
-             else places.push_back(operand(index, "ScoreTable"));
-             return Operand::at(self, places);
-           },
-           nb::arg("index").none())
-      .def("__reduce__", [](const PyScoreTable& self) { return nb::make_tuple(nb::type<PyScoreTable>(), nb::make_tuple(self.array, self.name)); })
+  t.def(
+       "__init__",
+       [](PyScoreTable* self, nb::handle values, nb::handle name) {
+         // what a function captures is a table already while it is traced
+         const PyScoreTable* const given = as<PyScoreTable>(values);
+         const std::string shown = !name.is_none() ? word(name, {"ScoreTable", "name"}) : given ? given->name : "table";
+         const bool same = given && shown == given->name;
+         const nb::object array = given ? given->array : nb::borrow(values);
+         const Tensor kept = same ? given->values : keep(array, {"ScoreTable", "values"});
+         ScoreTable(kept, shown);  // checks
+         new (self) PyScoreTable{kept, shown, array};
+       },
+       nb::arg("values").none(), nb::arg("name") = nb::none())
+      .def(
+          "__getitem__",
+          [](const PyScoreTable& self, nb::handle index) {
+            std::vector<Expression> places;
+            if (PyTuple_Check(index.ptr()))
+              for (nb::handle each : index) places.push_back(operand(each, "ScoreTable"));
+            else places.push_back(operand(index, "ScoreTable"));
+            return Operand::at(self, places);
+          },
+          nb::arg("index").none())
+      .def("__reduce__",
+           [](const PyScoreTable& self) {
+             return nb::make_tuple(nb::type<PyScoreTable>(), nb::make_tuple(self.array, self.name));
+           })
       .def_ro("name", &PyScoreTable::name)
       .def_prop_ro("rank", [](const PyScoreTable& self) { return self.values.dim(); });
   c.attr("__module__") = t.attr("__module__") = "attn";
   t.attr("__iter__") = nb::none();  // without it Python would count up indices for ever
   m.def("_symbols", [] {
     const auto symbol = [](ScoreExpression x) { return Expression{std::move(x), {}}; };
-    return nb::make_tuple(symbol(ScoreExpression::score()), symbol(ScoreExpression::batch()), symbol(ScoreExpression::head()), symbol(ScoreExpression::row()),
+    return nb::make_tuple(symbol(ScoreExpression::score()), symbol(ScoreExpression::batch()),
+                          symbol(ScoreExpression::head()), symbol(ScoreExpression::row()),
                           symbol(ScoreExpression::key()));
   });
   m.def("_operand", [](nb::handle x) { return operand(x, "ScoreExpression"); }, nb::arg("x").none());

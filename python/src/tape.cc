@@ -10,10 +10,13 @@
 namespace attn::python {
 namespace {
 
-/// grads: one an output, None where nothing flows back. With `record` the gradients have a tape of their own, from the inputs and grads.
+/// grads: one an output, None where nothing flows back. With `record` the gradients have a tape of their own, from the
+/// inputs and grads.
 nb::object backward(const Tape& self, nb::list grads, bool record) {
   constexpr const char* function = "Tape.backward";
-  if (nb::len(grads) != self.outputs.size()) throw ValueError(text("{}: {} gradients are given; there are {} outputs", function, nb::len(grads), self.outputs.size()));
+  if (nb::len(grads) != self.outputs.size())
+    throw ValueError(
+        text("{}: {} gradients are given; there are {} outputs", function, nb::len(grads), self.outputs.size()));
   Reader read(function);
   std::vector<Tensor> outputs, given;
   Tape next{.inputs = self.inputs, .outputs = {}, .framework = self.framework};
@@ -30,10 +33,12 @@ nb::object backward(const Tape& self, nb::list grads, bool record) {
   std::vector<Tensor> gradients(self.inputs.size());
   if (!outputs.empty()) {
     const Unlocked unlocked;
-    gradients = grad(outputs, self.inputs, {.grad_outputs = given, .retain_graph = true, .create_graph = record, .allow_unused = true});
+    gradients = grad(outputs, self.inputs,
+                     {.grad_outputs = given, .retain_graph = true, .create_graph = record, .allow_unused = true});
   }
   nb::list result;
-  for (const Tensor& gradient : gradients) result.append(to_python(gradient.defined() ? gradient.detach() : gradient, self.framework));
+  for (const Tensor& gradient : gradients)
+    result.append(to_python(gradient.defined() ? gradient.detach() : gradient, self.framework));
   if (!record) return result;
   next.outputs = std::move(gradients);
   return nb::make_tuple(result, std::move(next));
@@ -42,7 +47,8 @@ nb::object backward(const Tape& self, nb::list grads, bool record) {
 }  // namespace
 
 void add_tape(nb::module_& m) {
-  nb::class_<Tape>(m, "Tape", "A recorded call, for a framework's autograd.").def("backward", backward, nb::arg("grads"), nb::arg("record") = false);
+  nb::class_<Tape>(m, "Tape", "A recorded call, for a framework's autograd.")
+      .def("backward", backward, nb::arg("grads"), nb::arg("record") = false);
 }
 
 }  // namespace attn::python

@@ -4,7 +4,8 @@
 
 namespace attn::python {
 
-/// The library's own record of a call. Its gradients are those of the library: all it can differentiate, any number of times.
+/// The library's own record of a call. Its gradients are those of the library: all it can differentiate, any number of
+/// times.
 struct Tape {
   std::vector<Tensor> inputs;   // where gradients are wanted
   std::vector<Tensor> outputs;  // of the call; undefined where it gave none

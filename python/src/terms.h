@@ -1,4 +1,5 @@
-// python/src/terms.h: biases, scores and expressions beside the arrays they are made of, so that gradients find their way back.
+// python/src/terms.h: biases, scores and expressions beside the arrays they are made of, so that gradients find their
+// way back.
 #pragma once
 #include <attn/attention.h>
 
@@ -10,7 +11,8 @@
 
 namespace attn::python {
 
-/// A mask; `arrays`: those that it holds; `parts`: where there are some, what `made` makes it of, which is a name of Mask's or of the module operator.
+/// A mask; `arrays`: those that it holds; `parts`: where there are some, what `made` makes it of, which is a name of
+/// Mask's or of the module operator.
 struct PyMask {
   Mask mask;
   std::vector<nb::object> arrays = {};
@@ -18,7 +20,8 @@ struct PyMask {
   std::vector<nb::object> parts = {};
 };
 
-/// A plan; `told`: the steps of one that was copied or pickled, since the library's numbers mean something else where it has other kernels.
+/// A plan; `told`: the steps of one that was copied or pickled, since the library's numbers mean something else where
+/// it has other kernels.
 struct PyPlan {
   Plan plan;
   std::vector<PlanStep> told = {};
@@ -37,11 +40,12 @@ struct PyBias {
   std::vector<nb::object> arrays;
 };
 
-/// What __reduce__ gives: T's method `name` with these arguments makes the object again. Arrays stay arrays: the bias of a copied module is over
-/// the copied parameter.
+/// What __reduce__ gives: T's method `name` with these arguments makes the object again. Arrays stay arrays: the bias
+/// of a copied module is over the copied parameter.
 template <typename T, typename... Arguments>
 nb::tuple made_again(const char* name, Arguments&&... arguments) {
-  return nb::make_tuple(nb::module_::import_("attn._copies").attr("made"), nb::make_tuple(nb::type<T>(), name, std::forward<Arguments>(arguments)...));
+  return nb::make_tuple(nb::module_::import_("attn._copies").attr("made"),
+                        nb::make_tuple(nb::type<T>(), name, std::forward<Arguments>(arguments)...));
 }
 
 /// How a query and a key make a number; `arrays`: w, or w_q, w_k, w.

@@ -23,7 +23,8 @@ bool is_written_aside(const Call& call, const Tensor& out) {
   return out.defined() && ((call.problem.value_dim > 1 && out.stride(-1) != 1) || call.reads_from(out));
 }
 
-/// Where the output is told: the caller's `out`, which a small call notices as little as can be, or of a history of its own, or new.
+/// Where the output is told: the caller's `out`, which a small call notices as little as can be, or of a history of its
+/// own, or new.
 Tensor output_memory(const Call& call, const Tensor& out, bool recorded) {
   const Dims rows = call.shown_rows(call.problem.value_dim);
   if (!out.defined() || recorded || wants_grad(out)) return result_memory(call.function, out, rows, call.dtype());
@@ -39,16 +40,22 @@ Tensor other_memory(const Call& call, const Tensor& result, bool aside) {
 }
 
 /// Memory for one of two numbers a row: `given`, or new.
-Tensor saved_memory(const Call& call, const Tensor& given, const std::vector<Tensor>& written, const Dims& rows, const char* name) {
+Tensor saved_memory(const Call& call, const Tensor& given, const std::vector<Tensor>& written, const Dims& rows,
+                    const char* name) {
   const auto shared = [&](const Tensor& x) { return x.defined() && share_memory(given, x); };
   if (given.defined() && (call.reads_from(given) || std::any_of(written.begin(), written.end(), shared)))
-    throw ValueError(fmt::format("{}: {} shares memory with an operand or another result; it needs memory of its own", call.function, name));
+    throw ValueError(fmt::format("{}: {} shares memory with an operand or another result; it needs memory of its own",
+                                 call.function, name));
   if (given.defined() && !(given.sizes() == rows))
-    throw ShapeError(fmt::format("{}: {} has shape {}; it must be {}", call.function, name, to_string(given.sizes()), to_string(rows)));
+    throw ShapeError(fmt::format("{}: {} has shape {}; it must be {}", call.function, name, to_string(given.sizes()),
+                                 to_string(rows)));
   if (given.defined() && given.dtype() != call.compute_dtype())
-    throw DtypeError(fmt::format("{}: {} is {}; it must be {}", call.function, name, name_of(given.dtype()), name_of(call.compute_dtype())));
+    throw DtypeError(fmt::format("{}: {} is {}; it must be {}", call.function, name, name_of(given.dtype()),
+                                 name_of(call.compute_dtype())));
   const Tensor memory = result_memory(call.function, given, rows, call.compute_dtype());
-  if (!memory.is_contiguous()) throw ValueError(fmt::format("{}: {} has strides {}; it must be contiguous", call.function, name, to_string(memory.strides())));
+  if (!memory.is_contiguous())
+    throw ValueError(
+        fmt::format("{}: {} has strides {}; it must be contiguous", call.function, name, to_string(memory.strides())));
   return memory;
 }
 
@@ -56,37 +63,44 @@ Tensor saved_memory(const Call& call, const Tensor& given, const std::vector<Ten
 void trace(const Call& call, const Plan& plan) {
   if (!runtime::trace_enabled()) return;
   const kernels::AttentionProblem& p = call.problem;
-  runtime::trace(fmt::format("{} {} B={} Hq={} Hk={} Hv={} Tq={} Tk={} D={} Dv={} mask={} kernel={} ({})", call.function, name_of(call.dtype()), p.batch,
-                             p.q_heads, p.k_heads, p.v_heads, p.q_rows, p.k_rows, p.dim, p.value_dim, call.mask.to_string(), plan.kernel(), plan.to_string()));
+  runtime::trace(fmt::format("{} {} B={} Hq={} Hk={} Hv={} Tq={} Tk={} D={} Dv={} mask={} kernel={} ({})",
+                             call.function, name_of(call.dtype()), p.batch, p.q_heads, p.k_heads, p.v_heads, p.q_rows,
+                             p.k_rows, p.dim, p.value_dim, call.mask.to_string(), plan.kernel(), plan.to_string()));
 }
 
 /// Multiply-adds from which the reference takes a second or so.
 constexpr double large_work = 1 << 27;
 
-/// The reference takes a large call although this processor has vector kernels: said once a process, with the first such call.
+/// The reference takes a large call although this processor has vector kernels: said once a process, with the first
+/// such call.
 void notice_reference(const Call& call, const AttentionKernel& kernel, const Plan& plan) {
   const kernels::AttentionProblem& p = call.problem;
   if (kernel.strips != nullptr || attention_kernels().size() == 1) return;
-  const double pairs = static_cast<double>(p.batch * p.q_heads) * static_cast<double>(p.q_rows) * static_cast<double>(p.k_rows);
+  const double pairs =
+      static_cast<double>(p.batch * p.q_heads) * static_cast<double>(p.q_rows) * static_cast<double>(p.k_rows);
   if (pairs * static_cast<double>(p.dim + p.value_dim) < large_work) return;
   static runtime::NoticeOnce once;
   std::string reasons;
   for (const PlanStep& step : plan.steps())
     if (!step.taken) reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", step.kernel, step.reason);
-  once(fmt::format("{}: a large call ({} {} B={} Hq={} Tq={} Tk={}) runs on the reference kernel, which is slow ({})", call.function, name_of(call.dtype()),
-                   call.mask.to_string(), p.batch, p.q_heads, p.q_rows, p.k_rows, reasons));
+  once(fmt::format("{}: a large call ({} {} B={} Hq={} Tq={} Tk={}) runs on the reference kernel, which is slow ({})",
+                   call.function, name_of(call.dtype()), call.mask.to_string(), p.batch, p.q_heads, p.q_rows, p.k_rows,
+                   reasons));
 }
 
-/// f16, or bf16 where the processor has no product of its own for the call, where no kernel widens them on their way: computed in f32
-/// copies, rounded once. Rows of a cache are not copied.
-AttentionResult attention_in_f32(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options, const CallOptions& call_options) {
+/// f16, or bf16 where the processor has no product of its own for the call, where no kernel widens them on their way:
+/// computed in f32 copies, rounded once. Rows of a cache are not copied.
+AttentionResult attention_in_f32(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options,
+                                 const CallOptions& call_options) {
   const auto wide = [](const Tensor& x) { return x.defined() ? x.to(Dtype::f32) : x; };
   AttentionOptions f32 = options;
   f32.out = {};
   f32.bias = in_f32(options.bias);
   for (Tensor Score::* part : {&Score::w_q, &Score::w_k, &Score::w}) f32.score.*part = wide(options.score.*part);
   // of a cache k and v tell sizes and dtype alone
-  const auto keys = [&](const Tensor& x) { return call_options.stored ? empty({x.size(-1)}).expand(x.sizes()) : wide(x); };
+  const auto keys = [&](const Tensor& x) {
+    return call_options.stored ? empty({x.size(-1)}).expand(x.sizes()) : wide(x);
+  };
   AttentionResult result = attention_call(wide(q), keys(k), keys(v), f32, call_options);
   const auto narrow = [&](const Tensor& x, const Tensor& out) {
     if (!x.defined()) return x;
@@ -108,8 +122,10 @@ struct Decided {
   bool recorded;
 };
 
-/// The result is made where the caller of the library wants it, its rare parts only where they are asked for: a small call would notice.
-AttentionResult computed(Call& call, const Decided& decided, const AttentionOptions& options, const CallOptions& call_options) {
+/// The result is made where the caller of the library wants it, its rare parts only where they are asked for: a small
+/// call would notice.
+AttentionResult computed(Call& call, const Decided& decided, const AttentionOptions& options,
+                         const CallOptions& call_options) {
   const auto& [kernel, plan, recorded] = decided;
   const kernels::AttentionProblem& p = call.problem;
   const Dtype type = call.compute_dtype();
@@ -120,12 +136,13 @@ AttentionResult computed(Call& call, const Decided& decided, const AttentionOpti
     seed = dropout_seed(options.dropout_p, options.dropout_seed, options.generator);
     describe_dropout(options.dropout_p, seed, call.dtype() == Dtype::f64, call.problem);
   }
-  AttentionResult result{.output = output_memory(call, options.out, recorded),
-                         .weights = {},
-                         .weight_keys = {},
-                         .logsumexp = call_options.logsumexp ? new_memory(call.rank == 4 ? rows() : call.shown(rows()), type) : Tensor(),
-                         .dropout_seed = seed,
-                         .plan = plan};
+  AttentionResult result{
+      .output = output_memory(call, options.out, recorded),
+      .weights = {},
+      .weight_keys = {},
+      .logsumexp = call_options.logsumexp ? new_memory(call.rank == 4 ? rows() : call.shown(rows()), type) : Tensor(),
+      .dropout_seed = seed,
+      .plan = plan};
   const bool aside = is_written_aside(call, options.out);
   const Tensor other = other_memory(call, result.output, aside);
   const Tensor& written = other.defined() ? other : result.output;
@@ -143,9 +160,11 @@ AttentionResult computed(Call& call, const Decided& decided, const AttentionOpti
     sum = saved_memory(call, given.sum, {options.out, max}, rows(), "sum");
     call.problem.max = max.data();
     call.problem.sum = sum.data();
-    if (!recorded) call_options.saved->output = result.output.detach(), call_options.saved->max = max, call_options.saved->sum = sum;
+    if (!recorded)
+      call_options.saved->output = result.output.detach(), call_options.saved->max = max, call_options.saved->sum = sum;
   }
-  DropoutStrips dropout(call_options.dropout_p, {p.batch * p.q_heads, p.q_rows, p.k_rows, kernel.strip_rows}, call_options.generator);
+  DropoutStrips dropout(call_options.dropout_p, {p.batch * p.q_heads, p.q_rows, p.k_rows, kernel.strip_rows},
+                        call_options.generator);
   trace(call, plan);
   run_attention(call, kernel, dropout, weights ? &*weights : nullptr);
   call.score_callback.rethrow();
@@ -156,9 +175,11 @@ AttentionResult computed(Call& call, const Decided& decided, const AttentionOpti
     if (call_options.saved != nullptr) call_options.saved->weight_keys = weights->keys;
   }
   if (recorded && (call_options.stored != nullptr || p.score_callback.call != nullptr)) {
-    record({"AttentionBackward0", call.inputs(), {}}, {result.output, result.weights, result.logsumexp}, [function = call.function](const Backward&) -> Gradients {
-      throw ValueError(std::string(function) + ": a score_callback has no gradient; write it as a score_mod, which has one");
-    });
+    record({"AttentionBackward0", call.inputs(), {}}, {result.output, result.weights, result.logsumexp},
+           [function = call.function](const Backward&) -> Gradients {
+             throw ValueError(std::string(function) +
+                              ": a score_callback has no gradient; write it as a score_mod, which has one");
+           });
   } else if (recorded) {
     SavedAttention saved{.output = written.detach(), .max = max, .sum = sum};
     if (weights) saved.weight_keys = weights->keys;
@@ -171,7 +192,8 @@ AttentionResult computed(Call& call, const Decided& decided, const AttentionOpti
 /// The results of a call that ran before, with the history that it would have had.
 AttentionResult resumed(Call& call, bool recorded, const AttentionOptions& options, const AttentionSaved& saved) {
   const kernels::AttentionProblem& p = call.problem;
-  if (options.dropout_p > 0) describe_dropout(options.dropout_p, saved.dropout_seed, call.dtype() == Dtype::f64, call.problem);
+  if (options.dropout_p > 0)
+    describe_dropout(options.dropout_p, saved.dropout_seed, call.dtype() == Dtype::f64, call.problem);
   SavedAttention rows = checked_saved(call, saved);
   AttentionResult result{.output = saved.output.detach(),
                          .weights = {},
@@ -179,7 +201,9 @@ AttentionResult resumed(Call& call, bool recorded, const AttentionOptions& optio
                          .dropout_seed = saved.dropout_seed,
                          .plan = {}};
   if (!(options.weights == Weights::none))
-    result.weights = shown_weights(call, options.weights, empty(collected_sizes(call, options.weights), call.compute_dtype())).to(call.dtype());
+    result.weights =
+        shown_weights(call, options.weights, empty(collected_sizes(call, options.weights), call.compute_dtype()))
+            .to(call.dtype());
   if (recorded) record_attention(std::move(call), std::move(rows), result);
   return result;
 }
@@ -190,20 +214,23 @@ Bias in_f32(const Bias& bias) {
   Bias wide;
   for (const Bias::Term& term : bias.terms()) {
     const Tensor values = term.values.to(Dtype::f32);
-    wide = wide + (term.kind == Bias::Kind::dense   ? Bias::dense(values)
-                   : term.kind == Bias::Kind::alibi ? Bias::alibi(values, term.align, term.symmetric)
-                                                    : Bias::relative(values, term.bidirectional, term.max_distance, term.align));
+    wide = wide + (term.kind == Bias::Kind::dense ? Bias::dense(values)
+                   : term.kind == Bias::Kind::alibi
+                       ? Bias::alibi(values, term.align, term.symmetric)
+                       : Bias::relative(values, term.bidirectional, term.max_distance, term.align));
   }
   return wide;
 }
 
-AttentionResult attention_call(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options, const CallOptions& call_options) {
+AttentionResult attention_call(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options,
+                               const CallOptions& call_options) {
   const runtime::DefaultFloatingPoint floating_point;
   Call call = check(call_options.function, q, k, v, options, call_options.stored, call_options.rows_at_end);
   Plan plan;
   const AttentionKernel& kernel = plan_attention(call.problem, plan);
   const bool recorded = call_options.saved == nullptr && grad_enabled() && call.wants_grad();
-  const bool as_recorded = recorded || call_options.resumed != nullptr || (call_options.saved != nullptr && call_options.saved->exact);
+  const bool as_recorded =
+      recorded || call_options.resumed != nullptr || (call_options.saved != nullptr && call_options.saved->exact);
   if (better_in_f32(kernel, call.problem, as_recorded || options.score.kind == Score::Kind::general))
     return attention_in_f32(q, k, v, options, call_options);
   if (call_options.resumed != nullptr) return resumed(call, recorded, options, *call_options.resumed);

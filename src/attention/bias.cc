@@ -17,14 +17,17 @@ namespace {
 void check_floating(const char* function, const char* what, const Tensor& x) {
   if (!x.defined()) throw ValueError(std::string(function) + ": " + what + " are undefined");
   if (!is_floating(x.dtype()))
-    throw DtypeError(std::string(function) + ": " + what + " are " + std::string(name_of(x.dtype())) + "; they must be f32, f64, bf16 or f16");
+    throw DtypeError(std::string(function) + ": " + what + " are " + std::string(name_of(x.dtype())) +
+                     "; they must be f32, f64, bf16 or f16");
 }
 
 }  // namespace
 
 Bias Bias::dense(const Tensor& values) {
   check_floating("Bias::dense", "values", values);
-  if (values.dim() > 4) throw ShapeError("Bias::dense: values have shape " + attn::to_string(values.sizes()) + "; at most [B, Hq, Tq, Tk] is possible");
+  if (values.dim() > 4)
+    throw ShapeError("Bias::dense: values have shape " + attn::to_string(values.sizes()) +
+                     "; at most [B, Hq, Tq, Tk] is possible");
   Bias bias;
   bias.terms_.push_back({.kind = Kind::dense, .values = values});
   return bias;
@@ -32,7 +35,8 @@ Bias Bias::dense(const Tensor& values) {
 
 Bias Bias::alibi(const Tensor& slopes, Align align, bool symmetric) {
   check_floating("Bias::alibi", "slopes", slopes);
-  if (slopes.dim() != 1) throw ShapeError("Bias::alibi: slopes have shape " + attn::to_string(slopes.sizes()) + "; they must be [Hq]");
+  if (slopes.dim() != 1)
+    throw ShapeError("Bias::alibi: slopes have shape " + attn::to_string(slopes.sizes()) + "; they must be [Hq]");
   Bias bias;
   bias.terms_.push_back({.kind = Kind::alibi, .values = slopes, .align = align, .symmetric = symmetric});
   return bias;
@@ -56,14 +60,19 @@ Bias Bias::relative(const Tensor& table, bool bidirectional, std::int64_t max_di
   check_floating("Bias::relative", "the table's values", table);
   const std::int64_t least = bidirectional ? 4 : 2;
   if (table.dim() != 2 || table.size(0) < least || (bidirectional && table.size(0) % 2 != 0))
-    throw ShapeError("Bias::relative: the table has shape " + attn::to_string(table.sizes()) + "; it must be [buckets, Hq] with " +
+    throw ShapeError("Bias::relative: the table has shape " + attn::to_string(table.sizes()) +
+                     "; it must be [buckets, Hq] with " +
                      (bidirectional ? "an even number of at least 4 buckets" : "at least 2 buckets"));
   const std::int64_t exact = table.size(0) / least;
   if (max_distance <= exact || max_distance > 65536)
-    throw ValueError("Bias::relative: max_distance is " + std::to_string(max_distance) + "; it must be above " + std::to_string(exact) +
-                     ", the distances that have a bucket of their own, and at most 65536");
+    throw ValueError("Bias::relative: max_distance is " + std::to_string(max_distance) + "; it must be above " +
+                     std::to_string(exact) + ", the distances that have a bucket of their own, and at most 65536");
   Bias bias;
-  bias.terms_.push_back({.kind = Kind::relative, .values = table, .bidirectional = bidirectional, .max_distance = max_distance, .align = align});
+  bias.terms_.push_back({.kind = Kind::relative,
+                         .values = table,
+                         .bidirectional = bidirectional,
+                         .max_distance = max_distance,
+                         .align = align});
   return bias;
 }
 
@@ -78,8 +87,10 @@ std::string Bias::to_string() const {
   for (const Term& term : terms_) {
     const char* name = term.kind == Kind::dense ? "dense" : term.kind == Kind::alibi ? "alibi" : "relative";
     const std::string align = name_of(term.align);
-    text += fmt::format("{}{}({}{}{}", text.empty() ? "" : " + ", name, shape_of(term.values), align.empty() ? "" : ", ", align);
-    if (term.kind == Kind::relative) text += fmt::format(", max_distance {}{}", term.max_distance, term.bidirectional ? "" : ", one way");
+    text += fmt::format("{}{}({}{}{}", text.empty() ? "" : " + ", name, shape_of(term.values),
+                        align.empty() ? "" : ", ", align);
+    if (term.kind == Kind::relative)
+      text += fmt::format(", max_distance {}{}", term.max_distance, term.bidirectional ? "" : ", one way");
     if (term.symmetric) text += ", symmetric";
     text += ')';
   }

@@ -30,21 +30,26 @@ KvCacheOptions checked(KvCacheOptions options) {
   if (options.value_dim == 0) options.value_dim = options.head_dim;
   at_least_one("value_heads", options.value_heads);
   at_least_one("value_dim", options.value_dim);
-  if (options.pages < 1 || options.pages > most) throw ValueError(fmt::format("KvCache: pages is {}; it must be from 1 to {}", options.pages, most));
+  if (options.pages < 1 || options.pages > most)
+    throw ValueError(fmt::format("KvCache: pages is {}; it must be from 1 to {}", options.pages, most));
   const std::int64_t rows = options.page_rows;
   if (rows != 0 && (rows < 16 || rows > 256 || (rows & (rows - 1)) != 0))
-    throw ValueError(fmt::format("KvCache: page_rows is {}; it must be 16, 32, 64, 128 or 256, or 0 for one block a sequence", rows));
-  if (!is_floating(options.dtype)) throw DtypeError(fmt::format("KvCache: dtype is {}; it must be f32, f64, bf16 or f16", name_of(options.dtype)));
-  if (options.scale_group < 0 || options.scale_group > most || (options.scale_group > 0 && options.storage == KvStorage::same))
-    throw ValueError(fmt::format("KvCache: scale_group is {}; it must be above 0 with int8 storage, or 0", options.scale_group));
+    throw ValueError(fmt::format(
+        "KvCache: page_rows is {}; it must be 16, 32, 64, 128 or 256, or 0 for one block a sequence", rows));
+  if (!is_floating(options.dtype))
+    throw DtypeError(fmt::format("KvCache: dtype is {}; it must be f32, f64, bf16 or f16", name_of(options.dtype)));
+  if (options.scale_group < 0 || options.scale_group > most ||
+      (options.scale_group > 0 && options.storage == KvStorage::same))
+    throw ValueError(
+        fmt::format("KvCache: scale_group is {}; it must be above 0 with int8 storage, or 0", options.scale_group));
   return options;
 }
 
 }  // namespace
 
 KvCache::State::State(const KvCacheOptions& given)
-    : options(given), id(next_id()), page_rows(given.page_rows == 0 ? first_block_rows : given.page_rows), pool(given.pages), k(layout(false), page_rows),
-      v(layout(true), page_rows) {}
+    : options(given), id(next_id()), page_rows(given.page_rows == 0 ? first_block_rows : given.page_rows),
+      pool(given.pages), k(layout(false), page_rows), v(layout(true), page_rows) {}
 
 RowLayout KvCache::State::layout(bool values) const {
   RowLayout layout{.heads = values ? options.value_heads : options.key_heads,
@@ -54,24 +59,31 @@ RowLayout KvCache::State::layout(bool values) const {
                    .element = element_of(options.dtype)};
   if (options.storage == KvStorage::int8) {
     layout.group = options.scale_group == 0 ? layout.dim : options.scale_group;
-    layout.element = byte_form(options.dtype, options.head_dim, options.value_dim, options.scale_group == 0 ? std::max(options.head_dim, options.value_dim) : options.scale_group);
+    layout.element =
+        byte_form(options.dtype, options.head_dim, options.value_dim,
+                  options.scale_group == 0 ? std::max(options.head_dim, options.value_dim) : options.scale_group);
     layout.piece = static_cast<int>(values ? kernels::KeyRows::line : kernels::KeyRows::word);
   }
   return layout;
 }
 
-const KvCache::State::Sequence& KvCache::State::find(const char* function, KvSequence sequence, const std::string& who) const {
+const KvCache::State::Sequence& KvCache::State::find(const char* function, KvSequence sequence,
+                                                     const std::string& who) const {
   if (sequence.cache == 0) throw ValueError(fmt::format("{}: {} was not made by create or fork", function, who));
-  if (sequence.cache != id || sequence.index >= sequences.size()) throw ValueError(fmt::format("{}: {} belongs to another cache", function, who));
+  if (sequence.cache != id || sequence.index >= sequences.size())
+    throw ValueError(fmt::format("{}: {} belongs to another cache", function, who));
   const Sequence& found = sequences[sequence.index];
-  if (!found.alive || found.generation != sequence.generation) throw ValueError(fmt::format("{}: {} was released", function, who));
+  if (!found.alive || found.generation != sequence.generation)
+    throw ValueError(fmt::format("{}: {} was released", function, who));
   return found;
 }
 
-std::vector<const KvCache::State::Sequence*> KvCache::State::find_all(const char* function, const std::vector<KvSequence>& handles) const {
+std::vector<const KvCache::State::Sequence*> KvCache::State::find_all(const char* function,
+                                                                      const std::vector<KvSequence>& handles) const {
   std::vector<const Sequence*> found;
   found.reserve(handles.size());
-  for (std::size_t n = 0; n < handles.size(); ++n) found.push_back(&find(function, handles[n], fmt::format("sequences[{}]", n)));
+  for (std::size_t n = 0; n < handles.size(); ++n)
+    found.push_back(&find(function, handles[n], fmt::format("sequences[{}]", n)));
   return found;
 }
 
@@ -127,7 +139,8 @@ void KvCache::truncate(KvSequence sequence, std::int64_t length) {
   State& s = mutable_state();
   State::Sequence& cut = s.find("truncate", sequence);
   if (length < 0 || length > cut.length)
-    throw ValueError(fmt::format("truncate: length is {}; it must be from 0 to {}, the length of the sequence", length, cut.length));
+    throw ValueError(
+        fmt::format("truncate: length is {}; it must be from 0 to {}, the length of the sequence", length, cut.length));
   const auto kept = static_cast<std::size_t>((length + s.page_rows - 1) / s.page_rows);
   for (; cut.table.size() > kept; cut.table.pop_back())
     if (cut.table.back() != State::evicted) s.pool.drop(cut.table.back());
@@ -139,7 +152,8 @@ void KvCache::evict(KvSequence sequence, std::int64_t position) {
   State& s = mutable_state();
   State::Sequence& cut = s.find("evict", sequence);
   if (position < 0 || position > cut.length)
-    throw ValueError(fmt::format("evict: position is {}; it must be from 0 to {}, the length of the sequence", position, cut.length));
+    throw ValueError(fmt::format("evict: position is {}; it must be from 0 to {}, the length of the sequence", position,
+                                 cut.length));
   for (auto page = static_cast<std::size_t>(position / s.page_rows); page-- > 0 && cut.table[page] != State::evicted;) {
     s.pool.drop(cut.table[page]);
     cut.table[page] = State::evicted;
@@ -158,9 +172,12 @@ bool KvCache::alive(KvSequence sequence) const noexcept {
 std::int64_t KvCache::free_pages() const noexcept { return state_ ? state_->pool.free() : 0; }
 const KvCacheOptions& KvCache::options() const { return state().options; }
 
-KvCache::Rows KvCache::gather(const std::vector<KvSequence>& sequences) const { return gather(sequences, options().dtype); }
+KvCache::Rows KvCache::gather(const std::vector<KvSequence>& sequences) const {
+  return gather(sequences, options().dtype);
+}
 KvCache::Rows KvCache::gather(const std::vector<KvSequence>& sequences, Dtype dtype) const {
-  if (!is_floating(dtype)) throw DtypeError(fmt::format("gather: dtype is {}; it must be f32, f64, bf16 or f16", name_of(dtype)));
+  if (!is_floating(dtype))
+    throw DtypeError(fmt::format("gather: dtype is {}; it must be f32, f64, bf16 or f16", name_of(dtype)));
   return state().gather(state().find_all("gather", sequences), dtype);
 }
 

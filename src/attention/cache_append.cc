@@ -1,4 +1,5 @@
-// src/attention/cache_append.cc: rows into a cache, all of them or none: everything that can fail comes before the first change.
+// src/attention/cache_append.cc: rows into a cache, all of them or none: everything that can fail comes before the
+// first change.
 #include <attn/autograd.h>
 #include <attn/ops.h>
 
@@ -25,14 +26,16 @@ struct Step {
 void check_tensor(const KvCache::State& state, const char* name, const Tensor& x, const Dims& sizes) {
   if (!x.defined()) throw ValueError(fmt::format("append: {} is undefined", name));
   if (x.dtype() != state.options.dtype)
-    throw DtypeError(fmt::format("append: {} is {}; it must be {} as the cache", name, name_of(x.dtype()), name_of(state.options.dtype)));
+    throw DtypeError(fmt::format("append: {} is {}; it must be {} as the cache", name, name_of(x.dtype()),
+                                 name_of(state.options.dtype)));
   bool fits = x.dim() == sizes.size();
   std::string wanted;
   for (int d = 0; d < sizes.size(); ++d) {
     fits = fits && (sizes[d] < 0 || x.size(d) == sizes[d]);
     wanted += fmt::format("{}{}", d == 0 ? "" : ", ", sizes[d] < 0 ? "T" : std::to_string(sizes[d]));
   }
-  if (!fits) throw ShapeError(fmt::format("append: {} has shape {}; it must be [{}]", name, to_string(x.sizes()), wanted));
+  if (!fits)
+    throw ShapeError(fmt::format("append: {} has shape {}; it must be [{}]", name, to_string(x.sizes()), wanted));
 }
 
 /// `batch` < 0: one sequence, rank 3.
@@ -46,15 +49,21 @@ void check_tensors(const KvCache::State& state, std::int64_t batch, const Tensor
 }
 
 /// The steps in order; a page shared only by sequences of the batch is copied by all but the last of them.
-std::vector<Step> plan(const PagePool& pool, const std::vector<Sequence*>& batch, std::int64_t rows, std::int64_t page_rows) {
+std::vector<Step> plan(const PagePool& pool, const std::vector<Sequence*>& batch, std::int64_t rows,
+                       std::int64_t page_rows) {
   std::vector<Step> steps;
   steps.reserve(batch.size());
   for (Sequence* s : batch) {
-    Step step{.sequence = s, .pages = static_cast<std::size_t>((s->length + rows + page_rows - 1) / page_rows), .tail = s->length % page_rows};
+    Step step{.sequence = s,
+              .pages = static_cast<std::size_t>((s->length + rows + page_rows - 1) / page_rows),
+              .tail = s->length % page_rows};
     if (step.tail > 0) {
       const std::int32_t page = s->table.back();
-      const auto left_by = [&](const Step& earlier) { return earlier.new_tail && earlier.sequence->table.back() == page; };
-      step.new_tail = page == KvCache::State::evicted || pool.users(page) - std::count_if(steps.begin(), steps.end(), left_by) > 1;
+      const auto left_by = [&](const Step& earlier) {
+        return earlier.new_tail && earlier.sequence->table.back() == page;
+      };
+      step.new_tail =
+          page == KvCache::State::evicted || pool.users(page) - std::count_if(steps.begin(), steps.end(), left_by) > 1;
     }
     steps.push_back(step);
   }
@@ -66,7 +75,8 @@ void reserve(std::vector<std::int32_t>& table, std::size_t pages) {
 }
 
 /// The rows of all blocks in blocks twice as large, or larger.
-PagedRows grown(const PagedRows& rows, const RowLayout& layout, const PagePool& pool, std::int64_t from_rows, std::int64_t to_rows) {
+PagedRows grown(const PagedRows& rows, const RowLayout& layout, const PagePool& pool, std::int64_t from_rows,
+                std::int64_t to_rows) {
   PagedRows result(layout, to_rows);
   for (std::int32_t page = 0; page < pool.pages(); ++page)
     if (pool.users(page) > 0) result.copy(page, rows, page, from_rows);
@@ -91,7 +101,8 @@ void own_tail(KvCache::State& state, const Step& step) noexcept {
 void write(KvCache::State& state, const Sequence& s, const Tensor& k, const Tensor& v) noexcept {
   const std::int64_t rows = k.size(1);
   for (std::int64_t row = 0; row < rows;) {
-    const std::int64_t position = s.length + row, in_page = position % state.page_rows, count = std::min(rows - row, state.page_rows - in_page);
+    const std::int64_t position = s.length + row, in_page = position % state.page_rows,
+                       count = std::min(rows - row, state.page_rows - in_page);
     const PagePlace place{s.table[static_cast<std::size_t>(position / state.page_rows)], in_page};
     state.k.write(place, k, row, count);
     state.v.write(place, v, row, count);
@@ -107,25 +118,30 @@ void KvCache::State::append(const std::vector<Sequence*>& batch, const Tensor& n
   const runtime::DefaultFloatingPoint floating_point;
   const std::int64_t rows = new_k.size(2);
   if (rows == 0 || batch.empty()) return;
-  if (rows > std::int64_t{1} << 48) throw KvCacheFull(fmt::format("append: {} keys are given, more than any cache has pages for", rows));
+  if (rows > std::int64_t{1} << 48)
+    throw KvCacheFull(fmt::format("append: {} keys are given, more than any cache has pages for", rows));
   // pass 1: what may fail
   const Tensor k_rows = rows_contiguous(new_k), v_rows = rows_contiguous(new_v);
   std::vector<std::pair<Tensor, Tensor>> sources;
   sources.reserve(batch.size());
   std::int64_t longest = 0, block = page_rows;
   for (std::size_t b = 0; b < batch.size(); ++b) {
-    sources.emplace_back(k_rows.select(0, static_cast<std::int64_t>(b)), v_rows.select(0, static_cast<std::int64_t>(b)));
+    sources.emplace_back(k_rows.select(0, static_cast<std::int64_t>(b)),
+                         v_rows.select(0, static_cast<std::int64_t>(b)));
     longest = std::max(longest, batch[b]->length + rows);
   }
   while (options.page_rows == 0 && block < longest) block *= 2;
   const std::vector<Step> steps = plan(pool, batch, rows, block);
   std::int64_t pages = 0;
-  for (const Step& step : steps) pages += static_cast<std::int64_t>(step.pages - step.sequence->table.size()) + (step.new_tail ? 1 : 0);
+  for (const Step& step : steps)
+    pages += static_cast<std::int64_t>(step.pages - step.sequence->table.size()) + (step.new_tail ? 1 : 0);
   if (pages > pool.free())
-    throw KvCacheFull(fmt::format("append: {} more pages are needed and {} of {} are free", pages, pool.free(), pool.pages()));
+    throw KvCacheFull(
+        fmt::format("append: {} more pages are needed and {} of {} are free", pages, pool.free(), pool.pages()));
   for (const Step& step : steps) reserve(step.sequence->table, step.pages);
   if (block > page_rows) {
-    PagedRows larger_k = grown(k, layout(false), pool, page_rows, block), larger_v = grown(v, layout(true), pool, page_rows, block);
+    PagedRows larger_k = grown(k, layout(false), pool, page_rows, block),
+              larger_v = grown(v, layout(true), pool, page_rows, block);
     k = std::move(larger_k);
     v = std::move(larger_v);
     page_rows = block;
@@ -157,7 +173,9 @@ void KvCache::append(const std::vector<KvSequence>& sequences, const Tensor& k, 
   std::vector<State::Sequence*> batch;
   for (const State::Sequence* found : s.find_all("append", sequences)) {
     const auto twin = std::find(batch.begin(), batch.end(), found);
-    if (twin != batch.end()) throw ValueError(fmt::format("append: sequences[{}] and sequences[{}] are the same", twin - batch.begin(), batch.size()));
+    if (twin != batch.end())
+      throw ValueError(
+          fmt::format("append: sequences[{}] and sequences[{}] are the same", twin - batch.begin(), batch.size()));
     batch.push_back(const_cast<State::Sequence*>(found));
   }
   check_tensors(s, static_cast<std::int64_t>(batch.size()), k, v);
@@ -175,11 +193,10 @@ KvCache::Rows KvCache::State::gather(const std::vector<const Sequence*>& batch, 
     for (std::size_t b = 0; b < batch.size(); ++b)
       for (std::int64_t j = batch[b]->first; j < batch[b]->length;) {
         const PagePlace place{batch[b]->table[static_cast<std::size_t>(j / page_rows)], j % page_rows};
-        const std::int64_t count = std::min(page_rows - place.row, batch[b]->length - j), start = (static_cast<std::int64_t>(b) * heads * longest + j) * dim;
-        if (computed == Dtype::f64)
-          rows.read(place, count, result.data<double>() + start, longest * dim);
-        else
-          rows.read(place, count, result.data<float>() + start, longest * dim);
+        const std::int64_t count = std::min(page_rows - place.row, batch[b]->length - j),
+                           start = (static_cast<std::int64_t>(b) * heads * longest + j) * dim;
+        if (computed == Dtype::f64) rows.read(place, count, result.data<double>() + start, longest * dim);
+        else rows.read(place, count, result.data<float>() + start, longest * dim);
         j += count;
       }
     return result.to(dtype);

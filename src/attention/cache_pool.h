@@ -7,7 +7,8 @@ namespace attn {
 
 class PagePool {
  public:
-  explicit PagePool(std::int64_t pages) : users_(static_cast<std::size_t>(pages), 0), free_(static_cast<std::size_t>(pages)) {
+  explicit PagePool(std::int64_t pages)
+      : users_(static_cast<std::size_t>(pages), 0), free_(static_cast<std::size_t>(pages)) {
     for (std::size_t n = 0; n < free_.size(); ++n) free_[n] = static_cast<std::int32_t>(free_.size() - 1 - n);
   }
 

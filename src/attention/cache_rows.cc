@@ -26,40 +26,46 @@ Wide<T> wide(T x) {
 }
 
 std::int64_t counted(bool overflows, std::size_t bytes) {
-  if (overflows || bytes > (std::size_t{1} << 62)) throw ValueError("KvCache: so many pages of such rows are more bytes than can be counted");
+  if (overflows || bytes > (std::size_t{1} << 62))
+    throw ValueError("KvCache: so many pages of such rows are more bytes than can be counted");
   return static_cast<std::int64_t>(bytes);
 }
 std::int64_t bytes_of(std::initializer_list<std::int64_t> factors) {
   std::int64_t bytes = 1;
   for (const std::int64_t factor : factors) {
     std::size_t product = 0;
-    const bool overflows = __builtin_mul_overflow(static_cast<std::size_t>(bytes), static_cast<std::size_t>(factor), &product);
+    const bool overflows =
+        __builtin_mul_overflow(static_cast<std::size_t>(bytes), static_cast<std::size_t>(factor), &product);
     bytes = counted(overflows, product);
   }
   return bytes;
 }
 /// Both, each in whole lines of memory.
 std::int64_t lines_of(std::int64_t bytes, std::int64_t more) {
-  return counted(false, runtime::aligned(static_cast<std::size_t>(bytes)) + runtime::aligned(static_cast<std::size_t>(more)));
+  return counted(false,
+                 runtime::aligned(static_cast<std::size_t>(bytes)) + runtime::aligned(static_cast<std::size_t>(more)));
 }
 
-/// max |x| / 127 in the type that is computed in, as f32; inf or NaN: NaN. A loop that the compiler turns into vectors: magnitudes are compared as the
-/// whole numbers that their bits are.
+/// max |x| / 127 in the type that is computed in, as f32; inf or NaN: NaN. A loop that the compiler turns into vectors:
+/// magnitudes are compared as the whole numbers that their bits are.
 template <typename T>
 float scale_of(const T* from, std::int64_t count) {
   using W = Wide<T>;
   using Bits = std::conditional_t<sizeof(W) == 8, std::int64_t, std::int32_t>;
-  constexpr Bits magnitude = std::numeric_limits<Bits>::max(), infinity = std::bit_cast<Bits>(std::numeric_limits<W>::infinity());
+  constexpr Bits magnitude = std::numeric_limits<Bits>::max(),
+                 infinity = std::bit_cast<Bits>(std::numeric_limits<W>::infinity());
   Bits most = 0;
   for (std::int64_t d = 0; d < count; ++d) {
     const Bits bits = std::bit_cast<Bits>(wide(from[d])) & magnitude;
     most = bits > most ? bits : most;
   }
-  const float scale = most < infinity ? static_cast<float>(std::bit_cast<W>(most) / 127) : std::numeric_limits<float>::infinity();
+  const float scale =
+      most < infinity ? static_cast<float>(std::bit_cast<W>(most) / 127) : std::numeric_limits<float>::infinity();
   return std::isfinite(scale) ? scale : std::numeric_limits<float>::quiet_NaN();
 }
 
-/// To the nearest multiple of the scale, ties to even; 1 where it is NaN. The sum with 1.5 * 2^23 (2^52) has the nearest whole number in its bits.
+/// To the nearest multiple of the scale, ties to even; 1 where it is NaN. The sum with 1.5 * 2^23 (2^52) has the
+/// nearest whole number in its bits.
 template <typename T>
 void round_to(const T* from, std::int64_t count, float scale, std::int8_t* to) {
   using W = Wide<T>;
@@ -124,10 +130,12 @@ void PagedRows::for_each_run(std::int64_t row, std::int64_t first, std::int64_t 
   const std::int64_t whole = layout_.dim / Rows::word * Rows::word;
   for (std::int64_t d = first, count; d < end; d += count) {
     const std::int64_t place = rows_.element_offset(row, d);
-    if (layout_.piece == Rows::word && d % Rows::word == 0 && d < whole && end - d >= Rows::word) {  // whole words: the compiler knows how long a copy is
+    // whole words: the compiler knows how long a copy is
+    if (layout_.piece == Rows::word && d % Rows::word == 0 && d < whole && end - d >= Rows::word) {
       const std::int64_t words = (std::min(end, whole) - d) / Rows::word;
       for (std::int64_t n = 0; n < words; ++n)
-        visit(place + n * Rows::word * Rows::group_rows, d - first + n * Rows::word, std::integral_constant<std::int64_t, Rows::word>());
+        visit(place + n * Rows::word * Rows::group_rows, d - first + n * Rows::word,
+              std::integral_constant<std::int64_t, Rows::word>());
       count = words * Rows::word;
     } else {
       count = std::min(d / layout_.piece * layout_.piece + layout_.piece, end) - d;
@@ -173,12 +181,14 @@ void PagedRows::write(PagePlace to, const Tensor& source, std::int64_t from, std
   }
 }
 
-void PagedRows::copy(std::int64_t page, const PagedRows& source, std::int64_t source_page, std::int64_t count) noexcept {
+void PagedRows::copy(std::int64_t page, const PagedRows& source, std::int64_t source_page,
+                     std::int64_t count) noexcept {
   if (count == 0) return;
   for (std::int64_t h = 0; h < layout_.heads; ++h) {
     std::memcpy(at(page, h, 0), source.at(source_page, h, 0), bytes_of_rows(count));
     if (layout_.group != 0)
-      std::memcpy(scales(page, h, 0), source.scales(source_page, h, 0), sizeof(float) * static_cast<std::size_t>(count * layout_.groups()));
+      std::memcpy(scales(page, h, 0), source.scales(source_page, h, 0),
+                  sizeof(float) * static_cast<std::size_t>(count * layout_.groups()));
   }
 }
 
@@ -204,7 +214,9 @@ void PagedRows::read(PagePlace from, std::int64_t count, T* to, std::int64_t hea
       for (std::int64_t d = 0, n = 0; d < layout_.dim; d += layout_.group, ++n)
         for (std::int64_t c = d, last, end = std::min(d + layout_.group, layout_.dim); c < end; c = last) {
           last = std::min(c + Rows::line, end);
-          for_each_run(row, c, last, [&](std::int64_t at_byte, std::int64_t at, auto count) { std::memcpy(bytes + at, place + at_byte, static_cast<std::size_t>(count)); });
+          for_each_run(row, c, last, [&](std::int64_t at_byte, std::int64_t at, auto count) {
+            std::memcpy(bytes + at, place + at_byte, static_cast<std::size_t>(count));
+          });
           to_form(layout_.element, last - c, bytes);
           for (std::int64_t e = c; e < last; ++e) result[e] = static_cast<T>(bytes[e - c]) * static_cast<T>(scale[n]);
         }

@@ -1,5 +1,5 @@
-// src/attention/cache_rows.h: K or V of a cache in memory, and how rows get in and out. A page has head after head: its rows (of 8 bits in groups, see
-// kernels::KeyRows), then their scales.
+// src/attention/cache_rows.h: K or V of a cache in memory, and how rows get in and out. A page has head after head: its
+// rows (of 8 bits in groups, see kernels::KeyRows), then their scales.
 #pragma once
 #include <attn/tensor.h>
 
@@ -22,10 +22,10 @@ struct PagePlace {
 /// What one of K and V looks like; the same for each page.
 struct RowLayout {
   std::int64_t heads = 0, dim = 0, pages = 0;
-  Dtype dtype = Dtype::f32;   // of the rows that are given
+  Dtype dtype = Dtype::f32;                          // of the rows that are given
   kernels::Element element = kernels::Element::f32;  // of those that are kept
-  std::int64_t group = 0;     // of 8 bits: elements that share a scale; else 0
-  int piece = 0;              // of 8 bits: elements of a row that lie side by side (kernels::KeyRows)
+  std::int64_t group = 0;                            // of 8 bits: elements that share a scale; else 0
+  int piece = 0;  // of 8 bits: elements of a row that lie side by side (kernels::KeyRows)
 
   std::int64_t groups() const { return group == 0 ? 0 : (dim + group - 1) / group; }
   std::size_t element_bytes() const { return group == 0 ? size_of(dtype) : 1; }
@@ -55,7 +55,9 @@ class PagedRows {
  private:
   using Rows = kernels::KeyRows;
   /// The rows of a head in a page: their elements, then their scales.
-  char* rows_of(std::int64_t page, std::int64_t head) const { return static_cast<char*>(data_.get()) + (page * layout_.heads + head) * head_bytes_; }
+  char* rows_of(std::int64_t page, std::int64_t head) const {
+    return static_cast<char*>(data_.get()) + (page * layout_.heads + head) * head_bytes_;
+  }
   /// Row `row` of them, of 8 bits its group.
   char* at(std::int64_t page, std::int64_t head, std::int64_t row) const {
     return rows_of(page, head) + rows_.offset(row) * static_cast<std::int64_t>(layout_.element_bytes());
@@ -65,12 +67,14 @@ class PagedRows {
   }
   /// What the first `count` rows of a head take: of 8 bits whole groups.
   std::size_t bytes_of_rows(std::int64_t count) const {
-    const std::int64_t rows = layout_.piece == 0 ? count : (count + Rows::group_rows - 1) / Rows::group_rows * Rows::group_rows;
+    const std::int64_t rows =
+        layout_.piece == 0 ? count : (count + Rows::group_rows - 1) / Rows::group_rows * Rows::group_rows;
     return static_cast<std::size_t>(rows * layout_.dim) * layout_.element_bytes();
   }
   template <typename T>
   void write_row(PagePlace to, std::int64_t head, const T* from) const noexcept;
-  /// Elements [first, end) of a row of 8 bits as far as they lie side by side: visit(place in the group, element from the first on, count).
+  /// Elements [first, end) of a row of 8 bits as far as they lie side by side: visit(place in the group, element from
+  /// the first on, count).
   template <typename F>
   void for_each_run(std::int64_t row, std::int64_t first, std::int64_t end, F&& visit) const;
 

@@ -1,4 +1,5 @@
-// src/attention/cache_state.h: what a cache holds: the pool, the rows of K and V, and the sequences with their page tables.
+// src/attention/cache_state.h: what a cache holds: the pool, the rows of K and V, and the sequences with their page
+// tables.
 #pragma once
 #include <attn/cache.h>
 
@@ -27,7 +28,7 @@ struct KvCache::State {
   PagePool pool;
   PagedRows k, v;
   std::vector<Sequence> sequences;
-  bool lost_history = false;  // rows were appended while a gradient by them was wanted
+  bool lost_history = false;          // rows were appended while a gradient by them was wanted
   std::vector<std::uint32_t> unused;  // indices of sequences that were released; as much room as `sequences`
 
   explicit State(const KvCacheOptions& checked);

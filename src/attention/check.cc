@@ -24,12 +24,17 @@ void check_tensors(const char* function, const Tensor& q, const Tensor& x, const
   const TensorImpl &is = *x.impl(), &first = *q.impl();
   const Dtype dtype = is.dtype;
   const int rank = is.sizes.size(), q_rank = first.sizes.size();
-  if (!is_floating(dtype)) throw DtypeError(fmt::format("{}: {} is {}; it must be f32, f64, bf16 or f16", function, name, name_of(dtype)));
+  if (!is_floating(dtype))
+    throw DtypeError(fmt::format("{}: {} is {}; it must be f32, f64, bf16 or f16", function, name, name_of(dtype)));
   if (rank < 2 || rank > 4)
-    throw ShapeError(fmt::format("{}: {} has shape {}; it must be [B, H, T, D], [B, T, D] or [T, D]", function, name, shape(x)));
-  if (dtype != first.dtype) throw DtypeError(fmt::format("{}: {} is {}; it must be {} as q", function, name, name_of(dtype), name_of(first.dtype)));
+    throw ShapeError(
+        fmt::format("{}: {} has shape {}; it must be [B, H, T, D], [B, T, D] or [T, D]", function, name, shape(x)));
+  if (dtype != first.dtype)
+    throw DtypeError(
+        fmt::format("{}: {} is {}; it must be {} as q", function, name, name_of(dtype), name_of(first.dtype)));
   if (rank != q_rank)
-    throw ShapeError(fmt::format("{}: {} has shape {}; its rank must be {} to match q {}", function, name, shape(x), q_rank, shape(q)));
+    throw ShapeError(fmt::format("{}: {} has shape {}; its rank must be {} to match q {}", function, name, shape(x),
+                                 q_rank, shape(q)));
 }
 
 /// The last dim contiguous.
@@ -53,37 +58,47 @@ void check_grouped(const char* function, const Tensor& q, const Tensor& x, const
   const Dims &q_sizes = q.impl()->sizes, &sizes = x.impl()->sizes;
   const std::int64_t batch = batch_of(q_sizes, packed);
   if (batch_of(sizes, packed) != batch)
-    throw ShapeError(fmt::format("{}: {} has shape {}; its batch must be {} to match q {}", function, name, shape(x), batch, shape(q)));
+    throw ShapeError(fmt::format("{}: {} has shape {}; its batch must be {} to match q {}", function, name, shape(x),
+                                 batch, shape(q)));
   if (packed && batch != 1)
-    throw ShapeError(fmt::format("{}: {} has shape {}; packed sequences are [total, H, D] or [1, H, total, D]", function, name, shape(x)));
+    throw ShapeError(fmt::format("{}: {} has shape {}; packed sequences are [total, H, D] or [1, H, total, D]",
+                                 function, name, shape(x)));
   const std::int64_t heads = heads_of(q_sizes, packed), groups = heads_of(sizes, packed);
   if (heads != groups && (groups == 0 || heads % groups != 0))
-    throw ShapeError(fmt::format("{}: {} has shape {}; its {} heads must divide the {} heads of q {}", function, name, shape(x), groups, heads, shape(q)));
+    throw ShapeError(fmt::format("{}: {} has shape {}; its {} heads must divide the {} heads of q {}", function, name,
+                                 shape(x), groups, heads, shape(q)));
 }
 
 void check_options(const char* function, const AttentionOptions& options, Dtype computed) {
   const auto in = [&](double x) { return computed == Dtype::f64 ? x : static_cast<double>(static_cast<float>(x)); };
   if (!(in(options.temperature) > 0) || std::isinf(in(options.temperature)))
-    throw ValueError(fmt::format("{}: temperature is {}; it must be above 0, and finite", function, options.temperature));
+    throw ValueError(
+        fmt::format("{}: temperature is {}; it must be above 0, and finite", function, options.temperature));
   if (!(in(options.softcap) >= 0) || std::isinf(in(options.softcap)))
-    throw ValueError(fmt::format("{}: softcap is {}; it must be above 0 and finite, or 0 for none", function, options.softcap));
+    throw ValueError(
+        fmt::format("{}: softcap is {}; it must be above 0 and finite, or 0 for none", function, options.softcap));
   if (!(options.dropout_p >= 0 && options.dropout_p <= 1))
     throw ValueError(fmt::format("{}: dropout_p is {}; it must be from 0 to 1", function, options.dropout_p));
 }
 
 /// Lengths that cu_seqlens already tells, and caches, which have their own.
 void check_packed(const char* function, const AttentionOptions& options, const StoredRows* stored) {
-  if (stored != nullptr) throw ValueError(fmt::format("{}: cu_seqlens is given; the sequences of a cache have their own lengths", function));
+  if (stored != nullptr)
+    throw ValueError(fmt::format("{}: cu_seqlens is given; the sequences of a cache have their own lengths", function));
   const std::pair<const char*, const Tensor&> lengths[] = {
       {"query_lengths", options.query_lengths}, {"key_lengths", options.key_lengths}, {"key_start", options.key_start}};
   for (const auto& [name, given] : lengths)
-    if (given.defined()) throw ValueError(fmt::format("{}: {} is given with cu_seqlens, which says where sequences begin and end", function, name));
+    if (given.defined())
+      throw ValueError(
+          fmt::format("{}: {} is given with cu_seqlens, which says where sequences begin and end", function, name));
 }
 
 Tensor checked_sinks(const char* function, const Tensor& sinks, std::int64_t heads, Dtype dtype) {
-  if (!is_floating(sinks.dtype())) throw DtypeError(fmt::format("{}: sinks are {}; they must be floating", function, name_of(sinks.dtype())));
+  if (!is_floating(sinks.dtype()))
+    throw DtypeError(fmt::format("{}: sinks are {}; they must be floating", function, name_of(sinks.dtype())));
   if (sinks.dim() != 1 || sinks.size(0) != heads)
-    throw ShapeError(fmt::format("{}: sinks have shape {}; they must be [{}], one for each query head", function, shape(sinks), heads));
+    throw ShapeError(fmt::format("{}: sinks have shape {}; they must be [{}], one for each query head", function,
+                                 shape(sinks), heads));
   return sinks.to(dtype).contiguous();
 }
 
@@ -144,9 +159,11 @@ void project_and_describe(Call& call, const AttentionOptions& options) {
   }
 }
 
-/// Rows that are counted from the end (-1: the last one) from the front; what there is no row for stays, for collected_memory to refuse.
+/// Rows that are counted from the end (-1: the last one) from the front; what there is no row for stays, for
+/// collected_memory to refuse.
 Weights from_front(Weights weights, std::int64_t rows) {
-  if (weights.kind != Weights::row_subset || !weights.indices.defined() || !is_integral(weights.indices.dtype())) return weights;
+  if (weights.kind != Weights::row_subset || !weights.indices.defined() || !is_integral(weights.indices.dtype()))
+    return weights;
   std::vector<std::int64_t> numbers = weights.indices.to_int_vector();
   for (std::int64_t& row : numbers)
     if (row < 0 && row >= -rows) row += rows;
@@ -156,8 +173,10 @@ Weights from_front(Weights weights, std::int64_t rows) {
 
 /// What most calls do without costs them a look: a small call is to be no more than its arithmetic.
 void lower_options(Call& call, const AttentionOptions& options, const ScoreShape& scores) {
-  if (options.query_lengths.defined() || options.key_lengths.defined() || options.key_start.defined() || options.query_start.defined())
-    call.lengths = lower_lengths({options.query_lengths, options.key_lengths, options.key_start, options.query_start}, scores);
+  if (options.query_lengths.defined() || options.key_lengths.defined() || options.key_start.defined() ||
+      options.query_start.defined())
+    call.lengths =
+        lower_lengths({options.query_lengths, options.key_lengths, options.key_start, options.query_start}, scores);
   if (options.weights.kind != Weights::none) call.weights = from_front(options.weights, scores.q_rows);
   if (!options.mask.is_all()) {
     call.mask = options.mask;
@@ -228,8 +247,8 @@ Dims Call::shown_rows(std::int64_t width) const {
 
 bool Call::wants_grad() const {
   using attn::wants_grad;
-  return wants_grad(q) || wants_grad(k) || wants_grad(v) || wants_grad(sinks) || wants_grad(additive_w) || wants_grad(bias.values) ||
-         (score_mod && wants_grad(score_mod->any_rows.values));
+  return wants_grad(q) || wants_grad(k) || wants_grad(v) || wants_grad(sinks) || wants_grad(additive_w) ||
+         wants_grad(bias.values) || (score_mod && wants_grad(score_mod->any_rows.values));
 }
 
 std::vector<Tensor> Call::inputs() const {
@@ -258,7 +277,8 @@ void Call::forget_history() {
   for (Tensor& x : bias.values) x = x.detach();
 }
 
-Call check(const char* function, const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options, const StoredRows* stored, bool rows_at_end) {
+Call check(const char* function, const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options,
+           const StoredRows* stored, bool rows_at_end) {
   Call call = begin(function, q, k, options);
   check_tensors(function, q, v, "v");
   check_grouped(function, q, v, "v", call.packed);
@@ -267,7 +287,8 @@ Call check(const char* function, const Tensor& q, const Tensor& k, const Tensor&
   ScoreShape scores = score_shape(call);
   scores.rows_at_end = rows_at_end;
   if (const std::int64_t v_rows = call.v.impl()->sizes[2]; v_rows != scores.k_rows)
-    throw ShapeError(fmt::format("{}: v has shape {}; its {} rows must be {} to match k {}", function, shape(v), v_rows, scores.k_rows, shape(k)));
+    throw ShapeError(fmt::format("{}: v has shape {}; its {} rows must be {} to match k {}", function, shape(v), v_rows,
+                                 scores.k_rows, shape(k)));
   check_options(function, options, call.compute_dtype());
   if (options.sinks.defined()) call.sinks = checked_sinks(function, options.sinks, scores.heads, call.compute_dtype());
   if (call.packed) {
@@ -282,7 +303,8 @@ Call check(const char* function, const Tensor& q, const Tensor& k, const Tensor&
   describe_scores(scores, call.lengths, problem);
   describe_mask(call.program, problem);
   if (call.packed) call.parts = packed_parts(call.packs, call.lengths.query_start);
-  else if (call.program.documents >= 0) call.parts = document_parts(call.program.nodes[static_cast<std::size_t>(call.program.documents)], problem);
+  else if (call.program.documents >= 0)
+    call.parts = document_parts(call.program.nodes[static_cast<std::size_t>(call.program.documents)], problem);
   describe_keys(call.v, problem.v, problem.v_stride);
   if (stored != nullptr) describe_stored(*stored, problem);
   problem.v_heads = call.v.impl()->sizes[1];

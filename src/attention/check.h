@@ -1,4 +1,5 @@
-// src/attention/check.h: a call of attention, checked: every user error is thrown here, before anything is computed or written.
+// src/attention/check.h: a call of attention, checked: every user error is thrown here, before anything is computed or
+// written.
 #pragma once
 #include <attn/attention.h>
 
@@ -24,12 +25,14 @@ struct Call {
   ScoreExpression score_expression;
   std::optional<LoweredScore> score_mod;  // of it
   CallbackGate score_callback;
-  Weights weights;      // those asked for
+  Weights weights;                    // those asked for
   std::vector<kernels::Part> parts;   // empty: batch items
   kernels::AttentionProblem problem;  // where results go is added when the call runs
 
   Dtype dtype() const { return q.impl()->dtype; }
-  ScoreShape scores() const { return {function, problem.batch, problem.q_heads, problem.q_rows, problem.k_rows, rank, packed ? &packs : nullptr}; }
+  ScoreShape scores() const {
+    return {function, problem.batch, problem.q_heads, problem.q_rows, problem.k_rows, rank, packed ? &packs : nullptr};
+  }
   Dtype compute_dtype() const { return dtype() == Dtype::f64 ? Dtype::f64 : Dtype::f32; }
   /// [B, H, rows...] as the caller's rank has it: [B, rows...], [rows...], or of packed sequences [H, rows...].
   Dims shown(Dims sizes) const;
@@ -50,10 +53,10 @@ struct Call {
 /// Whether a byte may belong to both.
 bool share_memory(const Tensor& a, const Tensor& b);
 
-/// Checks everything, projects q and k where the score does so, and describes the problem. With `stored`, k and v tell sizes and
-/// dtype alone, and the score must leave k as it is. `rows_at_end`: as ScoreShape has it.
-Call check(const char* function, const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options, const StoredRows* stored = nullptr,
-           bool rows_at_end = false);
+/// Checks everything, projects q and k where the score does so, and describes the problem. With `stored`, k and v tell
+/// sizes and dtype alone, and the score must leave k as it is. `rows_at_end`: as ScoreShape has it.
+Call check(const char* function, const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options,
+           const StoredRows* stored = nullptr, bool rows_at_end = false);
 /// Scores only: v undefined; of the options only score and scale.
 Call check_scores(const char* function, const Tensor& q, const Tensor& k, const AttentionOptions& options);
 

@@ -20,7 +20,8 @@ struct Lanes {
 
   explicit Lanes(const LaneStrip& strip)
       : p(strip.problem), map(strip.map), at(static_cast<const T*>(p.lane_weights)), begin(p.keys_begin(map.batch)),
-        keys(std::max<std::int64_t>(0, p.keys_end(map.batch) - begin)), rows(std::clamp<std::int64_t>(p.rows_end(map.batch) - map.row, 0, map.rows)) {}
+        keys(std::max<std::int64_t>(0, p.keys_end(map.batch) - begin)),
+        rows(std::clamp<std::int64_t>(p.rows_end(map.batch) - map.row, 0, map.rows)) {}
   T weight(std::int64_t j, std::int64_t lane) const { return at[j * p.lane_rows + lane]; }
 };
 
@@ -36,7 +37,8 @@ template <typename T>
 void full_rows(const Collected& to, const LaneStrip& strip) {
   const Lanes<T> lanes(strip);
   const std::int64_t row = (lanes.map.batch * lanes.p.q_heads + lanes.map.head) * lanes.p.q_rows + lanes.map.row;
-  turn(strip, lanes.at, lanes.keys, lanes.rows, to.values.data<T>() + row * lanes.p.k_rows + lanes.begin, lanes.p.k_rows);
+  turn(strip, lanes.at, lanes.keys, lanes.rows, to.values.data<T>() + row * lanes.p.k_rows + lanes.begin,
+       lanes.p.k_rows);
 }
 
 template <typename T>
@@ -44,7 +46,9 @@ void chosen_rows(const Collected& to, const LaneStrip& strip) {
   const Lanes<T> lanes(strip);
   auto next = std::lower_bound(to.rows.begin(), to.rows.end(), std::pair(lanes.map.row, std::int64_t{0}));
   for (; next != to.rows.end() && next->first < lanes.map.row + lanes.rows; ++next) {
-    T* row = to.values.data<T>() + ((lanes.map.batch * lanes.p.q_heads + lanes.map.head) * to.count + next->second) * lanes.p.k_rows + lanes.begin;
+    T* row = to.values.data<T>() +
+             ((lanes.map.batch * lanes.p.q_heads + lanes.map.head) * to.count + next->second) * lanes.p.k_rows +
+             lanes.begin;
     for (std::int64_t j = 0; j < lanes.keys; ++j) row[j] = lanes.weight(j, next->first - lanes.map.row);
   }
 }
@@ -53,7 +57,9 @@ void chosen_rows(const Collected& to, const LaneStrip& strip) {
 template <typename T>
 void largest(const Collected& to, const LaneStrip& strip) {
   const Lanes<T> lanes(strip);
-  const std::int64_t n = to.count, first = ((lanes.map.batch * lanes.p.q_heads + lanes.map.head) * lanes.p.q_rows + lanes.map.row) * n;
+  const std::int64_t n = to.count,
+                     first =
+                         ((lanes.map.batch * lanes.p.q_heads + lanes.map.head) * lanes.p.q_rows + lanes.map.row) * n;
   T* const values = to.values.data<T>() + first;  // 0 at first
   std::int64_t* const keys = to.keys.data<std::int64_t>() + first;
   T least[64] = {};  // the last of each lane's n
@@ -100,14 +106,17 @@ bool is_f64(const kernels::AttentionProblem& p) { return p.element == kernels::E
 
 std::vector<std::pair<std::int64_t, std::int64_t>> checked_rows(const Call& call, const Tensor& indices) {
   if (!indices.defined() || !is_integral(indices.dtype()))
-    throw DtypeError(fmt::format("{}: the rows of weights are {}; they must be i64 or i32", call.function, indices.defined() ? name_of(indices.dtype()) : "undefined"));
+    throw DtypeError(fmt::format("{}: the rows of weights are {}; they must be i64 or i32", call.function,
+                                 indices.defined() ? name_of(indices.dtype()) : "undefined"));
   if (indices.dim() != 1)
-    throw ShapeError(fmt::format("{}: the rows of weights have shape {}; they must be [n]", call.function, to_string(indices.sizes())));
+    throw ShapeError(fmt::format("{}: the rows of weights have shape {}; they must be [n]", call.function,
+                                 to_string(indices.sizes())));
   std::vector<std::pair<std::int64_t, std::int64_t>> rows;
   for (const std::int64_t row : indices.to_int_vector()) {
     if (row < 0 || row >= call.problem.q_rows)
-      throw ValueError(fmt::format("{}: row {} of weights is {}; it must be below the number of rows, {}, and at least -{}", call.function, rows.size(), row,
-                                   call.problem.q_rows, call.problem.q_rows));
+      throw ValueError(
+          fmt::format("{}: row {} of weights is {}; it must be below the number of rows, {}, and at least -{}",
+                      call.function, rows.size(), row, call.problem.q_rows, call.problem.q_rows));
     rows.emplace_back(row, static_cast<std::int64_t>(rows.size()));
   }
   std::sort(rows.begin(), rows.end());
@@ -136,7 +145,8 @@ Dims collected_sizes(const Call& call, const Weights& weights) {
 
 Tensor shown_weights(const Call& call, const Weights& weights, const Tensor& values) {
   if (weights.kind != Weights::head_average) return values.reshape(call.shown(values.sizes()));
-  return call.rank == 2 || (call.rank == 3 && call.packed) ? values.squeeze(0) : values;  // an average has no heads to lose
+  // an average has no heads to lose
+  return call.rank == 2 || (call.rank == 3 && call.packed) ? values.squeeze(0) : values;
 }
 
 Collected collected_memory(const Call& call, const Weights& weights) {
@@ -150,12 +160,15 @@ Collected collected_memory(const Call& call, const Weights& weights) {
   const Dims sizes = collected_sizes(call, weights);
   if (to.kind == Weights::largest) {
     if (to.count < 1 || to.count > p.k_rows)
-      throw ValueError(fmt::format("{}: top_k of weights is {}; it must be from 1 to the number of keys, {}", call.function, to.count, p.k_rows));
+      throw ValueError(fmt::format("{}: top_k of weights is {}; it must be from 1 to the number of keys, {}",
+                                   call.function, to.count, p.k_rows));
     to.keys = attn::full(sizes, -1, Dtype::i64);
   }
   // all pairs of a call without lengths and parts are written
-  const bool whole = call.parts.empty() && p.query_lengths == nullptr && p.key_lengths == nullptr && p.key_start == nullptr;
-  const bool all_written = whole && (to.kind == Weights::full || to.kind == Weights::head_average || to.kind == Weights::row_subset);
+  const bool whole =
+      call.parts.empty() && p.query_lengths == nullptr && p.key_lengths == nullptr && p.key_start == nullptr;
+  const bool all_written =
+      whole && (to.kind == Weights::full || to.kind == Weights::head_average || to.kind == Weights::row_subset);
   to.values = all_written ? empty(sizes, call.compute_dtype()) : zeros(sizes, call.compute_dtype());
   return to;
 }

@@ -1,4 +1,5 @@
-// src/attention/cut.cc: which rows and heads a task has; long parts and long strips come first, so that none is left to the end.
+// src/attention/cut.cc: which rows and heads a task has; long parts and long strips come first, so that none is left to
+// the end.
 #include "attention/cut.h"
 
 #include <algorithm>
@@ -7,10 +8,12 @@
 namespace attn {
 namespace {
 
-/// So many, and the last of them is a small part of the whole. Additive scores gain more from being together than they lose at the end.
+/// So many, and the last of them is a small part of the whole. Additive scores gain more from being together than they
+/// lose at the end.
 constexpr std::int64_t tasks_of_thread = 12, additive_tasks_of_thread = 4;
 
-std::int64_t heads_together(const kernels::AttentionProblem& problem, const AttentionKernel& kernel, std::int64_t rows) {
+std::int64_t heads_together(const kernels::AttentionProblem& problem, const AttentionKernel& kernel,
+                            std::int64_t rows) {
   if (kernel.strips == nullptr || rows == 0 || problem.q_heads == 0) return 1;
   if (problem.k_heads == problem.q_heads || problem.v_heads == problem.q_heads) return 1;  // each has its own
   const std::int64_t group = std::gcd(problem.q_heads / problem.k_heads, problem.q_heads / problem.v_heads);
@@ -23,15 +26,23 @@ std::int64_t heads_together(const kernels::AttentionProblem& problem, const Atte
 
 Cut::Cut(const Call& call, const AttentionKernel& kernel, Heads heads, std::int64_t most_strips) {
   const kernels::AttentionProblem& problem = call.problem;
-  if (call.parts.empty() && problem.batch > 0) whole_ = {.batches = problem.batch, .rows_end = problem.q_rows, .keys = problem.k_rows};
+  if (call.parts.empty() && problem.batch > 0)
+    whole_ = {.batches = problem.batch, .rows_end = problem.q_rows, .keys = problem.k_rows};
   for (const kernels::Part& part : call.parts)
-    parts_.push_back({.part = &part, .batch = part.batch, .rows_begin = part.rows_begin, .rows_end = part.rows_end, .keys = part.keys_end - part.keys_begin});
-  if (!parts_.empty()) std::stable_sort(parts_.begin(), parts_.end(), [](const Piece& a, const Piece& b) { return a.work() > b.work(); });
+    parts_.push_back({.part = &part,
+                      .batch = part.batch,
+                      .rows_begin = part.rows_begin,
+                      .rows_end = part.rows_end,
+                      .keys = part.keys_end - part.keys_begin});
+  if (!parts_.empty())
+    std::stable_sort(parts_.begin(), parts_.end(), [](const Piece& a, const Piece& b) { return a.work() > b.work(); });
   for (std::int64_t strips = most_strips; strips > 0; strips /= 2) {
     strip_rows_ = kernel.strip_rows;
     task_rows_ = strip_rows_ * strips;
     count(call, kernel, heads);
-    if (tasks() >= (problem.score == kernels::ScoreOp::additive ? additive_tasks_of_thread : tasks_of_thread) * num_threads()) break;
+    if (tasks() >=
+        (problem.score == kernels::ScoreOp::additive ? additive_tasks_of_thread : tasks_of_thread) * num_threads())
+      break;
   }
 }
 
@@ -55,8 +66,10 @@ std::int64_t Cut::heads_ahead(std::int64_t rows) const {
 }
 
 Task Cut::task(std::int64_t index) const {
-  const auto piece = std::upper_bound(pieces().begin(), pieces().end(), index, [](std::int64_t n, const Piece& p) { return n < p.tasks_end; });
-  const std::int64_t tasks = piece->groups * piece->strips, of_piece = index - (piece->tasks_end - piece->batches * tasks);
+  const auto piece = std::upper_bound(pieces().begin(), pieces().end(), index,
+                                      [](std::int64_t n, const Piece& p) { return n < p.tasks_end; });
+  const std::int64_t tasks = piece->groups * piece->strips,
+                     of_piece = index - (piece->tasks_end - piece->batches * tasks);
   const std::int64_t batch = piece->batch + of_piece / tasks, own = of_piece % tasks;
   // the last strip of a head first: under a causal mask it sees the most keys
   const std::int64_t begin = piece->rows_begin + (piece->strips - 1 - own % piece->strips) * task_rows_;

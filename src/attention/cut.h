@@ -1,5 +1,5 @@
-// src/attention/cut.h: a call cut into tasks: strips of rows, of a head or of heads that share their keys. Rows are independent: no bit
-// depends on the cut.
+// src/attention/cut.h: a call cut into tasks: strips of rows, of a head or of heads that share their keys. Rows are
+// independent: no bit depends on the cut.
 #pragma once
 #include <attn/runtime.h>
 
@@ -18,9 +18,11 @@ struct Task {
 class Cut {
  public:
   enum class Heads {
-    grouped,  // query heads that share their K and V head are one task where their rows fit a strip together: K and V are read once
+    // query heads that share their K and V head are one task where their rows fit a strip together: K and V are read
+    // once
+    grouped,
     one,
-    all,      // one task for all heads: its map names the first
+    all,  // one task for all heads: its map names the first
   };
   /// `most_strips`: so many strips of a head a task, or fewer so that every thread has several tasks.
   Cut(const Call& call, const AttentionKernel& kernel, Heads heads, std::int64_t most_strips);

@@ -1,4 +1,5 @@
-// src/attention/dropout.cc: seeds and limits of dropout by counter; torch's: a number of 53 bits for each weight, kept where it is below 1 - p.
+// src/attention/dropout.cc: seeds and limits of dropout by counter; torch's: a number of 53 bits for each weight, kept
+// where it is below 1 - p.
 #include "attention/dropout.h"
 
 #include "kernels/philox.h"
@@ -29,17 +30,21 @@ void describe_dropout(double p, std::uint64_t seed, bool f64, kernels::Attention
   const double least = std::ceil(p * words);  // p * 2^32 is exact
   problem.drop_seed = seed;
   problem.drop_least = static_cast<std::uint64_t>(std::min(least, last));
-  problem.keep_scale = least > last ? 0 : scale_of_kept(p, f64);  // no word is so large: what the last one keeps is multiplied by 0
+  // no word is so large: what the last one keeps is multiplied by 0
+  problem.keep_scale = least > last ? 0 : scale_of_kept(p, f64);
 }
 
 void draw_by_counter(const kernels::AttentionProblem& problem, const kernels::LaneMap& rows, std::uint8_t* keep) {
   const kernels::Philox philox(problem.drop_seed);
-  const std::int64_t zero = problem.key_zero(rows.batch), begin = problem.keys_begin(rows.batch), end = problem.keys_end(rows.batch);
+  const std::int64_t zero = problem.key_zero(rows.batch), begin = problem.keys_begin(rows.batch),
+                     end = problem.keys_end(rows.batch);
   for (std::int64_t i = 0; i < rows.rows; ++i, keep += problem.k_rows)
     for (std::int64_t j = begin; j < end;) {
       const std::int64_t position = j - zero;
-      std::uint32_t words[4] = {static_cast<std::uint32_t>(problem.item(rows.batch)), static_cast<std::uint32_t>(rows.head),
-                                static_cast<std::uint32_t>(rows.row + i + problem.row_offset(rows.batch, false)), static_cast<std::uint32_t>(position / 4)};
+      std::uint32_t words[4] = {static_cast<std::uint32_t>(problem.item(rows.batch)),
+                                static_cast<std::uint32_t>(rows.head),
+                                static_cast<std::uint32_t>(rows.row + i + problem.row_offset(rows.batch, false)),
+                                static_cast<std::uint32_t>(position / 4)};
       philox.words(words);
       for (std::int64_t n = position % 4; n < 4 && j < end; ++n, ++j) keep[j] = words[n] >= problem.drop_least;
     }

@@ -1,4 +1,5 @@
-// src/attention/dropout.h: dropout of attention weights, never as Tq x Tk: by counter, and torch's stream strip by strip of rows.
+// src/attention/dropout.h: dropout of attention weights, never as Tq x Tk: by counter, and torch's stream strip by
+// strip of rows.
 #pragma once
 #include <attn/random.h>
 
@@ -17,14 +18,16 @@ void describe_dropout(double p, std::uint64_t seed, bool f64, kernels::Attention
 /// The same as bytes, for a strip of one head: keep[row * Tk + j], 1 = kept, of the keys of the item or part.
 void draw_by_counter(const kernels::AttentionProblem& problem, const kernels::LaneMap& rows, std::uint8_t* keep);
 
-/// Which weights are kept. The stream is walked once, in torch's order (row-major over [B, Hq, Tq, Tk]), and the generator's
-/// state kept for each strip; strips are then drawn anew by whoever computes them, in any order.
+/// Which weights are kept. The stream is walked once, in torch's order (row-major over [B, Hq, Tq, Tk]), and the
+/// generator's state kept for each strip; strips are then drawn anew by whoever computes them, in any order.
 class DropoutStrips {
  public:
   struct Shape {
     std::int64_t heads, rows, keys, strip_rows;  // heads: of all batch items together
     std::int64_t strips() const { return (rows + strip_rows - 1) / strip_rows; }
-    std::int64_t rows_of(std::int64_t strip) const { return strip + 1 < strips() ? strip_rows : rows - strip * strip_rows; }
+    std::int64_t rows_of(std::int64_t strip) const {
+      return strip + 1 < strips() ? strip_rows : rows - strip * strip_rows;
+    }
   };
 
   /// p in [0, 1]; 0 and 1 draw nothing.

@@ -63,8 +63,9 @@ struct Described {
 void trace(const Call& call, const GradientPlan& plan, bool wave) {
   if (!runtime::trace_enabled()) return;
   const AttentionProblem& p = call.problem;
-  runtime::trace(fmt::format("{} backward {} B={} Hq={} Hk={} Hv={} Tq={} Tk={} D={} Dv={} mask={} kernel={} ({})", call.function, name_of(call.dtype()), p.batch,
-                             p.q_heads, p.k_heads, p.v_heads, p.q_rows, p.k_rows, p.dim, p.value_dim, call.mask.to_string(), plan.name,
+  runtime::trace(fmt::format("{} backward {} B={} Hq={} Hk={} Hv={} Tq={} Tk={} D={} Dv={} mask={} kernel={} ({})",
+                             call.function, name_of(call.dtype()), p.batch, p.q_heads, p.k_heads, p.v_heads, p.q_rows,
+                             p.k_rows, p.dim, p.value_dim, call.mask.to_string(), plan.name,
                              wave ? "rows in a wave" : "heads"));
 }
 
@@ -78,13 +79,15 @@ struct Pieces {
     if (call.parts.empty())
       for (std::int64_t b = 0; b < p.batch; ++b) pieces.push_back({.batch = b, .rows_end = p.q_rows});
     for (const kernels::Part& part : call.parts)
-      pieces.push_back({&part, part.inside ? call.program.inside.data() : nullptr, part.batch, part.rows_begin, part.rows_end});
+      pieces.push_back(
+          {&part, part.inside ? call.program.inside.data() : nullptr, part.batch, part.rows_begin, part.rows_end});
     const bool apart = call.parts.empty() || keys_are_apart(call.parts);
     std::int64_t block = 0;
     for (std::size_t n = 0; n < pieces.size(); ++n) {
       pieces[n].first_block = block;
       block += pieces[n].blocks();
-      if (n == 0 || apart || pieces[n].batch != pieces[n - 1].batch) groups.push_back({static_cast<std::int64_t>(n), 0, pieces[n].first_block, 0});
+      if (n == 0 || apart || pieces[n].batch != pieces[n - 1].batch)
+        groups.push_back({static_cast<std::int64_t>(n), 0, pieces[n].first_block, 0});
       ++groups.back().pieces;
       groups.back().blocks += pieces[n].blocks();
     }
@@ -102,7 +105,8 @@ struct Pieces {
   }
 };
 
-/// dq, dk, dv and the parameters' sums of each block of rows. `threads`: as they were when the call began; there may be others by now.
+/// dq, dk, dv and the parameters' sums of each block of rows. `threads`: as they were when the call began; there may be
+/// others by now.
 void run_steps(const GradientSteps& steps, int threads, bool wave) {
   const std::size_t bytes = steps.scratch_bytes();
   const auto scratch = [bytes] { return static_cast<char*>(runtime::thread_scratch(bytes)); };
@@ -135,7 +139,8 @@ std::vector<T> sum_parameters(const Tensor& sums) {
 }
 
 template <typename T>
-void share_parameters(const AttentionProblem& p, const Tensor& sums, FusedGradients& to, const std::vector<bool>& wanted) {
+void share_parameters(const AttentionProblem& p, const Tensor& sums, FusedGradients& to,
+                      const std::vector<bool>& wanted) {
   const std::vector<T> totals = sum_parameters<T>(sums);
   const T* from = totals.data();
   const auto take = [&](Dims sizes, Dtype dtype) {
@@ -148,7 +153,8 @@ void share_parameters(const AttentionProblem& p, const Tensor& sums, FusedGradie
   if (p.sinks != nullptr) to.sinks = take({p.q_heads}, computed);
   for (int n = 0; n < p.bias_count; ++n) {
     if (p.bias[n].op == BiasOp::dense) continue;
-    const Tensor values = take(p.bias[n].op == BiasOp::alibi ? Dims{p.q_heads} : Dims{p.bias[n].buckets, p.q_heads}, computed);
+    const Tensor values =
+        take(p.bias[n].op == BiasOp::alibi ? Dims{p.q_heads} : Dims{p.bias[n].buckets, p.q_heads}, computed);
     if (wanted[static_cast<std::size_t>(n)]) to.bias[static_cast<std::size_t>(n)] = values;
   }
   from += kernels::step_lookups(p) * p.q_heads;
@@ -167,7 +173,8 @@ void share_step_lookups(const AttentionProblem& p, const Tensor& sums, const std
   for (std::int64_t step = 0; step < sums.size(0) * sums.size(1); ++step, from += sums.size(2)) {
     const T* sum = from;
     for (int n = 0; n < gradient.lookup_count; ++n)
-      if (gradient.lookups[n].line == kernels::ScoreLine::step) static_cast<T*>(gradient.lookups[n].gradient)[*place++] += *sum++;
+      if (gradient.lookups[n].line == kernels::ScoreLine::step)
+        static_cast<T*>(gradient.lookups[n].gradient)[*place++] += *sum++;
   }
 }
 
@@ -189,11 +196,14 @@ FusedGradients attention_backward(const Call& call, const SavedAttention& saved,
   if (call.score_mod) {
     const std::vector<Tensor>& values = call.score_mod->any_rows.values;
     for (std::size_t n = 0; n < values.size(); ++n)
-      result.looked_up.push_back(options.looked_up.empty() || options.looked_up[n] ? zeros(values[n].sizes(), computed) : Tensor());
-    expression = lower_score_gradient(call.score_expression, call.score_mod->any_rows, result.looked_up, call.scores(), call.lengths, computed);
+      result.looked_up.push_back(options.looked_up.empty() || options.looked_up[n] ? zeros(values[n].sizes(), computed)
+                                                                                   : Tensor());
+    expression = lower_score_gradient(call.score_expression, call.score_mod->any_rows, result.looked_up, call.scores(),
+                                      call.lengths, computed);
     problem.score_gradient = &expression.gradient;
   }
-  const bool native = options.plan != nullptr ? options.plan->kernel->finish != nullptr : plan_gradient(problem).kernel != nullptr && call.dtype() == Dtype::bf16;
+  const bool native = options.plan != nullptr ? options.plan->kernel->finish != nullptr
+                                              : plan_gradient(problem).kernel != nullptr && call.dtype() == Dtype::bf16;
   const Dtype stored = native ? call.dtype() : computed;  // of what kernels read and write
   Described described(call, saved, options, stored);
   AttentionGradient& g = described.gradient;
@@ -202,13 +212,15 @@ FusedGradients attention_backward(const Call& call, const SavedAttention& saved,
   const auto terms = static_cast<std::size_t>(p.bias_count);
   std::vector<bool> bias = options.bias;
   bias.resize(terms, options.bias.empty());
-  bool parameters = expression.gradient.step_count != 0 || (options.sinks && p.sinks != nullptr) || (options.additive_w && p.score == kernels::ScoreOp::additive);
+  bool parameters = expression.gradient.step_count != 0 || (options.sinks && p.sinks != nullptr) ||
+                    (options.additive_w && p.score == kernels::ScoreOp::additive);
   for (std::size_t n = 0; n < terms; ++n) parameters = parameters || (bias[n] && p.bias[n].op != BiasOp::dense);
 
   const GradientPlan plan = options.plan != nullptr ? *options.plan : plan_gradient(p);
   result.bias.resize(terms);
   const Pieces pieces(call);
-  const auto memory = [&](const Tensor& given, const Tensor& x) {  // each unit clears what it adds to; keys of no part stay 0
+  // each unit clears what it adds to; keys of no part stay 0
+  const auto memory = [&](const Tensor& given, const Tensor& x) {
     const bool cleared = call.parts.empty() && p.q_heads > 0;
     if (given.defined() && given.dtype() == stored) return cleared ? given : given.zero_();
     return cleared ? empty(x.sizes(), stored) : zeros(x.sizes(), stored);
@@ -233,15 +245,19 @@ FusedGradients attention_backward(const Call& call, const SavedAttention& saved,
     sums = empty({steps.blocks(), p.q_heads, kernels::parameter_count(p)}, computed);
     g.parameters = sums.data();
   }
-  std::vector<std::int64_t> places(static_cast<std::size_t>(steps.blocks() * p.q_heads * expression.gradient.step_count));
+  std::vector<std::int64_t> places(
+      static_cast<std::size_t>(steps.blocks() * p.q_heads * expression.gradient.step_count));
   g.places = places.data();
   const bool wave = steps.is_wave(threads);
   if ((wave || steps.in_order(threads)) && p.q_heads > 0 && p.q_heads == std::gcd(p.k_heads, p.v_heads))
     g.problem.heads_ahead = threads;  // the heads between are in work; else the next one is this thread's
   trace(call, plan, wave);
   run_steps(steps, threads, wave);
-  if (parameters) computed == Dtype::f64 ? share_parameters<double>(p, sums, result, bias) : share_parameters<float>(p, sums, result, bias);
-  if (!places.empty()) computed == Dtype::f64 ? share_step_lookups<double>(p, sums, places) : share_step_lookups<float>(p, sums, places);
+  if (parameters)
+    computed == Dtype::f64 ? share_parameters<double>(p, sums, result, bias)
+                           : share_parameters<float>(p, sums, result, bias);
+  if (!places.empty())
+    computed == Dtype::f64 ? share_step_lookups<double>(p, sums, places) : share_step_lookups<float>(p, sums, places);
 
   const auto narrow = [](Tensor& x, Dtype dtype) {
     if (x.defined() && x.dtype() != dtype) x = add(x.to(dtype), 0);  // + 0: what rounds to -0 becomes +0
@@ -252,7 +268,8 @@ FusedGradients attention_backward(const Call& call, const SavedAttention& saved,
   };
   into(options.dq, result.q), into(options.dk, result.k), into(options.dv, result.v);
   for (std::size_t n = 0; n < terms; ++n) narrow(result.bias[n], call.bias.values[n].dtype());
-  for (std::size_t n = 0; n < result.looked_up.size(); ++n) narrow(result.looked_up[n], call.score_mod->any_rows.values[n].dtype());
+  for (std::size_t n = 0; n < result.looked_up.size(); ++n)
+    narrow(result.looked_up[n], call.score_mod->any_rows.values[n].dtype());
   return result;
 }
 

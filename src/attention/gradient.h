@@ -1,4 +1,5 @@
-// src/attention/gradient.h: the gradient of an attention call from that of its results, by recomputing the weights tile by tile.
+// src/attention/gradient.h: the gradient of an attention call from that of its results, by recomputing the weights tile
+// by tile.
 #pragma once
 #include <attn/attention_backward.h>
 
@@ -14,25 +15,27 @@ struct SavedAttention {
   Tensor output;    // [B, Hq, Tq, Dv], without its history
   Tensor max, sum;  // [B, Hq, Tq], compute type: the final maximum and sum of each row
   std::shared_ptr<const DropoutStrips> dropout = nullptr;  // null: none
-  Tensor weight_keys = {};  // of Weights::top_k
+  Tensor weight_keys = {};                                 // of Weights::top_k
   int checked = 0;  // tensors that the tape keeps to see whether they were changed in place
 };
 
 /// Also what needs the library's own tape, on which q and k came to be.
 struct FusedGradients : AttentionGradients {
   Tensor additive_w;  // [A]
-  std::vector<Tensor> looked_up;  // of each tensor of numbers that the score expression looks up, in its shape and dtype
+  // of each tensor of numbers that the score expression looks up, in its shape and dtype
+  std::vector<Tensor> looked_up;
 };
 
 /// What flows back, and how far.
 struct AttentionBackward {
-  Tensor output;      // the gradient of the output, [B, Hq, Tq, Dv]
-  Tensor logsumexp;   // of the logsumexp, [B, Hq, Tq], or undefined
+  Tensor output;                                             // the gradient of the output, [B, Hq, Tq, Dv]
+  Tensor logsumexp;                                          // of the logsumexp, [B, Hq, Tq], or undefined
   bool k = true, v = true, sinks = true, additive_w = true;  // wanted
-  std::vector<bool> bias;                 // of each term; empty: all
-  std::vector<bool> looked_up = {};       // of each tensor; empty: all
-  const GradientPlan* plan = nullptr;     // null: the best kernel
-  Tensor dq = {}, dk = {}, dv = {};       // memory for the results, of any dtype: written at once where the kernels write that one
+  std::vector<bool> bias;                                    // of each term; empty: all
+  std::vector<bool> looked_up = {};                          // of each tensor; empty: all
+  const GradientPlan* plan = nullptr;                        // null: the best kernel
+  // memory for the results, of any dtype: written at once where the kernels write that one
+  Tensor dq = {}, dk = {}, dv = {};
 };
 
 /// bf16 by the processor's dot product where it has one; else, and f16, in f32 copies, rounded once.

@@ -1,4 +1,5 @@
-// src/attention/gradient_steps.cc: units, steps and waves of the backward pass; what happens to heads whose numbers are not finite.
+// src/attention/gradient_steps.cc: units, steps and waves of the backward pass; what happens to heads whose numbers are
+// not finite.
 #include "attention/gradient_steps.h"
 
 #include <attn/runtime.h>
@@ -23,33 +24,44 @@ using kernels::Turn;
 constexpr std::int64_t least_copying_steps = 4, copy_ahead = 16;
 constexpr std::size_t most_copied_bytes = std::size_t{4} << 20;
 
-std::size_t size_of_element(const AttentionProblem& p) { return p.element == Element::f64 ? 8 : p.element == Element::bf16 ? 2 : 4; }
+std::size_t size_of_element(const AttentionProblem& p) {
+  return p.element == Element::f64 ? 8 : p.element == Element::bf16 ? 2 : 4;
+}
 std::size_t size_of_computed(const AttentionProblem& p) { return p.element == Element::f64 ? 8 : 4; }
 
 }  // namespace
 
 GradientPlan plan_gradient(const AttentionProblem& problem) {
   constinit static runtime::Once<const kernels::GradientTarget*> here;
-  const kernels::GradientTarget* const target = here.get([] { return kernels::gradient_target(runtime::target().c_str()); });
-  const bool far = problem.element != Element::f64 && !(problem.score_mod.fits_f32 && (problem.score_gradient == nullptr || problem.score_gradient->program.fits_f32));
+  const kernels::GradientTarget* const target =
+      here.get([] { return kernels::gradient_target(runtime::target().c_str()); });
+  const bool far =
+      problem.element != Element::f64 &&
+      !(problem.score_mod.fits_f32 && (problem.score_gradient == nullptr || problem.score_gradient->program.fits_f32));
   if (problem.element == Element::bf16) {
-    if (far || target == nullptr || target->bf16.step == nullptr || !runtime::cpu().avx512_bf16 || problem.score != kernels::ScoreOp::dot) return {"", nullptr};
+    if (far || target == nullptr || target->bf16.step == nullptr || !runtime::cpu().avx512_bf16 ||
+        problem.score != kernels::ScoreOp::dot)
+      return {"", nullptr};
     return {target->name, &target->bf16};
   }
   if (target != nullptr && !far) return {target->name, &target->of(problem)};
   return {"ref", &kernels::gradient_reference()};
 }
 
-GradientSteps::GradientSteps(const AttentionGradient& gradient, const GradientPlan& plan, const Cut& cut, const DropoutStrips* dropout)
-    : gradient_(gradient), kernel_(*plan.kernel), cut_(cut), dropout_(dropout != nullptr && dropout->active() ? dropout : nullptr) {
+GradientSteps::GradientSteps(const AttentionGradient& gradient, const GradientPlan& plan, const Cut& cut,
+                             const DropoutStrips* dropout)
+    : gradient_(gradient), kernel_(*plan.kernel), cut_(cut),
+      dropout_(dropout != nullptr && dropout->active() ? dropout : nullptr) {
   const AttentionProblem& p = gradient.problem;
   shared_heads_ = p.q_heads == 0 ? 0 : std::gcd(p.k_heads, p.v_heads);
   if (shared_heads_ == 0) return;
   heads_of_unit_ = p.q_heads / shared_heads_;
   unit_before_ = shared_heads_;
   const auto aligned = [](std::size_t bytes) { return (bytes + 63) / 64 * 64; };
-  kernel_bytes_ = aligned(std::max(kernel_.scratch_bytes(gradient), kernels::gradient_reference().scratch_bytes(gradient)));
-  keep_bytes_ = dropout_ != nullptr || p.drops() ? aligned(static_cast<std::size_t>(kernels::query_block * p.k_rows)) : 0;
+  kernel_bytes_ =
+      aligned(std::max(kernel_.scratch_bytes(gradient), kernels::gradient_reference().scratch_bytes(gradient)));
+  keep_bytes_ =
+      dropout_ != nullptr || p.drops() ? aligned(static_cast<std::size_t>(kernels::query_block * p.k_rows)) : 0;
   order_ = order_of_shared(static_cast<std::int64_t>(cut_.groups.size()));
   for_each_sum([&](bool own_heads, bool, bool) {
     if (!own_heads) unit_before_ = 1;
@@ -62,8 +74,8 @@ GradientSteps::GradientSteps(const AttentionGradient& gradient, const GradientPl
   totals_bytes_ = aligned(kernel_.totals_bytes(gradient, keys));
 }
 
-/// sum(own_heads, own_items, own_rows) of each gradient that steps add to beside dK and dV: whether heads, batch items and blocks of rows
-/// have elements of their own there.
+/// sum(own_heads, own_items, own_rows) of each gradient that steps add to beside dK and dV: whether heads, batch items
+/// and blocks of rows have elements of their own there.
 template <typename F>
 void GradientSteps::for_each_sum(F&& sum) const {
   for (int n = 0; n < gradient_.dense_count; ++n) {
@@ -73,30 +85,38 @@ void GradientSteps::for_each_sum(F&& sum) const {
   const kernels::ScoreGradient* const expression = gradient_.problem.score_gradient;
   for (int n = 0; expression != nullptr && n < expression->lookup_count; ++n) {
     const kernels::ScoreSlope& lookup = expression->lookups[n];
-    if (lookup.line != kernels::ScoreLine::step) sum(lookup.by_head, lookup.by_item && !cut_items(), expression->elements == kernels::ElementTurn::by_key);
+    if (lookup.line != kernels::ScoreLine::step)
+      sum(lookup.by_head, lookup.by_item && !cut_items(), expression->elements == kernels::ElementTurn::by_key);
   }
 }
 
-// --- which rows ----------------------------------------------------------------------------------------------------------
+// --- which rows
+// ----------------------------------------------------------------------------------------------------------
 
 GradientSteps::Step GradientSteps::rows_of_block(std::int64_t n, std::int64_t block, std::int64_t h) const {
   const GradientPiece* piece = &cut_.pieces[static_cast<std::size_t>(n)];
   while (block >= piece->first_block + piece->blocks()) ++piece;
   const AttentionProblem& p = gradient_.problem;
   const std::int64_t row = piece->rows_begin + (block - piece->first_block) * kernels::query_block;
-  const std::int64_t end = std::min(piece->rows_end, piece->part != nullptr ? piece->part->rows_end : p.rows_end(piece->batch));
+  const std::int64_t end =
+      std::min(piece->rows_end, piece->part != nullptr ? piece->part->rows_end : p.rows_end(piece->batch));
   return {0, 0, piece, {piece->batch, h, row, std::clamp<std::int64_t>(end - row, 0, kernels::query_block), block}};
 }
 
-std::int64_t GradientSteps::steps_of_unit(std::int64_t unit) const { return heads_of_unit_ * cut_.groups[static_cast<std::size_t>(unit / shared_heads_)].blocks; }
+std::int64_t GradientSteps::steps_of_unit(std::int64_t unit) const {
+  return heads_of_unit_ * cut_.groups[static_cast<std::size_t>(unit / shared_heads_)].blocks;
+}
 
 bool GradientSteps::one_step_each() const {
-  return steps() == 0 || (heads_of_unit_ == 1 && std::all_of(cut_.groups.begin(), cut_.groups.end(), [](const GradientGroup& group) { return group.blocks == 1; }));
+  return steps() == 0 ||
+         (heads_of_unit_ == 1 && std::all_of(cut_.groups.begin(), cut_.groups.end(),
+                                             [](const GradientGroup& group) { return group.blocks == 1; }));
 }
 
 GradientSteps::Step GradientSteps::step_of_unit(std::int64_t unit, std::int64_t in_unit) const {
   const GradientGroup& group = cut_.groups[static_cast<std::size_t>(unit / shared_heads_)];
-  Step step = rows_of_block(group.first_piece, group.first_block + in_unit % group.blocks, unit % shared_heads_ * heads_of_unit_ + in_unit / group.blocks);
+  Step step = rows_of_block(group.first_piece, group.first_block + in_unit % group.blocks,
+                            unit % shared_heads_ * heads_of_unit_ + in_unit / group.blocks);
   step.unit = unit;
   step.in_unit = in_unit;
   return step;
@@ -104,7 +124,9 @@ GradientSteps::Step GradientSteps::step_of_unit(std::int64_t unit, std::int64_t 
 
 GradientSteps::Step GradientSteps::step(std::int64_t index) const {
   const std::int64_t heads = gradient_.problem.q_heads;
-  const auto after = std::upper_bound(cut_.groups.begin(), cut_.groups.end(), index / heads, [](std::int64_t n, const GradientGroup& g) { return n < g.first_block + g.blocks; });
+  const auto after =
+      std::upper_bound(cut_.groups.begin(), cut_.groups.end(), index / heads,
+                       [](std::int64_t n, const GradientGroup& g) { return n < g.first_block + g.blocks; });
   const std::int64_t in_group = index - after->first_block * heads, steps = heads_of_unit_ * after->blocks;
   return step_of_unit((after - cut_.groups.begin()) * shared_heads_ + in_group / steps, in_group % steps);
 }
@@ -115,7 +137,8 @@ GradientSteps::Keys GradientSteps::keys_of(const GradientPiece& piece) const {
 }
 
 GradientSteps::Keys GradientSteps::keys_of(const GradientGroup& group) const {
-  const auto pieces = cut_.pieces.subspan(static_cast<std::size_t>(group.first_piece), static_cast<std::size_t>(group.pieces));
+  const auto pieces =
+      cut_.pieces.subspan(static_cast<std::size_t>(group.first_piece), static_cast<std::size_t>(group.pieces));
   Keys all = keys_of(pieces[0]);
   for (const GradientPiece& piece : pieces) {
     const Keys keys = keys_of(piece);
@@ -124,7 +147,8 @@ GradientSteps::Keys GradientSteps::keys_of(const GradientGroup& group) const {
   return all;
 }
 
-// --- steps ---------------------------------------------------------------------------------------------------------------
+// --- steps
+// ---------------------------------------------------------------------------------------------------------------
 
 AttentionGradient GradientSteps::with_totals(const AttentionGradient& gradient, std::int64_t unit, char* totals) const {
   AttentionGradient g = gradient;
@@ -142,7 +166,7 @@ std::optional<AttentionGradient> GradientSteps::with_copies(std::int64_t unit, c
   if (copy_bytes_ == 0 || heads_of_unit_ * blocks < least_copying_steps) return std::nullopt;
   AttentionGradient g = gradient_;
   AttentionProblem& p = g.problem;
-  const auto copy = [&](kernels::KeyRows& rows, std::int64_t (&stride)[2], std::int64_t columns) {
+  const auto copy = [&](kernels::KeyRows& rows, std::int64_t(&stride)[2], std::int64_t columns) {
     const std::size_t bytes = static_cast<std::size_t>(columns) * size_of_element(p);
     const kernels::KeyRows head = kernels::rows_of_head(rows, stride, batch, unit % shared_heads_);
     rows.base = copies;
@@ -161,8 +185,8 @@ std::optional<AttentionGradient> GradientSteps::with_copies(std::int64_t unit, c
 }
 
 template <typename F>
-void GradientSteps::with_rows(const AttentionGradient& gradient, const kernels::GradientKernel& kernel, const Step& step, char* scratch, char* totals,
-                              F&& use) const {
+void GradientSteps::with_rows(const AttentionGradient& gradient, const kernels::GradientKernel& kernel,
+                              const Step& step, char* scratch, char* totals, F&& use) const {
   const bool kept_bytes = dropout_ != nullptr || (gradient_.problem.drops() && !kernel.draws);
   if (!kept_bytes && step.piece->part == nullptr && totals == nullptr) return use(gradient);
   AttentionGradient g = totals != nullptr ? with_totals(gradient, step.unit, totals) : gradient;
@@ -184,13 +208,18 @@ void GradientSteps::with_rows(const AttentionGradient& gradient, const kernels::
   use(g);
 }
 
-bool GradientSteps::run(const AttentionGradient& gradient, const Step& step, const Turn& turn, char* scratch, char* totals) const {
+bool GradientSteps::run(const AttentionGradient& gradient, const Step& step, const Turn& turn, char* scratch,
+                        char* totals) const {
   bool good = true;
   if (step.rows.rows > 0)
-    with_rows(gradient, kernel_, step, scratch, totals, [&](const AttentionGradient& g) { good = kernel_.step(g, step.rows, turn, scratch); });
+    with_rows(gradient, kernel_, step, scratch, totals,
+              [&](const AttentionGradient& g) { good = kernel_.step(g, step.rows, turn, scratch); });
   if (step.rows.rows == 0 && gradient_.parameters != nullptr) {
-    const std::size_t bytes = size_of_computed(gradient_.problem) * static_cast<std::size_t>(kernels::parameter_count(gradient_.problem));
-    std::memset(static_cast<char*>(gradient_.parameters) + static_cast<std::size_t>(step.rows.block * gradient_.problem.q_heads + step.rows.head) * bytes, 0, bytes);
+    const std::size_t bytes =
+        size_of_computed(gradient_.problem) * static_cast<std::size_t>(kernels::parameter_count(gradient_.problem));
+    std::memset(static_cast<char*>(gradient_.parameters) +
+                    static_cast<std::size_t>(step.rows.block * gradient_.problem.q_heads + step.rows.head) * bytes,
+                0, bytes);
   }
   return good;
 }
@@ -211,31 +240,37 @@ void GradientSteps::clear_unit(std::int64_t unit, char* totals, bool keys_too) c
     const bool together = rows.stride[2] == rows.columns;
     for (std::int64_t h = first / share; h < (first + heads_of_unit_) / share; ++h)
       for (std::int64_t i = begin; i < (together ? begin + 1 : end); ++i)
-        std::memset(static_cast<char*>(rows.to) + static_cast<std::size_t>(b * rows.stride[0] + h * rows.stride[1] + i * rows.stride[2]) * size, 0,
-                    static_cast<std::size_t>(together ? (end - begin) * rows.columns : rows.columns) * size);
+        std::memset(static_cast<char*>(rows.to) +
+                        static_cast<std::size_t>(b * rows.stride[0] + h * rows.stride[1] + i * rows.stride[2]) * size,
+                    0, static_cast<std::size_t>(together ? (end - begin) * rows.columns : rows.columns) * size);
   };
-  for (const GradientPiece& piece : cut_.pieces.subspan(static_cast<std::size_t>(group.first_piece), static_cast<std::size_t>(group.pieces))) {
+  for (const GradientPiece& piece :
+       cut_.pieces.subspan(static_cast<std::size_t>(group.first_piece), static_cast<std::size_t>(group.pieces))) {
     const kernels::Part* part = piece.part;
     const Keys keys = keys_of(piece);
-    clear({gradient_.dq, gradient_.dq_stride, p.q_heads, p.dim}, piece.batch, part != nullptr ? part->rows_end : p.rows_end(piece.batch), piece.rows_end);
+    clear({gradient_.dq, gradient_.dq_stride, p.q_heads, p.dim}, piece.batch,
+          part != nullptr ? part->rows_end : p.rows_end(piece.batch), piece.rows_end);
     if (totals != nullptr || !keys_too) continue;
     clear({gradient_.dk, gradient_.dk_stride, p.k_heads, p.dim}, piece.batch, keys.begin, keys.end);
     clear({gradient_.dv, gradient_.dv_stride, p.v_heads, p.value_dim}, piece.batch, keys.begin, keys.end);
   }
-  if (totals != nullptr && keys_too) std::memset(totals, 0, kernel_.totals_bytes(gradient_, keys_of(group).end - keys_of(group).begin));
+  if (totals != nullptr && keys_too)
+    std::memset(totals, 0, kernel_.totals_bytes(gradient_, keys_of(group).end - keys_of(group).begin));
 }
 
 void GradientSteps::finish_unit(std::int64_t unit, char* totals, std::int64_t begin) const {
   const GradientGroup& group = cut_.groups[static_cast<std::size_t>(unit / shared_heads_)];
   const std::int64_t end = keys_of(group).end;
   if (totals == nullptr || begin >= end) return;
-  kernel_.finish(with_totals(gradient_, unit, totals), cut_.pieces[static_cast<std::size_t>(group.first_piece)].batch, unit % shared_heads_ * heads_of_unit_, begin, end);
+  kernel_.finish(with_totals(gradient_, unit, totals), cut_.pieces[static_cast<std::size_t>(group.first_piece)].batch,
+                 unit % shared_heads_ * heads_of_unit_, begin, end);
 }
 
 bool GradientSteps::run_unit(std::int64_t unit, char* scratch, Wave* wave) const {
   char* const totals = totals_bytes_ != 0 ? scratch + kernel_bytes_ + keep_bytes_ : nullptr;
   const bool begins = begins_keys();
-  const std::optional<AttentionGradient> copied = with_copies(unit, scratch + kernel_bytes_ + keep_bytes_ + totals_bytes_);
+  const std::optional<AttentionGradient> copied =
+      with_copies(unit, scratch + kernel_bytes_ + keep_bytes_ + totals_bytes_);
   const AttentionGradient& gradient = copied ? *copied : gradient_;
   clear_unit(unit, totals, !begins);
   const Keys keys = keys_of(cut_.groups[static_cast<std::size_t>(unit / shared_heads_)]);
@@ -245,13 +280,18 @@ bool GradientSteps::run_unit(std::int64_t unit, char* scratch, Wave* wave) const
   } context{};
   Turn turn;
   if (wave != nullptr)
-    turn = {.wait_dense = [](void* at, std::int64_t key) { if (auto* before = static_cast<Context*>(at)->before) before->wait(static_cast<std::uint32_t>(key)); },
-            .done = [](void* at, std::int64_t key) { static_cast<Context*>(at)->mine->reach(static_cast<std::uint32_t>(key)); },
+    turn = {.wait_dense =
+                [](void* at, std::int64_t key) {
+                  if (auto* before = static_cast<Context*>(at)->before) before->wait(static_cast<std::uint32_t>(key));
+                },
+            .done = [](void* at,
+                       std::int64_t key) { static_cast<Context*>(at)->mine->reach(static_cast<std::uint32_t>(key)); },
             .context = &context};
   if (begins) turn.summed = &summed;
   bool good = true;
   const std::int64_t steps = steps_of_unit(unit);
-  for (std::int64_t n = 0; n < steps && (good || gradient_.dense_count != 0 || gradient_.problem.score_gradient != nullptr); ++n) {
+  for (std::int64_t n = 0;
+       n < steps && (good || gradient_.dense_count != 0 || gradient_.problem.score_gradient != nullptr); ++n) {
     if (wave != nullptr) {
       context.mine = wave->progress + first_step(unit) + n;
       context.before = unit < unit_before_ ? nullptr : wave->progress + first_step(unit - unit_before_) + n;
@@ -263,8 +303,11 @@ bool GradientSteps::run_unit(std::int64_t unit, char* scratch, Wave* wave) const
   }
   if (begins && summed < keys.end) {
     const AttentionGradient g = with_totals(gradient_, unit, totals);
-    kernel_.clear_keys(g, cut_.pieces[static_cast<std::size_t>(cut_.groups[static_cast<std::size_t>(unit / shared_heads_)].first_piece)].batch,
-                       unit % shared_heads_ * heads_of_unit_, summed, keys.end);
+    kernel_.clear_keys(
+        g,
+        cut_.pieces[static_cast<std::size_t>(cut_.groups[static_cast<std::size_t>(unit / shared_heads_)].first_piece)]
+            .batch,
+        unit % shared_heads_ * heads_of_unit_, summed, keys.end);
   }
   finish_unit(unit, totals, rounded);
   return good;
@@ -297,8 +340,8 @@ std::int64_t GradientSteps::first_step(std::int64_t unit) const {
   return group.first_block * gradient_.problem.q_heads + unit % shared_heads_ * steps_of_unit(unit);
 }
 
-/// Units that share elements may go side by side, one a little behind the other, where each step of a unit has elements of its own: blocks of
-/// rows do, and heads, or there is one head a unit. Else steps go one after another.
+/// Units that share elements may go side by side, one a little behind the other, where each step of a unit has elements
+/// of its own: blocks of rows do, and heads, or there is one head a unit. Else steps go one after another.
 GradientSteps::Order GradientSteps::order_of_shared(std::int64_t items) const {
   bool shared = false, alike = !cut_items();
   for_each_sum([&](bool own_heads, bool own_items, bool own_rows) {
@@ -309,8 +352,9 @@ GradientSteps::Order GradientSteps::order_of_shared(std::int64_t items) const {
   return !shared ? Order::any : alike ? Order::units : Order::steps;
 }
 
-/// How far steps stay behind the one before, where keys are enough for all threads. Right behind it a step waits for every block, and for lines that the
-/// other core has just changed: two threads then took half as long again in half of the processes, bf16 (1, 1, 4096, 64).
+/// How far steps stay behind the one before, where keys are enough for all threads. Right behind it a step waits for
+/// every block, and for lines that the other core has just changed: two threads then took half as long again in half of
+/// the processes, bf16 (1, 1, 4096, 64).
 std::int64_t GradientSteps::keys_apart(std::int64_t unit) const {
   constexpr std::int64_t blocks_of_thread = 4;
   const Keys keys = keys_of(cut_.groups[static_cast<std::size_t>(unit / shared_heads_)]);
@@ -325,23 +369,28 @@ void GradientSteps::wave_step(Wave& wave, char* scratch) const {
     runtime::Progress* before_dense;  // null: the first of all
     runtime::Progress* mine;
     std::int64_t apart;
-  } context{here.in_unit == 0 ? nullptr : wave.progress + index - 1, index == 0 || order_ == Order::any ? nullptr : wave.progress + index - 1, wave.progress + index, keys_apart(here.unit)};
+  } context{here.in_unit == 0 ? nullptr : wave.progress + index - 1,
+            index == 0 || order_ == Order::any ? nullptr : wave.progress + index - 1, wave.progress + index,
+            keys_apart(here.unit)};
   if (context.before != nullptr) context.before_dense = context.before;
   char* const totals = totals_of(wave, here.unit);
   if (context.before == nullptr) clear_unit(here.unit, totals);
-  const Turn turn{.wait =
-                      [](void* at, std::int64_t key) {
-                        const Context& step = *static_cast<Context*>(at);
-                        if (step.before != nullptr) step.before->wait(static_cast<std::uint32_t>(key + step.apart));
-                      },
-                  .wait_dense =
-                      [](void* at, std::int64_t key) {
-                        if (auto* before = static_cast<Context*>(at)->before_dense) before->wait(static_cast<std::uint32_t>(key));
-                      },
-                  .done = [](void* at, std::int64_t key) { static_cast<Context*>(at)->mine->reach(static_cast<std::uint32_t>(key)); },
-                  .context = &context};
+  const Turn turn{
+      .wait =
+          [](void* at, std::int64_t key) {
+            const Context& step = *static_cast<Context*>(at);
+            if (step.before != nullptr) step.before->wait(static_cast<std::uint32_t>(key + step.apart));
+          },
+      .wait_dense =
+          [](void* at, std::int64_t key) {
+            if (auto* before = static_cast<Context*>(at)->before_dense) before->wait(static_cast<std::uint32_t>(key));
+          },
+      .done = [](void* at,
+                 std::int64_t key) { static_cast<Context*>(at)->mine->reach(static_cast<std::uint32_t>(key)); },
+      .context = &context};
   if (!run(gradient_, here, turn, scratch, totals)) wave.undecided[here.unit].store(1, std::memory_order_relaxed);
-  if (context.before_dense != nullptr) context.before_dense->wait(runtime::Progress::whole);  // it may have been at keys that these rows do not see
+  // it may have been at keys that these rows do not see
+  if (context.before_dense != nullptr) context.before_dense->wait(runtime::Progress::whole);
   context.mine->reach(runtime::Progress::whole);
 }
 

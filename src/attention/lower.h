@@ -1,4 +1,5 @@
-// src/attention/lower.h: lengths, masks and biases checked against the scores they belong to, and turned into what kernels read.
+// src/attention/lower.h: lengths, masks and biases checked against the scores they belong to, and turned into what
+// kernels read.
 #pragma once
 #include <attn/bias.h>
 #include <attn/mask.h>
@@ -17,7 +18,8 @@ struct PackedLengths {
 struct ScoreShape {
   const char* function;
   std::int64_t batch, heads, q_rows, k_rows;
-  int rank = 4;  // of q as the caller gave it: with 3, a mask of rank 3 is [B, Tq, Tk], or [Hq, Tq, Tk] of packed sequences
+  // of q as the caller gave it: with 3, a mask of rank 3 is [B, Tq, Tk], or [Hq, Tq, Tk] of packed sequences
+  int rank = 4;
   const PackedLengths* packed = nullptr;
   bool rows_at_end = false;  // of their sequence, as a cache has them: another alignment is an error
   Dims sizes() const { return {batch, heads, q_rows, k_rows}; }
@@ -53,8 +55,9 @@ LoweredBias lower_bias(const Bias& bias, const ScoreShape& shape, const Lengths&
 
 /// Strides of a dense operand over [B, Hq, Tq, Tk]; ShapeError when it does not broadcast.
 kernels::Broadcast4 broadcast_to_scores(const ScoreShape& shape, const std::string& what, const Tensor& x);
-/// Whether row positions count from the bottom right; an error with both pictures, of the window (left, right), when `align` must say it and
-/// does not.
-bool is_bottom_right(Align align, const std::string& what, const ScoreShape& shape, const Lengths& lengths, std::int64_t left = -1, std::int64_t right = 0);
+/// Whether row positions count from the bottom right; an error with both pictures, of the window (left, right), when
+/// `align` must say it and does not.
+bool is_bottom_right(Align align, const std::string& what, const ScoreShape& shape, const Lengths& lengths,
+                     std::int64_t left = -1, std::int64_t right = 0);
 
 }  // namespace attn

@@ -1,4 +1,5 @@
-// src/attention/lower_mask.cc: a mask's tree as a postfix program, and where in it the documents stand that cut the call.
+// src/attention/lower_mask.cc: a mask's tree as a postfix program, and where in it the documents stand that cut the
+// call.
 #include <fmt/format.h>
 
 #include "attention/lower.h"
@@ -18,30 +19,37 @@ bool is_join(const Expression& e) { return e.kind == Kind::both || e.kind == Kin
 
 bool is_band(const MaskNode& node) { return node.op == MaskOp::causal || node.op == MaskOp::window; }
 
-/// causal and windows that count from the same end are one window: kernels know one band's tiles without looking at each row.
+/// causal and windows that count from the same end are one window: kernels know one band's tiles without looking at
+/// each row.
 bool join_bands(MaskNode& a, const MaskNode& b) {
   if (!is_band(a) || !is_band(b) || a.bottom_right != b.bottom_right) return false;
-  const auto nearer = [](std::int64_t x, std::int64_t y) { return x < 0 ? y : y < 0 ? x : std::min(x, y); };  // below 0: no limit
+  // below 0: no limit
+  const auto nearer = [](std::int64_t x, std::int64_t y) { return x < 0 ? y : y < 0 ? x : std::min(x, y); };
   const auto right = [](const MaskNode& node) { return node.op == MaskOp::causal ? 0 : node.right; };
   const auto left = [](const MaskNode& node) { return node.op == MaskOp::causal ? -1 : node.left; };
-  a = {.op = MaskOp::window, .left = nearer(left(a), left(b)), .right = nearer(right(a), right(b)), .bottom_right = a.bottom_right};
+  a = {.op = MaskOp::window,
+       .left = nearer(left(a), left(b)),
+       .right = nearer(right(a), right(b)),
+       .bottom_right = a.bottom_right};
   return true;
 }
 
 class Lowering {
  public:
   /// `cut`: the leaf whose place in `nodes` is asked for, or null.
-  Lowering(const ScoreShape& shape, const Lengths& lengths, const Expression* cut) : shape_(shape), lengths_(lengths), cut_(cut) {}
+  Lowering(const ScoreShape& shape, const Lengths& lengths, const Expression* cut)
+      : shape_(shape), lengths_(lengths), cut_(cut) {}
 
   std::vector<MaskNode> nodes;
   int top = -1;  // the place of `cut`
 
-  /// Postfix, of two parts first the one that needs more room. By a list of its own in place of recursion: a tree may be deep.
+  /// Postfix, of two parts first the one that needs more room. By a list of its own in place of recursion: a tree may
+  /// be deep.
   void emit(const Expression& whole) {
     struct Open {
       const Expression* e;
-      int parts = 0;            // emitted
-      std::size_t begin[2]{};   // where each begins in `nodes`
+      int parts = 0;           // emitted
+      std::size_t begin[2]{};  // where each begins in `nodes`
     };
     std::vector<Open> open{{&whole}};
     while (!open.empty()) {
@@ -58,8 +66,9 @@ class Lowering {
       } else if (!is_join(e)) {
         if (&e == cut_) top = static_cast<int>(nodes.size());
         nodes.push_back(leaf(e));
-      } else if (const auto [first, second] = at.begin;
-                 e.kind == Kind::both && second == first + 1 && nodes.size() == second + 1 && join_bands(nodes[first], nodes[second])) {
+      } else if (const auto [first, second] = at.begin; e.kind == Kind::both && second == first + 1 &&
+                                                        nodes.size() == second + 1 &&
+                                                        join_bands(nodes[first], nodes[second])) {
         nodes.pop_back();
       } else {
         nodes.push_back({.op = e.kind == Kind::both ? MaskOp::op_and : MaskOp::op_or});
@@ -71,7 +80,8 @@ class Lowering {
  private:
   MaskNode leaf(const Expression& e) const {
     switch (e.kind) {
-      case Kind::causal: return {.op = MaskOp::causal, .bottom_right = is_bottom_right(e.align, "causal", shape_, lengths_)};
+      case Kind::causal:
+        return {.op = MaskOp::causal, .bottom_right = is_bottom_right(e.align, "causal", shape_, lengths_)};
       case Kind::window:
         return {.op = MaskOp::window,
                 .left = std::min(e.left, kernels::farthest_key),
@@ -80,7 +90,9 @@ class Lowering {
       case Kind::prefix: return prefix(e);
       case Kind::documents: return documents(e);
       case Kind::dense:
-        return {.op = MaskOp::dense, .value = e.sees, .dense = broadcast_to_scores(shape_, fmt::format("the mask {}", e.name), e.first)};
+        return {.op = MaskOp::dense,
+                .value = e.sees,
+                .dense = broadcast_to_scores(shape_, fmt::format("the mask {}", e.name), e.first)};
       default: return {.op = MaskOp::constant, .value = false};
     }
   }
@@ -88,8 +100,8 @@ class Lowering {
   MaskNode prefix(const Expression& e) const {
     if (!e.first.defined()) return {.op = MaskOp::prefix, .n = e.n};
     if (e.first.dim() != 1 || e.first.size(0) != shape_.items())
-      throw ShapeError(fmt::format("{}: the mask prefix has n of shape {}; it must be [{}], one for each {}", shape_.function,
-                                   to_string(e.first.sizes()), shape_.items(), shape_.item()));
+      throw ShapeError(fmt::format("{}: the mask prefix has n of shape {}; it must be [{}], one for each {}",
+                                   shape_.function, to_string(e.first.sizes()), shape_.items(), shape_.item()));
     return {.op = MaskOp::prefix, .per_batch = e.first.data<std::int64_t>()};
   }
 
@@ -107,8 +119,8 @@ class Lowering {
   void check_ids(const Tensor& ids, std::int64_t length, const char* what) const {
     const bool fits = ids.size(-1) == length && (ids.dim() == 1 || ids.size(0) == 1 || ids.size(0) == shape_.batch);
     if (!fits)
-      throw ShapeError(fmt::format("{}: the mask documents has ids of {} of shape {}; it must be [{}] or [{}, {}]", shape_.function, what,
-                                   to_string(ids.sizes()), length, shape_.batch, length));
+      throw ShapeError(fmt::format("{}: the mask documents has ids of {} of shape {}; it must be [{}] or [{}, {}]",
+                                   shape_.function, what, to_string(ids.sizes()), length, shape_.batch, length));
   }
 
   const ScoreShape& shape_;

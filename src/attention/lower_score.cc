@@ -28,7 +28,8 @@ ScoreStepOp step_op(Op op) {
     case Op::abs: return ScoreStepOp::abs;
     case Op::exp: return ScoreStepOp::exp;
     case Op::tanh: return ScoreStepOp::tanh;
-    case Op::op_not: case Op::ne: return ScoreStepOp::op_not;  // ne: of eq
+    case Op::op_not:
+    case Op::ne: return ScoreStepOp::op_not;  // ne: of eq
     case Op::add: return ScoreStepOp::add;
     case Op::sub: return ScoreStepOp::sub;
     case Op::mul: return ScoreStepOp::mul;
@@ -37,8 +38,10 @@ ScoreStepOp step_op(Op op) {
     case Op::mod: return ScoreStepOp::mod;
     case Op::min: return ScoreStepOp::min;
     case Op::max: return ScoreStepOp::max;
-    case Op::lt: case Op::gt: return ScoreStepOp::lt;
-    case Op::le: case Op::ge: return ScoreStepOp::le;
+    case Op::lt:
+    case Op::gt: return ScoreStepOp::lt;
+    case Op::le:
+    case Op::ge: return ScoreStepOp::le;
     case Op::eq: return ScoreStepOp::eq;
     case Op::op_and: return ScoreStepOp::op_and;
     case Op::op_or: return ScoreStepOp::op_or;
@@ -63,7 +66,8 @@ class Lowering {
       : Lowering(std::vector<ScoreExpression>{expression}, shape, computed, lengths, nullptr) {}
 
   /// Several results at once, each where `result` says; `known`: a program whose tensors are read again.
-  Lowering(const std::vector<ScoreExpression>& wanted, const ScoreShape& shape, Dtype computed, const Lengths& lengths, const LoweredProgram* known)
+  Lowering(const std::vector<ScoreExpression>& wanted, const ScoreShape& shape, Dtype computed, const Lengths& lengths,
+           const LoweredProgram* known)
       : shape_(shape), computed_(computed), values_(wanted.front()), known_(known) {
     for (const ScoreExpression& one : wanted) results_.push_back(values_.place(one));
     rates_.resize(values_.values.size());
@@ -73,7 +77,8 @@ class Lowering {
   }
 
   bool has_distance() const {
-    return std::any_of(values_.values.begin(), values_.values.end(), [](const ScoreValues::Value& value) { return is_distance(*value.node); });
+    return std::any_of(values_.values.begin(), values_.values.end(),
+                       [](const ScoreValues::Value& value) { return is_distance(*value.node); });
   }
 
   /// `by_distance`: for rows of one head, of which neighbours stand at neighbouring positions.
@@ -84,7 +89,8 @@ class Lowering {
     if (!in_place_)
       for (const int n : results_) last_use_[static_cast<std::size_t>(n)] = count();
     place_symbols();
-    for (const ScoreRate rate : {ScoreRate::once, ScoreRate::row, ScoreRate::key, ScoreRate::distance, ScoreRate::pair}) {
+    for (const ScoreRate rate :
+         {ScoreRate::once, ScoreRate::row, ScoreRate::key, ScoreRate::distance, ScoreRate::pair}) {
       result_.program.begin[static_cast<int>(rate)] = static_cast<int>(result_.steps.size());
       emit(rate);
     }
@@ -156,7 +162,9 @@ class Lowering {
 
   void check_dtype(const Node& node) const {
     if (node.tensor.dtype() == Dtype::f64 && computed_ != Dtype::f64)
-      throw DtypeError(fmt::format("{}: score_mod looks up {}, which is f64; scores are computed in f32, so it must be f32, bf16 or f16", shape_.function, node.name));
+      throw DtypeError(fmt::format(
+          "{}: score_mod looks up {}, which is f64; scores are computed in f32, so it must be f32, bf16 or f16",
+          shape_.function, node.name));
   }
 
   void find_rates() {
@@ -178,7 +186,8 @@ class Lowering {
     int total = 1;  // `ne` may need one more
     for (int r = 0; r < kernels::score_rates; ++r) total += result_.program.places[r];
     if (total >= kernels::most_score_places)
-      throw ValueError(fmt::format("{}: score_mod needs more than {} values at once", shape_.function, kernels::most_score_places));
+      throw ValueError(
+          fmt::format("{}: score_mod needs more than {} values at once", shape_.function, kernels::most_score_places));
     return {rate, static_cast<std::uint16_t>(places_of(rate)++)};
   }
 
@@ -193,8 +202,10 @@ class Lowering {
     for (int n = 0; n < count(); ++n) {
       const Op op = node(n).op;
       if (op == Op::batch || op == Op::head || op == Op::key || op == Op::row) {
-        int& symbol = op == Op::batch ? symbols.batch : op == Op::head ? symbols.head : op == Op::key ? symbols.key
-                      : symbols.row[node(n).align == Align::bottom_right ? 1 : 0];
+        int& symbol = op == Op::batch  ? symbols.batch
+                      : op == Op::head ? symbols.head
+                      : op == Op::key  ? symbols.key
+                                       : symbols.row[node(n).align == Align::bottom_right ? 1 : 0];
         if (symbol < 0) symbol = fresh(rate(n)).place;  // i and i(top_left) are one
         place(n) = {rate(n), static_cast<std::uint16_t>(symbol)};
       }
@@ -255,16 +266,21 @@ class Lowering {
   void release(int n) {
     std::vector<int> done;
     for (const int part : parts(n))
-      if (rate(part) == ScoreRate::pair && last_use_[static_cast<std::size_t>(part)] == n && std::find(done.begin(), done.end(), part) == done.end()) done.push_back(part);
+      if (rate(part) == ScoreRate::pair && last_use_[static_cast<std::size_t>(part)] == n &&
+          std::find(done.begin(), done.end(), part) == done.end())
+        done.push_back(part);
     for (const int part : done) free_.push_back(place(part).place);
   }
 
   std::uint16_t lookup(const Node& node) {
     const Dtype stored = node.kind == Node::Kind::number ? computed_ : whole_dtype_;
     const auto place_in = [&](const std::vector<Tensor>& all) {
-      return static_cast<std::size_t>(std::find_if(all.begin(), all.end(), [&](const Tensor& x) { return x.impl() == node.tensor.impl(); }) - all.begin());
+      return static_cast<std::size_t>(
+          std::find_if(all.begin(), all.end(), [&](const Tensor& x) { return x.impl() == node.tensor.impl(); }) -
+          all.begin());
     };
-    if (const std::size_t n = place_in(result_.looked_up); n < result_.looked_up.size()) return static_cast<std::uint16_t>(n);
+    if (const std::size_t n = place_in(result_.looked_up); n < result_.looked_up.size())
+      return static_cast<std::uint16_t>(n);
     const std::size_t before = known_ != nullptr ? place_in(known_->looked_up) : 0;
     const bool again = known_ != nullptr && before < known_->read.size() && known_->read[before].dtype() == stored;
     const Tensor read = again ? known_->read[before] : node.tensor.detach().to(stored);
@@ -280,7 +296,8 @@ class Lowering {
   void finish() {
     kernels::ScoreProgram& program = result_.program;
     const int last = count() - 1;
-    if (in_place_ && rate(last) != ScoreRate::pair) result_.steps.push_back({.op = ScoreStepOp::copy, .to = {ScoreRate::pair, 0}, .from = {place(last)}});
+    if (in_place_ && rate(last) != ScoreRate::pair)
+      result_.steps.push_back({.op = ScoreStepOp::copy, .to = {ScoreRate::pair, 0}, .from = {place(last)}});
     program.begin[kernels::score_rates] = static_cast<int>(result_.steps.size());
     program.steps = result_.steps.data();
     program.constants = result_.constants.data();
@@ -300,16 +317,20 @@ class Lowering {
   std::vector<unsigned> depends_;
   std::vector<int> results_;  // places in `values_`
   const LoweredProgram* known_ = nullptr;
-  bool by_distance_ = false, in_place_ = true, fits_f32_ = true;  // in place: the only result takes the place of the score
+  // in place: the only result takes the place of the score
+  bool by_distance_ = false, in_place_ = true, fits_f32_ = true;
   LoweredProgram result_;
 };
 
 }  // namespace
 
-LoweredScore lower_score(const ScoreExpression& expression, const ScoreShape& shape, const Lengths& lowered, Dtype computed) {
+LoweredScore lower_score(const ScoreExpression& expression, const ScoreShape& shape, const Lengths& lowered,
+                         Dtype computed) {
   if (expression.empty() || shape.sizes().product() == 0) return {};
   if (expression.node()->kind == Node::Kind::condition)
-    throw ValueError(fmt::format("{}: score_mod \"{}\" is a condition; it must be a number (where(condition, s, -inf) hides)", shape.function, short_text(expression)));
+    throw ValueError(
+        fmt::format("{}: score_mod \"{}\" is a condition; it must be a number (where(condition, s, -inf) hides)",
+                    shape.function, short_text(expression)));
   Lowering lowering(expression, shape, computed, lowered);
   const bool has_distance = lowering.has_distance();
   LoweredScore result{.any_rows = lowering.run(false), .one_head = {}};
@@ -317,14 +338,17 @@ LoweredScore lower_score(const ScoreExpression& expression, const ScoreShape& sh
   return result;
 }
 
-LoweredScoreGradient lower_score_gradient(const ScoreExpression& expression, const LoweredProgram& forward, const std::vector<Tensor>& gradients,
-                                          const ScoreShape& shape, const Lengths& lowered, Dtype computed) {
+LoweredScoreGradient lower_score_gradient(const ScoreExpression& expression, const LoweredProgram& forward,
+                                          const std::vector<Tensor>& gradients, const ScoreShape& shape,
+                                          const Lengths& lowered, Dtype computed) {
   const auto gradient_of = [&](const Tensor& x) {
     for (std::size_t n = 0; n < gradients.size(); ++n)
       if (forward.values[n].impl() == x.impl()) return gradients[n];
     return Tensor();
   };
-  const auto is = [](const ScoreExpression& x, double value) { return x.node()->op == Op::number && x.node()->number == value; };
+  const auto is = [](const ScoreExpression& x, double value) {
+    return x.node()->op == Op::number && x.node()->number == value;
+  };
   // the derivative by the score, then of each lookup its derivative and its index
   std::vector<ScoreExpression> wanted{derivative(expression, ScoreExpression::score())}, lookups;
   for (const ScoreExpression& lookup : expression.lookups()) {
@@ -344,7 +368,11 @@ LoweredScoreGradient lower_score_gradient(const ScoreExpression& expression, con
   std::size_t next = 1;
   for (const ScoreExpression& lookup : lookups) {
     const Tensor gradient = gradient_of(lookup.tensor());
-    kernels::ScoreSlope slope{.slope = lowering.result(next), .one = is(wanted[next], 1), .rank = gradient.dim(), .elements = gradient.numel(), .gradient = gradient.data()};
+    kernels::ScoreSlope slope{.slope = lowering.result(next),
+                              .one = is(wanted[next], 1),
+                              .rank = gradient.dim(),
+                              .elements = gradient.numel(),
+                              .gradient = gradient.data()};
     ++next;
     slope.line = lowering.line_of(next, next + static_cast<std::size_t>(slope.rank));
     for (int d = 0; d < slope.rank; ++d, ++next) {
@@ -360,17 +388,22 @@ LoweredScoreGradient lower_score_gradient(const ScoreExpression& expression, con
     else all_elements = all_elements && slope.line == ScoreLine::element;
     result.slopes.push_back(slope);
   }
-  const bool shifted = lowered.query_lengths.defined() || lowered.key_lengths.defined() || lowered.key_start.defined() || lowered.query_start.defined();
-  if (to.elements != kernels::ElementTurn::none && (!all_elements || shifted)) to.elements = kernels::ElementTurn::after_all;
+  const bool shifted = lowered.query_lengths.defined() || lowered.key_lengths.defined() ||
+                       lowered.key_start.defined() || lowered.query_start.defined();
+  if (to.elements != kernels::ElementTurn::none && (!all_elements || shifted))
+    to.elements = kernels::ElementTurn::after_all;
   to.lookups = result.slopes.data();
   to.lookup_count = static_cast<int>(result.slopes.size());
   return result;
 }
 
 Tensor ScoreExpression::apply(const Tensor& scores, const Lengths& lengths) const {
-  if (!scores.defined() || scores.dim() != 4) throw ShapeError(fmt::format("ScoreExpression::apply: scores have shape {}; they must be [B, H, Tq, Tk]", scores.defined() ? attn::to_string(scores.sizes()) : "none"));
+  if (!scores.defined() || scores.dim() != 4)
+    throw ShapeError(fmt::format("ScoreExpression::apply: scores have shape {}; they must be [B, H, Tq, Tk]",
+                                 scores.defined() ? attn::to_string(scores.sizes()) : "none"));
   if (scores.dtype() != Dtype::f32 && scores.dtype() != Dtype::f64)
-    throw DtypeError(fmt::format("ScoreExpression::apply: scores are {}; they must be f32 or f64", name_of(scores.dtype())));
+    throw DtypeError(
+        fmt::format("ScoreExpression::apply: scores are {}; they must be f32 or f64", name_of(scores.dtype())));
   const ScoreShape shape{"ScoreExpression::apply", scores.size(0), scores.size(1), scores.size(2), scores.size(3)};
   const Lengths lowered = lower_lengths(lengths, shape);
   const LoweredScore score = lower_score(*this, shape, lowered, scores.dtype());
@@ -383,7 +416,8 @@ Tensor ScoreExpression::apply(const Tensor& scores, const Lengths& lengths) cons
   problem.score_mod = score.any_rows.program;
   for (int d = 0; d < 3; ++d) problem.weights_stride[d] = result.stride(d);
   for (std::int64_t b = 0; b < shape.batch; ++b)
-    for (std::int64_t h = 0; h < shape.heads; ++h) kernels::attention_reference().score_mod(problem, b, h, 0, shape.q_rows);
+    for (std::int64_t h = 0; h < shape.heads; ++h)
+      kernels::attention_reference().score_mod(problem, b, h, 0, shape.q_rows);
   return result;
 }
 

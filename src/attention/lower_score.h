@@ -1,4 +1,5 @@
-// src/attention/lower_score.h: the caller's function of a score, checked against the scores and turned into what kernels read.
+// src/attention/lower_score.h: the caller's function of a score, checked against the scores and turned into what
+// kernels read.
 #pragma once
 #include <attn/score.h>
 
@@ -13,14 +14,15 @@ struct LoweredProgram {
   std::vector<double> constants;
   std::vector<kernels::ScoreLookup> lookups;
   std::vector<Tensor> looked_up;  // the tensors as they were given, one a lookup
-  std::vector<Tensor> read;    // what the lookups read: f32 or f64
-  std::vector<Tensor> values;  // the floating tensors as they were given: what gets a gradient
+  std::vector<Tensor> read;       // what the lookups read: f32 or f64
+  std::vector<Tensor> values;     // the floating tensors as they were given: what gets a gradient
 };
 struct LoweredScore {
   LoweredProgram any_rows, one_head;
 };
 /// `computed`: f32 or f64. Where there are no scores, nothing.
-LoweredScore lower_score(const ScoreExpression& expression, const ScoreShape& shape, const Lengths& lowered, Dtype computed);
+LoweredScore lower_score(const ScoreExpression& expression, const ScoreShape& shape, const Lengths& lowered,
+                         Dtype computed);
 
 /// The expression's derivatives for the backward pass; they point into the rest and into the gradients.
 struct LoweredScoreGradient {
@@ -28,10 +30,11 @@ struct LoweredScoreGradient {
   LoweredProgram program;
   std::vector<kernels::ScoreSlope> slopes;
 };
-/// `forward`: the same expression, whose tensors are read again; `gradients`: of each of its `values`, contiguous and of the compute type, to be
-/// added to, or undefined where none is wanted.
-LoweredScoreGradient lower_score_gradient(const ScoreExpression& expression, const LoweredProgram& forward, const std::vector<Tensor>& gradients,
-                                          const ScoreShape& shape, const Lengths& lowered, Dtype computed);
+/// `forward`: the same expression, whose tensors are read again; `gradients`: of each of its `values`, contiguous and
+/// of the compute type, to be added to, or undefined where none is wanted.
+LoweredScoreGradient lower_score_gradient(const ScoreExpression& expression, const LoweredProgram& forward,
+                                          const std::vector<Tensor>& gradients, const ScoreShape& shape,
+                                          const Lengths& lowered, Dtype computed);
 
 /// The caller's callable behind a pointer, and the first exception it threw; moving keeps the pointer good.
 class CallbackGate {

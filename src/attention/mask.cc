@@ -20,16 +20,19 @@ Mask make(Expression expression) {
   if (const Expression::Part &a = expression.a, &b = expression.b; a)
     expression.waiting = !b ? a->waiting : a->waiting == b->waiting ? a->waiting + 1 : std::max(a->waiting, b->waiting);
   if (expression.parts > most_parts)
-    throw ValueError("Mask: the expression has more than " + std::to_string(most_parts) + " parts; join many masks as one tensor");
+    throw ValueError("Mask: the expression has more than " + std::to_string(most_parts) +
+                     " parts; join many masks as one tensor");
   if (expression.depth > most_levels)
-    throw ValueError("Mask: the expression is more than " + std::to_string(most_levels) + " levels deep; join many masks in pairs, or as one tensor");
+    throw ValueError("Mask: the expression is more than " + std::to_string(most_levels) +
+                     " levels deep; join many masks in pairs, or as one tensor");
   return Mask(std::make_shared<const Expression>(std::move(expression)));
 }
 
 /// i64, contiguous: ids, lengths.
 Tensor integers(const std::string& function, const Tensor& x) {
   if (!x.defined()) throw ValueError(function + ": the tensor is undefined");
-  if (!is_integral(x.dtype())) throw DtypeError(function + ": the tensor is " + std::string(name_of(x.dtype())) + "; it must be i64 or i32");
+  if (!is_integral(x.dtype()))
+    throw DtypeError(function + ": the tensor is " + std::string(name_of(x.dtype())) + "; it must be i64 or i32");
   return x.detach().to(Dtype::i64).contiguous();
 }
 
@@ -37,15 +40,19 @@ Tensor integers(const std::string& function, const Tensor& x) {
 Tensor booleans(const std::string& function, const Tensor& x) {
   if (!x.defined()) throw ValueError(function + ": the tensor is undefined");
   if (is_floating(x.dtype()))
-    throw DtypeError(function + ": the tensor is " + std::string(name_of(x.dtype())) + "; it must be bool (a float mask is added: Bias::dense)");
-  if (x.dim() > 4) throw ShapeError(function + ": the tensor has shape " + to_string(x.sizes()) + "; at most [B, H, Tq, Tk] is possible");
+    throw DtypeError(function + ": the tensor is " + std::string(name_of(x.dtype())) +
+                     "; it must be bool (a float mask is added: Bias::dense)");
+  if (x.dim() > 4)
+    throw ShapeError(function + ": the tensor has shape " + to_string(x.sizes()) +
+                     "; at most [B, H, Tq, Tk] is possible");
   return x.detach().to(Dtype::boolean);
 }
 
 /// bool alone: a mask whose 1 means "takes part" would hide what it means to show.
 Tensor hiding(const std::string& function, const char* meaning, const Tensor& x) {
   if (x.defined() && is_integral(x.dtype()))
-    throw DtypeError(function + ": the tensor is " + std::string(name_of(x.dtype())) + "; it must be bool, True = " + meaning +
+    throw DtypeError(function + ": the tensor is " + std::string(name_of(x.dtype())) +
+                     "; it must be bool, True = " + meaning +
                      "; where 1 is a token write Mask::attend(x), with [B, Tk] as [B, 1, 1, Tk], or key_lengths");
   return booleans(function, x);
 }
@@ -98,16 +105,22 @@ Mask Mask::documents(const Tensor& ids) { return documents(ids, ids); }
 Mask Mask::documents(const Tensor& query_ids, const Tensor& key_ids) {
   for (const Tensor& ids : {query_ids, key_ids})
     if (ids.defined() && ids.dim() != 1 && ids.dim() != 2)
-      throw ShapeError("Mask::documents: ids have shape " + attn::to_string(ids.sizes()) + "; they must be [T] or [B, T]");
-  return make({.kind = Kind::documents, .first = integers("Mask::documents", query_ids), .second = integers("Mask::documents", key_ids)});
+      throw ShapeError("Mask::documents: ids have shape " + attn::to_string(ids.sizes()) +
+                       "; they must be [T] or [B, T]");
+  return make({.kind = Kind::documents,
+               .first = integers("Mask::documents", query_ids),
+               .second = integers("Mask::documents", key_ids)});
 }
 
 Mask Mask::attend(const Tensor& allowed) { return of_tensor("attend", booleans("Mask::attend", allowed), true); }
-Mask Mask::block(const Tensor& blocked) { return of_tensor("block", hiding("Mask::block", "shut out", blocked), false); }
+Mask Mask::block(const Tensor& blocked) {
+  return of_tensor("block", hiding("Mask::block", "shut out", blocked), false);
+}
 
 Mask Mask::key_padding(const Tensor& padding) {
   const Tensor mask = hiding("Mask::key_padding", "padding", padding);
-  if (mask.dim() != 2) throw ShapeError("Mask::key_padding: padding has shape " + attn::to_string(mask.sizes()) + "; it must be [B, Tk]");
+  if (mask.dim() != 2)
+    throw ShapeError("Mask::key_padding: padding has shape " + attn::to_string(mask.sizes()) + "; it must be [B, Tk]");
   return of_tensor("key_padding", mask.unsqueeze(1).unsqueeze(1), false);
 }
 

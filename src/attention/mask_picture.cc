@@ -20,7 +20,9 @@ class Viewed {
     describe_scores(shape, lengths_, problem_);
     describe_mask(lowered_, problem_);
   }
-  bool sees(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) const { return kernels::sees(problem_, b, h, i, j); }
+  bool sees(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) const {
+    return kernels::sees(problem_, b, h, i, j);
+  }
   bool sees_nothing(std::int64_t b, std::int64_t h, std::int64_t i) const {
     for (std::int64_t j = 0; j < problem_.k_rows; ++j)
       if (sees(b, h, i, j)) return false;
@@ -74,12 +76,14 @@ std::vector<std::int64_t> shown_of(std::int64_t size) {
 }
 
 std::string rows_text(std::int64_t first, std::int64_t last) {
-  return first == last ? fmt::format("row {} sees no key", first) : fmt::format("rows {} to {} see no key", first, last);
+  return first == last ? fmt::format("row {} sees no key", first)
+                       : fmt::format("rows {} to {} see no key", first, last);
 }
 
 }  // namespace
 
-std::string Mask::print(std::int64_t q_rows, std::int64_t k_rows, const Lengths& lengths, std::int64_t batch, std::int64_t head) const {
+std::string Mask::print(std::int64_t q_rows, std::int64_t k_rows, const Lengths& lengths, std::int64_t batch,
+                        std::int64_t head) const {
   check_sizes("Mask::print", {q_rows, k_rows, batch, head});
   std::int64_t batches = batch + 1, heads = head + 1;  // at least; more where tensors have more
   for (const Tensor& length : {lengths.query_lengths, lengths.key_lengths, lengths.key_start, lengths.query_start})
@@ -98,7 +102,8 @@ std::string Mask::print(std::int64_t q_rows, std::int64_t k_rows, const Lengths&
   return picture;
 }
 
-Tensor Mask::dense(std::int64_t batch, std::int64_t heads, std::int64_t q_rows, std::int64_t k_rows, const Lengths& lengths) const {
+Tensor Mask::dense(std::int64_t batch, std::int64_t heads, std::int64_t q_rows, std::int64_t k_rows,
+                   const Lengths& lengths) const {
   check_sizes("Mask::dense", {batch, heads, q_rows, k_rows});
   const Viewed view(*this, {"Mask::dense", batch, heads, q_rows, k_rows}, lengths);
   Tensor result = empty({batch, heads, q_rows, k_rows}, Dtype::boolean);
@@ -110,7 +115,8 @@ Tensor Mask::dense(std::int64_t batch, std::int64_t heads, std::int64_t q_rows, 
   return result;
 }
 
-std::vector<std::string> Mask::check(std::int64_t batch, std::int64_t heads, std::int64_t q_rows, std::int64_t k_rows, const Lengths& lengths) const {
+std::vector<std::string> Mask::check(std::int64_t batch, std::int64_t heads, std::int64_t q_rows, std::int64_t k_rows,
+                                     const Lengths& lengths) const {
   check_sizes("Mask::check", {batch, heads, q_rows, k_rows});
   const Viewed view(*this, {"Mask::check", batch, heads, q_rows, k_rows}, lengths);
   // groups of neighbouring blind rows of one head; a group that all heads of a batch item share is told once
@@ -134,7 +140,9 @@ std::vector<std::string> Mask::check(std::int64_t batch, std::int64_t heads, std
     }
     for (std::size_t h = 0; h < of_heads.size(); ++h)
       for (const std::string& rows : of_heads[h])
-        if (h == 0 || !shared) lines.push_back(shared ? fmt::format("batch {}, {}", b, rows) : fmt::format("batch {}, head {}, {}", b, h, rows));
+        if (h == 0 || !shared)
+          lines.push_back(shared ? fmt::format("batch {}, {}", b, rows)
+                                 : fmt::format("batch {}, head {}, {}", b, h, rows));
   }
   return lines;
 }

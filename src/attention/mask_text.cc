@@ -20,7 +20,8 @@ std::string leaf_text(const Expression& e) {
   switch (e.kind) {
     case Kind::causal: return align.empty() ? "causal" : fmt::format("causal({})", align);
     case Kind::window: return fmt::format("window({}, {}{}{})", e.left, e.right, align.empty() ? "" : ", ", align);
-    case Kind::prefix: return e.first.defined() ? fmt::format("prefix({})", shape_of(e.first)) : fmt::format("prefix({})", e.n);
+    case Kind::prefix:
+      return e.first.defined() ? fmt::format("prefix({})", shape_of(e.first)) : fmt::format("prefix({})", e.n);
     case Kind::documents: return fmt::format("documents({})", shape_of(e.first));
     case Kind::dense: return fmt::format("{}({})", e.name, shape_of(e.first));
     default: return "none";
@@ -30,9 +31,9 @@ std::string leaf_text(const Expression& e) {
 /// By a list of what is still to be written in place of recursion: a tree may be deep.
 std::string text_of(const Expression& whole) {
   struct Piece {
-    const Expression* e;   // null: the sign
+    const Expression* e;  // null: the sign
     const char* sign;
-    int strength;          // of what stands around: | 1, & 2, ~ 3
+    int strength;  // of what stands around: | 1, & 2, ~ 3
   };
   std::vector<Piece> next{{&whole, "", 0}};
   std::string text;
@@ -58,7 +59,8 @@ std::string text_of(const Expression& whole) {
 constexpr int most_terms = 1000;
 constexpr int most_levels = 100;  // of parentheses, so that no text can exhaust a stack, a thread's of 256 KiB included
 
-/// either := both ('|' both)*   both := term ('&' term)*   term := '~' term | '(' either ')' | name [ '(' arguments ')' ]
+/// either := both ('|' both)*   both := term ('&' term)*   term := '~' term | '(' either ')' | name [ '(' arguments ')'
+/// ]
 class Parser : TextCursor {
  public:
   explicit Parser(const std::string& text) : TextCursor("Mask::parse", text) {}

@@ -6,7 +6,9 @@
 
 namespace attn {
 
-inline const char* name_of(Align align) { return align == Align::top_left ? "top_left" : align == Align::bottom_right ? "bottom_right" : ""; }
+inline const char* name_of(Align align) {
+  return align == Align::top_left ? "top_left" : align == Align::bottom_right ? "bottom_right" : "";
+}
 
 inline std::string shape_of(const Tensor& x) { return std::string(name_of(x.dtype())) + " " + to_string(x.sizes()); }
 

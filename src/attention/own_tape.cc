@@ -21,11 +21,14 @@ constexpr const char* function = "attention_backward";
 
 void check_shape(const Tensor& x, const Dims& sizes, const char* name) {
   if (!x.defined()) throw ValueError(fmt::format("{}: {} is undefined; it is needed", function, name));
-  if (!(x.sizes() == sizes)) throw ShapeError(fmt::format("{}: {} has shape {}; it must be {}", function, name, to_string(x.sizes()), to_string(sizes)));
+  if (!(x.sizes() == sizes))
+    throw ShapeError(
+        fmt::format("{}: {} has shape {}; it must be {}", function, name, to_string(x.sizes()), to_string(sizes)));
 }
 
 void check_dtype(const Tensor& x, Dtype dtype, const char* name) {
-  if (x.dtype() != dtype) throw DtypeError(fmt::format("{}: {} is {}; it must be {}", function, name, name_of(x.dtype()), name_of(dtype)));
+  if (x.dtype() != dtype)
+    throw DtypeError(fmt::format("{}: {} is {}; it must be {}", function, name, name_of(x.dtype()), name_of(dtype)));
 }
 
 /// Memory for a gradient: kernels write it row by row.
@@ -34,17 +37,23 @@ void check_memory(const Call& call, const Tensor& memory, const Tensor& x, const
   check_shape(memory, x.sizes(), name);
   check_dtype(memory, call.compute_dtype(), name);
   if (memory.size(-1) > 1 && memory.stride(-1) != 1)
-    throw ValueError(fmt::format("{}: {} has strides {}; its last dim must be contiguous", function, name, to_string(memory.strides())));
+    throw ValueError(fmt::format("{}: {} has strides {}; its last dim must be contiguous", function, name,
+                                 to_string(memory.strides())));
 }
 
 /// Where kernels write a gradient: `given`, or memory aside where that is also read. `written`: what others have.
-Tensor place_for(const Call& call, const Tensor& given, const std::vector<Tensor>& read, const std::vector<Tensor>& written, const char* name) {
+Tensor place_for(const Call& call, const Tensor& given, const std::vector<Tensor>& read,
+                 const std::vector<Tensor>& written, const char* name) {
   if (!given.defined()) return {};
   check_in_place(function, given);
   for (const Tensor& x : written)
-    if (x.defined() && (x.data() == given.data() ? given.numel() > 0 : x.is_contiguous() && given.is_contiguous() && overlaps(x, given)))
-      throw ValueError(fmt::format("{}: {} lies in the memory of another gradient; each needs its own", function, name));
-  const bool aside = call.reads_from(given) || std::any_of(read.begin(), read.end(), [&](const Tensor& x) { return x.defined() && share_memory(given, x); });
+    if (x.defined() && (x.data() == given.data() ? given.numel() > 0
+                                                 : x.is_contiguous() && given.is_contiguous() && overlaps(x, given)))
+      throw ValueError(
+          fmt::format("{}: {} lies in the memory of another gradient; each needs its own", function, name));
+  const bool aside = call.reads_from(given) || std::any_of(read.begin(), read.end(), [&](const Tensor& x) {
+                       return x.defined() && share_memory(given, x);
+                     });
   return aside ? empty(given.sizes(), given.dtype()) : given;
 }
 
@@ -61,7 +70,8 @@ SavedAttention checked_saved(const Call& call, const AttentionSaved& saved) {
   const kernels::AttentionProblem& p = call.problem;
   SavedAttention rows;
   check_shape(saved.output, call.shown_rows(p.value_dim), "saved.output");
-  if (!saved.exact || saved.output.dtype() != call.compute_dtype()) check_dtype(saved.output, call.dtype(), "saved.output");
+  if (!saved.exact || saved.output.dtype() != call.compute_dtype())
+    check_dtype(saved.output, call.dtype(), "saved.output");
   rows.output = call.with_heads(saved.output.detach());
   if (p.value_dim > 1 && rows.output.stride(-1) != 1) rows.output = rows.output.contiguous();
   const auto two_numbers = [&](const Tensor& x, const char* name) {
@@ -71,30 +81,36 @@ SavedAttention checked_saved(const Call& call, const AttentionSaved& saved) {
   };
   rows.max = two_numbers(saved.max, "saved.max");
   rows.sum = two_numbers(saved.sum, "saved.sum");
-  if (saved.exact && call.weights == Weights::largest) check_shape(saved.weight_keys, collected_sizes(call, call.weights), "saved.weight_keys");
+  if (saved.exact && call.weights == Weights::largest)
+    check_shape(saved.weight_keys, collected_sizes(call, call.weights), "saved.weight_keys");
   rows.weight_keys = saved.weight_keys;
   return rows;
 }
 
-AttentionResult attention_forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options, AttentionSaved& saved) {
+AttentionResult attention_forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options,
+                                  AttentionSaved& saved) {
   const NoGrad no_grad;
-  for (const auto& [given, name] : {std::pair{&saved.max, "max"}, {&saved.sum, "sum"}})  // what the call itself reads may be copies of these
+  // what the call itself reads may be copies of these
+  for (const auto& [given, name] : {std::pair{&saved.max, "max"}, {&saved.sum, "sum"}})
     for (const Tensor* x : {&q, &k, &v, &options.out})
       if (given->defined() && x->defined() && share_memory(*given, *x))
-        throw ValueError(fmt::format("attention_forward: {} shares memory with an operand or another result; it needs memory of its own", name));
+        throw ValueError(fmt::format(
+            "attention_forward: {} shares memory with an operand or another result; it needs memory of its own", name));
   AttentionResult result = attention_call(q, k, v, options, {.saved = &saved});
   if (!saved.exact) saved.output = result.output.detach();
   saved.dropout_seed = result.dropout_seed;
   return result;
 }
 
-AttentionResult attention_recorded(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options, const AttentionSaved& saved) {
+AttentionResult attention_recorded(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options,
+                                   const AttentionSaved& saved) {
   AttentionOptions forward = options;
   forward.out = {};
   return attention_call(q, k, v, forward, {.resumed = &saved});
 }
 
-AttentionGradients attention_backward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options, const AttentionSaved& saved,
+AttentionGradients attention_backward(const Tensor& q, const Tensor& k, const Tensor& v,
+                                      const AttentionOptions& options, const AttentionSaved& saved,
                                       const AttentionBackwardOptions& wanted) {
   const runtime::DefaultFloatingPoint floating_point;
   const NoGrad no_grad;
@@ -106,8 +122,12 @@ AttentionGradients attention_backward(const Tensor& q, const Tensor& k, const Te
   const kernels::AttentionProblem& p = call.problem;
   const bool dot = options.score.kind == Score::Kind::scaled_dot || options.score.kind == Score::Kind::dot;
   if (!dot || p.score_callback.call != nullptr)
-    throw ValueError(fmt::format("{}: the score is general, additive or a score_callback; it must be the (scaled) dot product, or a score_mod of it", function));
-  if (options.dropout_p > 0) describe_dropout(options.dropout_p, saved.dropout_seed, call.dtype() == Dtype::f64, call.problem);
+    throw ValueError(
+        fmt::format("{}: the score is general, additive or a score_callback; it must be the (scaled) dot product, or a "
+                    "score_mod of it",
+                    function));
+  if (options.dropout_p > 0)
+    describe_dropout(options.dropout_p, saved.dropout_seed, call.dtype() == Dtype::f64, call.problem);
   const SavedAttention rows = checked_saved(call, saved);
   check_shape(wanted.grad_output, call.shown_rows(p.value_dim), "grad_output");
   check_memory(call, wanted.grad_q, call.q, "grad_q");
@@ -125,16 +145,19 @@ AttentionGradients attention_backward(const Tensor& q, const Tensor& k, const Te
   const std::vector<Tensor> read{wanted.grad_output, wanted.grad_logsumexp, saved.output, saved.max, saved.sum};
   flows.dq = place_for(call, wanted.grad_q, read, {}, "grad_q");
   if (wanted.k) flows.dk = place_for(call, wanted.grad_k, read, {wanted.grad_q}, "grad_k");
-  if (wanted.v) flows.dv = place_for(call, wanted.grad_v, read, {wanted.grad_q, wanted.k ? wanted.grad_k : Tensor()}, "grad_v");
+  if (wanted.v)
+    flows.dv = place_for(call, wanted.grad_v, read, {wanted.grad_q, wanted.k ? wanted.grad_k : Tensor()}, "grad_v");
   if (call.score_mod) flows.looked_up.assign(call.score_mod->any_rows.values.size(), wanted.score_mod);
   FusedGradients fused = attention_backward(call, rows, flows);
   AttentionGradients gradients = std::move(fused);  // without those that need a tape
   settle(wanted.grad_q, flows.dq, gradients.q);
   settle(wanted.grad_k, flows.dk, gradients.k);
   settle(wanted.grad_v, flows.dv, gradients.v);
-  for (std::size_t n = 0; n < fused.looked_up.size(); ++n) gradients.score_mod.emplace_back(call.score_mod->any_rows.values[n], fused.looked_up[n]);
+  for (std::size_t n = 0; n < fused.looked_up.size(); ++n)
+    gradients.score_mod.emplace_back(call.score_mod->any_rows.values[n], fused.looked_up[n]);
   for (std::size_t n = 0; half && n < gradients.bias.size(); ++n)
-    if (Tensor& values = gradients.bias[n]; values.defined()) values = add(values.to(options.bias.terms()[n].values.dtype()), 0);
+    if (Tensor& values = gradients.bias[n]; values.defined())
+      values = add(values.to(options.bias.terms()[n].values.dtype()), 0);
   return gradients;
 }
 

@@ -26,7 +26,8 @@ std::unordered_map<std::int64_t, Run> runs_of_keys(const std::int64_t* ids, std:
 
 /// Whether a row that sees the keys of `next` can go with the part before it.
 bool same_keys(const Part& part, const Part& next) {
-  return part.batch == next.batch && part.keys_begin == next.keys_begin && part.keys_end == next.keys_end && part.inside == next.inside;
+  return part.batch == next.batch && part.keys_begin == next.keys_begin && part.keys_end == next.keys_end &&
+         part.inside == next.inside;
 }
 
 }  // namespace
@@ -35,12 +36,14 @@ std::vector<Part> packed_parts(const PackedLengths& packed, const Tensor& query_
   std::vector<Part> parts;
   parts.reserve(packed.q.size());
   for (std::size_t s = 0; s + 1 < packed.q.size(); ++s) {
-    Part part{.rows_begin = packed.q[s], .rows_end = packed.q[s + 1], .keys_begin = packed.k[s], .keys_end = packed.k[s + 1]};
+    Part part{
+        .rows_begin = packed.q[s], .rows_end = packed.q[s + 1], .keys_begin = packed.k[s], .keys_end = packed.k[s + 1]};
     part.item = static_cast<std::int64_t>(s);
     const std::int64_t longer = (part.keys_end - part.keys_begin) - (part.rows_end - part.rows_begin);
     const std::int64_t starts[] = {0, longer};
     for (int bottom_right = 0; bottom_right < 2; ++bottom_right)
-      part.row_offset[bottom_right] = (query_start.defined() ? query_start.data<std::int64_t>()[s] : starts[bottom_right]) - part.rows_begin;
+      part.row_offset[bottom_right] =
+          (query_start.defined() ? query_start.data<std::int64_t>()[s] : starts[bottom_right]) - part.rows_begin;
     parts.push_back(part);
   }
   return parts;
@@ -52,7 +55,8 @@ std::vector<Part> document_parts(const kernels::MaskNode& ids, const kernels::At
     const std::int64_t begin = problem.keys_begin(b), end = problem.keys_end(b);
     const auto runs = runs_of_keys(ids.key_ids + b * ids.key_ids_stride, begin, end);
     for (std::int64_t i = 0; i < problem.q_rows; ++i) {
-      Part part{.batch = b, .rows_begin = i, .rows_end = i + 1, .keys_begin = begin, .keys_end = begin, .item = b};  // sees nothing
+      // sees nothing
+      Part part{.batch = b, .rows_begin = i, .rows_end = i + 1, .keys_begin = begin, .keys_end = begin, .item = b};
       const auto found = i < problem.rows_end(b) ? runs.find(ids.query_ids[b * ids.query_ids_stride + i]) : runs.end();
       if (found != runs.end()) {
         part.inside = found->second.whole;
@@ -61,10 +65,8 @@ std::vector<Part> document_parts(const kernels::MaskNode& ids, const kernels::At
       }
       part.first_position = part.keys_begin - begin;
       for (const bool bottom_right : {false, true}) part.row_offset[bottom_right] = problem.row_offset(b, bottom_right);
-      if (!parts.empty() && same_keys(parts.back(), part))
-        parts.back().rows_end = part.rows_end;
-      else
-        parts.push_back(part);
+      if (!parts.empty() && same_keys(parts.back(), part)) parts.back().rows_end = part.rows_end;
+      else parts.push_back(part);
     }
   }
   return parts;

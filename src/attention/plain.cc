@@ -32,10 +32,11 @@ kernels::Broadcast4 broadcast(const void* data, const Attention& call, const Sco
 Status check_lengths(const Attention& call) {
   constexpr std::int64_t far = std::int64_t{1} << 40;
   const auto inside = [&](const std::int64_t* lengths, std::int64_t least, std::int64_t most) {
-    return lengths == nullptr || std::all_of(lengths, lengths + call.batch, [&](std::int64_t n) { return n >= least && n <= most; });
+    return lengths == nullptr ||
+           std::all_of(lengths, lengths + call.batch, [&](std::int64_t n) { return n >= least && n <= most; });
   };
-  const bool fits = inside(call.query_lengths, 0, call.q_rows) && inside(call.key_lengths, 0, call.k_rows) && inside(call.key_start, 0, call.k_rows) &&
-                    inside(call.query_start, -far, far);
+  const bool fits = inside(call.query_lengths, 0, call.q_rows) && inside(call.key_lengths, 0, call.k_rows) &&
+                    inside(call.key_start, 0, call.k_rows) && inside(call.query_start, -far, far);
   return fits ? Status::ok : Status::bad_length;
 }
 
@@ -47,7 +48,10 @@ void describe_mask(const Attention& call, Described& to) {
   };
   if (call.causal) add({.op = kernels::MaskOp::causal, .bottom_right = call.bottom_right});
   if (call.window_left >= 0 || call.window_right >= 0)
-    add({.op = kernels::MaskOp::window, .left = std::min(call.window_left, kernels::farthest_key), .right = std::min(call.window_right, kernels::farthest_key), .bottom_right = call.bottom_right});
+    add({.op = kernels::MaskOp::window,
+         .left = std::min(call.window_left, kernels::farthest_key),
+         .right = std::min(call.window_right, kernels::farthest_key),
+         .bottom_right = call.bottom_right});
   if (call.mask) add({.op = kernels::MaskOp::dense, .dense = broadcast(call.mask, call, call.mask_strides)});
   to.problem.mask = {.nodes = to.nodes, .count = count};
 }
@@ -71,32 +75,43 @@ Status check_rows(const Attention& call, const Strides& s, std::int64_t heads, s
 
 ScoreStrides whole(const Attention& call, ScoreStrides s) {
   if (s.key != ScoreStrides::neighbours) return s;
-  if (s.batch == 0 && s.head == 0 && s.row == 0) s = {call.q_heads * call.q_rows * call.k_rows, call.q_rows * call.k_rows, call.k_rows};
+  if (s.batch == 0 && s.head == 0 && s.row == 0)
+    s = {call.q_heads * call.q_rows * call.k_rows, call.q_rows * call.k_rows, call.k_rows};
   s.key = 1;
   return s;
 }
 
 Status check(const Attention& call) {
-  const std::int64_t sizes[] = {call.batch, call.q_heads, call.k_heads, call.v_heads, call.q_rows, call.k_rows, call.dim, call.value_dim};
-  if (std::any_of(std::begin(sizes), std::end(sizes), [](std::int64_t size) { return size < 0; })) return Status::negative_size;
+  const std::int64_t sizes[] = {call.batch,  call.q_heads, call.k_heads, call.v_heads,
+                                call.q_rows, call.k_rows,  call.dim,     call.value_dim};
+  if (std::any_of(std::begin(sizes), std::end(sizes), [](std::int64_t size) { return size < 0; }))
+    return Status::negative_size;
   for (const std::int64_t groups : {call.k_heads, call.v_heads})
     if (groups == 0 ? call.q_heads != 0 : call.q_heads % groups != 0) return Status::heads_do_not_divide;
   const bool rows = call.batch > 0 && call.q_heads > 0 && call.q_rows > 0, keys = rows && call.k_rows > 0;
   if ((rows && call.value_dim > 0 && !call.output) || (rows && call.dim > 0 && !call.q)) return Status::null_pointer;
   if ((keys && call.dim > 0 && !call.k) || (keys && call.value_dim > 0 && !call.v)) return Status::null_pointer;
   if (call.batch > 0 && call.q_heads > 0) {  // with its pointer a size of 0 was forgotten
-    if ((call.dim == 0 && (call.q || call.k)) || (call.value_dim == 0 && (call.v || call.output))) return Status::size_left_out;
-    if ((call.q_rows == 0 && (call.q || call.output)) || (call.k_rows == 0 && (call.k || call.v))) return Status::size_left_out;
+    if ((call.dim == 0 && (call.q || call.k)) || (call.value_dim == 0 && (call.v || call.output)))
+      return Status::size_left_out;
+    if ((call.q_rows == 0 && (call.q || call.output)) || (call.k_rows == 0 && (call.k || call.v)))
+      return Status::size_left_out;
   }
-  for (const Status status : {check_rows(call, call.q_strides, call.q_heads, call.q_rows, call.dim), check_rows(call, call.k_strides, call.k_heads, call.k_rows, call.dim),
+  for (const Status status : {check_rows(call, call.q_strides, call.q_heads, call.q_rows, call.dim),
+                              check_rows(call, call.k_strides, call.k_heads, call.k_rows, call.dim),
                               check_rows(call, call.v_strides, call.v_heads, call.k_rows, call.value_dim),
                               check_rows(call, call.output_strides, call.q_heads, call.q_rows, call.value_dim)})
     if (status != Status::ok) return status;
   const bool by_position = call.causal || call.window_left >= 0 || call.window_right >= 0;
   if (call.top_left && call.bottom_right) return Status::alignment;
-  if (by_position && call.q_rows != call.k_rows && !call.top_left && !call.bottom_right && !call.query_start) return Status::alignment;
-  const auto in = [&](double x) { return call.element == Element::f64 ? x : static_cast<double>(static_cast<float>(x)); };
-  if (!(in(call.temperature) > 0) || std::isinf(in(call.temperature)) || !(in(call.softcap) >= 0) || std::isinf(in(call.softcap))) return Status::bad_value;
+  if (by_position && call.q_rows != call.k_rows && !call.top_left && !call.bottom_right && !call.query_start)
+    return Status::alignment;
+  const auto in = [&](double x) {
+    return call.element == Element::f64 ? x : static_cast<double>(static_cast<float>(x));
+  };
+  if (!(in(call.temperature) > 0) || std::isinf(in(call.temperature)) || !(in(call.softcap) >= 0) ||
+      std::isinf(in(call.softcap)))
+    return Status::bad_value;
   if (call.scale && !std::isfinite(in(*call.scale))) return Status::bad_value;
   if (call.window_left < -1 || call.window_right < -1) return Status::bad_value;
   if (call.element > Element::f16 || (call.bias && call.bias_element > Element::f16)) return Status::element;
@@ -122,7 +137,8 @@ void describe(const Attention& call, Described& to) {
   p.softcap = call.softcap;
   p.temperature = call.temperature;
   p.sinks = call.sinks;
-  p.query_lengths = call.query_lengths, p.key_lengths = call.key_lengths, p.key_start = call.key_start, p.query_start = call.query_start;
+  p.query_lengths = call.query_lengths, p.key_lengths = call.key_lengths, p.key_start = call.key_start,
+  p.query_start = call.query_start;
   describe_mask(call, to);
   if (call.bias) {
     to.bias = {.element = element_of(call.bias_element), .dense = broadcast(call.bias, call, call.bias_strides)};
@@ -146,7 +162,8 @@ void task(void* context, std::int64_t index) {
   const std::int64_t begin = index % work.strips * work.kernel.strip_rows, head = index / work.strips;
   const std::int64_t end = std::min(begin + work.kernel.strip_rows, work.problem.q_rows);
   char* scratch = work.slots.take(index);
-  work.kernel.rows(work.problem, {head / work.problem.q_heads, head % work.problem.q_heads, 1, begin, end - begin}, scratch);
+  work.kernel.rows(work.problem, {head / work.problem.q_heads, head % work.problem.q_heads, 1, begin, end - begin},
+                   scratch);
   work.slots.give_back(scratch);
 }
 
@@ -158,18 +175,30 @@ const char* text_of(Status status) noexcept {
     case Status::negative_size: return "plain::attention: a size is negative; sizes are at least 0";
     case Status::heads_do_not_divide: return "plain::attention: k_heads and v_heads must each divide q_heads";
     case Status::null_pointer: return "plain::attention: q, k, v or output is null; all four are needed";
-    case Status::bad_value: return "plain::attention: scale must be finite, temperature above 0, softcap at least 0, window_left and window_right at least -1";
-    case Status::bad_length: return "plain::attention: query_lengths must be from 0 to q_rows, key_lengths and key_start from 0 to k_rows, query_start within 2^40";
-    case Status::small_workspace: return "plain::attention: the workspace is too small for one thread; workspace_bytes says what is needed";
+    case Status::bad_value:
+      return "plain::attention: scale must be finite, temperature above 0, softcap at least 0, window_left and "
+             "window_right at least -1";
+    case Status::bad_length:
+      return "plain::attention: query_lengths must be from 0 to q_rows, key_lengths and key_start from 0 to k_rows, "
+             "query_start within 2^40";
+    case Status::small_workspace:
+      return "plain::attention: the workspace is too small for one thread; workspace_bytes says what is needed";
     case Status::element:
-      return "plain::attention: element must be f32, f64, bf16 or f16; of attention_backward f32, f64, or bf16 where the processor has its dot product";
+      return "plain::attention: element must be f32, f64, bf16 or f16; of attention_backward f32, f64, or bf16 where "
+             "the processor has its dot product";
     case Status::null_saved:
-      return "plain::attention_backward: max, sum, output, doutput and dq are needed, sinks for dsinks, bias for dbias; one is null";
+      return "plain::attention_backward: max, sum, output, doutput and dq are needed, sinks for dsinks, bias for "
+             "dbias; one is null";
     case Status::failed: return "plain::attention: the threads could not be used";
-    case Status::size_left_out: return "plain::attention: q_rows, k_rows, dim or value_dim is 0 though a pointer to what it counts is given";
-    case Status::stride_left_out: return "plain::attention: a stride of batch, head or row is 0 beside others; give each that counts more than one, or none";
+    case Status::size_left_out:
+      return "plain::attention: q_rows, k_rows, dim or value_dim is 0 though a pointer to what it counts is given";
+    case Status::stride_left_out:
+      return "plain::attention: a stride of batch, head or row is 0 beside others; give each that counts more than "
+             "one, or none";
     case Status::short_stride: return "plain::attention: a stride is below dim or value_dim, so that rows overlap";
-    case Status::alignment: return "plain::attention: causal and windows with q_rows other than k_rows need top_left, bottom_right or query_start; not top_left and bottom_right at once";
+    case Status::alignment:
+      return "plain::attention: causal and windows with q_rows other than k_rows need top_left, bottom_right or "
+             "query_start; not top_left and bottom_right at once";
   }
   return "plain::attention: unknown status";
 }
@@ -181,7 +210,8 @@ std::size_t workspace_bytes(const Attention& call, const Executor& executor) noe
     Plan plan;
     const AttentionKernel& kernel = plan_attention(described.problem, plan);
     const int threads = std::max(1, executor.run ? executor.threads : num_threads());
-    return runtime::alignment + static_cast<std::size_t>(threads) * Slots::slot_bytes(kernel.scratch_bytes(described.problem));
+    return runtime::alignment +
+           static_cast<std::size_t>(threads) * Slots::slot_bytes(kernel.scratch_bytes(described.problem));
   } catch (...) {  // the number of threads in the environment is wrong
     return 0;
   }
@@ -201,9 +231,7 @@ Status attention(const Attention& call, void* workspace, std::size_t bytes, cons
     const std::int64_t tasks = problem.batch * problem.q_heads * work.strips;
     executor.run ? executor.run(executor.context, tasks, task, &work) : runtime::parallel_for(tasks, task, &work);
     return Status::ok;
-  } catch (...) {
-    return Status::failed;
-  }
+  } catch (...) { return Status::failed; }
 }
 
 }  // namespace attn::plain

@@ -1,4 +1,5 @@
-// src/attention/plain_backward.cc: the plain entry of the backward pass: the caller's pointers, everything else from the workspace.
+// src/attention/plain_backward.cc: the plain entry of the backward pass: the caller's pointers, everything else from
+// the workspace.
 #include <attn/runtime.h>
 
 #include "attention/gradient_steps.h"
@@ -28,8 +29,11 @@ struct DescribedBackward {
 DescribedBackward::DescribedBackward(const AttentionBackward& call) {
   describe(call.forward, forward);
   g.problem = forward.problem;
-  const auto set = [](std::int64_t (&stride)[3], const Strides& s) { stride[0] = s.batch, stride[1] = s.head, stride[2] = s.row; };
-  set(g.dout_stride, or_contiguous(call.doutput_strides, call.forward.q_heads, call.forward.q_rows, call.forward.value_dim));
+  const auto set = [](std::int64_t(&stride)[3], const Strides& s) {
+    stride[0] = s.batch, stride[1] = s.head, stride[2] = s.row;
+  };
+  set(g.dout_stride,
+      or_contiguous(call.doutput_strides, call.forward.q_heads, call.forward.q_rows, call.forward.value_dim));
   set(g.dq_stride, or_contiguous(call.dq_strides, call.forward.q_heads, call.forward.q_rows, call.forward.dim));
   set(g.dk_stride, or_contiguous(call.dk_strides, call.forward.k_heads, call.forward.k_rows, call.forward.dim));
   set(g.dv_stride, or_contiguous(call.dv_strides, call.forward.v_heads, call.forward.k_rows, call.forward.value_dim));
@@ -45,13 +49,16 @@ Status check(const AttentionBackward& call) {
   const Attention& forward = call.forward;
   if (const Status status = check(forward); status != Status::ok) return status;
   if (forward.element == Element::f16) return Status::element;
-  for (const Status status : {check_rows(forward, call.doutput_strides, forward.q_heads, forward.q_rows, forward.value_dim),
-                              check_rows(forward, call.dq_strides, forward.q_heads, forward.q_rows, forward.dim),
-                              check_rows(forward, call.dk_strides, forward.k_heads, forward.k_rows, forward.dim),
-                              check_rows(forward, call.dv_strides, forward.v_heads, forward.k_rows, forward.value_dim)})
+  for (const Status status :
+       {check_rows(forward, call.doutput_strides, forward.q_heads, forward.q_rows, forward.value_dim),
+        check_rows(forward, call.dq_strides, forward.q_heads, forward.q_rows, forward.dim),
+        check_rows(forward, call.dk_strides, forward.k_heads, forward.k_rows, forward.dim),
+        check_rows(forward, call.dv_strides, forward.v_heads, forward.k_rows, forward.value_dim)})
     if (status != Status::ok) return status;
   const bool rows = forward.batch > 0 && forward.q_heads > 0 && forward.q_rows > 0;
-  if (rows && (!forward.max || !forward.sum || (forward.value_dim > 0 && !call.doutput) || (forward.dim > 0 && !call.dq))) return Status::null_saved;
+  if (rows &&
+      (!forward.max || !forward.sum || (forward.value_dim > 0 && !call.doutput) || (forward.dim > 0 && !call.dq)))
+    return Status::null_saved;
   if ((call.dsinks && !forward.sinks) || (call.dbias && !forward.bias)) return Status::null_saved;
   return Status::ok;
 }
@@ -66,7 +73,8 @@ struct OneItem {
   GradientSteps steps;
 
   OneItem(const AttentionGradient& g, const GradientPlan& plan)
-      : piece{.rows_end = g.problem.q_rows}, group{0, 1, 0, piece.blocks()}, steps(g, plan, {{&piece, 1}, {&group, 1}}, nullptr) {}
+      : piece{.rows_end = g.problem.q_rows}, group{0, 1, 0, piece.blocks()},
+        steps(g, plan, {{&piece, 1}, {&group, 1}}, nullptr) {}
   OneItem(const OneItem&) = delete;
   OneItem& operator=(const OneItem&) = delete;
 };
@@ -74,9 +82,12 @@ struct OneItem {
 /// What a call needs beside the slots of its threads, cut from the workspace one after another.
 class Tables {
  public:
-  Tables(const AttentionBackward& call, const GradientSteps& item, int threads, void* memory) : next_(static_cast<char*>(memory)) {
+  Tables(const AttentionBackward& call, const GradientSteps& item, int threads, void* memory)
+      : next_(static_cast<char*>(memory)) {
     const Attention& forward = call.forward;
-    const std::int64_t batch = std::max<std::int64_t>(forward.batch, 0), blocks = (std::max<std::int64_t>(forward.q_rows, 0) + kernels::query_block - 1) / kernels::query_block;
+    const std::int64_t batch = std::max<std::int64_t>(forward.batch, 0),
+                       blocks = (std::max<std::int64_t>(forward.q_rows, 0) + kernels::query_block - 1) /
+                                kernels::query_block;
     const std::int64_t heads = std::max<std::int64_t>(forward.q_heads, 0);
     pieces = take<GradientPiece>(batch);
     groups = take<GradientGroup>(batch);
@@ -149,13 +160,13 @@ std::size_t workspace_bytes(const AttentionBackward& call, const Executor& execu
     const OneItem item(described.g, plan);
     const int threads = most_threads(executor);
     const std::size_t slot = Slots::slot_bytes(item.steps.scratch_bytes());
-    return 2 * runtime::alignment + Tables(call, item.steps, threads, nullptr).bytes() + static_cast<std::size_t>(threads) * slot;
-  } catch (...) {
-    return 0;
-  }
+    return 2 * runtime::alignment + Tables(call, item.steps, threads, nullptr).bytes() +
+           static_cast<std::size_t>(threads) * slot;
+  } catch (...) { return 0; }
 }
 
-Status attention_backward(const AttentionBackward& call, void* workspace, std::size_t bytes, const Executor& executor) noexcept {
+Status attention_backward(const AttentionBackward& call, void* workspace, std::size_t bytes,
+                          const Executor& executor) noexcept {
   const runtime::DefaultFloatingPoint floating_point;
   try {
     if (const Status status = check(call); status != Status::ok) return status;
@@ -165,7 +176,9 @@ Status attention_backward(const AttentionBackward& call, void* workspace, std::s
     if (plan.kernel == nullptr) return Status::element;
     const OneItem item(g, plan);
     const int most = most_threads(executor);  // read once: another thread may change it meanwhile
-    const std::size_t needed = Tables(call, item.steps, most, nullptr).bytes(), skip = (runtime::alignment - reinterpret_cast<std::uintptr_t>(workspace) % runtime::alignment) % runtime::alignment;
+    const std::size_t needed = Tables(call, item.steps, most, nullptr).bytes(),
+                      skip = (runtime::alignment - reinterpret_cast<std::uintptr_t>(workspace) % runtime::alignment) %
+                             runtime::alignment;
     if (workspace == nullptr || bytes < needed + skip) return Status::small_workspace;
     const Tables tables(call, item.steps, most, static_cast<char*>(workspace) + skip);
     const auto batch = static_cast<std::size_t>(call.forward.batch);
@@ -177,26 +190,28 @@ Status attention_backward(const AttentionBackward& call, void* workspace, std::s
     const int threads = std::min(static_cast<int>(slots.count()), most);
     if (steps.is_wave(threads)) {
       GradientSteps::Wave wave{tables.progress, tables.undecided, tables.totals};
-      for_each_part(executor, slots, steps.steps(), [&](std::int64_t, char* scratch) { steps.wave_step(wave, scratch); });
-      for_each_part(executor, slots, steps.units(), [&](std::int64_t unit, char* scratch) { steps.decide(wave, unit, scratch); });
+      for_each_part(executor, slots, steps.steps(),
+                    [&](std::int64_t, char* scratch) { steps.wave_step(wave, scratch); });
+      for_each_part(executor, slots, steps.units(),
+                    [&](std::int64_t unit, char* scratch) { steps.decide(wave, unit, scratch); });
     } else if (steps.in_order(threads)) {
       GradientSteps::Wave wave{tables.progress, tables.undecided};
-      for_each_part(executor, slots, steps.units(), [&](std::int64_t, char* scratch) { steps.next_unit(wave, scratch); });
+      for_each_part(executor, slots, steps.units(),
+                    [&](std::int64_t, char* scratch) { steps.next_unit(wave, scratch); });
     } else if (threads == 1) {  // in one part: nothing else keeps units in order
       for_each_part(executor, slots, 1, [&](std::int64_t, char* scratch) {
         for (std::int64_t unit = 0; unit < steps.units(); ++unit) steps.unit(unit, scratch);
       });
     } else {
-      for_each_part(executor, slots, steps.units(), [&](std::int64_t unit, char* scratch) { steps.unit(unit, scratch); });
+      for_each_part(executor, slots, steps.units(),
+                    [&](std::int64_t unit, char* scratch) { steps.unit(unit, scratch); });
     }
     if (call.dsinks) {
       if (g.problem.element == kernels::Element::f64) sum_sinks(g, steps.blocks(), static_cast<double*>(call.dsinks));
       else sum_sinks(g, steps.blocks(), static_cast<float*>(call.dsinks));
     }
     return Status::ok;
-  } catch (...) {
-    return Status::failed;
-  }
+  } catch (...) { return Status::failed; }
 }
 
 }  // namespace attn::plain

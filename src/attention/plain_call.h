@@ -1,4 +1,5 @@
-// src/attention/plain_call.h: a plain call checked and described, and its workspace: what plain::attention and its backward pass share.
+// src/attention/plain_call.h: a plain call checked and described, and its workspace: what plain::attention and its
+// backward pass share.
 #pragma once
 #include <attn/plain.h>
 
@@ -12,7 +13,8 @@ namespace attn::plain {
 
 Status check(const Attention& call);
 /// Whether strides that are given are whole, and rows lie apart.
-Status check_rows(const Attention& call, const Strides& strides, std::int64_t heads, std::int64_t rows, std::int64_t width);
+Status check_rows(const Attention& call, const Strides& strides, std::int64_t heads, std::int64_t rows,
+                  std::int64_t width);
 /// The strides of a mask or bias: row-major where none is given.
 ScoreStrides whole(const Attention& call, ScoreStrides strides);
 Strides or_contiguous(const Strides& strides, std::int64_t heads, std::int64_t rows, std::int64_t columns);
@@ -47,11 +49,14 @@ class Slots {
     }
   }
   void give_back(char* scratch) const {
-    std::atomic_ref(*reinterpret_cast<std::uint32_t*>(scratch - runtime::alignment)).store(0, std::memory_order_release);
+    std::atomic_ref(*reinterpret_cast<std::uint32_t*>(scratch - runtime::alignment))
+        .store(0, std::memory_order_release);
   }
 
  private:
-  std::atomic_ref<std::uint32_t> flag(std::size_t slot) const { return std::atomic_ref(*reinterpret_cast<std::uint32_t*>(first_ + slot * slot_)); }
+  std::atomic_ref<std::uint32_t> flag(std::size_t slot) const {
+    return std::atomic_ref(*reinterpret_cast<std::uint32_t*>(first_ + slot * slot_));
+  }
 
   std::size_t slot_, count_ = 0;
   char* first_ = nullptr;

@@ -19,8 +19,8 @@ using kernels::BiasTerm;
 
 /// What of a pair is known before any score: of every batch item, head, row and key.
 struct Pairs {
-  Tensor visible;  // bool [B, Hq, Tq, Tk]
-  Tensor kept;     // dropout: 0 or 1 / (1 - p); undefined without
+  Tensor visible;              // bool [B, Hq, Tq, Tk]
+  Tensor kept;                 // dropout: 0 or 1 / (1 - p); undefined without
   std::vector<Tensor> places;  // of each bias term: ALiBi's distances, the relative table's rows, [B, 1, Tq, Tk]
 };
 
@@ -51,7 +51,8 @@ Pairs pairs_of(const Call& call, const DropoutStrips* dropout) {
   const Dims sizes{p.batch, p.q_heads, p.q_rows, p.k_rows};
   Pairs pairs{.visible = zeros(sizes, Dtype::boolean), .kept = {}, .places = {}};
   for (int n = 0; n < p.bias_count; ++n)
-    pairs.places.push_back(p.bias[n].op == BiasOp::dense ? Tensor() : zeros({p.batch, 1, p.q_rows, p.k_rows}, Dtype::i64));
+    pairs.places.push_back(p.bias[n].op == BiasOp::dense ? Tensor()
+                                                         : zeros({p.batch, 1, p.q_rows, p.k_rows}, Dtype::i64));
   if (call.parts.empty())
     for (std::int64_t b = 0; b < p.batch; ++b) fill(p, b, pairs);
   for (const kernels::Part& part : call.parts) {
@@ -61,12 +62,17 @@ Pairs pairs_of(const Call& call, const DropoutStrips* dropout) {
   const bool by_stream = dropout != nullptr && dropout->active();
   if (!by_stream && !p.drops()) return pairs;
   const Tensor kept = zeros(sizes, Dtype::boolean);
-  const auto rows_of = [&](std::int64_t head, std::int64_t row) { return static_cast<std::uint8_t*>(kept.data()) + (head * p.q_rows + row) * p.k_rows; };
-  for (std::int64_t head = 0; by_stream && head < p.batch * p.q_heads; ++head) dropout->draw_rows(head, 0, p.q_rows, rows_of(head, 0));
+  const auto rows_of = [&](std::int64_t head, std::int64_t row) {
+    return static_cast<std::uint8_t*>(kept.data()) + (head * p.q_rows + row) * p.k_rows;
+  };
+  for (std::int64_t head = 0; by_stream && head < p.batch * p.q_heads; ++head)
+    dropout->draw_rows(head, 0, p.q_rows, rows_of(head, 0));
   if (p.drops()) {
-    for_each_part(call, call.problem, [&](const AttentionProblem& problem, std::int64_t b, std::int64_t begin, std::int64_t end) {
-      for (std::int64_t h = 0; h < p.q_heads; ++h) draw_by_counter(problem, {b, h, 1, begin, end - begin}, rows_of(b * p.q_heads + h, begin));
-    });
+    for_each_part(call, call.problem,
+                  [&](const AttentionProblem& problem, std::int64_t b, std::int64_t begin, std::int64_t end) {
+                    for (std::int64_t h = 0; h < p.q_heads; ++h)
+                      draw_by_counter(problem, {b, h, 1, begin, end - begin}, rows_of(b * p.q_heads + h, begin));
+                  });
   }
   pairs.kept = kept.to(call.compute_dtype()) * (by_stream ? dropout->scale(call.dtype() == Dtype::f64) : p.keep_scale);
   return pairs;
@@ -88,7 +94,8 @@ Tensor needed_rows(const Tensor& x, const Tensor& visible) {
 Tensor bias_of(const Call& call, int n, const Tensor& values, const Pairs& pairs) {
   const BiasTerm& term = call.problem.bias[n];
   const Tensor& places = pairs.places[static_cast<std::size_t>(n)];
-  if (term.op == BiasOp::dense) return call.rank == 3 && values.dim() == 3 && !call.packed ? values.unsqueeze(1) : values;
+  if (term.op == BiasOp::dense)
+    return call.rank == 3 && values.dim() == 3 && !call.packed ? values.unsqueeze(1) : values;
   if (term.op == BiasOp::alibi) return values.reshape({-1, 1, 1}) * places.to(values.dtype());
   return values.index_select(0, places.squeeze(1)).permute({0, 3, 1, 2});
 }
@@ -99,25 +106,29 @@ Tensor scores_of(const AttentionProblem& p, const Tensor& q, const Tensor& k, co
   return matmul(q * p.scale, k.transpose(-1, -2));
 }
 
-/// The output [B, Hq, Tq, Dv], the weights and the logsumexp of the call, or its scores alone, in the compute type; `inputs` in the
-/// order of Call::inputs().
+/// The output [B, Hq, Tq, Dv], the weights and the logsumexp of the call, or its scores alone, in the compute type;
+/// `inputs` in the order of Call::inputs().
 std::vector<Tensor> attend(const Call& call, const DropoutStrips* dropout, const std::vector<Tensor>& inputs) {
   const AttentionProblem& p = call.problem;
   const bool additive = p.score == kernels::ScoreOp::additive;
   const Tensor q = widen(inputs[0]);
-  if (!call.v.defined()) return {scores_of(p, q, for_heads(widen(inputs[1]), p.q_heads), additive ? inputs[2] : Tensor())};
+  if (!call.v.defined())
+    return {scores_of(p, q, for_heads(widen(inputs[1]), p.q_heads), additive ? inputs[2] : Tensor())};
   const Pairs pairs = pairs_of(call, dropout);
   std::size_t next = 3;
-  const Tensor sinks = call.sinks.defined() ? inputs[next++].reshape({-1, 1, 1}) : Tensor(), w = additive ? inputs[next++] : Tensor();
+  const Tensor sinks = call.sinks.defined() ? inputs[next++].reshape({-1, 1, 1}) : Tensor(),
+               w = additive ? inputs[next++] : Tensor();
   std::vector<Tensor> biases;
-  Tensor away, shown = pairs.visible;  // pairs that a bias of -inf hides: no expression brings them back, or sees what they hold; the others
+  // pairs that a bias of -inf hides: no expression brings them back, or sees what they hold; the others
+  Tensor away, shown = pairs.visible;
   for (int n = 0; n < p.bias_count; ++n) {
     biases.push_back(bias_of(call, n, inputs[next++].to(q.dtype()), pairs));
     const Tensor hidden = eq(biases.back().detach(), -std::numeric_limits<double>::infinity());
     away = away.defined() ? logical_or(away, hidden) : hidden;
     shown = logical_and(shown, logical_not(hidden));
   }
-  const Tensor k = for_heads(needed_rows(widen(inputs[1]), shown), p.q_heads), v = for_heads(needed_rows(widen(inputs[2]), shown), p.q_heads);
+  const Tensor k = for_heads(needed_rows(widen(inputs[1]), shown), p.q_heads),
+               v = for_heads(needed_rows(widen(inputs[2]), shown), p.q_heads);
 
   // pass 1: scores
   Tensor s = scores_of(p, q, k, w);
@@ -134,7 +145,8 @@ std::vector<Tensor> attend(const Call& call, const DropoutStrips* dropout, const
   const double infinity = std::numeric_limits<double>::infinity();
   const Tensor seen = logical_and(pairs.visible, ne(s, -infinity)), hidden = logical_not(seen);
   s = masked_fill(s, hidden, -infinity);
-  Tensor m = p.k_rows > 0 ? max(s.detach(), -1, /*keepdim=*/true).first : full({p.batch, p.q_heads, p.q_rows, 1}, -infinity, s.dtype());
+  Tensor m = p.k_rows > 0 ? max(s.detach(), -1, /*keepdim=*/true).first
+                          : full({p.batch, p.q_heads, p.q_rows, 1}, -infinity, s.dtype());
   const Tensor nothing = eq(m, -infinity);
   if (sinks.defined()) m = maximum(m, sinks.detach());
   m = masked_fill(m, nothing, 0);
@@ -159,7 +171,10 @@ Tensor asked_for(const Weights& asked, const Tensor& weights, const Tensor& keys
       const Dims rows{keys.size(0), keys.size(1), keys.size(2), 1};
       const Tensor first = arange(rows[0] * rows[1] * rows[2]).reshape(rows) * weights.size(3);
       const Tensor there = ge(keys, 0);
-      return where(there, weights.reshape({-1}).index_select(0, (first + where(there, keys, 0)).reshape({-1})).reshape(keys.sizes()), 0);
+      return where(
+          there,
+          weights.reshape({-1}).index_select(0, (first + where(there, keys, 0)).reshape({-1})).reshape(keys.sizes()),
+          0);
     }
     default: return weights;
   }
@@ -192,12 +207,14 @@ Gradients plain_gradients(const Call& call, const FromForward& forward, const Ba
 
   Gradients gradients(at.inputs());
   std::vector<Tensor> found(wanted.size());
-  if (!outputs.empty()) found = grad(outputs, wanted, {.grad_outputs = grads, .create_graph = graph, .allow_unused = true});
+  if (!outputs.empty())
+    found = grad(outputs, wanted, {.grad_outputs = grads, .create_graph = graph, .allow_unused = true});
   std::size_t next = 0;
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     if (!at.needs(static_cast<int>(i))) continue;
     gradients[i] = found[next++];
-    if (!gradients[i].defined()) gradients[i] = zeros_like(inputs[i]);  // an expression may leave the score out: as the fused pass has it
+    // an expression may leave the score out: as the fused pass has it
+    if (!gradients[i].defined()) gradients[i] = zeros_like(inputs[i]);
   }
   return gradients;
 }

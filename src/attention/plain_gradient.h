@@ -1,4 +1,5 @@
-// src/attention/plain_gradient.h: gradients of attention by its definition, every matrix whole: where the fused pass has none.
+// src/attention/plain_gradient.h: gradients of attention by its definition, every matrix whole: where the fused pass
+// has none.
 #pragma once
 #include "attention/gradient.h"
 #include "tensor/record.h"
@@ -11,8 +12,9 @@ struct FromForward {
   Tensor weight_keys = {};                 // of Weights::top_k
 };
 
-/// The gradients in the order of Call::inputs(), with a history when the pass makes a graph. `at.saved(i)` is input i; the results are
-/// the output, the weights and the logsumexp. Memory: some [B, Hq, Tq, Tk], and for additive scores [B, Hq, Tq, Tk, A].
+/// The gradients in the order of Call::inputs(), with a history when the pass makes a graph. `at.saved(i)` is input i;
+/// the results are the output, the weights and the logsumexp. Memory: some [B, Hq, Tq, Tk], and for additive scores [B,
+/// Hq, Tq, Tk, A].
 Gradients plain_gradients(const Call& call, const FromForward& forward, const Backward& at);
 
 }  // namespace attn

@@ -1,4 +1,5 @@
-// src/attention/plain_score.cc: a score expression value by value on whole matrices: the tape differentiates what it is made of.
+// src/attention/plain_score.cc: a score expression value by value on whole matrices: the tape differentiates what it is
+// made of.
 #include "attention/plain_score.h"
 
 #include <attn/ops.h>
@@ -18,7 +19,8 @@ using Op = Node::Op;
 using Kind = Node::Kind;
 using kernels::AttentionProblem;
 
-/// Numbers are tensors of the compute type, whole numbers of f64, which holds them exactly, conditions bool; broadcastable to the scores.
+/// Numbers are tensors of the compute type, whole numbers of f64, which holds them exactly, conditions bool;
+/// broadcastable to the scores.
 class Evaluation {
  public:
   Evaluation(const Call& call, const Tensor& scores, const std::vector<Tensor>& tables, const Tensor& visible)
@@ -50,8 +52,13 @@ class Evaluation {
       case Op::whole: return full({}, static_cast<double>(node.whole), Dtype::f64);
       case Op::score: return scores_;
       case Op::head: return arange(call_.problem.q_heads).to(Dtype::f64).reshape({-1, 1, 1});
-      case Op::batch: return each_pair([](const AttentionProblem& p, std::int64_t b, std::int64_t, std::int64_t) { return p.item(b); });
-      case Op::key: return each_pair([](const AttentionProblem& p, std::int64_t b, std::int64_t, std::int64_t j) { return kernels::key_position(p, b, j); });
+      case Op::batch:
+        return each_pair(
+            [](const AttentionProblem& p, std::int64_t b, std::int64_t, std::int64_t) { return p.item(b); });
+      case Op::key:
+        return each_pair([](const AttentionProblem& p, std::int64_t b, std::int64_t, std::int64_t j) {
+          return kernels::key_position(p, b, j);
+        });
       default:
         return each_pair([&](const AttentionProblem& p, std::int64_t b, std::int64_t i, std::int64_t) {
           return kernels::row_position(p, b, i, node.align == Align::bottom_right);
@@ -64,7 +71,8 @@ class Evaluation {
   static Tensor elementwise(const Tensor& a, const Tensor& b, F&& f) {
     const Tensor sum = a + b, result = empty(sum.sizes(), Dtype::f64);
     const Tensor x = a.expand(sum.sizes()).contiguous(), y = b.expand(sum.sizes()).contiguous();
-    for (std::int64_t n = 0; n < result.numel(); ++n) result.data<double>()[n] = f(x.data<double>()[n], y.data<double>()[n]);
+    for (std::int64_t n = 0; n < result.numel(); ++n)
+      result.data<double>()[n] = f(x.data<double>()[n], y.data<double>()[n]);
     return result;
   }
 
@@ -73,10 +81,13 @@ class Evaluation {
     Tensor table = node.tensor;
     for (std::size_t n = 0; n < given.size(); ++n)
       if (given[n].impl() == node.tensor.impl()) table = tables_[n];
-    if (node.kind == Kind::number) table = as_number(table);  // before rows are picked: their gradients are added in the compute type
+    // before rows are picked: their gradients are added in the compute type
+    if (node.kind == Kind::number) table = as_number(table);
     Tensor place = zeros({}, Dtype::f64);
-    for (std::size_t d = 0; d < parts.size(); ++d) place = place * static_cast<double>(table.size(static_cast<int>(d))) + result(parts[d]);
-    // Where pairs decide, those outside of the call have no place; elsewhere each element is picked once, and its gradient is a sum, not a chain of pairs.
+    for (std::size_t d = 0; d < parts.size(); ++d)
+      place = place * static_cast<double>(table.size(static_cast<int>(d))) + result(parts[d]);
+    // Where pairs decide, those outside of the call have no place; elsewhere each element is picked once, and its
+    // gradient is a sum, not a chain of pairs.
     if (place.dim() == 4) place = where(visible_, place.expand(scores_.sizes()), 0.0);
     const Tensor found = table.reshape({-1}).index_select(0, place.to(Dtype::i64).reshape({-1})).reshape(place.sizes());
     return node.kind == Kind::whole ? found.to(Dtype::f64) : found;
@@ -89,7 +100,8 @@ class Evaluation {
     if (node.op == Op::lookup) return look_up(node, value.parts);
     if (value.parts.empty()) return symbol(node);
     bool numbers = node.kind == Kind::number;  // what the operands meet as
-    for (const int part : value.parts) numbers = numbers || values_.values[static_cast<std::size_t>(part)].node->kind == Kind::number;
+    for (const int part : value.parts)
+      numbers = numbers || values_.values[static_cast<std::size_t>(part)].node->kind == Kind::number;
     const auto operand = [&](std::size_t n) {
       const Tensor& x = result(value.parts[n]);
       return numbers && x.dtype() != Dtype::boolean ? as_number(x) : x;
@@ -135,7 +147,8 @@ class Evaluation {
 
 }  // namespace
 
-Tensor modified_scores(const Call& call, const Tensor& scores, const std::vector<Tensor>& tables, const Tensor& visible) {
+Tensor modified_scores(const Call& call, const Tensor& scores, const std::vector<Tensor>& tables,
+                       const Tensor& visible) {
   return Evaluation(call, scores, tables, visible).run();
 }
 

@@ -28,10 +28,12 @@ const char* text_of(Answer answer) {
 
 /// One row, its weights by way of a row of memory to its lane.
 template <typename T>
-void reference_lane(kernels::AttentionProblem problem, const kernels::LaneMap& map, std::int64_t head, std::int64_t i, void* scratch) {
+void reference_lane(kernels::AttentionProblem problem, const kernels::LaneMap& map, std::int64_t head, std::int64_t i,
+                    void* scratch) {
   problem.weights = problem.lane_row;
   kernels::attention_reference().rows(problem, map.batch, map.head + head, map.row + i, map.row + i + 1, scratch);
-  const std::int64_t begin = problem.keys_begin(map.batch), end = problem.keys_end(map.batch), lane = head * map.rows + i;
+  const std::int64_t begin = problem.keys_begin(map.batch), end = problem.keys_end(map.batch),
+                     lane = head * map.rows + i;
   const T* from = static_cast<const T*>(problem.lane_row);
   for (std::int64_t j = begin; j < end; ++j) {
     const std::int64_t at = (j - begin) * problem.lane_rows + lane;
@@ -48,7 +50,8 @@ void reference_rows(const kernels::AttentionProblem& problem, const kernels::Lan
       kernels::attention_reference().rows(problem, map.batch, map.head + n, map.row, map.row + map.rows, scratch);
     else
       for (std::int64_t i = 0; i < map.rows; ++i)
-        (problem.element == kernels::Element::f64 ? reference_lane<double> : reference_lane<float>)(problem, map, n, i, scratch);
+        (problem.element == kernels::Element::f64 ? reference_lane<double> : reference_lane<float>)(problem, map, n, i,
+                                                                                                    scratch);
   }
 }
 
@@ -61,7 +64,10 @@ std::span<const AttentionKernel> attention_kernels() {
                    .strip_rows = 64,
                    .task_strips = 1,
                    .ask = [](const kernels::AttentionProblem&) { return Answer::takes_everything; },
-                   .scratch_bytes = [](const kernels::AttentionProblem& problem) { return kernels::attention_reference().scratch_bytes(problem); },
+                   .scratch_bytes =
+                       [](const kernels::AttentionProblem& problem) {
+                         return kernels::attention_reference().scratch_bytes(problem);
+                       },
                    .rows = reference_rows,
                    .strips = nullptr});
     return all;
@@ -81,10 +87,13 @@ const AttentionKernel& plan_attention(const kernels::AttentionProblem& problem, 
 bool better_in_f32(const AttentionKernel& planned, const kernels::AttentionProblem& problem, bool wide) {
   const bool half = problem.element == kernels::Element::bf16 || problem.element == kernels::Element::f16;
   if (half && problem.score == kernels::ScoreOp::additive) return true;
-  return half && ((wide && planned.computes != problem.element) || (planned.strips == nullptr && attention_kernels().size() > 1));
+  return half && ((wide && planned.computes != problem.element) ||
+                  (planned.strips == nullptr && attention_kernels().size() > 1));
 }
 
-std::string Plan::kernel() const { return asked == 0 ? "" : attention_kernels()[static_cast<std::size_t>(asked - 1)].name; }
+std::string Plan::kernel() const {
+  return asked == 0 ? "" : attention_kernels()[static_cast<std::size_t>(asked - 1)].name;
+}
 
 std::vector<PlanStep> Plan::steps() const {
   std::vector<PlanStep> steps;
@@ -97,7 +106,8 @@ std::vector<PlanStep> Plan::steps() const {
 
 std::string Plan::to_string() const {
   std::string all;
-  for (const PlanStep& step : steps()) all += fmt::format("{}{}: {}", all.empty() ? "" : "; ", step.kernel, step.reason);
+  for (const PlanStep& step : steps())
+    all += fmt::format("{}{}: {}", all.empty() ? "" : "; ", step.kernel, step.reason);
   return all.empty() ? "no kernel" : all;
 }
 

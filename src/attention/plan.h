@@ -32,9 +32,9 @@ const AttentionKernel& plan_attention(const kernels::AttentionProblem& problem, 
 /// Rows by the reference, their weights too where the problem has a place for them.
 void reference_rows(const kernels::AttentionProblem& problem, const kernels::LaneMap& map, void* scratch);
 
-/// Whether f16 and bf16 should be computed in f32 copies: no kernel takes the call as it is; or it widens rows on their way, and `wide`:
-/// a tape wants what they were widened to, or q is projected and would be rounded before; or the score is additive, whose projections are
-/// never rounded to 16 bits.
+/// Whether f16 and bf16 should be computed in f32 copies: no kernel takes the call as it is; or it widens rows on their
+/// way, and `wide`: a tape wants what they were widened to, or q is projected and would be rounded before; or the score
+/// is additive, whose projections are never rounded to 16 bits.
 bool better_in_f32(const AttentionKernel& planned, const kernels::AttentionProblem& problem, bool wide);
 
 }  // namespace attn

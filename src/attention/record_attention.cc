@@ -13,7 +13,8 @@ constexpr const char* name = "AttentionBackward0";
 /// The gradients in the order of Call::inputs().
 Gradients backward_of(const Call& call, const SavedAttention& saved, const Backward& at) {
   for (int n = 0; n < saved.checked; ++n) at.saved(n);  // throws where one was changed in place
-  if (grad_enabled() || at.grad(1).defined()) return plain_gradients(call, {saved.dropout.get(), saved.weight_keys}, at);
+  if (grad_enabled() || at.grad(1).defined())
+    return plain_gradients(call, {saved.dropout.get(), saved.weight_keys}, at);
   const kernels::AttentionProblem& p = call.problem;
   AttentionBackward wanted;
   wanted.output = call.with_heads(at.grad_or_zeros(0));
@@ -25,7 +26,8 @@ Gradients backward_of(const Call& call, const SavedAttention& saved, const Backw
   wanted.sinks = call.sinks.defined() && at.needs(input++);
   wanted.additive_w = call.additive_w.defined() && at.needs(input++);
   for (std::size_t n = 0; n < call.bias.values.size(); ++n) wanted.bias.push_back(at.needs(input++));
-  for (std::size_t n = 0; call.score_mod && n < call.score_mod->any_rows.values.size(); ++n) wanted.looked_up.push_back(at.needs(input++));
+  for (std::size_t n = 0; call.score_mod && n < call.score_mod->any_rows.values.size(); ++n)
+    wanted.looked_up.push_back(at.needs(input++));
 
   const FusedGradients g = attention_backward(call, saved, wanted);
   Gradients gradients{g.q, g.k, g.v};
@@ -48,9 +50,8 @@ void record_attention(Call call, SavedAttention saved, const AttentionResult& re
   saved.checked = static_cast<int>(operation.saved.size());
   call.forget_history();
   const auto kept = std::make_shared<const std::pair<Call, SavedAttention>>(std::move(call), std::move(saved));
-  record(operation, {result.output, result.weights, result.logsumexp}, [kept](const Backward& at) {
-    return backward_of(kept->first, kept->second, at);
-  });
+  record(operation, {result.output, result.weights, result.logsumexp},
+         [kept](const Backward& at) { return backward_of(kept->first, kept->second, at); });
 }
 
 }  // namespace attn

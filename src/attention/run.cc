@@ -17,8 +17,9 @@
 namespace attn {
 namespace {
 
-constexpr std::int64_t copying_strips = 16;    // copies of K and V cost as much as a fifth of a strip
-constexpr std::int64_t most_split_tasks = 32;  // with more strips than this every thread has work without cutting the keys
+constexpr std::int64_t copying_strips = 16;  // copies of K and V cost as much as a fifth of a strip
+// with more strips than this every thread has work without cutting the keys
+constexpr std::int64_t most_split_tasks = 32;
 
 using runtime::aligned;
 
@@ -65,46 +66,59 @@ class Run {
   /// Tasks of several strips where that saves work.
   void share_strips(Call& call) {
     kernels::AttentionProblem& p = call.problem;
-    const bool copies = kernel_.strips != nullptr && p.score == kernels::ScoreOp::dot && (odd_pairs(p) || collide(p.k, p.dim) || collide(p.v, p.value_dim));
+    const bool copies = kernel_.strips != nullptr && p.score == kernels::ScoreOp::dot &&
+                        (odd_pairs(p) || collide(p.k, p.dim) || collide(p.v, p.value_dim));
     const std::int64_t of_head = (p.q_rows + kernel_.strip_rows - 1) / kernel_.strip_rows;
     std::int64_t strips = copies ? copying_strips : task_strips(call, kernel_);
     while (strips / 2 >= of_head && strips > 1) strips /= 2;
     if (strips > 1) cut_ = Cut(call, kernel_, Cut::Heads::grouped, strips);
     p.copy_rows = copies && std::min(cut_.task_rows(), p.q_rows) >= kernels::least_copying_strips * kernel_.strip_rows;
   }
-  bool collide(const kernels::KeyRows& rows, std::int64_t columns) const { return kernels::collide(rows, columns, cut_.most_keys()); }
+  bool collide(const kernels::KeyRows& rows, std::int64_t columns) const {
+    return kernels::collide(rows, columns, cut_.most_keys());
+  }
   /// Rows of bf16 whose last element has no neighbour are copied anyway.
-  bool odd_pairs(const kernels::AttentionProblem& p) const { return kernel_.computes == kernels::Element::bf16 && p.dim % 2 != 0; }
+  bool odd_pairs(const kernels::AttentionProblem& p) const {
+    return kernel_.computes == kernels::Element::bf16 && p.dim % 2 != 0;
+  }
 
   /// Exponentials of keys, and rows that are widened, are made once for the strips of a task.
   static std::int64_t task_strips(const Call& call, const AttentionKernel& kernel) {
     constexpr std::int64_t shared = 4;
     const kernels::AttentionProblem& p = call.problem;
-    const bool made = p.score == kernels::ScoreOp::additive || p.k.element != kernel.computes || p.v.element != kernel.computes;
+    const bool made =
+        p.score == kernels::ScoreOp::additive || p.k.element != kernel.computes || p.v.element != kernel.computes;
     if (kernel.strips == nullptr) return kernel.task_strips;
     return made ? shared : kernel.task_strips;
   }
 
   /// What is drawn or stored stands strip by strip.
-  static bool by_strips(const DropoutStrips& dropout, const Collected* weights) { return weights != nullptr || dropout.active(); }
+  static bool by_strips(const DropoutStrips& dropout, const Collected* weights) {
+    return weights != nullptr || dropout.active();
+  }
 
-  /// Whether every thread has a head to itself: K and V come to the cache of one core, not of all. On 2 threads (1, 12, 1024, 64) takes .98 of the time,
-  /// causal .95, (1, 16, 2048, 128) .99. Longer rows of many threads would be more than the last cache holds. A score callback may leave behind a
-  /// state of the processor from which only parts of their own are safe.
+  /// Whether every thread has a head to itself: K and V come to the cache of one core, not of all. On 2 threads (1, 12,
+  /// 1024, 64) takes .98 of the time, causal .95, (1, 16, 2048, 128) .99. Longer rows of many threads would be more
+  /// than the last cache holds. A score callback may leave behind a state of the processor from which only parts of
+  /// their own are safe.
   bool goes_by_head() const {
     constexpr std::int64_t most_bytes = 4 << 20;
-    const std::int64_t threads = num_threads(), strips = cut_.tasks_of_head(), columns = problem_.dim + problem_.value_dim;
-    return threads > 1 && strips > 0 && cut_.tasks() >= strips * threads && problem_.k_rows * columns * static_cast<std::int64_t>(sizeof(T)) <= most_bytes &&
+    const std::int64_t threads = num_threads(), strips = cut_.tasks_of_head(),
+                       columns = problem_.dim + problem_.value_dim;
+    return threads > 1 && strips > 0 && cut_.tasks() >= strips * threads &&
+           problem_.k_rows * columns * static_cast<std::int64_t>(sizeof(T)) <= most_bytes &&
            kernel_.strips != nullptr && problem_.score_callback.call == nullptr;
   }
   /// Each thread takes heads that lie side by side, one after another; then, of the others', heads and at last strips.
   void head_by_head() const {
     const std::int64_t strips = cut_.tasks_of_head(), heads = cut_.tasks() / strips;
-    if (strips == 1) return runtime::parallel_for_neighbours(heads, [&](std::int64_t head) { one_strip(cut_.task(head), nullptr); });
+    if (strips == 1)
+      return runtime::parallel_for_neighbours(heads, [&](std::int64_t head) { one_strip(cut_.task(head), nullptr); });
     std::vector<std::atomic<std::int64_t>> taken(static_cast<std::size_t>(heads));
     const auto finish = [&](std::int64_t head) {
       auto& next = taken[static_cast<std::size_t>(head)];
-      for (std::int64_t n = next.load(std::memory_order_relaxed); n < strips && (n = next.fetch_add(1, std::memory_order_relaxed)) < strips;)
+      for (std::int64_t n = next.load(std::memory_order_relaxed);
+           n < strips && (n = next.fetch_add(1, std::memory_order_relaxed)) < strips;)
         one_strip(cut_.task(head * strips + n), nullptr);
     };
     runtime::Shares shares(heads, num_threads());
@@ -116,8 +130,8 @@ class Run {
 
   std::int64_t spans() const { return (cut_.most_keys() + kernels::span_keys - 1) / kernels::span_keys; }
 
-  /// Spans of a task that a thread takes at a time: what lies ahead is asked for across their borders. (1, 32 / 8, 1 x 32,768, 128) of bf16 takes a
-  /// twentieth less time, 4,096 keys of f32 a twelfth.
+  /// Spans of a task that a thread takes at a time: what lies ahead is asked for across their borders. (1, 32 / 8, 1 x
+  /// 32,768, 128) of bf16 takes a twentieth less time, 4,096 keys of f32 a twelfth.
   std::int64_t spans_together() const {
     constexpr std::int64_t most = 4, shares_of_thread = 4;
     return std::clamp<std::int64_t>(cut_.tasks() * spans() / (shares_of_thread * num_threads()), 1, most);
@@ -125,15 +139,19 @@ class Run {
 
   void span_by_span() const {
     const kernels::StripKernel& strips = *kernel_.strips;
-    const std::int64_t spans_of_task = spans(), together = spans_together(), shares = (spans_of_task + together - 1) / together;
+    const std::int64_t spans_of_task = spans(), together = spans_together(),
+                       shares = (spans_of_task + together - 1) / together;
     const std::size_t bytes = aligned(strips.partial_bytes(problem_, {0, 0, 1, 0, cut_.most_lanes()}));
-    const std::unique_ptr<void, void (*)(void*)> memory(runtime::allocate(bytes * static_cast<std::size_t>(cut_.tasks() * spans_of_task)), runtime::deallocate);
+    const std::unique_ptr<void, void (*)(void*)> memory(
+        runtime::allocate(bytes * static_cast<std::size_t>(cut_.tasks() * spans_of_task)), runtime::deallocate);
     auto* const partials = static_cast<char*>(memory.get());
     // of each task the spans that hold keys; its partial results lie side by side
     const auto used = [](const kernels::AttentionProblem& problem, std::int64_t b) {
       return (problem.keys_end(b) - problem.keys_begin(b) + kernels::span_keys - 1) / kernels::span_keys;
     };
-    const auto partials_of = [&](std::int64_t index) { return partials + static_cast<std::size_t>(index * spans_of_task) * bytes; };
+    const auto partials_of = [&](std::int64_t index) {
+      return partials + static_cast<std::size_t>(index * spans_of_task) * bytes;
+    };
     runtime::parallel_for(cut_.tasks() * shares, [&](std::int64_t part) {
       const std::int64_t index = part / shares, first = part % shares * together;
       const Task task = cut_.task(index);
@@ -142,17 +160,21 @@ class Run {
       map.rows = std::clamp<std::int64_t>(problem.rows_end(map.batch) - map.row, 0, map.rows);
       const std::int64_t last = std::min(first + together, used(problem, map.batch));
       if (map.rows > 0 && first < last)
-        strips.attend_spans(problem, map, first, last, partials_of(index) + static_cast<std::size_t>(first) * strips.partial_bytes(problem, map),
+        strips.attend_spans(problem, map, first, last,
+                            partials_of(index) + static_cast<std::size_t>(first) * strips.partial_bytes(problem, map),
                             runtime::thread_scratch(kernel_bytes_));
     });
     runtime::parallel_for(cut_.tasks(), [&](std::int64_t index) {
       const Task task = cut_.task(index);
       const kernels::AttentionProblem problem = problem_of(call_, problem_, task.part);
-      merge_strip(strips, problem, task.map, partials_of(index), std::max<std::int64_t>(used(problem, task.map.batch), 0), runtime::thread_scratch(kernel_bytes_));
+      merge_strip(strips, problem, task.map, partials_of(index),
+                  std::max<std::int64_t>(used(problem, task.map.batch), 0), runtime::thread_scratch(kernel_bytes_));
     });
   }
 
-  char* scratch() const { return static_cast<char*>(runtime::thread_scratch(kernel_bytes_ + keep_bytes_ + row_bytes_ + 2 * lanes_bytes_)); }
+  char* scratch() const {
+    return static_cast<char*>(runtime::thread_scratch(kernel_bytes_ + keep_bytes_ + row_bytes_ + 2 * lanes_bytes_));
+  }
   char* lanes_of(char* scratch) const { return scratch + kernel_bytes_ + keep_bytes_ + row_bytes_; }
 
   /// The strip's rows; where its weights are wanted they go to `average`, if it is there, and to collect(strip).
@@ -160,7 +182,8 @@ class Run {
   void one_strip(const Task& task, void* average, F&& collect) const {
     char* const memory = scratch();
     const bool wanted = weights_ != nullptr && weights_->wants(task.map);
-    if (task.part == nullptr && !wanted && !dropout_.active()) return kernel_.rows(problem_, task.map, memory);  // it has nothing of its own
+    // it has nothing of its own
+    if (task.part == nullptr && !wanted && !dropout_.active()) return kernel_.rows(problem_, task.map, memory);
     kernels::AttentionProblem problem = problem_of(call_, problem_, task.part);
     problem.strip_begin = task.map.row;
     if (task.part != nullptr) problem.heads_ahead = cut_.heads_ahead(task.part->rows_end - task.part->rows_begin);
@@ -194,7 +217,8 @@ class Run {
       });
   }
 
-  /// Chains over the rows of a block of 64, blocks added in order: blocks are computed in waves, so that few of their sums exist.
+  /// Chains over the rows of a block of 64, blocks added in order: blocks are computed in waves, so that few of their
+  /// sums exist.
   void column_sums() const {
     constexpr std::int64_t block_rows = 64, wave = 64;
     struct Block {
@@ -202,10 +226,12 @@ class Run {
       std::int64_t batch, head, begin, end;
     };
     std::vector<Block> blocks;
-    for_each_part(call_, problem_, [&](const kernels::AttentionProblem& problem, std::int64_t b, std::int64_t begin, std::int64_t end) {
-      for (std::int64_t h = 0; h < problem.q_heads; ++h)
-        for (std::int64_t row = begin; row < end; row += block_rows) blocks.push_back({problem.part, b, h, row, std::min(row + block_rows, end)});
-    });
+    for_each_part(call_, problem_,
+                  [&](const kernels::AttentionProblem& problem, std::int64_t b, std::int64_t begin, std::int64_t end) {
+                    for (std::int64_t h = 0; h < problem.q_heads; ++h)
+                      for (std::int64_t row = begin; row < end; row += block_rows)
+                        blocks.push_back({problem.part, b, h, row, std::min(row + block_rows, end)});
+                  });
     const std::int64_t keys = cut_.most_keys(), count = static_cast<std::int64_t>(blocks.size());
     std::vector<T> sums(static_cast<std::size_t>(std::min(wave, count) * keys));
     for (std::int64_t first = 0; first < count; first += wave) {
@@ -222,7 +248,8 @@ class Run {
         const Block& block = blocks[static_cast<std::size_t>(first + n)];
         const kernels::AttentionProblem problem = problem_of(call_, problem_, block.part);
         const std::int64_t begin = problem.keys_begin(block.batch), end = problem.keys_end(block.batch);
-        T* const to = weights_->values.template data<T>() + (block.batch * problem.q_heads + block.head) * problem.k_rows;
+        T* const to =
+            weights_->values.template data<T>() + (block.batch * problem.q_heads + block.head) * problem.k_rows;
         for (std::int64_t j = begin; j < end; ++j) to[j] += sums[static_cast<std::size_t>(n * keys + j - begin)];
       }
     }
@@ -234,7 +261,9 @@ class Run {
   const Collected* weights_;
   const kernels::AttentionProblem& problem_;  // of `call_`: it is long, and a small call would notice a copy
   Cut cut_;
-  bool split_;  // few strips and many keys (decoding): the spans of keys are tasks of their own; by shape only, and the bits are the same
+  // few strips and many keys (decoding): the spans of keys are tasks of their own; by shape only, and the bits are the
+  // same
+  bool split_;
   bool by_head_;
   std::size_t kernel_bytes_ = 0, keep_bytes_ = 0, row_bytes_ = 0, lanes_bytes_ = 0;
 };
@@ -242,10 +271,8 @@ class Run {
 }  // namespace
 
 void run_attention(Call& call, const AttentionKernel& kernel, const DropoutStrips& dropout, const Collected* weights) {
-  if (call.compute_dtype() == Dtype::f64)
-    Run<double>(call, kernel, dropout, weights).all();
-  else
-    Run<float>(call, kernel, dropout, weights).all();
+  if (call.compute_dtype() == Dtype::f64) Run<double>(call, kernel, dropout, weights).all();
+  else Run<float>(call, kernel, dropout, weights).all();
 }
 
 }  // namespace attn

@@ -1,4 +1,5 @@
-// src/attention/score_callback.cc: the caller's callable inside the kernels: no exception passes through them, nor memory they use.
+// src/attention/score_callback.cc: the caller's callable inside the kernels: no exception passes through them, nor
+// memory they use.
 #include "attention/lower_score.h"
 #include "kernels/rows/target.h"
 #include "runtime/memory.h"
@@ -18,9 +19,18 @@ struct CallbackGate::State {
     if (failed.load(std::memory_order_relaxed)) return;
     const runtime::OwnScratch own;  // the callable may call the library
     try {
-      function({.data = tile.data, .dtype = tile.f64 ? Dtype::f64 : Dtype::f32, .rows = tile.rows, .keys = tile.keys, .row_stride = tile.row_stride,
-                .key_stride = tile.key_stride, .batch = tile.batch, .head = tile.head, .row = tile.row, .key = tile.key,
-                .row_position = tile.row_position, .key_position = tile.key_position});
+      function({.data = tile.data,
+                .dtype = tile.f64 ? Dtype::f64 : Dtype::f32,
+                .rows = tile.rows,
+                .keys = tile.keys,
+                .row_stride = tile.row_stride,
+                .key_stride = tile.key_stride,
+                .batch = tile.batch,
+                .head = tile.head,
+                .row = tile.row,
+                .key = tile.key,
+                .row_position = tile.row_position,
+                .key_position = tile.key_position});
     } catch (...) {
       if (!failed.exchange(true)) error = std::current_exception();
     }
@@ -40,7 +50,8 @@ CallbackGate::~CallbackGate() = default;
 
 kernels::ScoreCall CallbackGate::describe() const {
   if (state_ == nullptr) return {};
-  return {.call = [](void* context, const kernels::ScoreTileView& tile) noexcept { static_cast<State*>(context)->call(tile); },
+  return {.call = [](void* context,
+                     const kernels::ScoreTileView& tile) noexcept { static_cast<State*>(context)->call(tile); },
           .context = state_.get(),
           .bottom_right = state_->bottom_right};
 }
@@ -54,7 +65,8 @@ namespace {
 void apply(kernels::Unary op, const ScoreTile& tile) {
   const auto element = tile.dtype == Dtype::f64 ? kernels::Element::f64 : kernels::Element::f32;
   for (std::int64_t n = 0; n < tile.keys; ++n) {
-    void* const scores = static_cast<char*>(tile.data) + n * tile.key_stride * static_cast<std::int64_t>(size_of(tile.dtype));
+    void* const scores =
+        static_cast<char*>(tile.data) + n * tile.key_stride * static_cast<std::int64_t>(size_of(tile.dtype));
     kernels::row_kernels().unary(op, element, scores, scores, tile.rows);
   }
 }

@@ -1,4 +1,5 @@
-// src/attention/score_derivative.cc: derivatives of score expressions, as expressions: the chain rule from the result back.
+// src/attention/score_derivative.cc: derivatives of score expressions, as expressions: the chain rule from the result
+// back.
 #include "attention/score_expression.h"
 
 #include <fmt/format.h>
@@ -10,10 +11,14 @@ using Node = ScoreExpression::Node;
 using Op = Node::Op;
 using Kind = Node::Kind;
 
-bool is_number(const ScoreExpression& x, double value) { return x.node()->op == Op::number && x.node()->number == value; }
+bool is_number(const ScoreExpression& x, double value) {
+  return x.node()->op == Op::number && x.node()->number == value;
+}
 
 // the empty expression stands for a derivative that is 0 everywhere
-ScoreExpression sum(const ScoreExpression& a, const ScoreExpression& b) { return a.empty() ? b : b.empty() ? a : a + b; }
+ScoreExpression sum(const ScoreExpression& a, const ScoreExpression& b) {
+  return a.empty() ? b : b.empty() ? a : a + b;
+}
 ScoreExpression product(const ScoreExpression& a, const ScoreExpression& b) {
   if (is_number(a, 1)) return b;
   if (is_number(b, 1)) return a;
@@ -24,12 +29,14 @@ ScoreExpression product(const ScoreExpression& a, const ScoreExpression& b) {
 
 class Backward {
  public:
-  Backward(const ScoreExpression& of, const ScoreExpression& by) : values_(of), of_(values_.values.size()), by_(static_cast<std::size_t>(values_.place(by))) {
+  Backward(const ScoreExpression& of, const ScoreExpression& by)
+      : values_(of), of_(values_.values.size()), by_(static_cast<std::size_t>(values_.place(by))) {
     // which values depend on `by` through numbers
     depends_.resize(values_.values.size());
     for (std::size_t n = 0; n < depends_.size(); ++n) {
       depends_[n] = n == by_;
-      for (const int part : values_.values[n].parts) depends_[n] = depends_[n] || depends_[static_cast<std::size_t>(part)];
+      for (const int part : values_.values[n].parts)
+        depends_[n] = depends_[n] || depends_[static_cast<std::size_t>(part)];
       depends_[n] = depends_[n] && values_.values[n].node->kind == Kind::number;
     }
   }
@@ -44,13 +51,17 @@ class Backward {
 
  private:
   /// An operand as an expression; the tree of the value owns it.
-  static ScoreExpression operand(const ScoreValues::Value& value, std::size_t n) { return ScoreExpression(value.node->parts[n]); }
+  static ScoreExpression operand(const ScoreValues::Value& value, std::size_t n) {
+    return ScoreExpression(value.node->parts[n]);
+  }
 
   void give(const ScoreValues::Value& value, std::size_t n, const ScoreExpression& gradient) {
     const auto part = static_cast<std::size_t>(value.parts[n]);
     gradients_[part] = sum(gradients_[part], gradient);
   }
-  bool wanted(const ScoreValues::Value& value, std::size_t n) const { return depends_[static_cast<std::size_t>(value.parts[n])]; }
+  bool wanted(const ScoreValues::Value& value, std::size_t n) const {
+    return depends_[static_cast<std::size_t>(value.parts[n])];
+  }
 
   void back(const ScoreValues::Value& value, const ScoreExpression& g) {
     for (std::size_t n = 0; n < value.parts.size(); ++n)
@@ -86,9 +97,11 @@ class Backward {
 
 ScoreExpression derivative(const ScoreExpression& of, const ScoreExpression& by) {
   if (by.empty() || by.node()->kind != Kind::number || (by.node()->op != Op::score && by.node()->op != Op::lookup))
-    throw ValueError(fmt::format("derivative: by \"{}\"; it must be s or the lookup of a number", by.empty() ? "" : short_text(by)));
+    throw ValueError(
+        fmt::format("derivative: by \"{}\"; it must be s or the lookup of a number", by.empty() ? "" : short_text(by)));
   if (of.empty()) return by.node()->op == Op::score ? 1.0 : 0.0;  // s itself
-  if (of.node()->kind == Kind::condition) throw ValueError(fmt::format("derivative: \"{}\" is a condition; it must be a number", short_text(of)));
+  if (of.node()->kind == Kind::condition)
+    throw ValueError(fmt::format("derivative: \"{}\" is a condition; it must be a number", short_text(of)));
   return Backward(of, by).run();
 }
 

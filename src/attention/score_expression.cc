@@ -1,4 +1,5 @@
-// src/attention/score_expression.cc: the operations there are, the kinds they take, and the distinct values of an expression.
+// src/attention/score_expression.cc: the operations there are, the kinds they take, and the distinct values of an
+// expression.
 #include "attention/score_expression.h"
 
 #include <fmt/format.h>
@@ -17,7 +18,8 @@ constexpr int most_levels = 1000;
 
 ScoreExpression make(Node node) {
   for (const Node::Part& part : node.parts) node.depth = std::max(node.depth, part->depth + 1);
-  if (node.depth > most_levels) throw ValueError(fmt::format("ScoreExpression: the expression is more than {} levels deep", most_levels));
+  if (node.depth > most_levels)
+    throw ValueError(fmt::format("ScoreExpression: the expression is more than {} levels deep", most_levels));
   return ScoreExpression(std::make_shared<const Node>(std::move(node)));
 }
 
@@ -29,7 +31,9 @@ const Node::Part& part_of(const char* function, const ScoreExpression& x) {
 [[noreturn]] void wrong_kind(const char* function, const ScoreExpression& x, const char* needed) {
   const Kind kind = x.node()->kind;
   throw ValueError(fmt::format("ScoreExpression: {} takes {}; \"{}\" is {}", function, needed, short_text(x),
-                               kind == Kind::condition ? "a condition: where(condition, 1.0, 0.0) is a number" : kind == Kind::whole ? "a whole number" : "a number"));
+                               kind == Kind::condition ? "a condition: where(condition, 1.0, 0.0) is a number"
+                               : kind == Kind::whole   ? "a whole number"
+                                                       : "a number"));
 }
 
 void check_arithmetic(const char* function, const ScoreExpression& x) {
@@ -43,7 +47,9 @@ void check_whole(const char* function, const ScoreExpression& x) {
 }
 
 /// Whole where both are; else a number.
-Kind joined(const ScoreExpression& a, const ScoreExpression& b) { return is_whole(*a.node()) && is_whole(*b.node()) ? Kind::whole : Kind::number; }
+Kind joined(const ScoreExpression& a, const ScoreExpression& b) {
+  return is_whole(*a.node()) && is_whole(*b.node()) ? Kind::whole : Kind::number;
+}
 
 ScoreExpression arithmetic(Op op, const char* function, const ScoreExpression& a, const ScoreExpression& b) {
   check_arithmetic(function, a);
@@ -100,7 +106,9 @@ ScoreExpression ScoreExpression::head() { return make({.op = Op::head, .kind = K
 ScoreExpression ScoreExpression::row(Align align) { return make({.op = Op::row, .kind = Kind::whole, .align = align}); }
 ScoreExpression ScoreExpression::key() { return make({.op = Op::key, .kind = Kind::whole}); }
 ScoreExpression ScoreExpression::number(double value) { return make({.op = Op::number, .number = value}); }
-ScoreExpression ScoreExpression::whole(std::int64_t value) { return make({.op = Op::whole, .kind = Kind::whole, .whole = value}); }
+ScoreExpression ScoreExpression::whole(std::int64_t value) {
+  return make({.op = Op::whole, .kind = Kind::whole, .whole = value});
+}
 
 ScoreExpression ScoreExpression::aligned(Align align) const {
   if (empty()) return *this;
@@ -119,7 +127,9 @@ ScoreExpression operator+(const ScoreExpression& a, const ScoreExpression& b) { 
 ScoreExpression operator-(const ScoreExpression& a, const ScoreExpression& b) { return arithmetic(Op::sub, "-", a, b); }
 ScoreExpression operator*(const ScoreExpression& a, const ScoreExpression& b) { return arithmetic(Op::mul, "*", a, b); }
 ScoreExpression operator/(const ScoreExpression& a, const ScoreExpression& b) { return arithmetic(Op::div, "/", a, b); }
-ScoreExpression floor_divide(const ScoreExpression& a, const ScoreExpression& b) { return of_whole(Op::floor_div, "//", a, b); }
+ScoreExpression floor_divide(const ScoreExpression& a, const ScoreExpression& b) {
+  return of_whole(Op::floor_div, "//", a, b);
+}
 ScoreExpression operator%(const ScoreExpression& a, const ScoreExpression& b) { return of_whole(Op::mod, "%", a, b); }
 ScoreExpression min(const ScoreExpression& a, const ScoreExpression& b) { return arithmetic(Op::min, "min", a, b); }
 ScoreExpression max(const ScoreExpression& a, const ScoreExpression& b) { return arithmetic(Op::max, "max", a, b); }
@@ -135,11 +145,19 @@ ScoreExpression operator-(const ScoreExpression& a) {
 }
 
 ScoreExpression operator<(const ScoreExpression& a, const ScoreExpression& b) { return comparison(Op::lt, "<", a, b); }
-ScoreExpression operator<=(const ScoreExpression& a, const ScoreExpression& b) { return comparison(Op::le, "<=", a, b); }
+ScoreExpression operator<=(const ScoreExpression& a, const ScoreExpression& b) {
+  return comparison(Op::le, "<=", a, b);
+}
 ScoreExpression operator>(const ScoreExpression& a, const ScoreExpression& b) { return comparison(Op::gt, ">", a, b); }
-ScoreExpression operator>=(const ScoreExpression& a, const ScoreExpression& b) { return comparison(Op::ge, ">=", a, b); }
-ScoreExpression operator==(const ScoreExpression& a, const ScoreExpression& b) { return comparison(Op::eq, "==", a, b); }
-ScoreExpression operator!=(const ScoreExpression& a, const ScoreExpression& b) { return comparison(Op::ne, "!=", a, b); }
+ScoreExpression operator>=(const ScoreExpression& a, const ScoreExpression& b) {
+  return comparison(Op::ge, ">=", a, b);
+}
+ScoreExpression operator==(const ScoreExpression& a, const ScoreExpression& b) {
+  return comparison(Op::eq, "==", a, b);
+}
+ScoreExpression operator!=(const ScoreExpression& a, const ScoreExpression& b) {
+  return comparison(Op::ne, "!=", a, b);
+}
 ScoreExpression operator&(const ScoreExpression& a, const ScoreExpression& b) { return logic(Op::op_and, "&", a, b); }
 ScoreExpression operator|(const ScoreExpression& a, const ScoreExpression& b) { return logic(Op::op_or, "|", a, b); }
 ScoreExpression operator~(const ScoreExpression& a) {
@@ -158,14 +176,19 @@ ScoreExpression where(const ScoreExpression& condition, const ScoreExpression& a
 
 ScoreTable::ScoreTable(const Tensor& values, std::string name) : values_(values), name_(std::move(name)) {
   if (!values.defined()) throw ValueError(fmt::format("ScoreTable: {} is undefined", name_));
-  if (values.dim() > 4) throw ShapeError(fmt::format("ScoreTable: {} has shape {}; its rank must be at most 4", name_, to_string(values.sizes())));
+  if (values.dim() > 4)
+    throw ShapeError(
+        fmt::format("ScoreTable: {} has shape {}; its rank must be at most 4", name_, to_string(values.sizes())));
 }
 
 ScoreExpression ScoreTable::at(const std::vector<ScoreExpression>& index) const {
   if (static_cast<int>(index.size()) != values_.dim())
-    throw ShapeError(fmt::format("ScoreTable: {} {} is looked up with {} ind{}; it needs {}", name_, to_string(values_.sizes()), index.size(),
-                                 index.size() == 1 ? "ex" : "ices", values_.dim()));
-  const Kind kind = values_.dtype() == Dtype::boolean ? Kind::condition : is_integral(values_.dtype()) ? Kind::whole : Kind::number;
+    throw ShapeError(fmt::format("ScoreTable: {} {} is looked up with {} ind{}; it needs {}", name_,
+                                 to_string(values_.sizes()), index.size(), index.size() == 1 ? "ex" : "ices",
+                                 values_.dim()));
+  const Kind kind = values_.dtype() == Dtype::boolean ? Kind::condition
+                    : is_integral(values_.dtype())    ? Kind::whole
+                                                      : Kind::number;
   Node node{.op = Op::lookup, .kind = kind, .tensor = values_, .name = name_};
   for (const ScoreExpression& x : index) {
     check_whole("a lookup", x);
@@ -175,7 +198,8 @@ ScoreExpression ScoreTable::at(const std::vector<ScoreExpression>& index) const 
 }
 
 const Tensor& ScoreExpression::tensor() const {
-  if (empty() || node_->op != Op::lookup) throw ValueError(fmt::format("ScoreExpression: \"{}\" is not a lookup", short_text(*this)));
+  if (empty() || node_->op != Op::lookup)
+    throw ValueError(fmt::format("ScoreExpression: \"{}\" is not a lookup", short_text(*this)));
   return node_->tensor;
 }
 
@@ -205,8 +229,9 @@ int ScoreValues::place(const ScoreExpression& expression) {
     const Node& node = *part;
     if (visited_.contains(&node)) return;
     Value value{.node = &node, .parts = {}};
-    std::vector<std::uint64_t> key{static_cast<std::uint64_t>(node.op) << 8 | static_cast<std::uint64_t>(node.align), static_cast<std::uint64_t>(node.whole),
-                                   std::bit_cast<std::uint64_t>(node.number), reinterpret_cast<std::uint64_t>(node.tensor.impl())};
+    std::vector<std::uint64_t> key{static_cast<std::uint64_t>(node.op) << 8 | static_cast<std::uint64_t>(node.align),
+                                   static_cast<std::uint64_t>(node.whole), std::bit_cast<std::uint64_t>(node.number),
+                                   reinterpret_cast<std::uint64_t>(node.tensor.impl())};
     for (const Node::Part& inner : node.parts) {
       value.parts.push_back(visited_.at(inner.get()));
       key.push_back(static_cast<std::uint64_t>(value.parts.back()));

@@ -11,24 +11,50 @@ namespace attn {
 struct ScoreExpression::Node {
   // Those from `neg` on have one operand, from `add` two, `where` three; `lookup` an index for each dim.
   enum class Op : std::uint8_t {
-    number, whole, score, batch, head, row, key,
-    neg, abs, exp, tanh, op_not,
-    add, sub, mul, div, floor_div, mod, min, max, lt, le, gt, ge, eq, ne, op_and, op_or,
-    where, lookup
+    number,
+    whole,
+    score,
+    batch,
+    head,
+    row,
+    key,
+    neg,
+    abs,
+    exp,
+    tanh,
+    op_not,
+    add,
+    sub,
+    mul,
+    div,
+    floor_div,
+    mod,
+    min,
+    max,
+    lt,
+    le,
+    gt,
+    ge,
+    eq,
+    ne,
+    op_and,
+    op_or,
+    where,
+    lookup
   };
   enum class Kind : std::uint8_t { number, whole, condition };
   using Part = std::shared_ptr<const Node>;
 
   Op op = Op::number;
   Kind kind = Kind::number;
-  Align align = Align::unset;   // row
-  double number = 0;            // number
-  std::int64_t whole = 0;       // whole
-  Tensor tensor = {};           // lookup
-  std::string name = {};        // lookup: of the tensor
+  Align align = Align::unset;  // row
+  double number = 0;           // number
+  std::int64_t whole = 0;      // whole
+  Tensor tensor = {};          // lookup
+  std::string name = {};       // lookup: of the tensor
   mutable std::vector<Part> parts = {};
-  mutable Part next = {};       // of those that are let go
-  int depth = 1;                // levels of the tree: bounded
+  mutable Part next = {};  // of those that are let go
+  int depth = 1;           // levels of the tree: bounded
 
   ~Node() { let_go(); }
 
@@ -36,7 +62,8 @@ struct ScoreExpression::Node {
   void let_go() noexcept;  // without recursion, whatever the depth, and without memory
 };
 
-/// visit(part) for each node below and the root itself, each once, operands before what uses them. Without recursion: a tree may be deep.
+/// visit(part) for each node below and the root itself, each once, operands before what uses them. Without recursion: a
+/// tree may be deep.
 template <typename F>
 void for_each_part(const ScoreExpression::Node::Part& root, F&& visit) {
   std::vector<const ScoreExpression::Node::Part*> next{&root};
@@ -53,7 +80,8 @@ void for_each_part(const ScoreExpression::Node::Part& root, F&& visit) {
   }
 }
 
-/// The expression's distinct values, operands before what uses them, the expression itself last. Equal subexpressions are one value.
+/// The expression's distinct values, operands before what uses them, the expression itself last. Equal subexpressions
+/// are one value.
 struct ScoreValues {
   struct Value {
     const ScoreExpression::Node* node;

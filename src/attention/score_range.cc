@@ -21,7 +21,8 @@ std::string text_of(const Node& node) { return short_text(ScoreExpression(Node::
 
 class Ranges {
  public:
-  Ranges(const ScoreValues& values, const ScoreShape& shape, const Lengths& lengths) : values_(values), shape_(shape), lengths_(lengths) {
+  Ranges(const ScoreValues& values, const ScoreShape& shape, const Lengths& lengths)
+      : values_(values), shape_(shape), lengths_(lengths) {
     describe_scores(shape, lengths, problem_);
     if (shape.packed) parts_ = packed_parts(*shape.packed, lengths.query_start);
   }
@@ -35,7 +36,9 @@ class Ranges {
   }
 
  private:
-  ScoreRange of(const ScoreValues::Value& value, std::size_t part) const { return ranges_[static_cast<std::size_t>(value.parts[part])]; }
+  ScoreRange of(const ScoreValues::Value& value, std::size_t part) const {
+    return ranges_[static_cast<std::size_t>(value.parts[part])];
+  }
 
   ScoreRange range_of(const ScoreValues::Value& value) const {
     const Node& node = *value.node;
@@ -52,7 +55,8 @@ class Ranges {
 
   ScoreRange arithmetic(const ScoreValues::Value& value) const {
     const Node& node = *value.node;
-    const ScoreRange a = of(value, 0), b = value.parts.size() > 1 ? of(value, 1) : ScoreRange{}, c = value.parts.size() > 2 ? of(value, 2) : ScoreRange{};
+    const ScoreRange a = of(value, 0), b = value.parts.size() > 1 ? of(value, 1) : ScoreRange{},
+                     c = value.parts.size() > 2 ? of(value, 2) : ScoreRange{};
     switch (node.op) {
       case Op::neg: return {-a.high, -a.low};
       case Op::abs: return {a.low > 0 ? a.low : a.high < 0 ? -a.high : 0, std::max(std::abs(a.low), std::abs(a.high))};
@@ -64,7 +68,9 @@ class Ranges {
       case Op::mul: return corners(node, a, b, [](std::int64_t x, std::int64_t y) { return Wide{x} * y; });
       case Op::floor_div:
         check_divisor(value, b);
-        return corners(node, a, b, [](std::int64_t x, std::int64_t y) { return Wide{x / y - (x % y != 0 && (x < 0) != (y < 0) ? 1 : 0)}; });
+        return corners(node, a, b, [](std::int64_t x, std::int64_t y) {
+          return Wide{x / y - (x % y != 0 && (x < 0) != (y < 0) ? 1 : 0)};
+        });
       default:  // mod
         check_divisor(value, b);
         if (a.low >= 0 && b.low > a.high) return a;
@@ -80,14 +86,15 @@ class Ranges {
 
   ScoreRange bounded(const Node& node, Wide low, Wide high) const {
     if (low < -most || high > most)
-      throw ValueError(fmt::format("{}: score_mod: \"{}\" can reach {:.3g}; whole numbers must stay within 2^53", shape_.function, text_of(node),
-                                   static_cast<double>(high > most ? high : low)));
+      throw ValueError(fmt::format("{}: score_mod: \"{}\" can reach {:.3g}; whole numbers must stay within 2^53",
+                                   shape_.function, text_of(node), static_cast<double>(high > most ? high : low)));
     return {static_cast<std::int64_t>(low), static_cast<std::int64_t>(high)};
   }
 
   void check_divisor(const ScoreValues::Value& value, const ScoreRange& divisor) const {
     if (divisor.low <= 0 && divisor.high >= 0)
-      throw ValueError(fmt::format("{}: score_mod: the divisor of \"{}\" goes from {} to {}; it must not be 0", shape_.function, text_of(*value.node), divisor.low, divisor.high));
+      throw ValueError(fmt::format("{}: score_mod: the divisor of \"{}\" goes from {} to {}; it must not be 0",
+                                   shape_.function, text_of(*value.node), divisor.low, divisor.high));
   }
 
   /// Calls visit(problem, b) for every batch item or packed sequence.
@@ -102,14 +109,17 @@ class Ranges {
 
   ScoreRange keys() const {
     ScoreRange range;
-    for_each_item([&](const kernels::AttentionProblem& problem, std::int64_t b) { range.high = std::max(range.high, problem.keys_end(b) - problem.keys_begin(b) - 1); });
+    for_each_item([&](const kernels::AttentionProblem& problem, std::int64_t b) {
+      range.high = std::max(range.high, problem.keys_end(b) - problem.keys_begin(b) - 1);
+    });
     return range;
   }
   ScoreRange rows(bool bottom_right) const {
     ScoreRange range;
     bool any = false;
     for_each_item([&](const kernels::AttentionProblem& problem, std::int64_t b) {
-      const std::int64_t begin = problem.part ? problem.part->rows_begin : 0, end = problem.rows_end(b), offset = problem.row_offset(b, bottom_right);
+      const std::int64_t begin = problem.part ? problem.part->rows_begin : 0, end = problem.rows_end(b),
+                         offset = problem.row_offset(b, bottom_right);
       if (begin >= end) return;
       range.low = any ? std::min(range.low, begin + offset) : begin + offset;
       range.high = any ? std::max(range.high, end - 1 + offset) : end - 1 + offset;
@@ -132,12 +142,16 @@ class Ranges {
       const std::int64_t size = node.tensor.size(static_cast<int>(d));
       const Op op = values_.values[static_cast<std::size_t>(value.parts[d])].node->op;
       if ((op == Op::head && size != shape_.heads) || (op == Op::batch && size != shape_.items()))
-        throw ShapeError(fmt::format("{}: score_mod looks up {} {} by {} in dim {}; that dim must be {}, one for each {}", shape_.function, node.name, shape,
-                                     op == Op::head ? "h" : "b", d, op == Op::head ? shape_.heads : shape_.items(), op == Op::head ? "query head" : shape_.item()));
+        throw ShapeError(
+            fmt::format("{}: score_mod looks up {} {} by {} in dim {}; that dim must be {}, one for each {}",
+                        shape_.function, node.name, shape, op == Op::head ? "h" : "b", d,
+                        op == Op::head ? shape_.heads : shape_.items(), op == Op::head ? "query head" : shape_.item()));
       const ScoreRange index = of(value, d);
       if (index.low < 0 || index.high >= size)
-        throw ValueError(fmt::format("{}: score_mod: the index \"{}\" of {} {} goes from {} to {}; it must stay from 0 to {} (min and max hold it there)", shape_.function,
-                                     text_of(*node.parts[d]), node.name, shape, index.low, index.high, size - 1));
+        throw ValueError(
+            fmt::format("{}: score_mod: the index \"{}\" of {} {} goes from {} to {}; it must stay from 0 to {} (min "
+                        "and max hold it there)",
+                        shape_.function, text_of(*node.parts[d]), node.name, shape, index.low, index.high, size - 1));
     }
   }
 
@@ -151,6 +165,8 @@ class Ranges {
 
 }  // namespace
 
-std::vector<ScoreRange> score_ranges(const ScoreValues& values, const ScoreShape& shape, const Lengths& lowered) { return Ranges(values, shape, lowered).run(); }
+std::vector<ScoreRange> score_ranges(const ScoreValues& values, const ScoreShape& shape, const Lengths& lowered) {
+  return Ranges(values, shape, lowered).run();
+}
 
 }  // namespace attn

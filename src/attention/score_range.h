@@ -1,4 +1,5 @@
-// src/attention/score_range.h: from where to where each whole number of a score expression goes in a call; lookups checked by it.
+// src/attention/score_range.h: from where to where each whole number of a score expression goes in a call; lookups
+// checked by it.
 #pragma once
 #include "attention/lower.h"
 #include "attention/score_expression.h"
@@ -9,8 +10,8 @@ struct ScoreRange {
   std::int64_t low = 0, high = 0;
 };
 
-/// Of each value; those that are not whole numbers have {0, 0}. ShapeError and ValueError for a lookup that does not fit the call,
-/// an index that can leave its tensor, a divisor that can be 0, a number that can leave +-2^53.
+/// Of each value; those that are not whole numbers have {0, 0}. ShapeError and ValueError for a lookup that does not
+/// fit the call, an index that can leave its tensor, a divisor that can be 0, a number that can leave +-2^53.
 std::vector<ScoreRange> score_ranges(const ScoreValues& values, const ScoreShape& shape, const Lengths& lowered);
 
 }  // namespace attn

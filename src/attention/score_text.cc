@@ -22,13 +22,15 @@ struct Infix {
   Op op;
   int strength;
 };
-constexpr int strength_or = 1, strength_and = 2, strength_comparison = 3, strength_sum = 4, strength_product = 5, strength_sign = 6;
+constexpr int strength_or = 1, strength_and = 2, strength_comparison = 3, strength_sum = 4, strength_product = 5,
+              strength_sign = 6;
 // longer signs before those they begin with
-constexpr Infix infixes[] = {{"//", Op::floor_div, strength_product}, {"<=", Op::le, strength_comparison}, {">=", Op::ge, strength_comparison},
-                             {"==", Op::eq, strength_comparison},     {"!=", Op::ne, strength_comparison}, {"<", Op::lt, strength_comparison},
-                             {">", Op::gt, strength_comparison},      {"+", Op::add, strength_sum},        {"-", Op::sub, strength_sum},
-                             {"*", Op::mul, strength_product},        {"/", Op::div, strength_product},    {"%", Op::mod, strength_product},
-                             {"&", Op::op_and, strength_and},         {"|", Op::op_or, strength_or}};
+constexpr Infix infixes[] = {
+    {"//", Op::floor_div, strength_product}, {"<=", Op::le, strength_comparison}, {">=", Op::ge, strength_comparison},
+    {"==", Op::eq, strength_comparison},     {"!=", Op::ne, strength_comparison}, {"<", Op::lt, strength_comparison},
+    {">", Op::gt, strength_comparison},      {"+", Op::add, strength_sum},        {"-", Op::sub, strength_sum},
+    {"*", Op::mul, strength_product},        {"/", Op::div, strength_product},    {"%", Op::mod, strength_product},
+    {"&", Op::op_and, strength_and},         {"|", Op::op_or, strength_or}};
 
 const Infix* infix_of(Op op) {
   for (const Infix& infix : infixes)
@@ -36,7 +38,8 @@ const Infix* infix_of(Op op) {
   return nullptr;
 }
 
-constexpr std::size_t most_text = 10000;  // shared parts are written out each time, so that a small expression can have an endless text
+// shared parts are written out each time, so that a small expression can have an endless text
+constexpr std::size_t most_text = 10000;
 
 /// By a list of what is still to be written in place of recursion: a tree may be deep.
 class Writer {
@@ -55,15 +58,16 @@ class Writer {
 
  private:
   struct Piece {
-    const Node* node;      // null: the sign
+    const Node* node;  // null: the sign
     std::string_view sign;
-    int strength;          // of what stands around
+    int strength;  // of what stands around
   };
 
   void write(const Node& node, int strength) {
     if (const Infix* infix = infix_of(node.op)) {
       // comparisons do not chain, and stand in parentheses beside & and |: that reads the same in C++ and in Python
-      const bool comparison = infix->strength == strength_comparison, open = comparison ? strength > 0 : strength > infix->strength;
+      const bool comparison = infix->strength == strength_comparison,
+                 open = comparison ? strength > 0 : strength > infix->strength;
       if (open) text += '(', then(")");
       then(*node.parts[1], comparison ? strength_sum : infix->strength + 1);
       then(" ");
@@ -72,7 +76,8 @@ class Writer {
       then(*node.parts[0], comparison ? strength_sum : infix->strength);
     } else if (node.op == Op::neg || node.op == Op::op_not) {
       if (strength > strength_sign) text += '(', then(")");
-      // a sign of a sign in no parentheses, so that a text nests no deeper than what it was read from; "--" is another operator in C++
+      // a sign of a sign in no parentheses, so that a text nests no deeper than what it was read from; "--" is another
+      // operator in C++
       text += node.op == Op::op_not ? "~" : node.parts[0]->op == Op::neg ? "- " : "-";
       then(*node.parts[0], strength_sign);
     } else {
@@ -92,7 +97,9 @@ class Writer {
       case Op::batch: text += 'b'; return;
       case Op::head: text += 'h'; return;
       case Op::key: text += 'j'; return;
-      case Op::row: text += node.align == Align::unset ? "i" : node.align == Align::top_left ? "i(top_left)" : "i(bottom_right)"; return;
+      case Op::row:
+        text += node.align == Align::unset ? "i" : node.align == Align::top_left ? "i(top_left)" : "i(bottom_right)";
+        return;
       case Op::lookup:
         text += node.name;
         if (!node.parts.empty()) list(node, "[", "]");
@@ -131,12 +138,14 @@ class Writer {
   std::vector<Piece> next_;
 };
 
-constexpr int most_levels = 100;  // of parentheses and signs, so that no text can exhaust a stack, a thread's of 256 KiB included
+// of parentheses and signs, so that no text can exhaust a stack, a thread's of 256 KiB included
+constexpr int most_levels = 100;
 
 /// By strength, loosest first: | & comparisons (which do not chain) sums products signs terms.
 class Parser : TextCursor {
  public:
-  Parser(const std::string& text, const std::vector<std::pair<std::string, Tensor>>& tensors) : TextCursor("ScoreExpression::parse", text), tensors_(tensors) {}
+  Parser(const std::string& text, const std::vector<std::pair<std::string, Tensor>>& tensors)
+      : TextCursor("ScoreExpression::parse", text), tensors_(tensors) {}
 
   ScoreExpression whole() {
     const ScoreExpression result = joined(strength_or);
@@ -215,12 +224,18 @@ class Parser : TextCursor {
   }
 
   ScoreExpression function(std::size_t start, const std::string& name) {
-    const std::size_t count = name == "exp" || name == "tanh" || name == "abs" ? 1 : name == "min" || name == "max" ? 2 : name == "where" ? 3 : 0;
+    const std::size_t count = name == "exp" || name == "tanh" || name == "abs" ? 1
+                              : name == "min" || name == "max"                 ? 2
+                              : name == "where"                                ? 3
+                                                                               : 0;
     if (count == 0) {
       const bool table = !name.empty() && take('[');
       place_ = start;
-      if (table) fail(fmt::format("there is no tensor {}{}", name, tensors_.empty() ? "; none is given" : "; there are " + names_of_tensors().substr(2)));
-      fail(fmt::format("one of s, b, h, i, j, a number, exp, tanh, abs, min, max, where{} was expected", names_of_tensors()));
+      if (table)
+        fail(fmt::format("there is no tensor {}{}", name,
+                         tensors_.empty() ? "; none is given" : "; there are " + names_of_tensors().substr(2)));
+      fail(fmt::format("one of s, b, h, i, j, a number, exp, tanh, abs, min, max, where{} was expected",
+                       names_of_tensors()));
     }
     if (!take('(')) fail(fmt::format("{}(...) was expected", name));
     std::vector<ScoreExpression> x{joined(strength_or)};
@@ -278,9 +293,7 @@ class Parser : TextCursor {
     };
     try {
       return operation();
-    } catch (const ShapeError& error) {
-      fail_at_start(error.what());
-    } catch (const ValueError& error) {
+    } catch (const ShapeError& error) { fail_at_start(error.what()); } catch (const ValueError& error) {
       fail_at_start(error.what());
     }
     return {};
@@ -324,7 +337,8 @@ std::string short_text(const ScoreExpression& expression) {
   return text.size() <= most_shown ? text : text.substr(0, most_shown) + " ...";
 }
 
-ScoreExpression ScoreExpression::parse(const std::string& text, const std::vector<std::pair<std::string, Tensor>>& tensors) {
+ScoreExpression ScoreExpression::parse(const std::string& text,
+                                       const std::vector<std::pair<std::string, Tensor>>& tensors) {
   const runtime::DefaultFloatingPoint floating_point;
   return Parser(text, tensors).whole();
 }

@@ -25,7 +25,8 @@ Tensor attention_scores(const Tensor& q, const Tensor& k, const AttentionOptions
   if (const std::vector<Tensor> inputs = call.inputs(); wants_grad(inputs)) {
     call.forget_history();
     const auto kept = std::make_shared<const Call>(std::move(call));
-    record({"AttentionScoresBackward0", inputs, inputs}, {result}, [kept](const Backward& at) { return plain_gradients(*kept, {}, at); });
+    record({"AttentionScoresBackward0", inputs, inputs}, {result},
+           [kept](const Backward& at) { return plain_gradients(*kept, {}, at); });
   }
   return result;
 }
@@ -42,8 +43,8 @@ Weights Weights::top_k(std::int64_t n) {
   return weights;
 }
 
-ScoresAndContext cross_attention(const Tensor& x, const Tensor& memory, const Tensor& w_q, const Tensor& w_k, const Tensor& w_v,
-                                 const AttentionOptions& options) {
+ScoresAndContext cross_attention(const Tensor& x, const Tensor& memory, const Tensor& w_q, const Tensor& w_k,
+                                 const Tensor& w_v, const AttentionOptions& options) {
   const Tensor q = matmul(x, w_q), k = matmul(memory, w_k), v = matmul(memory, w_v);
   AttentionOptions with_weights = options;
   if (options.weights == Weights::none) with_weights.weights = Weights::full;
@@ -51,12 +52,13 @@ ScoresAndContext cross_attention(const Tensor& x, const Tensor& memory, const Te
   return {attention_scores(q, k, options), result.weights, result.output};
 }
 
-ScoresAndContext self_attention(const Tensor& x, const Tensor& w_q, const Tensor& w_k, const Tensor& w_v, const AttentionOptions& options) {
+ScoresAndContext self_attention(const Tensor& x, const Tensor& w_q, const Tensor& w_k, const Tensor& w_v,
+                                const AttentionOptions& options) {
   return cross_attention(x, x, w_q, w_k, w_v, options);
 }
 
-AttentionResult additive_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& w_q, const Tensor& w_k, const Tensor& w,
-                                   const AttentionOptions& options) {
+AttentionResult additive_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& w_q,
+                                   const Tensor& w_k, const Tensor& w, const AttentionOptions& options) {
   AttentionOptions additive = options;
   additive.score = Score::additive(w_q, w_k, w);
   return attention(query, key, value, additive);

@@ -1,4 +1,5 @@
-// src/attention/strips.cc: what the vector kernels take, and what happens around them: empty rows, results that are NaN.
+// src/attention/strips.cc: what the vector kernels take, and what happens around them: empty rows, results that are
+// NaN.
 #include "attention/strips.h"
 
 #include "kernels/attention/reference.h"
@@ -25,11 +26,14 @@ const StripKernel& strips() {
   return E == Element::f64 ? target()->f64 : E == Element::bf16 ? target()->bf16 : target()->f32;
 }
 
-/// Rows of K and V as they are, or widened on their way. A product of bf16 takes numbers of 8 bits where one scale a row may wait until after it.
+/// Rows of K and V as they are, or widened on their way. A product of bf16 takes numbers of 8 bits where one scale a
+/// row may wait until after it.
 template <Element E>
 bool reads(const kernels::KeyRows& rows, std::int64_t columns) {
   const Element stored = rows.element;
-  return stored == E || (kernels::of_8_bits(stored) && rows.piece != 0 && (E != Element::bf16 || rows.scale_group >= columns)) || (E == Element::f32 && (stored == Element::f16 || stored == Element::bf16));
+  return stored == E ||
+         (kernels::of_8_bits(stored) && rows.piece != 0 && (E != Element::bf16 || rows.scale_group >= columns)) ||
+         (E == Element::f32 && (stored == Element::f16 || stored == Element::bf16));
 }
 
 /// Where bf16 has its own product.
@@ -69,10 +73,12 @@ LaneMap existing(const AttentionProblem& problem, LaneMap map) {
 void empty_rows(const AttentionProblem& problem, const LaneMap& map, std::int64_t existing_rows, void* scratch) {
   if (existing_rows == map.rows) return;
   for (std::int64_t n = 0; n < map.heads; ++n)
-    kernels::attention_reference().rows(problem, map.batch, map.head + n, map.row + existing_rows, map.row + map.rows, scratch);
+    kernels::attention_reference().rows(problem, map.batch, map.head + n, map.row + existing_rows, map.row + map.rows,
+                                        scratch);
 }
 
-/// A hidden key that holds inf or NaN shows as NaN in the vectors; here the rows that should not have noticed get their result.
+/// A hidden key that holds inf or NaN shows as NaN in the vectors; here the rows that should not have noticed get their
+/// result.
 void decide(const StripKernel& strip, const AttentionProblem& problem, const LaneMap& map, void* scratch) {
   strip.rows_by_row != nullptr ? strip.rows_by_row(problem, map, scratch) : reference_rows(problem, map, scratch);
 }
@@ -86,7 +92,14 @@ void rows(const AttentionProblem& problem, const LaneMap& map, void* scratch) {
 
 template <Element E>
 AttentionKernel kernel(const char* name) {
-  return {.name = name, .computes = E, .strip_rows = strips<E>().rows, .task_strips = strips<E>().task_strips, .ask = ask<E>, .scratch_bytes = scratch_bytes<E>, .rows = rows<E>, .strips = &strips<E>()};
+  return {.name = name,
+          .computes = E,
+          .strip_rows = strips<E>().rows,
+          .task_strips = strips<E>().task_strips,
+          .ask = ask<E>,
+          .scratch_bytes = scratch_bytes<E>,
+          .rows = rows<E>,
+          .strips = &strips<E>()};
 }
 
 struct Names {
@@ -115,9 +128,11 @@ kernels::Element byte_form(Dtype dtype, std::int64_t dim, std::int64_t value_dim
   return form == nullptr ? Element::i8 : form(dim, value_dim, group);
 }
 
-void merge_strip(const StripKernel& strip, const AttentionProblem& problem, const LaneMap& map, const void* partials, std::int64_t spans, void* scratch) {
+void merge_strip(const StripKernel& strip, const AttentionProblem& problem, const LaneMap& map, const void* partials,
+                 std::int64_t spans, void* scratch) {
   const LaneMap here = existing(problem, map);
-  if (here.rows > 0 && !strip.attend_merge(problem, here, partials, spans, scratch)) decide(strip, problem, here, scratch);
+  if (here.rows > 0 && !strip.attend_merge(problem, here, partials, spans, scratch))
+    decide(strip, problem, here, scratch);
   empty_rows(problem, map, here.rows, scratch);
 }
 

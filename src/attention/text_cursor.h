@@ -53,7 +53,8 @@ class TextCursor {
 
   [[noreturn, gnu::noinline]] void fail(const std::string& why) const {
     const std::string rest = place_ < text_.size() ? fmt::format("at \"{}\"", text_.substr(place_, 24)) : "at the end";
-    throw ValueError(fmt::format("{}: \"{}\": column {}, {}: {}", function_, text_.substr(0, 80), place_ + 1, rest, why));
+    throw ValueError(
+        fmt::format("{}: \"{}\": column {}, {}: {}", function_, text_.substr(0, 80), place_ + 1, rest, why));
   }
 
   const std::string& text_;

@@ -6,7 +6,9 @@
 
 namespace attn::bench {
 
-inline double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+inline double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 /// 0 of none.
 inline double median(std::vector<double> values) {

@@ -23,7 +23,8 @@ double time_of_call(Work& work) {
     return now() - begin;
   }
   const double begin = now();
-  for (int calls = 0, wanted = 1;; wanted *= 2) {  // the clock is read after 1, 2, 4 ... calls: to read it takes a twentieth of the smallest one
+  // the clock is read after 1, 2, 4 ... calls: to read it takes a twentieth of the smallest one
+  for (int calls = 0, wanted = 1;; wanted *= 2) {
     for (; calls < wanted; ++calls) work.call();
     if (const double time = now() - begin; time >= shortest_sample) return time / calls;
   }
@@ -33,7 +34,8 @@ Measured measure(Work& work, const MeasureOptions& options) {
   std::vector<double> times, limits;
   work.call();
   const double end = now() + options.seconds;
-  while (static_cast<int>(times.size()) < options.samples || (now() < end && static_cast<int>(times.size()) < most_samples)) {
+  while (static_cast<int>(times.size()) < options.samples ||
+         (now() < end && static_cast<int>(times.size()) < most_samples)) {
     limits.push_back(work.limit() == Limit::read ? sample_read(work.next_memory()) : sample_arithmetic(work.limit()));
     if (work.of().idle_us == 0 && work.limit() != Limit::read) work.call();  // its memory back into the caches
     times.push_back(time_of_call(work));
@@ -54,7 +56,9 @@ Environment measure_environment() {
     for (int n = 0; n < 9; ++n) samples.push_back(sample_arithmetic(limit));
     return median(samples);
   };
-  Environment e{.fma_f32_gflops = arithmetic(Limit::fma_f32), .fma_f64_gflops = arithmetic(Limit::fma_f64), .dot_bf16_gflops = arithmetic(Limit::dot_bf16)};
+  Environment e{.fma_f32_gflops = arithmetic(Limit::fma_f32),
+                .fma_f64_gflops = arithmetic(Limit::fma_f64),
+                .dot_bf16_gflops = arithmetic(Limit::dot_bf16)};
   std::vector<double> reads, trips;
   for (int n = 0; n < 8; ++n) reads.push_back(sample_read(memory_in_turn()));
   for (int n = 0; n < 3; ++n) trips.push_back(sample_hand_over());

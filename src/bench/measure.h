@@ -8,13 +8,14 @@ struct Measured {
   cases::Case of;
   double median_us = 0;
   int samples = 0;
-  double gflops = 0, gbs = 0;            // 0: not counted; of additive scores gflops are 10^9 tanh a second, held against nothing
+  // 0: not counted; of additive scores gflops are 10^9 tanh a second, held against nothing
+  double gflops = 0, gbs = 0;
   double peak_gflops = 0, peak_gbs = 0;  // the one the row is held against; the other is 0
   double fraction = 0;
 };
 
 struct MeasureOptions {
-  double seconds = 0.5;   // at least; never fewer than `samples`
+  double seconds = 0.5;  // at least; never fewer than `samples`
   int samples = 15;
 };
 

@@ -20,13 +20,16 @@ namespace attn::bench {
 namespace {
 
 constexpr double sample_seconds = 1.5e-3;
-constexpr std::pair<Limit, const char*> names[] = {{Limit::fma_f32, "fma_f32"}, {Limit::fma_f64, "fma_f64"}, {Limit::dot_bf16, "dot_bf16"}, {Limit::read, "read"}};
+constexpr std::pair<Limit, const char*> names[] = {
+    {Limit::fma_f32, "fma_f32"}, {Limit::fma_f64, "fma_f64"}, {Limit::dot_bf16, "dot_bf16"}, {Limit::read, "read"}};
 
 const kernels::PeakLoops& loops() {
   static const kernels::PeakLoops& here = kernels::peak_loops(runtime::target().c_str());
   return here;
 }
-const kernels::PeakLoop& loop_of(Limit limit) { return limit == Limit::fma_f64 ? loops().fma_f64 : limit == Limit::dot_bf16 ? loops().dot_bf16 : loops().fma_f32; }
+const kernels::PeakLoop& loop_of(Limit limit) {
+  return limit == Limit::fma_f64 ? loops().fma_f64 : limit == Limit::dot_bf16 ? loops().dot_bf16 : loops().fma_f32;
+}
 
 /// work(part) on every thread once; the sum of amount / time of each.
 template <typename F>
@@ -55,7 +58,9 @@ Limit limit_from_name(const std::string& given) {
   throw ValueError(fmt::format("bench: there is no limit \"{}\"; there are fma_f32, fma_f64, dot_bf16, read", given));
 }
 
-bool exists(Limit limit) { return limit != Limit::dot_bf16 || (loops().dot_bf16.run != nullptr && runtime::cpu().avx512_bf16); }
+bool exists(Limit limit) {
+  return limit != Limit::dot_bf16 || (loops().dot_bf16.run != nullptr && runtime::cpu().avx512_bf16);
+}
 
 Limit limit_of(Dtype dtype) {
   if (dtype == Dtype::f64) return Limit::fma_f64;
@@ -84,7 +89,8 @@ double sample_read(const std::vector<Tensor>& memory) {
            for (const Tensor& x : memory) {
              const std::int64_t pages = x.numel() * static_cast<std::int64_t>(size_of(x.dtype())) / page;
              const std::int64_t first = pages * part / threads, last = pages * (part + 1) / threads;
-             loops().read(static_cast<const char*>(x.data()) + first * page, static_cast<std::size_t>((last - first) * page));
+             loops().read(static_cast<const char*>(x.data()) + first * page,
+                          static_cast<std::size_t>((last - first) * page));
              read += static_cast<double>((last - first) * page);
            }
            return read;

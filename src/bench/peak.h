@@ -1,4 +1,5 @@
-// src/bench/peak.h: the machine's limits on the threads in use, sampled in a millisecond or two between other measurements.
+// src/bench/peak.h: the machine's limits on the threads in use, sampled in a millisecond or two between other
+// measurements.
 #pragma once
 #include <attn/tensor.h>
 

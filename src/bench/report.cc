@@ -65,30 +65,44 @@ std::string around(const cases::Case& c) {
 
 }  // namespace
 
-std::string table_head() { return fmt::format("{:<17} {:<5} {:<26} {:<20} {:>11} {:>14} {:>8} {:>6}\n", "op", "dtype", "shape", "mask", "median us", "", "limit", "%"); }
+std::string table_head() {
+  return fmt::format("{:<17} {:<5} {:<26} {:<20} {:>11} {:>14} {:>8} {:>6}\n", "op", "dtype", "shape", "mask",
+                     "median us", "", "limit", "%");
+}
 
 std::string table_row(const Measured& m) {
   const bool memory = m.peak_gbs > 0;
   if (m.of.score == "additive")
-    return fmt::format("{:<17} {:<5} {:<26} {:<20} {:>11.1f} {:>7.1f} Gtanh/s\n", m.of.op, name_of(m.of.dtype), shape_of(m.of), around(m.of), m.median_us, m.gflops);
-  return fmt::format("{:<17} {:<5} {:<26} {:<20} {:>11.1f} {:>7.1f} {} {:>8.1f} {:>6.1f}\n", m.of.op, name_of(m.of.dtype), shape_of(m.of),
-                     m.of.is_attention() ? around(m.of) : "", m.median_us, memory ? m.gbs : m.gflops, memory ? "GB/s  " : "GFLOP/s", memory ? m.peak_gbs : m.peak_gflops,
+    return fmt::format("{:<17} {:<5} {:<26} {:<20} {:>11.1f} {:>7.1f} Gtanh/s\n", m.of.op, name_of(m.of.dtype),
+                       shape_of(m.of), around(m.of), m.median_us, m.gflops);
+  return fmt::format("{:<17} {:<5} {:<26} {:<20} {:>11.1f} {:>7.1f} {} {:>8.1f} {:>6.1f}\n", m.of.op,
+                     name_of(m.of.dtype), shape_of(m.of), m.of.is_attention() ? around(m.of) : "", m.median_us,
+                     memory ? m.gbs : m.gflops, memory ? "GB/s  " : "GFLOP/s", memory ? m.peak_gbs : m.peak_gflops,
                      100 * m.fraction);
 }
 
 std::string table_environment(const Environment& e) {
   const Info about = info();
-  std::string text = fmt::format("attn {}  {}  target {}  threads {}\nlimits: f32 {:.0f} GFLOP/s, f64 {:.0f}", about.version, about.cpu, about.target, about.threads,
-                                 e.fma_f32_gflops, e.fma_f64_gflops);
+  std::string text =
+      fmt::format("attn {}  {}  target {}  threads {}\nlimits: f32 {:.0f} GFLOP/s, f64 {:.0f}", about.version,
+                  about.cpu, about.target, about.threads, e.fma_f32_gflops, e.fma_f64_gflops);
   if (e.dot_bf16_gflops > 0) text += fmt::format(", bf16 {:.0f}", e.dot_bf16_gflops);
-  return text + fmt::format("; reading {:.1f} GB/s; a hand-over between cores {:.0f} ns; load {:.1f}\n\n", e.read_gbs, e.hand_over_ns, e.load);
+  return text + fmt::format("; reading {:.1f} GB/s; a hand-over between cores {:.0f} ns; load {:.1f}\n\n", e.read_gbs,
+                            e.hand_over_ns, e.load);
 }
 
 std::string json_row(const Measured& m) {
   const cases::Case& c = m.of;
   Json row{{"op", c.op}, {"dtype", name_of(c.dtype)}};
   if (c.is_attention()) {
-    row.update(Json{{"B", c.batch}, {"Hq", c.q_heads}, {"Hk", c.k_heads}, {"Tq", c.q_rows}, {"Tk", c.k_rows}, {"D", c.dim}, {"Dv", c.value_dim}, {"mask", mask_of(c)}});
+    row.update(Json{{"B", c.batch},
+                    {"Hq", c.q_heads},
+                    {"Hk", c.k_heads},
+                    {"Tq", c.q_rows},
+                    {"Tk", c.k_rows},
+                    {"D", c.dim},
+                    {"Dv", c.value_dim},
+                    {"mask", mask_of(c)}});
     if (c.idle_us > 0) row["idle_us"] = c.idle_us;
   } else if (c.op == "matmul") {
     row.update(Json{{"M", c.m}, {"N", c.n}, {"K", c.k}, {"layout", c.layout}, {"packed", c.packed != 0}});
@@ -96,7 +110,10 @@ std::string json_row(const Measured& m) {
     row.update(Json{{"rows", c.rows}, {"N", c.n}});
   }
   const Info about = info();
-  row.update(Json{{"threads", about.threads}, {"target", about.target}, {"median_us", rounded(m.median_us)}, {"samples", m.samples}});
+  row.update(Json{{"threads", about.threads},
+                  {"target", about.target},
+                  {"median_us", rounded(m.median_us)},
+                  {"samples", m.samples}});
   if (m.gflops > 0) row[c.score == "additive" ? "gtanh" : "gflops"] = rounded(m.gflops);
   if (m.peak_gflops > 0) row["peak_gflops"] = rounded(m.peak_gflops);
   if (m.peak_gbs > 0) row.update(Json{{"gbs", rounded(m.gbs)}, {"peak_gbs", rounded(m.peak_gbs)}});

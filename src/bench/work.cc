@@ -18,7 +18,8 @@ namespace {
 using cases::Case;
 using cases::Inputs;
 
-/// What is read of the caches that take turns: many times any last cache. All of them, where a mask leaves out most of each, have at most so many bytes.
+/// What is read of the caches that take turns: many times any last cache. All of them, where a mask leaves out most of
+/// each, have at most so many bytes.
 constexpr std::int64_t rotation_bytes = std::int64_t{1} << 30, most_bytes = std::int64_t{1} << 32, most_caches = 128;
 /// Pairs of the backward pass that the reference may be asked for.
 constexpr std::int64_t most_checked_pairs = std::int64_t{1} << 22;
@@ -37,7 +38,8 @@ double seen_pairs(const Case& c, const AttentionOptions& options) {
   if (c.lengths == "packed") {
     double pairs = 0;
     const std::vector<std::int64_t> q = options.cu_seqlens_q.to_int_vector(), k = options.cu_seqlens_k.to_int_vector();
-    for (std::size_t s = 0; s + 1 < q.size(); ++s) pairs += options.mask.dense(1, 1, q[s + 1] - q[s], k[s + 1] - k[s]).to(Dtype::i64).sum().item();
+    for (std::size_t s = 0; s + 1 < q.size(); ++s)
+      pairs += options.mask.dense(1, 1, q[s + 1] - q[s], k[s + 1] - k[s]).to(Dtype::i64).sum().item();
     return pairs;
   }
   if (c.mask != "none" && c.mask != "bool" && c.lengths == "none")
@@ -49,7 +51,8 @@ double seen_pairs(const Case& c, const AttentionOptions& options) {
 }  // namespace
 
 Work::Work(const Case& c) : case_(c), inputs_(cases::make_inputs(c)) {
-  if ((c.is_attention() || c.is_backward()) && c.dim == 0) throw ValueError("bench: D is 0; there is nothing to measure");
+  if ((c.is_attention() || c.is_backward()) && c.dim == 0)
+    throw ValueError("bench: D is 0; there is nothing to measure");
   if (c.op == "matmul" && c.k == 0) throw ValueError("bench: K is 0; there is nothing to measure");
   if (c.is_backward()) {
     prepare_backward();
@@ -73,7 +76,8 @@ Work::Work(const Case& c) : case_(c), inputs_(cases::make_inputs(c)) {
     };
   } else if (c.op == "matmul" && c.packed != 0) {
     if (inputs_.addend.defined() || c.dtype == Dtype::f16 || (c.dtype == Dtype::bf16 && !exists(Limit::dot_bf16)))
-      throw ValueError("bench: packed weights are of f32, f64, or bf16 where the processor multiplies its pairs, without an addend");
+      throw ValueError(
+          "bench: packed weights are of f32, f64, or bf16 where the processor multiplies its pairs, without an addend");
     out_ = empty({c.m, c.n}, c.dtype);
     function_ = [this, weights = kernels::PackedWeights(cases::gemm_problem(inputs_, out_))] {
       kernels::multiply_packed(cases::gemm_problem(inputs_, out_), weights);
@@ -81,7 +85,10 @@ Work::Work(const Case& c) : case_(c), inputs_(cases::make_inputs(c)) {
     };
   } else if (c.op == "matmul") {
     out_ = empty({c.m, c.n}, c.dtype);
-    function_ = [this] { return inputs_.addend.defined() ? linear(inputs_.a, inputs_.b.transpose(0, 1), inputs_.addend, out_) : matmul(inputs_.a, inputs_.b, out_); };
+    function_ = [this] {
+      return inputs_.addend.defined() ? linear(inputs_.a, inputs_.b.transpose(0, 1), inputs_.addend, out_)
+                                      : matmul(inputs_.a, inputs_.b, out_);
+    };
   } else {
     // Within a few units, as a model has them: what gelu and its like give far out is denormal, and slow.
     if (!c.op.ends_with("_norm")) inputs_.x = mul(inputs_.x, 0.25);
@@ -91,35 +98,43 @@ Work::Work(const Case& c) : case_(c), inputs_(cases::make_inputs(c)) {
   const Tensor result = function_();
   cases::Inputs plain = inputs_;
   plain.options.out = {};
-  if (const std::string what = cases::wrong_rows(c, plain, result); !what.empty()) throw ValueError(fmt::format("bench: {}: {}", cases::to_line(c), what));
+  if (const std::string what = cases::wrong_rows(c, plain, result); !what.empty())
+    throw ValueError(fmt::format("bench: {}: {}", cases::to_line(c), what));
   count();
   if (c.op == "attention_decode") rotate();
 }
 
 void Work::call() { function_(); }
 
-/// Forward once, with what it keeps; a call is the backward pass alone. Checked where the reference takes less than a second or so.
+/// Forward once, with what it keeps; a call is the backward pass alone. Checked where the reference takes less than a
+/// second or so.
 void Work::prepare_backward() {
   if (case_.q_heads * case_.batch * case_.q_rows * case_.k_rows <= most_checked_pairs) {
     const cases::Results ours = cases::library_way(num_threads()).run(case_, inputs_);
     Case wide = case_;
     if (size_of(case_.dtype) == 2) wide.dtype = Dtype::f32;
-    const cases::Results truth = cases::by_specification(wide, size_of(case_.dtype) == 2 ? cases::widened(inputs_) : inputs_);
+    const cases::Results truth =
+        cases::by_specification(wide, size_of(case_.dtype) == 2 ? cases::widened(inputs_) : inputs_);
     for (std::size_t n = 0; n < truth.size(); ++n) {
-      const std::string what = size_of(case_.dtype) == 2 ? cases::is_far(ours[n], truth[n], case_.dtype) : cases::bits_differ(ours[n], truth[n]);
+      const std::string what = size_of(case_.dtype) == 2 ? cases::is_far(ours[n], truth[n], case_.dtype)
+                                                         : cases::bits_differ(ours[n], truth[n]);
       if (!what.empty()) throw ValueError(fmt::format("bench: {}: {}", cases::to_line(case_), what));
     }
   }
   AttentionBackward into;
   into.dq = zeros_like(inputs_.q), into.dk = zeros_like(inputs_.k), into.dv = zeros_like(inputs_.v);
-  function_ = [passed = std::make_shared<const cases::Differentiated>(inputs_), into] { return passed->backward(into).q; };
+  function_ = [passed = std::make_shared<const cases::Differentiated>(inputs_), into] {
+    return passed->backward(into).q;
+  };
 }
 
 void Work::count() {
   const Case& c = case_;
   if (c.score == "additive") flops_ = static_cast<double>(c.q_heads * c.channels) * seen_pairs(c, inputs_.options);
-  else if (c.is_backward()) flops_ = 2 * static_cast<double>(c.q_heads * (3 * c.dim + 2 * c.value_dim)) * seen_pairs(c, inputs_.options);
-  else if (c.is_attention()) flops_ = 2 * static_cast<double>(c.q_heads * (c.dim + c.value_dim)) * seen_pairs(c, inputs_.options);
+  else if (c.is_backward())
+    flops_ = 2 * static_cast<double>(c.q_heads * (3 * c.dim + 2 * c.value_dim)) * seen_pairs(c, inputs_.options);
+  else if (c.is_attention())
+    flops_ = 2 * static_cast<double>(c.q_heads * (c.dim + c.value_dim)) * seen_pairs(c, inputs_.options);
   if (c.op == "matmul") flops_ = 2 * static_cast<double>(c.m) * static_cast<double>(c.n) * static_cast<double>(c.k);
   if (c.op == "attention_decode") {
     bytes_ = row_bytes();
@@ -139,7 +154,9 @@ void Work::count() {
 double Work::row_bytes() const {
   const double rows = seen_pairs(case_, inputs_.options) / static_cast<double>(case_.q_rows);
   const auto row = [&](std::int64_t heads, std::int64_t dim) {
-    return static_cast<double>(heads) * (case_.storage == "int8" ? static_cast<double>(dim + 4) : static_cast<double>(dim) * static_cast<double>(size_of(case_.dtype)));
+    return static_cast<double>(heads) * (case_.storage == "int8"
+                                             ? static_cast<double>(dim + 4)
+                                             : static_cast<double>(dim) * static_cast<double>(size_of(case_.dtype)));
   };
   return rows * (row(case_.k_heads, case_.dim) + row(case_.v_heads, case_.value_dim));
 }
@@ -147,7 +164,8 @@ double Work::row_bytes() const {
 void Work::rotate() {
   const auto read = std::max<std::int64_t>(1, static_cast<std::int64_t>(row_bytes()));
   const std::int64_t whole = std::max<std::int64_t>(1, bytes_of(inputs_.k) + bytes_of(inputs_.v));
-  const std::int64_t caches = std::min({most_caches, (rotation_bytes + read - 1) / read, std::max<std::int64_t>(1, most_bytes / whole)});
+  const std::int64_t caches =
+      std::min({most_caches, (rotation_bytes + read - 1) / read, std::max<std::int64_t>(1, most_bytes / whole)});
   for (std::int64_t n = 0; n < caches; ++n)
     if (cached_.empty()) caches_.emplace_back(inputs_.k.clone(), inputs_.v.clone());
     else if (n > 0) cached_.push_back(cases::cached_rows(case_, inputs_));

@@ -16,8 +16,8 @@ class Work {
   void call();
   const cases::Case& of() const { return case_; }
 
-  /// Multiplications and additions of the pairs that the mask and the lengths leave; a dense mask leaves all. Of additive scores the
-  /// tanh instead. 0: none are counted.
+  /// Multiplications and additions of the pairs that the mask and the lengths leave; a dense mask leaves all. Of
+  /// additive scores the tanh instead. 0: none are counted.
   double flops() const { return flops_; }
   /// Bytes that a call must read (and write, for rows): K and V in decoding, the weights of one row; 0: not counted.
   double bytes() const { return bytes_; }

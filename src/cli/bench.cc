@@ -36,9 +36,12 @@ std::vector<std::string> chosen(const BenchOptions& options) {
   if (!options.lines.empty()) return options.lines;
   std::vector<std::string> lines = cases::case_lines(cases::bench);
   std::erase_if(lines, [&](const std::string& line) {
-    return !std::all_of(options.only.begin(), options.only.end(), [&](const std::string& part) { return (line + " ").find(part) != std::string::npos; });
+    return !std::all_of(options.only.begin(), options.only.end(),
+                        [&](const std::string& part) { return (line + " ").find(part) != std::string::npos; });
   });
-  if (lines.empty()) throw UsageError{fmt::format("no row has \"{}\" in its line (attn bench --list shows them)", fmt::join(options.only, "\" and \""))};
+  if (lines.empty())
+    throw UsageError{fmt::format("no row has \"{}\" in its line (attn bench --list shows them)",
+                                 fmt::join(options.only, "\" and \""))};
   return lines;
 }
 
@@ -49,9 +52,11 @@ void measure_all(const BenchOptions& options) {
   if (options.list) return print(fmt::format("{}\n", fmt::join(lines, "\n")));
   const bool live = ::isatty(STDERR_FILENO) != 0;
   const bench::Environment environment = bench::measure_environment();
-  print(options.json ? "[\n" + bench::json_environment(environment) : bench::table_environment(environment) + bench::table_head());
+  print(options.json ? "[\n" + bench::json_environment(environment)
+                     : bench::table_environment(environment) + bench::table_head());
   for (std::size_t n = 0; n < rows.size(); ++n) {
-    std::cerr << fmt::format("{}{}/{} {}{}", live ? "\r\033[K" : "", n + 1, rows.size(), lines[n], live ? "" : "\n") << std::flush;
+    std::cerr << fmt::format("{}{}/{} {}{}", live ? "\r\033[K" : "", n + 1, rows.size(), lines[n], live ? "" : "\n")
+              << std::flush;
     bench::Work work(rows[n]);
     const bench::Measured m = bench::measure(work, {.seconds = options.seconds});
     if (live) std::cerr << "\r\033[K" << std::flush;
@@ -66,17 +71,22 @@ Verb add_bench(CLI::App& app) {
   CLI::App* parser = app.add_subcommand("bench", "How fast, beside what this machine could at most");
   auto options = std::make_shared<BenchOptions>();
   parser->allow_extras();
-  parser->add_option("LINE", options->lines, "Cases, as --list writes them; all of the table without one")->type_name("");
+  parser->add_option("LINE", options->lines, "Cases, as --list writes them; all of the table without one")
+      ->type_name("");
   parser->add_option("--only", options->only, "Rows whose line holds this text (--only causal); given again: this too")
-      ->type_name("WORDS")->allow_extra_args(false);
-  parser->add_option("--seconds", options->seconds, "At least so long a row, and never fewer than 15 samples (0.5)")->type_name("X")->check(seconds);
+      ->type_name("WORDS")
+      ->allow_extra_args(false);
+  parser->add_option("--seconds", options->seconds, "At least so long a row, and never fewer than 15 samples (0.5)")
+      ->type_name("X")
+      ->check(seconds);
   parser->add_flag("--json", options->json, "One array, an object a row, the machine first");
   parser->add_flag("--list", options->list, "The rows, without measuring");
   parser->add_flag("--serve", options->serve, "Lines from stdin, each answered with the microseconds of one call");
   parser->footer("Example\n  attn bench --only decode --only bf16 --seconds 0.2");
   return {parser, [options](const std::vector<std::string>& rest) {
             no_more(rest);
-            if (options->serve && !options->lines.empty()) throw UsageError{"--serve reads its lines from stdin; a LINE is one argument too many"};
+            if (options->serve && !options->lines.empty())
+              throw UsageError{"--serve reads its lines from stdin; a LINE is one argument too many"};
             if (options->serve) return bench::serve(std::cin, std::cout);
             measure_all(*options);
           }};

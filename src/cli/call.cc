@@ -30,21 +30,21 @@ class Reader {
     return found == call_.settings.end() ? nullptr : &found->second;
   }
   bool is_option(const std::string& name) const { return call_.options.contains(name); }
-  /// read(what the setting is called, its text): what is not understood is the command line's mistake (exit 2), or the file's (exit 1).
+  /// read(what the setting is called, its text): what is not understood is the command line's mistake (exit 2), or the
+  /// file's (exit 1).
   template <typename F>
   auto read(const std::string& name, F read) const {
     const auto option = call_.options.find(name);
     if (option != call_.options.end()) return read(option->second, *setting(name));
     try {
       return read(name, *setting(name));
-    } catch (const UsageError& error) {
-      throw ValueError(fmt::format("run: {}: {}", call_.path, error.text));
-    }
+    } catch (const UsageError& error) { throw ValueError(fmt::format("run: {}: {}", call_.path, error.text)); }
   }
   double number(const std::string& name, double otherwise) const {
     if (setting(name) == nullptr) return otherwise;
     return read(name, [](const std::string& option, const std::string& text) {
-      if (const std::string wrong = cli::number(text); !wrong.empty()) throw UsageError{fmt::format("{}: {}", option, wrong)};
+      if (const std::string wrong = cli::number(text); !wrong.empty())
+        throw UsageError{fmt::format("{}: {}", option, wrong)};
       return std::strtod(text.c_str(), nullptr);
     });
   }
@@ -69,16 +69,20 @@ Mask mask_of(const Reader& reader) {
   return mask;
 }
 
-/// ValueError for matrices that the score does not take: without them it is another one than was meant. --score may ask a file for any.
+/// ValueError for matrices that the score does not take: without them it is another one than was meant. --score may ask
+/// a file for any.
 void check_matrices(const Reader& reader, const char* score) {
   if (reader.is_option("score")) return;
   for (const char* matrix : {"w_q", "w_k", "w"})
     if (reader.tensor(matrix).defined())
-      throw ValueError(fmt::format("run: {} is given, but the score is {}; general takes w, additive w_q, w_k and w", matrix, score));
+      throw ValueError(fmt::format("run: {} is given, but the score is {}; general takes w, additive w_q, w_k and w",
+                                   matrix, score));
 }
 
 Score score_of(const Reader& reader) {
-  const auto kind = [](const std::string& option, const std::string& text) { return choose(option, text, {"scaled_dot", "dot", "general", "additive"}); };
+  const auto kind = [](const std::string& option, const std::string& text) {
+    return choose(option, text, {"scaled_dot", "dot", "general", "additive"});
+  };
   const std::size_t chosen = reader.setting("score") == nullptr ? 0 : reader.read("score", kind);
   if (chosen < 2) check_matrices(reader, chosen == 1 ? "dot" : "scaled_dot");
   switch (chosen) {

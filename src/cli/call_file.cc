@@ -27,10 +27,16 @@ using nlohmann::json;
 
 constexpr int kDeepest = 16;  // a described tensor of the highest rank needs 11; no text can exhaust the stack
 
-const std::vector<std::string> kTensors{
-    "q",         "k",           "v",   "attend", "block", "key_padding", "bias", "alibi_slopes", "sinks", "query_lengths", "key_lengths",
-    "key_start", "query_start", "w_q", "w_k",    "w"};
-const std::vector<std::string> kSettings{"causal", "mask", "scale", "score", "score_mod", "softcap", "temperature", "weights", "dtype"};
+const std::vector<std::string> kTensors{"q",           "k",
+                                        "v",           "attend",
+                                        "block",       "key_padding",
+                                        "bias",        "alibi_slopes",
+                                        "sinks",       "query_lengths",
+                                        "key_lengths", "key_start",
+                                        "query_start", "w_q",
+                                        "w_k",         "w"};
+const std::vector<std::string> kSettings{"causal",  "mask",        "scale",   "score", "score_mod",
+                                         "softcap", "temperature", "weights", "dtype"};
 
 bool is_one_of(const std::string& name, const std::vector<std::string>& names) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -40,12 +46,13 @@ bool is_one_of(const std::string& name, const std::vector<std::string>& names) {
   std::vector<std::string> known = kTensors;
   known.insert(known.end(), kSettings.begin(), kSettings.end());
   const std::string meant = nearest(name, known);
-  throw ValueError(
-      fmt::format("run: {}: there is no \"{}\"; {}", path, name,
-                  meant.empty() ? fmt::format("there are {}", fmt::join(known, ", ")) : fmt::format("did you mean {}?", meant)));
+  throw ValueError(fmt::format(
+      "run: {}: there is no \"{}\"; {}", path, name,
+      meant.empty() ? fmt::format("there are {}", fmt::join(known, ", ")) : fmt::format("did you mean {}?", meant)));
 }
 
-/// Metadata that other programs write: what PyTorch calls "format", and names in a program's own part, "modelspec.title".
+/// Metadata that other programs write: what PyTorch calls "format", and names in a program's own part,
+/// "modelspec.title".
 bool is_foreign(const std::string& name) { return name == "format" || name.find_first_of(".:/") != std::string::npos; }
 
 double number_of(const std::string& name, const json& value) {
@@ -78,7 +85,9 @@ void flatten(const std::string& name, const json& values, const Dims& shape, int
 }
 
 bool every(const json& values, bool (*is)(const json&)) {
-  return values.is_array() ? std::all_of(values.begin(), values.end(), [&](const json& value) { return every(value, is); }) : is(values);
+  return values.is_array()
+             ? std::all_of(values.begin(), values.end(), [&](const json& value) { return every(value, is); })
+             : is(values);
 }
 
 /// Of a table: what its values look like.
@@ -99,13 +108,15 @@ void check_numbers(const std::string& name, const std::vector<double>& numbers, 
   constexpr double most = 0x1p53;  // beyond, a double is not every whole number
   for (const double x : numbers) {
     if (dtype == Dtype::boolean ? x != 0 && x != 1 : !(std::trunc(x) == x && std::abs(x) <= most))
-      throw ValueError(fmt::format("run: {} holds {}; {}", name, x, dtype == Dtype::boolean ? "true or false is needed" : "whole numbers are needed"));
+      throw ValueError(fmt::format("run: {} holds {}; {}", name, x,
+                                   dtype == Dtype::boolean ? "true or false is needed" : "whole numbers are needed"));
   }
 }
 
 std::string text_of(const json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
 
-/// A tensor that says more of itself than its values: a field that is passed over, or a size that is cut to fit, would be another tensor.
+/// A tensor that says more of itself than its values: a field that is passed over, or a size that is cut to fit, would
+/// be another tensor.
 void check_fields(const std::string& name, const json& described) {
   for (const auto& [field, value] : described.items())
     if (field != "dtype" && field != "shape" && field != "values")
@@ -116,18 +127,17 @@ void check_fields(const std::string& name, const json& described) {
 Dtype described_dtype(const std::string& name, const json& value) {
   try {
     return parse_dtype("run: " + name, text_of(value));
-  } catch (const UsageError& error) {
-    throw DtypeError(error.text);
-  }
+  } catch (const UsageError& error) { throw DtypeError(error.text); }
 }
 
 Dims described_shape(const std::string& name, const json& value) {
   const auto is_size = [](const json& size) {
-    return size.is_number() && std::trunc(size.get<double>()) == size.get<double>() && size.get<double>() >= 0 && size.get<double>() <= 0x1p53;
+    return size.is_number() && std::trunc(size.get<double>()) == size.get<double>() && size.get<double>() >= 0 &&
+           size.get<double>() <= 0x1p53;
   };
   if (!value.is_array() || !std::all_of(value.begin(), value.end(), is_size) || value.size() > max_rank)
-    throw ShapeError(fmt::format("run: {} has the shape {}; it must be a list of at most {} whole numbers, 0 or more", name,
-                                 value.dump(-1, ' ', true).substr(0, 40), max_rank));
+    throw ShapeError(fmt::format("run: {} has the shape {}; it must be a list of at most {} whole numbers, 0 or more",
+                                 name, value.dump(-1, ' ', true).substr(0, 40), max_rank));
   return Dims(value.get<std::vector<std::int64_t>>());
 }
 
@@ -135,7 +145,8 @@ Tensor tensor_of(const std::string& name, const json& value) {
   const bool described = value.is_object();
   if (described) check_fields(name, value);
   const json& values = described ? value["values"] : value;
-  const Dtype dtype = described && value.contains("dtype") ? described_dtype(name, value["dtype"]) : default_dtype(name, values);
+  const Dtype dtype =
+      described && value.contains("dtype") ? described_dtype(name, value["dtype"]) : default_dtype(name, values);
   Dims shape;
   shape_of(name, values, shape);
   std::vector<double> numbers;
@@ -144,7 +155,8 @@ Tensor tensor_of(const std::string& name, const json& value) {
   if (described && value.contains("shape")) {
     const Dims given = described_shape(name, value["shape"]);
     if (given.product() != static_cast<std::int64_t>(numbers.size()))
-      throw ShapeError(fmt::format("run: {} has {} values; its shape {} needs another number", name, numbers.size(), to_string(given)));
+      throw ShapeError(fmt::format("run: {} has {} values; its shape {} needs another number", name, numbers.size(),
+                                   to_string(given)));
     shape = given;
   }
   return tensor<double>(numbers, shape).to(dtype);
@@ -157,9 +169,11 @@ Tensor tensor_of(const std::string& name, const json& value) {
   const std::size_t sign = before.ends_with('-') ? 1 : 0;
   const std::string_view here = std::string_view(content).substr(before.size() - sign);
   const bool number = here.starts_with("NaN") || here.starts_with("Infinity") || here.starts_with("-Infinity");
-  throw FormatError(fmt::format("run: {} is not JSON at line {}, column {}{}", path, std::count(before.begin(), before.end(), '\n') + 1,
-                                before.size() - line_start + 1 - sign, number ? "; write \"nan\", \"inf\", \"-inf\", with the quotes" : ""),
-                    byte);
+  throw FormatError(
+      fmt::format("run: {} is not JSON at line {}, column {}{}", path,
+                  std::count(before.begin(), before.end(), '\n') + 1, before.size() - line_start + 1 - sign,
+                  number ? "; write \"nan\", \"inf\", \"-inf\", with the quotes" : ""),
+      byte);
 }
 
 Call from_json(const std::string& path, const std::string& content) {
@@ -171,7 +185,8 @@ Call from_json(const std::string& path, const std::string& content) {
       if (event == json::parse_event_t::object_start) names.emplace_back();
       if (event == json::parse_event_t::object_end) names.pop_back();
       if (event == json::parse_event_t::key && !names.back().insert(value.get<std::string>()).second)
-        throw ValueError(fmt::format("run: {} has {} twice; each name may come once", path, value.dump(-1, ' ', /*ensure_ascii=*/true)));
+        throw ValueError(fmt::format("run: {} has {} twice; each name may come once", path,
+                                     value.dump(-1, ' ', /*ensure_ascii=*/true)));
       return true;
     });
     if (!document.is_object()) throw ValueError(fmt::format("run: {} must hold an object with q, k and v", path));
@@ -183,24 +198,22 @@ Call from_json(const std::string& path, const std::string& content) {
     }
   } catch (const json::parse_error& error) {
     not_json(path, content, error.byte);
-  } catch (const json::exception& error) {
-    throw ValueError(fmt::format("run: {}: {}", path, reason_of(error)));
-  }
+  } catch (const json::exception& error) { throw ValueError(fmt::format("run: {}: {}", path, reason_of(error))); }
   return call;
 }
 
 Call from_safetensors(const std::string& path, const std::string& content) {
   if (content.starts_with("\x93NUMPY") || content.starts_with("PK\x03\x04"))
-    throw FormatError(fmt::format("run: {} is a file of NumPy's; JSON or safetensors is needed, with q, k and v", path), 0);
-  if (content.size() < 9 || content[8] != '{') throw FormatError(fmt::format("run: {} is neither JSON nor safetensors", path), 0);
+    throw FormatError(fmt::format("run: {} is a file of NumPy's; JSON or safetensors is needed, with q, k and v", path),
+                      0);
+  if (content.size() < 9 || content[8] != '{')
+    throw FormatError(fmt::format("run: {} is neither JSON nor safetensors", path), 0);
   const Safetensors file = [&] {
     try {
       return parse_safetensors(std::as_bytes(std::span<const char>(content)));
     } catch (const FormatError& error) {
       throw FormatError(fmt::format("{}: {}", path, error.what()), error.offset());
-    } catch (const DtypeError& error) {
-      throw DtypeError(fmt::format("{}: {}", path, error.what()));
-    }
+    } catch (const DtypeError& error) { throw DtypeError(fmt::format("{}: {}", path, error.what())); }
   }();
   Call call;
   for (const auto& [name, tensor] : file.tensors) {

@@ -35,7 +35,9 @@ std::string number(const std::string& value) {
   return value.empty() || *end != '\0' ? fmt::format("must be a number, not \"{}\"", value) : "";
 }
 
-std::string file_name(const std::string& value) { return value.empty() ? "must name a file, or be - for stdout, not \"\"" : ""; }
+std::string file_name(const std::string& value) {
+  return value.empty() ? "must name a file, or be - for stdout, not \"\"" : "";
+}
 
 void no_more(const std::vector<std::string>& rest) {
   if (!rest.empty()) throw UsageError{fmt::format("\"{}\" is one argument too many", rest.front())};
@@ -56,27 +58,36 @@ auto parsed(const std::string& option, std::string_view parser, const std::strin
 
 }  // namespace
 
-Mask parse_mask(const std::string& option, const std::string& text) { return parsed(option, "Mask::parse: ", text, Mask::parse); }
-
-ScoreExpression parse_score_mod(const std::string& option, const std::string& text, const std::vector<std::pair<std::string, Tensor>>& tables) {
-  return parsed(option, "ScoreExpression::parse: ", text, [&](const std::string& words) { return ScoreExpression::parse(words, tables); });
+Mask parse_mask(const std::string& option, const std::string& text) {
+  return parsed(option, "Mask::parse: ", text, Mask::parse);
 }
 
-Dtype parse_dtype(const std::string& option, const std::string& text) { return parsed(option + ":", "dtype_from_name: ", text, dtype_from_name); }
+ScoreExpression parse_score_mod(const std::string& option, const std::string& text,
+                                const std::vector<std::pair<std::string, Tensor>>& tables) {
+  return parsed(option, "ScoreExpression::parse: ", text,
+                [&](const std::string& words) { return ScoreExpression::parse(words, tables); });
+}
+
+Dtype parse_dtype(const std::string& option, const std::string& text) {
+  return parsed(option + ":", "dtype_from_name: ", text, dtype_from_name);
+}
 
 Weights parse_weights(const std::string& option, const std::string& text) {
   const std::size_t open = text.find('(');
-  const auto kind = choose(option, text.substr(0, open), {"none", "full", "head_average", "column_sums", "rows", "top_k"});
+  const auto kind =
+      choose(option, text.substr(0, open), {"none", "full", "head_average", "column_sums", "rows", "top_k"});
   const bool listed = kind > Weights::column_sums;
   if (listed != (open != std::string::npos && text.ends_with(')')))
-    throw UsageError{fmt::format("{}: \"{}\"; rows take their numbers, rows(0, 5), top_k how many, top_k(3), the others nothing", option, text)};
+    throw UsageError{fmt::format(
+        "{}: \"{}\"; rows take their numbers, rows(0, 5), top_k how many, top_k(3), the others nothing", option, text)};
   if (!listed) return static_cast<Weights::Kind>(kind);
   std::vector<std::int64_t> numbers;
   std::istringstream list(text.substr(open + 1, text.size() - open - 2));
   for (std::string word; std::getline(list, word, ',');) {
     word.erase(0, word.find_first_not_of(' '));
     word.erase(word.find_last_not_of(' ') + 1);
-    if (const std::string wrong = whole_number(word); !wrong.empty()) throw UsageError{fmt::format("{}: {}: a number {}", option, text, wrong)};
+    if (const std::string wrong = whole_number(word); !wrong.empty())
+      throw UsageError{fmt::format("{}: {}: a number {}", option, text, wrong)};
     numbers.push_back(std::stoll(word));
   }
   if (kind == Weights::row_subset) return Weights::rows(tensor<std::int64_t>(numbers));

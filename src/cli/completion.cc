@@ -43,7 +43,9 @@ bool takes_file(const std::string& option) {
   return std::find(options.begin(), options.end(), option) != options.end();
 }
 /// Verbs whose argument is a file or a folder.
-bool names_file(const CLI::App& verb) { return verb.get_name() == "run" || verb.get_name() == "train" || verb.get_name() == "generate"; }
+bool names_file(const CLI::App& verb) {
+  return verb.get_name() == "run" || verb.get_name() == "train" || verb.get_name() == "generate";
+}
 
 struct Described {
   std::string name, text;
@@ -53,7 +55,8 @@ struct Described {
 std::vector<Described> options_of(const CLI::App& parser) {
   std::vector<Described> result;
   for (const CLI::Option* option : parser.get_options())
-    for (const std::string& name : option->get_lnames()) result.push_back({"--" + name, option->get_description(), option->get_items_expected_max() > 0});
+    for (const std::string& name : option->get_lnames())
+      result.push_back({"--" + name, option->get_description(), option->get_items_expected_max() > 0});
   return result;
 }
 
@@ -75,23 +78,31 @@ std::string verb_names(const CLI::App& app) {
 
 std::string bash(const CLI::App& app) {
   std::string script =
-      "# bash completion of attn: source <(attn completion bash)\n_attn() {\n  local word=\"${COMP_WORDS[COMP_CWORD]}\" "
+      "# bash completion of attn: source <(attn completion bash)\n_attn() {\n  local "
+      "word=\"${COMP_WORDS[COMP_CWORD]}\" "
       "before=\"${COMP_WORDS[COMP_CWORD-1]}\"\n  COMPREPLY=()\n"
-      "  if [ \"$word\" = = ]; then word=; elif [ \"$before\" = = ]; then before=\"${COMP_WORDS[COMP_CWORD-2]}\"; fi\n  case \"${COMP_WORDS[1]} $before\" in\n";
+      "  if [ \"$word\" = = ]; then word=; elif [ \"$before\" = = ]; then before=\"${COMP_WORDS[COMP_CWORD-2]}\"; fi\n "
+      " case \"${COMP_WORDS[1]} $before\" in\n";
   for (const auto& [option, values] : values_of_options())
-    script += fmt::format("    {}\"{}\") COMPREPLY=($(compgen -W \"{}\" -- \"$word\")); return ;;\n", option.starts_with("-") ? "*\" \"" : "", option, values);
+    script += fmt::format("    {}\"{}\") COMPREPLY=($(compgen -W \"{}\" -- \"$word\")); return ;;\n",
+                          option.starts_with("-") ? "*\" \"" : "", option, values);
   // Names of files may have blanks: a line each.
   script +=
-      "    *\" --weights\"|*\" --svg\"|*\" --out\"|*\" --log\"|*\" --model\"|*\" --prompts\") compopt -o filenames 2>/dev/null; mapfile -t COMPREPLY < <(compgen -f -- "
+      "    *\" --weights\"|*\" --svg\"|*\" --out\"|*\" --log\"|*\" --model\"|*\" --prompts\") compopt -o filenames "
+      "2>/dev/null; mapfile -t COMPREPLY < <(compgen -f -- "
       "\"$word\"); return ;;\n  esac\n";
-  script += fmt::format("  if [ \"$COMP_CWORD\" -eq 1 ]; then COMPREPLY=($(compgen -W \"{} help --help --version\" -- \"$word\")); return; fi\n",
-                        verb_names(app));
-  script += fmt::format("  case \"${{COMP_WORDS[1]}}\" in\n    help) COMPREPLY=($(compgen -W \"{}\" -- \"$word\")) ;;\n", verb_names(app));
+  script += fmt::format(
+      "  if [ \"$COMP_CWORD\" -eq 1 ]; then COMPREPLY=($(compgen -W \"{} help --help --version\" -- \"$word\")); "
+      "return; fi\n",
+      verb_names(app));
+  script +=
+      fmt::format("  case \"${{COMP_WORDS[1]}}\" in\n    help) COMPREPLY=($(compgen -W \"{}\" -- \"$word\")) ;;\n",
+                  verb_names(app));
   for (const CLI::App* verb : verbs_of(app)) {
     const bool shells = verb->get_name() == "completion", files = names_file(*verb);
-    script += fmt::format("    {}) {}mapfile -t COMPREPLY < <(compgen -W \"{}{}\" -- \"$word\"{}) ;;\n", verb->get_name(),
-                          files ? "compopt -o filenames 2>/dev/null; " : "", names(options_of(*verb)), shells ? " bash zsh fish" : "",
-                          files ? "; compgen -f -- \"$word\"" : "");
+    script += fmt::format("    {}) {}mapfile -t COMPREPLY < <(compgen -W \"{}{}\" -- \"$word\"{}) ;;\n",
+                          verb->get_name(), files ? "compopt -o filenames 2>/dev/null; " : "", names(options_of(*verb)),
+                          shells ? " bash zsh fish" : "", files ? "; compgen -f -- \"$word\"" : "");
   }
   return script + "  esac\n}\ncomplete -F _attn attn\n";
 }
@@ -111,12 +122,17 @@ constexpr const char* kHelp = "What a verb takes";
 
 std::string zsh(const CLI::App& app) {
   std::string script =
-      "#compdef attn\n# zsh completion of attn: attn completion zsh > \"${fpath[1]}/_attn\"\n_attn() {\n  if (( CURRENT == 2 )); then\n    "
+      "#compdef attn\n# zsh completion of attn: attn completion zsh > \"${fpath[1]}/_attn\"\n_attn() {\n  if (( "
+      "CURRENT == 2 )); then\n    "
       "local -a verbs\n    verbs=(";
   for (const CLI::App* verb : verbs_of(app))
     script += fmt::format("'{}:{}' ", verb->get_name(), quoted(verb->get_description(), kZshSpecial));
-  script += fmt::format("'help:{}')\n    _describe verb verbs\n    _arguments '--help[Help]' '--version[Version]'\n    return\n  fi\n", kHelp);
-  script += fmt::format("  case \"$words[2]\" in\n    help) shift words; (( CURRENT-- )); _arguments '1:verb:({})' ;;\n", verb_names(app));
+  script += fmt::format(
+      "'help:{}')\n    _describe verb verbs\n    _arguments '--help[Help]' '--version[Version]'\n    return\n  fi\n",
+      kHelp);
+  script +=
+      fmt::format("  case \"$words[2]\" in\n    help) shift words; (( CURRENT-- )); _arguments '1:verb:({})' ;;\n",
+                  verb_names(app));
   for (const CLI::App* verb : verbs_of(app)) {
     script += fmt::format("    {}) shift words; (( CURRENT-- )); _arguments", verb->get_name());
     for (const CLI::Option* option : verb->get_options())
@@ -127,32 +143,42 @@ std::string zsh(const CLI::App& app) {
         if (values != nullptr) action = fmt::format(":value:({})", *values);
         else if (takes_file(full)) action = ":file:_files";
         else if (option->get_items_expected_max() > 0) action = ":value:";
-        script += fmt::format(" '{}{}[{}]{}'", full, action.empty() ? "" : "=", quoted(option->get_description(), kZshSpecial), action);
+        script += fmt::format(" '{}{}[{}]{}'", full, action.empty() ? "" : "=",
+                              quoted(option->get_description(), kZshSpecial), action);
       }
-    script += verb->get_name() == "completion" ? " '1:shell:(bash zsh fish)'" : names_file(*verb) ? " '*:file:_files'" : " '*:argument: '";
+    script += verb->get_name() == "completion" ? " '1:shell:(bash zsh fish)'"
+              : names_file(*verb)              ? " '*:file:_files'"
+                                               : " '*:argument: '";
     script += " ;;\n";
   }
-  return script + "  esac\n}\nif [[ \"${funcstack[1]}\" == _attn ]]; then _attn \"$@\"; elif (( $+functions[compdef] )); then compdef _attn attn; else print -u2 \"attn: completion needs compinit first\"; fi\n";
+  return script +
+         "  esac\n}\nif [[ \"${funcstack[1]}\" == _attn ]]; then _attn \"$@\"; elif (( $+functions[compdef] )); then "
+         "compdef _attn attn; else print -u2 \"attn: completion needs compinit first\"; fi\n";
 }
 
 std::string fish(const CLI::App& app) {
-  std::string script = "# fish completion of attn: attn completion fish > ~/.config/fish/completions/attn.fish\nfunction __attn_verb\n  set -l words "
-                       "(commandline -opc)\n  test (count $words) -gt 1; and contains -- $words[2] $argv\nend\ncomplete -c attn -f\n";
+  std::string script =
+      "# fish completion of attn: attn completion fish > ~/.config/fish/completions/attn.fish\nfunction __attn_verb\n  "
+      "set -l words "
+      "(commandline -opc)\n  test (count $words) -gt 1; and contains -- $words[2] $argv\nend\ncomplete -c attn -f\n";
   for (const CLI::App* verb : verbs_of(app)) {
     const std::string& name = verb->get_name();
-    script += fmt::format("complete -c attn -n __fish_use_subcommand -a {} -d '{}'\n", name, quoted(verb->get_description(), ""));
+    script += fmt::format("complete -c attn -n __fish_use_subcommand -a {} -d '{}'\n", name,
+                          quoted(verb->get_description(), ""));
     for (const Described& option : options_of(*verb)) {
       const std::string* values = values_of(*verb, option.name);
-      const std::string more = values != nullptr ? fmt::format(" -x -a '{}'", *values)
-                               : takes_file(option.name)           ? " -r -F"
-                               : option.takes_value                ? " -x"
-                                                                   : "";
+      const std::string more = values != nullptr         ? fmt::format(" -x -a '{}'", *values)
+                               : takes_file(option.name) ? " -r -F"
+                               : option.takes_value      ? " -x"
+                                                         : "";
       script += fmt::format("complete -c attn -n '__attn_verb {}' -l {} -d '{}'{}\n", name, option.name.substr(2),
                             quoted(option.text, ""), more);
     }
   }
   script += fmt::format("complete -c attn -n __fish_use_subcommand -a help -d '{}'\n", kHelp);
-  script += "complete -c attn -n __fish_use_subcommand -l help -d Help\ncomplete -c attn -n __fish_use_subcommand -l version -d Version\n";
+  script +=
+      "complete -c attn -n __fish_use_subcommand -l help -d Help\ncomplete -c attn -n __fish_use_subcommand -l version "
+      "-d Version\n";
   script += fmt::format("complete -c attn -n '__attn_verb help' -a '{}'\n", verb_names(app));
   script += "complete -c attn -n '__attn_verb completion' -a 'bash zsh fish'\n";
   return script + "complete -c attn -n '__attn_verb run train generate' -F\n";
@@ -165,7 +191,8 @@ Verb add_completion(CLI::App& app) {
   auto shell = std::make_shared<std::string>();
   parser->allow_extras();
   parser->add_option("SHELL", *shell, "bash, zsh or fish")->type_name("");
-  parser->footer("Examples\n  source <(attn completion bash)\n  source <(attn completion zsh)\n  attn completion fish | source");
+  parser->footer(
+      "Examples\n  source <(attn completion bash)\n  source <(attn completion zsh)\n  attn completion fish | source");
   return {parser, [shell, &app](const std::vector<std::string>& rest) {
             no_more(rest);
             if (shell->empty()) throw UsageError{"which shell? bash, zsh or fish"};

@@ -24,13 +24,15 @@ namespace {
 
 struct Arguments {
   std::vector<std::string> texts;
-  std::string to, score = "scaled_dot", tokens = "auto", positions = "none", bias = "none", score_mod, returned, cache, mask, weights, model, svg, language, colour = "auto";
+  std::string to, score = "scaled_dot", tokens = "auto", positions = "none", bias = "none", score_mod, returned, cache,
+                  mask, weights, model, svg, language, colour = "auto";
   std::int64_t query = 0;
   bool batch = false, causal = false, json = false;
   ExplainOptions explain;
   double sink = 0;
   CLI::Option *score_mod_given = nullptr, *returned_given = nullptr, *cache_given = nullptr, *sink_given = nullptr;
-  CLI::Option *to_given = nullptr, *query_given = nullptr, *svg_given = nullptr, *mask_given = nullptr, *weights_given = nullptr;
+  CLI::Option *to_given = nullptr, *query_given = nullptr, *svg_given = nullptr, *mask_given = nullptr,
+              *weights_given = nullptr;
   std::vector<CLI::Option*> sizes;  // that own matrices bring along
   TrainedHead at;
   CLI::Option *model_given = nullptr, *layer_given = nullptr, *head_given = nullptr;
@@ -62,8 +64,10 @@ Language language_of(const Arguments& arguments) {
 
 ExplainOptions options_of(const Arguments& arguments) {
   ExplainOptions options = arguments.explain;
-  options.score = static_cast<Score::Kind>(choose("--score", arguments.score, {"scaled_dot", "dot", "general", "additive"}));
-  options.positions = static_cast<Positions>(choose("--positions", arguments.positions, {"none", "sinusoidal", "rotary"}));
+  options.score =
+      static_cast<Score::Kind>(choose("--score", arguments.score, {"scaled_dot", "dot", "general", "additive"}));
+  options.positions =
+      static_cast<Positions>(choose("--positions", arguments.positions, {"none", "sinusoidal", "rotary"}));
   constexpr text::Tokens rules[] = {text::Tokens::automatic, text::Tokens::words, text::Tokens::characters};
   options.tokens = rules[choose("--tokens", arguments.tokens, {"auto", "words", "characters"})];
 #if defined(ATTN_HAS_ICU)
@@ -73,14 +77,17 @@ ExplainOptions options_of(const Arguments& arguments) {
   if (arguments.to_given->count()) options.to = arguments.to;
   if (arguments.query_given->count()) options.query = arguments.query;
   options.mask = mask_of(arguments);
-  options.bias = static_cast<ExplainBias>(choose("--bias", arguments.bias, {"none", "alibi", "relative", "alibi_symmetric"}));
+  options.bias =
+      static_cast<ExplainBias>(choose("--bias", arguments.bias, {"none", "alibi", "relative", "alibi_symmetric"}));
   if (arguments.score_mod_given->count()) options.score_mod = parse_score_mod("--score-mod", arguments.score_mod);
   if (arguments.sink_given->count()) options.sink = arguments.sink;
   if (arguments.returned_given->count()) options.weights = parse_weights("--return-weights", arguments.returned);
-  if (arguments.cache_given->count()) options.cache = static_cast<KvStorage>(choose("--cache", arguments.cache, {"same", "int8"}));
+  if (arguments.cache_given->count())
+    options.cache = static_cast<KvStorage>(choose("--cache", arguments.cache, {"same", "int8"}));
   if (arguments.weights_given->count()) {
     for (const CLI::Option* size : arguments.sizes)
-      if (size->count()) throw UsageError{fmt::format("{} and --weights do not go together: the matrices say it", size->get_name())};
+      if (size->count())
+        throw UsageError{fmt::format("{} and --weights do not go together: the matrices say it", size->get_name())};
     load_weights(arguments.weights, options);
   }
   return options;
@@ -89,12 +96,14 @@ ExplainOptions options_of(const Arguments& arguments) {
 /// A trained head's numbers.
 Explanation explain_trained(const Arguments& arguments) {
   for (const CLI::Option* option : arguments.parser->get_options())
-    if (option->count() && std::find(arguments.with_model.begin(), arguments.with_model.end(), option) == arguments.with_model.end())
+    if (option->count() &&
+        std::find(arguments.with_model.begin(), arguments.with_model.end(), option) == arguments.with_model.end())
       throw UsageError{fmt::format("{} and --model do not go together: the model says it", option->get_name())};
   if (arguments.texts.size() > 1) throw UsageError{"--model takes one text"};
   TrainedHead at = arguments.at;
   at.gradients = arguments.explain.gradients;
-  return explain_model(LanguageModel::load(arguments.model), Tokenizer::load(arguments.model), arguments.texts[0], at, language_of(arguments));
+  return explain_model(LanguageModel::load(arguments.model), Tokenizer::load(arguments.model), arguments.texts[0], at,
+                       language_of(arguments));
 }
 
 Explanation explain_texts(const Arguments& arguments) {
@@ -120,10 +129,12 @@ void read_stdin(Arguments& arguments) {
 }
 
 void run(const Arguments& arguments) {
-  if (arguments.texts.empty()) throw UsageError{"a text is missing, as in: attn explain \"Life is short, eat dessert first\""};
+  if (arguments.texts.empty())
+    throw UsageError{"a text is missing, as in: attn explain \"Life is short, eat dessert first\""};
   choose("--color", arguments.colour, {"auto", "always", "never"});
   check_apart("--svg", arguments.svg, arguments.json);
-  const Explanation explanation = arguments.model_given->count() ? explain_trained(arguments) : explain_texts(arguments);
+  const Explanation explanation =
+      arguments.model_given->count() ? explain_trained(arguments) : explain_texts(arguments);
   if (arguments.svg_given->count()) {
     const std::string drawing = to_svg(explanation);
     if (arguments.svg == standard_stream) return print(drawing);
@@ -141,46 +152,76 @@ Verb add_explain(CLI::App& app) {
   Arguments& a = *arguments;
   parser->allow_extras();
   a.parser = parser;
-  const CLI::Option* text = parser->add_option("TEXT", a.texts, "The text, - for what stands on stdin; several make a batch, padded to the longest")->type_name("");
+  const CLI::Option* text =
+      parser
+          ->add_option("TEXT", a.texts,
+                       "The text, - for what stands on stdin; several make a batch, padded to the longest")
+          ->type_name("");
   parser->add_flag("--batch", a.batch, "Show a batch, with one text too");
-  a.to_given = parser->add_option("--to", a.to, "Cross-attention: TEXT asks, this text answers (its keys and values)")->type_name("TEXT2");
+  a.to_given = parser->add_option("--to", a.to, "Cross-attention: TEXT asks, this text answers (its keys and values)")
+                   ->type_name("TEXT2");
   parser->add_option("--score", a.score, "scaled_dot, dot, general or additive")->type_name("NAME");
   parser->add_flag("--causal", a.causal, "No token sees a later one");
-  a.mask_given = parser->add_option("--mask", a.mask, "Who sees whom: causal, window(2, 0), prefix(3), all, none, with & | ~ ( )")
-                     ->type_name("EXPRESSION");
+  a.mask_given =
+      parser->add_option("--mask", a.mask, "Who sees whom: causal, window(2, 0), prefix(3), all, none, with & | ~ ( )")
+          ->type_name("EXPRESSION");
   parser->add_option("--softcap", a.explain.softcap, "Scores become X tanh(score / X)")->type_name("X")->check(number);
   parser->add_option("--bias", a.bias, "alibi, relative or alibi_symmetric: added to the scores")->type_name("NAME");
-  a.score_mod_given = parser->add_option("--score-mod", a.score_mod, "The score as an expression of s, b, h, i, j: s - 0.5 * (i - j)")->type_name("EXPRESSION");
+  a.score_mod_given =
+      parser->add_option("--score-mod", a.score_mod, "The score as an expression of s, b, h, i, j: s - 0.5 * (i - j)")
+          ->type_name("EXPRESSION");
   parser->add_option("--temperature", a.explain.temperature, "Scores are divided by it")->type_name("X")->check(number);
-  a.sink_given = parser->add_option("--sink", a.sink, "A logit that takes weight and gives no value")->type_name("X")->check(number);
-  parser->add_option("--dropout", a.explain.dropout_p, "Each weight becomes 0 with this probability")->type_name("P")->check(number);
-  a.returned_given = parser->add_option("--return-weights", a.returned, "Those alone: head_average, column_sums, rows(0, 5), top_k(3)")->type_name("NAME");
+  a.sink_given = parser->add_option("--sink", a.sink, "A logit that takes weight and gives no value")
+                     ->type_name("X")
+                     ->check(number);
+  parser->add_option("--dropout", a.explain.dropout_p, "Each weight becomes 0 with this probability")
+      ->type_name("P")
+      ->check(number);
+  a.returned_given =
+      parser->add_option("--return-weights", a.returned, "Those alone: head_average, column_sums, rows(0, 5), top_k(3)")
+          ->type_name("NAME");
   parser->add_flag("--packed", a.explain.packed, "The sentences packed one behind the other, too");
   a.cache_given = parser->add_option("--cache", a.cache, "From a cache, too: same, or int8")->type_name("NAME");
   parser->add_option("--heads", a.explain.heads, "Heads (1)")->type_name("N")->check(whole_number);
-  a.sizes.push_back(parser->add_option("--dim", a.explain.dim, "Numbers of an embedding (3)")->type_name("N")->check(whole_number));
   a.sizes.push_back(
-      parser->add_option("--dk", a.explain.dk, "Numbers of a query and a key, a head (2)")->type_name("N")->check(whole_number));
-  a.sizes.push_back(parser->add_option("--dv", a.explain.dv, "Numbers of a value, a head (4)")->type_name("N")->check(whole_number));
+      parser->add_option("--dim", a.explain.dim, "Numbers of an embedding (3)")->type_name("N")->check(whole_number));
+  a.sizes.push_back(parser->add_option("--dk", a.explain.dk, "Numbers of a query and a key, a head (2)")
+                        ->type_name("N")
+                        ->check(whole_number));
+  a.sizes.push_back(
+      parser->add_option("--dv", a.explain.dv, "Numbers of a value, a head (4)")->type_name("N")->check(whole_number));
   parser->add_option("--seed", a.explain.seed, "Of the random embedding and matrices (123), as torch.manual_seed")
       ->type_name("N")
       ->check(whole_number);
   parser->add_option("--positions", a.positions, "none, sinusoidal or rotary")->type_name("NAME");
   parser->add_option("--tokens", a.tokens, "auto, words or characters")->type_name("NAME");
   a.weights_given =
-      parser->add_option("--weights", a.weights, "Own w_query, w_key, w_value (and embedding): a safetensors file or a folder of .npy")
+      parser
+          ->add_option("--weights", a.weights,
+                       "Own w_query, w_key, w_value (and embedding): a safetensors file or a folder of .npy")
           ->type_name("FILE");
-  a.query_given = parser->add_option("--query", a.query, "Open row N (from 0): every product, sum, exponential and share")
-                      ->type_name("N")
-                      ->check(whole_number);
-  const CLI::Option* gradients = parser->add_flag("--gradients", a.explain.gradients, "Also the way back: dO to dV, dP, dS, dQ, dK of L = 1/2 sum of context^2");
-  a.model_given = parser->add_option("--model", a.model, "A trained head instead: a model's folder, as of attn generate")->type_name("FOLDER");
-  a.layer_given = parser->add_option("--layer", a.at.layer, "Of the model, from 0 (0)")->type_name("N")->check(whole_number);
-  a.head_given = parser->add_option("--head", a.at.head, "Of the layer, from 0 (0)")->type_name("N")->check(whole_number);
+  a.query_given =
+      parser->add_option("--query", a.query, "Open row N (from 0): every product, sum, exponential and share")
+          ->type_name("N")
+          ->check(whole_number);
+  const CLI::Option* gradients = parser->add_flag(
+      "--gradients", a.explain.gradients, "Also the way back: dO to dV, dP, dS, dQ, dK of L = 1/2 sum of context^2");
+  a.model_given =
+      parser->add_option("--model", a.model, "A trained head instead: a model's folder, as of attn generate")
+          ->type_name("FOLDER");
+  a.layer_given =
+      parser->add_option("--layer", a.at.layer, "Of the model, from 0 (0)")->type_name("N")->check(whole_number);
+  a.head_given =
+      parser->add_option("--head", a.at.head, "Of the layer, from 0 (0)")->type_name("N")->check(whole_number);
   const CLI::Option* json = parser->add_flag("--json", a.json, "The same as JSON, in full precision");
-  a.svg_given = parser->add_option("--svg", a.svg, "The same as a drawing, into FILE; - is stdout")->type_name("FILE")->check(file_name);
-  const CLI::Option* language = parser->add_option("--lang", a.language, "en or zh (cn, zh-CN); without it LC_ALL, LC_MESSAGES or LANG says")->type_name("LANG");
-  const CLI::Option* colour = parser->add_option("--color,--colour", a.colour, "auto, always or never")->type_name("WHEN");
+  a.svg_given = parser->add_option("--svg", a.svg, "The same as a drawing, into FILE; - is stdout")
+                    ->type_name("FILE")
+                    ->check(file_name);
+  const CLI::Option* language =
+      parser->add_option("--lang", a.language, "en or zh (cn, zh-CN); without it LC_ALL, LC_MESSAGES or LANG says")
+          ->type_name("LANG");
+  const CLI::Option* colour =
+      parser->add_option("--color,--colour", a.colour, "auto, always or never")->type_name("WHEN");
   a.with_model = {text, gradients, a.model_given, a.layer_given, a.head_given, json, a.svg_given, language, colour};
   parser->footer(
       "Examples\n"

@@ -31,7 +31,8 @@ struct Steps {
   std::vector<std::string> tokens;
   std::vector<ExplainStep> all = {};
 
-  ExplainStep& add(Kind kind, const char* name, Phrase title, Phrase note, const std::string& formula, const Tensor& values) {
+  ExplainStep& add(Kind kind, const char* name, Phrase title, Phrase note, const std::string& formula,
+                   const Tensor& values) {
     ExplainStep step;
     step.kind = kind;
     step.name = name;
@@ -48,15 +49,21 @@ struct Steps {
 
 }  // namespace
 
-Explanation explain_model(const LanguageModel& model, const Tokenizer& tokenizer, const std::string& text, const TrainedHead& at, Language language) {
+Explanation explain_model(const LanguageModel& model, const Tokenizer& tokenizer, const std::string& text,
+                          const TrainedHead& at, Language language) {
   const ModelConfig& config = model.config;
-  if (at.layer < 0 || at.layer >= config.layers) throw ValueError(fmt::format("explain: layer is {}; it must be from 0 to {}", at.layer, config.layers - 1));
-  if (at.head < 0 || at.head >= config.heads) throw ValueError(fmt::format("explain: head is {}; it must be from 0 to {}", at.head, config.heads - 1));
+  if (at.layer < 0 || at.layer >= config.layers)
+    throw ValueError(fmt::format("explain: layer is {}; it must be from 0 to {}", at.layer, config.layers - 1));
+  if (at.head < 0 || at.head >= config.heads)
+    throw ValueError(fmt::format("explain: head is {}; it must be from 0 to {}", at.head, config.heads - 1));
   const std::vector<std::int64_t> ids = tokenizer.encode(text, /*add_special=*/true);
   if (ids.empty()) throw ValueError("explain: the text has no token; give at least one word");
   const auto n = static_cast<std::int64_t>(ids.size());
-  if (n > config.context) throw ValueError(fmt::format("explain: the text has {} tokens; the model's context holds {}", n, config.context));
-  if (n > explain_detail::kMostTokens) throw ValueError(fmt::format("explain: the text has {} tokens; at most {} can be shown", n, explain_detail::kMostTokens));
+  if (n > config.context)
+    throw ValueError(fmt::format("explain: the text has {} tokens; the model's context holds {}", n, config.context));
+  if (n > explain_detail::kMostTokens)
+    throw ValueError(
+        fmt::format("explain: the text has {} tokens; at most {} can be shown", n, explain_detail::kMostTokens));
 
   const NoGrad no_grad;
   const LanguageModel::Heads heads = model.heads(tensor<std::int64_t>(ids).unsqueeze(0), at.layer);
@@ -69,30 +76,39 @@ Explanation explain_model(const LanguageModel& model, const Tokenizer& tokenizer
 
   Steps steps{language, {}};
   for (const std::int64_t id : ids) steps.tokens.push_back(shown(tokenizer.bytes(id)));
-  const auto wide = [](const Tensor& x) { return x.to(x.dtype() == Dtype::f64 ? Dtype::f64 : Dtype::f32).contiguous(); };
+  const auto wide = [](const Tensor& x) {
+    return x.to(x.dtype() == Dtype::f64 ? Dtype::f64 : Dtype::f32).contiguous();
+  };
   const std::string turned = config.positions == ModelConfig::Positions::rotary ? ", turned" : "";
   const std::string x = (config.qk_norm ? "norm(norm(x) W)" : "norm(x) W") + turned;
   steps.add(Kind::words, "tokens", Phrase::tokens, Phrase::note_tokens, "", {}).shape = {n};
   steps.add(Kind::ids, "ids", Phrase::ids, Phrase::note_ids, "", tensor<std::int64_t>(ids)).note = "";
   const std::string source = fmt::format("layer {}, head {}", at.layer, at.head);
   steps.add(Kind::table, "q", Phrase::query, Phrase::note_query, x, wide(q)).source = source;
-  for (const auto& [name, title, note, values] : {std::tuple{"k", Phrase::key, Phrase::note_key, k}, {"v", Phrase::value, Phrase::note_value, v}}) {
+  for (const auto& [name, title, note, values] :
+       {std::tuple{"k", Phrase::key, Phrase::note_key, k}, {"v", Phrase::value, Phrase::note_value, v}}) {
     ExplainStep& step = steps.add(Kind::table, name, title, note, *name == 'k' ? x : "norm(x) W", wide(values));
     step.source = key_head == at.head ? source : fmt::format("layer {}, head {} of keys", at.layer, key_head);
     step.key_rows = true;
   }
   steps.add(Kind::pairs, "scores", Phrase::scores, Phrase::note_scores, "q · k", wide(scores));
-  steps.add(Kind::pairs, "scaled", Phrase::scaled, Phrase::note_scaled, fmt::format("scores / √{}", config.dim_of_head()), wide(scaled));
+  steps.add(Kind::pairs, "scaled", Phrase::scaled, Phrase::note_scaled,
+            fmt::format("scores / √{}", config.dim_of_head()), wide(scaled));
   steps.add(Kind::pairs, "mask", Phrase::mask, Phrase::note_mask, mask.to_string(), wide(scaled)).hidden = hidden;
-  steps.add(Kind::weights, "weights", Phrase::weights, Phrase::note_weights, "softmax(masked)", wide(attended.weights)).hidden = hidden;
+  steps.add(Kind::weights, "weights", Phrase::weights, Phrase::note_weights, "softmax(masked)", wide(attended.weights))
+      .hidden = hidden;
   steps.add(Kind::table, "context", Phrase::context, Phrase::note_context, "weights · v", wide(attended.output));
 
   if (at.gradients) {
-    const explain_detail::WayBack back = explain_detail::way_back({wide(q), wide(k), wide(v), wide(attended.weights), wide(attended.output), {.mask = mask}, !turned.empty()});
+    const explain_detail::WayBack back = explain_detail::way_back(
+        {wide(q), wide(k), wide(v), wide(attended.weights), wide(attended.output), {.mask = mask}, !turned.empty()});
     for (const explain_detail::BackwardStep& gradient : back.steps) {
-      ExplainStep& step = steps.add(gradient.kind, gradient.name, gradient.title, gradient.note, gradient.formula, gradient.values);
+      ExplainStep& step =
+          steps.add(gradient.kind, gradient.name, gradient.title, gradient.note, gradient.formula, gradient.values);
       step.key_rows = gradient.key_rows;
-      if (gradient.title == Phrase::d_context) step.source = fmt::format(fmt::runtime(say(language, Phrase::loss)), explain_detail::format_number(back.loss, 4));
+      if (gradient.title == Phrase::d_context)
+        step.source =
+            fmt::format(fmt::runtime(say(language, Phrase::loss)), explain_detail::format_number(back.loss, 4));
       if (gradient.kind == Kind::pairs) step.hidden = hidden;
     }
   }

@@ -38,23 +38,28 @@ std::vector<std::string> lines_of(const std::string& path) {
     const std::size_t end = std::min(text.find('\n', at), text.size());
     lines.push_back(text.substr(at, end - at));
     if (lines.back().ends_with('\r')) lines.back().pop_back();
-    if (lines.back().empty()) throw ValueError(fmt::format("{}: line {} is empty; each line is a prompt", name, lines.size()));
+    if (lines.back().empty())
+      throw ValueError(fmt::format("{}: line {} is empty; each line is a prompt", name, lines.size()));
     at = end + 1;
   }
   if (lines.empty()) throw ValueError(fmt::format("{} holds no line; each line is a prompt", name));
   return lines;
 }
 
-/// The prompts' ids. What cannot be encoded is said as the user gave it: by its line of --prompts; the prompt that stands for none by what is missing.
-std::vector<std::vector<std::int64_t>> encoded(const Tokenizer& tokenizer, const std::vector<std::string>& prompts, const Arguments& arguments) {
+/// The prompts' ids. What cannot be encoded is said as the user gave it: by its line of --prompts; the prompt that
+/// stands for none by what is missing.
+std::vector<std::vector<std::int64_t>> encoded(const Tokenizer& tokenizer, const std::vector<std::string>& prompts,
+                                               const Arguments& arguments) {
   std::vector<std::vector<std::int64_t>> ids;
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     try {
       ids.push_back(tokenizer.encode(prompts[i], /*add_special=*/true));
     } catch (const ValueError& error) {
       if (arguments.prompt_given->count()) throw;
-      if (!arguments.prompts_given->count()) throw UsageError{"--prompt is missing: the line's end that stands for it is no token of this model"};
-      throw ValueError(fmt::format("{}: line {}: {}", arguments.prompts == "-" ? "stdin" : arguments.prompts, i + 1, error.what()));
+      if (!arguments.prompts_given->count())
+        throw UsageError{"--prompt is missing: the line's end that stands for it is no token of this model"};
+      throw ValueError(
+          fmt::format("{}: line {}: {}", arguments.prompts == "-" ? "stdin" : arguments.prompts, i + 1, error.what()));
     }
   }
   return ids;
@@ -68,25 +73,34 @@ const char* name_of(Finish finish) {
 std::string as_json(const std::vector<std::string>& prompts, const std::vector<GeneratedText>& texts) {
   std::string result = "{\n  \"attn_generate\": 1,\n  \"texts\": [";
   for (std::size_t i = 0; i < texts.size(); ++i)
-    result += fmt::format("{}\n    {{\"prompt\": {}, \"text\": {}, \"finish\": \"{}\", \"tokens\": [{}]}}", i ? "," : "", explain_detail::json_string(prompts[i]),
-                          explain_detail::json_string(texts[i].text), name_of(texts[i].finish), fmt::join(texts[i].tokens, ", "));
+    result +=
+        fmt::format("{}\n    {{\"prompt\": {}, \"text\": {}, \"finish\": \"{}\", \"tokens\": [{}]}}", i ? "," : "",
+                    explain_detail::json_string(prompts[i]), explain_detail::json_string(texts[i].text),
+                    name_of(texts[i].finish), fmt::join(texts[i].tokens, ", "));
   return result + "\n  ]\n}\n";
 }
 
 void run(const Arguments& arguments) {
-  if (arguments.folder.empty()) throw UsageError{"a folder is missing: of a model that attn train wrote, or of Hugging Face's GPT-2, Llama, Mistral or Qwen"};
-  if (arguments.prompt_given->count() && arguments.prompts_given->count()) throw UsageError{"--prompt and --prompts do not go together"};
-  const std::vector<std::string> prompts = arguments.prompts_given->count() ? lines_of(arguments.prompts) : std::vector{arguments.prompt};
+  if (arguments.folder.empty())
+    throw UsageError{
+        "a folder is missing: of a model that attn train wrote, or of Hugging Face's GPT-2, Llama, Mistral or Qwen"};
+  if (arguments.prompt_given->count() && arguments.prompts_given->count())
+    throw UsageError{"--prompt and --prompts do not go together"};
+  const std::vector<std::string> prompts =
+      arguments.prompts_given->count() ? lines_of(arguments.prompts) : std::vector{arguments.prompt};
   if (arguments.stream && prompts.size() > 1) throw UsageError{"--stream is for one prompt"};
   if (arguments.stream && arguments.json) throw UsageError{"--stream and --json do not go together"};
   GenerateTextOptions options = arguments.options;
-  const auto number_of = [](const std::string& text) { return std::strtod(text.c_str(), nullptr); };  // beyond a double: infinite, or 0
+  // beyond a double: infinite, or 0
+  const auto number_of = [](const std::string& text) { return std::strtod(text.c_str(), nullptr); };
   options.tokens.sample.temperature = number_of(arguments.temperature);
   options.tokens.sample.top_p = number_of(arguments.top_p);
   options.tokens.sample.repetition_penalty = number_of(arguments.repetition_penalty);
   options.stop = arguments.stop;
   std::optional<Dtype> dtype;
-  if (!arguments.dtype.empty()) dtype = std::array{Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16}[choose("--dtype", arguments.dtype, {"f32", "f64", "bf16", "f16"})];
+  if (!arguments.dtype.empty())
+    dtype = std::array{Dtype::f32, Dtype::f64, Dtype::bf16,
+                       Dtype::f16}[choose("--dtype", arguments.dtype, {"f32", "f64", "bf16", "f16"})];
 
   keep_freed_memory();
   const Tokenizer tokenizer = Tokenizer::load(arguments.folder);
@@ -118,21 +132,42 @@ Verb add_generate(CLI::App& app) {
   auto arguments = std::make_shared<Arguments>();
   Arguments& a = *arguments;
   parser->allow_extras();
-  parser->add_option("FOLDER", a.folder, "config.json, model.safetensors, tokenizer.json: of attn train, or Hugging Face's GPT-2, Llama, Mistral or Qwen")->type_name("");
-  a.prompt_given = parser->add_option("--prompt", a.prompt, "The text to go on with; a line's end without it")->type_name("TEXT");
-  a.prompts_given = parser->add_option("--prompts", a.prompts, "A prompt a line, all at once; - is stdin")->type_name("FILE");
-  parser->add_option("--tokens", a.options.tokens.tokens, "At most so many new tokens (200)")->type_name("N")->check(whole_number);
-  parser->add_option("--temperature", a.temperature, "Logits are divided by it (1); 0: always the likeliest")->type_name("X")->check(number);
-  parser->add_option("--top-k", a.options.tokens.sample.top_k, "Only the K likeliest (0: all)")->type_name("K")->check(whole_number);
-  parser->add_option("--top-p", a.top_p, "Only the fewest that have this probability together (1)")->type_name("P")->check(number);
-  parser->add_option("--repetition-penalty", a.repetition_penalty, "Above 1: what was said is less likely (1)")->type_name("X")->check(number);
-  parser->add_option("--seed", a.options.tokens.seed, "Of the draws (0); the same seed, the same text")->type_name("N")->check(whole_number);
-  parser->add_option("--stop", a.stop, "The text ends before this one; may be given more than once")->type_name("TEXT")->allow_extra_args(false);
+  parser
+      ->add_option("FOLDER", a.folder,
+                   "config.json, model.safetensors, tokenizer.json: of attn train, or Hugging Face's GPT-2, Llama, "
+                   "Mistral or Qwen")
+      ->type_name("");
+  a.prompt_given =
+      parser->add_option("--prompt", a.prompt, "The text to go on with; a line's end without it")->type_name("TEXT");
+  a.prompts_given =
+      parser->add_option("--prompts", a.prompts, "A prompt a line, all at once; - is stdin")->type_name("FILE");
+  parser->add_option("--tokens", a.options.tokens.tokens, "At most so many new tokens (200)")
+      ->type_name("N")
+      ->check(whole_number);
+  parser->add_option("--temperature", a.temperature, "Logits are divided by it (1); 0: always the likeliest")
+      ->type_name("X")
+      ->check(number);
+  parser->add_option("--top-k", a.options.tokens.sample.top_k, "Only the K likeliest (0: all)")
+      ->type_name("K")
+      ->check(whole_number);
+  parser->add_option("--top-p", a.top_p, "Only the fewest that have this probability together (1)")
+      ->type_name("P")
+      ->check(number);
+  parser->add_option("--repetition-penalty", a.repetition_penalty, "Above 1: what was said is less likely (1)")
+      ->type_name("X")
+      ->check(number);
+  parser->add_option("--seed", a.options.tokens.seed, "Of the draws (0); the same seed, the same text")
+      ->type_name("N")
+      ->check(whole_number);
+  parser->add_option("--stop", a.stop, "The text ends before this one; may be given more than once")
+      ->type_name("TEXT")
+      ->allow_extra_args(false);
   parser->add_option("--dtype", a.dtype, "Weights as f32, f64, bf16 or f16; as they are without it")->type_name("NAME");
   parser->add_flag("--stream", a.stream, "Each piece as soon as it is there, as on a terminal");
   parser->add_flag("--json", a.json, "Texts, tokens and why each ended as JSON");
-  parser->footer("What is printed depends neither on the other prompts nor on the number of threads.\n"
-                 "\nExample\n  attn generate model --prompt \"The licenses for\" --tokens 100 --temperature 0.8 --top-k 40");
+  parser->footer(
+      "What is printed depends neither on the other prompts nor on the number of threads.\n"
+      "\nExample\n  attn generate model --prompt \"The licenses for\" --tokens 100 --temperature 0.8 --top-k 40");
   return {parser, [arguments](const std::vector<std::string>& rest) {
             if (arguments->folder.empty() && rest.size() == 1) arguments->folder = rest[0];
             else no_more(rest);

@@ -30,9 +30,11 @@ void print_info(bool json) {
           "\n");
     return;
   }
-  print(fmt::format("attn {}   numerics {}\ncpu      {}\nfeatures {}\ntargets  {}   (in use: {})\ncores    {}   threads {}\ncompiler {}\n",
-                    about.version, about.numerics_version, one_line(about.cpu), fmt::join(about.features, " "),
-                    fmt::join(about.targets, " "), about.target, about.cores, about.threads, about.compiler));
+  print(
+      fmt::format("attn {}   numerics {}\ncpu      {}\nfeatures {}\ntargets  {}   (in use: {})\ncores    {}   threads "
+                  "{}\ncompiler {}\n",
+                  about.version, about.numerics_version, one_line(about.cpu), fmt::join(about.features, " "),
+                  fmt::join(about.targets, " "), about.target, about.cores, about.threads, about.compiler));
 }
 
 }  // namespace

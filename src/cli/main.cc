@@ -29,7 +29,8 @@ int complain(int code, const std::string& who, std::string_view what) {
   return code;
 }
 
-/// The parser says of an option without its value "--heads: 1 required N missing", of one given twice "At Most 1 required ...".
+/// The parser says of an option without its value "--heads: 1 required N missing", of one given twice "At Most 1
+/// required ...".
 std::string in_our_words(const CLI::ParseError& error) {
   const std::string text = error.what(), option = text.substr(0, text.find(':'));
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) == nullptr) return text;
@@ -48,15 +49,18 @@ std::string_view first_line(std::string_view text) { return text.substr(0, text.
     const std::string name = given.substr(0, given.find('='));
     const std::string meant = nearest(name, known);
     throw UsageError{fmt::format("there is no option {}{}", name,
-                                 meant.empty() ? fmt::format(" (attn {}--help lists them)", verb ? verb->get_name() + " " : "")
-                                               : fmt::format("; did you mean {}?", meant))};
+                                 meant.empty()
+                                     ? fmt::format(" (attn {}--help lists them)", verb ? verb->get_name() + " " : "")
+                                     : fmt::format("; did you mean {}?", meant))};
   }
-  if (verb != nullptr) throw UsageError{fmt::format("\"{}\" is one argument too many (attn {} --help)", given, verb->get_name())};
-  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) known.push_back(sub->get_name());
+  if (verb != nullptr)
+    throw UsageError{fmt::format("\"{}\" is one argument too many (attn {} --help)", given, verb->get_name())};
+  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; }))
+    known.push_back(sub->get_name());
   const std::string meant = nearest(given, known);
-  throw UsageError{
-      fmt::format("there is no verb \"{}\"; {}", given,
-                  meant.empty() ? fmt::format("there are {}", fmt::join(known, ", ")) : fmt::format("did you mean {}?", meant))};
+  throw UsageError{fmt::format(
+      "there is no verb \"{}\"; {}", given,
+      meant.empty() ? fmt::format("there are {}", fmt::join(known, ", ")) : fmt::format("did you mean {}?", meant))};
 }
 
 /// attn help, attn help VERB: the same as --help.
@@ -64,7 +68,8 @@ void rewrite_help(const CLI::App& app, std::vector<std::string>& arguments) {
   if (arguments.empty() || arguments[0] != "help") return;
   while (!arguments.empty() && arguments[0] == "help") arguments.erase(arguments.begin());
   const auto named = [&](const CLI::App* verb) { return verb->get_name() == arguments[0]; };
-  if (!arguments.empty() && !arguments[0].starts_with("-") && app.get_subcommands(named).empty()) unknown_argument(app, nullptr, arguments[0]);
+  if (!arguments.empty() && !arguments[0].starts_with("-") && app.get_subcommands(named).empty())
+    unknown_argument(app, nullptr, arguments[0]);
   arguments.insert(arguments.begin() + (arguments.empty() ? 0 : 1), "--help");
 }
 
@@ -79,8 +84,10 @@ int run(int argc, char** argv) {
   CLI::App app("Attention on a text, with every number, and on tensors.", "attn");
   app.set_version_flag("--version", "attn " + version(), "Print the version");
   app.allow_extras();
-  const std::vector<Verb> verbs{add_explain(app), add_run(app), add_info(app), add_verify(app), add_bench(app), add_train(app), add_generate(app), add_completion(app)};
-  app.footer("attn VERB --help says more.  attn explain \"Life is short, eat dessert first\"");  // after the verbs, which else have it too
+  const std::vector<Verb> verbs{add_explain(app), add_run(app),   add_info(app),     add_verify(app),
+                                add_bench(app),   add_train(app), add_generate(app), add_completion(app)};
+  // after the verbs, which else have it too
+  app.footer("attn VERB --help says more.  attn explain \"Life is short, eat dessert first\"");
   const Verb* verb = nullptr;
   std::string who = "attn";
   std::vector<std::string> rest;  // after --: never options
@@ -99,7 +106,8 @@ int run(int argc, char** argv) {
       std::reverse(arguments.begin(), arguments.end());  // as the parser takes them
       app.parse(std::move(arguments));
     } catch (const CLI::Success& wish) {  // --help, --version
-      print(dynamic_cast<const CLI::CallForVersion*>(&wish) != nullptr ? wish.what() + std::string("\n") : help_of(app));
+      print(dynamic_cast<const CLI::CallForVersion*>(&wish) != nullptr ? wish.what() + std::string("\n")
+                                                                       : help_of(app));
       return 0;
     }
     for (const Verb& candidate : verbs)
@@ -107,12 +115,11 @@ int run(int argc, char** argv) {
     if (verb != nullptr) who = "attn " + verb->parser->get_name();
     const std::vector<std::string> unknown = app.remaining(true);
     if (!unknown.empty()) unknown_argument(app, verb ? verb->parser : nullptr, unknown.front());
-    if (verb == nullptr) throw UsageError{"which verb? explain, run, info, verify, bench, train, generate or completion (attn --help)"};
+    if (verb == nullptr)
+      throw UsageError{"which verb? explain, run, info, verify, bench, train, generate or completion (attn --help)"};
     verb->run(rest);
     return 0;
-  } catch (const ReaderGone&) {
-    return 0;
-  } catch (const UsageError& error) {
+  } catch (const ReaderGone&) { return 0; } catch (const UsageError& error) {
     return complain(kUsage, who, error.text);
   } catch (const CLI::ParseError& error) {
     for (const Verb& candidate : verbs)
@@ -122,9 +129,7 @@ int run(int argc, char** argv) {
     return complain(kFailed, "attn", first_line(error.what()));
   } catch (const std::bad_alloc&) {
     return complain(kFailed, who, "not enough memory");
-  } catch (const std::exception& error) {
-    return complain(kFailed, who, error.what());
-  }
+  } catch (const std::exception& error) { return complain(kFailed, who, error.what()); }
 }
 
 }  // namespace
@@ -132,11 +137,12 @@ int run(int argc, char** argv) {
 
 namespace {
 
-/// A stream that the caller has closed stays an error to use; its number must not go to the next file that is opened, into which errors and
-/// progress would then be written.
+/// A stream that the caller has closed stays an error to use; its number must not go to the next file that is opened,
+/// into which errors and progress would then be written.
 void keep_streams_apart() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
-    if (::fcntl(stream, F_GETFD) < 0) static_cast<void>(::open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY));
+    if (::fcntl(stream, F_GETFD) < 0)
+      static_cast<void>(::open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY));
 }
 
 }  // namespace

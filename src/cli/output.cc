@@ -42,7 +42,8 @@ void print(std::string_view text) {
 }
 
 void check_apart(const char* option, std::string_view file, bool json) {
-  if (json && file == standard_stream) throw UsageError{fmt::format("{} - and --json do not go together: both write to stdout", option)};
+  if (json && file == standard_stream)
+    throw UsageError{fmt::format("{} - and --json do not go together: both write to stdout", option)};
 }
 
 std::string read_file(const std::string& path) {
@@ -83,13 +84,16 @@ std::string one_line(std::string_view text) {
 std::string shortened(std::string text, std::size_t most) {
   constexpr std::string_view gap = " ... ";
   if (text.size() <= most) return text;
-  const auto inside = [&](std::size_t at) { return (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80; };  // of a character
+  // of a character
+  const auto inside = [&](std::size_t at) { return (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80; };
   std::size_t begin = (most - gap.size()) / 2, end = text.size() - begin;
   while (begin > 0 && inside(begin)) --begin;
   while (end < text.size() && inside(end)) ++end;
   return text.replace(begin, end - begin, gap);
 }
 
-std::string counted(std::int64_t n, std::string_view what) { return std::to_string(n) + " " + std::string(what) + (n == 1 ? "" : "s"); }
+std::string counted(std::int64_t n, std::string_view what) {
+  return std::to_string(n) + " " + std::string(what) + (n == 1 ? "" : "s");
+}
 
 }  // namespace attn::cli

@@ -25,24 +25,27 @@ struct Arguments {
 using Named = std::vector<std::pair<std::string, Tensor>>;
 
 std::string as_json(const Named& tensors, const Plan& plan) {
-  std::string result = fmt::format("{{\n  \"attn_run\": 1,\n  \"kernel\": {}", explain_detail::json_string(plan.kernel()));
+  std::string result =
+      fmt::format("{{\n  \"attn_run\": 1,\n  \"kernel\": {}", explain_detail::json_string(plan.kernel()));
   for (const auto& [name, tensor] : tensors)
-    result += fmt::format(",\n  \"{}\": {{\"dtype\": \"{}\", \"shape\": {}, \"values\": {}}}", name, name_of(tensor.dtype()),
-                          to_string(tensor.sizes()), explain_detail::json_values(tensor));
+    result += fmt::format(",\n  \"{}\": {{\"dtype\": \"{}\", \"shape\": {}, \"values\": {}}}", name,
+                          name_of(tensor.dtype()), to_string(tensor.sizes()), explain_detail::json_values(tensor));
   return result + "\n}\n";
 }
 
 std::string as_text(const Named& tensors) {
   std::string result;
   for (const auto& [name, tensor] : tensors)
-    result += fmt::format("{} {} {}\n{}\n", name, name_of(tensor.dtype()), to_string(tensor.sizes()), tensor.to_string());
+    result +=
+        fmt::format("{} {} {}\n{}\n", name, name_of(tensor.dtype()), to_string(tensor.sizes()), tensor.to_string());
   return result;
 }
 
 /// Those of the command line that do not wait for the file.
 void check_words(const Arguments& arguments) {
   const auto check = [&](const char* name, auto parse) {
-    if (const CLI::Option* option = arguments.given.at(name); option->count()) parse(option->get_name(), arguments.settings.at(name));
+    if (const CLI::Option* option = arguments.given.at(name); option->count())
+      parse(option->get_name(), arguments.settings.at(name));
   };
   check("mask", parse_mask);
   check("dtype", parse_dtype);
@@ -61,7 +64,8 @@ void run(const Arguments& arguments) {
   }
   if (arguments.causal) call.settings["causal"] = "true";
   const AttentionCall attention_call = to_attention(call);
-  const AttentionResult result = attention(attention_call.q, attention_call.k, attention_call.v, attention_call.options);
+  const AttentionResult result =
+      attention(attention_call.q, attention_call.k, attention_call.v, attention_call.options);
   Named tensors{{"output", result.output}, {"logsumexp", result.logsumexp}};
   if (result.weights.defined()) tensors.emplace_back("weights", result.weights);
   if (result.weight_keys.defined()) tensors.emplace_back("weight_keys", result.weight_keys);
@@ -81,26 +85,33 @@ Verb add_run(CLI::App& app) {
   auto arguments = std::make_shared<Arguments>();
   Arguments& a = *arguments;
   parser->allow_extras();
-  parser->add_option("FILE", a.file, "JSON or safetensors: q, k, v, and what else the call takes; - is stdin")->type_name("");
+  parser->add_option("FILE", a.file, "JSON or safetensors: q, k, v, and what else the call takes; - is stdin")
+      ->type_name("");
   const auto setting = [&](const char* option, const char* name, const char* type, const char* text) {
     return a.given[name] = parser->add_option(option, a.settings[name], text)->type_name(type);
   };
   parser->add_flag("--causal", a.causal, "No row sees a later key");
   setting("--mask", "mask", "EXPRESSION", "causal, window(2, 0), prefix(3), all, none, with & | ~ ( )");
   setting("--score", "score", "NAME", "scaled_dot, dot, general (needs w) or additive (needs w_q, w_k, w)");
-  setting("--score-mod", "score_mod", "EXPRESSION", "The score as an expression of s, b, h, i, j: s - slope[h] * (i - j), with slope from FILE");
+  setting("--score-mod", "score_mod", "EXPRESSION",
+          "The score as an expression of s, b, h, i, j: s - slope[h] * (i - j), with slope from FILE");
   setting("--scale", "scale", "X", "Of the scaled dot product; 1 / sqrt(D) without it")->check(number);
   setting("--softcap", "softcap", "X", "Scores become X tanh(score / X)")->check(number);
   setting("--temperature", "temperature", "X", "Scores are divided by it")->check(number);
   setting("--return-weights", "weights", "NAME", "full, head_average, column_sums, rows(0, 5), top_k(3)");
   setting("--dtype", "dtype", "NAME", "q, k, v are converted: f32, f64, bf16, f16");
   parser->add_flag("--json", a.json, "The result as JSON, in full precision");
-  parser->add_option("--out", a.out, "The result into a safetensors file; - is stdout")->type_name("FILE")->check(file_name);
+  parser->add_option("--out", a.out, "The result into a safetensors file; - is stdout")
+      ->type_name("FILE")
+      ->check(file_name);
   parser->footer(
-      "The file may also hold attend, block, key_padding (masks); bias, alibi_slopes, sinks; query_lengths, key_lengths,\n"
-      "key_start, query_start; tensors that --score-mod looks up, under their names; and, in JSON or as metadata, the options\n"
+      "The file may also hold attend, block, key_padding (masks); bias, alibi_slopes, sinks; query_lengths, "
+      "key_lengths,\n"
+      "key_start, query_start; tensors that --score-mod looks up, under their names; and, in JSON or as metadata, the "
+      "options\n"
       "above without their dashes; --return-weights is weights there.\n"
-      "\nExample\n  echo '{\"q\": [[1, 0]], \"k\": [[1, 0], [0, 1]], \"v\": [[1, 2], [3, 4]]}' > call.json && attn run call.json");
+      "\nExample\n  echo '{\"q\": [[1, 0]], \"k\": [[1, 0], [0, 1]], \"v\": [[1, 2], [3, 4]]}' > call.json && attn run "
+      "call.json");
   return {parser, [arguments](const std::vector<std::string>& rest) {
             if (arguments->file.empty() && rest.size() == 1) arguments->file = rest[0];
             else no_more(rest);

@@ -5,8 +5,8 @@
 
 namespace attn::cli {
 
-/// While it lives, Ctrl-C, SIGTERM and SIGHUP (the terminal has gone) ask for an end; a second one ends the command as usual. What whoever
-/// started the command has it ignore, as nohup does, stays ignored.
+/// While it lives, Ctrl-C, SIGTERM and SIGHUP (the terminal has gone) ask for an end; a second one ends the command as
+/// usual. What whoever started the command has it ignore, as nohup does, stays ignored.
 class StopSignals {
  public:
   StopSignals();

@@ -30,8 +30,9 @@ TextOptions terminal_options(const std::string& colour) {
   using Colour = TextOptions::Colour;
   TextOptions options;
   options.width = columns();
-  const bool wanted = colour == "always" || (colour == "auto" && ::isatty(STDOUT_FILENO) && variable("NO_COLOR").empty() &&
-                                             !variable("TERM").empty() && variable("TERM") != "dumb");
+  const bool wanted =
+      colour == "always" || (colour == "auto" && ::isatty(STDOUT_FILENO) && variable("NO_COLOR").empty() &&
+                             !variable("TERM").empty() && variable("TERM") != "dumb");
   const std::string_view depth = variable("COLORTERM");
   if (wanted) options.colour = depth == "truecolor" || depth == "24bit" ? Colour::rgb : Colour::palette;
   return options;

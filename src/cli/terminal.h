@@ -7,7 +7,8 @@
 
 namespace attn::cli {
 
-/// Width and colours of stdout. `colour` is auto, always or never; auto means: a terminal, NO_COLOR not set, TERM not dumb.
+/// Width and colours of stdout. `colour` is auto, always or never; auto means: a terminal, NO_COLOR not set, TERM not
+/// dumb.
 TextOptions terminal_options(const std::string& colour);
 
 /// "zh" by the names it is given: cn, zh-CN, zh_CN.UTF-8, Chinese, 中文; and English; nothing for others.

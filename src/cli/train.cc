@@ -43,12 +43,15 @@ struct Arguments {
   bool has(const char* name) const { return given.at(name)->count() > 0; }
 };
 
-// --- options -----------------------------------------------------------------------------------------------------------
+// --- options
+// -----------------------------------------------------------------------------------------------------------
 
 TrainOptions options_of(const Arguments& a, std::int64_t vocab_size) {
   const std::size_t size = choose("--size", a.size, {"nano", "baby", "small"});
   TrainOptions o;
-  o.model = size == 0 ? ModelConfig::nano(vocab_size) : size == 1 ? ModelConfig::baby(vocab_size) : ModelConfig::small(vocab_size);
+  o.model = size == 0   ? ModelConfig::nano(vocab_size)
+            : size == 1 ? ModelConfig::baby(vocab_size)
+                        : ModelConfig::small(vocab_size);
   o.model.vocab_size = vocab_size;
   constexpr std::int64_t steps[] = {2000, 5000, 20000}, batches[] = {12, 8, 4};
   constexpr double rates[] = {1e-3, 1e-3, 6e-4}, dropouts[] = {0.1, 0.2, 0.1};
@@ -58,7 +61,8 @@ TrainOptions options_of(const Arguments& a, std::int64_t vocab_size) {
   o.steps = a.has("steps") ? a.steps : steps[size];
   o.batch = a.has("batch") ? a.batch : batches[size];
   o.lr = a.has("lr") ? a.lr : rates[size];
-  o.eval_every = a.has("eval-every") ? a.eval_every : std::max<std::int64_t>(1, std::min<std::int64_t>(250, o.steps / 4));
+  o.eval_every =
+      a.has("eval-every") ? a.eval_every : std::max<std::int64_t>(1, std::min<std::int64_t>(250, o.steps / 4));
   o.seed = static_cast<std::uint64_t>(a.seed);
   return o;
 }
@@ -68,7 +72,9 @@ void check_same(const Arguments& a, const TrainOptions& now) {
   const TrainOptions as_given = options_of(a, now.model.vocab_size);
   const auto same = [&](const char* name, const auto& given, const auto& then) {
     if (a.has(name) && !(given == then))
-      throw UsageError{fmt::format("--{} is {}, the training in {} has {}; leave it out, or begin anew in another --out", name, given, a.out, then)};
+      throw UsageError{
+          fmt::format("--{} is {}, the training in {} has {}; leave it out, or begin anew in another --out", name,
+                      given, a.out, then)};
   };
   same("steps", std::min(as_given.steps, now.steps), now.steps);
   same("batch", as_given.batch, now.batch);
@@ -79,19 +85,23 @@ void check_same(const Arguments& a, const TrainOptions& now) {
   same("dropout", as_given.model.dropout, now.model.dropout);
   same("dtype", std::string(name_of(as_given.dtype)), std::string(name_of(now.dtype)));
   if (a.has("size") && (as_given.model.layers != now.model.layers || as_given.model.width != now.model.width))
-    throw UsageError{fmt::format("--size {} is not that of the training in {}; leave it out, or begin anew in another --out", a.size, a.out)};
+    throw UsageError{fmt::format(
+        "--size {} is not that of the training in {}; leave it out, or begin anew in another --out", a.size, a.out)};
 }
 
 void say(const std::string& line) { std::fwrite(line.data(), 1, line.size(), stderr); }
 
-// --- the text and the folder -------------------------------------------------------------------------------------------
+// --- the text and the folder
+// -------------------------------------------------------------------------------------------
 
 std::string read_texts(const std::vector<std::string>& paths, bool any_bytes) {
   std::string all;
   for (const std::string& path : paths) {
     std::string text = read_file(path);
     const auto wrong = any_bytes ? std::nullopt : text::invalid_utf8(text);
-    if (wrong) throw ValueError(fmt::format("{}: the byte at offset {} is not UTF-8; --tokens bpe takes any bytes", path, *wrong));
+    if (wrong)
+      throw ValueError(
+          fmt::format("{}: the byte at offset {} is not UTF-8; --tokens bpe takes any bytes", path, *wrong));
     all += without_mark(std::move(text));
   }
   if (all.empty()) throw ValueError(fmt::format("{}: there is no text", fmt::join(paths, ", ")));
@@ -102,17 +112,20 @@ Tokenizer::Kind kind_of(const Arguments& a) {
   return static_cast<Tokenizer::Kind>(choose("--tokens", a.tokens, {"characters", "words", "bpe"}));
 }
 
-/// Whether --log can be written, before anything is; a file with something else in it than a training's lines stays (one that
-/// goes on is looked at line by line, later). A pipe is opened once,
-/// later; and so is a file of a folder that the training will make, or one that a link names before it exists.
+/// Whether --log can be written, before anything is; a file with something else in it than a training's lines stays
+/// (one that goes on is looked at line by line, later). A pipe is opened once, later; and so is a file of a folder that
+/// the training will make, or one that a link names before it exists.
 void check_log(const std::string& path, const std::string& out, bool resume) {
   if (path.empty() || path == standard_stream) return;
   std::error_code unknown;
   const auto kind = std::filesystem::status(path, unknown).type();
   const bool fresh = kind == std::filesystem::file_type::not_found;
-  const auto place = [&](const std::filesystem::path& folder) { return std::filesystem::weakly_canonical(std::filesystem::absolute(folder, unknown), unknown); };
+  const auto place = [&](const std::filesystem::path& folder) {
+    return std::filesystem::weakly_canonical(std::filesystem::absolute(folder, unknown), unknown);
+  };
   if (fresh && std::filesystem::is_symlink(path, unknown)) return;
-  if (fresh && !std::filesystem::exists(out, unknown) && place(std::filesystem::path(path).parent_path()) == place(out)) return;
+  if (fresh && !std::filesystem::exists(out, unknown) && place(std::filesystem::path(path).parent_path()) == place(out))
+    return;
   if (!fresh && kind != std::filesystem::file_type::regular && kind != std::filesystem::file_type::directory) return;
   if (kind == std::filesystem::file_type::regular && !resume && !may_be_log(path))
     throw ValueError(fmt::format("--log: {} holds something else than a training's lines; name another file", path));
@@ -124,13 +137,16 @@ void check_log(const std::string& path, const std::string& out, bool resume) {
 void check_free(const std::string& out) {
   std::error_code unknown;
   if (const auto found = Trainer::find(out))
-    throw ValueError(fmt::format("{} holds a training (step {} of {}): --resume goes on with it, another --out begins anew", out, found->second,
-                                 found->first.steps));
+    throw ValueError(
+        fmt::format("{} holds a training (step {} of {}): --resume goes on with it, another --out begins anew", out,
+                    found->second, found->first.steps));
   for (const char* file : {"model.safetensors", "model.safetensors.index.json", "config.json"})
     if (std::filesystem::exists(std::filesystem::path(out) / file, unknown))
-      throw ValueError(fmt::format("{} holds a model that was not trained here ({}); another --out begins anew", out, file));
+      throw ValueError(
+          fmt::format("{} holds a model that was not trained here ({}); another --out begins anew", out, file));
   if (std::filesystem::exists(std::filesystem::path(out) / "loss.svg", unknown))
-    throw ValueError(fmt::format("{} holds a picture that no training there has drawn (loss.svg); another --out begins anew", out));
+    throw ValueError(
+        fmt::format("{} holds a picture that no training there has drawn (loss.svg); another --out begins anew", out));
 }
 
 /// ValueError for a tokenizer.json that is not the one that would be written there.
@@ -139,15 +155,20 @@ void check_tokenizer(const std::string& out, const Tokenizer& tokenizer) {
   std::error_code unknown;
   if (!std::filesystem::exists(path, unknown)) return;
   const std::string ours = tokenizer.to_json();
-  if (!std::filesystem::is_regular_file(path, unknown) || std::filesystem::file_size(path, unknown) != ours.size() || read_file(path.string()) != ours)
-    throw ValueError(fmt::format("{} holds a tokenizer that is not that of this text and these options (tokenizer.json); another --out begins anew", out));
+  if (!std::filesystem::is_regular_file(path, unknown) || std::filesystem::file_size(path, unknown) != ours.size() ||
+      read_file(path.string()) != ours)
+    throw ValueError(
+        fmt::format("{} holds a tokenizer that is not that of this text and these options (tokenizer.json); another "
+                    "--out begins anew",
+                    out));
 }
 
-/// A folder for one process: two trainings would write over each other's files. The system gives it back when the process ends, however
-/// it does; where it cannot lock a folder (some network systems) nobody is kept out.
+/// A folder for one process: two trainings would write over each other's files. The system gives it back when the
+/// process ends, however it does; where it cannot lock a folder (some network systems) nobody is kept out.
 class FolderLock {
  public:
-  explicit FolderLock(const std::string& folder) : folder_(folder), file_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  explicit FolderLock(const std::string& folder)
+      : folder_(folder), file_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
     if (file_ < 0) return;
     const bool locked = ::flock(file_, LOCK_EX | LOCK_NB) == 0;
     if (locked) io::remove_leftovers(folder);
@@ -160,11 +181,15 @@ class FolderLock {
   }
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
-  /// ValueError when the folder is no longer there: what is saved under its name would not be the training that began in it.
+  /// ValueError when the folder is no longer there: what is saved under its name would not be the training that began
+  /// in it.
   void check() const {
     struct stat own = {}, there = {};
-    const bool same = file_ < 0 || (::fstat(file_, &own) == 0 && ::stat(folder_.c_str(), &there) == 0 && own.st_ino == there.st_ino && own.st_dev == there.st_dev);
-    if (!same) throw ValueError(fmt::format("{}: the folder was removed, renamed or replaced while the training ran; it ends here", folder_));
+    const bool same = file_ < 0 || (::fstat(file_, &own) == 0 && ::stat(folder_.c_str(), &there) == 0 &&
+                                    own.st_ino == there.st_ino && own.st_dev == there.st_dev);
+    if (!same)
+      throw ValueError(
+          fmt::format("{}: the folder was removed, renamed or replaced while the training ran; it ends here", folder_));
   }
 
  private:
@@ -184,33 +209,41 @@ struct Running {
 std::vector<std::filesystem::path> missing_files(const std::filesystem::path& out) {
   std::vector<std::filesystem::path> missing;
   std::error_code unknown;
-  for (const char* file : {"train_state.safetensors", "model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json", ""})
-    if (const std::filesystem::path path = *file ? out / file : out; !std::filesystem::exists(path, unknown)) missing.push_back(path);
+  for (const char* file :
+       {"train_state.safetensors", "model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json", ""})
+    if (const std::filesystem::path path = *file ? out / file : out; !std::filesystem::exists(path, unknown))
+      missing.push_back(path);
   return missing;
 }
 
 void remove_all(const std::vector<std::filesystem::path>& made) {
   std::error_code unknown;
-  for (const std::filesystem::path& path : made) std::filesystem::remove(path, unknown);  // a folder only if nothing else is in it
+  // a folder only if nothing else is in it
+  for (const std::filesystem::path& path : made) std::filesystem::remove(path, unknown);
 }
 
-/// ValueError for steps that this machine's memory cannot hold, whatever else it has to hold; the system would end the command in its first step.
-/// Of each token at least eight rows a layer and its logits are kept for the way back.
+/// ValueError for steps that this machine's memory cannot hold, whatever else it has to hold; the system would end the
+/// command in its first step. Of each token at least eight rows a layer and its logits are kept for the way back.
 void check_memory(const TrainOptions& o, const char* what_helps) {
-  const double numbers = 8 * static_cast<double>(o.model.layers) * static_cast<double>(o.model.width) + static_cast<double>(o.model.vocab_size);
-  const double needed = static_cast<double>(o.batch) * static_cast<double>(o.model.context) * numbers * (o.dtype == Dtype::bf16 ? 2 : 4);
+  const double numbers = 8 * static_cast<double>(o.model.layers) * static_cast<double>(o.model.width) +
+                         static_cast<double>(o.model.vocab_size);
+  const double needed =
+      static_cast<double>(o.batch) * static_cast<double>(o.model.context) * numbers * (o.dtype == Dtype::bf16 ? 2 : 4);
   struct sysinfo about = {};
   ::sysinfo(&about);
   const double there = (static_cast<double>(about.totalram) + static_cast<double>(about.totalswap)) * about.mem_unit;
   if (there > 0 && needed > there)
-    throw ValueError(fmt::format("a step of {} of {} needs more than {:.1f} GiB of memory, this machine has {:.1f}{}", counted(o.batch, "window"),
-                                 counted(o.model.context, "token"), needed / 0x1p30, there / 0x1p30, what_helps));
+    throw ValueError(fmt::format("a step of {} of {} needs more than {:.1f} GiB of memory, this machine has {:.1f}{}",
+                                 counted(o.batch, "window"), counted(o.model.context, "token"), needed / 0x1p30,
+                                 there / 0x1p30, what_helps));
 }
 
-/// A new training; the folder has its first checkpoint before the first step, so that what cannot be written is known at once.
+/// A new training; the folder has its first checkpoint before the first step, so that what cannot be written is known
+/// at once.
 Running begin(const Arguments& a) {
   const Tokenizer::Kind kind = kind_of(a);
-  if (a.has("vocab") && kind == Tokenizer::Kind::characters) throw UsageError{"--vocab goes with --tokens words or bpe: characters take all there are"};
+  if (a.has("vocab") && kind == Tokenizer::Kind::characters)
+    throw UsageError{"--vocab goes with --tokens words or bpe: characters take all there are"};
   options_of(a, 2).check();
   check_free(a.out);
   const std::string text = read_texts(a.texts, kind == Tokenizer::Kind::bpe);
@@ -228,7 +261,7 @@ Running begin(const Arguments& a) {
   check_tokenizer(a.out, tokenizer);
   try {
     tokenizer.save(a.out);
-    trainer.save(a.out);  // before the first weights: a model that stands here without it is taken for another's
+    trainer.save(a.out);      // before the first weights: a model that stands here without it is taken for another's
   } catch (const IoError&) {  // another text may come next
     remove_all(made);
     throw;
@@ -253,8 +286,8 @@ void extend(Trainer& trainer, const Arguments& a) {
   const double rate = next <= before ? trainer.options().lr_of(next) : trainer.options().lr / 10;
   trainer.extend(a.steps);
   trainer.save(a.out);
-  say(fmt::format("{} become {}: from step {} on the learning rate is that of {}, {:.2e} instead of {:.2e}\n", counted(before, "step"), a.steps, next, a.steps,
-                  trainer.options().lr_of(next), rate));
+  say(fmt::format("{} become {}: from step {} on the learning rate is that of {}, {:.2e} instead of {:.2e}\n",
+                  counted(before, "step"), a.steps, next, a.steps, trainer.options().lr_of(next), rate));
 }
 
 Running go_on(const Arguments& a) {
@@ -265,29 +298,37 @@ Running go_on(const Arguments& a) {
   check_memory(found->first, "");  // it may have begun on a larger machine
   const Tokenizer tokenizer = Tokenizer::load(a.out);
   if (a.has("tokens") && tokenizer.kind() != kind_of(a))
-    throw UsageError{fmt::format("--tokens {} are not those of the training in {}; leave it out, or begin anew in another --out", a.tokens, a.out)};
+    throw UsageError{
+        fmt::format("--tokens {} are not those of the training in {}; leave it out, or begin anew in another --out",
+                    a.tokens, a.out)};
   const std::string text = read_texts(a.texts, tokenizer.kind() == Tokenizer::Kind::bpe);
   Trainer trainer = Trainer::resume(a.out, encode_again(tokenizer, text, a.out));
-  if (a.has("vocab") && (tokenizer.kind() == Tokenizer::Kind::characters || Tokenizer::train(text, tokenizer.kind(), a.vocab).size() != tokenizer.size()))
-    throw UsageError{fmt::format("--vocab {} gives another vocabulary than that of the training in {} ({}); leave it out, or begin anew in another --out", a.vocab, a.out,
-                                 tokenizer.size())};
+  if (a.has("vocab") && (tokenizer.kind() == Tokenizer::Kind::characters ||
+                         Tokenizer::train(text, tokenizer.kind(), a.vocab).size() != tokenizer.size()))
+    throw UsageError{
+        fmt::format("--vocab {} gives another vocabulary than that of the training in {} ({}); leave it out, or begin "
+                    "anew in another --out",
+                    a.vocab, a.out, tokenizer.size())};
   if (a.has("steps")) extend(trainer, a);
   return {std::move(lock), std::move(trainer), tokenizer, {}};
 }
 
-// --- the run -----------------------------------------------------------------------------------------------------------
+// --- the run
+// -----------------------------------------------------------------------------------------------------------
 
 void introduce(const Trainer& trainer, const Tokenizer& tokenizer) {
   const TrainOptions& o = trainer.options();
   constexpr const char* kinds[] = {"characters", "words", "byte pairs"};
-  say(fmt::format("{} parameters, {}, {}, width {}, context {}; {} {}; batch {}; {}; {}\n", count(static_cast<double>(o.model.parameters())),
-                  counted(o.model.layers, "layer"), counted(o.model.heads, "head"), o.model.width, o.model.context, tokenizer.size(), kinds[static_cast<std::size_t>(tokenizer.kind())], o.batch,
-                  name_of(o.dtype), counted(num_threads(), "thread")));
+  say(fmt::format("{} parameters, {}, {}, width {}, context {}; {} {}; batch {}; {}; {}\n",
+                  count(static_cast<double>(o.model.parameters())), counted(o.model.layers, "layer"),
+                  counted(o.model.heads, "head"), o.model.width, o.model.context, tokenizer.size(),
+                  kinds[static_cast<std::size_t>(tokenizer.kind())], o.batch, name_of(o.dtype),
+                  counted(num_threads(), "thread")));
   if (!trainer.notice().empty()) say(trainer.notice() + "\n");
 }
 
-/// Steps until all are done or someone wants to stop. The best weights are saved before the state that knows of them, so a crash
-/// between the two repeats steps and nothing else.
+/// Steps until all are done or someone wants to stop. The best weights are saved before the state that knows of them,
+/// so a crash between the two repeats steps and nothing else.
 void steps(Trainer& trainer, const FolderLock& folder, const Arguments& a) {
   const std::int64_t save_every = a.has("save-every") ? a.save_every : trainer.options().eval_every;
   std::int64_t saved = trainer.step();
@@ -296,7 +337,8 @@ void steps(Trainer& trainer, const FolderLock& folder, const Arguments& a) {
   report.start();
   try {
     std::error_code unknown;
-    if (saved == 0 && (!a.resume || !std::filesystem::exists(std::filesystem::path(a.out) / "config.json", unknown))) trainer.save_model(a.out);
+    if (saved == 0 && (!a.resume || !std::filesystem::exists(std::filesystem::path(a.out) / "config.json", unknown)))
+      trainer.save_model(a.out);
     while (!trainer.done() && !stop.wanted()) {
       const TrainStep done = trainer.advance();
       report.step(done);
@@ -317,32 +359,39 @@ void steps(Trainer& trainer, const FolderLock& folder, const Arguments& a) {
   const TrainOptions& o = running.trainer.options();
   const bool unbegun = !a.resume && running.trainer.step() == 0;
   if (unbegun) remove_all(running.made);
-  throw ValueError(fmt::format("not enough memory for a step of {} of {}{}", counted(o.batch, "window"), counted(o.model.context, "token"),
+  throw ValueError(fmt::format("not enough memory for a step of {} of {}{}", counted(o.batch, "window"),
+                               counted(o.model.context, "token"),
                                unbegun ? "; a smaller --batch or --context needs less" : ""));
 }
 
 void run(const Arguments& a) {
   keep_freed_memory();
   if (a.texts.empty()) throw UsageError{"a text is missing, as in: attn train /usr/share/common-licenses/GPL-3"};
-  if (a.has("save-every") && a.save_every < 1) throw ValueError(fmt::format("train: save_every is {}; it must be 1 or more", a.save_every));
+  if (a.has("save-every") && a.save_every < 1)
+    throw ValueError(fmt::format("train: save_every is {}; it must be 1 or more", a.save_every));
   if (a.out.empty()) throw UsageError{"--out is empty; it must name a folder"};
-  if (a.out == standard_stream) throw UsageError{"--out is -, which is no folder; a model needs one (./- has that name)"};
+  if (a.out == standard_stream)
+    throw UsageError{"--out is -, which is no folder; a model needs one (./- has that name)"};
   check_log(a.log, a.out, a.resume);
   Running running = a.resume ? go_on(a) : begin(a);
   Trainer& trainer = running.trainer;
   introduce(trainer, running.tokenizer);
   try {
     steps(trainer, *running.lock, a);
-  } catch (const std::bad_alloc&) {
-    no_memory(running, a);
-  }
+  } catch (const std::bad_alloc&) { no_memory(running, a); }
   running.lock->check();
-  const std::string curve = loss_curve_svg(trainer, fmt::format("attn train {}: {} parameters", one_line(std::filesystem::path(a.texts[0]).filename().string()),
-                                                                count(static_cast<double>(trainer.options().model.parameters()))));
-  io::write_whole("attn train", (std::filesystem::path(a.out) / "loss.svg").string(), {std::as_bytes(std::span(curve))});
+  const std::string curve =
+      loss_curve_svg(trainer, fmt::format("attn train {}: {} parameters",
+                                          one_line(std::filesystem::path(a.texts[0]).filename().string()),
+                                          count(static_cast<double>(trainer.options().model.parameters()))));
+  io::write_whole("attn train", (std::filesystem::path(a.out) / "loss.svg").string(),
+                  {std::as_bytes(std::span(curve))});
   const auto conclude = [&](const std::string& line) { a.log == standard_stream ? say(line) : print(line); };
-  if (!trainer.done()) return conclude(fmt::format("stopped at step {} of {}, saved in {}: --resume goes on\n", trainer.step(), trainer.options().steps, a.out));
-  conclude(fmt::format("best validation loss {:.4f} at step {}; model and loss curve in {}\n", trainer.best_loss(), trainer.best_step(), a.out));
+  if (!trainer.done())
+    return conclude(fmt::format("stopped at step {} of {}, saved in {}: --resume goes on\n", trainer.step(),
+                                trainer.options().steps, a.out));
+  conclude(fmt::format("best validation loss {:.4f} at step {}; model and loss curve in {}\n", trainer.best_loss(),
+                       trainer.best_step(), a.out));
 }
 
 }  // namespace
@@ -352,7 +401,8 @@ Verb add_train(CLI::App& app) {
   auto arguments = std::make_shared<Arguments>();
   Arguments& a = *arguments;
   parser->allow_extras();
-  parser->add_option("TEXT", a.texts, "Text files (- is stdin), one after the other: the last tenth is for validation")->type_name("");
+  parser->add_option("TEXT", a.texts, "Text files (- is stdin), one after the other: the last tenth is for validation")
+      ->type_name("");
   const auto add = [&](const char* name, auto& value, const char* type, const char* text) {
     return a.given[name] = parser->add_option(std::string("--") + name, value, text)->type_name(type);
   };
@@ -372,7 +422,8 @@ Verb add_train(CLI::App& app) {
   add("log", a.log, "FILE", "One JSON line a step; - is stdout")->check(file_name);
   parser->add_flag("--resume", a.resume, "Go on with the training in --out, to the bit as if it had never stopped");
   parser->footer(
-      "Ctrl-C ends the step, saves and stops; --resume goes on. FOLDER holds config.json, tokenizer.json, model.safetensors (the best\n"
+      "Ctrl-C ends the step, saves and stops; --resume goes on. FOLDER holds config.json, tokenizer.json, "
+      "model.safetensors (the best\n"
       "weights so far), train_state.safetensors (all that --resume needs) and, at the end, loss.svg.\n"
       "\nExample\n  attn train /usr/share/common-licenses/GPL-3 --out gpl");
   return {parser, [arguments](const std::vector<std::string>& rest) {

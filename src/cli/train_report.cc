@@ -49,8 +49,9 @@ struct Fact {
   int rank;
 };
 
-/// One line for a terminal of `width` columns, whose last stays free: a cursor beyond it would be on the next line. `cells`: of the
-/// bar, as many as there is room for, and never more than before, so that its end stands still while the numbers change.
+/// One line for a terminal of `width` columns, whose last stays free: a cursor beyond it would be on the next line.
+/// `cells`: of the bar, as many as there is room for, and never more than before, so that its end stands still while
+/// the numbers change.
 std::string bar_line(double share, std::vector<Fact> facts, int width, int& cells) {
   constexpr int least = 8;
   const auto joined = [&] {
@@ -59,7 +60,8 @@ std::string bar_line(double share, std::vector<Fact> facts, int width, int& cell
     return text;
   };
   const auto by_rank = [](const Fact& a, const Fact& b) { return a.rank < b.rank; };
-  while (facts.size() > 1 && static_cast<int>(joined().size()) >= width) facts.erase(std::max_element(facts.begin(), facts.end(), by_rank));
+  while (facts.size() > 1 && static_cast<int>(joined().size()) >= width)
+    facts.erase(std::max_element(facts.begin(), facts.end(), by_rank));
   const std::string text = joined();
   cells = std::min(cells, width - static_cast<int>(text.size()) - 4);
   const int full = static_cast<int>(share * cells);
@@ -72,7 +74,8 @@ bool begins_as_log(std::string_view content) {
   return content.substr(0, begin.size()) == begin.substr(0, content.size());
 }
 
-/// Keeps the lines of steps up to `step`; what is no such line (the half of one) goes. A file without any is someone else's.
+/// Keeps the lines of steps up to `step`; what is no such line (the half of one) goes. A file without any is someone
+/// else's.
 void cut_log(const std::string& path, std::int64_t step) {
   const std::string content = read_file(path);
   std::istringstream lines(content);
@@ -84,7 +87,8 @@ void cut_log(const std::string& path, std::int64_t step) {
     ours = true;
     if (json["step"].get<std::int64_t>() <= step) kept += line + "\n";
   }
-  if (!ours) throw ValueError(fmt::format("--log: {} holds something else than a training's lines; name another file", path));
+  if (!ours)
+    throw ValueError(fmt::format("--log: {} holds something else than a training's lines; name another file", path));
   io::write_whole("attn train", path, {std::as_bytes(std::span(kept))});
 }
 
@@ -110,13 +114,11 @@ std::string count(double number) {
 }
 
 TrainReport::TrainReport(const Trainer& trainer, const std::string& log)
-    : trainer_(trainer),
-      first_step_(trainer.step()),
-      steps_(trainer.options().steps),
-      tokens_a_step_(trainer.options().batch * trainer.options().model.context),
-      terminal_(is_terminal()),
+    : trainer_(trainer), first_step_(trainer.step()), steps_(trainer.options().steps),
+      tokens_a_step_(trainer.options().batch * trainer.options().model.context), terminal_(is_terminal()),
       log_path_(log) {
-  if (const std::vector<double> before = trainer.validations().to_vector(); !before.empty()) validation_ = before.back();
+  if (const std::vector<double> before = trainer.validations().to_vector(); !before.empty())
+    validation_ = before.back();
   if (log.empty() || log == standard_stream) return;
   if (first_step_ > 0 && std::filesystem::is_regular_file(log)) cut_log(log, first_step_);
   log_.open(log, first_step_ > 0 ? std::ios::app : std::ios::trunc);
@@ -139,7 +141,8 @@ void TrainReport::close() {
 void TrainReport::step(const TrainStep& done) {
   step_ = done.step;
   if (done.validation) validation_ = *done.validation;
-  loss_ = done.step == first_step_ + 1 ? done.loss : loss_ + 0.1 * (done.loss - loss_);  // of about the last ten batches
+  // of about the last ten batches
+  loss_ = done.step == first_step_ + 1 ? done.loss : loss_ + 0.1 * (done.loss - loss_);
   if (terminal_ && (seconds() - drawn_ >= kRedraw || done.step == steps_ || done.validation)) draw(done.step);
   else if (!terminal_ && (done.validation || done.step % std::max<std::int64_t>(1, steps_ / 20) == 0)) line(done);
   if (!log_path_.empty()) write_log(done);
@@ -153,23 +156,29 @@ void TrainReport::draw(std::int64_t step) {
     facts.push_back({fmt::format("loss {:.4f}", loss_), 1});
     if (validation_ > 0) facts.push_back({fmt::format("validation {:.4f}", validation_), 3});
     facts.push_back({fmt::format("{} tokens/s", count(static_cast<double>(tokens_a_step_) / per_step)), 4});
-    facts.push_back({step == steps_ ? "in " + duration(drawn_) : duration(per_step * static_cast<double>(steps_ - step)) + " left", 2});
+    facts.push_back(
+        {step == steps_ ? "in " + duration(drawn_) : duration(per_step * static_cast<double>(steps_ - step)) + " left",
+         2});
   }
-  const std::string bar = bar_line(static_cast<double>(step) / static_cast<double>(steps_), std::move(facts), columns(), cells_);
+  const std::string bar =
+      bar_line(static_cast<double>(step) / static_cast<double>(steps_), std::move(facts), columns(), cells_);
   say(fmt::format("\r{}\x1b[K", bar));
   open_ = true;
 }
 
 void TrainReport::line(const TrainStep& done) {
-  std::string text = fmt::format("step {:>{}}/{}  loss {:.4f}", done.step, std::to_string(steps_).size(), steps_, loss_);
+  std::string text =
+      fmt::format("step {:>{}}/{}  loss {:.4f}", done.step, std::to_string(steps_).size(), steps_, loss_);
   if (done.validation) text += fmt::format("  validation {:.4f}{}", *done.validation, done.best ? " (best)" : "");
   const double per_step = seconds() / static_cast<double>(done.step - first_step_);
-  say(text + fmt::format("  lr {:.2e}  {} tokens/s  {} left\n", done.lr, count(static_cast<double>(tokens_a_step_) / per_step),
+  say(text + fmt::format("  lr {:.2e}  {} tokens/s  {} left\n", done.lr,
+                         count(static_cast<double>(tokens_a_step_) / per_step),
                          duration(per_step * static_cast<double>(steps_ - done.step))));
 }
 
 void TrainReport::write_log(const TrainStep& done) {
-  nlohmann::ordered_json json{{"step", done.step}, {"loss", done.loss}, {"lr", done.lr}, {"gradient_norm", done.gradient_norm}};
+  nlohmann::ordered_json json{
+      {"step", done.step}, {"loss", done.loss}, {"lr", done.lr}, {"gradient_norm", done.gradient_norm}};
   if (done.validation) json["validation"] = *done.validation, json["best"] = done.best;
   json["tokens"] = done.step * tokens_a_step_;
   json["seconds"] = std::round(seconds() * 1e3) / 1e3;

@@ -1,4 +1,5 @@
-// src/cli/train_report.h: what a training tells while it runs: a bar on a terminal, plain lines elsewhere, JSON lines in a file.
+// src/cli/train_report.h: what a training tells while it runs: a bar on a terminal, plain lines elsewhere, JSON lines
+// in a file.
 #pragma once
 #include <attn/train.h>
 
@@ -17,7 +18,8 @@ std::string count(double number);
 
 class TrainReport {
  public:
-  /// `log` is a path, "-" for stdout, or empty. Lines of steps after `first_step` are dropped from a log that exists: they are done again.
+  /// `log` is a path, "-" for stdout, or empty. Lines of steps after `first_step` are dropped from a log that exists:
+  /// they are done again.
   TrainReport(const Trainer& trainer, const std::string& log);
   ~TrainReport();
   /// Shows the bar before the first step, which may take a while.
@@ -36,7 +38,7 @@ class TrainReport {
   const std::int64_t first_step_, steps_, tokens_a_step_;
   const bool terminal_;
   std::int64_t step_ = first_step_;
-  int cells_ = 40;  // of the bar, at most
+  int cells_ = 40;     // of the bar, at most
   bool open_ = false;  // a bar stands on the line
   double validation_ = 0, loss_ = 0, drawn_ = -1;
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();

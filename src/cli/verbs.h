@@ -37,9 +37,11 @@ void no_more(const std::vector<std::string>& rest);
 /// The place of `value` among `choices`; UsageError says which there are, and which was meant.
 std::size_t choose(const std::string& option, const std::string& value, const std::vector<std::string>& choices);
 
-/// The mask of `option`, the expression of one, a dtype, none or full or rows(0, 5) or ...; UsageError shows the place that was not understood.
+/// The mask of `option`, the expression of one, a dtype, none or full or rows(0, 5) or ...; UsageError shows the place
+/// that was not understood.
 Mask parse_mask(const std::string& option, const std::string& text);
-ScoreExpression parse_score_mod(const std::string& option, const std::string& text, const std::vector<std::pair<std::string, Tensor>>& tables = {});
+ScoreExpression parse_score_mod(const std::string& option, const std::string& text,
+                                const std::vector<std::pair<std::string, Tensor>>& tables = {});
 Dtype parse_dtype(const std::string& option, const std::string& text);
 Weights parse_weights(const std::string& option, const std::string& text);
 

@@ -22,15 +22,12 @@ namespace {
 
 std::string as_json(const VerifyReport& report) {
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
-  for (const VerifyRow& row : report.rows) rows.push_back({{"name", row.name}, {"cases", row.cases}, {"different", row.different}, {"digest", row.digest}});
-  return nlohmann::ordered_json{{"attn_verify", 1},
-                                {"numerics_version", numerics_version},
-                                {"digest", report.digest},
-                                {"passed", report.passed()},
-                                {"cases", report.cases},
-                                {"difference", report.difference},
-                                {"line", report.line},
-                                {"ways", std::move(rows)}}
+  for (const VerifyRow& row : report.rows)
+    rows.push_back({{"name", row.name}, {"cases", row.cases}, {"different", row.different}, {"digest", row.digest}});
+  return nlohmann::ordered_json{{"attn_verify", 1},        {"numerics_version", numerics_version},
+                                {"digest", report.digest}, {"passed", report.passed()},
+                                {"cases", report.cases},   {"difference", report.difference},
+                                {"line", report.line},     {"ways", std::move(rows)}}
              .dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) +
          "\n";
 }
@@ -38,7 +35,8 @@ std::string as_json(const VerifyReport& report) {
 std::string as_text(const VerifyReport& report) {
   std::string text;
   for (const VerifyRow& row : report.rows)
-    text += fmt::format("{:<24} {:>4} cases   {}\n", row.name, row.cases, row.different == 0 ? "same" : fmt::format("{} DIFFERENT", row.different));
+    text += fmt::format("{:<24} {:>4} cases   {}\n", row.name, row.cases,
+                        row.different == 0 ? "same" : fmt::format("{} DIFFERENT", row.different));
   return text + fmt::format("numerics {}, digest {}\n", numerics_version, report.digest);
 }
 
@@ -66,7 +64,8 @@ std::string coverage() {
       std::string cell;
       for (const Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16}) {
         const auto count = std::count_if(all.begin(), all.end(), [&](const auto& one) {
-          return one.first.dtype == dtype && path_of(one.first) == static_cast<Path>(path) && one.second.find(option.mark) != std::string::npos;
+          return one.first.dtype == dtype && path_of(one.first) == static_cast<Path>(path) &&
+                 one.second.find(option.mark) != std::string::npos;
         });
         const char* reason = why_not(option, static_cast<Path>(path), dtype);
         cell += fmt::format("{} ", count > 0 ? std::to_string(count) : reason != nullptr ? letter(reason) : "none");
@@ -105,7 +104,8 @@ Verb add_verify(CLI::App& app) {
   parser->footer("Exit status 1 when a bit differs.\n\nExample\n  attn verify --quick");
   return {parser, [options, json, list](const std::vector<std::string>& rest) {
             no_more(rest);
-            if (*list && (*json || options->quick || !options->line.empty())) throw UsageError{"--list goes alone: it lists the whole table, as text"};
+            if (*list && (*json || options->quick || !options->line.empty()))
+              throw UsageError{"--list goes alone: it lists the whole table, as text"};
             if (*list) return print(coverage());
             run_verify(*options, *json);
           }};

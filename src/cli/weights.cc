@@ -34,7 +34,10 @@ void load_weights(const std::string& path, ExplainOptions& options) {
       return std::filesystem::exists(file) ? load_npy(file) : Tensor();
     };
   } else if (is_numpys(path)) {
-    throw FormatError(fmt::format("explain: {} is a file of NumPy's; a folder of w_query.npy, w_key.npy and w_value.npy is needed, or a safetensors file", path), 0);
+    throw FormatError(fmt::format("explain: {} is a file of NumPy's; a folder of w_query.npy, w_key.npy and "
+                                  "w_value.npy is needed, or a safetensors file",
+                                  path),
+                      0);
   } else {
     Safetensors file = load_safetensors(path);
     for (const auto& [name, tensor] : file.tensors) have += (have.empty() ? "; it has " : ", ") + name;
@@ -51,7 +54,8 @@ void load_weights(const std::string& path, ExplainOptions& options) {
                                       {"embedding", &options.embedding, false}}};
   for (const Wanted& matrix : wanted) {
     *matrix.place = find(matrix.name);
-    if (matrix.needed && !matrix.place->defined()) throw ValueError(fmt::format("explain: {} has no {}{}", path, matrix.name, have));
+    if (matrix.needed && !matrix.place->defined())
+      throw ValueError(fmt::format("explain: {} has no {}{}", path, matrix.name, have));
   }
 }
 

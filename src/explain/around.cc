@@ -1,4 +1,5 @@
-// src/explain/around.cc: softcap, bias, the caller's expression and temperature, one after the other, as the kernels have them.
+// src/explain/around.cc: softcap, bias, the caller's expression and temperature, one after the other, as the kernels
+// have them.
 #include "explain/around.h"
 
 #include <attn/ops.h>
@@ -29,9 +30,11 @@ Tensor bias_values(const Call& call) {
       for (std::int64_t i = 0; i < p.q_rows; ++i)
         for (std::int64_t j = 0; j < p.k_rows; ++j, ++at) {
           if (!kernels::exists(p, b, i, j)) continue;
-          const std::int64_t distance = kernels::key_position(p, b, j) - kernels::row_position(p, b, i, term.bottom_right);
-          *at = term.op == kernels::BiasOp::alibi ? values[h * term.value_stride] * static_cast<T>(term.times(distance))
-                                                  : values[term.bucket(distance) * term.bucket_stride + h * term.value_stride];
+          const std::int64_t distance =
+              kernels::key_position(p, b, j) - kernels::row_position(p, b, i, term.bottom_right);
+          *at = term.op == kernels::BiasOp::alibi
+                    ? values[h * term.value_stride] * static_cast<T>(term.times(distance))
+                    : values[term.bucket(distance) * term.bucket_stride + h * term.value_stride];
         }
   return result;
 }
@@ -41,7 +44,8 @@ std::string alibi_formula(std::int64_t heads, bool symmetric) {
   const char* const distance = symmetric ? "(-|key - query|)" : "(key - query)";
   const auto whole = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(heads)));
   if (whole == heads) return fmt::format("2^(-8 (h + 1) / heads) {}", distance);
-  return fmt::format("slope {0}, slope = 2^(-8 (h + 1) / {1}) for h < {1}, else 2^(-8 (2 h - {2}) / {3})", distance, whole, 2 * whole - 1, 2 * whole);
+  return fmt::format("slope {0}, slope = 2^(-8 (h + 1) / {1}) for h < {1}, else 2^(-8 (2 h - {2}) / {3})", distance,
+                     whole, 2 * whole - 1, 2 * whole);
 }
 
 }  // namespace
@@ -69,25 +73,34 @@ std::vector<Stage> stages_around(const ExplainOptions& options, const AttentionO
   std::vector<Stage> stages;
   Tensor s = run.scaled.defined() ? run.scaled : run.scores;
   std::string before = run.scaled.defined() ? "scaled" : "scores";
-  const auto add = [&](const char* name, Phrase title, Phrase note, std::string formula, std::string short_form, const Tensor& values) {
+  const auto add = [&](const char* name, Phrase title, Phrase note, std::string formula, std::string short_form,
+                       const Tensor& values) {
     stages.push_back({name, title, note, std::move(formula), std::move(short_form), values});
     s = values;
     before = name;
   };
   if (call.softcap != 0)
-    add("capped", Phrase::capped, Phrase::note_capped, fmt::format("{0} tanh({1} / {0})", call.softcap, before), "cap", mul(tanh(div(s, call.softcap)), call.softcap));
+    add("capped", Phrase::capped, Phrase::note_capped, fmt::format("{0} tanh({1} / {0})", call.softcap, before), "cap",
+        mul(tanh(div(s, call.softcap)), call.softcap));
   if (!call.bias.empty()) {
     const Call checked = check("explain", run.q_used(), run.k_used(), run.v, call);
     const Tensor bias = s.dtype() == Dtype::f64 ? bias_values<double>(checked) : bias_values<float>(checked);
     const bool alibi = options.bias != ExplainBias::relative, symmetric = options.bias == ExplainBias::alibi_symmetric;
-    const Phrase note = !alibi ? Phrase::note_relative : symmetric ? Phrase::note_alibi_symmetric : options.mask.is_all() ? Phrase::note_alibi_ahead : Phrase::note_alibi;
-    stages.push_back({"bias", Phrase::bias, note, alibi ? alibi_formula(checked.problem.q_heads, symmetric) : "table[bucket(key - query), h]", "", bias});
+    const Phrase note = !alibi                  ? Phrase::note_relative
+                        : symmetric             ? Phrase::note_alibi_symmetric
+                        : options.mask.is_all() ? Phrase::note_alibi_ahead
+                                                : Phrase::note_alibi;
+    stages.push_back({"bias", Phrase::bias, note,
+                      alibi ? alibi_formula(checked.problem.q_heads, symmetric) : "table[bucket(key - query), h]", "",
+                      bias});
     add("biased", Phrase::biased, Phrase::note_biased, before + " + bias", "+ bias", s + bias);
   }
   if (!call.score_mod.empty())
-    add("modified", Phrase::modified, Phrase::note_modified, fmt::format("{}, s = {}", options.score_mod.to_string(), before), "mod", call.score_mod.apply(s, run.lengths));
+    add("modified", Phrase::modified, Phrase::note_modified,
+        fmt::format("{}, s = {}", options.score_mod.to_string(), before), "mod", call.score_mod.apply(s, run.lengths));
   if (call.temperature != 1)
-    add("tempered", Phrase::tempered, Phrase::note_tempered, fmt::format("{} / {}", before, call.temperature), fmt::format("/ {}", call.temperature), div(s, call.temperature));
+    add("tempered", Phrase::tempered, Phrase::note_tempered, fmt::format("{} / {}", before, call.temperature),
+        fmt::format("/ {}", call.temperature), div(s, call.temperature));
   return stages;
 }
 

@@ -6,8 +6,8 @@
 
 namespace attn::explain_detail {
 
-/// Softcap, bias, score_mod, temperature, sinks and dropout of an explanation; parameters are drawn from its seed or follow from the
-/// number of heads. `cross`: rows and keys of two texts, both counted from the first.
+/// Softcap, bias, score_mod, temperature, sinks and dropout of an explanation; parameters are drawn from its seed or
+/// follow from the number of heads. `cross`: rows and keys of two texts, both counted from the first.
 void set_around(const ExplainOptions& options, std::int64_t heads, Dtype dtype, bool cross, AttentionOptions& call);
 
 /// The scores after each of them, in the order of the call, and the bias itself; bits are those inside the call.

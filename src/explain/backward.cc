@@ -1,4 +1,5 @@
-// src/explain/backward.cc: the fused backward pass for q, k, v; what lies between them by its definition, option by option.
+// src/explain/backward.cc: the fused backward pass for q, k, v; what lies between them by its definition, option by
+// option.
 #include "explain/backward.h"
 
 #include <attn/autograd.h>
@@ -24,7 +25,8 @@ Formulas formulas_of(const Forward& forward) {
     case Score::Kind::additive: return {"Σ dS w (1 - tanh²) S_q", "Σ dS w (1 - tanh²) S_k"};
     default: break;
   }
-  return {fmt::format("dS {}k / √{}", turned, forward.q.size(-1)), fmt::format("dSᵀ {}q / √{}", turned, forward.q.size(-1))};
+  return {fmt::format("dS {}k / √{}", turned, forward.q.size(-1)),
+          fmt::format("dSᵀ {}q / √{}", turned, forward.q.size(-1))};
 }
 
 /// 1 / (1 - p) where dropout leaves a weight, else 0: where no score differs, the call's own draws show it.
@@ -45,7 +47,8 @@ Tensor through_expression(const Run& run, const Tensor& scores, const Tensor& ds
   const EnableGrad recorded;
   const Call call = check("explain", run.q_used(), run.k_used(), run.v, run.call);
   Tensor visible = ones(scores.sizes(), Dtype::boolean);
-  for (std::size_t n = 0; n < run.hidden.size(); ++n) visible.data<bool>()[n] = run.hidden[n] == Hidden::visible || run.hidden[n] == Hidden::score;
+  for (std::size_t n = 0; n < run.hidden.size(); ++n)
+    visible.data<bool>()[n] = run.hidden[n] == Hidden::visible || run.hidden[n] == Hidden::score;
   const Tensor s = scores.detach().clone().requires_grad_();
   const Tensor modified = modified_scores(call, s, call.score_mod->any_rows.values, visible);
   if (!modified.requires_grad()) return zeros_like(ds);  // an expression without s
@@ -61,14 +64,18 @@ void through_stages(const Run& run, Tensor& ds, std::vector<BackwardStep>& steps
   };
   for (std::size_t n = run.stages.size(); n-- > 0;) {
     const std::string_view name = run.stages[n].name;
-    if (name == "tempered") add("d_untempered", Phrase::d_untempered, Phrase::note_d_untempered, fmt::format("dS / {}", run.call.temperature), div(ds, run.call.temperature));
+    if (name == "tempered")
+      add("d_untempered", Phrase::d_untempered, Phrase::note_d_untempered, fmt::format("dS / {}", run.call.temperature),
+          div(ds, run.call.temperature));
     if (name == "modified") {
       const Tensor& before = n > 0 ? run.stages[n - 1].values : run.scaled.defined() ? run.scaled : run.scores;
-      add("d_unmodified", Phrase::d_unmodified, Phrase::note_d_unmodified, fmt::format("dS ∂({}) / ∂s", run.call.score_mod.to_string()), through_expression(run, before, ds));
+      add("d_unmodified", Phrase::d_unmodified, Phrase::note_d_unmodified,
+          fmt::format("dS ∂({}) / ∂s", run.call.score_mod.to_string()), through_expression(run, before, ds));
     }
     if (name == "capped") {
       const Tensor level = div(run.stages[n].values, run.call.softcap);
-      add("d_uncapped", Phrase::d_uncapped, Phrase::note_d_uncapped, fmt::format("dS (1 − (capped / {})²)", run.call.softcap), ds * (1 - level * level));
+      add("d_uncapped", Phrase::d_uncapped, Phrase::note_d_uncapped,
+          fmt::format("dS (1 − (capped / {})²)", run.call.softcap), ds * (1 - level * level));
     }
   }
 }
@@ -85,21 +92,25 @@ WayBack way_back(const Forward& forward) {
     const EnableGrad recorded;
     AttentionOptions call = forward.options;
     call.weights = Weights::none;
-    gradients = grad({attention(inputs[0], inputs[1], inputs[2], call).output}, inputs, {.grad_outputs = {dout}, .allow_unused = true});
+    gradients = grad({attention(inputs[0], inputs[1], inputs[2], call).output}, inputs,
+                     {.grad_outputs = {dout}, .allow_unused = true});
   }
   for (std::size_t i = 0; i < inputs.size(); ++i)  // an expression without s hears nothing of q and k
     if (!gradients[i].defined()) gradients[i] = zeros_like(inputs[i].detach());
   const NoGrad no_grad;
   const bool drops = forward.options.dropout_p != 0;
-  const Tensor weights = forward.weights.detach(), met = matmul(dout, forward.v.detach().transpose(-1, -2)), dp = drops ? met * kept_by_dropout(forward) : met;
+  const Tensor weights = forward.weights.detach(), met = matmul(dout, forward.v.detach().transpose(-1, -2)),
+               dp = drops ? met * kept_by_dropout(forward) : met;
   Tensor ds = weights * (dp - sum(weights * dp, {-1}, /*keepdim=*/true));
   const Formulas formulas = formulas_of(forward);
   WayBack back{0.5 * sum((dout * dout).to(Dtype::f64)).item(), {}};
-  const auto add = [&](Kind kind, const char* name, Phrase title, Phrase note, std::string formula, const Tensor& values, bool key_rows = false) {
+  const auto add = [&](Kind kind, const char* name, Phrase title, Phrase note, std::string formula,
+                       const Tensor& values, bool key_rows = false) {
     back.steps.push_back({kind, name, title, note, std::move(formula), values, key_rows});
   };
   add(Kind::table, "d_context", Phrase::d_context, Phrase::note_d_context, "∂L / ∂context", dout);
-  add(Kind::table, "d_v", Phrase::d_value, Phrase::note_d_value, drops ? "droppedᵀ dO" : "weightsᵀ dO", gradients[2], true);
+  add(Kind::table, "d_v", Phrase::d_value, Phrase::note_d_value, drops ? "droppedᵀ dO" : "weightsᵀ dO", gradients[2],
+      true);
   if (drops) add(Kind::pairs, "d_dropped", Phrase::d_dropped, Phrase::note_d_dropped, "dO · v", met);
   add(Kind::pairs, "d_weights", Phrase::d_weights, Phrase::note_d_weights,
       drops ? fmt::format("dP dropped / (1 − {}), 0 where dropped", forward.options.dropout_p) : "dO · v", dp);

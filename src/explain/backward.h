@@ -1,4 +1,5 @@
-// src/explain/backward.h: the way back through attention, from the gradient of the context to those of v, the weights, the scores, q and k.
+// src/explain/backward.h: the way back through attention, from the gradient of the context to those of v, the weights,
+// the scores, q and k.
 #pragma once
 #include "explain/run.h"
 
@@ -25,9 +26,9 @@ struct BackwardStep {
   bool key_rows = false;
 };
 
-/// For the loss L = 1/2 sum of context^2, whose gradient by the context is the context: that of v, the weights after dropout and before,
-/// the scores that enter softmax, those before temperature, score_mod and softcap, q and k, in the order in which they are found. v's,
-/// q's and k's are those of `backward`: the same bits.
+/// For the loss L = 1/2 sum of context^2, whose gradient by the context is the context: that of v, the weights after
+/// dropout and before, the scores that enter softmax, those before temperature, score_mod and softcap, q and k, in the
+/// order in which they are found. v's, q's and k's are those of `backward`: the same bits.
 struct WayBack {
   double loss = 0;
   std::vector<BackwardStep> steps;

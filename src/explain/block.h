@@ -1,4 +1,5 @@
-// src/explain/block.h: rectangles of terminal text whose width is known, colour included, and their places beside each other.
+// src/explain/block.h: rectangles of terminal text whose width is known, colour included, and their places beside each
+// other.
 #pragma once
 #include <attn/explain.h>
 

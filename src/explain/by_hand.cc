@@ -32,7 +32,8 @@ Factors factors_of(const Run& run, const Matrices& matrices, Score::Kind score, 
   const Tensor q = run.q_used().narrow(2, query, 1).contiguous();
   if (score == Score::Kind::general) return {matmul(q, matrices.score_w), run.k_used()};
   if (score != Score::Kind::additive) return {q, run.k_used()};
-  const Tensor meeting = tanh(matmul(q, matrices.score_q.t().contiguous()) + matmul(run.k_used(), matrices.score_k.t().contiguous()));
+  const Tensor meeting =
+      tanh(matmul(q, matrices.score_q.t().contiguous()) + matmul(run.k_used(), matrices.score_k.t().contiguous()));
   return {matrices.score_w.reshape({1, 1, 1, matrices.score_w.numel()})
               .expand({q.size(0), q.size(1), 1, matrices.score_w.numel()})
               .contiguous(),
@@ -46,7 +47,8 @@ std::vector<std::string> names_of_products(const Factors& factors, Score::Kind s
   for (std::int64_t d = 0; d < factors.left.size(3); ++d) {
     const std::string of = factors.additive ? fmt::format("t{}", d) : fmt::format("k{}", d);
     const char* symbol = factors.additive ? "w" : score == Score::Kind::general ? "qW" : "q";
-    names.push_back((one ? format_number(left[static_cast<std::size_t>(d)], 4) : fmt::format("{}{}", symbol, d)) + "·" + of);
+    names.push_back((one ? format_number(left[static_cast<std::size_t>(d)], 4) : fmt::format("{}{}", symbol, d)) + "·" +
+                    of);
   }
   return names;
 }
@@ -55,14 +57,15 @@ std::vector<std::string> names_of_products(const Factors& factors, Score::Kind s
 
 ByHand by_hand(const Run& run, const Matrices& matrices, Score::Kind score, std::int64_t query) {
   const Factors factors = factors_of(run, matrices, score, query);
-  const Numbers left(factors.left), right(factors.right), raw(run.scores), last(run.last_scores()), weight(run.weights), mixed(run.mixing()), value(run.v),
-      context(run.context);
-  const std::int64_t batch = run.q.size(0), heads = run.q.size(1), queries = run.q.size(2), keys = run.k.size(2), products = left.columns,
-                     dv = value.columns;
+  const Numbers left(factors.left), right(factors.right), raw(run.scores), last(run.last_scores()), weight(run.weights),
+      mixed(run.mixing()), value(run.v), context(run.context);
+  const std::int64_t batch = run.q.size(0), heads = run.q.size(1), queries = run.q.size(2), keys = run.k.size(2),
+                     products = left.columns, dv = value.columns;
   const bool scaled = run.scaled.defined();
   const std::optional<Numbers> scores_scaled = scaled ? std::optional<Numbers>(run.scaled) : std::nullopt;
   const auto hidden = [&](std::int64_t b, std::int64_t h, std::int64_t key) {
-    return run.hidden.empty() ? Hidden::visible : run.hidden[static_cast<std::size_t>(((b * heads + h) * queries + query) * keys + key)];
+    return run.hidden.empty() ? Hidden::visible
+                              : run.hidden[static_cast<std::size_t>(((b * heads + h) * queries + query) * keys + key)];
   };
 
   ByHand result;
@@ -111,7 +114,8 @@ ByHand by_hand(const Run& run, const Matrices& matrices, Score::Kind score, std:
       mixing.push_back(weights);
       for (std::int64_t d = 0; d < dv; ++d) mixing.push_back(context.at(b, h, query, d));
       const bool sees = total > 0 || std::isnan(maximum) || std::isnan(total);
-      result.mixing_hidden.insert(result.mixing_hidden.end(), result.mixing_names.size(), sees ? Hidden::visible : empty_row);
+      result.mixing_hidden.insert(result.mixing_hidden.end(), result.mixing_names.size(),
+                                  sees ? Hidden::visible : empty_row);
       result.maximum.push_back(maximum);
       result.total.push_back(total);
       result.sees.push_back(sees);

@@ -6,7 +6,9 @@ namespace attn::explain_detail {
 
 /// The numbers of row `query`, f64, [B, H, ...].
 struct ByHand {
-  Tensor stages;  // [B, H, Tk, n]: products, their sum, / sqrt(dk) where there is a scale, what options make of it, minus the maximum, e to it, the weight
+  // [B, H, Tk, n]: products, their sum, / sqrt(dk) where there is a scale, what options make of it, minus the maximum,
+  // e to it, the weight
+  Tensor stages;
   Tensor mixing;  // [B, H, Tk + 1, dv + 1]: the weight, weight * value; the last row is the sum
   std::vector<std::string> stage_names, mixing_names;
   std::vector<Hidden> stages_hidden, mixing_hidden;

@@ -28,7 +28,8 @@ class Teller {
   Teller(const std::vector<std::string>& texts, const ExplainOptions& options, bool batch)
       : options_(options), tokens_(tokenize(texts, options)), matrices_(make_matrices(options)), batch_(batch) {
     if (options.query && (*options.query < 0 || *options.query >= tokens_.from.width()))
-      throw ValueError(fmt::format("explain: query {} is not there; the tokens are 0 to {}", *options.query, tokens_.from.width() - 1));
+      throw ValueError(fmt::format("explain: query {} is not there; the tokens are 0 to {}", *options.query,
+                                   tokens_.from.width() - 1));
     run_ = run_attention(tokens_, matrices_, options, batch_);
     result_.texts = texts;
     result_.to = options.to;
@@ -46,7 +47,9 @@ class Teller {
     tell_weights_and_context();
     if (options_.query) tell_by_hand(*options_.query);
     if (options_.gradients) tell_way_back();
-    if (options_.packed) add_checks("packed", Phrase::packed, Phrase::note_packed, fmt::format("cu_seqlens {}", packed_starts(tokens_.to.lengths)), same_packed(run_, tokens_));
+    if (options_.packed)
+      add_checks("packed", Phrase::packed, Phrase::note_packed,
+                 fmt::format("cu_seqlens {}", packed_starts(tokens_.to.lengths)), same_packed(run_, tokens_));
     if (options_.cache) tell_cache(*options_.cache);
     if (batch_ && !holds_tensors(options_.mask) && options_.dropout_p == 0)
       add_checks("alone", Phrase::alone, Phrase::note_alone, "", same_alone(run_, tokens_, matrices_, options_));
@@ -59,9 +62,12 @@ class Teller {
   std::string say_with(Phrase phrase, const T&... values) const {
     return fmt::format(fmt::runtime(explain_detail::say(options_.language, phrase)), values...);
   }
-  static std::string numbers_of(const Dims& sizes) { return fmt::format("{}", fmt::join(sizes.begin(), sizes.end(), ", ")); }
+  static std::string numbers_of(const Dims& sizes) {
+    return fmt::format("{}", fmt::join(sizes.begin(), sizes.end(), ", "));
+  }
 
-  ExplainStep step(Kind kind, const char* name, Phrase title, std::string formula, Phrase note, std::string source = "") const {
+  ExplainStep step(Kind kind, const char* name, Phrase title, std::string formula, Phrase note,
+                   std::string source = "") const {
     ExplainStep result;
     result.kind = kind;
     result.name = name;
@@ -110,13 +116,16 @@ class Teller {
   void tell_tokens() {
     std::string source;
     if (options_.tokens == text::Tokens::characters) source = say(Phrase::source_characters);
-    if (options_.tokens == text::Tokens::words) source = say(options_.cut_words ? Phrase::source_cut_words : Phrase::source_words);
+    if (options_.tokens == text::Tokens::words)
+      source = say(options_.cut_words ? Phrase::source_cut_words : Phrase::source_words);
     if (options_.tokens == text::Tokens::automatic) source = say(Phrase::source_automatic);
     const auto without = [this](const TokenTable& table) {
-      return table.commas.empty() ? "" : say_with(Phrase::source_left_out, fmt::format("{}", fmt::join(table.commas, " ")));
+      return table.commas.empty() ? ""
+                                  : say_with(Phrase::source_left_out, fmt::format("{}", fmt::join(table.commas, " ")));
     };
     if (const std::string commas = without(tokens_.from); !commas.empty()) source += say(Phrase::source_and) + commas;
-    const bool pads = *std::min_element(tokens_.from.lengths.begin(), tokens_.from.lengths.end()) < tokens_.from.width();
+    const bool pads =
+        *std::min_element(tokens_.from.lengths.begin(), tokens_.from.lengths.end()) < tokens_.from.width();
     add_tokens(tokens_.from, "tokens", Phrase::tokens, pads ? Phrase::note_tokens_batch : Phrase::note_tokens, source);
     add_ids(tokens_.from, "ids", Phrase::ids, pads ? Phrase::note_ids_pad : Phrase::note_ids);
     if (!options_.to) return;
@@ -125,11 +134,13 @@ class Teller {
   }
 
   void tell_embedding() {
-    const std::string source = matrices_.own_embedding
-                                   ? say_with(Phrase::source_own, "embedding")
-                                   : say_with(Phrase::source_embedding, matrices_.embedding.size(0), matrices_.dim(), options_.seed);
+    const std::string source = matrices_.own_embedding ? say_with(Phrase::source_own, "embedding")
+                                                       : say_with(Phrase::source_embedding, matrices_.embedding.size(0),
+                                                                  matrices_.dim(), options_.seed);
     add(step(Kind::table, "x", Phrase::embedding, "embedding[id]", Phrase::note_embedding, source), run_.x);
-    if (options_.to) add(step(Kind::table, "y", Phrase::embedding_to, "embedding[id]", Phrase::note_embedding, source), run_.memory, true);
+    if (options_.to)
+      add(step(Kind::table, "y", Phrase::embedding_to, "embedding[id]", Phrase::note_embedding, source), run_.memory,
+          true);
     if (options_.positions != Positions::sinusoidal) return;
     const bool longer_to = run_.memory.size(1) > run_.x.size(1);
     const Tensor& places = longer_to ? run_.places_memory : run_.places_x;
@@ -142,7 +153,8 @@ class Teller {
     for (std::int64_t row = 0; row < places.size(0); ++row) rows.push_back(std::to_string(row));
     positions.rows = {rows};
     result_.steps.push_back(std::move(positions));
-    add(step(Kind::table, "x_positions", Phrase::with_positions, "x + p", Phrase::note_with_positions), run_.x + run_.places_x);
+    add(step(Kind::table, "x_positions", Phrase::with_positions, "x + p", Phrase::note_with_positions),
+        run_.x + run_.places_x);
     if (options_.to)
       add(step(Kind::table, "y_positions", Phrase::with_positions_to, "y + p", Phrase::note_with_positions),
           run_.memory + run_.places_memory, true);
@@ -152,12 +164,16 @@ class Teller {
     const bool places = options_.positions == Positions::sinusoidal;
     const std::string x = places ? "(x + p)" : "x", y = !options_.to ? x : places ? "(y + p)" : "y";
     const auto source = [&](const char* name, const Tensor& w) {
-      return matrices_.own_projections ? say_with(Phrase::source_own, name)
-                                       : say_with(Phrase::source_random, numbers_of({w.size(1), w.size(2)}), options_.seed);
+      return matrices_.own_projections
+                 ? say_with(Phrase::source_own, name)
+                 : say_with(Phrase::source_random, numbers_of({w.size(1), w.size(2)}), options_.seed);
     };
-    add(step(Kind::table, "q", Phrase::query, x + " W_q", Phrase::note_query, source("w_query", matrices_.w_query)), run_.q);
-    add(step(Kind::table, "k", Phrase::key, y + " W_k", Phrase::note_key, source("w_key", matrices_.w_key)), run_.k, true);
-    add(step(Kind::table, "v", Phrase::value, y + " W_v", Phrase::note_value, source("w_value", matrices_.w_value)), run_.v, true);
+    add(step(Kind::table, "q", Phrase::query, x + " W_q", Phrase::note_query, source("w_query", matrices_.w_query)),
+        run_.q);
+    add(step(Kind::table, "k", Phrase::key, y + " W_k", Phrase::note_key, source("w_key", matrices_.w_key)), run_.k,
+        true);
+    add(step(Kind::table, "v", Phrase::value, y + " W_v", Phrase::note_value, source("w_value", matrices_.w_value)),
+        run_.v, true);
     add_parameter("w_query", "W_q", matrices_.w_query, true);
     add_parameter("w_key", "W_k", matrices_.w_key, true);
     add_parameter("w_value", "W_v", matrices_.w_value, true);
@@ -193,8 +209,10 @@ class Teller {
     if (options_.score == Score::Kind::additive) source = say_with(Phrase::source_drawn, "S_q, S_k, w", options_.seed);
     add(step(Kind::pairs, "scores", Phrase::scores, formula, Phrase::note_scores, source), run_.scores);
     if (run_.scaled.defined())
-      add(step(Kind::pairs, "scaled", Phrase::scaled, fmt::format("scores / √{}", matrices_.dk()), Phrase::note_scaled), run_.scaled);
-    for (const Stage& stage : run_.stages) add(step(Kind::pairs, stage.name, stage.title, stage.formula, stage.note), stage.values);
+      add(step(Kind::pairs, "scaled", Phrase::scaled, fmt::format("scores / √{}", matrices_.dk()), Phrase::note_scaled),
+          run_.scaled);
+    for (const Stage& stage : run_.stages)
+      add(step(Kind::pairs, stage.name, stage.title, stage.formula, stage.note), stage.values);
     if (run_.hidden.empty()) return;
     std::vector<double> values = run_.last_scores().to_vector();
     for (std::size_t i = 0; i < values.size(); ++i)
@@ -225,24 +243,34 @@ class Teller {
     const std::string& before = result_.steps.back().name;
     const std::string scores = before == "mask" ? "masked" : before;
     ExplainStep weights = step(Kind::weights, "weights", Phrase::weights,
-                               options_.sink ? fmt::format("softmax({}, sink {})", scores, *options_.sink) : fmt::format("softmax({})", scores),
-                               options_.sink ? Phrase::note_weights_sink : a_row_sees_nothing() ? Phrase::note_weights_empty : Phrase::note_weights);
+                               options_.sink ? fmt::format("softmax({}, sink {})", scores, *options_.sink)
+                                             : fmt::format("softmax({})", scores),
+                               options_.sink          ? Phrase::note_weights_sink
+                               : a_row_sees_nothing() ? Phrase::note_weights_empty
+                                                      : Phrase::note_weights);
     weights.hidden = run_.hidden;
     add(std::move(weights), run_.weights);
-    if (run_.sink.defined()) add(step(Kind::table, "sink", Phrase::sink, "e^(sink − logsumexp)", Phrase::note_sink), run_.sink);
+    if (run_.sink.defined())
+      add(step(Kind::table, "sink", Phrase::sink, "e^(sink − logsumexp)", Phrase::note_sink), run_.sink);
     if (run_.dropped.defined()) {
-      ExplainStep dropped = step(Kind::weights, "dropped", Phrase::dropped, fmt::format("weights / (1 − {})", options_.dropout_p), Phrase::note_dropped, fmt::format("Philox, seed {}", options_.seed));
+      ExplainStep dropped =
+          step(Kind::weights, "dropped", Phrase::dropped, fmt::format("weights / (1 − {})", options_.dropout_p),
+               Phrase::note_dropped, fmt::format("Philox, seed {}", options_.seed));
       dropped.hidden = run_.hidden;
       add(std::move(dropped), run_.dropped);
     }
     if (run_.asked.weights.defined()) tell_asked();
-    const bool pads = *std::min_element(tokens_.from.lengths.begin(), tokens_.from.lengths.end()) < tokens_.from.width();
-    add(step(Kind::table, "context", Phrase::context, run_.dropped.defined() ? "dropped · v" : "weights · v", pads ? Phrase::note_context_pad : Phrase::note_context), run_.context);
+    const bool pads =
+        *std::min_element(tokens_.from.lengths.begin(), tokens_.from.lengths.end()) < tokens_.from.width();
+    add(step(Kind::table, "context", Phrase::context, run_.dropped.defined() ? "dropped · v" : "weights · v",
+             pads ? Phrase::note_context_pad : Phrase::note_context),
+        run_.context);
     if (matrices_.heads() == 1) return;
     const Tensor joined =
-        run_.context.permute({0, 2, 1, 3}).reshape({run_.context.size(0), run_.context.size(2), matrices_.heads() * matrices_.dv()});
-    add(step(Kind::table, "joined", Phrase::joined, fmt::format("{} × {} → {}", matrices_.heads(), matrices_.dv(), joined.size(2)),
-             Phrase::note_joined),
+        run_.context.permute({0, 2, 1, 3})
+            .reshape({run_.context.size(0), run_.context.size(2), matrices_.heads() * matrices_.dv()});
+    add(step(Kind::table, "joined", Phrase::joined,
+             fmt::format("{} × {} → {}", matrices_.heads(), matrices_.dv(), joined.size(2)), Phrase::note_joined),
         joined);
   }
 
@@ -258,14 +286,15 @@ class Teller {
 
   void tell_by_hand(std::int64_t query) {
     const ByHand hand = by_hand(run_, matrices_, options_.score, query);
-    const std::string of = say_with(Phrase::row_of, query, cut(tokens_.from.tokens[0][static_cast<std::size_t>(query)], 16));
-    ExplainStep stages = step(Kind::keys, "query_scores", Phrase::row_scores, batch_ ? say_with(Phrase::row_number, query) : of,
-                              Phrase::note_row_scores, facts(hand));
+    const std::string of =
+        say_with(Phrase::row_of, query, cut(tokens_.from.tokens[0][static_cast<std::size_t>(query)], 16));
+    ExplainStep stages = step(Kind::keys, "query_scores", Phrase::row_scores,
+                              batch_ ? say_with(Phrase::row_number, query) : of, Phrase::note_row_scores, facts(hand));
     stages.hidden = hand.stages_hidden;
     stages.columns = {hand.stage_names};
     add(std::move(stages), hand.stages, true);
-    ExplainStep mixing =
-        step(Kind::keys, "query_values", Phrase::row_values, batch_ ? say_with(Phrase::row_number, query) : of, Phrase::note_row_values);
+    ExplainStep mixing = step(Kind::keys, "query_values", Phrase::row_values,
+                              batch_ ? say_with(Phrase::row_number, query) : of, Phrase::note_row_values);
     mixing.hidden = hand.mixing_hidden;
     mixing.columns = {hand.mixing_names};
     add(std::move(mixing), hand.mixing, true);
@@ -273,7 +302,8 @@ class Teller {
   }
 
   void tell_way_back() {
-    const WayBack back = way_back({run_.q_used(), run_.k_used(), run_.v, run_.weights, run_.context, run_.call, run_.q_turned.defined(), &run_});
+    const WayBack back = way_back(
+        {run_.q_used(), run_.k_used(), run_.v, run_.weights, run_.context, run_.call, run_.q_turned.defined(), &run_});
     for (const BackwardStep& gradient : back.steps) {
       ExplainStep told = step(gradient.kind, gradient.name, gradient.title, gradient.formula, gradient.note);
       if (gradient.title == Phrase::d_context) told.source = say_with(Phrase::loss, format_number(back.loss, 4));
@@ -286,32 +316,46 @@ class Teller {
   void tell_asked() {
     const Tensor& values = run_.asked.weights;
     const Weights& asked = options_.weights;
-    if (asked == Weights::column_sums) return add(step(Kind::table, "column_sums", Phrase::asked, "sum of a column", Phrase::note_column_sums), values.unsqueeze(-1), true);
+    if (asked == Weights::column_sums)
+      return add(step(Kind::table, "column_sums", Phrase::asked, "sum of a column", Phrase::note_column_sums),
+                 values.unsqueeze(-1), true);
     if (asked == Weights::head_average) {
-      ExplainStep average = step(Kind::weights, "head_average", Phrase::asked, fmt::format("mean of {} heads", matrices_.heads()), Phrase::note_head_average);
-      for (std::int64_t b = 0, pairs = values.size(1) * values.size(2); b < values.size(0) && !run_.hidden.empty(); ++b) {
+      ExplainStep average = step(Kind::weights, "head_average", Phrase::asked,
+                                 fmt::format("mean of {} heads", matrices_.heads()), Phrase::note_head_average);
+      for (std::int64_t b = 0, pairs = values.size(1) * values.size(2); b < values.size(0) && !run_.hidden.empty();
+           ++b) {
         const auto first = run_.hidden.begin() + b * matrices_.heads() * pairs;
         average.hidden.insert(average.hidden.end(), first, first + pairs);
       }
       return add(std::move(average), values);
     }
-    ExplainStep some = step(Kind::weights, asked == Weights::largest ? "top_k" : asked == Weights::row_subset ? "rows" : "full", Phrase::asked,
-                            asked == Weights::largest ? fmt::format("the {} largest", asked.count) : "", Phrase::note_asked);
+    ExplainStep some = step(Kind::weights,
+                            asked == Weights::largest      ? "top_k"
+                            : asked == Weights::row_subset ? "rows"
+                                                           : "full",
+                            Phrase::asked, asked == Weights::largest ? fmt::format("the {} largest", asked.count) : "",
+                            Phrase::note_asked);
     const Tensor shown = zeros_like(run_.mixing());
     some.hidden.assign(static_cast<std::size_t>(shown.numel()), Hidden::not_asked);
-    const std::int64_t keys = shown.size(3), rows = shown.size(2), wanted = values.size(3), groups = shown.size(0) * shown.size(1);
+    const std::int64_t keys = shown.size(3), rows = shown.size(2), wanted = values.size(3),
+                       groups = shown.size(0) * shown.size(1);
     const std::vector<double> weights = values.to_vector();
-    const std::vector<std::int64_t> of_keys = run_.asked.weight_keys.defined() ? run_.asked.weight_keys.to_int_vector() : std::vector<std::int64_t>();
-    const std::vector<std::int64_t> of_rows = asked == Weights::row_subset ? asked.indices.to_int_vector() : std::vector<std::int64_t>();
+    const std::vector<std::int64_t> of_keys =
+        run_.asked.weight_keys.defined() ? run_.asked.weight_keys.to_int_vector() : std::vector<std::int64_t>();
+    const std::vector<std::int64_t> of_rows =
+        asked == Weights::row_subset ? asked.indices.to_int_vector() : std::vector<std::int64_t>();
     const std::int64_t given = values.size(2);
     for (std::int64_t n = 0; n < groups * given * wanted; ++n) {
       const std::int64_t group = n / (given * wanted), r = n / wanted % given;
-      const std::int64_t asked_row = of_rows.empty() ? r : of_rows[static_cast<std::size_t>(r)], row = asked_row < 0 ? asked_row + rows : asked_row;  // -1: the last
+      // -1: the last
+      const std::int64_t asked_row = of_rows.empty() ? r : of_rows[static_cast<std::size_t>(r)],
+                         row = asked_row < 0 ? asked_row + rows : asked_row;
       const std::int64_t key = of_keys.empty() ? n % wanted : of_keys[static_cast<std::size_t>(n)];
       if (key < 0) continue;
       const std::int64_t at = (group * rows + row) * keys + key;
       shown.reshape({-1}).select(0, at).fill_(weights[static_cast<std::size_t>(n)]);
-      some.hidden[static_cast<std::size_t>(at)] = run_.hidden.empty() ? Hidden::visible : run_.hidden[static_cast<std::size_t>(at)];
+      some.hidden[static_cast<std::size_t>(at)] =
+          run_.hidden.empty() ? Hidden::visible : run_.hidden[static_cast<std::size_t>(at)];
     }
     add(std::move(some), shown);
   }
@@ -322,14 +366,17 @@ class Teller {
       const std::string formula = "round(127 x / max |x|) max |x| / 127";
       add(step(Kind::table, "k_int8", Phrase::key_int8, formula, Phrase::note_int8), cached.k, true);
       add(step(Kind::table, "v_int8", Phrase::value_int8, formula, Phrase::note_int8), cached.v, true);
-      add(step(Kind::table, "context_int8", Phrase::context_int8, "attention(q, k int8, v int8)", Phrase::note_context_int8), cached.context);
+      add(step(Kind::table, "context_int8", Phrase::context_int8, "attention(q, k int8, v int8)",
+               Phrase::note_context_int8),
+          cached.context);
     } else {
       add_checks("cached", Phrase::cached, Phrase::note_cached, "pages of 16 rows", cached.same);
     }
   }
 
   /// A line a sentence: is every bit the same?
-  void add_checks(const char* name, Phrase title, Phrase note, const std::string& formula, const std::vector<bool>& same) {
+  void add_checks(const char* name, Phrase title, Phrase note, const std::string& formula,
+                  const std::vector<bool>& same) {
     ExplainStep checks = step(Kind::checks, name, title, formula, note);
     checks.shape = Dims{static_cast<std::int64_t>(same.size())};
     checks.values = tensor<std::int64_t>(std::vector<std::int64_t>(same.begin(), same.end()));

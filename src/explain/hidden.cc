@@ -23,7 +23,8 @@ Hidden reason_of(const Mask::Expression& expression) {
   }
 }
 
-/// visit(part) for the whole and, where visit says so, for its own parts; by a list in place of recursion: a tree may be deep.
+/// visit(part) for the whole and, where visit says so, for its own parts; by a list in place of recursion: a tree may
+/// be deep.
 template <typename F>
 void walk(const Mask::Expression::Part& whole, F&& visit) {
   std::vector<Mask::Expression::Part> next{whole};
@@ -51,20 +52,24 @@ std::vector<Hidden> hidden_pairs(const Mask& mask, const Dims& pairs, const Leng
   for (std::int64_t b = 0; b < pairs[0]; ++b)
     for (std::int64_t rows_of_head = 0; rows_of_head < pairs[1] * pairs[2]; ++rows_of_head)
       for (std::int64_t key = 0; key < pairs[3]; ++key, ++at) {
-        if (rows_of_head % pairs[2] >= limit(lengths.query_lengths, b, pairs[2]) || key >= limit(lengths.key_lengths, b, pairs[3])) {
+        if (rows_of_head % pairs[2] >= limit(lengths.query_lengths, b, pairs[2]) ||
+            key >= limit(lengths.key_lengths, b, pairs[3])) {
           result[at] = Hidden::padding;
           continue;
         }
-        const auto hides = std::find_if(parts.begin(), parts.end(), [&](const Part& part) { return !part.sees.data<bool>()[at]; });
+        const auto hides =
+            std::find_if(parts.begin(), parts.end(), [&](const Part& part) { return !part.sees.data<bool>()[at]; });
         if (hides != parts.end()) result[at] = hides->reason;
       }
-  if (std::all_of(result.begin(), result.end(), [](Hidden reason) { return reason == Hidden::visible; })) result.clear();
+  if (std::all_of(result.begin(), result.end(), [](Hidden reason) { return reason == Hidden::visible; }))
+    result.clear();
   return result;
 }
 
 bool holds_tensors(const Mask& mask) {
   bool found = false;
-  walk(mask.expression(), [&](const Mask::Expression::Part& part) { return !(found |= part->first.defined() || part->second.defined()); });
+  walk(mask.expression(),
+       [&](const Mask::Expression::Part& part) { return !(found |= part->first.defined() || part->second.defined()); });
   return found;
 }
 

@@ -23,11 +23,13 @@ std::string lists_of(const std::vector<std::vector<std::string>>& lists) {
 }
 
 std::string step_json(const ExplainStep& step, bool batch) {
-  std::string result = fmt::format("{{\"name\": {}, \"title\": {}, \"formula\": {}, \"note\": {}, \"source\": {}, \"shape\": {}",
-                                   json_string(step.name), json_string(step.title), json_string(step.formula), json_string(step.note),
-                                   json_string(step.source), to_string(step.shape));
+  std::string result =
+      fmt::format("{{\"name\": {}, \"title\": {}, \"formula\": {}, \"note\": {}, \"source\": {}, \"shape\": {}",
+                  json_string(step.name), json_string(step.title), json_string(step.formula), json_string(step.note),
+                  json_string(step.source), to_string(step.shape));
   if (step.kind == ExplainStep::Kind::words)
-    return result + ", \"values\": " + (batch && step.rows.size() == 1 ? "[" + list_of(step.rows[0]) + "]" : lists_of(step.rows)) + "}";
+    return result + ", \"values\": " +
+           (batch && step.rows.size() == 1 ? "[" + list_of(step.rows[0]) + "]" : lists_of(step.rows)) + "}";
   result += fmt::format(", \"dtype\": \"{}\", \"values\": {}", name_of(step.values.dtype()),
                         explain_detail::json_values(step.values, step.hidden));
   if (!step.rows.empty()) result += ", \"rows\": " + lists_of(step.rows);
@@ -45,11 +47,13 @@ std::string steps_json(const std::vector<ExplainStep>& steps, bool batch) {
 }  // namespace
 
 std::string to_json(const Explanation& explanation) {
-  std::string result = fmt::format("{{\n  \"attn_explain\": {},\n  \"text\": {},\n", Explanation::version,
-                                   explanation.batch ? list_of(explanation.texts) : json_string(explanation.texts.empty() ? "" : explanation.texts[0]));
+  std::string result =
+      fmt::format("{{\n  \"attn_explain\": {},\n  \"text\": {},\n", Explanation::version,
+                  explanation.batch ? list_of(explanation.texts)
+                                    : json_string(explanation.texts.empty() ? "" : explanation.texts[0]));
   if (explanation.to) result += "  \"to\": " + json_string(*explanation.to) + ",\n";
-  result += fmt::format("  \"language\": \"{}\",\n  \"mask\": {},\n", explanation.language == Language::zh ? "zh" : "en",
-                        json_string(explanation.mask));
+  result += fmt::format("  \"language\": \"{}\",\n  \"mask\": {},\n",
+                        explanation.language == Language::zh ? "zh" : "en", json_string(explanation.mask));
   if (explanation.query) result += fmt::format("  \"query\": {},\n", *explanation.query);
   result += "  \"parameters\": " + steps_json(explanation.parameters, false) + ",\n";
   return result + "  \"steps\": " + steps_json(explanation.steps, explanation.batch) + "\n}\n";

@@ -17,8 +17,8 @@ struct Matrices {
   std::int64_t dv() const { return w_value.size(2); }
 };
 
-/// Random ones are drawn as a first lesson does: Embedding(50000, dim) from a fresh seed; then, from the same seed again,
-/// w_query, w_key, w_value head by head with rand, and after them what the score needs.
+/// Random ones are drawn as a first lesson does: Embedding(50000, dim) from a fresh seed; then, from the same seed
+/// again, w_query, w_key, w_value head by head with rand, and after them what the score needs.
 Matrices make_matrices(const ExplainOptions& options);
 
 Score score_of(Score::Kind kind, const Matrices& matrices);

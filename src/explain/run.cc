@@ -30,7 +30,8 @@ Tensor project(const Tensor& x, const Tensor& w) {
 void embed(const TokenizedTexts& tokens, const Matrices& matrices, const ExplainOptions& options, Run& run) {
   const bool pads = tokens.from.pads() || tokens.to.pads();
   if (tokens.vocabulary + pads > matrices.embedding.size(0))
-    throw ValueError(fmt::format("explain: the text needs {} ids{}; the embedding has {} rows", tokens.vocabulary + pads, pads ? ", one of them for PAD" : "",
+    throw ValueError(fmt::format("explain: the text needs {} ids{}; the embedding has {} rows",
+                                 tokens.vocabulary + pads, pads ? ", one of them for PAD" : "",
                                  matrices.embedding.size(0)));
   run.x = embedding(tokens.from.ids, matrices.embedding);
   run.memory = options.to ? embedding(tokens.to.ids, matrices.embedding) : run.x;
@@ -87,8 +88,9 @@ void hide_by_score(Run& run) {
 Run run_attention(const TokenizedTexts& tokens, const Matrices& matrices, const ExplainOptions& options, bool batch) {
   const Dims pairs{tokens.from.batch(), matrices.heads(), tokens.from.width(), tokens.to.width()};
   if (pairs.product() > kMostPairs)
-    throw ValueError(fmt::format("explain: {} sentences, {} heads, {} by {} tokens are {} pairs; at most {} can be shown", pairs[0],
-                                 pairs[1], pairs[2], pairs[3], pairs.product(), kMostPairs));
+    throw ValueError(
+        fmt::format("explain: {} sentences, {} heads, {} by {} tokens are {} pairs; at most {} can be shown", pairs[0],
+                    pairs[1], pairs[2], pairs[3], pairs.product(), kMostPairs));
   Run run;
   embed(tokens, matrices, options, run);
   const Tensor from = run.places_x.defined() ? run.x + run.places_x : run.x;
@@ -119,7 +121,8 @@ Run run_attention(const TokenizedTexts& tokens, const Matrices& matrices, const 
   return run;
 }
 
-std::vector<bool> same_alone(const Run& run, const TokenizedTexts& tokens, const Matrices& matrices, const ExplainOptions& options) {
+std::vector<bool> same_alone(const Run& run, const TokenizedTexts& tokens, const Matrices& matrices,
+                             const ExplainOptions& options) {
   std::vector<bool> same;
   for (std::int64_t b = 0; b < tokens.from.batch(); ++b) {
     const auto only = [b](const TokenTable& table) {
@@ -132,8 +135,9 @@ std::vector<bool> same_alone(const Run& run, const TokenizedTexts& tokens, const
     sentence.vocabulary = tokens.vocabulary;
     const Run alone = run_attention(sentence, matrices, options, false);
     const std::int64_t rows = sentence.from.width(), keys = sentence.to.width();
-    same.push_back(same_bits(alone.context, run.context.narrow(0, b, 1).narrow(2, 0, rows).contiguous()) &&
-                   same_bits(alone.weights, run.weights.narrow(0, b, 1).narrow(2, 0, rows).narrow(3, 0, keys).contiguous()));
+    same.push_back(
+        same_bits(alone.context, run.context.narrow(0, b, 1).narrow(2, 0, rows).contiguous()) &&
+        same_bits(alone.weights, run.weights.narrow(0, b, 1).narrow(2, 0, rows).narrow(3, 0, keys).contiguous()));
   }
   return same;
 }

@@ -32,7 +32,9 @@ struct Run {
   AttentionOptions call;           // without weights
   std::vector<Hidden> hidden;      // empty: everything is seen
   Lengths lengths;                 // of a batch
-  const Tensor& last_scores() const { return !stages.empty() ? stages.back().values : scaled.defined() ? scaled : scores; }
+  const Tensor& last_scores() const {
+    return !stages.empty() ? stages.back().values : scaled.defined() ? scaled : scores;
+  }
   const Tensor& mixing() const { return dropped.defined() ? dropped : weights; }
   const Tensor& q_used() const { return q_turned.defined() ? q_turned : q; }
   const Tensor& k_used() const { return k_turned.defined() ? k_turned : k; }
@@ -45,6 +47,7 @@ Run run_attention(const TokenizedTexts& tokens, const Matrices& matrices, const 
 
 /// For each sentence: whether it has the same weights and context, bit by bit, when it is run without the others and
 /// without padding.
-std::vector<bool> same_alone(const Run& run, const TokenizedTexts& tokens, const Matrices& matrices, const ExplainOptions& options);
+std::vector<bool> same_alone(const Run& run, const TokenizedTexts& tokens, const Matrices& matrices,
+                             const ExplainOptions& options);
 
 }  // namespace attn::explain_detail

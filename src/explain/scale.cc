@@ -9,7 +9,8 @@ namespace attn::explain_detail {
 namespace {
 
 // The stops of a dark-blue, teal, green, yellow ramp; relative luminance 0.02, 0.09, 0.19, 0.36, 0.60, 0.84.
-constexpr std::array<Rgb, 6> kStops{{{48, 26, 92}, {52, 84, 140}, {30, 126, 140}, {46, 168, 120}, {146, 209, 80}, {250, 231, 90}}};
+constexpr std::array<Rgb, 6> kStops{
+    {{48, 26, 92}, {52, 84, 140}, {30, 126, 140}, {46, 168, 120}, {146, 209, 80}, {250, 231, 90}}};
 
 double luminance(Rgb colour) {
   const auto linear = [](int channel) {
@@ -58,7 +59,9 @@ int palette_index(Rgb colour) {
     constexpr std::array<int, 6> levels{0, 95, 135, 175, 215, 255};
     int best = 0;
     for (int i = 1; i < 6; ++i)
-      if (std::abs(levels[static_cast<std::size_t>(i)] - channel) < std::abs(levels[static_cast<std::size_t>(best)] - channel)) best = i;
+      if (std::abs(levels[static_cast<std::size_t>(i)] - channel) <
+          std::abs(levels[static_cast<std::size_t>(best)] - channel))
+        best = i;
     return best;
   };
   return 16 + 36 * level(colour.red) + 6 * level(colour.green) + level(colour.blue);

@@ -5,8 +5,8 @@
 
 namespace attn::explain_detail {
 
-/// Where weight `w` stands among `keys` keys: 0.2 is an equal share (1 / keys), 1 is all of it, logarithmic between, so that
-/// long sentences have as many shades as short ones.
+/// Where weight `w` stands among `keys` keys: 0.2 is an equal share (1 / keys), 1 is all of it, logarithmic between, so
+/// that long sentences have as many shades as short ones.
 double heat(double w, std::int64_t keys);
 /// The weight at which shade 1 to 4 begins: keys^-1, keys^-3/4, keys^-1/2, keys^-1/4.
 double shade_begin(int shade, std::int64_t keys);

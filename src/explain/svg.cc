@@ -20,11 +20,12 @@ using Kind = ExplainStep::Kind;
 constexpr int kLine = 22, kCharacter = 8, kMargin = 24, kCell = 76;
 constexpr std::int64_t kMostRows = 48, kMostKeys = 32, kMostColumns = 16;
 
-// Colours follow the page: dark text on light, light on dark. The background stays the page's own. Every rule is of this drawing alone: a
-// notebook shows it inside its own page.
+// Colours follow the page: dark text on light, light on dark. The background stays the page's own. Every rule is of
+// this drawing alone: a notebook shows it inside its own page.
 constexpr std::string_view kStyle =
     "<style>\n"
-    ".attn-explain text{font:13px ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace;fill:#1c2430;white-space:pre}\n"
+    ".attn-explain text{font:13px ui-monospace,Menlo,Consolas,'DejaVu Sans "
+    "Mono',monospace;fill:#1c2430;white-space:pre}\n"
     ".attn-explain .title{font-weight:700;font-size:15px}.attn-explain .head{font-weight:700}\n"
     ".attn-explain .faint{fill:#5a6675}.attn-explain .formula{fill:#0b6a77}\n"
     ".attn-explain .page{fill:#ffffff}.attn-explain .rule{stroke:#c9d1da}\n"
@@ -50,7 +51,8 @@ std::string escaped(std::string_view text) {
 
 class Drawing {
  public:
-  explicit Drawing(const Explanation& explanation) : explanation_(explanation), view_(choose_view(explanation, kMostRows, kMostKeys)) {}
+  explicit Drawing(const Explanation& explanation)
+      : explanation_(explanation), view_(choose_view(explanation, kMostRows, kMostKeys)) {}
 
   std::string draw() {
     for (std::size_t i = 0; i < explanation_.steps.size(); ++i) {
@@ -62,7 +64,8 @@ class Drawing {
     }
     const std::string label = escaped(fmt::format("attn explain: {}", fmt::join(explanation_.texts, " | ")));
     return fmt::format(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"attn-explain\" role=\"img\" aria-label=\"{0}\" width=\"{1}\" height=\"{2}\" viewBox=\"0 0 {1} {2}\">\n"
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"attn-explain\" role=\"img\" aria-label=\"{0}\" "
+        "width=\"{1}\" height=\"{2}\" viewBox=\"0 0 {1} {2}\">\n"
         "<title>{0}</title>\n{3}<rect class=\"page\" width=\"{1}\" height=\"{2}\"/>\n{4}</svg>\n",
         label, right_ + kMargin, y_ + kMargin, kStyle, shapes_);
   }
@@ -75,7 +78,8 @@ class Drawing {
     const int width = display_width(words) * kCharacter;
     if (anchor == Anchor::start) right_ = std::max(right_, x + width);
     constexpr std::string_view anchors[] = {"", " text-anchor=\"end\"", " text-anchor=\"middle\""};
-    shapes_ += fmt::format("<text x=\"{}\" y=\"{}\"{}{}>{}</text>\n", x, y_ + 15, style.empty() ? "" : fmt::format(" class=\"{}\"", style),
+    shapes_ += fmt::format("<text x=\"{}\" y=\"{}\"{}{}>{}</text>\n", x, y_ + 15,
+                           style.empty() ? "" : fmt::format(" class=\"{}\"", style),
                            anchors[static_cast<std::size_t>(anchor)], escaped(words));
   }
   std::string_view say(Phrase phrase) const { return explain_detail::say(explanation_.language, phrase); }
@@ -90,7 +94,8 @@ class Drawing {
 
   void header(const ExplainStep& step, std::size_t number) {
     if (number > 1)
-      shapes_ += fmt::format("<line class=\"rule\" x1=\"{}\" y1=\"{}\" x2=\"{}\" y2=\"{}\"/>\n", kMargin, y_, kMargin + 640, y_);
+      shapes_ += fmt::format("<line class=\"rule\" x1=\"{}\" y1=\"{}\" x2=\"{}\" y2=\"{}\"/>\n", kMargin, y_,
+                             kMargin + 640, y_);
     y_ += 6;
     const std::string title = fmt::format("{}  {}", number, step.title);
     text(kMargin, "title", title);
@@ -109,7 +114,8 @@ class Drawing {
     if (step.kind == Kind::checks) return checks(step);
     for (std::int64_t b = 0; b < step.batch; ++b) {
       const SentenceView& view = view_.sentences[static_cast<std::size_t>(b)];
-      if (explanation_.batch) remark(say_with(Phrase::sentence, b + 1, explanation_.texts[static_cast<std::size_t>(b)]));
+      if (explanation_.batch)
+        remark(say_with(Phrase::sentence, b + 1, explanation_.texts[static_cast<std::size_t>(b)]));
       for (std::int64_t h = 0; h < step.heads; ++h) {
         if (step.heads > 1) remark(say_with(Phrase::head, h));
         table(step, b, h, view);
@@ -119,12 +125,14 @@ class Drawing {
   }
 
   void tokens(const ExplainStep& step) {
-    const std::vector<std::int64_t> ids = step.values.defined() ? step.values.to_int_vector() : std::vector<std::int64_t>();
+    const std::vector<std::int64_t> ids =
+        step.values.defined() ? step.values.to_int_vector() : std::vector<std::int64_t>();
     for (std::size_t b = 0; b < step.rows.size(); ++b) {
       int x = kMargin;
       const std::size_t shown = std::min<std::size_t>(step.rows[b].size(), kMostKeys);
       for (std::size_t i = 0; i < shown; ++i) {
-        const std::string words = ids.empty() ? cut(step.rows[b][i], 12) : std::to_string(ids[b * step.rows[b].size() + i]);
+        const std::string words =
+            ids.empty() ? cut(step.rows[b][i], 12) : std::to_string(ids[b * step.rows[b].size() + i]);
         text(x, ids.empty() ? "head" : "", words);
         x += kCell;
       }
@@ -137,7 +145,8 @@ class Drawing {
     const std::vector<std::int64_t> same = step.values.to_int_vector();
     for (std::size_t b = 0; b < same.size(); ++b) {
       text(kMargin, "",
-           fmt::format("{}  {} {}", step.rows[0][b], same[b] ? "✓" : "✗", say(phrase_of_check(step.name, same[b] != 0))));
+           fmt::format("{}  {} {}", step.rows[0][b], same[b] ? "✓" : "✗",
+                       say(phrase_of_check(step.name, same[b] != 0))));
       y_ += kLine;
     }
   }
@@ -154,7 +163,8 @@ class Drawing {
     if (!step.columns.empty()) {
       const auto& heads = step.columns[std::min(item, step.columns.size() - 1)];
       for (std::size_t c = 0; c < columns.index.size(); ++c)
-        text(left + static_cast<int>(c + 1) * kCell - 8, "head", cut(heads[static_cast<std::size_t>(columns.index[c])], 9), Anchor::end);
+        text(left + static_cast<int>(c + 1) * kCell - 8, "head",
+             cut(heads[static_cast<std::size_t>(columns.index[c])], 9), Anchor::end);
       y_ += kLine;
     }
     for (const std::int64_t row : rows.index) {
@@ -167,23 +177,26 @@ class Drawing {
     left_out(rows, columns, pairs, view);
   }
 
-  void cell(const ExplainStep& step, const Grid& grid, std::int64_t b, std::int64_t h, std::int64_t row, std::int64_t column, int x) {
+  void cell(const ExplainStep& step, const Grid& grid, std::int64_t b, std::int64_t h, std::int64_t row,
+            std::int64_t column, int x) {
     const Hidden reason = grid.hidden(b, h, row, column);
     if (reason != Hidden::visible) return text(x + kCell / 2, "faint", sign_of(reason), Anchor::middle);
     const double value = grid.at(b, h, row, column);
     if (step.kind != Kind::weights) return text(x + kCell - 8, "", format_number(value, 4), Anchor::end);
     const Rgb colour = colour_of(heat(value, grid.columns()));
-    shapes_ += fmt::format("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"#{:02x}{:02x}{:02x}\"/>\n", x, y_, kCell, kLine,
-                           colour.red, colour.green, colour.blue);
+    shapes_ += fmt::format("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"#{:02x}{:02x}{:02x}\"/>\n", x, y_,
+                           kCell, kLine, colour.red, colour.green, colour.blue);
     text(x + kCell - 8, wants_black_text(colour) ? "on-light" : "on-dark", format_number(value, 4), Anchor::end);
   }
 
   void left_out(const Selection& rows, const Selection& columns, bool pairs, const SentenceView& view) {
-    if (static_cast<std::int64_t>(rows.index.size()) < rows.of) remark(say_with(Phrase::rows_left_out, rows.index.size(), rows.of));
+    if (static_cast<std::int64_t>(rows.index.size()) < rows.of)
+      remark(say_with(Phrase::rows_left_out, rows.index.size(), rows.of));
     if (columns.all()) return;
-    if (!pairs) return remark(say_with(Phrase::columns_left_out, columns.of - static_cast<std::int64_t>(columns.index.size())));
-    remark(say_with(view_.around_diagonal ? Phrase::keys_left_out_diagonal : Phrase::keys_left_out_strongest, columns.index.size(),
-                    columns.of, 100 * view.left_out));
+    if (!pairs)
+      return remark(say_with(Phrase::columns_left_out, columns.of - static_cast<std::int64_t>(columns.index.size())));
+    remark(say_with(view_.around_diagonal ? Phrase::keys_left_out_diagonal : Phrase::keys_left_out_strongest,
+                    columns.index.size(), columns.of, 100 * view.left_out));
   }
 
   void legend(const ExplainStep& step) {

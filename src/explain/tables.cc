@@ -17,9 +17,9 @@ bool is_pairs(const ExplainStep& step) { return step.kind == Kind::pairs || step
 
 const std::vector<std::string>& heads_of_columns(const ExplainStep& step, std::int64_t sentence) {
   static const std::vector<std::string> none;
-  return step.columns.empty()
-             ? none
-             : step.columns[static_cast<std::size_t>(std::min<std::int64_t>(sentence, static_cast<std::int64_t>(step.columns.size()) - 1))];
+  return step.columns.empty() ? none
+                              : step.columns[static_cast<std::size_t>(std::min<std::int64_t>(
+                                    sentence, static_cast<std::int64_t>(step.columns.size()) - 1))];
 }
 
 struct Cell {
@@ -40,8 +40,8 @@ std::string margin_of(const ExplainStep& step, const TableStyle& style) {
   return step.kind == Kind::weights && style.ink.coloured() ? " " : "";
 }
 
-Cell cell_of(const ExplainStep& step, const Grid& grid, std::int64_t b, std::int64_t h, std::int64_t row, std::int64_t column,
-             const TableStyle& style) {
+Cell cell_of(const ExplainStep& step, const Grid& grid, std::int64_t b, std::int64_t h, std::int64_t row,
+             std::int64_t column, const TableStyle& style) {
   const Hidden reason = grid.hidden(b, h, row, column);
   if (reason != Hidden::visible) return {sign_of(reason) + margin_of(step, style), -1, true};
   const double value = grid.at(b, h, row, column);
@@ -57,7 +57,8 @@ Line row_of(const std::vector<Cell>& cells, const std::vector<int>& widths, cons
   Line line;
   for (std::size_t i = 0; i < cells.size(); ++i) {
     const Cell& cell = cells[i];
-    const std::string padded = pad_left(cell.text, widths[i] + kGap);  // the gap is coloured too: the map has no stripes
+    // the gap is coloured too: the map has no stripes
+    const std::string padded = pad_left(cell.text, widths[i] + kGap);
     line.text += cell.heat >= 0 ? ink.on_heat(cell.heat, padded) : cell.faint ? ink.faint(padded) : padded;
     line.width += widths[i] + kGap;
   }
@@ -68,7 +69,8 @@ Line row_of(const std::vector<Cell>& cells, const std::vector<int>& widths, cons
 
 int pair_cell_width(const Explanation& explanation, const TableStyle& style) {
   const int decimals = style.pair_decimals;
-  int width = style.ink.coloured() ? decimals + 4 : display_width(format_weight(0.5, decimals)) + (decimals >= 4 ? 3 : 2);
+  int width =
+      style.ink.coloured() ? decimals + 4 : display_width(format_weight(0.5, decimals)) + (decimals >= 4 ? 3 : 2);
   for (const ExplainStep& step : explanation.steps) {
     if (step.kind != Kind::pairs) continue;
     double least = 0, most = 0;
@@ -86,7 +88,8 @@ Selection rows_shown(const ExplainStep& step, const Grid& grid, const SentenceVi
   return rows;
 }
 
-Block labels_block(const ExplainStep& step, std::int64_t sentence, const Selection& rows, int head_lines, const TableStyle& style) {
+Block labels_block(const ExplainStep& step, std::int64_t sentence, const Selection& rows, int head_lines,
+                   const TableStyle& style) {
   std::vector<Line> lines(static_cast<std::size_t>(head_lines));
   const auto& labels = step.rows[static_cast<std::size_t>(sentence)];
   for (const std::int64_t row : rows.index) {
@@ -99,19 +102,22 @@ Block labels_block(const ExplainStep& step, std::int64_t sentence, const Selecti
 namespace {
 
 /// The chosen columns of one head of one sentence.
-Block block_of_columns(const ExplainStep& step, const Grid& grid, std::int64_t sentence, std::int64_t head, const SentenceView& view,
-                       const Selection& columns, const std::string& title, int head_lines, const TableStyle& style) {
+Block block_of_columns(const ExplainStep& step, const Grid& grid, std::int64_t sentence, std::int64_t head,
+                       const SentenceView& view, const Selection& columns, const std::string& title, int head_lines,
+                       const TableStyle& style) {
   const Selection rows = rows_shown(step, grid, view);
   const auto& heads = heads_of_columns(step, sentence);
   std::vector<std::vector<Cell>> cells;
   for (const std::int64_t row : rows.index) {
     cells.emplace_back();
-    for (const std::int64_t column : columns.index) cells.back().push_back(cell_of(step, grid, sentence, head, row, column, style));
+    for (const std::int64_t column : columns.index)
+      cells.back().push_back(cell_of(step, grid, sentence, head, row, column, style));
   }
   std::vector<int> widths(columns.index.size(), least_width(step, style));
   for (const auto& row : cells)
     for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], display_width(row[i].text));
-  if (is_pairs(step) && !widths.empty()) std::fill(widths.begin(), widths.end(), *std::max_element(widths.begin(), widths.end()));
+  if (is_pairs(step) && !widths.empty())
+    std::fill(widths.begin(), widths.end(), *std::max_element(widths.begin(), widths.end()));
   std::vector<Cell> names;
   for (std::size_t i = 0; i < columns.index.size() && !heads.empty(); ++i) {
     const std::string &name = heads[static_cast<std::size_t>(columns.index[i])], margin = margin_of(step, style);
@@ -137,14 +143,15 @@ Block block_of_columns(const ExplainStep& step, const Grid& grid, std::int64_t s
 
 }  // namespace
 
-Block body_block(const ExplainStep& step, const Grid& grid, std::int64_t sentence, std::int64_t head, const SentenceView& view,
-                 const std::string& title, int head_lines, const TableStyle& style) {
+Block body_block(const ExplainStep& step, const Grid& grid, std::int64_t sentence, std::int64_t head,
+                 const SentenceView& view, const std::string& title, int head_lines, const TableStyle& style) {
   const Selection columns = is_pairs(step) ? view.keys : first_of(grid.columns(), style.most_columns);
   return block_of_columns(step, grid, sentence, head, view, columns, title, head_lines, style);
 }
 
-std::vector<Block> body_blocks(const ExplainStep& step, const Grid& grid, std::int64_t sentence, std::int64_t head, const SentenceView& view,
-                               const std::string& title, int head_lines, const TableStyle& style) {
+std::vector<Block> body_blocks(const ExplainStep& step, const Grid& grid, std::int64_t sentence, std::int64_t head,
+                               const SentenceView& view, const std::string& title, int head_lines,
+                               const TableStyle& style) {
   if (step.kind != Kind::keys) return {body_block(step, grid, sentence, head, view, title, head_lines, style)};
   const auto block = [&](const Selection& columns) {
     return block_of_columns(step, grid, sentence, head, view, columns, title, head_lines, style);

@@ -22,7 +22,8 @@ bool is_vectors_of_qkv(const ExplainStep& step) { return step.name == "q" || ste
 
 class Terminal {
  public:
-  Terminal(const Explanation& explanation, const TextOptions& options) : explanation_(explanation), width_(std::max(40, options.width)) {
+  Terminal(const Explanation& explanation, const TextOptions& options)
+      : explanation_(explanation), width_(std::max(40, options.width)) {
     style_.ink = Ink(options.colour);
     measure();
   }
@@ -85,8 +86,8 @@ class Terminal {
     const std::string number = fmt::format("{:2}", i + 1);
     const int left = 4 + title_width_ + 2 + shape_width_ + 2;
     const int indent = std::min(4 + title_width_ + 2, width_ / 3);
-    std::string result =
-        ink.number(number) + "  " + ink.strong(pad_right(step.title, title_width_)) + "  " + pad_right(to_string(step.shape), shape_width_);
+    std::string result = ink.number(number) + "  " + ink.strong(pad_right(step.title, title_width_)) + "  " +
+                         pad_right(to_string(step.shape), shape_width_);
     int used = left - 2;
     if (left + display_width(step.formula) > width_) {
       line(trimmed(result));
@@ -96,7 +97,8 @@ class Terminal {
       result += "  ";
       used += 2;
     }
-    const std::vector<std::string> formula = wrapped(step.formula, width_ - used);  // more than one line: it begins at `indent`
+    // more than one line: it begins at `indent`
+    const std::vector<std::string> formula = wrapped(step.formula, width_ - used);
     for (std::size_t l = 0; l + 1 < formula.size(); ++l) {
       line(result + ink.formula(formula[l]));
       result = std::string(static_cast<std::size_t>(indent), ' ');
@@ -145,13 +147,15 @@ class Terminal {
     const auto id = [&](std::size_t b, std::size_t i) { return std::to_string(numbers[b * width + i]); };
     std::vector<int> cells(width, 2);
     for (std::size_t b = 0; b < step.rows.size(); ++b)
-      for (std::size_t i = 0; i < width; ++i) cells[i] = std::max({cells[i], display_width(label(b, i)), display_width(id(b, i))});
+      for (std::size_t i = 0; i < width; ++i)
+        cells[i] = std::max({cells[i], display_width(label(b, i)), display_width(id(b, i))});
     std::size_t shown = 0;
     for (int used = 1; shown < width && used + 1 + cells[shown] <= width_ - (shown + 1 == width ? 0 : 10); ++shown)
       used += 1 + cells[shown];
     for (std::size_t b = 0; b < step.rows.size(); ++b) {
       std::string text = " ";
-      for (std::size_t i = 0; i < shown; ++i) text.append(" ").append(pad_right(step.kind == Kind::ids ? id(b, i) : label(b, i), cells[i]));
+      for (std::size_t i = 0; i < shown; ++i)
+        text.append(" ").append(pad_right(step.kind == Kind::ids ? id(b, i) : label(b, i), cells[i]));
       if (shown < width) text += fmt::format(" … +{}", width - shown);
       line(trimmed(text));
     }
@@ -162,8 +166,8 @@ class Terminal {
     int widest = 0;
     for (const auto& label : step.rows[0]) widest = std::max(widest, std::min(40, display_width(label)));
     for (std::size_t b = 0; b < same.size(); ++b)
-      line(fmt::format("  {}  {} {}", style_.ink.strong(pad_right(cut(step.rows[0][b], 40), widest)), same[b] ? "✓" : "✗",
-                       say(phrase_of_check(step.name, same[b] != 0))));
+      line(fmt::format("  {}  {} {}", style_.ink.strong(pad_right(cut(step.rows[0][b], 40), widest)),
+                       same[b] ? "✓" : "✗", say(phrase_of_check(step.name, same[b] != 0))));
   }
 
   std::string sentence_title(std::int64_t b) const {
@@ -179,9 +183,11 @@ class Terminal {
       const int head_lines = (step.columns.empty() ? 0 : 1) + (step.heads > 1 ? 1 : 0);
       std::vector<Block> bodies;
       for (std::int64_t h = 0; h < step.heads; ++h)
-        for (Block& block : body_blocks(step, grid, b, h, view, step.heads > 1 ? say_with(Phrase::head, h) : "", head_lines, style_))
+        for (Block& block :
+             body_blocks(step, grid, b, h, view, step.heads > 1 ? say_with(Phrase::head, h) : "", head_lines, style_))
           bodies.push_back(std::move(block));
-      for (const std::string& text : place(labels_block(step, b, rows, head_lines, style_), bodies, width_, 2)) line(text);
+      for (const std::string& text : place(labels_block(step, b, rows, head_lines, style_), bodies, width_, 2))
+        line(text);
       left_out(step, view);
     }
   }
@@ -204,8 +210,9 @@ class Terminal {
         const Grid grid(step);
         std::vector<Block> heads;
         for (std::int64_t h = 0; h < step.heads; ++h)
-          heads.push_back(
-              body_block(step, grid, b, h, view, step.heads > 1 ? step.name + " " + say_with(Phrase::head, h) : step.name, 1, style_));
+          heads.push_back(body_block(step, grid, b, h, view,
+                                     step.heads > 1 ? step.name + " " + say_with(Phrase::head, h) : step.name, 1,
+                                     style_));
         const bool other_rows = step.key_rows != key_rows && (explanation_.to || !view.rows.all() || !view.keys.all());
         int used = labels.width;
         for (const std::vector<Block>* blocks : {&bodies, &heads})
@@ -231,14 +238,17 @@ class Terminal {
       SentenceView all;
       all.rows = first_of(grid.rows(), grid.rows());
       for (std::int64_t h = 0; h < step.heads; ++h)
-        bodies.push_back(
-            body_block(step, grid, 0, h, all, step.heads > 1 ? step.title + " " + say_with(Phrase::head, h) : step.title, 1, style_));
+        bodies.push_back(body_block(step, grid, 0, h, all,
+                                    step.heads > 1 ? step.title + " " + say_with(Phrase::head, h) : step.title, 1,
+                                    style_));
       tallest = std::max(tallest, bodies.empty() ? 0 : bodies.back().lines.size());
     }
     if (bodies.empty()) return;
     for (Block& body : bodies)
-      while (body.lines.size() < tallest) body.lines.push_back({std::string(static_cast<std::size_t>(body.width), ' '), body.width});
-    std::vector<Line> margin(tallest, Line{std::string(static_cast<std::size_t>(style_.label_width) + 2, ' '), style_.label_width + 2});
+      while (body.lines.size() < tallest)
+        body.lines.push_back({std::string(static_cast<std::size_t>(body.width), ' '), body.width});
+    std::vector<Line> margin(
+        tallest, Line{std::string(static_cast<std::size_t>(style_.label_width) + 2, ' '), style_.label_width + 2});
     for (const std::string& text : place(block_of(std::move(margin)), bodies, width_, 2)) line(text);
   }
 
@@ -250,8 +260,8 @@ class Terminal {
     const Selection& rows = step.key_rows ? view.keys : view.rows;
     if (!rows.all()) faint_line(say_with(Phrase::rows_left_out, rows.index.size(), rows.of));
     if (is_pairs(step) && !view.keys.all())
-      faint_line(say_with(view_.around_diagonal ? Phrase::keys_left_out_diagonal : Phrase::keys_left_out_strongest, view.keys.index.size(),
-                          view.keys.of, 100 * view.left_out));
+      faint_line(say_with(view_.around_diagonal ? Phrase::keys_left_out_diagonal : Phrase::keys_left_out_strongest,
+                          view.keys.index.size(), view.keys.of, 100 * view.left_out));
     if (!is_pairs(step) && step.kind != Kind::keys && step.shape.back() > style_.most_columns)
       faint_line(say_with(Phrase::columns_left_out, step.shape.back() - style_.most_columns));
   }
@@ -262,7 +272,8 @@ class Terminal {
     std::string signs;
     for (const auto& [reason, phrase] : reasons_of_signs)
       if (reasons.count(reason)) signs += fmt::format("  {} {}", sign_of(reason), say(phrase));
-    if (!signs.empty() && (step.name == "mask" || reasons.size() > 2)) faint_line(std::string(say(Phrase::legend)) + signs);
+    if (!signs.empty() && (step.name == "mask" || reasons.size() > 2))
+      faint_line(std::string(say(Phrase::legend)) + signs);
     const std::int64_t keys = step.shape.back();
     if (step.kind != Kind::weights || keys < 2) return;  // of one key there is nothing to compare
     const std::string share = say_with(Phrase::scale_share, 1.0 / static_cast<double>(keys));

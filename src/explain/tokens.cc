@@ -13,11 +13,13 @@ namespace attn::explain_detail {
 namespace {
 
 std::vector<std::string> cut_text(const std::string& text, const ExplainOptions& options) {
-  std::vector<std::string> tokens =
-      options.tokens == text::Tokens::words && options.cut_words ? options.cut_words(text) : text::split(text, options.tokens);
+  std::vector<std::string> tokens = options.tokens == text::Tokens::words && options.cut_words
+                                        ? options.cut_words(text)
+                                        : text::split(text, options.tokens);
   if (tokens.empty()) throw ValueError("explain: the text has no token; give at least one word");
   if (static_cast<std::int64_t>(tokens.size()) > kMostTokens)
-    throw ValueError(fmt::format("explain: the text has {} tokens; at most {} can be shown", tokens.size(), kMostTokens));
+    throw ValueError(
+        fmt::format("explain: the text has {} tokens; at most {} can be shown", tokens.size(), kMostTokens));
   return tokens;
 }
 

@@ -23,9 +23,13 @@ std::string printable(std::string_view text) {
   return result;
 }
 
-std::string pad_left(std::string_view text, int width) { return spaces(width - display_width(text)) + std::string(text); }
+std::string pad_left(std::string_view text, int width) {
+  return spaces(width - display_width(text)) + std::string(text);
+}
 
-std::string pad_right(std::string_view text, int width) { return std::string(text) + spaces(width - display_width(text)); }
+std::string pad_right(std::string_view text, int width) {
+  return std::string(text) + spaces(width - display_width(text));
+}
 
 std::vector<std::string> wrapped(std::string_view text, int width) {
   std::vector<std::string> lines;

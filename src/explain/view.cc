@@ -73,8 +73,9 @@ View choose_view(const Explanation& explanation, std::int64_t most_rows, std::in
   const ExplainStep& weights = explanation.step("weights");
   const Grid grid(weights);
   View view;
-  view.around_diagonal = std::any_of(weights.hidden.begin(), weights.hidden.end(),
-                                     [](Hidden reason) { return reason == Hidden::causal || reason == Hidden::window; });
+  view.around_diagonal = std::any_of(weights.hidden.begin(), weights.hidden.end(), [](Hidden reason) {
+    return reason == Hidden::causal || reason == Hidden::window;
+  });
   for (std::int64_t b = 0; b < weights.batch; ++b) {
     SentenceView sentence;
     sentence.rows = rows_around(grid.rows(), most_rows, explanation.query.value_or(0));

@@ -10,7 +10,9 @@ namespace attn::explain_detail {
 class Grid {
  public:
   explicit Grid(const ExplainStep& step);
-  double at(std::int64_t b, std::int64_t h, std::int64_t row, std::int64_t column) const { return values_[index(b, h, row, column)]; }
+  double at(std::int64_t b, std::int64_t h, std::int64_t row, std::int64_t column) const {
+    return values_[index(b, h, row, column)];
+  }
   Hidden hidden(std::int64_t b, std::int64_t h, std::int64_t row, std::int64_t column) const {
     return step_.hidden.empty() ? Hidden::visible : step_.hidden[index(b, h, row, column)];
   }

@@ -78,7 +78,8 @@ const Words& words_en() {
       /* note_d_value */ "what a value is told: the gradients of the queries that looked at it, by their weights",
       /* note_d_dropped */ "how the loss changes with each weight that dropout left",
       /* note_d_weights */ "how the loss changes with each weight",
-      /* note_d_scores */ "back through softmax: what a row gains on one key it loses on the others, so it adds up to 0",
+      /* note_d_scores */
+      "back through softmax: what a row gains on one key it loses on the others, so it adds up to 0",
       /* note_d_untempered */ "back through temperature: divided as the score was",
       /* note_d_unmodified */ "back through the score's expression: times its slope at that score",
       /* note_d_uncapped */ "back through softcap: the nearer a score is to the cap, the less it is told",
@@ -86,7 +87,8 @@ const Words& words_en() {
       /* note_d_key */ "what a key is told by the queries that looked at it",
       /* note_capped */ "softcap: large scores level off",
       /* note_alibi */ "ALiBi: the farther back, the more is taken off",
-      /* note_alibi_ahead */ "ALiBi: the farther back, the more is taken off; without a causal mask, the farther ahead, the more is added",
+      /* note_alibi_ahead */
+      "ALiBi: the farther back, the more is taken off; without a causal mask, the farther ahead, the more is added",
       /* note_alibi_symmetric */ "ALiBi both ways: the farther away, the more is taken off",
       /* note_relative */ "relative position: a number for each distance",
       /* note_biased */ "the bias is added to the score",
@@ -125,8 +127,10 @@ const Words& words_en() {
       /* scale */ "shades: ░ from {}  ▒ from {}  ▓ from {}  █ from {}",
       /* scale_share */ "an equal share is {:.4f}",
       /* rows_left_out */ "rows: {} of {} shown",
-      /* keys_left_out_strongest */ "keys: {} of {} shown, the strongest; those left out hold {:.1f} % of these rows' weight",
-      /* keys_left_out_diagonal */ "keys: {} of {} shown, around the diagonal; those left out hold {:.1f} % of these rows' weight",
+      /* keys_left_out_strongest */
+      "keys: {} of {} shown, the strongest; those left out hold {:.1f} % of these rows' weight",
+      /* keys_left_out_diagonal */
+      "keys: {} of {} shown, around the diagonal; those left out hold {:.1f} % of these rows' weight",
       /* columns_left_out */ "{} more columns",
       /* maximum */ "maximum {}",
       /* total */ "total {}",

@@ -1,4 +1,5 @@
-// src/io/checksum.cc: XXH64 as its specification has it: four lanes of 8 bytes, their merge, the rest byte by byte, an avalanche.
+// src/io/checksum.cc: XXH64 as its specification has it: four lanes of 8 bytes, their merge, the rest byte by byte, an
+// avalanche.
 #include "io/checksum.h"
 
 #include <bit>
@@ -7,7 +8,8 @@
 namespace attn::io {
 namespace {
 
-constexpr std::uint64_t p1 = 0x9E3779B185EBCA87, p2 = 0xC2B2AE3D27D4EB4F, p3 = 0x165667B19E3779F9, p4 = 0x85EBCA77C2B2AE63, p5 = 0x27D4EB2F165667C5;
+constexpr std::uint64_t p1 = 0x9E3779B185EBCA87, p2 = 0xC2B2AE3D27D4EB4F, p3 = 0x165667B19E3779F9,
+                        p4 = 0x85EBCA77C2B2AE63, p5 = 0x27D4EB2F165667C5;
 
 template <typename T>
 std::uint64_t take(const std::byte*& at) {

@@ -16,13 +16,18 @@ namespace {
 constexpr std::string_view magic = "\x93NUMPY";
 constexpr std::uint64_t longest_header = 1 << 20;
 
-constexpr std::array<std::pair<std::string_view, Dtype>, 6> held_types{
-    {{"f4", Dtype::f32}, {"f8", Dtype::f64}, {"f2", Dtype::f16}, {"i8", Dtype::i64}, {"i4", Dtype::i32}, {"b1", Dtype::boolean}}};
+constexpr std::array<std::pair<std::string_view, Dtype>, 6> held_types{{{"f4", Dtype::f32},
+                                                                        {"f8", Dtype::f64},
+                                                                        {"f2", Dtype::f16},
+                                                                        {"i8", Dtype::i64},
+                                                                        {"i4", Dtype::i32},
+                                                                        {"b1", Dtype::boolean}}};
 
 /// Reads the dictionary; knows where in the file it stands.
 class HeaderReader {
  public:
-  HeaderReader(const Source& source, std::string_view text, std::uint64_t begin) : source_(source), text_(text), begin_(begin) {}
+  HeaderReader(const Source& source, std::string_view text, std::uint64_t begin)
+      : source_(source), text_(text), begin_(begin) {}
 
   void read(NpyHeader& header) {
     std::optional<bool> fortran_order;
@@ -42,14 +47,16 @@ class HeaderReader {
         has_shape = true;
         header.sizes = shape();
       } else {
-        source_.fail(fmt::format("the header must hold descr, fortran_order and shape, once each; it has \"{}\"", key), key_at);
+        source_.fail(fmt::format("the header must hold descr, fortran_order and shape, once each; it has \"{}\"", key),
+                     key_at);
       }
       if (!take(',')) {
         expect('}');
         break;
       }
     }
-    if (!has_type || !fortran_order || !has_shape) source_.fail("the header must hold descr, fortran_order and shape", begin_);
+    if (!has_type || !fortran_order || !has_shape)
+      source_.fail("the header must hold descr, fortran_order and shape", begin_);
     header.fortran_order = *fortran_order;
     skip_blanks();
     if (at_ != text_.size()) source_.fail("the header goes on after its dictionary", offset());
@@ -58,7 +65,8 @@ class HeaderReader {
  private:
   std::uint64_t offset() const { return begin_ + at_; }
   void skip_blanks() {
-    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\t' || text_[at_] == '\r')) ++at_;
+    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\t' || text_[at_] == '\r'))
+      ++at_;
   }
   bool take(char c) {
     skip_blanks();
@@ -111,7 +119,8 @@ class HeaderReader {
     std::int64_t value = 0;
     const std::size_t first = at_;
     for (; at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9'; ++at_)
-      if (__builtin_mul_overflow(value, std::int64_t{10}, &value) || __builtin_add_overflow(value, std::int64_t{text_[at_] - '0'}, &value))
+      if (__builtin_mul_overflow(value, std::int64_t{10}, &value) ||
+          __builtin_add_overflow(value, std::int64_t{text_[at_] - '0'}, &value))
         source_.fail("a size is above 2^63 - 1", from);
     if (at_ == first) source_.fail("the shape needs a whole number here", from);
     if (at_ < text_.size() && text_[at_] == 'L') ++at_;  // Python 2 wrote (3L, 4L)
@@ -133,8 +142,9 @@ class HeaderReader {
         return;
       }
     const bool maybe_bf16 = type.substr(1) == "V2";
-    throw DtypeError(fmt::format("{}: the elements are '{}'{}; f4, f8, f2, i8, i4 and b1 can be loaded", source_.name(), one_line(type),
-                                 maybe_bf16 ? ", as bfloat16 comes out of NumPy, which does not have it (use safetensors)" : ""));
+    throw DtypeError(fmt::format(
+        "{}: the elements are '{}'{}; f4, f8, f2, i8, i4 and b1 can be loaded", source_.name(), one_line(type),
+        maybe_bf16 ? ", as bfloat16 comes out of NumPy, which does not have it (use safetensors)" : ""));
   }
 
   const Source& source_;
@@ -157,15 +167,19 @@ NpyHeader read_npy_header(const Source& source) {
   source.read(start.size(), &length, length_bytes);
   const std::uint64_t begin = start.size() + length_bytes;
   if (length > longest_header || length > source.size() - begin)
-    source.fail(fmt::format("the header has {} bytes; {}", length, length > longest_header ? "at most 1048576 are allowed" : "the file ends before"),
+    source.fail(fmt::format("the header has {} bytes; {}", length,
+                            length > longest_header ? "at most 1048576 are allowed" : "the file ends before"),
                 start.size());
   std::string text(length, '\0');
   source.read(begin, text.data(), length);
   NpyHeader header;
   HeaderReader(source, text, begin).read(header);
   header.data_begin = begin + length;
-  const std::uint64_t bytes = checked_bytes(source, header.sizes, header.dtype, begin), there = source.size() - header.data_begin;
-  if (bytes > there) source.fail(fmt::format("shape {} needs {} bytes; the file has {}", to_string(header.sizes), bytes, there), source.size());
+  const std::uint64_t bytes = checked_bytes(source, header.sizes, header.dtype, begin),
+                      there = source.size() - header.data_begin;
+  if (bytes > there)
+    source.fail(fmt::format("shape {} needs {} bytes; the file has {}", to_string(header.sizes), bytes, there),
+                source.size());
   if (bytes < there) source.fail("bytes are left over after the last element", header.data_begin + bytes);
   return header;
 }
@@ -175,7 +189,8 @@ std::string make_npy_header(const Dims& sizes, Dtype dtype) {
   for (const auto& [name, held] : held_types)
     if (held == dtype) type = name;
   std::string shape = fmt::format("({}{})", fmt::join(sizes.begin(), sizes.end(), ", "), sizes.size() == 1 ? "," : "");
-  std::string text = fmt::format("{{'descr': '{}{}', 'fortran_order': False, 'shape': {}, }}", dtype == Dtype::boolean ? '|' : '<', type, shape);
+  std::string text = fmt::format("{{'descr': '{}{}', 'fortran_order': False, 'shape': {}, }}",
+                                 dtype == Dtype::boolean ? '|' : '<', type, shape);
   // NumPy leaves room for the first size to grow to 21 digits, then fills up to a multiple of 64.
   if (!sizes.empty()) text.append(21 - fmt::formatted_size("{}", sizes[0]), ' ');
   const std::size_t fixed = magic.size() + 2 + 2;

@@ -29,16 +29,19 @@ struct Parts {
 
 /// Place of a dtype in the file: larger elements come first, so that all stay aligned; Python's order.
 int place_in_file(Dtype dtype) {
-  constexpr std::array order = {Dtype::i64, Dtype::f64, Dtype::f32, Dtype::i32, Dtype::bf16, Dtype::f16, Dtype::boolean};
+  constexpr std::array order = {Dtype::i64,  Dtype::f64, Dtype::f32,    Dtype::i32,
+                                Dtype::bf16, Dtype::f16, Dtype::boolean};
   return static_cast<int>(std::find(order.begin(), order.end(), dtype) - order.begin());
 }
 
 void check_names(const char* function, const NamedTensors& tensors, const Metadata& metadata) {
-  if (metadata.contains(io::checksum_key)) throw ValueError(fmt::format("{}: the metadata has {}, which attn writes itself", function, io::checksum_key));
+  if (metadata.contains(io::checksum_key))
+    throw ValueError(fmt::format("{}: the metadata has {}, which attn writes itself", function, io::checksum_key));
   std::unordered_set<std::string_view> names;
   for (const auto& [name, tensor] : tensors) {
     if (!tensor.defined()) throw ValueError(fmt::format("{}: tensor \"{}\" is undefined", function, name));
-    if (name == "__metadata__") throw ValueError(fmt::format("{}: a tensor is named __metadata__, which the format keeps for itself", function));
+    if (name == "__metadata__")
+      throw ValueError(fmt::format("{}: a tensor is named __metadata__, which the format keeps for itself", function));
     if (!names.insert(name).second) throw ValueError(fmt::format("{}: the name \"{}\" is given twice", function, name));
   }
 }
@@ -71,7 +74,8 @@ std::string make_head(const char* function, const NamedTensors& tensors, const M
     const std::uint64_t end = begin + static_cast<std::uint64_t>(tensor.numel()) * size_of(tensor.dtype());
     separate();
     json += fmt::format("{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}", quoted(function, name),
-                        io::safetensors_name(tensor.dtype()), fmt::join(tensor.sizes().begin(), tensor.sizes().end(), ","), begin, end);
+                        io::safetensors_name(tensor.dtype()),
+                        fmt::join(tensor.sizes().begin(), tensor.sizes().end(), ","), begin, end);
     begin = end;
   }
   json += '}';
@@ -83,7 +87,8 @@ std::string make_head(const char* function, const NamedTensors& tensors, const M
 std::vector<std::span<const std::byte>> Parts::pieces() const {
   std::vector<std::span<const std::byte>> all = {std::as_bytes(std::span(head))};
   for (const auto& [name, tensor] : tensors)
-    all.emplace_back(static_cast<const std::byte*>(tensor.data()), static_cast<std::size_t>(tensor.numel()) * size_of(tensor.dtype()));
+    all.emplace_back(static_cast<const std::byte*>(tensor.data()),
+                     static_cast<std::size_t>(tensor.numel()) * size_of(tensor.dtype()));
   return all;
 }
 
@@ -109,11 +114,13 @@ Safetensors load(const io::Source& source) {
   io::SafetensorsHeader header = io::read_safetensors_header(source);
   Safetensors result;
   result.tensors.reserve(header.entries.size());
-  for (const auto& entry : header.entries) result.tensors.emplace_back(entry.name, io::read_tensor(source, entry.sizes, entry.dtype, entry.begin));
+  for (const auto& entry : header.entries)
+    result.tensors.emplace_back(entry.name, io::read_tensor(source, entry.sizes, entry.dtype, entry.begin));
   const auto checksum = header.metadata.extract(io::checksum_key);
   result.metadata = std::move(header.metadata);
   if (checksum.empty()) return result;
-  if (const std::string now = checksum_of(make_parts(source.name().c_str(), result.tensors, result.metadata)); checksum.mapped() != now)
+  if (const std::string now = checksum_of(make_parts(source.name().c_str(), result.tensors, result.metadata));
+      checksum.mapped() != now)
     source.fail(fmt::format("damaged: its checksum is {}, that of what it holds {}", checksum.mapped(), now), 0);
   return result;
 }
@@ -121,7 +128,8 @@ Safetensors load(const io::Source& source) {
 }  // namespace
 
 const Tensor* Safetensors::find(std::string_view name) const {
-  const auto found = std::find_if(tensors.begin(), tensors.end(), [&](const auto& entry) { return entry.first == name; });
+  const auto found =
+      std::find_if(tensors.begin(), tensors.end(), [&](const auto& entry) { return entry.first == name; });
   return found == tensors.end() ? nullptr : &found->second;
 }
 
@@ -131,13 +139,16 @@ const Tensor& Safetensors::at(std::string_view name) const& {
 }
 
 Safetensors load_safetensors(const std::string& path) { return load(io::FileSource("load_safetensors", path)); }
-Safetensors parse_safetensors(std::span<const std::byte> bytes) { return load(io::MemorySource("parse_safetensors", bytes)); }
+Safetensors parse_safetensors(std::span<const std::byte> bytes) {
+  return load(io::MemorySource("parse_safetensors", bytes));
+}
 
 void save_safetensors(const std::string& path, const NamedTensors& tensors, const Metadata& metadata) {
   io::write_whole("save_safetensors", path, make_parts("save_safetensors", tensors, metadata).pieces());
 }
 
-void io::save_with_checksum(const char* function, const std::string& path, const NamedTensors& tensors, Metadata metadata) {
+void io::save_with_checksum(const char* function, const std::string& path, const NamedTensors& tensors,
+                            Metadata metadata) {
   Parts parts = make_parts(function, tensors, metadata);
   metadata[checksum_key] = checksum_of(parts);
   parts.head = make_head(function, parts.tensors, metadata);

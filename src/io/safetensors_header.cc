@@ -24,8 +24,9 @@ constexpr std::array<std::pair<const char*, Dtype>, 7> held_dtypes{{{"F64", Dtyp
                                                                     {"I64", Dtype::i64},
                                                                     {"I32", Dtype::i32},
                                                                     {"BOOL", Dtype::boolean}}};
-constexpr std::array other_dtypes = {"U8",      "I8",      "I16",     "U16",     "U32", "U64", "F8_E4M3", "F8_E5M2",
-                                     "F8_E8M0", "F6_E2M3", "F6_E3M2", "F4",      "C64", "F8_E4M3FNUZ", "F8_E5M2FNUZ"};
+constexpr std::array other_dtypes = {"U8",      "I8",      "I16",     "U16",         "U32",
+                                     "U64",     "F8_E4M3", "F8_E5M2", "F8_E8M0",     "F6_E2M3",
+                                     "F6_E3M2", "F4",      "C64",     "F8_E4M3FNUZ", "F8_E5M2FNUZ"};
 
 /// Reads the header's text and counts what has been read.
 struct CountingIterator {
@@ -59,10 +60,12 @@ struct RawEntry {
   int data_numbers = -1;  // not given yet
 };
 
-/// Takes the parser's events; anything but { name: { dtype, shape, data_offsets } } and { "__metadata__": { text: text } } fails.
+/// Takes the parser's events; anything but { name: { dtype, shape, data_offsets } } and { "__metadata__": { text: text
+/// } } fails.
 class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
  public:
-  HeaderReader(const Source& source, const std::string& text) : source_(source), text_(text), reached_(text.data()), event_end_(text.data()) {}
+  HeaderReader(const Source& source, const std::string& text)
+      : source_(source), text_(text), reached_(text.data()), event_end_(text.data()) {}
 
   void read() {
     const CountingIterator begin{text_.data(), &reached_}, end{text_.data() + text_.size(), &reached_};
@@ -74,7 +77,9 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   bool null() override { return refuse("null"); }
   bool boolean(bool) override { return refuse("true or false"); }
   bool number_integer(number_integer_t) override { return refuse("a negative number"); }
-  bool number_float(number_float_t, const string_t&) override { return refuse("a number that is not whole or too large"); }
+  bool number_float(number_float_t, const string_t&) override {
+    return refuse("a number that is not whole or too large");
+  }
   bool binary(binary_t&) override { return refuse("binary data"); }
 
   bool number_unsigned(number_unsigned_t value) override {
@@ -125,7 +130,8 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   bool key(string_t& value) override {
     const std::uint64_t at = event();
     if (place_ == Place::entry) return start_field(value, at);
-    if (!(place_ == Place::top ? names_ : metadata_keys_).insert(value).second) fail(fmt::format("\"{}\" stands there twice", value), at);
+    if (!(place_ == Place::top ? names_ : metadata_keys_).insert(value).second)
+      fail(fmt::format("\"{}\" stands there twice", value), at);
     key_ = value;
     key_at_ = at;
     return true;
@@ -135,7 +141,10 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     event();
     if (place_ == Place::entry) {
       const RawEntry& entry = entries.back();
-      const char* missing = !entry.dtype ? "dtype" : !entry.shape ? "shape" : entry.data_numbers < 0 ? "data_offsets" : nullptr;
+      const char* missing = !entry.dtype             ? "dtype"
+                            : !entry.shape           ? "shape"
+                            : entry.data_numbers < 0 ? "data_offsets"
+                                                     : nullptr;
       if (missing) fail(fmt::format("tensor \"{}\" has no {}", entry.name, missing), entry.name_at);
     }
     place_ = place_ == Place::top ? Place::outside : Place::top;
@@ -155,7 +164,8 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
 
   bool end_array() override {
     event();
-    if (place_ == Place::data && entries.back().data_numbers != 2) fail("data_offsets has fewer than two numbers", entries.back().data_at);
+    if (place_ == Place::data && entries.back().data_numbers != 2)
+      fail("data_offsets has fewer than two numbers", entries.back().data_at);
     place_ = Place::entry;
     return true;
   }
@@ -169,12 +179,17 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   enum class Field { none, dtype, shape, data };
 
   bool start_field(const std::string& name, std::uint64_t at) {
-    field_ = name == "dtype" ? Field::dtype : name == "shape" ? Field::shape : name == "data_offsets" ? Field::data : Field::none;
+    field_ = name == "dtype"          ? Field::dtype
+             : name == "shape"        ? Field::shape
+             : name == "data_offsets" ? Field::data
+                                      : Field::none;
     const RawEntry& entry = entries.back();
     if (field_ == Field::none)
-      fail(fmt::format("tensor \"{}\" has a field \"{}\"; the fields are dtype, shape, data_offsets", entry.name, name), at);
-    const bool twice = field_ == Field::dtype ? entry.dtype.has_value() : field_ == Field::shape ? entry.shape.has_value()
-                                                                                                 : entry.data_numbers >= 0;
+      fail(fmt::format("tensor \"{}\" has a field \"{}\"; the fields are dtype, shape, data_offsets", entry.name, name),
+           at);
+    const bool twice = field_ == Field::dtype   ? entry.dtype.has_value()
+                       : field_ == Field::shape ? entry.shape.has_value()
+                                                : entry.data_numbers >= 0;
     if (twice) fail(fmt::format("\"{}\" stands there twice", name), at);
     return true;
   }
@@ -206,8 +221,8 @@ Dtype dtype_of_entry(const Source& source, const RawEntry& entry) {
     if (*entry.dtype == name) return dtype;
   if (std::find(other_dtypes.begin(), other_dtypes.end(), *entry.dtype) == other_dtypes.end())
     source.fail(fmt::format("tensor \"{}\" has the unknown dtype \"{}\"", entry.name, *entry.dtype), entry.dtype_at);
-  throw DtypeError(
-      fmt::format("{}: tensor \"{}\" is {}; F64, F32, F16, BF16, I64, I32 and BOOL can be loaded", source.name(), one_line(entry.name), *entry.dtype));
+  throw DtypeError(fmt::format("{}: tensor \"{}\" is {}; F64, F32, F16, BF16, I64, I32 and BOOL can be loaded",
+                               source.name(), one_line(entry.name), *entry.dtype));
 }
 
 /// Sorted by their data, entries follow one another from the first byte to the last.
@@ -220,15 +235,17 @@ void check_data(const Source& source, std::vector<RawEntry>& raw, SafetensorsHea
     const std::uint64_t needed = checked_bytes(source, sizes, dtype, entry.shape_at);
     const auto begin = static_cast<std::uint64_t>(entry.data[0]), end = static_cast<std::uint64_t>(entry.data[1]);
     if (end < begin || end - begin != needed)
-      source.fail(fmt::format("tensor \"{}\" {} {} needs {} bytes; its data_offsets are [{}, {}]", entry.name, *entry.dtype, to_string(sizes),
-                              needed, begin, end),
+      source.fail(fmt::format("tensor \"{}\" {} {} needs {} bytes; its data_offsets are [{}, {}]", entry.name,
+                              *entry.dtype, to_string(sizes), needed, begin, end),
                   entry.data_at);
     if (begin != next)
       source.fail(fmt::format("the data of tensor \"{}\" begin at {}; {} at {}", entry.name, begin,
                               begin < next ? "those before end" : "they must begin", next),
                   entry.data_at);
     if (end > source.size() - data_begin)
-      source.fail(fmt::format("the data of tensor \"{}\" end at {}; the file has {}", entry.name, end, source.size() - data_begin), entry.data_at);
+      source.fail(fmt::format("the data of tensor \"{}\" end at {}; the file has {}", entry.name, end,
+                              source.size() - data_begin),
+                  entry.data_at);
     header.entries.push_back({entry.name, dtype, sizes, data_begin + begin});
     next = end;
   }
@@ -240,12 +257,15 @@ void check_data(const Source& source, std::vector<RawEntry>& raw, SafetensorsHea
 SafetensorsHeader read_safetensors_header(const Source& source) {
   std::uint64_t length = 0;
   source.read(0, &length, std::min<std::uint64_t>(source.size(), length_bytes));
-  const bool too_long = source.size() < length_bytes || length > longest_header || length > source.size() - length_bytes;
+  const bool too_long =
+      source.size() < length_bytes || length > longest_header || length > source.size() - length_bytes;
   if (too_long && (length & 0xFF) == '{') source.fail("the file begins as JSON; a safetensors file is needed", 0);
-  if (too_long && (length & 0xFFFF) == 0x4B50) source.fail("the file begins as a zip archive, as torch.save writes; a safetensors file is needed", 0);
+  if (too_long && (length & 0xFFFF) == 0x4B50)
+    source.fail("the file begins as a zip archive, as torch.save writes; a safetensors file is needed", 0);
   source.read(0, &length, length_bytes);
   if (too_long)
-    source.fail(fmt::format("the header has {} bytes; {}", length, length > longest_header ? "at most 100000000 are allowed" : "the file ends before"),
+    source.fail(fmt::format("the header has {} bytes; {}", length,
+                            length > longest_header ? "at most 100000000 are allowed" : "the file ends before"),
                 0);
   std::string text(static_cast<std::size_t>(length), '\0');
   source.read(length_bytes, text.data(), length);
@@ -259,7 +279,8 @@ SafetensorsHeader read_safetensors_header(const Source& source) {
 }
 
 const char* safetensors_name(Dtype dtype) {
-  return std::find_if(held_dtypes.begin(), held_dtypes.end(), [&](const auto& held) { return held.second == dtype; })->first;
+  return std::find_if(held_dtypes.begin(), held_dtypes.end(), [&](const auto& held) { return held.second == dtype; })
+      ->first;
 }
 
 }  // namespace attn::io

@@ -32,12 +32,14 @@ SafetensorsHeader read_safetensors_header(const Source& source);
 /// The format's name of a dtype: "F32".
 const char* safetensors_name(Dtype dtype);
 
-/// The metadata's checksum of files that hold one: 16 digits, XXH64 over the head as it is without this entry and the data of each tensor.
-/// load_safetensors compares it, FormatError, and leaves it out of what it returns: who saves other tensors with that metadata is not held to it.
+/// The metadata's checksum of files that hold one: 16 digits, XXH64 over the head as it is without this entry and the
+/// data of each tensor. load_safetensors compares it, FormatError, and leaves it out of what it returns: who saves
+/// other tensors with that metadata is not held to it.
 inline constexpr const char* checksum_key = "attn_checksum";
 
 /// As save_safetensors, with a checksum.
-void save_with_checksum(const char* function, const std::string& path, const std::vector<std::pair<std::string, Tensor>>& tensors,
+void save_with_checksum(const char* function, const std::string& path,
+                        const std::vector<std::pair<std::string, Tensor>>& tensors,
                         std::map<std::string, std::string> metadata);
 
 }  // namespace attn::io

@@ -32,12 +32,14 @@ std::string one_line(std::string_view text) {
 
 void check_path(const char* function, const std::string& path) {
   if (const std::size_t at = path.find('\0'); at != std::string::npos)
-    throw ValueError(fmt::format("{}: the path {} has a zero byte at {}; no file has such a name", function, one_line(path), at));
+    throw ValueError(
+        fmt::format("{}: the path {} has a zero byte at {}; no file has such a name", function, one_line(path), at));
 }
 
 void Source::fail(const std::string& text, std::uint64_t offset) const {
   constexpr std::size_t most = 500;  // a name in a file may be its whole header
-  const std::string shown = text.size() <= most ? one_line(text) : one_line(std::string_view(text).substr(0, most)) + "...";
+  const std::string shown =
+      text.size() <= most ? one_line(text) : one_line(std::string_view(text).substr(0, most)) + "...";
   throw FormatError(fmt::format("{}: {} (byte {})", name_, shown, offset), offset);
 }
 
@@ -46,16 +48,18 @@ void Source::read(std::uint64_t offset, void* to, std::uint64_t bytes) const {
   if (bytes > there) fail(fmt::format("the file ends here; {} more bytes are needed", bytes - there), size_);
   constexpr std::uint64_t at_once = 1 << 30;
   for (std::uint64_t done = 0; done < bytes;) {
-    const std::size_t got = read_some(offset + done, static_cast<char*>(to) + done, static_cast<std::size_t>(std::min(bytes - done, at_once)));
+    const std::size_t got = read_some(offset + done, static_cast<char*>(to) + done,
+                                      static_cast<std::size_t>(std::min(bytes - done, at_once)));
     if (got == 0) fail("the file has become shorter", offset + done);
     done += got;
   }
 }
 
-FileSource::FileSource(const char* function, const std::string& path) : Source(fmt::format("{}: {}", function, path), 0) {
+FileSource::FileSource(const char* function, const std::string& path)
+    : Source(fmt::format("{}: {}", function, path), 0) {
   check_path(function, path);
   file_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe without a writer must not hold us up
-  struct stat facts {};
+  struct stat facts{};
   if (file_ < 0 || fstat(file_, &facts) != 0) {
     const int error = errno;
     if (file_ >= 0) close(file_);
@@ -105,7 +109,8 @@ Tensor read_tensor(const Source& source, const Dims& sizes, Dtype dtype, std::ui
     const auto* first = static_cast<const unsigned char*>(tensor.data());
     const auto* wrong = std::find_if(first, first + bytes, [](unsigned char value) { return value > 1; });
     if (wrong != first + bytes)
-      source.fail(fmt::format("a bool is {}; it must be 0 or 1", *wrong), offset + static_cast<std::uint64_t>(wrong - first));
+      source.fail(fmt::format("a bool is {}; it must be 0 or 1", *wrong),
+                  offset + static_cast<std::uint64_t>(wrong - first));
   }
   return tensor;
 }

@@ -51,7 +51,8 @@ class FileSource : public Source {
 
 class MemorySource : public Source {
  public:
-  MemorySource(const char* function, std::span<const std::byte> bytes) : Source(function, bytes.size()), bytes_(bytes) {}
+  MemorySource(const char* function, std::span<const std::byte> bytes)
+      : Source(function, bytes.size()), bytes_(bytes) {}
 
  private:
   std::size_t read_some(std::uint64_t offset, void* to, std::size_t bytes) const override;

@@ -23,7 +23,8 @@
 namespace attn::io {
 namespace {
 
-/// Removes the file, while it is still locked, unless it was kept, and closes it. The reason of a failure (errno) stays.
+/// Removes the file, while it is still locked, unless it was kept, and closes it. The reason of a failure (errno)
+/// stays.
 struct Temporary {
   int file = -1;
   std::string path;
@@ -35,17 +36,21 @@ struct Temporary {
   }
 };
 
-std::filesystem::path folder_of(const std::filesystem::path& target) { return target.has_parent_path() ? target.parent_path() : "."; }
+std::filesystem::path folder_of(const std::filesystem::path& target) {
+  return target.has_parent_path() ? target.parent_path() : ".";
+}
 
-/// Locks a file as long as it is open. Only who has locked it, with a name left, gives or takes that: so nobody removes what another is writing.
+/// Locks a file as long as it is open. Only who has locked it, with a name left, gives or takes that: so nobody removes
+/// what another is writing.
 enum class Lock { ours, others, impossible };  // impossible: as on some network systems
 Lock lock(int file) {
   if (flock(file, LOCK_EX | LOCK_NB) != 0) return errno == EWOULDBLOCK ? Lock::others : Lock::impossible;
-  struct stat facts {};
+  struct stat facts{};
   return fstat(file, &facts) == 0 && facts.st_nlink > 0 ? Lock::ours : Lock::others;
 }
 
-/// Names in the folder of `target` for a file that is not whole yet, until one is free: attempt(path) says whether it took it. Moving the path away cannot fail.
+/// Names in the folder of `target` for a file that is not whole yet, until one is free: attempt(path) says whether it
+/// took it. Moving the path away cannot fail.
 template <typename Attempt>
 bool with_new_name(const std::filesystem::path& target, Attempt attempt) {
   // Not from 0: a process of the same number in another container would use the same names.
@@ -114,10 +119,12 @@ void sync_folder(const std::filesystem::path& target) {
 }
 
 /// `nameless` is cleared where the system has no such files.
-bool replace_whole(const std::filesystem::path& target, const struct stat* old, const std::vector<std::span<const std::byte>>& pieces, bool& nameless) {
+bool replace_whole(const std::filesystem::path& target, const struct stat* old,
+                   const std::vector<std::span<const std::byte>>& pieces, bool& nameless) {
   Temporary temporary;
   const bool named = !nameless;
-  if (!(nameless = nameless && create_nameless(target, temporary)) && !(named && create_beside(target, temporary))) return false;
+  if (!(nameless = nameless && create_nameless(target, temporary)) && !(named && create_beside(target, temporary)))
+    return false;
   if (old && fchmod(temporary.file, old->st_mode & 07777) != 0) return false;
   if (!write_pieces(temporary.file, pieces) || fsync(temporary.file) != 0) return false;
   // Some systems say only at a close that something failed; the lock of the file itself stays until it has its name.
@@ -139,14 +146,15 @@ bool write_directly(const std::string& path, const std::vector<std::span<const s
 
 void write_whole(const char* function, const std::string& path, const std::vector<std::span<const std::byte>>& pieces) {
   check_path(function, path);
-  struct stat facts {};
+  struct stat facts{};
   const bool exists = stat(path.c_str(), &facts) == 0;
   bool done;
   if (exists && !S_ISREG(facts.st_mode)) {
     done = write_directly(path, pieces);
   } else {
     std::error_code no_such_file;
-    std::filesystem::path target = exists ? std::filesystem::canonical(path, no_such_file) : std::filesystem::path(path);
+    std::filesystem::path target =
+        exists ? std::filesystem::canonical(path, no_such_file) : std::filesystem::path(path);
     if (no_such_file) target = path;
     remove_leftovers(folder_of(target).string());
     const struct stat* old = exists ? &facts : nullptr;
@@ -166,8 +174,9 @@ void remove_leftovers(const std::string& folder) {
     int process = 0, end = 0;
     unsigned number = 0;
     const char* const name = entry->d_name;
-    if (std::sscanf(name, ".attn-%d-%u.tmp%n", &process, &number, &end) != 2 || name[end] != '\0' || end == 0) continue;  // as with_new_name names them
-    struct stat facts {};
+    // as with_new_name names them
+    if (std::sscanf(name, ".attn-%d-%u.tmp%n", &process, &number, &end) != 2 || name[end] != '\0' || end == 0) continue;
+    struct stat facts{};
     const int file = openat(dirfd(names), name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (file < 0) continue;
     if (fstat(file, &facts) == 0 && S_ISREG(facts.st_mode) && lock(file) == Lock::ours) unlinkat(dirfd(names), name, 0);

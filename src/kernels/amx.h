@@ -1,10 +1,10 @@
-// src/kernels/amx.h: the processor's tile registers: eight of 16 rows of 64 bytes, and the product of two of them in bf16.
+// src/kernels/amx.h: the processor's tile registers: eight of 16 rows of 64 bytes, and the product of two of them in
+// bf16.
 //
 //   tile_dot<C, A, B>():   C[m][n] += sum over pairs k of A[m][k] B[k][n]     m, n < 16 f32, k < 16 pairs of bf16
-//
-// The order of the sum, for each element: the even and the odd members of the pairs are two chains of fused multiply-adds from +0, k
-// ascending; their sum is added to C. Denormals are read and written as 0, rounding is to nearest. As assembly, because the rest of
-// the target must not need the instructions.
+//  The order of the sum, for each element: the even and the odd members of the pairs are two chains of fused
+// multiply-adds from +0, k ascending; their sum is added to C. Denormals are read and written as 0, rounding is to
+// nearest. As assembly, because the rest of the target must not need the instructions.
 #pragma once
 
 #if defined(__x86_64__)
@@ -14,8 +14,8 @@
 namespace attn::kernels {
 
 inline constexpr int tile_rows = 16;
-inline constexpr int tile_pairs = 16;                 // of bf16 in a row of A, rows of B
-inline constexpr int tile_items = 2 * tile_pairs;     // items of a chain that one product takes
+inline constexpr int tile_pairs = 16;                      // of bf16 in a row of A, rows of B
+inline constexpr int tile_items = 2 * tile_pairs;          // items of a chain that one product takes
 inline constexpr int tile_words = tile_rows * tile_pairs;  // 32-bit words of a whole tile
 
 /// The shapes of the eight registers for a while: whole tiles, but for those that are said to be `shaped`.

@@ -8,10 +8,12 @@ namespace attn::kernels {
 using Place = std::uintptr_t;
 inline Place place_of(const void* memory) { return reinterpret_cast<Place>(memory); }
 
-/// Asks for the line at a place. Into the second cache: into the first it waits for one of the few lines on their way there.
+/// Asks for the line at a place. Into the second cache: into the first it waits for one of the few lines on their way
+/// there.
 [[gnu::always_inline]] inline void ask_for(Place at) { __builtin_prefetch(reinterpret_cast<const void*>(at), 0, 2); }
 
-/// The same, and not elsewhere: the compiler moves others to one place, where they wait for each other, and what is computed next waits for them.
+/// The same, and not elsewhere: the compiler moves others to one place, where they wait for each other, and what is
+/// computed next waits for them.
 [[gnu::always_inline]] inline void ask_here(Place at) {
 #if defined(__x86_64__)
   asm volatile("prefetcht1 %0" : : "m"(*reinterpret_cast<const char*>(at)));

@@ -6,8 +6,8 @@ namespace attn::kernels {
 
 /// The table of one build of src/kernels/ref/normal.cc. In place, contiguous memory.
 struct RandomTransforms {
-  /// n uniform numbers in [0, 1), n a multiple of 16, become normal ones: in each block of 16 the first 8 give the radius,
-  /// the last 8 the angle. f32 by fixed polynomials (the same bits on any machine), f64 by libm.
+  /// n uniform numbers in [0, 1), n a multiple of 16, become normal ones: in each block of 16 the first 8 give the
+  /// radius, the last 8 the angle. f32 by fixed polynomials (the same bits on any machine), f64 by libm.
   void (*normal_f32)(float* x, std::int64_t n, float mean, float std) noexcept;
   void (*normal_f64)(double* x, std::int64_t n, double mean, double std) noexcept;
   /// x = fma(x, range, low).

@@ -77,13 +77,17 @@ HWY_NOINLINE void read_all(const void* data, std::size_t bytes) {
     _Pragma("GCC unroll 8") for (std::size_t line = 0; line < words; line += 8) hwy::Prefetch(from + 256 + line);
     hn::Vec<decltype(d)> x[8];
     _Pragma("GCC unroll 8") for (std::size_t i = 0; i < 8; ++i) x[i] = hn::Load(d, from + i * N);
-    all = hn::Or(all, hn::Or(hn::Or(hn::Or(x[0], x[1]), hn::Or(x[2], x[3])), hn::Or(hn::Or(x[4], x[5]), hn::Or(x[6], x[7]))));
+    all = hn::Or(
+        all, hn::Or(hn::Or(hn::Or(x[0], x[1]), hn::Or(x[2], x[3])), hn::Or(hn::Or(x[4], x[5]), hn::Or(x[6], x[7]))));
   }
   keep(all);
 }
 
 extern const PeakLoops peak_table;
-const PeakLoops peak_table = {HWY_TARGET == HWY_AVX2 ? "avx2" : HWY_TARGET == HWY_AVX3 ? "avx512" : "neon", fma_loop<float>(), fma_loop<double>(), dot_loop(), read_all};
+const PeakLoops peak_table = {HWY_TARGET == HWY_AVX2   ? "avx2"
+                              : HWY_TARGET == HWY_AVX3 ? "avx512"
+                                                       : "neon",
+                              fma_loop<float>(), fma_loop<double>(), dot_loop(), read_all};
 
 #endif
 }  // namespace attn::kernels::HWY_NAMESPACE

@@ -11,7 +11,8 @@ struct Philox {
   static constexpr std::uint32_t key_step[2] = {0x9E3779B9u, 0xBB67AE85u};
 
   std::uint32_t key[2];
-  explicit constexpr Philox(std::uint64_t seed) : key{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)} {}
+  explicit constexpr Philox(std::uint64_t seed)
+      : key{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)} {}
 
   /// The four words of a counter, in its place.
   constexpr void words(std::uint32_t (&c)[4]) const {

@@ -12,9 +12,7 @@ const Reference* reference_generic() noexcept { return &ref_generic::table; }
 namespace ref_fma {
 extern const Reference table;
 }
-const Reference* reference_fma() noexcept {
-  return __builtin_cpu_supports("fma") ? &ref_fma::table : nullptr;
-}
+const Reference* reference_fma() noexcept { return __builtin_cpu_supports("fma") ? &ref_fma::table : nullptr; }
 #else
 const Reference* reference_fma() noexcept { return nullptr; }
 #endif

@@ -14,14 +14,19 @@ enum class Slope : std::uint8_t { tanh, sigmoid, silu, gelu_none, gelu_tanh };
 /// The numbers in them, each rounded once.
 template <typename T>
 struct SlopeConstants {
-  static constexpr T sqrt_half = static_cast<T>(0x1.6a09e667f3bcdp-1), density_at_0 = static_cast<T>(0x1.9884533d43651p-2);  // 1 / sqrt(2 pi)
-  static constexpr T gelu_scale = static_cast<T>(0x1.9884533d43651p-1), gelu_cubic = static_cast<T>(0.044715), gelu_cubic_slope = static_cast<T>(3 * 0.044715);
+  // 1 / sqrt(2 pi)
+  static constexpr T sqrt_half = static_cast<T>(0x1.6a09e667f3bcdp-1),
+                     density_at_0 = static_cast<T>(0x1.9884533d43651p-2);
+  static constexpr T gelu_scale = static_cast<T>(0x1.9884533d43651p-1), gelu_cubic = static_cast<T>(0.044715),
+                     gelu_cubic_slope = static_cast<T>(3 * 0.044715);
 };
 
-/// What a product does with its finished sums, bias included: the same bits as the function applied to the stored result.
+/// What a product does with its finished sums, bias included: the same bits as the function applied to the stored
+/// result.
 enum class Activation : std::uint8_t { none, relu, silu, gelu_none, gelu_tanh };
 
-/// y[m, n] = activation(sum over k of a[m, k] b[k, n] + bias[n]): any strides, so NN, NT and TN are one (docs/numerics.md section 5).
+/// y[m, n] = activation(sum over k of a[m, k] b[k, n] + bias[n]): any strides, so NN, NT and TN are one
+/// (docs/numerics.md section 5).
 struct GemmProblem {
   std::int64_t m = 0, n = 0, k = 0;
   const void* a = nullptr;
@@ -31,26 +36,28 @@ struct GemmProblem {
   const void* bias = nullptr;         // [n] or null; f32 where a and b are bf16
   void* y = nullptr;
   std::int64_t y_stride[2] = {0, 0};
-  Element element = Element::f32;     // f32 or f64, of everything; or bf16, of a and b: kernels/gemm/product.h
-  Element b_element = Element::f32;   // of b where element is f32: bf16 and f16 are widened, which is exact; the specification takes f32 alone
-  bool narrow = false;                // element bf16: y is bf16, else f32
+  Element element = Element::f32;  // f32 or f64, of everything; or bf16, of a and b: kernels/gemm/product.h
+  // of b where element is f32: bf16 and f16 are widened, which is exact; the specification takes f32 alone
+  Element b_element = Element::f32;
+  bool narrow = false;  // element bf16: y is bf16, else f32
   Activation activation = Activation::none;
-  std::int64_t threads = 1;           // that may share it; no bit depends on them
+  std::int64_t threads = 1;  // that may share it; no bit depends on them
 
   bool has_half_b() const { return element == Element::f32 && b_element != Element::f32; }
 };
 
 enum class RowOp : std::uint8_t { sum, sum_of_squares, sum_of_absolutes, max, softmax, log_softmax };
 
-/// The gradient of one row of a norm. With z = (x - mean) g, g = 1 / sqrt(var + eps), and u = dy weight (null: dy):
-/// dx = ((u - mean u) - z mean(u z)) g. RMS norm (`rms`): z = x g, g = 1 / sqrt(mean(x x) + eps), dx = (u - z mean(u z)) g.
+/// The gradient of one row of a norm. With z = (x - mean) g, g = 1 / sqrt(var + eps), and u = dy weight (null: dy): dx
+/// = ((u - mean u) - z mean(u z)) g. RMS norm (`rms`): z = x g, g = 1 / sqrt(mean(x x) + eps), dx = (u - z mean(u z))
+/// g.
 struct NormGradientRow {
   Element element = Element::f32;
   bool rms = false;
   std::int64_t n = 0;
   double eps = 0;
   const void *x = nullptr, *dy = nullptr, *weight = nullptr;
-  void* dx = nullptr;  // may be dy
+  void* dx = nullptr;                                 // may be dy
   void *weight_sums = nullptr, *bias_sums = nullptr;  // dy z and dy are added to them, or null
 };
 
@@ -62,15 +69,20 @@ struct Reference {
   void (*slope)(Slope op, Element element, const void* dy, const void* x, void* y, std::int64_t n) noexcept;
   /// Rows [begin, end) of the product.
   void (*gemm)(const GemmProblem& problem, std::int64_t begin, std::int64_t end) noexcept;
-  /// One row of n elements with stride: sum, sum of squares, ... write one value; softmax and log_softmax n (stride y_stride).
-  void (*row)(RowOp op, Element element, const void* x, std::int64_t x_stride, void* y, std::int64_t y_stride, std::int64_t n) noexcept;
+  /// One row of n elements with stride: sum, sum of squares, ... write one value; softmax and log_softmax n (stride
+  /// y_stride).
+  void (*row)(RowOp op, Element element, const void* x, std::int64_t x_stride, void* y, std::int64_t y_stride,
+              std::int64_t n) noexcept;
   /// One row: (x - mean) / sqrt(var + eps) * weight + bias (null: none); biased variance.
-  void (*layer_norm_row)(Element element, const void* x, const void* weight, const void* bias, double eps, void* y, std::int64_t n) noexcept;
+  void (*layer_norm_row)(Element element, const void* x, const void* weight, const void* bias, double eps, void* y,
+                         std::int64_t n) noexcept;
   /// One row: x / sqrt(mean x^2 + eps) * weight (null: none).
-  void (*rms_norm_row)(Element element, const void* x, const void* weight, double eps, void* y, std::int64_t n) noexcept;
+  void (*rms_norm_row)(Element element, const void* x, const void* weight, double eps, void* y,
+                       std::int64_t n) noexcept;
   void (*norm_gradient_row)(const NormGradientRow& row) noexcept;
   /// Mean and sum of squared deviations of one row.
-  void (*moments_row)(Element element, const void* x, std::int64_t x_stride, std::int64_t n, void* mean, void* deviations) noexcept;
+  void (*moments_row)(Element element, const void* x, std::int64_t x_stride, std::int64_t n, void* mean,
+                      void* deviations) noexcept;
 };
 
 /// The build this processor runs: with FMA instructions where it has them.

@@ -35,13 +35,17 @@ HWY_INLINE hn::Vec<D> load_pieces(D d, const hn::TFromD<D>* const* HWY_RESTRICT 
 template <typename T>
 inline constexpr int turned_columns = 16 / sizeof(T);
 
-/// As many rows as a vector has lanes, `stride` apart, 16 bytes of each, turned: each column is a vector. in[i] is row i * turned_columns.
+/// As many rows as a vector has lanes, `stride` apart, 16 bytes of each, turned: each column is a vector. in[i] is row
+/// i * turned_columns.
 template <class D>
 HWY_INLINE void load_turned(D d, const float* const* HWY_RESTRICT in, std::int64_t stride, hn::Vec<D> (&column)[4]) {
-  const hn::Vec<D> row[4] = {load_pieces(d, in, 0), load_pieces(d, in, stride), load_pieces(d, in, 2 * stride), load_pieces(d, in, 3 * stride)};
+  const hn::Vec<D> row[4] = {load_pieces(d, in, 0), load_pieces(d, in, stride), load_pieces(d, in, 2 * stride),
+                             load_pieces(d, in, 3 * stride)};
   const hn::Repartition<double, D> w;
-  const auto ab_low = hn::BitCast(w, hn::InterleaveLower(d, row[0], row[1])), ce_low = hn::BitCast(w, hn::InterleaveLower(d, row[2], row[3]));
-  const auto ab_high = hn::BitCast(w, hn::InterleaveUpper(d, row[0], row[1])), ce_high = hn::BitCast(w, hn::InterleaveUpper(d, row[2], row[3]));
+  const auto ab_low = hn::BitCast(w, hn::InterleaveLower(d, row[0], row[1])),
+             ce_low = hn::BitCast(w, hn::InterleaveLower(d, row[2], row[3]));
+  const auto ab_high = hn::BitCast(w, hn::InterleaveUpper(d, row[0], row[1])),
+             ce_high = hn::BitCast(w, hn::InterleaveUpper(d, row[2], row[3]));
   column[0] = hn::BitCast(d, hn::InterleaveLower(w, ab_low, ce_low));
   column[1] = hn::BitCast(d, hn::InterleaveUpper(w, ab_low, ce_low));
   column[2] = hn::BitCast(d, hn::InterleaveLower(w, ab_high, ce_high));
@@ -66,7 +70,8 @@ struct RowsInStep {
     _Pragma("GCC unroll 16") for (int i = 0; i < vector_pieces<D>; ++i) {
       at[i] = in + i * side * stride;
 #if HWY_COMPILER_GCC || HWY_COMPILER_CLANG
-      asm("" : "+r"(at[i]));  // a register each: their differences are more than addresses can name, and GCC would compute each load's anew
+      // a register each: their differences are more than addresses can name, and GCC would compute each load's anew
+      asm("" : "+r"(at[i]));
 #endif
     }
   }
@@ -76,7 +81,8 @@ struct RowsInStep {
   }
 };
 
-/// One element. Rows of 16-bit numbers are transposed in pairs, which may stand at any even address: no T* may say that they are aligned.
+/// One element. Rows of 16-bit numbers are transposed in pairs, which may stand at any even address: no T* may say that
+/// they are aligned.
 template <typename T>
 HWY_INLINE void move_one(const void* from, void* to) {
   std::memcpy(to, from, sizeof(T));
@@ -84,8 +90,9 @@ HWY_INLINE void move_one(const void* from, void* to) {
 
 /// Rows [r, rows) as long as they fill D's lanes; returns the first that is left.
 template <class D>
-HWY_INLINE std::int64_t turn_rows(D d, const hn::TFromD<D>* in, std::int64_t in_stride, std::int64_t r, std::int64_t rows, std::int64_t columns,
-                                  hn::TFromD<D>* out, std::int64_t out_stride) {
+HWY_INLINE std::int64_t turn_rows(D d, const hn::TFromD<D>* in, std::int64_t in_stride, std::int64_t r,
+                                  std::int64_t rows, std::int64_t columns, hn::TFromD<D>* out,
+                                  std::int64_t out_stride) {
   constexpr std::int64_t N = static_cast<std::int64_t>(hn::MaxLanes(D())), side = turned_columns<hn::TFromD<D>>;
   for (; r + N <= rows; r += N) {
     RowsInStep<D> from(in + r * in_stride, in_stride);
@@ -96,22 +103,26 @@ HWY_INLINE std::int64_t turn_rows(D d, const hn::TFromD<D>* in, std::int64_t in_
       for (std::int64_t i = 0; i < side; ++i) hn::StoreU(column[i], d, out + (c + i) * out_stride + r);
     }
     for (; c < columns; ++c)
-      for (std::int64_t i = 0; i < N; ++i) move_one<hn::TFromD<D>>(in + (r + i) * in_stride + c, out + c * out_stride + r + i);
+      for (std::int64_t i = 0; i < N; ++i)
+        move_one<hn::TFromD<D>>(in + (r + i) * in_stride + c, out + c * out_stride + r + i);
   }
   return r;
 }
 
 #if HWY_COMPILER_GCC_ACTUAL
-#define ATTN_ONE_COPY [[gnu::noinline, gnu::noclone]]  // else every stride that is a constant somewhere has a copy of 3 kB
+// else every stride that is a constant somewhere has a copy of 3 kB
+#define ATTN_ONE_COPY [[gnu::noinline, gnu::noclone]]
 #else
 #define ATTN_ONE_COPY HWY_NOINLINE
 #endif
 
 /// out[c][r] = in[r][c] for r < rows, c < columns. Reads and writes nothing else.
 template <typename T>
-ATTN_ONE_COPY void turn(const T* in, std::int64_t in_stride, std::int64_t rows, std::int64_t columns, T* out, std::int64_t out_stride) {
+ATTN_ONE_COPY void turn(const T* in, std::int64_t in_stride, std::int64_t rows, std::int64_t columns, T* out,
+                        std::int64_t out_stride) {
   std::int64_t r = turn_rows(hn::ScalableTag<T>(), in, in_stride, 0, rows, columns, out, out_stride);
-  if constexpr (vector_pieces<hn::ScalableTag<T>> == 4) r = turn_rows(hn::Half<hn::ScalableTag<T>>(), in, in_stride, r, rows, columns, out, out_stride);
+  if constexpr (vector_pieces<hn::ScalableTag<T>> == 4)
+    r = turn_rows(hn::Half<hn::ScalableTag<T>>(), in, in_stride, r, rows, columns, out, out_stride);
   r = turn_rows(hn::Full128<T>(), in, in_stride, r, rows, columns, out, out_stride);
   for (; r < rows; ++r)
     for (std::int64_t c = 0; c < columns; ++c) move_one<T>(in + r * in_stride + c, out + c * out_stride + r);

@@ -6,7 +6,9 @@
 namespace attn {
 namespace {
 
-nn::Linear projection(std::int64_t in, std::int64_t out, bool bias, Dtype dtype) { return nn::Linear(in, out, {.bias = bias, .dtype = dtype, .draw = false}); }
+nn::Linear projection(std::int64_t in, std::int64_t out, bool bias, Dtype dtype) {
+  return nn::Linear(in, out, {.bias = bias, .dtype = dtype, .draw = false});
+}
 
 /// Weights are kept twice, for decoding, where all of them are no more than this.
 std::int64_t most_packed_bytes(const ModelConfig& config, Dtype dtype) {
@@ -15,34 +17,40 @@ std::int64_t most_packed_bytes(const ModelConfig& config, Dtype dtype) {
   return all <= most ? all : 0;
 }
 
-nn::Embedding table(std::int64_t rows, std::int64_t columns, Dtype dtype) { return nn::Embedding(rows, columns, {.dtype = dtype, .draw = false}); }
+nn::Embedding table(std::int64_t rows, std::int64_t columns, Dtype dtype) {
+  return nn::Embedding(rows, columns, {.dtype = dtype, .draw = false});
+}
 
-nn::RMSNorm norm_of_heads(const ModelConfig& config, Dtype dtype) { return nn::RMSNorm(config.dim_of_head(), {.eps = config.norm_eps, .dtype = dtype}); }
+nn::RMSNorm norm_of_heads(const ModelConfig& config, Dtype dtype) {
+  return nn::RMSNorm(config.dim_of_head(), {.eps = config.norm_eps, .dtype = dtype});
+}
 
 }  // namespace
 
 ModelNorm::ModelNorm(const ModelConfig& config, Dtype dtype)
-    : kind(config.norm),
-      eps(config.norm_eps),
-      weight(register_parameter("weight", ones({config.width}, dtype))),
-      bias(register_parameter("bias", config.norm == ModelConfig::Norm::layer_norm ? zeros({config.width}, dtype) : Tensor())) {}
+    : kind(config.norm), eps(config.norm_eps), weight(register_parameter("weight", ones({config.width}, dtype))),
+      bias(register_parameter(
+          "bias", config.norm == ModelConfig::Norm::layer_norm ? zeros({config.width}, dtype) : Tensor())) {}
 
 Tensor ModelNorm::operator()(const Tensor& x) const {
-  return kind == ModelConfig::Norm::layer_norm ? layer_norm(x, weight.sizes(), weight, bias, eps) : rms_norm(x, weight.sizes(), weight, eps);
+  return kind == ModelConfig::Norm::layer_norm ? layer_norm(x, weight.sizes(), weight, bias, eps)
+                                               : rms_norm(x, weight.sizes(), weight, eps);
 }
 
 SelfAttentionBlock::SelfAttentionBlock(const ModelConfig& config, Dtype dtype)
-    : heads(config.heads),
-      kv_heads(config.key_value_heads()),
-      head_dim(config.dim_of_head()),
-      qkv(register_module("qkv", projection(config.width, (heads + 2 * kv_heads) * head_dim, config.attention_bias, dtype))),
+    : heads(config.heads), kv_heads(config.key_value_heads()), head_dim(config.dim_of_head()),
+      qkv(register_module("qkv",
+                          projection(config.width, (heads + 2 * kv_heads) * head_dim, config.attention_bias, dtype))),
       out(register_module("out", projection(heads * head_dim, config.width, config.bias_of_out(), dtype))),
       q_norm(config.qk_norm ? std::optional(register_module("q_norm", norm_of_heads(config, dtype))) : std::nullopt),
       k_norm(config.qk_norm ? std::optional(register_module("k_norm", norm_of_heads(config, dtype))) : std::nullopt) {}
 
-LanguageModel::Heads SelfAttentionBlock::heads_of(const Tensor& x, const TokenPlaces& places, const Projections& project) const {
+LanguageModel::Heads SelfAttentionBlock::heads_of(const Tensor& x, const TokenPlaces& places,
+                                                  const Projections& project) const {
   // [B, T, heads of q, k and v, D], parted by heads: so their gradients [B, H, T, D] are put together in one copy.
-  std::vector<Tensor> parts = project(qkv, x).reshape({x.size(0), x.size(1), heads + 2 * kv_heads, head_dim}).split({heads, kv_heads, kv_heads}, 2);
+  std::vector<Tensor> parts = project(qkv, x)
+                                  .reshape({x.size(0), x.size(1), heads + 2 * kv_heads, head_dim})
+                                  .split({heads, kv_heads, kv_heads}, 2);
   if (q_norm) parts[0] = (*q_norm)(parts[0]);
   if (k_norm) parts[1] = (*k_norm)(parts[1]);
   LanguageModel::Heads result{parts[0].transpose(1, 2), parts[1].transpose(1, 2), parts[2].transpose(1, 2)};
@@ -60,14 +68,16 @@ Tensor SelfAttentionBlock::joined(const Tensor& x, const Projections& project) c
 MlpBlock::MlpBlock(const ModelConfig& config, Dtype dtype)
     : activation(config.activation),
       gate(activation == ModelConfig::Activation::swiglu
-               ? std::optional(register_module("gate", projection(config.width, config.dim_of_mlp(), config.mlp_bias, dtype)))
+               ? std::optional(
+                     register_module("gate", projection(config.width, config.dim_of_mlp(), config.mlp_bias, dtype)))
                : std::nullopt),
       up(register_module("up", projection(config.width, config.dim_of_mlp(), config.mlp_bias, dtype))),
       down(register_module("down", projection(config.dim_of_mlp(), config.width, config.mlp_bias, dtype))) {}
 
 Tensor MlpBlock::operator()(const Tensor& x, const Projections& project) const {
   if (gate) return project(down, silu(project(*gate, x)) * project(up, x));
-  return project(down, gelu(project(up, x), activation == ModelConfig::Activation::gelu_tanh ? GeluApproximate::tanh : GeluApproximate::none));
+  return project(down, gelu(project(up, x), activation == ModelConfig::Activation::gelu_tanh ? GeluApproximate::tanh
+                                                                                             : GeluApproximate::none));
 }
 
 DecoderBlock::DecoderBlock(const ModelConfig& config, Dtype dtype)
@@ -77,11 +87,13 @@ DecoderBlock::DecoderBlock(const ModelConfig& config, Dtype dtype)
       mlp(register_module("mlp", MlpBlock(config, dtype))) {}
 
 LanguageModel::Parts::Parts(const ModelConfig& config, Dtype dtype)
-    : embedding(table(config.vocab_size, config.width, dtype)), norm(config, dtype), project(most_packed_bytes(config, dtype)) {
+    : embedding(table(config.vocab_size, config.width, dtype)), norm(config, dtype),
+      project(most_packed_bytes(config, dtype)) {
   if (config.positions == ModelConfig::Positions::learned)
     positions.emplace(table(config.context, config.width, dtype));
   else
-    rotary.emplace(config.dim_of_head(), nn::RotaryEmbeddingOptions{.theta = config.rotary_theta, .scaling = config.rotary_scaling});
+    rotary.emplace(config.dim_of_head(),
+                   nn::RotaryEmbeddingOptions{.theta = config.rotary_theta, .scaling = config.rotary_scaling});
   for (std::int64_t n = 0; n < config.layers; ++n) blocks.push_back(DecoderBlock(config, dtype));
   if (!config.tied_head) head.emplace(projection(config.width, config.vocab_size, /*bias=*/false, dtype));
 }

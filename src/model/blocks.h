@@ -55,7 +55,7 @@ class DecoderBlock : public nn::Module {
 struct LanguageModel::Parts {
   explicit Parts(const ModelConfig& config, Dtype dtype);
   nn::Embedding embedding;
-  std::optional<nn::Embedding> positions;       // learned
+  std::optional<nn::Embedding> positions;  // learned
   std::optional<nn::RotaryEmbedding> rotary;
   nn::ModuleList<DecoderBlock> blocks;
   ModelNorm norm;

@@ -5,9 +5,15 @@ namespace attn {
 
 ModelCache::ModelCache(const ModelConfig& config, std::int64_t sequences, Dtype dtype, KvStorage storage) {
   config.check();
-  if (sequences < 1) throw ValueError("ModelCache: sequences is " + std::to_string(sequences) + "; it must be at least 1");
+  if (sequences < 1)
+    throw ValueError("ModelCache: sequences is " + std::to_string(sequences) + "; it must be at least 1");
   // A block a sequence, which grows: rows of a head lie one behind the other.
-  const KvCacheOptions options{.key_heads = config.key_value_heads(), .head_dim = config.dim_of_head(), .page_rows = 0, .pages = sequences, .dtype = dtype, .storage = storage};
+  const KvCacheOptions options{.key_heads = config.key_value_heads(),
+                               .head_dim = config.dim_of_head(),
+                               .page_rows = 0,
+                               .pages = sequences,
+                               .dtype = dtype,
+                               .storage = storage};
   handles_.resize(static_cast<std::size_t>(sequences));
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
     KvCache& cache = layers_.emplace_back(options);
@@ -18,7 +24,8 @@ ModelCache::ModelCache(const ModelConfig& config, std::int64_t sequences, Dtype 
 const std::vector<KvSequence>& ModelCache::handles(std::int64_t sequence) const {
   if (layers_.empty()) throw ValueError("ModelCache: it is empty (moved from)");
   if (sequence < 0 || sequence >= sequences())
-    throw ValueError("ModelCache: sequence is " + std::to_string(sequence) + "; it must be from 0 to " + std::to_string(sequences() - 1));
+    throw ValueError("ModelCache: sequence is " + std::to_string(sequence) + "; it must be from 0 to " +
+                     std::to_string(sequences() - 1));
   return handles_[static_cast<std::size_t>(sequence)];
 }
 
@@ -35,7 +42,8 @@ void ModelCache::truncate(std::int64_t sequence, std::int64_t length) {
 
 void ModelCache::reorder(const std::vector<std::int64_t>& from) {
   if (static_cast<std::int64_t>(from.size()) != sequences())
-    throw ValueError("ModelCache: from names " + std::to_string(from.size()) + " sequences; it must name one for each of the " + std::to_string(sequences()));
+    throw ValueError("ModelCache: from names " + std::to_string(from.size()) +
+                     " sequences; it must name one for each of the " + std::to_string(sequences()));
   std::vector<std::vector<KvSequence>> forks(from.size());
   const auto release = [&](const std::vector<std::vector<KvSequence>>& all) {
     for (const std::vector<KvSequence>& own : all)
@@ -45,7 +53,8 @@ void ModelCache::reorder(const std::vector<std::int64_t>& from) {
     for (std::size_t i = 0; i < from.size(); ++i) {
       const std::vector<KvSequence>& source = handles(from[i]);
       forks[i].reserve(layers_.size());
-      for (std::size_t layer = 0; layer < layers_.size(); ++layer) forks[i].push_back(layers_[layer].fork(source[layer]));
+      for (std::size_t layer = 0; layer < layers_.size(); ++layer)
+        forks[i].push_back(layers_[layer].fork(source[layer]));
     }
   } catch (...) {
     release(forks);

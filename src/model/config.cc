@@ -15,28 +15,34 @@ constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();  // so t
 
 void check_size(const char* name, std::int64_t value) {
   if (value < 1 || value > most)
-    throw ValueError("ModelConfig: " + std::string(name) + " is " + std::to_string(value) + "; it must be from 1 to " + std::to_string(most));
+    throw ValueError("ModelConfig: " + std::string(name) + " is " + std::to_string(value) + "; it must be from 1 to " +
+                     std::to_string(most));
 }
 
 template <typename Enum>
 void check_value(const char* name, Enum value) {
-  if (!has_value(value)) throw ValueError(fmt::format("ModelConfig: {} is {}; the enumeration has no such value", name, static_cast<int>(value)));
+  if (!has_value(value))
+    throw ValueError(
+        fmt::format("ModelConfig: {} is {}; the enumeration has no such value", name, static_cast<int>(value)));
 }
 
 bool is_above_0(double x) { return x > 0 && std::isfinite(x); }
 
 void divides(const char* name, std::int64_t part, const char* whole_name, std::int64_t whole) {
   if (whole % part != 0)
-    throw ValueError("ModelConfig: " + std::string(name) + " is " + std::to_string(part) + "; it must divide " + whole_name + " (" + std::to_string(whole) + ")");
+    throw ValueError("ModelConfig: " + std::string(name) + " is " + std::to_string(part) + "; it must divide " +
+                     whole_name + " (" + std::to_string(whole) + ")");
 }
 
 /// How many numbers the weights have, counted in whole numbers, or in doubles, which do not overflow.
 template <typename T>
 T numbers_of(const ModelConfig& c) {
-  const T width = static_cast<T>(c.width), head_dim = static_cast<T>(c.dim_of_head()), m = static_cast<T>(c.dim_of_mlp());
+  const T width = static_cast<T>(c.width), head_dim = static_cast<T>(c.dim_of_head()),
+          m = static_cast<T>(c.dim_of_mlp());
   const T norms = width * (c.norm == ModelConfig::Norm::layer_norm ? 2 : 1);
   const T q = static_cast<T>(c.heads) * head_dim, kv = 2 * static_cast<T>(c.key_value_heads()) * head_dim;
-  const T attention = width * (q + kv) + q * width + (c.attention_bias ? q + kv : 0) + (c.bias_of_out() ? width : 0) + (c.qk_norm ? 2 * head_dim : 0);
+  const T attention = width * (q + kv) + q * width + (c.attention_bias ? q + kv : 0) + (c.bias_of_out() ? width : 0) +
+                      (c.qk_norm ? 2 * head_dim : 0);
   const T ups = c.activation == ModelConfig::Activation::swiglu ? 2 : 1;
   const T mlp = (ups + 1) * width * m + (c.mlp_bias ? ups * m + width : 0);
   const T tables = static_cast<T>(c.vocab_size) * width * (c.tied_head ? 1 : 2);
@@ -56,7 +62,9 @@ ModelConfig ModelConfig::baby(std::int64_t vocab_size) {
 
 ModelConfig ModelConfig::small(std::int64_t vocab_size) { return {.vocab_size = vocab_size}; }
 
-Mask ModelConfig::mask() const { return sliding_window > 0 ? Mask::causal() & Mask::window(sliding_window - 1, 0) : Mask::causal(); }
+Mask ModelConfig::mask() const {
+  return sliding_window > 0 ? Mask::causal() & Mask::window(sliding_window - 1, 0) : Mask::causal();
+}
 
 std::int64_t ModelConfig::parameters() const {
   check();
@@ -81,16 +89,24 @@ void ModelConfig::check() const {
   if (head_dim == 0) divides("heads", heads, "width", width);
   divides("kv_heads", key_value_heads(), "heads", heads);
   const bool rotary = positions == Positions::rotary;
-  if (rotary && dim_of_head() % 2 != 0) throw ValueError("ModelConfig: head_dim is " + std::to_string(dim_of_head()) + "; rotary positions need an even one");
-  if (const auto& s = rotary_scaling; s && !(is_above_0(s->factor) && is_above_0(s->low_frequency) && is_above_0(s->high_frequency) &&
-                                             s->high_frequency >= s->low_frequency && s->original_context > 0))
-    throw ValueError(fmt::format("ModelConfig: rotary_scaling has factor {}, low_frequency {}, high_frequency {}, original_context {}; "
-                                 "they must be above 0, and high_frequency no less than low_frequency",
-                                 s->factor, s->low_frequency, s->high_frequency, s->original_context));
-  if (!is_above_0(rotary_theta)) throw ValueError(fmt::format("ModelConfig: rotary_theta is {}; it must be above 0, and finite", rotary_theta));
-  if (!(numbers_of<double>(*this) < 0x1p60)) throw ValueError("ModelConfig: the weights are more numbers than can be counted");
-  if (!(norm_eps >= 0) || std::isinf(norm_eps)) throw ValueError(fmt::format("ModelConfig: norm_eps is {}; it must not be negative, and finite", norm_eps));
-  if (!(dropout >= 0 && dropout < 1)) throw ValueError(fmt::format("ModelConfig: dropout is {}; it must be from 0 to below 1", dropout));
+  if (rotary && dim_of_head() % 2 != 0)
+    throw ValueError("ModelConfig: head_dim is " + std::to_string(dim_of_head()) +
+                     "; rotary positions need an even one");
+  if (const auto& s = rotary_scaling;
+      s && !(is_above_0(s->factor) && is_above_0(s->low_frequency) && is_above_0(s->high_frequency) &&
+             s->high_frequency >= s->low_frequency && s->original_context > 0))
+    throw ValueError(fmt::format(
+        "ModelConfig: rotary_scaling has factor {}, low_frequency {}, high_frequency {}, original_context {}; "
+        "they must be above 0, and high_frequency no less than low_frequency",
+        s->factor, s->low_frequency, s->high_frequency, s->original_context));
+  if (!is_above_0(rotary_theta))
+    throw ValueError(fmt::format("ModelConfig: rotary_theta is {}; it must be above 0, and finite", rotary_theta));
+  if (!(numbers_of<double>(*this) < 0x1p60))
+    throw ValueError("ModelConfig: the weights are more numbers than can be counted");
+  if (!(norm_eps >= 0) || std::isinf(norm_eps))
+    throw ValueError(fmt::format("ModelConfig: norm_eps is {}; it must not be negative, and finite", norm_eps));
+  if (!(dropout >= 0 && dropout < 1))
+    throw ValueError(fmt::format("ModelConfig: dropout is {}; it must be from 0 to below 1", dropout));
 }
 
 }  // namespace attn

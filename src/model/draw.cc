@@ -20,7 +20,8 @@ class Draw {
   }
   /// What torch's Linear draws when it is made; the values do not stay, the generator's state does.
   void as_made(const Tensor& weight) const {
-    into(weight, [&](const Tensor& x) { nn::init::kaiming_uniform_(x, {.a = std::sqrt(5.0), .generator = &generator_}); });
+    into(weight,
+         [&](const Tensor& x) { nn::init::kaiming_uniform_(x, {.a = std::sqrt(5.0), .generator = &generator_}); });
   }
   void as_made(const nn::Linear& linear) const {
     as_made(linear.weight);

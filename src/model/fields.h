@@ -1,4 +1,5 @@
-// src/model/fields.h: every field of the structs that files keep, by name: one list each, for writing, reading and comparing.
+// src/model/fields.h: every field of the structs that files keep, by name: one list each, for writing, reading and
+// comparing.
 #pragma once
 #include <attn/train.h>
 
@@ -10,7 +11,8 @@ namespace attn {
 template <typename T, typename Struct>
 concept Fields = std::same_as<std::remove_const_t<T>, Struct>;
 
-// Calls visit(name, field) for each. A field that the struct has and the list does not is no program: the names in brackets must be as many.
+// Calls visit(name, field) for each. A field that the struct has and the list does not is no program: the names in
+// brackets must be as many.
 
 template <Fields<nn::RotaryScaling> T, typename F>
 void each_field(T& scaling, F&& visit) {
@@ -21,26 +23,37 @@ void each_field(T& scaling, F&& visit) {
 
 template <Fields<ModelConfig> T, typename F>
 void each_field(T& config, F&& visit) {
-  auto& [vocab_size, context, layers, heads, kv_heads, width, head_dim, mlp_width, norm, norm_eps, positions, rotary_theta, rotary_scaling, activation,
-         attention_bias, attention_out_bias, qk_norm, sliding_window, mlp_bias, tied_head, dropout, end_tokens] = config;
-  visit("vocab_size", vocab_size), visit("context", context), visit("layers", layers), visit("heads", heads), visit("kv_heads", kv_heads);
+  auto& [vocab_size, context, layers, heads, kv_heads, width, head_dim, mlp_width, norm, norm_eps, positions,
+         rotary_theta, rotary_scaling, activation, attention_bias, attention_out_bias, qk_norm, sliding_window,
+         mlp_bias, tied_head, dropout, end_tokens] = config;
+  visit("vocab_size", vocab_size), visit("context", context), visit("layers", layers), visit("heads", heads),
+      visit("kv_heads", kv_heads);
   visit("width", width), visit("head_dim", head_dim), visit("mlp_width", mlp_width);
   visit("norm", norm), visit("norm_eps", norm_eps), visit("positions", positions), visit("rotary_theta", rotary_theta);
   visit("rotary_scaling", rotary_scaling), visit("activation", activation), visit("attention_bias", attention_bias);
-  visit("attention_out_bias", attention_out_bias), visit("qk_norm", qk_norm), visit("sliding_window", sliding_window), visit("mlp_bias", mlp_bias);
+  visit("attention_out_bias", attention_out_bias), visit("qk_norm", qk_norm), visit("sliding_window", sliding_window),
+      visit("mlp_bias", mlp_bias);
   visit("tied_head", tied_head), visit("dropout", dropout), visit("end_tokens", end_tokens);
 }
 
 template <Fields<TrainOptions> T, typename F>
 void each_field(T& options, F&& visit) {
   auto& [model, dtype, steps, batch, seed, lr, warmup, betas, weight_decay, clip, eval_every] = options;
-  visit("model", model), visit("dtype", dtype), visit("steps", steps), visit("batch", batch), visit("seed", seed), visit("lr", lr);
-  visit("warmup", warmup), visit("betas", betas), visit("weight_decay", weight_decay), visit("clip", clip), visit("eval_every", eval_every);
+  visit("model", model), visit("dtype", dtype), visit("steps", steps), visit("batch", batch), visit("seed", seed),
+      visit("lr", lr);
+  visit("warmup", warmup), visit("betas", betas), visit("weight_decay", weight_decay), visit("clip", clip),
+      visit("eval_every", eval_every);
 }
 
 /// Whether an enumeration has that value: a number out of a file, or a cast of the caller's.
-constexpr bool has_value(ModelConfig::Norm x) { return x >= ModelConfig::Norm::layer_norm && x <= ModelConfig::Norm::rms_norm; }
-constexpr bool has_value(ModelConfig::Positions x) { return x >= ModelConfig::Positions::learned && x <= ModelConfig::Positions::rotary; }
-constexpr bool has_value(ModelConfig::Activation x) { return x >= ModelConfig::Activation::gelu && x <= ModelConfig::Activation::swiglu; }
+constexpr bool has_value(ModelConfig::Norm x) {
+  return x >= ModelConfig::Norm::layer_norm && x <= ModelConfig::Norm::rms_norm;
+}
+constexpr bool has_value(ModelConfig::Positions x) {
+  return x >= ModelConfig::Positions::learned && x <= ModelConfig::Positions::rotary;
+}
+constexpr bool has_value(ModelConfig::Activation x) {
+  return x >= ModelConfig::Activation::gelu && x <= ModelConfig::Activation::swiglu;
+}
 
 }  // namespace attn

@@ -38,7 +38,8 @@ std::set<std::string> parts_of_index(const std::string& path) {
   if (!map.is_object()) index.refuse("weight_map", "it must name the file of each tensor");
   for (const auto& [name, file] : map.items()) {
     const std::string text = file.is_string() ? file.get<std::string>() : "";
-    if (text.empty() || fs::path(text).filename() != text || io::one_line(text) != text) index.refuse("weight_map", "each value must be the name of a file in its folder");
+    if (text.empty() || fs::path(text).filename() != text || io::one_line(text) != text)
+      index.refuse("weight_map", "each value must be the name of a file in its folder");
     files.insert(text);
   }
   return files;
@@ -46,23 +47,25 @@ std::set<std::string> parts_of_index(const std::string& path) {
 
 Tensors read_weights(const fs::path& folder) {
   std::set<std::string> files = {weights_name};
-  if (!fs::exists(folder / weights_name) && fs::exists(folder / index_name)) files = parts_of_index((folder / index_name).string());
+  if (!fs::exists(folder / weights_name) && fs::exists(folder / index_name))
+    files = parts_of_index((folder / index_name).string());
   Tensors all;
   for (const std::string& file : files)
     for (auto& [name, tensor] : load_safetensors((folder / file).string()).tensors)
-      if (!all.emplace(name, tensor).second) throw ValueError("LanguageModel::load: " + (folder / file).string() + ": " + io::one_line(name) + " is in another part too");
+      if (!all.emplace(name, tensor).second)
+        throw ValueError("LanguageModel::load: " + (folder / file).string() + ": " + io::one_line(name) +
+                         " is in another part too");
   return all;
 }
 
-/// Where generation ends by what transformers writes down beside config.json: nowhere, if it does not say. As there, a file that is no JSON is none.
+/// Where generation ends by what transformers writes down beside config.json: nowhere, if it does not say. As there, a
+/// file that is no JSON is none.
 std::optional<std::vector<std::int64_t>> generation_ends(const std::string& path) {
   if (!fs::is_regular_file(path)) return std::nullopt;
   const std::string text = read_text(path);
   try {
     parse_json(text, path);
-  } catch (const FormatError&) {
-    return std::nullopt;
-  }
+  } catch (const FormatError&) { return std::nullopt; }
   return JsonFields(text, path).ids("eos_token_id");
 }
 
@@ -83,30 +86,36 @@ std::string listed(const char* label, const std::vector<std::string>& names) {
 }
 
 /// ValueError when the file's tensors are not those of the shape.
-void check_fit(const ModelConfig& config, const std::vector<StoredTensor>& stored, const Tensors& tensors, const std::string& folder) {
+void check_fit(const ModelConfig& config, const std::vector<StoredTensor>& stored, const Tensors& tensors,
+               const std::string& folder) {
   std::vector<std::string> missing, unexpected, misshapen;
   std::set<std::string> known;
   for (const StoredTensor& want : stored) {
     known.insert(want.name);
     const auto found = tensors.find(want.name);
-    if (found == tensors.end())
-      missing.push_back(want.name);
+    if (found == tensors.end()) missing.push_back(want.name);
     else if (!(found->second.sizes() == want.sizes) || !is_floating(found->second.dtype()))
-      misshapen.push_back(want.name + " is " + std::string(name_of(found->second.dtype())) + " " + to_string(found->second.sizes()) + ", not " + to_string(want.sizes));
+      misshapen.push_back(want.name + " is " + std::string(name_of(found->second.dtype())) + " " +
+                          to_string(found->second.sizes()) + ", not " + to_string(want.sizes));
   }
   for (const auto& [name, tensor] : tensors)
     if (!known.contains(name) && !follows_from_shape(config, name)) unexpected.push_back(name);
-  const std::string text = listed("missing", missing) + listed("unexpected", unexpected) + listed("wrong shape", misshapen);
-  if (!text.empty()) throw ValueError("LanguageModel::load: " + folder + ": the weights are not those of config.json" + text);
+  const std::string text =
+      listed("missing", missing) + listed("unexpected", unexpected) + listed("wrong shape", misshapen);
+  if (!text.empty())
+    throw ValueError("LanguageModel::load: " + folder + ": the weights are not those of config.json" + text);
 }
 
 /// Whether each number of `narrow` is one of `wide`.
-bool holds(Dtype wide, Dtype narrow) { return wide == narrow || wide == Dtype::f64 || (wide == Dtype::f32 && narrow != Dtype::f64); }
+bool holds(Dtype wide, Dtype narrow) {
+  return wide == narrow || wide == Dtype::f64 || (wide == Dtype::f32 && narrow != Dtype::f64);
+}
 
 /// The narrowest dtype that holds both: of bf16 and f16 it is f32.
 Dtype widest(Dtype a, Dtype b) { return holds(a, b) ? a : holds(b, a) ? b : Dtype::f32; }
 
-/// The dtype of the file; of tensors of several that of config.json if it loses nothing, else the narrowest that loses nothing.
+/// The dtype of the file; of tensors of several that of config.json if it loses nothing, else the narrowest that loses
+/// nothing.
 Dtype kept_dtype(const std::vector<StoredTensor>& stored, const Tensors& tensors, const JsonFields& config) {
   const Dtype first = tensors.at(stored.front().name).dtype();
   Dtype all = first;
@@ -136,7 +145,9 @@ std::map<std::string, Tensor> by_name(const LanguageModel& model) {
 }  // namespace
 
 LanguageModel LanguageModel::load(const std::string& folder, std::optional<Dtype> dtype) {
-  if (dtype && !is_floating(*dtype)) throw DtypeError("LanguageModel::load: dtype is " + std::string(name_of(*dtype)) + "; it must be f32, f64, bf16 or f16");
+  if (dtype && !is_floating(*dtype))
+    throw DtypeError("LanguageModel::load: dtype is " + std::string(name_of(*dtype)) +
+                     "; it must be f32, f64, bf16 or f16");
   io::check_path("LanguageModel::load", folder);
   const fs::path path(folder);
   const std::string config_path = (path / "config.json").string(), config_text = read_text(config_path);
@@ -145,7 +156,8 @@ LanguageModel LanguageModel::load(const std::string& folder, std::optional<Dtype
   Tensors tensors = read_weights(path);
   // Before anything is made of it: what a damaged file claims may not fit into memory.
   if (config.layers > static_cast<std::int64_t>(tensors.size()))
-    throw ValueError("LanguageModel::load: " + config_path + " says " + std::to_string(config.layers) + (config.layers == 1 ? " layer" : " layers") + "; the weights are only " +
+    throw ValueError("LanguageModel::load: " + config_path + " says " + std::to_string(config.layers) +
+                     (config.layers == 1 ? " layer" : " layers") + "; the weights are only " +
                      std::to_string(tensors.size()) + (tensors.size() == 1 ? " tensor" : " tensors"));
   add_prefix(tensors, prefix_of(family_of(config)));
   const std::vector<StoredTensor> stored = stored_tensors(config);
@@ -179,7 +191,8 @@ void LanguageModel::save(const std::string& folder) const {
   const auto parameters = by_name(*this);
   std::vector<std::pair<std::string, Tensor>> tensors;
   for (const StoredTensor& one : stored_tensors(config)) tensors.emplace_back(one.name, rows_of(parameters, one));
-  io::save_with_checksum("LanguageModel::save", (fs::path(folder) / weights_name).string(), tensors, {{"format", "pt"}});
+  io::save_with_checksum("LanguageModel::save", (fs::path(folder) / weights_name).string(), tensors,
+                         {{"format", "pt"}});
   const std::string json = config.to_json(dtype());
   io::write_whole("LanguageModel::save", (fs::path(folder) / "config.json").string(), {std::as_bytes(std::span(json))});
 }

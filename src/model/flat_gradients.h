@@ -6,8 +6,8 @@
 
 namespace attn {
 
-/// Each parameter's grad() is a view into the buffer of its dtype, in the order of the parameters, so that a backward pass adds into
-/// it, and what is to be summed over machines is a few arrays instead of hundreds of tensors.
+/// Each parameter's grad() is a view into the buffer of its dtype, in the order of the parameters, so that a backward
+/// pass adds into it, and what is to be summed over machines is a few arrays instead of hundreds of tensors.
 class FlatGradients {
  public:
   explicit FlatGradients(const std::vector<Tensor>& parameters);

@@ -14,7 +14,7 @@ using Ids = std::vector<std::int64_t>;
 
 /// A prompt and what became of it.
 struct Text {
-  Ids ids;               // prompt and new tokens
+  Ids ids;                 // prompt and new tokens
   std::size_t prompt = 0;  // tokens of the prompt
   Generator generator;
   bool over = false;
@@ -29,9 +29,12 @@ std::int64_t first_seen(std::int64_t n, std::int64_t context) {
 
 class Run {
  public:
-  Run(const LanguageModel& model, const std::vector<Ids>& prompts, const GenerateOptions& options) : model_(model), options_(options), end_(options.end_tokens.value_or(model.config.end_tokens)) {
-    for (const Ids& prompt : prompts) texts_.push_back({.ids = prompt, .prompt = prompt.size(), .generator = Generator(options.seed)});
-    if (options.cache && !prompts.empty()) cache_.emplace(model.config, static_cast<std::int64_t>(prompts.size()), model.dtype());
+  Run(const LanguageModel& model, const std::vector<Ids>& prompts, const GenerateOptions& options)
+      : model_(model), options_(options), end_(options.end_tokens.value_or(model.config.end_tokens)) {
+    for (const Ids& prompt : prompts)
+      texts_.push_back({.ids = prompt, .prompt = prompt.size(), .generator = Generator(options.seed)});
+    if (options.cache && !prompts.empty())
+      cache_.emplace(model.config, static_cast<std::int64_t>(prompts.size()), model.dtype());
     seen_from_.resize(prompts.size());
   }
 
@@ -45,7 +48,9 @@ class Run {
       for (std::size_t i = 0; i < open.size(); ++i) add(open[i], logits[i]);
     }
     std::vector<Generated> result;
-    for (const Text& text : texts_) result.push_back({.tokens = Ids(text.ids.begin() + static_cast<std::ptrdiff_t>(text.prompt), text.ids.end()), .finish = text.finish});
+    for (const Text& text : texts_)
+      result.push_back({.tokens = Ids(text.ids.begin() + static_cast<std::ptrdiff_t>(text.prompt), text.ids.end()),
+                        .finish = text.finish});
     return result;
   }
 
@@ -70,10 +75,8 @@ class Run {
     std::vector<Tensor> rows(open.size());  // [1, C]
     std::vector<std::size_t> steps;         // places in `open` that need one token only
     for (std::size_t i = 0; i < open.size(); ++i) {
-      if (one_token_behind(open[i]))
-        steps.push_back(i);
-      else
-        rows[i] = whole(open[i]);
+      if (one_token_behind(open[i])) steps.push_back(i);
+      else rows[i] = whole(open[i]);
     }
     if (!steps.empty()) {
       Ids last, sequences;
@@ -90,11 +93,14 @@ class Run {
     return result;
   }
 
-  std::int64_t first(std::size_t i) const { return first_seen(static_cast<std::int64_t>(texts_[i].ids.size()), model_.config.context); }
+  std::int64_t first(std::size_t i) const {
+    return first_seen(static_cast<std::int64_t>(texts_[i].ids.size()), model_.config.context);
+  }
 
   bool one_token_behind(std::size_t i) const {
     const auto n = static_cast<std::int64_t>(texts_[i].ids.size());
-    return cache_ && first(i) == seen_from_[i] && n > 1 && cache_->length(static_cast<std::int64_t>(i)) == n - 1 - seen_from_[i];
+    return cache_ && first(i) == seen_from_[i] && n > 1 &&
+           cache_->length(static_cast<std::int64_t>(i)) == n - 1 - seen_from_[i];
   }
 
   /// All that the model sees of a text at once: the last row [1, C].
@@ -134,15 +140,18 @@ class Evaluating {
 
 }  // namespace
 
-std::vector<Generated> generate(const LanguageModel& model, const std::vector<Ids>& prompts, const GenerateOptions& options) {
+std::vector<Generated> generate(const LanguageModel& model, const std::vector<Ids>& prompts,
+                                const GenerateOptions& options) {
   check_sample(options.sample);
-  if (options.tokens < 0) throw ValueError("generate: tokens is " + std::to_string(options.tokens) + "; it must be 0 or more");
+  if (options.tokens < 0)
+    throw ValueError("generate: tokens is " + std::to_string(options.tokens) + "; it must be 0 or more");
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     const std::string name = prompts.size() == 1 ? "the prompt" : "prompt " + std::to_string(i);
     if (prompts[i].empty()) throw ValueError("generate: " + name + " is empty; it must have a token");
     for (const std::int64_t id : prompts[i])
       if (id < 0 || id >= model.config.vocab_size)
-        throw ValueError("generate: " + name + " holds the token " + std::to_string(id) + "; it must be from 0 to " + std::to_string(model.config.vocab_size - 1));
+        throw ValueError("generate: " + name + " holds the token " + std::to_string(id) + "; it must be from 0 to " +
+                         std::to_string(model.config.vocab_size - 1));
   }
   const NoGrad no_grad;
   const Evaluating evaluating(model);

@@ -9,8 +9,8 @@
 
 namespace attn {
 
-std::vector<GeneratedText> generate_text(const LanguageModel& model, const Tokenizer& tokenizer, const std::vector<std::string>& prompts,
-                                         const GenerateTextOptions& options) {
+std::vector<GeneratedText> generate_text(const LanguageModel& model, const Tokenizer& tokenizer,
+                                         const std::vector<std::string>& prompts, const GenerateTextOptions& options) {
   std::vector<std::vector<std::int64_t>> ids;
   for (const std::string& prompt : prompts) {
     try {
@@ -23,11 +23,12 @@ std::vector<GeneratedText> generate_text(const LanguageModel& model, const Token
   return generate_text_of_ids(model, tokenizer, ids, options);
 }
 
-std::vector<GeneratedText> generate_text_of_ids(const LanguageModel& model, const Tokenizer& tokenizer, const std::vector<std::vector<std::int64_t>>& prompts,
+std::vector<GeneratedText> generate_text_of_ids(const LanguageModel& model, const Tokenizer& tokenizer,
+                                                const std::vector<std::vector<std::int64_t>>& prompts,
                                                 const GenerateTextOptions& options) {
   if (tokenizer.size() > model.config.vocab_size)
-    throw ValueError("generate: the tokenizer has " + std::to_string(tokenizer.size()) + " ids, the model " + std::to_string(model.config.vocab_size) +
-                     "; they do not belong together");
+    throw ValueError("generate: the tokenizer has " + std::to_string(tokenizer.size()) + " ids, the model " +
+                     std::to_string(model.config.vocab_size) + "; they do not belong together");
   for (const std::string& stop : options.stop)
     if (stop.empty()) throw ValueError("generate: a stop text is empty; each must have a character");
   std::vector<GeneratedText> result(prompts.size());
@@ -35,7 +36,8 @@ std::vector<GeneratedText> generate_text_of_ids(const LanguageModel& model, cons
   std::vector<TextStream> streams;
   for (const std::vector<std::int64_t>& prompt : prompts) {
     // A space that decoding strips is the first one of prompt and text together.
-    const bool begins = std::all_of(prompt.begin(), prompt.end(), [&](std::int64_t id) { return state.special[static_cast<std::size_t>(id)]; });
+    const bool begins = std::all_of(prompt.begin(), prompt.end(),
+                                    [&](std::int64_t id) { return state.special[static_cast<std::size_t>(id)]; });
     streams.emplace_back(options.stop, state.strip_space && begins);
   }
   const auto say = [&](std::size_t i, const std::string& piece) {
@@ -46,7 +48,8 @@ std::vector<GeneratedText> generate_text_of_ids(const LanguageModel& model, cons
   by_token.on_token = [&](std::size_t i, std::int64_t token) {
     const bool own = !options.tokens.on_token || options.tokens.on_token(i, token);
     // A model may have more ids than its tokenizer: tables are rounded up. Such an id is no text.
-    const bool go_on = token >= tokenizer.size() || say(i, streams[i].add(tokenizer.bytes(token), state.lone_byte[static_cast<std::size_t>(token)]));
+    const bool go_on = token >= tokenizer.size() ||
+                       say(i, streams[i].add(tokenizer.bytes(token), state.lone_byte[static_cast<std::size_t>(token)]));
     return own && go_on && !streams[i].stopped();
   };
   const std::vector<Generated> generated = generate(model, prompts, by_token);

@@ -21,7 +21,8 @@ void check_depth(std::string_view text, const std::string& name) {
     const char c = text[i];
     if (in_string && c == '\\') ++i;
     else if (c == '"') in_string = !in_string;
-    else if (!in_string && (c == '[' || c == '{') && ++depth > 100) throw FormatError(name + ": nested too deeply (byte offset " + std::to_string(i) + ")", i);
+    else if (!in_string && (c == '[' || c == '{') && ++depth > 100)
+      throw FormatError(name + ": nested too deeply (byte offset " + std::to_string(i) + ")", i);
     else if (!in_string && (c == ']' || c == '}')) --depth;
   }
 }
@@ -66,7 +67,8 @@ const nlohmann::json& JsonFields::at(const char* field) const {
 std::int64_t JsonFields::integer(const char* field, std::optional<std::int64_t> otherwise) const {
   const nlohmann::json& value = at(field);
   if (value.is_null()) return otherwise ? *otherwise : (missing(field), 0);
-  if (!value.is_number_integer() || (value.is_number_unsigned() && value.get<std::uint64_t>() > INT64_MAX)) refuse(field, "it must be a whole number");
+  if (!value.is_number_integer() || (value.is_number_unsigned() && value.get<std::uint64_t>() > INT64_MAX))
+    refuse(field, "it must be a whole number");
   return value.get<std::int64_t>();
 }
 
@@ -103,7 +105,8 @@ std::vector<std::int64_t> JsonFields::ids(const char* field) const {
   if (value.is_null()) return {};
   std::vector<std::int64_t> ids;
   for (const nlohmann::json& id : value.is_array() ? value : nlohmann::json::array({value})) {
-    if (!id.is_number_integer() || (id.is_number_unsigned() && id.get<std::uint64_t>() > INT64_MAX)) refuse(field, "it must be an id or a list of ids");
+    if (!id.is_number_integer() || (id.is_number_unsigned() && id.get<std::uint64_t>() > INT64_MAX))
+      refuse(field, "it must be an id or a list of ids");
     ids.push_back(id.get<std::int64_t>());
   }
   return ids;

@@ -11,11 +11,12 @@
 
 namespace attn {
 
-/// The document; FormatError "name: not JSON (byte offset N)" for text that is none, or nested more deeply than any such file: what copies
-/// and prints values calls itself for each level.
+/// The document; FormatError "name: not JSON (byte offset N)" for text that is none, or nested more deeply than any
+/// such file: what copies and prints values calls itself for each level.
 nlohmann::json parse_json(std::string_view text, const std::string& name);
 
-/// What an error says, without the JSON library's name for its kind: "[json.exception.out_of_range.403] key 'step' not found".
+/// What an error says, without the JSON library's name for its kind: "[json.exception.out_of_range.403] key 'step' not
+/// found".
 std::string reason_of(const std::exception& error);
 
 class JsonFields {

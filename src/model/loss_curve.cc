@@ -19,11 +19,15 @@ constexpr std::string_view kStyle =
     ".attn-loss .title{font-weight:700;font-size:15px}.attn-loss .faint{fill:#5a6675}\n"
     ".attn-loss .page{fill:#ffffff}.attn-loss .grid{stroke:#dfe4ea}.attn-loss .axis{stroke:#5a6675}\n"
     ".attn-loss path{fill:none;stroke-linejoin:round}.attn-loss .batch{stroke:#9db8d9;stroke-width:1}\n"
-    ".attn-loss .train{stroke:#1f5fa8;stroke-width:2}.attn-loss .valid{stroke:#c2410c;stroke-width:2}.attn-loss circle{fill:#c2410c}\n"
+    ".attn-loss .train{stroke:#1f5fa8;stroke-width:2}.attn-loss .valid{stroke:#c2410c;stroke-width:2}.attn-loss "
+    "circle{fill:#c2410c}\n"
     ".attn-loss text.train{fill:#1f5fa8;stroke:none}.attn-loss text.valid{fill:#c2410c;stroke:none}\n"
-    "@media (prefers-color-scheme: dark){.attn-loss text{fill:#e6ebf2}.attn-loss .faint{fill:#9aa7b6}.attn-loss .page{fill:#12161c}\n"
-    ".attn-loss .grid{stroke:#2a323c}.attn-loss .axis{stroke:#9aa7b6}.attn-loss .batch{stroke:#3b5573}.attn-loss .train{stroke:#7cb7ff}\n"
-    ".attn-loss .valid{stroke:#ff9e64}.attn-loss circle{fill:#ff9e64}.attn-loss text.train{fill:#7cb7ff}.attn-loss text.valid{fill:#ff9e64}}\n"
+    "@media (prefers-color-scheme: dark){.attn-loss text{fill:#e6ebf2}.attn-loss .faint{fill:#9aa7b6}.attn-loss "
+    ".page{fill:#12161c}\n"
+    ".attn-loss .grid{stroke:#2a323c}.attn-loss .axis{stroke:#9aa7b6}.attn-loss .batch{stroke:#3b5573}.attn-loss "
+    ".train{stroke:#7cb7ff}\n"
+    ".attn-loss .valid{stroke:#ff9e64}.attn-loss circle{fill:#ff9e64}.attn-loss text.train{fill:#7cb7ff}.attn-loss "
+    "text.valid{fill:#ff9e64}}\n"
     "</style>\n";
 
 std::string escaped(std::string_view text) {
@@ -103,10 +107,12 @@ class Curve {
     path("batch", thinned(batches_));
     path("train", thinned(smoothed(batches_)));
     path("valid", validations_);
-    for (const Point& p : validations_) shapes_ += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\"/>\n", x(p.x), y(p.y));
+    for (const Point& p : validations_)
+      shapes_ += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\"/>\n", x(p.x), y(p.y));
     legend(title);
     return fmt::format(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"attn-loss\" role=\"img\" aria-label=\"{0}\" width=\"{1}\" height=\"{2}\" viewBox=\"0 0 {1} {2}\">\n"
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"attn-loss\" role=\"img\" aria-label=\"{0}\" width=\"{1}\" "
+        "height=\"{2}\" viewBox=\"0 0 {1} {2}\">\n"
         "<title>{0}</title>\n{3}<rect class=\"page\" width=\"{1}\" height=\"{2}\"/>\n{4}</svg>\n",
         escaped(title), kWidth, kHeight, kStyle, shapes_);
   }
@@ -116,10 +122,12 @@ class Curve {
   double y(double loss) const { return kTop + (high_ - loss) / (high_ - low_) * (kHeight - kTop - kBottom); }
 
   void text(double at_x, double at_y, std::string_view style, std::string_view anchor, std::string_view words) {
-    shapes_ += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" class=\"{}\" text-anchor=\"{}\">{}</text>\n", at_x, at_y, style, anchor, escaped(words));
+    shapes_ += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" class=\"{}\" text-anchor=\"{}\">{}</text>\n", at_x, at_y,
+                           style, anchor, escaped(words));
   }
   void line(std::string_view style, double x1, double y1, double x2, double y2) {
-    shapes_ += fmt::format("<line class=\"{}\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"/>\n", style, x1, y1, x2, y2);
+    shapes_ += fmt::format("<line class=\"{}\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"/>\n", style, x1,
+                           y1, x2, y2);
   }
 
   void grid() {
@@ -136,7 +144,9 @@ class Curve {
     }
     line("axis", kLeft, kHeight - kBottom, kWidth - kRight, kHeight - kBottom);
     text((kLeft + kWidth - kRight) / 2, kHeight - 12, "", "middle", "step");
-    shapes_ += fmt::format("<text transform=\"translate(18,{:.0f}) rotate(-90)\" text-anchor=\"middle\">loss, nats a token</text>\n", (kTop + kHeight - kBottom) / 2);
+    shapes_ += fmt::format(
+        "<text transform=\"translate(18,{:.0f}) rotate(-90)\" text-anchor=\"middle\">loss, nats a token</text>\n",
+        (kTop + kHeight - kBottom) / 2);
   }
 
   void path(std::string_view style, const std::vector<Point>& points) {
@@ -148,9 +158,11 @@ class Curve {
   void legend(const std::string& title) {
     text(kLeft, 22, "title", "start", title);
     text(kLeft, 44, "train", "start", "training (mean of its neighbours)");
-    const auto best = std::min_element(validations_.begin(), validations_.end(), [](const Point& a, const Point& b) { return a.y < b.y; });
+    const auto best = std::min_element(validations_.begin(), validations_.end(),
+                                       [](const Point& a, const Point& b) { return a.y < b.y; });
     if (best != validations_.end())
-      text(kWidth - kRight, 44, "valid", "end", fmt::format("validation, best {:.4f} at step {:.0f}", best->y, best->x));
+      text(kWidth - kRight, 44, "valid", "end",
+           fmt::format("validation, best {:.4f} at step {:.0f}", best->y, best->x));
   }
 
   std::vector<Point> batches_, validations_;
@@ -161,7 +173,8 @@ class Curve {
 }  // namespace
 
 std::string loss_curve_svg(const Trainer& trainer, const std::string& title) {
-  return Curve(points_of(trainer.losses()), points_of(trainer.validations()), static_cast<double>(trainer.step())).draw(title);
+  return Curve(points_of(trainer.losses()), points_of(trainer.validations()), static_cast<double>(trainer.step()))
+      .draw(title);
 }
 
 }  // namespace attn

@@ -13,23 +13,28 @@ namespace {
 
 const ModelConfig& checked(const ModelConfig& config, Dtype dtype) {
   config.check();
-  if (dtype > Dtype::boolean) throw ValueError("LanguageModel: dtype is " + std::to_string(static_cast<int>(dtype)) + "; the enumeration has no such value");
-  if (!is_floating(dtype)) throw DtypeError("LanguageModel: dtype is " + std::string(name_of(dtype)) + "; it must be f32, f64, bf16 or f16");
+  if (dtype > Dtype::boolean)
+    throw ValueError("LanguageModel: dtype is " + std::to_string(static_cast<int>(dtype)) +
+                     "; the enumeration has no such value");
+  if (!is_floating(dtype))
+    throw DtypeError("LanguageModel: dtype is " + std::string(name_of(dtype)) + "; it must be f32, f64, bf16 or f16");
   return config;
 }
 
 std::string tokens(std::int64_t n) { return std::to_string(n) + (n == 1 ? " token" : " tokens"); }
 
 void check_ids(const ModelConfig& config, const Tensor& ids, std::int64_t before = 0) {
-  if (ids.dim() != 2) throw ShapeError("LanguageModel: ids has shape " + to_string(ids.sizes()) + "; it must be [B, T]");
+  if (ids.dim() != 2)
+    throw ShapeError("LanguageModel: ids has shape " + to_string(ids.sizes()) + "; it must be [B, T]");
   if (before + ids.size(1) > config.context)
-    throw ValueError("LanguageModel: ids has shape " + to_string(ids.sizes()) + (before ? " after " + tokens(before) : "") +
-                     "; the context holds " + tokens(config.context));
+    throw ValueError("LanguageModel: ids has shape " + to_string(ids.sizes()) +
+                     (before ? " after " + tokens(before) : "") + "; the context holds " + tokens(config.context));
 }
 
 }  // namespace
 
-LanguageModel::LanguageModel(const ModelConfig& config, std::shared_ptr<const Parts> parts) : config(config), parts_(std::move(parts)) {
+LanguageModel::LanguageModel(const ModelConfig& config, std::shared_ptr<const Parts> parts)
+    : config(config), parts_(std::move(parts)) {
   register_module("embedding", parts_->embedding);
   if (parts_->positions) register_module("positions", *parts_->positions);
   register_module("blocks", parts_->blocks);
@@ -52,7 +57,9 @@ Dtype LanguageModel::dtype() const { return parts_->embedding.weight.dtype(); }
 /// The blocks; attend(layer, heads) -> [B, Hq, T, D].
 template <typename Attend>
 Tensor LanguageModel::run(const Tensor& ids, const Tensor& positions, Attend&& attend) const {
-  const auto dropped = [&](const Tensor& x) { return config.dropout > 0 ? dropout(x, config.dropout, is_training() && grad_enabled()) : x; };
+  const auto dropped = [&](const Tensor& x) {
+    return config.dropout > 0 ? dropout(x, config.dropout, is_training() && grad_enabled()) : x;
+  };
   TokenPlaces places{.positions = positions};
   if (parts_->rotary) {
     places.turn = parts_->rotary->tables(positions, dtype() == Dtype::f64 ? Dtype::f64 : Dtype::f32);
@@ -85,18 +92,22 @@ Tensor LanguageModel::hidden(const Tensor& ids) const {
 Tensor LanguageModel::hidden(const Tensor& ids, ModelCache& cache, const std::vector<std::int64_t>& sequences) const {
   check_ids(config, ids);
   if (static_cast<std::int64_t>(cache.layers_.size()) != config.layers)
-    throw ValueError("LanguageModel: the cache is of a model with " + std::to_string(cache.layers_.size()) + (cache.layers_.size() == 1 ? " layer" : " layers") +
-                     "; this one has " + std::to_string(config.layers));
+    throw ValueError("LanguageModel: the cache is of a model with " + std::to_string(cache.layers_.size()) +
+                     (cache.layers_.size() == 1 ? " layer" : " layers") + "; this one has " +
+                     std::to_string(config.layers));
   const std::vector<std::int64_t> rows = sequences.empty() ? arange(0, ids.size(0)).to_int_vector() : sequences;
   if (static_cast<std::int64_t>(rows.size()) != ids.size(0))
-    throw ShapeError("LanguageModel: ids has shape " + to_string(ids.sizes()) + "; it must have a row for each of " + std::to_string(rows.size()) + " sequences");
+    throw ShapeError("LanguageModel: ids has shape " + to_string(ids.sizes()) + "; it must have a row for each of " +
+                     std::to_string(rows.size()) + " sequences");
   const Tensor positions = empty({ids.size(0), ids.size(1)}, Dtype::i64);
   std::vector<std::int64_t> before;
   for (std::size_t b = 0; b < rows.size(); ++b) {
     before.push_back(cache.length(rows[b]));
     check_ids(config, ids, before[b]);
-    if (std::count(rows.begin(), rows.end(), rows[b]) > 1) throw ValueError("LanguageModel: sequence " + std::to_string(rows[b]) + " is given twice");
-    for (std::int64_t t = 0; t < ids.size(1); ++t) positions.data<std::int64_t>()[static_cast<std::int64_t>(b) * ids.size(1) + t] = before[b] + t;
+    if (std::count(rows.begin(), rows.end(), rows[b]) > 1)
+      throw ValueError("LanguageModel: sequence " + std::to_string(rows[b]) + " is given twice");
+    for (std::int64_t t = 0; t < ids.size(1); ++t)
+      positions.data<std::int64_t>()[static_cast<std::int64_t>(b) * ids.size(1) + t] = before[b] + t;
   }
   const NoGrad no_grad;
   try {
@@ -116,7 +127,8 @@ Tensor LanguageModel::hidden(const Tensor& ids, ModelCache& cache, const std::ve
 LanguageModel::Heads LanguageModel::heads(const Tensor& ids, std::int64_t layer) const {
   check_ids(config, ids);
   if (layer < 0 || layer >= config.layers)
-    throw ValueError("LanguageModel: layer is " + std::to_string(layer) + "; it must be from 0 to " + std::to_string(config.layers - 1));
+    throw ValueError("LanguageModel: layer is " + std::to_string(layer) + "; it must be from 0 to " +
+                     std::to_string(config.layers - 1));
   const NoGrad no_grad;
   Heads wanted;
   run(ids, arange(0, ids.size(1)), [&](std::int64_t at, const Heads& heads) {
@@ -138,7 +150,8 @@ Tensor LanguageModel::forward(const Tensor& ids) const { return logits(hidden(id
 Tensor LanguageModel::loss(const Tensor& ids, const Tensor& targets) const {
   const Tensor y = forward(ids);
   if (!(targets.sizes() == ids.sizes()))
-    throw ShapeError("LanguageModel: targets has shape " + to_string(targets.sizes()) + "; it must be that of ids, " + to_string(ids.sizes()));
+    throw ShapeError("LanguageModel: targets has shape " + to_string(targets.sizes()) + "; it must be that of ids, " +
+                     to_string(ids.sizes()));
   return cross_entropy(y.flatten(0, 1), targets.reshape({-1}));
 }
 

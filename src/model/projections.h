@@ -10,10 +10,10 @@
 
 namespace attn {
 
-/// linear(x, weight, bias) of the weights of one model. Without gradients, a weight that met calls of few rows again and again, as in
-/// decoding, is laid out once for them: the same bits, and memory is then read straight ahead (all products of a token of GPT-2 small in
-/// bf16: 4.3 ms instead of 6.3). Laying out costs what some thirty calls save, so it waits for as many. A weight that was changed is noticed
-/// by its version.
+/// linear(x, weight, bias) of the weights of one model. Without gradients, a weight that met calls of few rows again
+/// and again, as in decoding, is laid out once for them: the same bits, and memory is then read straight ahead (all
+/// products of a token of GPT-2 small in bf16: 4.3 ms instead of 6.3). Laying out costs what some thirty calls save, so
+/// it waits for as many. A weight that was changed is noticed by its version.
 ///
 /// Threads   any number at once
 class Projections {

@@ -71,21 +71,26 @@ void keep_nucleus(std::vector<double>& probabilities, double top_p) {
 }  // namespace
 
 void check_sample(const SampleOptions& o) {
-  if (!(o.temperature >= 0 && std::isfinite(o.temperature))) refuse("temperature", o.temperature, "0 or more, and finite");
+  if (!(o.temperature >= 0 && std::isfinite(o.temperature)))
+    refuse("temperature", o.temperature, "0 or more, and finite");
   if (o.top_k < 0) refuse("top_k", static_cast<double>(o.top_k), "0 (all) or more");
   if (!(o.top_p > 0 && o.top_p <= 1)) refuse("top_p", o.top_p, "above 0, at most 1");
-  if (!(o.repetition_penalty > 0 && std::isfinite(o.repetition_penalty))) refuse("repetition_penalty", o.repetition_penalty, "above 0, and finite");
+  if (!(o.repetition_penalty > 0 && std::isfinite(o.repetition_penalty)))
+    refuse("repetition_penalty", o.repetition_penalty, "above 0, and finite");
 }
 
 std::int64_t sample(const Tensor& given, const Ids& before, const SampleOptions& options, Generator& generator) {
   const runtime::DefaultFloatingPoint floating_point;
   check_sample(options);
-  if (given.dim() != 1 || given.size(0) < 1) throw ShapeError("sample: logits has shape " + to_string(given.sizes()) + "; it must be [V]");
+  if (given.dim() != 1 || given.size(0) < 1)
+    throw ShapeError("sample: logits has shape " + to_string(given.sizes()) + "; it must be [V]");
   std::vector<double> logits = given.detach().to_vector();
   for (const std::int64_t id : before)
     if (id < 0 || id >= static_cast<std::int64_t>(logits.size()))
-      throw ValueError("sample: token " + std::to_string(id) + " must be from 0 to " + std::to_string(logits.size() - 1));
-  if (std::any_of(logits.begin(), logits.end(), [](double x) { return std::isnan(x); })) throw ValueError("generate: a logit is NaN; the model's weights are damaged");
+      throw ValueError("sample: token " + std::to_string(id) + " must be from 0 to " +
+                       std::to_string(logits.size() - 1));
+  if (std::any_of(logits.begin(), logits.end(), [](double x) { return std::isnan(x); }))
+    throw ValueError("generate: a logit is NaN; the model's weights are damaged");
   penalise(logits, before, options.repetition_penalty);
   const auto best = std::max_element(logits.begin(), logits.end());
   if (*best == -std::numeric_limits<double>::infinity()) throw ValueError("generate: no token has a logit above -inf");

@@ -10,9 +10,12 @@ class Names {
   explicit Names(const ModelConfig& config) : config_(config), gpt2_(family_of(config) == Family::gpt2) {}
 
   /// A vector or a table, as it is in the model.
-  void as_it_is(const std::string& name, const std::string& parameter, const Dims& sizes) { result.push_back({name, sizes, parameter, 0, sizes[0], false}); }
+  void as_it_is(const std::string& name, const std::string& parameter, const Dims& sizes) {
+    result.push_back({name, sizes, parameter, 0, sizes[0], false});
+  }
   /// Rows [row, row + out) of a map with `in` columns, and of its bias.
-  void map(const std::string& name, const std::string& parameter, std::int64_t in, std::int64_t out, bool bias, std::int64_t row = 0) {
+  void map(const std::string& name, const std::string& parameter, std::int64_t in, std::int64_t out, bool bias,
+           std::int64_t row = 0) {
     result.push_back({name + ".weight", gpt2_ ? Dims{in, out} : Dims{out, in}, parameter + ".weight", row, out, gpt2_});
     if (bias) result.push_back({name + ".bias", {out}, parameter + ".bias", row, out, false});
   }
@@ -64,7 +67,8 @@ void own_layer(Names& names, const ModelConfig& c, const std::string& block) {
   names.head_norms(block + "attention.", block + "attention.");
   names.map(block + "attention.out", block + "attention.out", q, c.width, c.bias_of_out());
   names.norm(block + "mlp_norm", block + "mlp_norm");
-  if (c.activation == ModelConfig::Activation::swiglu) names.map(block + "mlp.gate", block + "mlp.gate", c.width, c.dim_of_mlp(), c.mlp_bias);
+  if (c.activation == ModelConfig::Activation::swiglu)
+    names.map(block + "mlp.gate", block + "mlp.gate", c.width, c.dim_of_mlp(), c.mlp_bias);
   names.map(block + "mlp.up", block + "mlp.up", c.width, c.dim_of_mlp(), c.mlp_bias);
   names.map(block + "mlp.down", block + "mlp.down", c.dim_of_mlp(), c.width, c.mlp_bias);
 }
@@ -76,24 +80,29 @@ std::vector<StoredTensor> stored_tensors(const ModelConfig& c) {
   const Family family = family_of(c);
   const std::string prefix = prefix_of(family);
   const bool gpt2 = family == Family::gpt2, llama = is_llama_like(family);
-  names.as_it_is(prefix + (gpt2 ? "wte" : llama ? "embed_tokens" : "embedding") + ".weight", "embedding.weight", {c.vocab_size, c.width});
+  names.as_it_is(prefix +
+                     (gpt2    ? "wte"
+                      : llama ? "embed_tokens"
+                              : "embedding") +
+                     ".weight",
+                 "embedding.weight", {c.vocab_size, c.width});
   if (c.positions == ModelConfig::Positions::learned)
     names.as_it_is(prefix + (gpt2 ? "wpe" : "positions") + ".weight", "positions.weight", {c.context, c.width});
   for (std::int64_t n = 0; n < c.layers; ++n) {
     const std::string block = "blocks." + std::to_string(n) + ".";
-    if (gpt2)
-      gpt2_layer(names, c, prefix + "h." + std::to_string(n) + ".", block);
-    else if (llama)
-      llama_layer(names, c, prefix + "layers." + std::to_string(n) + ".", block);
-    else
-      own_layer(names, c, block);
+    if (gpt2) gpt2_layer(names, c, prefix + "h." + std::to_string(n) + ".", block);
+    else if (llama) llama_layer(names, c, prefix + "layers." + std::to_string(n) + ".", block);
+    else own_layer(names, c, block);
   }
   names.norm(prefix + (gpt2 ? "ln_f" : "norm"), "norm");
-  if (!c.tied_head) names.as_it_is(family == Family::attn ? "head.weight" : "lm_head.weight", "head.weight", {c.vocab_size, c.width});
+  if (!c.tied_head)
+    names.as_it_is(family == Family::attn ? "head.weight" : "lm_head.weight", "head.weight", {c.vocab_size, c.width});
   return names.result;
 }
 
-std::string prefix_of(Family family) { return family == Family::gpt2 ? "transformer." : is_llama_like(family) ? "model." : ""; }
+std::string prefix_of(Family family) {
+  return family == Family::gpt2 ? "transformer." : is_llama_like(family) ? "model." : "";
+}
 
 bool follows_from_shape(const ModelConfig& config, const std::string& name) {
   if (name == "lm_head.weight" || name == "head.weight") return config.tied_head;

@@ -21,7 +21,8 @@ std::vector<StoredTensor> stored_tensors(const ModelConfig& config);
 /// What all names of a family's file begin with; a file of the bare decoder leaves it out.
 std::string prefix_of(Family family);
 
-/// Whether a name is of something that follows from the shape: masks and frequencies that older files hold, the head when it is tied.
+/// Whether a name is of something that follows from the shape: masks and frequencies that older files hold, the head
+/// when it is tied.
 bool follows_from_shape(const ModelConfig& config, const std::string& name);
 
 }  // namespace attn

@@ -11,13 +11,23 @@ namespace {
 constexpr std::string_view replacement = "\xEF\xBF\xBD";
 
 /// Bytes of the character that begins with this one; 0: none does.
-std::size_t length_of(unsigned char lead) { return lead < 0x80 ? 1 : lead < 0xC2 ? 0 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : lead < 0xF5 ? 4 : 0; }
+std::size_t length_of(unsigned char lead) {
+  return lead < 0x80 ? 1 : lead < 0xC2 ? 0 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : lead < 0xF5 ? 4 : 0;
+}
 
-/// Whether a character that begins with `lead` goes on with `c`; its second byte is none that would make it longer than it need be, a
-/// surrogate or more than the last code point. So as many bytes are replaced at once as Hugging Face's library and Python replace.
+/// Whether a character that begins with `lead` goes on with `c`; its second byte is none that would make it longer than
+/// it need be, a surrogate or more than the last code point. So as many bytes are replaced at once as Hugging Face's
+/// library and Python replace.
 bool continues(unsigned char lead, char c, bool second) {
   const auto byte = static_cast<unsigned char>(c);
-  const int least = !second ? 0x80 : lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80, most = !second ? 0xBF : lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
+  const int least = !second        ? 0x80
+                    : lead == 0xE0 ? 0xA0
+                    : lead == 0xF0 ? 0x90
+                                   : 0x80,
+            most = !second        ? 0xBF
+                   : lead == 0xED ? 0x9F
+                   : lead == 0xF4 ? 0x8F
+                                  : 0xBF;
   return byte >= least && byte <= most;
 }
 
@@ -31,10 +41,8 @@ void TextStream::take_characters(bool all) {
     std::size_t there = 1;
     while (there < length && at + there < bytes_.size() && continues(lead, bytes_[at + there], there == 1)) ++there;
     if (there < length && at + there == bytes_.size() && !all) break;  // the rest may still come
-    if (there == length)
-      text_.append(bytes_, at, there);
-    else
-      text_ += replacement;
+    if (there == length) text_.append(bytes_, at, there);
+    else text_ += replacement;
     at += there;
   }
   bytes_.erase(0, at);
@@ -45,15 +53,15 @@ void TextStream::take_characters(bool all) {
 }
 
 void TextStream::end_run() {
-  if (!text::invalid_utf8(run_))
-    bytes_ += run_;
+  if (!text::invalid_utf8(run_)) bytes_ += run_;
   else
     for (std::size_t i = 0; i < run_.size(); ++i) bytes_ += replacement;
   run_.clear();
 }
 
 std::string TextStream::release(bool all) {
-  std::size_t end = text_.size(), complete = std::string::npos;  // the stop that is complete first, however the text was cut
+  // the stop that is complete first, however the text was cut
+  std::size_t end = text_.size(), complete = std::string::npos;
   for (const std::string& stop : stop_) {
     const std::size_t found = stop.empty() ? std::string::npos : text_.find(stop);
     if (found == std::string::npos || found + stop.size() > complete) continue;

@@ -33,9 +33,11 @@ class Encoder {
 
  private:
   void looked_up(std::string_view piece) {
-    if (const auto found = state_.ids.find(std::string(piece)); found != state_.ids.end()) return ids_.push_back(found->second);
+    if (const auto found = state_.ids.find(std::string(piece)); found != state_.ids.end())
+      return ids_.push_back(found->second);
     if (state_.kind == Tokenizer::Kind::characters)
-      throw ValueError(fmt::format("encode: \"{}\" is not among the {} characters of the tokenizer", io::one_line(piece), state_.ids.size()));
+      throw ValueError(fmt::format("encode: \"{}\" is not among the {} characters of the tokenizer",
+                                   io::one_line(piece), state_.ids.size()));
     ids_.push_back(state_.ids.at(unknown_word));
   }
 
@@ -48,7 +50,9 @@ class Encoder {
     }
     const auto whole = state_.whole_first ? state_.ids.find(std::string(piece)) : state_.ids.end();
     // What is spelled in other than byte characters is never met: of a text only those are looked up.
-    const auto met = [&](std::int64_t id) { return state_.byte_fallback || state_.names[static_cast<std::size_t>(id)] == text::to_byte_characters(piece); };
+    const auto met = [&](std::int64_t id) {
+      return state_.byte_fallback || state_.names[static_cast<std::size_t>(id)] == text::to_byte_characters(piece);
+    };
     if (whole != state_.ids.end() && met(whole->second)) {
       ids_.push_back(whole->second);
     } else {
@@ -63,13 +67,15 @@ class Encoder {
   void add_bytes(std::string_view piece) {
     for (const char c : piece) {
       const std::int64_t id = state_.byte_ids[static_cast<unsigned char>(c)];
-      if (id < 0) throw ValueError(fmt::format("encode: the tokenizer has no token for byte 0x{:02X}", static_cast<unsigned char>(c)));
+      if (id < 0)
+        throw ValueError(
+            fmt::format("encode: the tokenizer has no token for byte 0x{:02X}", static_cast<unsigned char>(c)));
       symbols_.push_back(static_cast<std::int32_t>(id));
     }
   }
 
-  /// Characters; of one that has no token its bytes; of one with a byte that has none the unknown token, which waits for the next character
-  /// that has one (bytes pass it by), as in Hugging Face's library.
+  /// Characters; of one that has no token its bytes; of one with a byte that has none the unknown token, which waits
+  /// for the next character that has one (bytes pass it by), as in Hugging Face's library.
   void add_characters(std::string_view piece) {
     bool unknown = false;
     const auto end_unknown = [&] {
@@ -82,11 +88,14 @@ class Encoder {
       if (known != state_.ids.end()) {
         end_unknown();
         symbols_.push_back(static_cast<std::int32_t>(known->second));
-      } else if (std::all_of(character.begin(), character.end(), [&](char c) { return state_.byte_ids[static_cast<unsigned char>(c)] >= 0; })) {
+      } else if (std::all_of(character.begin(), character.end(),
+                             [&](char c) { return state_.byte_ids[static_cast<unsigned char>(c)] >= 0; })) {
         add_bytes(character);
       } else {
         if (!state_.ids.contains(state_.unknown))
-          throw ValueError(fmt::format("encode: the tokenizer has no token for \"{}\", for all of its bytes or for what is unknown", io::one_line(character)));
+          throw ValueError(
+              fmt::format("encode: the tokenizer has no token for \"{}\", for all of its bytes or for what is unknown",
+                          io::one_line(character)));
         if (!state_.fuse_unknown) end_unknown();
         unknown = true;
       }
@@ -100,13 +109,15 @@ class Encoder {
   std::unordered_map<std::string_view, std::pair<std::size_t, std::size_t>> known_;  // where in ids_, how many
 };
 
-/// The added tokens of a text, found as its longest match from the left: in the order of their bytes, each with the longest that it begins with.
+/// The added tokens of a text, found as its longest match from the left: in the order of their bytes, each with the
+/// longest that it begins with.
 class AddedTokens {
  public:
   AddedTokens(const std::vector<AddedToken>& tokens, bool normalized) {
     for (const AddedToken& token : tokens)
       if (token.normalized == normalized) sorted_.push_back({&token, nullptr});
-    std::sort(sorted_.begin(), sorted_.end(), [](const Entry& a, const Entry& b) { return a.token->searched < b.token->searched; });
+    std::sort(sorted_.begin(), sorted_.end(),
+              [](const Entry& a, const Entry& b) { return a.token->searched < b.token->searched; });
     for (std::size_t i = 0; i < sorted_.size(); ++i) {
       const std::string& searched = sorted_[i].token->searched;
       begins_[static_cast<unsigned char>(searched[0])] = true;
@@ -115,7 +126,8 @@ class AddedTokens {
       sorted_[i].shorter = shorter;
     }
   }
-  /// Calls between(part) for what lies before, between and after the tokens, found(id) for each of them, in the order of the text.
+  /// Calls between(part) for what lies before, between and after the tokens, found(id) for each of them, in the order
+  /// of the text.
   template <typename Between, typename Found>
   void split(std::string_view text, Between&& between, Found&& found) const {
     std::size_t begin = 0;
@@ -184,7 +196,8 @@ bool Tokenizer::State::index() {
     const auto from_bytes = kind == Kind::bpe && !byte_fallback ? text::from_byte_characters(names[id]) : std::nullopt;
     bytes[id] = from_bytes ? *from_bytes : decoded(id, names[id]);
     if (!ids.emplace(byte_fallback ? names[id] : bytes[id], static_cast<std::int64_t>(id)).second) return false;
-    const bool stands_for_byte = byte_fallback ? lone_byte[id] && names[id] == text::name_of_byte(bytes[id][0]) : from_bytes && bytes[id].size() == 1;
+    const bool stands_for_byte = byte_fallback ? lone_byte[id] && names[id] == text::name_of_byte(bytes[id][0])
+                                               : from_bytes && bytes[id].size() == 1;
     if (!stands_for_byte) continue;
     byte_ids[static_cast<unsigned char>(bytes[id][0])] = static_cast<std::int64_t>(id);
     from_text[id] = true;
@@ -205,7 +218,8 @@ std::vector<std::int64_t> Tokenizer::encode(std::string_view text, bool add_spec
   std::vector<std::int64_t> ids;
   if (add_special) ids = state_->before;
   Encoder encoder(*state_, ids);
-  std::deque<std::string> changed;  // parts that are not as in the text, in place as long as the encoder knows their pieces
+  // parts that are not as in the text, in place as long as the encoder knows their pieces
+  std::deque<std::string> changed;
   const auto keep = [&](std::string part) -> std::string_view { return changed.emplace_back(std::move(part)); };
   const auto encode_part = [&](std::string_view part, bool first) {
     if (part.empty()) return;
@@ -219,7 +233,10 @@ std::vector<std::int64_t> Tokenizer::encode(std::string_view text, bool add_spec
   const auto found = [&](std::int64_t id) { ids.push_back(id); };
   const auto normalize = [&](std::string_view part) {
     const std::string_view whole = state_->normalizer.empty() ? part : keep(text::changed(state_->normalizer, part));
-    normalized.split(whole, [&](std::string_view piece) { encode_part(piece, part.data() == text.data() && piece.data() == whole.data()); }, found);
+    normalized.split(
+        whole,
+        [&](std::string_view piece) { encode_part(piece, part.data() == text.data() && piece.data() == whole.data()); },
+        found);
   };
   unchanged.split(text, normalize, found);
   if (add_special) ids.insert(ids.end(), state_->after.begin(), state_->after.end());
@@ -245,9 +262,12 @@ std::optional<std::int64_t> Tokenizer::find(std::string_view bytes) const {
   for (const AddedToken& token : state_->added)
     if (token.content == bytes) return token.id;
   const bool spelled = !state_->decoded_space.empty();
-  if (const auto found = state_->ids.find(spelled ? text::replaced(bytes, " ", state_->decoded_space) : std::string(bytes)); found != state_->ids.end())
+  if (const auto found =
+          state_->ids.find(spelled ? text::replaced(bytes, " ", state_->decoded_space) : std::string(bytes));
+      found != state_->ids.end())
     return found->second;
-  const bool lone = state_->byte_fallback && bytes.size() == 1 && state_->byte_ids[static_cast<unsigned char>(bytes[0])] >= 0;
+  const bool lone =
+      state_->byte_fallback && bytes.size() == 1 && state_->byte_ids[static_cast<unsigned char>(bytes[0])] >= 0;
   return lone ? std::optional(state_->byte_ids[static_cast<unsigned char>(bytes[0])]) : std::nullopt;
 }
 

@@ -38,7 +38,8 @@ class Reader {
     read_added();
     if (state_->kind == Tokenizer::Kind::bpe) read_merges(model);
     if (!state_->index()) fail("two tokens of the vocabulary stand for the same bytes", "vocab");
-    if (state_->kind == Tokenizer::Kind::words && !state_->ids.contains(unknown_word)) fail("the vocabulary has no <unk>", "vocab");
+    if (state_->kind == Tokenizer::Kind::words && !state_->ids.contains(unknown_word))
+      fail("the vocabulary has no <unk>", "vocab");
     if (const auto post = document_.find("post_processor"); post != document_.end() && !post->is_null()) {
       read_post_processor(*post);
       state_->post_processor = post->dump();
@@ -56,10 +57,13 @@ class Reader {
 
   const Json& member(const Json& of, const char* key, Json::value_t type) const {
     const auto found = of.find(key);
-    if (found == of.end() || found->type() != type) fail(fmt::format("{} is missing, or no {}", key, Json(type).type_name()), key);
+    if (found == of.end() || found->type() != type)
+      fail(fmt::format("{} is missing, or no {}", key, Json(type).type_name()), key);
     return *found;
   }
-  std::string text_of(const Json& of, const char* key) const { return member(of, key, Json::value_t::string).get<std::string>(); }
+  std::string text_of(const Json& of, const char* key) const {
+    return member(of, key, Json::value_t::string).get<std::string>();
+  }
   bool flag(const Json& of, const char* key, bool otherwise) const {
     const auto found = of.find(key);
     if (found == of.end() || found->is_null()) return otherwise;
@@ -92,13 +96,15 @@ class Reader {
     return text.is_string() ? text.get<std::string>() : "";
   }
 
-  /// NFC, where pieces are bytes; where they are characters Prepend and Replace too. A Sequence without steps does nothing, as none.
+  /// NFC, where pieces are bytes; where they are characters Prepend and Replace too. A Sequence without steps does
+  /// nothing, as none.
   void read_normalizer() const {
     const auto found = document_.find("normalizer");
     if (found == document_.end() || found->is_null() || add_changes(*found)) return;
     const char* needed = state_->kind == Tokenizer::Kind::bpe ? "NFC, or null" : "null";
     if (state_->byte_fallback) needed = "a Sequence of NFC, Prepend and Replace of a text, or null";
-    fail(fmt::format("normalizer is {}; this is not supported, it must be {}", found->dump().substr(0, 80), needed), "normalizer");
+    fail(fmt::format("normalizer is {}; this is not supported, it must be {}", found->dump().substr(0, 80), needed),
+         "normalizer");
   }
   bool add_changes(const Json& step) const {
     using enum text::Change::Kind;
@@ -108,28 +114,30 @@ class Reader {
       return std::all_of(steps.begin(), steps.end(), [&](const Json& inner) { return add_changes(inner); });
     }
     const auto text_at = [&](const char* key) { return step.contains(key) && step[key].is_string(); };
-    if (is(step, "NFC") && state_->kind == Tokenizer::Kind::bpe)
-      state_->normalizer.push_back({.kind = nfc});
+    if (is(step, "NFC") && state_->kind == Tokenizer::Kind::bpe) state_->normalizer.push_back({.kind = nfc});
     else if (characters && is(step, "Prepend") && text_at("prepend"))
       state_->normalizer.push_back({.kind = prepend, .to = step["prepend"]});
     else if (characters && is(step, "Replace") && text_at("content") && !sought(step).empty())
       state_->normalizer.push_back({.kind = replace, .from = sought(step), .to = step["content"]});
-    else
-      return false;
+    else return false;
     return true;
   }
 
   void read_kind(const Json& model) {
     const std::string type = model.contains("type") ? text_of(model, "type") : "BPE";
-    if (type != "BPE" && type != "WordLevel") fail(fmt::format("the model is a {}; supported are BPE and WordLevel", type), "type");
+    if (type != "BPE" && type != "WordLevel")
+      fail(fmt::format("the model is a {}; supported are BPE and WordLevel", type), "type");
     state_->kind = type == "BPE" ? Tokenizer::Kind::bpe : Tokenizer::Kind::words;
-    for (const char* key : {"dropout", "continuing_subword_prefix", "end_of_word_suffix"}) refuse_unless_absent(model, key);
+    for (const char* key : {"dropout", "continuing_subword_prefix", "end_of_word_suffix"})
+      refuse_unless_absent(model, key);
     state_->byte_fallback = type == "BPE" && flag(model, "byte_fallback", false);
     state_->fuse_unknown = state_->byte_fallback && flag(model, "fuse_unk", false);
     if (!state_->byte_fallback) refuse_unless_absent(model, "byte_fallback");
     if (type == "BPE" && !state_->byte_fallback) refuse_unless_absent(model, "unk_token");
-    if (state_->byte_fallback && model.contains("unk_token") && !model["unk_token"].is_null()) state_->unknown = text_of(model, "unk_token");
-    if (type == "WordLevel" && text_of(model, "unk_token") != unknown_word) fail("unk_token must be <unk>", "unk_token");
+    if (state_->byte_fallback && model.contains("unk_token") && !model["unk_token"].is_null())
+      state_->unknown = text_of(model, "unk_token");
+    if (type == "WordLevel" && text_of(model, "unk_token") != unknown_word)
+      fail("unk_token must be <unk>", "unk_token");
     state_->whole_first = flag(model, "ignore_merges", false);
   }
 
@@ -143,15 +151,20 @@ class Reader {
       return;
     }
     if (type == "ByteLevel") {
-      if (!flag(given, "use_regex", true)) fail("a ByteLevel without its pattern cuts nothing; this is not supported", "use_regex");
+      if (!flag(given, "use_regex", true))
+        fail("a ByteLevel without its pattern cuts nothing; this is not supported", "use_regex");
       state_->cut = text::Cut::gpt2;
       if (flag(given, "add_prefix_space", true)) state_->prefix = Prefix::always;
       return;
     }
     const Json& steps = type == "Sequence" ? member(given, "pretokenizers", Json::value_t::array) : Json();
     const Json& bytes = steps.size() == 2 ? only_step(steps[1], "pretokenizers") : Json();
-    if (!bytes.is_object() || text_of(bytes, "type") != "ByteLevel" || flag(bytes, "use_regex", true) || flag(bytes, "add_prefix_space", true))
-      fail("the pre-tokenizer is not supported: it must be ByteLevel, or Split and then ByteLevel without pattern or prefix", "pre_tokenizer");
+    if (!bytes.is_object() || text_of(bytes, "type") != "ByteLevel" || flag(bytes, "use_regex", true) ||
+        flag(bytes, "add_prefix_space", true))
+      fail(
+          "the pre-tokenizer is not supported: it must be ByteLevel, or Split and then ByteLevel without pattern or "
+          "prefix",
+          "pre_tokenizer");
     state_->cut = cut_of(only_step(steps[0], "pretokenizers"));
   }
 
@@ -165,19 +178,26 @@ class Reader {
     const Json behavior = given.is_object() ? given.value("behavior", Json()) : none;
     state_->cut = behavior == "MergedWithNext" ? text::Cut::before : text::Cut::after;
     state_->separator = is(given, "Split") ? sought(given) : "";
-    if (state_->separator.empty() || (behavior != "MergedWithNext" && behavior != "MergedWithPrevious") || flag(given, "invert", false))
-      fail(fmt::format("the pre-tokenizer {} is not supported; with byte_fallback it must be Metaspace, a Split by a text that is MergedWithPrevious or "
-                       "MergedWithNext, or null", given.dump().substr(0, 80)), "pre_tokenizer");
+    if (state_->separator.empty() || (behavior != "MergedWithNext" && behavior != "MergedWithPrevious") ||
+        flag(given, "invert", false))
+      fail(fmt::format("the pre-tokenizer {} is not supported; with byte_fallback it must be Metaspace, a Split by a "
+                       "text that is MergedWithPrevious or "
+                       "MergedWithNext, or null",
+                       given.dump().substr(0, 80)),
+           "pre_tokenizer");
   }
 
   void read_metaspace(const Json& given) {
     state_->space = text_of(given, "replacement");
     if (state_->space.empty() || text::code_point_at(state_->space, 0).bytes != state_->space.size())
-      fail(fmt::format("the replacement of a Metaspace is \"{}\"; it must be one character", state_->space.substr(0, 40)), "replacement");
+      fail(fmt::format("the replacement of a Metaspace is \"{}\"; it must be one character",
+                       state_->space.substr(0, 40)),
+           "replacement");
     const std::string scheme = given.contains("prepend_scheme") ? text_of(given, "prepend_scheme") : "always";
     const auto at = std::find(std::begin(prepend_schemes), std::end(prepend_schemes), scheme);
     if (at == std::end(prepend_schemes))
-      fail(fmt::format("prepend_scheme is \"{}\"; it must be always, first or never", scheme.substr(0, 40)), "prepend_scheme");
+      fail(fmt::format("prepend_scheme is \"{}\"; it must be always, first or never", scheme.substr(0, 40)),
+           "prepend_scheme");
     state_->prefix = static_cast<Prefix>(at - std::begin(prepend_schemes));
     if (state_->prefix != Prefix::never && !flag(given, "add_prefix_space", true))
       fail("add_prefix_space is false; prepend_scheme must be never then", "add_prefix_space");
@@ -187,12 +207,16 @@ class Reader {
   }
 
   text::Cut cut_of(const Json& split) const {
-    if (!split.is_object() || text_of(split, "type") != "Split") fail("the pre-tokenizer must be a Split by a pattern", "pre_tokenizer");
-    if (text_of(split, "behavior") != "Isolated" || flag(split, "invert", false)) fail("a Split must be Isolated and not inverted", "behavior");
+    if (!split.is_object() || text_of(split, "type") != "Split")
+      fail("the pre-tokenizer must be a Split by a pattern", "pre_tokenizer");
+    if (text_of(split, "behavior") != "Isolated" || flag(split, "invert", false))
+      fail("a Split must be Isolated and not inverted", "behavior");
     const std::string pattern = text_of(member(split, "pattern", Json::value_t::object), "Regex");
     const auto cut = text::cut_of(pattern);
     if (!cut || (*cut == text::Cut::characters && state_->kind == Tokenizer::Kind::bpe))
-      fail(fmt::format("the pattern {} is not supported; those of GPT-2, Llama 3 and Qwen 2 are", pattern.substr(0, 80)), "Regex");
+      fail(
+          fmt::format("the pattern {} is not supported; those of GPT-2, Llama 3 and Qwen 2 are", pattern.substr(0, 80)),
+          "Regex");
     return *cut;
   }
 
@@ -204,29 +228,38 @@ class Reader {
     const char* needed = state_->kind == Tokenizer::Kind::bpe ? "ByteLevel" : "Fuse";
     const Json& decoder = only_step(*found, "decoders");
     if (!decoder.is_object() || text_of(decoder, "type") != needed)
-      fail(fmt::format("the decoder {} is not supported; it must be {}, or null", found->dump().substr(0, 80), needed), "decoder");
+      fail(fmt::format("the decoder {} is not supported; it must be {}, or null", found->dump().substr(0, 80), needed),
+           "decoder");
   }
 
   void read_decoder_of_characters(const Json& given) const {
     const Json steps = is(given, "Sequence") ? given.value("decoders", Json()) : Json();
     std::size_t at = 0;
-    const auto next = [&](const char* type) { return steps.is_array() && at < steps.size() && is(steps[at], type) ? &steps[at++] : nullptr; };
+    const auto next = [&](const char* type) {
+      return steps.is_array() && at < steps.size() && is(steps[at], type) ? &steps[at++] : nullptr;
+    };
     const Json* const replace = next("Replace");
     if (replace != nullptr) state_->decoded_space = sought(*replace);
     const bool joined = next("ByteFallback") != nullptr && next("Fuse") != nullptr;
     const Json* const strip = next("Strip");
     state_->strip_space = strip != nullptr;
-    const bool spaces = replace == nullptr || (!state_->decoded_space.empty() && replace->value("content", Json()) == " ");
+    const bool spaces =
+        replace == nullptr || (!state_->decoded_space.empty() && replace->value("content", Json()) == " ");
     const auto is_at = [&](const char* key, const Json& value) { return strip->value(key, Json()) == value; };
     const bool stripped = strip == nullptr || (is_at("content", " ") && is_at("start", 1) && is_at("stop", 0));
     if (!joined || !spaces || !stripped || at != steps.size())
-      fail(fmt::format("the decoder {} is not supported; with byte_fallback it must be a Sequence: Replace (of a text by a space, or none), "
-                       "ByteFallback, Fuse, Strip (of one space at the begin, or none)", given.dump().substr(0, 200)), "decoder");
+      fail(fmt::format("the decoder {} is not supported; with byte_fallback it must be a Sequence: Replace (of a text "
+                       "by a space, or none), "
+                       "ByteFallback, Fuse, Strip (of one space at the begin, or none)",
+                       given.dump().substr(0, 200)),
+           "decoder");
   }
 
   std::size_t id_of(const Json& given, const std::string& token, const char* near) const {
     if (!given.is_number_unsigned() || given.get<std::uint64_t>() >= text::most_tokens)
-      fail(fmt::format("the id of \"{}\" is {}; it must be a whole number below {}", token.substr(0, 40), given.dump().substr(0, 40), text::most_tokens), near);
+      fail(fmt::format("the id of \"{}\" is {}; it must be a whole number below {}", token.substr(0, 40),
+                       given.dump().substr(0, 40), text::most_tokens),
+           near);
     const auto id = given.get<std::size_t>();
     if (id >= state_->names.size()) state_->names.resize(id + 1);
     return id;
@@ -246,7 +279,8 @@ class Reader {
     const auto found = document_.find("added_tokens");
     if (found == document_.end() || found->is_null()) return;
     if (!found->is_array()) fail("added_tokens must be a list", "added_tokens");
-    // Hugging Face's library numbers them itself: after the vocabulary, and after those before. What a file says must be that.
+    // Hugging Face's library numbers them itself: after the vocabulary, and after those before. What a file says must
+    // be that.
     const Json& vocab = document_["model"]["vocab"];
     auto next = static_cast<std::int64_t>(vocab.size());
     std::unordered_set<std::string> contents;
@@ -257,32 +291,43 @@ class Reader {
       if (token.content.empty()) fail("an added token is empty", "added_tokens");
       token.searched = token.normalized ? text::changed(state_->normalizer, token.content) : token.content;
       if (!state_->byte_fallback && token.searched != token.content)
-        fail(fmt::format("the added token \"{}\" is not in the form of the texts that it is searched in, NFC", token.content.substr(0, 60)), "added_tokens");
+        fail(fmt::format("the added token \"{}\" is not in the form of the texts that it is searched in, NFC",
+                         token.content.substr(0, 60)),
+             "added_tokens");
       for (const char* key : {"single_word", "lstrip", "rstrip"}) refuse_unless_absent(given, key);
       const std::size_t id = id_of(given.contains("id") ? given["id"] : Json(), token.content, "added_tokens");
       token.in_vocabulary = state_->names[id] == token.content;
-      if (token.searched.empty()) fail(fmt::format("the normalizer leaves nothing of the added token \"{}\"", token.content.substr(0, 60)), "added_tokens");
-      if (!contents.insert(token.content).second) fail(fmt::format("the added token \"{}\" is given twice", token.content.substr(0, 60)), "added_tokens");
-      if (!state_->names[id].empty() && !token.in_vocabulary) fail(fmt::format("id {} is given twice", id), "added_tokens");
+      if (token.searched.empty())
+        fail(fmt::format("the normalizer leaves nothing of the added token \"{}\"", token.content.substr(0, 60)),
+             "added_tokens");
+      if (!contents.insert(token.content).second)
+        fail(fmt::format("the added token \"{}\" is given twice", token.content.substr(0, 60)), "added_tokens");
+      if (!state_->names[id].empty() && !token.in_vocabulary)
+        fail(fmt::format("id {} is given twice", id), "added_tokens");
       token.id = static_cast<std::int64_t>(id);
       const auto known = vocab.find(token.content);
       const std::int64_t wanted = known == vocab.end() ? next : known->get<std::int64_t>();
       if (token.id != wanted)
-        fail(fmt::format("the added token \"{}\" has the id {}; Hugging Face's library gives it {}", token.content.substr(0, 60), id, wanted), "added_tokens");
+        fail(fmt::format("the added token \"{}\" has the id {}; Hugging Face's library gives it {}",
+                         token.content.substr(0, 60), id, wanted),
+             "added_tokens");
       if (known == vocab.end()) ++next;
       state_->added.push_back(std::move(token));
     }
-    std::sort(state_->added.begin(), state_->added.end(), [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });
+    std::sort(state_->added.begin(), state_->added.end(),
+              [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });
     std::set<std::pair<bool, std::string_view>> all_searched;
     for (const AddedToken& token : state_->added)
       if (!all_searched.emplace(token.normalized, token.searched).second)
-        fail(fmt::format("the added token \"{}\" is searched as \"{}\", as another is", token.content.substr(0, 60), token.searched.substr(0, 60)),
+        fail(fmt::format("the added token \"{}\" is searched as \"{}\", as another is", token.content.substr(0, 60),
+                         token.searched.substr(0, 60)),
              "added_tokens");
   }
 
   /// "a b", or ["a", "b"].
   std::pair<std::string, std::string> pair_of(const Json& given) const {
-    if (given.is_array() && given.size() == 2 && given[0].is_string() && given[1].is_string()) return {given[0], given[1]};
+    if (given.is_array() && given.size() == 2 && given[0].is_string() && given[1].is_string())
+      return {given[0], given[1]};
     const std::string text = given.is_string() ? given.get<std::string>() : "";
     const std::size_t space = text.find(' ');
     if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos)
@@ -296,7 +341,8 @@ class Reader {
       if (!state_->names[id].empty()) ids.emplace(state_->names[id], static_cast<std::int32_t>(id));
     const auto id_of_name = [&](const std::string& name) {
       const auto found = ids.find(name);
-      if (found == ids.end()) fail(fmt::format("a merge speaks of \"{}\", which is not in the vocabulary", name.substr(0, 60)), "merges");
+      if (found == ids.end())
+        fail(fmt::format("a merge speaks of \"{}\", which is not in the vocabulary", name.substr(0, 60)), "merges");
       return found->second;
     };
     std::vector<text::Merge> merges;
@@ -307,11 +353,15 @@ class Reader {
     state_->bpe = text::Bpe(std::move(merges));
   }
 
-  // --- the post-processor, for one text --------------------------------------------------------------------------------
+  // --- the post-processor, for one text
+  // --------------------------------------------------------------------------------
 
   std::int64_t known_id(const Json& given) const {
-    const bool known = given.is_number_unsigned() && given.get<std::uint64_t>() < state_->names.size() && !state_->names[given.get<std::size_t>()].empty();
-    if (!known) fail(fmt::format("the post-processor adds the id {}, which no token has", given.dump().substr(0, 40)), "post_processor");
+    const bool known = given.is_number_unsigned() && given.get<std::uint64_t>() < state_->names.size() &&
+                       !state_->names[given.get<std::size_t>()].empty();
+    if (!known)
+      fail(fmt::format("the post-processor adds the id {}, which no token has", given.dump().substr(0, 40)),
+           "post_processor");
     return given.get<std::int64_t>();
   }
 
@@ -322,7 +372,8 @@ class Reader {
     return known_id(pair[1]);
   }
 
-  /// Hugging Face's library takes what the first of two steps adds for texts of their own, so that only one may. ByteLevel adds nothing.
+  /// Hugging Face's library takes what the first of two steps adds for texts of their own, so that only one may.
+  /// ByteLevel adds nothing.
   void read_post_processor(const Json& given) {
     if (!given.is_object()) fail("the post-processor must be an object", "post_processor");
     const std::string type = text_of(given, "type");
@@ -331,10 +382,14 @@ class Reader {
       for (const Json& step : member(given, "processors", Json::value_t::array)) read_post_processor(step);
       return;
     }
-    if (!state_->before.empty() || !state_->after.empty()) fail("two steps of the post-processor add tokens; this is not supported", "post_processor");
+    if (!state_->before.empty() || !state_->after.empty())
+      fail("two steps of the post-processor add tokens; this is not supported", "post_processor");
     if (type == "TemplateProcessing") return read_template(given);
     if (type != "BertProcessing" && type != "RobertaProcessing")
-      fail(fmt::format("the post-processor is a {}; supported are TemplateProcessing, BertProcessing, RobertaProcessing, ByteLevel and Sequence", type), "post_processor");
+      fail(fmt::format("the post-processor is a {}; supported are TemplateProcessing, BertProcessing, "
+                       "RobertaProcessing, ByteLevel and Sequence",
+                       type),
+           "post_processor");
     state_->before = {id_of_pair(given, "cls")};
     state_->after = {id_of_pair(given, "sep")};
   }
@@ -344,13 +399,16 @@ class Reader {
     for (const Json& piece : member(given, "single", Json::value_t::array)) {
       if (!piece.is_object()) fail("a piece of the template must be an object", "single");
       if (piece.contains("Sequence")) {
-        if (text_of(member(piece, "Sequence", Json::value_t::object), "id") != "A" || text_seen) fail("the template for one text must hold A once", "single");
+        if (text_of(member(piece, "Sequence", Json::value_t::object), "id") != "A" || text_seen)
+          fail("the template for one text must hold A once", "single");
         text_seen = true;
         continue;
       }
       const std::string name = text_of(member(piece, "SpecialToken", Json::value_t::object), "id");
-      const Json& special = member(member(given, "special_tokens", Json::value_t::object), name.c_str(), Json::value_t::object);
-      for (const Json& id : member(special, "ids", Json::value_t::array)) (text_seen ? state_->after : state_->before).push_back(known_id(id));
+      const Json& special =
+          member(member(given, "special_tokens", Json::value_t::object), name.c_str(), Json::value_t::object);
+      for (const Json& id : member(special, "ids", Json::value_t::array))
+        (text_seen ? state_->after : state_->before).push_back(known_id(id));
     }
     if (!text_seen) fail("the template for one text must hold A once", "single");
   }
@@ -368,7 +426,8 @@ Tokenizer Tokenizer::parse(std::string_view json) { return Tokenizer(Reader("Tok
 Tokenizer Tokenizer::load(const std::string& path) {
   io::check_path("Tokenizer::load", path);
   std::error_code unknown;
-  const std::string file = std::filesystem::is_directory(path, unknown) ? (std::filesystem::path(path) / tokenizer_file).string() : path;
+  const std::string file =
+      std::filesystem::is_directory(path, unknown) ? (std::filesystem::path(path) / tokenizer_file).string() : path;
   const io::FileSource source("Tokenizer::load", file);
   std::string text(source.size(), '\0');
   source.read(0, text.data(), text.size());

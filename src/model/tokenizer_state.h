@@ -19,19 +19,21 @@ struct AddedToken {
   std::string searched = {};  // as the texts have it in which it is searched
   std::int64_t id = 0;
   bool special = false;
-  bool normalized = false;     // found where those that are not have left the text, as Hugging Face's library does without a normalizer too
+  // found where those that are not have left the text, as Hugging Face's library does without a normalizer too
+  bool normalized = false;
   bool in_vocabulary = false;  // the model's vocabulary lists it too
 };
 
-/// Which parts of a text, between its added tokens, get a space before them where they have none; the first is the one with which the text begins.
+/// Which parts of a text, between its added tokens, get a space before them where they have none; the first is the one
+/// with which the text begins.
 enum class Prefix { never, first, always };
 inline constexpr const char* prepend_schemes[] = {"never", "first", "always"};  // their names in a Metaspace
 
 struct Tokenizer::State {
   Kind kind = Kind::characters;
-  bool byte_fallback = false;      // bpe merges characters, and the bytes of those that have no token; else bytes
+  bool byte_fallback = false;  // bpe merges characters, and the bytes of those that have no token; else bytes
   std::vector<text::Change> normalizer;
-  std::string space;               // what the pre-tokenizer makes of a space (Metaspace); empty: it stays
+  std::string space;  // what the pre-tokenizer makes of a space (Metaspace); empty: it stays
   Prefix prefix = Prefix::never;
   text::Cut cut = text::Cut::characters;
   std::string separator;           // of the cuts that have one
@@ -51,7 +53,8 @@ struct Tokenizer::State {
   std::string post_processor = "null";
   std::vector<std::int64_t> before, after;  // what it puts around one text
 
-  /// Fills bytes, special, lone_byte, ids and byte_ids from names, added and merges; false when two tokens stand for the same bytes.
+  /// Fills bytes, special, lone_byte, ids and byte_ids from names, added and merges; false when two tokens stand for
+  /// the same bytes.
   bool index();
 
  private:

@@ -55,19 +55,22 @@ void learn_pairs(State& state, std::string_view text, std::int64_t vocab_size) {
     word.count = count;
     for (const char c : piece) word.symbols.push_back(ids[static_cast<unsigned char>(c)]);
   }
-  state.bpe = text::Bpe(text::learn_merges(std::move(words), state.names, vocab_size == 0 ? kDefaultPairs : vocab_size));
+  state.bpe =
+      text::Bpe(text::learn_merges(std::move(words), state.names, vocab_size == 0 ? kDefaultPairs : vocab_size));
 }
 
 void check(std::string_view text, Tokenizer::Kind kind, std::int64_t vocab_size) {
   if (kind < Tokenizer::Kind::characters || kind > Tokenizer::Kind::bpe)
-    throw ValueError(fmt::format("Tokenizer::train: kind is {}; the enumeration has no such value", static_cast<int>(kind)));
+    throw ValueError(
+        fmt::format("Tokenizer::train: kind is {}; the enumeration has no such value", static_cast<int>(kind)));
   if (text.empty()) throw ValueError("Tokenizer::train: the text is empty");
   if (kind != Tokenizer::Kind::bpe) text::check_utf8("Tokenizer::train", text);
   if (kind == Tokenizer::Kind::characters && vocab_size != 0)
     throw ValueError(fmt::format("Tokenizer::train: vocab_size is {}; characters take all there are: 0", vocab_size));
   const std::int64_t least = kind == Tokenizer::Kind::bpe ? kBytes : 2;
   if (vocab_size != 0 && (vocab_size < least || vocab_size > text::most_tokens))
-    throw ValueError(fmt::format("Tokenizer::train: vocab_size is {}; it must be from {} to {}, or 0", vocab_size, least, text::most_tokens));
+    throw ValueError(fmt::format("Tokenizer::train: vocab_size is {}; it must be from {} to {}, or 0", vocab_size,
+                                 least, text::most_tokens));
 }
 
 }  // namespace
@@ -76,7 +79,9 @@ Tokenizer Tokenizer::train(std::string_view text, Kind kind, std::int64_t vocab_
   check(text, kind, vocab_size);
   const auto state = std::make_shared<State>();
   state->kind = kind;
-  state->cut = kind == Kind::characters ? text::Cut::characters : kind == Kind::words ? text::Cut::words : text::Cut::gpt2;
+  state->cut = kind == Kind::characters ? text::Cut::characters
+               : kind == Kind::words    ? text::Cut::words
+                                        : text::Cut::gpt2;
   switch (kind) {
     case Kind::characters: learn_characters(*state, text); break;
     case Kind::words: learn_words(*state, text, vocab_size); break;

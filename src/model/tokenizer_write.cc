@@ -25,7 +25,9 @@ Ordered sequence_of(const char* name, Ordered steps) {
   return steps.size() == 1 ? steps[0] : Ordered{{"type", "Sequence"}, {name, std::move(steps)}};
 }
 
-Ordered replace(const std::string& from, const std::string& to) { return {{"type", "Replace"}, {"pattern", {{"String", from}}}, {"content", to}}; }
+Ordered replace(const std::string& from, const std::string& to) {
+  return {{"type", "Replace"}, {"pattern", {{"String", from}}}, {"content", to}};
+}
 
 Ordered normalizer(const State& state) {
   Ordered steps = Ordered::array();
@@ -39,7 +41,8 @@ Ordered normalizer(const State& state) {
 
 Ordered decoder(const State& state) {
   if (state.kind != Tokenizer::Kind::bpe) return {{"type", "Fuse"}};
-  if (!state.byte_fallback) return {{"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", true}, {"use_regex", true}};
+  if (!state.byte_fallback)
+    return {{"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", true}, {"use_regex", true}};
   Ordered steps = Ordered::array();
   if (!state.decoded_space.empty()) steps.push_back(replace(state.decoded_space, " "));
   steps.push_back({{"type", "ByteFallback"}});
@@ -62,10 +65,18 @@ Ordered pre_tokenizer_of_characters(const State& state) {
 Ordered pre_tokenizer(const State& state) {
   if (state.byte_fallback) return pre_tokenizer_of_characters(state);
   const bool split = state.kind != Tokenizer::Kind::bpe || state.cut != text::Cut::gpt2;
-  const Ordered bytes{{"type", "ByteLevel"}, {"add_prefix_space", state.prefix == Prefix::always}, {"trim_offsets", true}, {"use_regex", !split}};
+  const Ordered bytes{{"type", "ByteLevel"},
+                      {"add_prefix_space", state.prefix == Prefix::always},
+                      {"trim_offsets", true},
+                      {"use_regex", !split}};
   if (!split) return bytes;
-  const Ordered cut{{"type", "Split"}, {"pattern", {{"Regex", text::pattern_of(state.cut)}}}, {"behavior", "Isolated"}, {"invert", false}};
-  return state.kind == Tokenizer::Kind::bpe ? Ordered{{"type", "Sequence"}, {"pretokenizers", Ordered::array({cut, bytes})}} : cut;
+  const Ordered cut{{"type", "Split"},
+                    {"pattern", {{"Regex", text::pattern_of(state.cut)}}},
+                    {"behavior", "Isolated"},
+                    {"invert", false}};
+  return state.kind == Tokenizer::Kind::bpe
+             ? Ordered{{"type", "Sequence"}, {"pretokenizers", Ordered::array({cut, bytes})}}
+             : cut;
 }
 
 Ordered model(const State& state) {
@@ -75,14 +86,22 @@ Ordered model(const State& state) {
   for (const AddedToken& token : state.added) only_added[static_cast<std::size_t>(token.id)] = !token.in_vocabulary;
   for (std::size_t id = 0; id < state.names.size(); ++id)
     if (!state.names[id].empty() && !only_added[id]) entries.Container::emplace_back(state.names[id], id);
-  if (state.kind != Tokenizer::Kind::bpe) return {{"type", "WordLevel"}, {"vocab", std::move(vocab)}, {"unk_token", unknown_word}};
+  if (state.kind != Tokenizer::Kind::bpe)
+    return {{"type", "WordLevel"}, {"vocab", std::move(vocab)}, {"unk_token", unknown_word}};
   Ordered merges = Ordered::array();
   for (const text::Merge& m : state.bpe.merges())
     merges.push_back({state.names[static_cast<std::size_t>(m.left)], state.names[static_cast<std::size_t>(m.right)]});
   const Ordered unknown = state.unknown.empty() ? Ordered() : Ordered(state.unknown);
-  return {{"type", "BPE"},                 {"dropout", nullptr},               {"unk_token", unknown},                 {"continuing_subword_prefix", nullptr},
-          {"end_of_word_suffix", nullptr}, {"fuse_unk", state.fuse_unknown}, {"byte_fallback", state.byte_fallback}, {"ignore_merges", state.whole_first},
-          {"vocab", std::move(vocab)},     {"merges", std::move(merges)}};
+  return {{"type", "BPE"},
+          {"dropout", nullptr},
+          {"unk_token", unknown},
+          {"continuing_subword_prefix", nullptr},
+          {"end_of_word_suffix", nullptr},
+          {"fuse_unk", state.fuse_unknown},
+          {"byte_fallback", state.byte_fallback},
+          {"ignore_merges", state.whole_first},
+          {"vocab", std::move(vocab)},
+          {"merges", std::move(merges)}};
 }
 
 }  // namespace
@@ -90,12 +109,24 @@ Ordered model(const State& state) {
 std::string Tokenizer::to_json() const {
   Ordered added = Ordered::array();
   for (const AddedToken& t : state_->added)
-    added.push_back({{"id", t.id}, {"content", t.content}, {"single_word", false}, {"lstrip", false}, {"rstrip", false}, {"normalized", t.normalized},
+    added.push_back({{"id", t.id},
+                     {"content", t.content},
+                     {"single_word", false},
+                     {"lstrip", false},
+                     {"rstrip", false},
+                     {"normalized", t.normalized},
                      {"special", t.special}});
-  return Ordered{{"version", "1.0"}, {"truncation", nullptr}, {"padding", nullptr}, {"added_tokens", added}, {"normalizer", normalizer(*state_)},
-              {"pre_tokenizer", pre_tokenizer(*state_)}, {"post_processor", Ordered::parse(state_->post_processor)}, {"decoder", decoder(*state_)},
-              {"model", model(*state_)}}
-             .dump(1) + "\n";
+  return Ordered{{"version", "1.0"},
+                 {"truncation", nullptr},
+                 {"padding", nullptr},
+                 {"added_tokens", added},
+                 {"normalizer", normalizer(*state_)},
+                 {"pre_tokenizer", pre_tokenizer(*state_)},
+                 {"post_processor", Ordered::parse(state_->post_processor)},
+                 {"decoder", decoder(*state_)},
+                 {"model", model(*state_)}}
+             .dump(1) +
+         "\n";
 }
 
 void Tokenizer::save(const std::string& folder) const {
@@ -105,7 +136,8 @@ void Tokenizer::save(const std::string& folder) const {
   if (std::error_code failure; std::filesystem::create_directories(path, failure), failure)
     throw IoError("Tokenizer::save: " + folder + ": " + failure.message());
   io::write_whole("Tokenizer::save", (path / tokenizer_file).string(), {std::as_bytes(std::span(text))});
-  // Without it transformers makes a model's tokenizer of its own out of the vocabulary, by the model_type in config.json.
+  // Without it transformers makes a model's tokenizer of its own out of the vocabulary, by the model_type in
+  // config.json.
   constexpr std::string_view config = "{\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\"\n}\n";
   if (std::error_code unknown; !std::filesystem::exists(path / kConfigFile, unknown))
     io::write_whole("Tokenizer::save", (path / kConfigFile).string(), {std::as_bytes(std::span(config))});

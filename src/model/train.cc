@@ -21,7 +21,8 @@ LanguageModel make_model(const TrainOptions& options) {
 }
 
 /// As nanoGPT: matrices and tables decay, biases and norms do not.
-std::vector<optim::Group<optim::AdamWOptions>> groups_of(const std::vector<Tensor>& parameters, const TrainOptions& options) {
+std::vector<optim::Group<optim::AdamWOptions>> groups_of(const std::vector<Tensor>& parameters,
+                                                         const TrainOptions& options) {
   std::vector<Tensor> matrices, vectors;
   for (const Tensor& x : parameters) (x.dim() >= 2 ? matrices : vectors).push_back(x);
   const optim::AdamWOptions adamw{.lr = options.lr, .betas = options.betas, .weight_decay = options.weight_decay};
@@ -34,7 +35,8 @@ std::vector<optim::Group<optim::AdamWOptions>> groups_of(const std::vector<Tenso
 }
 
 [[noreturn]] void diverged(std::int64_t step, const std::string& what) {
-  throw ValueError(fmt::format("Trainer: step {} has {}: the training has diverged; a smaller lr may help", step, what));
+  throw ValueError(
+      fmt::format("Trainer: step {} has {}: the training has diverged; a smaller lr may help", step, what));
 }
 
 Tensor as_tensor(const std::vector<LossPoint>& points) {
@@ -51,19 +53,25 @@ Tensor as_tensor(const std::vector<LossPoint>& points) {
 
 void TrainOptions::check() const {
   const auto at_least = [](const char* name, double value, double least) {
-    if (!(value >= least) || std::isinf(value)) throw ValueError(fmt::format("Trainer: {} is {}; it must be {} or more", name, value, least));
+    if (!(value >= least) || std::isinf(value))
+      throw ValueError(fmt::format("Trainer: {} is {}; it must be {} or more", name, value, least));
   };
   at_least("steps", static_cast<double>(steps), 1);
-  constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();  // as the sizes of a model, so that products can be counted
-  if (batch < 1 || batch > most) throw ValueError(fmt::format("Trainer: batch is {}; it must be from 1 to {}", batch, most));
+  // as the sizes of a model, so that products can be counted
+  constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
+  if (batch < 1 || batch > most)
+    throw ValueError(fmt::format("Trainer: batch is {}; it must be from 1 to {}", batch, most));
   at_least("eval_every", static_cast<double>(eval_every), 1);
   at_least("warmup", static_cast<double>(warmup_steps()), 0);
   at_least("lr", lr, 0);
   at_least("weight_decay", weight_decay, 0);
   at_least("clip", clip, 0);
-  if (warmup && *warmup > steps) throw ValueError(fmt::format("Trainer: warmup is {} of {} steps; it must be from 0 to that", *warmup, steps));
-  if (dtype != Dtype::f32 && dtype != Dtype::bf16) throw DtypeError(fmt::format("Trainer: dtype is {}; it must be f32 or bf16", name_of(dtype)));
-  if (model.rotary_scaling) throw ValueError("Trainer: rotary_scaling stretches a trained model; a training begins without");
+  if (warmup && *warmup > steps)
+    throw ValueError(fmt::format("Trainer: warmup is {} of {} steps; it must be from 0 to that", *warmup, steps));
+  if (dtype != Dtype::f32 && dtype != Dtype::bf16)
+    throw DtypeError(fmt::format("Trainer: dtype is {}; it must be f32 or bf16", name_of(dtype)));
+  if (model.rotary_scaling)
+    throw ValueError("Trainer: rotary_scaling stretches a trained model; a training begins without");
   model.check();
 }
 
@@ -74,14 +82,11 @@ double TrainOptions::lr_of(std::int64_t step) const {
 }
 
 Trainer::State::State(std::vector<std::int64_t> ids, const TrainOptions& given)
-    : options(given),
-      data(std::move(ids), given.model.vocab_size, given.model.context),
-      model(make_model(given)),
-      parameters(model.parameters()),
-      gradients(parameters),
-      adamw(groups_of(parameters, given)) {}
+    : options(given), data(std::move(ids), given.model.vocab_size, given.model.context), model(make_model(given)),
+      parameters(model.parameters()), gradients(parameters), adamw(groups_of(parameters, given)) {}
 
-Trainer::Trainer(std::vector<std::int64_t> ids, const TrainOptions& options) : state_(std::make_unique<State>(std::move(ids), options)) {}
+Trainer::Trainer(std::vector<std::int64_t> ids, const TrainOptions& options)
+    : state_(std::make_unique<State>(std::move(ids), options)) {}
 Trainer::Trainer(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Trainer::Trainer(Trainer&&) noexcept = default;
 Trainer& Trainer::operator=(Trainer&&) noexcept = default;
@@ -106,7 +111,8 @@ TrainStep Trainer::advance() {
   const Tensor loss = s.model.loss(inputs, targets);
   loss.backward();
   report.loss = loss.item();
-  report.gradient_norm = optim::clip_grad_norm_(s.parameters, o.clip > 0 ? o.clip : std::numeric_limits<double>::infinity());
+  report.gradient_norm =
+      optim::clip_grad_norm_(s.parameters, o.clip > 0 ? o.clip : std::numeric_limits<double>::infinity());
   if (!std::isfinite(report.loss) || !std::isfinite(report.gradient_norm))
     diverged(report.step, fmt::format("loss {} and gradients of norm {}", report.loss, report.gradient_norm));
   for (auto& group : s.adamw.groups) group.options.lr = report.lr;
@@ -128,7 +134,9 @@ void Trainer::extend(std::int64_t steps) {
   State& s = state();
   TrainOptions longer = s.options;
   longer.steps = steps;
-  if (steps < s.options.steps) throw ValueError(fmt::format("Trainer: extend is given {} steps; it must be at least the {} there are", steps, s.options.steps));
+  if (steps < s.options.steps)
+    throw ValueError(
+        fmt::format("Trainer: extend is given {} steps; it must be at least the {} there are", steps, s.options.steps));
   longer.check();
   s.options = std::move(longer);
 }

@@ -12,13 +12,18 @@ namespace attn {
 
 TrainData::TrainData(std::vector<std::int64_t> ids, std::int64_t vocab_size, std::int64_t context)
     : ids_(std::move(ids)), context_(context), border_(size() - size() / 10) {
-  const auto wrong = std::find_if(ids_.begin(), ids_.end(), [&](std::int64_t id) { return id < 0 || id >= vocab_size; });
-  if (wrong != ids_.end()) throw ValueError(fmt::format("Trainer: id {} at {} is not below vocab_size {}", *wrong, wrong - ids_.begin(), vocab_size));
+  const auto wrong =
+      std::find_if(ids_.begin(), ids_.end(), [&](std::int64_t id) { return id < 0 || id >= vocab_size; });
+  if (wrong != ids_.end())
+    throw ValueError(
+        fmt::format("Trainer: id {} at {} is not below vocab_size {}", *wrong, wrong - ids_.begin(), vocab_size));
   // One window with the id after it, and one pair to validate.
   std::int64_t least = context + 1;
   while (least - least / 10 < context + 1 || least / 10 < 2) ++least;
   if (size() < least)
-    throw ValueError(fmt::format("Trainer: the text has {} token{}; windows of {} need at least {}: a longer text, or a shorter context", size(), size() == 1 ? "" : "s", context, least));
+    throw ValueError(fmt::format(
+        "Trainer: the text has {} token{}; windows of {} need at least {}: a longer text, or a shorter context", size(),
+        size() == 1 ? "" : "s", context, least));
 }
 
 Batch TrainData::windows(const std::vector<std::int64_t>& starts, std::int64_t length) const {
@@ -33,7 +38,9 @@ Batch TrainData::windows(const std::vector<std::int64_t>& starts, std::int64_t l
   return {inputs, targets};
 }
 
-Batch TrainData::draw(std::int64_t count) const { return windows(randint(0, border_ - context_, {count}).to_int_vector(), context_); }
+Batch TrainData::draw(std::int64_t count) const {
+  return windows(randint(0, border_ - context_, {count}).to_int_vector(), context_);
+}
 
 std::vector<Batch> TrainData::validation(std::int64_t count) const {
   std::vector<Batch> batches;
@@ -53,7 +60,8 @@ std::vector<Batch> TrainData::validation(std::int64_t count) const {
 std::string TrainData::digest() const {
   std::uint64_t hash = 0xCBF29CE484222325;
   for (const std::int64_t id : ids_)
-    for (int shift = 0; shift < 32; shift += 8) hash = (hash ^ (static_cast<std::uint64_t>(id) >> shift & 0xFF)) * 0x100000001B3;
+    for (int shift = 0; shift < 32; shift += 8)
+      hash = (hash ^ (static_cast<std::uint64_t>(id) >> shift & 0xFF)) * 0x100000001B3;
   return fmt::format("{:016x}", hash);
 }
 

@@ -17,10 +17,11 @@ class TrainData {
   /// ValueError for ids outside [0, vocab_size), and for too few.
   TrainData(std::vector<std::int64_t> ids, std::int64_t vocab_size, std::int64_t context);
 
-  /// `windows` of `context` ids of the first 90 %, that begin where torch's randint says; draws from the global generator.
+  /// `windows` of `context` ids of the first 90 %, that begin where torch's randint says; draws from the global
+  /// generator.
   Batch draw(std::int64_t windows) const;
-  /// The validation part in windows side by side, `windows` at a time; the last one is what is left, alone. Every id but the part's
-  /// first is a target once.
+  /// The validation part in windows side by side, `windows` at a time; the last one is what is left, alone. Every id
+  /// but the part's first is a target once.
   std::vector<Batch> validation(std::int64_t windows) const;
 
   std::int64_t size() const { return static_cast<std::int64_t>(ids_.size()); }

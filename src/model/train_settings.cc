@@ -32,7 +32,9 @@ struct Writer {
     each_field(scaling, inner);
     json[name] = inner.json;
   }
-  void operator()(const char*, const std::pair<double, double>& betas) { (*this)("beta1", betas.first), (*this)("beta2", betas.second); }
+  void operator()(const char*, const std::pair<double, double>& betas) {
+    (*this)("beta1", betas.first), (*this)("beta2", betas.second);
+  }
   void operator()(const char*, const ModelConfig& model) { each_field(model, *this); }
 };
 
@@ -51,15 +53,20 @@ struct Reader {
     if (json.contains(name)) take(name, json.at(name), value.emplace());
   }
   void operator()(const char* name, std::vector<std::int64_t>& value) { if_there(name, value); }
-  void operator()(const char* name, bool& value) { std::string_view(name) == "qk_norm" ? if_there(name, value) : take(name, json.at(name), value); }
+  void operator()(const char* name, bool& value) {
+    std::string_view(name) == "qk_norm" ? if_there(name, value) : take(name, json.at(name), value);
+  }
   void operator()(const char* name, std::int64_t& value) {
     std::string_view(name) == "sliding_window" ? if_there(name, value) : take(name, json.at(name), value);
   }
-  void operator()(const char*, std::pair<double, double>& betas) { (*this)("beta1", betas.first), (*this)("beta2", betas.second); }
+  void operator()(const char*, std::pair<double, double>& betas) {
+    (*this)("beta1", betas.first), (*this)("beta2", betas.second);
+  }
   void operator()(const char*, ModelConfig& model) { each_field(model, *this); }
 
   void nothing_left() const {
-    if (taken != json.size()) throw ValueError(fmt::format("{} settings, of which {} are known here", json.size(), taken));
+    if (taken != json.size())
+      throw ValueError(fmt::format("{} settings, of which {} are known here", json.size(), taken));
   }
 
  private:
@@ -70,13 +77,15 @@ struct Reader {
   template <typename T>
   void take(const char* name, const Json& given, T& value) {
     ++taken;
-    if ((std::is_integral_v<T> && !std::is_same_v<T, bool> && !given.is_number_integer()) || (std::is_same_v<T, bool> && !given.is_boolean()))
+    if ((std::is_integral_v<T> && !std::is_same_v<T, bool> && !given.is_number_integer()) ||
+        (std::is_same_v<T, bool> && !given.is_boolean()))
       throw ValueError(fmt::format("{} is of another kind", name));
     if constexpr (std::is_enum_v<T>) {
       const int number = given.get<int>();
       value = static_cast<T>(number);
       if constexpr (std::is_same_v<T, Dtype>) {
-        if (number < 0 || number > static_cast<int>(Dtype::boolean)) throw ValueError(fmt::format("{} is {}", name, number));
+        if (number < 0 || number > static_cast<int>(Dtype::boolean))
+          throw ValueError(fmt::format("{} is {}", name, number));
       } else if (!has_value(value)) {
         throw ValueError(fmt::format("{} is {}", name, number));
       }

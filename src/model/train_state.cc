@@ -46,13 +46,17 @@ Facts facts_of(const std::string& path, const std::map<std::string, std::string>
     for (const auto& [key, value] : metadata)
       if (key != kKey && key != io::checksum_key) throw ValueError(fmt::format("its metadata has {} too", key));
     const Json json = Json::parse(found->second);
-    return {options_of(json.at("options")), json.at("step").get<std::int64_t>(), json.at("best_step").get<std::int64_t>(),
-            json.at("best").is_null() ? std::numeric_limits<double>::infinity() : json.at("best").get<double>(), json.at("data").get<std::string>(),
+    return {options_of(json.at("options")),
+            json.at("step").get<std::int64_t>(),
+            json.at("best_step").get<std::int64_t>(),
+            json.at("best").is_null() ? std::numeric_limits<double>::infinity() : json.at("best").get<double>(),
+            json.at("data").get<std::string>(),
             json.value("numerics", 1)};
   } catch (const std::bad_alloc&) {  // says nothing of the file
     throw;
   } catch (const std::exception& error) {
-    throw FormatError(fmt::format("Trainer: {}: not the state of a training ({})", path, io::one_line(reason_of(error))), 0);
+    throw FormatError(
+        fmt::format("Trainer: {}: not the state of a training ({})", path, io::one_line(reason_of(error))), 0);
   }
 }
 
@@ -60,9 +64,7 @@ Facts facts_of(const std::string& path, const std::map<std::string, std::string>
 Safetensors load_state(const std::string& path) {
   try {
     return load_safetensors(path);
-  } catch (const DtypeError& error) {
-    throw FormatError(error.what(), 0);
-  }
+  } catch (const DtypeError& error) { throw FormatError(error.what(), 0); }
 }
 
 /// The generator's bytes as numbers: the file format's tensors of bytes are not among our dtypes.
@@ -85,7 +87,8 @@ std::vector<LossPoint> points_of(const Tensor& x, std::int64_t last) {
   if (x.dim() != 2 || x.size(1) != 2) throw ValueError("losses have another shape");
   const std::vector<double> values = x.to_vector();
   for (std::size_t i = 0; i < values.size(); i += 2) {
-    if (!(values[i] >= 1 && values[i] <= static_cast<double>(last))) throw ValueError(fmt::format("a loss of step {} in a training of {}", values[i], last));
+    if (!(values[i] >= 1 && values[i] <= static_cast<double>(last)))
+      throw ValueError(fmt::format("a loss of step {} in a training of {}", values[i], last));
     points.push_back({static_cast<std::int64_t>(values[i]), values[i + 1]});
   }
   return points;
@@ -112,7 +115,9 @@ void Trainer::save(const std::string& folder) const {
   tensors.emplace_back("generator", generator_state());
   tensors.emplace_back("losses", losses());
   tensors.emplace_back("validations", validations());
-  const Json facts{{"options", settings_of(s.options)}, {"step", s.step}, {"best", s.best}, {"best_step", s.best_step}, {"data", s.data.digest()}, {"numerics", numerics_version}};  // infinity: null
+  // infinity: null
+  const Json facts{{"options", settings_of(s.options)}, {"step", s.step},          {"best", s.best},
+                   {"best_step", s.best_step},          {"data", s.data.digest()}, {"numerics", numerics_version}};
   io::save_with_checksum("Trainer::save", path, tensors, {{kKey, facts.dump()}});
 }
 
@@ -132,32 +137,37 @@ Trainer Trainer::resume(const std::string& folder, std::vector<std::int64_t> ids
   const Facts facts = facts_of(path, file.metadata);
   std::int64_t numbers = 0;  // before memory is asked for, so that no file can ask for more than it has
   for (const auto& [name, value] : file.tensors) numbers += value.numel();
-  if (facts.options.model.parameters() > numbers) throw FormatError(fmt::format("Trainer: {}: the weights are not all there", path), 0);
+  if (facts.options.model.parameters() > numbers)
+    throw FormatError(fmt::format("Trainer: {}: the weights are not all there", path), 0);
   auto state = std::make_unique<State>(std::move(ids), facts.options);
   if (state->data.digest() != facts.digest)
-    throw ValueError(fmt::format("Trainer: {} was begun with another text: its tokens have the digest {}, these {}", folder, facts.digest, state->data.digest()));
+    throw ValueError(fmt::format("Trainer: {} was begun with another text: its tokens have the digest {}, these {}",
+                                 folder, facts.digest, state->data.digest()));
   try {
     state->model.load_state_dict(part_of(file, "model."));
     const nn::StateDict moments = part_of(file, "optimizer.");
     state->adamw.load_state_dict(moments);
-    // Of each parameter: step, exp_avg, exp_avg_sq, and the master of a half float. The optimiser would begin anew what is missing.
-    const std::size_t of_each = facts.options.dtype == Dtype::f32 ? 3 : 4, wanted = facts.step == 0 ? 0 : of_each * state->parameters.size();
-    if (moments.size() != wanted) throw ValueError(fmt::format("the optimiser has {} tensors; it must have {}", moments.size(), wanted));
+    // Of each parameter: step, exp_avg, exp_avg_sq, and the master of a half float. The optimiser would begin anew what
+    // is missing.
+    const std::size_t of_each = facts.options.dtype == Dtype::f32 ? 3 : 4,
+                      wanted = facts.step == 0 ? 0 : of_each * state->parameters.size();
+    if (moments.size() != wanted)
+      throw ValueError(fmt::format("the optimiser has {} tensors; it must have {}", moments.size(), wanted));
     state->losses = points_of(file.at("losses"), facts.step);
     state->validations = points_of(file.at("validations"), facts.step);
-    if (static_cast<std::int64_t>(state->losses.size()) != facts.step) throw ValueError(fmt::format("{} losses of {} steps", state->losses.size(), facts.step));
+    if (static_cast<std::int64_t>(state->losses.size()) != facts.step)
+      throw ValueError(fmt::format("{} losses of {} steps", state->losses.size(), facts.step));
     set_generator_state(file.at("generator"));
-  } catch (const std::bad_alloc&) {
-    throw;
-  } catch (const std::exception& error) {
+  } catch (const std::bad_alloc&) { throw; } catch (const std::exception& error) {
     throw FormatError(fmt::format("Trainer: {}: {}", path, io::one_line(error.what())), 0);
   }
   state->step = facts.step;
   state->best = facts.best;
   state->best_step = facts.best_step;
   if (facts.options.dtype == Dtype::bf16 && facts.numerics != numerics_version)  // f32 has the same bits in all of them
-    state->notice = fmt::format("{} was saved under numerics version {}; this is version {}: its bits will differ from those it would have had", io::one_line(folder),
-                                facts.numerics, numerics_version);
+    state->notice = fmt::format(
+        "{} was saved under numerics version {}; this is version {}: its bits will differ from those it would have had",
+        io::one_line(folder), facts.numerics, numerics_version);
   return Trainer(std::move(state));
 }
 

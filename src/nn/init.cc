@@ -15,7 +15,9 @@ struct Fans {
 };
 
 Fans fans(const char* function, const Tensor& x) {
-  if (x.dim() < 2) throw ShapeError(std::string(function) + ": the tensor has shape " + to_string(x.sizes()) + "; fans need rank 2 or more");
+  if (x.dim() < 2)
+    throw ShapeError(std::string(function) + ": the tensor has shape " + to_string(x.sizes()) +
+                     "; fans need rank 2 or more");
   std::int64_t field = 1;
   for (int d = 2; d < x.dim(); ++d) field *= x.size(d);
   return {static_cast<double>(x.size(1) * field), static_cast<double>(x.size(0) * field)};

@@ -27,12 +27,13 @@ Tensor linear_weight(std::int64_t in_features, std::int64_t out_features, const 
 std::optional<std::int64_t> padding_row(std::int64_t rows, const std::optional<std::int64_t>& padding_idx) {
   if (!padding_idx || rows < 0) return std::nullopt;  // a table of such rows is refused next
   if (*padding_idx < -rows || *padding_idx >= rows)
-    throw ValueError("Embedding: padding_idx is " + std::to_string(*padding_idx) + "; it must be from " + std::to_string(-rows) + " to " +
-                     std::to_string(rows - 1));
+    throw ValueError("Embedding: padding_idx is " + std::to_string(*padding_idx) + "; it must be from " +
+                     std::to_string(-rows) + " to " + std::to_string(rows - 1));
   return *padding_idx < 0 ? *padding_idx + rows : *padding_idx;
 }
 
-Tensor embedding_table(std::int64_t rows, std::int64_t columns, const std::optional<std::int64_t>& padding, const EmbeddingOptions& options) {
+Tensor embedding_table(std::int64_t rows, std::int64_t columns, const std::optional<std::int64_t>& padding,
+                       const EmbeddingOptions& options) {
   if (!options.draw) return zeros({rows, columns}, options.dtype);
   Tensor table = init::normal_(empty({rows, columns}, options.dtype));
   if (padding) table.select(0, *padding).zero_();
@@ -42,16 +43,14 @@ Tensor embedding_table(std::int64_t rows, std::int64_t columns, const std::optio
 }  // namespace
 
 Linear::Linear(std::int64_t in_features, std::int64_t out_features, const LinearOptions& options)
-    : in_features(in_features),
-      out_features(out_features),
+    : in_features(in_features), out_features(out_features),
       weight(register_parameter("weight", linear_weight(in_features, out_features, options))),
       bias(register_parameter("bias", linear_bias(in_features, out_features, options))) {}
 
 Tensor Linear::forward(const Tensor& x) const { return linear(x, weight, bias); }
 
 Embedding::Embedding(std::int64_t num_embeddings, std::int64_t embedding_dim, const EmbeddingOptions& options)
-    : num_embeddings(num_embeddings),
-      embedding_dim(embedding_dim),
+    : num_embeddings(num_embeddings), embedding_dim(embedding_dim),
       padding_idx(padding_row(num_embeddings, options.padding_idx)),
       weight(register_parameter("weight", embedding_table(num_embeddings, embedding_dim, padding_idx, options))) {}
 
@@ -59,23 +58,24 @@ Tensor Embedding::forward(const Tensor& index) const {
   if (!padding_idx) return embedding(index, weight);
   // The table as the lookup sees it: the same memory, but the padding row's gradient stops here.
   const Tensor table = record("EmbeddingPaddingBackward0", weight.detach(), wrt(weight, [row = *padding_idx](auto& dy) {
-    return masked_fill(dy, eq(arange(dy.size(0)).unsqueeze(1), row), 0);
-  }));
+                                return masked_fill(dy, eq(arange(dy.size(0)).unsqueeze(1), row), 0);
+                              }));
   return embedding(index, table);
 }
 
 LayerNorm::LayerNorm(const Dims& normalized_shape, const LayerNormOptions& options)
-    : normalized_shape(normalized_shape),
-      eps(options.eps),
-      weight(register_parameter("weight", options.elementwise_affine ? ones(normalized_shape, options.dtype) : Tensor())),
-      bias(register_parameter("bias", options.elementwise_affine && options.bias ? zeros(normalized_shape, options.dtype) : Tensor())) {}
+    : normalized_shape(normalized_shape), eps(options.eps),
+      weight(
+          register_parameter("weight", options.elementwise_affine ? ones(normalized_shape, options.dtype) : Tensor())),
+      bias(register_parameter(
+          "bias", options.elementwise_affine && options.bias ? zeros(normalized_shape, options.dtype) : Tensor())) {}
 
 Tensor LayerNorm::forward(const Tensor& x) const { return layer_norm(x, normalized_shape, weight, bias, eps); }
 
 RMSNorm::RMSNorm(const Dims& normalized_shape, const RMSNormOptions& options)
-    : normalized_shape(normalized_shape),
-      eps(options.eps),
-      weight(register_parameter("weight", options.elementwise_affine ? ones(normalized_shape, options.dtype) : Tensor())) {}
+    : normalized_shape(normalized_shape), eps(options.eps),
+      weight(register_parameter("weight",
+                                options.elementwise_affine ? ones(normalized_shape, options.dtype) : Tensor())) {}
 
 Tensor RMSNorm::forward(const Tensor& x) const { return rms_norm(x, normalized_shape, weight, eps); }
 

@@ -20,7 +20,8 @@ struct Module::State {
         if (entry.first == name) return true;
       return false;
     };
-    if (taken(parameters) || taken(buffers) || taken(modules)) throw ValueError("register: the name \"" + name + "\" is taken");
+    if (taken(parameters) || taken(buffers) || taken(modules))
+      throw ValueError("register: the name \"" + name + "\" is taken");
   }
 
   /// Calls visit(prefix, state) here and below, in the order of the names.
@@ -65,8 +66,8 @@ std::string misfit(const StateDict& own, const StateDict& dict, bool strict) {
   }
   for (const auto& [name, value] : dict)
     if (strict && !known.contains(name)) unexpected.push_back(name);
-  const std::string text =
-      listed("missing", missing) + listed("unexpected", unexpected) + listed("repeated", repeated) + listed("wrong shape", misshapen);
+  const std::string text = listed("missing", missing) + listed("unexpected", unexpected) +
+                           listed("repeated", repeated) + listed("wrong shape", misshapen);
   return text.empty() ? text : "load_state_dict: the state does not fit" + text;
 }
 
@@ -91,7 +92,8 @@ Tensor Module::register_buffer(const std::string& name, Tensor value) {
 void Module::add_module(const std::string& name, const Module& module) {
   state_->check_name(name);
   module.state_->walk("", [&](const std::string&, State& state) {
-    if (&state == state_.get()) throw ValueError("register: \"" + name + "\" holds the module that it is to be part of");
+    if (&state == state_.get())
+      throw ValueError("register: \"" + name + "\" holds the module that it is to be part of");
   });
   state_->modules.emplace_back(name, module.state_);
 }

@@ -9,10 +9,13 @@
 namespace attn::nn {
 namespace {
 
-std::int64_t checked_embed_dim(std::int64_t embed_dim, std::int64_t num_heads, const MultiheadAttentionOptions& options) {
+std::int64_t checked_embed_dim(std::int64_t embed_dim, std::int64_t num_heads,
+                               const MultiheadAttentionOptions& options) {
   const std::string given = "embed_dim " + std::to_string(embed_dim) + " and num_heads " + std::to_string(num_heads);
-  if (embed_dim <= 0 || num_heads <= 0) throw ValueError("MultiheadAttention: " + given + "; both must be greater than 0");
-  if (embed_dim % num_heads != 0) throw ValueError("MultiheadAttention: " + given + "; num_heads must divide embed_dim");
+  if (embed_dim <= 0 || num_heads <= 0)
+    throw ValueError("MultiheadAttention: " + given + "; both must be greater than 0");
+  if (embed_dim % num_heads != 0)
+    throw ValueError("MultiheadAttention: " + given + "; num_heads must divide embed_dim");
   if (!(options.dropout >= 0 && options.dropout <= 1))
     throw ValueError(fmt::format("MultiheadAttention: dropout is {}; it must be from 0 to 1", options.dropout));
   return embed_dim;
@@ -28,16 +31,16 @@ Tensor added_row(bool present, std::int64_t embed_dim, Dtype dtype) {
 
 }  // namespace
 
-MultiheadAttention::MultiheadAttention(std::int64_t embed_dim, std::int64_t num_heads, const MultiheadAttentionOptions& options)
-    : embed_dim(checked_embed_dim(embed_dim, num_heads, options)),
-      num_heads(num_heads),
-      head_dim(embed_dim / num_heads),
-      kdim(options.kdim.value_or(embed_dim)),
-      vdim(options.vdim.value_or(embed_dim)),
+MultiheadAttention::MultiheadAttention(std::int64_t embed_dim, std::int64_t num_heads,
+                                       const MultiheadAttentionOptions& options)
+    : embed_dim(checked_embed_dim(embed_dim, num_heads, options)), num_heads(num_heads),
+      head_dim(embed_dim / num_heads), kdim(options.kdim.value_or(embed_dim)), vdim(options.vdim.value_or(embed_dim)),
       options(options),
       // Members are made in the order in which torch draws.
-      out_proj(register_module("out_proj", Linear(embed_dim, embed_dim, {.bias = options.bias, .dtype = options.dtype}))),
-      in_proj_weight(register_parameter("in_proj_weight", projection(kdim == embed_dim && vdim == embed_dim, 3 * embed_dim, embed_dim, options.dtype))),
+      out_proj(
+          register_module("out_proj", Linear(embed_dim, embed_dim, {.bias = options.bias, .dtype = options.dtype}))),
+      in_proj_weight(register_parameter("in_proj_weight", projection(kdim == embed_dim && vdim == embed_dim,
+                                                                     3 * embed_dim, embed_dim, options.dtype))),
       q_proj_weight(register_parameter("q_proj_weight", projection(!packed(), embed_dim, embed_dim, options.dtype))),
       k_proj_weight(register_parameter("k_proj_weight", projection(!packed(), embed_dim, kdim, options.dtype))),
       v_proj_weight(register_parameter("v_proj_weight", projection(!packed(), embed_dim, vdim, options.dtype))),
@@ -61,10 +64,13 @@ Tensor MultiheadAttention::split_heads(const Tensor& x) const {
 }
 
 /// Whether torch would take `_native_multi_head_attention` (docs/torch.md): it reads masks and empty rows differently.
-bool MultiheadAttention::takes_fused_path(const Tensor& query, const Tensor& key, const Tensor& value, const MultiheadAttentionCall& call) const {
+bool MultiheadAttention::takes_fused_path(const Tensor& query, const Tensor& key, const Tensor& value,
+                                          const MultiheadAttentionCall& call) const {
   const auto plain_mask = [](const Tensor& mask) { return !mask.defined() || mask.dtype() == Dtype::boolean; };
   if (is_training() || query.impl() != key.impl() || key.impl() != value.impl() || query.dim() != 3) return false;
-  if (!options.batch_first || !options.bias || num_heads % 2 != 0 || !packed() || bias_k.defined() || options.add_zero_attn) return false;
+  if (!options.batch_first || !options.bias || num_heads % 2 != 0 || !packed() || bias_k.defined() ||
+      options.add_zero_attn)
+    return false;
   if (!plain_mask(call.key_padding_mask) || !plain_mask(call.attn_mask) || query.requires_grad()) return false;
   for (const Tensor& parameter : parameters())
     if (parameter.requires_grad()) return false;
@@ -75,7 +81,9 @@ MultiheadAttentionResult MultiheadAttention::forward(const Tensor& query, const 
                                                      const MultiheadAttentionCall& call) const {
   const MultiheadSizes sizes = check_call(*this, query, key, value, call);
   const bool batched = query.dim() == 3;
-  const auto batch_first = [&](const Tensor& x) { return !batched ? x.unsqueeze(0) : options.batch_first ? x : x.transpose(0, 1); };
+  const auto batch_first = [&](const Tensor& x) {
+    return !batched ? x.unsqueeze(0) : options.batch_first ? x : x.transpose(0, 1);
+  };
 
   Tensor q = project(0, batch_first(query));
   Tensor k = project(1, batch_first(key));

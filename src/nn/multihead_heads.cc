@@ -21,11 +21,12 @@ HeadsResult attend_heads(const HeadsCall& call) {
   // Heads are averaged here, not strip by strip, where NaN has to be put into them first.
   const bool average_after = call.average_weights && call.nan_rows;
   AttentionOptions options;
-  if (call.need_weights) options.weights = call.average_weights && !average_after ? Weights::head_average : Weights::full;
+  if (call.need_weights)
+    options.weights = call.average_weights && !average_after ? Weights::head_average : Weights::full;
   call.masks.apply(options);
-  AttentionResult result =
-      attention_call(call.q, call.k, call.v, options,
-                     {.function = "MultiheadAttention", .dropout_p = call.dropout, .generator = nullptr, .logsumexp = call.nan_rows});
+  AttentionResult result = attention_call(
+      call.q, call.k, call.v, options,
+      {.function = "MultiheadAttention", .dropout_p = call.dropout, .generator = nullptr, .logsumexp = call.nan_rows});
   if (call.nan_rows) {
     const Tensor rows = eq(result.logsumexp, -std::numeric_limits<double>::infinity());
     result.output = with_nan(result.output, rows);

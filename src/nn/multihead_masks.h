@@ -16,14 +16,15 @@ MultiheadSizes check_call(const MultiheadAttention& module, const Tensor& query,
 
 /// Bool and float masks, in the shape [N, H, L, S + extra] or one that broadcasts to it; undefined where there is none.
 struct MultiheadMasks {
-  Tensor blocked, padding;              // bool, True = blocked
-  Tensor added, padding_added;          // float
-  bool causal = false;                  // instead of attn_mask
+  Tensor blocked, padding;      // bool, True = blocked
+  Tensor added, padding_added;  // float
+  bool causal = false;          // instead of attn_mask
 
   void apply(AttentionOptions& options) const;
 };
 
 /// `extra` columns that no mask hides are appended.
-MultiheadMasks read_masks(const MultiheadAttentionCall& call, const MultiheadSizes& sizes, std::int64_t extra, bool causal);
+MultiheadMasks read_masks(const MultiheadAttentionCall& call, const MultiheadSizes& sizes, std::int64_t extra,
+                          bool causal);
 
 }  // namespace attn::nn

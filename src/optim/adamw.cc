@@ -38,12 +38,10 @@ struct Numbers {
         decay(static_cast<T>(o.decoupled ? 1 - o.lr * o.weight_decay : 1)),
         decay_gradient(static_cast<T>(o.decoupled ? 0 : o.weight_decay)),
         beta1_step(static_cast<T>(1 - o.betas.first) - (from_gradient ? T{1} : T{0})),
-        beta2(static_cast<T>(o.betas.second)),
-        one_minus_beta2(static_cast<T>(1 - o.betas.second)),
+        beta2(static_cast<T>(o.betas.second)), one_minus_beta2(static_cast<T>(1 - o.betas.second)),
         step_size(static_cast<T>(o.lr / (1 - std::pow(o.betas.first, static_cast<double>(step))))),
         root_of_correction2(static_cast<T>(std::sqrt(1 - std::pow(o.betas.second, static_cast<double>(step))))),
-        eps(static_cast<T>(o.eps)),
-        sign(o.maximize ? T{-1} : T{1}) {}
+        eps(static_cast<T>(o.eps)), sign(o.maximize ? T{-1} : T{1}) {}
 };
 
 /// What a step reads and changes, element by element; `most` is null without amsgrad.
@@ -57,7 +55,7 @@ template <bool amsgrad, typename T>
 void update_span(const Numbers<T>& numbers, const Arrays<T>& arrays, std::int64_t begin, std::int64_t end) {
   const Numbers<T> by = numbers;  // in registers
   const T* __restrict gradient = arrays.gradient;
-  T *__restrict x = arrays.x, *__restrict m = arrays.m, *__restrict v = arrays.v, *__restrict most = arrays.most;
+  T* __restrict x = arrays.x, * __restrict m = arrays.m, * __restrict v = arrays.v, * __restrict most = arrays.most;
   for (std::int64_t i = begin; i < end; ++i) {
     T g = gradient[i] * by.sign;
     const T value = x[i] * by.decay;
@@ -82,7 +80,9 @@ void update_halves(const Numbers<float>& by, const Arrays<float>& arrays, const 
       const std::int64_t at = begin + start;
       alignas(64) float g[block_elements];
       read_halves(half.dtype(), static_cast<const char*>(gradient.data()) + 2 * at, g, count);
-      update(by, Arrays<float>{g, arrays.x + at, arrays.m + at, arrays.v + at, arrays.most ? arrays.most + at : nullptr}, 0, count);
+      update(by,
+             Arrays<float>{g, arrays.x + at, arrays.m + at, arrays.v + at, arrays.most ? arrays.most + at : nullptr}, 0,
+             count);
       write_halves(half.dtype(), arrays.x + at, static_cast<char*>(half.data()) + 2 * at, count);
     });
   });
@@ -90,7 +90,8 @@ void update_halves(const Numbers<float>& by, const Arrays<float>& arrays, const 
 
 }  // namespace
 
-AdamW::AdamW(const std::vector<Tensor>& parameters, const AdamWOptions& options) : AdamW(std::vector<Group<AdamWOptions>>{{parameters, options}}) {}
+AdamW::AdamW(const std::vector<Tensor>& parameters, const AdamWOptions& options)
+    : AdamW(std::vector<Group<AdamWOptions>>{{parameters, options}}) {}
 
 AdamW::AdamW(std::vector<Group<AdamWOptions>> given)
     : Optimizer(parameters_of(given), {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"}), groups(std::move(given)) {
@@ -106,7 +107,8 @@ void AdamW::step() {
   for_steps(groups, steps, [&](Step& step, const AdamWOptions& options) {
     std::vector<Tensor>& buffers = step.next.buffers;
     for (const Buffer b : {exp_avg, exp_avg_sq, max_exp_avg_sq})
-      if (!buffers[b].defined() && (b != max_exp_avg_sq || options.amsgrad)) buffers[b] = zeros(step.values.sizes(), step.values.dtype());
+      if (!buffers[b].defined() && (b != max_exp_avg_sq || options.amsgrad))
+        buffers[b] = zeros(step.values.sizes(), step.values.dtype());
   });
   for_steps(groups, steps, [&](Step& step, const AdamWOptions& options) {  // nothing is allocated from here on
     begin_step(step);

@@ -13,7 +13,8 @@
 namespace attn::optim {
 namespace {
 
-constexpr std::uint64_t no_version = ~std::uint64_t{0};  // of a master that is still to be filled, or to be compared with its parameter
+// of a master that is still to be filled, or to be compared with its parameter
+constexpr std::uint64_t no_version = ~std::uint64_t{0};
 
 bool is_half(const Tensor& x) { return x.dtype() == Dtype::bf16 || x.dtype() == Dtype::f16; }
 
@@ -48,12 +49,15 @@ class Shared {
 Optimizer::Optimizer(std::vector<Tensor> parameters, std::vector<std::string> buffer_names)
     : parameters_(std::move(parameters)), buffer_names_(std::move(buffer_names)), states_(parameters_.size()) {
   if (parameters_.empty())
-    throw ValueError("Optimizer: there are no parameters; a module has those that register_parameter and register_module have seen");
+    throw ValueError(
+        "Optimizer: there are no parameters; a module has those that register_parameter and register_module have seen");
   std::set<const TensorImpl*> seen;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const Tensor& x = parameters_[i];
-    if (!x.requires_grad() || !x.is_leaf()) throw ValueError(fmt::format("Optimizer: parameter {} must be a leaf that requires a gradient", i));
-    if (!seen.insert(x.impl()).second) throw ValueError(fmt::format("Optimizer: parameter {} is given twice; it may be in one group only", i));
+    if (!x.requires_grad() || !x.is_leaf())
+      throw ValueError(fmt::format("Optimizer: parameter {} must be a leaf that requires a gradient", i));
+    if (!seen.insert(x.impl()).second)
+      throw ValueError(fmt::format("Optimizer: parameter {} is given twice; it may be in one group only", i));
     states_[i].buffers.resize(buffer_names_.size());
   }
 }
@@ -76,8 +80,10 @@ std::vector<Optimizer::Step> Optimizer::prepare_steps(bool halves) const {
     if (half && !step.next.master.defined()) {
       step.next.master = empty(parameter.sizes(), Dtype::f32);
       step.next.master_version = no_version;
-    } else if (half && step.next.master_version != parameter.version() && same_bits(step.next.master.to(parameter.dtype()), parameter)) {
-      step.next.master_version = parameter.version();  // written, but not changed: as when a checkpoint's weights are loaded after its optimiser
+    } else if (half && step.next.master_version != parameter.version() &&
+               same_bits(step.next.master.to(parameter.dtype()), parameter)) {
+      // written, but not changed: as when a checkpoint's weights are loaded after its optimiser
+      step.next.master_version = parameter.version();
     }
     if (half) step.values = step.next.master;
     else if (parameter.is_contiguous()) step.values = parameter.detach();
@@ -95,9 +101,11 @@ std::vector<Optimizer::Step> Optimizer::prepare_steps(bool halves) const {
 
 void Optimizer::begin_step(const Step& step) const {
   const Tensor& parameter = parameters_[step.parameter];
-  const bool is_current = step.next.master.defined() ? step.next.master_version == parameter.version() : step.values.data() == parameter.data();
+  const bool is_current = step.next.master.defined() ? step.next.master_version == parameter.version()
+                                                     : step.values.data() == parameter.data();
   if (!is_current) copy_values(step.values, parameter);
-  if (const Tensor gradient = parameter.grad(); gradient.data() != step.gradient.data()) copy_values(step.gradient, gradient);
+  if (const Tensor gradient = parameter.grad(); gradient.data() != step.gradient.data())
+    copy_values(step.gradient, gradient);
 }
 
 void Optimizer::end_step(Step& step) {
@@ -115,7 +123,8 @@ StateDict Optimizer::state_dict() const {
     if (state.step == 0) continue;
     dict.emplace_back(fmt::format("state.{}.step", i), full({}, state.step, Dtype::i64));
     for (std::size_t b = 0; b < buffer_names_.size(); ++b)
-      if (state.buffers[b].defined()) dict.emplace_back(fmt::format("state.{}.{}", i, buffer_names_[b]), state.buffers[b].clone());
+      if (state.buffers[b].defined())
+        dict.emplace_back(fmt::format("state.{}.{}", i, buffer_names_[b]), state.buffers[b].clone());
     if (state.master.defined()) dict.emplace_back(fmt::format("state.{}.master", i), state.master.clone());
   }
   return dict;
@@ -136,11 +145,14 @@ void Optimizer::load_state_dict(const StateDict& dict) {
     const Tensor& x = parameters_[i];
     const Dtype kept = x.dtype() == Dtype::f64 ? Dtype::f64 : Dtype::f32;
     State& state = loaded[i];
-    if (const Tensor step = take(fmt::format("state.{}.step", i), {}, Dtype::i64); step.defined()) state.step = step.item_int();
+    if (const Tensor step = take(fmt::format("state.{}.step", i), {}, Dtype::i64); step.defined())
+      state.step = step.item_int();
     if (state.step < 0) wrong += fmt::format("; state.{}.step is {}", i, state.step);
-    for (const std::string& name : buffer_names_) state.buffers.push_back(take(fmt::format("state.{}.{}", i, name), x.sizes(), kept));
+    for (const std::string& name : buffer_names_)
+      state.buffers.push_back(take(fmt::format("state.{}.{}", i, name), x.sizes(), kept));
     Tensor master = take(fmt::format("state.{}.master", i), x.sizes(), kept);
-    const bool holds = master.defined() || std::any_of(state.buffers.begin(), state.buffers.end(), [](const Tensor& b) { return b.defined(); });
+    const bool holds = master.defined() || std::any_of(state.buffers.begin(), state.buffers.end(),
+                                                       [](const Tensor& b) { return b.defined(); });
     if (is_half(x)) state.master = std::move(master);  // one of another dtype is its own
     state.master_version = no_version;
     if (state.step == 0 && holds) wrong += fmt::format("; state.{}.step is missing", i);

@@ -17,7 +17,8 @@ double Schedule::operator()(std::int64_t step) const {
   if (warmup < 0 || (decay != Decay::none && warmup > steps))
     throw ValueError(fmt::format("Schedule: warmup is {} of {} steps; it must be from 0 to that", warmup, steps));
   for (const double rate : {peak, last})
-    if (!(rate >= 0) || std::isinf(rate)) throw ValueError(fmt::format("Schedule: a rate is {}; peak and last must be 0 or more", rate));
+    if (!(rate >= 0) || std::isinf(rate))
+      throw ValueError(fmt::format("Schedule: a rate is {}; peak and last must be 0 or more", rate));
   if (step < warmup) return peak * ((static_cast<double>(step) + 1) / (static_cast<double>(warmup) + 1));
   if (decay == Decay::none) return peak;
   if (step >= steps) return last;

@@ -1,4 +1,5 @@
-// src/optim/sgd.cc: gradient descent with momentum, dampening, weight decay, Nesterov's look ahead: torch's order of operations.
+// src/optim/sgd.cc: gradient descent with momentum, dampening, weight decay, Nesterov's look ahead: torch's order of
+// operations.
 #include <attn/autograd.h>
 #include <attn/ops.h>
 
@@ -14,15 +15,19 @@ namespace {
 
 void check(const SGDOptions& o) {
   for (const auto& [name, value] : {std::pair("lr", o.lr), {"momentum", o.momentum}, {"weight_decay", o.weight_decay}})
-    if (!(value >= 0) || std::isinf(value)) throw ValueError(fmt::format("SGD: {} is {}; it must be 0 or more", name, value));
-  if (!std::isfinite(o.dampening)) throw ValueError(fmt::format("SGD: dampening is {}; it must be finite", o.dampening));
-  if (o.nesterov && (o.momentum == 0 || o.dampening != 0)) throw ValueError("SGD: nesterov needs momentum and no dampening");
+    if (!(value >= 0) || std::isinf(value))
+      throw ValueError(fmt::format("SGD: {} is {}; it must be 0 or more", name, value));
+  if (!std::isfinite(o.dampening))
+    throw ValueError(fmt::format("SGD: dampening is {}; it must be finite", o.dampening));
+  if (o.nesterov && (o.momentum == 0 || o.dampening != 0))
+    throw ValueError("SGD: nesterov needs momentum and no dampening");
 }
 
 /// `buffer` is null without momentum; `first`: it takes the gradient itself.
 template <typename T>
 void update(const SGDOptions& o, std::int64_t n, const T* gradient, T* x, T* buffer, bool first) {
-  const T lr = static_cast<T>(o.lr), momentum = static_cast<T>(o.momentum), weight_decay = static_cast<T>(o.weight_decay);
+  const T lr = static_cast<T>(o.lr), momentum = static_cast<T>(o.momentum),
+          weight_decay = static_cast<T>(o.weight_decay);
   const T taken = static_cast<T>(1 - o.dampening), sign = o.maximize ? T{-1} : T{1};
   for_spans(n, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
@@ -39,9 +44,11 @@ void update(const SGDOptions& o, std::int64_t n, const T* gradient, T* x, T* buf
 
 }  // namespace
 
-SGD::SGD(const std::vector<Tensor>& parameters, const SGDOptions& options) : SGD(std::vector<Group<SGDOptions>>{{parameters, options}}) {}
+SGD::SGD(const std::vector<Tensor>& parameters, const SGDOptions& options)
+    : SGD(std::vector<Group<SGDOptions>>{{parameters, options}}) {}
 
-SGD::SGD(std::vector<Group<SGDOptions>> given) : Optimizer(parameters_of(given), {"momentum_buffer"}), groups(std::move(given)) {
+SGD::SGD(std::vector<Group<SGDOptions>> given)
+    : Optimizer(parameters_of(given), {"momentum_buffer"}), groups(std::move(given)) {
   for (const auto& group : groups) check(group.options);
 }
 
@@ -59,7 +66,8 @@ void SGD::step() {
     begin_step(step);
     const Tensor& buffer = step.next.buffers[0];
     with_step_type(step.values, [&]<typename T>(T) {
-      update(options, step.values.numel(), step.gradient.data<T>(), step.values.data<T>(), options.momentum != 0 ? buffer.data<T>() : nullptr, is_first(step));
+      update(options, step.values.numel(), step.gradient.data<T>(), step.values.data<T>(),
+             options.momentum != 0 ? buffer.data<T>() : nullptr, is_first(step));
     });
     end_step(step);
   });

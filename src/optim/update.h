@@ -1,4 +1,5 @@
-// src/optim/update.h: what the optimisers' files share: parameters of groups, one pass over the elements of a parameter.
+// src/optim/update.h: what the optimisers' files share: parameters of groups, one pass over the elements of a
+// parameter.
 #pragma once
 #include <attn/optim.h>
 
@@ -17,7 +18,8 @@ std::vector<Tensor> parameters_of(const std::vector<Group<Options>>& groups) {
   return all;
 }
 
-/// ValueError where the groups no longer hold the parameters of the beginning: what is kept of them is counted through all groups.
+/// ValueError where the groups no longer hold the parameters of the beginning: what is kept of them is counted through
+/// all groups.
 template <typename Options>
 void check_groups(const char* name, const std::vector<Group<Options>>& groups, const std::vector<Tensor>& parameters) {
   std::size_t i = 0;
@@ -25,7 +27,8 @@ void check_groups(const char* name, const std::vector<Group<Options>>& groups, c
   for (const auto& group : groups)
     for (const Tensor& x : group.parameters) same = same && i < parameters.size() && x.impl() == parameters[i++].impl();
   if (!same || i != parameters.size())
-    throw ValueError(fmt::format("{}: the parameters of the groups are not those of the beginning; only their options may change", name));
+    throw ValueError(fmt::format(
+        "{}: the parameters of the groups are not those of the beginning; only their options may change", name));
 }
 
 /// f(step, options) for each of the steps, which stand in the order of the parameters.
@@ -37,13 +40,14 @@ void for_steps(const std::vector<Group<Options>>& groups, Steps& steps, F&& f) {
     for (end += parameters.size(); step != steps.end() && step->parameter < end; ++step) f(*step, options);
 }
 
-/// span(begin, end) for the elements below n, in parts of a fixed size that threads share. The loop stands in the span, on restricted
-/// pointers, where the compiler makes vectors of it.
+/// span(begin, end) for the elements below n, in parts of a fixed size that threads share. The loop stands in the span,
+/// on restricted pointers, where the compiler makes vectors of it.
 template <typename F>
 void for_spans(std::int64_t n, F&& span) {
   constexpr std::int64_t part_elements = 4096;
-  runtime::parallel_for((n + part_elements - 1) / part_elements,
-                        [&](std::int64_t part) { span(part * part_elements, std::min(n, (part + 1) * part_elements)); });
+  runtime::parallel_for((n + part_elements - 1) / part_elements, [&](std::int64_t part) {
+    span(part * part_elements, std::min(n, (part + 1) * part_elements));
+  });
 }
 
 /// Calls update(T{}) with float or double, the type of `values`.

@@ -10,7 +10,9 @@ namespace {
 using GompParallel = void (*)(void (*)(void*), void*, unsigned threads, unsigned flags);
 GompParallel gomp_parallel = nullptr;
 
-void run_in_team(void (*member)(void*), void* pool, int threads) { gomp_parallel(member, pool, static_cast<unsigned>(threads), 0); }
+void run_in_team(void (*member)(void*), void* pool, int threads) {
+  gomp_parallel(member, pool, static_cast<unsigned>(threads), 0);
+}
 
 /// How many libraries the process has ever loaded; unlike dlopen it allocates nothing.
 unsigned long long libraries_loaded() {

@@ -24,7 +24,8 @@ void read(const std::string& path, long long& first, long long& second) {
   if (const File file = open(path); file && std::fscanf(file.get(), "%lld %lld", &first, &second) < 0) first = 0;
 }
 
-/// A group's own limit: cpu.max of version 2 ("max 100000"), or the two files of version 1 (-1: none). What cannot be read limits nothing.
+/// A group's own limit: cpu.max of version 2 ("max 100000"), or the two files of version 1 (-1: none). What cannot be
+/// read limits nothing.
 int limit_of(const std::string& folder) {
   long long quota = 0, period = 0, unused = 0;
   read(folder + "/cpu.max", quota, period);
@@ -51,12 +52,14 @@ int granted_cores(const std::string& root) {
   const File groups = open(root + "/proc/self/cgroup");
   char* line = nullptr;
   std::size_t room = 0;
-  while (groups && getline(&line, &room, groups.get()) > 0) {  // "0::/a/b" of version 2, "4:cpu,cpuacct:/a/b" of version 1
+  while (groups &&
+         getline(&line, &room, groups.get()) > 0) {  // "0::/a/b" of version 2, "4:cpu,cpuacct:/a/b" of version 1
     std::string_view text(line);
     if (text.ends_with('\n')) text.remove_suffix(1);
     const std::size_t first = text.find(':'), second = first == text.npos ? first : text.find(':', first + 1);
     if (second == text.npos || !text.substr(second + 1).starts_with('/')) continue;
-    const std::string controllers(text.substr(first + 1, second - first - 1)), group(text.substr(second + 1)), mount = root + "/sys/fs/cgroup";
+    const std::string controllers(text.substr(first + 1, second - first - 1)), group(text.substr(second + 1)),
+        mount = root + "/sys/fs/cgroup";
     if (controllers.empty()) least = std::min(least, limit_upwards(mount, group));
     else if (("," + controllers + ",").find(",cpu,") != std::string::npos)
       least = std::min({least, limit_upwards(mount + "/cpu", group), limit_upwards(mount + "/" + controllers, group)});

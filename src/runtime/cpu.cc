@@ -41,10 +41,11 @@ std::uint64_t saved_registers(const Registers& leaf1) {
   return std::uint64_t{high} << 32 | low;
 }
 
-/// Tile registers are 8 KB more of state for every thread, which Linux saves for processes that asked. It refuses where a thread's stack for
-/// signals is too small for them.
+/// Tile registers are 8 KB more of state for every thread, which Linux saves for processes that asked. It refuses where
+/// a thread's stack for signals is too small for them.
 bool granted_tiles() {
-  constexpr long ask_for = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA of the kernel's asm/prctl.h
+  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA of the kernel's asm/prctl.h
+  constexpr long ask_for = 0x1023, tile_data = 18;
   return syscall(SYS_arch_prctl, ask_for, tile_data) == 0;
 }
 
@@ -58,16 +59,18 @@ void detect(Cpu& cpu) {
     std::uint32_t word;
     int bit;
   } known[] = {
-      {"sse4_2", true, l1.ecx, 20},        {"avx", ymm, l1.ecx, 28},           {"f16c", ymm, l1.ecx, 29},
-      {"fma", ymm, l1.ecx, 12},            {"avx2", ymm, l7.ebx, 5},           {"avx_vnni", ymm, l71.eax, 4},
-      {"avx512f", zmm, l7.ebx, 16},        {"avx512bw", zmm, l7.ebx, 30},      {"avx512cd", zmm, l7.ebx, 28},
-      {"avx512dq", zmm, l7.ebx, 17},       {"avx512vl", zmm, l7.ebx, 31},      {"avx512_vnni", zmm, l7.ecx, 11},
-      {"avx512_bf16", zmm, l71.eax, 5},    {"avx512_fp16", zmm, l7.edx, 23},   {"amx_tile", tiles, l7.edx, 24},
+      {"sse4_2", true, l1.ecx, 20},     {"avx", ymm, l1.ecx, 28},         {"f16c", ymm, l1.ecx, 29},
+      {"fma", ymm, l1.ecx, 12},         {"avx2", ymm, l7.ebx, 5},         {"avx_vnni", ymm, l71.eax, 4},
+      {"avx512f", zmm, l7.ebx, 16},     {"avx512bw", zmm, l7.ebx, 30},    {"avx512cd", zmm, l7.ebx, 28},
+      {"avx512dq", zmm, l7.ebx, 17},    {"avx512vl", zmm, l7.ebx, 31},    {"avx512_vnni", zmm, l7.ecx, 11},
+      {"avx512_bf16", zmm, l71.eax, 5}, {"avx512_fp16", zmm, l7.edx, 23}, {"amx_tile", tiles, l7.edx, 24},
       {"amx_bf16", tiles, l7.edx, 22},
   };
   for (const auto& feature : known)
     if (feature.saved && (feature.word >> feature.bit & 1)) cpu.features.emplace_back(feature.name);
-  const auto has = [&](const char* name) { return std::find(cpu.features.begin(), cpu.features.end(), name) != cpu.features.end(); };
+  const auto has = [&](const char* name) {
+    return std::find(cpu.features.begin(), cpu.features.end(), name) != cpu.features.end();
+  };
   cpu.fma = has("fma");
   cpu.avx2 = has("avx2");
   cpu.avx512 = has("avx512f") && has("avx512bw") && has("avx512cd") && has("avx512dq") && has("avx512vl");

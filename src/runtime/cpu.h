@@ -22,8 +22,8 @@ const Cpu& cpu();
 
 /// Kernels' targets that can run here, best first; the last is "scalar", the reference.
 const std::vector<std::string>& targets();
-/// The target in use: ATTN_TARGET (any case) when set, else the best. An unknown or unavailable one is a ValueError that
-/// lists those there are. Asked of the environment once.
+/// The target in use: ATTN_TARGET (any case) when set, else the best. An unknown or unavailable one is a ValueError
+/// that lists those there are. Asked of the environment once.
 const std::string& target();
 /// The instruction set of a target's kernels but for its products of bf16: "amx" has avx512's, every other its own.
 constexpr std::string_view vectors_of(std::string_view target) { return target == "amx" ? "avx512" : target; }

@@ -11,8 +11,8 @@ namespace attn::runtime {
 
 #if defined(__x86_64__)
 
-/// Round to nearest, no flushing of denormals, exceptions masked; the destructor restores everything, sticky flags included.
-/// The two control words are read and written by hand: fegetenv and fesetenv cost tens of nanoseconds.
+/// Round to nearest, no flushing of denormals, exceptions masked; the destructor restores everything, sticky flags
+/// included. The two control words are read and written by hand: fegetenv and fesetenv cost tens of nanoseconds.
 class DefaultFloatingPoint {
  public:
   DefaultFloatingPoint() : sse_(_mm_getcsr()), x87_(x87()) { enforce(sse_, x87_); }

@@ -7,8 +7,9 @@
 
 namespace attn::runtime {
 
-/// A lock that another thread of the parent holds while this one forks is never given back in the child; there it is made anew. Use: a constant
-/// at namespace scope, beside a constinit lock. What it guards must be of use to the child at any moment.
+/// A lock that another thread of the parent holds while this one forks is never given back in the child; there it is
+/// made anew. Use: a constant at namespace scope, beside a constinit lock. What it guards must be of use to the child
+/// at any moment.
 template <std::mutex& lock>
 struct FreeInChild {
   FreeInChild() {

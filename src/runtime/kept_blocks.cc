@@ -40,13 +40,14 @@ void* KeptBlocks::take(std::size_t size) {
 }
 
 bool KeptBlocks::keep(void* block, std::size_t size) {
-  // Most is in use before something is freed. Noted here, and not when it was asked for: then there might have been no memory.
+  // Most is in use before something is freed. Noted here, and not when it was asked for: then there might have been no
+  // memory.
   const std::size_t most_now = used_.fetch_sub(size, std::memory_order_relaxed), used = most_now - size;
   std::size_t before = most_used_.load(std::memory_order_relaxed);
-  while (before < most_now && !most_used_.compare_exchange_weak(before, most_now, std::memory_order_relaxed)) {
-  }
+  while (before < most_now && !most_used_.compare_exchange_weak(before, most_now, std::memory_order_relaxed)) {}
   const std::size_t kept = kept_.load(std::memory_order_relaxed) + size;
-  if (class_of(size) >= classes || kept > most || used + kept > most_used_.load(std::memory_order_relaxed) || !lock()) return false;
+  if (class_of(size) >= classes || kept > most || used + kept > most_used_.load(std::memory_order_relaxed) || !lock())
+    return false;
   Block*& list = lists_[class_of(size)];
   list = ::new (block) Block{list, size};
   kept_.fetch_add(size, std::memory_order_relaxed);
@@ -65,7 +66,8 @@ KeptBlocks::Block* KeptBlocks::surplus(std::size_t limit) {
   Block* out = nullptr;
   for (int c = classes - 1; c >= 0; --c) {
     const std::size_t power = least << (c / 8), size = power + power / 8 * static_cast<std::size_t>(c % 8);
-    while (lists_[c] != nullptr && (limit == 0 || used_.load(std::memory_order_relaxed) + kept_.load(std::memory_order_relaxed) > limit)) {
+    while (lists_[c] != nullptr &&
+           (limit == 0 || used_.load(std::memory_order_relaxed) + kept_.load(std::memory_order_relaxed) > limit)) {
       Block* const block = lists_[c];
       lists_[c] = block->next;
       block->next = out;

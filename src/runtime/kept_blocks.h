@@ -1,21 +1,23 @@
-// src/runtime/kept_blocks.h: freed memory kept for the next block of its size, so that its pages are not given back and faulted in again.
+// src/runtime/kept_blocks.h: freed memory kept for the next block of its size, so that its pages are not given back and
+// faulted in again.
 #pragma once
 #include <atomic>
 #include <cstddef>
 
 namespace attn::runtime {
 
-/// A training step frees and asks for the same hundreds of megabytes again and again; between two steps the C library gives them back to
-/// the system, which clears each page anew: a quarter of a small model's step. Blocks of 64 KiB and more wait here instead, at
-/// most 1 GiB of them, and never so many that all blocks together are more than were once in use at the same time.
-///
-/// A lock that is not free is passed by: then memory comes from and goes to the C library. So no thread waits, and none does in a
-/// child that was forked while another thread was here.
+/// A training step frees and asks for the same hundreds of megabytes again and again; between two steps the C library
+/// gives them back to the system, which clears each page anew: a quarter of a small model's step. Blocks of 64 KiB and
+/// more wait here instead, at most 1 GiB of them, and never so many that all blocks together are more than were once in
+/// use at the same time.
+///  A lock that is not free is passed by: then memory comes from and goes to the C library. So no thread waits, and
+/// none does in a child that was forked while another thread was here.
 class KeptBlocks {
  public:
   static constexpr std::size_t least = std::size_t{64} << 10, most = std::size_t{1} << 30;
 
-  /// What a block for `bytes` (least or more) occupies: eight sizes between two powers of two; above `most` no more than asked for.
+  /// What a block for `bytes` (least or more) occupies: eight sizes between two powers of two; above `most` no more
+  /// than asked for.
   static constexpr std::size_t size_for(std::size_t bytes);
   /// A kept block of this size, or null: the caller then allocates one of it, or calls `give_up` where there is none.
   void* take(std::size_t size);

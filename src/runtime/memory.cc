@@ -21,7 +21,8 @@ namespace {
 std::atomic<std::size_t> now_allocated{0};
 std::atomic<std::size_t> most_allocated{0};
 
-/// Stands before the bytes, a whole alignment wide so that they stay aligned; before it, the room that was asked for in front.
+/// Stands before the bytes, a whole alignment wide so that they stay aligned; before it, the room that was asked for in
+/// front.
 struct alignas(alignment) Header {
   std::size_t bytes;
   std::size_t front;
@@ -40,7 +41,8 @@ constexpr bool keeps = !__has_feature(address_sanitizer) && !__has_feature(threa
 constexpr bool keeps = true;
 #endif
 
-/// Whether a block is aligned here, within memory of the C library's own alignment: its aligned blocks take five times as long.
+/// Whether a block is aligned here, within memory of the C library's own alignment: its aligned blocks take five times
+/// as long.
 bool aligned_here(std::size_t bytes) { return keeps && bytes < KeptBlocks::least; }
 constexpr std::size_t slack = alignment - __STDCPP_DEFAULT_NEW_ALIGNMENT__;
 
@@ -51,9 +53,7 @@ void* take_block(std::size_t bytes) {
   if (void* block = kept_blocks().take(size)) return block;
   try {
     return new_block(size, bytes);
-  } catch (const std::bad_alloc&) {
-    kept_blocks().release();
-  }
+  } catch (const std::bad_alloc&) { kept_blocks().release(); }
   try {
     return new_block(size, bytes);
   } catch (const std::bad_alloc&) {
@@ -64,7 +64,8 @@ void* take_block(std::size_t bytes) {
 Header* take(std::size_t front, std::size_t bytes) {
   const std::size_t all = front + sizeof(Header) + bytes;
   void* const memory = aligned_here(all) ? ::operator new(all + slack) : take_block(all);
-  return ::new (reinterpret_cast<void*>(aligned(reinterpret_cast<std::uintptr_t>(memory)) + front)) Header{bytes, front, memory};
+  return ::new (reinterpret_cast<void*>(aligned(reinterpret_cast<std::uintptr_t>(memory)) + front))
+      Header{bytes, front, memory};
 }
 void give_block(void* block, std::size_t bytes) noexcept {
   if (!keeps) return ::operator delete(block, std::align_val_t(alignment));
@@ -77,12 +78,12 @@ constinit thread_local ThreadBlock this_scratch;
 }  // namespace
 
 void* allocate(std::size_t bytes, std::size_t front) {
-  if (bytes > std::size_t{1} << 48) throw std::bad_alloc();  // more than there are addresses; the C++ library would round the largest sizes up to 0
+  // more than there are addresses; the C++ library would round the largest sizes up to 0
+  if (bytes > std::size_t{1} << 48) throw std::bad_alloc();
   Header* const header = take(aligned(front), bytes);
   const std::size_t now = now_allocated.fetch_add(bytes, std::memory_order_relaxed) + bytes;
   std::size_t most = most_allocated.load(std::memory_order_relaxed);
-  while (most < now && !most_allocated.compare_exchange_weak(most, now, std::memory_order_relaxed)) {
-  }
+  while (most < now && !most_allocated.compare_exchange_weak(most, now, std::memory_order_relaxed)) {}
   return header + 1;
 }
 
@@ -94,8 +95,12 @@ void deallocate(void* data) noexcept {
   aligned_here(bytes) ? ::operator delete(header->memory) : give_block(header->block(), bytes);
 }
 
-void* front_of(void* data, std::size_t front) noexcept { return static_cast<char*>(data) - sizeof(Header) - aligned(front); }
-void* behind_front(void* front_data, std::size_t front) noexcept { return static_cast<char*>(front_data) + sizeof(Header) + aligned(front); }
+void* front_of(void* data, std::size_t front) noexcept {
+  return static_cast<char*>(data) - sizeof(Header) - aligned(front);
+}
+void* behind_front(void* front_data, std::size_t front) noexcept {
+  return static_cast<char*>(front_data) + sizeof(Header) + aligned(front);
+}
 
 std::size_t allocated_bytes() noexcept { return now_allocated.load(std::memory_order_relaxed); }
 std::size_t peak_bytes() noexcept { return most_allocated.load(std::memory_order_relaxed); }
@@ -103,7 +108,8 @@ void reset_peak() noexcept { most_allocated.store(allocated_bytes(), std::memory
 
 void* thread_scratch(std::size_t bytes) { return this_scratch.at_least(bytes); }
 
-OwnScratch::OwnScratch() noexcept : data_(std::exchange(this_scratch.data, nullptr)), bytes_(std::exchange(this_scratch.bytes, 0)) {}
+OwnScratch::OwnScratch() noexcept
+    : data_(std::exchange(this_scratch.data, nullptr)), bytes_(std::exchange(this_scratch.bytes, 0)) {}
 OwnScratch::~OwnScratch() {
   deallocate(this_scratch.data);
   this_scratch.data = data_;

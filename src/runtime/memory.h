@@ -9,8 +9,8 @@ inline constexpr std::size_t alignment = 64;
 /// The next multiple of it.
 constexpr std::size_t aligned(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
 
-/// 64-byte aligned; std::bad_alloc when there is none. `bytes` 0 gives a valid pointer. `front`: room before it for what goes with it, at
-/// front_of(data, front), 64-byte aligned too and not counted.
+/// 64-byte aligned; std::bad_alloc when there is none. `bytes` 0 gives a valid pointer. `front`: room before it for
+/// what goes with it, at front_of(data, front), 64-byte aligned too and not counted.
 void* allocate(std::size_t bytes, std::size_t front = 0);
 void deallocate(void* data) noexcept;
 void* front_of(void* data, std::size_t front) noexcept;
@@ -24,7 +24,8 @@ void reset_peak() noexcept;
 /// later call of the same thread may hand out the same memory again.
 void* thread_scratch(std::size_t bytes);
 
-/// While it lives, this thread's scratch is another: a caller's function runs in the middle of work that uses the first.
+/// While it lives, this thread's scratch is another: a caller's function runs in the middle of work that uses the
+/// first.
 class OwnScratch {
  public:
   OwnScratch() noexcept;

@@ -1,11 +1,13 @@
-// src/runtime/once.h: a value made at its first use, from any thread, also in a child forked while another thread is making it.
+// src/runtime/once.h: a value made at its first use, from any thread, also in a child forked while another thread is
+// making it.
 #pragma once
 #include <atomic>
 
 namespace attn::runtime {
 
-/// What a function's static would be, without its lock: a child forked while some thread of the parent holds that lock waits for ever.
-/// Threads that come at the same time each make the value; the first to finish wins. Never destroyed. Use: constinit static.
+/// What a function's static would be, without its lock: a child forked while some thread of the parent holds that lock
+/// waits for ever. Threads that come at the same time each make the value; the first to finish wins. Never destroyed.
+/// Use: constinit static.
 template <typename T>
 class Once {
  public:

@@ -91,13 +91,15 @@ void parallel_for(std::int64_t parts, PartFunction part, void* context) {
 
 void set_num_threads(int threads) {
   if (threads < 1 || threads > runtime::max_threads)
-    throw ValueError(fmt::format("set_num_threads: threads is {}; it must be from 1 to {}", threads, runtime::max_threads));
+    throw ValueError(
+        fmt::format("set_num_threads: threads is {}; it must be from 1 to {}", threads, runtime::max_threads));
   runtime::chosen_threads.store(threads, std::memory_order_relaxed);
 }
 
 int num_threads() {
   if (const int chosen = runtime::chosen_threads.load(std::memory_order_relaxed)) return chosen;
-  runtime::read_settings();  // a variable that is not understood is told at once, not when a call first has several parts
+  // a variable that is not understood is told at once, not when a call first has several parts
+  runtime::read_settings();
   const int first = static_cast<int>(runtime::environment_integer("ATTN_NUM_THREADS", 1, runtime::max_threads)
                                          .value_or(std::min(runtime::cpu().cores, runtime::max_threads)));
   int chosen = 0;

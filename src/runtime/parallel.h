@@ -6,10 +6,9 @@
 namespace attn::runtime {
 
 /// Runs part(0) ... part(parts - 1), each once, on up to num_threads() threads; returns when all are done.
-///
-/// What a part does must depend on its index alone: who runs it is not fixed (whoever is awake claims the next, the caller
-/// included). Nested and contended calls run all their parts in the caller. The first exception of a part reaches the
-/// caller after the other parts have ended. Each part runs under the default floating-point environment.
+///  What a part does must depend on its index alone: who runs it is not fixed (whoever is awake claims the next, the
+/// caller included). Nested and contended calls run all their parts in the caller. The first exception of a part
+/// reaches the caller after the other parts have ended. Each part runs under the default floating-point environment.
 /// `context` is passed to `part`; no allocation, so plain entries may use it.
 void parallel_for(std::int64_t parts, void (*part)(void* context, std::int64_t index), void* context);
 

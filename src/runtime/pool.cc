@@ -29,7 +29,8 @@ struct InsidePart {
 /// True until `span` nanoseconds have passed; looks at the clock every 32nd turn.
 class Spin {
  public:
-  explicit Spin(std::int64_t span) : end_(std::chrono::steady_clock::now() + std::chrono::nanoseconds(span)), idle_(span <= 0) {}
+  explicit Spin(std::int64_t span)
+      : end_(std::chrono::steady_clock::now() + std::chrono::nanoseconds(span)), idle_(span <= 0) {}
   bool turn() {
     if (idle_) return false;
     spin_pause();
@@ -50,9 +51,10 @@ sigset_t signals_of_the_host() {
   return set;
 }
 
-/// Whether this thread was on `core` and might be elsewhere: there it now is. Some schedulers wake a worker on the caller's own core, where
-/// it waits until the caller's slice is over (3 ms and more, on a virtual machine with Linux 6.18) beside a core that idles. A worker that
-/// finds itself there says so, and at the next waking the caller lets those that it wakes run for the moment in which they leave.
+/// Whether this thread was on `core` and might be elsewhere: there it now is. Some schedulers wake a worker on the
+/// caller's own core, where it waits until the caller's slice is over (3 ms and more, on a virtual machine with Linux
+/// 6.18) beside a core that idles. A worker that finds itself there says so, and at the next waking the caller lets
+/// those that it wakes run for the moment in which they leave.
 bool leave_core(int core) {
   if (core < 0 || sched_getcpu() != core) return false;
   cpu_set_t allowed;
@@ -98,10 +100,12 @@ void run_alone(PartFunction part, void* context, std::int64_t parts) {
 void Pool::run(const Job& job, int threads, std::int64_t spin_ns, bool bind, Team team) {
   const std::uint64_t epoch = publish(job, threads, spin_ns, bind);
   if (team) {
-    team([](void* self) {
-      Pool& pool = *static_cast<Pool*>(self);
-      pool.claim_parts(pool.ticket_.load(std::memory_order_acquire) >> part_bits);
-    }, this, threads);
+    team(
+        [](void* self) {
+          Pool& pool = *static_cast<Pool*>(self);
+          pool.claim_parts(pool.ticket_.load(std::memory_order_acquire) >> part_bits);
+        },
+        this, threads);
   } else {
     news_.fetch_add(1, std::memory_order_seq_cst);
     // A worker that goes to sleep now has counted itself before it looks at news_ again, or is counted here.
@@ -159,7 +163,9 @@ void Pool::resize(int wanted) {
   pthread_sigmask(SIG_BLOCK, &hosts, &before);
   while (workers_ < wanted) {
     const std::intptr_t id = workers_ + 1;
-    if (pthread_create(&threads_[static_cast<std::size_t>(id)], nullptr, worker_entry, reinterpret_cast<void*>(id)) != 0) break;
+    if (pthread_create(&threads_[static_cast<std::size_t>(id)], nullptr, worker_entry, reinterpret_cast<void*>(id)) !=
+        0)
+      break;
     ++workers_;
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
@@ -171,7 +177,8 @@ void Pool::forget_threads() {
   sleepers_.store(0, std::memory_order_relaxed);
   remaining_.store(0, std::memory_order_relaxed);
   // Close whatever job the parent was in: no number of parts is left to claim.
-  ticket_.store(((ticket_.load(std::memory_order_relaxed) >> part_bits | 1) + 1) << part_bits, std::memory_order_relaxed);
+  ticket_.store(((ticket_.load(std::memory_order_relaxed) >> part_bits | 1) + 1) << part_bits,
+                std::memory_order_relaxed);
   parts_.store(0, std::memory_order_relaxed);
   owned_.store(false, std::memory_order_release);
 }
@@ -219,7 +226,8 @@ void Pool::claim_parts(std::uint64_t epoch) {
     void* context = context_.load(std::memory_order_acquire);
     const std::int64_t first = first_.load(std::memory_order_acquire);
     std::exception_ptr* error = error_.load(std::memory_order_acquire);
-    if (!ticket_.compare_exchange_weak(ticket, ticket + 1, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
+    if (!ticket_.compare_exchange_weak(ticket, ticket + 1, std::memory_order_acq_rel, std::memory_order_acquire))
+      continue;
     floating_point.enforce();
     run_part(part, context, first + static_cast<std::int64_t>(next), error);
     ticket = ticket_.load(std::memory_order_acquire);
@@ -249,7 +257,8 @@ void Pool::run_part(PartFunction part, void* context, std::int64_t index, std::e
   } catch (...) {
     if (!failed_.exchange(true, std::memory_order_relaxed)) *error = std::current_exception();
   }
-  if (remaining_.fetch_sub(1, std::memory_order_seq_cst) == 1 && caller_sleeps_.load(std::memory_order_seq_cst)) futex_wake(remaining_, 1);
+  if (remaining_.fetch_sub(1, std::memory_order_seq_cst) == 1 && caller_sleeps_.load(std::memory_order_seq_cst))
+    futex_wake(remaining_, 1);
 }
 
 }  // namespace attn::runtime

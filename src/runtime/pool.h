@@ -13,8 +13,8 @@ using PartFunction = void (*)(void* context, std::int64_t index);
 
 inline constexpr int max_threads = 1024;
 
-/// One job at a time: its caller must own the pool (`try_own`). Nothing here allocates, and everything that outlives a call
-/// is an atomic or the owner's, so a forked child can start afresh by writing zeros (`forget_threads`).
+/// One job at a time: its caller must own the pool (`try_own`). Nothing here allocates, and everything that outlives a
+/// call is an atomic or the owner's, so a forked child can start afresh by writing zeros (`forget_threads`).
 class Pool {
  public:
   bool try_own() { return !owned_.exchange(true, std::memory_order_acquire); }
@@ -34,8 +34,8 @@ class Pool {
   /// At most this many parts a round: the ticket has 24 bits for the next part.
   static constexpr std::int64_t max_round = (1 << 24) - 1;
 
-  /// Runs a round and waits for its end. Owner only. `bind`: participant i runs parts i, i + n, ... (for the thread sanitizer).
-  /// `team`: borrowed threads take part instead of the workers.
+  /// Runs a round and waits for its end. Owner only. `bind`: participant i runs parts i, i + n, ... (for the thread
+  /// sanitizer). `team`: borrowed threads take part instead of the workers.
   using Team = void (*)(void (*member)(void* pool), void* pool, int threads);
   void run(const Job& job, int threads, std::int64_t spin_ns, bool bind, Team team);
 
@@ -71,10 +71,10 @@ class Pool {
 
   alignas(64) std::atomic<std::uint32_t> news_{0};  // counts publications; workers sleep on it
   std::atomic<int> sleepers_{0};
-  std::atomic<int> caller_core_{-1};           // of who last woke workers
-  std::atomic<bool> woken_here_{false};        // one or more of them on that core, the last time
-  std::atomic<int> limit_{0};                  // workers with a larger id end
-  std::atomic<std::uint64_t> started_at_{0};   // the last epoch that new workers have nothing to do with
+  std::atomic<int> caller_core_{-1};          // of who last woke workers
+  std::atomic<bool> woken_here_{false};       // one or more of them on that core, the last time
+  std::atomic<int> limit_{0};                 // workers with a larger id end
+  std::atomic<std::uint64_t> started_at_{0};  // the last epoch that new workers have nothing to do with
   std::atomic<std::int64_t> spin_ns_{0};
 };
 

@@ -7,8 +7,8 @@
 
 namespace attn::runtime {
 
-/// How far a thread has come. Who waits spins a little, for the next value is mostly near, then sleeps: with fewer cores than
-/// threads, spinning would take the core from the one that is waited for. A cache line each.
+/// How far a thread has come. Who waits spins a little, for the next value is mostly near, then sleeps: with fewer
+/// cores than threads, spinning would take the core from the one that is waited for. A cache line each.
 class alignas(64) Progress {
  public:
   static constexpr std::uint32_t whole = ~std::uint32_t{0};
@@ -25,7 +25,9 @@ class alignas(64) Progress {
       spin_pause();
     }
     sleepers_.fetch_add(1, std::memory_order_seq_cst);
-    for (std::uint32_t seen = reached_.load(std::memory_order_seq_cst); seen < value; seen = reached_.load(std::memory_order_seq_cst)) futex_wait(reached_, seen);
+    for (std::uint32_t seen = reached_.load(std::memory_order_seq_cst); seen < value;
+         seen = reached_.load(std::memory_order_seq_cst))
+      futex_wait(reached_, seen);
     sleepers_.fetch_sub(1, std::memory_order_relaxed);
   }
 

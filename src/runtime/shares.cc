@@ -11,7 +11,8 @@ void parallel_for_neighbours(std::int64_t parts, void (*part)(void* context, std
   const std::int64_t threads = num_threads();
   if (threads == 1 || parts <= threads) return parallel_for(parts, part, context);
   Shares shares(parts, threads);
-  parallel_for(threads, [&](std::int64_t own) { shares.run_from(own, [&](std::int64_t index) { part(context, index); }); });
+  parallel_for(threads,
+               [&](std::int64_t own) { shares.run_from(own, [&](std::int64_t index) { part(context, index); }); });
 }
 
 }  // namespace attn::runtime

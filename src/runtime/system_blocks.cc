@@ -20,9 +20,10 @@ std::size_t mapped_bytes(std::size_t size) {
   return (size + page - 1) / page * page;
 }
 
-/// Weights and keys that are read from memory once a call need an address for each 4 KiB, and fresh ones a fault: with pages of 2 MiB one
-/// row times 500 MB of f32 weights takes a tenth to a fifth less time, a training step of GPT-2 small's shape 4 to 7 % (Intel Xeon, 2 cores).
-/// Not in the C library's heap: there, what is aligned to 2 MiB leaves holes, and small blocks would later have the large pages.
+/// Weights and keys that are read from memory once a call need an address for each 4 KiB, and fresh ones a fault: with
+/// pages of 2 MiB one row times 500 MB of f32 weights takes a tenth to a fifth less time, a training step of GPT-2
+/// small's shape 4 to 7 % (Intel Xeon, 2 cores). Not in the C library's heap: there, what is aligned to 2 MiB leaves
+/// holes, and small blocks would later have the large pages.
 void* map(std::size_t size, std::size_t asked) {
   const std::size_t bytes = mapped_bytes(size);
   void* const all = mmap(nullptr, bytes + large_page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -48,7 +49,7 @@ void* new_block(std::size_t size, std::size_t asked) {
 }
 
 void delete_block(void* block, std::size_t size) noexcept {
-  maps && size >= large_page ? unmap(block, size) : ::operator delete(block, std::align_val_t(alignment));
+  maps&& size >= large_page ? unmap(block, size) : ::operator delete(block, std::align_val_t(alignment));
 }
 
 }  // namespace attn::runtime

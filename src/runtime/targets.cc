@@ -47,9 +47,11 @@ const std::vector<std::string>& targets() {
 }
 
 const std::string& choose_target(std::string_view requested, const std::vector<std::string>& available) {
-  const auto found = std::find_if(available.begin(), available.end(), [&](const std::string& name) { return same_name(name, requested); });
+  const auto found = std::find_if(available.begin(), available.end(),
+                                  [&](const std::string& name) { return same_name(name, requested); });
   if (found == available.end())
-    throw ValueError(fmt::format("ATTN_TARGET is \"{}\"; kernels that can run here: {}", requested, fmt::join(available, ", ")));
+    throw ValueError(
+        fmt::format("ATTN_TARGET is \"{}\"; kernels that can run here: {}", requested, fmt::join(available, ", ")));
   return *found;
 }
 

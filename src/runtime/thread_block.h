@@ -1,4 +1,5 @@
-// src/runtime/thread_block.h: a block of memory that a thread keeps, there too where destructors of its last variables call the library.
+// src/runtime/thread_block.h: a block of memory that a thread keeps, there too where destructors of its last variables
+// call the library.
 #pragma once
 #include "runtime/memory.h"
 
@@ -10,8 +11,9 @@ extern "C" __attribute__((visibility("hidden"))) void* __dso_handle;
 
 namespace attn::runtime {
 
-/// Use: constinit thread_local. It has no destructor: a host's thread_local or static variable that was made before may be destroyed after it
-/// and call the library. Each first block asks anew to be freed with the thread; what is asked for among its destructors is granted too.
+/// Use: constinit thread_local. It has no destructor: a host's thread_local or static variable that was made before may
+/// be destroyed after it and call the library. Each first block asks anew to be freed with the thread; what is asked
+/// for among its destructors is granted too.
 struct ThreadBlock {
   void* data = nullptr;
   std::size_t bytes = 0;

@@ -1,4 +1,5 @@
-// src/runtime/trace.cc: trace lines and notices; the one place that may write to stderr, when ATTN_TRACE or set_trace asks for it.
+// src/runtime/trace.cc: trace lines and notices; the one place that may write to stderr, when ATTN_TRACE or set_trace
+// asks for it.
 #include "runtime/trace.h"
 
 #include <attn/runtime.h>
@@ -63,6 +64,8 @@ MessageHandler set_message_handler(MessageHandler handler) {
   return std::exchange(runtime::the_handler(), std::move(handler));
 }
 
-void set_trace(bool on) { runtime::tracing.store(on ? runtime::Tracing::on : runtime::Tracing::off, std::memory_order_relaxed); }
+void set_trace(bool on) {
+  runtime::tracing.store(on ? runtime::Tracing::on : runtime::Tracing::off, std::memory_order_relaxed);
+}
 
 }  // namespace attn

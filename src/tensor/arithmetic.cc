@@ -12,12 +12,10 @@ namespace {
 /// Integers wrap around, as the processor's do; of bools, + is "or" and * is "and".
 template <typename C, typename F>
 C wrapping(C a, C b, F function) {
-  if constexpr (std::is_same_v<C, bool>)
-    return function(static_cast<int>(a), static_cast<int>(b)) != 0;
+  if constexpr (std::is_same_v<C, bool>) return function(static_cast<int>(a), static_cast<int>(b)) != 0;
   else if constexpr (std::is_integral_v<C>)
     return static_cast<C>(function(static_cast<std::make_unsigned_t<C>>(a), static_cast<std::make_unsigned_t<C>>(b)));
-  else
-    return function(a, b);
+  else return function(a, b);
 }
 
 // What is a kernel too says so: elements_of_pairs notes it.
@@ -46,10 +44,8 @@ struct Over {
   static constexpr auto kernel = kernels::Binary::div;
   template <typename C>
   C operator()(C a, C b) const {
-    if constexpr (std::is_floating_point_v<C>)
-      return a / b;
-    else
-      return C{};  // never reached: quotients are computed in floating types
+    if constexpr (std::is_floating_point_v<C>) return a / b;
+    else return C{};  // never reached: quotients are computed in floating types
   }
 };
 constexpr Plus plus;
@@ -67,10 +63,8 @@ struct WithMultiple {
   template <typename C>
   C operator()(C a, C b) const {
     C alpha;
-    if constexpr (std::is_floating_point_v<C>)
-      alpha = static_cast<C>(number);
-    else
-      alpha = convert<C>(whole);
+    if constexpr (std::is_floating_point_v<C>) alpha = static_cast<C>(number);
+    else alpha = convert<C>(whole);
     return F()(a, times(b, alpha));
   }
   double number;
@@ -92,17 +86,15 @@ C integer_power(C base, C exponent) {
 struct Power {
   template <typename C>
   C operator()(C a, C b) const {
-    if constexpr (std::is_same_v<C, bool>)
-      return a || !b;
-    else if constexpr (std::is_integral_v<C>)
-      return integer_power(a, b);
-    else
-      return static_cast<C>(std::pow(static_cast<double>(a), static_cast<double>(b)));
+    if constexpr (std::is_same_v<C, bool>) return a || !b;
+    else if constexpr (std::is_integral_v<C>) return integer_power(a, b);
+    else return static_cast<C>(std::pow(static_cast<double>(a), static_cast<double>(b)));
   }
 };
 constexpr Power power;
 
-/// In f32 positive finite bases as e^(b log a) in f64 by the kernels, where the roundings of f64 are far below one of f32.
+/// In f32 positive finite bases as e^(b log a) in f64 by the kernels, where the roundings of f64 are far below one of
+/// f32.
 void power_of_singles(const void*, const void* const* x, void* y, std::int64_t n) {
   constexpr std::int64_t block = 256;
   const auto& table = kernels::row_kernels();
@@ -120,7 +112,8 @@ void power_of_singles(const void*, const void* const* x, void* y, std::int64_t n
     table.unary(kernels::Unary::log, kernels::Element::f64, wide, wide, count);
     for (std::int64_t i = 0; i < count; ++i) wide[i] *= b[i];
     table.unary(kernels::Unary::exp, kernels::Element::f64, wide, wide, count);
-    for (std::int64_t i = 0; i < count; ++i) result[i] = regular(a[i], b[i]) ? static_cast<float>(wide[i]) : power(a[i], b[i]);
+    for (std::int64_t i = 0; i < count; ++i)
+      result[i] = regular(a[i], b[i]) ? static_cast<float>(wide[i]) : power(a[i], b[i]);
   }
 }
 
@@ -130,14 +123,18 @@ void check_no_bool(const char* function, Dtype a, Dtype b) {
                      "; bool cannot be subtracted, use ne or logical_not");
 }
 
-Dtype dtype_of_scalar(Scalar value) { return value.is_floating() ? Dtype::f32 : value.is_boolean() ? Dtype::boolean : Dtype::i64; }
+Dtype dtype_of_scalar(Scalar value) {
+  return value.is_floating() ? Dtype::f32 : value.is_boolean() ? Dtype::boolean : Dtype::i64;
+}
 
 void check_alpha(const char* function, Scalar alpha, Dtype common) {
   if (alpha.is_floating() && !is_floating(common))
-    throw DtypeError(std::string(function) + ": alpha is a floating number beside " + std::string(name_of(common)) + " tensors; it must be an integer");
+    throw DtypeError(std::string(function) + ": alpha is a floating number beside " + std::string(name_of(common)) +
+                     " tensors; it must be an integer");
 }
 
-/// The number as a second operand of products and quotients: f32 beside bf16 and f16 (rounded with the result, not before).
+/// The number as a second operand of products and quotients: f32 beside bf16 and f16 (rounded with the result, not
+/// before).
 Tensor factor(Scalar value, Dtype common) { return filled({}, value, compute_dtype(common)); }
 Tensor factor(const Tensor& b, const Tensor& a, Dtype common) {
   return as(b, b.dim() == 0 && a.dim() != 0 ? compute_dtype(common) : common);
@@ -161,21 +158,22 @@ Tensor power_of(const char* function, const Tensor& a, const Tensor& b, Dtype co
   return binary(function, a, b, common, out, elements);
 }
 
-/// x becomes element(x, y), computed in `common`, whose kind x's dtype must be able to hold; y is `other` made ready for it.
+/// x becomes element(x, y), computed in `common`, whose kind x's dtype must be able to hold; y is `other` made ready
+/// for it.
 template <typename F>
-const Tensor& in_place(const char* function, const History& history, const Tensor& x, const Tensor& other, const Tensor& y, Dtype common, F element) {
+const Tensor& in_place(const char* function, const History& history, const Tensor& x, const Tensor& other,
+                       const Tensor& y, Dtype common, F element) {
   if (!(broadcast_shapes(function, x.sizes(), other.sizes()) == x.sizes()))
-    throw ShapeError(std::string(function) + ": other has shape " + to_string(other.sizes()) + "; it must broadcast to " +
-                     to_string(x.sizes()));
-  const bool fits = is_floating(x.dtype()) || (!is_floating(common) && (x.dtype() != Dtype::boolean || common == Dtype::boolean));
+    throw ShapeError(std::string(function) + ": other has shape " + to_string(other.sizes()) +
+                     "; it must broadcast to " + to_string(x.sizes()));
+  const bool fits =
+      is_floating(x.dtype()) || (!is_floating(common) && (x.dtype() != Dtype::boolean || common == Dtype::boolean));
   if (!fits)
-    throw DtypeError(std::string(function) + ": the result is " + std::string(name_of(common)) + "; it cannot be kept in " +
-                     std::string(name_of(x.dtype())));
+    throw DtypeError(std::string(function) + ": the result is " + std::string(name_of(common)) +
+                     "; it cannot be kept in " + std::string(name_of(x.dtype())));
   check_in_place(function, x, other);
-  if (x.dtype() == common && !overlaps(x, y))
-    binary_into<void>(x, x, y, common, element);
-  else
-    copy_values(x, binary<void>(function, as(x, common), y, common, {}, element));
+  if (x.dtype() == common && !overlaps(x, y)) binary_into<void>(x, x, y, common, element);
+  else copy_values(x, binary<void>(function, as(x, common), y, common, {}, element));
   return history.changed(x);
 }
 
@@ -187,7 +185,8 @@ Tensor unchanged(const Tensor& x, const Tensor& other) {
 
 Tensor reciprocal(const Tensor& x) {
   const Tensor y = map_floating("div", x, {}, [](auto v) { return 1 / v; });
-  return record("ReciprocalBackward0", y, wrt(x, [](auto& dy, auto& y) { return -widen(dy) * widen(y) * widen(y); }, y));
+  return record("ReciprocalBackward0", y,
+                wrt(x, [](auto& dy, auto& y) { return -widen(dy) * widen(y) * widen(y); }, y));
 }
 
 // What gradients of sums, products and quotients are made of.
@@ -197,7 +196,9 @@ constexpr auto times_other = [](auto& dy, auto& other) { return dy * other; };
 constexpr auto over_other = [](auto& dy, auto& other) { return dy / other; };
 
 /// Of maximum and minimum: all of dy to the one that was taken, half to each of equals.
-Tensor share(const Tensor& dy, const Tensor& equal, const Tensor& lost) { return where(lost, 0, where(equal, dy * 0.5, dy)); }
+Tensor share(const Tensor& dy, const Tensor& equal, const Tensor& lost) {
+  return where(lost, 0, where(equal, dy * 0.5, dy));
+}
 
 }  // namespace
 
@@ -247,7 +248,8 @@ Tensor div(const Tensor& a, Scalar b) {
 Tensor operator-(Scalar a, const Tensor& b) {
   check_no_bool("sub", dtype_of_scalar(a), b.dtype());
   const Dtype common = result_type(b, a);
-  return record("RsubBackward1", binary<void>("sub", filled({}, a, common), as(b, common), common, {}, minus), wrt(b, opposite));
+  return record("RsubBackward1", binary<void>("sub", filled({}, a, common), as(b, common), common, {}, minus),
+                wrt(b, opposite));
 }
 
 Tensor operator/(Scalar a, const Tensor& b) { return mul(reciprocal(b), a); }  // two roundings, as torch
@@ -256,7 +258,8 @@ Tensor pow(const Tensor& a, Scalar exponent, Tensor out) {
   const Dtype common = result_type(a, exponent);
   const double p = exponent.to_double();
   if (is_integral(common) && p < 0)
-    throw ValueError("pow: an integer tensor to the power " + std::to_string(exponent.to_int()) + "; the exponent must not be negative");
+    throw ValueError("pow: an integer tensor to the power " + std::to_string(exponent.to_int()) +
+                     "; the exponent must not be negative");
   const Tensor x = as(a, common);
   Tensor result;
   // The short forms round as torch's do.
@@ -264,7 +267,8 @@ Tensor pow(const Tensor& a, Scalar exponent, Tensor out) {
   else if (is_floating(common) && p == 0.5) result = map_floating("pow", x, out, [](auto v) { return std::sqrt(v); });
   else if (is_floating(common) && p == 2) result = map_floating("pow", x, out, [](auto v) { return v * v; });
   else if (is_floating(common) && p == 3) result = map_floating("pow", x, out, [](auto v) { return v * v * v; });
-  else if (is_floating(common) && p == -0.5) result = map_floating("pow", x, out, [](auto v) { return 1 / std::sqrt(v); });
+  else if (is_floating(common) && p == -0.5)
+    result = map_floating("pow", x, out, [](auto v) { return 1 / std::sqrt(v); });
   else if (is_floating(common) && p == -1) result = map_floating("pow", x, out, [](auto v) { return 1 / v; });
   else if (is_floating(common) && p == -2) result = map_floating("pow", x, out, [](auto v) { return 1 / (v * v); });
   else result = power_of("pow", x, factor(exponent, common), common, out);
@@ -275,7 +279,9 @@ Tensor pow(const Tensor& a, Scalar exponent, Tensor out) {
 Tensor pow(const Tensor& a, const Tensor& exponent, Tensor out) {
   const Dtype common = result_type(a, exponent);
   const Tensor y = power_of("pow", as(a, common), as(exponent, common), common, out);
-  const auto wrt_base = [](auto& dy, auto& a, auto& p) { return where(eq(p, 0), 0, widen(dy) * (widen(p) * pow(widen(a), widen(p) - 1))); };
+  const auto wrt_base = [](auto& dy, auto& a, auto& p) {
+    return where(eq(p, 0), 0, widen(dy) * (widen(p) * pow(widen(a), widen(p) - 1)));
+  };
   const auto wrt_exponent = [](auto& dy, auto& a, auto& p, auto& y) {
     const Tensor zero = logical_and(eq(a, 0), ge(p, 0));  // 0^p stays 0 there, log 0 does not
     return where(zero, 0, widen(dy) * (widen(y) * log(widen(a))));
@@ -296,7 +302,8 @@ Tensor minimum(const Tensor& a, const Tensor& b, Tensor out) {
 const Tensor& Tensor::add_(const Tensor& other, Scalar alpha) const {
   const Dtype common = result_type(*this, other);
   check_alpha("add_", alpha, common);
-  const History history = history_of("AddBackward0", *this, wrt(*this, same), wrt(other, [alpha](auto& dy) { return dy * alpha; }));
+  const History history =
+      history_of("AddBackward0", *this, wrt(*this, same), wrt(other, [alpha](auto& dy) { return dy * alpha; }));
   if (alpha.to_double() == 1) return in_place("add_", history, *this, other, as(other, common), common, plus);
   return in_place("add_", history, *this, other, as(other, common), common, WithMultiple<Plus>(alpha));
 }
@@ -305,7 +312,8 @@ const Tensor& Tensor::sub_(const Tensor& other, Scalar alpha) const {
   check_no_bool("sub_", dtype(), other.dtype());
   const Dtype common = result_type(*this, other);
   check_alpha("sub_", alpha, common);
-  const History history = history_of("SubBackward0", *this, wrt(*this, same), wrt(other, [alpha](auto& dy) { return neg(dy * alpha); }));
+  const History history =
+      history_of("SubBackward0", *this, wrt(*this, same), wrt(other, [alpha](auto& dy) { return neg(dy * alpha); }));
   if (alpha.to_double() == 1) return in_place("sub_", history, *this, other, as(other, common), common, minus);
   return in_place("sub_", history, *this, other, as(other, common), common, WithMultiple<Minus>(alpha));
 }
@@ -313,7 +321,8 @@ const Tensor& Tensor::sub_(const Tensor& other, Scalar alpha) const {
 const Tensor& Tensor::mul_(const Tensor& other) const {
   const Dtype common = result_type(*this, other);
   const Tensor before = wants_grad(other) ? clone() : Tensor(), second = unchanged(*this, other);
-  const History history = history_of("MulBackward0", *this, wrt(*this, times_other, second), wrt(other, times_other, before));
+  const History history =
+      history_of("MulBackward0", *this, wrt(*this, times_other, second), wrt(other, times_other, before));
   return in_place("mul_", history, *this, other, factor(other, *this, common), common, times);
 }
 
@@ -321,7 +330,8 @@ const Tensor& Tensor::div_(const Tensor& other) const {
   const Dtype common = floating_type(result_type(*this, other));
   const Tensor before = wants_grad(other) ? clone() : Tensor(), second = unchanged(*this, other);
   const auto wrt_divisor = [](auto& dy, auto& a, auto& b) { return -widen(dy) * (widen(a) / widen(b) / widen(b)); };
-  const History history = history_of("DivBackward0", *this, wrt(*this, over_other, second), wrt(other, wrt_divisor, before, second));
+  const History history =
+      history_of("DivBackward0", *this, wrt(*this, over_other, second), wrt(other, wrt_divisor, before, second));
   return in_place("div_", history, *this, other, factor(other, *this, common), common, over);
 }
 

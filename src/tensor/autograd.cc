@@ -19,14 +19,12 @@ Tensor sum_to(const char* name, const Tensor& gradient, const Dims& sizes) {
   Dims summed;
   bool fits = added >= 0;
   for (int d = 0; fits && d < gradient.dim(); ++d) {
-    if (d < added || (sizes[d - added] == 1 && gradient.size(d) != 1))
-      summed.push_back(d);
-    else
-      fits = gradient.size(d) == sizes[d - added];
+    if (d < added || (sizes[d - added] == 1 && gradient.size(d) != 1)) summed.push_back(d);
+    else fits = gradient.size(d) == sizes[d - added];
   }
   if (!fits)
-    throw ShapeError("backward: " + std::string(name) + " gave a gradient of shape " + to_string(gradient.sizes()) + " for an input of shape " +
-                     to_string(sizes) + "; the input must broadcast to it");
+    throw ShapeError("backward: " + std::string(name) + " gave a gradient of shape " + to_string(gradient.sizes()) +
+                     " for an input of shape " + to_string(sizes) + "; the input must broadcast to it");
   return summed.empty() ? gradient : sum(gradient, summed, /*keepdim=*/true).reshape(sizes);
 }
 
@@ -35,12 +33,9 @@ bool is_exclusive(const Tensor& x) { return x.use_count() == 1 && x.impl()->stor
 
 /// `total` becomes total + gradient; undefined is none.
 void accumulate(Tensor& total, Tensor gradient) {
-  if (!total.defined())
-    total = std::move(gradient);
-  else if (!grad_enabled() && is_exclusive(total) && total.is_contiguous())
-    total.add_(gradient);
-  else
-    total = total + gradient;
+  if (!total.defined()) total = std::move(gradient);
+  else if (!grad_enabled() && is_exclusive(total) && total.is_contiguous()) total.add_(gradient);
+  else total = total + gradient;
 }
 
 /// Adds to grad(), the user's memory where there is some already. Nothing for a leaf that was frozen since.
@@ -98,7 +93,8 @@ class Pass {
 
   bool is_target(const Edge& edge) const {
     return std::any_of(targets_.begin(), targets_.end(), [&](const Target& target) {
-      return edge.node ? target.node == edge.node.get() && target.output == edge.output : edge.leaf.impl() == target.x.impl();
+      return edge.node ? target.node == edge.node.get() && target.output == edge.output
+                       : edge.leaf.impl() == target.x.impl();
     });
   }
   bool is_aimed_at(const TensorImpl* x) const {
@@ -123,7 +119,8 @@ class Pass {
       for (const Edge& edge : node->edges) reach(edge.node.get());
     }
     for (const auto& [sequence, node] : reached)
-      if (std::any_of(node->edges.begin(), node->edges.end(), [&](const Edge& edge) { return needs(edge); })) needed_.insert(node);
+      if (std::any_of(node->edges.begin(), node->edges.end(), [&](const Edge& edge) { return needs(edge); }))
+        needed_.insert(node);
   }
 
   void send(const Edge& edge, Tensor gradient) {
@@ -147,10 +144,12 @@ class Pass {
       if (target.node == &node) target.gradient = waiting.grads[static_cast<std::size_t>(target.output)];
     for (const auto& [output, result] : node.retained)
       if (const Tensor& gradient = waiting.grads[static_cast<std::size_t>(output)]; gradient.defined())
-        if (const auto impl = result.lock(); impl && !is_aimed_at(impl.get())) retained_.emplace_back(Tensor(impl), gradient);
+        if (const auto impl = result.lock(); impl && !is_aimed_at(impl.get()))
+          retained_.emplace_back(Tensor(impl), gradient);
     if (aimed_ && needed_.count(&node) == 0) return;
     if (node.freed)
-      throw ValueError("backward: " + std::string(node.name) + " was run by an earlier pass and what it had saved is freed; give that pass retain_graph");
+      throw ValueError("backward: " + std::string(node.name) +
+                       " was run by an earlier pass and what it had saved is freed; give that pass retain_graph");
     if (!node.vjp) throw ValueError("backward: " + std::string(node.name) + " has no gradient");
 
     std::vector<bool> needed;
@@ -168,7 +167,8 @@ class Pass {
 
   /// A node that kept nothing can run again.
   static void free_saved(Node& node) {
-    if (std::none_of(node.saved.begin(), node.saved.end(), [](const Saved& kept) { return kept.tensor.defined(); })) return;
+    if (std::none_of(node.saved.begin(), node.saved.end(), [](const Saved& kept) { return kept.tensor.defined(); }))
+      return;
     node.saved.clear();
     node.vjp = nullptr;
     node.freed = true;
@@ -179,7 +179,8 @@ class Pass {
   std::vector<std::shared_ptr<Node>> roots_;
   std::vector<Target> targets_;
   std::unordered_set<const Node*> needed_;
-  std::map<std::uint64_t, Waiting> waiting_;  // by sequence: the last made is the next to run, all that uses its results is done
+  // by sequence: the last made is the next to run, all that uses its results is done
+  std::map<std::uint64_t, Waiting> waiting_;
   std::vector<std::pair<Tensor, Tensor>> leaves_, retained_;
   std::unordered_map<const TensorImpl*, std::size_t> leaf_index_;
 };
@@ -187,22 +188,24 @@ class Pass {
 /// The gradients a pass starts with, one an output.
 std::vector<Tensor> seeds(const char* function, const std::vector<Tensor>& outputs, const std::vector<Tensor>& grads) {
   if (!grads.empty() && grads.size() != outputs.size())
-    throw ValueError(std::string(function) + ": " + std::to_string(grads.size()) + " gradients for " + std::to_string(outputs.size()) + " outputs; they must be as many");
+    throw ValueError(std::string(function) + ": " + std::to_string(grads.size()) + " gradients for " +
+                     std::to_string(outputs.size()) + " outputs; they must be as many");
   std::vector<Tensor> result;
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     const Tensor& output = outputs[i];
     if (!output.requires_grad())
-      throw ValueError(std::string(function) + ": output " + std::to_string(i) + " does not require a gradient; no operation on a tensor that does made it");
+      throw ValueError(std::string(function) + ": output " + std::to_string(i) +
+                       " does not require a gradient; no operation on a tensor that does made it");
     Tensor grad = grads.empty() ? Tensor() : grads[i];
     if (!grad.defined()) {
       if (output.numel() != 1)
-        throw ValueError(std::string(function) + ": output " + std::to_string(i) + " has shape " + to_string(output.sizes()) +
-                         "; without a gradient for it, it must have one element");
+        throw ValueError(std::string(function) + ": output " + std::to_string(i) + " has shape " +
+                         to_string(output.sizes()) + "; without a gradient for it, it must have one element");
       grad = ones(output.sizes(), output.dtype());
     }
     if (!(grad.sizes() == output.sizes()))
-      throw ShapeError(std::string(function) + ": the gradient of output " + std::to_string(i) + " has shape " + to_string(grad.sizes()) + "; it must be " +
-                       to_string(output.sizes()));
+      throw ShapeError(std::string(function) + ": the gradient of output " + std::to_string(i) + " has shape " +
+                       to_string(grad.sizes()) + "; it must be " + to_string(output.sizes()));
     result.push_back(grad.to(output.dtype()));
   }
   return result;
@@ -225,7 +228,8 @@ void with_tape(bool on, F&& work) {
 void backward(const std::vector<Tensor>& outputs, const std::vector<Tensor>& grads, const BackwardOptions& options) {
   const runtime::DefaultFloatingPoint floating_point;
   for (const Tensor& x : options.inputs)
-    if (!x.requires_grad()) throw ValueError("backward: an input of shape " + to_string(x.sizes()) + " does not require a gradient");
+    if (!x.requires_grad())
+      throw ValueError("backward: an input of shape " + to_string(x.sizes()) + " does not require a gradient");
   std::vector<Tensor> starts = seeds("backward", outputs, grads);
   with_tape(options.create_graph, [&] {
     Pass pass(outputs, options.retain_graph.value_or(options.create_graph));
@@ -238,10 +242,13 @@ void backward(const std::vector<Tensor>& outputs, const std::vector<Tensor>& gra
   });
 }
 
-void backward(const Tensor& output, const Tensor& grad, const BackwardOptions& options) { backward(std::vector<Tensor>{output}, {grad}, options); }
+void backward(const Tensor& output, const Tensor& grad, const BackwardOptions& options) {
+  backward(std::vector<Tensor>{output}, {grad}, options);
+}
 void Tensor::backward(const Tensor& grad) const { attn::backward(*this, grad); }
 
-std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs, const GradOptions& options) {
+std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
+                         const GradOptions& options) {
   const runtime::DefaultFloatingPoint floating_point;
   for (std::size_t i = 0; i < inputs.size(); ++i)
     if (!inputs[i].defined()) throw ValueError("grad: input " + std::to_string(i) + " is undefined");
@@ -256,13 +263,16 @@ std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<T
       for (const auto& [leaf, its] : pass.leaves())
         if (leaf.impl() == inputs[i].impl()) gradient = its;
       if (!gradient.defined() && !options.allow_unused)
-        throw ValueError("grad: no output comes from input " + std::to_string(i) + " of shape " + to_string(inputs[i].sizes()) + "; allow_unused gives an undefined gradient then");
+        throw ValueError("grad: no output comes from input " + std::to_string(i) + " of shape " +
+                         to_string(inputs[i].sizes()) + "; allow_unused gives an undefined gradient then");
       result.push_back(gradient);
     }
   });
   return result;
 }
 
-Tensor grad(const Tensor& output, const Tensor& input, const GradOptions& options) { return grad(std::vector<Tensor>{output}, {input}, options).front(); }
+Tensor grad(const Tensor& output, const Tensor& input, const GradOptions& options) {
+  return grad(std::vector<Tensor>{output}, {input}, options).front();
+}
 
 }  // namespace attn

@@ -3,8 +3,8 @@
 
 namespace attn {
 
-Tensor compute_into(const char* function, const Tensor& out, const Dims& sizes, Dtype dtype, std::initializer_list<const Tensor*> inputs, WriteInto write,
-                    void* context) {
+Tensor compute_into(const char* function, const Tensor& out, const Dims& sizes, Dtype dtype,
+                    std::initializer_list<const Tensor*> inputs, WriteInto write, void* context) {
   Tensor result = result_memory(function, out, sizes, dtype);
   bool aside = false;
   if (out.defined())
@@ -19,13 +19,15 @@ Tensor compute_into(const char* function, const Tensor& out, const Dims& sizes, 
   return result;
 }
 
-Tensor binary(const char* function, const Tensor& a, const Tensor& b, Dtype result, const Tensor& out, const Elements& elements) {
+Tensor binary(const char* function, const Tensor& a, const Tensor& b, Dtype result, const Tensor& out,
+              const Elements& elements) {
   return compute_into(function, out, broadcast_shapes(function, a.sizes(), b.sizes()), result, {&a, &b},
                       [&](const Tensor& target) { compute_elements(elements, target, {&a, &b}); });
 }
 
 Tensor unary(const char* function, const Tensor& x, Dtype result, const Tensor& out, const Elements& elements) {
-  return compute_into(function, out, x.sizes(), result, {&x}, [&](const Tensor& target) { compute_elements(elements, target, {&x}); });
+  return compute_into(function, out, x.sizes(), result, {&x},
+                      [&](const Tensor& target) { compute_elements(elements, target, {&x}); });
 }
 
 }  // namespace attn

@@ -1,4 +1,5 @@
-// src/tensor/binary.h: the frame of every operation on one operand, or on two that are broadcast, whose bits are plain arithmetic.
+// src/tensor/binary.h: the frame of every operation on one operand, or on two that are broadcast, whose bits are plain
+// arithmetic.
 #pragma once
 #include "tensor/build.h"
 #include "tensor/elements.h"
@@ -9,37 +10,42 @@ namespace attn {
 /// The operand in `dtype`, without history.
 inline Tensor as(const Tensor& x, Dtype dtype) { return x.dtype() == dtype ? x : x.detach().to(dtype); }
 
-/// `write(target)` into `out` or new memory; by way of other memory where `out` overlaps an input otherwise than exactly.
+/// `write(target)` into `out` or new memory; by way of other memory where `out` overlaps an input otherwise than
+/// exactly.
 using WriteInto = void (*)(void* context, const Tensor& target);
-Tensor compute_into(const char* function, const Tensor& out, const Dims& sizes, Dtype dtype, std::initializer_list<const Tensor*> inputs, WriteInto write,
-                    void* context);
+Tensor compute_into(const char* function, const Tensor& out, const Dims& sizes, Dtype dtype,
+                    std::initializer_list<const Tensor*> inputs, WriteInto write, void* context);
 template <typename Write>
-Tensor compute_into(const char* function, const Tensor& out, const Dims& sizes, Dtype dtype, std::initializer_list<const Tensor*> inputs,
-                    const Write& write) {
+Tensor compute_into(const char* function, const Tensor& out, const Dims& sizes, Dtype dtype,
+                    std::initializer_list<const Tensor*> inputs, const Write& write) {
   const WriteInto call = [](void* context, const Tensor& target) { (*static_cast<const Write*>(context))(target); };
   return compute_into(function, out, sizes, dtype, inputs, call, const_cast<Write*>(&write));
 }
 
-// All that depends on the element function and the types is a loop; what goes around it stands once, in binary.cc and elements.cc.
+// All that depends on the element function and the types is a loop; what goes around it stands once, in binary.cc and
+// elements.cc.
 
 /// The loop of a function that takes elements of `common` (half floats in f32) and gives R, or for void what it takes.
 template <typename R, typename F>
 Elements elements_of_pairs(Dtype common, const F& element) {
-  Elements result{.loop = with_computed(common, []<typename C>(Type<C>) { return binary_loop<std::conditional_t<std::is_void_v<R>, C, R>, C, F>(); }),
-                  .function = &element};
+  Elements result{
+      .loop = with_computed(
+          common, []<typename C>(Type<C>) { return binary_loop<std::conditional_t<std::is_void_v<R>, C, R>, C, F>(); }),
+      .function = &element};
   if constexpr (requires { F::kernel; }) result.kernel = F::kernel;
   return result;
 }
 
-/// target = element(a, b) for operands of dtype `common` (the second may be f32 beside a 16-bit one) and a target of type R, or of `common`
-/// for void. Memory that overlaps must do so exactly.
+/// target = element(a, b) for operands of dtype `common` (the second may be f32 beside a 16-bit one) and a target of
+/// type R, or of `common` for void. Memory that overlaps must do so exactly.
 template <typename R, typename F>
 void binary_into(const Tensor& target, const Tensor& a, const Tensor& b, Dtype common, F element) {
   compute_elements(elements_of_pairs<R>(common, element), target, {&a, &b});
 }
 
 /// The same into `out` or new memory of the broadcast shape.
-Tensor binary(const char* function, const Tensor& a, const Tensor& b, Dtype result, const Tensor& out, const Elements& elements);
+Tensor binary(const char* function, const Tensor& a, const Tensor& b, Dtype result, const Tensor& out,
+              const Elements& elements);
 template <typename R, typename F>
 Tensor binary(const char* function, const Tensor& a, const Tensor& b, Dtype common, const Tensor& out, F element) {
   Dtype result = common;
@@ -55,7 +61,8 @@ template <typename R, typename F>
 Tensor map(const char* function, const Tensor& x, const Tensor& out, F element) {
   Dtype result = x.dtype();
   if constexpr (!std::is_void_v<R>) result = dtype_of<R>;
-  const ElementLoop loop = with_computed(x.dtype(), []<typename C>(Type<C>) { return unary_loop<std::conditional_t<std::is_void_v<R>, C, R>, C, F>(); });
+  const ElementLoop loop = with_computed(
+      x.dtype(), []<typename C>(Type<C>) { return unary_loop<std::conditional_t<std::is_void_v<R>, C, R>, C, F>(); });
   return unary(function, x, result, out, {.loop = loop, .function = &element});
 }
 
@@ -64,7 +71,8 @@ template <typename F>
 Tensor map_floating(const char* function, const Tensor& x, const Tensor& out, F element) {
   const Tensor floating = as(x, floating_type(x.dtype()));
   const bool wide = floating.dtype() == Dtype::f64;
-  return unary(function, floating, floating.dtype(), out, {.loop = wide ? unary_loop<double, double, F>() : unary_loop<float, float, F>(), .function = &element});
+  return unary(function, floating, floating.dtype(), out,
+               {.loop = wide ? unary_loop<double, double, F>() : unary_loop<float, float, F>(), .function = &element});
 }
 
 }  // namespace attn

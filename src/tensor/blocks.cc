@@ -26,7 +26,9 @@ void move(const char* from, std::int64_t from_stride, char* to, std::int64_t to_
   }
 }
 
-kernels::Element element_of_half(Dtype half) { return half == Dtype::bf16 ? kernels::Element::bf16 : kernels::Element::f16; }
+kernels::Element element_of_half(Dtype half) {
+  return half == Dtype::bf16 ? kernels::Element::bf16 : kernels::Element::f16;
+}
 
 /// convert(from[i]) into to[i].
 template <typename To, typename From>
@@ -36,7 +38,8 @@ void convert_all(const void* from, void* to, std::int64_t count) {
 
 }  // namespace
 
-void move_words(std::size_t size, const char* from, std::int64_t from_stride, char* to, std::int64_t to_stride, std::int64_t count) {
+void move_words(std::size_t size, const char* from, std::int64_t from_stride, char* to, std::int64_t to_stride,
+                std::int64_t count) {
   const auto bytes = static_cast<std::int64_t>(size);
   if (from_stride == bytes && to_stride == bytes) {
     std::memmove(to, from, static_cast<std::size_t>(count) * size);
@@ -55,7 +58,8 @@ void read_words(Dtype dtype, const char* from, std::int64_t stride, void* to, st
 }
 
 void write_words(Dtype dtype, const void* from, char* to, std::int64_t stride, std::int64_t count) {
-  move_words(size_of(dtype), static_cast<const char*>(from), static_cast<std::int64_t>(size_of(dtype)), to, stride, count);
+  move_words(size_of(dtype), static_cast<const char*>(from), static_cast<std::int64_t>(size_of(dtype)), to, stride,
+             count);
 }
 
 void read_block(Dtype dtype, const char* from, std::int64_t stride, void* to, std::int64_t count) {
@@ -73,10 +77,10 @@ void write_block(Dtype dtype, const void* from, char* to, std::int64_t stride, s
   if (compute_dtype(dtype) == dtype) return write_words(dtype, from, to, stride, count);
   std::uint16_t halves[block_elements];
   void* const there = stride == 2 ? static_cast<void*>(to) : halves;
-  if (const auto narrow_all = kernels::row_kernels().narrow)
-    narrow_all(element_of_half(dtype), from, there, count);
+  if (const auto narrow_all = kernels::row_kernels().narrow) narrow_all(element_of_half(dtype), from, there, count);
   else
-    dtype == Dtype::bf16 ? convert_all<bfloat16, float>(from, there, count) : convert_all<float16, float>(from, there, count);
+    dtype == Dtype::bf16 ? convert_all<bfloat16, float>(from, there, count)
+                         : convert_all<float16, float>(from, there, count);
   if (stride != 2) write_words(dtype, halves, to, stride, count);
 }
 

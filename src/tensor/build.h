@@ -12,7 +12,8 @@ void* advance(const Tensor& tensor, std::int64_t elements);
 /// A dim number in 0 ... rank - 1 from one that may count from the end; ShapeError names `function`..
 int wrap_dim(const char* function, int dim, int rank);
 
-/// ValueError for a number that the dtype does not hold: NaN or one out of range of whole numbers, one beyond f32. Halves round it to inf.
+/// ValueError for a number that the dtype does not hold: NaN or one out of range of whole numbers, one beyond f32.
+/// Halves round it to inf.
 void check_fits(const char* function, Scalar value, Dtype dtype);
 /// As full(), but what the dtype does not hold wraps around or becomes inf, as in arithmetic.
 Tensor filled(const Dims& sizes, Scalar value, Dtype dtype);
@@ -29,10 +30,12 @@ bool overlaps(const Tensor& a, const Tensor& b);
 /// `source`, which broadcasts to `target`, converted into it. No checks, no history, no new version.
 void copy_values(const Tensor& target, const Tensor& source);
 
-/// Whether two elements of x may lie in one place: expanded dims, or strides of the caller's own that do not rule it out.
+/// Whether two elements of x may lie in one place: expanded dims, or strides of the caller's own that do not rule it
+/// out.
 bool overlaps_itself(const Tensor& x);
-/// ValueError when `x` overlaps itself, is a leaf that requires a gradient or a view of one, or when its change by `other` would have
-/// to be recorded and cannot be. Before the change: history_of(name, x, wrt(x, ...), wrt(other, ...)); after it: changed(x).
+/// ValueError when `x` overlaps itself, is a leaf that requires a gradient or a view of one, or when its change by
+/// `other` would have to be recorded and cannot be. Before the change: history_of(name, x, wrt(x, ...), wrt(other,
+/// ...)); after it: changed(x).
 void check_in_place(const char* function, const Tensor& x, const Tensor& other = {});
 /// The same where every element becomes the same number: it may overlap itself.
 void check_overwrite(const char* function, const Tensor& x);

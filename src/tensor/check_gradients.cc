@@ -13,7 +13,8 @@ namespace {
 
 using Function = std::function<Tensor(const std::vector<Tensor>&)>;
 
-/// Numbers from 0.5 to 1.5 of no pattern that a wrong gradient could share: the fractional parts of multiples of the golden ratio.
+/// Numbers from 0.5 to 1.5 of no pattern that a wrong gradient could share: the fractional parts of multiples of the
+/// golden ratio.
 Tensor weights(const Dims& sizes) {
   std::vector<double> values(static_cast<std::size_t>(sizes.product()));
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -34,7 +35,9 @@ std::vector<Tensor> leaves_of(const std::vector<Tensor>& inputs) {
       leaves.push_back(x);
       continue;
     }
-    if (x.dtype() != Dtype::f64) throw DtypeError("check_gradients: an input that requires a gradient is " + std::string(name_of(x.dtype())) + "; it must be f64");
+    if (x.dtype() != Dtype::f64)
+      throw DtypeError("check_gradients: an input that requires a gradient is " + std::string(name_of(x.dtype())) +
+                       "; it must be f64");
     leaves.push_back(x.detach().requires_grad_());
   }
   return leaves;
@@ -49,7 +52,8 @@ std::vector<Tensor> wanted_of(const std::vector<Tensor>& leaves) {
 }
 
 /// (f(x + step) - f(x - step)) / (2 step) for element i of input `which`; x itself stays as it is.
-double difference(const Function& function, const std::vector<Tensor>& inputs, std::size_t which, std::int64_t i, double step) {
+double difference(const Function& function, const std::vector<Tensor>& inputs, std::size_t which, std::int64_t i,
+                  double step) {
   const auto at = [&](double by) {
     std::vector<Tensor> moved = inputs;
     const Tensor values = inputs[which].detach().clone();
@@ -62,7 +66,8 @@ double difference(const Function& function, const std::vector<Tensor>& inputs, s
   return (at(step) - at(-step)) / (2 * step);
 }
 
-std::string compare(const char* order, const Function& function, const std::vector<Tensor>& inputs, const GradientCheckOptions& options) {
+std::string compare(const char* order, const Function& function, const std::vector<Tensor>& inputs,
+                    const GradientCheckOptions& options) {
   const std::vector<Tensor> leaves = leaves_of(inputs);
   const std::vector<Tensor> wanted = wanted_of(leaves);
   const Tensor y = weighed(function(leaves));
@@ -73,13 +78,16 @@ std::string compare(const char* order, const Function& function, const std::vect
   for (std::size_t which = 0, next = 0; which < leaves.size(); ++which) {
     if (!leaves[which].requires_grad()) continue;
     const Tensor& given = gradients[next++];
-    const std::vector<double> analytic = given.defined() ? given.to_vector() : std::vector<double>(static_cast<std::size_t>(leaves[which].numel()), 0.0);
+    const std::vector<double> analytic =
+        given.defined() ? given.to_vector() : std::vector<double>(static_cast<std::size_t>(leaves[which].numel()), 0.0);
     for (std::int64_t i = 0; i < leaves[which].numel(); ++i) {
-      const double ours = analytic[static_cast<std::size_t>(i)], numeric = difference(function, inputs, which, i, options.step);
+      const double ours = analytic[static_cast<std::size_t>(i)],
+                   numeric = difference(function, inputs, which, i, options.step);
       const double excess = std::abs(ours - numeric) - (options.atol + options.rtol * std::abs(numeric));
       if (excess <= worst_excess) continue;  // NaN is worse than all
       worst_excess = std::isnan(excess) ? INFINITY : excess;
-      worst = fmt::format("{} gradient of input {} of shape {} at element {}: the tape gives {}, differences {}", order, which, to_string(leaves[which].sizes()), i, ours, numeric);
+      worst = fmt::format("{} gradient of input {} of shape {} at element {}: the tape gives {}, differences {}", order,
+                          which, to_string(leaves[which].sizes()), i, ours, numeric);
     }
   }
   return worst;
@@ -87,7 +95,8 @@ std::string compare(const char* order, const Function& function, const std::vect
 
 }  // namespace
 
-std::string check_gradients(const Function& function, const std::vector<Tensor>& inputs, const GradientCheckOptions& options) {
+std::string check_gradients(const Function& function, const std::vector<Tensor>& inputs,
+                            const GradientCheckOptions& options) {
   const std::string first = compare("first", function, inputs, options);
   if (!first.empty() || !options.second) return first;
   const Function gradient = [&](const std::vector<Tensor>& at) {

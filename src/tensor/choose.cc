@@ -33,9 +33,11 @@ ElementLoop choice_of_words(std::size_t size) {
 }
 
 /// a where the condition holds, else b, both of one dtype.
-Tensor choose(const char* function, const char* mask_name, const Tensor& condition, const Tensor& a, const Tensor& b, const Tensor& out = {}) {
+Tensor choose(const char* function, const char* mask_name, const Tensor& condition, const Tensor& a, const Tensor& b,
+              const Tensor& out = {}) {
   if (condition.dtype() != Dtype::boolean)
-    throw DtypeError(std::string(function) + ": " + mask_name + " is " + std::string(name_of(condition.dtype())) + "; it must be bool");
+    throw DtypeError(std::string(function) + ": " + mask_name + " is " + std::string(name_of(condition.dtype())) +
+                     "; it must be bool");
   const Dims sizes = broadcast_shapes(function, broadcast_shapes(function, condition.sizes(), a.sizes()), b.sizes());
   return compute_into(function, out, sizes, a.dtype(), {&condition, &a, &b}, [&](const Tensor& target) {
     compute_elements({.loop = choice_of_words(size_of(a.dtype())), .words = true}, target, {&condition, &a, &b});
@@ -45,7 +47,8 @@ Tensor choose(const char* function, const char* mask_name, const Tensor& conditi
 /// A copy of x with zeros outside columns [first(row), last(row)) of every matrix.
 template <typename F>
 Tensor triangle(const char* function, const Tensor& x, F&& columns) {
-  if (x.dim() < 2) throw ShapeError(std::string(function) + ": x has shape " + to_string(x.sizes()) + "; it must have rank 2 or more");
+  if (x.dim() < 2)
+    throw ShapeError(std::string(function) + ": x has shape " + to_string(x.sizes()) + "; it must have rank 2 or more");
   const Tensor result = x.detach().clone();
   const std::int64_t rows = x.size(-2), width = x.size(-1);
   const std::size_t bytes = size_of(x.dtype());
@@ -71,7 +74,8 @@ constexpr auto where_false = [](auto& dy, auto& condition) { return where(condit
 }  // namespace
 
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b, Tensor out) {
-  for (const auto& [name, x] : {std::pair{"condition", &condition}, {"a", &a}, {"b", &b}}) check_defined("where", name, *x);
+  for (const auto& [name, x] : {std::pair{"condition", &condition}, {"a", &a}, {"b", &b}})
+    check_defined("where", name, *x);
   const Dtype common = result_type(a, b);
   const Tensor y = choose("where", "condition", condition, as(a, common), as(b, common), out);
   return record("WhereBackward0", y, wrt(a, where_true, condition), wrt(b, where_false, condition));
@@ -80,29 +84,34 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b, Tensor o
 Tensor where(const Tensor& condition, const Tensor& a, Scalar b) {
   const Dtype common = result_type(a, b);
   check_fits("where", b, common);
-  return record("WhereBackward0", choose("where", "condition", condition, as(a, common), filled({}, b, common)), wrt(a, where_true, condition));
+  return record("WhereBackward0", choose("where", "condition", condition, as(a, common), filled({}, b, common)),
+                wrt(a, where_true, condition));
 }
 
 Tensor where(const Tensor& condition, Scalar a, const Tensor& b) {
   const Dtype common = result_type(b, a);
   check_fits("where", a, common);
-  return record("WhereBackward0", choose("where", "condition", condition, filled({}, a, common), as(b, common)), wrt(b, where_false, condition));
+  return record("WhereBackward0", choose("where", "condition", condition, filled({}, a, common), as(b, common)),
+                wrt(b, where_false, condition));
 }
 
 Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value) {
   check_fits("masked_fill", value, x.dtype());
-  return record("MaskedFillBackward0", choose("masked_fill", "mask", mask, filled({}, value, x.dtype()), x), wrt(x, where_false, mask));
+  return record("MaskedFillBackward0", choose("masked_fill", "mask", mask, filled({}, value, x.dtype()), x),
+                wrt(x, where_false, mask));
 }
 
 Tensor tril(const Tensor& x, std::int64_t diagonal) {
   const std::int64_t last = within(x, diagonal);
-  const Tensor result = triangle("tril", x, [&](std::int64_t row) { return std::pair<std::int64_t, std::int64_t>(0, row + last + 1); });
+  const Tensor result =
+      triangle("tril", x, [&](std::int64_t row) { return std::pair<std::int64_t, std::int64_t>(0, row + last + 1); });
   return record("TrilBackward0", result, wrt(x, [diagonal](auto& dy) { return tril(dy, diagonal); }));
 }
 
 Tensor triu(const Tensor& x, std::int64_t diagonal) {
   const std::int64_t first = within(x, diagonal), width = x.dim() ? x.size(-1) : 0;
-  const Tensor result = triangle("triu", x, [&](std::int64_t row) { return std::pair<std::int64_t, std::int64_t>(row + first, width); });
+  const Tensor result =
+      triangle("triu", x, [&](std::int64_t row) { return std::pair<std::int64_t, std::int64_t>(row + first, width); });
   return record("TriuBackward0", result, wrt(x, [diagonal](auto& dy) { return triu(dy, diagonal); }));
 }
 

@@ -11,13 +11,17 @@ namespace attn {
 
 bool allclose(const Tensor& a, const Tensor& b, double rtol, double atol, bool equal_nan) {
   if (a.dtype() != b.dtype())
-    throw DtypeError("allclose: a is " + std::string(name_of(a.dtype())) + ", b is " + std::string(name_of(b.dtype())) + "; they must be the same");
+    throw DtypeError("allclose: a is " + std::string(name_of(a.dtype())) + ", b is " + std::string(name_of(b.dtype())) +
+                     "; they must be the same");
   const Dims shape = broadcast_shapes("allclose", a.sizes(), b.sizes());
-  const Tensor x = a.detach().expand(shape).to(Dtype::f64).contiguous(), y = b.detach().expand(shape).to(Dtype::f64).contiguous();
+  const Tensor x = a.detach().expand(shape).to(Dtype::f64).contiguous(),
+               y = b.detach().expand(shape).to(Dtype::f64).contiguous();
   for (std::int64_t i = 0; i < x.numel(); ++i) {
     const double left = x.data<double>()[i], right = y.data<double>()[i];
-    const bool close = left == right || (std::isfinite(left) && std::isfinite(right) && std::abs(left - right) <= atol + rtol * std::abs(right)) ||
-                       (equal_nan && std::isnan(left) && std::isnan(right));
+    const bool close =
+        left == right ||
+        (std::isfinite(left) && std::isfinite(right) && std::abs(left - right) <= atol + rtol * std::abs(right)) ||
+        (equal_nan && std::isnan(left) && std::isnan(right));
     if (!close) return false;
   }
   return true;

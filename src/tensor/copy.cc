@@ -34,12 +34,14 @@ std::optional<Turn> turn_of(const Tensor& target, const Tensor& source) {
 
 /// `rows` rows of `columns` words of the target, `to_stride` words apart; the source's rows are the target's columns.
 template <typename Word>
-void turn_tile(const Word* from, std::int64_t from_stride, Word* to, std::int64_t to_stride, std::int64_t rows, std::int64_t columns) {
+void turn_tile(const Word* from, std::int64_t from_stride, Word* to, std::int64_t to_stride, std::int64_t rows,
+               std::int64_t columns) {
   for (std::int64_t r = 0; r < rows; ++r)
     for (std::int64_t c = 0; c < columns; ++c) to[r * to_stride + c] = from[c * from_stride + r];
 }
 
-/// A transposed copy in tiles: a line of memory wide in the target, so that each is written once, and long enough in the source to use up its lines.
+/// A transposed copy in tiles: a line of memory wide in the target, so that each is written once, and long enough in
+/// the source to use up its lines.
 template <typename Word>
 void copy_turned(const Tensor& target, const Tensor& source, Turn turn) {
   constexpr std::int64_t width = 64 / sizeof(Word), height = 64;
@@ -61,7 +63,8 @@ void copy_turned(const Tensor& target, const Tensor& source, Turn turn) {
       columns = at(turn.to, width);
       for (int d = target.dim() - 1; d >= 0; --d)
         if (d != turn.to && d != turn.from) at(d, 1);
-      turn_tile(static_cast<const Word*>(source.data()) + from, source.stride(turn.to), static_cast<Word*>(target.data()) + to, target.stride(turn.from), rows, columns);
+      turn_tile(static_cast<const Word*>(source.data()) + from, source.stride(turn.to),
+                static_cast<Word*>(target.data()) + to, target.stride(turn.from), rows, columns);
     }
   });
 }
@@ -75,7 +78,9 @@ void copy_words(const Tensor& target, const Tensor& source) {
     if (size == 8) return copy_turned<std::uint64_t>(target, source, *turn);
   }
   iterate_in_parts(target.sizes(), {operand(target, target.sizes()), operand(source, target.sizes())},
-                   [size](char* const* data, const std::int64_t* strides, std::int64_t n) { move_words(size, data[1], strides[1], data[0], strides[0], n); });
+                   [size](char* const* data, const std::int64_t* strides, std::int64_t n) {
+                     move_words(size, data[1], strides[1], data[0], strides[0], n);
+                   });
 }
 
 template <typename To>
@@ -116,9 +121,11 @@ Tensor Tensor::to(Dtype dtype) const {
 
 const Tensor& Tensor::copy_(const Tensor& source) const {
   if (!(broadcast_shapes("copy_", sizes(), source.sizes()) == sizes()))
-    throw ShapeError("copy_: source has shape " + attn::to_string(source.sizes()) + "; it must broadcast to " + attn::to_string(sizes()));
+    throw ShapeError("copy_: source has shape " + attn::to_string(source.sizes()) + "; it must broadcast to " +
+                     attn::to_string(sizes()));
   check_in_place("copy_", *this, source);
-  const History history = history_of("CopyBackwards", *this, wrt(*this, [](auto& dy) { return zeros_like(dy); }), wrt(source, same));
+  const History history =
+      history_of("CopyBackwards", *this, wrt(*this, [](auto& dy) { return zeros_like(dy); }), wrt(source, same));
   copy_values(*this, overlaps(*this, source) ? copy_as(source, source.dtype()) : source);
   return history.changed(*this);
 }

@@ -18,8 +18,8 @@
 namespace attn {
 namespace {
 
-/// Puts a Storage, with the count of its owners, into the block of the memory that it is for: one allocation in place of two. `data` gets
-/// where that memory is.
+/// Puts a Storage, with the count of its owners, into the block of the memory that it is for: one allocation in place
+/// of two. `data` gets where that memory is.
 template <typename T>
 struct InFront {
   using value_type = T;
@@ -32,7 +32,9 @@ struct InFront {
     *data = runtime::allocate(bytes, n * sizeof(T));
     return static_cast<T*>(runtime::front_of(*data, n * sizeof(T)));
   }
-  void deallocate(T* front, std::size_t n) noexcept { runtime::deallocate(runtime::behind_front(front, n * sizeof(T))); }
+  void deallocate(T* front, std::size_t n) noexcept {
+    runtime::deallocate(runtime::behind_front(front, n * sizeof(T)));
+  }
 };
 
 /// Element i gets function(i), a double or an int64.
@@ -49,7 +51,8 @@ Tensor filled_by(std::int64_t n, Dtype dtype, F&& function) {
 
 /// first + i * by: i * by alone may be beyond 64 bits.
 std::int64_t counted(std::int64_t first, std::int64_t by, std::int64_t i) {
-  return static_cast<std::int64_t>(static_cast<std::uint64_t>(first) + static_cast<std::uint64_t>(i) * static_cast<std::uint64_t>(by));
+  return static_cast<std::int64_t>(static_cast<std::uint64_t>(first) +
+                                   static_cast<std::uint64_t>(i) * static_cast<std::uint64_t>(by));
 }
 
 }  // namespace
@@ -76,8 +79,9 @@ Tensor new_memory(const Dims& sizes, Dtype dtype) {
 
 void check_fits(const char* function, Scalar value, Dtype dtype) {
   const double v = value.to_double(), limit = dtype == Dtype::i64 ? 0x1p63 : 0x1p31;
-  const bool fits = is_integral(dtype) ? (dtype == Dtype::i64 && !value.is_floating()) || (v >= -limit && v < limit)
-                                       : dtype != Dtype::f32 || std::isinf(v) || !(std::abs(v) > std::numeric_limits<float>::max());
+  const bool fits = is_integral(dtype)
+                        ? (dtype == Dtype::i64 && !value.is_floating()) || (v >= -limit && v < limit)
+                        : dtype != Dtype::f32 || std::isinf(v) || !(std::abs(v) > std::numeric_limits<float>::max());
   if (!fits) throw ValueError(fmt::format("{}: the value {} cannot be kept in {}", function, v, name_of(dtype)));
 }
 
@@ -86,9 +90,10 @@ Tensor filled(const Dims& sizes, Scalar value, Dtype dtype) {
   Tensor result = empty(sizes, dtype);
   with_type(dtype, [&]<typename T>(Type<T>) {
     const T element = from_scalar<T>(value);
-    iterate_in_parts(sizes, {operand(result, sizes)}, [&element](char* const* data, const std::int64_t*, std::int64_t n) {
-      move_words(sizeof(T), reinterpret_cast<const char*>(&element), 0, data[0], sizeof(T), n);
-    });
+    iterate_in_parts(sizes, {operand(result, sizes)},
+                     [&element](char* const* data, const std::int64_t*, std::int64_t n) {
+                       move_words(sizeof(T), reinterpret_cast<const char*>(&element), 0, data[0], sizeof(T), n);
+                     });
   });
   return result;
 }
@@ -126,13 +131,16 @@ Tensor arange(Scalar start, Scalar end, Scalar step, std::optional<Dtype> dtype)
   const double width = step.to_double();
   const auto check = [&](bool leads) {
     if (!leads)
-      throw ValueError(fmt::format("arange: from {} to {} by {}; the step must be finite, not 0, and lead towards the end", start.to_double(), end.to_double(), width));
+      throw ValueError(
+          fmt::format("arange: from {} to {} by {}; the step must be finite, not 0, and lead towards the end",
+                      start.to_double(), end.to_double(), width));
   };
   if (integral || type == Dtype::i64) {  // exact beyond 2^53 too; i64 are counted in whole numbers, as in torch
     for (const Scalar& x : {start, end, step}) check_fits("arange", x, Dtype::i64);
     const std::int64_t first = start.to_int(), last = end.to_int(), by = step.to_int();
     check(by != 0 && (last == first || (last > first) == (by > 0)));
-    std::uint64_t apart = static_cast<std::uint64_t>(last) - static_cast<std::uint64_t>(first), each = static_cast<std::uint64_t>(by);
+    std::uint64_t apart = static_cast<std::uint64_t>(last) - static_cast<std::uint64_t>(first),
+                  each = static_cast<std::uint64_t>(by);
     if (by < 0) apart = -apart, each = -each;
     const std::uint64_t count = apart / each + (apart % each != 0);
     check(count < std::uint64_t{1} << 62);
@@ -144,7 +152,8 @@ Tensor arange(Scalar start, Scalar end, Scalar step, std::optional<Dtype> dtype)
     const std::int64_t first = start.to_int(), by = step.to_int();
     return filled_by(static_cast<std::int64_t>(length), type, [&](std::int64_t i) { return counted(first, by, i); });
   }
-  return filled_by(static_cast<std::int64_t>(length), type, [&](std::int64_t i) { return start.to_double() + static_cast<double>(i) * width; });
+  return filled_by(static_cast<std::int64_t>(length), type,
+                   [&](std::int64_t i) { return start.to_double() + static_cast<double>(i) * width; });
 }
 
 Tensor linspace(double start, double end, std::int64_t steps, Dtype dtype) {
@@ -154,7 +163,8 @@ Tensor linspace(double start, double end, std::int64_t steps, Dtype dtype) {
   const auto counted = [&]<typename T>(T first, T last) {
     const T step = steps > 1 ? (last - first) / static_cast<T>(steps - 1) : 0;
     return filled_by(steps, dtype, [&](std::int64_t i) {
-      return i < steps / 2 || steps == 1 ? first + step * static_cast<T>(i) : last - step * static_cast<T>(steps - 1 - i);
+      return i < steps / 2 || steps == 1 ? first + step * static_cast<T>(i)
+                                         : last - step * static_cast<T>(steps - 1 - i);
     });
   };
   if (dtype == Dtype::f64 || !is_floating(dtype)) return counted(start, end);
@@ -165,7 +175,8 @@ Tensor one_hot(const Tensor& index, std::int64_t classes) {
   if (!is_integral(index.dtype()))
     throw DtypeError("one_hot: index is " + std::string(name_of(index.dtype())) + "; it must be i64 or i32");
   const std::vector<std::int64_t> indices = index.to_int_vector();
-  if (classes < -1) throw ValueError("one_hot: classes is " + std::to_string(classes) + "; it must not be negative, but for -1");
+  if (classes < -1)
+    throw ValueError("one_hot: classes is " + std::to_string(classes) + "; it must not be negative, but for -1");
   std::int64_t most = -1;
   for (const std::int64_t i : indices) {
     if (i < 0 || (classes >= 0 && i >= classes))
@@ -173,7 +184,8 @@ Tensor one_hot(const Tensor& index, std::int64_t classes) {
                        (classes >= 0 ? std::to_string(classes - 1) : std::string("the largest class")));
     most = std::max(most, i);
   }
-  if (classes < 0 && indices.empty()) throw ValueError("one_hot: an empty index does not tell the classes; give their number");
+  if (classes < 0 && indices.empty())
+    throw ValueError("one_hot: an empty index does not tell the classes; give their number");
   if (classes < 0) classes = std::min(most, std::numeric_limits<std::int64_t>::max() - 1) + 1;
   Dims sizes = index.sizes();
   sizes.push_back(classes);
@@ -191,7 +203,8 @@ Tensor tensor2d(std::initializer_list<std::initializer_list<float>> rows) {
   std::vector<float> values;
   for (const auto& row : rows) {
     if (row.size() != columns)
-      throw ShapeError("tensor2d: a row has " + std::to_string(row.size()) + " values; all must have " + std::to_string(columns));
+      throw ShapeError("tensor2d: a row has " + std::to_string(row.size()) + " values; all must have " +
+                       std::to_string(columns));
     values.insert(values.end(), row.begin(), row.end());
   }
   return tensor<float>(values, {static_cast<std::int64_t>(rows.size()), static_cast<std::int64_t>(columns)});

@@ -27,13 +27,17 @@ struct Losses {
 
 void check_options(const CrossEntropyOptions& options, std::int64_t classes) {
   if (!(options.label_smoothing >= 0 && options.label_smoothing <= 1))
-    throw ValueError(fmt::format("cross_entropy: label_smoothing is {}; it must be from 0 to 1", options.label_smoothing));
+    throw ValueError(
+        fmt::format("cross_entropy: label_smoothing is {}; it must be from 0 to 1", options.label_smoothing));
   if (options.weight.defined() && !(options.weight.sizes() == Dims{classes}))
-    throw ShapeError("cross_entropy: weight has shape " + to_string(options.weight.sizes()) + "; it must be " + to_string(Dims{classes}) + ", one a class");
+    throw ShapeError("cross_entropy: weight has shape " + to_string(options.weight.sizes()) + "; it must be " +
+                     to_string(Dims{classes}) + ", one a class");
 }
 
 Losses read_classes(const Tensor& target, std::int64_t classes, const CrossEntropyOptions& options) {
-  Losses losses{.classes = target.to_int_vector(), .weight = std::vector<double>(static_cast<std::size_t>(classes), 1.0), .smoothing = options.label_smoothing};
+  Losses losses{.classes = target.to_int_vector(),
+                .weight = std::vector<double>(static_cast<std::size_t>(classes), 1.0),
+                .smoothing = options.label_smoothing};
   if (options.weight.defined()) losses.weight = options.weight.to_vector();
   for (const double w : losses.weight) losses.total_weight += w;
   double counted = 0;
@@ -43,11 +47,13 @@ Losses read_classes(const Tensor& target, std::int64_t classes, const CrossEntro
       continue;
     }
     if (c < 0 || c >= classes)
-      throw ValueError("cross_entropy: target " + std::to_string(c) + " is out of range; the logits have " + std::to_string(classes) + " classes");
+      throw ValueError("cross_entropy: target " + std::to_string(c) + " is out of range; the logits have " +
+                       std::to_string(classes) + " classes");
     counted += losses.of(c);
   }
   // The mean of none is NaN, also where smoothing leaves a loss that is not 0.
-  if (options.reduction == Reduction::mean) losses.divisor = counted != 0 ? counted : std::numeric_limits<double>::quiet_NaN();
+  if (options.reduction == Reduction::mean)
+    losses.divisor = counted != 0 ? counted : std::numeric_limits<double>::quiet_NaN();
   return losses;
 }
 
@@ -75,7 +81,8 @@ Tensor forward(const Tensor& x, const Losses& losses) {
   return result;
 }
 
-/// dlogits = g (a softmax(logits) - shares): `shares` of the classes in the loss, (1 - s) w_t at the target and s / C w_c at each, a their sum.
+/// dlogits = g (a softmax(logits) - shares): `shares` of the classes in the loss, (1 - s) w_t at the target and s / C
+/// w_c at each, a their sum.
 Tensor backward_rows(const Tensor& x, const Tensor& g, const Losses& losses) {
   const std::int64_t n = x.size(1);
   const Tensor result = zeros(x.sizes(), x.dtype());
@@ -84,7 +91,8 @@ Tensor backward_rows(const Tensor& x, const Tensor& g, const Losses& losses) {
     parallel_rows(x.size(0), n, [&](std::int64_t row) {
       const std::int64_t target = losses.classes[static_cast<std::size_t>(row)];
       if (target < 0) return;
-      const double spread = losses.smoothing / static_cast<double>(n), picked = (1 - losses.smoothing) * losses.of(target);
+      const double spread = losses.smoothing / static_cast<double>(n),
+                   picked = (1 - losses.smoothing) * losses.of(target);
       T* dx = result.data<T>() + row * n;
       table.row(kernels::RowOp::softmax, element_of(x.dtype()), x.data<T>() + row * n, 1, dx, 1, n);
       const T all = static_cast<T>(picked + spread * losses.total_weight), scale = g.data<T>()[row];
@@ -103,14 +111,17 @@ Tensor backward_plain(const Tensor& x, const Tensor& g, const Losses& losses) {
   for (std::int64_t row = 0; row < x.size(0); ++row) {
     const std::int64_t target = losses.classes[static_cast<std::size_t>(row)];
     if (target < 0) continue;
-    for (std::int64_t c = 0; c < n; ++c) shares.data<double>()[row * n + c] = losses.smoothing / static_cast<double>(n) * losses.of(c);
+    for (std::int64_t c = 0; c < n; ++c)
+      shares.data<double>()[row * n + c] = losses.smoothing / static_cast<double>(n) * losses.of(c);
     shares.data<double>()[row * n + target] += (1 - losses.smoothing) * losses.of(target);
   }
-  const Tensor share = shares.to(x.dtype()), counts = tensor<bool>([&] {
-    std::vector<bool> result;
-    for (const std::int64_t c : losses.classes) result.push_back(c >= 0);
-    return result;
-  }(), {x.size(0), 1});
+  const Tensor share = shares.to(x.dtype()), counts = tensor<bool>(
+                                                 [&] {
+                                                   std::vector<bool> result;
+                                                   for (const std::int64_t c : losses.classes) result.push_back(c >= 0);
+                                                   return result;
+                                                 }(),
+                                                 {x.size(0), 1});
   return where(counts, (softmax(x, 1) * sum(share, {1}, true) - share) * g.unsqueeze(1), 0);
 }
 
@@ -127,18 +138,24 @@ Tensor with_classes(const Tensor& logits, const Tensor& target, const CrossEntro
   Dims expected = logits.sizes();
   expected.erase(logits.dim() == 1 ? 0 : 1);
   if (!(target.sizes() == expected))
-    throw ShapeError("cross_entropy: target has shape " + to_string(target.sizes()) + ", logits " + to_string(logits.sizes()) + "; target must be " +
-                     to_string(expected) + " (classes) or as the logits (probabilities)");
+    throw ShapeError("cross_entropy: target has shape " + to_string(target.sizes()) + ", logits " +
+                     to_string(logits.sizes()) + "; target must be " + to_string(expected) +
+                     " (classes) or as the logits (probabilities)");
   const Tensor x = classes_last(logits), rows = widened(x).contiguous();
   const Losses losses = read_classes(target, x.size(1), options);
   Tensor y = forward(rows, losses);
   if (options.reduction == Reduction::none) y = y.reshape(expected);
   else y = options.reduction == Reduction::sum ? sum(y) : sum(y) / losses.divisor;
   y = y.to(logits.dtype());
-  return record("NllLossBackward0", y, wrt(x, [losses](auto& dy, auto& x) {
-    const Tensor g = (widen(dy) / losses.divisor).reshape({-1}).expand({x.size(0)});
-    return grad_enabled() ? backward_plain(widen(x), g, losses) : backward_rows(widened(x).contiguous(), g.contiguous(), losses);
-  }, x));
+  return record("NllLossBackward0", y,
+                wrt(
+                    x,
+                    [losses](auto& dy, auto& x) {
+                      const Tensor g = (widen(dy) / losses.divisor).reshape({-1}).expand({x.size(0)});
+                      return grad_enabled() ? backward_plain(widen(x), g, losses)
+                                            : backward_rows(widened(x).contiguous(), g.contiguous(), losses);
+                    },
+                    x));
 }
 
 /// -sum_c w_c t_c log p_c, the target smoothed.
@@ -146,7 +163,8 @@ Tensor with_probabilities(const Tensor& logits, const Tensor& target, const Cros
   const Tensor x = widen(classes_last(logits));
   Tensor t = widen(classes_last(target));
   const std::int64_t n = x.size(1);
-  if (options.label_smoothing != 0) t = t * (1 - options.label_smoothing) + options.label_smoothing / static_cast<double>(n);
+  if (options.label_smoothing != 0)
+    t = t * (1 - options.label_smoothing) + options.label_smoothing / static_cast<double>(n);
   if (options.weight.defined()) t = t * options.weight;
   const Tensor losses = -sum(log_softmax(x, 1) * t, {1});
   if (options.reduction == Reduction::mean) return mean(losses).to(logits.dtype());
@@ -166,10 +184,12 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntr
   check_options(options, logits.size(logits.dim() == 1 ? 0 : 1));
   const bool probabilities = is_floating(target.dtype()) && target.sizes() == logits.sizes();
   if (!probabilities && !is_integral(target.dtype()))
-    throw DtypeError("cross_entropy: target is " + std::string(name_of(target.dtype())) + " of shape " + to_string(target.sizes()) +
-                     "; classes must be i64 or i32, probabilities floating and of the logits' shape " + to_string(logits.sizes()));
+    throw DtypeError(
+        "cross_entropy: target is " + std::string(name_of(target.dtype())) + " of shape " + to_string(target.sizes()) +
+        "; classes must be i64 or i32, probabilities floating and of the logits' shape " + to_string(logits.sizes()));
   if (probabilities && options.ignore_index >= 0)
-    throw ValueError("cross_entropy: ignore_index is " + std::to_string(options.ignore_index) + ", and target holds probabilities; it ignores classes alone");
+    throw ValueError("cross_entropy: ignore_index is " + std::to_string(options.ignore_index) +
+                     ", and target holds probabilities; it ignores classes alone");
   return probabilities ? with_probabilities(logits, target, options) : with_classes(logits, target, options);
 }
 

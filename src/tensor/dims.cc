@@ -10,7 +10,8 @@ namespace attn {
 
 Dims::Dims(std::span<const std::int64_t> values) {
   if (values.size() > static_cast<std::size_t>(max_rank))
-    throw ShapeError("Dims: " + std::to_string(values.size()) + " dims; a tensor has at most " + std::to_string(max_rank));
+    throw ShapeError("Dims: " + std::to_string(values.size()) + " dims; a tensor has at most " +
+                     std::to_string(max_rank));
   for (const std::int64_t value : values) values_[static_cast<std::size_t>(size_++)] = value;
 }
 
@@ -52,7 +53,8 @@ Dims contiguous_strides(const Dims& sizes) {
   std::int64_t stride = 1;
   for (int i = sizes.size() - 1; i >= 0; --i) {
     strides[i] = stride;
-    (void)__builtin_mul_overflow(stride, std::max<std::int64_t>(sizes[i], 1), &stride);  // beyond 64 bits only beside a size 0, where nobody goes
+    // beyond 64 bits only beside a size 0, where nobody goes
+    (void)__builtin_mul_overflow(stride, std::max<std::int64_t>(sizes[i], 1), &stride);
   }
   return strides;
 }

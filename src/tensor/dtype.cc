@@ -14,8 +14,9 @@ struct Entry {
   std::string_view name, torch_name;
   std::size_t bytes;
 };
-constexpr Entry entries[] = {{"f32", "float32", 4},  {"f64", "float64", 8}, {"bf16", "bfloat16", 2}, {"f16", "float16", 2},
-                             {"i64", "int64", 8},    {"i32", "int32", 4},   {"bool", "bool", 1}};
+constexpr Entry entries[] = {{"f32", "float32", 4}, {"f64", "float64", 8}, {"bf16", "bfloat16", 2},
+                             {"f16", "float16", 2}, {"i64", "int64", 8},   {"i32", "int32", 4},
+                             {"bool", "bool", 1}};
 const Entry& entry(Dtype dtype) { return entries[static_cast<std::size_t>(dtype)]; }
 
 }  // namespace

@@ -87,7 +87,8 @@ Labels expand_labels(const Subscript& subscript, int ellipsis_rank, int widest) 
   for (int i = 0; i <= static_cast<int>(subscript.letters.size()); ++i) {
     if (i == subscript.ellipsis)
       for (int d = 0; d < ellipsis_rank; ++d) labels.push_back(first_ellipsis + widest - ellipsis_rank + d);
-    if (i < static_cast<int>(subscript.letters.size())) labels.push_back(subscript.letters[static_cast<std::size_t>(i)]);
+    if (i < static_cast<int>(subscript.letters.size()))
+      labels.push_back(subscript.letters[static_cast<std::size_t>(i)]);
   }
   return labels;
 }
@@ -126,7 +127,8 @@ Labelled take_diagonals(std::string_view equation, const Tensor& x, const Labels
       unique.push_back(label);
       sizes.push_back(x.sizes()[d]);
     } else if (sizes[static_cast<int>(place.back())] != x.sizes()[d]) {
-      fail(equation, "repeats " + name_of_label(label) + " in one operand of shape " + to_string(x.sizes()) + "; its sizes there must be equal");
+      fail(equation, "repeats " + name_of_label(label) + " in one operand of shape " + to_string(x.sizes()) +
+                         "; its sizes there must be equal");
     }
   }
   if (unique.size() == labels.size()) return {x, labels};
@@ -149,10 +151,8 @@ Labelled sum_out(const Labelled& operand, const Labels& needed) {
   Labels kept;
   for (int d = 0; d < operand.x.dim(); ++d) {
     const int label = operand.labels[static_cast<std::size_t>(d)];
-    if (has(needed, label))
-      kept.push_back(label);
-    else
-      dims.push_back(d);
+    if (has(needed, label)) kept.push_back(label);
+    else dims.push_back(d);
   }
   if (dims.empty()) return operand;
   return {sum(operand.x, dims), kept};
@@ -160,7 +160,8 @@ Labelled sum_out(const Labelled& operand, const Labels& needed) {
 
 Tensor permuted(const Labelled& operand, const Labels& order) {
   Dims dims;
-  for (const int label : order) dims.push_back(std::find(operand.labels.begin(), operand.labels.end(), label) - operand.labels.begin());
+  for (const int label : order)
+    dims.push_back(std::find(operand.labels.begin(), operand.labels.end(), label) - operand.labels.begin());
   return operand.x.permute(dims);
 }
 
@@ -177,12 +178,14 @@ Labels joined(std::initializer_list<Labels> parts) {
 }
 
 /// a times b, the labels of both that nobody needs any more summed: [batch, M, K] x [batch, K, N].
-Labelled contract(const Labelled& a, const Labelled& b, const Labels& needed, const std::map<int, std::int64_t>& sizes) {
+Labelled contract(const Labelled& a, const Labelled& b, const Labels& needed,
+                  const std::map<int, std::int64_t>& sizes) {
   Labels batch, rows, inner, columns;
   for (const int label : a.labels) (!has(b.labels, label) ? rows : has(needed, label) ? batch : inner).push_back(label);
   for (const int label : b.labels)
     if (!has(a.labels, label)) columns.push_back(label);
-  const std::int64_t count = product_of(batch, sizes), m = product_of(rows, sizes), k = product_of(inner, sizes), n = product_of(columns, sizes);
+  const std::int64_t count = product_of(batch, sizes), m = product_of(rows, sizes), k = product_of(inner, sizes),
+                     n = product_of(columns, sizes);
   const Tensor left = permuted(a, joined({batch, rows, inner})).reshape({count, m, k});
   const Tensor right = permuted(b, joined({batch, inner, columns})).reshape({count, k, n});
   const Labels labels = joined({batch, rows, columns});
@@ -205,14 +208,17 @@ Labels implicit_output(const std::vector<Labels>& given, int widest) {
 
 void check_output(std::string_view equation, const Labels& output, const std::map<int, std::int64_t>& sizes) {
   for (std::size_t i = 0; i < output.size(); ++i) {
-    if (sizes.find(output[i]) == sizes.end()) fail(equation, "has " + name_of_label(output[i]) + " in the output but in no operand");
-    if (std::find(output.begin(), output.begin() + static_cast<std::ptrdiff_t>(i), output[i]) != output.begin() + static_cast<std::ptrdiff_t>(i))
+    if (sizes.find(output[i]) == sizes.end())
+      fail(equation, "has " + name_of_label(output[i]) + " in the output but in no operand");
+    if (std::find(output.begin(), output.begin() + static_cast<std::ptrdiff_t>(i), output[i]) !=
+        output.begin() + static_cast<std::ptrdiff_t>(i))
       fail(equation, "has " + name_of_label(output[i]) + " twice in the output; each may come once");
   }
 }
 
 /// The size of every label; a size of 1 gives way to a larger one.
-std::map<int, std::int64_t> label_sizes(std::string_view equation, const std::vector<Labelled>& terms, const std::vector<Tensor>& operands) {
+std::map<int, std::int64_t> label_sizes(std::string_view equation, const std::vector<Labelled>& terms,
+                                        const std::vector<Tensor>& operands) {
   std::map<int, std::int64_t> sizes;
   for (std::size_t i = 0; i < terms.size(); ++i)
     for (int d = 0; d < terms[i].x.dim(); ++d) {
@@ -221,8 +227,9 @@ std::map<int, std::int64_t> label_sizes(std::string_view equation, const std::ve
       std::int64_t& known = sizes.try_emplace(label, size).first->second;
       if (known == 1) known = size;
       if (size != known && size != 1)
-        fail(equation, "gives " + name_of_label(label) + " the sizes " + std::to_string(known) + " and " + std::to_string(size) + " (operand " +
-                           std::to_string(i) + " has shape " + to_string(operands[i].sizes()) + "); they must be equal or 1");
+        fail(equation, "gives " + name_of_label(label) + " the sizes " + std::to_string(known) + " and " +
+                           std::to_string(size) + " (operand " + std::to_string(i) + " has shape " +
+                           to_string(operands[i].sizes()) + "); they must be equal or 1");
     }
   return sizes;
 }
@@ -233,7 +240,8 @@ Tensor einsum(std::string_view equation, const std::vector<Tensor>& operands) {
   if (operands.empty()) fail(equation, "has no operands; at least one is needed");
   const Equation parsed = parse(equation);
   if (parsed.operands.size() != operands.size())
-    fail(equation, "has " + std::to_string(parsed.operands.size()) + " subscripts for " + std::to_string(operands.size()) + " operands; they must match");
+    fail(equation, "has " + std::to_string(parsed.operands.size()) + " subscripts for " +
+                       std::to_string(operands.size()) + " operands; they must match");
 
   // pass 1: a label for every dim, each once in an operand
   std::vector<int> ellipsis_rank;
@@ -242,19 +250,22 @@ Tensor einsum(std::string_view equation, const std::vector<Tensor>& operands) {
     if (!operands[i].defined()) check_defined("einsum", ("operand " + std::to_string(i)).c_str(), operands[i]);
     const int letters = static_cast<int>(parsed.operands[i].letters.size()), rank = operands[i].dim();
     if (parsed.operands[i].ellipsis < 0 ? rank != letters : rank < letters)
-      fail(equation, "gives operand " + std::to_string(i) + " " + std::to_string(letters) + " letters; its shape is " + to_string(operands[i].sizes()));
+      fail(equation, "gives operand " + std::to_string(i) + " " + std::to_string(letters) + " letters; its shape is " +
+                         to_string(operands[i].sizes()));
     ellipsis_rank.push_back(rank - letters);
     widest = std::max(widest, rank - letters);
     if (operands[i].dtype() != operands[0].dtype())
-      throw DtypeError("einsum: operand " + std::to_string(i) + " is " + std::string(name_of(operands[i].dtype())) + ", operand 0 " +
-                       std::string(name_of(operands[0].dtype())) + "; they must be the same");
+      throw DtypeError("einsum: operand " + std::to_string(i) + " is " + std::string(name_of(operands[i].dtype())) +
+                       ", operand 0 " + std::string(name_of(operands[0].dtype())) + "; they must be the same");
   }
   std::vector<Labels> labels;
-  for (std::size_t i = 0; i < operands.size(); ++i) labels.push_back(expand_labels(parsed.operands[i], ellipsis_rank[i], widest));
+  for (std::size_t i = 0; i < operands.size(); ++i)
+    labels.push_back(expand_labels(parsed.operands[i], ellipsis_rank[i], widest));
   std::vector<Labelled> terms;
   for (std::size_t i = 0; i < operands.size(); ++i) terms.push_back(take_diagonals(equation, operands[i], labels[i]));
   const auto sizes = label_sizes(equation, terms, operands);
-  const Labels output = parsed.output ? expand_labels(*parsed.output, parsed.output->ellipsis < 0 ? 0 : widest, widest) : implicit_output(labels, widest);
+  const Labels output = parsed.output ? expand_labels(*parsed.output, parsed.output->ellipsis < 0 ? 0 : widest, widest)
+                                      : implicit_output(labels, widest);
   check_output(equation, output, sizes);
 
   // pass 2: broadcast dims go, and labels that one operand alone has are summed
@@ -264,7 +275,8 @@ Tensor einsum(std::string_view equation, const std::vector<Tensor>& operands) {
     for (std::size_t j = 0; j < terms.size(); ++j)
       if (j != i) needed = joined({needed, terms[j].labels});
     terms[i] = sum_out(terms[i], needed);
-    if (terms.size() > 1) terms[i].x = terms[i].x.to(operands[i].dtype());  // a sum of whole numbers is i64: it stays so where nothing multiplies it
+    // a sum of whole numbers is i64: it stays so where nothing multiplies it
+    if (terms.size() > 1) terms[i].x = terms[i].x.to(operands[i].dtype());
   }
 
   // pass 3: left to right

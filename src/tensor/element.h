@@ -1,4 +1,5 @@
-// src/tensor/element.h: one element: from a dtype to its C++ type, the type it is computed in, conversion between types.
+// src/tensor/element.h: one element: from a dtype to its C++ type, the type it is computed in, conversion between
+// types.
 #pragma once
 #include <attn/dtype.h>
 
@@ -19,15 +20,13 @@ inline Dtype compute_dtype(Dtype dtype) { return dtype == Dtype::bf16 || dtype =
 
 template <typename T>
 inline Compute<T> widen(T value) {
-  if constexpr (std::is_same_v<T, bfloat16>)
-    return half::from_bf16(value.bits);
-  else if constexpr (std::is_same_v<T, float16>)
-    return half::from_f16(value.bits);
-  else
-    return value;
+  if constexpr (std::is_same_v<T, bfloat16>) return half::from_bf16(value.bits);
+  else if constexpr (std::is_same_v<T, float16>) return half::from_f16(value.bits);
+  else return value;
 }
 
-/// As C++ converts, except: to bool is "not zero"; a float that no integer holds (NaN included) gives the least integer.
+/// As C++ converts, except: to bool is "not zero"; a float that no integer holds (NaN included) gives the least
+/// integer.
 template <typename To, typename From>
 inline To convert(From from) {
   const auto value = widen(from);
@@ -54,8 +53,7 @@ template <typename T>
 inline T from_scalar(Scalar value) {
   if constexpr (std::is_integral_v<T>)
     return value.is_floating() ? convert<T>(value.to_double()) : convert<T>(value.to_int());
-  else
-    return convert<T>(value.to_double());
+  else return convert<T>(value.to_double());
 }
 
 template <typename T>

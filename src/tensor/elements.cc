@@ -30,7 +30,9 @@ bool run_kernel(kernels::Binary op, const Lane* lanes, std::int64_t n) {
     read_block(lanes[2].dtype, lanes[2].data, 0, &single, 1);
     number = single;
   }
-  const auto element = dtype == Dtype::f64 ? kernels::Element::f64 : dtype == Dtype::bf16 ? kernels::Element::bf16 : kernels::Element::f32;
+  const auto element = dtype == Dtype::f64    ? kernels::Element::f64
+                       : dtype == Dtype::bf16 ? kernels::Element::bf16
+                                              : kernels::Element::f32;
   table.binary(op, element, lanes[1].data, one ? nullptr : lanes[2].data, number, lanes[0].data, n);
   return true;
 }
@@ -51,7 +53,8 @@ void run(const Elements& elements, const Lane* lanes, std::size_t count, std::in
     for (std::size_t i = 1; i < count; ++i) {
       const Lane& lane = lanes[i];
       x[i - 1] = lane.direct ? lane.data + start * lane.stride : static_cast<void*>(buffers[i]);
-      if (!lane.direct && (start == 0 || lane.stride != 0)) read(lane.dtype, lane.data + start * lane.stride, lane.stride, buffers[i], length);
+      if (!lane.direct && (start == 0 || lane.stride != 0))
+        read(lane.dtype, lane.data + start * lane.stride, lane.stride, buffers[i], length);
     }
     char* const to = lanes[0].data + start * lanes[0].stride;
     elements.loop(elements.function, x, lanes[0].direct ? static_cast<void*>(to) : buffers[0], length);
@@ -74,7 +77,9 @@ void compute_elements(const Elements& elements, const Tensor& target, std::initi
     std::array<Lane, max_operands> here;
     for (std::size_t i = 0; i < count; ++i) {
       const Dtype dtype = lanes[i].dtype;
-      here[i] = {data[i], strides[i], dtype, strides[i] == static_cast<std::int64_t>(size_of(dtype)) && (elements.words || compute_dtype(dtype) == dtype)};
+      here[i] = {
+          data[i], strides[i], dtype,
+          strides[i] == static_cast<std::int64_t>(size_of(dtype)) && (elements.words || compute_dtype(dtype) == dtype)};
     }
     run(elements, here.data(), count, n);
   };

@@ -7,8 +7,8 @@
 #include <array>
 #include <optional>
 
-// Before a loop whose iterations do not meet (y[i] is made of x[i] alone, also where y is x): GCC turns it into vectors without asking first
-// whether the arrays overlap.
+// Before a loop whose iterations do not meet (y[i] is made of x[i] alone, also where y is x): GCC turns it into vectors
+// without asking first whether the arrays overlap.
 #if defined(__GNUC__) && !defined(__clang__)
 #define ATTN_INDEPENDENT _Pragma("GCC ivdep")
 #else
@@ -17,18 +17,19 @@
 
 namespace attn {
 
-/// y[i] = function(x[0][i], x[1][i], ...) for n neighbours in arrays of the types that are computed in. y may be one of x.
+/// y[i] = function(x[0][i], x[1][i], ...) for n neighbours in arrays of the types that are computed in. y may be one of
+/// x.
 using ElementLoop = void (*)(const void* function, const void* const* x, void* y, std::int64_t n);
 
 struct Elements {
   ElementLoop loop = nullptr;
   const void* function = nullptr;
-  bool words = false;                                   // half floats stay as they are
+  bool words = false;                                    // half floats stay as they are
   std::optional<kernels::Binary> kernel = std::nullopt;  // that does the same over neighbours of f32, f64 or bf16
 };
 
-/// target = loop(inputs), each broadcast to the target's shape, in parts that threads share. Half floats and what does not lie side by side go
-/// through blocks that stay in the first cache. Memory that overlaps must do so exactly.
+/// target = loop(inputs), each broadcast to the target's shape, in parts that threads share. Half floats and what does
+/// not lie side by side go through blocks that stay in the first cache. Memory that overlaps must do so exactly.
 void compute_elements(const Elements& elements, const Tensor& target, std::initializer_list<const Tensor*> inputs);
 
 /// Calls function(Type<C>{}) with the type that elements of `dtype` are computed in.

@@ -72,17 +72,21 @@ Best<C> best_of_long_run(Dtype dtype, const char* x, std::int64_t stride, std::i
   constexpr std::int64_t part = 65536;
   std::vector<Best<C>> parts(static_cast<std::size_t>((n + part - 1) / part));
   runtime::parallel_for(static_cast<std::int64_t>(parts.size()), [&](std::int64_t i) {
-    parts[static_cast<std::size_t>(i)] = best_of_run<extreme, C>(dtype, x + i * part * stride, stride, std::min(part, n - i * part));
+    parts[static_cast<std::size_t>(i)] =
+        best_of_run<extreme, C>(dtype, x + i * part * stride, stride, std::min(part, n - i * part));
   });
   Best<C> best = parts[0];
   for (std::size_t i = 1; i < parts.size(); ++i)
-    if (beats<extreme>(parts[i].value, best.value)) best = {parts[i].value, static_cast<std::int64_t>(i) * part + parts[i].at};
+    if (beats<extreme>(parts[i].value, best.value))
+      best = {parts[i].value, static_cast<std::int64_t>(i) * part + parts[i].at};
   return best;
 }
 
-/// Of `count` rows of n that lie side by side, their elements `stride` bytes apart: row after row of the matrix whose columns they are.
+/// Of `count` rows of n that lie side by side, their elements `stride` bytes apart: row after row of the matrix whose
+/// columns they are.
 template <Extreme extreme, typename C>
-void best_of_columns(Dtype dtype, const char* x, std::int64_t stride, std::int64_t n, std::int64_t count, C* best, std::int64_t* at) {
+void best_of_columns(Dtype dtype, const char* x, std::int64_t stride, std::int64_t n, std::int64_t count, C* best,
+                     std::int64_t* at) {
   const auto size = static_cast<std::int64_t>(size_of(dtype));
   alignas(64) C row[block_elements];
   read_block(dtype, x, size, best, count);
@@ -113,17 +117,21 @@ std::pair<Tensor, Tensor> extremes(const Tensor& x, const Dims& sizes) {
       index_out[row] = best.at;
     };
     if (rows.n >= long_row) {
-      for (std::int64_t row = 0; row < rows.count; ++row) put(row, best_of_long_run<extreme, C>(x.dtype(), row_of(row), stride, rows.n));
+      for (std::int64_t row = 0; row < rows.count; ++row)
+        put(row, best_of_long_run<extreme, C>(x.dtype(), row_of(row), stride, rows.n));
     } else if (rows.stride != 1 && rows.x.dim() > 1 && rows.x.stride(-2) == 1) {
       const std::int64_t columns = rows.x.size(-2), step = 128, parts = (columns + step - 1) / step;
       runtime::parallel_for(rows.count / std::max<std::int64_t>(1, columns) * parts, [&](std::int64_t part) {
-        const std::int64_t first = part / parts * columns + part % parts * step, count = std::min(step, columns - part % parts * step);
+        const std::int64_t first = part / parts * columns + part % parts * step,
+                           count = std::min(step, columns - part % parts * step);
         alignas(64) C best[step];
         best_of_columns<extreme, C>(x.dtype(), row_of(first), stride, rows.n, count, best, index_out + first);
         write_block(x.dtype(), best, static_cast<char*>(advance(values, first)), size, count);
       });
     } else {
-      parallel_rows(rows.count, rows.n, [&](std::int64_t row) { put(row, best_of_run<extreme, C>(x.dtype(), row_of(row), stride, rows.n)); });
+      parallel_rows(rows.count, rows.n, [&](std::int64_t row) {
+        put(row, best_of_run<extreme, C>(x.dtype(), row_of(row), stride, rows.n));
+      });
     }
   });
   return {values, indices};
@@ -136,17 +144,23 @@ Dims ones_of(int rank) {
 }
 
 void check_not_empty(const char* function, const Tensor& x, std::int64_t n) {
-  if (n == 0) throw ValueError(std::string(function) + ": x has shape " + to_string(x.sizes()) + "; it needs at least one element to choose from");
+  if (n == 0)
+    throw ValueError(std::string(function) + ": x has shape " + to_string(x.sizes()) +
+                     "; it needs at least one element to choose from");
 }
 
 template <Extreme extreme>
 Tensor extreme_of_all(const char* function, const char* backward, const Tensor& x) {
   check_not_empty(function, x, x.numel());
   const Tensor y = extremes<extreme>(x.detach().reshape({-1}), {}).first;
-  return record(backward, y, wrt(x, [](auto& dy, auto& x, auto& y) {  // shared by all that are as large
-    const Tensor reaches = logical_or(eq(x, y), logical_and(isnan(x), isnan(y)));
-    return where(reaches, widen(dy) / sum(reaches), 0);
-  }, x, y));
+  return record(backward, y,
+                wrt(
+                    x,
+                    [](auto& dy, auto& x, auto& y) {  // shared by all that are as large
+                      const Tensor reaches = logical_or(eq(x, y), logical_and(isnan(x), isnan(y)));
+                      return where(reaches, widen(dy) / sum(reaches), 0);
+                    },
+                    x, y));
 }
 
 std::pair<Tensor, Tensor> largest_along(const char* function, const Tensor& x, int dim, bool keepdim) {
@@ -161,7 +175,8 @@ bool holds(const Tensor& x, bool wanted) {
   bool found = false;
   with_type(x.dtype(), [&]<typename T>(Type<T>) {
     iterate(x.sizes(), {operand(x, x.sizes())}, [&](char* const* data, const std::int64_t* strides, std::int64_t n) {
-      for (std::int64_t i = 0; i < n && !found; ++i) found = convert<bool>(*reinterpret_cast<const T*>(data[0] + i * strides[0])) == wanted;
+      for (std::int64_t i = 0; i < n && !found; ++i)
+        found = convert<bool>(*reinterpret_cast<const T*>(data[0] + i * strides[0])) == wanted;
     });
   });
   return found;
@@ -186,7 +201,9 @@ std::pair<Tensor, Tensor> max(const Tensor& x, int dim, bool keepdim) {
 Tensor argmax(const Tensor& x, std::optional<int> dim, bool keepdim) {
   if (dim) return largest_along("argmax", x, *dim, keepdim).second;
   check_not_empty("argmax", x, x.numel());
-  return extremes<Extreme::largest>(x.detach().reshape({-1}), reduced_sizes(x.sizes(), reduced_dims("argmax", {}, x.dim()), keepdim)).second;
+  return extremes<Extreme::largest>(x.detach().reshape({-1}),
+                                    reduced_sizes(x.sizes(), reduced_dims("argmax", {}, x.dim()), keepdim))
+      .second;
 }
 
 bool all(const Tensor& x) { return !holds(x, false); }

@@ -16,7 +16,8 @@ inline std::uint32_t shift_to_nearest_even(std::uint32_t value, int shift) {
 
 inline std::uint16_t to_bf16(float value) {
   const auto word = std::bit_cast<std::uint32_t>(value);
-  if ((word & ~sign_bit) > 0x7f800000u) return static_cast<std::uint16_t>((word >> 16) | 0x40u);  // quiet NaN, upper payload kept
+  // quiet NaN, upper payload kept
+  if ((word & ~sign_bit) > 0x7f800000u) return static_cast<std::uint16_t>((word >> 16) | 0x40u);
   return static_cast<std::uint16_t>(shift_to_nearest_even(word, 16));
 }
 

@@ -25,7 +25,8 @@ struct Storage {
 struct TensorImpl {
   TensorImpl() {}  // with `= default`, make_shared would clear all of it first
   /// Contiguous, without memory.
-  TensorImpl(const Dims& all_sizes, Dtype type) : sizes(all_sizes), strides(contiguous_strides(all_sizes)), dtype(type) {}
+  TensorImpl(const Dims& all_sizes, Dtype type)
+      : sizes(all_sizes), strides(contiguous_strides(all_sizes)), dtype(type) {}
   std::shared_ptr<Storage> storage;
   void* data = nullptr;  // first element: inside storage
   Dims sizes;

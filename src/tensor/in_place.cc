@@ -18,14 +18,19 @@ void check_history(const char* function, const Tensor& x, const Tensor& other) {
   const Tensor& base = x.impl()->base.defined() ? x.impl()->base : x;
   const TensorImpl& owner = *base.impl();
   if (owner.requires_grad && !owner.node)
-    throw ValueError(std::string(function) + ": a leaf that requires a gradient was changed in place; do it while a NoGrad is there, or change its detach() or a clone()");
+    throw ValueError(std::string(function) +
+                     ": a leaf that requires a gradient was changed in place; do it while a NoGrad is there, or change "
+                     "its detach() or a clone()");
   if (!wanted) return;
   const auto refuse = [&](const char* why) {
-    return ValueError(std::string(function) + ": " + why + " cannot be changed in place where a gradient is wanted, shape " + to_string(x.sizes()) + "; change a clone()");
+    return ValueError(std::string(function) + ": " + why +
+                      " cannot be changed in place where a gradient is wanted, shape " + to_string(x.sizes()) +
+                      "; change a clone()");
   };
   if (x.impl()->frozen || owner.frozen) throw refuse("a view made under no_grad");
   if (owner.has_leaf_view) throw refuse("memory of which a view was made a leaf by requires_grad_");
-  if (x.impl() != &owner && overlaps_itself(base)) throw refuse("a view of a tensor that has several elements in one place");
+  if (x.impl() != &owner && overlaps_itself(base))
+    throw refuse("a view of a tensor that has several elements in one place");
 }
 
 }  // namespace
@@ -51,8 +56,8 @@ void check_overwrite(const char* function, const Tensor& x) { check_history(func
 void check_in_place(const char* function, const Tensor& x, const Tensor& other) {
   check_history(function, x, other);
   if (overlaps_itself(x))
-    throw ValueError(std::string(function) + ": shape " + to_string(x.sizes()) + " with strides " + to_string(x.strides()) +
-                     " has several elements in one place; change a clone()");
+    throw ValueError(std::string(function) + ": shape " + to_string(x.sizes()) + " with strides " +
+                     to_string(x.strides()) + " has several elements in one place; change a clone()");
 }
 
 History history_of_overwriting(const char* name, const Tensor& x) {

@@ -59,7 +59,8 @@ Walk walk_of(const Dims& shape, std::span<const Operand> operands) {
   return walk;
 }
 
-/// The runs [first, last) of a walk, all of its innermost dim but for what lies before element `begin` and behind `end`.
+/// The runs [first, last) of a walk, all of its innermost dim but for what lies before element `begin` and behind
+/// `end`.
 struct Runs {
   std::int64_t first, last, begin, end;
 };

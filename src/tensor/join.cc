@@ -37,9 +37,10 @@ Tensor join(const char* function, const std::vector<Tensor>& tensors, int dim) {
     Dims expected = x.sizes();
     if (x.dim() == sizes.size()) expected[dim] = sizes[dim];
     if (!(expected == sizes))
-      throw ShapeError(std::string(function) + ": tensor " + std::to_string(&x - tensors.data()) + " has shape " + to_string(x.sizes()) +
-                       "; it must be as tensor " + std::to_string(first - tensors.data()) + " " + to_string(first->sizes()) + " but for dim " +
-                       std::to_string(dim) + ", along which they are joined");
+      throw ShapeError(std::string(function) + ": tensor " + std::to_string(&x - tensors.data()) + " has shape " +
+                       to_string(x.sizes()) + "; it must be as tensor " + std::to_string(first - tensors.data()) + " " +
+                       to_string(first->sizes()) + " but for dim " + std::to_string(dim) +
+                       ", along which they are joined");
     if (__builtin_add_overflow(sizes[dim], x.sizes()[dim], &sizes[dim]))
       throw ShapeError(std::string(function) + ": dim " + std::to_string(dim) + " of all together is beyond 64 bits");
   }
@@ -55,7 +56,8 @@ Tensor join(const char* function, const std::vector<Tensor>& tensors, int dim) {
 
 template <typename Word>
 void pick_words(const char* from, const std::int64_t* picked, std::int64_t count, char* to) {
-  for (std::int64_t i = 0; i < count; ++i) reinterpret_cast<Word*>(to)[i] = reinterpret_cast<const Word*>(from)[picked[i]];
+  for (std::int64_t i = 0; i < count; ++i)
+    reinterpret_cast<Word*>(to)[i] = reinterpret_cast<const Word*>(from)[picked[i]];
 }
 
 /// `count` rows of `bytes` bytes, one behind another.
@@ -66,17 +68,20 @@ void pick_rows(const char* from, const std::int64_t* picked, std::int64_t count,
     case 4: return pick_words<std::uint32_t>(from, picked, count, to);
     case 8: return pick_words<std::uint64_t>(from, picked, count, to);
     default:
-      for (std::int64_t i = 0; i < count; ++i) std::memcpy(to + i * bytes, from + picked[i] * bytes, static_cast<std::size_t>(bytes));
+      for (std::int64_t i = 0; i < count; ++i)
+        std::memcpy(to + i * bytes, from + picked[i] * bytes, static_cast<std::size_t>(bytes));
   }
 }
 
 /// Slices of `dim` picked by `index`, whose shape takes the place of that dim.
 Tensor pick(const char* function, const char* name, const Tensor& source, int dim, const Tensor& index) {
   if (!is_integral(index.dtype()))
-    throw DtypeError(std::string(function) + ": index is " + std::string(name_of(index.dtype())) + "; it must be i64 or i32");
+    throw DtypeError(std::string(function) + ": index is " + std::string(name_of(index.dtype())) +
+                     "; it must be i64 or i32");
   const Tensor x = source.detach().contiguous();
   const std::int64_t rows = x.sizes()[dim];
-  const Dims &all = x.sizes(), sizes_before(std::span(all.begin(), all.begin() + dim)), sizes_behind(std::span(all.begin() + dim + 1, all.end()));
+  const Dims &all = x.sizes(), sizes_before(std::span(all.begin(), all.begin() + dim)),
+             sizes_behind(std::span(all.begin() + dim + 1, all.end()));
   const std::int64_t outer = sizes_before.product(), inner = sizes_behind.product();
   Dims sizes = sizes_before;
   for (const std::int64_t size : index.sizes()) sizes.push_back(size);
@@ -84,17 +89,19 @@ Tensor pick(const char* function, const char* name, const Tensor& source, int di
   const std::vector<std::int64_t> picked = index.to_int_vector();
   for (const std::int64_t i : picked)
     if (i < 0 || i >= rows)
-      throw ValueError(std::string(function) + ": index " + std::to_string(i) + " is out of range; " + name + " has " + std::to_string(rows) +
-                       " rows");
+      throw ValueError(std::string(function) + ": index " + std::to_string(i) + " is out of range; " + name + " has " +
+                       std::to_string(rows) + " rows");
   const Tensor result = empty(sizes, x.dtype());
   if (result.numel() == 0) return result;
-  const std::int64_t bytes = inner * static_cast<std::int64_t>(size_of(x.dtype())), count = static_cast<std::int64_t>(picked.size());
+  const std::int64_t bytes = inner * static_cast<std::int64_t>(size_of(x.dtype())),
+                     count = static_cast<std::int64_t>(picked.size());
   const std::int64_t step = std::max<std::int64_t>(1, 65536 / bytes);
   runtime::parallel_for((outer * count + step - 1) / step, [&](std::int64_t part) {
     const std::int64_t end = std::min(outer * count, (part + 1) * step);
     for (std::int64_t at = part * step; at < end;) {  // those of one outer index
       const std::int64_t o = at / count, first = at % count, length = std::min(count - first, end - at);
-      pick_rows(static_cast<const char*>(x.data()) + o * rows * bytes, picked.data() + first, length, bytes, static_cast<char*>(result.data()) + at * bytes);
+      pick_rows(static_cast<const char*>(x.data()) + o * rows * bytes, picked.data() + first, length, bytes,
+                static_cast<char*>(result.data()) + at * bytes);
       at += length;
     }
   });
@@ -121,12 +128,14 @@ Tensor add_at(const Tensor& values, int dim, const Tensor& index, std::int64_t r
       for (std::int64_t p = 0; p < count; ++p, row += inner) {
         T* sum = to + (o * rows + picked[static_cast<std::size_t>(p)]) * inner;
         if (add_kernel != nullptr && inner >= least) add_kernel(kernels::Binary::add, element, sum, row, 0, sum, inner);
-        else for (std::int64_t c = 0; c < inner; ++c) sum[c] += row[c];
+        else
+          for (std::int64_t c = 0; c < inner; ++c) sum[c] += row[c];
       }
     });
   };
   from.dtype() == Dtype::f64 ? add_rows(result.data<double>()) : add_rows(result.data<float>());
-  return record("IndexAddBackward0", result, wrt(values, [dim](auto& dy, auto& index) { return dy.index_select(dim, index); }, index));
+  return record("IndexAddBackward0", result,
+                wrt(values, [dim](auto& dy, auto& index) { return dy.index_select(dim, index); }, index));
 }
 
 }  // namespace
@@ -152,7 +161,8 @@ Tensor stack(const std::vector<Tensor>& tensors, int dim) {
   std::vector<Tensor> layers;
   for (const Tensor& x : tensors) {
     if (!(x.sizes() == tensors.front().sizes()))
-      throw ShapeError("stack: a tensor has shape " + to_string(x.sizes()) + "; it must be as the first, " + to_string(tensors.front().sizes()));
+      throw ShapeError("stack: a tensor has shape " + to_string(x.sizes()) + "; it must be as the first, " +
+                       to_string(tensors.front().sizes()));
     layers.push_back(x.detach().unsqueeze(wrap_dim("stack", dim, x.dim() + 1)));
   }
   if (!layers.empty() && dim < 0) dim += layers.front().dim();
@@ -160,7 +170,8 @@ Tensor stack(const std::vector<Tensor>& tensors, int dim) {
   if (!wants_grad(tensors)) return y;
   record({"StackBackward0", tensors, {}}, {y}, [dim](const Backward& at) {
     Gradients gradients(at.inputs());
-    for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i] = at.grad().select(dim, static_cast<std::int64_t>(i));
+    for (std::size_t i = 0; i < gradients.size(); ++i)
+      gradients[i] = at.grad().select(dim, static_cast<std::int64_t>(i));
     return gradients;
   });
   return y;
@@ -169,7 +180,8 @@ Tensor stack(const std::vector<Tensor>& tensors, int dim) {
 Tensor Tensor::repeat(Dims times) const {
   Dims sizes = this->sizes();
   if (times.size() < sizes.size())
-    throw ShapeError("repeat: times " + attn::to_string(times) + " must be as many as the dims of shape " + attn::to_string(sizes) + " or more");
+    throw ShapeError("repeat: times " + attn::to_string(times) + " must be as many as the dims of shape " +
+                     attn::to_string(sizes) + " or more");
   while (sizes.size() < times.size()) sizes.insert(0, 1);
   Dims repeated = sizes;
   for (int i = 0; i < sizes.size(); ++i) {
@@ -187,21 +199,25 @@ Tensor Tensor::repeat(Dims times) const {
     copy_values(corner(sizes.size()), *this);
     for (int d = sizes.size() - 1; d >= 0; --d) {
       const Tensor along = corner(d);
-      for (std::int64_t k = 1; k < times[d]; ++k) copy_values(along.narrow(d, k * sizes[d], sizes[d]), along.narrow(d, 0, sizes[d]));
+      for (std::int64_t k = 1; k < times[d]; ++k)
+        copy_values(along.narrow(d, k * sizes[d], sizes[d]), along.narrow(d, 0, sizes[d]));
     }
   }
-  return record("RepeatBackward0", result, wrt(*this, [sizes, times](auto& dy) {
-    Tensor folded = widen(dy);
-    for (int d = 0; d < sizes.size(); ++d) {  // [before, times, size * behind] summed over the copies
-      if (times[d] == 1) continue;
-      Dims shape = folded.sizes();
-      shape[d] = sizes[d];
-      std::int64_t before = 1;
-      for (int i = 0; i < d; ++i) before *= shape[i];
-      folded = attn::sum(folded.reshape({before, times[d], shape.product() / std::max<std::int64_t>(1, before)}), {1}).reshape(shape);
-    }
-    return folded;
-  }));
+  return record(
+      "RepeatBackward0", result, wrt(*this, [sizes, times](auto& dy) {
+        Tensor folded = widen(dy);
+        for (int d = 0; d < sizes.size(); ++d) {  // [before, times, size * behind] summed over the copies
+          if (times[d] == 1) continue;
+          Dims shape = folded.sizes();
+          shape[d] = sizes[d];
+          std::int64_t before = 1;
+          for (int i = 0; i < d; ++i) before *= shape[i];
+          folded =
+              attn::sum(folded.reshape({before, times[d], shape.product() / std::max<std::int64_t>(1, before)}), {1})
+                  .reshape(shape);
+        }
+        return folded;
+      }));
 }
 
 Tensor Tensor::index_select(int dim, const Tensor& index) const {
@@ -214,7 +230,8 @@ Tensor Tensor::index_select(int dim, const Tensor& index) const {
 Tensor embedding(const Tensor& index, const Tensor& weight) {
   check_defined("embedding", "index", index);
   check_defined("embedding", "weight", weight);
-  if (weight.dim() != 2) throw ShapeError("embedding: weight has shape " + to_string(weight.sizes()) + "; it must have rank 2");
+  if (weight.dim() != 2)
+    throw ShapeError("embedding: weight has shape " + to_string(weight.sizes()) + "; it must have rank 2");
   const auto vjp = [rows = weight.size(0)](auto& dy, auto& index) { return add_at(widen(dy), 0, index, rows); };
   return record("EmbeddingBackward0", pick("embedding", "weight", weight, 0, index), wrt(weight, vjp, index));
 }

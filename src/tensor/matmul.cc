@@ -16,9 +16,10 @@ std::string shapes(const char* function, const Tensor& a, const Tensor& b) {
 
 void check_dtypes(const char* function, const Tensor& a, const Tensor& b) {
   if (a.dtype() != b.dtype())
-    throw DtypeError(std::string(function) + ": the operands are " + std::string(name_of(a.dtype())) + " and " + std::string(name_of(b.dtype())) +
-                     "; they must be the same");
-  if (a.dtype() == Dtype::boolean) throw DtypeError(std::string(function) + ": the operands are bool; they must be floating or integer");
+    throw DtypeError(std::string(function) + ": the operands are " + std::string(name_of(a.dtype())) + " and " +
+                     std::string(name_of(b.dtype())) + "; they must be the same");
+  if (a.dtype() == Dtype::boolean)
+    throw DtypeError(std::string(function) + ": the operands are bool; they must be floating or integer");
 }
 
 /// A product of integers, wrapping around.
@@ -31,22 +32,26 @@ void integer_product(const kernels::GemmProblem& p) {
     for (std::int64_t n = 0; n < p.n; ++n) {
       Unsigned total = 0;
       for (std::int64_t k = 0; k < p.k; ++k)
-        total += static_cast<Unsigned>(a[m * p.a_stride[0] + k * p.a_stride[1]]) * static_cast<Unsigned>(b[k * p.b_stride[0] + n * p.b_stride[1]]);
+        total += static_cast<Unsigned>(a[m * p.a_stride[0] + k * p.a_stride[1]]) *
+                 static_cast<Unsigned>(b[k * p.b_stride[0] + n * p.b_stride[1]]);
       if (p.bias != nullptr) total += static_cast<Unsigned>(static_cast<const T*>(p.bias)[n]);
       static_cast<T*>(p.y)[m * p.y_stride[0] + n * p.y_stride[1]] = static_cast<T>(total);
     }
 }
 
-/// Operands as the kernels take them: bf16 as it is where the processor multiplies pairs of it; else half floats in f32, but the right ones as
-/// they are stored where the kernels widen them.
+/// Operands as the kernels take them: bf16 as it is where the processor multiplies pairs of it; else half floats in
+/// f32, but the right ones as they are stored where the kernels widen them.
 bool by_pairs(const Tensor& x) { return x.dtype() == Dtype::bf16 && kernels::multiplies_bf16(); }
 bool is_half(const Tensor& x) { return x.dtype() == Dtype::bf16 || x.dtype() == Dtype::f16; }
 Tensor left_operand(const Tensor& x) {
   if (by_pairs(x)) return x.detach();
   const bool turned = is_half(x) && x.dim() >= 2 && x.stride(-1) != 1 && x.stride(-2) == 1;
-  return turned ? widened(x.transpose(-1, -2)).transpose(-1, -2) : widened(x);  // in the order of memory: a twentieth of the time
+  // in the order of memory: a twentieth of the time
+  return turned ? widened(x.transpose(-1, -2)).transpose(-1, -2) : widened(x);
 }
-Tensor right_operand(const Tensor& x) { return is_half(x) && kernels::multiplies_half_b() ? x.detach() : left_operand(x); }
+Tensor right_operand(const Tensor& x) {
+  return is_half(x) && kernels::multiplies_half_b() ? x.detach() : left_operand(x);
+}
 
 /// What comes after the sums.
 struct After {
@@ -54,34 +59,47 @@ struct After {
   kernels::Activation activation = kernels::Activation::none;
 };
 
-/// y[..., M, N] = a[..., M, K] b[..., K, N]: batch dims already equal, any strides, one dtype (but b may be of halves where a and y are f32), y
-/// contiguous.
+/// y[..., M, N] = a[..., M, K] b[..., K, N]: batch dims already equal, any strides, one dtype (but b may be of halves
+/// where a and y are f32), y contiguous.
 void multiply(const Tensor& a, const Tensor& b, const After& after, const Tensor& y) {
   if (y.numel() == 0) return;
   const std::int64_t m = y.size(-2), n = y.size(-1);
   const bool bf16 = y.dtype() == Dtype::bf16;
-  const kernels::GemmProblem problem = {
-      .m = m, .n = n, .k = a.size(-1),
-      .a = a.data(), .a_stride = {a.stride(-2), a.stride(-1)},
-      .b = b.data(), .b_stride = {b.stride(-2), b.stride(-1)},
-      .bias = after.bias.defined() ? after.bias.data() : nullptr,
-      .y = y.data(), .y_stride = {n, 1},
-      .element = bf16 ? kernels::Element::bf16 : element_of(y.dtype()),
-      .b_element = b.dtype() == Dtype::bf16 ? kernels::Element::bf16 : b.dtype() == Dtype::f16 ? kernels::Element::f16 : kernels::Element::f32,
-      .narrow = bf16,
-      .activation = after.activation};
-  const kernels::GemmBatch batch = {
-      .dims = y.dim() - 2, .sizes = y.sizes().begin(), .a_strides = a.strides().begin(), .b_strides = b.strides().begin(), .y_strides = y.strides().begin()};
+  const kernels::GemmProblem problem = {.m = m,
+                                        .n = n,
+                                        .k = a.size(-1),
+                                        .a = a.data(),
+                                        .a_stride = {a.stride(-2), a.stride(-1)},
+                                        .b = b.data(),
+                                        .b_stride = {b.stride(-2), b.stride(-1)},
+                                        .bias = after.bias.defined() ? after.bias.data() : nullptr,
+                                        .y = y.data(),
+                                        .y_stride = {n, 1},
+                                        .element = bf16 ? kernels::Element::bf16 : element_of(y.dtype()),
+                                        .b_element = b.dtype() == Dtype::bf16  ? kernels::Element::bf16
+                                                     : b.dtype() == Dtype::f16 ? kernels::Element::f16
+                                                                               : kernels::Element::f32,
+                                        .narrow = bf16,
+                                        .activation = after.activation};
+  const kernels::GemmBatch batch = {.dims = y.dim() - 2,
+                                    .sizes = y.sizes().begin(),
+                                    .a_strides = a.strides().begin(),
+                                    .b_strides = b.strides().begin(),
+                                    .y_strides = y.strides().begin()};
   if (is_floating(y.dtype())) return kernels::multiply(problem, batch);
   runtime::parallel_for(batch.items(), [&](std::int64_t item) {
-    y.dtype() == Dtype::i64 ? integer_product<std::int64_t>(batch.item(problem, item, 8, 8, 8)) : integer_product<std::int32_t>(batch.item(problem, item, 4, 4, 4));
+    y.dtype() == Dtype::i64 ? integer_product<std::int64_t>(batch.item(problem, item, 8, 8, 8))
+                            : integer_product<std::int32_t>(batch.item(problem, item, 4, 4, 4));
   });
 }
 
 /// Memory for a product of this dtype: `target` where kernels can write it, else new.
 Tensor product_memory(const Dims& sizes, Dtype dtype, const Tensor& target, std::initializer_list<Tensor> read) {
-  const auto apart = [&](const Tensor& x) { return !x.defined() || (target.data() != x.data() && !overlaps(target, x)); };
-  const bool direct = target.defined() && target.dtype() == dtype && target.is_contiguous() && std::all_of(read.begin(), read.end(), apart);
+  const auto apart = [&](const Tensor& x) {
+    return !x.defined() || (target.data() != x.data() && !overlaps(target, x));
+  };
+  const bool direct = target.defined() && target.dtype() == dtype && target.is_contiguous() &&
+                      std::all_of(read.begin(), read.end(), apart);
   return direct ? target.view(sizes) : empty(sizes, dtype);
 }
 
@@ -92,10 +110,12 @@ Tensor settled(const Tensor& y, const Tensor& target, Dtype dtype) {
   return target;
 }
 
-/// Operands of rank 2 and more with broadcast batch dims: checked, widened, multiplied; sizes [..., M, N]. `target`: memory for
-/// the result, of these sizes, to be used where that saves a copy.
-Tensor batched(const char* function, const Tensor& a, const Tensor& b, const After& after = {}, const Tensor& target = {}) {
-  if (b.size(-1) == 1 && a.size(-2) > 1 && !after.bias.defined()) {  // the same sums as one row times the transposed matrix: lanes are its rows
+/// Operands of rank 2 and more with broadcast batch dims: checked, widened, multiplied; sizes [..., M, N]. `target`:
+/// memory for the result, of these sizes, to be used where that saves a copy.
+Tensor batched(const char* function, const Tensor& a, const Tensor& b, const After& after = {},
+               const Tensor& target = {}) {
+  // the same sums as one row times the transposed matrix: lanes are its rows
+  if (b.size(-1) == 1 && a.size(-2) > 1 && !after.bias.defined()) {
     const Tensor rows = b.dim() == 2 && a.dim() > 2 ? a.detach().flatten(0, -2) : a.detach();
     const Tensor y = batched(function, b.detach().transpose(-1, -2), rows.transpose(-1, -2), after, target);
     Dims sizes = rows.dim() == a.dim() ? y.sizes() : a.sizes();
@@ -112,7 +132,9 @@ Tensor batched(const char* function, const Tensor& a, const Tensor& b, const Aft
     multiply(left.reshape({rows, left.size(-1)}), right, after, y);
     return y.reshape(sizes);
   }
-  const auto batch_of = [](const Tensor& x) { return Dims(std::span<const std::int64_t>(x.sizes().begin(), static_cast<std::size_t>(x.dim() - 2))); };
+  const auto batch_of = [](const Tensor& x) {
+    return Dims(std::span<const std::int64_t>(x.sizes().begin(), static_cast<std::size_t>(x.dim() - 2)));
+  };
   Dims batch = broadcast_shapes(function, batch_of(left), batch_of(right));
   const auto with = [&](std::int64_t rows, std::int64_t columns) {
     Dims sizes = batch;
@@ -121,13 +143,16 @@ Tensor batched(const char* function, const Tensor& a, const Tensor& b, const Aft
     return sizes;
   };
   const Tensor y = product_memory(with(left.size(-2), right.size(-1)), left.dtype(), target, {left, right, after.bias});
-  multiply(left.expand(with(left.size(-2), left.size(-1))), right.expand(with(right.size(-2), right.size(-1))), after, y);
+  multiply(left.expand(with(left.size(-2), left.size(-1))), right.expand(with(right.size(-2), right.size(-1))), after,
+           y);
   return y;
 }
 
 /// Sizes of matmul's result: a vector's own dim is not among them.
 Dims product_sizes(const char* function, const Tensor& a, const Tensor& b) {
-  const auto batch_of = [](const Tensor& x) { return Dims(std::span<const std::int64_t>(x.sizes().begin(), static_cast<std::size_t>(std::max(0, x.dim() - 2)))); };
+  const auto batch_of = [](const Tensor& x) {
+    return Dims(std::span<const std::int64_t>(x.sizes().begin(), static_cast<std::size_t>(std::max(0, x.dim() - 2))));
+  };
   Dims sizes = broadcast_shapes(function, batch_of(a), batch_of(b));
   if (a.dim() > 1) sizes.push_back(a.size(-2));
   if (b.dim() > 1) sizes.push_back(b.size(-1));
@@ -177,14 +202,16 @@ Tensor matmul(const Tensor& a, const Tensor& b, Tensor out) {
   if (a.dim() == 0 || b.dim() == 0) throw ShapeError(shapes("matmul", a, b) + "; both must have at least one dim");
   const int b_inner = b.dim() == 1 ? -1 : -2;
   if (a.size(-1) != b.size(b_inner))
-    throw ShapeError(shapes("matmul", a, b) + "; the last dim of a (" + std::to_string(a.size(-1)) + ") must equal dim " + std::to_string(b_inner) +
-                     " of b (" + std::to_string(b.size(b_inner)) + ")");
+    throw ShapeError(shapes("matmul", a, b) + "; the last dim of a (" + std::to_string(a.size(-1)) +
+                     ") must equal dim " + std::to_string(b_inner) + " of b (" + std::to_string(b.size(b_inner)) + ")");
   const Tensor left = a.dim() == 1 ? a.detach().unsqueeze(0) : a, right = b.dim() == 1 ? b.detach().unsqueeze(1) : b;
-  const Tensor target = out.defined() ? result_memory("matmul", out, product_sizes("matmul", a, b), a.dtype()) : Tensor();
+  const Tensor target =
+      out.defined() ? result_memory("matmul", out, product_sizes("matmul", a, b), a.dtype()) : Tensor();
   Tensor y = batched("matmul", left, right, {}, target);
   if (b.dim() == 1) y = y.squeeze(-1);
   if (a.dim() == 1) y = y.squeeze(b.dim() == 1 ? -1 : -2);
-  return record(backward_name(a.dim(), b.dim()), settled(y, target, a.dtype()), wrt(a, wrt_left(a.dim()), b), wrt(b, wrt_right(b.dim()), a));
+  return record(backward_name(a.dim(), b.dim()), settled(y, target, a.dtype()), wrt(a, wrt_left(a.dim()), b),
+                wrt(b, wrt_right(b.dim()), a));
 }
 
 Tensor bmm(const Tensor& a, const Tensor& b, Tensor out) {
@@ -193,14 +220,16 @@ Tensor bmm(const Tensor& a, const Tensor& b, Tensor out) {
   check_dtypes("bmm", a, b);
   if (a.dim() != 3 || b.dim() != 3 || a.size(0) != b.size(0) || a.size(2) != b.size(1))
     throw ShapeError(shapes("bmm", a, b) + "; they must be [B, M, K] and [B, K, N]");
-  return record("BmmBackward0", deliver("bmm", batched("bmm", a, b), out, a.dtype()), wrt(a, wrt_left(3), b), wrt(b, wrt_right(3), a));
+  return record("BmmBackward0", deliver("bmm", batched("bmm", a, b), out, a.dtype()), wrt(a, wrt_left(3), b),
+                wrt(b, wrt_right(3), a));
 }
 
 Tensor dot(const Tensor& a, const Tensor& b) {
   check_defined("dot", "a", a);
   check_defined("dot", "b", b);
   check_dtypes("dot", a, b);
-  if (a.dim() != 1 || b.dim() != 1 || a.size(0) != b.size(0)) throw ShapeError(shapes("dot", a, b) + "; both must be vectors of one length");
+  if (a.dim() != 1 || b.dim() != 1 || a.size(0) != b.size(0))
+    throw ShapeError(shapes("dot", a, b) + "; both must be vectors of one length");
   return matmul(a, b);
 }
 
@@ -216,13 +245,16 @@ void check_linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   if (!bias.defined()) return;
   check_dtypes("linear", x, bias);
   if (bias.dim() != 1 || bias.size(0) != weight.size(0))
-    throw ShapeError("linear: bias has shape " + to_string(bias.sizes()) + "; it must be [" + std::to_string(weight.size(0)) + "]");
+    throw ShapeError("linear: bias has shape " + to_string(bias.sizes()) + "; it must be [" +
+                     std::to_string(weight.size(0)) + "]");
 }
 
 /// The product of linear and its function, checked, without history; in `target` where that saves a copy.
-Tensor linear_values(const Tensor& x, const Tensor& weight, const Tensor& bias, kernels::Activation activation, const Tensor& target = {}) {
+Tensor linear_values(const Tensor& x, const Tensor& weight, const Tensor& bias, kernels::Activation activation,
+                     const Tensor& target = {}) {
   const Tensor rows = x.dim() == 1 ? x.detach().unsqueeze(0) : x;
-  const Tensor y = batched("linear", rows, weight.detach().t(), {bias.defined() ? widened(bias).contiguous() : Tensor(), activation}, target);
+  const Tensor y = batched("linear", rows, weight.detach().t(),
+                           {bias.defined() ? widened(bias).contiguous() : Tensor(), activation}, target);
   return x.dim() == 1 ? y.squeeze(0) : y;
 }
 
@@ -230,9 +262,13 @@ Tensor linear_values(const Tensor& x, const Tensor& weight, const Tensor& bias, 
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Tensor out) {
   check_linear(x, weight, bias);
-  const Tensor target = out.defined() ? result_memory("linear", out, product_sizes("linear", x, weight.t()), x.dtype()) : Tensor();
+  const Tensor target =
+      out.defined() ? result_memory("linear", out, product_sizes("linear", x, weight.t()), x.dtype()) : Tensor();
   const Tensor result = settled(linear_values(x, weight, bias, kernels::Activation::none, target), target, x.dtype());
-  const char* name = !bias.defined() ? backward_name(x.dim(), 2) : x.dim() == 1 ? "AddBackward0" : x.dim() == 2 ? "AddmmBackward0" : "ViewBackward0";
+  const char* name = !bias.defined() ? backward_name(x.dim(), 2)
+                     : x.dim() == 1  ? "AddBackward0"
+                     : x.dim() == 2  ? "AddmmBackward0"
+                                     : "ViewBackward0";
   const auto wrt_x = [](auto& dy, auto& weight) { return matmul(dy, weight); };
   const auto wrt_weight = [](auto& dy, auto& x) { return matmul(as_rows(dy).t(), as_rows(x)); };
   const auto wrt_bias = [](auto& dy) { return dy; };  // the tape sums, in f32, and rounds once
@@ -243,7 +279,8 @@ Tensor linear_activated(const Tensor& x, const Tensor& weight, const Tensor& bia
   check_linear(x, weight, bias);
   const bool by_way_of_f32 = x.dtype() == Dtype::f16 || (x.dtype() == Dtype::bf16 && !kernels::multiplies_bf16());
   if (!by_way_of_f32) return linear_values(x, weight, bias, activation);
-  const Tensor sums = linear_values(x, weight, bias, kernels::Activation::none).to(x.dtype());  // the function is that of the stored sum
+  // the function is that of the stored sum
+  const Tensor sums = linear_values(x, weight, bias, kernels::Activation::none).to(x.dtype());
   switch (activation) {
     case kernels::Activation::none: return sums;
     case kernels::Activation::relu: return relu(sums);

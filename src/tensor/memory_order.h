@@ -7,8 +7,9 @@
 
 namespace attn {
 
-/// The dims of `x` from the slowest to the fastest, as torch orders them where it fills a tensor and in torch.empty_like: by falling stride, of equal
-/// strides the longer dim first. A dim of stride 0 is compared with none: it stays where it stands, and others pass it by.
+/// The dims of `x` from the slowest to the fastest, as torch orders them where it fills a tensor and in
+/// torch.empty_like: by falling stride, of equal strides the longer dim first. A dim of stride 0 is compared with none:
+/// it stays where it stands, and others pass it by.
 inline Dims memory_order(const Tensor& x) {
   const auto stride = [&](std::int64_t d) { return std::abs(x.stride(static_cast<int>(d))); };
   const auto compare = [&](std::int64_t a, std::int64_t b) {  // above 0: b is the faster one

@@ -10,14 +10,16 @@
 namespace attn {
 namespace {
 
-/// Nodes that a destructor has still to let go in this thread, a list linked by the node of their first edge; null outside of one. Nothing is
-/// allocated: destructors run where memory has just run out.
+/// Nodes that a destructor has still to let go in this thread, a list linked by the node of their first edge; null
+/// outside of one. Nothing is allocated: destructors run where memory has just run out.
 thread_local std::shared_ptr<Node>* letting_go = nullptr;
 
-/// Nobody else's nodes wait in the list, with the chain of first edges behind them; the others, and those that lead nowhere, just go.
+/// Nobody else's nodes wait in the list, with the chain of first edges behind them; the others, and those that lead
+/// nowhere, just go.
 void let_go(std::shared_ptr<Node> node) noexcept {
   while (node != nullptr && node.use_count() == 1 && !node->edges.empty()) {
-    std::shared_ptr<Node>(node).reset();  // its count is written, not only read: what other threads did before they let it go is over
+    // its count is written, not only read: what other threads did before they let it go is over
+    std::shared_ptr<Node>(node).reset();
     std::shared_ptr<Node> next = std::exchange(node->edges.front().node, std::move(*letting_go));
     *letting_go = std::move(node);
     node = std::move(next);
@@ -62,7 +64,8 @@ Node::Node(const char* name) : name(name) {
 }
 
 Node::~Node() {
-  // Edges hold nodes that hold edges: the first destructor of a chain lets them go one by one, those inside it only hand on theirs.
+  // Edges hold nodes that hold edges: the first destructor of a chain lets them go one by one, those inside it only
+  // hand on theirs.
   std::shared_ptr<Node> waiting;
   const bool outermost = letting_go == nullptr;
   if (outermost) letting_go = &waiting;
@@ -89,8 +92,9 @@ const Tensor& Backward::saved(int i) const {
   const Saved& kept = node_->saved[static_cast<std::size_t>(i)];
   if (!kept.tensor.defined()) return kept.tensor;
   if (kept.tensor.version() != kept.version)
-    throw ValueError("backward: " + std::string(node_->name) + " saved a tensor of shape " + to_string(kept.tensor.sizes()) + " at version " +
-                     std::to_string(kept.version) + "; it was changed in place and is at version " + std::to_string(kept.tensor.version()) +
+    throw ValueError("backward: " + std::string(node_->name) + " saved a tensor of shape " +
+                     to_string(kept.tensor.sizes()) + " at version " + std::to_string(kept.version) +
+                     "; it was changed in place and is at version " + std::to_string(kept.tensor.version()) +
                      "; change a clone() instead");
   if (kept.output < 0 || !grad_enabled()) return kept.tensor;
   Tensor& result = unpacked_[static_cast<std::size_t>(i)];

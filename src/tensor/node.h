@@ -15,14 +15,14 @@ struct Saved {
   int output = -1;             // which result of that node it is
 
   Saved() = default;
-  /// A leaf that requires a gradient is kept as it is, the others without their history: a later change in place may make `x` a
-  /// result of what it is saved for.
+  /// A leaf that requires a gradient is kept as it is, the others without their history: a later change in place may
+  /// make `x` a result of what it is saved for.
   explicit Saved(const Tensor& x);
 };
 
 class Backward;
-/// The gradients of the inputs, one each, undefined for "none": of any shape that broadcast the input, of any floating dtype.
-/// They may be the gradients of the results themselves.
+/// The gradients of the inputs, one each, undefined for "none": of any shape that broadcast the input, of any floating
+/// dtype. They may be the gradients of the results themselves.
 using Gradients = std::vector<Tensor>;
 using Vjp = std::function<Gradients(const Backward& at)>;
 
@@ -48,7 +48,7 @@ struct Node {
   Vjp vjp;
   std::vector<std::pair<Dims, Dtype>> outputs;
   std::list<std::pair<int, std::weak_ptr<TensorImpl>>> retained;  // results whose gradient the user asked to see
-  bool freed = false;  // what it had saved is gone
+  bool freed = false;                                             // what it had saved is gone
 
   explicit Node(const char* name);
   Node(const Node&) = delete;
@@ -59,7 +59,8 @@ struct Node {
 /// x is result `output` of `node` from now on; that its gradient is to be kept goes along.
 void set_history(TensorImpl& x, const std::shared_ptr<Node>& node, int output) noexcept;
 
-/// A view whose base was changed in place on the tape since it was last asked takes up the base's new history (view_history.cc).
+/// A view whose base was changed in place on the tape since it was last asked takes up the base's new history
+/// (view_history.cc).
 void follow_base(TensorImpl& view);
 /// What x points to, its history up to date.
 inline TensorImpl& current(const Tensor& x) {

@@ -16,7 +16,8 @@ Tensor closed(const Tensor& partial, bool summed) {
   const std::int64_t n = partial.size(1), blocks = partial.size(0) / lanes;
   const Tensor sums = zeros({std::max<std::int64_t>(1, blocks), n}, partial.dtype());
   for (std::int64_t b = 0; b < blocks; ++b)
-    kernels::row_kernels().sum_columns(element_of(partial.dtype()), advance(partial, b * lanes * n), n, lanes, advance(sums, b * n), n);
+    kernels::row_kernels().sum_columns(element_of(partial.dtype()), advance(partial, b * lanes * n), n, lanes,
+                                       advance(sums, b * n), n);
   with_compute_type(partial.dtype(), [&]<typename T>(Type<T>) {
     T* const first = sums.data<T>();
     for (std::int64_t c = 0; summed && blocks > 1 && c < n; ++c) {
@@ -39,17 +40,28 @@ Gradients norm_gradients(const Backward& at, const Dims& normalized, double eps,
   const bool summed = x.dim() > normalized.size();
   Tensor partial[2];  // of weight and bias; a row that is no sum stays what it is by -0
   for (int i = 0; i < 2; ++i)
-    if (i + 1 < static_cast<int>(at.inputs()) && at.needs(i + 1)) partial[i] = full({summed ? blocks * lanes : 1, n}, summed ? 0.0 : -0.0, wide);
+    if (i + 1 < static_cast<int>(at.inputs()) && at.needs(i + 1))
+      partial[i] = full({summed ? blocks * lanes : 1, n}, summed ? 0.0 : -0.0, wide);
   // Neighbouring rows where few threads leave them to one part.
   const std::int64_t together = std::max<std::int64_t>(1, lanes / 2 / num_threads()), parts = lanes / together;
   runtime::parallel_for_neighbours(blocks * parts, [&](std::int64_t part) {
-    auto* const scratch = is_half_dtype(x.dtype()) ? static_cast<float*>(runtime::thread_scratch(2 * static_cast<std::size_t>(n) * sizeof(float))) : nullptr;
-    const std::int64_t begin = part / parts * block, end = std::min(rows, begin + block), lane = part % parts * together;
+    auto* const scratch =
+        is_half_dtype(x.dtype())
+            ? static_cast<float*>(runtime::thread_scratch(2 * static_cast<std::size_t>(n) * sizeof(float)))
+            : nullptr;
+    const std::int64_t begin = part / parts * block, end = std::min(rows, begin + block),
+                       lane = part % parts * together;
     for (std::int64_t at_lanes = begin; at_lanes < end; at_lanes += lanes)
       for (std::int64_t l = lane; l < lane + together && at_lanes + l < end; ++l) {
         const std::int64_t first = (at_lanes + l) * n, sums = summed ? (part / parts * lanes + l) * n : 0;
-        kernels::NormGradientRow row = {.element = element_of(wide), .rms = rms, .n = n, .eps = eps, .x = advance(x, first), .dy = advance(dy, first),
-                                        .weight = data_or_null(weight), .dx = advance(dx, first),
+        kernels::NormGradientRow row = {.element = element_of(wide),
+                                        .rms = rms,
+                                        .n = n,
+                                        .eps = eps,
+                                        .x = advance(x, first),
+                                        .dy = advance(dy, first),
+                                        .weight = data_or_null(weight),
+                                        .dx = advance(dx, first),
                                         .weight_sums = partial[0].defined() ? advance(partial[0], sums) : nullptr,
                                         .bias_sums = partial[1].defined() ? advance(partial[1], sums) : nullptr};
         if (scratch != nullptr) {

@@ -1,4 +1,5 @@
-// src/tensor/normalize.h: what layer_norm and rms_norm share: rows of contiguous elements, and their gradients in one pass.
+// src/tensor/normalize.h: what layer_norm and rms_norm share: rows of contiguous elements, and their gradients in one
+// pass.
 #pragma once
 #include <attn/error.h>
 #include <fmt/format.h>
@@ -26,10 +27,11 @@ inline bool goes_to_memory(const Tensor& x) {
   return !is_half_dtype(x.dtype()) && x.numel() * static_cast<std::int64_t>(size_of(x.dtype())) >= streamed_bytes;
 }
 
-/// norm(row of x, row of the result) for each row of n elements in the compute type, which may be one memory: half floats pass as a row of
-/// f32. Weight and bias, where defined, are read meanwhile.
+/// norm(row of x, row of the result) for each row of n elements in the compute type, which may be one memory: half
+/// floats pass as a row of f32. Weight and bias, where defined, are read meanwhile.
 template <typename F>
-Tensor normalized(const char* function, const Tensor& given, std::int64_t n, std::array<Tensor, 2> affine, const Tensor& out, F&& norm) {
+Tensor normalized(const char* function, const Tensor& given, std::int64_t n, std::array<Tensor, 2> affine,
+                  const Tensor& out, F&& norm) {
   const Tensor x = given.detach().contiguous();
   const std::int64_t rows = n == 0 ? 0 : x.numel() / n;
   const auto write = [&](const Tensor& to) {
@@ -43,13 +45,15 @@ Tensor normalized(const char* function, const Tensor& given, std::int64_t n, std
   };
   for (Tensor& read : affine)
     if (!read.defined()) read = x;
-  if (!out.defined() || out.is_contiguous()) return compute_into(function, out, x.sizes(), x.dtype(), {&x, &affine[0], &affine[1]}, write);
+  if (!out.defined() || out.is_contiguous())
+    return compute_into(function, out, x.sizes(), x.dtype(), {&x, &affine[0], &affine[1]}, write);
   const Tensor result = empty(x.sizes(), x.dtype());
   write(result);
   return deliver(function, result, out, x.dtype());
 }
 
-/// The gradients of a norm of saved x and weight, without a graph: those of x, weight and, where there is one, bias, the last two as sums.
+/// The gradients of a norm of saved x and weight, without a graph: those of x, weight and, where there is one, bias,
+/// the last two as sums.
 Gradients norm_gradients(const Backward& at, const Dims& normalized, double eps, bool rms);
 
 }  // namespace attn

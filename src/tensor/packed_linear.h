@@ -6,8 +6,8 @@
 
 namespace attn {
 
-/// linear(x, weight, bias) without history: the same bits, no packing in a call, and weights read straight ahead when rows are few.
-/// A copy of the weight: what changes it later is not seen. Copies of this share it.
+/// linear(x, weight, bias) without history: the same bits, no packing in a call, and weights read straight ahead when
+/// rows are few. A copy of the weight: what changes it later is not seen. Copies of this share it.
 class PackedLinear {
  public:
   /// f32, f64, or bf16 where the processor multiplies it.

@@ -57,7 +57,9 @@ class Format {
     if (whole_) return decimals(value, 0) + (std::isfinite(value) ? "." : "");
     return decimals(value, precision_);
   }
-  std::string aligned(const std::string& text) const { return std::string(width_ - std::min(width_, text.size()), ' ') + text; }
+  std::string aligned(const std::string& text) const {
+    return std::string(width_ - std::min(width_, text.size()), ' ') + text;
+  }
   void widen_to(const std::string& text) { width_ = std::max(width_, text.size()); }
 
   Dtype dtype_;
@@ -67,14 +69,18 @@ class Format {
   std::size_t width_ = 1;
 };
 
-/// ValueError where one makes no sense; numbers beyond what any tensor needs, which stand for no limit, become such as can be added.
+/// ValueError where one makes no sense; numbers beyond what any tensor needs, which stand for no limit, become such as
+/// can be added.
 PrintOptions checked(PrintOptions options) {
   constexpr int most_digits = 1000, unlimited = 1 << 29;
-  const std::pair<const char*, std::int64_t> fields[] = {
-      {"precision", options.precision}, {"threshold", options.threshold}, {"edge_items", options.edge_items}, {"line_width", options.line_width}};
+  const std::pair<const char*, std::int64_t> fields[] = {{"precision", options.precision},
+                                                         {"threshold", options.threshold},
+                                                         {"edge_items", options.edge_items},
+                                                         {"line_width", options.line_width}};
   for (const auto& [name, value] : fields)
     if (value < 0) throw ValueError(fmt::format("to_string: {} is {}; it must be at least 0", name, value));
-  if (options.precision > most_digits) throw ValueError(fmt::format("to_string: precision is {}; it must be at most {}", options.precision, most_digits));
+  if (options.precision > most_digits)
+    throw ValueError(fmt::format("to_string: precision is {}; it must be at most {}", options.precision, most_digits));
   options.edge_items = std::min(options.edge_items, unlimited);
   options.line_width = std::min(options.line_width, unlimited);
   return options;
@@ -90,7 +96,8 @@ Tensor edges_of(Tensor x, std::int64_t edge) {
 class Printer {
  public:
   Printer(const Tensor& x, const PrintOptions& options)
-      : options_(options), summarise_(x.numel() > options.threshold), format_(summarise_ ? edges_of(x, options.edge_items) : x, options) {}
+      : options_(options), summarise_(x.numel() > options.threshold),
+        format_(summarise_ ? edges_of(x, options.edge_items) : x, options) {}
 
   std::string text(const Tensor& x, int indent) const {
     if (x.dim() == 0) return elements(x.unsqueeze(0)).front();
@@ -114,7 +121,8 @@ class Printer {
     const std::int64_t edge = options_.edge_items;
     std::vector<std::string> texts = elements(is_cut(x) ? edges_of(x, edge) : x);
     if (is_cut(x)) texts.insert(texts.begin() + edge, edge ? " ..." : "...");
-    const auto per_line = static_cast<std::size_t>(std::max(1, (options_.line_width - indent) / (static_cast<int>(format_.width()) + 2)));
+    const auto per_line =
+        static_cast<std::size_t>(std::max(1, (options_.line_width - indent) / (static_cast<int>(format_.width()) + 2)));
     std::string text = "[";
     for (std::size_t i = 0; i < texts.size(); ++i) {
       if (i) text += i % per_line ? ", " : fmt::format(",\n{:>{}}", "", indent + 1);
@@ -153,12 +161,11 @@ std::vector<std::string> suffixes_of(const Tensor& x, const PrintOptions& option
     const std::string sizes = attn::to_string(x.sizes());
     suffixes.push_back("size=(" + sizes.substr(1, sizes.size() - 2) + (x.dim() == 1 ? ",)" : ")"));
   }
-  const bool is_default = x.dtype() == Dtype::f32 || (!empty && (x.dtype() == Dtype::i64 || x.dtype() == Dtype::boolean));
+  const bool is_default =
+      x.dtype() == Dtype::f32 || (!empty && (x.dtype() == Dtype::i64 || x.dtype() == Dtype::boolean));
   if (!is_default) suffixes.push_back("dtype=torch." + std::string(torch_name_of(x.dtype())));
-  if (!x.is_leaf())
-    suffixes.push_back("grad_fn=<" + x.grad_fn() + ">");
-  else if (x.requires_grad())
-    suffixes.push_back("requires_grad=True");
+  if (!x.is_leaf()) suffixes.push_back("grad_fn=<" + x.grad_fn() + ">");
+  else if (x.requires_grad()) suffixes.push_back("requires_grad=True");
   return suffixes;
 }
 

@@ -17,18 +17,15 @@ namespace {
 
 template <typename T>
 void affine(T* x, std::int64_t n, T range, T low) {
-  if constexpr (std::is_same_v<T, float>)
-    kernels::random_transforms().affine_f32(x, n, range, low);
-  else
-    kernels::random_transforms().affine_f64(x, n, range, low);
+  if constexpr (std::is_same_v<T, float>) kernels::random_transforms().affine_f32(x, n, range, low);
+  else kernels::random_transforms().affine_f64(x, n, range, low);
 }
 
 template <typename T>
 void normal_blocks(T* x, std::int64_t n, double mean, double std) {
   if constexpr (std::is_same_v<T, float>)
     kernels::random_transforms().normal_f32(x, n, static_cast<float>(mean), static_cast<float>(std));
-  else
-    kernels::random_transforms().normal_f64(x, n, mean, std);
+  else kernels::random_transforms().normal_f64(x, n, mean, std);
 }
 
 template <typename T>
@@ -51,14 +48,16 @@ void uniform_fill(const Tensor& x, double low, double high, Generator& generator
   });
 }
 
-/// 16 or more, contiguous: uniform numbers everywhere, transformed in blocks of 16; a tail draws 16 new ones for the last
-/// 16 places.
+/// 16 or more, contiguous: uniform numbers everywhere, transformed in blocks of 16; a tail draws 16 new ones for the
+/// last 16 places.
 template <typename T>
 void normal_fill_wide(T* x, std::int64_t n, double mean, double std, Generator& generator) {
   constexpr std::int64_t part = 8192;
   const std::int64_t whole = n / 16 * 16;
   generator.uniform(x, n);
-  runtime::parallel_for((whole + part - 1) / part, [&](std::int64_t i) { normal_blocks(x + i * part, std::min(part, whole - i * part), mean, std); });
+  runtime::parallel_for((whole + part - 1) / part, [&](std::int64_t i) {
+    normal_blocks(x + i * part, std::min(part, whole - i * part), mean, std);
+  });
   if (n % 16 == 0) return;
   T* tail = x + n - 16;
   generator.uniform(tail, 16);

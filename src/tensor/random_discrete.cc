@@ -11,7 +11,8 @@ namespace attn {
 
 Tensor randint(std::int64_t low, std::int64_t high, Dims sizes, Generator& generator) {
   if (low >= high)
-    throw ValueError("randint: low " + std::to_string(low) + " and high " + std::to_string(high) + "; low must be below high");
+    throw ValueError("randint: low " + std::to_string(low) + " and high " + std::to_string(high) +
+                     "; low must be below high");
   const std::uint64_t range = static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low);
   checked_bytes("randint", sizes, Dtype::i64);
   Tensor result = empty(sizes, Dtype::i64);
@@ -47,19 +48,19 @@ Tensor bernoulli(const Tensor& p, Generator& generator) {
   Tensor result = empty(p.sizes(), p.dtype());
   with_type(p.dtype(), [&]<typename T>(Type<T>) {
     if constexpr (std::is_floating_point_v<Compute<T>>) {
-      iterate(p.sizes(), {operand(result, p.sizes()), operand(p, p.sizes())}, [&](char* const* data, const std::int64_t* strides, std::int64_t n) {
-        for (std::int64_t i = 0; i < n; ++i) {
-          const Compute<T> probability = widen(*reinterpret_cast<const T*>(data[1] + i * strides[1]));
-          if (!(probability >= 0 && probability <= 1))
-            throw ValueError("bernoulli: a probability is " + std::to_string(probability) + "; all must be from 0 to 1");
-          Compute<T> drawn;
-          if constexpr (std::is_same_v<T, double>)
-            drawn = generator.uniform_f64();
-          else
-            drawn = generator.uniform_f32();
-          *reinterpret_cast<T*>(data[0] + i * strides[0]) = convert<T>(drawn < probability);
-        }
-      });
+      iterate(p.sizes(), {operand(result, p.sizes()), operand(p, p.sizes())},
+              [&](char* const* data, const std::int64_t* strides, std::int64_t n) {
+                for (std::int64_t i = 0; i < n; ++i) {
+                  const Compute<T> probability = widen(*reinterpret_cast<const T*>(data[1] + i * strides[1]));
+                  if (!(probability >= 0 && probability <= 1))
+                    throw ValueError("bernoulli: a probability is " + std::to_string(probability) +
+                                     "; all must be from 0 to 1");
+                  Compute<T> drawn;
+                  if constexpr (std::is_same_v<T, double>) drawn = generator.uniform_f64();
+                  else drawn = generator.uniform_f32();
+                  *reinterpret_cast<T*>(data[0] + i * strides[0]) = convert<T>(drawn < probability);
+                }
+              });
     }
   });
   return result;

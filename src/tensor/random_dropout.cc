@@ -9,7 +9,8 @@
 namespace attn {
 namespace {
 
-/// In the order of x's memory 0 or 1 / (1 - p), rounded to the tensor's type, so that the product with x is one rounding more.
+/// In the order of x's memory 0 or 1 / (1 - p), rounded to the tensor's type, so that the product with x is one
+/// rounding more.
 Tensor noise(const Tensor& x, double p, Generator& generator) {
   if (p == 1) return zeros(x.sizes(), x.dtype());
   const runtime::DefaultFloatingPoint floating_point;
@@ -31,7 +32,8 @@ Tensor dropout(const Tensor& x, double p, bool training, Generator& generator) {
   if (!(p >= 0 && p <= 1)) throw ValueError(fmt::format("dropout: p is {}; it must be from 0 to 1", p));
   if (!training || p == 0) return x;
   const Tensor factors = noise(x, p, generator);
-  return record("MulBackward0", mul(x.detach(), factors), wrt(x, [](auto& dy, auto& factors) { return dy * factors; }, factors));
+  return record("MulBackward0", mul(x.detach(), factors),
+                wrt(x, [](auto& dy, auto& factors) { return dy * factors; }, factors));
 }
 
 Tensor dropout(const Tensor& x, double p, bool training) { return dropout(x, p, training, LockedGenerator()); }

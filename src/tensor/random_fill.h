@@ -48,16 +48,16 @@ void fill_in_memory_order(const Tensor& x, F&& next) {
 /// DtypeError unless `x` is a floating tensor.
 inline void check_floating(const char* function, const Tensor& x) {
   if (!is_floating(x.dtype()))
-    throw DtypeError(std::string(function) + ": the tensor is " + std::string(name_of(x.dtype())) + "; it must be a floating type");
+    throw DtypeError(std::string(function) + ": the tensor is " + std::string(name_of(x.dtype())) +
+                     "; it must be a floating type");
 }
 
-/// Uniform numbers in [0, 1) as torch draws them for T: f64 takes two words, all others one; those of the halves are not rounded yet.
+/// Uniform numbers in [0, 1) as torch draws them for T: f64 takes two words, all others one; those of the halves are
+/// not rounded yet.
 template <typename T>
 Compute<T> draw_uniform(Generator& generator) {
-  if constexpr (std::is_same_v<T, double>)
-    return generator.uniform_f64();
-  else
-    return generator.uniform_f32();
+  if constexpr (std::is_same_v<T, double>) return generator.uniform_f64();
+  else return generator.uniform_f32();
 }
 
 }  // namespace attn

@@ -37,8 +37,12 @@ constexpr std::uint32_t tempered(std::uint32_t word) {
 }
 
 /// In [0, 1): the low bits of one word, or of two.
-constexpr float as_uniform(std::uint32_t word) { return static_cast<float>(static_cast<std::int32_t>(word & 0xffffffu)) * 0x1p-24f; }
-constexpr double as_uniform(std::uint64_t word) { return static_cast<double>(static_cast<std::int64_t>(word & ((std::uint64_t{1} << 53) - 1))) * 0x1p-53; }
+constexpr float as_uniform(std::uint32_t word) {
+  return static_cast<float>(static_cast<std::int32_t>(word & 0xffffffu)) * 0x1p-24f;
+}
+constexpr double as_uniform(std::uint64_t word) {
+  return static_cast<double>(static_cast<std::int64_t>(word & ((std::uint64_t{1} << 53) - 1))) * 0x1p-53;
+}
 
 constinit std::mutex generator_lock;
 const runtime::FreeInChild<generator_lock> generator_of_child;
@@ -60,7 +64,8 @@ void Generator::refill() {
     const std::uint32_t joined = (high & 0x80000000u) | (low & 0x7fffffffu);
     return (joined >> 1) ^ ((low & 1u) ? 0x9908b0dfu : 0u);
   };
-  for (std::uint32_t i = 0; i < word_count - offset; ++i) words_[i] = words_[i + offset] ^ twist(words_[i], words_[i + 1]);
+  for (std::uint32_t i = 0; i < word_count - offset; ++i)
+    words_[i] = words_[i + offset] ^ twist(words_[i], words_[i + 1]);
   for (std::uint32_t i = word_count - offset; i < word_count - 1; ++i)
     words_[i] = words_[i + offset - word_count] ^ twist(words_[i], words_[i + 1]);
   words_[word_count - 1] = words_[offset - 1] ^ twist(words_[word_count - 1], words_[0]);
@@ -108,7 +113,8 @@ void Generator::uniform(double* x, std::int64_t n) {
   for (std::int64_t start = 0; start < n; start += pairs) {
     const std::int64_t count = std::min(n - start, pairs);
     u32(words, 2 * count);
-    for (std::int64_t i = 0; i < count; ++i) x[start + i] = as_uniform(std::uint64_t{words[2 * i]} << 32 | words[2 * i + 1]);
+    for (std::int64_t i = 0; i < count; ++i)
+      x[start + i] = as_uniform(std::uint64_t{words[2 * i]} << 32 | words[2 * i + 1]);
   }
 }
 
@@ -143,11 +149,13 @@ std::vector<std::uint8_t> Generator::state() const {
 
 void Generator::set_state(const std::vector<std::uint8_t>& bytes) {
   if (bytes.size() != state_bytes)
-    throw FormatError("set_state: " + std::to_string(bytes.size()) + " bytes; a generator's state has " + std::to_string(state_bytes),
-                      std::min(bytes.size(), state_bytes));
+    throw FormatError(
+        "set_state: " + std::to_string(bytes.size()) + " bytes; a generator's state has " + std::to_string(state_bytes),
+        std::min(bytes.size(), state_bytes));
   const auto left = get<std::uint32_t>(bytes, left_at);
   const auto next = get<std::uint64_t>(bytes, next_at);
-  if (get<std::uint32_t>(bytes, seeded_at) == 0) throw FormatError("set_state: the state says that it was never seeded", seeded_at);
+  if (get<std::uint32_t>(bytes, seeded_at) == 0)
+    throw FormatError("set_state: the state says that it was never seeded", seeded_at);
   // A fresh seed stands at word 0 with one word left: the next draw refills, as it does at the end.
   const bool fresh = left == 1 && next == 0;
   if (!fresh && (next == 0 || next > word_count || left != word_count + 1 - next))
@@ -157,7 +165,8 @@ void Generator::set_state(const std::vector<std::uint8_t>& bytes) {
   for (std::uint32_t i = 0; i < word_count; ++i)
     if (get<std::uint64_t>(bytes, words_at + 8 * i) >> 32)
       throw FormatError("set_state: word " + std::to_string(i) + " is above 32 bits", words_at + 8 * i);
-  for (std::uint32_t i = 0; i < word_count; ++i) words_[i] = static_cast<std::uint32_t>(get<std::uint64_t>(bytes, words_at + 8 * i));
+  for (std::uint32_t i = 0; i < word_count; ++i)
+    words_[i] = static_cast<std::uint32_t>(get<std::uint64_t>(bytes, words_at + 8 * i));
   next_ = fresh ? word_count : static_cast<std::uint32_t>(next);
   seed_ = get<std::uint64_t>(bytes, seed_at);
   has_normal_ = get<std::uint32_t>(bytes, has_normal_at) != 0;

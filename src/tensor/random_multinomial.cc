@@ -17,9 +17,11 @@ constexpr const char* function = "multinomial";
 void check(const Tensor& weights, std::int64_t samples, bool replacement) {
   check_floating(function, weights);
   if (weights.dim() != 1 && weights.dim() != 2)
-    throw ShapeError("multinomial: weights have shape " + to_string(weights.sizes()) + "; they must be [weights] or [rows, weights]");
+    throw ShapeError("multinomial: weights have shape " + to_string(weights.sizes()) +
+                     "; they must be [weights] or [rows, weights]");
   if (weights.size(-1) == 0)
-    throw ValueError("multinomial: weights have shape " + to_string(weights.sizes()) + "; there must be at least one to draw from");
+    throw ValueError("multinomial: weights have shape " + to_string(weights.sizes()) +
+                     "; there must be at least one to draw from");
   if (samples <= 0) throw ValueError("multinomial: samples is " + std::to_string(samples) + "; it must be positive");
   if (!replacement && samples > weights.size(-1))
     throw ValueError("multinomial: " + std::to_string(samples) + " samples of " + std::to_string(weights.size(-1)) +
@@ -40,7 +42,8 @@ void check_row(const C* row, std::int64_t n) {
 
 /// The indices of the largest weight / exponential, falling. The exponentials of all rows are drawn before.
 template <typename C>
-void without_replacement(const C* weights, const C* exponentials, std::int64_t n, std::int64_t samples, std::int64_t* indices) {
+void without_replacement(const C* weights, const C* exponentials, std::int64_t n, std::int64_t samples,
+                         std::int64_t* indices) {
   std::vector<C> scores(static_cast<std::size_t>(n));
   for (std::int64_t i = 0; i < n; ++i) scores[static_cast<std::size_t>(i)] = weights[i] / exponentials[i];
   std::vector<std::int64_t> order(static_cast<std::size_t>(n));
@@ -54,7 +57,8 @@ void without_replacement(const C* weights, const C* exponentials, std::int64_t n
 
 /// Each sample is a search in the running sum.
 template <typename C>
-void with_replacement(const C* weights, std::int64_t n, std::int64_t samples, std::int64_t* indices, Generator& generator) {
+void with_replacement(const C* weights, std::int64_t n, std::int64_t samples, std::int64_t* indices,
+                      Generator& generator) {
   std::vector<C> running(static_cast<std::size_t>(n));
   std::partial_sum(weights, weights + n, running.begin());
   const C total = running.back();
@@ -62,7 +66,8 @@ void with_replacement(const C* weights, std::int64_t n, std::int64_t samples, st
   running.back() = 1;
   for (std::int64_t s = 0; s < samples; ++s) {
     const double drawn = generator.uniform_f64();
-    const auto found = std::lower_bound(running.begin(), running.end(), drawn, [](C value, double u) { return value < u; });
+    const auto found =
+        std::lower_bound(running.begin(), running.end(), drawn, [](C value, double u) { return value < u; });
     indices[s] = found - running.begin();
   }
 }
@@ -90,10 +95,8 @@ Tensor multinomial(const Tensor& weights, std::int64_t samples, bool replacement
   Dims sizes = weights.sizes();
   sizes[sizes.size() - 1] = samples;
   Tensor indices = empty(sizes, Dtype::i64);
-  if (weights.dtype() == Dtype::f64)
-    draw<double>(weights.contiguous(), samples, replacement, indices, generator);
-  else
-    draw<float>(weights.to(Dtype::f32).contiguous(), samples, replacement, indices, generator);
+  if (weights.dtype() == Dtype::f64) draw<double>(weights.contiguous(), samples, replacement, indices, generator);
+  else draw<float>(weights.to(Dtype::f32).contiguous(), samples, replacement, indices, generator);
   return indices;
 }
 

@@ -17,18 +17,22 @@ std::shared_ptr<Node> make_node(const char* name, const std::vector<Tensor>& res
   auto node = std::make_shared<Node>(name);
   node->vjp = std::move(vjp);
   for (const Tensor& result : results)
-    result.defined() ? node->outputs.emplace_back(result.sizes(), result.dtype()) : node->outputs.emplace_back(Dims(), Dtype::f32);
+    result.defined() ? node->outputs.emplace_back(result.sizes(), result.dtype())
+                     : node->outputs.emplace_back(Dims(), Dtype::f32);
   return node;
 }
 
 using Steps = std::vector<std::pair<std::int64_t, std::int64_t>>;  // stride and size of dims, the largest stride first
 
-/// Whether a difference of indices moves by `distance`, of dims from the n-th on, each stride beyond what the later ones reach.
+/// Whether a difference of indices moves by `distance`, of dims from the n-th on, each stride beyond what the later
+/// ones reach.
 bool reaches(const Steps& steps, std::size_t n, std::int64_t distance) {
   if (n == steps.size()) return distance == 0;
   const auto [stride, size] = steps[n];
   const std::int64_t below = distance / stride - (distance % stride < 0 ? 1 : 0);
-  const auto by = [&, s = stride, most = size](std::int64_t count) { return std::abs(count) < most && reaches(steps, n + 1, distance - count * s); };
+  const auto by = [&, s = stride, most = size](std::int64_t count) {
+    return std::abs(count) < most && reaches(steps, n + 1, distance - count * s);
+  };
   return by(below) || by(below + 1);
 }
 
@@ -36,11 +40,15 @@ bool reaches(const Steps& steps, std::size_t n, std::int64_t distance) {
 bool meet(const Tensor& x, const Tensor& y) {
   if (x.data() == y.data()) return x.numel() > 0 && y.numel() > 0;
   if (!overlaps(x, y)) return false;
-  const std::int64_t bytes = static_cast<const char*>(y.data()) - static_cast<const char*>(x.data()), element = static_cast<std::int64_t>(size_of(x.dtype()));
-  if (x.dtype() != y.dtype() || !(x.strides() == y.strides()) || bytes % element != 0 || overlaps_itself(x) || overlaps_itself(y)) return true;
+  const std::int64_t bytes = static_cast<const char*>(y.data()) - static_cast<const char*>(x.data()),
+                     element = static_cast<std::int64_t>(size_of(x.dtype()));
+  if (x.dtype() != y.dtype() || !(x.strides() == y.strides()) || bytes % element != 0 || overlaps_itself(x) ||
+      overlaps_itself(y))
+    return true;
   Steps steps;
   for (int d = 0; d < x.dim(); ++d)
-    if (const std::int64_t size = std::max(x.size(d), y.size(d)); size > 1 && x.stride(d) != 0) steps.emplace_back(std::abs(x.stride(d)), size);
+    if (const std::int64_t size = std::max(x.size(d), y.size(d)); size > 1 && x.stride(d) != 0)
+      steps.emplace_back(std::abs(x.stride(d)), size);
   std::sort(steps.rbegin(), steps.rend());
   std::int64_t reach = 0;
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
@@ -50,13 +58,16 @@ bool meet(const Tensor& x, const Tensor& y) {
   return reaches(steps, 0, bytes / element);
 }
 
-/// A result is kept without its history: with it, it and its node would hold each other. What the result was written over, as `out`, is kept
-/// at its version before: its value is gone, and a pass that asks for it says so.
+/// A result is kept without its history: with it, it and its node would hold each other. What the result was written
+/// over, as `out`, is kept at its version before: its value is gone, and a pass that asks for it says so.
 Saved keep(const Tensor& x, const std::vector<Tensor>& results, bool in_place) {
-  const auto found = std::find_if(results.begin(), results.end(), [&](const Tensor& result) { return x.defined() && x.impl() == result.impl(); });
+  const auto found = std::find_if(results.begin(), results.end(),
+                                  [&](const Tensor& result) { return x.defined() && x.impl() == result.impl(); });
   if (found == results.end()) {
     Saved saved(x);
-    const auto is_written = [&](const Tensor& result) { return result.defined() && result.impl()->storage == x.impl()->storage && meet(x, result); };
+    const auto is_written = [&](const Tensor& result) {
+      return result.defined() && result.impl()->storage == x.impl()->storage && meet(x, result);
+    };
     if (x.defined() && !in_place && std::any_of(results.begin(), results.end(), is_written)) --saved.version;
     return saved;
   }
@@ -67,8 +78,8 @@ Saved keep(const Tensor& x, const std::vector<Tensor>& results, bool in_place) {
 
 const Tensor& tensor_of(const Tensor& x) { return x; }
 const Tensor& tensor_of(const RecordedInput& input) { return *input.x; }
-/// A result that shows memory of the operation's own, as a product whose dim of 1 is squeezed, is no view: a change in place must find its
-/// history here, not in memory that nobody else sees.
+/// A result that shows memory of the operation's own, as a product whose dim of 1 is squeezed, is no view: a change in
+/// place must find its history here, not in memory that nobody else sees.
 template <typename Inputs>
 void leave_own_memory(const Tensor& result, const Inputs& inputs) {
   if (!result.defined() || !result.impl()->base.defined()) return;
@@ -114,9 +125,11 @@ EnableGrad::~EnableGrad() { recording = before_; }
 History history_wanted(const char* name, const Tensor& result, std::initializer_list<RecordedInput> inputs, Vjp vjp) {
   if (!recording || !is_floating(result.dtype())) return {};
   leave_own_memory(result, inputs);
-  const bool in_place = inputs.begin()->x->impl() == result.impl(), changes_base = in_place && result.impl()->base.defined();
+  const bool in_place = inputs.begin()->x->impl() == result.impl(),
+             changes_base = in_place && result.impl()->base.defined();
   const std::vector<Tensor> results = {changes_base ? result.impl()->base : result};
-  const auto node = changes_base ? make_node("CopySlices", results, change_of_base(result, std::move(vjp))) : make_node(name, results, std::move(vjp));
+  const auto node = changes_base ? make_node("CopySlices", results, change_of_base(result, std::move(vjp)))
+                                 : make_node(name, results, std::move(vjp));
   for (const RecordedInput& input : inputs) {
     node->edges.emplace_back(changes_base && &input == inputs.begin() ? results.front() : *input.x);
     const bool wanted = node->edges.back().wanted();
@@ -163,10 +176,12 @@ bool Tensor::requires_grad() const { return wants_grad(*this); }
 
 Tensor& Tensor::requires_grad_(bool value) {
   if (value && !is_floating(dtype()))
-    throw DtypeError("requires_grad_: the tensor is " + std::string(name_of(dtype())) + "; only floating types have gradients");
+    throw DtypeError("requires_grad_: the tensor is " + std::string(name_of(dtype())) +
+                     "; only floating types have gradients");
   const bool leaf = is_leaf();
   if (!value && !leaf)
-    throw ValueError("requires_grad_: the tensor is the result of an operation; use detach() for one that requires no gradient");
+    throw ValueError(
+        "requires_grad_: the tensor is the result of an operation; use detach() for one that requires no gradient");
   if (value && leaf && impl_->base.defined()) {  // a view goes its own way: its base's history ends here
     impl_->base.impl()->has_leaf_view = true;
     impl_->base = {};
@@ -181,11 +196,14 @@ Tensor Tensor::grad() const { return impl_ && impl_->grad ? Tensor(impl_->grad) 
 
 void Tensor::set_grad(const Tensor& grad) const {
   if (grad.defined() && !(grad.sizes() == sizes()))
-    throw ShapeError("set_grad: grad has shape " + attn::to_string(grad.sizes()) + "; it must be that of the tensor, " + attn::to_string(sizes()));
+    throw ShapeError("set_grad: grad has shape " + attn::to_string(grad.sizes()) + "; it must be that of the tensor, " +
+                     attn::to_string(sizes()));
   if (grad.defined() && grad.dtype() != dtype())
-    throw DtypeError("set_grad: grad is " + std::string(name_of(grad.dtype())) + "; it must be " + std::string(name_of(dtype())));
+    throw DtypeError("set_grad: grad is " + std::string(name_of(grad.dtype())) + "; it must be " +
+                     std::string(name_of(dtype())));
   if (grad.defined() && overlaps_itself(grad))
-    throw ValueError("set_grad: shape " + attn::to_string(grad.sizes()) + " with strides " + attn::to_string(grad.strides()) +
+    throw ValueError("set_grad: shape " + attn::to_string(grad.sizes()) + " with strides " +
+                     attn::to_string(grad.strides()) +
                      " has several elements in one place, and later passes add to it; give a clone()");
   impl_->grad = grad.impl_;
 }

@@ -11,7 +11,9 @@ namespace attn {
 
 /// Whether an operation on x is to be recorded, no_grad aside.
 inline bool wants_grad(const Tensor& x) { return x.defined() && current(x).requires_grad; }
-inline bool wants_grad(std::span<const Tensor> tensors) { return std::any_of(tensors.begin(), tensors.end(), [](const Tensor& x) { return wants_grad(x); }); }
+inline bool wants_grad(std::span<const Tensor> tensors) {
+  return std::any_of(tensors.begin(), tensors.end(), [](const Tensor& x) { return wants_grad(x); });
+}
 
 /// How the gradient of `input` follows from that of the result, `dy`: vjp(dy, saved...). "With respect to".
 /// The saved tensors are kept only when the input wants a gradient; the result itself may be among them.
@@ -45,8 +47,8 @@ struct History {
   const Tensor& changed(const Tensor& x) const noexcept;
 };
 
-/// What the two below do when some input wants a gradient, unless no_grad holds. A first input that is the result is changed in place;
-/// where it is a view, it is its base that has a new history.
+/// What the two below do when some input wants a gradient, unless no_grad holds. A first input that is the result is
+/// changed in place; where it is a view, it is its base that has a new history.
 History history_wanted(const char* name, const Tensor& result, std::initializer_list<RecordedInput> inputs, Vjp vjp);
 /// The same, and it begins at once.
 void record_wanted(const char* name, const Tensor& result, std::initializer_list<RecordedInput> inputs, Vjp vjp);
@@ -71,7 +73,8 @@ auto vjp_of(const W&... inputs) {
   };
 }
 
-/// The history of a `result` of `name`. For changes in place, where it is asked for before the change: memory that runs out leaves all as it was.
+/// The history of a `result` of `name`. For changes in place, where it is asked for before the change: memory that runs
+/// out leaves all as it was.
 template <typename... W>
 History history_of(const char* name, const Tensor& result, const W&... inputs) {
   if (!(wants_grad(inputs.input) || ...)) return {};
@@ -80,14 +83,16 @@ History history_of(const char* name, const Tensor& result, const W&... inputs) {
 
 /// Notes that `result` was made by the operation `name`, and returns it:
 ///
-///   return record("MulBackward0", y, wrt(a, [](auto& dy, auto& b) { return dy * b; }, b), wrt(b, [](auto& dy, auto& a) { return dy * a; }, a));
-///
-/// A look at each input is all it costs when none wants a gradient. A vjp is written in operations of the library, so that it has a
-/// gradient itself. It may return a gradient of any shape that the input was broadcast to and of any floating dtype: the tape sums
-/// and converts. A vjp of more than one operation computes half floats widened; the tape rounds once.
+///   return record("MulBackward0", y, wrt(a, [](auto& dy, auto& b) { return dy * b; }, b), wrt(b, [](auto& dy, auto& a)
+///   { return dy * a; }, a));
+///  A look at each input is all it costs when none wants a gradient. A vjp is written in operations of the library, so
+/// that it has a gradient itself. It may return a gradient of any shape that the input was broadcast to and of any
+/// floating dtype: the tape sums and converts. A vjp of more than one operation computes half floats widened; the tape
+/// rounds once.
 template <typename... W>
 Tensor record(const char* name, Tensor result, const W&... inputs) {
-  if ((wants_grad(inputs.input) || ...)) record_wanted(name, result, {{&inputs.input, inputs.saved}...}, vjp_of(inputs...));
+  if ((wants_grad(inputs.input) || ...))
+    record_wanted(name, result, {{&inputs.input, inputs.saved}...}, vjp_of(inputs...));
   return result;
 }
 /// `view` shows memory of x: from now on both have one history.
@@ -99,9 +104,10 @@ Tensor record_view(const char* name, Tensor result, const Tensor& input, F vjp) 
   return record(name, result, wrt(input, std::move(vjp)));
 }
 
-/// The general form, for several results or gradients that come together; ask wants_grad first, filling this in costs more. `vjp`
-/// sees the saved tensors as at.saved(i), in this order; they are freed with the node, what it captures is not checked.
-/// Without a vjp the results say that they require a gradient, and a backward pass says that the operation has none.
+/// The general form, for several results or gradients that come together; ask wants_grad first, filling this in costs
+/// more. `vjp` sees the saved tensors as at.saved(i), in this order; they are freed with the node, what it captures is
+/// not checked. Without a vjp the results say that they require a gradient, and a backward pass says that the operation
+/// has none.
 struct Operation {
   const char* name;
   std::vector<Tensor> inputs, saved;

@@ -34,7 +34,8 @@ void reduce_row(RowOp op, const Tensor& x, std::int64_t first, std::int64_t n, T
   }
 }
 
-/// The sum of one long row, its parts shared among threads: each part is a whole subtree of the order, their sums are joined by the same tree.
+/// The sum of one long row, its parts shared among threads: each part is a whole subtree of the order, their sums are
+/// joined by the same tree.
 template <typename T>
 T sum_of_long_row(RowOp op, const Tensor& x, std::int64_t first, std::int64_t n) {
   constexpr std::int64_t part = 16 * 4096;
@@ -54,12 +55,14 @@ bool are_columns(const Rows& rows) { return rows.stride != 1 && rows.x.dim() > 1
 /// Columns summed together, in parts cut by the shape; y is of the type the sums are computed in.
 void sum_columns(const Rows& rows, const Tensor& y) {
   constexpr std::int64_t elements_a_part = 65536, least = 64;
-  const std::int64_t columns = rows.x.size(-2), step = std::max(least, elements_a_part / std::max<std::int64_t>(1, rows.n) / least * least);
+  const std::int64_t columns = rows.x.size(-2),
+                     step = std::max(least, elements_a_part / std::max<std::int64_t>(1, rows.n) / least * least);
   const std::int64_t parts = (columns + step - 1) / step;
   const auto element = rows.x.dtype() == Dtype::bf16 ? kernels::Element::bf16 : element_of(rows.x.dtype());
   runtime::parallel_for_neighbours(rows.count / columns * parts, [&](std::int64_t part) {
     const std::int64_t first = part / parts * columns + part % parts * step;
-    kernels::row_kernels().sum_columns(element, advance(rows.x, rows.offset(first)), rows.stride, rows.n, advance(y, first), std::min(step, columns - part % parts * step));
+    kernels::row_kernels().sum_columns(element, advance(rows.x, rows.offset(first)), rows.stride, rows.n,
+                                       advance(y, first), std::min(step, columns - part % parts * step));
   });
 }
 
@@ -76,7 +79,8 @@ Tensor reduce_rows(RowOp op, const Tensor& given, const Dims& reduced, const Dim
     }
   }
   // Sums of half floats that are neighbours are taken as they are.
-  const bool as_given = op != RowOp::max && given.is_contiguous() && (reduced.empty() || reduced[0] == given.dim() - reduced.size());
+  const bool as_given =
+      op != RowOp::max && given.is_contiguous() && (reduced.empty() || reduced[0] == given.dim() - reduced.size());
   const Tensor x = as_given ? given.detach() : widened(given);
   const Rows rows(reduced_last(x, reduced));
   const auto element = element_of(x.dtype());
@@ -84,13 +88,17 @@ Tensor reduce_rows(RowOp op, const Tensor& given, const Dims& reduced, const Dim
     T* y = static_cast<T*>(result.data());
     if (rows.count == 0) return;
     if (op != RowOp::max && rows.stride == 1 && rows.n >= long_row) {
-      for (std::int64_t row = 0; row < rows.count; ++row) y[row] = sum_of_long_row<T>(op, rows.x, rows.offset(row), rows.n);
+      for (std::int64_t row = 0; row < rows.count; ++row)
+        y[row] = sum_of_long_row<T>(op, rows.x, rows.offset(row), rows.n);
     } else if (as_given) {
-      parallel_rows(rows.count, rows.n, [&](std::int64_t row) { reduce_row(op, rows.x, rows.offset(row), rows.n, y + row); });
+      parallel_rows(rows.count, rows.n,
+                    [&](std::int64_t row) { reduce_row(op, rows.x, rows.offset(row), rows.n, y + row); });
     } else if (op == RowOp::sum && are_columns(rows)) {
       sum_columns(rows, result);
     } else {
-      parallel_rows(rows.count, rows.n, [&](std::int64_t row) { table.row(op, element, rows.data<T>(row), rows.stride, y + row, 1, rows.n); });
+      parallel_rows(rows.count, rows.n, [&](std::int64_t row) {
+        table.row(op, element, rows.data<T>(row), rows.stride, y + row, 1, rows.n);
+      });
     }
   });
   return result;
@@ -150,20 +158,24 @@ Tensor norm_slope(double p, const Tensor& x, const Tensor& y, const Dims& reduce
     const Tensor reaches = eq(abs(x), y).to(x.dtype());
     return sign(x) * (reaches / sum(reaches, reduced, /*keepdim=*/true));
   }
-  const Tensor none = logical_or(eq(x, 0), eq(y, 0));  // masked before the power too: its own gradient is infinite there
+  // masked before the power too: its own gradient is infinite there
+  const Tensor none = logical_or(eq(x, 0), eq(y, 0));
   return masked_fill(sign(x) * pow(masked_fill(abs(x), none, 1) / masked_fill(y, none, 1), p - 1), none, 0);
 }
 
 /// In the compute type of x.
 Tensor norm_of_rows(const Tensor& x, double p, const Dims& reduced, const Dims& sizes) {
-  if (p == 2) return in_place(reduce_rows(RowOp::sum_of_squares, x, reduced, sizes), [](auto v) { return std::sqrt(v); });
+  if (p == 2)
+    return in_place(reduce_rows(RowOp::sum_of_squares, x, reduced, sizes), [](auto v) { return std::sqrt(v); });
   if (p == 1) return reduce_rows(RowOp::sum_of_absolutes, x, reduced, sizes);
   const Tensor wide = widened(x);
   if (p == 0) return reduce_rows(RowOp::sum, ne(wide, 0).to(wide.dtype()), reduced, sizes);
   if (std::isinf(p)) {
-    if (count_of(x, reduced) == 0) throw ValueError("norm: x has shape " + to_string(x.sizes()) + "; an infinite norm needs at least one element");
+    if (count_of(x, reduced) == 0)
+      throw ValueError("norm: x has shape " + to_string(x.sizes()) + "; an infinite norm needs at least one element");
     const Tensor magnitude = abs(wide);
-    return p > 0 ? reduce_rows(RowOp::max, magnitude, reduced, sizes) : neg(reduce_rows(RowOp::max, neg(magnitude), reduced, sizes));
+    return p > 0 ? reduce_rows(RowOp::max, magnitude, reduced, sizes)
+                 : neg(reduce_rows(RowOp::max, neg(magnitude), reduced, sizes));
   }
   return power_of_absolute(reduce_rows(RowOp::sum, power_of_absolute(wide, p), reduced, sizes), 1 / p);
 }
@@ -175,7 +187,8 @@ Tensor sum(const Tensor& x, Dims dims, bool keepdim, Tensor out) {
   const bool floating = is_floating(x.dtype());
   const Tensor total = floating ? reduce_rows(RowOp::sum, x, reduced, sizes) : sum_integers(x.detach(), reduced, sizes);
   const Tensor y = deliver("sum", total, out, floating ? x.dtype() : Dtype::i64);
-  return record(dims.empty() ? "SumBackward0" : "SumBackward1", y, wrt(x, [sizes = x.sizes(), reduced](auto& dy) { return spread(dy, sizes, reduced); }));
+  return record(dims.empty() ? "SumBackward0" : "SumBackward1", y,
+                wrt(x, [sizes = x.sizes(), reduced](auto& dy) { return spread(dy, sizes, reduced); }));
 }
 
 Tensor mean(const Tensor& x, Dims dims, bool keepdim, Tensor out) {
@@ -199,7 +212,8 @@ Tensor var(const Tensor& x, Dims dims, bool unbiased, bool keepdim, Tensor out) 
     const auto divisor = static_cast<T>(std::max<std::int64_t>(0, rows.n - (unbiased ? 1 : 0)));
     parallel_rows(rows.count, rows.n, [&](std::int64_t row) {
       T middle, deviations;
-      kernels::row_kernels().moments_row(element_of(wide.dtype()), rows.data<T>(row), rows.stride, rows.n, &middle, &deviations);
+      kernels::row_kernels().moments_row(element_of(wide.dtype()), rows.data<T>(row), rows.stride, rows.n, &middle,
+                                         &deviations);
       y[row] = canonical_nan(deviations / divisor);
     });
   });
@@ -217,7 +231,8 @@ Tensor norm(const Tensor& x, double p, Dims dims, bool keepdim) {
   const Dims reduced = reduced_dims("norm", dims, x.dim());
   const Tensor y = norm_of_rows(x, p, reduced, reduced_sizes(x.sizes(), reduced, keepdim)).to(x.dtype());
   const auto vjp = [p, reduced](auto& dy, auto& x, auto& y) {
-    return widen(dy.reshape(reduced_sizes(x.sizes(), reduced, true))) * norm_slope(p, widen(x), spread(widen(y), x.sizes(), reduced), reduced);
+    return widen(dy.reshape(reduced_sizes(x.sizes(), reduced, true))) *
+           norm_slope(p, widen(x), spread(widen(y), x.sizes(), reduced), reduced);
   };
   return record("LinalgVectorNormBackward0", y, wrt(x, vjp, x, y));
 }

@@ -26,17 +26,20 @@ Tensor rms_norm(const Tensor& x, Dims normalized_shape, const Tensor& weight, st
   check_floating_point("rms_norm", x);
   check_normalized("rms_norm", x, normalized_shape);
   if (eps) check_eps("rms_norm", *eps);
-  const double added = eps.value_or(x.dtype() == Dtype::f64 ? std::numeric_limits<double>::epsilon() : std::numeric_limits<float>::epsilon());
+  const double added = eps.value_or(x.dtype() == Dtype::f64 ? std::numeric_limits<double>::epsilon()
+                                                            : std::numeric_limits<float>::epsilon());
   const Dtype wide = compute_dtype(x.dtype());
   const Tensor w = affine("rms_norm", "weight", weight, normalized_shape, wide);
   const std::int64_t n = normalized_shape.product();
   const auto& table = kernels::row_kernels();
   const auto run = goes_to_memory(x) ? table.rms_norm_row_to_memory : table.rms_norm_row;
-  const Tensor y = normalized("rms_norm", x, n, {w, Tensor()}, out,
-                              [&](const void* from, void* to) { run(element_of(wide), from, data_or_null(w), added, to, n); });
+  const Tensor y = normalized("rms_norm", x, n, {w, Tensor()}, out, [&](const void* from, void* to) {
+    run(element_of(wide), from, data_or_null(w), added, to, n);
+  });
   if (!wants_grad(x) && !wants_grad(weight)) return y;
   record({"RmsNormBackward0", {x, weight}, {x, weight}}, {y}, [normalized_shape, added](const Backward& at) {
-    return grad_enabled() ? gradients(at, normalized_shape, added) : norm_gradients(at, normalized_shape, added, /*rms=*/true);
+    return grad_enabled() ? gradients(at, normalized_shape, added)
+                          : norm_gradients(at, normalized_shape, added, /*rms=*/true);
   });
   return y;
 }

@@ -21,7 +21,8 @@ void turn_run(char* const* data, const std::int64_t* strides, std::int64_t n, Ha
     const char* const x = data[1] + i * strides[1];
     char* const y = data[0] + i * strides[0];
     const auto x1 = widen(*reinterpret_cast<const T*>(x)), x2 = widen(*reinterpret_cast<const T*>(x + second.x));
-    const auto cos = *reinterpret_cast<const Compute<T>*>(data[2] + i * strides[2]), sin = sign * *reinterpret_cast<const Compute<T>*>(data[3] + i * strides[3]);
+    const auto cos = *reinterpret_cast<const Compute<T>*>(data[2] + i * strides[2]),
+               sin = sign * *reinterpret_cast<const Compute<T>*>(data[3] + i * strides[3]);
     *reinterpret_cast<T*>(y) = convert<T>(x1 * cos - x2 * sin);
     *reinterpret_cast<T*>(y + second.y) = convert<T>(x2 * cos + x1 * sin);
   }
@@ -33,12 +34,15 @@ void check(const Tensor& x, const Tensor& cos, const Tensor& sin) {
     throw ShapeError("rotary: x has shape " + to_string(x.sizes()) + "; its last dim must be even");
   Dims angles = x.sizes();
   angles[x.dim() - 1] /= 2;
-  for (const auto& [name, table] : {std::pair<const char*, const Tensor&>("cos", cos), std::pair<const char*, const Tensor&>("sin", sin)}) {
+  for (const auto& [name, table] :
+       {std::pair<const char*, const Tensor&>("cos", cos), std::pair<const char*, const Tensor&>("sin", sin)}) {
     if (table.dtype() != compute_dtype(x.dtype()))
-      throw DtypeError("rotary: " + std::string(name) + " is " + std::string(name_of(table.dtype())) + "; beside x in " + std::string(name_of(x.dtype())) +
-                       " it must be " + std::string(name_of(compute_dtype(x.dtype()))));
+      throw DtypeError("rotary: " + std::string(name) + " is " + std::string(name_of(table.dtype())) +
+                       "; beside x in " + std::string(name_of(x.dtype())) + " it must be " +
+                       std::string(name_of(compute_dtype(x.dtype()))));
     if (table.dim() > x.dim() || !(broadcast_shapes("rotary", table.sizes(), angles) == angles))
-      throw ShapeError("rotary: " + std::string(name) + " has shape " + to_string(table.sizes()) + "; it must broadcast to " + to_string(angles));
+      throw ShapeError("rotary: " + std::string(name) + " has shape " + to_string(table.sizes()) +
+                       "; it must broadcast to " + to_string(angles));
   }
 }
 
@@ -54,8 +58,11 @@ Tensor turned(const Tensor& x, const Tensor& cos, const Tensor& sin, bool back) 
     if constexpr (std::is_floating_point_v<Compute<T>>) {
       const auto bytes = static_cast<std::ptrdiff_t>(sizeof(T)) * pairs;
       const Halves second{bytes * x.stride(-1), bytes};
-      iterate_in_parts(sizes, {operand(first(y), sizes), operand(first(x), sizes), operand(cos, sizes), operand(sin, sizes)},
-                       [second, back](char* const* data, const std::int64_t* strides, std::int64_t n) { turn_run<T>(data, strides, n, second, back ? -1 : 1); });
+      iterate_in_parts(sizes,
+                       {operand(first(y), sizes), operand(first(x), sizes), operand(cos, sizes), operand(sin, sizes)},
+                       [second, back](char* const* data, const std::int64_t* strides, std::int64_t n) {
+                         turn_run<T>(data, strides, n, second, back ? -1 : 1);
+                       });
     }
   });
   return y;
@@ -73,7 +80,8 @@ Tensor rotary_turn(const Tensor& x, const Tensor& cos, const Tensor& sin, bool b
   };
   // A turn back is the gradient of a turn: rotations are orthogonal.
   const auto wrt_x = [back](auto& dy, auto& cos, auto& sin) { return rotary_turn(dy, cos, sin, !back); };
-  return record("RotaryBackward0", turned(x, cos, sin, back), wrt(x, wrt_x, cos, sin), wrt(cos, wrt_cos, x), wrt(sin, wrt_sin, x));
+  return record("RotaryBackward0", turned(x, cos, sin, back), wrt(x, wrt_x, cos, sin), wrt(cos, wrt_cos, x),
+                wrt(sin, wrt_sin, x));
 }
 
 }  // namespace

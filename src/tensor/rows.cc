@@ -8,7 +8,9 @@ Dims reduced_dims(const char* function, const Dims& dims, int rank) {
   for (const std::int64_t given : dims) {
     if (rank == 0 && (given == 0 || given == -1)) continue;  // torch lets a number have dim 0
     const int dim = wrap_dim(function, static_cast<int>(std::clamp<std::int64_t>(given, -1000, 1000)), rank);
-    if (reduced[dim]) throw ShapeError(std::string(function) + ": dims " + to_string(dims) + " name dim " + std::to_string(dim) + " twice; each may come once");
+    if (reduced[dim])
+      throw ShapeError(std::string(function) + ": dims " + to_string(dims) + " name dim " + std::to_string(dim) +
+                       " twice; each may come once");
     reduced[dim] = true;
   }
   Dims result;
@@ -31,7 +33,9 @@ Dims reduced_sizes(const Dims& sizes, const Dims& reduced, bool keepdim) {
   return result;
 }
 
-Tensor spread(const Tensor& y, const Dims& sizes, const Dims& reduced) { return y.reshape(reduced_sizes(sizes, reduced, /*keepdim=*/true)).expand(sizes); }
+Tensor spread(const Tensor& y, const Dims& sizes, const Dims& reduced) {
+  return y.reshape(reduced_sizes(sizes, reduced, /*keepdim=*/true)).expand(sizes);
+}
 
 Tensor reduced_last(const Tensor& x, const Dims& reduced) {
   if (x.dim() == 0) return x.reshape({1});
@@ -79,20 +83,22 @@ void check_normalized(const char* function, const Tensor& x, const Dims& normali
   bool fits = first >= 0 && !normalized.empty();
   for (int d = 0; fits && d < normalized.size(); ++d) fits = x.sizes()[first + d] == normalized[d];
   if (!fits)
-    throw ShapeError(std::string(function) + ": normalized_shape " + to_string(normalized) + " does not end the shape of x " + to_string(x.sizes()) +
-                     "; its dims must be x's last ones");
+    throw ShapeError(std::string(function) + ": normalized_shape " + to_string(normalized) +
+                     " does not end the shape of x " + to_string(x.sizes()) + "; its dims must be x's last ones");
 }
 
 Tensor affine(const char* function, const char* name, const Tensor& given, const Dims& normalized, Dtype dtype) {
   if (!given.defined()) return {};
   if (!(given.sizes() == normalized))
-    throw ShapeError(std::string(function) + ": " + name + " has shape " + to_string(given.sizes()) + "; it must be normalized_shape " + to_string(normalized));
+    throw ShapeError(std::string(function) + ": " + name + " has shape " + to_string(given.sizes()) +
+                     "; it must be normalized_shape " + to_string(normalized));
   return given.detach().to(dtype).contiguous();
 }
 
 void check_floating_point(const char* function, const Tensor& x) {
   if (!is_floating(x.dtype()))
-    throw DtypeError(std::string(function) + ": x is " + std::string(name_of(x.dtype())) + "; it must be f32, f64, bf16 or f16");
+    throw DtypeError(std::string(function) + ": x is " + std::string(name_of(x.dtype())) +
+                     "; it must be f32, f64, bf16 or f16");
 }
 
 }  // namespace attn

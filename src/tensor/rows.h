@@ -1,4 +1,5 @@
-// src/tensor/rows.h: what operations along dims share: a tensor seen as rows, the split among threads, the result's memory.
+// src/tensor/rows.h: what operations along dims share: a tensor seen as rows, the split among threads, the result's
+// memory.
 #pragma once
 #include <attn/ops.h>
 
@@ -14,7 +15,9 @@ namespace attn {
 
 /// `x` without history, half floats widened to f32.
 inline Tensor widened(const Tensor& x) { return x.detach().to(compute_dtype(x.dtype())); }
-inline kernels::Element element_of(Dtype dtype) { return dtype == Dtype::f64 ? kernels::Element::f64 : kernels::Element::f32; }
+inline kernels::Element element_of(Dtype dtype) {
+  return dtype == Dtype::f64 ? kernels::Element::f64 : kernels::Element::f32;
+}
 
 /// Calls function(Type<T>{}) with float or double.
 template <typename F>

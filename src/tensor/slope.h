@@ -1,4 +1,5 @@
-// src/tensor/slope.h: dy times the derivative of an activation: over tensors, to be differentiated again, or in one pass by a kernel.
+// src/tensor/slope.h: dy times the derivative of an activation: over tensors, to be differentiated again, or in one
+// pass by a kernel.
 #pragma once
 #include <attn/autograd.h>
 

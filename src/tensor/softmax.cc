@@ -28,11 +28,14 @@ Tensor moved_last(const Tensor& x, int dim) {
 template <typename T>
 void softmax_columns(kernels::RowOp op, const Rows& from, const Rows& to) {
   constexpr std::int64_t elements_a_part = 32768, least = 16;
-  const std::int64_t columns = from.x.size(-2), step = std::max(least, elements_a_part / std::max<std::int64_t>(1, from.n) / least * least);
+  const std::int64_t columns = from.x.size(-2),
+                     step = std::max(least, elements_a_part / std::max<std::int64_t>(1, from.n) / least * least);
   const std::int64_t parts = (columns + step - 1) / step;
   runtime::parallel_for_neighbours(from.count / columns * parts, [&](std::int64_t part) {
-    const std::int64_t first = part / parts * columns + part % parts * step, count = std::min(step, columns - part % parts * step);
-    kernels::row_kernels().softmax_columns(op, element_of(dtype_of<T>), from.data<T>(first), from.stride, to.data<T>(first), to.stride, from.n, count);
+    const std::int64_t first = part / parts * columns + part % parts * step,
+                       count = std::min(step, columns - part % parts * step);
+    kernels::row_kernels().softmax_columns(op, element_of(dtype_of<T>), from.data<T>(first), from.stride,
+                                           to.data<T>(first), to.stride, from.n, count);
   });
 }
 
@@ -47,7 +50,9 @@ void softmax_rows(kernels::RowOp op, const Tensor& x, const Tensor& result, int 
     if (side_by_side) return softmax_columns<T>(op, from, to);
     const bool to_memory = from.count * from.n * static_cast<std::int64_t>(sizeof(T)) >= streamed_bytes;
     const auto run = to_memory ? table.row_to_memory : table.row;
-    parallel_rows(from.count, from.n, [&](std::int64_t row) { run(op, element, from.data<T>(row), from.stride, to.data<T>(row), to.stride, from.n); });
+    parallel_rows(from.count, from.n, [&](std::int64_t row) {
+      run(op, element, from.data<T>(row), from.stride, to.data<T>(row), to.stride, from.n);
+    });
   });
 }
 
@@ -55,7 +60,8 @@ Tensor softmax_like(const char* function, kernels::RowOp op, const Tensor& x, in
   check_floating_point(function, x);
   if (x.dim() > 0 || (dim != 0 && dim != -1)) dim = wrap_dim(function, dim, x.dim());
   if (x.dtype() == compute_dtype(x.dtype()))
-    return compute_into(function, out, x.sizes(), x.dtype(), {&x}, [&](const Tensor& result) { softmax_rows(op, x.detach(), result, dim); });
+    return compute_into(function, out, x.sizes(), x.dtype(), {&x},
+                        [&](const Tensor& result) { softmax_rows(op, x.detach(), result, dim); });
   const Tensor wide = widened(x);
   softmax_rows(op, wide, wide, dim);
   return deliver(function, wide, out, x.dtype());
@@ -74,7 +80,8 @@ void subtract_into(T* y, const T* a, const T* b, Total total, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) y[i] = canonical_nan(a[i] - b[i] * total(i));
 }
 
-/// The gradients below of rows that lie side by side, `count` of them from the pointers on, or of one row of n neighbours.
+/// The gradients below of rows that lie side by side, `count` of them from the pointers on, or of one row of n
+/// neighbours.
 template <typename T>
 struct GradientPart {
   kernels::RowOp op;
@@ -83,14 +90,13 @@ struct GradientPart {
   T* dx;
 
   void prepare(std::int64_t at, std::int64_t neighbours) const {
-    if (op == kernels::RowOp::softmax)
-      multiply_into(dx + at, dy + at, y + at, neighbours);
-    else
-      kernels::row_kernels().unary(kernels::Unary::exp, element_of(dtype_of<T>), y + at, dx + at, neighbours);
+    if (op == kernels::RowOp::softmax) multiply_into(dx + at, dy + at, y + at, neighbours);
+    else kernels::row_kernels().unary(kernels::Unary::exp, element_of(dtype_of<T>), y + at, dx + at, neighbours);
   }
   template <typename Total>
   void finish(std::int64_t at, std::int64_t neighbours, Total total) const {
-    op == kernels::RowOp::softmax ? subtract_into(dx + at, dx + at, y + at, total, neighbours) : subtract_into(dx + at, dy + at, dx + at, total, neighbours);
+    op == kernels::RowOp::softmax ? subtract_into(dx + at, dx + at, y + at, total, neighbours)
+                                  : subtract_into(dx + at, dy + at, dx + at, total, neighbours);
   }
   const T* summands() const { return op == kernels::RowOp::softmax ? dx : dy; }
 
@@ -108,15 +114,20 @@ struct GradientPart {
   }
 };
 
-/// The gradient of softmax, y dy - y sum(y dy), or of log_softmax, dy - e^y sum(dy), in the compute type and without history.
+/// The gradient of softmax, y dy - y sum(y dy), or of log_softmax, dy - e^y sum(dy), in the compute type and without
+/// history.
 Tensor gradient_of_rows(kernels::RowOp op, const Tensor& given_dy, const Tensor& given_y, int dim) {
   const Tensor y = widened(given_y).contiguous(), dy = widened(given_dy).contiguous(), dx = empty(y.sizes(), y.dtype());
   if (dx.numel() == 0) return dx;
   const Rows up(moved_last(dy, dim)), from(moved_last(y, dim)), to(moved_last(dx, dim));
   with_compute_type(y.dtype(), [&]<typename T>(Type<T>) {
-    const auto part_at = [&](std::int64_t row) { return GradientPart<T>{op, from.n, from.stride, up.data<T>(row), from.data<T>(row), to.data<T>(row)}; };
-    if (from.stride == 1 || from.n == 1) return parallel_rows(from.count, from.n, [&](std::int64_t row) { part_at(row).row(); });
-    const std::int64_t columns = from.stride, parts = (columns + gradient_columns - 1) / gradient_columns;  // the dims behind `dim`
+    const auto part_at = [&](std::int64_t row) {
+      return GradientPart<T>{op, from.n, from.stride, up.data<T>(row), from.data<T>(row), to.data<T>(row)};
+    };
+    if (from.stride == 1 || from.n == 1)
+      return parallel_rows(from.count, from.n, [&](std::int64_t row) { part_at(row).row(); });
+    // the dims behind `dim`
+    const std::int64_t columns = from.stride, parts = (columns + gradient_columns - 1) / gradient_columns;
     runtime::parallel_for_neighbours(from.count / columns * parts, [&](std::int64_t part) {
       const std::int64_t first = part / parts * columns + part % parts * gradient_columns;
       part_at(first).columns(std::min(gradient_columns, columns - part % parts * gradient_columns));
@@ -145,7 +156,8 @@ Tensor softmax(const Tensor& x, int dim, Tensor out) {
 
 Tensor log_softmax(const Tensor& x, int dim, Tensor out) {
   const Tensor y = softmax_like("log_softmax", kernels::RowOp::log_softmax, x, dim, out);
-  return record("LogSoftmaxBackward0", y, wrt(x, [dim](auto& dy, auto& y) { return log_softmax_gradient(dy, y, dim); }, y));
+  return record("LogSoftmaxBackward0", y,
+                wrt(x, [dim](auto& dy, auto& y) { return log_softmax_gradient(dy, y, dim); }, y));
 }
 
 namespace {
@@ -156,7 +168,8 @@ Tensor flip(const Tensor& x, int dim) {
   Dims strides = x.strides();
   void* last = advance(x, (x.sizes()[dim] - 1) * strides[dim]);
   strides[dim] = -strides[dim];
-  return record_view("FlipBackward0", make_view(x, last, x.sizes(), strides), x, [dim](auto& dy) { return flip(dy, dim); });
+  return record_view("FlipBackward0", make_view(x, last, x.sizes(), strides), x,
+                     [dim](auto& dy) { return flip(dy, dim); });
 }
 
 }  // namespace
@@ -180,7 +193,8 @@ Tensor cumsum(const Tensor& x, int dim) {
       }
     });
   });
-  return record("CumsumBackward0", result.to(dtype), wrt(x, [dim](auto& dy) { return flip(cumsum(flip(widen(dy), dim), dim), dim); }));
+  return record("CumsumBackward0", result.to(dtype),
+                wrt(x, [dim](auto& dy) { return flip(cumsum(flip(widen(dy), dim), dim), dim); }));
 }
 
 }  // namespace attn

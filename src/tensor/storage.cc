@@ -17,7 +17,10 @@ namespace attn {
 namespace {
 
 TensorImpl& defined_impl(const std::shared_ptr<TensorImpl>& impl) {
-  if (!impl) throw ValueError("Tensor: the tensor is undefined, made by Tensor() or a result that was not asked for; it has no memory, sizes or dtype");
+  if (!impl)
+    throw ValueError(
+        "Tensor: the tensor is undefined, made by Tensor() or a result that was not asked for; it has no memory, sizes "
+        "or dtype");
   return *impl;
 }
 
@@ -46,9 +49,12 @@ void check_reach(const Dims& sizes, const Dims& strides, Dtype dtype) {
   std::int64_t reach = static_cast<std::int64_t>(size_of(dtype)), one = 0;
   if (sizes.product() == 0) return;
   for (int i = 0; i < sizes.size(); ++i)
-    if (__builtin_mul_overflow(sizes[i] - 1, strides[i], &one) || __builtin_mul_overflow(one, static_cast<std::int64_t>(size_of(dtype)), &one) ||
-        __builtin_add_overflow(reach, one < 0 ? -(one + 1) : one, &reach) || reach > std::numeric_limits<std::int64_t>::max() / 2)
-      throw ShapeError("from_blob: strides " + to_string(strides) + " of sizes " + to_string(sizes) + " reach beyond 64 bits");
+    if (__builtin_mul_overflow(sizes[i] - 1, strides[i], &one) ||
+        __builtin_mul_overflow(one, static_cast<std::int64_t>(size_of(dtype)), &one) ||
+        __builtin_add_overflow(reach, one < 0 ? -(one + 1) : one, &reach) ||
+        reach > std::numeric_limits<std::int64_t>::max() / 2)
+      throw ShapeError("from_blob: strides " + to_string(strides) + " of sizes " + to_string(sizes) +
+                       " reach beyond 64 bits");
 }
 
 template <typename T>
@@ -66,7 +72,8 @@ std::vector<T> values_of(const Tensor& x) {
 }
 
 void check_one_element(const Tensor& x) {
-  if (x.numel() != 1) throw ValueError("item: the tensor has shape " + to_string(x.sizes()) + "; it must have one element");
+  if (x.numel() != 1)
+    throw ValueError("item: the tensor has shape " + to_string(x.sizes()) + "; it must have one element");
 }
 
 }  // namespace
@@ -79,7 +86,8 @@ Tensor Tensor::from_blob(void* data, Dims sizes, Dtype dtype, Dims strides, std:
   checked_bytes("from_blob", sizes, dtype);
   if (strides.empty()) strides = contiguous_strides(sizes);
   if (strides.size() != sizes.size())
-    throw ShapeError("from_blob: strides " + attn::to_string(strides) + " must be as many as sizes " + attn::to_string(sizes));
+    throw ShapeError("from_blob: strides " + attn::to_string(strides) + " must be as many as sizes " +
+                     attn::to_string(sizes));
   check_reach(sizes, strides, dtype);
   if (!data && sizes.product() != 0) throw ValueError("from_blob: data is null for sizes " + attn::to_string(sizes));
   auto impl = std::make_shared<TensorImpl>();
@@ -118,13 +126,16 @@ bool Tensor::is_contiguous() const {
 
 void Tensor::check_dtype(Dtype dtype) const {
   if (this->dtype() != dtype)
-    throw DtypeError("data: the tensor is " + std::string(name_of(this->dtype())) + ", asked for as " + std::string(name_of(dtype)));
+    throw DtypeError("data: the tensor is " + std::string(name_of(this->dtype())) + ", asked for as " +
+                     std::string(name_of(dtype)));
 }
 
 double Tensor::item() const {
   check_one_element(*this);
-  const runtime::DefaultFloatingPoint floating_point;  // a host that flushes denormals would see 0; volatile: converted here, not later
-  volatile double value = with_type(dtype(), [&]<typename T>(Type<T>) { return convert<double>(*static_cast<const T*>(data())); });
+  // a host that flushes denormals would see 0; volatile: converted here, not later
+  const runtime::DefaultFloatingPoint floating_point;
+  volatile double value =
+      with_type(dtype(), [&]<typename T>(Type<T>) { return convert<double>(*static_cast<const T*>(data())); });
   return value;
 }
 
@@ -155,18 +166,22 @@ void* advance(const Tensor& tensor, std::int64_t elements) {
 
 int wrap_dim(const char* function, int dim, int rank) {
   if (dim >= -rank && dim < rank) return dim < 0 ? dim + rank : dim;
-  const std::string given = std::string(function) + ": dim " + std::to_string(dim) + " of a tensor of rank " + std::to_string(rank);
+  const std::string given =
+      std::string(function) + ": dim " + std::to_string(dim) + " of a tensor of rank " + std::to_string(rank);
   if (rank == 0) throw ShapeError(given + "; it has none");
   throw ShapeError(given + "; it must be from " + std::to_string(-rank) + " to " + std::to_string(rank - 1));
 }
 
 void take_result_memory(const char* function, const Tensor& out, const Dims& sizes, Dtype dtype) {
   if (!(out.sizes() == sizes))
-    throw ShapeError(std::string(function) + ": out has shape " + to_string(out.sizes()) + "; it must be " + to_string(sizes));
+    throw ShapeError(std::string(function) + ": out has shape " + to_string(out.sizes()) + "; it must be " +
+                     to_string(sizes));
   if (out.dtype() != dtype)
-    throw DtypeError(std::string(function) + ": out is " + std::string(name_of(out.dtype())) + "; it must be " + std::string(name_of(dtype)));
+    throw DtypeError(std::string(function) + ": out is " + std::string(name_of(out.dtype())) + "; it must be " +
+                     std::string(name_of(dtype)));
   if (grad_enabled() && wants_grad(out))
-    throw ValueError(std::string(function) + ": out requires a gradient, which its new values would not have; give memory that does not");
+    throw ValueError(std::string(function) +
+                     ": out requires a gradient, which its new values would not have; give memory that does not");
   check_in_place(function, out);
   out.bump_version();
 }
@@ -184,7 +199,8 @@ bool overlaps(const Tensor& a, const Tensor& b) {
   const auto [b_first, b_end] = extent(b);
   if (a_first == a_end || b_first == b_end || a_first >= b_end || b_first >= a_end) return false;
   const TensorImpl &of_a = *a.impl(), &of_b = *b.impl();
-  return !(of_a.data == of_b.data && of_a.dtype == of_b.dtype && of_a.sizes == of_b.sizes && of_a.strides == of_b.strides);
+  return !(of_a.data == of_b.data && of_a.dtype == of_b.dtype && of_a.sizes == of_b.sizes &&
+           of_a.strides == of_b.strides);
 }
 
 }  // namespace attn

@@ -1,4 +1,5 @@
-// src/tensor/transcendental.cc: exp, log, tanh, gelu and their like, in the kernels' own arithmetic: the same bits everywhere.
+// src/tensor/transcendental.cc: exp, log, tanh, gelu and their like, in the kernels' own arithmetic: the same bits
+// everywhere.
 #include <attn/ops.h>
 
 #include "tensor/binary.h"
@@ -40,13 +41,15 @@ Tensor transcendental(const char* function, Unary op, const Tensor& given, const
   return compute_into(function, out, x.sizes(), x.dtype(), {&x}, [&](const Tensor& target) {
     const bool direct = compute_dtype(x.dtype()) == x.dtype() && x.is_contiguous() && target.is_contiguous();
     const Kernel kernel{op, direct && x.numel() * static_cast<std::int64_t>(size_of(x.dtype())) >= streamed_bytes};
-    compute_elements({.loop = x.dtype() == Dtype::f64 ? run_kernel<double> : run_kernel<float>, .function = &kernel}, target, {&x});
+    compute_elements({.loop = x.dtype() == Dtype::f64 ? run_kernel<double> : run_kernel<float>, .function = &kernel},
+                     target, {&x});
   });
 }
 
 void check_floating(const char* function, const Tensor& x) {
   if (!is_floating(x.dtype()))
-    throw DtypeError(std::string(function) + ": x is " + std::string(name_of(x.dtype())) + "; it must be f32, f64, bf16 or f16");
+    throw DtypeError(std::string(function) + ": x is " + std::string(name_of(x.dtype())) +
+                     "; it must be f32, f64, bf16 or f16");
 }
 
 constexpr double pi = 3.14159265358979323846;
@@ -99,29 +102,35 @@ Tensor cos(const Tensor& x, Tensor out) {
 
 Tensor erf(const Tensor& x, Tensor out) {
   const Tensor y = transcendental("erf", Unary::erf, x, out);
-  return record("ErfBackward0", y, wrt(x, [](auto& dy, auto& x) { return dy * (exp(-(widen(x) * widen(x))) * (2 / std::sqrt(pi))); }, x));
+  return record("ErfBackward0", y,
+                wrt(x, [](auto& dy, auto& x) { return dy * (exp(-(widen(x) * widen(x))) * (2 / std::sqrt(pi))); }, x));
 }
 
 Tensor tanh(const Tensor& x, Tensor out) {
   const Tensor y = transcendental("tanh", Unary::tanh, x, out);
-  return record("TanhBackward0", y, wrt(x, [](auto& dy, auto& y) { return times_slope(dy, y, kernels::Slope::tanh, tanh_slope); }, y));
+  return record("TanhBackward0", y,
+                wrt(x, [](auto& dy, auto& y) { return times_slope(dy, y, kernels::Slope::tanh, tanh_slope); }, y));
 }
 
 Tensor sigmoid(const Tensor& x, Tensor out) {
   const Tensor y = transcendental("sigmoid", Unary::sigmoid, x, out);
-  return record("SigmoidBackward0", y, wrt(x, [](auto& dy, auto& y) { return times_slope(dy, y, kernels::Slope::sigmoid, sigmoid_slope); }, y));
+  return record(
+      "SigmoidBackward0", y,
+      wrt(x, [](auto& dy, auto& y) { return times_slope(dy, y, kernels::Slope::sigmoid, sigmoid_slope); }, y));
 }
 
 Tensor silu(const Tensor& x, Tensor out) {
   check_floating("silu", x);
-  return record("SiluBackward0", transcendental("silu", Unary::silu, x, out), wrt(x, [](auto& dy, auto& x) { return times_slope(dy, x, kernels::Slope::silu, silu_slope); }, x));
+  return record("SiluBackward0", transcendental("silu", Unary::silu, x, out),
+                wrt(x, [](auto& dy, auto& x) { return times_slope(dy, x, kernels::Slope::silu, silu_slope); }, x));
 }
 
 Tensor gelu(const Tensor& x, GeluApproximate approximate, Tensor out) {
   check_floating("gelu", x);
   const Unary op = approximate == GeluApproximate::tanh ? Unary::gelu_tanh : Unary::gelu_none;
   const auto vjp = [approximate](auto& dy, auto& x) {
-    return approximate == GeluApproximate::tanh ? times_slope(dy, x, kernels::Slope::gelu_tanh, gelu_tanh_slope) : times_slope(dy, x, kernels::Slope::gelu_none, gelu_slope);
+    return approximate == GeluApproximate::tanh ? times_slope(dy, x, kernels::Slope::gelu_tanh, gelu_tanh_slope)
+                                                : times_slope(dy, x, kernels::Slope::gelu_none, gelu_slope);
   };
   return record("GeluBackward0", transcendental("gelu", op, x, out), wrt(x, vjp, x));
 }

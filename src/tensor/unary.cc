@@ -13,22 +13,20 @@ void check_not_bool(const char* function, const Tensor& x) {
 }
 
 constexpr auto negative = []<typename C>(C v) -> C {
-  if constexpr (std::is_floating_point_v<C>)
-    return -v;
-  else
-    return static_cast<C>(0 - static_cast<std::uint64_t>(v));
+  if constexpr (std::is_floating_point_v<C>) return -v;
+  else return static_cast<C>(0 - static_cast<std::uint64_t>(v));
 };
 
 constexpr auto absolute = []<typename C>(C v) -> C {
-  if constexpr (std::is_floating_point_v<C>)
-    return std::fabs(v);
-  else
-    return v < C{0} ? negative(v) : v;
+  if constexpr (std::is_floating_point_v<C>) return std::fabs(v);
+  else return v < C{0} ? negative(v) : v;
 };
 
 /// -1, 0 or 1; 0 for NaN. It has no gradient.
 Tensor sign(const Tensor& x) {
-  return map<void>("sign", x.detach(), {}, []<typename C>(C v) -> C { return v > C{0} ? C{1} : v < C{0} ? C(-1) : C{0}; });
+  return map<void>("sign", x.detach(), {}, []<typename C>(C v) -> C {
+    return v > C{0} ? C{1} : v < C{0} ? C(-1) : C{0};
+  });
 }
 
 }  // namespace
@@ -40,7 +38,8 @@ Tensor sqrt(const Tensor& x, Tensor out) {
 
 Tensor abs(const Tensor& x, Tensor out) {
   check_not_bool("abs", x);
-  return record("AbsBackward0", map<void>("abs", x, out, absolute), wrt(x, [](auto& dy, auto& x) { return dy * sign(x); }, x));
+  return record("AbsBackward0", map<void>("abs", x, out, absolute),
+                wrt(x, [](auto& dy, auto& x) { return dy * sign(x); }, x));
 }
 
 Tensor relu(const Tensor& x, Tensor out) {
@@ -60,10 +59,8 @@ Tensor isnan(const Tensor& x) {
 
 Tensor isinf(const Tensor& x) {
   return map<bool>("isinf", x, {}, []<typename C>(C v) {
-    if constexpr (std::is_floating_point_v<C>)
-      return std::isinf(v);
-    else
-      return false;
+    if constexpr (std::is_floating_point_v<C>) return std::isinf(v);
+    else return false;
   });
 }
 

@@ -1,4 +1,5 @@
-// src/tensor/view_history.cc: gradients of views by where their elements lie in their base, once one of them was changed in place.
+// src/tensor/view_history.cc: gradients of views by where their elements lie in their base, once one of them was
+// changed in place.
 #include "tensor/view_history.h"
 
 #include <attn/ops.h>
@@ -16,11 +17,12 @@ namespace {
 struct Window {
   Dims base_sizes, base_strides;
   Dims sizes, strides;
-  std::int64_t first = 0;       // of the view, from the base's first
-  std::int64_t lowest = 0;      // of the base; not 0 where a stride is negative
-  std::int64_t extent = 0;      // of the base
+  std::int64_t first = 0;   // of the view, from the base's first
+  std::int64_t lowest = 0;  // of the base; not 0 where a stride is negative
+  std::int64_t extent = 0;  // of the base
 
-  explicit Window(const TensorImpl& view) : base_sizes(view.base.sizes()), base_strides(view.base.strides()), sizes(view.sizes), strides(view.strides) {
+  explicit Window(const TensorImpl& view)
+      : base_sizes(view.base.sizes()), base_strides(view.base.strides()), sizes(view.sizes), strides(view.strides) {
     if (base_sizes.product() == 0) return;
     const auto bytes = static_cast<const char*>(view.data) - static_cast<const char*>(view.base.data());
     first = bytes / static_cast<std::int64_t>(size_of(view.dtype));
@@ -37,7 +39,9 @@ struct Window {
     return make_view(memory, advance(memory, -lowest), base_sizes, base_strides);
   }
   /// The view in memory that is laid out as the base's.
-  Tensor shown_of(const Tensor& laid_out) const { return make_view(laid_out, sizes.product() == 0 ? laid_out.data() : advance(laid_out, first), sizes, strides); }
+  Tensor shown_of(const Tensor& laid_out) const {
+    return make_view(laid_out, sizes.product() == 0 ? laid_out.data() : advance(laid_out, first), sizes, strides);
+  }
 };
 
 Tensor in_base(const Tensor& values, const Window& window);
@@ -49,10 +53,12 @@ Tensor shown(const Tensor& x, const Window& window) {
     laid_out = window.like_base(x.dtype());
     copy_values(laid_out, x);
   }
-  return record("AsStridedBackward0", window.shown_of(laid_out), wrt(x, [window](auto& dy) { return in_base(dy, window); }));
+  return record("AsStridedBackward0", window.shown_of(laid_out),
+                wrt(x, [window](auto& dy) { return in_base(dy, window); }));
 }
 
-/// Zeros in the base's sizes but for `values` where the view is; values that an expanded view shows of one element are added.
+/// Zeros in the base's sizes but for `values` where the view is; values that an expanded view shows of one element are
+/// added.
 Tensor in_base(const Tensor& values, const Window& window) {
   Dims repeated;
   for (int d = 0; d < window.sizes.size(); ++d)
@@ -71,8 +77,11 @@ Tensor replaced(const Tensor& x, const Tensor& values, const Window& window) {
   const Tensor result = window.like_base(x.dtype());
   copy_values(result, x);
   copy_values(window.shown_of(result), values);
-  const auto wrt_x = [window, dtype = values.dtype()](auto& dy) { return replaced(dy, zeros(window.sizes, dtype), window); };
-  return record("CopySlicesBackward0", result, wrt(x, wrt_x), wrt(values, [window](auto& dy) { return shown(dy, window); }));
+  const auto wrt_x = [window, dtype = values.dtype()](auto& dy) {
+    return replaced(dy, zeros(window.sizes, dtype), window);
+  };
+  return record("CopySlicesBackward0", result, wrt(x, wrt_x),
+                wrt(values, [window](auto& dy) { return shown(dy, window); }));
 }
 
 constinit std::mutex several_readers;  // of one view that is behind its base

@@ -11,7 +11,8 @@ namespace {
 /// `sizes` with its -1 replaced by what is left of `numel`.
 Dims infer_sizes(const char* function, const Tensor& x, Dims sizes) {
   const auto fail = [&](const char* why) {
-    return ShapeError(std::string(function) + ": shape " + to_string(x.sizes()) + " cannot become " + to_string(sizes) + "; " + why);
+    return ShapeError(std::string(function) + ": shape " + to_string(x.sizes()) + " cannot become " + to_string(sizes) +
+                      "; " + why);
   };
   int unknown = -1;
   Dims given = sizes;
@@ -33,7 +34,9 @@ Dims infer_sizes(const char* function, const Tensor& x, Dims sizes) {
 }
 
 /// As wrap_dim for what moves dims about: torch lets a number have dim 0 there.
-int wrap_own_dim(const char* function, int dim, int rank) { return rank == 0 && (dim == 0 || dim == -1) ? 0 : wrap_dim(function, dim, rank); }
+int wrap_own_dim(const char* function, int dim, int rank) {
+  return rank == 0 && (dim == 0 || dim == -1) ? 0 : wrap_dim(function, dim, rank);
+}
 
 /// Strides that show memory laid out by `x` in `sizes`, where there are such.
 std::optional<Dims> view_strides(const Tensor& x, const Dims& sizes) {
@@ -76,7 +79,9 @@ auto reshaped(const Tensor& x) {
 /// Zeros but for `values` at the places of a slice.
 Tensor in_slice(const Tensor& values, const Dims& sizes, int dim, std::int64_t start, std::int64_t step) {
   const Tensor result = zeros(sizes, values.dtype());
-  const auto slice = [dim, start, step, count = values.size(dim)](const Tensor& x) { return x.slice(dim, start, count == 0 ? start : start + (count - 1) * step + 1, step); };
+  const auto slice = [dim, start, step, count = values.size(dim)](const Tensor& x) {
+    return x.slice(dim, start, count == 0 ? start : start + (count - 1) * step + 1, step);
+  };
   copy_values(slice(result), values);
   return record("SliceBackwardBackward0", result, wrt(values, slice));
 }
@@ -101,15 +106,17 @@ Tensor Tensor::view(Dims sizes) const {
   sizes = infer_sizes("view", *this, sizes);
   const std::optional<Dims> strides = view_strides(*this, sizes);
   if (!strides)
-    throw ShapeError("view: shape " + attn::to_string(this->sizes()) + " with strides " + attn::to_string(this->strides()) +
-                     " cannot be seen as " + attn::to_string(sizes) + " without a copy; use reshape");
+    throw ShapeError("view: shape " + attn::to_string(this->sizes()) + " with strides " +
+                     attn::to_string(this->strides()) + " cannot be seen as " + attn::to_string(sizes) +
+                     " without a copy; use reshape");
   return restride("ViewBackward0", *this, sizes, *strides, reshaped(*this));
 }
 
 Tensor Tensor::reshape(Dims sizes) const {
   sizes = infer_sizes("reshape", *this, sizes);
   if (const std::optional<Dims> strides = view_strides(*this, sizes))
-    return restride(is_contiguous() ? "ViewBackward0" : "ReshapeAliasBackward0", *this, sizes, *strides, reshaped(*this));
+    return restride(is_contiguous() ? "ViewBackward0" : "ReshapeAliasBackward0", *this, sizes, *strides,
+                    reshaped(*this));
   const Tensor copy = clone();
   return restride("UnsafeViewBackward0", copy, sizes, contiguous_strides(sizes), reshaped(copy));
 }
@@ -125,7 +132,8 @@ Tensor Tensor::transpose(int a, int b) const {
 
 Tensor Tensor::permute(Dims order) const {
   const auto fail = [&] {
-    return ShapeError("permute: order " + attn::to_string(order) + " must name each dim of shape " + attn::to_string(sizes()) + " once");
+    return ShapeError("permute: order " + attn::to_string(order) + " must name each dim of shape " +
+                      attn::to_string(sizes()) + " once");
   };
   if (order.size() != dim()) throw fail();
   Dims sizes = this->sizes(), strides = this->strides();
@@ -139,7 +147,8 @@ Tensor Tensor::permute(Dims order) const {
   }
   return restride("PermuteBackward0", *this, sizes, strides, [order](auto& dy) {
     Dims inverse = order;
-    for (int i = 0; i < order.size(); ++i) inverse[static_cast<int>(order[i] < 0 ? order[i] + order.size() : order[i])] = i;
+    for (int i = 0; i < order.size(); ++i)
+      inverse[static_cast<int>(order[i] < 0 ? order[i] + order.size() : order[i])] = i;
     return dy.permute(inverse);
   });
 }
@@ -148,7 +157,8 @@ Tensor Tensor::t() const {
   Dims sizes = this->sizes(), strides = this->strides();
   std::reverse(sizes.begin(), sizes.end());
   std::reverse(strides.begin(), strides.end());
-  return restride(dim() <= 2 ? "TBackward0" : "PermuteBackward0", *this, sizes, strides, [](auto& dy) { return dy.t(); });
+  return restride(dim() <= 2 ? "TBackward0" : "PermuteBackward0", *this, sizes, strides,
+                  [](auto& dy) { return dy.t(); });
 }
 
 Tensor Tensor::select(int dim, std::int64_t index) const {
@@ -162,8 +172,9 @@ Tensor Tensor::select(int dim, std::int64_t index) const {
   void* first = advance(*this, index * strides[dim]);
   sizes.erase(dim);
   strides.erase(dim);
-  return record_view("SelectBackward0", make_view(*this, first, sizes, strides), *this,
-                     [x_sizes = this->sizes(), dim, index](auto& dy) { return in_slice(dy.unsqueeze(dim), x_sizes, dim, index, 1); });
+  return record_view(
+      "SelectBackward0", make_view(*this, first, sizes, strides), *this,
+      [x_sizes = this->sizes(), dim, index](auto& dy) { return in_slice(dy.unsqueeze(dim), x_sizes, dim, index, 1); });
 }
 
 Tensor Tensor::slice(int dim, std::int64_t start, std::optional<std::int64_t> end, std::int64_t step) const {
@@ -171,14 +182,17 @@ Tensor Tensor::slice(int dim, std::int64_t start, std::optional<std::int64_t> en
   if (step < 1) throw ValueError("slice: step " + std::to_string(step) + " must be at least 1");
   Dims sizes = this->sizes(), strides = this->strides();
   const std::int64_t size = sizes[dim];
-  const auto clamp = [&](std::int64_t bound) { return std::clamp<std::int64_t>(bound < 0 ? bound + size : bound, 0, size); };
+  const auto clamp = [&](std::int64_t bound) {
+    return std::clamp<std::int64_t>(bound < 0 ? bound + size : bound, 0, size);
+  };
   const std::int64_t first = clamp(start);
   const std::int64_t length = std::max<std::int64_t>(clamp(end.value_or(size)) - first, 0);
   void* data = length ? advance(*this, first * strides[dim]) : this->data();
   sizes[dim] = length / step + (length % step != 0);
   strides[dim] = sizes[dim] > 1 ? strides[dim] * step : strides[dim];
-  return record_view("SliceBackward0", make_view(*this, data, sizes, strides), *this,
-                     [x_sizes = this->sizes(), dim, first, step](auto& dy) { return in_slice(dy, x_sizes, dim, first, step); });
+  return record_view(
+      "SliceBackward0", make_view(*this, data, sizes, strides), *this,
+      [x_sizes = this->sizes(), dim, first, step](auto& dy) { return in_slice(dy, x_sizes, dim, first, step); });
 }
 
 Tensor Tensor::narrow(int dim, std::int64_t start, std::int64_t length) const {
@@ -186,8 +200,8 @@ Tensor Tensor::narrow(int dim, std::int64_t start, std::int64_t length) const {
   const std::int64_t size = sizes()[dim];
   if (start < 0) start += size;
   if (start < 0 || length < 0 || start > size || length > size - start)
-    throw ValueError("narrow: start " + std::to_string(start) + " and length " + std::to_string(length) + " leave dim " +
-                     std::to_string(dim) + " of shape " + attn::to_string(sizes()));
+    throw ValueError("narrow: start " + std::to_string(start) + " and length " + std::to_string(length) +
+                     " leave dim " + std::to_string(dim) + " of shape " + attn::to_string(sizes()));
   return slice(dim, start, start + length);
 }
 
@@ -245,7 +259,8 @@ Tensor Tensor::flatten(int first, int last) const {
   last = wrap_own_dim("flatten", last, dim());
   if (dim() == 0) return reshape({1});
   if (first > last)
-    throw ShapeError("flatten: first dim " + std::to_string(first) + " must not come after last dim " + std::to_string(last));
+    throw ShapeError("flatten: first dim " + std::to_string(first) + " must not come after last dim " +
+                     std::to_string(last));
   if (first == last) return *this;
   Dims sizes, joined;
   for (int i = 0; i < dim(); ++i) {
@@ -273,14 +288,15 @@ std::vector<Tensor> Tensor::split(const std::vector<std::int64_t>& sizes, int di
   std::int64_t start = 0;
   for (const std::int64_t size : sizes) {
     if (size < 0 || size > total - start)
-      throw ValueError("split: sizes must add up to " + std::to_string(total) + ", dim " + std::to_string(dim) + " of shape " +
-                       attn::to_string(this->sizes()));
+      throw ValueError("split: sizes must add up to " + std::to_string(total) + ", dim " + std::to_string(dim) +
+                       " of shape " + attn::to_string(this->sizes()));
     parts.push_back(detach().slice(dim, start, start + size));
     start += size;
   }
   if (start != total)
-    throw ValueError("split: sizes add up to " + std::to_string(start) + "; they must add up to " + std::to_string(total) + ", dim " +
-                     std::to_string(dim) + " of shape " + attn::to_string(this->sizes()));
+    throw ValueError("split: sizes add up to " + std::to_string(start) + "; they must add up to " +
+                     std::to_string(total) + ", dim " + std::to_string(dim) + " of shape " +
+                     attn::to_string(this->sizes()));
   return record_parts("SplitWithSizesBackward0", *this, std::move(parts), dim);
 }
 
@@ -289,7 +305,8 @@ std::vector<Tensor> Tensor::chunk(std::int64_t chunks, int dim) const {
   if (chunks < 1) throw ValueError("chunk: chunks " + std::to_string(chunks) + " must be at least 1");
   const std::int64_t total = sizes()[dim];
   if (constexpr std::int64_t most = 1 << 20; chunks > most && total == 0)
-    throw ValueError("chunk: chunks " + std::to_string(chunks) + " of a dim of size 0; they must be at most " + std::to_string(most));
+    throw ValueError("chunk: chunks " + std::to_string(chunks) + " of a dim of size 0; they must be at most " +
+                     std::to_string(most));
   if (total == 0) return split(std::vector<std::int64_t>(static_cast<std::size_t>(chunks), 0), dim);
   return split((total - 1) / chunks + 1, dim);
 }

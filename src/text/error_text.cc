@@ -32,7 +32,9 @@ std::string error_text(std::string_view text) {
   for (std::size_t at = 0; at < text.size();) {
     const CodePoint point = code_point_at(text, at);
     if (point.value == not_a_character) result += fmt::format("\\x{:02X}", static_cast<unsigned char>(text[at]));
-    else if (steers(point.value)) result += fmt::format(fmt::runtime(point.value < 0x100 ? "\\x{:02X}" : "\\u{:04X}"), static_cast<std::uint32_t>(point.value));
+    else if (steers(point.value))
+      result += fmt::format(fmt::runtime(point.value < 0x100 ? "\\x{:02X}" : "\\u{:04X}"),
+                            static_cast<std::uint32_t>(point.value));
     else result += text.substr(at, point.bytes);
     at += point.bytes;
   }
@@ -42,6 +44,7 @@ std::string error_text(std::string_view text) {
 }  // namespace text
 
 Error::Error(const std::string& text) : std::runtime_error(text::error_text(text)) {}
-Error::Error(const std::string& text, const std::string& picture) : std::runtime_error(text::error_text(text) + picture) {}
+Error::Error(const std::string& text, const std::string& picture)
+    : std::runtime_error(text::error_text(text) + picture) {}
 
 }  // namespace attn

@@ -12,7 +12,8 @@ struct Range {
 
 template <std::size_t n>
 bool within(const Range (&ranges)[n], char32_t c) {
-  const Range* after = std::upper_bound(std::begin(ranges), std::end(ranges), c, [](char32_t value, const Range& r) { return value < r.first; });
+  const Range* after = std::upper_bound(std::begin(ranges), std::end(ranges), c,
+                                        [](char32_t value, const Range& r) { return value < r.first; });
   return after != std::begin(ranges) && c <= std::prev(after)->last;
 }
 

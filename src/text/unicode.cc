@@ -42,7 +42,8 @@ Character character_at(std::string_view text, std::size_t at) {
   while (at + result.bytes < text.size()) {
     const CodePoint next = code_point_at(text, at + result.bytes);
     const bool flag = is_flag_half(first.value) && is_flag_half(next.value) && result.bytes == first.bytes;
-    if (next.value == not_a_character || !(is_zero_width(next.value) || is_skin_tone(next.value) || joined || flag)) break;
+    if (next.value == not_a_character || !(is_zero_width(next.value) || is_skin_tone(next.value) || joined || flag))
+      break;
     joined = next.value == joiner && is_pictograph(first.value);
     if (next.value == emoji_presentation || flag) result.width = 2;
     result.bytes += next.bytes;
@@ -51,31 +52,30 @@ Character character_at(std::string_view text, std::size_t at) {
 }
 
 bool is_space(char32_t c) {
-  return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) ||
-         c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+  return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
 bool steers(char32_t c) {
-  return c < 0x20 || (c >= 0x7F && c < 0xA0) || (c >= 0x2028 && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069) || (c & 0xFFFE) == 0xFFFE;
+  return c < 0x20 || (c >= 0x7F && c < 0xA0) || (c >= 0x2028 && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069) ||
+         (c & 0xFFFE) == 0xFFFE;
 }
 
 bool is_wide_comma(char32_t c) { return c == 0xFF0C || c == 0x3001 || c == 0xFF64; }
 
 bool is_han_or_kana(char32_t c) {
   static constexpr Range ranges[] = {
-      {0x2E80, 0x2FD5},    // radicals
-      {0x3001, 0x30FF},    // punctuation, Hiragana, Katakana
-      {0x31F0, 0x31FF},    // small Katakana
-      {0x3400, 0x4DBF},    // Han
-      {0x4E00, 0x9FFF},    // Han
-      {0xF900, 0xFAFF},    // Han
-      {0xFE30, 0xFE4F},    // punctuation of vertical text
-      {0xFF01, 0xFF0F},    // full-width punctuation, as are the next ones
-      {0xFF1A, 0xFF20},
-      {0xFF3B, 0xFF40},
-      {0xFF5B, 0xFF9F},    // and half-width Katakana
-      {0x1AFF0, 0x1B16F},  // historic Kana
-      {0x20000, 0x3FFFD},  // Han
+      {0x2E80, 0x2FD5},                                        // radicals
+      {0x3001, 0x30FF},                                        // punctuation, Hiragana, Katakana
+      {0x31F0, 0x31FF},                                        // small Katakana
+      {0x3400, 0x4DBF},                                        // Han
+      {0x4E00, 0x9FFF},                                        // Han
+      {0xF900, 0xFAFF},                                        // Han
+      {0xFE30, 0xFE4F},                                        // punctuation of vertical text
+      {0xFF01, 0xFF0F},                                        // full-width punctuation, as are the next ones
+      {0xFF1A, 0xFF20},   {0xFF3B, 0xFF40}, {0xFF5B, 0xFF9F},  // and half-width Katakana
+      {0x1AFF0, 0x1B16F},                                      // historic Kana
+      {0x20000, 0x3FFFD},                                      // Han
   };
   return within(ranges, c);
 }
@@ -94,7 +94,8 @@ std::optional<std::size_t> invalid_utf8(std::string_view text) {
 
 void check_utf8(const char* function, std::string_view text) {
   if (const auto at = invalid_utf8(text))
-    throw ValueError(fmt::format("{}: byte 0x{:02X} at offset {} is not UTF-8", function, static_cast<unsigned char>(text[*at]), *at));
+    throw ValueError(fmt::format("{}: byte 0x{:02X} at offset {} is not UTF-8", function,
+                                 static_cast<unsigned char>(text[*at]), *at));
 }
 
 }  // namespace attn::text

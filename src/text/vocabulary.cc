@@ -27,7 +27,9 @@ std::vector<std::int64_t> Vocabulary::encode(const std::vector<std::string>& tok
   ids.reserve(tokens.size());
   for (const std::string& token : tokens) {
     const auto id = find(token);
-    if (!id) throw ValueError(fmt::format("encode: \"{}\" is not in the vocabulary of {} word{}", token, size(), size() == 1 ? "" : "s"));
+    if (!id)
+      throw ValueError(
+          fmt::format("encode: \"{}\" is not in the vocabulary of {} word{}", token, size(), size() == 1 ? "" : "s"));
     ids.push_back(*id);
   }
   return ids;
@@ -35,7 +37,8 @@ std::vector<std::int64_t> Vocabulary::encode(const std::vector<std::string>& tok
 
 const std::string& Vocabulary::token(std::int64_t id) const {
   if (id < 0 || id >= size())
-    throw ValueError(fmt::format("decode: id {} is not in the vocabulary of {} word{}", id, size(), size() == 1 ? "" : "s"));
+    throw ValueError(
+        fmt::format("decode: id {} is not in the vocabulary of {} word{}", id, size(), size() == 1 ? "" : "s"));
   return tokens_[static_cast<std::size_t>(id)];
 }
 

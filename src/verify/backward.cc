@@ -9,7 +9,9 @@ Differentiated::Differentiated(const Inputs& in) : attended_(in), doutput_(in.do
   Call& call = attended_.call;
   kernels::AttentionProblem& p = call.problem;
   const Dims rows{p.batch, p.q_heads, p.q_rows};
-  saved_ = {.output = attended_.results[0].values, .max = empty(rows, call.compute_dtype()), .sum = empty(rows, call.compute_dtype())};
+  saved_ = {.output = attended_.results[0].values,
+            .max = empty(rows, call.compute_dtype()),
+            .sum = empty(rows, call.compute_dtype())};
   p.max = saved_.max.data();
   p.sum = saved_.sum.data();
   Plan forward;

@@ -18,7 +18,8 @@ class Differentiated {
   SavedAttention saved_;
 };
 
-/// dq, dk, dv, dsinks, dw of an additive score and those of the bias terms; `plan` null: the best kernel. `dlogsumexp`: what comes in beside the case's.
+/// dq, dk, dv, dsinks, dw of an additive score and those of the bias terms; `plan` null: the best kernel. `dlogsumexp`:
+/// what comes in beside the case's.
 Results gradients_by(const GradientPlan* plan, const Inputs& in, const Tensor& dlogsumexp = {});
 
 }  // namespace attn::cases

@@ -44,25 +44,47 @@ struct Word {
   const char* name;
   std::string Case::* value;
 };
-constexpr Word words[] = {{"score", &Case::score},     {"mask", &Case::mask},     {"bias", &Case::bias},   {"score_mod", &Case::score_mod}, {"lengths", &Case::lengths},
-                          {"layout", &Case::layout},   {"hidden", &Case::hidden}, {"weights", &Case::weights}, {"cache", &Case::cache},     {"storage", &Case::storage}};
+constexpr Word words[] = {{"score", &Case::score},         {"mask", &Case::mask},       {"bias", &Case::bias},
+                          {"score_mod", &Case::score_mod}, {"lengths", &Case::lengths}, {"layout", &Case::layout},
+                          {"hidden", &Case::hidden},       {"weights", &Case::weights}, {"cache", &Case::cache},
+                          {"storage", &Case::storage}};
 
 struct Number {
   const char* name;
   double Case::* value;
   double most = 1e6;
 };
-constexpr Number numbers[] = {{"scale", &Case::scale}, {"softcap", &Case::softcap}, {"temperature", &Case::temperature}, {"dropout", &Case::dropout, 1}};
+constexpr Number numbers[] = {{"scale", &Case::scale},
+                              {"softcap", &Case::softcap},
+                              {"temperature", &Case::temperature},
+                              {"dropout", &Case::dropout, 1}};
 
-constexpr const char* ops[] = {"attention", "attention_decode", "attention_backward", "matmul", "softmax", "log_softmax", "layer_norm", "rms_norm", "sum", "exp",
-                               "log",       "tanh",             "sin",    "cos",     "sigmoid",     "silu",       "gelu",    "gelu_tanh"};
+constexpr const char* ops[] = {"attention",
+                               "attention_decode",
+                               "attention_backward",
+                               "matmul",
+                               "softmax",
+                               "log_softmax",
+                               "layer_norm",
+                               "rms_norm",
+                               "sum",
+                               "exp",
+                               "log",
+                               "tanh",
+                               "sin",
+                               "cos",
+                               "sigmoid",
+                               "silu",
+                               "gelu",
+                               "gelu_tanh"};
 template <typename T>
 T number_of(const std::string& field, const std::string& text, T least, T greatest) {
   T value{};
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value);
   if (error != std::errc() || stop != end || !(value >= least && value <= greatest))
-    throw ValueError(fmt::format("case: {}={} is not understood; it must be a number from {} to {}", field, text, least, greatest));
+    throw ValueError(
+        fmt::format("case: {}={} is not understood; it must be a number from {} to {}", field, text, least, greatest));
   return value;
 }
 
@@ -77,7 +99,8 @@ Dtype dtype_of(const std::string& op, const std::string& word) {
     if (const Dtype dtype = dtype_from_name(word); is_floating(dtype)) return dtype;
   } catch (const ValueError&) {  // speaks of what a line does not have
   }
-  throw ValueError(fmt::format("case: behind {} stands {}; it must be f32, f64, bf16 or f16", op, word.empty() ? "nothing" : fmt::format("\"{}\"", word)));
+  throw ValueError(fmt::format("case: behind {} stands {}; it must be f32, f64, bf16 or f16", op,
+                               word.empty() ? "nothing" : fmt::format("\"{}\"", word)));
 }
 
 /// Of the tensors, and of what is computed of them: a line that takes all memory or a day is a slip too.
@@ -86,13 +109,21 @@ void check_cost(const Case& c) {
   const auto product = [](auto... sizes) { return (static_cast<double>(sizes) * ...); };
   const bool attends = c.is_attention();
   const double pairs = product(c.batch, c.q_heads, c.q_rows, c.k_rows);
-  const double products = attends ? pairs * (c.score == "additive" ? product(c.channels) : product(c.dim) + product(c.value_dim)) : c.op == "matmul" ? product(c.m, c.n, c.k) : 0;
-  const bool dense = c.mask == "bool" || c.bias == "dense" || c.bias == "pairs" || c.bias == "item" || c.weights != "none";
-  const double elements = attends ? product(c.batch) * (product(c.q_heads, c.q_rows) + product(c.k_heads, c.k_rows)) * product(std::max(c.dim, c.value_dim)) + (dense ? pairs : 0)
+  const double products =
+      attends            ? pairs * (c.score == "additive" ? product(c.channels) : product(c.dim) + product(c.value_dim))
+      : c.op == "matmul" ? product(c.m, c.n, c.k)
+                         : 0;
+  const bool dense =
+      c.mask == "bool" || c.bias == "dense" || c.bias == "pairs" || c.bias == "item" || c.weights != "none";
+  const double elements = attends ? product(c.batch) * (product(c.q_heads, c.q_rows) + product(c.k_heads, c.k_rows)) *
+                                            product(std::max(c.dim, c.value_dim)) +
+                                        (dense ? pairs : 0)
                           : c.op == "matmul" ? product(c.m, c.k) + product(c.k, c.n) + product(c.m, c.n)
                                              : product(c.rows, c.n);
   if (elements > most_elements || products > most_products)
-    throw ValueError(fmt::format("case: the sizes make {:.2g} elements and {:.2g} products; at most {:.2g} and {:.2g} are possible", elements, products, most_elements, most_products));
+    throw ValueError(
+        fmt::format("case: the sizes make {:.2g} elements and {:.2g} products; at most {:.2g} and {:.2g} are possible",
+                    elements, products, most_elements, most_products));
 }
 
 void set_field(Case& c, const std::string& name, const std::string& value) {
@@ -122,7 +153,8 @@ Case parse_case(const std::string& line) {
   c.dtype = dtype_of(c.op, dtype);
   while (text >> word) {
     const auto equals = word.find('=');
-    if (equals == std::string::npos || equals == 0) throw ValueError(fmt::format("case: \"{}\" is not understood; a field reads name=value", word));
+    if (equals == std::string::npos || equals == 0)
+      throw ValueError(fmt::format("case: \"{}\" is not understood; a field reads name=value", word));
     set_field(c, word.substr(0, equals), word.substr(equals + 1));
   }
   if (c.op == "matmul" && c.layout == "plain") c.layout = "nn";
@@ -138,7 +170,8 @@ Case parse_case(const std::string& line) {
   for (const Count& count : counts)
     if (count.follows != nullptr && c.*count.value == 0) c.*count.value = c.*count.follows;
   for (const auto& [name, heads] : {std::pair{"Hk", c.k_heads}, std::pair{"Hv", c.v_heads}})
-    if (c.q_heads % heads != 0) throw ValueError(fmt::format("case: {}={} does not divide Hq={}", name, heads, c.q_heads));
+    if (c.q_heads % heads != 0)
+      throw ValueError(fmt::format("case: {}={} does not divide Hq={}", name, heads, c.q_heads));
   check_cost(c);
   return c;
 }
@@ -148,7 +181,8 @@ std::string to_line(const Case& c) {
   std::string line = fmt::format("{} {}", c.op, name_of(c.dtype));
   for (const Count& count : counts) {
     const std::int64_t value = c.*count.value;
-    if (value != (count.follows ? c.*count.follows : standard.*count.value)) line += fmt::format(" {}={}", count.name, value);
+    if (value != (count.follows ? c.*count.follows : standard.*count.value))
+      line += fmt::format(" {}={}", count.name, value);
   }
   for (const Word& word : words)
     if (c.*word.value != standard.*word.value) line += fmt::format(" {}={}", word.name, c.*word.value);

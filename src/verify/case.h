@@ -11,25 +11,33 @@ namespace attn::cases {
 /// "attention f32 B=1 Hq=12 Tq=512 D=64 mask=causal": an op, a dtype, then fields in any order. A field that is not
 /// given has the value here; 0 stands for: as the one it follows.
 struct Case {
-  std::string op = "attention";  // attention, attention_decode, attention_backward, matmul, softmax, log_softmax, layer_norm, sum, exp, tanh, ...
+  // attention, attention_decode, attention_backward, matmul, softmax, log_softmax, layer_norm, sum, exp, tanh, ...
+  std::string op = "attention";
   Dtype dtype = Dtype::f32;
 
   // attention
-  std::int64_t batch = 1, q_heads = 1, k_heads = 0, v_heads = 0;                  // B Hq Hk(Hq) Hv(Hk)
-  std::int64_t q_rows = 1, k_rows = 0, dim = 64, value_dim = 0;                   // Tq Tk(Tq) D Dv(D)
-  std::string mask = "none";     // none, bool (dense [Tq, Tk]), documents, or an expression: causal(bottom_right)&window(100,0,bottom_right)
-  std::string score = "dot";     // dot (scaled), general, or additive with A channels
-  std::int64_t channels = 0;     // A(D)
-  std::string bias = "none";     // none, dense [Hq, Tq, Tk], pairs [Tq, Tk], item [B, 1, Tq, Tk], key [B, 1, 1, Tk] with -inf for padding, alibi, relative, alibi_symmetric
-  std::string score_mod = "none";  // none, or an expression without spaces over slope [Hq], table [32, Hq], bucket [257] (T5's)
-  std::string lengths = "none";  // none, keys, rows, starts, all; packed: B sequences of Tq / 32 to Tq rows one behind the other
+  std::int64_t batch = 1, q_heads = 1, k_heads = 0, v_heads = 0;  // B Hq Hk(Hq) Hv(Hk)
+  std::int64_t q_rows = 1, k_rows = 0, dim = 64, value_dim = 0;   // Tq Tk(Tq) D Dv(D)
+  // none, bool (dense [Tq, Tk]), documents, or an expression: causal(bottom_right)&window(100,0,bottom_right)
+  std::string mask = "none";
+  std::string score = "dot";  // dot (scaled), general, or additive with A channels
+  std::int64_t channels = 0;  // A(D)
+  // none, dense [Hq, Tq, Tk], pairs [Tq, Tk], item [B, 1, Tq, Tk], key [B, 1, 1, Tk] with -inf for padding, alibi,
+  // relative, alibi_symmetric
+  std::string bias = "none";
+  // none, or an expression without spaces over slope [Hq], table [32, Hq], bucket [257] (T5's)
+  std::string score_mod = "none";
+  // none, keys, rows, starts, all; packed: B sequences of Tq / 32 to Tq rows one behind the other
+  std::string lengths = "none";
   std::string layout = "plain";  // attention: plain, turned ([B, T, H, D] in memory); matmul: nn, nt, tn
   std::string hidden = "plain";  // what keys that the lengths hide hold: plain or nan
   double scale = 0;              // of the dot product; 0: 1/sqrt(D)
   double softcap = 0, temperature = 1, dropout = 0;
-  std::int64_t sinks = 0;        // 1: a sink per head
-  std::string weights = "none";  // what the call gives back of them: none, full, head_average, column_sums, rows (every fifth), top_k (4)
-  std::string cache = "none";    // where K and V lie: none, block (one a sequence), pages16 ... pages256; its sequences are the batch items
+  std::int64_t sinks = 0;  // 1: a sink per head
+  // what the call gives back of them: none, full, head_average, column_sums, rows (every fifth), top_k (4)
+  std::string weights = "none";
+  // where K and V lie: none, block (one a sequence), pages16 ... pages256; its sequences are the batch items
+  std::string cache = "none";
   std::string storage = "same";  // of the cache: same, int8
 
   std::int64_t m = 1, n = 1, k = 1, bias_row = 0;  // matmul: M N K addend(0 or 1); rows: N

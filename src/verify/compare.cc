@@ -24,7 +24,8 @@ void Digest::add(const Results& results) {
 
 std::string Digest::text() const { return fmt::format("{:016x}", state_); }
 
-VerifyReport compare(const std::vector<std::string>& lines, const std::vector<Way>& ways, const std::function<void(std::int64_t, std::int64_t)>& progress) {
+VerifyReport compare(const std::vector<std::string>& lines, const std::vector<Way>& ways,
+                     const std::function<void(std::int64_t, std::int64_t)>& progress) {
   VerifyReport report;
   report.cases = static_cast<std::int64_t>(lines.size());
   report.rows.resize(ways.size());
@@ -51,7 +52,8 @@ VerifyReport compare(const std::vector<std::string>& lines, const std::vector<Wa
       if (moved.empty()) moved = moved_by_rounding(wide, widened(in), truth, c.dtype);
       return is_far(ours[r], truth[r], c.dtype, 2 * moved[r]);
     };
-    std::map<std::string, Results> patterns;  // of 16-bit types: the first of a target's ways, which the others must repeat
+    // of 16-bit types: the first of a target's ways, which the others must repeat
+    std::map<std::string, Results> patterns;
     if (!narrow) digest.add(truth);
     for (std::size_t w = 0; w < ways.size(); ++w) {
       VerifyRow& row = report.rows[w];

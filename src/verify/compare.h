@@ -18,6 +18,7 @@ class Digest {
 };
 
 /// Runs each line on each way; `progress` may be empty.
-VerifyReport compare(const std::vector<std::string>& lines, const std::vector<Way>& ways, const std::function<void(std::int64_t, std::int64_t)>& progress = {});
+VerifyReport compare(const std::vector<std::string>& lines, const std::vector<Way>& ways,
+                     const std::function<void(std::int64_t, std::int64_t)>& progress = {});
 
 }  // namespace attn::cases

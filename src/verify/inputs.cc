@@ -17,7 +17,9 @@ std::uint64_t mixed(std::uint64_t x) {
   x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
   return x ^ (x >> 31);
 }
-std::uint64_t word(std::uint64_t seed, std::int64_t i) { return mixed(mixed(seed) + static_cast<std::uint64_t>(i + 1) * 0x9E3779B97F4A7C15u); }
+std::uint64_t word(std::uint64_t seed, std::int64_t i) {
+  return mixed(mixed(seed) + static_cast<std::uint64_t>(i + 1) * 0x9E3779B97F4A7C15u);
+}
 
 template <typename T, int bits>
 void fill(const Tensor& x, std::uint64_t seed, double width) {
@@ -49,7 +51,9 @@ Tensor cumulated(std::int64_t batch, std::int64_t longest) {
   std::int64_t total = 0;
   return of_batch(batch + 1, [&](std::int64_t b) {
     const std::int64_t end = total;
-    total += b == 0 ? longest : shortest + static_cast<std::int64_t>(word(1, b) % static_cast<std::uint64_t>(longest - shortest + 1));
+    total +=
+        b == 0 ? longest
+               : shortest + static_cast<std::int64_t>(word(1, b) % static_cast<std::uint64_t>(longest - shortest + 1));
     return end;
   });
 }
@@ -70,9 +74,13 @@ void set_lengths(const Case& c, AttentionOptions& options) {
     options.cu_seqlens_k = cumulated(c.batch, c.k_rows);
   }
   const bool all = c.lengths == "all";
-  if (all || c.lengths == "keys") options.key_lengths = of_batch(c.batch, [&](std::int64_t b) { return c.k_rows - b * c.k_rows / (2 * c.batch); });
-  if (all || c.lengths == "rows") options.query_lengths = of_batch(c.batch, [&](std::int64_t b) { return c.q_rows - b * c.q_rows / c.batch; });
-  if (all || c.lengths == "starts") options.key_start = of_batch(c.batch, [&](std::int64_t b) { return b * c.k_rows / (4 * c.batch) + (c.k_rows > 1 ? b % 2 : 0); });
+  if (all || c.lengths == "keys")
+    options.key_lengths = of_batch(c.batch, [&](std::int64_t b) { return c.k_rows - b * c.k_rows / (2 * c.batch); });
+  if (all || c.lengths == "rows")
+    options.query_lengths = of_batch(c.batch, [&](std::int64_t b) { return c.q_rows - b * c.q_rows / c.batch; });
+  if (all || c.lengths == "starts")
+    options.key_start =
+        of_batch(c.batch, [&](std::int64_t b) { return b * c.k_rows / (4 * c.batch) + (c.k_rows > 1 ? b % 2 : 0); });
 }
 
 constexpr std::int64_t farthest = 128;  // distance of the relative bias
@@ -84,7 +92,8 @@ Mask mask_of(const Case& c, std::uint64_t seed) {
   if (c.mask == "none") return {};
   if (c.mask == "bool") {
     Tensor allowed = empty({c.q_rows, c.k_rows}, Dtype::boolean);
-    for (std::int64_t n = 0; n < allowed.numel(); ++n) allowed.data<bool>()[n] = word(seed, n) % 4 != 0 && !never_seen(n % c.k_rows);
+    for (std::int64_t n = 0; n < allowed.numel(); ++n)
+      allowed.data<bool>()[n] = word(seed, n) % 4 != 0 && !never_seen(n % c.k_rows);
     return Mask::attend(allowed);
   }
   if (c.mask == "documents") {
@@ -112,7 +121,8 @@ Bias bias_of(const Case& c, const std::string& bias, std::uint64_t seed) {
     for (std::int64_t h = 0; h < c.q_heads; ++h) slopes.select(0, h).fill_(1.0 / static_cast<double>(2 * h + 4));
     return Bias::alibi(slopes, Align::bottom_right, bias != "alibi");
   }
-  if (bias == "relative") return Bias::relative(integers({32, c.q_heads}, dtype, seed), true, farthest, Align::bottom_right);
+  if (bias == "relative")
+    return Bias::relative(integers({32, c.q_heads}, dtype, seed), true, farthest, Align::bottom_right);
   return {};
 }
 
@@ -131,13 +141,16 @@ ScoreExpression score_mod_of(const Case& c, std::uint64_t seed) {
   const Bias alibi = bias_of(c, "alibi", seed), relative = bias_of(c, "relative", seed);
   Tensor bucket = empty({2 * farthest + 1}, Dtype::i64);
   for (std::int64_t d = -farthest; d <= farthest; ++d) bucket.data<std::int64_t>()[d + farthest] = bucket_of(d);
-  return ScoreExpression::parse(c.score_mod, {{"slope", alibi.terms()[0].values}, {"table", relative.terms()[0].values}, {"bucket", bucket}});
+  return ScoreExpression::parse(
+      c.score_mod, {{"slope", alibi.terms()[0].values}, {"table", relative.terms()[0].values}, {"bucket", bucket}});
 }
 
 /// NaN into the keys and values that the lengths or the dense mask hide from every row.
 void poison(const Case& c, const Inputs& in) {
   if (c.hidden != "nan") return;
-  const auto length = [](const Tensor& of, std::int64_t b, std::int64_t otherwise) { return of.defined() ? of.data<std::int64_t>()[b] : otherwise; };
+  const auto length = [](const Tensor& of, std::int64_t b, std::int64_t otherwise) {
+    return of.defined() ? of.data<std::int64_t>()[b] : otherwise;
+  };
   const double nan = std::numeric_limits<double>::quiet_NaN();
   for (std::int64_t b = 0; b < c.batch; ++b)
     for (const Tensor& x : {in.k.select(0, b), in.v.select(0, b)}) {
@@ -149,12 +162,17 @@ void poison(const Case& c, const Inputs& in) {
 }
 
 Score score_of(const Case& c, std::uint64_t seed) {
-  // Of many columns: of a few units after the product, or two products, as a model has them. Larger ones are no more than noise in 16 bits.
+  // Of many columns: of a few units after the product, or two products, as a model has them. Larger ones are no more
+  // than noise in 16 bits.
   const bool general = c.score == "general";
   const double width = c.dim < (general ? 32 : 128) ? 2 : general ? 0x1p-6 : 0.25;
-  const auto drawn = [&](const Dims& sizes, std::uint64_t more) { return integers(sizes, c.dtype, seed + more, width); };
+  const auto drawn = [&](const Dims& sizes, std::uint64_t more) {
+    return integers(sizes, c.dtype, seed + more, width);
+  };
   if (c.score == "general") return Score::general(drawn({c.dim, c.dim}, 0));
-  if (c.score == "additive") return Score::additive(drawn({c.channels, c.dim}, 0), drawn({c.channels, c.dim}, 1), integers({c.channels}, c.dtype, seed + 2));
+  if (c.score == "additive")
+    return Score::additive(drawn({c.channels, c.dim}, 0), drawn({c.channels, c.dim}, 1),
+                           integers({c.channels}, c.dtype, seed + 2));
   return {};
 }
 
@@ -171,7 +189,8 @@ Weights weights_of(const Case& c) {
 void put_into_cache(const Case& c, Inputs& in) {
   if (c.lengths != "none" && c.lengths != "keys") throw ValueError("case: with a cache lengths are none or keys");
   if (c.is_backward()) throw ValueError("case: a cache has no gradient");
-  if (!in.options.key_lengths.defined()) in.options.key_lengths = of_batch(c.batch, [&](std::int64_t) { return c.k_rows; });
+  if (!in.options.key_lengths.defined())
+    in.options.key_lengths = of_batch(c.batch, [&](std::int64_t) { return c.k_rows; });
   const std::int64_t* lengths = in.options.key_lengths.data<std::int64_t>();
   in.options.query_start = of_batch(c.batch, [&](std::int64_t b) { return lengths[b] - c.q_rows; });
   in.cached = cached_rows(c, in);
@@ -182,8 +201,10 @@ void put_into_cache(const Case& c, Inputs& in) {
 }
 
 void attention_inputs(const Case& c, std::uint64_t seed, Inputs& in) {
-  const bool dense = c.mask == "bool" || c.mask == "documents" || c.bias == "dense" || c.bias == "pairs" || c.bias == "item" || c.bias == "key";
-  if (c.lengths == "packed" && (dense || c.hidden == "nan")) throw ValueError("case: lengths=packed has no dense mask or bias and hides no keys");
+  const bool dense = c.mask == "bool" || c.mask == "documents" || c.bias == "dense" || c.bias == "pairs" ||
+                     c.bias == "item" || c.bias == "key";
+  if (c.lengths == "packed" && (dense || c.hidden == "nan"))
+    throw ValueError("case: lengths=packed has no dense mask or bias and hides no keys");
   in.q = operand(c, c.q_heads, c.q_rows, c.dim, seed + 1);
   in.k = operand(c, c.k_heads, c.k_rows, c.dim, seed + 2);
   in.v = operand(c, c.v_heads, c.k_rows, c.value_dim, seed + 3);
@@ -225,9 +246,12 @@ Inputs make_inputs(const Case& c, std::uint64_t seed) {
   if (c.is_attention()) {
     attention_inputs(c, seed, in);
   } else if (c.op == "matmul") {
-    if (c.bias_row != 0 && c.layout != "nt") throw ValueError("case: addend=1 needs layout=nt, as a linear layer has it");
-    in.a = c.layout == "tn" ? integers({c.k, c.m}, c.dtype, seed + 1).transpose(0, 1) : integers({c.m, c.k}, c.dtype, seed + 1);
-    in.b = c.layout == "nt" ? integers({c.n, c.k}, c.dtype, seed + 2).transpose(0, 1) : integers({c.k, c.n}, c.dtype, seed + 2);
+    if (c.bias_row != 0 && c.layout != "nt")
+      throw ValueError("case: addend=1 needs layout=nt, as a linear layer has it");
+    in.a = c.layout == "tn" ? integers({c.k, c.m}, c.dtype, seed + 1).transpose(0, 1)
+                            : integers({c.m, c.k}, c.dtype, seed + 1);
+    in.b = c.layout == "nt" ? integers({c.n, c.k}, c.dtype, seed + 2).transpose(0, 1)
+                            : integers({c.k, c.n}, c.dtype, seed + 2);
     if (c.bias_row != 0) in.addend = integers({c.n}, c.dtype, seed + 3);
   } else {
     in.x = integers({c.rows, c.n}, c.dtype, seed + 1, c.op.ends_with("_norm") || c.op == "sum" ? 2 : 16);
@@ -247,30 +271,35 @@ AttentionOptions cached_options(AttentionOptions options) {
 std::shared_ptr<Cached> cached_rows(const Case& c, const Inputs& in) {
   constexpr std::int64_t chunk = 48;
   const std::int64_t page = c.cache == "block" ? 0 : std::stoll(c.cache.substr(5));
-  auto cached = std::make_shared<Cached>(Cached{KvCache({.key_heads = c.k_heads,
-                                                         .value_heads = c.v_heads,
-                                                         .head_dim = c.dim,
-                                                         .value_dim = c.value_dim,
-                                                         .page_rows = page,
-                                                         .pages = page == 0 ? c.batch : c.batch * ((c.k_rows + page - 1) / page),
-                                                         .dtype = c.dtype,
-                                                         .storage = c.storage == "int8" ? KvStorage::int8 : KvStorage::same}),
-                                                {}});
+  auto cached =
+      std::make_shared<Cached>(Cached{KvCache({.key_heads = c.k_heads,
+                                               .value_heads = c.v_heads,
+                                               .head_dim = c.dim,
+                                               .value_dim = c.value_dim,
+                                               .page_rows = page,
+                                               .pages = page == 0 ? c.batch : c.batch * ((c.k_rows + page - 1) / page),
+                                               .dtype = c.dtype,
+                                               .storage = c.storage == "int8" ? KvStorage::int8 : KvStorage::same}),
+                                      {}});
   for (std::int64_t b = 0; b < c.batch; ++b) cached->sequences.push_back(cached->cache.create());
   for (std::int64_t first = 0; first < c.k_rows; first += chunk)
     for (std::int64_t b = 0; b < c.batch; ++b) {
       const std::int64_t end = std::min(first + chunk, in.options.key_lengths.data<std::int64_t>()[b]);
-      if (first < end) cached->cache.append(cached->sequences[static_cast<std::size_t>(b)], in.k.select(0, b).slice(1, first, end), in.v.select(0, b).slice(1, first, end));
+      if (first < end)
+        cached->cache.append(cached->sequences[static_cast<std::size_t>(b)], in.k.select(0, b).slice(1, first, end),
+                             in.v.select(0, b).slice(1, first, end));
     }
   return cached;
 }
 
 Inputs widened(const Inputs& inputs) {
   Inputs wide = inputs;
-  for (Tensor Inputs::* x : {&Inputs::q, &Inputs::k, &Inputs::v, &Inputs::doutput, &Inputs::a, &Inputs::b, &Inputs::addend, &Inputs::x, &Inputs::weight, &Inputs::bias})
+  for (Tensor Inputs::* x : {&Inputs::q, &Inputs::k, &Inputs::v, &Inputs::doutput, &Inputs::a, &Inputs::b,
+                             &Inputs::addend, &Inputs::x, &Inputs::weight, &Inputs::bias})
     if ((wide.*x).defined()) wide.*x = (inputs.*x).to(Dtype::f32);
   if (inputs.cached && inputs.cached->cache.options().storage == KvStorage::int8) {
-    const KvCache::Rows rows = inputs.cached->cache.gather(inputs.cached->sequences, Dtype::f32);  // not rounded to 16 bits
+    // not rounded to 16 bits
+    const KvCache::Rows rows = inputs.cached->cache.gather(inputs.cached->sequences, Dtype::f32);
     wide.k = rows.k;
     wide.v = rows.v;
   }

@@ -23,8 +23,8 @@ struct Inputs {
   Tensor q, k, v;  // attention; copies of `options` share its tensors
   AttentionOptions options;
   std::shared_ptr<Cached> cached;  // cases with a cache; k and v are then what it gives back
-  Tensor doutput;  // attention_backward: the gradient that comes in
-  Tensor a, b, addend;  // matmul: a [M, K], b [K, N], views where the layout says so; addend [N] or undefined
+  Tensor doutput;                  // attention_backward: the gradient that comes in
+  Tensor a, b, addend;     // matmul: a [M, K], b [K, N], views where the layout says so; addend [N] or undefined
   Tensor x, weight, bias;  // rows: x [rows, N]; norms: weight, layer_norm: bias [N]
 };
 /// ValueError for fields that do not go together.

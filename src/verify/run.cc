@@ -33,11 +33,13 @@ Results attention_by_reference(const kernels::AttentionReference& reference, con
   Attended a(in);
   const kernels::AttentionProblem& p = a.call.problem;
   void* scratch = runtime::thread_scratch(reference.scratch_bytes(p));
-  for_each_part(a.call, p, [&](const kernels::AttentionProblem& part, std::int64_t b, std::int64_t begin, std::int64_t end) {
-    for (std::int64_t h = 0; h < p.q_heads; ++h) reference.rows(part, b, h, begin, end, scratch);
-  });
+  for_each_part(a.call, p,
+                [&](const kernels::AttentionProblem& part, std::int64_t b, std::int64_t begin, std::int64_t end) {
+                  for (std::int64_t h = 0; h < p.q_heads; ++h) reference.rows(part, b, h, begin, end, scratch);
+                });
   if (a.weights.defined())
-    for (Result& result : weights_asked_for(in.options.weights, a.weights, in.options.cu_seqlens_q)) a.results.push_back(std::move(result));
+    for (Result& result : weights_asked_for(in.options.weights, a.weights, in.options.cu_seqlens_q))
+      a.results.push_back(std::move(result));
   return a.results;
 }
 
@@ -48,9 +50,9 @@ Results matmul_by_reference(const kernels::Reference& reference, const Inputs& i
 }
 
 const std::map<std::string, kernels::Unary> unary_ops = {
-    {"exp", kernels::Unary::exp},   {"log", kernels::Unary::log},         {"tanh", kernels::Unary::tanh}, {"sin", kernels::Unary::sin},
-    {"cos", kernels::Unary::cos},   {"sigmoid", kernels::Unary::sigmoid}, {"silu", kernels::Unary::silu}, {"gelu", kernels::Unary::gelu_none},
-    {"gelu_tanh", kernels::Unary::gelu_tanh}};
+    {"exp", kernels::Unary::exp},   {"log", kernels::Unary::log},        {"tanh", kernels::Unary::tanh},
+    {"sin", kernels::Unary::sin},   {"cos", kernels::Unary::cos},        {"sigmoid", kernels::Unary::sigmoid},
+    {"silu", kernels::Unary::silu}, {"gelu", kernels::Unary::gelu_none}, {"gelu_tanh", kernels::Unary::gelu_tanh}};
 
 /// `table`: kernels::Reference or kernels::RowTarget.
 template <class Table>
@@ -68,7 +70,9 @@ Results rows_by(const Table& table, const Case& c, const Inputs& in) {
     if (c.op == "layer_norm") table.layer_norm_row(element, from, in.weight.data(), in.bias.data(), 1e-5, to, c.n);
     else if (c.op == "rms_norm") table.rms_norm_row(element, from, in.weight.data(), 1e-6, to, c.n);
     else if (c.op == "sum") table.row(kernels::RowOp::sum, element, from, 1, to, 1, c.n);
-    else table.row(c.op == "softmax" ? kernels::RowOp::softmax : kernels::RowOp::log_softmax, element, from, 1, to, 1, c.n);
+    else
+      table.row(c.op == "softmax" ? kernels::RowOp::softmax : kernels::RowOp::log_softmax, element, from, 1, to, 1,
+                c.n);
   }
   return {{"result", y}};
 }
@@ -104,15 +108,19 @@ Results matmul_by_target(const kernels::GemmTarget& target, bool packed, const I
     for (std::int64_t piece = 0; piece < target.pieces(p); ++piece) target.pack(p, piece, panels.data());
   }
   void* scratch = runtime::thread_scratch(target.scratch_bytes(p, packed));
-  for (std::int64_t part = target.parts(p, packed); part-- > 0;) target.run(p, part, scratch, packed ? panels.data() : nullptr);
+  for (std::int64_t part = target.parts(p, packed); part-- > 0;)
+    target.run(p, part, scratch, packed ? panels.data() : nullptr);
   return {{"product", y}};
 }
 
 Results attention_by_target(const kernels::AttentionTarget& target, Cut cut, const Case& c, const Inputs& in) {
-  const kernels::StripKernel& strip = c.dtype == Dtype::f64 ? target.f64 : c.dtype == Dtype::bf16 ? target.bf16 : target.f32;
+  const kernels::StripKernel& strip = c.dtype == Dtype::f64    ? target.f64
+                                      : c.dtype == Dtype::bf16 ? target.bf16
+                                                               : target.f32;
   if (c.dtype == Dtype::f16 || strip.rows == 0 || (c.dtype == Dtype::bf16 && !runtime::cpu().avx512_bf16)) return {};
   if (c.is_backward()) return {};
-  if (size_of(c.dtype) == 2 && (c.storage != "same" || c.score == "additive" || c.weights != "none")) return {};  // the library has these in f32
+  // the library has these in f32
+  if (size_of(c.dtype) == 2 && (c.storage != "same" || c.score == "additive" || c.weights != "none")) return {};
   Attended a(in);
   attend_by_strips(strip, a.call, cut);
   return a.results;
@@ -127,9 +135,13 @@ bool by_pairs(const Case& c) {
 
 /// The backward kernel of a target.
 Results gradients_by_target(const kernels::GradientTarget& target, const Case& c, const Inputs& in) {
-  if (!c.is_backward() || c.dtype == Dtype::f16 || (c.dtype == Dtype::bf16 && (target.bf16.step == nullptr || !runtime::cpu().avx512_bf16))) return {};
+  if (!c.is_backward() || c.dtype == Dtype::f16 ||
+      (c.dtype == Dtype::bf16 && (target.bf16.step == nullptr || !runtime::cpu().avx512_bf16)))
+    return {};
   kernels::AttentionProblem asked;
-  asked.element = c.dtype == Dtype::f64 ? kernels::Element::f64 : c.dtype == Dtype::bf16 ? kernels::Element::bf16 : kernels::Element::f32;
+  asked.element = c.dtype == Dtype::f64    ? kernels::Element::f64
+                  : c.dtype == Dtype::bf16 ? kernels::Element::bf16
+                                           : kernels::Element::f32;
   asked.score = c.score == "additive" ? kernels::ScoreOp::additive : kernels::ScoreOp::dot;
   const GradientPlan plan{target.name, &target.of(asked)};
   return gradients_by(&plan, in);
@@ -147,13 +159,17 @@ struct Threads {
 Results by_library(const Case& c, const Inputs& in) {
   if (c.is_backward()) return gradients_by(nullptr, in);
   if (c.is_attention()) {
-    const AttentionResult r = in.cached ? attention_cached(in.q, in.cached->cache, in.cached->sequences, cached_options(in.options)) : attention(in.q, in.k, in.v, in.options);
+    const AttentionResult r =
+        in.cached ? attention_cached(in.q, in.cached->cache, in.cached->sequences, cached_options(in.options))
+                  : attention(in.q, in.k, in.v, in.options);
     Results results{{"output", r.output}, {"logsumexp", r.logsumexp}};
     if (r.weights.defined()) results.push_back({"weights", r.weights});
-    if (r.weight_keys.defined() && size_of(c.dtype) > 2) results.push_back({"weight_keys", r.weight_keys});  // 16 bits: near ones change places
+    // 16 bits: near ones change places
+    if (r.weight_keys.defined() && size_of(c.dtype) > 2) results.push_back({"weight_keys", r.weight_keys});
     return results;
   }
-  if (c.op == "matmul") return {{"product", in.addend.defined() ? linear(in.a, in.b.transpose(0, 1), in.addend) : matmul(in.a, in.b)}};
+  if (c.op == "matmul")
+    return {{"product", in.addend.defined() ? linear(in.a, in.b.transpose(0, 1), in.addend) : matmul(in.a, in.b)}};
   return {{"result", row_result(c, in, {})}};
 }
 
@@ -197,14 +213,17 @@ Tensor row_result(const Case& c, const Inputs& in, const Tensor& out) {
   return gelu(in.x, c.op == "gelu" ? GeluApproximate::none : GeluApproximate::tanh, out);
 }
 
-
 std::vector<Way> specification_ways() {
   std::vector<Way> ways{{"reference generic", "scalar", [](const Case& c, const Inputs& in) {
-                           return by_build({*kernels::reference_generic(), *kernels::attention_reference_generic(), *kernels::gradient_reference_generic()}, c, in);
+                           return by_build({*kernels::reference_generic(), *kernels::attention_reference_generic(),
+                                            *kernels::gradient_reference_generic()},
+                                           c, in);
                          }}};
   if (kernels::reference_fma() != nullptr)
     ways.push_back({"reference fma", "scalar", [](const Case& c, const Inputs& in) {
-                      return by_build({*kernels::reference_fma(), *kernels::attention_reference_fma(), *kernels::gradient_reference_fma()}, c, in);
+                      return by_build({*kernels::reference_fma(), *kernels::attention_reference_fma(),
+                                       *kernels::gradient_reference_fma()},
+                                      c, in);
                     }});
   return ways;
 }
@@ -213,33 +232,41 @@ std::vector<Way> target_ways(const std::string& name) {
   std::vector<Way> ways;
   const bool tiles = runtime::vectors_of(name) != name;
   if (const kernels::AttentionTarget* target = kernels::attention_target(name.c_str()); target != nullptr)
-    for (const auto& [how, cut] : {std::pair{"strips", Cut::strips}, std::pair{"heads together", Cut::heads_together}, std::pair{"spans", Cut::spans}})
+    for (const auto& [how, cut] : {std::pair{"strips", Cut::strips}, std::pair{"heads together", Cut::heads_together},
+                                   std::pair{"spans", Cut::spans}})
       ways.push_back({fmt::format("{} {}", name, how), name, [target, cut = cut](const Case& c, const Inputs& in) {
                         return c.is_attention() ? attention_by_target(*target, cut, c, in) : Results{};
                       }});
   if (const kernels::GradientTarget* target = kernels::gradient_target(name.c_str()); target != nullptr)
-    ways.push_back({fmt::format("{} backward", name), name, [target](const Case& c, const Inputs& in) { return gradients_by_target(*target, c, in); }});
-  if (const kernels::GradientTarget* target = kernels::gradient_target(name.c_str()); target != nullptr && target->bf16.step != nullptr)
-    for (const auto& [build, kernel] : {std::pair{"generic", kernels::bf16_gradient_reference_generic(tiles)}, std::pair{"fma", kernels::bf16_gradient_reference_fma(tiles)}})
+    ways.push_back({fmt::format("{} backward", name), name,
+                    [target](const Case& c, const Inputs& in) { return gradients_by_target(*target, c, in); }});
+  if (const kernels::GradientTarget* target = kernels::gradient_target(name.c_str());
+      target != nullptr && target->bf16.step != nullptr)
+    for (const auto& [build, kernel] : {std::pair{"generic", kernels::bf16_gradient_reference_generic(tiles)},
+                                        std::pair{"fma", kernels::bf16_gradient_reference_fma(tiles)}})
       if (kernel != nullptr)  // the same bits as the processor's
-        ways.push_back({fmt::format("{} bf16 reference {}", name, build), name, [kernel = kernel](const Case& c, const Inputs& in) {
+        ways.push_back({fmt::format("{} bf16 reference {}", name, build), name,
+                        [kernel = kernel](const Case& c, const Inputs& in) {
                           const GradientPlan plan{"ref", kernel};
                           return by_pairs(c) ? gradients_by(&plan, in) : Results{};
                         }});
   if (const kernels::GemmTarget* target = kernels::gemm_target(name.c_str()); target != nullptr)
     for (const bool packed : {false, true})
-      ways.push_back({fmt::format("{} {}products", name, packed ? "packed " : ""), name, [target, packed](const Case& c, const Inputs& in) {
+      ways.push_back({fmt::format("{} {}products", name, packed ? "packed " : ""), name,
+                      [target, packed](const Case& c, const Inputs& in) {
                         return c.op == "matmul" ? matmul_by_target(*target, packed, in) : Results{};
                       }});
   if (const kernels::RowTarget* target = kernels::row_target(name.c_str()); target != nullptr)
     ways.push_back({fmt::format("{} rows", name), name, [target](const Case& c, const Inputs& in) {
-                      return c.is_attention() || c.op == "matmul" || size_of(c.dtype) == 2 ? Results{} : rows_by(*target, c, in);
+                      return c.is_attention() || c.op == "matmul" || size_of(c.dtype) == 2 ? Results{}
+                                                                                           : rows_by(*target, c, in);
                     }});
   return ways;
 }
 
 Way library_way(int threads) {
-  return {fmt::format("library, {} thread{}", threads, threads == 1 ? "" : "s"), runtime::target(), [threads](const Case& c, const Inputs& in) {
+  return {fmt::format("library, {} thread{}", threads, threads == 1 ? "" : "s"), runtime::target(),
+          [threads](const Case& c, const Inputs& in) {
             const Threads set(threads);
             return by_library(c, in);
           }};

@@ -1,4 +1,5 @@
-// src/verify/run.h: the ways to compute a case: the specification, each instruction set's kernels, the library's functions.
+// src/verify/run.h: the ways to compute a case: the specification, each instruction set's kernels, the library's
+// functions.
 #pragma once
 #include "kernels/reference.h"
 #include "verify/inputs.h"

@@ -30,14 +30,16 @@ double rounding_of(Dtype dtype) { return dtype == Dtype::bf16 ? 0x1p-8 : 0x1p-11
 std::string bits_differ(const Result& ours, const Result& expected) {
   const Tensor x = ours.values.contiguous(), y = expected.values.contiguous();
   const std::size_t size = size_of(x.dtype());
-  if (!(x.sizes() == y.sizes()) || x.dtype() != y.dtype()) return fmt::format("{} has shape {}; it must be {}", ours.name, to_string(x.sizes()), to_string(y.sizes()));
+  if (!(x.sizes() == y.sizes()) || x.dtype() != y.dtype())
+    return fmt::format("{} has shape {}; it must be {}", ours.name, to_string(x.sizes()), to_string(y.sizes()));
   const char *a = static_cast<const char*>(x.data()), *b = static_cast<const char*>(y.data());
   const auto count = static_cast<std::size_t>(x.numel());
   if (count == 0 || std::memcmp(a, b, count * size) == 0) return {};
   std::size_t n = 0;
   while (std::memcmp(a + n * size, b + n * size, size) == 0) ++n;
   const auto at = static_cast<std::int64_t>(n);
-  return fmt::format("{}{} is {:.9g}; it must be {:.9g}", ours.name, place(x.sizes(), at), x.reshape({-1}).select(0, at).item(), y.reshape({-1}).select(0, at).item());
+  return fmt::format("{}{} is {:.9g}; it must be {:.9g}", ours.name, place(x.sizes(), at),
+                     x.reshape({-1}).select(0, at).item(), y.reshape({-1}).select(0, at).item());
 }
 
 std::string is_far(const Result& ours, const Result& truth, Dtype dtype, double more) {
@@ -47,8 +49,11 @@ std::string is_far(const Result& ours, const Result& truth, Dtype dtype, double 
     if (std::isfinite(value)) largest = std::max(largest, std::abs(value));
   const double allowed = 4 * rounding_of(dtype) * largest + more;
   for (std::size_t n = 0; n < x.size(); ++n) {
-    const bool good = std::isfinite(y[n]) ? std::abs(x[n] - y[n]) <= allowed : x[n] == y[n] || (std::isnan(x[n]) && std::isnan(y[n]));
-    if (!good) return fmt::format("{}{} is {:.9g}; it must be {:.9g} within {:.3g}", ours.name, place(ours.values.sizes(), static_cast<std::int64_t>(n)), x[n], y[n], allowed);
+    const bool good =
+        std::isfinite(y[n]) ? std::abs(x[n] - y[n]) <= allowed : x[n] == y[n] || (std::isnan(x[n]) && std::isnan(y[n]));
+    if (!good)
+      return fmt::format("{}{} is {:.9g}; it must be {:.9g} within {:.3g}", ours.name,
+                         place(ours.values.sizes(), static_cast<std::int64_t>(n)), x[n], y[n], allowed);
   }
   return {};
 }
@@ -58,7 +63,9 @@ std::vector<double> moved_by_rounding(const Case& wide, const Inputs& in, const 
   std::vector<double> moved(truth.size());
   for (std::uint64_t seed = 1; seed <= draws; ++seed) {
     Inputs other = in;
-    const auto noise = [&](const Tensor& x, std::uint64_t n) { return integers(x.sizes(), Dtype::f32, 8 * seed + n, 2 * rounding_of(dtype)); };
+    const auto noise = [&](const Tensor& x, std::uint64_t n) {
+      return integers(x.sizes(), Dtype::f32, 8 * seed + n, 2 * rounding_of(dtype));
+    };
     std::uint64_t n = 0;
     for (Tensor Inputs::* x : {&Inputs::q, &Inputs::k, &Inputs::v, &Inputs::doutput})
       if ((in.*x).defined()) other.*x = add(in.*x, mul(in.*x, noise(in.*x, n++)));
@@ -66,7 +73,8 @@ std::vector<double> moved_by_rounding(const Case& wide, const Inputs& in, const 
     if (wide.is_backward()) {
       const GradientPlan plan{"ref", &kernels::gradient_reference()};
       const Tensor delta = sum(abs(mul(attention(in.q, in.k, in.v, in.options).output, in.doutput)), {-1});
-      changed = gradients_by(&plan, other, mul(delta, noise(delta, n)));  // delta is less by what comes in for the logsumexp
+      // delta is less by what comes in for the logsumexp
+      changed = gradients_by(&plan, other, mul(delta, noise(delta, n)));
     } else {
       changed = by_specification(wide, other);
     }

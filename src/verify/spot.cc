@@ -26,9 +26,11 @@ std::string wrong_attention(const Case& c, const Inputs& in, const Tensor& outpu
   const std::int64_t rows = p.batch * p.q_heads * p.q_rows;
   for (const std::int64_t n : {std::int64_t{0}, rows / 2, rows - 1}) {
     const std::int64_t i = n % p.q_rows, h = n / p.q_rows % p.q_heads, b = n / p.q_rows / p.q_heads;
-    for_each_part(a.call, p, [&](const kernels::AttentionProblem& part, std::int64_t item, std::int64_t begin, std::int64_t end) {
-      if (item == b && begin <= i && i < end) reference.rows(part, b, h, i, i + 1, runtime::thread_scratch(reference.scratch_bytes(p)));
-    });
+    for_each_part(a.call, p,
+                  [&](const kernels::AttentionProblem& part, std::int64_t item, std::int64_t begin, std::int64_t end) {
+                    if (item == b && begin <= i && i < end)
+                      reference.rows(part, b, h, i, i + 1, runtime::thread_scratch(reference.scratch_bytes(p)));
+                  });
     const auto row = [&](const Tensor& x) { return x.select(0, b).select(0, h).select(0, i); };
     if (std::string what = compared(c, row(output), row(a.results[0].values), n); !what.empty()) return what;
   }
@@ -49,7 +51,8 @@ std::string wrong_rows(const Case& c, const Inputs& in, const Tensor& result) {
     Inputs row = wide;
     if (row.a.defined()) row.a = row.a.narrow(0, n, 1);
     if (row.x.defined()) row.x = row.x.narrow(0, n, 1);
-    if (std::string what = compared(c, result.narrow(0, n, 1), by_specification(one, row)[0].values, n); !what.empty()) return what;
+    if (std::string what = compared(c, result.narrow(0, n, 1), by_specification(one, row)[0].values, n); !what.empty())
+      return what;
   }
   return {};
 }

@@ -1,4 +1,5 @@
-// src/verify/strips.cc: strips of rows one by one, with several heads in one, or their spans of keys, by one, two ... and merged.
+// src/verify/strips.cc: strips of rows one by one, with several heads in one, or their spans of keys, by one, two ...
+// and merged.
 #include "verify/strips.h"
 
 #include "attention/parts.h"
@@ -39,24 +40,27 @@ bool attend_spans(const StripKernel& strip, const AttentionProblem& p, const Lan
 void attend_by_strips(const StripKernel& strip, const Call& call, Cut cut) {
   const kernels::AttentionReference& reference = kernels::attention_reference();
   const Memory memory(std::max(strip.scratch_bytes(call.problem), reference.scratch_bytes(call.problem)));
-  const std::int64_t q_heads = call.problem.q_heads, group = std::gcd(q_heads / call.problem.k_heads, q_heads / call.problem.v_heads);
-  for_each_part(call, call.problem, [&](const AttentionProblem& p, std::int64_t b, std::int64_t first, std::int64_t last) {
-    const std::int64_t heads = cut == Cut::heads_together && group * (last - first) <= strip.rows ? group : 1;
-    const std::int64_t end = std::clamp<std::int64_t>(p.rows_end(b), first, last);
-    for (std::int64_t h = 0; h < q_heads; h += heads) {
-      const auto by_reference = [&](std::int64_t from, std::int64_t to) {
-        for (std::int64_t n = 0; n < heads; ++n) reference.rows(p, b, h + n, from, to, memory.get());
-      };
-      for (std::int64_t row = first; row < end; row += strip.rows) {
-        const LaneMap map{b, h, heads, row, std::min<std::int64_t>(strip.rows, end - row)};
-        const bool done = cut == Cut::spans ? attend_spans(strip, p, map, memory.get()) : strip.attend(p, map, memory.get());
-        if (done) continue;
-        if (strip.rows_by_row != nullptr) strip.rows_by_row(p, map, memory.get());
-        else by_reference(map.row, map.row + map.rows);
-      }
-      by_reference(end, last);
-    }
-  });
+  const std::int64_t q_heads = call.problem.q_heads,
+                     group = std::gcd(q_heads / call.problem.k_heads, q_heads / call.problem.v_heads);
+  for_each_part(
+      call, call.problem, [&](const AttentionProblem& p, std::int64_t b, std::int64_t first, std::int64_t last) {
+        const std::int64_t heads = cut == Cut::heads_together && group * (last - first) <= strip.rows ? group : 1;
+        const std::int64_t end = std::clamp<std::int64_t>(p.rows_end(b), first, last);
+        for (std::int64_t h = 0; h < q_heads; h += heads) {
+          const auto by_reference = [&](std::int64_t from, std::int64_t to) {
+            for (std::int64_t n = 0; n < heads; ++n) reference.rows(p, b, h + n, from, to, memory.get());
+          };
+          for (std::int64_t row = first; row < end; row += strip.rows) {
+            const LaneMap map{b, h, heads, row, std::min<std::int64_t>(strip.rows, end - row)};
+            const bool done =
+                cut == Cut::spans ? attend_spans(strip, p, map, memory.get()) : strip.attend(p, map, memory.get());
+            if (done) continue;
+            if (strip.rows_by_row != nullptr) strip.rows_by_row(p, map, memory.get());
+            else by_reference(map.row, map.row + map.rows);
+          }
+          by_reference(end, last);
+        }
+      });
 }
 
 }  // namespace attn::cases

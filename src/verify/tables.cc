@@ -28,7 +28,9 @@ constexpr Entry row_cases[] = {
 
 std::vector<std::string> case_lines(unsigned uses) {
   std::vector<std::string> lines;
-  for (const std::span<const Entry> table : {std::span<const Entry>(attention_cases), std::span<const Entry>(backward_cases), std::span<const Entry>(matmul_cases), std::span<const Entry>(row_cases)})
+  for (const std::span<const Entry> table :
+       {std::span<const Entry>(attention_cases), std::span<const Entry>(backward_cases),
+        std::span<const Entry>(matmul_cases), std::span<const Entry>(row_cases)})
     for (const Entry& entry : table)
       if (entry.uses & uses) lines.emplace_back(entry.line);
   return lines;

@@ -23,7 +23,8 @@ Tensor columns(const Tensor& full, const std::vector<std::int64_t>& starts) {
   for (std::size_t s = 0; s + 1 < starts.size(); ++s)
     for (std::int64_t first = starts[s]; first < starts[s + 1]; first += row_block) {
       Tensor block = zeros_like(total);
-      for (std::int64_t i = first; i < std::min(first + row_block, starts[s + 1]); ++i) block = add(block, full.select(2, i));
+      for (std::int64_t i = first; i < std::min(first + row_block, starts[s + 1]); ++i)
+        block = add(block, full.select(2, i));
       total = add(total, block);
     }
   return total;
@@ -32,7 +33,8 @@ Tensor columns(const Tensor& full, const std::vector<std::int64_t>& starts) {
 Results largest(const Tensor& full, std::int64_t n) {
   const std::int64_t keys = full.size(3), rows = keys == 0 ? 0 : full.numel() / keys;
   const std::vector<double> weights = full.to_vector();
-  Tensor values = zeros({full.size(0), full.size(1), full.size(2), n}, full.dtype()), of = attn::full(values.sizes(), -1, Dtype::i64);
+  Tensor values = zeros({full.size(0), full.size(1), full.size(2), n}, full.dtype()),
+         of = attn::full(values.sizes(), -1, Dtype::i64);
   std::vector<std::int64_t> order(static_cast<std::size_t>(keys));
   for (std::int64_t row = 0; row < rows; ++row) {
     const double* w = weights.data() + row * keys;
@@ -53,7 +55,9 @@ Results weights_asked_for(const Weights& weights, const Tensor& full, const Tens
   switch (weights.kind) {
     case Weights::full: return {{"weights", full}};
     case Weights::head_average: return {{"weights", average(full)}};
-    case Weights::column_sums: return {{"weights", columns(full, starts.defined() ? starts.to_int_vector() : std::vector<std::int64_t>{0, full.size(2)})}};
+    case Weights::column_sums:
+      return {{"weights",
+               columns(full, starts.defined() ? starts.to_int_vector() : std::vector<std::int64_t>{0, full.size(2)})}};
     case Weights::row_subset: return {{"weights", full.index_select(2, weights.indices)}};
     case Weights::largest: return largest(full, weights.count);
     default: return {};

@@ -4,7 +4,8 @@
 
 namespace attn::cases {
 
-/// Of weights [B, H, Tq, Tk]; none: no results. `starts`: the first row of each packed sequence, and the end; undefined: one item.
+/// Of weights [B, H, Tq, Tk]; none: no results. `starts`: the first row of each packed sequence, and the end;
+/// undefined: one item.
 Results weights_asked_for(const Weights& weights, const Tensor& full, const Tensor& starts);
 
 }  // namespace attn::cases

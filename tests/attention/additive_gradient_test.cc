@@ -1,4 +1,5 @@
-// tests/attention/additive_gradient_test.cc: the fused backward pass of the additive score: threads, far values, hidden keys, memory.
+// tests/attention/additive_gradient_test.cc: the fused backward pass of the additive score: threads, far values, hidden
+// keys, memory.
 #include <attn/attention.h>
 #include <attn/autograd.h>
 #include <attn/ops.h>
@@ -18,7 +19,8 @@ namespace {
 
 /// q, k, v, W_q, W_k, w, sinks, a bias of [Tq, Tk].
 std::vector<Tensor> inputs_of(Dtype dtype, std::int64_t rows, std::int64_t keys, std::int64_t channels) {
-  const Dims sizes[] = {{2, 4, rows, 6}, {2, 2, keys, 6}, {2, 2, keys, 5}, {channels, 6}, {channels, 6}, {channels}, {4}, {rows, keys}};
+  const Dims sizes[] = {
+      {2, 4, rows, 6}, {2, 2, keys, 6}, {2, 2, keys, 5}, {channels, 6}, {channels, 6}, {channels}, {4}, {rows, keys}};
   std::vector<Tensor> inputs;
   for (const Dims& size : sizes) inputs.push_back(normal(size, inputs.size() + 1, dtype));
   return inputs;
@@ -43,7 +45,8 @@ TEST(AdditiveGradient, HasTheSameBitsOnAnyNumberOfThreads) {
     for (const int threads : {2, 3, 8}) {
       set_num_threads(threads);
       const std::vector<Tensor> together = gradients_of(inputs, Mask::causal(Align::bottom_right));
-      for (std::size_t n = 0; n < alone.size(); ++n) EXPECT_TRUE(bits_equal(together[n], alone[n])) << threads << " threads, input " << n;
+      for (std::size_t n = 0; n < alone.size(); ++n)
+        EXPECT_TRUE(bits_equal(together[n], alone[n])) << threads << " threads, input " << n;
     }
   }
   set_num_threads(before);
@@ -53,7 +56,8 @@ TEST(AdditiveGradient, OfARowDoesNotDependOnTheOthers) {
   const std::vector<Tensor> inputs = inputs_of(Dtype::f32, 130, 90, 19);
   std::vector<Tensor> far = inputs;
   far[0] = inputs[0].clone();
-  far[0].narrow(2, 65, 60).copy_(inputs[0].narrow(2, 65, 60) * 50);  // a block of rows in the wide form, and the first beside it in the narrow one
+  // a block of rows in the wide form, and the first beside it in the narrow one
+  far[0].narrow(2, 65, 60).copy_(inputs[0].narrow(2, 65, 60) * 50);
   const Tensor one = gradients_of(inputs)[0], other = gradients_of(far)[0];
   EXPECT_TRUE(bits_equal(one.narrow(2, 0, 65).contiguous(), other.narrow(2, 0, 65).contiguous()));
   EXPECT_TRUE(bits_equal(one.narrow(2, 125, 5).contiguous(), other.narrow(2, 125, 5).contiguous()));
@@ -68,15 +72,20 @@ TEST(AdditiveGradient, HiddenKeysMayHoldAnything) {
     inputs[n].narrow(2, 64, 20).fill_(std::numeric_limits<double>::quiet_NaN());
     clean[n].narrow(2, 64, 20).fill_(0);
   }
-  const std::vector<Tensor> hidden = gradients_of(inputs, Mask::attend(allowed)), zero = gradients_of(clean, Mask::attend(allowed));
-  for (const std::size_t n : {0, 2, 3, 5, 6, 7}) EXPECT_TRUE(bits_equal(hidden[n], zero[n])) << n;  // k and W_k meet NaN in W_k k itself
+  const std::vector<Tensor> hidden = gradients_of(inputs, Mask::attend(allowed)),
+                            zero = gradients_of(clean, Mask::attend(allowed));
+  // k and W_k meet NaN in W_k k itself
+  for (const std::size_t n : {0, 2, 3, 5, 6, 7}) EXPECT_TRUE(bits_equal(hidden[n], zero[n])) << n;
 }
 
 TEST(AdditiveGradient, HoldsNoPairs) {
   constexpr std::int64_t tokens = 2048, channels = 16;
   std::vector<Tensor> inputs;
-  for (const Dims& sizes : {Dims{1, tokens, 8}, {1, tokens, 8}, {1, tokens, 8}, {channels, 8}, {channels, 8}, {channels}}) inputs.push_back(normal(sizes, inputs.size() + 1).requires_grad_());
-  const Tensor output = additive_attention(inputs[0], inputs[1], inputs[2], inputs[3], inputs[4], inputs[5]).output, dy = normal(output.sizes(), 9);
+  for (const Dims& sizes :
+       {Dims{1, tokens, 8}, {1, tokens, 8}, {1, tokens, 8}, {channels, 8}, {channels, 8}, {channels}})
+    inputs.push_back(normal(sizes, inputs.size() + 1).requires_grad_());
+  const Tensor output = additive_attention(inputs[0], inputs[1], inputs[2], inputs[3], inputs[4], inputs[5]).output,
+               dy = normal(output.sizes(), 9);
   runtime::reset_peak();
   const std::size_t before = runtime::allocated_bytes();
   grad({output}, inputs, {.grad_outputs = {dy}});

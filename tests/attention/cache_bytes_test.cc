@@ -1,5 +1,5 @@
-// tests/attention/cache_bytes_test.cc: random calls over caches of 8 bits that hold their numbers exactly: the bits of the same cache in its own dtype,
-// however rows are read, whoever sees them.
+// tests/attention/cache_bytes_test.cc: random calls over caches of 8 bits that hold their numbers exactly: the bits of
+// the same cache in its own dtype, however rows are read, whoever sees them.
 #include <attn/cache.h>
 #include <attn/ops.h>
 
@@ -21,13 +21,17 @@ class RandomCall {
  public:
   explicit RandomCall(unsigned seed) : random_(seed), seed_(seed) {
     dtype_ = one_of<Dtype>({Dtype::f32, Dtype::f32, Dtype::bf16, Dtype::bf16, Dtype::f16, Dtype::f64});
-    const auto columns = [&] { return one_of<std::int64_t>({16, 32, 48, 64, 64, 80, 96, 128, 144, 192, 256, 1, 7, 20, 24, 40, 65, 72, 83, 100, 120, 152}); };
+    const auto columns = [&] {
+      return one_of<std::int64_t>(
+          {16, 32, 48, 64, 64, 80, 96, 128, 144, 192, 256, 1, 7, 20, 24, 40, 65, 72, 83, 100, 120, 152});
+    };
     dim_ = columns();
     value_dim_ = chance(50) ? dim_ : columns();
     key_heads_ = one_of<std::int64_t>({1, 2});
     value_heads_ = chance(75) ? key_heads_ : 1;
     heads_ = key_heads_ * one_of<std::int64_t>({1, 2, 3, 4, 8});
-    group_ = dtype_ == Dtype::bf16 || chance(40) ? 0 : one_of<std::int64_t>({16, 16, 32, 64, 4, 5, 8, 24});  // bf16 in groups is computed in f32
+    // bf16 in groups is computed in f32
+    group_ = dtype_ == Dtype::bf16 || chance(40) ? 0 : one_of<std::int64_t>({16, 16, 32, 64, 4, 5, 8, 24});
     page_rows_ = one_of<std::int64_t>({0, 16, 16, 32, 64, 256});
     fill();
     rows_ = chance(75) ? 1 + pick(9) : 10 + pick(90);
@@ -37,14 +41,13 @@ class RandomCall {
   /// Over the same rows in 8 bits and in the dtype itself.
   void compare() {
     const Tensor q = normal({static_cast<std::int64_t>(bytes_.size()), heads_, rows_, dim_}, seed_, dtype_);
-    const AttentionResult given = attention_cached(q, *in_bytes_, bytes_, options_), expected = attention_cached(q, *as_they_are_, plain_, options_);
+    const AttentionResult given = attention_cached(q, *in_bytes_, bytes_, options_),
+                          expected = attention_cached(q, *as_they_are_, plain_, options_);
     const std::string about = line() + given.plan.kernel();
     ASSERT_TRUE(same_bits(given.output, expected.output)) << about;
     ASSERT_TRUE(same_bits(given.logsumexp, expected.logsumexp)) << about;
     ASSERT_EQ(given.weights.defined(), expected.weights.defined());
-    if (given.weights.defined()) {
-      ASSERT_TRUE(same_bits(given.weights, expected.weights)) << about;
-    }
+    if (given.weights.defined()) { ASSERT_TRUE(same_bits(given.weights, expected.weights)) << about; }
   }
 
  private:
@@ -55,13 +58,16 @@ class RandomCall {
     return values.begin()[pick(static_cast<std::int64_t>(values.size()))];
   }
   std::string line() const {
-    return (::testing::Message() << name_of(dtype_) << " D " << dim_ << " Dv " << value_dim_ << " heads " << heads_ << "/" << key_heads_ << "/" << value_heads_ << " group " << group_
-                                 << " page " << page_rows_ << " lengths " << ::testing::PrintToString(lengths_) << " rows " << rows_ << " mask " << options_.mask.to_string()
-                                 << " dropout " << options_.dropout_p << " weights " << options_.weights.kind << " ")
+    return (::testing::Message() << name_of(dtype_) << " D " << dim_ << " Dv " << value_dim_ << " heads " << heads_
+                                 << "/" << key_heads_ << "/" << value_heads_ << " group " << group_ << " page "
+                                 << page_rows_ << " lengths " << ::testing::PrintToString(lengths_) << " rows " << rows_
+                                 << " mask " << options_.mask.to_string() << " dropout " << options_.dropout_p
+                                 << " weights " << options_.weights.kind << " ")
         .GetString();
   }
 
-  /// Whole numbers times a power of two for each of its groups, of which 127 is one: 8 bits hold them. Some rows are NaN.
+  /// Whole numbers times a power of two for each of its groups, of which 127 is one: 8 bits hold them. Some rows are
+  /// NaN.
   Tensor rows_of(std::int64_t heads, std::int64_t rows, std::int64_t columns) {
     const std::int64_t width = group_ == 0 ? columns : group_;
     std::vector<float> values;
@@ -70,15 +76,21 @@ class RandomCall {
       float step = 0;
       for (std::int64_t c = 0; c < columns; ++c) {
         if (c % width == 0) step = std::ldexp(1.0F, static_cast<int>(pick(5)) - 9);
-        values.push_back(nan ? std::numeric_limits<float>::quiet_NaN() : step * static_cast<float>(c % width == 0 ? 127 : pick(255) - 127));
+        values.push_back(nan ? std::numeric_limits<float>::quiet_NaN()
+                             : step * static_cast<float>(c % width == 0 ? 127 : pick(255) - 127));
       }
     }
     return tensor<float>(values).reshape({heads, rows, columns}).to(dtype_);
   }
 
   void fill() {
-    KvCacheOptions options{.key_heads = key_heads_, .value_heads = value_heads_, .head_dim = dim_, .value_dim = value_dim_, .page_rows = page_rows_,
-                           .pages = page_rows_ == 0 ? 4 : 5000 / page_rows_, .dtype = dtype_};
+    KvCacheOptions options{.key_heads = key_heads_,
+                           .value_heads = value_heads_,
+                           .head_dim = dim_,
+                           .value_dim = value_dim_,
+                           .page_rows = page_rows_,
+                           .pages = page_rows_ == 0 ? 4 : 5000 / page_rows_,
+                           .dtype = dtype_};
     as_they_are_.emplace(options);
     options.storage = KvStorage::int8;
     options.scale_group = static_cast<int>(group_);
@@ -91,7 +103,9 @@ class RandomCall {
     const int kind = static_cast<int>(pick(10));
     for (std::int64_t b = 0, batch = 1 + pick(3); b < batch; ++b) {
       const bool shares = b > 0 && chance(30);
-      both([&](KvCache& cache, std::vector<KvSequence>& all) { all.push_back(shares ? cache.fork(all.back()) : cache.create()); });
+      both([&](KvCache& cache, std::vector<KvSequence>& all) {
+        all.push_back(shares ? cache.fork(all.back()) : cache.create());
+      });
       const std::int64_t wanted = kind < 5 ? pick(80) : kind < 9 ? pick(320) : 1000 + pick(200);
       for (std::int64_t count; (count = wanted - in_bytes_->length(bytes_.back())) > 0;) {
         count = std::min(count, 1 + pick(200));
@@ -125,7 +139,8 @@ class RandomCall {
       case 0: options_.softcap = 5; break;
       case 1: {
         const Tensor slopes = Bias::alibi_slopes(heads_);
-        options_.bias = Bias::alibi(chance(50) ? slopes : slopes.to(dtype_), Align::bottom_right);  // bf16 with a bias of bf16 is computed in f32
+        // bf16 with a bias of bf16 is computed in f32
+        options_.bias = Bias::alibi(chance(50) ? slopes : slopes.to(dtype_), Align::bottom_right);
         break;
       }
       case 2: options_.temperature = 1.7; break;
@@ -142,7 +157,8 @@ class RandomCall {
   std::mt19937 random_;
   unsigned seed_;
   Dtype dtype_ = Dtype::f32;
-  std::int64_t dim_ = 0, value_dim_ = 0, heads_ = 0, key_heads_ = 0, value_heads_ = 0, group_ = 0, page_rows_ = 0, rows_ = 0;
+  std::int64_t dim_ = 0, value_dim_ = 0, heads_ = 0, key_heads_ = 0, value_heads_ = 0, group_ = 0, page_rows_ = 0,
+               rows_ = 0;
   bool has_nan_ = false;
   std::vector<std::int64_t> lengths_;
   std::optional<KvCache> as_they_are_, in_bytes_;

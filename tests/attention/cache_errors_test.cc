@@ -20,9 +20,12 @@ std::string refused(KvCacheOptions options) {
   return error_of<E>([&] { KvCache cache(options); });
 }
 
-/// A gradient that would miss what the cache holds is refused where it is asked for; without one everything runs as ever.
+/// A gradient that would miss what the cache holds is refused where it is asked for; without one everything runs as
+/// ever.
 TEST(CacheErrors, AGradientIsRefused) {
-  const std::string text = "attention_cached: it has no gradient, since a cache keeps keys and values without their history; call attention with all of them";
+  const std::string text =
+      "attention_cached: it has no gradient, since a cache keeps keys and values without their history; call attention "
+      "with all of them";
   const Tensor q = ones({1, 2, 3, 4});
   {
     KvCache cache(small);
@@ -58,21 +61,30 @@ TEST(CacheErrors, Options) {
     return options;
   };
   EXPECT_EQ(refused<ValueError>({}), "KvCache: key_heads is 0; it must be at least 1");
-  EXPECT_EQ(refused<ValueError>(with([](auto& o) { o.value_heads = -1; })), "KvCache: value_heads is -1; it must be at least 1");
-  EXPECT_EQ(refused<ValueError>(with([](auto& o) { o.head_dim = 0; })), "KvCache: head_dim is 0; it must be at least 1");
-  EXPECT_EQ(refused<ValueError>(with([](auto& o) { o.value_dim = -2; })), "KvCache: value_dim is -2; it must be at least 1");
-  EXPECT_EQ(refused<ValueError>(with([](auto& o) { o.pages = 0; })), "KvCache: pages is 0; it must be from 1 to 1073741824");
+  EXPECT_EQ(refused<ValueError>(with([](auto& o) { o.value_heads = -1; })),
+            "KvCache: value_heads is -1; it must be at least 1");
+  EXPECT_EQ(refused<ValueError>(with([](auto& o) { o.head_dim = 0; })),
+            "KvCache: head_dim is 0; it must be at least 1");
+  EXPECT_EQ(refused<ValueError>(with([](auto& o) { o.value_dim = -2; })),
+            "KvCache: value_dim is -2; it must be at least 1");
+  EXPECT_EQ(refused<ValueError>(with([](auto& o) { o.pages = 0; })),
+            "KvCache: pages is 0; it must be from 1 to 1073741824");
   for (const std::int64_t rows : {-1, 8, 24, 512})
     EXPECT_EQ(refused<ValueError>(with([&](auto& o) { o.page_rows = rows; })),
-              "KvCache: page_rows is " + std::to_string(rows) + "; it must be 16, 32, 64, 128 or 256, or 0 for one block a sequence");
-  EXPECT_EQ(refused<DtypeError>(with([](auto& o) { o.dtype = Dtype::i64; })), "KvCache: dtype is i64; it must be f32, f64, bf16 or f16");
-  EXPECT_EQ(refused<ValueError>(with([](auto& o) { o.scale_group = 4; })), "KvCache: scale_group is 4; it must be above 0 with int8 storage, or 0");
+              "KvCache: page_rows is " + std::to_string(rows) +
+                  "; it must be 16, 32, 64, 128 or 256, or 0 for one block a sequence");
+  EXPECT_EQ(refused<DtypeError>(with([](auto& o) { o.dtype = Dtype::i64; })),
+            "KvCache: dtype is i64; it must be f32, f64, bf16 or f16");
+  EXPECT_EQ(refused<ValueError>(with([](auto& o) { o.scale_group = 4; })),
+            "KvCache: scale_group is 4; it must be above 0 with int8 storage, or 0");
   constexpr std::int64_t one = 1;
   constexpr auto f32 = KvStorage::same, i8 = KvStorage::int8;
   for (const KvCacheOptions& huge :
-       {with([](auto& o) { o.head_dim = one << 60; }), KvCacheOptions{.key_heads = one << 40, .head_dim = one << 50, .page_rows = 16, .pages = 1, .storage = f32},
+       {with([](auto& o) { o.head_dim = one << 60; }),
+        KvCacheOptions{.key_heads = one << 40, .head_dim = one << 50, .page_rows = 16, .pages = 1, .storage = f32},
         KvCacheOptions{.key_heads = one << 40, .head_dim = one << 50, .page_rows = 16, .pages = 1, .storage = i8},
-        KvCacheOptions{.key_heads = 1, .head_dim = one << 58, .page_rows = 16, .pages = 1, .storage = i8, .scale_group = 4},
+        KvCacheOptions{
+            .key_heads = 1, .head_dim = one << 58, .page_rows = 16, .pages = 1, .storage = i8, .scale_group = 4},
         KvCacheOptions{.key_heads = one << 62, .head_dim = one << 62, .page_rows = 16, .pages = 1, .storage = i8}})
     EXPECT_EQ(refused<ValueError>(huge), "KvCache: so many pages of such rows are more bytes than can be counted");
 }
@@ -83,19 +95,28 @@ TEST(CacheErrors, AnAlignmentThatACacheDoesNotHave) {
   const KvSequence s = cache.create();
   cache.append(s, k, k);
   const Tensor q = ones({1, 2, 3, 4}), slopes = ones({2});
-  const auto refused = [&](const AttentionOptions& options) { return error_of<ValueError>([&] { attention_cached(q, cache, {s}, options); }); };
-  const std::string text = " is top_left; rows over a cache stand at the end of their sequence: leave the alignment out, or give query_start";
+  const auto refused = [&](const AttentionOptions& options) {
+    return error_of<ValueError>([&] { attention_cached(q, cache, {s}, options); });
+  };
+  const std::string text =
+      " is top_left; rows over a cache stand at the end of their sequence: leave the alignment out, or give "
+      "query_start";
   EXPECT_EQ(refused({.mask = Mask::causal(Align::top_left)}), "attention_cached: causal" + text);
-  EXPECT_EQ(refused({.mask = Mask::prefix(2) | ~Mask::window(3, 0, Align::top_left)}), "attention_cached: window" + text);
+  EXPECT_EQ(refused({.mask = Mask::prefix(2) | ~Mask::window(3, 0, Align::top_left)}),
+            "attention_cached: window" + text);
   EXPECT_EQ(refused({.bias = Bias::alibi(slopes, Align::top_left)}), "attention_cached: alibi" + text);
-  EXPECT_EQ(refused({.bias = Bias::relative(ones({8, 2}), true, 16, Align::top_left)}), "attention_cached: relative" + text);
-  EXPECT_EQ(refused({.score_mod = ScoreExpression::parse("s + i(top_left)")}), "attention_cached: score_mod's i" + text);
-  EXPECT_EQ(refused({.score_callback = {[](const ScoreTile&) {}, Align::top_left}}), "attention_cached: score_callback" + text);
+  EXPECT_EQ(refused({.bias = Bias::relative(ones({8, 2}), true, 16, Align::top_left)}),
+            "attention_cached: relative" + text);
+  EXPECT_EQ(refused({.score_mod = ScoreExpression::parse("s + i(top_left)")}),
+            "attention_cached: score_mod's i" + text);
+  EXPECT_EQ(refused({.score_callback = {[](const ScoreTile&) {}, Align::top_left}}),
+            "attention_cached: score_callback" + text);
   const Tensor expected = attention_cached(q, cache, {s}, {.mask = Mask::causal()}).output;
   EXPECT_TRUE(same_bits(attention_cached(q, cache, {s}, {.mask = Mask::causal(Align::bottom_right)}).output, expected));
   const AttentionOptions said{.mask = Mask::causal(Align::top_left), .query_start = tensor<std::int64_t>({17})};
   EXPECT_TRUE(same_bits(attention_cached(q, cache, {s}, said).output, expected));
-  AttentionOptions additive{.score = Score::additive(ones({3, 4}), ones({3, 4}), ones({3})), .mask = Mask::causal(Align::top_left)};
+  AttentionOptions additive{.score = Score::additive(ones({3, 4}), ones({3, 4}), ones({3})),
+                            .mask = Mask::causal(Align::top_left)};
   EXPECT_EQ(refused(additive), "attention_cached: causal" + text);
 }
 
@@ -104,28 +125,38 @@ TEST(CacheErrors, Sequences) {
   const KvSequence s = cache.create(), gone = cache.create(), foreign = other.create();
   cache.append(s, k, v);
   cache.release(gone);
-  const std::pair<const char*, std::function<void(KvSequence)>> calls[] = {
-      {"append", [&](KvSequence x) { cache.append(x, k, v); }}, {"fork", [&](KvSequence x) { cache.fork(x); }},
-      {"release", [&](KvSequence x) { cache.release(x); }},     {"truncate", [&](KvSequence x) { cache.truncate(x, 0); }},
-      {"evict", [&](KvSequence x) { cache.evict(x, 0); }},      {"length", [&](KvSequence x) { cache.length(x); }},
-      {"first", [&](KvSequence x) { cache.first(x); }}};
+  const std::pair<const char*, std::function<void(KvSequence)>> calls[] = {{"append", [&](KvSequence x) { cache.append(x, k, v); }},
+                                                                           {"fork", [&](KvSequence x) { cache.fork(x); }},
+                                                                           {"release", [&](KvSequence x) { cache.release(x); }},
+                                                                           {"truncate", [&](KvSequence x) { cache.truncate(x, 0); }},
+                                                                           {"evict", [&](KvSequence x) { cache.evict(x, 0); }},
+                                                                           {"length", [&](KvSequence x) { cache.length(x); }},
+                                                                           {"first", [&](KvSequence x) { cache.first(x); }}};
   const auto refuses_gone = [&] {
-    for (const auto& [name, call] : calls) EXPECT_EQ(error_of<ValueError>([&] { call(gone); }), std::string(name) + ": the sequence was released");
+    for (const auto& [name, call] : calls)
+      EXPECT_EQ(error_of<ValueError>([&] { call(gone); }), std::string(name) + ": the sequence was released");
   };
   refuses_gone();
   const KvSequence again = cache.create();
   EXPECT_EQ(again.index, gone.index) << "the place is used again";
   refuses_gone();
   for (const auto& [name, call] : calls) {
-    EXPECT_EQ(error_of<ValueError>([&] { call(foreign); }), std::string(name) + ": the sequence belongs to another cache");
-    EXPECT_EQ(error_of<ValueError>([&] { call({}); }), std::string(name) + ": the sequence was not made by create or fork");
+    EXPECT_EQ(error_of<ValueError>([&] { call(foreign); }),
+              std::string(name) + ": the sequence belongs to another cache");
+    EXPECT_EQ(error_of<ValueError>([&] { call({}); }),
+              std::string(name) + ": the sequence was not made by create or fork");
   }
   EXPECT_EQ(error_of<ValueError>([&] { cache.gather({s, gone}); }), "gather: sequences[1] was released");
-  EXPECT_EQ(error_of<DtypeError>([&] { cache.gather({s}, Dtype::i32); }), "gather: dtype is i32; it must be f32, f64, bf16 or f16");
-  EXPECT_EQ(error_of<ValueError>([&] { cache.truncate(s, 21); }), "truncate: length is 21; it must be from 0 to 20, the length of the sequence");
-  EXPECT_EQ(error_of<ValueError>([&] { cache.truncate(s, -1); }), "truncate: length is -1; it must be from 0 to 20, the length of the sequence");
-  EXPECT_EQ(error_of<ValueError>([&] { cache.evict(s, 21); }), "evict: position is 21; it must be from 0 to 20, the length of the sequence");
-  EXPECT_EQ(error_of<ValueError>([&] { cache.evict(s, -1); }), "evict: position is -1; it must be from 0 to 20, the length of the sequence");
+  EXPECT_EQ(error_of<DtypeError>([&] { cache.gather({s}, Dtype::i32); }),
+            "gather: dtype is i32; it must be f32, f64, bf16 or f16");
+  EXPECT_EQ(error_of<ValueError>([&] { cache.truncate(s, 21); }),
+            "truncate: length is 21; it must be from 0 to 20, the length of the sequence");
+  EXPECT_EQ(error_of<ValueError>([&] { cache.truncate(s, -1); }),
+            "truncate: length is -1; it must be from 0 to 20, the length of the sequence");
+  EXPECT_EQ(error_of<ValueError>([&] { cache.evict(s, 21); }),
+            "evict: position is 21; it must be from 0 to 20, the length of the sequence");
+  EXPECT_EQ(error_of<ValueError>([&] { cache.evict(s, -1); }),
+            "evict: position is -1; it must be from 0 to 20, the length of the sequence");
   EXPECT_EQ(cache.length(s), 20);
   EXPECT_EQ(cache.free_pages(), 2);
 }
@@ -137,13 +168,14 @@ TEST(CacheErrors, AMovedCacheHoldsNothing) {
   KvCache to = std::move(from);
   EXPECT_EQ(to.length(s), 20);
   const std::string text = "KvCache: its contents were moved to another cache; it holds nothing";
-  const std::function<void()> calls[] = {[&] { from.create(); },       [&] { from.fork(s); },
-                                         [&] { from.release(s); },     [&] { from.append(s, k, v); },
-                                         [&] { from.truncate(s, 0); }, [&] { from.append(std::vector{s}, k.unsqueeze(0), v.unsqueeze(0)); },
-                                         [&] { from.evict(s, 0); },    [&] { attention_cached(ones({1, 2, 3, 4}), from, {s}); },
-                                         [&] { from.gather({s}); },    [&] { from.gather({s}, Dtype::f64); },
-                                         [&] { from.length(s); },      [&] { from.first(s); },
-                                         [&] { from.options(); }};
+  const std::function<void()> calls[] = {
+      [&] { from.create(); },       [&] { from.fork(s); },
+      [&] { from.release(s); },     [&] { from.append(s, k, v); },
+      [&] { from.truncate(s, 0); }, [&] { from.append(std::vector{s}, k.unsqueeze(0), v.unsqueeze(0)); },
+      [&] { from.evict(s, 0); },    [&] { attention_cached(ones({1, 2, 3, 4}), from, {s}); },
+      [&] { from.gather({s}); },    [&] { from.gather({s}, Dtype::f64); },
+      [&] { from.length(s); },      [&] { from.first(s); },
+      [&] { from.options(); }};
   for (const auto& call : calls) EXPECT_EQ(error_of<ValueError>(call), text);
   EXPECT_FALSE(from.alive(s));
   EXPECT_EQ(from.free_pages(), 0);
@@ -154,7 +186,9 @@ TEST(CacheErrors, AMovedCacheHoldsNothing) {
 TEST(CacheErrors, Append) {
   KvCache cache(small);
   const KvSequence s = cache.create(), t = cache.create();
-  const auto text = [&]<typename E>(E*, const Tensor& a, const Tensor& b) { return error_of<E>([&] { cache.append(s, a, b); }); };
+  const auto text = [&]<typename E>(E*, const Tensor& a, const Tensor& b) {
+    return error_of<E>([&] { cache.append(s, a, b); });
+  };
   constexpr ShapeError* shape = nullptr;
   constexpr DtypeError* dtype = nullptr;
   EXPECT_EQ(text(static_cast<ValueError*>(nullptr), {}, v), "append: k is undefined");
@@ -173,7 +207,8 @@ TEST(CacheErrors, Append) {
   const Tensor recorded = ones({2, 2, 20, 4}).requires_grad_();
   error_of<KvCacheFull>([&] { cache.append({s, t}, recorded, ones({2, 2, 20, 3})); });
   error_of<KvCacheFull>([&] { cache.append(t, ones({2, 60, 4}).requires_grad_(), ones({2, 60, 3})); });
-  EXPECT_FALSE(attention_cached(ones({1, 2, 1, 4}), cache, {s}).output.requires_grad()) << "what was not appended has no history to miss";
+  EXPECT_FALSE(attention_cached(ones({1, 2, 1, 4}), cache, {s}).output.requires_grad())
+      << "what was not appended has no history to miss";
   EXPECT_EQ(cache.length(s), 20);
   EXPECT_EQ(cache.length(t), 0);
   EXPECT_EQ(cache.free_pages(), 2);
@@ -186,7 +221,8 @@ TEST(CacheErrors, MoreKeysThanCanBeCounted) {
     KvCache cache({.key_heads = 1, .head_dim = 1, .page_rows = page_rows, .pages = 2});
     const KvSequence s = cache.create();
     const Tensor rows = zeros({1, 1, 1}).expand({1, INT64_MAX, 1});
-    EXPECT_EQ(error_of<KvCacheFull>([&] { cache.append(s, rows, rows); }), "append: 9223372036854775807 keys are given, more than any cache has pages for");
+    EXPECT_EQ(error_of<KvCacheFull>([&] { cache.append(s, rows, rows); }),
+              "append: 9223372036854775807 keys are given, more than any cache has pages for");
     EXPECT_EQ(cache.length(s), 0);
   }
 }
@@ -196,7 +232,8 @@ TEST(CacheErrors, Call) {
   const KvSequence s = cache.create();
   cache.append(s, k, v);
   const Tensor q = ones({1, 4, 1, 4}), out = full({1, 4, 1, 3}, 7.0);
-  const auto text = [&]<typename E>(E*, const Tensor& a, const std::vector<KvSequence>& batch, AttentionOptions options = {}) {
+  const auto text = [&]<typename E>(E*, const Tensor& a, const std::vector<KvSequence>& batch,
+                                    AttentionOptions options = {}) {
     options.out = out;
     const std::string result = error_of<E>([&] { attention_cached(a, cache, batch, options); });
     EXPECT_TRUE(same_bits(out, full({1, 4, 1, 3}, 7.0))) << "nothing is written";
@@ -205,13 +242,20 @@ TEST(CacheErrors, Call) {
   constexpr ShapeError* shape = nullptr;
   constexpr ValueError* value = nullptr;
   EXPECT_EQ(text(value, {}, {s}), "attention_cached: q is undefined");
-  EXPECT_EQ(text(static_cast<DtypeError*>(nullptr), q.to(Dtype::f64), {s}), "attention_cached: q is f64; it must be f32 as the cache");
-  EXPECT_EQ(text(shape, ones({4, 1, 4}), {s}), "attention_cached: q has shape [4, 1, 4]; it must be [1, Hq, Tq, D], one batch item a sequence");
-  EXPECT_EQ(text(shape, q, {s, s}), "attention_cached: q has shape [1, 4, 1, 4]; it must be [2, Hq, Tq, D], one batch item a sequence");
-  EXPECT_EQ(text(shape, ones({1, 4, 1, 5}), {s}), "attention_cached: k has shape [1, 2, 20, 4]; its last dim must be 5 to match q [1, 4, 1, 5]");
-  EXPECT_EQ(text(shape, ones({1, 3, 1, 4}), {s}), "attention_cached: k has shape [1, 2, 20, 4]; its 2 heads must divide the 3 heads of q [1, 3, 1, 4]");
-  EXPECT_EQ(text(value, q, {s}, {.key_lengths = ones({1}, Dtype::i64)}), "attention_cached: key_lengths is given; the cache knows it");
-  EXPECT_EQ(text(value, q, {s}, {.key_start = ones({1}, Dtype::i64)}), "attention_cached: key_start is given; the cache knows it");
+  EXPECT_EQ(text(static_cast<DtypeError*>(nullptr), q.to(Dtype::f64), {s}),
+            "attention_cached: q is f64; it must be f32 as the cache");
+  EXPECT_EQ(text(shape, ones({4, 1, 4}), {s}),
+            "attention_cached: q has shape [4, 1, 4]; it must be [1, Hq, Tq, D], one batch item a sequence");
+  EXPECT_EQ(text(shape, q, {s, s}),
+            "attention_cached: q has shape [1, 4, 1, 4]; it must be [2, Hq, Tq, D], one batch item a sequence");
+  EXPECT_EQ(text(shape, ones({1, 4, 1, 5}), {s}),
+            "attention_cached: k has shape [1, 2, 20, 4]; its last dim must be 5 to match q [1, 4, 1, 5]");
+  EXPECT_EQ(text(shape, ones({1, 3, 1, 4}), {s}),
+            "attention_cached: k has shape [1, 2, 20, 4]; its 2 heads must divide the 3 heads of q [1, 3, 1, 4]");
+  EXPECT_EQ(text(value, q, {s}, {.key_lengths = ones({1}, Dtype::i64)}),
+            "attention_cached: key_lengths is given; the cache knows it");
+  EXPECT_EQ(text(value, q, {s}, {.key_start = ones({1}, Dtype::i64)}),
+            "attention_cached: key_start is given; the cache knows it");
   EXPECT_EQ(text(value, q, {s}, {.query_lengths = tensor<std::int64_t>({2})}),
             "attention_cached: query_lengths[0] is 2; it must be from 0 to 1, the number of rows");
   const KvSequence gone = cache.create();
@@ -222,7 +266,8 @@ TEST(CacheErrors, Call) {
 TEST(CacheErrors, NoKeysAndNoSequencesAreNone) {
   KvCache cache(small);
   const KvSequence s = cache.create();
-  EXPECT_TRUE(same_bits(attention_cached(ones({1, 4, 2, 4}), cache, {s}, {.mask = Mask::causal()}).output, zeros({1, 4, 2, 3})));
+  EXPECT_TRUE(same_bits(attention_cached(ones({1, 4, 2, 4}), cache, {s}, {.mask = Mask::causal()}).output,
+                        zeros({1, 4, 2, 3})));
   EXPECT_EQ(attention_cached(ones({0, 4, 2, 4}), cache, {}).output.sizes(), Dims({0, 4, 2, 3}));
 }
 

@@ -1,4 +1,5 @@
-// tests/attention/cache_memory_test.cc: an allocation fails, at each place in turn: the call throws, the cache is as it was, histories go.
+// tests/attention/cache_memory_test.cc: an allocation fails, at each place in turn: the call throws, the cache is as it
+// was, histories go.
 #include <attn/cache.h>
 #include <attn/ops.h>
 
@@ -26,7 +27,9 @@ struct Seen {
     k = rows.k;
     v = rows.v;
   }
-  bool same(const Seen& other) const { return numbers == other.numbers && same_bits(k, other.k) && same_bits(v, other.v); }
+  bool same(const Seen& other) const {
+    return numbers == other.numbers && same_bits(k, other.k) && same_bits(v, other.v);
+  }
 };
 
 /// A call whose allocations fail one by one leaves the cache as it was; how many there are.
@@ -66,7 +69,8 @@ TEST(CacheMemory, AnAllocationThatFailsChangesNothing) {
       s.push_back(made);
       EXPECT_GT(fail_at_each(cache, s, [&] { made = cache.fork(s[0]); }), 0);
       s.push_back(made);
-      EXPECT_GT(fail_at_each(cache, s, [&] { cache.append(s[0], k, v); }), 2) << "the tail is shared, the table and a block grow";
+      EXPECT_GT(fail_at_each(cache, s, [&] { cache.append(s[0], k, v); }), 2)
+          << "the tail is shared, the table and a block grow";
       const Tensor two_k = normal({2, 2, 4, 150}, 3).transpose(2, 3), two_v = normal({2, 2, 150, 4}, 4);
       EXPECT_GT(fail_at_each(cache, s, [&] { cache.append({s[1], s[2]}, two_k, two_v); }), 4);
       EXPECT_EQ(fail_at_each(cache, s, [&] { cache.evict(s[0], 40); }), 0);
@@ -74,9 +78,14 @@ TEST(CacheMemory, AnAllocationThatFailsChangesNothing) {
       EXPECT_GT(fail_at_each(cache, s, [&] { cache.gather(s); }), 2);
       const Tensor q = normal({3, 4, 1, 4}, 5);
       Tensor output;
-      EXPECT_GT(fail_at_each(cache, s, [&] { output = attention_cached(q, cache, s, {.mask = Mask::causal()}).output; }), 4);
+      EXPECT_GT(
+          fail_at_each(cache, s, [&] { output = attention_cached(q, cache, s, {.mask = Mask::causal()}).output; }), 4);
       EXPECT_TRUE(same_bits(output, attention_cached(q, cache, s, {.mask = Mask::causal()}).output));
-      EXPECT_EQ(fail_at_each(cache, {s[0], s[1]}, [&] { if (cache.alive(s[2])) cache.release(s[2]); }), 0);
+      EXPECT_EQ(fail_at_each(cache, {s[0], s[1]},
+                             [&] {
+                               if (cache.alive(s[2])) cache.release(s[2]);
+                             }),
+                0);
     }
 }
 

@@ -1,5 +1,5 @@
-// tests/attention/cache_random_test.cc: a million random operations on a cache, each compared with a plain model of rows and shared pages,
-// and the bits of what is decoded from it.
+// tests/attention/cache_random_test.cc: a million random operations on a cache, each compared with a plain model of
+// rows and shared pages, and the bits of what is decoded from it.
 #include <attn/cache.h>
 #include <attn/ops.h>
 
@@ -88,7 +88,8 @@ class Model {
     const std::int64_t position = pick(s.length() + 1);
     cache_.evict(s.handle, position);
     s.first = std::max(s.first, position);
-    for (std::int64_t page = 0; (page + 1) * page_rows <= position; ++page) s.table[static_cast<std::size_t>(page)] = evicted;
+    for (std::int64_t page = 0; (page + 1) * page_rows <= position; ++page)
+      s.table[static_cast<std::size_t>(page)] = evicted;
   }
 
   /// To one sequence or two, all rows or none.
@@ -96,7 +97,8 @@ class Model {
     const int rows = pick(4) == 0 ? pick(40) : pick(3);
     std::vector<std::size_t> chosen{any()};
     if (const std::size_t other = any(); other != chosen[0] && pick(2) == 0) chosen.push_back(other);
-    const Tensor k = empty({static_cast<std::int64_t>(chosen.size()), 1, rows, 1}, Dtype::f32), v = empty(k.sizes(), Dtype::f32);
+    const Tensor k = empty({static_cast<std::int64_t>(chosen.size()), 1, rows, 1}, Dtype::f32),
+                 v = empty(k.sizes(), Dtype::f32);
     std::vector<Plain> before;
     std::vector<KvSequence> handles;
     std::int64_t n = 0;
@@ -167,7 +169,8 @@ class Model {
     for (std::size_t c = 0; c < chosen.size(); ++c) {
       const Plain& s = plain_[chosen[c]];
       const Tensor k = empty({1, 1, s.length(), 1}), v = empty(k.sizes());
-      for (std::int64_t j = 0; j < s.length(); ++j) v.data<float>()[j] = -(k.data<float>()[j] = s.rows[static_cast<std::size_t>(j)]);
+      for (std::int64_t j = 0; j < s.length(); ++j)
+        v.data<float>()[j] = -(k.data<float>()[j] = s.rows[static_cast<std::size_t>(j)]);
       const auto b = static_cast<std::int64_t>(c);
       const AttentionResult alone = attention(q.slice(0, b, b + 1), k, v, {.mask = ~Mask::prefix(s.first)});
       ASSERT_TRUE(same_bits(together.output.slice(0, b, b + 1), alone.output));

@@ -24,14 +24,16 @@ inline Tensor run(const Inputs& in, const AttentionOptions& options) {
 inline Tensor by_specification(const kernels::AttentionReference& reference, const Call& call) {
   kernels::AttentionProblem p = call.problem;
   const Dtype dtype = call.compute_dtype();
-  const Tensor output = zeros({p.batch, p.q_heads, p.q_rows, p.value_dim}, dtype), lse = zeros({p.batch, p.q_heads, p.q_rows}, dtype);
+  const Tensor output = zeros({p.batch, p.q_heads, p.q_rows, p.value_dim}, dtype),
+               lse = zeros({p.batch, p.q_heads, p.q_rows}, dtype);
   p.out = output.data();
   for (int d = 0; d < 3; ++d) p.out_stride[d] = output.stride(d);
   p.logsumexp = lse.data();
   std::vector<double> scratch(reference.scratch_bytes(p) / sizeof(double) + 1);
-  for_each_part(call, p, [&](const kernels::AttentionProblem& part, std::int64_t b, std::int64_t begin, std::int64_t end) {
-    for (std::int64_t h = 0; h < p.q_heads; ++h) reference.rows(part, b, h, begin, end, scratch.data());
-  });
+  for_each_part(call, p,
+                [&](const kernels::AttentionProblem& part, std::int64_t b, std::int64_t begin, std::int64_t end) {
+                  for (std::int64_t h = 0; h < p.q_heads; ++h) reference.rows(part, b, h, begin, end, scratch.data());
+                });
   return cat({output.to(Dtype::f64), lse.unsqueeze(-1).to(Dtype::f64)}, -1);
 }
 

@@ -1,4 +1,5 @@
-// tests/attention/combined_options_test.cc: four options drawn at random, and the bits of the specification on every kernel and way there is.
+// tests/attention/combined_options_test.cc: four options drawn at random, and the bits of the specification on every
+// kernel and way there is.
 #include "verify/compare.h"
 
 #include <gtest/gtest.h>
@@ -18,24 +19,31 @@ std::string one_of(Random& random, const std::vector<std::string>& words) { retu
 /// What may be asked for, each with the words it may be asked for in.
 const std::map<std::string, std::vector<std::string>> options = {
     {"score", {"score=additive A=7", "score=additive A=16", "score=general"}},
-    {"mask", {"mask=causal(bottom_right)", "mask=window(9,3,bottom_right)", "mask=bool", "mask=causal(bottom_right)&window(70,0,bottom_right)|prefix(3)", "mask=~window(20,5,bottom_right)"}},
+    {"mask",
+     {"mask=causal(bottom_right)", "mask=window(9,3,bottom_right)", "mask=bool",
+      "mask=causal(bottom_right)&window(70,0,bottom_right)|prefix(3)", "mask=~window(20,5,bottom_right)"}},
     {"bias", {"bias=dense", "bias=key", "bias=alibi", "bias=relative"}},
-    {"score_mod", {"score_mod=s-slope[h]*(i(bottom_right)-j)", "score_mod=max(s,0.1*s)+0.1*h", "score_mod=where((i(bottom_right)-j)//8%3!=1,2.5*tanh(s/2.5),-inf)"}},
+    {"score_mod",
+     {"score_mod=s-slope[h]*(i(bottom_right)-j)", "score_mod=max(s,0.1*s)+0.1*h",
+      "score_mod=where((i(bottom_right)-j)//8%3!=1,2.5*tanh(s/2.5),-inf)"}},
     {"softcap", {"softcap=2", "softcap=30"}},
     {"temperature", {"temperature=0.5", "temperature=3"}},
     {"sinks", {"sinks=1"}},
     {"dropout", {"dropout=0.1", "dropout=0.5"}},
-    {"lengths", {"lengths=keys hidden=nan", "lengths=rows", "lengths=starts hidden=nan", "lengths=all", "lengths=packed"}},
+    {"lengths",
+     {"lengths=keys hidden=nan", "lengths=rows", "lengths=starts hidden=nan", "lengths=all", "lengths=packed"}},
     {"layout", {"layout=turned"}},
     {"heads", {"Hk=2", "Hk=1", "Hv=2"}},
     {"weights", {"weights=full", "weights=head_average", "weights=column_sums", "weights=rows", "weights=top_k"}},
-    {"cache", {"cache=pages16", "cache=pages64", "cache=block", "cache=pages32 storage=int8", "cache=block storage=int8"}},
+    {"cache",
+     {"cache=pages16", "cache=pages64", "cache=block", "cache=pages32 storage=int8", "cache=block storage=int8"}},
 };
 
 /// Whether the words go together, as inputs.cc has it.
 bool together(const std::string& line) {
   const auto has = [&](const char* word) { return line.find(word) != std::string::npos; };
-  if (has("lengths=packed") && (has("mask=bool") || has("bias=dense") || has("bias=key") || has("cache="))) return false;
+  if (has("lengths=packed") && (has("mask=bool") || has("bias=dense") || has("bias=key") || has("cache=")))
+    return false;
   if (has("cache=") && has("lengths=") && !has("lengths=keys")) return false;
   return true;
 }
@@ -55,11 +63,18 @@ std::string drawn(Random& random, const std::vector<std::vector<std::string>>& b
   }
 }
 std::string drawn(Random& random, std::set<std::string>& names) {
-  return drawn(random, {{"attention f32", "attention f32", "attention f64"}, {" B=1", " B=2", " B=3"}, {" Hq=4"},
-                        {" Tq=1 Tk=90", " Tq=3 Tk=1100", " Tq=35 Tk=140", " Tq=70 Tk=140"}, {" D=8", " D=17", " D=32"}, {"", " Dv=5", " Dv=24"}}, names);
+  return drawn(random,
+               {{"attention f32", "attention f32", "attention f64"},
+                {" B=1", " B=2", " B=3"},
+                {" Hq=4"},
+                {" Tq=1 Tk=90", " Tq=3 Tk=1100", " Tq=35 Tk=140", " Tq=70 Tk=140"},
+                {" D=8", " D=17", " D=32"},
+                {"", " Dv=5", " Dv=24"}},
+               names);
 }
 
-/// The specification's bits by strips, heads together and spans of each instruction set, and by the library on 1, 2 and 3 threads.
+/// The specification's bits by strips, heads together and spans of each instruction set, and by the library on 1, 2 and
+/// 3 threads.
 TEST(CombinedOptions, FourAtRandomHaveTheBitsOfTheSpecification) {
   constexpr int cases = 300;
   std::set<std::set<std::string>> seen;
@@ -88,12 +103,20 @@ TEST(CombinedOptions, FourAtRandomOverBytesHaveTheBitsOfTheSpecification) {
   Random random(60);
   while (lines.size() < 150) {
     std::set<std::string> names;
-    lines.push_back(drawn(random, {{"attention f32", "attention f32", "attention f64"}, {" B=1", " B=2"}, {" Hq=4"}, {" Tq=1", " Tq=2", " Tq=5", " Tq=8"},
-                                   {" Tk=5", " Tk=20", " Tk=40", " Tk=77", " Tk=100", " Tk=150", " Tk=1050"}, {" D=16", " D=32", " D=64", " D=80", " D=120", " D=128"}, {"", " Dv=16", " Dv=40"},
-                                   {" cache=pages16 storage=int8", " cache=pages64 storage=int8", " cache=block storage=int8"}}, names));
+    lines.push_back(drawn(random,
+                          {{"attention f32", "attention f32", "attention f64"},
+                           {" B=1", " B=2"},
+                           {" Hq=4"},
+                           {" Tq=1", " Tq=2", " Tq=5", " Tq=8"},
+                           {" Tk=5", " Tk=20", " Tk=40", " Tk=77", " Tk=100", " Tk=150", " Tk=1050"},
+                           {" D=16", " D=32", " D=64", " D=80", " D=120", " D=128"},
+                           {"", " Dv=16", " Dv=40"},
+                           {" cache=pages16 storage=int8", " cache=pages64 storage=int8", " cache=block storage=int8"}},
+                          names));
     std::string& line = lines.back();
     if (lines.size() % 3 == 0 && line.find("score=") == std::string::npos)  // whose projections are rounded to 16 bits
-      line.replace(line.find("f32") == std::string::npos ? line.find("f64") : line.find("f32"), 3, lines.size() % 2 ? "bf16" : "f16");
+      line.replace(line.find("f32") == std::string::npos ? line.find("f64") : line.find("f32"), 3,
+                   lines.size() % 2 ? "bf16" : "f16");
   }
   const VerifyReport report = compare(lines, all_ways());
   EXPECT_TRUE(report.passed()) << report.difference << "\nattn verify '" << report.line << "'";

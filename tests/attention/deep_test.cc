@@ -21,7 +21,9 @@ std::string repeated(const std::string& text, int times) {
   return result;
 }
 
-std::string nested(const std::string& open, int times, const std::string& inside) { return repeated(open, times) + inside + std::string(static_cast<std::size_t>(times), ')'); }
+std::string nested(const std::string& open, int times, const std::string& inside) {
+  return repeated(open, times) + inside + std::string(static_cast<std::size_t>(times), ')');
+}
 
 /// All that walks over a mask.
 void look_at(const Mask& mask) {
@@ -36,14 +38,17 @@ void look_at(const Mask& mask) {
 TEST(Deep, MasksOfText) {
   on_small_stack([] {
     for (const int times : {101, 190, 999, 100000})
-      EXPECT_NE(error_of<ValueError>([&] { Mask::parse(nested("(", times, "causal")); }).find("nested more than 100 deep"), std::string::npos);
+      EXPECT_NE(
+          error_of<ValueError>([&] { Mask::parse(nested("(", times, "causal")); }).find("nested more than 100 deep"),
+          std::string::npos);
     look_at(Mask::parse(nested("(", 100, "causal")));
     look_at(Mask::parse(nested("~(", 100, "causal & prefix(1)")));
     const Mask even = Mask::parse(repeated("~", 900) + "causal");
     look_at(even);
     EXPECT_TRUE(same_bits(even.dense(1, 1, 3, 3), Mask::causal().dense(1, 1, 3, 3)));
     look_at(Mask::parse("causal" + repeated(" | prefix(1) & causal", 400)));
-    EXPECT_NE(error_of<ValueError>([] { Mask::parse(repeated("~", 100000)); }).find("more than 1000 terms"), std::string::npos);
+    EXPECT_NE(error_of<ValueError>([] { Mask::parse(repeated("~", 100000)); }).find("more than 1000 terms"),
+              std::string::npos);
   });
 }
 
@@ -60,7 +65,8 @@ TEST(Deep, MasksOfOperators) {
           if (kind == 4) mask = n % 2 ? Mask::window(1, 1) & mask : mask | Mask::prefix(1);
         }
       });
-      EXPECT_EQ(error, "Mask: the expression is more than 2000 levels deep; join many masks in pairs, or as one tensor");
+      EXPECT_EQ(error,
+                "Mask: the expression is more than 2000 levels deep; join many masks in pairs, or as one tensor");
       look_at(mask);
     }
   });
@@ -81,12 +87,19 @@ TEST(Deep, ScoresOfText) {
   on_small_stack([] {
     for (const std::string open : {"(", "-(", "exp(", "min(s, ", "where(i < j, s, "})
       for (const int times : {101, 190, 100000})
-        EXPECT_NE(error_of<ValueError>([&] { ScoreExpression::parse(nested(open, times, "s")); }).find("nested more than 100 deep"), std::string::npos) << open << times;
+        EXPECT_NE(error_of<ValueError>([&] {
+                    ScoreExpression::parse(nested(open, times, "s"));
+                  }).find("nested more than 100 deep"),
+                  std::string::npos)
+            << open << times;
     look_at(ScoreExpression::parse(nested("(", 99, "s")));
     look_at(ScoreExpression::parse(nested("max(s, ", 90, "s")));
     look_at(ScoreExpression::parse("s" + repeated(" + 1e-3 * s", 900)));
     look_at(ScoreExpression::parse("s + 0 * (i" + repeated(" - j", 900) + ")"));
-    EXPECT_NE(error_of<ValueError>([] { ScoreExpression::parse("s" + repeated(" + s", 100000)); }).find("more than 1000 levels deep"), std::string::npos);
+    EXPECT_NE(error_of<ValueError>([] {
+                ScoreExpression::parse("s" + repeated(" + s", 100000));
+              }).find("more than 1000 levels deep"),
+              std::string::npos);
   });
 }
 
@@ -125,9 +138,11 @@ TEST(Deep, OtherTextsAndTapes) {
   on_small_stack([] {
     EXPECT_THROW(einsum(repeated("(", 100000), {ones({2})}), ValueError);
     EXPECT_THROW(einsum(repeated("i,", 100000), {ones({2})}), ValueError);
-    for (const std::string& json : {repeated("[", 100000), "{\"a\":" + repeated("{\"a\":", 100000), "{\"__metadata__\":" + repeated("[", 1000) + repeated("]", 1000) + "}"}) {
+    for (const std::string& json : {repeated("[", 100000), "{\"a\":" + repeated("{\"a\":", 100000),
+                                    "{\"__metadata__\":" + repeated("[", 1000) + repeated("]", 1000) + "}"}) {
       std::string file(8, '\0');
-      for (int byte = 0; byte < 8; ++byte) file[static_cast<std::size_t>(byte)] = static_cast<char>(json.size() >> 8 * byte & 255);
+      for (int byte = 0; byte < 8; ++byte)
+        file[static_cast<std::size_t>(byte)] = static_cast<char>(json.size() >> 8 * byte & 255);
       file += json;
       EXPECT_THROW(parse_safetensors(std::as_bytes(std::span<const char>(file))), FormatError);
     }

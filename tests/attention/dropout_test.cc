@@ -1,4 +1,5 @@
-// tests/attention/dropout_test.cc: dropout by counter: the same weights again and wherever the rows lie; mean and variance; memory.
+// tests/attention/dropout_test.cc: dropout by counter: the same weights again and wherever the rows lie; mean and
+// variance; memory.
 #include <attn/autograd.h>
 #include <attn/runtime.h>
 
@@ -16,7 +17,9 @@ namespace {
 struct Inputs {
   Tensor q, k, v;
 };
-Inputs inputs(const Dims& q, const Dims& k, Dtype dtype = Dtype::f32) { return {normal(q, 1, dtype), normal(k, 2, dtype), normal(k, 3, dtype)}; }
+Inputs inputs(const Dims& q, const Dims& k, Dtype dtype = Dtype::f32) {
+  return {normal(q, 1, dtype), normal(k, 2, dtype), normal(k, 3, dtype)};
+}
 
 AttentionResult run(const Inputs& in, const AttentionOptions& options) { return attention(in.q, in.k, in.v, options); }
 
@@ -41,8 +44,10 @@ TEST(Dropout, KeepsWhatTheCounterSaysAndScalesIt) {
   for (std::uint32_t b = 0; b < 2; ++b)
     for (std::uint32_t h = 0; h < 3; ++h)
       for (std::int64_t i = 0; i < rows; ++i)
-        for (std::int64_t j = 0; j < keys; ++j, ++n) ASSERT_EQ(dropped[n], keeps(seed, 0.3, b, h, i, j) ? plain[n] * scale : 0.0f) << n;
-  expect_within(after.output, matmul(after.weights, in.v).to_vector(), matmul(after.weights.to(Dtype::f64), in.v.to(Dtype::f64)).to_vector(), 0x1p-23);
+        for (std::int64_t j = 0; j < keys; ++j, ++n)
+          ASSERT_EQ(dropped[n], keeps(seed, 0.3, b, h, i, j) ? plain[n] * scale : 0.0f) << n;
+  expect_within(after.output, matmul(after.weights, in.v).to_vector(),
+                matmul(after.weights.to(Dtype::f64), in.v.to(Dtype::f64)).to_vector(), 0x1p-23);
 }
 
 TEST(Dropout, TheSeedRepeatsItAndTheGeneratorDrawsIt) {
@@ -93,8 +98,10 @@ TEST(Dropout, TheCutOfTheWorkDoesNotMatter) {
 TEST(Dropout, OfPackedSequencesAndDocuments) {
   const Inputs in = inputs({1, 2, 90, 8}, {1, 2, 90, 8});
   AttentionOptions options{.mask = Mask::causal(), .dropout_p = 0.4, .dropout_seed = 11};
-  const AttentionResult batch = run({in.q.reshape({1, 2, 3, 30, 8}).squeeze(0).transpose(0, 1), in.k.reshape({1, 2, 3, 30, 8}).squeeze(0).transpose(0, 1),
-                                     in.v.reshape({1, 2, 3, 30, 8}).squeeze(0).transpose(0, 1)}, options);
+  const AttentionResult batch = run({in.q.reshape({1, 2, 3, 30, 8}).squeeze(0).transpose(0, 1),
+                                     in.k.reshape({1, 2, 3, 30, 8}).squeeze(0).transpose(0, 1),
+                                     in.v.reshape({1, 2, 3, 30, 8}).squeeze(0).transpose(0, 1)},
+                                    options);
   AttentionOptions packed = options;
   packed.cu_seqlens_q = integers({0, 30, 60, 90});
   EXPECT_TRUE(bits_equal(run(in, packed).output.reshape({2, 3, 30, 8}).transpose(0, 1), batch.output));
@@ -107,14 +114,16 @@ TEST(Dropout, OfPackedSequencesAndDocuments) {
   const auto* weight = kept.data<float>();
   for (std::uint32_t h = 0; h < 2; ++h)
     for (std::int64_t i = 0; i < 90; ++i)
-      for (std::int64_t j = 0; j < 90; ++j, ++weight) ASSERT_EQ(*weight != 0, j <= i && i / 31 == j / 31 && keeps(11, 0.4, 0, h, i, j));
+      for (std::int64_t j = 0; j < 90; ++j, ++weight)
+        ASSERT_EQ(*weight != 0, j <= i && i / 31 == j / 31 && keeps(11, 0.4, 0, h, i, j));
 }
 
 TEST(Dropout, MeanAndVarianceOverTenMillionDraws) {
   const std::int64_t heads = 10, rows = 1000, keys = 1000;
   for (const double p : {0.1, 0.5}) {
     const Tensor uniform = zeros({1, heads, rows, 8}), k = zeros({1, heads, keys, 8});
-    const Tensor weights = attention(uniform, k, k, {.dropout_p = p, .dropout_seed = 99, .weights = Weights::full}).weights;
+    const Tensor weights =
+        attention(uniform, k, k, {.dropout_p = p, .dropout_seed = 99, .weights = Weights::full}).weights;
     const auto* weight = weights.data<float>();
     const auto count = static_cast<double>(weights.numel());
     double kept = 0;
@@ -125,7 +134,8 @@ TEST(Dropout, MeanAndVarianceOverTenMillionDraws) {
         ++of_row[static_cast<std::size_t>(n / keys)];
         ++of_key[static_cast<std::size_t>(n % keys)];
       }
-    // a binomial of `draws` has mean draws (1 - p) and variance draws p (1 - p); five standard deviations of each statistic
+    // a binomial of `draws` has mean draws (1 - p) and variance draws p (1 - p); five standard deviations of each
+    // statistic
     const double variance = p * (1 - p);
     EXPECT_NEAR(kept, count * (1 - p), 5 * std::sqrt(count * variance)) << p;
     const auto spread = [&](const std::vector<double>& counts) {
@@ -137,7 +147,8 @@ TEST(Dropout, MeanAndVarianceOverTenMillionDraws) {
     };
     spread(of_row);
     spread(of_key);
-    EXPECT_EQ(weight[0] == 0 ? weight[1] == 0 ? weight[2] : weight[1] : weight[0], 1.0f / 1000 * (1.0f / static_cast<float>(1 - p)));
+    EXPECT_EQ(weight[0] == 0 ? weight[1] == 0 ? weight[2] : weight[1] : weight[0],
+              1.0f / 1000 * (1.0f / static_cast<float>(1 - p)));
   }
 }
 
@@ -149,8 +160,10 @@ TEST(Dropout, NothingAndEverything) {
   const AttentionResult all = run(in, {.dropout_p = 1, .generator = &generator});
   EXPECT_TRUE(bits_equal(all.output, zeros(plain.sizes())));
   EXPECT_EQ(generator.u64(), same.u64());  // neither drew
-  EXPECT_EQ(error_of<ValueError>([&] { run(in, {.dropout_p = 1.5}); }), "attention: dropout_p is 1.5; it must be from 0 to 1");
-  EXPECT_EQ(error_of<ValueError>([&] { run(in, {.dropout_p = -0.1}); }), "attention: dropout_p is -0.1; it must be from 0 to 1");
+  EXPECT_EQ(error_of<ValueError>([&] { run(in, {.dropout_p = 1.5}); }),
+            "attention: dropout_p is 1.5; it must be from 0 to 1");
+  EXPECT_EQ(error_of<ValueError>([&] { run(in, {.dropout_p = -0.1}); }),
+            "attention: dropout_p is -0.1; it must be from 0 to 1");
 }
 
 /// bf16 with its own product: dropped weights against those of f32, by the error rule.
@@ -168,7 +181,8 @@ TEST(Dropout, OfSixteenBits) {
   }
 }
 
-/// dV = D^T dO and dQ, dK through the weights P before dropout, D = P kept and scaled: against the same formulas in f64.
+/// dV = D^T dO and dQ, dK through the weights P before dropout, D = P kept and scaled: against the same formulas in
+/// f64.
 TEST(Dropout, TheGradientReplaysIt) {
   for (const bool packed : {false, true}) {
     const Inputs in = inputs({1, 2, 90, 8}, {1, 2, 90, 8});
@@ -179,16 +193,19 @@ TEST(Dropout, TheGradientReplaysIt) {
     options.dropout_seed = 8;
     const Tensor after = run(in, options).weights, dout = normal({1, 2, 90, 8}, 4);
     const auto by_formula = [&](Dtype dtype) {
-      const Tensor p = before.to(dtype), d = after.to(dtype), dy = dout.to(dtype), q = in.q.to(dtype), k = in.k.to(dtype), v = in.v.to(dtype);
+      const Tensor p = before.to(dtype), d = after.to(dtype), dy = dout.to(dtype), q = in.q.to(dtype),
+                   k = in.k.to(dtype), v = in.v.to(dtype);
       const Tensor factor = mul(gt(d, 0).to(dtype), 1 / 0.7), dp = mul(matmul(dy, v.transpose(2, 3)), factor);
       const Tensor ds = mul(mul(p, sub(dp, sum(mul(p, dp), {-1}, true))), 1 / std::sqrt(8.0));
       return std::vector<Tensor>{matmul(ds, k), matmul(ds.transpose(2, 3), q), matmul(d.transpose(2, 3), dy)};
     };
     const std::vector<Tensor> naive = by_formula(Dtype::f32), truth = by_formula(Dtype::f64);
     options.weights = Weights::none;
-    const std::vector<Tensor> leaves{in.q.clone().requires_grad_(), in.k.clone().requires_grad_(), in.v.clone().requires_grad_()};
+    const std::vector<Tensor> leaves{in.q.clone().requires_grad_(), in.k.clone().requires_grad_(),
+                                     in.v.clone().requires_grad_()};
     attention(leaves[0], leaves[1], leaves[2], options).output.backward(dout);
-    for (std::size_t n = 0; n < 3; ++n) expect_within(leaves[n].grad(), naive[n].to_vector(), truth[n].to_vector(), 0x1p-23);
+    for (std::size_t n = 0; n < 3; ++n)
+      expect_within(leaves[n].grad(), naive[n].to_vector(), truth[n].to_vector(), 0x1p-23);
   }
 }
 
@@ -222,7 +239,8 @@ TEST(Dropout, TheGradientStoresNoMaskEither) {
   const std::size_t before = runtime::allocated_bytes();
   const Tensor output = attention(q, q, q, {.dropout_p = 0.1}).output;
   grad({output}, {q}, {.grad_outputs = {dout}});
-  const std::size_t results = 5 * static_cast<std::size_t>(q.numel()) * sizeof(float);  // the output, three gradients, a sum of two of them
+  // the output, three gradients, a sum of two of them
+  const std::size_t results = 5 * static_cast<std::size_t>(q.numel()) * sizeof(float);
   EXPECT_LT(runtime::peak_bytes() - before, results + (std::size_t{8} << 20));
   EXPECT_LT(std::size_t{8} << 20, std::size_t{4096} * 4096);  // of one of two heads, a byte a pair
 }

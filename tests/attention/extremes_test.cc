@@ -1,4 +1,5 @@
-// tests/attention/extremes_test.cc: huge, infinite, NaN and denormal numbers, hidden garbage and long rows, on every kernel there is.
+// tests/attention/extremes_test.cc: huge, infinite, NaN and denormal numbers, hidden garbage and long rows, on every
+// kernel there is.
 #include "attention/truth.h"
 #include "runtime/memory.h"
 #include "support/resident.h"
@@ -21,13 +22,16 @@ void expect_bits(const Case& c, const Inputs& in) {
   const auto expected = cases::by_specification(c, in);
   for (const Way& way : cases::all_ways()) {
     const auto ours = way.run(c, in);
-    for (std::size_t n = 0; n < ours.size(); ++n) EXPECT_EQ(cases::bits_differ(ours[n], expected[n]), "") << way.name << ": " << cases::to_line(c);
+    for (std::size_t n = 0; n < ours.size(); ++n)
+      EXPECT_EQ(cases::bits_differ(ours[n], expected[n]), "") << way.name << ": " << cases::to_line(c);
   }
 }
 
 TEST(Extremes, HugeInfiniteNanAndDenormalNumbers) {
   const double infinity = std::numeric_limits<double>::infinity();
-  for (const char* line : {"attention f32 Hq=2 Tq=19 Tk=70 D=9", "attention f64 Hq=2 Tq=19 Tk=70 D=9 mask=causal(bottom_right)", "attention f32 Tq=3 Tk=1100 D=8"}) {
+  for (const char* line :
+       {"attention f32 Hq=2 Tq=19 Tk=70 D=9", "attention f64 Hq=2 Tq=19 Tk=70 D=9 mask=causal(bottom_right)",
+        "attention f32 Tq=3 Tk=1100 D=8"}) {
     const Case c = cases::parse_case(line);
     for (const double value : {1e30, -1e30, 1e38, infinity, -infinity, std::nan(""), 1e-40, 0.0, -0.0})
       for (Tensor Inputs::* where : {&Inputs::q, &Inputs::k, &Inputs::v}) {
@@ -37,7 +41,8 @@ TEST(Extremes, HugeInfiniteNanAndDenormalNumbers) {
         expect_bits(c, in);
       }
     Inputs in = cases::make_inputs(c);
-    for (Tensor Inputs::* x : {&Inputs::q, &Inputs::k, &Inputs::v}) in.*x = mul(in.*x, c.dtype == Dtype::f64 ? 1e-310 : 1e-40);
+    for (Tensor Inputs::* x : {&Inputs::q, &Inputs::k, &Inputs::v})
+      in.*x = mul(in.*x, c.dtype == Dtype::f64 ? 1e-310 : 1e-40);
     expect_bits(c, in);
   }
 }
@@ -46,9 +51,12 @@ TEST(Extremes, HugeInfiniteNanAndDenormalNumbers) {
 TEST(Extremes, GradientsOfNumbersThatAreNoneHaveTheBitsOfTheSpecification) {
   const double infinity = std::numeric_limits<double>::infinity();
   for (const char* dtype : {"f32", "f64"})
-    for (const char* rest : {"Hq=2 Tq=19 Tk=70 D=9", "Tq=3 Tk=5 D=1", "Tq=1 Tk=1 D=1 sinks=1", "Hq=2 Tq=70 Tk=70 D=16 bias=dense", "Hq=4 Hk=2 Tq=9 Tk=20 D=8 mask=causal(bottom_right)",
-                             "Tq=70 Tk=130 D=16 softcap=2 temperature=0.5 bias=relative", "Tq=5 Tk=9 D=8 bias=alibi sinks=1", "Tq=19 Tk=70 D=9 Dv=3", "Tq=19 Tk=70 D=9 Dv=1 bias=dense sinks=1",
-                             "Tq=9 Tk=20 D=4", "Tq=9 Tk=20 D=3 bias=pairs", "Tq=9 Tk=20 D=4 score_mod=s*slope[h]+table[j%32,h]"})
+    for (const char* rest :
+         {"Hq=2 Tq=19 Tk=70 D=9", "Tq=3 Tk=5 D=1", "Tq=1 Tk=1 D=1 sinks=1", "Hq=2 Tq=70 Tk=70 D=16 bias=dense",
+          "Hq=4 Hk=2 Tq=9 Tk=20 D=8 mask=causal(bottom_right)",
+          "Tq=70 Tk=130 D=16 softcap=2 temperature=0.5 bias=relative", "Tq=5 Tk=9 D=8 bias=alibi sinks=1",
+          "Tq=19 Tk=70 D=9 Dv=3", "Tq=19 Tk=70 D=9 Dv=1 bias=dense sinks=1", "Tq=9 Tk=20 D=4",
+          "Tq=9 Tk=20 D=3 bias=pairs", "Tq=9 Tk=20 D=4 score_mod=s*slope[h]+table[j%32,h]"})
       for (const double value : {std::nan(""), infinity, -infinity, 1e38}) {
         const Case c = cases::parse_case(std::string("attention_backward ") + dtype + " " + rest);
         for (Tensor Inputs::* where : {&Inputs::q, &Inputs::k, &Inputs::v, &Inputs::doutput}) {
@@ -65,14 +73,16 @@ TEST(Extremes, GradientsOfNumbersThatAreNoneHaveTheBitsOfTheSpecification) {
 
 TEST(Extremes, HiddenNanChangesNoBitOnAnyKernel) {
   for (const char* dtype : {"f32", "f64", "bf16", "f16"})
-    for (const char* hides : {"B=3 Hq=2 Tq=20 Tk=75 D=17 lengths=all", "Hq=2 Tq=20 Tk=75 D=17 mask=bool", "Hq=4 Hk=2 Tq=1 Tk=1100 D=8 mask=bool"}) {
+    for (const char* hides : {"B=3 Hq=2 Tq=20 Tk=75 D=17 lengths=all", "Hq=2 Tq=20 Tk=75 D=17 mask=bool",
+                              "Hq=4 Hk=2 Tq=1 Tk=1100 D=8 mask=bool"}) {
       Case c = cases::parse_case(std::string("attention ") + dtype + " " + hides);
       const Inputs clean = cases::make_inputs(c);
       c.hidden = "nan";
       const Inputs poisoned = cases::make_inputs(c);
       for (const Way& way : cases::all_ways()) {
         const auto expected = way.run(c, clean), ours = way.run(c, poisoned);
-        for (std::size_t n = 0; n < ours.size(); ++n) EXPECT_EQ(cases::bits_differ(ours[n], expected[n]), "") << way.name << ": " << cases::to_line(c);
+        for (std::size_t n = 0; n < ours.size(); ++n)
+          EXPECT_EQ(cases::bits_differ(ours[n], expected[n]), "") << way.name << ": " << cases::to_line(c);
       }
     }
 }
@@ -80,11 +90,16 @@ TEST(Extremes, HiddenNanChangesNoBitOnAnyKernel) {
 TEST(Extremes, LongRowsAreWithinTheErrorRule) {
   for (const Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16}) {
     SCOPED_TRACE(name_of(dtype));
-    const Tensor q = normal({1, 1, 3, 16}, 1, dtype), k = normal({1, 1, 16384, 16}, 2, dtype), v = normal({1, 1, 16384, 4}, 3, dtype);
+    const Tensor q = normal({1, 1, 3, 16}, 1, dtype), k = normal({1, 1, 16384, 16}, 2, dtype),
+                 v = normal({1, 1, 16384, 4}, 3, dtype);
     const Around around{.scale = 0.25};
     const Plainly truth = attend_plainly<long double>(q, k, v, around);
-    const Plainly naive = dtype == Dtype::f64 ? attend_plainly<double>(q, k, v, around) : attend_plainly<float>(q, k, v, around);
-    const double eps = dtype == Dtype::f64 ? 0x1p-52 : dtype == Dtype::f32 ? 0x1p-23 : dtype == Dtype::f16 ? 0x1p-10 : 0x1p-7;
+    const Plainly naive =
+        dtype == Dtype::f64 ? attend_plainly<double>(q, k, v, around) : attend_plainly<float>(q, k, v, around);
+    const double eps = dtype == Dtype::f64   ? 0x1p-52
+                       : dtype == Dtype::f32 ? 0x1p-23
+                       : dtype == Dtype::f16 ? 0x1p-10
+                                             : 0x1p-7;
     const AttentionResult r = attention(q, k, v);
     expect_within(r.output, naive.output, truth.output, eps);
     expect_within(r.logsumexp, naive.logsumexp, truth.logsumexp, eps);
@@ -94,7 +109,8 @@ TEST(Extremes, LongRowsAreWithinTheErrorRule) {
 TEST(Extremes, LongSequencesNeedNoMoreThanTheirResult) {
   const std::int64_t T = sanitized ? 2048 : 16384;
   const Tensor q = cases::integers({1, 8, T, 64}, Dtype::f32, 1), k = cases::integers({1, 8, T, 64}, Dtype::f32, 2);
-  const std::size_t result = static_cast<std::size_t>(q.numel() + 8 * T) * sizeof(float), more = 4u << 20;  // the pairs: 128 MiB, 8 GiB
+  // the pairs: 128 MiB, 8 GiB
+  const std::size_t result = static_cast<std::size_t>(q.numel() + 8 * T) * sizeof(float), more = 4u << 20;
   attention(q.narrow(2, 0, 64), k.narrow(2, 0, 64), k.narrow(2, 0, 64));  // scratch that threads keep is there
   for (const Mask& mask : {Mask(), Mask::causal(), Mask::causal() & Mask::window(70, 0)}) {
     const std::size_t before = runtime::allocated_bytes(), resident = Resident::now();
@@ -102,9 +118,7 @@ TEST(Extremes, LongSequencesNeedNoMoreThanTheirResult) {
     Resident::reset();
     attention(q, k, k, {.mask = mask});
     EXPECT_LT(runtime::peak_bytes() - before, result + more) << mask.to_string();
-    if (!sanitized) {
-      EXPECT_LT(Resident::most(), resident + result + more) << mask.to_string();
-    }
+    if (!sanitized) { EXPECT_LT(Resident::most(), resident + result + more) << mask.to_string(); }
   }
 }
 

@@ -28,9 +28,12 @@ void expect_right(const Inputs& in, AttentionOptions options, Around around) {
   options.weights = Weights::full;
   const AttentionResult r = attention(in.q, in.k, in.v, options);
   const bool f64 = in.q.dtype() == Dtype::f64;
-  const double eps = f64 ? 0x1p-52 : 0x1p-23, out_eps = in.q.dtype() == Dtype::bf16 ? 0x1p-8 : in.q.dtype() == Dtype::f16 ? 0x1p-11 : eps;
+  const double eps = f64 ? 0x1p-52 : 0x1p-23, out_eps = in.q.dtype() == Dtype::bf16  ? 0x1p-8
+                                                        : in.q.dtype() == Dtype::f16 ? 0x1p-11
+                                                                                     : eps;
   const Plainly truth = attend_plainly<long double>(in.q, in.k, in.v, around);
-  const Plainly naive = f64 ? attend_plainly<double>(in.q, in.k, in.v, around) : attend_plainly<float>(in.q, in.k, in.v, around);
+  const Plainly naive =
+      f64 ? attend_plainly<double>(in.q, in.k, in.v, around) : attend_plainly<float>(in.q, in.k, in.v, around);
   expect_within(r.output, naive.output, truth.output, out_eps);
   expect_within(r.weights, naive.weights, truth.weights, out_eps);
   // bf16 sums rounded weights, each off by 2^-9 of itself (and 1/20 of that): so is the sum, and its log by as much
@@ -40,20 +43,22 @@ void expect_right(const Inputs& in, AttentionOptions options, Around around) {
     for (std::size_t n = 0; n < sums.size(); ++n) EXPECT_NEAR(sums[n], std::isinf(lse[n]) ? 0 : 1, 1e-5);
   }
   options.weights = Weights::none;
-  EXPECT_TRUE(bits_equal(attention(in.q, in.k, in.v, options).output, r.output)) << "asking for weights changes nothing";
+  EXPECT_TRUE(bits_equal(attention(in.q, in.k, in.v, options).output, r.output))
+      << "asking for weights changes nothing";
 }
 
 double default_scale(const Sizes& s) { return 1 / std::sqrt(static_cast<double>(s.dim)); }
 
 TEST(Forward, ManyShapesAndTypes) {
-  const Sizes shapes[] = {{},
-                          {.heads = 6, .k_heads = 2, .v_heads = 3, .rows = 5, .keys = 70, .dim = 3, .width = 5},
-                          {.batch = 1, .heads = 1, .k_heads = 1, .v_heads = 1, .rows = 1, .keys = 1, .dim = 1, .width = 1},
-                          {.batch = 1, .heads = 2, .k_heads = 1, .v_heads = 2, .rows = 3, .keys = 2100, .dim = 16, .width = 4},
-                          {.batch = 3, .heads = 2, .k_heads = 2, .v_heads = 1, .rows = 130, .keys = 65, .dim = 2, .width = 1},
-                          {.keys = 0},
-                          {.rows = 0},
-                          {.width = 0}};
+  const Sizes shapes[] = {
+      {},
+      {.heads = 6, .k_heads = 2, .v_heads = 3, .rows = 5, .keys = 70, .dim = 3, .width = 5},
+      {.batch = 1, .heads = 1, .k_heads = 1, .v_heads = 1, .rows = 1, .keys = 1, .dim = 1, .width = 1},
+      {.batch = 1, .heads = 2, .k_heads = 1, .v_heads = 2, .rows = 3, .keys = 2100, .dim = 16, .width = 4},
+      {.batch = 3, .heads = 2, .k_heads = 2, .v_heads = 1, .rows = 130, .keys = 65, .dim = 2, .width = 1},
+      {.keys = 0},
+      {.rows = 0},
+      {.width = 0}};
   for (const Sizes& s : shapes)
     for (const Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16}) {
       SCOPED_TRACE(::testing::Message() << s.rows << " x " << s.keys << " " << name_of(dtype));
@@ -80,7 +85,8 @@ TEST(Forward, Sinks) {
   const Inputs in = inputs({});
   const std::vector<double> sinks = {0.5, -3, 4, 40};
   expect_right(in, {.scale = 1.0, .sinks = tensor<double>(sinks).to(Dtype::f32)}, {.scale = 1, .sinks = sinks});
-  const AttentionResult r = attention(in.q, in.k, in.v, {.mask = Mask::none(), .sinks = ones({4}), .weights = Weights::full});
+  const AttentionResult r =
+      attention(in.q, in.k, in.v, {.mask = Mask::none(), .sinks = ones({4}), .weights = Weights::full});
   EXPECT_TRUE(same_bits(r.output, zeros({2, 4, 7, 8})));
   EXPECT_TRUE(same_bits(r.weights, zeros({2, 4, 7, 9})));
   EXPECT_TRUE(same_bits(r.logsumexp, full({2, 4, 7}, -INFINITY)));
@@ -90,7 +96,9 @@ TEST(Forward, BiasTerms) {
   const Sizes s{};
   const Inputs in = inputs(s);
   const Tensor dense = normal({2, 1, 7, 9}, 5), slopes = Bias::alibi_slopes(4);
-  const auto dense_at = [&](std::int64_t b, std::int64_t, std::int64_t i, std::int64_t j) { return dense[b][0][i][j].item(); };
+  const auto dense_at = [&](std::int64_t b, std::int64_t, std::int64_t i, std::int64_t j) {
+    return dense[b][0][i][j].item();
+  };
   expect_right(in, {.bias = Bias::dense(dense)}, {.scale = default_scale(s), .bias = dense_at});
   const auto alibi_at = [&](std::int64_t, std::int64_t h, std::int64_t i, std::int64_t j) {
     return -std::exp2(-2.0 * static_cast<double>(h + 1)) * static_cast<double>(i + 2 - j);
@@ -101,12 +109,15 @@ TEST(Forward, BiasTerms) {
   for (const Dtype dtype : {Dtype::bf16, Dtype::f16}) {
     const Tensor half = dense.to(dtype);
     expect_right(inputs(s, dtype), {.bias = Bias::dense(half)},
-                 {.scale = default_scale(s), .bias = [&](std::int64_t b, std::int64_t, std::int64_t i, std::int64_t j) { return half[b][0][i][j].item(); }});
+                 {.scale = default_scale(s), .bias = [&](std::int64_t b, std::int64_t, std::int64_t i, std::int64_t j) {
+                    return half[b][0][i][j].item();
+                  }});
   }
 }
 
 TEST(Forward, SlopesHalveFromHeadToHead) {
-  EXPECT_EQ(Bias::alibi_slopes(8).to_vector(), (std::vector<double>{0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015625, 0.0078125, 0.00390625}));
+  EXPECT_EQ(Bias::alibi_slopes(8).to_vector(),
+            (std::vector<double>{0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015625, 0.0078125, 0.00390625}));
 }
 
 /// As the paper's code and BLOOM's have them where the number is no power of two.
@@ -116,16 +127,19 @@ TEST(Forward, SlopesOfOtherNumbersTakeEveryOtherOneOfTheNextPower) {
   EXPECT_EQ(slopes(3), (std::vector<double>{0.0625, 0.00390625, 0.25}));
   EXPECT_EQ(slopes(5), (std::vector<double>{0.25, 0.0625, 0.015625, 0.00390625, 0.5}));
   EXPECT_EQ(slopes(6), (std::vector<double>{0.25, 0.0625, 0.015625, 0.00390625, 0.5, 0.125}));
-  for (const std::int64_t heads : {12, 112}) {  // 8 and the first 4 of every other one of 16; BLOOM's: 64 and the first 48 of every other one of 128
+  // 8 and the first 4 of every other one of 16; BLOOM's: 64 and the first 48 of every other one of 128
+  for (const std::int64_t heads : {12, 112}) {
     const std::int64_t whole = heads == 12 ? 8 : 64;
     for (std::int64_t h = 0; h < heads; ++h) {
-      const double power = h < whole ? 8.0 * static_cast<double>(h + 1) / static_cast<double>(whole) : 8.0 * static_cast<double>(2 * (h - whole) + 1) / static_cast<double>(2 * whole);
+      const double power = h < whole ? 8.0 * static_cast<double>(h + 1) / static_cast<double>(whole)
+                                     : 8.0 * static_cast<double>(2 * (h - whole) + 1) / static_cast<double>(2 * whole);
       EXPECT_EQ(slopes(heads)[static_cast<std::size_t>(h)], static_cast<float>(std::exp2(-power))) << heads << " " << h;
     }
   }
 }
 
-/// Keys on both sides of a row lose by their distance: forward, decode, packed sequences and a cache, against the definition.
+/// Keys on both sides of a row lose by their distance: forward, decode, packed sequences and a cache, against the
+/// definition.
 TEST(Forward, SymmetricAlibiLosesBothWays) {
   for (const Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16}) {
     const Sizes s{};
@@ -133,9 +147,11 @@ TEST(Forward, SymmetricAlibiLosesBothWays) {
     const auto at = [](std::int64_t, std::int64_t h, std::int64_t i, std::int64_t j) {
       return -std::exp2(-2.0 * static_cast<double>(h + 1)) * std::abs(static_cast<double>(i - j));
     };
-    expect_right(in, {.bias = Bias::alibi(Bias::alibi_slopes(4), Align::top_left, true)}, {.scale = default_scale(s), .bias = at});
+    expect_right(in, {.bias = Bias::alibi(Bias::alibi_slopes(4), Align::top_left, true)},
+                 {.scale = default_scale(s), .bias = at});
   }
-  const Tensor q = normal({1, 4, 90, 16}, 1), k = normal({1, 4, 90, 16}, 2), v = normal({1, 4, 90, 16}, 3), slopes = Bias::alibi_slopes(4);
+  const Tensor q = normal({1, 4, 90, 16}, 1), k = normal({1, 4, 90, 16}, 2), v = normal({1, 4, 90, 16}, 3),
+               slopes = Bias::alibi_slopes(4);
   const Tensor whole = attention(q, k, v, {.bias = Bias::alibi(slopes, Align::unset, true)}).output;
   KvCache cache({.key_heads = 4, .head_dim = 16, .pages = 6});
   const KvSequence sequence = cache.create();
@@ -143,10 +159,16 @@ TEST(Forward, SymmetricAlibiLosesBothWays) {
   for (const std::int64_t row : {0, 40, 89}) {
     const AttentionOptions options{.bias = Bias::alibi(slopes, Align::unset, true), .query_start = integers({row})};
     EXPECT_TRUE(bits_equal(attention(q.narrow(2, row, 1), k, v, options).output, whole.narrow(2, row, 1))) << row;
-    EXPECT_TRUE(bits_equal(attention_cached(q.narrow(2, row, 1), cache, {sequence}, options).output, whole.narrow(2, row, 1))) << row;
+    EXPECT_TRUE(
+        bits_equal(attention_cached(q.narrow(2, row, 1), cache, {sequence}, options).output, whole.narrow(2, row, 1)))
+        << row;
   }
-  const auto twice = [](const Tensor& x) { return cat({x[0].transpose(0, 1), x[0].transpose(0, 1)}, 0); };  // [180, H, D]
-  const Tensor packed = attention(twice(q), twice(k), twice(v), {.bias = Bias::alibi(slopes, Align::unset, true), .cu_seqlens_q = integers({0, 90, 180})}).output;
+  // [180, H, D]
+  const auto twice = [](const Tensor& x) { return cat({x[0].transpose(0, 1), x[0].transpose(0, 1)}, 0); };
+  const Tensor packed =
+      attention(twice(q), twice(k), twice(v),
+                {.bias = Bias::alibi(slopes, Align::unset, true), .cu_seqlens_q = integers({0, 90, 180})})
+          .output;
   EXPECT_TRUE(bits_equal(packed.narrow(0, 90, 90).transpose(0, 1).contiguous(), whole[0]));
 }
 
@@ -163,7 +185,8 @@ std::int64_t t5_bucket(std::int64_t relative, bool bidirectional, std::int64_t b
   const std::int64_t exact = buckets / 2;
   if (n < exact) return result + n;
   const float part = std::log(static_cast<float>(n) / static_cast<float>(exact)) /
-                     static_cast<float>(std::log(static_cast<double>(max_distance) / static_cast<double>(exact))) * static_cast<float>(buckets - exact);
+                     static_cast<float>(std::log(static_cast<double>(max_distance) / static_cast<double>(exact))) *
+                     static_cast<float>(buckets - exact);
   return result + std::min(exact + static_cast<std::int64_t>(part), buckets - 1);
 }
 
@@ -176,7 +199,8 @@ TEST(Forward, RelativeBias) {
       const auto at = [&](std::int64_t, std::int64_t h, std::int64_t i, std::int64_t j) {
         return table[t5_bucket(j - i, bidirectional, 32, max_distance)][h].item();
       };
-      expect_right(in, {.bias = Bias::relative(table, bidirectional, max_distance)}, {.scale = default_scale(s), .bias = at});
+      expect_right(in, {.bias = Bias::relative(table, bidirectional, max_distance)},
+                   {.scale = default_scale(s), .bias = at});
     }
 }
 
@@ -187,17 +211,20 @@ TEST(Forward, LengthsAndStarts) {
   const auto exists = [&](std::int64_t b, std::int64_t, std::int64_t i, std::int64_t j) {
     return i < q_lengths[b] && j >= starts[b] && j < k_lengths[b];
   };
-  AttentionOptions options{.query_lengths = integers({6, 3, 0}), .key_lengths = integers({8, 5, 4}), .key_start = integers({0, 2, 4})};
+  AttentionOptions options{
+      .query_lengths = integers({6, 3, 0}), .key_lengths = integers({8, 5, 4}), .key_start = integers({0, 2, 4})};
   expect_right(in, options, {.scale = default_scale(s), .sees = exists});
   // causal at the bottom right: row i at i + (keys - rows), key j at j - start
   options.mask = Mask::causal(Align::bottom_right);
-  expect_right(in, options, {.scale = default_scale(s), .sees = [&](std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) {
-                               return exists(b, h, i, j) && j - starts[b] <= i + (k_lengths[b] - starts[b]) - q_lengths[b];
-                             }});
+  expect_right(in, options,
+               {.scale = default_scale(s), .sees = [&](std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) {
+                  return exists(b, h, i, j) && j - starts[b] <= i + (k_lengths[b] - starts[b]) - q_lengths[b];
+                }});
   options.query_start = integers({1, 0, 3});
-  expect_right(in, options, {.scale = default_scale(s), .sees = [&](std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) {
-                               return exists(b, h, i, j) && j - starts[b] <= i + (b == 0 ? 1 : b == 1 ? 0 : 3);
-                             }});
+  expect_right(in, options,
+               {.scale = default_scale(s), .sees = [&](std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) {
+                  return exists(b, h, i, j) && j - starts[b] <= i + (b == 0 ? 1 : b == 1 ? 0 : 3);
+                }});
 }
 
 TEST(Forward, GeneralScore) {
@@ -221,7 +248,8 @@ TEST(Forward, AdditiveScoreInEveryType) {
     // the score as a bias of a product that is 0
     const auto score = [&](std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) {
       double sum = 0;
-      for (std::int64_t c = 0; c < 7; ++c) sum += w[0][c].item() * std::tanh(q[b][h][i][c].item() + k[b][0][j][c].item());
+      for (std::int64_t c = 0; c < 7; ++c)
+        sum += w[0][c].item() * std::tanh(q[b][h][i][c].item() + k[b][0][j][c].item());
       return sum;
     };
     const Plainly truth = attend_plainly<long double>(in.q, in.k, in.v, {.scale = 0, .bias = score});
@@ -234,7 +262,8 @@ TEST(Forward, AdditiveScoreInEveryType) {
 }
 
 TEST(Forward, LowRanksAreOneHead) {
-  const Tensor q = normal({2, 5, 4}, 1), k = normal({2, 6, 4}, 2), v = normal({2, 6, 3}, 3), allowed = gt(normal({2, 5, 6}, 4), 0);
+  const Tensor q = normal({2, 5, 4}, 1), k = normal({2, 6, 4}, 2), v = normal({2, 6, 3}, 3),
+               allowed = gt(normal({2, 5, 6}, 4), 0);
   const AttentionOptions options{.mask = Mask::attend(allowed), .weights = Weights::full};
   const AttentionResult three = attention(q, k, v, options);
   EXPECT_EQ(three.output.sizes(), (Dims{2, 5, 3}));
@@ -243,7 +272,8 @@ TEST(Forward, LowRanksAreOneHead) {
   const AttentionResult four = attention(q.unsqueeze(1), k.unsqueeze(1), v.unsqueeze(1),
                                          {.mask = Mask::attend(allowed.unsqueeze(1)), .weights = Weights::full});
   EXPECT_TRUE(bits_equal(three.output, four.output.squeeze(1)));
-  const AttentionResult two = attention(q[1], k[1], v[1], {.mask = Mask::attend(allowed[1]), .weights = Weights::head_average});
+  const AttentionResult two =
+      attention(q[1], k[1], v[1], {.mask = Mask::attend(allowed[1]), .weights = Weights::head_average});
   EXPECT_TRUE(bits_equal(two.output, three.output[1]));
   EXPECT_TRUE(bits_equal(two.weights, three.weights[1]));
   EXPECT_EQ(two.logsumexp.sizes(), (Dims{5}));
@@ -261,7 +291,8 @@ TEST(Forward, HeadAverageIsTheAverageOfTheFullWeights) {
 }
 
 TEST(Forward, ScoresAndSmallForms) {
-  const Tensor x = normal({6, 3}, 1), memory = normal({4, 3}, 2), w_q = normal({3, 2}, 3), w_k = normal({3, 2}, 4), w_v = normal({3, 4}, 5);
+  const Tensor x = normal({6, 3}, 1), memory = normal({4, 3}, 2), w_q = normal({3, 2}, 3), w_k = normal({3, 2}, 4),
+               w_v = normal({3, 4}, 5);
   const ScoresAndContext self = self_attention(x, w_q, w_k, w_v);
   const Tensor scores = matmul(matmul(x, w_q), matmul(x, w_k).t()) / std::sqrt(2.0);
   EXPECT_TRUE(within(self.scores, scores, 1e-6));
@@ -284,7 +315,7 @@ TEST(Forward, WritesIntoGivenMemory) {
   EXPECT_TRUE(bits_equal(columns.transpose(2, 3).contiguous(), expected));
   const Inputs square = inputs({.keys = 7});
   const Tensor right = attention(square.q, square.k, square.v).output;
-  for (Tensor Inputs::*overwritten : {&Inputs::q, &Inputs::k, &Inputs::v}) {
+  for (Tensor Inputs::* overwritten : {&Inputs::q, &Inputs::k, &Inputs::v}) {
     const Inputs copy{square.q.clone(), square.k.clone(), square.v.clone()};
     attention(copy.q, copy.k, copy.v, {.out = copy.*overwritten});
     EXPECT_TRUE(bits_equal(copy.*overwritten, right));

@@ -1,4 +1,5 @@
-// tests/attention/gradient_test.cc: the backward pass against central differences in f64; threads; what is hidden; memory.
+// tests/attention/gradient_test.cc: the backward pass against central differences in f64; threads; what is hidden;
+// memory.
 #include "attention/gradient.h"
 
 #include <attn/autograd.h>
@@ -31,10 +32,12 @@ SavedAttention forward(const Trial& s, Call& call, Tensor* logsumexp = nullptr) 
   Plan plan;
   const AttentionKernel& kernel = plan_attention(p, plan);
   Generator generator(11);
-  SavedAttention saved{.output = empty({p.batch, p.q_heads, p.q_rows, p.value_dim}, call.dtype()),
-                       .max = empty(rows, call.compute_dtype()),
-                       .sum = empty(rows, call.compute_dtype()),
-                       .dropout = std::make_shared<DropoutStrips>(s.dropout, DropoutStrips::Shape{p.batch * p.q_heads, p.q_rows, p.k_rows, kernel.strip_rows}, &generator)};
+  SavedAttention saved{
+      .output = empty({p.batch, p.q_heads, p.q_rows, p.value_dim}, call.dtype()),
+      .max = empty(rows, call.compute_dtype()),
+      .sum = empty(rows, call.compute_dtype()),
+      .dropout = std::make_shared<DropoutStrips>(
+          s.dropout, DropoutStrips::Shape{p.batch * p.q_heads, p.q_rows, p.k_rows, kernel.strip_rows}, &generator)};
   const Tensor lse = empty(rows, call.compute_dtype());
   p.out = saved.output.data(), p.logsumexp = lse.data(), p.max = saved.max.data(), p.sum = saved.sum.data();
   for (int d = 0; d < 3; ++d) p.out_stride[d] = saved.output.stride(d);
@@ -54,7 +57,8 @@ AttentionGradients gradients(const Trial& s) {
 double loss(const Trial& s) {
   Call call = s.call();
   Tensor lse;
-  const std::vector<double> o = forward(s, call, &lse).output.to_vector(), dy = s.doutput.to_vector(), l = lse.to_vector();
+  const std::vector<double> o = forward(s, call, &lse).output.to_vector(), dy = s.doutput.to_vector(),
+                            l = lse.to_vector();
   double sum = 0;
   for (std::size_t n = 0; n < o.size(); ++n) sum += o[n] * dy[n];
   if (!s.dlogsumexp.defined()) return sum;
@@ -64,7 +68,8 @@ double loss(const Trial& s) {
   return sum;
 }
 
-/// Differences of fourth order with steps h and 2h, which differ by more than the error of the finer: every element of `x`.
+/// Differences of fourth order with steps h and 2h, which differ by more than the error of the finer: every element of
+/// `x`.
 void expect_derivative(const Trial& s, const Tensor& x, const Tensor& gradient, const char* name) {
   SCOPED_TRACE(name);
   ASSERT_TRUE(gradient.sizes() == x.sizes()) << to_string(gradient.sizes());
@@ -88,7 +93,8 @@ void expect_derivative(const Trial& s, const Tensor& x, const Tensor& gradient, 
       f[at + 4] = loss(s);
     }
     values[n] = before;
-    const double fine = (8 * (f[5] - f[3]) - (f[6] - f[2])) / (12 * h), coarse = (8 * (f[6] - f[2]) - (f[8] - f[0])) / (24 * h);
+    const double fine = (8 * (f[5] - f[3]) - (f[6] - f[2])) / (12 * h),
+                 coarse = (8 * (f[6] - f[2]) - (f[8] - f[0])) / (24 * h);
     const double allowed = std::abs(fine - coarse) + 64 * 0x1p-52 * std::max(1.0, std::abs(f[4])) / h;
     ASSERT_LT(allowed, 1e-6 * std::max(largest, 1.0)) << "a difference this coarse shows nothing";
     EXPECT_NEAR(ours[n], fine, allowed) << "element " << n;
@@ -105,12 +111,16 @@ void expect_derivatives(Trial s) {
   expect_derivative(s, s.k, g.k.reshape(s.k.sizes()), "k");
   expect_derivative(s, s.v, g.v.reshape(s.v.sizes()), "v");
   if (s.options.sinks.defined()) expect_derivative(s, s.options.sinks, g.sinks, "sinks");
-  for (std::size_t n = 0; n < g.bias.size(); ++n) expect_derivative(s, s.options.bias.terms()[n].values, g.bias[n], "bias");
+  for (std::size_t n = 0; n < g.bias.size(); ++n)
+    expect_derivative(s, s.options.bias.terms()[n].values, g.bias[n], "bias");
 }
 
 Tensor wide(const Dims& sizes, std::uint64_t seed) { return normal(sizes, seed, Dtype::f64); }
-Trial trial(std::int64_t b, std::int64_t heads, std::int64_t rows, std::int64_t keys, std::int64_t dim, std::int64_t value_dim) {
-  return {.q = wide({b, heads, rows, dim}, 1), .k = wide({b, heads, keys, dim}, 2), .v = wide({b, heads, keys, value_dim}, 3)};
+Trial trial(std::int64_t b, std::int64_t heads, std::int64_t rows, std::int64_t keys, std::int64_t dim,
+            std::int64_t value_dim) {
+  return {.q = wide({b, heads, rows, dim}, 1),
+          .k = wide({b, heads, keys, dim}, 2),
+          .v = wide({b, heads, keys, value_dim}, 3)};
 }
 
 TEST(Gradient, IsTheDerivativeOfPlainAttention) {
@@ -134,14 +144,16 @@ TEST(Gradient, GoesThroughEverythingAroundTheScore) {
   s.options.temperature = 0.6;
   s.options.sinks = wide({2}, 4);
   s.options.mask = Mask::window(4, 2, Align::bottom_right);
-  s.options.bias = Bias::dense(wide({2, 6, 9}, 5)) + Bias::alibi(wide({2}, 6), Align::bottom_right) + Bias::relative(wide({8, 2}, 7), true, 16, Align::top_left) +
+  s.options.bias = Bias::dense(wide({2, 6, 9}, 5)) + Bias::alibi(wide({2}, 6), Align::bottom_right) +
+                   Bias::relative(wide({8, 2}, 7), true, 16, Align::top_left) +
                    Bias::alibi(wide({2}, 8), Align::bottom_right, true);
   expect_derivatives(s);
 }
 
 TEST(Gradient, OfABiasIsReducedToItsShape) {
-  for (const Dims& sizes : {Dims{2, 3, 5, 7}, Dims{5, 7}, Dims{3, 5, 7}, Dims{2, 1, 5, 7}, Dims{1, 7}, Dims{7}, Dims{2, 1, 1, 7}, Dims{5, 1}, Dims{3, 5, 1}, Dims{3, 1, 1},
-                            Dims{1}, Dims{2, 3, 1, 1}, Dims{2, 1, 5, 1}}) {
+  for (const Dims& sizes :
+       {Dims{2, 3, 5, 7}, Dims{5, 7}, Dims{3, 5, 7}, Dims{2, 1, 5, 7}, Dims{1, 7}, Dims{7}, Dims{2, 1, 1, 7},
+        Dims{5, 1}, Dims{3, 5, 1}, Dims{3, 1, 1}, Dims{1}, Dims{2, 3, 1, 1}, Dims{2, 1, 5, 1}}) {
     SCOPED_TRACE(to_string(sizes));
     Trial s = trial(2, 3, 5, 7, 3, 2);
     s.options.bias = Bias::dense(wide(sizes, 9));
@@ -166,7 +178,9 @@ TEST(Gradient, KeepsToLengthsPartsAndDocuments) {
 
   Trial documents = trial(1, 2, 9, 9, 3, 2);
   documents.options.bias = Bias::dense(wide({9, 9}, 5));
-  for (const std::vector<std::int64_t>& ids : {std::vector<std::int64_t>{0, 0, 1, 1, 1, 2, 2, 2, 2}, {0, 0, 1, 1, 0, 0, 2, 2, 1}, {5, 5, 5, 5, 5, 5, 5, 5, 5}}) {
+  for (const std::vector<std::int64_t>& ids : {std::vector<std::int64_t>{0, 0, 1, 1, 1, 2, 2, 2, 2},
+                                               {0, 0, 1, 1, 0, 0, 2, 2, 1},
+                                               {5, 5, 5, 5, 5, 5, 5, 5, 5}}) {
     documents.options.mask = Mask::documents(integers(ids)) & Mask::causal();
     expect_derivatives(documents);
   }
@@ -190,10 +204,12 @@ TEST(Gradient, ReplaysDropout) {
   expect_derivatives(long_rows);
 }
 
-// --- on the tape -----------------------------------------------------------------------------------------------------------
+// --- on the tape
+// -----------------------------------------------------------------------------------------------------------
 
 TEST(Gradient, ReachesWhatTheCallWasMadeOf) {
-  const Tensor sinks = wide({4}, 4).requires_grad_(), table = wide({8, 4}, 5).requires_grad_(), w = wide({3, 5}, 6).requires_grad_();
+  const Tensor sinks = wide({4}, 4).requires_grad_(), table = wide({8, 4}, 5).requires_grad_(),
+               w = wide({3, 5}, 6).requires_grad_();
   const auto function = [&](const std::vector<Tensor>& in) {
     AttentionOptions options{.score = Score::general(in[5]), .mask = Mask::causal(Align::bottom_right)};
     options.sinks = in[3];
@@ -201,23 +217,40 @@ TEST(Gradient, ReachesWhatTheCallWasMadeOf) {
     options.softcap = 2;
     return attention(in[0].transpose(1, 2), in[1], in[2], options).output;
   };
-  const std::vector<Tensor> inputs{wide({2, 5, 4, 3}, 1).requires_grad_(), wide({2, 2, 7, 5}, 2).requires_grad_(), wide({2, 4, 7, 2}, 3).requires_grad_(), sinks, table, w,
+  const std::vector<Tensor> inputs{wide({2, 5, 4, 3}, 1).requires_grad_(),
+                                   wide({2, 2, 7, 5}, 2).requires_grad_(),
+                                   wide({2, 4, 7, 2}, 3).requires_grad_(),
+                                   sinks,
+                                   table,
+                                   w,
                                    wide({1, 5, 1}, 9).requires_grad_()};
   EXPECT_EQ(check_gradients(function, inputs), "");
 }
 
 TEST(Gradient, ComesThroughTheLogsumexpAndSmallerRanks) {
-  const std::vector<Tensor> inputs{wide({5, 3}, 1).requires_grad_(), wide({7, 3}, 2).requires_grad_(), wide({7, 2}, 3).requires_grad_()};
-  EXPECT_EQ(check_gradients([](const std::vector<Tensor>& in) { return attention(in[0], in[1], in[2]).logsumexp; }, inputs), "");
-  EXPECT_EQ(check_gradients([](const std::vector<Tensor>& in) {
-              const AttentionResult r = attention(in[0], in[1], in[2], {.temperature = 0.5});
-              return cat({r.output, r.logsumexp.unsqueeze(-1)}, -1);
-            }, inputs), "");
-  EXPECT_EQ(check_gradients([](const std::vector<Tensor>& in) { return scaled_dot_product_attention(in[0], in[1], in[2], {.is_causal = true}); }, inputs), "");
+  const std::vector<Tensor> inputs{wide({5, 3}, 1).requires_grad_(), wide({7, 3}, 2).requires_grad_(),
+                                   wide({7, 2}, 3).requires_grad_()};
+  EXPECT_EQ(
+      check_gradients([](const std::vector<Tensor>& in) { return attention(in[0], in[1], in[2]).logsumexp; }, inputs),
+      "");
+  EXPECT_EQ(check_gradients(
+                [](const std::vector<Tensor>& in) {
+                  const AttentionResult r = attention(in[0], in[1], in[2], {.temperature = 0.5});
+                  return cat({r.output, r.logsumexp.unsqueeze(-1)}, -1);
+                },
+                inputs),
+            "");
+  EXPECT_EQ(check_gradients(
+                [](const std::vector<Tensor>& in) {
+                  return scaled_dot_product_attention(in[0], in[1], in[2], {.is_causal = true});
+                },
+                inputs),
+            "");
 }
 
 TEST(Gradient, OfDropoutIsThatOfTheSameDraw) {
-  const std::vector<Tensor> inputs{wide({2, 2, 5, 3}, 1).requires_grad_(), wide({2, 2, 7, 3}, 2).requires_grad_(), wide({2, 2, 7, 2}, 3).requires_grad_()};
+  const std::vector<Tensor> inputs{wide({2, 2, 5, 3}, 1).requires_grad_(), wide({2, 2, 7, 3}, 2).requires_grad_(),
+                                   wide({2, 2, 7, 2}, 3).requires_grad_()};
   const auto function = [](const std::vector<Tensor>& in) {
     Generator generator(3);
     return scaled_dot_product_attention(in[0], in[1], in[2], {.dropout_p = 0.4, .generator = &generator});
@@ -244,19 +277,19 @@ TEST(Gradient, OfHalfFloatsIsThatOfF32RoundedOnce) {
   }
 }
 
-// --- bits ------------------------------------------------------------------------------------------------------------------
+// --- bits
+// ------------------------------------------------------------------------------------------------------------------
 
 Trial f32_setup(const Dims& q, const Dims& kv) {
-  return {.q = normal(q, 1), .k = normal(kv, 2), .v = normal(kv, 3), .options = {}, .dropout = 0, .doutput = normal(q, 4)};
+  return {
+      .q = normal(q, 1), .k = normal(kv, 2), .v = normal(kv, 3), .options = {}, .dropout = 0, .doutput = normal(q, 4)};
 }
 
 void expect_same_bits(const AttentionGradients& a, const AttentionGradients& b) {
   EXPECT_TRUE(bits_equal(a.q, b.q));
   EXPECT_TRUE(bits_equal(a.k, b.k));
   EXPECT_TRUE(bits_equal(a.v, b.v));
-  if (b.sinks.defined()) {
-    EXPECT_TRUE(bits_equal(a.sinks, b.sinks));
-  }
+  if (b.sinks.defined()) { EXPECT_TRUE(bits_equal(a.sinks, b.sinks)); }
   for (std::size_t n = 0; n < b.bias.size(); ++n) EXPECT_TRUE(bits_equal(a.bias[n], b.bias[n]));
 }
 
@@ -278,18 +311,21 @@ TEST(Gradient, HasTheSameBitsOnAnyNumberOfThreads) {
   set_num_threads(before);
 }
 
-/// Every way to share a bias: units side by side, one behind the other, or steps in a wave; also where a head is decided again.
+/// Every way to share a bias: units side by side, one behind the other, or steps in a wave; also where a head is
+/// decided again.
 TEST(Gradient, OfABiasThatIsSharedHasTheSameBitsOnAnyNumberOfThreads) {
   const int before = num_threads();
   const std::int64_t rows = 200, keys = 150;
   for (const std::int64_t key_heads : {4, 2, 1})
-    for (const Dims& bias : {Dims{rows, keys}, Dims{1, 4, rows, keys}, Dims{3, 1, rows, keys}, Dims{1, 1, 1, keys}, Dims{3, 1, 1, keys}, Dims{1, 4, 1, keys}, Dims{4, rows, 1}, Dims{rows, 1},
-                             Dims{4, 1, 1}, Dims{1}}) {
+    for (const Dims& bias :
+         {Dims{rows, keys}, Dims{1, 4, rows, keys}, Dims{3, 1, rows, keys}, Dims{1, 1, 1, keys}, Dims{3, 1, 1, keys},
+          Dims{1, 4, 1, keys}, Dims{4, rows, 1}, Dims{rows, 1}, Dims{4, 1, 1}, Dims{1}}) {
       SCOPED_TRACE(to_string(bias));
       Trial s = f32_setup({3, 4, rows, 16}, {3, key_heads, keys, 16});
       s.options.mask = Mask::causal(Align::bottom_right);
       s.options.key_lengths = tensor<std::int64_t>({keys, 70, keys});
-      s.k.select(0, 1).narrow(1, 70, 1).fill_(std::numeric_limits<double>::quiet_NaN());  // hidden, and 0 does not silence it
+      // hidden, and 0 does not silence it
+      s.k.select(0, 1).narrow(1, 70, 1).fill_(std::numeric_limits<double>::quiet_NaN());
       s.options.bias = Bias::dense(normal(bias, 6)) + Bias::dense(normal({rows, keys}, 7));
       set_num_threads(1);
       const AttentionGradients alone = gradients(s);
@@ -302,7 +338,8 @@ TEST(Gradient, OfABiasThatIsSharedHasTheSameBitsOnAnyNumberOfThreads) {
   set_num_threads(before);
 }
 
-/// The first key block that a row sees shrinks from one block of rows to the next: a step may be done while the one before has keys left.
+/// The first key block that a row sees shrinks from one block of rows to the next: a step may be done while the one
+/// before has keys left.
 TEST(Gradient, HandsKeysOnInOrderWhereRowsSeeFewerAndFewerKeys) {
   const int before = num_threads();
   Trial s = f32_setup({1, 1, 640, 16}, {1, 1, 640, 16});
@@ -326,7 +363,12 @@ TEST(Gradient, OfABatchItemDoesNotDependOnItsBatchOrPadding) {
   both.options.key_lengths = integers({150, 90});
   const AttentionGradients g = gradients(both);
   const auto second = [](const Tensor& x) { return x.narrow(0, 1, 1).narrow(2, 0, 90).contiguous(); };
-  Trial one{.q = second(both.q), .k = second(both.k), .v = second(both.v), .options = {}, .dropout = 0, .doutput = second(both.doutput)};
+  Trial one{.q = second(both.q),
+            .k = second(both.k),
+            .v = second(both.v),
+            .options = {},
+            .dropout = 0,
+            .doutput = second(both.doutput)};
   one.options.mask = both.options.mask;
   const AttentionGradients alone = gradients(one);
   EXPECT_TRUE(bits_equal(second(g.q), alone.q));
@@ -382,7 +424,8 @@ TEST(Gradient, MemoryStaysFarUnderTheMatrixOfWeights) {
   runtime::reset_peak();
   const std::size_t before = runtime::allocated_bytes();
   const AttentionGradients g = gradients(s);
-  const std::size_t results = 4 * static_cast<std::size_t>(g.q.numel()) * sizeof(float), matrix = std::size_t{8192} * 8192 * sizeof(float);
+  const std::size_t results = 4 * static_cast<std::size_t>(g.q.numel()) * sizeof(float),
+                    matrix = std::size_t{8192} * 8192 * sizeof(float);
   EXPECT_LT(runtime::peak_bytes() - before, results + (std::size_t{8} << 20));
   EXPECT_LT(results + (std::size_t{8} << 20), matrix / 3);  // of one of the 8 heads
 }

@@ -48,18 +48,23 @@ TEST(GradientThreads, OfASharedBiasHasTheSameBitsWhileTheirNumberChanges) {
 /// Sequences without rows, as many as the steps of the others: their bias is shared, and they have no step to wait for.
 TEST(GradientThreads, OfPackedSequencesOfWhichSomeAreEmpty) {
   const int before = num_threads();
-  const Tensor q = normal({1, 4, 2, 8}, 1, Dtype::f64), k = normal({1, 1, 5, 8}, 2, Dtype::f64), v = normal({1, 1, 5, 8}, 3, Dtype::f64);
+  const Tensor q = normal({1, 4, 2, 8}, 1, Dtype::f64), k = normal({1, 1, 5, 8}, 2, Dtype::f64),
+               v = normal({1, 1, 5, 8}, 3, Dtype::f64);
   const Tensor values = normal({4, 2, 5}, 4, Dtype::f64), dy = normal({1, 4, 2, 8}, 5, Dtype::f64);
-  for (const auto& [of_q, of_k] : {std::pair{integers({0, 0, 0, 0, 2}), integers({0, 0, 0, 0, 5})}, {integers({0, 1, 1, 2, 2, 2}), integers({0, 2, 3, 5, 5, 5})},
+  for (const auto& [of_q, of_k] : {std::pair{integers({0, 0, 0, 0, 2}), integers({0, 0, 0, 0, 5})},
+                                   {integers({0, 1, 1, 2, 2, 2}), integers({0, 2, 3, 5, 5, 5})},
                                    {integers({0, 2, 2, 2, 2}), integers({0, 4, 5, 5, 5})}}) {
     std::vector<Tensor> first;
     for (const int threads : {1, 2, 3, 8}) {
       set_num_threads(threads);
       std::vector<Tensor> leaves;
       for (const Tensor& x : {q, k, v, values}) leaves.push_back(x.detach().requires_grad_());
-      attention(leaves[0], leaves[1], leaves[2], {.bias = Bias::dense(leaves[3]), .cu_seqlens_q = of_q, .cu_seqlens_k = of_k}).output.backward(dy);
+      attention(leaves[0], leaves[1], leaves[2],
+                {.bias = Bias::dense(leaves[3]), .cu_seqlens_q = of_q, .cu_seqlens_k = of_k})
+          .output.backward(dy);
       if (first.empty()) first = leaves;
-      for (std::size_t i = 0; i < leaves.size(); ++i) EXPECT_TRUE(bits_equal(leaves[i].grad(), first[i].grad())) << threads << " threads, leaf " << i;
+      for (std::size_t i = 0; i < leaves.size(); ++i)
+        EXPECT_TRUE(bits_equal(leaves[i].grad(), first[i].grad())) << threads << " threads, leaf " << i;
     }
   }
   set_num_threads(before);

@@ -1,4 +1,5 @@
-// tests/attention/half_bias_test.cc: biases of 16 bits are widened, not the call: the bits of the same bias in f32, on the same kernel.
+// tests/attention/half_bias_test.cc: biases of 16 bits are widened, not the call: the bits of the same bias in f32, on
+// the same kernel.
 #include <attn/autograd.h>
 #include <attn/cache.h>
 
@@ -28,7 +29,8 @@ std::vector<Form> forms() {
       {"pairs of each head", [](auto rows, auto keys) { return numbers({heads, rows, keys}); }},
       {"pairs of each item", [](auto rows, auto keys) { return numbers({batch, 1, rows, keys}); }},
       {"all", [](auto rows, auto keys) { return numbers({batch, heads, rows, keys}); }},
-      {"keys, some hidden", [](auto, auto keys) {
+      {"keys, some hidden",
+       [](auto, auto keys) {
          const Tensor x = numbers({batch, 1, 1, keys});
          x.narrow(3, keys / 2, keys / 4).fill_(-INFINITY);
          return x;
@@ -36,14 +38,18 @@ std::vector<Form> forms() {
       {"keys of each head", [](auto, auto keys) { return numbers({heads, 1, keys}); }},
       {"rows", [](auto rows, auto) { return numbers({1, heads, rows, 1}); }},
       {"one number", [](auto, auto) { return numbers({1}); }},
-      {"pairs, hidden here and there", [](auto rows, auto keys) {
+      {"pairs, hidden here and there",
+       [](auto rows, auto keys) {
          const Tensor x = numbers({rows, keys});
          for (std::int64_t n = 0; n < x.numel(); n += 7) x.data<float>()[n] = -INFINITY;
          return x;
        }},
-      {"ALiBi", [](auto, auto) { return numbers({heads}); }, [](const Tensor& x) { return Bias::alibi(x, Align::bottom_right); }},
-      {"relative", [](auto, auto) { return numbers({8, heads}); }, [](const Tensor& x) { return Bias::relative(x, true, 20, Align::bottom_right); }},
-      {"two", [](auto rows, auto keys) { return numbers({rows, keys}); }, [](const Tensor& x) { return Bias::dense(x) + Bias::dense(x.narrow(0, 0, 1)); }},
+      {"ALiBi", [](auto, auto) { return numbers({heads}); },
+       [](const Tensor& x) { return Bias::alibi(x, Align::bottom_right); }},
+      {"relative", [](auto, auto) { return numbers({8, heads}); },
+       [](const Tensor& x) { return Bias::relative(x, true, 20, Align::bottom_right); }},
+      {"two", [](auto rows, auto keys) { return numbers({rows, keys}); },
+       [](const Tensor& x) { return Bias::dense(x) + Bias::dense(x.narrow(0, 0, 1)); }},
   };
 }
 
@@ -59,7 +65,8 @@ std::vector<Tensor> layouts(const Tensor& x) {
 struct Rows {
   Tensor q, k, v, dy;
   Rows(Dtype dtype, std::int64_t rows, std::int64_t keys)
-      : q(exact({batch, heads, rows, dim}, dtype, 1)), k(exact({batch, 2, keys, dim}, dtype, 2)), v(exact({batch, 2, keys, dim}, dtype, 3)), dy(exact({batch, heads, rows, dim}, dtype, 4)) {}
+      : q(exact({batch, heads, rows, dim}, dtype, 1)), k(exact({batch, 2, keys, dim}, dtype, 2)),
+        v(exact({batch, 2, keys, dim}, dtype, 3)), dy(exact({batch, heads, rows, dim}, dtype, 4)) {}
 };
 
 TEST(HalfBias, HasTheBitsAndTheKernelOfTheSameBiasInF32) {
@@ -68,7 +75,9 @@ TEST(HalfBias, HasTheBitsAndTheKernelOfTheSameBiasInF32) {
       for (const auto& [rows, keys] : {std::pair<std::int64_t, std::int64_t>{70, 150}, {1, 1100}, {5, 37}})
         for (const Form& form : forms())
           for (const Tensor& values : layouts(form.values(rows, keys).to(of_bias))) {
-            SCOPED_TRACE(::testing::Message() << form.name << " " << to_string(values.strides()) << " " << name_of(of_bias) << ", q " << name_of(dtype) << " " << rows << " x " << keys);
+            SCOPED_TRACE(::testing::Message()
+                         << form.name << " " << to_string(values.strides()) << " " << name_of(of_bias) << ", q "
+                         << name_of(dtype) << " " << rows << " x " << keys);
             const Rows in(dtype, rows, keys);
             for (const bool around : {false, true}) {
               AttentionOptions half{.bias = form.bias(values)}, wide{.bias = form.bias(values.to(Dtype::f32))};
@@ -81,7 +90,8 @@ TEST(HalfBias, HasTheBitsAndTheKernelOfTheSameBiasInF32) {
                 options->temperature = 2;
                 options->sinks = numbers({heads});
               }
-              const AttentionResult ours = attention(in.q, in.k, in.v, half), expected = attention(in.q, in.k, in.v, wide);
+              const AttentionResult ours = attention(in.q, in.k, in.v, half),
+                                    expected = attention(in.q, in.k, in.v, wide);
               EXPECT_EQ(ours.plan.kernel(), expected.plan.kernel());
               EXPECT_TRUE(bits_equal(ours.output, expected.output));
               EXPECT_TRUE(bits_equal(ours.logsumexp, expected.logsumexp));
@@ -95,7 +105,8 @@ TEST(HalfBias, HasTheGradientsOfTheSameBiasInF32) {
     for (const Dtype of_bias : halves)
       for (const auto& [rows, keys] : {std::pair<std::int64_t, std::int64_t>{70, 150}, {1, 1100}, {5, 37}})
         for (const Form& form : forms()) {
-          SCOPED_TRACE(::testing::Message() << form.name << " " << name_of(of_bias) << ", q " << name_of(dtype) << " " << rows << " x " << keys);
+          SCOPED_TRACE(::testing::Message() << form.name << " " << name_of(of_bias) << ", q " << name_of(dtype) << " "
+                                            << rows << " x " << keys);
           const auto run = [&](Dtype read) {
             const Rows in(dtype, rows, keys);
             std::vector<Tensor> leaves{in.q, in.k, in.v, form.values(rows, keys).to(read)};
@@ -124,7 +135,8 @@ TEST(HalfBias, OfZerosChangesNoBit) {
           EXPECT_EQ(ours.plan.kernel(), none.plan.kernel());
           EXPECT_TRUE(bits_equal(ours.output, none.output)) << to_string(values.sizes());
         }
-        EXPECT_TRUE(bits_equal(scaled_dot_product_attention(in.q, in.k, in.v, {.attn_mask = zeros({rows, 150}, dtype), .enable_gqa = true}),
+        EXPECT_TRUE(bits_equal(scaled_dot_product_attention(
+                                   in.q, in.k, in.v, {.attn_mask = zeros({rows, 150}, dtype), .enable_gqa = true}),
                                scaled_dot_product_attention(in.q, in.k, in.v, {.enable_gqa = true})));
       }
 }
@@ -135,13 +147,20 @@ TEST(HalfBias, OverCaches) {
     for (const KvStorage storage : {KvStorage::same, KvStorage::int8})
       for (const std::int64_t page : {16, 0})
         for (const std::int64_t rows : {1, 3, 30}) {
-          SCOPED_TRACE(::testing::Message() << name_of(dtype) << (storage == KvStorage::int8 ? " int8" : "") << " page " << page << " rows " << rows);
-          KvCache cache({.key_heads = 2, .head_dim = dim, .page_rows = page, .pages = page == 0 ? 1 : (keys + page - 1) / page, .dtype = dtype, .storage = storage});
+          SCOPED_TRACE(::testing::Message() << name_of(dtype) << (storage == KvStorage::int8 ? " int8" : "") << " page "
+                                            << page << " rows " << rows);
+          KvCache cache({.key_heads = 2,
+                         .head_dim = dim,
+                         .page_rows = page,
+                         .pages = page == 0 ? 1 : (keys + page - 1) / page,
+                         .dtype = dtype,
+                         .storage = storage});
           const KvSequence s = cache.create();
           cache.append(s, exact({2, keys, dim}, dtype, 2), exact({2, keys, dim}, dtype, 3));
           const Tensor q = exact({1, heads, rows, dim}, dtype, 1);
           for (const Tensor& bias : {numbers({heads, rows, keys}), numbers({1, keys})}) {
-            const AttentionResult ours = attention_cached(q, cache, {s}, {.bias = Bias::dense(bias.to(Dtype::bf16))}), expected = attention_cached(q, cache, {s}, {.bias = Bias::dense(bias)});
+            const AttentionResult ours = attention_cached(q, cache, {s}, {.bias = Bias::dense(bias.to(Dtype::bf16))}),
+                                  expected = attention_cached(q, cache, {s}, {.bias = Bias::dense(bias)});
             EXPECT_EQ(ours.plan.kernel(), expected.plan.kernel());
             EXPECT_TRUE(bits_equal(ours.output, expected.output));
           }
@@ -154,13 +173,16 @@ TEST(HalfBias, ThatIsChangedBeforeTheBackwardPassIsAnError) {
     const Tensor q = in.q.clone().requires_grad_(), values = form.values(5, 9).to(Dtype::bf16);
     const Tensor y = attention(q, in.k, in.v, {.bias = form.bias(values)}).output;
     values.fill_(1);
-    EXPECT_NE(error_of<ValueError>([&] { y.backward(in.dy); }).find("changed in place"), std::string::npos) << form.name;
+    EXPECT_NE(error_of<ValueError>([&] { y.backward(in.dy); }).find("changed in place"), std::string::npos)
+        << form.name;
   }
 }
 
 TEST(HalfBias, OtherDtypesAreNamed) {
   const Rows in(Dtype::bf16, 5, 9);
-  EXPECT_EQ(error_of<DtypeError>([&] { attention(in.q, in.k, in.v, {.bias = Bias::dense(zeros({5, 9}, Dtype::f64))}); }), "attention: a bias is f64; it must be f32, bf16 or f16");
+  EXPECT_EQ(
+      error_of<DtypeError>([&] { attention(in.q, in.k, in.v, {.bias = Bias::dense(zeros({5, 9}, Dtype::f64))}); }),
+      "attention: a bias is f64; it must be f32, bf16 or f16");
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// tests/attention/hostile_test.cc: masks of odd bytes and endless windows, operands that end where their pages end, values that are no numbers.
+// tests/attention/hostile_test.cc: masks of odd bytes and endless windows, operands that end where their pages end,
+// values that are no numbers.
 #include <attn/attention.h>
 #include <attn/ops.h>
 #include <attn/plain.h>
@@ -31,8 +32,10 @@ TEST(HostileMask, EveryByteButZeroIsTrue) {
     bytes[n] = kinds[n * 5 % 7];
     plain_bytes[n] = bytes[n] != 0;
   }
-  const Tensor q = normal({1, 2, rows, 16}, 1, Dtype::f32), k = normal({1, 2, keys, 16}, 2, Dtype::f32), v = normal({1, 2, keys, 8}, 3, Dtype::f32);
-  const Tensor odd = Tensor::from_blob(bytes.data(), {rows, keys}, Dtype::boolean), plain = Tensor::from_blob(plain_bytes.data(), {rows, keys}, Dtype::boolean);
+  const Tensor q = normal({1, 2, rows, 16}, 1, Dtype::f32), k = normal({1, 2, keys, 16}, 2, Dtype::f32),
+               v = normal({1, 2, keys, 8}, 3, Dtype::f32);
+  const Tensor odd = Tensor::from_blob(bytes.data(), {rows, keys}, Dtype::boolean),
+               plain = Tensor::from_blob(plain_bytes.data(), {rows, keys}, Dtype::boolean);
   for (const auto& make : {Mask::attend, Mask::block}) {
     AttentionOptions options{.mask = make(odd)};
     expect_bits_of_reference(q, k, v, options);
@@ -44,14 +47,18 @@ TEST(HostileMask, EveryByteButZeroIsTrue) {
 
 TEST(HostileMask, EndlessWindowsAndPrefixes) {
   constexpr std::int64_t endless = std::numeric_limits<std::int64_t>::max();
-  const Tensor q = normal({2, 2, 9, 5}, 1, Dtype::f64), k = normal({2, 2, 140, 5}, 2, Dtype::f64), v = normal({2, 2, 140, 3}, 3, Dtype::f64);
+  const Tensor q = normal({2, 2, 9, 5}, 1, Dtype::f64), k = normal({2, 2, 140, 5}, 2, Dtype::f64),
+               v = normal({2, 2, 140, 3}, 3, Dtype::f64);
   const Tensor far = tensor<std::int64_t>({-(std::int64_t{1} << 40), std::int64_t{1} << 40});
   for (const Align align : {Align::top_left, Align::bottom_right})
-    for (const Mask& mask : {Mask::window(endless, 3, align), Mask::window(3, endless, align), Mask::window(endless, endless, align),
-                             Mask::prefix(endless) & Mask::causal(align), Mask::prefix(tensor<std::int64_t>({endless, 2}))})
+    for (const Mask& mask :
+         {Mask::window(endless, 3, align), Mask::window(3, endless, align), Mask::window(endless, endless, align),
+          Mask::prefix(endless) & Mask::causal(align), Mask::prefix(tensor<std::int64_t>({endless, 2}))})
       for (const Tensor& start : {Tensor(), tensor<std::int64_t>({-5, 7}), far})
-        expect_bits_of_reference(q, k, v, {.mask = mask, .key_start = tensor<std::int64_t>({3, 60}), .query_start = start});
-  EXPECT_EQ(error_of<ValueError>([] { Mask::prefix(tensor<std::int64_t>({2, -1})); }), "Mask::prefix: n holds -1; it must be at least 0");
+        expect_bits_of_reference(q, k, v,
+                                 {.mask = mask, .key_start = tensor<std::int64_t>({3, 60}), .query_start = start});
+  EXPECT_EQ(error_of<ValueError>([] { Mask::prefix(tensor<std::int64_t>({2, -1})); }),
+            "Mask::prefix: n holds -1; it must be at least 0");
 }
 
 TEST(HostileMask, ChainsEndInAnErrorBeforeTheStackDoes) {
@@ -72,7 +79,8 @@ TEST(HostileMask, SharedPartsDoNotGrowWithoutEnd) {
   EXPECT_EQ(error, "Mask: the expression has more than 100000 parts; join many masks as one tensor");
   EXPECT_LT(mask.to_string().size(), 1'000'000u);
   const Tensor q = normal({1, 1, 3, 4}, 1);
-  EXPECT_TRUE(bits_equal(attention(q, q, q, {.mask = mask}).output, attention(q, q, q, {.mask = Mask::causal() | (Mask::causal() & Mask::prefix(4))}).output));
+  EXPECT_TRUE(bits_equal(attention(q, q, q, {.mask = mask}).output,
+                         attention(q, q, q, {.mask = Mask::causal() | (Mask::causal() & Mask::prefix(4))}).output));
 }
 
 TEST(HostilePlain, PositionsOutOfReachAreRefused) {
@@ -90,7 +98,8 @@ TEST(HostileValues, HaveTheBitsOfTheReference) {
   const double specials[] = {infinity, -infinity, std::nan(""), 1e30, -1e30, 1e-40, -0.0, 88.8};
   for (const Dtype dtype : {Dtype::f32, Dtype::f64})
     for (std::size_t special = 0; special < std::size(specials); ++special) {
-      Tensor x[3] = {normal({1, 2, 20, 7}, 1, dtype), normal({1, 1, 150, 7}, 2, dtype), normal({1, 1, 150, 5}, 3, dtype)};
+      Tensor x[3] = {normal({1, 2, 20, 7}, 1, dtype), normal({1, 1, 150, 7}, 2, dtype),
+                     normal({1, 1, 150, 5}, 3, dtype)};
       const Tensor bias = normal({20, 150}, 4, dtype), sinks = full({2}, specials[special], dtype);
       for (int at = 0; at < 5; ++at) {
         AttentionOptions options{.mask = Mask::window(40, 3, Align::bottom_right), .bias = Bias::dense(bias)};
@@ -109,9 +118,12 @@ TEST(HostileMemory, NothingBeyondTheOperandsIsTouched) {
       for (const std::int64_t rows : {1, 3, 65})
         for (const std::int64_t keys : {1, 7, 66, 257})
           for (const std::int64_t dim : {1, 5, 17, 64}) {
-            const Tensor q = guarded(normal({1, 2, rows, dim}, 1, dtype), edge), k = guarded(normal({1, 1, keys, dim}, 2, dtype), edge);
-            const Tensor v = guarded(normal({1, 1, keys, dim + 2}, 3, dtype), edge), bias = guarded(normal({rows, keys}, 4, dtype), edge);
-            const Tensor mask = guarded(ones({rows, keys}, Dtype::boolean), edge), out = guarded({1, 2, rows, dim + 2}, dtype, {}, edge);
+            const Tensor q = guarded(normal({1, 2, rows, dim}, 1, dtype), edge),
+                         k = guarded(normal({1, 1, keys, dim}, 2, dtype), edge);
+            const Tensor v = guarded(normal({1, 1, keys, dim + 2}, 3, dtype), edge),
+                         bias = guarded(normal({rows, keys}, 4, dtype), edge);
+            const Tensor mask = guarded(ones({rows, keys}, Dtype::boolean), edge),
+                         out = guarded({1, 2, rows, dim + 2}, dtype, {}, edge);
             const AttentionOptions options{.mask = Mask::attend(mask), .bias = Bias::dense(bias), .out = out};
             attention(q, k, v, options);
             const Tensor result = out.clone();

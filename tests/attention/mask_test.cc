@@ -1,4 +1,5 @@
-// tests/attention/mask_test.cc: every mask against a plain boolean matrix; its text, its picture, its tiles, its errors.
+// tests/attention/mask_test.cc: every mask against a plain boolean matrix; its text, its picture, its tiles, its
+// errors.
 #include <attn/attention.h>
 #include <attn/ops.h>
 #include <attn/random.h>
@@ -22,7 +23,8 @@ struct World {
   std::vector<std::int64_t> query_lengths, key_lengths, key_start, query_start;  // as given; query_start may be empty
 
   Lengths lengths() const {
-    Lengths lengths{tensor<std::int64_t>(query_lengths), tensor<std::int64_t>(key_lengths), tensor<std::int64_t>(key_start), {}};
+    Lengths lengths{
+        tensor<std::int64_t>(query_lengths), tensor<std::int64_t>(key_lengths), tensor<std::int64_t>(key_start), {}};
     if (!query_start.empty()) lengths.query_start = tensor<std::int64_t>(query_start);
     return lengths;
   }
@@ -128,7 +130,8 @@ Ruled random_tree(Random& random, const World& w, int depth) {
 Tensor by_rule(const World& w, const Rule& rule) {
   Tensor result = empty({w.batch, w.heads, w.rows, w.keys}, Dtype::boolean);
   bool* to = result.data<bool>();
-  for_each_index(result.sizes(), [&](const Dims& at) { *to++ = w.exists(at[0], at[2], at[3]) && rule(at[0], at[1], at[2], at[3]); });
+  for_each_index(result.sizes(),
+                 [&](const Dims& at) { *to++ = w.exists(at[0], at[2], at[3]) && rule(at[0], at[1], at[2], at[3]); });
   return result;
 }
 
@@ -147,9 +150,12 @@ void expect_tiles(const World& w, const Mask& mask, const Tensor& dense, bool ex
         std::int64_t seen = 0, pairs = 0;
         for (std::int64_t h = 0; h < w.heads; ++h)
           for (std::int64_t y = range.row_begin; y < range.row_end; ++y)
-            for (std::int64_t x = range.key_begin; x < range.key_end; ++x, ++pairs) seen += at(dense, {b, h, y, x}) != 0;
+            for (std::int64_t x = range.key_begin; x < range.key_end; ++x, ++pairs)
+              seen += at(dense, {b, h, y, x}) != 0;
         const kernels::Tile tile = kernels::classify(problem, b, range);
-        const kernels::Tile truth = seen == 0 ? kernels::Tile::empty : seen == pairs ? kernels::Tile::full : kernels::Tile::partial;
+        const kernels::Tile truth = seen == 0       ? kernels::Tile::empty
+                                    : seen == pairs ? kernels::Tile::full
+                                                    : kernels::Tile::partial;
         EXPECT_TRUE(tile == truth || (!exact && tile == kernels::Tile::partial)) << seen << " of " << pairs;
       }
 }
@@ -174,11 +180,17 @@ TEST(Mask, AttentionUnderARandomTreeHasTheBitsOfItsMatrixAndHiddenNanChangesNone
     const World w = random_world(random);
     const Ruled tree = random_tree(random, w, n < 30 ? 0 : 4);
     SCOPED_TRACE(::testing::Message() << n << ": " << tree.mask.to_string() << ", " << w.rows << " x " << w.keys);
-    const Tensor q = randn({w.batch, w.heads, w.rows, 5}), k = randn({w.batch, w.heads, w.keys, 5}), v = randn({w.batch, w.heads, w.keys, 3});
+    const Tensor q = randn({w.batch, w.heads, w.rows, 5}), k = randn({w.batch, w.heads, w.keys, 5}),
+                 v = randn({w.batch, w.heads, w.keys, 3});
     const Lengths lengths = w.lengths();
     const auto run = [&](const Tensor& key, const Tensor& value) {
-      return attention(q, key, value, {.mask = tree.mask, .query_lengths = lengths.query_lengths, .key_lengths = lengths.key_lengths,
-                                       .key_start = lengths.key_start, .query_start = lengths.query_start}).output;
+      return attention(q, key, value,
+                       {.mask = tree.mask,
+                        .query_lengths = lengths.query_lengths,
+                        .key_lengths = lengths.key_lengths,
+                        .key_start = lengths.key_start,
+                        .query_start = lengths.query_start})
+          .output;
     };
     const Tensor seen = by_rule(w, tree.rule), clean = run(k, v);
     ASSERT_TRUE(same_bits(clean, attention(q, k, v, {.mask = Mask::attend(seen)}).output));
@@ -198,7 +210,8 @@ TEST(Mask, TilesOfBandsAreExact) {
   for (int n = 0; n < 200; ++n) {
     const World w = random_world(random);
     const Align align = n % 2 ? Align::top_left : Align::bottom_right;
-    for (const Mask& mask : {Mask::causal(align), Mask::window(2, 1, align), Mask::window(-1, 0, align), Mask::prefix(3), Mask::none()})
+    for (const Mask& mask :
+         {Mask::causal(align), Mask::window(2, 1, align), Mask::window(-1, 0, align), Mask::prefix(3), Mask::none()})
       expect_tiles(w, mask, mask.dense(w.batch, w.heads, w.rows, w.keys, w.lengths()), true);
   }
 }
@@ -213,8 +226,9 @@ TEST(Mask, DeepTreesNeedAShallowStack) {
 }
 
 TEST(Mask, TextGoesThereAndBack) {
-  for (const char* text : {"all", "none", "causal", "causal(top_left)", "causal(bottom_right) & window(512, 0)", "~(causal | prefix(4)) & none",
-                           "causal & ~window(-1, 3, bottom_right) | prefix(2)", "(causal | prefix(1)) & (none | window(0, 0))", "~~causal"})
+  for (const char* text : {"all", "none", "causal", "causal(top_left)", "causal(bottom_right) & window(512, 0)",
+                           "~(causal | prefix(4)) & none", "causal & ~window(-1, 3, bottom_right) | prefix(2)",
+                           "(causal | prefix(1)) & (none | window(0, 0))", "~~causal"})
     EXPECT_EQ(Mask::parse(text).to_string(), text);
   EXPECT_EQ(Mask::parse(" ( causal( top_left ) )|prefix( 2 ) ").to_string(), "causal(top_left) | prefix(2)");
   EXPECT_EQ(Mask().to_string(), "all");
@@ -227,14 +241,22 @@ TEST(Mask, TextGoesThereAndBack) {
 TEST(Mask, TextThatIsNotAMaskShowsThePlace) {
   const auto text_of = [](const std::string& text) { return error_of<ValueError>([&] { Mask::parse(text); }); };
   EXPECT_EQ(text_of("causal & windw(3, 0)"),
-            "Mask::parse: \"causal & windw(3, 0)\": column 10, at \"windw(3, 0)\": a mask was expected: causal, window(left, right), prefix(n), all, none");
-  EXPECT_EQ(text_of("causal(left)"), "Mask::parse: \"causal(left)\": column 8, at \"left)\": top_left or bottom_right was expected");
-  EXPECT_EQ(text_of("window(3)"), "Mask::parse: \"window(3)\": column 9, at \")\": a comma and the keys to the right were expected");
+            "Mask::parse: \"causal & windw(3, 0)\": column 10, at \"windw(3, 0)\": a mask was expected: causal, "
+            "window(left, right), prefix(n), all, none");
+  EXPECT_EQ(text_of("causal(left)"),
+            "Mask::parse: \"causal(left)\": column 8, at \"left)\": top_left or bottom_right was expected");
+  EXPECT_EQ(text_of("window(3)"),
+            "Mask::parse: \"window(3)\": column 9, at \")\": a comma and the keys to the right were expected");
   EXPECT_EQ(text_of("(causal"), "Mask::parse: \"(causal\": column 8, at the end: a closing parenthesis was expected");
-  EXPECT_EQ(text_of("causal causal"), "Mask::parse: \"causal causal\": column 8, at \"causal\": an operator, & or |, was expected");
-  EXPECT_EQ(text_of("prefix(-1)"), "Mask::parse: \"prefix(-1)\": column 8, at \"-1)\": a whole number of at least 0 was expected");
-  EXPECT_EQ(text_of(std::string("causal\0&prefix(2)", 17)), "Mask::parse: \"causal\": column 7 is a NUL byte; the text must have none");
-  EXPECT_EQ(text_of(""), "Mask::parse: \"\": column 1, at the end: a mask was expected: causal, window(left, right), prefix(n), all, none");
+  EXPECT_EQ(text_of("causal causal"),
+            "Mask::parse: \"causal causal\": column 8, at \"causal\": an operator, & or |, was expected");
+  EXPECT_EQ(text_of("prefix(-1)"),
+            "Mask::parse: \"prefix(-1)\": column 8, at \"-1)\": a whole number of at least 0 was expected");
+  EXPECT_EQ(text_of(std::string("causal\0&prefix(2)", 17)),
+            "Mask::parse: \"causal\": column 7 is a NUL byte; the text must have none");
+  EXPECT_EQ(text_of(""),
+            "Mask::parse: \"\": column 1, at the end: a mask was expected: causal, window(left, right), prefix(n), "
+            "all, none");
   EXPECT_NE(text_of(std::string(100000, '~')).find("more than 1000 terms"), std::string::npos);
   EXPECT_NE(text_of(std::string(100000, '(')).find("it is nested more than 100 deep"), std::string::npos);
 }
@@ -244,27 +266,32 @@ TEST(Mask, Pictures) {
   EXPECT_EQ(Mask::causal(Align::bottom_right).print(3, 5), "■ ■ ■ · ·\n■ ■ ■ ■ ·\n■ ■ ■ ■ ■\n");
   EXPECT_EQ((Mask::window(1, 1) & ~Mask::prefix(1)).print(3, 3), "· ■ ·\n· ■ ■\n· ■ ■\n");
   EXPECT_EQ(Mask::causal().print(2, 2, {.key_start = tensor<std::int64_t>({0, 1})}, 1), "· ■\n· ■\n");
-  EXPECT_EQ(Mask::key_padding(tensor<std::int64_t>({0, 1, 1, 0}, {2, 2}).to(Dtype::boolean)).print(1, 2, {}, 1), "· ■\n");
+  EXPECT_EQ(Mask::key_padding(tensor<std::int64_t>({0, 1, 1, 0}, {2, 2}).to(Dtype::boolean)).print(1, 2, {}, 1),
+            "· ■\n");
 }
 
 TEST(Mask, RowsThatSeeNothingAreNamed) {
   const Mask mask = Mask::key_padding(tensor<std::int64_t>({0, 0, 0, 0, 1, 1, 1, 1}, {2, 4}).to(Dtype::boolean));
   EXPECT_EQ(mask.check(2, 3, 4, 4), (std::vector<std::string>{"batch 1, rows 0 to 3 see no key"}));
-  EXPECT_EQ(Mask::causal(Align::bottom_right).check(1, 1, 4, 2), (std::vector<std::string>{"batch 0, rows 0 to 1 see no key"}));
+  EXPECT_EQ(Mask::causal(Align::bottom_right).check(1, 1, 4, 2),
+            (std::vector<std::string>{"batch 0, rows 0 to 1 see no key"}));
   EXPECT_EQ(Mask::causal().check(1, 2, 4, 4), std::vector<std::string>{});
   const Mask by_head = Mask::attend(tensor<std::int64_t>({1, 1, 0, 1}, {2, 2, 1}).to(Dtype::boolean));
   EXPECT_EQ(by_head.check(1, 2, 2, 2), (std::vector<std::string>{"batch 0, head 1, row 0 sees no key"}));
-  EXPECT_EQ(Mask::none().check(1, 1, 3, 3, {.query_lengths = tensor<std::int64_t>({2})}), (std::vector<std::string>{"batch 0, rows 0 to 1 see no key"}));
+  EXPECT_EQ(Mask::none().check(1, 1, 3, 3, {.query_lengths = tensor<std::int64_t>({2})}),
+            (std::vector<std::string>{"batch 0, rows 0 to 1 see no key"}));
 }
 
 TEST(Mask, Errors) {
   EXPECT_EQ(error_of<ShapeError>([] { Mask::causal().dense(1, 1, 2, 3); }),
-            "Mask::dense: causal does not say how 2 rows stand against 3 keys; it needs an alignment, top_left or bottom_right, as in causal(bottom_right)\n"
+            "Mask::dense: causal does not say how 2 rows stand against 3 keys; it needs an alignment, top_left or "
+            "bottom_right, as in causal(bottom_right)\n"
             "  top_left    bottom_right\n"
             "  ■ · ·       ■ ■ ·\n"
             "  ■ ■ ·       ■ ■ ■");
   EXPECT_EQ(error_of<ShapeError>([] { Mask::window(1, 1).dense(1, 1, 100, 7); }),
-            "Mask::dense: window does not say how 100 rows stand against 7 keys; it needs an alignment, top_left or bottom_right, as in "
+            "Mask::dense: window does not say how 100 rows stand against 7 keys; it needs an alignment, top_left or "
+            "bottom_right, as in "
             "window(1, 1, bottom_right)\n"
             "  top_left        bottom_right\n"
             "  ■ ■ · · · · ·   · · · · · · ·\n"
@@ -276,21 +303,28 @@ TEST(Mask, Errors) {
             "  · · · · · · ·   · · · · ■ ■ ■\n"
             "  · · · · · · ·   · · · · · ■ ■");
   EXPECT_EQ(error_of<ShapeError>([] { Mask::window(500, -1).dense(1, 1, 1, 1000); }),
-            "Mask::dense: window does not say how 1 rows stand against 1000 keys; it needs an alignment, top_left or bottom_right, as in "
+            "Mask::dense: window does not say how 1 rows stand against 1000 keys; it needs an alignment, top_left or "
+            "bottom_right, as in "
             "window(500, -1, bottom_right)\n"
             "  top_left          bottom_right\n"
             "  ■ ■ ■ ■ … ■ ■ ■   · · · · … ■ ■ ■");
   EXPECT_NO_THROW(Mask::causal().dense(1, 1, 2, 3, {.query_start = tensor<std::int64_t>({1})}));
-  EXPECT_EQ(error_of<ValueError>([] { Mask::window(-2, 0); }), "Mask::window: left is -2, right is 0; each must be at least 0, or -1 for no limit");
-  EXPECT_EQ(error_of<DtypeError>([] { Mask::attend(ones({2})); }), "Mask::attend: the tensor is f32; it must be bool (a float mask is added: Bias::dense)");
+  EXPECT_EQ(error_of<ValueError>([] { Mask::window(-2, 0); }),
+            "Mask::window: left is -2, right is 0; each must be at least 0, or -1 for no limit");
+  EXPECT_EQ(error_of<DtypeError>([] { Mask::attend(ones({2})); }),
+            "Mask::attend: the tensor is f32; it must be bool (a float mask is added: Bias::dense)");
   for (const Dtype dtype : {Dtype::i64, Dtype::i32}) {  // transformers' masks have 1 for a token
     const std::string given = "the tensor is " + std::string(name_of(dtype)) + "; it must be bool, True = ";
-    const std::string instead = "; where 1 is a token write Mask::attend(x), with [B, Tk] as [B, 1, 1, Tk], or key_lengths";
-    EXPECT_EQ(error_of<DtypeError>([&] { Mask::key_padding(ones({2, 3}, dtype)); }), "Mask::key_padding: " + given + "padding" + instead);
-    EXPECT_EQ(error_of<DtypeError>([&] { Mask::block(ones({2, 3}, dtype)); }), "Mask::block: " + given + "shut out" + instead);
+    const std::string instead =
+        "; where 1 is a token write Mask::attend(x), with [B, Tk] as [B, 1, 1, Tk], or key_lengths";
+    EXPECT_EQ(error_of<DtypeError>([&] { Mask::key_padding(ones({2, 3}, dtype)); }),
+              "Mask::key_padding: " + given + "padding" + instead);
+    EXPECT_EQ(error_of<DtypeError>([&] { Mask::block(ones({2, 3}, dtype)); }),
+              "Mask::block: " + given + "shut out" + instead);
     EXPECT_NO_THROW(Mask::attend(ones({2, 3}, dtype)));
   }
-  EXPECT_EQ(error_of<ShapeError>([] { Mask::key_padding(zeros({3}, Dtype::boolean)); }), "Mask::key_padding: padding has shape [3]; it must be [B, Tk]");
+  EXPECT_EQ(error_of<ShapeError>([] { Mask::key_padding(zeros({3}, Dtype::boolean)); }),
+            "Mask::key_padding: padding has shape [3]; it must be [B, Tk]");
   EXPECT_EQ(error_of<ShapeError>([] { Mask::attend(zeros({2, 3}, Dtype::boolean)).dense(1, 2, 3, 4); }),
             "Mask::dense: the mask attend has shape [2, 3]; it must broadcast to the scores [1, 2, 3, 4]");
   EXPECT_EQ(error_of<ShapeError>([] { Mask::documents(zeros({5}, Dtype::i64)).dense(2, 1, 4, 4); }),

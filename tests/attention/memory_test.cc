@@ -1,4 +1,5 @@
-// tests/attention/memory_test.cc: memory does not grow with Tq x Tk: masks, biases, dropout, averaged weights of long sequences.
+// tests/attention/memory_test.cc: memory does not grow with Tq x Tk: masks, biases, dropout, averaged weights of long
+// sequences.
 #include <attn/runtime.h>
 
 #include "attention/truth.h"
@@ -26,13 +27,19 @@ TEST(Memory, NeverHoldsThePairs) {
   constexpr std::int64_t tokens = 4096, pairs = tokens * tokens;
   const Tensor q = normal({1, 2, tokens, 4}, 1), k = normal({1, 1, tokens, 4}, 2);
   const std::size_t small = 4 * static_cast<std::size_t>(q.numel()) * sizeof(float);
-  const AttentionOptions options[] = {{},
-                                      {.mask = Mask::causal() & ~Mask::window(3, -1) & Mask::documents(zeros({tokens}, Dtype::i64))},
-                                      {.bias = Bias::alibi(Bias::alibi_slopes(2))},
-                                      {.score_mod = [](auto s, auto, auto h, auto i, auto j) { return s + ScoreTable(Bias::alibi_slopes(2))(h) * (j - i); }},
-                                      {.score_callback = [](const ScoreTile& tile) { tile.tanh(); }}};
+  const AttentionOptions options[] = {
+      {},
+      {.mask = Mask::causal() & ~Mask::window(3, -1) & Mask::documents(zeros({tokens}, Dtype::i64))},
+      {.bias = Bias::alibi(Bias::alibi_slopes(2))},
+      {.score_mod = [](auto s, auto, auto h, auto i,
+                       auto j) { return s + ScoreTable(Bias::alibi_slopes(2))(h) * (j - i); }},
+      {.score_callback = [](const ScoreTile& tile) { tile.tanh(); }}};
   for (const AttentionOptions& option : options) EXPECT_LT(peak_of([&] { attention(q, k, k, option); }), small);
-  EXPECT_LT(peak_of([&] { scaled_dot_product_attention(q, k, k, {.attn_mask = ones({1, tokens}), .dropout_p = 0.5, .is_causal = true}); }), small);
+  EXPECT_LT(peak_of([&] {
+              scaled_dot_product_attention(q, k, k,
+                                           {.attn_mask = ones({1, tokens}), .dropout_p = 0.5, .is_causal = true});
+            }),
+            small);
   const std::size_t average = peak_of([&] { attention(q, k, k, {.weights = Weights::head_average}); });
   EXPECT_GE(average, pairs * sizeof(float));
   EXPECT_LT(average, pairs * sizeof(float) + small);

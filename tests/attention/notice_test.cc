@@ -1,4 +1,5 @@
-// tests/attention/notice_test.cc: a large call on the reference kernel is said to the host, once; small ones and vector ones are not.
+// tests/attention/notice_test.cc: a large call on the reference kernel is said to the host, once; small ones and vector
+// ones are not.
 #include <attn/attention.h>
 #include <attn/ops.h>
 #include <attn/runtime.h>
@@ -32,7 +33,8 @@ int listen() {
   const std::size_t expected = runtime::targets().size() > 1 && runtime::target() != "scalar" ? 1 : 0;
   if (heard.size() != expected) return 2;
   if (expected == 0) return 0;
-  if (!heard[0].starts_with("attention: a large call (f32 ") || heard[0].find("up to 2^24") == std::string::npos) return 3;
+  if (!heard[0].starts_with("attention: a large call (f32 ") || heard[0].find("up to 2^24") == std::string::npos)
+    return 3;
   return 0;
 }
 

@@ -1,4 +1,5 @@
-// tests/attention/plain_gradient_test.cc: attention's gradients, their gradients, those of weights and scores, against differences.
+// tests/attention/plain_gradient_test.cc: attention's gradients, their gradients, those of weights and scores, against
+// differences.
 #include <attn/attention.h>
 #include <attn/autograd.h>
 #include <attn/ops.h>
@@ -28,47 +29,88 @@ struct Case {
 
 std::vector<Case> cases() {
   const Dims q{2, 2, 3, 4}, k{2, 1, 5, 4}, v{2, 2, 5, 3};
-  std::vector<Case> all = {{"plain", {q, k, v}}, {"rank 3", {{2, 3, 4}, {2, 5, 4}, {2, 5, 3}}}, {"rank 2", {{3, 4}, {5, 4}, {5, 3}}}};
-  all.push_back({"causal", {q, k, v}, [](const Inputs&) { return AttentionOptions{.mask = Mask::causal(Align::bottom_right)}; }});
+  std::vector<Case> all = {
+      {"plain", {q, k, v}}, {"rank 3", {{2, 3, 4}, {2, 5, 4}, {2, 5, 3}}}, {"rank 2", {{3, 4}, {5, 4}, {5, 3}}}};
+  all.push_back(
+      {"causal", {q, k, v}, [](const Inputs&) { return AttentionOptions{.mask = Mask::causal(Align::bottom_right)}; }});
   all.push_back({"a row that sees nothing", {q, k, v}, [](const Inputs&) {
-                   return AttentionOptions{.mask = Mask::attend(tensor<bool>({true, false, true, true, false, false, false, false, false, false, true, true, true, true, true}, {3, 5}))};
+                   return AttentionOptions{
+                       .mask = Mask::attend(tensor<bool>({true, false, true, true, false, false, false, false, false,
+                                                          false, true, true, true, true, true},
+                                                         {3, 5}))};
                  }});
-  all.push_back({"softcap, temperature, scale", {q, k, v}, [](const Inputs&) { return AttentionOptions{.scale = 0.7, .softcap = 1.5, .temperature = 0.8}; }});
-  all.push_back({"sinks", {q, k, v, {2}}, [](const Inputs& x) { return AttentionOptions{.mask = Mask::causal(Align::top_left), .sinks = x[3]}; }});
-  all.push_back({"dense bias", {q, k, v, {2, 1, 5}}, [](const Inputs& x) { return AttentionOptions{.bias = Bias::dense(x[3])}; }});
-  all.push_back({"alibi", {q, k, v, {2}}, [](const Inputs& x) { return AttentionOptions{.bias = Bias::alibi(x[3], Align::bottom_right)}; }});
-  all.push_back({"relative", {q, k, v, {4, 2}}, [](const Inputs& x) { return AttentionOptions{.bias = Bias::relative(x[3], true, 4, Align::top_left)}; }});
+  all.push_back({"softcap, temperature, scale", {q, k, v}, [](const Inputs&) {
+                   return AttentionOptions{.scale = 0.7, .softcap = 1.5, .temperature = 0.8};
+                 }});
+  all.push_back({"sinks", {q, k, v, {2}}, [](const Inputs& x) {
+                   return AttentionOptions{.mask = Mask::causal(Align::top_left), .sinks = x[3]};
+                 }});
+  all.push_back({"dense bias", {q, k, v, {2, 1, 5}}, [](const Inputs& x) {
+                   return AttentionOptions{.bias = Bias::dense(x[3])};
+                 }});
+  all.push_back({"alibi", {q, k, v, {2}}, [](const Inputs& x) {
+                   return AttentionOptions{.bias = Bias::alibi(x[3], Align::bottom_right)};
+                 }});
+  all.push_back({"relative", {q, k, v, {4, 2}}, [](const Inputs& x) {
+                   return AttentionOptions{.bias = Bias::relative(x[3], true, 4, Align::top_left)};
+                 }});
   all.push_back({"lengths", {q, k, v}, [](const Inputs&) {
-                   return AttentionOptions{.query_lengths = tensor<std::int64_t>({3, 2}), .key_lengths = tensor<std::int64_t>({4, 5}), .key_start = tensor<std::int64_t>({1, 0})};
+                   return AttentionOptions{.query_lengths = tensor<std::int64_t>({3, 2}),
+                                           .key_lengths = tensor<std::int64_t>({4, 5}),
+                                           .key_start = tensor<std::int64_t>({1, 0})};
                  }});
   all.push_back({"packed", {{5, 2, 4}, {6, 1, 4}, {6, 2, 3}}, [](const Inputs&) {
-                   return AttentionOptions{.mask = Mask::causal(Align::top_left), .cu_seqlens_q = tensor<std::int64_t>({0, 2, 5}), .cu_seqlens_k = tensor<std::int64_t>({0, 4, 6})};
+                   return AttentionOptions{.mask = Mask::causal(Align::top_left),
+                                           .cu_seqlens_q = tensor<std::int64_t>({0, 2, 5}),
+                                           .cu_seqlens_k = tensor<std::int64_t>({0, 4, 6})};
                  }});
-  all.push_back({"dropout by counter", {q, k, v}, [](const Inputs&) { return AttentionOptions{.mask = Mask::causal(Align::bottom_right), .dropout_p = 0.4, .dropout_seed = 3}; }});
+  all.push_back({"dropout by counter", {q, k, v}, [](const Inputs&) {
+                   return AttentionOptions{
+                       .mask = Mask::causal(Align::bottom_right), .dropout_p = 0.4, .dropout_seed = 3};
+                 }});
   all.push_back({"packed, dropout by counter", {{5, 2, 4}, {6, 1, 4}, {6, 2, 3}}, [](const Inputs&) {
-                   return AttentionOptions{.cu_seqlens_q = tensor<std::int64_t>({0, 2, 5}), .cu_seqlens_k = tensor<std::int64_t>({0, 4, 6}), .dropout_p = 0.4, .dropout_seed = 3};
+                   return AttentionOptions{.cu_seqlens_q = tensor<std::int64_t>({0, 2, 5}),
+                                           .cu_seqlens_k = tensor<std::int64_t>({0, 4, 6}),
+                                           .dropout_p = 0.4,
+                                           .dropout_seed = 3};
                  }});
   all.push_back({"score_mod with tables", {q, k, v, {2}, {9}}, [](const Inputs& x) {
                    const ScoreTable slope(x[3], "slope"), table(x[4], "table");
-                   return AttentionOptions{.mask = Mask::causal(Align::bottom_right), .score_mod = [&](auto s, auto, auto h, auto i, auto j) {
-                     return ScoreExpression(tanh(s * 0.3) * 2.0 - slope(h) * abs(i - j) + table(min(max(j - i + 4, 0), 8))).aligned(Align::bottom_right);
-                   }};
+                   return AttentionOptions{.mask = Mask::causal(Align::bottom_right),
+                                           .score_mod = [&](auto s, auto, auto h, auto i, auto j) {
+                                             return ScoreExpression(tanh(s * 0.3) * 2.0 - slope(h) * abs(i - j) +
+                                                                    table(min(max(j - i + 4, 0), 8)))
+                                                 .aligned(Align::bottom_right);
+                                           }};
                  }});
   all.push_back({"score_mod with every operation", {q, k, v, {2, 3}}, [](const Inputs& x) {
                    const ScoreTable table(x[3], "table");
-                   return AttentionOptions{.score_mod = [&](auto s, auto b, auto h, auto i, auto j) {
-                     const ScoreExpression row = i % 3, even = (j % 2 == 0) & ~((h > 0) | (i != 1));
-                     return ScoreExpression(where(even, s, s * 0.5) + exp(-abs(s)) + max(s, table(b, row)) / (2.0 + j) - min(table(h, row) * s, 0.25) + floor_divide(j, 2))
-                         .aligned(Align::top_left);
-                   }, .softcap = 3};
+                   return AttentionOptions{
+                       .score_mod =
+                           [&](auto s, auto b, auto h, auto i, auto j) {
+                             const ScoreExpression row = i % 3, even = (j % 2 == 0) & ~((h > 0) | (i != 1));
+                             return ScoreExpression(where(even, s, s * 0.5) + exp(-abs(s)) +
+                                                    max(s, table(b, row)) / (2.0 + j) - min(table(h, row) * s, 0.25) +
+                                                    floor_divide(j, 2))
+                                 .aligned(Align::top_left);
+                           },
+                       .softcap = 3};
                  }});
   all.push_back({"packed score_mod", {{5, 2, 4}, {6, 1, 4}, {6, 2, 3}, {2, 4}}, [](const Inputs& x) {
                    const ScoreTable table(x[3], "table");
-                   return AttentionOptions{.score_mod = ScoreExpression([&](auto s, auto b, auto, auto i, auto j) { return where(j <= i + 1, s + table(b, j), -std::numeric_limits<double>::infinity()); }).aligned(Align::top_left),
-                                           .cu_seqlens_q = tensor<std::int64_t>({0, 2, 5}), .cu_seqlens_k = tensor<std::int64_t>({0, 4, 6})};
+                   return AttentionOptions{.score_mod = ScoreExpression([&](auto s, auto b, auto, auto i, auto j) {
+                                                          return where(j <= i + 1, s + table(b, j),
+                                                                       -std::numeric_limits<double>::infinity());
+                                                        }).aligned(Align::top_left),
+                                           .cu_seqlens_q = tensor<std::int64_t>({0, 2, 5}),
+                                           .cu_seqlens_k = tensor<std::int64_t>({0, 4, 6})};
                  }});
-  all.push_back({"general", {{2, 3, 4}, {2, 5, 3}, {2, 5, 3}, {4, 3}}, [](const Inputs& x) { return AttentionOptions{.score = Score::general(x[3])}; }});
-  all.push_back({"additive", {{2, 3, 4}, {2, 5, 3}, {2, 5, 3}, {6, 4}, {6, 3}, {6}}, [](const Inputs& x) { return AttentionOptions{.score = Score::additive(x[3], x[4], x[5])}; }});
+  all.push_back({"general", {{2, 3, 4}, {2, 5, 3}, {2, 5, 3}, {4, 3}}, [](const Inputs& x) {
+                   return AttentionOptions{.score = Score::general(x[3])};
+                 }});
+  all.push_back({"additive", {{2, 3, 4}, {2, 5, 3}, {2, 5, 3}, {6, 4}, {6, 3}, {6}}, [](const Inputs& x) {
+                   return AttentionOptions{.score = Score::additive(x[3], x[4], x[5])};
+                 }});
   return all;
 }
 
@@ -76,12 +118,18 @@ TEST(PlainGradient, FirstAndSecondDerivativesOfTheOutput) {
   for (const Case& c : cases()) {
     Inputs inputs;
     for (std::size_t i = 0; i < c.shapes.size(); ++i) inputs.push_back(leaf(c.shapes[i], 3 + i));
-    EXPECT_EQ(check_gradients([&](const Inputs& x) { return attention(x[0], x[1], x[2], c.options(x)).output; }, inputs, {.second = true}), "") << c.name;
+    EXPECT_EQ(check_gradients([&](const Inputs& x) { return attention(x[0], x[1], x[2], c.options(x)).output; }, inputs,
+                              {.second = true}),
+              "")
+        << c.name;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       Inputs alone;
       for (const Tensor& x : inputs) alone.push_back(x.detach());
       alone[i].requires_grad_();
-      EXPECT_EQ(check_gradients([&](const Inputs& x) { return attention(x[0], x[1], x[2], c.options(x)).output; }, alone, {.second = true}), "") << c.name << ", input " << i << " alone";
+      EXPECT_EQ(check_gradients([&](const Inputs& x) { return attention(x[0], x[1], x[2], c.options(x)).output; },
+                                alone, {.second = true}),
+                "")
+          << c.name << ", input " << i << " alone";
     }
   }
 }
@@ -104,8 +152,12 @@ TEST(PlainGradient, OfWeights) {
 
 TEST(PlainGradient, OfOneTensorInThreePlaces) {
   const Tensor x = leaf({2, 3, 4}, 1);
-  EXPECT_EQ(check_gradients([](const Inputs& in) { return attention(in[0], in[0], in[0]).output; }, {x}, {.second = true}), "");
-  EXPECT_EQ(check_gradients([](const Inputs& in) { return attention(in[0], in[0] * 2, tanh(in[0])).output; }, {x}, {.second = true}), "");
+  EXPECT_EQ(
+      check_gradients([](const Inputs& in) { return attention(in[0], in[0], in[0]).output; }, {x}, {.second = true}),
+      "");
+  EXPECT_EQ(check_gradients([](const Inputs& in) { return attention(in[0], in[0] * 2, tanh(in[0])).output; }, {x},
+                            {.second = true}),
+            "");
 }
 
 TEST(PlainGradient, OfDropoutAndScores) {
@@ -115,9 +167,15 @@ TEST(PlainGradient, OfDropoutAndScores) {
     return scaled_dot_product_attention(x[0], x[1], x[2], {.dropout_p = 0.4, .generator = &generator});
   };
   EXPECT_EQ(check_gradients(dropped, inputs, {.second = true}), "");
-  EXPECT_EQ(check_gradients([](const Inputs& x) { return attention_scores(x[0], x[1]); }, {inputs[0], inputs[1]}, {.second = true}), "");
+  EXPECT_EQ(check_gradients([](const Inputs& x) { return attention_scores(x[0], x[1]); }, {inputs[0], inputs[1]},
+                            {.second = true}),
+            "");
   const Inputs additive = {leaf({3, 4}, 1), leaf({5, 3}, 2), leaf({6, 4}, 3), leaf({6, 3}, 4), leaf({6}, 5)};
-  EXPECT_EQ(check_gradients([](const Inputs& x) { return attention_scores(x[0], x[1], {.score = Score::additive(x[2], x[3], x[4])}); }, additive, {.second = true}), "");
+  EXPECT_EQ(
+      check_gradients(
+          [](const Inputs& x) { return attention_scores(x[0], x[1], {.score = Score::additive(x[2], x[3], x[4])}); },
+          additive, {.second = true}),
+      "");
 }
 
 TEST(PlainGradient, HiddenNaNStaysHidden) {
@@ -140,7 +198,8 @@ TEST(PlainGradient, WhatABiasHidesStaysHidden) {
     AttentionOptions options{.bias = Bias::dense(tensor<double>({0, 0, 0, -infinity})), .weights = Weights::full};
     if (changed) options.score_mod = [](auto s, auto, auto, auto, auto) { return s * 2.0; };
     const AttentionResult r = attention(q, k, v, options);
-    for (const Tensor& g : grad({sum(r.output * r.output), sum(r.weights * r.weights)}, {q, k, v}, {.create_graph = true}))
+    for (const Tensor& g :
+         grad({sum(r.output * r.output), sum(r.weights * r.weights)}, {q, k, v}, {.create_graph = true}))
       for (const double value : g.to_vector()) EXPECT_TRUE(std::isfinite(value));
   }
 }
@@ -158,24 +217,31 @@ TEST(PlainGradient, OfAnExpressionWithoutTheScoreIsZero) {
 
 TEST(PlainGradient, OfABf16TableIsRoundedOnce) {
   Generator generator(5);
-  const Tensor q = randn({1, 2, 40, 4}, generator, Dtype::f64), k = randn({1, 2, 40, 4}, generator, Dtype::f64), v = randn({1, 2, 40, 4}, generator, Dtype::f64);
+  const Tensor q = randn({1, 2, 40, 4}, generator, Dtype::f64), k = randn({1, 2, 40, 4}, generator, Dtype::f64),
+               v = randn({1, 2, 40, 4}, generator, Dtype::f64);
   const Tensor weight = randn({1, 2, 40, 4}, generator, Dtype::f64);
   Tensor table = tensor<double>({0.75, -1.25}).to(Dtype::bf16);
   table.requires_grad_();
   const ScoreTable by_head(table);
   const AttentionOptions options{.score_mod = [&](auto s, auto, auto h, auto, auto) { return by_head(h) * tanh(s); }};
-  const auto gradient = [&](bool graph) { return grad(sum(attention(q, k, v, options).output * weight), table, {.create_graph = graph}).detach(); };
+  const auto gradient = [&](bool graph) {
+    return grad(sum(attention(q, k, v, options).output * weight), table, {.create_graph = graph}).detach();
+  };
   EXPECT_TRUE(same_bits(gradient(true), gradient(false)));
 }
 
-// A number that all pairs share gets a sum of sums, as in the fused pass: one chain over 39,200 pairs is seven times as far from the truth.
+// A number that all pairs share gets a sum of sums, as in the fused pass: one chain over 39,200 pairs is seven times as
+// far from the truth.
 TEST(PlainGradient, OfASharedNumberIsAsNearAsTheFusedOne) {
   const auto of_gain = [](std::uint64_t seed, Dtype dtype, bool definition) {
     Generator generator(seed);
     const Dims sizes{2, 4, 70, 16};
-    const Tensor q = randn(sizes, generator), k = randn(sizes, generator), v = randn(sizes, generator), w = randn(sizes, generator), gain = ones({}, dtype).requires_grad_();
+    const Tensor q = randn(sizes, generator), k = randn(sizes, generator), v = randn(sizes, generator),
+                 w = randn(sizes, generator), gain = ones({}, dtype).requires_grad_();
     const ScoreTable number(gain);
-    const Tensor output = attention(q.to(dtype), k.to(dtype), v.to(dtype), {.score_mod = [&](auto s, auto, auto, auto, auto) { return number() * s; }}).output;
+    const Tensor output = attention(q.to(dtype), k.to(dtype), v.to(dtype),
+                                    {.score_mod = [&](auto s, auto, auto, auto, auto) { return number() * s; }})
+                              .output;
     return grad((output * w.to(dtype)).sum(), gain, {.create_graph = definition}).item();
   };
   double fused = 0, plain = 0;
@@ -196,10 +262,14 @@ TEST(PlainGradient, AdditiveIsTorchs) {
     for (const auto& [name, value] : c.at("inputs").items()) in[name] = testing::golden_tensor(value);
     for (const auto& entry : c.at("expect_grads").items()) in.at(entry.key()).requires_grad_();
     AttentionOptions options;
-    if (in.count("mask") || in.count("attn_mask")) options.mask = Mask::attend(in.count("mask") ? in["mask"] : in["attn_mask"]);
-    additive_attention(in["query"], in["key"], in["value"], in["w_q"], in["w_k"], in["v"], options).output.backward(testing::golden_tensor(c.at("grad_of").at("output")));
+    if (in.count("mask") || in.count("attn_mask"))
+      options.mask = Mask::attend(in.count("mask") ? in["mask"] : in["attn_mask"]);
+    additive_attention(in["query"], in["key"], in["value"], in["w_q"], in["w_k"], in["v"], options)
+        .output.backward(testing::golden_tensor(c.at("grad_of").at("output")));
     for (const auto& [name, value] : c.at("expect_grads").items()) {
-      EXPECT_TRUE(testing::within_error_rule(in.at(name).grad(), testing::golden_tensor(value), c.at("torch_error_vs_float64").at("grad " + name))) << name;
+      EXPECT_TRUE(testing::within_error_rule(in.at(name).grad(), testing::golden_tensor(value),
+                                             c.at("torch_error_vs_float64").at("grad " + name)))
+          << name;
       ++compared;
     }
   }

@@ -1,4 +1,5 @@
-// tests/attention/plain_test.cc: the plain entry has the bits of the tensor entry, allocates nothing, and says what is wrong.
+// tests/attention/plain_test.cc: the plain entry has the bits of the tensor entry, allocates nothing, and says what is
+// wrong.
 #include <attn/plain.h>
 
 #include "attention/truth.h"
@@ -18,7 +19,8 @@ struct Inputs {
   Tensor q, k, v;
 };
 Inputs inputs(Dtype dtype) {
-  return {normal({batch, heads, rows, dim}, 1, dtype), normal({batch, groups, keys, dim}, 2, dtype), normal({batch, groups, keys, width}, 3, dtype)};
+  return {normal({batch, heads, rows, dim}, 1, dtype), normal({batch, groups, keys, dim}, 2, dtype),
+          normal({batch, groups, keys, width}, 3, dtype)};
 }
 
 plain::Attention call_of(const Inputs& in, const Tensor& output, const Tensor& logsumexp, plain::Element element) {
@@ -38,9 +40,11 @@ void run_on_threads(void*, std::int64_t parts, void (*part)(void*, std::int64_t)
   for (std::thread& thread : threads) thread.join();
 }
 
-void expect_bits(const Inputs& in, plain::Attention call, const AttentionOptions& options, const plain::Executor& executor = {}) {
+void expect_bits(const Inputs& in, plain::Attention call, const AttentionOptions& options,
+                 const plain::Executor& executor = {}) {
   const AttentionResult expected = attention(in.q, in.k, in.v, options);
-  const Tensor output = full(expected.output.sizes(), 9.0, in.q.dtype()), logsumexp = full(expected.logsumexp.sizes(), 9.0, expected.logsumexp.dtype());
+  const Tensor output = full(expected.output.sizes(), 9.0, in.q.dtype()),
+               logsumexp = full(expected.logsumexp.sizes(), 9.0, expected.logsumexp.dtype());
   call.output = output.data(), call.logsumexp = logsumexp.data();
   std::vector<char> workspace(plain::workspace_bytes(call, executor) + 1);
   const std::size_t before = runtime::allocated_bytes();
@@ -60,8 +64,10 @@ TEST(Plain, ScoresOfNoColumnsAreZero) {
 }
 
 TEST(Plain, HasTheBitsOfTheTensorEntry) {
-  const std::pair<Dtype, plain::Element> types[] = {
-      {Dtype::f32, plain::Element::f32}, {Dtype::f64, plain::Element::f64}, {Dtype::bf16, plain::Element::bf16}, {Dtype::f16, plain::Element::f16}};
+  const std::pair<Dtype, plain::Element> types[] = {{Dtype::f32, plain::Element::f32},
+                                                    {Dtype::f64, plain::Element::f64},
+                                                    {Dtype::bf16, plain::Element::bf16},
+                                                    {Dtype::f16, plain::Element::f16}};
   for (const auto& [dtype, element] : types) {
     const Inputs in = inputs(dtype);
     const plain::Attention call = call_of(in, in.q, in.q, element);
@@ -71,7 +77,10 @@ TEST(Plain, HasTheBitsOfTheTensorEntry) {
     causal.window_left = 20;
     causal.scale = 0.4;
     causal.temperature = 2;
-    expect_bits(in, causal, {.scale = 0.4, .mask = Mask::causal(Align::bottom_right) & Mask::window(20, -1, Align::bottom_right), .temperature = 2});
+    expect_bits(in, causal,
+                {.scale = 0.4,
+                 .mask = Mask::causal(Align::bottom_right) & Mask::window(20, -1, Align::bottom_right),
+                 .temperature = 2});
   }
 }
 
@@ -79,7 +88,8 @@ TEST(Plain, EveryOptionByPointer) {
   const Inputs in = inputs(Dtype::f32);
   plain::Attention call = call_of(in, in.q, in.q, plain::Element::f32);
   const Tensor mask = gt(normal({rows, keys}, 4), 0), bias = normal({heads, 1, keys}, 5), sinks = normal({heads}, 6);
-  const std::int64_t query_lengths[] = {70, 33}, key_lengths[] = {130, 100}, key_start[] = {0, 65}, query_start[] = {60, 2};
+  const std::int64_t query_lengths[] = {70, 33}, key_lengths[] = {130, 100}, key_start[] = {0, 65},
+                     query_start[] = {60, 2};
   call.mask = static_cast<const std::uint8_t*>(mask.data());
   call.mask_strides = {0, 0, keys, 1};
   call.bias = bias.data();
@@ -87,7 +97,8 @@ TEST(Plain, EveryOptionByPointer) {
   call.sinks = sinks.data();
   call.softcap = 4;
   call.causal = true;
-  call.query_lengths = query_lengths, call.key_lengths = key_lengths, call.key_start = key_start, call.query_start = query_start;
+  call.query_lengths = query_lengths, call.key_lengths = key_lengths, call.key_start = key_start,
+  call.query_start = query_start;
   const AttentionOptions options{.mask = Mask::causal(Align::top_left) & Mask::attend(mask),
                                  .bias = Bias::dense(bias),
                                  .softcap = 4,
@@ -138,36 +149,46 @@ TEST(Plain, SaysWhatIsWrongAndWritesNothing) {
     EXPECT_EQ(status([&](auto& c) { c.softcap = wrong; }), plain::Status::bad_value) << wrong;
   }
   EXPECT_EQ(status([](auto& c) { c.element = static_cast<plain::Element>(4); }), plain::Status::element);
-  EXPECT_EQ(status([](auto& c) { c.bias = c.q, c.bias_element = static_cast<plain::Element>(4); }), plain::Status::element);
+  EXPECT_EQ(status([](auto& c) { c.bias = c.q, c.bias_element = static_cast<plain::Element>(4); }),
+            plain::Status::element);
   EXPECT_EQ(status([&](auto& c) { c.key_lengths = lengths; }), plain::Status::bad_length);
   EXPECT_EQ(plain::attention(good, workspace.data(), 100), plain::Status::small_workspace);
   EXPECT_EQ(plain::attention(good, nullptr, 0), plain::Status::small_workspace);
   EXPECT_TRUE(same_bits(output, full({batch, heads, rows, width}, 9.0)));
-  EXPECT_STREQ(plain::text_of(plain::Status::heads_do_not_divide), "plain::attention: k_heads and v_heads must each divide q_heads");
+  EXPECT_STREQ(plain::text_of(plain::Status::heads_do_not_divide),
+               "plain::attention: k_heads and v_heads must each divide q_heads");
   EXPECT_EQ(status([](auto& c) { c.batch = 0; }), plain::Status::ok);
   // what was left out of a call
-  for (std::int64_t plain::Attention::* size : {&plain::Attention::q_rows, &plain::Attention::k_rows, &plain::Attention::dim, &plain::Attention::value_dim})
+  for (std::int64_t plain::Attention::* size :
+       {&plain::Attention::q_rows, &plain::Attention::k_rows, &plain::Attention::dim, &plain::Attention::value_dim})
     EXPECT_EQ(status([&](auto& c) { c.*size = 0; }), plain::Status::size_left_out);
   EXPECT_EQ(status([](auto& c) { c.k_rows = 0, c.k = c.v = nullptr; }), plain::Status::ok) << "no keys, said twice";
   EXPECT_TRUE(same_bits(output, zeros({batch, heads, rows, width})));
-  for (plain::Strides plain::Attention::* strides : {&plain::Attention::q_strides, &plain::Attention::k_strides, &plain::Attention::v_strides, &plain::Attention::output_strides}) {
+  for (plain::Strides plain::Attention::* strides : {&plain::Attention::q_strides, &plain::Attention::k_strides,
+                                                     &plain::Attention::v_strides, &plain::Attention::output_strides}) {
     EXPECT_EQ(status([&](auto& c) { c.*strides = {.row = 64}; }), plain::Status::stride_left_out);
     EXPECT_EQ(status([&](auto& c) { c.*strides = {.head = 64, .row = 64}; }), plain::Status::stride_left_out);
     EXPECT_EQ(status([&](auto& c) { c.*strides = {.batch = 64, .row = 64}; }), plain::Status::stride_left_out);
     EXPECT_EQ(status([&](auto& c) { c.*strides = {.batch = 64, .head = 64}; }), plain::Status::stride_left_out);
-    EXPECT_EQ(status([&](auto& c) { c.*strides = {.batch = 90000, .head = 20000, .row = width - 1}; }), plain::Status::short_stride);
-    EXPECT_EQ(status([&](auto& c) { c.*strides = {.batch = 90000, .head = width - 1, .row = 64}; }), plain::Status::short_stride);
-    EXPECT_EQ(status([&](auto& c) { c.*strides = {.batch = 1 - width, .head = 20000, .row = 64}; }), plain::Status::short_stride);
+    EXPECT_EQ(status([&](auto& c) { c.*strides = {.batch = 90000, .head = 20000, .row = width - 1}; }),
+              plain::Status::short_stride);
+    EXPECT_EQ(status([&](auto& c) { c.*strides = {.batch = 90000, .head = width - 1, .row = 64}; }),
+              plain::Status::short_stride);
+    EXPECT_EQ(status([&](auto& c) { c.*strides = {.batch = 1 - width, .head = 20000, .row = 64}; }),
+              plain::Status::short_stride);
   }
   // where rows stand
-  for (const auto by_position : {+[](plain::Attention& c) { c.causal = true; }, +[](plain::Attention& c) { c.window_left = 3; }, +[](plain::Attention& c) { c.window_right = 3; }}) {
+  for (const auto by_position :
+       {+[](plain::Attention& c) { c.causal = true; }, +[](plain::Attention& c) { c.window_left = 3; },
+        +[](plain::Attention& c) { c.window_right = 3; }}) {
     EXPECT_EQ(status(by_position), plain::Status::alignment);
     EXPECT_EQ(status([&](auto& c) { by_position(c), c.bottom_right = true; }), plain::Status::ok);
     EXPECT_EQ(status([&](auto& c) { by_position(c), c.top_left = true; }), plain::Status::ok);
     EXPECT_EQ(status([&](auto& c) { by_position(c), c.k_rows = rows; }), plain::Status::ok);
   }
   EXPECT_EQ(status([](auto& c) { c.top_left = c.bottom_right = true; }), plain::Status::alignment);
-  for (int n = 1; n <= static_cast<int>(plain::Status::alignment); ++n) EXPECT_EQ(std::string(plain::text_of(static_cast<plain::Status>(n))).find("unknown"), std::string::npos) << n;
+  for (int n = 1; n <= static_cast<int>(plain::Status::alignment); ++n)
+    EXPECT_EQ(std::string(plain::text_of(static_cast<plain::Status>(n))).find("unknown"), std::string::npos) << n;
 }
 
 TEST(Plain, TopLeftAsItIsSaid) {

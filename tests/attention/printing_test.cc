@@ -23,10 +23,13 @@ TEST(Printing, Masks) {
 
 TEST(Printing, Biases) {
   EXPECT_EQ(printed(Bias()), "");
-  const Bias sum = Bias::alibi(ones({8}), Align::bottom_right) + Bias::dense(ones({5, 9}, Dtype::f64)) + Bias::relative(ones({32, 8}), false);
-  EXPECT_EQ(printed(sum), "alibi(f32 [8], bottom_right) + dense(f64 [5, 9]) + relative(f32 [32, 8], max_distance 128, one way)");
+  const Bias sum = Bias::alibi(ones({8}), Align::bottom_right) + Bias::dense(ones({5, 9}, Dtype::f64)) +
+                   Bias::relative(ones({32, 8}), false);
+  EXPECT_EQ(printed(sum),
+            "alibi(f32 [8], bottom_right) + dense(f64 [5, 9]) + relative(f32 [32, 8], max_distance 128, one way)");
   EXPECT_EQ(printed(Bias::alibi(ones({8}), Align::top_left, true)), "alibi(f32 [8], top_left, symmetric)");
-  EXPECT_EQ(printed(Bias::relative(ones({32, 8}), true, 64, Align::top_left)), "relative(f32 [32, 8], top_left, max_distance 64)");
+  EXPECT_EQ(printed(Bias::relative(ones({32, 8}), true, 64, Align::top_left)),
+            "relative(f32 [32, 8], top_left, max_distance 64)");
 }
 
 TEST(Printing, Expressions) {
@@ -39,7 +42,8 @@ TEST(Printing, PlansAreTheirSteps) {
   const Tensor x = ones({1, 1, 2, 4});
   const Plan plan = attention(x, x, x).plan;
   std::string expected;
-  for (const PlanStep& step : plan.steps()) expected += (expected.empty() ? "" : "; ") + step.kernel + ": " + step.reason;
+  for (const PlanStep& step : plan.steps())
+    expected += (expected.empty() ? "" : "; ") + step.kernel + ": " + step.reason;
   EXPECT_EQ(printed(plan), expected);
 }
 

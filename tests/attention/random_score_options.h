@@ -1,4 +1,5 @@
-// tests/attention/random_score_options.h: calls with a random score expression: their sizes, and random options beside it.
+// tests/attention/random_score_options.h: calls with a random score expression: their sizes, and random options beside
+// it.
 #pragma once
 #include <attn/attention.h>
 
@@ -23,7 +24,9 @@ inline ScoreCounts random_score_counts(std::mt19937& random, std::initializer_li
 /// `dtype`: f32 or f64.
 inline AttentionOptions random_score_options(std::mt19937& random, unsigned seed, const ScoreCounts& n, Dtype dtype) {
   const int depth = static_cast<int>(seed % 5) + 1;
-  const auto of_each_item = [&](std::int64_t count) { return integers(std::vector<std::int64_t>(static_cast<std::size_t>(n.batch), count)); };
+  const auto of_each_item = [&](std::int64_t count) {
+    return integers(std::vector<std::int64_t>(static_cast<std::size_t>(n.batch), count));
+  };
   AttentionOptions options;
   options.score_mod = dtype == Dtype::f64 ? RandomScores<double>(seed, n.batch, n.heads, true).tree(depth).expression
                                           : RandomScores<float>(seed, n.batch, n.heads, true).tree(depth).expression;

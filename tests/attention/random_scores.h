@@ -50,7 +50,8 @@ class RandomScores {
   Number tree(int depth) {
     Number x = number(depth);
     if (!tame_) return x;
-    return {max(min(x.expression, 30), -30.0), [f = x.value](const Place<T>& p) { return std::max(std::min(f(p), T(30)), T(-30)); }};
+    return {max(min(x.expression, 30), -30.0),
+            [f = x.value](const Place<T>& p) { return std::max(std::min(f(p), T(30)), T(-30)); }};
   }
 
  private:
@@ -73,12 +74,15 @@ class RandomScores {
       case 3: {
         const Number a = number(depth - 1), b = number(depth - 1);
         if (!tame_) return {a.expression / b.expression, [=](const Place<T>& p) { return a.value(p) / b.value(p); }};
-        return {a.expression / (1 + abs(b.expression)), [=](const Place<T>& p) { return a.value(p) / (T(1) + std::abs(b.value(p))); }};
+        return {a.expression / (1 + abs(b.expression)),
+                [=](const Place<T>& p) { return a.value(p) / (T(1) + std::abs(b.value(p))); }};
       }
       case 4: {
         const Number a = number(depth - 1);
-        if (!tame_) return {exp(a.expression), [=](const Place<T>& p) { return unary(kernels::Unary::exp, a.value(p)); }};
-        return {exp(min(a.expression, 3)), [=](const Place<T>& p) { return unary(kernels::Unary::exp, smaller(a.value(p), T(3))); }};
+        if (!tame_)
+          return {exp(a.expression), [=](const Place<T>& p) { return unary(kernels::Unary::exp, a.value(p)); }};
+        return {exp(min(a.expression, 3)),
+                [=](const Place<T>& p) { return unary(kernels::Unary::exp, smaller(a.value(p), T(3))); }};
       }
       case 5: {
         const Number a = number(depth - 1);
@@ -103,16 +107,20 @@ class RandomScores {
       case 10: {
         const Condition c = condition(depth - 1);
         const Number a = number(depth - 1), b = number(depth - 1);
-        return {where(c.expression, a.expression, b.expression), [=](const Place<T>& p) { return c.value(p) ? a.value(p) : b.value(p); }};
+        return {where(c.expression, a.expression, b.expression),
+                [=](const Place<T>& p) { return c.value(p) ? a.value(p) : b.value(p); }};
       }
       case 11: {
         const Number a = number(depth - 1);
         const Whole b = whole(depth - 1);
-        return {a.expression - b.expression * 0.125, [=](const Place<T>& p) { return a.value(p) - static_cast<T>(b.value(p)) * T(0.125); }};
+        return {a.expression - b.expression * 0.125,
+                [=](const Place<T>& p) { return a.value(p) - static_cast<T>(b.value(p)) * T(0.125); }};
       }
       case 12: {
         const Whole a = whole(depth - 1), b = whole(depth - 1);
-        return {a.expression / (abs(b.expression) + 1), [=](const Place<T>& p) { return static_cast<T>(a.value(p)) / static_cast<T>(std::abs(b.value(p)) + 1); }};
+        return {a.expression / (abs(b.expression) + 1), [=](const Place<T>& p) {
+                  return static_cast<T>(a.value(p)) / static_cast<T>(std::abs(b.value(p)) + 1);
+                }};
       }
       default: return lookup(depth);
     }
@@ -135,7 +143,9 @@ class RandomScores {
     }
   }
 
-  static std::int64_t down(std::int64_t a, std::int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0); }
+  static std::int64_t down(std::int64_t a, std::int64_t b) {
+    return a / b - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0);
+  }
   /// An index that stays in 0 ... size - 1.
   Whole index(int depth, std::int64_t size) {
     const Whole x = whole(depth - 1);
@@ -149,12 +159,16 @@ class RandomScores {
 
   Number lookup(int depth) {
     switch (pick(4)) {
-      case 0: return {ScoreTable(by_head_)(ScoreExpression::head()), [x = by_head_](const Place<T>& p) { return at(x, {p.h}); }};
+      case 0:
+        return {ScoreTable(by_head_)(ScoreExpression::head()),
+                [x = by_head_](const Place<T>& p) { return at(x, {p.h}); }};
       case 1:
-        return {ScoreTable(by_batch_head_)(ScoreExpression::batch(), ScoreExpression::head()), [x = by_batch_head_](const Place<T>& p) { return at(x, {p.b, p.h}); }};
+        return {ScoreTable(by_batch_head_)(ScoreExpression::batch(), ScoreExpression::head()),
+                [x = by_batch_head_](const Place<T>& p) { return at(x, {p.b, p.h}); }};
       case 2: {
         const Whole a = index(depth, 13), b = index(depth, 7);
-        return {ScoreTable(table_)(a.expression, b.expression), [=, x = table_](const Place<T>& p) { return at(x, {a.value(p), b.value(p)}); }};
+        return {ScoreTable(table_)(a.expression, b.expression),
+                [=, x = table_](const Place<T>& p) { return at(x, {a.value(p), b.value(p)}); }};
       }
       default: {
         const Whole a = index(depth, 2), b = index(depth, 3), c = index(depth, 5), d = index(depth, 4);
@@ -176,16 +190,19 @@ class RandomScores {
       case 4: return {abs(a.expression), [=](const Place<T>& p) { return std::abs(a.value(p)); }};
       case 5: {
         const Whole n = index(depth, 31);
-        return {ScoreTable(buckets_)(n.expression), [=, x = buckets_](const Place<T>& p) { return x.select(0, n.value(p)).item_int(); }};
+        return {ScoreTable(buckets_)(n.expression),
+                [=, x = buckets_](const Place<T>& p) { return x.select(0, n.value(p)).item_int(); }};
       }
       case 6: {
         const Condition t = condition(depth - 1);
         const Whole b = whole(depth - 1);
-        return {where(t.expression, -a.expression, b.expression), [=](const Place<T>& p) { return t.value(p) ? -a.value(p) : b.value(p); }};
+        return {where(t.expression, -a.expression, b.expression),
+                [=](const Place<T>& p) { return t.value(p) ? -a.value(p) : b.value(p); }};
       }
       case 7: {
         const Whole b = whole(depth - 1);
-        return {min(a.expression, max(b.expression, 3)), [=](const Place<T>& p) { return std::min(a.value(p), std::max<std::int64_t>(b.value(p), 3)); }};
+        return {min(a.expression, max(b.expression, 3)),
+                [=](const Place<T>& p) { return std::min(a.value(p), std::max<std::int64_t>(b.value(p), 3)); }};
       }
       default: {
         const Whole b = whole(depth - 1);
@@ -216,13 +233,20 @@ class RandomScores {
       case 2: return {a.expression != b.expression, [=](const Place<T>& p) { return a.value(p) != b.value(p); }};
       case 3: return {m.expression <= n.expression, [=](const Place<T>& p) { return m.value(p) <= n.value(p); }};
       case 4: return {m.expression == n.expression, [=](const Place<T>& p) { return m.value(p) == n.value(p); }};
-      case 5: return {(m.expression > n.expression) & ~(a.expression > 0.5), [=](const Place<T>& p) { return m.value(p) > n.value(p) && !(a.value(p) > T(0.5)); }};
-      case 6: return {(m.expression > n.expression) | (a.expression <= b.expression), [=](const Place<T>& p) { return m.value(p) > n.value(p) || a.value(p) <= b.value(p); }};
+      case 5:
+        return {(m.expression > n.expression) & ~(a.expression > 0.5),
+                [=](const Place<T>& p) { return m.value(p) > n.value(p) && !(a.value(p) > T(0.5)); }};
+      case 6:
+        return {(m.expression > n.expression) | (a.expression <= b.expression),
+                [=](const Place<T>& p) { return m.value(p) > n.value(p) || a.value(p) <= b.value(p); }};
       case 7: {
         const Whole at = index(depth, 11);
-        return {ScoreTable(flags_)(at.expression), [=, x = flags_](const Place<T>& p) { return x.select(0, at.value(p)).item() != 0; }};
+        return {ScoreTable(flags_)(at.expression),
+                [=, x = flags_](const Place<T>& p) { return x.select(0, at.value(p)).item() != 0; }};
       }
-      default: return {a.expression == m.expression, [=](const Place<T>& p) { return a.value(p) == static_cast<T>(m.value(p)); }};
+      default:
+        return {a.expression == m.expression,
+                [=](const Place<T>& p) { return a.value(p) == static_cast<T>(m.value(p)); }};
     }
   }
 

@@ -1,4 +1,5 @@
-// tests/attention/reference_test.cc: the specification itself: storage it can read, what it saves, NaN, infinities, zeros.
+// tests/attention/reference_test.cc: the specification itself: storage it can read, what it saves, NaN, infinities,
+// zeros.
 #include "kernels/attention/reference.h"
 #include "kernels/attention/signed_byte.h"
 
@@ -17,7 +18,8 @@ struct Results {
   std::vector<float> output, max, sum, logsumexp, weights;
 };
 
-AttentionProblem problem_of(std::int64_t rows, std::int64_t keys, std::int64_t dim, const float* q, const float* k, const float* v) {
+AttentionProblem problem_of(std::int64_t rows, std::int64_t keys, std::int64_t dim, const float* q, const float* k,
+                            const float* v) {
   AttentionProblem p;
   p.batch = p.q_heads = p.k_heads = p.v_heads = 1;
   p.q_rows = rows, p.k_rows = keys, p.dim = p.value_dim = dim;
@@ -34,9 +36,11 @@ Results run(AttentionProblem p) {
   r.max.resize(count), r.sum.resize(count), r.logsumexp.resize(count);
   r.weights.resize(count * static_cast<std::size_t>(p.k_rows));
   p.out = r.output.data();
-  p.out_stride[2] = p.value_dim, p.out_stride[1] = p.q_rows * p.value_dim, p.out_stride[0] = p.q_heads * p.out_stride[1];
+  p.out_stride[2] = p.value_dim, p.out_stride[1] = p.q_rows * p.value_dim,
+  p.out_stride[0] = p.q_heads * p.out_stride[1];
   p.max = r.max.data(), p.sum = r.sum.data(), p.logsumexp = r.logsumexp.data(), p.weights = r.weights.data();
-  p.weights_stride[2] = p.k_rows, p.weights_stride[1] = p.q_rows * p.k_rows, p.weights_stride[0] = p.q_heads * p.weights_stride[1];
+  p.weights_stride[2] = p.k_rows, p.weights_stride[1] = p.q_rows * p.k_rows,
+  p.weights_stride[0] = p.q_heads * p.weights_stride[1];
   const auto& reference = kernels::attention_reference();
   std::vector<double> scratch(reference.scratch_bytes(p) / 8 + 1);
   for (std::int64_t b = 0; b < p.batch; ++b)
@@ -48,7 +52,8 @@ TEST(Reference, PagedKeysAreContiguousKeys) {
   constexpr std::int64_t rows = 3, keys = 37, dim = 5, page = 8, pages = 12;
   const Tensor q = normal({rows, dim}, 1), k = normal({keys, dim}, 2), v = normal({keys, dim}, 3);
   const Results expected = run(problem_of(rows, keys, dim, q.data<float>(), k.data<float>(), v.data<float>()));
-  const std::int32_t table[2][5] = {{0, 0, 0, 0, 0}, {7, 2, 11, 0, 5}};  // of the second batch item; the first has no keys
+  // of the second batch item; the first has no keys
+  const std::int32_t table[2][5] = {{0, 0, 0, 0, 0}, {7, 2, 11, 0, 5}};
   Tensor k_pages = full({pages, page, dim}, NAN), v_pages = full({pages, page, dim}, NAN);
   for (std::int64_t j = 0; j < keys; ++j) {
     k_pages[table[1][j / page]][j % page].copy_(k[j]);
@@ -67,7 +72,8 @@ TEST(Reference, PagedKeysAreContiguousKeys) {
   const Results paged = run(p);
   const std::vector<float> second(paged.output.begin() + rows * dim, paged.output.end());
   EXPECT_EQ(second, expected.output);
-  EXPECT_EQ(std::vector<float>(paged.output.begin(), paged.output.begin() + rows * dim), std::vector<float>(rows * dim, 0.0f));
+  EXPECT_EQ(std::vector<float>(paged.output.begin(), paged.output.begin() + rows * dim),
+            std::vector<float>(rows * dim, 0.0f));
 }
 
 TEST(Reference, BytesTimesTheirScalesAreTheKeys) {
@@ -124,7 +130,8 @@ TEST(Reference, SavesTheMaximumAndTheSumThatGiveTheWeights) {
     std::vector<double> scores;
     for (std::int64_t j = 0; j < keys; ++j) {
       float s = 0;
-      for (std::int64_t d = 0; d < dim; ++d) s = std::fma(k.data<float>()[j * dim + d], q.data<float>()[static_cast<std::int64_t>(i) * dim + d], s);
+      for (std::int64_t d = 0; d < dim; ++d)
+        s = std::fma(k.data<float>()[j * dim + d], q.data<float>()[static_cast<std::int64_t>(i) * dim + d], s);
       largest = std::max(largest, s);
       scores.push_back(s);
     }
@@ -132,7 +139,8 @@ TEST(Reference, SavesTheMaximumAndTheSumThatGiveTheWeights) {
     EXPECT_EQ(r.max[i], largest);
     EXPECT_NEAR(r.sum[i], sum, sum * 1e-6);
     EXPECT_NEAR(r.logsumexp[i], std::log(sum) + static_cast<double>(largest), 1e-6);
-    for (std::int64_t j = 0; j < keys; ++j) total += static_cast<double>(r.weights[i * keys + static_cast<std::size_t>(j)]);
+    for (std::int64_t j = 0; j < keys; ++j)
+      total += static_cast<double>(r.weights[i * keys + static_cast<std::size_t>(j)]);
     EXPECT_NEAR(total, 1, 1e-6);
   }
   EXPECT_EQ(r.max[3], -INFINITY);
@@ -147,7 +155,8 @@ TEST(Reference, NanAndInfinityInScores) {
     const float k[] = {a, b};
     return run(problem_of(1, 2, 1, q, k, v));
   };
-  EXPECT_TRUE(std::isnan(of(NAN, 1).output[0]) && std::isnan(of(1, NAN).logsumexp[0]) && std::isnan(of(NAN, NAN).weights[1]));
+  EXPECT_TRUE(std::isnan(of(NAN, 1).output[0]) && std::isnan(of(1, NAN).logsumexp[0]) &&
+              std::isnan(of(NAN, NAN).weights[1]));
   EXPECT_TRUE(std::isnan(of(INFINITY, 1).output[0]));
   EXPECT_EQ(of(-INFINITY, 1).output[0], 2);
   EXPECT_EQ(of(-INFINITY, 1).weights[0], 0);
@@ -161,9 +170,11 @@ TEST(Reference, AZeroIsPositive) {
   EXPECT_FALSE(std::signbit(run(problem_of(1, 2, 1, q, k, zeros)).output[0]));
   EXPECT_FALSE(std::signbit(run(problem_of(1, 2, 1, q, k, tiny)).output[0]));
   // the mean of 0 and the least negative number rounds to zero, in every kernel
-  const std::pair<Dtype, double> least[] = {{Dtype::f32, -0x1p-149}, {Dtype::f64, -0x1p-1074}, {Dtype::f16, -0x1p-24}, {Dtype::bf16, -0x1p-133}};
+  const std::pair<Dtype, double> least[] = {
+      {Dtype::f32, -0x1p-149}, {Dtype::f64, -0x1p-1074}, {Dtype::f16, -0x1p-24}, {Dtype::bf16, -0x1p-133}};
   for (const auto& [dtype, value] : least) {
-    const Tensor same = full({1, 1, 2, 1}, 0.0, dtype), values = tensor<double>(std::vector<double>{value, 0}, {1, 1, 2, 1}).to(dtype);
+    const Tensor same = full({1, 1, 2, 1}, 0.0, dtype),
+                 values = tensor<double>(std::vector<double>{value, 0}, {1, 1, 2, 1}).to(dtype);
     ASSERT_EQ(values.to_vector()[0], value);
     EXPECT_TRUE(bits_equal(attention(same, same, values).output, same));
   }

@@ -1,5 +1,5 @@
-// tests/attention/rows_apart_test.cc: rows that stand far apart in memory, as [B, T, H, D] has them, are copied by tasks of many strips: the same
-// bits as side by side.
+// tests/attention/rows_apart_test.cc: rows that stand far apart in memory, as [B, T, H, D] has them, are copied by
+// tasks of many strips: the same bits as side by side.
 #include <attn/autograd.h>
 #include <attn/runtime.h>
 
@@ -15,11 +15,13 @@ constexpr std::int64_t apart_bytes = 8192;
 
 /// The same numbers in rows 8 KB apart, what lies between them NaN.
 Tensor apart(const Tensor& x) {
-  const std::int64_t columns = x.size(3), heads = apart_bytes / (static_cast<std::int64_t>(size_of(x.dtype())) * columns);
+  const std::int64_t columns = x.size(3),
+                     heads = apart_bytes / (static_cast<std::int64_t>(size_of(x.dtype())) * columns);
   const std::int64_t width = apart_bytes / static_cast<std::int64_t>(size_of(x.dtype()));
   EXPECT_LE(x.size(1), heads);
   const Tensor memory = full({x.size(0), x.size(2), width}, std::numeric_limits<double>::quiet_NaN(), x.dtype());
-  const Tensor rows = memory.narrow(2, 0, x.size(1) * columns).reshape({x.size(0), x.size(2), x.size(1), columns}).transpose(1, 2);
+  const Tensor rows =
+      memory.narrow(2, 0, x.size(1) * columns).reshape({x.size(0), x.size(2), x.size(1), columns}).transpose(1, 2);
   rows.copy_(x);
   EXPECT_EQ(rows.stride(2) * static_cast<std::int64_t>(size_of(x.dtype())), apart_bytes);
   return rows;
@@ -50,14 +52,16 @@ TEST_P(RowsApart, ChangeNoBit) {
   for (const std::int64_t dim : {16, 33})
     for (std::size_t n = 0; n < std::size(options); ++n) {
       const Inputs in = inputs({2, 12, rows, dim}, {2, 4, keys, dim}, 40, GetParam());
-      EXPECT_TRUE(bits_equal(run(apart(in), options[n]), run(in, options[n]))) << name_of(GetParam()) << " " << dim << " " << n;
+      EXPECT_TRUE(bits_equal(run(apart(in), options[n]), run(in, options[n])))
+          << name_of(GetParam()) << " " << dim << " " << n;
     }
 }
 
 TEST_P(RowsApart, MoreThanCopiesAreKeptOfChangeNoBit) {
   const std::int64_t dim = 224;
   const Inputs in = inputs({1, 4, 520, dim}, {1, 4, 1400, dim}, dim, GetParam());
-  EXPECT_TRUE(bits_equal(run(apart(in), {.mask = Mask::causal(Align::bottom_right)}), run(in, {.mask = Mask::causal(Align::bottom_right)})));
+  EXPECT_TRUE(bits_equal(run(apart(in), {.mask = Mask::causal(Align::bottom_right)}),
+                         run(in, {.mask = Mask::causal(Align::bottom_right)})));
 }
 
 /// Of keys beyond those that stay, against calls of so few rows that nothing stays.
@@ -67,10 +71,13 @@ TEST_P(RowsApart, StripsOfATaskAgreeWithStripsAlone) {
     const Inputs in = inputs({1, 3, rows, dim}, {1, 3, keys, dim}, 4, GetParam());
     const Inputs far = apart(in);
     for (const Inputs* of : {&in, &far}) {
-      const Tensor all = run({of->q.repeat({4, 1, 1, 1}), of->k.expand({4, -1, -1, -1}), of->v.expand({4, -1, -1, -1})}, {});
+      const Tensor all =
+          run({of->q.repeat({4, 1, 1, 1}), of->k.expand({4, -1, -1, -1}), of->v.expand({4, -1, -1, -1})}, {});
       for (std::int64_t row = 0; row < rows; row += 32) {
         const std::int64_t count = std::min<std::int64_t>(32, rows - row);
-        EXPECT_TRUE(bits_equal(all.narrow(0, 3, 1).narrow(2, row, count), run({in.q.narrow(2, row, count), in.k, in.v}, {}))) << dim << " " << row;
+        EXPECT_TRUE(
+            bits_equal(all.narrow(0, 3, 1).narrow(2, row, count), run({in.q.narrow(2, row, count), in.k, in.v}, {})))
+            << dim << " " << row;
       }
     }
   }
@@ -114,7 +121,8 @@ TEST_P(RowsApart, GradientsChangeNoBit) {
           return leaves;
         };
         const std::vector<Tensor> expected = gradients(in), ours = gradients(apart(in));
-        for (std::size_t i = 0; i < ours.size(); ++i) EXPECT_TRUE(bits_equal(ours[i], expected[i])) << heads << " " << hidden << " " << n << " " << "qkv"[i];
+        for (std::size_t i = 0; i < ours.size(); ++i)
+          EXPECT_TRUE(bits_equal(ours[i], expected[i])) << heads << " " << hidden << " " << n << " " << "qkv"[i];
       }
 }
 

@@ -1,4 +1,5 @@
-// tests/attention/saved_test.cc: what the tape keeps of an attention call, and that a change of it in place is found out.
+// tests/attention/saved_test.cc: what the tape keeps of an attention call, and that a change of it in place is found
+// out.
 #include <attn/attention.h>
 #include <attn/autograd.h>
 #include <attn/ops.h>
@@ -33,12 +34,16 @@ TEST(SavedByAttention, WhatIsReadAgainWithoutAGradientOfItsOwn) {
   for (const auto& [read, options] : calls) {
     const Tensor out = attention(q, k, k, options).output;
     read.fill_(0);
-    EXPECT_NE(error_of<ValueError>([&] { backward(out.sum()); }).find("AttentionBackward0 saved a tensor"), std::string::npos);
+    EXPECT_NE(error_of<ValueError>([&] { backward(out.sum()); }).find("AttentionBackward0 saved a tensor"),
+              std::string::npos);
   }
   const auto weights_of = [&](const Weights& weights) { return attention(q, k, k, {.weights = weights}); };
   const AttentionResult best = weights_of(Weights::top_k(2));
   best.weight_keys.fill_(0);
-  EXPECT_NE(error_of<ValueError>([&] { backward((best.weights * best.weights).sum()); }).find("AttentionBackward0 saved a tensor"), std::string::npos);
+  EXPECT_NE(error_of<ValueError>([&] {
+              backward((best.weights * best.weights).sum());
+            }).find("AttentionBackward0 saved a tensor"),
+            std::string::npos);
   // Numbers that are read once: a change has no effect.
   const auto slope = [&](bool change) {
     const Tensor leaf = q.detach().clone().requires_grad_(), rows = ids({1});

@@ -1,4 +1,5 @@
-// tests/attention/score_callback_test.cc: the caller's callable on tiles of scores: what it is shown, its place, its exceptions.
+// tests/attention/score_callback_test.cc: the caller's callable on tiles of scores: what it is shown, its place, its
+// exceptions.
 #include <attn/runtime.h>
 
 #include "attention/calls.h"
@@ -18,14 +19,17 @@ namespace {
 const ScoreCallback capped = {[](const ScoreTile& tile) {
                                 tile.each([](auto s, auto, auto) { return s / 2; });
                                 tile.tanh();
-                                tile.each([](auto s, auto i, auto j) { return 2 * s - static_cast<decltype(s)>(0.125) * static_cast<decltype(s)>(i - j); });
+                                tile.each([](auto s, auto i, auto j) {
+                                  return 2 * s - static_cast<decltype(s)>(0.125) * static_cast<decltype(s)>(i - j);
+                                });
                               },
                               Align::bottom_right};
 
 /// As an expression the same operations: whatever the cut, the same bits.
 TEST(ScoreCallback, AnElementwiseCallableKeepsItsBitsHoweverTheWorkIsCut) {
   const auto expression = [](auto s, auto, auto, auto i, auto j) { return 2 * tanh(s / 2) - 0.125 * (i - j); };
-  const AttentionOptions by_expression{.mask = Mask::causal(Align::bottom_right), .score_mod = ScoreExpression(expression).aligned(Align::bottom_right)};
+  const AttentionOptions by_expression{.mask = Mask::causal(Align::bottom_right),
+                                       .score_mod = ScoreExpression(expression).aligned(Align::bottom_right)};
   const AttentionOptions by_callable{.mask = Mask::causal(Align::bottom_right), .score_callback = capped};
   const int before = num_threads();
   for (const Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16})
@@ -34,7 +38,8 @@ TEST(ScoreCallback, AnElementwiseCallableKeepsItsBitsHoweverTheWorkIsCut) {
       const Tensor expected = run(in, by_expression);
       for (const int threads : {1, 2, 3, 8}) {
         set_num_threads(threads);
-        EXPECT_TRUE(bits_equal(run(in, by_callable), expected)) << name_of(dtype) << " " << rows << " rows, " << threads << " threads";
+        EXPECT_TRUE(bits_equal(run(in, by_callable), expected))
+            << name_of(dtype) << " " << rows << " rows, " << threads << " threads";
       }
     }
   set_num_threads(before);
@@ -50,15 +55,21 @@ TEST(ScoreCallback, IsShownEveryVisiblePairAtItsPlace) {
   const auto look = [&](const ScoreTile& tile) {
     const std::lock_guard<std::mutex> hold(lock);
     wrong += tile.dtype != Dtype::f32 || tile.rows > 64 || tile.keys > 64 || tile.row_stride != 1;
-    wrong += tile.row_position != tile.row + keys - rows - 3 - (tile.batch == 1 ? 10 : 0) || tile.key_position != tile.key - 3;
+    wrong += tile.row_position != tile.row + keys - rows - 3 - (tile.batch == 1 ? 10 : 0) ||
+             tile.key_position != tile.key - 3;
     for (std::int64_t m = 0; m < tile.rows; ++m)
       for (std::int64_t n = 0; n < tile.keys; ++n) {
         shown.insert({tile.batch, tile.head, tile.row + m, tile.key + n});
         const float s = static_cast<const float*>(tile.data)[m * tile.row_stride + n * tile.key_stride];
-        wrong += s != static_cast<float>(scores.data<float>()[((tile.batch * 4 + tile.head) * rows + tile.row + m) * keys + tile.key + n]);
+        wrong +=
+            s != static_cast<float>(
+                     scores.data<float>()[((tile.batch * 4 + tile.head) * rows + tile.row + m) * keys + tile.key + n]);
       }
   };
-  attention(in.q, in.k, in.v, {.score_callback = {look, Align::bottom_right}, .key_lengths = integers({keys, keys - 10}), .key_start = integers({3, 3})});
+  attention(in.q, in.k, in.v,
+            {.score_callback = {look, Align::bottom_right},
+             .key_lengths = integers({keys, keys - 10}),
+             .key_start = integers({3, 3})});
   EXPECT_EQ(wrong, 0);
   EXPECT_EQ(shown.size(), static_cast<std::size_t>(4 * rows * ((keys - 3) + (keys - 13))));
 }
@@ -68,7 +79,8 @@ TEST(ScoreCallback, StandsAfterTheExpressionAndBeforeTheTemperature) {
   const auto twice = [](const ScoreTile& tile) { tile.each([](auto s, auto, auto) { return s * 2; }); };
   const auto square = [](auto s, auto, auto, auto, auto) { return s * s; };
   const auto both = [](auto s, auto, auto, auto, auto) { return s * s * 2 / 0.7; };
-  EXPECT_TRUE(bits_equal(run(in, {.score_mod = square, .score_callback = {twice, Align::top_left}, .temperature = 0.7}), run(in, {.score_mod = both})));
+  EXPECT_TRUE(bits_equal(run(in, {.score_mod = square, .score_callback = {twice, Align::top_left}, .temperature = 0.7}),
+                         run(in, {.score_mod = both})));
 }
 
 TEST(ScoreCallback, ExpAndTanhOfATileAreThoseOfTheLibrary) {
@@ -96,14 +108,18 @@ TEST(ScoreCallback, ItsExceptionsReachTheCaller) {
         ++calls;
         if (tile.head == 2) throw std::runtime_error("the callable's own words");
       };
-      EXPECT_EQ(error_of<std::runtime_error>([&] { attention(in.q, in.k, in.v, {.score_callback = {fail, Align::top_left}}); }), "the callable's own words");
+      EXPECT_EQ(error_of<std::runtime_error>(
+                    [&] { attention(in.q, in.k, in.v, {.score_callback = {fail, Align::top_left}}); }),
+                "the callable's own words");
       const int after_failure = calls;
       EXPECT_NO_THROW(attention(in.q, in.k, in.v));  // the pool goes on
       EXPECT_EQ(calls, after_failure);
     }
   set_num_threads(before);
-  EXPECT_EQ(error_of<ShapeError>([] { attention(ones({2, 4}), ones({3, 4}), ones({3, 4}), {.score_callback = [](const ScoreTile&) {}}); }).find(
-                "attention: score_callback does not say how 2 rows stand against 3 keys"), 0u);
+  EXPECT_EQ(error_of<ShapeError>([] {
+              attention(ones({2, 4}), ones({3, 4}), ones({3, 4}), {.score_callback = [](const ScoreTile&) {}});
+            }).find("attention: score_callback does not say how 2 rows stand against 3 keys"),
+            0u);
 }
 
 /// What the kernels keep in the thread's memory is not what the callable's own calls use.
@@ -121,11 +137,14 @@ TEST(ScoreCallback, MayCallTheLibrary) {
   EXPECT_EQ(wrong, 0);
 }
 
-/// The tile registers of bf16, too, have the kernel's shapes again when the callable is back. One row (decoding) and several strips.
+/// The tile registers of bf16, too, have the kernel's shapes again when the callable is back. One row (decoding) and
+/// several strips.
 TEST(ScoreCallback, MayMultiplyBf16) {
   for (const std::int64_t rows : {1, 70}) {
-    const Tensor q = normal({1, 2, rows, 34}, 1).to(Dtype::bf16), k = normal({1, 2, 300, 34}, 2).to(Dtype::bf16), v = normal({1, 2, 300, 40}, 3).to(Dtype::bf16);
-    const Tensor a = normal({24, 40}, 4).to(Dtype::bf16), b = normal({40, 24}, 5).to(Dtype::bf16), product = matmul(a, b), expected = attention(q, k, v).output;
+    const Tensor q = normal({1, 2, rows, 34}, 1).to(Dtype::bf16), k = normal({1, 2, 300, 34}, 2).to(Dtype::bf16),
+                 v = normal({1, 2, 300, 40}, 3).to(Dtype::bf16);
+    const Tensor a = normal({24, 40}, 4).to(Dtype::bf16), b = normal({40, 24}, 5).to(Dtype::bf16),
+                 product = matmul(a, b), expected = attention(q, k, v).output;
     std::atomic<int> wrong{0};
     const auto busy = [&](const ScoreTile&) {
       wrong += !same_bits(matmul(a, b), product);
@@ -146,7 +165,8 @@ TEST(ScoreCallback, MayHideAndWhatItSeesHiddenDoesNotMatter) {
   const auto spoil = [](const ScoreTile& tile) {
     tile.each([](auto s, auto i, auto j) { return j > i ? std::numeric_limits<decltype(s)>::quiet_NaN() : s; });
   };
-  EXPECT_TRUE(bits_equal(run(in, {.mask = Mask::causal(Align::bottom_right), .score_callback = {spoil, Align::bottom_right}}), expected));
+  EXPECT_TRUE(bits_equal(
+      run(in, {.mask = Mask::causal(Align::bottom_right), .score_callback = {spoil, Align::bottom_right}}), expected));
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// tests/attention/score_gradient_test.cc: score expressions in the fused backward pass: their gradients, bits on every target and thread count, memory.
+// tests/attention/score_gradient_test.cc: score expressions in the fused backward pass: their gradients, bits on every
+// target and thread count, memory.
 #include <attn/autograd.h>
 #include <attn/runtime.h>
 
@@ -19,12 +20,13 @@ constexpr double infinity = std::numeric_limits<double>::infinity(), nan = std::
 std::vector<Tensor> tables_of(const ScoreExpression& e) {
   std::vector<Tensor> tables;
   for (const ScoreExpression& lookup : e.lookups())
-    if (std::none_of(tables.begin(), tables.end(), [&](const Tensor& x) { return x.impl() == lookup.tensor().impl(); })) tables.push_back(lookup.tensor());
+    if (std::none_of(tables.begin(), tables.end(), [&](const Tensor& x) { return x.impl() == lookup.tensor().impl(); }))
+      tables.push_back(lookup.tensor());
   return tables;
 }
 
-/// Of q, k, v and what the expression looks up, from the gradient of the output: in the fused pass, or by the definition, whose gradients
-/// have gradients of their own.
+/// Of q, k, v and what the expression looks up, from the gradient of the output: in the fused pass, or by the
+/// definition, whose gradients have gradients of their own.
 std::vector<Tensor> gradients(const cases::Inputs& in, bool by_definition) {
   std::vector<Tensor> wanted{in.q, in.k, in.v};
   for (const Tensor& table : tables_of(in.options.score_mod)) wanted.push_back(table);
@@ -33,8 +35,8 @@ std::vector<Tensor> gradients(const cases::Inputs& in, bool by_definition) {
   return grad({output}, wanted, {.grad_outputs = {in.doutput}, .create_graph = by_definition, .allow_unused = true});
 }
 
-/// Two orders of the same f64 sums: apart by no more than what the error rule gives f32 beside the largest gradient of the call (some are 0, as
-/// sums of what cancels).
+/// Two orders of the same f64 sums: apart by no more than what the error rule gives f32 beside the largest gradient of
+/// the call (some are 0, as sums of what cancels).
 void expect_near(const std::vector<Tensor>& ours, const std::vector<Tensor>& definition) {
   ASSERT_EQ(ours.size(), definition.size());
   std::vector<Tensor> flat, truth;
@@ -67,7 +69,8 @@ cases::Inputs random_call(unsigned seed, Dtype dtype) {
 TEST(ScoreGradient, OfRandomExpressionsIsThatOfTheDefinition) {
   for (unsigned seed = 1; seed <= 80; ++seed) {
     const cases::Inputs in = random_call(seed, Dtype::f64);
-    SCOPED_TRACE(::testing::Message() << seed << " " << in.q.size(2) << " x " << in.k.size(2) << ": " << in.options.score_mod.to_string());
+    SCOPED_TRACE(::testing::Message() << seed << " " << in.q.size(2) << " x " << in.k.size(2) << ": "
+                                      << in.options.score_mod.to_string());
     expect_near(gradients(in, false), gradients(in, true));
   }
 }
@@ -78,12 +81,14 @@ TEST(ScoreGradient, OfRandomExpressionsHasTheBitsOfTheSpecificationOnEveryTarget
   for (unsigned seed = 1; seed <= 60; ++seed) {
     const Dtype dtype = seed % 3 == 0 ? Dtype::f64 : Dtype::f32;
     const cases::Inputs in = random_call(seed, dtype);
-    SCOPED_TRACE(::testing::Message() << seed << " " << name_of(dtype) << " " << in.q.size(2) << " x " << in.k.size(2) << ": " << in.options.score_mod.to_string());
+    SCOPED_TRACE(::testing::Message() << seed << " " << name_of(dtype) << " " << in.q.size(2) << " x " << in.k.size(2)
+                                      << ": " << in.options.score_mod.to_string());
     const cases::Case c = cases::parse_case("attention_backward " + std::string(name_of(dtype)));
     const cases::Results expected = cases::by_specification(c, in);
     for (const cases::Way& way : ways) {
       const cases::Results results = way.run(c, in);
-      for (std::size_t n = 0; n < results.size(); ++n, ++compared) ASSERT_TRUE(bits_equal(results[n].values, expected[n].values)) << way.name << " " << results[n].name;
+      for (std::size_t n = 0; n < results.size(); ++n, ++compared)
+        ASSERT_TRUE(bits_equal(results[n].values, expected[n].values)) << way.name << " " << results[n].name;
     }
   }
   EXPECT_GT(compared, 0);
@@ -96,21 +101,30 @@ struct Sharing {
 };
 const std::vector<Sharing>& sharings() {
   static const std::vector<Sharing> all = {
-      {"s - slope[h] * (i(top_left) - j)", {{"slope", {4}}}},                                                   // heads
-      {"c * s + d", {{"c", {}}, {"d", {}}}},                                                                     // everything
-      {"s * t[b, h]", {{"t", {3, 4}}}},                                                                          // heads of items
-      {"s + t[i(top_left)] * s", {{"t", {200}}}},                                                                // rows
-      {"abs(s) * t[h, i(bottom_right) // 7 + 20]", {{"t", {4, 60}}}},                                            // rows, several the same
-      {"s + t[j] * 0.5", {{"t", {150}}}},                                                                        // keys
-      {"tanh(s) + t[b, h, j // 3]", {{"t", {3, 4, 50}}}},                                                        // keys, several the same
-      {"s + t[h, j - i(top_left) + 199]", {{"t", {4, 349}}}},                                                    // distances
-      {"s * t[max(min(j - i(bottom_right), 9), -9) + 9]", {{"t", {19}}}},                                        // distances, several the same
-      {"s + t[i(top_left), j]", {{"t", {200, 150}}}},                                                            // pairs
-      {"s + t[j, h, i(top_left)] * abs(s)", {{"t", {150, 4, 200}}}},                                             // pairs of heads
-      {"s + t[b, h, i(top_left), j]", {{"t", {3, 4, 200, 150}}}},                                                // all
-      {"s + rows[i(top_left) // 16 - j // 16 + 9] + cols[i(top_left) % 16 - j % 16 + 15]", {{"rows", {22}}, {"cols", {31}}}},  // anything else
-      {"s + t[h, (i(top_left) * 7 + j * 3) % 29] - t[h, j % 29]", {{"t", {4, 29}}}},                             // a tensor in two places
-      {"s + t[i(top_left), j] + t[j, min(i(top_left), 149)]", {{"t", {200, 150}}}},                              // the same, pairs in both
+      {"s - slope[h] * (i(top_left) - j)", {{"slope", {4}}}},  // heads
+      // everything
+      {"c * s + d", {{"c", {}}, {"d", {}}}},
+      // heads of items
+      {"s * t[b, h]", {{"t", {3, 4}}}},
+      {"s + t[i(top_left)] * s", {{"t", {200}}}},                      // rows
+      {"abs(s) * t[h, i(bottom_right) // 7 + 20]", {{"t", {4, 60}}}},  // rows, several the same
+      {"s + t[j] * 0.5", {{"t", {150}}}},                              // keys
+      {"tanh(s) + t[b, h, j // 3]", {{"t", {3, 4, 50}}}},              // keys, several the same
+      // distances
+      {"s + t[h, j - i(top_left) + 199]", {{"t", {4, 349}}}},
+      // distances, several the same
+      {"s * t[max(min(j - i(bottom_right), 9), -9) + 9]", {{"t", {19}}}},
+      // pairs
+      {"s + t[i(top_left), j]", {{"t", {200, 150}}}},
+      // pairs of heads
+      {"s + t[j, h, i(top_left)] * abs(s)", {{"t", {150, 4, 200}}}},
+      {"s + t[b, h, i(top_left), j]", {{"t", {3, 4, 200, 150}}}},  // all
+      {"s + rows[i(top_left) // 16 - j // 16 + 9] + cols[i(top_left) % 16 - j % 16 + 15]",
+       {{"rows", {22}}, {"cols", {31}}}},  // anything else
+      // a tensor in two places
+      {"s + t[h, (i(top_left) * 7 + j * 3) % 29] - t[h, j % 29]", {{"t", {4, 29}}}},
+      // the same, pairs in both
+      {"s + t[i(top_left), j] + t[j, min(i(top_left), 149)]", {{"t", {200, 150}}}},
   };
   return all;
 }
@@ -144,14 +158,17 @@ TEST(ScoreGradient, HasTheSameBitsOnAnyNumberOfThreads) {
   for (const Sharing& sharing : sharings())
     for (const std::int64_t key_heads : {4, 2, 1})
       for (const bool lengths : {false, true}) {
-        SCOPED_TRACE(::testing::Message() << sharing.text << ", " << key_heads << " heads of keys" << (lengths ? ", lengths" : ""));
+        SCOPED_TRACE(::testing::Message()
+                     << sharing.text << ", " << key_heads << " heads of keys" << (lengths ? ", lengths" : ""));
         const cases::Inputs in = sharing_call(sharing, Dtype::f32, key_heads, lengths);
         const cases::Results expected = cases::by_specification(c, in);
         for (const int threads : {1, 2, 3, 8}) {
           set_num_threads(threads);
           const cases::Results results = cases::library_way(threads).run(c, in);
           ASSERT_EQ(results.size(), expected.size());
-          for (std::size_t n = 0; n < results.size(); ++n) ASSERT_TRUE(bits_equal(results[n].values, expected[n].values)) << threads << " threads, " << results[n].name;
+          for (std::size_t n = 0; n < results.size(); ++n)
+            ASSERT_TRUE(bits_equal(results[n].values, expected[n].values))
+                << threads << " threads, " << results[n].name;
         }
       }
   set_num_threads(before);
@@ -163,10 +180,13 @@ TEST(ScoreGradient, OfDocumentsAndPackedSequencesAddsUp) {
   Tensor dense = normal({70, 70}, 7, Dtype::f64), slopes = normal({2}, 8, Dtype::f64);
   const Tensor offsets = tensor<std::int64_t>({0, 70, 90, 151});
   cases::Inputs in = operands({151, 2, 8}, {151, 2, 8}, 8, Dtype::f64);
-  in.q = normal({151, 2, 8}, 1, Dtype::f64), in.k = normal({151, 2, 8}, 2, Dtype::f64), in.v = normal({151, 2, 8}, 3, Dtype::f64), in.doutput = normal({151, 2, 8}, 4, Dtype::f64);
-  in.options = {.mask = Mask::causal(Align::top_left),
-                .score_mod = ScoreExpression::parse("s + t[i, j] - slope[h] * (i - j)", {{"t", dense}, {"slope", slopes}}),
-                .cu_seqlens_q = offsets, .cu_seqlens_k = offsets};
+  in.q = normal({151, 2, 8}, 1, Dtype::f64), in.k = normal({151, 2, 8}, 2, Dtype::f64),
+  in.v = normal({151, 2, 8}, 3, Dtype::f64), in.doutput = normal({151, 2, 8}, 4, Dtype::f64);
+  in.options = {
+      .mask = Mask::causal(Align::top_left),
+      .score_mod = ScoreExpression::parse("s + t[i, j] - slope[h] * (i - j)", {{"t", dense}, {"slope", slopes}}),
+      .cu_seqlens_q = offsets,
+      .cu_seqlens_k = offsets};
   const std::vector<Tensor> alone = gradients(in, false);
   expect_near(alone, gradients(in, true));
   for (const int threads : {1, 2, 3, 8}) {
@@ -222,11 +242,14 @@ TEST(ScoreGradient, OfTheBuiltInOnesAsExpressionsHasTheirBits) {
 
 TEST(ScoreGradient, HoldsNoPairs) {
   const std::int64_t tokens = 8192;
-  Tensor q = normal({1, 1, tokens, 8}, 1), slope = normal({1}, 2), table = normal({257}, 3), far = normal({tokens}, 4), places = normal({31}, 5);
+  Tensor q = normal({1, 1, tokens, 8}, 1), slope = normal({1}, 2), table = normal({257}, 3), far = normal({tokens}, 4),
+         places = normal({31}, 5);
   for (Tensor* x : {&q, &slope, &table, &far, &places}) x->requires_grad_();
-  const AttentionOptions options{.mask = Mask::causal(),
-                                 .score_mod = ScoreExpression::parse("tanh(s) - slope[h] * (i - j) + table[max(min(j - i, 128), -128) + 128] + far[j] + places[(i // 32 + j) % 31]",
-                                                                     {{"slope", slope}, {"table", table}, {"far", far}, {"places", places}})};
+  const AttentionOptions options{
+      .mask = Mask::causal(),
+      .score_mod = ScoreExpression::parse("tanh(s) - slope[h] * (i - j) + table[max(min(j - i, 128), -128) + 128] + "
+                                          "far[j] + places[(i // 32 + j) % 31]",
+                                          {{"slope", slope}, {"table", table}, {"far", far}, {"places", places}})};
   const int before_threads = num_threads();
   set_num_threads(2);
   const auto both = [&] { attention(q, q, q, options).output.sum().backward(); };
@@ -234,7 +257,8 @@ TEST(ScoreGradient, HoldsNoPairs) {
   const std::size_t before = runtime::allocated_bytes();
   runtime::reset_peak();
   both();
-  const std::size_t rows = 16 * static_cast<std::size_t>(q.numel()) * sizeof(float);  // gradients, the output, and what the tape keeps
+  // gradients, the output, and what the tape keeps
+  const std::size_t rows = 16 * static_cast<std::size_t>(q.numel()) * sizeof(float);
   EXPECT_LT(runtime::peak_bytes() - before, rows);
   EXPECT_LT(rows, static_cast<std::size_t>(tokens) * tokens * sizeof(float) / 32);
   set_num_threads(before_threads);

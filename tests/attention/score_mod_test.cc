@@ -1,4 +1,5 @@
-// tests/attention/score_mod_test.cc: score expressions inside attention: their values, their bits on every target, however the work is cut.
+// tests/attention/score_mod_test.cc: score expressions inside attention: their values, their bits on every target,
+// however the work is cut.
 #include <attn/autograd.h>
 #include <attn/runtime.h>
 
@@ -47,7 +48,9 @@ TEST(ScoreMod, GivesWhatFlexAttentionGives) {
   std::vector<std::pair<std::string, Tensor>> tensors;
   for (const auto& [name, tensor] : document.at("tensors").items()) tensors.emplace_back(name, golden_tensor(tensor));
   const Tensor scores = named("scores");
-  const auto near = [](const Tensor& ours, const nlohmann::json& torch) { return within_error_rule(ours, golden_tensor(torch), torch.at("error").get<double>()); };
+  const auto near = [](const Tensor& ours, const nlohmann::json& torch) {
+    return within_error_rule(ours, golden_tensor(torch), torch.at("error").get<double>());
+  };
   ASSERT_EQ(document.at("cases").size(), 10u);
   for (const auto& c : document.at("cases")) {
     SCOPED_TRACE(c.at("score_mod").get<std::string>());
@@ -66,7 +69,8 @@ TEST(ScoreMod, GivesWhatFlexAttentionGives) {
         std::vector<double> place(by.size(), 0.0);
         for (int d = 0; d < tensor.dim(); ++d) {
           const std::vector<double> index = lookup.index()[static_cast<std::size_t>(d)].apply(scores).to_vector();
-          for (std::size_t n = 0; n < place.size(); ++n) place[n] = place[n] * static_cast<double>(tensor.size(d)) + index[n];
+          for (std::size_t n = 0; n < place.size(); ++n)
+            place[n] = place[n] * static_cast<double>(tensor.size(d)) + index[n];
         }
         for (std::size_t n = 0; n < by.size(); ++n) total[static_cast<std::size_t>(place[n])] += by[n];
       }
@@ -88,13 +92,15 @@ TEST(ScoreMod, EveryTargetHasTheBitsOfTheSpecification) {
     in.k = cases::integers({n.batch, n.k_heads, n.keys, 8}, dtype, seed + 1);
     in.v = cases::integers({n.batch, n.k_heads, n.keys, 5}, dtype, seed + 2);
     in.options = random_score_options(random, seed, n, dtype);
-    SCOPED_TRACE(::testing::Message() << seed << " " << name_of(dtype) << " " << n.rows << " x " << n.keys << ": " << in.options.score_mod.to_string());
+    SCOPED_TRACE(::testing::Message() << seed << " " << name_of(dtype) << " " << n.rows << " x " << n.keys << ": "
+                                      << in.options.score_mod.to_string());
     vectors += attention(in.q, in.k, in.v, in.options).plan.kernel() != "ref";
     const cases::Case c = cases::parse_case("attention " + std::string(name_of(dtype)));
     const cases::Results expected = cases::by_specification(c, in);
     for (const cases::Way& way : ways) {
       const cases::Results results = way.run(c, in);
-      for (std::size_t n = 0; n < results.size(); ++n) ASSERT_TRUE(bits_equal(results[n].values, expected[n].values)) << way.name << " " << results[n].name;
+      for (std::size_t n = 0; n < results.size(); ++n)
+        ASSERT_TRUE(bits_equal(results[n].values, expected[n].values)) << way.name << " " << results[n].name;
     }
   }
   if (ways.size() > 6) {
@@ -108,31 +114,50 @@ TEST(ScoreMod, TheBuiltInOnesAsExpressionsHaveTheirBits) {
     SCOPED_TRACE(name_of(dtype));
     const std::int64_t heads = 4, rows = 70, keys = 400, farthest = 128;
     const Inputs in = inputs({2, heads, rows, 16}, {2, 2, keys, 16}, 8, dtype);
-    const Tensor slopes = Bias::alibi_slopes(heads), table = normal({32, heads}, 5), dense = normal({2, heads, rows, keys}, 6);
+    const Tensor slopes = Bias::alibi_slopes(heads), table = normal({32, heads}, 5),
+                 dense = normal({2, heads, rows, keys}, 6);
     // T5's buckets as the built-in bias has them, read off it: a table of bucket numbers
     Tensor numbers = zeros({32, heads}), buckets = empty({2 * farthest + 1}, Dtype::i64);
     for (std::int64_t n = 0; n < 32; ++n) numbers.select(0, n).fill_(static_cast<double>(n));
     for (std::int64_t d = -farthest; d <= farthest; ++d) {
       const AttentionResult one = attention(zeros({1, heads, 1, 1}), zeros({1, heads, 1, 1}), zeros({1, heads, 1, 1}),
                                             {.bias = Bias::relative(numbers), .query_start = integers({-d})});
-      buckets.data<std::int64_t>()[d + farthest] = static_cast<std::int64_t>(std::lround(one.logsumexp.flatten().select(0, 0).item()));
+      buckets.data<std::int64_t>()[d + farthest] =
+          static_cast<std::int64_t>(std::lround(one.logsumexp.flatten().select(0, 0).item()));
     }
     const ScoreTable slope(slopes, "slope"), t5(table, "t5"), bucket(buckets, "bucket"), values(dense, "dense");
-    const auto i = ScoreExpression::row(Align::bottom_right), j = ScoreExpression::key(), s = ScoreExpression::score(), h = ScoreExpression::head();
+    const auto i = ScoreExpression::row(Align::bottom_right), j = ScoreExpression::key(), s = ScoreExpression::score(),
+               h = ScoreExpression::head();
     const Align align = Align::bottom_right;
     const std::tuple<const char*, AttentionOptions, AttentionOptions> pairs[] = {
         {"alibi", {.bias = Bias::alibi(slopes, align)}, {.score_mod = s + slope(h) * (j - i)}},
-        {"symmetric alibi", {.bias = Bias::alibi(slopes, Align::top_left, true)}, {.score_mod = s - slope(h) * abs(j - ScoreExpression::row(Align::top_left))}},
+        {"symmetric alibi",
+         {.bias = Bias::alibi(slopes, Align::top_left, true)},
+         {.score_mod = s - slope(h) * abs(j - ScoreExpression::row(Align::top_left))}},
         {"softcap", {.softcap = 2.5}, {.score_mod = 2.5 * tanh(s / 2.5)}},
         {"temperature", {.temperature = 0.7}, {.score_mod = s / 0.7}},
-        {"relative", {.bias = Bias::relative(table, true, farthest, align)}, {.score_mod = s + t5(bucket(max(min(j - i, farthest), -farthest) + farthest), h)}},
-        {"dense", {.bias = Bias::dense(dense)}, {.score_mod = s + values(ScoreExpression::batch(), h, i - (keys - rows), j)}},
+        {"relative",
+         {.bias = Bias::relative(table, true, farthest, align)},
+         {.score_mod = s + t5(bucket(max(min(j - i, farthest), -farthest) + farthest), h)}},
+        {"dense",
+         {.bias = Bias::dense(dense)},
+         {.score_mod = s + values(ScoreExpression::batch(), h, i - (keys - rows), j)}},
         {"causal", {.mask = Mask::causal(align)}, {.score_mod = where(j <= i, s, -infinity)}},
-        {"window", {.mask = Mask::window(30, 2, align)}, {.score_mod = where((i - j <= 30) & ~(j - i > 2), s, -infinity)}},
-        {"all", {.mask = Mask::causal(align), .bias = Bias::alibi(slopes, align), .softcap = 2.5, .temperature = 0.7, .sinks = normal({heads}, 8)},
-         {.mask = Mask::causal(align), .score_mod = (2.5 * tanh(s / 2.5) + slope(h) * (j - i)) / 0.7, .sinks = normal({heads}, 8)}},
+        {"window",
+         {.mask = Mask::window(30, 2, align)},
+         {.score_mod = where((i - j <= 30) & ~(j - i > 2), s, -infinity)}},
+        {"all",
+         {.mask = Mask::causal(align),
+          .bias = Bias::alibi(slopes, align),
+          .softcap = 2.5,
+          .temperature = 0.7,
+          .sinks = normal({heads}, 8)},
+         {.mask = Mask::causal(align),
+          .score_mod = (2.5 * tanh(s / 2.5) + slope(h) * (j - i)) / 0.7,
+          .sinks = normal({heads}, 8)}},
     };
-    for (const auto& [name, built_in, expression] : pairs) EXPECT_TRUE(bits_equal(run(in, expression), run(in, built_in))) << name;
+    for (const auto& [name, built_in, expression] : pairs)
+      EXPECT_TRUE(bits_equal(run(in, expression), run(in, built_in))) << name;
   }
 }
 
@@ -140,9 +165,11 @@ TEST(ScoreMod, StandsAfterSoftcapAndBiasAndBeforeTemperature) {
   const Inputs in = inputs({1, 2, 20, 8}, {1, 2, 30, 8}, 8);
   const Tensor bias = normal({2, 20, 30}, 4);
   const ScoreTable values(bias, "bias");
-  const auto i = ScoreExpression::row(Align::top_left), j = ScoreExpression::key(), s = ScoreExpression::score(), h = ScoreExpression::head();
+  const auto i = ScoreExpression::row(Align::top_left), j = ScoreExpression::key(), s = ScoreExpression::score(),
+             h = ScoreExpression::head();
   const Tensor expected = run(in, {.score_mod = exp(2.0 * tanh(s / 2.0) + values(h, i, j)) / 0.7});
-  EXPECT_TRUE(bits_equal(run(in, {.bias = Bias::dense(bias), .score_mod = exp(s), .softcap = 2, .temperature = 0.7}), expected));
+  EXPECT_TRUE(bits_equal(run(in, {.bias = Bias::dense(bias), .score_mod = exp(s), .softcap = 2, .temperature = 0.7}),
+                         expected));
 }
 
 TEST(ScoreMod, NothingTakesTheFastPathAway) {
@@ -151,8 +178,17 @@ TEST(ScoreMod, NothingTakesTheFastPathAway) {
   for (const Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::bf16}) {
     const Inputs in = inputs({2, 4, 20, 8}, {2, 2, 30, 8}, 8, dtype);
     const std::string plain = attention(in.q, in.k, in.v).plan.kernel();
-    EXPECT_EQ(attention(in.q, in.k, in.v, {.mask = Mask::causal(Align::bottom_right), .score_mod = tanh_of, .softcap = 3, .key_lengths = integers({20, 30})}).plan.kernel(), plain);
-    EXPECT_EQ(attention(in.q, in.k, in.v, {.score_callback = [](const ScoreTile& tile) { tile.tanh(); }, .query_start = integers({0, 0})}).plan.kernel(), plain);
+    EXPECT_EQ(attention(in.q, in.k, in.v,
+                        {.mask = Mask::causal(Align::bottom_right),
+                         .score_mod = tanh_of,
+                         .softcap = 3,
+                         .key_lengths = integers({20, 30})})
+                  .plan.kernel(),
+              plain);
+    EXPECT_EQ(attention(in.q, in.k, in.v,
+                        {.score_callback = [](const ScoreTile& tile) { tile.tanh(); }, .query_start = integers({0, 0})})
+                  .plan.kernel(),
+              plain);
   }
 }
 
@@ -160,7 +196,8 @@ TEST(ScoreMod, NothingTakesTheFastPathAway) {
 ScoreExpression placed(std::int64_t heads, Align align) {
   const ScoreTable table(normal({heads, 64}, 12), "table");
   const auto i = ScoreExpression::row(align), j = ScoreExpression::key();
-  return ScoreExpression::score() * (1 + 0.1 * tanh(0.01 * i)) + table(ScoreExpression::head(), min(abs(i - j), 63)) - 0.001 * (i % 7) * (j % 5);
+  return ScoreExpression::score() * (1 + 0.1 * tanh(0.01 * i)) + table(ScoreExpression::head(), min(abs(i - j), 63)) -
+         0.001 * (i % 7) * (j % 5);
 }
 
 TEST(ScoreMod, BatchPaddingAndThreadsChangeNothing) {
@@ -168,7 +205,8 @@ TEST(ScoreMod, BatchPaddingAndThreadsChangeNothing) {
   for (const Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::bf16}) {
     SCOPED_TRACE(name_of(dtype));
     const Inputs in = inputs({2, heads, rows, 16}, {2, 2, keys, 16}, 8, dtype);
-    const AttentionOptions options{.mask = Mask::causal(Align::bottom_right), .score_mod = placed(heads, Align::bottom_right)};
+    const AttentionOptions options{.mask = Mask::causal(Align::bottom_right),
+                                   .score_mod = placed(heads, Align::bottom_right)};
     const Tensor expected = run(in, options);
     const int before = num_threads();
     for (const int threads : {1, 2, 3, 8}) {
@@ -177,7 +215,8 @@ TEST(ScoreMod, BatchPaddingAndThreadsChangeNothing) {
     }
     set_num_threads(before);
     for (std::int64_t b = 0; b < 2; ++b)
-      EXPECT_TRUE(bits_equal(run({in.q.narrow(0, b, 1), in.k.narrow(0, b, 1), in.v.narrow(0, b, 1)}, options), expected.narrow(0, b, 1)));
+      EXPECT_TRUE(bits_equal(run({in.q.narrow(0, b, 1), in.k.narrow(0, b, 1), in.v.narrow(0, b, 1)}, options),
+                             expected.narrow(0, b, 1)));
     for (const std::int64_t pad : {1, 64, 100}) {
       const Tensor waste_k = full({2, 2, pad, 16}, nan, dtype), waste_v = full({2, 2, pad, 8}, nan, dtype);
       AttentionOptions right = options, left = options;
@@ -198,7 +237,9 @@ TEST(ScoreMod, DecodingHasTheBitsOfPrefill) {
     for (const std::int64_t i : {0, 63, 64, 1023, 1024, 1299}) {
       AttentionOptions decode = options;
       decode.query_start = integers({i});
-      EXPECT_TRUE(bits_equal(run({in.q.narrow(2, i, 1), in.k.narrow(2, 0, i + 1), in.v.narrow(2, 0, i + 1)}, decode), prefill.narrow(2, i, 1))) << i;
+      EXPECT_TRUE(bits_equal(run({in.q.narrow(2, i, 1), in.k.narrow(2, 0, i + 1), in.v.narrow(2, 0, i + 1)}, decode),
+                             prefill.narrow(2, i, 1)))
+          << i;
     }
   }
 }
@@ -211,22 +252,33 @@ TEST(ScoreMod, PackedSequencesAreEachAlone) {
   for (const Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::bf16}) {
     const Inputs in = inputs({1, heads, ends.back(), 8}, {1, 2, ends.back(), 8}, 8, dtype);
     const Tensor by_item = normal({4}, 20);
-    const auto with = [&](const ScoreExpression& item, const Tensor& values) { return placed(heads, Align::unset) * (1 + 0.1 * ScoreTable(values)(item)); };
-    const Tensor packed = run(in, {.mask = Mask::causal(), .score_mod = with(ScoreExpression::batch(), by_item), .cu_seqlens_q = integers(ends)});
+    const auto with = [&](const ScoreExpression& item, const Tensor& values) {
+      return placed(heads, Align::unset) * (1 + 0.1 * ScoreTable(values)(item));
+    };
+    const Tensor packed = run(
+        in,
+        {.mask = Mask::causal(), .score_mod = with(ScoreExpression::batch(), by_item), .cu_seqlens_q = integers(ends)});
     for (std::int64_t n = 0; n < 4; ++n) {
       const std::int64_t start = ends[static_cast<std::size_t>(n)], length = lengths[n];
       const Inputs alone{in.q.narrow(2, start, length), in.k.narrow(2, start, length), in.v.narrow(2, start, length)};
-      const Tensor expected = run(alone, {.mask = Mask::causal(), .score_mod = with(ScoreExpression::batch(), by_item.narrow(0, n, 1))});
+      const Tensor expected =
+          run(alone, {.mask = Mask::causal(), .score_mod = with(ScoreExpression::batch(), by_item.narrow(0, n, 1))});
       EXPECT_TRUE(bits_equal(packed.narrow(2, start, length), expected)) << name_of(dtype) << " " << n;
     }
   }
   const ScoreTable short_table(ones({64}), "t");
   const Tensor q = ones({1, 1, 100, 4});
-  EXPECT_NO_THROW(attention(q, q, q, {.score_mod = [&](auto s, auto, auto, auto, auto j) { return s + short_table(j); }, .cu_seqlens_q = integers({0, 64, 100})}));
-  EXPECT_THROW(attention(q, q, q, {.score_mod = [&](auto s, auto, auto, auto, auto j) { return s + short_table(j); }, .cu_seqlens_q = integers({0, 65, 100})}), ValueError);
+  EXPECT_NO_THROW(attention(q, q, q,
+                            {.score_mod = [&](auto s, auto, auto, auto, auto j) { return s + short_table(j); },
+                             .cu_seqlens_q = integers({0, 64, 100})}));
+  EXPECT_THROW(attention(q, q, q,
+                         {.score_mod = [&](auto s, auto, auto, auto, auto j) { return s + short_table(j); },
+                          .cu_seqlens_q = integers({0, 65, 100})}),
+               ValueError);
 }
 
-/// What depends on the distance alone is computed once a distance: every cut of rows and keys, both signs, both alignments, heads together.
+/// What depends on the distance alone is computed once a distance: every cut of rows and keys, both signs, both
+/// alignments, heads together.
 TEST(ScoreMod, DistancesAreTakenForTheirPairs) {
   const Tensor tables[] = {normal({3, 401}, 14), normal({3, 401}, 15, Dtype::f64)};
   for (const auto& [rows, keys] : {std::pair{1, 1}, {1, 130}, {3, 64}, {31, 65}, {64, 64}, {65, 200}, {130, 190}})
@@ -242,11 +294,14 @@ TEST(ScoreMod, DistancesAreTakenForTheirPairs) {
             for (std::int64_t i = 0; i < rows; ++i)
               for (std::int64_t j = 0; j < keys; ++j)
                 dense.select(0, h).select(0, i).select(0, j).copy_(numbers.select(0, h).select(0, j - i - shift + 200));
-          const auto i = ScoreExpression::row(align), j = ScoreExpression::key(), s = ScoreExpression::score(), h = ScoreExpression::head();
+          const auto i = ScoreExpression::row(align), j = ScoreExpression::key(), s = ScoreExpression::score(),
+                     h = ScoreExpression::head();
           const ScoreTable table(numbers, "table");
           const Tensor expected = run(in, {.bias = Bias::dense(dense)});
-          EXPECT_TRUE(bits_equal(run(in, {.score_mod = s + table(h, j - i + 200)}), expected)) << rows << " x " << keys << " " << name_of(dtype);
-          EXPECT_TRUE(bits_equal(run(in, {.score_mod = s + table(h, 200 - (i - j))}), expected)) << rows << " x " << keys << " " << name_of(dtype);
+          EXPECT_TRUE(bits_equal(run(in, {.score_mod = s + table(h, j - i + 200)}), expected))
+              << rows << " x " << keys << " " << name_of(dtype);
+          EXPECT_TRUE(bits_equal(run(in, {.score_mod = s + table(h, 200 - (i - j))}), expected))
+              << rows << " x " << keys << " " << name_of(dtype);
         }
 }
 
@@ -263,13 +318,15 @@ TEST(ScoreMod, WhatIsHiddenChangesNothingEvenIfItIsNaN) {
       const Inputs in = inputs({1, 2, rows, 16}, {1, 2, keys, 16}, 8, dtype);
       const Tensor clean = run(in, option);
       const std::int64_t end = option.key_lengths.defined() ? 150 : keys;
-      const Tensor sees = Mask::causal(Align::bottom_right).dense(1, 2, rows, keys, {.key_lengths = option.key_lengths});
+      const Tensor sees =
+          Mask::causal(Align::bottom_right).dense(1, 2, rows, keys, {.key_lengths = option.key_lengths});
       for (const std::int64_t bad : {140, 149, 150, 199}) {
         Inputs dirty{in.q, in.k.clone(), in.v.clone()};
         dirty.k.select(2, bad).fill_(nan);
         dirty.v.select(2, bad).fill_(infinity);
         const Tensor seen = sees.select(3, bad).unsqueeze(-1);
-        EXPECT_TRUE(bits_equal(masked_fill(run(dirty, option), seen, 0), masked_fill(clean, seen, 0))) << name_of(dtype) << " key " << bad << " of " << end;
+        EXPECT_TRUE(bits_equal(masked_fill(run(dirty, option), seen, 0), masked_fill(clean, seen, 0)))
+            << name_of(dtype) << " key " << bad << " of " << end;
       }
     }
 }
@@ -299,28 +356,35 @@ TEST(ScoreMod, ABiasHidesForGood) {
       result.push_back(output.detach());
       return result;
     };
-    const std::vector<Tensor> by_bias = gradients_of({.bias = Bias::dense(keys)}), by_mask = gradients_of({.mask = Mask::attend(mask)});
+    const std::vector<Tensor> by_bias = gradients_of({.bias = Bias::dense(keys)}),
+                              by_mask = gradients_of({.mask = Mask::attend(mask)});
     for (std::size_t n = 0; n < by_bias.size(); ++n) EXPECT_TRUE(bits_equal(by_bias[n], by_mask[n])) << n;
-    for (int n = 1; n < 3; ++n) EXPECT_TRUE(bits_equal(by_bias[static_cast<std::size_t>(n)].select(2, 4), zeros({1, 2, 8}))) << n;
+    for (int n = 1; n < 3; ++n)
+      EXPECT_TRUE(bits_equal(by_bias[static_cast<std::size_t>(n)].select(2, 4), zeros({1, 2, 8}))) << n;
   }
 }
 
 /// Nobody knows the derivative of a callable: an error rather than a gradient without it.
 TEST(ScoreMod, AGradientThroughACallableIsAnError) {
   const Tensor q = ones({1, 2, 3, 4}), wants = ones({1, 2, 3, 4}).requires_grad_();
-  const AttentionResult by_query = attention(wants, q, q, {.score_callback = [](const ScoreTile& tile) { tile.tanh(); }});
-  EXPECT_EQ(error_of<ValueError>([&] { by_query.output.sum().backward(); }), "attention: a score_callback has no gradient; write it as a score_mod, which has one");
+  const AttentionResult by_query =
+      attention(wants, q, q, {.score_callback = [](const ScoreTile& tile) { tile.tanh(); }});
+  EXPECT_EQ(error_of<ValueError>([&] { by_query.output.sum().backward(); }),
+            "attention: a score_callback has no gradient; write it as a score_mod, which has one");
 }
 
 /// Beyond 2^24 an f32 does not hold each position: distances are exact all the same, by the specification.
 TEST(ScoreMod, FarPositionsAreExact) {
   const std::int64_t far = std::int64_t{1} << 30, rows = 5, keys = 40;
   const Inputs in = inputs({1, 2, rows, 8}, {1, 2, keys, 8}, 8);
-  const auto i = ScoreExpression::row(), j = ScoreExpression::key(), s = ScoreExpression::score(), h = ScoreExpression::head();
+  const auto i = ScoreExpression::row(), j = ScoreExpression::key(), s = ScoreExpression::score(),
+             h = ScoreExpression::head();
   const Tensor slopes = full({2}, 0.5) / static_cast<double>(far);
   const ScoreTable slope(slopes, "slope"), odd(tensor<float>({0, 1}), "odd");
-  const AttentionResult r = attention(in.q, in.k, in.v, {.score_mod = s + slope(h) * (j - i), .query_start = integers({far + 1})});
-  EXPECT_TRUE(bits_equal(r.output, attention(in.q, in.k, in.v, {.bias = Bias::alibi(slopes), .query_start = integers({far + 1})}).output));
+  const AttentionResult r =
+      attention(in.q, in.k, in.v, {.score_mod = s + slope(h) * (j - i), .query_start = integers({far + 1})});
+  EXPECT_TRUE(bits_equal(
+      r.output, attention(in.q, in.k, in.v, {.bias = Bias::alibi(slopes), .query_start = integers({far + 1})}).output));
   for (const PlanStep& step : r.plan.steps())
     if (step.kernel.find("f32") != std::string::npos) {
       EXPECT_EQ(step.reason, "holds whole numbers of a score_mod up to 2^24");

@@ -1,4 +1,5 @@
-// tests/attention/sizes_test.cc: lengths and head dims around the edges of vectors, strips, blocks and spans, on every kernel of this machine.
+// tests/attention/sizes_test.cc: lengths and head dims around the edges of vectors, strips, blocks and spans, on every
+// kernel of this machine.
 #include "runtime/cpu.h"
 #include "verify/compare.h"
 
@@ -16,9 +17,11 @@ constexpr int long_length = 1000;
 
 /// Masks, layouts and Dv take turns, so that each meets each length and dim.
 std::string line_of(const char* dtype, int q_rows, int k_rows, int dim, std::size_t turn) {
-  static constexpr const char* others[] = {"", " mask=causal(bottom_right)", " layout=turned", " mask=window(70,3,bottom_right) layout=turned", " mask=bool"};
+  static constexpr const char* others[] = {"", " mask=causal(bottom_right)", " layout=turned",
+                                           " mask=window(70,3,bottom_right) layout=turned", " mask=bool"};
   const int value_dim = turn % 3 == 0 ? dims[turn / 3 % std::size(dims)] : dim;
-  return fmt::format("attention {} Tq={} Tk={} D={} Dv={}{}", dtype, q_rows, k_rows, dim, value_dim, others[turn % std::size(others)]);
+  return fmt::format("attention {} Tq={} Tk={} D={} Dv={}{}", dtype, q_rows, k_rows, dim, value_dim,
+                     others[turn % std::size(others)]);
 }
 
 /// Every kernel of every instruction set: strips, heads together, spans; against the specification.
@@ -41,20 +44,25 @@ TEST_P(Sizes, EveryPairOfLengthsHasTheBitsOfTheSpecification) {
     for (const int k_rows : lengths) {
       const std::size_t turn = lines.size();
       const bool both_long = q_rows >= long_length && k_rows >= long_length;
-      lines.push_back(line_of(GetParam(), q_rows, k_rows, both_long ? dims[turn % 2] : dims[turn % std::size(dims)], turn));
+      lines.push_back(
+          line_of(GetParam(), q_rows, k_rows, both_long ? dims[turn % 2] : dims[turn % std::size(dims)], turn));
       if (both_long) lines.back() = line_of(GetParam(), q_rows, k_rows, dims[turn % 2], 3 * turn + 1);  // Dv = D
     }
   expect_bits(lines);
 }
-INSTANTIATE_TEST_SUITE_P(Dtypes, Sizes, ::testing::Values("f32", "f64"), [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Dtypes, Sizes, ::testing::Values("f32", "f64"),
+                         [](const auto& info) { return std::string(info.param); });
 
-/// Few rows, which have tiles of their own: groups of every number of heads up to one too many, keys that end within a vector, and no columns at all.
+/// Few rows, which have tiles of their own: groups of every number of heads up to one too many, keys that end within a
+/// vector, and no columns at all.
 TEST_P(Sizes, FewRowsHaveTheBitsOfTheSpecification) {
   std::vector<std::string> lines;
   for (int heads = 1; heads <= 9; ++heads) {
     for (const int k_rows : {5, 17, 70, 1031})
-      lines.push_back(fmt::format("attention_decode {} Hq={} Hk=1 Tq=1 Tk={} D=37 Dv=40{}", GetParam(), heads, k_rows, heads % 2 == 0 ? " layout=turned" : ""));
-    lines.push_back(fmt::format("attention {} Hq={} Hk=1 Tq=2 Tk=300 D=24 mask=window(70,0,bottom_right)", GetParam(), heads));
+      lines.push_back(fmt::format("attention_decode {} Hq={} Hk=1 Tq=1 Tk={} D=37 Dv=40{}", GetParam(), heads, k_rows,
+                                  heads % 2 == 0 ? " layout=turned" : ""));
+    lines.push_back(
+        fmt::format("attention {} Hq={} Hk=1 Tq=2 Tk=300 D=24 mask=window(70,0,bottom_right)", GetParam(), heads));
   }
   lines.push_back(fmt::format("attention {} Tq=2 Tk=70 D=0 Dv=32", GetParam()));
   expect_bits(lines);
@@ -67,11 +75,15 @@ TEST_P(LongSizes, EveryPairOfLengthsHasTheBitsOfTheSpecification) {
   const auto [dtype, dim] = GetParam();
   std::vector<std::string> lines;
   for (const int q_rows : lengths)
-    for (const int k_rows : lengths) lines.push_back(line_of(dtype, q_rows, k_rows, dim, lines.size() + static_cast<std::size_t>(dim)));
+    for (const int k_rows : lengths)
+      lines.push_back(line_of(dtype, q_rows, k_rows, dim, lines.size() + static_cast<std::size_t>(dim)));
   expect_bits(lines);
 }
-INSTANTIATE_TEST_SUITE_P(DtypesAndDims, LongSizes, ::testing::Combine(::testing::Values("f32", "f64"), ::testing::ValuesIn(dims)),
-                         [](const auto& info) { return fmt::format("{}_{}", std::get<0>(info.param), std::get<1>(info.param)); });
+INSTANTIATE_TEST_SUITE_P(DtypesAndDims, LongSizes,
+                         ::testing::Combine(::testing::Values("f32", "f64"), ::testing::ValuesIn(dims)),
+                         [](const auto& info) {
+                           return fmt::format("{}_{}", std::get<0>(info.param), std::get<1>(info.param));
+                         });
 
 }  // namespace
 }  // namespace attn::cases

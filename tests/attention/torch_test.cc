@@ -1,4 +1,5 @@
-// tests/attention/torch_test.cc: every forward case of PyTorch 2.13's attention, and the cases where ours differs on purpose.
+// tests/attention/torch_test.cc: every forward case of PyTorch 2.13's attention, and the cases where ours differs on
+// purpose.
 #include <attn/attention.h>
 #include <attn/autograd.h>
 
@@ -54,13 +55,18 @@ double error_of_torch(const json& c, const char* output) {
 
 // What torch says there, and what we say (docs/torch.md).
 const std::set<std::string> differs_on_purpose = {
-    "sdpa NaN in a query row, S = 5, 4-D: torch gives 0 (a slip of its kernel)",           // torch: 0; ours: NaN
-    "sdpa is_causal with negative scale, 4-D: torch gives NaN (a slip of its kernel)",     // torch: NaN; ours: right
-    "sdpa NaN in a masked key still poisons the row",                                      // torch: NaN; ours: the key changes nothing
-    "sdpa NaN in a masked value still poisons that column",                                // torch: NaN; ours: the value changes nothing
-    "sdpa inf in a masked value gives NaN (0 * inf)",                                      // torch: NaN; ours: the value changes nothing
-    "sdpa inf in a key",                                                                   // masked; torch: NaN (inf + -inf); ours: nothing
-    "sdpa NaN in a key hidden by is_causal, 3-D",                                          // torch: NaN; ours: the key changes nothing
+    "sdpa NaN in a query row, S = 5, 4-D: torch gives 0 (a slip of its kernel)",        // torch: 0; ours: NaN
+    "sdpa is_causal with negative scale, 4-D: torch gives NaN (a slip of its kernel)",  // torch: NaN; ours: right
+    // torch: NaN; ours: the key changes nothing
+    "sdpa NaN in a masked key still poisons the row",
+    // torch: NaN; ours: the value changes nothing
+    "sdpa NaN in a masked value still poisons that column",
+    // torch: NaN; ours: the value changes nothing
+    "sdpa inf in a masked value gives NaN (0 * inf)",
+    // masked; torch: NaN (inf + -inf); ours: nothing
+    "sdpa inf in a key",
+    // torch: NaN; ours: the key changes nothing
+    "sdpa NaN in a key hidden by is_causal, 3-D",
 };
 // torch: an error; ours: both apply.
 const std::set<std::string> composes = {"sdpa causal and mask together, 3-D", "sdpa causal and mask of rank 3",
@@ -80,8 +86,8 @@ TEST(Torch, EveryForwardCaseOfScaledDotProductAttention) {
   EXPECT_EQ(count, 61);
 }
 
-/// torch takes the weights from the logsumexp, where the log of the row's sum is lost beside -3.4e38: each is 1, and the gradients are
-/// those of five rows. Ours takes them from the saved maximum and sum: 1/5 each, as in the output.
+/// torch takes the weights from the logsumexp, where the log of the row's sum is lost beside -3.4e38: each is 1, and
+/// the gradients are those of five rows. Ours takes them from the saved maximum and sum: 1/5 each, as in the output.
 constexpr const char* five_times = "sdpa row of float32 lowest: about the mean of the values";
 
 TEST(Torch, EveryGradientCaseOfScaledDotProductAttention) {
@@ -99,10 +105,12 @@ TEST(Torch, EveryGradientCaseOfScaledDotProductAttention) {
     }
     SdpaOptions options = options_of(c);
     options.attn_mask = inputs["attn_mask"];
-    backward(scaled_dot_product_attention(inputs["query"], inputs["key"], inputs["value"], options), golden_tensor(c.at("grad_of").at("output")));
+    backward(scaled_dot_product_attention(inputs["query"], inputs["key"], inputs["value"], options),
+             golden_tensor(c.at("grad_of").at("output")));
     for (const auto& [each, values] : expected.items()) {
       SCOPED_TRACE(each);
-      EXPECT_TRUE(within_error_rule(inputs[each].grad(), golden_tensor(values), error_of_torch(c, ("grad " + each).c_str())));
+      EXPECT_TRUE(
+          within_error_rule(inputs[each].grad(), golden_tensor(values), error_of_torch(c, ("grad " + each).c_str())));
     }
     ++count;
   }
@@ -134,11 +142,12 @@ void make_finite(json& values) {
 }
 
 TEST(Torch, HiddenKeysAndValuesThatAreNanOrInfChangeNothing) {
-  const std::pair<const char*, const char*> hidden[] = {{"sdpa NaN in a masked key still poisons the row", "key"},
-                                                        {"sdpa NaN in a masked value still poisons that column", "value"},
-                                                        {"sdpa inf in a masked value gives NaN (0 * inf)", "value"},
-                                                        {"sdpa inf in a key", "key"},
-                                                        {"sdpa NaN in a key hidden by is_causal, 3-D", "key"}};
+  const std::pair<const char*, const char*> hidden[] = {
+      {"sdpa NaN in a masked key still poisons the row", "key"},
+      {"sdpa NaN in a masked value still poisons that column", "value"},
+      {"sdpa inf in a masked value gives NaN (0 * inf)", "value"},
+      {"sdpa inf in a key", "key"},
+      {"sdpa NaN in a key hidden by is_causal, 3-D", "key"}};
   for (const auto& [name, input_name] : hidden) {
     SCOPED_TRACE(name);
     const json c = case_named(name);
@@ -159,20 +168,21 @@ TEST(Torch, HiddenKeysAndValuesThatAreNanOrInfChangeNothing) {
 TEST(Torch, NanInAQueryRowIsNanHoweverFewTheKeys) {
   const json c = case_named("sdpa NaN in a query row, S = 5, 4-D: torch gives 0 (a slip of its kernel)");
   const Tensor ours = run(c);
-  const std::vector<double> query = input(c, "query").to_vector(), torch = golden_tensor(c.at("expect").at("output")).to_vector();
+  const std::vector<double> query = input(c, "query").to_vector(),
+                            torch = golden_tensor(c.at("expect").at("output")).to_vector();
   const std::vector<double> values = ours.to_vector();
-  const auto rows = static_cast<std::size_t>(ours.numel() / ours.size(-1)), width = static_cast<std::size_t>(ours.size(-1));
+  const auto rows = static_cast<std::size_t>(ours.numel() / ours.size(-1)),
+             width = static_cast<std::size_t>(ours.size(-1));
   const std::size_t dim = query.size() / rows;
   int nan_rows = 0;
   for (std::size_t r = 0; r < rows; ++r) {
-    const bool nan = std::any_of(query.begin() + static_cast<std::ptrdiff_t>(r * dim), query.begin() + static_cast<std::ptrdiff_t>((r + 1) * dim),
-                                 [](double x) { return std::isnan(x); });
+    const bool nan =
+        std::any_of(query.begin() + static_cast<std::ptrdiff_t>(r * dim),
+                    query.begin() + static_cast<std::ptrdiff_t>((r + 1) * dim), [](double x) { return std::isnan(x); });
     nan_rows += nan;
     for (std::size_t d = 0; d < width; ++d) {
       EXPECT_EQ(std::isnan(values[r * width + d]), nan);
-      if (nan) {
-        EXPECT_EQ(torch[r * width + d], 0);
-      }
+      if (nan) { EXPECT_EQ(torch[r * width + d], 0); }
     }
   }
   EXPECT_EQ(nan_rows, 1);
@@ -180,9 +190,11 @@ TEST(Torch, NanInAQueryRowIsNanHoweverFewTheKeys) {
 
 TEST(Torch, CausalWithANegativeScaleIsRightAtEveryRank) {
   const json four = case_named("sdpa is_causal with negative scale, 4-D: torch gives NaN (a slip of its kernel)");
-  SdpaOptions by_mask{.attn_mask = tril(ones({input(four, "query").size(-2), input(four, "key").size(-2)})).to(Dtype::boolean)};
+  SdpaOptions by_mask{.attn_mask =
+                          tril(ones({input(four, "query").size(-2), input(four, "key").size(-2)})).to(Dtype::boolean)};
   by_mask.scale = options_of(four).scale;
-  EXPECT_TRUE(bits_equal(run(four), scaled_dot_product_attention(input(four, "query"), input(four, "key"), input(four, "value"), by_mask)));
+  EXPECT_TRUE(bits_equal(run(four), scaled_dot_product_attention(input(four, "query"), input(four, "key"),
+                                                                 input(four, "value"), by_mask)));
 }
 
 TEST(Torch, CausalComposesWithAnyMask) {
@@ -193,7 +205,8 @@ TEST(Torch, CausalComposesWithAnyMask) {
     const Tensor causal = tril(ones({q.size(-2), k.size(-2)})).to(Dtype::boolean);
     SdpaOptions options = options_of(c);
     options.is_causal = false;
-    options.attn_mask = mask.dtype() == Dtype::boolean ? logical_and(mask, causal) : masked_fill(mask, logical_not(causal), -INFINITY);
+    options.attn_mask =
+        mask.dtype() == Dtype::boolean ? logical_and(mask, causal) : masked_fill(mask, logical_not(causal), -INFINITY);
     EXPECT_TRUE(bits_equal(run(c), scaled_dot_product_attention(q, k, input(c, "value"), options)));
   }
 }
@@ -204,7 +217,8 @@ TEST(Torch, MasksOfRankOneAndZeroBroadcast) {
     const json c = case_named(name);
     SdpaOptions options;
     options.attn_mask = input(c, "attn_mask").expand({input(c, "query").size(-2), input(c, "key").size(-2)});
-    EXPECT_TRUE(bits_equal(run(c), scaled_dot_product_attention(input(c, "query"), input(c, "key"), input(c, "value"), options)));
+    EXPECT_TRUE(bits_equal(
+        run(c), scaled_dot_product_attention(input(c, "query"), input(c, "key"), input(c, "value"), options)));
   }
 }
 
@@ -214,10 +228,12 @@ TEST(Torch, AdditiveAttention) {
     SCOPED_TRACE(c.at("name").get<std::string>());
     AttentionOptions options{.weights = Weights::full};
     if (input(c, "mask").defined()) options.mask = Mask::attend(input(c, "mask"));
-    const AttentionResult ours =
-        additive_attention(input(c, "query"), input(c, "key"), input(c, "value"), input(c, "w_q"), input(c, "w_k"), input(c, "v"), options);
-    EXPECT_TRUE(within_error_rule(ours.output, golden_tensor(c.at("expect").at("output")), error_of_torch(c, "output")));
-    EXPECT_TRUE(within_error_rule(ours.weights, golden_tensor(c.at("expect").at("weights")), error_of_torch(c, "weights")));
+    const AttentionResult ours = additive_attention(input(c, "query"), input(c, "key"), input(c, "value"),
+                                                    input(c, "w_q"), input(c, "w_k"), input(c, "v"), options);
+    EXPECT_TRUE(
+        within_error_rule(ours.output, golden_tensor(c.at("expect").at("output")), error_of_torch(c, "output")));
+    EXPECT_TRUE(
+        within_error_rule(ours.weights, golden_tensor(c.at("expect").at("weights")), error_of_torch(c, "weights")));
     ++count;
   }
   EXPECT_EQ(count, 3);

@@ -1,4 +1,5 @@
-// tests/attention/weights_test.cc: the weights a call may ask for, from the same pass: against those of the specification, and what they cost.
+// tests/attention/weights_test.cc: the weights a call may ask for, from the same pass: against those of the
+// specification, and what they cost.
 #include "attention/truth.h"
 #include "runtime/memory.h"
 #include "support/errors.h"
@@ -18,7 +19,9 @@ namespace {
 struct Inputs {
   Tensor q, k, v;
 };
-Inputs inputs(const Dims& q, const Dims& k, Dtype dtype = Dtype::f32) { return {normal(q, 1, dtype), normal(k, 2, dtype), normal(k, 3, dtype)}; }
+Inputs inputs(const Dims& q, const Dims& k, Dtype dtype = Dtype::f32) {
+  return {normal(q, 1, dtype), normal(k, 2, dtype), normal(k, 3, dtype)};
+}
 
 AttentionResult run(const Inputs& in, AttentionOptions options, const Weights& weights) {
   options.weights = weights;
@@ -29,8 +32,12 @@ AttentionResult run(const Inputs& in, AttentionOptions options, const Weights& w
 std::vector<AttentionOptions> around() {
   return {{},
           {.mask = Mask::causal(Align::bottom_right), .softcap = 2, .sinks = normal({4}, 5)},
-          {.mask = Mask::window(30, 4, Align::bottom_right) | Mask::prefix(3), .bias = Bias::alibi(Bias::alibi_slopes(4), Align::bottom_right)},
-          {.temperature = 0.7, .query_lengths = integers({60, 0}), .key_lengths = integers({1101, 90}), .key_start = integers({3, 64})},
+          {.mask = Mask::window(30, 4, Align::bottom_right) | Mask::prefix(3),
+           .bias = Bias::alibi(Bias::alibi_slopes(4), Align::bottom_right)},
+          {.temperature = 0.7,
+           .query_lengths = integers({60, 0}),
+           .key_lengths = integers({1101, 90}),
+           .key_start = integers({3, 64})},
           {.mask = Mask::causal(Align::bottom_right), .dropout_p = 0.3, .dropout_seed = 5}};
 }
 
@@ -94,15 +101,20 @@ TEST(Weights, OfSixteenBitsDoNotChangeTheOutput) {
     const Inputs in = inputs({1, 2, 90, 32}, {1, 2, 700, 32}, dtype);
     const AttentionOptions options{.mask = Mask::causal(Align::bottom_right)};
     const AttentionResult plain = run(in, options, Weights::none);
-    for (const Weights& weights : {Weights(Weights::full), Weights(Weights::head_average), Weights(Weights::column_sums), Weights::top_k(3), Weights::rows(integers({4}))}) {
+    for (const Weights& weights : {Weights(Weights::full), Weights(Weights::head_average),
+                                   Weights(Weights::column_sums), Weights::top_k(3), Weights::rows(integers({4}))}) {
       const AttentionResult with = run(in, options, weights);
       EXPECT_TRUE(bits_equal(with.output, plain.output));
       EXPECT_EQ(with.plan.kernel(), plain.plan.kernel());
     }
-    const Around causal{.scale = 1 / std::sqrt(32.0), .sees = [](std::int64_t, std::int64_t, std::int64_t i, std::int64_t j) { return j <= i + 610; }};
+    const Around causal{
+        .scale = 1 / std::sqrt(32.0),
+        .sees = [](std::int64_t, std::int64_t, std::int64_t i, std::int64_t j) { return j <= i + 610; }};
     const Plainly naive = attend_plainly<float>(in.q.to(Dtype::f32), in.k.to(Dtype::f32), in.v.to(Dtype::f32), causal);
-    const Plainly truth = attend_plainly<long double>(in.q.to(Dtype::f64), in.k.to(Dtype::f64), in.v.to(Dtype::f64), causal);
-    expect_within(run(in, options, Weights::full).weights, naive.weights, truth.weights, dtype == Dtype::bf16 ? 0x1p-7 : 0x1p-10);
+    const Plainly truth =
+        attend_plainly<long double>(in.q.to(Dtype::f64), in.k.to(Dtype::f64), in.v.to(Dtype::f64), causal);
+    expect_within(run(in, options, Weights::full).weights, naive.weights, truth.weights,
+                  dtype == Dtype::bf16 ? 0x1p-7 : 0x1p-10);
   }
 }
 
@@ -165,7 +177,8 @@ TEST(Weights, RowsAreCountedFromTheEndToo) {
     const Tensor weights = run(in, {}, Weights::rows(rows)).weights;
     return grad({sum(weights * weights)}, {in.q, in.k})[1];
   };
-  EXPECT_TRUE(bits_equal(run(in, {}, Weights::rows(integers({-1, 0, -10}))).weights, run(in, {}, Weights::rows(integers({9, 0, 0}))).weights));
+  EXPECT_TRUE(bits_equal(run(in, {}, Weights::rows(integers({-1, 0, -10}))).weights,
+                         run(in, {}, Weights::rows(integers({9, 0, 0}))).weights));
   EXPECT_TRUE(bits_equal(gradient_of(integers({-1, 3})), gradient_of(integers({9, 3}))));
   EXPECT_EQ(error_of<ValueError>([&] { run(in, {}, Weights::rows(integers({-11}))); }),
             "attention: row 0 of weights is -11; it must be below the number of rows, 10, and at least -10");
@@ -173,10 +186,14 @@ TEST(Weights, RowsAreCountedFromTheEndToo) {
 
 TEST(Weights, ErrorsSayWhatIsWrong) {
   const Inputs in = inputs({1, 2, 10, 8}, {1, 2, 20, 8});
-  EXPECT_EQ(error_of<ValueError>([&] { run(in, {}, Weights::rows(integers({3, 10}))); }), "attention: row 1 of weights is 10; it must be below the number of rows, 10, and at least -10");
-  EXPECT_EQ(error_of<DtypeError>([&] { run(in, {}, Weights::rows(ones({2}))); }), "attention: the rows of weights are f32; they must be i64 or i32");
-  EXPECT_EQ(error_of<ShapeError>([&] { run(in, {}, Weights::rows(integers({3, 1}).unsqueeze(0))); }), "attention: the rows of weights have shape [1, 2]; they must be [n]");
-  EXPECT_EQ(error_of<ValueError>([&] { run(in, {}, Weights::top_k(21)); }), "attention: top_k of weights is 21; it must be from 1 to the number of keys, 20");
+  EXPECT_EQ(error_of<ValueError>([&] { run(in, {}, Weights::rows(integers({3, 10}))); }),
+            "attention: row 1 of weights is 10; it must be below the number of rows, 10, and at least -10");
+  EXPECT_EQ(error_of<DtypeError>([&] { run(in, {}, Weights::rows(ones({2}))); }),
+            "attention: the rows of weights are f32; they must be i64 or i32");
+  EXPECT_EQ(error_of<ShapeError>([&] { run(in, {}, Weights::rows(integers({3, 1}).unsqueeze(0))); }),
+            "attention: the rows of weights have shape [1, 2]; they must be [n]");
+  EXPECT_EQ(error_of<ValueError>([&] { run(in, {}, Weights::top_k(21)); }),
+            "attention: top_k of weights is 21; it must be from 1 to the number of keys, 20");
 }
 
 }  // namespace

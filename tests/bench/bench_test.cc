@@ -36,23 +36,32 @@ TEST(BenchCommand, ListsTheTableAndWhatIsChosen) {
 
 TEST(BenchCommand, JsonHasARowForEachCaseAndOneForTheMachine) {
   const Said said = attn_says(
-      "bench --seconds 0 --json 'attention bf16 B=2 Hq=4 Hk=2 Tq=16 Tk=32 D=8 Dv=4 mask=causal(bottom_right)' 'attention_decode f32 Tk=64 D=8' "
+      "bench --seconds 0 --json 'attention bf16 B=2 Hq=4 Hk=2 Tq=16 Tk=32 D=8 Dv=4 mask=causal(bottom_right)' "
+      "'attention_decode f32 Tk=64 D=8' "
       "'matmul f32 M=8 N=16 K=32 layout=tn' 'softmax f32 rows=4 N=64'");
   ASSERT_EQ(said.code, 0) << said.err;
   const auto rows = nlohmann::json::parse(said.out);
   ASSERT_EQ(rows.size(), 5u);
   EXPECT_EQ(rows[0]["op"], "environment");
-  for (const char* field : {"fma_f32_gflops", "read_gbs", "hand_over_ns"}) EXPECT_GT(rows[0][field].get<double>(), 0) << field;
+  for (const char* field : {"fma_f32_gflops", "read_gbs", "hand_over_ns"})
+    EXPECT_GT(rows[0][field].get<double>(), 0) << field;
   const auto& attention = rows[1];
-  const nlohmann::json expected{{"op", "attention"}, {"dtype", "bf16"}, {"B", 2}, {"Hq", 4}, {"Hk", 2}, {"Tq", 16}, {"Tk", 32}, {"D", 8}, {"Dv", 4}, {"mask", "causal(bottom_right)"}};
+  const nlohmann::json expected{
+      {"op", "attention"}, {"dtype", "bf16"}, {"B", 2}, {"Hq", 4}, {"Hk", 2},
+      {"Tq", 16},          {"Tk", 32},        {"D", 8}, {"Dv", 4}, {"mask", "causal(bottom_right)"}};
   for (const auto& [field, value] : expected.items()) EXPECT_EQ(attention[field], value) << field;
   EXPECT_EQ(attention["target"], info().target);
-  for (const char* field : {"threads", "median_us", "gflops", "peak_gflops", "fraction"}) EXPECT_GT(attention[field].get<double>(), 0) << field;
+  for (const char* field : {"threads", "median_us", "gflops", "peak_gflops", "fraction"})
+    EXPECT_GT(attention[field].get<double>(), 0) << field;
   // 16 rows see 17 ... 32 keys: 392 pairs, of 8 heads, 12 products and sums a pair and direction
-  EXPECT_NEAR(attention["gflops"].get<double>() * attention["median_us"].get<double>() * 1e3, 2.0 * 392 * 8 * 12, 2.0 * 392 * 8 * 12 * 2e-3);
-  EXPECT_NEAR(attention["fraction"].get<double>(), attention["gflops"].get<double>() / attention["peak_gflops"].get<double>(), 1e-2 * attention["fraction"].get<double>());
+  EXPECT_NEAR(attention["gflops"].get<double>() * attention["median_us"].get<double>() * 1e3, 2.0 * 392 * 8 * 12,
+              2.0 * 392 * 8 * 12 * 2e-3);
+  EXPECT_NEAR(attention["fraction"].get<double>(),
+              attention["gflops"].get<double>() / attention["peak_gflops"].get<double>(),
+              1e-2 * attention["fraction"].get<double>());
   EXPECT_EQ(rows[2]["op"], "attention_decode");
-  EXPECT_NEAR(rows[2]["gbs"].get<double>() * rows[2]["median_us"].get<double>() * 1e3, 64 * 8 * 2 * 4, 64 * 8 * 2 * 4 * 2e-3);
+  EXPECT_NEAR(rows[2]["gbs"].get<double>() * rows[2]["median_us"].get<double>() * 1e3, 64 * 8 * 2 * 4,
+              64 * 8 * 2 * 4 * 2e-3);
   EXPECT_EQ(rows[3]["layout"], "tn");
   EXPECT_EQ(rows[4]["rows"], 4);
 }
@@ -68,7 +77,10 @@ TEST(BenchCommand, TableOnStdoutProgressOnStderr) {
 }
 
 TEST(BenchCommand, ServesLines) {
-  const Said said = shell("printf 'attention f32 Tq=8 D=8\\nattention f32 Tq=8 D=8\\npeak fma_f32\\nattention f32 T=8\\nforget\\npeak hope\\n' | " + attn_command + " bench --serve");
+  const Said said = shell(
+      "printf 'attention f32 Tq=8 D=8\\nattention f32 Tq=8 D=8\\npeak fma_f32\\nattention f32 T=8\\nforget\\npeak "
+      "hope\\n' | " +
+      attn_command + " bench --serve");
   EXPECT_EQ(said.code, 0);
   const auto lines = lines_of(said.out);
   ASSERT_EQ(lines.size(), 6u) << said.out;
@@ -84,12 +96,15 @@ TEST(BenchCommand, MeasuresEveryOp) {
     ASSERT_EQ(said.code, 0) << said.err;
     const auto row = nlohmann::json::parse(said.out)[1];
     EXPECT_EQ(row["op"], op);
-    EXPECT_NEAR(row["gbs"].get<double>() * row["median_us"].get<double>() * 1e3, op == std::string("sum") ? 153 * 4 : 300 * 4, 3) << op;
+    EXPECT_NEAR(row["gbs"].get<double>() * row["median_us"].get<double>() * 1e3,
+                op == std::string("sum") ? 153 * 4 : 300 * 4, 3)
+        << op;
   }
 }
 
 TEST(Bench, AWrongRowIsNoticed) {
-  for (const char* line : {"attention f32 Hq=2 Tq=70 D=8 mask=causal", "attention bf16 Hq=2 Tq=70 D=8", "matmul f32 M=9 N=5 K=7", "matmul bf16 M=9 N=5 K=7", "softmax f32 rows=5 N=9"}) {
+  for (const char* line : {"attention f32 Hq=2 Tq=70 D=8 mask=causal", "attention bf16 Hq=2 Tq=70 D=8",
+                           "matmul f32 M=9 N=5 K=7", "matmul bf16 M=9 N=5 K=7", "softmax f32 rows=5 N=9"}) {
     const cases::Case c = cases::parse_case(line);
     const cases::Inputs in = cases::make_inputs(c);
     const Tensor result = cases::library_way(1).run(c, in)[0].values;

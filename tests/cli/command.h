@@ -54,7 +54,8 @@ inline const std::string attn_command = "'" + command_path() + "'";
 inline Said shell(const std::string& line) {
   const Folder folder;
   const std::string err = folder.file("err");
-  const std::string whole = "unset LC_ALL LC_MESSAGES NO_COLOR COLUMNS COLORTERM; export LANG=C; { " + line + "\n} 2>'" + err + "'";
+  const std::string whole =
+      "unset LC_ALL LC_MESSAGES NO_COLOR COLUMNS COLORTERM; export LANG=C; { " + line + "\n} 2>'" + err + "'";
   Said said{};
   FILE* pipe = ::popen(whole.c_str(), "r");
   char buffer[4096];

@@ -41,33 +41,49 @@ TEST(Completion, Bash) {
     EXPECT_NE(bash.out.find(option), std::string::npos) << option;
   const Folder folder;
   const std::string script = folder.write("attn.bash", bash.out);
-  const Said completed =
-      shell("bash -c '. " + script + "; COMP_WORDS=(attn explain --cau); COMP_CWORD=2; _attn; echo \"${COMPREPLY[@]}\"'");
+  const Said completed = shell("bash -c '. " + script +
+                               "; COMP_WORDS=(attn explain --cau); COMP_CWORD=2; _attn; echo \"${COMPREPLY[@]}\"'");
   EXPECT_EQ(completed.out, "--causal\n") << completed.err;
   const auto values = [&](const std::string& verb, const std::string& option) {
-    return shell("bash -c '. " + script + "; COMP_WORDS=(attn " + verb + " " + option + " \"\"); COMP_CWORD=3; _attn; echo \"${COMPREPLY[@]}\"'").out;
+    return shell("bash -c '. " + script + "; COMP_WORDS=(attn " + verb + " " + option +
+                 " \"\"); COMP_CWORD=3; _attn; echo \"${COMPREPLY[@]}\"'")
+        .out;
   };
   EXPECT_EQ(values("explain", "--tokens"), "auto words characters\n");
   EXPECT_EQ(values("train", "--tokens"), "characters words bpe\n");
   EXPECT_EQ(values("explain", "--lang"), "en zh\n");
   EXPECT_EQ(values("explain", "--bias"), "none alibi relative alibi_symmetric\n");
   // A word that is cut at "=", as bash gives it.
-  EXPECT_EQ(shell("bash -c '. " + script + "; COMP_WORDS=(attn train --size = n); COMP_CWORD=4; _attn; echo \"${COMPREPLY[@]}\"'").out, "nano\n");
-  EXPECT_EQ(shell("bash -c '. " + script + "; COMP_WORDS=(attn train --size =); COMP_CWORD=3; _attn; echo \"${COMPREPLY[@]}\"'").out, "nano baby small\n");
+  EXPECT_EQ(shell("bash -c '. " + script +
+                  "; COMP_WORDS=(attn train --size = n); COMP_CWORD=4; _attn; echo \"${COMPREPLY[@]}\"'")
+                .out,
+            "nano\n");
+  EXPECT_EQ(shell("bash -c '. " + script +
+                  "; COMP_WORDS=(attn train --size =); COMP_CWORD=3; _attn; echo \"${COMPREPLY[@]}\"'")
+                .out,
+            "nano baby small\n");
   EXPECT_EQ(values("explain", "--cache"), "same int8\n");
-  EXPECT_EQ(shell("bash -c '. " + script + "; COMP_WORDS=(attn help tr); COMP_CWORD=2; _attn; echo \"${COMPREPLY[@]}\"'").out, "train\n");
+  EXPECT_EQ(
+      shell("bash -c '. " + script + "; COMP_WORDS=(attn help tr); COMP_CWORD=2; _attn; echo \"${COMPREPLY[@]}\"'").out,
+      "train\n");
   folder.write("a call.json", "{}");
   const std::string at = "cd '" + folder.file(".") + "' && bash -c '. " + script + "; COMP_WORDS=(";
-  EXPECT_EQ(shell(at + "attn run \"a c\"); COMP_CWORD=2; _attn; printf \"<%s>\" \"${COMPREPLY[@]}\"'").out, "<a call.json>");
-  EXPECT_EQ(shell(at + "attn run --out \"a c\"); COMP_CWORD=3; _attn; printf \"<%s>\" \"${COMPREPLY[@]}\"'").out, "<a call.json>");
+  EXPECT_EQ(shell(at + "attn run \"a c\"); COMP_CWORD=2; _attn; printf \"<%s>\" \"${COMPREPLY[@]}\"'").out,
+            "<a call.json>");
+  EXPECT_EQ(shell(at + "attn run --out \"a c\"); COMP_CWORD=3; _attn; printf \"<%s>\" \"${COMPREPLY[@]}\"'").out,
+            "<a call.json>");
 }
 
 TEST(Completion, Fish) {
   if (!there_is("fish")) GTEST_SKIP() << "not installed: fish (./setup --dev)";
   const Folder folder;
   folder.write("a call.json", "{}");
-  const std::string begin = "cd '" + folder.file(".") + "' && HOME=$PWD fish --no-config -c '" + attn_command.substr(1, attn_command.size() - 2) + " completion fish | source; complete -C \"";
-  const auto offered = [&](const std::string& line) { return shell(begin + line + "\"' | cut -f 1 | LC_ALL=C sort | paste -sd ' '").out; };
+  const std::string begin = "cd '" + folder.file(".") + "' && HOME=$PWD fish --no-config -c '" +
+                            attn_command.substr(1, attn_command.size() - 2) +
+                            " completion fish | source; complete -C \"";
+  const auto offered = [&](const std::string& line) {
+    return shell(begin + line + "\"' | cut -f 1 | LC_ALL=C sort | paste -sd ' '").out;
+  };
   for (const Offer& offer : kOffers) EXPECT_EQ(offered(offer.line), offer.words + std::string("\n")) << offer.line;
   EXPECT_EQ(offered("attn train --size=n"), "--size=nano\n");
 }
@@ -77,8 +93,8 @@ TEST(Completion, Zsh) {
   const Folder folder;
   folder.write("a call.json", "{}");
   folder.write("_attn", attn_says("completion zsh").out);
-  // A shell on a terminal of its own, which prints what it would offer. Nothing is typed before its line editor is ready
-  // and it ends only when told to: a terminal may lose what it holds when its mode changes or its owner leaves.
+  // A shell on a terminal of its own, which prints what it would offer. Nothing is typed before its line editor is
+  // ready and it ends only when told to: a terminal may lose what it holds when its mode changes or its owner leaves.
   folder.write(".zshrc", R"(compadd() {
   if [[ ${@[1,(i)(-|--)]} == *-(O|A|D)\ * ]]; then builtin compadd "$@"; return; fi
   typeset -a hits
@@ -111,11 +127,13 @@ print -r -- "$said"
   const auto offered = [&](const std::string& line, const std::string& how = "fpath=($PWD $fpath); compinit -u -D") {
     std::string words, text = said(line, how);
     std::set<std::string> hits;
-    for (std::smatch hit; std::regex_search(text, hit, std::regex("<([^<>]*)>")); text = hit.suffix()) hits.insert(hit[1]);
+    for (std::smatch hit; std::regex_search(text, hit, std::regex("<([^<>]*)>")); text = hit.suffix())
+      hits.insert(hit[1]);
     for (const std::string& hit : hits) words += (words.empty() ? "" : " ") + hit;
     return words;
   };
-  for (const Offer& offer : kOffers) EXPECT_EQ(offered(offer.line), offer.words) << said(offer.line, "fpath=($PWD $fpath); compinit -u -D");
+  for (const Offer& offer : kOffers)
+    EXPECT_EQ(offered(offer.line), offer.words) << said(offer.line, "fpath=($PWD $fpath); compinit -u -D");
   EXPECT_EQ(offered("attn train --size=n"), "nano");
   EXPECT_EQ(offered("attn explain --cau", "compinit -u -D; source $PWD/_attn"), "--causal");
 }

@@ -21,7 +21,8 @@ TEST(ExplainCommand, ShowsTheTutorial) {
   const Said said = attn_says(kLife);
   EXPECT_EQ(said.code, 0);
   EXPECT_EQ(said.err, "");
-  for (const char* part : {"0.3374", "3.4707", "0.6870", "0.5313   1.3607   0.7891   1.3110", "Embedding(50000, 3), seed 123"})
+  for (const char* part :
+       {"0.3374", "3.4707", "0.6870", "0.5313   1.3607   0.7891   1.3110", "Embedding(50000, 3), seed 123"})
     EXPECT_TRUE(contains(said.out, part)) << part;
   EXPECT_FALSE(contains(said.out, "\x1b"));
 }
@@ -29,9 +30,15 @@ TEST(ExplainCommand, ShowsTheTutorial) {
 TEST(ExplainCommand, ReadsItsTextFromStdin) {
   const std::string direct = attn_says("explain 'Life is short' --tokens characters --json").out;
   for (const char* end : {"", "\\n", "\\r\\n"})
-    EXPECT_EQ(shell(std::string("printf 'Life is short") + end + "' | " + attn_command + " explain - --tokens characters --json").out, direct) << end;
-  EXPECT_EQ(shell("echo 'eat first' | " + attn_command + " explain Life --to -").out, attn_says("explain Life --to 'eat first'").out);
-  EXPECT_EQ(shell("echo 'eat first' | " + attn_command + " explain Life -").out, attn_says("explain Life 'eat first'").out);
+    EXPECT_EQ(shell(std::string("printf 'Life is short") + end + "' | " + attn_command +
+                    " explain - --tokens characters --json")
+                  .out,
+              direct)
+        << end;
+  EXPECT_EQ(shell("echo 'eat first' | " + attn_command + " explain Life --to -").out,
+            attn_says("explain Life --to 'eat first'").out);
+  EXPECT_EQ(shell("echo 'eat first' | " + attn_command + " explain Life -").out,
+            attn_says("explain Life 'eat first'").out);
   EXPECT_NE(attn_says("explain -- - </dev/null").out.find("  -"), std::string::npos);  // a word
 }
 
@@ -75,7 +82,8 @@ TEST(ExplainCommand, WordsOfChineseAreFoundByDictionary) {
 TEST(ExplainCommand, ShowsTheWayBack) {
   const Said said = attn_says(kLife + " --gradients");
   EXPECT_EQ(said.code, 0);
-  for (const char* part : {"dO ", "dV ", "dP ", "dS ", "dQ ", "dK ", "weights (dP - Σ weights dP)", "dS k / √2", "L = ½ Σ context² = 3.1664", "0.4733   1.4364"})
+  for (const char* part : {"dO ", "dV ", "dP ", "dS ", "dQ ", "dK ", "weights (dP - Σ weights dP)", "dS k / √2",
+                           "L = ½ Σ context² = 3.1664", "0.4733   1.4364"})
     EXPECT_TRUE(contains(said.out, part)) << part;
   EXPECT_FALSE(contains(attn_says(kLife).out, "dQ"));
   EXPECT_TRUE(contains(attn_says("explain 我叫张三 --gradients --causal --lang zh").out, "反向穿过 softmax"));
@@ -109,14 +117,17 @@ TEST(ExplainCommand, TakesOwnMatrices) {
   EXPECT_EQ(bad.code, 1);
   EXPECT_TRUE(contains(bad.err, "w_key has shape [4, 2]; it must be [3, 2]")) << bad.err;
   const std::string whole = content_of(folder.file("w.safetensors"));
-  const Said cut = attn_says("explain 'a b' --weights " + folder.write("cut.safetensors", whole.substr(0, whole.size() - 3)));
+  const Said cut =
+      attn_says("explain 'a b' --weights " + folder.write("cut.safetensors", whole.substr(0, whole.size() - 3)));
   EXPECT_EQ(cut.code, 1);
   EXPECT_EQ(std::count(cut.err.begin(), cut.err.end(), '\n'), 1) << cut.err;
   EXPECT_EQ(attn_says("explain 'a b' --weights " + folder.write("empty", "")).code, 1);
   EXPECT_TRUE(contains(attn_says("explain 'a b' --weights " + folder.file("npy/w_key.npy")).err,
-                       "w_key.npy is a file of NumPy's; a folder of w_query.npy, w_key.npy and w_value.npy is needed, or a safetensors file\n"));
+                       "w_key.npy is a file of NumPy's; a folder of w_query.npy, w_key.npy and w_value.npy is needed, "
+                       "or a safetensors file\n"));
   save_safetensors(folder.file("less.safetensors"), {{"w_query", q}});
-  EXPECT_TRUE(contains(attn_says("explain 'a b' --weights " + folder.file("less.safetensors")).err, "has no w_key; it has w_query"));
+  EXPECT_TRUE(contains(attn_says("explain 'a b' --weights " + folder.file("less.safetensors")).err,
+                       "has no w_key; it has w_query"));
 }
 
 TEST(ExplainCommand, DrawsIntoAFile) {
@@ -133,7 +144,8 @@ TEST(ExplainCommand, DrawsIntoAFile) {
 
 TEST(ExplainCommand, AReaderThatLeavesEndsItQuietly) {
   const Said left =
-      shell("{ " + attn_command + " explain --json --heads 8 --dim 64 --dk 64 'a b c d e f g h'; echo code $? >&2; } | head -c 1");
+      shell("{ " + attn_command +
+            " explain --json --heads 8 --dim 64 --dk 64 'a b c d e f g h'; echo code $? >&2; } | head -c 1");
   EXPECT_EQ(left.out, "{");
   EXPECT_EQ(left.err, "code 0\n");
   const Said full = attn_says(kLife + " > /dev/full");

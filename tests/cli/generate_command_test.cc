@@ -21,7 +21,9 @@ class GenerateCommand : public ::testing::Test {
   GenerateCommand() {
     const Tokenizer tokenizer = Tokenizer::train("abcdefgh \n\xE6\x88\x91", Tokenizer::Kind::characters);
     Generator generator(5);
-    const LanguageModel model({.vocab_size = tokenizer.size(), .context = 16, .layers = 2, .heads = 2, .width = 16, .tied_head = false}, Dtype::f32, &generator);
+    const LanguageModel model(
+        {.vocab_size = tokenizer.size(), .context = 16, .layers = 2, .heads = 2, .width = 16, .tied_head = false},
+        Dtype::f32, &generator);
     for (const Tensor& weight : model.parameters()) weight.detach().add_(randn(weight.sizes(), generator), 0.7);
     model.save(path());
     tokenizer.save(path());
@@ -33,8 +35,13 @@ class GenerateCommand : public ::testing::Test {
 
 TEST_F(GenerateCommand, SaysWhatTheLibrarySays) {
   const LanguageModel model = LanguageModel::load(path());
-  const auto expected = generate_text(model, Tokenizer::load(path()), {"abc"}, {.tokens = {.tokens = 40, .sample = {.temperature = 0.8, .top_k = 5, .top_p = 0.9, .repetition_penalty = 1.2}, .seed = 9}});
-  const std::string options = "--prompt abc --tokens 40 --temperature 0.8 --top-k 5 --top-p 0.9 --repetition-penalty 1.2 --seed 9";
+  const auto expected =
+      generate_text(model, Tokenizer::load(path()), {"abc"},
+                    {.tokens = {.tokens = 40,
+                                .sample = {.temperature = 0.8, .top_k = 5, .top_p = 0.9, .repetition_penalty = 1.2},
+                                .seed = 9}});
+  const std::string options =
+      "--prompt abc --tokens 40 --temperature 0.8 --top-k 5 --top-p 0.9 --repetition-penalty 1.2 --seed 9";
   const Said said = says(options);
   EXPECT_EQ(said.code, 0) << said.err;
   EXPECT_EQ(said.out, "abc" + expected[0].text + "\n");
@@ -46,12 +53,15 @@ TEST_F(GenerateCommand, SaysWhatTheLibrarySays) {
 }
 
 TEST_F(GenerateCommand, PromptsOfAFileSayWhatEachSaysAlone) {
-  const std::string file = folder_.write("prompts.txt", "\xEF\xBB\xBF" "abc\nd\r\n\xE6\x88\x91 a");
+  const std::string file = folder_.write("prompts.txt",
+                                         "\xEF\xBB\xBF"
+                                         "abc\nd\r\n\xE6\x88\x91 a");
   const Json together = Json::parse(says("--prompts " + file + " --tokens 20 --json").out);
   ASSERT_EQ(together.at("texts").size(), 3u);
   const char* const prompts[] = {"abc", "d", "\xE6\x88\x91 a"};
   for (std::size_t i = 0; i < 3; ++i)
-    EXPECT_EQ(Json::parse(says(std::string("--prompt '") + prompts[i] + "' --tokens 20 --json").out).at("texts").at(0), together.at("texts").at(i));
+    EXPECT_EQ(Json::parse(says(std::string("--prompt '") + prompts[i] + "' --tokens 20 --json").out).at("texts").at(0),
+              together.at("texts").at(i));
 }
 
 // As transformers with Llama 3's <|begin_of_text|>; here "b" stands first.
@@ -59,10 +69,11 @@ TEST_F(GenerateCommand, PromptsHaveWhatThePostProcessorAdds) {
   const std::int64_t first = *Tokenizer::load(path()).find("b");
   const std::string plain = says("--prompt bac --tokens 12 --temperature 0").out;
   Json file = Json::parse(Tokenizer::load(path()).to_json());
-  file["post_processor"] = {{"type", "TemplateProcessing"},
-                            {"single", {{{"SpecialToken", {{"id", "b"}, {"type_id", 0}}}}, {{"Sequence", {{"id", "A"}, {"type_id", 0}}}}}},
-                            {"pair", Json::array()},
-                            {"special_tokens", {{"b", {{"id", "b"}, {"ids", {first}}, {"tokens", {"b"}}}}}}};
+  file["post_processor"] = {
+      {"type", "TemplateProcessing"},
+      {"single", {{{"SpecialToken", {{"id", "b"}, {"type_id", 0}}}}, {{"Sequence", {{"id", "A"}, {"type_id", 0}}}}}},
+      {"pair", Json::array()},
+      {"special_tokens", {{"b", {{"id", "b"}, {"ids", {first}}, {"tokens", {"b"}}}}}}};
   Tokenizer::parse(file.dump()).save(path());
   EXPECT_EQ("b" + says("--prompt ac --tokens 12 --temperature 0").out, plain);
   EXPECT_EQ(says("--prompt '' --tokens 3 --json").code, 0);
@@ -80,12 +91,20 @@ TEST_F(GenerateCommand, EndsBeforeAStopText) {
 }
 
 TEST_F(GenerateCommand, MistakesAreOneLine) {
-  EXPECT_EQ(attn_says("generate").err, "attn generate: a folder is missing: of a model that attn train wrote, or of Hugging Face's GPT-2, Llama, Mistral or Qwen\n");
-  EXPECT_NE(says("--prompts " + folder_.write("gap.txt", "abc\n\nd\n")).err.find("gap.txt: line 2 is empty; each line is a prompt"), std::string::npos);
+  EXPECT_EQ(attn_says("generate").err,
+            "attn generate: a folder is missing: of a model that attn train wrote, or of Hugging Face's GPT-2, Llama, "
+            "Mistral or Qwen\n");
+  EXPECT_NE(says("--prompts " + folder_.write("gap.txt", "abc\n\nd\n"))
+                .err.find("gap.txt: line 2 is empty; each line is a prompt"),
+            std::string::npos);
   EXPECT_EQ(says("--prompts " + folder_.file("gap.txt")).code, 1);
-  EXPECT_NE(says("--prompts " + folder_.write("strange.txt", "abc\nxyz\n")).err.find("strange.txt: line 2: encode: \"x\" is not among"), std::string::npos);
-  EXPECT_EQ(shell(": | " + attn_command + " generate " + path() + " --prompts -").err, "attn: stdin holds no line; each line is a prompt\n");
-  EXPECT_EQ(says("--prompt a --temperature 1e999").err, "attn: generate: temperature is inf; it must be 0 or more, and finite\n");
+  EXPECT_NE(says("--prompts " + folder_.write("strange.txt", "abc\nxyz\n"))
+                .err.find("strange.txt: line 2: encode: \"x\" is not among"),
+            std::string::npos);
+  EXPECT_EQ(shell(": | " + attn_command + " generate " + path() + " --prompts -").err,
+            "attn: stdin holds no line; each line is a prompt\n");
+  EXPECT_EQ(says("--prompt a --temperature 1e999").err,
+            "attn: generate: temperature is inf; it must be 0 or more, and finite\n");
   EXPECT_EQ(says("--prompt a --temperature 1e-999 --tokens 9").out, says("--prompt a --temperature 0 --tokens 9").out);
   EXPECT_EQ(says("--prompt a --prompts b").err, "attn generate: --prompt and --prompts do not go together\n");
   EXPECT_EQ(says("--top-p 2").err, "attn: generate: top_p is 2; it must be above 0, at most 1\n");
@@ -97,32 +116,49 @@ TEST_F(GenerateCommand, MistakesAreOneLine) {
   }
   EXPECT_EQ(attn_says("generate " + folder_.file("nowhere")).code, 1);
   Tokenizer::train("abcdefgh xy", Tokenizer::Kind::characters).save(path());  // of a text of one line
-  EXPECT_EQ(says("").err, "attn generate: --prompt is missing: the line's end that stands for it is no token of this model\n");
+  EXPECT_EQ(says("").err,
+            "attn generate: --prompt is missing: the line's end that stands for it is no token of this model\n");
   EXPECT_EQ(says("").code, 2);
   EXPECT_EQ(says("--prompt x --tokens 3").code, 0);
 }
 
 TEST_F(GenerateCommand, ExplainShowsAsManyTokensOfAModelAsOfAText) {
   const Tokenizer tokenizer = Tokenizer::load(path());
-  const LanguageModel model({.vocab_size = tokenizer.size(), .context = 1 << 20, .layers = 1, .heads = 1, .width = 2, .positions = ModelConfig::Positions::rotary});
+  const LanguageModel model({.vocab_size = tokenizer.size(),
+                             .context = 1 << 20,
+                             .layers = 1,
+                             .heads = 1,
+                             .width = 2,
+                             .positions = ModelConfig::Positions::rotary});
   model.save(folder_.file("long"));
   tokenizer.save(folder_.file("long"));
   const std::string file = folder_.write("text", std::string(2049, 'a'));
-  EXPECT_EQ(attn_says("explain --model " + folder_.file("long") + " - <" + file).err, "attn: explain: the text has 2049 tokens; at most 2048 can be shown\n");
+  EXPECT_EQ(attn_says("explain --model " + folder_.file("long") + " - <" + file).err,
+            "attn: explain: the text has 2049 tokens; at most 2048 can be shown\n");
 }
 
 TEST_F(GenerateCommand, ExplainShowsTheWindowOfAModel) {
   const Tokenizer tokenizer = Tokenizer::load(path());
-  const LanguageModel model({.vocab_size = tokenizer.size(), .context = 16, .layers = 1, .heads = 1, .width = 8, .qk_norm = true, .sliding_window = 3});
+  const LanguageModel model({.vocab_size = tokenizer.size(),
+                             .context = 16,
+                             .layers = 1,
+                             .heads = 1,
+                             .width = 8,
+                             .qk_norm = true,
+                             .sliding_window = 3});
   model.save(folder_.file("windows"));
   tokenizer.save(folder_.file("windows"));
-  const Json explained = Json::parse(attn_says("explain --model " + folder_.file("windows") + " abcdefgh --gradients --json").out);
+  const Json explained =
+      Json::parse(attn_says("explain --model " + folder_.file("windows") + " abcdefgh --gradients --json").out);
   EXPECT_EQ(explained.at("mask"), "causal & window(2, 0)");
   const LanguageModel::Heads heads = model.heads(tensor<std::int64_t>(tokenizer.encode("abcdefgh")).unsqueeze(0), 0);
-  const Tensor weights = attention(heads.q, heads.k, heads.v, {.mask = Mask::causal() & Mask::window(2, 0), .weights = Weights::full}).weights[0][0];
+  const Tensor weights =
+      attention(heads.q, heads.k, heads.v, {.mask = Mask::causal() & Mask::window(2, 0), .weights = Weights::full})
+          .weights[0][0];
   for (const Json& step : explained.at("steps")) {
     const std::string name = step.at("name");
-    const std::map<std::string, std::string> formulas{{"q", "norm(norm(x) W)"}, {"k", "norm(norm(x) W)"}, {"v", "norm(x) W"}, {"mask", "causal & window(2, 0)"}};
+    const std::map<std::string, std::string> formulas{
+        {"q", "norm(norm(x) W)"}, {"k", "norm(norm(x) W)"}, {"v", "norm(x) W"}, {"mask", "causal & window(2, 0)"}};
     const auto formula = formulas.find(name);
     EXPECT_EQ(step.value("formula", ""), formula == formulas.end() ? step.value("formula", "") : formula->second);
     if (name != "weights") continue;
@@ -146,7 +182,8 @@ TEST_F(GenerateCommand, ExplainShowsATrainedHead) {
     return Json();
   };
   const LanguageModel model = LanguageModel::load(path());
-  const LanguageModel::Heads heads = model.heads(tensor<std::int64_t>(Tokenizer::load(path()).encode("ab \xE6\x88\x91")).unsqueeze(0), 1);
+  const LanguageModel::Heads heads =
+      model.heads(tensor<std::int64_t>(Tokenizer::load(path()).encode("ab \xE6\x88\x91")).unsqueeze(0), 1);
   const Tensor context = attention(heads.q, heads.k, heads.v, {.mask = Mask::causal()}).output[0][1];
   std::vector<double> shown;
   const Json rows = step("context").at("values");
@@ -155,11 +192,15 @@ TEST_F(GenerateCommand, ExplainShowsATrainedHead) {
   EXPECT_EQ(shown, context.to_vector());
   EXPECT_TRUE(step("weights").at("values").at(0).at(1).is_null());
   EXPECT_NE(attn_says("explain --model " + path() + " ab").out.find("layer 0, head 0"), std::string::npos);
-  EXPECT_EQ(attn_says("explain --model " + path() + " ab --head 2").err, "attn: explain: head is 2; it must be from 0 to 1\n");
+  EXPECT_EQ(attn_says("explain --model " + path() + " ab --head 2").err,
+            "attn: explain: head is 2; it must be from 0 to 1\n");
   EXPECT_EQ(attn_says("explain --model " + path() + " ab --layer -1").code, 1);
-  EXPECT_EQ(attn_says("explain --model " + path() + " abcdefghabcdefgha").err, "attn: explain: the text has 17 tokens; the model's context holds 16\n");
-  EXPECT_EQ(attn_says("explain --model " + path() + " ''").err, "attn: explain: the text has no token; give at least one word\n");
-  EXPECT_EQ(attn_says("explain --model " + path() + " ab --dim 4").err, "attn explain: --dim and --model do not go together: the model says it\n");
+  EXPECT_EQ(attn_says("explain --model " + path() + " abcdefghabcdefgha").err,
+            "attn: explain: the text has 17 tokens; the model's context holds 16\n");
+  EXPECT_EQ(attn_says("explain --model " + path() + " ''").err,
+            "attn: explain: the text has no token; give at least one word\n");
+  EXPECT_EQ(attn_says("explain --model " + path() + " ab --dim 4").err,
+            "attn explain: --dim and --model do not go together: the model says it\n");
   EXPECT_EQ(attn_says("explain ab --layer 1").err, "attn explain: --layer needs --model\n");
 }
 

@@ -1,4 +1,5 @@
-// tests/cli/random_mistakes.h: wrong command lines at random: a mistake that no other word can mend, and words around it.
+// tests/cli/random_mistakes.h: wrong command lines at random: a mistake that no other word can mend, and words around
+// it.
 #pragma once
 #include "cli/command.h"
 

@@ -16,7 +16,8 @@ extern char** environ;
 
 namespace attn::testing {
 
-/// `attn train` beside the test; to be stopped by a signal. Those in `heard` are not ignored, whatever the test's own caller ignores.
+/// `attn train` beside the test; to be stopped by a signal. Those in `heard` are not ignored, whatever the test's own
+/// caller ignores.
 class Running {
  public:
   Running(std::vector<std::string> arguments, std::initializer_list<int> heard = {SIGINT, SIGTERM, SIGHUP}) {

@@ -16,7 +16,8 @@ extern char** environ;
 
 namespace attn::testing {
 
-/// A screen as wide as the terminal: carriage returns, new lines and "erase to the end of the line" as terminals have them.
+/// A screen as wide as the terminal: carriage returns, new lines and "erase to the end of the line" as terminals have
+/// them.
 class Screen {
  public:
   explicit Screen(int width) : width_(width) {}
@@ -57,12 +58,15 @@ struct Shown {
   std::string bytes;  // all that was written
 };
 
-/// Runs a program with stdout and stderr on a new terminal of `width` columns. `watch` sees what came so far, and the program's id.
-inline Shown on_terminal(std::vector<std::string> arguments, int width, const std::function<void(const std::string&, pid_t)>& watch = {}) {
+/// Runs a program with stdout and stderr on a new terminal of `width` columns. `watch` sees what came so far, and the
+/// program's id.
+inline Shown on_terminal(std::vector<std::string> arguments, int width,
+                         const std::function<void(const std::string&, pid_t)>& watch = {}) {
   const int master = ::posix_openpt(O_RDWR | O_NOCTTY);
   if (master < 0 || ::grantpt(master) != 0 || ::unlockpt(master) != 0) std::abort();
   const std::string name = ::ptsname(master);
-  const int kept = ::open(name.c_str(), O_RDWR | O_NOCTTY);  // so that the master never sees a terminal without a user before the end
+  // so that the master never sees a terminal without a user before the end
+  const int kept = ::open(name.c_str(), O_RDWR | O_NOCTTY);
   winsize size{};
   size.ws_col = static_cast<unsigned short>(width), size.ws_row = 24;
   ::ioctl(master, TIOCSWINSZ, &size);
@@ -71,7 +75,8 @@ inline Shown on_terminal(std::vector<std::string> arguments, int width, const st
   argv.push_back(nullptr);
   posix_spawn_file_actions_t files;
   posix_spawn_file_actions_init(&files);
-  for (const int descriptor : {1, 2}) posix_spawn_file_actions_addopen(&files, descriptor, name.c_str(), O_RDWR | O_NOCTTY, 0);
+  for (const int descriptor : {1, 2})
+    posix_spawn_file_actions_addopen(&files, descriptor, name.c_str(), O_RDWR | O_NOCTTY, 0);
   posix_spawn_file_actions_addclose(&files, master);
   posix_spawn_file_actions_addclose(&files, kept);
   pid_t id = 0;

@@ -29,8 +29,10 @@ TEST(TrainNumerics, BitsThatWillDifferAreSaidOnce) {
     for (int i = 0; i < 40; ++i) text += "how much wood would a woodchuck chuck. ";
     const std::string arguments = "train " + folder.write("text", text) + " --out " + folder.file("out");
     ASSERT_EQ(attn_says(arguments + " --context 8 --batch 2 --steps 4 --eval-every 2 --dtype " + dtype).code, 0);
-    const std::string said = fmt::format("{} was saved under numerics version 1; this is version {}: its bits will differ from those it would have had\n",
-                                         folder.file("out"), numerics_version);
+    const std::string said = fmt::format(
+        "{} was saved under numerics version 1; this is version {}: its bits will differ from those it would have "
+        "had\n",
+        folder.file("out"), numerics_version);
     const Said same = attn_says(arguments + " --resume");
     EXPECT_EQ(same.code, 0) << same.err;
     EXPECT_EQ(same.err.find("numerics"), std::string::npos) << same.err;

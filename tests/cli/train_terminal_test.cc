@@ -11,11 +11,25 @@ namespace attn::testing {
 namespace {
 
 /// What kind of terminal it is does not come from where the tests run.
-std::vector<std::string> training(const Folder& folder, const std::string& out, const std::string& steps = "24", const std::string& terminal = "xterm") {
+std::vector<std::string> training(const Folder& folder, const std::string& out, const std::string& steps = "24",
+                                  const std::string& terminal = "xterm") {
   std::string text;
   while (text.size() < 2000) text += "attention is all you need.\n";
-  return {"/usr/bin/env", "TERM=" + terminal, command_path(), "train", folder.write("text", text), "--out", folder.file(out),
-          "--context", "16", "--batch", "2", "--steps", steps, "--eval-every", "8"};
+  return {"/usr/bin/env",
+          "TERM=" + terminal,
+          command_path(),
+          "train",
+          folder.write("text", text),
+          "--out",
+          folder.file(out),
+          "--context",
+          "16",
+          "--batch",
+          "2",
+          "--steps",
+          steps,
+          "--eval-every",
+          "8"};
 }
 
 /// The screen from the bar's first drawing on: what stands before it are whole lines.
@@ -41,7 +55,9 @@ TEST(TrainTerminal, OneLineIsDrawnAgainAndAgain) {
     EXPECT_NE(bar.find(width > 5 ? "24/24" : "24/2"), std::string::npos) << bar;
     // What follows the bar is the command's last line, wrapped where it must be: no other line came between.
     ASSERT_GT(screen.lines().size(), 1u);
-    EXPECT_EQ(screen.lines()[1].rfind(std::string("best validation loss").substr(0, static_cast<std::size_t>(width)), 0), 0u) << screen.lines()[1];
+    EXPECT_EQ(
+        screen.lines()[1].rfind(std::string("best validation loss").substr(0, static_cast<std::size_t>(width)), 0), 0u)
+        << screen.lines()[1];
     const auto says = [&](const char* pattern) { return std::regex_search(bar, std::regex(pattern)); };
     if (width >= 80 || width < 40) {  // between: it depends on how much time was left
       EXPECT_EQ(says("^\\[=+ *\\] 24/24"), width >= 80) << bar;
@@ -58,7 +74,8 @@ TEST(TrainTerminal, TheBarIsThereBeforeTheFirstStepAndSaysHowLong) {
   const Shown shown = on_terminal(training(folder, "out"), 100);
   EXPECT_TRUE(std::regex_search(shown.bytes, std::regex("\r\\[ +\\]  0/24\x1b\\[K"))) << shown.bytes;
   EXPECT_TRUE(std::regex_search(shown.bytes, std::regex("[0-9]+[smh0-9]* left\x1b\\[K"))) << shown.bytes;
-  EXPECT_EQ(shown.bytes.find("left", shown.bytes.rfind('\r', shown.bytes.rfind("24/24"))), std::string::npos) << shown.bytes;
+  EXPECT_EQ(shown.bytes.find("left", shown.bytes.rfind('\r', shown.bytes.rfind("24/24"))), std::string::npos)
+      << shown.bytes;
 }
 
 TEST(TrainTerminal, StoppedItLeavesAWholeLine) {

@@ -1,4 +1,5 @@
-// tests/consumer/main.cc: what a stranger's program does with attn: one attention whose result is known, and a caught mistake.
+// tests/consumer/main.cc: what a stranger's program does with attn: one attention whose result is known, and a caught
+// mistake.
 #include <attn/attn.h>
 
 #include <cstdio>
@@ -17,7 +18,5 @@ int main() {
     attn::attention(q, k, attn::tensor<float>({1, 2, 3}, {1, 3}));
     std::puts("a value of another length was accepted");
     return 1;
-  } catch (const attn::ShapeError&) {
-    std::printf("attn %s\n", attn::version().c_str());
-  }
+  } catch (const attn::ShapeError&) { std::printf("attn %s\n", attn::version().c_str()); }
 }

@@ -1,4 +1,5 @@
-// tests/consumer/model.cc: what a stranger's program does with attn::model: a small model that learns one line by heart.
+// tests/consumer/model.cc: what a stranger's program does with attn::model: a small model that learns one line by
+// heart.
 #include <attn/model.h>
 #include <attn/optim.h>
 

@@ -1,4 +1,5 @@
-// tests/explain/around_test.cc: what stands around the softmax, the weights asked for, packed sentences and caches as steps.
+// tests/explain/around_test.cc: what stands around the softmax, the weights asked for, packed sentences and caches as
+// steps.
 #include <attn/explain.h>
 #include <attn/ops.h>
 
@@ -31,7 +32,8 @@ void expect_step(const Explanation& told, const char* step, const char* previous
 
 /// Rows of weights, and what a sink takes, add up to 1; their mean of the values is the context.
 void expect_whole(const Explanation& told, const char* weights) {
-  const Tensor w = told.step(weights).values.to(Dtype::f64), v = told.step("v").values.to(Dtype::f64), context = told.step("context").values.to(Dtype::f64);
+  const Tensor w = told.step(weights).values.to(Dtype::f64), v = told.step("v").values.to(Dtype::f64),
+               context = told.step("context").values.to(Dtype::f64);
   const std::vector<double> difference = (matmul(w, v) - context).to_vector();
   for (const double x : difference) EXPECT_NEAR(x, 0, 1e-6);
 }
@@ -47,20 +49,27 @@ TEST(Around, EveryStageIsItsFormulaOfTheOneBefore) {
   options.sink = 0.25;
   const Explanation told = explain(kText, options);
   expect_step(told, "capped", "scaled", [](double s, auto, auto, auto) { return 1.5 * std::tanh(s / 1.5); });
-  expect_step(told, "bias", "scaled", [](double, auto h, auto i, auto j) { return std::exp2(-4.0 * static_cast<double>(h + 1)) * static_cast<double>(j - i); });
+  expect_step(told, "bias", "scaled", [](double, auto h, auto i, auto j) {
+    return std::exp2(-4.0 * static_cast<double>(h + 1)) * static_cast<double>(j - i);
+  });
   const std::vector<double> bias = told.step("bias").values.to_vector();
-  expect_step(told, "biased", "capped", [&](double s, auto h, auto i, auto j) { return s + bias[static_cast<std::size_t>((h * 6 + i) * 6 + j)]; });
+  expect_step(told, "biased", "capped", [&](double s, auto h, auto i, auto j) {
+    return s + bias[static_cast<std::size_t>((h * 6 + i) * 6 + j)];
+  });
   expect_step(told, "modified", "biased", [](double s, auto, auto, auto j) { return j == 0 ? s + 0.5 : s; });
   expect_step(told, "tempered", "modified", [](double s, auto, auto, auto) { return s / 0.5; });
-  const std::vector<double> sums = told.step("weights").values.to(Dtype::f64).sum({-1}).to_vector(), sink = told.step("sink").values.to_vector();
+  const std::vector<double> sums = told.step("weights").values.to(Dtype::f64).sum({-1}).to_vector(),
+                            sink = told.step("sink").values.to_vector();
   for (std::size_t n = 0; n < sums.size(); ++n) EXPECT_NEAR(sums[n] + sink[n], 1, 1e-6);
   expect_whole(told, "weights");
   // softmax of the last stage, by hand
-  const std::vector<double> last = told.step("tempered").values.to_vector(), weights = told.step("weights").values.to_vector();
+  const std::vector<double> last = told.step("tempered").values.to_vector(),
+                            weights = told.step("weights").values.to_vector();
   for (std::size_t row = 0; row < 12; ++row) {
     double total = std::exp(0.25);
     for (std::size_t j = 0; j <= row % 6; ++j) total += std::exp(last[row * 6 + j]);
-    for (std::size_t j = 0; j < 6; ++j) EXPECT_NEAR(weights[row * 6 + j], j <= row % 6 ? std::exp(last[row * 6 + j]) / total : 0, 1e-6);
+    for (std::size_t j = 0; j < 6; ++j)
+      EXPECT_NEAR(weights[row * 6 + j], j <= row % 6 ? std::exp(last[row * 6 + j]) / total : 0, 1e-6);
   }
 }
 
@@ -70,14 +79,19 @@ TEST(Around, AlibiSaysItsSlopes) {
   options.heads = 3;
   options.bias = ExplainBias::alibi;
   const Explanation ahead = explain(kText, options);
-  EXPECT_EQ(ahead.step("bias").formula, "slope (key - query), slope = 2^(-8 (h + 1) / 2) for h < 2, else 2^(-8 (2 h - 3) / 4)");
+  EXPECT_EQ(ahead.step("bias").formula,
+            "slope (key - query), slope = 2^(-8 (h + 1) / 2) for h < 2, else 2^(-8 (2 h - 3) / 4)");
   const auto slope = [](auto h) { return h == 0 ? 0.0625 : h == 1 ? 0.00390625 : 0.25; };
-  expect_step(ahead, "bias", "scaled", [&](double, auto h, auto i, auto j) { return slope(h) * static_cast<double>(j - i); });
-  EXPECT_TRUE(ahead.step("bias").note.ends_with("without a causal mask, the farther ahead, the more is added")) << ahead.step("bias").note;
+  expect_step(ahead, "bias", "scaled",
+              [&](double, auto h, auto i, auto j) { return slope(h) * static_cast<double>(j - i); });
+  EXPECT_TRUE(ahead.step("bias").note.ends_with("without a causal mask, the farther ahead, the more is added"))
+      << ahead.step("bias").note;
   options.bias = ExplainBias::alibi_symmetric;
   const Explanation both = explain(kText, options);
-  EXPECT_EQ(both.step("bias").formula, "slope (-|key - query|), slope = 2^(-8 (h + 1) / 2) for h < 2, else 2^(-8 (2 h - 3) / 4)");
-  expect_step(both, "bias", "scaled", [&](double, auto h, auto i, auto j) { return -slope(h) * static_cast<double>(i > j ? i - j : j - i); });
+  EXPECT_EQ(both.step("bias").formula,
+            "slope (-|key - query|), slope = 2^(-8 (h + 1) / 2) for h < 2, else 2^(-8 (2 h - 3) / 4)");
+  expect_step(both, "bias", "scaled",
+              [&](double, auto h, auto i, auto j) { return -slope(h) * static_cast<double>(i > j ? i - j : j - i); });
 }
 
 TEST(Around, AQueryByHandGoesThroughTheStages) {
@@ -90,7 +104,8 @@ TEST(Around, AQueryByHandGoesThroughTheStages) {
   const Explanation told = explain(kText, options);
   const ExplainStep& stages = told.step("query_scores");
   const std::vector<std::string> names = stages.columns[0];
-  for (const char* name : {"cap", "+ bias", "/ 2", "− max", "e^", "/ total"}) EXPECT_NE(std::find(names.begin(), names.end(), name), names.end()) << name;
+  for (const char* name : {"cap", "+ bias", "/ 2", "− max", "e^", "/ total"})
+    EXPECT_NE(std::find(names.begin(), names.end(), name), names.end()) << name;
   const std::vector<double> values = stages.values.to_vector(), weights = told.step("weights").values.to_vector();
   double total = std::exp(3 - 3);  // the sink is the largest
   const std::size_t n = names.size();
@@ -105,7 +120,8 @@ TEST(Around, AnExpressionThatHidesSaysSo) {
   ExplainOptions options;
   options.score_mod = ScoreExpression::parse("where((i - j) % 2 == 0, s, -inf)");
   const Explanation told = explain(kText, options);
-  for (std::size_t n = 0; n < 36; ++n) EXPECT_EQ(told.step("weights").hidden[n], (n / 6 + n % 6) % 2 == 0 ? Hidden::visible : Hidden::score);
+  for (std::size_t n = 0; n < 36; ++n)
+    EXPECT_EQ(told.step("weights").hidden[n], (n / 6 + n % 6) % 2 == 0 ? Hidden::visible : Hidden::score);
   EXPECT_NE(to_text(told).find("its score is -inf"), std::string::npos);
   EXPECT_NE(to_json(told).find("\"score\""), std::string::npos);
 }
@@ -114,7 +130,8 @@ TEST(Around, DropoutShowsTheWeightsBeforeAndAfter) {
   ExplainOptions options;
   options.dropout_p = 0.4;
   const Explanation told = explain(kText, options);
-  const std::vector<double> before = told.step("weights").values.to_vector(), after = told.step("dropped").values.to_vector();
+  const std::vector<double> before = told.step("weights").values.to_vector(),
+                            after = told.step("dropped").values.to_vector();
   int kept = 0;
   for (std::size_t n = 0; n < before.size(); ++n)
     if (after[n] != 0) {
@@ -131,7 +148,8 @@ TEST(Around, TheWeightsAskedForAreShownAndNoOthers) {
   options.heads = 2;
   options.mask = Mask::causal();
   options.weights = Weights::column_sums;
-  const std::vector<double> weights = explain(kText, options).step("weights").values.to_vector(), columns = explain(kText, options).step("column_sums").values.to_vector();
+  const std::vector<double> weights = explain(kText, options).step("weights").values.to_vector(),
+                            columns = explain(kText, options).step("column_sums").values.to_vector();
   for (std::size_t c = 0; c < 12; ++c) {
     double sum = 0;
     for (std::size_t i = 0; i < 6; ++i) sum += weights[(c / 6 * 6 + i) * 6 + c % 6];
@@ -177,13 +195,13 @@ TEST(Around, PackedAndCachedSentencesKeepTheirBits) {
     options.dropout_p = 0.2;
     options.packed = true;
     options.cache = KvStorage::same;
-    if (cross) options.to = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen";
+    if (cross)
+      options.to =
+          "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen";
     const Explanation told = cross ? explain(kText, options) : explain_batch({kText, "so what", "eat first"}, options);
     for (const char* name : {"packed", "cached"})
       for (const std::int64_t same : told.step(name).values.to_int_vector()) EXPECT_EQ(same, 1) << name;
-    if (!cross) {
-      EXPECT_EQ(told.step("packed").formula, "cu_seqlens 0 6 8 10");
-    }
+    if (!cross) { EXPECT_EQ(told.step("packed").formula, "cu_seqlens 0 6 8 10"); }
     EXPECT_NE(to_text(told).find("✓ the same bits"), std::string::npos);
   }
 }
@@ -201,9 +219,11 @@ TEST(Around, EightBitsShowWhatTheyCost) {
       EXPECT_LE(std::abs(x[n] - y[n]), most / 127 * 0.5001) << name;
     }
   }
-  const std::vector<double> exact = told.step("context").values.to_vector(), rounded = told.step("context_int8").values.to_vector();
+  const std::vector<double> exact = told.step("context").values.to_vector(),
+                            rounded = told.step("context_int8").values.to_vector();
   double most = 0, difference = 0;
-  for (std::size_t n = 0; n < exact.size(); ++n) most = std::max(most, std::abs(exact[n])), difference = std::max(difference, std::abs(exact[n] - rounded[n]));
+  for (std::size_t n = 0; n < exact.size(); ++n)
+    most = std::max(most, std::abs(exact[n])), difference = std::max(difference, std::abs(exact[n] - rounded[n]));
   EXPECT_LT(difference, 0.02 * most);
   EXPECT_GT(difference, 0);
 }

@@ -36,9 +36,12 @@ TEST(Text, ShowsTheTutorialsNumbersWithFourDecimals) {
   const std::string text = to_text(explain(kSentence));
   for (const auto& step : testing::golden("000.json").at("steps")) {
     const std::string name = step.at("name");
-    if (name != "embedded_sentence" && name != "queries" && name != "keys" && name != "values" && name != "attention_scores") continue;
+    if (name != "embedded_sentence" && name != "queries" && name != "keys" && name != "values" &&
+        name != "attention_scores")
+      continue;
     for (const auto& row : step.at("values"))
-      for (const auto& value : row) EXPECT_TRUE(contains(text, fmt::format("{:.4f}", value.get<double>()))) << name << " " << value;
+      for (const auto& value : row)
+        EXPECT_TRUE(contains(text, fmt::format("{:.4f}", value.get<double>()))) << name << " " << value;
   }
   EXPECT_TRUE(contains(text, "██ 0.6870"));
   EXPECT_FALSE(contains(text, "\x1b"));
@@ -46,8 +49,8 @@ TEST(Text, ShowsTheTutorialsNumbersWithFourDecimals) {
 
 TEST(Text, FitsTheWidth) {
   for (const int width : {40, 60, 80, 100, 160}) {
-    for (const std::string& sentence :
-         {kSentence, words(40), std::string("我们今天去公园散步然后回家吃饭再看一会儿书"), "a " + std::string(300, 'w') + " b"}) {
+    for (const std::string& sentence : {kSentence, words(40), std::string("我们今天去公园散步然后回家吃饭再看一会儿书"),
+                                        "a " + std::string(300, 'w') + " b"}) {
       ExplainOptions options;
       options.mask = Mask::causal();
       options.heads = 3;
@@ -55,7 +58,8 @@ TEST(Text, FitsTheWidth) {
       options.query = 1;
       TextOptions draw;
       draw.width = width;
-      for (const std::string& line : lines_of(to_text(explain(sentence, options), draw))) EXPECT_LE(display_width(line), width) << line;
+      for (const std::string& line : lines_of(to_text(explain(sentence, options), draw)))
+        EXPECT_LE(display_width(line), width) << line;
     }
   }
 }
@@ -66,7 +70,8 @@ TEST(Text, AQueryByHandShowsItsStagesWhateverTheWidth) {
   TextOptions draw;
   draw.width = 50;
   const std::string narrow = to_text(explain(kSentence, options), draw);
-  for (const char* part : {"0.5667·k0", "1.8269·k1", "sum", "/ √2", "− max", "e^", "/ total", "0.6870"}) EXPECT_TRUE(contains(narrow, part)) << part;
+  for (const char* part : {"0.5667·k0", "1.8269·k1", "sum", "/ √2", "− max", "e^", "/ total", "0.6870"})
+    EXPECT_TRUE(contains(narrow, part)) << part;
   const std::string batch = to_text(explain_batch({"a b", "b"}, options));  // the second sentence has no query 1
   EXPECT_TRUE(contains(batch, "maximum 0.2274 | –  total 1.7159 | –")) << batch;
   EXPECT_FALSE(contains(batch, "nan"));

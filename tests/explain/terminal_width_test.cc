@@ -1,4 +1,5 @@
-// tests/explain/terminal_width_test.cc: no line of an explanation is wider than `width`, whatever the text, the options and the language.
+// tests/explain/terminal_width_test.cc: no line of an explanation is wider than `width`, whatever the text, the options
+// and the language.
 #include <attn/explain.h>
 #include <attn/text.h>
 
@@ -27,16 +28,26 @@ int columns_of(const std::string& line) {
 TEST(TerminalWidth, NoLineIsWider) {
   std::mt19937_64 random(20261125);
   const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
-  const char* words[] = {"Life", "is", "short", "eat", "dessert", "first", "我叫张三", "注意力", "한국어", "👍🏽", "e\u0301", "Donaudampfschifffahrtsgesellschaft", "a", "。", "x\x1b[31m", "ありがとう", "1234567890", "ﷺ"};
+  const char* words[] = {
+      "Life",     "is",     "short",     "eat",        "dessert",    "first",
+      "我叫张三", "注意力", "한국어",    "👍🏽",       "e\u0301",    "Donaudampfschifffahrtsgesellschaft",
+      "a",        "。",     "x\x1b[31m", "ありがとう", "1234567890", "ﷺ"};
   for (int n = 0; n < 150; ++n) {
     std::vector<std::string> texts(static_cast<std::size_t>(below(3) + 1));
     for (std::string& text : texts) {
       text = "word";
       for (int count = below(below(4) == 0 ? 60 : 8); count > 0; --count) text += std::string(" ") + words[below(18)];
     }
-    ExplainOptions options{.score = static_cast<Score::Kind>(below(4)), .heads = below(3) + 1, .dim = 2 * (below(6) + 1), .dk = 2 * (below(5) + 1), .dv = below(6) + 1,
-                           .positions = static_cast<Positions>(below(3)), .softcap = below(3) == 0 ? 2.0 : 0.0, .temperature = below(3) == 0 ? 0.5 : 1.0,
-                           .bias = static_cast<ExplainBias>(below(3)), .dropout_p = below(3) == 0 ? 0.3 : 0.0};
+    ExplainOptions options{.score = static_cast<Score::Kind>(below(4)),
+                           .heads = below(3) + 1,
+                           .dim = 2 * (below(6) + 1),
+                           .dk = 2 * (below(5) + 1),
+                           .dv = below(6) + 1,
+                           .positions = static_cast<Positions>(below(3)),
+                           .softcap = below(3) == 0 ? 2.0 : 0.0,
+                           .temperature = below(3) == 0 ? 0.5 : 1.0,
+                           .bias = static_cast<ExplainBias>(below(3)),
+                           .dropout_p = below(3) == 0 ? 0.3 : 0.0};
     if (below(2) == 0) options.mask = Mask::causal();
     if (below(3) == 0) options.mask = options.mask & Mask::window(2, 2);
     if (below(3) == 0) options.query = 0;
@@ -55,7 +66,8 @@ TEST(TerminalWidth, NoLineIsWider) {
     for (const int width : {-1, 0, 40, 41, 47, 60, 79, 80, 100, 131, 250, below(200), 1 << 30})
       for (const auto colour : {TextOptions::Colour::none, TextOptions::Colour::palette, TextOptions::Colour::rgb}) {
         std::istringstream lines(to_text(explanation, {.width = width, .colour = colour}));
-        for (std::string line; std::getline(lines, line);) ASSERT_LE(columns_of(line), std::max(40, width)) << n << ": " << line;
+        for (std::string line; std::getline(lines, line);)
+          ASSERT_LE(columns_of(line), std::max(40, width)) << n << ": " << line;
       }
   }
 }

@@ -1,4 +1,5 @@
-// tests/faults/call_memory_test.cc: each allocation of each public call fails in turn: std::bad_alloc reaches the caller, and all is as before.
+// tests/faults/call_memory_test.cc: each allocation of each public call fails in turn: std::bad_alloc reaches the
+// caller, and all is as before.
 #include "faults/saved.h"
 #include "support/failing_memory.h"
 
@@ -17,7 +18,8 @@
 namespace attn::testing {
 namespace {
 
-/// What the call gives is the same before and after its allocations failed one by one; how many there are, of the first `most`.
+/// What the call gives is the same before and after its allocations failed one by one; how many there are, of the first
+/// `most`.
 long expect_steady(const char* name, const std::function<Tensor()>& call, long most = 4000) {
   SCOPED_TRACE(name);
   const int threads = num_threads();
@@ -32,7 +34,9 @@ long expect_steady(const char* name, const std::function<Tensor()>& call, long m
   return allocations;
 }
 
-Tensor text(const std::string& s) { return full({1}, static_cast<double>(std::hash<std::string>{}(s) % 1000003), Dtype::f64); }
+Tensor text(const std::string& s) {
+  return full({1}, static_cast<double>(std::hash<std::string>{}(s) % 1000003), Dtype::f64);
+}
 
 const Tensor& x() {
   static const Tensor t = arange(24).to(Dtype::f32).reshape({2, 3, 4}) * 0.1;
@@ -40,20 +44,51 @@ const Tensor& x() {
 }
 
 TEST(CallMemory, OperationsOnTensors) {
-  const Tensor square = arange(9).to(Dtype::f32).reshape({3, 3}), index = tensor<std::int64_t>({0, 2, 1}), condition = gt(square, 4);
+  const Tensor square = arange(9).to(Dtype::f32).reshape({3, 3}), index = tensor<std::int64_t>({0, 2, 1}),
+               condition = gt(square, 4);
   const std::vector<std::pair<const char*, std::function<Tensor()>>> calls = {
-      {"zeros", [] { return zeros({4, 4}); }}, {"arange", [] { return arange(0, 5, 0.5); }}, {"linspace", [] { return linspace(0, 1, 7); }},
-      {"one_hot", [&] { return one_hot(index); }}, {"eye", [] { return eye(4); }}, {"cat", [&] { return cat({square, square}, 1); }},
-      {"stack", [&] { return stack({square, square}, 1); }}, {"add", [&] { return square + square.t(); }}, {"mul", [&] { return square * 2; }},
-      {"pow", [&] { return pow(square, 3); }}, {"maximum", [&] { return maximum(square, square.t()); }}, {"where", [&] { return where(condition, square, 0.0); }},
-      {"masked_fill", [&] { return masked_fill(square, condition, -1); }}, {"tril", [&] { return tril(square); }}, {"gelu", [] { return gelu(x()); }},
-      {"exp", [] { return exp(x()); }}, {"sum", [] { return sum(x(), {1}); }}, {"mean", [] { return mean(x()); }}, {"var", [] { return var(x(), {2}); }},
-      {"norm", [] { return norm(x()); }}, {"max", [] { return max(x(), 1).first; }}, {"argmax", [] { return argmax(x(), 1); }}, {"cumsum", [] { return cumsum(x(), 1); }},
-      {"softmax", [] { return softmax(x(), -1); }}, {"log_softmax", [] { return log_softmax(x(), 0); }}, {"layer_norm", [] { return layer_norm(x(), {4}); }},
-      {"rms_norm", [] { return rms_norm(x(), {4}); }}, {"cross_entropy", [&] { return cross_entropy(square, index); }}, {"matmul", [&] { return matmul(square, square); }},
-      {"bmm", [] { return bmm(x(), x().transpose(1, 2)); }}, {"linear", [&] { return linear(square, square, square[0]); }}, {"einsum", [&] { return einsum("ij,kj->ik", {square, square}); }},
-      {"embedding", [&] { return embedding(index, square); }}, {"to", [&] { return square.to(Dtype::bf16); }}, {"contiguous", [&] { return square.t().contiguous(); }},
-      {"slice", [&] { return square.slice(0, 0, 2); }}, {"print", [&] { std::ostringstream out; out << square; return text(out.str()); }},
+      {"zeros", [] { return zeros({4, 4}); }},
+      {"arange", [] { return arange(0, 5, 0.5); }},
+      {"linspace", [] { return linspace(0, 1, 7); }},
+      {"one_hot", [&] { return one_hot(index); }},
+      {"eye", [] { return eye(4); }},
+      {"cat", [&] { return cat({square, square}, 1); }},
+      {"stack", [&] { return stack({square, square}, 1); }},
+      {"add", [&] { return square + square.t(); }},
+      {"mul", [&] { return square * 2; }},
+      {"pow", [&] { return pow(square, 3); }},
+      {"maximum", [&] { return maximum(square, square.t()); }},
+      {"where", [&] { return where(condition, square, 0.0); }},
+      {"masked_fill", [&] { return masked_fill(square, condition, -1); }},
+      {"tril", [&] { return tril(square); }},
+      {"gelu", [] { return gelu(x()); }},
+      {"exp", [] { return exp(x()); }},
+      {"sum", [] { return sum(x(), {1}); }},
+      {"mean", [] { return mean(x()); }},
+      {"var", [] { return var(x(), {2}); }},
+      {"norm", [] { return norm(x()); }},
+      {"max", [] { return max(x(), 1).first; }},
+      {"argmax", [] { return argmax(x(), 1); }},
+      {"cumsum", [] { return cumsum(x(), 1); }},
+      {"softmax", [] { return softmax(x(), -1); }},
+      {"log_softmax", [] { return log_softmax(x(), 0); }},
+      {"layer_norm", [] { return layer_norm(x(), {4}); }},
+      {"rms_norm", [] { return rms_norm(x(), {4}); }},
+      {"cross_entropy", [&] { return cross_entropy(square, index); }},
+      {"matmul", [&] { return matmul(square, square); }},
+      {"bmm", [] { return bmm(x(), x().transpose(1, 2)); }},
+      {"linear", [&] { return linear(square, square, square[0]); }},
+      {"einsum", [&] { return einsum("ij,kj->ik", {square, square}); }},
+      {"embedding", [&] { return embedding(index, square); }},
+      {"to", [&] { return square.to(Dtype::bf16); }},
+      {"contiguous", [&] { return square.t().contiguous(); }},
+      {"slice", [&] { return square.slice(0, 0, 2); }},
+      {"print",
+       [&] {
+         std::ostringstream out;
+         out << square;
+         return text(out.str());
+       }},
       {"to_vector", [&] { return tensor<double>(square.to_vector()); }}};
   for (const auto& [name, call] : calls) expect_steady(name, call);
 }
@@ -78,14 +113,24 @@ TEST(CallMemory, Attention) {
     Generator generator(seed);
     return randn(sizes, generator);
   };
-  const Tensor q = numbers(1, {2, 4, 9, 8}), k = numbers(2, {2, 2, 9, 8}), v = numbers(3, {2, 2, 9, 8}), padding = ones({2, 9}, Dtype::boolean);
+  const Tensor q = numbers(1, {2, 4, 9, 8}), k = numbers(2, {2, 2, 9, 8}), v = numbers(3, {2, 2, 9, 8}),
+               padding = ones({2, 9}, Dtype::boolean);
   const ScoreTable slopes(numbers(4, {4}));
   const ScoreExpression distance([&](auto s, auto, auto h, auto i, auto j) { return s - slopes(h) * (i - j); });
   const std::vector<std::pair<const char*, AttentionOptions>> options = {
-      {"plain", {}}, {"causal", {.mask = Mask::causal()}}, {"window", {.mask = Mask::causal() & Mask::window(3, 0)}}, {"padding", {.mask = Mask::key_padding(padding)}},
-      {"alibi", {.mask = Mask::causal(), .bias = Bias::alibi(Bias::alibi_slopes(4))}}, {"dense", {.bias = Bias::dense(numbers(5, {9, 9}))}}, {"softcap", {.softcap = 5}},
-      {"score_mod", {.score_mod = distance}}, {"full", {.weights = Weights::full}}, {"top_k", {.weights = Weights::top_k(2)}},
-      {"rows", {.weights = Weights::rows(tensor<std::int64_t>({0, 4}))}}, {"column_sums", {.weights = Weights::column_sums}}, {"head_average", {.weights = Weights::head_average}},
+      {"plain", {}},
+      {"causal", {.mask = Mask::causal()}},
+      {"window", {.mask = Mask::causal() & Mask::window(3, 0)}},
+      {"padding", {.mask = Mask::key_padding(padding)}},
+      {"alibi", {.mask = Mask::causal(), .bias = Bias::alibi(Bias::alibi_slopes(4))}},
+      {"dense", {.bias = Bias::dense(numbers(5, {9, 9}))}},
+      {"softcap", {.softcap = 5}},
+      {"score_mod", {.score_mod = distance}},
+      {"full", {.weights = Weights::full}},
+      {"top_k", {.weights = Weights::top_k(2)}},
+      {"rows", {.weights = Weights::rows(tensor<std::int64_t>({0, 4}))}},
+      {"column_sums", {.weights = Weights::column_sums}},
+      {"head_average", {.weights = Weights::head_average}},
       {"lengths", {.key_lengths = tensor<std::int64_t>({5, 9})}}};
   for (const auto& [name, given] : options)
     for (const Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::bf16}) {
@@ -105,7 +150,9 @@ TEST(CallMemory, Attention) {
       });
     }
   expect_steady("sdpa", [&] { return scaled_dot_product_attention(q, q, q); });
-  expect_steady("masks", [&] { return text(Mask::parse("causal(top_left) | prefix(2) & ~window(1, 2, bottom_right)").to_string()); });
+  expect_steady("masks", [&] {
+    return text(Mask::parse("causal(top_left) | prefix(2) & ~window(1, 2, bottom_right)").to_string());
+  });
   expect_steady("picture", [&] { return text((Mask::causal(Align::top_left) | Mask::prefix(2)).print(5, 7)); });
 }
 
@@ -117,13 +164,18 @@ TEST(CallMemory, Modules) {
   expect_steady("Linear", [&] { return up(rows); });
   expect_steady("state_dict", [&] { return up.state_dict().front().second; });
   expect_steady("load_state_dict", [&] { return up.load_state_dict(up.state_dict()), up.weight.detach(); });
-  expect_steady("made", [] { manual_seed(3); return nn::MultiheadAttention(8, 2).state_dict().front().second; });
+  expect_steady("made", [] {
+    manual_seed(3);
+    return nn::MultiheadAttention(8, 2).state_dict().front().second;
+  });
 }
 
 TEST(CallMemory, TextsAndTokenizers) {
   const std::string sample = "Life is short, eat dessert first. 人生苦短，先吃甜点。 Life is short!";
   for (const auto kind : {Tokenizer::Kind::characters, Tokenizer::Kind::words, Tokenizer::Kind::bpe}) {
-    expect_steady("train", [&] { return full({1}, Tokenizer::train(sample, kind, kind == Tokenizer::Kind::bpe ? 270 : 0).size()); });
+    expect_steady("train", [&] {
+      return full({1}, Tokenizer::train(sample, kind, kind == Tokenizer::Kind::bpe ? 270 : 0).size());
+    });
     const Tokenizer tokenizer = Tokenizer::train(sample, kind, kind == Tokenizer::Kind::bpe ? 270 : 0);
     expect_steady("encode", [&] { return tensor<std::int64_t>(tokenizer.encode(sample)); });
     expect_steady("decode", [&] { return text(tokenizer.decode(tokenizer.encode(sample))); });
@@ -137,15 +189,19 @@ TEST(CallMemory, TextsAndTokenizers) {
 
 TEST(CallMemory, Files) {
   const TemporaryFolder folder;
-  const std::vector<std::pair<std::string, Tensor>> tensors = {{"x", x()}, {"y", x().transpose(0, 2)}, {"b", x().to(Dtype::bf16)}};
+  const std::vector<std::pair<std::string, Tensor>> tensors = {
+      {"x", x()}, {"y", x().transpose(0, 2)}, {"b", x().to(Dtype::bf16)}};
   save_safetensors(folder / "x", tensors, {{"a", "b"}});
   save_npy(folder / "n", x());
   expect_steady("load_safetensors", [&] { return load_safetensors(folder / "x").at("y"); });
-  expect_steady("save_safetensors", [&] { return save_safetensors(folder / "x", tensors, {{"a", "b"}}), load_safetensors(folder / "x").at("y"); });
+  expect_steady("save_safetensors", [&] {
+    return save_safetensors(folder / "x", tensors, {{"a", "b"}}), load_safetensors(folder / "x").at("y");
+  });
   expect_steady("safetensors_bytes", [&] { return parse_safetensors(safetensors_bytes(tensors)).at("y"); });
   expect_steady("load_npy", [&] { return load_npy(folder / "n"); });
   expect_steady("save_npy", [&] { return save_npy(folder / "n", x()), load_npy(folder / "n"); });
-  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) EXPECT_TRUE(entry.path().filename() == "x" || entry.path().filename() == "n") << entry.path();
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path()))
+    EXPECT_TRUE(entry.path().filename() == "x" || entry.path().filename() == "n") << entry.path();
 }
 
 /// A file is the one of before or the new one, whichever allocation of a save fails.
@@ -154,13 +210,16 @@ TEST(CallMemory, ASaveThatFailsLeavesTheFile) {
     const TemporaryFolder folder;
     save_version(what, folder.path(), 1);
     long failed = 0;
-    fail_at_each([&] { save_version(what, folder.path(), 2); }, 0, [&](long n) {
-      failed = n;
-      const int version = version_in(what, folder.path());
-      EXPECT_TRUE(version == 1 || version == 2) << what << " " << n;
-      EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), std::filesystem::directory_iterator()), 1);
-      return !::testing::Test::HasFailure();
-    });
+    fail_at_each([&] { save_version(what, folder.path(), 2); }, 0,
+                 [&](long n) {
+                   failed = n;
+                   const int version = version_in(what, folder.path());
+                   EXPECT_TRUE(version == 1 || version == 2) << what << " " << n;
+                   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()),
+                                           std::filesystem::directory_iterator()),
+                             1);
+                   return !::testing::Test::HasFailure();
+                 });
     EXPECT_GT(failed, 5);
     EXPECT_EQ(version_in(what, folder.path()), 2) << what;
   }
@@ -189,8 +248,7 @@ TEST(CallMemory, AStepThatFailsIsNotCounted) {
     allocations_left = n;
     try {
       trainer.advance();
-    } catch (const std::bad_alloc&) {
-    }
+    } catch (const std::bad_alloc&) {}
     const bool was_hit = allocations_left < 0;
     allocations_left = -1;
     EXPECT_LE(trainer.step(), 1) << n;
@@ -204,10 +262,11 @@ TEST(CallMemory, OptimizersChangeAllOrNothing) {
   optim::AdamW adamw({a, b});
   (sum(a * a) + sum(b)).backward();
   const Tensor before_a = a.detach().clone(), before_b = b.detach().clone();
-  fail_at_each([&] { adamw.step(); }, 0, [&](long n) {
-    EXPECT_TRUE(same_bits(a.detach(), before_a) && same_bits(b.detach(), before_b)) << n;
-    return !::testing::Test::HasFailure();
-  });
+  fail_at_each([&] { adamw.step(); }, 0,
+               [&](long n) {
+                 EXPECT_TRUE(same_bits(a.detach(), before_a) && same_bits(b.detach(), before_b)) << n;
+                 return !::testing::Test::HasFailure();
+               });
   EXPECT_FALSE(same_bits(a.detach(), before_a));
 }
 

@@ -1,4 +1,5 @@
-// tests/faults/child.cc: saves one thing into a folder, in its first or its second version: faults_child WHAT FOLDER VERSION.
+// tests/faults/child.cc: saves one thing into a folder, in its first or its second version: faults_child WHAT FOLDER
+// VERSION.
 #include "faults/saved.h"
 
 #include <cstdio>

@@ -1,8 +1,10 @@
-// tests/faults/preload.cc: a library to be preloaded: the system's n-th call about a file fails, does half, or is the last of the process.
+// tests/faults/preload.cc: a library to be preloaded: the system's n-th call about a file fails, does half, or is the
+// last of the process.
 //
-//   ATTN_FAULT="N KIND"    call N (from 1): ENOSPC, EIO, EINTR, ENOLCK ... its errno; short: half of a write; kill: the process ends before it;
-//                          torn: half of a write, then the process ends
-//   ATTN_FAULT_SYSTEM      of all calls. drip: writes take 1,000 bytes at most; named: there are no files without a name
+//   ATTN_FAULT="N KIND"    call N (from 1): ENOSPC, EIO, EINTR, ENOLCK ... its errno; short: half of a write; kill: the
+//                          process ends before it; torn: half of a write, then the process ends
+//   ATTN_FAULT_SYSTEM      of all calls. drip: writes take 1,000 bytes at most; named: there are no files without a
+//                          name
 //   ATTN_FAULT_CALLS=FILE  how many calls there were, their names beside, when the process ends by itself
 // Reads count as other calls do; what goes to the standard streams does not.
 #include <dlfcn.h>
@@ -55,7 +57,8 @@ int errno_of(const Fault& f) {
   constexpr struct {
     const char* name;
     int value;
-  } all[] = {{"ENOSPC", ENOSPC}, {"EIO", EIO}, {"EINTR", EINTR}, {"ENOLCK", ENOLCK}, {"EDQUOT", EDQUOT}, {"EROFS", EROFS}, {"EMFILE", EMFILE}, {"EPERM", EPERM}};
+  } all[] = {{"ENOSPC", ENOSPC}, {"EIO", EIO},     {"EINTR", EINTR},   {"ENOLCK", ENOLCK},
+             {"EDQUOT", EDQUOT}, {"EROFS", EROFS}, {"EMFILE", EMFILE}, {"EPERM", EPERM}};
   for (const auto& one : all)
     if (f.is(one.name)) return one.value;
   return 0;
@@ -83,7 +86,9 @@ int opened(const char* name, int folder, const char* path, int flags, mode_t mod
   return next<int(int, const char*, int, ...)>("openat")(folder, path, flags, mode);
 }
 
-mode_t mode_of(int flags, std::va_list& rest) { return (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(rest, mode_t) : 0; }
+mode_t mode_of(int flags, std::va_list& rest) {
+  return (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(rest, mode_t) : 0;
+}
 
 }  // namespace
 
@@ -118,10 +123,10 @@ ssize_t write(int file, const void* data, size_t bytes) {
   return written;
 }
 
-#define ATTN_CALL(NAME, PARAMETERS, ARGUMENTS)        \
+#define ATTN_CALL(NAME, PARAMETERS, ARGUMENTS)               \
   int NAME PARAMETERS noexcept(noexcept(::NAME ARGUMENTS)) { \
-    if (fails(#NAME)) return -1;                      \
-    return next<int PARAMETERS>(#NAME) ARGUMENTS;     \
+    if (fails(#NAME)) return -1;                             \
+    return next<int PARAMETERS>(#NAME) ARGUMENTS;            \
   }
 ATTN_CALL(fsync, (int file), (file))
 ATTN_CALL(close, (int file), (file))

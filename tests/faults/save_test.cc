@@ -1,5 +1,5 @@
-// tests/faults/save_test.cc: each call of a save to the system fails, does half of its work, or is the last of the process: what stood there
-// stands there whole, or what was saved does.
+// tests/faults/save_test.cc: each call of a save to the system fails, does half of its work, or is the last of the
+// process: what stood there stands there whole, or what was saved does.
 #include "faults/saved.h"
 #include "support/errors.h"
 
@@ -24,9 +24,12 @@ struct Ended {
 };
 
 /// faults_child with a fault.
-Ended run_child(const TemporaryFolder& scratch, const std::string& what, const std::string& folder, int version, const std::string& fault, const std::string& system) {
+Ended run_child(const TemporaryFolder& scratch, const std::string& what, const std::string& folder, int version,
+                const std::string& fault, const std::string& system) {
   std::vector<std::string> words = {ATTN_FAULTS_CHILD, what, folder, std::to_string(version)};
-  std::vector<std::string> variables = {std::string("LD_PRELOAD=") + ATTN_FAULTS_PRELOAD, "ATTN_FAULT=" + fault, "ATTN_FAULT_SYSTEM=" + system, "ATTN_FAULT_CALLS=" + (scratch / "calls"), "ATTN_THREADS=1"};
+  std::vector<std::string> variables = {std::string("LD_PRELOAD=") + ATTN_FAULTS_PRELOAD, "ATTN_FAULT=" + fault,
+                                        "ATTN_FAULT_SYSTEM=" + system, "ATTN_FAULT_CALLS=" + (scratch / "calls"),
+                                        "ATTN_THREADS=1"};
   std::vector<char*> argv, environment;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);

@@ -1,4 +1,5 @@
-// tests/faults/saved.h: what is saved while something fails: each kind of file in two versions, and which one a folder holds.
+// tests/faults/saved.h: what is saved while something fails: each kind of file in two versions, and which one a folder
+// holds.
 #pragma once
 #include "model/folder.h"
 

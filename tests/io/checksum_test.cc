@@ -1,4 +1,5 @@
-// tests/io/checksum_test.cc: XXH64 as others compute it, and files that carry it: no bit of them is wrong without a word.
+// tests/io/checksum_test.cc: XXH64 as others compute it, and files that carry it: no bit of them is wrong without a
+// word.
 #include "io/checksum.h"
 #include "io/files.h"
 #include "io/safetensors_header.h"
@@ -21,11 +22,20 @@ TEST(Checksum, IsXxh64) {  // by python-xxhash 3
     std::size_t length;
     std::uint64_t of_0, of_seed;
   };
-  for (const Figure& f : {Figure{0, 0xEF46DB3751D8E999, 0x6EC6D05F61C7E7A7}, {1, 0x2078E1AD38AD738B, 0xB601B1BEC4B55220}, {3, 0x563F87BC4E08DC2F, 0x0827BCD9497D3E5A},
-                          {4, 0xEEF820F86EE4383D, 0xF07D468A074A01B9}, {7, 0x67EE4B2A2C7DA059, 0x18C504BD0E92BCAF}, {8, 0xEE1A3E25FE127866, 0x82A83F007FD7D4DD},
-                          {15, 0x1C8B73FDE7145219, 0x27FD4DED2FD96106}, {31, 0x87062C6BAB5BC575, 0x7A8B48AFC961B8F7}, {32, 0xFC141BBF42826CEE, 0x0C527A41B69D315C},
-                          {33, 0xF458E506ADC82633, 0x1C3B948059DC13D8}, {63, 0xBF96F8AC8907B449, 0xE98DBB19E065B7CE}, {64, 0x5136E3A32237A6EE, 0xEA4E8DDEFDB5E5FF},
-                          {100, 0x467E6FBC6D0FB19B, 0xECF4E616D26BF71C}, {200, 0x062EEAA66C09B3FE, 0xF689F6A5929FD89C}}) {
+  for (const Figure& f : {Figure{0, 0xEF46DB3751D8E999, 0x6EC6D05F61C7E7A7},
+                          {1, 0x2078E1AD38AD738B, 0xB601B1BEC4B55220},
+                          {3, 0x563F87BC4E08DC2F, 0x0827BCD9497D3E5A},
+                          {4, 0xEEF820F86EE4383D, 0xF07D468A074A01B9},
+                          {7, 0x67EE4B2A2C7DA059, 0x18C504BD0E92BCAF},
+                          {8, 0xEE1A3E25FE127866, 0x82A83F007FD7D4DD},
+                          {15, 0x1C8B73FDE7145219, 0x27FD4DED2FD96106},
+                          {31, 0x87062C6BAB5BC575, 0x7A8B48AFC961B8F7},
+                          {32, 0xFC141BBF42826CEE, 0x0C527A41B69D315C},
+                          {33, 0xF458E506ADC82633, 0x1C3B948059DC13D8},
+                          {63, 0xBF96F8AC8907B449, 0xE98DBB19E065B7CE},
+                          {64, 0x5136E3A32237A6EE, 0xEA4E8DDEFDB5E5FF},
+                          {100, 0x467E6FBC6D0FB19B, 0xECF4E616D26BF71C},
+                          {200, 0x062EEAA66C09B3FE, 0xF689F6A5929FD89C}}) {
     const auto bytes = std::span(data).first(f.length);
     EXPECT_EQ(io::xxh64(bytes), f.of_0) << f.length;
     EXPECT_EQ(io::xxh64(bytes, 0x9E3779B185EBCA87), f.of_seed) << f.length;
@@ -34,7 +44,10 @@ TEST(Checksum, IsXxh64) {  // by python-xxhash 3
 
 /// Tensors of several dtypes, of no element, and of lengths that are no multiple of 8.
 std::vector<std::pair<std::string, Tensor>> tensors() {
-  return {{"b", tensor<float>({1, 2, 3}).to(Dtype::bf16)}, {"none", zeros({0, 2})}, {"t", tensor2d({{1, 2, 3}, {4, 5, 6}}).t()}, {"m", tensor<bool>({true, false, true})},
+  return {{"b", tensor<float>({1, 2, 3}).to(Dtype::bf16)},
+          {"none", zeros({0, 2})},
+          {"t", tensor2d({{1, 2, 3}, {4, 5, 6}}).t()},
+          {"m", tensor<bool>({true, false, true})},
           {"i", tensor<std::int64_t>({1, -1})}};
 }
 
@@ -65,11 +78,12 @@ TEST(Checksum, NoBitIsWrongWithoutAWord) {
       // A blank that fills the head up, or the checksum's own name: then there is none, and all else is as it was.
       EXPECT_TRUE(loaded.metadata == good.metadata || loaded.metadata.size() == 3) << bit;
       ASSERT_EQ(loaded.tensors.size(), good.tensors.size());
-      for (std::size_t i = 0; i < good.tensors.size(); ++i) EXPECT_TRUE(loaded.tensors[i].first == good.tensors[i].first && same_bits(loaded.tensors[i].second, good.tensors[i].second)) << bit;
+      for (std::size_t i = 0; i < good.tensors.size(); ++i)
+        EXPECT_TRUE(loaded.tensors[i].first == good.tensors[i].first &&
+                    same_bits(loaded.tensors[i].second, good.tensors[i].second))
+            << bit;
       ++same;
-    } catch (const FormatError&) {
-      ++refused;
-    } catch (const DtypeError&) {
+    } catch (const FormatError&) { ++refused; } catch (const DtypeError&) {
       ++refused;
     }
   }

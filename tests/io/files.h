@@ -27,7 +27,8 @@ inline Bytes bytes_of(std::string_view text) {
 inline Bytes golden_file(const std::string& name) {
   const std::string hex = golden("io/files.json").at(name).get<std::string>();
   Bytes bytes;
-  for (std::size_t i = 0; i < hex.size(); i += 2) bytes.push_back(static_cast<std::byte>(std::stoi(hex.substr(i, 2), nullptr, 16)));
+  for (std::size_t i = 0; i < hex.size(); i += 2)
+    bytes.push_back(static_cast<std::byte>(std::stoi(hex.substr(i, 2), nullptr, 16)));
   return bytes;
 }
 
@@ -41,7 +42,8 @@ class Folder {
   ~Folder() { std::filesystem::remove_all(path_); }
   std::string file(const std::string& name) const { return (path_ / name).string(); }
   std::size_t entries() const {
-    return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(path_), std::filesystem::directory_iterator()));
+    return static_cast<std::size_t>(
+        std::distance(std::filesystem::directory_iterator(path_), std::filesystem::directory_iterator()));
   }
   const std::filesystem::path& path() const { return path_; }
 
@@ -54,11 +56,12 @@ inline Bytes read_file(const std::string& path) {
   return bytes_of(std::string(std::istreambuf_iterator<char>(file), {}));
 }
 inline void write_file(const std::string& path, const Bytes& bytes) {
-  std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  std::ofstream(path, std::ios::binary)
+      .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
 }
 
-/// Parses every beginning of `whole`, and copies with a few random bytes changed, inserted or removed: each gives a result or an
-/// error of the library, nothing else. Returns how many were refused.
+/// Parses every beginning of `whole`, and copies with a few random bytes changed, inserted or removed: each gives a
+/// result or an error of the library, nothing else. Returns how many were refused.
 template <typename Parse>
 int attack(const Bytes& whole, int rounds, Parse parse) {
   int refused = 0;
@@ -69,11 +72,10 @@ int attack(const Bytes& whole, int rounds, Parse parse) {
       EXPECT_LE(error.offset(), bytes.size()) << error.what();
       EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << error.what();
       ++refused;
-    } catch (const DtypeError&) {
-      ++refused;
-    }
+    } catch (const DtypeError&) { ++refused; }
   };
-  for (std::size_t length = 0; length < whole.size(); ++length) attempt(Bytes(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(length)));
+  for (std::size_t length = 0; length < whole.size(); ++length)
+    attempt(Bytes(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(length)));
   std::mt19937 random(7);
   for (int round = 0; round < rounds; ++round) {
     Bytes bytes = whole;
@@ -96,9 +98,7 @@ template <typename E, typename F>
 std::string text_of(F call) {
   try {
     call();
-  } catch (const E& error) {
-    return error.what();
-  } catch (const Error& error) {
+  } catch (const E& error) { return error.what(); } catch (const Error& error) {
     return std::string("another error: ") + error.what();
   }
   return "no error";

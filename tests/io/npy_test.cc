@@ -54,9 +54,12 @@ TEST(Npy, OtherTypesAreNamed) {
   const std::string can = "; f4, f8, f2, i8, i4 and b1 can be loaded";
   EXPECT_EQ(text_of<DtypeError>([] { parse_npy(golden_file("npy_u8")); }), "parse_npy: the elements are '|u1'" + can);
   EXPECT_EQ(text_of<DtypeError>([] { parse_npy(golden_file("npy_c64")); }), "parse_npy: the elements are '<c8'" + can);
-  EXPECT_EQ(text_of<DtypeError>([] { parse_npy(golden_file("npy_records")); }), "parse_npy: the file holds records; one element type is needed");
-  EXPECT_EQ(text_of<DtypeError>([] { parse_npy(golden_file("npy_void")); }),
-            "parse_npy: the elements are '|V2', as bfloat16 comes out of NumPy, which does not have it (use safetensors)" + can);
+  EXPECT_EQ(text_of<DtypeError>([] { parse_npy(golden_file("npy_records")); }),
+            "parse_npy: the file holds records; one element type is needed");
+  EXPECT_EQ(
+      text_of<DtypeError>([] { parse_npy(golden_file("npy_void")); }),
+      "parse_npy: the elements are '|V2', as bfloat16 comes out of NumPy, which does not have it (use safetensors)" +
+          can);
   EXPECT_EQ(text_of<DtypeError>([] { npy_bytes(ones({2}, Dtype::bf16)); }),
             "npy_bytes: NumPy has no bf16; save as f32 (tensor.to(Dtype::f32)) or with save_safetensors");
   EXPECT_EQ(text_of<ValueError>([] { npy_bytes({}); }), "npy_bytes: the tensor is undefined");
@@ -83,13 +86,17 @@ TEST(Npy, DamagedFilesAreRefusedWithTheByte) {
   } cases[] = {
       {testing::bytes_of("not NumPy"), 0, "this is no NumPy file"},
       {testing::bytes_of("\x93NUM"), 4, "the file ends here; 4 more bytes are needed"},
-      {testing::bytes_of(std::string("\x93NUMPY\x04\x00\x00\x00", 10)), 6, "format 4.0 is unknown; 1.0, 2.0 and 3.0 can be loaded"},
-      {testing::bytes_of(std::string("\x93NUMPY\x01\x00\x05\x00{}", 12)), 8, "the header has 5 bytes; the file ends before"},
-      {testing::bytes_of(std::string("\x93NUMPY\x02\x00\xFF\xFF\xFF\xFF", 12)), 8, "the header has 4294967295 bytes; at most 1048576 are allowed"},
+      {testing::bytes_of(std::string("\x93NUMPY\x04\x00\x00\x00", 10)), 6,
+       "format 4.0 is unknown; 1.0, 2.0 and 3.0 can be loaded"},
+      {testing::bytes_of(std::string("\x93NUMPY\x01\x00\x05\x00{}", 12)), 8,
+       "the header has 5 bytes; the file ends before"},
+      {testing::bytes_of(std::string("\x93NUMPY\x02\x00\xFF\xFF\xFF\xFF", 12)), 8,
+       "the header has 4294967295 bytes; at most 1048576 are allowed"},
       {file_with("{}", 0), 10, "the header must hold descr, fortran_order and shape"},
       {file_with("[]", 0), 10, "the header needs { here"},
       {file_with("{'a': 1}", 0), 11, "the header must hold descr, fortran_order and shape, once each; it has \"a\""},
-      {file_with("{'descr': '<f4', 'descr': '<f4'}", 0), 27, "the header must hold descr, fortran_order and shape, once each; it has \"descr\""},
+      {file_with("{'descr': '<f4', 'descr': '<f4'}", 0), 27,
+       "the header must hold descr, fortran_order and shape, once each; it has \"descr\""},
       {file_with("{'descr': '<f4', 'fortran_order': 0, 'shape': (1,)}", 4), 44, "fortran_order must be True or False"},
       {file_with("{'descr': 'f4', 'fortran_order': True, 'shape': (1,)}", 4), 20, "'f4' is no element type"},
       {file_with("{'descr': <f4}", 4), 20, "the header needs a string here"},
@@ -99,18 +106,21 @@ TEST(Npy, DamagedFilesAreRefusedWithTheByte) {
       {with_shape("(1 2)", 4), 63, "the header needs ) here"},
       {with_shape("1", 4), 60, "the header needs ( here"},
       {with_shape("(9223372036854775808,)", 4), 61, "a size is above 2^63 - 1"},
-      {with_shape("(4294967296, 4294967296)", 4), 10, "shape [4294967296, 4294967296] has more elements than can be counted"},
+      {with_shape("(4294967296, 4294967296)", 4), 10,
+       "shape [4294967296, 4294967296] has more elements than can be counted"},
       {with_shape("(1, 1, 1, 1, 1, 1, 1, 1, 1)", 4), 85, "the rank is above 8"},
       {with_shape("(2,)", 7), 72, "shape [2] needs 8 bytes; the file has 7"},
       {with_shape("(2,)", 9), 73, "bytes are left over after the last element"},
-      {file_with("{'descr': '<f4', 'fortran_order': False, 'shape': (1,)} x", 4), 66, "the header goes on after its dictionary"},
+      {file_with("{'descr': '<f4', 'fortran_order': False, 'shape': (1,)} x", 4), 66,
+       "the header goes on after its dictionary"},
   };
   for (const auto& c : cases) {
     try {
       parse_npy(c.file);
       ADD_FAILURE() << "no error: " << c.text;
     } catch (const FormatError& error) {
-      EXPECT_EQ(std::string(error.what()), "parse_npy: " + std::string(c.text) + " (byte " + std::to_string(c.offset) + ")");
+      EXPECT_EQ(std::string(error.what()),
+                "parse_npy: " + std::string(c.text) + " (byte " + std::to_string(c.offset) + ")");
       EXPECT_EQ(error.offset(), c.offset);
     }
   }

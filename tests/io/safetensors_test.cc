@@ -65,11 +65,14 @@ TEST(Safetensors, GoesThroughAFile) {
 
 TEST(Safetensors, RefusesWhatCannotBeWritten) {
   const Tensor x = ones({1});
-  EXPECT_EQ(text_of<ValueError>([&] { safetensors_bytes({{"x", x}, {"x", x}}); }), "safetensors_bytes: the name \"x\" is given twice");
-  EXPECT_EQ(text_of<ValueError>([&] { safetensors_bytes({{"x", {}}}); }), "safetensors_bytes: tensor \"x\" is undefined");
+  EXPECT_EQ(text_of<ValueError>([&] { safetensors_bytes({{"x", x}, {"x", x}}); }),
+            "safetensors_bytes: the name \"x\" is given twice");
+  EXPECT_EQ(text_of<ValueError>([&] { safetensors_bytes({{"x", {}}}); }),
+            "safetensors_bytes: tensor \"x\" is undefined");
   EXPECT_EQ(text_of<ValueError>([&] { safetensors_bytes({{"__metadata__", x}}); }),
             "safetensors_bytes: a tensor is named __metadata__, which the format keeps for itself");
-  EXPECT_EQ(text_of<ValueError>([&] { safetensors_bytes({{"\xFF", x}}); }), "safetensors_bytes: a name or metadata text is not UTF-8");
+  EXPECT_EQ(text_of<ValueError>([&] { safetensors_bytes({{"\xFF", x}}); }),
+            "safetensors_bytes: a name or metadata text is not UTF-8");
 }
 
 /// A file with this header, its length in front, and `data` bytes behind.
@@ -90,7 +93,8 @@ TEST(Safetensors, DamagedFilesAreRefusedWithTheByte) {
   } cases[] = {
       {file_with("", 0), 8, "the header must begin with {"},
       {file_with("{}", 0, 1), 0, "the header has 3 bytes; the file ends before"},
-      {file_with("{}", 0, UINT64_MAX - 2), 0, "the header has 18446744073709551615 bytes; at most 100000000 are allowed"},
+      {file_with("{}", 0, UINT64_MAX - 2), 0,
+       "the header has 18446744073709551615 bytes; at most 100000000 are allowed"},
       {file_with(" {}", 0), 8, "the header must begin with {"},
       {file_with("{} x", 0), 11, "the header is not JSON"},
       {file_with("{\"x\"}", 0), 12, "the header is not JSON"},
@@ -102,34 +106,49 @@ TEST(Safetensors, DamagedFilesAreRefusedWithTheByte) {
       {file_with(one(good), 7), 55, "the data of tensor \"x\" end at 8; the file has 7"},
       {file_with(one(good), 9), 70, "bytes are left over after the last tensor"},
       {file_with("{\"x\":{" + good + "},\"x\":{" + good + "}}", 8), 62, "\"x\" stands there twice"},
-      {file_with(one(R"("dtype":"F32","dtype":"F32","shape":[2],"data_offsets":[0,8])"), 8), 28, "\"dtype\" stands there twice"},
+      {file_with(one(R"("dtype":"F32","dtype":"F32","shape":[2],"data_offsets":[0,8])"), 8), 28,
+       "\"dtype\" stands there twice"},
       {file_with(one(R"("dtype":"F32","shape":[2])"), 8), 9, "tensor \"x\" has no data_offsets"},
       {file_with(one(R"("dtype":"F32","data_offsets":[0,8])"), 8), 9, "tensor \"x\" has no shape"},
       {file_with(one(R"("shape":[2],"data_offsets":[0,8])"), 8), 9, "tensor \"x\" has no dtype"},
-      {file_with(one(good + R"(,"more":1)"), 8), 61, "tensor \"x\" has a field \"more\"; the fields are dtype, shape, data_offsets"},
-      {file_with(one(R"("dtype":"F33","shape":[2],"data_offsets":[0,8])"), 8), 22, "tensor \"x\" has the unknown dtype \"F33\""},
-      {file_with(one(R"("dtype":"F32","shape":[-2],"data_offsets":[0,8])"), 8), 37, "a negative number has no place here"},
-      {file_with(one(R"("dtype":"F32","shape":[2.0],"data_offsets":[0,8])"), 8), 37, "a number that is not whole or too large has no place here"},
+      {file_with(one(good + R"(,"more":1)"), 8), 61,
+       "tensor \"x\" has a field \"more\"; the fields are dtype, shape, data_offsets"},
+      {file_with(one(R"("dtype":"F33","shape":[2],"data_offsets":[0,8])"), 8), 22,
+       "tensor \"x\" has the unknown dtype \"F33\""},
+      {file_with(one(R"("dtype":"F32","shape":[-2],"data_offsets":[0,8])"), 8), 37,
+       "a negative number has no place here"},
+      {file_with(one(R"("dtype":"F32","shape":[2.0],"data_offsets":[0,8])"), 8), 37,
+       "a number that is not whole or too large has no place here"},
       {file_with(one(R"("dtype":"F32","shape":["2"],"data_offsets":[0,8])"), 8), 37, "a string has no place here"},
       {file_with(one(R"("dtype":"F32","shape":[[2]],"data_offsets":[0,8])"), 8), 37, "an array has no place here"},
-      {file_with(one(R"("dtype":"F32","shape":[1,1,1,1,1,1,1,1,2],"data_offsets":[0,8])"), 8), 53, "the rank is above 8"},
-      {file_with(one(R"("dtype":"F32","shape":[9223372036854775808],"data_offsets":[0,8])"), 8), 37, "a number above 2^63 - 1 has no place here"},
+      {file_with(one(R"("dtype":"F32","shape":[1,1,1,1,1,1,1,1,2],"data_offsets":[0,8])"), 8), 53,
+       "the rank is above 8"},
+      {file_with(one(R"("dtype":"F32","shape":[9223372036854775808],"data_offsets":[0,8])"), 8), 37,
+       "a number above 2^63 - 1 has no place here"},
       {file_with(one(R"("dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0])"), 0), 36,
        "shape [4294967296, 4294967296] has more elements than can be counted"},
       {file_with(one(R"("dtype":"F32","shape":[0,4294967296,4294967296],"data_offsets":[0,0])"), 0), 36,
        "shape [0, 4294967296, 4294967296] has more elements than can be counted"},
-      {file_with(one(R"("dtype":"F32","shape":[3],"data_offsets":[0,8])"), 8), 55, "tensor \"x\" F32 [3] needs 12 bytes; its data_offsets are [0, 8]"},
-      {file_with(one(R"("dtype":"F32","shape":[2],"data_offsets":[8,0])"), 8), 55, "tensor \"x\" F32 [2] needs 8 bytes; its data_offsets are [8, 0]"},
-      {file_with(one(R"("dtype":"F32","shape":[2],"data_offsets":[4,12])"), 12), 55, "the data of tensor \"x\" begin at 4; they must begin at 0"},
-      {file_with(one(R"("dtype":"F32","shape":[2],"data_offsets":[0,8,8])"), 8), 60, "data_offsets has more than two numbers"},
-      {file_with(one(R"("dtype":"F32","shape":[2],"data_offsets":[0])"), 8), 55, "data_offsets has fewer than two numbers"},
-      {file_with(R"({"x":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"y":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})", 12), 108,
-       "the data of tensor \"y\" begin at 4; those before end at 8"},
+      {file_with(one(R"("dtype":"F32","shape":[3],"data_offsets":[0,8])"), 8), 55,
+       "tensor \"x\" F32 [3] needs 12 bytes; its data_offsets are [0, 8]"},
+      {file_with(one(R"("dtype":"F32","shape":[2],"data_offsets":[8,0])"), 8), 55,
+       "tensor \"x\" F32 [2] needs 8 bytes; its data_offsets are [8, 0]"},
+      {file_with(one(R"("dtype":"F32","shape":[2],"data_offsets":[4,12])"), 12), 55,
+       "the data of tensor \"x\" begin at 4; they must begin at 0"},
+      {file_with(one(R"("dtype":"F32","shape":[2],"data_offsets":[0,8,8])"), 8), 60,
+       "data_offsets has more than two numbers"},
+      {file_with(one(R"("dtype":"F32","shape":[2],"data_offsets":[0])"), 8), 55,
+       "data_offsets has fewer than two numbers"},
+      {file_with(
+           R"({"x":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"y":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})",
+           12),
+       108, "the data of tensor \"y\" begin at 4; those before end at 8"},
       {file_with(R"({"__metadata__":{"a":1}})", 0), 29, "a number has no place here"},
       {file_with(R"({"__metadata__":{"a":"b","a":"c"}})", 0), 33, "\"a\" stands there twice"},
       {file_with(R"({"__metadata__":{"a":{}}})", 0), 29, "an object has no place here"},
       {file_with("{\"\xFF\":{}}", 0), 10, "the header is not JSON"},
-      {file_with("{\"a\":{\"b\":{\"c\":{}}}}", 0), 14, "tensor \"a\" has a field \"b\"; the fields are dtype, shape, data_offsets"},
+      {file_with("{\"a\":{\"b\":{\"c\":{}}}}", 0), 14,
+       "tensor \"a\" has a field \"b\"; the fields are dtype, shape, data_offsets"},
       {file_with(std::string("{\"a\":") + std::string(100000, '['), 0), 13, "an array has no place here"},
   };
   for (const auto& c : cases) {
@@ -137,7 +156,8 @@ TEST(Safetensors, DamagedFilesAreRefusedWithTheByte) {
       parse_safetensors(c.file);
       ADD_FAILURE() << "no error: " << c.text;
     } catch (const FormatError& error) {
-      EXPECT_EQ(std::string(error.what()), "parse_safetensors: " + std::string(c.text) + " (byte " + std::to_string(c.offset) + ")");
+      EXPECT_EQ(std::string(error.what()),
+                "parse_safetensors: " + std::string(c.text) + " (byte " + std::to_string(c.offset) + ")");
       EXPECT_EQ(error.offset(), c.offset);
     }
   }
@@ -157,7 +177,8 @@ TEST(Safetensors, BoolsAreZeroOrOne) {
 }
 
 TEST(Safetensors, OtherDtypesAreNamed) {
-  EXPECT_EQ(text_of<DtypeError>([] { parse_safetensors(file_with(one(R"("dtype":"F8_E4M3","shape":[2],"data_offsets":[0,2])"), 2)); }),
+  EXPECT_EQ(text_of<DtypeError>(
+                [] { parse_safetensors(file_with(one(R"("dtype":"F8_E4M3","shape":[2],"data_offsets":[0,2])"), 2)); }),
             "parse_safetensors: tensor \"x\" is F8_E4M3; F64, F32, F16, BF16, I64, I32 and BOOL can be loaded");
 }
 
@@ -166,7 +187,8 @@ TEST(Safetensors, OtherFormatsAreNamed) {
     EXPECT_EQ(text_of<FormatError>([&] { parse_safetensors(testing::bytes_of(json)); }),
               "parse_safetensors: the file begins as JSON; a safetensors file is needed (byte 0)");
   EXPECT_EQ(text_of<FormatError>([] { parse_safetensors(testing::bytes_of("PK\x03\x04\x14\x08\x08\x08\x08\x08")); }),
-            "parse_safetensors: the file begins as a zip archive, as torch.save writes; a safetensors file is needed (byte 0)");
+            "parse_safetensors: the file begins as a zip archive, as torch.save writes; a safetensors file is needed "
+            "(byte 0)");
 }
 
 TEST(Safetensors, DamageNeverCrashes) {
@@ -177,10 +199,13 @@ TEST(Safetensors, DamageNeverCrashes) {
 
 TEST(Safetensors, AFileThatCannotBeReadIsNamed) {
   const testing::Folder folder;
-  EXPECT_EQ(text_of<IoError>([&] { load_safetensors(folder.file("none")); }), "load_safetensors: " + folder.file("none") + ": No such file or directory");
-  EXPECT_EQ(text_of<IoError>([&] { load_safetensors(folder.path().string()); }), "load_safetensors: " + folder.path().string() + ": Is a directory");
+  EXPECT_EQ(text_of<IoError>([&] { load_safetensors(folder.file("none")); }),
+            "load_safetensors: " + folder.file("none") + ": No such file or directory");
+  EXPECT_EQ(text_of<IoError>([&] { load_safetensors(folder.path().string()); }),
+            "load_safetensors: " + folder.path().string() + ": Is a directory");
   mkfifo(folder.file("pipe").c_str(), 0600);
-  EXPECT_EQ(text_of<IoError>([&] { load_safetensors(folder.file("pipe")); }), "load_safetensors: " + folder.file("pipe") + ": Not a regular file");
+  EXPECT_EQ(text_of<IoError>([&] { load_safetensors(folder.file("pipe")); }),
+            "load_safetensors: " + folder.file("pipe") + ": Not a regular file");
 }
 
 }  // namespace

@@ -21,7 +21,9 @@ using testing::Bytes;
 using testing::Folder;
 using testing::text_of;
 
-void write(const std::string& path, std::string_view text) { io::write_whole("save", path, {std::as_bytes(std::span(text))}); }
+void write(const std::string& path, std::string_view text) {
+  io::write_whole("save", path, {std::as_bytes(std::span(text))});
+}
 
 TEST(WriteWhole, ReplacesAFile) {
   const Folder folder;
@@ -31,11 +33,13 @@ TEST(WriteWhole, ReplacesAFile) {
   EXPECT_EQ(folder.entries(), 1u);
 }
 
-/// Where the system has files without a name (Linux, but for network and some stacked ones), a process killed in the middle leaves nothing.
+/// Where the system has files without a name (Linux, but for network and some stacked ones), a process killed in the
+/// middle leaves nothing.
 TEST(WriteWhole, WhoIsKilledWhileWritingLeavesNothing) {
   const Folder folder;
   write(folder.file("x"), "old");
-  if (const int nameless = open(folder.path().c_str(), O_TMPFILE | O_WRONLY, 0666); nameless < 0) GTEST_SKIP() << "no files without a name here";
+  if (const int nameless = open(folder.path().c_str(), O_TMPFILE | O_WRONLY, 0666); nameless < 0)
+    GTEST_SKIP() << "no files without a name here";
   else close(nameless);
   const std::string large(8 << 20, 'l');
   for (int round = 0; round < 20; ++round) {
@@ -64,7 +68,8 @@ TEST(WriteWhole, APathEndsWhereItSays) {
   const Folder folder;
   const std::string path = folder.file("x") + std::string(1, '\0') + ".txt";
   EXPECT_EQ(text_of<ValueError>([&] { write(path, "x"); }),
-            "save: the path " + folder.file("x") + "\\x00.txt has a zero byte at " + std::to_string(folder.file("x").size()) + "; no file has such a name");
+            "save: the path " + folder.file("x") + "\\x00.txt has a zero byte at " +
+                std::to_string(folder.file("x").size()) + "; no file has such a name");
   EXPECT_EQ(folder.entries(), 0u);
 }
 
@@ -74,7 +79,7 @@ TEST(WriteWhole, KeepsPermissionsAndFollowsLinks) {
   chmod(folder.file("x").c_str(), 0640);
   std::filesystem::create_symlink("x", folder.path() / "link");
   write(folder.file("link"), "second");
-  struct stat facts {};
+  struct stat facts{};
   stat(folder.file("x").c_str(), &facts);
   EXPECT_EQ(facts.st_mode & 07777, 0640u);
   EXPECT_EQ(testing::read_file(folder.file("x")), testing::bytes_of("second"));
@@ -83,14 +88,16 @@ TEST(WriteWhole, KeepsPermissionsAndFollowsLinks) {
 
 TEST(WriteWhole, ErrorsNamePathAndReason) {
   const Folder folder;
-  EXPECT_EQ(text_of<IoError>([&] { write(folder.file("none/x"), ""); }), "save: " + folder.file("none/x") + ": No such file or directory");
-  EXPECT_EQ(text_of<IoError>([&] { write(folder.path().string(), ""); }), "save: " + folder.path().string() + ": Is a directory");
+  EXPECT_EQ(text_of<IoError>([&] { write(folder.file("none/x"), ""); }),
+            "save: " + folder.file("none/x") + ": No such file or directory");
+  EXPECT_EQ(text_of<IoError>([&] { write(folder.path().string(), ""); }),
+            "save: " + folder.path().string() + ": Is a directory");
   EXPECT_EQ(text_of<IoError>([&] { write("/dev/full", "x"); }), "save: /dev/full: No space left on device");
 }
 
 TEST(WriteWhole, DevicesAreWrittenNotReplaced) {
   write("/dev/null", "x");
-  struct stat facts {};
+  struct stat facts{};
   stat("/dev/null", &facts);
   EXPECT_TRUE(S_ISCHR(facts.st_mode));
 }
@@ -116,14 +123,17 @@ TEST(WriteWhole, AFailureLeavesTheOldFileAndNoTemporary) {
 TEST(WriteWhole, WhatAKilledProcessLeftIsRemovedAndNothingElse) {
   const Folder folder;
   const std::string here = std::to_string(getpid());
-  for (const std::string& name : {std::string(".attn-99999999-0.tmp"), ".attn-" + here + "-17.tmp", std::string(".attn-1-0.tmp"), std::string(".attn-1-0.tmp.mine"),
-                                  std::string(".attn-x-0.tmp"), "attn-" + here + "-0.tmp", std::string("model.safetensors")})
+  for (const std::string& name :
+       {std::string(".attn-99999999-0.tmp"), ".attn-" + here + "-17.tmp", std::string(".attn-1-0.tmp"),
+        std::string(".attn-1-0.tmp.mine"), std::string(".attn-x-0.tmp"), "attn-" + here + "-0.tmp",
+        std::string("model.safetensors")})
     write(folder.file(name), "x");
   std::filesystem::create_directory(folder.path() / ".attn-2-0.tmp");
   std::filesystem::create_symlink("model.safetensors", folder.path() / ".attn-3-0.tmp");
   io::remove_leftovers(folder.file(""));
   EXPECT_EQ(folder.entries(), 6u);
-  for (const std::string& name : {std::string(".attn-99999999-0.tmp"), ".attn-" + here + "-17.tmp", std::string(".attn-1-0.tmp")})
+  for (const std::string& name :
+       {std::string(".attn-99999999-0.tmp"), ".attn-" + here + "-17.tmp", std::string(".attn-1-0.tmp")})
     EXPECT_NE(access(folder.file(name).c_str(), F_OK), 0) << name;
   io::remove_leftovers(folder.file("missing"));
 }
@@ -156,7 +166,8 @@ TEST(WriteWhole, WhatIsBeingWrittenIsNoLeftover) {
   };
   std::thread one(tidy), two(tidy);
   const std::string large(1 << 20, 'l');
-  for (int round = 0; round < 50; ++round) EXPECT_NO_THROW(write(folder.file(std::to_string(round)), round % 2 ? large : "x"));
+  for (int round = 0; round < 50; ++round)
+    EXPECT_NO_THROW(write(folder.file(std::to_string(round)), round % 2 ? large : "x"));
   done = true;
   one.join();
   two.join();

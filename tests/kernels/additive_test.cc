@@ -24,7 +24,9 @@ struct Rows {
     }
   }
   std::int64_t channels() const { return static_cast<std::int64_t>(w.size()); }
-  float score() const { return additive_score(q.data(), k.data(), w.data(), additive_weight_sum(w.data(), channels()), channels()); }
+  float score() const {
+    return additive_score(q.data(), k.data(), w.data(), additive_weight_sum(w.data(), channels()), channels());
+  }
 };
 
 TEST(Additive, ScoreAgainstDouble) {
@@ -71,7 +73,8 @@ TEST(Additive, TanhAndItsSlopeForGradientsKeepTheirDigits) {
     const double x = static_cast<double>(q) + k, truth = std::tanh(x), derivative = 1 / (std::cosh(x) * std::cosh(x));
     const AdditiveSlope<float> ours = additive_slope(exp_split(q), exp_split(k));
     slope = std::max(slope, std::abs(ours.slope - derivative));
-    if (x > 0 && x < 20) steep = std::max(steep, std::abs(ours.slope - derivative) / derivative);  // beyond, the sum is cut
+    // beyond, the sum is cut
+    if (x > 0 && x < 20) steep = std::max(steep, std::abs(ours.slope - derivative) / derivative);
     if (std::abs(truth) < 1e-7) continue;
     worst = std::max(worst, std::abs(ours.twice / 2 - truth) / std::abs(truth));
   }
@@ -81,7 +84,8 @@ TEST(Additive, TanhAndItsSlopeForGradientsKeepTheirDigits) {
 }
 
 TEST(Additive, EndsAndNaN) {
-  const float one = 1, big = 1e6f, nan = std::numeric_limits<float>::quiet_NaN(), inf = std::numeric_limits<float>::infinity();
+  const float one = 1, big = 1e6f, nan = std::numeric_limits<float>::quiet_NaN(),
+              inf = std::numeric_limits<float>::infinity();
   const auto score = [&](float q, float k) { return additive_score(&q, &k, &one, 1.0f, 1); };
   EXPECT_EQ(score(big, big), 1);
   EXPECT_EQ(score(-big, -big), -1);

@@ -16,7 +16,9 @@ namespace {
 
 using Random = std::mt19937;
 
-std::int64_t pick(Random& random, std::initializer_list<std::int64_t> values) { return values.begin()[random() % values.size()]; }
+std::int64_t pick(Random& random, std::initializer_list<std::int64_t> values) {
+  return values.begin()[random() % values.size()];
+}
 
 /// A problem with all of its memory.
 template <typename T>
@@ -50,7 +52,8 @@ struct Case {
     p.value_dim = random() % 2 ? p.dim : pick(random, {1, 5, 32, 72});
     p.element = sizeof(T) == 4 ? Element::f32 : Element::f64;
     p.k.element = p.v.element = p.element;
-    const std::int64_t q_gap = p.dim + pick(random, {0, 3}), k_gap = p.dim + pick(random, {0, 5}), v_gap = p.value_dim + pick(random, {0, 1});
+    const std::int64_t q_gap = p.dim + pick(random, {0, 3}), k_gap = p.dim + pick(random, {0, 5}),
+                       v_gap = p.value_dim + pick(random, {0, 1});
     q = normal(p.batch * p.q_heads * p.q_rows * q_gap, random, 2);
     k = normal(p.batch * p.k_heads * p.k_rows * k_gap, random);
     v = normal(p.batch * p.v_heads * p.k_rows * v_gap, random);
@@ -80,15 +83,18 @@ struct Case {
     p.out_stride[1] = p.q_rows * p.value_dim;
     p.out_stride[0] = p.q_heads * p.out_stride[1];
     p.out = out.data();
-    for (auto* array : {&lse, &sum, &max}) array->assign(static_cast<std::size_t>(p.batch * p.q_heads * p.q_rows), T(55));
+    for (auto* array : {&lse, &sum, &max})
+      array->assign(static_cast<std::size_t>(p.batch * p.q_heads * p.q_rows), T(55));
     p.logsumexp = lse.data();
     p.sum = sum.data();
     p.max = max.data();
   }
 
   void lengths(Random& random) {
-    const auto draw = [&](std::vector<std::int64_t>& values, const std::int64_t*& pointer, std::int64_t low, std::int64_t high) {
-      for (std::int64_t b = 0; b < p.batch; ++b) values.push_back(low + static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(high - low + 1)));
+    const auto draw = [&](std::vector<std::int64_t>& values, const std::int64_t*& pointer, std::int64_t low,
+                          std::int64_t high) {
+      for (std::int64_t b = 0; b < p.batch; ++b)
+        values.push_back(low + static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(high - low + 1)));
       pointer = values.data();
     };
     if (random() % 4 == 0) draw(q_lengths, p.query_lengths, 0, p.q_rows);
@@ -117,7 +123,8 @@ struct Case {
         case 3:
           node.op = MaskOp::documents;
           if (ids.empty())
-            for (std::int64_t t = 0; t < p.q_rows + p.k_rows; ++t) ids.push_back(static_cast<std::int64_t>(random() % 3));
+            for (std::int64_t t = 0; t < p.q_rows + p.k_rows; ++t)
+              ids.push_back(static_cast<std::int64_t>(random() % 3));
           node.query_ids = ids.data();
           node.key_ids = ids.data() + p.q_rows;
           break;
@@ -224,16 +231,26 @@ struct Case {
   void make_8_bits(Random& random) {
     const Element form = random() % 2 ? Element::i8 : Element::sm8;
     const std::int64_t kept_rows = (p.k_rows + KeyRows::group_rows - 1) / KeyRows::group_rows * KeyRows::group_rows;
-    const auto store = [&](KeyRows& rows, std::int64_t* stride, std::int64_t heads, std::int64_t columns, int piece, std::vector<std::int8_t>& numbers, std::vector<float>& scales) {
-      const std::int64_t group = pick(random, {columns, columns, columns + 3, 4, 16, 5}), groups = (columns + group - 1) / group;
+    const auto store = [&](KeyRows& rows, std::int64_t* stride, std::int64_t heads, std::int64_t columns, int piece,
+                           std::vector<std::int8_t>& numbers, std::vector<float>& scales) {
+      const std::int64_t group = pick(random, {columns, columns, columns + 3, 4, 16, 5}),
+                         groups = (columns + group - 1) / group;
       numbers.resize(static_cast<std::size_t>(p.batch * heads * kept_rows * columns));
       for (std::int8_t& x : numbers) {
         x = static_cast<std::int8_t>(static_cast<int>(random() % 255) - 127);
         if (form == Element::sm8) x = other_form(x);
       }
-      for (std::int64_t n = 0; n < p.batch * heads * kept_rows * groups; ++n) scales.push_back(0.0002F * static_cast<float>(1 + random() % 100));
-      rows = {.base = numbers.data(), .row_stride = columns, .scales = scales.data(), .scale_stride = groups, .scale_head_stride = kept_rows * groups, .scale_batch_stride = heads * kept_rows * groups,
-              .scale_group = static_cast<int>(group), .piece = piece, .element = form};
+      for (std::int64_t n = 0; n < p.batch * heads * kept_rows * groups; ++n)
+        scales.push_back(0.0002F * static_cast<float>(1 + random() % 100));
+      rows = {.base = numbers.data(),
+              .row_stride = columns,
+              .scales = scales.data(),
+              .scale_stride = groups,
+              .scale_head_stride = kept_rows * groups,
+              .scale_batch_stride = heads * kept_rows * groups,
+              .scale_group = static_cast<int>(group),
+              .piece = piece,
+              .element = form};
       stride[1] = kept_rows * columns;
       stride[0] = heads * stride[1];
     };
@@ -242,7 +259,8 @@ struct Case {
   }
 
   std::string line() const {
-    return ::testing::PrintToString(std::vector<std::int64_t>{p.batch, p.q_heads, p.k_heads, p.q_rows, p.k_rows, p.dim, p.value_dim, p.mask.count, p.bias_count});
+    return ::testing::PrintToString(std::vector<std::int64_t>{p.batch, p.q_heads, p.k_heads, p.q_rows, p.k_rows, p.dim,
+                                                              p.value_dim, p.mask.count, p.bias_count});
   }
 };
 
@@ -250,14 +268,17 @@ std::vector<std::byte>& aligned(std::vector<std::byte>& memory, std::size_t byte
   memory.resize(bytes + 64);
   return memory;
 }
-void* start(std::vector<std::byte>& memory) { return memory.data() + (64 - reinterpret_cast<std::uintptr_t>(memory.data()) % 64) % 64; }
+void* start(std::vector<std::byte>& memory) {
+  return memory.data() + (64 - reinterpret_cast<std::uintptr_t>(memory.data()) % 64) % 64;
+}
 
 template <typename T>
 void by_specification(const AttentionProblem& p) {
   std::vector<std::byte> memory;
   aligned(memory, attention_reference().scratch_bytes(p));
   for (std::int64_t b = 0; b < p.batch; ++b)
-    for (std::int64_t h = 0; h < p.q_heads; ++h) attention_reference().rows(p, b, h, p.part ? p.part->rows_begin : 0, p.q_rows, start(memory));
+    for (std::int64_t h = 0; h < p.q_heads; ++h)
+      attention_reference().rows(p, b, h, p.part ? p.part->rows_begin : 0, p.q_rows, start(memory));
 }
 
 /// Strips as they come; several heads in one where `grouped`; span by span where `split`.
@@ -275,11 +296,13 @@ void by_strips(const StripKernel& kernel, const AttentionProblem& p, bool groupe
           ASSERT_TRUE(kernel.attend(p, map, start(memory)));
           continue;
         }
-        const std::int64_t spans = (p.keys_end(b) - p.keys_begin(b) + 1023) / 1024, bytes = static_cast<std::int64_t>(kernel.partial_bytes(p, map));
+        const std::int64_t spans = (p.keys_end(b) - p.keys_begin(b) + 1023) / 1024,
+                           bytes = static_cast<std::int64_t>(kernel.partial_bytes(p, map));
         aligned(partial, static_cast<std::size_t>(spans * bytes));
         for (std::int64_t last = spans, together = 1, first; last > 0; last = first, ++together) {
           first = std::max<std::int64_t>(0, last - together);
-          kernel.attend_spans(p, map, first, last, static_cast<std::byte*>(start(partial)) + first * bytes, start(memory));
+          kernel.attend_spans(p, map, first, last, static_cast<std::byte*>(start(partial)) + first * bytes,
+                              start(memory));
         }
         ASSERT_TRUE(kernel.attend_merge(p, map, start(partial), spans, start(memory)));
       }
@@ -317,7 +340,8 @@ void random_cases(const StripKernel& kernel, int count, unsigned seed, void (Cas
           return ours;
         };
         by_strips<T>(kernel, c.p, grouped, split);
-        ASSERT_TRUE(same("output", rows_of_lengths(c.out, out, c.p.value_dim), out)) << "grouped " << grouped << " split " << split;
+        ASSERT_TRUE(same("output", rows_of_lengths(c.out, out, c.p.value_dim), out))
+            << "grouped " << grouped << " split " << split;
         ASSERT_TRUE(same("max", rows_of_lengths(c.max, max, 1), max));
         ASSERT_TRUE(same("sum", rows_of_lengths(c.sum, sum, 1), sum));
         ASSERT_TRUE(same("logsumexp", rows_of_lengths(c.lse, lse, 1), lse));
@@ -325,8 +349,12 @@ void random_cases(const StripKernel& kernel, int count, unsigned seed, void (Cas
   }
 }
 
-TEST_P(EveryAttentionTarget, HasTheBitsOfTheSpecificationF32) { random_cases<float>(attention_target(GetParam().c_str())->f32, 150, 1000); }
-TEST_P(EveryAttentionTarget, HasTheBitsOfTheSpecificationF64) { random_cases<double>(attention_target(GetParam().c_str())->f64, 80, 5000); }
+TEST_P(EveryAttentionTarget, HasTheBitsOfTheSpecificationF32) {
+  random_cases<float>(attention_target(GetParam().c_str())->f32, 150, 1000);
+}
+TEST_P(EveryAttentionTarget, HasTheBitsOfTheSpecificationF64) {
+  random_cases<double>(attention_target(GetParam().c_str())->f64, 80, 5000);
+}
 TEST_P(EveryAttentionTarget, HasTheBitsOfTheSpecificationForAdditiveScoresF32) {
   random_cases<float>(attention_target(GetParam().c_str())->f32, 40, 9000, &Case<float>::make_additive);
 }
@@ -346,7 +374,8 @@ std::vector<std::string> vector_targets() {
   names.pop_back();  // scalar: the specification itself
   return names;
 }
-INSTANTIATE_TEST_SUITE_P(Targets, EveryAttentionTarget, ::testing::ValuesIn(vector_targets()), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Targets, EveryAttentionTarget, ::testing::ValuesIn(vector_targets()),
+                         [](const auto& info) { return info.param; });
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(EveryAttentionTarget);
 
 }  // namespace

@@ -1,4 +1,5 @@
-// tests/kernels/bf16_attention_test.cc: bf16 attention of this processor's targets against plain loops in the order of docs/numerics.md section 3.8.
+// tests/kernels/bf16_attention_test.cc: bf16 attention of this processor's targets against plain loops in the order of
+// docs/numerics.md section 3.8.
 #define ATTN_REF_NAMESPACE ref_of_bf16_attention_test
 #include "kernels/attention/signed_byte.h"
 #include "kernels/attention/target.h"
@@ -54,7 +55,8 @@ struct Keys {
 };
 
 /// One row over the keys that it sees, first ... last - 1, in blocks of 256 and spans of 1,024.
-Attended attend(bool tiles, const std::vector<float>& q, const Keys& keys, float scale, std::int64_t first, std::int64_t last) {
+Attended attend(bool tiles, const std::vector<float>& q, const Keys& keys, float scale, std::int64_t first,
+                std::int64_t last) {
   const auto& [k, v, k_scale, v_scale] = keys;
   const auto columns = v[0].size();
   float m_all = -infinity<float>(), l_all = 0;
@@ -71,7 +73,9 @@ Attended attend(bool tiles, const std::vector<float>& q, const Keys& keys, float
       float maximum = m;
       for (std::int64_t j = begin; j < end; ++j) {
         const auto& key = k[static_cast<std::size_t>(j)];
-        const auto at = [](const std::vector<float>& row) { return [&row](std::int64_t d) { return row[static_cast<std::size_t>(d)]; }; };
+        const auto at = [](const std::vector<float>& row) {
+          return [&row](std::int64_t d) { return row[static_cast<std::size_t>(d)]; };
+        };
         float product = dot(tiles, 0, static_cast<std::int64_t>(q.size()), at(key), at(q));
         if (!k_scale.empty()) product *= k_scale[static_cast<std::size_t>(j)];
         s[static_cast<std::size_t>(j - block)] = product * scale;
@@ -88,12 +92,16 @@ Attended attend(bool tiles, const std::vector<float>& q, const Keys& keys, float
         }
         sum = (sum + p[j + 1]) + p[j];
         for (const std::size_t n : {j, j + 1})
-          if (!v_scale.empty() && p[n] != 0) p[n] = rounded_to_bf16(weight[n - j] * v_scale[static_cast<std::size_t>(block) + n]);
+          if (!v_scale.empty() && p[n] != 0)
+            p[n] = rounded_to_bf16(weight[n - j] * v_scale[static_cast<std::size_t>(block) + n]);
       }
       l = std::fma(l, alpha, sum);
       for (std::size_t c = 0; c < columns; ++c) {
-        const float add = dot(tiles, 0, 256, [&](std::int64_t j) { return p[static_cast<std::size_t>(j)]; },
-                              [&](std::int64_t j) { return block + j < static_cast<std::int64_t>(v.size()) ? v[static_cast<std::size_t>(block + j)][c] : 0.0f; });
+        const float add = dot(
+            tiles, 0, 256, [&](std::int64_t j) { return p[static_cast<std::size_t>(j)]; },
+            [&](std::int64_t j) {
+              return block + j < static_cast<std::int64_t>(v.size()) ? v[static_cast<std::size_t>(block + j)][c] : 0.0f;
+            });
         o[c] = fresh ? add : std::fma(o[c], alpha, add);
       }
       m = maximum;
@@ -104,7 +112,8 @@ Attended attend(bool tiles, const std::vector<float>& q, const Keys& keys, float
       m_all = m, l_all = l, o_all = o, any = true;
       continue;
     }
-    const float maximum = std::max(m_all, m), a = exp2((m_all - maximum) * Constants<float>::log2e), b = exp2((m - maximum) * Constants<float>::log2e);
+    const float maximum = std::max(m_all, m), a = exp2((m_all - maximum) * Constants<float>::log2e),
+                b = exp2((m - maximum) * Constants<float>::log2e);
     m_all = maximum;
     l_all = std::fma(l_all, a, l * b);
     for (std::size_t c = 0; c < columns; ++c) o_all[c] = std::fma(o_all[c], a, o[c] * b);
@@ -115,10 +124,12 @@ Attended attend(bool tiles, const std::vector<float>& q, const Keys& keys, float
 }
 
 struct Shape {
-  std::int64_t q_rows, k_rows, dim, value_dim, left;  // left: keys before its own that a row sees, under a causal mask; -1: no mask
+  // left: keys before its own that a row sees, under a causal mask; -1: no mask
+  std::int64_t q_rows, k_rows, dim, value_dim, left;
 };
 
-/// Rows of numbers as kernels read them: in the form that `rows` names, in whole groups, `piece` elements at a time (KeyRows).
+/// Rows of numbers as kernels read them: in the form that `rows` names, in whole groups, `piece` elements at a time
+/// (KeyRows).
 std::vector<std::int8_t> in_groups(const Rows& values, KeyRows rows) {
   constexpr std::int64_t group = KeyRows::group_rows;
   const auto count = static_cast<std::int64_t>(values.size());
@@ -126,7 +137,8 @@ std::vector<std::int8_t> in_groups(const Rows& values, KeyRows rows) {
   for (std::int64_t j = 0; j < count; ++j)
     for (std::int64_t d = 0; d < rows.row_stride; ++d) {
       const auto number = static_cast<std::int8_t>(values[static_cast<std::size_t>(j)][static_cast<std::size_t>(d)]);
-      numbers[static_cast<std::size_t>(rows.offset(j) + rows.element_offset(j, d))] = rows.element == Element::sm8 ? other_form(number) : number;
+      numbers[static_cast<std::size_t>(rows.offset(j) + rows.element_offset(j, d))] =
+          rows.element == Element::sm8 ? other_form(number) : number;
     }
   return numbers;
 }
@@ -150,11 +162,13 @@ void has_the_order(const std::string& name, Element stored) {
     Rows values;
     for (std::int64_t r = 0; r < rows; ++r) {
       std::vector<float> row;
-      for (std::int64_t c = 0; c < columns; ++c) row.push_back(static_cast<float>(static_cast<int>(random() % 255) - 127));
+      for (std::int64_t c = 0; c < columns; ++c)
+        row.push_back(static_cast<float>(static_cast<int>(random() % 255) - 127));
       values.push_back(row);
       scales.push_back(0.002F * static_cast<float>(1 + random() % 1000) / 100);
     }
-    while (scales.size() % KeyRows::group_rows != 0) scales.push_back(std::numeric_limits<float>::quiet_NaN());  // of rows that are not there
+    // of rows that are not there
+    while (scales.size() % KeyRows::group_rows != 0) scales.push_back(std::numeric_limits<float>::quiet_NaN());
     return values;
   };
   const auto draw = [&](std::int64_t rows, std::int64_t columns, std::vector<std::uint16_t>& words) {
@@ -169,10 +183,13 @@ void has_the_order(const std::string& name, Element stored) {
     }
     return values;
   };
-  for (const Shape& shape : {Shape{70, 300, 64, 64, -1}, Shape{64, 256, 80, 48, -1}, Shape{3, 1300, 128, 128, -1}, Shape{1, 45, 33, 7, -1}, Shape{130, 130, 24, 100, 1000},
-                             Shape{300, 300, 40, 17, 50}, Shape{9, 2100, 65, 33, -1}, Shape{8, 8, 1, 1, 1000}, Shape{1, 1301, 128, 128, -1}, Shape{4, 523, 64, 80, 300}, Shape{7, 301, 16, 208, 290},
-                             Shape{5, 77, 48, 64, -1}, Shape{3, 90, 20, 120, -1}, Shape{1, 200, 100, 83, 50}, Shape{2, 1100, 36, 40, -1}}) {
-    const std::string what = "Tq=" + std::to_string(shape.q_rows) + " Tk=" + std::to_string(shape.k_rows) + " D=" + std::to_string(shape.dim) + " Dv=" + std::to_string(shape.value_dim);
+  for (const Shape& shape :
+       {Shape{70, 300, 64, 64, -1}, Shape{64, 256, 80, 48, -1}, Shape{3, 1300, 128, 128, -1}, Shape{1, 45, 33, 7, -1},
+        Shape{130, 130, 24, 100, 1000}, Shape{300, 300, 40, 17, 50}, Shape{9, 2100, 65, 33, -1},
+        Shape{8, 8, 1, 1, 1000}, Shape{1, 1301, 128, 128, -1}, Shape{4, 523, 64, 80, 300}, Shape{7, 301, 16, 208, 290},
+        Shape{5, 77, 48, 64, -1}, Shape{3, 90, 20, 120, -1}, Shape{1, 200, 100, 83, 50}, Shape{2, 1100, 36, 40, -1}}) {
+    const std::string what = "Tq=" + std::to_string(shape.q_rows) + " Tk=" + std::to_string(shape.k_rows) +
+                             " D=" + std::to_string(shape.dim) + " Dv=" + std::to_string(shape.value_dim);
     std::vector<std::uint16_t> q, k, v, out(static_cast<std::size_t>(shape.q_rows * shape.value_dim));
     std::vector<std::int8_t> k_numbers, v_numbers;
     const Rows q_rows = draw(shape.q_rows, shape.dim, q);
@@ -234,12 +251,15 @@ void has_the_order(const std::string& name, Element stored) {
       }
       for (std::int64_t i = 0; i < shape.q_rows; ++i) {
         const std::string place = what + (split ? " by spans" : "") + " row " + std::to_string(i);
-        const std::int64_t first = shape.left < 0 ? 0 : std::max<std::int64_t>(0, i - shape.left), last = shape.left < 0 ? shape.k_rows : i + 1;
-        const Attended expected = attend(name == "amx", q_rows[static_cast<std::size_t>(i)], keys, static_cast<float>(p.scale), first, last);
+        const std::int64_t first = shape.left < 0 ? 0 : std::max<std::int64_t>(0, i - shape.left),
+                           last = shape.left < 0 ? shape.k_rows : i + 1;
+        const Attended expected =
+            attend(name == "amx", q_rows[static_cast<std::size_t>(i)], keys, static_cast<float>(p.scale), first, last);
         ASSERT_EQ(maximum[static_cast<std::size_t>(i)], expected.maximum) << place;
         ASSERT_EQ(sum[static_cast<std::size_t>(i)], expected.sum) << place;
         for (std::int64_t c = 0; c < shape.value_dim; ++c)
-          ASSERT_EQ(out[static_cast<std::size_t>(i * shape.value_dim + c)], expected.out[static_cast<std::size_t>(c)]) << place << " column " << c;
+          ASSERT_EQ(out[static_cast<std::size_t>(i * shape.value_dim + c)], expected.out[static_cast<std::size_t>(c)])
+              << place << " column " << c;
       }
     }
   }
@@ -251,7 +271,8 @@ TEST_P(Bf16Attention, MultipliesNumbersOfEightBitsByTheirScalesAfterwards) {
   has_the_order(GetParam(), Element::i8);
 }
 
-/// What registers multiply is kept as they look it up, and nothing else: the other form would be turned into it for each call.
+/// What registers multiply is kept as they look it up, and nothing else: the other form would be turned into it for
+/// each call.
 TEST(Bf16Bytes, AreKeptInTheFormThatFewRowsRead) {
   const AttentionTarget* const target = attention_target("avx512");
   if (target == nullptr || !runtime::cpu().avx512_bf16) GTEST_SKIP() << "no product of bf16";
@@ -270,7 +291,8 @@ TEST(Bf16Bytes, AreKeptInTheFormThatFewRowsRead) {
   EXPECT_EQ(attention_target("amx")->bf16.byte_form, nullptr);
 }
 
-/// Tile registers leave a row's columns in whole vectors from the first on. What merges that needs no tile: it runs wherever bf16 has a product.
+/// Tile registers leave a row's columns in whole vectors from the first on. What merges that needs no tile: it runs
+/// wherever bf16 has a product.
 TEST(Bf16Tiles, SpansOverBytesAreMergedColumnByColumn) {
   const AttentionTarget* const target = attention_target("amx");
   if (target == nullptr || !runtime::cpu().avx512_bf16) GTEST_SKIP() << "no product of bf16";
@@ -301,13 +323,15 @@ TEST(Bf16Tiles, SpansOverBytesAreMergedColumnByColumn) {
     const std::size_t of_span = kernel.partial_bytes(p, map);
     const Aligned partials(spans * of_span), scratch(kernel.scratch_bytes(p));
     for (int span = 0; span < spans; ++span) {
-      auto* const partial = reinterpret_cast<float*>(static_cast<char*>(partials.data) + static_cast<std::size_t>(span) * of_span);
+      auto* const partial =
+          reinterpret_cast<float*>(static_cast<char*>(partials.data) + static_cast<std::size_t>(span) * of_span);
       std::fill(partial, partial + of_span / sizeof(float), 0.0F);
       partial[lanes_of_sums] = 1;  // each key weighs the same
       for (std::int64_t c = 0; c < width; ++c) partial[2 * lanes_of_sums + c] = static_cast<float>(c);
     }
     ASSERT_TRUE(kernel.attend_merge(p, map, partials.data, spans, scratch.data));
-    for (std::int64_t c = 0; c < width; ++c) EXPECT_EQ(bf16_to_f32(out[static_cast<std::size_t>(c)]), static_cast<float>(c)) << "Dv=" << width;
+    for (std::int64_t c = 0; c < width; ++c)
+      EXPECT_EQ(bf16_to_f32(out[static_cast<std::size_t>(c)]), static_cast<float>(c)) << "Dv=" << width;
   }
 }
 
@@ -315,12 +339,15 @@ TEST(Bf16Tiles, SpansOverBytesAreMergedColumnByColumn) {
 std::vector<std::string> bf16_targets() {
   std::vector<std::string> names;
   for (const std::string& name : runtime::targets())
-    if (const AttentionTarget* target = attention_target(name.c_str()); target != nullptr && target->bf16.rows > 0 && runtime::cpu().avx512_bf16) names.push_back(name);
+    if (const AttentionTarget* target = attention_target(name.c_str());
+        target != nullptr && target->bf16.rows > 0 && runtime::cpu().avx512_bf16)
+      names.push_back(name);
   return names;
 }
 
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Bf16Attention);
-INSTANTIATE_TEST_SUITE_P(Targets, Bf16Attention, ::testing::ValuesIn(bf16_targets()), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Targets, Bf16Attention, ::testing::ValuesIn(bf16_targets()),
+                         [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace attn::kernels::ref_of_bf16_attention_test

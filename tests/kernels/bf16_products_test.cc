@@ -1,4 +1,5 @@
-// tests/kernels/bf16_products_test.cc: products of bf16: one order of operations whatever the shape, layout and threads.
+// tests/kernels/bf16_products_test.cc: products of bf16: one order of operations whatever the shape, layout and
+// threads.
 #include "kernels/gemm/packed.h"
 #include "kernels/gemm/product.h"
 #include "kernels/gemm/target.h"
@@ -61,7 +62,8 @@ struct Bf16Product : ::testing::Test {
   float value() {
     const float number = std::uniform_real_distribution<float>(-1, 1)(random);
     if (kind == Numbers::common || random() % 4 != 0) return kind == Numbers::tiny ? number * 0x1p-60f : number;
-    const float rare[] = {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN(), 0, -0.0f, 0x1p127f, -0x1p127f};
+    const float rare[] = {
+        std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN(), 0, -0.0f, 0x1p127f, -0x1p127f};
     if (kind == Numbers::rare) return random() % 20 == 0 ? rare[random() % 6] : number;
     return std::ldexp(number, -static_cast<int>(50 + random() % 90));  // denormals, and products that are
   }
@@ -73,7 +75,8 @@ struct Bf16Product : ::testing::Test {
     for (auto* array : {&a, &b})
       for (auto& x : *array) x = half::to_bf16(value());
     for (float& x : bias) x = value();
-    const bool a_turned = layout == Layout::tn || layout == Layout::tt, b_turned = layout == Layout::nt || layout == Layout::tt;
+    const bool a_turned = layout == Layout::tn || layout == Layout::tt,
+               b_turned = layout == Layout::nt || layout == Layout::tt;
     problem = {};
     problem.m = m;
     problem.n = n;
@@ -89,8 +92,12 @@ struct Bf16Product : ::testing::Test {
     problem.y_stride[0] = n;
     problem.y_stride[1] = 1;
   }
-  std::uint32_t left(std::int64_t i, std::int64_t k) const { return a[static_cast<std::size_t>(i * problem.a_stride[0] + k * problem.a_stride[1])]; }
-  std::uint32_t right(std::int64_t k, std::int64_t j) const { return b[static_cast<std::size_t>(k * problem.b_stride[0] + j * problem.b_stride[1])]; }
+  std::uint32_t left(std::int64_t i, std::int64_t k) const {
+    return a[static_cast<std::size_t>(i * problem.a_stride[0] + k * problem.a_stride[1])];
+  }
+  std::uint32_t right(std::int64_t k, std::int64_t j) const {
+    return b[static_cast<std::size_t>(k * problem.b_stride[0] + j * problem.b_stride[1])];
+  }
 
   /// A block of k of one element, by the processor's dot product of pairs.
   float block_of_pairs(std::int64_t i, std::int64_t j, std::int64_t start, std::int64_t end) const {
@@ -146,7 +153,8 @@ struct Bf16Product : ::testing::Test {
       for (std::int64_t j = 0; j < problem.n; ++j) {
         const auto at = static_cast<std::size_t>(i * problem.n + j);
         const float expected = element(i, j);
-        ASSERT_EQ(std::memcmp(&wide[at], &expected, sizeof expected), 0) << i << ", " << j << ": " << wide[at] << " is not " << expected;
+        ASSERT_EQ(std::memcmp(&wide[at], &expected, sizeof expected), 0)
+            << i << ", " << j << ": " << wide[at] << " is not " << expected;
         ASSERT_EQ(narrow[at], half::to_bf16(expected)) << i << ", " << j;
       }
   }
@@ -155,11 +163,13 @@ struct Bf16Product : ::testing::Test {
 TEST_F(Bf16Product, HasTheOrderOfTheInstructionInEveryShapeAndLayout) {
   const std::int64_t depths[] = {1, 2, 5, 31, 32, 33, 64, 255, 256, 257, 600, 768};
   for (int i = 0; i < 300; ++i) {
-    const std::int64_t m = 1 + static_cast<std::int64_t>(random() % (i % 3 == 0 ? 140 : 40)), n = 1 + static_cast<std::int64_t>(random() % 130);
+    const std::int64_t m = 1 + static_cast<std::int64_t>(random() % (i % 3 == 0 ? 140 : 40)),
+                       n = 1 + static_cast<std::int64_t>(random() % 130);
     const std::int64_t k = depths[random() % 12];
     kind = static_cast<Numbers>(i / 2 % 3);
     const auto layout = static_cast<Layout>(random() % 5);
-    SCOPED_TRACE(::testing::Message() << "m " << m << " n " << n << " k " << k << " layout " << static_cast<int>(layout));
+    SCOPED_TRACE(::testing::Message() << "m " << m << " n " << n << " k " << k << " layout "
+                                      << static_cast<int>(layout));
     set_num_threads(1 + i % 3);
     make(m, n, k, layout, random() % 2 == 0);
     compare();
@@ -173,12 +183,15 @@ TEST_F(Bf16Product, KeepsTheBitsOfARowInAnyNumberOfRows) {
     const PackedWeights packed(problem);
     for (problem.m = 1; problem.m < 130; ++problem.m)
       for (const PackedWeights* weights : {static_cast<const PackedWeights*>(nullptr), &packed})
-        ASSERT_EQ(std::memcmp(run<float>(weights).data(), all.data(), static_cast<std::size_t>(problem.m * problem.n) * 4), 0) << problem.m;
+        ASSERT_EQ(
+            std::memcmp(run<float>(weights).data(), all.data(), static_cast<std::size_t>(problem.m * problem.n) * 4), 0)
+            << problem.m;
   }
 }
 
 TEST_F(Bf16Product, LargeOnesKeepTheBitsOfARowAlone) {
-  const std::tuple<std::int64_t, std::int64_t, std::int64_t> shapes[] = {{140, 1100, 2100}, {1300, 70, 1100}, {1100, 530, 40}, {530, 600, 300}, {70, 2100, 1030}};
+  const std::tuple<std::int64_t, std::int64_t, std::int64_t> shapes[] = {
+      {140, 1100, 2100}, {1300, 70, 1100}, {1100, 530, 40}, {530, 600, 300}, {70, 2100, 1030}};
   for (const auto& [m, n, k] : shapes)
     for (const Layout layout : {Layout::nt, Layout::nn, Layout::tn, Layout::tt}) {
       make(m, n, k, layout, true);
@@ -200,8 +213,10 @@ TEST_F(Bf16Product, LargeOnesKeepTheBitsOfARowAlone) {
             const auto row = one(i);
             for (std::int64_t j = 0; j < n; ++j) {
               const auto at = static_cast<std::size_t>(i * n + j), in_row = static_cast<std::size_t>(j);
-              ASSERT_EQ(std::memcmp(&wide[at], &row[in_row], sizeof(float)), 0) << m << " x " << n << " x " << k << ", " << i << ", " << j << ", threads " << threads;
-              ASSERT_EQ(narrow[at], half::to_bf16(row[in_row])) << m << " x " << n << " x " << k << ", " << i << ", " << j << ", threads " << threads;
+              ASSERT_EQ(std::memcmp(&wide[at], &row[in_row], sizeof(float)), 0)
+                  << m << " x " << n << " x " << k << ", " << i << ", " << j << ", threads " << threads;
+              ASSERT_EQ(narrow[at], half::to_bf16(row[in_row]))
+                  << m << " x " << n << " x " << k << ", " << i << ", " << j << ", threads " << threads;
             }
           }
         }
@@ -220,9 +235,7 @@ TEST_F(Bf16Product, TallOnesHaveAPartForEveryThreadAndScratchOfAFewMegabytes) {
     problem.a_stride[0] = turned ? 1 : problem.k;
     problem.a_stride[1] = turned ? problem.m : 1;
     problem.threads = 64;
-    if (tiles) {
-      EXPECT_GE(target.parts(problem, false), 64) << turned;
-    }
+    if (tiles) { EXPECT_GE(target.parts(problem, false), 64) << turned; }
     problem.threads = 1;
     EXPECT_LE(target.scratch_bytes(problem, false), std::size_t{12} << 20) << turned;
   }
@@ -249,7 +262,9 @@ TEST_F(Bf16Product, FunctionsAreThoseOfTheStoredSum) {
   const struct {
     Activation activation;
     Unary op;
-  } functions[] = {{Activation::silu, Unary::silu}, {Activation::gelu_none, Unary::gelu_none}, {Activation::gelu_tanh, Unary::gelu_tanh}};
+  } functions[] = {{Activation::silu, Unary::silu},
+                   {Activation::gelu_none, Unary::gelu_none},
+                   {Activation::gelu_tanh, Unary::gelu_tanh}};
   for (const auto& function : functions) {
     problem.activation = function.activation;
     const auto y = run<std::uint16_t>();
@@ -271,7 +286,8 @@ TEST_F(Bf16Product, IsCloseToTheSumInF64) {
     for (std::int64_t j = 0; j < problem.n; ++j) {
       double sum = 0, magnitude = 0;
       for (std::int64_t k = 0; k < problem.k; ++k) {
-        const double product = double{half::from_bf16(static_cast<std::uint16_t>(left(i, k)))} * half::from_bf16(static_cast<std::uint16_t>(right(k, j)));
+        const double product = double{half::from_bf16(static_cast<std::uint16_t>(left(i, k)))} *
+                               half::from_bf16(static_cast<std::uint16_t>(right(k, j)));
         sum += product;
         magnitude += std::fabs(product);
       }

@@ -1,4 +1,5 @@
-// tests/kernels/gemm_guard_test.cc: products read and write nothing beyond their operands: each ends where its pages end.
+// tests/kernels/gemm_guard_test.cc: products read and write nothing beyond their operands: each ends where its pages
+// end.
 #include "kernels/gemm/packed.h"
 #include "kernels/gemm/product.h"
 
@@ -17,14 +18,19 @@ using attn::testing::Guarded;
 
 /// Memory that holds a small number in every type.
 struct Filled : Guarded {
-  explicit Filled(std::int64_t bytes) : Guarded(static_cast<std::size_t>(bytes)) { std::memset(data(), 0x3c, static_cast<std::size_t>(bytes)); }
+  explicit Filled(std::int64_t bytes) : Guarded(static_cast<std::size_t>(bytes)) {
+    std::memset(data(), 0x3c, static_cast<std::size_t>(bytes));
+  }
 };
 
 TEST(GemmGuard, NothingIsTouchedBeyondTheOperands) {
-  std::vector<std::pair<Element, Element>> kinds = {{Element::f32, Element::f32}, {Element::f64, Element::f64}};  // of a and b
+  // of a and b
+  std::vector<std::pair<Element, Element>> kinds = {{Element::f32, Element::f32}, {Element::f64, Element::f64}};
   if (multiplies_bf16()) kinds.push_back({Element::bf16, Element::bf16});
   if (multiplies_half_b()) kinds.insert(kinds.end(), {{Element::f32, Element::bf16}, {Element::f32, Element::f16}});
-  const auto bytes_of = [](Element element) { return std::int64_t{element == Element::f64 ? 8 : element == Element::f32 ? 4 : 2}; };
+  const auto bytes_of = [](Element element) {
+    return std::int64_t{element == Element::f64 ? 8 : element == Element::f32 ? 4 : 2};
+  };
   for (const auto& [element, b_element] : kinds) {
     const std::int64_t size = bytes_of(element), b_size = bytes_of(b_element), sum_size = size == 2 ? 4 : size;
     for (const std::int64_t m : {1, 2, 5, 8, 9, 31})

@@ -38,7 +38,8 @@ struct Product {
     bias.resize(static_cast<std::size_t>(n));
     for (T& x : bias) x = value(random);
     y.resize(static_cast<std::size_t>(m * n), T(99));
-    const bool a_turned = layout == Layout::tn || layout == Layout::tt || layout == Layout::tn_apart, b_turned = layout == Layout::nt || layout == Layout::tt;
+    const bool a_turned = layout == Layout::tn || layout == Layout::tt || layout == Layout::tn_apart,
+               b_turned = layout == Layout::nt || layout == Layout::tt;
     problem.m = m;
     problem.n = n;
     problem.k = k;
@@ -79,11 +80,15 @@ struct Product {
   }
 
   void run(const GemmTarget& target, bool pack = false) {
-    const auto aligned = [](std::vector<std::byte>& memory) { return memory.data() + (64 - reinterpret_cast<std::uintptr_t>(memory.data()) % 64) % 64; };
+    const auto aligned = [](std::vector<std::byte>& memory) {
+      return memory.data() + (64 - reinterpret_cast<std::uintptr_t>(memory.data()) % 64) % 64;
+    };
     std::vector<std::byte> scratch(target.scratch_bytes(problem, pack) + 64), packed(target.packed_bytes(problem) + 64);
     if (pack)
-      for (std::int64_t piece = 0; piece < target.pieces(problem); ++piece) target.pack(problem, piece, aligned(packed));
-    for (std::int64_t part = target.parts(problem, pack); part-- > 0;) target.run(problem, part, aligned(scratch), pack ? aligned(packed) : nullptr);
+      for (std::int64_t piece = 0; piece < target.pieces(problem); ++piece)
+        target.pack(problem, piece, aligned(packed));
+    for (std::int64_t part = target.parts(problem, pack); part-- > 0;)
+      target.run(problem, part, aligned(scratch), pack ? aligned(packed) : nullptr);
   }
 };
 
@@ -105,10 +110,12 @@ void random_products(const GemmTarget& target, int count, Element b_element = El
   std::mt19937 random(5);
   const std::int64_t depths[] = {0, 1, 5, 255, 256, 257, 768};
   for (int i = 0; i < count; ++i) {
-    const std::int64_t m = 1 + static_cast<std::int64_t>(random() % (i % 2 == 0 ? 70 : 9)), n = 1 + static_cast<std::int64_t>(random() % 150), k = depths[random() % 7];
+    const std::int64_t m = 1 + static_cast<std::int64_t>(random() % (i % 2 == 0 ? 70 : 9)),
+                       n = 1 + static_cast<std::int64_t>(random() % 150), k = depths[random() % 7];
     const auto layout = static_cast<Layout>(random() % 6);
     Product<T> product(m, n, k, layout, random() % 2 == 0, random);
-    SCOPED_TRACE(::testing::Message() << "m " << m << " n " << n << " k " << k << " layout " << static_cast<int>(layout));
+    SCOPED_TRACE(::testing::Message() << "m " << m << " n " << n << " k " << k << " layout "
+                                      << static_cast<int>(layout));
     if (b_element != Element::f32) product.hold_b_in(b_element);
     product.run(target);
     ASSERT_TRUE(same_bytes(product.y, product.specification()));
@@ -133,7 +140,8 @@ TEST_P(EveryTarget, WidensEveryHalf) {
           product.b[i] = half == Element::bf16 ? half::from_bf16(product.halves[i]) : half::from_f16(product.halves[i]);
         }
         product.run(target());
-        EXPECT_TRUE(same_bytes(product.y, product.specification())) << "m " << m << " layout " << static_cast<int>(layout);
+        EXPECT_TRUE(same_bytes(product.y, product.specification()))
+            << "m " << m << " layout " << static_cast<int>(layout);
       }
 }
 
@@ -155,7 +163,8 @@ TEST_P(EveryTarget, CutsLargeProductsIntoPartsWithTheSameBits) {
 
 TEST_P(EveryTarget, BothOperandsArePackedWhereTheFirstHasToBe) {
   std::mt19937 random(13);
-  for (const auto& [layout, both] : {std::pair{Layout::nn, false}, {Layout::nt, false}, {Layout::tn, false}, {Layout::tn_apart, true}}) {
+  for (const auto& [layout, both] :
+       {std::pair{Layout::nn, false}, {Layout::nt, false}, {Layout::tn, false}, {Layout::tn_apart, true}}) {
     const Product<float> product(300, 250, 400, layout, true, random);
     EXPECT_EQ(target().packs_both(product.problem), both) << static_cast<int>(layout);
   }
@@ -176,7 +185,8 @@ TEST_P(EveryTarget, KeepsNanAndInfinity) {
 
 TEST_P(EveryTarget, AppliesFunctionsAsTheSpecification) {
   std::mt19937 random(8);
-  for (const Activation activation : {Activation::relu, Activation::silu, Activation::gelu_none, Activation::gelu_tanh}) {
+  for (const Activation activation :
+       {Activation::relu, Activation::silu, Activation::gelu_none, Activation::gelu_tanh}) {
     Product<float> single(37, 65, 300, Layout::nt, true, random);
     single.problem.activation = activation;
     single.run(target());
@@ -223,23 +233,30 @@ std::vector<std::string> vector_targets() {
   names.pop_back();  // scalar: the specification itself
   return names;
 }
-INSTANTIATE_TEST_SUITE_P(Targets, EveryTarget, ::testing::ValuesIn(vector_targets()), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Targets, EveryTarget, ::testing::ValuesIn(vector_targets()),
+                         [](const auto& info) { return info.param; });
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(EveryTarget);
 
-/// Of a model of width 128 on 768 tokens: each layer's products and their gradients; with fewer parts than this they ran on one thread.
+/// Of a model of width 128 on 768 tokens: each layer's products and their gradients; with fewer parts than this they
+/// ran on one thread.
 TEST(GemmCut, ALayerOfASmallModelHasPartsForSeveralThreads) {
   const auto parts = [](std::int64_t m, std::int64_t n, std::int64_t k, bool pack_a) {
     const PartGrid grid = part_grid(m, pieces_of(n, 48), m * n * k, n * k * 4, pack_a, 2);
     return grid.row_parts * grid.column_parts;
   };
-  for (const auto& [m, n, k, pack_a] : {std::tuple{768, 128, 128, false}, {768, 512, 128, false}, {768, 128, 512, false}, {512, 128, 768, true}, {128, 512, 768, true}}) {
+  for (const auto& [m, n, k, pack_a] : {std::tuple{768, 128, 128, false},
+                                        {768, 512, 128, false},
+                                        {768, 128, 512, false},
+                                        {512, 128, 768, true},
+                                        {128, 512, 768, true}}) {
     EXPECT_GE(parts(m, n, k, pack_a), 4) << m << " " << n << " " << k;
     EXPECT_LE(parts(m, n, k, pack_a), 16) << m << " " << n << " " << k;
   }
   EXPECT_EQ(parts(64, 48, 64, false), 1);  // too little for two
 }
 
-/// A part that packs its rows of A and all of B waits for no other; one part more than threads would leave all but one of them without work.
+/// A part that packs its rows of A and all of B waits for no other; one part more than threads would leave all but one
+/// of them without work.
 TEST(GemmCut, PartsThatPackBothAreAMultipleOfTheThreads) {
   constexpr std::int64_t work = std::int64_t{1} << 25;
   EXPECT_EQ(parts_with_b(768, work, 1), 0);

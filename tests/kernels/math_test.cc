@@ -1,4 +1,5 @@
-// tests/kernels/math_test.cc: the elementary functions against long double, and the two builds of the specification against each other.
+// tests/kernels/math_test.cc: the elementary functions against long double, and the two builds of the specification
+// against each other.
 #include "kernels/reference.h"
 
 #include <gtest/gtest.h>
@@ -36,7 +37,8 @@ double ulps(T ours, long double truth) {
   }
   int exponent = 0;
   std::frexp(truth, &exponent);
-  const int last = std::max(exponent - std::numeric_limits<T>::digits, std::numeric_limits<T>::min_exponent - std::numeric_limits<T>::digits);
+  const int last = std::max(exponent - std::numeric_limits<T>::digits,
+                            std::numeric_limits<T>::min_exponent - std::numeric_limits<T>::digits);
   return static_cast<double>(std::abs(static_cast<long double>(ours) - truth) / std::ldexp(1.0L, last));
 }
 
@@ -93,7 +95,8 @@ double worst(Unary op, const std::vector<T>& x) {
       at = x[i];
     }
   }
-  ::testing::Test::RecordProperty("ulps_of_op_" + std::to_string(static_cast<int>(op)), std::to_string(result) + " at " + std::to_string(at));
+  ::testing::Test::RecordProperty("ulps_of_op_" + std::to_string(static_cast<int>(op)),
+                                  std::to_string(result) + " at " + std::to_string(at));
   return result;
 }
 
@@ -116,7 +119,8 @@ TYPED_TEST(Accuracy, Exponentials) {
 
 TYPED_TEST(Accuracy, Logarithms) {
   using T = TypeParam;
-  const int low = std::numeric_limits<T>::min_exponent - std::numeric_limits<T>::digits, high = std::numeric_limits<T>::max_exponent;
+  const int low = std::numeric_limits<T>::min_exponent - std::numeric_limits<T>::digits,
+            high = std::numeric_limits<T>::max_exponent;
   for (const Unary op : {Unary::log, Unary::log2}) {
     EXPECT_LE(worst(op, binades<T>(low, high - 1, true)), 1);
     EXPECT_LE(worst(op, sweep<T>(0.5, 2)), 1);
@@ -140,7 +144,8 @@ TYPED_TEST(Accuracy, SineAndCosineOfAnyArgument) {
   for (const Unary op : {Unary::sin, Unary::cos}) {
     EXPECT_LE(worst(op, sweep<T>(-10, 10)), 1);
     EXPECT_LE(worst(op, sweep<T>(-1048577, 1048577)), 1);
-    EXPECT_LE(worst(op, binades<T>(std::numeric_limits<T>::min_exponent - 1, std::numeric_limits<T>::max_exponent - 1)), 1);
+    EXPECT_LE(worst(op, binades<T>(std::numeric_limits<T>::min_exponent - 1, std::numeric_limits<T>::max_exponent - 1)),
+              1);
     std::vector<T> quarters;  // nearest to multiples of pi/2, where the reduction cancels most
     for (int i = 1; i < 200000; ++i) quarters.push_back(static_cast<T>(i * 3.14159265358979323846L / 2));
     EXPECT_LE(worst(op, quarters), 1);
@@ -158,17 +163,20 @@ TYPED_TEST(Accuracy, Activations) {
     const std::vector<T> x = sweep<T>(-9, 9), y = run(op, x);
     for (std::size_t i = 0; i < x.size(); ++i) {
       const long double expected = truth(op, x[i]);
-      ASSERT_LE(std::abs(static_cast<long double>(y[i]) - expected), 4 * std::numeric_limits<T>::epsilon() * std::max(0.5L, std::abs(expected)))
+      ASSERT_LE(std::abs(static_cast<long double>(y[i]) - expected),
+                4 * std::numeric_limits<T>::epsilon() * std::max(0.5L, std::abs(expected)))
           << x[i];
     }
   }
   // the tail keeps its digits where 1 + erf would cancel
-  EXPECT_NEAR(one<T>(Unary::gelu_none, -5) / static_cast<T>(truth(Unary::gelu_none, -5)), 1, 40 * std::numeric_limits<T>::epsilon());
+  EXPECT_NEAR(one<T>(Unary::gelu_none, -5) / static_cast<T>(truth(Unary::gelu_none, -5)), 1,
+              40 * std::numeric_limits<T>::epsilon());
 }
 
 TYPED_TEST(Accuracy, Ends) {
   using T = TypeParam;
-  const T inf = std::numeric_limits<T>::infinity(), nan = std::numeric_limits<T>::quiet_NaN(), normal = std::numeric_limits<T>::min();
+  const T inf = std::numeric_limits<T>::infinity(), nan = std::numeric_limits<T>::quiet_NaN(),
+          normal = std::numeric_limits<T>::min();
   EXPECT_EQ(one<T>(Unary::exp2, 0), 1);
   EXPECT_EQ(one<T>(Unary::exp2, T(-0.0)), 1);
   EXPECT_EQ(one<T>(Unary::exp, 0), 1);
@@ -224,7 +232,8 @@ TYPED_TEST(Accuracy, BothBuildsGiveTheSameBits) {
   if (reference_fma() == nullptr) GTEST_SKIP() << "one build only";
   const std::vector<T> x = patterns<T>(300000);
   for (int op = 0; op <= static_cast<int>(Unary::gelu_tanh); ++op) {
-    const auto a = run(static_cast<Unary>(op), x, *reference_generic()), b = run(static_cast<Unary>(op), x, *reference_fma());
+    const auto a = run(static_cast<Unary>(op), x, *reference_generic()),
+               b = run(static_cast<Unary>(op), x, *reference_fma());
     EXPECT_EQ(std::memcmp(a.data(), b.data(), a.size() * sizeof(T)), 0) << op;
   }
 }

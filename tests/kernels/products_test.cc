@@ -1,4 +1,5 @@
-// tests/kernels/products_test.cc: products and rows of the specification: both builds, the definition, and the truth in long double.
+// tests/kernels/products_test.cc: products and rows of the specification: both builds, the definition, and the truth in
+// long double.
 #include "kernels/reference.h"
 
 #include <gtest/gtest.h>
@@ -31,12 +32,22 @@ struct Product {
   std::int64_t m, n, k;
   std::vector<T> a, b, bias, y;
   Product(std::int64_t rows, std::int64_t columns, std::int64_t inner)
-      : m(rows), n(columns), k(inner), a(normal<T>(m * k, 1)), b(normal<T>(n * k, 2)), bias(normal<T>(n, 3)), y(static_cast<std::size_t>(m * n)) {}
+      : m(rows), n(columns), k(inner), a(normal<T>(m * k, 1)), b(normal<T>(n * k, 2)), bias(normal<T>(n, 3)),
+        y(static_cast<std::size_t>(m * n)) {}
   /// b is [n, k] in memory: y = a b^T + bias.
   std::vector<T> run(const Reference& table, std::int64_t begin, std::int64_t end) {
     std::fill(y.begin(), y.end(), T(-7));
-    table.gemm({.m = m, .n = n, .k = k, .a = a.data(), .a_stride = {k, 1}, .b = b.data(), .b_stride = {1, k}, .bias = bias.data(), .y = y.data(),
-                .y_stride = {n, 1}, .element = element_of<T>},
+    table.gemm({.m = m,
+                .n = n,
+                .k = k,
+                .a = a.data(),
+                .a_stride = {k, 1},
+                .b = b.data(),
+                .b_stride = {1, k},
+                .bias = bias.data(),
+                .y = y.data(),
+                .y_stride = {n, 1},
+                .element = element_of<T>},
                begin, end);
     return y;
   }
@@ -89,7 +100,8 @@ TYPED_TEST(Products, BothBuildsAndAnyCutOfTheRowsGiveTheSameBits) {
 TYPED_TEST(Products, NoTermsGiveTheBias) {
   using T = TypeParam;
   Product<T> p(2, 3, 0);
-  EXPECT_EQ(p.run(reference(), 0, 2), (std::vector<T>{p.bias[0], p.bias[1], p.bias[2], p.bias[0], p.bias[1], p.bias[2]}));
+  EXPECT_EQ(p.run(reference(), 0, 2),
+            (std::vector<T>{p.bias[0], p.bias[1], p.bias[2], p.bias[0], p.bias[1], p.bias[2]}));
 }
 
 TYPED_TEST(Products, RowsOfBothBuildsAgree) {
@@ -112,7 +124,8 @@ TYPED_TEST(Products, RowsOfBothBuildsAgree) {
     for (const T v : x) total += v;
     for (const T v : x) squares += (v - total / n) * (v - total / n);
     EXPECT_NEAR(moments[0], static_cast<double>(total / n), 4 * std::numeric_limits<T>::epsilon());
-    EXPECT_NEAR(moments[1], static_cast<double>(squares), 8 * std::numeric_limits<T>::epsilon() * static_cast<double>(squares));
+    EXPECT_NEAR(moments[1], static_cast<double>(squares),
+                8 * std::numeric_limits<T>::epsilon() * static_cast<double>(squares));
   }
 }
 

@@ -1,35 +1,41 @@
-// tests/mistakes/mistakes.cc: what users write by mistake, each behind its number, and what the compiler's first error must say (tests/mistakes/run).
+// tests/mistakes/mistakes.cc: what users write by mistake, each behind its number, and what the compiler's first error
+// must say (tests/mistakes/run).
 #include <attn/attn.h>
 
 using namespace attn;  // NOLINT: as a small program does
 const Tensor q = ones({2, 4, 8, 16}), x = ones({4});
 const ScoreTable table(x);
-const auto s = ScoreExpression::score(), i = ScoreExpression::row(), j = ScoreExpression::key(), h = ScoreExpression::head();
+const auto s = ScoreExpression::score(), i = ScoreExpression::row(), j = ScoreExpression::key(),
+           h = ScoreExpression::head();
 template <typename T>
 void take(const T&);
 
 void mistake() {
 #if MISTAKE == 0  // says: nothing
-  take(attention(q, q, q, {.scale = 0.5, .mask = Mask::causal(), .score_mod = [](auto a, auto, auto, auto b, auto c) { return where((b >= c) & (b < 9), a, 0); }}).output);
-#elif MISTAKE == 1  // says: Mask::attend(allowed)
+  take(attention(q, q, q,
+                 {.scale = 0.5,
+                  .mask = Mask::causal(),
+                  .score_mod = [](auto a, auto, auto, auto b, auto c) { return where((b >= c) & (b < 9), a, 0); }})
+           .output);
+#elif MISTAKE == 1   // says: Mask::attend(allowed)
   attention(q, q, q, {.mask = x});
-#elif MISTAKE == 2  // says: Mask::attend(allowed)
+#elif MISTAKE == 2   // says: Mask::attend(allowed)
   const AttentionOptions options{.mask = x};
-#elif MISTAKE == 3  // says: Mask::attend(allowed)
+#elif MISTAKE == 3   // says: Mask::attend(allowed)
   AttentionOptions options;
   options.mask = x;
-#elif MISTAKE == 4  // says: Mask::parse(text)
+#elif MISTAKE == 4   // says: Mask::parse(text)
   attention(q, q, q, {.mask = "causal"});
-#elif MISTAKE == 5  // says: Mask::causal()
+#elif MISTAKE == 5   // says: Mask::causal()
   attention(q, q, q, {.mask = true});
-#elif MISTAKE == 6  // says: .mask = Mask::causal()
+#elif MISTAKE == 6   // says: .mask = Mask::causal()
   attention(q, q, q, {.is_causal = true});
-#elif MISTAKE == 7  // says: .mask = Mask::causal()
+#elif MISTAKE == 7   // says: .mask = Mask::causal()
   const AttentionOptions options{.scale = 0.5, .is_causal = true};
-#elif MISTAKE == 8  // says: .mask = Mask::causal()
+#elif MISTAKE == 8   // says: .mask = Mask::causal()
   AttentionOptions options;
   options.causal = true;
-#elif MISTAKE == 9  // says: .mask = Mask::causal()
+#elif MISTAKE == 9   // says: .mask = Mask::causal()
   attention(q, q, q, {.is_causal = true, .scale = 0.5});
 #elif MISTAKE == 10  // says: .mask = Mask::attend(allowed), or .bias = Bias::dense(added)
   attention(q, q, q, {.attn_mask = x});
@@ -66,7 +72,8 @@ void mistake() {
 #elif MISTAKE == 27  // says: [](auto s, auto b, auto h, auto i, auto j)
   const ScoreExpression expression = [](auto a) { return a * 2; };
 #elif MISTAKE == 28  // says: [](auto s, auto b, auto h, auto i, auto j)
-  const ScoreExpression expression = [](ScoreExpression a, ScoreExpression b, ScoreExpression c, ScoreExpression d, ScoreExpression e, ScoreExpression) { return a + b + c + d + e; };
+  const ScoreExpression expression = [](ScoreExpression a, ScoreExpression b, ScoreExpression c, ScoreExpression d,
+                                        ScoreExpression e, ScoreExpression) { return a + b + c + d + e; };
 #elif MISTAKE == 29  // says: ScoreTable table(values), then table(h)
   take(s - x);
 #elif MISTAKE == 30  // says: a ScoreTable is looked up

@@ -18,7 +18,8 @@ std::string config_error(const std::string& json) {
 }
 
 TEST(Configs, ThatAreNone) {
-  EXPECT_EQ(config_error(R"({"model_type": "mamba"})"), R"(config.json: model_type is "mamba"; it must be gpt2, llama, mistral, qwen2, qwen3 or attn)");
+  EXPECT_EQ(config_error(R"({"model_type": "mamba"})"),
+            R"(config.json: model_type is "mamba"; it must be gpt2, llama, mistral, qwen2, qwen3 or attn)");
   EXPECT_EQ(config_error(R"({"model_type": "gpt2"})"), "config.json: vocab_size is missing");
   EXPECT_EQ(config_error("{}"), "config.json: model_type is missing");
   const auto with = [](const std::string& name, const std::string& field, const nlohmann::json& value) {
@@ -28,43 +29,69 @@ TEST(Configs, ThatAreNone) {
   };
   EXPECT_EQ(config_error(with("gpt2", "n_embd", "12")), R"(config.json: n_embd is "12"; it must be a whole number)");
   EXPECT_EQ(config_error(with("gpt2", "n_head", 5)), "config.json: ModelConfig: heads is 5; it must divide width (12)");
-  EXPECT_EQ(config_error(with("gpt2", "n_layer", 0)), "config.json: ModelConfig: layers is 0; it must be from 1 to 2147483647");
-  EXPECT_EQ(config_error(with("gpt2", "resid_pdrop", -1e300)), "config.json: ModelConfig: dropout is -1e+300; it must be from 0 to below 1");
-  EXPECT_EQ(config_error(with("llama", "rms_norm_eps", -1e-9)), "config.json: ModelConfig: norm_eps is -1e-09; it must not be negative, and finite");
-  EXPECT_EQ(config_error(with("llama", "rope_parameters", {{"rope_theta", -1}, {"rope_type", "default"}})), "config.json: ModelConfig: rotary_theta is -1; it must be above 0, and finite");
+  EXPECT_EQ(config_error(with("gpt2", "n_layer", 0)),
+            "config.json: ModelConfig: layers is 0; it must be from 1 to 2147483647");
+  EXPECT_EQ(config_error(with("gpt2", "resid_pdrop", -1e300)),
+            "config.json: ModelConfig: dropout is -1e+300; it must be from 0 to below 1");
+  EXPECT_EQ(config_error(with("llama", "rms_norm_eps", -1e-9)),
+            "config.json: ModelConfig: norm_eps is -1e-09; it must not be negative, and finite");
+  EXPECT_EQ(config_error(with("llama", "rope_parameters", {{"rope_theta", -1}, {"rope_type", "default"}})),
+            "config.json: ModelConfig: rotary_theta is -1; it must be above 0, and finite");
   EXPECT_EQ(config_error(with("gpt2", "n_embd", 1.5)), "config.json: n_embd is 1.5; it must be a whole number");
-  EXPECT_EQ(config_error(with("gpt2", "activation_function", "relu")), R"(config.json: activation_function is "relu"; it must be gelu_new, gelu_pytorch_tanh or gelu)");
-  EXPECT_EQ(config_error(with("gpt2", "scale_attn_by_inverse_layer_idx", true)), "config.json: scale_attn_by_inverse_layer_idx is true; attn's models have it false");
-  EXPECT_EQ(config_error(with("llama", "rope_parameters", {{"rope_type", "yarn"}})), R"(config.json: rope_parameters: rope_type is "yarn"; it must be default or llama3)");
-  EXPECT_EQ(config_error(with("llama", "num_key_value_heads", 3)), "config.json: ModelConfig: kv_heads is 3; it must divide heads (4)");
-  EXPECT_EQ(config_error(with("llama", "head_dim", 3)), "config.json: ModelConfig: head_dim is 3; rotary positions need an even one");
-  EXPECT_EQ(config_error(with("llama", "eos_token_id", "end")), R"(config.json: eos_token_id is "end"; it must be an id or a list of ids)");
-  EXPECT_EQ(config_error(with("gpt2", "is_causal", false)), "config.json: is_causal is false; attn's models have it true");
-  EXPECT_EQ(config_error(with("gpt2", "is_causal", nullptr)), "config.json: is_causal is null; attn's models have it true");
+  EXPECT_EQ(config_error(with("gpt2", "activation_function", "relu")),
+            R"(config.json: activation_function is "relu"; it must be gelu_new, gelu_pytorch_tanh or gelu)");
+  EXPECT_EQ(config_error(with("gpt2", "scale_attn_by_inverse_layer_idx", true)),
+            "config.json: scale_attn_by_inverse_layer_idx is true; attn's models have it false");
+  EXPECT_EQ(config_error(with("llama", "rope_parameters", {{"rope_type", "yarn"}})),
+            R"(config.json: rope_parameters: rope_type is "yarn"; it must be default or llama3)");
+  EXPECT_EQ(config_error(with("llama", "num_key_value_heads", 3)),
+            "config.json: ModelConfig: kv_heads is 3; it must divide heads (4)");
+  EXPECT_EQ(config_error(with("llama", "head_dim", 3)),
+            "config.json: ModelConfig: head_dim is 3; rotary positions need an even one");
+  EXPECT_EQ(config_error(with("llama", "eos_token_id", "end")),
+            R"(config.json: eos_token_id is "end"; it must be an id or a list of ids)");
+  EXPECT_EQ(config_error(with("gpt2", "is_causal", false)),
+            "config.json: is_causal is false; attn's models have it true");
+  EXPECT_EQ(config_error(with("gpt2", "is_causal", nullptr)),
+            "config.json: is_causal is null; attn's models have it true");
   EXPECT_NO_THROW(ModelConfig::from_json(with("gpt2", "scale_attn_by_inverse_layer_idx", nullptr)));
-  EXPECT_EQ(config_error(with("llama", "quantization_config", {{"quant_method", "fp8"}})),
-            R"(config.json: quantization_config is {"quant_method":"fp8"}; attn's models are not quantised: it must be null)");
-  EXPECT_EQ(config_error(with("gpt2", "num_attention_heads", 2)), "config.json: num_attention_heads is 2; n_head says 3");
-  EXPECT_EQ(config_error(with("llama", "partial_rotary_factor", 0.5)), "config.json: partial_rotary_factor is 0.5; attn's models turn whole heads: it must be 1");
+  EXPECT_EQ(
+      config_error(with("llama", "quantization_config", {{"quant_method", "fp8"}})),
+      R"(config.json: quantization_config is {"quant_method":"fp8"}; attn's models are not quantised: it must be null)");
+  EXPECT_EQ(config_error(with("gpt2", "num_attention_heads", 2)),
+            "config.json: num_attention_heads is 2; n_head says 3");
+  EXPECT_EQ(config_error(with("llama", "partial_rotary_factor", 0.5)),
+            "config.json: partial_rotary_factor is 0.5; attn's models turn whole heads: it must be 1");
   EXPECT_EQ(config_error(with("llama3", "original_max_position_embeddings", 8)),
             "config.json: original_max_position_embeddings is 8; it must be that of the rotary parameters, 16");
   EXPECT_EQ(config_error(with("llama", "sliding_window", 4)),
-            "config.json: sliding_window is 4; the model sees all tokens before: it must be null, or no shorter than max_position_embeddings");
-  EXPECT_TRUE(config_error(with("llama", "attention_chunk_size", 4)).starts_with("config.json: attention_chunk_size is 4; the model sees all tokens before"));
+            "config.json: sliding_window is 4; the model sees all tokens before: it must be null, or no shorter than "
+            "max_position_embeddings");
+  EXPECT_TRUE(config_error(with("llama", "attention_chunk_size", 4))
+                  .starts_with("config.json: attention_chunk_size is 4; the model sees all tokens before"));
   auto all_full = nlohmann::json::parse(with("llama", "sliding_window", 4));
   all_full["use_sliding_window"] = false;  // Qwen's word: a Llama's windows stay
   EXPECT_TRUE(config_error(all_full.dump()).starts_with("config.json: sliding_window is 4"));
-  all_full["layer_types"] = std::vector<std::string>(all_full["num_hidden_layers"].get<std::size_t>(), "full_attention");
+  all_full["layer_types"] =
+      std::vector<std::string>(all_full["num_hidden_layers"].get<std::size_t>(), "full_attention");
   EXPECT_NO_THROW(ModelConfig::from_json(all_full.dump(), "config.json"));
-  EXPECT_EQ(config_error(R"({"model_type": "gpt2", "vocab_size": 9, "n_positions": 9, "n_layer": 2000000000, "n_head": 1, "n_embd": 500000000})"),
-            "config.json: ModelConfig: the weights are more numbers than can be counted");
-  EXPECT_EQ(error_of<FormatError>([] { ModelConfig::from_json("{\"model_type\": "); }), "config.json: not JSON (byte offset 15)");
+  EXPECT_EQ(
+      config_error(
+          R"({"model_type": "gpt2", "vocab_size": 9, "n_positions": 9, "n_layer": 2000000000, "n_head": 1, "n_embd": 500000000})"),
+      "config.json: ModelConfig: the weights are more numbers than can be counted");
+  EXPECT_EQ(error_of<FormatError>([] { ModelConfig::from_json("{\"model_type\": "); }),
+            "config.json: not JSON (byte offset 15)");
   for (const char* field : {"model_type", "vocab_size", "rope_parameters", "eos_token_id"}) {
-    const std::string deep = R"({"model_type": "llama", ")" + std::string(field) + "\": " + std::string(1000000, '[') + std::string(1000000, ']') + "}";
-    EXPECT_TRUE(error_of<FormatError>([&] { ModelConfig::from_json(deep); }).starts_with("config.json: nested too deeply")) << field;
+    const std::string deep = R"({"model_type": "llama", ")" + std::string(field) + "\": " + std::string(1000000, '[') +
+                             std::string(1000000, ']') + "}";
+    EXPECT_TRUE(
+        error_of<FormatError>([&] { ModelConfig::from_json(deep); }).starts_with("config.json: nested too deeply"))
+        << field;
   }
-  EXPECT_EQ(error_of<FormatError>([] { ModelConfig::from_json(R"({"model_type": 1e999})"); }), "config.json: a number is too large (byte offset 0)");
-  EXPECT_EQ(error_of<FormatError>([] { ModelConfig::from_json("[]"); }), "config.json: it must be a JSON object (byte offset 0)");
+  EXPECT_EQ(error_of<FormatError>([] { ModelConfig::from_json(R"({"model_type": 1e999})"); }),
+            "config.json: a number is too large (byte offset 0)");
+  EXPECT_EQ(error_of<FormatError>([] { ModelConfig::from_json("[]"); }),
+            "config.json: it must be a JSON object (byte offset 0)");
 }
 
 /// What `check` says of the default shape with one change; every function that takes a shape says it too.
@@ -81,25 +108,38 @@ std::string shape_error(Change change) {
 }
 
 TEST(Configs, EverySizeHasItsRange) {
-  std::int64_t ModelConfig::* const sizes[] = {&ModelConfig::vocab_size, &ModelConfig::context, &ModelConfig::layers,    &ModelConfig::heads,         &ModelConfig::kv_heads,
-                                               &ModelConfig::width,      &ModelConfig::head_dim, &ModelConfig::mlp_width, &ModelConfig::sliding_window};
+  std::int64_t ModelConfig::* const sizes[] = {
+      &ModelConfig::vocab_size, &ModelConfig::context,   &ModelConfig::layers,
+      &ModelConfig::heads,      &ModelConfig::kv_heads,  &ModelConfig::width,
+      &ModelConfig::head_dim,   &ModelConfig::mlp_width, &ModelConfig::sliding_window};
   for (const auto size : sizes)
     for (const std::int64_t wrong : {std::int64_t{-1}, std::int64_t{-12}, INT64_MIN, INT64_MAX, std::int64_t{1} << 31})
-      EXPECT_NE(shape_error([&](ModelConfig& c) { c.*size = wrong; }).find(" is " + std::to_string(wrong) + "; it must be from 1 to 2147483647"), std::string::npos);
-  EXPECT_EQ(shape_error([](ModelConfig& c) { c.head_dim = -64; }), "ModelConfig: head_dim is -64; it must be from 1 to 2147483647");
-  EXPECT_EQ(shape_error([](ModelConfig& c) { c.kv_heads = -4; }), "ModelConfig: kv_heads is -4; it must be from 1 to 2147483647");
-  EXPECT_EQ(shape_error([](ModelConfig& c) { c.mlp_width = -1; }), "ModelConfig: mlp_width is -1; it must be from 1 to 2147483647");
+      EXPECT_NE(shape_error([&](ModelConfig& c) {
+                  c.*size = wrong;
+                }).find(" is " + std::to_string(wrong) + "; it must be from 1 to 2147483647"),
+                std::string::npos);
+  EXPECT_EQ(shape_error([](ModelConfig& c) { c.head_dim = -64; }),
+            "ModelConfig: head_dim is -64; it must be from 1 to 2147483647");
+  EXPECT_EQ(shape_error([](ModelConfig& c) { c.kv_heads = -4; }),
+            "ModelConfig: kv_heads is -4; it must be from 1 to 2147483647");
+  EXPECT_EQ(shape_error([](ModelConfig& c) { c.mlp_width = -1; }),
+            "ModelConfig: mlp_width is -1; it must be from 1 to 2147483647");
 }
 
 TEST(Configs, EveryEnumerationHasItsValues) {
   for (const int wrong : {-1, 3, 255}) {
     const std::string said = std::to_string(wrong) + "; the enumeration has no such value";
-    EXPECT_EQ(shape_error([&](ModelConfig& c) { c.norm = static_cast<ModelConfig::Norm>(wrong); }), "ModelConfig: norm is " + said);
-    EXPECT_EQ(shape_error([&](ModelConfig& c) { c.positions = static_cast<ModelConfig::Positions>(wrong); }), "ModelConfig: positions is " + said);
-    EXPECT_EQ(shape_error([&](ModelConfig& c) { c.activation = static_cast<ModelConfig::Activation>(wrong); }), "ModelConfig: activation is " + said);
+    EXPECT_EQ(shape_error([&](ModelConfig& c) { c.norm = static_cast<ModelConfig::Norm>(wrong); }),
+              "ModelConfig: norm is " + said);
+    EXPECT_EQ(shape_error([&](ModelConfig& c) { c.positions = static_cast<ModelConfig::Positions>(wrong); }),
+              "ModelConfig: positions is " + said);
+    EXPECT_EQ(shape_error([&](ModelConfig& c) { c.activation = static_cast<ModelConfig::Activation>(wrong); }),
+              "ModelConfig: activation is " + said);
   }
-  EXPECT_EQ(error_of<ValueError>([] { LanguageModel(testing::tiny_gpt2(), static_cast<Dtype>(99)); }), "LanguageModel: dtype is 99; the enumeration has no such value");
-  EXPECT_EQ(error_of<DtypeError>([] { LanguageModel(testing::tiny_gpt2(), Dtype::i64); }), "LanguageModel: dtype is i64; it must be f32, f64, bf16 or f16");
+  EXPECT_EQ(error_of<ValueError>([] { LanguageModel(testing::tiny_gpt2(), static_cast<Dtype>(99)); }),
+            "LanguageModel: dtype is 99; the enumeration has no such value");
+  EXPECT_EQ(error_of<DtypeError>([] { LanguageModel(testing::tiny_gpt2(), Dtype::i64); }),
+            "LanguageModel: dtype is i64; it must be f32, f64, bf16 or f16");
 }
 
 TEST(Configs, EveryNumberIsFinite) {
@@ -108,13 +148,15 @@ TEST(Configs, EveryNumberIsFinite) {
     EXPECT_NE(shape_error([&](ModelConfig& c) { c.norm_eps = wrong; }), "");
     EXPECT_NE(shape_error([&](ModelConfig& c) { c.rotary_theta = wrong; }), "");
     EXPECT_NE(shape_error([&](ModelConfig& c) { c.dropout = wrong; }), "");
-    for (double nn::RotaryScaling::* const field : {&nn::RotaryScaling::factor, &nn::RotaryScaling::low_frequency, &nn::RotaryScaling::high_frequency})
+    for (double nn::RotaryScaling::* const field :
+         {&nn::RotaryScaling::factor, &nn::RotaryScaling::low_frequency, &nn::RotaryScaling::high_frequency})
       for (const auto positions : {ModelConfig::Positions::learned, ModelConfig::Positions::rotary})
         EXPECT_NE(shape_error([&](ModelConfig& c) {
-          c.positions = positions;
-          c.rotary_scaling = nn::RotaryScaling{};
-          (*c.rotary_scaling).*field = wrong;
-        }), "");
+                    c.positions = positions;
+                    c.rotary_scaling = nn::RotaryScaling{};
+                    (*c.rotary_scaling).*field = wrong;
+                  }),
+                  "");
   }
 }
 
@@ -125,18 +167,22 @@ TEST(Configs, NegativeSizesOfAFile) {
     return config_error(json.dump());
   };
   for (const char* field : {"head_dim", "kv_heads", "mlp_width", "sliding_window"})
-    EXPECT_EQ(own(field, -2), "config.json: ModelConfig: " + std::string(field) + " is -2; it must be from 1 to 2147483647");
+    EXPECT_EQ(own(field, -2),
+              "config.json: ModelConfig: " + std::string(field) + " is -2; it must be from 1 to 2147483647");
   EXPECT_EQ(own("norm", "batch_norm"), R"(config.json: norm is "batch_norm"; it must be layer_norm or rms_norm)");
   EXPECT_EQ(own("norm", 1), "config.json: norm is 1; it must be a text");
   EXPECT_EQ(own("positions", "none"), R"(config.json: positions is "none"; it must be learned or rotary)");
   EXPECT_EQ(own("activation", "relu"), R"(config.json: activation is "relu"; it must be gelu, gelu_tanh or swiglu)");
-  EXPECT_EQ(own("eos_token_id", 18446744073709551615u), "config.json: eos_token_id is 18446744073709551615; it must be an id or a list of ids");
+  EXPECT_EQ(own("eos_token_id", 18446744073709551615u),
+            "config.json: eos_token_id is 18446744073709551615; it must be an id or a list of ids");
   for (const char* name : {"llama", "qwen3"}) {
     nlohmann::json json = nlohmann::json::parse(testing::text_of(golden_folder(name) + "/config.json"));
-    for (const auto& [field, ours] : {std::pair("num_key_value_heads", "kv_heads"), {"head_dim", "head_dim"}, {"intermediate_size", "mlp_width"}}) {
+    for (const auto& [field, ours] :
+         {std::pair("num_key_value_heads", "kv_heads"), {"head_dim", "head_dim"}, {"intermediate_size", "mlp_width"}}) {
       nlohmann::json wrong = json;
       wrong[field] = -2;
-      EXPECT_EQ(config_error(wrong.dump()), "config.json: ModelConfig: " + std::string(ours) + " is -2; it must be from 1 to 2147483647");
+      EXPECT_EQ(config_error(wrong.dump()),
+                "config.json: ModelConfig: " + std::string(ours) + " is -2; it must be from 1 to 2147483647");
     }
   }
   nlohmann::json gpt2 = nlohmann::json::parse(testing::text_of(golden_folder("gpt2") + "/config.json"));
@@ -146,7 +192,8 @@ TEST(Configs, NegativeSizesOfAFile) {
 
 /// The golden config.json of a model with other fields.
 struct Fields {
-  explicit Fields(const std::string& name) : json(nlohmann::json::parse(testing::text_of(golden_folder(name) + "/config.json"))) {}
+  explicit Fields(const std::string& name)
+      : json(nlohmann::json::parse(testing::text_of(golden_folder(name) + "/config.json"))) {}
   Fields with(const nlohmann::json& others) const {
     Fields result = *this;
     result.json.update(others);
@@ -164,19 +211,25 @@ struct Fields {
 
 // By transformers 5.23's configuration classes and the layers they make.
 TEST(Configs, TheWindowIsThatOfTransformers) {
-  const std::vector<std::string> full(2, "full_attention"), sliding(2, "sliding_attention"), mixed = {"full_attention", "sliding_attention"};
+  const std::vector<std::string> full(2, "full_attention"), sliding(2, "sliding_attention"),
+      mixed = {"full_attention", "sliding_attention"};
   const Fields mistral("mistral");
   EXPECT_EQ(mistral.config().sliding_window, 4);
   EXPECT_EQ(mistral.with({{"sliding_window", nullptr}}).config().sliding_window, 0);
   EXPECT_EQ(mistral.without("sliding_window").config().sliding_window, 4096);
   EXPECT_EQ(mistral.with({{"use_sliding_window", false}}).config().sliding_window, 4) << "Qwen's word";
   EXPECT_EQ(mistral.with({{"layer_types", full}}).config().sliding_window, 4) << "the mask is that of sliding_window";
-  EXPECT_EQ(mistral.with({{"layer_types", mixed}}).error(),
-            R"(config.json: layer_types is ["full_attention","sliding_attention"]; attn's layers have one window: all must be full_attention, or all sliding_attention)");
-  EXPECT_EQ(mistral.with({{"sliding_window", 0}}).error(), "config.json: sliding_window is 0; it must be null, or at least 1");
-  EXPECT_EQ(mistral.with({{"sliding_window", nullptr}, {"layer_types", sliding}}).error(),
-            R"(config.json: layer_types is ["sliding_attention","sliding_attention"]; sliding_attention needs a sliding_window)");
-  EXPECT_TRUE(mistral.with({{"sliding_window", nullptr}, {"attention_chunk_size", 4}}).error().starts_with("config.json: attention_chunk_size is 4; the model sees"));
+  EXPECT_EQ(
+      mistral.with({{"layer_types", mixed}}).error(),
+      R"(config.json: layer_types is ["full_attention","sliding_attention"]; attn's layers have one window: all must be full_attention, or all sliding_attention)");
+  EXPECT_EQ(mistral.with({{"sliding_window", 0}}).error(),
+            "config.json: sliding_window is 0; it must be null, or at least 1");
+  EXPECT_EQ(
+      mistral.with({{"sliding_window", nullptr}, {"layer_types", sliding}}).error(),
+      R"(config.json: layer_types is ["sliding_attention","sliding_attention"]; sliding_attention needs a sliding_window)");
+  EXPECT_TRUE(mistral.with({{"sliding_window", nullptr}, {"attention_chunk_size", 4}})
+                  .error()
+                  .starts_with("config.json: attention_chunk_size is 4; the model sees"));
   EXPECT_EQ(mistral.with({{"sliding_window", std::int64_t{1} << 40}}).error(),
             "config.json: ModelConfig: sliding_window is 1099511627776; it must be from 1 to 2147483647");
 
@@ -184,18 +237,27 @@ TEST(Configs, TheWindowIsThatOfTransformers) {
   EXPECT_EQ(qwen.config().sliding_window, 4);
   EXPECT_EQ(qwen.with({{"use_sliding_window", false}, {"layer_types", nullptr}}).config().sliding_window, 0);
   EXPECT_EQ(qwen.with({{"layer_types", full}}).config().sliding_window, 0);
-  EXPECT_EQ(qwen.with({{"use_sliding_window", false}}).error(),
-            R"(config.json: layer_types is ["sliding_attention","sliding_attention"]; sliding_attention needs a sliding_window, and use_sliding_window)");
-  EXPECT_TRUE(qwen.with({{"layer_types", mixed}}).error().ends_with("attn's layers have one window: all must be full_attention, or all sliding_attention"));
-  EXPECT_EQ(qwen.with({{"layer_types", mixed}, {"sliding_window", 32}}).config().sliding_window, 32) << "the whole context";
-  for (const nlohmann::json& none : {nlohmann::json(std::vector<std::string>(3, "full_attention")), nlohmann::json::array({1, 2}), nlohmann::json("full_attention")})
-    EXPECT_TRUE(qwen.with({{"layer_types", none}}).error().ends_with("it must name full_attention or sliding_attention for each of num_hidden_layers, 2")) << none;
+  EXPECT_EQ(
+      qwen.with({{"use_sliding_window", false}}).error(),
+      R"(config.json: layer_types is ["sliding_attention","sliding_attention"]; sliding_attention needs a sliding_window, and use_sliding_window)");
+  EXPECT_TRUE(qwen.with({{"layer_types", mixed}})
+                  .error()
+                  .ends_with("attn's layers have one window: all must be full_attention, or all sliding_attention"));
+  EXPECT_EQ(qwen.with({{"layer_types", mixed}, {"sliding_window", 32}}).config().sliding_window, 32)
+      << "the whole context";
+  for (const nlohmann::json& none : {nlohmann::json(std::vector<std::string>(3, "full_attention")),
+                                     nlohmann::json::array({1, 2}), nlohmann::json("full_attention")})
+    EXPECT_TRUE(qwen.with({{"layer_types", none}})
+                    .error()
+                    .ends_with("it must name full_attention or sliding_attention for each of num_hidden_layers, 2"))
+        << none;
   const Fields older = qwen.without("layer_types");
   EXPECT_EQ(older.config().sliding_window, 4);
   EXPECT_EQ(older.with({{"max_window_layers", 2}}).config().sliding_window, 0);
   EXPECT_EQ(older.without("max_window_layers").config().sliding_window, 0) << "28";
   EXPECT_EQ(older.with({{"max_window_layers", 1}}).error(),
-            "config.json: max_window_layers is 1; attn's layers have one window: it must be 0, or no less than num_hidden_layers");
+            "config.json: max_window_layers is 1; attn's layers have one window: it must be 0, or no less than "
+            "num_hidden_layers");
 }
 
 // What transformers takes for fields that are not there.
@@ -215,7 +277,9 @@ TEST(Configs, SizesThatAConfigDoesNotName) {
 TEST(Configs, SizesOfGpt2UnderTheNamesOfOthers) {
   nlohmann::json config = nlohmann::json::parse(testing::text_of(golden_folder("gpt2") + "/config.json"));
   const ModelConfig own = ModelConfig::from_json(config.dump());
-  for (const auto& [field, elsewhere] : {std::pair("n_embd", "hidden_size"), {"n_head", "num_attention_heads"}, {"n_layer", "num_hidden_layers"},
+  for (const auto& [field, elsewhere] : {std::pair("n_embd", "hidden_size"),
+                                         {"n_head", "num_attention_heads"},
+                                         {"n_layer", "num_hidden_layers"},
                                          {"n_positions", "max_position_embeddings"}}) {
     config[elsewhere] = config[field];
     EXPECT_EQ(ModelConfig::from_json(config.dump()), own);
@@ -246,10 +310,13 @@ TEST(Configs, RopeScalingGoesBeforeRopeParameters) {
   EXPECT_EQ(ModelConfig::from_json(config.dump()).rotary_scaling, std::nullopt);
   EXPECT_EQ(ModelConfig::from_json(config.dump()).rotary_theta, 10000);
   config["rope_scaling"] = {{"type", "linear"}};
-  EXPECT_EQ(config_error(config.dump()), R"(config.json: rope_scaling: type is "linear"; it must be default or llama3)");
+  EXPECT_EQ(config_error(config.dump()),
+            R"(config.json: rope_scaling: type is "linear"; it must be default or llama3)");
   config.erase("rope_scaling");
   config["rope_parameters"]["low_freq_factor"] = 40;
-  EXPECT_TRUE(config_error(config.dump()).ends_with("they must be above 0, and high_frequency no less than low_frequency")) << config_error(config.dump());
+  EXPECT_TRUE(
+      config_error(config.dump()).ends_with("they must be above 0, and high_frequency no less than low_frequency"))
+      << config_error(config.dump());
 }
 
 TEST(Configs, OwnConfigsOfBeforeAreRead) {

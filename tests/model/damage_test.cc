@@ -1,4 +1,5 @@
-// tests/model/damage_test.cc: a bit of a checkpoint or of a model's weights is wrong: it is said, and nothing goes on from it.
+// tests/model/damage_test.cc: a bit of a checkpoint or of a model's weights is wrong: it is said, and nothing goes on
+// from it.
 #include "io/files.h"
 #include "model/folder.h"
 #include "support/errors.h"
@@ -33,8 +34,8 @@ std::size_t header_end(const Bytes& file) {
   return sizeof length + static_cast<std::size_t>(length);
 }
 
-/// Bytes all over the header and the data, each with one bit changed: read() says FormatError, or gives what the whole file gives, which
-/// same() compares (where the checksum's own name is another). Returns how often the latter.
+/// Bytes all over the header and the data, each with one bit changed: read() says FormatError, or gives what the whole
+/// file gives, which same() compares (where the checksum's own name is another). Returns how often the latter.
 int flip(const std::string& path, const std::function<void()>& read, const std::function<void()>& same) {
   const Bytes whole = testing::read_file(path);
   const std::size_t header = header_end(whole);
@@ -69,10 +70,12 @@ TEST(Damage, NoTrainingGoesOnFromIt) {
   const std::string path = folder / "train_state.safetensors";
   const std::string whole = testing::text_of(path);
   std::optional<Trainer> resumed;
-  const int survived = flip(path, [&] { resumed.emplace(Trainer::resume(folder.path(), ids())); }, [&] {
-    resumed->save(folder / "again");
-    EXPECT_TRUE(testing::text_of(folder / "again/train_state.safetensors") == whole);
-  });
+  const int survived = flip(
+      path, [&] { resumed.emplace(Trainer::resume(folder.path(), ids())); },
+      [&] {
+        resumed->save(folder / "again");
+        EXPECT_TRUE(testing::text_of(folder / "again/train_state.safetensors") == whole);
+      });
   EXPECT_LE(survived, 8) << "blanks that fill the header up";
 }
 
@@ -111,10 +114,13 @@ TEST(Damage, NoModelIsLoadedFromIt) {
     model.save(folder.path());
     std::optional<LanguageModel> loaded;
     const auto expected = model.state_dict();
-    flip(folder / "model.safetensors", [&] { loaded.emplace(LanguageModel::load(folder.path())); }, [&] {
-      const auto found = loaded->state_dict();
-      for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(testing::bits_equal(found[i].second, expected[i].second)) << expected[i].first;
-    });
+    flip(
+        folder / "model.safetensors", [&] { loaded.emplace(LanguageModel::load(folder.path())); },
+        [&] {
+          const auto found = loaded->state_dict();
+          for (std::size_t i = 0; i < expected.size(); ++i)
+            EXPECT_TRUE(testing::bits_equal(found[i].second, expected[i].second)) << expected[i].first;
+        });
   }
 }
 

@@ -25,14 +25,17 @@ void expect_all_visited() {
   std::vector<Place> places;
   std::set<std::string> names;
   each_field(x, [&](const char* name, const auto& field) {
-    places.push_back({static_cast<std::size_t>(reinterpret_cast<const char*>(&field) - reinterpret_cast<const char*>(&x)), sizeof field, alignof(decltype(field))});
+    places.push_back(
+        {static_cast<std::size_t>(reinterpret_cast<const char*>(&field) - reinterpret_cast<const char*>(&x)),
+         sizeof field, alignof(decltype(field))});
     EXPECT_TRUE(names.insert(name).second) << name;
   });
   std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) { return a.begin < b.begin; });
   places.push_back({sizeof(T), 0, alignof(T)});
   std::size_t end = 0;
   for (const Place& place : places) {
-    EXPECT_EQ((end + place.alignment - 1) / place.alignment * place.alignment, place.begin) << "a field before byte " << place.begin << " is not visited";
+    EXPECT_EQ((end + place.alignment - 1) / place.alignment * place.alignment, place.begin)
+        << "a field before byte " << place.begin << " is not visited";
     end = place.begin + place.size;
   }
 }
@@ -57,14 +60,41 @@ void expect_all_differ(const T& a, const T& b) {
 
 /// A shape without a field that is as by default.
 ModelConfig model() {
-  return {.vocab_size = 13, .context = 12, .layers = 2, .heads = 4, .kv_heads = 2, .width = 8, .head_dim = 6, .mlp_width = 20, .norm = ModelConfig::Norm::rms_norm,
-          .norm_eps = 1e-6, .positions = ModelConfig::Positions::rotary, .rotary_theta = 500, .rotary_scaling = nn::RotaryScaling{4, 2, 3, 6},
-          .activation = ModelConfig::Activation::swiglu, .attention_bias = false, .attention_out_bias = true, .qk_norm = true, .sliding_window = 5,
-          .mlp_bias = false, .tied_head = false, .dropout = 0.1, .end_tokens = {2, 5}};
+  return {.vocab_size = 13,
+          .context = 12,
+          .layers = 2,
+          .heads = 4,
+          .kv_heads = 2,
+          .width = 8,
+          .head_dim = 6,
+          .mlp_width = 20,
+          .norm = ModelConfig::Norm::rms_norm,
+          .norm_eps = 1e-6,
+          .positions = ModelConfig::Positions::rotary,
+          .rotary_theta = 500,
+          .rotary_scaling = nn::RotaryScaling{4, 2, 3, 6},
+          .activation = ModelConfig::Activation::swiglu,
+          .attention_bias = false,
+          .attention_out_bias = true,
+          .qk_norm = true,
+          .sliding_window = 5,
+          .mlp_bias = false,
+          .tied_head = false,
+          .dropout = 0.1,
+          .end_tokens = {2, 5}};
 }
 TrainOptions options() {
-  TrainOptions o{.model = model(), .dtype = Dtype::bf16, .steps = 6, .batch = 3, .seed = 7, .lr = 2e-3, .warmup = 2, .betas = {0.8, 0.95},
-                 .weight_decay = 0.2, .clip = 0.5, .eval_every = 2};
+  TrainOptions o{.model = model(),
+                 .dtype = Dtype::bf16,
+                 .steps = 6,
+                 .batch = 3,
+                 .seed = 7,
+                 .lr = 2e-3,
+                 .warmup = 2,
+                 .betas = {0.8, 0.95},
+                 .weight_decay = 0.2,
+                 .clip = 0.5,
+                 .eval_every = 2};
   return o;
 }
 
@@ -125,8 +155,17 @@ TEST(Fields, EachGoesThroughAConfig) {
   own.attention_out_bias = std::nullopt;
   EXPECT_EQ(ModelConfig::from_json(own.to_json()), own);
   // One at a time, in each family's words.
-  const ModelConfig llama{.vocab_size = 13, .context = 12, .layers = 2, .heads = 4, .width = 8, .norm = ModelConfig::Norm::rms_norm, .positions = ModelConfig::Positions::rotary,
-                          .activation = ModelConfig::Activation::swiglu, .attention_bias = false, .mlp_bias = false, .tied_head = false};
+  const ModelConfig llama{.vocab_size = 13,
+                          .context = 12,
+                          .layers = 2,
+                          .heads = 4,
+                          .width = 8,
+                          .norm = ModelConfig::Norm::rms_norm,
+                          .positions = ModelConfig::Positions::rotary,
+                          .activation = ModelConfig::Activation::swiglu,
+                          .attention_bias = false,
+                          .mlp_bias = false,
+                          .tied_head = false};
   ModelConfig qwen2 = llama, qwen3 = llama, mistral = llama, mixture;
   qwen2.attention_bias = true, qwen2.attention_out_bias = false, qwen3.qk_norm = true, mistral.sliding_window = 3;
   mixture.sliding_window = 7;
@@ -145,7 +184,8 @@ TEST(Fields, EachGoesThroughAConfig) {
       if (needs_rotary && c.positions != ModelConfig::Positions::rotary) return;  // nothing turns
       ModelConfig again = ModelConfig::from_json(c.to_json()), expected = spelled_out(c);
       again = spelled_out(again);
-      if (again.attention_out_bias.has_value() != expected.attention_out_bias.has_value()) {  // said or as attention_bias: the same shape
+      // said or as attention_bias: the same shape
+      if (again.attention_out_bias.has_value() != expected.attention_out_bias.has_value()) {
         EXPECT_EQ(again.bias_of_out(), expected.bias_of_out()) << name;
         again.attention_out_bias = expected.attention_out_bias;
       }
@@ -154,7 +194,8 @@ TEST(Fields, EachGoesThroughAConfig) {
 }
 
 TEST(Fields, TrainingsOfBeforeAreRead) {
-  const char* before = R"({"activation":1,"attention_bias":true,"batch":3,"beta1":0.8,"beta2":0.95,"clip":0.5,"context":12,"dropout":0.1,"dtype":2,"eval_every":2,
+  const char* before =
+      R"({"activation":1,"attention_bias":true,"batch":3,"beta1":0.8,"beta2":0.95,"clip":0.5,"context":12,"dropout":0.1,"dtype":2,"eval_every":2,
     "head_dim":0,"heads":2,"kv_heads":0,"layers":2,"lr":0.002,"mlp_bias":true,"mlp_width":0,"norm":0,"norm_eps":1e-05,"positions":0,"rotary_theta":10000.0,"seed":7,
     "steps":6,"tied_head":true,"vocab_size":13,"warmup":2,"weight_decay":0.2,"width":8})";
   TrainOptions expected = options();
@@ -170,7 +211,8 @@ TEST(Fields, TrainingsOfBeforeAreRead) {
     less[field] = "x";
     EXPECT_ANY_THROW(options_of(less)) << field;
   }
-  for (const auto& [field, wrong] : {std::pair("norm", 2), {"norm", -1}, {"positions", 2}, {"activation", 3}, {"dtype", 7}}) {
+  for (const auto& [field, wrong] :
+       {std::pair("norm", 2), {"norm", -1}, {"positions", 2}, {"activation", 3}, {"dtype", 7}}) {
     nlohmann::json other = nlohmann::json::parse(before);
     other[field] = wrong;
     EXPECT_EQ(error_of<ValueError>([&] { options_of(other); }), std::string(field) + " is " + std::to_string(wrong));

@@ -1,4 +1,5 @@
-// tests/model/files_test.cc: folders that transformers wrote and ours: logits, names, parts, dtypes, and everything that can be wrong.
+// tests/model/files_test.cc: folders that transformers wrote and ours: logits, names, parts, dtypes, and everything
+// that can be wrong.
 #include <attn/ops.h>
 #include <attn/safetensors.h>
 
@@ -41,16 +42,21 @@ TEST_P(Checkpoint, LogitsAreThoseOfTransformers) {
 TEST_P(Checkpoint, SavedAgainHasTheTensorsOfTransformers) {
   const TemporaryFolder folder;
   LanguageModel::load(golden_folder(GetParam())).save(folder / "new/folder");
-  const Safetensors ours = load_safetensors(folder / "new/folder/model.safetensors"), theirs = load_safetensors(golden_folder(GetParam()) + "/model.safetensors");
+  const Safetensors ours = load_safetensors(folder / "new/folder/model.safetensors"),
+                    theirs = load_safetensors(golden_folder(GetParam()) + "/model.safetensors");
   EXPECT_EQ(ours.tensors.size(), theirs.tensors.size());
   for (const auto& [name, value] : theirs.tensors) EXPECT_TRUE(same_bits(ours.at(name), value)) << name;
   EXPECT_EQ(ours.metadata, theirs.metadata);
   const ModelConfig config = LanguageModel::load(folder / "new/folder").config;
   EXPECT_EQ(config.key_value_heads(), LanguageModel::load(golden_folder(GetParam())).config.key_value_heads());
   EXPECT_EQ(ModelConfig::from_json(config.to_json()), config);
-  const auto says = nlohmann::json::parse(config.to_json()), said = nlohmann::json::parse(testing::text_of(golden_folder(GetParam()) + "/config.json"));
-  for (const char* field : {"architectures", "model_type", "head_dim", "attention_bias", "mlp_bias", "tie_word_embeddings", "rope_parameters", "sliding_window", "use_sliding_window"})
-    EXPECT_EQ(said.contains(field) ? says.value(field, nlohmann::json()) : nlohmann::json(), said.value(field, nlohmann::json())) << field;
+  const auto says = nlohmann::json::parse(config.to_json()),
+             said = nlohmann::json::parse(testing::text_of(golden_folder(GetParam()) + "/config.json"));
+  for (const char* field : {"architectures", "model_type", "head_dim", "attention_bias", "mlp_bias",
+                            "tie_word_embeddings", "rope_parameters", "sliding_window", "use_sliding_window"})
+    EXPECT_EQ(said.contains(field) ? says.value(field, nlohmann::json()) : nlohmann::json(),
+              said.value(field, nlohmann::json()))
+        << field;
 }
 
 TEST_P(Checkpoint, IsReadInParts) {
@@ -64,18 +70,22 @@ TEST_P(Checkpoint, IsReadInParts) {
   }
   save_safetensors(folder / "a.safetensors", parts[0]);
   save_safetensors(folder / "b.safetensors", parts[1]);
-  folder.write("model.safetensors.index.json", nlohmann::json{{"metadata", {{"total_size", 1}}}, {"weight_map", map}}.dump());
+  folder.write("model.safetensors.index.json",
+               nlohmann::json{{"metadata", {{"total_size", 1}}}, {"weight_map", map}}.dump());
   folder.write("config.json", testing::text_of(golden_folder(GetParam()) + "/config.json"));
   const Tensor ids = randint(0, 20, {1, 5});
-  EXPECT_TRUE(same_bits(LanguageModel::load(folder.path())(ids).detach(), LanguageModel::load(golden_folder(GetParam()))(ids).detach()));
+  EXPECT_TRUE(same_bits(LanguageModel::load(folder.path())(ids).detach(),
+                        LanguageModel::load(golden_folder(GetParam()))(ids).detach()));
 }
 
-INSTANTIATE_TEST_SUITE_P(Files, Checkpoint, ::testing::Values("gpt2", "llama", "llama3", "mistral", "qwen2", "qwen3"), [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Files, Checkpoint, ::testing::Values("gpt2", "llama", "llama3", "mistral", "qwen2", "qwen3"),
+                         [](const auto& info) { return std::string(info.param); });
 
 TEST(Files, ABareDecoderWithTheBuffersOfOldFiles) {
   const TemporaryFolder folder;
   std::vector<std::pair<std::string, Tensor>> bare;
-  for (const auto& [name, value] : load_safetensors(golden_folder("gpt2") + "/model.safetensors").tensors) bare.emplace_back(name.substr(std::string("transformer.").size()), value);
+  for (const auto& [name, value] : load_safetensors(golden_folder("gpt2") + "/model.safetensors").tensors)
+    bare.emplace_back(name.substr(std::string("transformer.").size()), value);
   bare.emplace_back("h.0.attn.bias", ones({1, 1, 16, 16}));
   bare.emplace_back("h.0.attn.masked_bias", scalar_tensor<float>(-1e4f));
   for (const auto& [name, value] : bare)
@@ -86,7 +96,8 @@ TEST(Files, ABareDecoderWithTheBuffersOfOldFiles) {
   save_safetensors(folder / "model.safetensors", bare);
   folder.write("config.json", testing::text_of(golden_folder("gpt2") + "/config.json"));
   const Tensor ids = randint(0, 20, {1, 5});
-  EXPECT_TRUE(same_bits(LanguageModel::load(folder.path())(ids).detach(), LanguageModel::load(golden_folder("gpt2"))(ids).detach()));
+  EXPECT_TRUE(same_bits(LanguageModel::load(folder.path())(ids).detach(),
+                        LanguageModel::load(golden_folder("gpt2"))(ids).detach()));
 }
 
 TEST(Files, DtypesAreKeptOrConverted) {
@@ -125,7 +136,9 @@ TEST(Files, EveryMixtureIsKept) {
     EXPECT_TRUE(same_bits(again(ids).detach(), model(ids).detach())) << config.to_json();
     ++types[nlohmann::json::parse(config.to_json()).at("model_type").get<std::string>()];
   }
-  EXPECT_EQ(types, (std::map<std::string, int>{{"attn", 52}, {"gpt2", 1}, {"llama", 4}, {"mistral", 1}, {"qwen2", 2}, {"qwen3", 4}})) << ::testing::PrintToString(types);
+  EXPECT_EQ(types, (std::map<std::string, int>{
+                       {"attn", 52}, {"gpt2", 1}, {"llama", 4}, {"mistral", 1}, {"qwen2", 2}, {"qwen3", 4}}))
+      << ::testing::PrintToString(types);
 }
 
 TEST(Files, ShapesThatNoFamilyHasAreKeptToo) {
@@ -157,7 +170,8 @@ struct Changed {
     folder.write("config.json", testing::text_of(golden_folder("gpt2") + "/config.json"));
   }
   std::string error() const {
-    const std::string text = error_of<ValueError>([&] { LanguageModel::load(folder.path()); }), begin = "LanguageModel::load: " + folder.path() + ": ";
+    const std::string text = error_of<ValueError>([&] { LanguageModel::load(folder.path()); }),
+                      begin = "LanguageModel::load: " + folder.path() + ": ";
     EXPECT_TRUE(text.starts_with(begin)) << text;
     return text.substr(std::min(begin.size(), text.size()));
   }
@@ -172,14 +186,18 @@ TEST(Files, TensorsThatDoNotFitAreNamed) {
       if (name == "transformer.ln_f.bias") value = value.to(Dtype::i64);
     }
   });
-  EXPECT_EQ(changed.error(),
-            "the weights are not those of config.json; missing: transformer.ln_f.weight; unexpected: transformer.ln_g.weight; wrong shape: "
-            "transformer.h.1.attn.c_attn.weight is f32 [36, 12], not [12, 36], transformer.ln_f.bias is i64 [12], not [12]");
+  EXPECT_EQ(
+      changed.error(),
+      "the weights are not those of config.json; missing: transformer.ln_f.weight; unexpected: "
+      "transformer.ln_g.weight; wrong shape: "
+      "transformer.h.1.attn.c_attn.weight is f32 [36, 12], not [12, 36], transformer.ln_f.bias is i64 [12], not [12]");
 }
 
 TEST(Files, ATiedHeadThatDiffersIsRefused) {
   const Changed changed([](auto& tensors) { tensors.emplace_back("lm_head.weight", zeros({31, 12})); });
-  EXPECT_EQ(changed.error(), "lm_head.weight is not transformer.wte.weight, as tie_word_embeddings in config.json says; set it to false");
+  EXPECT_EQ(
+      changed.error(),
+      "lm_head.weight is not transformer.wte.weight, as tie_word_embeddings in config.json says; set it to false");
 }
 
 TEST(Files, TheEndIsThatOfGenerationConfig) {
@@ -214,7 +232,8 @@ TEST(Files, AGenerationConfigThatIsNoJsonIsNone) {
   EXPECT_EQ(error_of<ValueError>([&] { LanguageModel::load(folder.path()); }),
             (folder / "generation_config.json") + R"(: eos_token_id is "end"; it must be an id or a list of ids)");
   folder.write("generation_config.json", "[]");
-  EXPECT_EQ(error_of<FormatError>([&] { LanguageModel::load(folder.path()); }), (folder / "generation_config.json") + ": it must be a JSON object (byte offset 0)");
+  EXPECT_EQ(error_of<FormatError>([&] { LanguageModel::load(folder.path()); }),
+            (folder / "generation_config.json") + ": it must be a JSON object (byte offset 0)");
   std::filesystem::remove(folder / "generation_config.json");
   std::filesystem::create_directory(folder / "generation_config.json");
   EXPECT_EQ(LanguageModel::load(folder.path()).config.end_tokens, config.end_tokens);
@@ -225,9 +244,11 @@ TEST(Files, AClaimOfManyLayersAllocatesNothing) {
   nlohmann::json config = nlohmann::json::parse(testing::text_of(golden_folder("gpt2") + "/config.json"));
   config["n_layer"] = 2000000000;
   folder.write("config.json", config.dump());
-  save_safetensors(folder / "model.safetensors", load_safetensors(golden_folder("gpt2") + "/model.safetensors").tensors);
-  EXPECT_EQ(error_of<ValueError>([&] { LanguageModel::load(folder.path()); }),
-            "LanguageModel::load: " + (folder / "config.json") + " says 2000000000 layers; the weights are only 28 tensors");
+  save_safetensors(folder / "model.safetensors",
+                   load_safetensors(golden_folder("gpt2") + "/model.safetensors").tensors);
+  EXPECT_EQ(
+      error_of<ValueError>([&] { LanguageModel::load(folder.path()); }),
+      "LanguageModel::load: " + (folder / "config.json") + " says 2000000000 layers; the weights are only 28 tensors");
 }
 
 TEST(Files, AnIndexStaysInItsFolder) {
@@ -236,7 +257,8 @@ TEST(Files, AnIndexStaysInItsFolder) {
   for (const char* file : {R"("../model.safetensors")", R"("")", R"("a\nb")", R"("a\u0000")", "1"}) {
     folder.write("model.safetensors.index.json", R"({"weight_map": {"a": )" + std::string(file) + "}}");
     EXPECT_EQ(error_of<ValueError>([&] { LanguageModel::load(folder.path()); }),
-              (folder / "model.safetensors.index.json") + R"(: weight_map is {"a":)" + file + "}; each value must be the name of a file in its folder");
+              (folder / "model.safetensors.index.json") + R"(: weight_map is {"a":)" + file +
+                  "}; each value must be the name of a file in its folder");
   }
 }
 

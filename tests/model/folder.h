@@ -38,9 +38,20 @@ inline std::string text_of(const std::string& path) {
 
 /// A Llama of a few numbers: grouped heads, rotary positions, SwiGLU.
 inline ModelConfig tiny_llama() {
-  return {.vocab_size = 13, .context = 12, .layers = 2, .heads = 4, .kv_heads = 2, .width = 8, .head_dim = 4, .mlp_width = 10,
-          .norm = ModelConfig::Norm::rms_norm, .positions = ModelConfig::Positions::rotary, .activation = ModelConfig::Activation::swiglu,
-          .attention_bias = false, .mlp_bias = false, .tied_head = false};
+  return {.vocab_size = 13,
+          .context = 12,
+          .layers = 2,
+          .heads = 4,
+          .kv_heads = 2,
+          .width = 8,
+          .head_dim = 4,
+          .mlp_width = 10,
+          .norm = ModelConfig::Norm::rms_norm,
+          .positions = ModelConfig::Positions::rotary,
+          .activation = ModelConfig::Activation::swiglu,
+          .attention_bias = false,
+          .mlp_bias = false,
+          .tied_head = false};
 }
 
 /// The tiny Llama with Mistral's window: texts of a few tokens outgrow it.
@@ -67,11 +78,23 @@ inline ModelConfig tiny_qwen3() {
 
 /// What no family has: all of these at once, with layer norm and learned positions.
 inline ModelConfig tiny_mixture() {
-  return {.vocab_size = 13, .context = 12, .layers = 2, .heads = 4, .kv_heads = 2, .width = 8, .head_dim = 6, .mlp_width = 12,
-          .attention_bias = false, .attention_out_bias = true, .qk_norm = true, .sliding_window = 3};
+  return {.vocab_size = 13,
+          .context = 12,
+          .layers = 2,
+          .heads = 4,
+          .kv_heads = 2,
+          .width = 8,
+          .head_dim = 6,
+          .mlp_width = 12,
+          .attention_bias = false,
+          .attention_out_bias = true,
+          .qk_norm = true,
+          .sliding_window = 3};
 }
 
 /// A GPT-2 of a few numbers.
-inline ModelConfig tiny_gpt2() { return {.vocab_size = 13, .context = 12, .layers = 2, .heads = 2, .width = 8, .mlp_width = 12}; }
+inline ModelConfig tiny_gpt2() {
+  return {.vocab_size = 13, .context = 12, .layers = 2, .heads = 2, .width = 8, .mlp_width = 12};
+}
 
 }  // namespace attn::testing

@@ -25,7 +25,8 @@ class Families : public ::testing::TestWithParam<ModelConfig (*)()> {
   LanguageModel model(Dtype dtype = Dtype::f32) const {
     Generator generator(5);
     LanguageModel result(GetParam()(), dtype, &generator);
-    for (const Tensor& weight : result.parameters()) weight.detach().add_(randn(weight.sizes(), generator).to(dtype), 0.3);
+    for (const Tensor& weight : result.parameters())
+      weight.detach().add_(randn(weight.sizes(), generator).to(dtype), 0.3);
     result.eval();
     return result;
   }
@@ -43,7 +44,9 @@ TEST_P(Families, ARowDependsNeitherOnItsBatchNorOnWhatFollows) {
     EXPECT_EQ(all.dtype(), dtype);
     for (std::int64_t b = 0; b < 3; ++b)
       for (const std::int64_t length : {1, 4, 11})
-        EXPECT_TRUE(same_bits(net(in.narrow(0, b, 1).narrow(1, 0, length)).detach(), all.narrow(0, b, 1).narrow(1, 0, length).contiguous())) << name_of(dtype);
+        EXPECT_TRUE(same_bits(net(in.narrow(0, b, 1).narrow(1, 0, length)).detach(),
+                              all.narrow(0, b, 1).narrow(1, 0, length).contiguous()))
+            << name_of(dtype);
   }
 }
 
@@ -53,11 +56,16 @@ TEST_P(Families, ACacheChangesNoBit) {
     const Tensor in = ids(3, 12), all = net.hidden(in).detach();
     ModelCache cache(net.config, 5, dtype);
     // Sequence 4 first alone, then all three side by side although their lengths differ.
-    const auto part = [&](std::int64_t b, std::int64_t from, std::int64_t count) { return in.narrow(0, b, 1).narrow(1, from, count); };
+    const auto part = [&](std::int64_t b, std::int64_t from, std::int64_t count) {
+      return in.narrow(0, b, 1).narrow(1, from, count);
+    };
     EXPECT_TRUE(same_bits(net.hidden(part(2, 0, 5), cache, {4}), all.narrow(0, 2, 1).narrow(1, 0, 5).contiguous()));
     net.hidden(part(0, 0, 2), cache, {1});
     const Tensor next = cat({part(0, 2, 3), part(1, 0, 3), part(2, 5, 3)}, 0), y = net.hidden(next, cache, {1, 0, 4});
-    EXPECT_TRUE(same_bits(y, cat({all.narrow(0, 0, 1).narrow(1, 2, 3), all.narrow(0, 1, 1).narrow(1, 0, 3), all.narrow(0, 2, 1).narrow(1, 5, 3)}, 0))) << name_of(dtype);
+    EXPECT_TRUE(same_bits(y, cat({all.narrow(0, 0, 1).narrow(1, 2, 3), all.narrow(0, 1, 1).narrow(1, 0, 3),
+                                  all.narrow(0, 2, 1).narrow(1, 5, 3)},
+                                 0)))
+        << name_of(dtype);
     cache.truncate(4, 6);
     EXPECT_EQ(cache.length(4), 6);
     EXPECT_TRUE(same_bits(net.hidden(part(2, 6, 1), cache, {4}), all.narrow(0, 2, 1).narrow(1, 6, 1).contiguous()));
@@ -71,12 +79,14 @@ TEST_P(Families, ReorderedSequencesGoOn) {
   ModelCache cache(net.config, 4);
   net.hidden(in.narrow(1, 0, 5), cache);
   cache.reorder({2, 0, 2, 2});  // 0 and 2 change places at least, 1 and 3 are gone
-  const Tensor grown = cat({in.narrow(0, 2, 1), in.narrow(0, 0, 1), in.narrow(0, 2, 1), in.narrow(0, 2, 1)}, 0).narrow(1, 0, 5);
+  const Tensor grown =
+      cat({in.narrow(0, 2, 1), in.narrow(0, 0, 1), in.narrow(0, 2, 1), in.narrow(0, 2, 1)}, 0).narrow(1, 0, 5);
   const Tensor after = cat({grown, in.narrow(1, 5, 4)}, 1), all = net.hidden(after).detach();
   EXPECT_TRUE(same_bits(net.hidden(after.narrow(1, 5, 2), cache), all.narrow(1, 5, 2).contiguous()));
   cache.reorder({3, 2, 1, 0});
   const Tensor turned = after.index_select(0, tensor<std::int64_t>({3, 2, 1, 0}));
-  EXPECT_TRUE(same_bits(net.hidden(turned.narrow(1, 7, 2), cache), net.hidden(turned).detach().narrow(1, 7, 2).contiguous()));
+  EXPECT_TRUE(
+      same_bits(net.hidden(turned.narrow(1, 7, 2), cache), net.hidden(turned).detach().narrow(1, 7, 2).contiguous()));
   EXPECT_THROW(cache.reorder({0, 1, 2}), ValueError);
   EXPECT_THROW(cache.reorder({0, 1, 2, 4}), ValueError);
   for (std::int64_t i = 0; i < 4; ++i) EXPECT_EQ(cache.length(i), 9);
@@ -106,7 +116,8 @@ TEST_P(Families, ThreadsChangeNoBit) {
 TEST_P(Families, GradientsAreThoseOfDifferences) {
   const LanguageModel net = model(Dtype::f64);
   const Tensor in = ids(2, 5), targets = ids(2, 6).narrow(1, 1, 5);
-  const auto loss = [&](const std::vector<Tensor>&) { return net.loss(in, targets); };  // the parameters are changed in place
+  // the parameters are changed in place
+  const auto loss = [&](const std::vector<Tensor>&) { return net.loss(in, targets); };
   EXPECT_EQ(check_gradients(loss, net.parameters()), "");
 }
 
@@ -134,7 +145,8 @@ TEST_P(Families, HeadsAreWhatAttentionIsGiven) {
   const LanguageModel::Heads heads = net.heads(ids(2, 5), 1);
   EXPECT_EQ(heads.q.sizes(), (Dims{2, net.config.heads, 5, net.config.dim_of_head()}));
   EXPECT_EQ(heads.k.sizes(), (Dims{2, net.config.key_value_heads(), 5, net.config.dim_of_head()}));
-  EXPECT_EQ(error_of<ValueError>([&] { net.heads(ids(1, 2), 2); }), "LanguageModel: layer is 2; it must be from 0 to 1");
+  EXPECT_EQ(error_of<ValueError>([&] { net.heads(ids(1, 2), 2); }),
+            "LanguageModel: layer is 2; it must be from 0 to 1");
 }
 
 TEST_P(Families, WeightsLaidOutForDecodingHaveTheSameBitsAndAreMadeAnewWhenTheyChange) {
@@ -148,7 +160,8 @@ TEST_P(Families, WeightsLaidOutForDecodingHaveTheSameBitsAndAreMadeAnewWhenTheyC
         const EnableGrad grad;  // by the weights as they are
         whole = net(in).detach();
       }
-      for (int call = 0; call < 40; ++call) ASSERT_TRUE(same_bits(net(in), whole)) << name_of(dtype) << ", call " << call;
+      for (int call = 0; call < 40; ++call)
+        ASSERT_TRUE(same_bits(net(in), whole)) << name_of(dtype) << ", call " << call;
       const Tensor many = ids(4, 5);
       const Tensor rows = net(many);
       {
@@ -189,7 +202,8 @@ TEST(Projections, AChildForkedAmidThemDecodes) {
       while (!stop) net(in);
     });
   int worked = 0;
-  for (int child = 0; child < children && worked == child; ++child) worked += testing::in_fork([&] { return same_bits(net(in), expected) ? 7 : 1; }) == 7;
+  for (int child = 0; child < children && worked == child; ++child)
+    worked += testing::in_fork([&] { return same_bits(net(in), expected) ? 7 : 1; }) == 7;
   EXPECT_EQ(worked, children);
   stop = true;
   for (std::thread& thread : threads) thread.join();
@@ -197,8 +211,8 @@ TEST(Projections, AChildForkedAmidThemDecodes) {
 
 constexpr const char* family_names[] = {"gpt2", "llama", "mistral", "qwen2", "qwen3", "mixture"};
 INSTANTIATE_TEST_SUITE_P(Models, Families,
-                         ::testing::Values(&testing::tiny_gpt2, &testing::tiny_llama, &testing::tiny_mistral, &testing::tiny_qwen2, &testing::tiny_qwen3,
-                                           &testing::tiny_mixture),
+                         ::testing::Values(&testing::tiny_gpt2, &testing::tiny_llama, &testing::tiny_mistral,
+                                           &testing::tiny_qwen2, &testing::tiny_qwen3, &testing::tiny_mixture),
                          [](const auto& info) { return family_names[info.index]; });
 
 // Four tokens: itself and three before.
@@ -214,7 +228,9 @@ TEST(LanguageModel, ATokenBehindTheWindowIsNotSeen) {
     others.data<std::int64_t>()[changed] = 12;
     const Tensor now = net(others);
     for (std::int64_t t = 0; t < 12; ++t)
-      EXPECT_EQ(same_bits(now.narrow(1, t, 1).contiguous(), logits.narrow(1, t, 1).contiguous()), t < changed || t > changed + 3) << changed << ", row " << t;
+      EXPECT_EQ(same_bits(now.narrow(1, t, 1).contiguous(), logits.narrow(1, t, 1).contiguous()),
+                t < changed || t > changed + 3)
+          << changed << ", row " << t;
   }
 }
 
@@ -240,26 +256,39 @@ TEST(LanguageModel, Presets) {
 
 TEST(LanguageModel, Errors) {
   const LanguageModel net(testing::tiny_gpt2());
-  EXPECT_EQ(error_of<ValueError>([&] { net(zeros({2, 13}, Dtype::i64)); }), "LanguageModel: ids has shape [2, 13]; the context holds 12 tokens");
-  EXPECT_EQ(error_of<ShapeError>([&] { net(zeros({13}, Dtype::i64)); }), "LanguageModel: ids has shape [13]; it must be [B, T]");
+  EXPECT_EQ(error_of<ValueError>([&] { net(zeros({2, 13}, Dtype::i64)); }),
+            "LanguageModel: ids has shape [2, 13]; the context holds 12 tokens");
+  EXPECT_EQ(error_of<ShapeError>([&] { net(zeros({13}, Dtype::i64)); }),
+            "LanguageModel: ids has shape [13]; it must be [B, T]");
   EXPECT_THROW(net(full({1, 2}, 13, Dtype::i64)), ValueError);
   EXPECT_EQ(error_of<ShapeError>([&] { net.loss(zeros({2, 3}, Dtype::i64), zeros({2, 2}, Dtype::i64)); }),
             "LanguageModel: targets has shape [2, 2]; it must be that of ids, [2, 3]");
-  EXPECT_EQ(error_of<DtypeError>([] { LanguageModel(testing::tiny_gpt2(), Dtype::i64); }), "LanguageModel: dtype is i64; it must be f32, f64, bf16 or f16");
+  EXPECT_EQ(error_of<DtypeError>([] { LanguageModel(testing::tiny_gpt2(), Dtype::i64); }),
+            "LanguageModel: dtype is i64; it must be f32, f64, bf16 or f16");
   ModelCache cache(net.config, 2);
   const Tensor ten = zeros({1, 10}, Dtype::i64);
   net.hidden(ten, cache);
-  EXPECT_EQ(error_of<ValueError>([&] { net.hidden(ten, cache); }), "LanguageModel: ids has shape [1, 10] after 10 tokens; the context holds 12 tokens");
-  EXPECT_EQ(error_of<ValueError>([&] { net.hidden(ten, cache, {2}); }), "ModelCache: sequence is 2; it must be from 0 to 1");
-  EXPECT_EQ(error_of<ValueError>([&] { net.hidden(zeros({2, 1}, Dtype::i64), cache, {1, 1}); }), "LanguageModel: sequence 1 is given twice");
-  EXPECT_EQ(error_of<ShapeError>([&] { net.hidden(ten, cache, {0, 1}); }), "LanguageModel: ids has shape [1, 10]; it must have a row for each of 2 sequences");
+  EXPECT_EQ(error_of<ValueError>([&] { net.hidden(ten, cache); }),
+            "LanguageModel: ids has shape [1, 10] after 10 tokens; the context holds 12 tokens");
+  EXPECT_EQ(error_of<ValueError>([&] { net.hidden(ten, cache, {2}); }),
+            "ModelCache: sequence is 2; it must be from 0 to 1");
+  EXPECT_EQ(error_of<ValueError>([&] { net.hidden(zeros({2, 1}, Dtype::i64), cache, {1, 1}); }),
+            "LanguageModel: sequence 1 is given twice");
+  EXPECT_EQ(error_of<ShapeError>([&] { net.hidden(ten, cache, {0, 1}); }),
+            "LanguageModel: ids has shape [1, 10]; it must have a row for each of 2 sequences");
   ModelConfig deeper = net.config;
   ++deeper.layers;
   ModelCache other(deeper, 2);
-  EXPECT_EQ(error_of<ValueError>([&] { net.hidden(ten, other, {0}); }), "LanguageModel: the cache is of a model with 3 layers; this one has 2");
+  EXPECT_EQ(error_of<ValueError>([&] { net.hidden(ten, other, {0}); }),
+            "LanguageModel: the cache is of a model with 3 layers; this one has 2");
   deeper.layers = 1;
-  EXPECT_EQ(error_of<ValueError>([&] { ModelCache one(deeper, 2); net.hidden(ten, one, {0}); }), "LanguageModel: the cache is of a model with 1 layer; this one has 2");
-  EXPECT_EQ(error_of<ValueError>([&] { ModelCache(net.config, 0); }), "ModelCache: sequences is 0; it must be at least 1");
+  EXPECT_EQ(error_of<ValueError>([&] {
+              ModelCache one(deeper, 2);
+              net.hidden(ten, one, {0});
+            }),
+            "LanguageModel: the cache is of a model with 1 layer; this one has 2");
+  EXPECT_EQ(error_of<ValueError>([&] { ModelCache(net.config, 0); }),
+            "ModelCache: sequences is 0; it must be at least 1");
   static_assert(!std::is_copy_constructible_v<ModelCache> && !std::is_copy_assignable_v<ModelCache>);
   static_assert(std::is_nothrow_move_constructible_v<ModelCache> && std::is_nothrow_move_assignable_v<ModelCache>);
   EXPECT_EQ(cache.length(0), 10);

@@ -1,4 +1,5 @@
-// tests/model/generate_test.cc: what a model says does not depend on cache, batch or threads; sampling; windows; stopping.
+// tests/model/generate_test.cc: what a model says does not depend on cache, batch or threads; sampling; windows;
+// stopping.
 #include <attn/generate.h>
 #include <attn/ops.h>
 #include <attn/runtime.h>
@@ -29,7 +30,8 @@ LanguageModel lively(ModelConfig config, Dtype dtype = Dtype::f32) {
   return model;
 }
 
-const std::vector<Ids> prompts = {{1, 2, 3}, {4}, {5, 6, 7, 8, 9, 10, 11, 12, 1, 2, 3, 4, 5, 6, 7}, {1, 2, 3}};  // the third longer than a context of 12
+// the third longer than a context of 12
+const std::vector<Ids> prompts = {{1, 2, 3}, {4}, {5, 6, 7, 8, 9, 10, 11, 12, 1, 2, 3, 4, 5, 6, 7}, {1, 2, 3}};
 
 std::vector<Ids> tokens_of(const std::vector<Generated>& generated) {
   std::vector<Ids> result;
@@ -42,7 +44,9 @@ TEST(Generate, DependsNeitherOnCacheNorBatchNorThreads) {
   for (const ModelConfig& config : {testing::tiny_gpt2(), testing::tiny_llama()})
     for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {
       const LanguageModel model = lively(config, dtype);
-      for (const SampleOptions& sample : {SampleOptions{.temperature = 0}, SampleOptions{}, SampleOptions{.temperature = 0.8, .top_k = 7, .top_p = 0.9, .repetition_penalty = 1.3}}) {
+      for (const SampleOptions& sample :
+           {SampleOptions{.temperature = 0}, SampleOptions{},
+            SampleOptions{.temperature = 0.8, .top_k = 7, .top_p = 0.9, .repetition_penalty = 1.3}}) {
         GenerateOptions options{.tokens = 30, .sample = sample, .seed = 3};
         const std::vector<Ids> together = tokens_of(generate(model, prompts, options));
         EXPECT_EQ(together[0], together[3]);
@@ -92,11 +96,15 @@ TEST(Generate, EndsWhereItIsTold) {
   const LanguageModel model = lively(testing::tiny_gpt2());
   const Ids all = generate(model, {{1}}, {.tokens = 12, .sample = {.temperature = 0}})[0].tokens;
   const auto place = static_cast<std::size_t>(std::find(all.begin(), all.end(), all[5]) - all.begin());
-  const Generated ended = generate(model, {{1}}, {.tokens = 12, .sample = {.temperature = 0}, .end_tokens = Ids{all[5]}})[0];
+  const Generated ended =
+      generate(model, {{1}}, {.tokens = 12, .sample = {.temperature = 0}, .end_tokens = Ids{all[5]}})[0];
   EXPECT_EQ(ended.tokens, Ids(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(place)));
   EXPECT_EQ(ended.finish, Finish::end);
   std::vector<std::size_t> calls;
-  const auto both = generate(model, {{1}, {1}}, {.tokens = 4, .on_token = [&](std::size_t prompt, std::int64_t) { calls.push_back(prompt); return prompt != 0; }});
+  const auto both = generate(model, {{1}, {1}}, {.tokens = 4, .on_token = [&](std::size_t prompt, std::int64_t) {
+                                                   calls.push_back(prompt);
+                                                   return prompt != 0;
+                                                 }});
   EXPECT_EQ(calls, (std::vector<std::size_t>{0, 1, 1, 1, 1}));
   EXPECT_EQ(both[0].finish, Finish::stopped);
   EXPECT_EQ(both[0].tokens.size(), 1u);
@@ -116,7 +124,8 @@ TEST(Generate, LeavesTheModelAsItWas) {
 }
 
 /// How often each id comes in `draws` draws.
-std::map<std::int64_t, int> counts(const Tensor& logits, const SampleOptions& options, int draws, const Ids& before = {}) {
+std::map<std::int64_t, int> counts(const Tensor& logits, const SampleOptions& options, int draws,
+                                   const Ids& before = {}) {
   Generator generator(1);
   std::map<std::int64_t, int> result;
   for (int i = 0; i < draws; ++i) ++result[sample(logits, before, options, generator)];
@@ -124,7 +133,9 @@ std::map<std::int64_t, int> counts(const Tensor& logits, const SampleOptions& op
 }
 
 /// Within five standard deviations of a binomial count.
-void expect_share(int count, double share, int draws) { EXPECT_NEAR(count, share * draws, 5 * std::sqrt(share * (1 - share) * draws)); }
+void expect_share(int count, double share, int draws) {
+  EXPECT_NEAR(count, share * draws, 5 * std::sqrt(share * (1 - share) * draws));
+}
 
 TEST(Sample, HasTheProbabilitiesOfTheSoftmax) {
   const int draws = 20000;
@@ -154,29 +165,39 @@ TEST(Sample, TopKTopPAndPenalty) {
   // 2 / 2 for what was said, -1 * 2: the likeliest changes.
   const Tensor two = tensor<float>({2, 1.5, -1});
   EXPECT_EQ(counts(two, {.temperature = 0, .repetition_penalty = 2}, 1, {0, 0, 2}).begin()->first, 1);
-  expect_share(counts(two, {.repetition_penalty = 2}, draws, {0, 0, 2}).at(2), softmax(tensor<double>({1, 1.5, -2}), 0).to_vector()[2], draws);
+  expect_share(counts(two, {.repetition_penalty = 2}, draws, {0, 0, 2}).at(2),
+               softmax(tensor<double>({1, 1.5, -2}), 0).to_vector()[2], draws);
 }
 
 TEST(Sample, HugeLogitsAndSmallTemperatures) {
-  EXPECT_EQ(counts(tensor<float>({1e38f, 3e38f, -3e38f}), {.temperature = 1e-300}, 50), (std::map<std::int64_t, int>{{1, 50}}));
+  EXPECT_EQ(counts(tensor<float>({1e38f, 3e38f, -3e38f}), {.temperature = 1e-300}, 50),
+            (std::map<std::int64_t, int>{{1, 50}}));
   const float infinity = std::numeric_limits<float>::infinity();
   EXPECT_EQ(counts(tensor<float>({1, infinity, -infinity}), {}, 50), (std::map<std::int64_t, int>{{1, 50}}));
   Generator generator(1);
-  EXPECT_EQ(error_of<ValueError>([&] { sample(tensor<float>({1, NAN}), {}, {}, generator); }), "generate: a logit is NaN; the model's weights are damaged");
-  EXPECT_EQ(error_of<ValueError>([&] { sample(tensor<float>({-infinity}), {}, {}, generator); }), "generate: no token has a logit above -inf");
+  EXPECT_EQ(error_of<ValueError>([&] { sample(tensor<float>({1, NAN}), {}, {}, generator); }),
+            "generate: a logit is NaN; the model's weights are damaged");
+  EXPECT_EQ(error_of<ValueError>([&] { sample(tensor<float>({-infinity}), {}, {}, generator); }),
+            "generate: no token has a logit above -inf");
 }
 
 TEST(Generate, Errors) {
   const LanguageModel model = lively(testing::tiny_gpt2());
-  const auto refused = [&](const GenerateOptions& options) { return error_of<ValueError>([&] { generate(model, {{1}}, options); }); };
+  const auto refused = [&](const GenerateOptions& options) {
+    return error_of<ValueError>([&] { generate(model, {{1}}, options); });
+  };
   EXPECT_EQ(refused({.sample = {.temperature = -1}}), "generate: temperature is -1; it must be 0 or more, and finite");
-  EXPECT_EQ(refused({.sample = {.temperature = NAN}}), "generate: temperature is nan; it must be 0 or more, and finite");
+  EXPECT_EQ(refused({.sample = {.temperature = NAN}}),
+            "generate: temperature is nan; it must be 0 or more, and finite");
   EXPECT_EQ(refused({.sample = {.top_k = -2}}), "generate: top_k is -2; it must be 0 (all) or more");
   EXPECT_EQ(refused({.sample = {.top_p = 0}}), "generate: top_p is 0; it must be above 0, at most 1");
-  EXPECT_EQ(refused({.sample = {.repetition_penalty = 0}}), "generate: repetition_penalty is 0; it must be above 0, and finite");
+  EXPECT_EQ(refused({.sample = {.repetition_penalty = 0}}),
+            "generate: repetition_penalty is 0; it must be above 0, and finite");
   EXPECT_EQ(refused({.tokens = -1}), "generate: tokens is -1; it must be 0 or more");
-  EXPECT_EQ(error_of<ValueError>([&] { generate(model, {{1}, {}}); }), "generate: prompt 1 is empty; it must have a token");
-  EXPECT_EQ(error_of<ValueError>([&] { generate(model, {{13}}); }), "generate: the prompt holds the token 13; it must be from 0 to 12");
+  EXPECT_EQ(error_of<ValueError>([&] { generate(model, {{1}, {}}); }),
+            "generate: prompt 1 is empty; it must have a token");
+  EXPECT_EQ(error_of<ValueError>([&] { generate(model, {{13}}); }),
+            "generate: the prompt holds the token 13; it must be from 0 to 12");
 }
 
 }  // namespace

@@ -18,18 +18,25 @@ constexpr Dtype floats[] = {Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16};
 
 /// Whether `wide` has every number of `narrow`.
 bool has_all_of(Dtype wide, Dtype narrow) {
-  static const std::map<Dtype, std::vector<Dtype>> numbers = {{Dtype::f64, {Dtype::f64, Dtype::f32, Dtype::bf16, Dtype::f16}}, {Dtype::f32, {Dtype::f32, Dtype::bf16, Dtype::f16}},
-                                                              {Dtype::bf16, {Dtype::bf16}}, {Dtype::f16, {Dtype::f16}}};
+  static const std::map<Dtype, std::vector<Dtype>> numbers = {
+      {Dtype::f64, {Dtype::f64, Dtype::f32, Dtype::bf16, Dtype::f16}},
+      {Dtype::f32, {Dtype::f32, Dtype::bf16, Dtype::f16}},
+      {Dtype::bf16, {Dtype::bf16}},
+      {Dtype::f16, {Dtype::f16}}};
   const auto& all = numbers.at(wide);
   return std::find(all.begin(), all.end(), narrow) != all.end();
 }
 
-/// A folder with the tensors of a tiny Llama, each of the dtype that is said of its name, and a config.json that says `dtype` under `field`.
-std::map<std::string, Tensor> write(const TemporaryFolder& folder, const std::function<Dtype(const std::string&)>& dtype_of_name, const char* field, const nlohmann::json& dtype) {
+/// A folder with the tensors of a tiny Llama, each of the dtype that is said of its name, and a config.json that says
+/// `dtype` under `field`.
+std::map<std::string, Tensor> write(const TemporaryFolder& folder,
+                                    const std::function<Dtype(const std::string&)>& dtype_of_name, const char* field,
+                                    const nlohmann::json& dtype) {
   const LanguageModel model(testing::tiny_llama(), Dtype::f64);
   model.save(folder / "f64");
   std::vector<std::pair<std::string, Tensor>> tensors;
-  for (const auto& [name, value] : load_safetensors(folder / "f64/model.safetensors").tensors) tensors.emplace_back(name, value.to(dtype_of_name(name)));
+  for (const auto& [name, value] : load_safetensors(folder / "f64/model.safetensors").tensors)
+    tensors.emplace_back(name, value.to(dtype_of_name(name)));
   save_safetensors(folder / "model.safetensors", tensors, {{"format", "pt"}});
   nlohmann::json config = nlohmann::json::parse(testing::text_of(folder / "f64/config.json"));
   config.erase("torch_dtype");
@@ -42,7 +49,8 @@ std::map<std::string, Tensor> write(const TemporaryFolder& folder, const std::fu
 void expect_kept(const TemporaryFolder& folder, const LanguageModel& model, const std::map<std::string, Tensor>& file) {
   model.save(folder / "again");
   for (const auto& [name, value] : load_safetensors(folder / "again/model.safetensors").tensors)
-    EXPECT_TRUE(same_bits(value.to(Dtype::f64), file.at(name).to(Dtype::f64))) << name << " " << value.dtype() << " of " << file.at(name).dtype();
+    EXPECT_TRUE(same_bits(value.to(Dtype::f64), file.at(name).to(Dtype::f64)))
+        << name << " " << value.dtype() << " of " << file.at(name).dtype();
 }
 
 TEST(MixedDtypes, EveryPairWithEveryWordOfTheConfig) {
@@ -51,9 +59,12 @@ TEST(MixedDtypes, EveryPairWithEveryWordOfTheConfig) {
       for (const char* field : {"dtype", "torch_dtype", static_cast<const char*>(nullptr)})
         for (const Dtype said : floats) {
           if (field == nullptr && said != Dtype::f32) continue;
-          SCOPED_TRACE(std::string(name_of(embedding)) + ", " + std::string(name_of(rest)) + ", config.json: " + (field ? std::string(name_of(said)) : "nothing"));
+          SCOPED_TRACE(std::string(name_of(embedding)) + ", " + std::string(name_of(rest)) +
+                       ", config.json: " + (field ? std::string(name_of(said)) : "nothing"));
           const TemporaryFolder folder;
-          const auto file = write(folder, [&](const std::string& name) { return name == "model.embed_tokens.weight" ? embedding : rest; }, field, std::string(torch_name_of(said)));
+          const auto file = write(
+              folder, [&](const std::string& name) { return name == "model.embed_tokens.weight" ? embedding : rest; },
+              field, std::string(torch_name_of(said)));
           const LanguageModel model = LanguageModel::load(folder.path());
           expect_kept(folder, model, file);
           if (embedding == rest) {
@@ -61,15 +72,18 @@ TEST(MixedDtypes, EveryPairWithEveryWordOfTheConfig) {
           } else if (field != nullptr && has_all_of(said, embedding) && has_all_of(said, rest)) {
             EXPECT_EQ(model.dtype(), said);
           } else {
-            EXPECT_NE(model.dtype() == Dtype::f64, embedding != Dtype::f64 && rest != Dtype::f64) << "no wider than it must be";
+            EXPECT_NE(model.dtype() == Dtype::f64, embedding != Dtype::f64 && rest != Dtype::f64)
+                << "no wider than it must be";
           }
         }
 }
 
 TEST(MixedDtypes, OneTensorAlone) {
-  for (const char* alone : {"model.norm.weight", "lm_head.weight", "model.layers.1.mlp.down_proj.weight", "model.embed_tokens.weight"}) {
+  for (const char* alone :
+       {"model.norm.weight", "lm_head.weight", "model.layers.1.mlp.down_proj.weight", "model.embed_tokens.weight"}) {
     const TemporaryFolder folder;
-    const auto file = write(folder, [&](const std::string& name) { return name == alone ? Dtype::f32 : Dtype::bf16; }, "dtype", "bfloat16");
+    const auto file = write(
+        folder, [&](const std::string& name) { return name == alone ? Dtype::f32 : Dtype::bf16; }, "dtype", "bfloat16");
     const LanguageModel model = LanguageModel::load(folder.path());
     EXPECT_EQ(model.dtype(), Dtype::f32) << alone;
     expect_kept(folder, model, file);
@@ -78,9 +92,12 @@ TEST(MixedDtypes, OneTensorAlone) {
 }
 
 TEST(MixedDtypes, AConfigThatNamesNoDtypeOfAModel) {
-  for (const nlohmann::json& said : {nlohmann::json("int64"), nlohmann::json(32), nlohmann::json("auto"), nlohmann::json()}) {
+  for (const nlohmann::json& said :
+       {nlohmann::json("int64"), nlohmann::json(32), nlohmann::json("auto"), nlohmann::json()}) {
     const TemporaryFolder folder;
-    const auto file = write(folder, [&](const std::string& name) { return name == "model.norm.weight" ? Dtype::f16 : Dtype::bf16; }, "dtype", said);
+    const auto file = write(
+        folder, [&](const std::string& name) { return name == "model.norm.weight" ? Dtype::f16 : Dtype::bf16; },
+        "dtype", said);
     const LanguageModel model = LanguageModel::load(folder.path());
     EXPECT_EQ(model.dtype(), Dtype::f32);
     expect_kept(folder, model, file);
@@ -100,7 +117,10 @@ TEST(MixedDtypes, ATiedHeadIsComparedWithoutRounding) {
   }
   folder.write("config.json", testing::text_of(folder / "first/config.json"));
   save_safetensors(folder / "model.safetensors", tensors);
-  EXPECT_NE(testing::error_of<ValueError>([&] { LanguageModel::load(folder.path()); }).find("lm_head.weight is not model.embed_tokens.weight"), std::string::npos);
+  EXPECT_NE(testing::error_of<ValueError>([&] {
+              LanguageModel::load(folder.path());
+            }).find("lm_head.weight is not model.embed_tokens.weight"),
+            std::string::npos);
   for (auto& [name, value] : tensors)
     if (name == "lm_head.weight") value = value.to(Dtype::bf16).to(Dtype::f32);
   save_safetensors(folder / "model.safetensors", tensors);

@@ -1,4 +1,5 @@
-// tests/model/model_memory_test.cc: an allocation fails, at each place in turn: what is called throws that, and nothing else.
+// tests/model/model_memory_test.cc: an allocation fails, at each place in turn: what is called throws that, and nothing
+// else.
 #include <attn/generate.h>
 #include <attn/ops.h>
 #include <attn/train.h>
@@ -15,13 +16,16 @@ namespace {
 /// A model in training mode is back in it afterwards, which needs no memory.
 TEST(ModelMemory, GeneratingFails) {
   const LanguageModel model(tiny_llama());
-  const auto generated = [&] { generate(model, {{1, 2, 3}, {4}}, {.tokens = 3, .sample = {.top_k = 5, .top_p = 0.9, .repetition_penalty = 1.2}}); };
+  const auto generated = [&] {
+    generate(model, {{1, 2, 3}, {4}}, {.tokens = 3, .sample = {.top_k = 5, .top_p = 0.9, .repetition_penalty = 1.2}});
+  };
   generated();
   EXPECT_GT(fail_at_each(generated), 100);
   EXPECT_TRUE(model.is_training());
 }
 
-/// What a call that failed had put into the first layers is gone: the next one gives the numbers of a cache that saw none of it.
+/// What a call that failed had put into the first layers is gone: the next one gives the numbers of a cache that saw
+/// none of it.
 TEST(ModelMemory, DecodingFails) {
   const LanguageModel model(tiny_llama());
   model.eval();
@@ -35,9 +39,7 @@ TEST(ModelMemory, DecodingFails) {
     bool threw = false;
     try {
       model.hidden(next, failed);
-    } catch (const std::bad_alloc&) {
-      threw = true;
-    }
+    } catch (const std::bad_alloc&) { threw = true; }
     allocations_left = -1;
     if (!threw) break;
     ASSERT_EQ(failed.length(0), 3);
@@ -50,7 +52,8 @@ TEST(ModelMemory, DecodingFails) {
 TEST(ModelMemory, ReorderingFails) {
   const LanguageModel model(tiny_llama());
   model.eval();
-  const Tensor text = tensor<std::int64_t>({1, 2, 3, 4, 5, 6}).reshape({2, 3}), next = tensor<std::int64_t>({7, 8}).unsqueeze(1);
+  const Tensor text = tensor<std::int64_t>({1, 2, 3, 4, 5, 6}).reshape({2, 3}),
+               next = tensor<std::int64_t>({7, 8}).unsqueeze(1);
   ModelCache cache(model.config, 2);
   model.hidden(text, cache);
   const Tensor expected = model.hidden(next, cache);
@@ -61,9 +64,7 @@ TEST(ModelMemory, ReorderingFails) {
     bool threw = false;
     try {
       cache.reorder({0, 1});
-    } catch (const std::bad_alloc&) {
-      threw = true;
-    }
+    } catch (const std::bad_alloc&) { threw = true; }
     allocations_left = -1;
     ASSERT_TRUE(bits_equal(model.hidden(next, cache), expected)) << at;
     if (!threw) break;

@@ -29,9 +29,20 @@ TEST(Moved, ATrainerSaysThatItIsEmpty) {
   const testing::TemporaryFolder folder;
   Trainer from(ids(), {.model = testing::tiny_gpt2(), .steps = 3, .batch = 1});
   Trainer to = std::move(from);
-  const Calls calls = {[&] { from.advance(); }, [&] { from.validate(); }, [&] { from.extend(9); }, [&] { from.save(folder.path()); }, [&] { from.save_model(folder.path()); },
-                       [&] { from.options(); }, [&] { from.model(); }, [&] { from.step(); }, [&] { static_cast<void>(from.done()); }, [&] { from.best_loss(); },
-                       [&] { from.best_step(); }, [&] { from.losses(); }, [&] { from.validations(); }, [&] { loss_curve_svg(from, ""); }};
+  const Calls calls = {[&] { from.advance(); },
+                       [&] { from.validate(); },
+                       [&] { from.extend(9); },
+                       [&] { from.save(folder.path()); },
+                       [&] { from.save_model(folder.path()); },
+                       [&] { from.options(); },
+                       [&] { from.model(); },
+                       [&] { from.step(); },
+                       [&] { static_cast<void>(from.done()); },
+                       [&] { from.best_loss(); },
+                       [&] { from.best_step(); },
+                       [&] { from.losses(); },
+                       [&] { from.validations(); },
+                       [&] { loss_curve_svg(from, ""); }};
   for (const auto& call : calls) EXPECT_EQ(error_of<ValueError>(call), "Trainer: it is empty (moved from)");
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
   EXPECT_EQ(to.advance().step, 1);
@@ -50,7 +61,8 @@ TEST(Moved, ATokenizerStaysWhatItIs) {
   const testing::TemporaryFolder folder;
   const Tokenizer none;
   EXPECT_EQ(none.encode(""), std::vector<std::int64_t>{});
-  EXPECT_EQ(error_of<ValueError>([&] { none.encode("a"); }), "encode: \"a\" is not among the 0 characters of the tokenizer");
+  EXPECT_EQ(error_of<ValueError>([&] { none.encode("a"); }),
+            "encode: \"a\" is not among the 0 characters of the tokenizer");
   EXPECT_EQ(error_of<ValueError>([&] { none.decode({0}); }), "decode: id 0 is not there; the tokenizer has 0 tokens");
   EXPECT_EQ(error_of<ValueError>([&] { none.bytes(0); }), "decode: id 0 is not there; the tokenizer has 0 tokens");
   EXPECT_NO_THROW(none.save(folder / "none"));
@@ -90,21 +102,45 @@ TEST(Moved, WhatIsBelowThem) {
   [[maybe_unused]] const Generator generator_to = std::move(generator);
   Weights weights = Weights::rows(zeros({1}, Dtype::i64)), weights_to = std::move(weights);
   const Calls calls = {
-      [&] { x.sizes(); }, [&] { x.data<float>(); }, [&] { x + moved_x; }, [&] { sum(x); }, [&] { x.backward(); }, [&] { x.item(); }, [&] { attention(x, q, q); },
-      [&] { attention(q, q, x); }, [&] { cat({x}); }, [&] { std::ostringstream() << x; }, [&] { same_bits(x, q); }, [&] { x.requires_grad_(); },
-      [&] { attention(q, q, q, {.mask = mask}); }, [&] { ~mask; }, [&] { mask & mask_to; }, [&] { mask.to_string(); }, [&] { mask.print(2, 2); },
-      [&] { attention(q, q, q, {.bias = bias}); }, [&] { attention(q, q, q, {.score_mod = score}); },
+      [&] { x.sizes(); },
+      [&] { x.data<float>(); },
+      [&] { x + moved_x; },
+      [&] { sum(x); },
+      [&] { x.backward(); },
+      [&] { x.item(); },
+      [&] { attention(x, q, q); },
+      [&] { attention(q, q, x); },
+      [&] { cat({x}); },
+      [&] { std::ostringstream() << x; },
+      [&] { same_bits(x, q); },
+      [&] { x.requires_grad_(); },
+      [&] { attention(q, q, q, {.mask = mask}); },
+      [&] { ~mask; },
+      [&] { mask & mask_to; },
+      [&] { mask.to_string(); },
+      [&] { mask.print(2, 2); },
+      [&] { attention(q, q, q, {.bias = bias}); },
+      [&] { attention(q, q, q, {.score_mod = score}); },
       [&] { attention(q, q, q, {.score_mod = [&](auto s, auto, auto h, auto, auto) { return s * table(h); }}); },
-      [&] { attention(q, q, q, {.weights = weights}); }, [&] { cache.create(); }, [&] { cache.options(); }, [&] { cache.release({}); }, [&] { cache.fork({}); },
-      [&] { cache.append(KvSequence{}, q[0], q[0]); }, [&] { attention_cached(q, cache, {KvSequence{}}); }, [&] { cache.alive({}); }, [&] { cache.free_pages(); },
-      [&] { linear(q); }, [&] { linear.state_dict(); }, [&] { heads.forward(q[0], q[0], q[0]); }, [&] { embedding(zeros({1}, Dtype::i64)); }, [&] { rotary.tables(arange(3)); },
+      [&] { attention(q, q, q, {.weights = weights}); },
+      [&] { cache.create(); },
+      [&] { cache.options(); },
+      [&] { cache.release({}); },
+      [&] { cache.fork({}); },
+      [&] { cache.append(KvSequence{}, q[0], q[0]); },
+      [&] { attention_cached(q, cache, {KvSequence{}}); },
+      [&] { cache.alive({}); },
+      [&] { cache.free_pages(); },
+      [&] { linear(q); },
+      [&] { linear.state_dict(); },
+      [&] { heads.forward(q[0], q[0], q[0]); },
+      [&] { embedding(zeros({1}, Dtype::i64)); },
+      [&] { rotary.tables(arange(3)); },
       [&] { generator.u32(); }};
   for (std::size_t i = 0; i < calls.size(); ++i) try {
       calls[i]();
     } catch (const Error&) {
-    } catch (const std::exception& error) {
-      ADD_FAILURE() << "call " << i << ": " << error.what();
-    }
+    } catch (const std::exception& error) { ADD_FAILURE() << "call " << i << ": " << error.what(); }
 }
 
 }  // namespace

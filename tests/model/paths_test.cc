@@ -1,4 +1,5 @@
-// tests/model/paths_test.cc: a path with a zero byte is refused by everything that takes one, and nothing is made under the name before it.
+// tests/model/paths_test.cc: a path with a zero byte is refused by everything that takes one, and nothing is made under
+// the name before it.
 #include "model/folder.h"
 #include "support/errors.h"
 
@@ -41,8 +42,11 @@ TEST(Paths, WithAZeroByte) {
       {"save_npy", [&] { save_npy(path, ones({2})); }},
   };
   for (const auto& [function, call] : calls)
-    EXPECT_EQ(testing::error_of<ValueError>(call), std::string(function) + ": the path " + there + "\\x00.x has a zero byte at " + std::to_string(there.size()) + "; no file has such a name");
-  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) EXPECT_EQ(entry.path().filename(), "there");
+    EXPECT_EQ(testing::error_of<ValueError>(call), std::string(function) + ": the path " + there +
+                                                       "\\x00.x has a zero byte at " + std::to_string(there.size()) +
+                                                       "; no file has such a name");
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path()))
+    EXPECT_EQ(entry.path().filename(), "there");
 }
 
 }  // namespace

@@ -11,7 +11,8 @@ std::string streamed(const std::string& bytes, std::size_t cut, const std::vecto
   TextStream stream(stop);
   std::string text;
   const auto take = [&](const std::string& piece) {
-    EXPECT_TRUE(piece.empty() || (static_cast<unsigned char>(piece[0]) & 0xC0) != 0x80) << "a piece begins within a character";
+    EXPECT_TRUE(piece.empty() || (static_cast<unsigned char>(piece[0]) & 0xC0) != 0x80)
+        << "a piece begins within a character";
     text += piece;
   };
   for (std::size_t at = 0; at < bytes.size(); at += cut) take(stream.add(bytes.substr(at, cut)));
@@ -29,12 +30,17 @@ TEST(TextStream, CharactersAreWholeHoweverTheyCome) {
 
 TEST(TextStream, BytesThatAreNoTextAreReplaced) {
   for (std::size_t cut = 1; cut <= 3; ++cut) {
-    EXPECT_EQ(streamed("a\xFF" "b", cut), "a\xEF\xBF\xBD" "b");
+    EXPECT_EQ(streamed("a\xFF"
+                       "b",
+                       cut),
+              "a\xEF\xBF\xBD"
+              "b");
     EXPECT_EQ(streamed("\x80", cut), "\xEF\xBF\xBD");
-    EXPECT_EQ(streamed("x\xE6\x88", cut), "x\xEF\xBF\xBD");       // cut off
-    EXPECT_EQ(streamed("\xE6\x88z", cut), "\xEF\xBF\xBDz");       // broken off
-    EXPECT_EQ(streamed("\xED\xA0\x80", cut), "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD");  // a surrogate, of which no byte begins a character
-    EXPECT_EQ(streamed("\xF4\x90z", cut), "\xEF\xBF\xBD\xEF\xBF\xBDz");                // beyond the last code point
+    EXPECT_EQ(streamed("x\xE6\x88", cut), "x\xEF\xBF\xBD");  // cut off
+    EXPECT_EQ(streamed("\xE6\x88z", cut), "\xEF\xBF\xBDz");  // broken off
+    // a surrogate, of which no byte begins a character
+    EXPECT_EQ(streamed("\xED\xA0\x80", cut), "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD");
+    EXPECT_EQ(streamed("\xF4\x90z", cut), "\xEF\xBF\xBD\xEF\xBF\xBDz");  // beyond the last code point
     EXPECT_EQ(streamed("\xF0\x8F\xE2\x82", cut), "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD");
     EXPECT_EQ(streamed("\xC0\xAF", cut), "\xEF\xBF\xBD\xEF\xBF\xBD");  // overlong
   }

@@ -1,4 +1,5 @@
-// tests/model/tokenizer_characters_test.cc: byte pairs of characters with bytes to fall back on (SentencePiece's): Hugging Face's ids and texts.
+// tests/model/tokenizer_characters_test.cc: byte pairs of characters with bytes to fall back on (SentencePiece's):
+// Hugging Face's ids and texts.
 #include "io/files.h"
 #include "model/text_stream.h"
 #include "model/tokenizer_state.h"
@@ -25,7 +26,8 @@ Json file(std::string_view name) {
 
 TEST(TokenizerOfCharacters, GivesHuggingFacesIdsAndTexts) {
   for (const Json& c : figures().at("cases")) {
-    const Tokenizer tokenizer = Tokenizer::parse(c.at("tokenizer").dump()), again = Tokenizer::parse(tokenizer.to_json());
+    const Tokenizer tokenizer = Tokenizer::parse(c.at("tokenizer").dump()),
+                    again = Tokenizer::parse(tokenizer.to_json());
     EXPECT_EQ(again.to_json(), tokenizer.to_json());
     for (const char* same : {"normalizer", "pre_tokenizer", "decoder"})
       EXPECT_EQ(Json::parse(tokenizer.to_json()).at(same), c.at("tokenizer").at(same)) << c.at("name");
@@ -33,7 +35,8 @@ TEST(TokenizerOfCharacters, GivesHuggingFacesIdsAndTexts) {
       const std::string string = figures().at("strings")[i];
       const Ids ids = tokenizer.encode(string);
       EXPECT_EQ(ids, c.at("ids")[i].get<Ids>()) << c.at("name") << ", string " << i << ": " << string;
-      EXPECT_EQ(tokenizer.decode(ids), c.at("texts")[i].get<std::string>()) << c.at("name") << ", string " << i << ": " << string;
+      EXPECT_EQ(tokenizer.decode(ids), c.at("texts")[i].get<std::string>())
+          << c.at("name") << ", string " << i << ": " << string;
       EXPECT_EQ(again.encode(string), ids);
       EXPECT_EQ(again.decode(ids), tokenizer.decode(ids));
     }
@@ -48,30 +51,37 @@ TEST(TokenizerOfCharacters, AStreamGivesHuggingFacesTextOfAnyIds) {
     for (std::size_t i = 0; i < c.at("any_ids").size(); ++i) {
       TextStream stream({}, state.strip_space);
       std::string text;
-      for (const std::int64_t id : c.at("any_ids")[i].get<Ids>()) text += stream.add(tokenizer.bytes(id), state.lone_byte[static_cast<std::size_t>(id)]);
-      EXPECT_EQ(text + stream.finish(), c.at("any_texts")[i].get<std::string>()) << c.at("name") << ": " << c.at("any_ids")[i];
+      for (const std::int64_t id : c.at("any_ids")[i].get<Ids>())
+        text += stream.add(tokenizer.bytes(id), state.lone_byte[static_cast<std::size_t>(id)]);
+      EXPECT_EQ(text + stream.finish(), c.at("any_texts")[i].get<std::string>())
+          << c.at("name") << ": " << c.at("any_ids")[i];
     }
   }
 }
 
-// The space that decoding strips is the prompt's, so that text and prompt side by side are what transformers decodes of both.
+// The space that decoding strips is the prompt's, so that text and prompt side by side are what transformers decodes of
+// both.
 TEST(TokenizerOfCharacters, AContinuationKeepsItsFirstSpace) {
   Json first = file("first");
-  first["post_processor"] = {{"type", "TemplateProcessing"},
-                             {"single", {{{"SpecialToken", {{"id", "<s>"}, {"type_id", 0}}}}, {{"Sequence", {{"id", "A"}, {"type_id", 0}}}}}},
-                             {"special_tokens", {{"<s>", {{"id", "<s>"}, {"ids", {1}}, {"tokens", {"<s>"}}}}}}};
+  first["post_processor"] = {
+      {"type", "TemplateProcessing"},
+      {"single", {{{"SpecialToken", {{"id", "<s>"}, {"type_id", 0}}}}, {{"Sequence", {{"id", "A"}, {"type_id", 0}}}}}},
+      {"special_tokens", {{"<s>", {{"id", "<s>"}, {"ids", {1}}, {"tokens", {"<s>"}}}}}}};
   const Tokenizer tokenizer = Tokenizer::parse(first.dump());
   int spaces = 0;
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     Generator generator(seed);
-    const LanguageModel model({.vocab_size = tokenizer.size(), .context = 32, .layers = 1, .heads = 1, .width = 8}, Dtype::f32, &generator);
-    EXPECT_EQ(error_of<ValueError>([&] { generate_text(model, tokenizer, {"the"}, {.stop = {"x", ""}}); }), "generate: a stop text is empty; each must have a character");
+    const LanguageModel model({.vocab_size = tokenizer.size(), .context = 32, .layers = 1, .heads = 1, .width = 8},
+                              Dtype::f32, &generator);
+    EXPECT_EQ(error_of<ValueError>([&] { generate_text(model, tokenizer, {"the"}, {.stop = {"x", ""}}); }),
+              "generate: a stop text is empty; each must have a character");
     for (const std::string prompt : {"the", ""}) {
       const GeneratedText made = generate_text(model, tokenizer, {prompt}, {.tokens = {.tokens = 6, .seed = seed}})[0];
       TextStream both({}, true);
       std::string expected;
       for (const std::int64_t id : tokenizer.encode(prompt)) expected += both.add(tokenizer.bytes(id));
-      for (const std::int64_t id : made.tokens) expected += both.add(tokenizer.bytes(id), state_of(tokenizer).lone_byte[static_cast<std::size_t>(id)]);
+      for (const std::int64_t id : made.tokens)
+        expected += both.add(tokenizer.bytes(id), state_of(tokenizer).lone_byte[static_cast<std::size_t>(id)]);
       EXPECT_EQ(prompt + made.text, expected + both.finish()) << "seed " << seed;
       spaces += !prompt.empty() && made.text.starts_with(' ');
     }
@@ -119,24 +129,37 @@ TEST(TokenizerOfCharacters, SaysWhatItCannotFollow) {
     const std::string text = error_of<FormatError>([&] { Tokenizer::parse(changed.dump()); });
     EXPECT_TRUE(text.starts_with("Tokenizer::parse: " + begin)) << text;
   };
-  const char* decoder = "\"type\":\"Sequence\"} is not supported; with byte_fallback it must be a Sequence: Replace (of a text by a space, or none), "
-                        "ByteFallback, Fuse, Strip (of one space at the begin, or none)";
+  const char* decoder =
+      "\"type\":\"Sequence\"} is not supported; with byte_fallback it must be a Sequence: Replace (of a text by a "
+      "space, or none), "
+      "ByteFallback, Fuse, Strip (of one space at the begin, or none)";
   const auto decoded = [&](Json steps) { return "the decoder {\"decoders\":" + steps.dump() + "," + decoder; };
   const Json fallback = {{"type", "ByteFallback"}}, fuse = {{"type", "Fuse"}};
   const Json strip = {{"type", "Strip"}, {"content", " "}, {"start", 2}, {"stop", 0}};
   const Json wrong[] = {Json::array({fallback}), {fuse, fallback}, {fallback, fuse, strip}, {fallback, fuse, fuse}, 3};
-  for (const Json& steps : wrong)
-    says("prepend", [&](Json& f) { f["decoder"]["decoders"] = steps; }, decoded(steps));
+  for (const Json& steps : wrong) says("prepend", [&](Json& f) { f["decoder"]["decoders"] = steps; }, decoded(steps));
   says("prepend", [](Json& f) { f["decoder"] = nullptr; }, "the decoder null is not supported; with byte_fallback");
   says("prepend", [](Json& f) { f["normalizer"]["normalizers"][1]["pattern"] = {{"Regex", " "}}; }, "normalizer is {");
-  says("prepend", [](Json& f) { f["normalizer"] = {{"type", "NFKC"}}; },
-       "normalizer is {\"type\":\"NFKC\"}; this is not supported, it must be a Sequence of NFC, Prepend and Replace of a text, or null");
-  says("prepend", [](Json& f) { f["pre_tokenizer"] = {{"type", "Whitespace"}}; },
-       "the pre-tokenizer {\"type\":\"Whitespace\"} is not supported; with byte_fallback it must be Metaspace, a Split by a text");
-  says("replace", [](Json& f) { f["pre_tokenizer"]["behavior"] = "Removed"; }, "the pre-tokenizer {\"behavior\":\"Removed\"");
-  says("first", [](Json& f) { f["pre_tokenizer"]["replacement"] = "ab"; }, "the replacement of a Metaspace is \"ab\"; it must be one character");
-  says("first", [](Json& f) { f["pre_tokenizer"]["prepend_scheme"] = "last"; }, "prepend_scheme is \"last\"; it must be always, first or never");
-  says("first", [](Json& f) { f["pre_tokenizer"]["add_prefix_space"] = false; }, "add_prefix_space is false; prepend_scheme must be never then");
+  says(
+      "prepend", [](Json& f) { f["normalizer"] = {{"type", "NFKC"}}; },
+      "normalizer is {\"type\":\"NFKC\"}; this is not supported, it must be a Sequence of NFC, Prepend and Replace of "
+      "a text, or null");
+  says(
+      "prepend", [](Json& f) { f["pre_tokenizer"] = {{"type", "Whitespace"}}; },
+      "the pre-tokenizer {\"type\":\"Whitespace\"} is not supported; with byte_fallback it must be Metaspace, a Split "
+      "by a text");
+  says(
+      "replace", [](Json& f) { f["pre_tokenizer"]["behavior"] = "Removed"; },
+      "the pre-tokenizer {\"behavior\":\"Removed\"");
+  says(
+      "first", [](Json& f) { f["pre_tokenizer"]["replacement"] = "ab"; },
+      "the replacement of a Metaspace is \"ab\"; it must be one character");
+  says(
+      "first", [](Json& f) { f["pre_tokenizer"]["prepend_scheme"] = "last"; },
+      "prepend_scheme is \"last\"; it must be always, first or never");
+  says(
+      "first", [](Json& f) { f["pre_tokenizer"]["add_prefix_space"] = false; },
+      "add_prefix_space is false; prepend_scheme must be never then");
   says("prepend", [](Json& f) { f["added_tokens"][0]["rstrip"] = true; }, "rstrip is true");
   const auto twice = [](Json& f) {
     Json token = f["added_tokens"].back();
@@ -144,7 +167,8 @@ TEST(TokenizerOfCharacters, SaysWhatItCannotFollow) {
     token["content"] = "x\xE2\x96\x81y";
     f["added_tokens"].push_back(token);
   };
-  says("prepend, tokens normalized", twice, "the added token \"x\xE2\x96\x81y\" is searched as \"\xE2\x96\x81x\xE2\x96\x81y\", as another is");
+  says("prepend, tokens normalized", twice,
+       "the added token \"x\xE2\x96\x81y\" is searched as \"\xE2\x96\x81x\xE2\x96\x81y\", as another is");
 }
 
 TEST(TokenizerOfCharacters, DamagedFilesAreErrors) {

@@ -1,4 +1,5 @@
-// tests/model/tokenizer_test.cc: Hugging Face's ids and merges, round trips of any bytes, files that are saved and files that are damaged.
+// tests/model/tokenizer_test.cc: Hugging Face's ids and merges, round trips of any bytes, files that are saved and
+// files that are damaged.
 #include "io/files.h"
 #include "support/errors.h"
 #include "support/golden.h"
@@ -26,7 +27,8 @@ TEST(Tokenizer, GivesHuggingFacesIds) {
     const Tokenizer tokenizer = Tokenizer::parse(c.at("tokenizer").dump());
     for (std::size_t i = 0; i < figures().at("strings").size(); ++i) {
       const std::string string = figures().at("strings")[i];
-      EXPECT_EQ(tokenizer.encode(string), c.at("ids")[i].get<Ids>()) << c.at("name") << ", string " << i << ": " << string;
+      EXPECT_EQ(tokenizer.encode(string), c.at("ids")[i].get<Ids>())
+          << c.at("name") << ", string " << i << ": " << string;
     }
   }
 }
@@ -38,13 +40,12 @@ TEST(Tokenizer, SavedFilesGiveTheSameIdsAndText) {
     tokenizer.save(folder.path().string());
     const Tokenizer again = Tokenizer::load(folder.path().string());
     EXPECT_EQ(again.to_json(), tokenizer.to_json());
-    EXPECT_EQ(nlohmann::json::parse(again.to_json()).at("model").at("vocab"), c.at("tokenizer").at("model").at("vocab")) << c.at("name");
+    EXPECT_EQ(nlohmann::json::parse(again.to_json()).at("model").at("vocab"), c.at("tokenizer").at("model").at("vocab"))
+        << c.at("name");
     for (const std::string string : figures().at("strings")) {
       EXPECT_EQ(again.encode(string), tokenizer.encode(string));
       const bool keeps_all = c.at("name") != "words" && c.at("name") != "prefix";
-      if (keeps_all) {
-        EXPECT_EQ(again.decode(again.encode(string)), string) << c.at("name");
-      }
+      if (keeps_all) { EXPECT_EQ(again.decode(again.encode(string)), string) << c.at("name"); }
     }
   }
 }
@@ -68,7 +69,8 @@ TEST(Tokenizer, LearnsHuggingFacesMerges) {
     const auto ours = nlohmann::json::parse(Tokenizer::train(text, Kind::bpe, vocab_size).to_json()).at("model");
     EXPECT_EQ(ours.at("vocab"), expected.at("vocab"));
     ASSERT_EQ(ours.at("merges").size(), expected.at("merges").size());
-    for (std::size_t i = 0; i < ours.at("merges").size(); ++i) ASSERT_EQ(ours.at("merges")[i], expected.at("merges")[i]) << "merge " << i;
+    for (std::size_t i = 0; i < ours.at("merges").size(); ++i)
+      ASSERT_EQ(ours.at("merges")[i], expected.at("merges")[i]) << "merge " << i;
   };
   compare(text(), 900, figures("trained").at("tokenizer").at("model"));
   compare(figures().at("few_letters"), 700, figures().at("few_letters_model"));  // many pairs of one count
@@ -90,7 +92,8 @@ TEST(Tokenizer, CharactersAreCodePointsInOrder) {
   EXPECT_EQ(tokenizer.size(), 9);
   EXPECT_EQ(tokenizer.encode("\n ,ehlo世界"), (Ids{0, 1, 2, 3, 4, 5, 6, 7, 8})) << "U+4E16 before U+754C";
   EXPECT_EQ(tokenizer.decode({8, 0}), "界\n");
-  EXPECT_EQ(error_of<ValueError>([&] { tokenizer.encode("hex"); }), "encode: \"x\" is not among the 9 characters of the tokenizer");
+  EXPECT_EQ(error_of<ValueError>([&] { tokenizer.encode("hex"); }),
+            "encode: \"x\" is not among the 9 characters of the tokenizer");
   const Tokenizer whole = Tokenizer::train(text(), Kind::characters);
   EXPECT_EQ(whole.decode(whole.encode(text())), text());
   EXPECT_EQ(Tokenizer::parse(whole.to_json()).encode(text()), whole.encode(text()));
@@ -118,13 +121,15 @@ TEST(Tokenizer, AddedTokensAreFoundInTheTextAndMayBeLeftOut) {
   EXPECT_EQ(tokenizer.decode(ids, true), " a b");
 }
 
-/// Bytes, " the" by merges, and added tokens as given: {content, normalized}, numbered after the vocabulary or as it has them.
+/// Bytes, " the" by merges, and added tokens as given: {content, normalized}, numbered after the vocabulary or as it
+/// has them.
 nlohmann::json with_added(const std::vector<std::pair<std::string, bool>>& tokens) {
   nlohmann::json file = nlohmann::json::parse(Tokenizer::train("the the the the", Kind::bpe, 260).to_json());
   std::size_t next = file["model"]["vocab"].size();
   for (const auto& [content, normalized] : tokens) {
     const nlohmann::json known = file["model"]["vocab"].value(content, nlohmann::json());
-    file["added_tokens"].push_back({{"id", known.is_null() ? nlohmann::json(next++) : known}, {"content", content}, {"normalized", normalized}});
+    file["added_tokens"].push_back(
+        {{"id", known.is_null() ? nlohmann::json(next++) : known}, {"content", content}, {"normalized", normalized}});
   }
   return file;
 }
@@ -139,37 +144,44 @@ TEST(Tokenizer, AddedTokensAreFoundInTwoRounds) {
 }
 
 TEST(Tokenizer, TheLongestAddedTokenIsFoundAmongMany) {
-  std::vector<std::pair<std::string, bool>> many{{"<", false}, {"<a", false}, {"<a>", false}, {"<ab", false}, {"<b>x", false}, {"\xF0\x9F\x98\x80", false}};
+  std::vector<std::pair<std::string, bool>> many{{"<", false},   {"<a", false},   {"<a>", false},
+                                                 {"<ab", false}, {"<b>x", false}, {"\xF0\x9F\x98\x80", false}};
   for (int i = 0; i < 2000; ++i) many.emplace_back("<|reserved_" + std::to_string(i) + "|>", false);
   const Tokenizer tokenizer = Tokenizer::parse(with_added(many).dump());
-  EXPECT_EQ(tokenizer.encode("<a<a><ab><b><b>x<|reserved_1999|><|reserved_2000|>").size(), 10U + std::string("|reserved_2000|>").size());
+  EXPECT_EQ(tokenizer.encode("<a<a><ab><b><b>x<|reserved_1999|><|reserved_2000|>").size(),
+            10U + std::string("|reserved_2000|>").size());
   EXPECT_EQ(tokenizer.encode("<a><ab\xF0\x9F\x98\x80<c"), (Ids{260, 261, 263, '<' - '!', 'c' - '!'}));
   const std::string signs(1000000, '<');  // each of them begins every token
   EXPECT_EQ(tokenizer.encode(signs).size(), signs.size());
 }
 
 TEST(Tokenizer, AnAddedTokenThatMergesMakeStandsForTheirBytes) {
-  const Tokenizer tokenizer = Tokenizer::parse(with_added({{"\xC4\xA0the", false}, {"\xC3\xA9", false}, {"\xC3\xA9t\xC3\xA9", false}}).dump());
+  const Tokenizer tokenizer =
+      Tokenizer::parse(with_added({{"\xC4\xA0the", false}, {"\xC3\xA9", false}, {"\xC3\xA9t\xC3\xA9", false}}).dump());
   EXPECT_EQ(tokenizer.decode(tokenizer.encode("x the \xE9 \xC3\xA9t\xC3\xA9")), "x the \xE9 \xC3\xA9t\xC3\xA9");
 }
 
 TEST(Tokenizer, WholePiecesAreLookedUpByTheirByteCharacters) {
   nlohmann::json file = with_added({});
   file["model"]["ignore_merges"] = true;
-  file["model"]["vocab"]["\xE6\x97\xA5"] = file["model"]["vocab"].size();  // no byte characters: nothing in a text is this token
+  // no byte characters: nothing in a text is this token
+  file["model"]["vocab"]["\xE6\x97\xA5"] = file["model"]["vocab"].size();
   EXPECT_EQ(Tokenizer::parse(file.dump()).encode("\xE6\x97\xA5").size(), 3U);
 }
 
 TEST(Tokenizer, NamesTheIdThatIsNotThere) {
   const Tokenizer tokenizer = Tokenizer::train("ab", Kind::characters);
-  for (const std::int64_t id : {-1, 2}) EXPECT_EQ(error_of<ValueError>([&] { tokenizer.decode({0, id}); }), "decode: id " + std::to_string(id) + " is not there; the tokenizer has 2 tokens");
+  for (const std::int64_t id : {-1, 2})
+    EXPECT_EQ(error_of<ValueError>([&] { tokenizer.decode({0, id}); }),
+              "decode: id " + std::to_string(id) + " is not there; the tokenizer has 2 tokens");
   EXPECT_EQ(Tokenizer().size(), 0);
   EXPECT_EQ(Tokenizer().encode(""), Ids{});
 }
 
 TEST(Tokenizer, SaysWhatCannotBeLearnt) {
   const auto says = [](const char* what, std::string_view text, Kind kind, std::int64_t size) {
-    EXPECT_EQ(error_of<ValueError>([&] { Tokenizer::train(text, kind, size); }), std::string("Tokenizer::train: ") + what);
+    EXPECT_EQ(error_of<ValueError>([&] { Tokenizer::train(text, kind, size); }),
+              std::string("Tokenizer::train: ") + what);
   };
   says("the text is empty", "", Kind::bpe, 0);
   says("vocab_size is 100; it must be from 256 to 4194304, or 0", "x", Kind::bpe, 100);
@@ -186,14 +198,22 @@ TEST(Tokenizer, RefusesWhatItWouldReadWrongly) {
     return error_of<FormatError>([&] { Tokenizer::parse(file.dump()); });
   };
   using Json = nlohmann::json;
-  const auto starts = [](const std::string& text, const std::string& begin) { EXPECT_TRUE(text.starts_with("Tokenizer::parse: " + begin)) << text; };
-  starts(refused([](Json& f) { f["normalizer"] = {{"type", "NFKC"}}; }), "normalizer is {\"type\":\"NFKC\"}; this is not supported");
-  starts(refused([](Json& f) { f["normalizer"] = {{"type", "NFC"}}, f["added_tokens"][0]["content"] = "e\xCC\x81", f["added_tokens"][0]["normalized"] = true; }),
+  const auto starts = [](const std::string& text, const std::string& begin) {
+    EXPECT_TRUE(text.starts_with("Tokenizer::parse: " + begin)) << text;
+  };
+  starts(refused([](Json& f) { f["normalizer"] = {{"type", "NFKC"}}; }),
+         "normalizer is {\"type\":\"NFKC\"}; this is not supported");
+  starts(refused([](Json& f) {
+           f["normalizer"] = {{"type", "NFC"}}, f["added_tokens"][0]["content"] = "e\xCC\x81",
+           f["added_tokens"][0]["normalized"] = true;
+         }),
          "the added token \"e\xCC\x81\" is not in the form of the texts that it is searched in, NFC");
-  starts(refused([](Json& f) { f["model"]["type"] = "Unigram"; }), "the model is a Unigram; supported are BPE and WordLevel");
+  starts(refused([](Json& f) { f["model"]["type"] = "Unigram"; }),
+         "the model is a Unigram; supported are BPE and WordLevel");
   starts(refused([](Json& f) { f["model"]["byte_fallback"] = true; }), "the decoder {\"add_prefix_space\":");
   starts(refused([](Json& f) { f["model"]["dropout"] = 0.1; }), "dropout is 0.1");
-  starts(refused([](Json& f) { f["model"]["merges"].push_back({"a", "zzzz"}); }), "a merge speaks of \"zzzz\", which is not in the vocabulary");
+  starts(refused([](Json& f) { f["model"]["merges"].push_back({"a", "zzzz"}); }),
+         "a merge speaks of \"zzzz\", which is not in the vocabulary");
   starts(refused([](Json& f) { f["model"]["merges"].push_back("a b c"); }), "the merge \"a b c\" is not two tokens");
   starts(refused([](Json& f) { f["model"]["vocab"]["new"] = 3; }), "id 3 is given twice");
   starts(refused([](Json& f) { f["model"]["vocab"]["new"] = -1; }), "the id of \"new\" is -1");
@@ -205,15 +225,21 @@ TEST(Tokenizer, RefusesWhatItWouldReadWrongly) {
   starts(refused([](Json& f) { f["added_tokens"][0]["content"] = "other"; }), "id 0 is given twice");
   starts(refused([](Json& f) { f["decoder"] = {{"type", "Metaspace"}}; }),
          "the decoder {\"type\":\"Metaspace\"} is not supported; it must be ByteLevel, or null");
-  const auto added = [](Json& f, Json id, const char* content) { f["added_tokens"].push_back({{"id", id}, {"content", content}}); };
-  starts(refused([&](Json& f) { added(f, 600, "<x>"); }), "the added token \"<x>\" has the id 600; Hugging Face's library gives it 500");
-  starts(refused([&](Json& f) { added(f, 500, "a"); }), "the added token \"a\" has the id 500; Hugging Face's library gives it 65");
+  const auto added = [](Json& f, Json id, const char* content) {
+    f["added_tokens"].push_back({{"id", id}, {"content", content}});
+  };
+  starts(refused([&](Json& f) { added(f, 600, "<x>"); }),
+         "the added token \"<x>\" has the id 600; Hugging Face's library gives it 500");
+  starts(refused([&](Json& f) { added(f, 500, "a"); }),
+         "the added token \"a\" has the id 500; Hugging Face's library gives it 65");
   starts(refused([&](Json& f) { f["model"]["vocab"]["hole"] = 520, added(f, 520, "hole"), added(f, 521, "<x>"); }),
          "the added token \"<x>\" has the id 521; Hugging Face's library gives it 501");
   starts(refused([&](Json& f) { added(f, 500, "<|endoftext|>"); }), "the added token \"<|endoftext|>\" is given twice");
-  starts(error_of<FormatError>([] { Tokenizer::parse(std::string(100000, '[')); }), "nested too deeply (byte offset 100)");
+  starts(error_of<FormatError>([] { Tokenizer::parse(std::string(100000, '[')); }),
+         "nested too deeply (byte offset 100)");
   starts(error_of<FormatError>([] { Tokenizer::parse(R"({"model": 1e999})"); }), "a number is too large");
-  EXPECT_EQ(error_of<IoError>([] { Tokenizer::load("/nowhere"); }), "Tokenizer::load: /nowhere: No such file or directory");
+  EXPECT_EQ(error_of<IoError>([] { Tokenizer::load("/nowhere"); }),
+            "Tokenizer::load: /nowhere: No such file or directory");
 }
 
 // What Qwen's tokenizers do with a text first.
@@ -226,7 +252,9 @@ TEST(Tokenizer, BringsTextsToFormCAsHuggingFace) {
     EXPECT_EQ(tokenizer.encode(text), recorded.at("ids")[i].get<std::vector<std::int64_t>>()) << i << ": " << text;
     EXPECT_EQ(again.encode(text), tokenizer.encode(text));
   }
-  EXPECT_EQ(tokenizer.decode(tokenizer.encode("e\xCC\x81 \xFF\xCC<|endoftext|>a\xCC\x80")), "\xC3\xA9 \xFF\xCC<|endoftext|>\xC3\xA0") << "no UTF-8 is kept";
+  EXPECT_EQ(tokenizer.decode(tokenizer.encode("e\xCC\x81 \xFF\xCC<|endoftext|>a\xCC\x80")),
+            "\xC3\xA9 \xFF\xCC<|endoftext|>\xC3\xA0")
+      << "no UTF-8 is kept";
   file["normalizer"] = {{"type", "Sequence"}, {"normalizers", nlohmann::json::array({file["normalizer"]})}};
   EXPECT_EQ(Tokenizer::parse(file.dump()).to_json(), tokenizer.to_json());
   file["normalizer"] = nullptr;
@@ -236,10 +264,13 @@ TEST(Tokenizer, BringsTextsToFormCAsHuggingFace) {
 // As Hugging Face's library reads them; of the words' and the characters' files too.
 TEST(Tokenizer, ASequenceOfOneStepIsThatStep) {
   using Json = nlohmann::json;
-  const auto inside = [](const char* steps, const Json& step) { return Json{{"type", "Sequence"}, {steps, Json::array({step})}}; };
+  const auto inside = [](const char* steps, const Json& step) {
+    return Json{{"type", "Sequence"}, {steps, Json::array({step})}};
+  };
   const std::string sample = "A few words, 12345 numbers\n and  spaces";
-  for (const std::string& text : {figures("gpt2").at("tokenizer").dump(), figures("llama3").at("tokenizer").dump(),
-                                  Tokenizer::train(sample, Kind::words).to_json(), Tokenizer::train(sample, Kind::characters).to_json()}) {
+  for (const std::string& text :
+       {figures("gpt2").at("tokenizer").dump(), figures("llama3").at("tokenizer").dump(),
+        Tokenizer::train(sample, Kind::words).to_json(), Tokenizer::train(sample, Kind::characters).to_json()}) {
     const Tokenizer plain = Tokenizer::parse(text);
     Json file = Json::parse(text);
     file["decoder"] = inside("decoders", inside("decoders", file["decoder"]));
@@ -247,15 +278,20 @@ TEST(Tokenizer, ASequenceOfOneStepIsThatStep) {
       for (Json& step : file["pre_tokenizer"]["pretokenizers"]) step = inside("pretokenizers", step);
     file["pre_tokenizer"] = inside("pretokenizers", file["pre_tokenizer"]);
     file["normalizer"] = inside("normalizers", {{"type", "Sequence"}, {"normalizers", Json::array()}});
-    file["post_processor"] = inside("processors", {{"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", true}, {"use_regex", true}});
+    file["post_processor"] = inside(
+        "processors", {{"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", true}, {"use_regex", true}});
     const Tokenizer nested = Tokenizer::parse(file.dump());
     EXPECT_EQ(nested.encode(sample), plain.encode(sample));
     EXPECT_EQ(nested.decode(plain.encode(sample)), plain.decode(plain.encode(sample)));
     file["normalizer"] = inside("normalizers", {{"type", "NFKC"}});
-    EXPECT_TRUE(error_of<FormatError>([&] { Tokenizer::parse(file.dump()); }).starts_with("Tokenizer::parse: normalizer is {")) << file["normalizer"];
+    EXPECT_TRUE(
+        error_of<FormatError>([&] { Tokenizer::parse(file.dump()); }).starts_with("Tokenizer::parse: normalizer is {"))
+        << file["normalizer"];
     file["normalizer"] = nullptr;
     file["decoder"] = {{"type", "Sequence"}, {"decoders", Json::array()}};
-    EXPECT_TRUE(error_of<FormatError>([&] { Tokenizer::parse(file.dump()); }).starts_with("Tokenizer::parse: the decoder {")) << file["decoder"];
+    EXPECT_TRUE(
+        error_of<FormatError>([&] { Tokenizer::parse(file.dump()); }).starts_with("Tokenizer::parse: the decoder {"))
+        << file["decoder"];
   }
 }
 
@@ -264,13 +300,22 @@ constexpr const char* first_token = "<|endoftext|>";  // id 0
 const Json the_text = {{"Sequence", {{"id", "A"}, {"type_id", 0}}}};
 Json special(const char* name) { return {{"SpecialToken", {{"id", name}, {"type_id", 0}}}}; }
 Json template_of(const Json& single) {
-  return {{"type", "TemplateProcessing"}, {"single", single}, {"pair", Json::array({the_text, {{"Sequence", {{"id", "B"}, {"type_id", 1}}}}})},
-          {"special_tokens", {{first_token, {{"id", first_token}, {"ids", {0}}, {"tokens", {first_token}}}}, {"end", {{"id", "end"}, {"ids", {1, 7}}, {"tokens", {"a", "b"}}}}}}};
+  return {{"type", "TemplateProcessing"},
+          {"single", single},
+          {"pair", Json::array({the_text, {{"Sequence", {{"id", "B"}, {"type_id", 1}}}}})},
+          {"special_tokens",
+           {{first_token, {{"id", first_token}, {"ids", {0}}, {"tokens", {first_token}}}},
+            {"end", {{"id", "end"}, {"ids", {1, 7}}, {"tokens", {"a", "b"}}}}}}};
 }
 Json sequence(const Json& steps) { return {{"type", "Sequence"}, {"processors", steps}}; }
-const Json bytes_step = {{"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", true}, {"use_regex", true}};
+const Json bytes_step = {
+    {"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", true}, {"use_regex", true}};
 const Json bert = {{"type", "BertProcessing"}, {"sep", {"</s>", 2}}, {"cls", {"<s>", 0}}};
-const Json roberta = {{"type", "RobertaProcessing"}, {"sep", {"</s>", 2}}, {"cls", {"<s>", 0}}, {"trim_offsets", true}, {"add_prefix_space", true}};
+const Json roberta = {{"type", "RobertaProcessing"},
+                      {"sep", {"</s>", 2}},
+                      {"cls", {"<s>", 0}},
+                      {"trim_offsets", true},
+                      {"add_prefix_space", true}};
 Json with_post(const Json& post) {
   Json file = figures("prefix").at("tokenizer");
   file["post_processor"] = post;
@@ -280,15 +325,17 @@ Json with_post(const Json& post) {
 // By tokenizers 0.23.3: Tokenizer.from_str(file).encode("the a").ids, and with add_special_tokens=False.
 TEST(Tokenizer, APostProcessorPutsHuggingFacesIdsAroundAText) {
   const Json begin = template_of({special(first_token), the_text});
-  const std::tuple<Json, Ids> cases[] = {{nullptr, {312, 70, 222, 66}},
-                                         {bytes_step, {312, 70, 222, 66}},
-                                         {sequence(Json::array()), {312, 70, 222, 66}},
-                                         {begin, {0, 312, 70, 222, 66}},
-                                         {template_of({special("end"), the_text, special(first_token), special("end")}), {1, 7, 312, 70, 222, 66, 0, 1, 7}},
-                                         {sequence({bytes_step, begin}), {0, 312, 70, 222, 66}},
-                                         {sequence({sequence(Json::array({begin})), bytes_step}), {0, 312, 70, 222, 66}},
-                                         {bert, {0, 312, 70, 222, 66, 2}},
-                                         {roberta, {0, 312, 70, 222, 66, 2}}};
+  const std::tuple<Json, Ids> cases[] = {
+      {nullptr, {312, 70, 222, 66}},
+      {bytes_step, {312, 70, 222, 66}},
+      {sequence(Json::array()), {312, 70, 222, 66}},
+      {begin, {0, 312, 70, 222, 66}},
+      {template_of({special("end"), the_text, special(first_token), special("end")}),
+       {1, 7, 312, 70, 222, 66, 0, 1, 7}},
+      {sequence({bytes_step, begin}), {0, 312, 70, 222, 66}},
+      {sequence({sequence(Json::array({begin})), bytes_step}), {0, 312, 70, 222, 66}},
+      {bert, {0, 312, 70, 222, 66, 2}},
+      {roberta, {0, 312, 70, 222, 66, 2}}};
   for (const auto& [post, expected] : cases) {
     const Tokenizer tokenizer = Tokenizer::parse(with_post(post).dump());
     EXPECT_EQ(tokenizer.encode("the a", true), expected) << post;
@@ -304,7 +351,9 @@ TEST(Tokenizer, SaysWhatOfAPostProcessorItCannotFollow) {
     const std::string text = error_of<FormatError>([&] { Tokenizer::parse(with_post(post).dump()); });
     EXPECT_TRUE(text.starts_with("Tokenizer::parse: " + begin)) << text;
   };
-  says({{"type", "New"}}, "the post-processor is a New; supported are TemplateProcessing, BertProcessing, RobertaProcessing, ByteLevel and Sequence (byte ");
+  says({{"type", "New"}},
+       "the post-processor is a New; supported are TemplateProcessing, BertProcessing, RobertaProcessing, ByteLevel "
+       "and Sequence (byte ");
   says(3, "the post-processor must be an object");
   says(template_of(Json::array({special(first_token)})), "the template for one text must hold A once");
   says(template_of({the_text, the_text}), "the template for one text must hold A once");

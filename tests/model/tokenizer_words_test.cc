@@ -1,4 +1,5 @@
-// tests/model/tokenizer_words_test.cc: words of texts in which Chinese and Japanese letters stand by themselves, as Hugging Face's library cuts them.
+// tests/model/tokenizer_words_test.cc: words of texts in which Chinese and Japanese letters stand by themselves, as
+// Hugging Face's library cuts them.
 #include "io/files.h"
 #include "support/golden.h"
 #include "text/tokenizer/cut.h"
@@ -25,7 +26,8 @@ std::vector<std::string> pieces_of(std::string_view text) {
 }
 
 TEST(Words, AreCutAsHuggingFacesLibraryDoes) {
-  EXPECT_EQ(text::pattern_of(text::Cut::words), figures().at("tokenizer").at("pre_tokenizer").at("pattern").at("Regex").get<std::string>());
+  EXPECT_EQ(text::pattern_of(text::Cut::words),
+            figures().at("tokenizer").at("pre_tokenizer").at("pattern").at("Regex").get<std::string>());
   for (std::size_t i = 0; i < figures().at("strings").size(); ++i) {
     const std::string string = figures().at("strings")[i];
     EXPECT_EQ(pieces_of(string), figures().at("pieces")[i].get<std::vector<std::string>>()) << string;
@@ -36,7 +38,8 @@ TEST(Words, HaveHuggingFacesIds) {
   const Tokenizer tokenizer = Tokenizer::parse(figures().at("tokenizer").dump());
   EXPECT_EQ(tokenizer.kind(), Tokenizer::Kind::words);
   const Tokenizer ours = Tokenizer::train(figures().at("text").get<std::string>(), Tokenizer::Kind::words, 200);
-  EXPECT_EQ(nlohmann::json::parse(ours.to_json()).at("model").at("vocab"), figures().at("tokenizer").at("model").at("vocab"));
+  EXPECT_EQ(nlohmann::json::parse(ours.to_json()).at("model").at("vocab"),
+            figures().at("tokenizer").at("model").at("vocab"));
   EXPECT_EQ(nlohmann::json::parse(ours.to_json()).at("pre_tokenizer"), figures().at("tokenizer").at("pre_tokenizer"));
   for (std::size_t i = 0; i < figures().at("strings").size(); ++i) {
     const std::string string = figures().at("strings")[i];
@@ -51,7 +54,9 @@ TEST(Words, StandAloneWhereExplainCutsToo) {
   std::string_view pattern = text::pattern_of(text::Cut::words);
   pattern = pattern.substr(pattern.find("[\\x{") + 1);
   pattern = pattern.substr(0, pattern.find(']'));
-  const auto number = [&] { return static_cast<char32_t>(std::stoul(std::string(pattern.substr(pattern.find('{') + 1)), nullptr, 16)); };
+  const auto number = [&] {
+    return static_cast<char32_t>(std::stoul(std::string(pattern.substr(pattern.find('{') + 1)), nullptr, 16));
+  };
   while (!pattern.empty()) {
     const char32_t first = number();
     pattern = pattern.substr(pattern.find('-') + 1);
@@ -62,13 +67,18 @@ TEST(Words, StandAloneWhereExplainCutsToo) {
   for (char32_t c = 0x80; c < 0x110000; ++c) {
     if (c >= 0xD800 && c < 0xE000) continue;
     std::string one;
-    if (c >= 0x10000) one = {static_cast<char>(0xF0 | c >> 18), static_cast<char>(0x80 | (c >> 12 & 0x3F)), static_cast<char>(0x80 | (c >> 6 & 0x3F)), static_cast<char>(0x80 | (c & 0x3F))};
-    else if (c >= 0x800) one = {static_cast<char>(0xE0 | c >> 12), static_cast<char>(0x80 | (c >> 6 & 0x3F)), static_cast<char>(0x80 | (c & 0x3F))};
+    if (c >= 0x10000)
+      one = {static_cast<char>(0xF0 | c >> 18), static_cast<char>(0x80 | (c >> 12 & 0x3F)),
+             static_cast<char>(0x80 | (c >> 6 & 0x3F)), static_cast<char>(0x80 | (c & 0x3F))};
+    else if (c >= 0x800)
+      one = {static_cast<char>(0xE0 | c >> 12), static_cast<char>(0x80 | (c >> 6 & 0x3F)),
+             static_cast<char>(0x80 | (c & 0x3F))};
     else one = {static_cast<char>(0xC0 | c >> 6), static_cast<char>(0x80 | (c & 0x3F))};
     const bool letter = text::piece_end(text::Cut::gpt2, "a" + one, 0) > 1;
     if (!letter) continue;
     const bool alone = text::piece_end(text::Cut::words, "a" + one, 0) == 1;
-    const bool in_brackets = std::any_of(ranges.begin(), ranges.end(), [&](const auto& range) { return range.first <= c && c <= range.second; });
+    const bool in_brackets = std::any_of(ranges.begin(), ranges.end(),
+                                         [&](const auto& range) { return range.first <= c && c <= range.second; });
     ASSERT_EQ(alone, text::is_han_or_kana(c)) << std::hex << static_cast<std::uint32_t>(c);
     ASSERT_EQ(alone, in_brackets) << std::hex << static_cast<std::uint32_t>(c);
   }

@@ -24,11 +24,14 @@ using testing::Folder;
 using Ids = std::vector<std::int64_t>;
 
 /// Fourteen characters in an order that a model can learn.
-Ids ids() { return Tokenizer::train("how much wood would a woodchuck chuck. ", Tokenizer::Kind::characters).encode([] {
+Ids ids() {
+  return Tokenizer::train("how much wood would a woodchuck chuck. ", Tokenizer::Kind::characters).encode([] {
     std::string text;
-    for (int i = 0; i < 40; ++i) text += i % 3 ? "how much wood would a woodchuck chuck. " : "a woodchuck would chuck wood. ";
+    for (int i = 0; i < 40; ++i)
+      text += i % 3 ? "how much wood would a woodchuck chuck. " : "a woodchuck would chuck wood. ";
     return text;
-  }()); }
+  }());
+}
 
 TrainOptions options() {
   TrainOptions o;
@@ -43,7 +46,8 @@ TrainOptions options() {
   const auto x = a.model().state_dict(), y = b.model().state_dict();
   if (x.size() != y.size()) return ::testing::AssertionFailure() << "other names";
   for (std::size_t i = 0; i < x.size(); ++i)
-    if (const auto same = bits_equal(x[i].second, y[i].second); !same) return ::testing::AssertionFailure() << x[i].first << ": " << same.message();
+    if (const auto same = bits_equal(x[i].second, y[i].second); !same)
+      return ::testing::AssertionFailure() << x[i].first << ": " << same.message();
   return ::testing::AssertionSuccess();
 }
 
@@ -58,7 +62,8 @@ TEST(Train, TheLossFalls) {
   o.steps = 150, o.eval_every = 75;
   Trainer trainer(ids(), o);
   const double before = trainer.validate();
-  EXPECT_NEAR(before, std::log(static_cast<double>(o.model.vocab_size)), 0.2) << "weights of nanoGPT's first draw know nothing";
+  EXPECT_NEAR(before, std::log(static_cast<double>(o.model.vocab_size)), 0.2)
+      << "weights of nanoGPT's first draw know nothing";
   while (!trainer.done()) trainer.advance();
   EXPECT_LT(trainer.best_loss(), before / 2);
   EXPECT_EQ(trainer.losses().size(0), 150);
@@ -85,8 +90,10 @@ TEST(Train, ResumesToTheBit) {
 
 TEST(Train, ResumesAnyShape) {
   TrainOptions o = options();
-  o.model.norm = ModelConfig::Norm::rms_norm, o.model.positions = ModelConfig::Positions::rotary, o.model.activation = ModelConfig::Activation::swiglu;
-  o.model.kv_heads = 1, o.model.head_dim = 6, o.model.mlp_width = 20, o.model.rotary_theta = 500, o.model.tied_head = false, o.model.mlp_bias = false;
+  o.model.norm = ModelConfig::Norm::rms_norm, o.model.positions = ModelConfig::Positions::rotary,
+  o.model.activation = ModelConfig::Activation::swiglu;
+  o.model.kv_heads = 1, o.model.head_dim = 6, o.model.mlp_width = 20, o.model.rotary_theta = 500,
+  o.model.tied_head = false, o.model.mlp_bias = false;
   o.model.end_tokens = {2, 5};
   const Folder folder;
   trained(6, o).save(folder.path().string());
@@ -120,13 +127,15 @@ TEST(Train, GoesOnForMoreSteps) {
   EXPECT_GT(finished.advance().lr, last) << "the schedule is that of twenty steps";
   while (!finished.done()) finished.advance();
   EXPECT_EQ(finished.losses().size(0), 20);
-  EXPECT_EQ(error_of<ValueError>([&] { finished.extend(19); }), "Trainer: extend is given 19 steps; it must be at least the 20 there are");
+  EXPECT_EQ(error_of<ValueError>([&] { finished.extend(19); }),
+            "Trainer: extend is given 19 steps; it must be at least the 20 there are");
   EXPECT_NO_THROW(finished.extend(20));
   EXPECT_TRUE(finished.done());
 }
 
 TEST(Train, TheDefaultWarmUpFitsShortTrainings) {
-  for (const auto& [steps, warmup] : {std::pair<std::int64_t, std::int64_t>{1, 0}, {9, 0}, {60, 6}, {999, 99}, {1000, 100}, {100000, 100}}) {
+  for (const auto& [steps, warmup] :
+       {std::pair<std::int64_t, std::int64_t>{1, 0}, {9, 0}, {60, 6}, {999, 99}, {1000, 100}, {100000, 100}}) {
     TrainOptions o;
     o.model = options().model;
     o.steps = steps;
@@ -141,9 +150,11 @@ TEST(Train, SavesIntoAFolderThatIsMade) {
   trained(1).save(path);
   EXPECT_EQ(Trainer::resume(path, ids()).step(), 1);
   testing::write_file(folder.file("file"), {});
-  EXPECT_EQ(error_of<IoError>([&] { trained(1).save(folder.file("file/below")); }), "Trainer::save: " + folder.file("file/below") + ": Not a directory");
+  EXPECT_EQ(error_of<IoError>([&] { trained(1).save(folder.file("file/below")); }),
+            "Trainer::save: " + folder.file("file/below") + ": Not a directory");
   EXPECT_EQ(error_of<ValueError>([&] { trained(1).save(folder.file("x") + std::string(1, '\0') + "y"); }),
-            "Trainer::save: the path " + folder.file("x") + "\\x00y has a zero byte at " + std::to_string(folder.file("x").size()) + "; no file has such a name");
+            "Trainer::save: the path " + folder.file("x") + "\\x00y has a zero byte at " +
+                std::to_string(folder.file("x").size()) + "; no file has such a name");
 }
 
 TEST(TrainThreads, GiveTheSameBits) {
@@ -237,9 +248,11 @@ TEST(Train, SaysWhatIsWrong) {
   EXPECT_EQ(error_of<DtypeError>([&] { Trainer(ids(), half); }), "Trainer: dtype is f16; it must be f32 or bf16");
   TrainOptions wild = options();
   wild.lr = 1e30, wild.clip = 0;
-  EXPECT_NE(error_of<ValueError>([&] { trained(12, wild); }).find("the training has diverged; a smaller lr may help"), std::string::npos);
+  EXPECT_NE(error_of<ValueError>([&] { trained(12, wild); }).find("the training has diverged; a smaller lr may help"),
+            std::string::npos);
   wild.steps = wild.eval_every = 1, wild.warmup = 0;  // no step comes after
-  EXPECT_EQ(error_of<ValueError>([&] { trained(1, wild); }), "Trainer: step 1 has validation loss nan: the training has diverged; a smaller lr may help");
+  EXPECT_EQ(error_of<ValueError>([&] { trained(1, wild); }),
+            "Trainer: step 1 has validation loss nan: the training has diverged; a smaller lr may help");
 }
 
 TEST(Train, AnotherTextOrADamagedFileIsAnError) {
@@ -250,7 +263,8 @@ TEST(Train, AnotherTextOrADamagedFileIsAnError) {
   EXPECT_EQ(Trainer::find(path)->second, 2);
   Ids other = ids();
   other[5] ^= 1;
-  EXPECT_NE(error_of<ValueError>([&] { Trainer::resume(path, other); }).find("was begun with another text"), std::string::npos);
+  EXPECT_NE(error_of<ValueError>([&] { Trainer::resume(path, other); }).find("was begun with another text"),
+            std::string::npos);
 
   const std::string file = folder.file("train_state.safetensors");
   const Safetensors good = load_safetensors(file);
@@ -263,11 +277,15 @@ TEST(Train, AnotherTextOrADamagedFileIsAnError) {
     EXPECT_EQ(text.find("exception"), std::string::npos) << text;
     return text.substr(std::min(text.size(), text.find(": not") + 2));
   };
-  EXPECT_EQ(refused([](auto& f) { f.metadata.clear(); }), "not the state of a training (its metadata has no attn_train)");
-  EXPECT_EQ(refused([](auto& f) { f.metadata["attn_train"] = "{}"; }), "not the state of a training (key 'options' not found)");
+  EXPECT_EQ(refused([](auto& f) { f.metadata.clear(); }),
+            "not the state of a training (its metadata has no attn_train)");
+  EXPECT_EQ(refused([](auto& f) { f.metadata["attn_train"] = "{}"; }),
+            "not the state of a training (key 'options' not found)");
   refused([](auto& f) { f.tensors.erase(f.tensors.begin()); });
   refused([](auto& f) { std::erase_if(f.tensors, [](const auto& t) { return t.first == "generator"; }); });
-  refused([](auto& f) { std::erase_if(f.tensors, [](const auto& t) { return t.first.find("exp_avg_sq") != std::string::npos; }); });
+  refused([](auto& f) {
+    std::erase_if(f.tensors, [](const auto& t) { return t.first.find("exp_avg_sq") != std::string::npos; });
+  });
   refused([](auto& f) {
     for (auto& [name, value] : f.tensors)
       if (name == "generator") value = zeros({632}, Dtype::i64);
@@ -303,7 +321,8 @@ TEST(Train, TheCurveIsADrawing) {
   EXPECT_EQ(loss_curve_svg(trained(0), "none").find("nan"), std::string::npos);
 }
 
-/// Mean cross entropy of ids[border + 1 ..] by how often three characters in a row stood before `border`, with the best of several k added.
+/// Mean cross entropy of ids[border + 1 ..] by how often three characters in a row stood before `border`, with the best
+/// of several k added.
 double best_three_gram(const Ids& ids, std::size_t border, std::int64_t vocab_size) {
   std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t>, double> three;
   std::map<std::pair<std::int64_t, std::int64_t>, double> two;
@@ -312,7 +331,8 @@ double best_three_gram(const Ids& ids, std::size_t border, std::int64_t vocab_si
   for (const double k : {1.0, 0.3, 0.1, 0.03, 0.01, 0.003}) {
     double sum = 0;
     for (std::size_t i = border + 1; i < ids.size(); ++i)
-      sum -= std::log((three[{ids[i - 2], ids[i - 1], ids[i]}] + k) / (two[{ids[i - 2], ids[i - 1]}] + k * static_cast<double>(vocab_size)));
+      sum -= std::log((three[{ids[i - 2], ids[i - 1], ids[i]}] + k) /
+                      (two[{ids[i - 2], ids[i - 1]}] + k * static_cast<double>(vocab_size)));
     best = std::min(best, sum / static_cast<double>(ids.size() - border - 1));
   }
   return best;

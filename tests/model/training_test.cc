@@ -1,4 +1,5 @@
-// tests/model/training_test.cc: a model learns as its PyTorch twin does: the same first weights, the same losses step by step.
+// tests/model/training_test.cc: a model learns as its PyTorch twin does: the same first weights, the same losses step
+// by step.
 #include <attn/model.h>
 #include <attn/ops.h>
 #include <attn/optim.h>
@@ -17,9 +18,15 @@ TEST(Training, FirstWeightsAreThoseOfTheTwin) {
   const auto& golden = testing::golden("model/nano_steps.json");
   Generator generator(golden.at("seed").get<std::uint64_t>());
   const LanguageModel model(ModelConfig::nano(golden.at("vocab_size").get<std::int64_t>()), Dtype::f32, &generator);
-  const std::map<std::string, std::string> twin = {
-      {"embedding", "wte"}, {"positions", "wpe"}, {"norm", "ln_f"}, {"attention_norm", "ln_1"}, {"mlp_norm", "ln_2"},
-      {"attention.qkv", "attn.c_attn"}, {"attention.out", "attn.c_proj"}, {"mlp.up", "mlp.c_fc"}, {"mlp.down", "mlp.c_proj"}};
+  const std::map<std::string, std::string> twin = {{"embedding", "wte"},
+                                                   {"positions", "wpe"},
+                                                   {"norm", "ln_f"},
+                                                   {"attention_norm", "ln_1"},
+                                                   {"mlp_norm", "ln_2"},
+                                                   {"attention.qkv", "attn.c_attn"},
+                                                   {"attention.out", "attn.c_proj"},
+                                                   {"mlp.up", "mlp.c_fc"},
+                                                   {"mlp.down", "mlp.c_proj"}};
   const auto& sums = golden.at("sum_of_magnitudes");
   std::size_t compared = 0;
   for (const auto& [name, weight] : model.named_parameters()) {
@@ -32,7 +39,8 @@ TEST(Training, FirstWeightsAreThoseOfTheTwin) {
     }
     const double expected = sums.at(layer + twin.at(module) + name.substr(kind)).get<double>();
     const double ours = abs(weight.detach().to(Dtype::f64)).sum().item();
-    EXPECT_NEAR(ours, expected, 1e-12 * static_cast<double>(weight.numel())) << name;  // both are f64 sums of the same numbers
+    // both are f64 sums of the same numbers
+    EXPECT_NEAR(ours, expected, 1e-12 * static_cast<double>(weight.numel())) << name;
     ++compared;
   }
   EXPECT_EQ(compared, sums.size());

@@ -90,14 +90,16 @@ TEST(Layers, WithoutDrawsNothingIsDrawn) {
   const Linear linear(4, 3, {.draw = false});
   const Embedding table(4, 3, {.draw = false});
   EXPECT_TRUE(same_bits(rand({2}), expected));
-  for (const Tensor& x : {linear.weight, linear.bias, table.weight}) EXPECT_TRUE(same_bits(x.detach(), zeros(x.sizes())));
+  for (const Tensor& x : {linear.weight, linear.bias, table.weight})
+    EXPECT_TRUE(same_bits(x.detach(), zeros(x.sizes())));
 }
 
 TEST(Layers, Embedding) {
   for_cases("embedding", 1, [](const Json& recorded) {
     const Json& inputs = recorded.at("inputs");
     const Tensor weight = golden_tensor(inputs.at("weight"));
-    const Embedding module(weight.size(0), weight.size(1), {.padding_idx = recorded.at("options").at("padding_idx").get<std::int64_t>()});
+    const Embedding module(weight.size(0), weight.size(1),
+                           {.padding_idx = recorded.at("options").at("padding_idx").get<std::int64_t>()});
     EXPECT_TRUE(testing::bits_equal(module.weight.detach()[0], zeros({weight.size(1)})));
     module.load_state_dict(parameters_of(inputs));
     expect_output(module(golden_tensor(inputs.at("indices"))), recorded);

@@ -34,17 +34,17 @@ std::vector<std::string> names(const StateDict& dict) {
 std::string refusal(const Module& module, const StateDict& dict, bool strict = true) {
   try {
     module.load_state_dict(dict, strict);
-  } catch (const ValueError& error) {
-    return error.what();
-  }
+  } catch (const ValueError& error) { return error.what(); }
   return "";
 }
 
 TEST(Module, OwnParametersComeFirstThenSubmodulesInOrder) {
   const Outer module;
-  EXPECT_EQ(names(module.named_parameters()), (std::vector<std::string>{"scale", "up.weight", "up.bias", "inner.gain"}));
+  EXPECT_EQ(names(module.named_parameters()),
+            (std::vector<std::string>{"scale", "up.weight", "up.bias", "inner.gain"}));
   EXPECT_EQ(names(module.named_buffers()), (std::vector<std::string>{"inner.steps"}));
-  EXPECT_EQ(names(module.state_dict()), (std::vector<std::string>{"scale", "up.weight", "up.bias", "inner.gain", "inner.steps"}));
+  EXPECT_EQ(names(module.state_dict()),
+            (std::vector<std::string>{"scale", "up.weight", "up.bias", "inner.gain", "inner.steps"}));
   EXPECT_EQ(module.parameters().size(), 4u);
   for (const Tensor& parameter : module.parameters()) EXPECT_TRUE(parameter.requires_grad());
   for (const auto& [name, value] : module.state_dict()) EXPECT_FALSE(value.requires_grad()) << name;
@@ -94,19 +94,22 @@ TEST(Module, LoadingConvertsTheDtype) {
 TEST(Module, OneLineNamesAllThatDoesNotFit) {
   const Outer module;
   const Tensor before = module.scale.detach().clone();
-  StateDict dict = {{"scale", zeros({1})}, {"up.weight", zeros({3, 3})},   {"up.extra", zeros({1})},
+  StateDict dict = {{"scale", zeros({1})}, {"up.weight", zeros({3, 3})},  {"up.extra", zeros({1})},
                     {"head", zeros({1})},  {"inner.gain", zeros({2, 1})}, {"scale", zeros({1})}};
   EXPECT_EQ(refusal(module, dict),
-            "load_state_dict: the state does not fit; missing: up.bias, inner.steps; unexpected: up.extra, head; repeated: scale; "
+            "load_state_dict: the state does not fit; missing: up.bias, inner.steps; unexpected: up.extra, head; "
+            "repeated: scale; "
             "wrong shape: up.weight is [3, 3], not [3, 2], inner.gain is [2, 1], not [2]");
   EXPECT_TRUE(testing::bits_equal(module.scale.detach(), before));
   dict.pop_back();
   EXPECT_EQ(refusal(module, dict, false),
-            "load_state_dict: the state does not fit; wrong shape: up.weight is [3, 3], not [3, 2], inner.gain is [2, 1], not [2]");
+            "load_state_dict: the state does not fit; wrong shape: up.weight is [3, 3], not [3, 2], inner.gain is [2, "
+            "1], not [2]");
   EXPECT_TRUE(testing::bits_equal(module.scale.detach(), before));
   EXPECT_EQ(refusal(module, {{"scale", full({1}, 5)}, {"head", zeros({1})}}, false), "");
   EXPECT_EQ(module.scale.item(), 5);
-  EXPECT_EQ(refusal(module, {{"scale", Tensor()}}, false), "load_state_dict: the state does not fit; wrong shape: scale is undefined, not [1]");
+  EXPECT_EQ(refusal(module, {{"scale", Tensor()}}, false),
+            "load_state_dict: the state does not fit; wrong shape: scale is undefined, not [1]");
 }
 
 TEST(Module, NamesAreUniqueAndHaveNoDot) {
@@ -162,7 +165,8 @@ TEST(Dropout, OnlyInTraining) {
 
 TEST(Dropout, SaysTheProbabilityItWasGiven) {
   EXPECT_EQ(testing::error_of<ValueError>([] { Dropout(-1e-9); }), "Dropout: p is -1e-09; it must be from 0 to 1");
-  EXPECT_EQ(testing::error_of<ValueError>([] { dropout(ones({2}), 1.5); }), "dropout: p is 1.5; it must be from 0 to 1");
+  EXPECT_EQ(testing::error_of<ValueError>([] { dropout(ones({2}), 1.5); }),
+            "dropout: p is 1.5; it must be from 0 to 1");
 }
 
 TEST(Init, GainsAndErrors) {

@@ -27,18 +27,29 @@ const std::set<std::string> nan_cases = {
 
 /// Our text for each error of torch.
 const std::map<std::string, std::string> error_texts = {
-    {"mha error: is_causal without attn_mask", "MultiheadAttention: is_causal is a hint about attn_mask; attn_mask must be given with it"},
-    {"mha error: int attn_mask", "MultiheadAttention: attn_mask is i32; it must be bool (True = blocked) or f32 (added)"},
-    {"mha error: int key_padding_mask", "MultiheadAttention: key_padding_mask is i32; it must be bool (True = blocked) or f32 (added)"},
+    {"mha error: is_causal without attn_mask",
+     "MultiheadAttention: is_causal is a hint about attn_mask; attn_mask must be given with it"},
+    {"mha error: int attn_mask",
+     "MultiheadAttention: attn_mask is i32; it must be bool (True = blocked) or f32 (added)"},
+    {"mha error: int key_padding_mask",
+     "MultiheadAttention: key_padding_mask is i32; it must be bool (True = blocked) or f32 (added)"},
     {"mha error: attn_mask (3,4)", "MultiheadAttention: attn_mask has shape [3, 4]; it must be [3, 3] or [4, 3, 3]"},
-    {"mha error: attn_mask (2,3,3) for N*H = 4", "MultiheadAttention: attn_mask has shape [2, 3, 3]; it must be [3, 3] or [4, 3, 3]"},
-    {"mha error: attn_mask of rank 4", "MultiheadAttention: attn_mask has shape [1, 4, 3, 3]; it must be [3, 3] or [4, 3, 3]"},
-    {"mha error: key_padding_mask (2,4)", "MultiheadAttention: key_padding_mask has shape [2, 4]; it must be [2, 3] for query [2, 3, 4]"},
-    {"mha error: key_padding_mask 1-D, batched", "MultiheadAttention: key_padding_mask has shape [3]; it must be [2, 3] for query [2, 3, 4]"},
-    {"mha error: embed_dim 6 for 4", "MultiheadAttention: query has shape [2, 3, 6]; its last dim must be embed_dim = 4"},
-    {"mha error: query 3-D, key 2-D", "MultiheadAttention: key has shape [3, 4]; its rank must be 3, as that of query [2, 3, 4]"},
-    {"mha error: query 4-D", "MultiheadAttention: query has shape [1, 2, 3, 4]; it must have rank 3, or 2 when unbatched"},
-    {"mha error: key and value lengths differ", "MultiheadAttention: value has shape [2, 4, 4]; all but its last dim must match key [2, 3, 4]"},
+    {"mha error: attn_mask (2,3,3) for N*H = 4",
+     "MultiheadAttention: attn_mask has shape [2, 3, 3]; it must be [3, 3] or [4, 3, 3]"},
+    {"mha error: attn_mask of rank 4",
+     "MultiheadAttention: attn_mask has shape [1, 4, 3, 3]; it must be [3, 3] or [4, 3, 3]"},
+    {"mha error: key_padding_mask (2,4)",
+     "MultiheadAttention: key_padding_mask has shape [2, 4]; it must be [2, 3] for query [2, 3, 4]"},
+    {"mha error: key_padding_mask 1-D, batched",
+     "MultiheadAttention: key_padding_mask has shape [3]; it must be [2, 3] for query [2, 3, 4]"},
+    {"mha error: embed_dim 6 for 4",
+     "MultiheadAttention: query has shape [2, 3, 6]; its last dim must be embed_dim = 4"},
+    {"mha error: query 3-D, key 2-D",
+     "MultiheadAttention: key has shape [3, 4]; its rank must be 3, as that of query [2, 3, 4]"},
+    {"mha error: query 4-D",
+     "MultiheadAttention: query has shape [1, 2, 3, 4]; it must have rank 3, or 2 when unbatched"},
+    {"mha error: key and value lengths differ",
+     "MultiheadAttention: value has shape [2, 4, 4]; all but its last dim must match key [2, 3, 4]"},
     {"mha error: ctor(5, 2)", "MultiheadAttention: embed_dim 5 and num_heads 2; num_heads must divide embed_dim"},
     {"mha error: ctor(0, 2)", "MultiheadAttention: embed_dim 0 and num_heads 2; both must be greater than 0"},
     {"mha error: ctor(4, 0)", "MultiheadAttention: embed_dim 4 and num_heads 0; both must be greater than 0"},
@@ -51,7 +62,8 @@ std::optional<std::int64_t> optional_int(const Json& object, const char* key) {
 MultiheadAttention make_module(const Json& recorded, bool exact) {
   const Json& options = recorded.at("options");
   const Json ctor = options.value("ctor", Json::object());
-  const MultiheadAttention module(options.at("embed_dim").get<std::int64_t>(), options.at("num_heads").get<std::int64_t>(),
+  const MultiheadAttention module(options.at("embed_dim").get<std::int64_t>(),
+                                  options.at("num_heads").get<std::int64_t>(),
                                   {.dropout = ctor.value("dropout", 0.0),
                                    .bias = ctor.value("bias", true),
                                    .add_bias_kv = ctor.value("add_bias_kv", false),
@@ -73,10 +85,13 @@ MultiheadAttention make_module(const Json& recorded, bool exact) {
 MultiheadAttentionResult run(const Json& recorded, bool exact = false) {
   const MultiheadAttention module = make_module(recorded, exact);
   const Json& inputs = recorded.at("inputs");
-  const auto input = [&](const char* name, const Tensor& otherwise) { return inputs.contains(name) ? golden_tensor(inputs.at(name)) : otherwise; };
+  const auto input = [&](const char* name, const Tensor& otherwise) {
+    return inputs.contains(name) ? golden_tensor(inputs.at(name)) : otherwise;
+  };
   const Tensor query = input("query", {}), key = input("key", query), value = input("value", key);
   const Json call = recorded.at("options").value("call", Json::object());
-  if (recorded.contains("manual_seed_before_call")) manual_seed(recorded.at("manual_seed_before_call").get<std::uint64_t>());
+  if (recorded.contains("manual_seed_before_call"))
+    manual_seed(recorded.at("manual_seed_before_call").get<std::uint64_t>());
   return module(query, key, value,
                 {.key_padding_mask = input("key_padding_mask", {}),
                  .need_weights = call.value("need_weights", true),
@@ -102,10 +117,12 @@ double torch_error(const Json& recorded, const char* name) {
 
 void expect_result(const MultiheadAttentionResult& ours, const Json& recorded) {
   const Json& expect = recorded.at("expect");
-  EXPECT_TRUE(testing::within_error_rule(ours.output.detach(), golden_tensor(expect.at("output")), torch_error(recorded, "output")));
+  EXPECT_TRUE(testing::within_error_rule(ours.output.detach(), golden_tensor(expect.at("output")),
+                                         torch_error(recorded, "output")));
   ASSERT_EQ(ours.weights.defined(), expect.contains("weights"));
   if (!expect.contains("weights")) return;
-  EXPECT_TRUE(testing::within_error_rule(ours.weights.detach(), golden_tensor(expect.at("weights")), torch_error(recorded, "weights")));
+  EXPECT_TRUE(testing::within_error_rule(ours.weights.detach(), golden_tensor(expect.at("weights")),
+                                         torch_error(recorded, "weights")));
 }
 
 TEST(MultiheadAttention, AnArgumentThatWasLeftOutIsNamed) {
@@ -158,9 +175,7 @@ TEST(MultiheadAttention, RecordedErrors) {
     std::string ours;
     try {
       run(recorded);
-    } catch (const Error& error) {
-      ours = error.what();
-    }
+    } catch (const Error& error) { ours = error.what(); }
     const auto text = error_texts.find(name);
     EXPECT_EQ(ours, text == error_texts.end() ? "(no text here)" : text->second) << recorded.at("error").dump();
   });
@@ -211,7 +226,8 @@ TEST(MultiheadAttention, DropoutIsTheSameWithAndWithoutWeights) {
   const Tensor with = module(x, x, x, {.key_padding_mask = padding, .attn_mask = blocked}).output.detach();
   const double after = rand({1}).item();
   manual_seed(7);
-  const Tensor without = module(x, x, x, {.key_padding_mask = padding, .need_weights = false, .attn_mask = blocked}).output.detach();
+  const Tensor without =
+      module(x, x, x, {.key_padding_mask = padding, .need_weights = false, .attn_mask = blocked}).output.detach();
   EXPECT_EQ(rand({1}).item(), after);  // as many numbers were drawn
   EXPECT_TRUE(testing::within(without, with, 1e-6));
 }
@@ -233,7 +249,8 @@ TEST(MultiheadAttention, LayoutsAndRanksAgree) {
   second.load_state_dict(first.state_dict());
   const Tensor x = randn({2, 4, 6}), memory = randn({2, 5, 6});
   const MultiheadAttentionResult a = first(x, memory, memory, {.average_attn_weights = false});
-  const MultiheadAttentionResult b = second(x.transpose(0, 1), memory.transpose(0, 1), memory.transpose(0, 1), {.average_attn_weights = false});
+  const MultiheadAttentionResult b =
+      second(x.transpose(0, 1), memory.transpose(0, 1), memory.transpose(0, 1), {.average_attn_weights = false});
   EXPECT_TRUE(testing::bits_equal(b.output.detach().transpose(0, 1).contiguous(), a.output.detach().contiguous()));
   EXPECT_TRUE(testing::bits_equal(b.weights.detach(), a.weights.detach()));
   const MultiheadAttentionResult one = first(x[1], memory[1], memory[1], {.average_attn_weights = false});

@@ -48,7 +48,9 @@ const Tutorial& third() {
   return testing::within(ours.detach(), expected, 2e-6 * largest);
 }
 
-::testing::AssertionResult drawn(const Tensor& parameter, const Tensor& expected) { return testing::bits_equal(parameter.detach(), expected); }
+::testing::AssertionResult drawn(const Tensor& parameter, const Tensor& expected) {
+  return testing::bits_equal(parameter.detach(), expected);
+}
 
 TEST(FirstTutorial, SelfAttention) {
   manual_seed(123);
@@ -93,7 +95,8 @@ TEST(FirstTutorial, CrossAttention) {
   const Tensor x2 = rand({8, 3});
   EXPECT_TRUE(drawn(x2, first()["second_sequence"]));
   EXPECT_TRUE(as_recorded(module(first()["embedded_sentence"], x2), first()["cross_attention"]));
-  EXPECT_TRUE(as_recorded(module.attend(first()["embedded_sentence"], x2, {.weights = Weights::full}).weights, first()["cross_attention_weights"]));
+  EXPECT_TRUE(as_recorded(module.attend(first()["embedded_sentence"], x2, {.weights = Weights::full}).weights,
+                          first()["cross_attention_weights"]));
 }
 
 TEST(FirstTutorial, CausalSelfAttention) {
@@ -102,7 +105,8 @@ TEST(FirstTutorial, CausalSelfAttention) {
   const Tensor x = first()["embedded_sentence"];
   EXPECT_TRUE(as_recorded(module(x), first()["causal_context_scaled"]));
   EXPECT_TRUE(as_recorded(module(x), first()["causal_context"]));
-  EXPECT_TRUE(as_recorded(module.attend(x, {.weights = Weights::full}).weights, first()["masked_scores_softmax_scaled"]));
+  EXPECT_TRUE(
+      as_recorded(module.attend(x, {.weights = Weights::full}).weights, first()["masked_scores_softmax_scaled"]));
 }
 
 TEST(FirstTutorial, ABatchOfSentences) {
@@ -210,7 +214,8 @@ TEST(ThirdTutorial, EinsumHeadsByAttention) {
   EXPECT_TRUE(as_recorded(module(x, x_kv, x_kv, padding_kv), third()["cross_padding_output"]));
   EXPECT_TRUE(as_recorded(module(x, x_kv, x_kv, {}, memory), third()["cross_memory_output"]));
   EXPECT_TRUE(as_recorded(module(x, x_kv, x_kv, padding_kv, memory), third()["cross_padding_memory_output"]));
-  EXPECT_TRUE(as_recorded(module(x, x_kv, x_kv, padding_kv.to(Dtype::f32), memory.to(Dtype::boolean)), third()["cross_padding_memory_output"]));
+  EXPECT_TRUE(as_recorded(module(x, x_kv, x_kv, padding_kv.to(Dtype::f32), memory.to(Dtype::boolean)),
+                          third()["cross_padding_memory_output"]));
 }
 
 TEST(ThirdTutorial, AFullyMaskedSampleGivesTheOutputBiasWhereTheTutorialGivesNan) {

@@ -30,7 +30,10 @@ std::vector<Json> cases_of(const std::string& op) {
 
 AdamWOptions adamw_options(const Json& c) {
   const Json& o = c.at("options");
-  AdamWOptions options{.lr = o.at("lr"), .amsgrad = o.value("amsgrad", false), .maximize = o.value("maximize", false), .decoupled = c.at("op") == "AdamW"};
+  AdamWOptions options{.lr = o.at("lr"),
+                       .amsgrad = o.value("amsgrad", false),
+                       .maximize = o.value("maximize", false),
+                       .decoupled = c.at("op") == "AdamW"};
   if (o.contains("betas")) options.betas = {o.at("betas")[0], o.at("betas")[1]};
   options.eps = o.value("eps", 1e-8);
   options.weight_decay = o.value("weight_decay", 1e-2);
@@ -38,7 +41,11 @@ AdamWOptions adamw_options(const Json& c) {
 }
 
 SGDOptions sgd_options(const Json& o) {
-  return {.lr = o.at("lr"), .momentum = o.value("momentum", 0.0), .dampening = o.value("dampening", 0.0), .weight_decay = o.value("weight_decay", 0.0), .nesterov = o.value("nesterov", false)};
+  return {.lr = o.at("lr"),
+          .momentum = o.value("momentum", 0.0),
+          .dampening = o.value("dampening", 0.0),
+          .weight_decay = o.value("weight_decay", 0.0),
+          .nesterov = o.value("nesterov", false)};
 }
 
 /// The parameter after each step, and what is kept, beside torch's.
@@ -76,7 +83,8 @@ TEST(Optim, AdamWStepsAsTorch) {
   EXPECT_EQ(count, 5);
 }
 
-/// From weight 1/2 on torch's lerp begins at its end, so that with beta1 = 0 the mean is the gradient itself, whatever stood before it.
+/// From weight 1/2 on torch's lerp begins at its end, so that with beta1 = 0 the mean is the gradient itself, whatever
+/// stood before it.
 TEST(Optim, ASmallBeta1BeginsAtTheGradient) {
   for (const double beta1 : {0.0, 0.25, 0.5, 0.75}) {
     const Tensor x = zeros({2}).requires_grad_();
@@ -86,12 +94,12 @@ TEST(Optim, ASmallBeta1BeginsAtTheGradient) {
       x.set_grad(full({2}, g));
       optimizer.step();
     }
-    const auto lerp = [&](float m, float g) { return weight < 0.5f ? m + weight * (g - m) : g - (g - m) * (1 - weight); };
+    const auto lerp = [&](float m, float g) {
+      return weight < 0.5f ? m + weight * (g - m) : g - (g - m) * (1 - weight);
+    };
     EXPECT_EQ(optimizer.state_dict()[1].first, "state.0.exp_avg");
     EXPECT_EQ(optimizer.state_dict()[1].second.to_vector()[0], lerp(lerp(0, first), second)) << beta1;
-    if (beta1 == 0) {
-      EXPECT_EQ(optimizer.state_dict()[1].second.to_vector()[0], second);
-    }
+    if (beta1 == 0) { EXPECT_EQ(optimizer.state_dict()[1].second.to_vector()[0], second); }
   }
 }
 
@@ -120,18 +128,24 @@ TEST(Optim, ClipsAsTorch) {
     }
     parameters.push_back(zeros({2}).requires_grad_());  // without a gradient
     const std::string type = o.at("norm_type");
-    const ClipOptions options{.norm_type = type == "inf" ? HUGE_VAL : std::stod(type), .error_if_nonfinite = o.value("error_if_nonfinite", false)};
+    const ClipOptions options{.norm_type = type == "inf" ? HUGE_VAL : std::stod(type),
+                              .error_if_nonfinite = o.value("error_if_nonfinite", false)};
     ++count;
     if (c.contains("error")) {
-      EXPECT_NE(error_of<ValueError>([&] { clip_grad_norm_(parameters, o.at("max_norm"), options); }).find("it must be finite"), std::string::npos);
+      EXPECT_NE(error_of<ValueError>([&] {
+                  clip_grad_norm_(parameters, o.at("max_norm"), options);
+                }).find("it must be finite"),
+                std::string::npos);
       continue;
     }
     const double norm = clip_grad_norm_(parameters, o.at("max_norm"), options);
     const Json& error = c.at("torch_error_vs_float64");
-    EXPECT_TRUE(within_error_rule(full({}, norm), golden_tensor(c.at("expect").at("total_norm")), error.at("total_norm")));
+    EXPECT_TRUE(
+        within_error_rule(full({}, norm), golden_tensor(c.at("expect").at("total_norm")), error.at("total_norm")));
     for (std::size_t i = 0; i + 1 < parameters.size(); ++i) {
       const std::string name = "grad_" + std::to_string(i) + "_after";
-      EXPECT_TRUE(within_error_rule(parameters[i].grad(), golden_tensor(c.at("expect").at(name)), error.at(name))) << name;
+      EXPECT_TRUE(within_error_rule(parameters[i].grad(), golden_tensor(c.at("expect").at(name)), error.at(name)))
+          << name;
     }
   }
   EXPECT_EQ(count, 7);
@@ -143,7 +157,8 @@ struct Descent {
   std::vector<Tensor> parameters;
   explicit Descent(Dtype dtype) {
     Generator generator(1);
-    for (const Dims& sizes : {Dims{20000}, Dims{3, 4}}) parameters.push_back(randn(sizes, generator).to(dtype).requires_grad_());
+    for (const Dims& sizes : {Dims{20000}, Dims{3, 4}})
+      parameters.push_back(randn(sizes, generator).to(dtype).requires_grad_());
   }
   void backward() const {
     for (const Tensor& x : parameters) x.set_grad({});
@@ -167,7 +182,9 @@ void resumes_to_the_bit(Dtype dtype, const Options& options) {
   O after({{{cut.parameters[0]}, options}, {{cut.parameters[1]}, options}});
   after.load_state_dict(before.state_dict());
   run(after, cut, 6);
-  for (int i = 0; i < 2; ++i) EXPECT_TRUE(same_bits(whole.parameters[static_cast<std::size_t>(i)].detach(), cut.parameters[static_cast<std::size_t>(i)].detach()));
+  for (int i = 0; i < 2; ++i)
+    EXPECT_TRUE(same_bits(whole.parameters[static_cast<std::size_t>(i)].detach(),
+                          cut.parameters[static_cast<std::size_t>(i)].detach()));
 }
 
 TEST(Optim, AStateThatWasLoadedGoesOnToTheBit) {
@@ -196,9 +213,11 @@ TEST(Optim, WeightsAreLoadedBeforeTheStateOrAfterIt) {
       x.detach().copy_(weights);
       if (!weights_last) optimizer.load_state_dict(saved);
       step(optimizer, x);
-      EXPECT_EQ(optimizer.state_dict()[1].second.to_vector(), through.state_dict()[1].second.to_vector()) << weights_last;
+      EXPECT_EQ(optimizer.state_dict()[1].second.to_vector(), through.state_dict()[1].second.to_vector())
+          << weights_last;
     }
-    const Tensor other = full({4}, 5, dtype).requires_grad_();  // weights of its own stay: the state's copies are of others
+    // weights of its own stay: the state's copies are of others
+    const Tensor other = full({4}, 5, dtype).requires_grad_();
     SGD optimizer({other}, {.lr = 1e-5});
     optimizer.load_state_dict(saved);
     step(optimizer, other);
@@ -219,7 +238,8 @@ TEST(Optim, HalfFloatsMoveBySmallSteps) {
     x.set_grad(ones({4}, Dtype::bf16));
     optimizer.step();
   }
-  EXPECT_NEAR(x.to_vector()[0], 0.99, 0.002);  // half of bf16's last digit below 1; without the f32 copy it would stay 1
+  // half of bf16's last digit below 1; without the f32 copy it would stay 1
+  EXPECT_NEAR(x.to_vector()[0], 0.99, 0.002);
   {
     const NoGrad guard;
     x.fill_(5);  // the copy is made anew
@@ -260,7 +280,9 @@ TEST(Optim, GroupsKeepTheirParameters) {
   const Tensor a = ones({2}).requires_grad_(), b = ones({3}).requires_grad_();
   for (const Tensor& x : {a, b}) x.set_grad(ones(x.sizes()));
   const auto refused = [](const char* name, auto& optimizer) {
-    EXPECT_EQ(error_of<ValueError>([&] { optimizer.step(); }), std::string(name) + ": the parameters of the groups are not those of the beginning; only their options may change");
+    EXPECT_EQ(error_of<ValueError>([&] { optimizer.step(); }),
+              std::string(name) +
+                  ": the parameters of the groups are not those of the beginning; only their options may change");
   };
   AdamW adamw({a});
   adamw.groups[0].parameters.push_back(b);
@@ -280,21 +302,28 @@ TEST(Optim, Errors) {
   Tensor x = ones({2});
   EXPECT_EQ(error_of<ValueError>([&] { SGD({x}); }), "Optimizer: parameter 0 must be a leaf that requires a gradient");
   x.requires_grad_();
-  EXPECT_EQ(error_of<ValueError>([&] { SGD({x, x}); }), "Optimizer: parameter 1 is given twice; it may be in one group only");
+  EXPECT_EQ(error_of<ValueError>([&] { SGD({x, x}); }),
+            "Optimizer: parameter 1 is given twice; it may be in one group only");
   EXPECT_EQ(error_of<ValueError>([&] { SGD({x}, {.lr = -1}); }), "SGD: lr is -1; it must be 0 or more");
-  EXPECT_EQ(error_of<ValueError>([&] { SGD({x}, {.nesterov = true}); }), "SGD: nesterov needs momentum and no dampening");
-  EXPECT_EQ(error_of<ValueError>([&] { AdamW({x}, {.betas = {0.9, 1}}); }), "AdamW: a beta is 1; it must be from 0 to below 1");
+  EXPECT_EQ(error_of<ValueError>([&] { SGD({x}, {.nesterov = true}); }),
+            "SGD: nesterov needs momentum and no dampening");
+  EXPECT_EQ(error_of<ValueError>([&] { AdamW({x}, {.betas = {0.9, 1}}); }),
+            "AdamW: a beta is 1; it must be from 0 to below 1");
   AdamW optimizer({x});
-  EXPECT_EQ(error_of<ValueError>([&] { optimizer.load_state_dict({{"state.0.exp_avg", ones({3})}, {"what", ones({})}}); }),
-            "load_state_dict: state.0.exp_avg has shape [3], it must be [2]; what is unexpected");
-  EXPECT_EQ(error_of<ValueError>([&] { optimizer.load_state_dict({{"state.0.exp_avg", ones({2})}}); }), "load_state_dict: state.0.step is missing");
+  EXPECT_EQ(
+      error_of<ValueError>([&] { optimizer.load_state_dict({{"state.0.exp_avg", ones({3})}, {"what", ones({})}}); }),
+      "load_state_dict: state.0.exp_avg has shape [3], it must be [2]; what is unexpected");
+  EXPECT_EQ(error_of<ValueError>([&] { optimizer.load_state_dict({{"state.0.exp_avg", ones({2})}}); }),
+            "load_state_dict: state.0.step is missing");
   EXPECT_EQ(error_of<ValueError>([&] { Schedule{.steps = 4}(-1); }), "Schedule: step is -1; it must be 0 or more");
-  EXPECT_EQ(error_of<ValueError>([&] { Schedule{.warmup = 5, .steps = 4}(0); }), "Schedule: warmup is 5 of 4 steps; it must be from 0 to that");
+  EXPECT_EQ(error_of<ValueError>([&] { Schedule{.warmup = 5, .steps = 4}(0); }),
+            "Schedule: warmup is 5 of 4 steps; it must be from 0 to that");
 }
 
 /// A forgotten register_module trains nothing: torch's ValueError, with what was forgotten.
 TEST(Optim, NoParametersAreAMistake) {
-  const std::string text = "Optimizer: there are no parameters; a module has those that register_parameter and register_module have seen";
+  const std::string text =
+      "Optimizer: there are no parameters; a module has those that register_parameter and register_module have seen";
   struct Forgotten : nn::Module {
     const nn::Linear linear{2, 2};
   };
@@ -307,30 +336,42 @@ TEST(Optim, OptionsThatAreNoNumbers) {
   const double nan = std::numeric_limits<double>::quiet_NaN(), inf = std::numeric_limits<double>::infinity();
   const Tensor x = ones({2}).requires_grad_();
   for (const double wrong : {nan, inf, -inf, -1.0}) {
-    for (const AdamWOptions& options : {AdamWOptions{.lr = wrong}, AdamWOptions{.betas = {wrong, 0.9}}, AdamWOptions{.betas = {0.9, wrong}}, AdamWOptions{.eps = wrong},
-                                        AdamWOptions{.weight_decay = wrong}})
+    for (const AdamWOptions& options :
+         {AdamWOptions{.lr = wrong}, AdamWOptions{.betas = {wrong, 0.9}}, AdamWOptions{.betas = {0.9, wrong}},
+          AdamWOptions{.eps = wrong}, AdamWOptions{.weight_decay = wrong}})
       EXPECT_THROW(AdamW({x}, options), ValueError) << wrong;
-    for (const SGDOptions& options : {SGDOptions{.lr = wrong}, SGDOptions{.momentum = wrong}, SGDOptions{.weight_decay = wrong}})
+    for (const SGDOptions& options :
+         {SGDOptions{.lr = wrong}, SGDOptions{.momentum = wrong}, SGDOptions{.weight_decay = wrong}})
       EXPECT_THROW(SGD({x}, options), ValueError) << wrong;
     EXPECT_THROW((Schedule{.peak = wrong, .steps = 4}(0)), ValueError) << wrong;
     EXPECT_THROW((Schedule{.last = wrong, .steps = 4}(0)), ValueError) << wrong;
   }
-  EXPECT_EQ(error_of<ValueError>([&] { SGD({x}, {.momentum = 0.5, .dampening = nan}); }), "SGD: dampening is nan; it must be finite");
+  EXPECT_EQ(error_of<ValueError>([&] { SGD({x}, {.momentum = 0.5, .dampening = nan}); }),
+            "SGD: dampening is nan; it must be finite");
   x.set_grad(ones({2}));
-  EXPECT_EQ(error_of<ValueError>([&] { clip_grad_norm_({x}, nan); }), "clip_grad_norm_: max_norm is nan; it must be 0 or more");
-  EXPECT_EQ(error_of<ValueError>([&] { clip_grad_norm_({x}, -1); }), "clip_grad_norm_: max_norm is -1; it must be 0 or more");
-  EXPECT_EQ(error_of<ValueError>([&] { clip_grad_norm_({x}, 1, {.norm_type = nan}); }), "clip_grad_norm_: norm_type is nan; it must be a number");
+  EXPECT_EQ(error_of<ValueError>([&] { clip_grad_norm_({x}, nan); }),
+            "clip_grad_norm_: max_norm is nan; it must be 0 or more");
+  EXPECT_EQ(error_of<ValueError>([&] { clip_grad_norm_({x}, -1); }),
+            "clip_grad_norm_: max_norm is -1; it must be 0 or more");
+  EXPECT_EQ(error_of<ValueError>([&] { clip_grad_norm_({x}, 1, {.norm_type = nan}); }),
+            "clip_grad_norm_: norm_type is nan; it must be a number");
   EXPECT_EQ(x.grad().to_vector(), (std::vector<double>{1, 1}));
 }
 
 TEST(Schedule, IsTorchsSequenceOfLinearAndCosine) {
   for (const Json& c : attn::testing::golden("optim/schedules.json").at("cases")) {
     const std::string decay = c.at("decay");
-    const Schedule schedule{.peak = c.at("peak"), .last = c.at("last"), .warmup = c.at("warmup"), .steps = c.at("steps"),
+    const Schedule schedule{.peak = c.at("peak"),
+                            .last = c.at("last"),
+                            .warmup = c.at("warmup"),
+                            .steps = c.at("steps"),
                             .decay = decay == "cosine" ? Schedule::Decay::cosine : Schedule::Decay::linear};
     const std::vector<double> lr = c.at("lr");
-    for (std::size_t i = 0; i < lr.size(); ++i)  // torch multiplies its way from step to step: an error of some last digits a step
-      EXPECT_NEAR(schedule(static_cast<std::int64_t>(i)), lr[i], schedule.peak * std::numeric_limits<double>::epsilon() * 4 * static_cast<double>(i + 1)) << decay << " step " << i;
+    // torch multiplies its way from step to step: an error of some last digits a step
+    for (std::size_t i = 0; i < lr.size(); ++i)
+      EXPECT_NEAR(schedule(static_cast<std::int64_t>(i)), lr[i],
+                  schedule.peak * std::numeric_limits<double>::epsilon() * 4 * static_cast<double>(i + 1))
+          << decay << " step " << i;
     EXPECT_EQ(schedule(1'000'000), schedule.last);
   }
   EXPECT_EQ((Schedule{.peak = 2, .warmup = 3, .decay = Schedule::Decay::none}(1)), 1);

@@ -1,4 +1,5 @@
-// tests/optim/step_memory_test.cc: memory runs out in an optimiser's step, at each allocation in turn: no parameter and no state was changed.
+// tests/optim/step_memory_test.cc: memory runs out in an optimiser's step, at each allocation in turn: no parameter and
+// no state was changed.
 #include <attn/autograd.h>
 #include <attn/memory.h>
 #include <attn/ops.h>
@@ -62,11 +63,13 @@ void fails(const Options& options) {
   for (int step = 0; step < 3; ++step) {
     const Seen before(optimizer, x);
     release_free_memory();
-    const long allocations = testing::fail_at_each([&] { optimizer.step(); }, 0, [&](long failed) {
-      EXPECT_TRUE(before.same(Seen(optimizer, x))) << "step " << step << ", allocation " << failed;
-      release_free_memory();
-      return !::testing::Test::HasFailure();
-    });
+    const long allocations = testing::fail_at_each([&] { optimizer.step(); }, 0,
+                                                   [&](long failed) {
+                                                     EXPECT_TRUE(before.same(Seen(optimizer, x)))
+                                                         << "step " << step << ", allocation " << failed;
+                                                     release_free_memory();
+                                                     return !::testing::Test::HasFailure();
+                                                   });
     ASSERT_FALSE(::testing::Test::HasFailure());
     EXPECT_GT(allocations, 3);
     other.step();

@@ -150,7 +150,8 @@ TEST(Generator, TheGlobalOneServesManyThreads) {
   for (int t = 0; t < threads; ++t)
     pool.emplace_back([&drawn, t] {
       for (int i = 0; i < draws; ++i)
-        for (const double value : rand({3}, Dtype::f64).to_vector()) drawn[static_cast<std::size_t>(t)].push_back(value);
+        for (const double value : rand({3}, Dtype::f64).to_vector())
+          drawn[static_cast<std::size_t>(t)].push_back(value);
     });
   for (std::thread& thread : pool) thread.join();
   std::vector<double> all;
@@ -181,11 +182,13 @@ TEST(MemoryOrder, SixteenNormalsOfAViewTakeTheScalarPath) {
   Generator a(8), b(8);
   const Tensor view = normal_(empty({4, 6}).transpose(0, 1), 0, 1, a);
   for (int i = 0; i < 24; ++i)
-    EXPECT_EQ(view.transpose(0, 1).contiguous().to_vector()[static_cast<std::size_t>(i)], static_cast<double>(static_cast<float>(b.normal())));
+    EXPECT_EQ(view.transpose(0, 1).contiguous().to_vector()[static_cast<std::size_t>(i)],
+              static_cast<double>(static_cast<float>(b.normal())));
 }
 
 TEST(MemoryOrder, DropoutDrawsAsTheTensorLies) {
-  // What torch's dropout keeps after manual_seed(2): of a row-major [3, 4] read row by row, and so of what lies in its memory.
+  // What torch's dropout keeps after manual_seed(2): of a row-major [3, 4] read row by row, and so of what lies in its
+  // memory.
   const std::vector<double> kept{0, 2, 0, 0, 0, 0, 2, 2, 0, 2, 2, 0};
   auto drop = [generator = Generator()](const Tensor& x) mutable {
     generator.manual_seed(2);
@@ -196,7 +199,8 @@ TEST(MemoryOrder, DropoutDrawsAsTheTensorLies) {
   EXPECT_EQ(drop(ones({3, 4, 2}).slice(2, 0, 1).permute({1, 2, 0})).permute({2, 0, 1}).to_vector(), kept);
   // Of repeated elements the order is that of torch.empty_like: here its strides are [2, 6, 1].
   EXPECT_EQ(drop(ones({3, 1}).expand({3, 4}).t()).to_vector(), kept);
-  EXPECT_EQ(drop(ones({2, 3}).t().unsqueeze(2).expand({3, 2, 2})).to_vector(), (std::vector<double>{0, 2, 2, 2, 0, 0, 0, 2, 0, 0, 2, 0}));
+  EXPECT_EQ(drop(ones({2, 3}).t().unsqueeze(2).expand({3, 2, 2})).to_vector(),
+            (std::vector<double>{0, 2, 2, 2, 0, 0, 0, 2, 0, 0, 2, 0}));
 }
 
 TEST(MemoryOrder, AnExpandedTensorIsRefused) {
@@ -204,7 +208,8 @@ TEST(MemoryOrder, AnExpandedTensorIsRefused) {
     uniform_(zeros({1, 3}).expand({2, 3}));
     FAIL();
   } catch (const ValueError& error) {
-    EXPECT_STREQ(error.what(), "uniform_: shape [2, 3] with strides [0, 1] has several elements in one place; change a clone()");
+    EXPECT_STREQ(error.what(),
+                 "uniform_: shape [2, 3] with strides [0, 1] has several elements in one place; change a clone()");
   }
 }
 
@@ -233,7 +238,8 @@ TEST(Random, Halves) {
   Generator generator(6);
   for (const Dtype dtype : {Dtype::f16, Dtype::bf16}) {
     for (const double value : rand({4000}, generator, dtype).to_vector()) EXPECT_TRUE(value >= 0 && value < 1);
-    for (const double value : uniform_(empty({4000}, dtype), -2, 3, generator).to_vector()) EXPECT_TRUE(value >= -2 && value <= 3);
+    for (const double value : uniform_(empty({4000}, dtype), -2, 3, generator).to_vector())
+      EXPECT_TRUE(value >= -2 && value <= 3);
     for (const double value : uniform_(empty({400}, dtype), 100, 100.5, generator).to_vector()) EXPECT_LT(value, 100.5);
     // A tail of normals replaces numbers that were not drawn for it.
     Generator a(5), b(5);
@@ -245,7 +251,8 @@ TEST(Random, Halves) {
 }
 
 TEST(Random, HalvesAreThoseOfTorch) {
-  // torch.rand(5, generator=torch.Generator().manual_seed(2), dtype=...), then empty(3).uniform_(-0.3, 1.7) of a fresh one.
+  // torch.rand(5, generator=torch.Generator().manual_seed(2), dtype=...), then empty(3).uniform_(-0.3, 1.7) of a fresh
+  // one.
   const auto expect = [](const Tensor& x, const std::vector<double>& numbers) { EXPECT_EQ(x.to_vector(), numbers); };
   auto fresh = [generator = Generator()]() mutable -> Generator& {
     generator.manual_seed(2);

@@ -1,4 +1,5 @@
-// tests/random/torch_rng_test.cc: every recorded call of PyTorch 2.13, bit for bit, and the generator's position after it.
+// tests/random/torch_rng_test.cc: every recorded call of PyTorch 2.13, bit for bit, and the generator's position after
+// it.
 #include <attn/attention.h>
 #include <attn/nn.h>
 #include <attn/ops.h>
@@ -32,14 +33,18 @@ const std::vector<std::pair<std::regex, std::function<Tensor(const Match&)>>>& d
   const std::string f64 = "(, dtype=f64)?", num = "(-?[0-9.]+)";
   const auto pattern = [](const std::string& text) { return std::regex(text, std::regex::ECMAScript); };
   static const std::vector<std::pair<std::regex, std::function<Tensor(const Match&)>>> table = {
-      {pattern("torch\\.rand\\((\\d+)" + f64 + "\\)"), [](const Match& m) { return rand({integer(m, 1)}, dtype(m, 2)); }},
-      {pattern("torch\\.randn\\((\\d+)" + f64 + "\\)"), [](const Match& m) { return randn({integer(m, 1)}, dtype(m, 2)); }},
+      {pattern("torch\\.rand\\((\\d+)" + f64 + "\\)"),
+       [](const Match& m) { return rand({integer(m, 1)}, dtype(m, 2)); }},
+      {pattern("torch\\.randn\\((\\d+)" + f64 + "\\)"),
+       [](const Match& m) { return randn({integer(m, 1)}, dtype(m, 2)); }},
       {pattern("torch\\.empty\\((\\d+)" + f64 + "\\)\\.normal_\\(" + num + ", " + num + "\\)"),
        [](const Match& m) { return normal_(empty({integer(m, 1)}, dtype(m, 2)), number(m, 3), number(m, 4)); }},
       {pattern("torch\\.empty\\((\\d+)" + f64 + "\\)\\.uniform_\\(" + num + ", " + num + "\\)"),
        [](const Match& m) { return uniform_(empty({integer(m, 1)}, dtype(m, 2)), number(m, 3), number(m, 4)); }},
       {pattern("torch\\.empty\\((\\d+)" + f64 + "\\)\\.exponential_\\(" + num + "?\\)"),
-       [](const Match& m) { return exponential_(empty({integer(m, 1)}, dtype(m, 2)), m[3].matched ? number(m, 3) : 1.0); }},
+       [](const Match& m) {
+         return exponential_(empty({integer(m, 1)}, dtype(m, 2)), m[3].matched ? number(m, 3) : 1.0);
+       }},
       {pattern("torch\\.empty\\((\\d+)\\)\\.bernoulli_\\(" + num + "\\)"),
        [](const Match& m) { return bernoulli_(empty({integer(m, 1)}), number(m, 2)); }},
       {pattern("torch\\.bernoulli\\(torch\\.linspace\\(0, 1, (\\d+)" + f64 + "\\)\\)"),
@@ -51,15 +56,20 @@ const std::vector<std::pair<std::regex, std::function<Tensor(const Match&)>>>& d
       {pattern("torch\\.randperm\\((\\d+)\\)"), [](const Match& m) { return randperm(integer(m, 1)); }},
       {pattern("torch\\.multinomial\\(W, (\\d+)(, replacement=True)?\\)"),
        [](const Match& m) { return multinomial(tensor<float>(weights), integer(m, 1), m[2].matched); }},
-      {pattern("torch\\.multinomial\\(W2, 1\\)"), [](const Match&) { return multinomial(tensor<float>(weights_2, {2, 4}), 1); }},
-      {pattern("nn\\.init\\.xavier_uniform_\\(torch\\.empty\\(5, 7\\)\\)"), [](const Match&) { return nn::init::xavier_uniform_(empty({5, 7})); }},
+      {pattern("torch\\.multinomial\\(W2, 1\\)"),
+       [](const Match&) { return multinomial(tensor<float>(weights_2, {2, 4}), 1); }},
+      {pattern("nn\\.init\\.xavier_uniform_\\(torch\\.empty\\(5, 7\\)\\)"),
+       [](const Match&) { return nn::init::xavier_uniform_(empty({5, 7})); }},
       {pattern("nn\\.init\\.xavier_uniform_\\(torch\\.empty\\(5, 7\\), gain=nn\\.init\\.calculate_gain\\('relu'\\)\\)"),
-       [](const Match&) { return nn::init::xavier_uniform_(empty({5, 7}), nn::init::calculate_gain(nn::init::Nonlinearity::relu)); }},
+       [](const Match&) {
+         return nn::init::xavier_uniform_(empty({5, 7}), nn::init::calculate_gain(nn::init::Nonlinearity::relu));
+       }},
       {pattern("nn\\.init\\.xavier_normal_\\(torch\\.empty\\((\\d+), (\\d+)\\)\\)"),
        [](const Match& m) { return nn::init::xavier_normal_(empty({integer(m, 1), integer(m, 2)})); }},
       {pattern("nn\\.init\\.kaiming_uniform_\\(torch\\.empty\\(5, 7\\), a=math\\.sqrt\\(5\\)\\)"),
        [](const Match&) { return nn::init::kaiming_uniform_(empty({5, 7}), {.a = std::sqrt(5.0)}); }},
-      {pattern("nn\\.init\\.kaiming_normal_\\(torch\\.empty\\(5, 7\\)\\)"), [](const Match&) { return nn::init::kaiming_normal_(empty({5, 7})); }},
+      {pattern("nn\\.init\\.kaiming_normal_\\(torch\\.empty\\(5, 7\\)\\)"),
+       [](const Match&) { return nn::init::kaiming_normal_(empty({5, 7})); }},
   };
   return table;
 }
@@ -91,10 +101,14 @@ const std::map<std::string, std::function<nn::StateDict()>>& modules() {
       {"nn.Embedding(6, 4, padding_idx=0)", [] { return nn::Embedding(6, 4, {.padding_idx = 0}).state_dict(); }},
       {"nn.LayerNorm(4)", [] { return nn::LayerNorm(4).state_dict(); }},
       {"nn.MultiheadAttention(4, 2)", [] { return nn::MultiheadAttention(4, 2).state_dict(); }},
-      {"nn.MultiheadAttention(4, 2, bias=False)", [] { return nn::MultiheadAttention(4, 2, {.bias = false}).state_dict(); }},
-      {"nn.MultiheadAttention(4, 2, add_bias_kv=True)", [] { return nn::MultiheadAttention(4, 2, {.add_bias_kv = true}).state_dict(); }},
-      {"nn.MultiheadAttention(16, 2, add_bias_kv=True)", [] { return nn::MultiheadAttention(16, 2, {.add_bias_kv = true}).state_dict(); }},
-      {"nn.MultiheadAttention(4, 2, kdim=3, vdim=5)", [] { return nn::MultiheadAttention(4, 2, {.kdim = 3, .vdim = 5}).state_dict(); }},
+      {"nn.MultiheadAttention(4, 2, bias=False)",
+       [] { return nn::MultiheadAttention(4, 2, {.bias = false}).state_dict(); }},
+      {"nn.MultiheadAttention(4, 2, add_bias_kv=True)",
+       [] { return nn::MultiheadAttention(4, 2, {.add_bias_kv = true}).state_dict(); }},
+      {"nn.MultiheadAttention(16, 2, add_bias_kv=True)",
+       [] { return nn::MultiheadAttention(16, 2, {.add_bias_kv = true}).state_dict(); }},
+      {"nn.MultiheadAttention(4, 2, kdim=3, vdim=5)",
+       [] { return nn::MultiheadAttention(4, 2, {.kdim = 3, .vdim = 5}).state_dict(); }},
       {"nn.TransformerEncoderLayer(4, 2, 6)", [] { return EncoderLayer().state_dict(); }},
       {"nn.TransformerDecoderLayer(4, 2, 6)", [] { return DecoderLayer().state_dict(); }},
   };
@@ -103,7 +117,8 @@ const std::map<std::string, std::function<nn::StateDict()>>& modules() {
 
 /// SDPA whose output is the dropped weights themselves.
 Tensor dropped_identity() {
-  return scaled_dot_product_attention(ones({1, 1, 3, 2}), ones({1, 1, 3, 2}), eye(3).reshape({1, 1, 3, 3}), {.dropout_p = 0.5});
+  return scaled_dot_product_attention(ones({1, 1, 3, 2}), ones({1, 1, 3, 2}), eye(3).reshape({1, 1, 3, 3}),
+                                      {.dropout_p = 0.5});
 }
 
 nn::MultiheadAttentionResult dropped_module() {
@@ -121,7 +136,9 @@ class Case {
     if (const std::size_t arrow = call.find(" -> "); arrow != std::string::npos && call.rfind("nn.", 0) == 0)
       return parameter(call.substr(0, arrow), call.substr(arrow + 4));
     if (call == "q=k=ones(1,1,3,2), v=eye(3): the output is the dropped weight matrix") return dropped_identity();
-    if (call.rfind("manual_seed(1); MultiheadAttention(4,2,dropout=0.5,batch_first=True); x = ones(1,3,4); manual_seed(6);", 0) == 0) {
+    if (call.rfind(
+            "manual_seed(1); MultiheadAttention(4,2,dropout=0.5,batch_first=True); x = ones(1,3,4); manual_seed(6);",
+            0) == 0) {
       const nn::MultiheadAttentionResult result = dropped_module();
       return call.find("-> output") != std::string::npos ? result.output.detach() : result.weights.detach();
     }
@@ -170,7 +187,8 @@ void expect_values(const Tensor& ours, const Json& call) {
   };
   EXPECT_TRUE(testing::bits_equal(flat.slice(0, 0, 20), part("first_20")));
   EXPECT_TRUE(testing::bits_equal(flat.slice(0, -20), part("last_20")));
-  const std::string digest = testing::sha256(flat.data(), static_cast<std::size_t>(flat.numel()) * size_of(flat.dtype()));
+  const std::string digest =
+      testing::sha256(flat.data(), static_cast<std::size_t>(flat.numel()) * size_of(flat.dtype()));
   EXPECT_EQ(digest.substr(0, 16), call.at("sha256_16_of_little_endian_bytes").get<std::string>());
 }
 

@@ -1,4 +1,5 @@
-// tests/runtime/child.cc: scenes that need a process of their own, with variables set: child <scene>; process_test.cc starts them.
+// tests/runtime/child.cc: scenes that need a process of their own, with variables set: child <scene>; process_test.cc
+// starts them.
 #include "runtime/call_scratch.h"
 #include "runtime/cpu.h"
 #include "runtime/memory.h"
@@ -38,9 +39,7 @@ void error_text() {
   try {
     region_works();
     runtime::target();
-  } catch (const ValueError& error) {
-    std::printf("<%s>", error.what());
-  }
+  } catch (const ValueError& error) { std::printf("<%s>", error.what()); }
 }
 
 void scalar_target() { need(info().target == "scalar", "the target is scalar"); }
@@ -82,9 +81,7 @@ void borrowed_team() {
     runtime::parallel_for(5, [](std::int64_t i) {
       if (i == 3) throw ValueError("part");
     });
-  } catch (const ValueError&) {
-    caught = true;
-  }
+  } catch (const ValueError&) { caught = true; }
   need(caught, "the exception of a part reaches the caller");
   need(in_fork([] { return region_works() ? 7 : 1; }) == 7, "a forked child has regions of its own");
 }
@@ -95,7 +92,8 @@ struct Late {
   ~Late() {
     if (!wanted) return;
     constexpr std::size_t bytes = std::size_t{1} << 20;  // kept for the next of its size when it is freed
-    void* const blocks[] = {runtime::thread_scratch(bytes), runtime::call_scratch(bytes), runtime::allocate(bytes), runtime::allocate(bytes)};
+    void* const blocks[] = {runtime::thread_scratch(bytes), runtime::call_scratch(bytes), runtime::allocate(bytes),
+                            runtime::allocate(bytes)};
     for (void* const& block : blocks) {
       std::memset(block, 1, bytes);
       for (void* const& other : blocks)
@@ -125,9 +123,14 @@ void late_destructors() {
 const struct {
   const char* name;
   void (*play)();
-} scenes[] = {{"region", region},           {"three_threads", three_threads}, {"error_text", error_text},
-              {"scalar_target", scalar_target}, {"bound_parts", bound_parts},     {"exit_inside_a_part", exit_inside_a_part},
-              {"borrowed_team", borrowed_team},   {"late_destructors", late_destructors}};
+} scenes[] = {{"region", region},
+              {"three_threads", three_threads},
+              {"error_text", error_text},
+              {"scalar_target", scalar_target},
+              {"bound_parts", bound_parts},
+              {"exit_inside_a_part", exit_inside_a_part},
+              {"borrowed_team", borrowed_team},
+              {"late_destructors", late_destructors}};
 
 }  // namespace
 }  // namespace attn::testing

@@ -1,4 +1,5 @@
-// tests/runtime/floating_point_test.cc: what the caller did to rounding and denormals ends at the door, and is there again outside.
+// tests/runtime/floating_point_test.cc: what the caller did to rounding and denormals ends at the door, and is there
+// again outside.
 #include "runtime/parallel.h"
 
 #include <attn/runtime.h>

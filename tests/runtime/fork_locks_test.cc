@@ -40,11 +40,12 @@ TEST(ForkLocks, TheOneOfMessagesIsFree) {
   std::thread teller([] { runtime::trace("to a handler that takes its time"); });
   while (!telling) std::this_thread::yield();
   EXPECT_EQ(in_fork([&] {
-    forked = true;  // in the child alone
-    runtime::trace("again");
-    set_message_handler({});
-    return 7;
-  }), 7);
+              forked = true;  // in the child alone
+              runtime::trace("again");
+              set_message_handler({});
+              return 7;
+            }),
+            7);
   forked = true;
   teller.join();
   set_message_handler(before);
@@ -69,7 +70,8 @@ TEST(ForkLocks, TheOneOfViewsIsFree) {
       while (!stop) view_follows();
     });
   int worked = 0;
-  for (int child = 0; child < 150 && worked == child; ++child) worked += in_fork([] { return view_follows() && view_follows() ? 7 : 1; }) == 7;
+  for (int child = 0; child < 150 && worked == child; ++child)
+    worked += in_fork([] { return view_follows() && view_follows() ? 7 : 1; }) == 7;
   EXPECT_EQ(worked, 150);
   stop = true;
   for (auto& user : users) user.join();

@@ -24,12 +24,14 @@ constexpr std::size_t KiB = 1024, MiB = KiB * KiB;
 TEST(KeptBlocks, SizesHoldWhatIsAskedAndWasteAnEighthAtMost) {
   std::mt19937_64 random(1);
   for (int i = 0; i < 10000; ++i) {
-    const std::size_t bytes = KeptBlocks::least + random() % (std::size_t{1} << (17 + i % 20)), size = KeptBlocks::size_for(bytes);
+    const std::size_t bytes = KeptBlocks::least + random() % (std::size_t{1} << (17 + i % 20)),
+                      size = KeptBlocks::size_for(bytes);
     ASSERT_GE(size, bytes);
     ASSERT_LE(size, bytes + bytes / 8 + 1);
     ASSERT_EQ(KeptBlocks::size_for(size), size);
   }
-  for (const std::size_t huge : {KeptBlocks::most + 1, SIZE_MAX / 2, SIZE_MAX - 63, SIZE_MAX}) EXPECT_EQ(KeptBlocks::size_for(huge), huge);
+  for (const std::size_t huge : {KeptBlocks::most + 1, SIZE_MAX / 2, SIZE_MAX - 63, SIZE_MAX})
+    EXPECT_EQ(KeptBlocks::size_for(huge), huge);
 }
 
 TEST(KeptBlocks, AFreedBlockIsTheNextOfItsSize) {
@@ -73,7 +75,8 @@ TEST(KeptBlocks, AreGivenBackWhenAsked) {
   EXPECT_EQ(release_free_memory(), 63 * MiB);
   EXPECT_EQ(kept_blocks().bytes(), 0u);
 #if defined(__GLIBC__)
-  EXPECT_LE(resident_bytes() + 56 * MiB, before) << "of 63 MiB, at least seven eighths: other threads' memory may come meanwhile";
+  EXPECT_LE(resident_bytes() + 56 * MiB, before)
+      << "of 63 MiB, at least seven eighths: other threads' memory may come meanwhile";
 #endif
   EXPECT_EQ(static_cast<char*>(in_use)[MiB - 65], 1);
   EXPECT_EQ(release_free_memory(), 0u);
@@ -100,7 +103,8 @@ TEST(KeptBlocks, AllBlocksTogetherAreNeverMoreThanWereInUseAtOnce) {
 TEST(KeptBlocks, WhatCannotBeHadIsAnErrorAndLeavesNoTrace) {
   if (testing::sanitized) GTEST_SKIP() << "the sanitizer ends the program";
   const std::size_t before = allocated_bytes();
-  for (const std::size_t huge : {SIZE_MAX, SIZE_MAX - 64, SIZE_MAX - 128, SIZE_MAX / 2, std::size_t{1} << 60}) EXPECT_THROW(allocate(huge), std::bad_alloc) << huge;
+  for (const std::size_t huge : {SIZE_MAX, SIZE_MAX - 64, SIZE_MAX - 128, SIZE_MAX / 2, std::size_t{1} << 60})
+    EXPECT_THROW(allocate(huge), std::bad_alloc) << huge;
   EXPECT_EQ(allocated_bytes(), before);
 }
 

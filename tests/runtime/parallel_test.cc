@@ -51,15 +51,19 @@ std::int64_t wrong_counts(std::int64_t parts, Shared shared = Shared::one_by_one
 TEST(ParallelFor, RunsEachPartOnce) {
   for (int threads : {1, 2, 3, 8}) {
     const Threads set(threads);
-    for (std::int64_t parts : {1, 2, 3, 7, 8, 9, 64, 1000, 100000}) EXPECT_EQ(wrong_counts(parts), 0) << threads << " threads, " << parts << " parts";
+    for (std::int64_t parts : {1, 2, 3, 7, 8, 9, 64, 1000, 100000})
+      EXPECT_EQ(wrong_counts(parts), 0) << threads << " threads, " << parts << " parts";
   }
 }
 
 TEST(ParallelFor, NeighboursRunOnceToo) {
   for (int threads : {1, 2, 3, 8, 9, 40}) {
     const Threads set(threads);
-    for (std::int64_t parts : {0, 1, 2, 3, 7, 8, 9, 41, 64, 1000, 100000}) EXPECT_EQ(wrong_counts(parts, Shared::with_neighbours), 0) << threads << " threads, " << parts << " parts";
-    parallel_for(5, [&](std::int64_t) { EXPECT_EQ(wrong_counts(100, Shared::with_neighbours), 0) << threads << " threads, nested"; });
+    for (std::int64_t parts : {0, 1, 2, 3, 7, 8, 9, 41, 64, 1000, 100000})
+      EXPECT_EQ(wrong_counts(parts, Shared::with_neighbours), 0) << threads << " threads, " << parts << " parts";
+    parallel_for(5, [&](std::int64_t) {
+      EXPECT_EQ(wrong_counts(100, Shared::with_neighbours), 0) << threads << " threads, nested";
+    });
   }
 }
 
@@ -78,7 +82,8 @@ TEST(ParallelFor, OneThreadTakesTheOthersNeighbours) {
 TEST(ParallelFor, RunsEachPartOnceInManySmallRegions) {
   for (int threads : {2, 3, 8}) {
     const Threads set(threads);
-    for (int round = 0; round < 2000; ++round) ASSERT_EQ(wrong_counts(1 + round % 9), 0) << threads << " threads, round " << round;
+    for (int round = 0; round < 2000; ++round)
+      ASSERT_EQ(wrong_counts(1 + round % 9), 0) << threads << " threads, round " << round;
   }
 }
 
@@ -178,9 +183,7 @@ TEST(ParallelFor, TheFirstExceptionReachesTheCallerAfterAllParts) {
         if (i % 5 == 1) throw ValueError(std::to_string(thrown++));
       });
       FAIL() << "no exception";
-    } catch (const ValueError& error) {
-      order_of_caught = std::stoi(error.what());
-    }
+    } catch (const ValueError& error) { order_of_caught = std::stoi(error.what()); }
     EXPECT_EQ(ended, 50);
     EXPECT_EQ(thrown, 10);
     // With one thread the first is the first; with more, each thread's first is a candidate.
@@ -191,7 +194,9 @@ TEST(ParallelFor, TheFirstExceptionReachesTheCallerAfterAllParts) {
 
 TEST(ParallelFor, AnExceptionOfANestedCallGoesThroughBoth) {
   const Threads set(2);
-  EXPECT_THROW(parallel_for(4, [](std::int64_t) { parallel_for(4, [](std::int64_t) { throw std::out_of_range("deep"); }); }), std::out_of_range);
+  EXPECT_THROW(
+      parallel_for(4, [](std::int64_t) { parallel_for(4, [](std::int64_t) { throw std::out_of_range("deep"); }); }),
+      std::out_of_range);
 }
 
 TEST(ParallelFor, WorksAfterALongSleep) {
@@ -231,7 +236,8 @@ TEST(ParallelFor, SleepingWorkersBurnNothing) {
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
-  const double burnt = static_cast<double>(after.tv_sec - before.tv_sec) + 1e-9 * static_cast<double>(after.tv_nsec - before.tv_nsec);
+  const double burnt =
+      static_cast<double>(after.tv_sec - before.tv_sec) + 1e-9 * static_cast<double>(after.tv_nsec - before.tv_nsec);
   EXPECT_LT(burnt, 0.02);
 }
 

@@ -78,7 +78,8 @@ TEST(Fork, WhileAThreadMakesWhatTheChildNeeds) {
       making = true;
       while (!forked) std::this_thread::yield();
       return 3;
-    }), 3);
+    }),
+              3);
   });
   while (!making) std::this_thread::yield();
   EXPECT_EQ(in_fork([&] { return value.get([] { return 7; }); }), 7);
@@ -117,7 +118,8 @@ TEST(Fork, AChildThatExitsNormallyDoesNotWaitForThreadsItHasNot) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 7);
 }
 
-// --- in a process of its own (child.cc) -------------------------------------------------------------------------------
+// --- in a process of its own (child.cc)
+// -------------------------------------------------------------------------------
 
 TEST(Environment, ThreadsComeFromAttnNumThreads) { EXPECT_EQ(play("ATTN_NUM_THREADS=3", "three_threads").code, 0); }
 
@@ -128,20 +130,24 @@ TEST(Environment, WrongValuesAreNamed) {
       {"ATTN_NUM_THREADS=many", "<ATTN_NUM_THREADS is \"many\"; it must be a whole number from 1 to 1024>"},
       {"ATTN_NUM_THREADS=0", "<ATTN_NUM_THREADS is \"0\"; it must be a whole number from 1 to 1024>"},
       {"ATTN_NUM_THREADS=2x", "<ATTN_NUM_THREADS is \"2x\"; it must be a whole number from 1 to 1024>"},
-      {"ATTN_NUM_THREADS=99999999999999999999", "<ATTN_NUM_THREADS is \"99999999999999999999\"; it must be a whole number from 1 to 1024>"},
+      {"ATTN_NUM_THREADS=99999999999999999999",
+       "<ATTN_NUM_THREADS is \"99999999999999999999\"; it must be a whole number from 1 to 1024>"},
       {"ATTN_NUM_THREADS=1 ATTN_SPIN_US=x", "<ATTN_SPIN_US is \"x\"; it must be a whole number from 0 to 1000000>"},
       {"ATTN_NUM_THREADS=2 ATTN_SPIN_US=-1", "<ATTN_SPIN_US is \"-1\"; it must be a whole number from 0 to 1000000>"},
       {"ATTN_NUM_THREADS=2 ATTN_DEBUG_BIND_PARTS=yes", "<ATTN_DEBUG_BIND_PARTS is \"yes\"; it must be 0 or 1>"},
       {"ATTN_TARGET=sse9", "<ATTN_TARGET is \"sse9\"; kernels that can run here: "},
   };
-  for (const auto& c : cases) EXPECT_NE(play(c.variables, "error_text").output.find(c.text), std::string::npos) << c.variables;
+  for (const auto& c : cases)
+    EXPECT_NE(play(c.variables, "error_text").output.find(c.text), std::string::npos) << c.variables;
 }
 
 TEST(Environment, TheTargetIsReadInAnyCase) { EXPECT_EQ(play("ATTN_TARGET=SCALAR", "scalar_target").code, 0); }
 TEST(Environment, SpinMayBeNone) { EXPECT_EQ(play("ATTN_SPIN_US=0 ATTN_NUM_THREADS=3", "region").code, 0); }
 TEST(Environment, PartsCanBeBoundToThreads) { EXPECT_EQ(play("ATTN_DEBUG_BIND_PARTS=1", "bound_parts").code, 0); }
 TEST(EndOfProcess, ExitFromInsideAPart) { EXPECT_EQ(play("ATTN_NUM_THREADS=2", "exit_inside_a_part").code, 7); }
-TEST(EndOfProcess, LateDestructorsHaveScratchOfTheirOwn) { EXPECT_EQ(play("ATTN_NUM_THREADS=2", "late_destructors").code, 0); }
+TEST(EndOfProcess, LateDestructorsHaveScratchOfTheirOwn) {
+  EXPECT_EQ(play("ATTN_NUM_THREADS=2", "late_destructors").code, 0);
+}
 TEST(Borrowing, ALoadedLibgompLendsItsTeam) {
   const Outcome outcome = play("OMP_WAIT_POLICY=passive", "borrowed_team");
   EXPECT_EQ(outcome.code, 0) << outcome.output;
@@ -165,8 +171,9 @@ TEST(Machine, InfoIsFilledIn) {
 TEST(Machine, FlagsAgreeWithTheCompilersRuntime) {
   EXPECT_EQ(runtime::cpu().fma, static_cast<bool>(__builtin_cpu_supports("fma")));
   EXPECT_EQ(runtime::cpu().avx2, static_cast<bool>(__builtin_cpu_supports("avx2")));
-  EXPECT_EQ(runtime::cpu().avx512, __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512cd") &&
-                                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"));
+  EXPECT_EQ(runtime::cpu().avx512, __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                                       __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+                                       __builtin_cpu_supports("avx512vl"));
 }
 #endif
 

@@ -1,4 +1,5 @@
-// tests/runtime/system_blocks_test.cc: large blocks are mappings on large pages that take no more memory than was asked for, and give it back.
+// tests/runtime/system_blocks_test.cc: large blocks are mappings on large pages that take no more memory than was asked
+// for, and give it back.
 #include "runtime/kept_blocks.h"
 #include "runtime/memory.h"
 #include "runtime/regions.h"
@@ -35,7 +36,8 @@ bool is_advised(const void* where) {
   for (std::string line; std::getline(maps, line);) {
     std::uintptr_t first = 0, end = 0;
     char dash = 0;
-    if (std::istringstream(line) >> std::hex >> first >> dash >> end && dash == '-') here = first <= address && address < end;
+    if (std::istringstream(line) >> std::hex >> first >> dash >> end && dash == '-')
+      here = first <= address && address < end;
     if (here && line.starts_with("VmFlags:")) return line.find(" hg") != std::string::npos;
   }
   return false;
@@ -44,7 +46,8 @@ bool is_advised(const void* where) {
 TEST(SystemBlocks, LargeOnesBeginWithALargePageAndEndInSmallOnes) {
   if (sanitized) GTEST_SKIP() << "the sanitizer has blocks of its own";
   std::string allowed;
-  const bool has_large_pages = static_cast<bool>(std::ifstream("/sys/kernel/mm/transparent_hugepage/enabled") >> allowed);
+  const bool has_large_pages =
+      static_cast<bool>(std::ifstream("/sys/kernel/mm/transparent_hugepage/enabled") >> allowed);
   kept_blocks().release();
   for (const std::size_t bytes : {2 * MiB, 3 * MiB, 4 * MiB + 1, 9 * MiB + 100, 100 * MiB + 4097}) {
     char* const data = static_cast<char*>(allocate(bytes - header));

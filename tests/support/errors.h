@@ -13,9 +13,7 @@ template <typename E, typename F>
 std::string error_of(F&& call) {
   try {
     call();
-  } catch (const E& error) {
-    return error.what();
-  } catch (const std::exception& error) {
+  } catch (const E& error) { return error.what(); } catch (const std::exception& error) {
     ADD_FAILURE() << "another error: " << error.what();
     return {};
   }

@@ -1,4 +1,5 @@
-// tests/support/failing_memory.h: a `new` that fails when it is told to; in one file of a program, which the thread sanitizer's leaves out.
+// tests/support/failing_memory.h: a `new` that fails when it is told to; in one file of a program, which the thread
+// sanitizer's leaves out.
 #pragma once
 #include <cstdlib>
 #include <functional>
@@ -19,17 +20,16 @@ inline void* allocate_or_fail(std::size_t bytes, std::size_t alignment) {
 /// Not inlined: GCC would see a `free` of what came from `new`.
 [[gnu::noinline]] inline void release(void* data) noexcept { std::free(data); }
 
-/// Lets allocation `first` of `call`, the next, ... fail until none is left; how many there are. after(n): what must hold when allocation n has
-/// failed; false ends it. Another exception than std::bad_alloc ends the test.
-inline long fail_at_each(const std::function<void()>& call, long first = 0, const std::function<bool(long)>& after = nullptr) {
+/// Lets allocation `first` of `call`, the next, ... fail until none is left; how many there are. after(n): what must
+/// hold when allocation n has failed; false ends it. Another exception than std::bad_alloc ends the test.
+inline long fail_at_each(const std::function<void()>& call, long first = 0,
+                         const std::function<bool(long)>& after = nullptr) {
   for (;; ++first) {
     bool done = true;
     allocations_left = first;
     try {
       call();
-    } catch (const std::bad_alloc&) {
-      done = false;
-    } catch (...) {
+    } catch (const std::bad_alloc&) { done = false; } catch (...) {
       allocations_left = -1;
       throw;
     }
@@ -41,14 +41,14 @@ inline long fail_at_each(const std::function<void()>& call, long first = 0, cons
 }  // namespace attn::testing
 
 void* operator new(std::size_t bytes) { return attn::testing::allocate_or_fail(bytes, alignof(std::max_align_t)); }
-void* operator new(std::size_t bytes, std::align_val_t alignment) { return attn::testing::allocate_or_fail(bytes, static_cast<std::size_t>(alignment)); }
+void* operator new(std::size_t bytes, std::align_val_t alignment) {
+  return attn::testing::allocate_or_fail(bytes, static_cast<std::size_t>(alignment));
+}
 // Sanitizers bring one of their own, which would not fit the deletes below.
 void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
   try {
     return attn::testing::allocate_or_fail(bytes, alignof(std::max_align_t));
-  } catch (const std::bad_alloc&) {
-    return nullptr;
-  }
+  } catch (const std::bad_alloc&) { return nullptr; }
 }
 void operator delete(void* data) noexcept { attn::testing::release(data); }
 void operator delete(void* data, std::size_t) noexcept { attn::testing::release(data); }

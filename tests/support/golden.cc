@@ -27,7 +27,9 @@ void flatten(const nlohmann::json& values, std::vector<double>& floats, std::vec
     return;
   }
   floats.push_back(number(values));
-  integers.push_back(values.is_number_integer() ? values.get<std::int64_t>() : values.is_boolean() ? values.get<bool>() : 0);
+  integers.push_back(values.is_number_integer() ? values.get<std::int64_t>()
+                     : values.is_boolean()      ? values.get<bool>()
+                                                : 0);
 }
 
 double epsilon(Dtype dtype) {
@@ -71,25 +73,31 @@ Tensor golden_tensor(const nlohmann::json& entry) {
 ::testing::AssertionResult bits_equal(const Tensor& ours, const Tensor& expected) {
   if (same_bits(ours, expected)) return ::testing::AssertionSuccess();
   if (!(ours.sizes() == expected.sizes()) || ours.dtype() != expected.dtype())
-    return ::testing::AssertionFailure() << name_of(ours.dtype()) << " " << to_string(ours.sizes()) << " is not " << name_of(expected.dtype())
-                                         << " " << to_string(expected.sizes());
+    return ::testing::AssertionFailure() << name_of(ours.dtype()) << " " << to_string(ours.sizes()) << " is not "
+                                         << name_of(expected.dtype()) << " " << to_string(expected.sizes());
   const auto a = ours.to_vector(), b = expected.to_vector();
   for (std::size_t i = 0; i < a.size(); ++i) {
-    const bool same = (std::isnan(a[i]) && std::isnan(b[i])) || (a[i] == b[i] && std::signbit(a[i]) == std::signbit(b[i]));
-    if (!same) return ::testing::AssertionFailure() << fmt::format("element {} of {}: {:.17g} is not {:.17g}", i, to_string(ours.sizes()), a[i], b[i]);
+    const bool same =
+        (std::isnan(a[i]) && std::isnan(b[i])) || (a[i] == b[i] && std::signbit(a[i]) == std::signbit(b[i]));
+    if (!same)
+      return ::testing::AssertionFailure()
+             << fmt::format("element {} of {}: {:.17g} is not {:.17g}", i, to_string(ours.sizes()), a[i], b[i]);
   }
   return ::testing::AssertionFailure() << "the bits differ";
 }
 
 ::testing::AssertionResult within(const Tensor& ours, const Tensor& expected, double atol) {
   if (!(ours.sizes() == expected.sizes()))
-    return ::testing::AssertionFailure() << "shape " << to_string(ours.sizes()) << " is not " << to_string(expected.sizes());
+    return ::testing::AssertionFailure() << "shape " << to_string(ours.sizes()) << " is not "
+                                         << to_string(expected.sizes());
   const auto a = ours.to_vector(), b = expected.to_vector();
   for (std::size_t i = 0; i < a.size(); ++i) {
-    const bool same = std::isfinite(b[i]) ? std::abs(a[i] - b[i]) <= atol : (std::isnan(b[i]) ? std::isnan(a[i]) : a[i] == b[i]);
+    const bool same =
+        std::isfinite(b[i]) ? std::abs(a[i] - b[i]) <= atol : (std::isnan(b[i]) ? std::isnan(a[i]) : a[i] == b[i]);
     if (!same)
-      return ::testing::AssertionFailure() << fmt::format("element {} of {}: {:.9g} against {:.9g}, more than {:.3g} apart", i,
-                                                          to_string(ours.sizes()), a[i], b[i], atol);
+      return ::testing::AssertionFailure()
+             << fmt::format("element {} of {}: {:.9g} against {:.9g}, more than {:.3g} apart", i,
+                            to_string(ours.sizes()), a[i], b[i], atol);
   }
   return ::testing::AssertionSuccess();
 }

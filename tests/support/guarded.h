@@ -1,4 +1,5 @@
-// tests/support/guarded.h: memory between two pages that nobody may touch, so that a read or write beside it ends the program.
+// tests/support/guarded.h: memory between two pages that nobody may touch, so that a read or write beside it ends the
+// program.
 #pragma once
 #include <attn/ops.h>
 
@@ -16,7 +17,8 @@ enum class Edge { end, begin };
 /// `bytes` that end where the readable memory ends, or begin where it begins.
 class Guarded {
  public:
-  explicit Guarded(std::size_t bytes, Edge edge = Edge::end) : page_(static_cast<std::size_t>(sysconf(_SC_PAGESIZE))), whole_((bytes / page_ + 3) * page_) {
+  explicit Guarded(std::size_t bytes, Edge edge = Edge::end)
+      : page_(static_cast<std::size_t>(sysconf(_SC_PAGESIZE))), whole_((bytes / page_ + 3) * page_) {
     void* const memory = mmap(nullptr, whole_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) throw std::bad_alloc();
     base_ = static_cast<char*>(memory);

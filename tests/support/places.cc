@@ -1,4 +1,5 @@
-// tests/support/places.cc: the one file that knows the folders. Objects of all others are the same in every clone: a compiler cache has them.
+// tests/support/places.cc: the one file that knows the folders. Objects of all others are the same in every clone: a
+// compiler cache has them.
 #include "support/places.h"
 
 namespace attn::testing {

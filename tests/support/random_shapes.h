@@ -1,4 +1,5 @@
-// tests/support/random_shapes.h: tensors of random rank, sizes and strides (gaps, negative, zero), and plain index loops.
+// tests/support/random_shapes.h: tensors of random rank, sizes and strides (gaps, negative, zero), and plain index
+// loops.
 #pragma once
 #include <attn/ops.h>
 
@@ -18,7 +19,8 @@ inline std::int64_t pick(Random& random, std::int64_t low, std::int64_t high) {
 inline Dims random_sizes(Random& random, int low = 0, int high = max_rank) {
   Dims sizes;
   const std::int64_t rank = pick(random, low, high);
-  for (std::int64_t i = 0; i < rank; ++i) sizes.push_back(pick(random, 0, 30) == 0 ? 0 : pick(random, 1, rank > 5 ? 3 : 4));
+  for (std::int64_t i = 0; i < rank; ++i)
+    sizes.push_back(pick(random, 0, 30) == 0 ? 0 : pick(random, 1, rank > 5 ? 3 : 4));
   return sizes;
 }
 
@@ -83,7 +85,8 @@ void for_each_index(const Dims& sizes, F&& visit) {
 /// A shape that broadcasts with `sizes`: some dims 1, some leading ones gone.
 inline Dims random_partner(Random& random, const Dims& sizes) {
   Dims partner;
-  for (int i = static_cast<int>(pick(random, 0, sizes.size())); i < sizes.size(); ++i) partner.push_back(pick(random, 0, 3) ? sizes[i] : 1);
+  for (int i = static_cast<int>(pick(random, 0, sizes.size())); i < sizes.size(); ++i)
+    partner.push_back(pick(random, 0, 3) ? sizes[i] : 1);
   return partner;
 }
 

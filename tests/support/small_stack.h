@@ -21,15 +21,16 @@ inline void on_small_stack(std::function<void()> call) {
   pthread_attr_init(&attributes);
   pthread_attr_setstacksize(&attributes, std::size_t{sanitized ? 1024 : 256} << 10);  // a sanitizer's frames are larger
   pthread_t thread;
-  const int refused = pthread_create(&thread, &attributes, [](void* given) -> void* {
-    auto& own = *static_cast<Work*>(given);
-    try {
-      own.call();
-    } catch (...) {
-      own.error = std::current_exception();
-    }
-    return nullptr;
-  }, &work);
+  const int refused = pthread_create(
+      &thread, &attributes,
+      [](void* given) -> void* {
+        auto& own = *static_cast<Work*>(given);
+        try {
+          own.call();
+        } catch (...) { own.error = std::current_exception(); }
+        return nullptr;
+      },
+      &work);
   pthread_attr_destroy(&attributes);
   if (refused != 0) throw std::runtime_error("no thread");
   pthread_join(thread, nullptr);

@@ -98,22 +98,26 @@ std::size_t expect_every_step(const Tutorial& tutorial, const Steps& steps) {
   for (const auto& [name, step] : steps)
     EXPECT_NE(std::ranges::count(tutorial.names(), name), 0) << tutorial.number() << " has no step " << name;
   for (const auto& [name, value] : digits)
-    EXPECT_NE(std::ranges::count(tutorial.names(), name), 0) << tutorial.number() << " prints " << name << ", which is not among its steps";
+    EXPECT_NE(std::ranges::count(tutorial.names(), name), 0)
+        << tutorial.number() << " prints " << name << ", which is not among its steps";
   return tutorial.names().size();
 }
 
 ::testing::AssertionResult prints_as(const Tensor& ours, const Tensor& printed, double half_unit) {
   if (!(ours.sizes() == printed.sizes()))
-    return ::testing::AssertionFailure() << "shape " << to_string(ours.sizes()) << " is not " << to_string(printed.sizes());
+    return ::testing::AssertionFailure() << "shape " << to_string(ours.sizes()) << " is not "
+                                         << to_string(printed.sizes());
   const auto a = ours.to_vector(), b = printed.to_vector();
   const bool scientific = is_scientific(b);
-  const double one_rounding = scientific ? 0x1p-24 * largest_of(printed) : 0;  // small numbers beside large ones are differences
+  // small numbers beside large ones are differences
+  const double one_rounding = scientific ? 0x1p-24 * largest_of(printed) : 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
     const double unit = scientific && b[i] != 0 ? std::pow(10.0, std::floor(std::log10(std::abs(b[i])))) : 1;
     const bool same = std::isfinite(b[i]) ? std::abs(a[i] - b[i]) <= half_unit * unit + one_rounding
                       : std::isnan(b[i])  ? std::isnan(a[i])
                                           : a[i] == b[i];
-    if (!same) return ::testing::AssertionFailure() << fmt::format("element {}: {:.9g} does not print as {:.9g}", i, a[i], b[i]);
+    if (!same)
+      return ::testing::AssertionFailure() << fmt::format("element {}: {:.9g} does not print as {:.9g}", i, a[i], b[i]);
   }
   return ::testing::AssertionSuccess();
 }

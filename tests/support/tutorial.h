@@ -46,11 +46,12 @@ using Steps = std::map<std::string, Step>;
 /// Adds steps that are random numbers, each drawn at its place of the tutorial's run.
 void add_drawn(Steps& steps, const std::vector<std::pair<std::string, Tensor>>& drawn);
 
-/// Every step of the tutorial has a computation here that gives its value, and where the tutorial prints it, its digits; and
-/// there is no computation without a step. Returns how many steps there are.
+/// Every step of the tutorial has a computation here that gives its value, and where the tutorial prints it, its
+/// digits; and there is no computation without a step. Returns how many steps there are.
 std::size_t expect_every_step(const Tutorial& tutorial, const Steps& steps);
 
-/// Half a unit of each number's last printed digit: the fourth decimal, or the fourth of its power of ten where torch prints so.
+/// Half a unit of each number's last printed digit: the fourth decimal, or the fourth of its power of ten where torch
+/// prints so.
 ::testing::AssertionResult prints_as(const Tensor& ours, const Tensor& printed, double half_unit = 5e-5);
 
 }  // namespace attn::testing

@@ -1,4 +1,5 @@
-// tests/tensor/autograd_test.cc: the tape itself: accumulation, what is kept and freed, in-place changes, errors, long chains.
+// tests/tensor/autograd_test.cc: the tape itself: accumulation, what is kept and freed, in-place changes, errors, long
+// chains.
 #include <attn/autograd.h>
 #include <attn/ops.h>
 #include <attn/random.h>
@@ -57,9 +58,9 @@ TEST(Autograd, LeavesDoNotShareMemoryOfAGradient) {
 
 TEST(Autograd, AResultUsedOftenWaitsForAllItsGradients) {
   const Tensor x = leaf({2}, {1});
-  const Tensor a = x * x;           // 4
-  const Tensor b = a * x + a;       // 12
-  const Tensor c = b * a + b + a;   // x^5 + x^4 + x^3 + 2 x^2
+  const Tensor a = x * x;          // 4
+  const Tensor b = a * x + a;      // 12
+  const Tensor c = b * a + b + a;  // x^5 + x^4 + x^3 + 2 x^2
   c.backward();
   EXPECT_EQ(values(x.grad()), (Values{5 * 16 + 4 * 8 + 3 * 4 + 4 * 2}));
 }
@@ -117,7 +118,8 @@ TEST(Autograd, GradTouchesNoLeaf) {
   y.backward(ones({2}));
   EXPECT_EQ(values(x.grad()), (Values{3, 4}));
   const Tensor both = x * 2;
-  EXPECT_EQ(values(grad({sum(both), sum(both * both)}, {x}, {.grad_outputs = {full({}, 10), full({}, 1)}})[0]), (Values{28, 36}));
+  EXPECT_EQ(values(grad({sum(both), sum(both * both)}, {x}, {.grad_outputs = {full({}, 10), full({}, 1)}})[0]),
+            (Values{28, 36}));
 }
 
 TEST(Autograd, BackwardIntoChosenInputs) {
@@ -148,24 +150,28 @@ TEST(Autograd, UnusedInputs) {
             "grad: no output comes from input 1 of shape [1]; allow_unused gives an undefined gradient then");
   EXPECT_FALSE(grad({sum(x * x)}, {x, unused}, {.allow_unused = true})[1].defined());
   EXPECT_FALSE(grad(sum(x * x), ones({2}), {.allow_unused = true}).defined());
-  EXPECT_EQ(error_of<ValueError>([&] { grad({sum(x * x)}, {x, Tensor()}, {.allow_unused = true}); }), "grad: input 1 is undefined");
+  EXPECT_EQ(error_of<ValueError>([&] { grad({sum(x * x)}, {x, Tensor()}, {.allow_unused = true}); }),
+            "grad: input 1 is undefined");
 }
 
 TEST(Autograd, Errors) {
   const Tensor x = leaf({1, 2}, {2}), y = x * x;
   EXPECT_EQ(error_of<ValueError>([&] { y.backward(); }),
             "backward: output 0 has shape [2]; without a gradient for it, it must have one element");
-  EXPECT_EQ(error_of<ShapeError>([&] { y.backward(ones({3})); }), "backward: the gradient of output 0 has shape [3]; it must be [2]");
+  EXPECT_EQ(error_of<ShapeError>([&] { y.backward(ones({3})); }),
+            "backward: the gradient of output 0 has shape [3]; it must be [2]");
   EXPECT_EQ(error_of<ValueError>([] { ones({}).backward(); }),
             "backward: output 0 does not require a gradient; no operation on a tensor that does made it");
-  EXPECT_EQ(error_of<ValueError>([&] { backward({y}, {ones({2}), ones({2})}); }), "backward: 2 gradients for 1 outputs; they must be as many");
+  EXPECT_EQ(error_of<ValueError>([&] { backward({y}, {ones({2}), ones({2})}); }),
+            "backward: 2 gradients for 1 outputs; they must be as many");
   const Tensor mute = x.detach() * 2;
   record({"MuteBackward0", {x}, {}}, {mute}, {});
   EXPECT_EQ(error_of<ValueError>([&] { sum(mute).backward(); }), "backward: MuteBackward0 has no gradient");
   const Tensor odd = x.detach() * 2;
   record("OddBackward0", odd, wrt(x, [](auto&) { return ones({3}); }));
-  EXPECT_EQ(error_of<ShapeError>([&] { sum(odd).backward(); }),
-            "backward: OddBackward0 gave a gradient of shape [3] for an input of shape [2]; the input must broadcast to it");
+  EXPECT_EQ(
+      error_of<ShapeError>([&] { sum(odd).backward(); }),
+      "backward: OddBackward0 gave a gradient of shape [3] for an input of shape [2]; the input must broadcast to it");
 }
 
 TEST(Autograd, WhatWasSavedIsFreedUnlessRetained) {
@@ -173,8 +179,9 @@ TEST(Autograd, WhatWasSavedIsFreedUnlessRetained) {
   backward(y, {}, {.retain_graph = true});
   y.backward();
   EXPECT_EQ(values(x.grad()), (Values{4, 8}));
-  EXPECT_EQ(error_of<ValueError>([&] { y.backward(); }),
-            "backward: MulBackward0 was run by an earlier pass and what it had saved is freed; give that pass retain_graph");
+  EXPECT_EQ(
+      error_of<ValueError>([&] { y.backward(); }),
+      "backward: MulBackward0 was run by an earlier pass and what it had saved is freed; give that pass retain_graph");
   EXPECT_EQ(values(x.grad()), (Values{4, 8}));  // nothing was added
   const Tensor nothing_saved = sum(x + x);
   nothing_saved.backward();
@@ -213,11 +220,13 @@ TEST(Autograd, InPlaceChangesOfSavedTensorsAreNamed) {
   const Tensor y = x * w;
   w.mul_(2);
   EXPECT_EQ(error_of<ValueError>([&] { sum(y).backward(); }),
-            "backward: MulBackward0 saved a tensor of shape [2, 3] at version 0; it was changed in place and is at version 1; change a clone() instead");
+            "backward: MulBackward0 saved a tensor of shape [2, 3] at version 0; it was changed in place and is at "
+            "version 1; change a clone() instead");
   EXPECT_FALSE(x.grad().defined());
   const Tensor e = exp(x);
   e.detach().add_(ones({}));  // by way of another handle
-  EXPECT_NE(error_of<ValueError>([&] { sum(e).backward(); }).find("ExpBackward0 saved a tensor of shape [2, 3]"), std::string::npos);
+  EXPECT_NE(error_of<ValueError>([&] { sum(e).backward(); }).find("ExpBackward0 saved a tensor of shape [2, 3]"),
+            std::string::npos);
   const Tensor unsaved = x + w;  // a sum saves nothing
   w.mul_(2);
   sum(unsaved).backward();
@@ -233,23 +242,28 @@ TEST(Autograd, WhatOutWasWrittenOverIsNamed) {
       {"PowBackward1", [](auto& x, auto& b, Tensor out) { return pow(x, b, out); }},
       {"MaximumBackward0", [](auto& x, auto& b, Tensor out) { return maximum(x, b, out); }},
       {"MmBackward0", [](auto& x, auto& b, Tensor out) { return matmul(x, b, out); }},
-      {"NativeLayerNormBackward0", [](auto& x, auto& b, Tensor out) { return layer_norm(x, {3}, b[0], {}, 1e-5, out); }},
+      {"NativeLayerNormBackward0",
+       [](auto& x, auto& b, Tensor out) { return layer_norm(x, {3}, b[0], {}, 1e-5, out); }},
       {"RmsNormBackward0", [](auto& x, auto& b, Tensor out) { return rms_norm(x, {3}, b[0], std::nullopt, out); }}};
   for (const auto& [name, operation] : operations) {
     Tensor b = full({3, 3}, 0.75);
     b.requires_grad_();
     const Tensor x = a.clone(), over = operation(x, b, x);
     EXPECT_EQ(error_of<ValueError>([&] { over.sum().backward(); }),
-              std::string("backward: ") + name + " saved a tensor of shape [3, 3] at version 0; it was changed in place and is at version 1; change a clone() instead");
+              std::string("backward: ") + name +
+                  " saved a tensor of shape [3, 3] at version 0; it was changed in place and is at version 1; change a "
+                  "clone() instead");
     // parts of one memory that have no element in common: rows, and columns between columns
     const Tensor memory = zeros({6, 6}), other = zeros({6, 6});
-    for (const auto& [part, free] : {std::pair{memory.slice(0, 0, 3).slice(1, 0, 3), memory.slice(0, 3, 6).slice(1, 1, 4)},
-                                     {other.slice(0, 0, 3).slice(1, 0, 3), other.slice(0, 0, 3).slice(1, 3, 6)}}) {
+    for (const auto& [part, free] :
+         {std::pair{memory.slice(0, 0, 3).slice(1, 0, 3), memory.slice(0, 3, 6).slice(1, 1, 4)},
+          {other.slice(0, 0, 3).slice(1, 0, 3), other.slice(0, 0, 3).slice(1, 3, 6)}}) {
       part.copy_(a);
       const Tensor beside = grad(sum(operation(part, b, free)), b), alone = grad(sum(operation(a, b, {})), b);
       EXPECT_TRUE(same_bits(beside, alone)) << name;
     }
-    const Tensor y = zeros({4, 6}), first = y.slice(0, 0, 3).slice(1, 0, 6, 2), shifted = y.slice(0, 1, 4).slice(1, 0, 6, 2);
+    const Tensor y = zeros({4, 6}), first = y.slice(0, 0, 3).slice(1, 0, 6, 2),
+                 shifted = y.slice(0, 1, 4).slice(1, 0, 6, 2);
     first.copy_(a);
     EXPECT_THROW(operation(first, b, shifted).sum().backward(), ValueError) << name;
   }
@@ -257,7 +271,9 @@ TEST(Autograd, WhatOutWasWrittenOverIsNamed) {
 
 TEST(Autograd, LeavesAndViewsOfThem) {
   const Tensor x = leaf({1, 2, 3, 4}, {2, 2});
-  const std::string text = ": a leaf that requires a gradient was changed in place; do it while a NoGrad is there, or change its detach() or a clone()";
+  const std::string text =
+      ": a leaf that requires a gradient was changed in place; do it while a NoGrad is there, or change its detach() "
+      "or a clone()";
   EXPECT_EQ(error_of<ValueError>([&] { x.mul_(2); }), "mul_" + text);
   EXPECT_EQ(error_of<ValueError>([&] { x.select(0, 1).t().fill_(2); }), "fill_" + text);
   EXPECT_EQ(error_of<ValueError>([&] { x.split(1)[1].zero_(); }), "fill_" + text);

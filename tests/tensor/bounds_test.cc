@@ -1,4 +1,5 @@
-// tests/tensor/bounds_test.cc: sizes beyond 64 bits, options of printing without sense, reductions without a copy of what they read.
+// tests/tensor/bounds_test.cc: sizes beyond 64 bits, options of printing without sense, reductions without a copy of
+// what they read.
 #include <attn/ops.h>
 
 #include "support/errors.h"
@@ -17,7 +18,8 @@ constexpr std::int64_t far = std::numeric_limits<std::int64_t>::max(), near = st
 TEST(Bounds, SizesBeyond64BitsAreErrors) {
   const Tensor wide = empty({0, far / 2 + 1}), one = ones({1, 1});
   EXPECT_EQ(error_of<ShapeError>([&] { cat({wide, wide}, 1); }), "cat: dim 1 of all together is beyond 64 bits");
-  EXPECT_EQ(error_of<ShapeError>([&] { one.expand({std::int64_t{1} << 40, std::int64_t{1} << 40}); }), "Dims: the product of [1099511627776, 1099511627776] is beyond 64 bits");
+  EXPECT_EQ(error_of<ShapeError>([&] { one.expand({std::int64_t{1} << 40, std::int64_t{1} << 40}); }),
+            "Dims: the product of [1099511627776, 1099511627776] is beyond 64 bits");
   EXPECT_THROW(empty({0, far, far}).flatten(1, 2), ShapeError);
   EXPECT_THROW(sum(empty({0, far, far}), {0}), ShapeError);
   EXPECT_THROW(empty({far, far, 0}).index_select(2, zeros({1}, Dtype::i64)), Error);
@@ -34,7 +36,8 @@ TEST(Bounds, SizesBeyond64BitsAreErrors) {
 }
 
 TEST(Bounds, StepsAndPlacesAtTheEndsOf64Bits) {
-  EXPECT_EQ(arange(near, far, std::int64_t{1} << 62).to_int_vector(), (std::vector<std::int64_t>{near, near / 2, 0, far / 2 + 1}));
+  EXPECT_EQ(arange(near, far, std::int64_t{1} << 62).to_int_vector(),
+            (std::vector<std::int64_t>{near, near / 2, 0, far / 2 + 1}));
   const Tensor x = tensor<float>({1, 2, 3, 4, 5}).requires_grad_();
   const Tensor y = x.slice(0, 2, far, far);
   EXPECT_EQ(y.to_vector(), std::vector<double>{3});
@@ -47,7 +50,8 @@ TEST(Bounds, StepsAndPlacesAtTheEndsOf64Bits) {
 TEST(Bounds, PrintOptions) {
   const Tensor x = arange(40.0f).reshape({20, 2});
   const std::string all = to_string(x, {.threshold = far});
-  for (const int edge : {20, 1 << 30, (1 << 30) + 1, std::numeric_limits<int>::max()}) EXPECT_EQ(to_string(x, {.threshold = 0, .edge_items = edge}), all) << edge;
+  for (const int edge : {20, 1 << 30, (1 << 30) + 1, std::numeric_limits<int>::max()})
+    EXPECT_EQ(to_string(x, {.threshold = 0, .edge_items = edge}), all) << edge;
   EXPECT_EQ(to_string(tensor<float>({1, 2}), {.line_width = std::numeric_limits<int>::max()}), "tensor([1., 2.])");
   for (const int least : {-1, std::numeric_limits<int>::min()}) {
     const std::string end = " is " + std::to_string(least) + "; it must be at least 0";
@@ -56,7 +60,8 @@ TEST(Bounds, PrintOptions) {
     EXPECT_EQ(error_of<ValueError>([&] { to_string(x, {.edge_items = least}); }), "to_string: edge_items" + end);
     EXPECT_EQ(error_of<ValueError>([&] { to_string(x, {.line_width = least}); }), "to_string: line_width" + end);
   }
-  EXPECT_EQ(error_of<ValueError>([&] { to_string(x, {.precision = std::numeric_limits<int>::max()}); }), "to_string: precision is 2147483647; it must be at most 1000");
+  EXPECT_EQ(error_of<ValueError>([&] { to_string(x, {.precision = std::numeric_limits<int>::max()}); }),
+            "to_string: precision is 2147483647; it must be at most 1000");
   EXPECT_FALSE(to_string(x, {.precision = 0, .threshold = 0, .edge_items = 0, .line_width = 0}).empty());
 }
 
@@ -86,14 +91,10 @@ TEST(Bounds, ReductionsOfSmallTypesReadThemAsTheyAre) {
       EXPECT_EQ(min(x).item(), 0);
       EXPECT_EQ(argmax(x).item_int(), 5 * part);
       EXPECT_EQ(max(x, 1).second.numel(), n / part);
-      if (is_floating(dtype)) {
-        EXPECT_EQ(mean(x, {1}).select(0, 5).item(), 1);
-      }
+      if (is_floating(dtype)) { EXPECT_EQ(mean(x, {1}).select(0, 5).item(), 1); }
     });
     const std::size_t columns = most_beside([&] {
-      if (!is_floating(dtype)) {
-        EXPECT_EQ(sum(x, {0}).select(0, 9).item(), 1);
-      }
+      if (!is_floating(dtype)) { EXPECT_EQ(sum(x, {0}).select(0, 9).item(), 1); }
     });
     if (!sanitized) {
       EXPECT_LT(some, std::size_t{16} << 20);
@@ -107,7 +108,8 @@ TEST(Bounds, SumsOfIntegersWrapAndKeepTheirSign) {
   EXPECT_EQ(sum(x).item_int(), -2147483641);
   EXPECT_EQ(sum(x, {0}).to_int_vector(), (std::vector<std::int64_t>{-2147483649, 5, 3}));
   EXPECT_EQ(sum(x.t(), {0}).to_int_vector(), (std::vector<std::int64_t>{0, -2147483641}));
-  EXPECT_EQ(cumsum(x, 1).to_int_vector(), (std::vector<std::int64_t>{-1, -3, 0, -2147483648, -2147483641, -2147483641}));
+  EXPECT_EQ(cumsum(x, 1).to_int_vector(),
+            (std::vector<std::int64_t>{-1, -3, 0, -2147483648, -2147483641, -2147483641}));
   EXPECT_EQ(cumsum(ne(x, 0), 1).to_int_vector(), (std::vector<std::int64_t>{1, 2, 3, 1, 2, 2}));
   EXPECT_EQ(sum(tensor<std::int64_t>({far, 1})).item_int(), near);
   EXPECT_EQ(sum(empty({0, 3}, Dtype::boolean), {0}).to_int_vector(), (std::vector<std::int64_t>{0, 0, 0}));
@@ -118,7 +120,12 @@ TEST(Bounds, SumsOfIntegersWrapAndKeepTheirSign) {
 }
 
 TEST(Bounds, TextsOfErrorsAreOneLineThatIsSafeToPrint) {
-  EXPECT_EQ(error_of<ValueError>([] { throw ValueError("a\x1b[31m\n\xff" "b\u202E\u2028 é 我"); }), "a\\x1B[31m\\x0A\\xFFb\\u202E\\u2028 é 我");
+  EXPECT_EQ(error_of<ValueError>([] {
+              throw ValueError(
+                  "a\x1b[31m\n\xff"
+                  "b\u202E\u2028 é 我");
+            }),
+            "a\\x1B[31m\\x0A\\xFFb\\u202E\\u2028 é 我");
   EXPECT_EQ(error_of<ValueError>([] { throw ValueError(std::string("a\0b", 3)); }), "a\\x00b");
   for (const char* piece : {"x", "我", "\x80", "\x1b"}) {
     std::string text = "begins ";

@@ -1,4 +1,5 @@
-// tests/tensor/convert_test.cc: every bf16 and f16 pattern there and back, roundings by known cases, conversions by copies.
+// tests/tensor/convert_test.cc: every bf16 and f16 pattern there and back, roundings by known cases, conversions by
+// copies.
 #include <attn/ops.h>
 
 #include <gtest/gtest.h>
@@ -36,7 +37,8 @@ void rounds_to_nearest_even(std::uint16_t first, std::uint16_t last) {
     Half low, high;
     low.bits = static_cast<std::uint16_t>(pattern);
     high.bits = static_cast<std::uint16_t>(pattern + 1);
-    const double middle = (static_cast<double>(static_cast<float>(low)) + static_cast<double>(static_cast<float>(high))) / 2;
+    const double middle =
+        (static_cast<double>(static_cast<float>(low)) + static_cast<double>(static_cast<float>(high))) / 2;
     const float tie = static_cast<float>(middle);
     ASSERT_EQ(static_cast<double>(tie), middle);
     EXPECT_EQ(Half(tie).bits, pattern % 2 ? high.bits : low.bits) << pattern;
@@ -87,7 +89,8 @@ TEST(Convert, Names) {
     FAIL();
   } catch (const ValueError& error) {
     EXPECT_STREQ(error.what(),
-                 "dtype_from_name: \"float8\" is no dtype; there are f32 (float32), f64 (float64), bf16 (bfloat16), f16 (float16), "
+                 "dtype_from_name: \"float8\" is no dtype; there are f32 (float32), f64 (float64), bf16 (bfloat16), "
+                 "f16 (float16), "
                  "i64 (int64), i32 (int32), bool");
   }
 }

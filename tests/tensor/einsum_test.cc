@@ -89,13 +89,15 @@ TEST(Einsum, RandomEquationsAgainstNestedLoops) {
     equation += "->" + used.substr(0, static_cast<std::size_t>(below(static_cast<int>(used.size()) + 1)));
     SCOPED_TRACE(equation);
     const Tensor ours = einsum(equation, operands), expected = by_definition(equation, operands);
-    EXPECT_TRUE(testing::within(ours.sizes() == expected.sizes() ? ours : ours.expand(expected.sizes()), expected, 1e-11));
+    EXPECT_TRUE(
+        testing::within(ours.sizes() == expected.sizes() ? ours : ours.expand(expected.sizes()), expected, 1e-11));
     EXPECT_EQ(ours.sizes(), expected.sizes());
   }
 }
 
 TEST(Einsum, ChosenEquations) {
-  const Tensor a = randn({3, 4}), b = randn({4, 5}), square = randn({4, 4}), batch = randn({2, 3, 4}), q = randn({2, 3, 6, 8}), k = randn({2, 3, 7, 8});
+  const Tensor a = randn({3, 4}), b = randn({4, 5}), square = randn({4, 4}), batch = randn({2, 3, 4}),
+               q = randn({2, 3, 6, 8}), k = randn({2, 3, 7, 8});
   EXPECT_TRUE(testing::bits_equal(einsum("ij,jk->ik", {a, b}), matmul(a, b)));
   EXPECT_TRUE(testing::bits_equal(einsum(" i j , j k ", {a, b}), matmul(a, b)));
   EXPECT_TRUE(testing::bits_equal(einsum("ij->ji", {a}), a.t()));
@@ -114,8 +116,10 @@ TEST(Einsum, ChosenEquations) {
   EXPECT_EQ(einsum("...ij->ij", {batch}).sizes(), Dims({3, 4}));
   EXPECT_EQ(einsum("i,j", {randn({3}), randn({2})}).sizes(), Dims({3, 2}));
   EXPECT_EQ(einsum("i...,i...->...", {randn({3, 2, 1}), randn({3, 5})}).sizes(), Dims({2, 5}));
-  EXPECT_EQ(einsum("ij,jk->ik", {tensor<std::int64_t>({1, 2, 3, 4}, {2, 2}), tensor<std::int64_t>({5, 6, 7, 8}, {2, 2})}).to_int_vector(),
-            (std::vector<std::int64_t>{19, 22, 43, 50}));
+  EXPECT_EQ(
+      einsum("ij,jk->ik", {tensor<std::int64_t>({1, 2, 3, 4}, {2, 2}), tensor<std::int64_t>({5, 6, 7, 8}, {2, 2})})
+          .to_int_vector(),
+      (std::vector<std::int64_t>{19, 22, 43, 50}));
 }
 
 TEST(Einsum, ErrorsSayWhatIsWrong) {
@@ -124,12 +128,14 @@ TEST(Einsum, ErrorsSayWhatIsWrong) {
   };
   const Tensor m = zeros({2, 3});
   EXPECT_EQ(text("ij,jk->ik", {m, zeros({4, 5})}),
-            "einsum: equation \"ij,jk->ik\" gives 'j' the sizes 3 and 4 (operand 1 has shape [4, 5]); they must be equal or 1");
+            "einsum: equation \"ij,jk->ik\" gives 'j' the sizes 3 and 4 (operand 1 has shape [4, 5]); they must be "
+            "equal or 1");
   EXPECT_EQ(text("ij->k", {m}), "einsum: equation \"ij->k\" has 'k' in the output but in no operand");
   EXPECT_EQ(text("ij->ii", {m}), "einsum: equation \"ij->ii\" has 'i' twice in the output; each may come once");
   EXPECT_EQ(text("ij,jk", {m}), "einsum: equation \"ij,jk\" has 2 subscripts for 1 operands; they must match");
   EXPECT_EQ(text("ijk", {m}), "einsum: equation \"ijk\" gives operand 0 3 letters; its shape is [2, 3]");
-  EXPECT_EQ(text("ii", {m}), "einsum: equation \"ii\" repeats 'i' in one operand of shape [2, 3]; its sizes there must be equal");
+  EXPECT_EQ(text("ii", {m}),
+            "einsum: equation \"ii\" repeats 'i' in one operand of shape [2, 3]; its sizes there must be equal");
   EXPECT_EQ(text("i.j", {m}), "einsum: equation \"i.j\" has a '.' that is not part of \"...\"");
   EXPECT_EQ(text("i1", {m}), "einsum: equation \"i1\" has '1'; subscripts are letters and \"...\"");
   EXPECT_EQ(text("", {}), "einsum: equation \"\" has no operands; at least one is needed");

@@ -10,7 +10,8 @@
 namespace attn::testing {
 namespace {
 
-constexpr Dtype all_dtypes[] = {Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16, Dtype::i64, Dtype::i32, Dtype::boolean};
+constexpr Dtype all_dtypes[] = {Dtype::f32, Dtype::f64, Dtype::bf16,   Dtype::f16,
+                                Dtype::i64, Dtype::i32, Dtype::boolean};
 
 struct Binary {
   const char* name;
@@ -23,16 +24,24 @@ const Binary exact[] = {
     {"add", [](const Tensor& a, const Tensor& b) { return add(a, b); }, [](double a, double b) { return a + b; }},
     {"sub", [](const Tensor& a, const Tensor& b) { return sub(a, b); }, [](double a, double b) { return a - b; }},
     {"mul", [](const Tensor& a, const Tensor& b) { return mul(a, b); }, [](double a, double b) { return a * b; }},
-    {"maximum", [](const Tensor& a, const Tensor& b) { return maximum(a, b); }, [](double a, double b) { return std::max(a, b); }},
-    {"minimum", [](const Tensor& a, const Tensor& b) { return minimum(a, b); }, [](double a, double b) { return std::min(a, b); }},
-    {"eq", [](const Tensor& a, const Tensor& b) { return eq(a, b); }, [](double a, double b) { return double(a == b); }},
-    {"ne", [](const Tensor& a, const Tensor& b) { return ne(a, b); }, [](double a, double b) { return double(a != b); }},
+    {"maximum", [](const Tensor& a, const Tensor& b) { return maximum(a, b); },
+     [](double a, double b) { return std::max(a, b); }},
+    {"minimum", [](const Tensor& a, const Tensor& b) { return minimum(a, b); },
+     [](double a, double b) { return std::min(a, b); }},
+    {"eq", [](const Tensor& a, const Tensor& b) { return eq(a, b); },
+     [](double a, double b) { return double(a == b); }},
+    {"ne", [](const Tensor& a, const Tensor& b) { return ne(a, b); },
+     [](double a, double b) { return double(a != b); }},
     {"lt", [](const Tensor& a, const Tensor& b) { return lt(a, b); }, [](double a, double b) { return double(a < b); }},
-    {"le", [](const Tensor& a, const Tensor& b) { return le(a, b); }, [](double a, double b) { return double(a <= b); }},
+    {"le", [](const Tensor& a, const Tensor& b) { return le(a, b); },
+     [](double a, double b) { return double(a <= b); }},
     {"gt", [](const Tensor& a, const Tensor& b) { return gt(a, b); }, [](double a, double b) { return double(a > b); }},
-    {"ge", [](const Tensor& a, const Tensor& b) { return ge(a, b); }, [](double a, double b) { return double(a >= b); }},
-    {"logical_and", [](const Tensor& a, const Tensor& b) { return logical_and(a, b); }, [](double a, double b) { return double(a != 0 && b != 0); }},
-    {"logical_or", [](const Tensor& a, const Tensor& b) { return logical_or(a, b); }, [](double a, double b) { return double(a != 0 || b != 0); }},
+    {"ge", [](const Tensor& a, const Tensor& b) { return ge(a, b); },
+     [](double a, double b) { return double(a >= b); }},
+    {"logical_and", [](const Tensor& a, const Tensor& b) { return logical_and(a, b); },
+     [](double a, double b) { return double(a != 0 && b != 0); }},
+    {"logical_or", [](const Tensor& a, const Tensor& b) { return logical_or(a, b); },
+     [](double a, double b) { return double(a != 0 || b != 0); }},
 };
 
 TEST(Elementwise, BroadcastsRandomShapesAndStrides) {
@@ -43,7 +52,8 @@ TEST(Elementwise, BroadcastsRandomShapesAndStrides) {
     const Dims sizes = random_sizes(random);
     Tensor a = random_tensor(random, sizes, dtype), b = random_tensor(random, random_partner(random, sizes), dtype);
     if (round % 2) std::swap(a, b);
-    SCOPED_TRACE(std::string(binary.name) + " " + to_string(a.sizes()) + " " + to_string(b.sizes()) + " " + std::string(name_of(dtype)));
+    SCOPED_TRACE(std::string(binary.name) + " " + to_string(a.sizes()) + " " + to_string(b.sizes()) + " " +
+                 std::string(name_of(dtype)));
     const Tensor result = binary.operation(a, b);
     ASSERT_EQ(result.sizes(), broadcast_shapes("test", a.sizes(), b.sizes()));
     ASSERT_TRUE(result.is_contiguous());
@@ -81,7 +91,8 @@ TEST(Elementwise, UnaryOnRandomStrides) {
   for (int round = 0; round < 100; ++round) {
     const Dtype dtype = all_dtypes[pick(random, 0, 5)];
     const Tensor x = random_tensor(random, random_sizes(random), dtype);
-    const Tensor negative = neg(x), size = abs(x), positive = relu(x), no = logical_not(x), copy = x.clone(), root = sqrt(x.to(Dtype::f64));
+    const Tensor negative = neg(x), size = abs(x), positive = relu(x), no = logical_not(x), copy = x.clone(),
+                 root = sqrt(x.to(Dtype::f64));
     for_each_index(x.sizes(), [&](const Dims& index) {
       const double value = at(x, index);
       ASSERT_EQ(at(negative, index), -value);
@@ -89,9 +100,7 @@ TEST(Elementwise, UnaryOnRandomStrides) {
       ASSERT_EQ(at(positive, index), std::max(value, 0.0));
       ASSERT_EQ(at(no, index), value == 0);
       ASSERT_EQ(at(copy, index), value);
-      if (value >= 0) {
-        ASSERT_EQ(at(root, index), std::sqrt(value));
-      }
+      if (value >= 0) { ASSERT_EQ(at(root, index), std::sqrt(value)); }
     });
   }
 }
@@ -102,8 +111,10 @@ TEST(Elementwise, WhereAndMaskedFillBroadcast) {
     const Dtype dtype = all_dtypes[pick(random, 0, 6)];
     const Dims sizes = random_sizes(random);
     const Tensor condition = random_tensor(random, random_partner(random, sizes), Dtype::boolean);
-    const Tensor a = random_tensor(random, sizes, dtype), b = random_tensor(random, random_partner(random, sizes), dtype);
-    const Tensor chosen = where(condition, a, b), filled = masked_fill(a, condition, 1), left = where(condition, a, Scalar(true));
+    const Tensor a = random_tensor(random, sizes, dtype),
+                 b = random_tensor(random, random_partner(random, sizes), dtype);
+    const Tensor chosen = where(condition, a, b), filled = masked_fill(a, condition, 1),
+                 left = where(condition, a, Scalar(true));
     for_each_index(sizes, [&](const Dims& index) {
       const bool first = at_broadcast(condition, index) != 0;
       ASSERT_EQ(at(chosen, index), first ? at(a, index) : at_broadcast(b, index));
@@ -117,8 +128,9 @@ TEST(Elementwise, Triangles) {
   Random random(5);
   for (int round = 0; round < 100; ++round) {
     const Tensor x = random_tensor(random, random_sizes(random, 2, 5), all_dtypes[round % 7]);
-    const std::int64_t diagonal = round == 0 ? std::numeric_limits<std::int64_t>::max()
-                                  : round == 1 ? std::numeric_limits<std::int64_t>::min() : pick(random, -5, 5);
+    const std::int64_t diagonal = round == 0   ? std::numeric_limits<std::int64_t>::max()
+                                  : round == 1 ? std::numeric_limits<std::int64_t>::min()
+                                               : pick(random, -5, 5);
     const Tensor lower = tril(x, diagonal), upper = triu(x, diagonal);
     for_each_index(x.sizes(), [&](const Dims& index) {
       const std::int64_t distance = index[x.dim() - 1] - index[x.dim() - 2];
@@ -183,27 +195,35 @@ TEST(Elementwise, Errors) {
             "add: shapes [2, 3] and [4, 3] do not broadcast; sizes must be equal or 1, counted from the last dim");
   EXPECT_EQ(error_of<ShapeError>([&] { mul(a, a, b); }), "mul: out has shape [4, 3]; it must be [2, 3]");
   EXPECT_EQ(error_of<DtypeError>([&] { div(a, a, zeros({2, 3}, Dtype::f64)); }), "div: out is f64; it must be f32");
-  EXPECT_EQ(error_of<DtypeError>([&] { sub(a, flags); }), "sub: given f32 and bool; bool cannot be subtracted, use ne or logical_not");
+  EXPECT_EQ(error_of<DtypeError>([&] { sub(a, flags); }),
+            "sub: given f32 and bool; bool cannot be subtracted, use ne or logical_not");
   EXPECT_EQ(error_of<DtypeError>([&] { neg(flags); }), "neg: x is bool; it must be a number");
   EXPECT_EQ(error_of<DtypeError>([&] { masked_fill(a, a, 0); }), "masked_fill: mask is f32; it must be bool");
   EXPECT_EQ(error_of<DtypeError>([&] { where(a, a, a); }), "where: condition is f32; it must be bool");
   EXPECT_EQ(error_of<ShapeError>([&] { tril(zeros({3})); }), "tril: x has shape [3]; it must have rank 2 or more");
   EXPECT_EQ(error_of<ValueError>([&] { pow(zeros({2}, Dtype::i64), -1); }),
             "pow: an integer tensor to the power -1; the exponent must not be negative");
-  EXPECT_EQ(error_of<ValueError>([&] { add(Tensor(), a); }), "Tensor: the tensor is undefined, made by Tensor() or a result that was not asked for; it has no memory, sizes or dtype");
+  EXPECT_EQ(error_of<ValueError>([&] { add(Tensor(), a); }),
+            "Tensor: the tensor is undefined, made by Tensor() or a result that was not asked for; it has no memory, "
+            "sizes or dtype");
 }
 
-TEST(Fill, NumbersThatTheDtypeDoesNotHoldAreRefused) {  // as torch: "value cannot be converted to type ... without overflow"
+TEST(Fill,
+     NumbersThatTheDtypeDoesNotHoldAreRefused) {  // as torch: "value cannot be converted to type ... without overflow"
   const Tensor ints = tensor<std::int64_t>({1, 2}), mask = ones({2}, Dtype::boolean);
-  EXPECT_EQ(error_of<ValueError>([&] { masked_fill(ints, mask, std::nan("")); }), "masked_fill: the value nan cannot be kept in i64");
+  EXPECT_EQ(error_of<ValueError>([&] { masked_fill(ints, mask, std::nan("")); }),
+            "masked_fill: the value nan cannot be kept in i64");
   EXPECT_EQ(error_of<ValueError>([&] { ints.fill_(1e30); }), "fill_: the value 1e+30 cannot be kept in i64");
-  EXPECT_EQ(error_of<ValueError>([&] { full({1}, std::int64_t{1} << 31, Dtype::i32); }), "full: the value 2147483648 cannot be kept in i32");
-  EXPECT_EQ(error_of<ValueError>([&] { masked_fill(ones({2}), mask, -1e300); }), "masked_fill: the value -1e+300 cannot be kept in f32");
+  EXPECT_EQ(error_of<ValueError>([&] { full({1}, std::int64_t{1} << 31, Dtype::i32); }),
+            "full: the value 2147483648 cannot be kept in i32");
+  EXPECT_EQ(error_of<ValueError>([&] { masked_fill(ones({2}), mask, -1e300); }),
+            "masked_fill: the value -1e+300 cannot be kept in f32");
   EXPECT_EQ(ints.to_int_vector(), (std::vector<std::int64_t>{1, 2}));
   EXPECT_EQ(ints.version(), 0u);
   EXPECT_EQ((ones({1}) * 1e300).item(), HUGE_VAL);  // arithmetic rounds, and wraps around
   EXPECT_EQ((tensor<int>({1}) + ((std::int64_t{1} << 32) + 1)).item_int(), 2);
-  EXPECT_EQ(full({1}, std::numeric_limits<std::int64_t>::max(), Dtype::i64).item_int(), std::numeric_limits<std::int64_t>::max());
+  EXPECT_EQ(full({1}, std::numeric_limits<std::int64_t>::max(), Dtype::i64).item_int(),
+            std::numeric_limits<std::int64_t>::max());
   EXPECT_EQ(full({1}, -HUGE_VAL).item(), -HUGE_VAL);
   EXPECT_EQ(ints.fill_(2.7).to_int_vector(), (std::vector<std::int64_t>{2, 2}));
 }

@@ -1,4 +1,5 @@
-// tests/tensor/gradients_test.cc: the gradient of every operation against central differences: broadcasts, odd shapes, strides.
+// tests/tensor/gradients_test.cc: the gradient of every operation against central differences: broadcasts, odd shapes,
+// strides.
 #include <attn/autograd.h>
 #include <attn/ops.h>
 #include <attn/random.h>
@@ -49,7 +50,13 @@ const Tensor rows = tensor<std::int64_t>({4, 0, 2, 4, 4, 1}, {2, 3});
 std::vector<Case> cases() {
   std::vector<Case> all;
   const auto two = [&](const char* name, Tensor (*f)(const Tensor&, const Tensor&), double low = -2) {
-    for (const auto& [a, b] : std::vector<std::pair<Dims, Dims>>{{{3, 5}, {3, 5}}, {{2, 1, 3}, {5, 1}}, {{}, {3, 2}}, {{3, 2}, {}}, {{1}, {1}}, {{4, 3}, {3}}, {{0, 3}, {3}}})
+    for (const auto& [a, b] : std::vector<std::pair<Dims, Dims>>{{{3, 5}, {3, 5}},
+                                                                 {{2, 1, 3}, {5, 1}},
+                                                                 {{}, {3, 2}},
+                                                                 {{3, 2}, {}},
+                                                                 {{1}, {1}},
+                                                                 {{4, 3}, {3}},
+                                                                 {{0, 3}, {3}}})
       all.push_back({name, [f](const Inputs& x) { return f(x[0], x[1]); }, {a, b}, low});
   };
   two("add", [](const Tensor& a, const Tensor& b) { return a + b; });
@@ -59,7 +66,8 @@ std::vector<Case> cases() {
   two("pow", [](const Tensor& a, const Tensor& b) { return pow(a, b); }, 0.5);
   two("maximum", [](const Tensor& a, const Tensor& b) { return maximum(a, b); });
   two("minimum", [](const Tensor& a, const Tensor& b) { return minimum(a, b); });
-  two("where", [](const Tensor& a, const Tensor& b) { return where(bools(broadcast_shapes("", a.sizes(), b.sizes())), a, b); });
+  two("where",
+      [](const Tensor& a, const Tensor& b) { return where(bools(broadcast_shapes("", a.sizes(), b.sizes())), a, b); });
   two("add_", [](const Tensor& a, const Tensor& b) {
     const Tensor y = a * ones(broadcast_shapes("", a.sizes(), b.sizes()), Dtype::f64);
     y.add_(b, 3);
@@ -71,13 +79,16 @@ std::vector<Case> cases() {
     y -= 1.5;
     return y * y;
   });
-  two("div_", [](const Tensor& a, const Tensor& b) {
-    const Tensor y = a * ones(broadcast_shapes("", a.sizes(), b.sizes()), Dtype::f64);
-    y.div_(b);
-    y /= 2;
-    y += 1;
-    return y * y;
-  }, 0.5);
+  two(
+      "div_",
+      [](const Tensor& a, const Tensor& b) {
+        const Tensor y = a * ones(broadcast_shapes("", a.sizes(), b.sizes()), Dtype::f64);
+        y.div_(b);
+        y /= 2;
+        y += 1;
+        return y * y;
+      },
+      0.5);
   two("mul_", [](const Tensor& a, const Tensor& b) {
     const Tensor y = a * ones(broadcast_shapes("", a.sizes(), b.sizes()), Dtype::f64);
     y.mul_(b);
@@ -101,7 +112,8 @@ std::vector<Case> cases() {
   one("mul a number", [](const Tensor& x) { return x * -1.5; });
   one("div by a number", [](const Tensor& x) { return x / 3; });
   one("div a number", [](const Tensor& x) { return 2 / x; }, 0.5);
-  for (const double p : {0.0, 0.5, 1.0, 2.0, 3.0, -1.0, 1.7, -2.0}) one("pow", [p](const Tensor& x) { return pow(x, p); }, 0.5);
+  for (const double p : {0.0, 0.5, 1.0, 2.0, 3.0, -1.0, 1.7, -2.0})
+    one("pow", [p](const Tensor& x) { return pow(x, p); }, 0.5);
   one("pow of negatives", [](const Tensor& x) { return pow(x, 3); });
   one("neg", [](const Tensor& x) { return -x; });
   one("exp", [](const Tensor& x) { return exp(x); });
@@ -118,11 +130,19 @@ std::vector<Case> cases() {
   one("gelu", [](const Tensor& x) { return gelu(x); });
   one("gelu tanh", [](const Tensor& x) { return gelu(x, GeluApproximate::tanh); });
   one("masked_fill", [](const Tensor& x) { return masked_fill(x, bools(x.sizes()), 7); });
-  one("masked_fill broadcast", [](const Tensor& x) { return masked_fill(x, x.dim() == 0 ? bools({2}) : bools({2, 1, x.size(-1)}).expand({2, 1, x.size(-1)}).select(0, 0), 7); });
-  one("where with numbers", [](const Tensor& x) { return where(bools(x.sizes()), x, 3) * where(bools(x.sizes()), 2, x); });
+  one("masked_fill broadcast", [](const Tensor& x) {
+    return masked_fill(x, x.dim() == 0 ? bools({2}) : bools({2, 1, x.size(-1)}).expand({2, 1, x.size(-1)}).select(0, 0),
+                       7);
+  });
+  one("where with numbers",
+      [](const Tensor& x) { return where(bools(x.sizes()), x, 3) * where(bools(x.sizes()), 2, x); });
   one("clone", [](const Tensor& x) { return x.clone() * x.contiguous(); });
   one("to", [](const Tensor& x) { return x.to(Dtype::f64) * 2; });
-  one("fill_", [](const Tensor& x) { const Tensor y = x * 2; y.fill_(3); return y * x; });
+  one("fill_", [](const Tensor& x) {
+    const Tensor y = x * 2;
+    y.fill_(3);
+    return y * x;
+  });
   one("sum", [](const Tensor& x) { return sum(x) * sum(x); });
   one("mean", [](const Tensor& x) { return x.numel() ? mean(x) * mean(x) : x; });
   one("softmax", [](const Tensor& x) { return x.numel() ? softmax(x, 0) : x; });
@@ -133,7 +153,10 @@ std::vector<Case> cases() {
   one("unsqueeze", [](const Tensor& x) { return x.unsqueeze(0).unsqueeze(-1).squeeze(0).squeeze() * 2; });
   one("repeat", [](const Tensor& x) { return x.dim() > 2 ? x.repeat({2, 1, 3}) : x.repeat({3, 1, 2}); });
   one("norm", [](const Tensor& x) { return x.numel() ? norm(x) : x; }, 0.5);
-  one("dropout", [](const Tensor& x) { Generator generator(3); return dropout(x, 0.4, true, generator) * x; });
+  one("dropout", [](const Tensor& x) {
+    Generator generator(3);
+    return dropout(x, 0.4, true, generator) * x;
+  });
 
   const auto cube = [&](const char* name, std::function<Tensor(const Tensor&)> f, double low = -2) {
     all.push_back({name, [f](const Inputs& x) { return f(x[0]); }, {{2, 3, 4}}, low});
@@ -144,7 +167,8 @@ std::vector<Case> cases() {
       cube("mean along", [=](const Tensor& x) { return mean(x, dims, keep); });
       cube("var along", [=](const Tensor& x) { return var(x, dims, true, keep); });
       cube("var biased", [=](const Tensor& x) { return var(x, dims, false, keep); });
-      for (const double p : {0.0, 1.0, 2.0, 3.0, 1.5, 0.5, HUGE_VAL, -HUGE_VAL}) cube("norm along", [=](const Tensor& x) { return norm(x, p, dims, keep); }, 0.5);
+      for (const double p : {0.0, 1.0, 2.0, 3.0, 1.5, 0.5, HUGE_VAL, -HUGE_VAL})
+        cube("norm along", [=](const Tensor& x) { return norm(x, p, dims, keep); }, 0.5);
       cube("norm of negatives", [=](const Tensor& x) { return norm(x, 3, dims, keep) + norm(x, 1, dims, keep); });
     }
   for (int dim = -1; dim < 3; ++dim) {
@@ -158,18 +182,28 @@ std::vector<Case> cases() {
     cube("slice of nothing", [=](const Tensor& x) { return cat({x.slice(dim, 2, 2), x.slice(dim, 0, 1)}, dim); });
     cube("narrow", [=](const Tensor& x) { return x.narrow(dim, 1, 1) * x; });
     cube("split", [=](const Tensor& x) { return x.split(2, dim)[0]; });
-    cube("split sizes", [=](const Tensor& x) { return x.split({1, x.size(dim) - 1}, dim)[1] * x.split({1, x.size(dim) - 1}, dim)[0]; });
-    cube("chunk", [=](const Tensor& x) { const auto parts = x.chunk(2, dim); return cat({parts[1], parts[0] * parts[0]}, dim); });
+    cube("split sizes", [=](const Tensor& x) {
+      return x.split({1, x.size(dim) - 1}, dim)[1] * x.split({1, x.size(dim) - 1}, dim)[0];
+    });
+    cube("chunk", [=](const Tensor& x) {
+      const auto parts = x.chunk(2, dim);
+      return cat({parts[1], parts[0] * parts[0]}, dim);
+    });
     cube("index_select", [=](const Tensor& x) { return x.index_select(dim, tensor<std::int64_t>({1, 0, 1})); });
-    cube("index_select rank 2", [=](const Tensor& x) { return x.index_select(dim, tensor<std::int64_t>({1, 0, 1, 1}, {2, 2})); });
+    cube("index_select rank 2",
+         [=](const Tensor& x) { return x.index_select(dim, tensor<std::int64_t>({1, 0, 1, 1}, {2, 2})); });
   }
   cube("transpose", [](const Tensor& x) { return x.transpose(0, -1) * x.reshape({4, 3, 2}); });
   cube("permute", [](const Tensor& x) { return x.permute({-1, 0, 1}) * x.reshape({4, 2, 3}); });
   cube("t", [](const Tensor& x) { return x.t() * x.reshape({4, 3, 2}) * x.select(0, 0).t().unsqueeze(-1); });
-  cube("expand", [](const Tensor& x) { return x.select(1, 0).unsqueeze(1).expand({2, 5, 4}) * x.slice(0, 0, 1).slice(1, 0, 1).expand({2, 5, -1}); });
+  cube("expand", [](const Tensor& x) {
+    return x.select(1, 0).unsqueeze(1).expand({2, 5, 4}) * x.slice(0, 0, 1).slice(1, 0, 1).expand({2, 5, -1});
+  });
   cube("view", [](const Tensor& x) { return x.contiguous().view({6, 4}); });
   cube("reshape by a copy", [](const Tensor& x) { return x.transpose(0, 1).reshape({-1}); });
-  cube("tril", [](const Tensor& x) { return tril(x) * tril(x, 1) * tril(x, -1) + triu(x) * triu(x, 1) * triu(x, -1) + triu(x); });
+  cube("tril", [](const Tensor& x) {
+    return tril(x) * tril(x, 1) * tril(x, -1) + triu(x) * triu(x, 1) * triu(x, -1) + triu(x);
+  });
   cube("stack", [](const Tensor& x) { return stack({x, x * x, x}, 1) * stack({x, x, x}, -1).reshape({2, 3, 3, 4}); });
 
   all.push_back({"cat", [](const Inputs& x) { return cat({x[0], x[1], x[0]}, -1); }, {{2, 3}, {2, 1}}});
@@ -177,32 +211,66 @@ std::vector<Case> cases() {
   for (const bool affine : {false, true})
     for (const int normalized : {1, 2}) {
       const Dims shape = normalized == 1 ? Dims{4} : Dims{3, 4};
-      all.push_back({"layer_norm", [=](const Inputs& x) { return layer_norm(x[0], shape, affine ? x[1] : Tensor(), affine ? x[2] : Tensor(), 1e-3); }, {{2, 3, 4}, shape, shape}});
+      all.push_back({"layer_norm",
+                     [=](const Inputs& x) {
+                       return layer_norm(x[0], shape, affine ? x[1] : Tensor(), affine ? x[2] : Tensor(), 1e-3);
+                     },
+                     {{2, 3, 4}, shape, shape}});
     }
   for (const bool affine : {false, true})
     for (const int normalized : {1, 2}) {
       const Dims shape = normalized == 1 ? Dims{4} : Dims{3, 4};
-      all.push_back({"rms_norm", [=](const Inputs& x) { return rms_norm(x[0], shape, affine ? x[1] : Tensor(), 1e-3); }, {{2, 3, 4}, shape}});
+      all.push_back({"rms_norm",
+                     [=](const Inputs& x) { return rms_norm(x[0], shape, affine ? x[1] : Tensor(), 1e-3); },
+                     {{2, 3, 4}, shape}});
     }
   for (const Reduction reduction : {Reduction::mean, Reduction::sum, Reduction::none})
     for (const double smoothing : {0.0, 0.2}) {
       const Tensor weight = tensor<double>({0.5, 2, 1, 0.25});
-      const Tensor classes = tensor<std::int64_t>({3, 0, -100, 2, 2, 1}), grid = tensor<std::int64_t>({3, 0, 1, 2, 2, 1}, {2, 3});
-      all.push_back({"cross_entropy", [=](const Inputs& x) { return cross_entropy(x[0], classes, {.label_smoothing = smoothing, .reduction = reduction}); }, {{6, 4}}});
-      all.push_back({"cross_entropy weighted", [=](const Inputs& x) { return cross_entropy(x[0], grid, {.weight = weight, .ignore_index = 2, .label_smoothing = smoothing, .reduction = reduction}); },
-                     {{2, 4, 3}}, -2, 2});
-      all.push_back({"cross_entropy of one", [=](const Inputs& x) { return cross_entropy(x[0], scalar_tensor<std::int64_t>(1), {.label_smoothing = smoothing, .reduction = reduction}); }, {{4}}});
-      all.push_back({"cross_entropy of probabilities", [=](const Inputs& x) { return cross_entropy(x[0], softmax(x[1], 1), {.weight = weight, .label_smoothing = smoothing, .reduction = reduction}); },
+      const Tensor classes = tensor<std::int64_t>({3, 0, -100, 2, 2, 1}),
+                   grid = tensor<std::int64_t>({3, 0, 1, 2, 2, 1}, {2, 3});
+      all.push_back({"cross_entropy",
+                     [=](const Inputs& x) {
+                       return cross_entropy(x[0], classes, {.label_smoothing = smoothing, .reduction = reduction});
+                     },
+                     {{6, 4}}});
+      all.push_back({"cross_entropy weighted",
+                     [=](const Inputs& x) {
+                       return cross_entropy(
+                           x[0], grid,
+                           {.weight = weight, .ignore_index = 2, .label_smoothing = smoothing, .reduction = reduction});
+                     },
+                     {{2, 4, 3}},
+                     -2,
+                     2});
+      all.push_back({"cross_entropy of one",
+                     [=](const Inputs& x) {
+                       return cross_entropy(x[0], scalar_tensor<std::int64_t>(1),
+                                            {.label_smoothing = smoothing, .reduction = reduction});
+                     },
+                     {{4}}});
+      all.push_back({"cross_entropy of probabilities",
+                     [=](const Inputs& x) {
+                       return cross_entropy(x[0], softmax(x[1], 1),
+                                            {.weight = weight, .label_smoothing = smoothing, .reduction = reduction});
+                     },
                      {{2, 4, 3}, {2, 4, 3}}});
     }
   all.push_back({"rotary", [](const Inputs& x) { return rotary(x[0], x[1], x[2]); }, {{2, 3, 4, 6}, {4, 3}, {4, 3}}});
-  all.push_back({"rotary of places", [](const Inputs& x) { return rotary(x[0], x[1], x[2]) * x[0]; }, {{2, 3, 1, 2}, {2, 1, 1, 1}, {1}}});
+  all.push_back({"rotary of places",
+                 [](const Inputs& x) { return rotary(x[0], x[1], x[2]) * x[0]; },
+                 {{2, 3, 1, 2}, {2, 1, 1, 1}, {1}}});
   all.push_back({"embedding", [](const Inputs& x) { return embedding(rows, x[0]); }, {{5, 3}}});
-  all.push_back({"embedding f(x)", [](const Inputs& x) { return embedding(rows, x[0]) * embedding(rows, x[0]); }, {{5, 3}}});
+  all.push_back(
+      {"embedding f(x)", [](const Inputs& x) { return embedding(rows, x[0]) * embedding(rows, x[0]); }, {{5, 3}}});
 
-  const auto product = [&](const Dims& a, const Dims& b) { all.push_back({"matmul", [](const Inputs& x) { return matmul(x[0], x[1]); }, {a, b}}); };
-  product({3}, {3}), product({2, 3}, {3}), product({3}, {3, 4}), product({2, 3}, {3, 4}), product({5, 2, 3}, {3, 4}), product({2, 3}, {5, 3, 4});
-  product({5, 1, 2, 3}, {4, 3, 2}), product({5, 2, 3}, {3}), product({3}, {5, 3, 2}), product({2, 0}, {0, 3}), product({0, 3}, {3, 2}), product({2, 2, 2, 3}, {2, 1, 3, 1});
+  const auto product = [&](const Dims& a, const Dims& b) {
+    all.push_back({"matmul", [](const Inputs& x) { return matmul(x[0], x[1]); }, {a, b}});
+  };
+  product({3}, {3}), product({2, 3}, {3}), product({3}, {3, 4}), product({2, 3}, {3, 4}), product({5, 2, 3}, {3, 4}),
+      product({2, 3}, {5, 3, 4});
+  product({5, 1, 2, 3}, {4, 3, 2}), product({5, 2, 3}, {3}), product({3}, {5, 3, 2}), product({2, 0}, {0, 3}),
+      product({0, 3}, {3, 2}), product({2, 2, 2, 3}, {2, 1, 3, 1});
   all.push_back({"bmm", [](const Inputs& x) { return bmm(x[0], x[1]); }, {{2, 3, 4}, {2, 4, 5}}});
   all.push_back({"dot", [](const Inputs& x) { return dot(x[0], x[1]); }, {{6}, {6}}});
   for (const Dims& sizes : {Dims{3}, Dims{2, 3}, Dims{2, 4, 3}, Dims{0, 3}}) {
@@ -210,10 +278,13 @@ std::vector<Case> cases() {
     all.push_back({"linear without bias", [](const Inputs& x) { return linear(x[0], x[1]); }, {sizes, {5, 3}}});
   }
   const auto sums = [&](const char* equation, std::vector<Dims> shapes) {
-    all.push_back({std::string("einsum ") + equation, [equation](const Inputs& x) { return einsum(equation, x); }, std::move(shapes)});
+    all.push_back({std::string("einsum ") + equation, [equation](const Inputs& x) { return einsum(equation, x); },
+                   std::move(shapes)});
   };
-  sums("ij,jk->ik", {{2, 3}, {3, 4}}), sums("bhqd,bhkd->bhqk", {{2, 2, 3, 4}, {2, 2, 5, 4}}), sums("ii->i", {{3, 3}}), sums("ii", {{3, 3}});
-  sums("iij,j->i", {{3, 3, 2}, {2}}), sums("i,j,k->ijk", {{2}, {3}, {2}}), sums("...ij,...jk", {{2, 1, 2, 3}, {4, 3, 2}}), sums("ij->ji", {{2, 3}}), sums("ij->", {{2, 3}});
+  sums("ij,jk->ik", {{2, 3}, {3, 4}}), sums("bhqd,bhkd->bhqk", {{2, 2, 3, 4}, {2, 2, 5, 4}}), sums("ii->i", {{3, 3}}),
+      sums("ii", {{3, 3}});
+  sums("iij,j->i", {{3, 3, 2}, {2}}), sums("i,j,k->ijk", {{2}, {3}, {2}}),
+      sums("...ij,...jk", {{2, 1, 2, 3}, {4, 3, 2}}), sums("ij->ji", {{2, 3}}), sums("ij->", {{2, 3}});
   sums("ij,ij->ij", {{2, 3}, {1, 3}});
   return all;
 }
@@ -223,7 +294,8 @@ class EveryOperation : public ::testing::TestWithParam<bool> {};
 TEST_P(EveryOperation, HasTheGradientOfItsDifferences) {
   for (const Case& c : cases()) {
     Inputs inputs;
-    for (std::size_t i = 0; i < c.shapes.size(); ++i) inputs.push_back(input(c.shapes[i], c.low, c.high, 11 + i, GetParam()));
+    for (std::size_t i = 0; i < c.shapes.size(); ++i)
+      inputs.push_back(input(c.shapes[i], c.low, c.high, 11 + i, GetParam()));
     std::string shapes;
     for (const Dims& sizes : c.shapes) shapes.append(" ").append(to_string(sizes));
     EXPECT_EQ(check_gradients(c.function, inputs, {.second = c.second}), "") << c.name << shapes;
@@ -236,7 +308,8 @@ TEST_P(EveryOperation, HasTheGradientOfItsDifferences) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Memory, EveryOperation, ::testing::Bool(), [](const auto& info) { return info.param ? "strided" : "contiguous"; });
+INSTANTIATE_TEST_SUITE_P(Memory, EveryOperation, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "strided" : "contiguous"; });
 
 /// Where a gradient is computed in one pass, it has the bits of the operations that make up its graph.
 TEST(Gradients, OnePassHasTheBitsOfTheGraph) {
@@ -248,8 +321,12 @@ TEST(Gradients, OnePassHasTheBitsOfTheGraph) {
       {"gelu tanh", [](const Tensor& x) { return gelu(x, GeluApproximate::tanh); }},
       {"softmax", [](const Tensor& x) { return softmax(x, 0); }},
       {"softmax of rows", [](const Tensor& x) { return softmax(x, -1); }},
-      {"layer_norm", [](const Tensor& x) { return layer_norm(x, {x.size(-1)}, x.select(0, 0).flatten().slice(0, 0, x.size(-1)), {}, 1e-3); }},
-      {"layer_norm by three", [](const Tensor& x) { return layer_norm(x, {x.size(-1)}, x.flatten(0, -2)[0], x.flatten(0, -2)[1], 1e-3); }},
+      {"layer_norm",
+       [](const Tensor& x) {
+         return layer_norm(x, {x.size(-1)}, x.select(0, 0).flatten().slice(0, 0, x.size(-1)), {}, 1e-3);
+       }},
+      {"layer_norm by three",
+       [](const Tensor& x) { return layer_norm(x, {x.size(-1)}, x.flatten(0, -2)[0], x.flatten(0, -2)[1], 1e-3); }},
       {"layer_norm of one row", [](const Tensor& x) { return layer_norm(x, x.sizes(), x * 2, x, 1e-3); }},
       {"rms_norm", [](const Tensor& x) { return rms_norm(x, {x.size(-1)}, x.flatten(0, -2)[0], 1e-3); }},
       {"rms_norm without a weight", [](const Tensor& x) { return rms_norm(x, {x.size(-1)}, {}, 1e-3); }}};
@@ -268,7 +345,8 @@ TEST(Gradients, OnePassHasTheBitsOfTheGraph) {
 
 /// Where torch has 0 times infinity, at the zero, is 0, and the other elements have torch's figures.
 TEST(Gradients, OfAGradientOfANormBesideAZero) {
-  const std::vector<std::pair<double, std::vector<double>>> torch = {  // grad(sum(w grad(vector_norm(x, p), x)), x), PyTorch 2.13.0 in float64
+  // grad(sum(w grad(vector_norm(x, p), x)), x), PyTorch 2.13.0 in float64
+  const std::vector<std::pair<double, std::vector<double>>> torch = {
       {0.5, {0.7071067811865477, 0, -3.2588834764831844, -14.449747468305834}},
       {1.5, {0.3410821745304813, 0, 0.6148669690615071, 1.777303527185066}},
       {3.0, {0.9599382954345332, 0, 0.7403445677207512, 1.041501680013938}},
@@ -287,7 +365,8 @@ TEST(CheckGradients, FindsAWrongGradient) {
   const auto wrong = [](const Inputs& in) { return in[0] * in[0].detach(); };  // half of the gradient
   EXPECT_NE(check_gradients(wrong, {x}), "");
   const auto wrong_second = [](const Inputs& in) {  // 2 x, without a gradient of its own
-    return record("Square", in[0].detach() * in[0].detach(), wrt(in[0], [](auto& dy, auto& at) { return dy * at.detach() * 2; }, in[0]));
+    return record("Square", in[0].detach() * in[0].detach(),
+                  wrt(in[0], [](auto& dy, auto& at) { return dy * at.detach() * 2; }, in[0]));
   };
   EXPECT_EQ(check_gradients(wrong_second, {x}), "");
   EXPECT_NE(check_gradients(wrong_second, {x}, {.second = true}), "");

@@ -1,4 +1,5 @@
-// tests/tensor/in_place_memory_test.cc: memory runs out in a change in place, at each allocation in turn: nothing was changed, values or history.
+// tests/tensor/in_place_memory_test.cc: memory runs out in a change in place, at each allocation in turn: nothing was
+// changed, values or history.
 #include <attn/autograd.h>
 #include <attn/memory.h>
 #include <attn/ops.h>
@@ -41,13 +42,18 @@ struct Seen {
   std::string maker;
   std::uint64_t version;
 
-  Seen(const Tensor& x, const Tensor& whole, const Tensor& a, const Tensor& b) : values(whole.detach().clone()), maker(x.grad_fn()), version(x.version()) {
-    const std::vector<Tensor> grads = grad({(whole * whole).sum()}, {a, b}, {.retain_graph = true, .allow_unused = true});
+  Seen(const Tensor& x, const Tensor& whole, const Tensor& a, const Tensor& b)
+      : values(whole.detach().clone()), maker(x.grad_fn()), version(x.version()) {
+    const std::vector<Tensor> grads =
+        grad({(whole * whole).sum()}, {a, b}, {.retain_graph = true, .allow_unused = true});
     grad_a = grads[0], grad_b = grads[1];
   }
   bool same(const Seen& other) const {
-    const auto equal = [](const Tensor& x, const Tensor& y) { return x.defined() == y.defined() && (!x.defined() || bits_equal(x, y)); };
-    return equal(values, other.values) && equal(grad_a, other.grad_a) && equal(grad_b, other.grad_b) && maker == other.maker && version == other.version;
+    const auto equal = [](const Tensor& x, const Tensor& y) {
+      return x.defined() == y.defined() && (!x.defined() || bits_equal(x, y));
+    };
+    return equal(values, other.values) && equal(grad_a, other.grad_a) && equal(grad_b, other.grad_b) &&
+           maker == other.maker && version == other.version;
   }
 };
 
@@ -62,11 +68,13 @@ TEST(InPlaceMemory, AChangeThatFailsHasChangedNothing) {
         x.retain_grad();
         const Seen before(x, whole, a, b);
         release_free_memory();
-        const long allocations = fail_at_each([&] { change.call(x, other); }, 0, [&](long failed) {
-          EXPECT_TRUE(before.same(Seen(x, whole, a, b))) << "allocation " << failed;
-          release_free_memory();
-          return !::testing::Test::HasFailure();
-        });
+        const long allocations = fail_at_each([&] { change.call(x, other); }, 0,
+                                              [&](long failed) {
+                                                EXPECT_TRUE(before.same(Seen(x, whole, a, b)))
+                                                    << "allocation " << failed;
+                                                release_free_memory();
+                                                return !::testing::Test::HasFailure();
+                                              });
         ASSERT_FALSE(::testing::Test::HasFailure());
         EXPECT_GT(allocations, 2);
         EXPECT_EQ(x.version(), before.version + 1);

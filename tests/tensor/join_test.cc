@@ -51,7 +51,8 @@ TEST(Join, RepeatOnRandomStrides) {
   for (int round = 0; round < 80; ++round) {
     const Tensor x = random_tensor(random, random_sizes(random, 0, 4));
     Dims times;
-    for (int i = static_cast<int>(pick(random, 0, 2)) + x.dim(); i > 0; --i) times.push_back(pick(random, 0, 9) ? pick(random, 1, 3) : 0);
+    for (int i = static_cast<int>(pick(random, 0, 2)) + x.dim(); i > 0; --i)
+      times.push_back(pick(random, 0, 9) ? pick(random, 1, 3) : 0);
     const Tensor repeated = x.repeat(times);
     const int shift = times.size() - x.dim();
     for_each_index(repeated.sizes(), [&](const Dims& index) {
@@ -69,7 +70,9 @@ TEST(Join, IndexSelectAndEmbedding) {
     const int dim = static_cast<int>(pick(random, 0, sizes.size() - 1));
     sizes[dim] = pick(random, 1, 4);
     const Tensor x = random_tensor(random, sizes, round % 2 ? Dtype::f32 : Dtype::i64);
-    const Tensor index = tensor<std::int64_t>({0, sizes[dim] - 1, sizes[dim] / 2, 0}, {2, 2}).to(round % 3 ? Dtype::i64 : Dtype::i32).t();
+    const Tensor index = tensor<std::int64_t>({0, sizes[dim] - 1, sizes[dim] / 2, 0}, {2, 2})
+                             .to(round % 3 ? Dtype::i64 : Dtype::i32)
+                             .t();
     const Tensor picked = x.index_select(dim, index);
     for_each_index(picked.sizes(), [&](Dims at_picked) {
       const double value = at(picked, at_picked);
@@ -104,11 +107,15 @@ TEST(Join, Errors) {
   EXPECT_EQ(error_of<ValueError>([] { cat({}); }), "cat: no tensors given; one at least is needed");
   EXPECT_EQ(error_of<ShapeError>([&] { cat({x, zeros({3, 2})}); }),
             "cat: tensor 1 has shape [3, 2]; it must be as tensor 0 [2, 3] but for dim 0, along which they are joined");
-  EXPECT_EQ(error_of<ShapeError>([&] { stack({x, zeros({3, 2})}); }), "stack: a tensor has shape [3, 2]; it must be as the first, [2, 3]");
-  EXPECT_EQ(error_of<ValueError>([&] { embedding(tensor<std::int64_t>({2}), x); }), "embedding: index 2 is out of range; weight has 2 rows");
+  EXPECT_EQ(error_of<ShapeError>([&] { stack({x, zeros({3, 2})}); }),
+            "stack: a tensor has shape [3, 2]; it must be as the first, [2, 3]");
+  EXPECT_EQ(error_of<ValueError>([&] { embedding(tensor<std::int64_t>({2}), x); }),
+            "embedding: index 2 is out of range; weight has 2 rows");
   EXPECT_EQ(error_of<DtypeError>([&] { embedding(x, x); }), "embedding: index is f32; it must be i64 or i32");
-  EXPECT_EQ(error_of<ShapeError>([&] { x.repeat({2}); }), "repeat: times [2] must be as many as the dims of shape [2, 3] or more");
-  EXPECT_EQ(error_of<ValueError>([] { one_hot(tensor<std::int64_t>({3}), 3); }), "one_hot: index 3 must be from 0 to 2");
+  EXPECT_EQ(error_of<ShapeError>([&] { x.repeat({2}); }),
+            "repeat: times [2] must be as many as the dims of shape [2, 3] or more");
+  EXPECT_EQ(error_of<ValueError>([] { one_hot(tensor<std::int64_t>({3}), 3); }),
+            "one_hot: index 3 must be from 0 to 2");
   EXPECT_EQ(error_of<ShapeError>([] { tensor2d({{1, 2}, {3}}); }), "tensor2d: a row has 1 values; all must have 2");
   EXPECT_EQ(error_of<ShapeError>([] { tensor<float>({1, 2, 3}, {2}); }), "tensor: 3 values do not fill shape [2]");
   EXPECT_THROW(arange(0, 5, 0), ValueError);
@@ -122,7 +129,8 @@ TEST(Join, Errors) {
   EXPECT_THROW(arange(0, 2, 0.5, Dtype::i64), ValueError);
   EXPECT_THROW(arange(0, 1e300, 1, Dtype::i64), ValueError);
   constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
-  EXPECT_EQ(arange(-most, most, most).to_int_vector(), (std::vector<std::int64_t>{-most, 0}));  // the span is beyond 64 bits
+  // the span is beyond 64 bits
+  EXPECT_EQ(arange(-most, most, most).to_int_vector(), (std::vector<std::int64_t>{-most, 0}));
   EXPECT_THROW(one_hot(tensor<std::int64_t>({0, 1}), -2), ValueError);
   EXPECT_THROW(one_hot(tensor<std::int64_t>({most})), ShapeError);
   EXPECT_THROW(ones({2}).repeat({most}), ShapeError);

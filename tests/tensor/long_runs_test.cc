@@ -1,4 +1,5 @@
-// tests/tensor/long_runs_test.cc: operations on elements over runs of more than a block, in every dtype and memory order, against plain loops.
+// tests/tensor/long_runs_test.cc: operations on elements over runs of more than a block, in every dtype and memory
+// order, against plain loops.
 #include <attn/autograd.h>
 #include <attn/ops.h>
 #include <attn/random.h>
@@ -12,7 +13,8 @@
 namespace attn::testing {
 namespace {
 
-constexpr Dtype all_dtypes[] = {Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16, Dtype::i64, Dtype::i32, Dtype::boolean};
+constexpr Dtype all_dtypes[] = {Dtype::f32, Dtype::f64, Dtype::bf16,   Dtype::f16,
+                                Dtype::i64, Dtype::i32, Dtype::boolean};
 
 /// n numbers of one dtype: neighbours, every second of more, one for all.
 std::vector<Tensor> forms(std::int64_t n, Dtype dtype) {
@@ -25,12 +27,15 @@ TEST(LongRuns, PairsInEveryForm) {
   const std::pair<Tensor (*)(const Tensor&, const Tensor&), double (*)(double, double)> operations[] = {
       {[](const Tensor& a, const Tensor& b) { return a + b; }, [](double a, double b) { return a + b; }},
       {[](const Tensor& a, const Tensor& b) { return a * b; }, [](double a, double b) { return a * b; }},
-      {[](const Tensor& a, const Tensor& b) { return maximum(a, b); }, [](double a, double b) { return std::max(a, b); }},
+      {[](const Tensor& a, const Tensor& b) { return maximum(a, b); },
+       [](double a, double b) { return std::max(a, b); }},
       {[](const Tensor& a, const Tensor& b) { return lt(a, b); }, [](double a, double b) { return double(a < b); }},
-      {[](const Tensor& a, const Tensor& b) { return where(lt(a, b), a, b); }, [](double a, double b) { return std::min(a, b); }},
+      {[](const Tensor& a, const Tensor& b) { return where(lt(a, b), a, b); },
+       [](double a, double b) { return std::min(a, b); }},
   };
   for (const Dtype dtype : all_dtypes)
-    for (const std::int64_t n : {std::int64_t{1}, std::int64_t{7}, std::int64_t{511}, std::int64_t{513}, std::int64_t{1500}})
+    for (const std::int64_t n :
+         {std::int64_t{1}, std::int64_t{7}, std::int64_t{511}, std::int64_t{513}, std::int64_t{1500}})
       for (const Tensor& a : forms(n, dtype))
         for (const Tensor& b : forms(n, dtype))
           for (const auto& [operation, element] : operations) {
@@ -38,7 +43,8 @@ TEST(LongRuns, PairsInEveryForm) {
             const std::vector<double> x0 = a.to_vector(), x1 = b.to_vector(), got = y.to_vector();
             for (std::size_t i = 0; i < got.size(); ++i) {
               const double expected = element(x0[i], x1[i]);
-              ASSERT_EQ(got[i], y.dtype() == Dtype::boolean ? double(expected != 0) : expected) << name_of(dtype) << " " << n << " " << i;
+              ASSERT_EQ(got[i], y.dtype() == Dtype::boolean ? double(expected != 0) : expected)
+                  << name_of(dtype) << " " << n << " " << i;
             }
           }
 }
@@ -53,7 +59,8 @@ TEST(LongRuns, InPlaceAndStrided) {
       x.add_(other, 2);
       x.mul_(other);
       const std::vector<double> after = x.to_vector();
-      for (std::size_t i = 0; i < before.size(); ++i) ASSERT_EQ(after[i], (before[i] + 2 * added[i]) * added[i]) << name_of(dtype) << " " << i;
+      for (std::size_t i = 0; i < before.size(); ++i)
+        ASSERT_EQ(after[i], (before[i] + 2 * added[i]) * added[i]) << name_of(dtype) << " " << i;
     }
   }
 }
@@ -63,7 +70,8 @@ TEST(LongRuns, OneElementIntoBoth) {
     const Tensor x = zeros({3, 700}, dtype);
     x.slice(1, 1, std::nullopt, 2).fill_(1);
     const Tensor y = full({1}, 1, dtype).expand({3, 700}).clone();
-    for (std::int64_t i = 0; i < 700; ++i) ASSERT_EQ(x.select(0, 2).select(0, i).item(), double(i % 2)) << name_of(dtype);
+    for (std::int64_t i = 0; i < 700; ++i)
+      ASSERT_EQ(x.select(0, 2).select(0, i).item(), double(i % 2)) << name_of(dtype);
     for (const double value : y.to_vector()) ASSERT_EQ(value, 1.0) << name_of(dtype);
   }
 }
@@ -72,8 +80,9 @@ TEST(LongRuns, FunctionsOfOne) {
   manual_seed(3);
   for (const Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16})
     for (const Tensor& x : forms(1500, dtype)) {
-      const std::vector<double> from = x.to_vector(), positive = relu(x).to_vector(), magnitude = abs(x).to_vector(), square = pow(x, 2).to_vector(),
-                                itself = pow(x, 1).to_vector(), is_set = x.to(Dtype::boolean).to_vector(), whole = x.to(Dtype::i32).to_vector();
+      const std::vector<double> from = x.to_vector(), positive = relu(x).to_vector(), magnitude = abs(x).to_vector(),
+                                square = pow(x, 2).to_vector(), itself = pow(x, 1).to_vector(),
+                                is_set = x.to(Dtype::boolean).to_vector(), whole = x.to(Dtype::i32).to_vector();
       for (std::size_t i = 0; i < from.size(); ++i) {
         ASSERT_EQ(positive[i], std::max(from[i], 0.0));
         ASSERT_EQ(magnitude[i], std::abs(from[i]));
@@ -93,7 +102,8 @@ TEST(LongRuns, PowersOfSingles) {
   for (std::int64_t i = 0; i < 3000; ++i) {
     const auto expected = static_cast<float>(std::pow(double(a[i]), double(p[i])));
     const float got = powers.data<float>()[i];
-    ASSERT_TRUE(got == expected || got == std::nextafter(expected, got)) << std::hexfloat << a[i] << " " << p[i] << " " << got << " " << expected;
+    ASSERT_TRUE(got == expected || got == std::nextafter(expected, got))
+        << std::hexfloat << a[i] << " " << p[i] << " " << got << " " << expected;
   }
   constexpr float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
   const float special[] = {0.0f, -0.0f, 1.0f, -1.0f, 2.0f, -2.0f, 0.5f, 3.0f, -3.0f, 1e-40f, 3e38f, inf, -inf, nan};
@@ -138,7 +148,8 @@ TEST(LongRuns, TheFirstOfTheLargest) {
       if (is_floating(dtype)) x.flatten().slice(0, 40, 400, 90).fill_(std::numeric_limits<double>::quiet_NaN());
       for (int dim = 0; dim < x.dim(); ++dim) {
         const auto [values, indices] = max(x, dim);
-        const Tensor rows = x.transpose(dim, -1).reshape({-1, x.size(dim)}), found = values.unsqueeze(dim).transpose(dim, -1).reshape({-1}),
+        const Tensor rows = x.transpose(dim, -1).reshape({-1, x.size(dim)}),
+                     found = values.unsqueeze(dim).transpose(dim, -1).reshape({-1}),
                      places = indices.unsqueeze(dim).transpose(dim, -1).reshape({-1});
         for (std::int64_t r = 0; r < rows.size(0); r += 1 + rows.size(0) / 50) {
           const std::vector<double> row = rows.select(0, r).to_vector();
@@ -158,8 +169,10 @@ TEST(LongRuns, GradientsOfSoftmaxWithAndWithoutHistory) {
     for (const Dims& sizes : {Dims{3, 5000}, Dims{600, 300}, Dims{4, 33, 20}, Dims{7, 1, 9}})
       for (int dim = 0; dim < sizes.size(); ++dim)
         for (const auto function : {&softmax, &log_softmax}) {
-          const Tensor x = randn(sizes).to(dtype).requires_grad_(), dy = randn(sizes).to(dtype), y = function(x, dim, {});
-          const Tensor plain = grad(y, x, {.grad_outputs = {dy}, .retain_graph = true}), recorded = grad(y, x, {.grad_outputs = {dy}, .create_graph = true});
+          const Tensor x = randn(sizes).to(dtype).requires_grad_(), dy = randn(sizes).to(dtype),
+                       y = function(x, dim, {});
+          const Tensor plain = grad(y, x, {.grad_outputs = {dy}, .retain_graph = true}),
+                       recorded = grad(y, x, {.grad_outputs = {dy}, .create_graph = true});
           EXPECT_TRUE(same_bits(plain, recorded.detach())) << name_of(dtype) << to_string(sizes) << dim;
         }
 }
@@ -186,7 +199,8 @@ TEST(LongRuns, RowsTimesColumnsOneByOne) {
       const Tensor a = randn({300, k}).to(dtype), b = randn({300, k}).to(dtype), dots = einsum("ij,ij->i", {a, b});
       for (const std::int64_t i : {0, 1, 299}) {
         const Tensor rows = matmul(a.slice(0, i, i + 1), b.t());  // the same sum among others
-        EXPECT_TRUE(same_bits(dots.slice(0, i, i + 1), rows.select(0, 0).slice(0, i, i + 1).contiguous())) << name_of(dtype) << " " << k;
+        EXPECT_TRUE(same_bits(dots.slice(0, i, i + 1), rows.select(0, 0).slice(0, i, i + 1).contiguous()))
+            << name_of(dtype) << " " << k;
       }
     }
 }
@@ -195,9 +209,11 @@ TEST(LongRuns, PickedAndAddedAtSingleElements) {
   manual_seed(9);
   for (const Dtype dtype : all_dtypes) {
     const Tensor x = randint(-5, 5, {70, 1200}).to(dtype), index = randint(0, 1200, {1300});
-    const std::vector<double> from = x.to_vector(), places = index.to_vector(), got = x.index_select(1, index).to_vector();
+    const std::vector<double> from = x.to_vector(), places = index.to_vector(),
+                              got = x.index_select(1, index).to_vector();
     for (std::size_t r = 0; r < 70; ++r)
-      for (std::size_t i = 0; i < 1300; ++i) ASSERT_EQ(got[r * 1300 + i], from[r * 1200 + static_cast<std::size_t>(places[i])]) << name_of(dtype);
+      for (std::size_t i = 0; i < 1300; ++i)
+        ASSERT_EQ(got[r * 1300 + i], from[r * 1200 + static_cast<std::size_t>(places[i])]) << name_of(dtype);
     if (!is_floating(dtype)) continue;
     const Tensor leaf = x.clone().requires_grad_();
     sum(leaf.index_select(1, index)).backward();

@@ -34,7 +34,8 @@ std::vector<float> floats(const Tensor& x) {
 }
 
 TEST(Matmul, RanksAsTorch) {
-  const Tensor v = randn({5}), m = randn({4, 5}), n = randn({5, 3}), batch = randn({2, 1, 4, 5}), other = randn({6, 5, 3});
+  const Tensor v = randn({5}), m = randn({4, 5}), n = randn({5, 3}), batch = randn({2, 1, 4, 5}),
+               other = randn({6, 5, 3});
   EXPECT_EQ(matmul(v, v).sizes(), Dims{});
   EXPECT_EQ(matmul(m, v).sizes(), Dims({4}));
   EXPECT_EQ(matmul(v, n).sizes(), Dims({3}));
@@ -53,7 +54,9 @@ TEST(Matmul, EveryElementIsTheSameChain) {
     const Tensor a = randn({7, k}), b = randn({k, 41}), y = matmul(a, b);
     for (int i = 0; i < 7; ++i)
       for (int j = 0; j < 41; ++j)
-        ASSERT_EQ(static_cast<float>(y.select(0, i).select(0, j).item()), element(floats(a.select(0, i)), floats(b.select(1, j)))) << k;
+        ASSERT_EQ(static_cast<float>(y.select(0, i).select(0, j).item()),
+                  element(floats(a.select(0, i)), floats(b.select(1, j))))
+            << k;
   }
 }
 
@@ -72,7 +75,8 @@ TEST(Matmul, RowsDoNotKnowEachOtherNorTheThreads) {
 
 TEST(Matmul, EveryNumberOfRowsGivesARowTheSameBits) {
   for (const Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16}) {
-    const Tensor x = randn({130, 257}).to(dtype), weight = randn({50, 257}).to(dtype), turned = weight.t().contiguous(), all = linear(x, weight);
+    const Tensor x = randn({130, 257}).to(dtype), weight = randn({50, 257}).to(dtype), turned = weight.t().contiguous(),
+                 all = linear(x, weight);
     EXPECT_TRUE(bits_equal(matmul(x, turned), all));
     for (int m = 1; m < 130; ++m) {
       ASSERT_TRUE(bits_equal(linear(x.slice(0, 0, m), weight), all.slice(0, 0, m))) << m;
@@ -91,7 +95,8 @@ TEST(Matmul, BatchesAreTheirItems) {
 TEST(Linear, ActivatedInOnePassAsInTwo) {
   using kernels::Activation;
   for (const Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16}) {
-    const Tensor x = randn({21, 64}).to(dtype), weight = randn({50, 64}).to(dtype), bias = randn({50}).to(dtype), y = linear(x, weight, bias);
+    const Tensor x = randn({21, 64}).to(dtype), weight = randn({50, 64}).to(dtype), bias = randn({50}).to(dtype),
+                 y = linear(x, weight, bias);
     EXPECT_TRUE(bits_equal(linear_activated(x, weight, bias, Activation::none).to(dtype), y));
     EXPECT_TRUE(bits_equal(linear_activated(x, weight, bias, Activation::relu), relu(y)));
     EXPECT_TRUE(bits_equal(linear_activated(x, weight, bias, Activation::silu), silu(y)));
@@ -102,7 +107,8 @@ TEST(Linear, ActivatedInOnePassAsInTwo) {
 
 TEST(Matmul, StridesDoNotChangeBits) {
   const Tensor a = randn({2, 9, 33}), b = randn({2, 33, 17}), y = matmul(a, b);
-  const Tensor a_transposed = a.transpose(1, 2).contiguous().transpose(1, 2), b_transposed = b.transpose(1, 2).contiguous().transpose(1, 2);
+  const Tensor a_transposed = a.transpose(1, 2).contiguous().transpose(1, 2),
+               b_transposed = b.transpose(1, 2).contiguous().transpose(1, 2);
   EXPECT_TRUE(bits_equal(matmul(a_transposed, b), y));
   EXPECT_TRUE(bits_equal(matmul(a, b_transposed), y));
   EXPECT_TRUE(bits_equal(matmul(a_transposed, b_transposed), y));
@@ -122,7 +128,8 @@ TEST(Matmul, HalfFloatsRoundOnce) {
 }
 
 TEST(Matmul, IntegersAreExact) {
-  const Tensor a = tensor<std::int64_t>({1, 2, 3, std::int64_t{1} << 62}, {2, 2}), b = tensor<std::int64_t>({5, 6, 7, 4}, {2, 2});
+  const Tensor a = tensor<std::int64_t>({1, 2, 3, std::int64_t{1} << 62}, {2, 2}),
+               b = tensor<std::int64_t>({5, 6, 7, 4}, {2, 2});
   EXPECT_EQ(matmul(a, b).to_int_vector(), (std::vector<std::int64_t>{19, 14, 15 - (std::int64_t{1} << 62), 18}));
   EXPECT_EQ(matmul(a, b).dtype(), Dtype::i64);
 }
@@ -153,7 +160,8 @@ TEST(Linear, WritesIntoGivenMemory) {
     const Tensor square = randn({8, 8}).to(dtype), product = matmul(square, square), in_place = square.clone();
     matmul(in_place, in_place, in_place);
     EXPECT_TRUE(bits_equal(in_place, product)) << "what is read is not written before";
-    const Tensor row = randn({1, 8}).to(dtype), shared = randn({1, 8}).to(dtype), beside = linear(row, square, shared[0]);
+    const Tensor row = randn({1, 8}).to(dtype), shared = randn({1, 8}).to(dtype),
+                 beside = linear(row, square, shared[0]);
     linear(row, square, shared[0], shared);
     EXPECT_TRUE(bits_equal(shared, beside)) << "nor is the bias";
     const Tensor vector = empty({30}, dtype);
@@ -172,7 +180,8 @@ TEST(Linear, WritesIntoGivenMemory) {
 
 TEST(Products, NameTheirOperationAsTorch) {
   const auto name = [](const Tensor& x) { return std::string(x.impl()->node->name); };
-  const Tensor v = randn({3}).requires_grad_(), m = randn({3, 3}).requires_grad_(), b = randn({2, 3, 3}).requires_grad_();
+  const Tensor v = randn({3}).requires_grad_(), m = randn({3, 3}).requires_grad_(),
+               b = randn({2, 3, 3}).requires_grad_();
   EXPECT_EQ(name(matmul(m, m)), "MmBackward0");
   EXPECT_EQ(name(matmul(v, m)), "SqueezeBackward4");
   EXPECT_EQ(name(matmul(m, v)), "MvBackward0");
@@ -186,17 +195,26 @@ TEST(Products, NameTheirOperationAsTorch) {
 TEST(Products, ErrorsSayWhatIsNeeded) {
   EXPECT_EQ(error_of<Error>([] { matmul(zeros({2, 3}), zeros({4, 5})); }),
             "matmul: a has shape [2, 3], b [4, 5]; the last dim of a (3) must equal dim -2 of b (4)");
-  EXPECT_EQ(error_of<Error>([] { matmul(zeros({2, 3}), zeros({4})); }), "matmul: a has shape [2, 3], b [4]; the last dim of a (3) must equal dim -1 of b (4)");
-  EXPECT_EQ(error_of<Error>([] { matmul(zeros({2, 3}), zeros({3, 2}, Dtype::f64)); }), "matmul: the operands are f32 and f64; they must be the same");
-  EXPECT_EQ(error_of<Error>([] { dot(zeros({2}), zeros({3})); }), "dot: a has shape [2], b [3]; both must be vectors of one length");
-  EXPECT_EQ(error_of<Error>([] { dot(zeros({2}), zeros({2}, Dtype::f64)); }), "dot: the operands are f32 and f64; they must be the same");
-  EXPECT_EQ(error_of<Error>([] { bmm(zeros({2, 3}), zeros({3, 2})); }), "bmm: a has shape [2, 3], b [3, 2]; they must be [B, M, K] and [B, K, N]");
-  EXPECT_EQ(error_of<Error>([] { linear(zeros({2, 3}), zeros({4, 5})); }), "linear: x has shape [2, 3], weight [4, 5]; they must be [..., in] and [out, in]");
-  EXPECT_EQ(error_of<Error>([] { linear(zeros({2, 3}), zeros({4, 3}), zeros({3})); }), "linear: bias has shape [3]; it must be [4]");
+  EXPECT_EQ(error_of<Error>([] { matmul(zeros({2, 3}), zeros({4})); }),
+            "matmul: a has shape [2, 3], b [4]; the last dim of a (3) must equal dim -1 of b (4)");
+  EXPECT_EQ(error_of<Error>([] { matmul(zeros({2, 3}), zeros({3, 2}, Dtype::f64)); }),
+            "matmul: the operands are f32 and f64; they must be the same");
+  EXPECT_EQ(error_of<Error>([] { dot(zeros({2}), zeros({3})); }),
+            "dot: a has shape [2], b [3]; both must be vectors of one length");
+  EXPECT_EQ(error_of<Error>([] { dot(zeros({2}), zeros({2}, Dtype::f64)); }),
+            "dot: the operands are f32 and f64; they must be the same");
+  EXPECT_EQ(error_of<Error>([] { bmm(zeros({2, 3}), zeros({3, 2})); }),
+            "bmm: a has shape [2, 3], b [3, 2]; they must be [B, M, K] and [B, K, N]");
+  EXPECT_EQ(error_of<Error>([] { linear(zeros({2, 3}), zeros({4, 5})); }),
+            "linear: x has shape [2, 3], weight [4, 5]; they must be [..., in] and [out, in]");
+  EXPECT_EQ(error_of<Error>([] { linear(zeros({2, 3}), zeros({4, 3}), zeros({3})); }),
+            "linear: bias has shape [3]; it must be [4]");
   EXPECT_THROW(matmul(zeros({2, 3, 4}), zeros({3, 4, 5})), ShapeError);
   const Tensor small = full({2, 2}, 7);
-  EXPECT_EQ(error_of<Error>([&] { linear(zeros({2, 3}), zeros({4, 3}), {}, small); }), "linear: out has shape [2, 2]; it must be [2, 4]");
-  EXPECT_EQ(error_of<Error>([&] { matmul(zeros({2, 3}), zeros({3, 2}), small.to(Dtype::f64)); }), "matmul: out is f64; it must be f32");
+  EXPECT_EQ(error_of<Error>([&] { linear(zeros({2, 3}), zeros({4, 3}), {}, small); }),
+            "linear: out has shape [2, 2]; it must be [2, 4]");
+  EXPECT_EQ(error_of<Error>([&] { matmul(zeros({2, 3}), zeros({3, 2}), small.to(Dtype::f64)); }),
+            "matmul: out is f64; it must be f32");
   EXPECT_EQ(small.to_vector(), std::vector<double>(4, 7)) << "nothing is written";
 }
 

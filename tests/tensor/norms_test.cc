@@ -21,9 +21,12 @@ TEST(RmsNorm, IsTorchs) {
     const auto& inputs = c.at("inputs");
     const Dims shape(c.at("options").at("normalized_shape").get<std::vector<std::int64_t>>());
     const Tensor weight = inputs.contains("weight") ? golden_tensor(inputs.at("weight")) : Tensor();
-    const std::optional<double> eps = c.at("options").contains("eps") ? std::optional(c.at("options").at("eps").get<double>()) : std::nullopt;
+    const std::optional<double> eps =
+        c.at("options").contains("eps") ? std::optional(c.at("options").at("eps").get<double>()) : std::nullopt;
     const Tensor ours = rms_norm(golden_tensor(inputs.at("input")), shape, weight, eps);
-    EXPECT_TRUE(testing::within_error_rule(ours, golden_tensor(c.at("expect").at("output")), c.at("torch_error_vs_float64").get<double>())) << c.at("name");
+    EXPECT_TRUE(testing::within_error_rule(ours, golden_tensor(c.at("expect").at("output")),
+                                           c.at("torch_error_vs_float64").get<double>()))
+        << c.at("name");
   }
 }
 
@@ -44,8 +47,10 @@ TEST(RmsNorm, StridesAndHalfFloatsChangeNoBit) {
 TEST(RmsNorm, ErrorsSayWhatIsNeeded) {
   EXPECT_EQ(error_of<ShapeError>([] { rms_norm(zeros({2, 3}), {2}); }),
             "rms_norm: normalized_shape [2] does not end the shape of x [2, 3]; its dims must be x's last ones");
-  EXPECT_EQ(error_of<ShapeError>([] { rms_norm(zeros({2, 3}), {3}, zeros({2})); }), "rms_norm: weight has shape [2]; it must be normalized_shape [3]");
-  EXPECT_EQ(error_of<DtypeError>([] { rms_norm(zeros({2}, Dtype::i64), {2}); }), "rms_norm: x is i64; it must be f32, f64, bf16 or f16");
+  EXPECT_EQ(error_of<ShapeError>([] { rms_norm(zeros({2, 3}), {3}, zeros({2})); }),
+            "rms_norm: weight has shape [2]; it must be normalized_shape [3]");
+  EXPECT_EQ(error_of<DtypeError>([] { rms_norm(zeros({2}, Dtype::i64), {2}); }),
+            "rms_norm: x is i64; it must be f32, f64, bf16 or f16");
 }
 
 /// Gradients of weight and bias hold the canonical NaN too: of one row, of a block of rows and of several.
@@ -64,9 +69,7 @@ TEST(Norms, GradientsHoldTheCanonicalNan) {
       for (const Tensor& g : {x.grad(), weight.grad(), bias.grad()})
         for (std::int64_t n = 0; g.defined() && n < g.numel(); ++n) {
           const float value = g.data<float>()[n];
-          if (std::isnan(value)) {
-            EXPECT_EQ(std::bit_cast<std::uint32_t>(value), 0x7FC00000u) << rows << " " << rms;
-          }
+          if (std::isnan(value)) { EXPECT_EQ(std::bit_cast<std::uint32_t>(value), 0x7FC00000u) << rows << " " << rms; }
         }
     }
 }

@@ -71,11 +71,14 @@ TEST(Print, OptionsWithoutSenseAreErrorsAndLargeOnesNoLimit) {
   constexpr int most = std::numeric_limits<int>::max(), least = std::numeric_limits<int>::min();
   const Tensor x = arange(40.0f).reshape({20, 2});
   const std::string all = to_string(x, {.threshold = most});
-  for (const int edge : {20, 1 << 30, (1 << 30) + 1, most}) EXPECT_EQ(to_string(x, {.threshold = 0, .edge_items = edge}), all) << edge;
+  for (const int edge : {20, 1 << 30, (1 << 30) + 1, most})
+    EXPECT_EQ(to_string(x, {.threshold = 0, .edge_items = edge}), all) << edge;
   EXPECT_EQ(to_string(tensor<float>({1, 2}), {.line_width = most}), "tensor([1., 2.])");
-  for (const PrintOptions& wrong : {PrintOptions{.precision = -1}, PrintOptions{.threshold = least}, PrintOptions{.edge_items = -1}, PrintOptions{.line_width = least}})
+  for (const PrintOptions& wrong : {PrintOptions{.precision = -1}, PrintOptions{.threshold = least},
+                                    PrintOptions{.edge_items = -1}, PrintOptions{.line_width = least}})
     EXPECT_NE(error_of<ValueError>([&] { to_string(x, wrong); }).find("; it must be at least 0"), std::string::npos);
-  EXPECT_EQ(error_of<ValueError>([&] { to_string(x, {.precision = most}); }), "to_string: precision is 2147483647; it must be at most 1000");
+  EXPECT_EQ(error_of<ValueError>([&] { to_string(x, {.precision = most}); }),
+            "to_string: precision is 2147483647; it must be at most 1000");
   EXPECT_FALSE(to_string(x, {.precision = 0, .threshold = 0, .edge_items = 0, .line_width = 0}).empty());
 }
 

@@ -5,7 +5,8 @@
 namespace attn::testing {
 namespace {
 
-constexpr Dtype all_dtypes[] = {Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16, Dtype::i64, Dtype::i32, Dtype::boolean};
+constexpr Dtype all_dtypes[] = {Dtype::f32, Dtype::f64, Dtype::bf16,   Dtype::f16,
+                                Dtype::i64, Dtype::i32, Dtype::boolean};
 
 TEST(Promotion, OfTensors) {
   const auto& table = golden("torch_promotion.json").at("tensors");
@@ -77,7 +78,8 @@ TEST(Values, PowersAndQuotients) {
   expect_near("|x| ** 0.5", pow(size, 0.5));
   expect_near("|x| ** -0.5", pow(size, -0.5));
   expect_near("|x| ** 2.7", pow(size, 2.7));
-  expect_value("int ** int", pow(tensor<std::int64_t>({-2, 3, 0, -1, 7, 2}), tensor<std::int64_t>({3, 0, 0, 5, 11, 63})));
+  expect_value("int ** int",
+               pow(tensor<std::int64_t>({-2, 3, 0, -1, 7, 2}), tensor<std::int64_t>({3, 0, 0, 5, 11, 63})));
   expect_value("i32 wrap", tensor<std::int32_t>({2147483647, -2147483647 - 1}) + tensor<std::int32_t>({1, -1}));
   expect_value("int / int", tensor<std::int64_t>({7, -7, 1, 0}) / tensor<std::int64_t>({2, 2, 3, 0}));
 }
@@ -97,8 +99,9 @@ TEST(Values, CountedTensors) {
 
 TEST(Values, SpecialOnes) {
   const Tensor x = golden_tensor(golden("torch_promotion.json").at("values").at("special"));
-  const Tensor flipped = tensor<float>({-1, 1, std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity(),
-                                        std::numeric_limits<float>::infinity(), -0.f, 0.f});
+  const Tensor flipped =
+      tensor<float>({-1, 1, std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity(),
+                     std::numeric_limits<float>::infinity(), -0.f, 0.f});
   expect_value("special relu", relu(x));
   expect_value("special bf16 relu", relu(x.to(Dtype::bf16)));
   expect_value("special abs", abs(x));

@@ -1,4 +1,5 @@
-// tests/tensor/random_calls_test.cc: any call with any arguments ends with a result or an error of attn's, one line, and nothing else.
+// tests/tensor/random_calls_test.cc: any call with any arguments ends with a result or an error of attn's, one line,
+// and nothing else.
 #include <attn/attn.h>
 
 #include "support/sanitized.h"
@@ -25,8 +26,26 @@ class Draw {
 
   std::int64_t below(std::int64_t n) { return static_cast<std::int64_t>(random_() % static_cast<std::uint64_t>(n)); }
   std::int64_t whole() {
-    constexpr std::int64_t far = std::numeric_limits<std::int64_t>::max(), near = std::numeric_limits<std::int64_t>::min();
-    constexpr std::int64_t numbers[] = {-3, -2, -1, 0, 1, 2, 3, 4, 7, 50, far, far - 1, near, near + 1, far / 2, std::int64_t{1} << 50, -(std::int64_t{1} << 50), std::int64_t{1} << 32};
+    constexpr std::int64_t far = std::numeric_limits<std::int64_t>::max(),
+                           near = std::numeric_limits<std::int64_t>::min();
+    constexpr std::int64_t numbers[] = {-3,
+                                        -2,
+                                        -1,
+                                        0,
+                                        1,
+                                        2,
+                                        3,
+                                        4,
+                                        7,
+                                        50,
+                                        far,
+                                        far - 1,
+                                        near,
+                                        near + 1,
+                                        far / 2,
+                                        std::int64_t{1} << 50,
+                                        -(std::int64_t{1} << 50),
+                                        std::int64_t{1} << 32};
     const std::int64_t n = below(40);  // mostly what may be right
     return n < 18 ? numbers[n] : below(5);
   }
@@ -48,12 +67,24 @@ class Draw {
     return result;
   }
   double number() {
-    constexpr double numbers[] = {0, -1, 1, 0.5, 1e308, -1e308, 1e-320, std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN(), 3, 1e20};
+    constexpr double numbers[] = {0,
+                                  -1,
+                                  1,
+                                  0.5,
+                                  1e308,
+                                  -1e308,
+                                  1e-320,
+                                  std::numeric_limits<double>::infinity(),
+                                  -std::numeric_limits<double>::infinity(),
+                                  std::numeric_limits<double>::quiet_NaN(),
+                                  3,
+                                  1e20};
     return numbers[below(12)];
   }
   Scalar scalar() { return below(2) == 0 ? Scalar(number()) : Scalar(whole()); }
   Dtype dtype() {
-    constexpr Dtype dtypes[] = {Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16, Dtype::i64, Dtype::i32, Dtype::boolean};
+    constexpr Dtype dtypes[] = {Dtype::f32, Dtype::f64, Dtype::bf16,   Dtype::f16,
+                                Dtype::i64, Dtype::i32, Dtype::boolean};
     return dtypes[below(7)];
   }
   Tensor tensor() {
@@ -67,11 +98,14 @@ class Draw {
   }
   std::vector<Tensor> tensors() {
     std::vector<Tensor> result;
-    for (std::int64_t n = below(4); n > 0; --n) result.push_back(below(2) == 0 || result.empty() ? tensor() : result.front());
+    for (std::int64_t n = below(4); n > 0; --n)
+      result.push_back(below(2) == 0 || result.empty() ? tensor() : result.front());
     return result;
   }
   std::string text() {
-    constexpr const char* parts[] = {"i", "j", "ab", "->", ",", "...", " ", "\x1b[31m", "\xff", "causal", "window(", "3", ")", "(", "&", "|", "~", "s", "-", "*", "é", "。", "\n", "prefix(", "none", "[", "]", "1e999"};
+    constexpr const char* parts[] = {"i",       "j",  "ab", "->",      ",",    "...", " ", "\x1b[31m", "\xff", "causal",
+                                     "window(", "3",  ")",  "(",       "&",    "|",   "~", "s",        "-",    "*",
+                                     "é",       "。", "\n", "prefix(", "none", "[",   "]", "1e999"};
     std::string result;
     for (std::int64_t n = below(9); n > 0; --n) result += parts[below(28)];
     if (below(20) == 0) result.append(static_cast<std::size_t>(below(100000)), '~');
@@ -90,9 +124,7 @@ class Draw {
         case 4: return x.detach();
         default: return x.flatten(dim(), dim());
       }
-    } catch (const Error&) {
-      return x;
-    }
+    } catch (const Error&) { return x; }
   }
   std::mt19937_64 random_;
 };
@@ -136,7 +168,11 @@ const std::vector<std::pair<const char*, Call>> calls{
     {"flatten", [](Draw& d) { d.tensor().flatten(d.dim(), d.dim()); }},
     {"split", [](Draw& d) { d.tensor().split(d.whole(), d.dim()); }},
     {"split sizes", [](Draw& d) { d.tensor().split(std::vector<std::int64_t>{d.whole(), d.whole()}, d.dim()); }},
-    {"chunk", [](Draw& d) { const std::int64_t n = d.whole(); d.tensor().chunk(n, d.dim()); }},
+    {"chunk",
+     [](Draw& d) {
+       const std::int64_t n = d.whole();
+       d.tensor().chunk(n, d.dim());
+     }},
     {"repeat", [](Draw& d) { d.tensor().repeat(d.sizes()); }},
     {"cat", [](Draw& d) { cat(d.tensors(), d.dim()); }},
     {"cat far",
@@ -161,18 +197,39 @@ const std::vector<std::pair<const char*, Call>> calls{
        (void)(a * d.scalar() + d.scalar());
        (void)pow(a, d.scalar());
      }},
-    {"compare", [](Draw& d) { eq(d.tensor(), d.tensor()); lt(d.tensor(), d.scalar()); }},
+    {"compare",
+     [](Draw& d) {
+       eq(d.tensor(), d.tensor());
+       lt(d.tensor(), d.scalar());
+     }},
     {"where", [](Draw& d) { where(d.tensor(), d.tensor(), d.tensor()); }},
     {"masked_fill", [](Draw& d) { masked_fill(d.tensor(), d.tensor(), d.scalar()); }},
-    {"tril", [](Draw& d) { tril(d.tensor(), d.whole()); triu(d.tensor(), d.whole()); }},
+    {"tril",
+     [](Draw& d) {
+       tril(d.tensor(), d.whole());
+       triu(d.tensor(), d.whole());
+     }},
     {"sum", [](Draw& d) { sum(d.tensor(), d.dims(), d.below(2) == 0); }},
     {"mean", [](Draw& d) { mean(d.tensor(), d.dims()); }},
     {"var", [](Draw& d) { var(d.tensor(), d.dims(), d.below(2) == 0); }},
     {"norm", [](Draw& d) { norm(d.tensor(), d.number(), d.dims()); }},
-    {"max", [](Draw& d) { max(d.tensor(), d.dim()); argmax(d.tensor()); min(d.tensor()); }},
-    {"any", [](Draw& d) { any(d.tensor()); all(d.tensor()); }},
+    {"max",
+     [](Draw& d) {
+       max(d.tensor(), d.dim());
+       argmax(d.tensor());
+       min(d.tensor());
+     }},
+    {"any",
+     [](Draw& d) {
+       any(d.tensor());
+       all(d.tensor());
+     }},
     {"cumsum", [](Draw& d) { cumsum(d.tensor(), d.dim()); }},
-    {"softmax", [](Draw& d) { softmax(d.tensor(), d.dim()); log_softmax(d.tensor(), d.dim()); }},
+    {"softmax",
+     [](Draw& d) {
+       softmax(d.tensor(), d.dim());
+       log_softmax(d.tensor(), d.dim());
+     }},
     {"layer_norm", [](Draw& d) { layer_norm(d.tensor(), d.sizes(), d.tensor(), d.tensor(), d.number()); }},
     {"rms_norm", [](Draw& d) { rms_norm(d.tensor(), d.sizes(), d.tensor(), d.number()); }},
     {"cross_entropy",
@@ -183,12 +240,29 @@ const std::vector<std::pair<const char*, Call>> calls{
     {"bmm", [](Draw& d) { bmm(d.tensor(), d.tensor()); }},
     {"linear", [](Draw& d) { linear(d.tensor(), d.tensor(), d.tensor()); }},
     {"einsum", [](Draw& d) { einsum(d.text(), d.tensors()); }},
-    {"to", [](Draw& d) { const Tensor x = d.tensor().to(d.dtype()); (void)x.item(); (void)x.item_int(); }},
-    {"values", [](Draw& d) { const Tensor x = d.tensor(); x.to_vector(); x.to_int_vector(); }},
-    {"fill", [](Draw& d) { Tensor x = d.tensor(); x.fill_(d.scalar()); }},
+    {"to",
+     [](Draw& d) {
+       const Tensor x = d.tensor().to(d.dtype());
+       (void)x.item();
+       (void)x.item_int();
+     }},
+    {"values",
+     [](Draw& d) {
+       const Tensor x = d.tensor();
+       x.to_vector();
+       x.to_int_vector();
+     }},
+    {"fill",
+     [](Draw& d) {
+       Tensor x = d.tensor();
+       x.fill_(d.scalar());
+     }},
     {"print",
      [](Draw& d) {
-       to_string(d.tensor(), {.precision = static_cast<int>(d.whole()), .threshold = d.whole(), .edge_items = static_cast<int>(d.whole()), .line_width = static_cast<int>(d.whole())});
+       to_string(d.tensor(), {.precision = static_cast<int>(d.whole()),
+                              .threshold = d.whole(),
+                              .edge_items = static_cast<int>(d.whole()),
+                              .line_width = static_cast<int>(d.whole())});
      }},
     {"from_blob",
      [](Draw& d) {
@@ -210,19 +284,33 @@ const std::vector<std::pair<const char*, Call>> calls{
      }},
     {"masks",
      [](Draw& d) {
-       const Mask mask = Mask::window(d.whole(), d.whole(), Align::top_left) & (Mask::prefix(d.whole()) | ~Mask::attend(d.tensor())) & Mask::documents(d.tensor());
+       const Mask mask = Mask::window(d.whole(), d.whole(), Align::top_left) &
+                         (Mask::prefix(d.whole()) | ~Mask::attend(d.tensor())) & Mask::documents(d.tensor());
        mask.print(d.whole(), d.whole());
      }},
     {"score", [](Draw& d) { (void)ScoreExpression::parse(d.text(), {{d.text(), d.tensor()}}).to_string(); }},
     {"slopes", [](Draw& d) { Bias::alibi_slopes(d.size()); }},
     {"cache",
      [](Draw& d) {
-       KvCache cache({.key_heads = d.size(), .value_heads = d.size(), .head_dim = d.size(), .value_dim = d.size(), .page_rows = d.whole(), .pages = d.size(), .dtype = d.dtype(), .scale_group = d.whole()});
+       KvCache cache({.key_heads = d.size(),
+                      .value_heads = d.size(),
+                      .head_dim = d.size(),
+                      .value_dim = d.size(),
+                      .page_rows = d.whole(),
+                      .pages = d.size(),
+                      .dtype = d.dtype(),
+                      .scale_group = d.whole()});
        cache.append(cache.create(), d.tensor(), d.tensor());
      }},
-    {"attention", [](Draw& d) {
+    {"attention",
+     [](Draw& d) {
        const Tensor q = d.tensor();
-       AttentionOptions o{.scale = d.number(), .softcap = d.number(), .temperature = d.number(), .sinks = d.below(3) == 0 ? d.tensor() : Tensor(), .key_lengths = d.below(3) == 0 ? d.tensor() : Tensor(), .dropout_p = d.number()};
+       AttentionOptions o{.scale = d.number(),
+                          .softcap = d.number(),
+                          .temperature = d.number(),
+                          .sinks = d.below(3) == 0 ? d.tensor() : Tensor(),
+                          .key_lengths = d.below(3) == 0 ? d.tensor() : Tensor(),
+                          .dropout_p = d.number()};
        if (d.below(2) == 0) o = {};
        if (d.below(3) == 0) o.weights = Weights::top_k(d.whole());
        attention(q, d.below(2) == 0 ? q : d.tensor(), d.below(2) == 0 ? q : d.tensor(), o);
@@ -230,7 +318,9 @@ const std::vector<std::pair<const char*, Call>> calls{
     {"sdpa",
      [](Draw& d) {
        const Tensor q = d.tensor();
-       scaled_dot_product_attention(q, q, q, {.attn_mask = d.tensor(), .dropout_p = d.number(), .is_causal = d.below(2) == 0, .scale = d.number()});
+       scaled_dot_product_attention(
+           q, q, q,
+           {.attn_mask = d.tensor(), .dropout_p = d.number(), .is_causal = d.below(2) == 0, .scale = d.number()});
      }},
     {"modules",
      [](Draw& d) {
@@ -246,10 +336,17 @@ const std::vector<std::pair<const char*, Call>> calls{
        text::truncate_to_width(d.text(), static_cast<int>(d.whole()));
        text::Vocabulary(text::split("a b")).token(d.whole());
      }},
-    {"explain", [](Draw& d) {
+    {"explain",
+     [](Draw& d) {
        const std::string text = d.below(2) == 0 ? "a b c" : d.text();
        const auto small = [&] { return d.below(4) == 0 ? d.size() : d.below(3) + 1; };
-       to_text(explain(text, {.heads = small(), .dim = small(), .dk = small(), .dv = small(), .softcap = d.below(4) == 0 ? d.number() : 0, .temperature = d.below(4) == 0 ? d.number() : 1}), {.width = static_cast<int>(d.whole())});
+       to_text(explain(text, {.heads = small(),
+                              .dim = small(),
+                              .dk = small(),
+                              .dv = small(),
+                              .softcap = d.below(4) == 0 ? d.number() : 0,
+                              .temperature = d.below(4) == 0 ? d.number() : 1}),
+               {.width = static_cast<int>(d.whole())});
      }},
     {"explanations",
      [](Draw& d) {
@@ -276,7 +373,13 @@ const std::vector<std::pair<const char*, Call>> calls{
     {"threads",
      [](Draw& d) {
        const int before = num_threads();
-       try { set_num_threads(static_cast<int>(d.below(6) - 3)); } catch (...) { set_num_threads(before); throw; } set_num_threads(before);
+       try {
+         set_num_threads(static_cast<int>(d.below(6) - 3));
+       } catch (...) {
+         set_num_threads(before);
+         throw;
+       }
+       set_num_threads(before);
      }},
 };
 
@@ -298,9 +401,7 @@ void call_at_random(std::uint64_t seed) {
   } catch (const Error& error) {
     EXPECT_TRUE(is_one_line(error.what())) << error.what();
   } catch (const std::bad_alloc&) {
-  } catch (const std::exception& error) {
-    ADD_FAILURE() << "not attn's: " << error.what();
-  }
+  } catch (const std::exception& error) { ADD_FAILURE() << "not attn's: " << error.what(); }
 }
 
 /// ATTN_TEST_SEED: where to begin, ATTN_TEST_CASES: how many.
@@ -310,10 +411,12 @@ std::uint64_t number_of(const char* name, std::uint64_t otherwise) {
 }
 
 TEST(RandomCalls, EndWithAResultOrOneLine) {
-  const std::uint64_t first = number_of("ATTN_TEST_SEED", std::random_device()()), cases = number_of("ATTN_TEST_CASES", std::getenv("ATTN_TEST_FULL") ? 20000 : 1000);
+  const std::uint64_t first = number_of("ATTN_TEST_SEED", std::random_device()()),
+                      cases = number_of("ATTN_TEST_CASES", std::getenv("ATTN_TEST_FULL") ? 20000 : 1000);
   // Some calls rightly ask for more memory than a machine has: they are to fail, not the machine.
   if (const rlimit memory{6ull << 30, RLIM_INFINITY}; !sanitized) setrlimit(RLIMIT_AS, &memory);
-  std::printf("ATTN_TEST_SEED=%llu ATTN_TEST_CASES=%llu\n", static_cast<unsigned long long>(first), static_cast<unsigned long long>(cases));
+  std::printf("ATTN_TEST_SEED=%llu ATTN_TEST_CASES=%llu\n", static_cast<unsigned long long>(first),
+              static_cast<unsigned long long>(cases));
   for (std::uint64_t n = 0; n < cases && !HasFailure(); ++n) call_at_random(first + n);
 }
 

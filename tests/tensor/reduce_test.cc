@@ -1,4 +1,5 @@
-// tests/tensor/reduce_test.cc: sums, means, variances, norms, extremes and cumsum along any dims, empty tensors, integers, errors.
+// tests/tensor/reduce_test.cc: sums, means, variances, norms, extremes and cumsum along any dims, empty tensors,
+// integers, errors.
 #include "support/errors.h"
 #include "support/golden.h"
 
@@ -141,7 +142,8 @@ TEST(Extremes, FirstOfEqualsAndNaNIsTheLargest) {
   EXPECT_EQ(argmax(x).item_int(), 4);
   EXPECT_EQ(argmax(x[0], 0).item_int(), 1);
   EXPECT_EQ(min(tensor<std::int64_t>({3, -7, 2})).item_int(), -7);
-  EXPECT_EQ(max(tensor<std::int64_t>({(std::int64_t{1} << 60) + 1, std::int64_t{1} << 60})).item_int(), (std::int64_t{1} << 60) + 1);
+  EXPECT_EQ(max(tensor<std::int64_t>({(std::int64_t{1} << 60) + 1, std::int64_t{1} << 60})).item_int(),
+            (std::int64_t{1} << 60) + 1);
 }
 
 TEST(Cumsum, ChainsAlongTheDim) {
@@ -178,13 +180,18 @@ TEST(Compare, CloseAndSameBits) {
 }
 
 TEST(Reductions, ErrorsSayWhatIsNeeded) {
-  EXPECT_EQ(error_of<DtypeError>([] { mean(zeros({2}, Dtype::i64)); }), "mean: x is i64; it must be f32, f64, bf16 or f16");
-  EXPECT_EQ(error_of<ShapeError>([] { sum(zeros({2, 3}), {0, -2}); }), "sum: dims [0, -2] name dim 0 twice; each may come once");
-  EXPECT_EQ(error_of<ShapeError>([] { sum(zeros({2, 3}), {2}); }), "sum: dim 2 of a tensor of rank 2; it must be from -2 to 1");
-  EXPECT_EQ(error_of<ValueError>([] { max(empty({0, 2})); }), "max: x has shape [0, 2]; it needs at least one element to choose from");
+  EXPECT_EQ(error_of<DtypeError>([] { mean(zeros({2}, Dtype::i64)); }),
+            "mean: x is i64; it must be f32, f64, bf16 or f16");
+  EXPECT_EQ(error_of<ShapeError>([] { sum(zeros({2, 3}), {0, -2}); }),
+            "sum: dims [0, -2] name dim 0 twice; each may come once");
+  EXPECT_EQ(error_of<ShapeError>([] { sum(zeros({2, 3}), {2}); }),
+            "sum: dim 2 of a tensor of rank 2; it must be from -2 to 1");
+  EXPECT_EQ(error_of<ValueError>([] { max(empty({0, 2})); }),
+            "max: x has shape [0, 2]; it needs at least one element to choose from");
   EXPECT_EQ(error_of<ShapeError>([] { layer_norm(zeros({2, 3}), {2}); }),
             "layer_norm: normalized_shape [2] does not end the shape of x [2, 3]; its dims must be x's last ones");
-  EXPECT_EQ(error_of<ShapeError>([] { sum(zeros({2, 3}), {0}, false, zeros({2})); }), "sum: out has shape [2]; it must be [3]");
+  EXPECT_EQ(error_of<ShapeError>([] { sum(zeros({2, 3}), {0}, false, zeros({2})); }),
+            "sum: out has shape [2]; it must be [3]");
 }
 
 }  // namespace

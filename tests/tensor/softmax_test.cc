@@ -1,4 +1,5 @@
-// tests/tensor/softmax_test.cc: torch's figures for softmax, layer norm, linear and the activations; strides and tails of softmax.
+// tests/tensor/softmax_test.cc: torch's figures for softmax, layer norm, linear and the activations; strides and tails
+// of softmax.
 #include "support/golden.h"
 
 #include <attn/random.h>
@@ -25,7 +26,8 @@ Tensor input(const nlohmann::json& c, const char* name) {
 }
 ::testing::AssertionResult agrees(const nlohmann::json& c, const Tensor& ours, const char* name = "output") {
   const auto& error = c.at("torch_error_vs_float64");
-  return within_error_rule(ours, golden_tensor(c.at("expect").at(name)), error.is_number() ? error.get<double>() : error.at(name).get<double>());
+  return within_error_rule(ours, golden_tensor(c.at("expect").at(name)),
+                           error.is_number() ? error.get<double>() : error.at(name).get<double>());
 }
 
 TEST(TorchFigures, Softmax) {
@@ -41,7 +43,9 @@ TEST(TorchFigures, LayerNorm) {
   for (const char* name : {"LayerNorm(4)", "LayerNorm((3,4)), eps 1e-3, no affine", "LayerNorm of a constant row"}) {
     const auto& c = golden_case(name);
     const Dims shape(c.at("options").at("normalized_shape").get<std::vector<std::int64_t>>());
-    EXPECT_TRUE(agrees(c, layer_norm(input(c, "input"), shape, input(c, "weight"), input(c, "bias"), c.at("options").at("eps").get<double>()))) << name;
+    EXPECT_TRUE(agrees(c, layer_norm(input(c, "input"), shape, input(c, "weight"), input(c, "bias"),
+                                     c.at("options").at("eps").get<double>())))
+        << name;
   }
 }
 
@@ -53,11 +57,14 @@ TEST(TorchFigures, Linear) {
 }
 
 TEST(TorchFigures, Gelu) {
-  for (const auto& [name, approximate] : {std::pair{"GELU approximate=none", GeluApproximate::none}, {"GELU approximate=tanh", GeluApproximate::tanh}}) {
+  for (const auto& [name, approximate] :
+       {std::pair{"GELU approximate=none", GeluApproximate::none}, {"GELU approximate=tanh", GeluApproximate::tanh}}) {
     const auto& c = golden_case(name);
     const Tensor ours = gelu(input(c, "input"), approximate), torch = golden_tensor(c.at("expect").at("output"));
     const Tensor finite = ours.slice(0, 0, 13);  // torch gives NaN at one or both infinities, where we give the limits
-    EXPECT_TRUE(within_error_rule(finite, torch.slice(0, 0, 13), c.at("torch_error_vs_float64").at("output").get<double>())) << name;
+    EXPECT_TRUE(
+        within_error_rule(finite, torch.slice(0, 0, 13), c.at("torch_error_vs_float64").at("output").get<double>()))
+        << name;
     const auto ends = ours.slice(0, 13).to_vector();
     EXPECT_EQ(ends[0], INFINITY);
     EXPECT_TRUE(ends[1] == 0 && std::signbit(ends[1]));
@@ -94,7 +101,8 @@ TEST(Softmax, IntoItsOwnMemoryAndIntoMemoryThatOverlaps) {
     const Tensor same = x.clone();
     softmax(same, dim, same);
     EXPECT_TRUE(bits_equal(same, expected)) << dim;
-    const Tensor memory = cat({x.reshape({-1}), zeros({7})}), shifted = memory.narrow(0, 7, x.numel()).reshape({5, 40, 33});
+    const Tensor memory = cat({x.reshape({-1}), zeros({7})}),
+                 shifted = memory.narrow(0, 7, x.numel()).reshape({5, 40, 33});
     log_softmax(memory.narrow(0, 0, x.numel()).reshape({5, 40, 33}), dim, shifted);
     EXPECT_TRUE(bits_equal(shifted, log_softmax(x, dim))) << dim;
     const Tensor half = x.to(Dtype::bf16);
@@ -104,7 +112,8 @@ TEST(Softmax, IntoItsOwnMemoryAndIntoMemoryThatOverlaps) {
 
 /// Results that go past the caches are those of the same rows in small calls.
 TEST(Softmax, LargeResultsHaveTheBitsOfSmallOnes) {
-  const Tensor x = randn({90, 50001}), weight = randn({50001}), whole = softmax(x, 1), logs = log_softmax(x, 1), active = gelu(x);
+  const Tensor x = randn({90, 50001}), weight = randn({50001}), whole = softmax(x, 1), logs = log_softmax(x, 1),
+               active = gelu(x);
   const Tensor layer = layer_norm(x, {50001}, weight, weight), rms = rms_norm(x, {50001}, weight);
   ASSERT_GT(x.numel() * 4, std::int64_t{16} << 20);
   for (const int row : {0, 1, 44, 89}) {
@@ -122,7 +131,8 @@ TEST(Softmax, LargeResultsHaveTheBitsOfSmallOnes) {
 
 TEST(Softmax, LongRowsAgainstF64) {
   const Tensor x = randn({2, 9001}) * 4.0, wide = x.to(Dtype::f64);
-  EXPECT_TRUE(testing::within(softmax(x, 1).to(Dtype::f64), softmax(wide, 1), 2e-6));  // 256 small weights join a partial sum that may hold 1
+  // 256 small weights join a partial sum that may hold 1
+  EXPECT_TRUE(testing::within(softmax(x, 1).to(Dtype::f64), softmax(wide, 1), 2e-6));
   EXPECT_TRUE(testing::within(log_softmax(x, 1).to(Dtype::f64), log_softmax(wide, 1), 4e-6));
   EXPECT_NEAR(softmax(wide, 1)[0].sum().item(), 1, 1e-14);
   const auto values = wide[0].to_vector();
@@ -137,7 +147,8 @@ TEST(LayerNorm, HalfFloatsAndStrides) {
   const Tensor y = layer_norm(x, {64}, weight, bias);
   EXPECT_TRUE(bits_equal(layer_norm(x.transpose(0, 1), {64}, weight, bias), y.transpose(0, 1)));
   const Tensor half = x.to(Dtype::bf16);
-  EXPECT_TRUE(bits_equal(layer_norm(half, {64}, weight, bias), layer_norm(half.to(Dtype::f32), {64}, weight, bias).to(Dtype::bf16)));
+  EXPECT_TRUE(bits_equal(layer_norm(half, {64}, weight, bias),
+                         layer_norm(half.to(Dtype::f32), {64}, weight, bias).to(Dtype::bf16)));
 }
 
 }  // namespace

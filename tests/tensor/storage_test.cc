@@ -1,4 +1,5 @@
-// tests/tensor/storage_test.cc: memory of tensors: alignment, the caller's own, versions, histories, in-place rules, counting.
+// tests/tensor/storage_test.cc: memory of tensors: alignment, the caller's own, versions, histories, in-place rules,
+// counting.
 #include "runtime/memory.h"
 #include "support/errors.h"
 #include "tensor/record.h"
@@ -17,7 +18,8 @@ namespace attn::testing {
 namespace {
 
 TEST(Storage, OwnedMemoryIsAlignedAndCounted) {
-  for (const std::int64_t n : {0, 1, 3, 17, 1000}) EXPECT_EQ(reinterpret_cast<std::uintptr_t>(empty({n}).data()) % 64, 0u);
+  for (const std::int64_t n : {0, 1, 3, 17, 1000})
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(empty({n}).data()) % 64, 0u);
   const std::size_t before = runtime::allocated_bytes();
   runtime::reset_peak();
   {
@@ -66,11 +68,13 @@ TEST(Storage, FromBlobTakesZeroAndNegativeStrides) {
   EXPECT_EQ(Tensor::from_blob(data, {2, 2}, Dtype::f32, {0, 1}).to_vector(), (std::vector<double>{1, 2, 1, 2}));
   EXPECT_EQ(Tensor::from_blob(nullptr, {0, 2}, Dtype::f32).numel(), 0);
   float sums[] = {1, 2, 3, 4};
-  Tensor::from_blob(sums, {4}, Dtype::f32).add_(Tensor::from_blob(sums + 3, {4}, Dtype::f32, {-1}));  // of one memory, which neither knows of the other
+  // of one memory, which neither knows of the other
+  Tensor::from_blob(sums, {4}, Dtype::f32).add_(Tensor::from_blob(sums + 3, {4}, Dtype::f32, {-1}));
   EXPECT_EQ(std::vector<float>(sums, sums + 4), (std::vector<float>{5, 5, 5, 5}));
   EXPECT_EQ(error_of<ShapeError>([&] { Tensor::from_blob(data, {2, 2}, Dtype::f32, {1}); }),
             "from_blob: strides [1] must be as many as sizes [2, 2]");
-  EXPECT_EQ(error_of<ValueError>([&] { Tensor::from_blob(nullptr, {2}, Dtype::f32); }), "from_blob: data is null for sizes [2]");
+  EXPECT_EQ(error_of<ValueError>([&] { Tensor::from_blob(nullptr, {2}, Dtype::f32); }),
+            "from_blob: data is null for sizes [2]");
 }
 
 TEST(Storage, ValuesAndTypes) {
@@ -86,7 +90,8 @@ TEST(Storage, ValuesAndTypes) {
                                                                         {"rand", [](Dims sizes) { return rand(sizes); }},
                                                                         {"randn", [](Dims sizes) { return randn(sizes); }},
                                                                         {"randint", [](Dims sizes) { return randint(0, 2, sizes); }}};
-  for (const auto& [name, make] : others) EXPECT_EQ(error_of<ShapeError>([&] { make({-1}); }), std::string(name) + ": sizes [-1] hold a negative one");
+  for (const auto& [name, make] : others)
+    EXPECT_EQ(error_of<ShapeError>([&] { make({-1}); }), std::string(name) + ": sizes [-1] hold a negative one");
   EXPECT_EQ(error_of<ShapeError>([] { eye(-1); }), "eye: n is -1; it must not be negative");
   EXPECT_EQ(error_of<ShapeError>([] { empty({std::int64_t{1} << 40, std::int64_t{1} << 40}); }),
             "Dims: the product of [1099511627776, 1099511627776] is beyond 64 bits");
@@ -148,7 +153,8 @@ TEST(Storage, InPlace) {
             "add_: alpha is a floating number beside i64 tensors; it must be an integer");
   EXPECT_EQ(error_of<ShapeError>([&] { counts.add_(zeros({3, 2}, Dtype::i64)); }),
             "add_: other has shape [3, 2]; it must broadcast to [2]");
-  EXPECT_EQ(error_of<ShapeError>([&] { counts.copy_(zeros({3, 2})); }), "copy_: source has shape [3, 2]; it must broadcast to [2]");
+  EXPECT_EQ(error_of<ShapeError>([&] { counts.copy_(zeros({3, 2})); }),
+            "copy_: source has shape [3, 2]; it must broadcast to [2]");
 }
 
 TEST(Storage, UndefinedTensorsAreNotChanged) {
@@ -156,12 +162,14 @@ TEST(Storage, UndefinedTensorsAreNotChanged) {
   const std::string text = "fill_: the tensor is undefined; it has no elements to change";
   EXPECT_EQ(error_of<ValueError>([&] { x.fill_(1); }), text);
   EXPECT_EQ(error_of<ValueError>([&] { x.zero_(); }), text);
-  for (const auto& change : {+[](const Tensor& t) { t.add_(1); }, +[](const Tensor& t) { t.div_(ones({2})); }, +[](const Tensor& t) { t.copy_(ones({2})); }})
+  for (const auto& change : {+[](const Tensor& t) { t.add_(1); }, +[](const Tensor& t) { t.div_(ones({2})); },
+                             +[](const Tensor& t) { t.copy_(ones({2})); }})
     EXPECT_THROW(change(x), ValueError);
 }
 
 TEST(Storage, SizesOutliveATemporary) {
-  static_assert(std::is_same_v<decltype(std::declval<Tensor>().sizes()), Dims> && std::is_same_v<decltype(std::declval<Tensor>().strides()), Dims>);
+  static_assert(std::is_same_v<decltype(std::declval<Tensor>().sizes()), Dims> &&
+                std::is_same_v<decltype(std::declval<Tensor>().strides()), Dims>);
   static_assert(std::is_same_v<decltype(std::declval<const Tensor&>().sizes()), const Dims&>);
   std::int64_t sum = 0;
   for (const std::int64_t size : zeros({2, 3}).sizes()) sum += size;
@@ -177,7 +185,9 @@ TEST(Storage, CopyBetweenOverlappingViews) {
 TEST(Record, LeavesAreNotChangedInPlace) {
   Tensor x = zeros({2, 2});
   x.requires_grad_();
-  const char* text = "fill_: a leaf that requires a gradient was changed in place; do it while a NoGrad is there, or change its detach() or a clone()";
+  const char* text =
+      "fill_: a leaf that requires a gradient was changed in place; do it while a NoGrad is there, or change its "
+      "detach() or a clone()";
   EXPECT_EQ(error_of<ValueError>([&] { x.fill_(1); }), text);
   EXPECT_EQ(error_of<ValueError>([&] { x.t().select(0, 1).fill_(1); }), text);
   EXPECT_EQ(x.version(), 0u);
@@ -189,7 +199,8 @@ TEST(Record, LeavesAreNotChangedInPlace) {
   ASSERT_TRUE(y.impl()->node);
   EXPECT_STREQ(y.impl()->node->name, "AddBackward0");
   EXPECT_STREQ(y.impl()->node->edges[0].node->name, "MulBackward0");
-  EXPECT_EQ(error_of<DtypeError>([] { arange(3).requires_grad_(); }), "requires_grad_: the tensor is i64; only floating types have gradients");
+  EXPECT_EQ(error_of<DtypeError>([] { arange(3).requires_grad_(); }),
+            "requires_grad_: the tensor is i64; only floating types have gradients");
 }
 
 TEST(Record, OnlyWhereAGradientIsWanted) {
@@ -208,18 +219,48 @@ TEST(Record, NamesAreTorchs) {
   x.requires_grad_();
   const Tensor mask = zeros({2, 3}, Dtype::boolean), index = tensor<std::int64_t>({0});
   const std::pair<const char*, Tensor> results[] = {
-      {"AddBackward0", x + x}, {"AddBackward0", x + 1}, {"SubBackward0", x - 1}, {"RsubBackward1", 1 - x}, {"MulBackward0", x * x},
-      {"MulBackward0", 2 / x}, {"DivBackward0", x / 2}, {"NegBackward0", -x}, {"PowBackward0", pow(x, 2)}, {"PowBackward1", pow(x, x)},
-      {"SqrtBackward0", x.sqrt()}, {"AbsBackward0", abs(x)}, {"ReluBackward0", relu(x)}, {"MaximumBackward0", maximum(x, x)},
-      {"WhereBackward0", where(mask, x, 0)}, {"MaskedFillBackward0", x.masked_fill(mask, 0)}, {"TrilBackward0", tril(x)},
-      {"CatBackward0", cat({x, x})}, {"StackBackward0", stack({x, x})}, {"RepeatBackward0", x.repeat({1, 2})},
-      {"IndexSelectBackward0", x.index_select(0, index)}, {"EmbeddingBackward0", embedding(index, x)}, {"CloneBackward0", x.clone()},
-      {"CloneBackward0", x.t().contiguous()}, {"ToCopyBackward0", x.to(Dtype::f64)}, {"ViewBackward0", x.view({6})},
-      {"ViewBackward0", x.reshape({6})}, {"UnsafeViewBackward0", x.t().reshape({6})}, {"ReshapeAliasBackward0", x.t().reshape({3, 2, 1})},
-      {"TBackward0", x.t()}, {"TransposeBackward0", x.transpose(0, 1)}, {"PermuteBackward0", x.permute({1, 0})}, {"SelectBackward0", x[0]},
-      {"SliceBackward0", x.slice(0, 1)}, {"SliceBackward0", x.narrow(0, 0, 1)}, {"ExpandBackward0", x.expand({4, 2, 3})},
-      {"SqueezeBackward0", x.squeeze()}, {"SqueezeBackward1", x.squeeze(0)}, {"UnsqueezeBackward0", x.unsqueeze(0)},
-      {"SplitBackward0", x.split(1)[0]}, {"SplitWithSizesBackward0", x.split({1, 1})[1]}, {"SplitBackward0", x.chunk(2)[0]},
+      {"AddBackward0", x + x},
+      {"AddBackward0", x + 1},
+      {"SubBackward0", x - 1},
+      {"RsubBackward1", 1 - x},
+      {"MulBackward0", x * x},
+      {"MulBackward0", 2 / x},
+      {"DivBackward0", x / 2},
+      {"NegBackward0", -x},
+      {"PowBackward0", pow(x, 2)},
+      {"PowBackward1", pow(x, x)},
+      {"SqrtBackward0", x.sqrt()},
+      {"AbsBackward0", abs(x)},
+      {"ReluBackward0", relu(x)},
+      {"MaximumBackward0", maximum(x, x)},
+      {"WhereBackward0", where(mask, x, 0)},
+      {"MaskedFillBackward0", x.masked_fill(mask, 0)},
+      {"TrilBackward0", tril(x)},
+      {"CatBackward0", cat({x, x})},
+      {"StackBackward0", stack({x, x})},
+      {"RepeatBackward0", x.repeat({1, 2})},
+      {"IndexSelectBackward0", x.index_select(0, index)},
+      {"EmbeddingBackward0", embedding(index, x)},
+      {"CloneBackward0", x.clone()},
+      {"CloneBackward0", x.t().contiguous()},
+      {"ToCopyBackward0", x.to(Dtype::f64)},
+      {"ViewBackward0", x.view({6})},
+      {"ViewBackward0", x.reshape({6})},
+      {"UnsafeViewBackward0", x.t().reshape({6})},
+      {"ReshapeAliasBackward0", x.t().reshape({3, 2, 1})},
+      {"TBackward0", x.t()},
+      {"TransposeBackward0", x.transpose(0, 1)},
+      {"PermuteBackward0", x.permute({1, 0})},
+      {"SelectBackward0", x[0]},
+      {"SliceBackward0", x.slice(0, 1)},
+      {"SliceBackward0", x.narrow(0, 0, 1)},
+      {"ExpandBackward0", x.expand({4, 2, 3})},
+      {"SqueezeBackward0", x.squeeze()},
+      {"SqueezeBackward1", x.squeeze(0)},
+      {"UnsqueezeBackward0", x.unsqueeze(0)},
+      {"SplitBackward0", x.split(1)[0]},
+      {"SplitWithSizesBackward0", x.split({1, 1})[1]},
+      {"SplitBackward0", x.chunk(2)[0]},
   };
   for (const auto& [name, result] : results) {
     ASSERT_TRUE(result.impl()->node) << name;

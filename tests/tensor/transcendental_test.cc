@@ -34,8 +34,12 @@ TEST(Transcendental, NearTheTruthOnAnyStrides) {
   Random random(1);
   for (const Function& function : functions) {
     for (int round = 0; round < 20; ++round) {
-      const Dtype dtype = std::initializer_list<Dtype>{Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16}.begin()[round % 4];
-      const double eps = dtype == Dtype::f64 ? 0x1p-52 : dtype == Dtype::f32 ? 0x1p-23 : dtype == Dtype::f16 ? 0x1p-11 : 0x1p-8;
+      const Dtype dtype =
+          std::initializer_list<Dtype>{Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16}.begin()[round % 4];
+      const double eps = dtype == Dtype::f64   ? 0x1p-52
+                         : dtype == Dtype::f32 ? 0x1p-23
+                         : dtype == Dtype::f16 ? 0x1p-11
+                                               : 0x1p-8;
       Tensor x = random_tensor(random, random_sizes(random), dtype);
       if (std::string(function.name) == "log") x = abs(x);
       SCOPED_TRACE(std::string(function.name) + " " + to_string(x.sizes()) + " " + std::string(name_of(dtype)));
@@ -75,14 +79,17 @@ TEST(Transcendental, SixteenBitsRoundTheF32ResultOnce) {
   for (const Dtype dtype : {Dtype::bf16, Dtype::f16}) {
     const Tensor x = tensor<float>(values).to(dtype);
     for (const Function& function : functions)
-      EXPECT_TRUE(bits_equal(function.operation(x, {}), function.operation(x.to(Dtype::f32), {}).to(dtype))) << function.name;
+      EXPECT_TRUE(bits_equal(function.operation(x, {}), function.operation(x.to(Dtype::f32), {}).to(dtype)))
+          << function.name;
   }
 }
 
 TEST(Transcendental, EndsOfTheLine) {
   const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
   const Tensor x = tensor<float>({inf, -inf, nan, 0.f, -0.f});
-  const auto expect = [&](const Tensor& result, std::vector<float> expected) { EXPECT_TRUE(bits_equal(result, tensor<float>(expected))); };
+  const auto expect = [&](const Tensor& result, std::vector<float> expected) {
+    EXPECT_TRUE(bits_equal(result, tensor<float>(expected)));
+  };
   expect(exp(x), {inf, 0, nan, 1, 1});
   expect(log(x), {inf, nan, nan, -inf, -inf});
   expect(tanh(x), {1, -1, nan, 0, -0.f});
@@ -94,21 +101,26 @@ TEST(Transcendental, EndsOfTheLine) {
 TEST(Transcendental, DtypesAreTorchs) {
   const auto& table = golden("torch_promotion.json").at("unary");
   const std::pair<const char*, Tensor (*)(const Tensor&)> all[] = {
-      {"exp", [](const Tensor& x) { return exp(x); }},         {"log", [](const Tensor& x) { return log(x); }},
-      {"sqrt", [](const Tensor& x) { return sqrt(x); }},       {"abs", [](const Tensor& x) { return abs(x); }},
-      {"sin", [](const Tensor& x) { return sin(x); }},         {"cos", [](const Tensor& x) { return cos(x); }},
-      {"tanh", [](const Tensor& x) { return tanh(x); }},       {"sigmoid", [](const Tensor& x) { return sigmoid(x); }},
-      {"relu", [](const Tensor& x) { return relu(x); }},       {"neg", [](const Tensor& x) { return neg(x); }},
-      {"isnan", isnan},                                        {"isinf", isinf},
-      {"silu", [](const Tensor& x) { return silu(x); }},       {"gelu", [](const Tensor& x) { return gelu(x); }}};
+      {"exp", [](const Tensor& x) { return exp(x); }},
+      {"log", [](const Tensor& x) { return log(x); }},
+      {"sqrt", [](const Tensor& x) { return sqrt(x); }},
+      {"abs", [](const Tensor& x) { return abs(x); }},
+      {"sin", [](const Tensor& x) { return sin(x); }},
+      {"cos", [](const Tensor& x) { return cos(x); }},
+      {"tanh", [](const Tensor& x) { return tanh(x); }},
+      {"sigmoid", [](const Tensor& x) { return sigmoid(x); }},
+      {"relu", [](const Tensor& x) { return relu(x); }},
+      {"neg", [](const Tensor& x) { return neg(x); }},
+      {"isnan", isnan},
+      {"isinf", isinf},
+      {"silu", [](const Tensor& x) { return silu(x); }},
+      {"gelu", [](const Tensor& x) { return gelu(x); }}};
   for (const Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16, Dtype::i64, Dtype::i32, Dtype::boolean}) {
     for (const auto& [name, function] : all) {
       SCOPED_TRACE(std::string(name) + " of " + std::string(name_of(dtype)));
       const std::string expected = table.at(std::string(name_of(dtype))).at(name).get<std::string>();
-      if (expected == "error")
-        EXPECT_THROW(function(ones({2}, dtype)), DtypeError);
-      else
-        EXPECT_EQ(name_of(function(ones({2}, dtype)).dtype()), expected);
+      if (expected == "error") EXPECT_THROW(function(ones({2}, dtype)), DtypeError);
+      else EXPECT_EQ(name_of(function(ones({2}, dtype)).dtype()), expected);
     }
   }
   EXPECT_EQ(error_of<DtypeError>([] { gelu(arange(2)); }), "gelu: x is i64; it must be f32, f64, bf16 or f16");

@@ -1,4 +1,5 @@
-// tests/tensor/view_history_test.cc: views and changes in place: torch's gradients for programs of them, and what is refused.
+// tests/tensor/view_history_test.cc: views and changes in place: torch's gradients for programs of them, and what is
+// refused.
 #include <attn/autograd.h>
 #include <attn/ops.h>
 
@@ -94,7 +95,8 @@ class Machine {
     if (operation == "sum") return sum(x);
     if (operation == "mul" || operation == "add") {
       const bool times = operation == "mul";
-      if (const auto found = tensors_.find(w[4]); found != tensors_.end()) return times ? x * found->second : x + found->second;
+      if (const auto found = tensors_.find(w[4]); found != tensors_.end())
+        return times ? x * found->second : x + found->second;
       return times ? x * std::stoi(w[4]) : x + std::stoi(w[4]);
     }
     const std::vector<std::int64_t> n = numbers(w, 4);
@@ -141,14 +143,15 @@ Json outcome(const Json& program, Dtype dtype) {
     for (const std::string line : program) machine.run(line);
     machine.backward();
     return machine.gradients();
-  } catch (const ValueError& error) {
-    text = error.what();
-  }
+  } catch (const ValueError& error) { text = error.what(); }
   if (text.find("was changed in place and is at version") != std::string::npos) {
-    for (const std::string& name : machine.leaves()) EXPECT_TRUE(machine.gradients().at(name).is_null()) << "a pass that fails leaves no gradient";
+    for (const std::string& name : machine.leaves())
+      EXPECT_TRUE(machine.gradients().at(name).is_null()) << "a pass that fails leaves no gradient";
     return "saved";
   }
-  return text.find("change a clone()") != std::string::npos || text.find("or a clone()") != std::string::npos ? Json("refused") : Json(text);
+  return text.find("change a clone()") != std::string::npos || text.find("or a clone()") != std::string::npos
+             ? Json("refused")
+             : Json(text);
 }
 
 TEST(ViewHistory, ProgramsHaveTorchsGradients) {
@@ -160,13 +163,16 @@ TEST(ViewHistory, ProgramsHaveTorchsGradients) {
     const bool is_drawn = c.at("name").get<std::string>().starts_with("drawn");
     ++(is_drawn ? drawn : named);
     if (is_drawn) continue;
-    for (const Dtype half : {Dtype::bf16, Dtype::f16}) EXPECT_EQ(outcome(c.at("program"), half), expected) << "all figures are small";
+    for (const Dtype half : {Dtype::bf16, Dtype::f16})
+      EXPECT_EQ(outcome(c.at("program"), half), expected) << "all figures are small";
   }
   EXPECT_EQ(drawn, 300);
   EXPECT_GE(named, 60);
 }
 
-Tensor leaf(const std::vector<double>& values, const Dims& sizes) { return tensor<double>(values, sizes).requires_grad_(); }
+Tensor leaf(const std::vector<double>& values, const Dims& sizes) {
+  return tensor<double>(values, sizes).requires_grad_();
+}
 using Values = std::vector<double>;
 
 TEST(ViewHistory, NamesAreTorchs) {
@@ -216,10 +222,14 @@ TEST(ViewHistory, AnyMemoryOfABase) {
 TEST(ViewHistory, WhatIsRefused) {
   const Tensor a = leaf({1, 2, 3, 4}, {2, 2}), w = leaf({2}, {1});
   const Tensor x = a * 2;
-  EXPECT_EQ(error_of<ValueError>([&] { x[0].expand({3, 2}).mul_(2); }), "mul_: shape [3, 2] with strides [0, 1] has several elements in one place; change a clone()");
-  EXPECT_EQ(error_of<ValueError>([&] { x[0].expand({3, 2}).copy_(ones({3, 2})); }), "copy_: shape [3, 2] with strides [0, 1] has several elements in one place; change a clone()");
-  EXPECT_EQ(error_of<ValueError>([&] { mul(x, x, x); }), "mul: out requires a gradient, which its new values would not have; give memory that does not");
-  EXPECT_EQ(error_of<ValueError>([&] { exp(ones({2}, Dtype::f64), x[0]); }), "exp: out requires a gradient, which its new values would not have; give memory that does not");
+  EXPECT_EQ(error_of<ValueError>([&] { x[0].expand({3, 2}).mul_(2); }),
+            "mul_: shape [3, 2] with strides [0, 1] has several elements in one place; change a clone()");
+  EXPECT_EQ(error_of<ValueError>([&] { x[0].expand({3, 2}).copy_(ones({3, 2})); }),
+            "copy_: shape [3, 2] with strides [0, 1] has several elements in one place; change a clone()");
+  EXPECT_EQ(error_of<ValueError>([&] { mul(x, x, x); }),
+            "mul: out requires a gradient, which its new values would not have; give memory that does not");
+  EXPECT_EQ(error_of<ValueError>([&] { exp(ones({2}, Dtype::f64), x[0]); }),
+            "exp: out requires a gradient, which its new values would not have; give memory that does not");
   EXPECT_EQ(x.to_vector(), (Values{2, 4, 6, 8}));
   Tensor before;
   {
@@ -228,14 +238,19 @@ TEST(ViewHistory, WhatIsRefused) {
     before.mul_(1);  // as of any memory
   }
   EXPECT_FALSE(before.requires_grad());
-  const char* frozen = "mul_: a view made under no_grad cannot be changed in place where a gradient is wanted, shape [2]; change a clone()";
+  const char* frozen =
+      "mul_: a view made under no_grad cannot be changed in place where a gradient is wanted, shape [2]; change a "
+      "clone()";
   EXPECT_EQ(error_of<ValueError>([&] { before.mul_(w); }), frozen);
   EXPECT_EQ(error_of<ValueError>([&] { before.view({1, 2})[0].mul_(w); }), frozen);
   const Tensor spread = x[0].expand({3, 2}).detach();
   EXPECT_EQ(error_of<ValueError>([&] { spread[0].mul_(w); }),
-            "mul_: a view of a tensor that has several elements in one place cannot be changed in place where a gradient is wanted, shape [2]; change a clone()");
-  EXPECT_EQ(error_of<ValueError>([&] { w.set_grad(ones({1}, Dtype::f64)), a.set_grad(ones({1}, Dtype::f64).expand({2, 2})); }),
-            "set_grad: shape [2, 2] with strides [0, 0] has several elements in one place, and later passes add to it; give a clone()");
+            "mul_: a view of a tensor that has several elements in one place cannot be changed in place where a "
+            "gradient is wanted, shape [2]; change a clone()");
+  EXPECT_EQ(error_of<ValueError>(
+                [&] { w.set_grad(ones({1}, Dtype::f64)), a.set_grad(ones({1}, Dtype::f64).expand({2, 2})); }),
+            "set_grad: shape [2, 2] with strides [0, 0] has several elements in one place, and later passes add to it; "
+            "give a clone()");
 }
 
 TEST(ViewHistory, AViewMadeALeafGoesItsOwnWay) {
@@ -243,7 +258,9 @@ TEST(ViewHistory, AViewMadeALeafGoesItsOwnWay) {
   Tensor p = flat.narrow(0, 0, 2);
   p.requires_grad_();
   const Tensor refused = flat.narrow(0, 2, 2);
-  const char* text = "mul_: memory of which a view was made a leaf by requires_grad_ cannot be changed in place where a gradient is wanted, shape [2]; change a clone()";
+  const char* text =
+      "mul_: memory of which a view was made a leaf by requires_grad_ cannot be changed in place where a gradient is "
+      "wanted, shape [2]; change a clone()";
   EXPECT_EQ(error_of<ValueError>([&] { refused.mul_(w); }), text);
   EXPECT_NE(error_of<ValueError>([&] { p.mul_(2); }), "");
   flat.mul_(2);  // no gradient is wanted here: as under no_grad
@@ -254,7 +271,8 @@ TEST(ViewHistory, AViewMadeALeafGoesItsOwnWay) {
 
 // Whatever memory an operation computed in: its result is changed, not a view of something.
 TEST(ViewHistory, ResultsOfOperationsKeepTheirGradientWhenChanged) {
-  const Tensor matrix = leaf({1, 2, 3, 4, 5, 6, 7, 8}, {4, 2}).detach(), vector = matrix.select(1, 0), classes = tensor<std::int64_t>({1, 0, 3, 2, 1, 0}, {2, 3});
+  const Tensor matrix = leaf({1, 2, 3, 4, 5, 6, 7, 8}, {4, 2}).detach(), vector = matrix.select(1, 0),
+               classes = tensor<std::int64_t>({1, 0, 3, 2, 1, 0}, {2, 3});
   const std::vector<std::pair<const char*, std::function<Tensor(const Tensor&)>>> operations = {
       {"matmul of a batch", [&](auto& x) { return matmul(x, matrix); }},
       {"matmul with a vector", [&](auto& x) { return matmul(x, vector); }},
@@ -266,7 +284,8 @@ TEST(ViewHistory, ResultsOfOperationsKeepTheirGradientWhenChanged) {
       {"sum", [](auto& x) { return sum(x, {1}); }},
       {"mean", [](auto& x) { return mean(x, {0, 2}, true); }},
       {"layer_norm", [](auto& x) { return layer_norm(x, {4}); }},
-      {"cross_entropy", [&](auto& x) { return cross_entropy(x.transpose(1, 2), classes, {.reduction = Reduction::none}); }}};
+      {"cross_entropy",
+       [&](auto& x) { return cross_entropy(x.transpose(1, 2), classes, {.reduction = Reduction::none}); }}};
   const Tensor x = (arange(24).to(Dtype::f64) * arange(24)).reshape({2, 3, 4}) / 100;
   for (const auto& [name, f] : operations) {
     Tensor at = x.clone();
@@ -304,7 +323,8 @@ TEST(ViewHistory, AFailedPassChangesNoLeaf) {
   const Tensor y = (b * b).sum() + (a * 3).sum() + product.sum() + late.sum();
   v.mul_(2);
   EXPECT_EQ(error_of<ValueError>([&] { y.backward(); }),
-            "backward: MulBackward0 saved a tensor of shape [2] at version 0; it was changed in place and is at version 1; change a clone() instead");
+            "backward: MulBackward0 saved a tensor of shape [2] at version 0; it was changed in place and is at "
+            "version 1; change a clone() instead");
   for (const Tensor& x : {a, b, w}) EXPECT_FALSE(x.grad().defined());
 }
 
@@ -325,7 +345,8 @@ TEST(ViewHistory, SeveralReadersOfAViewThatIsBehind) {
     x.mul_(1);
     std::vector<Values> gradients(4);
     std::vector<std::thread> threads;
-    for (Values& gradient : gradients) threads.emplace_back([&] { gradient = grad((v * 3).sum(), v, {.retain_graph = true}).to_vector(); });
+    for (Values& gradient : gradients)
+      threads.emplace_back([&] { gradient = grad((v * 3).sum(), v, {.retain_graph = true}).to_vector(); });
     for (std::thread& thread : threads) thread.join();
     for (const Values& gradient : gradients) EXPECT_EQ(gradient, (Values{3, 3}));
   }

@@ -37,7 +37,8 @@ TEST(Views, RandomViewsShowTheRightElements) {
       ASSERT_EQ(at(permuted, index), at(x, from));
     });
 
-    const std::int64_t start = pick(random, 0, x.size(d)), end = pick(random, start, x.size(d)), step = pick(random, 1, 3);
+    const std::int64_t start = pick(random, 0, x.size(d)), end = pick(random, start, x.size(d)),
+                       step = pick(random, 1, 3);
     const Tensor sliced = x.slice(d, start, end, step);
     ASSERT_EQ(sliced.size(d), (end - start + step - 1) / step);
     for_each_index(sliced.sizes(), [&](Dims index) {
@@ -136,7 +137,8 @@ TEST(Views, ExpandBroadcasts) {
   const Tensor wide = x.expand({2, -1, 4});
   EXPECT_EQ(wide.sizes(), (Dims{2, 3, 4}));
   EXPECT_EQ(wide.strides(), (Dims{0, 1, 0}));
-  for_each_index(wide.sizes(), [&](const Dims& index) { EXPECT_EQ(at(wide, index), 1 + static_cast<double>(index[1])); });
+  for_each_index(wide.sizes(),
+                 [&](const Dims& index) { EXPECT_EQ(at(wide, index), 1 + static_cast<double>(index[1])); });
   EXPECT_EQ(zeros({1, 3}).expand({0, 3}).numel(), 0);
 }
 
@@ -182,22 +184,31 @@ TEST(Views, SplitAndChunk) {
 
 TEST(Views, Errors) {
   const Tensor x = zeros({2, 3});
-  EXPECT_EQ(error_of<ShapeError>([&] { x.view({4}); }), "view: shape [2, 3] cannot become [4]; the elements must be as many");
-  EXPECT_EQ(error_of<ShapeError>([&] { x.reshape({-1, 4}); }), "reshape: shape [2, 3] cannot become [-1, 4]; the elements must be as many");
-  EXPECT_EQ(error_of<ShapeError>([&] { x.reshape({-1, -1}); }), "reshape: shape [2, 3] cannot become [-1, -1]; only one size may be -1");
+  EXPECT_EQ(error_of<ShapeError>([&] { x.view({4}); }),
+            "view: shape [2, 3] cannot become [4]; the elements must be as many");
+  EXPECT_EQ(error_of<ShapeError>([&] { x.reshape({-1, 4}); }),
+            "reshape: shape [2, 3] cannot become [-1, 4]; the elements must be as many");
+  EXPECT_EQ(error_of<ShapeError>([&] { x.reshape({-1, -1}); }),
+            "reshape: shape [2, 3] cannot become [-1, -1]; only one size may be -1");
   EXPECT_EQ(error_of<ShapeError>([&] { x.t().view({6}); }),
             "view: shape [3, 2] with strides [1, 3] cannot be seen as [6] without a copy; use reshape");
-  EXPECT_EQ(error_of<ShapeError>([&] { x.transpose(0, 2); }), "transpose: dim 2 of a tensor of rank 2; it must be from -2 to 1");
-  EXPECT_EQ(error_of<ShapeError>([&] { x.permute({0, 0}); }), "permute: order [0, 0] must name each dim of shape [2, 3] once");
+  EXPECT_EQ(error_of<ShapeError>([&] { x.transpose(0, 2); }),
+            "transpose: dim 2 of a tensor of rank 2; it must be from -2 to 1");
+  EXPECT_EQ(error_of<ShapeError>([&] { x.permute({0, 0}); }),
+            "permute: order [0, 0] must name each dim of shape [2, 3] once");
   EXPECT_EQ(error_of<ValueError>([&] { x.select(0, 2); }), "select: index 2 is out of dim 0 of shape [2, 3]");
   EXPECT_EQ(error_of<ValueError>([&] { x.slice(0, 0, 2, 0); }), "slice: step 0 must be at least 1");
-  EXPECT_EQ(error_of<ValueError>([&] { x.narrow(1, 2, 2); }), "narrow: start 2 and length 2 leave dim 1 of shape [2, 3]");
-  EXPECT_EQ(error_of<ShapeError>([&] { x.expand({2, 4}); }),
-            "expand: shape [2, 3] cannot become [2, 4]; only dims of size 1 and new dims in front grow, -1 keeps a size");
+  EXPECT_EQ(error_of<ValueError>([&] { x.narrow(1, 2, 2); }),
+            "narrow: start 2 and length 2 leave dim 1 of shape [2, 3]");
+  EXPECT_EQ(
+      error_of<ShapeError>([&] { x.expand({2, 4}); }),
+      "expand: shape [2, 3] cannot become [2, 4]; only dims of size 1 and new dims in front grow, -1 keeps a size");
   EXPECT_EQ(error_of<ValueError>([&] { x.split({1, 2}); }), "split: sizes must add up to 2, dim 0 of shape [2, 3]");
   EXPECT_EQ(error_of<ShapeError>([&] { zeros({}).select(0, 0); }), "select: dim 0 of a tensor of rank 0; it has none");
-  EXPECT_EQ(error_of<ShapeError>([&] { zeros({1, 1, 1, 1, 1, 1, 1, 1}).unsqueeze(0); }), "Dims: 9 dims; a tensor has at most 8");
-  EXPECT_EQ(error_of<ShapeError>([&] { zeros(Dims{1, 1, 1, 1, 1, 1, 1, 1, 1}); }), "Dims: 9 dims; a tensor has at most 8");
+  EXPECT_EQ(error_of<ShapeError>([&] { zeros({1, 1, 1, 1, 1, 1, 1, 1}).unsqueeze(0); }),
+            "Dims: 9 dims; a tensor has at most 8");
+  EXPECT_EQ(error_of<ShapeError>([&] { zeros(Dims{1, 1, 1, 1, 1, 1, 1, 1, 1}); }),
+            "Dims: 9 dims; a tensor has at most 8");
 }
 
 }  // namespace

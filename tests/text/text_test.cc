@@ -20,14 +20,13 @@ template <typename F>
 std::string error_of(F call) {
   try {
     call();
-  } catch (const ValueError& error) {
-    return error.what();
-  }
+  } catch (const ValueError& error) { return error.what(); }
   return "no error";
 }
 
 TEST(Split, WordsAsTheTutorials) {
-  EXPECT_EQ(split("Life is short, eat dessert first", Tokens::words), (Words{"Life", "is", "short", "eat", "dessert", "first"}));
+  EXPECT_EQ(split("Life is short, eat dessert first", Tokens::words),
+            (Words{"Life", "is", "short", "eat", "dessert", "first"}));
   EXPECT_EQ(split("  a\tb\n\nc　d e ", Tokens::words), (Words{"a", "b", "c", "d", "e"}));
   EXPECT_EQ(split("1,000 cats. Really!", Tokens::words), (Words{"1000", "cats.", "Really!"}));
   EXPECT_EQ(split("我叫张三，她叫李四。", Tokens::words), (Words{"我叫张三", "她叫李四。"}));
@@ -39,7 +38,8 @@ TEST(Split, Characters) {
   EXPECT_EQ(split("我叫张三", Tokens::characters), (Words{"我", "叫", "张", "三"}));
   EXPECT_EQ(split("ab c,d。", Tokens::characters), (Words{"a", "b", "c", "d", "。"}));
   EXPECT_EQ(split("e\u0301a", Tokens::characters), (Words{"e\u0301", "a"}));
-  EXPECT_EQ(split("👨‍👩‍👧👍🏽🇨🇳🇯🇵", Tokens::characters), (Words{"👨‍👩‍👧", "👍🏽", "🇨🇳", "🇯🇵"}));
+  EXPECT_EQ(split("👨‍👩‍👧👍🏽🇨🇳🇯🇵", Tokens::characters),
+            (Words{"👨‍👩‍👧", "👍🏽", "🇨🇳", "🇯🇵"}));
   EXPECT_EQ(split("か\u3099き", Tokens::characters), (Words{"か\u3099", "き"}));
 }
 
@@ -52,7 +52,9 @@ TEST(Split, AutomaticFollowsTheScript) {
   EXPECT_EQ(split("나는 학생 입니다"), (Words{"나는", "학생", "입니다"}));
   EXPECT_EQ(split("𠮷野家"), (Words{"𠮷", "野", "家"}));
   EXPECT_EQ(split("ｶﾀｶﾅ､ok"), (Words{"ｶ", "ﾀ", "ｶ", "ﾅ", "ok"}));
-  EXPECT_EQ(split("\xEF\xBB\xBF" "first line"), (Words{"first", "line"}));
+  EXPECT_EQ(split("\xEF\xBB\xBF"
+                  "first line"),
+            (Words{"first", "line"}));
 }
 
 TEST(Split, BytesThatAreNotUtf8AreNamed) {
@@ -61,14 +63,27 @@ TEST(Split, BytesThatAreNotUtf8AreNamed) {
 }
 
 TEST(Utf8, OnlyTheShortestFormsOfCharactersAreValid) {
-  for (const char* valid : {"", "a", "\x7F", "\xC2\x80", "\xDF\xBF", "\xE0\xA0\x80", "\xED\x9F\xBF", "\xEE\x80\x80", "\xF0\x90\x80\x80", "\xF4\x8F\xBF\xBF"})
+  for (const char* valid : {"", "a", "\x7F", "\xC2\x80", "\xDF\xBF", "\xE0\xA0\x80", "\xED\x9F\xBF", "\xEE\x80\x80",
+                            "\xF0\x90\x80\x80", "\xF4\x8F\xBF\xBF"})
     EXPECT_FALSE(invalid_utf8(valid)) << valid;
   const struct {
     const char* bytes;
     std::size_t offset;
-  } invalid[] = {{"\x80", 0},         {"a\xBF", 1},           {"\xC0\x80", 0},         {"\xC1\xBF", 0},        {"\xC2", 0},
-                 {"\xC2 ", 0},        {"\xE0\x9F\xBF", 0},    {"\xED\xA0\x80", 0},     {"\xED\xBF\xBF", 0},    {"\xEF\xBF", 0},
-                 {"\xF0\x8F\xBF\xBF", 0}, {"\xF4\x90\x80\x80", 0}, {"\xF5\x80\x80\x80", 0}, {"ok\xF0\x90\x80", 2}, {"\xFE", 0}};
+  } invalid[] = {{"\x80", 0},
+                 {"a\xBF", 1},
+                 {"\xC0\x80", 0},
+                 {"\xC1\xBF", 0},
+                 {"\xC2", 0},
+                 {"\xC2 ", 0},
+                 {"\xE0\x9F\xBF", 0},
+                 {"\xED\xA0\x80", 0},
+                 {"\xED\xBF\xBF", 0},
+                 {"\xEF\xBF", 0},
+                 {"\xF0\x8F\xBF\xBF", 0},
+                 {"\xF4\x90\x80\x80", 0},
+                 {"\xF5\x80\x80\x80", 0},
+                 {"ok\xF0\x90\x80", 2},
+                 {"\xFE", 0}};
   for (const auto& c : invalid) EXPECT_EQ(invalid_utf8(c.bytes), c.offset) << ::testing::PrintToString(c.bytes);
 }
 
@@ -91,7 +106,8 @@ TEST(VocabularyTest, SortsByCodePointAndOnce) {
 
 TEST(VocabularyTest, ErrorsNameWhatIsUnknown) {
   const Vocabulary vocabulary = Vocabulary::of("Life is short, eat dessert first");
-  EXPECT_EQ(error_of([&] { vocabulary.encode({"Life", "cat"}); }), "encode: \"cat\" is not in the vocabulary of 6 words");
+  EXPECT_EQ(error_of([&] { vocabulary.encode({"Life", "cat"}); }),
+            "encode: \"cat\" is not in the vocabulary of 6 words");
   EXPECT_EQ(error_of([&] { vocabulary.decode({0, 6}); }), "decode: id 6 is not in the vocabulary of 6 words");
   EXPECT_EQ(error_of([&] { vocabulary.token(-1); }), "decode: id -1 is not in the vocabulary of 6 words");
   EXPECT_EQ(error_of([&] { Vocabulary({"a"}).encode({"b"}); }), "encode: \"b\" is not in the vocabulary of 1 word");
@@ -142,7 +158,8 @@ TEST(Width, TruncationKeepsWithinItsColumns) {
 TEST(IcuWords, CutsChineseAndJapaneseByDictionary) {
   EXPECT_EQ(icu_words("我们喜欢学习，真的。", "zh"), (Words{"我们", "喜欢", "学习", "真的", "。"}));
   EXPECT_EQ(icu_words("東京タワーへ行く", "ja"), (Words{"東京タワー", "へ", "行く"}));
-  EXPECT_EQ(icu_words("Life is short, eat dessert first", "en"), (Words{"Life", "is", "short", "eat", "dessert", "first"}));
+  EXPECT_EQ(icu_words("Life is short, eat dessert first", "en"),
+            (Words{"Life", "is", "short", "eat", "dessert", "first"}));
   EXPECT_EQ(icu_words("", ""), Words{});
   EXPECT_EQ(error_of([] { icu_words("\xFF", "zh"); }), "icu_words: byte 0xFF at offset 0 is not UTF-8");
 }

@@ -33,10 +33,13 @@ struct Call {
 class Heads {
  public:
   Heads(const Tutorial& g, const Call& call)
-      : g_(g), x_q_(g("x")), x_kv_(g(call.x_kv)), padding_(mask(call.padding_mask)), attention_(mask(call.attention_mask)) {}
+      : g_(g), x_q_(g("x")), x_kv_(g(call.x_kv)), padding_(mask(call.padding_mask)),
+        attention_(mask(call.attention_mask)) {}
 
   // In steps, as the tutorial writes it: axes (N, L_Q, L_KV, H).
-  Tensor scores() const { return einsum("nihd,njhd->nijh", {split("W_Q", x_q_), split("W_K", x_kv_)}) / std::sqrt(4.0); }
+  Tensor scores() const {
+    return einsum("nihd,njhd->nijh", {split("W_Q", x_q_), split("W_K", x_kv_)}) / std::sqrt(4.0);
+  }
   Tensor weights_of(Tensor scores) const {
     if (attention_) scores = scores.masked_fill(eq(attention_.reshape({1, 4, x_kv_.size(1), 1}), 0), -infinity);
     if (padding_) scores = scores.masked_fill(eq(padding_.reshape({2, 1, x_kv_.size(1), 1}), 0), -infinity);
@@ -51,11 +54,12 @@ class Heads {
     Mask mask;
     if (attention_) mask = mask & Mask::attend(attention_);
     if (padding_) mask = mask & Mask::key_padding(eq(padding_, 0));
-    return attention(split("W_Q", x_q_).transpose(1, 2), split("W_K", x_kv_).transpose(1, 2), split("W_V", x_kv_).transpose(1, 2),
-                     {.mask = mask, .weights = Weights::full});
+    return attention(split("W_Q", x_q_).transpose(1, 2), split("W_K", x_kv_).transpose(1, 2),
+                     split("W_V", x_kv_).transpose(1, 2), {.mask = mask, .weights = Weights::full});
   }
   Tensor fused_scores() const {
-    return attention_scores(split("W_Q", x_q_).transpose(1, 2), split("W_K", x_kv_).transpose(1, 2)).permute({0, 2, 3, 1});
+    return attention_scores(split("W_Q", x_q_).transpose(1, 2), split("W_K", x_kv_).transpose(1, 2))
+        .permute({0, 2, 3, 1});
   }
   Tensor fused_weights() const { return fused().weights.permute({0, 2, 3, 1}); }
   Tensor fused_output() const { return project("W_O", fused().output.transpose(1, 2).reshape({2, 4, 8})); }
@@ -71,8 +75,12 @@ class Heads {
 
  private:
   Tensor mask(const std::string& name) const { return name.empty() ? Tensor() : g_(name); }
-  Tensor project(const std::string& name, const Tensor& x) const { return linear(x, g_(name + ".weight"), g_(name + ".bias")); }
-  Tensor split(const std::string& name, const Tensor& x) const { return project(name, x).reshape({2, x.size(1), 2, 4}); }
+  Tensor project(const std::string& name, const Tensor& x) const {
+    return linear(x, g_(name + ".weight"), g_(name + ".bias"));
+  }
+  Tensor split(const std::string& name, const Tensor& x) const {
+    return project(name, x).reshape({2, x.size(1), 2, 4});
+  }
 
   const Tutorial& g_;
   Tensor x_q_, x_kv_, padding_, attention_;
@@ -94,7 +102,9 @@ const std::vector<Call>& calls() {
 }
 const Call fully_masked{"self_fully_masked", "x", "padding_mask_all", ""};
 
-Tensor integers(const std::vector<std::int64_t>& values, const Dims& sizes) { return tensor<std::int64_t>(values, sizes); }
+Tensor integers(const std::vector<std::int64_t>& values, const Dims& sizes) {
+  return tensor<std::int64_t>(values, sizes);
+}
 /// 1 up to each length.
 Tensor up_to(const std::vector<std::int64_t>& lengths, std::int64_t columns) {
   return lt(arange(columns), tensor<std::int64_t>(lengths).unsqueeze(-1)).to(Dtype::i64);
@@ -107,9 +117,10 @@ TEST(EinsumHeadsTutorial, EveryStep) {
   steps["padding_mask"] = exact([] { return up_to({4, 2}, 4); });
   steps["padding_mask_kv"] = exact([] { return up_to({4, 3}, 5); });
   steps["padding_mask_all"] = exact([] { return up_to({4, 0}, 4); });
-  steps["causal_mask"] =
-      exact([] { return tril(ones({4, 4})).to(Dtype::i64); }, [] { return Mask::causal().dense(1, 1, 4, 4)[0][0].to(Dtype::i64); });
-  steps["memory_mask"] = exact([] { return integers({1, 0, 0, 0, 0, 1, 1, 0, 0, 0, 1, 1, 1, 0, 1, 0, 1, 1, 1, 1}, {4, 5}); });
+  steps["causal_mask"] = exact([] { return tril(ones({4, 4})).to(Dtype::i64); },
+                               [] { return Mask::causal().dense(1, 1, 4, 4)[0][0].to(Dtype::i64); });
+  steps["memory_mask"] =
+      exact([] { return integers({1, 0, 0, 0, 0, 1, 1, 0, 0, 0, 1, 1, 1, 0, 1, 0, 1, 1, 1, 1}, {4, 5}); });
   for (const Call& call : calls()) {
     const Heads heads(g, call);
     steps[call.name + "_scores"] = close([=] { return heads.scores(); }, [=] { return heads.fused_scores(); });

@@ -1,4 +1,5 @@
-// tests/tutorials/examples_test.cc: the example programs print what the tutorials print, in their order and to their digits.
+// tests/tutorials/examples_test.cc: the example programs print what the tutorials print, in their order and to their
+// digits.
 #include "support/tutorial.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +20,8 @@ std::string output_of(const std::string& program) {
   if (pipe == nullptr) throw std::runtime_error("cannot start " + program);
   std::string text;
   std::array<char, 4096> buffer;
-  for (std::size_t read; (read = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) text.append(buffer.data(), read);
+  for (std::size_t read; (read = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0;)
+    text.append(buffer.data(), read);
   EXPECT_EQ(pclose(pipe), 0) << text;
   return text;
 }
@@ -103,45 +105,94 @@ void expect_prints(const std::string& program, const std::string& number, const 
     std::size_t found = next;
     while (found < printed.size() && !(same = prints_as(expected, printed[found].values, 5.2e-5))) ++found;
     if (!same) {
-      ADD_FAILURE() << program << " does not print " << step << " after tensor " << next << ": " << same.message() << "\n"
+      ADD_FAILURE() << program << " does not print " << step << " after tensor " << next << ": " << same.message()
+                    << "\n"
                     << g(step).to_string();
       continue;
     }
     next = found + 1;
   }
   for (const std::string& step : g.printed())
-    EXPECT_NE(std::ranges::count(steps, step), 0) << "the tutorial prints " << step << ", which is not looked for in " << program;
+    EXPECT_NE(std::ranges::count(steps, step), 0)
+        << "the tutorial prints " << step << ", which is not looked for in " << program;
 }
 
 TEST(Examples, SelfAttention) {
   expect_prints("self_attention", "000",
-                {"token_indices", "embedded_sentence", "queries", "query_2", "queries", "keys", "values", "omega_24", "omega_2",
-                 "attention_weights_2", "context_vector_2", "self_attention", "self_attention_dv1", "multi_head_4", "embedded_sentence",
-                 "second_sequence", "cross_attention", "attention_scores", "attention_weights", "tril_mask", "masked_weights",
-                 "masked_weights_renormalized", "causal_values", "causal_context", "triu_mask", "masked_scores", "masked_scores_softmax",
+                {"token_indices",
+                 "embedded_sentence",
+                 "queries",
+                 "query_2",
+                 "queries",
+                 "keys",
+                 "values",
+                 "omega_24",
+                 "omega_2",
+                 "attention_weights_2",
+                 "context_vector_2",
+                 "self_attention",
+                 "self_attention_dv1",
+                 "multi_head_4",
+                 "embedded_sentence",
+                 "second_sequence",
+                 "cross_attention",
+                 "attention_scores",
+                 "attention_weights",
+                 "tril_mask",
+                 "masked_weights",
+                 "masked_weights_renormalized",
+                 "causal_values",
+                 "causal_context",
+                 "triu_mask",
+                 "masked_scores",
+                 "masked_scores_softmax",
                  "masked_scores_softmax_scaled"});
 }
 
 TEST(Examples, AttentionScores) {
   expect_prints("attention_scores", "001",
-                {"additive_score", "dot_score", "self_attention_score", "attn_score", "masked_score", "attn_weights", "context", "output",
-                 "in_proj_weight", "in_proj_bias", "out_proj_weight", "out_proj_bias", "keep_mask", "torch_output_attn_mask",
-                 "torch_weights_attn_mask", "torch_output_key_padding_mask", "torch_weights_key_padding_mask", "attention_class_output",
-                 "attention_class_weights", "split_heads", "mha2_torch_weights", "own_weights_first", "mha2_torch_output",
-                 "own_output_first", "mha2_torch_weights", "mha2_own_weights", "mha2_torch_output", "mha2_own_output"});
+                {"additive_score",
+                 "dot_score",
+                 "self_attention_score",
+                 "attn_score",
+                 "masked_score",
+                 "attn_weights",
+                 "context",
+                 "output",
+                 "in_proj_weight",
+                 "in_proj_bias",
+                 "out_proj_weight",
+                 "out_proj_bias",
+                 "keep_mask",
+                 "torch_output_attn_mask",
+                 "torch_weights_attn_mask",
+                 "torch_output_key_padding_mask",
+                 "torch_weights_key_padding_mask",
+                 "attention_class_output",
+                 "attention_class_weights",
+                 "split_heads",
+                 "mha2_torch_weights",
+                 "own_weights_first",
+                 "mha2_torch_output",
+                 "own_output_first",
+                 "mha2_torch_weights",
+                 "mha2_own_weights",
+                 "mha2_torch_output",
+                 "mha2_own_output"});
 }
 
 TEST(Examples, PrefixMeans) {
   expect_prints("prefix_means", "002",
-                {"x", "xbow_0", "a", "prefix_mean_weights", "xbow2", "softmax_of_masked_zeros", "xbow3", "scores_0", "causal_weights_0",
-                 "var_k", "var_q", "var_wei", "logits", "softmax_logits", "softmax_10_logits", "cell47_out_as_written_0",
-                 "cell47_out_corrected_0"});
+                {"x", "xbow_0", "a", "prefix_mean_weights", "xbow2", "softmax_of_masked_zeros", "xbow3", "scores_0",
+                 "causal_weights_0", "var_k", "var_q", "var_wei", "logits", "softmax_logits", "softmax_10_logits",
+                 "cell47_out_as_written_0", "cell47_out_corrected_0"});
 }
 
 TEST(Examples, EinsumHeads) {
   expect_prints("einsum_heads", "003",
-                {"self_output", "self_padding_output", "self_causal_output", "self_padding_causal_output", "self_fully_masked_output",
-                 "cross_output", "cross_padding_output", "cross_memory_output", "cross_padding_memory_output", "base_qkv_output"});
+                {"self_output", "self_padding_output", "self_causal_output", "self_padding_causal_output",
+                 "self_fully_masked_output", "cross_output", "cross_padding_output", "cross_memory_output",
+                 "cross_padding_memory_output", "base_qkv_output"});
 }
 
 TEST(Examples, SixteenDimensions) {
@@ -158,9 +209,9 @@ TEST(Examples, NameTheOperationAsTorchDoes) {
   for (const Printed& printed : Reader(text).all())  // grad_fn=<MmBackward0>: Mm
     suffixes.push_back(printed.suffix.empty() ? "" : printed.suffix.substr(9, printed.suffix.find("Backward") - 9));
   const std::vector<std::string> torchs = {
-      "", "", "Mm", "Squeeze", "Mm", "Mm", "Mm", "Dot", "Squeeze", "Softmax", "Squeeze",  // one query
-      "Mm", "Mm", "Cat", "", "", "Mm",                                                   // modules
-      "Mm", "Softmax", "", "Mul", "Div", "Mm", "Mm", "", "MaskedFill", "Softmax"};       // causal
+      "",   "",        "Mm",  "Squeeze", "Mm",  "Mm", "Mm", "Dot", "Squeeze",    "Softmax", "Squeeze",  // one query
+      "Mm", "Mm",      "Cat", "",        "",    "Mm",                                                   // modules
+      "Mm", "Softmax", "",    "Mul",     "Div", "Mm", "Mm", "",    "MaskedFill", "Softmax"};            // causal
   ASSERT_GE(suffixes.size(), torchs.size());
   suffixes.resize(torchs.size());
   EXPECT_EQ(suffixes, torchs);

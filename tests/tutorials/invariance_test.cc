@@ -35,7 +35,8 @@ Batch make_batch(Padding padding, bool on_the_left = false) {
   Batch batch;
   const auto count = static_cast<std::int64_t>(lengths().size());
   for (const std::int64_t length : lengths()) batch.sentences.push_back(randn({length, channels}));
-  batch.padded = padding == Padding::zeros ? zeros({count, padded_length, channels}) : randn({count, padded_length, channels});
+  batch.padded =
+      padding == Padding::zeros ? zeros({count, padded_length, channels}) : randn({count, padded_length, channels});
   if (padding == Padding::nans) batch.padded.fill_(std::numeric_limits<double>::quiet_NaN());
   for (std::int64_t i = 0; i < count; ++i) {
     const Tensor& sentence = batch.sentences[static_cast<std::size_t>(i)];
@@ -54,7 +55,8 @@ void expect_same_rows(const Alone& alone, const Together& together) {
     const Batch batch = make_batch(padding);
     const Tensor all = together(batch).detach();
     for (std::size_t i = 0; i < batch.sentences.size(); ++i) {
-      SCOPED_TRACE("sentence of " + std::to_string(lengths()[i]) + ", padding " + std::to_string(static_cast<int>(padding)));
+      SCOPED_TRACE("sentence of " + std::to_string(lengths()[i]) + ", padding " +
+                   std::to_string(static_cast<int>(padding)));
       const Tensor rows = all[static_cast<std::int64_t>(i)].slice(0, 0, lengths()[i]).contiguous();
       EXPECT_TRUE(bits_equal(rows, alone(batch.sentences[i].unsqueeze(0)).detach()[0].contiguous()));
     }
@@ -64,22 +66,27 @@ void expect_same_rows(const Alone& alone, const Together& together) {
 TEST(Invariance, MultiheadAttention) {
   manual_seed(1);
   const nn::MultiheadAttention mha(channels, 4, {.batch_first = true});
-  const auto call = [&](const Tensor& x, const nn::MultiheadAttentionCall& masks) { return mha(x, x, x, masks).output; };
+  const auto call = [&](const Tensor& x, const nn::MultiheadAttentionCall& masks) {
+    return mha(x, x, x, masks).output;
+  };
   expect_same_rows([&](const Tensor& x) { return call(x, {}); },
                    [&](const Batch& b) { return call(b.padded, {.key_padding_mask = b.is_padding}); });
-  expect_same_rows([&](const Tensor& x) { return call(x, {.need_weights = false}); },
-                   [&](const Batch& b) { return call(b.padded, {.key_padding_mask = b.is_padding, .need_weights = false}); });
+  expect_same_rows(
+      [&](const Tensor& x) { return call(x, {.need_weights = false}); },
+      [&](const Batch& b) { return call(b.padded, {.key_padding_mask = b.is_padding, .need_weights = false}); });
 }
 
 TEST(Invariance, WeightsOfMultiheadAttention) {
   manual_seed(1);
   const nn::MultiheadAttention mha(channels, 4, {.batch_first = true});
   const Batch batch = make_batch(Padding::numbers);
-  const Tensor all = mha(batch.padded, batch.padded, batch.padded, {.key_padding_mask = batch.is_padding}).weights.detach();
+  const Tensor all =
+      mha(batch.padded, batch.padded, batch.padded, {.key_padding_mask = batch.is_padding}).weights.detach();
   for (std::size_t i = 0; i < batch.sentences.size(); ++i) {
     const Tensor x = batch.sentences[i].unsqueeze(0);
     const Tensor here = all[static_cast<std::int64_t>(i)].slice(0, 0, lengths()[i]);
-    EXPECT_TRUE(bits_equal(here.slice(1, 0, lengths()[i]).contiguous(), mha(x, x, x).weights.detach()[0].contiguous())) << lengths()[i];
+    EXPECT_TRUE(bits_equal(here.slice(1, 0, lengths()[i]).contiguous(), mha(x, x, x).weights.detach()[0].contiguous()))
+        << lengths()[i];
     const Tensor hidden = here.slice(1, lengths()[i]).contiguous();
     EXPECT_TRUE(bits_equal(hidden, zeros_like(hidden))) << lengths()[i];
   }
@@ -101,8 +108,9 @@ TEST(Invariance, CausalSelfAttentionNeedsNoMaskForPaddingOnTheRight) {
 TEST(Invariance, EinsumHeads) {
   manual_seed(4);
   const nn::MultiHeadAttention module(channels, 3);
-  expect_same_rows([&](const Tensor& x) { return module(x, x, x); },
-                   [&](const Batch& b) { return module(b.padded, b.padded, b.padded, logical_not(b.is_padding).to(Dtype::i64)); });
+  expect_same_rows(
+      [&](const Tensor& x) { return module(x, x, x); },
+      [&](const Batch& b) { return module(b.padded, b.padded, b.padded, logical_not(b.is_padding).to(Dtype::i64)); });
 }
 
 TEST(Invariance, PoolingWithALearnedQuery) {
@@ -126,7 +134,8 @@ TEST(Invariance, PaddingOnTheLeft) {
   const Tensor start = tensor<std::int64_t>({padded_length}) - batch.key_lengths;
   for (const Mask& mask : {Mask(), Mask::window(70, 3)}) {
     const Tensor all =
-        attention(batch.padded, batch.padded, batch.padded, {.mask = mask, .key_start = start, .query_start = -start}).output;
+        attention(batch.padded, batch.padded, batch.padded, {.mask = mask, .key_start = start, .query_start = -start})
+            .output;
     for (std::size_t i = 0; i < batch.sentences.size(); ++i) {
       const Tensor& x = batch.sentences[i];
       EXPECT_TRUE(bits_equal(all[static_cast<std::int64_t>(i)].slice(0, padded_length - lengths()[i]).contiguous(),
@@ -143,7 +152,8 @@ TEST(Invariance, DecodeAndPrefill) {
   const Tensor whole = attention(q, k, v, {.mask = Mask::causal()}).output;
   for (const std::int64_t t : {0, 1, 63, 64, 65, 129}) {
     const auto so_far = [&](const Tensor& x) { return x.slice(2, 0, t + 1); };
-    const Tensor row = attention(q.narrow(2, t, 1), so_far(k), so_far(v), {.mask = Mask::causal(Align::bottom_right)}).output;
+    const Tensor row =
+        attention(q.narrow(2, t, 1), so_far(k), so_far(v), {.mask = Mask::causal(Align::bottom_right)}).output;
     EXPECT_TRUE(bits_equal(row.contiguous(), whole.narrow(2, t, 1).contiguous())) << t;
   }
 }
@@ -152,7 +162,9 @@ TEST(Invariance, Threads) {
   manual_seed(7);
   const nn::MultiheadAttention mha(channels, 4, {.batch_first = true});
   const Batch batch = make_batch(Padding::numbers);
-  const auto call = [&] { return mha(batch.padded, batch.padded, batch.padded, {.key_padding_mask = batch.is_padding}); };
+  const auto call = [&] {
+    return mha(batch.padded, batch.padded, batch.padded, {.key_padding_mask = batch.is_padding});
+  };
   const int before = num_threads();
   set_num_threads(1);
   const auto one = call();

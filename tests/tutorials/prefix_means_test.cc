@@ -17,7 +17,8 @@ using Drawn = std::vector<std::pair<std::string, Tensor>>;
 Drawn draw() {
   Drawn drawn;
   const auto linears = [&](const std::string& cell, std::initializer_list<const char*> names) {
-    for (const std::string name : names) drawn.emplace_back(cell + name, nn::Linear(32, 16, {.bias = false}).weight.detach());
+    for (const std::string name : names)
+      drawn.emplace_back(cell + name, nn::Linear(32, 16, {.bias = false}).weight.detach());
   };
   manual_seed(1677674292);
   drawn.emplace_back("x", rand({2, 8, 2}));
@@ -43,7 +44,9 @@ Tensor row_means(std::int64_t n) {
   return lower / sum(lower, {1}, true);
 }
 
-Tensor causal_softmax(const Tensor& scores) { return softmax(scores.masked_fill(eq(tril(ones({8, 8})), 0), -infinity), -1); }
+Tensor causal_softmax(const Tensor& scores) {
+  return softmax(scores.masked_fill(eq(tril(ones({8, 8})), 0), -infinity), -1);
+}
 
 void add_means(Steps& steps, const Tutorial& g) {
   const Tensor x = g("x");
@@ -54,7 +57,8 @@ void add_means(Steps& steps, const Tutorial& g) {
   steps["a"] = close([] { return row_means(4); });
   steps["prefix_mean_weights"] = close([] { return row_means(8); }, [=] { return fused().weights[0]; });
   steps["xbow2"] = close([=, &g] { return matmul(g("prefix_mean_weights"), x); });
-  steps["softmax_of_masked_zeros"] = close([] { return causal_softmax(zeros({8, 8})); }, [=] { return fused().weights[1]; });
+  steps["softmax_of_masked_zeros"] =
+      close([] { return causal_softmax(zeros({8, 8})); }, [=] { return fused().weights[1]; });
   steps["xbow3"] = close([=, &g] { return matmul(g("softmax_of_masked_zeros"), x); }, [=] { return fused().output; });
 }
 
@@ -63,14 +67,18 @@ void add_head(Steps& steps, const Tutorial& g) {
   const AttentionOptions unscaled{.score = Score::dot(), .mask = Mask::causal(), .weights = Weights::full};
   const auto q = [=, &g] { return linear(x, g("query_weight")); };
   const auto k = [=, &g] { return linear(x, g("key_weight")); };
-  steps["scores"] = close([=] { return matmul(q(), k().transpose(-2, -1)); }, [=] { return attention_scores(q(), k(), unscaled); });
+  steps["scores"] =
+      close([=] { return matmul(q(), k().transpose(-2, -1)); }, [=] { return attention_scores(q(), k(), unscaled); });
   steps["scores_0"] = exact([&g] { return g("scores")[0]; });
-  steps["causal_weights"] = close([&g] { return causal_softmax(g("scores")); }, [=] { return attention(q(), k(), x, unscaled).weights; });
+  steps["causal_weights"] =
+      close([&g] { return causal_softmax(g("scores")); }, [=] { return attention(q(), k(), x, unscaled).weights; });
   steps["causal_weights_0"] = close([&g] { return causal_softmax(g("scores_0")); });
-  steps["out_without_v_0"] =
-      close([=, &g] { return matmul(g("causal_weights")[0], x[0]); }, [=] { return attention(q(), k(), x, unscaled).output[0]; });
+  steps["out_without_v_0"] = close([=, &g] { return matmul(g("causal_weights")[0], x[0]); },
+                                   [=] { return attention(q(), k(), x, unscaled).output[0]; });
 
-  const auto cell = [=, &g](const std::string& name, const std::string& which) { return linear(x, g(name + "_" + which + "_weight")); };
+  const auto cell = [=, &g](const std::string& name, const std::string& which) {
+    return linear(x, g(name + "_" + which + "_weight"));
+  };
   const auto by_hand = [=](const std::string& name, double scale_scores, double scale_output) {
     const Tensor scores = matmul(cell(name, "query"), cell(name, "key").transpose(-2, -1)) * scale_scores;
     return (matmul(causal_softmax(scores), cell(name, "value")) * scale_output)[0];
@@ -79,11 +87,13 @@ void add_head(Steps& steps, const Tutorial& g) {
     options.mask = Mask::causal();
     return attention(cell(name, "query"), cell(name, "key"), cell(name, "value"), options).output[0];
   };
-  steps["cell35_out_0"] = close([=] { return by_hand("cell35", 1, 1); }, [=] { return fused("cell35", {.score = Score::dot()}); });
-  steps["cell47_out_as_written_0"] =
-      close([=] { return by_hand("cell47", 1, 0.25); }, [=] { return fused("cell47", {.score = Score::dot()}) * 0.25; });
-  steps["cell47_out_corrected_0"] = close([=] { return by_hand("cell47", 0.25, 1); }, [=] { return fused("cell47", {}); },
-                                          [=] { return fused("cell47", {.score = Score::dot(), .temperature = 4}); });
+  steps["cell35_out_0"] =
+      close([=] { return by_hand("cell35", 1, 1); }, [=] { return fused("cell35", {.score = Score::dot()}); });
+  steps["cell47_out_as_written_0"] = close([=] { return by_hand("cell47", 1, 0.25); },
+                                           [=] { return fused("cell47", {.score = Score::dot()}) * 0.25; });
+  steps["cell47_out_corrected_0"] =
+      close([=] { return by_hand("cell47", 0.25, 1); }, [=] { return fused("cell47", {}); },
+            [=] { return fused("cell47", {.score = Score::dot(), .temperature = 4}); });
 }
 
 void add_variance(Steps& steps, const Tutorial& g) {

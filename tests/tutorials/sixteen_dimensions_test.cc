@@ -1,4 +1,5 @@
-// tests/tutorials/sixteen_dimensions_test.cc: every step of tutorial 004: weights applied from the left, stacked heads, two sentences.
+// tests/tutorials/sixteen_dimensions_test.cc: every step of tutorial 004: weights applied from the left, stacked heads,
+// two sentences.
 #include "support/tutorial.h"
 
 #include <attn/attention.h>
@@ -45,23 +46,28 @@ void add_one_query(Steps& steps, const Tutorial& g) {
   steps["key_2"] = close([=, &g] { return matmul(g("W_key"), x[1]); });
   steps["value_2"] = close([=, &g] { return matmul(g("W_value"), x[1]); });
   steps["keys"] = close([=, &g] { return matmul(g("W_key"), x.t()).t(); }, [=, &g] { return linear(x, g("W_key")); });
-  steps["values"] = close([=, &g] { return matmul(g("W_value"), x.t()).t(); }, [=, &g] { return linear(x, g("W_value")); });
+  steps["values"] =
+      close([=, &g] { return matmul(g("W_value"), x.t()).t(); }, [=, &g] { return linear(x, g("W_value")); });
   steps["omega_24"] = close([&g] { return dot(g("query_2"), g("keys")[4]); });
-  steps["omega_2"] = close([&g] { return matmul(g("query_2"), g("keys").t()); },
-                           [&g] { return attention_scores(g("query_2").unsqueeze(0), g("keys"), {.score = Score::dot()})[0]; });
-  steps["attention_weights_2"] =
-      close([&g] { return softmax(g("omega_2") / sqrt_24, 0); },
-            [&g] { return attention(g("query_2").unsqueeze(0), g("keys"), g("values"), {.weights = Weights::full}).weights[0]; });
-  steps["context_vector_2"] = close([&g] { return matmul(g("attention_weights_2"), g("values")); },
-                                    [&g] { return attention(g("query_2").unsqueeze(0), g("keys"), g("values")).output[0]; });
+  steps["omega_2"] =
+      close([&g] { return matmul(g("query_2"), g("keys").t()); },
+            [&g] { return attention_scores(g("query_2").unsqueeze(0), g("keys"), {.score = Score::dot()})[0]; });
+  steps["attention_weights_2"] = close(
+      [&g] { return softmax(g("omega_2") / sqrt_24, 0); },
+      [&g] {
+        return attention(g("query_2").unsqueeze(0), g("keys"), g("values"), {.weights = Weights::full}).weights[0];
+      });
+  steps["context_vector_2"] =
+      close([&g] { return matmul(g("attention_weights_2"), g("values")); },
+            [&g] { return attention(g("query_2").unsqueeze(0), g("keys"), g("values")).output[0]; });
 }
 
 void add_heads(Steps& steps, const Tutorial& g) {
   const Tensor x = g("embedded_sentence");
   const auto stacked = [=] { return x.t().repeat({3, 1, 1}); };
   const auto fused = [&g] {  // [B = 1, heads, rows, d]
-    return attention(g("multihead_query_2").unsqueeze(1).unsqueeze(0), g("multihead_keys").unsqueeze(0), g("multihead_values").unsqueeze(0),
-                     {.weights = Weights::full});
+    return attention(g("multihead_query_2").unsqueeze(1).unsqueeze(0), g("multihead_keys").unsqueeze(0),
+                     g("multihead_values").unsqueeze(0), {.weights = Weights::full});
   };
   steps["multihead_query_2"] = close([=, &g] { return matmul(g("multihead_W_query"), x[1]); });
   steps["multihead_key_2"] = close([=, &g] { return matmul(g("multihead_W_key"), x[1]); });
@@ -69,10 +75,11 @@ void add_heads(Steps& steps, const Tutorial& g) {
   steps["multihead_keys"] = close([=, &g] { return bmm(g("multihead_W_key"), stacked()).permute({0, 2, 1}); },
                                   [=, &g] { return einsum("hqd,td->htq", {g("multihead_W_key"), x}); });
   steps["multihead_values"] = close([=, &g] { return bmm(g("multihead_W_value"), stacked()).permute({0, 2, 1}); });
-  steps["multihead_omega_2"] = close([&g] { return matmul(g("multihead_keys"), g("multihead_query_2").unsqueeze(-1)).squeeze(-1); },
-                                     [&g] { return einsum("hd,htd->ht", {g("multihead_query_2"), g("multihead_keys")}); });
-  steps["multihead_attention_weights_2"] =
-      close([&g] { return softmax(g("multihead_omega_2") / sqrt_24, -1); }, [=] { return fused().weights.reshape({3, 6}); });
+  steps["multihead_omega_2"] =
+      close([&g] { return matmul(g("multihead_keys"), g("multihead_query_2").unsqueeze(-1)).squeeze(-1); },
+            [&g] { return einsum("hd,htd->ht", {g("multihead_query_2"), g("multihead_keys")}); });
+  steps["multihead_attention_weights_2"] = close([&g] { return softmax(g("multihead_omega_2") / sqrt_24, -1); },
+                                                 [=] { return fused().weights.reshape({3, 6}); });
   steps["multihead_context_vector_2"] =
       close([&g] { return bmm(g("multihead_attention_weights_2").unsqueeze(1), g("multihead_values")).squeeze(1); },
             [=] { return fused().output.reshape({3, 28}); });
@@ -80,13 +87,16 @@ void add_heads(Steps& steps, const Tutorial& g) {
 
 void add_cross(Steps& steps, const Tutorial& g) {
   const Tensor x_2 = g("embedded_sentence_2");
-  const auto fused = [=, &g] { return cross_attention(g("embedded_sentence"), x_2, g("W_query").t(), g("W_key").t(), g("W_value").t()); };
+  const auto fused = [=, &g] {
+    return cross_attention(g("embedded_sentence"), x_2, g("W_query").t(), g("W_key").t(), g("W_value").t());
+  };
   steps["cross_keys"] = close([=, &g] { return matmul(g("W_key"), x_2.t()).t(); });
   steps["cross_values"] = close([=, &g] { return matmul(g("W_value"), x_2.t()).t(); });
   steps["cross_omega_2"] = close([&g] { return matmul(g("query_2"), g("cross_keys").t()); });
-  steps["cross_attention_weights_2"] = close([&g] { return softmax(g("cross_omega_2") / sqrt_24, 0); }, [=] { return fused().weights[1]; });
-  steps["cross_context_vector_2"] =
-      close([&g] { return matmul(g("cross_attention_weights_2"), g("cross_values")); }, [=] { return fused().context[1]; });
+  steps["cross_attention_weights_2"] =
+      close([&g] { return softmax(g("cross_omega_2") / sqrt_24, 0); }, [=] { return fused().weights[1]; });
+  steps["cross_context_vector_2"] = close([&g] { return matmul(g("cross_attention_weights_2"), g("cross_values")); },
+                                          [=] { return fused().context[1]; });
 }
 
 TEST(SixteenDimensionsTutorial, EveryStep) {

@@ -1,4 +1,5 @@
-// tests/tutorials/steps_test.cc: the check of the tutorials' steps finds what is missing, wrong or too much; there are 211 steps.
+// tests/tutorials/steps_test.cc: the check of the tutorials' steps finds what is missing, wrong or too much; there are
+// 211 steps.
 #include "support/tutorial.h"
 
 #include <gtest/gtest-spi.h>

@@ -1,4 +1,5 @@
-// tests/verify/coverage_test.cc: every option has a case on every path in every dtype, or a reason that leads to its test.
+// tests/verify/coverage_test.cc: every option has a case on every path in every dtype, or a reason that leads to its
+// test.
 #include "verify/coverage.h"
 
 #include "support/places.h"

@@ -20,7 +20,8 @@ namespace {
 
 using attn::testing::error_of;
 
-// Another order of operations gives another digest, and needs another numerics version. Version 2 changed bf16 alone: these are version 1's.
+// Another order of operations gives another digest, and needs another numerics version. Version 2 changed bf16 alone:
+// these are version 1's.
 const std::map<std::string, std::string> digests = {
 #include "cases/digests.inc"
 };
@@ -43,39 +44,54 @@ TEST(Verify, LinesAndCasesAreTheSame) {
     EXPECT_EQ(to_line(parse_case(to_line(c))), to_line(c)) << line;
     EXPECT_TRUE(seen.insert(to_line(c)).second) << "twice: " << line;
   }
-  EXPECT_EQ(to_line(parse_case("attention f64 mask=causal Tq=5 Tk=5 Hq=1 Hk=1 D=64 Dv=64")), "attention f64 Tq=5 mask=causal");
+  EXPECT_EQ(to_line(parse_case("attention f64 mask=causal Tq=5 Tk=5 Hq=1 Hk=1 D=64 Dv=64")),
+            "attention f64 Tq=5 mask=causal");
 }
 
 TEST(Verify, LinesThatAreNoCasesSaySo) {
-  EXPECT_EQ(error_of<ValueError>([] { parse_case("attention f32 Tq=x"); }), "case: Tq=x is not understood; it must be a number from 1 to 16777216");
-  EXPECT_EQ(error_of<ValueError>([] { parse_case("attention f32 causal"); }), "case: \"causal\" is not understood; a field reads name=value");
-  EXPECT_EQ(error_of<ValueError>([] { parse_case("attention f32 lengths=some"); }), "case: lengths=some is not understood; there are none, keys, rows, starts, all, packed");
-  EXPECT_EQ(error_of<ValueError>([] { parse_case("attention i64"); }), "case: behind attention stands \"i64\"; it must be f32, f64, bf16 or f16");
-  EXPECT_EQ(error_of<ValueError>([] { parse_case("attention"); }), "case: behind attention stands nothing; it must be f32, f64, bf16 or f16");
-  EXPECT_EQ(error_of<ValueError>([] { parse_case("attention B=1"); }), "case: behind attention stands \"B=1\"; it must be f32, f64, bf16 or f16");
-  EXPECT_NE(error_of<ValueError>([] { parse_case("conv f32"); }).find("there is no op \"conv\"; there are attention, "), std::string::npos);
-  EXPECT_NE(error_of<ValueError>([] { parse_case("attention f32 T=5"); }).find("there is no field \"T\"; there are B, Hq, "), std::string::npos);
+  EXPECT_EQ(error_of<ValueError>([] { parse_case("attention f32 Tq=x"); }),
+            "case: Tq=x is not understood; it must be a number from 1 to 16777216");
+  EXPECT_EQ(error_of<ValueError>([] { parse_case("attention f32 causal"); }),
+            "case: \"causal\" is not understood; a field reads name=value");
+  EXPECT_EQ(error_of<ValueError>([] { parse_case("attention f32 lengths=some"); }),
+            "case: lengths=some is not understood; there are none, keys, rows, starts, all, packed");
+  EXPECT_EQ(error_of<ValueError>([] { parse_case("attention i64"); }),
+            "case: behind attention stands \"i64\"; it must be f32, f64, bf16 or f16");
+  EXPECT_EQ(error_of<ValueError>([] { parse_case("attention"); }),
+            "case: behind attention stands nothing; it must be f32, f64, bf16 or f16");
+  EXPECT_EQ(error_of<ValueError>([] { parse_case("attention B=1"); }),
+            "case: behind attention stands \"B=1\"; it must be f32, f64, bf16 or f16");
+  EXPECT_NE(error_of<ValueError>([] { parse_case("conv f32"); }).find("there is no op \"conv\"; there are attention, "),
+            std::string::npos);
+  EXPECT_NE(
+      error_of<ValueError>([] { parse_case("attention f32 T=5"); }).find("there is no field \"T\"; there are B, Hq, "),
+      std::string::npos);
   EXPECT_EQ(error_of<ValueError>([] { make_inputs(parse_case("attention_backward bf16 Tq=8 score=additive")); }),
             "case: the gradient of additive scores is of f32 or f64; 16 bits are widened before it");
-  EXPECT_EQ(error_of<ValueError>([] { make_inputs(parse_case("matmul f32 M=2 N=2 K=2 addend=1")); }), "case: addend=1 needs layout=nt, as a linear layer has it");
+  EXPECT_EQ(error_of<ValueError>([] { make_inputs(parse_case("matmul f32 M=2 N=2 K=2 addend=1")); }),
+            "case: addend=1 needs layout=nt, as a linear layer has it");
 }
 
 TEST(Verify, SizesThatNoCaseHasSaySo) {
-  for (const std::string op : {"attention f32", "attention_decode bf16", "attention_backward f64", "matmul f32", "softmax f32", "layer_norm f32"})
-    for (const char* field : {"B", "Hq", "Hk", "Hv", "Tq", "Tk", "D", "Dv", "A", "M", "N", "K", "addend", "packed", "rows", "sinks", "idle_us", "softcap", "temperature", "dropout"})
-      for (const char* value : {"0", "-1", "99999999999", "9223372036854775808", "1e400", "nan", "inf", "x", "", "1.5", "0x10"}) {
+  for (const std::string op : {"attention f32", "attention_decode bf16", "attention_backward f64", "matmul f32",
+                               "softmax f32", "layer_norm f32"})
+    for (const char* field :
+         {"B", "Hq", "Hk",     "Hv",     "Tq",   "Tk",    "D",       "Dv",      "A",           "M",
+          "N", "K",  "addend", "packed", "rows", "sinks", "idle_us", "softcap", "temperature", "dropout"})
+      for (const char* value :
+           {"0", "-1", "99999999999", "9223372036854775808", "1e400", "nan", "inf", "x", "", "1.5", "0x10"}) {
         const std::string line = fmt::format("{} {}={}", op, field, value);
         SCOPED_TRACE(line);
         try {
           const VerifyReport report = verify({.line = line});
           EXPECT_TRUE(report.passed()) << report.difference;
-        } catch (const Error& error) {
-          EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
-        }
+        } catch (const Error& error) { EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos); }
       }
-  EXPECT_EQ(error_of<ValueError>([] { parse_case("attention f32 Hq=0"); }), "case: Hq=0 is not understood; it must be a number from 1 to 16777216");
+  EXPECT_EQ(error_of<ValueError>([] { parse_case("attention f32 Hq=0"); }),
+            "case: Hq=0 is not understood; it must be a number from 1 to 16777216");
   EXPECT_EQ(error_of<ValueError>([] { parse_case("attention f32 Hq=6 Hk=4"); }), "case: Hk=4 does not divide Hq=6");
-  EXPECT_EQ(error_of<ValueError>([] { parse_case("attention f32 Hq=4 Hk=2 Hv=3"); }), "case: Hv=3 does not divide Hq=4");
+  EXPECT_EQ(error_of<ValueError>([] { parse_case("attention f32 Hq=4 Hk=2 Hv=3"); }),
+            "case: Hv=3 does not divide Hq=4");
   EXPECT_EQ(error_of<ValueError>([] { parse_case("matmul f32 M=16777216 N=16777216 K=16777216"); }),
             "case: the sizes make 8.4e+14 elements and 4.7e+21 products; at most 4.3e+09 and 4.4e+12 are possible");
 }
@@ -101,7 +117,8 @@ TEST_P(EveryWay, ReadsNothingBeyondItsOperands) {
       const Case c = parse_case(line);
       const Inputs in = make_inputs(c);
       Inputs at_the_end = in;
-      for (Tensor Inputs::* x : {&Inputs::q, &Inputs::k, &Inputs::v, &Inputs::a, &Inputs::b, &Inputs::addend, &Inputs::x, &Inputs::weight, &Inputs::bias})
+      for (Tensor Inputs::* x : {&Inputs::q, &Inputs::k, &Inputs::v, &Inputs::a, &Inputs::b, &Inputs::addend,
+                                 &Inputs::x, &Inputs::weight, &Inputs::bias})
         at_the_end.*x = attn::testing::guarded(in.*x);
       const Results expected = way.run(c, in), ours = way.run(c, at_the_end);
       ASSERT_EQ(ours.size(), expected.size());
@@ -127,9 +144,12 @@ TEST(Verify, EveryTargetOfTheProcessorIsAmongTheWays) {
   for (const Way& way : all_ways()) ways.insert(way.name);
   for (const std::string& target : runtime::targets()) {
     if (target == "scalar") continue;
-    for (const char* how : {" strips", " heads together", " spans", " backward", " products", " packed products", " rows"}) EXPECT_EQ(ways.count(target + how), 1u) << target << how;
+    for (const char* how :
+         {" strips", " heads together", " spans", " backward", " products", " packed products", " rows"})
+      EXPECT_EQ(ways.count(target + how), 1u) << target << how;
   }
-  for (const char* name : {"reference generic", "library, 1 thread", "library, 2 threads", "library, 3 threads"}) EXPECT_EQ(ways.count(name), 1u) << name;
+  for (const char* name : {"reference generic", "library, 1 thread", "library, 2 threads", "library, 3 threads"})
+    EXPECT_EQ(ways.count(name), 1u) << name;
 }
 
 TEST(Verify, NamesTheFirstWrongBit) {
@@ -159,11 +179,14 @@ TEST(Verify, SixteenBitsMustBeNear) {
   EXPECT_NE(report.difference.find(" within "), std::string::npos) << report.difference;
 }
 
-/// Small heads and sequences: gradients are differences of numbers much larger than they are, and every output is rounded before delta is made of it.
+/// Small heads and sequences: gradients are differences of numbers much larger than they are, and every output is
+/// rounded before delta is made of it.
 TEST(Verify, SixteenBitsOfSmallCallsAreOrdinary) {
   std::vector<std::string> lines;
   for (const char* dtype : {"bf16 ", "f16 "})
-    for (const char* sizes : {"Tq=1 Tk=1 D=1", "Tq=1 Tk=2 D=1", "Tq=2 D=1", "Tq=3 D=1", "Tq=2 Tk=5 D=2", "Hq=2 Tq=4 D=3 mask=causal", "Hq=4 Hk=2 Tq=9 D=4", "B=2 Tq=7 D=5 sinks=1", "Tq=3 D=1 bias=alibi"})
+    for (const char* sizes :
+         {"Tq=1 Tk=1 D=1", "Tq=1 Tk=2 D=1", "Tq=2 D=1", "Tq=3 D=1", "Tq=2 Tk=5 D=2", "Hq=2 Tq=4 D=3 mask=causal",
+          "Hq=4 Hk=2 Tq=9 D=4", "B=2 Tq=7 D=5 sinks=1", "Tq=3 D=1 bias=alibi"})
       for (const char* op : {"attention ", "attention_backward "})
         for (const char* score : {"", " score=general"}) lines.push_back(op + std::string(dtype) + sizes + score);
   for (const std::string& line : lines) {
@@ -173,7 +196,8 @@ TEST(Verify, SixteenBitsOfSmallCallsAreOrdinary) {
 }
 
 TEST(Verify, SixteenBitsOfGradientsMustBeNearToo) {
-  for (const char* line : {"attention_backward f16 Tq=2 D=1", "attention_backward f16 Tq=20 D=16", "attention_backward bf16 Tq=20 D=16 mask=causal"})
+  for (const char* line : {"attention_backward f16 Tq=2 D=1", "attention_backward f16 Tq=20 D=16",
+                           "attention_backward bf16 Tq=20 D=16 mask=causal"})
     for (const std::size_t which : {0u, 1u, 2u}) {
       const Way wrong{"wrong", "wrong", [&](const Case& c, const Inputs& in) {
                         Results results = library_way(1).run(c, in);
@@ -187,7 +211,10 @@ TEST(Verify, SixteenBitsOfGradientsMustBeNearToo) {
 TEST(Verify, OneLineAndTheThreadsAfterwards) {
   set_num_threads(2);
   std::int64_t last = 0;
-  const VerifyReport report = attn::verify({.quick = false, .line = "softmax f32 rows=2 N=9", .progress = [&](std::int64_t done, std::int64_t) { last = done; }});
+  const VerifyReport report =
+      attn::verify({.quick = false, .line = "softmax f32 rows=2 N=9", .progress = [&](std::int64_t done, std::int64_t) {
+                      last = done;
+                    }});
   EXPECT_TRUE(report.passed());
   EXPECT_EQ(report.cases, 1);
   EXPECT_EQ(last, 1);

@@ -30,7 +30,8 @@ class ATTN_API Sequential : public Module {
   Tensor operator()(const Tensor& x) const { return forward(x); }
 
  private:
-  std::shared_ptr<std::vector<std::function<Tensor(const Tensor&)>>> steps_ = std::make_shared<std::vector<std::function<Tensor(const Tensor&)>>>();
+  std::shared_ptr<std::vector<std::function<Tensor(const Tensor&)>>> steps_ =
+      std::make_shared<std::vector<std::function<Tensor(const Tensor&)>>>();
 };
 
 /// Modules of one type, named "0", "1", ...; the owner calls them. Source: torch.nn.ModuleList.
@@ -46,7 +47,8 @@ class ModuleList : public Module {
   /// ValueError unless 0 <= index < size().
   const M& operator[](std::int64_t index) const {
     if (index < 0 || index >= size())
-      throw ValueError("ModuleList: index " + std::to_string(index) + " must be from 0 to " + std::to_string(size() - 1));
+      throw ValueError("ModuleList: index " + std::to_string(index) + " must be from 0 to " +
+                       std::to_string(size() - 1));
     return (*modules_)[static_cast<std::size_t>(index)];
   }
   auto begin() const { return modules_->cbegin(); }

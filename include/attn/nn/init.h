@@ -4,9 +4,9 @@
 
 namespace attn::nn::init {
 
-// All write in place, whether or not the tensor requires a gradient, and return the tensor. Bounds are computed in double
-// and rounded once to the tensor's type. `generator` null: the global one, under its lock.
-// Fans: fan_in = size(1) * the product of the sizes after it, fan_out = size(0) * the same product; ShapeError below rank 2.
+// All write in place, whether or not the tensor requires a gradient, and return the tensor. Bounds are computed in
+// double and rounded once to the tensor's type. `generator` null: the global one, under its lock. Fans: fan_in =
+// size(1) * the product of the sizes after it, fan_out = size(0) * the same product; ShapeError below rank 2.
 
 ATTN_API Tensor uniform_(Tensor x, double low = 0, double high = 1, Generator* generator = nullptr);
 ATTN_API Tensor normal_(Tensor x, double mean = 0, double std = 1, Generator* generator = nullptr);

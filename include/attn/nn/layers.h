@@ -30,7 +30,8 @@ class ATTN_API Linear : public Module {
 };
 
 struct EmbeddingOptions {
-  std::optional<std::int64_t> padding_idx = std::nullopt;  ///< a row of zeros that gets no gradient; negative counts from the end
+  /// a row of zeros that gets no gradient; negative counts from the end
+  std::optional<std::int64_t> padding_idx = std::nullopt;
   Dtype dtype = Dtype::f32;
   bool draw = true;  ///< false: zeros, for values that are set or loaded next
 };

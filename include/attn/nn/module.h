@@ -9,23 +9,24 @@
 
 namespace attn::nn {
 
-/// Names and tensors, in torch's order: the parameters of a module, its buffers, then its submodules, each as registered.
+/// Names and tensors, in torch's order: the parameters of a module, its buffers, then its submodules, each as
+/// registered.
 using StateDict = std::vector<std::pair<std::string, Tensor>>;
 
 /// The base of all modules.
-///
-/// A module is a handle, as a tensor is: a copy shares parameters, submodules and the training switch, so modules are held
-/// by value, passed by value and put into containers without pointers or owners. Parameters are `const Tensor` members
-/// beside their registration: their values change (an optimiser, load_state_dict), their identity never does. So what is
-/// registered and what forward() reads cannot come apart, and there is no virtual function: containers keep callables.
+///  A module is a handle, as a tensor is: a copy shares parameters, submodules and the training switch, so modules are
+/// held by value, passed by value and put into containers without pointers or owners. Parameters are `const Tensor`
+/// members beside their registration: their values change (an optimiser, load_state_dict), their identity never does.
+/// So what is registered and what forward() reads cannot come apart, and there is no virtual function: containers keep
+/// callables.
 ///
 ///   struct Block : nn::Module {
 ///     const nn::Linear up = register_module("up", nn::Linear(4, 16));
 ///     const Tensor gain = register_parameter("gain", ones({16}));
 ///     Tensor forward(const Tensor& x) const { return up(x) * gain; }
 ///   };
-///
-/// Thread safety: forward() of one module may run in several threads; train, eval and load_state_dict need the caller's order.
+///  Thread safety: forward() of one module may run in several threads; train, eval and load_state_dict need the
+/// caller's order.
 class ATTN_API Module {
  public:
   /// Turns training on or off here and in all submodules: dropout looks at it.
@@ -42,7 +43,8 @@ class ATTN_API Module {
   StateDict state_dict() const;
   /// Copies values (converted to the dtype here) into this module's parameters and buffers.
   /// strict = false leaves out keys that are missing or unexpected; shapes must always match.
-  /// Errors   ValueError, one line that names every missing, unexpected, repeated and misshapen key; nothing was changed then.
+  /// Errors   ValueError, one line that names every missing, unexpected, repeated and misshapen key; nothing was
+  ///          changed then.
   void load_state_dict(const StateDict& dict, bool strict = true) const;
 
  protected:

@@ -5,10 +5,10 @@
 namespace attn::nn {
 
 struct MultiheadAttentionOptions {
-  double dropout = 0;          ///< of the weights, in training
-  bool bias = true;            ///< of the four projections
-  bool add_bias_kv = false;    ///< a learned key and value after the last
-  bool add_zero_attn = false;  ///< a key and a value of zeros after all
+  double dropout = 0;                               ///< of the weights, in training
+  bool bias = true;                                 ///< of the four projections
+  bool add_bias_kv = false;                         ///< a learned key and value after the last
+  bool add_zero_attn = false;                       ///< a key and a value of zeros after all
   std::optional<std::int64_t> kdim = std::nullopt;  ///< features of key; embed_dim when not given
   std::optional<std::int64_t> vdim = std::nullopt;  ///< features of value
   bool batch_first = false;
@@ -34,24 +34,26 @@ struct MultiheadAttentionResult {
 ///   head_h = softmax(Q_h K_h^T / sqrt(E / num_heads) + masks) V_h      Q, K, V = query W_q^T + b_q, ...
 ///   output = concat(head_0 ... head_{num_heads - 1}) W_out^T + b_out
 ///
-/// Shapes   query [L, N, E], key [S, N, kdim], value [S, N, vdim] -> output [L, N, E]; with batch_first [N, L, E] and so on;
-///          unbatched without N. weights [N, L, S], or [N, num_heads, L, S] when they are not averaged, in either layout;
-///          S counts the keys that add_bias_kv and add_zero_attn append (which no mask hides)
+/// Shapes   query [L, N, E], key [S, N, kdim], value [S, N, vdim] -> output [L, N, E]; with batch_first [N, L, E] and
+///          so on; unbatched without N. weights [N, L, S], or [N, num_heads, L, S] when they are not averaged, in
+///          either layout; S counts the keys that add_bias_kv and add_zero_attn append (which no mask hides)
 /// Dtypes   f32, f64, bf16, f16, the same for inputs and parameters; masks bool, that dtype or f32
-/// State    in_proj_weight [3E, E], or q_proj_weight, k_proj_weight, v_proj_weight when kdim or vdim is not E; in_proj_bias
-///          [3E]; bias_k, bias_v [1, 1, E]; out_proj.weight, out_proj.bias: torch's names and order
-/// Draws    out_proj as a Linear; the in-projection by xavier_uniform_; bias_k, bias_v by xavier_normal_. Dropout draws from
-///          the global generator, one number a weight, in the order of [N, num_heads, L, S]
+/// State    in_proj_weight [3E, E], or q_proj_weight, k_proj_weight, v_proj_weight when kdim or vdim is not E;
+///          in_proj_bias [3E]; bias_k, bias_v [1, 1, E]; out_proj.weight, out_proj.bias: torch's names and order
+/// Draws    out_proj as a Linear; the in-projection by xavier_uniform_; bias_k, bias_v by xavier_normal_. Dropout draws
+///          from the global generator, one number a weight, in the order of [N, num_heads, L, S]
 /// A row that sees no key gives 0 before the output projection, so out_proj.bias; with `exact` NaN wherever torch does
-/// (need_weights, or its fused path in eval).
-/// is_causal with attn_mask: as in torch, without weights and without key_padding_mask the hint replaces the mask (top-left),
-/// else the mask counts and the hint does nothing; on torch's fused path too.
-/// Errors   ValueError for sizes of the constructor and for is_causal without attn_mask; ShapeError and DtypeError otherwise
+/// (need_weights, or its fused path in eval). is_causal with attn_mask: as in torch, without weights and without
+/// key_padding_mask the hint replaces the mask (top-left), else the mask counts and the hint does nothing; on torch's
+/// fused path too.
+/// Errors   ValueError for sizes of the constructor and for is_causal without attn_mask; ShapeError and DtypeError
+///          otherwise
 /// Source   Vaswani 2017 (1706.03762); torch.nn.MultiheadAttention
 class ATTN_API MultiheadAttention : public Module {
  public:
   MultiheadAttention(std::int64_t embed_dim, std::int64_t num_heads, const MultiheadAttentionOptions& options = {});
-  MultiheadAttentionResult forward(const Tensor& query, const Tensor& key, const Tensor& value, const MultiheadAttentionCall& call = {}) const;
+  MultiheadAttentionResult forward(const Tensor& query, const Tensor& key, const Tensor& value,
+                                   const MultiheadAttentionCall& call = {}) const;
   MultiheadAttentionResult operator()(const Tensor& query, const Tensor& key, const Tensor& value,
                                       const MultiheadAttentionCall& call = {}) const {
     return forward(query, key, value, call);
@@ -66,7 +68,8 @@ class ATTN_API MultiheadAttention : public Module {
   bool packed() const { return in_proj_weight.defined(); }
   Tensor project(int which, const Tensor& x) const;
   Tensor split_heads(const Tensor& x) const;
-  bool takes_fused_path(const Tensor& query, const Tensor& key, const Tensor& value, const MultiheadAttentionCall& call) const;
+  bool takes_fused_path(const Tensor& query, const Tensor& key, const Tensor& value,
+                        const MultiheadAttentionCall& call) const;
 };
 
 }  // namespace attn::nn

@@ -7,8 +7,8 @@
 
 namespace attn::nn {
 
-/// Llama 3's way to longer contexts: frequencies with wavelengths above original_context / low_frequency are divided by `factor`, those
-/// below original_context / high_frequency stay, a line between the two joins them.
+/// Llama 3's way to longer contexts: frequencies with wavelengths above original_context / low_frequency are divided by
+/// `factor`, those below original_context / high_frequency stay, a line between the two joins them.
 struct RotaryScaling {
   double factor = 8;
   double low_frequency = 1;
@@ -22,12 +22,13 @@ struct RotaryEmbeddingOptions {
   std::optional<RotaryScaling> scaling = std::nullopt;
 };
 
-/// Pair (x_i, x_{i + D/2}) of a row at position p is turned by the angle p f_i, f_i = theta^(-2i/D): Llama's pairs ("rotate half"), not
-/// those of neighbours.
+/// Pair (x_i, x_{i + D/2}) of a row at position p is turned by the angle p f_i, f_i = theta^(-2i/D): Llama's pairs
+/// ("rotate half"), not those of neighbours.
 ///
 /// Shapes   x [B, H, T, D], positions i64 [T], or [B, T] -> [B, H, T, D]
 /// Dtypes   f32, f64, bf16, f16. Frequencies and angles are those of transformers: rounded to f32 in any case
-/// Errors   ValueError unless dim is even and at least 2, theta above 0 and finite, scaling above 0, frequencies finite in f32; ShapeError
+/// Errors   ValueError unless dim is even and at least 2, theta above 0 and finite, scaling above 0, frequencies finite
+///          in f32; ShapeError
 /// Gradient x: turned back by the same angles
 /// Source   Su 2021 (2104.09864)
 class ATTN_API RotaryEmbedding : public Module {

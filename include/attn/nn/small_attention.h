@@ -1,4 +1,5 @@
-// include/attn/nn/small_attention.h: attention as tutorials build it: one head, a few heads, a learned query, plain scores.
+// include/attn/nn/small_attention.h: attention as tutorials build it: one head, a few heads, a learned query, plain
+// scores.
 #pragma once
 #include <attn/attention.h>
 #include <attn/nn/containers.h>
@@ -6,7 +7,8 @@
 
 namespace attn::nn {
 
-// Shapes name T rows of x, and may have a batch in front: x [T, d_in] or [B, T, d_in]. f32. A row that sees no key gives 0.
+// Shapes name T rows of x, and may have a batch in front: x [T, d_in] or [B, T, d_in]. f32. A row that sees no key
+// gives 0.
 
 /// softmax(x w_query (x w_key)^T / sqrt(d_out_kq)) x w_value
 ///
@@ -95,8 +97,8 @@ class ATTN_API SelfAttentionScore : public Module {
   const Linear W_q, W_k;
 };
 
-/// Heads between four Linears, written with einsum in its tutorial. Unlike MultiheadAttention (torch's class, whose masks
-/// shut out), its masks keep: a number that is not 0 takes part.
+/// Heads between four Linears, written with einsum in its tutorial. Unlike MultiheadAttention (torch's class, whose
+/// masks shut out), its masks keep: a number that is not 0 takes part.
 ///
 /// Shapes   x_q [N, L_Q, d_model], x_k, x_v [N, L_KV, d_model], padding_mask [N, L_KV], attention_mask [L_Q, L_KV]
 ///          -> [N, L_Q, d_model]
@@ -105,7 +107,8 @@ class ATTN_API SelfAttentionScore : public Module {
 class ATTN_API MultiHeadAttention : public Module {
  public:
   MultiHeadAttention(std::int64_t d_model, std::int64_t num_heads);
-  Tensor forward(const Tensor& x_q, const Tensor& x_k, const Tensor& x_v, const Tensor& padding_mask = {}, const Tensor& attention_mask = {}) const;
+  Tensor forward(const Tensor& x_q, const Tensor& x_k, const Tensor& x_v, const Tensor& padding_mask = {},
+                 const Tensor& attention_mask = {}) const;
   Tensor operator()(const Tensor& x_q, const Tensor& x_k, const Tensor& x_v, const Tensor& padding_mask = {},
                     const Tensor& attention_mask = {}) const {
     return forward(x_q, x_k, x_v, padding_mask, attention_mask);

@@ -1,4 +1,5 @@
-// src/kernels/attention/additive_score-inl.h: how a walk makes additive scores; the counterpart of DotScore in score_tile-inl.h.
+// src/kernels/attention/additive_score-inl.h: how a walk makes additive scores; the counterpart of DotScore in
+// score_tile-inl.h.
 #if defined(ATTN_ADDITIVE_SCORE_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_ADDITIVE_SCORE_INL_H
 #undef ATTN_ADDITIVE_SCORE_INL_H
@@ -15,9 +16,9 @@ namespace attn::kernels::HWY_NAMESPACE {
 template <typename T>
 class AdditiveScore;
 
-/// The exponentials of the strip's queries are taken once, those of the keys once for the strips of a task (they are a fifth of a strip's
-/// time otherwise), never per pair. Where all exponents of both sides allow it, the tiles take H; else mantissas and exponents, which have
-/// the same bits.
+/// The exponentials of the strip's queries are taken once, those of the keys once for the strips of a task (they are a
+/// fifth of a strip's time otherwise), never per pair. Where all exponents of both sides allow it, the tiles take H;
+/// else mantissas and exponents, which have the same bits.
 template <>
 class AdditiveScore<float> {
  public:
@@ -28,7 +29,8 @@ class AdditiveScore<float> {
   /// No block of keys is there yet.
   static void begin_task(void* scratch) { std::memset(scratch, none, flag_bytes); }
 
-  AdditiveScore(const AttentionProblem& problem, void* scratch) : w_(static_cast<const float*>(problem.additive_w)), channels_(problem.dim) {
+  AdditiveScore(const AttentionProblem& problem, void* scratch)
+      : w_(static_cast<const float*>(problem.additive_w)), channels_(problem.dim) {
     kept_ = static_cast<std::uint8_t*>(scratch);
     kept_blocks_ = kept_blocks(problem);
     q_high_ = reinterpret_cast<float*>(kept_ + flag_bytes);
@@ -56,7 +58,8 @@ class AdditiveScore<float> {
     if (narrow_) return;
     k_narrow_ = k_high_;
     widen_queries();
-    for (int r = 0; r < keys; ++r) split(k[r], channels_, {k_high_ + r * padded(channels_), nullptr, k_exponent_ + r * padded(channels_)});
+    for (int r = 0; r < keys; ++r)
+      split(k[r], channels_, {k_high_ + r * padded(channels_), nullptr, k_exponent_ + r * padded(channels_)});
   }
 
   void group(const Strip<float>& strip, const float* const*, const ScoreRange& range) {
@@ -83,14 +86,16 @@ class AdditiveScore<float> {
     k_narrow_ = stays ? k_kept_ + block * key_block * padded(channels_) : k_high_;
     if (stays && kept_[block] != none) return kept_[block] == narrow;
     bool all = true;
-    for (int r = 0; all && r < keys; ++r) all = split(k[r], channels_, {k_narrow_ + r * padded(channels_), nullptr, nullptr});
+    for (int r = 0; all && r < keys; ++r)
+      all = split(k[r], channels_, {k_narrow_ + r * padded(channels_), nullptr, nullptr});
     if (stays) kept_[block] = all ? narrow : too_wide;
     return all;
   }
 
   void widen_queries() {
     if (q_wide_) return;
-    for (std::int64_t c = 0; c < channels_; ++c) split(q_high_ + c * R, vectors_ * N, {q_high_ + c * R, nullptr, q_exponent_ + c * R});
+    for (std::int64_t c = 0; c < channels_; ++c)
+      split(q_high_ + c * R, vectors_ * N, {q_high_ + c * R, nullptr, q_exponent_ + c * R});
     q_wide_ = true;
   }
 
@@ -99,7 +104,8 @@ class AdditiveScore<float> {
     const int key = range.key;
     const SplitRows k{k_narrow_ + key * padded(channels_), k_exponent_ + key * padded(channels_), padded(channels_)};
     for_each_part<additive_vectors>(range.first, range.last, [&]<int V>(int v) HWY_ATTR {
-      additive_columns<WIDE, V>(q.at(v * N), k, range.end - key, w_, weight_sum_, channels_, strip.s + key * R + v * N, strip.alpha + v * N);
+      additive_columns<WIDE, V>(q.at(v * N), k, range.end - key, w_, weight_sum_, channels_, strip.s + key * R + v * N,
+                                strip.alpha + v * N);
     });
   }
 
@@ -121,7 +127,8 @@ class AdditiveScore<double> {
   static constexpr bool hides = false, keys_in_lanes = false, takes_bytes = false;
   static std::size_t bytes(const AttentionProblem&, std::int64_t) { return 0; }
   static void begin_task(void*) {}
-  AdditiveScore(const AttentionProblem& problem, void*) : w_(static_cast<const double*>(problem.additive_w)), channels_(problem.dim) {}
+  AdditiveScore(const AttentionProblem& problem, void*)
+      : w_(static_cast<const double*>(problem.additive_w)), channels_(problem.dim) {}
   void prepare_queries(const Strip<double>&, int, int, LinesAhead*) {}
   void load_keys(const double* const*, int, std::int64_t) {}
 
@@ -129,7 +136,8 @@ class AdditiveScore<double> {
     constexpr int R = strip_rows<double>, N = lanes<double>;
     const int key = range.key;
     for_each_part<tanh_vectors>(range.first, range.last, [&]<int V>(int v) HWY_ATTR {
-      tanh_columns<V>(strip.q + v * N, k + key, range.end - key, w_, channels_, R, strip.s + key * R + v * N, strip.alpha + v * N);
+      tanh_columns<V>(strip.q + v * N, k + key, range.end - key, w_, channels_, R, strip.s + key * R + v * N,
+                      strip.alpha + v * N);
     });
   }
 

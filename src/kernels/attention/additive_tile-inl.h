@@ -1,4 +1,5 @@
-// src/kernels/attention/additive_tile-inl.h: S^T of w . tanh(q + k): queries in the lanes, elements of K as broadcasts, channels inside.
+// src/kernels/attention/additive_tile-inl.h: S^T of w . tanh(q + k): queries in the lanes, elements of K as broadcasts,
+// channels inside.
 #if defined(ATTN_ADDITIVE_TILE_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_ADDITIVE_TILE_INL_H
 #undef ATTN_ADDITIVE_TILE_INL_H
@@ -24,7 +25,9 @@ struct SplitRows {
   const float* exponent = nullptr;
   std::int64_t stride = 0;
 
-  HWY_INLINE SplitRows at(std::int64_t offset) const { return {high + offset, exponent ? exponent + offset : nullptr, stride}; }
+  HWY_INLINE SplitRows at(std::int64_t offset) const {
+    return {high + offset, exponent ? exponent + offset : nullptr, stride};
+  }
 };
 
 /// Sum of w: a chain in f64, rounded once.
@@ -68,7 +71,8 @@ HWY_INLINE Vector<float> one_plus(const SplitRows& q, const SplitRows& k, std::i
 
 /// Scores and the running maximum of the lanes, which goes through `alpha`.
 template <typename T, int KEYS, int VECTORS>
-HWY_INLINE void store_scores(const Vector<T> (&score)[KEYS][VECTORS], std::int64_t R, T* HWY_RESTRICT s, T* HWY_RESTRICT alpha) {
+HWY_INLINE void store_scores(const Vector<T> (&score)[KEYS][VECTORS], std::int64_t R, T* HWY_RESTRICT s,
+                             T* HWY_RESTRICT alpha) {
   const Tag<T> d;
   constexpr int N = lanes<T>;
   ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) {
@@ -83,42 +87,48 @@ HWY_INLINE void store_scores(const Vector<T> (&score)[KEYS][VECTORS], std::int64
 
 /// W - 2 sum of w_c / (1 + E_c): two channels share one division.
 template <bool WIDE, int KEYS, int VECTORS>
-HWY_INLINE void additive_tile(const SplitRows& q, const SplitRows& k, const float* HWY_RESTRICT w, float weight_sum, std::int64_t channels,
-                              float* HWY_RESTRICT s, float* HWY_RESTRICT alpha) {
+HWY_INLINE void additive_tile(const SplitRows& q, const SplitRows& k, const float* HWY_RESTRICT w, float weight_sum,
+                              std::int64_t channels, float* HWY_RESTRICT s, float* HWY_RESTRICT alpha) {
   const Tag<float> d;
   Vector<float> sum[KEYS][VECTORS];
-  ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r) ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::Zero(d);
+  ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r)
+    ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::Zero(d);
   std::int64_t c = 0;
   for (; c + 1 < channels; c += 2) {
     const auto w0 = hn::Set(d, w[c]), w1 = hn::Set(d, w[c + 1]);
-    ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r) ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) {
-      const auto first = one_plus<WIDE>(q, k, c, v, r), second = one_plus<WIDE>(q, k, c + 1, v, r);
-      sum[r][v] = hn::Add(sum[r][v], hn::Div(hn::MulAdd(w1, first, hn::Mul(w0, second)), hn::Mul(first, second)));
-    }
+    ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r)
+      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) {
+        const auto first = one_plus<WIDE>(q, k, c, v, r), second = one_plus<WIDE>(q, k, c + 1, v, r);
+        sum[r][v] = hn::Add(sum[r][v], hn::Div(hn::MulAdd(w1, first, hn::Mul(w0, second)), hn::Mul(first, second)));
+      }
   }
   if (c < channels)
-    ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r) ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v)
-      sum[r][v] = hn::Add(sum[r][v], hn::Div(hn::Set(d, w[c]), one_plus<WIDE>(q, k, c, v, r)));
+    ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r)
+      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v)
+        sum[r][v] = hn::Add(sum[r][v], hn::Div(hn::Set(d, w[c]), one_plus<WIDE>(q, k, c, v, r)));
   const auto minus_two = hn::Set(d, -2.0f), all = hn::Set(d, weight_sum);
-  ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r) ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::MulAdd(minus_two, sum[r][v], all);
+  ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r)
+    ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::MulAdd(minus_two, sum[r][v], all);
   store_scores<float, KEYS, VECTORS>(sum, strip_rows<float>, s, alpha);
 }
 
 /// `keys` rows of K against VECTORS vectors of queries.
 template <bool WIDE, int VECTORS>
-HWY_NOINLINE void additive_columns(const SplitRows& q, const SplitRows& k, int keys, const float* w, float weight_sum, std::int64_t channels, float* s,
-                                   float* alpha) {
+HWY_NOINLINE void additive_columns(const SplitRows& q, const SplitRows& k, int keys, const float* w, float weight_sum,
+                                   std::int64_t channels, float* s, float* alpha) {
   constexpr int R = strip_rows<float>;
   int r = 0;
   for (; r + additive_keys <= keys; r += additive_keys)
     additive_tile<WIDE, additive_keys, VECTORS>(q, k.at(r * k.stride), w, weight_sum, channels, s + r * R, alpha);
-  for (; r < keys; ++r) additive_tile<WIDE, 1, VECTORS>(q, k.at(r * k.stride), w, weight_sum, channels, s + r * R, alpha);
+  for (; r < keys; ++r)
+    additive_tile<WIDE, 1, VECTORS>(q, k.at(r * k.stride), w, weight_sum, channels, s + r * R, alpha);
 }
 
 /// f64: a chain over c of fma(w_c, tanh(q_c + k_c), a), one key after the other. R: rows of the strip.
 template <int VECTORS>
-HWY_NOINLINE void tanh_columns(const double* HWY_RESTRICT q, const double* const* k, int keys, const double* HWY_RESTRICT w, std::int64_t channels,
-                               std::int64_t R, double* HWY_RESTRICT s, double* HWY_RESTRICT alpha) {
+HWY_NOINLINE void tanh_columns(const double* HWY_RESTRICT q, const double* const* k, int keys,
+                               const double* HWY_RESTRICT w, std::int64_t channels, std::int64_t R,
+                               double* HWY_RESTRICT s, double* HWY_RESTRICT alpha) {
   const Tag<double> d;
   constexpr int N = lanes<double>;
   for (int r = 0; r < keys; ++r) {

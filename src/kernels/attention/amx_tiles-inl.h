@@ -1,4 +1,5 @@
-// src/kernels/attention/amx_tiles-inl.h: the two products of bf16 attention by tile registers: 16 keys or value columns x 16 queries a tile.
+// src/kernels/attention/amx_tiles-inl.h: the two products of bf16 attention by tile registers: 16 keys or value columns
+// x 16 queries a tile.
 //
 //        32 columns of K         16 queries               32 keys (V turned)       16 queries
 //       +---------------+       +----------+             +---------------+        +----------+
@@ -62,9 +63,11 @@ inline TileRows tile_rows_of(const std::uint32_t* const* rows, int count, std::i
   return {reinterpret_cast<const char*>(copy), 4 * pairs};
 }
 
-/// As bf16_score_columns; `copy`: 16 rows of words. Rows of scores up to 15 beyond the range are written before their own range is.
+/// As bf16_score_columns; `copy`: 16 rows of words. Rows of scores up to 15 beyond the range are written before their
+/// own range is.
 template <int VECTORS>
-HWY_NOINLINE void tiled_score_columns(const Bf16Scores& scores, const ScoreRange& range, int vector, std::uint32_t* copy) {
+HWY_NOINLINE void tiled_score_columns(const Bf16Scores& scores, const ScoreRange& range, int vector,
+                                      std::uint32_t* copy) {
   const Word* const visible = range.of_vector(vector);
   const std::uint32_t* const q = scores.q + vector * 16;
   const std::int64_t whole = scores.pairs / tile_pairs * tile_pairs;
@@ -78,7 +81,8 @@ HWY_NOINLINE void tiled_score_columns(const Bf16Scores& scores, const ScoreRange
     for_each_sum<VECTORS>([]<int V>() { tile_zero<V>(); });
     for (std::int64_t c = 0; c < whole; c += tile_pairs) {
       tile_load<left_tile>(k.base + 4 * c, k.stride);
-      for (int r = 0; r < tile_rows; ++r) _mm_prefetch(k.base + (tile_rows + r) * k.stride + 4 * c, _MM_HINT_T0);  // the next tile
+      // the next tile
+      for (int r = 0; r < tile_rows; ++r) _mm_prefetch(k.base + (tile_rows + r) * k.stride + 4 * c, _MM_HINT_T0);
       for_each_sum<VECTORS>([&]<int V>() {
         tile_load<right_tile>(q + c * bf16_rows + V * 16, row_of_words);
         tile_dot<V, left_tile, right_tile>();
@@ -99,7 +103,8 @@ HWY_NOINLINE void tiled_score_columns(const Bf16Scores& scores, const ScoreRange
         if (scores.key_scale) x = _mm512_mul_ps(x, _mm512_set1_ps(scores.key_scale[key + r]));
         x = _mm512_mul_ps(x, factor);
         if (visible)
-          x = _mm512_mask_blend_ps(static_cast<__mmask16>(visible[key + r] >> ((vector + v) * 16)), _mm512_set1_ps(-std::numeric_limits<float>::infinity()), x);
+          x = _mm512_mask_blend_ps(static_cast<__mmask16>(visible[key + r] >> ((vector + v) * 16)),
+                                   _mm512_set1_ps(-std::numeric_limits<float>::infinity()), x);
         largest[v] = _mm512_max_ps(largest[v], x);
         _mm512_store_ps(place, x);
       }
@@ -111,22 +116,27 @@ HWY_NOINLINE void tiled_score_columns(const Bf16Scores& scores, const ScoreRange
 inline void pair_rows(const std::uint16_t* const* rows, std::int64_t columns, std::int64_t words, std::uint32_t* to) {
   for (int pair = 0; pair < tile_pairs; ++pair, rows += 2, to += words) {
     std::int64_t c = 0;
-    for (; c + 32 <= columns; c += 32) store_interleaved(_mm512_loadu_si512(rows[0] + c), _mm512_loadu_si512(rows[1] + c), to + c);
+    for (; c + 32 <= columns; c += 32)
+      store_interleaved(_mm512_loadu_si512(rows[0] + c), _mm512_loadu_si512(rows[1] + c), to + c);
     for (; c < columns; c += 16)
-      _mm512_store_si512(to + c, words_of_rows(rows[0] + c, rows[1] + c, columns - c >= 16 ? 0xFFFF : static_cast<__mmask16>((1u << (columns - c)) - 1)));
+      _mm512_store_si512(to + c,
+                         words_of_rows(rows[0] + c, rows[1] + c,
+                                       columns - c >= 16 ? 0xFFFF : static_cast<__mmask16>((1u << (columns - c)) - 1)));
   }
 }
 
 /// 32 rows of V as tiles to [columns][16 pairs]; `paired`: a place for 16 rows of `words` words.
-inline void turn_values(const std::uint16_t* const* rows, std::int64_t columns, std::int64_t words, std::uint32_t* paired, std::uint32_t* to) {
+inline void turn_values(const std::uint16_t* const* rows, std::int64_t columns, std::int64_t words,
+                        std::uint32_t* paired, std::uint32_t* to) {
   pair_rows(rows, columns, words, paired);
-  turn(reinterpret_cast<const float*>(paired), words, std::int64_t{tile_pairs}, words, reinterpret_cast<float*>(to), std::int64_t{tile_pairs});
+  turn(reinterpret_cast<const float*>(paired), words, std::int64_t{tile_pairs}, words, reinterpret_cast<float*>(to),
+       std::int64_t{tile_pairs});
 }
 
 /// As bf16_output_columns, the chain in units of 32 keys; values: turn_values of each, `words` columns long.
 template <int VECTORS, Fold FOLD>
-HWY_NOINLINE void tiled_output_columns(const std::uint32_t* p, const std::uint32_t* values, std::int64_t words, int units, std::int64_t value_dim, float* o,
-                                       const float* alpha) {
+HWY_NOINLINE void tiled_output_columns(const std::uint32_t* p, const std::uint32_t* values, std::int64_t words,
+                                       int units, std::int64_t value_dim, float* o, const float* alpha) {
   alignas(64) float sums[tile_rows * bf16_rows];
   for (std::int64_t c = 0; c < value_dim; c += tile_rows) {
     const int columns = value_dim - c < tile_rows ? static_cast<int>(value_dim - c) : tile_rows;
@@ -143,7 +153,8 @@ HWY_NOINLINE void tiled_output_columns(const std::uint32_t* p, const std::uint32
     for_each_sum<VECTORS>([&]<int V>() { tile_store<V>(to + V * 16, row_of_words); });
     if (to == place) continue;
     __m512 a[VECTORS];
-    ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) a[v] = FOLD == Fold::rescale ? _mm512_load_ps(alpha + v * 16) : _mm512_setzero_ps();
+    ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v)
+      a[v] = FOLD == Fold::rescale ? _mm512_load_ps(alpha + v * 16) : _mm512_setzero_ps();
     for (int r = 0; r < columns; ++r)
       ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) {
         const __m512 sum = _mm512_load_ps(sums + r * bf16_rows + v * 16);
@@ -153,15 +164,19 @@ HWY_NOINLINE void tiled_output_columns(const std::uint32_t* p, const std::uint32
   }
 }
 
-/// Scores of few queries with keys in the lanes, to s[query][bf16_key_block]: keys are the rows of a tile, 64 of them at a time. `copy`: 64 rows of words.
-HWY_NOINLINE inline void tiled_few_scores(const Bf16Scores& scores, int key, int end, int queries, LinesAhead& ahead, std::uint32_t* copy) {
+/// Scores of few queries with keys in the lanes, to s[query][bf16_key_block]: keys are the rows of a tile, 64 of them
+/// at a time. `copy`: 64 rows of words.
+HWY_NOINLINE inline void tiled_few_scores(const Bf16Scores& scores, int key, int end, int queries, LinesAhead& ahead,
+                                          std::uint32_t* copy) {
   alignas(64) float sums[bf16_rows * tile_rows];
   const std::int64_t whole = scores.pairs / tile_pairs * tile_pairs;
   for (int keys; key < end; key += keys) {
     keys = end - key < bf16_rows ? end - key : bf16_rows;
     TileRows k[4];
     for (int g = 0; g < 4; ++g)  // no more keys: the first again
-      k[g] = g * tile_rows < keys ? tile_rows_of(scores.k + key + g * tile_rows, keys - g * tile_rows, scores.pairs, copy + g * tile_rows * scores.pairs) : k[0];
+      k[g] = g * tile_rows < keys ? tile_rows_of(scores.k + key + g * tile_rows, keys - g * tile_rows, scores.pairs,
+                                                 copy + g * tile_rows * scores.pairs)
+                                  : k[0];
     for_each_sum<4>([]<int G>() { tile_zero<G>(); });
     for (std::int64_t c = 0; c < whole; c += tile_pairs) {
       tile_load<right_tile>(scores.q + c * bf16_rows, row_of_words);
@@ -180,12 +195,14 @@ HWY_NOINLINE inline void tiled_few_scores(const Bf16Scores& scores, int key, int
       });
     }
     for_each_sum<4>([&]<int G>() { tile_store<G>(sums + G * tile_rows * tile_rows, 4 * tile_rows); });
-    turn(sums, std::int64_t{tile_rows}, std::int64_t{keys}, std::int64_t{queries}, scores.s + key, std::int64_t{bf16_key_block});
+    turn(sums, std::int64_t{tile_rows}, std::int64_t{keys}, std::int64_t{queries}, scores.s + key,
+         std::int64_t{bf16_key_block});
   }
 }
 
 /// 32 rows of V two by two, as 16 rows of `words` words: of each 32 columns in halves (in_order), which is faster.
-inline void pair_rows_in_halves(const std::uint16_t* const* rows, std::int64_t columns, std::int64_t words, LinesAhead& ahead, std::uint32_t* to) {
+inline void pair_rows_in_halves(const std::uint16_t* const* rows, std::int64_t columns, std::int64_t words,
+                                LinesAhead& ahead, std::uint32_t* to) {
   for (int pair = 0; pair < tile_pairs; ++pair, rows += 2, to += words) {
     std::int64_t c = 0;
     for (; c + 32 <= columns; c += 32) {
@@ -196,7 +213,9 @@ inline void pair_rows_in_halves(const std::uint16_t* const* rows, std::int64_t c
     ahead.fetch<4>();
     if (ahead.late()) ahead.fetch<4>();
     for (; c < columns; c += 16)
-      _mm512_store_si512(to + c, words_of_rows(rows[0] + c, rows[1] + c, columns - c >= 16 ? 0xFFFF : static_cast<__mmask16>((1u << (columns - c)) - 1)));
+      _mm512_store_si512(to + c,
+                         words_of_rows(rows[0] + c, rows[1] + c,
+                                       columns - c >= 16 ? 0xFFFF : static_cast<__mmask16>((1u << (columns - c)) - 1)));
   }
 }
 
@@ -214,9 +233,10 @@ inline void shape_few_tiles(Tiles& tiles, int queries) {
   for (int tile = 0; tile <= left_tile; ++tile) tiles.shaped(tile, queries, tile_pairs);
 }
 
-/// o[query][words] = the block's chain, plus alpha times what was there: queries are the rows of a tile, 64 columns at a time. Until the
-/// block ends its sums stay in `sums`, [words / 16][16 queries][16].
-HWY_NOINLINE inline void tiled_few_outputs(const FewTiles& few, const float* alpha, LinesAhead& ahead, float* sums, float* o) {
+/// o[query][words] = the block's chain, plus alpha times what was there: queries are the rows of a tile, 64 columns at
+/// a time. Until the block ends its sums stay in `sums`, [words / 16][16 queries][16].
+HWY_NOINLINE inline void tiled_few_outputs(const FewTiles& few, const float* alpha, LinesAhead& ahead, float* sums,
+                                           float* o) {
   constexpr std::int64_t row_of_sums = 4 * tile_rows, row_of_weights = 2 * bf16_key_block;
   tile_load<left_tile>(few.weights, row_of_weights);
   for (std::int64_t c = 0, left; (left = (few.words - c) / 16) > 0; c += 16 * (left >= 4 ? 4 : left >= 2 ? 2 : 1)) {
@@ -235,12 +255,14 @@ HWY_NOINLINE inline void tiled_few_outputs(const FewTiles& few, const float* alp
       if (!few.ends) return;
       for (int q = 0; q < few.queries; ++q) {
         __m512 sum[VECTORS];
-        ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[v] = _mm512_load_ps(own + v * tile_rows * tile_rows + q * tile_rows);
+        ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v)
+          sum[v] = _mm512_load_ps(own + v * tile_rows * tile_rows + q * tile_rows);
         ATTN_UNROLL_FOR (int v = 0; v + 1 < VECTORS; v += 2)
           if (c + v * 16 + 32 <= few.columns) in_order(sum[v], sum[v + 1]);
         ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) {
           float* const at = o + q * few.words + c + v * 16;
-          _mm512_store_ps(at, few.first ? sum[v] : _mm512_fmadd_ps(_mm512_load_ps(at), _mm512_set1_ps(alpha[q]), sum[v]));
+          _mm512_store_ps(at,
+                          few.first ? sum[v] : _mm512_fmadd_ps(_mm512_load_ps(at), _mm512_set1_ps(alpha[q]), sum[v]));
         }
       }
     };

@@ -12,16 +12,19 @@
 ATTN_BEFORE_BF16_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 
-/// Bf16Walk without 8 bits in registers, for which the columns of few rows stand elsewhere. It merges what tile registers left, and needs none.
+/// Bf16Walk without 8 bits in registers, for which the columns of few rows stand elsewhere. It merges what tile
+/// registers left, and needs none.
 class WidenedBf16Walk : public Bf16Walk {
  public:
-  WidenedBf16Walk(const AttentionProblem& p, const LaneMap& lane_map, void* scratch) : Bf16Walk(p, lane_map, scratch, false) {}
+  WidenedBf16Walk(const AttentionProblem& p, const LaneMap& lane_map, void* scratch)
+      : Bf16Walk(p, lane_map, scratch, false) {}
 };
 
 /// The same by tile registers.
 class TiledBf16Walk : public WidenedBf16Walk {
  public:
-  TiledBf16Walk(const AttentionProblem& p, const LaneMap& lane_map, void* scratch) : WidenedBf16Walk(p, lane_map, scratch) {
+  TiledBf16Walk(const AttentionProblem& p, const LaneMap& lane_map, void* scratch)
+      : WidenedBf16Walk(p, lane_map, scratch) {
     tiles = true;
     spread_next(4, block_keys);
     slice_keys = bf16_rows;

@@ -26,30 +26,44 @@ bool gradient_step(const AttentionGradient& g, const GradientRows& rows, const T
   return step_back(walk, turn);
 }
 template <class W>
-constexpr GradientKernel gradient_kernel{.scratch_bytes = gradient_bytes<W>, .step = gradient_step<W>, .clear_keys = W::clear_keys, .draws = true};
+constexpr GradientKernel gradient_kernel{
+    .scratch_bytes = gradient_bytes<W>, .step = gradient_step<W>, .clear_keys = W::clear_keys, .draws = true};
 
 #if HWY_TARGET == HWY_AVX3
-HWY_NOINLINE bool bf16_step(const AttentionGradient& g, const GradientRows& rows, const Turn& turn, void* scratch, Tiles* tiles) {
+HWY_NOINLINE bool bf16_step(const AttentionGradient& g, const GradientRows& rows, const Turn& turn, void* scratch,
+                            Tiles* tiles) {
   Bf16GradientWalk walk(g, rows, scratch, tiles);
   return step_back(walk, turn);
 }
-bool bf16_pairs_step(const AttentionGradient& g, const GradientRows& rows, const Turn& turn, void* scratch) { return bf16_step(g, rows, turn, scratch, nullptr); }
+bool bf16_pairs_step(const AttentionGradient& g, const GradientRows& rows, const Turn& turn, void* scratch) {
+  return bf16_step(g, rows, turn, scratch, nullptr);
+}
 bool bf16_tiles_step(const AttentionGradient& g, const GradientRows& rows, const Turn& turn, void* scratch) {
   Tiles tiles;
   tiles.begin();
   return bf16_step(g, rows, turn, scratch, &tiles);
 }
-constexpr GradientKernel bf16_gradient_kernel(bool (*step)(const AttentionGradient&, const GradientRows&, const Turn&, void*)) {
-  GradientKernel kernel{.scratch_bytes = gradient_bytes<Bf16GradientWalk>, .step = step, .clear_keys = Bf16GradientWalk::clear_keys, .draws = true};
-  kernel.totals_bytes = [](const AttentionGradient& g, std::int64_t keys) { return Bf16Totals(g.problem, keys).bytes(); };
+constexpr GradientKernel bf16_gradient_kernel(bool (*step)(const AttentionGradient&, const GradientRows&, const Turn&,
+                                                           void*)) {
+  GradientKernel kernel{.scratch_bytes = gradient_bytes<Bf16GradientWalk>,
+                        .step = step,
+                        .clear_keys = Bf16GradientWalk::clear_keys,
+                        .draws = true};
+  kernel.totals_bytes = [](const AttentionGradient& g, std::int64_t keys) {
+    return Bf16Totals(g.problem, keys).bytes();
+  };
   kernel.finish = bf16_finish_keys;
   return kernel;
 }
 #endif
 
 constexpr GradientTarget gradient_target_of(const char* name, const GradientKernel& bf16) {
-  return {name, gradient_kernel<GradientWalk<float>>, gradient_kernel<GradientWalk<double>>, gradient_kernel<AdditiveGradientWalk<float>>,
-          gradient_kernel<AdditiveGradientWalk<double>>, bf16};
+  return {name,
+          gradient_kernel<GradientWalk<float>>,
+          gradient_kernel<GradientWalk<double>>,
+          gradient_kernel<AdditiveGradientWalk<float>>,
+          gradient_kernel<AdditiveGradientWalk<double>>,
+          bf16};
 }
 extern const GradientTarget gradient_table;
 #if HWY_TARGET == HWY_AVX3

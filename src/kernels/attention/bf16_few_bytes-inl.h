@@ -1,6 +1,8 @@
-// src/kernels/attention/bf16_few_bytes-inl.h: keys and values of 8 bits multiplied as bf16: whole numbers, which bf16 holds exactly.
+// src/kernels/attention/bf16_few_bytes-inl.h: keys and values of 8 bits multiplied as bf16: whole numbers, which bf16
+// holds exactly.
 //
-//   few rows (decoding)   in registers, from Element::sm8: the two bytes of a number's bf16 are looked up by its magnitude, in tables of 128
+//   few rows (decoding)   in registers, from Element::sm8: the two bytes of a number's bf16 are looked up by its
+//                         magnitude, in tables of 128
 //   others                a block of keys at a time, before its products
 //
 // The scale of a key multiplies its score, that of a value its weight (docs/numerics.md section 3.8).
@@ -30,13 +32,15 @@ HWY_INLINE void row_of_numbers(const std::int8_t* row, std::int64_t columns, std
 }
 
 /// Rows of 8 bits, of those before `end`, as bf16, `stride` apart.
-HWY_NOINLINE inline void numbers_of_rows(const KeyRows& head, const RowRange& rows, std::int64_t columns, std::uint16_t* to, std::int64_t stride) {
-  for_each_byte_piece(head, rows.first, rows.keys, columns, [&](int r, int count, std::int64_t c, std::int64_t width, const BytePiece& piece) ATTN_BF16_ATTR {
-    for (int i = 0; i < count; ++i) {
-      if (c == 0) ask_ahead(head, columns, rows.first + r + i, rows.end);
-      row_of_numbers(piece.bytes + i * piece.stride, width, to + (r + i) * stride + c);
-    }
-  });
+HWY_NOINLINE inline void numbers_of_rows(const KeyRows& head, const RowRange& rows, std::int64_t columns,
+                                         std::uint16_t* to, std::int64_t stride) {
+  for_each_byte_piece(head, rows.first, rows.keys, columns,
+                      [&](int r, int count, std::int64_t c, std::int64_t width, const BytePiece& piece) ATTN_BF16_ATTR {
+                        for (int i = 0; i < count; ++i) {
+                          if (c == 0) ask_ahead(head, columns, rows.first + r + i, rows.end);
+                          row_of_numbers(piece.bytes + i * piece.stride, width, to + (r + i) * stride + c);
+                        }
+                      });
 }
 
 /// The scales of rows [first, first + count), each of one scale, side by side.
@@ -96,7 +100,8 @@ inline bool looks_up_bytes() { return __builtin_cpu_supports("avx512vbmi") != 0;
 
 /// StripKernel::byte_form of rows that are multiplied from registers.
 inline Element bf16_byte_form(std::int64_t dim, std::int64_t value_dim, std::int64_t group) {
-  const bool registers_take_them = looks_up_bytes() && group >= dim && group >= value_dim && keys_in_byte_tiles(dim, group) && values_in_byte_tiles(value_dim, group);
+  const bool registers_take_them = looks_up_bytes() && group >= dim && group >= value_dim &&
+                                   keys_in_byte_tiles(dim, group) && values_in_byte_tiles(value_dim, group);
   return registers_take_them ? Element::sm8 : Element::i8;
 }
 
@@ -110,21 +115,28 @@ constexpr std::array<std::uint8_t, 128> bytes_of_numbers(int which) {
   }
   return bytes;
 }
-alignas(64) inline constexpr std::array<std::uint8_t, 128> low_bytes = bytes_of_numbers(0), high_bytes = bytes_of_numbers(1);
+alignas(64) inline constexpr std::array<std::uint8_t, 128> low_bytes = bytes_of_numbers(0), high_bytes =
+                                                                                                bytes_of_numbers(1);
 
 /// 64 numbers of sm8 as bf16; within each group of 16 bytes the first 8 of them to `first`, the others to `last`.
 class Numbers {
  public:
-  Numbers() : low_{load(low_bytes, 0), load(low_bytes, 64)}, high_{load(high_bytes, 0), load(high_bytes, 64)}, sign_(_mm512_set1_epi8(-128)) {}
+  Numbers()
+      : low_{load(low_bytes, 0), load(low_bytes, 64)}, high_{load(high_bytes, 0), load(high_bytes, 64)},
+        sign_(_mm512_set1_epi8(-128)) {}
   HWY_INLINE void widen(__m512i bytes, __m512i& first, __m512i& last) const {
     const __m512i low = _mm512_permutex2var_epi8(low_[0], bytes, low_[1]);  // by the lower seven bits
-    const __m512i high = _mm512_ternarylogic_epi64(_mm512_permutex2var_epi8(high_[0], bytes, high_[1]), bytes, sign_, 0xF8);  // a | (b & c)
+    // a | (b & c)
+    const __m512i high =
+        _mm512_ternarylogic_epi64(_mm512_permutex2var_epi8(high_[0], bytes, high_[1]), bytes, sign_, 0xF8);
     first = _mm512_unpacklo_epi8(low, high);
     last = _mm512_unpackhi_epi8(low, high);
   }
 
  private:
-  static __m512i load(const std::array<std::uint8_t, 128>& bytes, int at) { return _mm512_load_si512(bytes.data() + at); }
+  static __m512i load(const std::array<std::uint8_t, 128>& bytes, int at) {
+    return _mm512_load_si512(bytes.data() + at);
+  }
   __m512i low_[2], high_[2], sign_;
 };
 
@@ -138,9 +150,12 @@ struct Bf16FewScoresByteTile {
   const ByteGroups& groups;  // of the keys
 
   template <int ROWS, int VECTORS>
-  HWY_NOINLINE void operator()(const float* const* keys, std::int64_t, int row, float* scores, std::int64_t to_stride) const {
+  HWY_NOINLINE void operator()(const float* const* keys, std::int64_t, int row, float* scores,
+                               std::int64_t to_stride) const {
     const Numbers numbers;
-    const __m512i by_pairs = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));  // of four words: first halves first
+    // of four words: first halves first
+    const __m512i by_pairs =
+        _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
     __m512 sum[ROWS][VECTORS];
     const float* words[VECTORS];
     Place ahead[VECTORS];
@@ -148,11 +163,13 @@ struct Bf16FewScoresByteTile {
       words[v] = keys[v];
       ahead[v] = to_ahead(groups, key + static_cast<int>(keys - found + v) * 16, row);
     }
-    ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r) ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = _mm512_setzero_ps();
+    ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r)
+      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = _mm512_setzero_ps();
     const std::uint32_t* of_rows = q + row;
     for (std::int64_t c = 0; c < columns; c += KeyRows::word, of_rows += KeyRows::word / 2 * few_rows) {
       __m512i pair[2][VECTORS];
-      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) numbers.widen(_mm512_shuffle_epi8(_mm512_loadu_si512(words[v]), by_pairs), pair[0][v], pair[1][v]);
+      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v)
+        numbers.widen(_mm512_shuffle_epi8(_mm512_loadu_si512(words[v]), by_pairs), pair[0][v], pair[1][v]);
       ATTN_UNROLL_FOR (int half = 0; half < 2; ++half)
         ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r) {
           const __m512i x = _mm512_set1_epi32(static_cast<int>(of_rows[half * few_rows + r]));
@@ -162,11 +179,13 @@ struct Bf16FewScoresByteTile {
       ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) words[v] += KeyRows::group_rows;
     }
     ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r)
-      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) _mm512_storeu_ps(scores + (row + r) * to_stride + v * 16, sum[r][v]);
+      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v)
+        _mm512_storeu_ps(scores + (row + r) * to_stride + v * 16, sum[r][v]);
   }
 };
 
-/// Bf16FewRowsTile for values of 8 bits: keys [begin, end) of a block, of an even one on; the weight of a key beyond the last is 0.
+/// Bf16FewRowsTile for values of 8 bits: keys [begin, end) of a block, of an even one on; the weight of a key beyond
+/// the last is 0.
 struct Bf16FewRowsByteTile {
   ByteColumns at;
   const ByteGroups& groups;  // of the values
@@ -206,12 +225,15 @@ struct Bf16FewRowsByteTile {
         ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r) {
           const __m512i weight = _mm512_set1_epi32(static_cast<int>(weights[r * of_row]));
           ATTN_UNROLL_FOR (int x = 0; x < VECTORS; ++x) sum[r][x].raw = dot_pair(sum[r][x].raw, values[x], weight);
-          ask_share_of<lines>([&](int i) { return place_of(value + ByteColumns::offset(i / 2 * 64) + i % 2 * stride) + ahead; }, r, ROWS);
+          ask_share_of<lines>(
+              [&](int i) { return place_of(value + ByteColumns::offset(i / 2 * 64) + i % 2 * stride) + ahead; }, r,
+              ROWS);
         }
       }
     });
     if (fold.ends && VECTORS > 1)
-      ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r) ATTN_UNROLL_FOR (int x = 0; x < pieces; ++x) in_order_of_64(sum[r] + 4 * x);
+      ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r)
+        ATTN_UNROLL_FOR (int x = 0; x < pieces; ++x) in_order_of_64(sum[r] + 4 * x);
     adds.end();
     fold.finish(row, o, sum);
   }
@@ -219,8 +241,10 @@ struct Bf16FewRowsByteTile {
  private:
   /// Pairs of 16 columns.
   static HWY_INLINE __m512i sixteen(const Numbers& numbers, const std::int8_t* value, std::int64_t step) {
-    const __m128i low = _mm_loadu_si128(reinterpret_cast<const __m128i*>(value)), high = _mm_loadu_si128(reinterpret_cast<const __m128i*>(value + step));
-    const __m512i both = _mm512_inserti64x4(_mm512_broadcast_i32x4(_mm_unpacklo_epi8(low, high)), _mm256_broadcastsi128_si256(_mm_unpackhi_epi8(low, high)), 1);
+    const __m128i low = _mm_loadu_si128(reinterpret_cast<const __m128i*>(value)),
+                  high = _mm_loadu_si128(reinterpret_cast<const __m128i*>(value + step));
+    const __m512i both = _mm512_inserti64x4(_mm512_broadcast_i32x4(_mm_unpacklo_epi8(low, high)),
+                                            _mm256_broadcastsi128_si256(_mm_unpackhi_epi8(low, high)), 1);
     __m512i first, last;
     numbers.widen(both, first, last);
     return _mm512_mask_blend_epi32(0xF0F0, first, last);

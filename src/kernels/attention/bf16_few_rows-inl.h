@@ -1,4 +1,5 @@
-// src/kernels/attention/bf16_few_rows-inl.h: few rows of bf16 (decoding): few_scores-inl.h and few_rows-inl.h by pairs, K and V read as they lie.
+// src/kernels/attention/bf16_few_rows-inl.h: few rows of bf16 (decoding): few_scores-inl.h and few_rows-inl.h by pairs,
+// K and V read as they lie.
 #if defined(ATTN_BF16_FEW_ROWS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_BF16_FEW_ROWS_INL_H
 #undef ATTN_BF16_FEW_ROWS_INL_H
@@ -25,17 +26,22 @@ struct Bf16FewScoresTile {
   const float* key_scale;  // of the first of them on, or null
 
   template <int ROWS, int VECTORS>
-  HWY_NOINLINE void operator()(const float* const* keys, std::int64_t stride, int row, float* scores, std::int64_t to_stride) const {
+  HWY_NOINLINE void operator()(const float* const* keys, std::int64_t stride, int row, float* scores,
+                               std::int64_t to_stride) const {
     constexpr int lines = VECTORS > 1 ? 4 * VECTORS : 0;
-    by_distance<lines>(*ahead, [&]<int TIMES>() ATTN_BF16_ATTR { tile<ROWS, VECTORS, lines, TIMES>(keys, stride, row, scores, to_stride); });
+    by_distance<lines>(*ahead, [&]<int TIMES>() ATTN_BF16_ATTR {
+      tile<ROWS, VECTORS, lines, TIMES>(keys, stride, row, scores, to_stride);
+    });
   }
 
   template <int ROWS, int VECTORS, int LINES, int TIMES>
-  HWY_NOINLINE void tile(const float* const* keys, std::int64_t stride, int row, float* scores, std::int64_t to_stride) const {
+  HWY_NOINLINE void tile(const float* const* keys, std::int64_t stride, int row, float* scores,
+                         std::int64_t to_stride) const {
     const Tag<float> d;
     constexpr int side = turned_columns<float>;
     __m512 sum[ROWS][VECTORS];
-    ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r) ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = _mm512_setzero_ps();
+    ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r)
+      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = _mm512_setzero_ps();
     const std::uint32_t* of_rows = q + row;
     RowsInStep<Tag<float>> first(keys[0], stride), second(keys[VECTORS - 1], stride);
     std::int64_t c = 0;
@@ -47,7 +53,8 @@ struct Bf16FewScoresTile {
       ATTN_UNROLL_FOR (int i = 0; i < side; ++i)
         ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r) {
           const __m512i x = _mm512_set1_epi32(static_cast<int>(of_rows[i * few_rows + r]));
-          ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = dot_pair(sum[r][v], _mm512_castps_si512(column[v][i].raw), x);
+          ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v)
+            sum[r][v] = dot_pair(sum[r][v], _mm512_castps_si512(column[v][i].raw), x);
           ask_share<LINES>(next, i * ROWS + r, side * ROWS);
         }
     }
@@ -65,16 +72,19 @@ struct Bf16FewScoresTile {
       }
     const __m512 factor = _mm512_set1_ps(scale);
     ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r)
-      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) _mm512_storeu_ps(scores + (row + r) * to_stride + v * 16, _mm512_mul_ps(sum[r][v], factor));
+      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v)
+        _mm512_storeu_ps(scores + (row + r) * to_stride + v * 16, _mm512_mul_ps(sum[r][v], factor));
   }
 };
 
-/// Sums of products of the keys [begin, end) times the scales (of keys, of each 16 side by side; or null), -inf where a query does not see (null: all do)
-/// and around them as far as units of 32 keys reach; their maxima. `ahead`: what is asked for meanwhile, or null.
-HWY_NOINLINE inline void finish_few_scores(const Bf16Scores& scores, const float* const* of_keys, int begin, int end, int queries, const Word* visible,
-                                           LinesAhead* ahead) {
+/// Sums of products of the keys [begin, end) times the scales (of keys, of each 16 side by side; or null), -inf where a
+/// query does not see (null: all do) and around them as far as units of 32 keys reach; their maxima. `ahead`: what is
+/// asked for meanwhile, or null.
+HWY_NOINLINE inline void finish_few_scores(const Bf16Scores& scores, const float* const* of_keys, int begin, int end,
+                                           int queries, const Word* visible, LinesAhead* ahead) {
   const __m512 factor = _mm512_set1_ps(scores.scale), hidden = _mm512_set1_ps(-std::numeric_limits<float>::infinity());
-  const int first = begin / 32 * 32, all = visible ? first : (begin + 15) / 16 * 16, all_end = visible ? first : std::max(all, end / 16 * 16);
+  const int first = begin / 32 * 32, all = visible ? first : (begin + 15) / 16 * 16,
+            all_end = visible ? first : std::max(all, end / 16 * 16);
   for (int r = 0; r < queries; ++r) {
     float* const s = scores.s + r * bf16_key_block;
     __m512 largest = hidden;
@@ -91,7 +101,8 @@ HWY_NOINLINE inline void finish_few_scores(const Bf16Scores& scores, const float
         __mmask16 seen = first_lanes(end - i) & ~first_lanes(begin - i);
         if (visible) {
           const __m512i bit = _mm512_set1_epi64(std::int64_t{1} << r);
-          seen &= static_cast<__mmask16>(_mm512_test_epi64_mask(_mm512_load_si512(visible + i), bit) | _mm512_test_epi64_mask(_mm512_load_si512(visible + i + 8), bit) << 8);
+          seen &= static_cast<__mmask16>(_mm512_test_epi64_mask(_mm512_load_si512(visible + i), bit) |
+                                         _mm512_test_epi64_mask(_mm512_load_si512(visible + i + 8), bit) << 8);
         }
         finish(i, seen);
       }
@@ -104,12 +115,14 @@ HWY_NOINLINE inline void finish_few_scores(const Bf16Scores& scores, const float
 }
 
 /// Pairs of neighbouring weights, rounded to bf16.
-HWY_INLINE void store_pairs(__m512 low, __m512 high, std::uint32_t* to) { _mm512_store_si512(to, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low))); }
+HWY_INLINE void store_pairs(__m512 low, __m512 high, std::uint32_t* to) {
+  _mm512_store_si512(to, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low)));
+}
 
-/// weigh_few: weights of `rows` rows rounded to bf16, pairs of them as words [row][128] and turned to p [pair][few_rows], of which their sum is to be made.
-/// `keep`: they stay where the scores were, not rounded.
-HWY_NOINLINE inline void weigh_few(const Strip<float>& strip, const FewBlock<float, bf16_key_block>& block, int rows, int begin, int end, std::uint32_t* words,
-                                   LinesAhead& ahead, bool keep) {
+/// weigh_few: weights of `rows` rows rounded to bf16, pairs of them as words [row][128] and turned to p
+/// [pair][few_rows], of which their sum is to be made. `keep`: they stay where the scores were, not rounded.
+HWY_NOINLINE inline void weigh_few(const Strip<float>& strip, const FewBlock<float, bf16_key_block>& block, int rows,
+                                   int begin, int end, std::uint32_t* words, LinesAhead& ahead, bool keep) {
   constexpr int keys = bf16_key_block, pairs = keys / 2;
   raise_maximum(strip, 1);
   for (int r = 0; r < rows; ++r) {
@@ -118,7 +131,8 @@ HWY_NOINLINE inline void weigh_few(const Strip<float>& strip, const FewBlock<flo
     const __m512 reference = _mm512_set1_ps(strip.reference[r]);
     for (int i = begin / 32 * 32; i < end; i += 32) {
       ahead.fetch<8>();
-      const __m512 low = bf16_weight(_mm512_load_ps(s + i), reference), high = bf16_weight(_mm512_load_ps(s + i + 16), reference);
+      const __m512 low = bf16_weight(_mm512_load_ps(s + i), reference),
+                   high = bf16_weight(_mm512_load_ps(s + i + 16), reference);
       store_pairs(low, high, words + r * pairs + i / 2);
       if (!keep) continue;
       _mm512_store_ps(s + i, low);
@@ -126,18 +140,21 @@ HWY_NOINLINE inline void weigh_few(const Strip<float>& strip, const FewBlock<flo
     }
   }
   const int first = begin / 2, last = (end + 1) / 2;
-  turn(reinterpret_cast<const float*>(words) + first, std::int64_t{pairs}, rows, last - first, block.p + first * few_rows, std::int64_t{few_rows});
+  turn(reinterpret_cast<const float*>(words) + first, std::int64_t{pairs}, rows, last - first,
+       block.p + first * few_rows, std::int64_t{few_rows});
 }
 
-/// Such weights of the keys [begin, end) times the scales of their values (of each 16 side by side): pairs of them as words [row][128], 0 beyond the end as
-/// far as a unit of 32 keys reaches.
-HWY_NOINLINE inline void scale_few(const FewBlock<float, bf16_key_block>& block, int rows, int begin, int end, const float* const* scales, std::uint32_t* words) {
+/// Such weights of the keys [begin, end) times the scales of their values (of each 16 side by side): pairs of them as
+/// words [row][128], 0 beyond the end as far as a unit of 32 keys reaches.
+HWY_NOINLINE inline void scale_few(const FewBlock<float, bf16_key_block>& block, int rows, int begin, int end,
+                                   const float* const* scales, std::uint32_t* words) {
   for (int i = begin / 32 * 32; i < end; i += 32) {
     const __m512 low = _mm512_maskz_loadu_ps(first_lanes(end - i), scales[i / 16]);
     const __m512 high = _mm512_maskz_loadu_ps(first_lanes(end - i - 16), scales[(i + 16 < end ? i + 16 : i) / 16]);
     for (int r = 0; r < rows; ++r) {
       const float* const s = block.s + r * bf16_key_block + i;
-      store_pairs(_mm512_mul_ps(_mm512_load_ps(s), low), _mm512_mul_ps(_mm512_load_ps(s + 16), high), words + r * (bf16_key_block / 2) + i / 2);
+      store_pairs(_mm512_mul_ps(_mm512_load_ps(s), low), _mm512_mul_ps(_mm512_load_ps(s + 16), high),
+                  words + r * (bf16_key_block / 2) + i / 2);
     }
   }
 }
@@ -177,7 +194,8 @@ struct FewPairs {
   FewPairs from(int pair) const { return {p + pair * stride, stride, row_stride}; }
 };
 
-/// FewRowsTile for pairs of keys: rows of V, an even number of them. The first tile makes the sum of weights meanwhile, whose chain waits for itself.
+/// FewRowsTile for pairs of keys: rows of V, an even number of them. The first tile makes the sum of weights meanwhile,
+/// whose chain waits for itself.
 struct Bf16FewRowsTile {
   const std::uint16_t* const* v_rows;
   std::int64_t value_dim;
@@ -189,7 +207,8 @@ struct Bf16FewRowsTile {
   template <int ROWS, int VECTORS>
   HWY_NOINLINE void operator()(int row, std::int64_t column, float* o) const {
     constexpr int lines = VECTORS > 1 ? VECTORS : 0;
-    by_distance<lines>(*fold.ahead, [&]<int TIMES>() ATTN_BF16_ATTR { tile<ROWS, VECTORS, lines, TIMES>(row, column, o); });
+    by_distance<lines>(*fold.ahead,
+                       [&]<int TIMES>() ATTN_BF16_ATTR { tile<ROWS, VECTORS, lines, TIMES>(row, column, o); });
   }
 
   template <int ROWS, int VECTORS, int LINES, int TIMES>
@@ -209,12 +228,14 @@ struct Bf16FewRowsTile {
       if constexpr (by_twos) {
         ATTN_UNROLL_FOR (int x = 0; x < VECTORS; x += 2) {
           const __mmask32 columns = x + 2 == VECTORS ? 0xFFFF | static_cast<__mmask32>(last) << 16 : 0xFFFFFFFF;
-          const __m512i a = _mm512_maskz_loadu_epi16(columns, low + x * 16), b = _mm512_maskz_loadu_epi16(columns, high + x * 16);
+          const __m512i a = _mm512_maskz_loadu_epi16(columns, low + x * 16),
+                        b = _mm512_maskz_loadu_epi16(columns, high + x * 16);
           values[x] = _mm512_unpacklo_epi16(a, b);
           values[x + 1] = _mm512_unpackhi_epi16(a, b);
         }
       } else {
-        ATTN_UNROLL_FOR (int x = 0; x < VECTORS; ++x) values[x] = words_of_rows(low + x * 16, high + x * 16, x == VECTORS - 1 ? last : 0xFFFF);
+        ATTN_UNROLL_FOR (int x = 0; x < VECTORS; ++x)
+          values[x] = words_of_rows(low + x * 16, high + x * 16, x == VECTORS - 1 ? last : 0xFFFF);
       }
       ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r) {
         const __m512i weight = _mm512_set1_epi32(static_cast<int>(weights[r * p.row_stride]));
@@ -224,7 +245,8 @@ struct Bf16FewRowsTile {
     }
     if constexpr (by_twos)
       if (fold.ends)
-        ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r) ATTN_UNROLL_FOR (int x = 0; x < VECTORS; x += 2) in_order(sum[r][x].raw, sum[r][x + 1].raw);
+        ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r)
+          ATTN_UNROLL_FOR (int x = 0; x < VECTORS; x += 2) in_order(sum[r][x].raw, sum[r][x + 1].raw);
     adds.end();
     fold.finish(row, o, sum);
   }

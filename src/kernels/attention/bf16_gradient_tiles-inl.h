@@ -1,14 +1,15 @@
-// src/kernels/attention/bf16_gradient_tiles-inl.h: the five products of the backward pass in bf16: words of two neighbours along the sum, one vdpbf16ps each, or tiles.
+// src/kernels/attention/bf16_gradient_tiles-inl.h: the five products of the backward pass in bf16: words of two
+// neighbours along the sum, one vdpbf16ps each, or tiles.
 //
-//   S^T = K Q^T      dP^T = V dO^T      lanes are rows: pairs of columns of K and V as broadcasts      bf16_pair_columns
+//   S^T = K Q^T      dP^T = V dO^T      lanes are rows: pairs of columns of K and V as broadcasts
+//                    bf16_pair_columns
 //   dV += P^T dO     dK += dS^T Q       lanes are columns: pairs of rows as broadcasts                 bf16_add_columns
 //   dQ += dS K                          lanes are columns: pairs of keys as broadcasts                 bf16_add_columns
-//
-// No sum crosses a lane; each is a chain over D, over the block's keys, over the block's rows. Chains that go on from the sums in
-// memory instead would wait for these: 5 to 8 points of the peak.
-//
-// By tile registers the same five products of the same words, units of 32 at a time (tile_product): what was a broadcast is a row of A, what was
-// a vector a column of B; there the sums in memory are where the chains go on, for a register of sums takes no longer to load than to clear.
+//  No sum crosses a lane; each is a chain over D, over the block's keys, over the block's rows. Chains that go on from
+// the sums in memory instead would wait for these: 5 to 8 points of the peak.
+//  By tile registers the same five products of the same words, units of 32 at a time (tile_product): what was a
+// broadcast is a row of A, what was a vector a column of B; there the sums in memory are where the chains go on, for a
+// register of sums takes no longer to load than to clear.
 #if defined(ATTN_BF16_GRADIENT_TILES_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_BF16_GRADIENT_TILES_INL_H
 #undef ATTN_BF16_GRADIENT_TILES_INL_H
@@ -38,7 +39,8 @@ struct RoundedRows {
     __m512i y = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(_mm512_mul_ps(high, factor), _mm512_mul_ps(low, factor)));
     const __m512i magnitude = _mm512_and_si512(y, _mm512_set1_epi16(0x7FFF));
     y = _mm512_maskz_mov_epi16(_mm512_test_epi16_mask(magnitude, magnitude), y);
-    y = _mm512_mask_mov_epi16(y, _mm512_cmpgt_epi16_mask(magnitude, _mm512_set1_epi16(0x7F80)), _mm512_set1_epi16(0x7FC0));
+    y = _mm512_mask_mov_epi16(y, _mm512_cmpgt_epi16_mask(magnitude, _mm512_set1_epi16(0x7F80)),
+                              _mm512_set1_epi16(0x7FC0));
     std::uint16_t* const to = base + row * stride;
     if (columns >= 32) _mm512_storeu_si512(to, y);
     else _mm512_mask_storeu_epi16(to, static_cast<__mmask32>((std::uint64_t{1} << columns) - 1), y);
@@ -52,7 +54,9 @@ struct PairTotals {
   bool begins = false;
   RoundedRows ends = {};  // no other sum comes: the results go there, and nothing to base
 
-  PairTotals from_column(std::int64_t c) const { return {base + c, stride, begins, ends.base != nullptr ? ends.from_column(c) : RoundedRows{}}; }
+  PairTotals from_column(std::int64_t c) const {
+    return {base + c, stride, begins, ends.base != nullptr ? ends.from_column(c) : RoundedRows{}};
+  }
   GradientAhead::Sums memory(std::int64_t rows) const { return {base, 4 * stride, 4 * stride, rows}; }
 };
 
@@ -62,24 +66,29 @@ struct PairChains {
   __m512 sum[ROWS][VECTORS];
 
   HWY_INLINE void clear() {
-    ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r) ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = _mm512_setzero_ps();
+    ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r)
+      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = _mm512_setzero_ps();
   }
   HWY_INLINE void store(float* to, std::int64_t stride) const {
-    ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r) ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) _mm512_store_ps(to + r * stride + v * 16, sum[r][v]);
+    ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r)
+      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) _mm512_store_ps(to + r * stride + v * 16, sum[r][v]);
   }
   /// To the totals of the rows from `first` on, of which `rows` are there.
   HWY_INLINE void add_to(const PairTotals& total, std::int64_t first, std::int64_t rows) {
     float* const place = total.base + first * total.stride;
     if (!total.begins)  // a masked load would be slow where pages have never been written
-      ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r) ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v)
+      ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r)
+        ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v)
           sum[r][v] = _mm512_add_ps(_mm512_load_ps(place + r * total.stride + v * 16), sum[r][v]);
     if (total.ends.base == nullptr) return store(place, total.stride);
     ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r)
-      if (first + r < rows) total.ends.store(first + r, sum[r][0], VECTORS == 2 ? sum[r][VECTORS - 1] : _mm512_setzero_ps());
+      if (first + r < rows)
+        total.ends.store(first + r, sum[r][0], VECTORS == 2 ? sum[r][VECTORS - 1] : _mm512_setzero_ps());
   }
   /// Over the pairs [begin, end): `left(r, n)` times the words at x + n * stride.
   template <typename L>
-  HWY_INLINE void run(const L& left, const std::uint32_t* HWY_RESTRICT x, std::int64_t stride, std::int64_t begin, std::int64_t end, StepAsks asks) {
+  HWY_INLINE void run(const L& left, const std::uint32_t* HWY_RESTRICT x, std::int64_t stride, std::int64_t begin,
+                      std::int64_t end, StepAsks asks) {
     _Pragma("GCC unroll 2") for (std::int64_t n = begin; n < end; ++n) {
       ask_here(asks.at);
       asks.at += static_cast<Place>(asks.step);
@@ -95,27 +104,34 @@ struct PairChains {
 
 /// to[key][lane] for `keys` rows of K (or V) and VECTORS vectors of turned pairs x[pair][R], times `factor`.
 template <int VECTORS>
-HWY_NOINLINE void bf16_pair_columns(const Matrix<std::uint16_t>& rows, int keys, std::int64_t pairs, const std::uint32_t* x, float factor, float* to, GradientAhead& ahead) {
+HWY_NOINLINE void bf16_pair_columns(const Matrix<std::uint16_t>& rows, int keys, std::int64_t pairs,
+                                    const std::uint32_t* x, float factor, float* to, GradientAhead& ahead) {
   in_tiles<VECTORS, gradient_tile(2)>(keys, [&]<int KEYS>(std::int64_t first) ATTN_BF16_ATTR {
     const StepAsks asks = ahead.spread(pairs, x);
     const std::uint16_t* row[KEYS];
     ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r) row[r] = rows.row(first + r);
     PairChains<KEYS, VECTORS> chains;
     chains.clear();
-    chains.run([&](int r, std::int64_t n) ATTN_BF16_ATTR {
-      std::uint32_t pair;
-      std::memcpy(&pair, row[r] + 2 * n, 4);  // rows of bf16 are aligned to two bytes
-      return pair;
-    }, x, query_block, 0, pairs, asks);
+    chains.run(
+        [&](int r, std::int64_t n) ATTN_BF16_ATTR {
+          std::uint32_t pair;
+          std::memcpy(&pair, row[r] + 2 * n, 4);  // rows of bf16 are aligned to two bytes
+          return pair;
+        },
+        x, query_block, 0, pairs, asks);
     if (factor != 1)
-      ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r) ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) chains.sum[r][v] = _mm512_mul_ps(chains.sum[r][v], _mm512_set1_ps(factor));
+      ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r)
+        ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v)
+          chains.sum[r][v] = _mm512_mul_ps(chains.sum[r][v], _mm512_set1_ps(factor));
     chains.store(to + first * query_block, query_block);
   });
 }
 
-/// total[row][column] += the chain over the pairs of range_of(row, rows of a tile): left[row * ROW + pair * STEP] times x[pair][column].
+/// total[row][column] += the chain over the pairs of range_of(row, rows of a tile): left[row * ROW + pair * STEP] times
+/// x[pair][column].
 template <int VECTORS, int ROW, int STEP, typename F>
-HWY_NOINLINE void bf16_add_columns(const std::uint32_t* left, int rows, const std::uint32_t* x, std::int64_t stride, const F& range_of, const PairTotals& total, GradientAhead& ahead) {
+HWY_NOINLINE void bf16_add_columns(const std::uint32_t* left, int rows, const std::uint32_t* x, std::int64_t stride,
+                                   const F& range_of, const PairTotals& total, GradientAhead& ahead) {
   const auto tile = [&]<int ROWS>(std::int64_t first) ATTN_BF16_ATTR {
     const RowRange range = range_of(static_cast<int>(first), ROWS);
     if (range.begin >= range.end && !total.begins && total.ends.base == nullptr) return;
@@ -123,25 +139,27 @@ HWY_NOINLINE void bf16_add_columns(const std::uint32_t* left, int rows, const st
     PairChains<ROWS, VECTORS> chains;
     const std::uint32_t* const broadcast = left + first * ROW;
     chains.clear();
-    chains.run([=](int r, std::int64_t n) ATTN_BF16_ATTR { return broadcast[r * ROW + n * STEP]; }, x, stride, range.begin / 2, (range.end + 1) / 2, asks);
+    chains.run([=](int r, std::int64_t n) ATTN_BF16_ATTR { return broadcast[r * ROW + n * STEP]; }, x, stride,
+               range.begin / 2, (range.end + 1) / 2, asks);
     chains.add_to(total, first, rows);
   };
   constexpr int most = gradient_tile(2);
   if constexpr (ROW == 1)  // query rows: whole vectors of them
     for (int first = 0; first < rows; first += most) tile.template operator()<most>(first);
-  else
-    in_tiles<VECTORS, most>(rows, tile);
+  else in_tiles<VECTORS, most>(rows, tile);
 }
 
 /// All columns, from operands as wide as the totals.
 template <int ROW, int STEP, typename F>
-HWY_INLINE void bf16_add(const std::uint32_t* left, int rows, const std::uint32_t* x, std::int64_t columns, const F& range_of, const PairTotals& total, GradientAhead& ahead) {
+HWY_INLINE void bf16_add(const std::uint32_t* left, int rows, const std::uint32_t* x, std::int64_t columns,
+                         const F& range_of, const PairTotals& total, GradientAhead& ahead) {
   in_pairs(0, static_cast<int>((columns + 15) / 16), [&]<int V>(int v) ATTN_BF16_ATTR {
     bf16_add_columns<V, ROW, STEP>(left, rows, x + v * 16, total.stride, range_of, total.from_column(v * 16), ahead);
   });
 }
 
-// --- by tile registers -------------------------------------------------------------------------------------------------
+// --- by tile registers
+// -------------------------------------------------------------------------------------------------
 
 /// C = A B, or what stands in C and A B. Words of A's rows are B's rows.
 struct TileProduct {
@@ -155,7 +173,8 @@ struct TileProduct {
   float* c;
   std::int64_t c_stride;
   bool begins;  // C counts as 0, whatever stands there
-  int first[query_block / tile_rows] = {}, last[query_block / tile_rows] = {};  // units [first, last) of each tile of rows
+  // units [first, last) of each tile of rows
+  int first[query_block / tile_rows] = {}, last[query_block / tile_rows] = {};
 
   void from_items(int tile, const RowRange& items) {
     first[tile] = items.begin / tile_items;
@@ -165,7 +184,8 @@ struct TileProduct {
 
 /// Of so many tiles of rows from `row` on the 32 columns from `column` on, over the units [first, last).
 template <int TILES>
-HWY_NOINLINE void tile_sums(const TileProduct& x, int row, std::int64_t column, int first, int last, GradientAhead& ahead) {
+HWY_NOINLINE void tile_sums(const TileProduct& x, int row, std::int64_t column, int first, int last,
+                            GradientAhead& ahead) {
   float* const c = x.c + row * x.c_stride + column;
   const std::int64_t c_stride = 4 * x.c_stride;
   tile_zero<0>();
@@ -198,7 +218,8 @@ HWY_NOINLINE void tile_sums(const TileProduct& x, int row, std::int64_t column, 
 }
 
 /// So many rows and columns, whole 32 of these. Two tiles of rows go together, over the units of both.
-HWY_NOINLINE inline void tile_product(const TileProduct& x, Tiles& tiles, int end, std::int64_t columns, GradientAhead& ahead) {
+HWY_NOINLINE inline void tile_product(const TileProduct& x, Tiles& tiles, int end, std::int64_t columns,
+                                      GradientAhead& ahead) {
   const auto shaped = [&](int rows) {
     for (const int tile : {0, 1, 4}) tiles.shaped(tile, rows, tile_pairs);
     tiles.begin();
@@ -213,15 +234,17 @@ HWY_NOINLINE inline void tile_product(const TileProduct& x, Tiles& tiles, int en
     }
     if (first >= last && !x.begins) continue;
     if (rows < tile_rows) shaped(rows);
-    for (std::int64_t c = 0; c < columns; c += 32) rows == 2 * tile_rows ? tile_sums<2>(x, row, c, first, last, ahead) : tile_sums<1>(x, row, c, first, last, ahead);
+    for (std::int64_t c = 0; c < columns; c += 32)
+      rows == 2 * tile_rows ? tile_sums<2>(x, row, c, first, last, ahead) : tile_sums<1>(x, row, c, first, last, ahead);
     if (rows < tile_rows) shaped(tile_rows);
   }
 }
 
-/// Of so many rows, whole 32 of these, row r of A times column r of the turned pairs B: a product like the others, so that delta has the order of dP
-/// and both are the same number where a row of o is one of V (a row with one key). `c`: room for 32 x 32.
-HWY_NOINLINE inline void tile_diagonal(const Matrix<std::uint16_t>& a, const std::uint32_t* b, Tiles& tiles, int rows, std::int64_t items, float* c, float* to,
-                                    GradientAhead& ahead) {
+/// Of so many rows, whole 32 of these, row r of A times column r of the turned pairs B: a product like the others, so
+/// that delta has the order of dP and both are the same number where a row of o is one of V (a row with one key). `c`:
+/// room for 32 x 32.
+HWY_NOINLINE inline void tile_diagonal(const Matrix<std::uint16_t>& a, const std::uint32_t* b, Tiles& tiles, int rows,
+                                       std::int64_t items, float* c, float* to, GradientAhead& ahead) {
   constexpr int R = query_block, count = 2 * tile_rows;
   for (int row = 0; row < rows; row += count) {
     TileProduct x{{a.row(row), 2 * a.stride, 2 * tile_items}, {b + row, 4 * R, 4 * R * tile_pairs}, c, count, true};
@@ -231,17 +254,21 @@ HWY_NOINLINE inline void tile_diagonal(const Matrix<std::uint16_t>& a, const std
   }
 }
 
-// --- rows of bf16 in and out -------------------------------------------------------------------------------------------
+// --- rows of bf16 in and out
+// -------------------------------------------------------------------------------------------
 
 /// The 32 columns from `c` on of a row that has `columns`; beyond them 0.
 HWY_INLINE __m512i bf16_columns(const std::uint16_t* row, std::int64_t c, std::int64_t columns) {
-  return _mm512_maskz_loadu_epi16(columns - c >= 32 ? ~__mmask32{0} : static_cast<__mmask32>((std::uint64_t{1} << (columns - c)) - 1), row + c);
+  return _mm512_maskz_loadu_epi16(
+      columns - c >= 32 ? ~__mmask32{0} : static_cast<__mmask32>((std::uint64_t{1} << (columns - c)) - 1), row + c);
 }
 /// Lanes of bf16 that are infinite or NaN; x without its signs, doubled.
-HWY_INLINE __mmask32 bf16_not_finite(__m512i twice) { return _mm512_cmpge_epu16_mask(twice, _mm512_set1_epi16(static_cast<short>(0xFF00))); }
+HWY_INLINE __mmask32 bf16_not_finite(__m512i twice) {
+  return _mm512_cmpge_epu16_mask(twice, _mm512_set1_epi16(static_cast<short>(0xFF00)));
+}
 
-/// Rows of bf16 as words (low, high) of two neighbours: columns_of(row, c) are 32 columns of one. What is not finite counts as 0: true
-/// where there was such.
+/// Rows of bf16 as words (low, high) of two neighbours: columns_of(row, c) are 32 columns of one. What is not finite
+/// counts as 0: true where there was such.
 template <typename F>
 HWY_INLINE bool bf16_pair_rows(int rows, std::int64_t wide, const F& columns_of, std::uint32_t* to) {
   const auto pair_rows = [&]<bool WILD>() __attribute__((always_inline)) ATTN_BF16_ATTR {

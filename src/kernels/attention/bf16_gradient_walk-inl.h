@@ -1,8 +1,8 @@
 // src/kernels/attention/bf16_gradient_walk-inl.h: 64 query rows of bf16 on their way back over the keys.
-//
-// As gradient_walk-inl.h, with sums of pairs: columns (2d, 2d + 1) for scores and dP, keys (2j, 2j + 1) from the origin for dQ, rows
-// (2i, 2i + 1) for dK and dV, whose sums stay in f32 until the unit is done. A number that is not finite shows in a pair's derivative;
-// where the derivative is multiplied by rows of Q or K these count as 0 there, so that a hidden one is silent and a seen one is not.
+//  As gradient_walk-inl.h, with sums of pairs: columns (2d, 2d + 1) for scores and dP, keys (2j, 2j + 1) from the
+// origin for dQ, rows (2i, 2i + 1) for dK and dV, whose sums stay in f32 until the unit is done. A number that is not
+// finite shows in a pair's derivative; where the derivative is multiplied by rows of Q or K these count as 0 there, so
+// that a hidden one is silent and a seen one is not.
 //
 // With tile registers the five products are theirs, over units of 32 columns, keys or rows; the rest is the same code.
 #if defined(ATTN_BF16_GRADIENT_WALK_INL_H) == defined(HWY_TARGET_TOGGLE)
@@ -29,25 +29,37 @@ class Bf16GradientWalk : public GradientSums<float> {
  public:
   /// `tiles`: whole ones, for the products; null: by pairs.
   Bf16GradientWalk(const AttentionGradient& g, const GradientRows& rows, void* scratch, Tiles* tiles)
-      : Sums(g, rows, scratch), tiles_(tiles), at_(static_cast<char*>(scratch) + GradientStrip<float>::bytes(g.problem), g.problem), totals_(g.problem, g.totals_end - g.totals_begin),
+      : Sums(g, rows, scratch), tiles_(tiles),
+        at_(static_cast<char*>(scratch) + GradientStrip<float>::bytes(g.problem), g.problem),
+        totals_(g.problem, g.totals_end - g.totals_begin),
         ahead_(g, rows, map_, sizeof(std::uint16_t), (tiles != nullptr ? 64 : 16) * N) {
     vectors_ = (vectors_ + 1) / 2 * 2;  // pairs of rows are made of two vectors
-    plain_ = p_.softcap == 0 && p_.bias_count == 0 && p_.score_gradient == nullptr && p_.temperature == 1 && !Sums::dropped();
-    k_ = {static_cast<const std::uint16_t*>(p_.k.base) + rows.batch * p_.k_stride[0] + k_head() * p_.k_stride[1], p_.k.row_stride};
-    v_ = {static_cast<const std::uint16_t*>(p_.v.base) + rows.batch * p_.v_stride[0] + v_head() * p_.v_stride[1], p_.v.row_stride};
+    plain_ = p_.softcap == 0 && p_.bias_count == 0 && p_.score_gradient == nullptr && p_.temperature == 1 &&
+             !Sums::dropped();
+    k_ = {static_cast<const std::uint16_t*>(p_.k.base) + rows.batch * p_.k_stride[0] + k_head() * p_.k_stride[1],
+          p_.k.row_stride};
+    v_ = {static_cast<const std::uint16_t*>(p_.v.base) + rows.batch * p_.v_stride[0] + v_head() * p_.v_stride[1],
+          p_.v.row_stride};
   }
-  static std::size_t bytes(const AttentionProblem& p) { return GradientStrip<float>::bytes(p) + Bf16GradientOperands::bytes(p); }
+  static std::size_t bytes(const AttentionProblem& p) {
+    return GradientStrip<float>::bytes(p) + Bf16GradientOperands::bytes(p);
+  }
 
   const AttentionGradient& gradient() const { return g_; }
   std::int64_t batch() const { return rows_.batch; }
-  void clear_dq() { std::memset(at_.dq, 0, sizeof(float) * static_cast<std::size_t>(R * Bf16GradientOperands::wide(p_.dim))); }
+  void clear_dq() {
+    std::memset(at_.dq, 0, sizeof(float) * static_cast<std::size_t>(R * Bf16GradientOperands::wide(p_.dim)));
+  }
 
   HWY_NOINLINE void load_rows() {
     Sums::load_saved();
-    const auto row = [&](const void* base, const std::int64_t (&stride)[3]) {
-      return Bf16Rows{static_cast<const std::uint16_t*>(base) + rows_.batch * stride[0] + rows_.head * stride[1] + rows_.row * stride[2], stride[2]};
+    const auto row = [&](const void* base, const std::int64_t(&stride)[3]) {
+      return Bf16Rows{static_cast<const std::uint16_t*>(base) + rows_.batch * stride[0] + rows_.head * stride[1] +
+                          rows_.row * stride[2],
+                      stride[2]};
     };
-    whole_ = rows_.rows == vectors_ * N && std::all_of(strip_.inverse, strip_.inverse + vectors_ * N, [](float x) { return x != 0; });
+    whole_ = rows_.rows == vectors_ * N &&
+             std::all_of(strip_.inverse, strip_.inverse + vectors_ * N, [](float x) { return x != 0; });
     dout_ = row(g_.dout, g_.dout_stride);
     const Bf16Rows q = settled(row(p_.q, p_.q_stride), p_.dim);
     turn_pairs(q, p_.dim, at_.q);
@@ -59,17 +71,24 @@ class Bf16GradientWalk : public GradientSums<float> {
     Sums::finish_delta();
   }
 
-  /// Weights and derivatives as words of pairs; where they are wanted in f32, or something else comes between, as in other types.
+  /// Weights and derivatives as words of pairs; where they are wanted in f32, or something else comes between, as in
+  /// other types.
   void derive(const KeyBlock& keys, bool in_f32) {
-    const GradientAhead::Sums dv = g_.dv == nullptr ? GradientAhead::Sums{} : totals_.v(g_.totals, v_head(), keys.first - g_.totals_begin).memory(keys.count);
-    const GradientAhead::Sums dk = g_.dk == nullptr ? GradientAhead::Sums{} : totals_.k(g_.totals, k_head(), keys.first - g_.totals_begin).memory(keys.count);
+    const GradientAhead::Sums dv =
+        g_.dv == nullptr ? GradientAhead::Sums{}
+                         : totals_.v(g_.totals, v_head(), keys.first - g_.totals_begin).memory(keys.count);
+    const GradientAhead::Sums dk =
+        g_.dk == nullptr ? GradientAhead::Sums{}
+                         : totals_.k(g_.totals, k_head(), keys.first - g_.totals_begin).memory(keys.count);
     ahead_.begin_block(keys.first, keys.count, dv, dk);
     const Groups& groups = keys.groups;
-    const auto products = [&](const Bf16Rows& rows, std::int64_t columns, const std::uint32_t* turned, float factor, float* to) {
+    const auto products = [&](const Bf16Rows& rows, std::int64_t columns, const std::uint32_t* turned, float factor,
+                              float* to) {
       for (int g = 0; g < groups.count; ++g) {
         const int key = groups.key[g], count = groups.key[g + 1] - key;
         in_pairs(groups.first[g], groups.last[g], [&]<int V>(int x) ATTN_BF16_ATTR {
-          bf16_pair_columns<V>({rows.row(key), rows.stride}, count, (columns + 1) / 2, turned + x * N, factor, to + key * R + x * N, ahead_);
+          bf16_pair_columns<V>({rows.row(key), rows.stride}, count, (columns + 1) / 2, turned + x * N, factor,
+                               to + key * R + x * N, ahead_);
         });
       }
     };
@@ -83,7 +102,8 @@ class Bf16GradientWalk : public GradientSums<float> {
     if (in_words_) return weigh_words(keys, k, v);
     if (tiles_ != nullptr) {
       for (int g = 0; g < groups.count; ++g) {
-        const Piece piece{groups.key[g], groups.key[g + 1], groups.first[g] / 2 * 2 * N, (groups.last[g] + 1) / 2 * 2 * N, 0};
+        const Piece piece{groups.key[g], groups.key[g + 1], groups.first[g] / 2 * 2 * N,
+                          (groups.last[g] + 1) / 2 * 2 * N, 0};
         if (piece.x < piece.last) tile_products(k, v, piece);
       }
       scale_scores(keys.count, scale);
@@ -114,7 +134,8 @@ class Bf16GradientWalk : public GradientSums<float> {
 
   void add_to_dk_and_dv(const KeyBlock& keys) {
     const auto range_of = [&](int key, int count) { return Sums::rows_that_see(keys, key, count); };
-    const auto add = [&](const std::uint32_t* words, const std::uint32_t* rows, PairTotals total, const RoundedRows& results, bool wild) {
+    const auto add = [&](const std::uint32_t* words, const std::uint32_t* rows, PairTotals total,
+                         const RoundedRows& results, bool wild) {
       total.begins = keys.first_of_keys;
       const bool apart = tiles_ != nullptr || wild;  // rounded when the sums are there
       if (keys.last_of_keys && !apart) total.ends = results;
@@ -124,17 +145,23 @@ class Bf16GradientWalk : public GradientSums<float> {
       if (keys.last_of_keys && apart) bf16_round_rows(total, results, keys.count);
     };
     const std::int64_t first = keys.first - g_.totals_begin;
-    if (g_.dv != nullptr) add(at_.weights, at_.dout_rows, totals_.v(g_.totals, v_head(), first), bf16_dv(g_, rows_.batch, v_head(), keys.first), wild_dout_);
-    if (g_.dk != nullptr) add(at_.derivative, at_.q_rows, totals_.k(g_.totals, k_head(), first), bf16_dk(g_, rows_.batch, k_head(), keys.first), false);
+    if (g_.dv != nullptr)
+      add(at_.weights, at_.dout_rows, totals_.v(g_.totals, v_head(), first),
+          bf16_dv(g_, rows_.batch, v_head(), keys.first), wild_dout_);
+    if (g_.dk != nullptr)
+      add(at_.derivative, at_.q_rows, totals_.k(g_.totals, k_head(), first),
+          bf16_dk(g_, rows_.batch, k_head(), keys.first), false);
   }
   void round_keys(std::int64_t begin, std::int64_t end) const {
     if (begin < end) bf16_finish_keys(g_, rows_.batch, rows_.head, begin, end);
   }
 
-  static void clear_keys(const AttentionGradient& g, std::int64_t, std::int64_t head, std::int64_t begin, std::int64_t end) {
+  static void clear_keys(const AttentionGradient& g, std::int64_t, std::int64_t head, std::int64_t begin,
+                         std::int64_t end) {
     const AttentionProblem& p = g.problem;
     const Bf16Totals totals(p, g.totals_end - g.totals_begin);
-    const auto clear = [&](const PairTotals& rows) { std::fill_n(rows.base, (end - begin) * rows.stride, 0.0F); };  // none of a gradient nobody wants
+    // none of a gradient nobody wants
+    const auto clear = [&](const PairTotals& rows) { std::fill_n(rows.base, (end - begin) * rows.stride, 0.0F); };
     clear(totals.k(g.totals, head / (p.q_heads / p.k_heads), begin - g.totals_begin));
     clear(totals.v(g.totals, head / (p.q_heads / p.v_heads), begin - g.totals_begin));
   }
@@ -151,19 +178,27 @@ class Bf16GradientWalk : public GradientSums<float> {
  private:
   std::int64_t k_head() const { return p_.key_head(rows_.head); }
   std::int64_t v_head() const { return p_.value_head(rows_.head); }
-  RoundedRows dq_rows() const { return bf16_results(g_.dq, g_.dq_stride, {rows_.batch, rows_.head, rows_.row}, p_.dim, static_cast<float>(p_.scale)); }
+  RoundedRows dq_rows() const {
+    return bf16_results(g_.dq, g_.dq_stride, {rows_.batch, rows_.head, rows_.row}, p_.dim,
+                        static_cast<float>(p_.scale));
+  }
 
   /// Keys [key, end) of a block for the rows [x, last): its scores and dP stand `at` places before their own.
   struct Piece {
     int key, end, x, last, at;
   };
 
-  // --- by tile registers ------------------------------------------------------------------------------------------------
+  // --- by tile registers
+  // ------------------------------------------------------------------------------------------------
   /// Scores, not scaled, and dP of a piece, from the block's rows of K and V.
   HWY_NOINLINE void tile_products(const Bf16Rows& k, const Bf16Rows& v, const Piece& piece) {
     const auto product = [&](const Bf16Rows& rows, std::int64_t columns, const std::uint32_t* turned, float* to) {
       float* const c = to + piece.key * R + piece.x - piece.at;
-      TileProduct x{{rows.row(piece.key), 2 * rows.stride, 2 * tile_items}, {turned + piece.x, 4 * R, 4 * R * tile_pairs}, c, R, true};
+      TileProduct x{{rows.row(piece.key), 2 * rows.stride, 2 * tile_items},
+                    {turned + piece.x, 4 * R, 4 * R * tile_pairs},
+                    c,
+                    R,
+                    true};
       for (int tile = 0; tile < R / tile_rows; ++tile) x.from_items(tile, {0, static_cast<int>(columns)});
       tile_product(x, *tiles_, piece.end - piece.key, piece.last - piece.x, ahead_);
     };
@@ -171,24 +206,39 @@ class Bf16GradientWalk : public GradientSums<float> {
     product(v, p_.value_dim, at_.dout, strip_.d);
   }
   HWY_NOINLINE void scale_scores(int keys, float scale) const {
-    for (int n = 0; n < keys * R; n += N) _mm512_store_ps(strip_.scores.s + n, _mm512_mul_ps(_mm512_load_ps(strip_.scores.s + n), _mm512_set1_ps(scale)));
+    for (int n = 0; n < keys * R; n += N)
+      _mm512_store_ps(strip_.scores.s + n, _mm512_mul_ps(_mm512_load_ps(strip_.scores.s + n), _mm512_set1_ps(scale)));
   }
   /// Derivatives turned back to words of key pairs, rows of A: in place of the scores.
   HWY_NOINLINE void tile_queries(const KeyBlock& keys, std::int64_t wide) {
     const int pairs = (keys.count + tile_items - 1) / tile_items * tile_pairs;
-    for (int n = (keys.count + 1) / 2 * R; n < pairs * R; n += N) _mm512_store_si512(at_.turned + n, _mm512_setzero_si512());
-    turn(reinterpret_cast<const float*>(at_.turned), std::int64_t{R}, std::int64_t{pairs}, std::int64_t{vectors_} * N, strip_.scores.s, std::int64_t{R} / 2);
-    TileProduct product{{strip_.scores.s, 2 * R, 4 * tile_pairs}, {at_.k_rows, 4 * wide, 4 * wide * tile_pairs}, at_.dq, wide, keys.first_of_rows};
+    for (int n = (keys.count + 1) / 2 * R; n < pairs * R; n += N)
+      _mm512_store_si512(at_.turned + n, _mm512_setzero_si512());
+    turn(reinterpret_cast<const float*>(at_.turned), std::int64_t{R}, std::int64_t{pairs}, std::int64_t{vectors_} * N,
+         strip_.scores.s, std::int64_t{R} / 2);
+    TileProduct product{{strip_.scores.s, 2 * R, 4 * tile_pairs},
+                        {at_.k_rows, 4 * wide, 4 * wide * tile_pairs},
+                        at_.dq,
+                        wide,
+                        keys.first_of_rows};
     for (int v = 0; v < vectors_; ++v) product.from_items(v, keys_seen_by(keys, v * N, v * N + N));
     tile_product(product, *tiles_, vectors_ * N, wide, ahead_);
   }
-  HWY_NOINLINE void tile_keys(const KeyBlock& keys, const std::uint32_t* words, const std::uint32_t* rows, const PairTotals& total) {
-    TileProduct product{{words, 2 * R, 4 * tile_pairs}, {rows, 4 * total.stride, 4 * total.stride * tile_pairs}, total.base, total.stride, total.begins};
-    for (int r = 0; r < keys.count; r += tile_rows) product.from_items(r / tile_rows, Sums::rows_that_see(keys, r, keys.count - r < tile_rows ? keys.count - r : tile_rows));
+  HWY_NOINLINE void tile_keys(const KeyBlock& keys, const std::uint32_t* words, const std::uint32_t* rows,
+                              const PairTotals& total) {
+    TileProduct product{{words, 2 * R, 4 * tile_pairs},
+                        {rows, 4 * total.stride, 4 * total.stride * tile_pairs},
+                        total.base,
+                        total.stride,
+                        total.begins};
+    for (int r = 0; r < keys.count; r += tile_rows)
+      product.from_items(r / tile_rows,
+                         Sums::rows_that_see(keys, r, keys.count - r < tile_rows ? keys.count - r : tile_rows));
     tile_product(product, *tiles_, keys.count, total.stride, ahead_);
   }
 
-  // --- rows -----------------------------------------------------------------------------------------------------------
+  // --- rows
+  // -----------------------------------------------------------------------------------------------------------
   /// Rows in whole vectors, 0 where a row sees nothing or is not there: as they lie, or copied to at_.rows.
   Bf16Rows settled(const Bf16Rows& from, std::int64_t columns) const {
     if (whole_ && columns % 32 == 0 && from.stride % 2 == 0) return from;
@@ -199,13 +249,15 @@ class Bf16GradientWalk : public GradientSums<float> {
       const bool sees = strip_.inverse[r] != 0;
       std::int64_t c = 0;
       for (; sees && c + 32 <= columns; c += 32) _mm512_store_si512(copy + c, _mm512_loadu_si512(row + c));
-      for (; c < wide; c += 32) _mm512_store_si512(copy + c, sees ? bf16_columns(row, c, columns) : _mm512_setzero_si512());
+      for (; c < wide; c += 32)
+        _mm512_store_si512(copy + c, sees ? bf16_columns(row, c, columns) : _mm512_setzero_si512());
     }
     return {at_.rows, wide};
   }
   /// Settled rows, turned as pairs of columns, whole units of them.
   void turn_pairs(const Bf16Rows& rows, std::int64_t columns, std::uint32_t* to) const {
-    turn(reinterpret_cast<const float*>(rows.base), rows.stride / 2, std::int64_t{vectors_} * N, Bf16GradientOperands::wide(columns) / 2, reinterpret_cast<float*>(to), std::int64_t{R});
+    turn(reinterpret_cast<const float*>(rows.base), rows.stride / 2, std::int64_t{vectors_} * N,
+         Bf16GradientOperands::wide(columns) / 2, reinterpret_cast<float*>(to), std::int64_t{R});
   }
   /// Settled rows as pairs of rows; true where some number is not finite.
   bool pair_all_rows(const Bf16Rows& rows, std::int64_t columns, std::uint32_t* to) const {
@@ -217,13 +269,20 @@ class Bf16GradientWalk : public GradientSums<float> {
     const Bf16Rows k{k_.row(keys.first), k_.stride};
     const int whole = tiles_ != nullptr ? tile_items : 2, count = (keys.count + whole - 1) / whole * whole;
     if (p_.dim == wide && keys.count == count)
-      bf16_pair_rows(keys.count, wide, [&](int r, std::int64_t c) ATTN_BF16_ATTR { return _mm512_loadu_si512(k.row(r) + c); }, at_.k_rows);
+      bf16_pair_rows(
+          keys.count, wide, [&](int r, std::int64_t c) ATTN_BF16_ATTR { return _mm512_loadu_si512(k.row(r) + c); },
+          at_.k_rows);
     else
-      bf16_pair_rows(count, wide, [&](int r, std::int64_t c) ATTN_BF16_ATTR { return r < keys.count ? bf16_columns(k.row(r), c, p_.dim) : _mm512_setzero_si512(); }, at_.k_rows);
+      bf16_pair_rows(
+          count, wide,
+          [&](int r, std::int64_t c)
+              ATTN_BF16_ATTR { return r < keys.count ? bf16_columns(k.row(r), c, p_.dim) : _mm512_setzero_si512(); },
+          at_.k_rows);
   }
   void make_delta(const Bf16Rows& out) {
-    if (tiles_ != nullptr) return tile_diagonal(settled(out, p_.value_dim), at_.dout, *tiles_, vectors_ * N, p_.value_dim, strip_.scores.s,
-                                                  strip_.delta, ahead_);
+    if (tiles_ != nullptr)
+      return tile_diagonal(settled(out, p_.value_dim), at_.dout, *tiles_, vectors_ * N, p_.value_dim, strip_.scores.s,
+                           strip_.delta, ahead_);
     const std::int64_t pairs = (p_.value_dim + 1) / 2;
     for (int x = 0; x < vectors_ * N; x += N) _mm512_store_ps(strip_.delta + x, _mm512_setzero_ps());
     auto* const turned = reinterpret_cast<std::uint32_t*>(strip_.scores.s);
@@ -236,7 +295,8 @@ class Bf16GradientWalk : public GradientSums<float> {
         ATTN_UNROLL_FOR (int v = 0; v < V; ++v) sum[v] = _mm512_load_ps(strip_.delta + v * N);
         for (std::int64_t n = 0; n < count; ++n)
           ATTN_UNROLL_FOR (int v = 0; v < V; ++v)
-            sum[v] = dot_pair(sum[v], _mm512_load_si512(turned + n * R + v * N), _mm512_load_si512(at_.dout + (c + n) * R + v * N));
+            sum[v] = dot_pair(sum[v], _mm512_load_si512(turned + n * R + v * N),
+                              _mm512_load_si512(at_.dout + (c + n) * R + v * N));
         ATTN_UNROLL_FOR (int v = 0; v < V; ++v) _mm512_store_ps(strip_.delta + v * N, sum[v]);
       };
       vectors_ == 4 ? add.template operator()<4>() : add.template operator()<2>();
@@ -247,7 +307,8 @@ class Bf16GradientWalk : public GradientSums<float> {
     if (columns % (tiles_ != nullptr ? tile_items : 2) == 0) return {from.row(keys.first), from.stride};
     const std::int64_t wide = Bf16GradientOperands::wide(columns);
     for (int r = 0; r < keys.count; ++r)
-      for (std::int64_t c = 0; c < wide; c += 32) _mm512_store_si512(copy + r * wide + c, bf16_columns(from.row(keys.first + r), c, columns));
+      for (std::int64_t c = 0; c < wide; c += 32)
+        _mm512_store_si512(copy + r * wide + c, bf16_columns(from.row(keys.first + r), c, columns));
     return {copy, wide};
   }
 
@@ -261,14 +322,16 @@ class Bf16GradientWalk : public GradientSums<float> {
     return range;
   }
 
-  // --- pairs ------------------------------------------------------------------------------------------------------------
+  // --- pairs
+  // ------------------------------------------------------------------------------------------------------------
   Weighed weighed(int x) const { return {strip_.m + x, strip_.inverse + x, strip_.delta + x}; }
   /// Two vectors of two keys, of weights p[key][vector] and derivatives d: to all three kinds of words.
   HWY_INLINE void store_words(int key, int x, const __m512 (&p)[2][2], const __m512 (&d)[2][2]) const {
     __m512i rounded[2];
     ATTN_UNROLL_FOR (int k = 0; k < 2; ++k) {
       rounded[k] = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(d[k][1], d[k][0]));
-      _mm512_store_si512(at_.weights + (key + k) * (R / 2) + x / 2, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(p[k][1], p[k][0])));
+      _mm512_store_si512(at_.weights + (key + k) * (R / 2) + x / 2,
+                         reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(p[k][1], p[k][0])));
       _mm512_store_si512(at_.derivative + (key + k) * (R / 2) + x / 2, rounded[k]);
     }
     store_interleaved(rounded[0], rounded[1], at_.turned + key / 2 * R + x);
@@ -280,7 +343,8 @@ class Bf16GradientWalk : public GradientSums<float> {
     for (; key < end; key += 2) store_words(key, x, none, none);
   }
 
-  /// Two vectors of rows, from products that are not scaled. With tiles these are made here, for as few keys as tiles like: they stay near.
+  /// Two vectors of rows, from products that are not scaled. With tiles these are made here, for as few keys as tiles
+  /// like: they stay near.
   HWY_NOINLINE void weigh_words(const KeyBlock& keys, const Bf16Rows& k, const Bf16Rows& v) {
     const Groups& groups = keys.groups;
     for (int g = 0; g < groups.count; ++g)
@@ -288,7 +352,8 @@ class Bf16GradientWalk : public GradientSums<float> {
         const int x = n * N;
         if (groups.first[g] >= n + 2 || groups.last[g] <= n) {
           static_assert(trim_keys % gradient_tile(2) == 0);
-          if (groups.gaps || tiles_ != nullptr) clear_words(groups.key[g], groups.key[g + 1], x);  // else no product reads them
+          // else no product reads them
+          if (groups.gaps || tiles_ != nullptr) clear_words(groups.key[g], groups.key[g + 1], x);
           continue;
         }
         Piece piece{groups.key[g], groups.key[g + 1], x, x + 2 * N, 0};
@@ -309,20 +374,22 @@ class Bf16GradientWalk : public GradientSums<float> {
     const Weighed rows[2] = {weighed(piece.x), weighed(piece.x + N)};
     for (int r = piece.key; r < piece.end; r += 2) {
       __m512 p[2][2], d[2][2];
-      ATTN_UNROLL_FOR (int k = 0; k < 2; ++k) ATTN_UNROLL_FOR (int n = 0; n < 2; ++n) {
-        const int place = (r + k) * R + piece.x + n * N - piece.at;
-        const bool there = k == 0 || r + 1 < piece.end;  // an odd end: its partner counts as 0
-        const auto visible = static_cast<__mmask16>(MASKED ? keys.visible[r + k] >> (piece.x + n * N) : ~Word{0});
-        const __m512 s = _mm512_mul_ps(_mm512_load_ps(strip_.scores.s + place), scale);
-        const __mmask16 seen = rows[n].sees(s, there ? visible : __mmask16{0});
-        p[k][n] = rows[n].weight(s, seen);
-        d[k][n] = rows[n].derivative(p[k][n], _mm512_load_ps(strip_.d + place), seen);
-      }
+      ATTN_UNROLL_FOR (int k = 0; k < 2; ++k)
+        ATTN_UNROLL_FOR (int n = 0; n < 2; ++n) {
+          const int place = (r + k) * R + piece.x + n * N - piece.at;
+          const bool there = k == 0 || r + 1 < piece.end;  // an odd end: its partner counts as 0
+          const auto visible = static_cast<__mmask16>(MASKED ? keys.visible[r + k] >> (piece.x + n * N) : ~Word{0});
+          const __m512 s = _mm512_mul_ps(_mm512_load_ps(strip_.scores.s + place), scale);
+          const __mmask16 seen = rows[n].sees(s, there ? visible : __mmask16{0});
+          p[k][n] = rows[n].weight(s, seen);
+          d[k][n] = rows[n].derivative(p[k][n], _mm512_load_ps(strip_.d + place), seen);
+        }
       store_words(r, piece.x, p, d);
     }
   }
 
-  /// Weights (after dropout) in scores.s, derivatives by the score as the softmax has it in d; 0 where hidden. Who is seen: seen_.
+  /// Weights (after dropout) in scores.s, derivatives by the score as the softmax has it in d; 0 where hidden. Who is
+  /// seen: seen_.
   HWY_NOINLINE void weigh_apart(const KeyBlock& keys) {
     const Groups& groups = keys.groups;
     alignas(64) Word kept[64];
@@ -338,7 +405,8 @@ class Bf16GradientWalk : public GradientSums<float> {
         for (int r = groups.key[g]; r < groups.key[g + 1]; ++r) {
           float *const place = strip_.scores.s + r * R + v * N, *const derivative = strip_.d + r * R + v * N;
           const __m512 s = _mm512_load_ps(place);
-          const __mmask16 seen = rows.sees(s, static_cast<__mmask16>((keys.visible ? keys.visible[r] & real : real) >> (v * N)));
+          const __mmask16 seen =
+              rows.sees(s, static_cast<__mmask16>((keys.visible ? keys.visible[r] & real : real) >> (v * N)));
           const __m512 p = rows.weight(s, seen);
           __m512 weight = p, dp = _mm512_load_ps(derivative);
           if (dropped) {
@@ -376,7 +444,9 @@ class Bf16GradientWalk : public GradientSums<float> {
         const float x = wide(dout_.row(i)[c]);
         if (std::isfinite(x)) continue;
         for (int r = 0; r < keys.count; ++r)
-          if ((seen_[r] >> i & 1) != 0) dv.base[r * dv.stride + c] += wide(static_cast<std::uint16_t>(at_.weights[r * (R / 2) + i / 2] >> (i % 2 * 16))) * x;
+          if ((seen_[r] >> i & 1) != 0)
+            dv.base[r * dv.stride + c] +=
+                wide(static_cast<std::uint16_t>(at_.weights[r * (R / 2) + i / 2] >> (i % 2 * 16))) * x;
       }
   }
 
@@ -387,7 +457,7 @@ class Bf16GradientWalk : public GradientSums<float> {
   Bf16Rows k_{}, v_{}, dout_{};
   bool plain_, in_words_ = false, wild_dout_ = false;
   bool written_ = false;  // dQ, with the last block
-  bool whole_ = false;  // 64 or 32 rows, which all see something
+  bool whole_ = false;    // 64 or 32 rows, which all see something
   Word seen_[key_block];
 };
 

@@ -19,32 +19,41 @@ struct Bf16Strip {
   std::uint32_t* q;  // [ceil(D / 2)][R]
   float* s;          // [256][R]
   std::uint32_t* p;  // [128][R]
-  std::uint8_t* ready;  // [2][blocks]  whether the keys, then the pairs of values of a block are there already; and whether the task copies keys
-  std::uint32_t* v;     // [blocks][128][value words]
-  std::uint32_t* k;     // [key places][256][ceil(D / 2)], copies: of rows in each other's way, of an odd number of elements, or of 8 bits
-  std::uint32_t* few_queries;  // [ceil(D / 2)][few_rows]
-  std::uint32_t* zeros;        // a row of V
+  // [2][blocks]  whether the keys, then the pairs of values of a block are there already; and whether the task copies
+  //              keys
+  std::uint8_t* ready;
+  std::uint32_t* v;  // [blocks][128][value words]
+  // [key places][256][ceil(D / 2)], copies: of rows in each other's way, of an odd number of elements, or of 8 bits
+  std::uint32_t* k;
+  std::uint32_t* few_queries;     // [ceil(D / 2)][few_rows]
+  std::uint32_t* zeros;           // a row of V
   std::uint32_t* tile_rows_copy;  // [64][ceil(D / 2)]
   std::uint32_t* paired;          // [16][value words]  values on their way to tiles; of few queries the sums of a block
   std::uint32_t* tile_weights;    // [16][128]  of few queries
   std::uint32_t* numbers;         // [256][value words / 2]  values of 8 bits
-  void* rest;        // a Strip<float>
+  void* rest;                     // a Strip<float>
 
   static std::int64_t pairs(std::int64_t dim) { return (dim + 1) / 2; }
   static std::int64_t value_words(std::int64_t value_dim) { return (value_dim + 15) / 16 * 16; }
-  /// Blocks of keys and of pairs of values that stay for the other strips of a task: all of them, as long as they fit a cache. Later blocks
-  /// share the last place.
+  /// Blocks of keys and of pairs of values that stay for the other strips of a task: all of them, as long as they fit a
+  /// cache. Later blocks share the last place.
   static std::int64_t kept_blocks(const AttentionProblem& p) {
     const std::int64_t blocks = (p.k_rows + keys - 1) / keys;
     return p.q_rows <= R ? 1 : blocks < most_blocks ? blocks + 1 : most_blocks;
   }
   /// Of these the last is for keys that do not stay.
-  static std::int64_t key_places(const AttentionProblem& p) { return p.copy_rows || of_8_bits(p.k.element) ? kept_blocks(p) : p.dim % 2; }
-  static std::int64_t number_words(const AttentionProblem& p) { return of_8_bits(p.v.element) ? keys * value_words(p.value_dim) / 2 : 0; }
+  static std::int64_t key_places(const AttentionProblem& p) {
+    return p.copy_rows || of_8_bits(p.k.element) ? kept_blocks(p) : p.dim % 2;
+  }
+  static std::int64_t number_words(const AttentionProblem& p) {
+    return of_8_bits(p.v.element) ? keys * value_words(p.value_dim) / 2 : 0;
+  }
   static std::size_t bytes(const AttentionProblem& p) {
-    const std::int64_t words = (pairs(p.dim) + 15) / 16 * 16 * (R + few_rows) + keys * R + keys / 2 * R + kept_blocks(p) * keys / 2 * value_words(p.value_dim) +
-                               flag_words + key_places(p) * keys * pairs(p.dim) + value_words(p.value_dim) +
-                               tile_rows * (4 * ((pairs(p.dim) + 15) / 16 * 16) + value_words(p.value_dim) + keys / 2) + number_words(p);
+    const std::int64_t words = (pairs(p.dim) + 15) / 16 * 16 * (R + few_rows) + keys * R + keys / 2 * R +
+                               kept_blocks(p) * keys / 2 * value_words(p.value_dim) + flag_words +
+                               key_places(p) * keys * pairs(p.dim) + value_words(p.value_dim) +
+                               tile_rows * (4 * ((pairs(p.dim) + 15) / 16 * 16) + value_words(p.value_dim) + keys / 2) +
+                               number_words(p);
     return 4 * static_cast<std::size_t>((words + 15) / 16 * 16) + Strip<float>::bytes(0, p.value_dim);
   }
   static constexpr std::int64_t most_blocks = 64, flag_words = most_blocks / 2 + 16;

@@ -1,4 +1,5 @@
-// src/kernels/attention/bf16_target.h: what code with bf16 dot products is compiled for, beyond its target; one spelling for GCC and clang.
+// src/kernels/attention/bf16_target.h: what code with bf16 dot products is compiled for, beyond its target; one
+// spelling for GCC and clang.
 #pragma once
 #include <hwy/highway.h>
 

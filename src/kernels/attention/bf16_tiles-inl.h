@@ -1,4 +1,5 @@
-// src/kernels/attention/bf16_tiles-inl.h: the tiles of bf16 attention: pairs of bf16 as 32-bit words, one vdpbf16ps a pair.
+// src/kernels/attention/bf16_tiles-inl.h: the tiles of bf16 attention: pairs of bf16 as 32-bit words, one vdpbf16ps a
+// pair.
 #if defined(ATTN_BF16_TILES_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_BF16_TILES_INL_H
 #undef ATTN_BF16_TILES_INL_H
@@ -24,15 +25,19 @@ HWY_INLINE __m512 dot_pair(__m512 sum, __m512i x, __m512i y) {
 }
 
 /// The first `count` of 16 lanes.
-HWY_INLINE __mmask16 first_lanes(std::int64_t count) { return count >= 16 ? 0xFFFF : count <= 0 ? 0 : static_cast<__mmask16>((1u << count) - 1); }
+HWY_INLINE __mmask16 first_lanes(std::int64_t count) {
+  return count >= 16 ? 0xFFFF : count <= 0 ? 0 : static_cast<__mmask16>((1u << count) - 1);
+}
 
 /// Words (low, high) of 16 columns of two rows; columns without a bit count as 0.
 HWY_INLINE __m512i words_of_rows(const std::uint16_t* low, const std::uint16_t* high, __mmask16 columns) {
-  const __m512i a = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(columns, low)), b = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(columns, high));
+  const __m512i a = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(columns, low)),
+                b = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(columns, high));
   return _mm512_or_si512(a, _mm512_slli_epi32(b, 16));
 }
 
-/// Columns (0-3, 8-11, 16-19, 24-27) and the others between them, as pairs are interleaved in halves, to (0-15) and (16-31).
+/// Columns (0-3, 8-11, 16-19, 24-27) and the others between them, as pairs are interleaved in halves, to (0-15) and
+/// (16-31).
 HWY_INLINE void in_order(__m512& low, __m512& high) {
   const __m512i first_half = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
   const __m512 all = _mm512_permutex2var_ps(low, first_half, high);
@@ -47,19 +52,22 @@ struct Bf16Scores {
   std::int64_t pairs;
   float scale;
   float *s, *alpha;
-  TileAhead* ahead;  // what the tiles ask for, or null
+  TileAhead* ahead;        // what the tiles ask for, or null
   const float* key_scale;  // of keys of 8 bits, or null
 };
 
-/// KEYS x VECTORS scores from key `key` and vector `vector` on: a chain over the pairs of d, times the key's scale and the call's, -inf where `visible` (the block's
-/// words; null: all) has no bit. The lanes' maximum goes through `alpha`.
+/// KEYS x VECTORS scores from key `key` and vector `vector` on: a chain over the pairs of d, times the key's scale and
+/// the call's, -inf where `visible` (the block's words; null: all) has no bit. The lanes' maximum goes through `alpha`.
 template <int KEYS, int VECTORS>
-HWY_INLINE void bf16_score_tile(const Bf16Scores& scores, int key, int vector, const Word* visible, const TileAhead* ahead = nullptr) {
+HWY_INLINE void bf16_score_tile(const Bf16Scores& scores, int key, int vector, const Word* visible,
+                                const TileAhead* ahead = nullptr) {
   const std::uint32_t* HWY_RESTRICT const q = scores.q + vector * 16;
-  float *HWY_RESTRICT const s = scores.s + key * bf16_rows + vector * 16, *HWY_RESTRICT const alpha = scores.alpha + vector * 16;
+  float *HWY_RESTRICT const s = scores.s + key * bf16_rows + vector * 16,
+                            *HWY_RESTRICT const alpha = scores.alpha + vector * 16;
   const std::int64_t pairs = scores.pairs;
   __m512 sum[KEYS][VECTORS];
-  ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r) ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = _mm512_setzero_ps();
+  ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r)
+    ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = _mm512_setzero_ps();
   const std::uint32_t* row[KEYS];
   ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r) row[r] = scores.k[key + r];
   const auto add = [&](std::int64_t c) __attribute__((always_inline)) ATTN_BF16_ATTR {
@@ -87,10 +95,13 @@ HWY_INLINE void bf16_score_tile(const Bf16Scores& scores, int key, int vector, c
       const __m512 of_key = _mm512_set1_ps(scores.key_scale[key + r]);
       ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = _mm512_mul_ps(sum[r][v], of_key);
     }
-  ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r) ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = _mm512_mul_ps(sum[r][v], factor);
+  ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r)
+    ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = _mm512_mul_ps(sum[r][v], factor);
   if (visible)
-    ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r) ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v)
-      sum[r][v] = _mm512_mask_blend_ps(static_cast<__mmask16>(visible[key + r] >> ((vector + v) * 16)), _mm512_set1_ps(-std::numeric_limits<float>::infinity()), sum[r][v]);
+    ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r)
+      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v)
+        sum[r][v] = _mm512_mask_blend_ps(static_cast<__mmask16>(visible[key + r] >> ((vector + v) * 16)),
+                                         _mm512_set1_ps(-std::numeric_limits<float>::infinity()), sum[r][v]);
   ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) {
     __m512 largest = _mm512_load_ps(alpha + v * 16);
     ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r) {
@@ -117,11 +128,12 @@ HWY_NOINLINE void bf16_score_columns(const Bf16Scores& scores, const ScoreRange&
 
 /// COLUMNS value columns x VECTORS: a chain over pairs of keys, folded as Fold says.
 template <int COLUMNS, int VECTORS, Fold FOLD>
-HWY_INLINE void bf16_output_tile(const std::uint32_t* HWY_RESTRICT p, const std::uint32_t* HWY_RESTRICT v_words, std::int64_t v_stride, int pairs,
-                                 float* HWY_RESTRICT o, const float* HWY_RESTRICT alpha, const TileAhead* ahead = nullptr) {
+HWY_INLINE void bf16_output_tile(const std::uint32_t* HWY_RESTRICT p, const std::uint32_t* HWY_RESTRICT v_words,
+                                 std::int64_t v_stride, int pairs, float* HWY_RESTRICT o,
+                                 const float* HWY_RESTRICT alpha, const TileAhead* ahead = nullptr) {
   __m512 sum[COLUMNS][VECTORS];
-  ATTN_UNROLL_FOR (int c = 0; c < COLUMNS; ++c) ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v)
-    sum[c][v] = _mm512_setzero_ps();
+  ATTN_UNROLL_FOR (int c = 0; c < COLUMNS; ++c)
+    ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[c][v] = _mm512_setzero_ps();
   const auto add = [&](int j) __attribute__((always_inline)) ATTN_BF16_ATTR {
     __m512i weight[VECTORS];
     ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) weight[v] = _mm512_load_si512(p + j * bf16_rows + v * 16);
@@ -150,17 +162,21 @@ HWY_INLINE void bf16_output_tile(const std::uint32_t* HWY_RESTRICT p, const std:
 }
 
 template <int VECTORS, Fold FOLD>
-HWY_NOINLINE void bf16_output_columns(const std::uint32_t* p, const std::uint32_t* v_words, std::int64_t v_stride, int pairs, std::int64_t value_dim,
-                                      float* o, const float* alpha, TileAhead* ahead) {
+HWY_NOINLINE void bf16_output_columns(const std::uint32_t* p, const std::uint32_t* v_words, std::int64_t v_stride,
+                                      int pairs, std::int64_t value_dim, float* o, const float* alpha,
+                                      TileAhead* ahead) {
   constexpr int most = tile_keys(VECTORS, registers);
   std::int64_t c = 0;
   for (; c + most <= value_dim; c += most) {
     if (ahead) ahead->template spread<VECTORS>(pairs);
     bf16_output_tile<most, VECTORS, FOLD>(p, v_words + c, v_stride, pairs, o + c * bf16_rows, alpha, ahead);
   }
-  for (; c + 4 <= value_dim; c += 4) bf16_output_tile<4, VECTORS, FOLD>(p, v_words + c, v_stride, pairs, o + c * bf16_rows, alpha);
-  for (; c + 2 <= value_dim; c += 2) bf16_output_tile<2, VECTORS, FOLD>(p, v_words + c, v_stride, pairs, o + c * bf16_rows, alpha);
-  for (; c < value_dim; ++c) bf16_output_tile<1, VECTORS, FOLD>(p, v_words + c, v_stride, pairs, o + c * bf16_rows, alpha);
+  for (; c + 4 <= value_dim; c += 4)
+    bf16_output_tile<4, VECTORS, FOLD>(p, v_words + c, v_stride, pairs, o + c * bf16_rows, alpha);
+  for (; c + 2 <= value_dim; c += 2)
+    bf16_output_tile<2, VECTORS, FOLD>(p, v_words + c, v_stride, pairs, o + c * bf16_rows, alpha);
+  for (; c < value_dim; ++c)
+    bf16_output_tile<1, VECTORS, FOLD>(p, v_words + c, v_stride, pairs, o + c * bf16_rows, alpha);
 }
 
 }  // namespace attn::kernels::HWY_NAMESPACE

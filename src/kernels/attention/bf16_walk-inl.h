@@ -1,7 +1,7 @@
 // src/kernels/attention/bf16_walk-inl.h: one strip of bf16 rows on its way over the keys, in blocks of 256.
-//
-// As walk-inl.h, but both products take pairs: (2d, 2d + 1) of a row for the scores, keys (2j, 2j + 1) for the output, so K is read
-// as it lies, V's rows are interleaved two by two for the block, and weights are rounded to bf16 before they are summed.
+//  As walk-inl.h, but both products take pairs: (2d, 2d + 1) of a row for the scores, keys (2j, 2j + 1) for the output,
+// so K is read as it lies, V's rows are interleaved two by two for the block, and weights are rounded to bf16 before
+// they are summed.
 #if defined(ATTN_BF16_WALK_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_BF16_WALK_INL_H
 #undef ATTN_BF16_WALK_INL_H
@@ -22,7 +22,8 @@ ATTN_BEFORE_BF16_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 
 /// Words (low, high) from two rows of bf16.
-HWY_INLINE void interleave_rows(const std::uint16_t* low, const std::uint16_t* high, std::int64_t count, std::uint32_t* to) {
+HWY_INLINE void interleave_rows(const std::uint16_t* low, const std::uint16_t* high, std::int64_t count,
+                                std::uint32_t* to) {
   for (std::int64_t c = 0; c < count; c += 16)
     _mm512_store_si512(to + c, words_of_rows(low + c, high + c, first_lanes(count - c)));
 }
@@ -33,27 +34,34 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
   static constexpr int block_keys = bf16_key_block;
   Bf16Strip wide;
   std::int64_t pairs;
-  bool tiles = false;    // products by tile registers, which TiledBf16Walk has shaped
-  const Tiles *shape = nullptr, *few_shape = nullptr;  // how, and how for the values of few rows: a caller's callable may leave the registers with other shapes, or none
-  bool silence = false;  // one row only: V rows that it does not see are taken as 0, so that NaN and inf in them are silent
+  bool tiles = false;  // products by tile registers, which TiledBf16Walk has shaped
+  // how, and how for the values of few rows: a caller's callable may leave the registers with other shapes, or none
+  const Tiles *shape = nullptr, *few_shape = nullptr;
+  // one row only: V rows that it does not see are taken as 0, so that NaN and inf in them are silent
+  bool silence = false;
   bool silent[block_keys];  // which, of the block: weights take the place of the scores
   bool by_bytes = false;    // the block's keys and values are read as bytes
   BlockScales scales;
 
   /// `registers_of_bytes`: whether few rows may read 8 bits in registers.
   Bf16Walk(const AttentionProblem& p, const LaneMap& lane_map, void* scratch, bool registers_of_bytes = true)
-      : Walk(p, lane_map, Bf16Strip(scratch, p).rest, 0, Bf16Strip::value_words(p.value_dim)), wide(scratch, p), pairs(Bf16Strip::pairs(p.dim)) {
+      : Walk(p, lane_map, Bf16Strip(scratch, p).rest, 0, Bf16Strip::value_words(p.value_dim)), wide(scratch, p),
+        pairs(Bf16Strip::pairs(p.dim)) {
     scales.there = k.scales != nullptr;
     std::memset(wide.zeros, 0, sizeof(std::uint16_t) * static_cast<std::size_t>(p.value_dim));
     spread_next(few ? 4 : (block_keys + p.value_dim) / tile_keys(4, registers), block_keys);
-    few_bytes = registers_of_bytes && few && in_byte_tiles(p, Element::sm8, p.keys_begin(map.batch)) && looks_up_bytes();
+    few_bytes =
+        registers_of_bytes && few && in_byte_tiles(p, Element::sm8, p.keys_begin(map.batch)) && looks_up_bytes();
     if (few_bytes) rows_out = RowOutput<float>(strip.block, p.value_dim);  // no column is read past a row
   }
-  static std::size_t scratch_bytes(const AttentionProblem& p) { return Bf16Strip::bytes(p) + ScoreVectors<float>::bytes(p); }
+  static std::size_t scratch_bytes(const AttentionProblem& p) {
+    return Bf16Strip::bytes(p) + ScoreVectors<float>::bytes(p);
+  }
   static void begin_task(const AttentionProblem& p, std::int64_t rows, void* scratch) {
     std::uint8_t* const ready = Bf16Strip(scratch, p).ready;
     std::memset(ready, 0, 2 * Bf16Strip::most_blocks);
-    ready[2 * Bf16Strip::most_blocks] = of_8_bits(p.k.element) || (p.copy_rows && rows >= least_copying_strips * bf16_rows);
+    ready[2 * Bf16Strip::most_blocks] =
+        of_8_bits(p.k.element) || (p.copy_rows && rows >= least_copying_strips * bf16_rows);
   }
 
   HWY_NOINLINE void load_queries() {
@@ -61,13 +69,16 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     std::uint32_t* const queries = rows_alone ? wide.few_queries : wide.q;
     const std::int64_t width = rows_alone ? few_rows : bf16_rows;
     if (map.count() < vectors * 16 && !rows_alone)  // lanes without a row
-      for (std::int64_t c = 0; c < pairs; ++c) _mm512_store_si512(wide.q + c * bf16_rows + (vectors - 1) * 16, _mm512_setzero_si512());
-    map.for_each_piece(problem.q_stride, [&](std::int64_t first, std::int64_t rows, std::int64_t start, std::int64_t stride) ATTN_BF16_ATTR {
+      for (std::int64_t c = 0; c < pairs; ++c)
+        _mm512_store_si512(wide.q + c * bf16_rows + (vectors - 1) * 16, _mm512_setzero_si512());
+    map.for_each_piece(problem.q_stride, [&](std::int64_t first, std::int64_t rows, std::int64_t start,
+                                             std::int64_t stride) ATTN_BF16_ATTR {
       const auto* const q = static_cast<const std::uint16_t*>(problem.q) + start;
       std::uint32_t* const to = queries + first;
       const std::int64_t whole = stride % 2 == 0 ? problem.dim / 2 : 0;
       turn(reinterpret_cast<const float*>(q), stride / 2, rows, whole, reinterpret_cast<float*>(to), width);
-      for (std::int64_t i = 0; i < rows; ++i)  // what words do not reach: an odd last element, or all of it at an odd stride
+      // what words do not reach: an odd last element, or all of it at an odd stride
+      for (std::int64_t i = 0; i < rows; ++i)
         for (std::int64_t c = whole; c < pairs; ++c) {
           const std::uint16_t* const pair = q + i * stride + 2 * c;
           to[c * width + i] = pair[0] | (2 * c + 1 < problem.dim ? std::uint32_t{pair[1]} << 16 : 0);
@@ -77,17 +88,20 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     if (!keys_in_lanes) clear_scores(wide.s, block_keys);
     FewBlock<float, block_keys>(strip).clear(block_keys / 2);
     if (tiles || rows_alone) return;
-    for (std::int64_t c = 0; c < pairs; ++c) std::memcpy(wide.few_queries + c * few_rows, wide.q + c * bf16_rows, few_rows * sizeof(std::uint32_t));
+    for (std::int64_t c = 0; c < pairs; ++c)
+      std::memcpy(wide.few_queries + c * few_rows, wide.q + c * bf16_rows, few_rows * sizeof(std::uint32_t));
   }
 
   /// Where a block's keys or pairs of values are kept; the last place is for those that do not stay.
   std::int64_t place_of(std::int64_t first) const {
-    const std::int64_t last = Bf16Strip::kept_blocks(problem) - 1, block = (first - problem.keys_begin(map.batch)) / block_keys;
+    const std::int64_t last = Bf16Strip::kept_blocks(problem) - 1,
+                       block = (first - problem.keys_begin(map.batch)) / block_keys;
     return block < last ? block : last;
   }
   bool stays(std::int64_t place) const { return place < Bf16Strip::kept_blocks(problem) - 1; }
 
-  /// K's rows as words; copied where the last pair would reach past the row, they are of 8 bits, or the task's strips share the copies.
+  /// K's rows as words; copied where the last pair would reach past the row, they are of 8 bits, or the task's strips
+  /// share the copies.
   HWY_NOINLINE void key_rows(std::int64_t first, int keys, const std::uint32_t** rows) {
     const std::int64_t place = place_of(first);
     const bool keeps = wide.ready[2 * Bf16Strip::most_blocks] != 0 && stays(place);
@@ -103,7 +117,8 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
   HWY_NOINLINE void copy_keys(std::int64_t first, int keys, std::uint32_t* to) const {
     if (problem.dim % 2 != 0)
       for (int r = 0; r < keys; ++r) to[r * pairs + pairs - 1] = 0;
-    if (scales.there) return numbers_of_rows(k, {first, keys, walk_end}, problem.dim, reinterpret_cast<std::uint16_t*>(to), 2 * pairs);
+    if (scales.there)
+      return numbers_of_rows(k, {first, keys, walk_end}, problem.dim, reinterpret_cast<std::uint16_t*>(to), 2 * pairs);
     const std::uint16_t* rows[block_keys];
     row_pointers(k, first, keys, rows);
     for (int r = 0; r < keys; ++r) std::memcpy(to + r * pairs, rows[r], 2 * static_cast<std::size_t>(problem.dim));
@@ -111,7 +126,8 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
 
   /// What the row does not see of the block, by the mask (it may have left a key without a score) or by its scores.
   void note_silent(const float* s, int stride, int keys, const Word* visible) {
-    for (int r = 0; silence && r < keys; ++r) silent[r] = (visible && visible[r] % 2 == 0) || s[r * stride] == -std::numeric_limits<float>::infinity();
+    for (int r = 0; silence && r < keys; ++r)
+      silent[r] = (visible && visible[r] % 2 == 0) || s[r * stride] == -std::numeric_limits<float>::infinity();
   }
 
   /// V's rows, an even number of them: one of zeros for a row that does not exist or is silenced.
@@ -140,13 +156,15 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     const std::uint16_t* rows[block_keys];
     value_rows(first, keys, rows);
     if (tiles)
-      for (int r = 0; r < keys; r += tile_items) turn_values(rows + r, problem.value_dim, words, wide.paired, to + r / 2 * words);
+      for (int r = 0; r < keys; r += tile_items)
+        turn_values(rows + r, problem.value_dim, words, wide.paired, to + r / 2 * words);
     else
       for (int r = 0; r < keys; r += 2) interleave_rows(rows[r], rows[r + 1], problem.value_dim, to + r / 2 * words);
     return to;
   }
 
-  /// Weights rounded to bf16, the rounded ones summed, pairs stored: `keys` rows of V vectors. `keep`: the others too, for dropout.
+  /// Weights rounded to bf16, the rounded ones summed, pairs stored: `keys` rows of V vectors. `keep`: the others too,
+  /// for dropout.
   template <int V>
   HWY_INLINE void weigh_pairs(int key, int keys, int vector, bool keep) {
     const int at = vector * 16;
@@ -167,14 +185,14 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     };
     int r = 0;
     for (; r + 2 <= keys; r += 2, s += 2 * bf16_rows, p += bf16_rows)
-      ATTN_UNROLL_FOR (int v = 0; v < V; ++v)
-        pair(v, weight(v, s + v * 16), weight(v, s + bf16_rows + v * 16));
+      ATTN_UNROLL_FOR (int v = 0; v < V; ++v) pair(v, weight(v, s + v * 16), weight(v, s + bf16_rows + v * 16));
     if (r < keys)
       ATTN_UNROLL_FOR (int v = 0; v < V; ++v) pair(v, weight(v, s + v * 16), _mm512_setzero_ps());
     ATTN_UNROLL_FOR (int v = 0; v < V; ++v) _mm512_store_ps(strip.sum + at + v * 16, sum[v]);
   }
 
-  /// Weights that were not rounded yet, dropped or times the scales of their values; then the pairs again: the sums have the weights before it.
+  /// Weights that were not rounded yet, dropped or times the scales of their values; then the pairs again: the sums
+  /// have the weights before it.
   void drop_or_scale(std::int64_t first, const Groups& groups, bool dropout) {
     if (dropout) drop_block(problem, map, first, groups, wide.s);
     for (int g = 0; g < groups.count; ++g)
@@ -192,8 +210,9 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
   void weigh(const Groups& groups, bool keep) {
     raise_maximum(strip, vectors);
     for (int g = 0; g < groups.count; ++g)
-      for_each_tile(groups.first[g], groups.last[g],
-                    [&]<int V>(int v) ATTN_BF16_ATTR { weigh_pairs<V>(groups.key[g], groups.key[g + 1] - groups.key[g], v, keep); });
+      for_each_tile(groups.first[g], groups.last[g], [&]<int V>(int v) ATTN_BF16_ATTR {
+        weigh_pairs<V>(groups.key[g], groups.key[g + 1] - groups.key[g], v, keep);
+      });
     fold_sums(strip, vectors);
   }
 
@@ -204,7 +223,8 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
       const int end = part + key_block < keys ? part + key_block : keys;
       Groups inside;
       for (int g = 0; g < groups.count; ++g) {
-        const int begin = groups.key[g] > part ? groups.key[g] : part, stop = groups.key[g + 1] < end ? groups.key[g + 1] : end;
+        const int begin = groups.key[g] > part ? groups.key[g] : part,
+                  stop = groups.key[g + 1] < end ? groups.key[g + 1] : end;
         if (begin >= stop) continue;
         inside.key[inside.count] = begin - part;
         inside.key[inside.count + 1] = stop - part;
@@ -217,7 +237,8 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
       view.s = wide.s + part * bf16_rows;
       modify_block(problem, map, first + part, end - part, visible ? visible + part : nullptr, inside, view, score_mod);
     }
-    if (tiles && problem.score_callback.call != nullptr) shape->begin();  // it may have multiplied bf16 itself; no register is in use here
+    // it may have multiplied bf16 itself; no register is in use here
+    if (tiles && problem.score_callback.call != nullptr) shape->begin();
   }
 
   HWY_NOINLINE void block(std::int64_t first, int keys, const Word* visible) {
@@ -240,19 +261,25 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     if (keys_in_lanes && groups.gaps) few_block.hide(static_cast<int>(map.count()));
     for (int g = 0; g < groups.count; ++g)
       if (by_bytes) score_bytes(groups.range(g, nullptr));
-      else for_each_slice(groups.range(g, modified ? nullptr : visible), [&](const ScoreRange& range) ATTN_BF16_ATTR { score(rows, range); });
-    if (by_bytes || (keys_in_lanes && tiles)) finish_few(of_block(rows, few_block.s), groups, modified ? nullptr : visible);
+      else
+        for_each_slice(groups.range(g, modified ? nullptr : visible),
+                       [&](const ScoreRange& range) ATTN_BF16_ATTR { score(rows, range); });
+    if (by_bytes || (keys_in_lanes && tiles))
+      finish_few(of_block(rows, few_block.s), groups, modified ? nullptr : visible);
     next.fetch(burst);
     if (keys_in_lanes) {
       note_silent(few_block.s, 1, keys, visible);
-      weigh_few(strip, few_block, static_cast<int>(map.count()), groups.begin[0], groups.end[0], wide.p, k_ahead, scales.there);
+      weigh_few(strip, few_block, static_cast<int>(map.count()), groups.begin[0], groups.end[0], wide.p, k_ahead,
+                scales.there);
       if (scales.there && !by_bytes) {
         scales.load_values(v, first, keys, silence ? silent : nullptr);
-        scale_few(few_block, static_cast<int>(map.count()), groups.begin[0], groups.end[0], ScalesBy16(scales.value).at, wide.p);
+        scale_few(few_block, static_cast<int>(map.count()), groups.begin[0], groups.end[0], ScalesBy16(scales.value).at,
+                  wide.p);
       }
       FewSum sum{reinterpret_cast<const std::uint32_t*>(few_block.p) + groups.begin[0] / 2 * few_rows, strip.sum};
       if (tiles) sum.make((groups.end[0] + 1) / 2 - groups.begin[0] / 2);
-      tiles ? fold_few_by_tiles(first, keys, groups, wide.p) : fold_few(first, keys, groups, {wide.p, 1, block_keys / 2}, sum);
+      tiles ? fold_few_by_tiles(first, keys, groups, wide.p)
+            : fold_few(first, keys, groups, {wide.p, 1, block_keys / 2}, sum);
       return fold_sums(strip, 1);
     }
     if (few && !tiles) few_block.to_lanes(wide.s, static_cast<int>(map.count()), 0, keys);
@@ -269,20 +296,25 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     if (tiles) fill_units(groups);
     if (!few) return fold_pairs(groups, value_pairs(first, keys));
     if (tiles) {
-      const int pair = groups.begin[0] / tile_items * tile_pairs, end = (groups.end[0] + tile_items - 1) / tile_items * tile_pairs;
-      turn(reinterpret_cast<const float*>(wide.p + pair * bf16_rows), std::int64_t{bf16_rows}, std::int64_t{end - pair}, std::int64_t{tile_rows},
-           reinterpret_cast<float*>(wide.tile_weights + pair), std::int64_t{block_keys / 2});
+      const int pair = groups.begin[0] / tile_items * tile_pairs,
+                end = (groups.end[0] + tile_items - 1) / tile_items * tile_pairs;
+      turn(reinterpret_cast<const float*>(wide.p + pair * bf16_rows), std::int64_t{bf16_rows}, std::int64_t{end - pair},
+           std::int64_t{tile_rows}, reinterpret_cast<float*>(wide.tile_weights + pair), std::int64_t{block_keys / 2});
     }
-    tiles ? fold_few_by_tiles(first, keys, groups, wide.tile_weights) : fold_few(first, keys, groups, {wide.p, bf16_rows, 1}, {});
+    tiles ? fold_few_by_tiles(first, keys, groups, wide.tile_weights)
+          : fold_few(first, keys, groups, {wide.p, bf16_rows, 1}, {});
   }
 
-  Bf16Scores of_block(const std::uint32_t* const* rows, float* s) const { return {wide.q, rows, pairs, static_cast<float>(problem.scale), s, strip.alpha, strip.ahead, scales.of_keys()}; }
+  Bf16Scores of_block(const std::uint32_t* const* rows, float* s) const {
+    return {wide.q, rows, pairs, static_cast<float>(problem.scale), s, strip.alpha, strip.ahead, scales.of_keys()};
+  }
 
   void score(const std::uint32_t* const* rows, const ScoreRange& range) {
     const Bf16Scores scores = of_block(rows, wide.s);
     const int count = static_cast<int>(map.count());
     const FewBlock<float, block_keys> few_block(strip);
-    if (keys_in_lanes && tiles) return tiled_few_scores(of_block(rows, few_block.s), range.key, range.end, count, k_ahead, wide.tile_rows_copy);
+    if (keys_in_lanes && tiles)
+      return tiled_few_scores(of_block(rows, few_block.s), range.key, range.end, count, k_ahead, wide.tile_rows_copy);
     if (!few || tiles) {
       for_each_tile(range.first, range.last, [&]<int V>(int x) ATTN_BF16_ATTR {
         tiles ? tiled_score_columns<V>(scores, range, x, wide.tile_rows_copy) : bf16_score_columns<V>(scores, range, x);
@@ -291,9 +323,13 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     }
     const FewScores<float> to{few_block.s, block_keys, strip.alpha};
     const auto* words = reinterpret_cast<const float* const*>(rows);
-    for_each_few_keys(words, range.key, range.end, [&](int key, int vectors_of_keys) ATTN_BF16_ATTR {
-      few_scores(to, words + key, key, vectors_of_keys, count, Bf16FewScoresTile{pairs, scores.scale, wide.few_queries, &k_ahead, this->scales.of_keys(key)});
-    }, [&](int key, int end) ATTN_BF16_ATTR { score_in_lanes(scores, range, key, end); });
+    for_each_few_keys(
+        words, range.key, range.end,
+        [&](int key, int vectors_of_keys) ATTN_BF16_ATTR {
+          few_scores(to, words + key, key, vectors_of_keys, count,
+                     Bf16FewScoresTile{pairs, scores.scale, wide.few_queries, &k_ahead, this->scales.of_keys(key)});
+        },
+        [&](int key, int end) ATTN_BF16_ATTR { score_in_lanes(scores, range, key, end); });
     few_maxima(to, count, range.key, range.end, range.of_vector(0));
   }
   void score_in_lanes(const Bf16Scores& scores, const ScoreRange& range, int key, int end) {
@@ -304,18 +340,23 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
   /// Sums of products with keys of 8 bits.
   void score_bytes(const ScoreRange& range) {
     const FewScores<float> to{FewBlock<float, block_keys>(strip).s, block_keys, strip.alpha};
-    for_each_byte_keys(k_groups, range.key, range.end, block_keys, [&](int key, int vectors_of_keys, const ByteKeys& found) ATTN_BF16_ATTR {
-      k_groups.use<true>(key, std::min(key + 16 * vectors_of_keys, range.end));
-      few_scores<byte_vectors>(to, found, 0, key, vectors_of_keys, static_cast<int>(map.count()), Bf16FewScoresByteTile{wide.few_queries, problem.dim, found, key, k_groups});
-    });
+    for_each_byte_keys(k_groups, range.key, range.end, block_keys,
+                       [&](int key, int vectors_of_keys, const ByteKeys& found) ATTN_BF16_ATTR {
+                         k_groups.use<true>(key, std::min(key + 16 * vectors_of_keys, range.end));
+                         few_scores<byte_vectors>(
+                             to, found, 0, key, vectors_of_keys, static_cast<int>(map.count()),
+                             Bf16FewScoresByteTile{wide.few_queries, problem.dim, found, key, k_groups});
+                       });
   }
   void finish_few(const Bf16Scores& scores_of_block, const Groups& groups, const Word* visible) {
     const ScalesBy16 copied(scales.key);
     const float* const* const of_keys = by_bytes ? k_groups.scales() : scales.there ? copied.at : nullptr;
-    finish_few_scores(scores_of_block, of_keys, groups.begin[0], groups.end[0], static_cast<int>(map.count()), visible, tiles ? &k_ahead : nullptr);
+    finish_few_scores(scores_of_block, of_keys, groups.begin[0], groups.end[0], static_cast<int>(map.count()), visible,
+                      tiles ? &k_ahead : nullptr);
   }
 
-  /// The block's values to few rows, in parts, after which more memory may be asked for; `sum` of their weights meanwhile.
+  /// The block's values to few rows, in parts, after which more memory may be asked for; `sum` of their weights
+  /// meanwhile.
   void fold_few(std::int64_t first, int keys, const Groups& groups, const FewPairs& p, FewSum sum) {
     if (by_bytes) return fold_bytes(groups, p, sum);
     constexpr int part_pairs = few_part / 2;
@@ -325,7 +366,9 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     for (int pair = begin; pair < end; pair += part_pairs) {
       const int last = pair + part_pairs < end ? pair + part_pairs : end;
       v_ahead.use(2 * last < keys ? 2 * (last - pair) : keys - 2 * pair);
-      rows_out.for_each(static_cast<int>(map.count()), Bf16FewRowsTile{rows + 2 * pair, problem.value_dim, last - pair, p.from(pair), sum, fold_few_part(pair == begin, last == end)});
+      rows_out.for_each(static_cast<int>(map.count()),
+                        Bf16FewRowsTile{rows + 2 * pair, problem.value_dim, last - pair, p.from(pair), sum,
+                                        fold_few_part(pair == begin, last == end)});
       if (sum.p) sum.p += (last - pair) * few_rows;
     }
     fresh = false;
@@ -337,14 +380,17 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
       const int last = key + key_block < end ? key + key_block : end;
       v_groups.use<true>(key, last);
       if (keys_in_lanes) scale_few(FewBlock<float, block_keys>(strip), rows, key, last, v_groups.scales(), wide.p);
-      rows_out.for_each(rows, Bf16FewRowsByteTile{ByteColumns(v), v_groups, key, last, p.from(key / 2), sum, fold_few_part(key == begin, last == end)});
+      rows_out.for_each(rows, Bf16FewRowsByteTile{ByteColumns(v), v_groups, key, last, p.from(key / 2), sum,
+                                                  fold_few_part(key == begin, last == end)});
       if (sum.p) sum.p += (last - key) / 2 * few_rows;
     }
     fresh = false;
   }
 
-  /// The block's values to few rows by tiles, queries as rows: 32 keys at a time, two by two as they come from memory. weights [16][128].
-  HWY_NOINLINE void fold_few_by_tiles(std::int64_t first, int keys, const Groups& groups, const std::uint32_t* weights) {
+  /// The block's values to few rows by tiles, queries as rows: 32 keys at a time, two by two as they come from memory.
+  /// weights [16][128].
+  HWY_NOINLINE void fold_few_by_tiles(std::int64_t first, int keys, const Groups& groups,
+                                      const std::uint32_t* weights) {
     const std::int64_t words = Bf16Strip::value_words(problem.value_dim);
     const std::uint16_t* rows[block_keys];
     value_rows(first, keys, rows);
@@ -353,7 +399,8 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
     for (int key = begin; key < end; key += tile_items) {
       v_ahead.use(keys - key < tile_items ? keys - key : tile_items);
       pair_rows_in_halves(rows + key, problem.value_dim, words, v_ahead, wide.v);
-      tiled_few_outputs({weights + key / 2, wide.v, words, problem.value_dim, static_cast<int>(map.count()), key == begin, key + tile_items >= end, fresh},
+      tiled_few_outputs({weights + key / 2, wide.v, words, problem.value_dim, static_cast<int>(map.count()),
+                         key == begin, key + tile_items >= end, fresh},
                         strip.alpha, v_ahead, reinterpret_cast<float*>(wide.paired), strip.block);
     }
     shape->begin();
@@ -363,7 +410,8 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
   /// Weight 0 for the keys that make a vector's first and last unit of 32 whole.
   void fill_units(const Groups& groups) const {
     const auto fill = [&](int v, int key, int end) {
-      for (int pair = (key + 1) / 2; pair < end / 2; ++pair) _mm512_store_si512(wide.p + pair * bf16_rows + v * 16, _mm512_setzero_si512());
+      for (int pair = (key + 1) / 2; pair < end / 2; ++pair)
+        _mm512_store_si512(wide.p + pair * bf16_rows + v * 16, _mm512_setzero_si512());
     };
     for (int v = 0; v < vectors; ++v) {
       fill(v, groups.begin[v] / tile_items * tile_items, groups.begin[v]);
@@ -377,10 +425,12 @@ class Bf16Walk : public Walk<float, std::uint16_t> {
       const int unit = begin / tile_items, units = (end + tile_items - 1) / tile_items - unit;
       for_each_tile(first, last, [&]<int V>(int x) ATTN_BF16_ATTR {
         if (tiles)
-          return tiled_output_columns<V, FOLD>(wide.p + unit * tile_pairs * bf16_rows + x * 16, v_pairs + unit * tile_pairs * words, words, units, problem.value_dim,
+          return tiled_output_columns<V, FOLD>(wide.p + unit * tile_pairs * bf16_rows + x * 16,
+                                               v_pairs + unit * tile_pairs * words, words, units, problem.value_dim,
                                                strip.o + x * 16, strip.alpha + x * 16);
-        bf16_output_columns<V, FOLD>(wide.p + begin / 2 * bf16_rows + x * 16, v_pairs + begin / 2 * words, words, (end - begin + 1) / 2, problem.value_dim,
-                                     strip.o + x * 16, strip.alpha + x * 16, strip.ahead);
+        bf16_output_columns<V, FOLD>(wide.p + begin / 2 * bf16_rows + x * 16, v_pairs + begin / 2 * words, words,
+                                     (end - begin + 1) / 2, problem.value_dim, strip.o + x * 16, strip.alpha + x * 16,
+                                     strip.ahead);
       });
     });
   }

@@ -1,4 +1,5 @@
-// src/kernels/attention/byte_groups.h: where groups of 16 rows of 8 bits lie, those of a block and of what comes after it, which is asked for meanwhile.
+// src/kernels/attention/byte_groups.h: where groups of 16 rows of 8 bits lie, those of a block and of what comes after
+// it, which is asked for meanwhile.
 #pragma once
 #include "kernels/ask.h"
 #include "kernels/attention/key_rows.h"
@@ -8,16 +9,18 @@
 
 namespace attn::kernels {
 
-/// K or V of few rows. Who computes with a part of a group asks for that part `ahead` groups further on, line by line between its products
-/// (lines_ahead.h): nothing has to be kept of what was asked for but how many groups.
+/// K or V of few rows. Who computes with a part of a group asks for that part `ahead` groups further on, line by line
+/// between its products (lines_ahead.h): nothing has to be kept of what was asked for but how many groups.
 class ByteGroups {
  public:
   static constexpr int rows = static_cast<int>(KeyRows::group_rows);
-  /// As many as a tile of keys uses at once. Six or eight take 1 to 3 % more time on an AMD EPYC of the fourth generation.
+  /// As many as a tile of keys uses at once. Six or eight take 1 to 3 % more time on an AMD EPYC of the fourth
+  /// generation.
   static constexpr int ahead = 4;
 
-  /// Those of the block of `keys` keys from `first` on, of those before `end`. What comes after the block before may have been asked for. Where there are
-  /// no more groups the last is there again: a tile may reach beyond a block, and asks beyond it.
+  /// Those of the block of `keys` keys from `first` on, of those before `end`. What comes after the block before may
+  /// have been asked for. Where there are no more groups the last is there again: a tile may reach beyond a block, and
+  /// asks beyond it.
   [[gnu::noinline]] void load(const KeyRows& head, std::int64_t first, std::int64_t end, int keys) {
     const std::int64_t left = (end - first + rows - 1) / rows;
     const int block = (keys + rows - 1) / rows;
@@ -44,13 +47,15 @@ class ByteGroups {
 
   /// From a place of a key's group to that to ask for.
   Place to_ahead(int key) const { return place_of(group_[key / rows + ahead]) - place_of(group_[key / rows]); }
-  /// Keys [key, end) are used next: asks for what their tiles do not ask for, which may be all of it, and what tiles before them have not.
+  /// Keys [key, end) are used next: asks for what their tiles do not ask for, which may be all of it, and what tiles
+  /// before them have not.
   template <bool TILES_ASK>
   [[gnu::noinline]] void use(int key, int end) {
     const int known = std::min(key / rows + ahead, count_), last = std::min((end + rows - 1) / rows + ahead, count_);
     for (int n = std::max(asked_, key / rows); n < last; ++n) {
       for (std::int64_t i = 0; i < rows * scale_stride_; i += 16) ask_for(place_of(scales_[n] + i));
-      for (std::int64_t i = 0; (!TILES_ASK || n < known) && i < lines_; ++i) ask_for(place_of(group_[n] + i * KeyRows::line));
+      for (std::int64_t i = 0; (!TILES_ASK || n < known) && i < lines_; ++i)
+        ask_for(place_of(group_[n] + i * KeyRows::line));
     }
     asked_ = std::max(asked_, last);
   }
@@ -61,7 +66,8 @@ class ByteGroups {
   const std::int8_t* group_[most];
   const float* scales_[most];
   std::int64_t scale_stride_, lines_, next_first_ = -1;
-  int count_, last_block_, asked_;  // groups that are known, those of the last block, and those from its first on that were asked for
+  // groups that are known, those of the last block, and those from its first on that were asked for
+  int count_, last_block_, asked_;
 };
 
 }  // namespace attn::kernels

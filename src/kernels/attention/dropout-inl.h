@@ -1,4 +1,5 @@
-// src/kernels/attention/dropout-inl.h: dropout of a block of weights: kept bits from memory, or made where they are used.
+// src/kernels/attention/dropout-inl.h: dropout of a block of weights: kept bits from memory, or made where they are
+// used.
 #if defined(ATTN_DROPOUT_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_DROPOUT_INL_H
 #undef ATTN_DROPOUT_INL_H
@@ -17,14 +18,17 @@ namespace attn::kernels::HWY_NAMESPACE {
 
 using Tag32 = hn::ScalableTag<std::uint32_t>;
 using Tag64 = hn::ScalableTag<std::uint64_t>;
-using Words = hn::Vec<Tag64>;  // a counter's word in the low half of every lane; what the high half holds does not matter
+// a counter's word in the low half of every lane; what the high half holds does not matter
+using Words = hn::Vec<Tag64>;
 
-HWY_INLINE Words times(Words x, std::uint32_t factor) { return hn::MulEven(hn::BitCast(Tag32(), x), hn::Set(Tag32(), factor)); }
+HWY_INLINE Words times(Words x, std::uint32_t factor) {
+  return hn::MulEven(hn::BitCast(Tag32(), x), hn::Set(Tag32(), factor));
+}
 HWY_INLINE Words high_half(Words x) { return hn::BitCast(Tag64(), hn::Shuffle2301(hn::BitCast(Tag32(), x))); }
 HWY_INLINE Words of_word(std::uint32_t x) { return hn::Set(Tag64(), std::uint64_t{x}); }
 
-/// Philox with rows in the lanes, counters (item, head, row position, key position / 4). What the first three rounds make of the
-/// rows alone is made once a block: 15 of the 20 products are left for each four keys.
+/// Philox with rows in the lanes, counters (item, head, row position, key position / 4). What the first three rounds
+/// make of the rows alone is made once a block: 15 of the 20 products are left for each four keys.
 template <typename T>
 class RowPhilox {
  public:
@@ -44,11 +48,14 @@ class RowPhilox {
     of_item_ = std::uint64_t{m0} * item;
     const Tag64 d;
     for (int at = 0; at < lane; at += N) {
-      const Words p = times(hn::Load(d, position + at), m1);                                                          // round 1
+      // round 1
+      const Words p = times(hn::Load(d, position + at), m1);
       const Words a0 = hn::Xor(hn::Xor(high_half(p), hn::Load(d, head + at)), of_word(key(0, 0)));
-      const Words b = times(a0, m0);                                                                                  // round 2
+      // round 2
+      const Words b = times(a0, m0);
       const Words b2 = hn::Xor(high_half(b), of_word(static_cast<std::uint32_t>(of_item_) ^ key(1, 1)));
-      const Words c = times(b2, m1);                                                                                  // round 3
+      // round 3
+      const Words c = times(b2, m1);
       hn::Store(p, d, a1_ + at);
       hn::Store(hn::Xor(b, of_word(key(1, 2))), d, b3_ + at);
       hn::Store(hn::Xor(high_half(c), of_word(key(0, 2))), d, c0_ + at);
@@ -63,7 +70,8 @@ class RowPhilox {
     const Tag64 d;
     const std::uint32_t a2 = static_cast<std::uint32_t>(of_item_ >> 32) ^ group ^ key(1, 0);
     const std::uint64_t p = std::uint64_t{m1} * a2;
-    const Words high = of_word(static_cast<std::uint32_t>(p >> 32) ^ key(0, 1)), low = of_word(static_cast<std::uint32_t>(p));
+    const Words high = of_word(static_cast<std::uint32_t>(p >> 32) ^ key(0, 1)),
+                low = of_word(static_cast<std::uint32_t>(p));
     ATTN_UNROLL_FOR (int n = 0; n < COUNT; ++n) {
       const int lane = at + n * N;
       const Words q = times(hn::Xor(hn::Load(d, a1_ + lane), high), m0);  // round 3
@@ -85,7 +93,9 @@ class RowPhilox {
   }
 
  private:
-  std::uint32_t key(int n, int round) const { return philox_.key[n] + static_cast<std::uint32_t>(round) * Philox::key_step[n]; }
+  std::uint32_t key(int n, int round) const {
+    return philox_.key[n] + static_cast<std::uint32_t>(round) * Philox::key_step[n];
+  }
 
   Philox philox_;
   std::uint64_t of_item_;
@@ -101,12 +111,14 @@ HWY_INLINE Vector<float> kept(Vector<float> weight, Vector<float> scale, const W
 HWY_INLINE Vector<double> kept(Vector<double> weight, Vector<double> scale, const Words (&w)[1], std::uint32_t least) {
   const Tag64 d;
   const auto word = hn::And(w[0], hn::Set(d, std::uint64_t{0xFFFFFFFF}));
-  return hn::IfThenZeroElse(hn::RebindMask(Tag<double>(), hn::Lt(word, hn::Set(d, std::uint64_t{least}))), hn::Mul(weight, scale));
+  return hn::IfThenZeroElse(hn::RebindMask(Tag<double>(), hn::Lt(word, hn::Set(d, std::uint64_t{least}))),
+                            hn::Mul(weight, scale));
 }
 
 /// The keys of a block that share a counter, for VECTORS vectors of rows.
 template <typename T, int VECTORS>
-HWY_INLINE void drop_four(const RowPhilox<T>& philox, std::uint32_t group, int vector, const int (&row)[4], std::uint32_t least, Vector<T> scale, T* s) {
+HWY_INLINE void drop_four(const RowPhilox<T>& philox, std::uint32_t group, int vector, const int (&row)[4],
+                          std::uint32_t least, Vector<T> scale, T* s) {
   const Tag<T> d;
   constexpr int R = strip_rows<T>, N = lanes<T>, each = N / RowPhilox<T>::N;
   Words w[4][VECTORS * each];
@@ -123,7 +135,8 @@ HWY_INLINE void drop_four(const RowPhilox<T>& philox, std::uint32_t group, int v
 }
 
 template <typename T>
-HWY_NOINLINE void drop_by_counter(const AttentionProblem& problem, const LaneMap& map, std::int64_t first, const Groups& groups, T* s) {
+HWY_NOINLINE void drop_by_counter(const AttentionProblem& problem, const LaneMap& map, std::int64_t first,
+                                  const Groups& groups, T* s) {
   // vectors side by side hide the latency of the products: four counters of 64 bits, two where there are 16 registers
   constexpr int side_by_side = (registers == 16 ? 2 : 4) * RowPhilox<T>::N / lanes<T>;
   const RowPhilox<T> philox(problem, map);
@@ -138,13 +151,16 @@ HWY_NOINLINE void drop_by_counter(const AttentionProblem& problem, const LaneMap
         row[n] = r >= groups.key[g] && r < groups.key[g + 1] ? r : -1;
       }
       int v = groups.first[g];
-      for (; v + side_by_side <= groups.last[g]; v += side_by_side) drop_four<T, side_by_side>(philox, static_cast<std::uint32_t>(group), v, row, least, scale, s);
-      for (; v < groups.last[g]; ++v) drop_four<T, 1>(philox, static_cast<std::uint32_t>(group), v, row, least, scale, s);
+      for (; v + side_by_side <= groups.last[g]; v += side_by_side)
+        drop_four<T, side_by_side>(philox, static_cast<std::uint32_t>(group), v, row, least, scale, s);
+      for (; v < groups.last[g]; ++v)
+        drop_four<T, 1>(philox, static_cast<std::uint32_t>(group), v, row, least, scale, s);
     }
 }
 
 /// A bit a row for each key of a block: the backward pass needs them twice.
-HWY_NOINLINE inline void kept_by_counter(const AttentionProblem& problem, const LaneMap& map, std::int64_t first, int keys, Word* kept) {
+HWY_NOINLINE inline void kept_by_counter(const AttentionProblem& problem, const LaneMap& map, std::int64_t first,
+                                         int keys, Word* kept) {
   using Rows = RowPhilox<float>;  // of 64 rows, whatever is computed
   const Tag64 d;
   const Rows philox(problem, map);
@@ -152,7 +168,8 @@ HWY_NOINLINE inline void kept_by_counter(const AttentionProblem& problem, const 
   const std::int64_t position = first - problem.key_zero(map.batch);
   for (int r = 0; r < keys; ++r) kept[r] = ~Word{0};
   for (std::int64_t group = position / 4; group * 4 < position + keys; ++group)
-    for (int at = 0; at < map.rows; at += Rows::N) {  // a loop that stays small: the next rows' words are made meanwhile
+    // a loop that stays small: the next rows' words are made meanwhile
+    for (int at = 0; at < map.rows; at += Rows::N) {
       Words w[4][1];
       philox.words<1>(static_cast<std::uint32_t>(group), at, w);
       for (int n = 0; n < 4; ++n) {
@@ -166,14 +183,16 @@ HWY_NOINLINE inline void kept_by_counter(const AttentionProblem& problem, const 
 }
 
 /// The same, whoever decides.
-HWY_INLINE void kept_rows(const AttentionProblem& problem, const LaneMap& map, std::int64_t first, int keys, Word* kept) {
+HWY_INLINE void kept_rows(const AttentionProblem& problem, const LaneMap& map, std::int64_t first, int keys,
+                          Word* kept) {
   if (problem.drops()) kept_by_counter(problem, map, first, keys, kept);
   else kept_words(problem, map, first, keys, kept);
 }
 
 /// By the bytes of problem.keep.
 template <typename T>
-HWY_NOINLINE void drop_by_bytes(const AttentionProblem& problem, const LaneMap& map, std::int64_t first, const Groups& groups, T* s) {
+HWY_NOINLINE void drop_by_bytes(const AttentionProblem& problem, const LaneMap& map, std::int64_t first,
+                                const Groups& groups, T* s) {
   const Tag<T> d;
   constexpr int R = strip_rows<T>, N = lanes<T>;
   const auto scale = hn::Set(d, static_cast<T>(problem.keep_scale));
@@ -186,14 +205,16 @@ HWY_NOINLINE void drop_by_bytes(const AttentionProblem& problem, const LaneMap& 
       for (int r = groups.key[g] > part ? groups.key[g] : part; r < end && r < groups.key[g + 1]; ++r)
         for (int v = groups.first[g]; v < groups.last[g]; ++v) {
           T* place = s + r * R + v * N;
-          hn::Store(hn::IfThenElseZero(lanes_of<T>(kept_rows[r - part], v), hn::Mul(hn::Load(d, place), scale)), d, place);
+          hn::Store(hn::IfThenElseZero(lanes_of<T>(kept_rows[r - part], v), hn::Mul(hn::Load(d, place), scale)), d,
+                    place);
         }
   }
 }
 
 /// Dropout after the sum was taken: the weights of keys first ... at `s` are kept and scaled, or 0.
 template <typename T>
-HWY_INLINE void drop_block(const AttentionProblem& problem, const LaneMap& map, std::int64_t first, const Groups& groups, T* s) {
+HWY_INLINE void drop_block(const AttentionProblem& problem, const LaneMap& map, std::int64_t first,
+                           const Groups& groups, T* s) {
   if (problem.drops()) drop_by_counter(problem, map, first, groups, s);
   else drop_by_bytes(problem, map, first, groups, s);
 }

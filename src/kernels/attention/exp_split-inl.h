@@ -1,4 +1,5 @@
-// src/kernels/attention/exp_split-inl.h: e^2x of f32 elements as mantissa and exponent, in vectors; bits as in kernels/ref/additive.h.
+// src/kernels/attention/exp_split-inl.h: e^2x of f32 elements as mantissa and exponent, in vectors; bits as in
+// kernels/ref/additive.h.
 #if defined(ATTN_EXP_SPLIT_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_EXP_SPLIT_INL_H
 #undef ATTN_EXP_SPLIT_INL_H
@@ -60,7 +61,8 @@ struct SplitParts {
   float *high, *low, *exponent;
 };
 
-/// The parts of `count` neighbours; `high` may be `x` where x has whole vectors. False when some exponent is too large to do without.
+/// The parts of `count` neighbours; `high` may be `x` where x has whole vectors. False when some exponent is too large
+/// to do without.
 HWY_NOINLINE inline bool split(const float* x, std::int64_t count, const SplitParts& to) {
   const SplitTag d;
   auto largest = hn::Zero(d);

@@ -1,10 +1,11 @@
-// src/kernels/attention/few_bytes-inl.h: strips of few rows (decoding) over keys and values of 8 bits, widened in registers.
+// src/kernels/attention/few_bytes-inl.h: strips of few rows (decoding) over keys and values of 8 bits, widened in
+// registers.
 //
-//   keys     16 words side by side, of as many keys: columns 4i | 4i + 1 | 4i + 2 | 4i + 3, each byte shifted out with its sign
+//   keys     16 words side by side, of as many keys: columns 4i | 4i + 1 | 4i + 2 | 4i + 3, each byte shifted out with
+//            its sign
 //   values   64 columns side by side, then those of the next row
-//
-// Each is made a number, times its row's scale: the operations as on rows that were widened before (stored_rows-inl.h), so the same bits; but a row
-// takes a quarter of the loads of f32 and is stored nowhere.
+//  Each is made a number, times its row's scale: the operations as on rows that were widened before
+// (stored_rows-inl.h), so the same bits; but a row takes a quarter of the loads of f32 and is stored nowhere.
 #if defined(ATTN_FEW_BYTES_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_FEW_BYTES_INL_H
 #undef ATTN_FEW_BYTES_INL_H
@@ -24,15 +25,18 @@ namespace attn::kernels::HWY_NAMESPACE {
 inline bool keys_in_byte_tiles(std::int64_t columns, std::int64_t scale_group) {
   return columns % KeyRows::word == 0 && (scale_group % KeyRows::word == 0 || scale_group >= columns);
 }
-/// Whether values are: vectors of which each lies in one line and has one scale, also the last, which may share columns with that before (RowOutput).
+/// Whether values are: vectors of which each lies in one line and has one scale, also the last, which may share columns
+/// with that before (RowOutput).
 inline bool values_in_byte_tiles(std::int64_t columns, std::int64_t scale_group) {
   constexpr int N = lanes<float>;
   const std::int64_t last_line = columns % KeyRows::line;
   return (last_line == 0 || last_line >= N) && (scale_group >= columns || (columns % N == 0 && scale_group % N == 0));
 }
-/// Whether both are, in the form that the tiles read, of a head that begins at key `first`: blocks are of whole groups of rows.
+/// Whether both are, in the form that the tiles read, of a head that begins at key `first`: blocks are of whole groups
+/// of rows.
 inline bool in_byte_tiles(const AttentionProblem& p, Element form, std::int64_t first) {
-  return p.k.element == form && p.v.element == form && keys_in_byte_tiles(p.dim, p.k.scale_group) && values_in_byte_tiles(p.value_dim, p.v.scale_group) && first % KeyRows::group_rows == 0;
+  return p.k.element == form && p.v.element == form && keys_in_byte_tiles(p.dim, p.k.scale_group) &&
+         values_in_byte_tiles(p.value_dim, p.v.scale_group) && first % KeyRows::group_rows == 0;
 }
 
 /// Vectors of keys that a tile has at most.
@@ -41,8 +45,8 @@ inline constexpr int byte_vectors = registers == 16 ? 2 : 4;
 /// Vector by vector: the words of so many keys' first columns, those of the next ones a group's 16 further on.
 using ByteKeys = const float* [byte_vectors];
 
-/// visit(key, vectors, keys): those that hold the keys [begin, end) of a block, which has place for `most` scores a row. The last is there again where
-/// a tile has more.
+/// visit(key, vectors, keys): those that hold the keys [begin, end) of a block, which has place for `most` scores a
+/// row. The last is there again where a tile has more.
 template <typename F>
 HWY_INLINE void for_each_byte_keys(const ByteGroups& groups, int begin, int end, int most, F&& visit) {
   constexpr int N = lanes<float>;
@@ -85,7 +89,8 @@ HWY_INLINE void for_each_byte_group(int begin, int end, F&& visit) {
   }
 }
 
-/// From a place of a tile to that which it asks for. The first row's tile asks for what those of other rows use too: they ask for what they use themselves.
+/// From a place of a tile to that which it asks for. The first row's tile asks for what those of other rows use too:
+/// they ask for what they use themselves.
 HWY_INLINE Place to_ahead(const ByteGroups& groups, int key, int row) { return row == 0 ? groups.to_ahead(key) : 0; }
 
 /// Whether these tiles read both forms: that of bf16 where there is one. It takes an eighth more time.
@@ -129,11 +134,13 @@ struct FewScoresByteTile {
   const ByteGroups& groups;  // of the keys
 
   template <int ROWS, int VECTORS>
-  HWY_NOINLINE void operator()(const float* const* keys, std::int64_t, int row, float* scores, std::int64_t to_stride) const {
+  HWY_NOINLINE void operator()(const float* const* keys, std::int64_t, int row, float* scores,
+                               std::int64_t to_stride) const {
     const Tag<float> d;
     constexpr int N = lanes<float>, word = KeyRows::word;
     const hn::Repartition<std::int8_t, Tag<float>> of_bytes;
-    constexpr int line_vectors = ByteGroups::rows / N, lines = asks_ahead<float> ? (VECTORS + line_vectors - 1) / line_vectors : 0;
+    constexpr int line_vectors = ByteGroups::rows / N,
+                  lines = asks_ahead<float> ? (VECTORS + line_vectors - 1) / line_vectors : 0;
     const float *words[VECTORS], *scales[VECTORS];
     Place ahead[VECTORS];
     Vector<float> sum[ROWS][VECTORS], scale[VECTORS];
@@ -143,7 +150,8 @@ struct FewScoresByteTile {
       scales[v] = groups.scales(first);
       ahead[v] = to_ahead(groups, first, row);
     }
-    ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r) ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::Zero(d);
+    ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r)
+      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::Zero(d);
     const float* of_rows = q + row;
     std::int64_t group_end = 0;
     for (std::int64_t c = 0, n = 0; c < columns; c += word, of_rows += word * few_rows) {
@@ -153,14 +161,17 @@ struct FewScoresByteTile {
         ++n;
       }
       Vector<float> of_keys[VECTORS];
-      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) of_keys[v] = hn::BitCast(d, as_i8<FORM>(of_bytes, hn::BitCast(of_bytes, hn::LoadU(d, words[v]))));
+      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v)
+        of_keys[v] = hn::BitCast(d, as_i8<FORM>(of_bytes, hn::BitCast(of_bytes, hn::LoadU(d, words[v]))));
       ATTN_UNROLL_FOR (int b = 0; b < word; ++b) {
         Vector<float> column[VECTORS];
         ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) column[v] = hn::Mul(byte_of(of_keys[v], b), scale[v]);
         ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r) {
           const auto x = hn::Set(d, of_rows[b * few_rows + r]);
           ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::MulAdd(column[v], x, sum[r][v]);
-          ask_share_of<lines>([&](int i) HWY_ATTR { return place_of(words[i * line_vectors]) + ahead[i * line_vectors]; }, b * ROWS + r, word * ROWS);
+          ask_share_of<lines>([&](int i)
+                                  HWY_ATTR { return place_of(words[i * line_vectors]) + ahead[i * line_vectors]; },
+                              b * ROWS + r, word * ROWS);
         }
       }
       ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) words[v] += KeyRows::group_rows;
@@ -195,14 +206,17 @@ struct FewRowsByteTile {
   HWY_NOINLINE void operator()(int row, std::int64_t column, float* o) const {
     const Tag<float> d;
     constexpr int N = lanes<float>, width = VECTORS * N, line = static_cast<int>(KeyRows::line);
-    constexpr int step_keys = width < line ? line / width : 1, lines = !asks_ahead<float> ? 0 : width < line ? 1 : width / line;
+    constexpr int step_keys = width < line ? line / width : 1, lines = !asks_ahead<float> ? 0
+                                                                       : width < line     ? 1
+                                                                                          : width / line;
     Vector<float> sum[ROWS][VECTORS];
     std::int64_t scale_of[VECTORS];
     fold.start(o, sum);
     ATTN_UNROLL_FOR (int x = 0; x < VECTORS; ++x) scale_of[x] = at.scale_of(column + x * N);
     const float* weights = p + row;
     const std::int64_t stride = at.width(column), scale_stride = groups.scale_stride(), weights_stride = p_stride;
-    const std::int64_t share = column / width % step_keys * line - column % line;  // tiles that share a step's lines ask for one each
+    // tiles that share a step's lines ask for one each
+    const std::int64_t share = column / width % step_keys * line - column % line;
     for_each_byte_group(begin, end, [&](int key, int keys, int first) HWY_ATTR {
       const std::int8_t* value = groups.group(key) + ByteColumns::offset(column) + first * stride;
       const float* scale = groups.scales(key);
@@ -212,8 +226,12 @@ struct FewRowsByteTile {
         const Place asks = place_of(value) + static_cast<Place>(share) + ahead;
         for (int n = 0; n < step; ++n, value += stride, scale += scale_stride, weights += weights_stride) {
           Vector<float> values[VECTORS];
-          ATTN_UNROLL_FOR (int x = 0; x < VECTORS; ++x) values[x] = hn::Mul(widen(d, as_i8<FORM>(BytesOfVector(), hn::LoadU(BytesOfVector(), value + ByteColumns::offset(x * N)))), hn::Set(d, scale[scale_of[x]]));
-          ask_share_of<lines>([&](int i) HWY_ATTR { return asks + static_cast<Place>(ByteColumns::offset(i * line)); }, n, step_keys);
+          ATTN_UNROLL_FOR (int x = 0; x < VECTORS; ++x)
+            values[x] = hn::Mul(
+                widen(d, as_i8<FORM>(BytesOfVector(), hn::LoadU(BytesOfVector(), value + ByteColumns::offset(x * N)))),
+                hn::Set(d, scale[scale_of[x]]));
+          ask_share_of<lines>([&](int i) HWY_ATTR { return asks + static_cast<Place>(ByteColumns::offset(i * line)); },
+                              n, step_keys);
           ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r) {
             const auto weight = hn::Set(d, weights[r]);
             ATTN_UNROLL_FOR (int x = 0; x < VECTORS; ++x) sum[r][x] = hn::MulAdd(values[x], weight, sum[r][x]);

@@ -1,7 +1,9 @@
-// src/kernels/attention/few_rows-inl.h: strips of few rows (decoding): O += P V with value columns in the lanes; K and V read in order.
+// src/kernels/attention/few_rows-inl.h: strips of few rows (decoding): O += P V with value columns in the lanes; K and
+// V read in order.
 //
-//   many rows: lanes are rows, each element of V is broadcast to them      few rows: most of those lanes would be empty; lanes are
-//                                                                          columns of V, each weight is broadcast to them
+//   many rows: lanes are rows, each element of V is broadcast to them      few rows: most of those lanes would be
+//                                                                          empty; lanes are columns of V, each weight
+//                                                                          is broadcast to them
 //
 // An output element is the same chain over the keys: what the lanes run along changes no bit.
 #if defined(ATTN_FEW_ROWS_INL_H) == defined(HWY_TARGET_TOGGLE)
@@ -22,20 +24,23 @@ namespace attn::kernels::HWY_NAMESPACE {
 /// More rows fill enough lanes the other way round.
 inline constexpr int few_rows = 8;
 
-/// The output of few rows: row after row, each as vectors of columns. The last vector holds the last N columns: where N does not divide
-/// their number it shares some with the vector before.
+/// The output of few rows: row after row, each as vectors of columns. The last vector holds the last N columns: where N
+/// does not divide their number it shares some with the vector before.
 template <typename T>
 class RowOutput {
  public:
   static constexpr int N = lanes<T>;
-  /// Whether rows (of one vector) and columns are for this; then `memory` holds at least 2 * few_rows * (value_dim + N) elements.
-  static bool takes(std::int64_t rows, std::int64_t value_dim) { return rows <= few_rows && rows <= N && value_dim >= N; }
+  /// Whether rows (of one vector) and columns are for this; then `memory` holds at least 2 * few_rows * (value_dim + N)
+  /// elements.
+  static bool takes(std::int64_t rows, std::int64_t value_dim) {
+    return rows <= few_rows && rows <= N && value_dim >= N;
+  }
 
   /// `columns` that may be read of a row of V: value_dim, or more.
   RowOutput(T* memory, std::int64_t columns) : o_(memory), columns_(columns), vectors_((columns + N - 1) / N) {}
 
-  /// Calls tile.template operator()<ROWS, VECTORS>(row, column, o) for all of it: ROWS rows from `row`, VECTORS vectors of columns from
-  /// `column`, kept from `o` on, the rows stride() apart.
+  /// Calls tile.template operator()<ROWS, VECTORS>(row, column, o) for all of it: ROWS rows from `row`, VECTORS vectors
+  /// of columns from `column`, kept from `o` on, the rows stride() apart.
   template <class Tile>
   void for_each(int rows, const Tile& tile) const {
     int row = 0;
@@ -56,7 +61,8 @@ class RowOutput {
   void for_each_vector(int row, const Tile& tile) const {
     T* const o = o_ + row * stride();
     std::int64_t v = 0;
-    for (; v + VECTORS <= columns_ / N; v += VECTORS) tile.template operator()<ROWS, VECTORS>(row, column_of(v), o + v * N);
+    for (; v + VECTORS <= columns_ / N; v += VECTORS)
+      tile.template operator()<ROWS, VECTORS>(row, column_of(v), o + v * N);
     for (; v < vectors_; ++v) tile.template operator()<ROWS, 1>(row, column_of(v), o + v * N);
   }
 
@@ -68,8 +74,8 @@ class RowOutput {
 template <typename T>
 inline constexpr bool asks_ahead = (HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2) && sizeof(T) == 4;
 
-/// Calls tile.template operator()<TIMES>(): how often each of LINES lines a step is asked for. Of AVX2's narrow steps once: they would take a tenth
-/// more time.
+/// Calls tile.template operator()<TIMES>(): how often each of LINES lines a step is asked for. Of AVX2's narrow steps
+/// once: they would take a tenth more time.
 template <int LINES, class Tile>
 HWY_INLINE void by_distance(const LinesAhead& ahead, const Tile& tile) {
   if constexpr (LINES > 0 && registers == 32) {
@@ -87,8 +93,8 @@ HWY_INLINE Asks<TIMES> take(LinesAhead& ahead, const void* used) {
 /// A block's values are weighted in parts of so many keys: what lies ahead is asked for at their pace.
 inline constexpr int few_part = 32;
 
-/// Where a part's products go: o[row][stride], after the last part times alpha what came before (first: nothing); until then the chains wait
-/// to_sums further on.
+/// Where a part's products go: o[row][stride], after the last part times alpha what came before (first: nothing); until
+/// then the chains wait to_sums further on.
 template <typename T>
 struct FewFold {
   const T* alpha;
@@ -100,7 +106,8 @@ struct FewFold {
   HWY_INLINE void start(const T* o, Vector<T> (&sum)[ROWS][VECTORS]) const {
     const Tag<T> d;
     ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r)
-      ATTN_UNROLL_FOR (int x = 0; x < VECTORS; ++x) sum[r][x] = begins ? hn::Zero(d) : hn::Load(d, o + to_sums + r * stride + x * lanes<T>);
+      ATTN_UNROLL_FOR (int x = 0; x < VECTORS; ++x)
+        sum[r][x] = begins ? hn::Zero(d) : hn::Load(d, o + to_sums + r * stride + x * lanes<T>);
   }
   template <int ROWS, int VECTORS>
   HWY_INLINE void finish(int row, T* o, const Vector<T> (&sum)[ROWS][VECTORS]) const {
@@ -128,7 +135,8 @@ struct FewRowsTile {
 
   template <int ROWS, int VECTORS>
   HWY_INLINE void operator()(int row, std::int64_t column, T* o) const {
-    constexpr int lines = asks_ahead<T> && VECTORS > 1 ? (VECTORS * lanes<T> * static_cast<int>(sizeof(T)) + 63) / 64 : 0;
+    constexpr int lines =
+        asks_ahead<T> && VECTORS > 1 ? (VECTORS * lanes<T> * static_cast<int>(sizeof(T)) + 63) / 64 : 0;
     by_distance<lines>(*fold.ahead, [&]<int TIMES>() HWY_ATTR { tile<ROWS, VECTORS, lines, TIMES>(row, column, o); });
   }
 

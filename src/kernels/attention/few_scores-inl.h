@@ -1,7 +1,9 @@
-// src/kernels/attention/few_scores-inl.h: strips of few rows (decoding): S = Q K^T with keys in the lanes, K's rows turned in registers.
+// src/kernels/attention/few_scores-inl.h: strips of few rows (decoding): S = Q K^T with keys in the lanes, K's rows
+// turned in registers.
 //
-//   many rows: lanes are rows, each element of K is broadcast to them      few rows: most of those lanes would be empty; lanes are
-//                                                                          keys, each element of Q is broadcast to them
+//   many rows: lanes are rows, each element of K is broadcast to them      few rows: most of those lanes would be
+//                                                                          empty; lanes are keys, each element of Q is
+//                                                                          broadcast to them
 //
 // A score is the same chain over the columns either way, so no bit changes.
 #if defined(ATTN_FEW_SCORES_INL_H) == defined(HWY_TARGET_TOGGLE)
@@ -51,12 +53,15 @@ struct FewScoresTile {
   const T* q;
   LinesAhead* ahead;  // of the keys
 
-  /// ROWS rows from `row` x VECTORS * N keys, of which keys[v] is the first of N that stand `stride` apart, to scores [row][to_stride].
+  /// ROWS rows from `row` x VECTORS * N keys, of which keys[v] is the first of N that stand `stride` apart, to scores
+  /// [row][to_stride].
   template <int ROWS, int VECTORS>
-  HWY_INLINE void operator()(const T* const* keys, std::int64_t stride, int row, T* scores, std::int64_t to_stride) const {
+  HWY_INLINE void operator()(const T* const* keys, std::int64_t stride, int row, T* scores,
+                             std::int64_t to_stride) const {
     constexpr bool asks = asks_ahead<T> && (VECTORS > 1 || registers == 16);
     constexpr int lines = asks ? (VECTORS * lanes<T> + 3) / 4 : 0;
-    by_distance<lines>(*ahead, [&]<int TIMES>() HWY_ATTR { tile<ROWS, VECTORS, lines, TIMES>(keys, stride, row, scores, to_stride); });
+    by_distance<lines>(
+        *ahead, [&]<int TIMES>() HWY_ATTR { tile<ROWS, VECTORS, lines, TIMES>(keys, stride, row, scores, to_stride); });
   }
 
   template <int ROWS, int VECTORS, int LINES, int TIMES>
@@ -64,7 +69,8 @@ struct FewScoresTile {
     const Tag<T> d;
     constexpr int N = lanes<T>, side = turned_columns<T>;
     Vector<T> sum[ROWS][VECTORS];
-    ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r) ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::Zero(d);
+    ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r)
+      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::Zero(d);
     const T* of_rows = q + row;
     RowsInStep<Tag<T>> first(keys[0], stride), second(keys[VECTORS - 1], stride);
     std::int64_t c = 0;
@@ -84,16 +90,19 @@ struct FewScoresTile {
       ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) {
         alignas(64) T column[N];
         for (int i = 0; i < N; ++i) column[i] = keys[v][i * stride + c];
-        ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r) sum[r][v] = hn::MulAdd(hn::Load(d, column), hn::Set(d, of_rows[r]), sum[r][v]);
+        ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r)
+          sum[r][v] = hn::MulAdd(hn::Load(d, column), hn::Set(d, of_rows[r]), sum[r][v]);
       }
     ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r)
       ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) hn::StoreU(sum[r][v], d, scores + (row + r) * to_stride + v * N);
   }
 };
 
-/// Scores of `rows` rows and of `vectors` (1, or `most`) times N keys from `key` on, keys[v] the first of N that stand `stride` apart.
+/// Scores of `rows` rows and of `vectors` (1, or `most`) times N keys from `key` on, keys[v] the first of N that stand
+/// `stride` apart.
 template <int most = 2, typename T, class Tile>
-HWY_NOINLINE void few_scores(const FewScores<T>& to, const T* const* keys, std::int64_t stride, int key, int vectors, int rows, const Tile& tile) {
+HWY_NOINLINE void few_scores(const FewScores<T>& to, const T* const* keys, std::int64_t stride, int key, int vectors,
+                             int rows, const Tile& tile) {
   constexpr int N = lanes<T>;
   T* const scores = to.s + key;
   int row = 0;
@@ -101,7 +110,8 @@ HWY_NOINLINE void few_scores(const FewScores<T>& to, const T* const* keys, std::
     if (vectors == most && Tile::wide) {
       tile.template operator()<4, most>(keys, stride, row, scores, to.stride);
     } else {
-      for (int v = 0; v < vectors; ++v) tile.template operator()<4, 1>(keys + v, stride, row, scores + v * N, to.stride);
+      for (int v = 0; v < vectors; ++v)
+        tile.template operator()<4, 1>(keys + v, stride, row, scores + v * N, to.stride);
     }
   }
   for (; row < rows; ++row) {
@@ -119,7 +129,8 @@ HWY_NOINLINE inline Word seen_keys(const Word* visible, int r, int count) {
   return seen;
 }
 
-/// Of the keys [begin, end): -inf where `visible` (the block's words; null: all) has no bit for the row, and the rows' maxima.
+/// Of the keys [begin, end): -inf where `visible` (the block's words; null: all) has no bit for the row, and the rows'
+/// maxima.
 template <typename T>
 HWY_NOINLINE void few_maxima(const FewScores<T>& to, int rows, int begin, int end, const Word* visible) {
   const Tag<T> d;
@@ -128,7 +139,8 @@ HWY_NOINLINE void few_maxima(const FewScores<T>& to, int rows, int begin, int en
     T* const s = to.s + r * to.stride;
     auto largest = minus_infinity<T>();
     const auto hide = [&](int i, int count) HWY_ATTR {
-      const auto x = hn::IfThenElse(lanes_of<T>(seen_keys(visible ? visible + i : nullptr, r, count), 0), hn::LoadU(d, s + i), minus_infinity<T>());
+      const auto x = hn::IfThenElse(lanes_of<T>(seen_keys(visible ? visible + i : nullptr, r, count), 0),
+                                    hn::LoadU(d, s + i), minus_infinity<T>());
       hn::BlendedStore(x, hn::FirstN(d, static_cast<std::size_t>(count)), d, s + i);
       return x;
     };
@@ -141,14 +153,15 @@ HWY_NOINLINE void few_maxima(const FewScores<T>& to, int rows, int begin, int en
 
 /// few_scores of keys k[0], k[1] ...
 template <typename T, class Tile>
-HWY_INLINE void few_scores(const FewScores<T>& to, const T* const* k, int key, int vectors, int rows, const Tile& tile) {
+HWY_INLINE void few_scores(const FewScores<T>& to, const T* const* k, int key, int vectors, int rows,
+                           const Tile& tile) {
   const T* const keys[2] = {k[0], k[(vectors - 1) * lanes<T>]};
   const std::ptrdiff_t bytes = reinterpret_cast<const char*>(k[1]) - reinterpret_cast<const char*>(k[0]);
   few_scores(to, keys, bytes / static_cast<std::ptrdiff_t>(sizeof(T)), key, vectors, rows, tile);
 }
 
-/// Calls turned(first key, vectors) for keys [key, end) as long as there are N that stand evenly, the last N perhaps for the second time, and
-/// plain(first key, end) for the others: fewer than N, or across pages.
+/// Calls turned(first key, vectors) for keys [key, end) as long as there are N that stand evenly, the last N perhaps
+/// for the second time, and plain(first key, end) for the others: fewer than N, or across pages.
 template <typename T, class Turned, class Plain>
 HWY_INLINE void for_each_few_keys(const T* const* k, int key, int end, Turned&& turned, Plain&& plain) {
   constexpr int N = lanes<T>;
@@ -160,7 +173,8 @@ HWY_INLINE void for_each_few_keys(const T* const* k, int key, int end, Turned&& 
       key += N;
       continue;
     }
-    const bool two = end - key >= 2 * N && evenly_spaced(k + key + N, N) && k[key + 1] - k[key] == k[key + N + 1] - k[key + N];
+    const bool two =
+        end - key >= 2 * N && evenly_spaced(k + key + N, N) && k[key + 1] - k[key] == k[key + N + 1] - k[key + N];
     turned(key, two ? 2 : 1);
     key += two ? 2 * N : N;
   }

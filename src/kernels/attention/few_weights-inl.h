@@ -1,7 +1,8 @@
 // src/kernels/attention/few_weights-inl.h: strips of few rows (decoding): scores to weights with keys in the lanes.
 //
 //   s [row][keys]   16 keys of a row are one vector: an exp2 of rows in the lanes would leave most lanes empty
-//   p [key][rows]   for the output, which broadcasts each weight, and for the sum, a chain over the keys with rows in the lanes
+//   p [key][rows]   for the output, which broadcasts each weight, and for the sum, a chain over the keys with rows in
+//                   the lanes
 #if defined(ATTN_FEW_WEIGHTS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_FEW_WEIGHTS_INL_H
 #undef ATTN_FEW_WEIGHTS_INL_H
@@ -17,7 +18,8 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// A block's scores of few rows, and their weights: so they lie in the place of a strip's turned biases, which they do not meet.
+/// A block's scores of few rows, and their weights: so they lie in the place of a strip's turned biases, which they do
+/// not meet.
 template <typename T, int KEYS>
 struct FewBlock {
   T* s;  // [few_rows][KEYS]
@@ -36,10 +38,12 @@ struct FewBlock {
   }
   /// Scores of `rows` rows to or from those of lanes that are rows, [key][R].
   void from_lanes(const T* lanes_of_rows, int rows, int key, int end) {
-    turn(lanes_of_rows + key * strip_rows<T>, std::int64_t{strip_rows<T>}, end - key, rows, s + key, std::int64_t{KEYS});
+    turn(lanes_of_rows + key * strip_rows<T>, std::int64_t{strip_rows<T>}, end - key, rows, s + key,
+         std::int64_t{KEYS});
   }
   void to_lanes(T* lanes_of_rows, int rows, int key, int end) const {
-    turn(s + key, std::int64_t{KEYS}, rows, end - key, lanes_of_rows + key * strip_rows<T>, std::int64_t{strip_rows<T>});
+    turn(s + key, std::int64_t{KEYS}, rows, end - key, lanes_of_rows + key * strip_rows<T>,
+         std::int64_t{strip_rows<T>});
   }
 };
 
@@ -60,7 +64,8 @@ HWY_NOINLINE void weigh_few(const Strip<T>& strip, const FewBlock<T, key_block>&
   hn::Vec<decltype(of_rows)> sum[few_rows / M];
   ATTN_UNROLL_FOR (auto& x : sum) x = hn::Zero(of_rows);
   for (int key = begin; key < end; ++key)
-    ATTN_UNROLL_FOR (int x = 0; x < few_rows / M; ++x) sum[x] = hn::Add(sum[x], hn::Load(of_rows, block.p + key * few_rows + x * M));
+    ATTN_UNROLL_FOR (int x = 0; x < few_rows / M; ++x)
+      sum[x] = hn::Add(sum[x], hn::Load(of_rows, block.p + key * few_rows + x * M));
   ATTN_UNROLL_FOR (int x = 0; x < few_rows / M; ++x) hn::Store(sum[x], of_rows, strip.sum + x * M);
   fold_sums(strip, 1);
 }

@@ -30,7 +30,8 @@ HWY_NOINLINE void add_sinks(const T* sinks, const LaneMap& map, int vectors, con
   for (std::int64_t n = 0; n < map.heads; ++n)
     for (std::int64_t i = 0; i < map.rows; ++i) of_lane[n * map.rows + i] = sinks[map.head + n];
   for (int v = 0; v < vectors; ++v) {
-    const auto m = hn::Load(d, totals.m + v * N), l = hn::Load(d, totals.l + v * N), sink = hn::Load(d, of_lane + v * N);
+    const auto m = hn::Load(d, totals.m + v * N), l = hn::Load(d, totals.l + v * N),
+               sink = hn::Load(d, of_lane + v * N);
     const auto nothing = hn::Eq(l, hn::Zero(d));  // a row that sees no key stays empty
     const auto maximum = hn::IfThenElse(nothing, m, hn::Max(m, sink));
     const auto reference = safe_reference<T>(maximum);
@@ -42,8 +43,9 @@ HWY_NOINLINE void add_sinks(const T* sinks, const LaneMap& map, int vectors, con
   totals.output.scale(totals.spare);
 }
 
-/// output = fma(o, 1/l, +0); 0 where nothing was seen. Returns false when some result or sum is not a number: the specification then decides the strip (a hidden
-/// key may hold inf or NaN, and a weight of 0 does not silence those). Lanes beyond the rows may hold anything.
+/// output = fma(o, 1/l, +0); 0 where nothing was seen. Returns false when some result or sum is not a number: the
+/// specification then decides the strip (a hidden key may hold inf or NaN, and a weight of 0 does not silence those).
+/// Lanes beyond the rows may hold anything.
 template <typename T>
 HWY_NOINLINE bool divide(std::int64_t rows, int vectors, const Totals<T>& totals) {
   const Tag<T> d;
@@ -62,8 +64,8 @@ HWY_NOINLINE void save_sums(const AttentionProblem& problem, const LaneMap& map,
   const auto save = [&](void* array, const T* values) {
     if (array == nullptr) return;
     for (std::int64_t n = 0; n < map.heads; ++n)
-      std::memcpy(static_cast<T*>(array) + (map.batch * problem.q_heads + map.head + n) * problem.q_rows + map.row, values + n * map.rows,
-                  static_cast<std::size_t>(map.rows) * sizeof(T));
+      std::memcpy(static_cast<T*>(array) + (map.batch * problem.q_heads + map.head + n) * problem.q_rows + map.row,
+                  values + n * map.rows, static_cast<std::size_t>(map.rows) * sizeof(T));
   };
   for (int v = 0; v < vectors; ++v) {
     const auto l = hn::Load(d, totals.l + v * N), nan = hn::Set(d, std::numeric_limits<T>::quiet_NaN());
@@ -119,15 +121,17 @@ inline void write_half_rows(const AttentionProblem& problem, const LaneMap& map,
       const auto word = c % 2 == 0 ? hn::ShiftRight<16>(high) : hn::Or(hn::BitCast(du, hn::Load(d, place)), high);
       hn::Store(hn::BitCast(d, word), d, place);
     }
-  map.for_each_piece(problem.out_stride, [&](std::int64_t first, std::int64_t rows, std::int64_t start, std::int64_t stride) HWY_ATTR {
-    auto* const out = static_cast<std::uint16_t*>(problem.out) + start;
-    const float* const lane = spare + first;
-    const std::int64_t whole = stride % 2 == 0 ? words : 0;
-    turn(lane, std::int64_t{R}, whole, rows, reinterpret_cast<float*>(out), stride / 2);
-    for (std::int64_t i = 0; i < rows; ++i)  // what words do not reach: an odd last column, or all of it at an odd stride
-      for (std::int64_t c = 2 * whole; c < problem.value_dim; ++c)
-        std::memcpy(out + i * stride + c, reinterpret_cast<const char*>(lane + c / 2 * R + i) + c % 2 * 2, 2);
-  });
+  map.for_each_piece(
+      problem.out_stride, [&](std::int64_t first, std::int64_t rows, std::int64_t start, std::int64_t stride) HWY_ATTR {
+        auto* const out = static_cast<std::uint16_t*>(problem.out) + start;
+        const float* const lane = spare + first;
+        const std::int64_t whole = stride % 2 == 0 ? words : 0;
+        turn(lane, std::int64_t{R}, whole, rows, reinterpret_cast<float*>(out), stride / 2);
+        // what words do not reach: an odd last column, or all of it at an odd stride
+        for (std::int64_t i = 0; i < rows; ++i)
+          for (std::int64_t c = 2 * whole; c < problem.value_dim; ++c)
+            std::memcpy(out + i * stride + c, reinterpret_cast<const char*>(lane + c / 2 * R + i) + c % 2 * 2, 2);
+      });
 }
 
 template <class D>
@@ -143,37 +147,45 @@ HWY_INLINE void store_output(Element element, Vector<T> x, std::int64_t count, v
   if constexpr (sizeof(T) == 4) {
     const hn::RebindToSigned<Tag<T>> whole;
     const hn::Rebind<std::uint16_t, Tag<T>> half;
-    if (element != Element::f32) return store_first(half, hn::DemoteTo(half, hn::BitCast(whole, hn::ShiftRight<16>(rounded_to_half(element, x)))), count, to);
+    if (element != Element::f32)
+      return store_first(half, hn::DemoteTo(half, hn::BitCast(whole, hn::ShiftRight<16>(rounded_to_half(element, x)))),
+                         count, to);
   }
   store_first(Tag<T>(), x, count, to);
 }
 
 /// Few rows to memory: `row_output` knows their columns.
 template <typename T>
-HWY_NOINLINE void write_few_rows(const AttentionProblem& problem, const LaneMap& map, const StripOutput<T>& output, const RowOutput<T>& row_output) {
+HWY_NOINLINE void write_few_rows(const AttentionProblem& problem, const LaneMap& map, const StripOutput<T>& output,
+                                 const RowOutput<T>& row_output) {
   const Tag<T> d;
   constexpr int N = lanes<T>;
   const std::int64_t bytes = bytes_of(problem.element);
-  map.for_each_piece(problem.out_stride, [&](std::int64_t first, std::int64_t rows, std::int64_t start, std::int64_t stride) HWY_ATTR {
-    for (std::int64_t i = 0; i < rows; ++i)
-      for (std::int64_t v = 0; v < row_output.vectors(); ++v) {
-        const std::int64_t column = row_output.column_of(v), count = problem.value_dim - column < N ? problem.value_dim - column : N;
-        if (count > 0)
-          store_output<T>(problem.element, hn::Load(d, output.line(static_cast<int>(first + i)) + v * N), count,
-                        static_cast<char*>(problem.out) + bytes * (start + i * stride + column));
-      }
-  });
+  map.for_each_piece(
+      problem.out_stride, [&](std::int64_t first, std::int64_t rows, std::int64_t start, std::int64_t stride) HWY_ATTR {
+        for (std::int64_t i = 0; i < rows; ++i)
+          for (std::int64_t v = 0; v < row_output.vectors(); ++v) {
+            const std::int64_t column = row_output.column_of(v),
+                               count = problem.value_dim - column < N ? problem.value_dim - column : N;
+            if (count > 0)
+              store_output<T>(problem.element, hn::Load(d, output.line(static_cast<int>(first + i)) + v * N), count,
+                              static_cast<char*>(problem.out) + bytes * (start + i * stride + column));
+          }
+      });
 }
 
 /// The rows of the strip to memory. `spare`: as much room as the output has.
 template <typename T>
-void write_rows(const AttentionProblem& problem, const LaneMap& map, const StripOutput<T>& output, const RowOutput<T>& row_output, T* spare) {
+void write_rows(const AttentionProblem& problem, const LaneMap& map, const StripOutput<T>& output,
+                const RowOutput<T>& row_output, T* spare) {
   if (output.few) return write_few_rows(problem, map, output, row_output);
   if constexpr (sizeof(T) == 4)
     if (problem.element != Element::f32) return write_half_rows(problem, map, output.o, spare);
-  map.for_each_piece(problem.out_stride, [&](std::int64_t first, std::int64_t rows, std::int64_t start, std::int64_t stride) HWY_ATTR {
-    turn(output.o + first, std::int64_t{strip_rows<T>}, problem.value_dim, rows, static_cast<T*>(problem.out) + start, stride);
-  });
+  map.for_each_piece(problem.out_stride,
+                     [&](std::int64_t first, std::int64_t rows, std::int64_t start, std::int64_t stride) HWY_ATTR {
+                       turn(output.o + first, std::int64_t{strip_rows<T>}, problem.value_dim, rows,
+                            static_cast<T*>(problem.out) + start, stride);
+                     });
 }
 
 #endif

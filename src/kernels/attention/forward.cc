@@ -1,4 +1,5 @@
-// src/kernels/attention/forward.cc: attention of a strip of rows, whole or span by span, compiled once for every instruction set.
+// src/kernels/attention/forward.cc: attention of a strip of rows, whole or span by span, compiled once for every
+// instruction set.
 #include "kernels/attention/target.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -48,7 +49,8 @@ bool finish(W& walk, Nan nan = Nan::refuse) {
   const Totals<T> totals{walk.strip.m_total, walk.strip.l_total, walk.strip.sum, walk.total()};
   if (problem.sinks) add_sinks(static_cast<const T*>(problem.sinks), walk.map, walk.vectors, totals);
   if (!divide(walk.map.count(), walk.vectors, totals) && nan == Nan::refuse) return false;
-  if (walk.kept_scores.wanted()) walk.kept_scores.make_weights(problem, walk.map, walk.vectors, totals.m, totals.l, walk.strip.s);
+  if (walk.kept_scores.wanted())
+    walk.kept_scores.make_weights(problem, walk.map, walk.vectors, totals.m, totals.l, walk.strip.s);
   write_rows(problem, walk.map, totals.output, walk.rows_out, walk.strip.block);
   save_sums(problem, walk.map, walk.vectors, totals);
   return true;
@@ -90,7 +92,8 @@ bool attend(const AttentionProblem& problem, const LaneMap& map, void* scratch) 
 template <typename T>
 std::size_t partial_bytes(const AttentionProblem& problem, const LaneMap& map) {
   constexpr int N = lanes<T>;
-  const std::int64_t vectors = (map.count() + N - 1) / N, columns = (problem.value_dim + N - 1) / N * N;  // few rows have whole vectors of them
+  // few rows have whole vectors of them
+  const std::int64_t vectors = (map.count() + N - 1) / N, columns = (problem.value_dim + N - 1) / N * N;
   return sizeof(T) * static_cast<std::size_t>(vectors * N * (columns + 2));
 }
 
@@ -109,7 +112,8 @@ struct Partial {
 
 /// The partial results of spans [first, last), one after the other.
 template <class W>
-void attend_spans(const AttentionProblem& problem, const LaneMap& map, std::int64_t first, std::int64_t last, void* partials, void* scratch) {
+void attend_spans(const AttentionProblem& problem, const LaneMap& map, std::int64_t first, std::int64_t last,
+                  void* partials, void* scratch) {
   using T = typename W::Compute;
   W::begin_task(problem, map.rows, scratch);
   W walk(problem, map, scratch);
@@ -130,14 +134,16 @@ void attend_spans(const AttentionProblem& problem, const LaneMap& map, std::int6
 
 /// The spans' partial results merged left to right and finished.
 template <class W>
-bool attend_merge(const AttentionProblem& problem, const LaneMap& map, const void* partials, std::int64_t spans, void* scratch) {
+bool attend_merge(const AttentionProblem& problem, const LaneMap& map, const void* partials, std::int64_t spans,
+                  void* scratch) {
   using T = typename W::Compute;
   W walk(problem, map, scratch);
   const Partial<W> partial{walk};
   walk.clear_totals();
   walk.any_span = true;
   auto* from = const_cast<T*>(static_cast<const T*>(partials));  // only read
-  for (std::int64_t s = 0; s < spans; ++s, from = partial.next(from)) walk.merge(partial.m(from), partial.l(from), partial.output(from));
+  for (std::int64_t s = 0; s < spans; ++s, from = partial.next(from))
+    walk.merge(partial.m(from), partial.l(from), partial.output(from));
   return finish(walk);
 }
 
@@ -157,7 +163,8 @@ struct ByScore {
   static bool whole(const AttentionProblem& problem, const LaneMap& map, void* scratch) {
     return (additive(problem) ? attend<Additive> : attend<Dot>)(problem, map, scratch);
   }
-  static void spans(const AttentionProblem& problem, const LaneMap& map, std::int64_t first, std::int64_t last, void* partials, void* scratch) {
+  static void spans(const AttentionProblem& problem, const LaneMap& map, std::int64_t first, std::int64_t last,
+                    void* partials, void* scratch) {
     (additive(problem) ? attend_spans<Additive> : attend_spans<Dot>)(problem, map, first, last, partials, scratch);
   }
   static constexpr StripKernel kernel() {
@@ -207,8 +214,10 @@ constexpr StripKernel bf16_strip_kernel() { return {}; }
 #endif
 
 extern const AttentionTarget attention_table;
-const AttentionTarget attention_table = {HWY_TARGET == HWY_AVX2 ? "avx2" : HWY_TARGET == HWY_AVX3 ? "avx512" : "neon", strip_kernel<float>(),
-                                         strip_kernel<double>(), bf16_strip_kernel()};
+const AttentionTarget attention_table = {HWY_TARGET == HWY_AVX2   ? "avx2"
+                                         : HWY_TARGET == HWY_AVX3 ? "avx512"
+                                                                  : "neon",
+                                         strip_kernel<float>(), strip_kernel<double>(), bf16_strip_kernel()};
 
 #endif
 }  // namespace attn::kernels::HWY_NAMESPACE
@@ -226,7 +235,7 @@ namespace attn::kernels {
 const AttentionTarget* attention_target(const char* name) noexcept {
   const AttentionTarget* const built[] = {
 #if HWY_TARGETS & HWY_AVX3
-      &N_AVX3::amx_table,      &N_AVX3::attention_table,
+      &N_AVX3::amx_table, &N_AVX3::attention_table,
 #endif
 #if HWY_TARGETS & HWY_AVX2
       &N_AVX2::attention_table,

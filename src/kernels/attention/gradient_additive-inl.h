@@ -1,4 +1,5 @@
-// src/kernels/attention/gradient_additive-inl.h: 64 query rows of an additive score on their way back: q and k meet in tanh, not in a product.
+// src/kernels/attention/gradient_additive-inl.h: 64 query rows of an additive score on their way back: q and k meet in
+// tanh, not in a product.
 #if defined(ATTN_GRADIENT_ADDITIVE_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_GRADIENT_ADDITIVE_INL_H
 #undef ATTN_GRADIENT_ADDITIVE_INL_H
@@ -39,7 +40,8 @@ HWY_INLINE TanhSide<double> load_side(const AdditiveSide<double>& from, std::int
   return {x, x, x};
 }
 
-/// Of tanh(q + k) what gradients take: twice it, and 1 - tanh^2, both with relative accuracy. WIDE: the exponents stand apart.
+/// Of tanh(q + k) what gradients take: twice it, and 1 - tanh^2, both with relative accuracy. WIDE: the exponents stand
+/// apart.
 template <typename T>
 struct TanhSlope {
   Vector<T> twice, slope;
@@ -48,7 +50,8 @@ template <bool WIDE>
 HWY_INLINE TanhSlope<float> additive_slope(TanhSide<float> q, const TanhSide<float>& k) {
   const Tag<float> d;
   if constexpr (WIDE) {
-    const auto n = hn::Min(hn::Max(hn::Add(q.exponent, k.exponent), hn::Set(d, -100.0f)), hn::Set(d, 100.0f)), power = two_to(d, n);
+    const auto n = hn::Min(hn::Max(hn::Add(q.exponent, k.exponent), hn::Set(d, -100.0f)), hn::Set(d, 100.0f)),
+               power = two_to(d, n);
     q.high = hn::Mul(q.high, power);
     q.low = hn::Mul(q.low, power);
   }
@@ -65,10 +68,11 @@ HWY_INLINE TanhSlope<double> additive_slope(const TanhSide<double>& q, const Tan
   return {hn::Add(t, t), hn::NegMulAdd(t, t, hn::Set(d, 1.0))};
 }
 
-/// ROWS rows from `row` on against the keys [begin, end) of a block, a vector of channels from c on: dw gets dS 2 t, dq and dk get
-/// dS (1 - t^2); times 1/2 and w when the keys are through.
+/// ROWS rows from `row` on against the keys [begin, end) of a block, a vector of channels from c on: dw gets dS 2 t, dq
+/// and dk get dS (1 - t^2); times 1/2 and w when the keys are through.
 template <typename T, bool WIDE, int ROWS>
-HWY_INLINE void back_of_rows(const AdditiveOperands<T>& at, const T* derivative, std::int64_t c, int row, int begin, int end) {
+HWY_INLINE void back_of_rows(const AdditiveOperands<T>& at, const T* derivative, std::int64_t c, int row, int begin,
+                             int end) {
   const Tag<T> d;
   TanhSide<T> q[ROWS];
   Vector<T> dq[ROWS], dw[ROWS];
@@ -91,7 +95,9 @@ HWY_INLINE void back_of_rows(const AdditiveOperands<T>& at, const T* derivative,
   }
   const auto w = hn::Load(d, at.w + c);
   ATTN_UNROLL_FOR (int n = 0; n < ROWS; ++n) {
-    const auto add = [&](T* to, Vector<T> sum) HWY_ATTR { hn::Store(hn::Add(hn::Load(d, to + (row + n) * at.stride + c), sum), d, to + (row + n) * at.stride + c); };
+    const auto add = [&](T* to, Vector<T> sum) HWY_ATTR {
+      hn::Store(hn::Add(hn::Load(d, to + (row + n) * at.stride + c), sum), d, to + (row + n) * at.stride + c);
+    };
     add(at.dq, hn::Mul(dq[n], w));
     add(at.dw, hn::Mul(dw[n], hn::Set(d, T(0.5))));
   }
@@ -99,12 +105,16 @@ HWY_INLINE void back_of_rows(const AdditiveOperands<T>& at, const T* derivative,
 
 /// All channels, all rows, each with the keys that its vector of rows sees something of.
 template <typename T, bool WIDE>
-HWY_NOINLINE void back_through_tanh(const AdditiveOperands<T>& at, const T* derivative, std::int64_t channels, int rows, const Groups& groups) {
-  constexpr int N = lanes<T>, together = sizeof(T) == 8 ? 1 : registers == 16 ? 2 : 4;  // f64: tanh alone fills the registers
+HWY_NOINLINE void back_through_tanh(const AdditiveOperands<T>& at, const T* derivative, std::int64_t channels, int rows,
+                                    const Groups& groups) {
+  // f64: tanh alone fills the registers
+  constexpr int N = lanes<T>, together = sizeof(T) == 8 ? 1 : registers == 16 ? 2 : 4;
   for (std::int64_t c = 0; c < channels; c += N) {
     int row = 0;
-    for (; row + together <= rows; row += together) back_of_rows<T, WIDE, together>(at, derivative, c, row, groups.begin[row / N], groups.end[row / N]);
-    for (; row < rows; ++row) back_of_rows<T, WIDE, 1>(at, derivative, c, row, groups.begin[row / N], groups.end[row / N]);
+    for (; row + together <= rows; row += together)
+      back_of_rows<T, WIDE, together>(at, derivative, c, row, groups.begin[row / N], groups.end[row / N]);
+    for (; row < rows; ++row)
+      back_of_rows<T, WIDE, 1>(at, derivative, c, row, groups.begin[row / N], groups.end[row / N]);
   }
 }
 
@@ -160,9 +170,11 @@ class AdditiveGradientWalk : public GradientWalk<T> {
     T* to = Walk::rows_of({g_.dk, g_.dk_stride, p_.k_heads}, keys.first);
     const T* from = more_.dk;
     for (int r = 0; r < keys.count; ++r, to += g_.dk_stride[2], from += more_.stride) {
-      const auto sums = [&](std::int64_t c) HWY_ATTR { return hn::Mul(hn::Load(d, from + c), hn::Load(d, more_.w + c)); };
+      const auto sums = [&](std::int64_t c)
+                            HWY_ATTR { return hn::Mul(hn::Load(d, from + c), hn::Load(d, more_.w + c)); };
       std::int64_t c = 0;
-      for (; c + N <= p_.dim; c += N) hn::StoreU(hn::Add(keys.first_of_keys ? hn::Zero(d) : hn::LoadU(d, to + c), sums(c)), d, to + c);
+      for (; c + N <= p_.dim; c += N)
+        hn::StoreU(hn::Add(keys.first_of_keys ? hn::Zero(d) : hn::LoadU(d, to + c), sums(c)), d, to + c);
       if (c == p_.dim) continue;
       alignas(64) T rest[N];
       hn::Store(sums(c), d, rest);
@@ -184,10 +196,13 @@ class AdditiveGradientWalk : public GradientWalk<T> {
       T* const row = more_.dq + r * more_.stride;
       for (std::int64_t c = 0; c < p_.dim; c += N) {
         const auto y = hn::Load(d, row + c);
-        all = hn::Add(all, hn::IfThenElseZero(hn::FirstN(d, static_cast<std::size_t>(std::min<std::int64_t>(p_.dim - c, N))), hn::Sub(y, y)));
+        all = hn::Add(all,
+                      hn::IfThenElseZero(hn::FirstN(d, static_cast<std::size_t>(std::min<std::int64_t>(p_.dim - c, N))),
+                                         hn::Sub(y, y)));
       }
-      std::memcpy(static_cast<T*>(g_.dq) + rows_.batch * g_.dq_stride[0] + rows_.head * g_.dq_stride[1] + (rows_.row + r) * g_.dq_stride[2], row,
-                  sizeof(T) * static_cast<std::size_t>(p_.dim));
+      std::memcpy(static_cast<T*>(g_.dq) + rows_.batch * g_.dq_stride[0] + rows_.head * g_.dq_stride[1] +
+                      (rows_.row + r) * g_.dq_stride[2],
+                  row, sizeof(T) * static_cast<std::size_t>(p_.dim));
       all = hn::Add(all, hn::Set(d, strip_.delta[r] - strip_.delta[r]));
     }
     return hn::AllTrue(d, hn::Eq(all, all));
@@ -196,17 +211,20 @@ class AdditiveGradientWalk : public GradientWalk<T> {
  private:
   HWY_NOINLINE bool split_row(const T* x, std::int64_t count, const AdditiveSide<T>& to, int row, bool wide) const {
     const std::int64_t at = row * more_.stride;
-    if constexpr (sizeof(T) == 4) return split(x, count, {to.high + at, to.low + at, wide ? to.exponent + at : nullptr});
+    if constexpr (sizeof(T) == 4)
+      return split(x, count, {to.high + at, to.low + at, wide ? to.exponent + at : nullptr});
     std::memcpy(to.high + at, x, sizeof(T) * static_cast<std::size_t>(count));
     return true;
   }
 
-  /// The parts of the rows; of the highest also turned, the exponents beside them. False when some exponent is too large to do without.
+  /// The parts of the rows; of the highest also turned, the exponents beside them. False when some exponent is too
+  /// large to do without.
   HWY_NOINLINE bool split_queries(bool wide) {
     wide_ = wide;
     bool narrow = true;
     const std::int64_t padded = GradientOperands<T>::wide(p_.dim);
-    for (int r = 0; r < static_cast<int>(rows_.rows); ++r) narrow = split_row(at_.q_rows + r * padded, padded, more_.q, r, wide) && narrow;
+    for (int r = 0; r < static_cast<int>(rows_.rows); ++r)
+      narrow = split_row(at_.q_rows + r * padded, padded, more_.q, r, wide) && narrow;
     if constexpr (sizeof(T) == 4) {
       turn(more_.q.high, more_.stride, rows_.rows, p_.dim, at_.q, std::int64_t{R});
       if (wide) turn(more_.q.exponent, more_.stride, rows_.rows, p_.dim, at_.dq, std::int64_t{R});
@@ -217,7 +235,8 @@ class AdditiveGradientWalk : public GradientWalk<T> {
   HWY_NOINLINE void load_keys(const KeyBlock& keys) {
     const auto all = [&](bool wide) {
       bool narrow = true;
-      for (int r = 0; r < keys.count; ++r) narrow = split_row(k_.row(keys.first + r), p_.dim, more_.k, r, wide) && narrow;
+      for (int r = 0; r < keys.count; ++r)
+        narrow = split_row(k_.row(keys.first + r), p_.dim, more_.k, r, wide) && narrow;
       return narrow;
     };
     const bool wide = !(rows_narrow_ && all(false));
@@ -233,13 +252,15 @@ class AdditiveGradientWalk : public GradientWalk<T> {
       if constexpr (sizeof(T) == 4)
         for_each_part<additive_vectors>(groups.first[g], groups.last[g], [&]<int V>(int v) HWY_ATTR {
           const SplitRows q{at_.q, at_.dq, R}, k{more_.k.high, more_.k.exponent, more_.stride};
-          additive_columns<WIDE, V>(q.at(v * N), k.at(key * k.stride), count, more_.w, weight_sum_, p_.dim, strip_.scores.s + key * R + v * N, more_.unused + v * N);
+          additive_columns<WIDE, V>(q.at(v * N), k.at(key * k.stride), count, more_.w, weight_sum_, p_.dim,
+                                    strip_.scores.s + key * R + v * N, more_.unused + v * N);
         });
       else
         for_each_part<tanh_vectors>(groups.first[g], groups.last[g], [&]<int V>(int v) HWY_ATTR {
           for (int r = key; r < key + count; ++r) {
             const T* const row = more_.k.high + r * more_.stride;
-            tanh_columns<V>(at_.q + v * N, &row, 1, more_.w, p_.dim, R, strip_.scores.s + r * R + v * N, more_.unused + v * N);
+            tanh_columns<V>(at_.q + v * N, &row, 1, more_.w, p_.dim, R, strip_.scores.s + r * R + v * N,
+                            more_.unused + v * N);
           }
         });
     }

@@ -1,4 +1,5 @@
-// src/kernels/attention/gradient_ahead.h: while 64 rows of the backward pass compute, the memory that comes next is asked for.
+// src/kernels/attention/gradient_ahead.h: while 64 rows of the backward pass compute, the memory that comes next is
+// asked for.
 #pragma once
 #include "kernels/attention/gradient.h"
 #include "kernels/attention/next_head.h"
@@ -17,13 +18,16 @@ struct StepAsks {
 class GradientAhead {
  public:
   /// A tile has so many `elements` of products.
-  GradientAhead(const AttentionGradient& g, const GradientRows& rows, const LaneMap& map, std::int64_t element_bytes, std::int64_t elements)
-      : g_(g), rows_(rows), bytes_(element_bytes), next_(g.problem, map, static_cast<std::size_t>(element_bytes), NextHead::Pass::backward) {
+  GradientAhead(const AttentionGradient& g, const GradientRows& rows, const LaneMap& map, std::int64_t element_bytes,
+                std::int64_t elements)
+      : g_(g), rows_(rows), bytes_(element_bytes),
+        next_(g.problem, map, static_cast<std::size_t>(element_bytes), NextHead::Pass::backward) {
     const AttentionProblem& p = g.problem;
     const std::int64_t after = rows.row + rows.rows;
     const bool here = after < p.rows_end(rows.batch);  // the next step is of this head
     if (here || next_.batch() >= 0) {
-      const std::int64_t b = here ? rows.batch : next_.batch(), h = here ? rows.head : next_.head(), first = here ? after : 0;
+      const std::int64_t b = here ? rows.batch : next_.batch(), h = here ? rows.head : next_.head(),
+                         first = here ? after : 0;
       const std::int64_t count = p.q_rows - first < query_block ? p.q_rows - first : query_block;
       add(next_, p.q, p.q_stride, {b, h, first, count}, p.dim);
       add(next_, g.dout, g.dout_stride, {b, h, first, count}, p.value_dim);
@@ -34,7 +38,8 @@ class GradientAhead {
     add(results_, g.dk, g.dk_stride, {rows.batch, p.key_head(rows.head), first_key, keys}, p.dim);
     add(results_, g.dv, g.dv_stride, {rows.batch, p.value_head(rows.head), first_key, keys}, p.value_dim);
     const std::int64_t blocks = 1 + rows.row * p.k_rows / (p.q_rows * key_block);  // causal rows have no more
-    tiles_ = (2 * key_block * query_block + p.dim * query_block + key_block * (p.dim + p.value_dim)) / elements;  // of a block
+    // of a block
+    tiles_ = (2 * key_block * query_block + p.dim * query_block + key_block * (p.dim + p.value_dim)) / elements;
     share_ = lines_ = (results_.lines() + next_.lines()) / (tiles_ * blocks) + 1;
     far_ = p.k_rows * (p.dim + p.value_dim) * bytes_ > NextHead::most_bytes;
   }
@@ -45,13 +50,16 @@ class GradientAhead {
     std::int64_t bytes, stride, count;
   };
 
-  /// Keys [first, first + count) come now, whose dV and dK are summed there. Heads too large to stay near ask for what the block needs after its
-  /// scores, and for the next block's keys: bf16, against not asking, (1, 16, 2048, 128) .986 of the time, (1, 1, 4096, 64) .9, causal .8.
+  /// Keys [first, first + count) come now, whose dV and dK are summed there. Heads too large to stay near ask for what
+  /// the block needs after its scores, and for the next block's keys: bf16, against not asking, (1, 16, 2048, 128) .986
+  /// of the time, (1, 1, 4096, 64) .9, causal .8.
   void begin_block(std::int64_t first, std::int64_t count, const Sums& dv, const Sums& dk) {
     if (!far_) return;
     const AttentionProblem& p = g_.problem;
-    const std::int64_t left = p.keys_end(rows_.batch) - first - count, kv = p.value_head(rows_.head), kk = p.key_head(rows_.head);
-    const std::int64_t k_stride[3] = {p.k_stride[0], p.k_stride[1], p.k.row_stride}, v_stride[3] = {p.v_stride[0], p.v_stride[1], p.v.row_stride};
+    const std::int64_t left = p.keys_end(rows_.batch) - first - count, kv = p.value_head(rows_.head),
+                       kk = p.key_head(rows_.head);
+    const std::int64_t k_stride[3] = {p.k_stride[0], p.k_stride[1], p.k.row_stride},
+                       v_stride[3] = {p.v_stride[0], p.v_stride[1], p.v.row_stride};
     block_ = {};
     add(block_, p.v.base, v_stride, {rows_.batch, kv, first, count}, p.value_dim);
     for (const Sums& sums : {dv, dk})
@@ -61,14 +69,16 @@ class GradientAhead {
     share_ = lines_ + block_lines_;
   }
 
-  /// A few lines a tile: bursts come faster than memory answers and are dropped. At (32, 8, 64, 64) in f32 .56 of the peak without, .58 with a
-  /// burst a product, .65 this way; causal .35, .36, .43; bf16 .53 and .57, causal .32 and .36.
+  /// A few lines a tile: bursts come faster than memory answers and are dropped. At (32, 8, 64, 64) in f32 .56 of the
+  /// peak without, .58 with a burst a product, .65 this way; causal .35, .36, .43; bf16 .53 and .57, causal .32 and
+  /// .36.
   void fetch() {
     if (share_ > 0) fetch_some();
   }
-  /// The same for a tile of so many steps, which ask for a line each, or for one again; where there is nothing, for `here`, which the tile
-  /// reads. Against a few lines before each tile, f32 / bf16: (32, 8, 64, 64) .90 / .97 of the time, (1, 12, 512, 64) .99 / .97, causal .96 / .98,
-  /// (1, 16, 2048, 128) .97 / 1. Fewer lines than `least_spread` wait for those of the next tiles: taking them costs as much as many.
+  /// The same for a tile of so many steps, which ask for a line each, or for one again; where there is nothing, for
+  /// `here`, which the tile reads. Against a few lines before each tile, f32 / bf16: (32, 8, 64, 64) .90 / .97 of the
+  /// time, (1, 12, 512, 64) .99 / .97, causal .96 / .98, (1, 16, 2048, 128) .97 / 1. Fewer lines than `least_spread`
+  /// wait for those of the next tiles: taking them costs as much as many.
   [[gnu::always_inline]] StepAsks spread(std::int64_t steps, const void* here) {
     due_ += share_;
     if (due_ < least_spread || steps <= 0) return {place_of(here), 0};
@@ -94,12 +104,16 @@ class GradientAhead {
     due_ = std::min(due_, 3 * steps);
     const std::int64_t count = std::min({due_, steps, from.together()});
     due_ -= count;
-    return {from.take(count), static_cast<std::int64_t>(static_cast<unsigned>(count * 64) / static_cast<unsigned>(steps))};
+    return {from.take(count),
+            static_cast<std::int64_t>(static_cast<unsigned>(count * 64) / static_cast<unsigned>(steps))};
   }
 
-  void add(FetchAhead& to, const void* base, const std::int64_t (&stride)[3], const GradientRows& rows, std::int64_t columns) const {
+  void add(FetchAhead& to, const void* base, const std::int64_t (&stride)[3], const GradientRows& rows,
+           std::int64_t columns) const {
     if (base == nullptr) return;
-    to.add(static_cast<const char*>(base) + bytes_ * (rows.batch * stride[0] + rows.head * stride[1] + rows.row * stride[2]), bytes_ * columns, bytes_ * stride[2], rows.rows);
+    to.add(static_cast<const char*>(base) +
+               bytes_ * (rows.batch * stride[0] + rows.head * stride[1] + rows.row * stride[2]),
+           bytes_ * columns, bytes_ * stride[2], rows.rows);
   }
 
   const AttentionGradient& g_;

@@ -1,4 +1,5 @@
-// src/kernels/attention/gradient_pairs-inl.h: the pairs of 64 query rows and a block of keys: raw scores and dP become weights and derivatives by the scores.
+// src/kernels/attention/gradient_pairs-inl.h: the pairs of 64 query rows and a block of keys: raw scores and dP become
+// weights and derivatives by the scores.
 #if defined(ATTN_GRADIENT_PAIRS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_GRADIENT_PAIRS_INL_H
 #undef ATTN_GRADIENT_PAIRS_INL_H
@@ -37,8 +38,8 @@ class GradientPairs {
   static constexpr int R = query_block, N = lanes<T>;
 
   GradientPairs(const AttentionGradient& g, const GradientRows& rows, void* scratch)
-      : g_(g), p_(g.problem), rows_(rows), map_{rows.batch, rows.head, 1, rows.row, rows.rows}, strip_(scratch, p_), score_(g, rows, map_, strip_),
-        vectors_(static_cast<int>((rows.rows + N - 1) / N)) {}
+      : g_(g), p_(g.problem), rows_(rows), map_{rows.batch, rows.head, 1, rows.row, rows.rows}, strip_(scratch, p_),
+        score_(g, rows, map_, strip_), vectors_(static_cast<int>((rows.rows + N - 1) / N)) {}
 
   std::int64_t saved() const { return (rows_.batch * p_.q_heads + rows_.head) * p_.q_rows + rows_.row; }
   HWY_NOINLINE void clear(T* to, std::int64_t count) const {
@@ -84,7 +85,8 @@ class GradientPairs {
       blocks.next += count;
       find(blocks);
       if (!seen) continue;
-      blocks.keys = {first, count, full ? nullptr : blocks.visible, full ? Groups::all(count, vectors_) : Groups::trimmed(blocks.visible, count, vectors_, N)};
+      blocks.keys = {first, count, full ? nullptr : blocks.visible,
+                     full ? Groups::all(count, vectors_) : Groups::trimmed(blocks.visible, count, vectors_, N)};
       blocks.keys.last_of_rows = blocks.next >= blocks.end;
       return true;
     }
@@ -94,7 +96,8 @@ class GradientPairs {
   /// On to a block that is not empty.
   void find(Blocks& blocks) const {
     for (; blocks.next < blocks.end; blocks.next += blocks.count()) {
-      blocks.tile = classify(p_, rows_.batch, {rows_.row, rows_.row + rows_.rows, blocks.next, blocks.next + blocks.count()});
+      blocks.tile =
+          classify(p_, rows_.batch, {rows_.row, rows_.row + rows_.rows, blocks.next, blocks.next + blocks.count()});
       if (blocks.tile != Tile::empty) return;
     }
   }
@@ -126,7 +129,8 @@ class GradientPairs {
 
   bool dropped() const { return p_.drops() || p_.keep != nullptr; }
 
-  /// Scores and dP to weights (after dropout) in scores.s and the derivative by what the bias adds in d; 0 where hidden.
+  /// Scores and dP to weights (after dropout) in scores.s and the derivative by what the bias adds in d; 0 where
+  /// hidden.
   HWY_NOINLINE void derive_from_products(const KeyBlock& keys) {
     const Groups& groups = keys.groups;
     modify(keys);
@@ -150,7 +154,8 @@ class GradientPairs {
     const auto keep_scale = hn::Set(d, static_cast<T>(p_.keep_scale));
     for (int g = 0; g < groups.count; ++g)
       for (int v = groups.first[g]; v < groups.last[g]; ++v) {
-        const auto m = hn::Load(d, strip_.m + v * N), inverse = hn::Load(d, strip_.inverse + v * N), delta = hn::Load(d, strip_.delta + v * N);
+        const auto m = hn::Load(d, strip_.m + v * N), inverse = hn::Load(d, strip_.inverse + v * N),
+                   delta = hn::Load(d, strip_.delta + v * N);
         for (int r = groups.key[g]; r < groups.key[g + 1]; ++r) {
           T* const place = strip_.scores.s + r * R + v * N;
           T* const derivative = strip_.d + r * R + v * N;
@@ -197,13 +202,15 @@ class GradientPairs {
     const Tag<T> d;
     for_each_score<T, R>(groups, [&](int at, int, int) HWY_ATTR {
       const auto t = hn::Load(d, strip_.capped + at), x = hn::Load(d, strip_.d + at);
-      hn::Store(hn::IfThenZeroElse(hn::Eq(x, hn::Zero(d)), hn::Mul(x, hn::NegMulAdd(t, t, hn::Set(d, T(1))))), d, strip_.d + at);
+      hn::Store(hn::IfThenZeroElse(hn::Eq(x, hn::Zero(d)), hn::Mul(x, hn::NegMulAdd(t, t, hn::Set(d, T(1))))), d,
+                strip_.d + at);
     });
   }
   HWY_NOINLINE void back_through_temperature(const Groups& groups) {
     const Tag<T> d;
     const auto t = hn::Set(d, static_cast<T>(p_.temperature));
-    for_each_score<T, R>(groups, [&](int at, int, int) HWY_ATTR { hn::Store(hn::Div(hn::Load(d, strip_.d + at), t), d, strip_.d + at); });
+    for_each_score<T, R>(groups, [&](int at, int, int)
+                                     HWY_ATTR { hn::Store(hn::Div(hn::Load(d, strip_.d + at), t), d, strip_.d + at); });
   }
 
  protected:

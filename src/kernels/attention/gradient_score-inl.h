@@ -1,4 +1,5 @@
-// src/kernels/attention/gradient_score-inl.h: a score expression on its way back: a block's derivatives by it become those by the score, and by what it looked up.
+// src/kernels/attention/gradient_score-inl.h: a score expression on its way back: a block's derivatives by it become
+// those by the score, and by what it looked up.
 #if defined(ATTN_GRADIENT_SCORE_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_GRADIENT_SCORE_INL_H
 #undef ATTN_GRADIENT_SCORE_INL_H
@@ -20,9 +21,12 @@ class ScoreBack {
   static constexpr int R = query_block, N = lanes<T>;
   using Window = ScoreWindow<T>;
 
-  [[gnu::cold]] HWY_NOINLINE ScoreBack(const AttentionGradient& g, const GradientRows& rows, const LaneMap& map, const GradientStrip<T>& strip)
-      : g_(g), p_(g.problem), rows_(rows), strip_(strip), forward_(p_, map, GradientStrip<T>::expression(p_), R, strip.places[0]),
-        slopes_(p_, map, p_.score_gradient != nullptr ? p_.score_gradient->program : p_.score_mod, R, strip.places[1]) {}
+  [[gnu::cold]] HWY_NOINLINE ScoreBack(const AttentionGradient& g, const GradientRows& rows, const LaneMap& map,
+                                       const GradientStrip<T>& strip)
+      : g_(g), p_(g.problem), rows_(rows), strip_(strip),
+        forward_(p_, map, GradientStrip<T>::expression(p_), R, strip.places[0]),
+        slopes_(p_, map, p_.score_gradient != nullptr ? p_.score_gradient->program : p_.score_mod, R, strip.places[1]) {
+  }
 
   bool used() const { return p_.score_gradient != nullptr; }
   [[gnu::cold]] HWY_NOINLINE void begin() { lines_ = begin_lines<T>(p_, strip_.lines); }
@@ -30,14 +34,16 @@ class ScoreBack {
   /// What forward did, with the scores from before it kept.
   [[gnu::cold]] HWY_NOINLINE void apply(std::int64_t first, int keys, const Groups& groups) {
     const Tag<T> d;
-    for_each_score<T, R>(groups, [&](int at, int, int) HWY_ATTR { hn::Store(hn::Load(d, strip_.scores.s + at), d, strip_.before + at); });
+    for_each_score<T, R>(groups, [&](int at, int, int)
+                                     HWY_ATTR { hn::Store(hn::Load(d, strip_.scores.s + at), d, strip_.before + at); });
     forward_.apply(first, keys, groups, strip_.scores.s);
   }
 
   /// strip_.d from the derivatives by the expression to those by the score. Lookups add up on the way.
   [[gnu::cold]] HWY_NOINLINE void back(std::int64_t first, int keys, const Groups& groups, const Turn& turn) {
     const ScoreGradient& gradient = *p_.score_gradient;
-    if (gradient.elements != ElementTurn::none && turn.wait_dense != nullptr) turn.wait_dense(turn.context, turn_of_elements(p_, first + keys));
+    if (gradient.elements != ElementTurn::none && turn.wait_dense != nullptr)
+      turn.wait_dense(turn.context, turn_of_elements(p_, first + keys));
     first_ = first - p_.keys_begin(rows_.batch);
     slopes_.in_windows(first, keys, groups, strip_.before, [&](const Window& w) {
       T* const d = strip_.d + w.key * R;
@@ -67,7 +73,8 @@ class ScoreBack {
     const Spread<T> by = one ? Spread<T>{strip_.before, 0, 0} : slopes_.spread(slope, ScoreRate::pair, w);
     for_each(w, [&](int r, int v) HWY_ATTR {
       const auto x = hn::Load(d, derivative + r * R + v * N);
-      hn::Store(one ? x : hn::IfThenZeroElse(hn::Eq(x, hn::Zero(d)), hn::Mul(x, hn::LoadU(d, by(r, v)))), d, to + r * R + v * N);
+      hn::Store(one ? x : hn::IfThenZeroElse(hn::Eq(x, hn::Zero(d)), hn::Mul(x, hn::LoadU(d, by(r, v)))), d,
+                to + r * R + v * N);
     });
   }
   template <typename F>
@@ -86,7 +93,8 @@ class ScoreBack {
   /// The elements that the pairs of a window looked up.
   class Elements {
    public:
-    Elements(const ScoreVectors<T>& values, const ScoreSlope& lookup, ScoreRate rate, const Window& w) : rank_(lookup.rank) {
+    Elements(const ScoreVectors<T>& values, const ScoreSlope& lookup, ScoreRate rate, const Window& w)
+        : rank_(lookup.rank) {
       for (int n = 0; n < rank_; ++n) {
         index_[n] = values.spread(lookup.index[n], rate, w);
         stride_[n] = lookup.stride[n];
@@ -94,7 +102,8 @@ class ScoreBack {
     }
     HWY_INLINE std::int64_t operator()(int r, int lane) const {
       std::int64_t offset = 0;
-      for (int n = 0; n < rank_; ++n) offset += static_cast<std::int64_t>(index_[n](r, lane / N)[lane % N]) * stride_[n];
+      for (int n = 0; n < rank_; ++n)
+        offset += static_cast<std::int64_t>(index_[n](r, lane / N)[lane % N]) * stride_[n];
       return offset;
     }
 
@@ -122,7 +131,9 @@ class ScoreBack {
     Spread<T> index_[4];
     std::int64_t stride_[4];
   };
-  Elements elements(const ScoreSlope& lookup, ScoreRate rate, const Window& w = {1, 0, 1, 0, nullptr}) const { return {slopes_, lookup, rate, w}; }
+  Elements elements(const ScoreSlope& lookup, ScoreRate rate, const Window& w = {1, 0, 1, 0, nullptr}) const {
+    return {slopes_, lookup, rate, w};
+  }
 
   /// What a window's pairs give, in strip_.given, to their lines.
   [[gnu::cold]] HWY_NOINLINE void add(int n, const Window& w) {
@@ -134,8 +145,12 @@ class ScoreBack {
     switch (lookup.line) {
       case ScoreLine::step:
       case ScoreLine::row: {
-        T* const sums = lookup.line == ScoreLine::row ? lines.sums : strip_.sums + (parameters_before_lookups(p_) + step_number(n)) * R;
-        return for_each(w, [&](int r, int v) HWY_ATTR { hn::StoreU(hn::Add(hn::LoadU(d, sums + v * N), hn::Load(d, given + r * R + v * N)), d, sums + v * N); });
+        T* const sums = lookup.line == ScoreLine::row
+                            ? lines.sums
+                            : strip_.sums + (parameters_before_lookups(p_) + step_number(n)) * R;
+        return for_each(w, [&](int r, int v) HWY_ATTR {
+          hn::StoreU(hn::Add(hn::LoadU(d, sums + v * N), hn::Load(d, given + r * R + v * N)), d, sums + v * N);
+        });
       }
       case ScoreLine::key:
         if (w.first == w.last) return;
@@ -144,7 +159,9 @@ class ScoreBack {
         return;
       case ScoreLine::distance: {
         T* const sums = lines.sums + distance_line(p_, 0, first_ + w.key);
-        return for_each(w, [&](int r, int v) HWY_ATTR { hn::StoreU(hn::Add(hn::LoadU(d, sums - r + v * N), hn::Load(d, given + r * R + v * N)), d, sums - r + v * N); });
+        return for_each(w, [&](int r, int v) HWY_ATTR {
+          hn::StoreU(hn::Add(hn::LoadU(d, sums - r + v * N), hn::Load(d, given + r * R + v * N)), d, sums - r + v * N);
+        });
       }
       case ScoreLine::element: {
         if (!g_.adds_lookups || w.first == w.last) return;

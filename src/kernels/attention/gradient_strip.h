@@ -12,28 +12,34 @@ template <typename T>
 struct GradientStrip {
   static constexpr int R = query_block;
 
-  Strip<T, R> scores;      // s [64][R]: scores, then weights; extra [64][R]: a dense bias, turned
-  T* d = nullptr;          // [64][R]    dP, then the derivative by the score
-  T* capped = nullptr;     // [64][R]    tanh(s / c)
-  T* m = nullptr;          // [R]        maximum; 0 for a row that sees nothing
-  T* inverse = nullptr;    // [R]        1 / l; 0 for a row that sees nothing
-  T* delta = nullptr;      // [R]
-  T* sums = nullptr;       // [parameters + biases][R]: the parameters', then those of each dense bias that is broadcast over keys
+  Strip<T, R> scores;    // s [64][R]: scores, then weights; extra [64][R]: a dense bias, turned
+  T* d = nullptr;        // [64][R]    dP, then the derivative by the score
+  T* capped = nullptr;   // [64][R]    tanh(s / c)
+  T* m = nullptr;        // [R]        maximum; 0 for a row that sees nothing
+  T* inverse = nullptr;  // [R]        1 / l; 0 for a row that sees nothing
+  T* delta = nullptr;    // [R]
+  // [parameters + biases][R]: the parameters', then those of each dense bias that is broadcast over keys
+  T* sums = nullptr;
   // with a score expression
-  T* before = nullptr;     // [64][R]    scores as it finds them
-  T* given = nullptr;      // [16][R]    what pairs give to a lookup
+  T* before = nullptr;                // [64][R]    scores as it finds them
+  T* given = nullptr;                 // [16][R]    what pairs give to a lookup
   T* places[2] = {nullptr, nullptr};  // of the expression, of its derivatives
-  void* lines = nullptr;   // of its lookups
+  void* lines = nullptr;              // of its lookups
 
   static std::int64_t sum_rows(const AttentionProblem& p) { return parameter_count(p) + p.bias_count; }
   static std::size_t places_of(const ScoreProgram& program) { return score_place_elements(program, R, 64 / sizeof(T)); }
-  static const ScoreProgram& expression(const AttentionProblem& p) { return p.score_mod_one_head.empty() ? p.score_mod : p.score_mod_one_head; }
+  static const ScoreProgram& expression(const AttentionProblem& p) {
+    return p.score_mod_one_head.empty() ? p.score_mod : p.score_mod_one_head;
+  }
   [[gnu::cold, gnu::noinline]] static std::size_t expression_bytes(const AttentionProblem& p) {
     if (p.score_gradient == nullptr) return 0;
-    const std::size_t elements = (key_block + score_chunk) * R + places_of(expression(p)) + places_of(p.score_gradient->program);
+    const std::size_t elements =
+        (key_block + score_chunk) * R + places_of(expression(p)) + places_of(p.score_gradient->program);
     return (sizeof(T) * elements + line_bytes<T>(p) + 63) / 64 * 64;
   }
-  static std::size_t bytes(const AttentionProblem& p) { return sizeof(T) * R * static_cast<std::size_t>(4 * key_block + 3 + sum_rows(p)) + expression_bytes(p); }
+  static std::size_t bytes(const AttentionProblem& p) {
+    return sizeof(T) * R * static_cast<std::size_t>(4 * key_block + 3 + sum_rows(p)) + expression_bytes(p);
+  }
   GradientStrip(void* scratch, const AttentionProblem& p) {
     T* next = static_cast<T*>(scratch);
     const auto take = [&next](std::int64_t count) {
@@ -95,8 +101,8 @@ struct GradientOperands {
   }
 };
 
-/// What an additive score's gradient reads and sums beside them. Rows of an odd number of lines: those of a column lie in different
-/// sets of the cache.
+/// What an additive score's gradient reads and sums beside them. Rows of an odd number of lines: those of a column lie
+/// in different sets of the cache.
 template <typename T>
 struct AdditiveOperands {
   static constexpr int R = query_block;
@@ -113,9 +119,13 @@ struct AdditiveOperands {
   T* w = nullptr;       // [stride]
   T* unused = nullptr;  // [R]           the largest scores, which nobody asks for
 
-  static std::int64_t padded(std::int64_t dim) { return GradientOperands<T>::wide(dim) | (64 / static_cast<std::int64_t>(sizeof(T))); }
+  static std::int64_t padded(std::int64_t dim) {
+    return GradientOperands<T>::wide(dim) | (64 / static_cast<std::int64_t>(sizeof(T)));
+  }
   static constexpr std::int64_t arrays = sizeof(T) == 4 ? 9 : 5;
-  static std::size_t bytes(const AttentionProblem& p) { return sizeof(T) * static_cast<std::size_t>((arrays * R + 1) * padded(p.dim) + R); }
+  static std::size_t bytes(const AttentionProblem& p) {
+    return sizeof(T) * static_cast<std::size_t>((arrays * R + 1) * padded(p.dim) + R);
+  }
   AdditiveOperands(void* scratch, const AttentionProblem& p) : stride(padded(p.dim)) {
     T* next = static_cast<T*>(scratch);
     const auto take = [&next](std::int64_t count) {
@@ -150,16 +160,19 @@ struct Bf16GradientOperands {
   std::uint32_t* derivative = nullptr;  // [64 keys][32]      by the score, pairs of rows
   std::uint32_t* turned = nullptr;      // [32][R]            by the score, pairs of keys
   float* dq = nullptr;                  // [R][wide D]
-  std::uint16_t* rows = nullptr;        // [R][wide]          rows on their way into other layouts; K where its last pair or unit is not whole
-  std::uint16_t* values = nullptr;      // [64][wide Dv]      V, likewise
+  // [R][wide]          rows on their way into other layouts; K where its last pair or unit is not whole
+  std::uint16_t* rows = nullptr;
+  std::uint16_t* values = nullptr;  // [64][wide Dv]      V, likewise
 
   static std::int64_t wide(std::int64_t columns) { return (columns + 31) / 32 * 32; }
   static std::int64_t widest(const AttentionProblem& p) { return wide(p.dim > p.value_dim ? p.dim : p.value_dim); }
   static std::int64_t words(const AttentionProblem& p) {
-    return R / 2 * (wide(p.dim) + wide(p.value_dim)) + pairs * (2 * wide(p.dim) + wide(p.value_dim)) + (2 * key_block + R) * pairs + R * wide(p.dim) +
-           R / 2 * (widest(p) + wide(p.value_dim));
+    return R / 2 * (wide(p.dim) + wide(p.value_dim)) + pairs * (2 * wide(p.dim) + wide(p.value_dim)) +
+           (2 * key_block + R) * pairs + R * wide(p.dim) + R / 2 * (widest(p) + wide(p.value_dim));
   }
-  static std::size_t bytes(const AttentionProblem& p) { return sizeof(std::uint32_t) * static_cast<std::size_t>(words(p)); }
+  static std::size_t bytes(const AttentionProblem& p) {
+    return sizeof(std::uint32_t) * static_cast<std::size_t>(words(p));
+  }
   Bf16GradientOperands(void* scratch, const AttentionProblem& p) {
     auto* next = static_cast<std::uint32_t*>(scratch);
     const auto take = [&next](std::int64_t count) {

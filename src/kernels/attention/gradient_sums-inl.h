@@ -1,4 +1,5 @@
-// src/kernels/attention/gradient_sums-inl.h: what the pairs of a step add to parameters (sinks, slopes, tables) and to a dense bias.
+// src/kernels/attention/gradient_sums-inl.h: what the pairs of a step add to parameters (sinks, slopes, tables) and to
+// a dense bias.
 #if defined(ATTN_GRADIENT_SUMS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_GRADIENT_SUMS_INL_H
 #undef ATTN_GRADIENT_SUMS_INL_H
@@ -28,7 +29,8 @@ class GradientSums : public GradientPairs<T> {
  public:
   using Pairs::Pairs, Pairs::R, Pairs::N;
 
-  // --- parameters: rows of strip_.sums, a lane a row --------------------------------------------------------------------
+  // --- parameters: rows of strip_.sums, a lane a row
+  // --------------------------------------------------------------------
   bool has_parameters() const { return g_.parameters != nullptr; }
   void clear_sums() { Pairs::clear(strip_.sums, GradientStrip<T>::sum_rows(p_)); }
 
@@ -54,7 +56,8 @@ class GradientSums : public GradientPairs<T> {
     const std::int64_t count = parameter_count(p_);
     if (p_.sinks != nullptr)
       for (int x = 0; x < vectors_ * N; x += N) {
-        const auto inverse = hn::Load(d, strip_.inverse + x), sink = hn::Set(d, static_cast<const T*>(p_.sinks)[rows_.head]);
+        const auto inverse = hn::Load(d, strip_.inverse + x),
+                   sink = hn::Set(d, static_cast<const T*>(p_.sinks)[rows_.head]);
         const auto weight = hn::Mul(weight_of<T>(sink, hn::Load(d, strip_.m + x)), inverse);
         const auto sum = hn::Mul(weight, hn::Sub(hn::Zero(d), hn::Load(d, strip_.delta + x)));
         hn::Store(hn::IfThenZeroElse(hn::Eq(inverse, hn::Zero(d)), sum), d, strip_.sums + x);
@@ -67,7 +70,8 @@ class GradientSums : public GradientPairs<T> {
     }
   }
 
-  // --- a dense bias -----------------------------------------------------------------------------------------------------
+  // --- a dense bias
+  // -----------------------------------------------------------------------------------------------------
   HWY_NOINLINE void add_to_dense(const KeyBlock& keys) {
     for (int n = 0; n < g_.dense_count; ++n) {
       if (g_.dense[n].stride[3] == 0) sum_over_keys(keys, sums_of(n));
@@ -174,7 +178,8 @@ bool ends_sums(const W& walk, const KeyBlock& keys, std::int64_t* rounded) {
   return false;
 }
 
-/// dQ of the walk's rows; what they add to dK, dV, the parameters, dense biases and looked-up tensors. False: some number is not finite.
+/// dQ of the walk's rows; what they add to dK, dV, the parameters, dense biases and looked-up tensors. False: some
+/// number is not finite.
 template <class W>
 bool step_back(W& walk, const Turn& turn) {
   walk.load_rows();

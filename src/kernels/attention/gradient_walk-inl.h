@@ -1,4 +1,5 @@
-// src/kernels/attention/gradient_walk-inl.h: 64 query rows on their way back over the keys, in f32 and f64: the products, and what each block adds to dQ, dK, dV.
+// src/kernels/attention/gradient_walk-inl.h: 64 query rows on their way back over the keys, in f32 and f64: the
+// products, and what each block adds to dQ, dK, dV.
 #if defined(ATTN_GRADIENT_WALK_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_GRADIENT_WALK_INL_H
 #undef ATTN_GRADIENT_WALK_INL_H
@@ -27,10 +28,14 @@ class GradientWalk : public GradientSums<T> {
   GradientWalk(const AttentionGradient& g, const GradientRows& rows, void* scratch)
       : Sums(g, rows, scratch), at_(static_cast<char*>(scratch) + GradientStrip<T>::bytes(g.problem), g.problem),
         ahead_(g, rows, Sums::map_, sizeof(T), N * tile_vectors * gradient_tile(tile_vectors)) {
-    k_ = {static_cast<const T*>(p_.k.base) + rows.batch * p_.k_stride[0] + p_.key_head(rows.head) * p_.k_stride[1], p_.k.row_stride};
-    v_ = {static_cast<const T*>(p_.v.base) + rows.batch * p_.v_stride[0] + p_.value_head(rows.head) * p_.v_stride[1], p_.v.row_stride};
+    k_ = {static_cast<const T*>(p_.k.base) + rows.batch * p_.k_stride[0] + p_.key_head(rows.head) * p_.k_stride[1],
+          p_.k.row_stride};
+    v_ = {static_cast<const T*>(p_.v.base) + rows.batch * p_.v_stride[0] + p_.value_head(rows.head) * p_.v_stride[1],
+          p_.v.row_stride};
   }
-  static std::size_t bytes(const AttentionProblem& p) { return GradientStrip<T>::bytes(p) + GradientOperands<T>::bytes(p); }
+  static std::size_t bytes(const AttentionProblem& p) {
+    return GradientStrip<T>::bytes(p) + GradientOperands<T>::bytes(p);
+  }
 
   const AttentionGradient& gradient() const { return g_; }
   std::int64_t batch() const { return rows_.batch; }
@@ -39,8 +44,10 @@ class GradientWalk : public GradientSums<T> {
   /// Q (scaled) and dO as rows and turned.
   HWY_NOINLINE void load_rows() {
     Sums::load_saved();
-    const auto* q = static_cast<const T*>(p_.q) + rows_.batch * p_.q_stride[0] + rows_.head * p_.q_stride[1] + rows_.row * p_.q_stride[2];
-    const auto* dout = static_cast<const T*>(g_.dout) + rows_.batch * g_.dout_stride[0] + rows_.head * g_.dout_stride[1] + rows_.row * g_.dout_stride[2];
+    const auto* q = static_cast<const T*>(p_.q) + rows_.batch * p_.q_stride[0] + rows_.head * p_.q_stride[1] +
+                    rows_.row * p_.q_stride[2];
+    const auto* dout = static_cast<const T*>(g_.dout) + rows_.batch * g_.dout_stride[0] +
+                       rows_.head * g_.dout_stride[1] + rows_.row * g_.dout_stride[2];
     copy_rows({q, p_.q_stride[2]}, p_.dim, static_cast<T>(p_.scale), at_.q_rows);
     copy_rows({dout, g_.dout_stride[2]}, p_.value_dim, T(1), at_.dout_rows);
     turn_rows(at_.q_rows, p_.dim, at_.q);
@@ -48,13 +55,16 @@ class GradientWalk : public GradientSums<T> {
     make_delta();
   }
 
-  /// Scores and dP, then weights (after dropout) in scores.s and the derivative by what the bias adds in d; 0 where hidden.
+  /// Scores and dP, then weights (after dropout) in scores.s and the derivative by what the bias adds in d; 0 where
+  /// hidden.
   HWY_NOINLINE void derive(const KeyBlock& keys, bool) {
     const auto sums = [&](const KeyGradient& to, std::int64_t columns) {
       constexpr std::int64_t size = sizeof(T);
-      return GradientAhead::Sums{to.data == nullptr ? nullptr : rows_of(to, keys.first), size * columns, size * to.stride[2], keys.count};
+      return GradientAhead::Sums{to.data == nullptr ? nullptr : rows_of(to, keys.first), size * columns,
+                                 size * to.stride[2], keys.count};
     };
-    ahead_.begin_block(keys.first, keys.count, sums({g_.dv, g_.dv_stride, p_.v_heads}, p_.value_dim), sums({g_.dk, g_.dk_stride, p_.k_heads}, p_.dim));
+    ahead_.begin_block(keys.first, keys.count, sums({g_.dv, g_.dv_stride, p_.v_heads}, p_.value_dim),
+                       sums({g_.dk, g_.dk_stride, p_.k_heads}, p_.dim));
     products(keys, k_, p_.dim, at_.q, strip_.scores.s);
     products(keys, v_, p_.value_dim, at_.dout, strip_.d);
     Sums::derive_from_products(keys);
@@ -64,12 +74,14 @@ class GradientWalk : public GradientSums<T> {
     if (p_.softcap != 0) Sums::back_through_softcap(keys.groups);
   }
 
-  static void clear_keys(const AttentionGradient& g, std::int64_t batch, std::int64_t head, std::int64_t begin, std::int64_t end) {
+  static void clear_keys(const AttentionGradient& g, std::int64_t batch, std::int64_t head, std::int64_t begin,
+                         std::int64_t end) {
     const AttentionProblem& p = g.problem;
-    const auto clear = [&](void* data, const std::int64_t (&stride)[3], std::int64_t heads, std::int64_t columns) {
+    const auto clear = [&](void* data, const std::int64_t(&stride)[3], std::int64_t heads, std::int64_t columns) {
       if (data == nullptr) return;
       T* const rows = static_cast<T*>(data) + batch * stride[0] + p.shared_head(head, heads) * stride[1];
-      for (std::int64_t key = begin; key < end; ++key) std::memset(rows + key * stride[2], 0, sizeof(T) * static_cast<std::size_t>(columns));
+      for (std::int64_t key = begin; key < end; ++key)
+        std::memset(rows + key * stride[2], 0, sizeof(T) * static_cast<std::size_t>(columns));
     };
     clear(g.dk, g.dk_stride, p.k_heads, p.dim);
     clear(g.dv, g.dv_stride, p.v_heads, p.value_dim);
@@ -82,7 +94,8 @@ class GradientWalk : public GradientSums<T> {
       if (to.data == nullptr) return;
       const T* const first = rows_of(to, keys.first);
       for (int r = 0; r < keys.count; ++r)
-        for (std::int64_t c = 0; c < columns; c += 64 / static_cast<std::int64_t>(sizeof(T))) __builtin_prefetch(first + r * to.stride[2] + c, 1, 3);
+        for (std::int64_t c = 0; c < columns; c += 64 / static_cast<std::int64_t>(sizeof(T)))
+          __builtin_prefetch(first + r * to.stride[2] + c, 1, 3);
     };
     fetch({g_.dv, g_.dv_stride, p_.v_heads}, p_.value_dim);
     fetch({g_.dk, g_.dk_stride, p_.k_heads}, p_.dim);
@@ -108,7 +121,8 @@ class GradientWalk : public GradientSums<T> {
     add_products(keys, strip_.d, at_.q_rows, p_.dim, {g_.dk, g_.dk_stride, p_.k_heads});
   }
 
-  /// Scaled, a zero as +0, rows to memory. False where a number is not finite, also in delta (with D = 0 there is no dQ).
+  /// Scaled, a zero as +0, rows to memory. False where a number is not finite, also in delta (with D = 0 there is no
+  /// dQ).
   bool write_queries() {
     ahead_.fetch_rest();
     const Tag<T> d;
@@ -126,14 +140,16 @@ class GradientWalk : public GradientSums<T> {
       }
       finite = finite && hn::AllTrue(d, hn::Or(hn::Eq(all, all), hn::Not(real)));
     }
-    auto* dq = static_cast<T*>(g_.dq) + rows_.batch * g_.dq_stride[0] + rows_.head * g_.dq_stride[1] + rows_.row * g_.dq_stride[2];
+    auto* dq = static_cast<T*>(g_.dq) + rows_.batch * g_.dq_stride[0] + rows_.head * g_.dq_stride[1] +
+               rows_.row * g_.dq_stride[2];
     turn(at_.dq, std::int64_t{R}, p_.dim, rows_.rows, dq, g_.dq_stride[2]);
     return finite;
   }
 
  protected:
   /// The products of the block's rows of K or V with the turned rows of the step.
-  HWY_NOINLINE void products(const KeyBlock& keys, const Matrix<T>& from, std::int64_t columns, const T* turned, T* to) {
+  HWY_NOINLINE void products(const KeyBlock& keys, const Matrix<T>& from, std::int64_t columns, const T* turned,
+                             T* to) {
     const Groups& groups = keys.groups;
     const Matrix<T> rows{from.row(keys.first), from.stride};
     for (int g = 0; g < groups.count; ++g) {
@@ -151,14 +167,19 @@ class GradientWalk : public GradientSums<T> {
     std::int64_t heads;
   };
   T* rows_of(const KeyGradient& to, std::int64_t key) const {
-    return static_cast<T*>(to.data) + rows_.batch * to.stride[0] + p_.shared_head(rows_.head, to.heads) * to.stride[1] + key * to.stride[2];
+    return static_cast<T*>(to.data) + rows_.batch * to.stride[0] + p_.shared_head(rows_.head, to.heads) * to.stride[1] +
+           key * to.stride[2];
   }
-  void add_products(const KeyBlock& keys, const T* weights, const T* rows, std::int64_t columns, const KeyGradient& to) {
+  void add_products(const KeyBlock& keys, const T* weights, const T* rows, std::int64_t columns,
+                    const KeyGradient& to) {
     if (to.data == nullptr) return;
     const auto range_of = [&](int key, int count) { return Sums::rows_that_see(keys, key, count); };
-    add_to_keys<T>(weights, keys.count, Matrix<T>{rows, GradientOperands<T>::wide(columns)}, range_of, KeyTotals<T>{rows_of(to, keys.first), to.stride[2], columns, keys.first_of_keys}, ahead_);
+    add_to_keys<T>(weights, keys.count, Matrix<T>{rows, GradientOperands<T>::wide(columns)}, range_of,
+                   KeyTotals<T>{rows_of(to, keys.first), to.stride[2], columns, keys.first_of_keys}, ahead_);
   }
-  void add_to_dv(const KeyBlock& keys) { add_products(keys, strip_.scores.s, at_.dout_rows, p_.value_dim, {g_.dv, g_.dv_stride, p_.v_heads}); }
+  void add_to_dv(const KeyBlock& keys) {
+    add_products(keys, strip_.scores.s, at_.dout_rows, p_.value_dim, {g_.dv, g_.dv_stride, p_.v_heads});
+  }
 
  private:
   HWY_NOINLINE void copy_rows(const Matrix<T>& from, std::int64_t columns, T factor, T* to) const {
@@ -185,7 +206,8 @@ class GradientWalk : public GradientSums<T> {
   /// The outputs turned 64 columns at a time.
   HWY_NOINLINE void make_delta() {
     const Tag<T> d;
-    const auto* out = static_cast<const T*>(p_.out) + rows_.batch * p_.out_stride[0] + rows_.head * p_.out_stride[1] + rows_.row * p_.out_stride[2];
+    const auto* out = static_cast<const T*>(p_.out) + rows_.batch * p_.out_stride[0] + rows_.head * p_.out_stride[1] +
+                      rows_.row * p_.out_stride[2];
     Sums::clear(strip_.delta, 1);
     T* const turned = strip_.scores.s;
     for (std::int64_t c = 0; c < p_.value_dim; c += key_block) {
@@ -193,7 +215,8 @@ class GradientWalk : public GradientSums<T> {
       turn(out + c, p_.out_stride[2], rows_.rows, count, turned, std::int64_t{R});
       for (int x = 0; x < vectors_ * N; x += N) {
         auto sum = hn::Load(d, strip_.delta + x);
-        for (std::int64_t n = 0; n < count; ++n) sum = hn::MulAdd(hn::Load(d, turned + n * R + x), hn::Load(d, at_.dout + (c + n) * R + x), sum);
+        for (std::int64_t n = 0; n < count; ++n)
+          sum = hn::MulAdd(hn::Load(d, turned + n * R + x), hn::Load(d, at_.dout + (c + n) * R + x), sum);
         hn::Store(sum, d, strip_.delta + x);
       }
     }

@@ -15,8 +15,8 @@ inline constexpr int most_vectors = 16;
 inline constexpr int most_vectors = 32;
 #endif
 
-/// Which scores of a block are made: keys [key, end) of vectors [first, last). Those of the vectors below `whole` are hidden, as -inf,
-/// where visible[key] has no bit; null: nothing is hidden yet.
+/// Which scores of a block are made: keys [key, end) of vectors [first, last). Those of the vectors below `whole` are
+/// hidden, as -inf, where visible[key] has no bit; null: nothing is hidden yet.
 struct ScoreRange {
   int key, end, first, last;
   const std::uint64_t* visible = nullptr;
@@ -26,9 +26,9 @@ struct ScoreRange {
   const std::uint64_t* of_vector(int v) const { return v < whole ? visible : nullptr; }
 };
 
-/// Keys key[g] ... key[g + 1] - 1 concern the vectors [first[g], last[g]); those from whole[g] on see all of them. Neighbours that
-/// would say the same are one group; one group where all vectors see all keys. Vector v takes part in groups from key begin[v] to
-/// key end[v].
+/// Keys key[g] ... key[g + 1] - 1 concern the vectors [first[g], last[g]); those from whole[g] on see all of them.
+/// Neighbours that would say the same are one group; one group where all vectors see all keys. Vector v takes part in
+/// groups from key begin[v] to key end[v].
 struct Groups {
   int count = 0;  // only so many groups have numbers: a small block would notice if all of them were cleared
   int key[most_keys / trim_keys + 1];
@@ -72,7 +72,9 @@ struct Groups {
   }
 
   /// The scores of a group; visible: the block's words, or null.
-  ScoreRange range(int g, const std::uint64_t* visible) const { return {key[g], key[g + 1], first[g], last[g], visible, whole[g]}; }
+  ScoreRange range(int g, const std::uint64_t* visible) const {
+    return {key[g], key[g + 1], first[g], last[g], visible, whole[g]};
+  }
 
   /// One past the vectors from `v` on that take part in the same keys as `v`.
   int same_range(int v, int vectors) const {
@@ -81,10 +83,12 @@ struct Groups {
     return last;
   }
 
-  /// Whether four vectors start in their order and end in their order, all of them at work between: an edge of a causal mask or a window.
+  /// Whether four vectors start in their order and end in their order, all of them at work between: an edge of a causal
+  /// mask or a window.
   bool edge() const {
     const bool same = begin[0] == begin[3] && end[0] == end[3];
-    return !same && begin[0] <= begin[1] && begin[1] <= begin[2] && begin[2] <= begin[3] && begin[3] < end[0] && end[0] <= end[1] && end[1] <= end[2] && end[2] <= end[3];
+    return !same && begin[0] <= begin[1] && begin[1] <= begin[2] && begin[2] <= begin[3] && begin[3] < end[0] &&
+           end[0] <= end[1] && end[1] <= end[2] && end[2] <= end[3];
   }
 
  private:

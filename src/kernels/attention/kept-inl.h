@@ -1,4 +1,5 @@
-// src/kernels/attention/kept-inl.h: the scores of a strip kept beside it, and made its weights once the last key was seen.
+// src/kernels/attention/kept-inl.h: the scores of a strip kept beside it, and made its weights once the last key was
+// seen.
 #if defined(ATTN_KEPT_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_KEPT_INL_H
 #undef ATTN_KEPT_INL_H
@@ -13,15 +14,16 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// [keys][R] in problem.lane_weights: scores as the softmax takes them, -inf where hidden. Reading them back costs less than a second
-/// product: a strip of 64 rows and 8,192 keys is 2 MiB.
+/// [keys][R] in problem.lane_weights: scores as the softmax takes them, -inf where hidden. Reading them back costs less
+/// than a second product: a strip of 64 rows and 8,192 keys is 2 MiB.
 template <typename T>
 class KeptScores {
  public:
   static constexpr int R = strip_rows<T>, N = lanes<T>;
 
   KeptScores(const AttentionProblem& problem, const LaneMap& map)
-      : at_(static_cast<T*>(problem.lane_weights)), begin_(problem.keys_begin(map.batch)), end_(problem.keys_end(map.batch)) {}
+      : at_(static_cast<T*>(problem.lane_weights)), begin_(problem.keys_begin(map.batch)),
+        end_(problem.keys_end(map.batch)) {}
 
   bool wanted() const { return at_ != nullptr; }
   /// Of the strip's rows only the first is there, and it is this lane.
@@ -39,7 +41,8 @@ class KeptScores {
           continue;
         }
         for (int v = 0; v < vectors; ++v)
-          hn::Store(v >= groups.first[g] && v < groups.last[g] ? hn::Load(d, s + r * R + v * N) : minus_infinity<T>(), d, to + v * N);
+          hn::Store(v >= groups.first[g] && v < groups.last[g] ? hn::Load(d, s + r * R + v * N) : minus_infinity<T>(),
+                    d, to + v * N);
       }
   }
 
@@ -48,12 +51,14 @@ class KeptScores {
     const Tag<T> d;
     for (std::int64_t j = first; j < first + keys; ++j) {
       if (only_ >= 0) place(j)[only_] = -std::numeric_limits<T>::infinity();
-      else for (int v = 0; v < vectors; ++v) hn::Store(minus_infinity<T>(), d, place(j) + v * N);
+      else
+        for (int v = 0; v < vectors; ++v) hn::Store(minus_infinity<T>(), d, place(j) + v * N);
     }
   }
 
   /// exp2((s - m) log2 e) / l, exactly 0 where hidden; after dropout. `spare`: [64][R].
-  HWY_NOINLINE void make_weights(const AttentionProblem& problem, const LaneMap& map, int vectors, const T* m, const T* l, T* spare) {
+  HWY_NOINLINE void make_weights(const AttentionProblem& problem, const LaneMap& map, int vectors, const T* m,
+                                 const T* l, T* spare) {
     for (std::int64_t first = begin_; first < end_; first += key_block) {
       const int keys = static_cast<int>(end_ - first < key_block ? end_ - first : key_block);
       T* s = place(first);

@@ -18,7 +18,9 @@ inline KeyRows rows_of_head(const KeyRows& rows, const std::int64_t (&stride)[2]
 }
 
 /// Row j of a head; of 8 bits its group.
-inline const char* row_at(const KeyRows& head, std::int64_t j) { return static_cast<const char*>(head.base) + bytes_of(head.element) * head.offset(j); }
+inline const char* row_at(const KeyRows& head, std::int64_t j) {
+  return static_cast<const char*>(head.base) + bytes_of(head.element) * head.offset(j);
+}
 
 /// Its scales, one a group.
 inline const float* scales_at(const KeyRows& head, std::int64_t j) { return head.scales + head.scale_offset(j); }
@@ -30,9 +32,9 @@ inline std::int64_t rows_of_page(const KeyRows& head, std::int64_t j, std::int64
   return left < most ? left : most;
 }
 
-/// Whether so many rows of a head push each other out of the caches: rows whose distance is a multiple of a large power of two share few sets of
-/// a cache, and need as much of it as if each filled that power. (1, 16, 1024, 64) in [B, T, H, D], rows 4 KB apart, takes 1.2 times as
-/// long as in [B, H, T, D].
+/// Whether so many rows of a head push each other out of the caches: rows whose distance is a multiple of a large power
+/// of two share few sets of a cache, and need as much of it as if each filled that power. (1, 16, 1024, 64) in [B, T,
+/// H, D], rows 4 KB apart, takes 1.2 times as long as in [B, H, T, D].
 inline bool collide(const KeyRows& rows, std::int64_t columns, std::int64_t count) {
   constexpr std::int64_t most_bytes = std::int64_t{1} << 19;
   const std::int64_t apart = rows.row_stride * bytes_of(rows.element);

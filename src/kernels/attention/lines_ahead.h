@@ -1,4 +1,5 @@
-// src/kernels/attention/lines_ahead.h: rows of K or V asked for ahead of their use by few query rows, while others are computed with.
+// src/kernels/attention/lines_ahead.h: rows of K or V asked for ahead of their use by few query rows, while others are
+// computed with.
 #pragma once
 #include "kernels/attention/key_rows.h"
 #include "kernels/attention/next_head.h"
@@ -6,22 +7,25 @@
 
 namespace attn::kernels {
 
-/// Memory gives what it can only to who asks early and steadily. So the tiles ask for lines 24 KB further on (12 KB of bf16) as they go, one by one
-/// between their products: many at once wait for each other, and what is computed next waits for them. Pages after those are looked up meanwhile.
-/// Nothing is read before: such reads would wait behind what was asked for. f32, D = 128, of reading alone: .98 (read before, with the next 4 KB
-/// asked for: .67) on an AMD EPYC of the fourth generation, .77 (.71) on an Intel Xeon. Of bf16 some lines are put off until what comes between the
-/// products asks for them: memory is slower than the products, and idle meanwhile (with tile registers a tenth less time).
-///
-/// While memory has more to bring than it can, the processor lets asks fall, and who computes then waits for those lines. So each is asked for four
-/// times on its way, nearer each time. On an AMD EPYC of the fifth generation: f32 .87 of the time, bf16 .82, from pages of 16 .86 and .79; asked for
-/// twice .89 and .93. In the caches it would cost a quarter more.
+/// Memory gives what it can only to who asks early and steadily. So the tiles ask for lines 24 KB further on (12 KB of
+/// bf16) as they go, one by one between their products: many at once wait for each other, and what is computed next
+/// waits for them. Pages after those are looked up meanwhile. Nothing is read before: such reads would wait behind what
+/// was asked for. f32, D = 128, of reading alone: .98 (read before, with the next 4 KB asked for: .67) on an AMD EPYC
+/// of the fourth generation, .77 (.71) on an Intel Xeon. Of bf16 some lines are put off until what comes between the
+/// products asks for them: memory is slower than the products, and idle meanwhile (with tile registers a tenth less
+/// time).
+///  While memory has more to bring than it can, the processor lets asks fall, and who computes then waits for those
+/// lines. So each is asked for four times on its way, nearer each time. On an AMD EPYC of the fifth generation: f32 .87
+/// of the time, bf16 .82, from pages of 16 .86 and .79; asked for twice .89 and .93. In the caches it would cost a
+/// quarter more.
 class LinesAhead {
  public:
   /// How often a line is asked for where K and V are too large to stay in the caches.
   static constexpr int times_of_far = 4;
 
   /// Rows [first, end) will be used.
-  [[gnu::noinline]] void begin(const KeyRows& rows, std::int64_t columns, std::int64_t first, std::int64_t end, bool far) {
+  [[gnu::noinline]] void begin(const KeyRows& rows, std::int64_t columns, std::int64_t first, std::int64_t end,
+                               bool far) {
     far_ = far;
     due_ = left_ = 0;
     for (Place& at : taken_) at = place_of(row_at(rows, first));
@@ -39,8 +43,8 @@ class LinesAhead {
   bool far() const { return far_; }
   /// Whether hardly more lines can be put off.
   bool late() const { return due_ > put_off_ * 3 / 4; }
-  /// So many lines to ask for, as far as rows that are used allow; at the end of a run some are beyond it. Where there are none: `otherwise`, for
-  /// who asks between its products (ask_share) what it computes with.
+  /// So many lines to ask for, as far as rows that are used allow; at the end of a run some are beyond it. Where there
+  /// are none: `otherwise`, for who asks between its products (ask_share) what it computes with.
   template <int LINES, int TIMES>
   [[gnu::always_inline]] Asks<TIMES> take(Place otherwise) {
     Asks<TIMES> asks;
@@ -119,14 +123,15 @@ class LinesAhead {
   const KeyRows* rows_;
   std::int64_t row_bytes_ = 0;
   bool far_ = false;
-  bool whole_;  // no gap between rows
+  bool whole_;         // no gap between rows
   Place taken_[kept];  // the last, in turn
   unsigned takes_ = 0;
   Run next_[most_runs];
   int run_, runs_;
   Place at_;
-  std::int64_t left_, due_ = 0, put_off_ = 0;  // lines of the run that is asked for; that may be asked for; of those, that may wait
-  std::int64_t row_, end_;       // not looked up
+  // lines of the run that is asked for; that may be asked for; of those, that may wait
+  std::int64_t left_, due_ = 0, put_off_ = 0;
+  std::int64_t row_, end_;  // not looked up
 };
 
 }  // namespace attn::kernels

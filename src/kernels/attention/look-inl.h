@@ -36,27 +36,36 @@ struct VectorBits {
   }
 };
 
-/// The rows in the lanes that see key `first`, and those that see each key after it, where one causal rule or window decides.
-HWY_INLINE void look_at_band(const AttentionProblem& problem, const LaneMap& map, std::int64_t first, int keys, Word* visible) {
+/// The rows in the lanes that see key `first`, and those that see each key after it, where one causal rule or window
+/// decides.
+HWY_INLINE void look_at_band(const AttentionProblem& problem, const LaneMap& map, std::int64_t first, int keys,
+                             Word* visible) {
   const MaskNode& node = problem.mask.nodes[0];
-  const std::int64_t left = node.op == MaskOp::causal ? -1 : node.left, right = node.op == MaskOp::causal ? 0 : node.right;
-  std::int64_t at = first - problem.key_zero(map.batch) - problem.row_offset(map.batch, node.bottom_right) - map.row;  // the lane at the key's position
-  for (int r = 0; r < keys; ++r, ++at) visible[r] = bits_between(right < 0 ? 0 : at - right, left < 0 || at + left >= map.rows ? map.rows : at + left + 1);
+  const std::int64_t left = node.op == MaskOp::causal ? -1 : node.left,
+                     right = node.op == MaskOp::causal ? 0 : node.right;
+  // the lane at the key's position
+  std::int64_t at = first - problem.key_zero(map.batch) - problem.row_offset(map.batch, node.bottom_right) - map.row;
+  for (int r = 0; r < keys; ++r, ++at)
+    visible[r] = bits_between(right < 0 ? 0 : at - right, left < 0 || at + left >= map.rows ? map.rows : at + left + 1);
 }
 
 /// The same of 64 rows and keys where the bytes of one dense mask decide, keys side by side.
 HWY_INLINE void look_at_bytes(const AttentionProblem& problem, const LaneMap& map, std::int64_t first, Word* visible) {
   const MaskNode& node = problem.mask.nodes[0];
   const std::int64_t* stride = node.dense.stride;
-  const auto* bytes = static_cast<const std::uint8_t*>(node.dense.data) + map.batch * stride[0] + map.head * stride[1] + map.row * stride[2] + first;
+  const auto* bytes = static_cast<const std::uint8_t*>(node.dense.data) + map.batch * stride[0] + map.head * stride[1] +
+                      map.row * stride[2] + first;
   for (std::int64_t i = 0; i < 64; ++i) visible[i] = bits_of_64(bytes + i * stride[2], node.value);
   turn_bits(visible);
 }
 
 /// Who sees what of a block, as a word a key; false when nobody sees anything.
-HWY_NOINLINE inline bool look(const AttentionProblem& problem, const LaneMap& map, std::int64_t first, int keys, Word* visible) {
-  const bool dense = map.heads == 1 && map.rows == 64 && problem.mask.count == 1 && problem.mask.nodes[0].op == MaskOp::dense && problem.mask.nodes[0].dense.stride[3] == 1;
-  const bool band = map.heads == 1 && problem.mask.count == 1 && (problem.mask.nodes[0].op == MaskOp::causal || problem.mask.nodes[0].op == MaskOp::window);
+HWY_NOINLINE inline bool look(const AttentionProblem& problem, const LaneMap& map, std::int64_t first, int keys,
+                              Word* visible) {
+  const bool dense = map.heads == 1 && map.rows == 64 && problem.mask.count == 1 &&
+                     problem.mask.nodes[0].op == MaskOp::dense && problem.mask.nodes[0].dense.stride[3] == 1;
+  const bool band = map.heads == 1 && problem.mask.count == 1 &&
+                    (problem.mask.nodes[0].op == MaskOp::causal || problem.mask.nodes[0].op == MaskOp::window);
   Word any = 0;
   for (int part = 0; part < keys; part += 64, visible += 64) {
     const int count = keys - part < 64 ? keys - part : 64;
@@ -67,7 +76,8 @@ HWY_NOINLINE inline bool look(const AttentionProblem& problem, const LaneMap& ma
     } else {
       int lane = 0;
       for (std::int64_t n = 0; n < map.heads; ++n)
-        for (std::int64_t i = 0; i < map.rows; ++i) visible[lane++] = mask_word(problem, map.batch, map.head + n, map.row + i, first + part, count, VectorBits());
+        for (std::int64_t i = 0; i < map.rows; ++i)
+          visible[lane++] = mask_word(problem, map.batch, map.head + n, map.row + i, first + part, count, VectorBits());
       for (; lane < 64; ++lane) visible[lane] = 0;
       turn_bits(visible);
     }

@@ -5,30 +5,37 @@
 // `static`: this header is compiled for several instruction sets, and the linker must not merge them.
 namespace attn::kernels {
 
-/// Deep enough for any expression: the lowering evaluates the deeper operand first, so depth grows with log2 of the size.
+/// Deep enough for any expression: the lowering evaluates the deeper operand first, so depth grows with log2 of the
+/// size.
 inline constexpr int mask_stack_depth = 64;
 
 /// What the rows [row_begin, row_end) see of the keys [key_begin, key_end).
 enum class Tile : std::uint8_t { empty, partial, full };
 
 /// Position of row i, of key j (docs/numerics.md section 2).
-static inline std::int64_t row_position(const AttentionProblem& problem, std::int64_t b, std::int64_t i, bool bottom_right) {
+static inline std::int64_t row_position(const AttentionProblem& problem, std::int64_t b, std::int64_t i,
+                                        bool bottom_right) {
   return i + problem.row_offset(b, bottom_right);
 }
-static inline std::int64_t key_position(const AttentionProblem& problem, std::int64_t b, std::int64_t j) { return j - problem.key_zero(b); }
+static inline std::int64_t key_position(const AttentionProblem& problem, std::int64_t b, std::int64_t j) {
+  return j - problem.key_zero(b);
+}
 
 /// Whether both row i and key j exist by the lengths.
 static inline bool exists(const AttentionProblem& problem, std::int64_t b, std::int64_t i, std::int64_t j) {
   return i < problem.rows_end(b) && j >= problem.keys_begin(b) && j < problem.keys_end(b);
 }
 
-static inline bool leaf_sees(const MaskNode& node, const AttentionProblem& problem, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) {
+static inline bool leaf_sees(const MaskNode& node, const AttentionProblem& problem, std::int64_t b, std::int64_t h,
+                             std::int64_t i, std::int64_t j) {
   const std::int64_t distance = key_position(problem, b, j) - row_position(problem, b, i, node.bottom_right);
   switch (node.op) {
     case MaskOp::causal: return distance <= 0;
     case MaskOp::window: return (node.left < 0 || distance >= -node.left) && (node.right < 0 || distance <= node.right);
-    case MaskOp::prefix: return key_position(problem, b, j) < (node.per_batch ? node.per_batch[problem.item(b)] : node.n);
-    case MaskOp::documents: return node.query_ids[b * node.query_ids_stride + i] == node.key_ids[b * node.key_ids_stride + j];
+    case MaskOp::prefix:
+      return key_position(problem, b, j) < (node.per_batch ? node.per_batch[problem.item(b)] : node.n);
+    case MaskOp::documents:
+      return node.query_ids[b * node.query_ids_stride + i] == node.key_ids[b * node.key_ids_stride + j];
     case MaskOp::dense: {
       const std::int64_t* stride = node.dense.stride;
       const auto* bytes = static_cast<const std::uint8_t*>(node.dense.data);
@@ -39,7 +46,8 @@ static inline bool leaf_sees(const MaskNode& node, const AttentionProblem& probl
 }
 
 /// Whether row i of (b, h) sees key j: lengths and the expression.
-static inline bool sees(const AttentionProblem& problem, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) {
+static inline bool sees(const AttentionProblem& problem, std::int64_t b, std::int64_t h, std::int64_t i,
+                        std::int64_t j) {
   if (!exists(problem, b, i, j)) return false;
   bool stack[mask_stack_depth] = {true};
   int top = 0;
@@ -47,8 +55,14 @@ static inline bool sees(const AttentionProblem& problem, std::int64_t b, std::in
     const MaskNode& node = problem.mask.nodes[n];
     switch (node.op) {
       case MaskOp::op_not: stack[top - 1] = !stack[top - 1]; break;
-      case MaskOp::op_and: --top; stack[top - 1] = stack[top - 1] && stack[top]; break;
-      case MaskOp::op_or: --top; stack[top - 1] = stack[top - 1] || stack[top]; break;
+      case MaskOp::op_and:
+        --top;
+        stack[top - 1] = stack[top - 1] && stack[top];
+        break;
+      case MaskOp::op_or:
+        --top;
+        stack[top - 1] = stack[top - 1] || stack[top];
+        break;
       default: stack[top++] = leaf_sees(node, problem, b, h, i, j);
     }
   }
@@ -60,25 +74,32 @@ struct TileRange {
 };
 
 /// Keys whose distance to the row lies in [low, high], over a tile in which distances run from `nearest` to `farthest`.
-static inline Tile tile_of_band(std::int64_t nearest, std::int64_t farthest, bool has_low, std::int64_t low, bool has_high, std::int64_t high) {
+static inline Tile tile_of_band(std::int64_t nearest, std::int64_t farthest, bool has_low, std::int64_t low,
+                                bool has_high, std::int64_t high) {
   if ((has_low && farthest < low) || (has_high && nearest > high)) return Tile::empty;
   return (!has_low || nearest >= low) && (!has_high || farthest <= high) ? Tile::full : Tile::partial;
 }
 
-static inline Tile tile_of_leaf(const MaskNode& node, const AttentionProblem& problem, std::int64_t b, const TileRange& r) {
-  const std::int64_t first_key = key_position(problem, b, r.key_begin), last_key = key_position(problem, b, r.key_end - 1);
+static inline Tile tile_of_leaf(const MaskNode& node, const AttentionProblem& problem, std::int64_t b,
+                                const TileRange& r) {
+  const std::int64_t first_key = key_position(problem, b, r.key_begin),
+                     last_key = key_position(problem, b, r.key_end - 1);
   const std::int64_t nearest = first_key - row_position(problem, b, r.row_end - 1, node.bottom_right);
   const std::int64_t farthest = last_key - row_position(problem, b, r.row_begin, node.bottom_right);
   switch (node.op) {
     case MaskOp::causal: return tile_of_band(nearest, farthest, false, 0, true, 0);
-    case MaskOp::window: return tile_of_band(nearest, farthest, node.left >= 0, -node.left, node.right >= 0, node.right);
-    case MaskOp::prefix: return tile_of_band(first_key, last_key, false, 0, true, (node.per_batch ? node.per_batch[problem.item(b)] : node.n) - 1);
+    case MaskOp::window:
+      return tile_of_band(nearest, farthest, node.left >= 0, -node.left, node.right >= 0, node.right);
+    case MaskOp::prefix:
+      return tile_of_band(first_key, last_key, false, 0, true,
+                          (node.per_batch ? node.per_batch[problem.item(b)] : node.n) - 1);
     case MaskOp::constant: return node.value ? Tile::full : Tile::empty;
     default: return Tile::partial;  // dense, documents: their elements decide
   }
 }
 
-/// What the tile looks like: exact where one band (causal, window, prefix) decides, and for lengths; `partial` where in doubt.
+/// What the tile looks like: exact where one band (causal, window, prefix) decides, and for lengths; `partial` where in
+/// doubt.
 static inline Tile classify(const AttentionProblem& problem, std::int64_t b, const TileRange& range) {
   TileRange r = range;
   if (r.row_end > problem.rows_end(b)) r.row_end = problem.rows_end(b);
@@ -93,8 +114,14 @@ static inline Tile classify(const AttentionProblem& problem, std::int64_t b, con
     const MaskNode& node = problem.mask.nodes[n];
     switch (node.op) {
       case MaskOp::op_not: stack[top - 1] = static_cast<Tile>(2 - static_cast<int>(stack[top - 1])); break;
-      case MaskOp::op_and: --top; stack[top - 1] = stack[top] < stack[top - 1] ? stack[top] : stack[top - 1]; break;
-      case MaskOp::op_or: --top; stack[top - 1] = stack[top] > stack[top - 1] ? stack[top] : stack[top - 1]; break;
+      case MaskOp::op_and:
+        --top;
+        stack[top - 1] = stack[top] < stack[top - 1] ? stack[top] : stack[top - 1];
+        break;
+      case MaskOp::op_or:
+        --top;
+        stack[top - 1] = stack[top] > stack[top - 1] ? stack[top] : stack[top - 1];
+        break;
       default: stack[top++] = tile_of_leaf(node, problem, b, r);
     }
   }

@@ -27,7 +27,8 @@ inline Word bits_of_bytes(const std::uint8_t* bytes, std::int64_t stride, bool v
     word = bytes[0] ? ~Word{0} : 0;
   } else if (stride == 1) {
     constexpr Word low = 0x7F7F7F7F7F7F7F7Full;
-    for (; j + 8 <= count; j += 8) {  // the top bit of every byte that is not 0, then eight of them side by side by one multiplication
+    // the top bit of every byte that is not 0, then eight of them side by side by one multiplication
+    for (; j + 8 <= count; j += 8) {
       Word eight;
       std::memcpy(&eight, bytes + j, 8);
       const Word set = (((eight & low) + low) | eight) >> 7 & 0x0101010101010101ull;
@@ -39,10 +40,11 @@ inline Word bits_of_bytes(const std::uint8_t* bytes, std::int64_t stride, bool v
   return (value ? word : ~word) & bits_between(0, count);
 }
 
-/// What row i of (b, h) sees of the keys first ... first + count - 1 by the expression alone (lengths are not looked at).
-/// `bits_of`: bits_of_bytes, or the same in vectors.
+/// What row i of (b, h) sees of the keys first ... first + count - 1 by the expression alone (lengths are not looked
+/// at). `bits_of`: bits_of_bytes, or the same in vectors.
 template <class F>
-Word mask_word(const AttentionProblem& problem, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t first, int count, F&& bits_of) {
+Word mask_word(const AttentionProblem& problem, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t first,
+               int count, F&& bits_of) {
   Word stack[mask_stack_depth];
   int top = 0;
   const std::int64_t zero = problem.key_zero(b);
@@ -55,7 +57,9 @@ Word mask_word(const AttentionProblem& problem, std::int64_t b, std::int64_t h, 
       case MaskOp::window:
         stack[top++] = bits_between(node.left < 0 ? 0 : at - node.left, node.right < 0 ? 64 : at + node.right + 1);
         break;
-      case MaskOp::prefix: stack[top++] = bits_between(0, (node.per_batch ? node.per_batch[problem.item(b)] : node.n) - (first - zero)); break;
+      case MaskOp::prefix:
+        stack[top++] = bits_between(0, (node.per_batch ? node.per_batch[problem.item(b)] : node.n) - (first - zero));
+        break;
       case MaskOp::documents: {
         const std::int64_t id = node.query_ids[b * node.query_ids_stride + i];
         const std::int64_t* keys = node.key_ids + b * node.key_ids_stride + first;
@@ -66,14 +70,21 @@ Word mask_word(const AttentionProblem& problem, std::int64_t b, std::int64_t h, 
       }
       case MaskOp::dense: {
         const std::int64_t* stride = node.dense.stride;
-        const auto* bytes = static_cast<const std::uint8_t*>(node.dense.data) + b * stride[0] + h * stride[1] + i * stride[2] + first * stride[3];
+        const auto* bytes = static_cast<const std::uint8_t*>(node.dense.data) + b * stride[0] + h * stride[1] +
+                            i * stride[2] + first * stride[3];
         stack[top++] = bits_of(bytes, stride[3], node.value, count);
         break;
       }
       case MaskOp::constant: stack[top++] = node.value ? ~Word{0} : 0; break;
       case MaskOp::op_not: stack[top - 1] = ~stack[top - 1]; break;
-      case MaskOp::op_and: --top; stack[top - 1] &= stack[top]; break;
-      case MaskOp::op_or: --top; stack[top - 1] |= stack[top]; break;
+      case MaskOp::op_and:
+        --top;
+        stack[top - 1] &= stack[top];
+        break;
+      case MaskOp::op_or:
+        --top;
+        stack[top - 1] |= stack[top];
+        break;
     }
   }
   return (top ? stack[0] : ~Word{0}) & bits_between(0, count);

@@ -20,7 +20,8 @@ namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
 inline bool has_modifiers(const AttentionProblem& problem) {
-  return problem.softcap != 0 || problem.bias_count != 0 || !problem.score_mod.empty() || problem.score_callback.call != nullptr || problem.temperature != 1;
+  return problem.softcap != 0 || problem.bias_count != 0 || !problem.score_mod.empty() ||
+         problem.score_callback.call != nullptr || problem.temperature != 1;
 }
 
 /// Calls change(place in the strip, key, vector) for every vector that takes part. R: rows of the strip.
@@ -47,41 +48,53 @@ HWY_INLINE T bias_element(const BiasTerm& term, std::int64_t index, const void* 
   switch (term.element) {
     case Element::f64: return static_cast<T>(static_cast<const double*>(values)[index]);
     case Element::bf16: return static_cast<T>(hwy::F32FromBF16(static_cast<const hwy::bfloat16_t*>(values)[index]));
-    case Element::f16: return static_cast<T>(hn::GetLane(hn::PromoteTo(one, hn::LoadU(hn::Rebind<hwy::float16_t, decltype(one)>(), static_cast<const hwy::float16_t*>(values) + index))));
+    case Element::f16:
+      return static_cast<T>(
+          hn::GetLane(hn::PromoteTo(one, hn::LoadU(hn::Rebind<hwy::float16_t, decltype(one)>(),
+                                                   static_cast<const hwy::float16_t*>(values) + index))));
     default: return static_cast<T>(static_cast<const float*>(values)[index]);
   }
 }
 
 /// Neighbouring keys of rows of bf16 or f16 from `from` on, widened and turned to lanes.
-HWY_NOINLINE inline void turn_half_bias(Element element, const void* from, std::int64_t stride, std::int64_t rows, int keys, float* to, std::int64_t to_stride) {
+HWY_NOINLINE inline void turn_half_bias(Element element, const void* from, std::int64_t stride, std::int64_t rows,
+                                        int keys, float* to, std::int64_t to_stride) {
   alignas(64) float wide[key_block * key_block];
-  for (std::int64_t i = 0; i < rows; ++i) widen_half_row(element, static_cast<const std::uint16_t*>(from) + i * stride, keys, wide + i * key_block);
+  for (std::int64_t i = 0; i < rows; ++i)
+    widen_half_row(element, static_cast<const std::uint16_t*>(from) + i * stride, keys, wide + i * key_block);
   turn(static_cast<const float*>(wide), std::int64_t{key_block}, rows, std::int64_t{keys}, to, to_stride);
 }
 
 /// Rows of a dense bias to lanes, in `extra`.
 template <typename T, int R>
-HWY_NOINLINE void gather_dense(const BiasTerm& term, const LaneMap& map, std::int64_t first, int keys, const Strip<T, R>& strip) {
+HWY_NOINLINE void gather_dense(const BiasTerm& term, const LaneMap& map, std::int64_t first, int keys,
+                               const Strip<T, R>& strip) {
   const std::int64_t* stride = term.dense.stride;
   const bool same_type = term.element == (sizeof(T) == 8 ? Element::f64 : Element::f32);
   for (std::int64_t n = 0; n < map.heads; ++n) {
-    const std::int64_t start = map.batch * stride[0] + (map.head + n) * stride[1] + map.row * stride[2] + first * stride[3];
+    const std::int64_t start =
+        map.batch * stride[0] + (map.head + n) * stride[1] + map.row * stride[2] + first * stride[3];
     T* extra = strip.extra + n * map.rows;
     if (stride[3] == 1 && same_type) {
-      turn(static_cast<const T*>(term.dense.data) + start, stride[2], map.rows, std::int64_t{keys}, extra, std::int64_t{R});
+      turn(static_cast<const T*>(term.dense.data) + start, stride[2], map.rows, std::int64_t{keys}, extra,
+           std::int64_t{R});
     } else if (stride[3] == 1 && sizeof(T) == 4 && term.element != Element::f64) {
-      turn_half_bias(term.element, static_cast<const std::uint16_t*>(term.dense.data) + start, stride[2], map.rows, keys, reinterpret_cast<float*>(extra), R);
+      turn_half_bias(term.element, static_cast<const std::uint16_t*>(term.dense.data) + start, stride[2], map.rows,
+                     keys, reinterpret_cast<float*>(extra), R);
     } else {
       for (std::int64_t i = 0; i < map.rows; ++i)
-        for (int r = 0; r < keys; ++r) extra[r * R + i] = bias_element<T>(term, start + i * stride[2] + r * stride[3], term.dense.data);
+        for (int r = 0; r < keys; ++r)
+          extra[r * R + i] = bias_element<T>(term, start + i * stride[2] + r * stride[3], term.dense.data);
     }
   }
 }
 
 /// Key position minus row position of each lane, for the first key of the block.
 template <typename F>
-HWY_INLINE void for_each_lane(const AttentionProblem& problem, const BiasTerm& term, const LaneMap& map, std::int64_t first, F&& visit) {
-  const std::int64_t key = first - problem.key_zero(map.batch), offset = problem.row_offset(map.batch, term.bottom_right);
+HWY_INLINE void for_each_lane(const AttentionProblem& problem, const BiasTerm& term, const LaneMap& map,
+                              std::int64_t first, F&& visit) {
+  const std::int64_t key = first - problem.key_zero(map.batch),
+                     offset = problem.row_offset(map.batch, term.bottom_right);
   int lane = 0;
   for (std::int64_t n = 0; n < map.heads; ++n)
     for (std::int64_t i = 0; i < map.rows; ++i, ++lane) visit(lane, map.head + n, key - (map.row + i + offset));
@@ -89,8 +102,8 @@ HWY_INLINE void for_each_lane(const AttentionProblem& problem, const BiasTerm& t
 
 /// slope * distance (symmetric: * -|distance|); the distance is counted up in T, which is exact below 2^24 (f64: 2^53).
 template <typename T, int R>
-HWY_NOINLINE void gather_alibi(const AttentionProblem& problem, const BiasTerm& term, const LaneMap& map, std::int64_t first, int keys,
-                               const Strip<T, R>& strip) {
+HWY_NOINLINE void gather_alibi(const AttentionProblem& problem, const BiasTerm& term, const LaneMap& map,
+                               std::int64_t first, int keys, const Strip<T, R>& strip) {
   const Tag<T> d;
   constexpr int N = lanes<T>;
   constexpr std::int64_t exact = (std::int64_t{1} << (sizeof(T) == 4 ? 24 : 53)) - key_block;
@@ -118,18 +131,20 @@ HWY_NOINLINE void gather_alibi(const AttentionProblem& problem, const BiasTerm& 
 
 /// table[bucket of the distance].
 template <typename T, int R>
-HWY_NOINLINE void gather_relative(const AttentionProblem& problem, const BiasTerm& term, const LaneMap& map, std::int64_t first, int keys,
-                                  const Strip<T, R>& strip) {
+HWY_NOINLINE void gather_relative(const AttentionProblem& problem, const BiasTerm& term, const LaneMap& map,
+                                  std::int64_t first, int keys, const Strip<T, R>& strip) {
   for_each_lane(problem, term, map, first, [&](int lane, std::int64_t head, std::int64_t at) {
     for (int r = 0; r < keys; ++r, ++at) {
-      strip.extra[r * R + lane] = bias_element<T>(term, term.bucket(at) * term.bucket_stride + head * term.value_stride, term.values);
+      strip.extra[r * R + lane] =
+          bias_element<T>(term, term.bucket(at) * term.bucket_stride + head * term.value_stride, term.values);
     }
   });
 }
 
 /// One bias term of the block, rows in lanes, in `extra`.
 template <typename T, int R>
-HWY_INLINE void gather_bias(const AttentionProblem& problem, const BiasTerm& term, const LaneMap& map, std::int64_t first, int keys, const Strip<T, R>& strip) {
+HWY_INLINE void gather_bias(const AttentionProblem& problem, const BiasTerm& term, const LaneMap& map,
+                            std::int64_t first, int keys, const Strip<T, R>& strip) {
   switch (term.op) {
     case BiasOp::dense: return gather_dense(term, map, first, keys, strip);
     case BiasOp::alibi: return gather_alibi(problem, term, map, first, keys, strip);
@@ -167,16 +182,20 @@ HWY_INLINE void restart_maximum(const Strip<T>& strip) {
 }
 
 /// Whether a bias term has one value a key for all rows of a strip.
-inline bool of_keys(const BiasTerm& term) { return term.op == BiasOp::dense && term.dense.stride[1] == 0 && term.dense.stride[2] == 0; }
+inline bool of_keys(const BiasTerm& term) {
+  return term.op == BiasOp::dense && term.dense.stride[1] == 0 && term.dense.stride[2] == 0;
+}
 
 /// Such a term into the scores: -inf hides, it is not added to a score that may be NaN.
 template <typename T, int R>
-HWY_NOINLINE void add_of_keys(const BiasTerm& term, const LaneMap& map, std::int64_t first, const Groups& groups, const Strip<T, R>& strip) {
+HWY_NOINLINE void add_of_keys(const BiasTerm& term, const LaneMap& map, std::int64_t first, const Groups& groups,
+                              const Strip<T, R>& strip) {
   const Tag<T> d;
   constexpr int N = lanes<T>;
   for (int g = 0; g < groups.count; ++g)
     for (int r = groups.key[g]; r < groups.key[g + 1]; ++r) {
-      const T value = bias_element<T>(term, map.batch * term.dense.stride[0] + (first + r) * term.dense.stride[3], term.dense.data);
+      const T value =
+          bias_element<T>(term, map.batch * term.dense.stride[0] + (first + r) * term.dense.stride[3], term.dense.data);
       const auto bias = hn::Set(d, value);
       const bool hides = value == -std::numeric_limits<T>::infinity();
       for (int v = groups.first[g]; v < groups.last[g]; ++v) {
@@ -188,7 +207,8 @@ HWY_NOINLINE void add_of_keys(const BiasTerm& term, const LaneMap& map, std::int
 
 /// The bias terms one after another.
 template <typename T, int R>
-HWY_NOINLINE void add_bias(const AttentionProblem& problem, const LaneMap& map, std::int64_t first, int keys, const Groups& groups, const Strip<T, R>& strip) {
+HWY_NOINLINE void add_bias(const AttentionProblem& problem, const LaneMap& map, std::int64_t first, int keys,
+                           const Groups& groups, const Strip<T, R>& strip) {
   const Tag<T> d;
   for (int n = 0; n < problem.bias_count; ++n) {
     if (of_keys(problem.bias[n])) {
@@ -197,16 +217,19 @@ HWY_NOINLINE void add_bias(const AttentionProblem& problem, const LaneMap& map, 
     }
     gather_bias(problem, problem.bias[n], map, first, keys, strip);
     const auto hidden = hn::Set(d, -std::numeric_limits<T>::infinity());
-    for_each_score<T, R>(groups, [&](int at, int, int) HWY_ATTR {  // -inf hides: it is not added to a score that may be NaN
+    // -inf hides: it is not added to a score that may be NaN
+    for_each_score<T, R>(groups, [&](int at, int, int) HWY_ATTR {
       const auto bias = hn::Load(d, strip.extra + at);
       hn::Store(hn::IfThenElse(hn::Eq(bias, hidden), bias, hn::Add(hn::Load(d, strip.s + at), bias)), d, strip.s + at);
     });
   }
 }
 
-/// -inf again where a bias term is: an expression or a callable may have made a number of it, which the pair then is not seen with.
+/// -inf again where a bias term is: an expression or a callable may have made a number of it, which the pair then is
+/// not seen with.
 template <typename T, int R>
-HWY_NOINLINE void hide_by_bias(const AttentionProblem& problem, const LaneMap& map, std::int64_t first, int keys, const Groups& groups, const Strip<T, R>& strip) {
+HWY_NOINLINE void hide_by_bias(const AttentionProblem& problem, const LaneMap& map, std::int64_t first, int keys,
+                               const Groups& groups, const Strip<T, R>& strip) {
   const Tag<T> d;
   for (int n = 0; n < problem.bias_count; ++n) {
     gather_bias(problem, problem.bias[n], map, first, keys, strip);
@@ -218,21 +241,26 @@ HWY_NOINLINE void hide_by_bias(const AttentionProblem& problem, const LaneMap& m
 }
 
 template <typename T, int R>
-HWY_NOINLINE void divide_by_temperature(const AttentionProblem& problem, const Groups& groups, const Strip<T, R>& strip) {
+HWY_NOINLINE void divide_by_temperature(const AttentionProblem& problem, const Groups& groups,
+                                        const Strip<T, R>& strip) {
   const Tag<T> d;
   const auto t = hn::Set(d, static_cast<T>(problem.temperature));
-  for_each_score<T, R>(groups, [&](int at, int, int) HWY_ATTR { hn::Store(hn::Div(hn::Load(d, strip.s + at), t), d, strip.s + at); });
+  for_each_score<T, R>(
+      groups, [&](int at, int, int) HWY_ATTR { hn::Store(hn::Div(hn::Load(d, strip.s + at), t), d, strip.s + at); });
 }
 
-/// Everything between the raw score and the softmax, in the order of docs/numerics.md section 3. The maximum goes on in alpha.
+/// Everything between the raw score and the softmax, in the order of docs/numerics.md section 3. The maximum goes on in
+/// alpha.
 template <typename T>
-HWY_NOINLINE void modify_block(const AttentionProblem& problem, const LaneMap& map, std::int64_t first, int keys, const Word* visible,
-                               const Groups& groups, const Strip<T>& strip, ScoreVectors<T>& score_mod) {
+HWY_NOINLINE void modify_block(const AttentionProblem& problem, const LaneMap& map, std::int64_t first, int keys,
+                               const Word* visible, const Groups& groups, const Strip<T>& strip,
+                               ScoreVectors<T>& score_mod) {
   if (problem.softcap != 0) cap_block(static_cast<T>(problem.softcap), groups, strip);
   if (problem.bias_count != 0) add_bias(problem, map, first, keys, groups, strip);
   if (!problem.score_mod.empty()) score_mod.apply(first, keys, groups, strip.s);
   if (problem.score_callback.call != nullptr) call_back(problem, map, first, keys, strip.s);
-  if (problem.bias_count != 0 && (!problem.score_mod.empty() || problem.score_callback.call != nullptr)) hide_by_bias(problem, map, first, keys, groups, strip);
+  if (problem.bias_count != 0 && (!problem.score_mod.empty() || problem.score_callback.call != nullptr))
+    hide_by_bias(problem, map, first, keys, groups, strip);
   if (problem.temperature != 1) divide_by_temperature(problem, groups, strip);
   hide_block(visible, groups, strip);
 }
@@ -240,7 +268,10 @@ HWY_NOINLINE void modify_block(const AttentionProblem& problem, const LaneMap& m
 /// A word a key: the rows whose weight dropout keeps.
 inline void kept_words(const AttentionProblem& problem, const LaneMap& map, std::int64_t first, int keys, Word* kept) {
   for (std::int64_t i = 0; i < 64; ++i)
-    kept[i] = i < map.rows ? bits_of_bytes(problem.keep + (map.row + i - problem.strip_begin) * problem.keep_stride + first, 1, true, keys) : 0;
+    kept[i] = i < map.rows
+                  ? bits_of_bytes(problem.keep + (map.row + i - problem.strip_begin) * problem.keep_stride + first, 1,
+                                  true, keys)
+                  : 0;
   turn_bits(kept);
 }
 

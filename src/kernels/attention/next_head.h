@@ -1,8 +1,8 @@
 // src/kernels/attention/next_head.h: while a strip computes, its share of the next head's memory comes closer.
-//
-// A head's keys are read by all strips of the head, one after the other; the first one would wait for main memory. So each strip
-// asks for the part of the next head's K and V that stands where its own rows stand, and for the rows of Q and output of the next strip, a few cache
-// lines at a time; under a window over long sequences for what the next strip will see. The backward pass does so for each step (gradient_ahead.h).
+//  A head's keys are read by all strips of the head, one after the other; the first one would wait for main memory. So
+// each strip asks for the part of the next head's K and V that stands where its own rows stand, and for the rows of Q
+// and output of the next strip, a few cache lines at a time; under a window over long sequences for what the next strip
+// will see. The backward pass does so for each step (gradient_ahead.h).
 #pragma once
 #include "kernels/ask.h"
 #include "kernels/attention/strip.h"
@@ -73,10 +73,14 @@ class NextHead : public FetchAhead {
   static constexpr std::int64_t least_bytes = std::int64_t{1} << 21;
   enum class Pass : bool { forward, backward };
   NextHead(const AttentionProblem& problem, const LaneMap& map, std::size_t element_bytes, Pass pass = Pass::forward) {
-    const std::int64_t bytes = static_cast<std::int64_t>(element_bytes), row = bytes * problem.dim, value_row = bytes * problem.value_dim;
-    const auto at = [bytes](const void* base, std::int64_t elements) { return static_cast<const char*>(base) + bytes * elements; };
+    const std::int64_t bytes = static_cast<std::int64_t>(element_bytes), row = bytes * problem.dim,
+                       value_row = bytes * problem.value_dim;
+    const auto at = [bytes](const void* base, std::int64_t elements) {
+      return static_cast<const char*>(base) + bytes * elements;
+    };
     const Part* const part = pass == Pass::forward ? problem.part : nullptr;  // whose head is the next
-    const std::int64_t k_rows = part ? part->keys_end - part->keys_begin : problem.k_rows, q_rows = part ? part->rows_end - part->rows_begin : problem.q_rows;
+    const std::int64_t k_rows = part ? part->keys_end - part->keys_begin : problem.k_rows,
+                       q_rows = part ? part->rows_end - part->rows_begin : problem.q_rows;
     const std::int64_t key_zero = part ? part->keys_begin : 0, row_zero = part ? part->rows_begin : 0;
     keys_ = k_rows;
     if (problem.k.pages != nullptr) return;
@@ -84,17 +88,22 @@ class NextHead : public FetchAhead {
       if (pass == Pass::forward) add_next_strip(problem, map, bytes);
       return;
     }
-    if (pass == Pass::forward && problem.batch * problem.q_heads * problem.q_rows * (row + value_row) < least_bytes) return;
-    const std::int64_t ahead = map.head + map.heads * problem.heads_ahead, b = map.batch + ahead / problem.q_heads, h = ahead % problem.q_heads;
+    if (pass == Pass::forward && problem.batch * problem.q_heads * problem.q_rows * (row + value_row) < least_bytes)
+      return;
+    const std::int64_t ahead = map.head + map.heads * problem.heads_ahead, b = map.batch + ahead / problem.q_heads,
+                       h = ahead % problem.q_heads;
     const bool there = b < (part ? map.batch + 1 : problem.batch);
     const std::int64_t own_row = map.row - row_zero;
     if (there) {
       batch_ = b;
       head_ = h;
       // under a causal mask the work of rows grows with their number, and so does their share
-      const bool causal = pass == Pass::forward && problem.mask.count == 1 && problem.mask.nodes[0].op == MaskOp::causal;
+      const bool causal =
+          pass == Pass::forward && problem.mask.count == 1 && problem.mask.nodes[0].op == MaskOp::causal;
       if (causal) keys_ = (own_row + map.rows) * k_rows / q_rows;
-      const auto first_key = [&](std::int64_t rows) { return key_zero + (causal ? rows * rows / q_rows : rows) * k_rows / q_rows; };
+      const auto first_key = [&](std::int64_t rows) {
+        return key_zero + (causal ? rows * rows / q_rows : rows) * k_rows / q_rows;
+      };
       const std::int64_t first = first_key(own_row), keys = first_key(own_row + map.rows) - first;
       const auto head = [&](std::int64_t heads) { return problem.shared_head(h, heads); };
       const auto key_rows = [&](const KeyRows& rows, const std::int64_t* stride, std::int64_t heads) {
@@ -124,8 +133,8 @@ class NextHead : public FetchAhead {
 
  private:
   /// Q and output of a strip of a head of so many rows, counted from `zero`.
-  void add_rows(const AttentionProblem& problem, std::int64_t b, std::int64_t h, std::int64_t zero, std::int64_t first, std::int64_t q_rows,
-                std::int64_t bytes) {
+  void add_rows(const AttentionProblem& problem, std::int64_t b, std::int64_t h, std::int64_t zero, std::int64_t first,
+                std::int64_t q_rows, std::int64_t bytes) {
     const std::int64_t rows = std::min(problem.lane_rows, q_rows - first);
     const auto at = [&](const void* base, const std::int64_t* stride) {
       return static_cast<const char*>(base) + bytes * (b * stride[0] + h * stride[1] + (zero + first) * stride[2]);
@@ -141,27 +150,34 @@ class NextHead : public FetchAhead {
     const MaskNode& node = problem.mask.nodes[0];
     if (node.op != MaskOp::window || node.left < 0 || node.right < 0) return;
     const auto first_key = [&](std::int64_t row) {
-      return std::clamp(problem.key_zero(b) + row + problem.row_offset(b, node.bottom_right) - node.left, problem.keys_begin(b), problem.keys_end(b));
+      return std::clamp(problem.key_zero(b) + row + problem.row_offset(b, node.bottom_right) - node.left,
+                        problem.keys_begin(b), problem.keys_end(b));
     };
-    const std::int64_t first = first_key(next), keys = first_key(map.row) - first, rows = problem.rows_ahead < map.rows ? problem.rows_ahead : map.rows;
+    const std::int64_t first = first_key(next), keys = first_key(map.row) - first,
+                       rows = problem.rows_ahead < map.rows ? problem.rows_ahead : map.rows;
     keys_ = node.left + node.right + map.rows;
-    const auto rows_of = [&](const void* base, const std::int64_t* stride, std::int64_t h, std::int64_t at, std::int64_t row_stride) {
+    const auto rows_of = [&](const void* base, const std::int64_t* stride, std::int64_t h, std::int64_t at,
+                             std::int64_t row_stride) {
       return static_cast<const char*>(base) + bytes * (b * stride[0] + h * stride[1] + at * row_stride);
     };
-    add(rows_of(problem.k.base, problem.k_stride, head / (problem.q_heads / problem.k_heads), first, problem.k.row_stride), bytes * problem.dim,
-        bytes * problem.k.row_stride, keys);
-    add(rows_of(problem.v.base, problem.v_stride, head / (problem.q_heads / problem.v_heads), first, problem.v.row_stride), bytes * problem.value_dim,
-        bytes * problem.v.row_stride, keys);
-    add(rows_of(problem.q, problem.q_stride, head, next, problem.q_stride[2]), bytes * problem.dim, bytes * problem.q_stride[2], rows);
-    add(rows_of(problem.out, problem.out_stride, head, next, problem.out_stride[2]), bytes * problem.value_dim, bytes * problem.out_stride[2], rows);
+    add(rows_of(problem.k.base, problem.k_stride, head / (problem.q_heads / problem.k_heads), first,
+                problem.k.row_stride),
+        bytes * problem.dim, bytes * problem.k.row_stride, keys);
+    add(rows_of(problem.v.base, problem.v_stride, head / (problem.q_heads / problem.v_heads), first,
+                problem.v.row_stride),
+        bytes * problem.value_dim, bytes * problem.v.row_stride, keys);
+    add(rows_of(problem.q, problem.q_stride, head, next, problem.q_stride[2]), bytes * problem.dim,
+        bytes * problem.q_stride[2], rows);
+    add(rows_of(problem.out, problem.out_stride, head, next, problem.out_stride[2]), bytes * problem.value_dim,
+        bytes * problem.out_stride[2], rows);
   }
 
   std::int64_t batch_ = -1, head_ = 0, keys_ = 0;
 };
 
-/// What a strip's rows read of dense biases in a block: pieces of a few lines, a row of scores apart, which the processor's own prefetch does not
-/// foresee. A tile over the keys of a block has as many steps as a strip has rows, and asks for one line of each: (1, 16, 2048, 128) takes .95 of the time
-/// of bursts between tiles.
+/// What a strip's rows read of dense biases in a block: pieces of a few lines, a row of scores apart, which the
+/// processor's own prefetch does not foresee. A tile over the keys of a block has as many steps as a strip has rows,
+/// and asks for one line of each: (1, 16, 2048, 128) takes .95 of the time of bursts between tiles.
 class BiasLines {
  public:
   BiasLines() {}  // with `= default`, {} would clear all terms first
@@ -171,7 +187,9 @@ class BiasLines {
       const std::int64_t* stride = term.dense.stride;
       if (term.op != BiasOp::dense || stride[2] == 0 || stride[3] != 1 || map.heads != 1) continue;
       const std::int64_t bytes = term.element == Element::f64 ? 8 : term.element == Element::f32 ? 4 : 2;
-      const Place at = place_of(term.dense.data) + static_cast<Place>(bytes * (map.batch * stride[0] + map.head * stride[1] + map.row * stride[2] + first));
+      const Place at =
+          place_of(term.dense.data) +
+          static_cast<Place>(bytes * (map.batch * stride[0] + map.head * stride[1] + map.row * stride[2] + first));
       terms_[count_++] = {at / 64 * 64, at + static_cast<Place>(bytes * (end - first)), bytes * stride[2]};
     }
   }
@@ -196,7 +214,8 @@ class BiasLines {
   int count_ = 0;
 };
 
-/// What each tile of a block asks for: a few lines, for bursts come faster than memory answers. (8, 12, 512, 64) gains 9 %, a window of 256 too.
+/// What each tile of a block asks for: a few lines, for bursts come faster than memory answers. (8, 12, 512, 64) gains
+/// 9 %, a window of 256 too.
 class TileAhead {
  public:
   FetchAhead* next;
@@ -207,8 +226,9 @@ class TileAhead {
   std::int64_t due = 0;  // lines that the tiles before have left
 
   void fetch() { next->fetch(next_lines); }
-  /// The same for a tile of so many steps, between which many lines are spread: (32, 8, 64, 64) gains 15 % over bursts. Fewer than 16 lines would
-  /// lose 1 %: they wait for those of the next tiles. A tile of fewer vectors than four is short: what waited is asked for before it.
+  /// The same for a tile of so many steps, between which many lines are spread: (32, 8, 64, 64) gains 15 % over bursts.
+  /// Fewer than 16 lines would lose 1 %: they wait for those of the next tiles. A tile of fewer vectors than four is
+  /// short: what waited is asked for before it.
   template <int VECTORS>
   void spread(std::int64_t steps) {
     step = 0;

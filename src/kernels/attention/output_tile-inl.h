@@ -1,4 +1,5 @@
-// src/kernels/attention/output_tile-inl.h: O^T += V^T P^T for a block of keys: elements of V as broadcasts, queries in the lanes.
+// src/kernels/attention/output_tile-inl.h: O^T += V^T P^T for a block of keys: elements of V as broadcasts, queries in
+// the lanes.
 #if defined(ATTN_OUTPUT_TILE_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_OUTPUT_TILE_INL_H
 #undef ATTN_OUTPUT_TILE_INL_H
@@ -15,15 +16,16 @@ namespace attn::kernels::HWY_NAMESPACE {
 
 /// What becomes of a tile's chain over its keys.
 enum class Fold {
-  first,   // o = chain: nothing came before
-  rescale, // o = fma(o, alpha, chain)
+  first,    // o = chain: nothing came before
+  rescale,  // o = fma(o, alpha, chain)
 };
 
-/// COLUMNS value columns x VECTORS: a chain of FMAs over the keys, folded into the span's output (fresh: nothing came before). What is `ahead` of the tile
-/// is asked for on the way.
+/// COLUMNS value columns x VECTORS: a chain of FMAs over the keys, folded into the span's output (fresh: nothing came
+/// before). What is `ahead` of the tile is asked for on the way.
 template <typename T, int COLUMNS, int VECTORS>
-HWY_INLINE void output_tile(const T* HWY_RESTRICT p, const T* const* v_rows, std::int64_t column, int keys, T* HWY_RESTRICT o,
-                            const T* HWY_RESTRICT alpha, bool fresh, const TileAhead* ahead = nullptr) {
+HWY_INLINE void output_tile(const T* HWY_RESTRICT p, const T* const* v_rows, std::int64_t column, int keys,
+                            T* HWY_RESTRICT o, const T* HWY_RESTRICT alpha, bool fresh,
+                            const TileAhead* ahead = nullptr) {
   const Tag<T> d;
   constexpr int R = strip_rows<T>, N = lanes<T>;
   Vector<T> sum[COLUMNS][VECTORS];
@@ -57,7 +59,8 @@ HWY_INLINE void output_tile(const T* HWY_RESTRICT p, const T* const* v_rows, std
 }
 
 template <typename T, int VECTORS>
-HWY_NOINLINE void output_columns(const T* p, const T* const* v_rows, int keys, std::int64_t c, std::int64_t value_dim, T* o, const T* alpha, bool fresh, TileAhead* ahead) {
+HWY_NOINLINE void output_columns(const T* p, const T* const* v_rows, int keys, std::int64_t c, std::int64_t value_dim,
+                                 T* o, const T* alpha, bool fresh, TileAhead* ahead) {
   constexpr int R = strip_rows<T>;
   constexpr int most = tile_keys(VECTORS, registers);
   for (; c + most <= value_dim; c += most) {
@@ -69,22 +72,27 @@ HWY_NOINLINE void output_columns(const T* p, const T* const* v_rows, int keys, s
   for (; c < value_dim; ++c) output_tile<T, 1, VECTORS>(p, v_rows, c, keys, o + c * R, alpha, fresh);
 }
 
-/// Keys [0, keys) of the block, from weight row `row`, for the vectors [first, last), into `o` from value column `column` on.
+/// Keys [0, keys) of the block, from weight row `row`, for the vectors [first, last), into `o` from value column
+/// `column` on.
 template <typename T>
-HWY_INLINE void output_block(const Strip<T>& strip, const T* const* v_rows, int keys, std::int64_t column, std::int64_t value_dim, int row, int first, int last, bool fresh) {
+HWY_INLINE void output_block(const Strip<T>& strip, const T* const* v_rows, int keys, std::int64_t column,
+                             std::int64_t value_dim, int row, int first, int last, bool fresh) {
   constexpr int R = strip_rows<T>, N = lanes<T>;
   for_each_tile(first, last, [&]<int V>(int v) HWY_ATTR {
-    output_columns<T, V>(strip.s + row * R + v * N, v_rows, keys, column, value_dim, strip.o + v * N, strip.alpha + v * N, fresh, strip.ahead);
+    output_columns<T, V>(strip.s + row * R + v * N, v_rows, keys, column, value_dim, strip.o + v * N,
+                         strip.alpha + v * N, fresh, strip.ahead);
   });
 }
 
-/// Whether a target has tiles for the edges of what a strip sees: a strip of four vectors, and registers for all of them.
+/// Whether a target has tiles for the edges of what a strip sees: a strip of four vectors, and registers for all of
+/// them.
 template <typename T>
 inline constexpr bool edge_tiles = strip_vectors<T> == 4 && tile_vectors == 4;
 
 /// Keys [key, end) of a tile over an edge: the vectors [FIRST, LAST) take part.
 template <typename T, int COLUMNS, int FIRST, int LAST>
-HWY_INLINE void edge_keys(const T* HWY_RESTRICT p, const T* const* v_rows, std::int64_t column, int key, int end, Vector<T> (&sum)[COLUMNS][4]) {
+HWY_INLINE void edge_keys(const T* HWY_RESTRICT p, const T* const* v_rows, std::int64_t column, int key, int end,
+                          Vector<T> (&sum)[COLUMNS][4]) {
   const Tag<T> d;
   constexpr int R = strip_rows<T>, N = lanes<T>;
   for (int j = key; j < end; ++j) {
@@ -98,14 +106,16 @@ HWY_INLINE void edge_keys(const T* HWY_RESTRICT p, const T* const* v_rows, std::
   }
 }
 
-/// COLUMNS value columns of all vectors over an edge. One vector at a time each broadcast is used once, and each chain ends after a few keys.
+/// COLUMNS value columns of all vectors over an edge. One vector at a time each broadcast is used once, and each chain
+/// ends after a few keys.
 template <typename T, int COLUMNS>
-HWY_INLINE void edge_tile(const Groups& groups, const T* HWY_RESTRICT p, const T* const* v_rows, std::int64_t column, T* HWY_RESTRICT o, const T* HWY_RESTRICT alpha,
-                          bool fresh) {
+HWY_INLINE void edge_tile(const Groups& groups, const T* HWY_RESTRICT p, const T* const* v_rows, std::int64_t column,
+                          T* HWY_RESTRICT o, const T* HWY_RESTRICT alpha, bool fresh) {
   const Tag<T> d;
   constexpr int R = strip_rows<T>, N = lanes<T>;
   Vector<T> sum[COLUMNS][4];
-  ATTN_UNROLL_FOR (int c = 0; c < COLUMNS; ++c) ATTN_UNROLL_FOR (int v = 0; v < 4; ++v) sum[c][v] = hn::Zero(d);
+  ATTN_UNROLL_FOR (int c = 0; c < COLUMNS; ++c)
+    ATTN_UNROLL_FOR (int v = 0; v < 4; ++v) sum[c][v] = hn::Zero(d);
   edge_keys<T, COLUMNS, 0, 1>(p, v_rows, column, groups.begin[0], groups.begin[1], sum);
   edge_keys<T, COLUMNS, 0, 2>(p, v_rows, column, groups.begin[1], groups.begin[2], sum);
   edge_keys<T, COLUMNS, 0, 3>(p, v_rows, column, groups.begin[2], groups.begin[3], sum);
@@ -124,7 +134,8 @@ HWY_INLINE void edge_tile(const Groups& groups, const T* HWY_RESTRICT p, const T
 
 /// A block over an edge as far as whole tiles reach; returns the first column that is left.
 template <typename T>
-HWY_NOINLINE std::int64_t output_edge(const Groups& groups, const Strip<T>& strip, const T* const* v_rows, std::int64_t value_dim, bool fresh) {
+HWY_NOINLINE std::int64_t output_edge(const Groups& groups, const Strip<T>& strip, const T* const* v_rows,
+                                      std::int64_t value_dim, bool fresh) {
   constexpr int R = strip_rows<T>;
   std::int64_t c = 0;
   for (; value_dim - c >= 6 && (value_dim - c) % 6 != 2; c += 6) {

@@ -13,22 +13,24 @@ inline bool of_8_bits(Element element) { return element == Element::i8 || elemen
 
 /// Rows of K or V of one (batch, head): contiguous, strided, paged or quantised.
 struct KeyRows {
-  const void* base = nullptr;            // row 0 (page 0 when paged)
-  std::int64_t row_stride = 0;           // elements between neighbouring rows
-  const std::int32_t* pages = nullptr;   // page table of the sequence, or null
-  std::int64_t pages_stride = 0;         // entries between the tables of neighbouring batch items
-  int page_shift = 0;                    // log2(rows of a page)
-  std::int64_t page_stride = 0;          // elements between pages
-  const float* scales = nullptr;         // 8 bits: scale of (row in memory, group), or null
-  std::int64_t scale_stride = 0;         // scales between neighbouring rows
-  std::int64_t scale_page_stride = 0;    // between pages
-  std::int64_t scale_head_stride = 0;    // between heads
-  std::int64_t scale_batch_stride = 0;   // between batch items
-  int scale_group = 0;                   // elements of a row that share a scale
-  int piece = 0;                         // 8 bits: rows stand in whole groups, [rows / 16][row_stride / piece][16][piece], the last piece perhaps narrower
+  const void* base = nullptr;           // row 0 (page 0 when paged)
+  std::int64_t row_stride = 0;          // elements between neighbouring rows
+  const std::int32_t* pages = nullptr;  // page table of the sequence, or null
+  std::int64_t pages_stride = 0;        // entries between the tables of neighbouring batch items
+  int page_shift = 0;                   // log2(rows of a page)
+  std::int64_t page_stride = 0;         // elements between pages
+  const float* scales = nullptr;        // 8 bits: scale of (row in memory, group), or null
+  std::int64_t scale_stride = 0;        // scales between neighbouring rows
+  std::int64_t scale_page_stride = 0;   // between pages
+  std::int64_t scale_head_stride = 0;   // between heads
+  std::int64_t scale_batch_stride = 0;  // between batch items
+  int scale_group = 0;                  // elements of a row that share a scale
+  // 8 bits: rows stand in whole groups, [rows / 16][row_stride / piece][16][piece], the last piece perhaps narrower
+  int piece = 0;
   Element element = Element::f32;
 
-  /// Rows of a group. Few query rows read keys in pieces of a word and values in pieces of a line: nothing has to be turned, and lines lie in order.
+  /// Rows of a group. Few query rows read keys in pieces of a word and values in pieces of a line: nothing has to be
+  /// turned, and lines lie in order.
   static constexpr std::int64_t group_rows = 16, word = 4, line = 64;
 
   /// Elements from `base` to row j (of 8 bits: to its group), scales from `scales` to its own.
@@ -62,15 +64,15 @@ inline constexpr std::int64_t farthest_key = std::int64_t{1} << 61;
 
 struct MaskNode {
   MaskOp op = MaskOp::constant;
-  bool value = true;                              // constant; dense: the byte that means "sees"
-  std::int64_t left = -1, right = -1;             // window, at most farthest_key
-  const std::int64_t* per_batch = nullptr;        // prefix: n of each batch item, at least 0, or null
-  std::int64_t n = 0;                             // prefix
-  const std::int64_t* query_ids = nullptr;        // documents: [B, Tq] by strides
-  const std::int64_t* key_ids = nullptr;          // documents: [B, Tk]
+  bool value = true;                                      // constant; dense: the byte that means "sees"
+  std::int64_t left = -1, right = -1;                     // window, at most farthest_key
+  const std::int64_t* per_batch = nullptr;                // prefix: n of each batch item, at least 0, or null
+  std::int64_t n = 0;                                     // prefix
+  const std::int64_t* query_ids = nullptr;                // documents: [B, Tq] by strides
+  const std::int64_t* key_ids = nullptr;                  // documents: [B, Tk]
   std::int64_t query_ids_stride = 0, key_ids_stride = 0;  // between batch items (0: shared)
-  Broadcast4 dense = {};                          // bytes
-  bool bottom_right = false;                      // causal, window: which offset row positions take
+  Broadcast4 dense = {};                                  // bytes
+  bool bottom_right = false;                              // causal, window: which offset row positions take
 };
 
 struct MaskProgram {
@@ -83,17 +85,18 @@ enum class BiasOp : std::uint8_t { dense, alibi, relative };
 
 struct BiasTerm {
   BiasOp op = BiasOp::dense;
-  Element element = Element::f32;   // of the dense values, slopes or table
+  Element element = Element::f32;  // of the dense values, slopes or table
   Broadcast4 dense = {};
-  const void* values = nullptr;     // alibi: slopes [Hq]; relative: table [buckets, Hq]
-  std::int64_t value_stride = 1;    // alibi: between heads; relative: between heads
-  std::int64_t bucket_stride = 0;   // relative: between buckets
+  const void* values = nullptr;    // alibi: slopes [Hq]; relative: table [buckets, Hq]
+  std::int64_t value_stride = 1;   // alibi: between heads; relative: between heads
+  std::int64_t bucket_stride = 0;  // relative: between buckets
   std::int64_t buckets = 0;
   std::int64_t max_distance = 128;
   bool bidirectional = true;
-  const std::int32_t* bucket_of = nullptr;  // relative: bucket of distances 0 ... max_distance; farther ones share the last
+  // relative: bucket of distances 0 ... max_distance; farther ones share the last
+  const std::int32_t* bucket_of = nullptr;
   bool bottom_right = false;
-  bool symmetric = false;           // alibi: by distance alone
+  bool symmetric = false;  // alibi: by distance alone
 
   /// alibi: what a slope multiplies, for key position minus row position.
   std::int64_t times(std::int64_t distance) const { return symmetric && distance > 0 ? -distance : distance; }
@@ -108,28 +111,29 @@ struct BiasTerm {
 
 enum class ScoreOp : std::uint8_t { dot, additive };
 
-/// Rows and keys of a batch item that stand alone: a packed sequence, a document. Blocks of keys are counted from its first.
+/// Rows and keys of a batch item that stand alone: a packed sequence, a document. Blocks of keys are counted from its
+/// first.
 struct Part {
-  std::int64_t batch = 0;                       // the item that holds it
+  std::int64_t batch = 0;  // the item that holds it
   std::int64_t rows_begin = 0, rows_end = 0;
   std::int64_t keys_begin = 0, keys_end = 0;
-  std::int64_t item = 0;                        // what counts as its batch item: the number of its sequence, or `batch`
-  std::int64_t first_position = 0;              // of key keys_begin
-  std::int64_t row_offset[2] = {0, 0};          // position of row i minus i: top-left, bottom-right
-  bool inside = false;                          // a document with all of its keys: the mask need not compare ids
+  std::int64_t item = 0;                // what counts as its batch item: the number of its sequence, or `batch`
+  std::int64_t first_position = 0;      // of key keys_begin
+  std::int64_t row_offset[2] = {0, 0};  // position of row i minus i: top-left, bottom-right
+  bool inside = false;                  // a document with all of its keys: the mask need not compare ids
 };
 
 /// Sizes, memory, positions and everything around the softmax. Strides count elements.
 struct AttentionProblem {
   std::int64_t batch = 0, q_heads = 0, k_heads = 0, v_heads = 0, q_rows = 0, k_rows = 0, dim = 0, value_dim = 0;
-  Element element = Element::f32;          // of q, k, v and output
-  ScoreOp score = ScoreOp::dot;            // additive: q and k already projected, dim = A
-  const void* additive_w = nullptr;        // [A], compute type
+  Element element = Element::f32;    // of q, k, v and output
+  ScoreOp score = ScoreOp::dot;      // additive: q and k already projected, dim = A
+  const void* additive_w = nullptr;  // [A], compute type
 
   const void* q = nullptr;
-  std::int64_t q_stride[3] = {0, 0, 0};    // batch, head, row
-  KeyRows k, v;                            // base of (batch 0, head 0)
-  std::int64_t k_stride[2] = {0, 0};       // batch, head
+  std::int64_t q_stride[3] = {0, 0, 0};  // batch, head, row
+  KeyRows k, v;                          // base of (batch 0, head 0)
+  std::int64_t k_stride[2] = {0, 0};     // batch, head
   std::int64_t v_stride[2] = {0, 0};
   void* out = nullptr;
   std::int64_t out_stride[3] = {0, 0, 0};
@@ -139,23 +143,26 @@ struct AttentionProblem {
   const std::int64_t* key_lengths = nullptr;
   const std::int64_t* key_start = nullptr;
   const std::int64_t* query_start = nullptr;
-  const Part* part = nullptr;              // the part that is computed, in place of the item that holds it; null: whole items
+  // the part that is computed, in place of the item that holds it; null: whole items
+  const Part* part = nullptr;
 
-  double scale = 1;                        // rounded once to the compute type
+  double scale = 1;  // rounded once to the compute type
   double softcap = 0;
   double temperature = 1;
-  const void* sinks = nullptr;             // [Hq], compute type, or null
+  const void* sinks = nullptr;  // [Hq], compute type, or null
   MaskProgram mask;
   const BiasTerm* bias = nullptr;
   int bias_count = 0;
-  ScoreProgram score_mod;                  // the caller's expression; of any rows
-  ScoreProgram score_mod_one_head;         // the same for neighbouring rows of one head, by distances; empty where that saves nothing
-  const ScoreGradient* score_gradient = nullptr;  // its derivatives, for one head; in the backward pass, where there is an expression
-  ScoreCall score_callback;                // the caller's callable
+  ScoreProgram score_mod;  // the caller's expression; of any rows
+  // the same for neighbouring rows of one head, by distances; empty where that saves nothing
+  ScoreProgram score_mod_one_head;
+  // its derivatives, for one head; in the backward pass, where there is an expression
+  const ScoreGradient* score_gradient = nullptr;
+  ScoreCall score_callback;  // the caller's callable
 
-  // dropout by counter (docs/numerics.md section 6): a weight is kept where its word is at least drop_least, and times keep_scale
-  // (rounded to the compute type)
-  std::uint64_t drop_least = 0;            // 0: no dropout
+  // dropout by counter (docs/numerics.md section 6): a weight is kept where its word is at least drop_least, and times
+  // keep_scale (rounded to the compute type)
+  std::uint64_t drop_least = 0;  // 0: no dropout
   std::uint64_t drop_seed = 0;
   // or by kept bytes of a strip of rows: keep[(row - strip_begin) * keep_stride + j] != 0; null: none
   const std::uint8_t* keep = nullptr;
@@ -165,31 +172,39 @@ struct AttentionProblem {
   // saved for the backward pass, [B, Hq, Tq] contiguous, compute type, or null
   void* max = nullptr;
   void* sum = nullptr;
-  void* logsumexp = nullptr;               // natural log
+  void* logsumexp = nullptr;  // natural log
   // weights (or scores) of every pair, compute type, keys side by side; row strip_begin comes first; or null
   void* weights = nullptr;
   std::int64_t weights_stride[3] = {0, 0, 0};  // batch, head, row
   std::int64_t strip_begin = 0;                // the first row that `keep` and `weights` hold
-  // the weights of a strip of rows as vector kernels have them: [keys of the item or part][lane_rows], one row a lane (rows that do
-  // not exist: undefined); compute type, or null. A place of k_rows elements for those who make them row by row.
+  // the weights of a strip of rows as vector kernels have them: [keys of the item or part][lane_rows], one row a lane
+  // (rows that do not exist: undefined); compute type, or null. A place of k_rows elements for those who make them row
+  // by row.
   void* lane_weights = nullptr;
-  void* lane_average = nullptr;                // of the same shape, or null: the weights are added to it
+  void* lane_average = nullptr;  // of the same shape, or null: the weights are added to it
   void* lane_row = nullptr;
-  std::int64_t lane_rows = 0;                  // rows of a strip, as the kernel has them
+  std::int64_t lane_rows = 0;  // rows of a strip, as the kernel has them
 
-  std::int64_t rows_ahead = 0;                 // how far before a strip's rows those of the thread's next strip stand
-  std::int64_t heads_ahead = 1;                // how far from a strip's head the threads will be when it is done: what to prefetch
+  std::int64_t rows_ahead = 0;  // how far before a strip's rows those of the thread's next strip stand
+  // how far from a strip's head the threads will be when it is done: what to prefetch
+  std::int64_t heads_ahead = 1;
 
-  bool copy_rows = false;                      // tasks of many strips copy K and V first: their rows stand in each other's way
+  // tasks of many strips copy K and V first: their rows stand in each other's way
+  bool copy_rows = false;
 
   // --- facts every kernel derives the same way ---------------------------------------------------------------
-  /// The head of k and of v that query head h reads, and that of `heads` heads; where each has its own without a division.
+  /// The head of k and of v that query head h reads, and that of `heads` heads; where each has its own without a
+  /// division.
   std::int64_t key_head(std::int64_t h) const { return shared_head(h, k_heads); }
   std::int64_t value_head(std::int64_t h) const { return shared_head(h, v_heads); }
-  std::int64_t shared_head(std::int64_t h, std::int64_t heads) const { return heads == q_heads ? h : h / (q_heads / heads); }
+  std::int64_t shared_head(std::int64_t h, std::int64_t heads) const {
+    return heads == q_heads ? h : h / (q_heads / heads);
+  }
   std::int64_t keys_end(std::int64_t b) const { return part ? part->keys_end : key_lengths ? key_lengths[b] : k_rows; }
   std::int64_t keys_begin(std::int64_t b) const { return part ? part->keys_begin : key_start ? key_start[b] : 0; }
-  std::int64_t rows_end(std::int64_t b) const { return part ? part->rows_end : query_lengths ? query_lengths[b] : q_rows; }
+  std::int64_t rows_end(std::int64_t b) const {
+    return part ? part->rows_end : query_lengths ? query_lengths[b] : q_rows;
+  }
   /// The key that would stand at position 0.
   std::int64_t key_zero(std::int64_t b) const { return keys_begin(b) - (part ? part->first_position : 0); }
   /// What counts as the batch item.

@@ -12,7 +12,9 @@ extern const GradientKernel bf16_gradient_tables[2];
 }
 const AttentionReference* attention_reference_generic() noexcept { return &ref_generic::attention_table; }
 const GradientKernel* gradient_reference_generic() noexcept { return &ref_generic::gradient_table; }
-const GradientKernel* bf16_gradient_reference_generic(bool tiles) noexcept { return &ref_generic::bf16_gradient_tables[tiles]; }
+const GradientKernel* bf16_gradient_reference_generic(bool tiles) noexcept {
+  return &ref_generic::bf16_gradient_tables[tiles];
+}
 
 #if defined(ATTN_HAS_REF_FMA)
 namespace ref_fma {
@@ -23,7 +25,9 @@ extern const GradientKernel bf16_gradient_tables[2];
 static bool has_fma() noexcept { return __builtin_cpu_supports("fma") != 0; }
 const AttentionReference* attention_reference_fma() noexcept { return has_fma() ? &ref_fma::attention_table : nullptr; }
 const GradientKernel* gradient_reference_fma() noexcept { return has_fma() ? &ref_fma::gradient_table : nullptr; }
-const GradientKernel* bf16_gradient_reference_fma(bool tiles) noexcept { return has_fma() ? &ref_fma::bf16_gradient_tables[tiles] : nullptr; }
+const GradientKernel* bf16_gradient_reference_fma(bool tiles) noexcept {
+  return has_fma() ? &ref_fma::bf16_gradient_tables[tiles] : nullptr;
+}
 #else
 const AttentionReference* attention_reference_fma() noexcept { return nullptr; }
 const GradientKernel* gradient_reference_fma() noexcept { return nullptr; }

@@ -1,4 +1,5 @@
-// src/kernels/attention/score_lines.h: what the lookups of a score expression get from a step: a sum for each line of pairs, and its element.
+// src/kernels/attention/score_lines.h: what the lookups of a score expression get from a step: a sum for each line of
+// pairs, and its element.
 #pragma once
 #include "kernels/attention/gradient.h"
 
@@ -7,8 +8,8 @@
 // `static`: this header is compiled for several instruction sets, and the linker must not merge them.
 namespace attn::kernels {
 
-/// The sums of a lookup. A line is a row of the step, a key from the first, or a distance, the greatest j - i first; of ScoreLine::pair an
-/// element of the tensor itself, of which [low, high) have got something.
+/// The sums of a lookup. A line is a row of the step, a key from the first, or a distance, the greatest j - i first; of
+/// ScoreLine::pair an element of the tensor itself, of which [low, high) have got something.
 template <typename T>
 struct LineSums {
   T* sums;
@@ -17,9 +18,12 @@ struct LineSums {
 };
 
 /// The line of distances that a pair is on; `row` and `key` count from the first of the step and of its keys.
-static inline std::int64_t distance_line(const AttentionProblem& p, std::int64_t row, std::int64_t key) { return p.k_rows - 1 - key + row; }
+static inline std::int64_t distance_line(const AttentionProblem& p, std::int64_t row, std::int64_t key) {
+  return p.k_rows - 1 - key + row;
+}
 
-/// What a step waits for before it adds to elements up to `key`: parts of an item may have the same elements at other keys.
+/// What a step waits for before it adds to elements up to `key`: parts of an item may have the same elements at other
+/// keys.
 static inline std::int64_t turn_of_elements(const AttentionProblem& p, std::int64_t key) {
   return p.score_gradient->elements == ElementTurn::by_key && p.part == nullptr ? key : every_key;
 }
@@ -44,7 +48,8 @@ template <typename T>
 [[gnu::cold]] static std::size_t line_bytes(const AttentionProblem& p) {
   std::size_t total = 0;
   if (p.score_gradient == nullptr) return total;
-  for (int n = 0; n < p.score_gradient->lookup_count; ++n) total += sizeof(LineSums<T>) + line_bytes<T>(p, p.score_gradient->lookups[n]);
+  for (int n = 0; n < p.score_gradient->lookup_count; ++n)
+    total += sizeof(LineSums<T>) + line_bytes<T>(p, p.score_gradient->lookups[n]);
   return total;
 }
 
@@ -67,8 +72,8 @@ template <typename T>
   return all;
 }
 
-/// Lines ascending, each to its element. One at 0 would change nothing, and may have had no pair: its place is not known, so what it would
-/// add 0 to may be another thread's.
+/// Lines ascending, each to its element. One at 0 would change nothing, and may have had no pair: its place is not
+/// known, so what it would add 0 to may be another thread's.
 template <typename T>
 [[gnu::cold]] static void add_lines(const AttentionProblem& p, const LineSums<T>* all) {
   for (int n = 0; n < p.score_gradient->lookup_count; ++n) {

@@ -1,9 +1,9 @@
-// src/kernels/attention/score_mod-inl.h: the caller's own function of a score on a block: an expression in vectors, or a callable.
-//
-// An expression is a list of steps, each a loop over 16 keys and the vectors that take part, so that what a step reads and writes
-// stays in the first cache and the choice of the operation is paid once a loop. Values that do not depend on the pair are made once a
-// strip (rows) or once a block (keys; distances, of which 64 x 64 pairs of one head have 127); every operand is read through a key and
-// a vector stride, 0 where it does not vary.
+// src/kernels/attention/score_mod-inl.h: the caller's own function of a score on a block: an expression in vectors, or
+// a callable.
+//  An expression is a list of steps, each a loop over 16 keys and the vectors that take part, so that what a step reads
+// and writes stays in the first cache and the choice of the operation is paid once a loop. Values that do not depend on
+// the pair are made once a strip (rows) or once a block (keys; distances, of which 64 x 64 pairs of one head have 127);
+// every operand is read through a key and a vector stride, 0 where it does not vary.
 #if defined(ATTN_SCORE_MOD_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_SCORE_MOD_INL_H
 #undef ATTN_SCORE_MOD_INL_H
@@ -44,7 +44,8 @@ class ScoreVectors {
   /// The program for the strips of a problem.
   static std::size_t bytes(const AttentionProblem& problem) {
     if (problem.score_mod.empty()) return 0;
-    const std::size_t any = score_place_elements(problem.score_mod, strip_rows<T>, N), one = score_place_elements(problem.score_mod_one_head, strip_rows<T>, N);
+    const std::size_t any = score_place_elements(problem.score_mod, strip_rows<T>, N),
+                      one = score_place_elements(problem.score_mod_one_head, strip_rows<T>, N);
     return sizeof(T) * (any > one ? any : one);
   }
   static const ScoreProgram& program_of(const AttentionProblem& problem, const LaneMap& map) {
@@ -54,7 +55,8 @@ class ScoreVectors {
   ScoreVectors(const AttentionProblem& problem, const LaneMap& map, void* scratch)
       : ScoreVectors(problem, map, program_of(problem, map), strip_rows<T>, scratch) {}
   /// Another program, or strips of so many rows.
-  HWY_NOINLINE ScoreVectors(const AttentionProblem& problem, const LaneMap& map, const ScoreProgram& program, int rows, void* scratch)
+  HWY_NOINLINE ScoreVectors(const AttentionProblem& problem, const LaneMap& map, const ScoreProgram& program, int rows,
+                            void* scratch)
       : problem_(problem), map_(map), program_(program), rows_(rows) {
     T* next = static_cast<T*>(scratch);
     for (int r = 0; r < score_rates; ++r) {
@@ -90,9 +92,11 @@ class ScoreVectors {
     T* const start = at(place.rate, place.place);
     switch (place.rate) {
       case ScoreRate::once: return {start, 0, 0};
-      case ScoreRate::row: return {start, 0, rate == ScoreRate::distance ? 0 : N};  // distances: of one head, the same in every lane
+      // distances: of one head, the same in every lane
+      case ScoreRate::row: return {start, 0, rate == ScoreRate::distance ? 0 : N};
       case ScoreRate::key: return {start + w.key * N, N, 0};
-      case ScoreRate::distance: return rate == ScoreRate::distance ? Spread<T>{start, 0, N} : Spread<T>{start + key_block - 1 - w.key, -1, N};
+      case ScoreRate::distance:
+        return rate == ScoreRate::distance ? Spread<T>{start, 0, N} : Spread<T>{start + key_block - 1 - w.key, -1, N};
       default: return {place.place == 0 ? w.scores + w.key * rows_ : start, rows_, N};
     }
   }
@@ -111,7 +115,8 @@ class ScoreVectors {
     run(ScoreRate::key, {keys, 0, 1, 0, nullptr});
     for (int bottom_right = 0; bottom_right < 2; ++bottom_right)
       if (const int place = program_.symbols.distance[bottom_right]; place >= 0)
-        fill_distances(at(ScoreRate::distance, place), position - row_position(problem_, map_.batch, map_.row, bottom_right != 0), keys);
+        fill_distances(at(ScoreRate::distance, place),
+                       position - row_position(problem_, map_.batch, map_.row, bottom_right != 0), keys);
     run(ScoreRate::distance, {1, 0, (rows_ + key_block) / N, 0, nullptr});
   }
 
@@ -136,13 +141,16 @@ class ScoreVectors {
       if (symbols.head >= 0) fill(at(ScoreRate::row, symbols.head) + lane, 1, map_.head + place / map_.rows);
       for (int bottom_right = 0; bottom_right < 2; ++bottom_right)
         if (symbols.row[bottom_right] >= 0)
-          fill(at(ScoreRate::row, symbols.row[bottom_right]) + lane, 1, row_position(problem_, map_.batch, row, bottom_right != 0));
+          fill(at(ScoreRate::row, symbols.row[bottom_right]) + lane, 1,
+               row_position(problem_, map_.batch, row, bottom_right != 0));
     }
     run(ScoreRate::once, {1, 0, 1, 0, nullptr});
     run(ScoreRate::row, {1, 0, rows_ / N, 0, nullptr});
   }
 
-  T* at(ScoreRate rate, int place) const { return places_[static_cast<int>(rate)] + place * elements_[static_cast<int>(rate)]; }
+  T* at(ScoreRate rate, int place) const {
+    return places_[static_cast<int>(rate)] + place * elements_[static_cast<int>(rate)];
+  }
 
   void run(ScoreRate rate, const Window& window) const {
     const int r = static_cast<int>(rate);
@@ -158,17 +166,25 @@ class ScoreVectors {
   HWY_NOINLINE void run_step(const ScoreStep& step, const Window& w) const {
     const Tag<T> d;
     const Spread<T> to = spread(step.to, step.to.rate, w);
-    if (step.op == ScoreStepOp::lookup) return step.to.rate == ScoreRate::once || step.to.rate == ScoreRate::key ? look_up_one(step, w) : look_up(step, w);
-    const Spread<T> a = spread(step.from[0], step.to.rate, w), b = spread(step.from[1], step.to.rate, w), c = spread(step.from[2], step.to.rate, w);
+    if (step.op == ScoreStepOp::lookup)
+      return step.to.rate == ScoreRate::once || step.to.rate == ScoreRate::key ? look_up_one(step, w)
+                                                                               : look_up(step, w);
+    const Spread<T> a = spread(step.from[0], step.to.rate, w), b = spread(step.from[1], step.to.rate, w),
+                    c = spread(step.from[2], step.to.rate, w);
     const auto zero = hn::Zero(d), one = hn::Set(d, T(1));
-    const auto unary = [&](auto&& f) HWY_ATTR { for_each(w, [&](int r, int v) HWY_ATTR { hn::Store(f(hn::LoadU(d, a(r, v))), d, to(r, v)); }); };
+    const auto unary = [&](auto&& f) HWY_ATTR {
+      for_each(w, [&](int r, int v) HWY_ATTR { hn::Store(f(hn::LoadU(d, a(r, v))), d, to(r, v)); });
+    };
     const auto binary = [&](auto&& f) HWY_ATTR {
-      for_each(w, [&](int r, int v) HWY_ATTR { hn::Store(f(hn::LoadU(d, a(r, v)), hn::LoadU(d, b(r, v))), d, to(r, v)); });
+      for_each(w,
+               [&](int r, int v) HWY_ATTR { hn::Store(f(hn::LoadU(d, a(r, v)), hn::LoadU(d, b(r, v))), d, to(r, v)); });
     };
     using V = Vector<T>;
     switch (step.op) {
       case ScoreStepOp::copy: return unary([&](V x) HWY_ATTR { return x; });
-      case ScoreStepOp::neg: return step.whole ? unary([&](V x) HWY_ATTR { return hn::Sub(zero, x); }) : unary([&](V x) HWY_ATTR { return hn::Neg(x); });
+      case ScoreStepOp::neg:
+        return step.whole ? unary([&](V x) HWY_ATTR { return hn::Sub(zero, x); })
+                          : unary([&](V x) HWY_ATTR { return hn::Neg(x); });
       case ScoreStepOp::abs: return unary([&](V x) HWY_ATTR { return hn::Abs(x); });
       case ScoreStepOp::exp: return unary([&](V x) HWY_ATTR { return exp(d, x); });
       case ScoreStepOp::tanh: return unary([&](V x) HWY_ATTR { return tanh(d, x); });
@@ -176,12 +192,19 @@ class ScoreVectors {
       case ScoreStepOp::add: return binary([&](V x, V y) HWY_ATTR { return hn::Add(x, y); });
       case ScoreStepOp::sub: return binary([&](V x, V y) HWY_ATTR { return hn::Sub(x, y); });
       case ScoreStepOp::mul:  // + 0: no whole number is -0
-        return step.whole ? binary([&](V x, V y) HWY_ATTR { return hn::MulAdd(x, y, zero); }) : binary([&](V x, V y) HWY_ATTR { return hn::Mul(x, y); });
+        return step.whole ? binary([&](V x, V y) HWY_ATTR { return hn::MulAdd(x, y, zero); })
+                          : binary([&](V x, V y) HWY_ATTR { return hn::Mul(x, y); });
       case ScoreStepOp::div: return binary([&](V x, V y) HWY_ATTR { return hn::Div(x, y); });
-      case ScoreStepOp::floor_div: return binary([&](V x, V y) HWY_ATTR { return hn::Add(hn::Floor(hn::Div(x, y)), zero); });
-      case ScoreStepOp::mod: return binary([&](V x, V y) HWY_ATTR { return hn::NegMulAdd(y, hn::Floor(hn::Div(x, y)), x); });
-      case ScoreStepOp::min: return binary([&](V x, V y) HWY_ATTR { return hn::IfThenElse(hn::Eq(y, y), hn::IfThenElse(hn::Lt(y, x), y, x), y); });
-      case ScoreStepOp::max: return binary([&](V x, V y) HWY_ATTR { return hn::IfThenElse(hn::Eq(y, y), hn::IfThenElse(hn::Lt(x, y), y, x), y); });
+      case ScoreStepOp::floor_div:
+        return binary([&](V x, V y) HWY_ATTR { return hn::Add(hn::Floor(hn::Div(x, y)), zero); });
+      case ScoreStepOp::mod:
+        return binary([&](V x, V y) HWY_ATTR { return hn::NegMulAdd(y, hn::Floor(hn::Div(x, y)), x); });
+      case ScoreStepOp::min:
+        return binary([&](V x, V y)
+                          HWY_ATTR { return hn::IfThenElse(hn::Eq(y, y), hn::IfThenElse(hn::Lt(y, x), y, x), y); });
+      case ScoreStepOp::max:
+        return binary([&](V x, V y)
+                          HWY_ATTR { return hn::IfThenElse(hn::Eq(y, y), hn::IfThenElse(hn::Lt(x, y), y, x), y); });
       case ScoreStepOp::lt: return binary([&](V x, V y) HWY_ATTR { return hn::IfThenElseZero(hn::Lt(x, y), one); });
       case ScoreStepOp::le: return binary([&](V x, V y) HWY_ATTR { return hn::IfThenElseZero(hn::Le(x, y), one); });
       case ScoreStepOp::eq: return binary([&](V x, V y) HWY_ATTR { return hn::IfThenElseZero(hn::Eq(x, y), one); });
@@ -189,7 +212,8 @@ class ScoreVectors {
       case ScoreStepOp::op_or: return binary([&](V x, V y) HWY_ATTR { return hn::Max(x, y); });
       case ScoreStepOp::where:
         return for_each(w, [&](int r, int v) HWY_ATTR {
-          hn::Store(hn::IfThenElse(hn::Eq(hn::LoadU(d, a(r, v)), zero), hn::LoadU(d, c(r, v)), hn::LoadU(d, b(r, v))), d, to(r, v));
+          hn::Store(hn::IfThenElse(hn::Eq(hn::LoadU(d, a(r, v)), zero), hn::LoadU(d, c(r, v)), hn::LoadU(d, b(r, v))),
+                    d, to(r, v));
         });
       case ScoreStepOp::lookup: return;
     }
@@ -202,7 +226,8 @@ class ScoreVectors {
     const Spread<T> to = spread(step.to, step.to.rate, w);
     for (int r = 0; r < w.keys; ++r) {
       std::int64_t offset = 0;
-      for (int n = 0; n < lookup.rank; ++n) offset += static_cast<std::int64_t>(*spread(step.from[n], step.to.rate, w)(r, 0)) * lookup.stride[n];
+      for (int n = 0; n < lookup.rank; ++n)
+        offset += static_cast<std::int64_t>(*spread(step.from[n], step.to.rate, w)(r, 0)) * lookup.stride[n];
       hn::Store(hn::Set(d, static_cast<const T*>(lookup.data)[offset]), d, to(r, 0));
     }
   }
@@ -220,12 +245,14 @@ class ScoreVectors {
       if constexpr (sizeof(T) == 4) {
         auto offset = hn::Zero(di);
         for (int n = 0; n < lookup.rank; ++n)
-          offset = hn::Add(offset, hn::Mul(hn::ConvertTo(di, hn::LoadU(d, index[n](r, v))), hn::Set(di, static_cast<std::int32_t>(lookup.stride[n]))));
+          offset = hn::Add(offset, hn::Mul(hn::ConvertTo(di, hn::LoadU(d, index[n](r, v))),
+                                           hn::Set(di, static_cast<std::int32_t>(lookup.stride[n]))));
         hn::Store(hn::GatherIndex(d, data, offset), d, to(r, v));
       } else {
         const auto rounder = hn::Set(d, static_cast<T>(Constants<double>::rounder));
         auto offset = rounder;
-        for (int n = 0; n < lookup.rank; ++n) offset = hn::MulAdd(hn::LoadU(d, index[n](r, v)), hn::Set(d, static_cast<T>(lookup.stride[n])), offset);
+        for (int n = 0; n < lookup.rank; ++n)
+          offset = hn::MulAdd(hn::LoadU(d, index[n](r, v)), hn::Set(d, static_cast<T>(lookup.stride[n])), offset);
         hn::Store(hn::GatherIndex(d, data, hn::Sub(hn::BitCast(di, offset), hn::BitCast(di, rounder))), d, to(r, v));
       }
     });
@@ -242,11 +269,20 @@ class ScoreVectors {
 
 /// The callable on the tile of each head: its rows and all keys of the block.
 template <typename T>
-HWY_NOINLINE void call_back(const AttentionProblem& problem, const LaneMap& map, std::int64_t first, int keys, T* scores) {
+HWY_NOINLINE void call_back(const AttentionProblem& problem, const LaneMap& map, std::int64_t first, int keys,
+                            T* scores) {
   const ScoreCall& callback = problem.score_callback;
   for (std::int64_t n = 0; n < map.heads; ++n)
-    callback.call(callback.context, {.data = scores + n * map.rows, .f64 = sizeof(T) == 8, .rows = map.rows, .keys = keys, .row_stride = 1,
-                                     .key_stride = strip_rows<T>, .batch = problem.item(map.batch), .head = map.head + n, .row = map.row, .key = first,
+    callback.call(callback.context, {.data = scores + n * map.rows,
+                                     .f64 = sizeof(T) == 8,
+                                     .rows = map.rows,
+                                     .keys = keys,
+                                     .row_stride = 1,
+                                     .key_stride = strip_rows<T>,
+                                     .batch = problem.item(map.batch),
+                                     .head = map.head + n,
+                                     .row = map.row,
+                                     .key = first,
                                      .row_position = row_position(problem, map.batch, map.row, callback.bottom_right),
                                      .key_position = key_position(problem, map.batch, first)});
 }

@@ -11,11 +11,31 @@ enum class Element : std::uint8_t;
 
 /// One operation on an element; conditions are 1 and 0. docs/numerics.md section 3.10 says what each does.
 enum class ScoreStepOp : std::uint8_t {
-  copy, neg, abs, exp, tanh, op_not, add, sub, mul, div, floor_div, mod, min, max, lt, le, eq, op_and, op_or, where, lookup
+  copy,
+  neg,
+  abs,
+  exp,
+  tanh,
+  op_not,
+  add,
+  sub,
+  mul,
+  div,
+  floor_div,
+  mod,
+  min,
+  max,
+  lt,
+  le,
+  eq,
+  op_and,
+  op_or,
+  where,
+  lookup
 };
 
-/// What a value depends on: nothing within a strip of one batch item, the row (and head), the key, the distance of the two (and the head),
-/// or the pair.
+/// What a value depends on: nothing within a strip of one batch item, the row (and head), the key, the distance of the
+/// two (and the head), or the pair.
 enum class ScoreRate : std::uint8_t { once, row, key, distance, pair };
 inline constexpr int score_rates = 5;
 
@@ -30,23 +50,23 @@ struct ScoreStep {
   bool whole = false;        // of whole numbers: exact
   std::uint16_t lookup = 0;  // lookup: which
   ScorePlace to = {};
-  ScorePlace from[4] = {};   // operands; lookup: an index a dim
+  ScorePlace from[4] = {};  // operands; lookup: an index a dim
 };
 
 /// A tensor that is looked up.
 struct ScoreLookup {
   const void* data = nullptr;
-  Element element{};         // f32 or f64
+  Element element{};  // f32 or f64
   int rank = 0;
   std::int64_t stride[4] = {0, 0, 0, 0};
 };
 
 /// Symbols whose value a place begins with; -1: the program does not read it.
 struct ScoreSymbols {
-  int batch = -1;                 // once
+  int batch = -1;                    // once
   int head = -1, row[2] = {-1, -1};  // row: by top_left, by bottom_right
-  int key = -1;                   // key
-  int distance[2] = {-1, -1};     // distance: j - i, by either alignment
+  int key = -1;                      // key
+  int distance[2] = {-1, -1};        // distance: j - i, by either alignment
 };
 
 /// Steps in order: those of each rate after all of a lower one. The score is pair 0, and so is the result.
@@ -54,7 +74,7 @@ struct ScoreProgram {
   const ScoreStep* steps = nullptr;
   int begin[score_rates + 1] = {0, 0, 0, 0, 0, 0};  // steps of rate r: begin[r] ... begin[r + 1] - 1
   int places[score_rates] = {0, 0, 0, 0, 0};
-  const double* constants = nullptr;             // of the first places of rate `once`
+  const double* constants = nullptr;  // of the first places of rate `once`
   int constant_count = 0;
   ScoreSymbols symbols;
   const ScoreLookup* lookups = nullptr;
@@ -63,16 +83,18 @@ struct ScoreProgram {
   bool empty() const { return places[static_cast<int>(ScoreRate::pair)] == 0; }
 };
 
-/// Pairs of a step of the backward pass whose index into a looked-up tensor is the same, which are summed first: all of them, those of a row, of
-/// a key, of a distance; or none. `element`: no two pairs of a head have the same, for a dim goes by the row and one by the key.
+/// Pairs of a step of the backward pass whose index into a looked-up tensor is the same, which are summed first: all of
+/// them, those of a row, of a key, of a distance; or none. `element`: no two pairs of a head have the same, for a dim
+/// goes by the row and one by the key.
 enum class ScoreLine : std::uint8_t { step, row, key, distance, element, pair };
 
 /// A lookup of a tensor whose gradient is wanted. Places are those of the derivatives' program.
 struct ScoreSlope {
-  ScorePlace slope = {};     // the derivative by the lookup
-  bool one = false;          // it is 1 everywhere, and has no place
+  ScorePlace slope = {};  // the derivative by the lookup
+  bool one = false;       // it is 1 everywhere, and has no place
   ScoreLine line = ScoreLine::pair;
-  bool by_head = false, by_item = false;  // a dim goes by the head, by the batch item alone: others have elements of their own
+  // a dim goes by the head, by the batch item alone: others have elements of their own
+  bool by_head = false, by_item = false;
   int rank = 0;
   ScorePlace index[4] = {};
   std::int64_t stride[4] = {0, 0, 0, 0};  // of the gradient
@@ -81,17 +103,18 @@ struct ScoreSlope {
   void* gradient = nullptr;  // contiguous, compute type; steps add to it (of `step`: the caller does)
 };
 
-/// When steps add to lookups by ScoreLine::element: there are none; after the step before has been at the same keys; after all of it.
+/// When steps add to lookups by ScoreLine::element: there are none; after the step before has been at the same keys;
+/// after all of it.
 enum class ElementTurn : std::uint8_t { none, by_key, after_all };
 
 /// The derivatives of an expression: a program from the score on, whose results are in the places named here.
 struct ScoreGradient {
   ScoreProgram program;
-  ScorePlace slope = {};     // the derivative by the score
-  bool one = false;          // it is 1 everywhere, and has no place
+  ScorePlace slope = {};  // the derivative by the score
+  bool one = false;       // it is 1 everywhere, and has no place
   const ScoreSlope* lookups = nullptr;
   int lookup_count = 0;
-  int step_count = 0;        // lookups with ScoreLine::step
+  int step_count = 0;  // lookups with ScoreLine::step
   ElementTurn elements = ElementTurn::none;
 
   bool has_lines() const { return lookup_count > step_count; }
@@ -100,7 +123,8 @@ struct ScoreGradient {
 /// The most places of all rates together: what the specification keeps on the stack.
 inline constexpr int most_score_places = 1024;
 
-/// Keys of a block whose pairs vectors take at a time, and the elements that they keep for a place, of strips of so many rows.
+/// Keys of a block whose pairs vectors take at a time, and the elements that they keep for a place, of strips of so
+/// many rows.
 inline constexpr int score_chunk = 16;
 constexpr int score_place_elements(int rate, int rows, int lanes) {
   const int elements[score_rates] = {lanes, rows, key_block * lanes, rows + key_block, score_chunk * rows};
@@ -108,7 +132,8 @@ constexpr int score_place_elements(int rate, int rows, int lanes) {
 }
 inline std::size_t score_place_elements(const ScoreProgram& program, int rows, int lanes) {
   std::size_t total = 0;
-  for (int r = 0; r < score_rates; ++r) total += static_cast<std::size_t>(program.places[r] * score_place_elements(r, rows, lanes));
+  for (int r = 0; r < score_rates; ++r)
+    total += static_cast<std::size_t>(program.places[r] * score_place_elements(r, rows, lanes));
   return total;
 }
 

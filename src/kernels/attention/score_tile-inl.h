@@ -1,4 +1,5 @@
-// src/kernels/attention/score_tile-inl.h: S^T = K Q^T for a block of keys: rows of K as broadcasts, queries in the lanes.
+// src/kernels/attention/score_tile-inl.h: S^T = K Q^T for a block of keys: rows of K as broadcasts, queries in the
+// lanes.
 #if defined(ATTN_SCORE_TILE_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_SCORE_TILE_INL_H
 #undef ATTN_SCORE_TILE_INL_H
@@ -14,15 +15,17 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// KEYS x VECTORS scores: each a chain of FMAs over d, -inf where `visible` (null: all) has no bit for a lane from vector `vector` on.
-/// The running maximum of the lanes goes through `alpha`. What is `ahead` of the tile is asked for on the way.
+/// KEYS x VECTORS scores: each a chain of FMAs over d, -inf where `visible` (null: all) has no bit for a lane from
+/// vector `vector` on. The running maximum of the lanes goes through `alpha`. What is `ahead` of the tile is asked for
+/// on the way.
 template <typename T, int KEYS, int VECTORS>
-HWY_INLINE void score_tile(const T* HWY_RESTRICT q, const T* const* k, std::int64_t dim, T* HWY_RESTRICT s, T* HWY_RESTRICT alpha, const Word* visible,
-                           int vector, const TileAhead* ahead = nullptr) {
+HWY_INLINE void score_tile(const T* HWY_RESTRICT q, const T* const* k, std::int64_t dim, T* HWY_RESTRICT s,
+                           T* HWY_RESTRICT alpha, const Word* visible, int vector, const TileAhead* ahead = nullptr) {
   const Tag<T> d;
   constexpr int R = strip_rows<T>, N = lanes<T>;
   Vector<T> sum[KEYS][VECTORS];
-  ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r) ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::Zero(d);
+  ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r)
+    ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::Zero(d);
   const T* row[KEYS];
   ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r) row[r] = k[r];
   const auto add = [&](std::int64_t c) __attribute__((always_inline)) HWY_ATTR {
@@ -43,8 +46,9 @@ HWY_INLINE void score_tile(const T* HWY_RESTRICT q, const T* const* k, std::int6
   }
   _Pragma("GCC unroll 2") for (; c < dim; ++c) add(c);
   if (visible)
-    ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r) ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v)
-      sum[r][v] = hn::IfThenElse(lanes_of<T>(visible[r], vector + v), sum[r][v], minus_infinity<T>());
+    ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r)
+      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v)
+        sum[r][v] = hn::IfThenElse(lanes_of<T>(visible[r], vector + v), sum[r][v], minus_infinity<T>());
   ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) {
     auto largest = hn::Load(d, alpha + v * N);
     ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r) {
@@ -57,7 +61,8 @@ HWY_INLINE void score_tile(const T* HWY_RESTRICT q, const T* const* k, std::int6
 
 /// The range's rows of K against VECTORS vectors of queries from `vector` on.
 template <typename T, int VECTORS>
-HWY_NOINLINE void score_columns(const Strip<T>& strip, const T* const* k, std::int64_t dim, const ScoreRange& range, int vector) {
+HWY_NOINLINE void score_columns(const Strip<T>& strip, const T* const* k, std::int64_t dim, const ScoreRange& range,
+                                int vector) {
   constexpr int R = strip_rows<T>, N = lanes<T>;
   constexpr int most = tile_keys(VECTORS, registers);
   const T* const q = strip.q + vector * N;
@@ -84,7 +89,9 @@ template <typename T>
 class DotScore {
  public:
   static constexpr bool hides = true, keys_in_lanes = true, takes_bytes = sizeof(T) == 4;
-  static std::size_t bytes(const AttentionProblem&, std::int64_t dim) { return sizeof(T) * static_cast<std::size_t>((dim * few_rows + 15) / 16 * 16); }
+  static std::size_t bytes(const AttentionProblem&, std::int64_t dim) {
+    return sizeof(T) * static_cast<std::size_t>((dim * few_rows + 15) / 16 * 16);
+  }
   static void begin_task(void*) {}
   DotScore(const AttentionProblem& problem, void* scratch)
       : scale_(static_cast<T>(problem.scale)), dim_(problem.dim), few_queries_(static_cast<T*>(scratch)) {}
@@ -106,29 +113,34 @@ class DotScore {
   /// The keys of a block, before its groups.
   void load_keys(const T* const*, int, std::int64_t) {}
 
-  /// The range's scores into strip.s (those of few rows into their block), hidden where it says so, their maximum into strip.alpha.
+  /// The range's scores into strip.s (those of few rows into their block), hidden where it says so, their maximum into
+  /// strip.alpha.
   void group(const Strip<T>& strip, const T* const* k, const ScoreRange& range) {
     if (few_ == 0) return score_block(strip, k, dim_, range);
     FewBlock<T, key_block> block(strip);
     const FewScores<T> to{block.s, key_block, strip.alpha};
-    for_each_few_keys(k, range.key, range.end, [&](int key, int vectors) HWY_ATTR {
-      few_scores(to, k + key, key, vectors, few_, FewScoresTile<T>{dim_, few_queries_, ahead_});
-    }, [&](int key, int end) HWY_ATTR {
-      score_block(strip, k, dim_, {key, end, 0, 1, range.visible, range.whole});
-      block.from_lanes(strip.s, few_, key, end);
-    });
+    for_each_few_keys(
+        k, range.key, range.end,
+        [&](int key, int vectors)
+            HWY_ATTR { few_scores(to, k + key, key, vectors, few_, FewScoresTile<T>{dim_, few_queries_, ahead_}); },
+        [&](int key, int end) HWY_ATTR {
+          score_block(strip, k, dim_, {key, end, 0, 1, range.visible, range.whole});
+          block.from_lanes(strip.s, few_, key, end);
+        });
     few_maxima(to, few_, range.key, range.end, range.of_vector(0));
   }
 
   /// group() of few rows over keys of 8 bits.
   void group_bytes(const Strip<T>& strip, const KeyRows& k, ByteGroups& groups, const ScoreRange& range) {
     const FewScores<T> to{FewBlock<T, key_block>(strip).s, key_block, strip.alpha};
-    for_each_byte_keys(groups, range.key, range.end, key_block, [&](int key, int vectors, const ByteKeys& found) HWY_ATTR {
-      groups.use<asks_ahead<float>>(key, std::min(key + vectors * lanes<float>, range.end));
-      by_form(k, [&]<Element FORM>() HWY_ATTR {
-        few_scores<byte_vectors>(to, found, 0, key, vectors, few_, FewScoresByteTile<FORM>{few_queries_, k, dim_, found, key, groups});
-      });
-    });
+    for_each_byte_keys(groups, range.key, range.end, key_block,
+                       [&](int key, int vectors, const ByteKeys& found) HWY_ATTR {
+                         groups.use<asks_ahead<float>>(key, std::min(key + vectors * lanes<float>, range.end));
+                         by_form(k, [&]<Element FORM>() HWY_ATTR {
+                           few_scores<byte_vectors>(to, found, 0, key, vectors, few_,
+                                                    FewScoresByteTile<FORM>{few_queries_, k, dim_, found, key, groups});
+                         });
+                       });
     few_maxima(to, few_, range.key, range.end, range.of_vector(0));
   }
 

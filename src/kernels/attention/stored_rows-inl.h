@@ -1,13 +1,11 @@
-// src/kernels/attention/stored_rows-inl.h: rows of K and V that the walk does not read where they stand: of fewer bits than it computes in,
-// or in each other's way.
-//
-// Rows of 8 bits, or of halves where there is no product for them, are never widened as a whole: a block of 64 rows becomes rows of
-// T that stay in the first cache while they are used. The first blocks of a head stay for the other strips of the task, as far as the
-// second cache holds them. Elements are widened exactly; those of 8 bits are then multiplied by their scale,
-// one rounding, as kernels/ref does.
-//
-// Rows that stand far apart ([B, T, H, D] in memory) push each other out of the caches' few sets (problem.copy_rows): the strips of a task
-// read a copy. (1, 16, 1024, 64) takes 0.86 of the time.
+// src/kernels/attention/stored_rows-inl.h: rows of K and V that the walk does not read where they stand: of fewer bits
+// than it computes in, or in each other's way.
+//  Rows of 8 bits, or of halves where there is no product for them, are never widened as a whole: a block of 64 rows
+// becomes rows of T that stay in the first cache while they are used. The first blocks of a head stay for the other
+// strips of the task, as far as the second cache holds them. Elements are widened exactly; those of 8 bits are then
+// multiplied by their scale, one rounding, as kernels/ref does.
+//  Rows that stand far apart ([B, T, H, D] in memory) push each other out of the caches' few sets (problem.copy_rows):
+// the strips of a task read a copy. (1, 16, 1024, 64) takes 0.86 of the time.
 #if defined(ATTN_STORED_ROWS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_STORED_ROWS_INL_H
 #undef ATTN_STORED_ROWS_INL_H
@@ -30,26 +28,31 @@ namespace attn::kernels::HWY_NAMESPACE {
 /// Asks for the row of so many bytes (of 8 bits its share of the group, and its scales) that stands 24 KB after row j.
 HWY_INLINE void ask_ahead(const KeyRows& head, std::int64_t bytes, std::int64_t j, std::int64_t end) {
   if (bytes == 0 || (j += 1 + 24576 / bytes) >= end) return;
-  const Place next = place_of(row_at(head, j)) + static_cast<Place>(head.piece == 0 ? 0 : j % KeyRows::group_rows * bytes);
+  const Place next =
+      place_of(row_at(head, j)) + static_cast<Place>(head.piece == 0 ? 0 : j % KeyRows::group_rows * bytes);
   for (std::int64_t byte = 0; byte < bytes; byte += KeyRows::line) ask_for(next + static_cast<Place>(byte));
   if (head.scales != nullptr) ask_for(place_of(scales_at(head, j)));
 }
 
 /// Numbers of 8 bits in the other form.
 template <class D>
-HWY_INLINE hn::Vec<D> other_form(D d, hn::Vec<D> bytes) { return hn::IfNegativeThenElse(bytes, hn::Sub(hn::Set(d, -128), bytes), bytes); }
+HWY_INLINE hn::Vec<D> other_form(D d, hn::Vec<D> bytes) {
+  return hn::IfNegativeThenElse(bytes, hn::Sub(hn::Set(d, -128), bytes), bytes);
+}
 
 /// `count` of them, a multiple of 16.
 HWY_INLINE void to_other_form(const std::int8_t* from, std::int64_t count, std::int8_t* to) {
   std::int64_t i = 0;
   const auto whole_vectors = [&](auto d) HWY_ATTR {
-    for (constexpr auto N = static_cast<std::int64_t>(hn::MaxLanes(d)); i + N <= count; i += N) hn::StoreU(other_form(d, hn::LoadU(d, from + i)), d, to + i);
+    for (constexpr auto N = static_cast<std::int64_t>(hn::MaxLanes(d)); i + N <= count; i += N)
+      hn::StoreU(other_form(d, hn::LoadU(d, from + i)), d, to + i);
   };
   whole_vectors(hn::Repartition<std::int8_t, Tag<float>>());
   whole_vectors(hn::CappedTag<std::int8_t, 16>());
 }
 
-/// Columns [first, first + columns) of a group of rows of 8 bits, at most 64 of them from a multiple of that on: the 16 rows `stride` apart, as i8.
+/// Columns [first, first + columns) of a group of rows of 8 bits, at most 64 of them from a multiple of that on: the 16
+/// rows `stride` apart, as i8.
 struct BytePiece {
   const std::int8_t* bytes;
   std::int64_t stride;
@@ -67,7 +70,8 @@ struct BytePiece {
       return;
     }
     const std::int64_t whole = columns / word * word;
-    turn(reinterpret_cast<const float*>(bytes), rows, whole / word, rows, reinterpret_cast<float*>(turned), line / word);
+    turn(reinterpret_cast<const float*>(bytes), rows, whole / word, rows, reinterpret_cast<float*>(turned),
+         line / word);
     for (std::int64_t d = whole; d < columns; ++d)  // a narrower piece
       for (std::int64_t i = 0; i < rows; ++i) turned[i * line + d] = group[head.element_offset(i, first + d)];
     if (other) to_other_form(turned, rows * line, turned);
@@ -76,9 +80,11 @@ struct BytePiece {
   }
 };
 
-/// Rows [first, first + count) of 8 bits, in pieces of at most 64 elements: visit(r, rows, first column, columns, piece), of which row r is at piece.bytes.
+/// Rows [first, first + count) of 8 bits, in pieces of at most 64 elements: visit(r, rows, first column, columns,
+/// piece), of which row r is at piece.bytes.
 template <typename F>
-HWY_INLINE void for_each_byte_piece(const KeyRows& head, std::int64_t first, int count, std::int64_t columns, F&& visit) {
+HWY_INLINE void for_each_byte_piece(const KeyRows& head, std::int64_t first, int count, std::int64_t columns,
+                                    F&& visit) {
   constexpr int rows = static_cast<int>(KeyRows::group_rows);
   for (int r = 0, there; r < count; r += there) {
     const int row = static_cast<int>((first + r) % rows);
@@ -119,15 +125,18 @@ class StoredRows {
   }
 
   StoredRows(const AttentionProblem& p, void* scratch)
-      : kept_(static_cast<std::uint8_t*>(scratch) + own_line), memory_(reinterpret_cast<T*>(static_cast<char*>(scratch) + flag_bytes)), stride_(stride(p)),
-        widens_(widens(p)), copies_(copies(p) && *static_cast<const bool*>(scratch)), kept_blocks_(widens_ || copies_ ? kept_blocks(p) : 0) {}
+      : kept_(static_cast<std::uint8_t*>(scratch) + own_line),
+        memory_(reinterpret_cast<T*>(static_cast<char*>(scratch) + flag_bytes)), stride_(stride(p)), widens_(widens(p)),
+        copies_(copies(p) && *static_cast<const bool*>(scratch)),
+        kept_blocks_(widens_ || copies_ ? kept_blocks(p) : 0) {}
   bool needed() const { return widens_ || copies_; }
   bool widens() const { return widens_; }
   /// Whether the block stays, for the strips that follow.
   bool keeps(std::int64_t block) const { return block < kept_blocks_; }
 
   /// load() of a whole block of the head, the `block`th of its keys.
-  void load_block(Side side, std::int64_t block, const KeyRows& head, std::int64_t columns, const RowRange& rows, const T** to) const {
+  void load_block(Side side, std::int64_t block, const KeyRows& head, std::int64_t columns, const RowRange& rows,
+                  const T** to) const {
     if (!differs(head) && !copies_) return;
     if (!keeps(block)) return load(head, columns, rows, to);
     T* const place = place_of(side, block);
@@ -137,15 +146,16 @@ class StoredRows {
     kept = 1;
   }
 
-  /// Rows of a head, `columns` elements each, to be read at to[...]; where they are of T, to[...] stays. They are read in their order,
-  /// and what stands 24 KB further on is asked for meanwhile.
+  /// Rows of a head, `columns` elements each, to be read at to[...]; where they are of T, to[...] stays. They are read
+  /// in their order, and what stands 24 KB further on is asked for meanwhile.
   void load(const KeyRows& head, std::int64_t columns, const RowRange& rows, const T** to) const {
     if (differs(head)) load_at(memory_, head, columns, rows, to);
   }
 
  private:
   static constexpr std::int64_t most_blocks = 256, most_widened_bytes = 512 << 10, most_copied_bytes = 2 << 20;
-  static constexpr std::int64_t own_line = 64, flag_bytes = own_line + 2 * most_blocks;  // the first byte: whether this task copies; then kept_
+  // the first byte: whether this task copies; then kept_
+  static constexpr std::int64_t own_line = 64, flag_bytes = own_line + 2 * most_blocks;
 
   static bool copies(const AttentionProblem& p) { return sizeof(T) >= sizeof(float) && p.copy_rows; }
   static bool differs(const KeyRows& rows) { return rows.element != element; }
@@ -154,16 +164,20 @@ class StoredRows {
     constexpr std::int64_t line = 64 / sizeof(T);
     return ((p.dim > p.value_dim ? p.dim : p.value_dim) + line - 1) / line * line;
   }
-  static std::size_t place_bytes(const AttentionProblem& p) { return sizeof(T) * static_cast<std::size_t>(key_block * stride(p)); }
+  static std::size_t place_bytes(const AttentionProblem& p) {
+    return sizeof(T) * static_cast<std::size_t>(key_block * stride(p));
+  }
   static std::int64_t kept_blocks(const AttentionProblem& p) {
     if (p.q_rows <= strip_rows<T>) return 0;
     const std::int64_t blocks = (p.k_rows + key_block - 1) / key_block;
-    const std::int64_t room = (widens(p) ? most_widened_bytes : most_copied_bytes) / (2 * static_cast<std::int64_t>(place_bytes(p)) + 1);
+    const std::int64_t room =
+        (widens(p) ? most_widened_bytes : most_copied_bytes) / (2 * static_cast<std::int64_t>(place_bytes(p)) + 1);
     const std::int64_t most = room < most_blocks ? room : most_blocks;
     return blocks < most ? blocks : most;
   }
 
-  HWY_NOINLINE void load_at(T* memory, const KeyRows& head, std::int64_t columns, const RowRange& rows, const T** to) const {
+  HWY_NOINLINE void load_at(T* memory, const KeyRows& head, std::int64_t columns, const RowRange& rows,
+                            const T** to) const {
     for (int r = 0; r < rows.keys; ++r) to[r] = memory + r * stride_;
     if (of_8_bits(head.element)) return load_bytes(memory, head, columns, rows);
     for (int r = 0; r < rows.keys; ++r) {
@@ -172,20 +186,22 @@ class StoredRows {
     }
   }
   HWY_NOINLINE void load_bytes(T* memory, const KeyRows& head, std::int64_t columns, const RowRange& rows) const {
-    for_each_byte_piece(head, rows.first, rows.keys, columns, [&](int r, int count, std::int64_t c, std::int64_t width, const BytePiece& piece) HWY_ATTR {
-      const float* scales = scales_at(head, rows.first + r);
-      for (int i = r; i < r + count; ++i, scales += head.scale_stride) {
-        if (c == 0) ask_ahead(head, columns, rows.first + i, rows.end);
-        T* const to = memory + i * stride_ + c;
-        const std::int8_t* const bytes = piece.bytes + (i - r) * piece.stride;
-        for (std::int64_t d = 0, next; d < width; d = next) {
-          const std::int64_t n = head.scale_group >= columns ? 0 : (c + d) / head.scale_group, end = (n + 1) * head.scale_group - c;
-          next = end < width ? end : width;
-          const T scale = static_cast<T>(scales[n]);
-          widen_row(bytes + d, next - d, &scale, to + d);
-        }
-      }
-    });
+    for_each_byte_piece(head, rows.first, rows.keys, columns,
+                        [&](int r, int count, std::int64_t c, std::int64_t width, const BytePiece& piece) HWY_ATTR {
+                          const float* scales = scales_at(head, rows.first + r);
+                          for (int i = r; i < r + count; ++i, scales += head.scale_stride) {
+                            if (c == 0) ask_ahead(head, columns, rows.first + i, rows.end);
+                            T* const to = memory + i * stride_ + c;
+                            const std::int8_t* const bytes = piece.bytes + (i - r) * piece.stride;
+                            for (std::int64_t d = 0, next; d < width; d = next) {
+                              const std::int64_t n = head.scale_group >= columns ? 0 : (c + d) / head.scale_group,
+                                                 end = (n + 1) * head.scale_group - c;
+                              next = end < width ? end : width;
+                              const T scale = static_cast<T>(scales[n]);
+                              widen_row(bytes + d, next - d, &scale, to + d);
+                            }
+                          }
+                        });
   }
   T* place_of(Side side, std::int64_t block) const { return memory_ + (1 + 2 * block + side) * key_block * stride_; }
 

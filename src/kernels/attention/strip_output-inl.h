@@ -1,4 +1,5 @@
-// src/kernels/attention/strip_output-inl.h: the output of a strip between its blocks and memory: scaled, merged, divided, a line of it at a time.
+// src/kernels/attention/strip_output-inl.h: the output of a strip between its blocks and memory: scaled, merged,
+// divided, a line of it at a time.
 //
 //   many rows: [column][rows], a line is a vector of rows      few rows: [row][columns], a line is a row
 //
@@ -25,10 +26,16 @@ struct StripOutput {
   bool few;
 
   /// `width`: rows side by side.
-  static StripOutput of_lanes(T* o, std::int64_t columns, std::int64_t width, int vectors) { return {o, columns, width, vectors, false}; }
-  static StripOutput of_rows(T* o, std::int64_t columns, int rows) { return {o, columns, RowOutput<T>::stride(columns), rows, true}; }
+  static StripOutput of_lanes(T* o, std::int64_t columns, std::int64_t width, int vectors) {
+    return {o, columns, width, vectors, false};
+  }
+  static StripOutput of_rows(T* o, std::int64_t columns, int rows) {
+    return {o, columns, RowOutput<T>::stride(columns), rows, true};
+  }
   /// Another one of the same shape, in memory where no more rows stand side by side than it has.
-  StripOutput beside(T* other, std::int64_t width) const { return few ? of_rows(other, columns, lines) : of_lanes(other, columns, width, lines); }
+  StripOutput beside(T* other, std::int64_t width) const {
+    return few ? of_rows(other, columns, lines) : of_lanes(other, columns, width, lines);
+  }
 
   T* line(int n) const { return o + n * (few ? stride : N); }
   std::int64_t vectors_of_line() const { return few ? stride / N : columns; }
@@ -51,7 +58,8 @@ struct StripOutput {
     for (int n = 0; n < lines; ++n) {
       const auto factor = of_rows_in(factors, n);
       T* at = line(n);
-      for (std::int64_t i = vectors_of_line(); i > 0; --i, at += step()) hn::Store(hn::Mul(hn::Load(d, at), factor), d, at);
+      for (std::int64_t i = vectors_of_line(); i > 0; --i, at += step())
+        hn::Store(hn::Mul(hn::Load(d, at), factor), d, at);
     }
   }
   /// fma(this, own factors, other * its factors)
@@ -70,10 +78,12 @@ struct StripOutput {
     for (int n = 0; n < lines; ++n) {
       const T* from = line(n);
       T* at = other.line(n);
-      for (std::int64_t i = vectors_of_line(); i > 0; --i, at += other.step(), from += step()) hn::Store(hn::Load(d, from), d, at);
+      for (std::int64_t i = vectors_of_line(); i > 0; --i, at += other.step(), from += step())
+        hn::Store(hn::Load(d, from), d, at);
     }
   }
-  /// fma(o, factor, +0), and + 0 because a negative result too small for T is -0. Returns false when some result of the first `rows` rows is not a number.
+  /// fma(o, factor, +0), and + 0 because a negative result too small for T is -0. Returns false when some result of the
+  /// first `rows` rows is not a number.
   HWY_NOINLINE bool divide(const T* inverse_sums, std::int64_t rows) const {
     const Tag<T> d;
     bool numbers = true;
@@ -86,7 +96,8 @@ struct StripOutput {
         here = hn::And(here, hn::Eq(y, y));
         hn::Store(y, d, at);
       }
-      if (!few && rows < (n + 1) * N) here = hn::Or(here, hn::Not(hn::FirstN(d, static_cast<std::size_t>(rows - n * N))));
+      if (!few && rows < (n + 1) * N)
+        here = hn::Or(here, hn::Not(hn::FirstN(d, static_cast<std::size_t>(rows - n * N))));
       numbers = numbers && hn::AllTrue(d, here);
     }
     return numbers;

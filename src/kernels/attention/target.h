@@ -8,9 +8,8 @@
 namespace attn::kernels {
 
 /// Attention of a strip of rows, for one element type. `scratch` is 64-byte aligned.
-///
-/// A result of false: some number is NaN, and nothing was written; the specification must decide these rows (a hidden key may
-/// hold NaN or inf, which a weight of 0 does not silence).
+///  A result of false: some number is NaN, and nothing was written; the specification must decide these rows (a hidden
+/// key may hold NaN or inf, which a weight of 0 does not silence).
 struct StripKernel {
   int rows = 0;         // most rows of a strip; `attend` takes any number of strips of one head, one after the other
   int task_strips = 1;  // most strips that gain from being one task, for what they share
@@ -18,10 +17,14 @@ struct StripKernel {
   std::size_t (*partial_bytes)(const AttentionProblem&, const LaneMap&);
   /// From the first key to the last.
   bool (*attend)(const AttentionProblem&, const LaneMap&, void* scratch);
-  /// The spans [first, last) of 1,024 keys into their `partials`, side by side; then those of all spans merged: the same bits.
-  void (*attend_spans)(const AttentionProblem&, const LaneMap&, std::int64_t first, std::int64_t last, void* partials, void* scratch);
-  bool (*attend_merge)(const AttentionProblem&, const LaneMap&, const void* partials, std::int64_t spans, void* scratch);
-  /// After a result of false, where the specification has other bits (bf16): row by row, NaN written. Null: the specification.
+  /// The spans [first, last) of 1,024 keys into their `partials`, side by side; then those of all spans merged: the
+  /// same bits.
+  void (*attend_spans)(const AttentionProblem&, const LaneMap&, std::int64_t first, std::int64_t last, void* partials,
+                       void* scratch);
+  bool (*attend_merge)(const AttentionProblem&, const LaneMap&, const void* partials, std::int64_t spans,
+                       void* scratch);
+  /// After a result of false, where the specification has other bits (bf16): row by row, NaN written. Null: the
+  /// specification.
   void (*rows_by_row)(const AttentionProblem&, const LaneMap&, void* scratch);
   /// problem.lane_weights of `keys` keys to `rows` rows, `stride` elements apart.
   void (*turn_lanes)(const void* lanes, std::int64_t keys, std::int64_t rows, void* to, std::int64_t stride);

@@ -10,12 +10,14 @@ inline constexpr int span_keys = 1024;
 inline constexpr int bf16_key_block = 256;
 
 /// Query rows of a strip, one a lane. 64 rows fit four AVX-512 vectors of f32 (two strips' worth of f64), so a row of K
-/// is broadcast once for all of them; a row of visibility bits is one 64-bit word. 32 rows lose about 10 % (K is read twice).
+/// is broadcast once for all of them; a row of visibility bits is one 64-bit word. 32 rows lose about 10 % (K is read
+/// twice).
 template <typename T>
 inline constexpr int strip_rows = sizeof(T) == 4 ? 64 : 32;
 
-/// Keys (or value columns) of a register tile of so many vectors: about 24 of 32 accumulators, 12 of AVX2's 16. With fewer vectors
-/// more keys, or the chains wait for each other. 6 x 4 is level with 8 x 2, 8 x 3, 12 x 2 within noise; 4 x 4 loses 13 %.
+/// Keys (or value columns) of a register tile of so many vectors: about 24 of 32 accumulators, 12 of AVX2's 16. With
+/// fewer vectors more keys, or the chains wait for each other. 6 x 4 is level with 8 x 2, 8 x 3, 12 x 2 within noise; 4
+/// x 4 loses 13 %.
 inline constexpr int tile_keys(int vectors, int registers) {
   if (registers == 16) return vectors == 2 ? 6 : 12;
   return vectors == 4 ? 6 : vectors == 3 ? 8 : vectors == 2 ? 12 : 16;

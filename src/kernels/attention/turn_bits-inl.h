@@ -13,13 +13,18 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// Words `distance` apart, whose numbers differ in the bit `STEP`, exchange the bits that stand where the other's should be.
+/// Words `distance` apart, whose numbers differ in the bit `STEP`, exchange the bits that stand where the other's
+/// should be.
 template <int STEP>
 HWY_INLINE void exchange_bits(Word* words, int distance) {
   const hn::ScalableTag<Word> d;
   constexpr int N = static_cast<int>(HWY_LANES(Word));
-  constexpr Word kept = STEP == 32 ? 0x00000000FFFFFFFFull : STEP == 16 ? 0x0000FFFF0000FFFFull : STEP == 8 ? 0x00FF00FF00FF00FFull
-                      : STEP == 4 ? 0x0F0F0F0F0F0F0F0Full : STEP == 2 ? 0x3333333333333333ull : 0x5555555555555555ull;
+  constexpr Word kept = STEP == 32   ? 0x00000000FFFFFFFFull
+                        : STEP == 16 ? 0x0000FFFF0000FFFFull
+                        : STEP == 8  ? 0x00FF00FF00FF00FFull
+                        : STEP == 4  ? 0x0F0F0F0F0F0F0F0Full
+                        : STEP == 2  ? 0x3333333333333333ull
+                                     : 0x5555555555555555ull;
   const auto mask = hn::Set(d, kept);
   for (int first = 0; first < 64; first += 2 * distance)
     for (int i = first; i < first + distance; i += N) {
@@ -37,7 +42,8 @@ inline HWY_NOINLINE void turn_bits(Word* words) {
   const auto step = [&]<int STEP>() HWY_ATTR { exchange_bits<STEP>(words, STEP >= N ? STEP : STEP * rows); };
   alignas(64) Word turned[64];
   const auto turn_words = [&](int from_rows, int from_columns) HWY_ATTR {
-    turn(reinterpret_cast<const double*>(words), from_columns, from_rows, from_columns, reinterpret_cast<double*>(turned), from_rows);
+    turn(reinterpret_cast<const double*>(words), from_columns, from_rows, from_columns,
+         reinterpret_cast<double*>(turned), from_rows);
     std::memcpy(words, turned, sizeof turned);
   };
   step.template operator()<32>();

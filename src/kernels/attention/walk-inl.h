@@ -1,4 +1,5 @@
-// src/kernels/attention/walk-inl.h: one strip of query rows on its way over the keys, block after block; nothing is stored but the strip.
+// src/kernels/attention/walk-inl.h: one strip of query rows on its way over the keys, block after block; nothing is
+// stored but the strip.
 //
 //            64 keys                     lanes are query rows: no sum ever crosses a lane, so a row has the bits of
 //          +---------+                   kernels/ref whatever the vector width, the strip or the thread.
@@ -55,19 +56,21 @@ class Walk {
   bool few_bytes = false;       // few rows over 8 bits, in the form that their tiles read
   bool few;                     // few rows: their output is `rows_out`
   RowOutput<T> rows_out;
-  bool keys_in_lanes = false;   // few rows whose scores nobody changes: nor do their weights need rows in the lanes
+  bool keys_in_lanes = false;  // few rows whose scores nobody changes: nor do their weights need rows in the lanes
   static constexpr std::int64_t far_bytes = std::int64_t{8} << 20;
   std::int64_t span_end = 0;
-  std::int64_t walk_end = 0;  // of the spans that are walked, one after the other
-  int slice_keys = few_keys<T>;  // few rows: keys of a tile, after which more memory may be asked for
-  LinesAhead k_ahead, v_ahead;  // few rows
+  std::int64_t walk_end = 0;      // of the spans that are walked, one after the other
+  int slice_keys = few_keys<T>;   // few rows: keys of a tile, after which more memory may be asked for
+  LinesAhead k_ahead, v_ahead;    // few rows
   ByteGroups k_groups, v_groups;  // few rows over 8 bits
-  bool far;                     // K and V of the call are too large to stay in the caches
-  std::int64_t next_block = -1;  // the key at which what they ask for goes on
+  bool far;                       // K and V of the call are too large to stay in the caches
+  std::int64_t next_block = -1;   // the key at which what they ask for goes on
 
-  Walk(const AttentionProblem& p, const LaneMap& lane_map, void* scratch) : Walk(p, lane_map, scratch, p.dim, p.value_dim) {}
+  Walk(const AttentionProblem& p, const LaneMap& lane_map, void* scratch)
+      : Walk(p, lane_map, scratch, p.dim, p.value_dim) {}
   static std::size_t scratch_bytes(const AttentionProblem& p) {
-    return Strip<T>::bytes(p.dim, p.value_dim) + Score::bytes(p, p.dim) + ScoreVectors<T>::bytes(p) + StoredRows<Stored>::bytes(p);
+    return Strip<T>::bytes(p.dim, p.value_dim) + Score::bytes(p, p.dim) + ScoreVectors<T>::bytes(p) +
+           StoredRows<Stored>::bytes(p);
   }
   /// Before the strips of a task, which share one scratch.
   static void begin_task(const AttentionProblem& p, std::int64_t rows, void* scratch) {
@@ -79,28 +82,36 @@ class Walk {
  protected:
   /// `q_dim`: columns of the strip's own place for queries; `v_columns`: those that a row of V has where it is read.
   Walk(const AttentionProblem& p, const LaneMap& lane_map, void* scratch, std::int64_t q_dim, std::int64_t v_columns)
-      : problem(p), map(lane_map), strip(scratch, q_dim, p.value_dim), score(p, static_cast<char*>(scratch) + Strip<T>::bytes(q_dim, p.value_dim)),
-        score_mod(p, map, static_cast<char*>(scratch) + Strip<T>::bytes(q_dim, p.value_dim) + Score::bytes(p, q_dim)), kept_scores(p, lane_map),
-        stored(p, static_cast<char*>(scratch) + Strip<T>::bytes(q_dim, p.value_dim) + Score::bytes(p, q_dim) + ScoreVectors<T>::bytes(p)),
-        vectors(static_cast<int>((map.count() + N - 1) / N)), k(rows_of_head(p.k, p.k_stride, map.batch, p.key_head(map.head))),
+      : problem(p), map(lane_map), strip(scratch, q_dim, p.value_dim),
+        score(p, static_cast<char*>(scratch) + Strip<T>::bytes(q_dim, p.value_dim)),
+        score_mod(p, map, static_cast<char*>(scratch) + Strip<T>::bytes(q_dim, p.value_dim) + Score::bytes(p, q_dim)),
+        kept_scores(p, lane_map), stored(p, static_cast<char*>(scratch) + Strip<T>::bytes(q_dim, p.value_dim) +
+                                                Score::bytes(p, q_dim) + ScoreVectors<T>::bytes(p)),
+        vectors(static_cast<int>((map.count() + N - 1) / N)),
+        k(rows_of_head(p.k, p.k_stride, map.batch, p.key_head(map.head))),
         v(rows_of_head(p.v, p.v_stride, map.batch, p.value_head(map.head))), next(p, lane_map, sizeof(Stored)),
         few(RowOutput<T>::takes(map.count(), p.value_dim)), rows_out(strip.block, v_columns),
         far(p.batch * (p.k_heads * p.dim + p.v_heads * p.value_dim) * p.k_rows * bytes_of(k.element) > far_bytes) {
     spread_next(in_tiles() ? tiles_of_block() : 4, block_keys);
-    keys_in_lanes = few && Score::keys_in_lanes && !has_modifiers(p) && !kept_scores.wanted() && !p.drops() && p.keep == nullptr;
-    if constexpr (takes_bytes) few_bytes = few && in_byte_tiles(p, tiles_read_sm8 && p.k.element == Element::sm8 ? Element::sm8 : Element::i8, p.keys_begin(map.batch));
+    keys_in_lanes =
+        few && Score::keys_in_lanes && !has_modifiers(p) && !kept_scores.wanted() && !p.drops() && p.keep == nullptr;
+    if constexpr (takes_bytes)
+      few_bytes = few && in_byte_tiles(p, tiles_read_sm8 && p.k.element == Element::sm8 ? Element::sm8 : Element::i8,
+                                       p.keys_begin(map.batch));
   }
 
  public:
-
   /// Q turned and prepared once; lanes beyond the rows hold 0.
   HWY_NOINLINE void load_queries() {
     if (map.count() < vectors * N) clear(strip.q + (vectors - 1) * N, problem.dim);
-    map.for_each_piece(problem.q_stride, [&](std::int64_t first, std::int64_t rows, std::int64_t start, std::int64_t stride) HWY_ATTR {
-      T* const to = strip.q + first;
-      if (bytes_of(problem.element) == sizeof(T)) turn(static_cast<const T*>(problem.q) + start, stride, rows, problem.dim, to, std::int64_t{R});
-      else if constexpr (sizeof(T) == 4) turn_widened(static_cast<const std::uint16_t*>(problem.q) + start, stride, rows, to);
-    });
+    map.for_each_piece(
+        problem.q_stride, [&](std::int64_t first, std::int64_t rows, std::int64_t start, std::int64_t stride) HWY_ATTR {
+          T* const to = strip.q + first;
+          if (bytes_of(problem.element) == sizeof(T))
+            turn(static_cast<const T*>(problem.q) + start, stride, rows, problem.dim, to, std::int64_t{R});
+          else if constexpr (sizeof(T) == 4)
+            turn_widened(static_cast<const std::uint16_t*>(problem.q) + start, stride, rows, to);
+        });
     score.prepare_queries(strip, vectors, few ? static_cast<int>(map.count()) : 0, &k_ahead);
     if (!few) return;
     if (!keys_in_lanes) clear_scores(strip.s, block_keys);
@@ -111,7 +122,8 @@ class Walk {
     constexpr std::int64_t columns = key_block;
     for (std::int64_t c = 0, count; c < problem.dim; c += count) {
       count = problem.dim - c < columns ? problem.dim - c : columns;
-      for (std::int64_t i = 0; i < rows; ++i) widen_half_row(problem.element, q + i * stride + c, count, strip.s + i * columns);
+      for (std::int64_t i = 0; i < rows; ++i)
+        widen_half_row(problem.element, q + i * stride + c, count, strip.s + i * columns);
       turn(strip.s, columns, rows, count, to + c * R, std::int64_t{R});
     }
   }
@@ -164,7 +176,8 @@ class Walk {
     for (int x = 0; x < vectors; ++x) hn::Store(hn::Load(d, strip.m + x * N), d, strip.alpha + x * N);
     const std::int64_t after = first + keys < span_end ? first + keys : span_end;
     TileAhead ahead{.next = &next, .biases = {}, .next_lines = next_lines};
-    if (problem.bias_count > 0) ahead.biases = BiasLines(problem, map, after, after + block_keys < span_end ? after + block_keys : span_end);
+    if (problem.bias_count > 0)
+      ahead.biases = BiasLines(problem, map, after, after + block_keys < span_end ? after + block_keys : span_end);
     FetchAhead rows_ahead;
     if (in_tiles() && next.lines() == 0 && reads_far() && !stored.keeps(block_index(first))) {
       rows_ahead = far_rows(first, keys, k_rows, v_rows);
@@ -177,7 +190,8 @@ class Walk {
     };
     fetch();
     const std::int64_t index = block_index(first);
-    if (!few_bytes && stored.needed()) stored.load_block(stored.keys, index, k, problem.dim, {first, keys, span_end}, k_rows);
+    if (!few_bytes && stored.needed())
+      stored.load_block(stored.keys, index, k, problem.dim, {first, keys, span_end}, k_rows);
     score.load_keys(k_rows, keys, index);
     const bool modified = has_modifiers(problem);
     const Word* const hiding = modified || !Score::hides ? nullptr : visible;
@@ -187,7 +201,8 @@ class Walk {
     if (few_bytes) score_bytes(groups, hiding);
     else
       for (int g = 0; g < groups.count; ++g)
-        for_each_slice(groups.range(g, hiding), [&](const ScoreRange& range) HWY_ATTR { score.group(strip, k_rows, range); });
+        for_each_slice(groups.range(g, hiding),
+                       [&](const ScoreRange& range) HWY_ATTR { score.group(strip, k_rows, range); });
     fetch();
     if (keys_in_lanes) {
       weigh_few(strip, few_block, rows, groups.begin[0], groups.end[0]);
@@ -211,17 +226,19 @@ class Walk {
 
   /// What the next strip needs is asked for so many times a block of so many keys.
   void spread_next(std::int64_t asks, std::int64_t keys) {
-    if (!stored.widens() && next.lines() > 0) next_lines = next.lines() * keys / (asks * (next.keys() > keys ? next.keys() : keys)) + 1;
+    if (!stored.widens() && next.lines() > 0)
+      next_lines = next.lines() * keys / (asks * (next.keys() > keys ? next.keys() : keys)) + 1;
   }
   /// Whether products go in tiles, which ask for memory one by one.
   bool in_tiles() const { return Score::keys_in_lanes && sizeof(Stored) == sizeof(T) && !few; }
   std::int64_t tiles_of_block() const { return 10 + problem.value_dim / 6; }
 
-  /// Whether K and V of the head are too large to stay near: then each block asks for its values while scores are made, and for the keys of the next.
-  /// (1, 16, 2048, 128) gains 7 %.
+  /// Whether K and V of the head are too large to stay near: then each block asks for its values while scores are made,
+  /// and for the keys of the next. (1, 16, 2048, 128) gains 7 %.
   bool reads_far() const {
     return !stored.widens() && problem.k.pages == nullptr &&
-           problem.k_rows * (problem.dim + problem.value_dim) * static_cast<std::int64_t>(sizeof(T)) > NextHead::most_bytes;
+           problem.k_rows * (problem.dim + problem.value_dim) * static_cast<std::int64_t>(sizeof(T)) >
+               NextHead::most_bytes;
   }
   FetchAhead far_rows(std::int64_t first, int keys, const T* const* k_rows, const T* const* v_rows) const {
     constexpr std::int64_t bytes = sizeof(T);
@@ -229,7 +246,8 @@ class Walk {
     FetchAhead rows;
     rows.add(v_rows[0], bytes * problem.value_dim, bytes * problem.v.row_stride, keys);
     if (left > 0)
-      rows.add(k_rows[0] + keys * problem.k.row_stride, bytes * problem.dim, bytes * problem.k.row_stride, left < block_keys ? left : block_keys);
+      rows.add(k_rows[0] + keys * problem.k.row_stride, bytes * problem.dim, bytes * problem.k.row_stride,
+               left < block_keys ? left : block_keys);
     return rows;
   }
 
@@ -250,12 +268,16 @@ class Walk {
       for (int key = begin; key < end; key += few_part) {
         const int last = key + few_part < end ? key + few_part : end;
         if (!stored.needed()) v_ahead.use(last - key);
-        rows_out.for_each(static_cast<int>(map.count()), FewRowsTile<T>{v_rows + key, last - key, p + key * p_stride, p_stride, fold_few_part(key == begin, last == end)});
+        rows_out.for_each(static_cast<int>(map.count()),
+                          FewRowsTile<T>{v_rows + key, last - key, p + key * p_stride, p_stride,
+                                         fold_few_part(key == begin, last == end)});
       }
     }
     fresh = false;
   }
-  FewFold<T> fold_few_part(bool begins, bool ends) { return {strip.alpha, rows_out.stride(), rows_out.to_sums(), &v_ahead, fresh, begins, ends}; }
+  FewFold<T> fold_few_part(bool begins, bool ends) {
+    return {strip.alpha, rows_out.stride(), rows_out.to_sums(), &v_ahead, fresh, begins, ends};
+  }
 
   void score_bytes(const Groups& groups, const Word* visible) {
     if constexpr (takes_bytes)
@@ -266,7 +288,8 @@ class Walk {
     if constexpr (takes_bytes) {
       v_groups.use<asks_ahead<float>>(key, end);
       by_form(v, [&]<Element FORM>() HWY_ATTR {
-        rows_out.for_each(static_cast<int>(map.count()), FewRowsByteTile<FORM>{ByteColumns(v), v_groups, key, end, p, p_stride, fold_few_part(true, true)});
+        rows_out.for_each(static_cast<int>(map.count()), FewRowsByteTile<FORM>{ByteColumns(v), v_groups, key, end, p,
+                                                                               p_stride, fold_few_part(true, true)});
       });
     }
   }
@@ -290,7 +313,8 @@ class Walk {
     return StripOutput<T>::of_lanes(nullptr, problem.value_dim, R, vectors);
   }
 
-  /// o = fma(o, alpha, the block's chain), vectors of one range of keys at a time: chain<FOLD>(first key, end, first vector, last).
+  /// o = fma(o, alpha, the block's chain), vectors of one range of keys at a time: chain<FOLD>(first key, end, first
+  /// vector, last).
   template <class F>
   void fold_ranges(const Groups& groups, F&& chain) {
     for (int x = 0, last; x < vectors; x = last) {
@@ -311,9 +335,11 @@ class Walk {
     if constexpr (edge_tiles<T>)
       if (vectors == 4 && groups.edge()) column = output_edge(groups, strip, v_rows, problem.value_dim, fresh);
     if (column == problem.value_dim) fresh = false;
-    else fold_ranges(groups, [&]<Fold FOLD>(int begin, int end, int first, int last) {
-      output_block(strip, v_rows + begin, end - begin, column, problem.value_dim, begin, first, last, FOLD == Fold::first);
-    });
+    else
+      fold_ranges(groups, [&]<Fold FOLD>(int begin, int end, int first, int last) {
+        output_block(strip, v_rows + begin, end - begin, column, problem.value_dim, begin, first, last,
+                     FOLD == Fold::first);
+      });
   }
 
   /// Weight 0 between the keys of a vector that takes no part there. A row of weights stands for `keys_of_row` keys.
@@ -324,7 +350,8 @@ class Walk {
         if (v >= groups.first[g] && v < groups.last[g]) continue;
         const int begin = groups.key[g] > groups.begin[v] ? groups.key[g] : groups.begin[v];
         const int end = groups.key[g + 1] < groups.end[v] ? groups.key[g + 1] : groups.end[v];
-        for (int r = begin / keys_of_row; r * keys_of_row < end; ++r) std::memset(weights + r * R + v * N, 0, N * sizeof(P));
+        for (int r = begin / keys_of_row; r * keys_of_row < end; ++r)
+          std::memset(weights + r * R + v * N, 0, N * sizeof(P));
       }
   }
 

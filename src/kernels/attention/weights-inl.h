@@ -1,4 +1,5 @@
-// src/kernels/attention/weights-inl.h: scores to weights: the new maximum, the factor of what came before, exp2, the sum.
+// src/kernels/attention/weights-inl.h: scores to weights: the new maximum, the factor of what came before, exp2, the
+// sum.
 #if defined(ATTN_WEIGHTS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_WEIGHTS_INL_H
 #undef ATTN_WEIGHTS_INL_H
@@ -14,17 +15,20 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// exp2((x - reference) * log2 e), where a reference of -inf (nothing seen yet) counts as 0, so that -inf gives weight 0.
+/// exp2((x - reference) * log2 e), where a reference of -inf (nothing seen yet) counts as 0, so that -inf gives weight
+/// 0.
 template <typename T>
 HWY_INLINE Vector<T> weight_of(Vector<T> x, Vector<T> reference) {
-  return exp2_of_negative(Tag<T>(), hn::Mul(hn::Sub(x, reference), hn::Set(Tag<T>(), static_cast<T>(1.4426950408889634074))));
+  return exp2_of_negative(Tag<T>(),
+                          hn::Mul(hn::Sub(x, reference), hn::Set(Tag<T>(), static_cast<T>(1.4426950408889634074))));
 }
 template <typename T>
 HWY_INLINE Vector<T> safe_reference(Vector<T> m) {
   return hn::IfThenZeroElse(hn::Eq(m, minus_infinity<T>()), m);
 }
 
-/// The new maximum of each row, in `alpha`, becomes m and the factor of what came before; `reference` is what weights are taken from.
+/// The new maximum of each row, in `alpha`, becomes m and the factor of what came before; `reference` is what weights
+/// are taken from.
 template <typename T>
 HWY_INLINE void raise_maximum(const Strip<T>& strip, int vectors) {
   const Tag<T> d;
@@ -34,7 +38,8 @@ HWY_INLINE void raise_maximum(const Strip<T>& strip, int vectors) {
     const auto reference = safe_reference<T>(maximum);
     hn::Store(maximum, d, strip.m + at);
     hn::Store(reference, d, strip.reference + at);
-    hn::Store(hn::IfThenZeroElse(hn::Eq(before, minus_infinity<T>()), weight_of<T>(before, reference)), d, strip.alpha + at);
+    hn::Store(hn::IfThenZeroElse(hn::Eq(before, minus_infinity<T>()), weight_of<T>(before, reference)), d,
+              strip.alpha + at);
     hn::Store(hn::Zero(d), d, strip.sum + at);
   }
 }
@@ -45,12 +50,15 @@ HWY_INLINE void fold_sums(const Strip<T>& strip, int vectors) {
   const Tag<T> d;
   constexpr int N = lanes<T>;
   for (int at = 0; at < vectors * N; at += N)
-    hn::Store(hn::MulAdd(hn::Load(d, strip.l + at), hn::Load(d, strip.alpha + at), hn::Load(d, strip.sum + at)), d, strip.l + at);
+    hn::Store(hn::MulAdd(hn::Load(d, strip.l + at), hn::Load(d, strip.alpha + at), hn::Load(d, strip.sum + at)), d,
+              strip.l + at);
 }
 
-/// Scores to weights, `keys` rows of VECTORS vectors; the sums go on. Vectors side by side hide the latency of the chains.
+/// Scores to weights, `keys` rows of VECTORS vectors; the sums go on. Vectors side by side hide the latency of the
+/// chains.
 template <typename T, int VECTORS>
-HWY_NOINLINE void weigh_columns(T* HWY_RESTRICT s, int keys, const T* HWY_RESTRICT reference_of, T* HWY_RESTRICT sum_of) {
+HWY_NOINLINE void weigh_columns(T* HWY_RESTRICT s, int keys, const T* HWY_RESTRICT reference_of,
+                                T* HWY_RESTRICT sum_of) {
   const Tag<T> d;
   constexpr int R = strip_rows<T>, N = lanes<T>;
   Vector<T> reference[VECTORS], sum[VECTORS];
@@ -72,7 +80,8 @@ HWY_INLINE void weigh_block(const Strip<T>& strip, const Groups& groups, int vec
   raise_maximum(strip, vectors);
   for (int g = 0; g < groups.count; ++g)
     for_each_tile(groups.first[g], groups.last[g], [&]<int V>(int v) HWY_ATTR {
-      weigh_columns<T, V>(strip.s + groups.key[g] * R + v * N, groups.key[g + 1] - groups.key[g], strip.reference + v * N, strip.sum + v * N);
+      weigh_columns<T, V>(strip.s + groups.key[g] * R + v * N, groups.key[g + 1] - groups.key[g],
+                          strip.reference + v * N, strip.sum + v * N);
     });
   fold_sums(strip, vectors);
 }

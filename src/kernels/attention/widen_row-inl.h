@@ -1,4 +1,5 @@
-// src/kernels/attention/widen_row-inl.h: stored elements as the numbers that are computed with: 8 bits times their scale, bf16, f16.
+// src/kernels/attention/widen_row-inl.h: stored elements as the numbers that are computed with: 8 bits times their
+// scale, bf16, f16.
 #if defined(ATTN_WIDEN_ROW_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_WIDEN_ROW_INL_H
 #undef ATTN_WIDEN_ROW_INL_H
@@ -16,8 +17,12 @@ namespace attn::kernels::HWY_NAMESPACE {
 
 /// A vector's worth of stored elements, exactly.
 using BytesOfVector = hn::Rebind<std::int8_t, Tag<float>>;
-HWY_INLINE Vector<float> widen(Tag<float> d, hn::Vec<BytesOfVector> bytes) { return hn::ConvertTo(d, hn::PromoteTo(hn::Rebind<std::int32_t, Tag<float>>(), bytes)); }
-HWY_INLINE Vector<float> widen(Tag<float> d, const std::int8_t* from) { return widen(d, hn::LoadU(BytesOfVector(), from)); }
+HWY_INLINE Vector<float> widen(Tag<float> d, hn::Vec<BytesOfVector> bytes) {
+  return hn::ConvertTo(d, hn::PromoteTo(hn::Rebind<std::int32_t, Tag<float>>(), bytes));
+}
+HWY_INLINE Vector<float> widen(Tag<float> d, const std::int8_t* from) {
+  return widen(d, hn::LoadU(BytesOfVector(), from));
+}
 HWY_INLINE Vector<double> widen(Tag<double> d, const std::int8_t* from) {
   const hn::Rebind<std::int32_t, Tag<double>> whole;
   return hn::PromoteTo(d, hn::PromoteTo(whole, hn::LoadU(hn::Rebind<std::int8_t, Tag<double>>(), from)));
@@ -35,7 +40,8 @@ HWY_INLINE void widen_row(const From* HWY_RESTRICT from, std::int64_t count, con
   const Tag<T> d;
   constexpr std::int64_t N = lanes<T>;
   const auto factor = hn::Set(d, scale ? *scale : T(1));
-  const auto widened = [&](const From* place) HWY_ATTR { return scale ? hn::Mul(widen(d, place), factor) : widen(d, place); };
+  const auto widened = [&](const From* place)
+                           HWY_ATTR { return scale ? hn::Mul(widen(d, place), factor) : widen(d, place); };
   std::int64_t c = 0;
   for (; c + N <= count; c += N) hn::StoreU(widened(from + c), d, to + c);
   if (c == count) return;

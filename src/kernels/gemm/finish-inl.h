@@ -40,17 +40,19 @@ HWY_NOINLINE void activate(Activation activation, T* x, int count) {
   using V = hn::Vec<decltype(d)>;
   switch (activation) {
     case Activation::none: return;
-    case Activation::relu: return each_vector(d, x, count, [d](V v) HWY_ATTR { return hn::IfThenZeroElse(hn::Lt(v, hn::Zero(d)), v); });
+    case Activation::relu:
+      return each_vector(d, x, count, [d](V v) HWY_ATTR { return hn::IfThenZeroElse(hn::Lt(v, hn::Zero(d)), v); });
     case Activation::silu: return each_vector(d, x, count, [d](V v) HWY_ATTR { return silu(d, v); });
     case Activation::gelu_none: return each_vector(d, x, count, [d](V v) HWY_ATTR { return gelu_none(d, v); });
     case Activation::gelu_tanh: return each_vector(d, x, count, [d](V v) HWY_ATTR { return gelu_tanh(d, v); });
   }
 }
 
-/// `rows` rows of `width` sums (aligned; whole vectors), bias included and NaN canonical, of which `columns` exist, into y.
-/// bf16: the function is that of the rounded sum, as if it had been stored first.
+/// `rows` rows of `width` sums (aligned; whole vectors), bias included and NaN canonical, of which `columns` exist,
+/// into y. bf16: the function is that of the rounded sum, as if it had been stored first.
 template <typename T>
-HWY_NOINLINE void finish_rows(Activation activation, bool narrow, T* sums, int rows, int width, int columns, void* y, std::int64_t y_stride) {
+HWY_NOINLINE void finish_rows(Activation activation, bool narrow, T* sums, int rows, int width, int columns, void* y,
+                              std::int64_t y_stride) {
   const hn::ScalableTag<T> d;
   const int lanes = static_cast<int>(hn::Lanes(d));
   if constexpr (sizeof(T) == 4) {
@@ -66,7 +68,8 @@ HWY_NOINLINE void finish_rows(Activation activation, bool narrow, T* sums, int r
       for (int i = 0; i < rows; ++i) {
         std::uint16_t* to = static_cast<std::uint16_t*>(y) + i * y_stride;
         int c = 0;
-        for (; c + lanes <= columns; c += lanes) hn::StoreU(rounded_to_bf16(d, hn::Load(d, sums + i * width + c)), halves, to + c);
+        for (; c + lanes <= columns; c += lanes)
+          hn::StoreU(rounded_to_bf16(d, hn::Load(d, sums + i * width + c)), halves, to + c);
         if (c < columns) {
           alignas(64) std::uint16_t edge[HWY_LANES(T)];
           hn::Store(rounded_to_bf16(d, hn::Load(d, sums + i * width + c)), halves, edge);
@@ -77,7 +80,8 @@ HWY_NOINLINE void finish_rows(Activation activation, bool narrow, T* sums, int r
     }
   }
   activate(activation, sums, rows * width);
-  for (int i = 0; i < rows; ++i) std::memcpy(static_cast<T*>(y) + i * y_stride, sums + i * width, sizeof(T) * static_cast<std::size_t>(columns));
+  for (int i = 0; i < rows; ++i)
+    std::memcpy(static_cast<T*>(y) + i * y_stride, sums + i * width, sizeof(T) * static_cast<std::size_t>(columns));
 }
 
 #endif

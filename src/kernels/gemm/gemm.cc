@@ -18,7 +18,8 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// How one product is cut: columns into panels of whole vectors, panels and rows into parts, k into chunks of whole blocks.
+/// How one product is cut: columns into panels of whole vectors, panels and rows into parts, k into chunks of whole
+/// blocks.
 template <class Kind>
 struct GemmCut {
   using Word = typename Kind::Word;
@@ -27,7 +28,9 @@ struct GemmCut {
   const GemmProblem& p;
   std::int64_t vectors = pieces_of(p.n, N);
   std::int64_t panels = panels_of(vectors, gemm_vectors);
-  bool pack_a = p.a_stride[1] != 1 && (Kind::depth > 1 || p.a_stride[1] * static_cast<std::int64_t>(sizeof(typename Kind::Item)) >= direct_bytes);
+  bool pack_a =
+      p.a_stride[1] != 1 &&
+      (Kind::depth > 1 || p.a_stride[1] * static_cast<std::int64_t>(sizeof(typename Kind::Item)) >= direct_bytes);
   PartGrid grid;
   std::int64_t row_parts = grid.row_parts, column_parts = grid.column_parts;
   std::int64_t chunk = (pack_a ? packed_chunk_words : chunk_words) * Kind::depth;
@@ -35,18 +38,21 @@ struct GemmCut {
 
   GemmCut(const GemmProblem& problem, bool packed)
       : p(problem),
-        grid(!pack_a || (!packed && own_b() == 0) ? part_grid(p.m, panels, p.m * p.n * p.k, p.n * p.k * stored_bytes<Kind>(p), pack_a, p.threads)
-             : packed                             ? part_grid_of_rows(p.m, p.m * p.n * p.k, p.threads)
-                                                  : PartGrid{own_b(), 1}) {}
+        grid(!pack_a || (!packed && own_b() == 0)
+                 ? part_grid(p.m, panels, p.m * p.n * p.k, p.n * p.k * stored_bytes<Kind>(p), pack_a, p.threads)
+             : packed ? part_grid_of_rows(p.m, p.m * p.n * p.k, p.threads)
+                      : PartGrid{own_b(), 1}) {}
   std::int64_t own_b() const { return parts_with_b(p.m, p.m * p.n * p.k, p.threads); }
   std::int64_t parts() const { return column_parts * row_parts; }
   std::int64_t chunk_words_of() const { return pieces_of(std::min(p.k, chunk), Kind::depth); }
   std::int64_t first_vector(std::int64_t q) const { return even_cut(vectors, panels, q); }
 
-  /// Panels of a part that all its rows pass by together: as many as stay in the second cache, so that a row of A comes to the first but once for them.
+  /// Panels of a part that all its rows pass by together: as many as stay in the second cache, so that a row of A comes
+  /// to the first but once for them.
   std::int64_t group() const {
     const std::int64_t bytes = chunk_words_of() * panel * static_cast<std::int64_t>(sizeof(Word));
-    return std::clamp<std::int64_t>(group_bytes / std::max<std::int64_t>(bytes, 1), 1, std::min(most_group_panels, pieces_of(panels, column_parts)));
+    return std::clamp<std::int64_t>(group_bytes / std::max<std::int64_t>(bytes, 1), 1,
+                                    std::min(most_group_panels, pieces_of(panels, column_parts)));
   }
 
   // scratch: a group of panels of B, tiles of A, totals
@@ -58,7 +64,8 @@ struct GemmCut {
   std::int64_t total_stride() const { return pieces_of(panels, column_parts) * panel; }
   std::size_t scratch_bytes() const {
     const std::int64_t totals = totals_beside ? pieces_of(p.m, row_parts) * total_stride() : 0;
-    return sizeof(Word) * static_cast<std::size_t>(b_words() + a_words()) + sizeof(Sum) * static_cast<std::size_t>(totals);
+    return sizeof(Word) * static_cast<std::size_t>(b_words() + a_words()) +
+           sizeof(Sum) * static_cast<std::size_t>(totals);
   }
 };
 
@@ -75,8 +82,8 @@ struct PanelGroup {
   int count = 0;
 
   /// Panels [first, end) of items [k, k + items): of `packed`, or packed to `here`.
-  PanelGroup(const GemmProblem& p, const GemmCut<Kind>& cut, std::int64_t first, std::int64_t end, std::int64_t k, std::int64_t items, const void* packed,
-             typename Kind::Word* here) {
+  PanelGroup(const GemmProblem& p, const GemmCut<Kind>& cut, std::int64_t first, std::int64_t end, std::int64_t k,
+             std::int64_t items, const void* packed, typename Kind::Word* here) {
     using Sum = typename Kind::Sum;
     for (std::int64_t q = first; q < end; ++q, ++count) {
       const std::int64_t column = cut.first_vector(q) * cut.N;
@@ -84,7 +91,8 @@ struct PanelGroup {
       const int columns = static_cast<int>(std::min<std::int64_t>(p.n - column, width));
       panel[count] = {here, column, vectors, columns};
       if (packed) {
-        panel[count].b = static_cast<const typename Kind::Word*>(packed) + column * pieces_of(p.k, Kind::depth) + k / Kind::depth * width;
+        panel[count].b = static_cast<const typename Kind::Word*>(packed) + column * pieces_of(p.k, Kind::depth) +
+                         k / Kind::depth * width;
       } else {
         pack_panel<Kind>(p, k, items, column, columns, width, here);
         here += pieces_of(items, Kind::depth) * width;
@@ -106,7 +114,8 @@ void gemm_part(const GemmProblem& p, std::int64_t part, void* scratch, const voi
   const GemmCut<Kind> cut(p, packed != nullptr);
   const std::int64_t column_part = part % cut.column_parts, row_part = part / cut.column_parts;
   const std::int64_t row = even_cut(p.m, cut.row_parts, row_part), row_end = even_cut(p.m, cut.row_parts, row_part + 1);
-  const std::int64_t first_panel = even_cut(cut.panels, cut.column_parts, column_part), last_panel = even_cut(cut.panels, cut.column_parts, column_part + 1);
+  const std::int64_t first_panel = even_cut(cut.panels, cut.column_parts, column_part),
+                     last_panel = even_cut(cut.panels, cut.column_parts, column_part + 1);
   Word* const b_here = static_cast<Word*>(scratch);
   Word* const a_here = b_here + cut.b_words();
   Sum* const totals = reinterpret_cast<Sum*>(a_here + cut.a_words());
@@ -125,7 +134,8 @@ void gemm_part(const GemmProblem& p, std::int64_t part, void* scratch, const voi
       tile.y_stride = p.y_stride[0];
       tile.total_stride = cut.totals_beside ? cut.total_stride() : p.y_stride[0];
       for (std::int64_t t = 0; t < tiles; ++t) {
-        const std::int64_t begin = row + even_cut(row_end - row, tiles, t), end = row + even_cut(row_end - row, tiles, t + 1);
+        const std::int64_t begin = row + even_cut(row_end - row, tiles, t),
+                           end = row + even_cut(row_end - row, tiles, t + 1);
         for (std::int64_t i = begin; i < end;) {
           const int height = height_within<Kind>(static_cast<int>(end - i));
           if (cut.pack_a) {
@@ -133,7 +143,8 @@ void gemm_part(const GemmProblem& p, std::int64_t part, void* scratch, const voi
             tile.a_stride = sizeof(Word);
             tile.a_step = (end - begin) * static_cast<std::int64_t>(sizeof(Word));
           } else {
-            tile.a = reinterpret_cast<const char*>(static_cast<const Item*>(p.a) + i * p.a_stride[0] + k * p.a_stride[1]);
+            tile.a =
+                reinterpret_cast<const char*>(static_cast<const Item*>(p.a) + i * p.a_stride[0] + k * p.a_stride[1]);
             tile.a_stride = p.a_stride[0] * static_cast<std::int64_t>(sizeof(Item));
             tile.a_step = p.a_stride[1] * Kind::depth * static_cast<std::int64_t>(sizeof(Item));
           }
@@ -144,7 +155,9 @@ void gemm_part(const GemmProblem& p, std::int64_t part, void* scratch, const voi
             tile.bias = tile.last && p.bias ? group.bias + q * cut.panel : nullptr;
             const std::int64_t at = i * p.y_stride[0] + panel.column;
             tile.y = p.narrow ? static_cast<void*>(static_cast<std::uint16_t*>(p.y) + at) : static_cast<Sum*>(p.y) + at;
-            tile.total = cut.totals_beside ? totals + (i - row) * tile.total_stride + (first + q - first_panel) * cut.panel : static_cast<Sum*>(tile.y);
+            tile.total = cut.totals_beside
+                             ? totals + (i - row) * tile.total_stride + (first + q - first_panel) * cut.panel
+                             : static_cast<Sum*>(tile.y);
             gemm_tile_of<Kind>(height, panel.vectors)(tile);
           }
           i += height;
@@ -165,10 +178,15 @@ auto with_kind(const GemmProblem& p, Run run) {
 }
 
 std::int64_t gemm_parts(const GemmProblem& p, bool packed) noexcept {
-  return with_kind(p, [&]<class Kind>(Kind) { return !packed && SmallCut<Kind>::takes(p) ? SmallCut<Kind>(p).parts : GemmCut<Kind>(p, packed).parts(); });
+  return with_kind(p, [&]<class Kind>(Kind) {
+    return !packed && SmallCut<Kind>::takes(p) ? SmallCut<Kind>(p).parts : GemmCut<Kind>(p, packed).parts();
+  });
 }
 std::size_t gemm_scratch(const GemmProblem& p, bool packed) noexcept {
-  return with_kind(p, [&]<class Kind>(Kind) { return !packed && SmallCut<Kind>::takes(p) ? SmallCut<Kind>(p).scratch_bytes() : GemmCut<Kind>(p, packed).scratch_bytes(); });
+  return with_kind(p, [&]<class Kind>(Kind) {
+    return !packed && SmallCut<Kind>::takes(p) ? SmallCut<Kind>(p).scratch_bytes()
+                                               : GemmCut<Kind>(p, packed).scratch_bytes();
+  });
 }
 void gemm_run(const GemmProblem& p, std::int64_t part, void* scratch, const void* packed) noexcept {
   with_kind(p, [&]<class Kind>(Kind) {
@@ -204,7 +222,9 @@ void gemm_pack(const GemmProblem& p, std::int64_t q, void* packed) noexcept {
 
 extern const GemmTarget gemm_table;
 const GemmTarget gemm_table = {
-    .name = HWY_TARGET == HWY_AVX2 ? "avx2" : HWY_TARGET == HWY_AVX3 ? "avx512" : "neon",
+    .name = HWY_TARGET == HWY_AVX2   ? "avx2"
+            : HWY_TARGET == HWY_AVX3 ? "avx512"
+                                     : "neon",
     .has_pairs = HWY_TARGET == HWY_AVX3,
     .parts = gemm_parts,
     .scratch_bytes = gemm_scratch,
@@ -218,15 +238,21 @@ const GemmTarget gemm_table = {
 #if HWY_TARGET == HWY_AVX3
 bool by_registers(const GemmProblem& p) { return p.element == Element::bf16; }
 
-std::int64_t register_parts(const GemmProblem& p, bool packed) noexcept { return by_registers(p) ? RegisterCut(p, packed).parts() : gemm_parts(p, packed); }
+std::int64_t register_parts(const GemmProblem& p, bool packed) noexcept {
+  return by_registers(p) ? RegisterCut(p, packed).parts() : gemm_parts(p, packed);
+}
 std::size_t register_scratch(const GemmProblem& p, bool packed) noexcept {
   return by_registers(p) ? RegisterCut(p, packed).scratch_bytes(packed) : gemm_scratch(p, packed);
 }
 void register_run(const GemmProblem& p, std::int64_t part, void* scratch, const void* packed) noexcept {
   (by_registers(p) ? register_part : gemm_run)(p, part, scratch, packed);
 }
-bool register_packs_both(const GemmProblem& p) noexcept { return by_registers(p) ? RegisterCut(p, false).packs_before() : gemm_packs_both(p); }
-std::int64_t register_pieces(const GemmProblem& p) noexcept { return by_registers(p) ? packed_pieces(RegisterCut(p, true)) : gemm_pieces(p); }
+bool register_packs_both(const GemmProblem& p) noexcept {
+  return by_registers(p) ? RegisterCut(p, false).packs_before() : gemm_packs_both(p);
+}
+std::int64_t register_pieces(const GemmProblem& p) noexcept {
+  return by_registers(p) ? packed_pieces(RegisterCut(p, true)) : gemm_pieces(p);
+}
 std::size_t register_packed_bytes(const GemmProblem& p) noexcept {
   if (!by_registers(p)) return gemm_packed_bytes(p);
   const RegisterCut cut(p, true);
@@ -261,8 +287,7 @@ namespace attn::kernels {
 const GemmTarget* gemm_target(const char* name) noexcept {
   const GemmTarget* const built[] = {
 #if HWY_TARGETS & HWY_AVX3
-      &N_AVX3::register_table,
-      &N_AVX3::gemm_table,
+      &N_AVX3::register_table, &N_AVX3::gemm_table,
 #endif
 #if HWY_TARGETS & HWY_AVX2
       &N_AVX2::gemm_table,

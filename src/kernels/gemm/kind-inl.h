@@ -1,4 +1,5 @@
-// src/kernels/gemm/kind-inl.h: what a product is made of: words of one f32 or f64, or of two halves, and the steps of a chain.
+// src/kernels/gemm/kind-inl.h: what a product is made of: words of one f32 or f64, or of two halves, and the steps of a
+// chain.
 #if defined(ATTN_GEMM_KIND_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_GEMM_KIND_INL_H
 #undef ATTN_GEMM_KIND_INL_H
@@ -24,7 +25,7 @@ struct Plain {
   using Item = T;  // of b
   using Left = T;  // of a
   using Word = T;
-  using Sum = T;   // of the chains, the bias, y
+  using Sum = T;  // of the chains, the bias, y
   using D = hn::ScalableTag<T>;
   using V = hn::Vec<D>;
   static constexpr int depth = 1;  // items of a word
@@ -38,8 +39,8 @@ struct Plain {
 };
 
 #if HWY_TARGET == HWY_AVX3
-/// bf16: a word is the pair (2k, 2k + 1), carried in the bits of an f32; a step is one vdpbf16ps. As assembly, because the rest
-/// of this target must not need the instruction.
+/// bf16: a word is the pair (2k, 2k + 1), carried in the bits of an f32; a step is one vdpbf16ps. As assembly, because
+/// the rest of this target must not need the instruction.
 struct Pairs {
   using Item = std::uint16_t;
   using Left = std::uint16_t;
@@ -75,8 +76,8 @@ struct Pairs {
 };
 #endif
 
-/// f32 times bf16 or f16, which widen exactly: a word is a pair of them, two steps. For a b that is read as it is stored; where it is packed, it is
-/// widened then, and the kind is Plain<float>.
+/// f32 times bf16 or f16, which widen exactly: a word is a pair of them, two steps. For a b that is read as it is
+/// stored; where it is packed, it is widened then, and the kind is Plain<float>.
 template <Element HALF>
 struct Widened {
   using Item = std::uint16_t;
@@ -88,7 +89,9 @@ struct Widened {
   static constexpr int depth = 2;
 
   static HWY_INLINE Word word(const Item* item, const Item*) { return __builtin_bit_cast(float, std::uint32_t{*item}); }
-  static HWY_INLINE V add(const Left* a, V b, V sum) { return hn::MulAdd(hn::Set(D(), a[1]), second(b), add_odd(a, b, sum)); }
+  static HWY_INLINE V add(const Left* a, V b, V sum) {
+    return hn::MulAdd(hn::Set(D(), a[1]), second(b), add_odd(a, b, sum));
+  }
   static HWY_INLINE V add_odd(const Left* a, V b, V sum) { return hn::MulAdd(hn::Set(D(), *a), first(b), sum); }
 
  private:
@@ -105,7 +108,8 @@ struct Widened {
   }
   /// The f16 in the lower half of each word.
   static HWY_INLINE V of_lower(hn::Vec<Bits> bits) {
-    return hn::PromoteTo(D(), hn::BitCast(hn::Rebind<hwy::float16_t, D>(), hn::TruncateTo(hn::Rebind<std::uint16_t, D>(), bits)));
+    return hn::PromoteTo(
+        D(), hn::BitCast(hn::Rebind<hwy::float16_t, D>(), hn::TruncateTo(hn::Rebind<std::uint16_t, D>(), bits)));
   }
 };
 

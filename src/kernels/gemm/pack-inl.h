@@ -1,4 +1,5 @@
-// src/kernels/gemm/pack-inl.h: operands laid out as the tiles read them: B in panels of columns, A (where its rows are no runs) in tiles.
+// src/kernels/gemm/pack-inl.h: operands laid out as the tiles read them: B in panels of columns, A (where its rows are
+// no runs) in tiles.
 #if defined(ATTN_GEMM_PACK_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_GEMM_PACK_INL_H
 #undef ATTN_GEMM_PACK_INL_H
@@ -21,24 +22,29 @@ namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Rows ahead that packing fetches where it walks down columns: short runs at a large stride defeat the hardware's own prefetch.
+/// Rows ahead that packing fetches where it walks down columns: short runs at a large stride defeat the hardware's own
+/// prefetch.
 inline constexpr int rows_ahead = 12;
 
 #if HWY_TARGET == HWY_AVX3
-/// 16 rows x 16 words of 4 bytes, turned: 64 loads of 16 bytes, three quarters of them merged by mask, and 32 shuffles within
-/// 128 bits, against 16 loads and 64 shuffles.
+/// 16 rows x 16 words of 4 bytes, turned: 64 loads of 16 bytes, three quarters of them merged by mask, and 32 shuffles
+/// within 128 bits, against 16 loads and 64 shuffles.
 HWY_INLINE void turn_words(const char* rows, std::int64_t row_bytes, __m512 (&out)[16]) {
   _Pragma("GCC unroll 4") for (int c = 0; c < 4; ++c) {
     __m512 v[4];
     _Pragma("GCC unroll 4") for (int j = 0; j < 4; ++j) {
-      const auto quarter = [&](int row) HWY_ATTR { return _mm_loadu_ps(reinterpret_cast<const float*>(rows + row * row_bytes + 16 * c)); };
+      const auto quarter = [&](int row) HWY_ATTR {
+        return _mm_loadu_ps(reinterpret_cast<const float*>(rows + row * row_bytes + 16 * c));
+      };
       v[j] = _mm512_castps128_ps512(quarter(j));
       v[j] = _mm512_mask_broadcast_f32x4(v[j], 0x00f0, quarter(j + 4));
       v[j] = _mm512_mask_broadcast_f32x4(v[j], 0x0f00, quarter(j + 8));
       v[j] = _mm512_mask_broadcast_f32x4(v[j], 0xf000, quarter(j + 12));
     }
-    const __m512d a = _mm512_castps_pd(_mm512_unpacklo_ps(v[0], v[1])), b = _mm512_castps_pd(_mm512_unpackhi_ps(v[0], v[1]));
-    const __m512d e = _mm512_castps_pd(_mm512_unpacklo_ps(v[2], v[3])), f = _mm512_castps_pd(_mm512_unpackhi_ps(v[2], v[3]));
+    const __m512d a = _mm512_castps_pd(_mm512_unpacklo_ps(v[0], v[1])),
+                  b = _mm512_castps_pd(_mm512_unpackhi_ps(v[0], v[1]));
+    const __m512d e = _mm512_castps_pd(_mm512_unpacklo_ps(v[2], v[3])),
+                  f = _mm512_castps_pd(_mm512_unpackhi_ps(v[2], v[3]));
     out[4 * c] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, e));
     out[4 * c + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, e));
     out[4 * c + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(b, f));
@@ -55,10 +61,13 @@ HWY_INLINE void turn_cached_words(const char* rows, std::int64_t row_bytes, __m5
       _Pragma("GCC unroll 4") for (int j = 0; j < 4; ++j) {
         const char* row = rows + (8 * i + j) * row_bytes + 32 * half;
         in[j] = _mm512_castps256_ps512(_mm256_loadu_ps(reinterpret_cast<const float*>(row)));
-        in[j] = _mm512_mask_broadcast_f32x8(in[j], 0xff00, _mm256_loadu_ps(reinterpret_cast<const float*>(row + 4 * row_bytes)));
+        in[j] = _mm512_mask_broadcast_f32x8(in[j], 0xff00,
+                                            _mm256_loadu_ps(reinterpret_cast<const float*>(row + 4 * row_bytes)));
       }
-      const __m512d a = _mm512_castps_pd(_mm512_unpacklo_ps(in[0], in[1])), b = _mm512_castps_pd(_mm512_unpackhi_ps(in[0], in[1]));
-      const __m512d c = _mm512_castps_pd(_mm512_unpacklo_ps(in[2], in[3])), e = _mm512_castps_pd(_mm512_unpackhi_ps(in[2], in[3]));
+      const __m512d a = _mm512_castps_pd(_mm512_unpacklo_ps(in[0], in[1])),
+                    b = _mm512_castps_pd(_mm512_unpackhi_ps(in[0], in[1]));
+      const __m512d c = _mm512_castps_pd(_mm512_unpacklo_ps(in[2], in[3])),
+                    e = _mm512_castps_pd(_mm512_unpackhi_ps(in[2], in[3]));
       four[4 * i] = _mm512_unpacklo_pd(a, c);
       four[4 * i + 1] = _mm512_unpackhi_pd(a, c);
       four[4 * i + 2] = _mm512_unpacklo_pd(b, e);
@@ -74,8 +83,8 @@ HWY_INLINE void turn_cached_words(const char* rows, std::int64_t row_bytes, __m5
 
 /// Words along k of neighbouring columns whose items are runs along k, side by side: the columns of one panel.
 template <class Kind>
-HWY_NOINLINE void pack_turned(const typename Kind::Item* from, std::int64_t column_stride, int columns, std::int64_t items, int width,
-                              typename Kind::Word* to) {
+HWY_NOINLINE void pack_turned(const typename Kind::Item* from, std::int64_t column_stride, int columns,
+                              std::int64_t items, int width, typename Kind::Word* to) {
   using Item = typename Kind::Item;
   const std::int64_t words = items / Kind::depth;
   std::int64_t done_words = 0;
@@ -88,26 +97,31 @@ HWY_NOINLINE void pack_turned(const typename Kind::Item* from, std::int64_t colu
       for (std::int64_t w = 0; w < done_words; w += 16) {
         __m512 turned[16];
         turn_words(row + 4 * w, column_stride * static_cast<std::int64_t>(sizeof(Item)), turned);
-        _Pragma("GCC unroll 16") for (int i = 0; i < 16; ++i) _mm512_store_ps(reinterpret_cast<float*>(to + (w + i) * width + done_columns), turned[i]);
+        _Pragma("GCC unroll 16") for (int i = 0; i < 16; ++i)
+            _mm512_store_ps(reinterpret_cast<float*>(to + (w + i) * width + done_columns), turned[i]);
       }
     }
   }
 #endif
   if constexpr (Kind::depth == 1) {
     if (done_words < words)
-      turn(from + done_words, column_stride, std::int64_t{done_columns}, words - done_words, to + done_words * width, std::int64_t{width});
-    turn(from + done_columns * column_stride, column_stride, std::int64_t{columns - done_columns}, words, to + done_columns, std::int64_t{width});
+      turn(from + done_words, column_stride, std::int64_t{done_columns}, words - done_words, to + done_words * width,
+           std::int64_t{width});
+    turn(from + done_columns * column_stride, column_stride, std::int64_t{columns - done_columns}, words,
+         to + done_columns, std::int64_t{width});
   } else {
     for (int c = 0; c < columns; ++c) {
       const Item* column = from + c * column_stride;
-      for (std::int64_t w = c < done_columns ? done_words : 0; w < words; ++w) to[w * width + c] = Kind::word(column + w * Kind::depth, column + w * Kind::depth + 1);
+      for (std::int64_t w = c < done_columns ? done_words : 0; w < words; ++w)
+        to[w * width + c] = Kind::word(column + w * Kind::depth, column + w * Kind::depth + 1);
       if (items % Kind::depth != 0) to[words * width + c] = Kind::word(column + words * Kind::depth, nullptr);
     }
   }
 }
 
 /// `columns` columns of a B of halves from `from` on, side by side in f32.
-HWY_NOINLINE void pack_halves(const GemmProblem& p, const std::uint16_t* from, int columns, std::int64_t items, int width, float* to) {
+HWY_NOINLINE void pack_halves(const GemmProblem& p, const std::uint16_t* from, int columns, std::int64_t items,
+                              int width, float* to) {
   constexpr int most_columns = gemm_vectors * static_cast<int>(HWY_LANES(float)), wide_stride = wide_items + 16;
   const std::int64_t down = p.b_stride[0], along = p.b_stride[1];
   if (down == 1 && along != 1) {  // runs along k: a few lines of each column at a time
@@ -127,10 +141,11 @@ HWY_NOINLINE void pack_halves(const GemmProblem& p, const std::uint16_t* from, i
   }
 }
 
-/// Items [k, k + items) of `columns` columns of B, in words, `width` columns side by side; columns that do not exist are 0.
+/// Items [k, k + items) of `columns` columns of B, in words, `width` columns side by side; columns that do not exist
+/// are 0.
 template <class Kind>
-HWY_NOINLINE void pack_panel(const GemmProblem& p, std::int64_t k, std::int64_t items, std::int64_t column, int columns, int width,
-                             typename Kind::Word* to) {
+HWY_NOINLINE void pack_panel(const GemmProblem& p, std::int64_t k, std::int64_t items, std::int64_t column, int columns,
+                             int width, typename Kind::Word* to) {
   using Item = typename Kind::Item;
   const typename Kind::D d;
   constexpr int N = static_cast<int>(HWY_LANES(typename Kind::Sum));
@@ -140,7 +155,8 @@ HWY_NOINLINE void pack_panel(const GemmProblem& p, std::int64_t k, std::int64_t 
     for (std::int64_t w = 0; w < words; ++w)
       for (int c = columns; c < width; ++c) to[w * width + c] = 0;
   if constexpr (std::is_same_v<Item, float>) {
-    if (p.has_half_b()) return pack_halves(p, static_cast<const std::uint16_t*>(p.b) + first, columns, items, width, to);
+    if (p.has_half_b())
+      return pack_halves(p, static_cast<const std::uint16_t*>(p.b) + first, columns, items, width, to);
   }
   const Item* from = static_cast<const Item*>(p.b) + first;
   if (down == 1 && along != 1) return pack_turned<Kind>(from, along, columns, items, width, to);
@@ -150,20 +166,22 @@ HWY_NOINLINE void pack_panel(const GemmProblem& p, std::int64_t k, std::int64_t 
     if (along == 1) {
       for (int line = 0; line <= columns; line += 64 / static_cast<int>(sizeof(Item)))
         for (int row = 0; row < Kind::depth; ++row) hwy::Prefetch(from + (rows_ahead + row) * down + line);
-      for (; c + N <= columns; c += N) hn::Store(Kind::words(from + c, second ? second + c : nullptr), d, to + w * width + c);
+      for (; c + N <= columns; c += N)
+        hn::Store(Kind::words(from + c, second ? second + c : nullptr), d, to + w * width + c);
     }
     for (; c < columns; ++c) to[w * width + c] = Kind::word(from + c * along, second ? second + c * along : nullptr);
   }
 }
 
-/// Words of packed tiles of A between two tiles: whole-vector stores run over the end of a tile's row by less than this.
+/// Words of packed tiles of A between two tiles: whole-vector stores run over the end of a tile's row by less than
+/// this.
 inline constexpr std::int64_t tile_pad = 16;
 
-/// `rows` rows of A as tiles of [words][rows of the tile]: for an A whose rows are not runs of items. A tile begins where the
-/// rows before it end: at (rows before) * words + tile_pad * (tiles before).
+/// `rows` rows of A as tiles of [words][rows of the tile]: for an A whose rows are not runs of items. A tile begins
+/// where the rows before it end: at (rows before) * words + tile_pad * (tiles before).
 template <class Kind>
-HWY_NOINLINE void pack_tiles(const GemmProblem& p, std::int64_t row, std::int64_t rows, std::int64_t tiles, std::int64_t k, std::int64_t items,
-                             typename Kind::Word* to) {
+HWY_NOINLINE void pack_tiles(const GemmProblem& p, std::int64_t row, std::int64_t rows, std::int64_t tiles,
+                             std::int64_t k, std::int64_t items, typename Kind::Word* to) {
   using Item = typename Kind::Item;
   const typename Kind::D d;
   constexpr int N = static_cast<int>(HWY_LANES(typename Kind::Sum));
@@ -178,10 +196,13 @@ HWY_NOINLINE void pack_tiles(const GemmProblem& p, std::int64_t row, std::int64_
     for (std::int64_t t = 0, first = 0, count; t < tiles; ++t, first += count) {
       count = least + (t < wider);
       typename Kind::Word* tile = to + first * words + t * tile_pad + w * count;
-      if (along == 1 && first + gemm_rows + N <= rows) {  // whole vectors: what runs over is written again or never read
-        for (int i = 0; i < gemm_rows; i += N) hn::StoreU(Kind::words(from + first + i, second ? second + first + i : nullptr), d, tile + i);
+      // whole vectors: what runs over is written again or never read
+      if (along == 1 && first + gemm_rows + N <= rows) {
+        for (int i = 0; i < gemm_rows; i += N)
+          hn::StoreU(Kind::words(from + first + i, second ? second + first + i : nullptr), d, tile + i);
       } else {
-        for (std::int64_t i = 0; i < count; ++i) tile[i] = Kind::word(from + (first + i) * along, second ? second + (first + i) * along : nullptr);
+        for (std::int64_t i = 0; i < count; ++i)
+          tile[i] = Kind::word(from + (first + i) * along, second ? second + (first + i) * along : nullptr);
       }
     }
   }

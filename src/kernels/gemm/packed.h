@@ -1,4 +1,5 @@
-// src/kernels/gemm/packed.h: weights laid out once for many products: no packing in each, and straight reads when rows are few.
+// src/kernels/gemm/packed.h: weights laid out once for many products: no packing in each, and straight reads when rows
+// are few.
 #pragma once
 #include "kernels/reference.h"
 
@@ -23,7 +24,8 @@ class PackedWeights {
   std::shared_ptr<void> data_;
 };
 
-/// The product of `problem` with `weights` for its b: the same bits as `multiply`. n, k and element must be those of the weights.
+/// The product of `problem` with `weights` for its b: the same bits as `multiply`. n, k and element must be those of
+/// the weights.
 void multiply_packed(const GemmProblem& problem, const PackedWeights& weights);
 
 }  // namespace attn::kernels

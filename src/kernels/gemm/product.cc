@@ -20,7 +20,8 @@ namespace {
 /// Rows of a part of the specification: few enough for every thread, enough to be worth the packing.
 constexpr std::int64_t reference_rows = 16;
 
-/// Multiply-adds below which a part is not worth a thread: about 15 us of AVX-512. Smaller products of a batch share a part.
+/// Multiply-adds below which a part is not worth a thread: about 15 us of AVX-512. Smaller products of a batch share a
+/// part.
 constexpr std::int64_t part_work = 1 << 20;
 
 const GemmTarget* best_target() {
@@ -39,7 +40,9 @@ void share(std::int64_t items, std::int64_t parts, std::int64_t work, Run run) {
   });
 }
 
-std::int64_t bytes_of(Element element) { return element == Element::f64 ? 8 : element == Element::bf16 || element == Element::f16 ? 2 : 4; }
+std::int64_t bytes_of(Element element) {
+  return element == Element::f64 ? 8 : element == Element::bf16 || element == Element::f16 ? 2 : 4;
+}
 
 }  // namespace
 
@@ -49,7 +52,8 @@ std::int64_t GemmBatch::items() const {
   return result;
 }
 
-GemmProblem GemmBatch::item(const GemmProblem& first, std::int64_t i, std::int64_t a_bytes, std::int64_t b_bytes, std::int64_t y_bytes) const {
+GemmProblem GemmBatch::item(const GemmProblem& first, std::int64_t i, std::int64_t a_bytes, std::int64_t b_bytes,
+                            std::int64_t y_bytes) const {
   GemmProblem problem = first;
   std::int64_t a = 0, b = 0, y = 0;
   for (int d = dims - 1; d >= 0; --d) {
@@ -74,24 +78,29 @@ void multiply(const GemmProblem& asked, const GemmBatch& batch) {
   problem.threads = num_threads();
   const std::int64_t items = batch.items(), work = problem.m * problem.n * problem.k;
   if (problem.m == 0 || problem.n == 0 || items == 0) return;
-  const std::int64_t a_bytes = bytes_of(problem.element), b_bytes = problem.has_half_b() ? bytes_of(problem.b_element) : a_bytes;
+  const std::int64_t a_bytes = bytes_of(problem.element),
+                     b_bytes = problem.has_half_b() ? bytes_of(problem.b_element) : a_bytes;
   const std::int64_t y_bytes = problem.element == Element::bf16 && !problem.narrow ? 4 : a_bytes;
   const GemmTarget* const target = best_target();
   // A row times a column is one chain of sums, which no lanes make faster: many of them are the specification's.
   const bool chain = problem.m == 1 && problem.n == 1 && problem.element != Element::bf16 && !problem.has_half_b();
   constexpr std::int64_t lanes = 16;  // that wait
   if (target == nullptr || problem.y_stride[1] != 1 || chain) {
-    share(items, (problem.m + reference_rows - 1) / reference_rows, chain ? lanes * work : work, [&](std::int64_t item, std::int64_t part) {
-      const std::int64_t row = part * reference_rows;
-      reference().gemm(batch.item(problem, item, a_bytes, b_bytes, y_bytes), row, std::min(problem.m, row + reference_rows));
-    });
+    share(items, (problem.m + reference_rows - 1) / reference_rows, chain ? lanes * work : work,
+          [&](std::int64_t item, std::int64_t part) {
+            const std::int64_t row = part * reference_rows;
+            reference().gemm(batch.item(problem, item, a_bytes, b_bytes, y_bytes), row,
+                             std::min(problem.m, row + reference_rows));
+          });
     return;
   }
   if (items == 1 && target->packs_both(problem)) {
     void* const packed = runtime::call_scratch(target->packed_bytes(problem));
     runtime::parallel_for(target->pieces(problem), [&](std::int64_t piece) { target->pack(problem, piece, packed); });
     const std::size_t bytes = target->scratch_bytes(problem, true);
-    return runtime::parallel_for(target->parts(problem, true), [&](std::int64_t part) { target->run(problem, part, runtime::thread_scratch(bytes), packed); });
+    return runtime::parallel_for(target->parts(problem, true), [&](std::int64_t part) {
+      target->run(problem, part, runtime::thread_scratch(bytes), packed);
+    });
   }
   const std::size_t bytes = target->scratch_bytes(problem, false);
   share(items, target->parts(problem, false), work, [&](std::int64_t item, std::int64_t part) {
@@ -105,12 +114,14 @@ PackedWeights::PackedWeights(const GemmProblem& problem) : problem_(problem) {
   bytes_ = target ? target->packed_bytes(problem) : static_cast<std::size_t>(problem.n * problem.k * size);
   data_ = std::shared_ptr<void>(runtime::allocate(bytes_), runtime::deallocate);
   if (target != nullptr) {
-    runtime::parallel_for(problem.n == 0 ? 0 : target->pieces(problem), [&](std::int64_t piece) { target->pack(problem, piece, data_.get()); });
+    runtime::parallel_for(problem.n == 0 ? 0 : target->pieces(problem),
+                          [&](std::int64_t piece) { target->pack(problem, piece, data_.get()); });
     return;
   }
   for (std::int64_t k = 0; k < problem.k; ++k)  // the specification takes any strides: rows of k
     for (std::int64_t n = 0; n < problem.n; ++n) {
-      const char* from = static_cast<const char*>(problem.b) + (k * problem.b_stride[0] + n * problem.b_stride[1]) * size;
+      const char* from =
+          static_cast<const char*>(problem.b) + (k * problem.b_stride[0] + n * problem.b_stride[1]) * size;
       std::copy(from, from + size, static_cast<char*>(data_.get()) + (k * problem.n + n) * size);
     }
 }

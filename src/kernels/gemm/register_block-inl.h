@@ -1,4 +1,5 @@
-// src/kernels/gemm/register_block-inl.h: a block of k of 32 x 32 elements by tile registers, and what becomes of the block before meanwhile.
+// src/kernels/gemm/register_block-inl.h: a block of k of 32 x 32 elements by tile registers, and what becomes of the
+// block before meanwhile.
 #if defined(ATTN_GEMM_REGISTER_BLOCK_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_GEMM_REGISTER_BLOCK_INL_H
 #undef ATTN_GEMM_REGISTER_BLOCK_INL_H
@@ -23,8 +24,8 @@ inline constexpr int block_units = k_block / tile_items;            // steps of 
 inline constexpr std::int64_t register_row_bytes = 2 * tile_items;  // of a tile of rows
 inline constexpr std::int64_t register_tile_bytes = tile_rows * register_row_bytes;
 
-/// Sums of a block on their way: to the totals of the blocks before, or into a y of bf16. Done in eight pieces between the steps of the next
-/// block, whose products keep the tile unit busy meanwhile.
+/// Sums of a block on their way: to the totals of the blocks before, or into a y of bf16. Done in eight pieces between
+/// the steps of the next block, whose products keep the tile unit busy meanwhile.
 struct RegisterRest {
   enum class To { nothing, total, y } to = To::nothing;
   const float *sums, *before;  // [rows][lanes]; null: there are none
@@ -49,7 +50,8 @@ struct RegisterRest {
     const float* HWY_RESTRICT add = before ? before + 4 * u * 16 * VECTORS : nullptr;
     if (to == To::total) {
       float* HWY_RESTRICT out = total + 4 * u * 16 * VECTORS;
-      _Pragma("GCC unroll 8") for (int i = 0; i < 4 * 16 * VECTORS; i += 16) hn::Store(hn::Add(hn::Load(d, add + i), hn::Load(d, from + i)), d, out + i);
+      _Pragma("GCC unroll 8") for (int i = 0; i < 4 * 16 * VECTORS; i += 16)
+          hn::Store(hn::Add(hn::Load(d, add + i), hn::Load(d, from + i)), d, out + i);
       return;
     }
     std::uint16_t* row = y[u / 4] + u % 4 * 4 * y_stride;
@@ -67,7 +69,8 @@ struct RegisterRest {
       __m512i halves;  // the processor's own rounding, but for NaN and denormals
       asm("vcvtne2ps2bf16 %1, %2, %0" : "=v"(halves) : "v"(left.raw), "v"(right.raw));
       if ((_mm512_fpclass_ps_mask(left.raw, 0xa1) | _mm512_fpclass_ps_mask(right.raw, 0xa1)) != 0) [[unlikely]]
-        halves = _mm512_inserti64x4(_mm512_castsi256_si512(rounded_to_bf16(d, canonical(d, left)).raw), rounded_to_bf16(d, canonical(d, right)).raw, 1);
+        halves = _mm512_inserti64x4(_mm512_castsi256_si512(rounded_to_bf16(d, canonical(d, left)).raw),
+                                    rounded_to_bf16(d, canonical(d, right)).raw, 1);
       if (VECTORS == 1) {
         _mm256_storeu_si256(reinterpret_cast<__m256i*>(row), _mm512_castsi512_si256(halves));
       } else {

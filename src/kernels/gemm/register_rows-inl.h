@@ -1,4 +1,5 @@
-// src/kernels/gemm/register_rows-inl.h: one or two rows times a b of rows, with the sums that tile registers would make, by vectors.
+// src/kernels/gemm/register_rows-inl.h: one or two rows times a b of rows, with the sums that tile registers would
+// make, by vectors.
 #if defined(ATTN_GEMM_REGISTER_ROWS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_GEMM_REGISTER_ROWS_INL_H
 #undef ATTN_GEMM_REGISTER_ROWS_INL_H
@@ -33,26 +34,31 @@ class FlushedDenormals {
   std::uint32_t before_;
 };
 
-/// A unit of up to 32 items of k from `at` on, added to sums [M][width]: of 32 columns the even ones come first. A word of a row of b holds two
-/// columns; each is an f32 when the other one's bits are gone, so nothing has to be woven.
+/// A unit of up to 32 items of k from `at` on, added to sums [M][width]: of 32 columns the even ones come first. A word
+/// of a row of b holds two columns; each is an f32 when the other one's bits are gone, so nothing has to be woven.
 template <int M>
-HWY_NOINLINE void add_unit(const GemmProblem& p, std::int64_t at, int items, std::int64_t first, int columns, float* sums, int width) {
+HWY_NOINLINE void add_unit(const GemmProblem& p, std::int64_t at, int items, std::int64_t first, int columns,
+                           float* sums, int width) {
   const std::int64_t stride = p.b_stride[0];
   float a[M][tile_items];
   for (int m = 0; m < M; ++m)
     for (int i = 0; i < items; ++i)
-      a[m][i] = __builtin_bit_cast(float, std::uint32_t{static_cast<const std::uint16_t*>(p.a)[m * p.a_stride[0] + (at + i) * p.a_stride[1]]} << 16);
+      a[m][i] = __builtin_bit_cast(
+          float,
+          std::uint32_t{static_cast<const std::uint16_t*>(p.a)[m * p.a_stride[0] + (at + i) * p.a_stride[1]]} << 16);
   const __m512i upper = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
   for (int c = 0; c < columns; c += 32) {
     const __mmask32 there = columns - c >= 32 ? 0xffffffffu : (1u << (columns - c)) - 1;
     const std::uint16_t* b = static_cast<const std::uint16_t*>(p.b) + at * stride + first + c;
     __m512 chain[2][2][M];  // of even and odd k; of even and odd columns
-    _Pragma("GCC unroll 2") for (int m = 0; m < M; ++m) chain[0][0][m] = chain[0][1][m] = chain[1][0][m] = chain[1][1][m] = _mm512_setzero_ps();
-    const auto step = [&](int i, __m512 (&of)[2][M]) __attribute__((always_inline)) {
+    _Pragma("GCC unroll 2") for (int m = 0; m < M; ++m) chain[0][0][m] = chain[0][1][m] = chain[1][0][m] =
+        chain[1][1][m] = _mm512_setzero_ps();
+    const auto step = [&](int i, __m512(&of)[2][M]) __attribute__((always_inline)) {
       const __m512i words = _mm512_maskz_loadu_epi16(there, b);
       _mm_prefetch(b + tile_items * stride, _MM_HINT_T0);
       b += stride;
-      const __m512 even = _mm512_castsi512_ps(_mm512_slli_epi32(words, 16)), odd = _mm512_castsi512_ps(_mm512_and_si512(words, upper));
+      const __m512 even = _mm512_castsi512_ps(_mm512_slli_epi32(words, 16)),
+                   odd = _mm512_castsi512_ps(_mm512_and_si512(words, upper));
       _Pragma("GCC unroll 2") for (int m = 0; m < M; ++m) {
         const __m512 x = _mm512_set1_ps(a[m][i]);
         of[0][m] = _mm512_fmadd_ps(x, even, of[0][m]);
@@ -85,9 +91,11 @@ HWY_NOINLINE void register_rows(const GemmProblem& p, std::int64_t first, int co
       const FlushedDenormals flushed;
       const std::int64_t end = std::min<std::int64_t>(p.k, k + k_block);
       for (std::int64_t at = k; at < end; at += tile_items)
-        (rows == 1 ? add_unit<1> : add_unit<2>)(p, at, static_cast<int>(std::min<std::int64_t>(end - at, tile_items)), first, columns, sums, width);
+        (rows == 1 ? add_unit<1> : add_unit<2>)(p, at, static_cast<int>(std::min<std::int64_t>(end - at, tile_items)),
+                                                first, columns, sums, width);
     }
-    for (int i = 0; i < all; i += 16) _mm512_store_ps(totals + i, _mm512_add_ps(_mm512_load_ps(totals + i), _mm512_load_ps(sums + i)));
+    for (int i = 0; i < all; i += 16)
+      _mm512_store_ps(totals + i, _mm512_add_ps(_mm512_load_ps(totals + i), _mm512_load_ps(sums + i)));
   }
   for (int i = 0; i < all; i += 32)
     for (int c = 0; c < 32; ++c) sums[i + c] = totals[i + c / 2 + c % 2 * 16];

@@ -1,4 +1,5 @@
-// src/kernels/gemm/registers-inl.h: products of bf16 by tile registers: 32 x 32 elements at a time, 32 items of k a step.
+// src/kernels/gemm/registers-inl.h: products of bf16 by tile registers: 32 x 32 elements at a time, 32 items of k a
+// step.
 #if defined(ATTN_GEMM_REGISTERS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_GEMM_REGISTERS_INL_H
 #undef ATTN_GEMM_REGISTERS_INL_H
@@ -22,9 +23,9 @@ namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET == HWY_AVX3 && defined(__x86_64__)
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// How a product is cut for the tile registers. One operand is read as rows of k, where it lies if its rows are runs; the other is packed as
-/// [16 columns][units of k][pairs of k][column]. Where b's items are runs along k and a has few rows, y is computed turned: b gives the rows,
-/// where it lies, and a is packed.
+/// How a product is cut for the tile registers. One operand is read as rows of k, where it lies if its rows are runs;
+/// the other is packed as [16 columns][units of k][pairs of k][column]. Where b's items are runs along k and a has few
+/// rows, y is computed turned: b gives the rows, where it lies, and a is packed.
 struct RegisterCut {
   GemmProblem p;  // a and b as they are computed
   bool turned = false, pack_a;
@@ -48,16 +49,23 @@ struct RegisterCut {
     by_vectors = !packed && !turned && p.b_stride[1] == 1 && p.m <= vector_rows_most;
     few = !packed && !turned && p.b_stride[1] == 1 && p.m <= turned_rows_most;
     chunk = std::clamp<std::int64_t>(units, 1, few ? block_units : register_chunk_units);
-    group = std::max<std::int64_t>(1, std::min(panels, few ? register_group : register_columns_bytes / (chunk * 2 * register_tile_bytes)));
-    const std::int64_t of_rows = std::clamp<std::int64_t>((turned ? turned_rows_bytes : packed_rows_bytes) / (2 * p.k + 2) / 32 * 32 + 32, 64, turned_part_rows);
+    group = std::max<std::int64_t>(
+        1, std::min(panels, few ? register_group : register_columns_bytes / (chunk * 2 * register_tile_bytes)));
+    const std::int64_t of_rows = std::clamp<std::int64_t>(
+        (turned ? turned_rows_bytes : packed_rows_bytes) / (2 * p.k + 2) / 32 * 32 + 32, 64, turned_part_rows);
     row_parts = pieces_of(p.m, turned || pack_a ? of_rows : chunk < units ? register_part_rows : p.m + 1);
     std::int64_t wanted = std::min(std::max(wanted_parts, 2 * p.threads), work / least_register_work);
     if (problem.m <= turned_rows_most)  // reading b takes the time
       wanted = std::max(wanted, std::min(most_small_parts, 2 * problem.n * p.k / small_part_bytes));
-    const std::int64_t least_panels = few ? register_group / 2 : problem.m <= turned_rows_most ? 1 : register_part_panels;  // of a part
+    // of a part
+    const std::int64_t least_panels = few                             ? register_group / 2
+                                      : problem.m <= turned_rows_most ? 1
+                                                                      : register_part_panels;
     while (parts() < wanted) {
-      const bool high = p.m >= 64 * row_parts, tall = high && (packed || turned || p.m >= 2 * unpacked_part_rows * row_parts);
-      const bool wide = panels >= 2 * least_panels * panel_parts, enough = parts() >= std::max(few_register_parts, p.threads);
+      const bool high = p.m >= 64 * row_parts,
+                 tall = high && (packed || turned || p.m >= 2 * unpacked_part_rows * row_parts);
+      const bool wide = panels >= 2 * least_panels * panel_parts,
+                 enough = parts() >= std::max(few_register_parts, p.threads);
       const bool columns_first = p.n >= p.m || (!packed && row_parts == 2);  // two parts may pack the same columns
       if (pack_a) {
         if (p.m >= 2 * packed_rows_least * row_parts) row_parts *= 2;
@@ -88,20 +96,24 @@ struct RegisterCut {
   std::int64_t tile_words() const { return std::int64_t{tile_pairs} * width(); }
 
   // scratch: packed columns; rows of a, or the ends of them; totals, of all rows of a part where k has several chunks
-  std::int64_t b_bytes(bool packed) const { return packed ? 0 : 4 * register_panel * tile_pairs * (turned ? panels * units : group * chunk); }
+  std::int64_t b_bytes(bool packed) const {
+    return packed ? 0 : 4 * register_panel * tile_pairs * (turned ? panels * units : group * chunk);
+  }
   std::int64_t a_bytes() const { return tiles() * register_tile_bytes * (pack_a ? units : p.k % tile_items != 0); }
   std::int64_t total_tiles() const { return turned || chunk == units ? 2 : tiles() + 1; }
   std::size_t scratch_bytes(bool packed) const {
     if (by_vectors) return static_cast<std::size_t>(2 * 4 * p.m * pieces_of(panels, panel_parts) * register_panel);
-    return static_cast<std::size_t>(b_bytes(packed) + a_bytes() + (p.k > k_block ? 4 * group * total_tiles() * tile_rows * register_panel : 0));
+    return static_cast<std::size_t>(b_bytes(packed) + a_bytes() +
+                                    (p.k > k_block ? 4 * group * total_tiles() * tile_rows * register_panel : 0));
   }
 };
 
-/// Items [k, k + items) of a panel; missing ones of the last unit are 0. The second 16 columns lie `half` words later. Rows of whole panels are
-/// woven here, those of the next unit fetched.
-HWY_NOINLINE void pack_registers(const GemmProblem& p, std::int64_t k, std::int64_t items, std::int64_t column, int columns, int width, float* to,
-                                 std::int64_t half) {
-  const std::int64_t pairs = pieces_of(items, 2), whole = pieces_of(items, tile_items) * tile_pairs, down = p.b_stride[0];
+/// Items [k, k + items) of a panel; missing ones of the last unit are 0. The second 16 columns lie `half` words later.
+/// Rows of whole panels are woven here, those of the next unit fetched.
+HWY_NOINLINE void pack_registers(const GemmProblem& p, std::int64_t k, std::int64_t items, std::int64_t column,
+                                 int columns, int width, float* to, std::int64_t half) {
+  const std::int64_t pairs = pieces_of(items, 2), whole = pieces_of(items, tile_items) * tile_pairs,
+                     down = p.b_stride[0];
   const bool weave = columns == register_panel && p.b_stride[1] == 1;
   for (int c = 0; c < columns; c += tile_pairs) {
     float* const first = to + (c == 0 ? 0 : half);
@@ -113,20 +125,23 @@ HWY_NOINLINE void pack_registers(const GemmProblem& p, std::int64_t k, std::int6
   for (std::int64_t w = 0; w < pairs; ++w, from += 2 * down, to += tile_pairs) {
     _mm_prefetch(from + tile_items * down, _MM_HINT_T0);
     _mm_prefetch(from + (tile_items + 1) * down, _MM_HINT_T0);
-    const __m512i first = _mm512_loadu_si512(from), second = 2 * w + 1 < items ? _mm512_loadu_si512(from + down) : _mm512_setzero_si512();
+    const __m512i first = _mm512_loadu_si512(from),
+                  second = 2 * w + 1 < items ? _mm512_loadu_si512(from + down) : _mm512_setzero_si512();
     store_interleaved(first, second, to, half);
   }
 }
 
-/// Units [begin, end) of the panels [first, last): the first one's at `to`, each panel `2 * half` words, its columns from 16 on `half` words later. Rows
-/// of b are read as long as they are; columns that are runs along k one panel after the other.
-HWY_NOINLINE void pack_columns(const GemmProblem& p, const RegisterCut& cut, std::int64_t begin, std::int64_t end, std::int64_t first, std::int64_t last,
-                               float* to, std::int64_t half) {
+/// Units [begin, end) of the panels [first, last): the first one's at `to`, each panel `2 * half` words, its columns
+/// from 16 on `half` words later. Rows of b are read as long as they are; columns that are runs along k one panel after
+/// the other.
+HWY_NOINLINE void pack_columns(const GemmProblem& p, const RegisterCut& cut, std::int64_t begin, std::int64_t end,
+                               std::int64_t first, std::int64_t last, float* to, std::int64_t half) {
   const std::int64_t step = p.b_stride[1] == 1 ? 1 : end - begin;
   for (std::int64_t unit = begin; unit < end; unit += step)
     for (std::int64_t q = first; q < last; ++q) {
       const std::int64_t column = q * register_panel, k = unit * tile_items;
-      pack_registers(p, k, std::min(p.k - k, step * tile_items), column, static_cast<int>(std::min<std::int64_t>(p.n - column, register_panel)), cut.width(),
+      pack_registers(p, k, std::min(p.k - k, step * tile_items), column,
+                     static_cast<int>(std::min<std::int64_t>(p.n - column, register_panel)), cut.width(),
                      to + 2 * (q - first) * half + (unit - begin) * cut.tile_words(), half);
     }
 }
@@ -138,13 +153,17 @@ HWY_INLINE std::int64_t packed_pieces(const RegisterCut& cut) {
 HWY_INLINE void pack_piece(const GemmProblem& p, const RegisterCut& cut, std::int64_t piece, float* packed) {
   const std::int64_t half = cut.units * cut.tile_words(), unit = piece * packed_piece_units;
   if (p.b_stride[1] != 1) return pack_columns(p, cut, 0, cut.units, piece, piece + 1, packed + 2 * piece * half, half);
-  pack_columns(p, cut, unit, std::min(cut.units, unit + packed_piece_units), 0, cut.panels, packed + unit * cut.tile_words(), half);
+  pack_columns(p, cut, unit, std::min(cut.units, unit + packed_piece_units), 0, cut.panels,
+               packed + unit * cut.tile_words(), half);
 }
 
 /// Where tile t of `rows` rows begins: the last may have rows of the one before, which are the same again.
-HWY_INLINE std::int64_t first_row(std::int64_t t, std::int64_t rows) { return std::max<std::int64_t>(0, std::min(tile_rows * t, rows - tile_rows)); }
+HWY_INLINE std::int64_t first_row(std::int64_t t, std::int64_t rows) {
+  return std::max<std::int64_t>(0, std::min(tile_rows * t, rows - tile_rows));
+}
 
-/// `rows` rows of a from item k on as tiles, [tiles][units][16 rows of 64 bytes]; items that are missing of the last unit are 0.
+/// `rows` rows of a from item k on as tiles, [tiles][units][16 rows of 64 bytes]; items that are missing of the last
+/// unit are 0.
 HWY_NOINLINE void pack_rows(const GemmProblem& p, std::int64_t row, std::int64_t rows, std::int64_t k, char* to) {
   const std::int64_t along = p.a_stride[0], down = p.a_stride[1], items = p.k - k, units = pieces_of(items, tile_items);
   for (std::int64_t t = 0; t < pieces_of(rows, tile_rows); ++t, to += units * register_tile_bytes) {
@@ -162,13 +181,15 @@ HWY_NOINLINE void pack_rows(const GemmProblem& p, std::int64_t row, std::int64_t
         }
         __m512 turned[16];
         turn_cached_words(reinterpret_cast<const char*>(square), sizeof square[0], turned);
-        _Pragma("GCC unroll 16") for (int r = 0; r < tile_rows; ++r) _mm512_store_ps(to + whole * register_tile_bytes + r * register_row_bytes, turned[r]);
+        _Pragma("GCC unroll 16") for (int r = 0; r < tile_rows; ++r)
+            _mm512_store_ps(to + whole * register_tile_bytes + r * register_row_bytes, turned[r]);
       }
     }
     for (int r = 0; r < height; ++r) {
       const std::uint16_t* item = from + r * along + whole * tile_items * down;
       char* line = to + whole * register_tile_bytes + r * register_row_bytes;
-      for (std::int64_t left = items - whole * tile_items; left > 0; left -= tile_items, line += register_tile_bytes, item += tile_items * down) {
+      for (std::int64_t left = items - whole * tile_items; left > 0;
+           left -= tile_items, line += register_tile_bytes, item += tile_items * down) {
         if (down == 1 && left >= tile_items) {
           _mm512_store_ps(line, _mm512_loadu_ps(item));
           continue;
@@ -190,9 +211,10 @@ HWY_INLINE void add_registers(const float* before, const float* sums, int count,
   }
 }
 
-/// The sums of a tile's rows, added to those of the blocks before (or null), into y. `lanes`: of a row of sums, 16 or 32.
-HWY_NOINLINE void finish_registers(const RegisterCut& cut, float* sums, const float* before, std::int64_t row, int rows, std::int64_t column, int columns,
-                                   int lanes) {
+/// The sums of a tile's rows, added to those of the blocks before (or null), into y. `lanes`: of a row of sums, 16 or
+/// 32.
+HWY_NOINLINE void finish_registers(const RegisterCut& cut, float* sums, const float* before, std::int64_t row, int rows,
+                                   std::int64_t column, int columns, int lanes) {
   const GemmProblem& p = cut.p;
   const Pairs::D d;
   const float* const given = static_cast<const float*>(p.bias);
@@ -215,7 +237,9 @@ HWY_NOINLINE void finish_registers(const RegisterCut& cut, float* sums, const fl
   for (int c = 0; c < lanes; c += 16) {
     const auto b = hn::Load(d, bias + c);
     for (int r = 0; r < rows; ++r) {
-      auto v = hn::Add(hn::Add(before ? hn::Load(d, before + r * lanes + c) : hn::Zero(d), hn::Load(d, sums + r * lanes + c)), hn::Zero(d));
+      auto v = hn::Add(
+          hn::Add(before ? hn::Load(d, before + r * lanes + c) : hn::Zero(d), hn::Load(d, sums + r * lanes + c)),
+          hn::Zero(d));
       v = canonical(d, given ? hn::Add(v, b) : v);
       if (plain) {
         hn::StoreU(rounded_to_bf16(d, v), halves, static_cast<std::uint16_t*>(y) + r * p.y_stride[0] + c);
@@ -231,13 +255,11 @@ HWY_NOINLINE void finish_registers(const RegisterCut& cut, float* sums, const fl
 class RegisterPart {
  public:
   RegisterPart(const RegisterCut& how, std::int64_t part, void* scratch, const void* packed)
-      : cut(how),
-        row(even_cut(p.m, cut.row_parts, part % cut.row_parts)),
+      : cut(how), row(even_cut(p.m, cut.row_parts, part % cut.row_parts)),
         rows(even_cut(p.m, cut.row_parts, part % cut.row_parts + 1) - row),
         first_panel(even_cut(cut.panels, cut.panel_parts, part / cut.row_parts)),
         last_panel(even_cut(cut.panels, cut.panel_parts, part / cut.row_parts + 1)),
-        b_here(static_cast<float*>(scratch)),
-        b_packed(static_cast<const float*>(packed)),
+        b_here(static_cast<float*>(scratch)), b_packed(static_cast<const float*>(packed)),
         a_here(static_cast<char*>(scratch) + cut.b_bytes(packed != nullptr)),
         totals(reinterpret_cast<float*>(a_here + cut.a_bytes())) {
     if (cut.a_bytes() != 0) pack_rows(p, row, rows, in_place * tile_items, a_here);
@@ -276,7 +298,8 @@ class RegisterPart {
           add(q, unit, t, totals);
         }
   }
-  /// Panels of columns stay in the second cache while rows pass, a block of k of 32 rows in the first while they pass by it.
+  /// Panels of columns stay in the second cache while rows pass, a block of k of 32 rows in the first while they pass
+  /// by it.
   void panels_first() {
     for (std::int64_t group = first_panel; group < last_panel; group += cut.group) {
       const std::int64_t group_end = std::min(last_panel, group + cut.group);
@@ -287,27 +310,38 @@ class RegisterPart {
         for (std::int64_t t = 0; t < tiles; t += 2)
           for (std::int64_t unit = begin; unit == begin || unit < end; unit += block_units)
             for (std::int64_t q = group; q < group_end; ++q) {
-              block.b = b_packed ? packed_at(q, unit) : b_here + 2 * (q - group) * half + (unit - begin) * cut.tile_words();
-              add(q, unit, t, totals + ((cut.total_tiles() > 2 ? t : 0) * cut.group + 2 * (q - group)) * tile_rows * register_panel);
+              block.b =
+                  b_packed ? packed_at(q, unit) : b_here + 2 * (q - group) * half + (unit - begin) * cut.tile_words();
+              add(q, unit, t,
+                  totals +
+                      ((cut.total_tiles() > 2 ? t : 0) * cut.group + 2 * (q - group)) * tile_rows * register_panel);
             }
       }
     }
   }
 
-  int columns_of(std::int64_t q) const { return static_cast<int>(std::min<std::int64_t>(p.n - q * register_panel, register_panel)); }
-  const char* row_at(std::int64_t t) const { return static_cast<const char*>(p.a) + 2 * (row + first_row(t, rows)) * p.a_stride[0]; }
-  const float* packed_at(std::int64_t q, std::int64_t unit) const { return b_packed + (2 * cut.units * q + unit) * cut.tile_words(); }
+  int columns_of(std::int64_t q) const {
+    return static_cast<int>(std::min<std::int64_t>(p.n - q * register_panel, register_panel));
+  }
+  const char* row_at(std::int64_t t) const {
+    return static_cast<const char*>(p.a) + 2 * (row + first_row(t, rows)) * p.a_stride[0];
+  }
+  const float* packed_at(std::int64_t q, std::int64_t unit) const {
+    return b_packed + (2 * cut.units * q + unit) * cut.tile_words();
+  }
 
   /// One block of k of two tiles of rows, t and the next, and a panel.
   HWY_INLINE void add(std::int64_t q, std::int64_t unit, std::int64_t t, float* total) {
     const std::int64_t column = q * register_panel, end = std::min<std::int64_t>(cut.units, unit + block_units);
-    const int columns = columns_of(q), vectors = static_cast<int>(pieces_of(columns, tile_pairs)), lanes = vectors * tile_pairs, tall = t + 1 < tiles ? 2 : 1;
+    const int columns = columns_of(q), vectors = static_cast<int>(pieces_of(columns, tile_pairs)),
+              lanes = vectors * tile_pairs, tall = t + 1 < tiles ? 2 : 1;
     const bool last = end == cut.units, to_y = last && plain && columns == lanes;
     block.half = half;
     block.with_end = !cut.pack_a && end > in_place;
     block.units = static_cast<int>(end - unit) - block.with_end;
     for (int s = 0; s < tall; ++s) {
-      block.a[s] = cut.pack_a ? a_here + ((t + s) * cut.units + unit) * register_tile_bytes : row_at(t + s) + unit * register_row_bytes;
+      block.a[s] = cut.pack_a ? a_here + ((t + s) * cut.units + unit) * register_tile_bytes
+                              : row_at(t + s) + unit * register_row_bytes;
       block.end[s] = a_here + (t + s) * register_tile_bytes;
     }
     block.sums = unit == 0 && !last ? total : sums;  // 0 + a sum is that sum; of -0 the end makes +0
@@ -324,7 +358,9 @@ class RegisterPart {
     for (int s = 0; s < tall; ++s) {
       const std::int64_t at = row + first_row(t + s, rows), tile = s * tile_rows * lanes;
       rest.y[s] = static_cast<std::uint16_t*>(p.y) + at * p.y_stride[0] + column;
-      if (last && !to_y) finish_registers(cut, sums + tile, rest.before ? rest.before + tile : nullptr, at, height, column, columns, lanes);
+      if (last && !to_y)
+        finish_registers(cut, sums + tile, rest.before ? rest.before + tile : nullptr, at, height, column, columns,
+                         lanes);
     }
   }
 
@@ -333,7 +369,8 @@ class RegisterPart {
   const std::int64_t row, rows, first_panel, last_panel;
   const std::int64_t tiles = pieces_of(rows, tile_rows);
   const int height = static_cast<int>(std::min<std::int64_t>(rows, tile_rows));
-  const std::int64_t in_place = cut.pack_a ? 0 : p.k / tile_items;  // units that are read where they lie; of the rest they are packed
+  // units that are read where they lie; of the rest they are packed
+  const std::int64_t in_place = cut.pack_a ? 0 : p.k / tile_items;
   const bool plain = p.narrow && p.activation == Activation::none && !cut.turned && height == tile_rows;
   float* const b_here;
   const float* b_packed;  // all of it, or null

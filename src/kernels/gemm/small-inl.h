@@ -20,8 +20,9 @@ namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Rows that are computed for m of them: 1, 4 or 8, of f64 1 or 8; 2 where B's columns are turned on AVX-512 and far. Reading B takes the time, so a
-/// kernel for each number of rows would only be code; the rows beyond the last repeat it and are not stored.
+/// Rows that are computed for m of them: 1, 4 or 8, of f64 1 or 8; 2 where B's columns are turned on AVX-512 and far.
+/// Reading B takes the time, so a kernel for each number of rows would only be code; the rows beyond the last repeat it
+/// and are not stored.
 template <class Kind>
 constexpr int computed_rows(std::int64_t m) {
   if (m <= 1) return 1;
@@ -38,7 +39,8 @@ HWY_INLINE const typename Kind::Left* row_of_a(const GemmProblem& p, std::int64_
 
 /// Finished sums [M][width] of columns [column, column + columns) into y.
 template <class Kind>
-void finish_small(const GemmProblem& p, typename Kind::Sum* sums, int rows, int width, std::int64_t column, int columns) {
+void finish_small(const GemmProblem& p, typename Kind::Sum* sums, int rows, int width, std::int64_t column,
+                  int columns) {
   using Sum = typename Kind::Sum;
   const Sum* bias = static_cast<const Sum*>(p.bias);
   for (int i = 0; i < rows; ++i)
@@ -60,7 +62,8 @@ class LinesInOrder {
   HWY_INLINE const char* next(const char* otherwise) {
     constexpr std::int64_t bytes = LINES * 64, before = 4096;
     if (end_ - at_ <= bytes + before) return otherwise;
-    if (side_by_side_ && (LINES == 16 || reinterpret_cast<std::uintptr_t>(at_) / bytes % (16 / LINES) == 0)) static_cast<void>(*static_cast<const volatile char*>(at_));
+    if (side_by_side_ && (LINES == 16 || reinterpret_cast<std::uintptr_t>(at_) / bytes % (16 / LINES) == 0))
+      static_cast<void>(*static_cast<const volatile char*>(at_));
     at_ += bytes;
     return at_ - bytes + before;
   }
@@ -73,13 +76,16 @@ class LinesInOrder {
 /// Words that are turned in registers at a time.
 inline constexpr int turned_words = HWY_TARGET == HWY_AVX3 ? 16 : 4;
 
-/// `words` words (up to turned_words) of `columns` columns (up to a vector) that are runs along k, turned; the rest is 0.
+/// `words` words (up to turned_words) of `columns` columns (up to a vector) that are runs along k, turned; the rest is
+/// 0.
 template <class Kind>
-HWY_NOINLINE void turn_edge(const char* from, std::int64_t column_bytes, int columns, int words, typename Kind::V (&out)[turned_words]) {
+HWY_NOINLINE void turn_edge(const char* from, std::int64_t column_bytes, int columns, int words,
+                            typename Kind::V (&out)[turned_words]) {
   constexpr int N = static_cast<int>(HWY_LANES(float));
   alignas(64) float square[turned_words][N] = {};
   for (int c = 0; c < columns; ++c)
-    for (int w = 0; w < words; ++w) std::memcpy(&square[w][c], from + c * column_bytes + w * static_cast<int>(sizeof(float)), sizeof(float));
+    for (int w = 0; w < words; ++w)
+      std::memcpy(&square[w][c], from + c * column_bytes + w * static_cast<int>(sizeof(float)), sizeof(float));
   for (int w = 0; w < turned_words; ++w) out[w] = hn::Load(typename Kind::D(), square[w]);
 }
 
@@ -92,37 +98,44 @@ HWY_INLINE void turn_columns(const char* from, std::int64_t column_bytes, typena
   _Pragma("GCC unroll 16") for (int i = 0; i < 16; ++i) out[i] = typename Kind::V{x[i]};
 #else
   const typename Kind::D d;
-  RowsInStep<typename Kind::D>(reinterpret_cast<const float*>(from), column_bytes / static_cast<std::int64_t>(sizeof(float))).next(d, out);
+  RowsInStep<typename Kind::D>(reinterpret_cast<const float*>(from),
+                               column_bytes / static_cast<std::int64_t>(sizeof(float)))
+      .next(d, out);
 #endif
 }
 
-/// Columns [first, last) of B in vectors, GROUPS at a time; their items are runs along k (weights [N, K]). Lanes are columns: their
-/// words are turned in registers. In memory the walk jumps, so what the next group needs is asked for in the order of addresses (`far`: B is too
-/// large for the caches, where that would cost), line by line between the sums: many at once wait for each other, and what is computed next waits for
-/// them (500 MB: 1.17 to 1.2 times as long on an AMD EPYC of the fifth generation). Where columns leave no gaps, one line of 16 is read, for the
-/// processor's own prefetch to follow; to read each waits for memory (1.4 times as long on one of the fourth).
+/// Columns [first, last) of B in vectors, GROUPS at a time; their items are runs along k (weights [N, K]). Lanes are
+/// columns: their words are turned in registers. In memory the walk jumps, so what the next group needs is asked for in
+/// the order of addresses (`far`: B is too large for the caches, where that would cost), line by line between the sums:
+/// many at once wait for each other, and what is computed next waits for them (500 MB: 1.17 to 1.2 times as long on an
+/// AMD EPYC of the fifth generation). Where columns leave no gaps, one line of 16 is read, for the processor's own
+/// prefetch to follow; to read each waits for memory (1.4 times as long on one of the fourth).
 template <class Kind, int M, int GROUPS, bool CACHED>
 HWY_NOINLINE void small_turned(const GemmProblem& p, std::int64_t first, std::int64_t last, bool far) {
   const typename Kind::D d;
   constexpr int N = static_cast<int>(HWY_LANES(float)), width = GROUPS * N, lines = N * turned_words / 16;
-  const std::int64_t stride = p.b_stride[1], stride_bytes = stride * static_cast<std::int64_t>(sizeof(typename Kind::Item));
+  const std::int64_t stride = p.b_stride[1],
+                     stride_bytes = stride * static_cast<std::int64_t>(sizeof(typename Kind::Item));
   const typename Kind::Left* a[M];
   for (int m = 0; m < M; ++m) a[m] = row_of_a<Kind>(p, m);
   const char *const all = static_cast<const char*>(p.b), *const end = all + (p.n - 1) * stride_bytes;
   for (std::int64_t column = first; column < last; column += width) {
     const char* const b = all + column * stride_bytes;
     LinesInOrder ahead(b + width * stride_bytes, end, stride == p.k);
-    const int columns = static_cast<int>(std::min<std::int64_t>(last - column, width)), groups = static_cast<int>(pieces_of(columns, N));
+    const int columns = static_cast<int>(std::min<std::int64_t>(last - column, width)),
+              groups = static_cast<int>(pieces_of(columns, N));
     alignas(64) float total[M][width] = {};
     for (std::int64_t k = 0; k < p.k; k += k_block) {
       const int items = static_cast<int>(std::min<std::int64_t>(p.k - k, k_block)), words = items / Kind::depth;
       typename Kind::V sum[M][GROUPS];
-      _Pragma("GCC unroll 8") for (int m = 0; m < M; ++m) _Pragma("GCC unroll 4") for (int g = 0; g < GROUPS; ++g) sum[m][g] = hn::Zero(d);
+      _Pragma("GCC unroll 8") for (int m = 0; m < M; ++m) _Pragma("GCC unroll 4") for (int g = 0; g < GROUPS; ++g)
+          sum[m][g] = hn::Zero(d);
       for (int w = 0; w < words; w += turned_words) {
         const std::int64_t item = k + w * Kind::depth;
         _Pragma("GCC unroll 4") for (int g = 0; g < GROUPS; ++g) {
           if (g >= groups) break;
-          const char* const from = b + g * N * stride_bytes + item * static_cast<std::int64_t>(sizeof(typename Kind::Item));
+          const char* const from =
+              b + g * N * stride_bytes + item * static_cast<std::int64_t>(sizeof(typename Kind::Item));
           const int there = std::min(N, columns - g * N), count = std::min(turned_words, words - w);
           typename Kind::V x[turned_words];
           if (there == N && count == turned_words) {
@@ -130,12 +143,14 @@ HWY_NOINLINE void small_turned(const GemmProblem& p, std::int64_t first, std::in
             turn_columns<Kind, CACHED>(from, stride_bytes, x);
             _Pragma("GCC unroll 16") for (int i = 0; i < turned_words; ++i) {
               if (!CACHED) ask_share<lines>(place_of(next), i, turned_words);
-              _Pragma("GCC unroll 8") for (int m = 0; m < M; ++m) sum[m][g] = Kind::add(a[m] + item + i * Kind::depth, x[i], sum[m][g]);
+              _Pragma("GCC unroll 8") for (int m = 0; m < M; ++m) sum[m][g] =
+                  Kind::add(a[m] + item + i * Kind::depth, x[i], sum[m][g]);
             }
           } else {
             turn_edge<Kind>(from, stride_bytes, there, count, x);
             for (int i = 0; i < count; ++i)
-              _Pragma("GCC unroll 8") for (int m = 0; m < M; ++m) sum[m][g] = Kind::add(a[m] + item + i * Kind::depth, x[i], sum[m][g]);
+              _Pragma("GCC unroll 8") for (int m = 0; m < M; ++m) sum[m][g] =
+                  Kind::add(a[m] + item + i * Kind::depth, x[i], sum[m][g]);
           }
         }
       }
@@ -144,21 +159,25 @@ HWY_NOINLINE void small_turned(const GemmProblem& p, std::int64_t first, std::in
           const auto* last_items = reinterpret_cast<const typename Kind::Item*>(b) + p.k - 1;
           _Pragma("GCC unroll 4") for (int g = 0; g < GROUPS; ++g) {
             alignas(64) float x[N] = {};
-            for (int c = 0; c < std::min(N, columns - g * N); ++c) x[c] = Kind::word(last_items + (g * N + c) * stride, nullptr);
-            _Pragma("GCC unroll 8") for (int m = 0; m < M; ++m) sum[m][g] = Kind::add_odd(a[m] + p.k - 1, hn::Load(d, x), sum[m][g]);
+            for (int c = 0; c < std::min(N, columns - g * N); ++c)
+              x[c] = Kind::word(last_items + (g * N + c) * stride, nullptr);
+            _Pragma("GCC unroll 8") for (int m = 0; m < M; ++m) sum[m][g] =
+                Kind::add_odd(a[m] + p.k - 1, hn::Load(d, x), sum[m][g]);
           }
         }
       }
       _Pragma("GCC unroll 8") for (int m = 0; m < M; ++m) {
-        _Pragma("GCC unroll 4") for (int g = 0; g < GROUPS; ++g) hn::Store(hn::Add(hn::Load(d, total[m] + N * g), sum[m][g]), d, total[m] + N * g);
+        _Pragma("GCC unroll 4") for (int g = 0; g < GROUPS; ++g)
+            hn::Store(hn::Add(hn::Load(d, total[m] + N * g), sum[m][g]), d, total[m] + N * g);
       }
     }
     finish_small<Kind>(p, total[0], static_cast<int>(p.m), width, column, columns);
   }
 }
 
-/// Columns [first, last) of a B whose rows are runs of columns: 8 words of k at a time across all columns of the part; sums
-/// [M][width] wait in `scratch`, then totals of the same size. A B of halves is widened first, 64 columns at a time.
+/// Columns [first, last) of a B whose rows are runs of columns: 8 words of k at a time across all columns of the part;
+/// sums [M][width] wait in `scratch`, then totals of the same size. A B of halves is widened first, 64 columns at a
+/// time.
 template <class Kind, int M>
 HWY_NOINLINE void small_rows(const GemmProblem& p, std::int64_t first, std::int64_t last, typename Kind::Sum* scratch) {
   using Item = typename Kind::Item;
@@ -176,7 +195,8 @@ HWY_NOINLINE void small_rows(const GemmProblem& p, std::int64_t first, std::int6
     const std::int64_t block_end = std::min<std::int64_t>(p.k, k + k_block);
     std::fill(sums, sums + M * width, Sum{0});
     for (std::int64_t at = k; at < block_end; at += steps * Kind::depth) {
-      const int items = static_cast<int>(std::min<std::int64_t>(block_end - at, steps * Kind::depth)), words = static_cast<int>(pieces_of(items, Kind::depth));
+      const int items = static_cast<int>(std::min<std::int64_t>(block_end - at, steps * Kind::depth)),
+                words = static_cast<int>(pieces_of(items, Kind::depth));
       typename Kind::Word a[M][steps];
       for (int m = 0; m < M; ++m)
         for (int w = 0; w < words; ++w) {
@@ -197,7 +217,8 @@ HWY_NOINLINE void small_rows(const GemmProblem& p, std::int64_t first, std::int6
       };
       for (int c = 0; c < width; c += N) {
         if (half && c % wide_items == 0) {
-          widen_rows(p.b_element, stored + c * item_bytes, stride, items, std::min(columns - c, wide_items), wide, wide_items);
+          widen_rows(p.b_element, stored + c * item_bytes, stride, items, std::min(columns - c, wide_items), wide,
+                     wide_items);
           b = reinterpret_cast<const Item*>(wide);
           b_stride = wide_items;
           b_column = c;
@@ -209,7 +230,7 @@ HWY_NOINLINE void small_rows(const GemmProblem& p, std::int64_t first, std::int6
             const Item* one = b + w * Kind::depth * b_stride + c - b_column;
             const auto x = Kind::words(one, one + b_stride);
             _Pragma("GCC unroll 2") for (int r = 0; r < Kind::depth; ++r)
-              hwy::Prefetch(stored + (((w + steps) * Kind::depth + r) * stride + c) * item_bytes);
+                hwy::Prefetch(stored + (((w + steps) * Kind::depth + r) * stride + c) * item_bytes);
             _Pragma("GCC unroll 8") for (int m = 0; m < M; ++m) sum[m] = Kind::step(hn::Set(d, a[m][w]), x, sum[m]);
           }
         } else {
@@ -221,7 +242,8 @@ HWY_NOINLINE void small_rows(const GemmProblem& p, std::int64_t first, std::int6
         _Pragma("GCC unroll 8") for (int m = 0; m < M; ++m) hn::Store(sum[m], d, sums + m * width + c);
       }
     }
-    for (int c = 0; c < M * width; c += N) hn::Store(hn::Add(hn::Load(d, totals + c), hn::Load(d, sums + c)), d, totals + c);
+    for (int c = 0; c < M * width; c += N)
+      hn::Store(hn::Add(hn::Load(d, totals + c), hn::Load(d, sums + c)), d, totals + c);
   }
   finish_small<Kind>(p, totals, static_cast<int>(p.m), width, first, columns);
 }
@@ -234,12 +256,18 @@ struct SmallCut {
   std::int64_t units = pieces_of(p.n, unit);
   std::int64_t bytes = p.n * p.k * stored_bytes<Kind>(p);
   bool turned = p.b_stride[0] == 1 && p.b_stride[1] != 1;
-  std::int64_t parts = std::max<std::int64_t>(1, std::min(turned ? units : parts_of_rows(), std::min<std::int64_t>(bytes / small_part_bytes, most_small_parts)));
+  std::int64_t parts = std::max<std::int64_t>(
+      1,
+      std::min(turned ? units : parts_of_rows(), std::min<std::int64_t>(bytes / small_part_bytes, most_small_parts)));
 
   explicit SmallCut(const GemmProblem& problem) : p(problem) {}
-  /// Wide parts, whose runs of a row the processor's own prefetch sees, as many for each thread, but none of less than 128 columns.
-  std::int64_t parts_of_rows() const { return std::min(pieces_of(units, 4), pieces_of(pieces_of(units, small_run_units), p.threads) * p.threads); }
-  /// B along its columns for every kind; along k in words of 4 bytes, which vectors that turn in pieces want a whole number of apart.
+  /// Wide parts, whose runs of a row the processor's own prefetch sees, as many for each thread, but none of less than
+  /// 128 columns.
+  std::int64_t parts_of_rows() const {
+    return std::min(pieces_of(units, 4), pieces_of(pieces_of(units, small_run_units), p.threads) * p.threads);
+  }
+  /// B along its columns for every kind; along k in words of 4 bytes, which vectors that turn in pieces want a whole
+  /// number of apart.
   static bool takes(const GemmProblem& p) {
     if (p.m > small_rows_most || (p.a_stride[1] != 1 && p.k > 1)) return false;
     const bool turned = p.b_stride[0] == 1 && p.b_stride[1] != 1;
@@ -248,15 +276,19 @@ struct SmallCut {
   }
   std::int64_t column(std::int64_t part) const { return std::min(p.n, even_cut(units, parts, part) * unit); }
   std::size_t scratch_bytes() const {
-    return turned ? 0 : 2 * sizeof(typename Kind::Sum) * static_cast<std::size_t>(without_two(computed_rows<Kind>(p.m)) * pieces_of(units, parts) * unit);
+    return turned
+               ? 0
+               : 2 * sizeof(typename Kind::Sum) *
+                     static_cast<std::size_t>(without_two(computed_rows<Kind>(p.m)) * pieces_of(units, parts) * unit);
   }
 };
 
-/// Groups: chains enough to hide an FMA's latency, as far as there are registers for them. `far`: in no cache. Halves are always computed as if
-/// they were, for the sake of the code's size.
+/// Groups: chains enough to hide an FMA's latency, as far as there are registers for them. `far`: in no cache. Halves
+/// are always computed as if they were, for the sake of the code's size.
 template <class Kind, int M>
 void turned_part(const GemmProblem& p, std::int64_t first, std::int64_t last, bool far) {
-  constexpr bool widens = !std::is_same_v<typename Kind::Left, typename Kind::Item>, one_way = widens || HWY_TARGET != HWY_AVX3;
+  constexpr bool widens = !std::is_same_v<typename Kind::Left, typename Kind::Item>,
+                 one_way = widens || HWY_TARGET != HWY_AVX3;
   constexpr int groups = HWY_TARGET == HWY_AVX3 || M > 4 ? 1 : M == 1 ? 4 : 2;
   if (one_way || far) return small_turned<Kind, widens ? without_two(M) : M, groups, false>(p, first, last, far);
   if constexpr (!one_way) small_turned<Kind, without_two(M), M <= 4 ? 2 : 1, true>(p, first, last, far);

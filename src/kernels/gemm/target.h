@@ -8,7 +8,8 @@
 namespace attn::kernels {
 
 /// A product (m and n above 0, columns of y neighbours) is cut into parts (tiles.h); each needs `scratch_bytes` of its
-/// thread's own scratch, 64-byte aligned. B may have been packed before, piece by piece, into `packed_bytes` of aligned memory.
+/// thread's own scratch, 64-byte aligned. B may have been packed before, piece by piece, into `packed_bytes` of aligned
+/// memory.
 struct GemmTarget {
   const char* name;
   bool has_pairs;  // takes bf16, on processors with vdpbf16ps; "amx": with tiles

@@ -30,13 +30,13 @@ struct GemmTile {
   std::int64_t a_stride;  // bytes between rows
   std::int64_t a_step;    // bytes between words
   const typename Kind::Word* b;
-  std::int64_t k;         // items of the chunk
+  std::int64_t k;             // items of the chunk
   typename Kind::Sum* total;  // sums of the chunks before: y itself, or memory beside a bf16 y
   std::int64_t total_stride;
-  bool first, last;       // first: there are no totals yet; last: bias, function, y
+  bool first, last;  // first: there are no totals yet; last: bias, function, y
   void* y;
   std::int64_t y_stride;
-  int columns;            // of the panel that exist
+  int columns;                     // of the panel that exist
   const typename Kind::Sum* bias;  // or null
   bool narrow;
   Activation activation;
@@ -53,7 +53,8 @@ HWY_NOINLINE void gemm_tile(const GemmTile<Kind>& tile) {
   std::int64_t before_stride = tile.total_stride;
   const bool whole = tile.columns == panel;
   if (before && !whole) {
-    for (int i = 0; i < ROWS; ++i) std::memcpy(carry + i * panel, before + i * before_stride, sizeof(Sum) * static_cast<std::size_t>(tile.columns));
+    for (int i = 0; i < ROWS; ++i)
+      std::memcpy(carry + i * panel, before + i * before_stride, sizeof(Sum) * static_cast<std::size_t>(tile.columns));
     before = carry;
     before_stride = panel;
   }
@@ -63,11 +64,13 @@ HWY_NOINLINE void gemm_tile(const GemmTile<Kind>& tile) {
   for (std::int64_t left = tile.k;;) {
     const std::int64_t block = left < k_block ? left : k_block;
     typename Kind::V sum[ROWS][VECTORS];
-    _Pragma("GCC unroll 16") for (int i = 0; i < ROWS; ++i) _Pragma("GCC unroll 16") for (int v = 0; v < VECTORS; ++v) sum[i][v] = hn::Zero(d);
+    _Pragma("GCC unroll 16") for (int i = 0; i < ROWS; ++i) _Pragma("GCC unroll 16") for (int v = 0; v < VECTORS; ++v)
+        sum[i][v] = hn::Zero(d);
     _Pragma("GCC unroll 2") for (std::int64_t w = block / Kind::depth; w > 0; --w, a += step, b += panel) {
       typename Kind::V x[VECTORS];
       _Pragma("GCC unroll 16") for (int v = 0; v < VECTORS; ++v) x[v] = hn::Load(d, b + v * N);
-      _Pragma("GCC unroll 16") for (int v = 0; v < VECTORS; ++v) hwy::Prefetch(b + (ROWS <= 4 ? 24 : 8) * panel + v * N);
+      _Pragma("GCC unroll 16") for (int v = 0; v < VECTORS; ++v)
+          hwy::Prefetch(b + (ROWS <= 4 ? 24 : 8) * panel + v * N);
       _Pragma("GCC unroll 16") for (int i = 0; i < ROWS; ++i) {
         Word word;
         std::memcpy(&word, a + i * stride, sizeof word);
@@ -78,13 +81,14 @@ HWY_NOINLINE void gemm_tile(const GemmTile<Kind>& tile) {
     if (block % Kind::depth != 0) {  // an odd last item, paired with 0
       _Pragma("GCC unroll 16") for (int i = 0; i < ROWS; ++i) {
         const auto y = hn::Set(d, Kind::word(reinterpret_cast<const typename Kind::Item*>(a + i * stride), nullptr));
-        _Pragma("GCC unroll 16") for (int v = 0; v < VECTORS; ++v) sum[i][v] = Kind::step(y, hn::Load(d, b + v * N), sum[i][v]);
+        _Pragma("GCC unroll 16") for (int v = 0; v < VECTORS; ++v) sum[i][v] =
+            Kind::step(y, hn::Load(d, b + v * N), sum[i][v]);
       }
     }
     left -= block;
     _Pragma("GCC unroll 16") for (int i = 0; i < ROWS; ++i) {
-      _Pragma("GCC unroll 16") for (int v = 0; v < VECTORS; ++v)
-        sum[i][v] = hn::Add(before ? hn::LoadU(d, before + i * before_stride + v * N) : hn::Zero(d), sum[i][v]);
+      _Pragma("GCC unroll 16") for (int v = 0; v < VECTORS; ++v) sum[i][v] =
+          hn::Add(before ? hn::LoadU(d, before + i * before_stride + v * N) : hn::Zero(d), sum[i][v]);
     }
     if (left > 0) {
       _Pragma("GCC unroll 16") for (int i = 0; i < ROWS; ++i) {
@@ -97,7 +101,8 @@ HWY_NOINLINE void gemm_tile(const GemmTile<Kind>& tile) {
     if (tile.last) {
       _Pragma("GCC unroll 16") for (int v = 0; v < VECTORS; ++v) {
         const auto bias = tile.bias ? hn::LoadU(d, tile.bias + v * N) : hn::Zero(d);
-        _Pragma("GCC unroll 16") for (int i = 0; i < ROWS; ++i) sum[i][v] = canonical(d, tile.bias ? hn::Add(sum[i][v], bias) : sum[i][v]);
+        _Pragma("GCC unroll 16") for (int i = 0; i < ROWS; ++i) sum[i][v] =
+            canonical(d, tile.bias ? hn::Add(sum[i][v], bias) : sum[i][v]);
       }
     }
     const bool plain = whole && (!tile.last || tile.activation == Activation::none);
@@ -106,7 +111,8 @@ HWY_NOINLINE void gemm_tile(const GemmTile<Kind>& tile) {
         const hn::Rebind<std::uint16_t, typename Kind::D> halves;
         std::uint16_t* to = static_cast<std::uint16_t*>(tile.y);
         _Pragma("GCC unroll 16") for (int i = 0; i < ROWS; ++i) {
-          _Pragma("GCC unroll 16") for (int v = 0; v < VECTORS; ++v) hn::StoreU(rounded_to_bf16(d, sum[i][v]), halves, to + i * tile.y_stride + v * N);
+          _Pragma("GCC unroll 16") for (int v = 0; v < VECTORS; ++v)
+              hn::StoreU(rounded_to_bf16(d, sum[i][v]), halves, to + i * tile.y_stride + v * N);
         }
         return;
       }
@@ -117,12 +123,14 @@ HWY_NOINLINE void gemm_tile(const GemmTile<Kind>& tile) {
       _Pragma("GCC unroll 16") for (int v = 0; v < VECTORS; ++v) hn::StoreU(sum[i][v], d, to + i * to_stride + v * N);
     }
     if (plain) return;
-    if (tile.last) return finish_rows(tile.activation, tile.narrow, carry, ROWS, panel, tile.columns, tile.y, tile.y_stride);
+    if (tile.last)
+      return finish_rows(tile.activation, tile.narrow, carry, ROWS, panel, tile.columns, tile.y, tile.y_stride);
     return finish_rows(Activation::none, false, carry, ROWS, panel, tile.columns, tile.total, tile.total_stride);
   }
 }
 
-/// Heights that are built: of f64 four, whose sum any other is. Its products are rare, and the rest would be 40 KB of code.
+/// Heights that are built: of f64 four, whose sum any other is. Its products are rare, and the rest would be 40 KB of
+/// code.
 template <class Kind>
 constexpr bool has_height(int rows) {
   return sizeof(typename Kind::Sum) == 4 || rows == gemm_rows || rows == 4 || rows == 2 || rows == 1;

@@ -1,4 +1,5 @@
-// src/kernels/gemm/widen-inl.h: a B of halves (bf16, f16) for products in f32: a piece at a time, widened where it is about to be used.
+// src/kernels/gemm/widen-inl.h: a B of halves (bf16, f16) for products in f32: a piece at a time, widened where it is
+// about to be used.
 #if defined(ATTN_GEMM_WIDEN_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_GEMM_WIDEN_INL_H
 #undef ATTN_GEMM_WIDEN_INL_H
@@ -17,7 +18,8 @@ namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Items of a piece that is widened on the stack, along k or along a row of B: a few KB for as many rows as are used together.
+/// Items of a piece that is widened on the stack, along k or along a row of B: a few KB for as many rows as are used
+/// together.
 inline constexpr int wide_items = 64;
 
 /// A vector of halves, exact. A NaN may become quiet; a product that has seen one is the one NaN anyway.
@@ -26,7 +28,8 @@ HWY_INLINE auto wide_vector(const std::uint16_t* from) {
   const hn::ScalableTag<float> d;
   const hn::Rebind<std::uint16_t, decltype(d)> halves;
   if constexpr (HALF == Element::bf16) {
-    return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(hn::RebindToUnsigned<decltype(d)>(), hn::LoadU(halves, from))));
+    return hn::BitCast(d,
+                       hn::ShiftLeft<16>(hn::PromoteTo(hn::RebindToUnsigned<decltype(d)>(), hn::LoadU(halves, from))));
   } else {
     const hn::Rebind<hwy::float16_t, decltype(d)> numbers;
     return hn::PromoteTo(d, hn::BitCast(numbers, hn::LoadU(halves, from)));
@@ -48,8 +51,8 @@ HWY_INLINE void widen_row(const std::uint16_t* from, std::int64_t items, float* 
 }
 
 /// to[r][i] = from[r][i] for r < rows, i < items; strides in elements. `half`: bf16 or f16.
-HWY_NOINLINE void widen_rows(Element half, const void* from, std::int64_t from_stride, std::int64_t rows, std::int64_t items, float* to,
-                             std::int64_t to_stride) {
+HWY_NOINLINE void widen_rows(Element half, const void* from, std::int64_t from_stride, std::int64_t rows,
+                             std::int64_t items, float* to, std::int64_t to_stride) {
   const auto* row = static_cast<const std::uint16_t*>(from);
   for (std::int64_t r = 0; r < rows; ++r, row += from_stride, to += to_stride)
     half == Element::bf16 ? widen_row<Element::bf16>(row, items, to) : widen_row<Element::f16>(row, items, to);

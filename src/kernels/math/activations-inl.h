@@ -1,4 +1,5 @@
-// src/kernels/math/activations-inl.h: sigmoid, silu, erf and gelu of kernels/ref/math.h in vectors: the same steps, the same bits.
+// src/kernels/math/activations-inl.h: sigmoid, silu, erf and gelu of kernels/ref/math.h in vectors: the same steps, the
+// same bits.
 #if defined(ATTN_ACTIVATIONS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_ACTIVATIONS_INL_H
 #undef ATTN_ACTIVATIONS_INL_H
@@ -25,7 +26,8 @@ HWY_INLINE hn::Vec<D> canonical(D d, hn::Vec<D> x) {
 template <class D>
 HWY_INLINE hn::Vec<D> sigmoid_of_number(D d, hn::Vec<D> x) {
   using T = hn::TFromD<D>;
-  const auto one = hn::Set(d, T(1)), e = exp_up_to_highest(d, hn::Neg(hn::Abs(x))), sum = hn::Add(one, e), lost = hn::Add(hn::Sub(one, sum), e);
+  const auto one = hn::Set(d, T(1)), e = exp_up_to_highest(d, hn::Neg(hn::Abs(x))), sum = hn::Add(one, e),
+             lost = hn::Add(hn::Sub(one, sum), e);
   const auto y = hn::Div(hn::IfThenElse(hn::Lt(x, hn::Zero(d)), e, one), sum);
   return hn::NegMulAdd(y, lost, y);
 }
@@ -45,7 +47,8 @@ template <class D>
 HWY_INLINE hn::Vec<D> erfc_far(D d, hn::Vec<D> z, hn::Vec<D> square, hn::Vec<D> rest) {
   using T = hn::TFromD<D>;
   const auto e = exp_up_to_highest(d, hn::Neg(square)), three = hn::Set(d, T(3));
-  return hn::Mul(hn::NegMulAdd(rest, e, e), horner(d, Constants<T>::erfc, hn::Div(hn::Sub(z, three), hn::Add(z, three))));
+  return hn::Mul(hn::NegMulAdd(rest, e, e),
+                 horner(d, Constants<T>::erfc, hn::Div(hn::Sub(z, three), hn::Add(z, three))));
 }
 
 template <class D>
@@ -56,7 +59,8 @@ HWY_INLINE hn::Vec<D> erf(D d, hn::Vec<D> x) {
   const auto near = hn::Lt(z, one);
   if (!hn::AllTrue(d, near)) {
     const auto far = hn::Sub(one, erfc_far(d, z, square, hn::MulSub(z, z, square)));
-    y = hn::IfThenElse(near, y, hn::IfThenElse(hn::Ge(z, hn::Set(d, Constants<T>::erf_one)), one, far));  // NaN is far, and goes on
+    // NaN is far, and goes on
+    y = hn::IfThenElse(near, y, hn::IfThenElse(hn::Ge(z, hn::Set(d, Constants<T>::erf_one)), one, far));
   }
   return canonical(d, hn::CopySign(y, x));
 }
@@ -64,14 +68,16 @@ HWY_INLINE hn::Vec<D> erf(D d, hn::Vec<D> x) {
 template <class D>
 HWY_INLINE hn::Vec<D> silu(D d, hn::Vec<D> x) {
   using T = hn::TFromD<D>;
-  return hn::IfThenElse(hn::Lt(x, hn::Set(d, T(-1000))), hn::Set(d, T(-0.0)), canonical(d, hn::Mul(x, sigmoid_of_number(d, x))));
+  return hn::IfThenElse(hn::Lt(x, hn::Set(d, T(-1000))), hn::Set(d, T(-0.0)),
+                        canonical(d, hn::Mul(x, sigmoid_of_number(d, x))));
 }
 
 template <class D>
 HWY_INLINE hn::Vec<D> gelu_none(D d, hn::Vec<D> x) {
   using T = hn::TFromD<D>;
   using C = Constants<T>;
-  const auto one = hn::Set(d, T(1)), half = hn::Mul(hn::Set(d, T(0.5)), x), z = hn::Mul(hn::Abs(x), hn::Set(d, C::sqrt_half));
+  const auto one = hn::Set(d, T(1)), half = hn::Mul(hn::Set(d, T(0.5)), x),
+             z = hn::Mul(hn::Abs(x), hn::Set(d, C::sqrt_half));
   auto y = hn::Mul(half, hn::Add(one, hn::CopySign(erf_near(d, z), x)));
   const auto near = hn::Lt(z, one);
   if (!hn::AllTrue(d, near)) {
@@ -88,7 +94,8 @@ HWY_INLINE hn::Vec<D> gelu_tanh(D d, hn::Vec<D> x) {
   using T = hn::TFromD<D>;
   using C = Constants<T>;
   const auto cubic = hn::MulAdd(hn::Mul(hn::Set(d, T(0.044715)), hn::Mul(x, x)), x, x);
-  const auto y = hn::Mul(x, sigmoid_of_number(d, hn::Mul(hn::Mul(hn::Set(d, C::sqrt_two_over_pi), cubic), hn::Set(d, T(2)))));
+  const auto y =
+      hn::Mul(x, sigmoid_of_number(d, hn::Mul(hn::Mul(hn::Set(d, C::sqrt_two_over_pi), cubic), hn::Set(d, T(2)))));
   return hn::IfThenElse(hn::Lt(x, hn::Set(d, C::gelu_lowest)), hn::Set(d, T(-0.0)), canonical(d, y));
 }
 

@@ -1,4 +1,5 @@
-// src/kernels/math/logarithms-inl.h: exp2 of any number, log, log2, sine and cosine in vectors: the steps of kernels/ref, the same bits.
+// src/kernels/math/logarithms-inl.h: exp2 of any number, log, log2, sine and cosine in vectors: the steps of
+// kernels/ref, the same bits.
 #if defined(ATTN_LOGARITHMS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_LOGARITHMS_INL_H
 #undef ATTN_LOGARITHMS_INL_H
@@ -54,14 +55,16 @@ HWY_INLINE hn::Vec<D> log_f64(D d, hn::Vec<D> x) {
   return undefined_below_zero(d, x, hn::IfThenElse(hn::Lt(x, infinity(d)), y, x));
 }
 
-/// Sine (turn 0) or cosine (turn 1) in f64 of |x| < 2^20: the reduction and the polynomials of kernels/ref/trigonometry.h.
+/// Sine (turn 0) or cosine (turn 1) in f64 of |x| < 2^20: the reduction and the polynomials of
+/// kernels/ref/trigonometry.h.
 template <class D>
 HWY_INLINE hn::Vec<D> sine_of_turn(D d, hn::Vec<D> x, std::int64_t turn) {
   using C = Constants<double>;
   const hn::RebindToSigned<D> di;
   const auto rounder = hn::Set(d, C::rounder);
   const auto shifted = hn::MulAdd(x, hn::Set(d, 0x1.45f306dc9c883p-1), rounder), n = hn::Sub(shifted, rounder);
-  const auto first = hn::Sub(x, hn::Mul(n, hn::Set(d, 0x1.921fb544p+0))), second = hn::Mul(n, hn::Set(d, 0x1.0b4611a6p-34));
+  const auto first = hn::Sub(x, hn::Mul(n, hn::Set(d, 0x1.921fb544p+0))),
+             second = hn::Mul(n, hn::Set(d, 0x1.0b4611a6p-34));
   const auto difference = hn::Sub(first, second), back = hn::Sub(difference, first);
   const auto error = hn::Sub(hn::Sub(first, hn::Sub(difference, back)), hn::Add(second, back));
   const auto reduced = hn::NegMulAdd(n, hn::Set(d, 0x1.3198a2e037073p-69), error);
@@ -73,7 +76,9 @@ HWY_INLINE hn::Vec<D> sine_of_turn(D d, hn::Vec<D> x, std::int64_t turn) {
   const auto half = hn::Mul(hn::Set(d, 0.5), z), one = hn::Set(d, 1.0), lead = hn::Sub(one, half);
   const auto rest = hn::MulAdd(hn::Mul(z, z), horner(d, C::cos, z), hn::Mul(hn::Neg(high), low));
   const auto cosine = hn::Add(lead, hn::Add(hn::Sub(hn::Sub(one, lead), half), rest));
-  const auto bit = [&](std::int64_t which) HWY_ATTR { return hn::RebindMask(d, hn::Ne(hn::And(quadrant, hn::Set(di, which)), hn::Zero(di))); };
+  const auto bit = [&](std::int64_t which) HWY_ATTR {
+    return hn::RebindMask(d, hn::Ne(hn::And(quadrant, hn::Set(di, which)), hn::Zero(di)));
+  };
   const auto y = hn::IfThenElse(bit(1), cosine, sine);
   const auto negated = hn::IfThenElse(bit(2), hn::Neg(y), y);
   return turn == 0 ? hn::IfThenElse(hn::Eq(x, hn::Zero(d)), x, negated) : negated;

@@ -61,7 +61,8 @@ template <class D, class VI>
 HWY_INLINE hn::Vec<D> power_of_two(D d, VI n) {
   using C = Constants<hn::TFromD<D>>;
   const hn::RebindToSigned<D> di;
-  return hn::BitCast(d, hn::ShiftLeft<C::mantissa_bits>(hn::Add(n, hn::Set(di, static_cast<typename C::Signed>(C::bias)))));
+  return hn::BitCast(
+      d, hn::ShiftLeft<C::mantissa_bits>(hn::Add(n, hn::Set(di, static_cast<typename C::Signed>(C::bias)))));
 }
 
 /// e^x = p 2^n for x within [exp_lowest, exp_highest]; `shifted` has n in its last bits.
@@ -79,7 +80,8 @@ HWY_INLINE ExpParts<hn::Vec<D>> exp_parts(D d, hn::Vec<D> x) {
 }
 
 #if HWY_TARGET == HWY_AVX3
-// p 2^n, rounded once: what the two exact halves of 2^n give, in one instruction; 0 where `kept` is not set, whatever p and n are.
+// p 2^n, rounded once: what the two exact halves of 2^n give, in one instruction; 0 where `kept` is not set, whatever p
+// and n are.
 HWY_INLINE hn::Vec<hn::ScalableTag<float>> scaled(const ExpParts<hn::Vec<hn::ScalableTag<float>>>& e, __mmask16 kept) {
   return hn::Vec<hn::ScalableTag<float>>{_mm512_maskz_scalef_ps(kept, e.p.raw, e.n.raw)};
 }
@@ -87,7 +89,8 @@ HWY_INLINE hn::Vec<hn::ScalableTag<double>> scaled(const ExpParts<hn::Vec<hn::Sc
   return hn::Vec<hn::ScalableTag<double>>{_mm512_maskz_scalef_pd(kept, e.p.raw, e.n.raw)};
 }
 template <class D>
-constexpr bool has_scaled = std::is_same_v<hn::Vec<D>, hn::Vec<hn::ScalableTag<float>>> || std::is_same_v<hn::Vec<D>, hn::Vec<hn::ScalableTag<double>>>;
+constexpr bool has_scaled = std::is_same_v<hn::Vec<D>, hn::Vec<hn::ScalableTag<float>>> ||
+                            std::is_same_v<hn::Vec<D>, hn::Vec<hn::ScalableTag<double>>>;
 #endif
 
 /// e^x of x within [exp_lowest, exp_highest].
@@ -96,7 +99,9 @@ HWY_INLINE hn::Vec<D> exp_within(D d, hn::Vec<D> x) {
   using C = Constants<hn::TFromD<D>>;
   const hn::RebindToSigned<D> di;
   const auto e = exp_parts(d, x);
-  const auto whole = hn::Sub(hn::BitCast(di, e.shifted), hn::BitCast(di, hn::Set(d, C::rounder))), half = hn::ShiftRight<1>(whole);  // n as an integer
+  // n as an integer
+  const auto whole = hn::Sub(hn::BitCast(di, e.shifted), hn::BitCast(di, hn::Set(d, C::rounder))),
+             half = hn::ShiftRight<1>(whole);
   return hn::Mul(hn::Mul(e.p, power_of_two(d, half)), power_of_two(d, hn::Sub(whole, half)));
 }
 
@@ -107,7 +112,8 @@ HWY_INLINE hn::Vec<D> exp_up_to_highest(D d, hn::Vec<D> x) {
 #if HWY_TARGET == HWY_AVX3
   if constexpr (has_scaled<D>) return scaled(exp_parts(d, x), hn::Not(vanishes).raw);
 #endif
-  return hn::IfThenZeroElse(vanishes, exp_within(d, hn::IfThenZeroElse(vanishes, x)));  // 0: at the end itself it is denormal, and slow
+  // 0: at the end itself it is denormal, and slow
+  return hn::IfThenZeroElse(vanishes, exp_within(d, hn::IfThenZeroElse(vanishes, x)));
 }
 
 template <class D>
@@ -152,7 +158,8 @@ HWY_INLINE hn::Vec<D> log2_f64(D d, hn::Vec<D> x) {
   const auto high = hn::Sub(f, half_square), low = hn::Add(hn::Sub(hn::Sub(f, high), half_square), rest);
   const auto log2e = hn::Set(d, C::log2e);
   const auto product = hn::Mul(high, log2e);
-  const auto remainder = hn::Add(hn::MulSub(high, log2e, product), hn::MulAdd(low, log2e, hn::Mul(high, hn::Set(d, C::log2e_low))));
+  const auto remainder =
+      hn::Add(hn::MulSub(high, log2e, product), hn::MulAdd(low, log2e, hn::Mul(high, hn::Set(d, C::log2e_low))));
   const auto sum = hn::Add(exponent, product);
   auto y = hn::Add(sum, hn::Add(hn::Add(hn::Sub(exponent, sum), product), remainder));
   y = hn::IfThenElse(hn::Eq(x, hn::Zero(d)), hn::Neg(infinity(d)), y);

@@ -1,4 +1,5 @@
-// src/kernels/ref/additive.h: the additive (Bahdanau) score, w . tanh(q + k), by exponentials taken once per row element.
+// src/kernels/ref/additive.h: the additive (Bahdanau) score, w . tanh(q + k), by exponentials taken once per row
+// element.
 #pragma once
 #include "kernels/ref/math.h"
 
@@ -12,7 +13,8 @@ struct ExpSplit {
   float high, low, exponent;
 };
 
-/// In f64, so that a large x keeps the digits its partner must cancel. |x| is cut at 2^22, where the exponent is still whole.
+/// In f64, so that a large x keeps the digits its partner must cancel. |x| is cut at 2^22, where the exponent is still
+/// whole.
 inline ExpSplit exp_split(float x) {
   using C = Constants<double>;
   if (x != x) return {quiet_nan<float>(), quiet_nan<float>(), 0};
@@ -38,8 +40,8 @@ inline float one_plus(const ExpSplit& q, const ExpSplit& k) {
   return sum > 0x1p60f ? 0x1p60f : sum;
 }
 
-/// Rows whose elements all have |exponent| <= 63 (|x| <= 21.8) may use H = high 2^exponent instead: the same bits, because all
-/// scalings are exact.
+/// Rows whose elements all have |exponent| <= 63 (|x| <= 21.8) may use H = high 2^exponent instead: the same bits,
+/// because all scalings are exact.
 inline bool is_narrow(const ExpSplit& x) { return abs(x.exponent) <= 63.0f; }
 inline float narrow(const ExpSplit& x) { return x.high * power_of_two<float>(static_cast<int>(x.exponent)); }
 inline float one_plus(float q, float k) {
@@ -68,16 +70,19 @@ float additive_score_of(const float* w, float weight_sum, std::int64_t channels,
 }
 
 /// Any magnitude: rows split by exp_split.
-inline float additive_score(const ExpSplit* q, const ExpSplit* k, const float* w, float weight_sum, std::int64_t channels) {
+inline float additive_score(const ExpSplit* q, const ExpSplit* k, const float* w, float weight_sum,
+                            std::int64_t channels) {
   return additive_score_of(w, weight_sum, channels, [&](std::int64_t c) { return one_plus(q[c], k[c]); });
 }
 /// Narrow rows: H of each element.
-inline float additive_score_narrow(const float* q, const float* k, const float* w, float weight_sum, std::int64_t channels) {
+inline float additive_score_narrow(const float* q, const float* k, const float* w, float weight_sum,
+                                   std::int64_t channels) {
   return additive_score_of(w, weight_sum, channels, [&](std::int64_t c) { return one_plus(q[c], k[c]); });
 }
 /// From the projected rows themselves.
 inline float additive_score(const float* q, const float* k, const float* w, float weight_sum, std::int64_t channels) {
-  return additive_score_of(w, weight_sum, channels, [&](std::int64_t c) { return one_plus(exp_split(q[c]), exp_split(k[c])); });
+  return additive_score_of(w, weight_sum, channels,
+                           [&](std::int64_t c) { return one_plus(exp_split(q[c]), exp_split(k[c])); });
 }
 
 /// f64: tanh of each sum, one chain over c from 0.

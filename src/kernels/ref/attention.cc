@@ -1,4 +1,5 @@
-// src/kernels/ref/attention.cc: the forward pass in plain loops. This order of operations is the definition; every kernel repeats its bits.
+// src/kernels/ref/attention.cc: the forward pass in plain loops. This order of operations is the definition; every
+// kernel repeats its bits.
 #include "kernels/attention/reference.h"
 #include "kernels/philox.h"
 #include "kernels/ref/attention_score.h"
@@ -26,7 +27,9 @@ T weight_of(T s, T m) {
 template <typename T>
 class Rows {
  public:
-  static std::int64_t elements(const AttentionProblem& p) { return RowScores<T>::elements(p.dim) + 4 * p.value_dim + 2 * block_keys; }
+  static std::int64_t elements(const AttentionProblem& p) {
+    return RowScores<T>::elements(p.dim) + 4 * p.value_dim + 2 * block_keys;
+  }
 
   Rows(const AttentionProblem& p, std::int64_t b, std::int64_t h, T* scratch)
       : p_(p), b_(b), h_(h), group_(h / (p.q_heads / p.v_heads)), scores_(p, b, h, scratch) {
@@ -130,7 +133,8 @@ class Rows {
     const std::int64_t start = b_ * p_.out_stride[0] + h_ * p_.out_stride[1] + i_ * p_.out_stride[2];
     const T inverse = total.any ? T(1) / total.l : T(0);
     if (p_.out != nullptr)
-      for (std::int64_t d = 0; d < p_.value_dim; ++d) store(p_.out, p_.element, start + d, fma(total.o[d], inverse, T(0)));
+      for (std::int64_t d = 0; d < p_.value_dim; ++d)
+        store(p_.out, p_.element, start + d, fma(total.o[d], inverse, T(0)));
     save(p_.max, total.m);
     save(p_.sum, total.l);
     save(p_.logsumexp, total.any ? fma(log2(total.l), Constants<T>::ln2, total.m) : -infinity<T>());
@@ -145,25 +149,29 @@ class Rows {
     const T inverse = T(1) / total.l;
     for (std::int64_t j = 0; j < p_.k_rows; ++j) {
       T s;
-      const bool some = total.any && scores_.visible(j, true, s) && !dropped(j);  // only a key that is seen has a position
+      // only a key that is seen has a position
+      const bool some = total.any && scores_.visible(j, true, s) && !dropped(j);
       weights_row()[j] = some ? canonical(kept(weight_of(s, total.m) * inverse)) : T(0);
     }
   }
 
-  /// Word `position mod 4` of the counter (item, head, row position, key position / 4) decides, or a byte of the caller's.
+  /// Word `position mod 4` of the counter (item, head, row position, key position / 4) decides, or a byte of the
+  /// caller's.
   bool dropped(std::int64_t j) const {
     if (p_.keep != nullptr) return p_.keep[(i_ - p_.strip_begin) * p_.keep_stride + j] == 0;
     if (!p_.drops()) return false;
     const std::int64_t position = key_position(p_, b_, j);
     std::uint32_t words[4] = {static_cast<std::uint32_t>(p_.item(b_)), static_cast<std::uint32_t>(h_),
-                              static_cast<std::uint32_t>(row_position(p_, b_, i_, false)), static_cast<std::uint32_t>(position / 4)};
+                              static_cast<std::uint32_t>(row_position(p_, b_, i_, false)),
+                              static_cast<std::uint32_t>(position / 4)};
     Philox(p_.drop_seed).words(words);
     return words[position % 4] < p_.drop_least;
   }
   T kept(T weight) const { return p_.keep != nullptr || p_.drops() ? weight * static_cast<T>(p_.keep_scale) : weight; }
 
   T* weights_row() const {
-    return static_cast<T*>(p_.weights) + b_ * p_.weights_stride[0] + h_ * p_.weights_stride[1] + (i_ - p_.strip_begin) * p_.weights_stride[2];
+    return static_cast<T*>(p_.weights) + b_ * p_.weights_stride[0] + h_ * p_.weights_stride[1] +
+           (i_ - p_.strip_begin) * p_.weights_stride[2];
   }
 
   const AttentionProblem& p_;
@@ -185,19 +193,22 @@ std::size_t scratch_bytes(const AttentionProblem& p) noexcept {
 enum class Want : bool { output, scores };
 
 template <typename T>
-void each_row(Want want, const AttentionProblem& p, std::int64_t b, std::int64_t h, std::int64_t row_begin, std::int64_t row_end, void* scratch) {
+void each_row(Want want, const AttentionProblem& p, std::int64_t b, std::int64_t h, std::int64_t row_begin,
+              std::int64_t row_end, void* scratch) {
   Rows<T> rows(p, b, h, static_cast<T*>(scratch));
   for (std::int64_t i = row_begin; i < row_end; ++i) want == Want::output ? rows.attend(i) : rows.scores(i);
 }
 
 template <Want want>
-void rows(const AttentionProblem& p, std::int64_t b, std::int64_t h, std::int64_t row_begin, std::int64_t row_end, void* scratch) noexcept {
+void rows(const AttentionProblem& p, std::int64_t b, std::int64_t h, std::int64_t row_begin, std::int64_t row_end,
+          void* scratch) noexcept {
   p.element == Element::f64 ? each_row<double>(want, p, b, h, row_begin, row_end, scratch)
                             : each_row<float>(want, p, b, h, row_begin, row_end, scratch);
 }
 
 template <typename T>
-void modify_scores(const AttentionProblem& p, std::int64_t b, std::int64_t h, std::int64_t row_begin, std::int64_t row_end) {
+void modify_scores(const AttentionProblem& p, std::int64_t b, std::int64_t h, std::int64_t row_begin,
+                   std::int64_t row_end) {
   for (std::int64_t i = row_begin; i < row_end; ++i) {
     T* s = static_cast<T*>(p.weights) + b * p.weights_stride[0] + h * p.weights_stride[1] + i * p.weights_stride[2];
     for (std::int64_t j = 0; j < p.k_rows; ++j)
@@ -205,7 +216,8 @@ void modify_scores(const AttentionProblem& p, std::int64_t b, std::int64_t h, st
   }
 }
 
-void score_mod(const AttentionProblem& p, std::int64_t b, std::int64_t h, std::int64_t row_begin, std::int64_t row_end) noexcept {
+void score_mod(const AttentionProblem& p, std::int64_t b, std::int64_t h, std::int64_t row_begin,
+               std::int64_t row_end) noexcept {
   (p.element == Element::f64 ? modify_scores<double> : modify_scores<float>)(p, b, h, row_begin, row_end);
 }
 

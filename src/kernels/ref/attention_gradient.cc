@@ -1,12 +1,14 @@
-// src/kernels/ref/attention_gradient.cc: the backward pass in plain loops. This order of operations is the definition; every kernel repeats its bits.
+// src/kernels/ref/attention_gradient.cc: the backward pass in plain loops. This order of operations is the definition;
+// every kernel repeats its bits.
 #include "kernels/ref/attention_gradient.h"
 
 namespace attn::kernels::ATTN_REF_NAMESPACE {
 namespace {
 
 std::size_t scratch_bytes(const AttentionGradient& g) {
-  return g.problem.element == Element::f64 ? sizeof(double) * static_cast<std::size_t>(Step<double>::elements(g.problem))
-                                           : sizeof(float) * static_cast<std::size_t>(Step<float>::elements(g.problem));
+  return g.problem.element == Element::f64
+             ? sizeof(double) * static_cast<std::size_t>(Step<double>::elements(g.problem))
+             : sizeof(float) * static_cast<std::size_t>(Step<float>::elements(g.problem));
 }
 
 bool step(const AttentionGradient& g, const GradientRows& rows, const Turn& turn, void* scratch) {

@@ -1,4 +1,5 @@
-// src/kernels/ref/attention_gradient.h: the backward pass in plain loops: pairs of a row and a key, and the steps of 64 rows.
+// src/kernels/ref/attention_gradient.h: the backward pass in plain loops: pairs of a row and a key, and the steps of 64
+// rows.
 #pragma once
 #include "kernels/attention/gradient.h"
 #include "kernels/ref/attention_score.h"
@@ -14,13 +15,14 @@ class Pairs {
  public:
   static std::int64_t elements(const AttentionProblem& p) { return RowScores<T>::elements(p.dim) + 2 * p.value_dim; }
 
-  /// The pair's weight in the output (after dropout), and the derivatives by its score, by what its bias terms add and by what its
-  /// expression makes of it.
+  /// The pair's weight in the output (after dropout), and the derivatives by its score, by what its bias terms add and
+  /// by what its expression makes of it.
   T weight = 0, score = 0, bias = 0, expression = 0;
 
   /// `product`: of bf16.
   Pairs(const AttentionGradient& g, std::int64_t b, std::int64_t h, T* scratch, Bf16Product product = Bf16Product::wide)
-      : g_(g), p_(g.problem), product_(product), b_(b), h_(h), scores_(g.problem, b, h, scratch, product), v_(scratch + RowScores<T>::elements(p_.dim)), dout_(v_ + p_.value_dim) {}
+      : g_(g), p_(g.problem), product_(product), b_(b), h_(h), scores_(g.problem, b, h, scratch, product),
+        v_(scratch + RowScores<T>::elements(p_.dim)), dout_(v_ + p_.value_dim) {}
 
   [[gnu::noinline]] void begin_row(std::int64_t i) {
     i_ = i;
@@ -79,7 +81,10 @@ class Pairs {
     }
   }
 
-  T sink() const { return seen_ ? exp2((static_cast<const T*>(p_.sinks)[h_] - m_) * Constants<T>::log2e) * inverse_ * (0 - delta_) : T(0); }
+  T sink() const {
+    return seen_ ? exp2((static_cast<const T*>(p_.sinks)[h_] - m_) * Constants<T>::log2e) * inverse_ * (0 - delta_)
+                 : T(0);
+  }
   const T* query() const { return scores_.query(); }
   const T* key() const { return scores_.key(); }
   const T* dout() const { return dout_; }
@@ -123,7 +128,8 @@ struct Folded {
   std::int64_t count;
 
   static std::int64_t elements(std::int64_t width) { return 2 * query_block * width; }
-  Folded(T* scratch, std::int64_t width) : chain(scratch), total(scratch + query_block * width), count(query_block * width) {
+  Folded(T* scratch, std::int64_t width)
+      : chain(scratch), total(scratch + query_block * width), count(query_block * width) {
     for (std::int64_t n = 0; n < 2 * count; ++n) scratch[n] = 0;
   }
   /// `w`: a factor for each column of the sums of a block, or null; `factor`: one for all.
@@ -141,12 +147,14 @@ template <typename T>
 class Step {
  public:
   static std::int64_t elements(const AttentionProblem& p) {
-    return Pairs<T>::elements(p) + Folded<T>::elements(p.dim) + block_keys * (p.dim + p.value_dim) + query_block * parameter_count(p) + 3 * 64 * p.bias_count +
-           Folded<T>::elements(additive_channels(p)) + Lookups<T>::elements(p);
+    return Pairs<T>::elements(p) + Folded<T>::elements(p.dim) + block_keys * (p.dim + p.value_dim) +
+           query_block * parameter_count(p) + 3 * 64 * p.bias_count + Folded<T>::elements(additive_channels(p)) +
+           Lookups<T>::elements(p);
   }
 
   Step(const AttentionGradient& g, const GradientRows& rows, T* scratch, Bf16Product product = Bf16Product::wide)
-      : g_(g), p_(g.problem), rows_(rows), pairs_(g, rows.batch, rows.head, scratch, product), dq_(scratch + Pairs<T>::elements(p_), p_.dim),
+      : g_(g), p_(g.problem), rows_(rows), pairs_(g, rows.batch, rows.head, scratch, product),
+        dq_(scratch + Pairs<T>::elements(p_), p_.dim),
         dw_(dq_.chain + Folded<T>::elements(p_.dim), additive_channels(p_)) {
     dk_ = dw_.chain + Folded<T>::elements(additive_channels(p_));
     dv_ = dk_ + block_keys * p_.dim;
@@ -214,7 +222,8 @@ class Step {
     for (std::int64_t d = 0; d < p_.dim; ++d) dq[d] = fma(pairs_.key()[d], pairs_.score, dq[d]);
     for (std::int64_t d = 0; d < p_.dim; ++d) dk[d] = fma(pairs_.query()[d], pairs_.score, dk[d]);
   }
-  /// The score is a sum of w t, t = tanh(q + k): dw gets dS 2 t, dq and dk get dS (1 - t^2), times 1/2 and w when their block is whole.
+  /// The score is a sum of w t, t = tanh(q + k): dw gets dS 2 t, dq and dk get dS (1 - t^2), times 1/2 and w when their
+  /// block is whole.
   void back_through_tanh(std::int64_t r, T* dk) {
     T *dq = dq_.chain + r * p_.dim, *dw = dw_.chain + r * p_.dim;
     for (std::int64_t c = 0; c < p_.dim; ++c) {
@@ -226,18 +235,21 @@ class Step {
     }
   }
 
-  void add_rows(const T* block, std::int64_t width, std::int64_t first, std::int64_t last, void* to, const std::int64_t (&stride)[3], std::int64_t heads) const {
+  void add_rows(const T* block, std::int64_t width, std::int64_t first, std::int64_t last, void* to,
+                const std::int64_t (&stride)[3], std::int64_t heads) const {
     if (to == nullptr) return;
     T* total = static_cast<T*>(to) + rows_.batch * stride[0] + rows_.head / (p_.q_heads / heads) * stride[1];
     for (std::int64_t j = first; j < last; ++j)
-      for (std::int64_t d = 0; d < width; ++d) total[j * stride[2] + d] = canonical(total[j * stride[2] + d] + block[(j - first) * width + d]);
+      for (std::int64_t d = 0; d < width; ++d)
+        total[j * stride[2] + d] = canonical(total[j * stride[2] + d] + block[(j - first) * width + d]);
   }
 
   void write_queries() {
     const T scale = static_cast<T>(p_.scale);
     for (std::int64_t r = 0; r < rows_.rows; ++r) {
       const T* total = dq_.total + r * p_.dim;
-      const std::int64_t start = rows_.batch * g_.dq_stride[0] + rows_.head * g_.dq_stride[1] + (rows_.row + r) * g_.dq_stride[2];
+      const std::int64_t start =
+          rows_.batch * g_.dq_stride[0] + rows_.head * g_.dq_stride[1] + (rows_.row + r) * g_.dq_stride[2];
       for (std::int64_t d = 0; d < p_.dim; ++d) store(g_.dq, p_.element, start + d, total[d] * scale);
     }
   }
@@ -247,7 +259,8 @@ class Step {
     T* sums = parameters_ + r * parameter_count(p_) + (p_.sinks != nullptr ? 1 : 0);
     for (int n = 0; n < p_.bias_count; ++n) {
       const BiasTerm& term = p_.bias[n];
-      const std::int64_t distance = key_position(p_, rows_.batch, j) - row_position(p_, rows_.batch, rows_.row + r, term.bottom_right);
+      const std::int64_t distance =
+          key_position(p_, rows_.batch, j) - row_position(p_, rows_.batch, rows_.row + r, term.bottom_right);
       if (term.op == BiasOp::alibi) *sums = fma(pairs_.bias, static_cast<T>(term.times(distance)), *sums);
       if (term.op == BiasOp::relative) sums[term.bucket(distance)] = sums[term.bucket(distance)] + pairs_.bias;
       sums += parameters_of(term);
@@ -260,13 +273,17 @@ class Step {
     lookups_.begin(p_);
   }
 
-  /// What a dense bias that is broadcast over keys or rows gets: of each row a chain over a block of keys and the total of the blocks
-  /// before; of each key a chain over the rows.
+  /// What a dense bias that is broadcast over keys or rows gets: of each row a chain over a block of keys and the total
+  /// of the blocks before; of each key a chain over the rows.
   struct DenseSums {
     T *chain, *total, *of_key;
   };
-  DenseSums dense_sums(int n) const { return {dense_ + n * 3 * 64, dense_ + n * 3 * 64 + 64, dense_ + n * 3 * 64 + 128}; }
-  T* dense_data(const DenseGradient& to) const { return static_cast<T*>(to.data) + rows_.batch * to.stride[0] + rows_.head * to.stride[1] + rows_.row * to.stride[2]; }
+  DenseSums dense_sums(int n) const {
+    return {dense_ + n * 3 * 64, dense_ + n * 3 * 64 + 64, dense_ + n * 3 * 64 + 128};
+  }
+  T* dense_data(const DenseGradient& to) const {
+    return static_cast<T*>(to.data) + rows_.batch * to.stride[0] + rows_.head * to.stride[1] + rows_.row * to.stride[2];
+  }
 
   void begin_dense(const Turn& turn, std::int64_t key) const {
     if (g_.dense_count != 0 && turn.wait_dense != nullptr) turn.wait_dense(turn.context, key);
@@ -274,7 +291,9 @@ class Step {
   void add_to_dense(std::int64_t r, std::int64_t j, std::int64_t first) {
     for (int n = 0; n < g_.dense_count; ++n) {
       const DenseGradient& to = g_.dense[n];
-      T* const place = to.stride[3] == 0 ? dense_sums(n).chain + r : to.stride[2] == 0 ? dense_sums(n).of_key + (j - first) : dense_data(to) + r * to.stride[2] + j * to.stride[3];
+      T* const place = to.stride[3] == 0   ? dense_sums(n).chain + r
+                       : to.stride[2] == 0 ? dense_sums(n).of_key + (j - first)
+                                           : dense_data(to) + r * to.stride[2] + j * to.stride[3];
       *place = *place + pairs_.bias;
     }
   }
@@ -285,7 +304,8 @@ class Step {
       for (std::int64_t r = 0; r < query_block; ++r) sums.total[r] = sums.total[r] + sums.chain[r];
       clear(sums.chain, 64);
       if (to.stride[2] == 0 && to.stride[3] != 0)
-        for (std::int64_t j = first; j < last; ++j) dense_data(to)[j * to.stride[3]] = dense_data(to)[j * to.stride[3]] + sums.of_key[j - first];
+        for (std::int64_t j = first; j < last; ++j)
+          dense_data(to)[j * to.stride[3]] = dense_data(to)[j * to.stride[3]] + sums.of_key[j - first];
       clear(sums.of_key, 64);
     }
   }
@@ -305,9 +325,11 @@ class Step {
     }
   }
 
-  // --- looked-up tensors ------------------------------------------------------------------------------------------------
+  // --- looked-up tensors
+  // ------------------------------------------------------------------------------------------------
   void begin_elements(const Turn& turn, std::int64_t key) const {
-    if (p_.score_gradient == nullptr || p_.score_gradient->elements == ElementTurn::none || turn.wait_dense == nullptr) return;
+    if (p_.score_gradient == nullptr || p_.score_gradient->elements == ElementTurn::none || turn.wait_dense == nullptr)
+      return;
     turn.wait_dense(turn.context, turn_of_elements(p_, key));
   }
   void add_to_lookups(std::int64_t r, std::int64_t j, std::int64_t first) {

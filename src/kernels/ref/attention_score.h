@@ -9,24 +9,28 @@ namespace attn::kernels::ATTN_REF_NAMESPACE {
 
 /// Row j of K or V of one head, `dim` elements, in the type that is computed in; of 8 bits times its scale.
 template <typename T>
-void load_row(const KeyRows& rows, const std::int64_t (&stride)[2], std::int64_t b, std::int64_t group, std::int64_t j, std::int64_t dim, T* to) {
+void load_row(const KeyRows& rows, const std::int64_t (&stride)[2], std::int64_t b, std::int64_t group, std::int64_t j,
+              std::int64_t dim, T* to) {
   KeyRows sequence = rows;
   if (rows.pages != nullptr) sequence.pages += b * rows.pages_stride;
   const std::int64_t start = b * stride[0] + group * stride[1] + sequence.offset(j);
   for (std::int64_t d = 0; d < dim; ++d) to[d] = load<T>(rows.base, rows.element, start + rows.element_offset(j, d));
   if (rows.scales == nullptr) return;
-  const float* scales = rows.scales + b * rows.scale_batch_stride + group * rows.scale_head_stride + sequence.scale_offset(j);
+  const float* scales =
+      rows.scales + b * rows.scale_batch_stride + group * rows.scale_head_stride + sequence.scale_offset(j);
   for (std::int64_t d = 0; d < dim; ++d) to[d] = to[d] * static_cast<T>(scales[d / rows.scale_group]);
 }
 
 template <typename T>
-T bias_value(const BiasTerm& term, const AttentionProblem& problem, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) {
+T bias_value(const BiasTerm& term, const AttentionProblem& problem, std::int64_t b, std::int64_t h, std::int64_t i,
+             std::int64_t j) {
   if (term.op == BiasOp::dense) {
     const std::int64_t* stride = term.dense.stride;
     return load<T>(term.dense.data, term.element, b * stride[0] + h * stride[1] + i * stride[2] + j * stride[3]);
   }
   const std::int64_t distance = key_position(problem, b, j) - row_position(problem, b, i, term.bottom_right);
-  if (term.op == BiasOp::alibi) return load<T>(term.values, term.element, h * term.value_stride) * static_cast<T>(term.times(distance));
+  if (term.op == BiasOp::alibi)
+    return load<T>(term.values, term.element, h * term.value_stride) * static_cast<T>(term.times(distance));
   return load<T>(term.values, term.element, term.bucket(distance) * term.bucket_stride + h * term.value_stride);
 }
 
@@ -35,12 +39,15 @@ template <typename T>
 class RowScores {
  public:
   /// Query, key, and the query's split exponentials.
-  static std::int64_t elements(std::int64_t dim) { return 2 * dim + dim * static_cast<std::int64_t>(sizeof(ExpSplit) / sizeof(float)); }
+  static std::int64_t elements(std::int64_t dim) {
+    return 2 * dim + dim * static_cast<std::int64_t>(sizeof(ExpSplit) / sizeof(float));
+  }
 
   /// `product`: of bf16.
-  RowScores(const AttentionProblem& problem, std::int64_t b, std::int64_t h, T* scratch, Bf16Product product = Bf16Product::wide)
-      : problem_(problem), product_(product), b_(b), h_(h), group_(h / (problem.q_heads / problem.k_heads)), q_(scratch), k_(scratch + problem.dim),
-        split_(reinterpret_cast<ExpSplit*>(scratch + 2 * problem.dim)) {
+  RowScores(const AttentionProblem& problem, std::int64_t b, std::int64_t h, T* scratch,
+            Bf16Product product = Bf16Product::wide)
+      : problem_(problem), product_(product), b_(b), h_(h), group_(h / (problem.q_heads / problem.k_heads)),
+        q_(scratch), k_(scratch + problem.dim), split_(reinterpret_cast<ExpSplit*>(scratch + 2 * problem.dim)) {
     if constexpr (sizeof(T) == sizeof(float))
       if (additive()) weight_sum_ = additive_weight_sum(static_cast<const float*>(problem.additive_w), problem.dim);
   }
@@ -63,7 +70,8 @@ class RowScores {
     load_row(problem_.k, problem_.k_stride, b_, group_, j, problem_.dim, k_);
     if (additive()) return additive_of_row();
     if constexpr (sizeof(T) == sizeof(float))
-      if (product_ != Bf16Product::wide) return dot_rows(product_, k_, q_, problem_.dim) * static_cast<T>(problem_.scale);
+      if (product_ != Bf16Product::wide)
+        return dot_rows(product_, k_, q_, problem_.dim) * static_cast<T>(problem_.scale);
     T s = 0;
     for (std::int64_t d = 0; d < problem_.dim; ++d) s = fma(k_[d], q_[d], s);
     return s;
@@ -88,7 +96,8 @@ class RowScores {
     return s != -infinity<T>();
   }
 
-  /// What the last score was made of: the row's query (scaled, but not of bf16 products), the key, and tanh(s / c) where there is a softcap.
+  /// What the last score was made of: the row's query (scaled, but not of bf16 products), the key, and tanh(s / c)
+  /// where there is a softcap.
   const T* query() const { return q_; }
   const T* key() const { return k_; }
   T capped() const { return capped_; }
@@ -105,8 +114,17 @@ class RowScores {
   /// The caller's callable on a tile of one pair.
   void call_back(std::int64_t j, T& s) const {
     const ScoreCall& callback = problem_.score_callback;
-    callback.call(callback.context, {.data = &s, .f64 = sizeof(T) == sizeof(double), .rows = 1, .keys = 1, .row_stride = 1, .key_stride = 1,
-                                     .batch = problem_.item(b_), .head = h_, .row = i_, .key = j, .row_position = row_position(problem_, b_, i_, callback.bottom_right),
+    callback.call(callback.context, {.data = &s,
+                                     .f64 = sizeof(T) == sizeof(double),
+                                     .rows = 1,
+                                     .keys = 1,
+                                     .row_stride = 1,
+                                     .key_stride = 1,
+                                     .batch = problem_.item(b_),
+                                     .head = h_,
+                                     .row = i_,
+                                     .key = j,
+                                     .row_position = row_position(problem_, b_, i_, callback.bottom_right),
                                      .key_position = key_position(problem_, b_, j)});
   }
 
@@ -114,9 +132,9 @@ class RowScores {
   T additive_of_row() const {
     const T* w = static_cast<const T*>(problem_.additive_w);
     if constexpr (sizeof(T) == sizeof(float))
-      return additive_score_of(w, weight_sum_, problem_.dim, [&](std::int64_t c) { return one_plus(split_[c], exp_split(k_[c])); });
-    else
-      return additive_score(q_, k_, w, problem_.dim);
+      return additive_score_of(w, weight_sum_, problem_.dim,
+                               [&](std::int64_t c) { return one_plus(split_[c], exp_split(k_[c])); });
+    else return additive_score(q_, k_, w, problem_.dim);
   }
 
   const AttentionProblem& problem_;

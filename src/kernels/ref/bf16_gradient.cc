@@ -1,4 +1,5 @@
-// src/kernels/ref/bf16_gradient.cc: the backward pass of bf16 by the processor's dot product or its tiles, in plain loops (docs/numerics.md section 4.1).
+// src/kernels/ref/bf16_gradient.cc: the backward pass of bf16 by the processor's dot product or its tiles, in plain
+// loops (docs/numerics.md section 4.1).
 #include <numeric>
 
 #include "kernels/ref/attention_gradient.h"
@@ -11,9 +12,14 @@ struct Totals {
   std::int64_t k_heads, v_heads, keys;
 
   Totals(const AttentionProblem& p, std::int64_t count)
-      : k_heads(p.k_heads / std::gcd(p.k_heads, p.v_heads)), v_heads(p.v_heads / std::gcd(p.k_heads, p.v_heads)), keys(count) {}
-  std::int64_t k(const AttentionProblem& p, std::int64_t head, std::int64_t key) const { return (head % k_heads * keys + key) * p.dim; }
-  std::int64_t v(const AttentionProblem& p, std::int64_t head, std::int64_t key) const { return k_heads * keys * p.dim + (head % v_heads * keys + key) * p.value_dim; }
+      : k_heads(p.k_heads / std::gcd(p.k_heads, p.v_heads)), v_heads(p.v_heads / std::gcd(p.k_heads, p.v_heads)),
+        keys(count) {}
+  std::int64_t k(const AttentionProblem& p, std::int64_t head, std::int64_t key) const {
+    return (head % k_heads * keys + key) * p.dim;
+  }
+  std::int64_t v(const AttentionProblem& p, std::int64_t head, std::int64_t key) const {
+    return k_heads * keys * p.dim + (head % v_heads * keys + key) * p.value_dim;
+  }
   std::int64_t elements(const AttentionProblem& p) const { return keys * (k_heads * p.dim + v_heads * p.value_dim); }
 };
 
@@ -23,9 +29,13 @@ float beside_derivative(float x) { return (to_bits(x) & 0x7f800000u) == 0x7f8000
 /// At most 64 rows of one head against all keys. Everything that is not a product of bf16 is Step's.
 class Bf16Step : public Step<float> {
  public:
-  static std::int64_t elements(const AttentionProblem& p) { return Step::elements(p) + 2 * query_block * block_keys + block_keys * p.dim + query_block * (2 * p.dim + p.value_dim); }
+  static std::int64_t elements(const AttentionProblem& p) {
+    return Step::elements(p) + 2 * query_block * block_keys + block_keys * p.dim +
+           query_block * (2 * p.dim + p.value_dim);
+  }
 
-  Bf16Step(const AttentionGradient& g, const GradientRows& rows, float* scratch, Bf16Product product) : Step(g, rows, scratch, product), product_(product) {
+  Bf16Step(const AttentionGradient& g, const GradientRows& rows, float* scratch, Bf16Product product)
+      : Step(g, rows, scratch, product), product_(product) {
     weights_ = scratch + Step::elements(p_);
     derivatives_ = weights_ + query_block * block_keys;
     k_rows_ = derivatives_ + query_block * block_keys;
@@ -53,7 +63,8 @@ class Bf16Step : public Step<float> {
     }
     for (std::int64_t r = 0; r < rows_.rows; ++r)
       for (std::int64_t d = 0; d < p_.dim; ++d)
-        store(g_.dq, p_.element, rows_.batch * g_.dq_stride[0] + rows_.head * g_.dq_stride[1] + (rows_.row + r) * g_.dq_stride[2] + d,
+        store(g_.dq, p_.element,
+              rows_.batch * g_.dq_stride[0] + rows_.head * g_.dq_stride[1] + (rows_.row + r) * g_.dq_stride[2] + d,
               without_denormal(dq_sums_[r * p_.dim + d] * static_cast<float>(p_.scale)));
     if (g_.parameters != nullptr) write_parameters();
     finish_dense(turn);
@@ -81,7 +92,8 @@ class Bf16Step : public Step<float> {
   /// The sum of a chain, or with tiles one that goes on from it.
   template <typename X, typename Y>
   void add(float& sum, std::int64_t count, const X& x, const Y& y) const {
-    sum = product_ == Bf16Product::tiles ? dot_items(product_, sum, count, x, y) : sum + dot_items(product_, 0, count, x, y);
+    sum = product_ == Bf16Product::tiles ? dot_items(product_, sum, count, x, y)
+                                         : sum + dot_items(product_, 0, count, x, y);
   }
 
   /// Pairs or units of keys, counted from the origin.
@@ -89,11 +101,14 @@ class Bf16Step : public Step<float> {
     for (std::int64_t r = 0; r < rows_.rows; ++r)
       for (std::int64_t d = 0; d < p_.dim; ++d) {
         const float* derivative = derivatives_ + r * block_keys;
-        add(dq_sums_[r * p_.dim + d], keys, [&](std::int64_t j) { return derivative[j]; }, [&](std::int64_t j) { return k_rows_[j * p_.dim + d]; });
+        add(
+            dq_sums_[r * p_.dim + d], keys, [&](std::int64_t j) { return derivative[j]; },
+            [&](std::int64_t j) { return k_rows_[j * p_.dim + d]; });
       }
   }
 
-  /// Pairs or units of rows, counted from the first of the step; a row that does not see the key adds nothing, whatever its dO holds.
+  /// Pairs or units of rows, counted from the first of the step; a row that does not see the key adds nothing, whatever
+  /// its dO holds.
   void add_to_keys(std::int64_t first, std::int64_t keys) {
     const Totals totals(p_, g_.totals_end - g_.totals_begin);
     const auto add_rows = [&](float* sums, const float* left, const float* rows, std::int64_t columns) {
@@ -103,8 +118,11 @@ class Bf16Step : public Step<float> {
           add(sums[j * columns + d], rows_.rows, [&](std::int64_t i) { return left[i * block_keys + j]; }, row);
         }
     };
-    if (g_.dv != nullptr) add_rows(g_.totals + totals.v(p_, rows_.head / (p_.q_heads / p_.v_heads), first), weights_, dout_rows_, p_.value_dim);
-    if (g_.dk != nullptr) add_rows(g_.totals + totals.k(p_, rows_.head / (p_.q_heads / p_.k_heads), first), derivatives_, q_rows_, p_.dim);
+    if (g_.dv != nullptr)
+      add_rows(g_.totals + totals.v(p_, rows_.head / (p_.q_heads / p_.v_heads), first), weights_, dout_rows_,
+               p_.value_dim);
+    if (g_.dk != nullptr)
+      add_rows(g_.totals + totals.k(p_, rows_.head / (p_.q_heads / p_.k_heads), first), derivatives_, q_rows_, p_.dim);
     for (bool& seen : seen_) seen = false;
   }
 
@@ -118,7 +136,9 @@ class Bf16Step : public Step<float> {
   bool seen_[query_block * block_keys] = {};
 };
 
-std::size_t scratch_bytes(const AttentionGradient& g) { return sizeof(float) * static_cast<std::size_t>(Bf16Step::elements(g.problem)); }
+std::size_t scratch_bytes(const AttentionGradient& g) {
+  return sizeof(float) * static_cast<std::size_t>(Bf16Step::elements(g.problem));
+}
 
 template <Bf16Product PRODUCT>
 bool step(const AttentionGradient& g, const GradientRows& rows, const Turn& turn, void* scratch) {
@@ -126,26 +146,34 @@ bool step(const AttentionGradient& g, const GradientRows& rows, const Turn& turn
   return true;
 }
 
-std::size_t totals_bytes(const AttentionGradient& g, std::int64_t keys) { return sizeof(float) * static_cast<std::size_t>(Totals(g.problem, keys).elements(g.problem)); }
+std::size_t totals_bytes(const AttentionGradient& g, std::int64_t keys) {
+  return sizeof(float) * static_cast<std::size_t>(Totals(g.problem, keys).elements(g.problem));
+}
 
-void finish(const AttentionGradient& g, std::int64_t batch, std::int64_t first_head, std::int64_t begin, std::int64_t end) {
+void finish(const AttentionGradient& g, std::int64_t batch, std::int64_t first_head, std::int64_t begin,
+            std::int64_t end) {
   const AttentionProblem& p = g.problem;
   const Totals totals(p, g.totals_end - g.totals_begin);
-  const auto round = [&](void* to, const std::int64_t (&stride)[3], std::int64_t head, const float* from, std::int64_t columns, float scale) {
+  const auto round = [&](void* to, const std::int64_t(&stride)[3], std::int64_t head, const float* from,
+                         std::int64_t columns, float scale) {
     if (to == nullptr) return;
     for (std::int64_t j = begin; j < end; ++j)
       for (std::int64_t d = 0; d < columns; ++d)
-        store(to, p.element, batch * stride[0] + head * stride[1] + j * stride[2] + d, without_denormal(from[(j - g.totals_begin) * columns + d] * scale));
+        store(to, p.element, batch * stride[0] + head * stride[1] + j * stride[2] + d,
+              without_denormal(from[(j - g.totals_begin) * columns + d] * scale));
   };
   const std::int64_t k0 = first_head / (p.q_heads / p.k_heads), v0 = first_head / (p.q_heads / p.v_heads);
-  for (std::int64_t h = k0; h < k0 + totals.k_heads; ++h) round(g.dk, g.dk_stride, h, g.totals + totals.k(p, h, 0), p.dim, static_cast<float>(p.scale));
-  for (std::int64_t h = v0; h < v0 + totals.v_heads; ++h) round(g.dv, g.dv_stride, h, g.totals + totals.v(p, h, 0), p.value_dim, 1);
+  for (std::int64_t h = k0; h < k0 + totals.k_heads; ++h)
+    round(g.dk, g.dk_stride, h, g.totals + totals.k(p, h, 0), p.dim, static_cast<float>(p.scale));
+  for (std::int64_t h = v0; h < v0 + totals.v_heads; ++h)
+    round(g.dv, g.dv_stride, h, g.totals + totals.v(p, h, 0), p.value_dim, 1);
 }
 
 }  // namespace
 
 /// By pairs, by tiles.
 extern const GradientKernel bf16_gradient_tables[2];
-const GradientKernel bf16_gradient_tables[2] = {{scratch_bytes, step<Bf16Product::pairs>, totals_bytes, finish}, {scratch_bytes, step<Bf16Product::tiles>, totals_bytes, finish}};
+const GradientKernel bf16_gradient_tables[2] = {{scratch_bytes, step<Bf16Product::pairs>, totals_bytes, finish},
+                                                {scratch_bytes, step<Bf16Product::tiles>, totals_bytes, finish}};
 
 }  // namespace attn::kernels::ATTN_REF_NAMESPACE

@@ -1,4 +1,5 @@
-// src/kernels/ref/bf16_pairs.h: what a processor's bf16 products compute, of pairs or of tiles, and what attention in bf16 makes of it (docs/numerics.md sections 3.8 and 4.1).
+// src/kernels/ref/bf16_pairs.h: what a processor's bf16 products compute, of pairs or of tiles, and what attention in
+// bf16 makes of it (docs/numerics.md sections 3.8 and 4.1).
 #pragma once
 #include "kernels/ref/element.h"
 
@@ -7,14 +8,18 @@
 namespace attn::kernels::ATTN_REF_NAMESPACE {
 
 /// The instruction knows no denormals.
-inline float without_denormal(float x) { return (to_bits(x) & 0x7f800000u) == 0 ? from_bits<float>(to_bits(x) & 0x80000000u) : x; }
+inline float without_denormal(float x) {
+  return (to_bits(x) & 0x7f800000u) == 0 ? from_bits<float>(to_bits(x) & 0x80000000u) : x;
+}
 
 /// What multiplies elements of bf16: f32 on the widened values, vdpbf16ps, tdpbf16ps.
 enum class Bf16Product { wide, pairs, tiles };
 
 /// vdpbf16ps: the odd element first, each step rounded.
 inline float dot_pair(float sum, float x_even, float y_even, float x_odd, float y_odd) {
-  const auto step = [](float a, float x, float y) { return without_denormal(fma(without_denormal(x), without_denormal(y), without_denormal(a))); };
+  const auto step = [](float a, float x, float y) {
+    return without_denormal(fma(without_denormal(x), without_denormal(y), without_denormal(a)));
+  };
   return step(step(sum, x_odd, y_odd), x_even, y_even);
 }
 
@@ -22,7 +27,8 @@ inline float dot_pair(float sum, float x_even, float y_even, float x_odd, float 
 template <typename X, typename Y>
 float dot_unit(float sum, std::int64_t n, std::int64_t count, const X& x, const Y& y) {
   float chain[2] = {0, 0};  // of the even items and of the odd
-  for (std::int64_t i = n; i < n + 32 && i < count; ++i) chain[i % 2] = without_denormal(fma(without_denormal(x(i)), without_denormal(y(i)), chain[i % 2]));
+  for (std::int64_t i = n; i < n + 32 && i < count; ++i)
+    chain[i % 2] = without_denormal(fma(without_denormal(x(i)), without_denormal(y(i)), chain[i % 2]));
   return without_denormal(sum + without_denormal(chain[0] + chain[1]));
 }
 
@@ -35,7 +41,8 @@ float dot_items(Bf16Product product, float sum, std::int64_t count, const X& x, 
   if (product == Bf16Product::tiles)
     for (std::int64_t n = 0; n < count; n += 32) sum = dot_unit(sum, n, count, x, y);
   else
-    for (std::int64_t n = 0; n < count; n += 2) sum = dot_pair(sum, x(n), y(n), n + 1 < count ? x(n + 1) : 0, n + 1 < count ? y(n + 1) : 0);
+    for (std::int64_t n = 0; n < count; n += 2)
+      sum = dot_pair(sum, x(n), y(n), n + 1 < count ? x(n + 1) : 0, n + 1 < count ? y(n + 1) : 0);
   return sum;
 }
 inline float dot_rows(Bf16Product product, const float* x, const float* y, std::int64_t count) {
@@ -56,7 +63,8 @@ inline float bf16_weight(float s, float m) {
   float p = fma(0x1.4095eap-4f, f, 0x1.cf7a68p-3f);
   p = fma(p, f, 0x1.640ea8p-1f);
   p = fma(p, f, 1.0f);
-  return static_cast<float>(static_cast<double>(p) * from_bits<double>(static_cast<std::uint64_t>(whole + 1023) << 52));  // one rounding
+  // one rounding
+  return static_cast<float>(static_cast<double>(p) * from_bits<double>(static_cast<std::uint64_t>(whole + 1023) << 52));
 }
 
 }  // namespace attn::kernels::ATTN_REF_NAMESPACE

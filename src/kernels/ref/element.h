@@ -1,4 +1,5 @@
-// src/kernels/ref/element.h: elements of any storage type read as the type that is computed in, and written with one rounding.
+// src/kernels/ref/element.h: elements of any storage type read as the type that is computed in, and written with one
+// rounding.
 #pragma once
 #include "kernels/attention/problem.h"
 #include "kernels/attention/signed_byte.h"

@@ -5,7 +5,7 @@
 namespace attn::kernels::ATTN_REF_NAMESPACE {
 namespace {
 
-constexpr std::int64_t block_k = 256;   // of the order: fixed
+constexpr std::int64_t block_k = 256;     // of the order: fixed
 constexpr std::int64_t tile_bytes = 128;  // columns at a time: lanes are columns, so no bit depends on it
 
 template <typename T>
@@ -13,7 +13,8 @@ constexpr std::int64_t tile_n = tile_bytes / static_cast<std::int64_t>(sizeof(T)
 
 /// Columns [first, first + columns) of rows [k0, k0 + depth) of b, k-major; missing columns are 0 and never stored.
 template <typename T>
-void pack(const GemmProblem& p, std::int64_t first, std::int64_t columns, std::int64_t k0, std::int64_t depth, T* packed) {
+void pack(const GemmProblem& p, std::int64_t first, std::int64_t columns, std::int64_t k0, std::int64_t depth,
+          T* packed) {
   const T* b = static_cast<const T*>(p.b) + k0 * p.b_stride[0] + first * p.b_stride[1];
   for (std::int64_t k = 0; k < depth; ++k) {
     for (std::int64_t j = 0; j < columns; ++j) packed[k * tile_n<T> + j] = b[k * p.b_stride[0] + j * p.b_stride[1]];
@@ -69,11 +70,13 @@ void product(const GemmProblem& p, std::int64_t begin, std::int64_t end) {
       for (std::int64_t m = begin; m < end; ++m) {
         const T* const a = static_cast<const T*>(p.a) + m * p.a_stride[0] + k0 * p.a_stride[1];
         if (one)
-          sum[0] = chain_of_one(a, p.a_stride[1], static_cast<const T*>(p.b) + k0 * p.b_stride[0] + first * p.b_stride[1], p.b_stride[0], depth);
-        else
-          chain(a, p.a_stride[1], packed, depth, sum);
+          sum[0] =
+              chain_of_one(a, p.a_stride[1], static_cast<const T*>(p.b) + k0 * p.b_stride[0] + first * p.b_stride[1],
+                           p.b_stride[0], depth);
+        else chain(a, p.a_stride[1], packed, depth, sum);
         T* out = y + m * p.y_stride[0] + first * p.y_stride[1];
-        for (std::int64_t j = 0; j < columns; ++j) out[j * p.y_stride[1]] = (k0 == 0 ? T(0) : out[j * p.y_stride[1]]) + sum[j];
+        for (std::int64_t j = 0; j < columns; ++j)
+          out[j * p.y_stride[1]] = (k0 == 0 ? T(0) : out[j * p.y_stride[1]]) + sum[j];
       }
     }
     // pass 2: bias, NaN as the canonical one, the activation

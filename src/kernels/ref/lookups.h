@@ -1,4 +1,5 @@
-// src/kernels/ref/lookups.h: what the pairs of a step give to the tensors that a score expression looks up (docs/numerics.md section 4).
+// src/kernels/ref/lookups.h: what the pairs of a step give to the tensors that a score expression looks up
+// (docs/numerics.md section 4).
 #pragma once
 #include "kernels/attention/score_lines.h"
 #include "kernels/ref/element.h"
@@ -9,14 +10,17 @@ namespace attn::kernels::ATTN_REF_NAMESPACE {
 
 inline constexpr std::int64_t block_keys = 64;  // of the order: fixed
 
-/// The lines of a step, and of lookups by ScoreLine::pair what a block of keys gives: key by key, while rows come one by one.
+/// The lines of a step, and of lookups by ScoreLine::pair what a block of keys gives: key by key, while rows come one
+/// by one.
 template <typename T>
 struct Lookups {
   LineSums<T>* lines = nullptr;
   std::int64_t* places = nullptr;  // [lookups][64 keys][64]
   T* given = nullptr;
 
-  static std::int64_t pairs(const AttentionProblem& p) { return p.score_gradient != nullptr ? p.score_gradient->lookup_count * block_keys * query_block : 0; }
+  static std::int64_t pairs(const AttentionProblem& p) {
+    return p.score_gradient != nullptr ? p.score_gradient->lookup_count * block_keys * query_block : 0;
+  }
   static std::int64_t elements(const AttentionProblem& p) {
     const auto size = static_cast<std::int64_t>(sizeof(T));
     return (static_cast<std::int64_t>(line_bytes<T>(p)) + pairs(p) * (8 + size)) / size + 8 / size;

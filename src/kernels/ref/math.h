@@ -66,8 +66,8 @@ T exp2(T x) {
   return from_bits<T>(to_bits(p) + (to_bits(shifted) << C::mantissa_bits));
 }
 
-/// e^x: n = x log2(e) rounded, r = x - n ln2 in two steps, a polynomial of r, then 2^n in two exact halves, so that results below
-/// the smallest normal number are rounded once.
+/// e^x: n = x log2(e) rounded, r = x - n ln2 in two steps, a polynomial of r, then 2^n in two exact halves, so that
+/// results below the smallest normal number are rounded once.
 template <typename T>
 T exp(T x) {
   using C = Constants<T>;
@@ -171,7 +171,8 @@ T silu(T x) {
   return canonical(x * sigmoid(x));
 }
 
-/// x/2 (1 + erf(x / sqrt 2)); where x is far below 0, x/2 erfc(-x / sqrt 2), whose square is x^2 / 2 exactly in two parts.
+/// x/2 (1 + erf(x / sqrt 2)); where x is far below 0, x/2 erfc(-x / sqrt 2), whose square is x^2 / 2 exactly in two
+/// parts.
 template <typename T>
 T gelu_none(T x) {
   using C = Constants<T>;

@@ -5,8 +5,9 @@
 namespace attn::kernels::ATTN_REF_NAMESPACE {
 namespace {
 
-/// Sum of n elements: 16 strided partial sums in blocks of 4,096, each block closed by the tree 8, 4, 2, 1; block sums by a
-/// pairwise tree that gives the left side the largest power of two below the count. `add(partial, i)` takes element i in.
+/// Sum of n elements: 16 strided partial sums in blocks of 4,096, each block closed by the tree 8, 4, 2, 1; block sums
+/// by a pairwise tree that gives the left side the largest power of two below the count. `add(partial, i)` takes
+/// element i in.
 template <typename T, typename Add>
 T tree_sum(std::int64_t n, Add add) {
   constexpr std::int64_t block = 4096;
@@ -68,7 +69,8 @@ void log_softmax(const T* x, std::int64_t x_stride, T* y, std::int64_t y_stride,
 
 template <typename T>
 void moments(const T* x, std::int64_t stride, std::int64_t n, T* mean, T* deviations) {
-  const T middle = tree_sum<T>(n, [&](T partial, std::int64_t i) { return partial + x[i * stride]; }) / static_cast<T>(n);
+  const T middle =
+      tree_sum<T>(n, [&](T partial, std::int64_t i) { return partial + x[i * stride]; }) / static_cast<T>(n);
   *mean = canonical(middle);
   *deviations = canonical(tree_sum<T>(n, [&](T partial, std::int64_t i) {
     const T d = x[i * stride] - middle;
@@ -82,25 +84,27 @@ void layer_norm(const T* x, const T* weight, const T* bias, T eps, T* y, std::in
   moments(x, 1, n, &mean, &deviations);
   const T scale = T(1) / sqrt(deviations / static_cast<T>(n) + eps);
   for (std::int64_t i = 0; i < n; ++i) {
-    const T normal = (x[i] - mean) * scale, w = weight != nullptr ? weight[i] : T(1), b = bias != nullptr ? bias[i] : T(0);
+    const T normal = (x[i] - mean) * scale, w = weight != nullptr ? weight[i] : T(1),
+            b = bias != nullptr ? bias[i] : T(0);
     y[i] = canonical(fma(normal, w, b));
   }
 }
 
 template <typename T>
 void norm_gradient(const NormGradientRow& row) {
-  const T *x = static_cast<const T*>(row.x), *dy = static_cast<const T*>(row.dy), *weight = static_cast<const T*>(row.weight);
+  const T *x = static_cast<const T*>(row.x), *dy = static_cast<const T*>(row.dy),
+          *weight = static_cast<const T*>(row.weight);
   T *weight_sums = static_cast<T*>(row.weight_sums), *bias_sums = static_cast<T*>(row.bias_sums);
   const T n = static_cast<T>(row.n);
   T mean = 0, squares;
   if (row.rms)
     squares = canonical(tree_sum<T>(row.n, [&](T partial, std::int64_t i) { return partial + x[i] * x[i]; }));
-  else
-    moments(x, 1, row.n, &mean, &squares);
+  else moments(x, 1, row.n, &mean, &squares);
   const T inverse = T(1) / sqrt(squares / n + static_cast<T>(row.eps));
   const auto z = [&](std::int64_t i) { return (row.rms ? x[i] : x[i] - mean) * inverse; };
   const auto u = [&](std::int64_t i) { return weight != nullptr ? dy[i] * weight[i] : dy[i]; };
-  const T mean_u = row.rms ? T(0) : canonical(tree_sum<T>(row.n, [&](T partial, std::int64_t i) { return partial + u(i); })) / n;
+  const T mean_u =
+      row.rms ? T(0) : canonical(tree_sum<T>(row.n, [&](T partial, std::int64_t i) { return partial + u(i); })) / n;
   const T mean_uz = canonical(tree_sum<T>(row.n, [&](T partial, std::int64_t i) { return partial + u(i) * z(i); })) / n;
   for (std::int64_t i = 0; i < row.n; ++i) {
     if (weight_sums != nullptr) weight_sums[i] += dy[i] * z(i);
@@ -124,7 +128,8 @@ void row_of(RowOp op, const T* x, std::int64_t x_stride, T* y, std::int64_t y_st
       *y = canonical(tree_sum<T>(n, [&](T partial, std::int64_t i) { return partial + x[i * x_stride]; }));
       return;
     case RowOp::sum_of_squares:
-      *y = canonical(tree_sum<T>(n, [&](T partial, std::int64_t i) { return fma(x[i * x_stride], x[i * x_stride], partial); }));
+      *y = canonical(
+          tree_sum<T>(n, [&](T partial, std::int64_t i) { return fma(x[i * x_stride], x[i * x_stride], partial); }));
       return;
     case RowOp::sum_of_absolutes:
       *y = canonical(tree_sum<T>(n, [&](T partial, std::int64_t i) { return partial + abs(x[i * x_stride]); }));
@@ -137,21 +142,27 @@ void row_of(RowOp op, const T* x, std::int64_t x_stride, T* y, std::int64_t y_st
 
 }  // namespace
 
-void row(RowOp op, Element element, const void* x, std::int64_t x_stride, void* y, std::int64_t y_stride, std::int64_t n) noexcept {
-  if (element == Element::f64) return row_of(op, static_cast<const double*>(x), x_stride, static_cast<double*>(y), y_stride, n);
+void row(RowOp op, Element element, const void* x, std::int64_t x_stride, void* y, std::int64_t y_stride,
+         std::int64_t n) noexcept {
+  if (element == Element::f64)
+    return row_of(op, static_cast<const double*>(x), x_stride, static_cast<double*>(y), y_stride, n);
   row_of(op, static_cast<const float*>(x), x_stride, static_cast<float*>(y), y_stride, n);
 }
 
-void layer_norm_row(Element element, const void* x, const void* weight, const void* bias, double eps, void* y, std::int64_t n) noexcept {
+void layer_norm_row(Element element, const void* x, const void* weight, const void* bias, double eps, void* y,
+                    std::int64_t n) noexcept {
   const auto run = [&]<typename T>(T) {
-    layer_norm(static_cast<const T*>(x), static_cast<const T*>(weight), static_cast<const T*>(bias), static_cast<T>(eps), static_cast<T*>(y), n);
+    layer_norm(static_cast<const T*>(x), static_cast<const T*>(weight), static_cast<const T*>(bias),
+               static_cast<T>(eps), static_cast<T*>(y), n);
   };
   if (element == Element::f64) return run(double{});
   run(float{});
 }
 
 void rms_norm_row(Element element, const void* x, const void* weight, double eps, void* y, std::int64_t n) noexcept {
-  const auto run = [&]<typename T>(T) { rms_norm(static_cast<const T*>(x), static_cast<const T*>(weight), static_cast<T>(eps), static_cast<T*>(y), n); };
+  const auto run = [&]<typename T>(T) {
+    rms_norm(static_cast<const T*>(x), static_cast<const T*>(weight), static_cast<T>(eps), static_cast<T*>(y), n);
+  };
   if (element == Element::f64) return run(double{});
   run(float{});
 }
@@ -160,7 +171,8 @@ void norm_gradient_row(const NormGradientRow& row) noexcept {
   row.element == Element::f64 ? norm_gradient<double>(row) : norm_gradient<float>(row);
 }
 
-void moments_row(Element element, const void* x, std::int64_t x_stride, std::int64_t n, void* mean, void* deviations) noexcept {
+void moments_row(Element element, const void* x, std::int64_t x_stride, std::int64_t n, void* mean,
+                 void* deviations) noexcept {
   const auto run = [&]<typename T>(T) {
     moments(static_cast<const T*>(x), x_stride, n, static_cast<T*>(mean), static_cast<T*>(deviations));
   };

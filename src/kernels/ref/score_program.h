@@ -1,4 +1,5 @@
-// src/kernels/ref/score_program.h: a score expression for one pair, step by step: the definition that the vectors repeat.
+// src/kernels/ref/score_program.h: a score expression for one pair, step by step: the definition that the vectors
+// repeat.
 #pragma once
 #include "kernels/attention/mask_eval.h"
 #include "kernels/ref/element.h"
@@ -15,7 +16,8 @@ template <typename T>
 class ScoreMachine {
  public:
   ScoreMachine(const AttentionProblem& problem, const Pair& pair) : ScoreMachine(problem.score_mod, problem, pair) {}
-  [[gnu::noinline]] ScoreMachine(const ScoreProgram& program, const AttentionProblem& problem, const Pair& pair) : program_(program) {
+  [[gnu::noinline]] ScoreMachine(const ScoreProgram& program, const AttentionProblem& problem, const Pair& pair)
+      : program_(program) {
     int first = 0;
     for (int r = 0; r < score_rates; ++r) {
       first_[r] = first;
@@ -26,10 +28,12 @@ class ScoreMachine {
     const ScoreSymbols& symbols = program_.symbols;
     set(ScoreRate::once, symbols.batch, problem.item(pair.b));
     set(ScoreRate::row, symbols.head, pair.h);
-    for (int bottom_right = 0; bottom_right < 2; ++bottom_right) set(ScoreRate::row, symbols.row[bottom_right], row_position(problem, pair.b, pair.i, bottom_right != 0));
+    for (int bottom_right = 0; bottom_right < 2; ++bottom_right)
+      set(ScoreRate::row, symbols.row[bottom_right], row_position(problem, pair.b, pair.i, bottom_right != 0));
     set(ScoreRate::key, symbols.key, key_position(problem, pair.b, pair.j));
     for (int bottom_right = 0; bottom_right < 2; ++bottom_right)
-      set(ScoreRate::distance, symbols.distance[bottom_right], key_position(problem, pair.b, pair.j) - row_position(problem, pair.b, pair.i, bottom_right != 0));
+      set(ScoreRate::distance, symbols.distance[bottom_right],
+          key_position(problem, pair.b, pair.j) - row_position(problem, pair.b, pair.i, bottom_right != 0));
   }
 
   T run(T s) {
@@ -67,7 +71,8 @@ class ScoreMachine {
     return cut > x ? cut - 1 : cut;
   }
 
-  /// Every result is exact; whole quotients of numbers within 2^53 round to nothing that `down` would take for the next one.
+  /// Every result is exact; whole quotients of numbers within 2^53 round to nothing that `down` would take for the next
+  /// one.
   double whole(const ScoreStep& step) {
     const double a = at(step.from[0]), b = at(step.from[1]);
     switch (step.op) {
@@ -79,7 +84,8 @@ class ScoreMachine {
     }
   }
   double number(const ScoreStep& step) {
-    return static_cast<double>(of<T>(step, static_cast<T>(at(step.from[0])), static_cast<T>(at(step.from[1])), static_cast<T>(at(step.from[2]))));
+    return static_cast<double>(of<T>(step, static_cast<T>(at(step.from[0])), static_cast<T>(at(step.from[1])),
+                                     static_cast<T>(at(step.from[2]))));
   }
 
   template <typename N>

@@ -28,9 +28,10 @@ inline Reduced reduce_moderate(double x) {
 inline Reduced reduce_huge(double x) {
   // 2/pi in 1,280 bits
   constexpr std::uint64_t two_over_pi[] = {
-      0xa2f9836e4e441529, 0xfc2757d1f534ddc0, 0xdb6295993c439041, 0xfe5163abdebbc561, 0xb7246e3a424dd2e0, 0x06492eea09d1921c, 0xfe1deb1cb129a73e,
-      0xe88235f52ebb4484, 0xe99c7026b45f7e41, 0x3991d639835339f4, 0x9c845f8bbdf9283b, 0x1ff897ffde05980f, 0xef2f118b5a0a6d1f, 0x6d367ecf27cb09b7,
-      0x4f463f669e5fea2d, 0x7527bac7ebe5f17b, 0x3d0739f78a5292ea, 0x6bfb5fb11f8d5d08, 0x56033046fc7b6bab, 0xf0cfbc209af4361d};
+      0xa2f9836e4e441529, 0xfc2757d1f534ddc0, 0xdb6295993c439041, 0xfe5163abdebbc561, 0xb7246e3a424dd2e0,
+      0x06492eea09d1921c, 0xfe1deb1cb129a73e, 0xe88235f52ebb4484, 0xe99c7026b45f7e41, 0x3991d639835339f4,
+      0x9c845f8bbdf9283b, 0x1ff897ffde05980f, 0xef2f118b5a0a6d1f, 0x6d367ecf27cb09b7, 0x4f463f669e5fea2d,
+      0x7527bac7ebe5f17b, 0x3d0739f78a5292ea, 0x6bfb5fb11f8d5d08, 0x56033046fc7b6bab, 0xf0cfbc209af4361d};
   __extension__ using Wide = unsigned __int128;
   const std::uint64_t bits = to_bits(x);
   const int exponent = static_cast<int>(bits >> 52 & 0x7ff) - 1075;  // x = integer 2^exponent
@@ -47,7 +48,8 @@ inline Reduced reduce_huge(double x) {
   const Wide lowest = Wide{window[2]} * integer;
   const Wide middle = Wide{window[1]} * integer + static_cast<std::uint64_t>(lowest >> 64);
   const std::uint64_t top = window[0] * integer + static_cast<std::uint64_t>(middle >> 64);
-  Wide fraction = (Wide{top} << 64 | static_cast<std::uint64_t>(middle)) << 2 | static_cast<std::uint64_t>(lowest) >> 62;
+  Wide fraction =
+      (Wide{top} << 64 | static_cast<std::uint64_t>(middle)) << 2 | static_cast<std::uint64_t>(lowest) >> 62;
   std::uint64_t quadrant = top >> 62;
   const bool negative = (fraction >> 127) != 0;  // beyond a half: count from the next quadrant
   if (negative) {
@@ -62,7 +64,8 @@ inline Reduced reduce_huge(double x) {
   }
   const double scale = power_of_two<double>(-53 - shift);
   const double lead = static_cast<double>(static_cast<std::uint64_t>(fraction >> 75)) * scale;
-  const double trail = static_cast<double>(static_cast<std::uint64_t>(fraction >> 22) & 0x1fffffffffffffu) * scale * 0x1p-53;
+  const double trail =
+      static_cast<double>(static_cast<std::uint64_t>(fraction >> 22) & 0x1fffffffffffffu) * scale * 0x1p-53;
   constexpr double half_pi_high = 0x1.921fb54442d18p+0, half_pi_low = 0x1.1a62633145c07p-54;
   const double high = lead * half_pi_high;
   const double low = fma(lead, half_pi_high, -high) + fma(lead, half_pi_low, trail * half_pi_high);

@@ -26,8 +26,8 @@ struct Columns {
   HWY_INLINE Columns() {}  // written, so that it is of this target as the vectors' own are
 };
 
-/// The sum along each of W N columns in the order of `tree_sum`. `load(i, w)` gives vector w of row i of them. The partial sums stay in the
-/// first-level cache, not in registers: memory is slower, and the loops are a tenth as long.
+/// The sum along each of W N columns in the order of `tree_sum`. `load(i, w)` gives vector w of row i of them. The
+/// partial sums stay in the first-level cache, not in registers: memory is slower, and the loops are a tenth as long.
 template <class D, int W, typename Load>
 HWY_INLINE Columns<D, W> tree_sum_of_columns(D d, std::int64_t n, Load load) {
   using Sums = Columns<D, W>;
@@ -40,15 +40,12 @@ HWY_INLINE Columns<D, W> tree_sum_of_columns(D d, std::int64_t n, Load load) {
   for (std::int64_t start = 0; start < n; start += block) {
     const std::int64_t end = n - start < block ? n : start + block;
     Sums partial[16];
-    for (int j = 0; j < 16; ++j)
-      _Pragma("GCC unroll 4") for (int w = 0; w < W; ++w) partial[j].v[w] = hn::Zero(d);
+    for (int j = 0; j < 16; ++j) _Pragma("GCC unroll 4") for (int w = 0; w < W; ++w) partial[j].v[w] = hn::Zero(d);
     const auto take = [&](int j, std::int64_t i) HWY_ATTR {
       _Pragma("GCC unroll 4") for (int w = 0; w < W; ++w) partial[j].v[w] = hn::Add(partial[j].v[w], load(i, w));
     };
     std::int64_t i = start;
-    for (; i + 16 <= end; i += 16) {
-      _Pragma("GCC unroll 1") for (int j = 0; j < 16; ++j) take(j, i + j);
-    }
+    for (; i + 16 <= end; i += 16) { _Pragma("GCC unroll 1") for (int j = 0; j < 16; ++j) take(j, i + j); }
     _Pragma("GCC unroll 1") for (int j = 0; i + j < end; ++j) take(j, i + j);
     for (int half = 8; half > 0; half /= 2)
       _Pragma("GCC unroll 1") for (int j = 0; j < half; ++j) partial[j] = plus(partial[j], partial[j + half]);
@@ -60,9 +57,11 @@ HWY_INLINE Columns<D, W> tree_sum_of_columns(D d, std::int64_t n, Load load) {
   return none;
 }
 
-/// Kind: how the elements are read (elements-inl.h); the sums are of its vectors' type. Four vectors at once: a row of fewer bytes is no run.
+/// Kind: how the elements are read (elements-inl.h); the sums are of its vectors' type. Four vectors at once: a row of
+/// fewer bytes is no run.
 template <class Kind>
-void sum_columns_of(const typename Kind::Item* x, std::int64_t stride, std::int64_t n, hn::TFromD<typename Kind::D>* y, std::int64_t columns) {
+void sum_columns_of(const typename Kind::Item* x, std::int64_t stride, std::int64_t n, hn::TFromD<typename Kind::D>* y,
+                    std::int64_t columns) {
   using D = typename Kind::D;
   const D d;
   constexpr std::int64_t N = HWY_LANES(hn::TFromD<D>), rows_ahead = 24, line = 64 / sizeof(typename Kind::Item);
@@ -78,14 +77,16 @@ void sum_columns_of(const typename Kind::Item* x, std::int64_t stride, std::int6
   }
   for (; c < columns; c += N) {
     const std::int64_t count = columns - c < N ? columns - c : N;
-    const auto sum = tree_sum_of_columns<D, 1>(d, n, [&](std::int64_t i, int) HWY_ATTR { return Kind::load(x + i * stride + c, count); });
+    const auto sum = tree_sum_of_columns<D, 1>(
+        d, n, [&](std::int64_t i, int) HWY_ATTR { return Kind::load(x + i * stride + c, count); });
     store_some(d, canonical(d, sum.v[0]), y + c, count);
   }
 }
 
 /// softmax or log_softmax of N columns or fewer.
 template <typename T>
-HWY_NOINLINE void softmax_of_columns(RowOp op, const T* x, std::int64_t x_stride, T* y, std::int64_t y_stride, std::int64_t n, std::int64_t count) {
+HWY_NOINLINE void softmax_of_columns(RowOp op, const T* x, std::int64_t x_stride, T* y, std::int64_t y_stride,
+                                     std::int64_t n, std::int64_t count) {
   const hn::ScalableTag<T> d;
   using V = hn::Vec<decltype(d)>;
   constexpr std::int64_t N = HWY_LANES(T);
@@ -102,16 +103,17 @@ HWY_NOINLINE void softmax_of_columns(RowOp op, const T* x, std::int64_t x_stride
   // pass 2: the weights and their sums
   const bool keep = op == RowOp::softmax;
   const V sum = tree_sum_of_columns<decltype(d), 1>(d, n, [&](std::int64_t i, int) HWY_ATTR {
-    const V p = exp2_of_negative(d, hn::Mul(hn::Sub(load_some(d, x + i * x_stride, count), most), log2e));
-    if (keep) store_some(d, p, y + i * y_stride, count);
-    return p;
-  }).v[0];
+                  const V p = exp2_of_negative(d, hn::Mul(hn::Sub(load_some(d, x + i * x_stride, count), most), log2e));
+                  if (keep) store_some(d, p, y + i * y_stride, count);
+                  return p;
+                }).v[0];
   // pass 3
   const V nan = hn::Set(d, std::numeric_limits<T>::quiet_NaN());
   if (keep) {
     const V inverse = hn::Div(hn::Set(d, T(1)), sum);
     for (std::int64_t i = 0; i < n; ++i)
-      store_some(d, hn::IfThenElse(good, hn::MulAdd(load_some(d, y + i * y_stride, count), inverse, hn::Zero(d)), nan), y + i * y_stride, count);
+      store_some(d, hn::IfThenElse(good, hn::MulAdd(load_some(d, y + i * y_stride, count), inverse, hn::Zero(d)), nan),
+                 y + i * y_stride, count);
     return;
   }
   alignas(64) T logs[N];

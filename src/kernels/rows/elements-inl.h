@@ -57,7 +57,8 @@ HWY_INLINE void each_of(typename To::Item* y, std::int64_t n, F f) {
 }
 
 template <class Kind, typename F>
-HWY_INLINE void each_pair(const typename Kind::Item* a, const typename Kind::Item* b, hn::TFromD<typename Kind::D> one, typename Kind::Item* y, std::int64_t n, F f) {
+HWY_INLINE void each_pair(const typename Kind::Item* a, const typename Kind::Item* b, hn::TFromD<typename Kind::D> one,
+                          typename Kind::Item* y, std::int64_t n, F f) {
   if (b != nullptr)
     return each_of<Kind>(y, n, [&](std::int64_t i, std::int64_t count) HWY_ATTR {
       fetch_later(a + i);
@@ -72,7 +73,8 @@ HWY_INLINE void each_pair(const typename Kind::Item* a, const typename Kind::Ite
 }
 
 template <class Kind>
-HWY_NOINLINE void binary_of(Binary op, const void* first, const void* second, hn::TFromD<typename Kind::D> one, void* result, std::int64_t n) {
+HWY_NOINLINE void binary_of(Binary op, const void* first, const void* second, hn::TFromD<typename Kind::D> one,
+                            void* result, std::int64_t n) {
   using V = hn::Vec<typename Kind::D>;
   const auto *a = static_cast<const typename Kind::Item*>(first), *b = static_cast<const typename Kind::Item*>(second);
   auto* y = static_cast<typename Kind::Item*>(result);

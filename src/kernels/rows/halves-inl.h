@@ -15,7 +15,8 @@ namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 namespace hn = hwy::HWY_NAMESPACE;
 
-// In integers but for denormals where the processor's own conversion has other bits: on the way up it makes signalling NaNs quiet.
+// In integers but for denormals where the processor's own conversion has other bits: on the way up it makes signalling
+// NaNs quiet.
 using Words = hn::ScalableTag<std::uint32_t>;
 using Word = hn::Vec<Words>;
 using HalfWords = hn::Rebind<std::uint16_t, Words>;
@@ -60,14 +61,17 @@ struct NarrowF16 {
   HWY_INLINE Word operator()(Words d, Word wide) const {
     const hn::RebindToFloat<Words> df;
 #if HWY_ARCH_X86  // the same bits, those of NaN too
-    return hn::PromoteTo(d, hn::BitCast(HalfWords(), hn::DemoteTo(hn::Rebind<hwy::float16_t, Words>(), hn::BitCast(df, wide))));
+    return hn::PromoteTo(
+        d, hn::BitCast(HalfWords(), hn::DemoteTo(hn::Rebind<hwy::float16_t, Words>(), hn::BitCast(df, wide))));
 #else
     const Word magnitude = hn::And(wide, below_bits(d, 31));
     Word half = shift_to_nearest_even<13>(d, hn::Sub(magnitude, hn::Set(d, 112u << 23)));
     // below 2^-14: added to 1/2, whose last place is 2^-24, it is rounded to a multiple of that
     const auto denormal = hn::Add(hn::BitCast(df, magnitude), hn::Set(df, 0.5f));
-    half = hn::IfThenElse(hn::Lt(magnitude, hn::Set(d, 0x38800000u)), hn::Sub(hn::BitCast(d, denormal), hn::Set(d, 0x3f000000u)), half);
-    half = hn::IfThenElse(hn::Lt(magnitude, hn::Set(d, 0x477ff000u)), half, hn::Set(d, 0x7c00u));  // 65520 and above are infinite
+    half = hn::IfThenElse(hn::Lt(magnitude, hn::Set(d, 0x38800000u)),
+                          hn::Sub(hn::BitCast(d, denormal), hn::Set(d, 0x3f000000u)), half);
+    // 65520 and above are infinite
+    half = hn::IfThenElse(hn::Lt(magnitude, hn::Set(d, 0x477ff000u)), half, hn::Set(d, 0x7c00u));
     const Word quiet = hn::Or(hn::Set(d, 0x7e00u), hn::And(hn::ShiftRight<13>(wide), below_bits(d, 10)));
     half = hn::IfThenElse(hn::Gt(magnitude, hn::Set(d, 0x7f800000u)), quiet, half);
     return hn::Or(half, hn::ShiftRight<16>(hn::AndNot(below_bits(d, 31), wide)));

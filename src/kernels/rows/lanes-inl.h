@@ -17,8 +17,8 @@ namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Asks for what a long loop will read 8 KB later: where an element takes many steps, the processor does not look that far ahead itself, and
-/// memory is waited for (gelu of 512 rows of 50,257: 18 ms without, 9 with).
+/// Asks for what a long loop will read 8 KB later: where an element takes many steps, the processor does not look that
+/// far ahead itself, and memory is waited for (gelu of 512 rows of 50,257: 18 ms without, 9 with).
 template <typename T>
 HWY_INLINE void fetch_later(const T* x) {
   hwy::Prefetch(reinterpret_cast<const T*>(reinterpret_cast<std::uintptr_t>(x) + 8192));
@@ -83,8 +83,9 @@ struct BlockTree {
   }
 };
 
-/// Sums of n elements in the order of kernels/ref/rows.cc: lanes are its 16 partial sums. `add(partial, i, count)` takes `count` elements from
-/// i on into partial[0], partial[1] ..., leaving the other lanes as they are; they are never -0, so that may be an addition of +0.
+/// Sums of n elements in the order of kernels/ref/rows.cc: lanes are its 16 partial sums. `add(partial, i, count)`
+/// takes `count` elements from i on into partial[0], partial[1] ..., leaving the other lanes as they are; they are
+/// never -0, so that may be an addition of +0.
 template <typename T, int SUMS, typename Add>
 HWY_INLINE void tree_sums(std::int64_t n, T (&sums)[SUMS], Add add) {
   const hn::ScalableTag<T> d;
@@ -95,8 +96,8 @@ HWY_INLINE void tree_sums(std::int64_t n, T (&sums)[SUMS], Add add) {
   for (std::int64_t start = 0; start < n; start += block) {
     const std::int64_t end = n - start < block ? n : start + block;
     hn::Vec<decltype(d)> partial[vectors][SUMS];
-    _Pragma("GCC unroll 8") for (int v = 0; v < vectors; ++v)
-      _Pragma("GCC unroll 2") for (int s = 0; s < SUMS; ++s) partial[v][s] = hn::Zero(d);
+    _Pragma("GCC unroll 8") for (int v = 0; v < vectors; ++v) _Pragma("GCC unroll 2") for (int s = 0; s < SUMS; ++s)
+        partial[v][s] = hn::Zero(d);
     std::int64_t i = start;
     for (; i + 16 <= end; i += 16) {
       _Pragma("GCC unroll 8") for (int v = 0; v < vectors; ++v) add(partial[v], i + v * N, N);
@@ -106,7 +107,8 @@ HWY_INLINE void tree_sums(std::int64_t n, T (&sums)[SUMS], Add add) {
     }
     _Pragma("GCC unroll 2") for (int s = 0; s < SUMS; ++s) {
       _Pragma("GCC unroll 4") for (int half = vectors / 2; half > 0; half /= 2)
-        _Pragma("GCC unroll 4") for (int v = 0; v < half; ++v) partial[v][s] = hn::Add(partial[v][s], partial[v + half][s]);
+          _Pragma("GCC unroll 4") for (int v = 0; v < half; ++v) partial[v][s] =
+              hn::Add(partial[v][s], partial[v + half][s]);
       tree[s].push(close_lanes(d, partial[0][s]), plus);
     }
   }
@@ -118,7 +120,9 @@ template <typename T, typename Add>
 HWY_INLINE T tree_sum(std::int64_t n, Add add) {
   using V = hn::Vec<hn::ScalableTag<T>>;
   T sum[1];
-  tree_sums<T, 1>(n, sum, [&](V (&partial)[1], std::int64_t i, std::int64_t count) HWY_ATTR { partial[0] = add(partial[0], i, count); });
+  tree_sums<T, 1>(n, sum, [&](V(&partial)[1], std::int64_t i, std::int64_t count) HWY_ATTR {
+    partial[0] = add(partial[0], i, count);
+  });
   return sum[0];
 }
 

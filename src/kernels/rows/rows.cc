@@ -30,13 +30,13 @@ void row_of(RowOp op, const T* x, T* y, std::int64_t n) {
   using V = hn::Vec<decltype(d)>;
   switch (op) {
     case RowOp::sum:
-      *y = canonical_scalar(tree_sum<T>(n, [&](V s, std::int64_t i, std::int64_t count) HWY_ATTR { return hn::Add(s, load_some(d, x + i, count)); }));
+      *y = canonical_scalar(tree_sum<T>(
+          n, [&](V s, std::int64_t i, std::int64_t count) HWY_ATTR { return hn::Add(s, load_some(d, x + i, count)); }));
       return;
-    case RowOp::sum_of_squares:
-      *y = canonical_scalar(sum_of_squares(x, n));
-      return;
+    case RowOp::sum_of_squares: *y = canonical_scalar(sum_of_squares(x, n)); return;
     case RowOp::sum_of_absolutes:
-      *y = canonical_scalar(tree_sum<T>(n, [&](V s, std::int64_t i, std::int64_t count) HWY_ATTR { return hn::Add(s, hn::Abs(load_some(d, x + i, count))); }));
+      *y = canonical_scalar(tree_sum<T>(n, [&](V s, std::int64_t i, std::int64_t count)
+                                               HWY_ATTR { return hn::Add(s, hn::Abs(load_some(d, x + i, count))); }));
       return;
     case RowOp::max: *y = largest(x, n); return;
     case RowOp::softmax: return softmax<T, To::caches>(x, y, n);
@@ -54,24 +54,33 @@ void unary(Unary op, Element element, const void* x, void* y, std::int64_t n) no
   with_element(element, [&]<typename T>(T) { unary_of(op, static_cast<const T*>(x), static_cast<T*>(y), n); });
 }
 void slope(Slope op, Element element, const void* dy, const void* x, void* y, std::int64_t n) noexcept {
-  with_element(element, [&]<typename T>(T) { slope_of(op, static_cast<const T*>(dy), static_cast<const T*>(x), static_cast<T*>(y), n); });
+  with_element(element, [&]<typename T>(T) {
+    slope_of(op, static_cast<const T*>(dy), static_cast<const T*>(x), static_cast<T*>(y), n);
+  });
 }
 void binary(Binary op, Element element, const void* a, const void* b, double one, void* y, std::int64_t n) noexcept {
   if (element == Element::f64) return binary_of<Wide<double>>(op, a, b, one, y, n);
-  element == Element::bf16 ? binary_of<Halves>(op, a, b, static_cast<float>(one), y, n) : binary_of<Singles>(op, a, b, static_cast<float>(one), y, n);
+  element == Element::bf16 ? binary_of<Halves>(op, a, b, static_cast<float>(one), y, n)
+                           : binary_of<Singles>(op, a, b, static_cast<float>(one), y, n);
 }
-void row(RowOp op, Element element, const void* x, std::int64_t x_stride, void* y, std::int64_t y_stride, std::int64_t n) noexcept {
+void row(RowOp op, Element element, const void* x, std::int64_t x_stride, void* y, std::int64_t y_stride,
+         std::int64_t n) noexcept {
   const bool one_value = op != RowOp::softmax && op != RowOp::log_softmax;
   if (x_stride != 1 || (y_stride != 1 && !one_value)) return reference().row(op, element, x, x_stride, y, y_stride, n);
   with_element(element, [&]<typename T>(T) { row_of(op, static_cast<const T*>(x), static_cast<T*>(y), n); });
 }
-void layer_norm_row(Element element, const void* x, const void* weight, const void* bias, double eps, void* y, std::int64_t n) noexcept {
+void layer_norm_row(Element element, const void* x, const void* weight, const void* bias, double eps, void* y,
+                    std::int64_t n) noexcept {
   with_element(element, [&]<typename T>(T) {
-    layer_norm<T, To::caches>(static_cast<const T*>(x), static_cast<const T*>(weight), static_cast<const T*>(bias), static_cast<T>(eps), static_cast<T*>(y), n);
+    layer_norm<T, To::caches>(static_cast<const T*>(x), static_cast<const T*>(weight), static_cast<const T*>(bias),
+                              static_cast<T>(eps), static_cast<T*>(y), n);
   });
 }
 void rms_norm_row(Element element, const void* x, const void* weight, double eps, void* y, std::int64_t n) noexcept {
-  with_element(element, [&]<typename T>(T) { rms_norm<T, To::caches>(static_cast<const T*>(x), static_cast<const T*>(weight), static_cast<T>(eps), static_cast<T*>(y), n); });
+  with_element(element, [&]<typename T>(T) {
+    rms_norm<T, To::caches>(static_cast<const T*>(x), static_cast<const T*>(weight), static_cast<T>(eps),
+                            static_cast<T*>(y), n);
+  });
 }
 
 void norm_gradient_row(const NormGradientRow& row) noexcept {
@@ -79,7 +88,8 @@ void norm_gradient_row(const NormGradientRow& row) noexcept {
 }
 
 // To memory there is f32 alone: what is large is f32.
-void row_to_memory(RowOp op, Element element, const void* x, std::int64_t x_stride, void* y, std::int64_t y_stride, std::int64_t n) noexcept {
+void row_to_memory(RowOp op, Element element, const void* x, std::int64_t x_stride, void* y, std::int64_t y_stride,
+                   std::int64_t n) noexcept {
   if (element != Element::f32 || x_stride != 1 || y_stride != 1) return row(op, element, x, x_stride, y, y_stride, n);
   const auto* from = static_cast<const float*>(x);
   auto* to = static_cast<float*>(y);
@@ -87,31 +97,42 @@ void row_to_memory(RowOp op, Element element, const void* x, std::int64_t x_stri
   if (op == RowOp::log_softmax) return log_softmax<float, To::memory>(from, to, n);
   row_of(op, from, to, n);
 }
-void layer_norm_row_to_memory(Element element, const void* x, const void* weight, const void* bias, double eps, void* y, std::int64_t n) noexcept {
+void layer_norm_row_to_memory(Element element, const void* x, const void* weight, const void* bias, double eps, void* y,
+                              std::int64_t n) noexcept {
   if (element != Element::f32) return layer_norm_row(element, x, weight, bias, eps, y, n);
-  layer_norm<float, To::memory>(static_cast<const float*>(x), static_cast<const float*>(weight), static_cast<const float*>(bias), static_cast<float>(eps),
-                                static_cast<float*>(y), n);
+  layer_norm<float, To::memory>(static_cast<const float*>(x), static_cast<const float*>(weight),
+                                static_cast<const float*>(bias), static_cast<float>(eps), static_cast<float*>(y), n);
 }
-void rms_norm_row_to_memory(Element element, const void* x, const void* weight, double eps, void* y, std::int64_t n) noexcept {
+void rms_norm_row_to_memory(Element element, const void* x, const void* weight, double eps, void* y,
+                            std::int64_t n) noexcept {
   if (element != Element::f32) return rms_norm_row(element, x, weight, eps, y, n);
-  rms_norm<float, To::memory>(static_cast<const float*>(x), static_cast<const float*>(weight), static_cast<float>(eps), static_cast<float*>(y), n);
+  rms_norm<float, To::memory>(static_cast<const float*>(x), static_cast<const float*>(weight), static_cast<float>(eps),
+                              static_cast<float*>(y), n);
 }
-void moments_row(Element element, const void* x, std::int64_t x_stride, std::int64_t n, void* mean, void* deviations) noexcept {
+void moments_row(Element element, const void* x, std::int64_t x_stride, std::int64_t n, void* mean,
+                 void* deviations) noexcept {
   if (x_stride != 1) return reference().moments_row(element, x, x_stride, n, mean, deviations);
-  with_element(element, [&]<typename T>(T) { moments(static_cast<const T*>(x), n, static_cast<T*>(mean), static_cast<T*>(deviations)); });
+  with_element(element, [&]<typename T>(T) {
+    moments(static_cast<const T*>(x), n, static_cast<T*>(mean), static_cast<T*>(deviations));
+  });
 }
 
-void sum_columns(Element element, const void* x, std::int64_t x_stride, std::int64_t n, void* y, std::int64_t columns) noexcept {
-  if (element == Element::bf16) return sum_columns_of<Halves>(static_cast<const std::uint16_t*>(x), x_stride, n, static_cast<float*>(y), columns);
-  with_element(element, [&]<typename T>(T) { sum_columns_of<Wide<T>>(static_cast<const T*>(x), x_stride, n, static_cast<T*>(y), columns); });
+void sum_columns(Element element, const void* x, std::int64_t x_stride, std::int64_t n, void* y,
+                 std::int64_t columns) noexcept {
+  if (element == Element::bf16)
+    return sum_columns_of<Halves>(static_cast<const std::uint16_t*>(x), x_stride, n, static_cast<float*>(y), columns);
+  with_element(element, [&]<typename T>(T) {
+    sum_columns_of<Wide<T>>(static_cast<const T*>(x), x_stride, n, static_cast<T*>(y), columns);
+  });
 }
 
-void softmax_columns(RowOp op, Element element, const void* x, std::int64_t x_stride, void* y, std::int64_t y_stride, std::int64_t n,
-                     std::int64_t columns) noexcept {
+void softmax_columns(RowOp op, Element element, const void* x, std::int64_t x_stride, void* y, std::int64_t y_stride,
+                     std::int64_t n, std::int64_t columns) noexcept {
   with_element(element, [&]<typename T>(T) {
     constexpr std::int64_t N = HWY_LANES(T);
     for (std::int64_t c = 0; c < columns; c += N)
-      softmax_of_columns(op, static_cast<const T*>(x) + c, x_stride, static_cast<T*>(y) + c, y_stride, n, std::min(N, columns - c));
+      softmax_of_columns(op, static_cast<const T*>(x) + c, x_stride, static_cast<T*>(y) + c, y_stride, n,
+                         std::min(N, columns - c));
   });
 }
 
@@ -120,11 +141,13 @@ void stream(const void* from, void* to, std::int64_t bytes) noexcept {
   constexpr std::int64_t N = HWY_LANES(std::uint8_t), line = 64;
   const auto* x = static_cast<const std::uint8_t*>(from);
   auto* y = static_cast<std::uint8_t*>(to);
-  const std::int64_t head = std::min(bytes, (line - static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(to) % line)) % line);
+  const std::int64_t head =
+      std::min(bytes, (line - static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(to) % line)) % line);
   std::memcpy(y, x, static_cast<std::size_t>(head));
   std::int64_t i = head;
   for (; i + line <= bytes; i += line) {
-    _Pragma("GCC unroll 4") for (std::int64_t v = 0; v < line; v += N) hn::Stream(hn::LoadU(d, x + i + v), d, y + i + v);
+    _Pragma("GCC unroll 4") for (std::int64_t v = 0; v < line; v += N)
+        hn::Stream(hn::LoadU(d, x + i + v), d, y + i + v);
   }
   std::memcpy(y + i, x + i, static_cast<std::size_t>(bytes - i));
 }
@@ -143,7 +166,9 @@ void narrow(Element half, const void* x, void* y, std::int64_t n) noexcept {
 
 extern const RowTarget row_table;
 const RowTarget row_table = {
-    .name = HWY_TARGET == HWY_AVX2 ? "avx2" : HWY_TARGET == HWY_AVX3 ? "avx512" : "neon",
+    .name = HWY_TARGET == HWY_AVX2   ? "avx2"
+            : HWY_TARGET == HWY_AVX3 ? "avx512"
+                                     : "neon",
     .unary = unary,
     .slope = slope,
     .row = row,
@@ -188,18 +213,23 @@ const RowTarget* row_target(const char* name) noexcept {
 }
 
 namespace {
-void sum_columns_by_specification(Element element, const void* x, std::int64_t x_stride, std::int64_t n, void* y, std::int64_t columns) noexcept {
+void sum_columns_by_specification(Element element, const void* x, std::int64_t x_stride, std::int64_t n, void* y,
+                                  std::int64_t columns) noexcept {
   const std::int64_t size = element == Element::f64 ? 8 : 4;
   for (std::int64_t c = 0; c < columns; ++c)
-    reference().row(RowOp::sum, element, static_cast<const char*>(x) + c * size, x_stride, static_cast<char*>(y) + c * size, 1, n);
+    reference().row(RowOp::sum, element, static_cast<const char*>(x) + c * size, x_stride,
+                    static_cast<char*>(y) + c * size, 1, n);
 }
-void softmax_columns_by_specification(RowOp op, Element element, const void* x, std::int64_t x_stride, void* y, std::int64_t y_stride,
-                                      std::int64_t n, std::int64_t columns) noexcept {
+void softmax_columns_by_specification(RowOp op, Element element, const void* x, std::int64_t x_stride, void* y,
+                                      std::int64_t y_stride, std::int64_t n, std::int64_t columns) noexcept {
   const std::int64_t size = element == Element::f64 ? 8 : 4;
   for (std::int64_t c = 0; c < columns; ++c)
-    reference().row(op, element, static_cast<const char*>(x) + c * size, x_stride, static_cast<char*>(y) + c * size, y_stride, n);
+    reference().row(op, element, static_cast<const char*>(x) + c * size, x_stride, static_cast<char*>(y) + c * size,
+                    y_stride, n);
 }
-void copy(const void* from, void* to, std::int64_t bytes) noexcept { std::memcpy(to, from, static_cast<std::size_t>(bytes)); }
+void copy(const void* from, void* to, std::int64_t bytes) noexcept {
+  std::memcpy(to, from, static_cast<std::size_t>(bytes));
+}
 void nothing() noexcept {}
 }  // namespace
 

@@ -54,7 +54,8 @@ HWY_NOINLINE void slope_of(Slope op, const T* dy, const T* x, T* y, std::int64_t
         const V square = hn::Mul(v, v), scale = hn::Set(d, C::gelu_scale);
         const V t = tanh(d, hn::Mul(hn::Add(v, hn::Mul(hn::Mul(square, v), hn::Set(d, C::gelu_cubic))), scale));
         const V inner = hn::Mul(hn::Add(hn::Mul(square, hn::Set(d, C::gelu_cubic_slope)), one), scale);
-        return hn::Add(hn::Mul(hn::Add(t, one), half), hn::Mul(hn::Mul(hn::Mul(v, half), hn::Sub(one, hn::Mul(t, t))), inner));
+        return hn::Add(hn::Mul(hn::Add(t, one), half),
+                       hn::Mul(hn::Mul(hn::Mul(v, half), hn::Sub(one, hn::Mul(t, t))), inner));
       });
   }
 }

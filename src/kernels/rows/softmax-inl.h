@@ -77,7 +77,8 @@ HWY_NOINLINE void softmax(const T* x, T* y, std::int64_t n) {
     return hn::Add(partial, p);
   });
   const V inverse = hn::Set(d, T(1) / sum);
-  write_row<TO>(y, n, [&](std::int64_t i, std::int64_t count) HWY_ATTR {  // to memory: weighed once more, which is faster than keeping the weights
+  // to memory: weighed once more, which is faster than keeping the weights
+  write_row<TO>(y, n, [&](std::int64_t i, std::int64_t count) HWY_ATTR {
     const V p = TO == To::caches ? load_some(d, y + i, count) : some_weights(d, x + i, count, m);
     return canonical(d, hn::MulAdd(p, inverse, hn::Zero(d)));
   });

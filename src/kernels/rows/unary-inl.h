@@ -55,7 +55,8 @@ HWY_NOINLINE void each_sine(Unary op, const T* x, T* y, std::int64_t n) {
       reference().unary(op, element, x + i, y + i, count);
       continue;
     }
-    store_some(d, by_f64(d, v, [turn](auto wide, auto w) HWY_ATTR { return sine_of_turn(wide, w, turn); }), y + i, count);
+    store_some(d, by_f64(d, v, [turn](auto wide, auto w) HWY_ATTR { return sine_of_turn(wide, w, turn); }), y + i,
+               count);
   }
 }
 
@@ -66,7 +67,10 @@ void unary_of(Unary op, const T* x, T* y, std::int64_t n) {
   switch (op) {
     case Unary::exp: return each(x, y, n, [d](V v) HWY_ATTR { return canonical(d, exp(d, v)); });
     case Unary::exp2: return each(x, y, n, [d](V v) HWY_ATTR { return canonical(d, exp2(d, v)); });
-    case Unary::log: return each(x, y, n, [d](V v) HWY_ATTR { return canonical(d, by_f64(d, v, [](auto w, auto u) HWY_ATTR { return log_f64(w, u); })); });
+    case Unary::log:
+      return each(x, y, n, [d](V v) HWY_ATTR {
+        return canonical(d, by_f64(d, v, [](auto w, auto u) HWY_ATTR { return log_f64(w, u); }));
+      });
     case Unary::log2: {
       const auto wide = [](auto w, auto u) HWY_ATTR { return undefined_below_zero(w, u, log2_f64(w, u)); };
       return each(x, y, n, [d, wide](V v) HWY_ATTR { return canonical(d, by_f64(d, v, wide)); });

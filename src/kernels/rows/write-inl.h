@@ -28,7 +28,8 @@ T canonical_scalar(T x) {
 /// Where a row's results go.
 enum class To { caches, memory };
 
-/// y = value(i, count) for `count` elements from i on, up to n; to memory past the caches: no line of it is read to be written.
+/// y = value(i, count) for `count` elements from i on, up to n; to memory past the caches: no line of it is read to be
+/// written.
 template <To TO, typename T, typename Value>
 HWY_INLINE void write_row(T* y, std::int64_t n, Value value) {
   const hn::ScalableTag<T> d;

@@ -6,8 +6,8 @@
 
 namespace attn::text {
 
-/// The words of a UTF-8 text by the rules of `locale` ("zh", "ja", "th", "" for the default). White space and commas are
-/// left out, other punctuation is a word, as in `split`. ValueError when the text is not UTF-8.
+/// The words of a UTF-8 text by the rules of `locale` ("zh", "ja", "th", "" for the default). White space and commas
+/// are left out, other punctuation is a word, as in `split`. ValueError when the text is not UTF-8.
 std::vector<std::string> icu_words(std::string_view text, const std::string& locale);
 
 }  // namespace attn::text

@@ -16,7 +16,8 @@ struct Symbol {
 struct Candidate {
   std::int32_t rank;
   std::int64_t at;
-  bool operator<(const Candidate& other) const { return rank != other.rank ? rank > other.rank : at > other.at; }  // the first is on top
+  // the first is on top
+  bool operator<(const Candidate& other) const { return rank != other.rank ? rank > other.rank : at > other.at; }
 };
 
 }  // namespace

@@ -21,7 +21,8 @@ class Bpe {
   explicit Bpe(std::vector<Merge> merges);
   const std::vector<Merge>& merges() const { return merges_; }
 
-  /// Merges `symbols` of one piece until no merge applies: always the earliest merge, the leftmost of equals. O(n log n), whatever stands there.
+  /// Merges `symbols` of one piece until no merge applies: always the earliest merge, the leftmost of equals. O(n log
+  /// n), whatever stands there.
   void merge(std::vector<std::int32_t>& symbols) const;
 
  private:
@@ -38,9 +39,9 @@ inline std::uint64_t pair_key(std::int32_t left, std::int32_t right) {
 /// Ids are below this.
 inline constexpr std::int64_t most_tokens = 1 << 22;
 
-/// Learns merges from words with their counts until there are `vocab_size` tokens or no pair occurs twice; `tokens`, one a symbol of the
-/// alphabet, grows by what the merges make. The most frequent pair goes first, of equals the one with the smaller ids, as Hugging
-/// Face's trainer has it; counts are kept up to date, never taken anew.
+/// Learns merges from words with their counts until there are `vocab_size` tokens or no pair occurs twice; `tokens`,
+/// one a symbol of the alphabet, grows by what the merges make. The most frequent pair goes first, of equals the one
+/// with the smaller ids, as Hugging Face's trainer has it; counts are kept up to date, never taken anew.
 struct Word {
   std::vector<std::int32_t> symbols;
   std::int64_t count = 0;

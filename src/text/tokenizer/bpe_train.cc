@@ -24,11 +24,14 @@ void note_word(std::vector<std::int32_t>& words, std::int32_t word) {
   if (words.empty() || words.back() != word) words.push_back(word);  // words come one after the other
 }
 
-/// Replaces (left, right) in `word`, and keeps the counts of the pairs around it; pairs that arose have their word in `arisen`.
+/// Replaces (left, right) in `word`, and keeps the counts of the pairs around it; pairs that arose have their word in
+/// `arisen`.
 void replace(Word& word, std::int32_t index, const Merge& merge, Counts& counts, Places& arisen) {
   std::vector<std::int32_t>& s = word.symbols;
   std::size_t kept = 0;
-  const auto count = [&](std::int32_t left, std::int32_t right, std::int64_t by) { counts[pair_key(left, right)] += by * word.count; };
+  const auto count = [&](std::int32_t left, std::int32_t right, std::int64_t by) {
+    counts[pair_key(left, right)] += by * word.count;
+  };
   const auto arise = [&](std::int32_t left, std::int32_t right) {
     count(left, right, 1);
     note_word(arisen[pair_key(left, right)], index);
@@ -71,7 +74,9 @@ std::vector<Merge> learn_merges(std::vector<Word> words, std::vector<std::string
   };
   const auto push_all = [&](Places& from) {
     for (auto& [key, held_by] : from)
-      if (counts[key] > 0) push({counts[key], static_cast<std::int32_t>(key >> 32), static_cast<std::int32_t>(key & 0xFFFFFFFF), std::move(held_by)});
+      if (counts[key] > 0)
+        push({counts[key], static_cast<std::int32_t>(key >> 32), static_cast<std::int32_t>(key & 0xFFFFFFFF),
+              std::move(held_by)});
     from.clear();
   };
   push_all(places);
@@ -90,11 +95,13 @@ std::vector<Merge> learn_merges(std::vector<Word> words, std::vector<std::string
     }
     if (top.count < 2) break;
     // Should two pairs spell one token, both merges stand, with one id.
-    const auto [found, is_new] = ids.emplace(tokens[static_cast<std::size_t>(top.left)] + tokens[static_cast<std::size_t>(top.right)],
-                                             static_cast<std::int32_t>(tokens.size()));
+    const auto [found, is_new] =
+        ids.emplace(tokens[static_cast<std::size_t>(top.left)] + tokens[static_cast<std::size_t>(top.right)],
+                    static_cast<std::int32_t>(tokens.size()));
     if (is_new) tokens.push_back(found->first);
     merges.push_back({top.left, top.right, found->second});
-    for (const std::int32_t w : top.words) replace(words[static_cast<std::size_t>(w)], w, merges.back(), counts, places);
+    for (const std::int32_t w : top.words)
+      replace(words[static_cast<std::size_t>(w)], w, merges.back(), counts, places);
     push_all(places);
   }
   return merges;

@@ -35,7 +35,8 @@ struct Table {
       bytes[code_points[byte]] = static_cast<int>(byte);
       in_order[byte] = static_cast<std::uint8_t>(byte);
     }
-    std::sort(in_order.begin(), in_order.end(), [&](std::uint8_t a, std::uint8_t b) { return code_points[a] < code_points[b]; });
+    std::sort(in_order.begin(), in_order.end(),
+              [&](std::uint8_t a, std::uint8_t b) { return code_points[a] < code_points[b]; });
   }
 };
 

@@ -1,4 +1,5 @@
-// src/text/tokenizer/byte_level.h: bytes in JSON: each as a character that can be seen (GPT-2), or by its number (SentencePiece).
+// src/text/tokenizer/byte_level.h: bytes in JSON: each as a character that can be seen (GPT-2), or by its number
+// (SentencePiece).
 #pragma once
 #include <array>
 #include <cstdint>

@@ -1,4 +1,5 @@
-// src/text/tokenizer/cut.cc: the patterns of GPT-2, Llama 3, Qwen 2 and our words by hand: each alternative in turn, as a regular expression tries them.
+// src/text/tokenizer/cut.cc: the patterns of GPT-2, Llama 3, Qwen 2 and our words by hand: each alternative in turn, as
+// a regular expression tries them.
 #include "text/tokenizer/cut.h"
 
 #include "runtime/once.h"
@@ -14,7 +15,8 @@ namespace {
 
 enum class Class { letter, number, blank, sign };
 
-/// \s of the patterns: the property White_Space. Python's blanks have the separators 0x1C to 0x1F too, so is_space is another set.
+/// \s of the patterns: the property White_Space. Python's blanks have the separators 0x1C to 0x1F too, so is_space is
+/// another set.
 bool is_blank(char32_t c) { return is_space(c) && !(c >= 0x1C && c <= 0x1F); }
 
 Class class_of_code_point(char32_t c) {
@@ -55,7 +57,8 @@ std::size_t run_end(std::string_view text, std::size_t at, Class kind, std::size
   return at;
 }
 
-/// '(s|t|re|ve|m|ll|d) at `at`: its length, 0 when there is none. In any case with `fold`, where the long s (U+017F) is an s too.
+/// '(s|t|re|ve|m|ll|d) at `at`: its length, 0 when there is none. In any case with `fold`, where the long s (U+017F) is
+/// an s too.
 std::size_t contraction(std::string_view text, std::size_t at, bool fold) {
   if (text[at] != '\'') return 0;
   const auto letter = [&](std::size_t i) -> char {
@@ -108,7 +111,8 @@ std::size_t llama3_end(std::string_view text, std::size_t at, std::size_t most_d
   const Seen first = look(text, at);
   if (first.kind == Class::number) return run_end(text, at, Class::number, most_digits);
   if (first.kind == Class::letter) return run_end(text, at, Class::letter);
-  if (!is_line_end(first.value) && look(text, at + first.bytes).kind == Class::letter) return run_end(text, at + first.bytes, Class::letter);
+  if (!is_line_end(first.value) && look(text, at + first.bytes).kind == Class::letter)
+    return run_end(text, at + first.bytes, Class::letter);
   const std::size_t start = at + (text[at] == ' ');
   if (look(text, start).kind == Class::sign) {
     std::size_t end = run_end(text, start, Class::sign);
@@ -129,8 +133,10 @@ constexpr std::pair<Cut, std::string_view> kPatterns[] = {
     {Cut::gpt2, R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)"},
     {Cut::words, R"('s|'t|'re|'ve|'m|'ll|'d|(?=\p{L})[)" ATTN_ALONE R"(]| ?(?:(?![)" ATTN_ALONE R"(])\p{L})+)"
                  R"(| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)"},
-    {Cut::llama3, R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
-    {Cut::qwen2, R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
+    {Cut::llama3,
+     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
+    {Cut::qwen2,
+     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
 };
 #undef ATTN_ALONE
 
@@ -152,9 +158,12 @@ std::size_t piece_end(Cut cut, std::string_view text, std::size_t at, std::strin
     case Cut::llama3: return llama3_end(text, at, 3);
     case Cut::qwen2: return llama3_end(text, at, 1);
     case Cut::whole: return text.size();
-    case Cut::before: return std::min(text.find(separator, text.substr(at).starts_with(separator) ? at + separator.size() : at), text.size());
+    case Cut::before:
+      return std::min(text.find(separator, text.substr(at).starts_with(separator) ? at + separator.size() : at),
+                      text.size());
     case Cut::after:
-      if (const std::size_t found = text.find(separator, at); found != std::string_view::npos) return found + separator.size();
+      if (const std::size_t found = text.find(separator, at); found != std::string_view::npos)
+        return found + separator.size();
   }
   return text.size();
 }

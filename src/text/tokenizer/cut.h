@@ -6,7 +6,8 @@
 
 namespace attn::text {
 
-/// The patterns of tokenizer.json files that are known here, each as code: no regular expression is run. Below them cuts that have none.
+/// The patterns of tokenizer.json files that are known here, each as code: no regular expression is run. Below them
+/// cuts that have none.
 enum class Cut {
   characters,  // one code point each
   gpt2,        // words with the space before them, numbers, runs of signs, blanks
@@ -22,8 +23,9 @@ enum class Cut {
 std::string_view pattern_of(Cut cut);
 std::optional<Cut> cut_of(std::string_view pattern);
 
-/// The end of the piece that begins at `at` (which must be inside). Every byte belongs to a piece; a byte that is not UTF-8 counts as a
-/// sign: neither letter nor number nor blank. `separator`, which is not empty, goes with the last two.
+/// The end of the piece that begins at `at` (which must be inside). Every byte belongs to a piece; a byte that is not
+/// UTF-8 counts as a sign: neither letter nor number nor blank. `separator`, which is not empty, goes with the last
+/// two.
 std::size_t piece_end(Cut cut, std::string_view text, std::size_t at, std::string_view separator = {});
 
 }  // namespace attn::text

@@ -17,8 +17,10 @@ namespace {
 constexpr char32_t first_mark = 0x300;               // what is below changes before a mark only
 constexpr unsigned char first_byte_of_marks = 0xCC;  // of U+0300; every later character has one at least as high
 constexpr char32_t byte_at = 0x110000;               // a byte that is no UTF-8, as a character of its own
-constexpr char32_t syllables = 0xAC00, leads = 0x1100, vowels = 0x1161, tails = 0x11A7;  // Hangul is composed by arithmetic; tail 0 is none
-constexpr char32_t lead_count = 19, vowel_count = 21, tail_count = 28, syllable_count = lead_count * vowel_count * tail_count;
+// Hangul is composed by arithmetic; tail 0 is none
+constexpr char32_t syllables = 0xAC00, leads = 0x1100, vowels = 0x1161, tails = 0x11A7;
+constexpr char32_t lead_count = 19, vowel_count = 21, tail_count = 28,
+                   syllable_count = lead_count * vowel_count * tail_count;
 
 struct Part {
   char32_t value;
@@ -34,7 +36,9 @@ int order_of(char32_t c) {
 
 template <std::size_t n>
 const Composition* find(const Composition (&table)[n], char32_t c) {
-  const Composition* at = std::lower_bound(std::begin(table), std::end(table), c, [](const Composition& entry, char32_t value) { return entry.whole < value; });
+  const Composition* at =
+      std::lower_bound(std::begin(table), std::end(table), c,
+                       [](const Composition& entry, char32_t value) { return entry.whole < value; });
   return at != std::end(table) && at->whole == c ? at : nullptr;
 }
 
@@ -56,7 +60,8 @@ void take_apart(char32_t c, std::vector<Part>& parts) {
 char32_t together(char32_t first, char32_t second) {
   if (first >= leads && first < leads + lead_count && second >= vowels && second < vowels + vowel_count)
     return syllables + ((first - leads) * vowel_count + (second - vowels)) * tail_count;
-  if (first >= syllables && first < syllables + syllable_count && (first - syllables) % tail_count == 0 && second > tails && second < tails + tail_count)
+  if (first >= syllables && first < syllables + syllable_count && (first - syllables) % tail_count == 0 &&
+      second > tails && second < tails + tail_count)
     return first + (second - tails);
   const auto key = [](char32_t a, char32_t b) { return static_cast<std::uint64_t>(a) << 32 | b; };
   static const auto wholes = [&] {
@@ -81,7 +86,9 @@ void append(std::string& text, char32_t c) {
 }  // namespace
 
 std::string nfc(std::string_view text) {
-  if (std::all_of(text.begin(), text.end(), [](char byte) { return static_cast<unsigned char>(byte) < first_byte_of_marks; })) return std::string(text);
+  if (std::all_of(text.begin(), text.end(),
+                  [](char byte) { return static_cast<unsigned char>(byte) < first_byte_of_marks; }))
+    return std::string(text);
   std::vector<Part> parts;
   for (std::size_t at = 0; at < text.size();) {
     const CodePoint c = code_point_at(text, at);

@@ -5,8 +5,8 @@
 
 namespace attn::text {
 
-/// The text with whole characters where there are such ("e" and an acute accent: "é") and its marks in one order, by Unicode 9.0, as Hugging
-/// Face's tokenizers have it. Bytes that are no UTF-8 stay as they are.
+/// The text with whole characters where there are such ("e" and an acute accent: "é") and its marks in one order, by
+/// Unicode 9.0, as Hugging Face's tokenizers have it. Bytes that are no UTF-8 stay as they are.
 /// Source   Unicode Standard Annex 15
 std::string nfc(std::string_view text);
 
