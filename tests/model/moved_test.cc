@@ -84,6 +84,26 @@ TEST(Moved, AModelStaysWhatItIs) {
   EXPECT_EQ(cache.sequences(), 0);
 }
 
+/// A mask, a bias or a score that was moved from is still there: "none" would be another result without a word.
+TEST(Moved, OptionsKeepTheirValue) {
+  const Tensor q = ones({1, 2, 3, 4}), k = arange(24).to(Dtype::f32).reshape({1, 2, 3, 4});
+  const auto keeps = [&](AttentionOptions options) {
+    const Tensor expected = attention(q, k, k, options).output;
+    EXPECT_FALSE(same_bits(attention(q, k, k).output, expected));
+    const AttentionOptions to = std::move(options);
+    EXPECT_TRUE(same_bits(attention(q, k, k, options).output, expected));
+    EXPECT_TRUE(same_bits(attention(q, k, k, to).output, expected));
+    AttentionOptions assigned;
+    assigned = std::move(options);
+    EXPECT_TRUE(same_bits(attention(q, k, k, options).output, expected));
+    EXPECT_TRUE(same_bits(attention(q, k, k, assigned).output, expected));
+  };
+  keeps({.mask = Mask::causal()});
+  keeps({.bias = Bias::alibi(ones({2}))});
+  keeps({.score_mod = ScoreExpression::parse("s * 0.01")});
+  keeps({.score_callback = [](const ScoreTile& tile) { tile.each([](auto s, auto, auto) { return s * 0.01; }); }});
+}
+
 /// Each answers, or an error of the library says what is wrong.
 TEST(Moved, WhatIsBelowThem) {
   const Tensor q = ones({1, 2, 3, 4});
