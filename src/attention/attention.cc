@@ -163,7 +163,7 @@ AttentionResult computed(Call& call, const Decided& decided, const AttentionOpti
     if (!recorded)
       call_options.saved->output = result.output.detach(), call_options.saved->max = max, call_options.saved->sum = sum;
   }
-  DropoutStrips dropout(call_options.dropout_p, {p.batch * p.q_heads, p.q_rows, p.k_rows, kernel.strip_rows},
+  DropoutStrips dropout(call_options.dropout_p, {p.batch * p.q_heads, p.q_rows, p.k_rows, kernel.query_tile_rows},
                         call_options.generator);
   trace(call, plan);
   run_attention(call, kernel, dropout, weights ? &*weights : nullptr);

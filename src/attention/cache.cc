@@ -60,9 +60,9 @@ RowLayout KvCache::State::layout(bool values) const {
   if (options.storage == KvStorage::int8) {
     layout.group = options.scale_group == 0 ? layout.dim : options.scale_group;
     layout.element =
-        byte_form(options.dtype, options.head_dim, options.value_dim,
+        int8_form(options.dtype, options.head_dim, options.value_dim,
                   options.scale_group == 0 ? std::max(options.head_dim, options.value_dim) : options.scale_group);
-    layout.piece = static_cast<int>(values ? kernels::KeyRows::line : kernels::KeyRows::word);
+    layout.interleave_width = static_cast<int>(values ? kernels::KvRows::line : kernels::KvRows::k_interleave_width);
   }
   return layout;
 }

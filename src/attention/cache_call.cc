@@ -108,7 +108,7 @@ AttentionResult attention_cached(const Tensor& q, const KvCache& cache, const st
                       .v = state.v.describe(),
                       .k_head_stride = state.k.head_stride(),
                       .v_head_stride = state.v.head_stride()};
-    for (kernels::KeyRows* rows : {&stored.k, &stored.v}) {
+    for (kernels::KvRows* rows : {&stored.k, &stored.v}) {
       rows->pages = tables.data();
       rows->pages_stride = static_cast<std::int64_t>(width);
     }

@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "kernels/attention/signed_byte.h"
+#include "kernels/attention/kv/sign_magnitude8.h"
 
 #include <algorithm>
 #include <bit>
@@ -120,25 +120,26 @@ PagedRows::PagedRows(const RowLayout& layout, std::int64_t page_rows) : layout_(
   rows_.row_stride = layout.dim;
   rows_.page_stride = layout.heads * head_stride();
   while ((std::int64_t{1} << rows_.page_shift) < page_rows) ++rows_.page_shift;
-  rows_.piece = layout.piece;
+  rows_.interleave_width = layout.interleave_width;
   rows_.element = layout.element;
   clear(zero_page(), page_rows);
 }
 
 template <typename F>
 void PagedRows::for_each_run(std::int64_t row, std::int64_t first, std::int64_t end, F&& visit) const {
-  const std::int64_t whole = layout_.dim / Rows::word * Rows::word;
+  const std::int64_t whole = layout_.dim / Rows::k_interleave_width * Rows::k_interleave_width;
   for (std::int64_t d = first, count; d < end; d += count) {
     const std::int64_t place = rows_.element_offset(row, d);
     // whole words: the compiler knows how long a copy is
-    if (layout_.piece == Rows::word && d % Rows::word == 0 && d < whole && end - d >= Rows::word) {
-      const std::int64_t words = (std::min(end, whole) - d) / Rows::word;
+    if (layout_.interleave_width == Rows::k_interleave_width && d % Rows::k_interleave_width == 0 && d < whole &&
+        end - d >= Rows::k_interleave_width) {
+      const std::int64_t words = (std::min(end, whole) - d) / Rows::k_interleave_width;
       for (std::int64_t n = 0; n < words; ++n)
-        visit(place + n * Rows::word * Rows::group_rows, d - first + n * Rows::word,
-              std::integral_constant<std::int64_t, Rows::word>());
-      count = words * Rows::word;
+        visit(place + n * Rows::k_interleave_width * Rows::group_rows, d - first + n * Rows::k_interleave_width,
+              std::integral_constant<std::int64_t, Rows::k_interleave_width>());
+      count = words * Rows::k_interleave_width;
     } else {
-      count = std::min(d / layout_.piece * layout_.piece + layout_.piece, end) - d;
+      count = std::min(d / layout_.interleave_width * layout_.interleave_width + layout_.interleave_width, end) - d;
       visit(place, d - first, count);
     }
   }
@@ -225,7 +226,7 @@ void PagedRows::read(PagePlace from, std::int64_t count, T* to, std::int64_t hea
 template void PagedRows::read(PagePlace, std::int64_t, float*, std::int64_t) const;
 template void PagedRows::read(PagePlace, std::int64_t, double*, std::int64_t) const;
 
-kernels::KeyRows PagedRows::describe() const {
+kernels::KvRows PagedRows::describe() const {
   Rows rows = rows_;
   rows.base = data_.get();
   if (layout_.group != 0) rows.scales = scales(0, 0, 0);

@@ -1,5 +1,5 @@
 // src/attention/cache_rows.h: K or V of a cache in memory, and how rows get in and out. A page has head after head: its
-// rows (of 8 bits in groups, see kernels::KeyRows), then their scales.
+// rows (of 8 bits in groups, see kernels::KvRows), then their scales.
 #pragma once
 #include <attn/tensor.h>
 
@@ -25,7 +25,7 @@ struct RowLayout {
   Dtype dtype = Dtype::f32;                          // of the rows that are given
   kernels::Element element = kernels::Element::f32;  // of those that are kept
   std::int64_t group = 0;                            // of 8 bits: elements that share a scale; else 0
-  int piece = 0;  // of 8 bits: elements of a row that lie side by side (kernels::KeyRows)
+  int interleave_width = 0;  // of 8 bits: elements of a row that lie side by side (kernels::KvRows)
 
   std::int64_t groups() const { return group == 0 ? 0 : (dim + group - 1) / group; }
   std::size_t element_bytes() const { return group == 0 ? size_of(dtype) : 1; }
@@ -48,12 +48,12 @@ class PagedRows {
   void read(PagePlace from, std::int64_t count, T* to, std::int64_t head_stride) const;
 
   /// As kernels read it; the page table is the caller's.
-  kernels::KeyRows describe() const;
+  kernels::KvRows describe() const;
   std::int64_t head_stride() const { return head_bytes_ / static_cast<std::int64_t>(layout_.element_bytes()); }
   std::int64_t zero_page() const { return layout_.pages; }
 
  private:
-  using Rows = kernels::KeyRows;
+  using Rows = kernels::KvRows;
   /// The rows of a head in a page: their elements, then their scales.
   char* rows_of(std::int64_t page, std::int64_t head) const {
     return static_cast<char*>(data_.get()) + (page * layout_.heads + head) * head_bytes_;
@@ -68,7 +68,7 @@ class PagedRows {
   /// What the first `count` rows of a head take: of 8 bits whole groups.
   std::size_t bytes_of_rows(std::int64_t count) const {
     const std::int64_t rows =
-        layout_.piece == 0 ? count : (count + Rows::group_rows - 1) / Rows::group_rows * Rows::group_rows;
+        layout_.interleave_width == 0 ? count : (count + Rows::group_rows - 1) / Rows::group_rows * Rows::group_rows;
     return static_cast<std::size_t>(rows * layout_.dim) * layout_.element_bytes();
   }
   template <typename T>

@@ -110,7 +110,7 @@ void describe_query(const Tensor& q, kernels::AttentionProblem& problem) {
   for (int d = 0; d < 3; ++d) problem.q_stride[d] = rows.strides[d];
 }
 
-void describe_keys(const Tensor& x, kernels::KeyRows& rows, std::int64_t (&stride)[2]) {
+void describe_keys(const Tensor& x, kernels::KvRows& rows, std::int64_t (&stride)[2]) {
   const TensorImpl& given = *x.impl();
   rows.base = given.data;
   rows.element = element_of(given.dtype);

@@ -14,7 +14,7 @@ namespace {
 template <typename T>
 struct Lanes {
   const kernels::AttentionProblem& p;
-  const kernels::LaneMap& map;
+  const kernels::QueryTile& map;
   const T* at;
   std::int64_t begin, keys, rows;  // of those that exist
 
@@ -28,7 +28,7 @@ struct Lanes {
 /// Lanes to rows `stride` apart.
 template <typename T>
 void turn(const LaneStrip& strip, const T* lanes, std::int64_t keys, std::int64_t rows, T* to, std::int64_t stride) {
-  if (strip.strips != nullptr) return strip.strips->turn_lanes(lanes, keys, rows, to, stride);
+  if (strip.strips != nullptr) return strip.strips->transpose_weights(lanes, keys, rows, to, stride);
   for (std::int64_t i = 0; i < rows; ++i)
     for (std::int64_t j = 0; j < keys; ++j) to[i * stride + j] = lanes[j * strip.problem.lane_rows + i];
 }
@@ -125,7 +125,7 @@ std::vector<std::pair<std::int64_t, std::int64_t>> checked_rows(const Call& call
 
 }  // namespace
 
-bool Collected::wants(const kernels::LaneMap& map) const {
+bool Collected::wants(const kernels::QueryTile& map) const {
   if (kind == Weights::none) return false;
   if (kind != Weights::row_subset) return true;
   const auto next = std::lower_bound(rows.begin(), rows.end(), std::pair(map.row, std::int64_t{0}));

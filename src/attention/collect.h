@@ -18,7 +18,7 @@ struct Collected {
   Tensor keys;  // top_k: i64 [B, Hq, Tq, n]
 
   /// Whether a strip's weights are looked at.
-  bool wants(const kernels::LaneMap& map) const;
+  bool wants(const kernels::QueryTile& map) const;
 };
 
 /// Sizes of the answer, [B, ...] of any rank of the call, and the answer as the call's rank has it.
@@ -32,8 +32,8 @@ Collected collected_memory(const Call& call, const Weights& weights);
 /// A strip with its weights in problem.lane_weights.
 struct LaneStrip {
   const kernels::AttentionProblem& problem;
-  const kernels::LaneMap& map;         // of one head
-  const kernels::StripKernel* strips;  // null: the reference
+  const kernels::QueryTile& map;         // of one head
+  const kernels::ForwardKernel* strips;  // null: the reference
 };
 /// full, rows, top_k: the strip's rows into their places.
 void collect_strip(const Collected& to, const LaneStrip& strip);

@@ -18,7 +18,7 @@ std::int64_t heads_together(const kernels::AttentionProblem& problem, const Atte
   if (problem.k_heads == problem.q_heads || problem.v_heads == problem.q_heads) return 1;  // each has its own
   const std::int64_t group = std::gcd(problem.q_heads / problem.k_heads, problem.q_heads / problem.v_heads);
   for (std::int64_t heads = group; heads > 1; --heads)
-    if (group % heads == 0 && heads * rows <= kernel.strip_rows) return heads;
+    if (group % heads == 0 && heads * rows <= kernel.query_tile_rows) return heads;
   return 1;
 }
 
@@ -37,8 +37,8 @@ Cut::Cut(const Call& call, const AttentionKernel& kernel, Heads heads, std::int6
   if (!parts_.empty())
     std::stable_sort(parts_.begin(), parts_.end(), [](const Piece& a, const Piece& b) { return a.work() > b.work(); });
   for (std::int64_t strips = most_strips; strips > 0; strips /= 2) {
-    strip_rows_ = kernel.strip_rows;
-    task_rows_ = strip_rows_ * strips;
+    query_tile_rows_ = kernel.query_tile_rows;
+    task_rows_ = query_tile_rows_ * strips;
     count(call, kernel, heads);
     if (tasks() >=
         (problem.score == kernels::ScoreOp::additive ? additive_tasks_of_thread : tasks_of_thread) * num_threads())

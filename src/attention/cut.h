@@ -12,7 +12,7 @@ namespace attn {
 
 struct Task {
   const kernels::Part* part = nullptr;  // null: the whole batch item
-  kernels::LaneMap map;
+  kernels::QueryTile map;
 };
 
 class Cut {
@@ -34,13 +34,15 @@ class Cut {
   std::int64_t most_lanes() const { return most_lanes_; }
   /// Tasks of a head, or of heads together, which lie side by side, where all have as many; else 0.
   std::int64_t tasks_of_head() const { return parts_.empty() ? whole_.strips : 0; }
-  std::int64_t strip_rows() const { return strip_rows_; }
+  std::int64_t query_tile_rows() const { return query_tile_rows_; }
   /// Of a task, where there are so many.
   std::int64_t task_rows() const { return task_rows_; }
   /// How many heads on the threads will be when a task is done, of so many rows of a head.
   std::int64_t heads_ahead(std::int64_t rows) const;
   /// How many rows before a strip its thread's next strip of the head begins.
-  std::int64_t rows_ahead() const { return strip_rows_ < task_rows_ ? strip_rows_ : strip_rows_ * num_threads(); }
+  std::int64_t rows_ahead() const {
+    return query_tile_rows_ < task_rows_ ? query_tile_rows_ : query_tile_rows_ * num_threads();
+  }
 
  private:
   void count(const Call& call, const AttentionKernel& kernel, Heads heads);
@@ -57,7 +59,7 @@ class Cut {
 
   Piece whole_;  // where the call has no parts
   std::vector<Piece> parts_;
-  std::int64_t strip_rows_ = 0, task_rows_ = 0, most_keys_ = 0, most_lanes_ = 0, tasks_ = 0;
+  std::int64_t query_tile_rows_ = 0, task_rows_ = 0, most_keys_ = 0, most_lanes_ = 0, tasks_ = 0;
 };
 
 }  // namespace attn

@@ -34,7 +34,7 @@ void describe_dropout(double p, std::uint64_t seed, bool f64, kernels::Attention
   problem.keep_scale = least > last ? 0 : scale_of_kept(p, f64);
 }
 
-void draw_by_counter(const kernels::AttentionProblem& problem, const kernels::LaneMap& rows, std::uint8_t* keep) {
+void draw_by_counter(const kernels::AttentionProblem& problem, const kernels::QueryTile& rows, std::uint8_t* keep) {
   const kernels::Philox philox(problem.drop_seed);
   const std::int64_t zero = problem.key_zero(rows.batch), begin = problem.keys_begin(rows.batch),
                      end = problem.keys_end(rows.batch);
@@ -82,8 +82,8 @@ void DropoutStrips::draw(std::int64_t head, std::int64_t strip, std::uint8_t* ke
 }
 
 void DropoutStrips::draw_rows(std::int64_t head, std::int64_t row, std::int64_t rows, std::uint8_t* keep) const {
-  for (std::int64_t strip = row / shape_.strip_rows; strip * shape_.strip_rows < row + rows; ++strip)
-    draw(head, strip, keep + (strip * shape_.strip_rows - row) * shape_.keys);
+  for (std::int64_t strip = row / shape_.query_tile_rows; strip * shape_.query_tile_rows < row + rows; ++strip)
+    draw(head, strip, keep + (strip * shape_.query_tile_rows - row) * shape_.keys);
 }
 
 }  // namespace attn

@@ -3,7 +3,7 @@
 #pragma once
 #include <attn/random.h>
 
-#include "kernels/attention/strip.h"
+#include "kernels/attention/query_tile.h"
 
 #include <cstdint>
 #include <optional>
@@ -16,17 +16,17 @@ std::uint64_t dropout_seed(double p, std::optional<std::uint64_t> given, Generat
 /// Dropout by counter. `f64`: the compute type.
 void describe_dropout(double p, std::uint64_t seed, bool f64, kernels::AttentionProblem& problem);
 /// The same as bytes, for a strip of one head: keep[row * Tk + j], 1 = kept, of the keys of the item or part.
-void draw_by_counter(const kernels::AttentionProblem& problem, const kernels::LaneMap& rows, std::uint8_t* keep);
+void draw_by_counter(const kernels::AttentionProblem& problem, const kernels::QueryTile& rows, std::uint8_t* keep);
 
 /// Which weights are kept. The stream is walked once, in torch's order (row-major over [B, Hq, Tq, Tk]), and the
 /// generator's state kept for each strip; strips are then drawn anew by whoever computes them, in any order.
 class DropoutStrips {
  public:
   struct Shape {
-    std::int64_t heads, rows, keys, strip_rows;  // heads: of all batch items together
-    std::int64_t strips() const { return (rows + strip_rows - 1) / strip_rows; }
+    std::int64_t heads, rows, keys, query_tile_rows;  // heads: of all batch items together
+    std::int64_t strips() const { return (rows + query_tile_rows - 1) / query_tile_rows; }
     std::int64_t rows_of(std::int64_t strip) const {
-      return strip + 1 < strips() ? strip_rows : rows - strip * strip_rows;
+      return strip + 1 < strips() ? query_tile_rows : rows - strip * query_tile_rows;
     }
   };
 
@@ -36,7 +36,9 @@ class DropoutStrips {
   bool active() const { return p_ > 0; }
   /// 1 / (1 - p) rounded to the type the weights are computed in, as torch has it.
   double scale(bool f64) const;
-  std::size_t strip_bytes() const { return active() ? static_cast<std::size_t>(shape_.strip_rows * shape_.keys) : 0; }
+  std::size_t strip_bytes() const {
+    return active() ? static_cast<std::size_t>(shape_.query_tile_rows * shape_.keys) : 0;
+  }
   /// keep[row * keys + j]: 1 = kept, of strip `strip` of head `head` (b * Hq + h).
   void draw(std::int64_t head, std::int64_t strip, std::uint8_t* keep) const;
   /// The same for rows that begin where a strip does.

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "attention/element.h"
-#include "kernels/attention/key_rows.h"
+#include "kernels/attention/kv_rows.h"
 #include "runtime/memory.h"
 #include "runtime/parallel.h"
 #include "runtime/shares.h"

@@ -4,7 +4,7 @@
 
 #include <attn/runtime.h>
 
-#include "kernels/attention/key_rows.h"
+#include "kernels/attention/kv_rows.h"
 #include "runtime/cpu.h"
 #include "runtime/once.h"
 
@@ -18,7 +18,7 @@ namespace {
 using kernels::AttentionGradient;
 using kernels::AttentionProblem;
 using kernels::Element;
-using kernels::Turn;
+using kernels::StepOrder;
 
 /// Copies of K and V for the steps of a unit: from so many steps on, up to so many bytes; rows asked for ahead.
 constexpr std::int64_t least_copying_steps = 4, copy_ahead = 16;
@@ -86,7 +86,7 @@ void GradientSteps::for_each_sum(F&& sum) const {
   for (int n = 0; expression != nullptr && n < expression->lookup_count; ++n) {
     const kernels::ScoreSlope& lookup = expression->lookups[n];
     if (lookup.line != kernels::ScoreLine::step)
-      sum(lookup.by_head, lookup.by_item && !cut_items(), expression->elements == kernels::ElementTurn::by_key);
+      sum(lookup.by_head, lookup.by_item && !cut_items(), expression->elements == kernels::ElementOrder::by_key);
   }
 }
 
@@ -166,9 +166,9 @@ std::optional<AttentionGradient> GradientSteps::with_copies(std::int64_t unit, c
   if (copy_bytes_ == 0 || heads_of_unit_ * blocks < least_copying_steps) return std::nullopt;
   AttentionGradient g = gradient_;
   AttentionProblem& p = g.problem;
-  const auto copy = [&](kernels::KeyRows& rows, std::int64_t(&stride)[2], std::int64_t columns) {
+  const auto copy = [&](kernels::KvRows& rows, std::int64_t(&stride)[2], std::int64_t columns) {
     const std::size_t bytes = static_cast<std::size_t>(columns) * size_of_element(p);
-    const kernels::KeyRows head = kernels::rows_of_head(rows, stride, batch, unit % shared_heads_);
+    const kernels::KvRows head = kernels::rows_of_head(rows, stride, batch, unit % shared_heads_);
     rows.base = copies;
     rows.row_stride = columns;
     stride[0] = stride[1] = 0;  // whichever head it is
@@ -203,17 +203,17 @@ void GradientSteps::with_rows(const AttentionGradient& gradient, const kernels::
     g.problem.drop_least = 0;
     g.problem.keep = keep;
     g.problem.keep_stride = g.problem.k_rows;
-    g.problem.strip_begin = step.rows.row;
+    g.problem.tile_begin = step.rows.row;
   }
   use(g);
 }
 
-bool GradientSteps::run(const AttentionGradient& gradient, const Step& step, const Turn& turn, char* scratch,
+bool GradientSteps::run(const AttentionGradient& gradient, const Step& step, const StepOrder& step_order, char* scratch,
                         char* totals) const {
   bool good = true;
   if (step.rows.rows > 0)
     with_rows(gradient, kernel_, step, scratch, totals,
-              [&](const AttentionGradient& g) { good = kernel_.step(g, step.rows, turn, scratch); });
+              [&](const AttentionGradient& g) { good = kernel_.step(g, step.rows, step_order, scratch); });
   if (step.rows.rows == 0 && gradient_.parameters != nullptr) {
     const std::size_t bytes =
         size_of_computed(gradient_.problem) * static_cast<std::size_t>(kernels::parameter_count(gradient_.problem));
@@ -278,16 +278,17 @@ bool GradientSteps::run_unit(std::int64_t unit, char* scratch, Wave* wave) const
   struct Context {
     runtime::Progress *before, *mine;  // before null: the first of its elements
   } context{};
-  Turn turn;
+  StepOrder step_order;
   if (wave != nullptr)
-    turn = {.wait_dense =
-                [](void* at, std::int64_t key) {
-                  if (auto* before = static_cast<Context*>(at)->before) before->wait(static_cast<std::uint32_t>(key));
-                },
-            .done = [](void* at,
-                       std::int64_t key) { static_cast<Context*>(at)->mine->reach(static_cast<std::uint32_t>(key)); },
-            .context = &context};
-  if (begins) turn.summed = &summed;
+    step_order = {
+        .wait_dense =
+            [](void* at, std::int64_t key) {
+              if (auto* before = static_cast<Context*>(at)->before) before->wait(static_cast<std::uint32_t>(key));
+            },
+        .done = [](void* at,
+                   std::int64_t key) { static_cast<Context*>(at)->mine->reach(static_cast<std::uint32_t>(key)); },
+        .context = &context};
+  if (begins) step_order.summed = &summed;
   bool good = true;
   const std::int64_t steps = steps_of_unit(unit);
   for (std::int64_t n = 0;
@@ -296,8 +297,8 @@ bool GradientSteps::run_unit(std::int64_t unit, char* scratch, Wave* wave) const
       context.mine = wave->progress + first_step(unit) + n;
       context.before = unit < unit_before_ ? nullptr : wave->progress + first_step(unit - unit_before_) + n;
     }
-    if (n == steps - 1 && totals != nullptr && one_key_head()) turn.rounded = &rounded;
-    good = run(gradient, step_of_unit(unit, n), turn, scratch, totals) && good;
+    if (n == steps - 1 && totals != nullptr && one_key_head()) step_order.rounded = &rounded;
+    good = run(gradient, step_of_unit(unit, n), step_order, scratch, totals) && good;
     if (context.before != nullptr) context.before->wait(runtime::Progress::whole);
     if (context.mine != nullptr) context.mine->reach(runtime::Progress::whole);
   }
@@ -358,7 +359,7 @@ GradientSteps::Order GradientSteps::order_of_shared(std::int64_t items) const {
 std::int64_t GradientSteps::keys_apart(std::int64_t unit) const {
   constexpr std::int64_t blocks_of_thread = 4;
   const Keys keys = keys_of(cut_.groups[static_cast<std::size_t>(unit / shared_heads_)]);
-  return keys.end - keys.begin >= blocks_of_thread * num_threads() * kernels::key_block ? kernels::key_block : 0;
+  return keys.end - keys.begin >= blocks_of_thread * num_threads() * kernels::kv_block ? kernels::kv_block : 0;
 }
 
 void GradientSteps::wave_step(Wave& wave, char* scratch) const {
@@ -375,7 +376,7 @@ void GradientSteps::wave_step(Wave& wave, char* scratch) const {
   if (context.before != nullptr) context.before_dense = context.before;
   char* const totals = totals_of(wave, here.unit);
   if (context.before == nullptr) clear_unit(here.unit, totals);
-  const Turn turn{
+  const StepOrder step_order{
       .wait =
           [](void* at, std::int64_t key) {
             const Context& step = *static_cast<Context*>(at);
@@ -388,7 +389,7 @@ void GradientSteps::wave_step(Wave& wave, char* scratch) const {
       .done = [](void* at,
                  std::int64_t key) { static_cast<Context*>(at)->mine->reach(static_cast<std::uint32_t>(key)); },
       .context = &context};
-  if (!run(gradient_, here, turn, scratch, totals)) wave.undecided[here.unit].store(1, std::memory_order_relaxed);
+  if (!run(gradient_, here, step_order, scratch, totals)) wave.undecided[here.unit].store(1, std::memory_order_relaxed);
   // it may have been at keys that these rows do not see
   if (context.before_dense != nullptr) context.before_dense->wait(runtime::Progress::whole);
   context.mine->reach(runtime::Progress::whole);

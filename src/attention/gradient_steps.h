@@ -1,7 +1,7 @@
 // src/attention/gradient_steps.h: the backward pass cut into steps of 64 rows, and who may take them at the same time.
 #pragma once
 #include "attention/dropout.h"
-#include "kernels/attention/gradient.h"
+#include "kernels/attention/backward_problem.h"
 #include "runtime/progress.h"
 
 #include <atomic>
@@ -96,8 +96,8 @@ class GradientSteps {
   /// The piece that has the block, from piece `n` on, and the block's rows of head h.
   Step rows_of_block(std::int64_t n, std::int64_t block, std::int64_t h) const;
   /// `gradient`: this call's, or with the unit's copies; `totals`: of the unit, where the kernel rounds at the end.
-  bool run(const kernels::AttentionGradient& gradient, const Step& step, const kernels::Turn& turn, char* scratch,
-           char* totals) const;
+  bool run(const kernels::AttentionGradient& gradient, const Step& step, const kernels::StepOrder& step_order,
+           char* scratch, char* totals) const;
   /// `wave`: of units in order, or null.
   bool run_unit(std::int64_t unit, char* scratch, Wave* wave) const;
   /// The whole unit again by the specification; biases have theirs.

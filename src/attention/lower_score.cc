@@ -383,15 +383,15 @@ LoweredScoreGradient lower_score_gradient(const ScoreExpression& expression, con
       slope.by_head = slope.by_head || op == Op::head;
       slope.by_item = slope.by_item || op == Op::batch;
     }
-    if (slope.line == ScoreLine::element) to.elements = kernels::ElementTurn::by_key;
+    if (slope.line == ScoreLine::element) to.elements = kernels::ElementOrder::by_key;
     if (slope.line == ScoreLine::step) ++to.step_count;
     else all_elements = all_elements && slope.line == ScoreLine::element;
     result.slopes.push_back(slope);
   }
   const bool shifted = lowered.query_lengths.defined() || lowered.key_lengths.defined() ||
                        lowered.key_start.defined() || lowered.query_start.defined();
-  if (to.elements != kernels::ElementTurn::none && (!all_elements || shifted))
-    to.elements = kernels::ElementTurn::after_all;
+  if (to.elements != kernels::ElementOrder::none && (!all_elements || shifted))
+    to.elements = kernels::ElementOrder::after_all;
   to.lookups = result.slopes.data();
   to.lookup_count = static_cast<int>(result.slopes.size());
   return result;

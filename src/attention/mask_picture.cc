@@ -5,7 +5,7 @@
 
 #include "attention/lower.h"
 #include "attention/mask_expression.h"
-#include "kernels/attention/mask_eval.h"
+#include "kernels/attention/mask/mask_program.h"
 
 #include <algorithm>
 

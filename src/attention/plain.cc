@@ -159,8 +159,8 @@ struct Work {
 void task(void* context, std::int64_t index) {
   const runtime::DefaultFloatingPoint floating_point;
   const Work& work = *static_cast<const Work*>(context);
-  const std::int64_t begin = index % work.strips * work.kernel.strip_rows, head = index / work.strips;
-  const std::int64_t end = std::min(begin + work.kernel.strip_rows, work.problem.q_rows);
+  const std::int64_t begin = index % work.strips * work.kernel.query_tile_rows, head = index / work.strips;
+  const std::int64_t end = std::min(begin + work.kernel.query_tile_rows, work.problem.q_rows);
   char* scratch = work.slots.take(index);
   work.kernel.rows(work.problem, {head / work.problem.q_heads, head % work.problem.q_heads, 1, begin, end - begin},
                    scratch);
@@ -227,7 +227,7 @@ Status attention(const Attention& call, void* workspace, std::size_t bytes, cons
     const AttentionKernel& kernel = plan_attention(problem, plan);
     const Slots slots(workspace, bytes, kernel.scratch_bytes(problem));
     if (slots.count() == 0) return Status::small_workspace;
-    Work work{problem, kernel, slots, (problem.q_rows + kernel.strip_rows - 1) / kernel.strip_rows};
+    Work work{problem, kernel, slots, (problem.q_rows + kernel.query_tile_rows - 1) / kernel.query_tile_rows};
     const std::int64_t tasks = problem.batch * problem.q_heads * work.strips;
     executor.run ? executor.run(executor.context, tasks, task, &work) : runtime::parallel_for(tasks, task, &work);
     return Status::ok;

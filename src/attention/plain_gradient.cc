@@ -6,7 +6,7 @@
 
 #include "attention/parts.h"
 #include "attention/plain_score.h"
-#include "kernels/attention/mask_eval.h"
+#include "kernels/attention/mask/mask_program.h"
 
 #include <limits>
 

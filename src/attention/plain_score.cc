@@ -6,7 +6,7 @@
 
 #include "attention/parts.h"
 #include "attention/score_expression.h"
-#include "kernels/attention/mask_eval.h"
+#include "kernels/attention/mask/mask_program.h"
 #include "tensor/build.h"
 
 #include <cmath>

@@ -28,7 +28,7 @@ const char* text_of(Answer answer) {
 
 /// One row, its weights by way of a row of memory to its lane.
 template <typename T>
-void reference_lane(kernels::AttentionProblem problem, const kernels::LaneMap& map, std::int64_t head, std::int64_t i,
+void reference_lane(kernels::AttentionProblem problem, const kernels::QueryTile& map, std::int64_t head, std::int64_t i,
                     void* scratch) {
   problem.weights = problem.lane_row;
   kernels::attention_reference().rows(problem, map.batch, map.head + head, map.row + i, map.row + i + 1, scratch);
@@ -44,7 +44,7 @@ void reference_lane(kernels::AttentionProblem problem, const kernels::LaneMap& m
 
 }  // namespace
 
-void reference_rows(const kernels::AttentionProblem& problem, const kernels::LaneMap& map, void* scratch) {
+void reference_rows(const kernels::AttentionProblem& problem, const kernels::QueryTile& map, void* scratch) {
   for (std::int64_t n = 0; n < map.heads; ++n) {
     if (problem.lane_weights == nullptr)
       kernels::attention_reference().rows(problem, map.batch, map.head + n, map.row, map.row + map.rows, scratch);
@@ -61,8 +61,8 @@ std::span<const AttentionKernel> attention_kernels() {
     std::vector<AttentionKernel> all = strip_kernels();
     all.push_back({.name = "ref",
                    .computes = kernels::Element::f32,
-                   .strip_rows = 64,
-                   .task_strips = 1,
+                   .query_tile_rows = 64,
+                   .task_tiles = 1,
                    .ask = [](const kernels::AttentionProblem&) { return Answer::takes_everything; },
                    .scratch_bytes =
                        [](const kernels::AttentionProblem& problem) {

@@ -2,7 +2,7 @@
 #pragma once
 #include <attn/attention.h>
 
-#include "kernels/attention/target.h"
+#include "kernels/attention/dispatch.h"
 
 #include <span>
 
@@ -15,14 +15,14 @@ enum class Answer : std::uint8_t { takes, takes_everything, other_dtype, other_s
 struct AttentionKernel {
   const char* name;
   kernels::Element computes;  // the type of its products
-  std::int64_t strip_rows;
-  std::int64_t task_strips;  // most strips of one head that a task should take, where there are tasks enough
+  std::int64_t query_tile_rows;
+  std::int64_t task_tiles;  // most strips of one head that a task should take, where there are tasks enough
   Answer (*ask)(const kernels::AttentionProblem& problem);
   std::size_t (*scratch_bytes)(const kernels::AttentionProblem& problem);
   /// All results of the rows, those beyond the lengths included. More than one head only where `strips` is there.
-  void (*rows)(const kernels::AttentionProblem& problem, const kernels::LaneMap& map, void* scratch);
+  void (*rows)(const kernels::AttentionProblem& problem, const kernels::QueryTile& map, void* scratch);
   /// How spans of keys become tasks of their own, and heads of a group one task; null: neither.
-  const kernels::StripKernel* strips;
+  const kernels::ForwardKernel* strips;
 };
 std::span<const AttentionKernel> attention_kernels();
 
@@ -30,7 +30,7 @@ std::span<const AttentionKernel> attention_kernels();
 const AttentionKernel& plan_attention(const kernels::AttentionProblem& problem, Plan& plan);
 
 /// Rows by the reference, their weights too where the problem has a place for them.
-void reference_rows(const kernels::AttentionProblem& problem, const kernels::LaneMap& map, void* scratch);
+void reference_rows(const kernels::AttentionProblem& problem, const kernels::QueryTile& map, void* scratch);
 
 /// Whether f16 and bf16 should be computed in f32 copies: no kernel takes the call as it is; or it widens rows on their
 /// way, and `wide`: a tape wants what they were widened to, or q is projected and would be rounded before; or the score

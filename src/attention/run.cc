@@ -4,7 +4,7 @@
 #include "attention/cut.h"
 #include "attention/parts.h"
 #include "attention/strips.h"
-#include "kernels/attention/key_rows.h"
+#include "kernels/attention/kv_rows.h"
 #include "runtime/memory.h"
 #include "runtime/parallel.h"
 #include "runtime/shares.h"
@@ -32,22 +32,22 @@ class Run {
         cut_(call, kernel, heads_of_task(dropout, weights), 1) {
     call.problem.copy_rows = false;
     const bool whole = !by_strips(dropout, weights);
-    split_ = whole && kernel.strips != nullptr && spans() > 1 && cut_.tasks() < most_split_tasks;
+    split_ = whole && kernel.strips != nullptr && splits() > 1 && cut_.tasks() < most_split_tasks;
     if (whole && !split_) share_strips(call);
     by_head_ = whole && !split_ && goes_by_head();
     call.problem.heads_ahead = by_head_ ? 1 : cut_.heads_ahead(problem_.q_rows);
-    call.problem.rows_ahead = by_head_ ? cut_.strip_rows() : cut_.rows_ahead();
-    call.problem.lane_rows = kernel.strip_rows;
+    call.problem.rows_ahead = by_head_ ? cut_.query_tile_rows() : cut_.rows_ahead();
+    call.problem.lane_rows = kernel.query_tile_rows;
     kernel_bytes_ = aligned(kernel.scratch_bytes(problem_));
     keep_bytes_ = aligned(dropout.strip_bytes());
     if (weights_ == nullptr) return;
     row_bytes_ = aligned(static_cast<std::size_t>(problem_.k_rows) * sizeof(T));
-    lanes_bytes_ = aligned(static_cast<std::size_t>(cut_.most_keys() * kernel.strip_rows) * sizeof(T));
+    lanes_bytes_ = aligned(static_cast<std::size_t>(cut_.most_keys() * kernel.query_tile_rows) * sizeof(T));
   }
 
   void all() const {
     if (weights_ != nullptr && weights_->kind == Weights::column_sums) return column_sums();
-    if (split_) return span_by_span();
+    if (split_) return split_by_split();
     if (by_head_) return head_by_head();
     runtime::parallel_for(cut_.tasks(), [&](std::int64_t index) {
       const Task task = cut_.task(index);
@@ -68,13 +68,14 @@ class Run {
     kernels::AttentionProblem& p = call.problem;
     const bool copies = kernel_.strips != nullptr && p.score == kernels::ScoreOp::dot &&
                         (odd_pairs(p) || collide(p.k, p.dim) || collide(p.v, p.value_dim));
-    const std::int64_t of_head = (p.q_rows + kernel_.strip_rows - 1) / kernel_.strip_rows;
-    std::int64_t strips = copies ? copying_strips : task_strips(call, kernel_);
+    const std::int64_t of_head = (p.q_rows + kernel_.query_tile_rows - 1) / kernel_.query_tile_rows;
+    std::int64_t strips = copies ? copying_strips : task_tiles(call, kernel_);
     while (strips / 2 >= of_head && strips > 1) strips /= 2;
     if (strips > 1) cut_ = Cut(call, kernel_, Cut::Heads::grouped, strips);
-    p.copy_rows = copies && std::min(cut_.task_rows(), p.q_rows) >= kernels::least_copying_strips * kernel_.strip_rows;
+    p.copy_rows =
+        copies && std::min(cut_.task_rows(), p.q_rows) >= kernels::least_copying_tiles * kernel_.query_tile_rows;
   }
-  bool collide(const kernels::KeyRows& rows, std::int64_t columns) const {
+  bool collide(const kernels::KvRows& rows, std::int64_t columns) const {
     return kernels::collide(rows, columns, cut_.most_keys());
   }
   /// Rows of bf16 whose last element has no neighbour are copied anyway.
@@ -83,13 +84,13 @@ class Run {
   }
 
   /// Exponentials of keys, and rows that are widened, are made once for the strips of a task.
-  static std::int64_t task_strips(const Call& call, const AttentionKernel& kernel) {
+  static std::int64_t task_tiles(const Call& call, const AttentionKernel& kernel) {
     constexpr std::int64_t shared = 4;
     const kernels::AttentionProblem& p = call.problem;
     const bool made =
         p.score == kernels::ScoreOp::additive || p.k.element != kernel.computes || p.v.element != kernel.computes;
-    if (kernel.strips == nullptr) return kernel.task_strips;
-    return made ? shared : kernel.task_strips;
+    if (kernel.strips == nullptr) return kernel.task_tiles;
+    return made ? shared : kernel.task_tiles;
   }
 
   /// What is drawn or stored stands strip by strip.
@@ -128,41 +129,41 @@ class Run {
     });
   }
 
-  std::int64_t spans() const { return (cut_.most_keys() + kernels::span_keys - 1) / kernels::span_keys; }
+  std::int64_t splits() const { return (cut_.most_keys() + kernels::kv_split - 1) / kernels::kv_split; }
 
   /// Spans of a task that a thread takes at a time: what lies ahead is asked for across their borders. (1, 32 / 8, 1 x
   /// 32,768, 128) of bf16 takes a twentieth less time, 4,096 keys of f32 a twelfth.
-  std::int64_t spans_together() const {
+  std::int64_t splits_together() const {
     constexpr std::int64_t most = 4, shares_of_thread = 4;
-    return std::clamp<std::int64_t>(cut_.tasks() * spans() / (shares_of_thread * num_threads()), 1, most);
+    return std::clamp<std::int64_t>(cut_.tasks() * splits() / (shares_of_thread * num_threads()), 1, most);
   }
 
-  void span_by_span() const {
-    const kernels::StripKernel& strips = *kernel_.strips;
-    const std::int64_t spans_of_task = spans(), together = spans_together(),
-                       shares = (spans_of_task + together - 1) / together;
+  void split_by_split() const {
+    const kernels::ForwardKernel& strips = *kernel_.strips;
+    const std::int64_t splits_of_task = splits(), together = splits_together(),
+                       shares = (splits_of_task + together - 1) / together;
     const std::size_t bytes = aligned(strips.partial_bytes(problem_, {0, 0, 1, 0, cut_.most_lanes()}));
     const std::unique_ptr<void, void (*)(void*)> memory(
-        runtime::allocate(bytes * static_cast<std::size_t>(cut_.tasks() * spans_of_task)), runtime::deallocate);
+        runtime::allocate(bytes * static_cast<std::size_t>(cut_.tasks() * splits_of_task)), runtime::deallocate);
     auto* const partials = static_cast<char*>(memory.get());
     // of each task the spans that hold keys; its partial results lie side by side
     const auto used = [](const kernels::AttentionProblem& problem, std::int64_t b) {
-      return (problem.keys_end(b) - problem.keys_begin(b) + kernels::span_keys - 1) / kernels::span_keys;
+      return (problem.keys_end(b) - problem.keys_begin(b) + kernels::kv_split - 1) / kernels::kv_split;
     };
     const auto partials_of = [&](std::int64_t index) {
-      return partials + static_cast<std::size_t>(index * spans_of_task) * bytes;
+      return partials + static_cast<std::size_t>(index * splits_of_task) * bytes;
     };
     runtime::parallel_for(cut_.tasks() * shares, [&](std::int64_t part) {
       const std::int64_t index = part / shares, first = part % shares * together;
       const Task task = cut_.task(index);
       const kernels::AttentionProblem problem = problem_of(call_, problem_, task.part);
-      kernels::LaneMap map = task.map;
+      kernels::QueryTile map = task.map;
       map.rows = std::clamp<std::int64_t>(problem.rows_end(map.batch) - map.row, 0, map.rows);
       const std::int64_t last = std::min(first + together, used(problem, map.batch));
       if (map.rows > 0 && first < last)
-        strips.attend_spans(problem, map, first, last,
-                            partials_of(index) + static_cast<std::size_t>(first) * strips.partial_bytes(problem, map),
-                            runtime::thread_scratch(kernel_bytes_));
+        strips.attend_splits(problem, map, first, last,
+                             partials_of(index) + static_cast<std::size_t>(first) * strips.partial_bytes(problem, map),
+                             runtime::thread_scratch(kernel_bytes_));
     });
     runtime::parallel_for(cut_.tasks(), [&](std::int64_t index) {
       const Task task = cut_.task(index);
@@ -185,7 +186,7 @@ class Run {
     // it has nothing of its own
     if (task.part == nullptr && !wanted && !dropout_.active()) return kernel_.rows(problem_, task.map, memory);
     kernels::AttentionProblem problem = problem_of(call_, problem_, task.part);
-    problem.strip_begin = task.map.row;
+    problem.tile_begin = task.map.row;
     if (task.part != nullptr) problem.heads_ahead = cut_.heads_ahead(task.part->rows_end - task.part->rows_begin);
     if (wanted) {
       problem.lane_row = memory + kernel_bytes_ + keep_bytes_;
@@ -194,7 +195,7 @@ class Run {
     }
     if (dropout_.active()) {
       auto* keep = reinterpret_cast<std::uint8_t*>(memory + kernel_bytes_);
-      dropout_.draw(task.map.batch * problem.q_heads + task.map.head, task.map.row / kernel_.strip_rows, keep);
+      dropout_.draw(task.map.batch * problem.q_heads + task.map.head, task.map.row / kernel_.query_tile_rows, keep);
       problem.keep = keep;
       problem.keep_stride = problem.k_rows;
       problem.keep_scale = dropout_.scale(sizeof(T) == sizeof(double));
@@ -239,8 +240,9 @@ class Run {
       std::fill(sums.begin(), sums.end(), T(0));
       runtime::parallel_for(blocks_of_wave, [&](std::int64_t n) {
         const Block& block = blocks[static_cast<std::size_t>(first + n)];
-        for (std::int64_t row = block.begin; row < block.end; row += kernel_.strip_rows) {
-          const Task task{block.part, {block.batch, block.head, 1, row, std::min(kernel_.strip_rows, block.end - row)}};
+        for (std::int64_t row = block.begin; row < block.end; row += kernel_.query_tile_rows) {
+          const Task task{block.part,
+                          {block.batch, block.head, 1, row, std::min(kernel_.query_tile_rows, block.end - row)}};
           one_strip(task, nullptr, [&](const LaneStrip& strip) { add_columns(strip, sums.data() + n * keys); });
         }
       });

@@ -8,7 +8,7 @@ namespace attn {
 
 /// Their lengths are options of the call.
 struct StoredRows {
-  kernels::KeyRows k, v;
+  kernels::KvRows k, v;
   std::int64_t k_head_stride = 0, v_head_stride = 0;  // elements
 };
 

@@ -13,8 +13,8 @@ namespace {
 
 using kernels::AttentionProblem;
 using kernels::Element;
-using kernels::LaneMap;
-using kernels::StripKernel;
+using kernels::ForwardKernel;
+using kernels::QueryTile;
 
 const kernels::AttentionTarget* target() {
   constinit static runtime::Once<const kernels::AttentionTarget*> here;
@@ -22,17 +22,18 @@ const kernels::AttentionTarget* target() {
 }
 
 template <Element E>
-const StripKernel& strips() {
+const ForwardKernel& strips() {
   return E == Element::f64 ? target()->f64 : E == Element::bf16 ? target()->bf16 : target()->f32;
 }
 
 /// Rows of K and V as they are, or widened on their way. A product of bf16 takes numbers of 8 bits where one scale a
 /// row may wait until after it.
 template <Element E>
-bool reads(const kernels::KeyRows& rows, std::int64_t columns) {
+bool reads(const kernels::KvRows& rows, std::int64_t columns) {
   const Element stored = rows.element;
   return stored == E ||
-         (kernels::of_8_bits(stored) && rows.piece != 0 && (E != Element::bf16 || rows.scale_group >= columns)) ||
+         (kernels::of_8_bits(stored) && rows.interleave_width != 0 &&
+          (E != Element::bf16 || rows.scale_group >= columns)) ||
          (E == Element::f32 && (stored == Element::f16 || stored == Element::bf16));
 }
 
@@ -64,13 +65,13 @@ std::size_t scratch_bytes(const AttentionProblem& problem) {
 }
 
 /// The rows of the map that exist.
-LaneMap existing(const AttentionProblem& problem, LaneMap map) {
+QueryTile existing(const AttentionProblem& problem, QueryTile map) {
   map.rows = std::clamp<std::int64_t>(problem.rows_end(map.batch) - map.row, 0, map.rows);
   return map;
 }
 
 /// Rows beyond the lengths: the reference knows how they look. Nobody reads their weights.
-void empty_rows(const AttentionProblem& problem, const LaneMap& map, std::int64_t existing_rows, void* scratch) {
+void empty_rows(const AttentionProblem& problem, const QueryTile& map, std::int64_t existing_rows, void* scratch) {
   if (existing_rows == map.rows) return;
   for (std::int64_t n = 0; n < map.heads; ++n)
     kernels::attention_reference().rows(problem, map.batch, map.head + n, map.row + existing_rows, map.row + map.rows,
@@ -79,13 +80,13 @@ void empty_rows(const AttentionProblem& problem, const LaneMap& map, std::int64_
 
 /// A hidden key that holds inf or NaN shows as NaN in the vectors; here the rows that should not have noticed get their
 /// result.
-void decide(const StripKernel& strip, const AttentionProblem& problem, const LaneMap& map, void* scratch) {
-  strip.rows_by_row != nullptr ? strip.rows_by_row(problem, map, scratch) : reference_rows(problem, map, scratch);
+void decide(const ForwardKernel& strip, const AttentionProblem& problem, const QueryTile& map, void* scratch) {
+  strip.nan_safe_rows != nullptr ? strip.nan_safe_rows(problem, map, scratch) : reference_rows(problem, map, scratch);
 }
 
 template <Element E>
-void rows(const AttentionProblem& problem, const LaneMap& map, void* scratch) {
-  const LaneMap here = existing(problem, map);
+void rows(const AttentionProblem& problem, const QueryTile& map, void* scratch) {
+  const QueryTile here = existing(problem, map);
   if (here.rows > 0 && !strips<E>().attend(problem, here, scratch)) decide(strips<E>(), problem, here, scratch);
   empty_rows(problem, map, here.rows, scratch);
 }
@@ -94,8 +95,8 @@ template <Element E>
 AttentionKernel kernel(const char* name) {
   return {.name = name,
           .computes = E,
-          .strip_rows = strips<E>().rows,
-          .task_strips = strips<E>().task_strips,
+          .query_tile_rows = strips<E>().rows,
+          .task_tiles = strips<E>().task_tiles,
           .ask = ask<E>,
           .scratch_bytes = scratch_bytes<E>,
           .rows = rows<E>,
@@ -122,16 +123,16 @@ std::vector<AttentionKernel> strip_kernels() {
   return kernels;
 }
 
-kernels::Element byte_form(Dtype dtype, std::int64_t dim, std::int64_t value_dim, std::int64_t group) {
+kernels::Element int8_form(Dtype dtype, std::int64_t dim, std::int64_t value_dim, std::int64_t group) {
   if (dtype != Dtype::bf16 || target() == nullptr || !multiplies_bf16()) return Element::i8;
-  const auto form = strips<Element::bf16>().byte_form;
+  const auto form = strips<Element::bf16>().int8_form;
   return form == nullptr ? Element::i8 : form(dim, value_dim, group);
 }
 
-void merge_strip(const StripKernel& strip, const AttentionProblem& problem, const LaneMap& map, const void* partials,
-                 std::int64_t spans, void* scratch) {
-  const LaneMap here = existing(problem, map);
-  if (here.rows > 0 && !strip.attend_merge(problem, here, partials, spans, scratch))
+void merge_strip(const ForwardKernel& strip, const AttentionProblem& problem, const QueryTile& map,
+                 const void* partials, std::int64_t splits, void* scratch) {
+  const QueryTile here = existing(problem, map);
+  if (here.rows > 0 && !strip.attend_merge(problem, here, partials, splits, scratch))
     decide(strip, problem, here, scratch);
   empty_rows(problem, map, here.rows, scratch);
 }

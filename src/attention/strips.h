@@ -13,10 +13,10 @@ std::vector<AttentionKernel> strip_kernels();
 
 /// The form in which a cache keeps numbers of 8 bits, `group` of a row's elements a scale: that which decoding rows of
 /// a dtype reads fastest.
-kernels::Element byte_form(Dtype dtype, std::int64_t dim, std::int64_t value_dim, std::int64_t group);
+kernels::Element int8_form(Dtype dtype, std::int64_t dim, std::int64_t value_dim, std::int64_t group);
 
 /// Merges the spans' partial results of a task and writes its rows; where a result is NaN, the rows are decided again.
-void merge_strip(const kernels::StripKernel& strips, const kernels::AttentionProblem& problem,
-                 const kernels::LaneMap& map, const void* partials, std::int64_t spans, void* scratch);
+void merge_strip(const kernels::ForwardKernel& strips, const kernels::AttentionProblem& problem,
+                 const kernels::QueryTile& map, const void* partials, std::int64_t splits, void* scratch);
 
 }  // namespace attn

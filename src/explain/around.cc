@@ -5,7 +5,7 @@
 #include <attn/ops.h>
 
 #include "attention/check.h"
-#include "kernels/attention/mask_eval.h"
+#include "kernels/attention/mask/mask_program.h"
 #include "tensor/build.h"
 
 #include <fmt/format.h>

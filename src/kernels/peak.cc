@@ -1,6 +1,6 @@
 // src/kernels/peak.cc: the loops that show a core's limits, compiled once for every instruction set.
 #include "kernels/peak.h"
-#include "kernels/amx.h"
+#include "kernels/x86/amx.h"
 #include "runtime/cpu.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -11,7 +11,7 @@
 
 #include <cstring>
 
-#include "kernels/attention/bf16_tiles-inl.h"
+#include "kernels/attention/tiles/bf16_prefill-inl.h"
 
 #if HWY_TARGET == HWY_AVX3
 ATTN_BEFORE_BF16_NAMESPACE();
@@ -115,7 +115,7 @@ void plain_read(const void* data, std::size_t bytes) {
 #if defined(__x86_64__)
 /// Four independent products of tiles a round.
 void tile_rounds(std::int64_t rounds) {
-  Tiles tiles;
+  AmxTiles tiles;
   tiles.begin();
   for (std::int64_t r = 0; r < rounds; ++r) {
     tile_dot<0, 4, 6>();

@@ -8,7 +8,7 @@
 
 #include "attention/parts.h"
 #include "kernels/attention/reference.h"
-#include "kernels/attention/target.h"
+#include "kernels/attention/dispatch.h"
 #include "kernels/gemm/target.h"
 #include "kernels/reference.h"
 #include "kernels/rows/target.h"
@@ -114,9 +114,9 @@ Results matmul_by_target(const kernels::GemmTarget& target, bool packed, const I
 }
 
 Results attention_by_target(const kernels::AttentionTarget& target, Cut cut, const Case& c, const Inputs& in) {
-  const kernels::StripKernel& strip = c.dtype == Dtype::f64    ? target.f64
-                                      : c.dtype == Dtype::bf16 ? target.bf16
-                                                               : target.f32;
+  const kernels::ForwardKernel& strip = c.dtype == Dtype::f64    ? target.f64
+                                        : c.dtype == Dtype::bf16 ? target.bf16
+                                                                 : target.f32;
   if (c.dtype == Dtype::f16 || strip.rows == 0 || (c.dtype == Dtype::bf16 && !runtime::cpu().avx512_bf16)) return {};
   if (c.is_backward()) return {};
   // the library has these in f32
@@ -233,7 +233,7 @@ std::vector<Way> target_ways(const std::string& name) {
   const bool tiles = runtime::vectors_of(name) != name;
   if (const kernels::AttentionTarget* target = kernels::attention_target(name.c_str()); target != nullptr)
     for (const auto& [how, cut] : {std::pair{"strips", Cut::strips}, std::pair{"heads together", Cut::heads_together},
-                                   std::pair{"spans", Cut::spans}})
+                                   std::pair{"spans", Cut::splits}})
       ways.push_back({fmt::format("{} {}", name, how), name, [target, cut = cut](const Case& c, const Inputs& in) {
                         return c.is_attention() ? attention_by_target(*target, cut, c, in) : Results{};
                       }});

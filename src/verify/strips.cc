@@ -14,8 +14,8 @@ namespace attn::cases {
 namespace {
 
 using kernels::AttentionProblem;
-using kernels::LaneMap;
-using kernels::StripKernel;
+using kernels::ForwardKernel;
+using kernels::QueryTile;
 
 struct Memory {
   explicit Memory(std::size_t bytes) : data(runtime::allocate(bytes), runtime::deallocate) {}
@@ -23,21 +23,21 @@ struct Memory {
   std::unique_ptr<void, void (*)(void*)> data;
 };
 
-bool attend_spans(const StripKernel& strip, const AttentionProblem& p, const LaneMap& map, void* scratch) {
+bool attend_splits(const ForwardKernel& strip, const AttentionProblem& p, const QueryTile& map, void* scratch) {
   const std::int64_t keys = p.keys_end(map.batch) - p.keys_begin(map.batch);
-  const std::int64_t spans = std::max<std::int64_t>(0, (keys + kernels::span_keys - 1) / kernels::span_keys);
+  const std::int64_t splits = std::max<std::int64_t>(0, (keys + kernels::kv_split - 1) / kernels::kv_split);
   const std::size_t bytes = strip.partial_bytes(p, map);
-  const Memory partials(bytes * static_cast<std::size_t>(spans));
-  for (std::int64_t last = spans, together = 1, first; last > 0; last = first, ++together) {
+  const Memory partials(bytes * static_cast<std::size_t>(splits));
+  for (std::int64_t last = splits, together = 1, first; last > 0; last = first, ++together) {
     first = std::max<std::int64_t>(0, last - together);
-    strip.attend_spans(p, map, first, last, partials.get() + static_cast<std::size_t>(first) * bytes, scratch);
+    strip.attend_splits(p, map, first, last, partials.get() + static_cast<std::size_t>(first) * bytes, scratch);
   }
-  return strip.attend_merge(p, map, partials.get(), spans, scratch);
+  return strip.attend_merge(p, map, partials.get(), splits, scratch);
 }
 
 }  // namespace
 
-void attend_by_strips(const StripKernel& strip, const Call& call, Cut cut) {
+void attend_by_strips(const ForwardKernel& strip, const Call& call, Cut cut) {
   const kernels::AttentionReference& reference = kernels::attention_reference();
   const Memory memory(std::max(strip.scratch_bytes(call.problem), reference.scratch_bytes(call.problem)));
   const std::int64_t q_heads = call.problem.q_heads,
@@ -51,11 +51,11 @@ void attend_by_strips(const StripKernel& strip, const Call& call, Cut cut) {
             for (std::int64_t n = 0; n < heads; ++n) reference.rows(p, b, h + n, from, to, memory.get());
           };
           for (std::int64_t row = first; row < end; row += strip.rows) {
-            const LaneMap map{b, h, heads, row, std::min<std::int64_t>(strip.rows, end - row)};
+            const QueryTile map{b, h, heads, row, std::min<std::int64_t>(strip.rows, end - row)};
             const bool done =
-                cut == Cut::spans ? attend_spans(strip, p, map, memory.get()) : strip.attend(p, map, memory.get());
+                cut == Cut::splits ? attend_splits(strip, p, map, memory.get()) : strip.attend(p, map, memory.get());
             if (done) continue;
-            if (strip.rows_by_row != nullptr) strip.rows_by_row(p, map, memory.get());
+            if (strip.nan_safe_rows != nullptr) strip.nan_safe_rows(p, map, memory.get());
             else by_reference(map.row, map.row + map.rows);
           }
           by_reference(end, last);

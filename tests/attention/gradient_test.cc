@@ -37,7 +37,8 @@ SavedAttention forward(const Trial& s, Call& call, Tensor* logsumexp = nullptr) 
       .max = empty(rows, call.compute_dtype()),
       .sum = empty(rows, call.compute_dtype()),
       .dropout = std::make_shared<DropoutStrips>(
-          s.dropout, DropoutStrips::Shape{p.batch * p.q_heads, p.q_rows, p.k_rows, kernel.strip_rows}, &generator)};
+          s.dropout, DropoutStrips::Shape{p.batch * p.q_heads, p.q_rows, p.k_rows, kernel.query_tile_rows},
+          &generator)};
   const Tensor lse = empty(rows, call.compute_dtype());
   p.out = saved.output.data(), p.logsumexp = lse.data(), p.max = saved.max.data(), p.sum = saved.sum.data();
   for (int d = 0; d < 3; ++d) p.out_stride[d] = saved.output.stride(d);

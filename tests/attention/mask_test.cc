@@ -5,7 +5,7 @@
 #include <attn/random.h>
 
 #include "attention/lower.h"
-#include "kernels/attention/mask_eval.h"
+#include "kernels/attention/mask/mask_program.h"
 #include "support/errors.h"
 #include "support/golden.h"
 #include "support/random_shapes.h"
@@ -152,11 +152,11 @@ void expect_tiles(const World& w, const Mask& mask, const Tensor& dense, bool ex
           for (std::int64_t y = range.row_begin; y < range.row_end; ++y)
             for (std::int64_t x = range.key_begin; x < range.key_end; ++x, ++pairs)
               seen += at(dense, {b, h, y, x}) != 0;
-        const kernels::Tile tile = kernels::classify(problem, b, range);
-        const kernels::Tile truth = seen == 0       ? kernels::Tile::empty
-                                    : seen == pairs ? kernels::Tile::full
-                                                    : kernels::Tile::partial;
-        EXPECT_TRUE(tile == truth || (!exact && tile == kernels::Tile::partial)) << seen << " of " << pairs;
+        const kernels::Visibility tile = kernels::classify(problem, b, range);
+        const kernels::Visibility truth = seen == 0       ? kernels::Visibility::empty
+                                          : seen == pairs ? kernels::Visibility::full
+                                                          : kernels::Visibility::partial;
+        EXPECT_TRUE(tile == truth || (!exact && tile == kernels::Visibility::partial)) << seen << " of " << pairs;
       }
 }
 

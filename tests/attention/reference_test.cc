@@ -1,7 +1,7 @@
 // tests/attention/reference_test.cc: the specification itself: storage it can read, what it saves, NaN, infinities,
 // zeros.
 #include "kernels/attention/reference.h"
-#include "kernels/attention/signed_byte.h"
+#include "kernels/attention/kv/sign_magnitude8.h"
 
 #include "attention/truth.h"
 #include "support/golden.h"
@@ -63,7 +63,7 @@ TEST(Reference, PagedKeysAreContiguousKeys) {
   AttentionProblem p = problem_of(rows, keys, dim, q.data<float>(), k_pages.data<float>(), v_pages.data<float>());
   p.batch = 2;
   p.key_lengths = lengths;
-  for (kernels::KeyRows* x : {&p.k, &p.v}) {
+  for (kernels::KvRows* x : {&p.k, &p.v}) {
     x->pages = table[0];
     x->pages_stride = 5;
     x->page_shift = 3;
@@ -97,7 +97,7 @@ TEST(Reference, BytesTimesTheirScalesAreTheKeys) {
   AttentionProblem p = problem_of(rows, keys, dim, q.data<float>(), nullptr, nullptr);
   p.k.base = k_bytes.data(), p.v.base = v_bytes.data();
   p.k.scales = k_scales.data(), p.v.scales = v_scales.data();
-  for (kernels::KeyRows* x : {&p.k, &p.v}) {
+  for (kernels::KvRows* x : {&p.k, &p.v}) {
     x->element = Element::i8;
     x->scale_stride = dim / group;
     x->scale_group = group;
@@ -105,7 +105,7 @@ TEST(Reference, BytesTimesTheirScalesAreTheKeys) {
   EXPECT_EQ(run(p).output, expected.output);
   for (std::vector<std::int8_t>* bytes : {&k_bytes, &v_bytes})
     for (std::int8_t& byte : *bytes) byte = kernels::other_form(byte);
-  p.k.element = p.v.element = Element::sm8;
+  p.k.element = p.v.element = Element::sign_magnitude8;
   EXPECT_EQ(run(p).output, expected.output);
 }
 

@@ -1,7 +1,7 @@
 // tests/kernels/attention_target_test.cc: the strips of every instruction set have the bits of the specification.
 #include "kernels/attention/reference.h"
-#include "kernels/attention/signed_byte.h"
-#include "kernels/attention/target.h"
+#include "kernels/attention/kv/sign_magnitude8.h"
+#include "kernels/attention/dispatch.h"
 #include "runtime/cpu.h"
 
 #include <gtest/gtest.h>
@@ -229,16 +229,16 @@ struct Case {
 
   /// Keys and values of 8 bits, in either form.
   void make_8_bits(Random& random) {
-    const Element form = random() % 2 ? Element::i8 : Element::sm8;
-    const std::int64_t kept_rows = (p.k_rows + KeyRows::group_rows - 1) / KeyRows::group_rows * KeyRows::group_rows;
-    const auto store = [&](KeyRows& rows, std::int64_t* stride, std::int64_t heads, std::int64_t columns, int piece,
+    const Element form = random() % 2 ? Element::i8 : Element::sign_magnitude8;
+    const std::int64_t kept_rows = (p.k_rows + KvRows::group_rows - 1) / KvRows::group_rows * KvRows::group_rows;
+    const auto store = [&](KvRows& rows, std::int64_t* stride, std::int64_t heads, std::int64_t columns, int piece,
                            std::vector<std::int8_t>& numbers, std::vector<float>& scales) {
       const std::int64_t group = pick(random, {columns, columns, columns + 3, 4, 16, 5}),
                          groups = (columns + group - 1) / group;
       numbers.resize(static_cast<std::size_t>(p.batch * heads * kept_rows * columns));
       for (std::int8_t& x : numbers) {
         x = static_cast<std::int8_t>(static_cast<int>(random() % 255) - 127);
-        if (form == Element::sm8) x = other_form(x);
+        if (form == Element::sign_magnitude8) x = other_form(x);
       }
       for (std::int64_t n = 0; n < p.batch * heads * kept_rows * groups; ++n)
         scales.push_back(0.0002F * static_cast<float>(1 + random() % 100));
@@ -249,13 +249,13 @@ struct Case {
               .scale_head_stride = kept_rows * groups,
               .scale_batch_stride = heads * kept_rows * groups,
               .scale_group = static_cast<int>(group),
-              .piece = piece,
+              .interleave_width = piece,
               .element = form};
       stride[1] = kept_rows * columns;
       stride[0] = heads * stride[1];
     };
-    store(p.k, p.k_stride, p.k_heads, p.dim, KeyRows::word, k_numbers, k_scales);
-    store(p.v, p.v_stride, p.v_heads, p.value_dim, KeyRows::line, v_numbers, v_scales);
+    store(p.k, p.k_stride, p.k_heads, p.dim, KvRows::k_interleave_width, k_numbers, k_scales);
+    store(p.v, p.v_stride, p.v_heads, p.value_dim, KvRows::line, v_numbers, v_scales);
   }
 
   std::string line() const {
@@ -283,7 +283,7 @@ void by_specification(const AttentionProblem& p) {
 
 /// Strips as they come; several heads in one where `grouped`; span by span where `split`.
 template <typename T>
-void by_strips(const StripKernel& kernel, const AttentionProblem& p, bool grouped, bool split) {
+void by_strips(const ForwardKernel& kernel, const AttentionProblem& p, bool grouped, bool split) {
   std::vector<std::byte> memory, partial;
   aligned(memory, kernel.scratch_bytes(p));
   const std::int64_t group = p.q_heads / p.k_heads;
@@ -291,20 +291,20 @@ void by_strips(const StripKernel& kernel, const AttentionProblem& p, bool groupe
   for (std::int64_t b = 0; b < p.batch; ++b)
     for (std::int64_t h = 0; h < p.q_heads; h += heads)
       for (std::int64_t row = p.part ? p.part->rows_begin : 0; row < p.rows_end(b); row += kernel.rows) {
-        const LaneMap map{b, h, heads, row, std::min<std::int64_t>(kernel.rows, p.rows_end(b) - row)};
+        const QueryTile map{b, h, heads, row, std::min<std::int64_t>(kernel.rows, p.rows_end(b) - row)};
         if (!split) {
           ASSERT_TRUE(kernel.attend(p, map, start(memory)));
           continue;
         }
-        const std::int64_t spans = (p.keys_end(b) - p.keys_begin(b) + 1023) / 1024,
+        const std::int64_t splits = (p.keys_end(b) - p.keys_begin(b) + 1023) / 1024,
                            bytes = static_cast<std::int64_t>(kernel.partial_bytes(p, map));
-        aligned(partial, static_cast<std::size_t>(spans * bytes));
-        for (std::int64_t last = spans, together = 1, first; last > 0; last = first, ++together) {
+        aligned(partial, static_cast<std::size_t>(splits * bytes));
+        for (std::int64_t last = splits, together = 1, first; last > 0; last = first, ++together) {
           first = std::max<std::int64_t>(0, last - together);
-          kernel.attend_spans(p, map, first, last, static_cast<std::byte*>(start(partial)) + first * bytes,
-                              start(memory));
+          kernel.attend_splits(p, map, first, last, static_cast<std::byte*>(start(partial)) + first * bytes,
+                               start(memory));
         }
-        ASSERT_TRUE(kernel.attend_merge(p, map, start(partial), spans, start(memory)));
+        ASSERT_TRUE(kernel.attend_merge(p, map, start(partial), splits, start(memory)));
       }
 }
 
@@ -319,7 +319,7 @@ template <typename T>
 class EveryAttentionTarget : public ::testing::TestWithParam<std::string> {};
 
 template <typename T>
-void random_cases(const StripKernel& kernel, int count, unsigned seed, void (Case<T>::*change)(Random&) = nullptr) {
+void random_cases(const ForwardKernel& kernel, int count, unsigned seed, void (Case<T>::*change)(Random&) = nullptr) {
   for (int n = 0; n < count; ++n) {
     Random random(seed + static_cast<unsigned>(n));
     Case<T> c(random);

@@ -1,8 +1,8 @@
 // tests/kernels/bf16_attention_test.cc: bf16 attention of this processor's targets against plain loops in the order of
 // docs/numerics.md section 3.8.
 #define ATTN_REF_NAMESPACE ref_of_bf16_attention_test
-#include "kernels/attention/signed_byte.h"
-#include "kernels/attention/target.h"
+#include "kernels/attention/kv/sign_magnitude8.h"
+#include "kernels/attention/dispatch.h"
 #include "kernels/ref/bf16_pairs.h"
 #include "runtime/cpu.h"
 
@@ -129,16 +129,16 @@ struct Shape {
 };
 
 /// Rows of numbers as kernels read them: in the form that `rows` names, in whole groups, `piece` elements at a time
-/// (KeyRows).
-std::vector<std::int8_t> in_groups(const Rows& values, KeyRows rows) {
-  constexpr std::int64_t group = KeyRows::group_rows;
+/// (KvRows).
+std::vector<std::int8_t> in_groups(const Rows& values, KvRows rows) {
+  constexpr std::int64_t group = KvRows::group_rows;
   const auto count = static_cast<std::int64_t>(values.size());
   std::vector<std::int8_t> numbers(static_cast<std::size_t>((count + group - 1) / group * group * rows.row_stride), 99);
   for (std::int64_t j = 0; j < count; ++j)
     for (std::int64_t d = 0; d < rows.row_stride; ++d) {
       const auto number = static_cast<std::int8_t>(values[static_cast<std::size_t>(j)][static_cast<std::size_t>(d)]);
       numbers[static_cast<std::size_t>(rows.offset(j) + rows.element_offset(j, d))] =
-          rows.element == Element::sm8 ? other_form(number) : number;
+          rows.element == Element::sign_magnitude8 ? other_form(number) : number;
     }
   return numbers;
 }
@@ -168,7 +168,7 @@ void has_the_order(const std::string& name, Element stored) {
       scales.push_back(0.002F * static_cast<float>(1 + random() % 1000) / 100);
     }
     // of rows that are not there
-    while (scales.size() % KeyRows::group_rows != 0) scales.push_back(std::numeric_limits<float>::quiet_NaN());
+    while (scales.size() % KvRows::group_rows != 0) scales.push_back(std::numeric_limits<float>::quiet_NaN());
     return values;
   };
   const auto draw = [&](std::int64_t rows, std::int64_t columns, std::vector<std::uint16_t>& words) {
@@ -214,8 +214,8 @@ void has_the_order(const std::string& name, Element stored) {
     p.k.row_stride = shape.dim;
     p.v.row_stride = shape.value_dim;
     if (bytes) {
-      p.k.piece = KeyRows::word;
-      p.v.piece = KeyRows::line;
+      p.k.interleave_width = KvRows::k_interleave_width;
+      p.v.interleave_width = KvRows::line;
       k_numbers = in_groups(keys.k, p.k);
       v_numbers = in_groups(keys.v, p.v);
       p.k.base = k_numbers.data();
@@ -234,20 +234,20 @@ void has_the_order(const std::string& name, Element stored) {
     window.left = shape.left;
     window.right = 0;
     if (shape.left >= 0) p.mask = {&window, 1};
-    const StripKernel& kernel = target.bf16;
+    const ForwardKernel& kernel = target.bf16;
     const Aligned scratch(kernel.scratch_bytes(p));
     for (const bool split : {false, true}) {  // whole strips, or their spans and then what those left
       std::fill(out.begin(), out.end(), std::uint16_t{0xFFFF});
       for (std::int64_t row = 0; row < shape.q_rows; row += kernel.rows) {
-        const LaneMap map{0, 0, 1, row, std::min<std::int64_t>(kernel.rows, shape.q_rows - row)};
+        const QueryTile map{0, 0, 1, row, std::min<std::int64_t>(kernel.rows, shape.q_rows - row)};
         if (!split) {
           EXPECT_TRUE(kernel.attend(p, map, scratch.data));
           continue;
         }
-        const std::int64_t spans = (shape.k_rows + 1023) / 1024;
-        const Aligned partials(static_cast<std::size_t>(spans) * kernel.partial_bytes(p, map));
-        kernel.attend_spans(p, map, 0, spans, partials.data, scratch.data);
-        EXPECT_TRUE(kernel.attend_merge(p, map, partials.data, spans, scratch.data));
+        const std::int64_t splits = (shape.k_rows + 1023) / 1024;
+        const Aligned partials(static_cast<std::size_t>(splits) * kernel.partial_bytes(p, map));
+        kernel.attend_splits(p, map, 0, splits, partials.data, scratch.data);
+        EXPECT_TRUE(kernel.attend_merge(p, map, partials.data, splits, scratch.data));
       }
       for (std::int64_t i = 0; i < shape.q_rows; ++i) {
         const std::string place = what + (split ? " by spans" : "") + " row " + std::to_string(i);
@@ -267,7 +267,7 @@ void has_the_order(const std::string& name, Element stored) {
 
 TEST_P(Bf16Attention, HasTheOrderOfItsTarget) { has_the_order(GetParam(), Element::bf16); }
 TEST_P(Bf16Attention, MultipliesNumbersOfEightBitsByTheirScalesAfterwards) {
-  has_the_order(GetParam(), Element::sm8);
+  has_the_order(GetParam(), Element::sign_magnitude8);
   has_the_order(GetParam(), Element::i8);
 }
 
@@ -276,19 +276,19 @@ TEST_P(Bf16Attention, MultipliesNumbersOfEightBitsByTheirScalesAfterwards) {
 TEST(Bf16Bytes, AreKeptInTheFormThatFewRowsRead) {
   const AttentionTarget* const target = attention_target("avx512");
   if (target == nullptr || !runtime::cpu().avx512_bf16) GTEST_SKIP() << "no product of bf16";
-  const auto form = target->bf16.byte_form;
+  const auto form = target->bf16.int8_form;
   ASSERT_NE(form, nullptr);
   Element looked_up = Element::i8;
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512vbmi") != 0) looked_up = Element::sm8;
+  if (__builtin_cpu_supports("avx512vbmi") != 0) looked_up = Element::sign_magnitude8;
 #endif
   EXPECT_EQ(form(64, 64, 64), looked_up);
   EXPECT_EQ(form(128, 80, 128), looked_up);
   EXPECT_EQ(form(64, 128, 64), Element::i8);  // two scales a row of values
   EXPECT_EQ(form(33, 64, 64), Element::i8);
   EXPECT_EQ(form(64, 72, 72), Element::i8);
-  EXPECT_EQ(target->f32.byte_form, nullptr);
-  EXPECT_EQ(attention_target("amx")->bf16.byte_form, nullptr);
+  EXPECT_EQ(target->f32.int8_form, nullptr);
+  EXPECT_EQ(attention_target("amx")->bf16.int8_form, nullptr);
 }
 
 /// Tile registers leave a row's columns in whole vectors from the first on. What merges that needs no tile: it runs
@@ -305,31 +305,31 @@ TEST(Bf16Tiles, SpansOverBytesAreMergedColumnByColumn) {
     p.element = Element::bf16;
     const std::vector<std::int8_t> bytes(static_cast<std::size_t>(1104 * 128));
     const std::vector<float> scales(1104, 1);
-    for (KeyRows* rows : {&p.k, &p.v}) {
+    for (KvRows* rows : {&p.k, &p.v}) {
       rows->base = bytes.data();
       rows->scales = scales.data();
       rows->element = Element::i8;
       rows->row_stride = rows == &p.k ? p.dim : width;
-      rows->piece = rows == &p.k ? KeyRows::word : KeyRows::line;
+      rows->interleave_width = rows == &p.k ? KvRows::k_interleave_width : KvRows::line;
       rows->scale_stride = 1;
       rows->scale_group = static_cast<int>(rows->row_stride);
     }
     std::vector<std::uint16_t> out(static_cast<std::size_t>(width));
     p.out = out.data();
     p.out_stride[2] = width;
-    const StripKernel& kernel = target->bf16;
-    const LaneMap map{0, 0, 1, 0, 1};
-    constexpr int spans = 2, lanes_of_sums = 16;
-    const std::size_t of_span = kernel.partial_bytes(p, map);
-    const Aligned partials(spans * of_span), scratch(kernel.scratch_bytes(p));
-    for (int span = 0; span < spans; ++span) {
+    const ForwardKernel& kernel = target->bf16;
+    const QueryTile map{0, 0, 1, 0, 1};
+    constexpr int splits = 2, lanes_of_sums = 16;
+    const std::size_t of_split = kernel.partial_bytes(p, map);
+    const Aligned partials(splits * of_split), scratch(kernel.scratch_bytes(p));
+    for (int span = 0; span < splits; ++span) {
       auto* const partial =
-          reinterpret_cast<float*>(static_cast<char*>(partials.data) + static_cast<std::size_t>(span) * of_span);
-      std::fill(partial, partial + of_span / sizeof(float), 0.0F);
+          reinterpret_cast<float*>(static_cast<char*>(partials.data) + static_cast<std::size_t>(span) * of_split);
+      std::fill(partial, partial + of_split / sizeof(float), 0.0F);
       partial[lanes_of_sums] = 1;  // each key weighs the same
       for (std::int64_t c = 0; c < width; ++c) partial[2 * lanes_of_sums + c] = static_cast<float>(c);
     }
-    ASSERT_TRUE(kernel.attend_merge(p, map, partials.data, spans, scratch.data));
+    ASSERT_TRUE(kernel.attend_merge(p, map, partials.data, splits, scratch.data));
     for (std::int64_t c = 0; c < width; ++c)
       EXPECT_EQ(bf16_to_f32(out[static_cast<std::size_t>(c)]), static_cast<float>(c)) << "Dv=" << width;
   }

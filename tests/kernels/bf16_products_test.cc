@@ -231,13 +231,13 @@ TEST_F(Bf16Product, TallOnesHaveAPartForEveryThreadAndScratchOfAFewMegabytes) {
   problem.m = 65536;
   problem.y_stride[0] = problem.n = problem.k = problem.b_stride[0] = 768;
   problem.y_stride[1] = problem.b_stride[1] = 1;
-  for (const bool turned : {false, true}) {
-    problem.a_stride[0] = turned ? 1 : problem.k;
-    problem.a_stride[1] = turned ? problem.m : 1;
+  for (const bool transposed : {false, true}) {
+    problem.a_stride[0] = transposed ? 1 : problem.k;
+    problem.a_stride[1] = transposed ? problem.m : 1;
     problem.threads = 64;
-    if (tiles) { EXPECT_GE(target.parts(problem, false), 64) << turned; }
+    if (tiles) { EXPECT_GE(target.parts(problem, false), 64) << transposed; }
     problem.threads = 1;
-    EXPECT_LE(target.scratch_bytes(problem, false), std::size_t{12} << 20) << turned;
+    EXPECT_LE(target.scratch_bytes(problem, false), std::size_t{12} << 20) << transposed;
   }
 }
 

@@ -1,5 +1,5 @@
 // src/kernels/attention/backward.cc: the backward pass of 64 query rows, compiled once for every instruction set.
-#include "kernels/attention/gradient.h"
+#include "kernels/attention/backward_problem.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/attention/backward.cc"
@@ -9,8 +9,8 @@
 #include <cstring>
 #include <limits>
 
-#include "kernels/attention/bf16_gradient_walk-inl.h"
-#include "kernels/attention/gradient_additive-inl.h"
+#include "kernels/attention/pass/bf16_backward_pass-inl.h"
+#include "kernels/attention/pass/additive_backward_pass-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
@@ -21,33 +21,33 @@ std::size_t gradient_bytes(const AttentionGradient& g) {
   return W::bytes(g.problem);
 }
 template <class W>
-bool gradient_step(const AttentionGradient& g, const GradientRows& rows, const Turn& turn, void* scratch) {
-  W walk(g, rows, scratch);
-  return step_back(walk, turn);
+bool gradient_step(const AttentionGradient& g, const GradientRows& rows, const StepOrder& step_order, void* memory) {
+  W pass(g, rows, memory);
+  return step_back(pass, step_order);
 }
 template <class W>
 constexpr GradientKernel gradient_kernel{
     .scratch_bytes = gradient_bytes<W>, .step = gradient_step<W>, .clear_keys = W::clear_keys, .draws = true};
 
 #if HWY_TARGET == HWY_AVX3
-HWY_NOINLINE bool bf16_step(const AttentionGradient& g, const GradientRows& rows, const Turn& turn, void* scratch,
-                            Tiles* tiles) {
-  Bf16GradientWalk walk(g, rows, scratch, tiles);
-  return step_back(walk, turn);
+HWY_NOINLINE bool bf16_step(const AttentionGradient& g, const GradientRows& rows, const StepOrder& step_order,
+                            void* memory, AmxTiles* tiles) {
+  Bf16BackwardPass pass(g, rows, memory, tiles);
+  return step_back(pass, step_order);
 }
-bool bf16_pairs_step(const AttentionGradient& g, const GradientRows& rows, const Turn& turn, void* scratch) {
-  return bf16_step(g, rows, turn, scratch, nullptr);
+bool bf16_pairs_step(const AttentionGradient& g, const GradientRows& rows, const StepOrder& step_order, void* memory) {
+  return bf16_step(g, rows, step_order, memory, nullptr);
 }
-bool bf16_tiles_step(const AttentionGradient& g, const GradientRows& rows, const Turn& turn, void* scratch) {
-  Tiles tiles;
+bool bf16_tiles_step(const AttentionGradient& g, const GradientRows& rows, const StepOrder& step_order, void* memory) {
+  AmxTiles tiles;
   tiles.begin();
-  return bf16_step(g, rows, turn, scratch, &tiles);
+  return bf16_step(g, rows, step_order, memory, &tiles);
 }
-constexpr GradientKernel bf16_gradient_kernel(bool (*step)(const AttentionGradient&, const GradientRows&, const Turn&,
-                                                           void*)) {
-  GradientKernel kernel{.scratch_bytes = gradient_bytes<Bf16GradientWalk>,
+constexpr GradientKernel bf16_gradient_kernel(bool (*step)(const AttentionGradient&, const GradientRows&,
+                                                           const StepOrder&, void*)) {
+  GradientKernel kernel{.scratch_bytes = gradient_bytes<Bf16BackwardPass>,
                         .step = step,
-                        .clear_keys = Bf16GradientWalk::clear_keys,
+                        .clear_keys = Bf16BackwardPass::clear_keys,
                         .draws = true};
   kernel.totals_bytes = [](const AttentionGradient& g, std::int64_t keys) {
     return Bf16Totals(g.problem, keys).bytes();
@@ -59,10 +59,10 @@ constexpr GradientKernel bf16_gradient_kernel(bool (*step)(const AttentionGradie
 
 constexpr GradientTarget gradient_target_of(const char* name, const GradientKernel& bf16) {
   return {name,
-          gradient_kernel<GradientWalk<float>>,
-          gradient_kernel<GradientWalk<double>>,
-          gradient_kernel<AdditiveGradientWalk<float>>,
-          gradient_kernel<AdditiveGradientWalk<double>>,
+          gradient_kernel<BackwardPass<float>>,
+          gradient_kernel<BackwardPass<double>>,
+          gradient_kernel<AdditiveBackwardPass<float>>,
+          gradient_kernel<AdditiveBackwardPass<double>>,
           bf16};
 }
 extern const GradientTarget gradient_table;

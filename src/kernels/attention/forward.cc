@@ -1,6 +1,6 @@
-// src/kernels/attention/forward.cc: attention of a strip of rows, whole or span by span, compiled once for every
+// src/kernels/attention/forward.cc: the forward pass of query tiles, whole or split over keys, compiled once for every
 // instruction set.
-#include "kernels/attention/target.h"
+#include "kernels/attention/dispatch.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/attention/forward.cc"
@@ -11,10 +11,10 @@
 #include <cstring>
 #include <limits>
 
-#include "kernels/attention/amx_walk-inl.h"
-#include "kernels/attention/finish-inl.h"
-#include "kernels/attention/look-inl.h"
-#include "kernels/attention/mask_eval.h"
+#include "kernels/attention/pass/amx_forward_pass-inl.h"
+#include "kernels/attention/softmax/epilogue-inl.h"
+#include "kernels/attention/mask/block_mask-inl.h"
+#include "kernels/attention/mask/mask_program.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
@@ -22,17 +22,19 @@ namespace attn::kernels::HWY_NAMESPACE {
 
 /// The blocks of keys [first, end), which lie in one span.
 template <class W>
-void walk_blocks(W& walk, std::int64_t first, std::int64_t end) {
-  const LaneMap& map = walk.map;
+void visit_blocks(W& pass, std::int64_t first, std::int64_t end) {
+  const QueryTile& tile = pass.tile;
   alignas(64) Word visible[W::block_keys];
-  walk.begin_span(end);
+  pass.begin_split(end);
   for (; first < end; first += W::block_keys) {
     const int keys = static_cast<int>(end - first < W::block_keys ? end - first : W::block_keys);
-    const Tile tile = classify(walk.problem, map.batch, {map.row, map.row + map.rows, first, first + keys});
-    if (tile == Tile::full || (tile == Tile::partial && look(walk.problem, map, first, keys, visible))) {
-      walk.block(first, keys, tile == Tile::full ? nullptr : visible);
-    } else if (walk.kept_scores.wanted()) {
-      walk.kept_scores.skip(first, keys, walk.vectors);
+    const Visibility visibility =
+        classify(pass.problem, tile.batch, {tile.row, tile.row + tile.rows, first, first + keys});
+    if (visibility == Visibility::full ||
+        (visibility == Visibility::partial && block_mask(pass.problem, tile, first, keys, visible))) {
+      pass.block(first, keys, visibility == Visibility::full ? nullptr : visible);
+    } else if (pass.returned_weights.wanted()) {
+      pass.returned_weights.skip(first, keys, pass.vectors);
     }
   }
 }
@@ -42,58 +44,58 @@ enum class Nan : bool { refuse, write };
 
 /// Sink, division, results to memory.
 template <class W>
-bool finish(W& walk, Nan nan = Nan::refuse) {
+bool finish(W& pass, Nan nan = Nan::refuse) {
   using T = typename W::Compute;
-  const AttentionProblem& problem = walk.problem;
-  if (!walk.any_span) walk.clear_totals();
-  const Totals<T> totals{walk.strip.m_total, walk.strip.l_total, walk.strip.sum, walk.total()};
-  if (problem.sinks) add_sinks(static_cast<const T*>(problem.sinks), walk.map, walk.vectors, totals);
-  if (!divide(walk.map.count(), walk.vectors, totals) && nan == Nan::refuse) return false;
-  if (walk.kept_scores.wanted())
-    walk.kept_scores.make_weights(problem, walk.map, walk.vectors, totals.m, totals.l, walk.strip.s);
-  write_rows(problem, walk.map, totals.output, walk.rows_out, walk.strip.block);
-  save_sums(problem, walk.map, walk.vectors, totals);
+  const AttentionProblem& problem = pass.problem;
+  if (!pass.any_split) pass.clear_totals();
+  const Totals<T> totals{pass.scratch.m_total, pass.scratch.l_total, pass.scratch.sum, pass.total()};
+  if (problem.sinks) add_sinks(static_cast<const T*>(problem.sinks), pass.tile, pass.vectors, totals);
+  if (!divide(pass.tile.count(), pass.vectors, totals) && nan == Nan::refuse) return false;
+  if (pass.returned_weights.wanted())
+    pass.returned_weights.make_weights(problem, pass.tile, pass.vectors, totals.m, totals.l, pass.scratch.s);
+  write_rows(problem, pass.tile, totals.output, pass.rows_out, pass.scratch.block);
+  save_sums(problem, pass.tile, pass.vectors, totals);
   return true;
 }
 
 template <class W>
-void walk_spans(W& walk) {
-  const std::int64_t end = walk.problem.keys_end(walk.map.batch);
-  walk.load_queries();
-  walk.walk_end = end;
-  for (std::int64_t first = walk.problem.keys_begin(walk.map.batch); first < end; first += span_keys) {
-    walk_blocks(walk, first, first + span_keys < end ? first + span_keys : end);
-    walk.merge_span();
+void visit_splits(W& pass) {
+  const std::int64_t end = pass.problem.keys_end(pass.tile.batch);
+  pass.load_queries();
+  pass.kv_end = end;
+  for (std::int64_t first = pass.problem.keys_begin(pass.tile.batch); first < end; first += kv_split) {
+    visit_blocks(pass, first, first + kv_split < end ? first + kv_split : end);
+    pass.merge_split();
   }
 }
 
 template <class W>
-bool attend_strip(const AttentionProblem& problem, const LaneMap& map, void* scratch) {
-  W walk(problem, map, scratch);
-  typename W::Blocks& blocks = walk;
-  walk_spans(blocks);
+bool attend_query_tile(const AttentionProblem& problem, const QueryTile& tile, void* memory) {
+  W pass(problem, tile, memory);
+  typename W::Blocks& blocks = pass;
+  visit_splits(blocks);
   return finish(blocks);
 }
 
 /// The strips of a task, the last first: under a causal mask it sees the most keys.
 template <class W>
-bool attend(const AttentionProblem& problem, const LaneMap& map, void* scratch) {
+bool attend(const AttentionProblem& problem, const QueryTile& tile, void* memory) {
   constexpr std::int64_t R = W::R;
-  W::begin_task(problem, map.rows, scratch);
-  if (map.heads > 1) return attend_strip<W>(problem, map, scratch);
+  W::begin_task(problem, tile.rows, memory);
+  if (tile.heads > 1) return attend_query_tile<W>(problem, tile, memory);
   bool numbers = true;
-  for (std::int64_t row = (map.rows - 1) / R * R; row >= 0; row -= R) {
-    const std::int64_t rows = map.rows - row < R ? map.rows - row : R;
-    numbers &= attend_strip<W>(problem, {map.batch, map.head, 1, map.row + row, rows}, scratch);
+  for (std::int64_t row = (tile.rows - 1) / R * R; row >= 0; row -= R) {
+    const std::int64_t rows = tile.rows - row < R ? tile.rows - row : R;
+    numbers &= attend_query_tile<W>(problem, {tile.batch, tile.head, 1, tile.row + row, rows}, memory);
   }
   return numbers;
 }
 
 template <typename T>
-std::size_t partial_bytes(const AttentionProblem& problem, const LaneMap& map) {
+std::size_t partial_bytes(const AttentionProblem& problem, const QueryTile& tile) {
   constexpr int N = lanes<T>;
   // few rows have whole vectors of them
-  const std::int64_t vectors = (map.count() + N - 1) / N, columns = (problem.value_dim + N - 1) / N * N;
+  const std::int64_t vectors = (tile.count() + N - 1) / N, columns = (problem.value_dim + N - 1) / N * N;
   return sizeof(T) * static_cast<std::size_t>(vectors * N * (columns + 2));
 }
 
@@ -101,56 +103,56 @@ std::size_t partial_bytes(const AttentionProblem& problem, const LaneMap& map) {
 template <class W>
 struct Partial {
   using T = typename W::Compute;
-  const W& walk;
-  std::int64_t width = walk.vectors * W::N;
+  const W& pass;
+  std::int64_t width = pass.vectors * W::N;
 
   T* m(T* partial) const { return partial; }
   T* l(T* partial) const { return partial + width; }
-  StripOutput<T> output(T* partial) const { return walk.output_shape().beside(partial + 2 * width, width); }
-  T* next(T* partial) const { return partial + partial_bytes<T>(walk.problem, walk.map) / sizeof(T); }
+  OutputAccumulator<T> output(T* partial) const { return pass.output_shape().beside(partial + 2 * width, width); }
+  T* next(T* partial) const { return partial + partial_bytes<T>(pass.problem, pass.tile) / sizeof(T); }
 };
 
 /// The partial results of spans [first, last), one after the other.
 template <class W>
-void attend_spans(const AttentionProblem& problem, const LaneMap& map, std::int64_t first, std::int64_t last,
-                  void* partials, void* scratch) {
+void attend_splits(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first, std::int64_t last,
+                   void* partials, void* memory) {
   using T = typename W::Compute;
-  W::begin_task(problem, map.rows, scratch);
-  W walk(problem, map, scratch);
-  const Partial<W> partial{walk};
-  std::int64_t at = problem.keys_begin(map.batch) + first * span_keys;
-  const std::int64_t end = std::min(at + (last - first) * span_keys, problem.keys_end(map.batch));
-  if (at < end) walk.load_queries();
-  walk.walk_end = end;
+  W::begin_task(problem, tile.rows, memory);
+  W pass(problem, tile, memory);
+  const Partial<W> partial{pass};
+  std::int64_t at = problem.keys_begin(tile.batch) + first * kv_split;
+  const std::int64_t end = std::min(at + (last - first) * kv_split, problem.keys_end(tile.batch));
+  if (at < end) pass.load_queries();
+  pass.kv_end = end;
   const auto bytes = sizeof(T) * static_cast<std::size_t>(partial.width);
-  for (auto* to = static_cast<T*>(partials); first < last; ++first, at += span_keys, to = partial.next(to)) {
-    walk_blocks<typename W::Blocks>(walk, at, std::min(at + span_keys, end));
-    std::memcpy(partial.m(to), walk.strip.m, bytes);
-    std::memcpy(partial.l(to), walk.strip.l, bytes);
-    if (walk.fresh) partial.output(to).clear();
-    else walk.output().copy_to(partial.output(to));
+  for (auto* to = static_cast<T*>(partials); first < last; ++first, at += kv_split, to = partial.next(to)) {
+    visit_blocks<typename W::Blocks>(pass, at, std::min(at + kv_split, end));
+    std::memcpy(partial.m(to), pass.scratch.m, bytes);
+    std::memcpy(partial.l(to), pass.scratch.l, bytes);
+    if (pass.fresh) partial.output(to).clear();
+    else pass.output().copy_to(partial.output(to));
   }
 }
 
 /// The spans' partial results merged left to right and finished.
 template <class W>
-bool attend_merge(const AttentionProblem& problem, const LaneMap& map, const void* partials, std::int64_t spans,
-                  void* scratch) {
+bool attend_merge(const AttentionProblem& problem, const QueryTile& tile, const void* partials, std::int64_t splits,
+                  void* memory) {
   using T = typename W::Compute;
-  W walk(problem, map, scratch);
-  const Partial<W> partial{walk};
-  walk.clear_totals();
-  walk.any_span = true;
+  W pass(problem, tile, memory);
+  const Partial<W> partial{pass};
+  pass.clear_totals();
+  pass.any_split = true;
   auto* from = const_cast<T*>(static_cast<const T*>(partials));  // only read
-  for (std::int64_t s = 0; s < spans; ++s, from = partial.next(from))
-    walk.merge(partial.m(from), partial.l(from), partial.output(from));
-  return finish(walk);
+  for (std::int64_t s = 0; s < splits; ++s, from = partial.next(from))
+    pass.merge(partial.m(from), partial.l(from), partial.output(from));
+  return finish(pass);
 }
 
 /// The weights of a strip to rows of memory.
 template <typename T>
-void turn_lanes(const void* lanes, std::int64_t keys, std::int64_t rows, void* to, std::int64_t stride) {
-  turn(static_cast<const T*>(lanes), std::int64_t{strip_rows<T>}, keys, rows, static_cast<T*>(to), stride);
+void transpose_weights(const void* lanes, std::int64_t keys, std::int64_t rows, void* to, std::int64_t stride) {
+  transpose(static_cast<const T*>(lanes), std::int64_t{query_tile_rows<T>}, keys, rows, static_cast<T*>(to), stride);
 }
 
 /// One kernel of two walks: the call's score says which. Merging does not see scores.
@@ -160,64 +162,65 @@ struct ByScore {
   static std::size_t scratch_bytes(const AttentionProblem& problem) {
     return (additive(problem) ? Additive::scratch_bytes : Dot::scratch_bytes)(problem);
   }
-  static bool whole(const AttentionProblem& problem, const LaneMap& map, void* scratch) {
-    return (additive(problem) ? attend<Additive> : attend<Dot>)(problem, map, scratch);
+  static bool whole(const AttentionProblem& problem, const QueryTile& tile, void* memory) {
+    return (additive(problem) ? attend<Additive> : attend<Dot>)(problem, tile, memory);
   }
-  static void spans(const AttentionProblem& problem, const LaneMap& map, std::int64_t first, std::int64_t last,
-                    void* partials, void* scratch) {
-    (additive(problem) ? attend_spans<Additive> : attend_spans<Dot>)(problem, map, first, last, partials, scratch);
+  static void splits(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first, std::int64_t last,
+                     void* partials, void* memory) {
+    (additive(problem) ? attend_splits<Additive> : attend_splits<Dot>)(problem, tile, first, last, partials, memory);
   }
-  static constexpr StripKernel kernel() {
+  static constexpr ForwardKernel kernel() {
     using T = typename Dot::Compute;
-    return {strip_rows<T>, 1, scratch_bytes, partial_bytes<T>, whole, spans, attend_merge<Dot>, nullptr, turn_lanes<T>};
+    return {query_tile_rows<T>, 1,       scratch_bytes,       partial_bytes<T>, whole, splits,
+            attend_merge<Dot>,  nullptr, transpose_weights<T>};
   }
 };
 template <typename T>
-constexpr StripKernel strip_kernel() {
-  return ByScore<Walk<T>, Walk<T, T, AdditiveScore<T>>>::kernel();
+constexpr ForwardKernel forward_kernel() {
+  return ByScore<ForwardPass<T>, ForwardPass<T, T, AdditiveScore<T>>>::kernel();
 }
 
 #if HWY_TARGET == HWY_AVX3
 /// One row after the other, values that it does not see taken as 0: what remains when some result of a strip is NaN.
 template <class W>
-void attend_bf16_rows(const AttentionProblem& problem, const LaneMap& map, void* scratch) {
-  for (std::int64_t n = 0; n < map.heads; ++n)
-    for (std::int64_t i = 0; i < map.rows; ++i) {
-      W::begin_task(problem, 1, scratch);
-      W walk(problem, {map.batch, map.head + n, 1, map.row + i, 1}, scratch);
-      walk.silence = true;
-      walk.kept_scores.only(static_cast<int>(n * map.rows + i));
-      walk_spans<Bf16Walk>(walk);
-      finish<Bf16Walk>(walk, Nan::write);
+void bf16_nan_safe_rows(const AttentionProblem& problem, const QueryTile& tile, void* memory) {
+  for (std::int64_t n = 0; n < tile.heads; ++n)
+    for (std::int64_t i = 0; i < tile.rows; ++i) {
+      W::begin_task(problem, 1, memory);
+      W pass(problem, {tile.batch, tile.head + n, 1, tile.row + i, 1}, memory);
+      pass.mask_hidden_values = true;
+      pass.returned_weights.only(static_cast<int>(n * tile.rows + i));
+      visit_splits<Bf16ForwardPass>(pass);
+      finish<Bf16ForwardPass>(pass, Nan::write);
     }
 }
-constexpr StripKernel bf16_strip_kernel() {
-  StripKernel kernel = ByScore<Bf16Walk, Bf16Walk>::kernel();
-  kernel.rows_by_row = attend_bf16_rows<Bf16Walk>;
-  kernel.task_strips = 16;  // pairs of values are made once for all of them
-  kernel.byte_form = bf16_byte_form;
+constexpr ForwardKernel bf16_forward_kernel() {
+  ForwardKernel kernel = ByScore<Bf16ForwardPass, Bf16ForwardPass>::kernel();
+  kernel.nan_safe_rows = bf16_nan_safe_rows<Bf16ForwardPass>;
+  kernel.task_tiles = 16;  // pairs of values are made once for all of them
+  kernel.int8_form = bf16_byte_form;
   return kernel;
 }
 extern const AttentionTarget amx_table;
-constexpr StripKernel tiled_bf16_strip_kernel() {
-  StripKernel kernel = bf16_strip_kernel();
-  kernel.attend = attend<TiledBf16Walk>;
-  kernel.attend_spans = attend_spans<TiledBf16Walk>;
-  kernel.attend_merge = attend_merge<WidenedBf16Walk>;
-  kernel.rows_by_row = attend_bf16_rows<TiledBf16Walk>;
-  kernel.byte_form = nullptr;
+constexpr ForwardKernel amx_forward_kernel() {
+  ForwardKernel kernel = bf16_forward_kernel();
+  kernel.attend = attend<AmxForwardPass>;
+  kernel.attend_splits = attend_splits<AmxForwardPass>;
+  kernel.attend_merge = attend_merge<WidenedBf16ForwardPass>;
+  kernel.nan_safe_rows = bf16_nan_safe_rows<AmxForwardPass>;
+  kernel.int8_form = nullptr;
   return kernel;
 }
-const AttentionTarget amx_table = {"amx", strip_kernel<float>(), strip_kernel<double>(), tiled_bf16_strip_kernel()};
+const AttentionTarget amx_table = {"amx", forward_kernel<float>(), forward_kernel<double>(), amx_forward_kernel()};
 #else
-constexpr StripKernel bf16_strip_kernel() { return {}; }
+constexpr ForwardKernel bf16_forward_kernel() { return {}; }
 #endif
 
 extern const AttentionTarget attention_table;
 const AttentionTarget attention_table = {HWY_TARGET == HWY_AVX2   ? "avx2"
                                          : HWY_TARGET == HWY_AVX3 ? "avx512"
                                                                   : "neon",
-                                         strip_kernel<float>(), strip_kernel<double>(), bf16_strip_kernel()};
+                                         forward_kernel<float>(), forward_kernel<double>(), bf16_forward_kernel()};
 
 #endif
 }  // namespace attn::kernels::HWY_NAMESPACE

@@ -7,12 +7,12 @@
 
 namespace attn::kernels {
 
-enum class Element : std::uint8_t { f32, f64, bf16, f16, i8, sm8 };
-/// A number of 8 bits (signed_byte.h).
-inline bool of_8_bits(Element element) { return element == Element::i8 || element == Element::sm8; }
+enum class Element : std::uint8_t { f32, f64, bf16, f16, i8, sign_magnitude8 };
+/// A number of 8 bits (sign_magnitude8.h).
+inline bool of_8_bits(Element element) { return element == Element::i8 || element == Element::sign_magnitude8; }
 
 /// Rows of K or V of one (batch, head): contiguous, strided, paged or quantised.
-struct KeyRows {
+struct KvRows {
   const void* base = nullptr;           // row 0 (page 0 when paged)
   std::int64_t row_stride = 0;          // elements between neighbouring rows
   const std::int32_t* pages = nullptr;  // page table of the sequence, or null
@@ -25,20 +25,23 @@ struct KeyRows {
   std::int64_t scale_head_stride = 0;   // between heads
   std::int64_t scale_batch_stride = 0;  // between batch items
   int scale_group = 0;                  // elements of a row that share a scale
-  // 8 bits: rows stand in whole groups, [rows / 16][row_stride / piece][16][piece], the last piece perhaps narrower
-  int piece = 0;
+  // 8 bits: rows interleaved in groups of 16, [rows / 16][row_stride / width][16][width]; the last width may be smaller
+  int interleave_width = 0;
   Element element = Element::f32;
 
-  /// Rows of a group. Few query rows read keys in pieces of a word and values in pieces of a line: nothing has to be
-  /// turned, and lines lie in order.
-  static constexpr std::int64_t group_rows = 16, word = 4, line = 64;
+  /// Rows of a group. Decode reads keys interleaved by 4 bytes and values by a cache line: nothing has to be transposed,
+  /// and lines are in order.
+  static constexpr std::int64_t group_rows = 16, k_interleave_width = 4, line = 64;
 
   /// Elements from `base` to row j (of 8 bits: to its group), scales from `scales` to its own.
-  std::int64_t offset(std::int64_t j) const { return place(piece == 0 ? j : j & -group_rows, row_stride, page_stride); }
+  std::int64_t offset(std::int64_t j) const {
+    return place(interleave_width == 0 ? j : j & -group_rows, row_stride, page_stride);
+  }
   /// Elements from there to element d of the row.
   std::int64_t element_offset(std::int64_t j, std::int64_t d) const {
-    if (piece == 0) return d;
-    const std::int64_t first = d / piece * piece, width = row_stride - first < piece ? row_stride - first : piece;
+    if (interleave_width == 0) return d;
+    const std::int64_t first = d / interleave_width * interleave_width,
+                       width = row_stride - first < interleave_width ? row_stride - first : interleave_width;
     return first * group_rows + (j & (group_rows - 1)) * width + d - first;
   }
   std::int64_t scale_offset(std::int64_t j) const { return place(j, scale_stride, scale_page_stride); }
@@ -104,8 +107,8 @@ struct BiasTerm {
   std::int64_t bucket(std::int64_t distance) const {
     const bool ahead = bidirectional && distance > 0;
     const std::int64_t back = ahead ? distance : -distance;
-    const std::int64_t far = back < 0 ? 0 : back > max_distance ? max_distance : back;
-    return bucket_of[far] + (ahead ? buckets / 2 : 0);
+    const std::int64_t exceeds_llc = back < 0 ? 0 : back > max_distance ? max_distance : back;
+    return bucket_of[exceeds_llc] + (ahead ? buckets / 2 : 0);
   }
 };
 
@@ -132,7 +135,7 @@ struct AttentionProblem {
 
   const void* q = nullptr;
   std::int64_t q_stride[3] = {0, 0, 0};  // batch, head, row
-  KeyRows k, v;                          // base of (batch 0, head 0)
+  KvRows k, v;                           // base of (batch 0, head 0)
   std::int64_t k_stride[2] = {0, 0};     // batch, head
   std::int64_t v_stride[2] = {0, 0};
   void* out = nullptr;
@@ -164,7 +167,7 @@ struct AttentionProblem {
   // keep_scale (rounded to the compute type)
   std::uint64_t drop_least = 0;  // 0: no dropout
   std::uint64_t drop_seed = 0;
-  // or by kept bytes of a strip of rows: keep[(row - strip_begin) * keep_stride + j] != 0; null: none
+  // or by kept bytes of a strip of rows: keep[(row - tile_begin) * keep_stride + j] != 0; null: none
   const std::uint8_t* keep = nullptr;
   std::int64_t keep_stride = 0;
   double keep_scale = 1;
@@ -173,10 +176,10 @@ struct AttentionProblem {
   void* max = nullptr;
   void* sum = nullptr;
   void* logsumexp = nullptr;  // natural log
-  // weights (or scores) of every pair, compute type, keys side by side; row strip_begin comes first; or null
+  // weights (or scores) of every pair, compute type, keys side by side; row tile_begin comes first; or null
   void* weights = nullptr;
   std::int64_t weights_stride[3] = {0, 0, 0};  // batch, head, row
-  std::int64_t strip_begin = 0;                // the first row that `keep` and `weights` hold
+  std::int64_t tile_begin = 0;                 // the first row that `keep` and `weights` hold
   // the weights of a strip of rows as vector kernels have them: [keys of the item or part][lane_rows], one row a lane
   // (rows that do not exist: undefined); compute type, or null. A place of k_rows elements for those who make them row
   // by row.

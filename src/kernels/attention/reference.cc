@@ -1,7 +1,7 @@
 // src/kernels/attention/reference.cc: chooses the builds of the attention specification that this processor runs.
 #include "kernels/attention/reference.h"
 
-#include "kernels/attention/gradient.h"
+#include "kernels/attention/backward_problem.h"
 
 namespace attn::kernels {
 

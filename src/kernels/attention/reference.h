@@ -12,10 +12,10 @@ struct AttentionReference {
   /// Rows [row_begin, row_end) of (b, h): output, and what else the problem has pointers for. Scratch is 64-byte
   /// aligned.
   void (*rows)(const AttentionProblem& problem, std::int64_t b, std::int64_t h, std::int64_t row_begin,
-               std::int64_t row_end, void* scratch) noexcept;
+               std::int64_t row_end, void* memory) noexcept;
   /// The scores alone (docs/numerics.md section 3, step 1) of every pair of those rows, into problem.weights.
   void (*scores)(const AttentionProblem& problem, std::int64_t b, std::int64_t h, std::int64_t row_begin,
-                 std::int64_t row_end, void* scratch) noexcept;
+                 std::int64_t row_end, void* memory) noexcept;
   /// Scores of those rows after the problem's expression alone, in place in problem.weights; q, k and v are not read.
   void (*score_mod)(const AttentionProblem& problem, std::int64_t b, std::int64_t h, std::int64_t row_begin,
                     std::int64_t row_end) noexcept;

@@ -1,6 +1,6 @@
 // src/kernels/attention/score_program.h: a score expression as steps on places; the tree of src/attention, lowered.
 #pragma once
-#include "kernels/attention/tiles.h"
+#include "kernels/attention/block_sizes.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -105,7 +105,7 @@ struct ScoreSlope {
 
 /// When steps add to lookups by ScoreLine::element: there are none; after the step before has been at the same keys;
 /// after all of it.
-enum class ElementTurn : std::uint8_t { none, by_key, after_all };
+enum class ElementOrder : std::uint8_t { none, by_key, after_all };
 
 /// The derivatives of an expression: a program from the score on, whose results are in the places named here.
 struct ScoreGradient {
@@ -115,7 +115,7 @@ struct ScoreGradient {
   const ScoreSlope* lookups = nullptr;
   int lookup_count = 0;
   int step_count = 0;  // lookups with ScoreLine::step
-  ElementTurn elements = ElementTurn::none;
+  ElementOrder elements = ElementOrder::none;
 
   bool has_lines() const { return lookup_count > step_count; }
 };
@@ -127,7 +127,7 @@ inline constexpr int most_score_places = 1024;
 /// many rows.
 inline constexpr int score_chunk = 16;
 constexpr int score_place_elements(int rate, int rows, int lanes) {
-  const int elements[score_rates] = {lanes, rows, key_block * lanes, rows + key_block, score_chunk * rows};
+  const int elements[score_rates] = {lanes, rows, kv_block * lanes, rows + kv_block, score_chunk * rows};
   return elements[rate];
 }
 inline std::size_t score_place_elements(const ScoreProgram& program, int rows, int lanes) {

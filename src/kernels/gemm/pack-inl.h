@@ -15,7 +15,7 @@
 #include "kernels/gemm/tile-inl.h"
 #include "kernels/gemm/widen-inl.h"
 #include "kernels/reference.h"
-#include "kernels/turn-inl.h"
+#include "kernels/simd/transpose-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
@@ -29,7 +29,7 @@ inline constexpr int rows_ahead = 12;
 #if HWY_TARGET == HWY_AVX3
 /// 16 rows x 16 words of 4 bytes, turned: 64 loads of 16 bytes, three quarters of them merged by mask, and 32 shuffles
 /// within 128 bits, against 16 loads and 64 shuffles.
-HWY_INLINE void turn_words(const char* rows, std::int64_t row_bytes, __m512 (&out)[16]) {
+HWY_INLINE void transpose_words(const char* rows, std::int64_t row_bytes, __m512 (&out)[16]) {
   _Pragma("GCC unroll 4") for (int c = 0; c < 4; ++c) {
     __m512 v[4];
     _Pragma("GCC unroll 4") for (int j = 0; j < 4; ++j) {
@@ -53,7 +53,7 @@ HWY_INLINE void turn_words(const char* rows, std::int64_t row_bytes, __m512 (&ou
 }
 
 /// The same with 32 loads of 32 bytes and 48 shuffles: faster where the rows are in the caches.
-HWY_INLINE void turn_cached_words(const char* rows, std::int64_t row_bytes, __m512 (&out)[16]) {
+HWY_INLINE void transpose_cached_words(const char* rows, std::int64_t row_bytes, __m512 (&out)[16]) {
   _Pragma("GCC unroll 2") for (int half = 0; half < 2; ++half) {
     __m512d four[8];  // 128 bits: one word of four rows
     _Pragma("GCC unroll 2") for (int i = 0; i < 2; ++i) {
@@ -83,8 +83,8 @@ HWY_INLINE void turn_cached_words(const char* rows, std::int64_t row_bytes, __m5
 
 /// Words along k of neighbouring columns whose items are runs along k, side by side: the columns of one panel.
 template <class Kind>
-HWY_NOINLINE void pack_turned(const typename Kind::Item* from, std::int64_t column_stride, int columns,
-                              std::int64_t items, int width, typename Kind::Word* to) {
+HWY_NOINLINE void pack_transposed(const typename Kind::Item* from, std::int64_t column_stride, int columns,
+                                  std::int64_t items, int width, typename Kind::Word* to) {
   using Item = typename Kind::Item;
   const std::int64_t words = items / Kind::depth;
   std::int64_t done_words = 0;
@@ -95,20 +95,20 @@ HWY_NOINLINE void pack_turned(const typename Kind::Item* from, std::int64_t colu
     for (; done_columns + 16 <= columns; done_columns += 16) {
       const char* row = reinterpret_cast<const char*>(from + done_columns * column_stride);
       for (std::int64_t w = 0; w < done_words; w += 16) {
-        __m512 turned[16];
-        turn_words(row + 4 * w, column_stride * static_cast<std::int64_t>(sizeof(Item)), turned);
+        __m512 transposed[16];
+        transpose_words(row + 4 * w, column_stride * static_cast<std::int64_t>(sizeof(Item)), transposed);
         _Pragma("GCC unroll 16") for (int i = 0; i < 16; ++i)
-            _mm512_store_ps(reinterpret_cast<float*>(to + (w + i) * width + done_columns), turned[i]);
+            _mm512_store_ps(reinterpret_cast<float*>(to + (w + i) * width + done_columns), transposed[i]);
       }
     }
   }
 #endif
   if constexpr (Kind::depth == 1) {
     if (done_words < words)
-      turn(from + done_words, column_stride, std::int64_t{done_columns}, words - done_words, to + done_words * width,
-           std::int64_t{width});
-    turn(from + done_columns * column_stride, column_stride, std::int64_t{columns - done_columns}, words,
-         to + done_columns, std::int64_t{width});
+      transpose(from + done_words, column_stride, std::int64_t{done_columns}, words - done_words,
+                to + done_words * width, std::int64_t{width});
+    transpose(from + done_columns * column_stride, column_stride, std::int64_t{columns - done_columns}, words,
+              to + done_columns, std::int64_t{width});
   } else {
     for (int c = 0; c < columns; ++c) {
       const Item* column = from + c * column_stride;
@@ -129,7 +129,7 @@ HWY_NOINLINE void pack_halves(const GemmProblem& p, const std::uint16_t* from, i
     for (std::int64_t i = 0; i < items; i += wide_items) {
       const std::int64_t count = items - i < wide_items ? items - i : wide_items;
       widen_rows(p.b_element, from + i, along, columns, count, wide, wide_stride);
-      pack_turned<Plain<float>>(wide, wide_stride, columns, count, width, to + i * width);
+      pack_transposed<Plain<float>>(wide, wide_stride, columns, count, width, to + i * width);
     }
     return;
   }
@@ -159,7 +159,7 @@ HWY_NOINLINE void pack_panel(const GemmProblem& p, std::int64_t k, std::int64_t 
       return pack_halves(p, static_cast<const std::uint16_t*>(p.b) + first, columns, items, width, to);
   }
   const Item* from = static_cast<const Item*>(p.b) + first;
-  if (down == 1 && along != 1) return pack_turned<Kind>(from, along, columns, items, width, to);
+  if (down == 1 && along != 1) return pack_transposed<Kind>(from, along, columns, items, width, to);
   for (std::int64_t w = 0; w < words; ++w, from += Kind::depth * down) {
     const Item* second = Kind::depth == 2 && 2 * w + 1 < items ? from + down : nullptr;
     int c = 0;

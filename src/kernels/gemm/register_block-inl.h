@@ -9,7 +9,7 @@
 
 #include <hwy/highway.h>
 
-#include "kernels/amx.h"
+#include "kernels/x86/amx.h"
 #include "kernels/gemm/finish-inl.h"
 #include "kernels/gemm/kind-inl.h"
 #include "kernels/gemm/tiles.h"

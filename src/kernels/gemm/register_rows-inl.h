@@ -11,7 +11,7 @@
 
 #include <algorithm>
 
-#include "kernels/amx.h"
+#include "kernels/x86/amx.h"
 #include "kernels/gemm/small-inl.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -16,7 +16,7 @@
 #include "kernels/gemm/pack-inl.h"
 #include "kernels/gemm/register_block-inl.h"
 #include "kernels/gemm/register_rows-inl.h"
-#include "kernels/interleave-inl.h"
+#include "kernels/simd/interleave-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
@@ -28,15 +28,15 @@ namespace hn = hwy::HWY_NAMESPACE;
 /// rows, y is computed turned: b gives the rows, where it lies, and a is packed.
 struct RegisterCut {
   GemmProblem p;  // a and b as they are computed
-  bool turned = false, pack_a;
+  bool transposed = false, pack_a;
   bool by_vectors;  // so few rows that weaving b for the registers would take the time
   bool few;         // rows times columns that lie in runs: their packing takes the time
   std::int64_t panels, units, chunk, group, row_parts = 1, panel_parts = 1;
 
   static bool runs(const GemmProblem& p, std::int64_t stride) { return stride == 1 || p.k <= 1; }
   RegisterCut(const GemmProblem& problem, bool packed) : p(problem) {
-    if (!packed && runs(p, p.b_stride[0]) && p.m <= turned_rows_most) {
-      turned = true;
+    if (!packed && runs(p, p.b_stride[0]) && p.m <= transposed_rows_most) {
+      transposed = true;
       std::swap(p.a, p.b);
       std::swap(p.m, p.n);
       std::swap(p.a_stride[0], p.b_stride[1]);
@@ -46,24 +46,25 @@ struct RegisterCut {
     panels = pieces_of(p.n, register_panel);
     units = pieces_of(p.k, tile_items);
     const std::int64_t work = p.m * p.n * p.k;
-    by_vectors = !packed && !turned && p.b_stride[1] == 1 && p.m <= vector_rows_most;
-    few = !packed && !turned && p.b_stride[1] == 1 && p.m <= turned_rows_most;
+    by_vectors = !packed && !transposed && p.b_stride[1] == 1 && p.m <= vector_rows_most;
+    few = !packed && !transposed && p.b_stride[1] == 1 && p.m <= transposed_rows_most;
     chunk = std::clamp<std::int64_t>(units, 1, few ? block_units : register_chunk_units);
     group = std::max<std::int64_t>(
         1, std::min(panels, few ? register_group : register_columns_bytes / (chunk * 2 * register_tile_bytes)));
     const std::int64_t of_rows = std::clamp<std::int64_t>(
-        (turned ? turned_rows_bytes : packed_rows_bytes) / (2 * p.k + 2) / 32 * 32 + 32, 64, turned_part_rows);
-    row_parts = pieces_of(p.m, turned || pack_a ? of_rows : chunk < units ? register_part_rows : p.m + 1);
+        (transposed ? transposed_rows_bytes : packed_rows_bytes) / (2 * p.k + 2) / 32 * 32 + 32, 64,
+        transposed_part_rows);
+    row_parts = pieces_of(p.m, transposed || pack_a ? of_rows : chunk < units ? register_part_rows : p.m + 1);
     std::int64_t wanted = std::min(std::max(wanted_parts, 2 * p.threads), work / least_register_work);
-    if (problem.m <= turned_rows_most)  // reading b takes the time
+    if (problem.m <= transposed_rows_most)  // reading b takes the time
       wanted = std::max(wanted, std::min(most_small_parts, 2 * problem.n * p.k / small_part_bytes));
     // of a part
-    const std::int64_t least_panels = few                             ? register_group / 2
-                                      : problem.m <= turned_rows_most ? 1
-                                                                      : register_part_panels;
+    const std::int64_t least_panels = few                                 ? register_group / 2
+                                      : problem.m <= transposed_rows_most ? 1
+                                                                          : register_part_panels;
     while (parts() < wanted) {
       const bool high = p.m >= 64 * row_parts,
-                 tall = high && (packed || turned || p.m >= 2 * unpacked_part_rows * row_parts);
+                 tall = high && (packed || transposed || p.m >= 2 * unpacked_part_rows * row_parts);
       const bool wide = panels >= 2 * least_panels * panel_parts,
                  enough = parts() >= std::max(few_register_parts, p.threads);
       const bool columns_first = p.n >= p.m || (!packed && row_parts == 2);  // two parts may pack the same columns
@@ -74,7 +75,7 @@ struct RegisterCut {
         else if (high && (row_parts == 1 || panels < 2 * panel_parts)) row_parts *= 2;
         else if (panels >= 2 * panel_parts) panel_parts *= 2;
         else break;
-      } else if (wide && !turned && (columns_first || !high)) {
+      } else if (wide && !transposed && (columns_first || !high)) {
         panel_parts *= 2;
       } else if (tall && !(columns_first && enough)) {
         row_parts *= 2;
@@ -89,7 +90,7 @@ struct RegisterCut {
   }
   std::int64_t parts() const { return row_parts * panel_parts; }
   /// Whether columns are packed once before, by all threads, and not by every part that has some of their rows.
-  bool packs_before() const { return !turned && p.m > turned_rows_most && row_parts > 2; }
+  bool packs_before() const { return !transposed && p.m > transposed_rows_most && row_parts > 2; }
   std::int64_t tiles() const { return pieces_of(pieces_of(p.m, row_parts), tile_rows); }  // of rows of a part
   /// Words of a row of packed columns: a tile, but for a product of fewer columns than one has.
   int width() const { return static_cast<int>(std::min<std::int64_t>(p.n, tile_pairs)); }
@@ -97,10 +98,10 @@ struct RegisterCut {
 
   // scratch: packed columns; rows of a, or the ends of them; totals, of all rows of a part where k has several chunks
   std::int64_t b_bytes(bool packed) const {
-    return packed ? 0 : 4 * register_panel * tile_pairs * (turned ? panels * units : group * chunk);
+    return packed ? 0 : 4 * register_panel * tile_pairs * (transposed ? panels * units : group * chunk);
   }
   std::int64_t a_bytes() const { return tiles() * register_tile_bytes * (pack_a ? units : p.k % tile_items != 0); }
-  std::int64_t total_tiles() const { return turned || chunk == units ? 2 : tiles() + 1; }
+  std::int64_t total_tiles() const { return transposed || chunk == units ? 2 : tiles() + 1; }
   std::size_t scratch_bytes(bool packed) const {
     if (by_vectors) return static_cast<std::size_t>(2 * 4 * p.m * pieces_of(panels, panel_parts) * register_panel);
     return static_cast<std::size_t>(b_bytes(packed) + a_bytes() +
@@ -179,10 +180,10 @@ HWY_NOINLINE void pack_rows(const GemmProblem& p, std::int64_t row, std::int64_t
           hwy::Prefetch(pair + (tile_items + 1) * down);
           hn::Store(Pairs::words(pair, pair + down), Pairs::D(), square[w]);
         }
-        __m512 turned[16];
-        turn_cached_words(reinterpret_cast<const char*>(square), sizeof square[0], turned);
+        __m512 transposed[16];
+        transpose_cached_words(reinterpret_cast<const char*>(square), sizeof square[0], transposed);
         _Pragma("GCC unroll 16") for (int r = 0; r < tile_rows; ++r)
-            _mm512_store_ps(to + whole * register_tile_bytes + r * register_row_bytes, turned[r]);
+            _mm512_store_ps(to + whole * register_tile_bytes + r * register_row_bytes, transposed[r]);
       }
     }
     for (int r = 0; r < height; ++r) {
@@ -218,12 +219,13 @@ HWY_NOINLINE void finish_registers(const RegisterCut& cut, float* sums, const fl
   const GemmProblem& p = cut.p;
   const Pairs::D d;
   const float* const given = static_cast<const float*>(p.bias);
-  alignas(64) float turned[register_panel * tile_rows];
-  if (cut.turned) {
+  alignas(64) float transposed[register_panel * tile_rows];
+  if (cut.transposed) {
     add_registers(before, sums, tile_rows * lanes, sums);
     before = nullptr;
-    turn(sums, std::int64_t{lanes}, std::int64_t{rows}, std::int64_t{columns}, turned, std::int64_t{tile_rows});
-    sums = turned;
+    transpose(sums, std::int64_t{lanes}, std::int64_t{rows}, std::int64_t{columns}, transposed,
+              std::int64_t{tile_rows});
+    sums = transposed;
     lanes = tile_rows;
     std::swap(row, column);
     std::swap(rows, columns);
@@ -263,7 +265,7 @@ class RegisterPart {
         a_here(static_cast<char*>(scratch) + cut.b_bytes(packed != nullptr)),
         totals(reinterpret_cast<float*>(a_here + cut.a_bytes())) {
     if (cut.a_bytes() != 0) pack_rows(p, row, rows, in_place * tile_items, a_here);
-    if (cut.turned) {
+    if (cut.transposed) {
       half = cut.units * cut.tile_words();
       pack_columns(p, cut, 0, cut.units, 0, cut.panels, b_here, half);
       b_packed = b_here;
@@ -275,11 +277,11 @@ class RegisterPart {
   }
 
   void run() {
-    Tiles shapes;
+    AmxTiles shapes;
     const int few = static_cast<int>(std::min<std::int64_t>(p.n, tile_pairs));
     for (int t = 0; t < 8; ++t) shapes.shaped(t, t < 6 ? height : tile_rows, t == 4 || t == 5 ? tile_pairs : few);
     shapes.begin();
-    cut.turned ? rows_first() : panels_first();
+    cut.transposed ? rows_first() : panels_first();
     for (int u = 0; u < block_units; ++u) rest.piece(u);
   }
 
@@ -371,7 +373,7 @@ class RegisterPart {
   const int height = static_cast<int>(std::min<std::int64_t>(rows, tile_rows));
   // units that are read where they lie; of the rest they are packed
   const std::int64_t in_place = cut.pack_a ? 0 : p.k / tile_items;
-  const bool plain = p.narrow && p.activation == Activation::none && !cut.turned && height == tile_rows;
+  const bool plain = p.narrow && p.activation == Activation::none && !cut.transposed && height == tile_rows;
   float* const b_here;
   const float* b_packed;  // all of it, or null
   char* const a_here;

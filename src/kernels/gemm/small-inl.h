@@ -12,7 +12,7 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "kernels/ask.h"
+#include "kernels/prefetch/prefetch.h"
 #include "kernels/gemm/pack-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -74,27 +74,28 @@ class LinesInOrder {
 };
 
 /// Words that are turned in registers at a time.
-inline constexpr int turned_words = HWY_TARGET == HWY_AVX3 ? 16 : 4;
+inline constexpr int transposed_words = HWY_TARGET == HWY_AVX3 ? 16 : 4;
 
-/// `words` words (up to turned_words) of `columns` columns (up to a vector) that are runs along k, turned; the rest is
-/// 0.
+/// `words` words (up to transposed_words) of `columns` columns (up to a vector) that are runs along k, transposed; the
+/// rest is 0.
 template <class Kind>
-HWY_NOINLINE void turn_edge(const char* from, std::int64_t column_bytes, int columns, int words,
-                            typename Kind::V (&out)[turned_words]) {
+HWY_NOINLINE void transpose_edge(const char* from, std::int64_t column_bytes, int columns, int words,
+                                 typename Kind::V (&out)[transposed_words]) {
   constexpr int N = static_cast<int>(HWY_LANES(float));
-  alignas(64) float square[turned_words][N] = {};
+  alignas(64) float square[transposed_words][N] = {};
   for (int c = 0; c < columns; ++c)
     for (int w = 0; w < words; ++w)
       std::memcpy(&square[w][c], from + c * column_bytes + w * static_cast<int>(sizeof(float)), sizeof(float));
-  for (int w = 0; w < turned_words; ++w) out[w] = hn::Load(typename Kind::D(), square[w]);
+  for (int w = 0; w < transposed_words; ++w) out[w] = hn::Load(typename Kind::D(), square[w]);
 }
 
-/// turned_words words of a vector of columns. CACHED: the way that is faster for columns in the caches.
+/// transposed_words words of a vector of columns. CACHED: the way that is faster for columns in the caches.
 template <class Kind, bool CACHED>
-HWY_INLINE void turn_columns(const char* from, std::int64_t column_bytes, typename Kind::V (&out)[turned_words]) {
+HWY_INLINE void transpose_columns(const char* from, std::int64_t column_bytes,
+                                  typename Kind::V (&out)[transposed_words]) {
 #if HWY_TARGET == HWY_AVX3
   __m512 x[16];
-  CACHED ? turn_cached_words(from, column_bytes, x) : turn_words(from, column_bytes, x);
+  CACHED ? transpose_cached_words(from, column_bytes, x) : transpose_words(from, column_bytes, x);
   _Pragma("GCC unroll 16") for (int i = 0; i < 16; ++i) out[i] = typename Kind::V{x[i]};
 #else
   const typename Kind::D d;
@@ -111,9 +112,9 @@ HWY_INLINE void turn_columns(const char* from, std::int64_t column_bytes, typena
 /// AMD EPYC of the fifth generation). Where columns leave no gaps, one line of 16 is read, for the processor's own
 /// prefetch to follow; to read each waits for memory (1.4 times as long on one of the fourth).
 template <class Kind, int M, int GROUPS, bool CACHED>
-HWY_NOINLINE void small_turned(const GemmProblem& p, std::int64_t first, std::int64_t last, bool far) {
+HWY_NOINLINE void small_transposed(const GemmProblem& p, std::int64_t first, std::int64_t last, bool far) {
   const typename Kind::D d;
-  constexpr int N = static_cast<int>(HWY_LANES(float)), width = GROUPS * N, lines = N * turned_words / 16;
+  constexpr int N = static_cast<int>(HWY_LANES(float)), width = GROUPS * N, lines = N * transposed_words / 16;
   const std::int64_t stride = p.b_stride[1],
                      stride_bytes = stride * static_cast<std::int64_t>(sizeof(typename Kind::Item));
   const typename Kind::Left* a[M];
@@ -130,24 +131,24 @@ HWY_NOINLINE void small_turned(const GemmProblem& p, std::int64_t first, std::in
       typename Kind::V sum[M][GROUPS];
       _Pragma("GCC unroll 8") for (int m = 0; m < M; ++m) _Pragma("GCC unroll 4") for (int g = 0; g < GROUPS; ++g)
           sum[m][g] = hn::Zero(d);
-      for (int w = 0; w < words; w += turned_words) {
+      for (int w = 0; w < words; w += transposed_words) {
         const std::int64_t item = k + w * Kind::depth;
         _Pragma("GCC unroll 4") for (int g = 0; g < GROUPS; ++g) {
           if (g >= groups) break;
           const char* const from =
               b + g * N * stride_bytes + item * static_cast<std::int64_t>(sizeof(typename Kind::Item));
-          const int there = std::min(N, columns - g * N), count = std::min(turned_words, words - w);
-          typename Kind::V x[turned_words];
-          if (there == N && count == turned_words) {
+          const int there = std::min(N, columns - g * N), count = std::min(transposed_words, words - w);
+          typename Kind::V x[transposed_words];
+          if (there == N && count == transposed_words) {
             const char* const next = CACHED ? nullptr : far ? ahead.next<lines>(from) : from;
-            turn_columns<Kind, CACHED>(from, stride_bytes, x);
-            _Pragma("GCC unroll 16") for (int i = 0; i < turned_words; ++i) {
-              if (!CACHED) ask_share<lines>(place_of(next), i, turned_words);
+            transpose_columns<Kind, CACHED>(from, stride_bytes, x);
+            _Pragma("GCC unroll 16") for (int i = 0; i < transposed_words; ++i) {
+              if (!CACHED) prefetch_share<lines>(address_of(next), i, transposed_words);
               _Pragma("GCC unroll 8") for (int m = 0; m < M; ++m) sum[m][g] =
                   Kind::add(a[m] + item + i * Kind::depth, x[i], sum[m][g]);
             }
           } else {
-            turn_edge<Kind>(from, stride_bytes, there, count, x);
+            transpose_edge<Kind>(from, stride_bytes, there, count, x);
             for (int i = 0; i < count; ++i)
               _Pragma("GCC unroll 8") for (int m = 0; m < M; ++m) sum[m][g] =
                   Kind::add(a[m] + item + i * Kind::depth, x[i], sum[m][g]);
@@ -255,10 +256,10 @@ struct SmallCut {
   const GemmProblem& p;
   std::int64_t units = pieces_of(p.n, unit);
   std::int64_t bytes = p.n * p.k * stored_bytes<Kind>(p);
-  bool turned = p.b_stride[0] == 1 && p.b_stride[1] != 1;
-  std::int64_t parts = std::max<std::int64_t>(
-      1,
-      std::min(turned ? units : parts_of_rows(), std::min<std::int64_t>(bytes / small_part_bytes, most_small_parts)));
+  bool transposed = p.b_stride[0] == 1 && p.b_stride[1] != 1;
+  std::int64_t parts =
+      std::max<std::int64_t>(1, std::min(transposed ? units : parts_of_rows(),
+                                         std::min<std::int64_t>(bytes / small_part_bytes, most_small_parts)));
 
   explicit SmallCut(const GemmProblem& problem) : p(problem) {}
   /// Wide parts, whose runs of a row the processor's own prefetch sees, as many for each thread, but none of less than
@@ -270,13 +271,13 @@ struct SmallCut {
   /// number of apart.
   static bool takes(const GemmProblem& p) {
     if (p.m > small_rows_most || (p.a_stride[1] != 1 && p.k > 1)) return false;
-    const bool turned = p.b_stride[0] == 1 && p.b_stride[1] != 1;
-    if (!turned) return p.b_stride[1] == 1;
+    const bool transposed = p.b_stride[0] == 1 && p.b_stride[1] != 1;
+    if (!transposed) return p.b_stride[1] == 1;
     return sizeof(typename Kind::Word) == 4 && (HWY_TARGET == HWY_AVX3 || !p.has_half_b() || p.b_stride[1] % 2 == 0);
   }
   std::int64_t column(std::int64_t part) const { return std::min(p.n, even_cut(units, parts, part) * unit); }
   std::size_t scratch_bytes() const {
-    return turned
+    return transposed
                ? 0
                : 2 * sizeof(typename Kind::Sum) *
                      static_cast<std::size_t>(without_two(computed_rows<Kind>(p.m)) * pieces_of(units, parts) * unit);
@@ -286,12 +287,12 @@ struct SmallCut {
 /// Groups: chains enough to hide an FMA's latency, as far as there are registers for them. `far`: in no cache. Halves
 /// are always computed as if they were, for the sake of the code's size.
 template <class Kind, int M>
-void turned_part(const GemmProblem& p, std::int64_t first, std::int64_t last, bool far) {
+void transposed_part(const GemmProblem& p, std::int64_t first, std::int64_t last, bool far) {
   constexpr bool widens = !std::is_same_v<typename Kind::Left, typename Kind::Item>,
                  one_way = widens || HWY_TARGET != HWY_AVX3;
   constexpr int groups = HWY_TARGET == HWY_AVX3 || M > 4 ? 1 : M == 1 ? 4 : 2;
-  if (one_way || far) return small_turned<Kind, widens ? without_two(M) : M, groups, false>(p, first, last, far);
-  if constexpr (!one_way) small_turned<Kind, without_two(M), M <= 4 ? 2 : 1, true>(p, first, last, far);
+  if (one_way || far) return small_transposed<Kind, widens ? without_two(M) : M, groups, false>(p, first, last, far);
+  if constexpr (!one_way) small_transposed<Kind, without_two(M), M <= 4 ? 2 : 1, true>(p, first, last, far);
 }
 
 template <class Kind, int M>
@@ -300,11 +301,13 @@ void small_part(const GemmProblem& p, std::int64_t part, void* scratch) {
   const std::int64_t first = cut.column(part), last = cut.column(part + 1);
   const bool far = cut.bytes > small_cached_bytes;
   if constexpr (std::is_same_v<Kind, Plain<float>>) {
-    if (cut.turned && p.b_element == Element::bf16) return turned_part<Widened<Element::bf16>, M>(p, first, last, far);
-    if (cut.turned && p.b_element == Element::f16) return turned_part<Widened<Element::f16>, M>(p, first, last, far);
+    if (cut.transposed && p.b_element == Element::bf16)
+      return transposed_part<Widened<Element::bf16>, M>(p, first, last, far);
+    if (cut.transposed && p.b_element == Element::f16)
+      return transposed_part<Widened<Element::f16>, M>(p, first, last, far);
   }
   if constexpr (sizeof(typename Kind::Word) == 4) {
-    if (cut.turned) return turned_part<Kind, M>(p, first, last, far);
+    if (cut.transposed) return transposed_part<Kind, M>(p, first, last, far);
   }
   small_rows<Kind, without_two(M)>(p, first, last, static_cast<typename Kind::Sum*>(scratch));
 }

@@ -86,9 +86,9 @@ inline constexpr std::int64_t packed_piece_units = 2;
 inline constexpr std::int64_t unpacked_part_rows = 512;
 /// Up to so many rows, b whose items are runs along k is read where it lies and y computed turned: parts of so many of
 /// b's bytes and columns.
-inline constexpr std::int64_t turned_rows_most = 64;
-inline constexpr std::int64_t turned_rows_bytes = 8 << 20;
-inline constexpr std::int64_t turned_part_rows = 8192;
+inline constexpr std::int64_t transposed_rows_most = 64;
+inline constexpr std::int64_t transposed_rows_bytes = 8 << 20;
+inline constexpr std::int64_t transposed_part_rows = 8192;
 /// Parts that pack their rows of a: all of b passes by each, so they have so many rows, and so many columns that the
 /// packing of the same rows by others does not show. Against parts of 32 rows 512 x 768 x 3072 takes 40 % less time,
 /// 768 x 8192 x 3072 a quarter. Fewer parts than few_register_parts, or than threads, are cut all the same.

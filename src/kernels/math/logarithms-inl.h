@@ -58,7 +58,7 @@ HWY_INLINE hn::Vec<D> log_f64(D d, hn::Vec<D> x) {
 /// Sine (turn 0) or cosine (turn 1) in f64 of |x| < 2^20: the reduction and the polynomials of
 /// kernels/ref/trigonometry.h.
 template <class D>
-HWY_INLINE hn::Vec<D> sine_of_turn(D d, hn::Vec<D> x, std::int64_t turn) {
+HWY_INLINE hn::Vec<D> sine_of_turn(D d, hn::Vec<D> x, std::int64_t transpose) {
   using C = Constants<double>;
   const hn::RebindToSigned<D> di;
   const auto rounder = hn::Set(d, C::rounder);
@@ -69,7 +69,7 @@ HWY_INLINE hn::Vec<D> sine_of_turn(D d, hn::Vec<D> x, std::int64_t turn) {
   const auto error = hn::Sub(hn::Sub(first, hn::Sub(difference, back)), hn::Add(second, back));
   const auto reduced = hn::NegMulAdd(n, hn::Set(d, 0x1.3198a2e037073p-69), error);
   const auto high = hn::Add(difference, reduced), low = hn::Add(hn::Sub(difference, high), reduced);
-  const auto quadrant = hn::Add(hn::BitCast(di, shifted), hn::Set(di, turn));
+  const auto quadrant = hn::Add(hn::BitCast(di, shifted), hn::Set(di, transpose));
   const auto z = hn::Mul(high, high);
   const auto tail = hn::MulAdd(hn::Mul(hn::Set(d, -0.5), z), low, low);
   const auto sine = hn::Add(high, hn::MulAdd(hn::Mul(high, z), horner(d, C::sin, z), tail));
@@ -81,7 +81,7 @@ HWY_INLINE hn::Vec<D> sine_of_turn(D d, hn::Vec<D> x, std::int64_t turn) {
   };
   const auto y = hn::IfThenElse(bit(1), cosine, sine);
   const auto negated = hn::IfThenElse(bit(2), hn::Neg(y), y);
-  return turn == 0 ? hn::IfThenElse(hn::Eq(x, hn::Zero(d)), x, negated) : negated;
+  return transpose == 0 ? hn::IfThenElse(hn::Eq(x, hn::Zero(d)), x, negated) : negated;
 }
 
 /// f(x) computed in f64 and rounded once; f takes the f64 tag and vector.

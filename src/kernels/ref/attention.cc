@@ -7,8 +7,8 @@
 namespace attn::kernels::ATTN_REF_NAMESPACE {
 namespace {
 
-constexpr std::int64_t block_keys = 64;   // of the order: fixed
-constexpr std::int64_t span_keys = 1024;  // of the order: fixed
+constexpr std::int64_t block_keys = 64;  // of the order: fixed
+constexpr std::int64_t kv_split = 1024;  // of the order: fixed
 
 /// Softmax and output so far: the largest score, the sum of exp2((s - m) log2e), the sum of those times v.
 template <typename T>
@@ -69,24 +69,24 @@ class Rows {
   Sums<T> over_keys() {
     const std::int64_t origin = p_.keys_begin(b_), end = p_.keys_end(b_);
     Sums<T> total = nothing(total_o_);
-    for (std::int64_t span = origin; span < end; span += span_keys) {
-      const std::int64_t span_end = span + span_keys < end ? span + span_keys : end;
+    for (std::int64_t split = origin; split < end; split += kv_split) {
+      const std::int64_t split_end = split + kv_split < end ? split + kv_split : end;
       Sums<T> part = nothing(span_o_);
-      for (std::int64_t first = span; first < span_end; first += block_keys)
-        fold_block(first, first + block_keys < span_end ? first + block_keys : span_end, part);
+      for (std::int64_t first = split; first < split_end; first += block_keys)
+        accumulate_block(first, first + block_keys < split_end ? first + block_keys : split_end, part);
       if (part.any) merge(total, part);
     }
     return total;
   }
 
-  void fold_block(std::int64_t first, std::int64_t end, Sums<T>& sums) {
-    const Tile tile = classify(p_, b_, {i_, i_ + 1, first, end});
-    if (tile == Tile::empty) return;
+  void accumulate_block(std::int64_t first, std::int64_t end, Sums<T>& sums) {
+    const Visibility visibility = classify(p_, b_, {i_, i_ + 1, first, end});
+    if (visibility == Visibility::empty) return;
     // pass 1: scores of the pairs the row sees; a block in which it sees nothing is skipped
     std::int64_t key[block_keys];
     std::int64_t count = 0;
     for (std::int64_t j = first; j < end; ++j)
-      if (scores_.visible(j, tile == Tile::partial, s_[count])) key[count++] = j;
+      if (scores_.visible(j, visibility == Visibility::partial, s_[count])) key[count++] = j;
     if (count == 0) return;
     // pass 2: the running maximum; `alpha` rescales what came before
     T m = sums.m;
@@ -158,7 +158,7 @@ class Rows {
   /// Word `position mod 4` of the counter (item, head, row position, key position / 4) decides, or a byte of the
   /// caller's.
   bool dropped(std::int64_t j) const {
-    if (p_.keep != nullptr) return p_.keep[(i_ - p_.strip_begin) * p_.keep_stride + j] == 0;
+    if (p_.keep != nullptr) return p_.keep[(i_ - p_.tile_begin) * p_.keep_stride + j] == 0;
     if (!p_.drops()) return false;
     const std::int64_t position = key_position(p_, b_, j);
     std::uint32_t words[4] = {static_cast<std::uint32_t>(p_.item(b_)), static_cast<std::uint32_t>(h_),
@@ -171,7 +171,7 @@ class Rows {
 
   T* weights_row() const {
     return static_cast<T*>(p_.weights) + b_ * p_.weights_stride[0] + h_ * p_.weights_stride[1] +
-           (i_ - p_.strip_begin) * p_.weights_stride[2];
+           (i_ - p_.tile_begin) * p_.weights_stride[2];
   }
 
   const AttentionProblem& p_;

@@ -1,7 +1,7 @@
 // src/kernels/ref/attention_gradient.h: the backward pass in plain loops: pairs of a row and a key, and the steps of 64
 // rows.
 #pragma once
-#include "kernels/attention/gradient.h"
+#include "kernels/attention/backward_problem.h"
 #include "kernels/ref/attention_score.h"
 #include "kernels/ref/lookups.h"
 
@@ -51,7 +51,7 @@ class Pairs {
     T dp = by_dout(v_);
     weight = p;
     if (p_.keep != nullptr) {
-      const bool kept = p_.keep[(i_ - p_.strip_begin) * p_.keep_stride + j] != 0;
+      const bool kept = p_.keep[(i_ - p_.tile_begin) * p_.keep_stride + j] != 0;
       weight = kept ? p * static_cast<T>(p_.keep_scale) : T(0);
       dp = kept ? dp * static_cast<T>(p_.keep_scale) : T(0);
     }
@@ -122,13 +122,13 @@ class Pairs {
 
 /// For each row a chain over a block of keys, and the total of the blocks before.
 template <typename T>
-struct Folded {
+struct Accumulated {
   T* chain;  // [64][width]
   T* total;
   std::int64_t count;
 
   static std::int64_t elements(std::int64_t width) { return 2 * query_block * width; }
-  Folded(T* scratch, std::int64_t width)
+  Accumulated(T* scratch, std::int64_t width)
       : chain(scratch), total(scratch + query_block * width), count(query_block * width) {
     for (std::int64_t n = 0; n < 2 * count; ++n) scratch[n] = 0;
   }
@@ -147,31 +147,31 @@ template <typename T>
 class Step {
  public:
   static std::int64_t elements(const AttentionProblem& p) {
-    return Pairs<T>::elements(p) + Folded<T>::elements(p.dim) + block_keys * (p.dim + p.value_dim) +
-           query_block * parameter_count(p) + 3 * 64 * p.bias_count + Folded<T>::elements(additive_channels(p)) +
+    return Pairs<T>::elements(p) + Accumulated<T>::elements(p.dim) + block_keys * (p.dim + p.value_dim) +
+           query_block * parameter_count(p) + 3 * 64 * p.bias_count + Accumulated<T>::elements(additive_channels(p)) +
            Lookups<T>::elements(p);
   }
 
   Step(const AttentionGradient& g, const GradientRows& rows, T* scratch, Bf16Product product = Bf16Product::wide)
       : g_(g), p_(g.problem), rows_(rows), pairs_(g, rows.batch, rows.head, scratch, product),
         dq_(scratch + Pairs<T>::elements(p_), p_.dim),
-        dw_(dq_.chain + Folded<T>::elements(p_.dim), additive_channels(p_)) {
-    dk_ = dw_.chain + Folded<T>::elements(additive_channels(p_));
+        dw_(dq_.chain + Accumulated<T>::elements(p_.dim), additive_channels(p_)) {
+    dk_ = dw_.chain + Accumulated<T>::elements(additive_channels(p_));
     dv_ = dk_ + block_keys * p_.dim;
     parameters_ = dv_ + block_keys * p_.value_dim;
     dense_ = parameters_ + query_block * parameter_count(p_);
     lookups_ = Lookups<T>(p_, dense_ + 3 * 64 * p_.bias_count);
   }
 
-  void all_keys(const Turn& turn) {
+  void all_keys(const StepOrder& step_order) {
     begin_sums();
     const std::int64_t begin = p_.keys_begin(rows_.batch), end = p_.keys_end(rows_.batch);
     for (std::int64_t first = begin; first < end; first += block_keys) {
       const std::int64_t last = first + block_keys < end ? first + block_keys : end;
-      if (tile(first, last) == Tile::empty) continue;
+      if (visibility(first, last) == Visibility::empty) continue;
       clear(dk_, block_keys * (p_.dim + p_.value_dim));
-      begin_dense(turn, last);
-      begin_elements(turn, last);
+      begin_dense(step_order, last);
+      begin_elements(step_order, last);
       each_pair(first, last, [&](std::int64_t r, std::int64_t j) {
         T *dk = dk_ + (j - first) * p_.dim, *dv = dv_ + (j - first) * p_.value_dim;
         if (pairs_.additive()) back_through_tanh(r, dk);
@@ -187,29 +187,29 @@ class Step {
       dq_.close(w);
       dw_.close(nullptr, T(0.5));
       for (std::int64_t n = 0; w != nullptr && n < block_keys * p_.dim; ++n) dk_[n] = dk_[n] * w[n % p_.dim];
-      if (turn.wait != nullptr) turn.wait(turn.context, last);
+      if (step_order.wait != nullptr) step_order.wait(step_order.context, last);
       add_rows(dk_, p_.dim, first, last, g_.dk, g_.dk_stride, p_.k_heads);
       add_rows(dv_, p_.value_dim, first, last, g_.dv, g_.dv_stride, p_.v_heads);
-      if (turn.done != nullptr) turn.done(turn.context, last);
+      if (step_order.done != nullptr) step_order.done(step_order.context, last);
     }
     write_queries();
     if (g_.parameters != nullptr) write_parameters();
-    finish_dense(turn);
-    finish_lookups(turn);
+    finish_dense(step_order);
+    finish_lookups(step_order);
   }
 
  protected:
   static void clear(T* values, std::int64_t count) {
     for (std::int64_t n = 0; n < count; ++n) values[n] = 0;
   }
-  Tile tile(std::int64_t first, std::int64_t last) const {
+  Visibility visibility(std::int64_t first, std::int64_t last) const {
     return classify(p_, rows_.batch, {rows_.row, rows_.row + rows_.rows, first, last});
   }
 
   /// visit(row of the step, key) for the pairs that take part; rows ascend, and the keys of each.
   template <typename F>
   void each_pair(std::int64_t first, std::int64_t last, F&& visit) {
-    const bool masked = tile(first, last) != Tile::full;
+    const bool masked = visibility(first, last) != Visibility::full;
     for (std::int64_t r = 0; r < rows_.rows; ++r) {
       pairs_.begin_row(rows_.row + r);
       for (std::int64_t j = first; j < last; ++j)
@@ -285,8 +285,8 @@ class Step {
     return static_cast<T*>(to.data) + rows_.batch * to.stride[0] + rows_.head * to.stride[1] + rows_.row * to.stride[2];
   }
 
-  void begin_dense(const Turn& turn, std::int64_t key) const {
-    if (g_.dense_count != 0 && turn.wait_dense != nullptr) turn.wait_dense(turn.context, key);
+  void begin_dense(const StepOrder& step_order, std::int64_t key) const {
+    if (g_.dense_count != 0 && step_order.wait_dense != nullptr) step_order.wait_dense(step_order.context, key);
   }
   void add_to_dense(std::int64_t r, std::int64_t j, std::int64_t first) {
     for (int n = 0; n < g_.dense_count; ++n) {
@@ -309,8 +309,8 @@ class Step {
       clear(sums.of_key, 64);
     }
   }
-  void finish_dense(const Turn& turn) {
-    begin_dense(turn, every_key);
+  void finish_dense(const StepOrder& step_order) {
+    begin_dense(step_order, every_key);
     for (int n = 0; n < g_.dense_count; ++n) {
       const DenseGradient& to = g_.dense[n];
       if (to.stride[3] != 0) continue;
@@ -327,10 +327,11 @@ class Step {
 
   // --- looked-up tensors
   // ------------------------------------------------------------------------------------------------
-  void begin_elements(const Turn& turn, std::int64_t key) const {
-    if (p_.score_gradient == nullptr || p_.score_gradient->elements == ElementTurn::none || turn.wait_dense == nullptr)
+  void begin_elements(const StepOrder& step_order, std::int64_t key) const {
+    if (p_.score_gradient == nullptr || p_.score_gradient->elements == ElementOrder::none ||
+        step_order.wait_dense == nullptr)
       return;
-    turn.wait_dense(turn.context, turn_of_elements(p_, key));
+    step_order.wait_dense(step_order.context, order_of_elements(p_, key));
   }
   void add_to_lookups(std::int64_t r, std::int64_t j, std::int64_t first) {
     T* parameter = parameters_ + r * parameter_count(p_) + parameters_before_lookups(p_);
@@ -357,7 +358,7 @@ class Step {
       }
     });
   }
-  void finish_lookups(const Turn& turn) const {
+  void finish_lookups(const StepOrder& step_order) const {
     const ScoreGradient* gradient = p_.score_gradient;
     if (gradient == nullptr) return;
     std::int64_t* to = g_.places + (rows_.block * p_.q_heads + rows_.head) * gradient->step_count;
@@ -368,7 +369,7 @@ class Step {
       *to++ = slopes.element(gradient->lookups[n]);
     }
     if (!g_.adds_lookups || !gradient->has_lines()) return;
-    if (turn.wait_dense != nullptr) turn.wait_dense(turn.context, every_key);
+    if (step_order.wait_dense != nullptr) step_order.wait_dense(step_order.context, every_key);
     add_lines<T>(p_, lookups_.lines);
   }
 
@@ -390,12 +391,12 @@ class Step {
   const AttentionProblem& p_;
   const GradientRows& rows_;
   Pairs<T> pairs_;
-  Folded<T> dq_;
-  Folded<T> dw_;   // additive scores
-  T* dk_;          // [64][D]   sums of the step for a block of keys
-  T* dv_;          // [64][Dv]
-  T* parameters_;  // [64][parameters]
-  T* dense_;       // [biases][3][64]
+  Accumulated<T> dq_;
+  Accumulated<T> dw_;  // additive scores
+  T* dk_;              // [64][D]   sums of the step for a block of keys
+  T* dv_;              // [64][Dv]
+  T* parameters_;      // [64][parameters]
+  T* dense_;           // [biases][3][64]
   Lookups<T> lookups_;
 };
 

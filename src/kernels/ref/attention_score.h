@@ -1,6 +1,6 @@
 // src/kernels/ref/attention_score.h: the score of one pair: product or tanh, softcap, bias terms, temperature, hiding.
 #pragma once
-#include "kernels/attention/mask_eval.h"
+#include "kernels/attention/mask/mask_program.h"
 #include "kernels/ref/additive.h"
 #include "kernels/ref/bf16_pairs.h"
 #include "kernels/ref/score_program.h"
@@ -9,9 +9,9 @@ namespace attn::kernels::ATTN_REF_NAMESPACE {
 
 /// Row j of K or V of one head, `dim` elements, in the type that is computed in; of 8 bits times its scale.
 template <typename T>
-void load_row(const KeyRows& rows, const std::int64_t (&stride)[2], std::int64_t b, std::int64_t group, std::int64_t j,
+void load_row(const KvRows& rows, const std::int64_t (&stride)[2], std::int64_t b, std::int64_t group, std::int64_t j,
               std::int64_t dim, T* to) {
-  KeyRows sequence = rows;
+  KvRows sequence = rows;
   if (rows.pages != nullptr) sequence.pages += b * rows.pages_stride;
   const std::int64_t start = b * stride[0] + group * stride[1] + sequence.offset(j);
   for (std::int64_t d = 0; d < dim; ++d) to[d] = load<T>(rows.base, rows.element, start + rows.element_offset(j, d));

@@ -44,22 +44,22 @@ class Bf16Step : public Step<float> {
     dq_sums_ = dout_rows_ + query_block * p_.value_dim;
   }
 
-  void all_keys(const Turn& turn) {
+  void all_keys(const StepOrder& step_order) {
     begin_sums();
     clear(q_rows_, query_block * (2 * p_.dim + p_.value_dim));
     const std::int64_t begin = p_.keys_begin(rows_.batch), end = p_.keys_end(rows_.batch);
     for (std::int64_t first = begin; first < end; first += block_keys) {
       const std::int64_t last = first + block_keys < end ? first + block_keys : end;
-      if (tile(first, last) == Tile::empty) continue;
-      begin_dense(turn, last);
-      begin_elements(turn, last);
+      if (visibility(first, last) == Visibility::empty) continue;
+      begin_dense(step_order, last);
+      begin_elements(step_order, last);
       load_block(first, last);
       close_dense(first, last);
       lookups_.close(p_);
       add_to_queries(last - first);
-      if (turn.wait != nullptr) turn.wait(turn.context, last);
+      if (step_order.wait != nullptr) step_order.wait(step_order.context, last);
       add_to_keys(first - g_.totals_begin, last - first);
-      if (turn.done != nullptr) turn.done(turn.context, last);
+      if (step_order.done != nullptr) step_order.done(step_order.context, last);
     }
     for (std::int64_t r = 0; r < rows_.rows; ++r)
       for (std::int64_t d = 0; d < p_.dim; ++d)
@@ -67,8 +67,8 @@ class Bf16Step : public Step<float> {
               rows_.batch * g_.dq_stride[0] + rows_.head * g_.dq_stride[1] + (rows_.row + r) * g_.dq_stride[2] + d,
               without_denormal(dq_sums_[r * p_.dim + d] * static_cast<float>(p_.scale)));
     if (g_.parameters != nullptr) write_parameters();
-    finish_dense(turn);
-    finish_lookups(turn);
+    finish_dense(step_order);
+    finish_lookups(step_order);
   }
 
  private:
@@ -141,8 +141,8 @@ std::size_t scratch_bytes(const AttentionGradient& g) {
 }
 
 template <Bf16Product PRODUCT>
-bool step(const AttentionGradient& g, const GradientRows& rows, const Turn& turn, void* scratch) {
-  Bf16Step(g, rows, static_cast<float*>(scratch), PRODUCT).all_keys(turn);
+bool step(const AttentionGradient& g, const GradientRows& rows, const StepOrder& step_order, void* scratch) {
+  Bf16Step(g, rows, static_cast<float*>(scratch), PRODUCT).all_keys(step_order);
   return true;
 }
 

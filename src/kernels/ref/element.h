@@ -2,7 +2,7 @@
 // rounding.
 #pragma once
 #include "kernels/attention/problem.h"
-#include "kernels/attention/signed_byte.h"
+#include "kernels/attention/kv/sign_magnitude8.h"
 #include "kernels/ref/math.h"
 
 namespace attn::kernels::ATTN_REF_NAMESPACE {
@@ -30,7 +30,7 @@ T load(const void* base, Element element, std::int64_t i) {
     case Element::bf16: return static_cast<T>(bf16_to_f32(static_cast<const std::uint16_t*>(base)[i]));
     case Element::f16: return static_cast<T>(static_cast<float>(static_cast<const Half*>(base)[i]));
     case Element::i8: return static_cast<T>(static_cast<const std::int8_t*>(base)[i]);
-    case Element::sm8: return static_cast<T>(other_form(static_cast<const std::int8_t*>(base)[i]));
+    case Element::sign_magnitude8: return static_cast<T>(other_form(static_cast<const std::int8_t*>(base)[i]));
     default: return static_cast<T>(static_cast<const float*>(base)[i]);
   }
 }

@@ -1,7 +1,7 @@
 // src/kernels/ref/lookups.h: what the pairs of a step give to the tensors that a score expression looks up
 // (docs/numerics.md section 4).
 #pragma once
-#include "kernels/attention/score_lines.h"
+#include "kernels/attention/lookup_sums.h"
 #include "kernels/ref/element.h"
 
 #include <algorithm>

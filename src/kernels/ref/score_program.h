@@ -1,7 +1,7 @@
 // src/kernels/ref/score_program.h: a score expression for one pair, step by step: the definition that the vectors
 // repeat.
 #pragma once
-#include "kernels/attention/mask_eval.h"
+#include "kernels/attention/mask/mask_program.h"
 #include "kernels/ref/element.h"
 
 namespace attn::kernels::ATTN_REF_NAMESPACE {

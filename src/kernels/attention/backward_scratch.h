@@ -1,0 +1,198 @@
+// src/kernels/attention/backward_scratch.h: the scratch memory of one step of the backward pass; lanes are query rows.
+#pragma once
+#include "kernels/attention/lookup_sums.h"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace attn::kernels {
+
+/// Memory of a step for any element: scores and derivatives in T, R = 64 rows side by side.
+template <typename T>
+struct BackwardScratch {
+  static constexpr int R = query_block;
+
+  QueryTileScratch<T, R> scores;  // s [64][R]: scores, then weights; extra [64][R]: a dense bias, turned
+  T* d = nullptr;                 // [64][R]    dP, then the derivative by the score
+  T* capped = nullptr;            // [64][R]    tanh(s / c)
+  T* m = nullptr;                 // [R]        maximum; 0 for a row that sees nothing
+  T* inverse = nullptr;           // [R]        1 / l; 0 for a row that sees nothing
+  T* delta = nullptr;             // [R]
+  // [parameters + biases][R]: the parameters', then those of each dense bias that is broadcast over keys
+  T* sums = nullptr;
+  // with a score expression
+  T* before = nullptr;                // [64][R]    scores as it finds them
+  T* given = nullptr;                 // [16][R]    what pairs give to a lookup
+  T* places[2] = {nullptr, nullptr};  // of the expression, of its derivatives
+  void* lines = nullptr;              // of its lookups
+
+  static std::int64_t sum_rows(const AttentionProblem& p) { return parameter_count(p) + p.bias_count; }
+  static std::size_t places_of(const ScoreProgram& program) { return score_place_elements(program, R, 64 / sizeof(T)); }
+  static const ScoreProgram& expression(const AttentionProblem& p) {
+    return p.score_mod_one_head.empty() ? p.score_mod : p.score_mod_one_head;
+  }
+  [[gnu::cold, gnu::noinline]] static std::size_t expression_bytes(const AttentionProblem& p) {
+    if (p.score_gradient == nullptr) return 0;
+    const std::size_t elements =
+        (kv_block + score_chunk) * R + places_of(expression(p)) + places_of(p.score_gradient->program);
+    return (sizeof(T) * elements + line_bytes<T>(p) + 63) / 64 * 64;
+  }
+  static std::size_t bytes(const AttentionProblem& p) {
+    return sizeof(T) * R * static_cast<std::size_t>(4 * kv_block + 3 + sum_rows(p)) + expression_bytes(p);
+  }
+  BackwardScratch(void* memory, const AttentionProblem& p) {
+    T* next = static_cast<T*>(memory);
+    const auto take = [&next](std::int64_t count) {
+      T* taken = next;
+      next += count * R;
+      return taken;
+    };
+    scores.s = take(kv_block);
+    d = take(kv_block);
+    m = take(1);
+    inverse = take(1);
+    delta = take(1);
+    scores.extra = take(kv_block);
+    capped = take(kv_block);
+    sums = take(sum_rows(p));
+    if (p.score_gradient != nullptr) take_expression(next, p);
+  }
+
+ private:
+  [[gnu::cold, gnu::noinline]] void take_expression(T* next, const AttentionProblem& p) {
+    before = next;
+    given = before + kv_block * R;
+    places[0] = given + score_chunk * R;
+    places[1] = places[0] + places_of(expression(p));
+    lines = places[1] + places_of(p.score_gradient->program);
+  }
+};
+
+/// What the products in f32 and f64 read and sum, behind a BackwardScratch; `wide`: columns in whole vectors of 64
+/// bytes.
+template <typename T>
+struct GradientOperands {
+  static constexpr int R = query_block;
+
+  T* q = nullptr;          // [D][R]     q * scale
+  T* dout = nullptr;       // [Dv][R]
+  T* q_rows = nullptr;     // [R][wide D]
+  T* dout_rows = nullptr;  // [R][wide Dv]
+  T* dq = nullptr;         // [D][R]     sums of the blocks before
+
+  static std::int64_t wide(std::int64_t columns) {
+    constexpr std::int64_t line = 64 / sizeof(T);
+    return (columns + line - 1) / line * line;
+  }
+  static std::size_t bytes(const AttentionProblem& p) {
+    return sizeof(T) * R * static_cast<std::size_t>(2 * p.dim + p.value_dim + wide(p.dim) + wide(p.value_dim));
+  }
+  GradientOperands(void* memory, const AttentionProblem& p) {
+    T* next = static_cast<T*>(memory);
+    const auto take = [&next](std::int64_t count) {
+      T* taken = next;
+      next += count * R;
+      return taken;
+    };
+    q = take(p.dim);
+    dout = take(p.value_dim);
+    q_rows = take(wide(p.dim));
+    dout_rows = take(wide(p.value_dim));
+    dq = take(p.dim);
+  }
+};
+
+/// What an additive score's gradient reads and sums beside them. Rows of an odd number of lines: those of a column lie
+/// in different sets of the cache.
+template <typename T>
+struct AdditiveOperands {
+  static constexpr int R = query_block;
+
+  /// e^2x of rows of Q or keys: (high + low) 2^exponent; f64: x itself, and no more.
+  struct Side {
+    T *high = nullptr, *low = nullptr, *exponent = nullptr;  // [R][stride]
+  };
+  std::int64_t stride;
+  Side q, k;
+  T* dq = nullptr;      // [R][stride]   sums of the blocks before
+  T* dw = nullptr;      // [R][stride]
+  T* dk = nullptr;      // [64][stride]  chains of the block
+  T* w = nullptr;       // [stride]
+  T* unused = nullptr;  // [R]           the largest scores, which nobody asks for
+
+  static std::int64_t padded(std::int64_t dim) {
+    return GradientOperands<T>::wide(dim) | (64 / static_cast<std::int64_t>(sizeof(T)));
+  }
+  static constexpr std::int64_t arrays = sizeof(T) == 4 ? 9 : 5;
+  static std::size_t bytes(const AttentionProblem& p) {
+    return sizeof(T) * static_cast<std::size_t>((arrays * R + 1) * padded(p.dim) + R);
+  }
+  AdditiveOperands(void* memory, const AttentionProblem& p) : stride(padded(p.dim)) {
+    T* next = static_cast<T*>(memory);
+    const auto take = [&next](std::int64_t count) {
+      T* taken = next;
+      next += count;
+      return taken;
+    };
+    for (Side* side : {&q, &k}) {
+      side->high = take(R * stride);
+      if (sizeof(T) == 8) continue;
+      side->low = take(R * stride);
+      side->exponent = take(R * stride);
+    }
+    dq = take(R * stride);
+    dw = take(R * stride);
+    dk = take(R * stride);
+    w = take(stride);
+    unused = take(R);
+  }
+};
+
+/// What the products read in bf16, whose operands are words: two neighbours along the sum.
+struct Bf16GradientOperands {
+  static constexpr int R = query_block, pairs = query_block / 2;  // of rows, or of keys in a block
+
+  std::uint32_t* q = nullptr;           // [wide D / 2][R]    pairs of columns
+  std::uint32_t* dout = nullptr;        // [wide Dv / 2][R]
+  std::uint32_t* q_rows = nullptr;      // [32][wide D]       pairs of rows, a number that is not finite as 0
+  std::uint32_t* dout_rows = nullptr;   // [32][wide Dv]
+  std::uint32_t* k_rows = nullptr;      // [32][wide D]       pairs of keys
+  std::uint32_t* weights = nullptr;     // [64 keys][32]      pairs of rows
+  std::uint32_t* derivative = nullptr;  // [64 keys][32]      by the score, pairs of rows
+  std::uint32_t* transposed = nullptr;  // [32][R]            by the score, pairs of keys
+  float* dq = nullptr;                  // [R][wide D]
+  // [R][wide]          rows on their way into other layouts; K where its last pair or unit is not whole
+  std::uint16_t* rows = nullptr;
+  std::uint16_t* values = nullptr;  // [64][wide Dv]      V, likewise
+
+  static std::int64_t wide(std::int64_t columns) { return (columns + 31) / 32 * 32; }
+  static std::int64_t widest(const AttentionProblem& p) { return wide(p.dim > p.value_dim ? p.dim : p.value_dim); }
+  static std::int64_t words(const AttentionProblem& p) {
+    return R / 2 * (wide(p.dim) + wide(p.value_dim)) + pairs * (2 * wide(p.dim) + wide(p.value_dim)) +
+           (2 * kv_block + R) * pairs + R * wide(p.dim) + R / 2 * (widest(p) + wide(p.value_dim));
+  }
+  static std::size_t bytes(const AttentionProblem& p) {
+    return sizeof(std::uint32_t) * static_cast<std::size_t>(words(p));
+  }
+  Bf16GradientOperands(void* memory, const AttentionProblem& p) {
+    auto* next = static_cast<std::uint32_t*>(memory);
+    const auto take = [&next](std::int64_t count) {
+      std::uint32_t* taken = next;
+      next += count;
+      return taken;
+    };
+    q = take(R / 2 * wide(p.dim));
+    dout = take(R / 2 * wide(p.value_dim));
+    q_rows = take(pairs * wide(p.dim));
+    dout_rows = take(pairs * wide(p.value_dim));
+    k_rows = take(pairs * wide(p.dim));
+    weights = take(kv_block * pairs);
+    derivative = take(kv_block * pairs);
+    transposed = take(pairs * R);
+    dq = reinterpret_cast<float*>(take(R * wide(p.dim)));
+    rows = reinterpret_cast<std::uint16_t*>(take(R / 2 * widest(p)));
+    values = reinterpret_cast<std::uint16_t*>(take(R / 2 * wide(p.value_dim)));
+  }
+};
+
+}  // namespace attn::kernels

@@ -1,0 +1,36 @@
+// src/kernels/attention/block_sizes.h: sizes of blocks, splits and tiles, each with the reason for its number.
+#pragma once
+#include <cstdint>
+
+namespace attn::kernels {
+
+/// Keys of a block and of a span: part of the order of operations (docs/numerics.md section 3), not a tuning.
+inline constexpr int kv_block = 64;
+inline constexpr int kv_split = 1024;
+inline constexpr int bf16_kv_block = 256;
+
+/// Query rows of a strip, one a lane. 64 rows fit four AVX-512 vectors of f32 (two strips' worth of f64), so a row of K
+/// is broadcast once for all of them; a row of visibility bits is one 64-bit word. 32 rows lose about 10 % (K is read
+/// twice).
+template <typename T>
+inline constexpr int query_tile_rows = sizeof(T) == 4 ? 64 : 32;
+
+/// Most query rows of a tile that are computed as decode rows, with keys or value columns in the lanes: more rows fill
+/// enough lanes the other way round.
+inline constexpr int max_decode_rows = 8;
+
+/// Keys (or value columns) of a register tile of so many vectors: about 24 of 32 accumulators, 12 of AVX2's 16. With
+/// fewer vectors more keys, or the chains wait for each other. 6 x 4 is level with 8 x 2, 8 x 3, 12 x 2 within noise; 4
+/// x 4 loses 13 %.
+inline constexpr int tile_keys(int vectors, int registers) {
+  if (registers == 16) return vectors == 2 ? 6 : 12;
+  return vectors == 4 ? 6 : vectors == 3 ? 8 : vectors == 2 ? 12 : 16;
+}
+
+/// Strips of a task from which on copies of K and V, read once for all of them, are worth while.
+inline constexpr int least_copying_tiles = 4;
+
+/// Keys that share one decision about which vectors see anything, on the causal diagonal.
+inline constexpr int trim_keys = 16;
+
+}  // namespace attn::kernels

@@ -1,0 +1,45 @@
+// src/kernels/attention/dispatch.h: the forward kernels of one instruction set, as function pointers.
+#pragma once
+#include "kernels/attention/problem.h"
+#include "kernels/attention/query_tile.h"
+
+#include <cstddef>
+
+namespace attn::kernels {
+
+/// Attention of a strip of rows, for one element type. `scratch` is 64-byte aligned.
+///  A result of false: some number is NaN, and nothing was written; the specification must decide these rows (a hidden
+/// key may hold NaN or inf, which a weight of 0 does not silence).
+struct ForwardKernel {
+  int rows = 0;        // most rows of a strip; `attend` takes any number of strips of one head, one after the other
+  int task_tiles = 1;  // most strips that gain from being one task, for what they share
+  std::size_t (*scratch_bytes)(const AttentionProblem&);
+  std::size_t (*partial_bytes)(const AttentionProblem&, const QueryTile&);
+  /// From the first key to the last.
+  bool (*attend)(const AttentionProblem&, const QueryTile&, void* memory);
+  /// The spans [first, last) of 1,024 keys into their `partials`, side by side; then those of all spans merged: the
+  /// same bits.
+  void (*attend_splits)(const AttentionProblem&, const QueryTile&, std::int64_t first, std::int64_t last,
+                        void* partials, void* memory);
+  bool (*attend_merge)(const AttentionProblem&, const QueryTile&, const void* partials, std::int64_t splits,
+                       void* memory);
+  /// After a result of false, where the specification has other bits (bf16): row by row, NaN written. Null: the
+  /// specification.
+  void (*nan_safe_rows)(const AttentionProblem&, const QueryTile&, void* memory);
+  /// problem.lane_weights of `keys` keys to `rows` rows, `stride` elements apart.
+  void (*transpose_weights)(const void* lanes, std::int64_t keys, std::int64_t rows, void* to, std::int64_t stride);
+  /// The form in which few rows read keys and values of 8 bits fastest, `group` elements a scale. Null: i8.
+  Element (*int8_form)(std::int64_t dim, std::int64_t value_dim, std::int64_t group) = nullptr;
+};
+
+struct AttentionTarget {
+  const char* name;  // "amx", "avx512", "avx2", "neon"
+  ForwardKernel f32, f64;
+  ForwardKernel
+      bf16;  // by the processor's dot product of bf16 pairs, or its tiles; rows == 0: not built for this target
+};
+
+/// The kernels of a target by name, or null when they are not built in.
+const AttentionTarget* attention_target(const char* name) noexcept;
+
+}  // namespace attn::kernels

@@ -1,0 +1,55 @@
+// src/kernels/attention/kv_rows.h: addresses of rows of K and V: contiguous, strided, paged or quantised.
+#pragma once
+#include "kernels/attention/problem.h"
+
+namespace attn::kernels {
+
+constexpr std::int64_t bytes_of(Element element) {
+  return element == Element::f64 ? 8 : element == Element::f32 ? 4 : of_8_bits(element) ? 1 : 2;
+}
+
+/// The rows of one head of one batch item; `stride` between items and heads.
+inline KvRows rows_of_head(const KvRows& rows, const std::int64_t (&stride)[2], std::int64_t b, std::int64_t head) {
+  KvRows own = rows;
+  own.base = static_cast<const char*>(rows.base) + bytes_of(rows.element) * (b * stride[0] + head * stride[1]);
+  if (rows.pages != nullptr) own.pages += b * rows.pages_stride;
+  if (rows.scales != nullptr) own.scales += b * rows.scale_batch_stride + head * rows.scale_head_stride;
+  return own;
+}
+
+/// Row j of a head; of 8 bits its group.
+inline const char* row_at(const KvRows& head, std::int64_t j) {
+  return static_cast<const char*>(head.base) + bytes_of(head.element) * head.offset(j);
+}
+
+/// Its scales, one a group.
+inline const float* scales_at(const KvRows& head, std::int64_t j) { return head.scales + head.scale_offset(j); }
+
+/// Rows from j on that lie behind one another as one page has them, at most `most`.
+inline std::int64_t rows_of_page(const KvRows& head, std::int64_t j, std::int64_t most) {
+  if (head.pages == nullptr) return most;
+  const std::int64_t page_rows = std::int64_t{1} << head.page_shift, left = page_rows - (j & (page_rows - 1));
+  return left < most ? left : most;
+}
+
+/// Whether so many rows of a head push each other out of the caches: rows whose distance is a multiple of a large power
+/// of two share few sets of a cache, and need as much of it as if each filled that power. (1, 16, 1024, 64) in [B, T,
+/// H, D], rows 4 KB apart, takes 1.2 times as long as in [B, H, T, D].
+inline bool collide(const KvRows& rows, std::int64_t columns, std::int64_t count) {
+  constexpr std::int64_t most_bytes = std::int64_t{1} << 19;
+  const std::int64_t apart = rows.row_stride * bytes_of(rows.element);
+  return count > 1 && rows.pages == nullptr && rows.row_stride > columns && count * (apart & -apart) > most_bytes;
+}
+
+/// Where rows [first, first + count) begin.
+template <typename T>
+inline void row_pointers(const KvRows& head, std::int64_t first, std::int64_t count, const T** rows) {
+  const std::int64_t step = bytes_of(head.element) * head.row_stride;
+  for (std::int64_t r = 0, end; r < count; r = end) {
+    end = r + rows_of_page(head, first + r, count - r);
+    const char* row = row_at(head, first + r);
+    for (; r < end; ++r, row += step) rows[r] = reinterpret_cast<const T*>(row);
+  }
+}
+
+}  // namespace attn::kernels

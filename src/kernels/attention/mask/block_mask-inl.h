@@ -1,0 +1,98 @@
+// src/kernels/attention/mask/block_mask-inl.h: the mask of a block of keys: for each key, one bit a query row.
+#if defined(ATTN_BLOCK_MASK_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_BLOCK_MASK_INL_H
+#undef ATTN_BLOCK_MASK_INL_H
+#else
+#define ATTN_BLOCK_MASK_INL_H
+#endif
+
+#include "kernels/attention/mask/mask_bits.h"
+#include "kernels/attention/query_tile.h"
+#include "kernels/attention/mask/transpose_bits-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace attn::kernels::HWY_NAMESPACE {
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+
+/// Bit j: whether bytes[j] is (`value`) or is not other than 0.
+HWY_INLINE Word bits_of_64(const std::uint8_t* bytes, bool value) {
+  const hn::ScalableTag<std::uint8_t> d;
+  constexpr int N = static_cast<int>(HWY_LANES(std::uint8_t));
+  Word word = 0;
+  for (int j = 0; j < 64; j += N) {
+    alignas(8) std::uint8_t bits[8] = {};
+    hn::StoreMaskBits(d, hn::Ne(hn::LoadU(d, bytes + j), hn::Zero(d)), bits);
+    Word part;
+    std::memcpy(&part, bits, 8);
+    word |= part << j;
+  }
+  return value ? word : ~word;
+}
+
+/// bits_of_bytes, whole rows in vectors.
+struct VectorBits {
+  HWY_NOINLINE Word operator()(const std::uint8_t* bytes, std::int64_t stride, bool value, int count) const {
+    return stride == 1 && count == 64 ? bits_of_64(bytes, value) : bits_of_bytes(bytes, stride, value, count);
+  }
+};
+
+/// The rows in the lanes that see key `first`, and those that see each key after it, where one causal rule or window
+/// decides.
+HWY_INLINE void band_mask(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first, int keys,
+                          Word* visible) {
+  const MaskNode& node = problem.mask.nodes[0];
+  const std::int64_t left = node.op == MaskOp::causal ? -1 : node.left,
+                     right = node.op == MaskOp::causal ? 0 : node.right;
+  // the lane at the key's position
+  std::int64_t at = first - problem.key_zero(tile.batch) - problem.row_offset(tile.batch, node.bottom_right) - tile.row;
+  for (int r = 0; r < keys; ++r, ++at)
+    visible[r] =
+        bits_between(right < 0 ? 0 : at - right, left < 0 || at + left >= tile.rows ? tile.rows : at + left + 1);
+}
+
+/// The same of 64 rows and keys where the bytes of one dense mask decide, keys side by side.
+HWY_INLINE void dense_mask(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first, Word* visible) {
+  const MaskNode& node = problem.mask.nodes[0];
+  const std::int64_t* stride = node.dense.stride;
+  const auto* bytes = static_cast<const std::uint8_t*>(node.dense.data) + tile.batch * stride[0] +
+                      tile.head * stride[1] + tile.row * stride[2] + first;
+  for (std::int64_t i = 0; i < 64; ++i) visible[i] = bits_of_64(bytes + i * stride[2], node.value);
+  transpose_bits(visible);
+}
+
+/// Who sees what of a block, as a word a key; false when nobody sees anything.
+HWY_NOINLINE inline bool block_mask(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first,
+                                    int keys, Word* visible) {
+  const bool dense = tile.heads == 1 && tile.rows == 64 && problem.mask.count == 1 &&
+                     problem.mask.nodes[0].op == MaskOp::dense && problem.mask.nodes[0].dense.stride[3] == 1;
+  const bool band = tile.heads == 1 && problem.mask.count == 1 &&
+                    (problem.mask.nodes[0].op == MaskOp::causal || problem.mask.nodes[0].op == MaskOp::window);
+  Word any = 0;
+  for (int part = 0; part < keys; part += 64, visible += 64) {
+    const int count = keys - part < 64 ? keys - part : 64;
+    if (band) {
+      band_mask(problem, tile, first + part, count, visible);
+    } else if (dense && count == 64) {
+      dense_mask(problem, tile, first + part, visible);
+    } else {
+      int lane = 0;
+      for (std::int64_t n = 0; n < tile.heads; ++n)
+        for (std::int64_t i = 0; i < tile.rows; ++i)
+          visible[lane++] =
+              mask_word(problem, tile.batch, tile.head + n, tile.row + i, first + part, count, VectorBits());
+      for (; lane < 64; ++lane) visible[lane] = 0;
+      transpose_bits(visible);
+    }
+    const Word no_rows = bits_between(tile.count(), 64);
+    for (int r = 0; r < count; ++r) {  // lanes without a row go with the others, so that their vectors can be whole
+      any |= visible[r];
+      if (visible[r] != 0) visible[r] |= no_rows;
+    }
+  }
+  return any != 0;
+}
+
+#endif
+}  // namespace attn::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif

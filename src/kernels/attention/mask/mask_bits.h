@@ -1,0 +1,93 @@
+// src/kernels/attention/mask/mask_bits.h: a mask program evaluated for one row and 64 keys at a time: one bit a key.
+#pragma once
+#include "kernels/attention/mask/mask_program.h"
+#include "kernels/attention/block_sizes.h"
+
+#include <cstdint>
+#include <cstring>
+
+namespace attn::kernels {
+
+using Word = std::uint64_t;
+
+/// Bits [begin, end) of a word, both clipped to 0 ... 64.
+inline Word bits_between(std::int64_t begin, std::int64_t end) {
+  begin = begin < 0 ? 0 : begin;
+  end = end > 64 ? 64 : end;
+  if (end <= begin) return 0;
+  const Word below_end = end == 64 ? ~Word{0} : (Word{1} << end) - 1;
+  return below_end & ~((Word{1} << begin) - 1);
+}
+
+/// Bit j: bytes[j * stride] is (`value`) or is not (not `value`) other than 0, for `count` keys.
+inline Word bits_of_bytes(const std::uint8_t* bytes, std::int64_t stride, bool value, int count) {
+  Word word = 0;
+  int j = 0;
+  if (stride == 0) {
+    word = bytes[0] ? ~Word{0} : 0;
+  } else if (stride == 1) {
+    constexpr Word low = 0x7F7F7F7F7F7F7F7Full;
+    // the top bit of every byte that is not 0, then eight of them side by side by one multiplication
+    for (; j + 8 <= count; j += 8) {
+      Word eight;
+      std::memcpy(&eight, bytes + j, 8);
+      const Word set = (((eight & low) + low) | eight) >> 7 & 0x0101010101010101ull;
+      word |= (set * 0x0102040810204080ull >> 56) << j;
+    }
+  }
+  if (stride != 0)
+    for (; j < count; ++j) word |= static_cast<Word>(bytes[j * stride] != 0) << j;
+  return (value ? word : ~word) & bits_between(0, count);
+}
+
+/// What row i of (b, h) sees of the keys first ... first + count - 1 by the expression alone (lengths are not looked
+/// at). `bits_of`: bits_of_bytes, or the same in vectors.
+template <class F>
+Word mask_word(const AttentionProblem& problem, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t first,
+               int count, F&& bits_of) {
+  Word stack[mask_stack_depth];
+  int top = 0;
+  const std::int64_t zero = problem.key_zero(b);
+  for (int n = 0; n < problem.mask.count; ++n) {
+    const MaskNode& node = problem.mask.nodes[n];
+    // position of the row, as an index of the block's keys
+    const std::int64_t at = i + problem.row_offset(b, node.bottom_right) + zero - first;
+    switch (node.op) {
+      case MaskOp::causal: stack[top++] = bits_between(0, at + 1); break;
+      case MaskOp::window:
+        stack[top++] = bits_between(node.left < 0 ? 0 : at - node.left, node.right < 0 ? 64 : at + node.right + 1);
+        break;
+      case MaskOp::prefix:
+        stack[top++] = bits_between(0, (node.per_batch ? node.per_batch[problem.item(b)] : node.n) - (first - zero));
+        break;
+      case MaskOp::documents: {
+        const std::int64_t id = node.query_ids[b * node.query_ids_stride + i];
+        const std::int64_t* keys = node.key_ids + b * node.key_ids_stride + first;
+        Word word = 0;
+        for (int j = 0; j < count; ++j) word |= static_cast<Word>(keys[j] == id) << j;
+        stack[top++] = word;
+        break;
+      }
+      case MaskOp::dense: {
+        const std::int64_t* stride = node.dense.stride;
+        const auto* bytes = static_cast<const std::uint8_t*>(node.dense.data) + b * stride[0] + h * stride[1] +
+                            i * stride[2] + first * stride[3];
+        stack[top++] = bits_of(bytes, stride[3], node.value, count);
+        break;
+      }
+      case MaskOp::constant: stack[top++] = node.value ? ~Word{0} : 0; break;
+      case MaskOp::op_not: stack[top - 1] = ~stack[top - 1]; break;
+      case MaskOp::op_and:
+        --top;
+        stack[top - 1] &= stack[top];
+        break;
+      case MaskOp::op_or:
+        --top;
+        stack[top - 1] |= stack[top];
+        break;
+    }
+  }
+  return (top ? stack[0] : ~Word{0}) & bits_between(0, count);
+}
+
+}  // namespace attn::kernels

@@ -1,0 +1,132 @@
+// src/kernels/attention/mask/mask_program.h: a mask program evaluated for one (row, key) pair, and bounded for a
+// rectangle of pairs.
+#pragma once
+#include "kernels/attention/problem.h"
+
+// `static`: this header is compiled for several instruction sets, and the linker must not merge them.
+namespace attn::kernels {
+
+/// Deep enough for any expression: the lowering evaluates the deeper operand first, so depth grows with log2 of the
+/// size.
+inline constexpr int mask_stack_depth = 64;
+
+/// What the rows [row_begin, row_end) see of the keys [key_begin, key_end).
+enum class Visibility : std::uint8_t { empty, partial, full };
+
+/// Position of row i, of key j (docs/numerics.md section 2).
+static inline std::int64_t row_position(const AttentionProblem& problem, std::int64_t b, std::int64_t i,
+                                        bool bottom_right) {
+  return i + problem.row_offset(b, bottom_right);
+}
+static inline std::int64_t key_position(const AttentionProblem& problem, std::int64_t b, std::int64_t j) {
+  return j - problem.key_zero(b);
+}
+
+/// Whether both row i and key j exist by the lengths.
+static inline bool exists(const AttentionProblem& problem, std::int64_t b, std::int64_t i, std::int64_t j) {
+  return i < problem.rows_end(b) && j >= problem.keys_begin(b) && j < problem.keys_end(b);
+}
+
+static inline bool leaf_sees(const MaskNode& node, const AttentionProblem& problem, std::int64_t b, std::int64_t h,
+                             std::int64_t i, std::int64_t j) {
+  const std::int64_t distance = key_position(problem, b, j) - row_position(problem, b, i, node.bottom_right);
+  switch (node.op) {
+    case MaskOp::causal: return distance <= 0;
+    case MaskOp::window: return (node.left < 0 || distance >= -node.left) && (node.right < 0 || distance <= node.right);
+    case MaskOp::prefix:
+      return key_position(problem, b, j) < (node.per_batch ? node.per_batch[problem.item(b)] : node.n);
+    case MaskOp::documents:
+      return node.query_ids[b * node.query_ids_stride + i] == node.key_ids[b * node.key_ids_stride + j];
+    case MaskOp::dense: {
+      const std::int64_t* stride = node.dense.stride;
+      const auto* bytes = static_cast<const std::uint8_t*>(node.dense.data);
+      return (bytes[b * stride[0] + h * stride[1] + i * stride[2] + j * stride[3]] != 0) == node.value;
+    }
+    default: return node.value;
+  }
+}
+
+/// Whether row i of (b, h) sees key j: lengths and the expression.
+static inline bool sees(const AttentionProblem& problem, std::int64_t b, std::int64_t h, std::int64_t i,
+                        std::int64_t j) {
+  if (!exists(problem, b, i, j)) return false;
+  bool stack[mask_stack_depth] = {true};
+  int top = 0;
+  for (int n = 0; n < problem.mask.count; ++n) {
+    const MaskNode& node = problem.mask.nodes[n];
+    switch (node.op) {
+      case MaskOp::op_not: stack[top - 1] = !stack[top - 1]; break;
+      case MaskOp::op_and:
+        --top;
+        stack[top - 1] = stack[top - 1] && stack[top];
+        break;
+      case MaskOp::op_or:
+        --top;
+        stack[top - 1] = stack[top - 1] || stack[top];
+        break;
+      default: stack[top++] = leaf_sees(node, problem, b, h, i, j);
+    }
+  }
+  return stack[0];
+}
+
+struct TileRange {
+  std::int64_t row_begin, row_end, key_begin, key_end;  // not empty
+};
+
+/// Keys whose distance to the row lies in [low, high], over a tile in which distances run from `nearest` to `farthest`.
+static inline Visibility tile_of_band(std::int64_t nearest, std::int64_t farthest, bool has_low, std::int64_t low,
+                                      bool has_high, std::int64_t high) {
+  if ((has_low && farthest < low) || (has_high && nearest > high)) return Visibility::empty;
+  return (!has_low || nearest >= low) && (!has_high || farthest <= high) ? Visibility::full : Visibility::partial;
+}
+
+static inline Visibility tile_of_leaf(const MaskNode& node, const AttentionProblem& problem, std::int64_t b,
+                                      const TileRange& r) {
+  const std::int64_t first_key = key_position(problem, b, r.key_begin),
+                     last_key = key_position(problem, b, r.key_end - 1);
+  const std::int64_t nearest = first_key - row_position(problem, b, r.row_end - 1, node.bottom_right);
+  const std::int64_t farthest = last_key - row_position(problem, b, r.row_begin, node.bottom_right);
+  switch (node.op) {
+    case MaskOp::causal: return tile_of_band(nearest, farthest, false, 0, true, 0);
+    case MaskOp::window:
+      return tile_of_band(nearest, farthest, node.left >= 0, -node.left, node.right >= 0, node.right);
+    case MaskOp::prefix:
+      return tile_of_band(first_key, last_key, false, 0, true,
+                          (node.per_batch ? node.per_batch[problem.item(b)] : node.n) - 1);
+    case MaskOp::constant: return node.value ? Visibility::full : Visibility::empty;
+    default: return Visibility::partial;  // dense, documents: their elements decide
+  }
+}
+
+/// What the tile looks like: exact where one band (causal, window, prefix) decides, and for lengths; `partial` where in
+/// doubt.
+static inline Visibility classify(const AttentionProblem& problem, std::int64_t b, const TileRange& range) {
+  TileRange r = range;
+  if (r.row_end > problem.rows_end(b)) r.row_end = problem.rows_end(b);
+  if (r.key_begin < problem.keys_begin(b)) r.key_begin = problem.keys_begin(b);
+  if (r.key_end > problem.keys_end(b)) r.key_end = problem.keys_end(b);
+  if (r.row_begin >= r.row_end || r.key_begin >= r.key_end) return Visibility::empty;
+  const bool cut = r.row_end != range.row_end || r.key_begin != range.key_begin || r.key_end != range.key_end;
+
+  Visibility stack[mask_stack_depth] = {Visibility::full};
+  int top = 0;
+  for (int n = 0; n < problem.mask.count; ++n) {
+    const MaskNode& node = problem.mask.nodes[n];
+    switch (node.op) {
+      case MaskOp::op_not: stack[top - 1] = static_cast<Visibility>(2 - static_cast<int>(stack[top - 1])); break;
+      case MaskOp::op_and:
+        --top;
+        stack[top - 1] = stack[top] < stack[top - 1] ? stack[top] : stack[top - 1];
+        break;
+      case MaskOp::op_or:
+        --top;
+        stack[top - 1] = stack[top] > stack[top - 1] ? stack[top] : stack[top - 1];
+        break;
+      default: stack[top++] = tile_of_leaf(node, problem, b, r);
+    }
+  }
+  return stack[0] == Visibility::full && cut ? Visibility::partial : stack[0];
+}
+
+}  // namespace attn::kernels

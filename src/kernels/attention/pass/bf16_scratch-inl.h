@@ -1,0 +1,87 @@
+// src/kernels/attention/pass/bf16_scratch-inl.h: the scratch memory of a query tile in bf16: pairs as 32-bit words.
+#if defined(ATTN_BF16_SCRATCH_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_BF16_SCRATCH_INL_H
+#undef ATTN_BF16_SCRATCH_INL_H
+#else
+#define ATTN_BF16_SCRATCH_INL_H
+#endif
+
+#include "kernels/attention/tiles/amx_bf16-inl.h"
+#include "kernels/attention/tiles/decode_pv-inl.h"
+
+#if HWY_TARGET == HWY_AVX3
+HWY_BEFORE_NAMESPACE();
+namespace attn::kernels::HWY_NAMESPACE {
+
+/// Beyond what a strip of f32 has: queries, weights, keys and values as pairs.
+struct Bf16Scratch {
+  static constexpr int R = bf16_rows, keys = bf16_kv_block;
+  std::uint32_t* q;  // [ceil(D / 2)][R]
+  float* s;          // [256][R]
+  std::uint32_t* p;  // [128][R]
+  // [2][blocks]  whether the keys, then the pairs of values of a block are there already; and whether the task copies
+  //              keys
+  std::uint8_t* ready;
+  std::uint32_t* v;  // [blocks][128][value words]
+  // [key places][256][ceil(D / 2)], copies: of rows in each other's way, of an odd number of elements, or of 8 bits
+  std::uint32_t* k;
+  std::uint32_t* decode_queries;  // [ceil(D / 2)][max_decode_rows]
+  std::uint32_t* zeros;           // a row of V
+  std::uint32_t* tile_rows_copy;  // [64][ceil(D / 2)]
+  std::uint32_t* paired;          // [16][value words]  values on their way to tiles; of few queries the sums of a block
+  std::uint32_t* tile_weights;    // [16][128]  of few queries
+  std::uint32_t* numbers;         // [256][value words / 2]  values of 8 bits
+  void* rest;                     // a Strip<float>
+
+  static std::int64_t pairs(std::int64_t dim) { return (dim + 1) / 2; }
+  static std::int64_t value_words(std::int64_t value_dim) { return (value_dim + 15) / 16 * 16; }
+  /// Blocks of keys and of pairs of values that stay for the other strips of a task: all of them, as long as they fit a
+  /// cache. Later blocks share the last place.
+  static std::int64_t cached_blocks(const AttentionProblem& p) {
+    const std::int64_t blocks = (p.k_rows + keys - 1) / keys;
+    return p.q_rows <= R ? 1 : blocks < most_blocks ? blocks + 1 : most_blocks;
+  }
+  /// Of these the last is for keys that do not stay.
+  static std::int64_t key_places(const AttentionProblem& p) {
+    return p.copy_rows || of_8_bits(p.k.element) ? cached_blocks(p) : p.dim % 2;
+  }
+  static std::int64_t number_words(const AttentionProblem& p) {
+    return of_8_bits(p.v.element) ? keys * value_words(p.value_dim) / 2 : 0;
+  }
+  static std::size_t bytes(const AttentionProblem& p) {
+    const std::int64_t words = (pairs(p.dim) + 15) / 16 * 16 * (R + max_decode_rows) + keys * R + keys / 2 * R +
+                               cached_blocks(p) * keys / 2 * value_words(p.value_dim) + flag_words +
+                               key_places(p) * keys * pairs(p.dim) + value_words(p.value_dim) +
+                               tile_rows * (4 * ((pairs(p.dim) + 15) / 16 * 16) + value_words(p.value_dim) + keys / 2) +
+                               number_words(p);
+    return 4 * static_cast<std::size_t>((words + 15) / 16 * 16) + QueryTileScratch<float>::bytes(0, p.value_dim);
+  }
+  static constexpr std::int64_t most_blocks = 64, flag_words = most_blocks / 2 + 16;
+  Bf16Scratch(void* memory, const AttentionProblem& problem) {
+    const std::int64_t dim = problem.dim, value_dim = problem.value_dim;
+    auto* next = static_cast<std::uint32_t*>(memory);
+    const auto take = [&next](std::int64_t words) {
+      std::uint32_t* taken = next;
+      next += (words + 15) / 16 * 16;
+      return taken;
+    };
+    ready = reinterpret_cast<std::uint8_t*>(take(flag_words));
+    q = take(pairs(dim) * R);
+    s = reinterpret_cast<float*>(take(keys * R));
+    p = take(keys / 2 * R);
+    v = take(cached_blocks(problem) * keys / 2 * value_words(value_dim));
+    k = take(key_places(problem) * keys * pairs(dim));
+    decode_queries = take(pairs(dim) * max_decode_rows);
+    zeros = take(value_words(value_dim) / 2);
+    tile_rows_copy = take(4 * tile_rows * pairs(dim));
+    paired = take(tile_rows * value_words(value_dim));
+    tile_weights = take(tile_rows * keys / 2);
+    numbers = take(number_words(problem));
+    rest = next;
+  }
+};
+
+}  // namespace attn::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif
+#endif

@@ -1,0 +1,221 @@
+// src/kernels/attention/pass/parameter_gradients-inl.h: gradients of sinks, slopes, bias tables and dense biases, and
+// the loop over keys of every backward pass.
+#if defined(ATTN_PARAMETER_GRADIENTS_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_PARAMETER_GRADIENTS_INL_H
+#undef ATTN_PARAMETER_GRADIENTS_INL_H
+#else
+#define ATTN_PARAMETER_GRADIENTS_INL_H
+#endif
+
+#include <limits>
+
+#include "kernels/attention/softmax/softmax_backward-inl.h"
+#include "kernels/simd/transpose-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace attn::kernels::HWY_NAMESPACE {
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+
+inline float fused(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+inline double fused(double a, double b, double c) { return __builtin_fma(a, b, c); }
+
+/// Sums of the derivatives by what a bias adds, in scratch_.d, in the compute type.
+template <typename T>
+class GradientSums : public SoftmaxBackward<T> {
+ protected:
+  using Pairs = SoftmaxBackward<T>;
+  using Pairs::g_, Pairs::p_, Pairs::rows_, Pairs::tile_, Pairs::scratch_, Pairs::vectors_;
+
+ public:
+  using Pairs::Pairs, Pairs::R, Pairs::N;
+
+  // --- parameters: rows of scratch_.sums, a lane a row
+  // --------------------------------------------------------------------
+  bool has_parameters() const { return g_.parameters != nullptr; }
+  void clear_sums() { Pairs::clear(scratch_.sums, BackwardScratch<T>::sum_rows(p_)); }
+
+  /// A row's sums over its keys: ALiBi's distances, the table's buckets.
+  HWY_NOINLINE void add_to_parameters(const KvBlock& keys) {
+    T* sums = scratch_.sums + (p_.sinks != nullptr ? R : 0);
+    for (int n = 0; n < p_.bias_count; ++n) {
+      const BiasTerm& term = p_.bias[n];
+      if (term.op == BiasOp::relative || (term.op == BiasOp::alibi && !add_distances(term, keys, sums)))
+        for_each_lane(p_, term, tile_, keys.first, [&](int lane, std::int64_t, std::int64_t at) {
+          for (int r = 0; r < keys.count; ++r, ++at) {
+            const T x = scratch_.d[r * R + lane];
+            T& sum = sums[(term.op == BiasOp::alibi ? 0 : term.bucket(at)) * R + lane];
+            sum = term.op == BiasOp::alibi ? fused(x, static_cast<T>(term.times(at)), sum) : sum + x;
+          }
+        });
+      sums += parameters_of(term) * R;
+    }
+  }
+
+  HWY_NOINLINE void write_parameters() {
+    const Tag<T> d;
+    const std::int64_t count = parameter_count(p_);
+    if (p_.sinks != nullptr)
+      for (int x = 0; x < vectors_ * N; x += N) {
+        const auto inverse = hn::Load(d, scratch_.inverse + x),
+                   sink = hn::Set(d, static_cast<const T*>(p_.sinks)[rows_.head]);
+        const auto weight = hn::Mul(weight_of<T>(sink, hn::Load(d, scratch_.m + x)), inverse);
+        const auto sum = hn::Mul(weight, hn::Sub(hn::Zero(d), hn::Load(d, scratch_.delta + x)));
+        hn::Store(hn::IfThenZeroElse(hn::Eq(inverse, hn::Zero(d)), sum), d, scratch_.sums + x);
+      }
+    T* const to = static_cast<T*>(g_.parameters) + (rows_.block * p_.q_heads + rows_.head) * count;
+    for (std::int64_t n = 0; n < count; ++n) {
+      to[n] = 0;
+      for (std::int64_t r = 0; r < rows_.rows; ++r) to[n] += scratch_.sums[n * R + r];
+      if (to[n] != to[n]) to[n] = std::numeric_limits<T>::quiet_NaN();
+    }
+  }
+
+  // --- a dense bias
+  // -----------------------------------------------------------------------------------------------------
+  HWY_NOINLINE void add_to_dense(const KvBlock& keys) {
+    for (int n = 0; n < g_.dense_count; ++n) {
+      if (g_.dense[n].stride[3] == 0) sum_over_keys(keys, sums_of(n));
+      else add_pairs(keys, g_.dense[n]);
+    }
+  }
+
+  /// Of a wave, before the rows of dK and dV of these keys are needed.
+  void prefetch_totals(const KvBlock&) const {}
+
+  /// The sums over keys, to their rows or further to one element.
+  HWY_NOINLINE void finish_dense() {
+    for (int n = 0; n < g_.dense_count; ++n) {
+      const DenseGradient& to = g_.dense[n];
+      if (to.stride[3] != 0) continue;
+      T* const data = rows_of(to);
+      const T* const sums = sums_of(n);
+      T chain = 0;
+      for (std::int64_t r = 0; r < rows_.rows; ++r) {
+        chain += sums[r];
+        if (to.stride[2] != 0) data[r * to.stride[2]] += sums[r];
+      }
+      if (to.stride[2] == 0) *data += chain;
+    }
+  }
+
+ private:
+  /// ALiBi's sums, lanes side by side; false where a distance is too large to be counted on in T.
+  bool add_distances(const BiasTerm& term, const KvBlock& keys, T* sums) {
+    constexpr std::int64_t most = std::int64_t{1} << (std::numeric_limits<T>::digits - 1);
+    const Tag<T> d;
+    alignas(64) T distance[R] = {};
+    bool exact = true;
+    for_each_lane(p_, term, tile_, keys.first, [&](int lane, std::int64_t, std::int64_t at) {
+      exact = exact && at > -most && at + keys.count < most;
+      distance[lane] = static_cast<T>(at);
+    });
+    const auto mirror = hn::Set(d, term.symmetric ? T(0) : T(0x1p60));
+    for (int x = 0; exact && x < vectors_ * N; x += N) {
+      auto sum = hn::Load(d, sums + x), at = hn::Load(d, distance + x);
+      for (int r = 0; r < keys.count; ++r, at = hn::Add(at, hn::Set(d, T(1))))
+        sum = hn::MulAdd(hn::Load(d, scratch_.d + r * R + x), hn::Min(at, hn::Sub(mirror, at)), sum);
+      hn::Store(sum, d, sums + x);
+    }
+    return exact;
+  }
+
+  T* sums_of(int dense) const { return scratch_.sums + (parameter_count(p_) + dense) * R; }
+  T* rows_of(const DenseGradient& to) const {
+    return static_cast<T*>(to.data) + rows_.batch * to.stride[0] + rows_.head * to.stride[1] + rows_.row * to.stride[2];
+  }
+
+  /// A chain over the block's keys, added to the row's sum.
+  void sum_over_keys(const KvBlock& keys, T* sums) {
+    const Tag<T> d;
+    for (int x = 0; x < vectors_ * N; x += N) {
+      auto chain = hn::Zero(d);
+      for (int r = 0; r < keys.count; ++r) chain = hn::Add(chain, hn::Load(d, scratch_.d + r * R + x));
+      hn::Store(hn::Add(hn::Load(d, sums + x), chain), d, sums + x);
+    }
+  }
+
+  /// Each pair to its element, or a chain over the rows to the key's.
+  void add_pairs(const KvBlock& keys, const DenseGradient& to) {
+    T* const data = rows_of(to);
+    T* const rows = scratch_.scores.extra;  // [R][64]
+    transpose(scratch_.d, std::int64_t{R}, std::int64_t{keys.count}, rows_.rows, rows, std::int64_t{kv_block});
+    T of_key[kv_block] = {0};
+    for (std::int64_t i = 0; i < rows_.rows; ++i) {
+      const T* row = rows + i * kv_block;
+      T* place = data + i * to.stride[2] + keys.first * to.stride[3];
+      if (to.stride[2] == 0)
+        for (int r = 0; r < keys.count; ++r) of_key[r] += row[r];
+      else if (to.stride[3] == 1)
+        for (int r = 0; r < keys.count; ++r) place[r] += row[r];
+      else
+        for (int r = 0; r < keys.count; ++r) place[r * to.stride[3]] += row[r];
+    }
+    if (to.stride[2] == 0)
+      for (int r = 0; r < keys.count; ++r) data[(keys.first + r) * to.stride[3]] += of_key[r];
+  }
+};
+
+/// Whether the block is the first to add to its keys. What the steps before left out is 0 from here on.
+template <class W>
+bool begins_sums(const W& pass, const KvBlock& keys, std::int64_t* summed) {
+  const std::int64_t end = keys.first + keys.count;
+  if (summed == nullptr || end <= *summed) return false;
+  const bool all = keys.first >= *summed;
+  pass.clear_keys(*summed, all ? keys.first : end);
+  *summed = end;
+  return all;
+}
+
+/// Whether the block's sums are to be rounded as they end. What the step has passed over is rounded here.
+template <class W>
+bool ends_sums(const W& pass, const KvBlock& keys, std::int64_t* rounded) {
+  if constexpr (requires { pass.round_keys(keys.first, keys.first); }) {
+    if (rounded == nullptr) return false;
+    pass.round_keys(*rounded, keys.first);
+    *rounded = keys.first + keys.count;
+    return true;
+  }
+  return false;
+}
+
+/// dQ of the walk's rows; what they add to dK, dV, the parameters, dense biases and looked-up tensors. False: some
+/// number is not finite.
+template <class W>
+bool step_back(W& pass, const StepOrder& step_order) {
+  pass.load_rows();
+  const AttentionGradient& g = pass.gradient();
+  const bool dense = g.dense_count != 0, sums = pass.has_parameters() || dense, score_mod = pass.score_mod().used();
+  if (sums) pass.clear_sums();
+  if (score_mod) pass.score_mod().begin();
+  typename W::Blocks blocks(g.problem.keys_begin(pass.batch()), g.problem.keys_end(pass.batch()));
+  KvBlock& keys = blocks.keys;
+  bool first = true;
+  while (pass.next(blocks)) {
+    keys.first_of_rows = first;
+    first = false;
+    pass.derive(keys, sums);
+    if (score_mod) pass.score_mod().back(keys.first, keys.count, keys.ranges, step_order);
+    if (pass.has_parameters()) pass.add_to_parameters(keys);
+    if (dense && step_order.wait_dense != nullptr) step_order.wait_dense(step_order.context, keys.first + keys.count);
+    if (dense) pass.add_to_dense(keys);
+    pass.back_to_scores(keys);
+    if (step_order.wait != nullptr) pass.prefetch_totals(keys);
+    pass.add_to_queries(keys);
+    if (step_order.wait != nullptr) step_order.wait(step_order.context, keys.first + keys.count);
+    keys.first_of_keys = begins_sums(pass, keys, step_order.summed);
+    keys.last_of_keys = ends_sums(pass, keys, step_order.rounded);
+    pass.add_to_dk_and_dv(keys);
+    if (step_order.done != nullptr) step_order.done(step_order.context, keys.first + keys.count);
+  }
+  if (first) pass.clear_dq();
+  if (pass.has_parameters()) pass.write_parameters();
+  if (dense && step_order.wait_dense != nullptr) step_order.wait_dense(step_order.context, every_key);
+  if (dense) pass.finish_dense();
+  if (score_mod) pass.score_mod().finish(step_order);
+  return pass.write_queries();
+}
+
+#endif
+}  // namespace attn::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif

@@ -1,0 +1,75 @@
+// src/kernels/attention/prefetch/int8_group_cursor.h: addresses of the int8 groups (16 rows) of a block and of the next
+// ones, which are prefetched.
+#pragma once
+#include "kernels/prefetch/prefetch.h"
+#include "kernels/attention/kv_rows.h"
+#include "kernels/attention/block_sizes.h"
+
+#include <algorithm>
+
+namespace attn::kernels {
+
+/// K or V of few rows. Who computes with a part of a group asks for that part `ahead` groups further on, line by line
+/// between its products (stream_prefetch.h): nothing has to be kept of what was asked for but how many groups.
+class Int8GroupCursor {
+ public:
+  static constexpr int rows = static_cast<int>(KvRows::group_rows);
+  /// As many as a tile of keys uses at once. Six or eight take 1 to 3 % more time on an AMD EPYC of the fourth
+  /// generation.
+  static constexpr int ahead = 4;
+
+  /// Those of the block of `keys` keys from `first` on, of those before `end`. What comes after the block before may
+  /// have been asked for. Where there are no more groups the last is there again: a tile may reach beyond a block, and
+  /// asks beyond it.
+  [[gnu::noinline]] void load(const KvRows& head, std::int64_t first, std::int64_t end, int keys) {
+    const std::int64_t left = (end - first + rows - 1) / rows;
+    const int block = (keys + rows - 1) / rows;
+    count_ = static_cast<int>(left < block + ahead ? left : block + ahead);
+    for (int n = 0; n < count_; ++n) {
+      group_[n] = reinterpret_cast<const std::int8_t*>(row_at(head, first + n * rows));
+      scales_[n] = scales_at(head, first + n * rows);
+    }
+    std::fill(group_ + count_, group_ + most, group_[count_ - 1]);
+    std::fill(scales_ + count_, scales_ + most, scales_[count_ - 1]);
+    lines_ = head.row_stride * rows / KvRows::line;
+    scale_stride_ = head.scale_stride;
+    prefetched_ = first == next_first_ ? prefetched_ - last_block_ : 0;
+    last_block_ = block;
+    next_first_ = first + keys;
+  }
+
+  /// The group and the scales of its rows that a key of the block is in.
+  const std::int8_t* group(int key) const { return group_[key / rows]; }
+  const float* scales(int key) const { return scales_[key / rows] + key % rows * scale_stride_; }
+  /// Group after group.
+  const float* const* scales() const { return scales_; }
+  std::int64_t scale_stride() const { return scale_stride_; }
+
+  /// From a place of a key's group to that to ask for.
+  Address to_prefetched(int key) const {
+    return address_of(group_[key / rows + ahead]) - address_of(group_[key / rows]);
+  }
+  /// Keys [key, end) are used next: asks for what their tiles do not ask for, which may be all of it, and what tiles
+  /// before them have not.
+  template <bool TILES_PREFETCH>
+  [[gnu::noinline]] void use(int key, int end) {
+    const int known = std::min(key / rows + ahead, count_), last = std::min((end + rows - 1) / rows + ahead, count_);
+    for (int n = std::max(prefetched_, key / rows); n < last; ++n) {
+      for (std::int64_t i = 0; i < rows * scale_stride_; i += 16) prefetch_l2(address_of(scales_[n] + i));
+      for (std::int64_t i = 0; (!TILES_PREFETCH || n < known) && i < lines_; ++i)
+        prefetch_l2(address_of(group_[n] + i * KvRows::line));
+    }
+    prefetched_ = std::max(prefetched_, last);
+  }
+
+ private:
+  static constexpr int most = bf16_kv_block / rows + ahead;
+  // load() sets what has no value here: most strips are never read so
+  const std::int8_t* group_[most];
+  const float* scales_[most];
+  std::int64_t scale_stride_, lines_, next_first_ = -1;
+  // groups that are known, those of the last block, and those from its first on that were asked for
+  int count_, last_block_, prefetched_;
+};
+
+}  // namespace attn::kernels

@@ -1,0 +1,36 @@
+// src/kernels/attention/query_lanes-inl.h: the vectors of a query tile, and mask bits as their lanes.
+#if defined(ATTN_QUERY_LANES_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_QUERY_LANES_INL_H
+#undef ATTN_QUERY_LANES_INL_H
+#else
+#define ATTN_QUERY_LANES_INL_H
+#endif
+
+#include "kernels/attention/mask/active_ranges.h"
+#include "kernels/attention/mask/mask_bits.h"
+#include "kernels/attention/query_tile.h"
+#include "kernels/simd/lanes-inl.h"
+
+#include <cstring>
+
+HWY_BEFORE_NAMESPACE();
+namespace attn::kernels::HWY_NAMESPACE {
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+
+/// Vectors of a query tile.
+template <typename T>
+inline constexpr int query_tile_vectors = query_tile_rows<T> / lanes<T>;
+
+/// The bits of vector v of a word that has a bit a row.
+template <typename T>
+HWY_INLINE hn::Mask<Tag<T>> lanes_of(Word word, int v) {
+  alignas(8) std::uint8_t bits[8];
+  const Word shifted = word >> (v * lanes<T>);
+  std::memcpy(bits, &shifted, 8);
+  return hn::LoadMaskBits(Tag<T>(), bits);
+}
+
+#endif
+}  // namespace attn::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif

@@ -1,0 +1,79 @@
+// src/kernels/attention/query_tile.h: a tile of query rows, one row a lane, and the scratch memory of its forward pass.
+#pragma once
+#include "kernels/attention/problem.h"
+#include "kernels/attention/block_sizes.h"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace attn::kernels {
+
+class TilePrefetch;
+
+/// The query rows in the lanes: rows [row, row + rows) of heads [head, head + heads), head after head. The heads share
+/// their K and V head, so that a group of query heads fills the lanes where each has few rows (decode).
+struct QueryTile {
+  std::int64_t batch = 0, head = 0, heads = 1, row = 0, rows = 0;
+  std::int64_t count() const { return heads * rows; }
+  /// piece(first lane, lanes, where the first one's row is, from row to row) for lanes whose rows are evenly apart in
+  /// an array with these strides.
+  template <class F>
+  void for_each_piece(const std::int64_t (&stride)[3], F&& piece) const {
+    const std::int64_t start = batch * stride[0] + head * stride[1] + row * stride[2];
+    if (rows == 1) return piece(std::int64_t{0}, heads, start, stride[1]);
+    for (std::int64_t n = 0; n < heads; ++n) piece(n * rows, rows, start + n * stride[1], stride[2]);
+  }
+};
+
+/// Memory of a strip. [D][R] means: R rows side by side, so that a vector holds one element of neighbouring rows.
+template <typename T, int ROWS = query_tile_rows<T>>
+struct QueryTileScratch {
+  static constexpr int rows = ROWS;
+
+  T* q = nullptr;          // [D][R]   q * scale
+  T* s = nullptr;          // [64][R]  scores of the block, then its weights
+  T* extra = nullptr;      // [64][R]  a dense bias, turned
+  T* o = nullptr;          // [Dv][R]  output of the span, unless rows are few
+  T* block = nullptr;      // [Dv][R]  rows on their way to memory; of few rows the output of the span (DecodeOutput)
+  T* o_total = nullptr;    // [Dv][R]  output of the spans before; of few rows [rows][columns]
+  T* m = nullptr;          // [R]      maximum of the span
+  T* l = nullptr;          // [R]      sum of the span
+  T* alpha = nullptr;      // [R]      new maximum while scores are made, then the factor of what came before
+  T* m_total = nullptr;    // [R]
+  T* l_total = nullptr;    // [R]
+  T* reference = nullptr;  // [R]      what the weights of the block are taken from: m, or 0 where nothing was seen
+  T* sum = nullptr;        // [R]      sum of the block's weights
+  std::uint64_t* visible = nullptr;  // [64]  bit per row: key r of the block is seen by the row
+  TilePrefetch* ahead = nullptr;     // what tiles ask for, or null
+
+  static std::size_t bytes(std::int64_t dim, std::int64_t value_dim) {
+    return sizeof(T) * static_cast<std::size_t>(rows) *
+               static_cast<std::size_t>(dim + 3 * value_dim + 2 * kv_block + 7) +
+           8 * kv_block;
+  }
+  QueryTileScratch() = default;
+  QueryTileScratch(void* memory, std::int64_t dim, std::int64_t value_dim) {
+    T* next = static_cast<T*>(memory);
+    const auto take = [&next](std::int64_t count) {
+      T* taken = next;
+      next += count * rows;
+      return taken;
+    };
+    q = take(dim);
+    s = take(kv_block);
+    extra = take(kv_block);
+    o = take(value_dim);
+    block = take(value_dim);
+    o_total = take(value_dim);
+    m = take(1);
+    l = take(1);
+    alpha = take(1);
+    m_total = take(1);
+    l_total = take(1);
+    reference = take(1);
+    sum = take(1);
+    visible = reinterpret_cast<std::uint64_t*>(next);
+  }
+};
+
+}  // namespace attn::kernels

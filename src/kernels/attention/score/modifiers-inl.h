@@ -1,0 +1,284 @@
+// src/kernels/attention/score/modifiers-inl.h: score modifiers between QK^T and softmax: softcap, bias, score_mod,
+// temperature, mask.
+#if defined(ATTN_MODIFIERS_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_MODIFIERS_INL_H
+#undef ATTN_MODIFIERS_INL_H
+#else
+#define ATTN_MODIFIERS_INL_H
+#endif
+
+#include "kernels/attention/mask/active_ranges.h"
+#include "kernels/attention/mask/mask_bits.h"
+#include "kernels/attention/score/score_mod-inl.h"
+#include "kernels/attention/query_lanes-inl.h"
+#include "kernels/attention/mask/transpose_bits-inl.h"
+#include "kernels/attention/kv/widen_row-inl.h"
+#include "kernels/math/math-inl.h"
+#include "kernels/simd/transpose-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace attn::kernels::HWY_NAMESPACE {
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+
+inline bool has_modifiers(const AttentionProblem& problem) {
+  return problem.softcap != 0 || problem.bias_count != 0 || !problem.score_mod.empty() ||
+         problem.score_callback.call != nullptr || problem.temperature != 1;
+}
+
+/// Calls change(place in the strip, key, vector) for every vector that takes part. R: rows of the strip.
+template <typename T, int R = query_tile_rows<T>, typename F>
+HWY_INLINE void for_each_score(const ActiveRanges& ranges, F&& change) {
+  constexpr int N = lanes<T>;
+  for (int g = 0; g < ranges.count; ++g)
+    for (int r = ranges.key[g]; r < ranges.key[g + 1]; ++r)
+      for (int v = ranges.first[g]; v < ranges.last[g]; ++v) change(r * R + v * N, r, v);
+}
+
+template <typename T>
+HWY_NOINLINE void cap_block(T cap, const ActiveRanges& ranges, const QueryTileScratch<T>& scratch) {
+  const Tag<T> d;
+  const auto c = hn::Set(d, cap);
+  for_each_score<T>(ranges, [&](int at, int, int) HWY_ATTR {
+    hn::Store(hn::Mul(c, tanh(d, hn::Div(hn::Load(d, scratch.s + at), c))), d, scratch.s + at);
+  });
+}
+
+template <typename T>
+HWY_INLINE T bias_element(const BiasTerm& term, std::int64_t index, const void* values) {
+  const hn::CappedTag<float, 1> one;
+  switch (term.element) {
+    case Element::f64: return static_cast<T>(static_cast<const double*>(values)[index]);
+    case Element::bf16: return static_cast<T>(hwy::F32FromBF16(static_cast<const hwy::bfloat16_t*>(values)[index]));
+    case Element::f16:
+      return static_cast<T>(
+          hn::GetLane(hn::PromoteTo(one, hn::LoadU(hn::Rebind<hwy::float16_t, decltype(one)>(),
+                                                   static_cast<const hwy::float16_t*>(values) + index))));
+    default: return static_cast<T>(static_cast<const float*>(values)[index]);
+  }
+}
+
+/// Neighbouring keys of rows of bf16 or f16 from `from` on, widened and turned to lanes.
+HWY_NOINLINE inline void transpose_half_bias(Element element, const void* from, std::int64_t stride, std::int64_t rows,
+                                             int keys, float* to, std::int64_t to_stride) {
+  alignas(64) float wide[kv_block * kv_block];
+  for (std::int64_t i = 0; i < rows; ++i)
+    widen_half_row(element, static_cast<const std::uint16_t*>(from) + i * stride, keys, wide + i * kv_block);
+  transpose(static_cast<const float*>(wide), std::int64_t{kv_block}, rows, std::int64_t{keys}, to, to_stride);
+}
+
+/// Rows of a dense bias to lanes, in `extra`.
+template <typename T, int R>
+HWY_NOINLINE void gather_dense(const BiasTerm& term, const QueryTile& tile, std::int64_t first, int keys,
+                               const QueryTileScratch<T, R>& scratch) {
+  const std::int64_t* stride = term.dense.stride;
+  const bool same_type = term.element == (sizeof(T) == 8 ? Element::f64 : Element::f32);
+  for (std::int64_t n = 0; n < tile.heads; ++n) {
+    const std::int64_t start =
+        tile.batch * stride[0] + (tile.head + n) * stride[1] + tile.row * stride[2] + first * stride[3];
+    T* extra = scratch.extra + n * tile.rows;
+    if (stride[3] == 1 && same_type) {
+      transpose(static_cast<const T*>(term.dense.data) + start, stride[2], tile.rows, std::int64_t{keys}, extra,
+                std::int64_t{R});
+    } else if (stride[3] == 1 && sizeof(T) == 4 && term.element != Element::f64) {
+      transpose_half_bias(term.element, static_cast<const std::uint16_t*>(term.dense.data) + start, stride[2],
+                          tile.rows, keys, reinterpret_cast<float*>(extra), R);
+    } else {
+      for (std::int64_t i = 0; i < tile.rows; ++i)
+        for (int r = 0; r < keys; ++r)
+          extra[r * R + i] = bias_element<T>(term, start + i * stride[2] + r * stride[3], term.dense.data);
+    }
+  }
+}
+
+/// Key position minus row position of each lane, for the first key of the block.
+template <typename F>
+HWY_INLINE void for_each_lane(const AttentionProblem& problem, const BiasTerm& term, const QueryTile& tile,
+                              std::int64_t first, F&& visit) {
+  const std::int64_t key = first - problem.key_zero(tile.batch),
+                     offset = problem.row_offset(tile.batch, term.bottom_right);
+  int lane = 0;
+  for (std::int64_t n = 0; n < tile.heads; ++n)
+    for (std::int64_t i = 0; i < tile.rows; ++i, ++lane) visit(lane, tile.head + n, key - (tile.row + i + offset));
+}
+
+/// slope * distance (symmetric: * -|distance|); the distance is counted up in T, which is exact below 2^24 (f64: 2^53).
+template <typename T, int R>
+HWY_NOINLINE void gather_alibi(const AttentionProblem& problem, const BiasTerm& term, const QueryTile& tile,
+                               std::int64_t first, int keys, const QueryTileScratch<T, R>& scratch) {
+  const Tag<T> d;
+  constexpr int N = lanes<T>;
+  constexpr std::int64_t exact = (std::int64_t{1} << (sizeof(T) == 4 ? 24 : 53)) - kv_block;
+  alignas(64) T slope[R] = {}, distance[R] = {};
+  bool countable = true;
+  for_each_lane(problem, term, tile, first, [&](int lane, std::int64_t head, std::int64_t at) {
+    slope[lane] = bias_element<T>(term, head * term.value_stride, term.values);
+    distance[lane] = static_cast<T>(at);
+    countable = countable && at < exact && at > -exact;
+  });
+  if (!countable) {
+    for_each_lane(problem, term, tile, first, [&](int lane, std::int64_t, std::int64_t at) {
+      for (int r = 0; r < keys; ++r) scratch.extra[r * R + lane] = slope[lane] * static_cast<T>(term.times(at + r));
+    });
+    return;
+  }
+  const auto mirror = hn::Set(d, term.symmetric ? T(0) : T(0x1p60));  // no branch: GCC would write the loop twice
+  for (int r = 0; r < keys; ++r)
+    for (int v = 0; v < R; v += N) {
+      const auto at = hn::Load(d, distance + v), times = hn::Min(at, hn::Sub(mirror, at));
+      hn::Store(hn::Mul(hn::Load(d, slope + v), times), d, scratch.extra + r * R + v);
+      hn::Store(hn::Add(at, hn::Set(d, T{1})), d, distance + v);
+    }
+}
+
+/// table[bucket of the distance].
+template <typename T, int R>
+HWY_NOINLINE void gather_relative(const AttentionProblem& problem, const BiasTerm& term, const QueryTile& tile,
+                                  std::int64_t first, int keys, const QueryTileScratch<T, R>& scratch) {
+  for_each_lane(problem, term, tile, first, [&](int lane, std::int64_t head, std::int64_t at) {
+    for (int r = 0; r < keys; ++r, ++at) {
+      scratch.extra[r * R + lane] =
+          bias_element<T>(term, term.bucket(at) * term.bucket_stride + head * term.value_stride, term.values);
+    }
+  });
+}
+
+/// One bias term of the block, rows in lanes, in `extra`.
+template <typename T, int R>
+HWY_INLINE void gather_bias(const AttentionProblem& problem, const BiasTerm& term, const QueryTile& tile,
+                            std::int64_t first, int keys, const QueryTileScratch<T, R>& scratch) {
+  switch (term.op) {
+    case BiasOp::dense: return gather_dense(term, tile, first, keys, scratch);
+    case BiasOp::alibi: return gather_alibi(problem, term, tile, first, keys, scratch);
+    case BiasOp::relative: return gather_relative(problem, term, tile, first, keys, scratch);
+  }
+}
+
+/// -inf where a bit is not set (visible: null for none), and the new maximum of every row into `alpha`.
+template <typename T>
+HWY_NOINLINE void mask_block(const Word* visible, const ActiveRanges& ranges, const QueryTileScratch<T>& scratch) {
+  const Tag<T> d;
+  constexpr int R = query_tile_rows<T>, N = lanes<T>;
+  for (int g = 0; g < ranges.count; ++g)
+    for (int v = ranges.first[g]; v < ranges.last[g]; ++v) {
+      auto largest = hn::Load(d, scratch.alpha + v * N);
+      for (int r = ranges.key[g]; r < ranges.key[g + 1]; ++r) {
+        T* place = scratch.s + r * R + v * N;
+        auto s = hn::Load(d, place);
+        if (visible) {
+          s = hn::IfThenElse(lanes_of<T>(visible[r], v), s, minus_infinity<T>());
+          hn::Store(s, d, place);
+        }
+        largest = hn::Max(largest, s);
+      }
+      hn::Store(largest, d, scratch.alpha + v * N);
+    }
+}
+
+/// The tiles leave the maximum of raw scores in alpha; where scores change afterwards it starts again from m.
+template <typename T>
+HWY_INLINE void restart_maximum(const QueryTileScratch<T>& scratch) {
+  const Tag<T> d;
+  constexpr int N = lanes<T>;
+  for (int v = 0; v < query_tile_vectors<T>; ++v) hn::Store(hn::Load(d, scratch.m + v * N), d, scratch.alpha + v * N);
+}
+
+/// Whether a bias term has one value a key for all rows of a strip.
+inline bool of_keys(const BiasTerm& term) {
+  return term.op == BiasOp::dense && term.dense.stride[1] == 0 && term.dense.stride[2] == 0;
+}
+
+/// Such a term into the scores: -inf hides, it is not added to a score that may be NaN.
+template <typename T, int R>
+HWY_NOINLINE void add_of_keys(const BiasTerm& term, const QueryTile& tile, std::int64_t first,
+                              const ActiveRanges& ranges, const QueryTileScratch<T, R>& scratch) {
+  const Tag<T> d;
+  constexpr int N = lanes<T>;
+  for (int g = 0; g < ranges.count; ++g)
+    for (int r = ranges.key[g]; r < ranges.key[g + 1]; ++r) {
+      const T value = bias_element<T>(term, tile.batch * term.dense.stride[0] + (first + r) * term.dense.stride[3],
+                                      term.dense.data);
+      const auto bias = hn::Set(d, value);
+      const bool masks = value == -std::numeric_limits<T>::infinity();
+      for (int v = ranges.first[g]; v < ranges.last[g]; ++v) {
+        T* place = scratch.s + r * R + v * N;
+        hn::Store(masks ? bias : hn::Add(hn::Load(d, place), bias), d, place);
+      }
+    }
+}
+
+/// The bias terms one after another.
+template <typename T, int R>
+HWY_NOINLINE void add_bias(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first, int keys,
+                           const ActiveRanges& ranges, const QueryTileScratch<T, R>& scratch) {
+  const Tag<T> d;
+  for (int n = 0; n < problem.bias_count; ++n) {
+    if (of_keys(problem.bias[n])) {
+      add_of_keys(problem.bias[n], tile, first, ranges, scratch);
+      continue;
+    }
+    gather_bias(problem, problem.bias[n], tile, first, keys, scratch);
+    const auto masked = hn::Set(d, -std::numeric_limits<T>::infinity());
+    // -inf hides: it is not added to a score that may be NaN
+    for_each_score<T, R>(ranges, [&](int at, int, int) HWY_ATTR {
+      const auto bias = hn::Load(d, scratch.extra + at);
+      hn::Store(hn::IfThenElse(hn::Eq(bias, masked), bias, hn::Add(hn::Load(d, scratch.s + at), bias)), d,
+                scratch.s + at);
+    });
+  }
+}
+
+/// -inf again where a bias term is: an expression or a callable may have made a number of it, which the pair then is
+/// not seen with.
+template <typename T, int R>
+HWY_NOINLINE void mask_by_bias(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first, int keys,
+                               const ActiveRanges& ranges, const QueryTileScratch<T, R>& scratch) {
+  const Tag<T> d;
+  for (int n = 0; n < problem.bias_count; ++n) {
+    gather_bias(problem, problem.bias[n], tile, first, keys, scratch);
+    for_each_score<T, R>(ranges, [&](int at, int, int) HWY_ATTR {
+      const auto masked = hn::Eq(hn::Load(d, scratch.extra + at), minus_infinity<T>());
+      hn::Store(hn::IfThenElse(masked, minus_infinity<T>(), hn::Load(d, scratch.s + at)), d, scratch.s + at);
+    });
+  }
+}
+
+template <typename T, int R>
+HWY_NOINLINE void divide_by_temperature(const AttentionProblem& problem, const ActiveRanges& ranges,
+                                        const QueryTileScratch<T, R>& scratch) {
+  const Tag<T> d;
+  const auto t = hn::Set(d, static_cast<T>(problem.temperature));
+  for_each_score<T, R>(ranges, [&](int at, int, int)
+                                   HWY_ATTR { hn::Store(hn::Div(hn::Load(d, scratch.s + at), t), d, scratch.s + at); });
+}
+
+/// Everything between the raw score and the softmax, in the order of docs/numerics.md section 3. The maximum goes on in
+/// alpha.
+template <typename T>
+HWY_NOINLINE void apply_score_modifiers(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first,
+                                        int keys, const Word* visible, const ActiveRanges& ranges,
+                                        const QueryTileScratch<T>& scratch, ScoreVectors<T>& score_mod) {
+  if (problem.softcap != 0) cap_block(static_cast<T>(problem.softcap), ranges, scratch);
+  if (problem.bias_count != 0) add_bias(problem, tile, first, keys, ranges, scratch);
+  if (!problem.score_mod.empty()) score_mod.apply(first, keys, ranges, scratch.s);
+  if (problem.score_callback.call != nullptr) call_back(problem, tile, first, keys, scratch.s);
+  if (problem.bias_count != 0 && (!problem.score_mod.empty() || problem.score_callback.call != nullptr))
+    mask_by_bias(problem, tile, first, keys, ranges, scratch);
+  if (problem.temperature != 1) divide_by_temperature(problem, ranges, scratch);
+  mask_block(visible, ranges, scratch);
+}
+
+/// A word a key: the rows whose weight dropout keeps.
+inline void kept_words(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first, int keys,
+                       Word* kept) {
+  for (std::int64_t i = 0; i < 64; ++i)
+    kept[i] = i < tile.rows
+                  ? bits_of_bytes(problem.keep + (tile.row + i - problem.tile_begin) * problem.keep_stride + first, 1,
+                                  true, keys)
+                  : 0;
+  transpose_bits(kept);
+}
+
+#endif
+}  // namespace attn::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif

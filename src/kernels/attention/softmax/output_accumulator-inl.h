@@ -1,0 +1,156 @@
+// src/kernels/attention/softmax/output_accumulator-inl.h: the output accumulator of a query tile: rescaled, merged,
+// divided.
+//
+//   many rows: [column][rows], a line is a vector of rows      few rows: [row][columns], a line is a row
+//
+// An element of it goes through the same operations either way.
+#if defined(ATTN_OUTPUT_ACCUMULATOR_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_OUTPUT_ACCUMULATOR_INL_H
+#undef ATTN_OUTPUT_ACCUMULATOR_INL_H
+#else
+#define ATTN_OUTPUT_ACCUMULATOR_INL_H
+#endif
+
+#include "kernels/attention/query_lanes-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace attn::kernels::HWY_NAMESPACE {
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+
+/// The output of few rows: row after row, each as vectors of columns. The last vector holds the last N columns: where N
+/// does not divide their number it shares some with the vector before.
+template <typename T>
+class DecodeOutput {
+ public:
+  static constexpr int N = lanes<T>;
+  /// Whether rows (of one vector) and columns are for this; then `memory` holds at least
+  /// 2 * max_decode_rows * (value_dim + N) elements.
+  static bool takes(std::int64_t rows, std::int64_t value_dim) {
+    return rows <= max_decode_rows && rows <= N && value_dim >= N;
+  }
+
+  /// `columns` that may be read of a row of V: value_dim, or more.
+  DecodeOutput(T* memory, std::int64_t columns) : o_(memory), columns_(columns), vectors_((columns + N - 1) / N) {}
+
+  /// Calls tile.template operator()<ROWS, VECTORS>(row, column, o) for all of it: ROWS rows from `row`, VECTORS vectors
+  /// of columns from `column`, kept from `o` on, the rows stride() apart.
+  template <class Tile>
+  void for_each(int rows, const Tile& tile) const {
+    int row = 0;
+    for (; row + 4 <= rows; row += 4) for_each_vector<4, registers == 16 ? 2 : 4>(row, tile);
+    for (; row < rows; ++row) for_each_vector<1, 8>(row, tile);  // enough chains to hide an FMA's latency
+  }
+  std::int64_t stride() const { return vectors_ * N; }
+  static std::int64_t stride(std::int64_t columns) { return (columns + N - 1) / N * N; }
+  /// From an output to the place of its chain, where a block is computed in parts.
+  std::int64_t to_sums() const { return max_decode_rows * stride(); }
+  T* memory() const { return o_; }
+  /// The column that a vector's first one is.
+  std::int64_t column_of(std::int64_t vector) const { return vector * N + N <= columns_ ? vector * N : columns_ - N; }
+  std::int64_t vectors() const { return vectors_; }
+
+ private:
+  template <int ROWS, int VECTORS, class Tile>
+  void for_each_vector(int row, const Tile& tile) const {
+    T* const o = o_ + row * stride();
+    std::int64_t v = 0;
+    for (; v + VECTORS <= columns_ / N; v += VECTORS)
+      tile.template operator()<ROWS, VECTORS>(row, column_of(v), o + v * N);
+    for (; v < vectors_; ++v) tile.template operator()<ROWS, 1>(row, column_of(v), o + v * N);
+  }
+
+  T* o_;
+  std::int64_t columns_, vectors_;
+};
+
+template <typename T>
+struct OutputAccumulator {
+  static constexpr int N = lanes<T>;
+  T* o;
+  std::int64_t columns, stride;  // the columns that exist; from column to column, or from row to row
+  int lines;
+  bool decode;
+
+  /// `width`: rows side by side.
+  static OutputAccumulator of_lanes(T* o, std::int64_t columns, std::int64_t width, int vectors) {
+    return {o, columns, width, vectors, false};
+  }
+  static OutputAccumulator of_rows(T* o, std::int64_t columns, int rows) {
+    return {o, columns, DecodeOutput<T>::stride(columns), rows, true};
+  }
+  /// Another one of the same shape, in memory where no more rows stand side by side than it has.
+  OutputAccumulator beside(T* other, std::int64_t width) const {
+    return decode ? of_rows(other, columns, lines) : of_lanes(other, columns, width, lines);
+  }
+
+  T* line(int n) const { return o + n * (decode ? stride : N); }
+  std::int64_t vectors_of_line() const { return decode ? stride / N : columns; }
+  std::int64_t step() const { return decode ? N : stride; }
+  /// What the rows of a line have of an array with a number for each row.
+  HWY_INLINE Vector<T> of_rows_in(const T* numbers, int n) const {
+    const Tag<T> d;
+    return decode ? hn::Set(d, numbers[n]) : hn::Load(d, numbers + n * N);
+  }
+
+  HWY_NOINLINE void clear() const {
+    const Tag<T> d;
+    for (int n = 0; n < lines; ++n) {
+      T* at = line(n);
+      for (std::int64_t i = vectors_of_line(); i > 0; --i, at += step()) hn::Store(hn::Zero(d), d, at);
+    }
+  }
+  HWY_NOINLINE void scale(const T* factors) const {
+    const Tag<T> d;
+    for (int n = 0; n < lines; ++n) {
+      const auto factor = of_rows_in(factors, n);
+      T* at = line(n);
+      for (std::int64_t i = vectors_of_line(); i > 0; --i, at += step())
+        hn::Store(hn::Mul(hn::Load(d, at), factor), d, at);
+    }
+  }
+  /// fma(this, own factors, other * its factors)
+  HWY_NOINLINE void merge(const T* factors, const OutputAccumulator& other, const T* other_factors) const {
+    const Tag<T> d;
+    for (int n = 0; n < lines; ++n) {
+      const auto a = of_rows_in(factors, n), b = of_rows_in(other_factors, n);
+      const T* from = other.line(n);
+      T* at = line(n);
+      for (std::int64_t i = vectors_of_line(); i > 0; --i, at += step(), from += other.step())
+        hn::Store(hn::MulAdd(hn::Load(d, at), a, hn::Mul(hn::Load(d, from), b)), d, at);
+    }
+  }
+  HWY_NOINLINE void copy_to(const OutputAccumulator& other) const {
+    const Tag<T> d;
+    for (int n = 0; n < lines; ++n) {
+      const T* from = line(n);
+      T* at = other.line(n);
+      for (std::int64_t i = vectors_of_line(); i > 0; --i, at += other.step(), from += step())
+        hn::Store(hn::Load(d, from), d, at);
+    }
+  }
+  /// fma(o, factor, +0), and + 0 because a negative result too small for T is -0. Returns false when some result of the
+  /// first `rows` rows is not a number.
+  HWY_NOINLINE bool divide(const T* inverse_sums, std::int64_t rows) const {
+    const Tag<T> d;
+    bool numbers = true;
+    for (int n = 0; n < lines; ++n) {
+      const auto inverse = of_rows_in(inverse_sums, n);
+      auto here = hn::Eq(inverse, inverse);
+      T* at = line(n);
+      for (std::int64_t i = vectors_of_line(); i > 0; --i, at += step()) {
+        const auto y = hn::Add(hn::MulAdd(hn::Load(d, at), inverse, hn::Zero(d)), hn::Zero(d));
+        here = hn::And(here, hn::Eq(y, y));
+        hn::Store(y, d, at);
+      }
+      if (!decode && rows < (n + 1) * N)
+        here = hn::Or(here, hn::Not(hn::FirstN(d, static_cast<std::size_t>(rows - n * N))));
+      numbers = numbers && hn::AllTrue(d, here);
+    }
+    return numbers;
+  }
+};
+
+#endif
+}  // namespace attn::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif

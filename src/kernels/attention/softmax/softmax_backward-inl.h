@@ -1,0 +1,231 @@
+// src/kernels/attention/softmax/softmax_backward-inl.h: softmax backward: raw scores and dP of a block become weights P
+// and score gradients dS.
+#if defined(ATTN_SOFTMAX_BACKWARD_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_SOFTMAX_BACKWARD_INL_H
+#undef ATTN_SOFTMAX_BACKWARD_INL_H
+#else
+#define ATTN_SOFTMAX_BACKWARD_INL_H
+#endif
+
+#include "kernels/attention/score/dropout-inl.h"
+#include "kernels/attention/score/score_mod_backward-inl.h"
+#include "kernels/attention/backward_scratch.h"
+#include "kernels/attention/mask/block_mask-inl.h"
+#include "kernels/attention/score/modifiers-inl.h"
+#include "kernels/attention/softmax/online_softmax-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace attn::kernels::HWY_NAMESPACE {
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+
+/// Keys first ... first + count - 1; `visible` tells who sees what, null: all rows see all.
+struct KvBlock {
+  std::int64_t first = 0;
+  int count = 0;
+  const Word* visible = nullptr;
+  ActiveRanges ranges = {};
+  bool first_of_rows = false;  // the rows have no sums yet in dQ
+  bool first_of_keys = false;  // the keys have no sums yet in dK and dV
+  bool last_of_rows = false;   // no other block adds to dQ of the rows
+  bool last_of_keys = false;   // no other step adds to dK and dV of the keys, and the sums are to be rounded
+};
+
+/// The rows of a step, and what becomes of their raw scores in each block of keys.
+template <typename T>
+class SoftmaxBackward {
+ public:
+  static constexpr int R = query_block, N = lanes<T>;
+
+  SoftmaxBackward(const AttentionGradient& g, const GradientRows& rows, void* memory)
+      : g_(g), p_(g.problem), rows_(rows), tile_{rows.batch, rows.head, 1, rows.row, rows.rows}, scratch_(memory, p_),
+        score_(g, rows, tile_, scratch_), vectors_(static_cast<int>((rows.rows + N - 1) / N)) {}
+
+  std::int64_t saved() const { return (rows_.batch * p_.q_heads + rows_.head) * p_.q_rows + rows_.row; }
+  HWY_NOINLINE void clear(T* to, std::int64_t count) const {
+    const Tag<T> d;
+    for (std::int64_t n = 0; n < count * R; n += N) hn::Store(hn::Zero(d), d, to + n);
+  }
+
+  /// What the forward pass left; a row that sees nothing counts as 0, whatever it holds.
+  HWY_NOINLINE void load_saved() {
+    const T* const l = static_cast<const T*>(p_.sum) + saved();
+    const T* const m = static_cast<const T*>(p_.max) + saved();
+    for (int r = 0; r < vectors_ * N; ++r) {
+      const bool sees = r < rows_.rows && l[r] != 0;
+      scratch_.m[r] = sees ? m[r] : 0;
+      scratch_.inverse[r] = sees ? T(1) / l[r] : 0;
+    }
+  }
+
+  /// delta = the sum over Dv of o dO, which is there, less the gradient of the logsumexp.
+  HWY_NOINLINE void finish_delta() {
+    const T* const dlse = static_cast<const T*>(g_.dlogsumexp);
+    for (int r = 0; r < vectors_ * N; ++r) {
+      if (scratch_.inverse[r] == 0) scratch_.delta[r] = 0;
+      else if (dlse != nullptr) scratch_.delta[r] -= dlse[saved() + r];
+    }
+  }
+
+  /// The blocks of keys [next, end) of which some row sees something.
+  struct Blocks {
+    std::int64_t next, end;
+    Visibility visibility = Visibility::empty;  // of the block that begins at `next`, if there is one
+    KvBlock keys{};
+    alignas(64) Word visible[64];
+    Blocks(std::int64_t first, std::int64_t last) : next(first), end(last) {}
+    int count() const { return static_cast<int>(end - next < kv_block ? end - next : kv_block); }
+  };
+  HWY_NOINLINE bool next(Blocks& blocks) {
+    if (blocks.visibility == Visibility::empty) find(blocks);
+    while (blocks.next < blocks.end) {
+      const std::int64_t first = blocks.next;
+      const int count = blocks.count();
+      const bool full = blocks.visibility == Visibility::full,
+                 seen = full || block_mask(p_, tile_, first, count, blocks.visible);
+      blocks.next += count;
+      find(blocks);
+      if (!seen) continue;
+      blocks.keys = {
+          first, count, full ? nullptr : blocks.visible,
+          full ? ActiveRanges::all(count, vectors_) : ActiveRanges::trimmed(blocks.visible, count, vectors_, N)};
+      blocks.keys.last_of_rows = blocks.next >= blocks.end;
+      return true;
+    }
+    return false;
+  }
+
+  /// On to a block that is not empty.
+  void find(Blocks& blocks) const {
+    for (; blocks.next < blocks.end; blocks.next += blocks.count()) {
+      blocks.visibility =
+          classify(p_, rows_.batch, {rows_.row, rows_.row + rows_.rows, blocks.next, blocks.next + blocks.count()});
+      if (blocks.visibility != Visibility::empty) return;
+    }
+  }
+
+  /// The rows that `count` keys of a block have something from.
+  RowRange rows_that_see(const KvBlock& keys, int key, int count) const {
+    const int rows = static_cast<int>(rows_.rows);
+    if (!keys.visible) return {0, rows};
+    Word any = 0;
+    for (int r = key; r < key + count; ++r) any |= keys.visible[r];
+    if (any == 0) return {0, 0};
+    const int end = 64 - __builtin_clzll(any);
+    return {__builtin_ctzll(any), end < rows ? end : rows};
+  }
+
+  /// What forward did to the raw scores: softcap, bias terms, the expression, temperature.
+  HWY_INLINE void apply_modifiers(const KvBlock& keys) {
+    if (p_.softcap != 0) cap(keys.ranges);
+    if (p_.bias_count != 0) add_bias(p_, tile_, keys.first, keys.count, keys.ranges, scratch_.scores);
+    if (score_.used()) {
+      score_.apply(keys.first, keys.count, keys.ranges);
+      if (p_.bias_count != 0) mask_by_bias(p_, tile_, keys.first, keys.count, keys.ranges, scratch_.scores);
+    }
+    if (p_.temperature != 1) divide_by_temperature(p_, keys.ranges, scratch_.scores);
+  }
+
+  /// The score expression.
+  ScoreBack<T>& score_mod() { return score_; }
+
+  bool dropped() const { return p_.drops() || p_.keep != nullptr; }
+
+  /// Scores and dP to weights (after dropout) in scores.s and the derivative by what the bias adds in d; 0 where
+  /// hidden.
+  HWY_NOINLINE void derive_from_products(const KvBlock& keys) {
+    const ActiveRanges& ranges = keys.ranges;
+    apply_modifiers(keys);
+    if (keys.visible) clear_trimmed(ranges);
+    if (dropped()) {
+      alignas(64) Word kept[64];
+      kept_rows(p_, tile_, keys.first, keys.count, kept);
+      weigh<true, true>(ranges, keys.visible, kept);
+    } else if (keys.visible) {
+      weigh<true, false>(ranges, keys.visible, nullptr);
+    } else {
+      weigh<false, false>(ranges, nullptr, nullptr);
+    }
+    if (p_.temperature != 1) back_through_temperature(ranges);
+  }
+
+  /// MASKED: hidden pairs are told by `visible`, where it is not null, as well as by a score of -inf.
+  template <bool MASKED, bool DROPPED>
+  HWY_NOINLINE void weigh(const ActiveRanges& ranges, const Word* visible, const Word* kept) {
+    const Tag<T> d;
+    const auto keep_scale = hn::Set(d, static_cast<T>(p_.keep_scale));
+    for (int g = 0; g < ranges.count; ++g)
+      for (int v = ranges.first[g]; v < ranges.last[g]; ++v) {
+        const auto m = hn::Load(d, scratch_.m + v * N), inverse = hn::Load(d, scratch_.inverse + v * N),
+                   delta = hn::Load(d, scratch_.delta + v * N);
+        for (int r = ranges.key[g]; r < ranges.key[g + 1]; ++r) {
+          T* const place = scratch_.scores.s + r * R + v * N;
+          T* const derivative = scratch_.d + r * R + v * N;
+          const auto s = hn::Load(d, place);
+          auto seen = hn::Not(hn::Eq(s, minus_infinity<T>()));  // NaN is seen; Ne of x86 says no
+          if (MASKED && visible) seen = hn::And(seen, lanes_of<T>(visible[r], v));
+          const auto p = hn::Mul(weight_of<T>(s, m), inverse);
+          auto weight = p, dp = hn::Load(d, derivative);
+          if constexpr (DROPPED) {
+            const auto stays = lanes_of<T>(kept[r], v);
+            weight = hn::IfThenElseZero(stays, hn::Mul(p, keep_scale));
+            dp = hn::IfThenElseZero(stays, hn::Mul(dp, keep_scale));
+          }
+          if (MASKED) weight = hn::IfThenElseZero(seen, weight);
+          hn::Store(weight, d, place);
+          hn::Store(hn::IfThenElseZero(seen, hn::Mul(p, hn::Sub(dp, delta))), d, derivative);
+        }
+      }
+  }
+
+  /// 0 in the vectors that a group of keys leaves out: the products take whole ranges of rows.
+  HWY_NOINLINE void clear_trimmed(const ActiveRanges& ranges) {
+    const Tag<T> d;
+    for (int g = 0; g < ranges.count; ++g)
+      for (int r = ranges.key[g]; r < ranges.key[g + 1]; ++r)
+        for (int v = 0; v < vectors_; ++v) {
+          if (v >= ranges.first[g] && v < ranges.last[g]) continue;
+          hn::Store(hn::Zero(d), d, scratch_.scores.s + r * R + v * N);
+          hn::Store(hn::Zero(d), d, scratch_.d + r * R + v * N);
+        }
+  }
+
+  HWY_NOINLINE void cap(const ActiveRanges& ranges) {
+    const Tag<T> d;
+    const auto c = hn::Set(d, static_cast<T>(p_.softcap));
+    for_each_score<T, R>(ranges, [&](int at, int, int) HWY_ATTR {
+      const auto t = tanh(d, hn::Div(hn::Load(d, scratch_.scores.s + at), c));
+      hn::Store(t, d, scratch_.capped + at);
+      hn::Store(hn::Mul(c, t), d, scratch_.scores.s + at);
+    });
+  }
+  /// A derivative of 0 stays 0: a hidden score may be NaN.
+  HWY_NOINLINE void back_through_softcap(const ActiveRanges& ranges) {
+    const Tag<T> d;
+    for_each_score<T, R>(ranges, [&](int at, int, int) HWY_ATTR {
+      const auto t = hn::Load(d, scratch_.capped + at), x = hn::Load(d, scratch_.d + at);
+      hn::Store(hn::IfThenZeroElse(hn::Eq(x, hn::Zero(d)), hn::Mul(x, hn::NegMulAdd(t, t, hn::Set(d, T(1))))), d,
+                scratch_.d + at);
+    });
+  }
+  HWY_NOINLINE void back_through_temperature(const ActiveRanges& ranges) {
+    const Tag<T> d;
+    const auto t = hn::Set(d, static_cast<T>(p_.temperature));
+    for_each_score<T, R>(ranges, [&](int at, int, int) HWY_ATTR {
+      hn::Store(hn::Div(hn::Load(d, scratch_.d + at), t), d, scratch_.d + at);
+    });
+  }
+
+ protected:
+  const AttentionGradient& g_;
+  const AttentionProblem& p_;
+  const GradientRows& rows_;
+  QueryTile tile_;
+  BackwardScratch<T> scratch_;
+  ScoreBack<T> score_;
+  int vectors_;
+};
+
+#endif
+}  // namespace attn::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif

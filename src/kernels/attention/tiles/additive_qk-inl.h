@@ -1,0 +1,152 @@
+// src/kernels/attention/tiles/additive_qk-inl.h: additive scores for the forward pass; the counterpart of DotScore in
+// prefill_qk-inl.h.
+#if defined(ATTN_ADDITIVE_QK_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_ADDITIVE_QK_INL_H
+#undef ATTN_ADDITIVE_QK_INL_H
+#else
+#define ATTN_ADDITIVE_QK_INL_H
+#endif
+
+#include "kernels/attention/tiles/additive_tile-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace attn::kernels::HWY_NAMESPACE {
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+
+template <typename T>
+class AdditiveScore;
+
+/// The exponentials of the strip's queries are taken once, those of the keys once for the strips of a task (they are a
+/// fifth of a strip's time otherwise), never per pair. Where all exponents of both sides allow it, the tiles take H;
+/// else mantissas and exponents, which have the same bits.
+template <>
+class AdditiveScore<float> {
+ public:
+  static constexpr bool masks = false, keys_in_lanes = false, takes_int8 = false;
+  static std::size_t bytes(const AttentionProblem& p, std::int64_t dim) {
+    return flag_bytes + 4 * static_cast<std::size_t>(2 * dim * R + (cached_blocks(p) + 2) * kv_block * padded(dim));
+  }
+  /// No block of keys is there yet.
+  static void begin_task(void* memory) { std::memset(memory, none, flag_bytes); }
+
+  AdditiveScore(const AttentionProblem& problem, void* memory)
+      : w_(static_cast<const float*>(problem.additive_w)), channels_(problem.dim) {
+    kept_ = static_cast<std::uint8_t*>(memory);
+    cached_blocks_ = cached_blocks(problem);
+    q_high_ = reinterpret_cast<float*>(kept_ + flag_bytes);
+    q_exponent_ = q_high_ + channels_ * R;
+    k_high_ = q_exponent_ + channels_ * R;
+    k_exponent_ = k_high_ + kv_block * padded(channels_);
+    k_kept_ = k_exponent_ + kv_block * padded(channels_);
+    weight_sum_ = additive_weight_sum(w_, channels_);
+  }
+
+  /// The turned queries in strip.q become H; they are kept in `q_high_` until a block asks for the wide form.
+  void prepare_queries(const QueryTileScratch<float>& scratch, int vectors, int, StreamPrefetcher*) {
+    vectors_ = vectors;
+    q_narrow_ = true;
+    q_wide_ = false;
+    for (std::int64_t c = 0; c < channels_; ++c) {
+      std::memcpy(q_high_ + c * R, scratch.q + c * R, 4 * static_cast<std::size_t>(vectors * N));
+      q_narrow_ = split(scratch.q + c * R, vectors * N, {scratch.q + c * R, nullptr, nullptr}) && q_narrow_;
+    }
+  }
+
+  /// The keys of block `block` of the item.
+  void load_keys(const float* const* k, int keys, std::int64_t block) {
+    narrow_ = q_narrow_ && narrow_keys(k, keys, block);
+    if (narrow_) return;
+    k_narrow_ = k_high_;
+    widen_queries();
+    for (int r = 0; r < keys; ++r)
+      split(k[r], channels_, {k_high_ + r * padded(channels_), nullptr, k_exponent_ + r * padded(channels_)});
+  }
+
+  void group(const QueryTileScratch<float>& scratch, const float* const*, const ScoreRange& range) {
+    if (narrow_) tiles<false>(scratch, {scratch.q, nullptr, R}, range);
+    else tiles<true>(scratch, {q_high_, q_exponent_, R}, range);
+  }
+
+ private:
+  static constexpr int R = query_tile_rows<float>, N = lanes<float>;
+  static std::int64_t padded(std::int64_t dim) { return (dim + 15) / 16 * 16; }
+
+  /// How a block of keys stands in its place: not at all, as H, or not as H since some exponent is too large.
+  enum Kept : std::uint8_t { none, narrow, too_wide };
+  /// Blocks that stay for the other strips of a task: 1,024 keys, 1 MiB of 256 channels.
+  static constexpr std::int64_t most_blocks = 16, flag_bytes = 64;
+  static std::int64_t cached_blocks(const AttentionProblem& p) {
+    const std::int64_t blocks = (p.k_rows + kv_block - 1) / kv_block;
+    return p.q_rows <= R ? 0 : blocks < most_blocks ? blocks : most_blocks;
+  }
+
+  /// H of a block's keys, at k_narrow_; false: they have none.
+  bool narrow_keys(const float* const* k, int keys, std::int64_t block) {
+    const bool stays = block < cached_blocks_;
+    k_narrow_ = stays ? k_kept_ + block * kv_block * padded(channels_) : k_high_;
+    if (stays && kept_[block] != none) return kept_[block] == narrow;
+    bool all = true;
+    for (int r = 0; all && r < keys; ++r)
+      all = split(k[r], channels_, {k_narrow_ + r * padded(channels_), nullptr, nullptr});
+    if (stays) kept_[block] = all ? narrow : too_wide;
+    return all;
+  }
+
+  void widen_queries() {
+    if (q_wide_) return;
+    for (std::int64_t c = 0; c < channels_; ++c)
+      split(q_high_ + c * R, vectors_ * N, {q_high_ + c * R, nullptr, q_exponent_ + c * R});
+    q_wide_ = true;
+  }
+
+  template <bool WIDE>
+  void tiles(const QueryTileScratch<float>& scratch, const SplitRows& q, const ScoreRange& range) {
+    const int key = range.key;
+    const SplitRows k{k_narrow_ + key * padded(channels_), k_exponent_ + key * padded(channels_), padded(channels_)};
+    for_each_part<additive_vectors>(range.first, range.last, [&]<int V>(int v) HWY_ATTR {
+      additive_columns<WIDE, V>(q.at(v * N), k, range.end - key, w_, weight_sum_, channels_,
+                                scratch.s + key * R + v * N, scratch.alpha + v * N);
+    });
+  }
+
+  const float* w_;
+  std::int64_t channels_;
+  float weight_sum_ = 0;
+  int vectors_ = 0;
+  bool narrow_ = true, q_narrow_ = true, q_wide_ = false;
+  float *q_high_, *q_exponent_;  // [C][R]: the queries, then their mantissas and exponents
+  float *k_high_, *k_exponent_;  // [64][padded C]: H, or mantissas and exponents
+  std::uint8_t* kept_;           // [16] Kept
+  std::int64_t cached_blocks_;
+  float *k_kept_, *k_narrow_ = nullptr;  // [blocks][64][padded C]: H of blocks that stay; where this block's keys are
+};
+
+template <>
+class AdditiveScore<double> {
+ public:
+  static constexpr bool masks = false, keys_in_lanes = false, takes_int8 = false;
+  static std::size_t bytes(const AttentionProblem&, std::int64_t) { return 0; }
+  static void begin_task(void*) {}
+  AdditiveScore(const AttentionProblem& problem, void*)
+      : w_(static_cast<const double*>(problem.additive_w)), channels_(problem.dim) {}
+  void prepare_queries(const QueryTileScratch<double>&, int, int, StreamPrefetcher*) {}
+  void load_keys(const double* const*, int, std::int64_t) {}
+
+  void group(const QueryTileScratch<double>& scratch, const double* const* k, const ScoreRange& range) {
+    constexpr int R = query_tile_rows<double>, N = lanes<double>;
+    const int key = range.key;
+    for_each_part<tanh_vectors>(range.first, range.last, [&]<int V>(int v) HWY_ATTR {
+      tanh_columns<V>(scratch.q + v * N, k + key, range.end - key, w_, channels_, R, scratch.s + key * R + v * N,
+                      scratch.alpha + v * N);
+    });
+  }
+
+ private:
+  const double* w_;
+  std::int64_t channels_;
+};
+
+#endif
+}  // namespace attn::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif

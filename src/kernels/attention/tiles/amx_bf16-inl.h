@@ -1,0 +1,278 @@
+// src/kernels/attention/tiles/amx_bf16-inl.h: QK^T and PV in bf16 by AMX: 16 keys or value columns x 16 queries a tile
+// register.
+//
+//        32 columns of K         16 queries               32 keys (V turned)       16 queries
+//       +---------------+       +----------+             +---------------+        +----------+
+//  16   |  as they lie  |   x   | Q, pairs |   = S^T     16 columns of V |   x    | P, pairs |   = O^T of the block
+//  keys +---------------+       +----------+             +---------------+        +----------+
+#if defined(ATTN_AMX_BF16_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_AMX_BF16_INL_H
+#undef ATTN_AMX_BF16_INL_H
+#else
+#define ATTN_AMX_BF16_INL_H
+#endif
+
+#include "kernels/x86/amx.h"
+#include "kernels/attention/tiles/bf16_prefill-inl.h"
+#include "kernels/attention/prefetch/stream_prefetch.h"
+#include "kernels/simd/transpose-inl.h"
+
+#include <algorithm>
+#include <limits>
+
+#if HWY_TARGET == HWY_AVX3
+ATTN_BEFORE_BF16_NAMESPACE();
+namespace attn::kernels::HWY_NAMESPACE {
+
+inline constexpr int left_tile = 4, right_tile = 5;            // whole ones; 0 to 3 hold sums
+inline constexpr int left_rest_tile = 6, right_rest_tile = 7;  // what is left of the pairs of a row
+inline constexpr std::int64_t row_of_words = 4 * bf16_rows;    // bytes from a row of queries or weights to the next
+
+/// f.operator()<V>() for V = 0 ... VECTORS - 1.
+template <int VECTORS, class F>
+HWY_INLINE void for_each_sum(F&& f) {
+  f.template operator()<0>();
+  if constexpr (VECTORS > 1) f.template operator()<1>();
+  if constexpr (VECTORS > 2) f.template operator()<2>();
+  if constexpr (VECTORS > 3) f.template operator()<3>();
+}
+
+/// Tiles for rows of so many pairs.
+inline void shape_tiles(AmxTiles& tiles, std::int64_t pairs) {
+  const int rest = static_cast<int>(pairs % tile_pairs);
+  if (rest != 0) {
+    tiles.shaped(left_rest_tile, tile_rows, rest);
+    tiles.shaped(right_rest_tile, rest, tile_pairs);
+  }
+  tiles.begin();
+}
+
+/// Where 16 rows of K are: as they lie, or copied where they are fewer or not evenly apart (a page ends).
+struct TileRows {
+  const char* base;
+  std::int64_t stride;
+};
+inline TileRows tile_rows_of(const std::uint32_t* const* rows, int count, std::int64_t pairs, std::uint32_t* copy) {
+  const auto* const base = reinterpret_cast<const char*>(rows[0]);
+  if (count >= tile_rows) {
+    const std::int64_t stride = reinterpret_cast<const char*>(rows[1]) - base;
+    if (reinterpret_cast<const char*>(rows[tile_rows - 1]) - base == (tile_rows - 1) * stride) return {base, stride};
+    count = tile_rows;
+  }
+  for (int r = 0; r < count; ++r) std::memcpy(copy + r * pairs, rows[r], 4 * static_cast<std::size_t>(pairs));
+  return {reinterpret_cast<const char*>(copy), 4 * pairs};
+}
+
+/// As bf16_score_columns; `copy`: 16 rows of words. Rows of scores up to 15 beyond the range are written before their
+/// own range is.
+template <int VECTORS>
+HWY_NOINLINE void amx_score_columns(const Bf16Scores& scores, const ScoreRange& range, int vector,
+                                    std::uint32_t* copy) {
+  const Word* const visible = range.of_vector(vector);
+  const std::uint32_t* const q = scores.q + vector * 16;
+  const std::int64_t whole = scores.pairs / tile_pairs * tile_pairs;
+  const __m512 factor = _mm512_set1_ps(scores.scale);
+  __m512 largest[VECTORS];
+  ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) largest[v] = _mm512_load_ps(scores.alpha + (vector + v) * 16);
+  for (int key = range.key; key < range.end; key += tile_rows) {
+    const int rows = range.end - key < tile_rows ? range.end - key : tile_rows;
+    const TileRows k = tile_rows_of(scores.k + key, rows, scores.pairs, copy);
+    float* const s = scores.s + key * bf16_rows + vector * 16;
+    for_each_sum<VECTORS>([]<int V>() { tile_zero<V>(); });
+    for (std::int64_t c = 0; c < whole; c += tile_pairs) {
+      tile_load<left_tile>(k.base + 4 * c, k.stride);
+      // the next tile
+      for (int r = 0; r < tile_rows; ++r) _mm_prefetch(k.base + (tile_rows + r) * k.stride + 4 * c, _MM_HINT_T0);
+      for_each_sum<VECTORS>([&]<int V>() {
+        tile_load<right_tile>(q + c * bf16_rows + V * 16, row_of_words);
+        tile_dot<V, left_tile, right_tile>();
+      });
+    }
+    if (whole != scores.pairs) {
+      tile_load<left_rest_tile>(k.base + 4 * whole, k.stride);
+      for_each_sum<VECTORS>([&]<int V>() {
+        tile_load<right_rest_tile>(q + whole * bf16_rows + V * 16, row_of_words);
+        tile_dot<V, left_rest_tile, right_rest_tile>();
+      });
+    }
+    for_each_sum<VECTORS>([&]<int V>() { tile_store<V>(s + V * 16, row_of_words); });
+    for (int r = 0; r < rows; ++r)
+      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) {
+        float* const place = s + r * bf16_rows + v * 16;
+        __m512 x = _mm512_load_ps(place);
+        if (scores.key_scale) x = _mm512_mul_ps(x, _mm512_set1_ps(scores.key_scale[key + r]));
+        x = _mm512_mul_ps(x, factor);
+        if (visible)
+          x = _mm512_mask_blend_ps(static_cast<__mmask16>(visible[key + r] >> ((vector + v) * 16)),
+                                   _mm512_set1_ps(-std::numeric_limits<float>::infinity()), x);
+        largest[v] = _mm512_max_ps(largest[v], x);
+        _mm512_store_ps(place, x);
+      }
+  }
+  ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) _mm512_store_ps(scores.alpha + (vector + v) * 16, largest[v]);
+}
+
+/// 32 rows of V two by two, as 16 rows of `words` words: 32 columns at a time where there are so many.
+inline void pair_rows(const std::uint16_t* const* rows, std::int64_t columns, std::int64_t words, std::uint32_t* to) {
+  for (int pair = 0; pair < tile_pairs; ++pair, rows += 2, to += words) {
+    std::int64_t c = 0;
+    for (; c + 32 <= columns; c += 32)
+      store_interleaved(_mm512_loadu_si512(rows[0] + c), _mm512_loadu_si512(rows[1] + c), to + c);
+    for (; c < columns; c += 16)
+      _mm512_store_si512(to + c,
+                         words_of_rows(rows[0] + c, rows[1] + c,
+                                       columns - c >= 16 ? 0xFFFF : static_cast<__mmask16>((1u << (columns - c)) - 1)));
+  }
+}
+
+/// 32 rows of V as tiles to [columns][16 pairs]; `paired`: a place for 16 rows of `words` words.
+inline void transpose_values(const std::uint16_t* const* rows, std::int64_t columns, std::int64_t words,
+                             std::uint32_t* paired, std::uint32_t* to) {
+  pair_rows(rows, columns, words, paired);
+  transpose(reinterpret_cast<const float*>(paired), words, std::int64_t{tile_pairs}, words,
+            reinterpret_cast<float*>(to), std::int64_t{tile_pairs});
+}
+
+/// As bf16_output_columns, the chain in units of 32 keys; values: transpose_values of each, `words` columns long.
+template <int VECTORS, Accumulate ACCUMULATE>
+HWY_NOINLINE void amx_output_columns(const std::uint32_t* p, const std::uint32_t* values, std::int64_t words, int units,
+                                     std::int64_t value_dim, float* o, const float* alpha) {
+  alignas(64) float sums[tile_rows * bf16_rows];
+  for (std::int64_t c = 0; c < value_dim; c += tile_rows) {
+    const int columns = value_dim - c < tile_rows ? static_cast<int>(value_dim - c) : tile_rows;
+    for_each_sum<VECTORS>([]<int V>() { tile_zero<V>(); });
+    for (int u = 0; u < units; ++u) {
+      tile_load<left_tile>(values + (u * words + c) * tile_pairs, 4 * tile_pairs);
+      for_each_sum<VECTORS>([&]<int V>() {
+        tile_load<right_tile>(p + u * tile_pairs * bf16_rows + V * 16, row_of_words);
+        tile_dot<V, left_tile, right_tile>();
+      });
+    }
+    float* const place = o + c * bf16_rows;
+    float* const to = ACCUMULATE == Accumulate::first && columns == tile_rows ? place : sums;
+    for_each_sum<VECTORS>([&]<int V>() { tile_store<V>(to + V * 16, row_of_words); });
+    if (to == place) continue;
+    __m512 a[VECTORS];
+    ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v)
+      a[v] = ACCUMULATE == Accumulate::rescale ? _mm512_load_ps(alpha + v * 16) : _mm512_setzero_ps();
+    for (int r = 0; r < columns; ++r)
+      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) {
+        const __m512 sum = _mm512_load_ps(sums + r * bf16_rows + v * 16);
+        float* const at = place + r * bf16_rows + v * 16;
+        _mm512_store_ps(at, ACCUMULATE == Accumulate::rescale ? _mm512_fmadd_ps(_mm512_load_ps(at), a[v], sum) : sum);
+      }
+  }
+}
+
+/// Scores of few queries with keys in the lanes, to s[query][bf16_kv_block]: keys are the rows of a tile, 64 of them
+/// at a time. `copy`: 64 rows of words.
+HWY_NOINLINE inline void amx_decode_scores(const Bf16Scores& scores, int key, int end, int queries,
+                                           StreamPrefetcher& ahead, std::uint32_t* copy) {
+  alignas(64) float sums[bf16_rows * tile_rows];
+  const std::int64_t whole = scores.pairs / tile_pairs * tile_pairs;
+  for (int keys; key < end; key += keys) {
+    keys = end - key < bf16_rows ? end - key : bf16_rows;
+    TileRows k[4];
+    for (int g = 0; g < 4; ++g)  // no more keys: the first again
+      k[g] = g * tile_rows < keys ? tile_rows_of(scores.k + key + g * tile_rows, keys - g * tile_rows, scores.pairs,
+                                                 copy + g * tile_rows * scores.pairs)
+                                  : k[0];
+    for_each_sum<4>([]<int G>() { tile_zero<G>(); });
+    for (std::int64_t c = 0; c < whole; c += tile_pairs) {
+      tile_load<right_tile>(scores.q + c * bf16_rows, row_of_words);
+      for_each_sum<4>([&]<int G>() {
+        tile_load<left_tile>(k[G].base + 4 * c, k[G].stride);
+        tile_dot<G, left_tile, right_tile>();
+        ahead.fetch_eight();
+        if (ahead.late()) ahead.fetch_eight();
+      });
+    }
+    if (whole != scores.pairs) {
+      tile_load<right_rest_tile>(scores.q + whole * bf16_rows, row_of_words);
+      for_each_sum<4>([&]<int G>() {
+        tile_load<left_rest_tile>(k[G].base + 4 * whole, k[G].stride);
+        tile_dot<G, left_rest_tile, right_rest_tile>();
+      });
+    }
+    for_each_sum<4>([&]<int G>() { tile_store<G>(sums + G * tile_rows * tile_rows, 4 * tile_rows); });
+    transpose(sums, std::int64_t{tile_rows}, std::int64_t{keys}, std::int64_t{queries}, scores.s + key,
+              std::int64_t{bf16_kv_block});
+  }
+}
+
+/// 32 rows of V two by two, as 16 rows of `words` words: of each 32 columns in halves (in_order), which is faster.
+inline void pair_rows_in_halves(const std::uint16_t* const* rows, std::int64_t columns, std::int64_t words,
+                                StreamPrefetcher& ahead, std::uint32_t* to) {
+  for (int pair = 0; pair < tile_pairs; ++pair, rows += 2, to += words) {
+    std::int64_t c = 0;
+    for (; c + 32 <= columns; c += 32) {
+      const __m512i low = _mm512_loadu_si512(rows[0] + c), high = _mm512_loadu_si512(rows[1] + c);
+      _mm512_store_si512(to + c, _mm512_unpacklo_epi16(low, high));
+      _mm512_store_si512(to + c + 16, _mm512_unpackhi_epi16(low, high));
+    }
+    ahead.fetch<4>();
+    if (ahead.late()) ahead.fetch<4>();
+    for (; c < columns; c += 16)
+      _mm512_store_si512(to + c,
+                         words_of_rows(rows[0] + c, rows[1] + c,
+                                       columns - c >= 16 ? 0xFFFF : static_cast<__mmask16>((1u << (columns - c)) - 1)));
+  }
+}
+
+/// 32 keys of a block, for few queries.
+struct DecodeAmxBlock {
+  const std::uint32_t* weights;  // [queries][bf16_kv_block / 2], of the first of the keys on
+  const std::uint32_t* values;   // [16 pairs][words]
+  std::int64_t words, columns;
+  int queries;
+  bool begins, ends, first;  // the block; nothing was folded before it
+};
+
+/// Tiles whose rows, but for those of values, are so many queries.
+inline void shape_decode_tiles(AmxTiles& tiles, int queries) {
+  for (int tile = 0; tile <= left_tile; ++tile) tiles.shaped(tile, queries, tile_pairs);
+}
+
+/// o[query][words] = the block's chain, plus alpha times what was there: queries are the rows of a tile, 64 columns at
+/// a time. Until the block ends its sums stay in `sums`, [words / 16][16 queries][16].
+HWY_NOINLINE inline void amx_decode_outputs(const DecodeAmxBlock& decode, const float* alpha, StreamPrefetcher& ahead,
+                                            float* sums, float* o) {
+  constexpr std::int64_t row_of_sums = 4 * tile_rows, row_of_weights = 2 * bf16_kv_block;
+  tile_load<left_tile>(decode.weights, row_of_weights);
+  for (std::int64_t c = 0, left; (left = (decode.words - c) / 16) > 0; c += 16 * (left >= 4 ? 4 : left >= 2 ? 2 : 1)) {
+    const auto columns = [&]<int VECTORS>() ATTN_BF16_ATTR {
+      float* const own = sums + c * tile_rows;
+      for_each_sum<VECTORS>([&]<int V>() {
+        if (decode.begins) tile_zero<V>();
+        else tile_load<V>(own + V * tile_rows * tile_rows, row_of_sums);
+      });
+      for_each_sum<VECTORS>([&]<int V>() {
+        tile_load<right_tile>(decode.values + c + V * 16, 4 * decode.words);
+        tile_dot<V, left_tile, right_tile>();
+        ahead.fetch_eight();
+      });
+      for_each_sum<VECTORS>([&]<int V>() { tile_store<V>(own + V * tile_rows * tile_rows, row_of_sums); });
+      if (!decode.ends) return;
+      for (int q = 0; q < decode.queries; ++q) {
+        __m512 sum[VECTORS];
+        ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v)
+          sum[v] = _mm512_load_ps(own + v * tile_rows * tile_rows + q * tile_rows);
+        ATTN_UNROLL_FOR (int v = 0; v + 1 < VECTORS; v += 2)
+          if (c + v * 16 + 32 <= decode.columns) in_order(sum[v], sum[v + 1]);
+        ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) {
+          float* const at = o + q * decode.words + c + v * 16;
+          _mm512_store_ps(
+              at, decode.first ? sum[v] : _mm512_fmadd_ps(_mm512_load_ps(at), _mm512_set1_ps(alpha[q]), sum[v]));
+        }
+      }
+    };
+    if (left >= 4) columns.template operator()<4>();
+    else if (left >= 2) columns.template operator()<2>();
+    else columns.template operator()<1>();
+  }
+}
+
+}  // namespace attn::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif
+#endif

@@ -1,0 +1,306 @@
+// src/kernels/attention/tiles/bf16_backward_products-inl.h: the five products of the backward pass in bf16: vdpbf16ps
+// on pairs, or AMX.
+//
+//   S^T = K Q^T      dP^T = V dO^T      lanes are rows: pairs of columns of K and V as broadcasts
+//                    bf16_pair_columns
+//   dV += P^T dO     dK += dS^T Q       lanes are columns: pairs of rows as broadcasts                 bf16_add_columns
+//   dQ += dS K                          lanes are columns: pairs of keys as broadcasts                 bf16_add_columns
+//  No sum crosses a lane; each is a chain over D, over the block's keys, over the block's rows. Chains that go on from
+// the sums in memory instead would wait for these: 5 to 8 points of the peak.
+//  By tile registers the same five products of the same words, units of 32 at a time (tile_product): what was a
+// broadcast is a row of A, what was a vector a column of B; there the sums in memory are where the chains go on, for a
+// register of sums takes no longer to load than to clear.
+#if defined(ATTN_BF16_BACKWARD_PRODUCTS_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_BF16_BACKWARD_PRODUCTS_INL_H
+#undef ATTN_BF16_BACKWARD_PRODUCTS_INL_H
+#else
+#define ATTN_BF16_BACKWARD_PRODUCTS_INL_H
+#endif
+
+#include "kernels/attention/tiles/bf16_prefill-inl.h"
+#include "kernels/attention/softmax/bf16_softmax-inl.h"
+#include "kernels/attention/tiles/backward_products-inl.h"
+#include "kernels/x86/amx.h"
+
+#if HWY_TARGET == HWY_AVX3
+ATTN_BEFORE_BF16_NAMESPACE();
+namespace attn::kernels::HWY_NAMESPACE {
+
+/// Where results go. Sums times `scale` are rounded; a zero is +0, a NaN the canonical one.
+struct RoundedRows {
+  std::uint16_t* base = nullptr;  // null: nowhere
+  std::int64_t stride = 0, columns = 0;
+  float scale = 1;
+
+  RoundedRows from_column(std::int64_t c) const { return {base + c, stride, columns - c, scale}; }
+  /// As many of 32 columns as there are.
+  HWY_INLINE void store(std::int64_t row, __m512 low, __m512 high) const {
+    const __m512 factor = _mm512_set1_ps(scale);
+    __m512i y = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(_mm512_mul_ps(high, factor), _mm512_mul_ps(low, factor)));
+    const __m512i magnitude = _mm512_and_si512(y, _mm512_set1_epi16(0x7FFF));
+    y = _mm512_maskz_mov_epi16(_mm512_test_epi16_mask(magnitude, magnitude), y);
+    y = _mm512_mask_mov_epi16(y, _mm512_cmpgt_epi16_mask(magnitude, _mm512_set1_epi16(0x7F80)),
+                              _mm512_set1_epi16(0x7FC0));
+    std::uint16_t* const to = base + row * stride;
+    if (columns >= 32) _mm512_storeu_si512(to, y);
+    else _mm512_mask_storeu_epi16(to, static_cast<__mmask32>((std::uint64_t{1} << columns) - 1), y);
+  }
+};
+
+/// Where sums of pairs go: rows `stride` apart, whole vectors. `begins`: to 0, whatever stands there.
+struct PairTotals {
+  float* base;
+  std::int64_t stride;
+  bool begins = false;
+  RoundedRows ends = {};  // no other sum comes: the results go there, and nothing to base
+
+  PairTotals from_column(std::int64_t c) const {
+    return {base + c, stride, begins, ends.base != nullptr ? ends.from_column(c) : RoundedRows{}};
+  }
+  BackwardTilePrefetch::Sums memory(std::int64_t rows) const { return {base, 4 * stride, 4 * stride, rows}; }
+};
+
+/// ROWS broadcasts x VECTORS.
+template <int ROWS, int VECTORS>
+struct PairChains {
+  __m512 sum[ROWS][VECTORS];
+
+  HWY_INLINE void clear() {
+    ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r)
+      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = _mm512_setzero_ps();
+  }
+  HWY_INLINE void store(float* to, std::int64_t stride) const {
+    ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r)
+      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) _mm512_store_ps(to + r * stride + v * 16, sum[r][v]);
+  }
+  /// To the totals of the rows from `first` on, of which `rows` are there.
+  HWY_INLINE void add_to(const PairTotals& total, std::int64_t first, std::int64_t rows) {
+    float* const place = total.base + first * total.stride;
+    if (!total.begins)  // a masked load would be slow where pages have never been written
+      ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r)
+        ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v)
+          sum[r][v] = _mm512_add_ps(_mm512_load_ps(place + r * total.stride + v * 16), sum[r][v]);
+    if (total.ends.base == nullptr) return store(place, total.stride);
+    ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r)
+      if (first + r < rows)
+        total.ends.store(first + r, sum[r][0], VECTORS == 2 ? sum[r][VECTORS - 1] : _mm512_setzero_ps());
+  }
+  /// Over the pairs [begin, end): `left(r, n)` times the words at x + n * stride.
+  template <typename L>
+  HWY_INLINE void run(const L& left, const std::uint32_t* HWY_RESTRICT x, std::int64_t stride, std::int64_t begin,
+                      std::int64_t end, StepPrefetch prefetch) {
+    _Pragma("GCC unroll 2") for (std::int64_t n = begin; n < end; ++n) {
+      prefetch_l2_pinned(prefetch.at);
+      prefetch.at += static_cast<Address>(prefetch.step);
+      __m512i right[VECTORS];
+      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) right[v] = _mm512_load_si512(x + n * stride + v * 16);
+      ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r) {
+        const __m512i one = _mm512_set1_epi32(static_cast<int>(left(r, n)));
+        ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = dot_pair(sum[r][v], one, right[v]);
+      }
+    }
+  }
+};
+
+/// to[key][lane] for `keys` rows of K (or V) and VECTORS vectors of turned pairs x[pair][R], times `factor`.
+template <int VECTORS>
+HWY_NOINLINE void bf16_pair_columns(const Matrix<std::uint16_t>& rows, int keys, std::int64_t pairs,
+                                    const std::uint32_t* x, float factor, float* to, BackwardTilePrefetch& ahead) {
+  in_tiles<VECTORS, gradient_tile(2)>(keys, [&]<int KEYS>(std::int64_t first) ATTN_BF16_ATTR {
+    const StepPrefetch prefetch = ahead.spread(pairs, x);
+    const std::uint16_t* row[KEYS];
+    ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r) row[r] = rows.row(first + r);
+    PairChains<KEYS, VECTORS> chains;
+    chains.clear();
+    chains.run(
+        [&](int r, std::int64_t n) ATTN_BF16_ATTR {
+          std::uint32_t pair;
+          std::memcpy(&pair, row[r] + 2 * n, 4);  // rows of bf16 are aligned to two bytes
+          return pair;
+        },
+        x, query_block, 0, pairs, prefetch);
+    if (factor != 1)
+      ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r)
+        ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v)
+          chains.sum[r][v] = _mm512_mul_ps(chains.sum[r][v], _mm512_set1_ps(factor));
+    chains.store(to + first * query_block, query_block);
+  });
+}
+
+/// total[row][column] += the chain over the pairs of range_of(row, rows of a tile): left[row * ROW + pair * STEP] times
+/// x[pair][column].
+template <int VECTORS, int ROW, int STEP, typename F>
+HWY_NOINLINE void bf16_add_columns(const std::uint32_t* left, int rows, const std::uint32_t* x, std::int64_t stride,
+                                   const F& range_of, const PairTotals& total, BackwardTilePrefetch& ahead) {
+  const auto tile = [&]<int ROWS>(std::int64_t first) ATTN_BF16_ATTR {
+    const RowRange range = range_of(static_cast<int>(first), ROWS);
+    if (range.begin >= range.end && !total.begins && total.ends.base == nullptr) return;
+    const StepPrefetch prefetch = ahead.spread((range.end + 1) / 2 - range.begin / 2, x);
+    PairChains<ROWS, VECTORS> chains;
+    const std::uint32_t* const broadcast = left + first * ROW;
+    chains.clear();
+    chains.run([=](int r, std::int64_t n) ATTN_BF16_ATTR { return broadcast[r * ROW + n * STEP]; }, x, stride,
+               range.begin / 2, (range.end + 1) / 2, prefetch);
+    chains.add_to(total, first, rows);
+  };
+  constexpr int most = gradient_tile(2);
+  if constexpr (ROW == 1)  // query rows: whole vectors of them
+    for (int first = 0; first < rows; first += most) tile.template operator()<most>(first);
+  else in_tiles<VECTORS, most>(rows, tile);
+}
+
+/// All columns, from operands as wide as the totals.
+template <int ROW, int STEP, typename F>
+HWY_INLINE void bf16_add(const std::uint32_t* left, int rows, const std::uint32_t* x, std::int64_t columns,
+                         const F& range_of, const PairTotals& total, BackwardTilePrefetch& ahead) {
+  in_pairs(0, static_cast<int>((columns + 15) / 16), [&]<int V>(int v) ATTN_BF16_ATTR {
+    bf16_add_columns<V, ROW, STEP>(left, rows, x + v * 16, total.stride, range_of, total.from_column(v * 16), ahead);
+  });
+}
+
+// --- by tile registers
+// -------------------------------------------------------------------------------------------------
+
+/// C = A B, or what stands in C and A B. Words of A's rows are B's rows.
+struct TileProduct {
+  struct Side {
+    const void* base;
+    std::int64_t stride, step;  // bytes: from a row to the next, from a unit to the next
+
+    const char* at(std::int64_t bytes) const { return static_cast<const char*>(base) + bytes; }
+  };
+  Side a, b;
+  float* c;
+  std::int64_t c_stride;
+  bool begins;  // C counts as 0, whatever stands there
+  // units [first, last) of each tile of rows
+  int first[query_block / tile_rows] = {}, last[query_block / tile_rows] = {};
+
+  void from_items(int tile, const RowRange& items) {
+    first[tile] = items.begin / tile_items;
+    last[tile] = (items.end + tile_items - 1) / tile_items;
+  }
+};
+
+/// Of so many tiles of rows from `row` on the 32 columns from `column` on, over the units [first, last).
+template <int TILES>
+HWY_NOINLINE void tile_sums(const TileProduct& x, int row, std::int64_t column, int first, int last,
+                            BackwardTilePrefetch& ahead) {
+  float* const c = x.c + row * x.c_stride + column;
+  const std::int64_t c_stride = 4 * x.c_stride;
+  tile_zero<0>();
+  tile_zero<1>();
+  if (TILES == 2) tile_zero<2>();
+  if (TILES == 2) tile_zero<3>();
+  if (!x.begins) {
+    tile_load<0>(c, c_stride);
+    tile_load<1>(c + 16, c_stride);
+    if (TILES == 2) tile_load<2>(c + 16 * x.c_stride, c_stride);
+    if (TILES == 2) tile_load<3>(c + 16 * x.c_stride + 16, c_stride);
+  }
+  ahead.fetch();
+  for (int n = first; n < last; ++n) {
+    const char *const a = x.a.at(row * x.a.stride + n * x.a.step), *const b = x.b.at(4 * column + n * x.b.step);
+    tile_load<6>(b, x.b.stride);
+    tile_load<4>(a, x.a.stride);
+    tile_dot<0, 4, 6>();
+    tile_load<7>(b + 64, x.b.stride);
+    tile_dot<1, 4, 7>();
+    if (TILES == 1) continue;
+    tile_load<5>(a + 16 * x.a.stride, x.a.stride);
+    tile_dot<2, 5, 6>();
+    tile_dot<3, 5, 7>();
+  }
+  tile_store<0>(c, c_stride);
+  tile_store<1>(c + 16, c_stride);
+  if (TILES == 2) tile_store<2>(c + 16 * x.c_stride, c_stride);
+  if (TILES == 2) tile_store<3>(c + 16 * x.c_stride + 16, c_stride);
+}
+
+/// So many rows and columns, whole 32 of these. Two tiles of rows go together, over the units of both.
+HWY_NOINLINE inline void tile_product(const TileProduct& x, AmxTiles& tiles, int end, std::int64_t columns,
+                                      BackwardTilePrefetch& ahead) {
+  const auto shaped = [&](int rows) {
+    for (const int tile : {0, 1, 4}) tiles.shaped(tile, rows, tile_pairs);
+    tiles.begin();
+  };
+  for (int row = 0, rows; row < end; row += rows) {
+    rows = end - row >= 2 * tile_rows ? 2 * tile_rows : end - row >= tile_rows ? tile_rows : end - row;
+    const int tile = row / tile_rows;
+    int first = x.first[tile], last = x.last[tile];
+    if (rows > tile_rows && x.first[tile + 1] < x.last[tile + 1]) {
+      first = first < last && first < x.first[tile + 1] ? first : x.first[tile + 1];
+      last = last > x.last[tile + 1] ? last : x.last[tile + 1];
+    }
+    if (first >= last && !x.begins) continue;
+    if (rows < tile_rows) shaped(rows);
+    for (std::int64_t c = 0; c < columns; c += 32)
+      rows == 2 * tile_rows ? tile_sums<2>(x, row, c, first, last, ahead) : tile_sums<1>(x, row, c, first, last, ahead);
+    if (rows < tile_rows) shaped(tile_rows);
+  }
+}
+
+/// Of so many rows, whole 32 of these, row r of A times column r of the turned pairs B: a product like the others, so
+/// that delta has the order of dP and both are the same number where a row of o is one of V (a row with one key). `c`:
+/// room for 32 x 32.
+HWY_NOINLINE inline void tile_diagonal(const Matrix<std::uint16_t>& a, const std::uint32_t* b, AmxTiles& tiles,
+                                       int rows, std::int64_t items, float* c, float* to, BackwardTilePrefetch& ahead) {
+  constexpr int R = query_block, count = 2 * tile_rows;
+  for (int row = 0; row < rows; row += count) {
+    TileProduct x{{a.row(row), 2 * a.stride, 2 * tile_items}, {b + row, 4 * R, 4 * R * tile_pairs}, c, count, true};
+    for (int tile = 0; tile < 2; ++tile) x.from_items(tile, {0, static_cast<int>(items)});
+    tile_product(x, tiles, count, count, ahead);
+    for (int r = 0; r < count; ++r) to[row + r] = c[r * count + r];
+  }
+}
+
+// --- rows of bf16 in and out
+// -------------------------------------------------------------------------------------------
+
+/// The 32 columns from `c` on of a row that has `columns`; beyond them 0.
+HWY_INLINE __m512i bf16_columns(const std::uint16_t* row, std::int64_t c, std::int64_t columns) {
+  return _mm512_maskz_loadu_epi16(
+      columns - c >= 32 ? ~__mmask32{0} : static_cast<__mmask32>((std::uint64_t{1} << (columns - c)) - 1), row + c);
+}
+/// Lanes of bf16 that are infinite or NaN; x without its signs, doubled.
+HWY_INLINE __mmask32 bf16_not_finite(__m512i twice) {
+  return _mm512_cmpge_epu16_mask(twice, _mm512_set1_epi16(static_cast<short>(0xFF00)));
+}
+
+/// Rows of bf16 as words (low, high) of two neighbours: columns_of(row, c) are 32 columns of one. What is not finite
+/// counts as 0: true where there was such.
+template <typename F>
+HWY_INLINE bool bf16_pair_rows(int rows, std::int64_t wide, const F& columns_of, std::uint32_t* to) {
+  const auto pair_rows = [&]<bool WILD>() __attribute__((always_inline)) ATTN_BF16_ATTR {
+    __m512i largest = _mm512_setzero_si512();
+    std::uint32_t* words = to;
+    for (int r = 0; r < rows; r += 2)
+      for (std::int64_t c = 0; c < wide; c += 32, words += 32) {
+        __m512i row[2] = {columns_of(r, c), columns_of(r + 1, c)};
+        ATTN_UNROLL_FOR (__m512i& x : row) {
+          const __m512i twice = _mm512_add_epi16(x, x);
+          if (WILD) x = _mm512_maskz_mov_epi16(~bf16_not_finite(twice), x);
+          else largest = _mm512_max_epu16(largest, twice);
+        }
+        store_interleaved(row[0], row[1], words);
+      }
+    return bf16_not_finite(largest) != 0;
+  };
+  if (!pair_rows.template operator()<false>()) return false;
+  pair_rows.template operator()<true>();
+  return true;
+}
+
+/// The sums of the rows times their scale, as results.
+HWY_INLINE void bf16_round_rows(const PairTotals& from, const RoundedRows& to, std::int64_t rows) {
+  for (std::int64_t n = 0; n < rows; ++n)
+    for (std::int64_t c = 0; c < to.columns; c += 32) {
+      const float* const sums = from.base + n * from.stride + c;
+      to.from_column(c).store(n, _mm512_load_ps(sums), _mm512_load_ps(sums + 16));
+    }
+}
+
+}  // namespace attn::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif
+#endif

@@ -1,0 +1,163 @@
+// src/kernels/attention/tiles/prefill_qk-inl.h: QK^T of a query tile (prefill): elements of K as broadcasts, query rows
+// in the lanes.
+#if defined(ATTN_PREFILL_QK_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_PREFILL_QK_INL_H
+#undef ATTN_PREFILL_QK_INL_H
+#else
+#define ATTN_PREFILL_QK_INL_H
+#endif
+
+#include "kernels/attention/tiles/decode_int8-inl.h"
+#include "kernels/attention/softmax/decode_softmax-inl.h"
+#include "kernels/attention/prefetch/next_head_prefetch.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace attn::kernels::HWY_NAMESPACE {
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+
+/// KEYS x VECTORS scores: each a chain of FMAs over d, -inf where `visible` (null: all) has no bit for a lane from
+/// vector `vector` on. The running maximum of the lanes goes through `alpha`. What is `ahead` of the tile is asked for
+/// on the way.
+template <typename T, int KEYS, int VECTORS>
+HWY_INLINE void score_tile(const T* HWY_RESTRICT q, const T* const* k, std::int64_t dim, T* HWY_RESTRICT s,
+                           T* HWY_RESTRICT alpha, const Word* visible, int vector,
+                           const TilePrefetch* ahead = nullptr) {
+  const Tag<T> d;
+  constexpr int R = query_tile_rows<T>, N = lanes<T>;
+  Vector<T> sum[KEYS][VECTORS];
+  ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r)
+    ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::Zero(d);
+  const T* row[KEYS];
+  ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r) row[r] = k[r];
+  const auto add = [&](std::int64_t c) __attribute__((always_inline)) HWY_ATTR {
+    Vector<T> x[VECTORS];
+    ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) x[v] = hn::Load(d, q + c * R + v * N);
+    ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r) {
+      const auto key = hn::Set(d, row[r][c]);
+      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::MulAdd(key, x[v], sum[r][v]);
+    }
+  };
+  std::int64_t c = 0;
+  if (VECTORS == 4 && ahead && ahead->step != 0) {
+    const auto step = static_cast<Address>(ahead->step);
+    for (Address at = ahead->at; c < dim; ++c, at += step) {
+      prefetch_l2(at);
+      add(c);
+    }
+  }
+  _Pragma("GCC unroll 2") for (; c < dim; ++c) add(c);
+  if (visible)
+    ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r)
+      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v)
+        sum[r][v] = hn::IfThenElse(lanes_of<T>(visible[r], vector + v), sum[r][v], minus_infinity<T>());
+  ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) {
+    auto largest = hn::Load(d, alpha + v * N);
+    ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r) {
+      largest = hn::Max(largest, sum[r][v]);
+      hn::Store(sum[r][v], d, s + r * R + v * N);
+    }
+    hn::Store(largest, d, alpha + v * N);
+  }
+}
+
+/// The range's rows of K against VECTORS vectors of queries from `vector` on.
+template <typename T, int VECTORS>
+HWY_NOINLINE void score_columns(const QueryTileScratch<T>& scratch, const T* const* k, std::int64_t dim,
+                                const ScoreRange& range, int vector) {
+  constexpr int R = query_tile_rows<T>, N = lanes<T>;
+  constexpr int most = tile_keys(VECTORS, registers);
+  const T* const q = scratch.q + vector * N;
+  T *const s = scratch.s + vector * N, *const alpha = scratch.alpha + vector * N;
+  const Word* const visible = range.of_vector(vector);
+  const auto words = [visible](int r) { return visible ? visible + r : nullptr; };
+  int r = range.key;
+  for (; r + most <= range.end; r += most) {
+    if (scratch.ahead) scratch.ahead->template spread<VECTORS>(dim);
+    score_tile<T, most, VECTORS>(q, k + r, dim, s + r * R, alpha, words(r), vector, scratch.ahead);
+  }
+  for (; r + 4 <= range.end; r += 4) score_tile<T, 4, VECTORS>(q, k + r, dim, s + r * R, alpha, words(r), vector);
+  for (; r < range.end; ++r) score_tile<T, 1, VECTORS>(q, k + r, dim, s + r * R, alpha, words(r), vector);
+}
+
+/// The scores of a range of the block whose keys are k.
+template <typename T>
+HWY_INLINE void score_block(const QueryTileScratch<T>& scratch, const T* const* k, std::int64_t dim,
+                            const ScoreRange& range) {
+  for_each_tile(range.first, range.last,
+                [&]<int V>(int v) HWY_ATTR { score_columns<T, V>(scratch, k, dim, range, v); });
+}
+
+/// How a walk makes its scores: here by dot products of scaled queries. Stands after the strip in its scratch.
+template <typename T>
+class DotScore {
+ public:
+  static constexpr bool masks = true, keys_in_lanes = true, takes_int8 = sizeof(T) == 4;
+  static std::size_t bytes(const AttentionProblem&, std::int64_t dim) {
+    return sizeof(T) * static_cast<std::size_t>((dim * max_decode_rows + 15) / 16 * 16);
+  }
+  static void begin_task(void*) {}
+  DotScore(const AttentionProblem& problem, void* memory)
+      : scale_(static_cast<T>(problem.scale)), dim_(problem.dim), decode_queries_(static_cast<T*>(memory)) {}
+
+  /// The turned queries, scaled once. `decode_rows`: their number where they are decode_rows, else 0.
+  void prepare_queries(const QueryTileScratch<T>& scratch, int vectors, int decode_rows, StreamPrefetcher* ahead) {
+    ahead_ = ahead;
+    const Tag<T> d;
+    constexpr int R = query_tile_rows<T>, N = lanes<T>;
+    const auto scale = hn::Set(d, scale_);
+    T* place = scratch.q;
+    for (std::int64_t c = 0, columns = dim_; c < columns; ++c, place += R)
+      for (int x = 0; x < vectors * N; x += N) hn::Store(hn::Mul(hn::Load(d, place + x), scale), d, place + x);
+    decode_rows_ = decode_rows;
+    for (std::int64_t c = 0; c < (decode_rows > 0 ? dim_ : 0); ++c)
+      std::memcpy(decode_queries_ + c * max_decode_rows, scratch.q + c * R, max_decode_rows * sizeof(T));
+  }
+
+  /// The keys of a block, before its groups.
+  void load_keys(const T* const*, int, std::int64_t) {}
+
+  /// The range's scores into strip.s (those of few rows into their block), hidden where it says so, their maximum into
+  /// strip.alpha.
+  void group(const QueryTileScratch<T>& scratch, const T* const* k, const ScoreRange& range) {
+    if (decode_rows_ == 0) return score_block(scratch, k, dim_, range);
+    DecodeScores<T, kv_block> block(scratch);
+    const DecodeQk<T> to{block.s, kv_block, scratch.alpha};
+    for_each_decode_keys(
+        k, range.key, range.end,
+        [&](int key, int vectors) HWY_ATTR {
+          decode_qk(to, k + key, key, vectors, decode_rows_, DecodeQkTile<T>{dim_, decode_queries_, ahead_});
+        },
+        [&](int key, int end) HWY_ATTR {
+          score_block(scratch, k, dim_, {key, end, 0, 1, range.visible, range.whole});
+          block.from_lanes(scratch.s, decode_rows_, key, end);
+        });
+    decode_maxima(to, decode_rows_, range.key, range.end, range.of_vector(0));
+  }
+
+  /// group() of few rows over keys of 8 bits.
+  void ranges_int8(const QueryTileScratch<T>& scratch, const KvRows& k, Int8GroupCursor& ranges,
+                   const ScoreRange& range) {
+    const DecodeQk<T> to{DecodeScores<T, kv_block>(scratch).s, kv_block, scratch.alpha};
+    for_each_byte_keys(
+        ranges, range.key, range.end, kv_block, [&](int key, int vectors, const ByteKeys& found) HWY_ATTR {
+          ranges.use<prefetches_ahead<float>>(key, std::min(key + vectors * lanes<float>, range.end));
+          by_form(k, [&]<Element FORM>() HWY_ATTR {
+            decode_qk<byte_vectors>(to, found, 0, key, vectors, decode_rows_,
+                                    DecodeQkInt8Tile<FORM>{decode_queries_, k, dim_, found, key, ranges});
+          });
+        });
+    decode_maxima(to, decode_rows_, range.key, range.end, range.of_vector(0));
+  }
+
+ private:
+  T scale_;
+  std::int64_t dim_;
+  T* decode_queries_;  // [D][max_decode_rows]: columns side by side, so that they fill decode_rows cache lines
+  int decode_rows_ = 0;
+  StreamPrefetcher* ahead_ = nullptr;  // of the keys
+};
+
+#endif
+}  // namespace attn::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif

@@ -1,0 +1,91 @@
+// src/kernels/math/exp_split-inl.h: e^2x as mantissa and exponent, for additive scores; bits as in
+// kernels/ref/additive.h.
+#if defined(ATTN_EXP_SPLIT_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_EXP_SPLIT_INL_H
+#undef ATTN_EXP_SPLIT_INL_H
+#else
+#define ATTN_EXP_SPLIT_INL_H
+#endif
+
+#include <cstring>
+
+#include "kernels/simd/lanes-inl.h"
+#include "kernels/math/math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace attn::kernels::HWY_NAMESPACE {
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+
+/// As many f32 as a vector holds f64: the split is made in f64.
+using SplitTag = hn::Rebind<float, Tag<double>>;
+inline constexpr int split_lanes = lanes<double>;
+
+/// Exponents up to this allow H = high 2^exponent in one f32, and the product of two of them.
+inline constexpr float narrow_exponent = 63.0f;
+
+/// 2^n of whole numbers n within [-126, 127]; other n give some bits.
+template <class D>
+HWY_INLINE hn::Vec<D> two_to(D d, hn::Vec<D> n) {
+  const hn::RebindToSigned<D> di;
+  const auto biased = hn::Add(n, hn::Set(d, Constants<float>::rounder + 127.0f));  // n + 127 in the lowest bits
+  return hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(di, biased)));
+}
+
+/// e^2x = (high + low) 2^exponent, high in about [0.707, 1.414]; |x| is cut at 2^22. NaN: high NaN, exponent 0.
+struct SplitVector {
+  hn::Vec<SplitTag> high, low, exponent;
+};
+HWY_INLINE SplitVector split_exp(hn::Vec<SplitTag> x) {
+  using C = Constants<double>;
+  const Tag<double> d;
+  const SplitTag narrow;
+  const auto wide = hn::PromoteTo(d, x), rounder = hn::Set(d, C::rounder);
+  const auto cut = hn::Min(hn::Max(wide, hn::Set(d, -0x1p22)), hn::Set(d, 0x1p22)), y = hn::Add(cut, cut);
+  const auto n = hn::Sub(hn::MulAdd(y, hn::Set(d, C::log2e), rounder), rounder);
+  const auto r = hn::NegMulAdd(n, hn::Set(d, -0x1.05c610ca86c39p-29), hn::NegMulAdd(n, hn::Set(d, 0x1.62e43p-1), y));
+  const auto number = hn::Eq(x, x);
+  const auto e = horner(d, C::exp, r);
+  const auto high = hn::DemoteTo(narrow, e), low = hn::DemoteTo(narrow, hn::Sub(e, hn::PromoteTo(d, high)));
+  return {hn::IfThenElse(number, high, x), low, hn::IfThenElseZero(number, hn::DemoteTo(narrow, n))};
+}
+
+/// The first `count` elements, then 0.
+HWY_INLINE hn::Vec<SplitTag> load_some(const float* x, std::int64_t count) {
+  alignas(64) float some[split_lanes] = {};
+  std::memcpy(some, x, sizeof(float) * static_cast<std::size_t>(count));
+  return hn::Load(SplitTag(), some);
+}
+
+/// Where a row's parts go, each in whole vectors; null: not wanted. Without `exponent` the others are multiplied by it.
+struct SplitParts {
+  float *high, *low, *exponent;
+};
+
+/// The parts of `count` neighbours; `high` may be `x` where x has whole vectors. False when some exponent is too large
+/// to do without.
+HWY_NOINLINE inline bool split(const float* x, std::int64_t count, const SplitParts& to) {
+  const SplitTag d;
+  auto largest = hn::Zero(d);
+  const auto one = [&](hn::Vec<SplitTag> value, std::int64_t c) HWY_ATTR {
+    SplitVector parts = split_exp(value);
+    largest = hn::Max(largest, hn::Abs(parts.exponent));
+    if (to.exponent != nullptr) {
+      hn::StoreU(parts.exponent, d, to.exponent + c);
+    } else {
+      const auto power = two_to(d, parts.exponent);
+      parts.high = hn::Mul(parts.high, power);
+      parts.low = hn::Mul(parts.low, power);
+    }
+    hn::StoreU(parts.high, d, to.high + c);
+    if (to.low != nullptr) hn::StoreU(parts.low, d, to.low + c);
+  };
+  std::int64_t c = 0;
+  for (; c + split_lanes <= count; c += split_lanes) one(hn::LoadU(d, x + c), c);
+  if (c < count) one(load_some(x + c, count - c), c);
+  return hn::AllTrue(d, hn::Le(largest, hn::Set(d, narrow_exponent)));
+}
+
+#endif
+}  // namespace attn::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif

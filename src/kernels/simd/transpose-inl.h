@@ -1,0 +1,138 @@
+// src/kernels/simd/transpose-inl.h: matrices transposed in registers, 16 bytes of as many rows at a time as a vector
+// has lanes.
+#if defined(ATTN_TRANSPOSE_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_TRANSPOSE_INL_H
+#undef ATTN_TRANSPOSE_INL_H
+#else
+#define ATTN_TRANSPOSE_INL_H
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstdint>
+#include <cstring>
+
+HWY_BEFORE_NAMESPACE();
+namespace attn::kernels::HWY_NAMESPACE {
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+namespace hn = hwy::HWY_NAMESPACE;
+
+/// Pieces of 16 bytes that a vector has.
+template <class D>
+inline constexpr int vector_pieces = static_cast<int>(hn::MaxLanes(D()) * sizeof(hn::TFromD<D>) / 16);
+
+/// The pieces at in[0] + offset, in[1] + offset ... side by side in a vector.
+template <class D>
+HWY_INLINE hn::Vec<D> load_pieces(D d, const hn::TFromD<D>* const* HWY_RESTRICT in, std::int64_t offset) {
+  if constexpr (vector_pieces<D> == 1) {
+    return hn::LoadU(d, in[0] + offset);
+  } else {
+    const hn::Half<D> half;
+    return hn::Combine(d, load_pieces(half, in + vector_pieces<D> / 2, offset), load_pieces(half, in, offset));
+  }
+}
+
+/// Columns that 16 bytes of a row hold: so many are turned together.
+template <typename T>
+inline constexpr int transposed_columns = 16 / sizeof(T);
+
+/// As many rows as a vector has lanes, `stride` apart, 16 bytes of each, turned: each column is a vector. in[i] is row
+/// i * transposed_columns.
+template <class D>
+HWY_INLINE void load_transposed(D d, const float* const* HWY_RESTRICT in, std::int64_t stride,
+                                hn::Vec<D> (&column)[4]) {
+  const hn::Vec<D> row[4] = {load_pieces(d, in, 0), load_pieces(d, in, stride), load_pieces(d, in, 2 * stride),
+                             load_pieces(d, in, 3 * stride)};
+  const hn::Repartition<double, D> w;
+  const auto ab_low = hn::BitCast(w, hn::InterleaveLower(d, row[0], row[1])),
+             ce_low = hn::BitCast(w, hn::InterleaveLower(d, row[2], row[3]));
+  const auto ab_high = hn::BitCast(w, hn::InterleaveUpper(d, row[0], row[1])),
+             ce_high = hn::BitCast(w, hn::InterleaveUpper(d, row[2], row[3]));
+  column[0] = hn::BitCast(d, hn::InterleaveLower(w, ab_low, ce_low));
+  column[1] = hn::BitCast(d, hn::InterleaveUpper(w, ab_low, ce_low));
+  column[2] = hn::BitCast(d, hn::InterleaveLower(w, ab_high, ce_high));
+  column[3] = hn::BitCast(d, hn::InterleaveUpper(w, ab_high, ce_high));
+}
+template <class D>
+HWY_INLINE void load_transposed(D d, const double* const* HWY_RESTRICT in, std::int64_t stride,
+                                hn::Vec<D> (&column)[2]) {
+  const auto a = load_pieces(d, in, 0), b = load_pieces(d, in, stride);
+  column[0] = hn::InterleaveLower(d, a, b);
+  column[1] = hn::InterleaveUpper(d, a, b);
+}
+
+/// Rows on their way through load_transposed, 16 bytes of each a step.
+template <class D>
+struct RowsInStep {
+  using T = hn::TFromD<D>;
+  static constexpr int side = transposed_columns<T>;
+  const T* at[vector_pieces<D>];
+  std::int64_t stride;
+
+  HWY_INLINE RowsInStep(const T* in, std::int64_t row_stride) : stride(row_stride) {
+    _Pragma("GCC unroll 16") for (int i = 0; i < vector_pieces<D>; ++i) {
+      at[i] = in + i * side * stride;
+#if HWY_COMPILER_GCC || HWY_COMPILER_CLANG
+      // a register each: their differences are more than addresses can name, and GCC would compute each load's anew
+      asm("" : "+r"(at[i]));
+#endif
+    }
+  }
+  HWY_INLINE void next(D d, hn::Vec<D> (&column)[side]) {
+    load_transposed(d, at, stride, column);
+    _Pragma("GCC unroll 16") for (int i = 0; i < vector_pieces<D>; ++i) at[i] += side;
+  }
+};
+
+/// One element. Rows of 16-bit numbers are transposed in pairs, which may stand at any even address: no T* may say that
+/// they are aligned.
+template <typename T>
+HWY_INLINE void move_one(const void* from, void* to) {
+  std::memcpy(to, from, sizeof(T));
+}
+
+/// Rows [r, rows) as long as they fill D's lanes; returns the first that is left.
+template <class D>
+HWY_INLINE std::int64_t transpose_rows(D d, const hn::TFromD<D>* in, std::int64_t in_stride, std::int64_t r,
+                                       std::int64_t rows, std::int64_t columns, hn::TFromD<D>* out,
+                                       std::int64_t out_stride) {
+  constexpr std::int64_t N = static_cast<std::int64_t>(hn::MaxLanes(D())), side = transposed_columns<hn::TFromD<D>>;
+  for (; r + N <= rows; r += N) {
+    RowsInStep<D> from(in + r * in_stride, in_stride);
+    std::int64_t c = 0;
+    for (; c + side <= columns; c += side) {
+      hn::Vec<D> column[side];
+      from.next(d, column);
+      for (std::int64_t i = 0; i < side; ++i) hn::StoreU(column[i], d, out + (c + i) * out_stride + r);
+    }
+    for (; c < columns; ++c)
+      for (std::int64_t i = 0; i < N; ++i)
+        move_one<hn::TFromD<D>>(in + (r + i) * in_stride + c, out + c * out_stride + r + i);
+  }
+  return r;
+}
+
+#if HWY_COMPILER_GCC_ACTUAL
+// else every stride that is a constant somewhere has a copy of 3 kB
+#define ATTN_ONE_COPY [[gnu::noinline, gnu::noclone]]
+#else
+#define ATTN_ONE_COPY HWY_NOINLINE
+#endif
+
+/// out[c][r] = in[r][c] for r < rows, c < columns. Reads and writes nothing else.
+template <typename T>
+ATTN_ONE_COPY void transpose(const T* in, std::int64_t in_stride, std::int64_t rows, std::int64_t columns, T* out,
+                             std::int64_t out_stride) {
+  std::int64_t r = transpose_rows(hn::ScalableTag<T>(), in, in_stride, 0, rows, columns, out, out_stride);
+  if constexpr (vector_pieces<hn::ScalableTag<T>> == 4)
+    r = transpose_rows(hn::Half<hn::ScalableTag<T>>(), in, in_stride, r, rows, columns, out, out_stride);
+  r = transpose_rows(hn::Full128<T>(), in, in_stride, r, rows, columns, out, out_stride);
+  for (; r < rows; ++r)
+    for (std::int64_t c = 0; c < columns; ++c) move_one<T>(in + r * in_stride + c, out + c * out_stride + r);
+}
+#undef ATTN_ONE_COPY
+
+#endif
+}  // namespace attn::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif
