@@ -67,22 +67,20 @@ void measure_all(const BenchOptions& options) {
 
 }  // namespace
 
-Verb add_bench(CLI::App& app) {
-  CLI::App* parser = app.add_subcommand("bench", "How fast, beside what this machine could at most");
+Verb add_bench(Parser app) {
+  Parser parser = app.add_verb("bench", "How fast, beside what this machine could at most");
   auto options = std::make_shared<BenchOptions>();
-  parser->allow_extras();
-  parser->add_option("LINE", options->lines, "Cases, as --list writes them; all of the table without one")
-      ->type_name("");
-  parser->add_option("--only", options->only, "Rows whose line holds this text (--only causal); given again: this too")
-      ->type_name("WORDS")
-      ->allow_extra_args(false);
-  parser->add_option("--seconds", options->seconds, "At least so long a row, and never fewer than 15 samples (0.5)")
-      ->type_name("X")
-      ->check(seconds);
-  parser->add_flag("--json", options->json, "One array, an object a row, the machine first");
-  parser->add_flag("--list", options->list, "The rows, without measuring");
-  parser->add_flag("--serve", options->serve, "Lines from stdin, each answered with the microseconds of one call");
-  parser->footer("Example\n  attn bench --only decode --only bf16 --seconds 0.2");
+  parser.option("LINE", options->lines, "Cases, as --list writes them; all of the table without one").type_name("");
+  parser.option("--only", options->only, "Rows whose line holds this text (--only causal); given again: this too")
+      .type_name("WORDS")
+      .one_value();
+  parser.option("--seconds", options->seconds, "At least so long a row, and never fewer than 15 samples (0.5)")
+      .type_name("X")
+      .check(seconds);
+  parser.flag("--json", options->json, "One array, an object a row, the machine first");
+  parser.flag("--list", options->list, "The rows, without measuring");
+  parser.flag("--serve", options->serve, "Lines from stdin, each answered with the microseconds of one call");
+  parser.footer("Example\n  attn bench --only decode --only bf16 --seconds 0.2");
   return {parser, [options](const std::vector<std::string>& rest) {
             no_more(rest);
             if (options->serve && !options->lines.empty())

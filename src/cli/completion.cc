@@ -32,8 +32,8 @@ const std::map<std::string, std::string>& values_of_options() {
 }
 
 /// Null when the option takes none of a list.
-const std::string* values_of(const CLI::App& verb, const std::string& option) {
-  for (const std::string& key : {verb.get_name() + " " + option, option})
+const std::string* values_of(const Parser& verb, const std::string& option) {
+  for (const std::string& key : {verb.name() + " " + option, option})
     if (const auto found = values_of_options().find(key); found != values_of_options().end()) return &found->second;
   return nullptr;
 }
@@ -43,8 +43,8 @@ bool takes_file(const std::string& option) {
   return std::find(options.begin(), options.end(), option) != options.end();
 }
 /// Verbs whose argument is a file or a folder.
-bool names_file(const CLI::App& verb) {
-  return verb.get_name() == "run" || verb.get_name() == "train" || verb.get_name() == "generate";
+bool names_file(const Parser& verb) {
+  return verb.name() == "run" || verb.name() == "train" || verb.name() == "generate";
 }
 
 struct Described {
@@ -52,16 +52,12 @@ struct Described {
   bool takes_value = false;
 };
 
-std::vector<Described> options_of(const CLI::App& parser) {
+std::vector<Described> options_of(const Parser& parser) {
   std::vector<Described> result;
-  for (const CLI::Option* option : parser.get_options())
-    for (const std::string& name : option->get_lnames())
-      result.push_back({"--" + name, option->get_description(), option->get_items_expected_max() > 0});
+  for (const Option& option : parser.options())
+    for (const std::string& name : option.long_names())
+      result.push_back({"--" + name, option.description(), option.takes_value()});
   return result;
-}
-
-std::vector<const CLI::App*> verbs_of(const CLI::App& app) {
-  return app.get_subcommands([](const CLI::App*) { return true; });
 }
 
 std::string names(const std::vector<Described>& options) {
@@ -70,13 +66,13 @@ std::string names(const std::vector<Described>& options) {
   return result;
 }
 
-std::string verb_names(const CLI::App& app) {
+std::string verb_names(const Parser& app) {
   std::string result;
-  for (const CLI::App* verb : verbs_of(app)) result += (result.empty() ? "" : " ") + verb->get_name();
+  for (const Parser& verb : app.verbs()) result += (result.empty() ? "" : " ") + verb.name();
   return result;
 }
 
-std::string bash(const CLI::App& app) {
+std::string bash(const Parser& app) {
   std::string script =
       "# bash completion of attn: source <(attn completion bash)\n_attn() {\n  local "
       "word=\"${COMP_WORDS[COMP_CWORD]}\" "
@@ -98,10 +94,10 @@ std::string bash(const CLI::App& app) {
   script +=
       fmt::format("  case \"${{COMP_WORDS[1]}}\" in\n    help) COMPREPLY=($(compgen -W \"{}\" -- \"$word\")) ;;\n",
                   verb_names(app));
-  for (const CLI::App* verb : verbs_of(app)) {
-    const bool shells = verb->get_name() == "completion", files = names_file(*verb);
-    script += fmt::format("    {}) {}mapfile -t COMPREPLY < <(compgen -W \"{}{}\" -- \"$word\"{}) ;;\n",
-                          verb->get_name(), files ? "compopt -o filenames 2>/dev/null; " : "", names(options_of(*verb)),
+  for (const Parser& verb : app.verbs()) {
+    const bool shells = verb.name() == "completion", files = names_file(verb);
+    script += fmt::format("    {}) {}mapfile -t COMPREPLY < <(compgen -W \"{}{}\" -- \"$word\"{}) ;;\n", verb.name(),
+                          files ? "compopt -o filenames 2>/dev/null; " : "", names(options_of(verb)),
                           shells ? " bash zsh fish" : "", files ? "; compgen -f -- \"$word\"" : "");
   }
   return script + "  esac\n}\ncomplete -F _attn attn\n";
@@ -120,35 +116,35 @@ std::string quoted(const std::string& text, const std::string& special) {
 constexpr const char* kZshSpecial = "[]:";
 constexpr const char* kHelp = "What a verb takes";
 
-std::string zsh(const CLI::App& app) {
+std::string zsh(const Parser& app) {
   std::string script =
       "#compdef attn\n# zsh completion of attn: attn completion zsh > \"${fpath[1]}/_attn\"\n_attn() {\n  if (( "
       "CURRENT == 2 )); then\n    "
       "local -a verbs\n    verbs=(";
-  for (const CLI::App* verb : verbs_of(app))
-    script += fmt::format("'{}:{}' ", verb->get_name(), quoted(verb->get_description(), kZshSpecial));
+  for (const Parser& verb : app.verbs())
+    script += fmt::format("'{}:{}' ", verb.name(), quoted(verb.description(), kZshSpecial));
   script += fmt::format(
       "'help:{}')\n    _describe verb verbs\n    _arguments '--help[Help]' '--version[Version]'\n    return\n  fi\n",
       kHelp);
   script +=
       fmt::format("  case \"$words[2]\" in\n    help) shift words; (( CURRENT-- )); _arguments '1:verb:({})' ;;\n",
                   verb_names(app));
-  for (const CLI::App* verb : verbs_of(app)) {
-    script += fmt::format("    {}) shift words; (( CURRENT-- )); _arguments", verb->get_name());
-    for (const CLI::Option* option : verb->get_options())
-      for (const std::string& name : option->get_lnames()) {
+  for (const Parser& verb : app.verbs()) {
+    script += fmt::format("    {}) shift words; (( CURRENT-- )); _arguments", verb.name());
+    for (const Option& option : verb.options())
+      for (const std::string& name : option.long_names()) {
         const std::string full = "--" + name;
-        const std::string* values = values_of(*verb, full);
+        const std::string* values = values_of(verb, full);
         std::string action;
         if (values != nullptr) action = fmt::format(":value:({})", *values);
         else if (takes_file(full)) action = ":file:_files";
-        else if (option->get_items_expected_max() > 0) action = ":value:";
+        else if (option.takes_value()) action = ":value:";
         script += fmt::format(" '{}{}[{}]{}'", full, action.empty() ? "" : "=",
-                              quoted(option->get_description(), kZshSpecial), action);
+                              quoted(option.description(), kZshSpecial), action);
       }
-    script += verb->get_name() == "completion" ? " '1:shell:(bash zsh fish)'"
-              : names_file(*verb)              ? " '*:file:_files'"
-                                               : " '*:argument: '";
+    script += verb.name() == "completion" ? " '1:shell:(bash zsh fish)'"
+              : names_file(verb)          ? " '*:file:_files'"
+                                          : " '*:argument: '";
     script += " ;;\n";
   }
   return script +
@@ -156,17 +152,17 @@ std::string zsh(const CLI::App& app) {
          "compdef _attn attn; else print -u2 \"attn: completion needs compinit first\"; fi\n";
 }
 
-std::string fish(const CLI::App& app) {
+std::string fish(const Parser& app) {
   std::string script =
       "# fish completion of attn: attn completion fish > ~/.config/fish/completions/attn.fish\nfunction __attn_verb\n  "
       "set -l words "
       "(commandline -opc)\n  test (count $words) -gt 1; and contains -- $words[2] $argv\nend\ncomplete -c attn -f\n";
-  for (const CLI::App* verb : verbs_of(app)) {
-    const std::string& name = verb->get_name();
-    script += fmt::format("complete -c attn -n __fish_use_subcommand -a {} -d '{}'\n", name,
-                          quoted(verb->get_description(), ""));
-    for (const Described& option : options_of(*verb)) {
-      const std::string* values = values_of(*verb, option.name);
+  for (const Parser& verb : app.verbs()) {
+    const std::string& name = verb.name();
+    script +=
+        fmt::format("complete -c attn -n __fish_use_subcommand -a {} -d '{}'\n", name, quoted(verb.description(), ""));
+    for (const Described& option : options_of(verb)) {
+      const std::string* values = values_of(verb, option.name);
       const std::string more = values != nullptr         ? fmt::format(" -x -a '{}'", *values)
                                : takes_file(option.name) ? " -r -F"
                                : option.takes_value      ? " -x"
@@ -186,14 +182,13 @@ std::string fish(const CLI::App& app) {
 
 }  // namespace
 
-Verb add_completion(CLI::App& app) {
-  CLI::App* parser = app.add_subcommand("completion", "Completion for bash, zsh or fish");
+Verb add_completion(Parser app) {
+  Parser parser = app.add_verb("completion", "Completion for bash, zsh or fish");
   auto shell = std::make_shared<std::string>();
-  parser->allow_extras();
-  parser->add_option("SHELL", *shell, "bash, zsh or fish")->type_name("");
-  parser->footer(
+  parser.option("SHELL", *shell, "bash, zsh or fish").type_name("");
+  parser.footer(
       "Examples\n  source <(attn completion bash)\n  source <(attn completion zsh)\n  attn completion fish | source");
-  return {parser, [shell, &app](const std::vector<std::string>& rest) {
+  return {parser, [shell, app](const std::vector<std::string>& rest) {
             no_more(rest);
             if (shell->empty()) throw UsageError{"which shell? bash, zsh or fish"};
             const std::size_t which = choose("SHELL", *shell, {"bash", "zsh", "fish"});

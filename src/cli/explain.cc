@@ -30,14 +30,13 @@ struct Arguments {
   bool batch = false, causal = false, json = false;
   ExplainOptions explain;
   double sink = 0;
-  CLI::Option *score_mod_given = nullptr, *returned_given = nullptr, *cache_given = nullptr, *sink_given = nullptr;
-  CLI::Option *to_given = nullptr, *query_given = nullptr, *svg_given = nullptr, *mask_given = nullptr,
-              *weights_given = nullptr;
-  std::vector<CLI::Option*> sizes;  // that own matrices bring along
+  Option score_mod_given, returned_given, cache_given, sink_given;
+  Option to_given, query_given, svg_given, mask_given, weights_given;
+  std::vector<Option> sizes;  // that own matrices bring along
   TrainedHead at;
-  CLI::Option *model_given = nullptr, *layer_given = nullptr, *head_given = nullptr;
-  std::vector<const CLI::Option*> with_model;  // what may stand beside --model
-  const CLI::App* parser = nullptr;
+  Option model_given, layer_given, head_given;
+  std::vector<Option> with_model;  // what may stand beside --model
+  std::vector<Option> all;
 };
 
 #if defined(ATTN_HAS_ICU)
@@ -50,8 +49,8 @@ std::vector<std::string> cut_words(const std::string& text) {
 
 Mask mask_of(const Arguments& arguments) {
   Mask mask;
-  if (arguments.causal) mask = Mask::causal(arguments.to_given->count() ? Align::top_left : Align::unset);
-  if (!arguments.mask_given->count()) return mask;
+  if (arguments.causal) mask = Mask::causal(arguments.to_given.given() ? Align::top_left : Align::unset);
+  if (!arguments.mask_given.given()) return mask;
   const Mask given = parse_mask("--mask", arguments.mask);
   return arguments.causal ? mask & given : given;
 }
@@ -74,20 +73,20 @@ ExplainOptions options_of(const Arguments& arguments) {
   options.cut_words = cut_words;
 #endif
   options.language = language_of(arguments);
-  if (arguments.to_given->count()) options.to = arguments.to;
-  if (arguments.query_given->count()) options.query = arguments.query;
+  if (arguments.to_given.given()) options.to = arguments.to;
+  if (arguments.query_given.given()) options.query = arguments.query;
   options.mask = mask_of(arguments);
   options.bias =
       static_cast<ExplainBias>(choose("--bias", arguments.bias, {"none", "alibi", "relative", "alibi_symmetric"}));
-  if (arguments.score_mod_given->count()) options.score_mod = parse_score_mod("--score-mod", arguments.score_mod);
-  if (arguments.sink_given->count()) options.sink = arguments.sink;
-  if (arguments.returned_given->count()) options.weights = parse_weights("--return-weights", arguments.returned);
-  if (arguments.cache_given->count())
+  if (arguments.score_mod_given.given()) options.score_mod = parse_score_mod("--score-mod", arguments.score_mod);
+  if (arguments.sink_given.given()) options.sink = arguments.sink;
+  if (arguments.returned_given.given()) options.weights = parse_weights("--return-weights", arguments.returned);
+  if (arguments.cache_given.given())
     options.cache = static_cast<KvStorage>(choose("--cache", arguments.cache, {"same", "int8"}));
-  if (arguments.weights_given->count()) {
-    for (const CLI::Option* size : arguments.sizes)
-      if (size->count())
-        throw UsageError{fmt::format("{} and --weights do not go together: the matrices say it", size->get_name())};
+  if (arguments.weights_given.given()) {
+    for (const Option& size : arguments.sizes)
+      if (size.given())
+        throw UsageError{fmt::format("{} and --weights do not go together: the matrices say it", size.name())};
     load_weights(arguments.weights, options);
   }
   return options;
@@ -95,10 +94,10 @@ ExplainOptions options_of(const Arguments& arguments) {
 
 /// A trained head's numbers.
 Explanation explain_trained(const Arguments& arguments) {
-  for (const CLI::Option* option : arguments.parser->get_options())
-    if (option->count() &&
+  for (const Option& option : arguments.all)
+    if (option.given() &&
         std::find(arguments.with_model.begin(), arguments.with_model.end(), option) == arguments.with_model.end())
-      throw UsageError{fmt::format("{} and --model do not go together: the model says it", option->get_name())};
+      throw UsageError{fmt::format("{} and --model do not go together: the model says it", option.name())};
   if (arguments.texts.size() > 1) throw UsageError{"--model takes one text"};
   TrainedHead at = arguments.at;
   at.gradients = arguments.explain.gradients;
@@ -107,8 +106,8 @@ Explanation explain_trained(const Arguments& arguments) {
 }
 
 Explanation explain_texts(const Arguments& arguments) {
-  for (const CLI::Option* option : {arguments.layer_given, arguments.head_given})
-    if (option->count()) throw UsageError{fmt::format("{} needs --model", option->get_name())};
+  for (const Option& option : {arguments.layer_given, arguments.head_given})
+    if (option.given()) throw UsageError{fmt::format("{} needs --model", option.name())};
   const ExplainOptions options = options_of(arguments);
   const bool batch = arguments.batch || arguments.texts.size() > 1;
   return batch ? explain_batch(arguments.texts, options) : explain(arguments.texts[0], options);
@@ -133,97 +132,86 @@ void run(const Arguments& arguments) {
     throw UsageError{"a text is missing, as in: attn explain \"Life is short, eat dessert first\""};
   choose("--color", arguments.colour, {"auto", "always", "never"});
   check_apart("--svg", arguments.svg, arguments.json);
-  const Explanation explanation =
-      arguments.model_given->count() ? explain_trained(arguments) : explain_texts(arguments);
-  if (arguments.svg_given->count()) {
+  const Explanation explanation = arguments.model_given.given() ? explain_trained(arguments) : explain_texts(arguments);
+  if (arguments.svg_given.given()) {
     const std::string drawing = to_svg(explanation);
     if (arguments.svg == standard_stream) return print(drawing);
     io::write_whole("explain", arguments.svg, {std::as_bytes(std::span(drawing))});
   }
   if (arguments.json) return print(to_json(explanation));
-  if (!arguments.svg_given->count()) print(to_text(explanation, terminal_options(arguments.colour)));
+  if (!arguments.svg_given.given()) print(to_text(explanation, terminal_options(arguments.colour)));
 }
 
 }  // namespace
 
-Verb add_explain(CLI::App& app) {
-  CLI::App* parser = app.add_subcommand("explain", "Attention on a text, step by step, with the numbers");
+Verb add_explain(Parser app) {
+  Parser parser = app.add_verb("explain", "Attention on a text, step by step, with the numbers");
   auto arguments = std::make_shared<Arguments>();
   Arguments& a = *arguments;
-  parser->allow_extras();
-  a.parser = parser;
-  const CLI::Option* text =
+  const Option text =
       parser
-          ->add_option("TEXT", a.texts,
-                       "The text, - for what stands on stdin; several make a batch, padded to the longest")
-          ->type_name("");
-  parser->add_flag("--batch", a.batch, "Show a batch, with one text too");
-  a.to_given = parser->add_option("--to", a.to, "Cross-attention: TEXT asks, this text answers (its keys and values)")
-                   ->type_name("TEXT2");
-  parser->add_option("--score", a.score, "scaled_dot, dot, general or additive")->type_name("NAME");
-  parser->add_flag("--causal", a.causal, "No token sees a later one");
+          .option("TEXT", a.texts, "The text, - for what stands on stdin; several make a batch, padded to the longest")
+          .type_name("");
+  parser.flag("--batch", a.batch, "Show a batch, with one text too");
+  a.to_given = parser.option("--to", a.to, "Cross-attention: TEXT asks, this text answers (its keys and values)")
+                   .type_name("TEXT2");
+  parser.option("--score", a.score, "scaled_dot, dot, general or additive").type_name("NAME");
+  parser.flag("--causal", a.causal, "No token sees a later one");
   a.mask_given =
-      parser->add_option("--mask", a.mask, "Who sees whom: causal, window(2, 0), prefix(3), all, none, with & | ~ ( )")
-          ->type_name("EXPRESSION");
-  parser->add_option("--softcap", a.explain.softcap, "Scores become X tanh(score / X)")->type_name("X")->check(number);
-  parser->add_option("--bias", a.bias, "alibi, relative or alibi_symmetric: added to the scores")->type_name("NAME");
+      parser.option("--mask", a.mask, "Who sees whom: causal, window(2, 0), prefix(3), all, none, with & | ~ ( )")
+          .type_name("EXPRESSION");
+  parser.option("--softcap", a.explain.softcap, "Scores become X tanh(score / X)").type_name("X").check(number);
+  parser.option("--bias", a.bias, "alibi, relative or alibi_symmetric: added to the scores").type_name("NAME");
   a.score_mod_given =
-      parser->add_option("--score-mod", a.score_mod, "The score as an expression of s, b, h, i, j: s - 0.5 * (i - j)")
-          ->type_name("EXPRESSION");
-  parser->add_option("--temperature", a.explain.temperature, "Scores are divided by it")->type_name("X")->check(number);
-  a.sink_given = parser->add_option("--sink", a.sink, "A logit that takes weight and gives no value")
-                     ->type_name("X")
-                     ->check(number);
-  parser->add_option("--dropout", a.explain.dropout_p, "Each weight becomes 0 with this probability")
-      ->type_name("P")
-      ->check(number);
+      parser.option("--score-mod", a.score_mod, "The score as an expression of s, b, h, i, j: s - 0.5 * (i - j)")
+          .type_name("EXPRESSION");
+  parser.option("--temperature", a.explain.temperature, "Scores are divided by it").type_name("X").check(number);
+  a.sink_given =
+      parser.option("--sink", a.sink, "A logit that takes weight and gives no value").type_name("X").check(number);
+  parser.option("--dropout", a.explain.dropout_p, "Each weight becomes 0 with this probability")
+      .type_name("P")
+      .check(number);
   a.returned_given =
-      parser->add_option("--return-weights", a.returned, "Those alone: head_average, column_sums, rows(0, 5), top_k(3)")
-          ->type_name("NAME");
-  parser->add_flag("--packed", a.explain.packed, "The sentences packed one behind the other, too");
-  a.cache_given = parser->add_option("--cache", a.cache, "From a cache, too: same, or int8")->type_name("NAME");
-  parser->add_option("--heads", a.explain.heads, "Heads (1)")->type_name("N")->check(whole_number);
+      parser.option("--return-weights", a.returned, "Those alone: head_average, column_sums, rows(0, 5), top_k(3)")
+          .type_name("NAME");
+  parser.flag("--packed", a.explain.packed, "The sentences packed one behind the other, too");
+  a.cache_given = parser.option("--cache", a.cache, "From a cache, too: same, or int8").type_name("NAME");
+  parser.option("--heads", a.explain.heads, "Heads (1)").type_name("N").check(whole_number);
   a.sizes.push_back(
-      parser->add_option("--dim", a.explain.dim, "Numbers of an embedding (3)")->type_name("N")->check(whole_number));
-  a.sizes.push_back(parser->add_option("--dk", a.explain.dk, "Numbers of a query and a key, a head (2)")
-                        ->type_name("N")
-                        ->check(whole_number));
+      parser.option("--dim", a.explain.dim, "Numbers of an embedding (3)").type_name("N").check(whole_number));
+  a.sizes.push_back(parser.option("--dk", a.explain.dk, "Numbers of a query and a key, a head (2)")
+                        .type_name("N")
+                        .check(whole_number));
   a.sizes.push_back(
-      parser->add_option("--dv", a.explain.dv, "Numbers of a value, a head (4)")->type_name("N")->check(whole_number));
-  parser->add_option("--seed", a.explain.seed, "Of the random embedding and matrices (123), as torch.manual_seed")
-      ->type_name("N")
-      ->check(whole_number);
-  parser->add_option("--positions", a.positions, "none, sinusoidal or rotary")->type_name("NAME");
-  parser->add_option("--tokens", a.tokens, "auto, words or characters")->type_name("NAME");
-  a.weights_given =
-      parser
-          ->add_option("--weights", a.weights,
-                       "Own w_query, w_key, w_value (and embedding): a safetensors file or a folder of .npy")
-          ->type_name("FILE");
-  a.query_given =
-      parser->add_option("--query", a.query, "Open row N (from 0): every product, sum, exponential and share")
-          ->type_name("N")
-          ->check(whole_number);
-  const CLI::Option* gradients = parser->add_flag(
-      "--gradients", a.explain.gradients, "Also the way back: dO to dV, dP, dS, dQ, dK of L = 1/2 sum of context^2");
-  a.model_given =
-      parser->add_option("--model", a.model, "A trained head instead: a model's folder, as of attn generate")
-          ->type_name("FOLDER");
-  a.layer_given =
-      parser->add_option("--layer", a.at.layer, "Of the model, from 0 (0)")->type_name("N")->check(whole_number);
-  a.head_given =
-      parser->add_option("--head", a.at.head, "Of the layer, from 0 (0)")->type_name("N")->check(whole_number);
-  const CLI::Option* json = parser->add_flag("--json", a.json, "The same as JSON, in full precision");
-  a.svg_given = parser->add_option("--svg", a.svg, "The same as a drawing, into FILE; - is stdout")
-                    ->type_name("FILE")
-                    ->check(file_name);
-  const CLI::Option* language =
-      parser->add_option("--lang", a.language, "en or zh (cn, zh-CN); without it LC_ALL, LC_MESSAGES or LANG says")
-          ->type_name("LANG");
-  const CLI::Option* colour =
-      parser->add_option("--color,--colour", a.colour, "auto, always or never")->type_name("WHEN");
+      parser.option("--dv", a.explain.dv, "Numbers of a value, a head (4)").type_name("N").check(whole_number));
+  parser.option("--seed", a.explain.seed, "Of the random embedding and matrices (123), as torch.manual_seed")
+      .type_name("N")
+      .check(whole_number);
+  parser.option("--positions", a.positions, "none, sinusoidal or rotary").type_name("NAME");
+  parser.option("--tokens", a.tokens, "auto, words or characters").type_name("NAME");
+  a.weights_given = parser
+                        .option("--weights", a.weights,
+                                "Own w_query, w_key, w_value (and embedding): a safetensors file or a folder of .npy")
+                        .type_name("FILE");
+  a.query_given = parser.option("--query", a.query, "Open row N (from 0): every product, sum, exponential and share")
+                      .type_name("N")
+                      .check(whole_number);
+  const Option gradients = parser.flag("--gradients", a.explain.gradients,
+                                       "Also the way back: dO to dV, dP, dS, dQ, dK of L = 1/2 sum of context^2");
+  a.model_given = parser.option("--model", a.model, "A trained head instead: a model's folder, as of attn generate")
+                      .type_name("FOLDER");
+  a.layer_given = parser.option("--layer", a.at.layer, "Of the model, from 0 (0)").type_name("N").check(whole_number);
+  a.head_given = parser.option("--head", a.at.head, "Of the layer, from 0 (0)").type_name("N").check(whole_number);
+  const Option json = parser.flag("--json", a.json, "The same as JSON, in full precision");
+  a.svg_given =
+      parser.option("--svg", a.svg, "The same as a drawing, into FILE; - is stdout").type_name("FILE").check(file_name);
+  const Option language =
+      parser.option("--lang", a.language, "en or zh (cn, zh-CN); without it LC_ALL, LC_MESSAGES or LANG says")
+          .type_name("LANG");
+  const Option colour = parser.option("--color,--colour", a.colour, "auto, always or never").type_name("WHEN");
+  a.all = parser.options();
   a.with_model = {text, gradients, a.model_given, a.layer_given, a.head_given, json, a.svg_given, language, colour};
-  parser->footer(
+  parser.footer(
       "Examples\n"
       "  attn explain \"Life is short, eat dessert first\"\n"
       "  attn explain \"Life is short\" --query 2 --causal\n"

@@ -27,7 +27,7 @@ struct Arguments {
   std::string temperature = "1", top_p = "1", repetition_penalty = "1";
   GenerateTextOptions options{.tokens = {.tokens = 200}};
   bool stream = false, json = false;
-  CLI::Option *prompt_given = nullptr, *prompts_given = nullptr;
+  Option prompt_given, prompts_given;
 };
 
 /// Lines of a file, the last with or without its end of line.
@@ -55,8 +55,8 @@ std::vector<std::vector<std::int64_t>> encoded(const Tokenizer& tokenizer, const
     try {
       ids.push_back(tokenizer.encode(prompts[i], /*add_special=*/true));
     } catch (const ValueError& error) {
-      if (arguments.prompt_given->count()) throw;
-      if (!arguments.prompts_given->count())
+      if (arguments.prompt_given.given()) throw;
+      if (!arguments.prompts_given.given())
         throw UsageError{"--prompt is missing: the line's end that stands for it is no token of this model"};
       throw ValueError(
           fmt::format("{}: line {}: {}", arguments.prompts == "-" ? "stdin" : arguments.prompts, i + 1, error.what()));
@@ -84,10 +84,10 @@ void run(const Arguments& arguments) {
   if (arguments.folder.empty())
     throw UsageError{
         "a folder is missing: of a model that attn train wrote, or of Hugging Face's GPT-2, Llama, Mistral or Qwen"};
-  if (arguments.prompt_given->count() && arguments.prompts_given->count())
+  if (arguments.prompt_given.given() && arguments.prompts_given.given())
     throw UsageError{"--prompt and --prompts do not go together"};
   const std::vector<std::string> prompts =
-      arguments.prompts_given->count() ? lines_of(arguments.prompts) : std::vector{arguments.prompt};
+      arguments.prompts_given.given() ? lines_of(arguments.prompts) : std::vector{arguments.prompt};
   if (arguments.stream && prompts.size() > 1) throw UsageError{"--stream is for one prompt"};
   if (arguments.stream && arguments.json) throw UsageError{"--stream and --json do not go together"};
   GenerateTextOptions options = arguments.options;
@@ -127,45 +127,43 @@ void run(const Arguments& arguments) {
 
 }  // namespace
 
-Verb add_generate(CLI::App& app) {
-  CLI::App* parser = app.add_subcommand("generate", "A language model goes on with a text");
+Verb add_generate(Parser app) {
+  Parser parser = app.add_verb("generate", "A language model goes on with a text");
   auto arguments = std::make_shared<Arguments>();
   Arguments& a = *arguments;
-  parser->allow_extras();
   parser
-      ->add_option("FOLDER", a.folder,
-                   "config.json, model.safetensors, tokenizer.json: of attn train, or Hugging Face's GPT-2, Llama, "
-                   "Mistral or Qwen")
-      ->type_name("");
+      .option("FOLDER", a.folder,
+              "config.json, model.safetensors, tokenizer.json: of attn train, or Hugging Face's GPT-2, Llama, "
+              "Mistral or Qwen")
+      .type_name("");
   a.prompt_given =
-      parser->add_option("--prompt", a.prompt, "The text to go on with; a line's end without it")->type_name("TEXT");
-  a.prompts_given =
-      parser->add_option("--prompts", a.prompts, "A prompt a line, all at once; - is stdin")->type_name("FILE");
-  parser->add_option("--tokens", a.options.tokens.tokens, "At most so many new tokens (200)")
-      ->type_name("N")
-      ->check(whole_number);
-  parser->add_option("--temperature", a.temperature, "Logits are divided by it (1); 0: always the likeliest")
-      ->type_name("X")
-      ->check(number);
-  parser->add_option("--top-k", a.options.tokens.sample.top_k, "Only the K likeliest (0: all)")
-      ->type_name("K")
-      ->check(whole_number);
-  parser->add_option("--top-p", a.top_p, "Only the fewest that have this probability together (1)")
-      ->type_name("P")
-      ->check(number);
-  parser->add_option("--repetition-penalty", a.repetition_penalty, "Above 1: what was said is less likely (1)")
-      ->type_name("X")
-      ->check(number);
-  parser->add_option("--seed", a.options.tokens.seed, "Of the draws (0); the same seed, the same text")
-      ->type_name("N")
-      ->check(whole_number);
-  parser->add_option("--stop", a.stop, "The text ends before this one; may be given more than once")
-      ->type_name("TEXT")
-      ->allow_extra_args(false);
-  parser->add_option("--dtype", a.dtype, "Weights as f32, f64, bf16 or f16; as they are without it")->type_name("NAME");
-  parser->add_flag("--stream", a.stream, "Each piece as soon as it is there, as on a terminal");
-  parser->add_flag("--json", a.json, "Texts, tokens and why each ended as JSON");
-  parser->footer(
+      parser.option("--prompt", a.prompt, "The text to go on with; a line's end without it").type_name("TEXT");
+  a.prompts_given = parser.option("--prompts", a.prompts, "A prompt a line, all at once; - is stdin").type_name("FILE");
+  parser.option("--tokens", a.options.tokens.tokens, "At most so many new tokens (200)")
+      .type_name("N")
+      .check(whole_number);
+  parser.option("--temperature", a.temperature, "Logits are divided by it (1); 0: always the likeliest")
+      .type_name("X")
+      .check(number);
+  parser.option("--top-k", a.options.tokens.sample.top_k, "Only the K likeliest (0: all)")
+      .type_name("K")
+      .check(whole_number);
+  parser.option("--top-p", a.top_p, "Only the fewest that have this probability together (1)")
+      .type_name("P")
+      .check(number);
+  parser.option("--repetition-penalty", a.repetition_penalty, "Above 1: what was said is less likely (1)")
+      .type_name("X")
+      .check(number);
+  parser.option("--seed", a.options.tokens.seed, "Of the draws (0); the same seed, the same text")
+      .type_name("N")
+      .check(whole_number);
+  parser.option("--stop", a.stop, "The text ends before this one; may be given more than once")
+      .type_name("TEXT")
+      .one_value();
+  parser.option("--dtype", a.dtype, "Weights as f32, f64, bf16 or f16; as they are without it").type_name("NAME");
+  parser.flag("--stream", a.stream, "Each piece as soon as it is there, as on a terminal");
+  parser.flag("--json", a.json, "Texts, tokens and why each ended as JSON");
+  parser.footer(
       "What is printed depends neither on the other prompts nor on the number of threads.\n"
       "\nExample\n  attn generate model --prompt \"The licenses for\" --tokens 100 --temperature 0.8 --top-k 40");
   return {parser, [arguments](const std::vector<std::string>& rest) {

@@ -39,11 +39,10 @@ void print_info(bool json) {
 
 }  // namespace
 
-Verb add_info(CLI::App& app) {
-  CLI::App* parser = app.add_subcommand("info", "Version, processor, kernels, threads");
+Verb add_info(Parser app) {
+  Parser parser = app.add_verb("info", "Version, processor, kernels, threads");
   auto json = std::make_shared<bool>(false);
-  parser->allow_extras();
-  parser->add_flag("--json", *json, "The same as JSON");
+  parser.flag("--json", *json, "The same as JSON");
   return {parser, [json](const std::vector<std::string>& rest) {
             no_more(rest);
             print_info(*json);

@@ -29,34 +29,25 @@ int complain(int code, const std::string& who, std::string_view what) {
   return code;
 }
 
-/// The parser says of an option without its value "--heads: 1 required N missing", of one given twice "At Most 1
-/// required ...".
-std::string in_our_words(const CLI::ParseError& error) {
-  const std::string text = error.what(), option = text.substr(0, text.find(':'));
-  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) == nullptr) return text;
-  return option + (text.ends_with(" missing") ? " needs a value" : " is given more than once");
-}
-
 /// Some errors add a picture below their line.
 std::string_view first_line(std::string_view text) { return text.substr(0, text.find('\n')); }
 
 /// What was given and not understood: with the word that was meant, when there is one near.
-[[noreturn]] void unknown_argument(const CLI::App& app, const CLI::App* verb, const std::string& given) {
+[[noreturn]] void unknown_argument(const Parser& app, const Parser* verb, const std::string& given) {
   std::vector<std::string> known;
   if (given.starts_with("-")) {
-    for (const CLI::Option* option : (verb ? verb : &app)->get_options())
-      for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+    for (const Option& option : (verb ? *verb : app).options())
+      for (const std::string& name : option.long_names()) known.push_back("--" + name);
     const std::string name = given.substr(0, given.find('='));
     const std::string meant = nearest(name, known);
     throw UsageError{fmt::format("there is no option {}{}", name,
                                  meant.empty()
-                                     ? fmt::format(" (attn {}--help lists them)", verb ? verb->get_name() + " " : "")
+                                     ? fmt::format(" (attn {}--help lists them)", verb ? verb->name() + " " : "")
                                      : fmt::format("; did you mean {}?", meant))};
   }
   if (verb != nullptr)
-    throw UsageError{fmt::format("\"{}\" is one argument too many (attn {} --help)", given, verb->get_name())};
-  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; }))
-    known.push_back(sub->get_name());
+    throw UsageError{fmt::format("\"{}\" is one argument too many (attn {} --help)", given, verb->name())};
+  for (const Parser& each : app.verbs()) known.push_back(each.name());
   const std::string meant = nearest(given, known);
   throw UsageError{fmt::format(
       "there is no verb \"{}\"; {}", given,
@@ -64,72 +55,57 @@ std::string_view first_line(std::string_view text) { return text.substr(0, text.
 }
 
 /// attn help, attn help VERB: the same as --help.
-void rewrite_help(const CLI::App& app, std::vector<std::string>& arguments) {
+void rewrite_help(const Parser& app, std::vector<std::string>& arguments) {
   if (arguments.empty() || arguments[0] != "help") return;
   while (!arguments.empty() && arguments[0] == "help") arguments.erase(arguments.begin());
-  const auto named = [&](const CLI::App* verb) { return verb->get_name() == arguments[0]; };
-  if (!arguments.empty() && !arguments[0].starts_with("-") && app.get_subcommands(named).empty())
+  const std::vector<Parser> verbs = app.verbs();
+  const auto named = [&](const Parser& verb) { return verb.name() == arguments[0]; };
+  if (!arguments.empty() && !arguments[0].starts_with("-") && std::none_of(verbs.begin(), verbs.end(), named))
     unknown_argument(app, nullptr, arguments[0]);
   arguments.insert(arguments.begin() + (arguments.empty() ? 0 : 1), "--help");
 }
 
-/// The parser's help, with one line's end.
-std::string help_of(const CLI::App& app) {
-  std::string text = app.help();
-  text.erase(text.find_last_not_of('\n') + 1);
-  return text + "\n";
-}
-
 int run(int argc, char** argv) {
-  CLI::App app("Attention on a text, with every number, and on tensors.", "attn");
-  app.set_version_flag("--version", "attn " + version(), "Print the version");
-  app.allow_extras();
+  CommandLine command("attn", "Attention on a text, with every number, and on tensors.", "attn " + version());
+  Parser app = command.parser();
   const std::vector<Verb> verbs{add_explain(app), add_run(app),   add_info(app),     add_verify(app),
                                 add_bench(app),   add_train(app), add_generate(app), add_completion(app)};
   // after the verbs, which else have it too
   app.footer("attn VERB --help says more.  attn explain \"Life is short, eat dessert first\"");
-  const Verb* verb = nullptr;
-  std::string who = "attn";
+  const auto given = [&] {
+    return std::find_if(verbs.begin(), verbs.end(), [](const Verb& verb) { return verb.parser.parsed(); });
+  };
+  const auto who = [&] { return given() == verbs.end() ? "attn" : "attn " + given()->parser.name(); };
   std::vector<std::string> rest;  // after --: never options
   try {
-    try {
-      std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
-      const auto dashes = std::find(arguments.begin(), arguments.end(), "--");
-      if (dashes != arguments.end()) rest.assign(dashes + 1, arguments.end());
-      arguments.erase(dashes, arguments.end());
-      rewrite_help(app, arguments);
-      if (arguments.empty() && rest.empty()) {
-        const std::string text = help_of(app);
-        std::fwrite(text.data(), 1, text.size(), stderr);
-        return kUsage;
-      }
-      std::reverse(arguments.begin(), arguments.end());  // as the parser takes them
-      app.parse(std::move(arguments));
-    } catch (const CLI::Success& wish) {  // --help, --version
-      print(dynamic_cast<const CLI::CallForVersion*>(&wish) != nullptr ? wish.what() + std::string("\n")
-                                                                       : help_of(app));
+    std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
+    const auto dashes = std::find(arguments.begin(), arguments.end(), "--");
+    if (dashes != arguments.end()) rest.assign(dashes + 1, arguments.end());
+    arguments.erase(dashes, arguments.end());
+    rewrite_help(app, arguments);
+    if (arguments.empty() && rest.empty()) {
+      const std::string text = app.help();
+      std::fwrite(text.data(), 1, text.size(), stderr);
+      return kUsage;
+    }
+    if (const std::string text = app.parse(std::move(arguments)); !text.empty()) {
+      print(text);
       return 0;
     }
-    for (const Verb& candidate : verbs)
-      if (candidate.parser->parsed()) verb = &candidate;
-    if (verb != nullptr) who = "attn " + verb->parser->get_name();
-    const std::vector<std::string> unknown = app.remaining(true);
-    if (!unknown.empty()) unknown_argument(app, verb ? verb->parser : nullptr, unknown.front());
-    if (verb == nullptr)
+    const bool none = given() == verbs.end();
+    const std::vector<std::string> unknown = app.remaining();
+    if (!unknown.empty()) unknown_argument(app, none ? nullptr : &given()->parser, unknown.front());
+    if (none)
       throw UsageError{"which verb? explain, run, info, verify, bench, train, generate or completion (attn --help)"};
-    verb->run(rest);
+    given()->run(rest);
     return 0;
   } catch (const ReaderGone&) { return 0; } catch (const UsageError& error) {
-    return complain(kUsage, who, error.text);
-  } catch (const CLI::ParseError& error) {
-    for (const Verb& candidate : verbs)
-      if (candidate.parser->parsed()) who = "attn " + candidate.parser->get_name();
-    return complain(kUsage, who, in_our_words(error));
+    return complain(kUsage, who(), error.text);
   } catch (const Error& error) {
     return complain(kFailed, "attn", first_line(error.what()));
   } catch (const std::bad_alloc&) {
-    return complain(kFailed, who, "not enough memory");
-  } catch (const std::exception& error) { return complain(kFailed, who, error.what()); }
+    return complain(kFailed, who(), "not enough memory");
+  } catch (const std::exception& error) { return complain(kFailed, who(), error.what()); }
 }
 
 }  // namespace

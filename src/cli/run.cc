@@ -18,7 +18,7 @@ namespace {
 struct Arguments {
   std::string file, out;
   std::map<std::string, std::string> settings;  // those of the command line go before the file's
-  std::map<std::string, CLI::Option*> given;
+  std::map<std::string, Option> given;
   bool causal = false, json = false;
 };
 
@@ -44,8 +44,8 @@ std::string as_text(const Named& tensors) {
 /// Those of the command line that do not wait for the file.
 void check_words(const Arguments& arguments) {
   const auto check = [&](const char* name, auto parse) {
-    if (const CLI::Option* option = arguments.given.at(name); option->count())
-      parse(option->get_name(), arguments.settings.at(name));
+    if (const Option option = arguments.given.at(name); option.given())
+      parse(option.name(), arguments.settings.at(name));
   };
   check("mask", parse_mask);
   check("dtype", parse_dtype);
@@ -58,9 +58,9 @@ void run(const Arguments& arguments) {
   check_apart("--out", arguments.out, arguments.json);
   Call call = load_call(arguments.file);
   for (const auto& [name, option] : arguments.given) {
-    if (!option->count()) continue;
+    if (!option.given()) continue;
     call.settings[name] = arguments.settings.at(name);
-    call.options[name] = option->get_name();
+    call.options[name] = option.name();
   }
   if (arguments.causal) call.settings["causal"] = "true";
   const AttentionCall attention_call = to_attention(call);
@@ -80,31 +80,27 @@ void run(const Arguments& arguments) {
 
 }  // namespace
 
-Verb add_run(CLI::App& app) {
-  CLI::App* parser = app.add_subcommand("run", "Attention on the tensors q, k, v of a file");
+Verb add_run(Parser app) {
+  Parser parser = app.add_verb("run", "Attention on the tensors q, k, v of a file");
   auto arguments = std::make_shared<Arguments>();
   Arguments& a = *arguments;
-  parser->allow_extras();
-  parser->add_option("FILE", a.file, "JSON or safetensors: q, k, v, and what else the call takes; - is stdin")
-      ->type_name("");
+  parser.option("FILE", a.file, "JSON or safetensors: q, k, v, and what else the call takes; - is stdin").type_name("");
   const auto setting = [&](const char* option, const char* name, const char* type, const char* text) {
-    return a.given[name] = parser->add_option(option, a.settings[name], text)->type_name(type);
+    return a.given[name] = parser.option(option, a.settings[name], text).type_name(type);
   };
-  parser->add_flag("--causal", a.causal, "No row sees a later key");
+  parser.flag("--causal", a.causal, "No row sees a later key");
   setting("--mask", "mask", "EXPRESSION", "causal, window(2, 0), prefix(3), all, none, with & | ~ ( )");
   setting("--score", "score", "NAME", "scaled_dot, dot, general (needs w) or additive (needs w_q, w_k, w)");
   setting("--score-mod", "score_mod", "EXPRESSION",
           "The score as an expression of s, b, h, i, j: s - slope[h] * (i - j), with slope from FILE");
-  setting("--scale", "scale", "X", "Of the scaled dot product; 1 / sqrt(D) without it")->check(number);
-  setting("--softcap", "softcap", "X", "Scores become X tanh(score / X)")->check(number);
-  setting("--temperature", "temperature", "X", "Scores are divided by it")->check(number);
+  setting("--scale", "scale", "X", "Of the scaled dot product; 1 / sqrt(D) without it").check(number);
+  setting("--softcap", "softcap", "X", "Scores become X tanh(score / X)").check(number);
+  setting("--temperature", "temperature", "X", "Scores are divided by it").check(number);
   setting("--return-weights", "weights", "NAME", "full, head_average, column_sums, rows(0, 5), top_k(3)");
   setting("--dtype", "dtype", "NAME", "q, k, v are converted: f32, f64, bf16, f16");
-  parser->add_flag("--json", a.json, "The result as JSON, in full precision");
-  parser->add_option("--out", a.out, "The result into a safetensors file; - is stdout")
-      ->type_name("FILE")
-      ->check(file_name);
-  parser->footer(
+  parser.flag("--json", a.json, "The result as JSON, in full precision");
+  parser.option("--out", a.out, "The result into a safetensors file; - is stdout").type_name("FILE").check(file_name);
+  parser.footer(
       "The file may also hold attend, block, key_padding (masks); bias, alibi_slopes, sinks; query_lengths, "
       "key_lengths,\n"
       "key_start, query_start; tensors that --score-mod looks up, under their names; and, in JSON or as metadata, the "

@@ -25,6 +25,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <new>
 #include <span>
@@ -39,8 +40,8 @@ struct Arguments {
   std::int64_t steps = 0, batch = 0, context = 0, eval_every = 0, seed = 1337;
   double lr = 0, dropout = 0;
   bool resume = false;
-  std::map<std::string, CLI::Option*> given;
-  bool has(const char* name) const { return given.at(name)->count() > 0; }
+  std::map<std::string, Option> given;
+  bool has(const char* name) const { return given.at(name).given(); }
 };
 
 // --- options
@@ -396,32 +397,31 @@ void run(const Arguments& a) {
 
 }  // namespace
 
-Verb add_train(CLI::App& app) {
-  CLI::App* parser = app.add_subcommand("train", "A language model from a text, on this machine");
+Verb add_train(Parser app) {
+  Parser parser = app.add_verb("train", "A language model from a text, on this machine");
   auto arguments = std::make_shared<Arguments>();
   Arguments& a = *arguments;
-  parser->allow_extras();
-  parser->add_option("TEXT", a.texts, "Text files (- is stdin), one after the other: the last tenth is for validation")
-      ->type_name("");
+  parser.option("TEXT", a.texts, "Text files (- is stdin), one after the other: the last tenth is for validation")
+      .type_name("");
   const auto add = [&](const char* name, auto& value, const char* type, const char* text) {
-    return a.given[name] = parser->add_option(std::string("--") + name, value, text)->type_name(type);
+    return a.given[name] = parser.option(std::string("--") + name, value, text).type_name(type);
   };
   add("out", a.out, "FOLDER", "Where the model goes: attn-model without it");
   add("size", a.size, "NAME", "nano (4 layers, 128 wide), baby (6, 384) or small (12, 768: GPT-2's)");
   add("tokens", a.tokens, "NAME", "characters, words or bpe (byte pairs, learnt from the text)");
-  add("vocab", a.vocab, "N", "How many words (all without it) or byte pairs (1024)")->check(whole_number);
-  add("steps", a.steps, "N", "2000, 5000 or 20000 by size")->check(whole_number);
-  add("batch", a.batch, "N", "Windows a step: 12, 8 or 4 by size")->check(whole_number);
-  add("context", a.context, "N", "Tokens a window: 64, 256 or 1024 by size")->check(whole_number);
-  add("lr", a.lr, "X", "The highest learning rate; a cosine takes it to a tenth")->check(number);
-  add("dropout", a.dropout, "X", "0.1, 0.2 or 0.1 by size")->check(number);
+  add("vocab", a.vocab, "N", "How many words (all without it) or byte pairs (1024)").check(whole_number);
+  add("steps", a.steps, "N", "2000, 5000 or 20000 by size").check(whole_number);
+  add("batch", a.batch, "N", "Windows a step: 12, 8 or 4 by size").check(whole_number);
+  add("context", a.context, "N", "Tokens a window: 64, 256 or 1024 by size").check(whole_number);
+  add("lr", a.lr, "X", "The highest learning rate; a cosine takes it to a tenth").check(number);
+  add("dropout", a.dropout, "X", "0.1, 0.2 or 0.1 by size").check(number);
   add("dtype", a.dtype, "NAME", "f32, or bf16 with the weights kept in f32 too");
-  add("seed", a.seed, "N", "Of weights, batches and dropout")->check(whole_number);
-  add("eval-every", a.eval_every, "N", "Steps between validations; the best weights are kept")->check(whole_number);
-  add("save-every", a.save_every, "N", "Steps between checkpoints: as --eval-every without it")->check(whole_number);
-  add("log", a.log, "FILE", "One JSON line a step; - is stdout")->check(file_name);
-  parser->add_flag("--resume", a.resume, "Go on with the training in --out, to the bit as if it had never stopped");
-  parser->footer(
+  add("seed", a.seed, "N", "Of weights, batches and dropout").check(whole_number);
+  add("eval-every", a.eval_every, "N", "Steps between validations; the best weights are kept").check(whole_number);
+  add("save-every", a.save_every, "N", "Steps between checkpoints: as --eval-every without it").check(whole_number);
+  add("log", a.log, "FILE", "One JSON line a step; - is stdout").check(file_name);
+  parser.flag("--resume", a.resume, "Go on with the training in --out, to the bit as if it had never stopped");
+  parser.footer(
       "Ctrl-C ends the step, saves and stops; --resume goes on. FOLDER holds config.json, tokenizer.json, "
       "model.safetensors (the best\n"
       "weights so far), train_state.safetensors (all that --resume needs) and, at the end, loss.svg.\n"

@@ -1,6 +1,7 @@
 // src/cli/verbs.h: the verbs of the command; each adds its options to the parser and says what to run.
 #pragma once
-#include <CLI/CLI.hpp>
+#include "cli/parser.h"
+
 #include <attn/attention.h>
 #include <attn/mask.h>
 #include <attn/score.h>
@@ -12,18 +13,18 @@
 namespace attn::cli {
 
 struct Verb {
-  CLI::App* parser;
+  Parser parser;
   std::function<void(const std::vector<std::string>& rest)> run;  // rest: the words after --
 };
 
-Verb add_explain(CLI::App& app);
-Verb add_generate(CLI::App& app);
-Verb add_info(CLI::App& app);
-Verb add_run(CLI::App& app);
-Verb add_verify(CLI::App& app);
-Verb add_bench(CLI::App& app);
-Verb add_train(CLI::App& app);
-Verb add_completion(CLI::App& app);
+Verb add_explain(Parser app);
+Verb add_generate(Parser app);
+Verb add_info(Parser app);
+Verb add_run(Parser app);
+Verb add_verify(Parser app);
+Verb add_bench(Parser app);
+Verb add_train(Parser app);
+Verb add_completion(Parser app);
 
 /// What is wrong with a whole number, or any number, given as an option's value; "" when nothing is.
 std::string whole_number(const std::string& value);

@@ -92,16 +92,15 @@ void run_verify(VerifyOptions options, bool json) {
 
 }  // namespace
 
-Verb add_verify(CLI::App& app) {
-  CLI::App* parser = app.add_subcommand("verify", "Every kernel of this machine against the specification");
+Verb add_verify(Parser app) {
+  Parser parser = app.add_verb("verify", "Every kernel of this machine against the specification");
   auto options = std::make_shared<VerifyOptions>();
   auto json = std::make_shared<bool>(false), list = std::make_shared<bool>(false);
-  parser->allow_extras();
-  parser->add_option("LINE", options->line, "One case instead of the table, as a failure names it")->type_name("");
-  parser->add_flag("--quick", options->quick, "The small table");
-  parser->add_flag("--list", *list, "How many cases each option has on each path in each dtype, without running them");
-  parser->add_flag("--json", *json, "The same as JSON");
-  parser->footer("Exit status 1 when a bit differs.\n\nExample\n  attn verify --quick");
+  parser.option("LINE", options->line, "One case instead of the table, as a failure names it").type_name("");
+  parser.flag("--quick", options->quick, "The small table");
+  parser.flag("--list", *list, "How many cases each option has on each path in each dtype, without running them");
+  parser.flag("--json", *json, "The same as JSON");
+  parser.footer("Exit status 1 when a bit differs.\n\nExample\n  attn verify --quick");
   return {parser, [options, json, list](const std::vector<std::string>& rest) {
             no_more(rest);
             if (*list && (*json || options->quick || !options->line.empty()))
