@@ -11,9 +11,9 @@ configure_package_config_file(cmake/attn-config.cmake.in attn-config.cmake INSTA
 write_basic_package_version_file(attn-config-version.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/attn-config.cmake ${CMAKE_CURRENT_BINARY_DIR}/attn-config-version.cmake
   DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/attn)
-# The package may be moved: its paths count from the .pc file.
+# The package may be moved: its paths are relative to the .pc file.
 file(RELATIVE_PATH ATTN_PC_TO_PREFIX ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
-foreach(kind LIB INCLUDE)  # some distributions name these folders whole
+foreach(kind LIB INCLUDE)  # some distributions give absolute paths
   if(IS_ABSOLUTE "${CMAKE_INSTALL_${kind}DIR}")
     set(ATTN_PC_${kind}DIR "${CMAKE_INSTALL_${kind}DIR}")
   else()

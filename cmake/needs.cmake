@@ -1,4 +1,4 @@
-# cmake/needs.cmake: what a build from source needs, asked for at once, so that one line says everything that is missing.
+# cmake/needs.cmake: finds everything that a build from source needs, so that one line names all that is missing.
 include(CheckLanguage)
 check_language(CXX)
 set(attn_missing "")
@@ -14,7 +14,7 @@ else()
   if(NOT ATTN_HIGHWAY_INCLUDE)
     list(APPEND attn_missing libhwy-dev)
   else()
-    # Its number stands in highway.h, since 1.1 in base.h.
+    # Its version is in highway.h, since 1.1 in base.h.
     set(attn_highway_major 0)
     foreach(header highway.h base.h)
       if(EXISTS ${ATTN_HIGHWAY_INCLUDE}/hwy/${header})

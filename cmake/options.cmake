@@ -1,4 +1,4 @@
-# cmake/options.cmake: flags of every target, and where the compiler cache comes in.
+# cmake/options.cmake: compiler flags of every target, and the compiler cache.
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
@@ -15,10 +15,10 @@ if(ATTN_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
 endif()
 
 add_library(attn_options INTERFACE)
-# No contraction: an FMA is written where it is meant, so that every build gives the same bits. A user's -ffast-math or -Ofast would take
-# them away: it is taken back first.
+# No contraction: an FMA is written explicitly where it is meant, so that every build gives the same bits. A user's -ffast-math or -Ofast
+# would change the bits, so it is switched off first.
 target_compile_options(attn_options INTERFACE -fno-fast-math -ffp-contract=off -fno-math-errno -Wall -Wextra -Wpedantic)
-# Under Clang the stable sort of GCC's library warns of what it calls itself.
+# Under Clang the stable sort of GCC's library warns of a function that it calls itself.
 target_compile_options(attn_options INTERFACE $<$<CXX_COMPILER_ID:Clang>:-Wno-deprecated-declarations>)
 # GCC 13 takes fmt's growing buffers, once they are inlined, for copies past their end.
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 13 AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 14)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# bench/peers/beside.py: attn and PyTorch in one process, in turns without pauses: how much each is slowed by the other's threads.
+# bench/peers/beside.py: attn and PyTorch in one process, in turns without pauses: how much the threads of each slow the other.
 import argparse
 import ctypes
 import os

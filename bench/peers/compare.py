@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# bench/peers/compare.py: attn and the others in one window, in alternation with pauses; the ratio of each row, as a table and as JSON.
+# bench/peers/compare.py: attn and other libraries in turns, with pauses; the ratio of each row, as a table and as JSON.
 import argparse
 import json
 import os
@@ -34,8 +34,8 @@ def for_a_while(call, seconds=0.01):
 
 
 def compare(case, call, attn, options):
-    """Round by round: a pause, attn; a pause, the peer. A pause lets the other's threads fall asleep; then each calls for as long as its own take to
-    be awake and on different cores, which some schedulers need two of their ticks for."""
+    """In each round: a pause, attn; a pause, the peer. During the pause the threads of the other fall asleep. Then each calls until its own threads are
+    awake and on different cores, which takes two ticks with some schedulers."""
     call()
     call()
     attn.microseconds(case.line)

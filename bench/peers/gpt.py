@@ -1,4 +1,4 @@
-# bench/peers/gpt.py: a GPT in PyTorch with the layers, first values and numbers of attn's LanguageModel: the twin of its figures.
+# bench/peers/gpt.py: a GPT in PyTorch with the layers, initial values and numbers of attn's LanguageModel, to compare with it.
 import math
 
 import torch
@@ -52,7 +52,7 @@ class Block(nn.Module):
 
 
 class Cache:
-    """Keys and values of every layer, in memory that is there for all tokens."""
+    """Keys and values of every layer, in memory that is allocated for all tokens beforehand."""
 
     def __init__(self, tokens):
         self.tokens, self.length, self.layers = tokens, 0, {}
@@ -68,7 +68,7 @@ class Cache:
 
 
 class GPT(nn.Module):
-    """Made after torch.manual_seed(s), it holds the numbers of attn::LanguageModel made after attn::manual_seed(s)."""
+    """Created after torch.manual_seed(s), it has the weights of attn::LanguageModel created after attn::manual_seed(s)."""
 
     def __init__(self, size, vocab_size):
         super().__init__()

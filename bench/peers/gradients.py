@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# bench/peers/gradients.py: a forward and a backward pass of attention beside PyTorch's eager one, in turns; the ratio is that of the medians.
+# bench/peers/gradients.py: a forward and a backward pass of attention, attn and eager PyTorch in turns; the ratio is that of the medians.
 import argparse
 import os
 import statistics
@@ -24,7 +24,7 @@ def memory(name):
 
 
 def torch_turn(name):
-    """In a process of its own, whose peak of memory is this call's."""
+    """In a separate process, whose peak memory is that of this call."""
     import torch
 
     torch.set_num_threads(arguments.threads)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# bench/peers/models.py: training steps and decoding of attn's models beside PyTorch's, in turns; the ratio is that of the medians.
+# bench/peers/models.py: training steps and decoding of attn's and PyTorch's models, in turns; the ratio is that of the medians.
 import argparse
 import os
 import statistics
@@ -21,7 +21,7 @@ arguments = options.parse_args()
 
 
 def built():
-    """attn's side: a program beside the release build."""
+    """attn's side: a program built against the release build."""
     native.BUILT.mkdir(parents=True, exist_ok=True)
     program, release = native.BUILT / "models", native.ROOT / "build" / "release" / "src"
     command = ["g++", "-std=c++20", "-O2", "-DATTN_STATIC", "-I", native.ROOT / "include", native.HERE / "models.cc", "-o", program,
@@ -42,7 +42,7 @@ def median_seconds(step):
 
 
 def training(size, dtype):
-    """bf16: f32 weights, autocast, as nanoGPT trains."""
+    """bf16: f32 weights with autocast, as in nanoGPT."""
     batch, model = {"nano": 12, "baby": 8}[size], GPT(size, 65)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.99), weight_decay=0.1, fused=True)
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# bench/peers/modules.py: PyTorch's modules with attn inside beside themselves without it, in turns; the ratio is the median of those of the rounds.
+# bench/peers/modules.py: PyTorch's modules with and without attn inside, in turns; the ratio is the median over the rounds.
 import argparse
 import contextlib
 import os
@@ -23,7 +23,7 @@ def agree(name, ours, theirs):
 
 
 def multihead(name):
-    """nn.MultiheadAttention(768, 12) and attn's, of the same weights, on 8 x 512 x 768."""
+    """nn.MultiheadAttention(768, 12) and attn's, with the same weights, on 8 x 512 x 768."""
     torch.manual_seed(0)
     theirs = torch.nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)
     ours = attn.torch.MultiheadAttention(WIDTH, HEADS, batch_first=True)
@@ -53,7 +53,7 @@ def multihead(name):
 
 
 def encoder(name):
-    """MiniLM, 32 sentences of 128 tokens: as it is, and under attn.torch.patch()."""
+    """MiniLM, 32 sentences of 128 tokens: without and with attn.torch.patch()."""
     from transformers import AutoModel
 
     model = AutoModel.from_pretrained(MINILM, attn_implementation="sdpa").eval()

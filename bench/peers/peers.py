@@ -1,4 +1,4 @@
-# bench/peers/peers.py: the others: each makes a call out of a case, or says why it cannot. Nothing is imported before it is asked for.
+# bench/peers/peers.py: other libraries: each turns a case into a call, or says why it cannot. Each is imported when it is first used.
 import ctypes
 import os
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 class Refused(Exception):
-    """The peer has no such call."""
+    """The library has no such call."""
 
 
 def inputs(case, dtype=np.float32):
@@ -169,7 +169,7 @@ class Onednn:
 
 
 class Owned:
-    """A pointer that is given back with its last user."""
+    """A pointer that is freed with its last user."""
 
     def __init__(self, pointer, free):
         self.pointer, self.free = pointer, free

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# bench/peers/python_calls.py: what a call costs from Python: rows of `attn bench` on torch tensors beside C++, and the smallest call.
+# bench/peers/python_calls.py: the cost of a call from Python: rows of `attn bench` on torch tensors compared with C++, and the smallest call.
 import argparse
 import os
 import statistics
