@@ -21,6 +21,10 @@ class _NoStep(KeyError, ValueError):
     __str__ = Exception.__str__
 
 
+class _NoNumber(IndexError, ValueError):
+    """An IndexError, as sequences have it, and a ValueError."""
+
+
 class Explanation:
     """A run of attention, step by step.
 
@@ -72,7 +76,7 @@ class Explanation:
 
     def __contains__(self, name: object) -> bool:
         """Whether there is a step of that name."""
-        return any(name == step.name for step in self._run.steps)
+        return isinstance(name, str) and any(name == step.name for step in self._run.steps)
 
     @overload
     def __getitem__(self, name: str | int) -> ExplainStep: ...
@@ -83,6 +87,8 @@ class Explanation:
         if not isinstance(name, str):
             try:
                 return self._run.steps[name]
+            except IndexError:
+                raise _NoNumber(f"Explanation: there is no step {_arguments.shown(name)}; there are {len(self)}, from 0") from None
             except TypeError:
                 raise TypeError(f"Explanation: a {type(name).__name__} is given; the name or the number of a step is needed") from None
         names = [step.name for step in self]
@@ -199,7 +205,7 @@ def explain(
                distance both ways) or "relative" (a table drawn from `seed`); sink: a logit, the same for each head. Each is a step of its own
     weights    as in attn.attention: a step shows those asked for
     packed     a step compares the sentences packed one behind the other; cache "same" or "int8": steps show what a cache gives back
-    query      this row (from 0) is opened: every product and sum
+    query      this row (from 0; -1 is the last) is opened: every product and sum
     gradients  also the way back, for the loss 1/2 sum of context^2: the gradients of the context, v, the weights, the scores, q and k
     language   of titles and notes: "en" or "zh" ("cn", "zh-CN")
 

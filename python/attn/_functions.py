@@ -10,13 +10,21 @@ Array = TypeVar("Array")
 _by_torch: Any = None
 
 
-def _torch() -> Any:
-    """attn.torch.functional, imported with the first tensor."""
+def _imported() -> bool:
     global _by_torch
     if _by_torch is None:
         from attn.torch import functional
 
         _by_torch = functional
+    return True
+
+
+_imported._dynamo_marked_constant = True  # type: ignore[attr-defined]  # runs while a graph is made: the graph changes nothing
+
+
+def _torch() -> Any:
+    """attn.torch.functional, imported with the first tensor."""
+    _imported()
     return _by_torch
 
 

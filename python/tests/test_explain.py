@@ -154,3 +154,21 @@ def test_heat_maps(tmp_path):
         heat_map(np.zeros((2, 2, 2)))
     with pytest.raises(ValueError, match="one of"):
         attn.explain("a b").plot("q")
+
+
+def test_a_negative_query_counts_from_the_end():
+    text = "Life is short, eat dessert first"
+    assert attn.explain(text, query=-1).json() == attn.explain(text, query=5).json()
+    assert attn.explain(text, query=-6).json() == attn.explain(text, query=0).json()
+    assert attn.explain(["life", "life is short"], query=-1).json() == attn.explain(["life", "life is short"], query=2).json()
+    for query in (-7, 6, -(2**63)):
+        with pytest.raises(ValueError, match=rf"query {query} is not there; the tokens are 0 to 5, or -6 to -1 from the end"):
+            attn.explain(text, query=query)
+
+
+def test_steps_that_are_not_there():
+    explanation = attn.explain("a b")
+    for error in (IndexError, ValueError):
+        with pytest.raises(error, match=r"^Explanation: there is no step 99; there are \d+, from 0$"):
+            explanation[99]
+    assert np.zeros((2, 2)) not in explanation and 0 not in explanation and "weights" in explanation

@@ -124,3 +124,34 @@ def test_heads_that_do_not_divide_and_too_many_inputs():
     y = np.zeros((1, 2, 4, 8), np.float32)
     with pytest.raises(ValueError, match="4 inputs are given; the graph has 3: q, k, v"):
         backend.run_model(model_of(), [y] * 4)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda x: backend.prepare([1]), TypeError, "attn: model is a list; an onnx.ModelProto, the path of a file or its bytes is needed"),
+        (lambda x: backend.prepare("no such.onnx"), ValueError, 'attn: model is "no such.onnx"; there is no such file'),
+        (lambda x: backend.prepare(b"no model"), ValueError, "attn: model is not one of ONNX: "),
+        (lambda x: backend.prepare(model_of(), 0), TypeError, 'attn: device is a int; a text is needed, as "CPU"'),
+        (lambda x: backend.run_model(model_of(), [x, x]), ValueError, "attn: input v is missing; the graph has q, k, v"),
+        (lambda x: backend.run_model(model_of(), {"q": x, "k": x, "v": x, "w": x}), ValueError, "attn: the graph has no input w; it has q, k, v"),
+        (lambda x: backend.run_model(model_of(), [x, "k", x]), TypeError, "attn: input k is a str; a NumPy array is needed"),
+        (lambda x: backend.attention(x, x, x, scale=[1]), TypeError, "Attention: scale is a list; a number is needed"),
+        (lambda x: backend.attention(x, x, x, is_causal=0.5), TypeError, "Attention: is_causal is a float; a whole number is needed"),
+        (lambda x: backend.attention(x.astype(int), x, x), TypeError, "Attention: Q is int64; it must be float32 or float64 or float16 or bfloat16"),
+        (lambda x: backend.attention(x, x, x, np.float32(0) + np.zeros(())), TypeError, "Attention: attn_mask is a float64; a NumPy array is needed"),
+    ],
+)
+def test_what_users_give_wrongly(call, error, text):
+    with pytest.raises(error) as found:
+        call(np.zeros((1, 2, 4, 8), np.float32))
+    assert str(found.value).startswith(text) and "\n" not in str(found.value)
+
+
+def test_models_by_path_and_bytes(tmp_path):
+    model, x = model_of(), np.ones((1, 2, 4, 8), np.float32)
+    onnx.save(model, tmp_path / "model.onnx")
+    expected = backend.run_model(model, [x, x, x])
+    for given in (tmp_path / "model.onnx", str(tmp_path / "model.onnx"), model.SerializeToString()):
+        assert all(np.array_equal(a, b) for a, b in zip(backend.run_model(given, [x, x, x]), expected, strict=True))
+    assert not backend.supports_device("TPU") and not backend.is_compatible(5)

@@ -206,6 +206,28 @@ def test_nothing_is_causal_by_guess():
     assert not sees_all() and sees_all(is_causal=False)
 
 
+def test_wrong_calls_say_what_is_needed():
+    attention, x = attn.integrations.transformers.attention, torch.zeros(2, 4, 3, 8)
+    module = torch.nn.Identity()
+    for arguments, options, error, text in [
+        (("q", x, x, None), {}, TypeError, "attention: query is a str; a torch tensor is needed, as the others are"),
+        ((x, x.numpy(), x, None), {}, TypeError, "attention: key is a ndarray; a torch tensor is needed, as the others are"),
+        ((x, x, x[0], None), {}, ValueError, "attention: value has shape [4, 3, 8]; it must be [2, H, T, D], or [1, H, T, D]"),
+        ((torch.zeros(3, 4, 3, 8), x, x, None), {}, ValueError, "attention: key has shape [2, 4, 3, 8]; it must be [3, H, T, D]"),
+        ((x, x, x, torch.ones(2, 3, dtype=torch.int64)), {}, TypeError, "attention: attention_mask is torch.int64; it must be bool (True takes part) or floating (added)"),
+        ((x, x, x, None), {"sinks": torch.zeros(4)}, ValueError, "attention: sinks has shape [4]; it must be [2, 4, 3, 1]"),
+        ((x, x, x, None), {"indices": torch.full((2, 3, 2), 9)}, ValueError, "attention: indices is from 9 to 9; it must be from 0 to 2"),
+        ((x, x, x, None), {"block_indices": torch.zeros(2)}, TypeError, "attention: block_indices are given, of which Identity makes no mask"),
+        ((x, x, x, None), {"is_causal": "yes"}, TypeError, "attention: is_causal is a str; True or False is needed"),
+    ]:
+        with pytest.raises(error) as found:
+            attention(module, *arguments, **options)
+        assert str(found.value).startswith(text) and "\n" not in str(found.value)
+    for name in (5, ["attn"], "two\nlines"):
+        with pytest.raises(TypeError, match="^register: name is .*; a text of one line is needed$"):
+            attn.integrations.transformers.register(name)
+
+
 def test_what_is_not_understood_is_refused():
     module, x = torch.nn.Module(), torch.zeros(1, 2, 3, 4)
     with pytest.raises(ValueError, match="score_mod"):

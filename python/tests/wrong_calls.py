@@ -9,16 +9,19 @@ import re
 import resource
 import sys
 import unicodedata
+from typing import NamedTuple
 
 import numpy as np
 
 import attn
 
-MODULES = ["attn", "attn.torch", "attn.plot"]
+MODULES = ["attn", "attn.torch", "attn.torch.functional", "attn.plot", "attn.integrations.transformers", "attn.integrations.onnx"]
 LONGEST = 1100  # characters of a text
 X = np.zeros((2, 3, 4, 8), np.float32)
+PARTS = ["ScoreExpression", "ScoreTable", "Mask", "Bias", "Score.additive"]  # which a call makes of its arguments
 # Something to call the methods of.
 OBJECTS = {
+    "AttnBackend": lambda: sys.modules["attn.integrations.onnx"].AttnBackend,
     "Bias": lambda: attn.Bias.alibi(3),
     "ExplainStep": lambda: attn.explain("a b c")["weights"],
     "Explanation": lambda: attn.explain(["a b", "c"]),
@@ -33,7 +36,20 @@ OBJECTS = {
     "VerifyReport": lambda: attn.verify("attention f32 Tq=2"),
     "Weights": lambda: attn.Weights.top_k(2),
 }
-METHODS = {"ScoreTable": ["__getitem__"], "Explanation": ["__getitem__", "__contains__"], "MultiheadAttention": ["forward"]}
+METHODS = {"ScoreTable": ["__getitem__"], "Explanation": ["__getitem__", "__contains__"], "MultiheadAttention": ["forward"], "AttnBackend": ["run_model"]}
+
+
+def node():
+    import onnx
+
+    return onnx.helper.make_node("Attention", ["q", "k", "v"], ["y"])
+
+
+def model():
+    import onnx
+
+    values = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, X.shape) for name in "qkvy"]
+    return onnx.helper.make_model(onnx.helper.make_graph([node()], "attention", values[:3], values[3:]), opset_imports=[onnx.helper.make_opsetid("", 24)])
 
 
 class Hostile:
@@ -64,8 +80,29 @@ def names_of(function):
         return []
 
 
+class Target(NamedTuple):
+    """What is called: names that an error may tell, the function, names of its parameters, arguments that it may take."""
+
+    names: list
+    call: object
+    parameters: list
+    good: tuple = (X, X, X)
+
+
+def arguments_for(path, name):
+    """The first arguments of a right call."""
+    if path == "attn.integrations.onnx" and name != "attention":
+        return ("CPU",) if name == "supports_device" else (model(), [X, X, X])
+    if not path.startswith(("attn.torch", "attn.integrations.transformers")):
+        return X, X, X
+    import torch
+
+    x = torch.zeros(2, 3, 4, 8)
+    return (torch.nn.Identity(), x, x, x, None) if "transformers" in path else (x, x, x)
+
+
 def targets():
-    """(names that an error may tell, function, names of parameters) of each function, class and method."""
+    """A Target for each function, class and method."""
     found = []
     for path in MODULES:
         try:
@@ -75,21 +112,26 @@ def targets():
         public = getattr(module, "__all__", None) or [name for name, x in vars(module).items() if inspect.isfunction(x) and x.__module__ == path]
         for name in public:
             x = getattr(module, name)
-            if not callable(x) or name in ("CacheFull", "patch", "register", "trace"):
+            if not callable(x) or name == "CacheFull":
                 continue
+            good, own = arguments_for(path, name), ["attn:"] if "integrations" in path else []
             if name == "attention" and path == "attn":
-                found += [([name, "ScoreExpression"], x, [*attn._core.attention_options, "return_plan"])] * 5
+                found += [Target([name, *PARTS], x, [*attn._core.attention_options, "return_plan"])] * 5
             if not inspect.isclass(x):
-                found.append(([name, *["ScoreExpression"] * ("attention" in name or name == "explain")], x, names_of(x) + list(attn._core.attention_options) * (name in ("additive_attention", "attention_cached"))))
+                call = x if name != "patch" else lambda *given, patch=x, **options: patch(*given, **options).undo()
+                options = list(attn._core.attention_options) * (name in ("additive_attention", "attention_cached"))
+                found.append(Target([name, *own, *PARTS * (path == "attn")], call, names_of(x) + options, good))
                 continue
-            if name not in ("MultiheadAttention", "Explanation"):
-                found.append(([name], x, names_of(x.__init__)))
+            if name not in ("MultiheadAttention", "Explanation", "AttnBackend"):
+                found.append(Target([name], x, names_of(x.__init__), good))
             one = OBJECTS[name]()  # a class without an example: add it
             methods = METHODS.get(name, []) + [method for method in vars(x) if not method.startswith("_") and name != "MultiheadAttention"]
-            found += [([name, method, *["ScoreExpression"] * (name == "ScoreTable")], call, names_of(call)) for method in methods if callable(call := getattr(one, method))]
+            calls = [(method, call) for method in methods if callable(call := getattr(one, method))]
+            found += [Target([name, method, *own, *["ScoreExpression"] * (name == "ScoreTable")], call, names_of(call), good) for method, call in calls]
     expression = attn.ScoreExpression("s")
-    operators = (lambda x=None: expression + x, lambda x=None: x % expression, lambda x=None: attn.Mask.all() & x, lambda x=None: attn.Bias() + x, lambda x=None: expression < x)
-    found += [(["ScoreExpression", "operand", "Mask", "Bias", "'<'", "lambda", "%"], f, ["x"]) for f in operators]
+    number = lambda x: 1 if isinstance(x, (str, bytes, bytearray)) else x  # noqa: E731: of a text it is Python's own %
+    operators = (lambda x=None: expression + x, lambda x=None: number(x) % expression, lambda x=None: attn.Mask.all() & x, lambda x=None: attn.Bias() + x, lambda x=None: expression < x)
+    found += [Target(["ScoreExpression", "operand", "Mask", "Bias", "ScoreTable", "'<'", "lambda"], f, ["x"]) for f in operators]
     return found
 
 
@@ -104,7 +146,7 @@ def values(random):
         lambda s, b, h, i, j: s * 2, lambda: 1, lambda *a: "x" * 10_000, np.float32(3), np.int8(3), np.bool_(True), np.datetime64("2020"), np.array("x"), memoryview(b"abcd"),
         np.zeros(shape, dtype), np.full(shape, np.nan, np.float32), np.full(shape, np.inf, np.float64), np.zeros((1,) * 12, np.float32), X, X[..., ::-1], X[:, :, :2], X[0], X[0, 0], X.astype(np.float64),
         np.broadcast_to(np.float32(1), (2, 3, 4, 8)), np.zeros((0, 3, 4, 8), np.float32), np.ones((2, 4), np.int64), np.ones((4, 4), bool), np.array([0, 2, 4]), np.array([-1, 2**62]),
-        np.rec.array([(1.0, 2)]), np.ma.masked_array(np.zeros(3), mask=True), attn, attn.Mask, *(make() for name, make in OBJECTS.items() if name not in ("MultiheadAttention", "VerifyReport")),
+        np.rec.array([(1.0, 2)]), np.ma.masked_array(np.zeros(3), mask=True), attn, attn.Mask, *(make() for name, make in OBJECTS.items() if name not in ("AttnBackend", "MultiheadAttention", "VerifyReport")),
         attn.Mask("window(1, 0)"), attn.Mask.__new__(attn.Mask), attn.Weights.rows([0, 9]), attn.Bias(),
     ]  # fmt: skip
     if "torch" in sys.modules:
@@ -120,11 +162,11 @@ def values(random):
 
 def call_of(random, all_targets):
     """(names, function, arguments, keywords)"""
-    names, function, parameters = all_targets[int(random.integers(len(all_targets)))]
+    names, function, parameters, right = all_targets[int(random.integers(len(all_targets)))]
     some = values(random)
     pick = lambda: some[int(random.integers(len(some)))]  # noqa: E731
     good = random.random() < 0.5
-    arguments = [X if good and n < 3 else pick() for n in range(int(random.integers(0, len(parameters) + 2)))]
+    arguments = [right[n] if good and n < len(right) else pick() for n in range(int(random.integers(0, len(parameters) + 2)))]
     keywords = {name: pick() for name in parameters[len(arguments) :] if random.random() < 0.2}
     if random.random() < 0.1:
         keywords[["nothing", "is_causal", "mask", "window", "x" * 1000][int(random.integers(5))]] = pick()

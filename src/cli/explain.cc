@@ -193,9 +193,10 @@ Verb add_explain(Parser app) {
                         .option("--weights", a.weights,
                                 "Own w_query, w_key, w_value (and embedding): a safetensors file or a folder of .npy")
                         .type_name("FILE");
-  a.query_given = parser.option("--query", a.query, "Open row N (from 0): every product, sum, exponential and share")
-                      .type_name("N")
-                      .check(whole_number);
+  a.query_given =
+      parser.option("--query", a.query, "Open row N (from 0; -1 the last): every product, sum, exponential, share")
+          .type_name("N")
+          .check(whole_number);
   const Option gradients = parser.flag("--gradients", a.explain.gradients,
                                        "Also the way back: dO to dV, dP, dS, dQ, dK of L = 1/2 sum of context^2");
   a.model_given = parser.option("--model", a.model, "A trained head instead: a model's folder, as of attn generate")

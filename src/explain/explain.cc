@@ -23,20 +23,26 @@ namespace {
 
 using Kind = ExplainStep::Kind;
 
+/// The row to be opened, counted from 0.
+std::optional<std::int64_t> row_of(std::optional<std::int64_t> query, std::int64_t rows) {
+  if (!query) return query;
+  if (*query < -rows || *query >= rows)
+    throw ValueError(fmt::format("explain: query {} is not there; the tokens are 0 to {}, or -{} to -1 from the end",
+                                 *query, rows - 1, rows));
+  return *query < 0 ? *query + rows : *query;
+}
+
 class Teller {
  public:
   Teller(const std::vector<std::string>& texts, const ExplainOptions& options, bool batch)
       : options_(options), tokens_(tokenize(texts, options)), matrices_(make_matrices(options)), batch_(batch) {
-    if (options.query && (*options.query < 0 || *options.query >= tokens_.from.width()))
-      throw ValueError(fmt::format("explain: query {} is not there; the tokens are 0 to {}", *options.query,
-                                   tokens_.from.width() - 1));
+    result_.query = row_of(options.query, tokens_.from.width());
     run_ = run_attention(tokens_, matrices_, options, batch_);
     result_.texts = texts;
     result_.to = options.to;
     result_.batch = batch_;
     result_.language = options.language;
     result_.mask = options.mask.is_all() ? "" : options.mask.to_string();
-    result_.query = options.query;
   }
 
   Explanation tell() {
@@ -45,7 +51,7 @@ class Teller {
     tell_projections();
     tell_scores();
     tell_weights_and_context();
-    if (options_.query) tell_by_hand(*options_.query);
+    if (result_.query) tell_by_hand(*result_.query);
     if (options_.gradients) tell_way_back();
     if (options_.packed)
       add_checks("packed", Phrase::packed, Phrase::note_packed,
@@ -286,15 +292,15 @@ class Teller {
 
   void tell_by_hand(std::int64_t query) {
     const ByHand hand = by_hand(run_, matrices_, options_.score, query);
+    // of a batch, whose texts differ, the number alone
     const std::string of =
-        say_with(Phrase::row_of, query, cut(tokens_.from.tokens[0][static_cast<std::size_t>(query)], 16));
-    ExplainStep stages = step(Kind::keys, "query_scores", Phrase::row_scores,
-                              batch_ ? say_with(Phrase::row_number, query) : of, Phrase::note_row_scores, facts(hand));
+        batch_ ? say_with(Phrase::row_number, query)
+               : say_with(Phrase::row_of, query, cut(tokens_.from.tokens[0][static_cast<std::size_t>(query)], 16));
+    ExplainStep stages = step(Kind::keys, "query_scores", Phrase::row_scores, of, Phrase::note_row_scores, facts(hand));
     stages.hidden = hand.stages_hidden;
     stages.columns = {hand.stage_names};
     add(std::move(stages), hand.stages, true);
-    ExplainStep mixing = step(Kind::keys, "query_values", Phrase::row_values,
-                              batch_ ? say_with(Phrase::row_number, query) : of, Phrase::note_row_values);
+    ExplainStep mixing = step(Kind::keys, "query_values", Phrase::row_values, of, Phrase::note_row_values);
     mixing.hidden = hand.mixing_hidden;
     mixing.columns = {hand.mixing_names};
     add(std::move(mixing), hand.mixing, true);

@@ -27,6 +27,16 @@ TEST(ExplainCommand, ShowsTheTutorial) {
   EXPECT_FALSE(contains(said.out, "\x1b"));
 }
 
+TEST(ExplainCommand, ANegativeQueryCountsFromTheEnd) {
+  const Said last = attn_says(kLife + " --query 5 --json"), counted = attn_says(kLife + " --query -1 --json");
+  EXPECT_EQ(counted.code, 0) << counted.err;
+  EXPECT_EQ(counted.out, last.out);
+  EXPECT_EQ(attn_says(kLife + " --query=-6").out, attn_says(kLife + " --query 0").out);
+  const Said none = attn_says(kLife + " --query -7");
+  EXPECT_EQ(none.code, 1);
+  EXPECT_TRUE(contains(none.err, "query -7 is not there; the tokens are 0 to 5, or -6 to -1 from the end")) << none.err;
+}
+
 TEST(ExplainCommand, ReadsItsTextFromStdin) {
   const std::string direct = attn_says("explain 'Life is short' --tokens characters --json").out;
   for (const char* end : {"", "\\n", "\\r\\n"})

@@ -362,6 +362,23 @@ TEST(Explain, OneQueryByHandAddsUp) {
   }
 }
 
+TEST(Explain, ANegativeQueryCountsFromTheEnd) {
+  ExplainOptions options;
+  const auto opened = [&](std::int64_t query) {
+    options.query = query;
+    return to_json(explain(kSentence, options));
+  };
+  EXPECT_EQ(opened(-1), opened(5));
+  EXPECT_EQ(opened(-6), opened(0));
+  EXPECT_EQ(explain(kSentence, options).query, 0);
+  EXPECT_EQ(error_of<ValueError>([&] { opened(-7); }),
+            "explain: query -7 is not there; the tokens are 0 to 5, or -6 to -1 from the end");
+  options.query = -1;  // of the longest text; the first has no such token
+  const Explanation batch = explain_batch({"life", "life is short"}, options);
+  EXPECT_EQ(batch.query, 2);
+  EXPECT_NE(to_text(batch, {}).find("life"), std::string::npos);
+}
+
 TEST(Explain, OwnMatricesAreUsed) {
   ExplainOptions options;
   options.w_query = ones({3, 2});

@@ -1,15 +1,26 @@
 # python/attn/integrations/onnx.py: a backend of ONNX whose Attention operator (opset 23 to 25) is attn.
 """`attn.integrations.onnx.run_model(model, inputs)`: models whose Attention nodes are computed by attn, other nodes by onnx's reference."""
 
+import operator
+import os
+import re
+
 import numpy as np
+from google.protobuf.message import DecodeError
 from onnx import ModelProto, TensorProto
-from onnx.backend.base import Backend, BackendRep, Device, DeviceType
+from onnx.backend.base import Backend, BackendRep
+from onnx.checker import ValidationError, check_model
 from onnx.helper import tensor_dtype_to_np_dtype
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
 import attn
+from attn._arguments import shown
 
+__all__ = ["AttnBackend", "attention", "is_compatible", "prepare", "run_model", "supports_device"]
+
+_FLOATS = ("float32", "float64", "float16", "bfloat16")
+_OWN_DTYPES = {"attn_mask": ("bool", *_FLOATS), "nonpad_kv_seqlen": ("int64", "int32")}
 _RAW, _CAPPED, _MASKED, _WEIGHTS = range(4)
 
 
@@ -97,6 +108,31 @@ def _check_arrays(arrays):
             raise ValueError(f"Attention: {name} has shape {list(x.shape)}; it must be [B, H, T, D], or [B, T, H * D], and of the rank of Q {list(Q.shape)}")
 
 
+def _check_dtypes(arrays):
+    for name, x in arrays.items():
+        own = _OWN_DTYPES.get(name, _FLOATS)
+        if x is not None and x.dtype.name not in own:
+            raise TypeError(f"Attention: {name} is {x.dtype}; it must be {' or '.join(own)}")
+    mask = arrays["attn_mask"]
+    if mask is not None and mask.ndim == 0:
+        raise ValueError("Attention: attn_mask has shape []; it must have 1 or more dims")
+
+
+def _whole(name, x):
+    """A whole number; None stays."""
+    try:
+        return None if x is None else operator.index(x)
+    except Exception as error:
+        raise TypeError(f"Attention: {name} is a {type(x).__name__}; a whole number is needed") from error
+
+
+def _number(name, x):
+    try:
+        return None if x is None else float(x)
+    except Exception as error:
+        raise TypeError(f"Attention: {name} is a {type(x).__name__}; a number is needed") from error
+
+
 def _check_numbers(mode, precision, windows):
     if mode not in range(4):
         raise ValueError(f"Attention: qk_matmul_output_mode is {mode}; it must be from 0 to 3")
@@ -145,7 +181,14 @@ def attention(
     gives 0. float32 and float64 run through `attn.attention`, in float64 where softmax_precision asks for it; 16-bit inputs step by step
     as the operator's function body has them, rounded where it rounds, with attn's products.
     """
-    _check_arrays({"Q": Q, "K": K, "V": V, "attn_mask": attn_mask, "past_key": past_key, "past_value": past_value})
+    arrays = {"Q": Q, "K": K, "V": V, "attn_mask": attn_mask, "past_key": past_key, "past_value": past_value, "nonpad_kv_seqlen": nonpad_kv_seqlen}
+    _check_arrays(arrays)
+    _check_dtypes(arrays)
+    scale, softcap = _number("scale", scale), _number("softcap", softcap)
+    q_num_heads, kv_num_heads = _whole("q_num_heads", q_num_heads), _whole("kv_num_heads", kv_num_heads)
+    is_causal, qk_matmul_output_mode = _whole("is_causal", is_causal), _whole("qk_matmul_output_mode", qk_matmul_output_mode)
+    left_window_size, right_window_size = _whole("left_window_size", left_window_size), _whole("right_window_size", right_window_size)
+    softmax_precision = _whole("softmax_precision", softmax_precision)
     _check_numbers(qk_matmul_output_mode, softmax_precision, {"left_window_size": left_window_size, "right_window_size": right_window_size})
     if (past_key is None) != (past_value is None):
         raise ValueError("Attention: past_key and past_value are given together or not at all")
@@ -186,9 +229,9 @@ def attention(
         else:
             bias = attn_mask if attn_mask.dtype in (q.dtype, np.float32) else attn_mask.astype(q.dtype if q.dtype == np.float64 else np.float32)
 
-    scale = float(scale) if scale is not None else max(1, q.shape[-1]) ** -0.5  # without columns each score is 0 by any scale
+    scale = scale if scale is not None else max(1, q.shape[-1]) ** -0.5  # without columns each score is 0 by any scale
     mode = qk_matmul_output_mode if wants_qk else None
-    softcap = float(softcap or 0.0)
+    softcap = softcap or 0.0
     if halves:
         seen = mask.dense(batch, heads, rows, keys, **lengths)
         output, steps = _step_by_step(q, k, v, scale, softcap, seen, bias, _precision(softmax_precision, dtype))
@@ -202,7 +245,7 @@ def attention(
 
 
 class Attention(OpRun):
-    """attn in the place of the reference's own."""
+    """attn in the place of the reference's own: made by onnx.reference.ReferenceEvaluator(model, new_ops=[Attention])."""
 
     op_domain = ""
 
@@ -248,18 +291,45 @@ class Attention(OpRun):
         return tuple(np.empty(0, dtype=Q.dtype) if x is None else x for x in results[: len(wanted)])
 
 
+def _first_line(error):
+    return shown(next(iter(str(error).strip().splitlines()), type(error).__name__), 300)
+
+
+def _checked(model):
+    """A model, or the path or bytes of one, that onnx takes for valid."""
+    if isinstance(model, os.PathLike):
+        model = os.fspath(model)
+    if not isinstance(model, (ModelProto, str, bytes)):
+        raise TypeError(f"attn: model is a {type(model).__name__}; an onnx.ModelProto, the path of a file or its bytes is needed")
+    if isinstance(model, str) and not os.path.isfile(model):
+        raise ValueError(f'attn: model is "{shown(model, 300)}"; there is no such file')
+    try:
+        check_model(model)
+        return model
+    except (ValidationError, ValueError, TypeError, DecodeError, OSError) as error:
+        raise ValueError(f"attn: model is not one of ONNX: {_first_line(error)}") from error
+
+
 class _Prepared(BackendRep):
     def __init__(self, model):
         self._evaluator = ReferenceEvaluator(model, new_ops=[Attention])
 
     def run(self, inputs, **_):
         """inputs: arrays in the graph's order, or a dict by name; gives the graph's outputs."""
-        names = self._evaluator.input_names
+        names, known = self._evaluator.input_names, self._evaluator.rt_inits_
         if not isinstance(inputs, dict):
             given = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
             if len(given) > len(names):
                 raise ValueError(f"attn: {len(given)} inputs are given; the graph has {len(names)}: {', '.join(names)}")
             inputs = dict(zip(names, given))
+        for name in inputs:
+            if name not in names and name not in known:
+                raise ValueError(f"attn: the graph has no input {shown(name)}; it has {', '.join(names)}")
+        for name, kind in zip(names, self._evaluator.input_types):
+            if name not in inputs and name not in known:
+                raise ValueError(f"attn: input {name} is missing; the graph has {', '.join(names)}")
+            if kind.HasField("tensor_type") and name in inputs and not isinstance(inputs[name], (np.ndarray, np.generic)):
+                raise TypeError(f"attn: input {name} is a {type(inputs[name]).__name__}; a NumPy array is needed")
         return tuple(self._evaluator.run(None, inputs))
 
 
@@ -268,18 +338,27 @@ class AttnBackend(Backend):
 
     @classmethod
     def is_compatible(cls, model, device="CPU", **_):
+        """Whether it is a model, and the device the CPU."""
         return isinstance(model, ModelProto) and cls.supports_device(device)
 
     @classmethod
-    def prepare(cls, model, device="CPU", **kwargs):
+    def prepare(cls, model, device="CPU", **_):
+        """A model (or the path or bytes of one) to be run: `prepare(model).run(inputs)`. Raises TypeError, ValueError."""
         if not cls.supports_device(device):
-            raise ValueError(f"attn: device is {device}; it must be CPU")
-        super().prepare(model, device, **kwargs)
-        return _Prepared(model)
+            raise ValueError(f"attn: device is {shown(device)}; it must be CPU")
+        return _Prepared(_checked(model))
+
+    @classmethod
+    def run_model(cls, model, inputs, device="CPU", **_):
+        """The outputs of a model: inputs in the graph's order, or a dict by name. Raises TypeError, ValueError."""
+        return cls.prepare(model, device).run(inputs)
 
     @classmethod
     def supports_device(cls, device):
-        return Device(device).type == DeviceType.CPU
+        """Whether it is the CPU: "CPU", "CPU:0"."""
+        if not isinstance(device, str):
+            raise TypeError(f'attn: device is a {type(device).__name__}; a text is needed, as "CPU"')
+        return re.fullmatch(r"CPU(:\d+)?", device) is not None
 
 
 prepare = AttnBackend.prepare

@@ -16,6 +16,7 @@ from transformers import AttentionInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface
 
+from attn._arguments import shown
 from attn.integrations._eager_mask import EagerMask, blind_rows, eager_mask
 from attn.integrations._model_source import calls_attention, lacks_a_class
 from attn.torch import _call
@@ -25,6 +26,8 @@ try:
     from transformers.utils.output_capturing import _active_collector
 except ImportError:  # elsewhere in other versions: then weights are given where the model asks for them
     _active_collector = None
+
+__all__ = ["attention", "register"]
 
 # What changes the result and is not understood here: better an error than another number.
 _REFUSED = ("score_mod", "block_mask", "head_mask")
@@ -66,6 +69,8 @@ def _chosen(indices, keys):
 
 def _block_mask(module, block_indices, causal, mask, query, key, position_ids):
     """The module's own mask of the blocks that its rows chose, as made for "eager"; without a mask it is causal."""
+    if not hasattr(module, "indexer"):
+        raise TypeError(f"attention: block_indices are given, of which {type(module).__name__} makes no mask: it has no indexer")
     rows, keys = query.shape[2], key.shape[2]
     if mask is None and not causal:
         mask = query.new_ones(1, 1, rows, keys, dtype=torch.bool)
@@ -74,9 +79,37 @@ def _block_mask(module, block_indices, causal, mask, query, key, position_ids):
     return module.indexer.build_block_mask(block_indices, mask, keys, query.dtype, query.device, positions)
 
 
+def _check(tensors, elsewhere):
+    """One line for what is no tensor, or not as a layer gives it; what does not fit the others is told where they meet."""
+    _call.check_tensors("attention", tensors, tuple(tensors)[3:], anywhere=elsewhere)
+    query, key = tensors["query"], tensors["key"]
+    batch = max(x.shape[0] if x.dim() else 0 for x in (query, key))
+    for name in ("query", "key", "value"):
+        x = tensors[name]
+        if x.dim() != 4 or x.shape[0] not in (1, batch):
+            raise ValueError(f"attention: {name} has shape {list(x.shape)}; it must be [{batch}, H, T, D], or [1, H, T, D]")
+    for name in ("attention_mask", "position_bias", "s_aux", "sinks"):
+        x, masks = tensors[name], name == "attention_mask"
+        if x is not None and not x.is_floating_point() and not (masks and x.dtype is torch.bool):
+            needed = "bool (True takes part) or floating (added)" if masks else "floating"
+            raise TypeError(f"attention: {name} is {x.dtype}; it must be {needed}")
+    rows, indices, sinks = [batch, query.shape[2]], tensors["indices"], tensors["sinks"]
+    if sinks is not None and not _fits(sinks, each := [batch, query.shape[1], query.shape[2], 1]):
+        raise ValueError(f"attention: sinks has shape {list(sinks.shape)}; it must be {each}")
+    if indices is not None and (indices.dtype not in (torch.int32, torch.int64) or indices.dim() != 3 or list(indices.shape[:2]) != rows):
+        raise ValueError(f"attention: indices is {indices.dtype} of shape {list(indices.shape)}; it must be int32 or int64 [{rows[0]}, {rows[1]}, n]")
+    if indices is not None and _call.is_direct() and indices.numel() and not 0 <= indices.min() <= indices.max() < key.shape[2]:
+        raise ValueError(f"attention: indices is from {indices.min()} to {indices.max()}; it must be from 0 to {key.shape[2] - 1}")
+
+
+def _fits(x, sizes):
+    return x.dim() == len(sizes) and all(have in (1, want) for have, want in zip(x.shape, sizes))
+
+
 def _with_sinks(query, key, value, causal, mask, bias, sinks):
     """(key, value, mask, bias) with one key more, whose score is the row's sink and whose value is 0."""
     rows, keys = query.shape[2], key.shape[2]
+    sinks = sinks.expand(*query.shape[:3], 1)
     if causal:
         mask = torch.ones(1, 1, rows, keys, dtype=torch.bool, device=query.device).tril()
     if mask is not None:
@@ -123,6 +156,15 @@ def attention(
     (a logit a row: [B, Hq, Tq, 1]), `position_bias` (added), `indices` and `block_indices` (the keys, or blocks of
     keys, that a row chose) as the models give them.
     """
+    _call.check_tensors("attention", {"query": query}, anywhere=True)
+    elsewhere = "ONNX is written" if _call.writes_onnx() else None
+    if query.device.type not in ("cpu", "meta"):
+        elsewhere = f"query is on {query.device}"
+    tensors = dict(
+        query=query, key=key, value=value, attention_mask=attention_mask, position_bias=position_bias, s_aux=s_aux, sinks=sinks, indices=indices,
+        block_indices=block_indices,
+    )  # fmt: skip
+    _check(tensors, elsewhere is not None)
     # Dynamo cannot see through the cache.
     for name in _REFUSED if torch.compiler.is_compiling() else (*_REFUSED, *_unknown(type(module))):
         if options.get(name) is not None:
@@ -139,10 +181,7 @@ def attention(
         )
         causal, blind = False, None
     if attention_mask is None:
-        causal = causal or bool(getattr(module, "is_causal", False) if is_causal is None else is_causal)
-    elsewhere = "ONNX is written" if _call.writes_onnx() else None
-    if query.device.type not in ("cpu", "meta"):
-        elsewhere = f"query is on {query.device}"
+        causal = causal or bool(getattr(module, "is_causal", False) if is_causal is None else _call.flag("attention", "is_causal", is_causal))
     if elsewhere is not None:
         if any(x is not None for x in (softcap, s_aux, sinks, indices)):
             raise ValueError(
@@ -189,7 +228,8 @@ def attention(
         dropout_p=_call.number("attn", "dropout", dropout),
     )
     aux = None if s_aux is None else s_aux.reshape(-1).to(_call.compute_dtype(query.dtype))
-    wanted = _FULL if output_attentions or _weights_wanted() else _NONE
+    asked = output_attentions is not None and _call.flag("attention", "output_attentions", output_attentions)
+    wanted = _FULL if asked or _weights_wanted() else _NONE
     output, weights = attend(query, key, value, numbers, mask, bias, aux, weights=wanted)
     if sinks is not None and weights is not None:
         weights = weights[..., :-1]
@@ -231,10 +271,13 @@ def _watch():
 def register(name: str = "attn") -> None:
     """Makes attn_implementation=name known: the attention, the masks it is given, and which models never call it.
 
-    Masks are needed: a name without a mask function gets no mask at all, and the padding of a batch would be attended
+    Raises TypeError for a name that is no text. Masks are needed: a name without a mask function gets no mask at all, and the padding of a batch would be attended
     to. They have the form of "eager" for all but attn's function, so that models and layers that compute by themselves
     read them rightly. A model whose code never calls the function is refused where it is made or set.
     """
+    if not isinstance(name, str) or not name.isprintable():
+        given = f'"{shown(name)}"' if isinstance(name, str) else f"a {type(name).__name__}"
+        raise TypeError(f"register: name is {given}; a text of one line is needed")
     if not _names:
         _watch()
     _names.add(name)

@@ -90,9 +90,9 @@ def wants_gradient(*tensors):
     return False
 
 
-def check_tensors(function, tensors, optional=()):
-    """TypeError for what is no dense tensor, ValueError for tensors elsewhere: attn computes on the CPU. Meta tensors pass: they have no values at
-    all. None passes for the names in `optional`."""
+def check_tensors(function, tensors, optional=(), anywhere=False):
+    """TypeError for what is no dense tensor, ValueError for tensors elsewhere, unless they may be `anywhere`: attn computes on the CPU. Meta tensors
+    pass: they have no values at all. None passes for the names in `optional`."""
     for name, x in tensors.items():
         if (is_plain(x) and not (x.is_nested or x.is_quantized)) or (x is None and name in optional):
             continue
@@ -105,7 +105,7 @@ def check_tensors(function, tensors, optional=()):
             raise TypeError(f"{function}: {name} is quantized; give {name}.dequantize()")
         if x.layout is not torch.strided:
             raise TypeError(f"{function}: {name} has layout {x.layout}; give {name}.to_dense()")
-        if x.device.type not in ("cpu", "meta"):
+        if x.device.type not in ("cpu", "meta") and not anywhere:
             raise ValueError(f"{function}: {name} is on {x.device}; attn computes on the CPU: give {name}.cpu()")
 
 

@@ -1,6 +1,6 @@
 # python/attn/torch/_encoded.py: a call of attn.attention as tensors and one text, for operators of torch, and back.
-"""What Python made before the call (a Mask, a Bias, a function) stands in a table of this process, the text names its place: for ever where a
-graph may name it again, else as long as the text."""
+"""What Python made before the call (a Mask, a Bias, an expression) stands in a table of this process, the text names its place: for ever where a
+graph may name it again, else as long as the text. The tensors that a Bias, a Score or an expression was made of are tensors of the call."""
 
 import functools
 import os
@@ -17,7 +17,7 @@ from attn.torch import _call, _changes, _program
 _OPTIONS = _core.attention_options
 AT = {name: n for n, name in enumerate(_OPTIONS)}
 _BETWEEN = "\x1f"
-_FORMAT = "2"  # of the texts and of what the passes hand on: behind the options, so that a cache of compiled graphs knows others by it
+_FORMAT = "3"  # of the texts and of what the passes hand on: behind the options, so that a cache of compiled graphs knows others by it
 _table = weakref.WeakValueDictionary()  # of what is held, by its place
 _for_ever = []  # what graphs name: (place, held)
 
@@ -43,16 +43,37 @@ def _hold(x, name):
     """(place, held) of an object in the table."""
     if name == "score_mod":
         x = trace(x)
-    for array in getattr(x, "arrays", ()):
-        if isinstance(array, Tensor) and array.requires_grad and torch.is_grad_enabled():
-            raise TypeError(
-                f"attention: {name} holds a tensor that wants a gradient, which torch.compile and torch.func do not see there; "
-                "give a bias as a tensor, additive scores by attn.additive_attention, sinks by sinks=, an expression as a function"
-            )
     # A name that no other process gives, a child of this one neither: a graph that was saved must not find another object there.
     place, held = os.urandom(16).hex(), _Held(x)
     _table[place] = held
     return place, held
+
+
+def _learns(array):
+    return isinstance(array, Tensor) and array.requires_grad and torch.is_grad_enabled()
+
+
+@_constant
+def _tensors_of(x):
+    """The tensors of a Bias, a Score or an expression that learns: the call has them as its own, with their gradients."""
+    learns = isinstance(x, (_core.Bias, _core.Score, _core.ScoreExpression)) and any(map(_learns, x.arrays))
+    return tuple(array for array in x.arrays if isinstance(array, Tensor)) if learns else ()
+
+
+def _over(x, tensors):
+    """The same Bias, Score or expression over other tensors."""
+    others = iter(tensors)
+    arrays = [next(others) if isinstance(array, Tensor) else None for array in x.arrays]
+    if not isinstance(x, _core.ScoreExpression):
+        return x.with_arrays(arrays)
+    try:
+        notation, tables = x.__reduce__()[1]
+    except TypeError as error:
+        raise TypeError(
+            "attention: score_mod holds a tensor that wants a gradient, and its text does not read back, by which torch.compile and torch.func see the tensor; "
+            "give a function, or each table a name of its own: attn.ScoreTable(x, name)"
+        ) from error
+    return _core._parse_expression(notation, {name: own if other is None else other for (name, own), other in zip(tables.items(), arrays)})
 
 
 def _notation(x, name):
@@ -69,14 +90,19 @@ def _notation(x, name):
 
 @_constant
 def _text_for_ever(x, name):
-    """Its notation, or its place for ever. Under torch.compile this runs once, when the call is traced."""
-    text = _notation(x, name)
-    if text is not None:
-        return text
-    for place, known in _for_ever:
-        if known.object is x:
-            return f"o{place}"
-    _for_ever.append(_hold(x, name))
+    """Its notation, or its place for ever; "!" or "?" and what is wrong with it. Under torch.compile this runs once, when the call is traced."""
+    try:
+        text = _notation(x, name)
+        if text is not None:
+            return text
+        for place, known in _for_ever:
+            if known.object is x:
+                return f"o{place}"
+        _for_ever.append(_hold(x, name))
+    except ValueError as error:
+        return f"!{error}"
+    except TypeError as error:
+        return f"?{error}"
     return f"o{_for_ever[-1][0]}"
 
 
@@ -147,12 +173,18 @@ def encode(q, k, v, options):
             texts.append(f"{'i' if isinstance(x, int) else 'f'}{x}")
         elif isinstance(x, str) and name != "score_mod" and _BETWEEN not in x:
             texts.append(f"s{x}")
-        elif once:
-            place, kept = _hold(x, name)
-            held.append(kept)
-            texts.append(f"o{place}")
         else:
-            texts.append(_text_for_ever(x, name))
+            if once:
+                place, kept = _hold(x, name)
+                held.append(kept)
+                text = f"o{place}"
+            else:
+                text = _text_for_ever(x, name)
+            if text[0] in "!?":
+                raise (ValueError if text[0] == "!" else TypeError)(text[1:])
+            own = _tensors_of(x)
+            texts.append(f"w{text[1:]}:{len(tensors)}" if own else text)
+            tensors.extend(own)
     return tensors, _with_held(_BETWEEN.join((*texts, _FORMAT)), held)
 
 
@@ -175,10 +207,17 @@ def without(texts, name):
     return _BETWEEN.join(fields)
 
 
+def as_held(texts):
+    """The texts over the tensors that Bias, Score and expression were made with: they may have values where the call's have none."""
+    return _BETWEEN.join(f"o{text[1:].partition(':')[0]}" if text[0] == "w" else text for text in texts.split(_BETWEEN))
+
+
 def held_arrays(texts):
     """(name, array) of what the texts name, and no pass of a graph is given."""
-    held = [_at(text[1:]) if text[0] == "o" else None for text in texts.split(_BETWEEN)[: len(_OPTIONS)]]
-    return list(_changes.of_options(held))
+    fields = texts.split(_BETWEEN)[: len(_OPTIONS)]
+    held = [_at(text[1:].partition(":")[0]) if text[0] in "ow" else None for text in fields]
+    given = [name for name, text in zip(_OPTIONS, fields) if text[0] == "w"]
+    return [(name, x) for name, x in _changes.of_options(held) if not (isinstance(x, Tensor) and name.removeprefix("the array of ") in given)]
 
 
 _READ = {"-": lambda _: None, "b": "1".__eq__, "i": int, "f": float, "s": str, "m": functools.lru_cache(_core._parse_expression), "o": _at}
@@ -194,6 +233,9 @@ def decoded(tensors, texts):
             options.append(_call.seed_of(x) if name == "dropout_seed" else x)
         elif kind == "a":
             options.append(_core.Score.additive(*tensors[int(rest) : int(rest) + 3]))
+        elif kind == "w":
+            place, first = rest.split(":")
+            options.append(_over(_at(place), tensors[int(first) :]))
         elif kind == "p":
             options.append(_program.expression(rest, tensors))
         else:

@@ -8,7 +8,7 @@ import torch
 from torch.utils.flop_counter import register_flop_formula
 
 from attn.torch import _general, _linear, _ops  # noqa: F401: they make the operators
-from attn.torch._encoded import AT, decoded, without
+from attn.torch._encoded import AT, as_held, decoded, without
 
 
 @register_flop_formula(torch.ops.attn.mm)
@@ -30,7 +30,7 @@ def _products(q, k, v):
 
 
 def _general_products(tensors, texts):
-    q, k, v, options = decoded(tensors, without(texts, "score_mod"))  # which costs no products, and may look up tensors without values
+    q, k, v, options = decoded(tensors, as_held(without(texts, "score_mod")))  # which costs no products, and may look up tensors without values
     lengths, key_lengths = (None if x is None else torch.as_tensor(x) for x in (options[AT[name]] for name in ("cu_seqlens_q", "cu_seqlens_k")))
     if lengths is None:
         pairs = math.prod(q.shape[:-1]) * k.shape[-2]

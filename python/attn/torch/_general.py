@@ -238,11 +238,16 @@ class _TransformedBackward(torch.autograd.Function):
     @staticmethod
     def backward(ctx, *flows):
         count = len(ctx.given)
-        found = _TransformedSecond.apply(ctx.given, ctx.texts, ctx.wanted, *(x.contiguous() for x in flows), *ctx.saved_tensors)
+        *tensors, _ = ctx.saved_tensors[count:]
+        # What another transform, or autograd around it, asks of: a tensor need not have had a gradient here.
+        asked = _can_have(tensors, ctx.needs_input_grad[3 + count : -1])
+        every, by_place = sorted({*ctx.wanted, *asked}), dict(zip(ctx.wanted, flows))
+        flows = [by_place[n].contiguous() if n in by_place else torch.zeros_like(tensors[n]) for n in every]
+        found = _TransformedSecond.apply(ctx.given, ctx.texts, every, *flows, *ctx.saved_tensors)
         for_tensors = [None] * (len(ctx.saved_tensors) - count)  # and for the stamps
-        for n, x in zip(ctx.wanted, found):
+        for n, x in zip(every, found):
             for_tensors[n] = x
-        return None, None, None, *found[len(ctx.wanted) :], *for_tensors
+        return None, None, None, *found[len(every) :], *for_tensors
 
     @staticmethod
     def vmap(info, in_dims, *args):

@@ -104,6 +104,6 @@ def patch(linear: bool = False) -> Patch:
 
     or `p = attn.torch.patch()` and later `p.undo()`. Patches nest, in any order and from any thread: torch's own functions are back when the
     last one is undone. Tensors that are not plain, dense and on the CPU, and calls that are wrong, go to torch's own functions.
-    `linear` takes float32 and bfloat16.
+    `linear` takes float32 and bfloat16. Raises TypeError for what is neither True nor False.
     """
-    return Patch(("sdpa", "linear") if linear else ("sdpa",))
+    return Patch(("sdpa", "linear") if _call.flag("patch", "linear", linear) else ("sdpa",))

@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from attn import _core, _score
 from attn._tracing import called
-from attn.torch import _call
+from attn.torch import _call, _compiler
 
 _LINE, _FIELD = "\n", "\t"
 _ARITHMETIC = ("add", "sub", "mul", "truediv", "floordiv", "mod", "and_", "or_")
@@ -181,6 +181,7 @@ def of_function(function, first):
     """(text, tensors) of a function of (s, b, h, i, j); the text names the tensors by their places from `first` on."""
     symbols = [Symbol(name, place=n) for n, name in enumerate("sbhij")]
     if torch.compiler.is_dynamo_compiling():
+        _compiler.prepare()
         with _Lookups():
             result = made("pos", function(*symbols))
     else:
@@ -203,7 +204,9 @@ def _field(x, tensors, first):
     if isinstance(x, Symbol):
         return f"r{x.place}"
     if isinstance(x, _core.ScoreExpression):
-        return f"m{_notation(x)}"
+        if not (notation := _notation(x)):
+            raise TypeError("ScoreExpression: an expression that looks up arrays was made outside of the function; look them up inside of it")
+        return f"m{notation}"
     if not isinstance(x, torch.Tensor):
         x = _call.plain_number(x)
         return f"i{x}" if isinstance(x, int) else f"f{x}"
@@ -215,10 +218,8 @@ def _field(x, tensors, first):
 
 
 def _notation(x):
-    """The text of an expression of numbers alone."""
-    if x.arrays:
-        raise TypeError("ScoreExpression: an expression that looks up arrays was made outside of the function; look them up inside of it")
-    return str(x)
+    """The text of an expression of numbers alone, else none."""
+    return "" if x.arrays else str(x)
 
 
 _notation._dynamo_marked_constant = True

@@ -11,6 +11,8 @@ from attn import _core
 from attn._functions import prepared, scores_apart
 from attn.torch import _call, _definition, _general, _ops, _recorded
 
+__all__ = ["scaled_dot_product_attention"]
+
 _NAME = "scaled_dot_product_attention"
 _NONE, _FULL, _AVERAGE = range(3)
 _INTEGERS = [(name, _core.attention_options.index(name)) for name in ("query_lengths", "key_lengths", "key_start", "query_start", "cu_seqlens_q", "cu_seqlens_k")]
@@ -117,8 +119,8 @@ def scaled_dot_product_attention(
     if isinstance(dropout_p, (int, float)) and dropout_p == 0 and _call.is_direct() and _call.is_plain(query) and not torch.is_autocast_enabled("cpu"):
         if not _call.wants_gradient(query, key, value, attn_mask, scale):
             return _core.scaled_dot_product_attention(query, key, value, attn_mask, 0.0, is_causal, scale, enable_gqa)
-    if isinstance(attn_mask, numpy.ndarray):  # a constant; a copy, since torch does not count NumPy's changes
-        attn_mask = torch.from_numpy(numpy.array(attn_mask, dtype=attn_mask.dtype.newbyteorder("="), order="C"))
+    if isinstance(attn_mask, numpy.ndarray):
+        attn_mask = _constant(attn_mask)
     _call.check_tensors(_NAME, {"query": query, "key": key, "value": value, "attn_mask": attn_mask}, optional=("attn_mask",))
     dropout_p, scale = _call.number(_NAME, "dropout_p", dropout_p), None if scale is None else _call.number(_NAME, "scale", scale)
     is_causal, enable_gqa = _call.flag(_NAME, "is_causal", is_causal), _call.flag(_NAME, "enable_gqa", enable_gqa)
@@ -134,6 +136,14 @@ def scaled_dot_product_attention(
     q, k, v = (_rank_four(x) for x in (query, key, value))
     output, _ = attend(q, k, v, numbers, mask if boolean else None, None if boolean else mask)
     return output if rank == 4 else output.reshape(shown)
+
+
+def _constant(mask):
+    """A copy of NumPy's array, whose changes torch does not count."""
+    try:
+        return torch.from_numpy(numpy.array(mask, dtype=mask.dtype.newbyteorder("="), order="C"))
+    except TypeError:
+        raise TypeError(f"{_NAME}: attn_mask is {mask.dtype}; it must be bool, float32 or query's dtype") from None
 
 
 def _scale(scale, width):
