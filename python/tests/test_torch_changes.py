@@ -181,6 +181,59 @@ def test_what_a_graph_holds(name, source):
     assert noticed_or_right(call, made.change) == "noticed"
 
 
+IN_PLACE = {
+    "y += x": lambda y: y.add_(1.5),
+    "y *= 2": lambda y: y.mul_(2),
+    "relu": lambda y: y.relu_(),
+    "an element": lambda y: y.__setitem__((0, 1), 0.5),
+    "a view": lambda y: y.view(-1).sub_(1),
+    "without history": lambda y: y.detach().add_(1.5),
+    "out=": lambda y: torch.mul(y.detach(), 2, out=y.detach()),
+}
+ATTENDS = {
+    "attention": lambda q, k, v: attn.attention(q, k, v),
+    "with options": lambda q, k, v: attn.attention(q, k, v, softcap=3.0, bias=attn.Bias.alibi(2), weights="full")[0],
+    "additive": lambda q, k, v: attn.additive_attention(q, k, v, torch.eye(4), torch.eye(4), torch.ones(4)),
+    "scaled_dot_product_attention": lambda q, k, v: attn.torch.scaled_dot_product_attention(q, k, v, is_causal=True),
+    "the module": lambda q, k, v: MODULE(q[0], k[0], v[0])[0],
+    "linear": lambda q, k, v: attn.torch.linear(q, k[0, 0], v[0, 0, :, 0]),
+    "a graph": lambda q, k, v: torch.compile(lambda q, k, v: attn.attention(q, k, v, softcap=3.0), backend="aot_eager")(q, k, v),
+    "vmap": lambda q, k, v: torch.func.vmap(lambda q, k, v: attn.attention(q, k, v, softcap=3.0))(q[None], k[None], v[None])[0],
+}
+MODULE = attn.torch.MultiheadAttention(4, 2, batch_first=True)
+
+
+def after_a_change(attend, change):
+    """The gradients of an output that is changed in place; None where torch says that it was."""
+    leaves = [torch.from_numpy(x.copy()).requires_grad_() for x in (X, OTHERS, X * 0.5)]
+    y = attend(*leaves)
+    change(y)
+    try:
+        return torch.autograd.grad(total(y), leaves)
+    except RuntimeError as error:
+        assert "modified by an inplace operation" in str(error), error
+        return None
+
+
+@pytest.mark.parametrize("name", IN_PLACE)
+@pytest.mark.parametrize("way", ATTENDS)
+def test_the_output_is_changed_in_place(way, name):
+    """The gradients of the change on a copy, or torch's error of version counters, which its own fused function raises of its output too."""
+    attend, change = ATTENDS[way], IN_PLACE[name]
+    leaves = [torch.from_numpy(x.copy()).requires_grad_() for x in (X, OTHERS, X * 0.5)]
+    y = attend(*leaves)
+    copy = y.clone()
+    change(copy)
+    expected = torch.autograd.grad(total(copy), leaves)
+    found = after_a_change(attend, change)
+    if found is not None:
+        assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+    if way in ("attention", "with options", "additive", "scaled_dot_product_attention"):
+        fused = torch.nn.attention.SDPBackend.FLASH_ATTENTION
+        with torch.nn.attention.sdpa_kernel(fused):
+            assert (found is None) == (after_a_change(F.scaled_dot_product_attention, change) is None)
+
+
 def test_the_output_is_watched_for_gradients_of_gradients():
     q = torch.from_numpy(X).requires_grad_()
     y = attn.attention(q, q, q)

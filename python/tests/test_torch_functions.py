@@ -290,6 +290,28 @@ def test_checkpoints_inside_of_each_other():
     assert torch.overrides._get_current_function_mode_stack() == []
 
 
+class Inverted:
+    """An object of someone else."""
+
+    def __invert__(self):
+        return 2.0
+
+
+def test_the_compiler_learns_of_no_other_object(monkeypatch):
+    from torch._dynamo.variables.builtin import BuiltinVariable
+
+    monkeypatch.delattr(BuiltinVariable, "call_invert", raising=False)
+    BuiltinVariable.call_function_handler_cache.clear()
+    torch._dynamo.reset()
+    x, layer, other = draw(B, H, T, D), Opposite(), lambda x: x * ~Inverted()
+    refused = lambda: pytest.raises(torch._dynamo.exc.Unsupported, match="invert")
+    with refused():
+        torch.compile(other, fullgraph=True, backend="aot_eager")(x)
+    assert torch.equal(torch.compile(layer, fullgraph=True, backend="aot_eager")(x), layer(x))
+    with refused():
+        torch.compile(other, fullgraph=True, backend="aot_eager")(x)
+
+
 def test_autocast():
     x, layer = draw(B, H, T, D), Local()
     expected = results(layer, x)

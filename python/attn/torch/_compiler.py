@@ -2,6 +2,8 @@
 """torch's compiler (2.13) has no rule for `~` of an object, and enters no mode of torch's functions inside of a `torch.utils.checkpoint`, though it leaves
 it there again. Both are told to its own classes, of attn's symbols alone; where another version has other classes, its own error stays."""
 
+import operator
+
 
 def _tell_of_inversion():
     from torch._dynamo.variables.builtin import BuiltinVariable
@@ -18,6 +20,7 @@ def _tell_of_inversion():
         return None
 
     BuiltinVariable.call_invert = call_invert
+    BuiltinVariable.call_function_handler_cache.pop((operator.invert, UserDefinedObjectVariable), None)  # of another object's ~, before
 
 
 def _let_modes_in():
