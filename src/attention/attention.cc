@@ -5,9 +5,9 @@
 
 #include <fmt/format.h>
 
-#include "attention/gradient.h"
+#include "attention/backward.h"
 #include "attention/internal.h"
-#include "attention/run.h"
+#include "attention/schedule/run.h"
 #include "runtime/floating_point.h"
 #include "runtime/trace.h"
 #include "tensor/build.h"
@@ -75,7 +75,7 @@ constexpr double large_work = 1 << 27;
 /// such call.
 void notice_reference(const Call& call, const AttentionKernel& kernel, const Plan& plan) {
   const kernels::AttentionProblem& p = call.problem;
-  if (kernel.strips != nullptr || attention_kernels().size() == 1) return;
+  if (kernel.vector_kernel != nullptr || attention_kernels().size() == 1) return;
   const double pairs =
       static_cast<double>(p.batch * p.q_heads) * static_cast<double>(p.q_rows) * static_cast<double>(p.k_rows);
   if (pairs * static_cast<double>(p.dim + p.value_dim) < large_work) return;
@@ -99,7 +99,7 @@ AttentionResult attention_in_f32(const Tensor& q, const Tensor& k, const Tensor&
   for (Tensor Score::* part : {&Score::w_q, &Score::w_k, &Score::w}) f32.score.*part = wide(options.score.*part);
   // of a cache k and v tell sizes and dtype alone
   const auto keys = [&](const Tensor& x) {
-    return call_options.stored ? empty({x.size(-1)}).expand(x.sizes()) : wide(x);
+    return call_options.cached ? empty({x.size(-1)}).expand(x.sizes()) : wide(x);
   };
   AttentionResult result = attention_call(wide(q), keys(k), keys(v), f32, call_options);
   const auto narrow = [&](const Tensor& x, const Tensor& out) {
@@ -146,8 +146,8 @@ AttentionResult computed(Call& call, const Decided& decided, const AttentionOpti
   const bool aside = is_written_aside(call, options.out);
   const Tensor other = other_memory(call, result.output, aside);
   const Tensor& written = other.defined() ? other : result.output;
-  std::optional<Collected> weights;
-  if (!(options.weights == Weights::none)) weights = collected_memory(call, call.weights);
+  std::optional<ReturnedWeights> weights;
+  if (!(options.weights == Weights::none)) weights = returned_memory(call, call.weights);
 
   call.problem.out = written.impl()->data;
   const Dims& strides = written.impl()->strides;
@@ -163,8 +163,8 @@ AttentionResult computed(Call& call, const Decided& decided, const AttentionOpti
     if (!recorded)
       call_options.saved->output = result.output.detach(), call_options.saved->max = max, call_options.saved->sum = sum;
   }
-  DropoutStrips dropout(call_options.dropout_p, {p.batch * p.q_heads, p.q_rows, p.k_rows, kernel.query_tile_rows},
-                        call_options.generator);
+  DropoutTiles dropout(call_options.dropout_p, {p.batch * p.q_heads, p.q_rows, p.k_rows, kernel.query_tile_rows},
+                       call_options.generator);
   trace(call, plan);
   run_attention(call, kernel, dropout, weights ? &*weights : nullptr);
   call.score_callback.rethrow();
@@ -174,7 +174,7 @@ AttentionResult computed(Call& call, const Decided& decided, const AttentionOpti
     if (weights->keys.defined()) result.weight_keys = shown_weights(call, options.weights, weights->keys);
     if (call_options.saved != nullptr) call_options.saved->weight_keys = weights->keys;
   }
-  if (recorded && (call_options.stored != nullptr || p.score_callback.call != nullptr)) {
+  if (recorded && (call_options.cached != nullptr || p.score_callback.call != nullptr)) {
     record({"AttentionBackward0", call.inputs(), {}}, {result.output, result.weights, result.logsumexp},
            [function = call.function](const Backward&) -> Gradients {
              throw ValueError(std::string(function) +
@@ -183,7 +183,7 @@ AttentionResult computed(Call& call, const Decided& decided, const AttentionOpti
   } else if (recorded) {
     SavedAttention saved{.output = written.detach(), .max = max, .sum = sum};
     if (weights) saved.weight_keys = weights->keys;
-    if (dropout.active()) saved.dropout = std::make_shared<const DropoutStrips>(std::move(dropout));
+    if (dropout.active()) saved.dropout = std::make_shared<const DropoutTiles>(std::move(dropout));
     record_attention(std::move(call), std::move(saved), result);
   }
   return result;
@@ -202,7 +202,7 @@ AttentionResult resumed(Call& call, bool recorded, const AttentionOptions& optio
                          .plan = {}};
   if (!(options.weights == Weights::none))
     result.weights =
-        shown_weights(call, options.weights, empty(collected_sizes(call, options.weights), call.compute_dtype()))
+        shown_weights(call, options.weights, empty(returned_sizes(call, options.weights), call.compute_dtype()))
             .to(call.dtype());
   if (recorded) record_attention(std::move(call), std::move(rows), result);
   return result;
@@ -225,7 +225,7 @@ Bias in_f32(const Bias& bias) {
 AttentionResult attention_call(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options,
                                const CallOptions& call_options) {
   const runtime::DefaultFloatingPoint floating_point;
-  Call call = check(call_options.function, q, k, v, options, call_options.stored, call_options.rows_at_end);
+  Call call = check(call_options.function, q, k, v, options, call_options.cached, call_options.rows_at_end);
   Plan plan;
   const AttentionKernel& kernel = plan_attention(call.problem, plan);
   const bool recorded = call_options.saved == nullptr && grad_enabled() && call.wants_grad();

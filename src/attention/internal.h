@@ -2,7 +2,7 @@
 #pragma once
 #include <attn/attention_backward.h>
 
-#include "attention/stored.h"
+#include "attention/call/cached_kv.h"
 
 namespace attn {
 
@@ -15,7 +15,7 @@ struct CallOptions {
   AttentionSaved* saved = nullptr;          // filled for a backward pass; nothing is recorded
   const AttentionSaved* resumed = nullptr;  // left by such a call: it is recorded now, nothing is computed
   bool rows_at_end = false;                 // top_left is an error
-  const StoredRows* stored = nullptr;       // where the rows of k and v lie, which then tell sizes and dtype alone
+  const CachedKv* cached = nullptr;         // where the rows of k and v lie, which then tell sizes and dtype alone
 };
 
 /// As attention(); with dropout the output and the weights are those after it, logsumexp the one before.

@@ -1,4 +1,4 @@
-// src/attention/lower.h: lengths, masks and biases checked against the scores they belong to, and turned into what
+// src/attention/lower.h: lengths, masks and biases checked against the scores they belong to, and lowered to what
 // kernels read.
 #pragma once
 #include <attn/bias.h>

@@ -1,8 +1,8 @@
 // src/attention/record_attention.cc: an attention call on the tape: what is kept, and where its gradients go.
 #include <attn/autograd.h>
 
-#include "attention/gradient.h"
-#include "attention/plain_gradient.h"
+#include "attention/backward.h"
+#include "attention/unfused/unfused_attention.h"
 #include "tensor/record.h"
 
 namespace attn {
@@ -14,7 +14,7 @@ constexpr const char* name = "AttentionBackward0";
 Gradients backward_of(const Call& call, const SavedAttention& saved, const Backward& at) {
   for (int n = 0; n < saved.checked; ++n) at.saved(n);  // throws where one was changed in place
   if (grad_enabled() || at.grad(1).defined())
-    return plain_gradients(call, {saved.dropout.get(), saved.weight_keys}, at);
+    return unfused_gradients(call, {saved.dropout.get(), saved.weight_keys}, at);
   const kernels::AttentionProblem& p = call.problem;
   AttentionBackward wanted;
   wanted.output = call.with_heads(at.grad_or_zeros(0));

@@ -5,8 +5,8 @@
 #include <attn/autograd.h>
 #include <attn/ops.h>
 
-#include "attention/check.h"
-#include "attention/plain_score.h"
+#include "attention/call/check.h"
+#include "attention/unfused/unfused_score.h"
 
 #include <fmt/format.h>
 

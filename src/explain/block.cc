@@ -1,6 +1,6 @@
 // src/explain/block.cc: colour codes, padding and placing of blocks.
 #include "explain/block.h"
-#include "explain/scale.h"
+#include "explain/heat_colours.h"
 #include "explain/utf8.h"
 
 #include "text/unicode.h"

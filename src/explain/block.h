@@ -18,7 +18,7 @@ class Ink {
   std::string faint(std::string_view text) const { return wrap("2", text); }
   std::string formula(std::string_view text) const { return wrap("36", text); }
   std::string number(std::string_view text) const { return wrap("1;33", text); }
-  /// On the colour of `heat` (scale.h), in black or white.
+  /// On the colour of `heat` (heat_colours.h), in black or white.
   std::string on_heat(double heat, std::string_view text) const;
 
  private:

@@ -2,8 +2,8 @@
 #include <attn/explain.h>
 
 #include "explain/backward.h"
-#include "explain/by_hand.h"
-#include "explain/elsewhere.h"
+#include "explain/worked_row.h"
+#include "explain/equivalences.h"
 #include "explain/hidden.h"
 #include "explain/numbers.h"
 #include "explain/utf8.h"
@@ -51,7 +51,7 @@ class Teller {
     tell_projections();
     tell_scores();
     tell_weights_and_context();
-    if (result_.query) tell_by_hand(*result_.query);
+    if (result_.query) tell_worked_row(*result_.query);
     if (options_.gradients) tell_way_back();
     if (options_.packed)
       add_checks("packed", Phrase::packed, Phrase::note_packed,
@@ -280,7 +280,7 @@ class Teller {
         joined);
   }
 
-  std::string facts(const ByHand& hand) const {
+  std::string facts(const WorkedRow& hand) const {
     std::vector<std::string> maxima, totals;
     for (std::size_t i = 0; i < hand.maximum.size() && i < 8; ++i) {
       maxima.push_back(hand.sees[i] ? format_number(hand.maximum[i], 4) : "–");
@@ -290,8 +290,8 @@ class Teller {
            say_with(Phrase::total, fmt::format("{}", fmt::join(totals, " | ")));
   }
 
-  void tell_by_hand(std::int64_t query) {
-    const ByHand hand = by_hand(run_, matrices_, options_.score, query);
+  void tell_worked_row(std::int64_t query) {
+    const WorkedRow hand = worked_row(run_, matrices_, options_.score, query);
     // of a batch, whose texts differ, the number alone
     const std::string of =
         batch_ ? say_with(Phrase::row_number, query)

@@ -1,7 +1,7 @@
 // src/explain/hidden.cc: the parts of a mask joined by &, each asked in turn.
 #include "explain/hidden.h"
 
-#include "attention/mask_expression.h"
+#include "attention/mask/mask_expression.h"
 
 #include <algorithm>
 

@@ -1,13 +1,13 @@
 // src/explain/run.cc: ids to context, every stage kept.
 #include "explain/run.h"
-#include "explain/around.h"
+#include "explain/modifiers.h"
 #include "explain/hidden.h"
 #include "explain/positions.h"
 
 #include <attn/attention.h>
 #include <attn/ops.h>
 
-#include "attention/check.h"
+#include "attention/call/check.h"
 
 #include <fmt/format.h>
 
@@ -48,7 +48,7 @@ AttentionOptions attention_options(const Run& run, const Matrices& matrices, con
   result.mask = options.mask;
   result.query_lengths = run.lengths.query_lengths;
   result.key_lengths = run.lengths.key_lengths;
-  set_around(options, matrices.heads(), run.q.dtype(), options.to.has_value(), result);
+  set_modifiers(options, matrices.heads(), run.q.dtype(), options.to.has_value(), result);
   return result;
 }
 
@@ -116,7 +116,7 @@ Run run_attention(const TokenizedTexts& tokens, const Matrices& matrices, const 
   }
   run.scores = attention_scores(run.q_used(), run.k_used(), raw);
   attend(options, run);
-  run.stages = stages_around(options, run.call, run);
+  run.stages = modifier_stages(options, run.call, run);
   if (!options.score_mod.empty()) hide_by_score(run);
   return run;
 }

@@ -1,6 +1,6 @@
 // src/explain/svg.cc: an explanation as one drawing that needs nothing else: the same steps in the same order.
 #include "explain/numbers.h"
-#include "explain/scale.h"
+#include "explain/heat_colours.h"
 #include "explain/utf8.h"
 #include "explain/view.h"
 #include "explain/words.h"

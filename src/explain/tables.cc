@@ -1,7 +1,7 @@
 // src/explain/tables.cc: aligned numbers, token heads, heat and signs.
 #include "explain/tables.h"
 #include "explain/numbers.h"
-#include "explain/scale.h"
+#include "explain/heat_colours.h"
 #include "explain/utf8.h"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // src/explain/terminal.cc: an explanation as text: one line a step, then its numbers.
 #include "explain/block.h"
 #include "explain/numbers.h"
-#include "explain/scale.h"
+#include "explain/heat_colours.h"
 #include "explain/tables.h"
 #include "explain/utf8.h"
 #include "explain/words.h"

@@ -5,7 +5,7 @@
 #include <attn/runtime.h>
 #include <fmt/format.h>
 
-#include "runtime/borrow.h"
+#include "runtime/openmp_team.h"
 #include "runtime/cpu.h"
 #include "runtime/environment.h"
 #include "runtime/pool.h"
@@ -73,7 +73,7 @@ void parallel_for(std::int64_t parts, PartFunction part, void* context) {
     Disown at_end;
     prepare_process();
     const bool bind = settings.bind.load(std::memory_order_relaxed);
-    const Pool::Team team = bind || forked.load(std::memory_order_relaxed) ? nullptr : borrowed_team();
+    const Pool::Team team = bind || forked.load(std::memory_order_relaxed) ? nullptr : openmp_team();
     pool().resize(team ? 0 : threads - 1);
     // With more threads than cores, spinning takes the core from who has work.
     const std::int64_t spin_ns = threads > cpu().cores ? 0 : settings.spin_ns.load(std::memory_order_relaxed);

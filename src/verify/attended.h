@@ -2,8 +2,8 @@
 #pragma once
 #include <attn/ops.h>
 
-#include "attention/check.h"
-#include "attention/dropout.h"
+#include "attention/call/check.h"
+#include "attention/score/dropout.h"
 #include "verify/run.h"
 
 namespace attn::cases {

@@ -1,7 +1,7 @@
 // src/verify/backward.cc: a checked call run forward, then backward.
 #include "verify/backward.h"
 
-#include "attention/run.h"
+#include "attention/schedule/run.h"
 
 namespace attn::cases {
 
@@ -15,7 +15,7 @@ Differentiated::Differentiated(const Inputs& in) : attended_(in), doutput_(in.do
   p.max = saved_.max.data();
   p.sum = saved_.sum.data();
   Plan forward;
-  run_attention(call, plan_attention(p, forward), DropoutStrips(0, {}, nullptr), nullptr);
+  run_attention(call, plan_attention(p, forward), DropoutTiles(0, {}, nullptr), nullptr);
 }
 
 FusedGradients Differentiated::backward(AttentionBackward options) const {
@@ -23,7 +23,7 @@ FusedGradients Differentiated::backward(AttentionBackward options) const {
   return attention_backward(attended_.call, saved_, options);
 }
 
-Results gradients_by(const GradientPlan* plan, const Inputs& in, const Tensor& dlogsumexp) {
+Results gradients_by(const BackwardPlan* plan, const Inputs& in, const Tensor& dlogsumexp) {
   AttentionBackward options;
   options.logsumexp = dlogsumexp;
   options.plan = plan;

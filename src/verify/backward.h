@@ -1,6 +1,6 @@
 // src/verify/backward.h: the gradients of a case by one kernel, in the caller's thread or the library's.
 #pragma once
-#include "attention/gradient.h"
+#include "attention/backward.h"
 #include "verify/attended.h"
 
 namespace attn::cases {
@@ -20,6 +20,6 @@ class Differentiated {
 
 /// dq, dk, dv, dsinks, dw of an additive score and those of the bias terms; `plan` null: the best kernel. `dlogsumexp`:
 /// what comes in beside the case's.
-Results gradients_by(const GradientPlan* plan, const Inputs& in, const Tensor& dlogsumexp = {});
+Results gradients_by(const BackwardPlan* plan, const Inputs& in, const Tensor& dlogsumexp = {});
 
 }  // namespace attn::cases

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "attention/parts.h"
+#include "attention/sequences.h"
 #include "kernels/attention/reference.h"
 #include "kernels/attention/dispatch.h"
 #include "kernels/gemm/target.h"
@@ -16,7 +16,7 @@
 #include "runtime/memory.h"
 #include "verify/attended.h"
 #include "verify/backward.h"
-#include "verify/strips.h"
+#include "verify/query_tiles.h"
 #include "verify/weights.h"
 
 #include <map>
@@ -33,10 +33,10 @@ Results attention_by_reference(const kernels::AttentionReference& reference, con
   Attended a(in);
   const kernels::AttentionProblem& p = a.call.problem;
   void* scratch = runtime::thread_scratch(reference.scratch_bytes(p));
-  for_each_part(a.call, p,
-                [&](const kernels::AttentionProblem& part, std::int64_t b, std::int64_t begin, std::int64_t end) {
-                  for (std::int64_t h = 0; h < p.q_heads; ++h) reference.rows(part, b, h, begin, end, scratch);
-                });
+  for_each_sequence(a.call, p,
+                    [&](const kernels::AttentionProblem& part, std::int64_t b, std::int64_t begin, std::int64_t end) {
+                      for (std::int64_t h = 0; h < p.q_heads; ++h) reference.rows(part, b, h, begin, end, scratch);
+                    });
   if (a.weights.defined())
     for (Result& result : weights_asked_for(in.options.weights, a.weights, in.options.cu_seqlens_q))
       a.results.push_back(std::move(result));
@@ -87,7 +87,7 @@ struct Build {
 Results by_build(const Build& build, const Case& c, const Inputs& in) {
   if (size_of(c.dtype) == 2) return {};
   if (c.is_backward()) {
-    const GradientPlan plan{"ref", &build.gradient};
+    const BackwardPlan plan{"ref", &build.gradient};
     return gradients_by(&plan, in);
   }
   if (c.is_attention()) return attention_by_reference(build.attention, in);
@@ -113,16 +113,17 @@ Results matmul_by_target(const kernels::GemmTarget& target, bool packed, const I
   return {{"product", y}};
 }
 
-Results attention_by_target(const kernels::AttentionTarget& target, Cut cut, const Case& c, const Inputs& in) {
-  const kernels::ForwardKernel& strip = c.dtype == Dtype::f64    ? target.f64
-                                        : c.dtype == Dtype::bf16 ? target.bf16
-                                                                 : target.f32;
-  if (c.dtype == Dtype::f16 || strip.rows == 0 || (c.dtype == Dtype::bf16 && !runtime::cpu().avx512_bf16)) return {};
+Results attention_by_target(const kernels::AttentionTarget& target, Partition partition, const Case& c,
+                            const Inputs& in) {
+  const kernels::ForwardKernel& kernel = c.dtype == Dtype::f64    ? target.f64
+                                         : c.dtype == Dtype::bf16 ? target.bf16
+                                                                  : target.f32;
+  if (c.dtype == Dtype::f16 || kernel.rows == 0 || (c.dtype == Dtype::bf16 && !runtime::cpu().avx512_bf16)) return {};
   if (c.is_backward()) return {};
   // the library has these in f32
   if (size_of(c.dtype) == 2 && (c.storage != "same" || c.score == "additive" || c.weights != "none")) return {};
   Attended a(in);
-  attend_by_strips(strip, a.call, cut);
+  attend_by_query_tiles(kernel, a.call, partition);
   return a.results;
 }
 
@@ -130,7 +131,7 @@ Results attention_by_target(const kernels::AttentionTarget& target, Cut cut, con
 bool by_pairs(const Case& c) {
   kernels::AttentionProblem bf16;
   bf16.element = kernels::Element::bf16;
-  return c.is_backward() && c.dtype == Dtype::bf16 && plan_gradient(bf16).kernel != nullptr;
+  return c.is_backward() && c.dtype == Dtype::bf16 && plan_backward(bf16).kernel != nullptr;
 }
 
 /// The backward kernel of a target.
@@ -143,7 +144,7 @@ Results gradients_by_target(const kernels::GradientTarget& target, const Case& c
                   : c.dtype == Dtype::bf16 ? kernels::Element::bf16
                                            : kernels::Element::f32;
   asked.score = c.score == "additive" ? kernels::ScoreOp::additive : kernels::ScoreOp::dot;
-  const GradientPlan plan{target.name, &target.of(asked)};
+  const BackwardPlan plan{target.name, &target.of(asked)};
   return gradients_by(&plan, in);
 }
 
@@ -232,11 +233,13 @@ std::vector<Way> target_ways(const std::string& name) {
   std::vector<Way> ways;
   const bool tiles = runtime::vectors_of(name) != name;
   if (const kernels::AttentionTarget* target = kernels::attention_target(name.c_str()); target != nullptr)
-    for (const auto& [how, cut] : {std::pair{"strips", Cut::strips}, std::pair{"heads together", Cut::heads_together},
-                                   std::pair{"spans", Cut::splits}})
-      ways.push_back({fmt::format("{} {}", name, how), name, [target, cut = cut](const Case& c, const Inputs& in) {
-                        return c.is_attention() ? attention_by_target(*target, cut, c, in) : Results{};
-                      }});
+    for (const auto& [how, partition] :
+         {std::pair{"strips", Partition::query_tiles}, std::pair{"heads together", Partition::heads_together},
+          std::pair{"spans", Partition::splits}})
+      ways.push_back(
+          {fmt::format("{} {}", name, how), name, [target, partition = partition](const Case& c, const Inputs& in) {
+             return c.is_attention() ? attention_by_target(*target, partition, c, in) : Results{};
+           }});
   if (const kernels::GradientTarget* target = kernels::gradient_target(name.c_str()); target != nullptr)
     ways.push_back({fmt::format("{} backward", name), name,
                     [target](const Case& c, const Inputs& in) { return gradients_by_target(*target, c, in); }});
@@ -247,7 +250,7 @@ std::vector<Way> target_ways(const std::string& name) {
       if (kernel != nullptr)  // the same bits as the processor's
         ways.push_back({fmt::format("{} bf16 reference {}", name, build), name,
                         [kernel = kernel](const Case& c, const Inputs& in) {
-                          const GradientPlan plan{"ref", kernel};
+                          const BackwardPlan plan{"ref", kernel};
                           return by_pairs(c) ? gradients_by(&plan, in) : Results{};
                         }});
   if (const kernels::GemmTarget* target = kernels::gemm_target(name.c_str()); target != nullptr)

@@ -71,7 +71,7 @@ std::vector<double> moved_by_rounding(const Case& wide, const Inputs& in, const 
       if ((in.*x).defined()) other.*x = add(in.*x, mul(in.*x, noise(in.*x, n++)));
     Results changed;
     if (wide.is_backward()) {
-      const GradientPlan plan{"ref", &kernels::gradient_reference()};
+      const BackwardPlan plan{"ref", &kernels::gradient_reference()};
       const Tensor delta = sum(abs(mul(attention(in.q, in.k, in.v, in.options).output, in.doutput)), {-1});
       // delta is less by what comes in for the logsumexp
       changed = gradients_by(&plan, other, mul(delta, noise(delta, n)));

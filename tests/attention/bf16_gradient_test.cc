@@ -5,7 +5,7 @@
 #include <attn/ops.h>
 #include <attn/runtime.h>
 
-#include "attention/gradient_steps.h"
+#include "attention/schedule/backward_steps.h"
 #include "attention/truth.h"
 #include "runtime/cpu.h"
 #include "runtime/memory.h"
@@ -53,7 +53,7 @@ struct Bf16Gradient : ::testing::Test {
 TEST_F(Bf16Gradient, RunsByPairsWhereTheProcessorHasThem) {
   kernels::AttentionProblem problem;
   problem.element = kernels::Element::bf16;
-  EXPECT_EQ(plan_gradient(problem).kernel != nullptr,
+  EXPECT_EQ(plan_backward(problem).kernel != nullptr,
             runtime::vectors_of(runtime::target()) == "avx512" && runtime::cpu().avx512_bf16);
 }
 

@@ -1,6 +1,6 @@
 // tests/attention/calls.h: normal q, k and v, and all that a call returns in one tensor, to be compared as bits.
 #pragma once
-#include "attention/parts.h"
+#include "attention/sequences.h"
 #include "attention/truth.h"
 #include "kernels/attention/reference.h"
 
@@ -30,10 +30,11 @@ inline Tensor by_specification(const kernels::AttentionReference& reference, con
   for (int d = 0; d < 3; ++d) p.out_stride[d] = output.stride(d);
   p.logsumexp = lse.data();
   std::vector<double> scratch(reference.scratch_bytes(p) / sizeof(double) + 1);
-  for_each_part(call, p,
-                [&](const kernels::AttentionProblem& part, std::int64_t b, std::int64_t begin, std::int64_t end) {
-                  for (std::int64_t h = 0; h < p.q_heads; ++h) reference.rows(part, b, h, begin, end, scratch.data());
-                });
+  for_each_sequence(call, p,
+                    [&](const kernels::AttentionProblem& part, std::int64_t b, std::int64_t begin, std::int64_t end) {
+                      for (std::int64_t h = 0; h < p.q_heads; ++h)
+                        reference.rows(part, b, h, begin, end, scratch.data());
+                    });
   return cat({output.to(Dtype::f64), lse.unsqueeze(-1).to(Dtype::f64)}, -1);
 }
 

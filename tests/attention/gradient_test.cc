@@ -1,11 +1,11 @@
 // tests/attention/gradient_test.cc: the backward pass against central differences in f64; threads; what is hidden;
 // memory.
-#include "attention/gradient.h"
+#include "attention/backward.h"
 
 #include <attn/autograd.h>
 #include <attn/runtime.h>
 
-#include "attention/run.h"
+#include "attention/schedule/run.h"
 #include "runtime/memory.h"
 #include "support/errors.h"
 #include "support/golden.h"
@@ -36,9 +36,8 @@ SavedAttention forward(const Trial& s, Call& call, Tensor* logsumexp = nullptr) 
       .output = empty({p.batch, p.q_heads, p.q_rows, p.value_dim}, call.dtype()),
       .max = empty(rows, call.compute_dtype()),
       .sum = empty(rows, call.compute_dtype()),
-      .dropout = std::make_shared<DropoutStrips>(
-          s.dropout, DropoutStrips::Shape{p.batch * p.q_heads, p.q_rows, p.k_rows, kernel.query_tile_rows},
-          &generator)};
+      .dropout = std::make_shared<DropoutTiles>(
+          s.dropout, DropoutTiles::Shape{p.batch * p.q_heads, p.q_rows, p.k_rows, kernel.query_tile_rows}, &generator)};
   const Tensor lse = empty(rows, call.compute_dtype());
   p.out = saved.output.data(), p.logsumexp = lse.data(), p.max = saved.max.data(), p.sum = saved.sum.data();
   for (int d = 0; d < 3; ++d) p.out_stride[d] = saved.output.stride(d);

@@ -1,6 +1,6 @@
 // tests/explain/width_test.cc: terminal columns, cutting, padding, and the scale of the heat map.
 #include "explain/numbers.h"
-#include "explain/scale.h"
+#include "explain/heat_colours.h"
 #include "explain/utf8.h"
 
 #include <gtest/gtest.h>

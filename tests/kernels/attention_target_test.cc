@@ -32,7 +32,7 @@ struct Case {
   std::vector<float> k_scales, v_scales;
   std::vector<MaskNode> nodes;
   std::vector<BiasTerm> terms;
-  Part part;
+  Sequence sequence;
 
   static std::vector<T> normal(std::int64_t count, Random& random, double scale = 1) {
     std::normal_distribution<double> value(0, scale);
@@ -202,15 +202,15 @@ struct Case {
     p.drop_seed = (std::uint64_t{random()} << 32) + random();
     p.drop_least = random() % 2 ? 858993460u : static_cast<std::uint32_t>(random());
     if (p.batch > 1 || random() % 2) return;
-    part.rows_begin = p.q_rows / 3;
-    part.rows_end = p.q_rows;
-    part.keys_begin = p.k_rows / 4;
-    part.keys_end = p.k_rows;
-    part.item = 5;
-    part.first_position = pick(random, {0, 1, 2, 3, 64, 1000});
-    part.row_offset[0] = pick(random, {-part.rows_begin, 0, 77});
-    part.row_offset[1] = part.row_offset[0] + 3;
-    p.part = &part;
+    sequence.rows_begin = p.q_rows / 3;
+    sequence.rows_end = p.q_rows;
+    sequence.keys_begin = p.k_rows / 4;
+    sequence.keys_end = p.k_rows;
+    sequence.item = 5;
+    sequence.first_position = pick(random, {0, 1, 2, 3, 64, 1000});
+    sequence.row_offset[0] = pick(random, {-sequence.rows_begin, 0, 77});
+    sequence.row_offset[1] = sequence.row_offset[0] + 3;
+    p.sequence = &sequence;
   }
 
   /// w . tanh(q + k), elements from tiny to beyond what one f32 exponential holds: all of a side, or a few of its rows.
@@ -278,19 +278,19 @@ void by_specification(const AttentionProblem& p) {
   aligned(memory, attention_reference().scratch_bytes(p));
   for (std::int64_t b = 0; b < p.batch; ++b)
     for (std::int64_t h = 0; h < p.q_heads; ++h)
-      attention_reference().rows(p, b, h, p.part ? p.part->rows_begin : 0, p.q_rows, start(memory));
+      attention_reference().rows(p, b, h, p.sequence ? p.sequence->rows_begin : 0, p.q_rows, start(memory));
 }
 
 /// Strips as they come; several heads in one where `grouped`; span by span where `split`.
 template <typename T>
-void by_strips(const ForwardKernel& kernel, const AttentionProblem& p, bool grouped, bool split) {
+void by_query_tiles(const ForwardKernel& kernel, const AttentionProblem& p, bool grouped, bool split) {
   std::vector<std::byte> memory, partial;
   aligned(memory, kernel.scratch_bytes(p));
   const std::int64_t group = p.q_heads / p.k_heads;
   const std::int64_t heads = grouped && p.keep == nullptr && group * p.q_rows <= kernel.rows ? group : 1;
   for (std::int64_t b = 0; b < p.batch; ++b)
     for (std::int64_t h = 0; h < p.q_heads; h += heads)
-      for (std::int64_t row = p.part ? p.part->rows_begin : 0; row < p.rows_end(b); row += kernel.rows) {
+      for (std::int64_t row = p.sequence ? p.sequence->rows_begin : 0; row < p.rows_end(b); row += kernel.rows) {
         const QueryTile map{b, h, heads, row, std::min<std::int64_t>(kernel.rows, p.rows_end(b) - row)};
         if (!split) {
           ASSERT_TRUE(kernel.attend(p, map, start(memory)));
@@ -339,7 +339,7 @@ void random_cases(const ForwardKernel& kernel, int count, unsigned seed, void (C
               }
           return ours;
         };
-        by_strips<T>(kernel, c.p, grouped, split);
+        by_query_tiles<T>(kernel, c.p, grouped, split);
         ASSERT_TRUE(same("output", rows_of_lengths(c.out, out, c.p.value_dim), out))
             << "grouped " << grouped << " split " << split;
         ASSERT_TRUE(same("max", rows_of_lengths(c.max, max, 1), max));

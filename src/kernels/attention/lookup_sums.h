@@ -25,7 +25,7 @@ static inline std::int64_t distance_line(const AttentionProblem& p, std::int64_t
 /// What a step waits for before it adds to elements up to `key`: parts of an item may have the same elements at other
 /// keys.
 static inline std::int64_t order_of_elements(const AttentionProblem& p, std::int64_t key) {
-  return p.score_gradient->elements == ElementOrder::by_key && p.part == nullptr ? key : every_key;
+  return p.score_gradient->elements == ElementOrder::by_key && p.sequence == nullptr ? key : every_key;
 }
 
 static inline std::int64_t lines_of(const AttentionProblem& p, const ScoreSlope& lookup) {

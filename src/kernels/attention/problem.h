@@ -29,8 +29,8 @@ struct KvRows {
   int interleave_width = 0;
   Element element = Element::f32;
 
-  /// Rows of a group. Decode reads keys interleaved by 4 bytes and values by a cache line: nothing has to be transposed,
-  /// and lines are in order.
+  /// Rows of a group. Decode reads keys interleaved by 4 bytes and values by a cache line: nothing has to be
+  /// transposed, and lines are in order.
   static constexpr std::int64_t group_rows = 16, k_interleave_width = 4, line = 64;
 
   /// Elements from `base` to row j (of 8 bits: to its group), scales from `scales` to its own.
@@ -116,7 +116,7 @@ enum class ScoreOp : std::uint8_t { dot, additive };
 
 /// Rows and keys of a batch item that stand alone: a packed sequence, a document. Blocks of keys are counted from its
 /// first.
-struct Part {
+struct Sequence {
   std::int64_t batch = 0;  // the item that holds it
   std::int64_t rows_begin = 0, rows_end = 0;
   std::int64_t keys_begin = 0, keys_end = 0;
@@ -147,7 +147,7 @@ struct AttentionProblem {
   const std::int64_t* key_start = nullptr;
   const std::int64_t* query_start = nullptr;
   // the part that is computed, in place of the item that holds it; null: whole items
-  const Part* part = nullptr;
+  const Sequence* sequence = nullptr;
 
   double scale = 1;  // rounded once to the compute type
   double softcap = 0;
@@ -203,19 +203,23 @@ struct AttentionProblem {
   std::int64_t shared_head(std::int64_t h, std::int64_t heads) const {
     return heads == q_heads ? h : h / (q_heads / heads);
   }
-  std::int64_t keys_end(std::int64_t b) const { return part ? part->keys_end : key_lengths ? key_lengths[b] : k_rows; }
-  std::int64_t keys_begin(std::int64_t b) const { return part ? part->keys_begin : key_start ? key_start[b] : 0; }
+  std::int64_t keys_end(std::int64_t b) const {
+    return sequence ? sequence->keys_end : key_lengths ? key_lengths[b] : k_rows;
+  }
+  std::int64_t keys_begin(std::int64_t b) const {
+    return sequence ? sequence->keys_begin : key_start ? key_start[b] : 0;
+  }
   std::int64_t rows_end(std::int64_t b) const {
-    return part ? part->rows_end : query_lengths ? query_lengths[b] : q_rows;
+    return sequence ? sequence->rows_end : query_lengths ? query_lengths[b] : q_rows;
   }
   /// The key that would stand at position 0.
-  std::int64_t key_zero(std::int64_t b) const { return keys_begin(b) - (part ? part->first_position : 0); }
+  std::int64_t key_zero(std::int64_t b) const { return keys_begin(b) - (sequence ? sequence->first_position : 0); }
   /// What counts as the batch item.
-  std::int64_t item(std::int64_t b) const { return part ? part->item : b; }
+  std::int64_t item(std::int64_t b) const { return sequence ? sequence->item : b; }
   bool drops() const { return drop_least != 0; }
   /// Position of row i minus i.
   std::int64_t row_offset(std::int64_t b, bool bottom_right) const {
-    if (part) return part->row_offset[bottom_right];
+    if (sequence) return sequence->row_offset[bottom_right];
     if (query_start) return query_start[b];
     return bottom_right ? (keys_end(b) - keys_begin(b)) - rows_end(b) : 0;
   }

@@ -323,8 +323,8 @@ class ForwardPass {
     return OutputAccumulator<T>::of_lanes(nullptr, problem.value_dim, R, vectors);
   }
 
-  /// o = fma(o, alpha, the block's chain), vectors of one range of keys at a time: chain<ACCUMULATE>(first key, end, first
-  /// vector, last).
+  /// o = fma(o, alpha, the block's chain), vectors of one range of keys at a time: chain<ACCUMULATE>(first key, end,
+  /// first vector, last).
   template <class F>
   void accumulate_ranges(const ActiveRanges& ranges, F&& chain) {
     for (int x = 0, last; x < vectors; x = last) {

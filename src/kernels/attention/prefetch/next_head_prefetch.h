@@ -29,10 +29,10 @@ class NextHeadPrefetch : public PrefetchRanges {
     const auto at = [bytes](const void* base, std::int64_t elements) {
       return static_cast<const char*>(base) + bytes * elements;
     };
-    const Part* const part = pass == Pass::forward ? problem.part : nullptr;  // whose head is the next
-    const std::int64_t k_rows = part ? part->keys_end - part->keys_begin : problem.k_rows,
-                       q_rows = part ? part->rows_end - part->rows_begin : problem.q_rows;
-    const std::int64_t key_zero = part ? part->keys_begin : 0, row_zero = part ? part->rows_begin : 0;
+    const Sequence* const sequence = pass == Pass::forward ? problem.sequence : nullptr;  // whose head is the next
+    const std::int64_t k_rows = sequence ? sequence->keys_end - sequence->keys_begin : problem.k_rows,
+                       q_rows = sequence ? sequence->rows_end - sequence->rows_begin : problem.q_rows;
+    const std::int64_t key_zero = sequence ? sequence->keys_begin : 0, row_zero = sequence ? sequence->rows_begin : 0;
     keys_ = k_rows;
     if (problem.k.pages != nullptr) return;
     if (k_rows * (row + value_row) > most_bytes) {
@@ -43,7 +43,7 @@ class NextHeadPrefetch : public PrefetchRanges {
       return;
     const std::int64_t ahead = tile.head + tile.heads * problem.heads_ahead, b = tile.batch + ahead / problem.q_heads,
                        h = ahead % problem.q_heads;
-    const bool there = b < (part ? tile.batch + 1 : problem.batch);
+    const bool there = b < (sequence ? tile.batch + 1 : problem.batch);
     const std::int64_t own_row = tile.row - row_zero;
     if (there) {
       batch_ = b;
@@ -97,7 +97,7 @@ class NextHeadPrefetch : public PrefetchRanges {
   /// Under a window over long sequences: what the thread's next strip sees and this one does not, with its rows.
   void add_next_strip(const AttentionProblem& problem, const QueryTile& tile, std::int64_t bytes) {
     const std::int64_t b = tile.batch, next = tile.row - problem.rows_ahead, head = tile.head;
-    if (problem.mask.count != 1 || tile.heads != 1 || next < 0 || problem.part) return;
+    if (problem.mask.count != 1 || tile.heads != 1 || next < 0 || problem.sequence) return;
     const MaskNode& node = problem.mask.nodes[0];
     if (node.op != MaskOp::window || node.left < 0 || node.right < 0) return;
     const auto first_key = [&](std::int64_t row) {

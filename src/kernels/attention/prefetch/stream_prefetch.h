@@ -8,16 +8,16 @@
 namespace attn::kernels {
 
 /// K or V rows of decode, prefetched into L2 in the order in which they are read.
-///  Full DRAM bandwidth needs early, evenly spaced prefetches. The tiles prefetch the lines 24 KB ahead (12 KB in bf16),
+///  Full DRAM bandwidth needs early, evenly spaced prefetches. The tiles prefetch lines 24 KB ahead (12 KB in bf16),
 /// one by one between their products: many at once queue behind each other, and so do the loads of what is computed
 /// next. Page tables beyond that distance are read meanwhile. No row is loaded early: such a load would wait behind the
 /// prefetches. f32, D = 128, as a fraction of the bandwidth of reading alone: .98 on an AMD EPYC of the fourth
 /// generation, .77 on an Intel Xeon (.67 and .71 with loads in advance and 4 KB of prefetches). In bf16 some lines are
 /// left to the code between the products: memory is slower than the products and would be idle during that code (a
 /// tenth less time with AMX).
-///  When the miss queue is full the CPU drops software prefetches, and the later load stalls. So each line is prefetched
-/// four times, at decreasing distance. On an AMD EPYC of the fifth generation: f32 .87 of the time, bf16 .82, from pages
-/// of 16 rows .86 and .79; prefetched twice .89 and .93. With K and V in the caches it would cost a quarter more.
+///  When the miss queue is full the CPU drops software prefetches, and the later load stalls. So each line is
+/// prefetched four times, at decreasing distance. On an AMD EPYC of the fifth generation: f32 .87 of the time, bf16 .82, from
+/// pages of 16 rows .86 and .79; prefetched twice .89 and .93. With K and V in the caches it would cost a quarter more.
 class StreamPrefetcher {
  public:
   /// How often a line is prefetched where K and V exceed the last-level cache.

@@ -195,8 +195,8 @@ struct DecodeWeightPairs {
   DecodeWeightPairs from(int pair) const { return {p + pair * stride, stride, row_stride}; }
 };
 
-/// DecodePvTile for pairs of keys: rows of V, an even number of them. The first tile also sums the weights, a chain that
-/// is bound by latency.
+/// DecodePvTile for pairs of keys: rows of V, an even number of them. The first tile also sums the weights, a chain
+/// that is bound by latency.
 struct Bf16DecodePvTile {
   const std::uint16_t* const* v_rows;
   std::int64_t value_dim;

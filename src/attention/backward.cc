@@ -1,0 +1,277 @@
+// src/attention/backward.cc: the backward pass: describe, plan, allocate, run, add up.
+#include "attention/backward.h"
+
+#include <attn/ops.h>
+#include <attn/runtime.h>
+
+#include <fmt/format.h>
+
+#include "attention/element.h"
+#include "kernels/attention/kv_rows.h"
+#include "runtime/memory.h"
+#include "runtime/parallel.h"
+#include "runtime/shares.h"
+#include "runtime/trace.h"
+#include "tensor/build.h"
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <numeric>
+
+namespace attn {
+namespace {
+
+using kernels::AttentionGradient;
+using kernels::AttentionProblem;
+using kernels::BiasOp;
+using kernels::BiasTerm;
+
+void copy_strides(const Tensor& x, std::int64_t (&stride)[3]) {
+  for (int d = 0; d < 3; ++d) stride[d] = x.stride(d);
+}
+
+/// The call as its kernels see it in the backward pass: q, k, v and the saved results, of the dtype that they read.
+struct Described {
+  Tensor q, k, v, output, doutput, dlogsumexp;
+  AttentionGradient gradient;
+
+  Described(const Call& call, const SavedAttention& saved, const AttentionBackward& options, Dtype read) {
+    const auto wide = [&](const Tensor& x) { return x.detach().to(read); };
+    q = wide(call.q), k = wide(call.k), v = wide(call.v), output = wide(saved.output), doutput = wide(options.output);
+    if (doutput.size(-1) > 1 && doutput.stride(-1) != 1) doutput = doutput.contiguous();
+    if (options.logsumexp.defined()) dlogsumexp = options.logsumexp.detach().to(call.compute_dtype()).contiguous();
+    AttentionProblem& p = gradient.problem;
+    p = call.problem;
+    p.element = p.k.element = p.v.element = element_of(read);
+    p.q = q.data(), p.k.base = k.data(), p.v.base = v.data(), p.out = output.data();
+    copy_strides(q, p.q_stride);
+    copy_strides(output, p.out_stride);
+    p.k.row_stride = k.stride(2), p.v.row_stride = v.stride(2);
+    for (int d = 0; d < 2; ++d) p.k_stride[d] = k.stride(d), p.v_stride[d] = v.stride(d);
+    p.max = saved.max.data(), p.sum = saved.sum.data();
+    p.logsumexp = nullptr;
+    p.heads_ahead = 1;  // the forward pass was cut otherwise
+    p.copy_rows = kernels::collide(p.k, p.dim, p.k_rows) || kernels::collide(p.v, p.value_dim, p.k_rows);
+    gradient.dout = doutput.data();
+    copy_strides(doutput, gradient.dout_stride);
+    gradient.dlogsumexp = dlogsumexp.defined() ? dlogsumexp.data() : nullptr;
+  }
+};
+
+/// One line a call, as the forward pass has it.
+void trace(const Call& call, const BackwardPlan& plan, bool wave) {
+  if (!runtime::trace_enabled()) return;
+  const AttentionProblem& p = call.problem;
+  runtime::trace(fmt::format("{} backward {} B={} Hq={} Hk={} Hv={} Tq={} Tk={} D={} Dv={} mask={} kernel={} ({})",
+                             call.function, name_of(call.dtype()), p.batch, p.q_heads, p.k_heads, p.v_heads, p.q_rows,
+                             p.k_rows, p.dim, p.value_dim, call.mask.to_string(), plan.name,
+                             wave ? "rows in a wave" : "heads"));
+}
+
+/// The call's rows: batch items, or parts; and which of them may share keys.
+struct Segments {
+  std::vector<BackwardSegment> segments;
+  std::vector<GradientGroup> groups;
+
+  explicit Segments(const Call& call) {
+    const AttentionProblem& p = call.problem;
+    if (call.sequences.empty())
+      for (std::int64_t b = 0; b < p.batch; ++b) segments.push_back({.batch = b, .rows_end = p.q_rows});
+    for (const kernels::Sequence& sequence : call.sequences)
+      segments.push_back({&sequence, sequence.inside ? call.program.inside.data() : nullptr, sequence.batch,
+                          sequence.rows_begin, sequence.rows_end});
+    const bool apart = call.sequences.empty() || keys_are_apart(call.sequences);
+    std::int64_t block = 0;
+    for (std::size_t n = 0; n < segments.size(); ++n) {
+      segments[n].first_block = block;
+      block += segments[n].blocks();
+      if (n == 0 || apart || segments[n].batch != segments[n - 1].batch)
+        groups.push_back({static_cast<std::int64_t>(n), 0, segments[n].first_block, 0});
+      ++groups.back().segments;
+      groups.back().blocks += segments[n].blocks();
+    }
+  }
+
+  /// Whether no key belongs to two parts.
+  static bool keys_are_apart(const std::vector<kernels::Sequence>& sequences) {
+    std::vector<std::array<std::int64_t, 3>> keys;
+    for (const kernels::Sequence& sequence : sequences)
+      if (sequence.keys_begin < sequence.keys_end)
+        keys.push_back({sequence.batch, sequence.keys_begin, sequence.keys_end});
+    std::sort(keys.begin(), keys.end());
+    for (std::size_t n = 1; n < keys.size(); ++n)
+      if (keys[n][0] == keys[n - 1][0] && keys[n][1] < keys[n - 1][2]) return false;
+    return true;
+  }
+};
+
+/// dq, dk, dv and the parameters' sums of each block of rows. `threads`: as they were when the call began; there may be
+/// others by now.
+void run_steps(const BackwardSteps& steps, int threads, bool wave) {
+  const std::size_t bytes = steps.scratch_bytes();
+  const auto scratch = [bytes] { return static_cast<char*>(runtime::thread_scratch(bytes)); };
+  const auto unit_of = [&](std::int64_t unit) { steps.unit(unit, scratch()); };
+  if (threads == 1)  // in one part: nothing else keeps units in order
+    return runtime::parallel_for(1, [&](std::int64_t) {
+      for (std::int64_t unit = 0; unit < steps.units(); ++unit) unit_of(unit);
+    });
+  if (!wave && !steps.in_order(threads)) return runtime::parallel_for_neighbours(steps.units(), unit_of);
+  std::vector<runtime::Progress> progress(static_cast<std::size_t>(steps.steps()));
+  std::vector<std::atomic<std::uint32_t>> to_recompute(static_cast<std::size_t>(steps.units()));
+  BackwardSteps::Wave all{progress.data(), to_recompute.data()};
+  if (!wave) return runtime::parallel_for(steps.units(), [&](std::int64_t) { steps.next_unit(all, scratch()); });
+  const std::unique_ptr<void, void (*)(void*)> totals(runtime::allocate(steps.wave_bytes()), runtime::deallocate);
+  all.totals = static_cast<char*>(totals.get());
+  runtime::parallel_for(steps.steps(), [&](std::int64_t) { steps.wave_step(all, scratch()); });
+  runtime::parallel_for(steps.units(), [&](std::int64_t unit) { steps.recompute(all, unit, scratch()); });
+}
+
+/// The sums of a head's blocks, batch items and rows ascending: [parameters][Hq].
+template <typename T>
+std::vector<T> sum_parameters(const Tensor& sums) {
+  const std::int64_t heads = sums.size(1), count = sums.size(2);
+  std::vector<T> totals(static_cast<std::size_t>(count * heads), T(0));
+  const T* from = sums.data<T>();
+  for (std::int64_t block = 0; block < sums.size(0); ++block)
+    for (std::int64_t h = 0; h < heads; ++h)
+      for (std::int64_t n = 0; n < count; ++n) totals[static_cast<std::size_t>(n * heads + h)] += *from++;
+  return totals;
+}
+
+template <typename T>
+void share_parameters(const AttentionProblem& p, const Tensor& sums, FusedGradients& to,
+                      const std::vector<bool>& wanted) {
+  const std::vector<T> totals = sum_parameters<T>(sums);
+  const T* from = totals.data();
+  const auto take = [&](Dims sizes, Dtype dtype) {
+    const Tensor x = empty(sizes, sizeof(T) == 8 ? Dtype::f64 : Dtype::f32);
+    std::copy_n(from, x.numel(), x.data<T>());
+    from += x.numel();
+    return x.to(dtype);
+  };
+  const Dtype computed = sizeof(T) == 8 ? Dtype::f64 : Dtype::f32;
+  if (p.sinks != nullptr) to.sinks = take({p.q_heads}, computed);
+  for (int n = 0; n < p.bias_count; ++n) {
+    if (p.bias[n].op == BiasOp::dense) continue;
+    const Tensor values =
+        take(p.bias[n].op == BiasOp::alibi ? Dims{p.q_heads} : Dims{p.bias[n].buckets, p.q_heads}, computed);
+    if (wanted[static_cast<std::size_t>(n)]) to.bias[static_cast<std::size_t>(n)] = values;
+  }
+  from += kernels::step_lookups(p) * p.q_heads;
+  if (p.score != kernels::ScoreOp::additive) return;
+  to.additive_w = zeros({p.dim}, computed);  // heads ascending
+  for (std::int64_t c = 0; c < p.dim; ++c)
+    for (std::int64_t h = 0; h < p.q_heads; ++h) to.additive_w.data<T>()[c] += *from++;
+}
+
+/// What steps gave to lookups as one sum each: blocks of rows ascending, heads ascending.
+template <typename T>
+void share_step_lookups(const AttentionProblem& p, const Tensor& sums, const std::vector<std::int64_t>& places) {
+  const kernels::ScoreGradient& gradient = *p.score_gradient;
+  const T* from = sums.data<T>() + kernels::parameters_before_lookups(p);
+  const std::int64_t* place = places.data();
+  for (std::int64_t step = 0; step < sums.size(0) * sums.size(1); ++step, from += sums.size(2)) {
+    const T* sum = from;
+    for (int n = 0; n < gradient.lookup_count; ++n)
+      if (gradient.lookups[n].line == kernels::ScoreLine::step)
+        static_cast<T*>(gradient.lookups[n].gradient)[*place++] += *sum++;
+  }
+}
+
+/// Memory for the gradient of a dense bias.
+kernels::DenseGradient dense_gradient(const Call& call, int term, const Tensor& sums) {
+  kernels::DenseGradient to{.term = term, .data = sums.data()};
+  std::copy_n(broadcast_to_scores(call.scores(), "a dense bias", sums).stride, 4, to.stride);
+  return to;
+}
+
+}  // namespace
+
+FusedGradients attention_backward(const Call& call, const SavedAttention& saved, const AttentionBackward& options) {
+  const Dtype computed = call.compute_dtype();
+  const int threads = num_threads();  // read once: another thread may change it meanwhile
+  FusedGradients result;
+  LoweredScoreGradient expression;
+  AttentionProblem problem = call.problem;
+  if (call.score_mod) {
+    const std::vector<Tensor>& values = call.score_mod->any_rows.values;
+    for (std::size_t n = 0; n < values.size(); ++n)
+      result.looked_up.push_back(options.looked_up.empty() || options.looked_up[n] ? zeros(values[n].sizes(), computed)
+                                                                                   : Tensor());
+    expression = lower_score_gradient(call.score_expression, call.score_mod->any_rows, result.looked_up, call.scores(),
+                                      call.lengths, computed);
+    problem.score_gradient = &expression.gradient;
+  }
+  const bool native = options.plan != nullptr ? options.plan->kernel->finish != nullptr
+                                              : plan_backward(problem).kernel != nullptr && call.dtype() == Dtype::bf16;
+  const Dtype stored = native ? call.dtype() : computed;  // of what kernels read and write
+  Described described(call, saved, options, stored);
+  AttentionGradient& g = described.gradient;
+  g.problem.score_gradient = problem.score_gradient;
+  const AttentionProblem& p = g.problem;
+  const auto terms = static_cast<std::size_t>(p.bias_count);
+  std::vector<bool> bias = options.bias;
+  bias.resize(terms, options.bias.empty());
+  bool parameters = expression.gradient.step_count != 0 || (options.sinks && p.sinks != nullptr) ||
+                    (options.additive_w && p.score == kernels::ScoreOp::additive);
+  for (std::size_t n = 0; n < terms; ++n) parameters = parameters || (bias[n] && p.bias[n].op != BiasOp::dense);
+
+  const BackwardPlan plan = options.plan != nullptr ? *options.plan : plan_backward(p);
+  result.bias.resize(terms);
+  const Segments segments(call);
+  // each unit clears what it adds to; keys of no part stay 0
+  const auto memory = [&](const Tensor& given, const Tensor& x) {
+    const bool cleared = call.sequences.empty() && p.q_heads > 0;
+    if (given.defined() && given.dtype() == stored) return cleared ? given : given.zero_();
+    return cleared ? empty(x.sizes(), stored) : zeros(x.sizes(), stored);
+  };
+  result.q = memory(options.dq, call.q);
+  if (options.k) result.k = memory(options.dk, call.k);
+  if (options.v) result.v = memory(options.dv, call.v);
+  g.dq = result.q.data();
+  copy_strides(result.q, g.dq_stride);
+  if (options.k) g.dk = result.k.data(), copy_strides(result.k, g.dk_stride);
+  if (options.v) g.dv = result.v.data(), copy_strides(result.v, g.dv_stride);
+  std::vector<kernels::DenseGradient> dense;
+  for (std::size_t n = 0; n < terms; ++n) {
+    if (!bias[n] || p.bias[n].op != BiasOp::dense) continue;
+    result.bias[n] = zeros(call.bias.values[n].sizes(), computed);
+    dense.push_back(dense_gradient(call, static_cast<int>(n), result.bias[n]));
+  }
+  g.dense = dense.data(), g.dense_count = static_cast<int>(dense.size());
+  const BackwardSteps steps(g, plan, {segments.segments, segments.groups}, saved.dropout.get());
+  Tensor sums;
+  if (parameters) {
+    sums = empty({steps.blocks(), p.q_heads, kernels::parameter_count(p)}, computed);
+    g.parameters = sums.data();
+  }
+  std::vector<std::int64_t> places(
+      static_cast<std::size_t>(steps.blocks() * p.q_heads * expression.gradient.step_count));
+  g.places = places.data();
+  const bool wave = steps.is_wave(threads);
+  if ((wave || steps.in_order(threads)) && p.q_heads > 0 && p.q_heads == std::gcd(p.k_heads, p.v_heads))
+    g.problem.heads_ahead = threads;  // the heads between are in work; else the next one is this thread's
+  trace(call, plan, wave);
+  run_steps(steps, threads, wave);
+  if (parameters)
+    computed == Dtype::f64 ? share_parameters<double>(p, sums, result, bias)
+                           : share_parameters<float>(p, sums, result, bias);
+  if (!places.empty())
+    computed == Dtype::f64 ? share_step_lookups<double>(p, sums, places) : share_step_lookups<float>(p, sums, places);
+
+  const auto narrow = [](Tensor& x, Dtype dtype) {
+    if (x.defined() && x.dtype() != dtype) x = add(x.to(dtype), 0);  // + 0: what rounds to -0 becomes +0
+  };
+  for (Tensor* x : {&result.q, &result.k, &result.v}) narrow(*x, call.dtype());
+  const auto into = [&](const Tensor& given, const Tensor& x) {  // memory of another dtype than the kernels write
+    if (given.defined() && given.dtype() != stored && x.defined()) copy_values(given, x.to(given.dtype()));
+  };
+  into(options.dq, result.q), into(options.dk, result.k), into(options.dv, result.v);
+  for (std::size_t n = 0; n < terms; ++n) narrow(result.bias[n], call.bias.values[n].dtype());
+  for (std::size_t n = 0; n < result.looked_up.size(); ++n)
+    narrow(result.looked_up[n], call.score_mod->any_rows.values[n].dtype());
+  return result;
+}
+
+}  // namespace attn

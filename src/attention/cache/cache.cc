@@ -1,0 +1,184 @@
+// src/attention/cache/cache.cc: sequences of a cache: added, forked, truncated, removed.
+#include <fmt/format.h>
+
+#include "attention/cache/cache_state.h"
+#include "attention/element.h"
+#include "attention/schedule/vector_kernels.h"
+
+#include <algorithm>
+#include <atomic>
+
+namespace attn {
+namespace {
+
+constexpr std::int64_t first_block_rows = 64;  // of a sequence in one block; doubled when it is full
+
+std::uint32_t next_id() {
+  static std::atomic<std::uint32_t> last{0};
+  return ++last;
+}
+
+void at_least_one(const char* name, std::int64_t value) {
+  if (value < 1) throw ValueError(fmt::format("KvCache: {} is {}; it must be at least 1", name, value));
+}
+
+KvCacheOptions checked(KvCacheOptions options) {
+  constexpr std::int64_t most = std::int64_t{1} << 30;
+  at_least_one("key_heads", options.key_heads);
+  at_least_one("head_dim", options.head_dim);
+  if (options.value_heads == 0) options.value_heads = options.key_heads;
+  if (options.value_dim == 0) options.value_dim = options.head_dim;
+  at_least_one("value_heads", options.value_heads);
+  at_least_one("value_dim", options.value_dim);
+  if (options.pages < 1 || options.pages > most)
+    throw ValueError(fmt::format("KvCache: pages is {}; it must be from 1 to {}", options.pages, most));
+  const std::int64_t rows = options.page_rows;
+  if (rows != 0 && (rows < 16 || rows > 256 || (rows & (rows - 1)) != 0))
+    throw ValueError(fmt::format(
+        "KvCache: page_rows is {}; it must be 16, 32, 64, 128 or 256, or 0 for one block a sequence", rows));
+  if (!is_floating(options.dtype))
+    throw DtypeError(fmt::format("KvCache: dtype is {}; it must be f32, f64, bf16 or f16", name_of(options.dtype)));
+  if (options.scale_group < 0 || options.scale_group > most ||
+      (options.scale_group > 0 && options.storage == KvStorage::same))
+    throw ValueError(
+        fmt::format("KvCache: scale_group is {}; it must be above 0 with int8 storage, or 0", options.scale_group));
+  return options;
+}
+
+}  // namespace
+
+KvCache::State::State(const KvCacheOptions& given)
+    : options(given), id(next_id()), page_rows(given.page_rows == 0 ? first_block_rows : given.page_rows),
+      pool(given.pages), k(layout(false), page_rows), v(layout(true), page_rows) {}
+
+RowLayout KvCache::State::layout(bool values) const {
+  RowLayout layout{.heads = values ? options.value_heads : options.key_heads,
+                   .dim = values ? options.value_dim : options.head_dim,
+                   .pages = options.pages,
+                   .dtype = options.dtype,
+                   .element = element_of(options.dtype)};
+  if (options.storage == KvStorage::int8) {
+    layout.group = options.scale_group == 0 ? layout.dim : options.scale_group;
+    layout.element =
+        int8_form(options.dtype, options.head_dim, options.value_dim,
+                  options.scale_group == 0 ? std::max(options.head_dim, options.value_dim) : options.scale_group);
+    layout.interleave_width = static_cast<int>(values ? kernels::KvRows::line : kernels::KvRows::k_interleave_width);
+  }
+  return layout;
+}
+
+const KvCache::State::Sequence& KvCache::State::find(const char* function, KvSequence sequence,
+                                                     const std::string& who) const {
+  if (sequence.cache == 0) throw ValueError(fmt::format("{}: {} was not made by create or fork", function, who));
+  if (sequence.cache != id || sequence.index >= sequences.size())
+    throw ValueError(fmt::format("{}: {} belongs to another cache", function, who));
+  const Sequence& found = sequences[sequence.index];
+  if (!found.alive || found.generation != sequence.generation)
+    throw ValueError(fmt::format("{}: {} was released", function, who));
+  return found;
+}
+
+std::vector<const KvCache::State::Sequence*> KvCache::State::find_all(const char* function,
+                                                                      const std::vector<KvSequence>& handles) const {
+  std::vector<const Sequence*> found;
+  found.reserve(handles.size());
+  for (std::size_t n = 0; n < handles.size(); ++n)
+    found.push_back(&find(function, handles[n], fmt::format("sequences[{}]", n)));
+  return found;
+}
+
+KvCache::KvCache(const KvCacheOptions& options) : state_(std::make_unique<State>(checked(options))) {}
+KvCache::~KvCache() = default;
+KvCache::KvCache(KvCache&&) noexcept = default;
+KvCache& KvCache::operator=(KvCache&&) noexcept = default;
+
+const KvCache::State& KvCache::state() const {
+  if (!state_) throw ValueError("KvCache: its contents were moved to another cache; it holds nothing");
+  return *state_;
+}
+KvCache::State& KvCache::mutable_state() { return const_cast<State&>(state()); }
+
+KvSequence KvCache::create() {
+  State& s = mutable_state();
+  if (s.unused.empty()) {
+    if (s.unused.capacity() <= s.sequences.size()) s.unused.reserve(2 * s.sequences.size() + 1);
+    s.sequences.emplace_back();
+    s.unused.push_back(static_cast<std::uint32_t>(s.sequences.size() - 1));
+  }
+  const std::uint32_t index = s.unused.back();
+  s.unused.pop_back();
+  State::Sequence& made = s.sequences[index];
+  made.alive = true;
+  return {s.id, index, made.generation};
+}
+
+KvSequence KvCache::fork(KvSequence sequence) {
+  State& s = mutable_state();
+  std::vector<std::int32_t> table = s.find("fork", sequence).table;  // what can fail comes first
+  const KvSequence made = create();
+  const State::Sequence& from = s.sequences[sequence.index];
+  State::Sequence& to = s.sequences[made.index];
+  for (const std::int32_t page : table)
+    if (page != State::evicted) s.pool.share(page);
+  to.table = std::move(table);
+  to.length = from.length;
+  to.first = from.first;
+  return made;
+}
+
+void KvCache::release(KvSequence sequence) {
+  State& s = mutable_state();
+  State::Sequence& gone = s.find("release", sequence);
+  for (const std::int32_t page : gone.table)
+    if (page != State::evicted) s.pool.drop(page);
+  gone = {.table = {}, .length = 0, .first = 0, .generation = gone.generation + 1, .alive = false};
+  s.unused.push_back(sequence.index);
+}
+
+void KvCache::truncate(KvSequence sequence, std::int64_t length) {
+  State& s = mutable_state();
+  State::Sequence& cut = s.find("truncate", sequence);
+  if (length < 0 || length > cut.length)
+    throw ValueError(
+        fmt::format("truncate: length is {}; it must be from 0 to {}, the length of the sequence", length, cut.length));
+  const auto kept = static_cast<std::size_t>((length + s.page_rows - 1) / s.page_rows);
+  for (; cut.table.size() > kept; cut.table.pop_back())
+    if (cut.table.back() != State::evicted) s.pool.drop(cut.table.back());
+  cut.length = length;
+  cut.first = std::min(cut.first, length);
+}
+
+void KvCache::evict(KvSequence sequence, std::int64_t position) {
+  State& s = mutable_state();
+  State::Sequence& cut = s.find("evict", sequence);
+  if (position < 0 || position > cut.length)
+    throw ValueError(fmt::format("evict: position is {}; it must be from 0 to {}, the length of the sequence", position,
+                                 cut.length));
+  for (auto page = static_cast<std::size_t>(position / s.page_rows); page-- > 0 && cut.table[page] != State::evicted;) {
+    s.pool.drop(cut.table[page]);
+    cut.table[page] = State::evicted;
+  }
+  cut.first = std::max(cut.first, position);
+}
+
+std::int64_t KvCache::length(KvSequence sequence) const { return state().find("length", sequence).length; }
+std::int64_t KvCache::first(KvSequence sequence) const { return state().find("first", sequence).first; }
+bool KvCache::alive(KvSequence sequence) const noexcept {
+  if (!state_) return false;
+  const State& s = *state_;
+  return sequence.cache == s.id && sequence.index < s.sequences.size() && s.sequences[sequence.index].alive &&
+         s.sequences[sequence.index].generation == sequence.generation;
+}
+std::int64_t KvCache::free_pages() const noexcept { return state_ ? state_->pool.free() : 0; }
+const KvCacheOptions& KvCache::options() const { return state().options; }
+
+KvCache::Rows KvCache::gather(const std::vector<KvSequence>& sequences) const {
+  return gather(sequences, options().dtype);
+}
+KvCache::Rows KvCache::gather(const std::vector<KvSequence>& sequences, Dtype dtype) const {
+  if (!is_floating(dtype))
+    throw DtypeError(fmt::format("gather: dtype is {}; it must be f32, f64, bf16 or f16", name_of(dtype)));
+  return state().gather(state().find_all("gather", sequences), dtype);
+}
+
+}  // namespace attn

@@ -1,0 +1,207 @@
+// src/attention/cache/cache_append.cc: rows appended to a cache, all or none: everything that can fail comes before the
+// first change.
+#include <attn/autograd.h>
+#include <attn/ops.h>
+
+#include <fmt/format.h>
+
+#include "attention/cache/cache_state.h"
+#include "runtime/floating_point.h"
+
+#include <algorithm>
+
+namespace attn {
+namespace {
+
+using Sequence = KvCache::State::Sequence;
+
+/// What an append does to one sequence.
+struct Step {
+  Sequence* sequence;
+  std::size_t pages;      // afterwards
+  std::int64_t tail = 0;  // rows in use of a last page that is not full
+  bool new_tail = false;  // it is evicted or shared, so the sequence gets a page of its own
+};
+
+void check_tensor(const KvCache::State& state, const char* name, const Tensor& x, const Dims& sizes) {
+  if (!x.defined()) throw ValueError(fmt::format("append: {} is undefined", name));
+  if (x.dtype() != state.options.dtype)
+    throw DtypeError(fmt::format("append: {} is {}; it must be {} as the cache", name, name_of(x.dtype()),
+                                 name_of(state.options.dtype)));
+  bool fits = x.dim() == sizes.size();
+  std::string wanted;
+  for (int d = 0; d < sizes.size(); ++d) {
+    fits = fits && (sizes[d] < 0 || x.size(d) == sizes[d]);
+    wanted += fmt::format("{}{}", d == 0 ? "" : ", ", sizes[d] < 0 ? "T" : std::to_string(sizes[d]));
+  }
+  if (!fits)
+    throw ShapeError(fmt::format("append: {} has shape {}; it must be [{}]", name, to_string(x.sizes()), wanted));
+}
+
+/// `batch` < 0: one sequence, rank 3.
+void check_tensors(const KvCache::State& state, std::int64_t batch, const Tensor& k, const Tensor& v) {
+  const KvCacheOptions& o = state.options;
+  Dims k_sizes{batch, o.key_heads, -1, o.head_dim}, v_sizes{batch, o.value_heads, -1, o.value_dim};
+  if (batch < 0) k_sizes.erase(0), v_sizes.erase(0);
+  check_tensor(state, "k", k, k_sizes);
+  v_sizes[v_sizes.size() - 2] = k.size(-2);
+  check_tensor(state, "v", v, v_sizes);
+}
+
+/// The steps in order; a page shared only by sequences of the batch is copied by all but the last of them.
+std::vector<Step> plan(const PagePool& pool, const std::vector<Sequence*>& batch, std::int64_t rows,
+                       std::int64_t page_rows) {
+  std::vector<Step> steps;
+  steps.reserve(batch.size());
+  for (Sequence* s : batch) {
+    Step step{.sequence = s,
+              .pages = static_cast<std::size_t>((s->length + rows + page_rows - 1) / page_rows),
+              .tail = s->length % page_rows};
+    if (step.tail > 0) {
+      const std::int32_t page = s->table.back();
+      const auto left_by = [&](const Step& earlier) {
+        return earlier.new_tail && earlier.sequence->table.back() == page;
+      };
+      step.new_tail =
+          page == KvCache::State::evicted || pool.users(page) - std::count_if(steps.begin(), steps.end(), left_by) > 1;
+    }
+    steps.push_back(step);
+  }
+  return steps;
+}
+
+void reserve(std::vector<std::int32_t>& table, std::size_t pages) {
+  if (table.capacity() < pages) table.reserve(std::max(pages, 2 * table.capacity()));
+}
+
+/// The rows of all blocks in blocks twice as large, or larger.
+PagedRows grown(const PagedRows& rows, const RowLayout& layout, const PagePool& pool, std::int64_t from_rows,
+                std::int64_t to_rows) {
+  PagedRows result(layout, to_rows);
+  for (std::int32_t page = 0; page < pool.pages(); ++page)
+    if (pool.users(page) > 0) result.copy(page, rows, page, from_rows);
+  return result;
+}
+
+/// The last page becomes the sequence's own.
+void own_tail(KvCache::State& state, const Step& step) noexcept {
+  std::int32_t& entry = step.sequence->table.back();
+  const std::int32_t page = state.pool.take();
+  if (entry == KvCache::State::evicted) {
+    state.k.clear(page, step.tail);
+    state.v.clear(page, step.tail);
+  } else {
+    state.k.copy(page, state.k, entry, step.tail);
+    state.v.copy(page, state.v, entry, step.tail);
+    state.pool.drop(entry);
+  }
+  entry = page;
+}
+
+void write(KvCache::State& state, const Sequence& s, const Tensor& k, const Tensor& v) noexcept {
+  const std::int64_t rows = k.size(1);
+  for (std::int64_t row = 0; row < rows;) {
+    const std::int64_t position = s.length + row, in_page = position % state.page_rows,
+                       count = std::min(rows - row, state.page_rows - in_page);
+    const PagePlace place{s.table[static_cast<std::size_t>(position / state.page_rows)], in_page};
+    state.k.write(place, k, row, count);
+    state.v.write(place, v, row, count);
+    row += count;
+  }
+}
+
+Tensor rows_contiguous(const Tensor& x) { return x.size(-1) > 1 && x.stride(-1) != 1 ? x.contiguous() : x; }
+
+}  // namespace
+
+void KvCache::State::append(const std::vector<Sequence*>& batch, const Tensor& new_k, const Tensor& new_v) {
+  const runtime::DefaultFloatingPoint floating_point;
+  const std::int64_t rows = new_k.size(2);
+  if (rows == 0 || batch.empty()) return;
+  if (rows > std::int64_t{1} << 48)
+    throw KvCacheFull(fmt::format("append: {} keys are given, more than any cache has pages for", rows));
+  // pass 1: what may fail
+  const Tensor k_rows = rows_contiguous(new_k), v_rows = rows_contiguous(new_v);
+  std::vector<std::pair<Tensor, Tensor>> sources;
+  sources.reserve(batch.size());
+  std::int64_t longest = 0, block = page_rows;
+  for (std::size_t b = 0; b < batch.size(); ++b) {
+    sources.emplace_back(k_rows.select(0, static_cast<std::int64_t>(b)),
+                         v_rows.select(0, static_cast<std::int64_t>(b)));
+    longest = std::max(longest, batch[b]->length + rows);
+  }
+  while (options.page_rows == 0 && block < longest) block *= 2;
+  const std::vector<Step> steps = plan(pool, batch, rows, block);
+  std::int64_t pages = 0;
+  for (const Step& step : steps)
+    pages += static_cast<std::int64_t>(step.pages - step.sequence->table.size()) + (step.new_tail ? 1 : 0);
+  if (pages > pool.free())
+    throw KvCacheFull(
+        fmt::format("append: {} more pages are needed and {} of {} are free", pages, pool.free(), pool.pages()));
+  for (const Step& step : steps) reserve(step.sequence->table, step.pages);
+  if (block > page_rows) {
+    PagedRows larger_k = grown(k, layout(false), pool, page_rows, block),
+              larger_v = grown(v, layout(true), pool, page_rows, block);
+    k = std::move(larger_k);
+    v = std::move(larger_v);
+    page_rows = block;
+  }
+  // pass 2: what changes the sequences, and cannot fail
+  for (std::size_t b = 0; b < steps.size(); ++b) {
+    Sequence& s = *steps[b].sequence;
+    if (steps[b].new_tail) own_tail(*this, steps[b]);
+    while (s.table.size() < steps[b].pages) s.table.push_back(pool.take());
+    write(*this, s, sources[b].first, sources[b].second);
+    s.length += rows;
+  }
+}
+
+void KvCache::State::note_history(const Tensor& new_k, const Tensor& new_v) {
+  lost_history = lost_history || (grad_enabled() && (new_k.requires_grad() || new_v.requires_grad()));
+}
+
+void KvCache::append(KvSequence sequence, const Tensor& k, const Tensor& v) {
+  State& s = mutable_state();
+  State::Sequence& found = s.find("append", sequence);
+  check_tensors(s, -1, k, v);
+  s.append({&found}, k.unsqueeze(0), v.unsqueeze(0));
+  s.note_history(k, v);
+}
+
+void KvCache::append(const std::vector<KvSequence>& sequences, const Tensor& k, const Tensor& v) {
+  State& s = mutable_state();
+  std::vector<State::Sequence*> batch;
+  for (const State::Sequence* found : s.find_all("append", sequences)) {
+    const auto twin = std::find(batch.begin(), batch.end(), found);
+    if (twin != batch.end())
+      throw ValueError(
+          fmt::format("append: sequences[{}] and sequences[{}] are the same", twin - batch.begin(), batch.size()));
+    batch.push_back(const_cast<State::Sequence*>(found));
+  }
+  check_tensors(s, static_cast<std::int64_t>(batch.size()), k, v);
+  s.append(batch, k, v);
+  s.note_history(k, v);
+}
+
+KvCache::Rows KvCache::State::gather(const std::vector<const Sequence*>& batch, Dtype dtype) const {
+  const runtime::DefaultFloatingPoint floating_point;
+  const Dtype computed = dtype == Dtype::f64 || options.dtype == Dtype::f64 ? Dtype::f64 : Dtype::f32;
+  std::int64_t longest = 0;
+  for (const Sequence* s : batch) longest = std::max(longest, s->length);
+  const auto collect = [&](const PagedRows& rows, std::int64_t heads, std::int64_t dim) {
+    const Tensor result = zeros({static_cast<std::int64_t>(batch.size()), heads, longest, dim}, computed);
+    for (std::size_t b = 0; b < batch.size(); ++b)
+      for (std::int64_t j = batch[b]->first; j < batch[b]->length;) {
+        const PagePlace place{batch[b]->table[static_cast<std::size_t>(j / page_rows)], j % page_rows};
+        const std::int64_t count = std::min(page_rows - place.row, batch[b]->length - j),
+                           start = (static_cast<std::int64_t>(b) * heads * longest + j) * dim;
+        if (computed == Dtype::f64) rows.read(place, count, result.data<double>() + start, longest * dim);
+        else rows.read(place, count, result.data<float>() + start, longest * dim);
+        j += count;
+      }
+    return result.to(dtype);
+  };
+  return {collect(k, options.key_heads, options.head_dim), collect(v, options.value_heads, options.value_dim)};
+}
+
+}  // namespace attn

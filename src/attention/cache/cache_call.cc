@@ -1,0 +1,129 @@
+// src/attention/cache/cache_call.cc: attention over a cache: page tables and positions of its sequences for one call.
+#include <attn/autograd.h>
+#include <attn/ops.h>
+
+#include <fmt/format.h>
+
+#include "attention/cache/cache_state.h"
+#include "attention/internal.h"
+#include "tensor/record.h"
+
+#include <algorithm>
+
+namespace attn {
+namespace {
+
+constexpr const char* function = "attention_cached";
+using Batch = std::vector<const KvCache::State::Sequence*>;
+
+/// One number a sequence.
+template <typename F>
+Tensor of_each(const Batch& batch, F&& number) {
+  const Tensor numbers = empty({static_cast<std::int64_t>(batch.size())}, Dtype::i64);
+  for (std::size_t b = 0; b < batch.size(); ++b) numbers.data<std::int64_t>()[b] = number(b);
+  return numbers;
+}
+
+/// Rows that exist of each sequence; Tq where the option is not there, or is not what the call will accept.
+std::vector<std::int64_t> rows_of_each(const Tensor& lengths, const Batch& batch, std::int64_t q_rows) {
+  const auto count = static_cast<std::int64_t>(batch.size());
+  if (lengths.defined() && is_integral(lengths.dtype()) && lengths.dim() == 1 && lengths.size(0) == count)
+    return lengths.to_int_vector();
+  return std::vector<std::int64_t>(batch.size(), q_rows);
+}
+
+AttentionOptions with_positions(AttentionOptions options, const Batch& batch, std::int64_t q_rows) {
+  options.key_lengths = of_each(batch, [&](std::size_t b) { return batch[b]->length; });
+  if (!options.query_start.defined()) {
+    const std::vector<std::int64_t> rows = rows_of_each(options.query_lengths, batch, q_rows);
+    options.query_start = of_each(batch, [&](std::size_t b) { return batch[b]->length - rows[b]; });
+  }
+  if (std::any_of(batch.begin(), batch.end(), [](const auto* s) { return s->first > 0; })) {
+    const Mask kept = ~Mask::prefix(of_each(batch, [&](std::size_t b) { return batch[b]->first; }));
+    options.mask = options.mask.is_all() ? kept : options.mask & kept;
+  }
+  return options;
+}
+
+/// The tables of the sequences side by side; evicted pages and those beyond the end are the page of zeros.
+std::vector<std::int32_t> tables_of(const Batch& batch, std::size_t width, std::int64_t zero_page) {
+  std::vector<std::int32_t> tables(batch.size() * width, static_cast<std::int32_t>(zero_page));
+  for (std::size_t b = 0; b < batch.size(); ++b)
+    for (std::size_t n = 0; n < batch[b]->table.size(); ++n)
+      if (batch[b]->table[n] != KvCache::State::evicted) tables[b * width + n] = batch[b]->table[n];
+  return tables;
+}
+
+void check_call(const Tensor& q, const KvCache::State& cache, const Batch& batch, const AttentionOptions& options) {
+  if (!q.defined()) throw ValueError(fmt::format("{}: q is undefined", function));
+  if (q.dtype() != cache.options.dtype)
+    throw DtypeError(fmt::format("{}: q is {}; it must be {} as the cache", function, name_of(q.dtype()),
+                                 name_of(cache.options.dtype)));
+  if (q.dim() != 4 || q.size(0) != static_cast<std::int64_t>(batch.size()))
+    throw ShapeError(fmt::format("{}: q has shape {}; it must be [{}, Hq, Tq, D], one batch item a sequence", function,
+                                 to_string(q.sizes()), batch.size()));
+  if (options.key_lengths.defined() || options.key_start.defined())
+    throw ValueError(fmt::format("{}: {} is given; the cache knows it", function,
+                                 options.key_lengths.defined() ? "key_lengths" : "key_start"));
+}
+
+/// Where a gradient is wanted the results say so, and a backward pass that reaches them says that there is none.
+void refuse_gradient(const Tensor& q, const AttentionOptions& options, bool lost_history,
+                     const AttentionResult& result) {
+  if (!grad_enabled()) return;
+  std::vector<Tensor> inputs;
+  for (const Tensor& x : {q, options.sinks, options.score.w, options.score.w_q, options.score.w_k})
+    if (x.defined()) inputs.push_back(x);
+  for (const Bias::Term& term : options.bias.terms()) inputs.push_back(term.values);
+  if (lost_history) inputs.push_back(zeros({1}).requires_grad_());
+  record({"AttentionCachedBackward0", inputs, {}}, {result.output, result.weights, result.logsumexp},
+         [](const Backward&) -> Gradients {
+           throw ValueError(
+               fmt::format("{}: it has no gradient, since a cache keeps keys and values without their history; call "
+                           "attention with all of them",
+                           function));
+         });
+}
+
+}  // namespace
+
+AttentionResult attention_cached(const Tensor& q, const KvCache& cache, const std::vector<KvSequence>& sequences,
+                                 const AttentionOptions& options) {
+  const KvCache::State& state = cache.state();
+  const Batch batch = state.find_all(function, sequences);
+  check_call(q, state, batch, options);
+  const bool at_end = !options.query_start.defined();
+  const AttentionOptions positioned = with_positions(options, batch, q.size(2));
+  AttentionResult result;
+  if (options.score.kind == Score::Kind::additive) {  // the keys are projected, all of them
+    const KvCache::Rows rows = state.gather(batch, state.options.dtype);
+    result = attention_call(q.detach(), rows.k, rows.v, positioned, {.function = function, .rows_at_end = at_end});
+  } else {
+    std::int64_t longest = 0;
+    for (const auto* s : batch) longest = std::max(longest, s->length);
+    const auto width = static_cast<std::size_t>((longest + state.page_rows - 1) / state.page_rows);
+    const std::vector<std::int32_t> tables = tables_of(batch, width, state.k.zero_page());
+    CachedKv cached{.k = state.k.describe(),
+                    .v = state.v.describe(),
+                    .k_head_stride = state.k.head_stride(),
+                    .v_head_stride = state.v.head_stride()};
+    for (kernels::KvRows* rows : {&cached.k, &cached.v}) {
+      rows->pages = tables.data();
+      rows->pages_stride = static_cast<std::int64_t>(width);
+    }
+    // sizes and dtype without memory of their own
+    const auto sized = [&](std::int64_t heads, std::int64_t dim) {
+      return empty({dim}, q.dtype()).expand({q.size(0), heads, longest, dim});
+    };
+    result = attention_call(q.detach(), sized(state.options.key_heads, state.options.head_dim),
+                            sized(state.options.value_heads, state.options.value_dim), positioned,
+                            {.function = function, .rows_at_end = at_end, .cached = &cached});
+  }
+  for (Tensor AttentionResult::* part :
+       {&AttentionResult::output, &AttentionResult::weights, &AttentionResult::logsumexp})
+    if ((result.*part).defined()) result.*part = (result.*part).detach();
+  refuse_gradient(q, options, state.lost_history, result);
+  return result;
+}
+
+}  // namespace attn

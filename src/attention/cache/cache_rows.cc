@@ -1,0 +1,237 @@
+// src/attention/cache/cache_rows.cc: rows written to pages as they are or rounded to int8, moved between pages, and
+// read back.
+#include "attention/cache/cache_rows.h"
+
+#include <fmt/format.h>
+
+#include "kernels/attention/kv/sign_magnitude8.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+namespace attn {
+namespace {
+
+template <typename T>
+using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
+/// An element as what is computed in.
+template <typename T>
+Wide<T> wide(T x) {
+  if constexpr (std::is_same_v<T, bfloat16>) return std::bit_cast<float>(std::uint32_t{x.bits} << 16);
+  else return static_cast<Wide<T>>(x);
+}
+
+std::int64_t counted(bool overflows, std::size_t bytes) {
+  if (overflows || bytes > (std::size_t{1} << 62))
+    throw ValueError("KvCache: so many pages of such rows are more bytes than can be counted");
+  return static_cast<std::int64_t>(bytes);
+}
+std::int64_t bytes_of(std::initializer_list<std::int64_t> factors) {
+  std::int64_t bytes = 1;
+  for (const std::int64_t factor : factors) {
+    std::size_t product = 0;
+    const bool overflows =
+        __builtin_mul_overflow(static_cast<std::size_t>(bytes), static_cast<std::size_t>(factor), &product);
+    bytes = counted(overflows, product);
+  }
+  return bytes;
+}
+/// Both, each in whole lines of memory.
+std::int64_t lines_of(std::int64_t bytes, std::int64_t more) {
+  return counted(false,
+                 runtime::aligned(static_cast<std::size_t>(bytes)) + runtime::aligned(static_cast<std::size_t>(more)));
+}
+
+/// max |x| / 127 in the type that is computed in, as f32; inf or NaN: NaN. A loop that the compiler turns into vectors:
+/// magnitudes are compared as the whole numbers that their bits are.
+template <typename T>
+float scale_of(const T* from, std::int64_t count) {
+  using W = Wide<T>;
+  using Bits = std::conditional_t<sizeof(W) == 8, std::int64_t, std::int32_t>;
+  constexpr Bits magnitude = std::numeric_limits<Bits>::max(),
+                 infinity = std::bit_cast<Bits>(std::numeric_limits<W>::infinity());
+  Bits most = 0;
+  for (std::int64_t d = 0; d < count; ++d) {
+    const Bits bits = std::bit_cast<Bits>(wide(from[d])) & magnitude;
+    most = bits > most ? bits : most;
+  }
+  const float scale =
+      most < infinity ? static_cast<float>(std::bit_cast<W>(most) / 127) : std::numeric_limits<float>::infinity();
+  return std::isfinite(scale) ? scale : std::numeric_limits<float>::quiet_NaN();
+}
+
+/// To the nearest multiple of the scale, ties to even; 1 where it is NaN. The sum with 1.5 * 2^23 (2^52) has the
+/// nearest whole number in its bits.
+template <typename T>
+void round_to(const T* from, std::int64_t count, float scale, std::int8_t* to) {
+  using W = Wide<T>;
+  using Bits = std::conditional_t<sizeof(W) == 8, std::int64_t, std::int32_t>;
+  constexpr W whole = sizeof(W) == 8 ? W(0x1.8p52) : W(0x1.8p23);
+  if (std::isnan(scale) || scale == 0) {
+    std::memset(to, std::isnan(scale) ? 1 : 0, static_cast<std::size_t>(count));
+    return;
+  }
+  const W step = static_cast<W>(scale);
+  for (std::int64_t d = 0; d < count; ++d) {
+    const Bits steps = std::bit_cast<Bits>(wide(from[d]) / step + whole) - std::bit_cast<Bits>(whole);
+    to[d] = static_cast<std::int8_t>(steps < -127 ? -127 : steps > 127 ? 127 : steps);
+  }
+}
+
+/// From i8 to what is kept, or from it.
+void to_form(kernels::Element kept, std::int64_t count, std::int8_t* bytes) {
+  if (kept == kernels::Element::i8) return;
+  for (std::int64_t d = 0; d < count; ++d) bytes[d] = kernels::other_form(bytes[d]);
+}
+
+/// A row of numbers in another type.
+template <typename T>
+void widen_row(Dtype dtype, const void* row, std::int64_t count, T* to) {
+  const auto widen = [&]<typename S>(const S* from) {
+    for (std::int64_t d = 0; d < count; ++d) to[d] = static_cast<T>(static_cast<Wide<S>>(from[d]));
+  };
+  switch (dtype) {
+    case Dtype::f64: return widen(static_cast<const double*>(row));
+    case Dtype::bf16: return widen(static_cast<const bfloat16*>(row));
+    case Dtype::f16: return widen(static_cast<const float16*>(row));
+    default: return widen(static_cast<const float*>(row));
+  }
+}
+
+}  // namespace
+
+PagedRows::PagedRows(const RowLayout& layout, std::int64_t page_rows) : layout_(layout) {
+  head_bytes_ = bytes_of({page_rows, layout.dim, static_cast<std::int64_t>(layout.element_bytes())});
+  if (layout.group != 0) {
+    scales_begin_ = lines_of(head_bytes_, 0);
+    head_bytes_ = lines_of(head_bytes_, bytes_of({page_rows, layout.groups(), 4}));
+  }
+  data_.reset(runtime::allocate(static_cast<std::size_t>(bytes_of({layout.pages + 1, layout.heads, head_bytes_}))));
+  if (layout.group != 0) {
+    rows_.scale_stride = layout.groups();
+    rows_.scale_head_stride = head_bytes_ / 4;
+    rows_.scale_page_stride = layout.heads * rows_.scale_head_stride;
+    rows_.scale_group = static_cast<int>(layout.group);
+  }
+  rows_.row_stride = layout.dim;
+  rows_.page_stride = layout.heads * head_stride();
+  while ((std::int64_t{1} << rows_.page_shift) < page_rows) ++rows_.page_shift;
+  rows_.interleave_width = layout.interleave_width;
+  rows_.element = layout.element;
+  clear(zero_page(), page_rows);
+}
+
+template <typename F>
+void PagedRows::for_each_run(std::int64_t row, std::int64_t first, std::int64_t end, F&& visit) const {
+  const std::int64_t whole = layout_.dim / Rows::k_interleave_width * Rows::k_interleave_width;
+  for (std::int64_t d = first, count; d < end; d += count) {
+    const std::int64_t place = rows_.element_offset(row, d);
+    // whole words: the compiler knows how long a copy is
+    if (layout_.interleave_width == Rows::k_interleave_width && d % Rows::k_interleave_width == 0 && d < whole &&
+        end - d >= Rows::k_interleave_width) {
+      const std::int64_t words = (std::min(end, whole) - d) / Rows::k_interleave_width;
+      for (std::int64_t n = 0; n < words; ++n)
+        visit(place + n * Rows::k_interleave_width * Rows::group_rows, d - first + n * Rows::k_interleave_width,
+              std::integral_constant<std::int64_t, Rows::k_interleave_width>());
+      count = words * Rows::k_interleave_width;
+    } else {
+      count = std::min(d / layout_.interleave_width * layout_.interleave_width + layout_.interleave_width, end) - d;
+      visit(place, d - first, count);
+    }
+  }
+}
+
+template <typename T>
+void PagedRows::write_row(PagePlace to, std::int64_t head, const T* from) const noexcept {
+  char* const row = at(to.page, head, to.row);
+  if (layout_.group == 0) {
+    std::memcpy(row, from, sizeof(T) * static_cast<std::size_t>(layout_.dim));
+    return;
+  }
+  float* const scale = scales(to.page, head, to.row);
+  std::int8_t bytes[Rows::line];
+  for (std::int64_t d = 0, n = 0; d < layout_.dim; d += layout_.group, ++n) {
+    const std::int64_t end = std::min(d + layout_.group, layout_.dim);
+    scale[n] = scale_of(from + d, end - d);
+    for (std::int64_t c = d, last; c < end; c = last) {
+      last = std::min(c + Rows::line, end);
+      round_to(from + c, last - c, scale[n], bytes);
+      to_form(layout_.element, last - c, bytes);
+      for_each_run(to.row, c, last, [&](std::int64_t place, std::int64_t at, auto count) {
+        std::memcpy(row + place, bytes + at, static_cast<std::size_t>(count));
+      });
+    }
+  }
+}
+
+void PagedRows::write(PagePlace to, const Tensor& source, std::int64_t from, std::int64_t count) noexcept {
+  const auto rows = [&]<typename T>(const T* data) {
+    for (std::int64_t h = 0; h < layout_.heads; ++h)
+      for (std::int64_t n = 0; n < count; ++n)
+        write_row({to.page, to.row + n}, h, data + h * source.stride(0) + (from + n) * source.stride(1));
+  };
+  switch (layout_.dtype) {
+    case Dtype::f64: return rows(static_cast<const double*>(source.data()));
+    case Dtype::bf16: return rows(static_cast<const bfloat16*>(source.data()));
+    case Dtype::f16: return rows(static_cast<const float16*>(source.data()));
+    default: return rows(static_cast<const float*>(source.data()));
+  }
+}
+
+void PagedRows::copy(std::int64_t page, const PagedRows& source, std::int64_t source_page,
+                     std::int64_t count) noexcept {
+  if (count == 0) return;
+  for (std::int64_t h = 0; h < layout_.heads; ++h) {
+    std::memcpy(at(page, h, 0), source.at(source_page, h, 0), bytes_of_rows(count));
+    if (layout_.group != 0)
+      std::memcpy(scales(page, h, 0), source.scales(source_page, h, 0),
+                  sizeof(float) * static_cast<std::size_t>(count * layout_.groups()));
+  }
+}
+
+void PagedRows::clear(std::int64_t page, std::int64_t count) noexcept {
+  for (std::int64_t h = 0; h < layout_.heads; ++h) {
+    std::memset(at(page, h, 0), 0, bytes_of_rows(count));
+    if (layout_.group != 0) std::fill_n(scales(page, h, 0), count * layout_.groups(), 0.0F);
+  }
+}
+
+template <typename T>
+void PagedRows::read(PagePlace from, std::int64_t count, T* to, std::int64_t head_stride) const {
+  for (std::int64_t h = 0; h < layout_.heads; ++h)
+    for (std::int64_t row = from.row; row < from.row + count; ++row) {
+      const char* const place = at(from.page, h, row);
+      T* const result = to + h * head_stride + (row - from.row) * layout_.dim;
+      if (layout_.group == 0) {
+        widen_row(layout_.dtype, place, layout_.dim, result);
+        continue;
+      }
+      const float* const scale = scales(from.page, h, row);
+      std::int8_t bytes[Rows::line];
+      for (std::int64_t d = 0, n = 0; d < layout_.dim; d += layout_.group, ++n)
+        for (std::int64_t c = d, last, end = std::min(d + layout_.group, layout_.dim); c < end; c = last) {
+          last = std::min(c + Rows::line, end);
+          for_each_run(row, c, last, [&](std::int64_t at_byte, std::int64_t at, auto count) {
+            std::memcpy(bytes + at, place + at_byte, static_cast<std::size_t>(count));
+          });
+          to_form(layout_.element, last - c, bytes);
+          for (std::int64_t e = c; e < last; ++e) result[e] = static_cast<T>(bytes[e - c]) * static_cast<T>(scale[n]);
+        }
+    }
+}
+template void PagedRows::read(PagePlace, std::int64_t, float*, std::int64_t) const;
+template void PagedRows::read(PagePlace, std::int64_t, double*, std::int64_t) const;
+
+kernels::KvRows PagedRows::describe() const {
+  Rows rows = rows_;
+  rows.base = data_.get();
+  if (layout_.group != 0) rows.scales = scales(0, 0, 0);
+  return rows;
+}
+
+}  // namespace attn

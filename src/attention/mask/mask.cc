@@ -1,0 +1,147 @@
+// src/attention/mask/mask.cc: the kinds of mask, and how they are combined.
+#include <attn/ops.h>
+
+#include "attention/mask/mask_expression.h"
+
+#include <algorithm>
+
+namespace attn {
+namespace {
+
+using Expression = Mask::Expression;
+using Kind = Expression::Kind;
+
+constexpr int most_levels = 2000;
+constexpr std::int64_t most_parts = 100'000;
+
+Mask make(Expression expression) {
+  for (const Expression::Part& part : {expression.a, expression.b})
+    if (part) expression.depth = std::max(expression.depth, part->depth + 1), expression.parts += part->parts;
+  if (const Expression::Part &a = expression.a, &b = expression.b; a)
+    expression.waiting = !b ? a->waiting : a->waiting == b->waiting ? a->waiting + 1 : std::max(a->waiting, b->waiting);
+  if (expression.parts > most_parts)
+    throw ValueError("Mask: the expression has more than " + std::to_string(most_parts) +
+                     " parts; join many masks as one tensor");
+  if (expression.depth > most_levels)
+    throw ValueError("Mask: the expression is more than " + std::to_string(most_levels) +
+                     " levels deep; join many masks in pairs, or as one tensor");
+  return Mask(std::make_shared<const Expression>(std::move(expression)));
+}
+
+/// i64, contiguous: ids, lengths.
+Tensor integers(const std::string& function, const Tensor& x) {
+  if (!x.defined()) throw ValueError(function + ": the tensor is undefined");
+  if (!is_integral(x.dtype()))
+    throw DtypeError(function + ": the tensor is " + std::string(name_of(x.dtype())) + "; it must be i64 or i32");
+  return x.detach().to(Dtype::i64).contiguous();
+}
+
+/// bool; integers are compared with 0.
+Tensor booleans(const std::string& function, const Tensor& x) {
+  if (!x.defined()) throw ValueError(function + ": the tensor is undefined");
+  if (is_floating(x.dtype()))
+    throw DtypeError(function + ": the tensor is " + std::string(name_of(x.dtype())) +
+                     "; it must be bool (a float mask is added: Bias::dense)");
+  if (x.dim() > 4)
+    throw ShapeError(function + ": the tensor has shape " + to_string(x.sizes()) +
+                     "; at most [B, H, Tq, Tk] is possible");
+  return x.detach().to(Dtype::boolean);
+}
+
+/// bool alone: a mask whose 1 means "takes part" would hide what it means to show.
+Tensor hiding(const std::string& function, const char* meaning, const Tensor& x) {
+  if (x.defined() && is_integral(x.dtype()))
+    throw DtypeError(function + ": the tensor is " + std::string(name_of(x.dtype())) +
+                     "; it must be bool, True = " + meaning +
+                     "; where 1 is a token write Mask::attend(x), with [B, Tk] as [B, 1, 1, Tk], or key_lengths");
+  return booleans(function, x);
+}
+
+Mask of_tensor(const char* name, const Tensor& booleans, bool sees) {
+  return make({.kind = Kind::dense, .first = booleans, .sees = sees, .name = name});
+}
+
+}  // namespace
+
+void Expression::let_go() noexcept {
+  Part list;  // linked through the parts themselves
+  const auto take = [&list](Part& part) {
+    if (part.use_count() != 1) return part.reset();
+    Part(part).reset();  // its count is written, not only read: what other threads did before they let it go is over
+    part->next = std::move(list);
+    list = std::move(part);
+  };
+  take(a), take(b);
+  while (list != nullptr) {
+    const Part part = std::move(list);
+    list = std::move(part->next);
+    take(part->a), take(part->b);
+  }
+}
+
+Mask Mask::causal(Align align) { return make({.kind = Kind::causal, .align = align}); }
+
+Mask Mask::window(std::int64_t left, std::int64_t right, Align align) {
+  if (left < -1 || right < -1)
+    throw ValueError("Mask::window: left is " + std::to_string(left) + ", right is " + std::to_string(right) +
+                     "; each must be at least 0, or -1 for no limit");
+  return make({.kind = Kind::window, .align = align, .left = left, .right = right});
+}
+
+Mask Mask::prefix(std::int64_t n) {
+  if (n < 0) throw ValueError("Mask::prefix: n is " + std::to_string(n) + "; it must be at least 0");
+  return make({.kind = Kind::prefix, .n = n});
+}
+
+Mask Mask::prefix(const Tensor& n) {
+  const Tensor counts = integers("Mask::prefix", n);
+  for (const std::int64_t count : counts.to_int_vector())
+    if (count < 0) throw ValueError("Mask::prefix: n holds " + std::to_string(count) + "; it must be at least 0");
+  return make({.kind = Kind::prefix, .first = counts});
+}
+
+Mask Mask::documents(const Tensor& ids) { return documents(ids, ids); }
+
+Mask Mask::documents(const Tensor& query_ids, const Tensor& key_ids) {
+  for (const Tensor& ids : {query_ids, key_ids})
+    if (ids.defined() && ids.dim() != 1 && ids.dim() != 2)
+      throw ShapeError("Mask::documents: ids have shape " + attn::to_string(ids.sizes()) +
+                       "; they must be [T] or [B, T]");
+  return make({.kind = Kind::documents,
+               .first = integers("Mask::documents", query_ids),
+               .second = integers("Mask::documents", key_ids)});
+}
+
+Mask Mask::attend(const Tensor& allowed) { return of_tensor("attend", booleans("Mask::attend", allowed), true); }
+Mask Mask::block(const Tensor& blocked) {
+  return of_tensor("block", hiding("Mask::block", "shut out", blocked), false);
+}
+
+Mask Mask::key_padding(const Tensor& padding) {
+  const Tensor mask = hiding("Mask::key_padding", "padding", padding);
+  if (mask.dim() != 2)
+    throw ShapeError("Mask::key_padding: padding has shape " + attn::to_string(mask.sizes()) + "; it must be [B, Tk]");
+  return of_tensor("key_padding", mask.unsqueeze(1).unsqueeze(1), false);
+}
+
+Mask Mask::all() { return Mask(); }
+Mask Mask::none() { return make({.kind = Kind::none}); }
+
+Mask operator&(const Mask& a, const Mask& b) {
+  if (a.is_all()) return b;
+  if (b.is_all()) return a;
+  return make({.kind = Kind::both, .a = a.expression(), .b = b.expression()});
+}
+
+Mask operator|(const Mask& a, const Mask& b) {
+  if (a.is_all() || b.is_all()) return Mask::all();
+  return make({.kind = Kind::either, .a = a.expression(), .b = b.expression()});
+}
+
+Mask operator~(const Mask& a) {
+  if (a.is_all()) return Mask::none();
+  if (a.expression()->kind == Kind::none) return Mask::all();
+  return make({.kind = Kind::negation, .a = a.expression()});
+}
+
+}  // namespace attn

@@ -1,0 +1,217 @@
+// src/attention/plain/plain_backward.cc: the plain entry of the backward pass: the caller's pointers, everything else
+// from the workspace.
+#include <attn/runtime.h>
+
+#include "attention/schedule/backward_steps.h"
+#include "attention/plain/plain_call.h"
+#include "runtime/floating_point.h"
+#include "runtime/parallel.h"
+
+#include <algorithm>
+#include <memory>
+
+namespace attn::plain {
+namespace {
+
+using kernels::AttentionGradient;
+
+/// A call as the kernels have it; `g` points into the others.
+struct DescribedBackward {
+  Described forward;
+  kernels::DenseGradient dense;
+  AttentionGradient g;
+
+  explicit DescribedBackward(const AttentionBackward& call);
+  DescribedBackward(const DescribedBackward&) = delete;
+  DescribedBackward& operator=(const DescribedBackward&) = delete;
+};
+
+DescribedBackward::DescribedBackward(const AttentionBackward& call) {
+  describe(call.forward, forward);
+  g.problem = forward.problem;
+  const auto set = [](std::int64_t(&stride)[3], const Strides& s) {
+    stride[0] = s.batch, stride[1] = s.head, stride[2] = s.row;
+  };
+  set(g.dout_stride,
+      or_contiguous(call.doutput_strides, call.forward.q_heads, call.forward.q_rows, call.forward.value_dim));
+  set(g.dq_stride, or_contiguous(call.dq_strides, call.forward.q_heads, call.forward.q_rows, call.forward.dim));
+  set(g.dk_stride, or_contiguous(call.dk_strides, call.forward.k_heads, call.forward.k_rows, call.forward.dim));
+  set(g.dv_stride, or_contiguous(call.dv_strides, call.forward.v_heads, call.forward.k_rows, call.forward.value_dim));
+  g.dout = call.doutput, g.dlogsumexp = call.dlogsumexp;
+  g.dq = call.dq, g.dk = call.dk, g.dv = call.dv;
+  if (call.dbias == nullptr) return;
+  const ScoreStrides bias = whole(call.forward, call.forward.bias_strides);
+  dense = {.term = 0, .data = call.dbias, .stride = {bias.batch, bias.head, bias.row, bias.key}};
+  g.dense = &dense, g.dense_count = 1;
+}
+
+Status check(const AttentionBackward& call) {
+  const Attention& forward = call.forward;
+  if (const Status status = check(forward); status != Status::ok) return status;
+  if (forward.element == Element::f16) return Status::element;
+  for (const Status status :
+       {check_rows(forward, call.doutput_strides, forward.q_heads, forward.q_rows, forward.value_dim),
+        check_rows(forward, call.dq_strides, forward.q_heads, forward.q_rows, forward.dim),
+        check_rows(forward, call.dk_strides, forward.k_heads, forward.k_rows, forward.dim),
+        check_rows(forward, call.dv_strides, forward.v_heads, forward.k_rows, forward.value_dim)})
+    if (status != Status::ok) return status;
+  const bool rows = forward.batch > 0 && forward.q_heads > 0 && forward.q_rows > 0;
+  if (rows &&
+      (!forward.max || !forward.sum || (forward.value_dim > 0 && !call.doutput) || (forward.dim > 0 && !call.dq)))
+    return Status::null_saved;
+  if ((call.dsinks && !forward.sinks) || (call.dbias && !forward.bias)) return Status::null_saved;
+  return Status::ok;
+}
+
+/// Threads that may work on a call, if the workspace has slots for them.
+int most_threads(const Executor& executor) { return std::max(1, executor.run ? executor.threads : num_threads()); }
+
+/// The steps of a call as all items have them, for what they need of memory.
+struct OneItem {
+  BackwardSegment segment;
+  GradientGroup group;
+  BackwardSteps steps;
+
+  OneItem(const AttentionGradient& g, const BackwardPlan& plan)
+      : segment{.rows_end = g.problem.q_rows}, group{0, 1, 0, segment.blocks()},
+        steps(g, plan, {{&segment, 1}, {&group, 1}}, nullptr) {}
+  OneItem(const OneItem&) = delete;
+  OneItem& operator=(const OneItem&) = delete;
+};
+
+/// What a call needs beside the slots of its threads, cut from the workspace one after another.
+class Tables {
+ public:
+  Tables(const AttentionBackward& call, const BackwardSteps& item, int threads, void* memory)
+      : next_(static_cast<char*>(memory)) {
+    const Attention& forward = call.forward;
+    const std::int64_t batch = std::max<std::int64_t>(forward.batch, 0),
+                       blocks = (std::max<std::int64_t>(forward.q_rows, 0) + kernels::query_block - 1) /
+                                kernels::query_block;
+    const std::int64_t heads = std::max<std::int64_t>(forward.q_heads, 0);
+    segments = take<BackwardSegment>(batch);
+    groups = take<GradientGroup>(batch);
+    progress = take<runtime::Progress>(batch * heads * blocks);
+    to_recompute = take<std::atomic<std::uint32_t>>(batch * heads);
+    parameters = take<char>(call.dsinks ? batch * heads * blocks * (forward.element == Element::f64 ? 8 : 4) : 0);
+    // of a wave totals are kept until its end
+    totals = take<char>(item.may_be_wave(batch, threads) ? batch * static_cast<std::int64_t>(item.wave_bytes()) : 0);
+    if (memory == nullptr) return;
+    for (std::int64_t b = 0; b < batch; ++b) {
+      segments[b] = {.batch = b, .rows_begin = 0, .rows_end = forward.q_rows, .first_block = b * blocks};
+      groups[b] = {b, 1, b * blocks, blocks};
+    }
+    std::uninitialized_default_construct_n(progress, batch * heads * blocks);
+    std::uninitialized_value_construct_n(to_recompute, batch * heads);
+  }
+  std::size_t bytes() const { return bytes_; }
+
+  BackwardSegment* segments;
+  GradientGroup* groups;
+  runtime::Progress* progress;
+  std::atomic<std::uint32_t>* to_recompute;
+  char* parameters;
+  char* totals;
+
+ private:
+  template <typename X>
+  X* take(std::int64_t count) {
+    X* const taken = next_ == nullptr ? nullptr : reinterpret_cast<X*>(next_ + bytes_);
+    bytes_ += runtime::aligned(static_cast<std::size_t>(count) * sizeof(X));
+    return taken;
+  }
+  char* next_;
+  std::size_t bytes_ = 0;
+};
+
+/// One pass over parts of the work, each with a slot of the workspace.
+template <typename F>
+void for_each_part(const Executor& executor, const Slots& slots, std::int64_t parts, F&& part) {
+  struct Context {
+    const Slots& slots;
+    F& part;
+  } context{slots, part};
+  const auto run = [](void* at, std::int64_t index) {
+    const runtime::DefaultFloatingPoint floating_point;
+    const auto& [in, work] = *static_cast<Context*>(at);
+    char* const scratch = in.take(index);
+    work(index, scratch);
+    in.give_back(scratch);
+  };
+  executor.run ? executor.run(executor.context, parts, run, &context) : runtime::parallel_for(parts, run, &context);
+}
+
+/// Blocks of rows ascending, batch items ascending.
+template <typename T>
+void sum_sinks(const AttentionGradient& g, std::int64_t blocks, T* to) {
+  const T* from = static_cast<const T*>(g.parameters);
+  std::fill_n(to, g.problem.q_heads, T(0));
+  for (std::int64_t block = 0; block < blocks; ++block)
+    for (std::int64_t h = 0; h < g.problem.q_heads; ++h) to[h] += *from++;
+}
+
+}  // namespace
+
+std::size_t workspace_bytes(const AttentionBackward& call, const Executor& executor) noexcept {
+  try {
+    const DescribedBackward described(call);
+    const BackwardPlan plan = plan_backward(described.g.problem);
+    if (plan.kernel == nullptr) return 0;
+    const OneItem item(described.g, plan);
+    const int threads = most_threads(executor);
+    const std::size_t slot = Slots::slot_bytes(item.steps.scratch_bytes());
+    return 2 * runtime::alignment + Tables(call, item.steps, threads, nullptr).bytes() +
+           static_cast<std::size_t>(threads) * slot;
+  } catch (...) { return 0; }
+}
+
+Status attention_backward(const AttentionBackward& call, void* workspace, std::size_t bytes,
+                          const Executor& executor) noexcept {
+  const runtime::DefaultFloatingPoint floating_point;
+  try {
+    if (const Status status = check(call); status != Status::ok) return status;
+    DescribedBackward described(call);
+    AttentionGradient& g = described.g;
+    const BackwardPlan plan = plan_backward(g.problem);
+    if (plan.kernel == nullptr) return Status::element;
+    const OneItem item(g, plan);
+    const int most = most_threads(executor);  // read once: another thread may change it meanwhile
+    const std::size_t needed = Tables(call, item.steps, most, nullptr).bytes(),
+                      skip = (runtime::alignment - reinterpret_cast<std::uintptr_t>(workspace) % runtime::alignment) %
+                             runtime::alignment;
+    if (workspace == nullptr || bytes < needed + skip) return Status::small_workspace;
+    const Tables tables(call, item.steps, most, static_cast<char*>(workspace) + skip);
+    const auto batch = static_cast<std::size_t>(call.forward.batch);
+    if (call.dsinks) g.parameters = tables.parameters;
+    const BackwardSteps steps(g, plan, {{tables.segments, batch}, {tables.groups, batch}}, nullptr);
+    const Slots slots(static_cast<char*>(workspace) + skip + needed, bytes - needed - skip, steps.scratch_bytes());
+    if (slots.count() == 0) return Status::small_workspace;
+
+    const int threads = std::min(static_cast<int>(slots.count()), most);
+    if (steps.is_wave(threads)) {
+      BackwardSteps::Wave wave{tables.progress, tables.to_recompute, tables.totals};
+      for_each_part(executor, slots, steps.steps(),
+                    [&](std::int64_t, char* scratch) { steps.wave_step(wave, scratch); });
+      for_each_part(executor, slots, steps.units(),
+                    [&](std::int64_t unit, char* scratch) { steps.recompute(wave, unit, scratch); });
+    } else if (steps.in_order(threads)) {
+      BackwardSteps::Wave wave{tables.progress, tables.to_recompute};
+      for_each_part(executor, slots, steps.units(),
+                    [&](std::int64_t, char* scratch) { steps.next_unit(wave, scratch); });
+    } else if (threads == 1) {  // in one part: nothing else keeps units in order
+      for_each_part(executor, slots, 1, [&](std::int64_t, char* scratch) {
+        for (std::int64_t unit = 0; unit < steps.units(); ++unit) steps.unit(unit, scratch);
+      });
+    } else {
+      for_each_part(executor, slots, steps.units(),
+                    [&](std::int64_t unit, char* scratch) { steps.unit(unit, scratch); });
+    }
+    if (call.dsinks) {
+      if (g.problem.element == kernels::Element::f64) sum_sinks(g, steps.blocks(), static_cast<double*>(call.dsinks));
+      else sum_sinks(g, steps.blocks(), static_cast<float*>(call.dsinks));
+    }
+    return Status::ok;
+  } catch (...) { return Status::failed; }
+}
+
+}  // namespace attn::plain

@@ -1,0 +1,45 @@
+// src/attention/schedule/returned_weights.h: attention weights that a call returns, written tile by tile: they exist as
+// Tq x Tk only when asked for in full.
+#pragma once
+#include "attention/call/check.h"
+#include "attention/schedule/plan.h"
+
+#include <utility>
+
+namespace attn {
+
+/// The answer to Weights in memory, and where kernels' strips go in it. T: the compute type.
+struct ReturnedWeights {
+  Weights::Kind kind = Weights::none;
+  std::int64_t count = 0;                                   // top_k: n; rows: how many
+  std::vector<std::pair<std::int64_t, std::int64_t>> rows;  // rows: (row, place among those asked for), by row
+  // full [B, Hq, Tq, Tk], head_average [B, Tq, Tk], rows [B, Hq, n, Tk], ...
+  Tensor values;
+  Tensor keys;  // top_k: i64 [B, Hq, Tq, n]
+
+  /// Whether a strip's weights are looked at.
+  bool wants(const kernels::QueryTile& tile) const;
+};
+
+/// Sizes of the answer, [B, ...] of any rank of the call, and the answer as the call's rank has it.
+Dims returned_sizes(const Call& call, const Weights& weights);
+Tensor shown_weights(const Call& call, const Weights& weights, const Tensor& values);
+
+/// Checked: ValueError, ShapeError or DtypeError in the words of the call. Memory is there, where it must be with zeros
+/// in it.
+ReturnedWeights returned_memory(const Call& call, const Weights& weights);
+
+/// A strip with its weights in problem.lane_weights.
+struct WeightsTile {
+  const kernels::AttentionProblem& problem;
+  const kernels::QueryTile& tile;        // of one head
+  const kernels::ForwardKernel* kernel;  // null: the reference
+};
+/// full, rows, top_k: the strip's rows into their places.
+void write_weights(const ReturnedWeights& to, const WeightsTile& from);
+/// head_average: sums over heads, [keys][lane_rows] as lane_weights, to means in their places.
+void write_average(const ReturnedWeights& to, const WeightsTile& from, void* sums);
+/// column_sums: sum[key of the part] goes on over the strip's rows, ascending.
+void add_columns(const WeightsTile& from, void* sum);
+
+}  // namespace attn

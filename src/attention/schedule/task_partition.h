@@ -1,0 +1,65 @@
+// src/attention/schedule/task_partition.h: a call split into tasks: query tiles of one head, or of heads that share K
+// and V. Rows are independent: no bit depends on the split.
+#pragma once
+#include <attn/runtime.h>
+
+#include "attention/call/check.h"
+#include "attention/schedule/plan.h"
+
+#include <span>
+
+namespace attn {
+
+struct Task {
+  const kernels::Sequence* sequence = nullptr;  // null: the whole batch item
+  kernels::QueryTile tile;
+};
+
+class TaskPartition {
+ public:
+  enum class Heads {
+    // query heads that share their K and V head are one task where their rows fit a strip together: K and V are read
+    // once
+    grouped,
+    one,
+    all,  // one task for all heads: its map names the first
+  };
+  /// `most_query_tiles`: so many strips of a head a task, or fewer so that every thread has several tasks.
+  TaskPartition(const Call& call, const AttentionKernel& kernel, Heads heads, std::int64_t most_query_tiles);
+
+  std::int64_t tasks() const { return tasks_; }
+  Task task(std::int64_t index) const;
+  /// Of the longest batch item or part.
+  std::int64_t most_keys() const { return most_keys_; }
+  std::int64_t most_lanes() const { return most_lanes_; }
+  /// Tasks of a head, or of heads together, which lie side by side, where all have as many; else 0.
+  std::int64_t tasks_of_head() const { return segments_.empty() ? whole_.query_tiles : 0; }
+  std::int64_t query_tile_rows() const { return query_tile_rows_; }
+  /// Of a task, where there are so many.
+  std::int64_t task_rows() const { return task_rows_; }
+  /// How many heads on the threads will be when a task is done, of so many rows of a head.
+  std::int64_t heads_ahead(std::int64_t rows) const;
+  /// How many rows before a strip its thread's next strip of the head begins.
+  std::int64_t rows_ahead() const {
+    return query_tile_rows_ < task_rows_ ? query_tile_rows_ : query_tile_rows_ * num_threads();
+  }
+
+ private:
+  void count(const Call& call, const AttentionKernel& kernel, Heads heads);
+
+  /// All batch items, which are alike, or a part.
+  struct Segment {
+    const kernels::Sequence* sequence = nullptr;
+    std::int64_t batch = 0, batches = 1, rows_begin = 0, rows_end = 0, keys = 0;
+    std::int64_t heads = 1, groups = 1, query_tiles = 0, tasks_end = 0;  // heads of a task, tasks of a strip, strips
+    double work() const { return static_cast<double>(rows_end - rows_begin) * static_cast<double>(keys); }
+  };
+  std::span<Segment> segments() { return segments_.empty() ? std::span(&whole_, 1) : std::span(segments_); }
+  std::span<const Segment> segments() const { return segments_.empty() ? std::span(&whole_, 1) : std::span(segments_); }
+
+  Segment whole_;  // where the call has no parts
+  std::vector<Segment> segments_;
+  std::int64_t query_tile_rows_ = 0, task_rows_ = 0, most_keys_ = 0, most_lanes_ = 0, tasks_ = 0;
+};
+
+}  // namespace attn

@@ -1,0 +1,142 @@
+// src/attention/schedule/vector_kernels.cc: what the vector kernels take; rows beyond the lengths, and rows whose
+// results are NaN.
+#include "attention/schedule/vector_kernels.h"
+
+#include "kernels/attention/reference.h"
+#include "runtime/cpu.h"
+#include "runtime/once.h"
+
+#include <algorithm>
+
+namespace attn {
+namespace {
+
+using kernels::AttentionProblem;
+using kernels::Element;
+using kernels::ForwardKernel;
+using kernels::QueryTile;
+
+const kernels::AttentionTarget* target() {
+  constinit static runtime::Once<const kernels::AttentionTarget*> here;
+  return here.get([] { return kernels::attention_target(runtime::target().c_str()); });
+}
+
+template <Element E>
+const ForwardKernel& forward_kernel() {
+  return E == Element::f64 ? target()->f64 : E == Element::bf16 ? target()->bf16 : target()->f32;
+}
+
+/// Rows of K and V as they are, or widened on their way. A product of bf16 takes numbers of 8 bits where one scale a
+/// row may wait until after it.
+template <Element E>
+bool reads(const kernels::KvRows& rows, std::int64_t columns) {
+  const Element stored = rows.element;
+  return stored == E ||
+         (kernels::of_8_bits(stored) && rows.interleave_width != 0 &&
+          (E != Element::bf16 || rows.scale_group >= columns)) ||
+         (E == Element::f32 && (stored == Element::f16 || stored == Element::bf16));
+}
+
+/// Where bf16 has its own product.
+bool multiplies_bf16() { return target()->bf16.rows > 0 && runtime::cpu().avx512_bf16; }
+
+/// Rows of Q and output as they are, or widened and rounded on their way, unless the kernel for bf16 takes the call.
+template <Element E>
+Answer ask(const AttentionProblem& problem);
+template <Element E>
+bool is_of(const AttentionProblem& problem) {
+  if (problem.element == E) return true;
+  if (E != Element::f32 || problem.element == Element::f64) return false;
+  return problem.element == Element::f16 || !multiplies_bf16() || ask<Element::bf16>(problem) != Answer::takes;
+}
+
+template <Element E>
+Answer ask(const AttentionProblem& problem) {
+  if (!is_of<E>(problem)) return Answer::other_dtype;
+  if (!reads<E>(problem.k, problem.dim) || !reads<E>(problem.v, problem.value_dim)) return Answer::other_storage;
+  if (problem.score == kernels::ScoreOp::additive && E == Element::bf16) return Answer::additive_score;
+  if (E != Element::f64 && !problem.score_mod.fits_f32) return Answer::far_positions;
+  return Answer::takes;
+}
+
+template <Element E>
+std::size_t scratch_bytes(const AttentionProblem& problem) {
+  return std::max(forward_kernel<E>().scratch_bytes(problem), kernels::attention_reference().scratch_bytes(problem));
+}
+
+/// The rows of the map that exist.
+QueryTile existing(const AttentionProblem& problem, QueryTile tile) {
+  tile.rows = std::clamp<std::int64_t>(problem.rows_end(tile.batch) - tile.row, 0, tile.rows);
+  return tile;
+}
+
+/// Rows beyond the lengths: the reference knows how they look. Nobody reads their weights.
+void empty_rows(const AttentionProblem& problem, const QueryTile& tile, std::int64_t existing_rows, void* scratch) {
+  if (existing_rows == tile.rows) return;
+  for (std::int64_t n = 0; n < tile.heads; ++n)
+    kernels::attention_reference().rows(problem, tile.batch, tile.head + n, tile.row + existing_rows,
+                                        tile.row + tile.rows, scratch);
+}
+
+/// A hidden key that holds inf or NaN shows as NaN in the vectors; here the rows that should not have noticed get their
+/// result.
+void recompute(const ForwardKernel& forward, const AttentionProblem& problem, const QueryTile& tile, void* scratch) {
+  forward.nan_safe_rows != nullptr ? forward.nan_safe_rows(problem, tile, scratch)
+                                   : reference_rows(problem, tile, scratch);
+}
+
+template <Element E>
+void rows(const AttentionProblem& problem, const QueryTile& tile, void* scratch) {
+  const QueryTile here = existing(problem, tile);
+  if (here.rows > 0 && !forward_kernel<E>().attend(problem, here, scratch))
+    recompute(forward_kernel<E>(), problem, here, scratch);
+  empty_rows(problem, tile, here.rows, scratch);
+}
+
+template <Element E>
+AttentionKernel kernel(const char* name) {
+  return {.name = name,
+          .computes = E,
+          .query_tile_rows = forward_kernel<E>().rows,
+          .task_tiles = forward_kernel<E>().task_tiles,
+          .ask = ask<E>,
+          .scratch_bytes = scratch_bytes<E>,
+          .rows = rows<E>,
+          .vector_kernel = &forward_kernel<E>()};
+}
+
+struct Names {
+  const char *f32, *f64, *bf16;
+};
+Names names_of(const std::string& target_name) {
+  if (target_name == "amx") return {"avx512_f32", "avx512_f64", "amx_bf16"};
+  if (target_name == "avx512") return {"avx512_f32", "avx512_f64", "avx512_bf16"};
+  if (target_name == "avx2") return {"avx2_f32", "avx2_f64", ""};
+  return {"neon_f32", "neon_f64", ""};
+}
+
+}  // namespace
+
+std::vector<AttentionKernel> vector_kernels() {
+  if (target() == nullptr) return {};
+  const Names names = names_of(runtime::target());
+  std::vector<AttentionKernel> kernels{kernel<Element::f32>(names.f32), kernel<Element::f64>(names.f64)};
+  if (multiplies_bf16()) kernels.push_back(kernel<Element::bf16>(names.bf16));
+  return kernels;
+}
+
+kernels::Element int8_form(Dtype dtype, std::int64_t dim, std::int64_t value_dim, std::int64_t group) {
+  if (dtype != Dtype::bf16 || target() == nullptr || !multiplies_bf16()) return Element::i8;
+  const auto form = forward_kernel<Element::bf16>().int8_form;
+  return form == nullptr ? Element::i8 : form(dim, value_dim, group);
+}
+
+void merge_query_tile(const ForwardKernel& forward, const AttentionProblem& problem, const QueryTile& tile,
+                      const void* partials, std::int64_t splits, void* scratch) {
+  const QueryTile here = existing(problem, tile);
+  if (here.rows > 0 && !forward.attend_merge(problem, here, partials, splits, scratch))
+    recompute(forward, problem, here, scratch);
+  empty_rows(problem, tile, here.rows, scratch);
+}
+
+}  // namespace attn

@@ -1,0 +1,102 @@
+// src/attention/score/bias.cc: the kinds of bias, and how they are added up.
+#include <attn/bias.h>
+#include <attn/ops.h>
+
+#include <fmt/format.h>
+
+#include "attention/operand_text.h"
+#include "kernels/reference.h"
+#include "runtime/floating_point.h"
+
+#include <bit>
+#include <ostream>
+
+namespace attn {
+namespace {
+
+void check_floating(const char* function, const char* what, const Tensor& x) {
+  if (!x.defined()) throw ValueError(std::string(function) + ": " + what + " are undefined");
+  if (!is_floating(x.dtype()))
+    throw DtypeError(std::string(function) + ": " + what + " are " + std::string(name_of(x.dtype())) +
+                     "; they must be f32, f64, bf16 or f16");
+}
+
+}  // namespace
+
+Bias Bias::dense(const Tensor& values) {
+  check_floating("Bias::dense", "values", values);
+  if (values.dim() > 4)
+    throw ShapeError("Bias::dense: values have shape " + attn::to_string(values.sizes()) +
+                     "; at most [B, Hq, Tq, Tk] is possible");
+  Bias bias;
+  bias.terms_.push_back({.kind = Kind::dense, .values = values});
+  return bias;
+}
+
+Bias Bias::alibi(const Tensor& slopes, Align align, bool symmetric) {
+  check_floating("Bias::alibi", "slopes", slopes);
+  if (slopes.dim() != 1)
+    throw ShapeError("Bias::alibi: slopes have shape " + attn::to_string(slopes.sizes()) + "; they must be [Hq]");
+  Bias bias;
+  bias.terms_.push_back({.kind = Kind::alibi, .values = slopes, .align = align, .symmetric = symmetric});
+  return bias;
+}
+
+Tensor Bias::alibi_slopes(std::int64_t heads) {
+  if (heads < 1) throw ValueError("Bias::alibi_slopes: heads is " + std::to_string(heads) + "; it must be at least 1");
+  const Tensor slopes = attn::empty({heads}, Dtype::f64);
+  const runtime::DefaultFloatingPoint floating_point;
+  // as the paper's code: heads beyond a power of two take every other slope of the next one
+  const auto whole = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(heads)));
+  for (std::int64_t h = 0; h < heads; ++h) {
+    const std::int64_t step = h < whole ? h + 1 : 2 * (h - whole) + 1, of = h < whole ? whole : 2 * whole;
+    slopes.data<double>()[h] = -8.0 * static_cast<double>(step) / static_cast<double>(of);
+  }
+  kernels::reference().unary(kernels::Unary::exp2, kernels::Element::f64, slopes.data(), slopes.data(), heads);
+  return slopes.to(Dtype::f32);
+}
+
+Bias Bias::relative(const Tensor& table, bool bidirectional, std::int64_t max_distance, Align align) {
+  check_floating("Bias::relative", "the table's values", table);
+  const std::int64_t least = bidirectional ? 4 : 2;
+  if (table.dim() != 2 || table.size(0) < least || (bidirectional && table.size(0) % 2 != 0))
+    throw ShapeError("Bias::relative: the table has shape " + attn::to_string(table.sizes()) +
+                     "; it must be [buckets, Hq] with " +
+                     (bidirectional ? "an even number of at least 4 buckets" : "at least 2 buckets"));
+  const std::int64_t exact = table.size(0) / least;
+  if (max_distance <= exact || max_distance > 65536)
+    throw ValueError("Bias::relative: max_distance is " + std::to_string(max_distance) + "; it must be above " +
+                     std::to_string(exact) + ", the distances that have a bucket of their own, and at most 65536");
+  Bias bias;
+  bias.terms_.push_back({.kind = Kind::relative,
+                         .values = table,
+                         .bidirectional = bidirectional,
+                         .max_distance = max_distance,
+                         .align = align});
+  return bias;
+}
+
+Bias operator+(const Bias& a, const Bias& b) {
+  Bias sum = a;
+  sum.terms_.insert(sum.terms_.end(), b.terms_.begin(), b.terms_.end());
+  return sum;
+}
+
+std::string Bias::to_string() const {
+  std::string text;
+  for (const Term& term : terms_) {
+    const char* name = term.kind == Kind::dense ? "dense" : term.kind == Kind::alibi ? "alibi" : "relative";
+    const std::string align = name_of(term.align);
+    text += fmt::format("{}{}({}{}{}", text.empty() ? "" : " + ", name, shape_of(term.values),
+                        align.empty() ? "" : ", ", align);
+    if (term.kind == Kind::relative)
+      text += fmt::format(", max_distance {}{}", term.max_distance, term.bidirectional ? "" : ", one way");
+    if (term.symmetric) text += ", symmetric";
+    text += ')';
+  }
+  return text;
+}
+
+std::ostream& operator<<(std::ostream& out, const Bias& bias) { return out << bias.to_string(); }
+
+}  // namespace attn

@@ -1,0 +1,55 @@
+// src/attention/score/dropout.h: dropout of attention weights, never stored as Tq x Tk: by counter, or PyTorch's random
+// stream tile by tile.
+#pragma once
+#include <attn/random.h>
+
+#include "kernels/attention/query_tile.h"
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace attn {
+
+/// The given seed, or one from the generator (null: the global one) where dropout asks for numbers.
+std::uint64_t dropout_seed(double p, std::optional<std::uint64_t> given, Generator* generator);
+/// Dropout by counter. `f64`: the compute type.
+void describe_dropout(double p, std::uint64_t seed, bool f64, kernels::AttentionProblem& problem);
+/// The same as bytes, for a strip of one head: keep[row * Tk + j], 1 = kept, of the keys of the item or part.
+void draw_by_counter(const kernels::AttentionProblem& problem, const kernels::QueryTile& rows, std::uint8_t* keep);
+
+/// Which weights are kept. The stream is walked once, in torch's order (row-major over [B, Hq, Tq, Tk]), and the
+/// generator's state kept for each strip; strips are then drawn anew by whoever computes them, in any order.
+class DropoutTiles {
+ public:
+  struct Shape {
+    std::int64_t heads, rows, keys, query_tile_rows;  // heads: of all batch items together
+    std::int64_t tiles() const { return (rows + query_tile_rows - 1) / query_tile_rows; }
+    std::int64_t rows_of(std::int64_t tile) const {
+      return tile + 1 < tiles() ? query_tile_rows : rows - tile * query_tile_rows;
+    }
+  };
+
+  /// p in [0, 1]; 0 and 1 draw nothing.
+  DropoutTiles(double p, const Shape& shape, Generator* generator);
+
+  bool active() const { return p_ > 0; }
+  /// 1 / (1 - p) rounded to the type the weights are computed in, as torch has it.
+  double scale(bool f64) const;
+  std::size_t tile_bytes() const {
+    return active() ? static_cast<std::size_t>(shape_.query_tile_rows * shape_.keys) : 0;
+  }
+  /// keep[row * keys + j]: 1 = kept, of strip `strip` of head `head` (b * Hq + h).
+  void draw(std::int64_t head, std::int64_t tile, std::uint8_t* keep) const;
+  /// The same for rows that begin where a strip does.
+  void draw_rows(std::int64_t head, std::int64_t row, std::int64_t rows, std::uint8_t* keep) const;
+
+ private:
+  void walk(Generator& generator);
+
+  double p_;
+  Shape shape_;
+  std::vector<Generator> states_;
+};
+
+}  // namespace attn

@@ -1,0 +1,106 @@
+// src/attention/score/score_expression.h: the tree behind a ScoreExpression, and its distinct values in order.
+#pragma once
+#include <attn/score.h>
+
+#include <cstdint>
+#include <map>
+#include <set>
+
+namespace attn {
+
+struct ScoreExpression::Node {
+  // Those from `neg` on have one operand, from `add` two, `where` three; `lookup` an index for each dim.
+  enum class Op : std::uint8_t {
+    number,
+    whole,
+    score,
+    batch,
+    head,
+    row,
+    key,
+    neg,
+    abs,
+    exp,
+    tanh,
+    op_not,
+    add,
+    sub,
+    mul,
+    div,
+    floor_div,
+    mod,
+    min,
+    max,
+    lt,
+    le,
+    gt,
+    ge,
+    eq,
+    ne,
+    op_and,
+    op_or,
+    where,
+    lookup
+  };
+  enum class Kind : std::uint8_t { number, whole, condition };
+  using Part = std::shared_ptr<const Node>;
+
+  Op op = Op::number;
+  Kind kind = Kind::number;
+  Align align = Align::unset;  // row
+  double number = 0;           // number
+  std::int64_t whole = 0;      // whole
+  Tensor tensor = {};          // lookup
+  std::string name = {};       // lookup: of the tensor
+  mutable std::vector<Part> parts = {};
+  mutable Part next = {};  // of those that are let go
+  int depth = 1;           // levels of the tree: bounded
+
+  ~Node() { let_go(); }
+
+ private:
+  void let_go() noexcept;  // without recursion, whatever the depth, and without memory
+};
+
+/// visit(part) for each node below and the root itself, each once, operands before what uses them. Without recursion: a
+/// tree may be deep.
+template <typename F>
+void for_each_part(const ScoreExpression::Node::Part& root, F&& visit) {
+  std::vector<const ScoreExpression::Node::Part*> next{&root};
+  std::set<const ScoreExpression::Node*> seen;
+  while (!next.empty()) {
+    const ScoreExpression::Node::Part& part = *next.back();
+    const std::size_t before = next.size();
+    if (!seen.contains(part.get()))
+      for (std::size_t n = part->parts.size(); n-- > 0;)
+        if (!seen.contains(part->parts[n].get())) next.push_back(&part->parts[n]);
+    if (next.size() > before) continue;
+    if (seen.insert(part.get()).second) visit(part);
+    next.pop_back();
+  }
+}
+
+/// The expression's distinct values, operands before what uses them, the expression itself last. Equal subexpressions
+/// are one value.
+struct ScoreValues {
+  struct Value {
+    const ScoreExpression::Node* node;
+    std::vector<int> parts;  // places in `values`
+  };
+  std::vector<Value> values;
+
+  explicit ScoreValues(const ScoreExpression& expression);
+  /// The place of another expression's value among them, added where it is new.
+  int place(const ScoreExpression& expression);
+
+ private:
+  std::map<std::vector<std::uint64_t>, int> known_;
+  std::map<const ScoreExpression::Node*, int> visited_;
+};
+
+/// As errors show it: a part where it is long.
+std::string short_text(const ScoreExpression& expression);
+
+inline bool is_whole(const ScoreExpression::Node& node) { return node.kind == ScoreExpression::Node::Kind::whole; }
+
+}  // namespace attn

@@ -1,0 +1,222 @@
+// src/attention/unfused/unfused_attention.cc: attention made of tensor operations that have gradients of their own.
+#include "attention/unfused/unfused_attention.h"
+
+#include <attn/autograd.h>
+#include <attn/ops.h>
+
+#include "attention/sequences.h"
+#include "attention/unfused/unfused_score.h"
+#include "kernels/attention/mask/mask_program.h"
+
+#include <limits>
+
+namespace attn {
+namespace {
+
+using kernels::AttentionProblem;
+using kernels::BiasOp;
+using kernels::BiasTerm;
+
+/// What of a pair is known before any score: of every batch item, head, row and key.
+struct Pairs {
+  Tensor visible;              // bool [B, Hq, Tq, Tk]
+  Tensor kept;                 // dropout: 0 or 1 / (1 - p); undefined without
+  std::vector<Tensor> places;  // of each bias term: ALiBi's distances, the relative table's rows, [B, 1, Tq, Tk]
+};
+
+template <typename F>
+void for_pairs(const AttentionProblem& p, std::int64_t b, F&& visit) {
+  for (std::int64_t i = p.sequence ? p.sequence->rows_begin : 0; i < p.rows_end(b); ++i)
+    for (std::int64_t j = p.keys_begin(b); j < p.keys_end(b); ++j) visit(i, j);
+}
+
+void fill(const AttentionProblem& p, std::int64_t b, const Pairs& pairs) {
+  for (std::int64_t h = 0; h < p.q_heads; ++h) {
+    bool* visible = pairs.visible.data<bool>() + (b * p.q_heads + h) * p.q_rows * p.k_rows;
+    for_pairs(p, b, [&](std::int64_t i, std::int64_t j) { visible[i * p.k_rows + j] = kernels::sees(p, b, h, i, j); });
+  }
+  for (int n = 0; n < p.bias_count; ++n) {
+    const BiasTerm& term = p.bias[n];
+    if (term.op == BiasOp::dense) continue;
+    std::int64_t* places = pairs.places[static_cast<std::size_t>(n)].data<std::int64_t>() + b * p.q_rows * p.k_rows;
+    for_pairs(p, b, [&](std::int64_t i, std::int64_t j) {
+      const std::int64_t distance = kernels::key_position(p, b, j) - kernels::row_position(p, b, i, term.bottom_right);
+      places[i * p.k_rows + j] = term.op == BiasOp::alibi ? term.times(distance) : term.bucket(distance);
+    });
+  }
+}
+
+Pairs pairs_of(const Call& call, const DropoutTiles* dropout) {
+  AttentionProblem p = call.problem;
+  const Dims sizes{p.batch, p.q_heads, p.q_rows, p.k_rows};
+  Pairs pairs{.visible = zeros(sizes, Dtype::boolean), .kept = {}, .places = {}};
+  for (int n = 0; n < p.bias_count; ++n)
+    pairs.places.push_back(p.bias[n].op == BiasOp::dense ? Tensor()
+                                                         : zeros({p.batch, 1, p.q_rows, p.k_rows}, Dtype::i64));
+  if (call.sequences.empty())
+    for (std::int64_t b = 0; b < p.batch; ++b) fill(p, b, pairs);
+  for (const kernels::Sequence& sequence : call.sequences) {
+    p.sequence = &sequence;
+    fill(p, sequence.batch, pairs);
+  }
+  const bool by_stream = dropout != nullptr && dropout->active();
+  if (!by_stream && !p.drops()) return pairs;
+  const Tensor kept = zeros(sizes, Dtype::boolean);
+  const auto rows_of = [&](std::int64_t head, std::int64_t row) {
+    return static_cast<std::uint8_t*>(kept.data()) + (head * p.q_rows + row) * p.k_rows;
+  };
+  for (std::int64_t head = 0; by_stream && head < p.batch * p.q_heads; ++head)
+    dropout->draw_rows(head, 0, p.q_rows, rows_of(head, 0));
+  if (p.drops()) {
+    for_each_sequence(call, call.problem,
+                      [&](const AttentionProblem& problem, std::int64_t b, std::int64_t begin, std::int64_t end) {
+                        for (std::int64_t h = 0; h < p.q_heads; ++h)
+                          draw_by_counter(problem, {b, h, 1, begin, end - begin}, rows_of(b * p.q_heads + h, begin));
+                      });
+  }
+  pairs.kept = kept.to(call.compute_dtype()) * (by_stream ? dropout->scale(call.dtype() == Dtype::f64) : p.keep_scale);
+  return pairs;
+}
+
+/// [B, H, T, D] as [B, Hq, T, D]: each head serves Hq / H query heads.
+Tensor for_heads(const Tensor& x, std::int64_t heads) {
+  if (x.size(1) == heads) return x;
+  const Dims sizes{x.size(0), x.size(1), heads / x.size(1), x.size(2), x.size(3)};
+  return x.unsqueeze(2).expand(sizes).reshape({x.size(0), heads, x.size(2), x.size(3)});
+}
+
+/// Rows of x that no pair needs, as zeros: what they hold must not matter.
+Tensor needed_rows(const Tensor& x, const Tensor& visible) {
+  const Tensor needed = gt(sum(visible, {1, 2}), 0);  // [B, Tk]
+  return where(needed.unsqueeze(1).unsqueeze(3), x, 0);
+}
+
+Tensor bias_of(const Call& call, int n, const Tensor& values, const Pairs& pairs) {
+  const BiasTerm& term = call.problem.bias[n];
+  const Tensor& places = pairs.places[static_cast<std::size_t>(n)];
+  if (term.op == BiasOp::dense)
+    return call.rank == 3 && values.dim() == 3 && !call.packed ? values.unsqueeze(1) : values;
+  if (term.op == BiasOp::alibi) return values.reshape({-1, 1, 1}) * places.to(values.dtype());
+  return values.index_select(0, places.squeeze(1)).permute({0, 3, 1, 2});
+}
+
+/// [B, Hq, Tq, Tk] from q and k of all heads; `w` of an additive score.
+Tensor scores_of(const AttentionProblem& p, const Tensor& q, const Tensor& k, const Tensor& w) {
+  if (p.score == kernels::ScoreOp::additive) return matmul(tanh(q.unsqueeze(3) + k.unsqueeze(2)), w);
+  return matmul(q * p.scale, k.transpose(-1, -2));
+}
+
+/// The output [B, Hq, Tq, Dv], the weights and the logsumexp of the call, or its scores alone, in the compute type;
+/// `inputs` in the order of Call::inputs().
+std::vector<Tensor> attend(const Call& call, const DropoutTiles* dropout, const std::vector<Tensor>& inputs) {
+  const AttentionProblem& p = call.problem;
+  const bool additive = p.score == kernels::ScoreOp::additive;
+  const Tensor q = widen(inputs[0]);
+  if (!call.v.defined())
+    return {scores_of(p, q, for_heads(widen(inputs[1]), p.q_heads), additive ? inputs[2] : Tensor())};
+  const Pairs pairs = pairs_of(call, dropout);
+  std::size_t next = 3;
+  const Tensor sinks = call.sinks.defined() ? inputs[next++].reshape({-1, 1, 1}) : Tensor(),
+               w = additive ? inputs[next++] : Tensor();
+  std::vector<Tensor> biases;
+  // pairs that a bias of -inf hides: no expression brings them back, or sees what they hold; the others
+  Tensor away, shown = pairs.visible;
+  for (int n = 0; n < p.bias_count; ++n) {
+    biases.push_back(bias_of(call, n, inputs[next++].to(q.dtype()), pairs));
+    const Tensor hidden = eq(biases.back().detach(), -std::numeric_limits<double>::infinity());
+    away = away.defined() ? logical_or(away, hidden) : hidden;
+    shown = logical_and(shown, logical_not(hidden));
+  }
+  const Tensor k = for_heads(needed_rows(widen(inputs[1]), shown), p.q_heads),
+               v = for_heads(needed_rows(widen(inputs[2]), shown), p.q_heads);
+
+  // pass 1: scores
+  Tensor s = scores_of(p, q, k, w);
+  if (p.softcap != 0) s = tanh(s / p.softcap) * p.softcap;
+  for (const Tensor& bias : biases) s = s + bias;
+  if (!call.score_expression.empty()) {
+    if (away.defined()) s = masked_fill(s, away, 0);
+    s = modified_scores(call, s, {inputs.begin() + static_cast<std::ptrdiff_t>(next), inputs.end()}, pairs.visible);
+    if (away.defined()) s = masked_fill(s, away, -std::numeric_limits<double>::infinity());
+  }
+  if (p.temperature != 1) s = s / p.temperature;
+
+  // pass 2: their softmax among what is seen; the maximum moves nothing, so no gradient flows through it
+  const double infinity = std::numeric_limits<double>::infinity();
+  const Tensor seen = logical_and(pairs.visible, ne(s, -infinity)), hidden = logical_not(seen);
+  s = masked_fill(s, hidden, -infinity);
+  Tensor m = p.k_rows > 0 ? max(s.detach(), -1, /*keepdim=*/true).first
+                          : full({p.batch, p.q_heads, p.q_rows, 1}, -infinity, s.dtype());
+  const Tensor nothing = eq(m, -infinity);
+  if (sinks.defined()) m = maximum(m, sinks.detach());
+  m = masked_fill(m, nothing, 0);
+  const Tensor e = exp(masked_fill(s - m, hidden, -infinity));
+  Tensor l = sum(e, {-1}, /*keepdim=*/true);
+  if (sinks.defined()) l = l + exp(sinks - m);
+  l = masked_fill(l, nothing, 1);
+  Tensor weights = e / l;
+  if (pairs.kept.defined()) weights = weights * pairs.kept;
+
+  // pass 3: the weighted sum of the values
+  return {matmul(weights, v), weights, masked_fill(log(l) + m, nothing, -infinity).squeeze(-1)};
+}
+
+/// What the call returned of all its weights.
+Tensor asked_for(const Weights& asked, const Tensor& weights, const Tensor& keys) {
+  switch (asked.kind) {
+    case Weights::head_average: return mean(weights, {1});
+    case Weights::column_sums: return sum(weights, {2});
+    case Weights::row_subset: return weights.index_select(2, asked.indices);
+    case Weights::largest: {
+      const Dims rows{keys.size(0), keys.size(1), keys.size(2), 1};
+      const Tensor first = arange(rows[0] * rows[1] * rows[2]).reshape(rows) * weights.size(3);
+      const Tensor there = ge(keys, 0);
+      return where(
+          there,
+          weights.reshape({-1}).index_select(0, (first + where(there, keys, 0)).reshape({-1})).reshape(keys.sizes()),
+          0);
+    }
+    default: return weights;
+  }
+}
+
+}  // namespace
+
+Gradients unfused_gradients(const Call& call, const FromForward& forward, const Backward& at) {
+  const bool graph = grad_enabled();
+  const EnableGrad guard;
+  // Each input by a handle of its own: the derivative by it alone, though one may come from another.
+  std::vector<Tensor> inputs, wanted;
+  for (std::size_t i = 0; i < at.inputs(); ++i) {
+    Tensor x = at.saved(static_cast<int>(i));
+    if (graph && x.requires_grad()) x = x.reshape(x.sizes());
+    if (!graph) x = x.detach().requires_grad_(at.needs(static_cast<int>(i)));
+    inputs.push_back(x);
+    if (at.needs(static_cast<int>(i))) wanted.push_back(x);
+  }
+  const std::vector<Tensor> results = attend(call, forward.dropout, inputs);
+  std::vector<Tensor> outputs, grads;
+  for (int i = 0; i < static_cast<int>(results.size()); ++i) {
+    Tensor plain = results[static_cast<std::size_t>(i)], gradient = at.grad(i);
+    if (!gradient.defined() || !plain.requires_grad()) continue;
+    if (i == 0 && call.v.defined()) gradient = call.with_heads(gradient);
+    if (i == 1) plain = asked_for(call.weights, plain, forward.weight_keys);
+    outputs.push_back(plain);
+    grads.push_back(widen(gradient).reshape(plain.sizes()));
+  }
+
+  Gradients gradients(at.inputs());
+  std::vector<Tensor> found(wanted.size());
+  if (!outputs.empty())
+    found = grad(outputs, wanted, {.grad_outputs = grads, .create_graph = graph, .allow_unused = true});
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    if (!at.needs(static_cast<int>(i))) continue;
+    gradients[i] = found[next++];
+    // an expression may leave the score out: as the fused pass has it
+    if (!gradients[i].defined()) gradients[i] = zeros_like(inputs[i]);
+  }
+  return gradients;
+}
+
+}  // namespace attn

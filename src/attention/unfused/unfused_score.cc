@@ -1,0 +1,156 @@
+// src/attention/unfused/unfused_score.cc: a score expression made of tensor operations on whole matrices, so that
+// autograd differentiates it.
+#include "attention/unfused/unfused_score.h"
+
+#include <attn/ops.h>
+
+#include "attention/sequences.h"
+#include "attention/score/score_expression.h"
+#include "kernels/attention/mask/mask_program.h"
+#include "tensor/build.h"
+
+#include <cmath>
+
+namespace attn {
+namespace {
+
+using Node = ScoreExpression::Node;
+using Op = Node::Op;
+using Kind = Node::Kind;
+using kernels::AttentionProblem;
+
+/// Numbers are tensors of the compute type, whole numbers of f64, which holds them exactly, conditions bool;
+/// broadcastable to the scores.
+class Evaluation {
+ public:
+  Evaluation(const Call& call, const Tensor& scores, const std::vector<Tensor>& tables, const Tensor& visible)
+      : call_(call), scores_(scores), tables_(tables), visible_(visible), values_(call.score_expression) {}
+
+  Tensor run() {
+    for (const ScoreValues::Value& value : values_.values) results_.push_back(value_of(value));
+    return as_number(results_.back()).expand(scores_.sizes());
+  }
+
+ private:
+  Tensor as_number(const Tensor& x) const { return x.to(scores_.dtype()); }
+
+  template <typename F>
+  Tensor each_pair(F&& value) const {
+    const AttentionProblem& p = call_.problem;
+    const Tensor result = zeros({p.batch, 1, p.q_rows, p.k_rows}, Dtype::f64);
+    for_each_sequence(
+        call_, p, [&](const AttentionProblem& problem, std::int64_t b, std::int64_t begin, std::int64_t end) {
+          for (std::int64_t i = begin; i < end; ++i)
+            for (std::int64_t j = problem.keys_begin(b); j < problem.keys_end(b); ++j)
+              result.data<double>()[(b * p.q_rows + i) * p.k_rows + j] = static_cast<double>(value(problem, b, i, j));
+        });
+    return result;
+  }
+
+  Tensor symbol(const Node& node) const {
+    switch (node.op) {
+      case Op::number: return filled({}, node.number, scores_.dtype());
+      case Op::whole: return full({}, static_cast<double>(node.whole), Dtype::f64);
+      case Op::score: return scores_;
+      case Op::head: return arange(call_.problem.q_heads).to(Dtype::f64).reshape({-1, 1, 1});
+      case Op::batch:
+        return each_pair(
+            [](const AttentionProblem& p, std::int64_t b, std::int64_t, std::int64_t) { return p.item(b); });
+      case Op::key:
+        return each_pair([](const AttentionProblem& p, std::int64_t b, std::int64_t, std::int64_t j) {
+          return kernels::key_position(p, b, j);
+        });
+      default:
+        return each_pair([&](const AttentionProblem& p, std::int64_t b, std::int64_t i, std::int64_t) {
+          return kernels::row_position(p, b, i, node.align == Align::bottom_right);
+        });
+    }
+  }
+
+  /// Of whole numbers, which have no gradient.
+  template <typename F>
+  static Tensor elementwise(const Tensor& a, const Tensor& b, F&& f) {
+    const Tensor sum = a + b, result = empty(sum.sizes(), Dtype::f64);
+    const Tensor x = a.expand(sum.sizes()).contiguous(), y = b.expand(sum.sizes()).contiguous();
+    for (std::int64_t n = 0; n < result.numel(); ++n)
+      result.data<double>()[n] = f(x.data<double>()[n], y.data<double>()[n]);
+    return result;
+  }
+
+  Tensor look_up(const Node& node, const std::vector<int>& parts) const {
+    const std::vector<Tensor>& given = call_.score_mod->any_rows.values;
+    Tensor table = node.tensor;
+    for (std::size_t n = 0; n < given.size(); ++n)
+      if (given[n].impl() == node.tensor.impl()) table = tables_[n];
+    // before rows are picked: their gradients are added in the compute type
+    if (node.kind == Kind::number) table = as_number(table);
+    Tensor place = zeros({}, Dtype::f64);
+    for (std::size_t d = 0; d < parts.size(); ++d)
+      place = place * static_cast<double>(table.size(static_cast<int>(d))) + result(parts[d]);
+    // Where pairs decide, those outside of the call have no place; elsewhere each element is picked once, and its
+    // gradient is a sum, not a chain of pairs.
+    if (place.dim() == 4) place = where(visible_, place.expand(scores_.sizes()), 0.0);
+    const Tensor found = table.reshape({-1}).index_select(0, place.to(Dtype::i64).reshape({-1})).reshape(place.sizes());
+    return node.kind == Kind::whole ? found.to(Dtype::f64) : found;
+  }
+
+  const Tensor& result(int n) const { return results_[static_cast<std::size_t>(n)]; }
+
+  Tensor value_of(const ScoreValues::Value& value) const {
+    const Node& node = *value.node;
+    if (node.op == Op::lookup) return look_up(node, value.parts);
+    if (value.parts.empty()) return symbol(node);
+    bool numbers = node.kind == Kind::number;  // what the operands meet as
+    for (const int part : value.parts)
+      numbers = numbers || values_.values[static_cast<std::size_t>(part)].node->kind == Kind::number;
+    const auto operand = [&](std::size_t n) {
+      const Tensor& x = result(value.parts[n]);
+      return numbers && x.dtype() != Dtype::boolean ? as_number(x) : x;
+    };
+    const Tensor a = operand(0);
+    switch (node.op) {
+      case Op::neg: return numbers ? -a : 0 - a;  // no whole number is -0
+      case Op::abs: return abs(a);
+      case Op::exp: return exp(a);
+      case Op::tanh: return tanh(a);
+      case Op::op_not: return logical_not(a);
+      default: break;
+    }
+    const Tensor b = operand(1);
+    switch (node.op) {
+      case Op::add: return a + b;
+      case Op::sub: return a - b;
+      case Op::mul: return a * b;
+      case Op::div: return a / b;
+      case Op::floor_div: return elementwise(a, b, [](double x, double y) { return std::floor(x / y); });
+      case Op::mod: return elementwise(a, b, [](double x, double y) { return x - y * std::floor(x / y); });
+      case Op::min: return minimum(a, b);
+      case Op::max: return maximum(a, b);
+      case Op::lt: return lt(a, b);
+      case Op::le: return le(a, b);
+      case Op::gt: return gt(a, b);
+      case Op::ge: return ge(a, b);
+      case Op::eq: return eq(a, b);
+      case Op::ne: return ne(a, b);
+      case Op::op_and: return logical_and(a, b);
+      case Op::op_or: return logical_or(a, b);
+      default: return where(a, b, operand(2));
+    }
+  }
+
+  const Call& call_;
+  const Tensor scores_;
+  const std::vector<Tensor>& tables_;
+  const Tensor visible_;
+  const ScoreValues values_;
+  std::vector<Tensor> results_;
+};
+
+}  // namespace
+
+Tensor modified_scores(const Call& call, const Tensor& scores, const std::vector<Tensor>& tables,
+                       const Tensor& visible) {
+  return Evaluation(call, scores, tables, visible).run();
+}
+
+}  // namespace attn

@@ -1,0 +1,111 @@
+// src/explain/modifiers.cc: softcap, bias, score_mod and temperature, one after the other, in the order of the kernels.
+#include "explain/modifiers.h"
+
+#include <attn/ops.h>
+
+#include "attention/call/check.h"
+#include "kernels/attention/mask/mask_program.h"
+#include "tensor/build.h"
+
+#include <fmt/format.h>
+
+#include <bit>
+
+namespace attn::explain_detail {
+namespace {
+
+constexpr std::int64_t buckets = 8, farthest = 16;  // of the relative bias: small, so that short texts use several
+
+/// The one bias term of a call as [B, H, Tq, Tk]; 0 where a pair does not exist.
+template <typename T>
+Tensor bias_values(const Call& call) {
+  const kernels::AttentionProblem& p = call.problem;
+  const kernels::BiasTerm& term = p.bias[0];
+  const auto* values = static_cast<const T*>(term.values);
+  const Tensor result = zeros({p.batch, p.q_heads, p.q_rows, p.k_rows}, call.compute_dtype());
+  T* at = result.data<T>();
+  for (std::int64_t b = 0; b < p.batch; ++b)
+    for (std::int64_t h = 0; h < p.q_heads; ++h)
+      for (std::int64_t i = 0; i < p.q_rows; ++i)
+        for (std::int64_t j = 0; j < p.k_rows; ++j, ++at) {
+          if (!kernels::exists(p, b, i, j)) continue;
+          const std::int64_t distance =
+              kernels::key_position(p, b, j) - kernels::row_position(p, b, i, term.bottom_right);
+          *at = term.op == kernels::BiasOp::alibi
+                    ? values[h * term.value_stride] * static_cast<T>(term.times(distance))
+                    : values[term.bucket(distance) * term.bucket_stride + h * term.value_stride];
+        }
+  return result;
+}
+
+/// The slopes of Bias::alibi_slopes as a formula.
+std::string alibi_formula(std::int64_t heads, bool symmetric) {
+  const char* const distance = symmetric ? "(-|key - query|)" : "(key - query)";
+  const auto whole = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(heads)));
+  if (whole == heads) return fmt::format("2^(-8 (h + 1) / heads) {}", distance);
+  return fmt::format("slope {0}, slope = 2^(-8 (h + 1) / {1}) for h < {1}, else 2^(-8 (2 h - {2}) / {3})", distance,
+                     whole, 2 * whole - 1, 2 * whole);
+}
+
+}  // namespace
+
+void set_modifiers(const ExplainOptions& options, std::int64_t heads, Dtype dtype, bool cross, AttentionOptions& call) {
+  const Align align = cross ? Align::top_left : Align::unset;
+  call.softcap = options.softcap;
+  call.temperature = options.temperature;
+  call.score_mod = options.score_mod.empty() || !cross ? options.score_mod : options.score_mod.aligned(align);
+  call.dropout_p = options.dropout_p;
+  call.dropout_seed = options.seed;
+  if (options.bias == ExplainBias::alibi || options.bias == ExplainBias::alibi_symmetric)
+    call.bias = Bias::alibi(Bias::alibi_slopes(heads).to(dtype), align, options.bias == ExplainBias::alibi_symmetric);
+  if (options.bias == ExplainBias::relative) {
+    Generator generator(options.seed);
+    call.bias = Bias::relative(rand({buckets, heads}, generator).to(dtype), true, farthest, align);
+  }
+  if (options.sink) {
+    check_fits("explain: sink", *options.sink, dtype);
+    call.sinks = full({heads}, *options.sink, dtype);
+  }
+}
+
+std::vector<Stage> modifier_stages(const ExplainOptions& options, const AttentionOptions& call, const Run& run) {
+  std::vector<Stage> stages;
+  Tensor s = run.scaled.defined() ? run.scaled : run.scores;
+  std::string before = run.scaled.defined() ? "scaled" : "scores";
+  const auto add = [&](const char* name, Phrase title, Phrase note, std::string formula, std::string short_form,
+                       const Tensor& values) {
+    stages.push_back({name, title, note, std::move(formula), std::move(short_form), values});
+    s = values;
+    before = name;
+  };
+  if (call.softcap != 0)
+    add("capped", Phrase::capped, Phrase::note_capped, fmt::format("{0} tanh({1} / {0})", call.softcap, before), "cap",
+        mul(tanh(div(s, call.softcap)), call.softcap));
+  if (!call.bias.empty()) {
+    const Call checked = check("explain", run.q_used(), run.k_used(), run.v, call);
+    const Tensor bias = s.dtype() == Dtype::f64 ? bias_values<double>(checked) : bias_values<float>(checked);
+    const bool alibi = options.bias != ExplainBias::relative, symmetric = options.bias == ExplainBias::alibi_symmetric;
+    const Phrase note = !alibi                  ? Phrase::note_relative
+                        : symmetric             ? Phrase::note_alibi_symmetric
+                        : options.mask.is_all() ? Phrase::note_alibi_ahead
+                                                : Phrase::note_alibi;
+    stages.push_back({"bias", Phrase::bias, note,
+                      alibi ? alibi_formula(checked.problem.q_heads, symmetric) : "table[bucket(key - query), h]", "",
+                      bias});
+    add("biased", Phrase::biased, Phrase::note_biased, before + " + bias", "+ bias", s + bias);
+  }
+  if (!call.score_mod.empty())
+    add("modified", Phrase::modified, Phrase::note_modified,
+        fmt::format("{}, s = {}", options.score_mod.to_string(), before), "mod", call.score_mod.apply(s, run.lengths));
+  if (call.temperature != 1)
+    add("tempered", Phrase::tempered, Phrase::note_tempered, fmt::format("{} / {}", before, call.temperature),
+        fmt::format("/ {}", call.temperature), div(s, call.temperature));
+  return stages;
+}
+
+Tensor share_of_sink(double sink, const Tensor& logsumexp) {
+  const Tensor share = exp(sub(full(logsumexp.sizes(), sink, logsumexp.dtype()), logsumexp));
+  return masked_fill(share, isinf(logsumexp), 0).unsqueeze(-1);
+}
+
+}  // namespace attn::explain_detail

@@ -1,0 +1,130 @@
+// src/explain/worked_row.cc: products, sum, minus the maximum, exp, divided by the total, weighted values of one query
+// row.
+#include "explain/worked_row.h"
+#include "explain/numbers.h"
+
+#include <attn/ops.h>
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <limits>
+
+namespace attn::explain_detail {
+namespace {
+
+/// A tensor [B, H, rows, columns] read as double.
+struct Numbers {
+  explicit Numbers(const Tensor& x) : values(x.to_vector()), heads(x.size(1)), rows(x.size(2)), columns(x.size(3)) {}
+  double at(std::int64_t b, std::int64_t h, std::int64_t row, std::int64_t column) const {
+    return values[static_cast<std::size_t>(((b * heads + h) * rows + row) * columns + column)];
+  }
+  std::vector<double> values;
+  std::int64_t heads, rows, columns;
+};
+
+/// What each product multiplies: s = sum_d left_d * right_d.
+struct Factors {
+  Tensor left, right;  // [B, H, Tq or 1, n], [B, H, Tk, n]
+  bool additive = false;
+};
+
+Factors factors_of(const Run& run, const Matrices& matrices, Score::Kind score, std::int64_t query) {
+  const Tensor q = run.q_used().narrow(2, query, 1).contiguous();
+  if (score == Score::Kind::general) return {matmul(q, matrices.score_w), run.k_used()};
+  if (score != Score::Kind::additive) return {q, run.k_used()};
+  const Tensor meeting =
+      tanh(matmul(q, matrices.score_q.t().contiguous()) + matmul(run.k_used(), matrices.score_k.t().contiguous()));
+  return {matrices.score_w.reshape({1, 1, 1, matrices.score_w.numel()})
+              .expand({q.size(0), q.size(1), 1, matrices.score_w.numel()})
+              .contiguous(),
+          meeting, true};
+}
+
+std::vector<std::string> names_of_products(const Factors& factors, Score::Kind score) {
+  std::vector<std::string> names;
+  const bool one = factors.left.size(0) * factors.left.size(1) == 1;
+  const std::vector<double> left = factors.left.to_vector();
+  for (std::int64_t d = 0; d < factors.left.size(3); ++d) {
+    const std::string of = factors.additive ? fmt::format("t{}", d) : fmt::format("k{}", d);
+    const char* symbol = factors.additive ? "w" : score == Score::Kind::general ? "qW" : "q";
+    names.push_back((one ? format_number(left[static_cast<std::size_t>(d)], 4) : fmt::format("{}{}", symbol, d)) + "·" +
+                    of);
+  }
+  return names;
+}
+
+}  // namespace
+
+WorkedRow worked_row(const Run& run, const Matrices& matrices, Score::Kind score, std::int64_t query) {
+  const Factors factors = factors_of(run, matrices, score, query);
+  const Numbers left(factors.left), right(factors.right), raw(run.scores), last(run.last_scores()), weight(run.weights),
+      mixed(run.mixing()), value(run.v), context(run.context);
+  const std::int64_t batch = run.q.size(0), heads = run.q.size(1), queries = run.q.size(2), keys = run.k.size(2),
+                     products = left.columns, dv = value.columns;
+  const bool scaled = run.scaled.defined();
+  const std::optional<Numbers> scores_scaled = scaled ? std::optional<Numbers>(run.scaled) : std::nullopt;
+  const auto hidden = [&](std::int64_t b, std::int64_t h, std::int64_t key) {
+    return run.hidden.empty() ? Hidden::visible
+                              : run.hidden[static_cast<std::size_t>(((b * heads + h) * queries + query) * keys + key)];
+  };
+
+  WorkedRow result;
+  result.stage_names = names_of_products(factors, score);
+  result.stage_names.push_back("sum");
+  if (scaled) result.stage_names.push_back(fmt::format("/ √{}", run.q.size(3)));
+  std::vector<Numbers> modifiers;  // the score after each option
+  for (const Stage& stage : run.stages) {
+    if (stage.column.empty()) continue;
+    modifiers.emplace_back(stage.values);
+    result.stage_names.push_back(stage.column);
+  }
+  for (const char* name : {"− max", "e^", "/ total"}) result.stage_names.push_back(name);
+  result.mixing_names.push_back("weight");
+  for (std::int64_t d = 0; d < dv; ++d) result.mixing_names.push_back(fmt::format("· v{}", d));
+
+  std::vector<double> stages, mixing;
+  for (std::int64_t b = 0; b < batch; ++b)
+    for (std::int64_t h = 0; h < heads; ++h) {
+      double maximum = -std::numeric_limits<double>::infinity(), total = 0, weights = 0;
+      for (std::int64_t key = 0; key < keys; ++key)
+        if (hidden(b, h, key) == Hidden::visible) maximum = std::max(maximum, last.at(b, h, query, key));
+      const bool sees_any = maximum > -std::numeric_limits<double>::infinity();
+      if (run.call.sinks.defined() && sees_any) {
+        const double sink = run.call.sinks.select(0, h).item();
+        maximum = std::max(maximum, sink);
+        total = std::exp(sink - maximum);
+      }
+      Hidden empty_row = Hidden::visible;
+      for (std::int64_t key = 0; key < keys; ++key) {
+        const Hidden reason = hidden(b, h, key);
+        const double shifted = last.at(b, h, query, key) - maximum, w = weight.at(b, h, query, key),
+                     m = mixed.at(b, h, query, key);
+        if (reason == Hidden::visible) total += std::exp(shifted), weights += m;
+        for (std::int64_t d = 0; d < products; ++d) stages.push_back(left.at(b, h, 0, d) * right.at(b, h, key, d));
+        stages.push_back(raw.at(b, h, query, key));
+        if (scaled) stages.push_back(scores_scaled->at(b, h, query, key));
+        for (const Numbers& stage : modifiers) stages.push_back(stage.at(b, h, query, key));
+        for (const double stage : {shifted, std::exp(shifted), w}) stages.push_back(stage);
+        mixing.push_back(m);
+        for (std::int64_t d = 0; d < dv; ++d) mixing.push_back(m * value.at(b, h, key, d));
+        result.stages_hidden.insert(result.stages_hidden.end(), result.stage_names.size(), reason);
+        result.mixing_hidden.insert(result.mixing_hidden.end(), result.mixing_names.size(), reason);
+        if (reason != Hidden::visible) empty_row = reason;
+      }
+      mixing.push_back(weights);
+      for (std::int64_t d = 0; d < dv; ++d) mixing.push_back(context.at(b, h, query, d));
+      const bool sees = total > 0 || std::isnan(maximum) || std::isnan(total);
+      result.mixing_hidden.insert(result.mixing_hidden.end(), result.mixing_names.size(),
+                                  sees ? Hidden::visible : empty_row);
+      result.maximum.push_back(maximum);
+      result.total.push_back(total);
+      result.sees.push_back(sees);
+    }
+  result.stages = tensor<double>(stages, {batch, heads, keys, static_cast<std::int64_t>(result.stage_names.size())});
+  result.mixing = tensor<double>(mixing, {batch, heads, keys + 1, dv + 1});
+  if (run.hidden.empty()) result.stages_hidden.clear(), result.mixing_hidden.clear();
+  return result;
+}
+
+}  // namespace attn::explain_detail

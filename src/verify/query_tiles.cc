@@ -1,0 +1,67 @@
+// src/verify/query_tiles.cc: query tiles one by one, with several heads in one, or split over keys into one, two ...
+// splits and merged.
+#include "verify/query_tiles.h"
+
+#include "attention/sequences.h"
+#include "kernels/attention/reference.h"
+#include "runtime/memory.h"
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+
+namespace attn::cases {
+namespace {
+
+using kernels::AttentionProblem;
+using kernels::ForwardKernel;
+using kernels::QueryTile;
+
+struct Memory {
+  explicit Memory(std::size_t bytes) : data(runtime::allocate(bytes), runtime::deallocate) {}
+  char* get() const { return static_cast<char*>(data.get()); }
+  std::unique_ptr<void, void (*)(void*)> data;
+};
+
+bool attend_splits(const ForwardKernel& kernel, const AttentionProblem& p, const QueryTile& tile, void* scratch) {
+  const std::int64_t keys = p.keys_end(tile.batch) - p.keys_begin(tile.batch);
+  const std::int64_t splits = std::max<std::int64_t>(0, (keys + kernels::kv_split - 1) / kernels::kv_split);
+  const std::size_t bytes = kernel.partial_bytes(p, tile);
+  const Memory partials(bytes * static_cast<std::size_t>(splits));
+  for (std::int64_t last = splits, together = 1, first; last > 0; last = first, ++together) {
+    first = std::max<std::int64_t>(0, last - together);
+    kernel.attend_splits(p, tile, first, last, partials.get() + static_cast<std::size_t>(first) * bytes, scratch);
+  }
+  return kernel.attend_merge(p, tile, partials.get(), splits, scratch);
+}
+
+}  // namespace
+
+void attend_by_query_tiles(const ForwardKernel& kernel, const Call& call, Partition partition) {
+  const kernels::AttentionReference& reference = kernels::attention_reference();
+  const Memory memory(std::max(kernel.scratch_bytes(call.problem), reference.scratch_bytes(call.problem)));
+  const std::int64_t q_heads = call.problem.q_heads,
+                     group = std::gcd(q_heads / call.problem.k_heads, q_heads / call.problem.v_heads);
+  for_each_sequence(
+      call, call.problem, [&](const AttentionProblem& p, std::int64_t b, std::int64_t first, std::int64_t last) {
+        const std::int64_t heads =
+            partition == Partition::heads_together && group * (last - first) <= kernel.rows ? group : 1;
+        const std::int64_t end = std::clamp<std::int64_t>(p.rows_end(b), first, last);
+        for (std::int64_t h = 0; h < q_heads; h += heads) {
+          const auto by_reference = [&](std::int64_t from, std::int64_t to) {
+            for (std::int64_t n = 0; n < heads; ++n) reference.rows(p, b, h + n, from, to, memory.get());
+          };
+          for (std::int64_t row = first; row < end; row += kernel.rows) {
+            const QueryTile tile{b, h, heads, row, std::min<std::int64_t>(kernel.rows, end - row)};
+            const bool done = partition == Partition::splits ? attend_splits(kernel, p, tile, memory.get())
+                                                             : kernel.attend(p, tile, memory.get());
+            if (done) continue;
+            if (kernel.nan_safe_rows != nullptr) kernel.nan_safe_rows(p, tile, memory.get());
+            else by_reference(tile.row, tile.row + tile.rows);
+          }
+          by_reference(end, last);
+        }
+      });
+}
+
+}  // namespace attn::cases
