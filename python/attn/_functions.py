@@ -1,10 +1,10 @@
 # python/attn/_functions.py: the functions of the library, with their documentation.
 """Each calls the extension; torch tensors go by attn.torch, which knows about gradients."""
 
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from attn import _arguments, _core
-from attn._tracing import trace
+from attn._options import AdditiveWeights, prepared
 
 Array = TypeVar("Array")
 _by_torch: Any = None
@@ -77,40 +77,8 @@ def _chosen(results: tuple, plan: bool) -> Any:
     return (output, *(x for x in (weights, logsumexp) if x is not None), *([steps] if plan else []))
 
 
-class AdditiveWeights(NamedTuple):
-    """The parameters of an additive score, which becomes an attn.Score where the call is run."""
-
-    w_q: Any
-    w_k: Any
-    w: Any
-
-
 _SDPA_NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
 _NAMES = (*_core.attention_options, "return_plan")
-_SCORE, _SCORE_MOD = (_core.attention_options.index(name) for name in ("score", "score_mod"))
-
-
-def scores_apart(function: str, options: tuple) -> tuple:
-    """The options with a function that was given as score in the place of score_mod."""
-    if not callable(options[_SCORE]):
-        return options
-    if options[_SCORE_MOD] is not None:
-        raise ValueError(f"{function}: score is a function and score_mod is given; one of them is needed")
-    return _with(_with(options, _SCORE_MOD, options[_SCORE]), _SCORE, None)
-
-
-def prepared(function: str, options: tuple) -> tuple:
-    """The options as the extension takes them: functions traced."""
-    options = scores_apart(function, options)
-    if options[_SCORE_MOD] is not None:
-        options = _with(options, _SCORE_MOD, trace(options[_SCORE_MOD]))
-    if isinstance(options[_SCORE], AdditiveWeights):
-        options = _with(options, _SCORE, _core.Score.additive(*options[_SCORE]))
-    return options
-
-
-def _with(options: tuple, place: int, value: Any) -> tuple:
-    return (*options[:place], value, *options[place + 1 :])
 
 
 def attention(

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "attention/backward.h"
+#include "attention/call/check.h"
 #include "attention/internal.h"
 #include "attention/schedule/run.h"
 #include "runtime/floating_point.h"

@@ -9,6 +9,7 @@
 #include "attention/element.h"
 #include "kernels/attention/kv_rows.h"
 #include "runtime/memory.h"
+#include "runtime/thread_scratch.h"
 #include "runtime/parallel.h"
 #include "runtime/shares.h"
 #include "runtime/trace.h"

@@ -3,7 +3,7 @@
 #pragma once
 #include <attn/attention_backward.h>
 
-#include "attention/call/check.h"
+#include "attention/call/call.h"
 #include "attention/schedule/backward_steps.h"
 
 #include <memory>

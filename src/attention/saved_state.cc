@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "attention/call/check.h"
 #include "attention/schedule/returned_weights.h"
 #include "attention/score/dropout.h"
 #include "attention/backward.h"

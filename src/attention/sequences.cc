@@ -74,12 +74,4 @@ std::vector<Sequence> document_sequences(const kernels::MaskNode& ids, const ker
   return sequences;
 }
 
-kernels::AttentionProblem problem_of(const Call& call, const kernels::AttentionProblem& problem,
-                                     const Sequence* sequence) {
-  kernels::AttentionProblem result = problem;
-  result.sequence = sequence;
-  if (sequence != nullptr && sequence->inside) result.mask.nodes = call.program.inside.data();
-  return result;
-}
-
 }  // namespace attn

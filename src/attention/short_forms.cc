@@ -2,9 +2,10 @@
 #include <attn/attention.h>
 #include <attn/ops.h>
 
+#include "attention/call/check.h"
 #include "attention/unfused/unfused_attention.h"
 #include "kernels/attention/reference.h"
-#include "runtime/memory.h"
+#include "runtime/thread_scratch.h"
 #include "runtime/parallel.h"
 #include "tensor/record.h"
 

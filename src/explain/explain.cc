@@ -2,12 +2,13 @@
 #include <attn/explain.h>
 
 #include "explain/backward.h"
-#include "explain/worked_row.h"
 #include "explain/equivalences.h"
 #include "explain/hidden.h"
 #include "explain/numbers.h"
+#include "explain/run_attention.h"
 #include "explain/utf8.h"
 #include "explain/words.h"
+#include "explain/worked_row.h"
 
 #include <attn/ops.h>
 

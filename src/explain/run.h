@@ -40,14 +40,4 @@ struct Run {
   const Tensor& k_used() const { return k_turned.defined() ? k_turned : k; }
 };
 
-/// Of the call that makes weights and context.
-AttentionOptions attention_options(const Run& run, const Matrices& matrices, const ExplainOptions& options);
-
-Run run_attention(const TokenizedTexts& tokens, const Matrices& matrices, const ExplainOptions& options, bool batch);
-
-/// For each sentence: whether it has the same weights and context, bit by bit, when it is run without the others and
-/// without padding.
-std::vector<bool> same_alone(const Run& run, const TokenizedTexts& tokens, const Matrices& matrices,
-                             const ExplainOptions& options);
-
 }  // namespace attn::explain_detail

@@ -7,7 +7,7 @@
 namespace attn {
 namespace {
 
-constexpr std::int64_t few_rows = 8;  // as the kernels have it: fewer rows than this wait for the weights
+constexpr std::int64_t latency_bound_rows = 8;  // as the kernels have it: fewer rows than this wait for the weights
 constexpr int calls_to_pack = 32;
 
 std::int64_t bytes_of(const Tensor& x) { return x.numel() * static_cast<std::int64_t>(size_of(x.dtype())); }
@@ -31,7 +31,7 @@ std::optional<PackedLinear> Projections::packed(const Tensor& weight, std::int64
     met = Met();
     met.version = weight.version();
   }
-  if (!met.packed && rows <= few_rows && ++met.calls >= calls_to_pack && bytes_of(weight) <= left_) {
+  if (!met.packed && rows <= latency_bound_rows && ++met.calls >= calls_to_pack && bytes_of(weight) <= left_) {
     met.packed.emplace(weight);
     left_ -= bytes_of(weight);
   }

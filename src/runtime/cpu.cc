@@ -45,8 +45,8 @@ std::uint64_t saved_registers(const Registers& leaf1) {
 /// a thread's stack for signals is too small for them.
 bool granted_tiles() {
   // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA of the kernel's asm/prctl.h
-  constexpr long ask_for = 0x1023, tile_data = 18;
-  return syscall(SYS_arch_prctl, ask_for, tile_data) == 0;
+  constexpr long request_permission = 0x1023, tile_data = 18;
+  return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
 }
 
 void detect(Cpu& cpu) {

@@ -3,14 +3,12 @@
 
 #include "runtime/kept_blocks.h"
 #include "runtime/system_blocks.h"
-#include "runtime/thread_block.h"
 
 #include <attn/memory.h>
 
 #include <atomic>
 #include <memory>
 #include <new>
-#include <utility>
 #if defined(__GLIBC__)
 #include <malloc.h>
 #endif
@@ -73,8 +71,6 @@ void give_block(void* block, std::size_t bytes) noexcept {
   if (!kept_blocks().keep(block, size)) delete_block(block, size);
 }
 
-constinit thread_local ThreadBlock this_scratch;
-
 }  // namespace
 
 void* allocate(std::size_t bytes, std::size_t front) {
@@ -105,16 +101,6 @@ void* behind_front(void* front_data, std::size_t front) noexcept {
 std::size_t allocated_bytes() noexcept { return now_allocated.load(std::memory_order_relaxed); }
 std::size_t peak_bytes() noexcept { return most_allocated.load(std::memory_order_relaxed); }
 void reset_peak() noexcept { most_allocated.store(allocated_bytes(), std::memory_order_relaxed); }
-
-void* thread_scratch(std::size_t bytes) { return this_scratch.at_least(bytes); }
-
-OwnScratch::OwnScratch() noexcept
-    : data_(std::exchange(this_scratch.data, nullptr)), bytes_(std::exchange(this_scratch.bytes, 0)) {}
-OwnScratch::~OwnScratch() {
-  deallocate(this_scratch.data);
-  this_scratch.data = data_;
-  this_scratch.bytes = bytes_;
-}
 
 }  // namespace attn::runtime
 

@@ -1,8 +1,9 @@
 // src/runtime/system_blocks.cc: mappings on Linux; what is small, and all elsewhere, from the C library.
 #include "runtime/system_blocks.h"
 
-#include "runtime/memory.h"
+#include "runtime/alignment.h"
 
+#include <cstdint>
 #include <new>
 #if defined(__linux__)
 #include <sys/mman.h>

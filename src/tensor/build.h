@@ -1,5 +1,6 @@
 // src/tensor/build.h: what operations share when they make results: views, dim numbers, given memory, in-place rules.
 #pragma once
+#include "tensor/overlap.h"
 #include "tensor/record.h"
 
 namespace attn {
@@ -24,15 +25,9 @@ Tensor new_memory(const Dims& sizes, Dtype dtype);
 Tensor result_memory(const char* function, const Tensor& out, const Dims& sizes, Dtype dtype);
 /// `out`, which is defined, is checked and counts as changed.
 void take_result_memory(const char* function, const Tensor& out, const Dims& sizes, Dtype dtype);
-/// Whether the memory of the two overlaps without being the same view element for element.
-bool overlaps(const Tensor& a, const Tensor& b);
-
 /// `source`, which broadcasts to `target`, converted into it. No checks, no history, no new version.
 void copy_values(const Tensor& target, const Tensor& source);
 
-/// Whether two elements of x may lie in one place: expanded dims, or strides of the caller's own that do not rule it
-/// out.
-bool overlaps_itself(const Tensor& x);
 /// ValueError when `x` overlaps itself, is a leaf that requires a gradient or a view of one, or when its change by
 /// `other` would have to be recorded and cannot be. Before the change: history_of(name, x, wrt(x, ...), wrt(other,
 /// ...)); after it: changed(x).

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "kernels/rows/target.h"
-#include "runtime/memory.h"
+#include "runtime/thread_scratch.h"
 #include "tensor/defined.h"
 #include "tensor/rows.h"
 

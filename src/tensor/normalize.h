@@ -4,7 +4,7 @@
 #include <attn/error.h>
 #include <fmt/format.h>
 
-#include "runtime/memory.h"
+#include "runtime/thread_scratch.h"
 #include "tensor/binary.h"
 #include "tensor/blocks.h"
 #include "tensor/node.h"

@@ -1,6 +1,7 @@
 // src/tensor/record.cc: who made a tensor, kept only where a gradient is wanted.
-#include "tensor/build.h"
-#include "tensor/view_history.h"
+#include "tensor/record.h"
+
+#include "tensor/overlap.h"
 
 #include <attn/autograd.h>
 #include <attn/ops.h>

@@ -1,11 +1,10 @@
 // src/tensor/view_history.cc: gradients of views by where their elements lie in their base, once one of them was
 // changed in place.
-#include "tensor/view_history.h"
-
 #include <attn/ops.h>
 
 #include "runtime/fork.h"
 #include "tensor/build.h"
+#include "tensor/record.h"
 
 #include <algorithm>
 #include <mutex>

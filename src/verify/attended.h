@@ -4,7 +4,8 @@
 
 #include "attention/call/check.h"
 #include "attention/score/dropout.h"
-#include "verify/run.h"
+#include "verify/inputs.h"
+#include "verify/results.h"
 
 namespace attn::cases {
 

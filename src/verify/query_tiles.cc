@@ -2,7 +2,7 @@
 // splits and merged.
 #include "verify/query_tiles.h"
 
-#include "attention/sequences.h"
+#include "attention/call/call.h"
 #include "kernels/attention/reference.h"
 #include "runtime/memory.h"
 

@@ -1,6 +1,6 @@
 // src/verify/query_tiles.h: attention by the query tiles of one instruction set, whether or not it is the one in use.
 #pragma once
-#include "attention/call/check.h"
+#include "attention/call/call.h"
 #include "kernels/attention/dispatch.h"
 
 namespace attn::cases {

@@ -6,14 +6,14 @@
 
 #include <fmt/format.h>
 
-#include "attention/sequences.h"
+#include "attention/call/call.h"
 #include "kernels/attention/reference.h"
 #include "kernels/attention/dispatch.h"
 #include "kernels/gemm/target.h"
 #include "kernels/reference.h"
 #include "kernels/rows/target.h"
 #include "runtime/cpu.h"
-#include "runtime/memory.h"
+#include "runtime/thread_scratch.h"
 #include "verify/attended.h"
 #include "verify/backward.h"
 #include "verify/query_tiles.h"

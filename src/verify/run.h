@@ -3,19 +3,13 @@
 #pragma once
 #include "kernels/reference.h"
 #include "verify/inputs.h"
+#include "verify/results.h"
 
 #include <functional>
 #include <string>
 #include <vector>
 
 namespace attn::cases {
-
-/// Named results: attention gives output and logsumexp.
-struct Result {
-  const char* name;
-  Tensor values;
-};
-using Results = std::vector<Result>;
 
 /// One way to compute; no results: it does not take the case.
 struct Way {

@@ -3,9 +3,9 @@
 
 #include <fmt/format.h>
 
-#include "attention/sequences.h"
+#include "attention/call/call.h"
 #include "kernels/attention/reference.h"
-#include "runtime/memory.h"
+#include "runtime/thread_scratch.h"
 #include "verify/attended.h"
 #include "verify/same.h"
 

@@ -1,6 +1,8 @@
 // src/verify/weights.h: what a call gives back of its weights, from all of them, in plain loops.
 #pragma once
-#include "verify/run.h"
+#include <attn/attention.h>
+
+#include "verify/results.h"
 
 namespace attn::cases {
 

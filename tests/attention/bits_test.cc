@@ -3,7 +3,7 @@
 #include <attn/runtime.h>
 
 #include "attention/calls.h"
-#include "attention/sequences.h"
+#include "attention/call/check.h"
 #include "kernels/attention/reference.h"
 #include "support/golden.h"
 

@@ -1,6 +1,6 @@
 // tests/attention/calls.h: normal q, k and v, and all that a call returns in one tensor, to be compared as bits.
 #pragma once
-#include "attention/sequences.h"
+#include "attention/call/call.h"
 #include "attention/truth.h"
 #include "kernels/attention/reference.h"
 

@@ -1,5 +1,6 @@
 // tests/attention/gradient_test.cc: the backward pass against central differences in f64; threads; what is hidden;
 // memory.
+#include "attention/call/check.h"
 #include "attention/backward.h"
 
 #include <attn/autograd.h>

@@ -4,6 +4,7 @@
 #include <attn/ops.h>
 #include <attn/plain.h>
 
+#include "attention/call/check.h"
 #include "attention/calls.h"
 #include "support/errors.h"
 #include "support/golden.h"

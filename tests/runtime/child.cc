@@ -3,6 +3,7 @@
 #include "runtime/call_scratch.h"
 #include "runtime/cpu.h"
 #include "runtime/memory.h"
+#include "runtime/thread_scratch.h"
 #include "runtime/parallel.h"
 #include "runtime/regions.h"
 
@@ -68,7 +69,7 @@ void exit_inside_a_part() {
   });
 }
 
-void borrowed_team() {
+void openmp_team() {
   // Loaded here, so that it is a process that has libgomp.
   if (!dlopen("libgomp.so.1", RTLD_NOW)) {
     std::puts("no libgomp");
@@ -123,14 +124,10 @@ void late_destructors() {
 const struct {
   const char* name;
   void (*play)();
-} scenes[] = {{"region", region},
-              {"three_threads", three_threads},
-              {"error_text", error_text},
-              {"scalar_target", scalar_target},
-              {"bound_parts", bound_parts},
-              {"exit_inside_a_part", exit_inside_a_part},
-              {"borrowed_team", borrowed_team},
-              {"late_destructors", late_destructors}};
+} scenes[] = {{"region", region},           {"three_threads", three_threads},
+              {"error_text", error_text},   {"scalar_target", scalar_target},
+              {"bound_parts", bound_parts}, {"exit_inside_a_part", exit_inside_a_part},
+              {"openmp_team", openmp_team}, {"late_destructors", late_destructors}};
 
 }  // namespace
 }  // namespace attn::testing

@@ -149,7 +149,7 @@ TEST(EndOfProcess, LateDestructorsHaveScratchOfTheirOwn) {
   EXPECT_EQ(play("ATTN_NUM_THREADS=2", "late_destructors").code, 0);
 }
 TEST(Borrowing, ALoadedLibgompLendsItsTeam) {
-  const Outcome outcome = play("OMP_WAIT_POLICY=passive", "borrowed_team");
+  const Outcome outcome = play("OMP_WAIT_POLICY=passive", "openmp_team");
   EXPECT_EQ(outcome.code, 0) << outcome.output;
 }
 

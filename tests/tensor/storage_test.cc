@@ -1,6 +1,7 @@
 // tests/tensor/storage_test.cc: memory of tensors: alignment, the caller's own, versions, histories, in-place rules,
 // counting.
 #include "runtime/memory.h"
+#include "runtime/thread_scratch.h"
 #include "support/errors.h"
 #include "tensor/record.h"
 

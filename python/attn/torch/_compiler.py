@@ -4,18 +4,18 @@ it there again. Both are told to its own classes, of attn's symbols alone; where
 
 import operator
 
+symbol: type | None = None  # the class of the symbols; _program, which makes them, says so
+
 
 def _tell_of_inversion():
     from torch._dynamo.variables.builtin import BuiltinVariable
     from torch._dynamo.variables.user_defined import UserDefinedObjectVariable
 
-    from attn.torch._program import Symbol
-
     if hasattr(BuiltinVariable, "call_invert"):
         return
 
     def call_invert(self, tx, x):
-        if isinstance(x, UserDefinedObjectVariable) and x.value_type is Symbol:
+        if isinstance(x, UserDefinedObjectVariable) and x.value_type is symbol:
             return x.call_method(tx, "__invert__", [], {})
         return None
 

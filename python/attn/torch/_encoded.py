@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from attn import _core
-from attn._functions import AdditiveWeights
+from attn._options import AdditiveWeights
 from attn._tracing import trace
 from attn.torch import _call, _changes, _program
 

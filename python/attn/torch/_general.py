@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from attn import _core
-from attn._functions import AdditiveWeights
+from attn._options import AdditiveWeights
 from attn.torch import _call, _changes, _ops
 from attn.torch._encoded import AT, chosen_weights, decoded, encode, held_arrays, text_of
 

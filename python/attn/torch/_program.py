@@ -135,6 +135,7 @@ for _name in _ARITHMETIC:
     setattr(Symbol, f"__r{_name.strip('_')}__", _operator_of(_name, True))
 for _name in _UNARY:
     setattr(Symbol, f"__{_name}__", _unary_of(_name))
+_compiler.symbol = Symbol
 
 
 def traced(*values):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from attn import _core
-from attn._functions import prepared, scores_apart
+from attn._options import prepared, scores_apart
 from attn.torch import _call, _definition, _general, _ops, _recorded
 
 __all__ = ["scaled_dot_product_attention"]

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "attention/schedule/reference_rows.h"
 #include "attention/schedule/vector_kernels.h"
 #include "kernels/attention/reference.h"
 #include "runtime/once.h"
@@ -26,34 +27,7 @@ const char* text_of(Answer answer) {
   return "";
 }
 
-/// One row, its weights by way of a row of memory to its lane.
-template <typename T>
-void reference_lane(kernels::AttentionProblem problem, const kernels::QueryTile& tile, std::int64_t head,
-                    std::int64_t i, void* scratch) {
-  problem.weights = problem.lane_row;
-  kernels::attention_reference().rows(problem, tile.batch, tile.head + head, tile.row + i, tile.row + i + 1, scratch);
-  const std::int64_t begin = problem.keys_begin(tile.batch), end = problem.keys_end(tile.batch),
-                     lane = head * tile.rows + i;
-  const T* from = static_cast<const T*>(problem.lane_row);
-  for (std::int64_t j = begin; j < end; ++j) {
-    const std::int64_t at = (j - begin) * problem.lane_rows + lane;
-    static_cast<T*>(problem.lane_weights)[at] = from[j];
-    if (problem.lane_average) static_cast<T*>(problem.lane_average)[at] += from[j];
-  }
-}
-
 }  // namespace
-
-void reference_rows(const kernels::AttentionProblem& problem, const kernels::QueryTile& tile, void* scratch) {
-  for (std::int64_t n = 0; n < tile.heads; ++n) {
-    if (problem.lane_weights == nullptr)
-      kernels::attention_reference().rows(problem, tile.batch, tile.head + n, tile.row, tile.row + tile.rows, scratch);
-    else
-      for (std::int64_t i = 0; i < tile.rows; ++i)
-        (problem.element == kernels::Element::f64 ? reference_lane<double> : reference_lane<float>)(problem, tile, n, i,
-                                                                                                    scratch);
-  }
-}
 
 std::span<const AttentionKernel> attention_kernels() {
   constinit static runtime::Once<std::vector<AttentionKernel>> kernels;

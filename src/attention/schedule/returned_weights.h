@@ -1,7 +1,7 @@
 // src/attention/schedule/returned_weights.h: attention weights that a call returns, written tile by tile: they exist as
 // Tq x Tk only when asked for in full.
 #pragma once
-#include "attention/call/check.h"
+#include "attention/call/call.h"
 #include "attention/schedule/plan.h"
 
 #include <utility>

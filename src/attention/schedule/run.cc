@@ -2,10 +2,11 @@
 #include "attention/schedule/run.h"
 
 #include "attention/schedule/task_partition.h"
-#include "attention/sequences.h"
+#include "attention/call/call.h"
 #include "attention/schedule/vector_kernels.h"
 #include "kernels/attention/kv_rows.h"
 #include "runtime/memory.h"
+#include "runtime/thread_scratch.h"
 #include "runtime/parallel.h"
 #include "runtime/shares.h"
 

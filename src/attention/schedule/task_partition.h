@@ -3,7 +3,7 @@
 #pragma once
 #include <attn/runtime.h>
 
-#include "attention/call/check.h"
+#include "attention/call/call.h"
 #include "attention/schedule/plan.h"
 
 #include <span>

@@ -2,6 +2,7 @@
 // results are NaN.
 #include "attention/schedule/vector_kernels.h"
 
+#include "attention/schedule/reference_rows.h"
 #include "kernels/attention/reference.h"
 #include "runtime/cpu.h"
 #include "runtime/once.h"

@@ -2,7 +2,7 @@
 #pragma once
 #include <attn/dtype.h>
 
-#include "attention/schedule/plan.h"
+#include "attention/schedule/attention_kernel.h"
 
 #include <vector>
 
@@ -16,7 +16,7 @@ std::vector<AttentionKernel> vector_kernels();
 kernels::Element int8_form(Dtype dtype, std::int64_t dim, std::int64_t value_dim, std::int64_t group);
 
 /// Merges the spans' partial results of a task and writes its rows; where a result is NaN, the rows are decided again.
-void merge_query_tile(const kernels::ForwardKernel& strips, const kernels::AttentionProblem& problem,
+void merge_query_tile(const kernels::ForwardKernel& forward, const kernels::AttentionProblem& problem,
                       const kernels::QueryTile& tile, const void* partials, std::int64_t splits, void* scratch);
 
 }  // namespace attn

@@ -2,7 +2,7 @@
 // nor memory they use.
 #include "attention/score/lower_score.h"
 #include "kernels/rows/target.h"
-#include "runtime/memory.h"
+#include "runtime/thread_scratch.h"
 
 #include <atomic>
 #include <exception>

@@ -4,7 +4,7 @@
 #include <attn/autograd.h>
 #include <attn/ops.h>
 
-#include "attention/sequences.h"
+#include "attention/call/call.h"
 #include "attention/unfused/unfused_score.h"
 #include "kernels/attention/mask/mask_program.h"
 

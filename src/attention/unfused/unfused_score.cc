@@ -4,7 +4,7 @@
 
 #include <attn/ops.h>
 
-#include "attention/sequences.h"
+#include "attention/call/call.h"
 #include "attention/score/score_expression.h"
 #include "kernels/attention/mask/mask_program.h"
 #include "tensor/build.h"

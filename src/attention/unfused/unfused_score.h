@@ -1,6 +1,6 @@
 // src/attention/unfused/unfused_score.h: a call's score expression made of operations that have gradients of their own.
 #pragma once
-#include "attention/call/check.h"
+#include "attention/call/call.h"
 
 namespace attn {
 

@@ -8,6 +8,7 @@
 #include "runtime/call_scratch.h"
 #include "runtime/cpu.h"
 #include "runtime/memory.h"
+#include "runtime/thread_scratch.h"
 #include "runtime/once.h"
 #include "runtime/parallel.h"
 #include "runtime/shares.h"

@@ -1,5 +1,5 @@
-// src/explain/run.cc: ids to context, every stage kept.
-#include "explain/run.h"
+// src/explain/run_attention.cc: ids to context, every stage kept.
+#include "explain/run_attention.h"
 #include "explain/modifiers.h"
 #include "explain/hidden.h"
 #include "explain/positions.h"

@@ -1,0 +1,40 @@
+# python/attn/_options.py: the options of attn.attention as the extension takes them.
+"""Below the functions and attn.torch, which both prepare the options of a call."""
+
+from typing import Any, NamedTuple
+
+from attn import _core
+from attn._tracing import trace
+
+_SCORE, _SCORE_MOD = (_core.attention_options.index(name) for name in ("score", "score_mod"))
+
+
+class AdditiveWeights(NamedTuple):
+    """The parameters of an additive score, which becomes an attn.Score where the call is run."""
+
+    w_q: Any
+    w_k: Any
+    w: Any
+
+
+def scores_apart(function: str, options: tuple) -> tuple:
+    """The options with a function that was given as score in the place of score_mod."""
+    if not callable(options[_SCORE]):
+        return options
+    if options[_SCORE_MOD] is not None:
+        raise ValueError(f"{function}: score is a function and score_mod is given; one of them is needed")
+    return _with(_with(options, _SCORE_MOD, options[_SCORE]), _SCORE, None)
+
+
+def prepared(function: str, options: tuple) -> tuple:
+    """The options as the extension takes them: functions traced."""
+    options = scores_apart(function, options)
+    if options[_SCORE_MOD] is not None:
+        options = _with(options, _SCORE_MOD, trace(options[_SCORE_MOD]))
+    if isinstance(options[_SCORE], AdditiveWeights):
+        options = _with(options, _SCORE, _core.Score.additive(*options[_SCORE]))
+    return options
+
+
+def _with(options: tuple, place: int, value: Any) -> tuple:
+    return (*options[:place], value, *options[place + 1 :])
