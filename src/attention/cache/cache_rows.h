@@ -1,5 +1,5 @@
 // src/attention/cache/cache_rows.h: K or V of a cache in memory, and how rows get in and out. A page has head after
-// head: its rows (of 8 bits in groups, see kernels::KvRows), then their scales.
+// head: its rows (of int8 in groups, see kernels::KvRows), then their scales.
 #pragma once
 #include <attn/tensor.h>
 
@@ -24,8 +24,8 @@ struct RowLayout {
   std::int64_t heads = 0, dim = 0, pages = 0;
   Dtype dtype = Dtype::f32;                          // of the rows that are given
   kernels::Element element = kernels::Element::f32;  // of those that are kept
-  std::int64_t group = 0;                            // of 8 bits: elements that share a scale; else 0
-  int interleave_width = 0;  // of 8 bits: elements of a row that lie side by side (kernels::KvRows)
+  std::int64_t group = 0;                            // of int8: elements that share a scale; else 0
+  int interleave_width = 0;  // of int8: elements of a row that lie side by side (kernels::KvRows)
 
   std::int64_t groups() const { return group == 0 ? 0 : (dim + group - 1) / group; }
   std::size_t element_bytes() const { return group == 0 ? size_of(dtype) : 1; }
@@ -58,14 +58,14 @@ class PagedRows {
   char* rows_of(std::int64_t page, std::int64_t head) const {
     return static_cast<char*>(data_.get()) + (page * layout_.heads + head) * head_bytes_;
   }
-  /// Row `row` of them, of 8 bits its group.
+  /// Row `row` of them, of int8 its group.
   char* at(std::int64_t page, std::int64_t head, std::int64_t row) const {
     return rows_of(page, head) + rows_.offset(row) * static_cast<std::int64_t>(layout_.element_bytes());
   }
   float* scales(std::int64_t page, std::int64_t head, std::int64_t row) const {
     return reinterpret_cast<float*>(rows_of(page, head) + scales_begin_) + row * layout_.groups();
   }
-  /// What the first `count` rows of a head take: of 8 bits whole groups.
+  /// What the first `count` rows of a head take: of int8 whole groups.
   std::size_t bytes_of_rows(std::int64_t count) const {
     const std::int64_t rows =
         layout_.interleave_width == 0 ? count : (count + Rows::group_rows - 1) / Rows::group_rows * Rows::group_rows;
@@ -73,7 +73,7 @@ class PagedRows {
   }
   template <typename T>
   void write_row(PagePlace to, std::int64_t head, const T* from) const noexcept;
-  /// Elements [first, end) of a row of 8 bits as far as they lie side by side: visit(place in the group, element from
+  /// Elements [first, end) of a row of int8 as far as they lie side by side: visit(place in the group, element from
   /// the first on, count).
   template <typename F>
   void for_each_run(std::int64_t row, std::int64_t first, std::int64_t end, F&& visit) const;

@@ -20,7 +20,7 @@ struct Mask::Expression {
   int depth = 1;                       // levels of the tree: bounded
   // values that wait while it is evaluated, the part that needs more of them first
   int waiting = 1;
-  // of the tree, shared ones each time: bounded, because it is walked and written out
+  // of the tree, shared ones each time: bounded, because it is passed over and written out
   std::int64_t parts = 1;
 
   ~Expression() { let_go(); }

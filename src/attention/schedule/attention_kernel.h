@@ -14,13 +14,13 @@ struct AttentionKernel {
   const char* name;
   kernels::Element computes;  // the type of its products
   std::int64_t query_tile_rows;
-  std::int64_t task_tiles;  // most strips of one head that a task should take, where there are tasks enough
+  std::int64_t task_tiles;  // most query tiles of one head that a task should take, where there are tasks enough
   Answer (*ask)(const kernels::AttentionProblem& problem);
   std::size_t (*scratch_bytes)(const kernels::AttentionProblem& problem);
   /// All results of the rows, those beyond the lengths included. More than one head only where `vector_kernel` is
   /// there.
   void (*rows)(const kernels::AttentionProblem& problem, const kernels::QueryTile& tile, void* scratch);
-  /// How spans of keys become tasks of their own, and heads of a group one task; null: neither.
+  /// How splits of keys become tasks of their own, and heads of a group one task; null: neither.
   const kernels::ForwardKernel* vector_kernel;
 };
 

@@ -11,7 +11,7 @@
 namespace attn {
 namespace {
 
-/// A strip's lanes as numbers.
+/// A query tile's lanes as numbers.
 template <typename T>
 struct Lanes {
   const kernels::AttentionProblem& p;

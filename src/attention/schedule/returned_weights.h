@@ -8,7 +8,7 @@
 
 namespace attn {
 
-/// The answer to Weights in memory, and where kernels' strips go in it. T: the compute type.
+/// The answer to Weights in memory, and where kernels' query tiles go in it. T: the compute type.
 struct ReturnedWeights {
   Weights::Kind kind = Weights::none;
   std::int64_t count = 0;                                   // top_k: n; rows: how many
@@ -17,7 +17,7 @@ struct ReturnedWeights {
   Tensor values;
   Tensor keys;  // top_k: i64 [B, Hq, Tq, n]
 
-  /// Whether a strip's weights are looked at.
+  /// Whether a query tile's weights are looked at.
   bool wants(const kernels::QueryTile& tile) const;
 };
 
@@ -29,17 +29,17 @@ Tensor shown_weights(const Call& call, const Weights& weights, const Tensor& val
 /// in it.
 ReturnedWeights returned_memory(const Call& call, const Weights& weights);
 
-/// A strip with its weights in problem.lane_weights.
+/// A query tile with its weights in problem.lane_weights.
 struct WeightsTile {
   const kernels::AttentionProblem& problem;
   const kernels::QueryTile& tile;        // of one head
   const kernels::ForwardKernel* kernel;  // null: the reference
 };
-/// full, rows, top_k: the strip's rows into their places.
+/// full, rows, top_k: the query tile's rows into their places.
 void write_weights(const ReturnedWeights& to, const WeightsTile& from);
 /// head_average: sums over heads, [keys][lane_rows] as lane_weights, to means in their places.
 void write_average(const ReturnedWeights& to, const WeightsTile& from, void* sums);
-/// column_sums: sum[key of the part] goes on over the strip's rows, ascending.
+/// column_sums: sum[key of the part] goes on over the query tile's rows, ascending.
 void add_columns(const WeightsTile& from, void* sum);
 
 }  // namespace attn

@@ -18,8 +18,8 @@
 namespace attn {
 namespace {
 
-constexpr std::int64_t copying_tiles = 16;  // copies of K and V cost as much as a fifth of a strip
-// with more strips than this every thread has work without cutting the keys
+constexpr std::int64_t copying_tiles = 16;  // copies of K and V cost as much as a fifth of a query tile
+// with more query tiles than this every thread has work without cutting the keys
 constexpr std::int64_t most_split_tasks = 32;
 
 using runtime::aligned;
@@ -64,7 +64,7 @@ class Run {
     return weights->kind == Weights::head_average ? TaskPartition::Heads::all : TaskPartition::Heads::one;
   }
 
-  /// Tasks of several strips where that saves work.
+  /// Tasks of several query tiles where that saves work.
   void share_query_tiles(Call& call) {
     kernels::AttentionProblem& p = call.problem;
     const bool copies = kernel_.vector_kernel != nullptr && p.score == kernels::ScoreOp::dot &&
@@ -84,7 +84,7 @@ class Run {
     return kernel_.computes == kernels::Element::bf16 && p.dim % 2 != 0;
   }
 
-  /// Exponentials of keys, and rows that are widened, are made once for the strips of a task.
+  /// Exponentials of keys, and rows that are widened, are made once for the query tiles of a task.
   static std::int64_t task_tiles(const Call& call, const AttentionKernel& kernel) {
     constexpr std::int64_t shared = 4;
     const kernels::AttentionProblem& p = call.problem;
@@ -94,7 +94,7 @@ class Run {
     return made ? shared : kernel.task_tiles;
   }
 
-  /// What is drawn or stored stands strip by strip.
+  /// Random numbers are drawn, and weights are written, query tile by query tile.
   static bool by_query_tiles(const DropoutTiles& dropout, const ReturnedWeights* weights) {
     return weights != nullptr || dropout.active();
   }
@@ -111,7 +111,8 @@ class Run {
            problem_.k_rows * columns * static_cast<std::int64_t>(sizeof(T)) <= most_bytes &&
            kernel_.vector_kernel != nullptr && problem_.score_callback.call == nullptr;
   }
-  /// Each thread takes heads that lie side by side, one after another; then, of the others', heads and at last strips.
+  /// Each thread takes heads that lie side by side, one after another; then, of the others', heads and at last query
+  /// tiles.
   void head_by_head() const {
     const std::int64_t query_tiles = partition_.tasks_of_head(), heads = partition_.tasks() / query_tiles;
     if (query_tiles == 1)
@@ -148,7 +149,7 @@ class Run {
     const std::unique_ptr<void, void (*)(void*)> memory(
         runtime::allocate(bytes * static_cast<std::size_t>(partition_.tasks() * splits_of_task)), runtime::deallocate);
     auto* const partials = static_cast<char*>(memory.get());
-    // of each task the spans that hold keys; its partial results lie side by side
+    // of each task the splits that hold keys; its partial results lie side by side
     const auto used = [](const kernels::AttentionProblem& problem, std::int64_t b) {
       return (problem.keys_end(b) - problem.keys_begin(b) + kernels::kv_split - 1) / kernels::kv_split;
     };
@@ -182,7 +183,8 @@ class Run {
   }
   char* lanes_of(char* scratch) const { return scratch + kernel_bytes_ + keep_bytes_ + row_bytes_; }
 
-  /// The strip's rows; where its weights are wanted they go to `average`, if it is there, and to write(strip).
+  /// The query tile's rows; where its weights are wanted they go to `average`, if it is there, and to
+  /// write(tile).
   template <typename F>
   void one_query_tile(const Task& task, void* average, F&& write) const {
     char* const memory = scratch();
@@ -269,8 +271,8 @@ class Run {
   const ReturnedWeights* weights_;
   const kernels::AttentionProblem& problem_;  // of `call_`: it is long, and a small call would notice a copy
   TaskPartition partition_;
-  // few strips and many keys (decoding): the spans of keys are tasks of their own; by shape only, and the bits are the
-  // same
+  // few query tiles and many keys (decoding): the splits of keys are tasks of their own; by shape only, and the bits
+  // are the same
   bool split_;
   bool by_head_;
   std::size_t kernel_bytes_ = 0, keep_bytes_ = 0, row_bytes_ = 0, lanes_bytes_ = 0;

@@ -73,7 +73,7 @@ Task TaskPartition::task(std::int64_t index) const {
   const std::int64_t tasks = segment->groups * segment->query_tiles,
                      of_segment = index - (segment->tasks_end - segment->batches * tasks);
   const std::int64_t batch = segment->batch + of_segment / tasks, own = of_segment % tasks;
-  // the last strip of a head first: under a causal mask it sees the most keys
+  // the last query tile of a head first: under a causal mask it sees the most keys
   const std::int64_t begin = segment->rows_begin + (segment->query_tiles - 1 - own % segment->query_tiles) * task_rows_;
   const std::int64_t rows = std::min(task_rows_, segment->rows_end - begin);
   return {segment->sequence, {batch, own / segment->query_tiles * segment->heads, segment->heads, begin, rows}};

@@ -18,13 +18,13 @@ struct Task {
 class TaskPartition {
  public:
   enum class Heads {
-    // query heads that share their K and V head are one task where their rows fit a strip together: K and V are read
-    // once
+    // query heads that share their K and V head are one task where their rows fit a query tile together: K and V are
+    // read once
     grouped,
     one,
     all,  // one task for all heads: its map names the first
   };
-  /// `most_query_tiles`: so many strips of a head a task, or fewer so that every thread has several tasks.
+  /// `most_query_tiles`: so many query tiles of a head a task, or fewer so that every thread has several tasks.
   TaskPartition(const Call& call, const AttentionKernel& kernel, Heads heads, std::int64_t most_query_tiles);
 
   std::int64_t tasks() const { return tasks_; }
@@ -39,7 +39,7 @@ class TaskPartition {
   std::int64_t task_rows() const { return task_rows_; }
   /// How many heads on the threads will be when a task is done, of so many rows of a head.
   std::int64_t heads_ahead(std::int64_t rows) const;
-  /// How many rows before a strip its thread's next strip of the head begins.
+  /// How many rows before a query tile its thread's next query tile of the head begins.
   std::int64_t rows_ahead() const {
     return query_tile_rows_ < task_rows_ ? query_tile_rows_ : query_tile_rows_ * num_threads();
   }
@@ -51,7 +51,7 @@ class TaskPartition {
   struct Segment {
     const kernels::Sequence* sequence = nullptr;
     std::int64_t batch = 0, batches = 1, rows_begin = 0, rows_end = 0, keys = 0;
-    std::int64_t heads = 1, groups = 1, query_tiles = 0, tasks_end = 0;  // heads of a task, tasks of a strip, strips
+    std::int64_t heads = 1, groups = 1, query_tiles = 0, tasks_end = 0;  // heads of a task, tasks of a tile, tiles
     double work() const { return static_cast<double>(rows_end - rows_begin) * static_cast<double>(keys); }
   };
   std::span<Segment> segments() { return segments_.empty() ? std::span(&whole_, 1) : std::span(segments_); }

@@ -27,7 +27,7 @@ const ForwardKernel& forward_kernel() {
   return E == Element::f64 ? target()->f64 : E == Element::bf16 ? target()->bf16 : target()->f32;
 }
 
-/// Rows of K and V as they are, or widened on their way. A product of bf16 takes numbers of 8 bits where one scale a
+/// Rows of K and V as they are, or widened on their way. A product of bf16 takes int8 values where one scale a
 /// row may wait until after it.
 template <Element E>
 bool reads(const kernels::KvRows& rows, std::int64_t columns) {
@@ -79,7 +79,7 @@ void empty_rows(const AttentionProblem& problem, const QueryTile& tile, std::int
                                         tile.row + tile.rows, scratch);
 }
 
-/// A hidden key that holds inf or NaN shows as NaN in the vectors; here the rows that should not have noticed get their
+/// A masked key that holds inf or NaN shows as NaN in the vectors; here the rows that should not have noticed get their
 /// result.
 void recompute(const ForwardKernel& forward, const AttentionProblem& problem, const QueryTile& tile, void* scratch) {
   forward.nan_safe_rows != nullptr ? forward.nan_safe_rows(problem, tile, scratch)

@@ -11,11 +11,11 @@ namespace attn {
 /// Those of the target in use, best first; none where the target is the reference.
 std::vector<AttentionKernel> vector_kernels();
 
-/// The form in which a cache keeps numbers of 8 bits, `group` of a row's elements a scale: that which decoding rows of
+/// The form in which a cache keeps int8 values, `group` of a row's elements a scale: that which decoding rows of
 /// a dtype reads fastest.
 kernels::Element int8_form(Dtype dtype, std::int64_t dim, std::int64_t value_dim, std::int64_t group);
 
-/// Merges the spans' partial results of a task and writes its rows; where a result is NaN, the rows are decided again.
+/// Merges the splits' partial results of a task and writes its rows; where a result is NaN, the rows are decided again.
 void merge_query_tile(const kernels::ForwardKernel& forward, const kernels::AttentionProblem& problem,
                       const kernels::QueryTile& tile, const void* partials, std::int64_t splits, void* scratch);
 

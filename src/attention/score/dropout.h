@@ -15,11 +15,11 @@ namespace attn {
 std::uint64_t dropout_seed(double p, std::optional<std::uint64_t> given, Generator* generator);
 /// Dropout by counter. `f64`: the compute type.
 void describe_dropout(double p, std::uint64_t seed, bool f64, kernels::AttentionProblem& problem);
-/// The same as bytes, for a strip of one head: keep[row * Tk + j], 1 = kept, of the keys of the item or part.
+/// The same as bytes, for a query tile of one head: keep[row * Tk + j], 1 = kept, of the keys of the item or part.
 void draw_by_counter(const kernels::AttentionProblem& problem, const kernels::QueryTile& rows, std::uint8_t* keep);
 
-/// Which weights are kept. The stream is walked once, in torch's order (row-major over [B, Hq, Tq, Tk]), and the
-/// generator's state kept for each strip; strips are then drawn anew by whoever computes them, in any order.
+/// Which weights are kept. The stream is passed over once, in torch's order (row-major over [B, Hq, Tq, Tk]), and the
+/// generator's state kept for each query tile; query tiles are then drawn anew by whoever computes them, in any order.
 class DropoutTiles {
  public:
   struct Shape {
@@ -39,9 +39,9 @@ class DropoutTiles {
   std::size_t tile_bytes() const {
     return active() ? static_cast<std::size_t>(shape_.query_tile_rows * shape_.keys) : 0;
   }
-  /// keep[row * keys + j]: 1 = kept, of strip `strip` of head `head` (b * Hq + h).
+  /// keep[row * keys + j]: 1 = kept, of query tile `tile` of head `head` (b * Hq + h).
   void draw(std::int64_t head, std::int64_t tile, std::uint8_t* keep) const;
-  /// The same for rows that begin where a strip does.
+  /// The same for rows that begin where a query tile does.
   void draw_rows(std::int64_t head, std::int64_t row, std::int64_t rows, std::uint8_t* keep) const;
 
  private:

@@ -119,7 +119,7 @@ std::vector<Tensor> attend(const Call& call, const DropoutTiles* dropout, const 
   const Tensor sinks = call.sinks.defined() ? inputs[next++].reshape({-1, 1, 1}) : Tensor(),
                w = additive ? inputs[next++] : Tensor();
   std::vector<Tensor> biases;
-  // pairs that a bias of -inf hides: no expression brings them back, or sees what they hold; the others
+  // pairs that a bias of -inf masks: no expression brings them back, or sees what they hold; the others
   Tensor away, shown = pairs.visible;
   for (int n = 0; n < p.bias_count; ++n) {
     biases.push_back(bias_of(call, n, inputs[next++].to(q.dtype()), pairs));

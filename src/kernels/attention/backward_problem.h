@@ -9,7 +9,7 @@
 
 namespace attn::kernels {
 
-/// Rows that a step of the backward pass takes: the blocks in which sums over queries are folded (docs/numerics.md
+/// Rows that a step of the backward pass takes: the blocks in which sums over queries are accumulated (docs/numerics.md
 /// section 4).
 inline constexpr int query_block = 64;
 
@@ -91,7 +91,7 @@ struct StepOrder {
 };
 
 /// A step is all keys for the rows. Scratch is 64-byte aligned and at least scratch_bytes.
-///  A result of false: some number is not finite, and the specification must decide the whole head (a hidden key may
+///  A result of false: some number is not finite, and the specification must decide the whole head (a masked key may
 /// hold NaN or inf, which a gradient of 0 does not silence); what was written is of no use, but what dense biases and
 /// looked-up tensors got is right.
 struct GradientKernel {

@@ -12,7 +12,7 @@ template <typename T>
 struct BackwardScratch {
   static constexpr int R = query_block;
 
-  QueryTileScratch<T, R> scores;  // s [64][R]: scores, then weights; extra [64][R]: a dense bias, turned
+  QueryTileScratch<T, R> scores;  // s [64][R]: scores, then weights; extra [64][R]: a dense bias, transposed
   T* d = nullptr;                 // [64][R]    dP, then the derivative by the score
   T* capped = nullptr;            // [64][R]    tanh(s / c)
   T* m = nullptr;                 // [R]        maximum; 0 for a row that sees nothing
@@ -118,7 +118,7 @@ struct AdditiveOperands {
   T* dw = nullptr;      // [R][stride]
   T* dk = nullptr;      // [64][stride]  chains of the block
   T* w = nullptr;       // [stride]
-  T* unused = nullptr;  // [R]           the largest scores, which nobody asks for
+  T* unused = nullptr;  // [R]           the largest scores, which nobody uses
 
   static std::int64_t padded(std::int64_t dim) {
     return GradientOperands<T>::wide(dim) | (64 / static_cast<std::int64_t>(sizeof(T)));

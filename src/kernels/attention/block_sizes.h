@@ -4,14 +4,14 @@
 
 namespace attn::kernels {
 
-/// Keys of a block and of a span: part of the order of operations (docs/numerics.md section 3), not a tuning.
+/// Keys of a block and of a split: part of the order of operations (docs/numerics.md section 3), not a tuning.
 inline constexpr int kv_block = 64;
 inline constexpr int kv_split = 1024;
 inline constexpr int bf16_kv_block = 256;
 
-/// Query rows of a strip, one a lane. 64 rows fit four AVX-512 vectors of f32 (two strips' worth of f64), so a row of K
-/// is broadcast once for all of them; a row of visibility bits is one 64-bit word. 32 rows lose about 10 % (K is read
-/// twice).
+/// Query rows of a query tile, one a lane. 64 rows fit four AVX-512 vectors of f32 (two query tiles' worth of f64), so
+/// a row of K is broadcast once for all of them; a row of visibility bits is one 64-bit word. 32 rows lose about 10 %
+/// (K is read twice).
 template <typename T>
 inline constexpr int query_tile_rows = sizeof(T) == 4 ? 64 : 32;
 
@@ -27,7 +27,7 @@ inline constexpr int tile_keys(int vectors, int registers) {
   return vectors == 4 ? 6 : vectors == 3 ? 8 : vectors == 2 ? 12 : 16;
 }
 
-/// Strips of a task from which on copies of K and V, read once for all of them, are worth while.
+/// Query tiles of a task from which on copies of K and V, read once for all of them, are worth while.
 inline constexpr int least_copying_tiles = 4;
 
 /// Keys that share one decision about which vectors see anything, on the causal diagonal.

@@ -7,17 +7,17 @@
 
 namespace attn::kernels {
 
-/// Attention of a strip of rows, for one element type. `scratch` is 64-byte aligned.
-///  A result of false: some number is NaN, and nothing was written; the specification must decide these rows (a hidden
+/// Attention of a query tile, for one element type. `scratch` is 64-byte aligned.
+///  A result of false: some number is NaN, and nothing was written; the specification must decide these rows (a masked
 /// key may hold NaN or inf, which a weight of 0 does not silence).
 struct ForwardKernel {
-  int rows = 0;        // most rows of a strip; `attend` takes any number of strips of one head, one after the other
-  int task_tiles = 1;  // most strips that gain from being one task, for what they share
+  int rows = 0;        // most rows of a query tile; `attend` takes any number of tiles of one head, one by one
+  int task_tiles = 1;  // most query tiles that gain from being one task, for what they share
   std::size_t (*scratch_bytes)(const AttentionProblem&);
   std::size_t (*partial_bytes)(const AttentionProblem&, const QueryTile&);
   /// From the first key to the last.
   bool (*attend)(const AttentionProblem&, const QueryTile&, void* memory);
-  /// The spans [first, last) of 1,024 keys into their `partials`, side by side; then those of all spans merged: the
+  /// The splits [first, last) of 1,024 keys into their `partials`, side by side; then those of all splits merged: the
   /// same bits.
   void (*attend_splits)(const AttentionProblem&, const QueryTile&, std::int64_t first, std::int64_t last,
                         void* partials, void* memory);
@@ -28,7 +28,7 @@ struct ForwardKernel {
   void (*nan_safe_rows)(const AttentionProblem&, const QueryTile&, void* memory);
   /// problem.lane_weights of `keys` keys to `rows` rows, `stride` elements apart.
   void (*transpose_weights)(const void* lanes, std::int64_t keys, std::int64_t rows, void* to, std::int64_t stride);
-  /// The form in which few rows read keys and values of 8 bits fastest, `group` elements a scale. Null: i8.
+  /// The form in which decode rows read int8 keys and values fastest, `group` elements a scale. Null: i8.
   Element (*int8_form)(std::int64_t dim, std::int64_t value_dim, std::int64_t group) = nullptr;
 };
 

@@ -20,7 +20,7 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// The blocks of keys [first, end), which lie in one span.
+/// The blocks of keys [first, end), which lie in one split.
 template <class W>
 void visit_blocks(W& pass, std::int64_t first, std::int64_t end) {
   const QueryTile& tile = pass.tile;
@@ -77,7 +77,7 @@ bool attend_query_tile(const AttentionProblem& problem, const QueryTile& tile, v
   return finish(blocks);
 }
 
-/// The strips of a task, the last first: under a causal mask it sees the most keys.
+/// The query tiles of a task, the last first: under a causal mask it sees the most keys.
 template <class W>
 bool attend(const AttentionProblem& problem, const QueryTile& tile, void* memory) {
   constexpr std::int64_t R = W::R;
@@ -94,12 +94,12 @@ bool attend(const AttentionProblem& problem, const QueryTile& tile, void* memory
 template <typename T>
 std::size_t partial_bytes(const AttentionProblem& problem, const QueryTile& tile) {
   constexpr int N = lanes<T>;
-  // few rows have whole vectors of them
+  // decode rows have whole vectors of them
   const std::int64_t vectors = (tile.count() + N - 1) / N, columns = (problem.value_dim + N - 1) / N * N;
   return sizeof(T) * static_cast<std::size_t>(vectors * N * (columns + 2));
 }
 
-/// What a span leaves: m, l, as many lanes wide as the strip has vectors, then o.
+/// What a split leaves: m, l, as many lanes wide as the query tile has vectors, then o.
 template <class W>
 struct Partial {
   using T = typename W::Compute;
@@ -112,7 +112,7 @@ struct Partial {
   T* next(T* partial) const { return partial + partial_bytes<T>(pass.problem, pass.tile) / sizeof(T); }
 };
 
-/// The partial results of spans [first, last), one after the other.
+/// The partial results of splits [first, last), one after the other.
 template <class W>
 void attend_splits(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first, std::int64_t last,
                    void* partials, void* memory) {
@@ -134,7 +134,7 @@ void attend_splits(const AttentionProblem& problem, const QueryTile& tile, std::
   }
 }
 
-/// The spans' partial results merged left to right and finished.
+/// The splits' partial results merged left to right and finished.
 template <class W>
 bool attend_merge(const AttentionProblem& problem, const QueryTile& tile, const void* partials, std::int64_t splits,
                   void* memory) {
@@ -149,13 +149,13 @@ bool attend_merge(const AttentionProblem& problem, const QueryTile& tile, const 
   return finish(pass);
 }
 
-/// The weights of a strip to rows of memory.
+/// The weights of a query tile to rows of memory.
 template <typename T>
 void transpose_weights(const void* lanes, std::int64_t keys, std::int64_t rows, void* to, std::int64_t stride) {
   transpose(static_cast<const T*>(lanes), std::int64_t{query_tile_rows<T>}, keys, rows, static_cast<T*>(to), stride);
 }
 
-/// One kernel of two walks: the call's score says which. Merging does not see scores.
+/// One kernel of two passes: the call's score says which. Merging does not see scores.
 template <class Dot, class Additive>
 struct ByScore {
   static bool additive(const AttentionProblem& problem) { return problem.score == ScoreOp::additive; }
@@ -181,7 +181,8 @@ constexpr ForwardKernel forward_kernel() {
 }
 
 #if HWY_TARGET == HWY_AVX3
-/// One row after the other, values that it does not see taken as 0: what remains when some result of a strip is NaN.
+/// One row after the other, values that it does not see taken as 0: what remains when some result of a query tile is
+/// NaN.
 template <class W>
 void bf16_nan_safe_rows(const AttentionProblem& problem, const QueryTile& tile, void* memory) {
   for (std::int64_t n = 0; n < tile.heads; ++n)

@@ -17,7 +17,7 @@ inline KvRows rows_of_head(const KvRows& rows, const std::int64_t (&stride)[2], 
   return own;
 }
 
-/// Row j of a head; of 8 bits its group.
+/// Row j of a head; of int8 its group.
 inline const char* row_at(const KvRows& head, std::int64_t j) {
   return static_cast<const char*>(head.base) + bytes_of(head.element) * head.offset(j);
 }

@@ -8,7 +8,7 @@
 namespace attn::kernels {
 
 enum class Element : std::uint8_t { f32, f64, bf16, f16, i8, sign_magnitude8 };
-/// A number of 8 bits (sign_magnitude8.h).
+/// An int8 value in either representation (kv/sign_magnitude8.h).
 inline bool of_8_bits(Element element) { return element == Element::i8 || element == Element::sign_magnitude8; }
 
 /// Rows of K or V of one (batch, head): contiguous, strided, paged or quantised.
@@ -19,13 +19,13 @@ struct KvRows {
   std::int64_t pages_stride = 0;        // entries between the tables of neighbouring batch items
   int page_shift = 0;                   // log2(rows of a page)
   std::int64_t page_stride = 0;         // elements between pages
-  const float* scales = nullptr;        // 8 bits: scale of (row in memory, group), or null
+  const float* scales = nullptr;        // int8: scale of (row in memory, group), or null
   std::int64_t scale_stride = 0;        // scales between neighbouring rows
   std::int64_t scale_page_stride = 0;   // between pages
   std::int64_t scale_head_stride = 0;   // between heads
   std::int64_t scale_batch_stride = 0;  // between batch items
   int scale_group = 0;                  // elements of a row that share a scale
-  // 8 bits: rows interleaved in groups of 16, [rows / 16][row_stride / width][16][width]; the last width may be smaller
+  // int8: rows interleaved in groups of 16, [rows / 16][row_stride / width][16][width]; the last width may be smaller
   int interleave_width = 0;
   Element element = Element::f32;
 
@@ -33,7 +33,7 @@ struct KvRows {
   /// transposed, and lines are in order.
   static constexpr std::int64_t group_rows = 16, k_interleave_width = 4, line = 64;
 
-  /// Elements from `base` to row j (of 8 bits: to its group), scales from `scales` to its own.
+  /// Elements from `base` to row j (of int8: to its group), scales from `scales` to its own.
   std::int64_t offset(std::int64_t j) const {
     return place(interleave_width == 0 ? j : j & -group_rows, row_stride, page_stride);
   }
@@ -167,7 +167,7 @@ struct AttentionProblem {
   // keep_scale (rounded to the compute type)
   std::uint64_t drop_least = 0;  // 0: no dropout
   std::uint64_t drop_seed = 0;
-  // or by kept bytes of a strip of rows: keep[(row - tile_begin) * keep_stride + j] != 0; null: none
+  // or by kept bytes of a query tile: keep[(row - tile_begin) * keep_stride + j] != 0; null: none
   const std::uint8_t* keep = nullptr;
   std::int64_t keep_stride = 0;
   double keep_scale = 1;
@@ -180,19 +180,19 @@ struct AttentionProblem {
   void* weights = nullptr;
   std::int64_t weights_stride[3] = {0, 0, 0};  // batch, head, row
   std::int64_t tile_begin = 0;                 // the first row that `keep` and `weights` hold
-  // the weights of a strip of rows as vector kernels have them: [keys of the item or part][lane_rows], one row a lane
-  // (rows that do not exist: undefined); compute type, or null. A place of k_rows elements for those who make them row
-  // by row.
+  // the weights of a query tile as vector kernels have them: [keys of the item or part][lane_rows], one row a
+  // lane (rows that do not exist: undefined); compute type, or null. A place of k_rows elements for those who make them
+  // row by row.
   void* lane_weights = nullptr;
   void* lane_average = nullptr;  // of the same shape, or null: the weights are added to it
   void* lane_row = nullptr;
-  std::int64_t lane_rows = 0;  // rows of a strip, as the kernel has them
+  std::int64_t lane_rows = 0;  // rows of a query tile, as the kernel has them
 
-  std::int64_t rows_ahead = 0;  // how far before a strip's rows those of the thread's next strip stand
-  // how far from a strip's head the threads will be when it is done: what to prefetch
+  std::int64_t rows_ahead = 0;  // how far before a query tile's rows those of the thread's next query tile stand
+  // how far from a query tile's head the threads will be when it is done: what to prefetch
   std::int64_t heads_ahead = 1;
 
-  // tasks of many strips copy K and V first: their rows stand in each other's way
+  // tasks of many query tiles copy K and V first: their rows stand in each other's way
   bool copy_rows = false;
 
   // --- facts every kernel derives the same way ---------------------------------------------------------------

@@ -25,26 +25,26 @@ struct QueryTile {
   }
 };
 
-/// Memory of a strip. [D][R] means: R rows side by side, so that a vector holds one element of neighbouring rows.
+/// Memory of a query tile. [D][R] means: R rows side by side, so that a vector holds one element of neighbouring rows.
 template <typename T, int ROWS = query_tile_rows<T>>
 struct QueryTileScratch {
   static constexpr int rows = ROWS;
 
   T* q = nullptr;          // [D][R]   q * scale
   T* s = nullptr;          // [64][R]  scores of the block, then its weights
-  T* extra = nullptr;      // [64][R]  a dense bias, turned
-  T* o = nullptr;          // [Dv][R]  output of the span, unless rows are few
-  T* block = nullptr;      // [Dv][R]  rows on their way to memory; of few rows the output of the span (DecodeOutput)
-  T* o_total = nullptr;    // [Dv][R]  output of the spans before; of few rows [rows][columns]
-  T* m = nullptr;          // [R]      maximum of the span
-  T* l = nullptr;          // [R]      sum of the span
+  T* extra = nullptr;      // [64][R]  a dense bias, transposed
+  T* o = nullptr;          // [Dv][R]  output of the split, unless rows are few
+  T* block = nullptr;      // [Dv][R]  rows on their way to memory; in decode the output of the split (DecodeOutput)
+  T* o_total = nullptr;    // [Dv][R]  output of the splits before; of decode rows [rows][columns]
+  T* m = nullptr;          // [R]      maximum of the split
+  T* l = nullptr;          // [R]      sum of the split
   T* alpha = nullptr;      // [R]      new maximum while scores are made, then the factor of what came before
   T* m_total = nullptr;    // [R]
   T* l_total = nullptr;    // [R]
   T* reference = nullptr;  // [R]      what the weights of the block are taken from: m, or 0 where nothing was seen
   T* sum = nullptr;        // [R]      sum of the block's weights
   std::uint64_t* visible = nullptr;  // [64]  bit per row: key r of the block is seen by the row
-  TilePrefetch* ahead = nullptr;     // what tiles ask for, or null
+  TilePrefetch* ahead = nullptr;     // what tiles prefetch, or null
 
   static std::size_t bytes(std::int64_t dim, std::int64_t value_dim) {
     return sizeof(T) * static_cast<std::size_t>(rows) *

@@ -34,8 +34,8 @@ enum class ScoreStepOp : std::uint8_t {
   lookup
 };
 
-/// What a value depends on: nothing within a strip of one batch item, the row (and head), the key, the distance of the
-/// two (and the head), or the pair.
+/// What a value depends on: nothing within a query tile of one batch item, the row (and head), the key, the distance of
+/// the two (and the head), or the pair.
 enum class ScoreRate : std::uint8_t { once, row, key, distance, pair };
 inline constexpr int score_rates = 5;
 
@@ -123,8 +123,8 @@ struct ScoreGradient {
 /// The most places of all rates together: what the specification keeps on the stack.
 inline constexpr int most_score_places = 1024;
 
-/// Keys of a block whose pairs vectors take at a time, and the elements that they keep for a place, of strips of so
-/// many rows.
+/// Keys of a block whose pairs vectors take at a time, and the elements that they keep for a place, of query tiles of
+/// so many rows.
 inline constexpr int score_chunk = 16;
 constexpr int score_place_elements(int rate, int rows, int lanes) {
   const int elements[score_rates] = {lanes, rows, kv_block * lanes, rows + kv_block, score_chunk * rows};

@@ -4,18 +4,17 @@
 
 namespace attn::kernels {
 
-/// Where memory is that is only asked for: a number, since it may lie beyond what a pointer may reach.
+/// An address that is only prefetched: a number, since it may be beyond what a pointer may point to.
 using Address = std::uintptr_t;
 inline Address address_of(const void* memory) { return reinterpret_cast<Address>(memory); }
 
-/// Asks for the line at a place. Into the second cache: into the first it waits for one of the few lines on their way
-/// there.
+/// Prefetches the line at an address into L2: into L1 it would occupy one of the few line-fill buffers.
 [[gnu::always_inline]] inline void prefetch_l2(Address at) {
   __builtin_prefetch(reinterpret_cast<const void*>(at), 0, 2);
 }
 
-/// The same, and not elsewhere: the compiler moves others to one place, where they wait for each other, and what is
-/// computed next waits for them.
+/// The same, pinned to where it is written: the compiler moves others together, where they wait for each other, and the
+/// next loads wait for them.
 [[gnu::always_inline]] inline void prefetch_l2_pinned(Address at) {
 #if defined(__x86_64__)
   asm volatile("prefetcht1 %0" : : "m"(*reinterpret_cast<const char*>(at)));
@@ -24,7 +23,7 @@ inline Address address_of(const void* memory) { return reinterpret_cast<Address>
 #endif
 }
 
-/// Of LINES lines, the i-th at place(i), those that step `step` of `steps` asks for.
+/// Of LINES lines, the i-th at place(i), those that step `step` of `steps` prefetches.
 template <int LINES, class F>
 [[gnu::always_inline]] inline void prefetch_share_of(F&& place, int step, int steps) {
   for (int i = step * LINES / steps; i < (step + 1) * LINES / steps; ++i) prefetch_l2_pinned(place(i));
@@ -35,7 +34,7 @@ template <int LINES>
   prefetch_share_of<LINES>([at](int i) { return at + static_cast<Address>(i) * 64; }, step, steps);
 }
 
-/// Lines to ask for; then others that were asked for some steps ago, and more steps ago.
+/// Lines to prefetch; then others that were prefetched some steps ago, and more steps ago.
 template <int TIMES>
 struct PrefetchAddresses {
   Address at[TIMES];

@@ -7,7 +7,7 @@
 
 namespace attn::kernels {
 
-/// Memory that is asked for a few cache lines at a time.
+/// Memory that is prefetched a few cache lines at a time.
 class PrefetchRanges {
  public:
   static constexpr int most_ranges = 5;
@@ -20,7 +20,7 @@ class PrefetchRanges {
     lines_ += (bytes + line - 1) / line * rows;
   }
 
-  /// Cache lines that remain to be asked for.
+  /// Cache lines that remain to be prefetched.
   std::int64_t lines() const { return lines_; }
 
   /// Of those, lines that lie side by side; and where the first `count` of them begin, from now on taken for asked.

@@ -32,12 +32,12 @@ HWY_INLINE hn::Vec<D> load_pieces(D d, const hn::TFromD<D>* const* HWY_RESTRICT 
   }
 }
 
-/// Columns that 16 bytes of a row hold: so many are turned together.
+/// Columns that 16 bytes of a row hold: so many are transposed together.
 template <typename T>
 inline constexpr int transposed_columns = 16 / sizeof(T);
 
-/// As many rows as a vector has lanes, `stride` apart, 16 bytes of each, turned: each column is a vector. in[i] is row
-/// i * transposed_columns.
+/// As many rows as a vector has lanes, `stride` apart, 16 bytes of each, transposed: each column is a vector. in[i] is
+/// row i * transposed_columns.
 template <class D>
 HWY_INLINE void load_transposed(D d, const float* const* HWY_RESTRICT in, std::int64_t stride,
                                 hn::Vec<D> (&column)[4]) {

@@ -1,11 +1,11 @@
 // src/kernels/attention/kv/kv_block_cache-inl.h: K/V rows that are converted or copied before use: a narrower type, or
 // cache-set conflicts.
-//  Rows of 8 bits, or of halves where there is no product for them, are never widened as a whole: a block of 64 rows
-// becomes rows of T that stay in the first cache while they are used. The first blocks of a head stay for the other
-// strips of the task, as far as the second cache holds them. Elements are widened exactly; those of 8 bits are then
-// multiplied by their scale, one rounding, as kernels/ref does.
-//  Rows that stand far apart ([B, T, H, D] in memory) push each other out of the caches' few sets (problem.copy_rows):
-// the strips of a task read a copy. (1, 16, 1024, 64) takes 0.86 of the time.
+//  K and V in int8, or in bf16 and f16 where there is no product for them, are converted block by block, never as a
+// whole: 64 rows of T, which stay in L1 while they are used. The first blocks of a head are kept for the other query
+// tiles of the task, as far as L2 holds them. Conversion is exact; int8 is then multiplied by its scale with one
+// rounding, as kernels/ref does.
+//  Rows at a large power-of-two stride ([B, T, H, D] in memory) conflict in the caches' sets (problem.copy_rows): the
+// query tiles of a task read a copy. (1, 16, 1024, 64) takes 0.86 of the time.
 #if defined(ATTN_KV_BLOCK_CACHE_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_KV_BLOCK_CACHE_INL_H
 #undef ATTN_KV_BLOCK_CACHE_INL_H
@@ -25,7 +25,7 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// Asks for the row of so many bytes (of 8 bits its share of the group, and its scales) that stands 24 KB after row j.
+/// Prefetches the row of so many bytes (of int8 its share of the group, and its scales) that stands 24 KB after row j.
 HWY_INLINE void prefetch_row_ahead(const KvRows& head, std::int64_t bytes, std::int64_t j, std::int64_t end) {
   if (bytes == 0 || (j += 1 + 24576 / bytes) >= end) return;
   const Address next = address_of(row_at(head, j)) +
@@ -34,7 +34,7 @@ HWY_INLINE void prefetch_row_ahead(const KvRows& head, std::int64_t bytes, std::
   if (head.scales != nullptr) prefetch_l2(address_of(scales_at(head, j)));
 }
 
-/// Numbers of 8 bits in the other form.
+/// Int8 values in the other form.
 template <class D>
 HWY_INLINE hn::Vec<D> other_form(D d, hn::Vec<D> bytes) {
   return hn::IfNegativeThenElse(bytes, hn::Sub(hn::Set(d, -128), bytes), bytes);
@@ -51,7 +51,7 @@ HWY_INLINE void to_other_form(const std::int8_t* from, std::int64_t count, std::
   whole_vectors(hn::CappedTag<std::int8_t, 16>());
 }
 
-/// Columns [first, first + columns) of a group of rows of 8 bits, at most 64 of them from a multiple of that on: the 16
+/// Columns [first, first + columns) of a group of int8 rows, at most 64 of them from a multiple of that on: the 16
 /// rows `stride` apart, as i8.
 struct Int8Block {
   const std::int8_t* bytes;
@@ -80,7 +80,7 @@ struct Int8Block {
   }
 };
 
-/// Rows [first, first + count) of 8 bits, in pieces of at most 64 elements: visit(r, rows, first column, columns,
+/// Rows [first, first + count) of int8, in pieces of at most 64 elements: visit(r, rows, first column, columns,
 /// piece), of which row r is at block.bytes.
 template <typename F>
 HWY_INLINE void for_each_int8_block(const KvRows& head, std::int64_t first, int count, std::int64_t columns,
@@ -105,7 +105,7 @@ struct KvRowRange {
   std::int64_t end;
 };
 
-/// Blocks of rows of K and of V. T: what the walk reads.
+/// Blocks of rows of K and of V. T: what the forward pass reads.
 template <typename T>
 class KvBlockCache {
  public:
@@ -132,7 +132,7 @@ class KvBlockCache {
         cached_blocks_(widens_ || copies_ ? cached_blocks(p) : 0) {}
   bool needed() const { return widens_ || copies_; }
   bool widens() const { return widens_; }
-  /// Whether the block stays, for the strips that follow.
+  /// Whether the block stays, for the query tiles that follow.
   bool keeps(std::int64_t block) const { return block < cached_blocks_; }
 
   /// load() of a whole block of the head, the `block`th of its keys.
@@ -148,7 +148,7 @@ class KvBlockCache {
   }
 
   /// Rows of a head, `columns` elements each, to be read at to[...]; where they are of T, to[...] stays. They are read
-  /// in their order, and what stands 24 KB further on is asked for meanwhile.
+  /// in their order, and what stands 24 KB further on is prefetched meanwhile.
   void load(const KvRows& head, std::int64_t columns, const KvRowRange& rows, const T** to) const {
     if (differs(head)) load_at(memory_, head, columns, rows, to);
   }

@@ -8,7 +8,7 @@ namespace attn::kernels {
 
 /// Keys of the largest block: bf16's.
 inline constexpr int most_keys = bf16_kv_block;
-/// Vectors of the widest strip: 64 rows of f64 in vectors of 32 bytes, or of 16 (NEON).
+/// Vectors of the widest query tile: 64 rows of f64 in vectors of 32 bytes, or of 16 (NEON).
 #if defined(__x86_64__)
 inline constexpr int most_vectors = 16;
 #else
@@ -16,7 +16,7 @@ inline constexpr int most_vectors = 32;
 #endif
 
 /// Which scores of a block are made: keys [key, end) of vectors [first, last). Those of the vectors below `whole` are
-/// hidden, as -inf, where visible[key] has no bit; null: nothing is hidden yet.
+/// masked, as -inf, where visible[key] has no bit; null: nothing is masked yet.
 struct ScoreRange {
   int key, end, first, last;
   const std::uint64_t* visible = nullptr;

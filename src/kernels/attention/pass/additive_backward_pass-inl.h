@@ -217,7 +217,7 @@ class AdditiveBackwardPass : public BackwardPass<T> {
     return true;
   }
 
-  /// The parts of the rows; of the highest also turned, the exponents beside them. False when some exponent is too
+  /// The parts of the rows; of the highest also transposed, the exponents beside them. False when some exponent is too
   /// large to do without.
   HWY_NOINLINE bool split_queries(bool wide) {
     wide_ = wide;

@@ -12,7 +12,7 @@
 ATTN_BEFORE_BF16_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 
-/// Bf16ForwardPass without 8 bits in registers, for which the columns of few rows stand elsewhere. It merges what tile
+/// Bf16ForwardPass without int8 in registers, for which the columns of decode rows stand elsewhere. It merges what tile
 /// registers left, and needs none.
 class WidenedBf16ForwardPass : public Bf16ForwardPass {
  public:

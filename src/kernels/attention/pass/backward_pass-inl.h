@@ -40,7 +40,7 @@ class BackwardPass : public GradientSums<T> {
   std::int64_t batch() const { return rows_.batch; }
   void clear_dq() { Sums::clear(at_.dq, p_.dim); }
 
-  /// Q (scaled) and dO as rows and turned.
+  /// Q (scaled) and dO as rows and transposed.
   HWY_NOINLINE void load_rows() {
     Sums::load_saved();
     const auto* q = static_cast<const T*>(p_.q) + rows_.batch * p_.q_stride[0] + rows_.head * p_.q_stride[1] +
@@ -55,7 +55,7 @@ class BackwardPass : public GradientSums<T> {
   }
 
   /// Scores and dP, then weights (after dropout) in scores.s and the derivative by what the bias adds in d; 0 where
-  /// hidden.
+  /// masked.
   HWY_NOINLINE void derive(const KvBlock& keys, bool) {
     const auto sums = [&](const KeyGradient& to, std::int64_t columns) {
       constexpr std::int64_t size = sizeof(T);
@@ -146,7 +146,7 @@ class BackwardPass : public GradientSums<T> {
   }
 
  protected:
-  /// The products of the block's rows of K or V with the turned rows of the step.
+  /// The products of the block's rows of K or V with the transposed rows of the step.
   HWY_NOINLINE void products(const KvBlock& keys, const Matrix<T>& from, std::int64_t columns, const T* transposed,
                              T* to) {
     const ActiveRanges& ranges = keys.ranges;
@@ -202,7 +202,7 @@ class BackwardPass : public GradientSums<T> {
     transpose(from, GradientOperands<T>::wide(columns), rows_.rows, columns, to, std::int64_t{R});
   }
 
-  /// The outputs turned 64 columns at a time.
+  /// The outputs transposed 64 columns at a time.
   HWY_NOINLINE void make_delta() {
     const Tag<T> d;
     const auto* out = static_cast<const T*>(p_.out) + rows_.batch * p_.out_stride[0] + rows_.head * p_.out_stride[1] +

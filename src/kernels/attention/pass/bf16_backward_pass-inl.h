@@ -2,7 +2,7 @@
 //  As backward_pass-inl.h, with sums of pairs: columns (2d, 2d + 1) for scores and dP, keys (2j, 2j + 1) from the
 // origin for dQ, rows (2i, 2i + 1) for dK and dV, whose sums stay in f32 until the unit is done. A number that is not
 // finite shows in a pair's derivative; where the derivative is multiplied by rows of Q or K these count as 0 there, so
-// that a hidden one is silent and a seen one is not.
+// that a masked one is silent and a seen one is not.
 //
 // With tile registers the five products are theirs, over units of 32 columns, keys or rows; the rest is the same code.
 #if defined(ATTN_BF16_BACKWARD_PASS_INL_H) == defined(HWY_TARGET_TOGGLE)
@@ -210,7 +210,7 @@ class Bf16BackwardPass : public GradientSums<float> {
       _mm512_store_ps(scratch_.scores.s + n,
                       _mm512_mul_ps(_mm512_load_ps(scratch_.scores.s + n), _mm512_set1_ps(scale)));
   }
-  /// Derivatives turned back to words of key pairs, rows of A: in place of the scores.
+  /// Derivatives transposed back to words of key pairs, rows of A: in place of the scores.
   HWY_NOINLINE void tile_queries(const KvBlock& keys, std::int64_t wide) {
     const int pairs = (keys.count + tile_items - 1) / tile_items * tile_pairs;
     for (int n = (keys.count + 1) / 2 * R; n < pairs * R; n += N)
@@ -255,7 +255,7 @@ class Bf16BackwardPass : public GradientSums<float> {
     }
     return {at_.rows, wide};
   }
-  /// Settled rows, turned as pairs of columns, whole units of them.
+  /// Settled rows, transposed as pairs of columns, whole units of them.
   void transpose_pairs(const Bf16Rows& rows, std::int64_t columns, std::uint32_t* to) const {
     transpose(reinterpret_cast<const float*>(rows.base), rows.stride / 2, std::int64_t{vectors_} * N,
               Bf16GradientOperands::wide(columns) / 2, reinterpret_cast<float*>(to), std::int64_t{R});
@@ -389,7 +389,7 @@ class Bf16BackwardPass : public GradientSums<float> {
     }
   }
 
-  /// Weights (after dropout) in scores.s, derivatives by the score as the softmax has it in d; 0 where hidden. Who is
+  /// Weights (after dropout) in scores.s, derivatives by the score as the softmax has it in d; 0 where masked. Who is
   /// seen: seen_.
   HWY_NOINLINE void weigh_apart(const KvBlock& keys) {
     const ActiveRanges& ranges = keys.ranges;

@@ -36,7 +36,7 @@ class Bf16ForwardPass : public ForwardPass<float, std::uint16_t> {
   Bf16Scratch wide;
   std::int64_t pairs;
   bool uses_amx = false;  // products by tile registers, which AmxForwardPass has shaped
-  // how, and how for the values of few rows: a caller's callable may leave the registers with other shapes, or none
+  // how, and how for the values of decode rows: a caller's callable may leave the registers with other shapes, or none
   const AmxTiles *shape = nullptr, *decode_shape = nullptr;
   // one row only: V rows that it does not see are taken as 0, so that NaN and inf in them are silent
   bool mask_hidden_values = false;
@@ -44,7 +44,7 @@ class Bf16ForwardPass : public ForwardPass<float, std::uint16_t> {
   bool by_int8 = false;     // the block's keys and values are read as bytes
   BlockScales scales;
 
-  /// `registers_of_bytes`: whether few rows may read 8 bits in registers.
+  /// `registers_of_bytes`: whether decode rows may read int8 in registers.
   Bf16ForwardPass(const AttentionProblem& p, const QueryTile& lane_map, void* memory, bool registers_of_bytes = true)
       : ForwardPass(p, lane_map, Bf16Scratch(memory, p).rest, 0, Bf16Scratch::value_words(p.value_dim)),
         wide(memory, p), pairs(Bf16Scratch::pairs(p.dim)) {
@@ -102,8 +102,8 @@ class Bf16ForwardPass : public ForwardPass<float, std::uint16_t> {
   }
   bool stays(std::int64_t place) const { return place < Bf16Scratch::cached_blocks(problem) - 1; }
 
-  /// K's rows as words; copied where the last pair would reach past the row, they are of 8 bits, or the task's strips
-  /// share the copies.
+  /// K's rows as words; copied where the last pair would reach past the row, they are of int8, or the task's query
+  /// tiles share the copies.
   HWY_NOINLINE void key_rows(std::int64_t first, int keys, const std::uint32_t** rows) {
     const std::int64_t place = slot_of(first);
     const bool keeps = wide.ready[2 * Bf16Scratch::most_blocks] != 0 && stays(place);
@@ -218,7 +218,7 @@ class Bf16ForwardPass : public ForwardPass<float, std::uint16_t> {
     accumulate_sums(scratch, vectors);
   }
 
-  /// Softcap, bias and hiding, 64 keys at a time.
+  /// Softcap, bias and masking, 64 keys at a time.
   void apply_modifiers(std::int64_t first, int keys, const Word* visible, const ActiveRanges& ranges) {
     restart_maximum(scratch);
     for (int part = 0; part < keys; part += kv_block) {
@@ -345,7 +345,7 @@ class Bf16ForwardPass : public ForwardPass<float, std::uint16_t> {
     DecodeScores<float, block_keys>(scratch).from_lanes(wide.s, static_cast<int>(tile.count()), key, end);
   }
 
-  /// Sums of products with keys of 8 bits.
+  /// Sums of products with int8 keys.
   void score_int8(const ScoreRange& range) {
     const DecodeQk<float> to{DecodeScores<float, block_keys>(scratch).s, block_keys, scratch.alpha};
     for_each_byte_keys(k_groups, range.key, range.end, block_keys,
@@ -363,7 +363,7 @@ class Bf16ForwardPass : public ForwardPass<float, std::uint16_t> {
                          visible, uses_amx ? &k_stream : nullptr);
   }
 
-  /// The block's values to few rows, in parts, after which more memory may be asked for; `sum` of their weights
+  /// The block's values to decode rows, in parts, after which more memory may be prefetched; `sum` of their weights
   /// meanwhile.
   void accumulate_decode(std::int64_t first, int keys, const ActiveRanges& ranges, const DecodeWeightPairs& p,
                          DecodeWeightSum sum) {

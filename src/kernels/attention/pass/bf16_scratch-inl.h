@@ -13,7 +13,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 
-/// Beyond what a strip of f32 has: queries, weights, keys and values as pairs.
+/// Beyond what a query tile of f32 has: queries, weights, keys and values as pairs.
 struct Bf16Scratch {
   static constexpr int R = bf16_rows, keys = bf16_kv_block;
   std::uint32_t* q;  // [ceil(D / 2)][R]
@@ -23,20 +23,20 @@ struct Bf16Scratch {
   //              keys
   std::uint8_t* ready;
   std::uint32_t* v;  // [blocks][128][value words]
-  // [key places][256][ceil(D / 2)], copies: of rows in each other's way, of an odd number of elements, or of 8 bits
+  // [key places][256][ceil(D / 2)], copies: of rows in each other's way, of an odd number of elements, or of int8
   std::uint32_t* k;
   std::uint32_t* decode_queries;  // [ceil(D / 2)][max_decode_rows]
   std::uint32_t* zeros;           // a row of V
   std::uint32_t* tile_rows_copy;  // [64][ceil(D / 2)]
-  std::uint32_t* paired;          // [16][value words]  values on their way to tiles; of few queries the sums of a block
-  std::uint32_t* tile_weights;    // [16][128]  of few queries
-  std::uint32_t* numbers;         // [256][value words / 2]  values of 8 bits
-  void* rest;                     // a Strip<float>
+  std::uint32_t* paired;          // [16][value words]  values on their way to tiles; of decode rows the sums of a block
+  std::uint32_t* tile_weights;    // [16][128]  of decode rows
+  std::uint32_t* numbers;         // [256][value words / 2]  int8 values
+  void* rest;                     // a QueryTileScratch<float>
 
   static std::int64_t pairs(std::int64_t dim) { return (dim + 1) / 2; }
   static std::int64_t value_words(std::int64_t value_dim) { return (value_dim + 15) / 16 * 16; }
-  /// Blocks of keys and of pairs of values that stay for the other strips of a task: all of them, as long as they fit a
-  /// cache. Later blocks share the last place.
+  /// Blocks of keys and of pairs of values that stay for the other query tiles of a task: all of them, as long as they
+  /// fit a cache. Later blocks share the last place.
   static std::int64_t cached_blocks(const AttentionProblem& p) {
     const std::int64_t blocks = (p.k_rows + keys - 1) / keys;
     return p.q_rows <= R ? 1 : blocks < most_blocks ? blocks + 1 : most_blocks;

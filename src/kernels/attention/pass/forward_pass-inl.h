@@ -2,7 +2,7 @@
 // nothing else is stored.
 //
 //            64 keys                     lanes are query rows: no sum ever crosses a lane, so a row has the bits of
-//          +---------+                   kernels/ref whatever the vector width, the strip or the thread.
+//          +---------+                   kernels/ref whatever the vector width, the query tile or the thread.
 //  64 rows |  S^T    |  -> weights ->  O^T += V^T P^T
 //          +---------+
 #if defined(ATTN_FORWARD_PASS_INL_H) == defined(HWY_TARGET_TOGGLE)
@@ -30,7 +30,7 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// One strip on its way over the keys. Score: DotScore or AdditiveScore, how the scores of a block are made.
+/// One query tile on its way over the keys. Score: DotScore or AdditiveScore, how the scores of a block are made.
 template <typename T, typename Stored = T, class Score = DotScore<T>>
 class ForwardPass {
  public:
@@ -49,22 +49,22 @@ class ForwardPass {
   KvBlockCache<Stored> kv_cache;
   int vectors;
   KvRows k, v;
-  bool fresh = true;       // nothing folded into the span yet
-  bool any_split = false;  // a span was merged
+  bool fresh = true;       // nothing accumulated into the split yet
+  bool any_split = false;  // a split was merged
   NextHeadPrefetch next;
-  std::int64_t next_lines = 0;  // to be asked for in each tile of a block, or quarter
-  bool decode_int8 = false;     // few rows over 8 bits, in the form that their tiles read
-  bool decode;                  // few rows: their output is `rows_out`
+  std::int64_t next_lines = 0;  // to be prefetched in each tile of a block, or quarter
+  bool decode_int8 = false;     // decode rows over int8, in the form that their tiles read
+  bool decode;                  // decode rows: their output is `rows_out`
   DecodeOutput<T> rows_out;
-  bool keys_in_lanes = false;  // few rows whose scores nobody changes: nor do their weights need rows in the lanes
+  bool keys_in_lanes = false;  // decode rows whose scores nobody changes: nor do their weights need rows in the lanes
   static constexpr std::int64_t llc_bytes = std::int64_t{8} << 20;
   std::int64_t split_end = 0;
-  std::int64_t kv_end = 0;               // of the spans that are walked, one after the other
-  int slice_keys = decode_tile_keys<T>;  // few rows: keys of a tile, after which more memory may be asked for
-  StreamPrefetcher k_stream, v_stream;   // few rows
-  Int8GroupCursor k_groups, v_groups;    // few rows over 8 bits
+  std::int64_t kv_end = 0;               // of the splits that are passed over, one after the other
+  int slice_keys = decode_tile_keys<T>;  // decode rows: keys of a tile, after which more memory may be prefetched
+  StreamPrefetcher k_stream, v_stream;   // decode rows
+  Int8GroupCursor k_groups, v_groups;    // decode rows over int8
   bool exceeds_llc;                      // K and V of the call are too large to stay in the caches
-  std::int64_t next_block = -1;          // the key at which what they ask for goes on
+  std::int64_t next_block = -1;          // the key at which what they prefetch goes on
 
   ForwardPass(const AttentionProblem& p, const QueryTile& lane_map, void* memory)
       : ForwardPass(p, lane_map, memory, p.dim, p.value_dim) {}
@@ -72,7 +72,7 @@ class ForwardPass {
     return QueryTileScratch<T>::bytes(p.dim, p.value_dim) + Score::bytes(p, p.dim) + ScoreVectors<T>::bytes(p) +
            KvBlockCache<Stored>::bytes(p);
   }
-  /// Before the strips of a task, which share one scratch.
+  /// Before the query tiles of a task, which share one scratch.
   static void begin_task(const AttentionProblem& p, std::int64_t rows, void* memory) {
     char* const score = static_cast<char*>(memory) + QueryTileScratch<T>::bytes(p.dim, p.value_dim);
     Score::begin_task(score);
@@ -80,7 +80,8 @@ class ForwardPass {
   }
 
  protected:
-  /// `q_dim`: columns of the strip's own place for queries; `v_columns`: those that a row of V has where it is read.
+  /// `q_dim`: columns of the query tile's own place for queries; `v_columns`: those that a row of V has where it is
+  /// read.
   ForwardPass(const AttentionProblem& p, const QueryTile& lane_map, void* memory, std::int64_t q_dim,
               std::int64_t v_columns)
       : problem(p), tile(lane_map), scratch(memory, q_dim, p.value_dim),
@@ -108,7 +109,7 @@ class ForwardPass {
   }
 
  public:
-  /// Q turned and prepared once; lanes beyond the rows hold 0.
+  /// Q transposed and prepared once; lanes beyond the rows hold 0.
   HWY_NOINLINE void load_queries() {
     if (tile.count() < vectors * N) clear(scratch.q + (vectors - 1) * N, problem.dim);
     tile.for_each_piece(
@@ -155,7 +156,7 @@ class ForwardPass {
     fresh = true;
   }
 
-  /// Few rows: their keys and values are asked for from the first that is seen, anew where blocks were left out.
+  /// Decode rows: their keys and values are prefetched from the first that is seen, anew where blocks were left out.
   void prefetch_kv(std::int64_t first, int keys, const ActiveRanges& ranges) {
     if (decode_int8) {
       k_groups.load(k, first, kv_end, keys);
@@ -233,12 +234,12 @@ class ForwardPass {
     accumulate(ranges, v_rows);
   }
 
-  /// What the next strip needs is asked for so many times a block of so many keys.
+  /// What the next query tile needs is prefetched so many times a block of so many keys.
   void spread_next(std::int64_t times, std::int64_t keys) {
     if (!kv_cache.widens() && next.lines() > 0)
       next_lines = next.lines() * keys / (times * (next.keys() > keys ? next.keys() : keys)) + 1;
   }
-  /// Whether products go in tiles, which ask for memory one by one.
+  /// Whether products go in tiles, which prefetch memory one by one.
   bool in_tiles() const { return Score::keys_in_lanes && sizeof(Stored) == sizeof(T) && !decode; }
   std::int64_t tiles_of_block() const { return 10 + problem.value_dim / 6; }
 
@@ -265,7 +266,7 @@ class ForwardPass {
     kv_cache.load_block(kv_cache.values, block_index(first), v, problem.value_dim, {first, keys, split_end}, v_rows);
   }
 
-  /// The block's values to few rows, weighted.
+  /// The block's values to decode rows, weighted.
   void accumulate_decode_values(std::int64_t first, int keys, const ActiveRanges& ranges, const T** v_rows) {
     const int begin = ranges.begin[0], end = ranges.end[0];
     const T* const p = keys_in_lanes ? DecodeScores<T, kv_block>(scratch).p : scratch.s;
@@ -304,7 +305,7 @@ class ForwardPass {
     }
   }
 
-  /// score(range), all at once; where rows are few, tile by tile, since what lies ahead is asked for at their pace.
+  /// score(range), all at once; where rows are few, tile by tile, since what lies ahead is prefetched at their pace.
   template <class F>
   HWY_INLINE void for_each_slice(ScoreRange range, F&& score_of) {
     if (!decode || kv_cache.needed()) return score_of(range);
@@ -315,7 +316,7 @@ class ForwardPass {
     }
   }
 
-  /// The output of the span; of the spans before.
+  /// The output of the split; of the splits before.
   OutputAccumulator<T> output() const { return output_shape().beside(decode ? rows_out.memory() : scratch.o, R); }
   OutputAccumulator<T> total() const { return output_shape().beside(scratch.o_total, R); }
   OutputAccumulator<T> output_shape() const {
@@ -381,7 +382,7 @@ class ForwardPass {
     total().clear();
   }
 
-  /// The span's m, l, o go into the totals; the first span that saw something is the total.
+  /// The split's m, l, o go into the totals; the first split that saw something is the total.
   HWY_NOINLINE void merge_split() {
     if (fresh) return;
     if (any_split) return merge(scratch.m, scratch.l, output());
@@ -395,7 +396,7 @@ class ForwardPass {
     else std::swap(scratch.o, scratch.o_total);
   }
 
-  /// A span's results into the totals.
+  /// A split's results into the totals.
   HWY_NOINLINE void merge(const T* m_split, const T* l_split, const OutputAccumulator<T>& o_split) {
     const Tag<T> d;
     T *const own = scratch.alpha, *const of_split = scratch.sum;  // factors; no block needs these places now

@@ -178,8 +178,8 @@ bool ends_sums(const W& pass, const KvBlock& keys, std::int64_t* rounded) {
   return false;
 }
 
-/// dQ of the walk's rows; what they add to dK, dV, the parameters, dense biases and looked-up tensors. False: some
-/// number is not finite.
+/// dQ of the forward pass's rows; what they add to dK, dV, the parameters, dense biases and looked-up tensors. False:
+/// some number is not finite.
 template <class W>
 bool step_back(W& pass, const StepOrder& step_order) {
   pass.load_rows();

@@ -8,7 +8,7 @@
 
 namespace attn::kernels {
 
-/// What the steps of a tile ask for: the first, and how far on the next is.
+/// What the steps of a tile prefetch: the first, and how far on the next is.
 struct StepPrefetch {
   Address at;
   std::int64_t step;
@@ -50,9 +50,9 @@ class BackwardTilePrefetch {
     std::int64_t bytes, stride, count;
   };
 
-  /// Keys [first, first + count) come now, whose dV and dK are summed there. Heads too large to stay near ask for what
-  /// the block needs after its scores, and for the next block's keys: bf16, against not asking, (1, 16, 2048, 128) .986
-  /// of the time, (1, 1, 4096, 64) .9, causal .8.
+  /// Keys [first, first + count) come now, whose dV and dK are summed there. Heads too large to stay near prefetch what
+  /// the block needs after its scores, and for the next block's keys: bf16, against not prefetching, (1, 16, 2048, 128)
+  /// .986 of the time, (1, 1, 4096, 64) .9, causal .8.
   void begin_block(std::int64_t first, std::int64_t count, const Sums& dv, const Sums& dk) {
     if (!exceeds_llc_) return;
     const AttentionProblem& p = g_.problem;
@@ -75,7 +75,7 @@ class BackwardTilePrefetch {
   void fetch() {
     if (share_ > 0) fetch_some();
   }
-  /// The same for a tile of so many steps, which ask for a line each, or for one again; where there is nothing, for
+  /// The same for a tile of so many steps, which prefetch a line each, or for one again; where there is nothing, for
   /// `here`, which the tile reads. Against a few lines before each tile, f32 / bf16: (32, 8, 64, 64) .90 / .97 of the
   /// time, (1, 12, 512, 64) .99 / .97, causal .96 / .98, (1, 16, 2048, 128) .97 / 1. Fewer lines than `least_spread`
   /// wait for those of the next tiles: taking them costs as much as many.
@@ -122,7 +122,7 @@ class BackwardTilePrefetch {
   GradientRows rows_;
   static constexpr std::int64_t least_spread = 16;
   std::int64_t bytes_, lines_, tiles_, block_lines_ = 0;
-  std::int64_t share_;    // lines that a tile asks for; 0: nothing is left
+  std::int64_t share_;    // lines that a tile prefetches; 0: nothing is left
   std::int64_t due_ = 0;  // those that the tiles before have left
   bool exceeds_llc_;
   PrefetchRanges results_, block_;

@@ -9,8 +9,9 @@
 
 namespace attn::kernels {
 
-/// K or V of few rows. Who computes with a part of a group asks for that part `ahead` groups further on, line by line
-/// between its products (stream_prefetch.h): nothing has to be kept of what was asked for but how many groups.
+/// K or V of decode rows. The code that computes with a part of a group prefetches the same part `ahead` groups later,
+/// line by line between its products (stream_prefetch.h). All that has to be remembered is how many groups were
+/// prefetched.
 class Int8GroupCursor {
  public:
   static constexpr int rows = static_cast<int>(KvRows::group_rows);
@@ -19,7 +20,7 @@ class Int8GroupCursor {
   static constexpr int ahead = 4;
 
   /// Those of the block of `keys` keys from `first` on, of those before `end`. What comes after the block before may
-  /// have been asked for. Where there are no more groups the last is there again: a tile may reach beyond a block, and
+  /// have been prefetched. Where there are no more groups the last is there again: a tile may reach beyond a block, and
   /// asks beyond it.
   [[gnu::noinline]] void load(const KvRows& head, std::int64_t first, std::int64_t end, int keys) {
     const std::int64_t left = (end - first + rows - 1) / rows;
@@ -45,11 +46,11 @@ class Int8GroupCursor {
   const float* const* scales() const { return scales_; }
   std::int64_t scale_stride() const { return scale_stride_; }
 
-  /// From a place of a key's group to that to ask for.
+  /// From a place of a key's group to that to prefetch.
   Address to_prefetched(int key) const {
     return address_of(group_[key / rows + ahead]) - address_of(group_[key / rows]);
   }
-  /// Keys [key, end) are used next: asks for what their tiles do not ask for, which may be all of it, and what tiles
+  /// Keys [key, end) are used next: prefetches what their tiles do not prefetch, which may be all of it, and what tiles
   /// before them have not.
   template <bool TILES_PREFETCH>
   [[gnu::noinline]] void use(int key, int end) {
@@ -64,11 +65,11 @@ class Int8GroupCursor {
 
  private:
   static constexpr int most = bf16_kv_block / rows + ahead;
-  // load() sets what has no value here: most strips are never read so
+  // load() sets what has no value here: most query tiles are never read so
   const std::int8_t* group_[most];
   const float* scales_[most];
   std::int64_t scale_stride_, lines_, next_first_ = -1;
-  // groups that are known, those of the last block, and those from its first on that were asked for
+  // groups that are known, those of the last block, and those from its first on that were prefetched
   int count_, last_block_, prefetched_;
 };
 

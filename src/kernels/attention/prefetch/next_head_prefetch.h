@@ -1,9 +1,9 @@
 // src/kernels/attention/prefetch/next_head_prefetch.h: K and V of the next head, the next query tile's rows and dense
 // biases, prefetched while a query tile is computed.
-//  A head's keys are read by all strips of the head, one after the other; the first one would wait for main memory. So
-// each strip asks for the part of the next head's K and V that stands where its own rows stand, and for the rows of Q
-// and output of the next strip, a few cache lines at a time; under a window over long sequences for what the next strip
-// will see. The backward pass does so for each step (backward_prefetch.h).
+//  All query tiles of a head read the head's keys, one tile after the other; the first one would wait for main memory.
+// So each query tile prefetches its share of the next head's K and V, and the rows of Q and of the output of the next
+// query tile, a few cache lines at a time. Under a window over long sequences it prefetches the keys of the next query
+// tile. The backward pass does the same for each step (backward_prefetch.h).
 #pragma once
 #include "kernels/attention/query_tile.h"
 #include "kernels/prefetch/range_prefetch.h"
@@ -66,7 +66,7 @@ class NextHeadPrefetch : public PrefetchRanges {
         add(key_rows(problem.v, problem.v_stride, problem.v_heads), value_row, bytes * problem.v.row_stride, keys);
     }
     if (pass == Pass::backward) return;
-    // rows of the next strip: asked for a whole head before, they would push out what is in use
+    // rows of the next query tile: prefetched a whole head before, they would push out what is in use
     const std::int64_t next = own_row - problem.rows_ahead;
     if (next >= 0) {
       add_rows(problem, tile.batch, tile.head, row_zero, next, q_rows, bytes);
@@ -76,14 +76,14 @@ class NextHeadPrefetch : public PrefetchRanges {
     }
   }
 
-  /// What is asked for is of this head; batch -1: of none.
+  /// What is prefetched is of this head; batch -1: of none.
   std::int64_t batch() const { return batch_; }
   std::int64_t head() const { return head_; }
-  /// Keys that the strip has work with: over those the asking is spread.
+  /// Keys that the query tile has work with: over those the prefetching is spread.
   std::int64_t keys() const { return keys_; }
 
  private:
-  /// Q and output of a strip of a head of so many rows, counted from `zero`.
+  /// Q and output of a query tile of a head of so many rows, counted from `zero`.
   void add_rows(const AttentionProblem& problem, std::int64_t b, std::int64_t h, std::int64_t zero, std::int64_t first,
                 std::int64_t q_rows, std::int64_t bytes) {
     const std::int64_t rows = std::min(problem.lane_rows, q_rows - first);
@@ -94,7 +94,7 @@ class NextHeadPrefetch : public PrefetchRanges {
     add(at(problem.out, problem.out_stride), bytes * problem.value_dim, bytes * problem.out_stride[2], rows);
   }
 
-  /// Under a window over long sequences: what the thread's next strip sees and this one does not, with its rows.
+  /// Under a window over long sequences: what the thread's next query tile sees and this one does not, with its rows.
   void add_next_strip(const AttentionProblem& problem, const QueryTile& tile, std::int64_t bytes) {
     const std::int64_t b = tile.batch, next = tile.row - problem.rows_ahead, head = tile.head;
     if (problem.mask.count != 1 || tile.heads != 1 || next < 0 || problem.sequence) return;
@@ -126,9 +126,9 @@ class NextHeadPrefetch : public PrefetchRanges {
   std::int64_t batch_ = -1, head_ = 0, keys_ = 0;
 };
 
-/// What a strip's rows read of dense biases in a block: pieces of a few lines, a row of scores apart, which the
-/// processor's own prefetch does not foresee. A tile over the keys of a block has as many steps as a strip has rows,
-/// and asks for one line of each: (1, 16, 2048, 128) takes .95 of the time of bursts between tiles.
+/// Dense biases of a block: a few lines of each query row, one row of scores apart, which the hardware prefetcher does
+/// not predict. A register tile over the keys of a block has as many steps as the query tile has rows, and prefetches
+/// one line of each: (1, 16, 2048, 128) takes .95 of the time of bursts between tiles.
 class BiasPrefetch {
  public:
   BiasPrefetch() {}  // with `= default`, {} would clear all terms first
@@ -165,21 +165,21 @@ class BiasPrefetch {
   int count_ = 0;
 };
 
-/// What each tile of a block asks for: a few lines, for bursts come faster than memory answers. (8, 12, 512, 64) gains
-/// 9 %, a window of 256 too.
+/// What each register tile of a block prefetches: a few lines, because bursts come faster than memory answers.
+/// (8, 12, 512, 64) gains 9 %, a window of 256 too.
 class TilePrefetch {
  public:
   PrefetchRanges* next;
   BiasPrefetch biases;
   std::int64_t next_lines = 0;
-  Address at = 0;  // of the tile: each of its steps asks for this line and goes on by `step`, unless that is 0
+  Address at = 0;  // of the tile: each of its steps prefetches this line and goes on by `step`, unless that is 0
   std::int64_t step = 0;
   std::int64_t due = 0;  // lines that the tiles before have left
 
   void fetch() { next->fetch(next_lines); }
   /// The same for a tile of so many steps, between which many lines are spread: (32, 8, 64, 64) gains 15 % over bursts.
   /// Fewer than 16 lines would lose 1 %: they wait for those of the next tiles. A tile of fewer vectors than four is
-  /// short: what waited is asked for before it.
+  /// short: what waited is prefetched before it.
   template <int VECTORS>
   void spread(std::int64_t steps) {
     step = 0;

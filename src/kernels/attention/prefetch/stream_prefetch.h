@@ -16,8 +16,9 @@ namespace attn::kernels {
 /// left to the code between the products: memory is slower than the products and would be idle during that code (a
 /// tenth less time with AMX).
 ///  When the miss queue is full the CPU drops software prefetches, and the later load stalls. So each line is
-/// prefetched four times, at decreasing distance. On an AMD EPYC of the fifth generation: f32 .87 of the time, bf16 .82, from
-/// pages of 16 rows .86 and .79; prefetched twice .89 and .93. With K and V in the caches it would cost a quarter more.
+/// prefetched four times, at decreasing distance. On an AMD EPYC of the fifth generation: f32 .87 of the time, bf16
+/// .82, from pages of 16 rows .86 and .79; prefetched twice .89 and .93. With K and V in the caches it would cost a
+/// quarter more.
 class StreamPrefetcher {
  public:
   /// How often a line is prefetched where K and V exceed the last-level cache.
@@ -119,7 +120,7 @@ class StreamPrefetcher {
   static constexpr int most_runs = 6;
   static constexpr unsigned again = 8, kept = 32;  // what was taken so many takes ago is prefetched again
 
-  // begin() sets what has no value here: most strips are never read so
+  // begin() sets what has no value here: most query tiles are never read so
   const KvRows* rows_;
   std::int64_t row_bytes_ = 0;
   bool exceeds_llc_ = false;

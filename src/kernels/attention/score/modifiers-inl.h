@@ -25,7 +25,7 @@ inline bool has_modifiers(const AttentionProblem& problem) {
          problem.score_callback.call != nullptr || problem.temperature != 1;
 }
 
-/// Calls change(place in the strip, key, vector) for every vector that takes part. R: rows of the strip.
+/// Calls change(place in the query tile, key, vector) for every vector that takes part. R: rows of the query tile.
 template <typename T, int R = query_tile_rows<T>, typename F>
 HWY_INLINE void for_each_score(const ActiveRanges& ranges, F&& change) {
   constexpr int N = lanes<T>;
@@ -57,7 +57,7 @@ HWY_INLINE T bias_element(const BiasTerm& term, std::int64_t index, const void* 
   }
 }
 
-/// Neighbouring keys of rows of bf16 or f16 from `from` on, widened and turned to lanes.
+/// Neighbouring keys of rows of bf16 or f16 from `from` on, widened and transposed to lanes.
 HWY_NOINLINE inline void transpose_half_bias(Element element, const void* from, std::int64_t stride, std::int64_t rows,
                                              int keys, float* to, std::int64_t to_stride) {
   alignas(64) float wide[kv_block * kv_block];
@@ -182,12 +182,12 @@ HWY_INLINE void restart_maximum(const QueryTileScratch<T>& scratch) {
   for (int v = 0; v < query_tile_vectors<T>; ++v) hn::Store(hn::Load(d, scratch.m + v * N), d, scratch.alpha + v * N);
 }
 
-/// Whether a bias term has one value a key for all rows of a strip.
+/// Whether a bias term has one value a key for all rows of a query tile.
 inline bool of_keys(const BiasTerm& term) {
   return term.op == BiasOp::dense && term.dense.stride[1] == 0 && term.dense.stride[2] == 0;
 }
 
-/// Such a term into the scores: -inf hides, it is not added to a score that may be NaN.
+/// Such a term into the scores: -inf masks, it is not added to a score that may be NaN.
 template <typename T, int R>
 HWY_NOINLINE void add_of_keys(const BiasTerm& term, const QueryTile& tile, std::int64_t first,
                               const ActiveRanges& ranges, const QueryTileScratch<T, R>& scratch) {
@@ -218,7 +218,7 @@ HWY_NOINLINE void add_bias(const AttentionProblem& problem, const QueryTile& til
     }
     gather_bias(problem, problem.bias[n], tile, first, keys, scratch);
     const auto masked = hn::Set(d, -std::numeric_limits<T>::infinity());
-    // -inf hides: it is not added to a score that may be NaN
+    // -inf masks: it is not added to a score that may be NaN
     for_each_score<T, R>(ranges, [&](int at, int, int) HWY_ATTR {
       const auto bias = hn::Load(d, scratch.extra + at);
       hn::Store(hn::IfThenElse(hn::Eq(bias, masked), bias, hn::Add(hn::Load(d, scratch.s + at), bias)), d,

@@ -1,9 +1,9 @@
 // src/kernels/attention/score/score_mod-inl.h: score_mod on a block of scores: the caller's expression in vectors, or
 // the caller's callable.
 //  An expression is a list of steps, each a loop over 16 keys and the vectors that take part, so that what a step reads
-// and writes stays in the first cache and the choice of the operation is paid once a loop. Values that do not depend on
-// the pair are made once a strip (rows) or once a block (keys; distances, of which 64 x 64 pairs of one head have 127);
-// every operand is read through a key and a vector stride, 0 where it does not vary.
+// and writes stays in L1 and the choice of the operation is paid once a loop. Values that do not depend on
+// the pair are made once a query tile (rows) or once a block (keys; distances, of which 64 x 64 pairs of one head have
+// 127); every operand is read through a key and a vector stride, 0 where it does not vary.
 #if defined(ATTN_SCORE_MOD_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_SCORE_MOD_INL_H
 #undef ATTN_SCORE_MOD_INL_H
@@ -41,7 +41,7 @@ class ScoreVectors {
   static constexpr int N = lanes<T>, chunk = score_chunk;
   using Window = ScoreWindow<T>;
 
-  /// The program for the strips of a problem.
+  /// The program for the query tiles of a problem.
   static std::size_t bytes(const AttentionProblem& problem) {
     if (problem.score_mod.empty()) return 0;
     const std::size_t any = score_place_elements(problem.score_mod, query_tile_rows<T>, N),
@@ -54,7 +54,7 @@ class ScoreVectors {
 
   ScoreVectors(const AttentionProblem& problem, const QueryTile& tile, void* memory)
       : ScoreVectors(problem, tile, program_of(problem, tile), query_tile_rows<T>, memory) {}
-  /// Another program, or strips of so many rows.
+  /// Another program, or query tiles of so many rows.
   HWY_NOINLINE ScoreVectors(const AttentionProblem& problem, const QueryTile& tile, const ScoreProgram& program,
                             int rows, void* memory)
       : problem_(problem), tile_(tile), program_(program), rows_(rows) {
@@ -66,7 +66,7 @@ class ScoreVectors {
     }
   }
 
-  /// The scores of keys first ... first + keys - 1 of the block in strip.s, in place.
+  /// The scores of keys first ... first + keys - 1 of the block in scratch.s, in place.
   void apply(std::int64_t first, int keys, const ActiveRanges& ranges, T* scores) {
     in_windows(first, keys, ranges, scores, [](const Window&) {});
   }

@@ -69,7 +69,7 @@ class ScoreBack {
   }
 
  private:
-  /// Derivatives times slopes; one of 0 stays 0, for a hidden score may be NaN.
+  /// Derivatives times slopes; one of 0 stays 0, for a masked score may be NaN.
   HWY_NOINLINE void times(ScorePlace slope, bool one, const Window& w, const T* derivative, T* to) const {
     const Tag<T> d;
     const Spread<T> by = one ? Spread<T>{scratch_.before, 0, 0} : slopes_.spread(slope, ScoreRate::pair, w);

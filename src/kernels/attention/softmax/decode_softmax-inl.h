@@ -17,8 +17,8 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// A block's scores of few rows, and their weights: so they lie in the place of a strip's turned biases, which they do
-/// not meet.
+/// A block's scores of decode rows, and their weights: so they lie in the place of a query tile's transposed biases,
+/// which they do not meet.
 template <typename T, int KEYS>
 struct DecodeScores {
   T* s;  // [max_decode_rows][KEYS]
@@ -33,7 +33,7 @@ struct DecodeScores {
     std::memset(p, 0, static_cast<std::size_t>(max_decode_rows * keys_or_pairs) * sizeof(T));
   }
 
-  /// Hidden, all of it.
+  /// Masked, all of it.
   void mask(int rows) {
     const Tag<T> d;
     for (int i = 0; i < rows * KEYS; i += lanes<T>) hn::Store(minus_infinity<T>(), d, s + i);

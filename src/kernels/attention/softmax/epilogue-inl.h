@@ -15,7 +15,7 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// What is left of a strip after its last key.
+/// What is left of a query tile after its last key.
 template <typename T>
 struct Totals {
   T* m;
@@ -47,8 +47,8 @@ HWY_NOINLINE void add_sinks(const T* sinks, const QueryTile& tile, int vectors, 
 }
 
 /// output = fma(o, 1/l, +0); 0 where nothing was seen. Returns false when some result or sum is not a number: the
-/// specification then decides the strip (a hidden key may hold inf or NaN, and a weight of 0 does not silence those).
-/// Lanes beyond the rows may hold anything.
+/// specification then decides the query tile (a masked key may hold inf or NaN, and a weight of 0 does not silence
+/// those). Lanes beyond the rows may hold anything.
 template <typename T>
 HWY_NOINLINE bool divide(std::int64_t rows, int vectors, const Totals<T>& totals) {
   const Tag<T> d;
@@ -112,7 +112,7 @@ HWY_INLINE hn::Vec<hn::ScalableTag<std::uint32_t>> rounded_to_half(Element eleme
   return hn::IfThenZeroElse(hn::Eq(half, hn::Set(du, 0x80000000)), half);
 }
 
-/// Rows of bf16 or f16: two columns become a word of each lane, words are turned.
+/// Rows of bf16 or f16: two columns become a word of each lane, words are transposed.
 inline void write_half_rows(const AttentionProblem& problem, const QueryTile& tile, const float* o, float* spare) {
   constexpr int R = query_tile_rows<float>, N = lanes<float>;
   const hn::ScalableTag<std::uint32_t> du;
@@ -158,7 +158,7 @@ HWY_INLINE void store_output(Element element, Vector<T> x, std::int64_t count, v
   store_first(Tag<T>(), x, count, to);
 }
 
-/// Few rows to memory: `row_output` knows their columns.
+/// Decode rows to memory: `row_output` knows their columns.
 template <typename T>
 HWY_NOINLINE void write_decode_rows(const AttentionProblem& problem, const QueryTile& tile,
                                     const OutputAccumulator<T>& output, const DecodeOutput<T>& row_output) {
@@ -178,7 +178,7 @@ HWY_NOINLINE void write_decode_rows(const AttentionProblem& problem, const Query
       });
 }
 
-/// The rows of the strip to memory. `spare`: as much room as the output has.
+/// The rows of the query tile to memory. `spare`: as much room as the output has.
 template <typename T>
 void write_rows(const AttentionProblem& problem, const QueryTile& tile, const OutputAccumulator<T>& output,
                 const DecodeOutput<T>& row_output, T* spare) {

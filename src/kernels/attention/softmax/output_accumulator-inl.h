@@ -1,7 +1,7 @@
 // src/kernels/attention/softmax/output_accumulator-inl.h: the output accumulator of a query tile: rescaled, merged,
 // divided.
 //
-//   many rows: [column][rows], a line is a vector of rows      few rows: [row][columns], a line is a row
+//   many rows: [column][rows], a line is a vector of rows      decode rows: [row][columns], a line is a row
 //
 // An element of it goes through the same operations either way.
 #if defined(ATTN_OUTPUT_ACCUMULATOR_INL_H) == defined(HWY_TARGET_TOGGLE)
@@ -17,8 +17,8 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// The output of few rows: row after row, each as vectors of columns. The last vector holds the last N columns: where N
-/// does not divide their number it shares some with the vector before.
+/// The output of decode rows: row after row, each as vectors of columns. The last vector holds the last N columns:
+/// where N does not divide their number it shares some with the vector before.
 template <typename T>
 class DecodeOutput {
  public:

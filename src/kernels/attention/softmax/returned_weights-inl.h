@@ -14,8 +14,8 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// [keys][R] in problem.lane_weights: scores as the softmax takes them, -inf where hidden. Reading them back costs less
-/// than a second product: a strip of 64 rows and 8,192 keys is 2 MiB.
+/// [keys][R] in problem.lane_weights: scores as the softmax takes them, -inf where masked. Reading them back costs less
+/// than a second product: a query tile of 64 rows and 8,192 keys is 2 MiB.
 template <typename T>
 class ReturnedWeights {
  public:
@@ -26,7 +26,7 @@ class ReturnedWeights {
         end_(problem.keys_end(tile.batch)) {}
 
   bool wanted() const { return at_ != nullptr; }
-  /// Of the strip's rows only the first is there, and it is this lane.
+  /// Of the query tile's rows only the first is there, and it is this lane.
   void only(int lane) { only_ = lane; }
 
   /// The scores of keys first ... at `s`.
@@ -56,7 +56,7 @@ class ReturnedWeights {
     }
   }
 
-  /// exp2((s - m) log2 e) / l, exactly 0 where hidden; after dropout. `spare`: [64][R].
+  /// exp2((s - m) log2 e) / l, exactly 0 where masked; after dropout. `spare`: [64][R].
   HWY_NOINLINE void make_weights(const AttentionProblem& problem, const QueryTile& tile, int vectors, const T* m,
                                  const T* l, T* spare) {
     for (std::int64_t first = begin_; first < end_; first += kv_block) {

@@ -131,7 +131,7 @@ class SoftmaxBackward {
   bool dropped() const { return p_.drops() || p_.keep != nullptr; }
 
   /// Scores and dP to weights (after dropout) in scores.s and the derivative by what the bias adds in d; 0 where
-  /// hidden.
+  /// masked.
   HWY_NOINLINE void derive_from_products(const KvBlock& keys) {
     const ActiveRanges& ranges = keys.ranges;
     apply_modifiers(keys);
@@ -148,7 +148,7 @@ class SoftmaxBackward {
     if (p_.temperature != 1) back_through_temperature(ranges);
   }
 
-  /// MASKED: hidden pairs are told by `visible`, where it is not null, as well as by a score of -inf.
+  /// MASKED: masked pairs are told by `visible`, where it is not null, as well as by a score of -inf.
   template <bool MASKED, bool DROPPED>
   HWY_NOINLINE void weigh(const ActiveRanges& ranges, const Word* visible, const Word* kept) {
     const Tag<T> d;
@@ -198,7 +198,7 @@ class SoftmaxBackward {
       hn::Store(hn::Mul(c, t), d, scratch_.scores.s + at);
     });
   }
-  /// A derivative of 0 stays 0: a hidden score may be NaN.
+  /// A derivative of 0 stays 0: a masked score may be NaN.
   HWY_NOINLINE void back_through_softcap(const ActiveRanges& ranges) {
     const Tag<T> d;
     for_each_score<T, R>(ranges, [&](int at, int, int) HWY_ATTR {

@@ -16,9 +16,9 @@ namespace attn::kernels::HWY_NAMESPACE {
 template <typename T>
 class AdditiveScore;
 
-/// The exponentials of the strip's queries are taken once, those of the keys once for the strips of a task (they are a
-/// fifth of a strip's time otherwise), never per pair. Where all exponents of both sides allow it, the tiles take H;
-/// else mantissas and exponents, which have the same bits.
+/// The exponentials of the query tile's queries are taken once, those of the keys once for the query tiles of a task
+/// (they are a fifth of a query tile's time otherwise), never per pair. Where all exponents of both sides allow it, the
+/// tiles take H; else mantissas and exponents, which have the same bits.
 template <>
 class AdditiveScore<float> {
  public:
@@ -41,7 +41,8 @@ class AdditiveScore<float> {
     weight_sum_ = additive_weight_sum(w_, channels_);
   }
 
-  /// The turned queries in strip.q become H; they are kept in `q_high_` until a block asks for the wide form.
+  /// The transposed queries in scratch.q become H; they are kept in `q_high_` until a block needs the wide
+  /// form.
   void prepare_queries(const QueryTileScratch<float>& scratch, int vectors, int, StreamPrefetcher*) {
     vectors_ = vectors;
     q_narrow_ = true;
@@ -73,7 +74,7 @@ class AdditiveScore<float> {
 
   /// How a block of keys stands in its place: not at all, as H, or not as H since some exponent is too large.
   enum Kept : std::uint8_t { none, narrow, too_wide };
-  /// Blocks that stay for the other strips of a task: 1,024 keys, 1 MiB of 256 channels.
+  /// Blocks that stay for the other query tiles of a task: 1,024 keys, 1 MiB of 256 channels.
   static constexpr std::int64_t most_blocks = 16, flag_bytes = 64;
   static std::int64_t cached_blocks(const AttentionProblem& p) {
     const std::int64_t blocks = (p.k_rows + kv_block - 1) / kv_block;

@@ -1,7 +1,7 @@
 // src/kernels/attention/tiles/amx_bf16-inl.h: QK^T and PV in bf16 by AMX: 16 keys or value columns x 16 queries a tile
 // register.
 //
-//        32 columns of K         16 queries               32 keys (V turned)       16 queries
+//        32 columns of K         16 queries               32 keys (V transposed)       16 queries
 //       +---------------+       +----------+             +---------------+        +----------+
 //  16   |  as they lie  |   x   | Q, pairs |   = S^T     16 columns of V |   x    | P, pairs |   = O^T of the block
 //  keys +---------------+       +----------+             +---------------+        +----------+
@@ -164,7 +164,7 @@ HWY_NOINLINE void amx_output_columns(const std::uint32_t* p, const std::uint32_t
   }
 }
 
-/// Scores of few queries with keys in the lanes, to s[query][bf16_kv_block]: keys are the rows of a tile, 64 of them
+/// Scores of decode rows with keys in the lanes, to s[query][bf16_kv_block]: keys are the rows of a tile, 64 of them
 /// at a time. `copy`: 64 rows of words.
 HWY_NOINLINE inline void amx_decode_scores(const Bf16Scores& scores, int key, int end, int queries,
                                            StreamPrefetcher& ahead, std::uint32_t* copy) {
@@ -219,13 +219,13 @@ inline void pair_rows_in_halves(const std::uint16_t* const* rows, std::int64_t c
   }
 }
 
-/// 32 keys of a block, for few queries.
+/// 32 keys of a block, for decode rows.
 struct DecodeAmxBlock {
   const std::uint32_t* weights;  // [queries][bf16_kv_block / 2], of the first of the keys on
   const std::uint32_t* values;   // [16 pairs][words]
   std::int64_t words, columns;
   int queries;
-  bool begins, ends, first;  // the block; nothing was folded before it
+  bool begins, ends, first;  // the block; nothing was accumulated before it
 };
 
 /// Tiles whose rows, but for those of values, are so many queries.

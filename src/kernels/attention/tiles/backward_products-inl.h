@@ -84,7 +84,7 @@ struct Before {
   HWY_INLINE Vector<T> operator()(const T* place) const { return hn::MaskedLoad(there, Tag<T>(), place); }
 };
 
-/// to[key][lane] for `keys` rows of K (or V) and VECTORS vectors of turned rows x[dim][R].
+/// to[key][lane] for `keys` rows of K (or V) and VECTORS vectors of transposed rows x[dim][R].
 template <typename T, int VECTORS>
 HWY_NOINLINE void pair_columns(const Matrix<T>& rows, int keys, std::int64_t dim, const T* x, T* to,
                                BackwardTilePrefetch& ahead) {

@@ -102,7 +102,7 @@ struct PairChains {
   }
 };
 
-/// to[key][lane] for `keys` rows of K (or V) and VECTORS vectors of turned pairs x[pair][R], times `factor`.
+/// to[key][lane] for `keys` rows of K (or V) and VECTORS vectors of transposed pairs x[pair][R], times `factor`.
 template <int VECTORS>
 HWY_NOINLINE void bf16_pair_columns(const Matrix<std::uint16_t>& rows, int keys, std::int64_t pairs,
                                     const std::uint32_t* x, float factor, float* to, BackwardTilePrefetch& ahead) {
@@ -240,9 +240,9 @@ HWY_NOINLINE inline void tile_product(const TileProduct& x, AmxTiles& tiles, int
   }
 }
 
-/// Of so many rows, whole 32 of these, row r of A times column r of the turned pairs B: a product like the others, so
-/// that delta has the order of dP and both are the same number where a row of o is one of V (a row with one key). `c`:
-/// room for 32 x 32.
+/// Of so many rows, whole 32 of these, row r of A times column r of the transposed pairs B: a product like the others,
+/// so that delta has the order of dP and both are the same number where a row of o is one of V (a row with one key).
+/// `c`: room for 32 x 32.
 HWY_NOINLINE inline void tile_diagonal(const Matrix<std::uint16_t>& a, const std::uint32_t* b, AmxTiles& tiles,
                                        int rows, std::int64_t items, float* c, float* to, BackwardTilePrefetch& ahead) {
   constexpr int R = query_block, count = 2 * tile_rows;

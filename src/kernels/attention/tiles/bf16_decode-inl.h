@@ -79,7 +79,7 @@ struct Bf16DecodeQkTile {
 
 /// Sums of products of the keys [begin, end) times the scales (of keys, of each 16 side by side; or null), -inf where a
 /// query does not see (null: all do) and around them as far as units of 32 keys reach; their maxima. `ahead`: what is
-/// asked for meanwhile, or null.
+/// prefetched meanwhile, or null.
 HWY_NOINLINE inline void finish_decode_scores(const Bf16Scores& scores, const float* const* of_keys, int begin, int end,
                                               int queries, const Word* visible, StreamPrefetcher* ahead) {
   const __m512 factor = _mm512_set1_ps(scores.scale), masked = _mm512_set1_ps(-std::numeric_limits<float>::infinity());
@@ -119,7 +119,7 @@ HWY_INLINE void store_pairs(__m512 low, __m512 high, std::uint32_t* to) {
   _mm512_store_si512(to, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low)));
 }
 
-/// decode_softmax: weights of `rows` rows rounded to bf16, pairs of them as words [row][128] and turned to p
+/// decode_softmax: weights of `rows` rows rounded to bf16, pairs of them as words [row][128] and transposed to p
 /// [pair][max_decode_rows], of which their sum is to be made. `keep`: they stay where the scores were, not rounded.
 HWY_NOINLINE inline void decode_softmax(const QueryTileScratch<float>& scratch,
                                         const DecodeScores<float, bf16_kv_block>& block, int rows, int begin, int end,

@@ -31,7 +31,7 @@ HWY_INLINE void int8_row_to_bf16(const std::int8_t* row, std::int64_t columns, s
   }
 }
 
-/// Rows of 8 bits, of those before `end`, as bf16, `stride` apart.
+/// Int8 rows, of those before `end`, as bf16, `stride` apart.
 HWY_NOINLINE inline void int8_rows_to_bf16(const KvRows& head, const KvRowRange& rows, std::int64_t columns,
                                            std::uint16_t* to, std::int64_t stride) {
   for_each_int8_block(head, rows.first, rows.keys, columns,
@@ -55,7 +55,7 @@ HWY_NOINLINE inline void scales_of_rows(const KvRows& head, std::int64_t first, 
   }
 }
 
-/// Asks for them: a line a page, which would be waited for.
+/// Prefetches them: a line a page, which would be waited for.
 HWY_NOINLINE inline void prefetch_scales(const KvRows& head, std::int64_t first, std::int64_t end) {
   for (std::int64_t rows; first < end; first += rows) {
     rows = rows_of_page(head, first, end - first);
@@ -66,7 +66,7 @@ HWY_NOINLINE inline void prefetch_scales(const KvRows& head, std::int64_t first,
 
 /// Those of a block.
 struct BlockScales {
-  bool there;  // keys and values are of 8 bits
+  bool there;  // keys and values are of int8
   alignas(64) float key[bf16_kv_block], value[bf16_kv_block];
 
   const float* of_keys(int first = 0) const { return there ? key + first : nullptr; }
@@ -141,7 +141,7 @@ class Int8ToBf16Lut {
   __m512i low_[2], high_[2], sign_;
 };
 
-/// Bf16DecodeQkTile for keys of 8 bits, of which the sums are stored as they are.
+/// Bf16DecodeQkTile for int8 keys, of which the sums are stored as they are.
 struct Bf16DecodeQkInt8Tile {
   static constexpr bool wide = true;
   const std::uint32_t* q;  // [pairs][max_decode_rows]
@@ -186,7 +186,7 @@ struct Bf16DecodeQkInt8Tile {
   }
 };
 
-/// Bf16DecodePvTile for values of 8 bits: keys [begin, end) of a block, of an even one on; the weight of a key beyond
+/// Bf16DecodePvTile for int8 values: keys [begin, end) of a block, of an even one on; the weight of a key beyond
 /// the last is 0.
 struct Bf16DecodePvInt8Tile {
   ByteColumns at;

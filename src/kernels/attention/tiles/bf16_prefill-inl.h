@@ -52,8 +52,8 @@ struct Bf16Scores {
   std::int64_t pairs;
   float scale;
   float *s, *alpha;
-  TilePrefetch* ahead;     // what the tiles ask for, or null
-  const float* key_scale;  // of keys of 8 bits, or null
+  TilePrefetch* ahead;     // what the tiles prefetch, or null
+  const float* key_scale;  // of int8 keys, or null
 };
 
 /// KEYS x VECTORS scores from key `key` and vector `vector` on: a chain over the pairs of d, times the key's scale and
@@ -126,7 +126,7 @@ HWY_NOINLINE void bf16_score_columns(const Bf16Scores& scores, const ScoreRange&
   for (; r < range.end; ++r) bf16_score_tile<1, VECTORS>(scores, r, vector, visible);
 }
 
-/// COLUMNS value columns x VECTORS: a chain over pairs of keys, folded as Fold says.
+/// COLUMNS value columns x VECTORS: a chain over pairs of keys, accumulated as Accumulate says.
 template <int COLUMNS, int VECTORS, Accumulate ACCUMULATE>
 HWY_INLINE void bf16_output_tile(const std::uint32_t* HWY_RESTRICT p, const std::uint32_t* HWY_RESTRICT v_words,
                                  std::int64_t v_stride, int pairs, float* HWY_RESTRICT o,

@@ -89,8 +89,8 @@ HWY_INLINE void for_each_byte_group(int begin, int end, F&& visit) {
   }
 }
 
-/// From a place of a tile to that which it asks for. The first row's tile asks for what those of other rows use too:
-/// they ask for what they use themselves.
+/// From a place of a tile to that which it prefetches. The first row's tile prefetches what those of other rows use
+/// too: they prefetch what they use themselves.
 HWY_INLINE Address to_prefetched(const Int8GroupCursor& ranges, int key, int row) {
   return row == 0 ? ranges.to_prefetched(key) : 0;
 }
@@ -124,7 +124,7 @@ HWY_INLINE Vector<float> byte_of(Vector<float> words, int b) {
   }
 }
 
-/// DecodeQkTile for keys of 8 bits: columns [0, columns).
+/// DecodeQkTile for int8 keys: columns [0, columns).
 template <Element FORM>
 struct DecodeQkInt8Tile {
   static constexpr bool wide = true;
@@ -194,7 +194,7 @@ struct DecodeQkInt8Tile {
   }
 };
 
-/// DecodePvTile for values of 8 bits: keys [begin, end) of a block; weights p[key][p_stride], of the first of them on.
+/// DecodePvTile for int8 values: keys [begin, end) of a block; weights p[key][p_stride], of the first of them on.
 template <Element FORM>
 struct DecodePvInt8Tile {
   ByteColumns at;
@@ -217,7 +217,7 @@ struct DecodePvInt8Tile {
     ATTN_UNROLL_FOR (int x = 0; x < VECTORS; ++x) scale_of[x] = at.scale_of(column + x * N);
     const float* weights = p + row;
     const std::int64_t stride = at.width(column), scale_stride = ranges.scale_stride(), weights_stride = p_stride;
-    // tiles that share a step's lines ask for one each
+    // tiles that share a step's lines prefetch one each
     const std::int64_t share = column / width % step_keys * line - column % line;
     for_each_byte_group(begin, end, [&](int key, int keys, int first) HWY_ATTR {
       const std::int8_t* value = ranges.group(key) + ByteColumns::offset(column) + first * stride;

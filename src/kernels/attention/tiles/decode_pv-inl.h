@@ -1,6 +1,6 @@
 // src/kernels/attention/tiles/decode_pv-inl.h: PV of decode rows: value columns in the lanes; V is read in order.
 //
-//   many rows: lanes are rows, each element of V is broadcast to them      few rows: most of those lanes would be
+//   many rows: lanes are rows, each element of V is broadcast to them      decode rows: most of those lanes would be
 //                                                                          empty; lanes are columns of V, each weight
 //                                                                          is broadcast to them
 //
@@ -20,11 +20,11 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// Whether tiles ask for memory themselves. For others StreamPrefetcher::use() does, between them.
+/// Whether tiles prefetch memory themselves. For others StreamPrefetcher::use() does, between them.
 template <typename T>
 inline constexpr bool prefetches_ahead = (HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2) && sizeof(T) == 4;
 
-/// Calls tile.template operator()<TIMES>(): how often each of LINES lines a step is asked for. Of AVX2's narrow steps
+/// Calls tile.template operator()<TIMES>(): how often each of LINES lines a step is prefetched. Of AVX2's narrow steps
 /// once: they would take a tenth more time.
 template <int LINES, class Tile>
 HWY_INLINE void by_distance(const StreamPrefetcher& ahead, const Tile& tile) {
@@ -33,14 +33,14 @@ HWY_INLINE void by_distance(const StreamPrefetcher& ahead, const Tile& tile) {
   }
   tile.template operator()<1>();
 }
-/// The step's lines to ask for; where there are none, those that it uses.
+/// The step's lines to prefetch; where there are none, those that it uses.
 template <int LINES, int TIMES>
 HWY_INLINE PrefetchAddresses<TIMES> take(StreamPrefetcher& ahead, const void* used) {
   if constexpr (LINES > 0) return ahead.take<LINES, TIMES>(address_of(used));
   else return {};
 }
 
-/// A block's values are weighted in parts of so many keys: what lies ahead is asked for at their pace.
+/// A block's values are weighted in parts of so many keys: what lies ahead is prefetched at their pace.
 inline constexpr int decode_pv_keys = 32;
 
 /// Where a part's products go: o[row][stride], after the last part times alpha what came before (first: nothing); until
@@ -74,7 +74,7 @@ struct PvEpilogue {
   }
 };
 
-/// What `keys` keys add to few rows: weights p[key][p_stride].
+/// What `keys` keys add to decode rows: weights p[key][p_stride].
 template <typename T>
 struct DecodePvTile {
   const T* const* v_rows;

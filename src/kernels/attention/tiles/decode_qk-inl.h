@@ -1,7 +1,7 @@
 // src/kernels/attention/tiles/decode_qk-inl.h: QK^T of decode rows: keys in the lanes, rows of K transposed in
 // registers.
 //
-//   many rows: lanes are rows, each element of K is broadcast to them      few rows: most of those lanes would be
+//   many rows: lanes are rows, each element of K is broadcast to them      decode rows: most of those lanes would be
 //                                                                          empty; lanes are keys, each element of Q is
 //                                                                          broadcast to them
 //
@@ -37,7 +37,7 @@ HWY_INLINE bool evenly_spaced(const T* const* rows, int count) {
   return even;
 }
 
-/// Scores of few rows: [row][stride], keys side by side, and the rows' maxima.
+/// Scores of decode rows: [row][stride], keys side by side, and the rows' maxima.
 template <typename T>
 struct DecodeQk {
   T* s;
@@ -159,8 +159,8 @@ HWY_INLINE void decode_qk(const DecodeQk<T>& to, const T* const* k, int key, int
   decode_qk(to, keys, bytes / static_cast<std::ptrdiff_t>(sizeof(T)), key, vectors, rows, tile);
 }
 
-/// Calls turned(first key, vectors) for keys [key, end) as long as there are N that stand evenly, the last N perhaps
-/// for the second time, and plain(first key, end) for the others: fewer than N, or across pages.
+/// Calls transposed(first key, vectors) for keys [key, end) as long as there are N that stand evenly, the last N
+/// perhaps for the second time, and plain(first key, end) for the others: fewer than N, or across pages.
 template <typename T, class Transposed, class Plain>
 HWY_INLINE void for_each_decode_keys(const T* const* k, int key, int end, Transposed&& transposed, Plain&& plain) {
   constexpr int N = lanes<T>;

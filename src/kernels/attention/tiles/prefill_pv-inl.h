@@ -20,8 +20,8 @@ enum class Accumulate {
   rescale,  // o = fma(o, alpha, chain)
 };
 
-/// COLUMNS value columns x VECTORS: a chain of FMAs over the keys, folded into the span's output (fresh: nothing came
-/// before). What is `ahead` of the tile is asked for on the way.
+/// COLUMNS value columns x VECTORS: a chain of FMAs over the keys, accumulated into the split's output (fresh: nothing
+/// came before). What is `ahead` of the tile is prefetched on the way.
 template <typename T, int COLUMNS, int VECTORS>
 HWY_INLINE void output_tile(const T* HWY_RESTRICT p, const T* const* v_rows, std::int64_t column, int keys,
                             T* HWY_RESTRICT o, const T* HWY_RESTRICT alpha, bool fresh,
@@ -84,8 +84,8 @@ HWY_INLINE void output_block(const QueryTileScratch<T>& scratch, const T* const*
   });
 }
 
-/// Whether a target has tiles for the edges of what a strip sees: a strip of four vectors, and registers for all of
-/// them.
+/// Whether a target has tiles for the edges of what a query tile sees: a query tile of four vectors, and registers for
+/// all of them.
 template <typename T>
 inline constexpr bool edge_tiles = query_tile_vectors<T> == 4 && tile_vectors == 4;
 

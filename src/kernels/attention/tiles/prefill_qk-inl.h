@@ -16,7 +16,7 @@ namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
 /// KEYS x VECTORS scores: each a chain of FMAs over d, -inf where `visible` (null: all) has no bit for a lane from
-/// vector `vector` on. The running maximum of the lanes goes through `alpha`. What is `ahead` of the tile is asked for
+/// vector `vector` on. The running maximum of the lanes goes through `alpha`. What is `ahead` of the tile is prefetched
 /// on the way.
 template <typename T, int KEYS, int VECTORS>
 HWY_INLINE void score_tile(const T* HWY_RESTRICT q, const T* const* k, std::int64_t dim, T* HWY_RESTRICT s,
@@ -87,7 +87,8 @@ HWY_INLINE void score_block(const QueryTileScratch<T>& scratch, const T* const* 
                 [&]<int V>(int v) HWY_ATTR { score_columns<T, V>(scratch, k, dim, range, v); });
 }
 
-/// How a walk makes its scores: here by dot products of scaled queries. Stands after the strip in its scratch.
+/// How a forward pass makes its scores: here by dot products of scaled queries. Stands after the query tile in its
+/// scratch.
 template <typename T>
 class DotScore {
  public:
@@ -99,7 +100,7 @@ class DotScore {
   DotScore(const AttentionProblem& problem, void* memory)
       : scale_(static_cast<T>(problem.scale)), dim_(problem.dim), decode_queries_(static_cast<T*>(memory)) {}
 
-  /// The turned queries, scaled once. `decode_rows`: their number where they are decode_rows, else 0.
+  /// The transposed queries, scaled once. `decode_rows`: their number in decode, else 0.
   void prepare_queries(const QueryTileScratch<T>& scratch, int vectors, int decode_rows, StreamPrefetcher* ahead) {
     ahead_ = ahead;
     const Tag<T> d;
@@ -116,8 +117,8 @@ class DotScore {
   /// The keys of a block, before its groups.
   void load_keys(const T* const*, int, std::int64_t) {}
 
-  /// The range's scores into strip.s (those of few rows into their block), hidden where it says so, their maximum into
-  /// strip.alpha.
+  /// The range's scores into scratch.s (those of decode rows into their block), masked where it says so, their
+  /// maximum into scratch.alpha.
   void group(const QueryTileScratch<T>& scratch, const T* const* k, const ScoreRange& range) {
     if (decode_rows_ == 0) return score_block(scratch, k, dim_, range);
     DecodeScores<T, kv_block> block(scratch);
@@ -134,7 +135,7 @@ class DotScore {
     decode_maxima(to, decode_rows_, range.key, range.end, range.of_vector(0));
   }
 
-  /// group() of few rows over keys of 8 bits.
+  /// group() of decode rows over int8 keys.
   void ranges_int8(const QueryTileScratch<T>& scratch, const KvRows& k, Int8GroupCursor& ranges,
                    const ScoreRange& range) {
     const DecodeQk<T> to{DecodeScores<T, kv_block>(scratch).s, kv_block, scratch.alpha};
