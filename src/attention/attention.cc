@@ -3,7 +3,7 @@
 #include <attn/autograd.h>
 #include <attn/ops.h>
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include "attention/backward.h"
 #include "attention/call/check.h"
@@ -45,18 +45,18 @@ Tensor saved_memory(const Call& call, const Tensor& given, const std::vector<Ten
                     const char* name) {
   const auto shared = [&](const Tensor& x) { return x.defined() && share_memory(given, x); };
   if (given.defined() && (call.reads_from(given) || std::any_of(written.begin(), written.end(), shared)))
-    throw ValueError(fmt::format("{}: {} shares memory with an operand or another result; it needs memory of its own",
-                                 call.function, name));
+    throw ValueError(runtime::format(
+        "{}: {} shares memory with an operand or another result; it needs memory of its own", call.function, name));
   if (given.defined() && !(given.sizes() == rows))
-    throw ShapeError(fmt::format("{}: {} has shape {}; it must be {}", call.function, name, to_string(given.sizes()),
-                                 to_string(rows)));
+    throw ShapeError(runtime::format("{}: {} has shape {}; it must be {}", call.function, name,
+                                     to_string(given.sizes()), to_string(rows)));
   if (given.defined() && given.dtype() != call.compute_dtype())
-    throw DtypeError(fmt::format("{}: {} is {}; it must be {}", call.function, name, name_of(given.dtype()),
-                                 name_of(call.compute_dtype())));
+    throw DtypeError(runtime::format("{}: {} is {}; it must be {}", call.function, name, name_of(given.dtype()),
+                                     name_of(call.compute_dtype())));
   const Tensor memory = result_memory(call.function, given, rows, call.compute_dtype());
   if (!memory.is_contiguous())
-    throw ValueError(
-        fmt::format("{}: {} has strides {}; it must be contiguous", call.function, name, to_string(memory.strides())));
+    throw ValueError(runtime::format("{}: {} has strides {}; it must be contiguous", call.function, name,
+                                     to_string(memory.strides())));
   return memory;
 }
 
@@ -64,9 +64,10 @@ Tensor saved_memory(const Call& call, const Tensor& given, const std::vector<Ten
 void trace(const Call& call, const Plan& plan) {
   if (!runtime::trace_enabled()) return;
   const kernels::AttentionProblem& p = call.problem;
-  runtime::trace(fmt::format("{} {} B={} Hq={} Hk={} Hv={} Tq={} Tk={} D={} Dv={} mask={} kernel={} ({})",
-                             call.function, name_of(call.dtype()), p.batch, p.q_heads, p.k_heads, p.v_heads, p.q_rows,
-                             p.k_rows, p.dim, p.value_dim, call.mask.to_string(), plan.kernel(), plan.to_string()));
+  runtime::trace(runtime::format("{} {} B={} Hq={} Hk={} Hv={} Tq={} Tk={} D={} Dv={} mask={} kernel={} ({})",
+                                 call.function, name_of(call.dtype()), p.batch, p.q_heads, p.k_heads, p.v_heads,
+                                 p.q_rows, p.k_rows, p.dim, p.value_dim, call.mask.to_string(), plan.kernel(),
+                                 plan.to_string()));
 }
 
 /// Multiply-adds from which the reference takes a second or so.
@@ -83,10 +84,10 @@ void notice_reference(const Call& call, const AttentionKernel& kernel, const Pla
   static runtime::NoticeOnce once;
   std::string reasons;
   for (const PlanStep& step : plan.steps())
-    if (!step.taken) reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", step.kernel, step.reason);
-  once(fmt::format("{}: a large call ({} {} B={} Hq={} Tq={} Tk={}) runs on the reference kernel, which is slow ({})",
-                   call.function, name_of(call.dtype()), call.mask.to_string(), p.batch, p.q_heads, p.q_rows, p.k_rows,
-                   reasons));
+    if (!step.taken) reasons += runtime::format("{}{}: {}", reasons.empty() ? "" : "; ", step.kernel, step.reason);
+  once(runtime::format(
+      "{}: a large call ({} {} B={} Hq={} Tq={} Tk={}) runs on the reference kernel, which is slow ({})", call.function,
+      name_of(call.dtype()), call.mask.to_string(), p.batch, p.q_heads, p.q_rows, p.k_rows, reasons));
 }
 
 /// f16, or bf16 where the processor has no product of its own for the call, where no kernel widens them on their way:

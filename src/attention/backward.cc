@@ -4,7 +4,7 @@
 #include <attn/ops.h>
 #include <attn/runtime.h>
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include "attention/element.h"
 #include "kernels/attention/kv_rows.h"
@@ -64,10 +64,10 @@ struct Described {
 void trace(const Call& call, const BackwardPlan& plan, bool wave) {
   if (!runtime::trace_enabled()) return;
   const AttentionProblem& p = call.problem;
-  runtime::trace(fmt::format("{} backward {} B={} Hq={} Hk={} Hv={} Tq={} Tk={} D={} Dv={} mask={} kernel={} ({})",
-                             call.function, name_of(call.dtype()), p.batch, p.q_heads, p.k_heads, p.v_heads, p.q_rows,
-                             p.k_rows, p.dim, p.value_dim, call.mask.to_string(), plan.name,
-                             wave ? "rows in a wave" : "heads"));
+  runtime::trace(runtime::format("{} backward {} B={} Hq={} Hk={} Hv={} Tq={} Tk={} D={} Dv={} mask={} kernel={} ({})",
+                                 call.function, name_of(call.dtype()), p.batch, p.q_heads, p.k_heads, p.v_heads,
+                                 p.q_rows, p.k_rows, p.dim, p.value_dim, call.mask.to_string(), plan.name,
+                                 wave ? "rows in a wave" : "heads"));
 }
 
 /// The call's rows: batch items, or parts; and which of them may share keys.

@@ -4,7 +4,7 @@
 #include <attn/autograd.h>
 #include <attn/ops.h>
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include "attention/call/check.h"
 #include "attention/schedule/returned_weights.h"
@@ -22,15 +22,16 @@ namespace {
 constexpr const char* function = "attention_backward";
 
 void check_shape(const Tensor& x, const Dims& sizes, const char* name) {
-  if (!x.defined()) throw ValueError(fmt::format("{}: {} is undefined; it is needed", function, name));
+  if (!x.defined()) throw ValueError(runtime::format("{}: {} is undefined; it is needed", function, name));
   if (!(x.sizes() == sizes))
     throw ShapeError(
-        fmt::format("{}: {} has shape {}; it must be {}", function, name, to_string(x.sizes()), to_string(sizes)));
+        runtime::format("{}: {} has shape {}; it must be {}", function, name, to_string(x.sizes()), to_string(sizes)));
 }
 
 void check_dtype(const Tensor& x, Dtype dtype, const char* name) {
   if (x.dtype() != dtype)
-    throw DtypeError(fmt::format("{}: {} is {}; it must be {}", function, name, name_of(x.dtype()), name_of(dtype)));
+    throw DtypeError(
+        runtime::format("{}: {} is {}; it must be {}", function, name, name_of(x.dtype()), name_of(dtype)));
 }
 
 /// Memory for a gradient: kernels write it row by row.
@@ -39,8 +40,8 @@ void check_memory(const Call& call, const Tensor& memory, const Tensor& x, const
   check_shape(memory, x.sizes(), name);
   check_dtype(memory, call.compute_dtype(), name);
   if (memory.size(-1) > 1 && memory.stride(-1) != 1)
-    throw ValueError(fmt::format("{}: {} has strides {}; its last dim must be contiguous", function, name,
-                                 to_string(memory.strides())));
+    throw ValueError(runtime::format("{}: {} has strides {}; its last dim must be contiguous", function, name,
+                                     to_string(memory.strides())));
 }
 
 /// Where kernels write a gradient: `given`, or memory aside where that is also read. `written`: what others have.
@@ -52,7 +53,7 @@ Tensor place_for(const Call& call, const Tensor& given, const std::vector<Tensor
     if (x.defined() && (x.data() == given.data() ? given.numel() > 0
                                                  : x.is_contiguous() && given.is_contiguous() && overlaps(x, given)))
       throw ValueError(
-          fmt::format("{}: {} lies in the memory of another gradient; each needs its own", function, name));
+          runtime::format("{}: {} lies in the memory of another gradient; each needs its own", function, name));
   const bool aside = call.reads_from(given) || std::any_of(read.begin(), read.end(), [&](const Tensor& x) {
                        return x.defined() && share_memory(given, x);
                      });
@@ -96,7 +97,7 @@ AttentionResult attention_forward(const Tensor& q, const Tensor& k, const Tensor
   for (const auto& [given, name] : {std::pair{&saved.max, "max"}, {&saved.sum, "sum"}})
     for (const Tensor* x : {&q, &k, &v, &options.out})
       if (given->defined() && x->defined() && share_memory(*given, *x))
-        throw ValueError(fmt::format(
+        throw ValueError(runtime::format(
             "attention_forward: {} shares memory with an operand or another result; it needs memory of its own", name));
   AttentionResult result = attention_call(q, k, v, options, {.saved = &saved});
   if (!saved.exact) saved.output = result.output.detach();
@@ -124,10 +125,10 @@ AttentionGradients attention_backward(const Tensor& q, const Tensor& k, const Te
   const kernels::AttentionProblem& p = call.problem;
   const bool dot = options.score.kind == Score::Kind::scaled_dot || options.score.kind == Score::Kind::dot;
   if (!dot || p.score_callback.call != nullptr)
-    throw ValueError(
-        fmt::format("{}: the score is general, additive or a score_callback; it must be the (scaled) dot product, or a "
-                    "score_mod of it",
-                    function));
+    throw ValueError(runtime::format(
+        "{}: the score is general, additive or a score_callback; it must be the (scaled) dot product, or a "
+        "score_mod of it",
+        function));
   if (options.dropout_p > 0)
     describe_dropout(options.dropout_p, saved.dropout_seed, call.dtype() == Dtype::f64, call.problem);
   const SavedAttention rows = checked_saved(call, saved);

@@ -2,7 +2,7 @@
 #include <attn/attention.h>
 #include <attn/ops.h>
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include "attention/internal.h"
 #include "tensor/build.h"
@@ -40,35 +40,36 @@ void check_inputs(const Tensor& query, const Tensor& key, const Tensor& value) {
     const char* name;
   } inputs[] = {{query, "query"}, {key, "key"}, {value, "value"}};
   for (const auto& [x, name] : inputs) {
-    if (!x.defined()) throw ValueError(fmt::format("{}: {} is undefined", function, name));
+    if (!x.defined()) throw ValueError(runtime::format("{}: {} is undefined", function, name));
     const Dtype dtype = x.impl()->dtype;
     if (x.impl()->sizes.size() < 2)
-      throw ShapeError(fmt::format("{}: {} has shape {}; it must have 2 or more dims", function, name, shape(x)));
+      throw ShapeError(runtime::format("{}: {} has shape {}; it must have 2 or more dims", function, name, shape(x)));
     if (!is_floating(dtype))
-      throw DtypeError(fmt::format("{}: {} is {}; it must be f32, f64, bf16 or f16", function, name, name_of(dtype)));
-    if (dtype != query.impl()->dtype)
       throw DtypeError(
-          fmt::format("{}: {} is {}; it must be {} as query", function, name, name_of(dtype), name_of(query.dtype())));
+          runtime::format("{}: {} is {}; it must be f32, f64, bf16 or f16", function, name, name_of(dtype)));
+    if (dtype != query.impl()->dtype)
+      throw DtypeError(runtime::format("{}: {} is {}; it must be {} as query", function, name, name_of(dtype),
+                                       name_of(query.dtype())));
   }
   const auto last_but_one = [](const Dims& sizes) { return sizes[sizes.size() - 2]; };
   const Dims &q = query.impl()->sizes, &k = key.impl()->sizes, &v = value.impl()->sizes;
   const std::int64_t dim = q.back(), rows = last_but_one(v), keys = last_but_one(k);
   if (k.back() != dim)
-    throw ShapeError(fmt::format("{}: key has shape {}; its last dim must be {} to match query {}", function,
-                                 shape(key), dim, shape(query)));
+    throw ShapeError(runtime::format("{}: key has shape {}; its last dim must be {} to match query {}", function,
+                                     shape(key), dim, shape(query)));
   if (rows != keys)
-    throw ShapeError(fmt::format("{}: value has shape {}; its {} rows must be {} to match key {}", function,
-                                 shape(value), rows, keys, shape(key)));
+    throw ShapeError(runtime::format("{}: value has shape {}; its {} rows must be {} to match key {}", function,
+                                     shape(value), rows, keys, shape(key)));
 }
 
 void check_groups(const Tensor& query, const Tensor& x, const char* name) {
   if (x.dim() < 3 || query.dim() < 3)
-    throw ShapeError(fmt::format("{}: enable_gqa with query {} and {} {}; both must have 3 or more dims", function,
-                                 shape(query), name, shape(x)));
+    throw ShapeError(runtime::format("{}: enable_gqa with query {} and {} {}; both must have 3 or more dims", function,
+                                     shape(query), name, shape(x)));
   const std::int64_t heads = query.size(-3), groups = x.size(-3);
   if (groups == 0 ? heads != 0 : heads % groups != 0)
-    throw ShapeError(fmt::format("{}: {} has shape {}; its {} heads must divide the {} heads of query {}", function,
-                                 name, shape(x), groups, heads, shape(query)));
+    throw ShapeError(runtime::format("{}: {} has shape {}; its {} heads must divide the {} heads of query {}", function,
+                                     name, shape(x), groups, heads, shape(query)));
 }
 
 /// query, key, value with common leading dims and, for heads, one dim before the last two: those given, or views of
@@ -93,8 +94,9 @@ Inputs broadcast(const Inputs& given, bool grouped, Views& views) {
     if (grouped || x.dim() < 3 || query.dim() < 3) return;
     const std::int64_t heads = query.size(-3), groups = x.size(-3);
     if (groups > 1 && heads != groups && heads % groups == 0)
-      throw ShapeError(fmt::format("{}: {} has shape {}; its {} heads for the {} of query {} need enable_gqa = true",
-                                   function, name, shape(x), groups, heads, shape(query)));
+      throw ShapeError(
+          runtime::format("{}: {} has shape {}; its {} heads for the {} of query {} need enable_gqa = true", function,
+                          name, shape(x), groups, heads, shape(query)));
   };
   check_heads(key, "key");
   check_heads(value, "value");
@@ -115,14 +117,14 @@ Inputs broadcast(const Inputs& given, bool grouped, Views& views) {
 Tensor checked_mask(const Tensor& mask, const Tensor& query, const Tensor& key, Dtype dtype) {
   if (!mask.defined()) return mask;
   if (mask.dtype() != Dtype::boolean && mask.dtype() != Dtype::f32 && mask.dtype() != dtype)
-    throw DtypeError(fmt::format("{}: attn_mask is {}; it must be bool{} or {} as query", function,
-                                 name_of(mask.dtype()), dtype == Dtype::f32 ? "" : ", f32", name_of(dtype)));
+    throw DtypeError(runtime::format("{}: attn_mask is {}; it must be bool{} or {} as query", function,
+                                     name_of(mask.dtype()), dtype == Dtype::f32 ? "" : ", f32", name_of(dtype)));
   const Dims scores = joined(leading(query, query.dim() - 1), {key.size(-2)});
   bool fits = mask.dim() <= scores.size();
   for (int d = 1; fits && d <= mask.dim(); ++d) fits = mask.size(-d) == 1 || mask.size(-d) == scores[scores.size() - d];
   if (!fits)
-    throw ShapeError(fmt::format("{}: attn_mask has shape {}; it must broadcast to the scores {}", function,
-                                 shape(mask), to_string(scores)));
+    throw ShapeError(runtime::format("{}: attn_mask has shape {}; it must broadcast to the scores {}", function,
+                                     shape(mask), to_string(scores)));
   // a gradient has the shape that was given
   return mask.dtype() == Dtype::boolean || scores.size() > 4 ? mask.expand(scores) : mask;
 }
@@ -156,7 +158,7 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
                                     const SdpaOptions& options) {
   check_inputs(query, key, value);
   if (!(options.dropout_p >= 0 && options.dropout_p <= 1))
-    throw ValueError(fmt::format("{}: dropout_p is {}; it must be from 0 to 1", function, options.dropout_p));
+    throw ValueError(runtime::format("{}: dropout_p is {}; it must be from 0 to 1", function, options.dropout_p));
   Views views;
   const Inputs inputs = broadcast({query, key, value}, options.enable_gqa, views);
   const Tensor mask = checked_mask(options.attn_mask, inputs.query, inputs.key, query.dtype());

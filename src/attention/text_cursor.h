@@ -3,7 +3,7 @@
 #include <attn/error.h>
 #include <attn/mask.h>
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include <algorithm>
 #include <string>
@@ -16,8 +16,8 @@ class TextCursor {
   TextCursor(const char* function, const std::string& text) : text_(text), function_(function) {
     const std::size_t nul = text.find('\0');  // an error with it in its text would end there
     if (nul != std::string::npos)
-      throw ValueError(fmt::format("{}: \"{}\": column {} is a NUL byte; the text must have none", function,
-                                   text.substr(0, std::min<std::size_t>(nul, 80)), nul + 1));
+      throw ValueError(runtime::format("{}: \"{}\": column {} is a NUL byte; the text must have none", function,
+                                       text.substr(0, std::min<std::size_t>(nul, 80)), nul + 1));
   }
 
  protected:
@@ -52,9 +52,10 @@ class TextCursor {
   }
 
   [[noreturn, gnu::noinline]] void fail(const std::string& why) const {
-    const std::string rest = place_ < text_.size() ? fmt::format("at \"{}\"", text_.substr(place_, 24)) : "at the end";
+    const std::string rest =
+        place_ < text_.size() ? runtime::format("at \"{}\"", text_.substr(place_, 24)) : "at the end";
     throw ValueError(
-        fmt::format("{}: \"{}\": column {}, {}: {}", function_, text_.substr(0, 80), place_ + 1, rest, why));
+        runtime::format("{}: \"{}\": column {}, {}: {}", function_, text_.substr(0, 80), place_ + 1, rest, why));
   }
 
   const std::string& text_;

@@ -5,7 +5,7 @@
 #include <attn/ops.h>
 #include <attn/runtime.h>
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include "bench/clock.h"
 #include "kernels/peak.h"
@@ -55,7 +55,8 @@ const char* name_of(Limit limit) {
 Limit limit_from_name(const std::string& given) {
   for (const auto& [limit, name] : names)
     if (given == name) return limit;
-  throw ValueError(fmt::format("bench: there is no limit \"{}\"; there are fma_f32, fma_f64, dot_bf16, read", given));
+  throw ValueError(
+      runtime::format("bench: there is no limit \"{}\"; there are fma_f32, fma_f64, dot_bf16, read", given));
 }
 
 bool exists(Limit limit) {

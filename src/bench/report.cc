@@ -3,8 +3,7 @@
 
 #include <attn/runtime.h>
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
+#include "runtime/format.h"
 #include <nlohmann/json.hpp>
 
 #include <cmath>
@@ -15,16 +14,16 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 std::string shape_of(const cases::Case& c) {
-  if (c.op == "matmul") return fmt::format("{} x {} x {} {}{}", c.m, c.k, c.n, c.layout, c.packed ? " packed" : "");
-  if (!c.is_attention()) return fmt::format("{} rows of {}", c.rows, c.n);
-  std::string shape = fmt::format("{},{}", c.batch, c.q_heads);
-  if (c.k_heads != c.q_heads) shape += fmt::format("/{}", c.k_heads);
-  shape += fmt::format(",{}", c.q_rows);
-  if (c.k_rows != c.q_rows) shape += fmt::format("/{}", c.k_rows);
-  shape += fmt::format(",{}", c.dim);
-  if (c.channels != c.dim && c.score == "additive") shape += fmt::format("->{}", c.channels);
-  if (c.value_dim != c.dim) shape += fmt::format("/{}", c.value_dim);
-  if (c.idle_us > 0) shape += fmt::format(" after {} ms", static_cast<double>(c.idle_us) / 1000);
+  if (c.op == "matmul") return runtime::format("{} x {} x {} {}{}", c.m, c.k, c.n, c.layout, c.packed ? " packed" : "");
+  if (!c.is_attention()) return runtime::format("{} rows of {}", c.rows, c.n);
+  std::string shape = runtime::format("{},{}", c.batch, c.q_heads);
+  if (c.k_heads != c.q_heads) shape += runtime::format("/{}", c.k_heads);
+  shape += runtime::format(",{}", c.q_rows);
+  if (c.k_rows != c.q_rows) shape += runtime::format("/{}", c.k_rows);
+  shape += runtime::format(",{}", c.dim);
+  if (c.channels != c.dim && c.score == "additive") shape += runtime::format("->{}", c.channels);
+  if (c.value_dim != c.dim) shape += runtime::format("/{}", c.value_dim);
+  if (c.idle_us > 0) shape += runtime::format(" after {} ms", static_cast<double>(c.idle_us) / 1000);
   return shape;
 }
 
@@ -32,7 +31,7 @@ std::string shape_of(const cases::Case& c) {
 double rounded(double x) {
   if (x == 0 || !std::isfinite(x)) return 0;
   const double unit = std::pow(10.0, std::floor(std::log10(std::abs(x))) - 3);
-  return std::stod(fmt::format("{:.10g}", std::round(x / unit) * unit));
+  return std::stod(runtime::format("{:.10g}", std::round(x / unit) * unit));
 }
 
 }  // namespace
@@ -54,41 +53,41 @@ std::string around(const cases::Case& c) {
   if (const std::string mask = mask_of(c); mask != "none") add(mask);
   if (c.mask != "none" && c.bias != "none") add(c.bias);
   if (c.score_mod != "none") add("score_mod");
-  if (c.softcap != 0) add(fmt::format("softcap {}", c.softcap));
+  if (c.softcap != 0) add(runtime::format("softcap {}", c.softcap));
   if (c.sinks != 0) add("sinks");
-  if (c.dropout != 0) add(fmt::format("dropout {}", c.dropout));
+  if (c.dropout != 0) add(runtime::format("dropout {}", c.dropout));
   if (c.weights != "none") add(c.weights);
   if (c.is_cached()) add(c.cache);
   if (c.storage != "same") add(c.storage);
-  return parts.empty() ? "none" : fmt::format("{}", fmt::join(parts, ", "));
+  return parts.empty() ? "none" : runtime::format("{}", runtime::join(parts, ", "));
 }
 
 }  // namespace
 
 std::string table_head() {
-  return fmt::format("{:<17} {:<5} {:<26} {:<20} {:>11} {:>14} {:>8} {:>6}\n", "op", "dtype", "shape", "mask",
-                     "median us", "", "limit", "%");
+  return runtime::format("{:<17} {:<5} {:<26} {:<20} {:>11} {:>14} {:>8} {:>6}\n", "op", "dtype", "shape", "mask",
+                         "median us", "", "limit", "%");
 }
 
 std::string table_row(const Measured& m) {
   const bool memory = m.peak_gbs > 0;
   if (m.of.score == "additive")
-    return fmt::format("{:<17} {:<5} {:<26} {:<20} {:>11.1f} {:>7.1f} Gtanh/s\n", m.of.op, name_of(m.of.dtype),
-                       shape_of(m.of), around(m.of), m.median_us, m.gflops);
-  return fmt::format("{:<17} {:<5} {:<26} {:<20} {:>11.1f} {:>7.1f} {} {:>8.1f} {:>6.1f}\n", m.of.op,
-                     name_of(m.of.dtype), shape_of(m.of), m.of.is_attention() ? around(m.of) : "", m.median_us,
-                     memory ? m.gbs : m.gflops, memory ? "GB/s  " : "GFLOP/s", memory ? m.peak_gbs : m.peak_gflops,
-                     100 * m.fraction);
+    return runtime::format("{:<17} {:<5} {:<26} {:<20} {:>11.1f} {:>7.1f} Gtanh/s\n", m.of.op, name_of(m.of.dtype),
+                           shape_of(m.of), around(m.of), m.median_us, m.gflops);
+  return runtime::format("{:<17} {:<5} {:<26} {:<20} {:>11.1f} {:>7.1f} {} {:>8.1f} {:>6.1f}\n", m.of.op,
+                         name_of(m.of.dtype), shape_of(m.of), m.of.is_attention() ? around(m.of) : "", m.median_us,
+                         memory ? m.gbs : m.gflops, memory ? "GB/s  " : "GFLOP/s", memory ? m.peak_gbs : m.peak_gflops,
+                         100 * m.fraction);
 }
 
 std::string table_environment(const Environment& e) {
   const Info about = info();
   std::string text =
-      fmt::format("attn {}  {}  target {}  threads {}\nlimits: f32 {:.0f} GFLOP/s, f64 {:.0f}", about.version,
-                  about.cpu, about.target, about.threads, e.fma_f32_gflops, e.fma_f64_gflops);
-  if (e.dot_bf16_gflops > 0) text += fmt::format(", bf16 {:.0f}", e.dot_bf16_gflops);
-  return text + fmt::format("; reading {:.1f} GB/s; a hand-over between cores {:.0f} ns; load {:.1f}\n\n", e.read_gbs,
-                            e.hand_over_ns, e.load);
+      runtime::format("attn {}  {}  target {}  threads {}\nlimits: f32 {:.0f} GFLOP/s, f64 {:.0f}", about.version,
+                      about.cpu, about.target, about.threads, e.fma_f32_gflops, e.fma_f64_gflops);
+  if (e.dot_bf16_gflops > 0) text += runtime::format(", bf16 {:.0f}", e.dot_bf16_gflops);
+  return text + runtime::format("; reading {:.1f} GB/s; a hand-over between cores {:.0f} ns; load {:.1f}\n\n",
+                                e.read_gbs, e.hand_over_ns, e.load);
 }
 
 std::string json_row(const Measured& m) {

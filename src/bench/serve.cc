@@ -1,7 +1,7 @@
 // src/bench/serve.cc: the protocol of attn bench --serve.
 #include "bench/serve.h"
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include "bench/measure.h"
 
@@ -16,8 +16,8 @@ namespace {
 std::string peak_of(const std::string& name) {
   const Limit limit = limit_from_name(name);
   if (!exists(limit)) return "0";
-  if (limit != Limit::read) return fmt::format("{:.1f}", sample_arithmetic(limit));
-  return fmt::format("{:.2f}", sample_read(memory_in_turn()));
+  if (limit != Limit::read) return runtime::format("{:.1f}", sample_arithmetic(limit));
+  return runtime::format("{:.2f}", sample_read(memory_in_turn()));
 }
 
 }  // namespace
@@ -35,7 +35,7 @@ void serve(std::istream& in, std::ostream& out) {
       work = std::make_unique<Work>(cases::parse_case(line));
       work->call();
     }
-    return fmt::format("{:.3f}", time_of_call(*work) * 1e6);
+    return runtime::format("{:.3f}", time_of_call(*work) * 1e6);
   };
   for (std::string line; std::getline(in, line);) {
     if (line.empty()) continue;

@@ -4,7 +4,7 @@
 #include <attn/ops.h>
 #include <attn/runtime.h>
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include "kernels/gemm/packed.h"
 #include "verify/backward.h"
@@ -99,7 +99,7 @@ Work::Work(const Case& c) : case_(c), inputs_(cases::make_inputs(c)) {
   cases::Inputs plain = inputs_;
   plain.options.out = {};
   if (const std::string what = cases::wrong_rows(c, plain, result); !what.empty())
-    throw ValueError(fmt::format("bench: {}: {}", cases::to_line(c), what));
+    throw ValueError(runtime::format("bench: {}: {}", cases::to_line(c), what));
   count();
   if (c.op == "attention_decode") rotate();
 }
@@ -118,7 +118,7 @@ void Work::prepare_backward() {
     for (std::size_t n = 0; n < truth.size(); ++n) {
       const std::string what = size_of(case_.dtype) == 2 ? cases::is_far(ours[n], truth[n], case_.dtype)
                                                          : cases::bits_differ(ours[n], truth[n]);
-      if (!what.empty()) throw ValueError(fmt::format("bench: {}: {}", cases::to_line(case_), what));
+      if (!what.empty()) throw ValueError(runtime::format("bench: {}: {}", cases::to_line(case_), what));
     }
   }
   AttentionBackward into;

@@ -2,8 +2,7 @@
 #include "cli/output.h"
 #include "cli/verbs.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
+#include "runtime/format.h"
 
 #include "bench/report.h"
 #include "bench/serve.h"
@@ -28,7 +27,7 @@ std::string seconds(const std::string& value) {
   const std::string wrong = number(value);
   if (!wrong.empty()) return wrong;
   const double given = std::strtod(value.c_str(), nullptr);
-  return given >= 0 && given <= 600 ? "" : fmt::format("must be from 0 to 600, not {}", value);
+  return given >= 0 && given <= 600 ? "" : runtime::format("must be from 0 to 600, not {}", value);
 }
 
 /// The lines asked for: those given, else those of the tables that hold every `only`.
@@ -40,8 +39,8 @@ std::vector<std::string> chosen(const BenchOptions& options) {
                         [&](const std::string& part) { return (line + " ").find(part) != std::string::npos; });
   });
   if (lines.empty())
-    throw UsageError{fmt::format("no row has \"{}\" in its line (attn bench --list shows them)",
-                                 fmt::join(options.only, "\" and \""))};
+    throw UsageError{runtime::format("no row has \"{}\" in its line (attn bench --list shows them)",
+                                     runtime::join(options.only, "\" and \""))};
   return lines;
 }
 
@@ -49,13 +48,13 @@ void measure_all(const BenchOptions& options) {
   const std::vector<std::string> lines = chosen(options);
   std::vector<cases::Case> rows;
   for (const std::string& line : lines) rows.push_back(cases::parse_case(line));
-  if (options.list) return print(fmt::format("{}\n", fmt::join(lines, "\n")));
+  if (options.list) return print(runtime::format("{}\n", runtime::join(lines, "\n")));
   const bool live = ::isatty(STDERR_FILENO) != 0;
   const bench::Environment environment = bench::measure_environment();
   print(options.json ? "[\n" + bench::json_environment(environment)
                      : bench::table_environment(environment) + bench::table_head());
   for (std::size_t n = 0; n < rows.size(); ++n) {
-    std::cerr << fmt::format("{}{}/{} {}{}", live ? "\r\033[K" : "", n + 1, rows.size(), lines[n], live ? "" : "\n")
+    std::cerr << runtime::format("{}{}/{} {}{}", live ? "\r\033[K" : "", n + 1, rows.size(), lines[n], live ? "" : "\n")
               << std::flush;
     bench::Work work(rows[n]);
     const bench::Measured m = bench::measure(work, {.seconds = options.seconds});

@@ -5,7 +5,7 @@
 
 #include <attn/ops.h>
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include <cstdlib>
 
@@ -22,7 +22,7 @@ class Reader {
   }
   Tensor needed(const std::string& name) const {
     const Tensor result = tensor(name);
-    if (!result.defined()) throw ValueError(fmt::format("run: {} is missing; a call needs q, k and v", name));
+    if (!result.defined()) throw ValueError(runtime::format("run: {} is missing; a call needs q, k and v", name));
     return result;
   }
   const std::string* setting(const std::string& name) const {
@@ -38,13 +38,13 @@ class Reader {
     if (option != call_.options.end()) return read(option->second, *setting(name));
     try {
       return read(name, *setting(name));
-    } catch (const UsageError& error) { throw ValueError(fmt::format("run: {}: {}", call_.path, error.text)); }
+    } catch (const UsageError& error) { throw ValueError(runtime::format("run: {}: {}", call_.path, error.text)); }
   }
   double number(const std::string& name, double otherwise) const {
     if (setting(name) == nullptr) return otherwise;
     return read(name, [](const std::string& option, const std::string& text) {
       if (const std::string wrong = cli::number(text); !wrong.empty())
-        throw UsageError{fmt::format("{}: {}", option, wrong)};
+        throw UsageError{runtime::format("{}: {}", option, wrong)};
       return std::strtod(text.c_str(), nullptr);
     });
   }
@@ -75,8 +75,8 @@ void check_matrices(const Reader& reader, const char* score) {
   if (reader.is_option("score")) return;
   for (const char* matrix : {"w_q", "w_k", "w"})
     if (reader.tensor(matrix).defined())
-      throw ValueError(fmt::format("run: {} is given, but the score is {}; general takes w, additive w_q, w_k and w",
-                                   matrix, score));
+      throw ValueError(runtime::format(
+          "run: {} is given, but the score is {}; general takes w, additive w_q, w_k and w", matrix, score));
 }
 
 Score score_of(const Reader& reader) {
@@ -94,7 +94,7 @@ Score score_of(const Reader& reader) {
     case 3: {
       for (const char* matrix : {"w_q", "w_k", "w"})
         if (!reader.tensor(matrix).defined())
-          throw ValueError(fmt::format("run: the additive score needs w_q, w_k and w; {} is missing", matrix));
+          throw ValueError(runtime::format("run: the additive score needs w_q, w_k and w; {} is missing", matrix));
       return Score::additive(reader.tensor("w_q"), reader.tensor("w_k"), reader.tensor("w"));
     }
     default: return Score::scaled_dot();

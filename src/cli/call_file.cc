@@ -9,8 +9,7 @@
 
 #include "model/json_fields.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
+#include "runtime/format.h"
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -46,9 +45,9 @@ bool is_one_of(const std::string& name, const std::vector<std::string>& names) {
   std::vector<std::string> known = kTensors;
   known.insert(known.end(), kSettings.begin(), kSettings.end());
   const std::string meant = nearest(name, known);
-  throw ValueError(fmt::format(
-      "run: {}: there is no \"{}\"; {}", path, name,
-      meant.empty() ? fmt::format("there are {}", fmt::join(known, ", ")) : fmt::format("did you mean {}?", meant)));
+  throw ValueError(runtime::format("run: {}: there is no \"{}\"; {}", path, name,
+                                   meant.empty() ? runtime::format("there are {}", runtime::join(known, ", "))
+                                                 : runtime::format("did you mean {}?", meant)));
 }
 
 /// Metadata that other programs write: what PyTorch calls "format", and names in a program's own part,
@@ -61,26 +60,28 @@ double number_of(const std::string& name, const json& value) {
   if (value == "nan") return std::numeric_limits<double>::quiet_NaN();
   if (value == "inf" || value == "-inf")
     return value == "inf" ? std::numeric_limits<double>::infinity() : -std::numeric_limits<double>::infinity();
-  throw ValueError(fmt::format("run: {} holds {}, which is not a number", name,
-                               value.dump(-1, ' ', true, json::error_handler_t::replace).substr(0, 40)));
+  throw ValueError(runtime::format("run: {} holds {}, which is not a number", name,
+                                   value.dump(-1, ' ', true, json::error_handler_t::replace).substr(0, 40)));
 }
 
 /// Nested lists: their shape from the first element down, then every element checked against it.
 void shape_of(const std::string& name, const json& values, Dims& shape) {
   if (!values.is_array()) return;
-  if (shape.size() == max_rank) throw ShapeError(fmt::format("run: {} is nested more than {} deep", name, max_rank));
+  if (shape.size() == max_rank)
+    throw ShapeError(runtime::format("run: {} is nested more than {} deep", name, max_rank));
   shape.push_back(static_cast<std::int64_t>(values.size()));
   if (!values.empty()) shape_of(name, values[0], shape);
 }
 
 void flatten(const std::string& name, const json& values, const Dims& shape, int dim, std::vector<double>& numbers) {
   if (dim == shape.size()) {
-    if (values.is_array()) throw ShapeError(fmt::format("run: {} has lists of different depth", name));
+    if (values.is_array()) throw ShapeError(runtime::format("run: {} has lists of different depth", name));
     numbers.push_back(number_of(name, values));
     return;
   }
   if (!values.is_array() || static_cast<std::int64_t>(values.size()) != shape[dim])
-    throw ShapeError(fmt::format("run: {} has lists of different length; all must fill {}", name, to_string(shape)));
+    throw ShapeError(
+        runtime::format("run: {} has lists of different length; all must fill {}", name, to_string(shape)));
   for (const json& value : values) flatten(name, value, shape, dim + 1, numbers);
 }
 
@@ -108,8 +109,9 @@ void check_numbers(const std::string& name, const std::vector<double>& numbers, 
   constexpr double most = 0x1p53;  // beyond, a double is not every whole number
   for (const double x : numbers) {
     if (dtype == Dtype::boolean ? x != 0 && x != 1 : !(std::trunc(x) == x && std::abs(x) <= most))
-      throw ValueError(fmt::format("run: {} holds {}; {}", name, x,
-                                   dtype == Dtype::boolean ? "true or false is needed" : "whole numbers are needed"));
+      throw ValueError(
+          runtime::format("run: {} holds {}; {}", name, x,
+                          dtype == Dtype::boolean ? "true or false is needed" : "whole numbers are needed"));
   }
 }
 
@@ -120,8 +122,8 @@ std::string text_of(const json& value) { return value.is_string() ? value.get<st
 void check_fields(const std::string& name, const json& described) {
   for (const auto& [field, value] : described.items())
     if (field != "dtype" && field != "shape" && field != "values")
-      throw ValueError(fmt::format("run: {} has a field \"{}\"; the fields are dtype, shape, values", name, field));
-  if (!described.contains("values")) throw ValueError(fmt::format("run: {} has no \"values\"", name));
+      throw ValueError(runtime::format("run: {} has a field \"{}\"; the fields are dtype, shape, values", name, field));
+  if (!described.contains("values")) throw ValueError(runtime::format("run: {} has no \"values\"", name));
 }
 
 Dtype described_dtype(const std::string& name, const json& value) {
@@ -136,8 +138,9 @@ Dims described_shape(const std::string& name, const json& value) {
            size.get<double>() <= 0x1p53;
   };
   if (!value.is_array() || !std::all_of(value.begin(), value.end(), is_size) || value.size() > max_rank)
-    throw ShapeError(fmt::format("run: {} has the shape {}; it must be a list of at most {} whole numbers, 0 or more",
-                                 name, value.dump(-1, ' ', true).substr(0, 40), max_rank));
+    throw ShapeError(
+        runtime::format("run: {} has the shape {}; it must be a list of at most {} whole numbers, 0 or more", name,
+                        value.dump(-1, ' ', true).substr(0, 40), max_rank));
   return Dims(value.get<std::vector<std::int64_t>>());
 }
 
@@ -155,8 +158,8 @@ Tensor tensor_of(const std::string& name, const json& value) {
   if (described && value.contains("shape")) {
     const Dims given = described_shape(name, value["shape"]);
     if (given.product() != static_cast<std::int64_t>(numbers.size()))
-      throw ShapeError(fmt::format("run: {} has {} values; its shape {} needs another number", name, numbers.size(),
-                                   to_string(given)));
+      throw ShapeError(runtime::format("run: {} has {} values; its shape {} needs another number", name, numbers.size(),
+                                       to_string(given)));
     shape = given;
   }
   return tensor<double>(numbers, shape).to(dtype);
@@ -170,9 +173,9 @@ Tensor tensor_of(const std::string& name, const json& value) {
   const std::string_view here = std::string_view(content).substr(before.size() - sign);
   const bool number = here.starts_with("NaN") || here.starts_with("Infinity") || here.starts_with("-Infinity");
   throw FormatError(
-      fmt::format("run: {} is not JSON at line {}, column {}{}", path,
-                  std::count(before.begin(), before.end(), '\n') + 1, before.size() - line_start + 1 - sign,
-                  number ? "; write \"nan\", \"inf\", \"-inf\", with the quotes" : ""),
+      runtime::format("run: {} is not JSON at line {}, column {}{}", path,
+                      std::count(before.begin(), before.end(), '\n') + 1, before.size() - line_start + 1 - sign,
+                      number ? "; write \"nan\", \"inf\", \"-inf\", with the quotes" : ""),
       byte);
 }
 
@@ -181,15 +184,15 @@ Call from_json(const std::string& path, const std::string& content) {
   try {
     std::vector<std::set<std::string>> names;  // of the objects that are open
     const json document = json::parse(content, [&](int depth, json::parse_event_t event, const json& value) {
-      if (depth > kDeepest) throw ValueError(fmt::format("run: {} is nested more than {} deep", path, kDeepest));
+      if (depth > kDeepest) throw ValueError(runtime::format("run: {} is nested more than {} deep", path, kDeepest));
       if (event == json::parse_event_t::object_start) names.emplace_back();
       if (event == json::parse_event_t::object_end) names.pop_back();
       if (event == json::parse_event_t::key && !names.back().insert(value.get<std::string>()).second)
-        throw ValueError(fmt::format("run: {} has {} twice; each name may come once", path,
-                                     value.dump(-1, ' ', /*ensure_ascii=*/true)));
+        throw ValueError(runtime::format("run: {} has {} twice; each name may come once", path,
+                                         value.dump(-1, ' ', /*ensure_ascii=*/true)));
       return true;
     });
-    if (!document.is_object()) throw ValueError(fmt::format("run: {} must hold an object with q, k and v", path));
+    if (!document.is_object()) throw ValueError(runtime::format("run: {} must hold an object with q, k and v", path));
     for (const auto& [name, value] : document.items()) {
       if (is_one_of(name, kTensors)) call.tensors[name] = tensor_of(name, value);
       else if (is_one_of(name, kSettings)) call.settings[name] = text_of(value);
@@ -198,22 +201,22 @@ Call from_json(const std::string& path, const std::string& content) {
     }
   } catch (const json::parse_error& error) {
     not_json(path, content, error.byte);
-  } catch (const json::exception& error) { throw ValueError(fmt::format("run: {}: {}", path, reason_of(error))); }
+  } catch (const json::exception& error) { throw ValueError(runtime::format("run: {}: {}", path, reason_of(error))); }
   return call;
 }
 
 Call from_safetensors(const std::string& path, const std::string& content) {
   if (content.starts_with("\x93NUMPY") || content.starts_with("PK\x03\x04"))
-    throw FormatError(fmt::format("run: {} is a file of NumPy's; JSON or safetensors is needed, with q, k and v", path),
-                      0);
+    throw FormatError(
+        runtime::format("run: {} is a file of NumPy's; JSON or safetensors is needed, with q, k and v", path), 0);
   if (content.size() < 9 || content[8] != '{')
-    throw FormatError(fmt::format("run: {} is neither JSON nor safetensors", path), 0);
+    throw FormatError(runtime::format("run: {} is neither JSON nor safetensors", path), 0);
   const Safetensors file = [&] {
     try {
       return parse_safetensors(std::as_bytes(std::span<const char>(content)));
     } catch (const FormatError& error) {
-      throw FormatError(fmt::format("{}: {}", path, error.what()), error.offset());
-    } catch (const DtypeError& error) { throw DtypeError(fmt::format("{}: {}", path, error.what())); }
+      throw FormatError(runtime::format("{}: {}", path, error.what()), error.offset());
+    } catch (const DtypeError& error) { throw DtypeError(runtime::format("{}: {}", path, error.what())); }
   }();
   Call call;
   for (const auto& [name, tensor] : file.tensors) {
@@ -229,7 +232,7 @@ Call from_safetensors(const std::string& path, const std::string& content) {
 
 Call load_call(const std::string& path) {
   std::string content = read_file(path);
-  if (content.empty()) throw FormatError(fmt::format("run: {} is empty", path), 0);
+  if (content.empty()) throw FormatError(runtime::format("run: {} is empty", path), 0);
   // A safetensors file has eight bytes of length before its first brace.
   const bool has_length = content.size() >= 9 && content[8] == '{' && content[7] == 0;
   if (!has_length) content = without_mark(std::move(content));

@@ -5,8 +5,7 @@
 
 #include <attn/ops.h>
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
+#include "runtime/format.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -18,21 +17,22 @@ std::size_t choose(const std::string& option, const std::string& value, const st
   const auto found = std::find(choices.begin(), choices.end(), value);
   if (found != choices.end()) return static_cast<std::size_t>(found - choices.begin());
   const std::string meant = nearest(value, choices);
-  throw UsageError{fmt::format("{} has no \"{}\"; {}there are {}", option, value,
-                               meant.empty() ? "" : fmt::format("did you mean {}? ", meant), fmt::join(choices, ", "))};
+  throw UsageError{runtime::format("{} has no \"{}\"; {}there are {}", option, value,
+                                   meant.empty() ? "" : runtime::format("did you mean {}? ", meant),
+                                   runtime::join(choices, ", "))};
 }
 
 std::string whole_number(const std::string& value) {
   const std::size_t digits = value.starts_with("-") ? 1 : 0;
   const bool whole = value.size() > digits && value.find_first_not_of("0123456789", digits) == std::string::npos;
   if (whole && value.size() - digits <= 18) return "";
-  return fmt::format("must be a whole number{}, not \"{}\"", whole ? " of at most 18 digits" : "", value);
+  return runtime::format("must be a whole number{}, not \"{}\"", whole ? " of at most 18 digits" : "", value);
 }
 
 std::string number(const std::string& value) {
   char* end = nullptr;
   std::strtod(value.c_str(), &end);
-  return value.empty() || *end != '\0' ? fmt::format("must be a number, not \"{}\"", value) : "";
+  return value.empty() || *end != '\0' ? runtime::format("must be a number, not \"{}\"", value) : "";
 }
 
 std::string file_name(const std::string& value) {
@@ -40,7 +40,7 @@ std::string file_name(const std::string& value) {
 }
 
 void no_more(const std::vector<std::string>& rest) {
-  if (!rest.empty()) throw UsageError{fmt::format("\"{}\" is one argument too many", rest.front())};
+  if (!rest.empty()) throw UsageError{runtime::format("\"{}\" is one argument too many", rest.front())};
 }
 
 namespace {
@@ -52,7 +52,7 @@ auto parsed(const std::string& option, std::string_view parser, const std::strin
     return parse(text);
   } catch (const ValueError& error) {
     const std::string_view what = error.what();
-    throw UsageError{fmt::format("{} {}", option, what.starts_with(parser) ? what.substr(parser.size()) : what)};
+    throw UsageError{runtime::format("{} {}", option, what.starts_with(parser) ? what.substr(parser.size()) : what)};
   }
 }
 
@@ -78,7 +78,7 @@ Weights parse_weights(const std::string& option, const std::string& text) {
       choose(option, text.substr(0, open), {"none", "full", "head_average", "column_sums", "rows", "top_k"});
   const bool listed = kind > Weights::column_sums;
   if (listed != (open != std::string::npos && text.ends_with(')')))
-    throw UsageError{fmt::format(
+    throw UsageError{runtime::format(
         "{}: \"{}\"; rows take their numbers, rows(0, 5), top_k how many, top_k(3), the others nothing", option, text)};
   if (!listed) return static_cast<Weights::Kind>(kind);
   std::vector<std::int64_t> numbers;
@@ -87,11 +87,11 @@ Weights parse_weights(const std::string& option, const std::string& text) {
     word.erase(0, word.find_first_not_of(' '));
     word.erase(word.find_last_not_of(' ') + 1);
     if (const std::string wrong = whole_number(word); !wrong.empty())
-      throw UsageError{fmt::format("{}: {}: a number {}", option, text, wrong)};
+      throw UsageError{runtime::format("{}: {}: a number {}", option, text, wrong)};
     numbers.push_back(std::stoll(word));
   }
   if (kind == Weights::row_subset) return Weights::rows(tensor<std::int64_t>(numbers));
-  if (numbers.size() != 1) throw UsageError{fmt::format("{}: \"{}\"; top_k takes one number", option, text)};
+  if (numbers.size() != 1) throw UsageError{runtime::format("{}: \"{}\"; top_k takes one number", option, text)};
   return Weights::top_k(numbers[0]);
 }
 

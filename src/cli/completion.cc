@@ -2,7 +2,7 @@
 #include "cli/output.h"
 #include "cli/verbs.h"
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include <algorithm>
 #include <array>
@@ -80,25 +80,25 @@ std::string bash(const Parser& app) {
       "  if [ \"$word\" = = ]; then word=; elif [ \"$before\" = = ]; then before=\"${COMP_WORDS[COMP_CWORD-2]}\"; fi\n "
       " case \"${COMP_WORDS[1]} $before\" in\n";
   for (const auto& [option, values] : values_of_options())
-    script += fmt::format("    {}\"{}\") COMPREPLY=($(compgen -W \"{}\" -- \"$word\")); return ;;\n",
-                          option.starts_with("-") ? "*\" \"" : "", option, values);
+    script += runtime::format("    {}\"{}\") COMPREPLY=($(compgen -W \"{}\" -- \"$word\")); return ;;\n",
+                              option.starts_with("-") ? "*\" \"" : "", option, values);
   // Names of files may have blanks: a line each.
   script +=
       "    *\" --weights\"|*\" --svg\"|*\" --out\"|*\" --log\"|*\" --model\"|*\" --prompts\") compopt -o filenames "
       "2>/dev/null; mapfile -t COMPREPLY < <(compgen -f -- "
       "\"$word\"); return ;;\n  esac\n";
-  script += fmt::format(
+  script += runtime::format(
       "  if [ \"$COMP_CWORD\" -eq 1 ]; then COMPREPLY=($(compgen -W \"{} help --help --version\" -- \"$word\")); "
       "return; fi\n",
       verb_names(app));
   script +=
-      fmt::format("  case \"${{COMP_WORDS[1]}}\" in\n    help) COMPREPLY=($(compgen -W \"{}\" -- \"$word\")) ;;\n",
-                  verb_names(app));
+      runtime::format("  case \"${{COMP_WORDS[1]}}\" in\n    help) COMPREPLY=($(compgen -W \"{}\" -- \"$word\")) ;;\n",
+                      verb_names(app));
   for (const Parser& verb : app.verbs()) {
     const bool shells = verb.name() == "completion", files = names_file(verb);
-    script += fmt::format("    {}) {}mapfile -t COMPREPLY < <(compgen -W \"{}{}\" -- \"$word\"{}) ;;\n", verb.name(),
-                          files ? "compopt -o filenames 2>/dev/null; " : "", names(options_of(verb)),
-                          shells ? " bash zsh fish" : "", files ? "; compgen -f -- \"$word\"" : "");
+    script += runtime::format("    {}) {}mapfile -t COMPREPLY < <(compgen -W \"{}{}\" -- \"$word\"{}) ;;\n",
+                              verb.name(), files ? "compopt -o filenames 2>/dev/null; " : "", names(options_of(verb)),
+                              shells ? " bash zsh fish" : "", files ? "; compgen -f -- \"$word\"" : "");
   }
   return script + "  esac\n}\ncomplete -F _attn attn\n";
 }
@@ -122,25 +122,25 @@ std::string zsh(const Parser& app) {
       "CURRENT == 2 )); then\n    "
       "local -a verbs\n    verbs=(";
   for (const Parser& verb : app.verbs())
-    script += fmt::format("'{}:{}' ", verb.name(), quoted(verb.description(), kZshSpecial));
-  script += fmt::format(
+    script += runtime::format("'{}:{}' ", verb.name(), quoted(verb.description(), kZshSpecial));
+  script += runtime::format(
       "'help:{}')\n    _describe verb verbs\n    _arguments '--help[Help]' '--version[Version]'\n    return\n  fi\n",
       kHelp);
   script +=
-      fmt::format("  case \"$words[2]\" in\n    help) shift words; (( CURRENT-- )); _arguments '1:verb:({})' ;;\n",
-                  verb_names(app));
+      runtime::format("  case \"$words[2]\" in\n    help) shift words; (( CURRENT-- )); _arguments '1:verb:({})' ;;\n",
+                      verb_names(app));
   for (const Parser& verb : app.verbs()) {
-    script += fmt::format("    {}) shift words; (( CURRENT-- )); _arguments", verb.name());
+    script += runtime::format("    {}) shift words; (( CURRENT-- )); _arguments", verb.name());
     for (const Option& option : verb.options())
       for (const std::string& name : option.long_names()) {
         const std::string full = "--" + name;
         const std::string* values = values_of(verb, full);
         std::string action;
-        if (values != nullptr) action = fmt::format(":value:({})", *values);
+        if (values != nullptr) action = runtime::format(":value:({})", *values);
         else if (takes_file(full)) action = ":file:_files";
         else if (option.takes_value()) action = ":value:";
-        script += fmt::format(" '{}{}[{}]{}'", full, action.empty() ? "" : "=",
-                              quoted(option.description(), kZshSpecial), action);
+        script += runtime::format(" '{}{}[{}]{}'", full, action.empty() ? "" : "=",
+                                  quoted(option.description(), kZshSpecial), action);
       }
     script += verb.name() == "completion" ? " '1:shell:(bash zsh fish)'"
               : names_file(verb)          ? " '*:file:_files'"
@@ -159,23 +159,23 @@ std::string fish(const Parser& app) {
       "(commandline -opc)\n  test (count $words) -gt 1; and contains -- $words[2] $argv\nend\ncomplete -c attn -f\n";
   for (const Parser& verb : app.verbs()) {
     const std::string& name = verb.name();
-    script +=
-        fmt::format("complete -c attn -n __fish_use_subcommand -a {} -d '{}'\n", name, quoted(verb.description(), ""));
+    script += runtime::format("complete -c attn -n __fish_use_subcommand -a {} -d '{}'\n", name,
+                              quoted(verb.description(), ""));
     for (const Described& option : options_of(verb)) {
       const std::string* values = values_of(verb, option.name);
-      const std::string more = values != nullptr         ? fmt::format(" -x -a '{}'", *values)
+      const std::string more = values != nullptr         ? runtime::format(" -x -a '{}'", *values)
                                : takes_file(option.name) ? " -r -F"
                                : option.takes_value      ? " -x"
                                                          : "";
-      script += fmt::format("complete -c attn -n '__attn_verb {}' -l {} -d '{}'{}\n", name, option.name.substr(2),
-                            quoted(option.text, ""), more);
+      script += runtime::format("complete -c attn -n '__attn_verb {}' -l {} -d '{}'{}\n", name, option.name.substr(2),
+                                quoted(option.text, ""), more);
     }
   }
-  script += fmt::format("complete -c attn -n __fish_use_subcommand -a help -d '{}'\n", kHelp);
+  script += runtime::format("complete -c attn -n __fish_use_subcommand -a help -d '{}'\n", kHelp);
   script +=
       "complete -c attn -n __fish_use_subcommand -l help -d Help\ncomplete -c attn -n __fish_use_subcommand -l version "
       "-d Version\n";
-  script += fmt::format("complete -c attn -n '__attn_verb help' -a '{}'\n", verb_names(app));
+  script += runtime::format("complete -c attn -n '__attn_verb help' -a '{}'\n", verb_names(app));
   script += "complete -c attn -n '__attn_verb completion' -a 'bash zsh fish'\n";
   return script + "complete -c attn -n '__attn_verb run train generate' -F\n";
 }

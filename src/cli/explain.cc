@@ -13,7 +13,7 @@
 #include "text/icu/word_break.h"
 #endif
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include <algorithm>
 #include <memory>
@@ -86,7 +86,7 @@ ExplainOptions options_of(const Arguments& arguments) {
   if (arguments.weights_given.given()) {
     for (const Option& size : arguments.sizes)
       if (size.given())
-        throw UsageError{fmt::format("{} and --weights do not go together: the matrices say it", size.name())};
+        throw UsageError{runtime::format("{} and --weights do not go together: the matrices say it", size.name())};
     load_weights(arguments.weights, options);
   }
   return options;
@@ -97,7 +97,7 @@ Explanation explain_trained(const Arguments& arguments) {
   for (const Option& option : arguments.all)
     if (option.given() &&
         std::find(arguments.with_model.begin(), arguments.with_model.end(), option) == arguments.with_model.end())
-      throw UsageError{fmt::format("{} and --model do not go together: the model says it", option.name())};
+      throw UsageError{runtime::format("{} and --model do not go together: the model says it", option.name())};
   if (arguments.texts.size() > 1) throw UsageError{"--model takes one text"};
   TrainedHead at = arguments.at;
   at.gradients = arguments.explain.gradients;
@@ -107,7 +107,7 @@ Explanation explain_trained(const Arguments& arguments) {
 
 Explanation explain_texts(const Arguments& arguments) {
   for (const Option& option : {arguments.layer_given, arguments.head_given})
-    if (option.given()) throw UsageError{fmt::format("{} needs --model", option.name())};
+    if (option.given()) throw UsageError{runtime::format("{} needs --model", option.name())};
   const ExplainOptions options = options_of(arguments);
   const bool batch = arguments.batch || arguments.texts.size() > 1;
   return batch ? explain_batch(arguments.texts, options) : explain(arguments.texts[0], options);

@@ -11,7 +11,7 @@
 #include "explain/tokens.h"
 #include "io/source.h"
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 namespace attn::cli {
 namespace {
@@ -53,17 +53,18 @@ Explanation explain_model(const LanguageModel& model, const Tokenizer& tokenizer
                           const TrainedHead& at, Language language) {
   const ModelConfig& config = model.config;
   if (at.layer < 0 || at.layer >= config.layers)
-    throw ValueError(fmt::format("explain: layer is {}; it must be from 0 to {}", at.layer, config.layers - 1));
+    throw ValueError(runtime::format("explain: layer is {}; it must be from 0 to {}", at.layer, config.layers - 1));
   if (at.head < 0 || at.head >= config.heads)
-    throw ValueError(fmt::format("explain: head is {}; it must be from 0 to {}", at.head, config.heads - 1));
+    throw ValueError(runtime::format("explain: head is {}; it must be from 0 to {}", at.head, config.heads - 1));
   const std::vector<std::int64_t> ids = tokenizer.encode(text, /*add_special=*/true);
   if (ids.empty()) throw ValueError("explain: the text has no token; give at least one word");
   const auto n = static_cast<std::int64_t>(ids.size());
   if (n > config.context)
-    throw ValueError(fmt::format("explain: the text has {} tokens; the model's context holds {}", n, config.context));
+    throw ValueError(
+        runtime::format("explain: the text has {} tokens; the model's context holds {}", n, config.context));
   if (n > explain_detail::kMostTokens)
     throw ValueError(
-        fmt::format("explain: the text has {} tokens; at most {} can be shown", n, explain_detail::kMostTokens));
+        runtime::format("explain: the text has {} tokens; at most {} can be shown", n, explain_detail::kMostTokens));
 
   const NoGrad no_grad;
   const LanguageModel::Heads heads = model.heads(tensor<std::int64_t>(ids).unsqueeze(0), at.layer);
@@ -83,17 +84,17 @@ Explanation explain_model(const LanguageModel& model, const Tokenizer& tokenizer
   const std::string x = (config.qk_norm ? "norm(norm(x) W)" : "norm(x) W") + turned;
   steps.add(Kind::words, "tokens", Phrase::tokens, Phrase::note_tokens, "", {}).shape = {n};
   steps.add(Kind::ids, "ids", Phrase::ids, Phrase::note_ids, "", tensor<std::int64_t>(ids)).note = "";
-  const std::string source = fmt::format("layer {}, head {}", at.layer, at.head);
+  const std::string source = runtime::format("layer {}, head {}", at.layer, at.head);
   steps.add(Kind::table, "q", Phrase::query, Phrase::note_query, x, wide(q)).source = source;
   for (const auto& [name, title, note, values] :
        {std::tuple{"k", Phrase::key, Phrase::note_key, k}, {"v", Phrase::value, Phrase::note_value, v}}) {
     ExplainStep& step = steps.add(Kind::table, name, title, note, *name == 'k' ? x : "norm(x) W", wide(values));
-    step.source = key_head == at.head ? source : fmt::format("layer {}, head {} of keys", at.layer, key_head);
+    step.source = key_head == at.head ? source : runtime::format("layer {}, head {} of keys", at.layer, key_head);
     step.key_rows = true;
   }
   steps.add(Kind::pairs, "scores", Phrase::scores, Phrase::note_scores, "q · k", wide(scores));
   steps.add(Kind::pairs, "scaled", Phrase::scaled, Phrase::note_scaled,
-            fmt::format("scores / √{}", config.dim_of_head()), wide(scaled));
+            runtime::format("scores / √{}", config.dim_of_head()), wide(scaled));
   steps.add(Kind::pairs, "mask", Phrase::mask, Phrase::note_mask, mask.to_string(), wide(scaled)).hidden = hidden;
   steps.add(Kind::weights, "weights", Phrase::weights, Phrase::note_weights, "softmax(masked)", wide(attended.weights))
       .hidden = hidden;
@@ -108,7 +109,7 @@ Explanation explain_model(const LanguageModel& model, const Tokenizer& tokenizer
       step.key_rows = gradient.key_rows;
       if (gradient.title == Phrase::d_context)
         step.source =
-            fmt::format(fmt::runtime(say(language, Phrase::loss)), explain_detail::format_number(back.loss, 4));
+            runtime::format(fmt::runtime(say(language, Phrase::loss)), explain_detail::format_number(back.loss, 4));
       if (gradient.kind == Kind::pairs) step.hidden = hidden;
     }
   }

@@ -9,8 +9,7 @@
 #include "explain/json_values.h"
 #include "model/generate_internal.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
+#include "runtime/format.h"
 #include <unistd.h>
 
 #include <algorithm>
@@ -39,10 +38,10 @@ std::vector<std::string> lines_of(const std::string& path) {
     lines.push_back(text.substr(at, end - at));
     if (lines.back().ends_with('\r')) lines.back().pop_back();
     if (lines.back().empty())
-      throw ValueError(fmt::format("{}: line {} is empty; each line is a prompt", name, lines.size()));
+      throw ValueError(runtime::format("{}: line {} is empty; each line is a prompt", name, lines.size()));
     at = end + 1;
   }
-  if (lines.empty()) throw ValueError(fmt::format("{} holds no line; each line is a prompt", name));
+  if (lines.empty()) throw ValueError(runtime::format("{} holds no line; each line is a prompt", name));
   return lines;
 }
 
@@ -58,8 +57,8 @@ std::vector<std::vector<std::int64_t>> encoded(const Tokenizer& tokenizer, const
       if (arguments.prompt_given.given()) throw;
       if (!arguments.prompts_given.given())
         throw UsageError{"--prompt is missing: the line's end that stands for it is no token of this model"};
-      throw ValueError(
-          fmt::format("{}: line {}: {}", arguments.prompts == "-" ? "stdin" : arguments.prompts, i + 1, error.what()));
+      throw ValueError(runtime::format("{}: line {}: {}", arguments.prompts == "-" ? "stdin" : arguments.prompts, i + 1,
+                                       error.what()));
     }
   }
   return ids;
@@ -74,9 +73,9 @@ std::string as_json(const std::vector<std::string>& prompts, const std::vector<G
   std::string result = "{\n  \"attn_generate\": 1,\n  \"texts\": [";
   for (std::size_t i = 0; i < texts.size(); ++i)
     result +=
-        fmt::format("{}\n    {{\"prompt\": {}, \"text\": {}, \"finish\": \"{}\", \"tokens\": [{}]}}", i ? "," : "",
-                    explain_detail::json_string(prompts[i]), explain_detail::json_string(texts[i].text),
-                    name_of(texts[i].finish), fmt::join(texts[i].tokens, ", "));
+        runtime::format("{}\n    {{\"prompt\": {}, \"text\": {}, \"finish\": \"{}\", \"tokens\": [{}]}}", i ? "," : "",
+                        explain_detail::json_string(prompts[i]), explain_detail::json_string(texts[i].text),
+                        name_of(texts[i].finish), runtime::join(texts[i].tokens, ", "));
   return result + "\n  ]\n}\n";
 }
 

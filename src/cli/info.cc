@@ -4,8 +4,7 @@
 
 #include <attn/runtime.h>
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
+#include "runtime/format.h"
 #include <nlohmann/json.hpp>
 
 #include <memory>
@@ -30,11 +29,11 @@ void print_info(bool json) {
           "\n");
     return;
   }
-  print(
-      fmt::format("attn {}   numerics {}\ncpu      {}\nfeatures {}\ntargets  {}   (in use: {})\ncores    {}   threads "
-                  "{}\ncompiler {}\n",
-                  about.version, about.numerics_version, one_line(about.cpu), fmt::join(about.features, " "),
-                  fmt::join(about.targets, " "), about.target, about.cores, about.threads, about.compiler));
+  print(runtime::format(
+      "attn {}   numerics {}\ncpu      {}\nfeatures {}\ntargets  {}   (in use: {})\ncores    {}   threads "
+      "{}\ncompiler {}\n",
+      about.version, about.numerics_version, one_line(about.cpu), runtime::join(about.features, " "),
+      runtime::join(about.targets, " "), about.target, about.cores, about.threads, about.compiler));
 }
 
 }  // namespace

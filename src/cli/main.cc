@@ -7,8 +7,7 @@
 #include <attn/runtime.h>
 
 #include <fcntl.h>
-#include <fmt/format.h>
-#include <fmt/ranges.h>
+#include "runtime/format.h"
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,7 +23,7 @@ constexpr int kFailed = 1, kUsage = 2;
 constexpr std::size_t kLongest = 500;  // bytes of an error, whatever was given
 
 int complain(int code, const std::string& who, std::string_view what) {
-  const std::string line = shortened(one_line(fmt::format("{}: {}", who, what)), kLongest - 1) + "\n";
+  const std::string line = shortened(one_line(runtime::format("{}: {}", who, what)), kLongest - 1) + "\n";
   std::fwrite(line.data(), 1, line.size(), stderr);
   return code;
 }
@@ -40,18 +39,18 @@ std::string_view first_line(std::string_view text) { return text.substr(0, text.
       for (const std::string& name : option.long_names()) known.push_back("--" + name);
     const std::string name = given.substr(0, given.find('='));
     const std::string meant = nearest(name, known);
-    throw UsageError{fmt::format("there is no option {}{}", name,
-                                 meant.empty()
-                                     ? fmt::format(" (attn {}--help lists them)", verb ? verb->name() + " " : "")
-                                     : fmt::format("; did you mean {}?", meant))};
+    throw UsageError{
+        runtime::format("there is no option {}{}", name,
+                        meant.empty() ? runtime::format(" (attn {}--help lists them)", verb ? verb->name() + " " : "")
+                                      : runtime::format("; did you mean {}?", meant))};
   }
   if (verb != nullptr)
-    throw UsageError{fmt::format("\"{}\" is one argument too many (attn {} --help)", given, verb->name())};
+    throw UsageError{runtime::format("\"{}\" is one argument too many (attn {} --help)", given, verb->name())};
   for (const Parser& each : app.verbs()) known.push_back(each.name());
   const std::string meant = nearest(given, known);
-  throw UsageError{fmt::format(
-      "there is no verb \"{}\"; {}", given,
-      meant.empty() ? fmt::format("there are {}", fmt::join(known, ", ")) : fmt::format("did you mean {}?", meant))};
+  throw UsageError{runtime::format("there is no verb \"{}\"; {}", given,
+                                   meant.empty() ? runtime::format("there are {}", runtime::join(known, ", "))
+                                                 : runtime::format("did you mean {}?", meant))};
 }
 
 /// attn help, attn help VERB: the same as --help.

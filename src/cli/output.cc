@@ -8,7 +8,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include <cerrno>
 #include <cstdio>
@@ -30,7 +30,7 @@ bool write_all(int file, std::string_view text) {
 }
 
 [[noreturn]] void fail(const std::string& path, const char* what) {
-  throw IoError(fmt::format("{}: {}: {}", path, what, std::strerror(errno)));
+  throw IoError(runtime::format("{}: {}: {}", path, what, std::strerror(errno)));
 }
 
 }  // namespace
@@ -43,7 +43,7 @@ void print(std::string_view text) {
 
 void check_apart(const char* option, std::string_view file, bool json) {
   if (json && file == standard_stream)
-    throw UsageError{fmt::format("{} - and --json do not go together: both write to stdout", option)};
+    throw UsageError{runtime::format("{} - and --json do not go together: both write to stdout", option)};
 }
 
 std::string read_file(const std::string& path) {

@@ -7,7 +7,7 @@
 
 #include "explain/json_values.h"
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include <memory>
 #include <utility>
@@ -26,10 +26,10 @@ using Named = std::vector<std::pair<std::string, Tensor>>;
 
 std::string as_json(const Named& tensors, const Plan& plan) {
   std::string result =
-      fmt::format("{{\n  \"attn_run\": 1,\n  \"kernel\": {}", explain_detail::json_string(plan.kernel()));
+      runtime::format("{{\n  \"attn_run\": 1,\n  \"kernel\": {}", explain_detail::json_string(plan.kernel()));
   for (const auto& [name, tensor] : tensors)
-    result += fmt::format(",\n  \"{}\": {{\"dtype\": \"{}\", \"shape\": {}, \"values\": {}}}", name,
-                          name_of(tensor.dtype()), to_string(tensor.sizes()), explain_detail::json_values(tensor));
+    result += runtime::format(",\n  \"{}\": {{\"dtype\": \"{}\", \"shape\": {}, \"values\": {}}}", name,
+                              name_of(tensor.dtype()), to_string(tensor.sizes()), explain_detail::json_values(tensor));
   return result + "\n}\n";
 }
 
@@ -37,7 +37,7 @@ std::string as_text(const Named& tensors) {
   std::string result;
   for (const auto& [name, tensor] : tensors)
     result +=
-        fmt::format("{} {} {}\n{}\n", name, name_of(tensor.dtype()), to_string(tensor.sizes()), tensor.to_string());
+        runtime::format("{} {} {}\n{}\n", name, name_of(tensor.dtype()), to_string(tensor.sizes()), tensor.to_string());
   return result;
 }
 

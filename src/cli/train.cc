@@ -12,8 +12,7 @@
 
 #include "io/write.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
+#include "runtime/format.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -74,8 +73,8 @@ void check_same(const Arguments& a, const TrainOptions& now) {
   const auto same = [&](const char* name, const auto& given, const auto& then) {
     if (a.has(name) && !(given == then))
       throw UsageError{
-          fmt::format("--{} is {}, the training in {} has {}; leave it out, or begin anew in another --out", name,
-                      given, a.out, then)};
+          runtime::format("--{} is {}, the training in {} has {}; leave it out, or begin anew in another --out", name,
+                          given, a.out, then)};
   };
   same("steps", std::min(as_given.steps, now.steps), now.steps);
   same("batch", as_given.batch, now.batch);
@@ -86,7 +85,7 @@ void check_same(const Arguments& a, const TrainOptions& now) {
   same("dropout", as_given.model.dropout, now.model.dropout);
   same("dtype", std::string(name_of(as_given.dtype)), std::string(name_of(now.dtype)));
   if (a.has("size") && (as_given.model.layers != now.model.layers || as_given.model.width != now.model.width))
-    throw UsageError{fmt::format(
+    throw UsageError{runtime::format(
         "--size {} is not that of the training in {}; leave it out, or begin anew in another --out", a.size, a.out)};
 }
 
@@ -102,10 +101,10 @@ std::string read_texts(const std::vector<std::string>& paths, bool any_bytes) {
     const auto wrong = any_bytes ? std::nullopt : text::invalid_utf8(text);
     if (wrong)
       throw ValueError(
-          fmt::format("{}: the byte at offset {} is not UTF-8; --tokens bpe takes any bytes", path, *wrong));
+          runtime::format("{}: the byte at offset {} is not UTF-8; --tokens bpe takes any bytes", path, *wrong));
     all += without_mark(std::move(text));
   }
-  if (all.empty()) throw ValueError(fmt::format("{}: there is no text", fmt::join(paths, ", ")));
+  if (all.empty()) throw ValueError(runtime::format("{}: there is no text", runtime::join(paths, ", ")));
   return all;
 }
 
@@ -129,8 +128,9 @@ void check_log(const std::string& path, const std::string& out, bool resume) {
     return;
   if (!fresh && kind != std::filesystem::file_type::regular && kind != std::filesystem::file_type::directory) return;
   if (kind == std::filesystem::file_type::regular && !resume && !may_be_log(path))
-    throw ValueError(fmt::format("--log: {} holds something else than a training's lines; name another file", path));
-  if (!std::ofstream(path, std::ios::app)) throw IoError(fmt::format("--log: {}: {}", path, std::strerror(errno)));
+    throw ValueError(
+        runtime::format("--log: {} holds something else than a training's lines; name another file", path));
+  if (!std::ofstream(path, std::ios::app)) throw IoError(runtime::format("--log: {}: {}", path, std::strerror(errno)));
   if (fresh) std::filesystem::remove(path, unknown);
 }
 
@@ -139,15 +139,15 @@ void check_free(const std::string& out) {
   std::error_code unknown;
   if (const auto found = Trainer::find(out))
     throw ValueError(
-        fmt::format("{} holds a training (step {} of {}): --resume goes on with it, another --out begins anew", out,
-                    found->second, found->first.steps));
+        runtime::format("{} holds a training (step {} of {}): --resume goes on with it, another --out begins anew", out,
+                        found->second, found->first.steps));
   for (const char* file : {"model.safetensors", "model.safetensors.index.json", "config.json"})
     if (std::filesystem::exists(std::filesystem::path(out) / file, unknown))
       throw ValueError(
-          fmt::format("{} holds a model that was not trained here ({}); another --out begins anew", out, file));
+          runtime::format("{} holds a model that was not trained here ({}); another --out begins anew", out, file));
   if (std::filesystem::exists(std::filesystem::path(out) / "loss.svg", unknown))
-    throw ValueError(
-        fmt::format("{} holds a picture that no training there has drawn (loss.svg); another --out begins anew", out));
+    throw ValueError(runtime::format(
+        "{} holds a picture that no training there has drawn (loss.svg); another --out begins anew", out));
 }
 
 /// ValueError for a tokenizer.json that is not the one that would be written there.
@@ -158,10 +158,10 @@ void check_tokenizer(const std::string& out, const Tokenizer& tokenizer) {
   const std::string ours = tokenizer.to_json();
   if (!std::filesystem::is_regular_file(path, unknown) || std::filesystem::file_size(path, unknown) != ours.size() ||
       read_file(path.string()) != ours)
-    throw ValueError(
-        fmt::format("{} holds a tokenizer that is not that of this text and these options (tokenizer.json); another "
-                    "--out begins anew",
-                    out));
+    throw ValueError(runtime::format(
+        "{} holds a tokenizer that is not that of this text and these options (tokenizer.json); another "
+        "--out begins anew",
+        out));
 }
 
 /// A folder for one process: two trainings would write over each other's files. The system gives it back when the
@@ -175,7 +175,7 @@ class FolderLock {
     if (locked) io::remove_leftovers(folder);
     if (locked || errno != EWOULDBLOCK) return;
     ::close(file_);
-    throw ValueError(fmt::format("{}: another attn train is at work there", folder));
+    throw ValueError(runtime::format("{}: another attn train is at work there", folder));
   }
   ~FolderLock() {
     if (file_ >= 0) ::close(file_);
@@ -189,8 +189,8 @@ class FolderLock {
     const bool same = file_ < 0 || (::fstat(file_, &own) == 0 && ::stat(folder_.c_str(), &there) == 0 &&
                                     own.st_ino == there.st_ino && own.st_dev == there.st_dev);
     if (!same)
-      throw ValueError(
-          fmt::format("{}: the folder was removed, renamed or replaced while the training ran; it ends here", folder_));
+      throw ValueError(runtime::format(
+          "{}: the folder was removed, renamed or replaced while the training ran; it ends here", folder_));
   }
 
  private:
@@ -234,9 +234,9 @@ void check_memory(const TrainOptions& o, const char* what_helps) {
   ::sysinfo(&about);
   const double there = (static_cast<double>(about.totalram) + static_cast<double>(about.totalswap)) * about.mem_unit;
   if (there > 0 && needed > there)
-    throw ValueError(fmt::format("a step of {} of {} needs more than {:.1f} GiB of memory, this machine has {:.1f}{}",
-                                 counted(o.batch, "window"), counted(o.model.context, "token"), needed / 0x1p30,
-                                 there / 0x1p30, what_helps));
+    throw ValueError(runtime::format(
+        "a step of {} of {} needs more than {:.1f} GiB of memory, this machine has {:.1f}{}",
+        counted(o.batch, "window"), counted(o.model.context, "token"), needed / 0x1p30, there / 0x1p30, what_helps));
 }
 
 /// A new training; the folder has its first checkpoint before the first step, so that what cannot be written is known
@@ -256,7 +256,7 @@ Running begin(const Arguments& a) {
   std::error_code failure;
   std::vector<std::filesystem::path> made = missing_files(a.out);
   std::filesystem::create_directories(a.out, failure);
-  if (failure) throw IoError(fmt::format("{}: {}", a.out, failure.message()));
+  if (failure) throw IoError(runtime::format("{}: {}", a.out, failure.message()));
   auto lock = std::make_unique<FolderLock>(a.out);
   check_free(a.out);  // another may have begun meanwhile
   check_tokenizer(a.out, tokenizer);
@@ -276,7 +276,7 @@ std::vector<std::int64_t> encode_again(const Tokenizer& tokenizer, const std::st
     return tokenizer.encode(text);
   } catch (const ValueError& error) {
     const std::string_view what = error.what();
-    throw ValueError(fmt::format("{} was begun with another text: {}", out, what.substr(what.find(": ") + 2)));
+    throw ValueError(runtime::format("{} was begun with another text: {}", out, what.substr(what.find(": ") + 2)));
   }
 }
 
@@ -287,29 +287,29 @@ void extend(Trainer& trainer, const Arguments& a) {
   const double rate = next <= before ? trainer.options().lr_of(next) : trainer.options().lr / 10;
   trainer.extend(a.steps);
   trainer.save(a.out);
-  say(fmt::format("{} become {}: from step {} on the learning rate is that of {}, {:.2e} instead of {:.2e}\n",
-                  counted(before, "step"), a.steps, next, a.steps, trainer.options().lr_of(next), rate));
+  say(runtime::format("{} become {}: from step {} on the learning rate is that of {}, {:.2e} instead of {:.2e}\n",
+                      counted(before, "step"), a.steps, next, a.steps, trainer.options().lr_of(next), rate));
 }
 
 Running go_on(const Arguments& a) {
   auto lock = std::make_unique<FolderLock>(a.out);
   const auto found = Trainer::find(a.out);
-  if (!found) throw ValueError(fmt::format("{} holds no training to resume; without --resume one begins", a.out));
+  if (!found) throw ValueError(runtime::format("{} holds no training to resume; without --resume one begins", a.out));
   check_same(a, found->first);
   check_memory(found->first, "");  // it may have begun on a larger machine
   const Tokenizer tokenizer = Tokenizer::load(a.out);
   if (a.has("tokens") && tokenizer.kind() != kind_of(a))
     throw UsageError{
-        fmt::format("--tokens {} are not those of the training in {}; leave it out, or begin anew in another --out",
-                    a.tokens, a.out)};
+        runtime::format("--tokens {} are not those of the training in {}; leave it out, or begin anew in another --out",
+                        a.tokens, a.out)};
   const std::string text = read_texts(a.texts, tokenizer.kind() == Tokenizer::Kind::bpe);
   Trainer trainer = Trainer::resume(a.out, encode_again(tokenizer, text, a.out));
   if (a.has("vocab") && (tokenizer.kind() == Tokenizer::Kind::characters ||
                          Tokenizer::train(text, tokenizer.kind(), a.vocab).size() != tokenizer.size()))
-    throw UsageError{
-        fmt::format("--vocab {} gives another vocabulary than that of the training in {} ({}); leave it out, or begin "
-                    "anew in another --out",
-                    a.vocab, a.out, tokenizer.size())};
+    throw UsageError{runtime::format(
+        "--vocab {} gives another vocabulary than that of the training in {} ({}); leave it out, or begin "
+        "anew in another --out",
+        a.vocab, a.out, tokenizer.size())};
   if (a.has("steps")) extend(trainer, a);
   return {std::move(lock), std::move(trainer), tokenizer, {}};
 }
@@ -320,11 +320,11 @@ Running go_on(const Arguments& a) {
 void introduce(const Trainer& trainer, const Tokenizer& tokenizer) {
   const TrainOptions& o = trainer.options();
   constexpr const char* kinds[] = {"characters", "words", "byte pairs"};
-  say(fmt::format("{} parameters, {}, {}, width {}, context {}; {} {}; batch {}; {}; {}\n",
-                  count(static_cast<double>(o.model.parameters())), counted(o.model.layers, "layer"),
-                  counted(o.model.heads, "head"), o.model.width, o.model.context, tokenizer.size(),
-                  kinds[static_cast<std::size_t>(tokenizer.kind())], o.batch, name_of(o.dtype),
-                  counted(num_threads(), "thread")));
+  say(runtime::format("{} parameters, {}, {}, width {}, context {}; {} {}; batch {}; {}; {}\n",
+                      count(static_cast<double>(o.model.parameters())), counted(o.model.layers, "layer"),
+                      counted(o.model.heads, "head"), o.model.width, o.model.context, tokenizer.size(),
+                      kinds[static_cast<std::size_t>(tokenizer.kind())], o.batch, name_of(o.dtype),
+                      counted(num_threads(), "thread")));
   if (!trainer.notice().empty()) say(trainer.notice() + "\n");
 }
 
@@ -351,7 +351,8 @@ void steps(Trainer& trainer, const FolderLock& folder, const Arguments& a) {
     }
     report.close();
   } catch (const IoError& error) {
-    throw IoError(fmt::format("{}; the checkpoint of step {} is whole, --resume goes on from it", error.what(), saved));
+    throw IoError(
+        runtime::format("{}; the checkpoint of step {} is whole, --resume goes on from it", error.what(), saved));
   }
 }
 
@@ -360,16 +361,16 @@ void steps(Trainer& trainer, const FolderLock& folder, const Arguments& a) {
   const TrainOptions& o = running.trainer.options();
   const bool unbegun = !a.resume && running.trainer.step() == 0;
   if (unbegun) remove_all(running.made);
-  throw ValueError(fmt::format("not enough memory for a step of {} of {}{}", counted(o.batch, "window"),
-                               counted(o.model.context, "token"),
-                               unbegun ? "; a smaller --batch or --context needs less" : ""));
+  throw ValueError(runtime::format("not enough memory for a step of {} of {}{}", counted(o.batch, "window"),
+                                   counted(o.model.context, "token"),
+                                   unbegun ? "; a smaller --batch or --context needs less" : ""));
 }
 
 void run(const Arguments& a) {
   keep_freed_memory();
   if (a.texts.empty()) throw UsageError{"a text is missing, as in: attn train /usr/share/common-licenses/GPL-3"};
   if (a.has("save-every") && a.save_every < 1)
-    throw ValueError(fmt::format("train: save_every is {}; it must be 1 or more", a.save_every));
+    throw ValueError(runtime::format("train: save_every is {}; it must be 1 or more", a.save_every));
   if (a.out.empty()) throw UsageError{"--out is empty; it must name a folder"};
   if (a.out == standard_stream)
     throw UsageError{"--out is -, which is no folder; a model needs one (./- has that name)"};
@@ -382,17 +383,17 @@ void run(const Arguments& a) {
   } catch (const std::bad_alloc&) { no_memory(running, a); }
   running.lock->check();
   const std::string curve =
-      loss_curve_svg(trainer, fmt::format("attn train {}: {} parameters",
-                                          one_line(std::filesystem::path(a.texts[0]).filename().string()),
-                                          count(static_cast<double>(trainer.options().model.parameters()))));
+      loss_curve_svg(trainer, runtime::format("attn train {}: {} parameters",
+                                              one_line(std::filesystem::path(a.texts[0]).filename().string()),
+                                              count(static_cast<double>(trainer.options().model.parameters()))));
   io::write_whole("attn train", (std::filesystem::path(a.out) / "loss.svg").string(),
                   {std::as_bytes(std::span(curve))});
   const auto conclude = [&](const std::string& line) { a.log == standard_stream ? say(line) : print(line); };
   if (!trainer.done())
-    return conclude(fmt::format("stopped at step {} of {}, saved in {}: --resume goes on\n", trainer.step(),
-                                trainer.options().steps, a.out));
-  conclude(fmt::format("best validation loss {:.4f} at step {}; model and loss curve in {}\n", trainer.best_loss(),
-                       trainer.best_step(), a.out));
+    return conclude(runtime::format("stopped at step {} of {}, saved in {}: --resume goes on\n", trainer.step(),
+                                    trainer.options().steps, a.out));
+  conclude(runtime::format("best validation loss {:.4f} at step {}; model and loss curve in {}\n", trainer.best_loss(),
+                           trainer.best_step(), a.out));
 }
 
 }  // namespace

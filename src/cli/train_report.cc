@@ -8,7 +8,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -65,7 +65,7 @@ std::string bar_line(double share, std::vector<Fact> facts, int width, int& cell
   const std::string text = joined();
   cells = std::min(cells, width - static_cast<int>(text.size()) - 4);
   const int full = static_cast<int>(share * cells);
-  if (cells >= least) return fmt::format("[{:=<{}}{: <{}}] {}", "", full, "", cells - full, text);
+  if (cells >= least) return runtime::format("[{:=<{}}{: <{}}] {}", "", full, "", cells - full, text);
   return text.substr(0, static_cast<std::size_t>(std::max(0, width - 1)));
 }
 
@@ -88,7 +88,8 @@ void cut_log(const std::string& path, std::int64_t step) {
     if (json["step"].get<std::int64_t>() <= step) kept += line + "\n";
   }
   if (!ours)
-    throw ValueError(fmt::format("--log: {} holds something else than a training's lines; name another file", path));
+    throw ValueError(
+        runtime::format("--log: {} holds something else than a training's lines; name another file", path));
   io::write_whole("attn train", path, {std::as_bytes(std::span(kept))});
 }
 
@@ -104,13 +105,13 @@ bool may_be_log(const std::string& path) {
 
 std::string duration(double seconds) {
   const auto whole = static_cast<std::int64_t>(std::llround(std::max(0.0, seconds)));
-  if (whole >= 3600) return fmt::format("{}h{:02}m", whole / 3600, whole / 60 % 60);
-  return whole >= 60 ? fmt::format("{}m{:02}s", whole / 60, whole % 60) : fmt::format("{}s", whole);
+  if (whole >= 3600) return runtime::format("{}h{:02}m", whole / 3600, whole / 60 % 60);
+  return whole >= 60 ? runtime::format("{}m{:02}s", whole / 60, whole % 60) : runtime::format("{}s", whole);
 }
 
 std::string count(double number) {
-  if (number >= 1e6) return fmt::format("{:.2f}M", number / 1e6);
-  return number >= 1e4 ? fmt::format("{:.1f}k", number / 1e3) : fmt::format("{:.0f}", number);
+  if (number >= 1e6) return runtime::format("{:.2f}M", number / 1e6);
+  return number >= 1e4 ? runtime::format("{:.1f}k", number / 1e3) : runtime::format("{:.0f}", number);
 }
 
 TrainReport::TrainReport(const Trainer& trainer, const std::string& log)
@@ -122,7 +123,7 @@ TrainReport::TrainReport(const Trainer& trainer, const std::string& log)
   if (log.empty() || log == standard_stream) return;
   if (first_step_ > 0 && std::filesystem::is_regular_file(log)) cut_log(log, first_step_);
   log_.open(log, first_step_ > 0 ? std::ios::app : std::ios::trunc);
-  if (!log_) throw IoError(fmt::format("--log: {}: {}", log, std::strerror(errno)));
+  if (!log_) throw IoError(runtime::format("--log: {}: {}", log, std::strerror(errno)));
 }
 
 void TrainReport::start() {
@@ -150,30 +151,30 @@ void TrainReport::step(const TrainStep& done) {
 
 void TrainReport::draw(std::int64_t step) {
   drawn_ = seconds();
-  std::vector<Fact> facts{{fmt::format("{:>{}}/{}", step, std::to_string(steps_).size(), steps_), 0}};
+  std::vector<Fact> facts{{runtime::format("{:>{}}/{}", step, std::to_string(steps_).size(), steps_), 0}};
   if (step > first_step_) {
     const double per_step = drawn_ / static_cast<double>(step - first_step_);
-    facts.push_back({fmt::format("loss {:.4f}", loss_), 1});
-    if (validation_ > 0) facts.push_back({fmt::format("validation {:.4f}", validation_), 3});
-    facts.push_back({fmt::format("{} tokens/s", count(static_cast<double>(tokens_a_step_) / per_step)), 4});
+    facts.push_back({runtime::format("loss {:.4f}", loss_), 1});
+    if (validation_ > 0) facts.push_back({runtime::format("validation {:.4f}", validation_), 3});
+    facts.push_back({runtime::format("{} tokens/s", count(static_cast<double>(tokens_a_step_) / per_step)), 4});
     facts.push_back(
         {step == steps_ ? "in " + duration(drawn_) : duration(per_step * static_cast<double>(steps_ - step)) + " left",
          2});
   }
   const std::string bar =
       bar_line(static_cast<double>(step) / static_cast<double>(steps_), std::move(facts), columns(), cells_);
-  say(fmt::format("\r{}\x1b[K", bar));
+  say(runtime::format("\r{}\x1b[K", bar));
   open_ = true;
 }
 
 void TrainReport::line(const TrainStep& done) {
   std::string text =
-      fmt::format("step {:>{}}/{}  loss {:.4f}", done.step, std::to_string(steps_).size(), steps_, loss_);
-  if (done.validation) text += fmt::format("  validation {:.4f}{}", *done.validation, done.best ? " (best)" : "");
+      runtime::format("step {:>{}}/{}  loss {:.4f}", done.step, std::to_string(steps_).size(), steps_, loss_);
+  if (done.validation) text += runtime::format("  validation {:.4f}{}", *done.validation, done.best ? " (best)" : "");
   const double per_step = seconds() / static_cast<double>(done.step - first_step_);
-  say(text + fmt::format("  lr {:.2e}  {} tokens/s  {} left\n", done.lr,
-                         count(static_cast<double>(tokens_a_step_) / per_step),
-                         duration(per_step * static_cast<double>(steps_ - done.step))));
+  say(text + runtime::format("  lr {:.2e}  {} tokens/s  {} left\n", done.lr,
+                             count(static_cast<double>(tokens_a_step_) / per_step),
+                             duration(per_step * static_cast<double>(steps_ - done.step))));
 }
 
 void TrainReport::write_log(const TrainStep& done) {
@@ -191,7 +192,7 @@ void TrainReport::write_log(const TrainStep& done) {
     }
   }
   log_ << line << std::flush;
-  if (!log_) throw IoError(fmt::format("--log: {}: {}", log_path_, std::strerror(errno)));
+  if (!log_) throw IoError(runtime::format("--log: {}: {}", log_path_, std::strerror(errno)));
 }
 
 }  // namespace attn::cli

@@ -6,7 +6,7 @@
 #include <attn/runtime.h>
 #include <attn/verify.h>
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 #include <nlohmann/json.hpp>
 
 #include "verify/coverage.h"
@@ -35,9 +35,9 @@ std::string as_json(const VerifyReport& report) {
 std::string as_text(const VerifyReport& report) {
   std::string text;
   for (const VerifyRow& row : report.rows)
-    text += fmt::format("{:<24} {:>4} cases   {}\n", row.name, row.cases,
-                        row.different == 0 ? "same" : fmt::format("{} DIFFERENT", row.different));
-  return text + fmt::format("numerics {}, digest {}\n", numerics_version, report.digest);
+    text += runtime::format("{:<24} {:>4} cases   {}\n", row.name, row.cases,
+                            row.different == 0 ? "same" : runtime::format("{} DIFFERENT", row.different));
+  return text + runtime::format("numerics {}, digest {}\n", numerics_version, report.digest);
 }
 
 /// The cases of the tables by option, path and dtype; a letter where there are none, and below what it means.
@@ -55,11 +55,12 @@ std::string coverage() {
     reasons.push_back(reason);
     return std::string(1, static_cast<char>('a' + reasons.size() - 1));
   };
-  std::string text = fmt::format("Cases of attention, of {} in all: f32, f64, bf16, f16\n\n{:<24}", lines.size(), "");
-  for (const char* path : path_names) text += fmt::format("{:<15}", path);
+  std::string text =
+      runtime::format("Cases of attention, of {} in all: f32, f64, bf16, f16\n\n{:<24}", lines.size(), "");
+  for (const char* path : path_names) text += runtime::format("{:<15}", path);
   for (const CoverageOption& option : coverage_options()) {
     text.erase(text.find_last_not_of(' ') + 1);
-    text += fmt::format("\n{:<24}", option.name);
+    text += runtime::format("\n{:<24}", option.name);
     for (int path = 0; path < static_cast<int>(std::size(path_names)); ++path) {
       std::string cell;
       for (const Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16}) {
@@ -68,26 +69,27 @@ std::string coverage() {
                  one.second.find(option.mark) != std::string::npos;
         });
         const char* reason = why_not(option, static_cast<Path>(path), dtype);
-        cell += fmt::format("{} ", count > 0 ? std::to_string(count) : reason != nullptr ? letter(reason) : "none");
+        cell += runtime::format("{} ", count > 0 ? std::to_string(count) : reason != nullptr ? letter(reason) : "none");
       }
-      text += fmt::format("{:<15}", cell);
+      text += runtime::format("{:<15}", cell);
     }
   }
   text.erase(text.find_last_not_of(' ') + 1);
   text += "\n\n";
-  for (const std::string& reason : reasons) text += fmt::format("{}: {}\n", letter(reason), reason);
+  for (const std::string& reason : reasons) text += runtime::format("{}: {}\n", letter(reason), reason);
   return text;
 }
 
 void show_progress(std::int64_t done, std::int64_t total) {
-  std::fputs(done == total ? "\r\033[K" : fmt::format("\r{}/{}", done, total).c_str(), stderr);
+  std::fputs(done == total ? "\r\033[K" : runtime::format("\r{}/{}", done, total).c_str(), stderr);
 }
 
 void run_verify(VerifyOptions options, bool json) {
   if (::isatty(STDERR_FILENO) != 0) options.progress = show_progress;
   const VerifyReport report = verify(options);
   print(json ? as_json(report) : as_text(report));
-  if (!report.passed()) throw Error(fmt::format("verify: {}; again: attn verify '{}'", report.difference, report.line));
+  if (!report.passed())
+    throw Error(runtime::format("verify: {}; again: attn verify '{}'", report.difference, report.line));
 }
 
 }  // namespace

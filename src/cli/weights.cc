@@ -4,7 +4,7 @@
 #include <attn/npy.h>
 #include <attn/safetensors.h>
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include <array>
 #include <filesystem>
@@ -34,9 +34,9 @@ void load_weights(const std::string& path, ExplainOptions& options) {
       return std::filesystem::exists(file) ? load_npy(file) : Tensor();
     };
   } else if (is_numpys(path)) {
-    throw FormatError(fmt::format("explain: {} is a file of NumPy's; a folder of w_query.npy, w_key.npy and "
-                                  "w_value.npy is needed, or a safetensors file",
-                                  path),
+    throw FormatError(runtime::format("explain: {} is a file of NumPy's; a folder of w_query.npy, w_key.npy and "
+                                      "w_value.npy is needed, or a safetensors file",
+                                      path),
                       0);
   } else {
     Safetensors file = load_safetensors(path);
@@ -55,7 +55,7 @@ void load_weights(const std::string& path, ExplainOptions& options) {
   for (const Wanted& matrix : wanted) {
     *matrix.place = find(matrix.name);
     if (matrix.needed && !matrix.place->defined())
-      throw ValueError(fmt::format("explain: {} has no {}{}", path, matrix.name, have));
+      throw ValueError(runtime::format("explain: {} has no {}{}", path, matrix.name, have));
   }
 }
 

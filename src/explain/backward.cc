@@ -8,7 +8,7 @@
 #include "attention/call/check.h"
 #include "attention/unfused/unfused_score.h"
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 namespace attn::explain_detail {
 namespace {
@@ -20,13 +20,13 @@ struct Formulas {
 Formulas formulas_of(const Forward& forward) {
   const char* turned = forward.turned ? "turned " : "";
   switch (forward.options.score.kind) {
-    case Score::Kind::dot: return {fmt::format("dS {}k", turned), fmt::format("dSᵀ {}q", turned)};
+    case Score::Kind::dot: return {runtime::format("dS {}k", turned), runtime::format("dSᵀ {}q", turned)};
     case Score::Kind::general: return {"dS k Wᵀ", "dSᵀ q W"};
     case Score::Kind::additive: return {"Σ dS w (1 - tanh²) S_q", "Σ dS w (1 - tanh²) S_k"};
     default: break;
   }
-  return {fmt::format("dS {}k / √{}", turned, forward.q.size(-1)),
-          fmt::format("dSᵀ {}q / √{}", turned, forward.q.size(-1))};
+  return {runtime::format("dS {}k / √{}", turned, forward.q.size(-1)),
+          runtime::format("dSᵀ {}q / √{}", turned, forward.q.size(-1))};
 }
 
 /// 1 / (1 - p) where dropout leaves a weight, else 0: where no score differs, the call's own draws show it.
@@ -65,17 +65,17 @@ void through_stages(const Run& run, Tensor& ds, std::vector<BackwardStep>& steps
   for (std::size_t n = run.stages.size(); n-- > 0;) {
     const std::string_view name = run.stages[n].name;
     if (name == "tempered")
-      add("d_untempered", Phrase::d_untempered, Phrase::note_d_untempered, fmt::format("dS / {}", run.call.temperature),
-          div(ds, run.call.temperature));
+      add("d_untempered", Phrase::d_untempered, Phrase::note_d_untempered,
+          runtime::format("dS / {}", run.call.temperature), div(ds, run.call.temperature));
     if (name == "modified") {
       const Tensor& before = n > 0 ? run.stages[n - 1].values : run.scaled.defined() ? run.scaled : run.scores;
       add("d_unmodified", Phrase::d_unmodified, Phrase::note_d_unmodified,
-          fmt::format("dS ∂({}) / ∂s", run.call.score_mod.to_string()), through_expression(run, before, ds));
+          runtime::format("dS ∂({}) / ∂s", run.call.score_mod.to_string()), through_expression(run, before, ds));
     }
     if (name == "capped") {
       const Tensor level = div(run.stages[n].values, run.call.softcap);
       add("d_uncapped", Phrase::d_uncapped, Phrase::note_d_uncapped,
-          fmt::format("dS (1 − (capped / {})²)", run.call.softcap), ds * (1 - level * level));
+          runtime::format("dS (1 − (capped / {})²)", run.call.softcap), ds * (1 - level * level));
     }
   }
 }
@@ -113,7 +113,7 @@ WayBack way_back(const Forward& forward) {
       true);
   if (drops) add(Kind::pairs, "d_dropped", Phrase::d_dropped, Phrase::note_d_dropped, "dO · v", met);
   add(Kind::pairs, "d_weights", Phrase::d_weights, Phrase::note_d_weights,
-      drops ? fmt::format("dP dropped / (1 − {}), 0 where dropped", forward.options.dropout_p) : "dO · v", dp);
+      drops ? runtime::format("dP dropped / (1 − {}), 0 where dropped", forward.options.dropout_p) : "dO · v", dp);
   add(Kind::pairs, "d_scores", Phrase::d_scores, Phrase::note_d_scores, "weights (dP - Σ weights dP)", ds);
   if (forward.run != nullptr) through_stages(*forward.run, ds, back.steps);
   add(Kind::table, "d_q", Phrase::d_query, Phrase::note_d_query, formulas.q, gradients[0]);

@@ -5,14 +5,14 @@
 
 #include "text/unicode.h"
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include <algorithm>
 
 namespace attn::explain_detail {
 
 std::string Ink::wrap(std::string_view code, std::string_view text) const {
-  return coloured() && !text.empty() ? fmt::format("\x1b[{}m{}\x1b[0m", code, text) : std::string(text);
+  return coloured() && !text.empty() ? runtime::format("\x1b[{}m{}\x1b[0m", code, text) : std::string(text);
 }
 
 std::string Ink::on_heat(double heat, std::string_view text) const {
@@ -20,8 +20,8 @@ std::string Ink::on_heat(double heat, std::string_view text) const {
   const Rgb colour = colour_of(heat);
   const std::string_view ink = wants_black_text(colour) ? "38;5;16" : "38;5;231";
   if (colour_ == TextOptions::Colour::rgb)
-    return fmt::format("\x1b[{};48;2;{};{};{}m{}\x1b[0m", ink, colour.red, colour.green, colour.blue, text);
-  return fmt::format("\x1b[{};48;5;{}m{}\x1b[0m", ink, palette_index(colour), text);
+    return runtime::format("\x1b[{};48;2;{};{};{}m{}\x1b[0m", ink, colour.red, colour.green, colour.blue, text);
+  return runtime::format("\x1b[{};48;5;{}m{}\x1b[0m", ink, palette_index(colour), text);
 }
 
 std::string fitted(const std::string& text, int width) {

@@ -3,7 +3,7 @@
 
 #include <attn/ops.h>
 
-#include <fmt/ranges.h>
+#include "runtime/format.h"
 
 namespace attn::explain_detail {
 namespace {
@@ -30,7 +30,7 @@ bool same_rows(const Tensor& ours, const Tensor& context, std::size_t sentence, 
 }  // namespace
 
 std::string packed_starts(const std::vector<std::int64_t>& lengths) {
-  return fmt::format("{}", fmt::join(starts_of(lengths), " "));
+  return runtime::format("{}", runtime::join(starts_of(lengths), " "));
 }
 
 std::vector<bool> same_packed(const Run& run, const TokenizedTexts& tokens) {

@@ -12,8 +12,7 @@
 
 #include <attn/ops.h>
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
+#include "runtime/format.h"
 
 #include <algorithm>
 #include <limits>
@@ -28,8 +27,8 @@ using Kind = ExplainStep::Kind;
 std::optional<std::int64_t> row_of(std::optional<std::int64_t> query, std::int64_t rows) {
   if (!query) return query;
   if (*query < -rows || *query >= rows)
-    throw ValueError(fmt::format("explain: query {} is not there; the tokens are 0 to {}, or -{} to -1 from the end",
-                                 *query, rows - 1, rows));
+    throw ValueError(runtime::format(
+        "explain: query {} is not there; the tokens are 0 to {}, or -{} to -1 from the end", *query, rows - 1, rows));
   return *query < 0 ? *query + rows : *query;
 }
 
@@ -56,7 +55,7 @@ class Teller {
     if (options_.gradients) tell_way_back();
     if (options_.packed)
       add_checks("packed", Phrase::packed, Phrase::note_packed,
-                 fmt::format("cu_seqlens {}", packed_starts(tokens_.to.lengths)), same_packed(run_, tokens_));
+                 runtime::format("cu_seqlens {}", packed_starts(tokens_.to.lengths)), same_packed(run_, tokens_));
     if (options_.cache) tell_cache(*options_.cache);
     if (batch_ && !holds_tensors(options_.mask) && options_.dropout_p == 0)
       add_checks("alone", Phrase::alone, Phrase::note_alone, "", same_alone(run_, tokens_, matrices_, options_));
@@ -67,11 +66,9 @@ class Teller {
   std::string say(Phrase phrase) const { return std::string(explain_detail::say(options_.language, phrase)); }
   template <typename... T>
   std::string say_with(Phrase phrase, const T&... values) const {
-    return fmt::format(fmt::runtime(explain_detail::say(options_.language, phrase)), values...);
+    return runtime::format(fmt::runtime(explain_detail::say(options_.language, phrase)), values...);
   }
-  static std::string numbers_of(const Dims& sizes) {
-    return fmt::format("{}", fmt::join(sizes.begin(), sizes.end(), ", "));
-  }
+  static std::string numbers_of(const Dims& sizes) { return runtime::format("{}", runtime::join(sizes, ", ")); }
 
   ExplainStep step(Kind kind, const char* name, Phrase title, std::string formula, Phrase note,
                    std::string source = "") const {
@@ -127,8 +124,9 @@ class Teller {
       source = say(options_.cut_words ? Phrase::source_cut_words : Phrase::source_words);
     if (options_.tokens == text::Tokens::automatic) source = say(Phrase::source_automatic);
     const auto without = [this](const TokenTable& table) {
-      return table.commas.empty() ? ""
-                                  : say_with(Phrase::source_left_out, fmt::format("{}", fmt::join(table.commas, " ")));
+      return table.commas.empty()
+                 ? ""
+                 : say_with(Phrase::source_left_out, runtime::format("{}", runtime::join(table.commas, " ")));
     };
     if (const std::string commas = without(tokens_.from); !commas.empty()) source += say(Phrase::source_and) + commas;
     const bool pads =
@@ -191,7 +189,7 @@ class Teller {
       add_parameter("score_w", "w", matrices_.score_w.reshape({1, matrices_.score_w.numel()}), false);
     }
     if (!run_.q_turned.defined()) return;
-    const std::string formula = fmt::format("turn place / 10000^(2i / {})", matrices_.dk());
+    const std::string formula = runtime::format("turn place / 10000^(2i / {})", matrices_.dk());
     add(step(Kind::table, "q_turned", Phrase::query_turned, formula, Phrase::note_turned), run_.q_turned);
     add(step(Kind::table, "k_turned", Phrase::key_turned, formula, Phrase::note_turned), run_.k_turned, true);
   }
@@ -216,7 +214,8 @@ class Teller {
     if (options_.score == Score::Kind::additive) source = say_with(Phrase::source_drawn, "S_q, S_k, w", options_.seed);
     add(step(Kind::pairs, "scores", Phrase::scores, formula, Phrase::note_scores, source), run_.scores);
     if (run_.scaled.defined())
-      add(step(Kind::pairs, "scaled", Phrase::scaled, fmt::format("scores / √{}", matrices_.dk()), Phrase::note_scaled),
+      add(step(Kind::pairs, "scaled", Phrase::scaled, runtime::format("scores / √{}", matrices_.dk()),
+               Phrase::note_scaled),
           run_.scaled);
     for (const Stage& stage : run_.stages)
       add(step(Kind::pairs, stage.name, stage.title, stage.formula, stage.note), stage.values);
@@ -250,8 +249,8 @@ class Teller {
     const std::string& before = result_.steps.back().name;
     const std::string scores = before == "mask" ? "masked" : before;
     ExplainStep weights = step(Kind::weights, "weights", Phrase::weights,
-                               options_.sink ? fmt::format("softmax({}, sink {})", scores, *options_.sink)
-                                             : fmt::format("softmax({})", scores),
+                               options_.sink ? runtime::format("softmax({}, sink {})", scores, *options_.sink)
+                                             : runtime::format("softmax({})", scores),
                                options_.sink          ? Phrase::note_weights_sink
                                : a_row_sees_nothing() ? Phrase::note_weights_empty
                                                       : Phrase::note_weights);
@@ -261,8 +260,8 @@ class Teller {
       add(step(Kind::table, "sink", Phrase::sink, "e^(sink − logsumexp)", Phrase::note_sink), run_.sink);
     if (run_.dropped.defined()) {
       ExplainStep dropped =
-          step(Kind::weights, "dropped", Phrase::dropped, fmt::format("weights / (1 − {})", options_.dropout_p),
-               Phrase::note_dropped, fmt::format("Philox, seed {}", options_.seed));
+          step(Kind::weights, "dropped", Phrase::dropped, runtime::format("weights / (1 − {})", options_.dropout_p),
+               Phrase::note_dropped, runtime::format("Philox, seed {}", options_.seed));
       dropped.hidden = run_.hidden;
       add(std::move(dropped), run_.dropped);
     }
@@ -277,7 +276,7 @@ class Teller {
         run_.context.permute({0, 2, 1, 3})
             .reshape({run_.context.size(0), run_.context.size(2), matrices_.heads() * matrices_.dv()});
     add(step(Kind::table, "joined", Phrase::joined,
-             fmt::format("{} × {} → {}", matrices_.heads(), matrices_.dv(), joined.size(2)), Phrase::note_joined),
+             runtime::format("{} × {} → {}", matrices_.heads(), matrices_.dv(), joined.size(2)), Phrase::note_joined),
         joined);
   }
 
@@ -287,8 +286,8 @@ class Teller {
       maxima.push_back(hand.sees[i] ? format_number(hand.maximum[i], 4) : "–");
       totals.push_back(hand.sees[i] ? format_number(hand.total[i], 4) : "–");
     }
-    return say_with(Phrase::maximum, fmt::format("{}", fmt::join(maxima, " | "))) + "  " +
-           say_with(Phrase::total, fmt::format("{}", fmt::join(totals, " | ")));
+    return say_with(Phrase::maximum, runtime::format("{}", runtime::join(maxima, " | "))) + "  " +
+           say_with(Phrase::total, runtime::format("{}", runtime::join(totals, " | ")));
   }
 
   void tell_worked_row(std::int64_t query) {
@@ -328,7 +327,7 @@ class Teller {
                  values.unsqueeze(-1), true);
     if (asked == Weights::head_average) {
       ExplainStep average = step(Kind::weights, "head_average", Phrase::asked,
-                                 fmt::format("mean of {} heads", matrices_.heads()), Phrase::note_head_average);
+                                 runtime::format("mean of {} heads", matrices_.heads()), Phrase::note_head_average);
       for (std::int64_t b = 0, pairs = values.size(1) * values.size(2); b < values.size(0) && !run_.hidden.empty();
            ++b) {
         const auto first = run_.hidden.begin() + b * matrices_.heads() * pairs;
@@ -336,12 +335,13 @@ class Teller {
       }
       return add(std::move(average), values);
     }
-    ExplainStep some = step(Kind::weights,
-                            asked == Weights::largest      ? "top_k"
-                            : asked == Weights::row_subset ? "rows"
-                                                           : "full",
-                            Phrase::asked, asked == Weights::largest ? fmt::format("the {} largest", asked.count) : "",
-                            Phrase::note_asked);
+    ExplainStep some =
+        step(Kind::weights,
+             asked == Weights::largest      ? "top_k"
+             : asked == Weights::row_subset ? "rows"
+                                            : "full",
+             Phrase::asked, asked == Weights::largest ? runtime::format("the {} largest", asked.count) : "",
+             Phrase::note_asked);
     const Tensor shown = zeros_like(run_.mixing());
     some.hidden.assign(static_cast<std::size_t>(shown.numel()), Hidden::not_asked);
     const std::int64_t keys = shown.size(3), rows = shown.size(2), wanted = values.size(3),

@@ -3,7 +3,7 @@
 
 #include "text/unicode.h"
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include <cmath>
 
@@ -14,7 +14,7 @@ std::string number(double value, Dtype dtype) {
   if (dtype == Dtype::boolean) return value != 0 ? "true" : "false";
   if (std::isnan(value)) return "\"nan\"";
   if (std::isinf(value)) return value < 0 ? "\"-inf\"" : "\"inf\"";
-  return dtype == Dtype::f64 ? fmt::format("{}", value) : fmt::format("{}", static_cast<float>(value));
+  return dtype == Dtype::f64 ? runtime::format("{}", value) : runtime::format("{}", static_cast<float>(value));
 }
 
 /// write(i) gives element i; elements are taken in row-major order.
@@ -56,7 +56,7 @@ std::string json_string(const std::string& words) {
   for (std::size_t at = 0; at < words.size();) {
     const text::CodePoint point = text::code_point_at(words, at);
     if (point.value == text::not_a_character) result += "\xEF\xBF\xBD";
-    else if (point.value < 0x20) result += fmt::format("\\u{:04x}", static_cast<unsigned>(point.value));
+    else if (point.value < 0x20) result += runtime::format("\\u{:04x}", static_cast<unsigned>(point.value));
     else if (point.value == '"' || point.value == '\\') result.append("\\").append(words, at, point.bytes);
     else result.append(words, at, point.bytes);
     at += point.bytes;

@@ -4,14 +4,14 @@
 #include <attn/ops.h>
 #include <attn/random.h>
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 namespace attn::explain_detail {
 namespace {
 
 void check_size(const char* name, std::int64_t value, std::int64_t most) {
   if (value < 1 || value > most)
-    throw ValueError(fmt::format("explain: {} is {}; it must be 1 to {}", name, value, most));
+    throw ValueError(runtime::format("explain: {} is {}; it must be 1 to {}", name, value, most));
 }
 
 /// What is added to an error of matrices that fit as their transposes, as the weight [out, in] of a torch.nn.Linear is
@@ -24,15 +24,15 @@ std::int64_t columns(const Tensor& w) { return w.dim() == 2 ? w.size(1) : -1; }
 /// [dim, heads * d] or [heads, dim, d] as [heads, dim, d].
 Tensor split_heads(const char* name, const Tensor& w, std::int64_t heads) {
   if (!is_floating(w.dtype()))
-    throw DtypeError(fmt::format("explain: {} is {}; it must be a floating type", name, name_of(w.dtype())));
+    throw DtypeError(runtime::format("explain: {} is {}; it must be a floating type", name, name_of(w.dtype())));
   if (w.numel() == 0)
-    throw ShapeError(fmt::format("explain: {} has shape {}; it must not be empty", name, to_string(w.sizes())));
+    throw ShapeError(runtime::format("explain: {} has shape {}; it must not be empty", name, to_string(w.sizes())));
   if (w.dim() == 3 && w.size(0) == heads) return w;
   if (w.dim() == 2 && w.size(1) % heads == 0)
     return w.reshape({w.size(0), heads, w.size(1) / heads}).permute({1, 0, 2});
-  throw ShapeError(fmt::format("explain: {} has shape {}; it must be [dim, {} * d] or [{}, dim, d] for heads = {}{}",
-                               name, to_string(w.sizes()), heads, heads, heads,
-                               hint(w.dim() == 2 && w.size(0) % heads == 0)));
+  throw ShapeError(
+      runtime::format("explain: {} has shape {}; it must be [dim, {} * d] or [{}, dim, d] for heads = {}{}", name,
+                      to_string(w.sizes()), heads, heads, heads, hint(w.dim() == 2 && w.size(0) % heads == 0)));
 }
 
 void take_projections(const ExplainOptions& options, Matrices& m) {
@@ -43,13 +43,13 @@ void take_projections(const ExplainOptions& options, Matrices& m) {
   m.w_value = split_heads("w_value", options.w_value, options.heads);
   if (!(m.w_key.sizes() == m.w_query.sizes()))
     throw ShapeError(
-        fmt::format("explain: w_key has shape {}; it must be {} to match w_query{}", to_string(options.w_key.sizes()),
-                    to_string(options.w_query.sizes()),
-                    hint(options.w_key.dim() == 2 && options.w_key.t().sizes() == options.w_query.sizes())));
+        runtime::format("explain: w_key has shape {}; it must be {} to match w_query{}",
+                        to_string(options.w_key.sizes()), to_string(options.w_query.sizes()),
+                        hint(options.w_key.dim() == 2 && options.w_key.t().sizes() == options.w_query.sizes())));
   if (m.w_value.size(1) != m.dim()) {
     const bool all =
         columns(options.w_value) == columns(options.w_query) && columns(options.w_query) == columns(options.w_key);
-    throw ShapeError(fmt::format(
+    throw ShapeError(runtime::format(
         "explain: w_value has shape {}; its dim must be {} to match w_query {}{}", to_string(options.w_value.sizes()),
         m.dim(), to_string(options.w_query.sizes()),
         all ? "; the three look transposed: give their transposes" : hint(columns(options.w_value) == m.dim())));
@@ -81,8 +81,8 @@ Matrices make_matrices(const ExplainOptions& options) {
   if (own) take_projections(options, m);
   if (options.embedding.defined()) {
     if (options.embedding.dim() != 2 || !is_floating(options.embedding.dtype()))
-      throw ShapeError(fmt::format("explain: embedding is {} {}; it must be floating [ids, dim]",
-                                   name_of(options.embedding.dtype()), to_string(options.embedding.sizes())));
+      throw ShapeError(runtime::format("explain: embedding is {} {}; it must be floating [ids, dim]",
+                                       name_of(options.embedding.dtype()), to_string(options.embedding.sizes())));
     m.embedding = options.embedding;
     m.own_embedding = true;
   } else {
@@ -92,11 +92,11 @@ Matrices make_matrices(const ExplainOptions& options) {
   Generator generator(options.seed);
   if (!own) draw_projections(options, m.embedding.size(1), generator, m);
   if (m.embedding.size(1) != m.dim())
-    throw ShapeError(fmt::format("explain: embedding has shape {}; its last dim must be {} to match w_query{}",
-                                 to_string(m.embedding.sizes()), m.dim(),
-                                 columns(options.w_query) == m.embedding.size(1)
-                                     ? "; w_query, w_key and w_value look transposed: give their transposes"
-                                     : hint(m.embedding.size(0) == m.dim())));
+    throw ShapeError(runtime::format("explain: embedding has shape {}; its last dim must be {} to match w_query{}",
+                                     to_string(m.embedding.sizes()), m.dim(),
+                                     columns(options.w_query) == m.embedding.size(1)
+                                         ? "; w_query, w_key and w_value look transposed: give their transposes"
+                                         : hint(m.embedding.size(0) == m.dim())));
 
   const std::int64_t dk = m.dk();
   if (options.score == Score::Kind::general) m.score_w = rand({dk, dk}, generator);

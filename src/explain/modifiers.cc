@@ -7,7 +7,7 @@
 #include "kernels/attention/mask/mask_program.h"
 #include "tensor/build.h"
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include <bit>
 
@@ -42,9 +42,9 @@ Tensor bias_values(const Call& call) {
 std::string alibi_formula(std::int64_t heads, bool symmetric) {
   const char* const distance = symmetric ? "(-|key - query|)" : "(key - query)";
   const auto whole = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(heads)));
-  if (whole == heads) return fmt::format("2^(-8 (h + 1) / heads) {}", distance);
-  return fmt::format("slope {0}, slope = 2^(-8 (h + 1) / {1}) for h < {1}, else 2^(-8 (2 h - {2}) / {3})", distance,
-                     whole, 2 * whole - 1, 2 * whole);
+  if (whole == heads) return runtime::format("2^(-8 (h + 1) / heads) {}", distance);
+  return runtime::format("slope {0}, slope = 2^(-8 (h + 1) / {1}) for h < {1}, else 2^(-8 (2 h - {2}) / {3})", distance,
+                         whole, 2 * whole - 1, 2 * whole);
 }
 
 }  // namespace
@@ -79,8 +79,8 @@ std::vector<Stage> modifier_stages(const ExplainOptions& options, const Attentio
     before = name;
   };
   if (call.softcap != 0)
-    add("capped", Phrase::capped, Phrase::note_capped, fmt::format("{0} tanh({1} / {0})", call.softcap, before), "cap",
-        mul(tanh(div(s, call.softcap)), call.softcap));
+    add("capped", Phrase::capped, Phrase::note_capped, runtime::format("{0} tanh({1} / {0})", call.softcap, before),
+        "cap", mul(tanh(div(s, call.softcap)), call.softcap));
   if (!call.bias.empty()) {
     const Call checked = check("explain", run.q_used(), run.k_used(), run.v, call);
     const Tensor bias = s.dtype() == Dtype::f64 ? bias_values<double>(checked) : bias_values<float>(checked);
@@ -96,10 +96,11 @@ std::vector<Stage> modifier_stages(const ExplainOptions& options, const Attentio
   }
   if (!call.score_mod.empty())
     add("modified", Phrase::modified, Phrase::note_modified,
-        fmt::format("{}, s = {}", options.score_mod.to_string(), before), "mod", call.score_mod.apply(s, run.lengths));
+        runtime::format("{}, s = {}", options.score_mod.to_string(), before), "mod",
+        call.score_mod.apply(s, run.lengths));
   if (call.temperature != 1)
-    add("tempered", Phrase::tempered, Phrase::note_tempered, fmt::format("{} / {}", before, call.temperature),
-        fmt::format("/ {}", call.temperature), div(s, call.temperature));
+    add("tempered", Phrase::tempered, Phrase::note_tempered, runtime::format("{} / {}", before, call.temperature),
+        runtime::format("/ {}", call.temperature), div(s, call.temperature));
   return stages;
 }
 

@@ -1,7 +1,7 @@
 // src/explain/numbers.cc: numbers and the signs that stand where there is none.
 #include "explain/numbers.h"
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include <cmath>
 
@@ -10,8 +10,8 @@ namespace attn::explain_detail {
 std::string format_number(double value, int decimals) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
-  if (std::abs(value) >= 1e4) return fmt::format("{:.2e}", value);
-  std::string text = fmt::format("{:.{}f}", value, decimals);
+  if (std::abs(value) >= 1e4) return runtime::format("{:.2e}", value);
+  std::string text = runtime::format("{:.{}f}", value, decimals);
   if (text[0] == '-' && text.find_first_not_of("-0.") == std::string::npos) text.erase(0, 1);
   return text;
 }

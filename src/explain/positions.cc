@@ -3,7 +3,7 @@
 
 #include <attn/ops.h>
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include <cmath>
 
@@ -27,7 +27,8 @@ Tensor sines(std::int64_t rows, std::int64_t dim, Dtype dtype) {
 Tensor turned(const Tensor& x) {
   const std::int64_t rows = x.size(2), dim = x.size(3);
   if (dim % 2 != 0)
-    throw ValueError(fmt::format("explain: rotary positions turn pairs of numbers; dk is {}, it must be even", dim));
+    throw ValueError(
+        runtime::format("explain: rotary positions turn pairs of numbers; dk is {}, it must be even", dim));
   std::vector<double> values = x.to_vector();
   for (std::size_t at = 0; at < values.size(); at += 2) {
     const auto i = static_cast<std::int64_t>(at);

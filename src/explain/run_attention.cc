@@ -9,7 +9,7 @@
 
 #include "attention/call/check.h"
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include <limits>
 
@@ -30,9 +30,9 @@ Tensor project(const Tensor& x, const Tensor& w) {
 void embed(const TokenizedTexts& tokens, const Matrices& matrices, const ExplainOptions& options, Run& run) {
   const bool pads = tokens.from.pads() || tokens.to.pads();
   if (tokens.vocabulary + pads > matrices.embedding.size(0))
-    throw ValueError(fmt::format("explain: the text needs {} ids{}; the embedding has {} rows",
-                                 tokens.vocabulary + pads, pads ? ", one of them for PAD" : "",
-                                 matrices.embedding.size(0)));
+    throw ValueError(runtime::format("explain: the text needs {} ids{}; the embedding has {} rows",
+                                     tokens.vocabulary + pads, pads ? ", one of them for PAD" : "",
+                                     matrices.embedding.size(0)));
   run.x = embedding(tokens.from.ids, matrices.embedding);
   run.memory = options.to ? embedding(tokens.to.ids, matrices.embedding) : run.x;
   if (options.positions != Positions::sinusoidal) return;
@@ -89,8 +89,8 @@ Run run_attention(const TokenizedTexts& tokens, const Matrices& matrices, const 
   const Dims pairs{tokens.from.batch(), matrices.heads(), tokens.from.width(), tokens.to.width()};
   if (pairs.product() > kMostPairs)
     throw ValueError(
-        fmt::format("explain: {} sentences, {} heads, {} by {} tokens are {} pairs; at most {} can be shown", pairs[0],
-                    pairs[1], pairs[2], pairs[3], pairs.product(), kMostPairs));
+        runtime::format("explain: {} sentences, {} heads, {} by {} tokens are {} pairs; at most {} can be shown",
+                        pairs[0], pairs[1], pairs[2], pairs[3], pairs.product(), kMostPairs));
   Run run;
   embed(tokens, matrices, options, run);
   const Tensor from = run.places_x.defined() ? run.x + run.places_x : run.x;

@@ -5,8 +5,7 @@
 #include "explain/view.h"
 #include "explain/words.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
+#include "runtime/format.h"
 
 #include <algorithm>
 #include <set>
@@ -62,8 +61,8 @@ class Drawing {
       if (step.name == "v") parameters();
       y_ += kLine / 2;
     }
-    const std::string label = escaped(fmt::format("attn explain: {}", fmt::join(explanation_.texts, " | ")));
-    return fmt::format(
+    const std::string label = escaped(runtime::format("attn explain: {}", runtime::join(explanation_.texts, " | ")));
+    return runtime::format(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"attn-explain\" role=\"img\" aria-label=\"{0}\" "
         "width=\"{1}\" height=\"{2}\" viewBox=\"0 0 {1} {2}\">\n"
         "<title>{0}</title>\n{3}<rect class=\"page\" width=\"{1}\" height=\"{2}\"/>\n{4}</svg>\n",
@@ -78,14 +77,14 @@ class Drawing {
     const int width = display_width(words) * kCharacter;
     if (anchor == Anchor::start) right_ = std::max(right_, x + width);
     constexpr std::string_view anchors[] = {"", " text-anchor=\"end\"", " text-anchor=\"middle\""};
-    shapes_ += fmt::format("<text x=\"{}\" y=\"{}\"{}{}>{}</text>\n", x, y_ + 15,
-                           style.empty() ? "" : fmt::format(" class=\"{}\"", style),
-                           anchors[static_cast<std::size_t>(anchor)], escaped(words));
+    shapes_ += runtime::format("<text x=\"{}\" y=\"{}\"{}{}>{}</text>\n", x, y_ + 15,
+                               style.empty() ? "" : runtime::format(" class=\"{}\"", style),
+                               anchors[static_cast<std::size_t>(anchor)], escaped(words));
   }
   std::string_view say(Phrase phrase) const { return explain_detail::say(explanation_.language, phrase); }
   template <typename... T>
   std::string say_with(Phrase phrase, const T&... values) const {
-    return fmt::format(fmt::runtime(say(phrase)), values...);
+    return runtime::format(fmt::runtime(say(phrase)), values...);
   }
   void remark(std::string_view words) {
     text(kMargin, "faint", words);
@@ -94,10 +93,10 @@ class Drawing {
 
   void header(const ExplainStep& step, std::size_t number) {
     if (number > 1)
-      shapes_ += fmt::format("<line class=\"rule\" x1=\"{}\" y1=\"{}\" x2=\"{}\" y2=\"{}\"/>\n", kMargin, y_,
-                             kMargin + 640, y_);
+      shapes_ += runtime::format("<line class=\"rule\" x1=\"{}\" y1=\"{}\" x2=\"{}\" y2=\"{}\"/>\n", kMargin, y_,
+                                 kMargin + 640, y_);
     y_ += 6;
-    const std::string title = fmt::format("{}  {}", number, step.title);
+    const std::string title = runtime::format("{}  {}", number, step.title);
     text(kMargin, "title", title);
     int x = kMargin + (display_width(title) + 4) * (kCharacter + 1);
     const std::string shape = to_string(step.shape);
@@ -136,7 +135,7 @@ class Drawing {
         text(x, ids.empty() ? "head" : "", words);
         x += kCell;
       }
-      if (shown < step.rows[b].size()) text(x, "faint", fmt::format("… +{}", step.rows[b].size() - shown));
+      if (shown < step.rows[b].size()) text(x, "faint", runtime::format("… +{}", step.rows[b].size() - shown));
       y_ += kLine;
     }
   }
@@ -145,8 +144,8 @@ class Drawing {
     const std::vector<std::int64_t> same = step.values.to_int_vector();
     for (std::size_t b = 0; b < same.size(); ++b) {
       text(kMargin, "",
-           fmt::format("{}  {} {}", step.rows[0][b], same[b] ? "✓" : "✗",
-                       say(phrase_of_check(step.name, same[b] != 0))));
+           runtime::format("{}  {} {}", step.rows[0][b], same[b] ? "✓" : "✗",
+                           say(phrase_of_check(step.name, same[b] != 0))));
       y_ += kLine;
     }
   }
@@ -184,8 +183,8 @@ class Drawing {
     const double value = grid.at(b, h, row, column);
     if (step.kind != Kind::weights) return text(x + kCell - 8, "", format_number(value, 4), Anchor::end);
     const Rgb colour = colour_of(heat(value, grid.columns()));
-    shapes_ += fmt::format("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"#{:02x}{:02x}{:02x}\"/>\n", x, y_,
-                           kCell, kLine, colour.red, colour.green, colour.blue);
+    shapes_ += runtime::format("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"#{:02x}{:02x}{:02x}\"/>\n", x,
+                               y_, kCell, kLine, colour.red, colour.green, colour.blue);
     text(x + kCell - 8, wants_black_text(colour) ? "on-light" : "on-dark", format_number(value, 4), Anchor::end);
   }
 
@@ -203,7 +202,7 @@ class Drawing {
     const std::set<Hidden> reasons(step.hidden.begin(), step.hidden.end());
     std::string signs;
     for (const auto& [reason, phrase] : reasons_of_signs)
-      if (reasons.count(reason)) signs += fmt::format("  {} {}", sign_of(reason), say(phrase));
+      if (reasons.count(reason)) signs += runtime::format("  {} {}", sign_of(reason), say(phrase));
     if (!signs.empty()) remark(std::string(say(Phrase::legend)) + signs);
   }
 
@@ -215,7 +214,7 @@ class Drawing {
       SentenceView all;
       all.rows = first_of(grid.rows(), grid.rows());
       for (std::int64_t h = 0; h < step.heads; ++h) {
-        remark(step.heads > 1 ? fmt::format("{} {}", step.title, say_with(Phrase::head, h)) : step.title);
+        remark(step.heads > 1 ? runtime::format("{} {}", step.title, say_with(Phrase::head, h)) : step.title);
         table(step, 0, h, all);
       }
     }

@@ -6,7 +6,7 @@
 #include "explain/utf8.h"
 #include "explain/words.h"
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include <algorithm>
 #include <set>
@@ -77,13 +77,13 @@ class Terminal {
   std::string_view say(Phrase phrase) const { return explain_detail::say(explanation_.language, phrase); }
   template <typename... T>
   std::string say_with(Phrase phrase, const T&... values) const {
-    return fmt::format(fmt::runtime(say(phrase)), values...);
+    return runtime::format(fmt::runtime(say(phrase)), values...);
   }
 
   void header(std::size_t i) {
     const ExplainStep& step = explanation_.steps[i];
     const Ink& ink = style_.ink;
-    const std::string number = fmt::format("{:2}", i + 1);
+    const std::string number = runtime::format("{:2}", i + 1);
     const int left = 4 + title_width_ + 2 + shape_width_ + 2;
     const int indent = std::min(4 + title_width_ + 2, width_ / 3);
     std::string result = ink.number(number) + "  " + ink.strong(pad_right(step.title, title_width_)) + "  " +
@@ -156,7 +156,7 @@ class Terminal {
       std::string text = " ";
       for (std::size_t i = 0; i < shown; ++i)
         text.append(" ").append(pad_right(step.kind == Kind::ids ? id(b, i) : label(b, i), cells[i]));
-      if (shown < width) text += fmt::format(" … +{}", width - shown);
+      if (shown < width) text += runtime::format(" … +{}", width - shown);
       line(trimmed(text));
     }
   }
@@ -166,8 +166,8 @@ class Terminal {
     int widest = 0;
     for (const auto& label : step.rows[0]) widest = std::max(widest, std::min(40, display_width(label)));
     for (std::size_t b = 0; b < same.size(); ++b)
-      line(fmt::format("  {}  {} {}", style_.ink.strong(pad_right(cut(step.rows[0][b], 40), widest)),
-                       same[b] ? "✓" : "✗", say(phrase_of_check(step.name, same[b] != 0))));
+      line(runtime::format("  {}  {} {}", style_.ink.strong(pad_right(cut(step.rows[0][b], 40), widest)),
+                           same[b] ? "✓" : "✗", say(phrase_of_check(step.name, same[b] != 0))));
   }
 
   std::string sentence_title(std::int64_t b) const {
@@ -177,7 +177,7 @@ class Terminal {
   void tables(const ExplainStep& step) {
     const Grid grid(step);
     for (std::int64_t b = 0; b < step.batch; ++b) {
-      if (explanation_.batch) line(fmt::format(" {}", style_.ink.faint(sentence_title(b))));
+      if (explanation_.batch) line(runtime::format(" {}", style_.ink.faint(sentence_title(b))));
       const SentenceView& view = view_.sentences[static_cast<std::size_t>(b)];
       const Selection rows = rows_shown(step, grid, view);
       const int head_lines = (step.columns.empty() ? 0 : 1) + (step.heads > 1 ? 1 : 0);
@@ -195,7 +195,7 @@ class Terminal {
   /// q, k and v of the same tokens beside each other while they fit, else each by itself with its heads.
   void vectors(std::size_t first, std::size_t last) {
     for (std::int64_t b = 0; b < explanation_.steps[first].batch; ++b) {
-      if (explanation_.batch) line(fmt::format(" {}", style_.ink.faint(sentence_title(b))));
+      if (explanation_.batch) line(runtime::format(" {}", style_.ink.faint(sentence_title(b))));
       const SentenceView& view = view_.sentences[static_cast<std::size_t>(b)];
       std::vector<Block> bodies;
       Block labels;
@@ -253,7 +253,7 @@ class Terminal {
   }
 
   void faint_line(const std::string& text) {
-    for (const std::string& part : wrapped(text, width_ - 2)) line(fmt::format("  {}", style_.ink.faint(part)));
+    for (const std::string& part : wrapped(text, width_ - 2)) line(runtime::format("  {}", style_.ink.faint(part)));
   }
 
   void left_out(const ExplainStep& step, const SentenceView& view) {
@@ -271,7 +271,7 @@ class Terminal {
     const std::set<Hidden> reasons(step.hidden.begin(), step.hidden.end());
     std::string signs;
     for (const auto& [reason, phrase] : reasons_of_signs)
-      if (reasons.count(reason)) signs += fmt::format("  {} {}", sign_of(reason), say(phrase));
+      if (reasons.count(reason)) signs += runtime::format("  {} {}", sign_of(reason), say(phrase));
     if (!signs.empty() && (step.name == "mask" || reasons.size() > 2))
       faint_line(std::string(say(Phrase::legend)) + signs);
     const std::int64_t keys = step.shape.back();
@@ -291,7 +291,7 @@ class Terminal {
     };
     for (int shade = 0; shade <= 4; ++shade) {
       const double w = shade == 0 ? 0.0 : shade_begin(shade, keys);
-      swatch(heat(w, keys), fmt::format(" {} ", format_weight(w, decimals)));
+      swatch(heat(w, keys), runtime::format(" {} ", format_weight(w, decimals)));
     }
     swatch(1, " 1 ");
     const bool together = width + 2 + display_width(share) <= width_;

@@ -4,7 +4,7 @@
 
 #include <attn/ops.h>
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include <algorithm>
 #include <string_view>
@@ -19,7 +19,7 @@ std::vector<std::string> cut_text(const std::string& text, const ExplainOptions&
   if (tokens.empty()) throw ValueError("explain: the text has no token; give at least one word");
   if (static_cast<std::int64_t>(tokens.size()) > kMostTokens)
     throw ValueError(
-        fmt::format("explain: the text has {} tokens; at most {} can be shown", tokens.size(), kMostTokens));
+        runtime::format("explain: the text has {} tokens; at most {} can be shown", tokens.size(), kMostTokens));
   return tokens;
 }
 

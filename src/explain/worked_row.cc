@@ -5,7 +5,7 @@
 
 #include <attn/ops.h>
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include <cmath>
 #include <limits>
@@ -46,10 +46,10 @@ std::vector<std::string> names_of_products(const Factors& factors, Score::Kind s
   const bool one = factors.left.size(0) * factors.left.size(1) == 1;
   const std::vector<double> left = factors.left.to_vector();
   for (std::int64_t d = 0; d < factors.left.size(3); ++d) {
-    const std::string of = factors.additive ? fmt::format("t{}", d) : fmt::format("k{}", d);
+    const std::string of = factors.additive ? runtime::format("t{}", d) : runtime::format("k{}", d);
     const char* symbol = factors.additive ? "w" : score == Score::Kind::general ? "qW" : "q";
-    names.push_back((one ? format_number(left[static_cast<std::size_t>(d)], 4) : fmt::format("{}{}", symbol, d)) + "·" +
-                    of);
+    names.push_back((one ? format_number(left[static_cast<std::size_t>(d)], 4) : runtime::format("{}{}", symbol, d)) +
+                    "·" + of);
   }
   return names;
 }
@@ -72,7 +72,7 @@ WorkedRow worked_row(const Run& run, const Matrices& matrices, Score::Kind score
   WorkedRow result;
   result.stage_names = names_of_products(factors, score);
   result.stage_names.push_back("sum");
-  if (scaled) result.stage_names.push_back(fmt::format("/ √{}", run.q.size(3)));
+  if (scaled) result.stage_names.push_back(runtime::format("/ √{}", run.q.size(3)));
   std::vector<Numbers> modifiers;  // the score after each option
   for (const Stage& stage : run.stages) {
     if (stage.column.empty()) continue;
@@ -81,7 +81,7 @@ WorkedRow worked_row(const Run& run, const Matrices& matrices, Score::Kind score
   }
   for (const char* name : {"− max", "e^", "/ total"}) result.stage_names.push_back(name);
   result.mixing_names.push_back("weight");
-  for (std::int64_t d = 0; d < dv; ++d) result.mixing_names.push_back(fmt::format("· v{}", d));
+  for (std::int64_t d = 0; d < dv; ++d) result.mixing_names.push_back(runtime::format("· v{}", d));
 
   std::vector<double> stages, mixing;
   for (std::int64_t b = 0; b < batch; ++b)

@@ -2,7 +2,7 @@
 #include <attn/npy.h>
 
 #include <attn/error.h>
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include "io/npy_header.h"
 #include "io/write.h"
@@ -34,10 +34,10 @@ Tensor load(const io::Source& source) {
 
 template <typename Take>
 auto with_pieces(const char* function, const Tensor& tensor, Take take) {
-  if (!tensor.defined()) throw ValueError(fmt::format("{}: the tensor is undefined", function));
+  if (!tensor.defined()) throw ValueError(runtime::format("{}: the tensor is undefined", function));
   if (tensor.dtype() == Dtype::bf16)
-    throw DtypeError(
-        fmt::format("{}: NumPy has no bf16; save as f32 (tensor.to(Dtype::f32)) or with save_safetensors", function));
+    throw DtypeError(runtime::format(
+        "{}: NumPy has no bf16; save as f32 (tensor.to(Dtype::f32)) or with save_safetensors", function));
   const Tensor values = tensor.detach().contiguous();
   const std::string head = io::make_npy_header(values.sizes(), values.dtype());
   const auto* data = static_cast<const std::byte*>(values.data());

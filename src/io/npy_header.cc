@@ -2,8 +2,7 @@
 #include "io/npy_header.h"
 
 #include <attn/error.h>
-#include <fmt/format.h>
-#include <fmt/ranges.h>
+#include "runtime/format.h"
 
 #include <array>
 #include <cstring>
@@ -47,8 +46,9 @@ class HeaderReader {
         has_shape = true;
         header.sizes = shape();
       } else {
-        source_.fail(fmt::format("the header must hold descr, fortran_order and shape, once each; it has \"{}\"", key),
-                     key_at);
+        source_.fail(
+            runtime::format("the header must hold descr, fortran_order and shape, once each; it has \"{}\"", key),
+            key_at);
       }
       if (!take(',')) {
         expect('}');
@@ -75,7 +75,7 @@ class HeaderReader {
     return true;
   }
   void expect(char c) {
-    if (!take(c)) source_.fail(fmt::format("the header needs {} here", c), offset());
+    if (!take(c)) source_.fail(runtime::format("the header needs {} here", c), offset());
   }
 
   std::string_view string() {
@@ -131,10 +131,10 @@ class HeaderReader {
     skip_blanks();
     const std::uint64_t at = offset();
     if (at_ < text_.size() && text_[at_] == '[')
-      throw DtypeError(fmt::format("{}: the file holds records; one element type is needed", source_.name()));
+      throw DtypeError(runtime::format("{}: the file holds records; one element type is needed", source_.name()));
     const std::string_view type = string();
     if (type.size() < 2 || std::string_view("<>|=").find(type[0]) == std::string_view::npos)
-      source_.fail(fmt::format("'{}' is no element type", type), at);
+      source_.fail(runtime::format("'{}' is no element type", type), at);
     header.big_endian = type[0] == '>';
     for (const auto& [name, dtype] : held_types)
       if (type.substr(1) == name) {
@@ -142,7 +142,7 @@ class HeaderReader {
         return;
       }
     const bool maybe_bf16 = type.substr(1) == "V2";
-    throw DtypeError(fmt::format(
+    throw DtypeError(runtime::format(
         "{}: the elements are '{}'{}; f4, f8, f2, i8, i4 and b1 can be loaded", source_.name(), one_line(type),
         maybe_bf16 ? ", as bfloat16 comes out of NumPy, which does not have it (use safetensors)" : ""));
   }
@@ -161,14 +161,15 @@ NpyHeader read_npy_header(const Source& source) {
   if (std::string_view(start.data(), magic.size()) != magic) source.fail("this is no NumPy file", 0);
   const int major = start[6], minor = start[7];
   if (major < 1 || major > 3 || minor != 0)
-    source.fail(fmt::format("format {}.{} is unknown; 1.0, 2.0 and 3.0 can be loaded", major & 0xFF, minor & 0xFF), 6);
+    source.fail(runtime::format("format {}.{} is unknown; 1.0, 2.0 and 3.0 can be loaded", major & 0xFF, minor & 0xFF),
+                6);
   std::uint32_t length = 0;
   const std::uint64_t length_bytes = major == 1 ? 2 : 4;
   source.read(start.size(), &length, length_bytes);
   const std::uint64_t begin = start.size() + length_bytes;
   if (length > longest_header || length > source.size() - begin)
-    source.fail(fmt::format("the header has {} bytes; {}", length,
-                            length > longest_header ? "at most 1048576 are allowed" : "the file ends before"),
+    source.fail(runtime::format("the header has {} bytes; {}", length,
+                                length > longest_header ? "at most 1048576 are allowed" : "the file ends before"),
                 start.size());
   std::string text(length, '\0');
   source.read(begin, text.data(), length);
@@ -178,7 +179,7 @@ NpyHeader read_npy_header(const Source& source) {
   const std::uint64_t bytes = checked_bytes(source, header.sizes, header.dtype, begin),
                       there = source.size() - header.data_begin;
   if (bytes > there)
-    source.fail(fmt::format("shape {} needs {} bytes; the file has {}", to_string(header.sizes), bytes, there),
+    source.fail(runtime::format("shape {} needs {} bytes; the file has {}", to_string(header.sizes), bytes, there),
                 source.size());
   if (bytes < there) source.fail("bytes are left over after the last element", header.data_begin + bytes);
   return header;
@@ -188,11 +189,11 @@ std::string make_npy_header(const Dims& sizes, Dtype dtype) {
   std::string_view type;
   for (const auto& [name, held] : held_types)
     if (held == dtype) type = name;
-  std::string shape = fmt::format("({}{})", fmt::join(sizes.begin(), sizes.end(), ", "), sizes.size() == 1 ? "," : "");
-  std::string text = fmt::format("{{'descr': '{}{}', 'fortran_order': False, 'shape': {}, }}",
-                                 dtype == Dtype::boolean ? '|' : '<', type, shape);
+  std::string shape = runtime::format("({}{})", runtime::join(sizes, ", "), sizes.size() == 1 ? "," : "");
+  std::string text = runtime::format("{{'descr': '{}{}', 'fortran_order': False, 'shape': {}, }}",
+                                     dtype == Dtype::boolean ? '|' : '<', type, shape);
   // NumPy leaves room for the first size to grow to 21 digits, then fills up to a multiple of 64.
-  if (!sizes.empty()) text.append(21 - fmt::formatted_size("{}", sizes[0]), ' ');
+  if (!sizes.empty()) text.append(21 - runtime::format("{}", sizes[0]).size(), ' ');
   const std::size_t fixed = magic.size() + 2 + 2;
   const std::size_t padding = 64 - (fixed + text.size() + 1) % 64;
   text.append(padding, ' ');

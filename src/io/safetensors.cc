@@ -2,8 +2,7 @@
 #include <attn/safetensors.h>
 
 #include <attn/error.h>
-#include <fmt/format.h>
-#include <fmt/ranges.h>
+#include "runtime/format.h"
 
 #include "io/checksum.h"
 #include "io/safetensors_header.h"
@@ -36,13 +35,15 @@ int place_in_file(Dtype dtype) {
 
 void check_names(const char* function, const NamedTensors& tensors, const Metadata& metadata) {
   if (metadata.contains(io::checksum_key))
-    throw ValueError(fmt::format("{}: the metadata has {}, which attn writes itself", function, io::checksum_key));
+    throw ValueError(runtime::format("{}: the metadata has {}, which attn writes itself", function, io::checksum_key));
   std::unordered_set<std::string_view> names;
   for (const auto& [name, tensor] : tensors) {
-    if (!tensor.defined()) throw ValueError(fmt::format("{}: tensor \"{}\" is undefined", function, name));
+    if (!tensor.defined()) throw ValueError(runtime::format("{}: tensor \"{}\" is undefined", function, name));
     if (name == "__metadata__")
-      throw ValueError(fmt::format("{}: a tensor is named __metadata__, which the format keeps for itself", function));
-    if (!names.insert(name).second) throw ValueError(fmt::format("{}: the name \"{}\" is given twice", function, name));
+      throw ValueError(
+          runtime::format("{}: a tensor is named __metadata__, which the format keeps for itself", function));
+    if (!names.insert(name).second)
+      throw ValueError(runtime::format("{}: the name \"{}\" is given twice", function, name));
   }
 }
 
@@ -51,7 +52,7 @@ std::string quoted(const char* function, const std::string& text) {
   try {
     return nlohmann::json(text).dump();
   } catch (const nlohmann::json::exception&) {
-    throw ValueError(fmt::format("{}: a name or metadata text is not UTF-8", function));
+    throw ValueError(runtime::format("{}: a name or metadata text is not UTF-8", function));
   }
 }
 
@@ -73,9 +74,8 @@ std::string make_head(const char* function, const NamedTensors& tensors, const M
   for (const auto& [name, tensor] : tensors) {
     const std::uint64_t end = begin + static_cast<std::uint64_t>(tensor.numel()) * size_of(tensor.dtype());
     separate();
-    json += fmt::format("{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}", quoted(function, name),
-                        io::safetensors_name(tensor.dtype()),
-                        fmt::join(tensor.sizes().begin(), tensor.sizes().end(), ","), begin, end);
+    json += runtime::format("{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}", quoted(function, name),
+                            io::safetensors_name(tensor.dtype()), runtime::join(tensor.sizes(), ","), begin, end);
     begin = end;
   }
   json += '}';
@@ -107,7 +107,7 @@ Parts make_parts(const char* function, NamedTensors tensors, const Metadata& met
 std::string checksum_of(const Parts& parts) {
   std::uint64_t hash = 0;
   for (const auto& piece : parts.pieces()) hash = io::xxh64(piece, hash);
-  return fmt::format("{:016x}", hash);
+  return runtime::format("{:016x}", hash);
 }
 
 Safetensors load(const io::Source& source) {
@@ -121,7 +121,7 @@ Safetensors load(const io::Source& source) {
   if (checksum.empty()) return result;
   if (const std::string now = checksum_of(make_parts(source.name().c_str(), result.tensors, result.metadata));
       checksum.mapped() != now)
-    source.fail(fmt::format("damaged: its checksum is {}, that of what it holds {}", checksum.mapped(), now), 0);
+    source.fail(runtime::format("damaged: its checksum is {}, that of what it holds {}", checksum.mapped(), now), 0);
   return result;
 }
 
@@ -135,7 +135,7 @@ const Tensor* Safetensors::find(std::string_view name) const {
 
 const Tensor& Safetensors::at(std::string_view name) const& {
   if (const Tensor* tensor = find(name)) return *tensor;
-  throw ValueError(fmt::format("Safetensors: there is no tensor \"{}\" among the {}", name, tensors.size()));
+  throw ValueError(runtime::format("Safetensors: there is no tensor \"{}\" among the {}", name, tensors.size()));
 }
 
 Safetensors load_safetensors(const std::string& path) { return load(io::FileSource("load_safetensors", path)); }

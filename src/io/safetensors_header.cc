@@ -2,7 +2,7 @@
 #include "io/safetensors_header.h"
 
 #include <attn/error.h>
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include <algorithm>
 #include <array>
@@ -131,7 +131,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     const std::uint64_t at = event();
     if (place_ == Place::entry) return start_field(value, at);
     if (!(place_ == Place::top ? names_ : metadata_keys_).insert(value).second)
-      fail(fmt::format("\"{}\" stands there twice", value), at);
+      fail(runtime::format("\"{}\" stands there twice", value), at);
     key_ = value;
     key_at_ = at;
     return true;
@@ -145,7 +145,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
                             : !entry.shape           ? "shape"
                             : entry.data_numbers < 0 ? "data_offsets"
                                                      : nullptr;
-      if (missing) fail(fmt::format("tensor \"{}\" has no {}", entry.name, missing), entry.name_at);
+      if (missing) fail(runtime::format("tensor \"{}\" has no {}", entry.name, missing), entry.name_at);
     }
     place_ = place_ == Place::top ? Place::outside : Place::top;
     return true;
@@ -185,12 +185,13 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
                                       : Field::none;
     const RawEntry& entry = entries.back();
     if (field_ == Field::none)
-      fail(fmt::format("tensor \"{}\" has a field \"{}\"; the fields are dtype, shape, data_offsets", entry.name, name),
+      fail(runtime::format("tensor \"{}\" has a field \"{}\"; the fields are dtype, shape, data_offsets", entry.name,
+                           name),
            at);
     const bool twice = field_ == Field::dtype   ? entry.dtype.has_value()
                        : field_ == Field::shape ? entry.shape.has_value()
                                                 : entry.data_numbers >= 0;
-    if (twice) fail(fmt::format("\"{}\" stands there twice", name), at);
+    if (twice) fail(runtime::format("\"{}\" stands there twice", name), at);
     return true;
   }
 
@@ -202,7 +203,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     return length_bytes + static_cast<std::uint64_t>(begin - text_.data());
   }
   bool refuse(const char* what) { return refuse_at(what, event()); }
-  bool refuse_at(const char* what, std::uint64_t at) { fail(fmt::format("{} has no place here", what), at); }
+  bool refuse_at(const char* what, std::uint64_t at) { fail(runtime::format("{} has no place here", what), at); }
   [[noreturn]] void fail(const std::string& text, std::uint64_t at) { source_.fail(text, at); }
 
   const Source& source_;
@@ -220,9 +221,10 @@ Dtype dtype_of_entry(const Source& source, const RawEntry& entry) {
   for (const auto& [name, dtype] : held_dtypes)
     if (*entry.dtype == name) return dtype;
   if (std::find(other_dtypes.begin(), other_dtypes.end(), *entry.dtype) == other_dtypes.end())
-    source.fail(fmt::format("tensor \"{}\" has the unknown dtype \"{}\"", entry.name, *entry.dtype), entry.dtype_at);
-  throw DtypeError(fmt::format("{}: tensor \"{}\" is {}; F64, F32, F16, BF16, I64, I32 and BOOL can be loaded",
-                               source.name(), one_line(entry.name), *entry.dtype));
+    source.fail(runtime::format("tensor \"{}\" has the unknown dtype \"{}\"", entry.name, *entry.dtype),
+                entry.dtype_at);
+  throw DtypeError(runtime::format("{}: tensor \"{}\" is {}; F64, F32, F16, BF16, I64, I32 and BOOL can be loaded",
+                                   source.name(), one_line(entry.name), *entry.dtype));
 }
 
 /// Sorted by their data, entries follow one another from the first byte to the last.
@@ -235,16 +237,16 @@ void check_data(const Source& source, std::vector<RawEntry>& raw, SafetensorsHea
     const std::uint64_t needed = checked_bytes(source, sizes, dtype, entry.shape_at);
     const auto begin = static_cast<std::uint64_t>(entry.data[0]), end = static_cast<std::uint64_t>(entry.data[1]);
     if (end < begin || end - begin != needed)
-      source.fail(fmt::format("tensor \"{}\" {} {} needs {} bytes; its data_offsets are [{}, {}]", entry.name,
-                              *entry.dtype, to_string(sizes), needed, begin, end),
+      source.fail(runtime::format("tensor \"{}\" {} {} needs {} bytes; its data_offsets are [{}, {}]", entry.name,
+                                  *entry.dtype, to_string(sizes), needed, begin, end),
                   entry.data_at);
     if (begin != next)
-      source.fail(fmt::format("the data of tensor \"{}\" begin at {}; {} at {}", entry.name, begin,
-                              begin < next ? "those before end" : "they must begin", next),
+      source.fail(runtime::format("the data of tensor \"{}\" begin at {}; {} at {}", entry.name, begin,
+                                  begin < next ? "those before end" : "they must begin", next),
                   entry.data_at);
     if (end > source.size() - data_begin)
-      source.fail(fmt::format("the data of tensor \"{}\" end at {}; the file has {}", entry.name, end,
-                              source.size() - data_begin),
+      source.fail(runtime::format("the data of tensor \"{}\" end at {}; the file has {}", entry.name, end,
+                                  source.size() - data_begin),
                   entry.data_at);
     header.entries.push_back({entry.name, dtype, sizes, data_begin + begin});
     next = end;
@@ -264,8 +266,8 @@ SafetensorsHeader read_safetensors_header(const Source& source) {
     source.fail("the file begins as a zip archive, as torch.save writes; a safetensors file is needed", 0);
   source.read(0, &length, length_bytes);
   if (too_long)
-    source.fail(fmt::format("the header has {} bytes; {}", length,
-                            length > longest_header ? "at most 100000000 are allowed" : "the file ends before"),
+    source.fail(runtime::format("the header has {} bytes; {}", length,
+                                length > longest_header ? "at most 100000000 are allowed" : "the file ends before"),
                 0);
   std::string text(static_cast<std::size_t>(length), '\0');
   source.read(length_bytes, text.data(), length);

@@ -5,7 +5,7 @@
 #include <attn/ops.h>
 #include <attn/text.h>
 #include <fcntl.h>
-#include <fmt/format.h>
+#include "runtime/format.h"
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -24,7 +24,7 @@ std::string one_line(std::string_view text) {
   std::string result;
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7F || (byte >= 0x80 && !utf8)) result += fmt::format("\\x{:02X}", byte);
+    if (byte < 0x20 || byte == 0x7F || (byte >= 0x80 && !utf8)) result += runtime::format("\\x{:02X}", byte);
     else result += c;
   }
   return result;
@@ -32,20 +32,20 @@ std::string one_line(std::string_view text) {
 
 void check_path(const char* function, const std::string& path) {
   if (const std::size_t at = path.find('\0'); at != std::string::npos)
-    throw ValueError(
-        fmt::format("{}: the path {} has a zero byte at {}; no file has such a name", function, one_line(path), at));
+    throw ValueError(runtime::format("{}: the path {} has a zero byte at {}; no file has such a name", function,
+                                     one_line(path), at));
 }
 
 void Source::fail(const std::string& text, std::uint64_t offset) const {
   constexpr std::size_t most = 500;  // a name in a file may be its whole header
   const std::string shown =
       text.size() <= most ? one_line(text) : one_line(std::string_view(text).substr(0, most)) + "...";
-  throw FormatError(fmt::format("{}: {} (byte {})", name_, shown, offset), offset);
+  throw FormatError(runtime::format("{}: {} (byte {})", name_, shown, offset), offset);
 }
 
 void Source::read(std::uint64_t offset, void* to, std::uint64_t bytes) const {
   const std::uint64_t there = size_ - std::min(offset, size_);
-  if (bytes > there) fail(fmt::format("the file ends here; {} more bytes are needed", bytes - there), size_);
+  if (bytes > there) fail(runtime::format("the file ends here; {} more bytes are needed", bytes - there), size_);
   constexpr std::uint64_t at_once = 1 << 30;
   for (std::uint64_t done = 0; done < bytes;) {
     const std::size_t got = read_some(offset + done, static_cast<char*>(to) + done,
@@ -56,18 +56,18 @@ void Source::read(std::uint64_t offset, void* to, std::uint64_t bytes) const {
 }
 
 FileSource::FileSource(const char* function, const std::string& path)
-    : Source(fmt::format("{}: {}", function, path), 0) {
+    : Source(runtime::format("{}: {}", function, path), 0) {
   check_path(function, path);
   file_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe without a writer must not hold us up
   struct stat facts{};
   if (file_ < 0 || fstat(file_, &facts) != 0) {
     const int error = errno;
     if (file_ >= 0) close(file_);
-    throw IoError(fmt::format("{}: {}", name_, std::generic_category().message(error)));
+    throw IoError(runtime::format("{}: {}", name_, std::generic_category().message(error)));
   }
   if (!S_ISREG(facts.st_mode)) {
     close(file_);
-    throw IoError(fmt::format("{}: {}", name_, S_ISDIR(facts.st_mode) ? "Is a directory" : "Not a regular file"));
+    throw IoError(runtime::format("{}: {}", name_, S_ISDIR(facts.st_mode) ? "Is a directory" : "Not a regular file"));
   }
   size_ = static_cast<std::uint64_t>(facts.st_size);
 }
@@ -78,7 +78,7 @@ std::size_t FileSource::read_some(std::uint64_t offset, void* to, std::size_t by
   for (;;) {
     const ssize_t got = pread(file_, to, bytes, static_cast<off_t>(offset));
     if (got >= 0) return static_cast<std::size_t>(got);
-    if (errno != EINTR) throw IoError(fmt::format("{}: {}", name_, std::generic_category().message(errno)));
+    if (errno != EINTR) throw IoError(runtime::format("{}: {}", name_, std::generic_category().message(errno)));
   }
 }
 
@@ -93,7 +93,7 @@ std::uint64_t checked_bytes(const Source& source, const Dims& sizes, Dtype dtype
   for (std::int64_t size : sizes) {
     if (size == 0) empty = true;
     else if (__builtin_mul_overflow(product, size, &product))
-      source.fail(fmt::format("shape {} has more elements than can be counted", to_string(sizes)), offset);
+      source.fail(runtime::format("shape {} has more elements than can be counted", to_string(sizes)), offset);
   }
   return empty ? 0 : static_cast<std::uint64_t>(product);
 }
@@ -102,14 +102,15 @@ Tensor read_tensor(const Source& source, const Dims& sizes, Dtype dtype, std::ui
   const std::uint64_t bytes = checked_bytes(source, sizes, dtype, offset);
   // Before memory is asked for, so that no file can ask for more than it has.
   if (offset > source.size() || bytes > source.size() - offset)
-    source.fail(fmt::format("shape {} needs {} bytes from byte {}", to_string(sizes), bytes, offset), source.size());
+    source.fail(runtime::format("shape {} needs {} bytes from byte {}", to_string(sizes), bytes, offset),
+                source.size());
   Tensor tensor = empty(sizes, dtype);
   source.read(offset, tensor.data(), bytes);
   if (dtype == Dtype::boolean) {
     const auto* first = static_cast<const unsigned char*>(tensor.data());
     const auto* wrong = std::find_if(first, first + bytes, [](unsigned char value) { return value > 1; });
     if (wrong != first + bytes)
-      source.fail(fmt::format("a bool is {}; it must be 0 or 1", *wrong),
+      source.fail(runtime::format("a bool is {}; it must be 0 or 1", *wrong),
                   offset + static_cast<std::uint64_t>(wrong - first));
   }
   return tensor;

@@ -6,7 +6,7 @@
 #include <attn/error.h>
 #include <dirent.h>
 #include <fcntl.h>
-#include <fmt/format.h>
+#include "runtime/format.h"
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -56,7 +56,8 @@ bool with_new_name(const std::filesystem::path& target, Attempt attempt) {
   // Not from 0: a process of the same number in another container would use the same names.
   static std::atomic<unsigned> counter{std::random_device{}()};
   for (int count = 0; count < 100; ++count) {
-    std::string path = (folder_of(target) / fmt::format(".attn-{}-{}.tmp", getpid(), counter.fetch_add(1))).string();
+    std::string path =
+        (folder_of(target) / runtime::format(".attn-{}-{}.tmp", getpid(), counter.fetch_add(1))).string();
     if (attempt(path)) return true;
     if (errno != EEXIST) return false;
   }
@@ -90,7 +91,7 @@ bool create_nameless(const std::filesystem::path& target, Temporary& temporary) 
 
 /// Gives it one; what has a name cannot be replaced in one step but by a rename.
 bool give_name(const std::filesystem::path& target, Temporary& temporary) {
-  const std::string own = fmt::format("/proc/self/fd/{}", temporary.file);
+  const std::string own = runtime::format("/proc/self/fd/{}", temporary.file);
   return with_new_name(target, [&](std::string& path) {
     if (linkat(AT_FDCWD, own.c_str(), AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW) != 0) return false;
     temporary.path = std::move(path);
@@ -163,7 +164,7 @@ void write_whole(const char* function, const std::string& path, const std::vecto
   }
   if (!done) {
     const int error = errno;
-    throw IoError(fmt::format("{}: {}: {}", function, path, std::generic_category().message(error)));
+    throw IoError(runtime::format("{}: {}: {}", function, path, std::generic_category().message(error)));
   }
 }
 

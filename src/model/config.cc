@@ -3,7 +3,7 @@
 
 #include "model/fields.h"
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include <cmath>
 #include <limits>
@@ -23,7 +23,7 @@ template <typename Enum>
 void check_value(const char* name, Enum value) {
   if (!has_value(value))
     throw ValueError(
-        fmt::format("ModelConfig: {} is {}; the enumeration has no such value", name, static_cast<int>(value)));
+        runtime::format("ModelConfig: {} is {}; the enumeration has no such value", name, static_cast<int>(value)));
 }
 
 bool is_above_0(double x) { return x > 0 && std::isfinite(x); }
@@ -95,18 +95,18 @@ void ModelConfig::check() const {
   if (const auto& s = rotary_scaling;
       s && !(is_above_0(s->factor) && is_above_0(s->low_frequency) && is_above_0(s->high_frequency) &&
              s->high_frequency >= s->low_frequency && s->original_context > 0))
-    throw ValueError(fmt::format(
+    throw ValueError(runtime::format(
         "ModelConfig: rotary_scaling has factor {}, low_frequency {}, high_frequency {}, original_context {}; "
         "they must be above 0, and high_frequency no less than low_frequency",
         s->factor, s->low_frequency, s->high_frequency, s->original_context));
   if (!is_above_0(rotary_theta))
-    throw ValueError(fmt::format("ModelConfig: rotary_theta is {}; it must be above 0, and finite", rotary_theta));
+    throw ValueError(runtime::format("ModelConfig: rotary_theta is {}; it must be above 0, and finite", rotary_theta));
   if (!(numbers_of<double>(*this) < 0x1p60))
     throw ValueError("ModelConfig: the weights are more numbers than can be counted");
   if (!(norm_eps >= 0) || std::isinf(norm_eps))
-    throw ValueError(fmt::format("ModelConfig: norm_eps is {}; it must not be negative, and finite", norm_eps));
+    throw ValueError(runtime::format("ModelConfig: norm_eps is {}; it must not be negative, and finite", norm_eps));
   if (!(dropout >= 0 && dropout < 1))
-    throw ValueError(fmt::format("ModelConfig: dropout is {}; it must be from 0 to below 1", dropout));
+    throw ValueError(runtime::format("ModelConfig: dropout is {}; it must be from 0 to below 1", dropout));
 }
 
 }  // namespace attn

@@ -1,7 +1,7 @@
 // src/model/loss_curve.cc: the losses of a training as one SVG.
 #include <attn/train.h>
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include <algorithm>
 #include <cmath>
@@ -108,9 +108,9 @@ class Curve {
     path("train", thinned(smoothed(batches_)));
     path("valid", validations_);
     for (const Point& p : validations_)
-      shapes_ += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\"/>\n", x(p.x), y(p.y));
+      shapes_ += runtime::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\"/>\n", x(p.x), y(p.y));
     legend(title);
-    return fmt::format(
+    return runtime::format(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"attn-loss\" role=\"img\" aria-label=\"{0}\" width=\"{1}\" "
         "height=\"{2}\" viewBox=\"0 0 {1} {2}\">\n"
         "<title>{0}</title>\n{3}<rect class=\"page\" width=\"{1}\" height=\"{2}\"/>\n{4}</svg>\n",
@@ -122,12 +122,12 @@ class Curve {
   double y(double loss) const { return kTop + (high_ - loss) / (high_ - low_) * (kHeight - kTop - kBottom); }
 
   void text(double at_x, double at_y, std::string_view style, std::string_view anchor, std::string_view words) {
-    shapes_ += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" class=\"{}\" text-anchor=\"{}\">{}</text>\n", at_x, at_y,
-                           style, anchor, escaped(words));
+    shapes_ += runtime::format("<text x=\"{:.1f}\" y=\"{:.1f}\" class=\"{}\" text-anchor=\"{}\">{}</text>\n", at_x,
+                               at_y, style, anchor, escaped(words));
   }
   void line(std::string_view style, double x1, double y1, double x2, double y2) {
-    shapes_ += fmt::format("<line class=\"{}\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"/>\n", style, x1,
-                           y1, x2, y2);
+    shapes_ += runtime::format("<line class=\"{}\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"/>\n", style,
+                               x1, y1, x2, y2);
   }
 
   void grid() {
@@ -135,24 +135,25 @@ class Curve {
     for (int i = 0; low_ + i * tick_ <= high_ + tick_ / 2; ++i) {
       const double value = low_ + i * tick_;
       line("grid", kLeft, y(value), kWidth - kRight, y(value));
-      text(kLeft - 8, y(value) + 4, "faint", "end", fmt::format("{:.{}f}", value, digits));
+      text(kLeft - 8, y(value) + 4, "faint", "end", runtime::format("{:.{}f}", value, digits));
     }
     const double steps = std::max(1.0, nice_step(last_step_, 6));
     for (double step = 0; step <= last_step_ + steps / 100; step += steps) {
       line("axis", x(step), kHeight - kBottom, x(step), kHeight - kBottom + 5);
-      text(x(step), kHeight - kBottom + 20, "faint", "middle", fmt::format("{:.0f}", step));
+      text(x(step), kHeight - kBottom + 20, "faint", "middle", runtime::format("{:.0f}", step));
     }
     line("axis", kLeft, kHeight - kBottom, kWidth - kRight, kHeight - kBottom);
     text((kLeft + kWidth - kRight) / 2, kHeight - 12, "", "middle", "step");
-    shapes_ += fmt::format(
+    shapes_ += runtime::format(
         "<text transform=\"translate(18,{:.0f}) rotate(-90)\" text-anchor=\"middle\">loss, nats a token</text>\n",
         (kTop + kHeight - kBottom) / 2);
   }
 
   void path(std::string_view style, const std::vector<Point>& points) {
     std::string steps;
-    for (const Point& p : points) steps += fmt::format("{}{:.1f} {:.1f}", steps.empty() ? "M" : "L", x(p.x), y(p.y));
-    if (!steps.empty()) shapes_ += fmt::format("<path class=\"{}\" d=\"{}\"/>\n", style, steps);
+    for (const Point& p : points)
+      steps += runtime::format("{}{:.1f} {:.1f}", steps.empty() ? "M" : "L", x(p.x), y(p.y));
+    if (!steps.empty()) shapes_ += runtime::format("<path class=\"{}\" d=\"{}\"/>\n", style, steps);
   }
 
   void legend(const std::string& title) {
@@ -162,7 +163,7 @@ class Curve {
                                        [](const Point& a, const Point& b) { return a.y < b.y; });
     if (best != validations_.end())
       text(kWidth - kRight, 44, "valid", "end",
-           fmt::format("validation, best {:.4f} at step {:.0f}", best->y, best->x));
+           runtime::format("validation, best {:.4f} at step {:.0f}", best->y, best->x));
   }
 
   std::vector<Point> batches_, validations_;

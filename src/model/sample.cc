@@ -2,7 +2,7 @@
 #include <attn/generate.h>
 #include <attn/ops.h>
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include "model/generate_internal.h"
 #include "runtime/floating_point.h"
@@ -18,7 +18,7 @@ namespace {
 using Ids = std::vector<std::int64_t>;
 
 [[noreturn]] void refuse(const char* option, double value, const char* needed) {
-  throw ValueError(fmt::format("generate: {} is {}; it must be {}", option, value, needed));
+  throw ValueError(runtime::format("generate: {} is {}; it must be {}", option, value, needed));
 }
 
 void penalise(std::vector<double>& logits, Ids before, double penalty) {

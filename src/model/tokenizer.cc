@@ -7,7 +7,7 @@
 #include "text/tokenizer/byte_level.h"
 #include "text/unicode.h"
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include <algorithm>
 #include <deque>
@@ -36,8 +36,8 @@ class Encoder {
     if (const auto found = state_.ids.find(std::string(piece)); found != state_.ids.end())
       return ids_.push_back(found->second);
     if (state_.kind == Tokenizer::Kind::characters)
-      throw ValueError(fmt::format("encode: \"{}\" is not among the {} characters of the tokenizer",
-                                   io::one_line(piece), state_.ids.size()));
+      throw ValueError(runtime::format("encode: \"{}\" is not among the {} characters of the tokenizer",
+                                       io::one_line(piece), state_.ids.size()));
     ids_.push_back(state_.ids.at(unknown_word));
   }
 
@@ -69,7 +69,7 @@ class Encoder {
       const std::int64_t id = state_.byte_ids[static_cast<unsigned char>(c)];
       if (id < 0)
         throw ValueError(
-            fmt::format("encode: the tokenizer has no token for byte 0x{:02X}", static_cast<unsigned char>(c)));
+            runtime::format("encode: the tokenizer has no token for byte 0x{:02X}", static_cast<unsigned char>(c)));
       symbols_.push_back(static_cast<std::int32_t>(id));
     }
   }
@@ -93,9 +93,9 @@ class Encoder {
         add_bytes(character);
       } else {
         if (!state_.ids.contains(state_.unknown))
-          throw ValueError(
-              fmt::format("encode: the tokenizer has no token for \"{}\", for all of its bytes or for what is unknown",
-                          io::one_line(character)));
+          throw ValueError(runtime::format(
+              "encode: the tokenizer has no token for \"{}\", for all of its bytes or for what is unknown",
+              io::one_line(character)));
         if (!state_.fuse_unknown) end_unknown();
         unknown = true;
       }
@@ -165,7 +165,7 @@ class AddedTokens {
 };
 
 [[noreturn]] void no_such_id(std::int64_t id, std::int64_t size) {
-  throw ValueError(fmt::format("decode: id {} is not there; the tokenizer has {} tokens", id, size));
+  throw ValueError(runtime::format("decode: id {} is not there; the tokenizer has {} tokens", id, size));
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include "model/tokenizer_state.h"
 #include "text/unicode.h"
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -52,13 +52,13 @@ class Reader {
   [[noreturn]] void fail(const std::string& what, const std::string& near) const {
     const std::size_t at = text_.find("\"" + near + "\"");
     const std::size_t offset = at == std::string_view::npos ? 0 : at;
-    throw FormatError(fmt::format("{}: {} (byte {})", name_, io::one_line(what), offset), offset);
+    throw FormatError(runtime::format("{}: {} (byte {})", name_, io::one_line(what), offset), offset);
   }
 
   const Json& member(const Json& of, const char* key, Json::value_t type) const {
     const auto found = of.find(key);
     if (found == of.end() || found->type() != type)
-      fail(fmt::format("{} is missing, or no {}", key, Json(type).type_name()), key);
+      fail(runtime::format("{} is missing, or no {}", key, Json(type).type_name()), key);
     return *found;
   }
   std::string text_of(const Json& of, const char* key) const {
@@ -67,14 +67,14 @@ class Reader {
   bool flag(const Json& of, const char* key, bool otherwise) const {
     const auto found = of.find(key);
     if (found == of.end() || found->is_null()) return otherwise;
-    if (!found->is_boolean()) fail(fmt::format("{} must be true or false", key), key);
+    if (!found->is_boolean()) fail(runtime::format("{} must be true or false", key), key);
     return found->get<bool>();
   }
   /// What would change the ids and is not known here: only absent, null, false, 0 or "".
   void refuse_unless_absent(const Json& of, const char* key) const {
     const auto found = of.find(key);
     if (found == of.end() || found->is_null() || *found == false || *found == 0 || *found == "") return;
-    fail(fmt::format("{} is {}; this is not supported, it must be null", key, found->dump().substr(0, 60)), key);
+    fail(runtime::format("{} is {}; this is not supported, it must be null", key, found->dump().substr(0, 60)), key);
   }
 
   /// A Sequence of one step is that step.
@@ -103,7 +103,7 @@ class Reader {
     if (found == document_.end() || found->is_null() || add_changes(*found)) return;
     const char* needed = state_->kind == Tokenizer::Kind::bpe ? "NFC, or null" : "null";
     if (state_->byte_fallback) needed = "a Sequence of NFC, Prepend and Replace of a text, or null";
-    fail(fmt::format("normalizer is {}; this is not supported, it must be {}", found->dump().substr(0, 80), needed),
+    fail(runtime::format("normalizer is {}; this is not supported, it must be {}", found->dump().substr(0, 80), needed),
          "normalizer");
   }
   bool add_changes(const Json& step) const {
@@ -126,7 +126,7 @@ class Reader {
   void read_kind(const Json& model) {
     const std::string type = model.contains("type") ? text_of(model, "type") : "BPE";
     if (type != "BPE" && type != "WordLevel")
-      fail(fmt::format("the model is a {}; supported are BPE and WordLevel", type), "type");
+      fail(runtime::format("the model is a {}; supported are BPE and WordLevel", type), "type");
     state_->kind = type == "BPE" ? Tokenizer::Kind::bpe : Tokenizer::Kind::words;
     for (const char* key : {"dropout", "continuing_subword_prefix", "end_of_word_suffix"})
       refuse_unless_absent(model, key);
@@ -180,23 +180,24 @@ class Reader {
     state_->separator = is(given, "Split") ? sought(given) : "";
     if (state_->separator.empty() || (behavior != "MergedWithNext" && behavior != "MergedWithPrevious") ||
         flag(given, "invert", false))
-      fail(fmt::format("the pre-tokenizer {} is not supported; with byte_fallback it must be Metaspace, a Split by a "
-                       "text that is MergedWithPrevious or "
-                       "MergedWithNext, or null",
-                       given.dump().substr(0, 80)),
+      fail(runtime::format(
+               "the pre-tokenizer {} is not supported; with byte_fallback it must be Metaspace, a Split by a "
+               "text that is MergedWithPrevious or "
+               "MergedWithNext, or null",
+               given.dump().substr(0, 80)),
            "pre_tokenizer");
   }
 
   void read_metaspace(const Json& given) {
     state_->space = text_of(given, "replacement");
     if (state_->space.empty() || text::code_point_at(state_->space, 0).bytes != state_->space.size())
-      fail(fmt::format("the replacement of a Metaspace is \"{}\"; it must be one character",
-                       state_->space.substr(0, 40)),
+      fail(runtime::format("the replacement of a Metaspace is \"{}\"; it must be one character",
+                           state_->space.substr(0, 40)),
            "replacement");
     const std::string scheme = given.contains("prepend_scheme") ? text_of(given, "prepend_scheme") : "always";
     const auto at = std::find(std::begin(prepend_schemes), std::end(prepend_schemes), scheme);
     if (at == std::end(prepend_schemes))
-      fail(fmt::format("prepend_scheme is \"{}\"; it must be always, first or never", scheme.substr(0, 40)),
+      fail(runtime::format("prepend_scheme is \"{}\"; it must be always, first or never", scheme.substr(0, 40)),
            "prepend_scheme");
     state_->prefix = static_cast<Prefix>(at - std::begin(prepend_schemes));
     if (state_->prefix != Prefix::never && !flag(given, "add_prefix_space", true))
@@ -214,9 +215,9 @@ class Reader {
     const std::string pattern = text_of(member(split, "pattern", Json::value_t::object), "Regex");
     const auto cut = text::cut_of(pattern);
     if (!cut || (*cut == text::Cut::characters && state_->kind == Tokenizer::Kind::bpe))
-      fail(
-          fmt::format("the pattern {} is not supported; those of GPT-2, Llama 3 and Qwen 2 are", pattern.substr(0, 80)),
-          "Regex");
+      fail(runtime::format("the pattern {} is not supported; those of GPT-2, Llama 3 and Qwen 2 are",
+                           pattern.substr(0, 80)),
+           "Regex");
     return *cut;
   }
 
@@ -228,7 +229,8 @@ class Reader {
     const char* needed = state_->kind == Tokenizer::Kind::bpe ? "ByteLevel" : "Fuse";
     const Json& decoder = only_step(*found, "decoders");
     if (!decoder.is_object() || text_of(decoder, "type") != needed)
-      fail(fmt::format("the decoder {} is not supported; it must be {}, or null", found->dump().substr(0, 80), needed),
+      fail(runtime::format("the decoder {} is not supported; it must be {}, or null", found->dump().substr(0, 80),
+                           needed),
            "decoder");
   }
 
@@ -248,17 +250,18 @@ class Reader {
     const auto is_at = [&](const char* key, const Json& value) { return strip->value(key, Json()) == value; };
     const bool stripped = strip == nullptr || (is_at("content", " ") && is_at("start", 1) && is_at("stop", 0));
     if (!joined || !spaces || !stripped || at != steps.size())
-      fail(fmt::format("the decoder {} is not supported; with byte_fallback it must be a Sequence: Replace (of a text "
-                       "by a space, or none), "
-                       "ByteFallback, Fuse, Strip (of one space at the begin, or none)",
-                       given.dump().substr(0, 200)),
+      fail(runtime::format(
+               "the decoder {} is not supported; with byte_fallback it must be a Sequence: Replace (of a text "
+               "by a space, or none), "
+               "ByteFallback, Fuse, Strip (of one space at the begin, or none)",
+               given.dump().substr(0, 200)),
            "decoder");
   }
 
   std::size_t id_of(const Json& given, const std::string& token, const char* near) const {
     if (!given.is_number_unsigned() || given.get<std::uint64_t>() >= text::most_tokens)
-      fail(fmt::format("the id of \"{}\" is {}; it must be a whole number below {}", token.substr(0, 40),
-                       given.dump().substr(0, 40), text::most_tokens),
+      fail(runtime::format("the id of \"{}\" is {}; it must be a whole number below {}", token.substr(0, 40),
+                           given.dump().substr(0, 40), text::most_tokens),
            near);
     const auto id = given.get<std::size_t>();
     if (id >= state_->names.size()) state_->names.resize(id + 1);
@@ -269,7 +272,7 @@ class Reader {
     for (const auto& [token, given] : vocab.items()) {
       const std::size_t id = id_of(given, token, "vocab");
       if (token.empty()) fail("a token of the vocabulary is empty", "vocab");
-      if (!state_->names[id].empty()) fail(fmt::format("id {} is given twice", id), "vocab");
+      if (!state_->names[id].empty()) fail(runtime::format("id {} is given twice", id), "vocab");
       state_->names[id] = token;
     }
     if (vocab.empty()) fail("the vocabulary is empty", "vocab");
@@ -291,25 +294,25 @@ class Reader {
       if (token.content.empty()) fail("an added token is empty", "added_tokens");
       token.searched = token.normalized ? text::changed(state_->normalizer, token.content) : token.content;
       if (!state_->byte_fallback && token.searched != token.content)
-        fail(fmt::format("the added token \"{}\" is not in the form of the texts that it is searched in, NFC",
-                         token.content.substr(0, 60)),
+        fail(runtime::format("the added token \"{}\" is not in the form of the texts that it is searched in, NFC",
+                             token.content.substr(0, 60)),
              "added_tokens");
       for (const char* key : {"single_word", "lstrip", "rstrip"}) refuse_unless_absent(given, key);
       const std::size_t id = id_of(given.contains("id") ? given["id"] : Json(), token.content, "added_tokens");
       token.in_vocabulary = state_->names[id] == token.content;
       if (token.searched.empty())
-        fail(fmt::format("the normalizer leaves nothing of the added token \"{}\"", token.content.substr(0, 60)),
+        fail(runtime::format("the normalizer leaves nothing of the added token \"{}\"", token.content.substr(0, 60)),
              "added_tokens");
       if (!contents.insert(token.content).second)
-        fail(fmt::format("the added token \"{}\" is given twice", token.content.substr(0, 60)), "added_tokens");
+        fail(runtime::format("the added token \"{}\" is given twice", token.content.substr(0, 60)), "added_tokens");
       if (!state_->names[id].empty() && !token.in_vocabulary)
-        fail(fmt::format("id {} is given twice", id), "added_tokens");
+        fail(runtime::format("id {} is given twice", id), "added_tokens");
       token.id = static_cast<std::int64_t>(id);
       const auto known = vocab.find(token.content);
       const std::int64_t wanted = known == vocab.end() ? next : known->get<std::int64_t>();
       if (token.id != wanted)
-        fail(fmt::format("the added token \"{}\" has the id {}; Hugging Face's library gives it {}",
-                         token.content.substr(0, 60), id, wanted),
+        fail(runtime::format("the added token \"{}\" has the id {}; Hugging Face's library gives it {}",
+                             token.content.substr(0, 60), id, wanted),
              "added_tokens");
       if (known == vocab.end()) ++next;
       state_->added.push_back(std::move(token));
@@ -319,8 +322,8 @@ class Reader {
     std::set<std::pair<bool, std::string_view>> all_searched;
     for (const AddedToken& token : state_->added)
       if (!all_searched.emplace(token.normalized, token.searched).second)
-        fail(fmt::format("the added token \"{}\" is searched as \"{}\", as another is", token.content.substr(0, 60),
-                         token.searched.substr(0, 60)),
+        fail(runtime::format("the added token \"{}\" is searched as \"{}\", as another is", token.content.substr(0, 60),
+                             token.searched.substr(0, 60)),
              "added_tokens");
   }
 
@@ -331,7 +334,7 @@ class Reader {
     const std::string text = given.is_string() ? given.get<std::string>() : "";
     const std::size_t space = text.find(' ');
     if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos)
-      fail(fmt::format("the merge {} is not two tokens", given.dump().substr(0, 60)), "merges");
+      fail(runtime::format("the merge {} is not two tokens", given.dump().substr(0, 60)), "merges");
     return {text.substr(0, space), text.substr(space + 1)};
   }
 
@@ -342,7 +345,7 @@ class Reader {
     const auto id_of_name = [&](const std::string& name) {
       const auto found = ids.find(name);
       if (found == ids.end())
-        fail(fmt::format("a merge speaks of \"{}\", which is not in the vocabulary", name.substr(0, 60)), "merges");
+        fail(runtime::format("a merge speaks of \"{}\", which is not in the vocabulary", name.substr(0, 60)), "merges");
       return found->second;
     };
     std::vector<text::Merge> merges;
@@ -360,7 +363,7 @@ class Reader {
     const bool known = given.is_number_unsigned() && given.get<std::uint64_t>() < state_->names.size() &&
                        !state_->names[given.get<std::size_t>()].empty();
     if (!known)
-      fail(fmt::format("the post-processor adds the id {}, which no token has", given.dump().substr(0, 40)),
+      fail(runtime::format("the post-processor adds the id {}, which no token has", given.dump().substr(0, 40)),
            "post_processor");
     return given.get<std::int64_t>();
   }
@@ -368,7 +371,7 @@ class Reader {
   /// ["<s>", 0]
   std::int64_t id_of_pair(const Json& of, const char* key) const {
     const Json& pair = member(of, key, Json::value_t::array);
-    if (pair.size() != 2) fail(fmt::format("{} must be a token and its id", key), key);
+    if (pair.size() != 2) fail(runtime::format("{} must be a token and its id", key), key);
     return known_id(pair[1]);
   }
 
@@ -386,9 +389,9 @@ class Reader {
       fail("two steps of the post-processor add tokens; this is not supported", "post_processor");
     if (type == "TemplateProcessing") return read_template(given);
     if (type != "BertProcessing" && type != "RobertaProcessing")
-      fail(fmt::format("the post-processor is a {}; supported are TemplateProcessing, BertProcessing, "
-                       "RobertaProcessing, ByteLevel and Sequence",
-                       type),
+      fail(runtime::format("the post-processor is a {}; supported are TemplateProcessing, BertProcessing, "
+                           "RobertaProcessing, ByteLevel and Sequence",
+                           type),
            "post_processor");
     state_->before = {id_of_pair(given, "cls")};
     state_->after = {id_of_pair(given, "sep")};

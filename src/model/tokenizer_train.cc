@@ -6,7 +6,7 @@
 #include "text/tokenizer/byte_level.h"
 #include "text/unicode.h"
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include <algorithm>
 
@@ -62,15 +62,16 @@ void learn_pairs(State& state, std::string_view text, std::int64_t vocab_size) {
 void check(std::string_view text, Tokenizer::Kind kind, std::int64_t vocab_size) {
   if (kind < Tokenizer::Kind::characters || kind > Tokenizer::Kind::bpe)
     throw ValueError(
-        fmt::format("Tokenizer::train: kind is {}; the enumeration has no such value", static_cast<int>(kind)));
+        runtime::format("Tokenizer::train: kind is {}; the enumeration has no such value", static_cast<int>(kind)));
   if (text.empty()) throw ValueError("Tokenizer::train: the text is empty");
   if (kind != Tokenizer::Kind::bpe) text::check_utf8("Tokenizer::train", text);
   if (kind == Tokenizer::Kind::characters && vocab_size != 0)
-    throw ValueError(fmt::format("Tokenizer::train: vocab_size is {}; characters take all there are: 0", vocab_size));
+    throw ValueError(
+        runtime::format("Tokenizer::train: vocab_size is {}; characters take all there are: 0", vocab_size));
   const std::int64_t least = kind == Tokenizer::Kind::bpe ? kBytes : 2;
   if (vocab_size != 0 && (vocab_size < least || vocab_size > text::most_tokens))
-    throw ValueError(fmt::format("Tokenizer::train: vocab_size is {}; it must be from {} to {}, or 0", vocab_size,
-                                 least, text::most_tokens));
+    throw ValueError(runtime::format("Tokenizer::train: vocab_size is {}; it must be from {} to {}, or 0", vocab_size,
+                                     least, text::most_tokens));
 }
 
 }  // namespace

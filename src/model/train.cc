@@ -5,7 +5,7 @@
 
 #include "model/train_internal.h"
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include <algorithm>
 #include <cmath>
@@ -36,7 +36,7 @@ std::vector<optim::Group<optim::AdamWOptions>> groups_of(const std::vector<Tenso
 
 [[noreturn]] void diverged(std::int64_t step, const std::string& what) {
   throw ValueError(
-      fmt::format("Trainer: step {} has {}: the training has diverged; a smaller lr may help", step, what));
+      runtime::format("Trainer: step {} has {}: the training has diverged; a smaller lr may help", step, what));
 }
 
 Tensor as_tensor(const std::vector<LossPoint>& points) {
@@ -54,22 +54,22 @@ Tensor as_tensor(const std::vector<LossPoint>& points) {
 void TrainOptions::check() const {
   const auto at_least = [](const char* name, double value, double least) {
     if (!(value >= least) || std::isinf(value))
-      throw ValueError(fmt::format("Trainer: {} is {}; it must be {} or more", name, value, least));
+      throw ValueError(runtime::format("Trainer: {} is {}; it must be {} or more", name, value, least));
   };
   at_least("steps", static_cast<double>(steps), 1);
   // as the sizes of a model, so that products can be counted
   constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
   if (batch < 1 || batch > most)
-    throw ValueError(fmt::format("Trainer: batch is {}; it must be from 1 to {}", batch, most));
+    throw ValueError(runtime::format("Trainer: batch is {}; it must be from 1 to {}", batch, most));
   at_least("eval_every", static_cast<double>(eval_every), 1);
   at_least("warmup", static_cast<double>(warmup_steps()), 0);
   at_least("lr", lr, 0);
   at_least("weight_decay", weight_decay, 0);
   at_least("clip", clip, 0);
   if (warmup && *warmup > steps)
-    throw ValueError(fmt::format("Trainer: warmup is {} of {} steps; it must be from 0 to that", *warmup, steps));
+    throw ValueError(runtime::format("Trainer: warmup is {} of {} steps; it must be from 0 to that", *warmup, steps));
   if (dtype != Dtype::f32 && dtype != Dtype::bf16)
-    throw DtypeError(fmt::format("Trainer: dtype is {}; it must be f32 or bf16", name_of(dtype)));
+    throw DtypeError(runtime::format("Trainer: dtype is {}; it must be f32 or bf16", name_of(dtype)));
   if (model.rotary_scaling)
     throw ValueError("Trainer: rotary_scaling stretches a trained model; a training begins without");
   model.check();
@@ -100,7 +100,7 @@ Trainer::State& Trainer::state() const {
 TrainStep Trainer::advance() {
   State& s = state();
   const TrainOptions& o = s.options;
-  if (done()) throw ValueError(fmt::format("Trainer: all {} steps are done", o.steps));
+  if (done()) throw ValueError(runtime::format("Trainer: all {} steps are done", o.steps));
   TrainStep report;
   report.step = s.step + 1;
   report.lr = o.lr_of(report.step);
@@ -114,7 +114,7 @@ TrainStep Trainer::advance() {
   report.gradient_norm =
       optim::clip_grad_norm_(s.parameters, o.clip > 0 ? o.clip : std::numeric_limits<double>::infinity());
   if (!std::isfinite(report.loss) || !std::isfinite(report.gradient_norm))
-    diverged(report.step, fmt::format("loss {} and gradients of norm {}", report.loss, report.gradient_norm));
+    diverged(report.step, runtime::format("loss {} and gradients of norm {}", report.loss, report.gradient_norm));
   for (auto& group : s.adamw.groups) group.options.lr = report.lr;
   s.adamw.step();
 
@@ -122,7 +122,7 @@ TrainStep Trainer::advance() {
   s.losses.push_back({s.step, report.loss});
   if (s.step % o.eval_every == 0 || done()) {
     report.validation = validate();
-    if (!std::isfinite(*report.validation)) diverged(s.step, fmt::format("validation loss {}", *report.validation));
+    if (!std::isfinite(*report.validation)) diverged(s.step, runtime::format("validation loss {}", *report.validation));
     s.validations.push_back({s.step, *report.validation});
     report.best = *report.validation < s.best;
     if (report.best) s.best = *report.validation, s.best_step = s.step;
@@ -135,8 +135,8 @@ void Trainer::extend(std::int64_t steps) {
   TrainOptions longer = s.options;
   longer.steps = steps;
   if (steps < s.options.steps)
-    throw ValueError(
-        fmt::format("Trainer: extend is given {} steps; it must be at least the {} there are", steps, s.options.steps));
+    throw ValueError(runtime::format("Trainer: extend is given {} steps; it must be at least the {} there are", steps,
+                                     s.options.steps));
   longer.check();
   s.options = std::move(longer);
 }

@@ -4,7 +4,7 @@
 #include <attn/ops.h>
 #include <attn/random.h>
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include <algorithm>
 
@@ -16,12 +16,12 @@ TrainData::TrainData(std::vector<std::int64_t> ids, std::int64_t vocab_size, std
       std::find_if(ids_.begin(), ids_.end(), [&](std::int64_t id) { return id < 0 || id >= vocab_size; });
   if (wrong != ids_.end())
     throw ValueError(
-        fmt::format("Trainer: id {} at {} is not below vocab_size {}", *wrong, wrong - ids_.begin(), vocab_size));
+        runtime::format("Trainer: id {} at {} is not below vocab_size {}", *wrong, wrong - ids_.begin(), vocab_size));
   // One window with the id after it, and one pair to validate.
   std::int64_t least = context + 1;
   while (least - least / 10 < context + 1 || least / 10 < 2) ++least;
   if (size() < least)
-    throw ValueError(fmt::format(
+    throw ValueError(runtime::format(
         "Trainer: the text has {} token{}; windows of {} need at least {}: a longer text, or a shorter context", size(),
         size() == 1 ? "" : "s", context, least));
 }
@@ -62,7 +62,7 @@ std::string TrainData::digest() const {
   for (const std::int64_t id : ids_)
     for (int shift = 0; shift < 32; shift += 8)
       hash = (hash ^ (static_cast<std::uint64_t>(id) >> shift & 0xFF)) * 0x100000001B3;
-  return fmt::format("{:016x}", hash);
+  return runtime::format("{:016x}", hash);
 }
 
 }  // namespace attn

@@ -4,7 +4,7 @@
 #include "model/fields.h"
 
 #include <attn/error.h>
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include <optional>
 #include <utility>
@@ -66,7 +66,7 @@ struct Reader {
 
   void nothing_left() const {
     if (taken != json.size())
-      throw ValueError(fmt::format("{} settings, of which {} are known here", json.size(), taken));
+      throw ValueError(runtime::format("{} settings, of which {} are known here", json.size(), taken));
   }
 
  private:
@@ -79,15 +79,15 @@ struct Reader {
     ++taken;
     if ((std::is_integral_v<T> && !std::is_same_v<T, bool> && !given.is_number_integer()) ||
         (std::is_same_v<T, bool> && !given.is_boolean()))
-      throw ValueError(fmt::format("{} is of another kind", name));
+      throw ValueError(runtime::format("{} is of another kind", name));
     if constexpr (std::is_enum_v<T>) {
       const int number = given.get<int>();
       value = static_cast<T>(number);
       if constexpr (std::is_same_v<T, Dtype>) {
         if (number < 0 || number > static_cast<int>(Dtype::boolean))
-          throw ValueError(fmt::format("{} is {}", name, number));
+          throw ValueError(runtime::format("{} is {}", name, number));
       } else if (!has_value(value)) {
-        throw ValueError(fmt::format("{} is {}", name, number));
+        throw ValueError(runtime::format("{} is {}", name, number));
       }
     } else if constexpr (std::is_same_v<T, nn::RotaryScaling>) {
       Reader inner{given};

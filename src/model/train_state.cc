@@ -10,7 +10,7 @@
 #include "model/train_internal.h"
 #include "model/train_settings.h"
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -42,9 +42,9 @@ struct Facts {
 Facts facts_of(const std::string& path, const std::map<std::string, std::string>& metadata) {
   try {
     const auto found = metadata.find(kKey);
-    if (found == metadata.end()) throw ValueError(fmt::format("its metadata has no {}", kKey));
+    if (found == metadata.end()) throw ValueError(runtime::format("its metadata has no {}", kKey));
     for (const auto& [key, value] : metadata)
-      if (key != kKey && key != io::checksum_key) throw ValueError(fmt::format("its metadata has {} too", key));
+      if (key != kKey && key != io::checksum_key) throw ValueError(runtime::format("its metadata has {} too", key));
     const Json json = Json::parse(found->second);
     return {options_of(json.at("options")),
             json.at("step").get<std::int64_t>(),
@@ -56,7 +56,7 @@ Facts facts_of(const std::string& path, const std::map<std::string, std::string>
     throw;
   } catch (const std::exception& error) {
     throw FormatError(
-        fmt::format("Trainer: {}: not the state of a training ({})", path, io::one_line(reason_of(error))), 0);
+        runtime::format("Trainer: {}: not the state of a training ({})", path, io::one_line(reason_of(error))), 0);
   }
 }
 
@@ -88,7 +88,7 @@ std::vector<LossPoint> points_of(const Tensor& x, std::int64_t last) {
   const std::vector<double> values = x.to_vector();
   for (std::size_t i = 0; i < values.size(); i += 2) {
     if (!(values[i] >= 1 && values[i] <= static_cast<double>(last)))
-      throw ValueError(fmt::format("a loss of step {} in a training of {}", values[i], last));
+      throw ValueError(runtime::format("a loss of step {} in a training of {}", values[i], last));
     points.push_back({static_cast<std::int64_t>(values[i]), values[i + 1]});
   }
   return points;
@@ -108,7 +108,7 @@ void Trainer::save(const std::string& folder) const {
   const State& s = state();
   const std::string path = file_in("Trainer::save", folder);
   if (std::error_code failure; std::filesystem::create_directories(folder, failure), failure)
-    throw IoError(fmt::format("Trainer::save: {}: {}", folder, failure.message()));
+    throw IoError(runtime::format("Trainer::save: {}: {}", folder, failure.message()));
   nn::StateDict tensors;
   for (const auto& [name, value] : s.model.state_dict()) tensors.emplace_back("model." + name, value);
   for (const auto& [name, value] : s.adamw.state_dict()) tensors.emplace_back("optimizer." + name, value);
@@ -138,11 +138,11 @@ Trainer Trainer::resume(const std::string& folder, std::vector<std::int64_t> ids
   std::int64_t numbers = 0;  // before memory is asked for, so that no file can ask for more than it has
   for (const auto& [name, value] : file.tensors) numbers += value.numel();
   if (facts.options.model.parameters() > numbers)
-    throw FormatError(fmt::format("Trainer: {}: the weights are not all there", path), 0);
+    throw FormatError(runtime::format("Trainer: {}: the weights are not all there", path), 0);
   auto state = std::make_unique<State>(std::move(ids), facts.options);
   if (state->data.digest() != facts.digest)
-    throw ValueError(fmt::format("Trainer: {} was begun with another text: its tokens have the digest {}, these {}",
-                                 folder, facts.digest, state->data.digest()));
+    throw ValueError(runtime::format("Trainer: {} was begun with another text: its tokens have the digest {}, these {}",
+                                     folder, facts.digest, state->data.digest()));
   try {
     state->model.load_state_dict(part_of(file, "model."));
     const nn::StateDict moments = part_of(file, "optimizer.");
@@ -152,20 +152,20 @@ Trainer Trainer::resume(const std::string& folder, std::vector<std::int64_t> ids
     const std::size_t of_each = facts.options.dtype == Dtype::f32 ? 3 : 4,
                       wanted = facts.step == 0 ? 0 : of_each * state->parameters.size();
     if (moments.size() != wanted)
-      throw ValueError(fmt::format("the optimiser has {} tensors; it must have {}", moments.size(), wanted));
+      throw ValueError(runtime::format("the optimiser has {} tensors; it must have {}", moments.size(), wanted));
     state->losses = points_of(file.at("losses"), facts.step);
     state->validations = points_of(file.at("validations"), facts.step);
     if (static_cast<std::int64_t>(state->losses.size()) != facts.step)
-      throw ValueError(fmt::format("{} losses of {} steps", state->losses.size(), facts.step));
+      throw ValueError(runtime::format("{} losses of {} steps", state->losses.size(), facts.step));
     set_generator_state(file.at("generator"));
   } catch (const std::bad_alloc&) { throw; } catch (const std::exception& error) {
-    throw FormatError(fmt::format("Trainer: {}: {}", path, io::one_line(error.what())), 0);
+    throw FormatError(runtime::format("Trainer: {}: {}", path, io::one_line(error.what())), 0);
   }
   state->step = facts.step;
   state->best = facts.best;
   state->best_step = facts.best_step;
   if (facts.options.dtype == Dtype::bf16 && facts.numerics != numerics_version)  // f32 has the same bits in all of them
-    state->notice = fmt::format(
+    state->notice = runtime::format(
         "{} was saved under numerics version {}; this is version {}: its bits will differ from those it would have had",
         io::one_line(folder), facts.numerics, numerics_version);
   return Trainer(std::move(state));

@@ -3,7 +3,7 @@
 
 #include "runtime/floating_point.h"
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include <cmath>
 
@@ -26,7 +26,7 @@ Fans fans(const char* function, const Tensor& x) {
 /// What is drawn with it would be no number, or have none.
 double checked(const char* function, const Tensor& x, double spread) {
   if (x.numel() > 0 && !(spread >= 0 && std::isfinite(spread)))
-    throw ValueError(fmt::format("{}: the deviation is {}; it must be 0 or more, and finite", function, spread));
+    throw ValueError(runtime::format("{}: the deviation is {}; it must be 0 or more, and finite", function, spread));
   return spread;
 }
 
@@ -57,14 +57,15 @@ double calculate_gain(Nonlinearity nonlinearity, double slope) {
 
 Tensor uniform_(Tensor x, double low, double high, Generator* generator) {
   if (!(low <= high && std::isfinite(high - low)))
-    throw ValueError(fmt::format("uniform_: low is {}, high is {}; they must be finite, low at most high", low, high));
+    throw ValueError(
+        runtime::format("uniform_: low is {}, high is {}; they must be finite, low at most high", low, high));
   generator ? attn::uniform_(x.detach(), low, high, *generator) : attn::uniform_(x.detach(), low, high);
   return x;
 }
 
 Tensor normal_(Tensor x, double mean, double std, Generator* generator) {
   checked("normal_", x, std);
-  if (!std::isfinite(mean)) throw ValueError(fmt::format("normal_: mean is {}; it must be finite", mean));
+  if (!std::isfinite(mean)) throw ValueError(runtime::format("normal_: mean is {}; it must be finite", mean));
   generator ? attn::normal_(x.detach(), mean, std, *generator) : attn::normal_(x.detach(), mean, std);
   return x;
 }

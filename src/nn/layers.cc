@@ -3,7 +3,7 @@
 #include <attn/nn/layers.h>
 #include <attn/random.h>
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include "tensor/record.h"
 
@@ -80,7 +80,7 @@ RMSNorm::RMSNorm(const Dims& normalized_shape, const RMSNormOptions& options)
 Tensor RMSNorm::forward(const Tensor& x) const { return rms_norm(x, normalized_shape, weight, eps); }
 
 Dropout::Dropout(double p) : p(p) {
-  if (!(p >= 0 && p <= 1)) throw ValueError(fmt::format("Dropout: p is {}; it must be from 0 to 1", p));
+  if (!(p >= 0 && p <= 1)) throw ValueError(runtime::format("Dropout: p is {}; it must be from 0 to 1", p));
 }
 
 Tensor Dropout::forward(const Tensor& x) const { return dropout(x, p, is_training()); }

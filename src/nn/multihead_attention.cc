@@ -2,7 +2,7 @@
 #include <attn/nn/init.h>
 #include <attn/nn/multihead_attention.h>
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include "nn/multihead_heads.h"
 
@@ -17,7 +17,7 @@ std::int64_t checked_embed_dim(std::int64_t embed_dim, std::int64_t num_heads,
   if (embed_dim % num_heads != 0)
     throw ValueError("MultiheadAttention: " + given + "; num_heads must divide embed_dim");
   if (!(options.dropout >= 0 && options.dropout <= 1))
-    throw ValueError(fmt::format("MultiheadAttention: dropout is {}; it must be from 0 to 1", options.dropout));
+    throw ValueError(runtime::format("MultiheadAttention: dropout is {}; it must be from 0 to 1", options.dropout));
   return embed_dim;
 }
 

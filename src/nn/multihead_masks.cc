@@ -5,7 +5,7 @@
 
 #include "tensor/defined.h"
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 namespace attn::nn {
 namespace {
@@ -14,8 +14,8 @@ std::string shape(const Tensor& x) { return to_string(x.sizes()); }
 
 void check_features(const char* name, const Tensor& x, std::int64_t features, const char* option) {
   if (x.size(-1) != features)
-    throw ShapeError(fmt::format("MultiheadAttention: {} has shape {}; its last dim must be {} = {}", name, shape(x),
-                                 option, features));
+    throw ShapeError(runtime::format("MultiheadAttention: {} has shape {}; its last dim must be {} = {}", name,
+                                     shape(x), option, features));
 }
 
 void check_inputs(const MultiheadAttention& module, const Tensor& query, const Tensor& key, const Tensor& value,
@@ -25,8 +25,8 @@ void check_inputs(const MultiheadAttention& module, const Tensor& query, const T
                      "; it must have rank 3, or 2 when unbatched");
   for (const auto& [name, x] : {std::pair{"key", key}, std::pair{"value", value}})
     if (x.dim() != query.dim())
-      throw ShapeError(fmt::format("MultiheadAttention: {} has shape {}; its rank must be {}, as that of query {}",
-                                   name, shape(x), query.dim(), shape(query)));
+      throw ShapeError(runtime::format("MultiheadAttention: {} has shape {}; its rank must be {}, as that of query {}",
+                                       name, shape(x), query.dim(), shape(query)));
   check_features("query", query, module.embed_dim, "embed_dim");
   check_features("key", key, module.kdim, "kdim");
   check_features("value", value, module.vdim, "vdim");
@@ -39,15 +39,15 @@ void check_inputs(const MultiheadAttention& module, const Tensor& query, const T
                      shape(query));
   for (const auto& [name, x] : {std::pair{"query", query}, std::pair{"key", key}, std::pair{"value", value}})
     if (x.dtype() != module.out_proj.weight.dtype())
-      throw DtypeError(fmt::format("MultiheadAttention: {} is {}; it must be {}, as the parameters", name,
-                                   name_of(x.dtype()), name_of(module.out_proj.weight.dtype())));
+      throw DtypeError(runtime::format("MultiheadAttention: {} is {}; it must be {}, as the parameters", name,
+                                       name_of(x.dtype()), name_of(module.out_proj.weight.dtype())));
 }
 
 void check_mask_dtype(const char* name, const Tensor& mask, Dtype dtype) {
   if (mask.dtype() == Dtype::boolean || mask.dtype() == dtype || mask.dtype() == Dtype::f32) return;
-  throw DtypeError(fmt::format("MultiheadAttention: {} is {}; it must be bool (True = blocked) or {} (added)", name,
-                               name_of(mask.dtype()),
-                               dtype == Dtype::f32 ? "f32" : fmt::format("{} or f32", name_of(dtype))));
+  throw DtypeError(runtime::format("MultiheadAttention: {} is {}; it must be bool (True = blocked) or {} (added)", name,
+                                   name_of(mask.dtype()),
+                                   dtype == Dtype::f32 ? "f32" : runtime::format("{} or f32", name_of(dtype))));
 }
 
 void check_masks(const Tensor& query, const MultiheadAttentionCall& call, const MultiheadSizes& sizes) {
@@ -56,15 +56,15 @@ void check_masks(const Tensor& query, const MultiheadAttentionCall& call, const 
     check_mask_dtype("key_padding_mask", mask, query.dtype());
     const Dims needed = query.dim() == 3 ? Dims{batch, k_rows} : Dims{k_rows};
     if (!(mask.sizes() == needed))
-      throw ShapeError(fmt::format("MultiheadAttention: key_padding_mask has shape {}; it must be {} for query {}",
-                                   shape(mask), to_string(needed), shape(query)));
+      throw ShapeError(runtime::format("MultiheadAttention: key_padding_mask has shape {}; it must be {} for query {}",
+                                       shape(mask), to_string(needed), shape(query)));
   }
   if (const Tensor& mask = call.attn_mask; mask.defined()) {
     check_mask_dtype("attn_mask", mask, query.dtype());
     const Dims flat = {q_rows, k_rows}, deep = {batch * heads, q_rows, k_rows};
     if (!(mask.sizes() == flat) && !(mask.sizes() == deep))
-      throw ShapeError(fmt::format("MultiheadAttention: attn_mask has shape {}; it must be {} or {}", shape(mask),
-                                   to_string(flat), to_string(deep)));
+      throw ShapeError(runtime::format("MultiheadAttention: attn_mask has shape {}; it must be {} or {}", shape(mask),
+                                       to_string(flat), to_string(deep)));
   }
   if (call.is_causal && !call.attn_mask.defined())
     throw ValueError("MultiheadAttention: is_causal is a hint about attn_mask; attn_mask must be given with it");

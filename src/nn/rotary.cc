@@ -4,7 +4,7 @@
 
 #include "runtime/floating_point.h"
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include <cmath>
 #include <numbers>
@@ -20,14 +20,14 @@ std::int64_t checked_dim(std::int64_t dim) {
 
 RotaryEmbeddingOptions checked(const RotaryEmbeddingOptions& options) {
   if (!(options.theta > 0) || !std::isfinite(options.theta))
-    throw ValueError(fmt::format("RotaryEmbedding: theta is {}; it must be above 0, and finite", options.theta));
+    throw ValueError(runtime::format("RotaryEmbedding: theta is {}; it must be above 0, and finite", options.theta));
   if (const auto& s = options.scaling;
       s && !(s->factor > 0 && s->low_frequency > 0 && s->high_frequency >= s->low_frequency &&
              s->original_context > 0 && std::isfinite(s->factor) && std::isfinite(s->high_frequency)))
-    throw ValueError(
-        fmt::format("RotaryEmbedding: scaling has factor {}, low_frequency {}, high_frequency {}, original_context {}; "
-                    "they must be above 0, and high_frequency no less than low_frequency",
-                    s->factor, s->low_frequency, s->high_frequency, s->original_context));
+    throw ValueError(runtime::format(
+        "RotaryEmbedding: scaling has factor {}, low_frequency {}, high_frequency {}, original_context {}; "
+        "they must be above 0, and high_frequency no less than low_frequency",
+        s->factor, s->low_frequency, s->high_frequency, s->original_context));
   return options;
 }
 
@@ -50,9 +50,9 @@ Tensor frequencies_of(std::int64_t dim, const RotaryEmbeddingOptions& options) {
     const float f = 1.0f / static_cast<float>(std::pow(options.theta, static_cast<double>(exponent)));
     const float turns = options.scaling ? scaled(f, *options.scaling) : f;
     if (!std::isfinite(turns))
-      throw ValueError(
-          fmt::format("RotaryEmbedding: theta is {}{}; frequency {} is {} in f32, it must be finite", options.theta,
-                      options.scaling ? fmt::format(", scaling's factor {}", options.scaling->factor) : "", i, turns));
+      throw ValueError(runtime::format(
+          "RotaryEmbedding: theta is {}{}; frequency {} is {} in f32, it must be finite", options.theta,
+          options.scaling ? runtime::format(", scaling's factor {}", options.scaling->factor) : "", i, turns));
     result.data<float>()[i] = turns;
   }
   return result;

@@ -6,7 +6,7 @@
 #include "runtime/floating_point.h"
 #include "tensor/blocks.h"
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include <cmath>
 #include <type_traits>
@@ -18,7 +18,7 @@ enum Buffer { exp_avg, exp_avg_sq, max_exp_avg_sq };
 
 void check(const AdamWOptions& o) {
   const auto fail = [](const char* name, double value, const char* range) {
-    throw ValueError(fmt::format("AdamW: {} is {}; it must be {}", name, value, range));
+    throw ValueError(runtime::format("AdamW: {} is {}; it must be {}", name, value, range));
   };
   if (!(o.lr >= 0) || std::isinf(o.lr)) fail("lr", o.lr, "0 or more");
   if (!(o.eps >= 0) || std::isinf(o.eps)) fail("eps", o.eps, "0 or more");

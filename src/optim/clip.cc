@@ -6,7 +6,7 @@
 #include "runtime/floating_point.h"
 #include "tensor/rows.h"
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include <cmath>
 
@@ -16,7 +16,7 @@ double clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm, c
   const runtime::DefaultFloatingPoint floating_point;
   const NoGrad guard;
   if (!(max_norm >= 0))
-    throw ValueError(fmt::format("clip_grad_norm_: max_norm is {}; it must be 0 or more", max_norm));
+    throw ValueError(runtime::format("clip_grad_norm_: max_norm is {}; it must be 0 or more", max_norm));
   if (std::isnan(options.norm_type)) throw ValueError("clip_grad_norm_: norm_type is nan; it must be a number");
   std::vector<Tensor> norms;
   for (const Tensor& parameter : parameters)
@@ -25,8 +25,8 @@ double clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm, c
   const Tensor total = norm(stack(norms), options.norm_type);
   if (options.error_if_nonfinite && !std::isfinite(total.item()))
     throw ValueError(
-        fmt::format("clip_grad_norm_: the norm of all gradients is {}; it must be finite to be kept within {}",
-                    total.item(), max_norm));
+        runtime::format("clip_grad_norm_: the norm of all gradients is {}; it must be finite to be kept within {}",
+                        total.item(), max_norm));
   const Tensor factor = minimum(max_norm / (total + 1e-6), ones({}, total.dtype()));
   if (factor.item() == 1) return total.item();  // times 1 is the same
   for (const Tensor& parameter : parameters)

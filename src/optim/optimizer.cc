@@ -4,7 +4,7 @@
 
 #include "tensor/build.h"
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include <algorithm>
 #include <map>
@@ -55,9 +55,9 @@ Optimizer::Optimizer(std::vector<Tensor> parameters, std::vector<std::string> bu
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const Tensor& x = parameters_[i];
     if (!x.requires_grad() || !x.is_leaf())
-      throw ValueError(fmt::format("Optimizer: parameter {} must be a leaf that requires a gradient", i));
+      throw ValueError(runtime::format("Optimizer: parameter {} must be a leaf that requires a gradient", i));
     if (!seen.insert(x.impl()).second)
-      throw ValueError(fmt::format("Optimizer: parameter {} is given twice; it may be in one group only", i));
+      throw ValueError(runtime::format("Optimizer: parameter {} is given twice; it may be in one group only", i));
     states_[i].buffers.resize(buffer_names_.size());
   }
 }
@@ -121,11 +121,11 @@ StateDict Optimizer::state_dict() const {
   for (std::size_t i = 0; i < states_.size(); ++i) {
     const State& state = states_[i];
     if (state.step == 0) continue;
-    dict.emplace_back(fmt::format("state.{}.step", i), full({}, state.step, Dtype::i64));
+    dict.emplace_back(runtime::format("state.{}.step", i), full({}, state.step, Dtype::i64));
     for (std::size_t b = 0; b < buffer_names_.size(); ++b)
       if (state.buffers[b].defined())
-        dict.emplace_back(fmt::format("state.{}.{}", i, buffer_names_[b]), state.buffers[b].clone());
-    if (state.master.defined()) dict.emplace_back(fmt::format("state.{}.master", i), state.master.clone());
+        dict.emplace_back(runtime::format("state.{}.{}", i, buffer_names_[b]), state.buffers[b].clone());
+    if (state.master.defined()) dict.emplace_back(runtime::format("state.{}.master", i), state.master.clone());
   }
   return dict;
 }
@@ -138,26 +138,27 @@ void Optimizer::load_state_dict(const StateDict& dict) {
     const auto found = given.extract(name);
     if (!found) return {};
     if (found.mapped().sizes() == sizes) return found.mapped().detach().to(dtype).clone();
-    wrong += fmt::format("; {} has shape {}, it must be {}", name, to_string(found.mapped().sizes()), to_string(sizes));
+    wrong +=
+        runtime::format("; {} has shape {}, it must be {}", name, to_string(found.mapped().sizes()), to_string(sizes));
     return {};
   };
   for (std::size_t i = 0; i < states_.size(); ++i) {
     const Tensor& x = parameters_[i];
     const Dtype kept = x.dtype() == Dtype::f64 ? Dtype::f64 : Dtype::f32;
     State& state = loaded[i];
-    if (const Tensor step = take(fmt::format("state.{}.step", i), {}, Dtype::i64); step.defined())
+    if (const Tensor step = take(runtime::format("state.{}.step", i), {}, Dtype::i64); step.defined())
       state.step = step.item_int();
-    if (state.step < 0) wrong += fmt::format("; state.{}.step is {}", i, state.step);
+    if (state.step < 0) wrong += runtime::format("; state.{}.step is {}", i, state.step);
     for (const std::string& name : buffer_names_)
-      state.buffers.push_back(take(fmt::format("state.{}.{}", i, name), x.sizes(), kept));
-    Tensor master = take(fmt::format("state.{}.master", i), x.sizes(), kept);
+      state.buffers.push_back(take(runtime::format("state.{}.{}", i, name), x.sizes(), kept));
+    Tensor master = take(runtime::format("state.{}.master", i), x.sizes(), kept);
     const bool holds = master.defined() || std::any_of(state.buffers.begin(), state.buffers.end(),
                                                        [](const Tensor& b) { return b.defined(); });
     if (is_half(x)) state.master = std::move(master);  // one of another dtype is its own
     state.master_version = no_version;
-    if (state.step == 0 && holds) wrong += fmt::format("; state.{}.step is missing", i);
+    if (state.step == 0 && holds) wrong += runtime::format("; state.{}.step is missing", i);
   }
-  for (const auto& [name, value] : given) wrong += fmt::format("; {} is unexpected", name);
+  for (const auto& [name, value] : given) wrong += runtime::format("; {} is unexpected", name);
   if (!wrong.empty()) throw ValueError("load_state_dict: " + wrong.substr(2));
   states_ = std::move(loaded);
 }

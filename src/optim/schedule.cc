@@ -2,7 +2,7 @@
 #include <attn/error.h>
 #include <attn/optim.h>
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include "runtime/floating_point.h"
 
@@ -13,12 +13,12 @@ namespace attn::optim {
 
 double Schedule::operator()(std::int64_t step) const {
   const runtime::DefaultFloatingPoint floating_point;
-  if (step < 0) throw ValueError(fmt::format("Schedule: step is {}; it must be 0 or more", step));
+  if (step < 0) throw ValueError(runtime::format("Schedule: step is {}; it must be 0 or more", step));
   if (warmup < 0 || (decay != Decay::none && warmup > steps))
-    throw ValueError(fmt::format("Schedule: warmup is {} of {} steps; it must be from 0 to that", warmup, steps));
+    throw ValueError(runtime::format("Schedule: warmup is {} of {} steps; it must be from 0 to that", warmup, steps));
   for (const double rate : {peak, last})
     if (!(rate >= 0) || std::isinf(rate))
-      throw ValueError(fmt::format("Schedule: a rate is {}; peak and last must be 0 or more", rate));
+      throw ValueError(runtime::format("Schedule: a rate is {}; peak and last must be 0 or more", rate));
   if (step < warmup) return peak * ((static_cast<double>(step) + 1) / (static_cast<double>(warmup) + 1));
   if (decay == Decay::none) return peak;
   if (step >= steps) return last;

@@ -6,7 +6,7 @@
 #include "optim/update.h"
 #include "runtime/floating_point.h"
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include <cmath>
 
@@ -16,9 +16,9 @@ namespace {
 void check(const SGDOptions& o) {
   for (const auto& [name, value] : {std::pair("lr", o.lr), {"momentum", o.momentum}, {"weight_decay", o.weight_decay}})
     if (!(value >= 0) || std::isinf(value))
-      throw ValueError(fmt::format("SGD: {} is {}; it must be 0 or more", name, value));
+      throw ValueError(runtime::format("SGD: {} is {}; it must be 0 or more", name, value));
   if (!std::isfinite(o.dampening))
-    throw ValueError(fmt::format("SGD: dampening is {}; it must be finite", o.dampening));
+    throw ValueError(runtime::format("SGD: dampening is {}; it must be finite", o.dampening));
   if (o.nesterov && (o.momentum == 0 || o.dampening != 0))
     throw ValueError("SGD: nesterov needs momentum and no dampening");
 }

@@ -5,7 +5,7 @@
 
 #include "runtime/parallel.h"
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include <algorithm>
 
@@ -27,7 +27,7 @@ void check_groups(const char* name, const std::vector<Group<Options>>& groups, c
   for (const auto& group : groups)
     for (const Tensor& x : group.parameters) same = same && i < parameters.size() && x.impl() == parameters[i++].impl();
   if (!same || i != parameters.size())
-    throw ValueError(fmt::format(
+    throw ValueError(runtime::format(
         "{}: the parameters of the groups are not those of the beginning; only their options may change", name));
 }
 

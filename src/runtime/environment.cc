@@ -2,7 +2,7 @@
 #include "runtime/environment.h"
 
 #include <attn/error.h>
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include <charconv>
 #include <cstdlib>
@@ -22,7 +22,8 @@ std::optional<std::int64_t> environment_integer(const char* name, std::int64_t l
   const char* end = text->data() + text->size();
   const auto [stop, error] = std::from_chars(text->data(), end, value);
   if (error != std::errc() || stop != end || value < least || value > most)
-    throw ValueError(fmt::format("{} is \"{}\"; it must be a whole number from {} to {}", name, *text, least, most));
+    throw ValueError(
+        runtime::format("{} is \"{}\"; it must be a whole number from {} to {}", name, *text, least, most));
   return value;
 }
 
@@ -30,7 +31,7 @@ bool environment_flag(const char* name) {
   const auto text = environment(name);
   if (!text || *text == "0") return false;
   if (*text == "1") return true;
-  throw ValueError(fmt::format("{} is \"{}\"; it must be 0 or 1", name, *text));
+  throw ValueError(runtime::format("{} is \"{}\"; it must be 0 or 1", name, *text));
 }
 
 }  // namespace attn::runtime

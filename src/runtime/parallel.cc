@@ -3,7 +3,7 @@
 
 #include <attn/error.h>
 #include <attn/runtime.h>
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include "runtime/openmp_team.h"
 #include "runtime/cpu.h"
@@ -92,7 +92,7 @@ void parallel_for(std::int64_t parts, PartFunction part, void* context) {
 void set_num_threads(int threads) {
   if (threads < 1 || threads > runtime::max_threads)
     throw ValueError(
-        fmt::format("set_num_threads: threads is {}; it must be from 1 to {}", threads, runtime::max_threads));
+        runtime::format("set_num_threads: threads is {}; it must be from 1 to {}", threads, runtime::max_threads));
   runtime::chosen_threads.store(threads, std::memory_order_relaxed);
 }
 

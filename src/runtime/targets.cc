@@ -1,7 +1,6 @@
 // src/runtime/targets.cc: the instruction sets this library has kernels for, and the one in use.
 #include <attn/error.h>
-#include <fmt/format.h>
-#include <fmt/ranges.h>
+#include "runtime/format.h"
 
 #include "runtime/cpu.h"
 #include "runtime/environment.h"
@@ -50,8 +49,8 @@ const std::string& choose_target(std::string_view requested, const std::vector<s
   const auto found = std::find_if(available.begin(), available.end(),
                                   [&](const std::string& name) { return same_name(name, requested); });
   if (found == available.end())
-    throw ValueError(
-        fmt::format("ATTN_TARGET is \"{}\"; kernels that can run here: {}", requested, fmt::join(available, ", ")));
+    throw ValueError(runtime::format("ATTN_TARGET is \"{}\"; kernels that can run here: {}", requested,
+                                     runtime::join(available, ", ")));
   return *found;
 }
 

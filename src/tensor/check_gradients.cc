@@ -2,7 +2,7 @@
 #include <attn/autograd.h>
 #include <attn/ops.h>
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include "tensor/memory_order.h"
 
@@ -86,8 +86,8 @@ std::string compare(const char* order, const Function& function, const std::vect
       const double excess = std::abs(ours - numeric) - (options.atol + options.rtol * std::abs(numeric));
       if (excess <= worst_excess) continue;  // NaN is worse than all
       worst_excess = std::isnan(excess) ? INFINITY : excess;
-      worst = fmt::format("{} gradient of input {} of shape {} at element {}: the tape gives {}, differences {}", order,
-                          which, to_string(leaves[which].sizes()), i, ours, numeric);
+      worst = runtime::format("{} gradient of input {} of shape {} at element {}: the tape gives {}, differences {}",
+                              order, which, to_string(leaves[which].sizes()), i, ours, numeric);
     }
   }
   return worst;

@@ -1,7 +1,7 @@
 // src/tensor/create.cc: new tensors: empty, filled, counted, one-hot.
 #include <attn/ops.h>
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include "runtime/floating_point.h"
 #include "runtime/memory.h"
@@ -61,10 +61,10 @@ Tensor empty(Dims sizes, Dtype dtype) { return new_memory(sizes, dtype); }
 
 std::size_t checked_bytes(const char* function, const Dims& sizes, Dtype dtype) {
   for (const std::int64_t size : sizes)
-    if (size < 0) throw ShapeError(fmt::format("{}: sizes {} hold a negative one", function, to_string(sizes)));
+    if (size < 0) throw ShapeError(runtime::format("{}: sizes {} hold a negative one", function, to_string(sizes)));
   std::size_t bytes = 0;
   if (__builtin_mul_overflow(static_cast<std::size_t>(sizes.product()), size_of(dtype), &bytes) || bytes > PTRDIFF_MAX)
-    throw ShapeError(fmt::format("{}: sizes {} need more bytes than 64 bits count", function, to_string(sizes)));
+    throw ShapeError(runtime::format("{}: sizes {} need more bytes than 64 bits count", function, to_string(sizes)));
   return bytes;
 }
 
@@ -82,7 +82,7 @@ void check_fits(const char* function, Scalar value, Dtype dtype) {
   const bool fits = is_integral(dtype)
                         ? (dtype == Dtype::i64 && !value.is_floating()) || (v >= -limit && v < limit)
                         : dtype != Dtype::f32 || std::isinf(v) || !(std::abs(v) > std::numeric_limits<float>::max());
-  if (!fits) throw ValueError(fmt::format("{}: the value {} cannot be kept in {}", function, v, name_of(dtype)));
+  if (!fits) throw ValueError(runtime::format("{}: the value {} cannot be kept in {}", function, v, name_of(dtype)));
 }
 
 Tensor filled(const Dims& sizes, Scalar value, Dtype dtype) {
@@ -132,8 +132,8 @@ Tensor arange(Scalar start, Scalar end, Scalar step, std::optional<Dtype> dtype)
   const auto check = [&](bool leads) {
     if (!leads)
       throw ValueError(
-          fmt::format("arange: from {} to {} by {}; the step must be finite, not 0, and lead towards the end",
-                      start.to_double(), end.to_double(), width));
+          runtime::format("arange: from {} to {} by {}; the step must be finite, not 0, and lead towards the end",
+                          start.to_double(), end.to_double(), width));
   };
   if (integral || type == Dtype::i64) {  // exact beyond 2^53 too; i64 are counted in whole numbers, as in torch
     for (const Scalar& x : {start, end, step}) check_fits("arange", x, Dtype::i64);

@@ -1,7 +1,7 @@
 // src/tensor/cross_entropy.cc: the loss of a classifier: log-softmax and the pick of the right class in one pass a row.
 #include <attn/autograd.h>
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include "kernels/rows/target.h"
 #include "runtime/thread_scratch.h"
@@ -28,7 +28,7 @@ struct Losses {
 void check_options(const CrossEntropyOptions& options, std::int64_t classes) {
   if (!(options.label_smoothing >= 0 && options.label_smoothing <= 1))
     throw ValueError(
-        fmt::format("cross_entropy: label_smoothing is {}; it must be from 0 to 1", options.label_smoothing));
+        runtime::format("cross_entropy: label_smoothing is {}; it must be from 0 to 1", options.label_smoothing));
   if (options.weight.defined() && !(options.weight.sizes() == Dims{classes}))
     throw ShapeError("cross_entropy: weight has shape " + to_string(options.weight.sizes()) + "; it must be " +
                      to_string(Dims{classes}) + ", one a class");

@@ -2,7 +2,7 @@
 // pass.
 #pragma once
 #include <attn/error.h>
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include "runtime/thread_scratch.h"
 #include "tensor/binary.h"
@@ -19,7 +19,7 @@ inline const void* data_or_null(const Tensor& x) { return x.defined() ? x.data()
 
 inline void check_eps(const char* function, double eps) {
   if (!(eps >= 0 && eps < std::numeric_limits<double>::infinity()))
-    throw ValueError(fmt::format("{}: eps is {}; it must be 0 or more, and finite", function, eps));
+    throw ValueError(runtime::format("{}: eps is {}; it must be 0 or more, and finite", function, eps));
 }
 
 /// Whether the results of x are too many for the caches; half floats go by way of one.

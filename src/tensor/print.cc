@@ -3,7 +3,7 @@
 
 #include "tensor/record.h"
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include <algorithm>
 #include <cmath>
@@ -14,12 +14,12 @@ namespace {
 
 std::string decimals(double value, int precision) {
   if (std::isnan(value)) return "nan";  // never "-nan"
-  return fmt::format("{:.{}f}", value, precision);
+  return runtime::format("{:.{}f}", value, precision);
 }
 
 std::string scientific(double value, int precision) {
   if (std::isnan(value)) return "nan";
-  return fmt::format("{:.{}e}", value, precision);
+  return runtime::format("{:.{}e}", value, precision);
 }
 
 /// One format for all elements of a tensor: whole numbers, decimals or powers of ten, and the width of the widest.
@@ -78,9 +78,10 @@ PrintOptions checked(PrintOptions options) {
                                                          {"edge_items", options.edge_items},
                                                          {"line_width", options.line_width}};
   for (const auto& [name, value] : fields)
-    if (value < 0) throw ValueError(fmt::format("to_string: {} is {}; it must be at least 0", name, value));
+    if (value < 0) throw ValueError(runtime::format("to_string: {} is {}; it must be at least 0", name, value));
   if (options.precision > most_digits)
-    throw ValueError(fmt::format("to_string: precision is {}; it must be at most {}", options.precision, most_digits));
+    throw ValueError(
+        runtime::format("to_string: precision is {}; it must be at most {}", options.precision, most_digits));
   options.edge_items = std::min(options.edge_items, unlimited);
   options.line_width = std::min(options.line_width, unlimited);
   return options;
@@ -125,7 +126,7 @@ class Printer {
         static_cast<std::size_t>(std::max(1, (options_.line_width - indent) / (static_cast<int>(format_.width()) + 2)));
     std::string text = "[";
     for (std::size_t i = 0; i < texts.size(); ++i) {
-      if (i) text += i % per_line ? ", " : fmt::format(",\n{:>{}}", "", indent + 1);
+      if (i) text += i % per_line ? ", " : runtime::format(",\n{:>{}}", "", indent + 1);
       text += texts[i];
     }
     return text + "]";
@@ -134,7 +135,7 @@ class Printer {
   /// Rank 2 and more: one line break between rows, one more for each dim further out.
   std::string rows(const Tensor& x, int indent) const {
     const std::int64_t edge = options_.edge_items, size = x.size(0);
-    const std::string between = fmt::format(",{:\n>{}}{:>{}}", "", x.dim() - 1, "", indent + 1);
+    const std::string between = runtime::format(",{:\n>{}}{:>{}}", "", x.dim() - 1, "", indent + 1);
     std::string text = "[";
     for (std::int64_t i = 0; i < size; ++i) {
       if (i) text += between;
@@ -181,7 +182,7 @@ std::string to_string(const Tensor& tensor, const PrintOptions& given) {
   std::size_t last_line = text.size() - (text.rfind('\n') == std::string::npos ? 0 : text.rfind('\n') + 1) + 2;
   for (const std::string& suffix : suffixes_of(tensor, options)) {
     if (last_line + suffix.size() + 2 > static_cast<std::size_t>(options.line_width)) {
-      text += fmt::format(",\n{:>{}}{}", "", indent, suffix);
+      text += runtime::format(",\n{:>{}}{}", "", indent, suffix);
       last_line = indent + suffix.size();
     } else {
       text += ", " + suffix;

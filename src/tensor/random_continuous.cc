@@ -1,7 +1,7 @@
 // src/tensor/random_continuous.cc: uniform, normal and exponential numbers.
 #include <attn/ops.h>
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include "kernels/normal.h"
 #include "runtime/floating_point.h"
@@ -99,19 +99,19 @@ Tensor fill_floating(const char* function, const char* name, const Tensor& x, F&
 
 Tensor uniform_(Tensor x, double low, double high, Generator& generator) {
   if (!(low <= high) || !std::isfinite(high - low))
-    throw ValueError(fmt::format("uniform_: from {} to {}; the bounds must rise and be finite", low, high));
+    throw ValueError(runtime::format("uniform_: from {} to {}; the bounds must rise and be finite", low, high));
   return fill_floating("uniform_", "UniformBackward0", x,
                        [&]<typename T>(Type<T>) { uniform_fill<T>(x, low, high, generator); });
 }
 
 Tensor normal_(Tensor x, double mean, double std, Generator& generator) {
-  if (!(std >= 0)) throw ValueError(fmt::format("normal_: std is {}; it must not be negative", std));
+  if (!(std >= 0)) throw ValueError(runtime::format("normal_: std is {}; it must not be negative", std));
   return fill_floating("normal_", "NormalBackward0", x,
                        [&]<typename T>(Type<T>) { normal_fill<T>(x, mean, std, generator); });
 }
 
 Tensor exponential_(Tensor x, double lambda, Generator& generator) {
-  if (!(lambda > 0)) throw ValueError(fmt::format("exponential_: lambda is {}; it must be positive", lambda));
+  if (!(lambda > 0)) throw ValueError(runtime::format("exponential_: lambda is {}; it must be positive", lambda));
   return fill_floating("exponential_", "ExponentialBackward0", x, [&]<typename T>(Type<T>) {
     fill_in_memory_order<T>(x, [&] { return convert<T>(-1.0 / lambda * std::log1p(-generator.uniform_f64())); });
   });

@@ -1,7 +1,7 @@
 // src/tensor/random_discrete.cc: integers, permutations and coins.
 #include <attn/ops.h>
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include "tensor/create.h"
 #include "tensor/iterate.h"
@@ -34,7 +34,7 @@ Tensor randperm(std::int64_t n, Generator& generator) {
 }
 
 Tensor bernoulli_(Tensor x, double p, Generator& generator) {
-  if (!(p >= 0 && p <= 1)) throw ValueError(fmt::format("bernoulli_: p is {}; it must be from 0 to 1", p));
+  if (!(p >= 0 && p <= 1)) throw ValueError(runtime::format("bernoulli_: p is {}; it must be from 0 to 1", p));
   check_in_place("bernoulli_", x);
   const History history = history_of_overwriting("BernoulliBackward0", x);
   with_type(x.dtype(), [&]<typename T>(Type<T>) {

@@ -1,7 +1,7 @@
 // src/tensor/random_dropout.cc: dropout: some elements become 0, the others grow by 1 / (1 - p).
 #include <attn/ops.h>
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include "runtime/floating_point.h"
 #include "tensor/random_fill.h"
@@ -29,7 +29,7 @@ Tensor noise(const Tensor& x, double p, Generator& generator) {
 
 Tensor dropout(const Tensor& x, double p, bool training, Generator& generator) {
   check_floating("dropout", x);
-  if (!(p >= 0 && p <= 1)) throw ValueError(fmt::format("dropout: p is {}; it must be from 0 to 1", p));
+  if (!(p >= 0 && p <= 1)) throw ValueError(runtime::format("dropout: p is {}; it must be from 0 to 1", p));
   if (!training || p == 0) return x;
   const Tensor factors = noise(x, p, generator);
   return record("MulBackward0", mul(x.detach(), factors),

@@ -1,7 +1,7 @@
 // src/tensor/random_multinomial.cc: indices drawn by weight.
 #include <attn/ops.h>
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include "runtime/floating_point.h"
 #include "tensor/random_fill.h"
@@ -34,10 +34,11 @@ void check_row(const C* row, std::int64_t n) {
   C sum = 0;
   for (std::int64_t i = 0; i < n; ++i) {
     if (!(row[i] >= 0) || !std::isfinite(row[i]))
-      throw ValueError(fmt::format("multinomial: a weight is {}; all must be finite and not negative", row[i]));
+      throw ValueError(runtime::format("multinomial: a weight is {}; all must be finite and not negative", row[i]));
     sum += row[i];
   }
-  if (!(sum > 0)) throw ValueError(fmt::format("multinomial: a row of weights sums to {}; it must be positive", sum));
+  if (!(sum > 0))
+    throw ValueError(runtime::format("multinomial: a row of weights sums to {}; it must be positive", sum));
 }
 
 /// The indices of the largest weight / exponential, falling. The exponentials of all rows are drawn before.

@@ -3,7 +3,7 @@
 
 #include <attn/error.h>
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include "text/unicode.h"
 
@@ -20,7 +20,7 @@ std::string shortened(std::string_view text) {
   std::size_t first = head, last = text.size() - tail;
   while (first > head - 4 && !begins(text[first])) --first;
   while (last < text.size() - tail + 4 && !begins(text[last])) ++last;
-  return fmt::format("{} ... {}", text.substr(0, first), text.substr(last));
+  return runtime::format("{} ... {}", text.substr(0, first), text.substr(last));
 }
 
 }  // namespace
@@ -31,10 +31,10 @@ std::string error_text(std::string_view text) {
   std::string result;
   for (std::size_t at = 0; at < text.size();) {
     const CodePoint point = code_point_at(text, at);
-    if (point.value == not_a_character) result += fmt::format("\\x{:02X}", static_cast<unsigned char>(text[at]));
+    if (point.value == not_a_character) result += runtime::format("\\x{:02X}", static_cast<unsigned char>(text[at]));
     else if (steers(point.value))
-      result += fmt::format(fmt::runtime(point.value < 0x100 ? "\\x{:02X}" : "\\u{:04X}"),
-                            static_cast<std::uint32_t>(point.value));
+      result += runtime::format(fmt::runtime(point.value < 0x100 ? "\\x{:02X}" : "\\u{:04X}"),
+                                static_cast<std::uint32_t>(point.value));
     else result += text.substr(at, point.bytes);
     at += point.bytes;
   }

@@ -3,7 +3,7 @@
 
 #include <attn/error.h>
 #include <attn/text.h>
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include "text/unicode_ranges.h"
 
@@ -94,8 +94,8 @@ std::optional<std::size_t> invalid_utf8(std::string_view text) {
 
 void check_utf8(const char* function, std::string_view text) {
   if (const auto at = invalid_utf8(text))
-    throw ValueError(fmt::format("{}: byte 0x{:02X} at offset {} is not UTF-8", function,
-                                 static_cast<unsigned char>(text[*at]), *at));
+    throw ValueError(runtime::format("{}: byte 0x{:02X} at offset {} is not UTF-8", function,
+                                     static_cast<unsigned char>(text[*at]), *at));
 }
 
 }  // namespace attn::text

@@ -1,7 +1,7 @@
 // src/text/vocabulary.cc: sorted distinct tokens; the place is the id.
 #include <attn/error.h>
 #include <attn/text.h>
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include "text/unicode.h"
 
@@ -28,8 +28,8 @@ std::vector<std::int64_t> Vocabulary::encode(const std::vector<std::string>& tok
   for (const std::string& token : tokens) {
     const auto id = find(token);
     if (!id)
-      throw ValueError(
-          fmt::format("encode: \"{}\" is not in the vocabulary of {} word{}", token, size(), size() == 1 ? "" : "s"));
+      throw ValueError(runtime::format("encode: \"{}\" is not in the vocabulary of {} word{}", token, size(),
+                                       size() == 1 ? "" : "s"));
     ids.push_back(*id);
   }
   return ids;
@@ -38,7 +38,7 @@ std::vector<std::int64_t> Vocabulary::encode(const std::vector<std::string>& tok
 const std::string& Vocabulary::token(std::int64_t id) const {
   if (id < 0 || id >= size())
     throw ValueError(
-        fmt::format("decode: id {} is not in the vocabulary of {} word{}", id, size(), size() == 1 ? "" : "s"));
+        runtime::format("decode: id {} is not in the vocabulary of {} word{}", id, size(), size() == 1 ? "" : "s"));
   return tokens_[static_cast<std::size_t>(id)];
 }
 

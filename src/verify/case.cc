@@ -3,8 +3,7 @@
 
 #include <attn/error.h>
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
+#include "runtime/format.h"
 
 #include <algorithm>
 #include <charconv>
@@ -83,15 +82,16 @@ T number_of(const std::string& field, const std::string& text, T least, T greate
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value);
   if (error != std::errc() || stop != end || !(value >= least && value <= greatest))
-    throw ValueError(
-        fmt::format("case: {}={} is not understood; it must be a number from {} to {}", field, text, least, greatest));
+    throw ValueError(runtime::format("case: {}={} is not understood; it must be a number from {} to {}", field, text,
+                                     least, greatest));
   return value;
 }
 
 void one_of(const char* field, const std::string& given, std::initializer_list<const char*> known) {
   for (const char* word : known)
     if (given == word) return;
-  throw ValueError(fmt::format("case: {}={} is not understood; there are {}", field, given, fmt::join(known, ", ")));
+  throw ValueError(
+      runtime::format("case: {}={} is not understood; there are {}", field, given, runtime::join(known, ", ")));
 }
 
 Dtype dtype_of(const std::string& op, const std::string& word) {
@@ -99,8 +99,8 @@ Dtype dtype_of(const std::string& op, const std::string& word) {
     if (const Dtype dtype = dtype_from_name(word); is_floating(dtype)) return dtype;
   } catch (const ValueError&) {  // speaks of what a line does not have
   }
-  throw ValueError(fmt::format("case: behind {} stands {}; it must be f32, f64, bf16 or f16", op,
-                               word.empty() ? "nothing" : fmt::format("\"{}\"", word)));
+  throw ValueError(runtime::format("case: behind {} stands {}; it must be f32, f64, bf16 or f16", op,
+                                   word.empty() ? "nothing" : runtime::format("\"{}\"", word)));
 }
 
 /// Of the tensors, and of what is computed of them: a line that takes all memory or a day is a slip too.
@@ -121,9 +121,9 @@ void check_cost(const Case& c) {
                           : c.op == "matmul" ? product(c.m, c.k) + product(c.k, c.n) + product(c.m, c.n)
                                              : product(c.rows, c.n);
   if (elements > most_elements || products > most_products)
-    throw ValueError(
-        fmt::format("case: the sizes make {:.2g} elements and {:.2g} products; at most {:.2g} and {:.2g} are possible",
-                    elements, products, most_elements, most_products));
+    throw ValueError(runtime::format(
+        "case: the sizes make {:.2g} elements and {:.2g} products; at most {:.2g} and {:.2g} are possible", elements,
+        products, most_elements, most_products));
 }
 
 void set_field(Case& c, const std::string& name, const std::string& value) {
@@ -137,7 +137,7 @@ void set_field(Case& c, const std::string& name, const std::string& value) {
   for (const Count& count : counts) known.emplace_back(count.name);
   for (const Word& word : words) known.emplace_back(word.name);
   for (const Number& number : numbers) known.emplace_back(number.name);
-  throw ValueError(fmt::format("case: there is no field \"{}\"; there are {}", name, fmt::join(known, ", ")));
+  throw ValueError(runtime::format("case: there is no field \"{}\"; there are {}", name, runtime::join(known, ", ")));
 }
 
 }  // namespace
@@ -149,12 +149,13 @@ Case parse_case(const std::string& line) {
   text >> c.op >> dtype;
   bool known = false;
   for (const char* op : ops) known |= c.op == op;
-  if (!known) throw ValueError(fmt::format("case: there is no op \"{}\"; there are {}", c.op, fmt::join(ops, ", ")));
+  if (!known)
+    throw ValueError(runtime::format("case: there is no op \"{}\"; there are {}", c.op, runtime::join(ops, ", ")));
   c.dtype = dtype_of(c.op, dtype);
   while (text >> word) {
     const auto equals = word.find('=');
     if (equals == std::string::npos || equals == 0)
-      throw ValueError(fmt::format("case: \"{}\" is not understood; a field reads name=value", word));
+      throw ValueError(runtime::format("case: \"{}\" is not understood; a field reads name=value", word));
     set_field(c, word.substr(0, equals), word.substr(equals + 1));
   }
   if (c.op == "matmul" && c.layout == "plain") c.layout = "nn";
@@ -171,23 +172,23 @@ Case parse_case(const std::string& line) {
     if (count.follows != nullptr && c.*count.value == 0) c.*count.value = c.*count.follows;
   for (const auto& [name, heads] : {std::pair{"Hk", c.k_heads}, std::pair{"Hv", c.v_heads}})
     if (c.q_heads % heads != 0)
-      throw ValueError(fmt::format("case: {}={} does not divide Hq={}", name, heads, c.q_heads));
+      throw ValueError(runtime::format("case: {}={} does not divide Hq={}", name, heads, c.q_heads));
   check_cost(c);
   return c;
 }
 
 std::string to_line(const Case& c) {
   const Case standard;
-  std::string line = fmt::format("{} {}", c.op, name_of(c.dtype));
+  std::string line = runtime::format("{} {}", c.op, name_of(c.dtype));
   for (const Count& count : counts) {
     const std::int64_t value = c.*count.value;
     if (value != (count.follows ? c.*count.follows : standard.*count.value))
-      line += fmt::format(" {}={}", count.name, value);
+      line += runtime::format(" {}={}", count.name, value);
   }
   for (const Word& word : words)
-    if (c.*word.value != standard.*word.value) line += fmt::format(" {}={}", word.name, c.*word.value);
+    if (c.*word.value != standard.*word.value) line += runtime::format(" {}={}", word.name, c.*word.value);
   for (const Number& number : numbers)
-    if (c.*number.value != standard.*number.value) line += fmt::format(" {}={}", number.name, c.*number.value);
+    if (c.*number.value != standard.*number.value) line += runtime::format(" {}={}", number.name, c.*number.value);
   return line;
 }
 

@@ -1,7 +1,7 @@
 // src/verify/compare.cc: attn::verify: tables, ways, the first difference, the digest.
 #include "verify/compare.h"
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include "verify/coverage.h"
 #include "verify/same.h"
@@ -22,7 +22,7 @@ void Digest::add(const Results& results) {
   }
 }
 
-std::string Digest::text() const { return fmt::format("{:016x}", state_); }
+std::string Digest::text() const { return runtime::format("{:016x}", state_); }
 
 VerifyReport compare(const std::vector<std::string>& lines, const std::vector<Way>& ways,
                      const std::function<void(std::int64_t, std::int64_t)>& progress) {
@@ -34,7 +34,7 @@ VerifyReport compare(const std::vector<std::string>& lines, const std::vector<Wa
   const auto complain = [&](VerifyRow& row, const std::string& line, const std::string& what) {
     ++row.different;
     if (!report.difference.empty()) return;
-    report.difference = fmt::format("{}: {}", row.name, what);
+    report.difference = runtime::format("{}: {}", row.name, what);
     report.line = to_line(parse_case(line));
   };
   std::int64_t done = 0;

@@ -1,7 +1,7 @@
 // src/verify/coverage.cc: a small case for each option on each path in each dtype, or the reason why there is none.
 #include "verify/coverage.h"
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include <string_view>
 
@@ -99,8 +99,8 @@ std::vector<std::string> coverage_lines() {
         const char* op = path == static_cast<int>(Path::backward) ? "attention_backward"
                          : path == static_cast<int>(Path::decode) ? "attention_decode"
                                                                   : "attention";
-        lines.push_back(fmt::format("{} {} {} B=2 Hq=4 D=8 {}", op, name_of(dtype),
-                                    documents ? "Tq=70" : path_fields[path], option.fields));
+        lines.push_back(runtime::format("{} {} {} B=2 Hq=4 D=8 {}", op, name_of(dtype),
+                                        documents ? "Tq=70" : path_fields[path], option.fields));
       }
   return lines;
 }

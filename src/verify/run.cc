@@ -4,7 +4,7 @@
 #include <attn/ops.h>
 #include <attn/runtime.h>
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include "attention/call/call.h"
 #include "kernels/attention/reference.h"
@@ -237,30 +237,30 @@ std::vector<Way> target_ways(const std::string& name) {
          {std::pair{"strips", Partition::query_tiles}, std::pair{"heads together", Partition::heads_together},
           std::pair{"spans", Partition::splits}})
       ways.push_back(
-          {fmt::format("{} {}", name, how), name, [target, partition = partition](const Case& c, const Inputs& in) {
+          {runtime::format("{} {}", name, how), name, [target, partition = partition](const Case& c, const Inputs& in) {
              return c.is_attention() ? attention_by_target(*target, partition, c, in) : Results{};
            }});
   if (const kernels::GradientTarget* target = kernels::gradient_target(name.c_str()); target != nullptr)
-    ways.push_back({fmt::format("{} backward", name), name,
+    ways.push_back({runtime::format("{} backward", name), name,
                     [target](const Case& c, const Inputs& in) { return gradients_by_target(*target, c, in); }});
   if (const kernels::GradientTarget* target = kernels::gradient_target(name.c_str());
       target != nullptr && target->bf16.step != nullptr)
     for (const auto& [build, kernel] : {std::pair{"generic", kernels::bf16_gradient_reference_generic(tiles)},
                                         std::pair{"fma", kernels::bf16_gradient_reference_fma(tiles)}})
       if (kernel != nullptr)  // the same bits as the processor's
-        ways.push_back({fmt::format("{} bf16 reference {}", name, build), name,
+        ways.push_back({runtime::format("{} bf16 reference {}", name, build), name,
                         [kernel = kernel](const Case& c, const Inputs& in) {
                           const BackwardPlan plan{"ref", kernel};
                           return by_pairs(c) ? gradients_by(&plan, in) : Results{};
                         }});
   if (const kernels::GemmTarget* target = kernels::gemm_target(name.c_str()); target != nullptr)
     for (const bool packed : {false, true})
-      ways.push_back({fmt::format("{} {}products", name, packed ? "packed " : ""), name,
+      ways.push_back({runtime::format("{} {}products", name, packed ? "packed " : ""), name,
                       [target, packed](const Case& c, const Inputs& in) {
                         return c.op == "matmul" ? matmul_by_target(*target, packed, in) : Results{};
                       }});
   if (const kernels::RowTarget* target = kernels::row_target(name.c_str()); target != nullptr)
-    ways.push_back({fmt::format("{} rows", name), name, [target](const Case& c, const Inputs& in) {
+    ways.push_back({runtime::format("{} rows", name), name, [target](const Case& c, const Inputs& in) {
                       return c.is_attention() || c.op == "matmul" || size_of(c.dtype) == 2 ? Results{}
                                                                                            : rows_by(*target, c, in);
                     }});
@@ -268,7 +268,7 @@ std::vector<Way> target_ways(const std::string& name) {
 }
 
 Way library_way(int threads) {
-  return {fmt::format("library, {} thread{}", threads, threads == 1 ? "" : "s"), runtime::target(),
+  return {runtime::format("library, {} thread{}", threads, threads == 1 ? "" : "s"), runtime::target(),
           [threads](const Case& c, const Inputs& in) {
             const Threads set(threads);
             return by_library(c, in);

@@ -3,7 +3,7 @@
 
 #include <attn/ops.h>
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include "verify/backward.h"
 
@@ -31,15 +31,15 @@ std::string bits_differ(const Result& ours, const Result& expected) {
   const Tensor x = ours.values.contiguous(), y = expected.values.contiguous();
   const std::size_t size = size_of(x.dtype());
   if (!(x.sizes() == y.sizes()) || x.dtype() != y.dtype())
-    return fmt::format("{} has shape {}; it must be {}", ours.name, to_string(x.sizes()), to_string(y.sizes()));
+    return runtime::format("{} has shape {}; it must be {}", ours.name, to_string(x.sizes()), to_string(y.sizes()));
   const char *a = static_cast<const char*>(x.data()), *b = static_cast<const char*>(y.data());
   const auto count = static_cast<std::size_t>(x.numel());
   if (count == 0 || std::memcmp(a, b, count * size) == 0) return {};
   std::size_t n = 0;
   while (std::memcmp(a + n * size, b + n * size, size) == 0) ++n;
   const auto at = static_cast<std::int64_t>(n);
-  return fmt::format("{}{} is {:.9g}; it must be {:.9g}", ours.name, place(x.sizes(), at),
-                     x.reshape({-1}).select(0, at).item(), y.reshape({-1}).select(0, at).item());
+  return runtime::format("{}{} is {:.9g}; it must be {:.9g}", ours.name, place(x.sizes(), at),
+                         x.reshape({-1}).select(0, at).item(), y.reshape({-1}).select(0, at).item());
 }
 
 std::string is_far(const Result& ours, const Result& truth, Dtype dtype, double more) {
@@ -52,8 +52,8 @@ std::string is_far(const Result& ours, const Result& truth, Dtype dtype, double 
     const bool good =
         std::isfinite(y[n]) ? std::abs(x[n] - y[n]) <= allowed : x[n] == y[n] || (std::isnan(x[n]) && std::isnan(y[n]));
     if (!good)
-      return fmt::format("{}{} is {:.9g}; it must be {:.9g} within {:.3g}", ours.name,
-                         place(ours.values.sizes(), static_cast<std::int64_t>(n)), x[n], y[n], allowed);
+      return runtime::format("{}{} is {:.9g}; it must be {:.9g} within {:.3g}", ours.name,
+                             place(ours.values.sizes(), static_cast<std::int64_t>(n)), x[n], y[n], allowed);
   }
   return {};
 }

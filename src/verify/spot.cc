@@ -1,7 +1,7 @@
 // src/verify/spot.cc: first, middle and last row by the specification.
 #include "verify/spot.h"
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include "attention/call/call.h"
 #include "kernels/attention/reference.h"
@@ -15,7 +15,7 @@ namespace {
 std::string compared(const Case& c, const Tensor& ours, const Tensor& expected, std::int64_t row) {
   const Result mine{"row", ours.contiguous()}, theirs{"row", expected.contiguous()};
   const std::string what = size_of(c.dtype) == 2 ? is_far(mine, theirs, c.dtype) : bits_differ(mine, theirs);
-  return what.empty() ? what : fmt::format("row {}: {}", row, what);
+  return what.empty() ? what : runtime::format("row {}: {}", row, what);
 }
 
 /// Rows of the heads one after the other: (b, h, i) of row n.

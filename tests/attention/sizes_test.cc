@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 namespace attn::cases {
 namespace {
@@ -20,8 +20,8 @@ std::string line_of(const char* dtype, int q_rows, int k_rows, int dim, std::siz
   static constexpr const char* others[] = {"", " mask=causal(bottom_right)", " layout=turned",
                                            " mask=window(70,3,bottom_right) layout=turned", " mask=bool"};
   const int value_dim = turn % 3 == 0 ? dims[turn / 3 % std::size(dims)] : dim;
-  return fmt::format("attention {} Tq={} Tk={} D={} Dv={}{}", dtype, q_rows, k_rows, dim, value_dim,
-                     others[turn % std::size(others)]);
+  return runtime::format("attention {} Tq={} Tk={} D={} Dv={}{}", dtype, q_rows, k_rows, dim, value_dim,
+                         others[turn % std::size(others)]);
 }
 
 /// Every kernel of every instruction set: strips, heads together, spans; against the specification.
@@ -59,12 +59,12 @@ TEST_P(Sizes, FewRowsHaveTheBitsOfTheSpecification) {
   std::vector<std::string> lines;
   for (int heads = 1; heads <= 9; ++heads) {
     for (const int k_rows : {5, 17, 70, 1031})
-      lines.push_back(fmt::format("attention_decode {} Hq={} Hk=1 Tq=1 Tk={} D=37 Dv=40{}", GetParam(), heads, k_rows,
-                                  heads % 2 == 0 ? " layout=turned" : ""));
+      lines.push_back(runtime::format("attention_decode {} Hq={} Hk=1 Tq=1 Tk={} D=37 Dv=40{}", GetParam(), heads,
+                                      k_rows, heads % 2 == 0 ? " layout=turned" : ""));
     lines.push_back(
-        fmt::format("attention {} Hq={} Hk=1 Tq=2 Tk=300 D=24 mask=window(70,0,bottom_right)", GetParam(), heads));
+        runtime::format("attention {} Hq={} Hk=1 Tq=2 Tk=300 D=24 mask=window(70,0,bottom_right)", GetParam(), heads));
   }
-  lines.push_back(fmt::format("attention {} Tq=2 Tk=70 D=0 Dv=32", GetParam()));
+  lines.push_back(runtime::format("attention {} Tq=2 Tk=70 D=0 Dv=32", GetParam()));
   expect_bits(lines);
 }
 
@@ -82,7 +82,7 @@ TEST_P(LongSizes, EveryPairOfLengthsHasTheBitsOfTheSpecification) {
 INSTANTIATE_TEST_SUITE_P(DtypesAndDims, LongSizes,
                          ::testing::Combine(::testing::Values("f32", "f64"), ::testing::ValuesIn(dims)),
                          [](const auto& info) {
-                           return fmt::format("{}_{}", std::get<0>(info.param), std::get<1>(info.param));
+                           return runtime::format("{}_{}", std::get<0>(info.param), std::get<1>(info.param));
                          });
 
 }  // namespace

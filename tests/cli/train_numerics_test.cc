@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 #include <nlohmann/json.hpp>
 
 namespace attn::testing {
@@ -29,7 +29,7 @@ TEST(TrainNumerics, BitsThatWillDifferAreSaidOnce) {
     for (int i = 0; i < 40; ++i) text += "how much wood would a woodchuck chuck. ";
     const std::string arguments = "train " + folder.write("text", text) + " --out " + folder.file("out");
     ASSERT_EQ(attn_says(arguments + " --context 8 --batch 2 --steps 4 --eval-every 2 --dtype " + dtype).code, 0);
-    const std::string said = fmt::format(
+    const std::string said = runtime::format(
         "{} was saved under numerics version 1; this is version {}: its bits will differ from those it would have "
         "had\n",
         folder.file("out"), numerics_version);

@@ -5,7 +5,7 @@
 #include "explain/utf8.h"
 #include "support/golden.h"
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 #include <gtest/gtest.h>
 
 #include <sstream>
@@ -28,7 +28,7 @@ bool contains(const std::string& text, const std::string& part) { return text.fi
 
 std::string words(int count) {
   std::string text;
-  for (int i = 0; i < count; ++i) text += fmt::format("word{} ", i);
+  for (int i = 0; i < count; ++i) text += runtime::format("word{} ", i);
   return text;
 }
 
@@ -41,7 +41,7 @@ TEST(Text, ShowsTheTutorialsNumbersWithFourDecimals) {
       continue;
     for (const auto& row : step.at("values"))
       for (const auto& value : row)
-        EXPECT_TRUE(contains(text, fmt::format("{:.4f}", value.get<double>()))) << name << " " << value;
+        EXPECT_TRUE(contains(text, runtime::format("{:.4f}", value.get<double>()))) << name << " " << value;
   }
   EXPECT_TRUE(contains(text, "██ 0.6870"));
   EXPECT_FALSE(contains(text, "\x1b"));
@@ -205,7 +205,7 @@ TEST(Svg, IsWellFormedAndHasEveryStepInOrder) {
   EXPECT_TRUE(well_formed(svg));
   std::size_t at = 0;
   for (std::size_t i = 0; i < told.steps.size(); ++i) {
-    at = svg.find(fmt::format("{}  {}<", i + 1, told.steps[i].title), at);
+    at = svg.find(runtime::format("{}  {}<", i + 1, told.steps[i].title), at);
     ASSERT_NE(at, std::string::npos) << told.steps[i].name;
   }
   EXPECT_TRUE(contains(svg, "prefers-color-scheme: dark"));

@@ -5,7 +5,7 @@
 
 #include "explain/utf8.h"
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 

@@ -3,7 +3,7 @@
 
 #include "support/places.h"
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include <cmath>
 #include <fstream>
@@ -81,7 +81,7 @@ Tensor golden_tensor(const nlohmann::json& entry) {
         (std::isnan(a[i]) && std::isnan(b[i])) || (a[i] == b[i] && std::signbit(a[i]) == std::signbit(b[i]));
     if (!same)
       return ::testing::AssertionFailure()
-             << fmt::format("element {} of {}: {:.17g} is not {:.17g}", i, to_string(ours.sizes()), a[i], b[i]);
+             << runtime::format("element {} of {}: {:.17g} is not {:.17g}", i, to_string(ours.sizes()), a[i], b[i]);
   }
   return ::testing::AssertionFailure() << "the bits differ";
 }
@@ -96,8 +96,8 @@ Tensor golden_tensor(const nlohmann::json& entry) {
         std::isfinite(b[i]) ? std::abs(a[i] - b[i]) <= atol : (std::isnan(b[i]) ? std::isnan(a[i]) : a[i] == b[i]);
     if (!same)
       return ::testing::AssertionFailure()
-             << fmt::format("element {} of {}: {:.9g} against {:.9g}, more than {:.3g} apart", i,
-                            to_string(ours.sizes()), a[i], b[i], atol);
+             << runtime::format("element {} of {}: {:.9g} against {:.9g}, more than {:.3g} apart", i,
+                                to_string(ours.sizes()), a[i], b[i], atol);
   }
   return ::testing::AssertionSuccess();
 }

@@ -1,7 +1,7 @@
 // tests/support/tutorial.cc: reading a tutorial's figures and comparing computations with them.
 #include "support/tutorial.h"
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include <algorithm>
 #include <cmath>
@@ -86,7 +86,7 @@ std::size_t expect_every_step(const Tutorial& tutorial, const Steps& steps) {
     const Tensor& expected = tutorial(name);
     const double largest = step->second.largest_term > 0 ? step->second.largest_term : largest_of(expected);
     for (std::size_t way = 0; way < step->second.ways.size(); ++way) {
-      SCOPED_TRACE(fmt::format("way {}", way));
+      SCOPED_TRACE(runtime::format("way {}", way));
       Tensor ours;
       EXPECT_NO_THROW(ours = step->second.ways[way]().detach());
       if (!ours.defined()) continue;
@@ -117,7 +117,8 @@ std::size_t expect_every_step(const Tutorial& tutorial, const Steps& steps) {
                       : std::isnan(b[i])  ? std::isnan(a[i])
                                           : a[i] == b[i];
     if (!same)
-      return ::testing::AssertionFailure() << fmt::format("element {}: {:.9g} does not print as {:.9g}", i, a[i], b[i]);
+      return ::testing::AssertionFailure()
+             << runtime::format("element {}: {:.9g} does not print as {:.9g}", i, a[i], b[i]);
   }
   return ::testing::AssertionSuccess();
 }

@@ -9,7 +9,7 @@
 #include "verify/compare.h"
 #include "verify/same.h"
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 #include <gtest/gtest.h>
 
 #include <map>
@@ -80,7 +80,7 @@ TEST(Verify, SizesThatNoCaseHasSaySo) {
           "N", "K",  "addend", "packed", "rows", "sinks", "idle_us", "softcap", "temperature", "dropout"})
       for (const char* value :
            {"0", "-1", "99999999999", "9223372036854775808", "1e400", "nan", "inf", "x", "", "1.5", "0x10"}) {
-        const std::string line = fmt::format("{} {}={}", op, field, value);
+        const std::string line = runtime::format("{} {}={}", op, field, value);
         SCOPED_TRACE(line);
         try {
           const VerifyReport report = verify({.line = line});

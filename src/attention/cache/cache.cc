@@ -1,5 +1,5 @@
 // src/attention/cache/cache.cc: sequences of a cache: added, forked, truncated, removed.
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include "attention/cache/cache_state.h"
 #include "attention/element.h"
@@ -19,7 +19,7 @@ std::uint32_t next_id() {
 }
 
 void at_least_one(const char* name, std::int64_t value) {
-  if (value < 1) throw ValueError(fmt::format("KvCache: {} is {}; it must be at least 1", name, value));
+  if (value < 1) throw ValueError(runtime::format("KvCache: {} is {}; it must be at least 1", name, value));
 }
 
 KvCacheOptions checked(KvCacheOptions options) {
@@ -31,17 +31,17 @@ KvCacheOptions checked(KvCacheOptions options) {
   at_least_one("value_heads", options.value_heads);
   at_least_one("value_dim", options.value_dim);
   if (options.pages < 1 || options.pages > most)
-    throw ValueError(fmt::format("KvCache: pages is {}; it must be from 1 to {}", options.pages, most));
+    throw ValueError(runtime::format("KvCache: pages is {}; it must be from 1 to {}", options.pages, most));
   const std::int64_t rows = options.page_rows;
   if (rows != 0 && (rows < 16 || rows > 256 || (rows & (rows - 1)) != 0))
-    throw ValueError(fmt::format(
+    throw ValueError(runtime::format(
         "KvCache: page_rows is {}; it must be 16, 32, 64, 128 or 256, or 0 for one block a sequence", rows));
   if (!is_floating(options.dtype))
-    throw DtypeError(fmt::format("KvCache: dtype is {}; it must be f32, f64, bf16 or f16", name_of(options.dtype)));
+    throw DtypeError(runtime::format("KvCache: dtype is {}; it must be f32, f64, bf16 or f16", name_of(options.dtype)));
   if (options.scale_group < 0 || options.scale_group > most ||
       (options.scale_group > 0 && options.storage == KvStorage::same))
     throw ValueError(
-        fmt::format("KvCache: scale_group is {}; it must be above 0 with int8 storage, or 0", options.scale_group));
+        runtime::format("KvCache: scale_group is {}; it must be above 0 with int8 storage, or 0", options.scale_group));
   return options;
 }
 
@@ -69,12 +69,12 @@ RowLayout KvCache::State::layout(bool values) const {
 
 const KvCache::State::Sequence& KvCache::State::find(const char* function, KvSequence sequence,
                                                      const std::string& who) const {
-  if (sequence.cache == 0) throw ValueError(fmt::format("{}: {} was not made by create or fork", function, who));
+  if (sequence.cache == 0) throw ValueError(runtime::format("{}: {} was not made by create or fork", function, who));
   if (sequence.cache != id || sequence.index >= sequences.size())
-    throw ValueError(fmt::format("{}: {} belongs to another cache", function, who));
+    throw ValueError(runtime::format("{}: {} belongs to another cache", function, who));
   const Sequence& found = sequences[sequence.index];
   if (!found.alive || found.generation != sequence.generation)
-    throw ValueError(fmt::format("{}: {} was released", function, who));
+    throw ValueError(runtime::format("{}: {} was released", function, who));
   return found;
 }
 
@@ -83,7 +83,7 @@ std::vector<const KvCache::State::Sequence*> KvCache::State::find_all(const char
   std::vector<const Sequence*> found;
   found.reserve(handles.size());
   for (std::size_t n = 0; n < handles.size(); ++n)
-    found.push_back(&find(function, handles[n], fmt::format("sequences[{}]", n)));
+    found.push_back(&find(function, handles[n], runtime::format("sequences[{}]", n)));
   return found;
 }
 
@@ -139,8 +139,8 @@ void KvCache::truncate(KvSequence sequence, std::int64_t length) {
   State& s = mutable_state();
   State::Sequence& cut = s.find("truncate", sequence);
   if (length < 0 || length > cut.length)
-    throw ValueError(
-        fmt::format("truncate: length is {}; it must be from 0 to {}, the length of the sequence", length, cut.length));
+    throw ValueError(runtime::format("truncate: length is {}; it must be from 0 to {}, the length of the sequence",
+                                     length, cut.length));
   const auto kept = static_cast<std::size_t>((length + s.page_rows - 1) / s.page_rows);
   for (; cut.table.size() > kept; cut.table.pop_back())
     if (cut.table.back() != State::evicted) s.pool.drop(cut.table.back());
@@ -152,8 +152,8 @@ void KvCache::evict(KvSequence sequence, std::int64_t position) {
   State& s = mutable_state();
   State::Sequence& cut = s.find("evict", sequence);
   if (position < 0 || position > cut.length)
-    throw ValueError(fmt::format("evict: position is {}; it must be from 0 to {}, the length of the sequence", position,
-                                 cut.length));
+    throw ValueError(runtime::format("evict: position is {}; it must be from 0 to {}, the length of the sequence",
+                                     position, cut.length));
   for (auto page = static_cast<std::size_t>(position / s.page_rows); page-- > 0 && cut.table[page] != State::evicted;) {
     s.pool.drop(cut.table[page]);
     cut.table[page] = State::evicted;
@@ -177,7 +177,7 @@ KvCache::Rows KvCache::gather(const std::vector<KvSequence>& sequences) const {
 }
 KvCache::Rows KvCache::gather(const std::vector<KvSequence>& sequences, Dtype dtype) const {
   if (!is_floating(dtype))
-    throw DtypeError(fmt::format("gather: dtype is {}; it must be f32, f64, bf16 or f16", name_of(dtype)));
+    throw DtypeError(runtime::format("gather: dtype is {}; it must be f32, f64, bf16 or f16", name_of(dtype)));
   return state().gather(state().find_all("gather", sequences), dtype);
 }
 

@@ -3,7 +3,7 @@
 #include <attn/autograd.h>
 #include <attn/ops.h>
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include "attention/cache/cache_state.h"
 #include "runtime/floating_point.h"
@@ -24,18 +24,18 @@ struct Step {
 };
 
 void check_tensor(const KvCache::State& state, const char* name, const Tensor& x, const Dims& sizes) {
-  if (!x.defined()) throw ValueError(fmt::format("append: {} is undefined", name));
+  if (!x.defined()) throw ValueError(runtime::format("append: {} is undefined", name));
   if (x.dtype() != state.options.dtype)
-    throw DtypeError(fmt::format("append: {} is {}; it must be {} as the cache", name, name_of(x.dtype()),
-                                 name_of(state.options.dtype)));
+    throw DtypeError(runtime::format("append: {} is {}; it must be {} as the cache", name, name_of(x.dtype()),
+                                     name_of(state.options.dtype)));
   bool fits = x.dim() == sizes.size();
   std::string wanted;
   for (int d = 0; d < sizes.size(); ++d) {
     fits = fits && (sizes[d] < 0 || x.size(d) == sizes[d]);
-    wanted += fmt::format("{}{}", d == 0 ? "" : ", ", sizes[d] < 0 ? "T" : std::to_string(sizes[d]));
+    wanted += runtime::format("{}{}", d == 0 ? "" : ", ", sizes[d] < 0 ? "T" : std::to_string(sizes[d]));
   }
   if (!fits)
-    throw ShapeError(fmt::format("append: {} has shape {}; it must be [{}]", name, to_string(x.sizes()), wanted));
+    throw ShapeError(runtime::format("append: {} has shape {}; it must be [{}]", name, to_string(x.sizes()), wanted));
 }
 
 /// `batch` < 0: one sequence, rank 3.
@@ -119,7 +119,7 @@ void KvCache::State::append(const std::vector<Sequence*>& batch, const Tensor& n
   const std::int64_t rows = new_k.size(2);
   if (rows == 0 || batch.empty()) return;
   if (rows > std::int64_t{1} << 48)
-    throw KvCacheFull(fmt::format("append: {} keys are given, more than any cache has pages for", rows));
+    throw KvCacheFull(runtime::format("append: {} keys are given, more than any cache has pages for", rows));
   // pass 1: what may fail
   const Tensor k_rows = rows_contiguous(new_k), v_rows = rows_contiguous(new_v);
   std::vector<std::pair<Tensor, Tensor>> sources;
@@ -137,7 +137,7 @@ void KvCache::State::append(const std::vector<Sequence*>& batch, const Tensor& n
     pages += static_cast<std::int64_t>(step.pages - step.sequence->table.size()) + (step.new_tail ? 1 : 0);
   if (pages > pool.free())
     throw KvCacheFull(
-        fmt::format("append: {} more pages are needed and {} of {} are free", pages, pool.free(), pool.pages()));
+        runtime::format("append: {} more pages are needed and {} of {} are free", pages, pool.free(), pool.pages()));
   for (const Step& step : steps) reserve(step.sequence->table, step.pages);
   if (block > page_rows) {
     PagedRows larger_k = grown(k, layout(false), pool, page_rows, block),
@@ -175,7 +175,7 @@ void KvCache::append(const std::vector<KvSequence>& sequences, const Tensor& k, 
     const auto twin = std::find(batch.begin(), batch.end(), found);
     if (twin != batch.end())
       throw ValueError(
-          fmt::format("append: sequences[{}] and sequences[{}] are the same", twin - batch.begin(), batch.size()));
+          runtime::format("append: sequences[{}] and sequences[{}] are the same", twin - batch.begin(), batch.size()));
     batch.push_back(const_cast<State::Sequence*>(found));
   }
   check_tensors(s, static_cast<std::int64_t>(batch.size()), k, v);

@@ -2,7 +2,7 @@
 #include <attn/autograd.h>
 #include <attn/ops.h>
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include "attention/cache/cache_state.h"
 #include "attention/internal.h"
@@ -55,16 +55,16 @@ std::vector<std::int32_t> tables_of(const Batch& batch, std::size_t width, std::
 }
 
 void check_call(const Tensor& q, const KvCache::State& cache, const Batch& batch, const AttentionOptions& options) {
-  if (!q.defined()) throw ValueError(fmt::format("{}: q is undefined", function));
+  if (!q.defined()) throw ValueError(runtime::format("{}: q is undefined", function));
   if (q.dtype() != cache.options.dtype)
-    throw DtypeError(fmt::format("{}: q is {}; it must be {} as the cache", function, name_of(q.dtype()),
-                                 name_of(cache.options.dtype)));
+    throw DtypeError(runtime::format("{}: q is {}; it must be {} as the cache", function, name_of(q.dtype()),
+                                     name_of(cache.options.dtype)));
   if (q.dim() != 4 || q.size(0) != static_cast<std::int64_t>(batch.size()))
-    throw ShapeError(fmt::format("{}: q has shape {}; it must be [{}, Hq, Tq, D], one batch item a sequence", function,
-                                 to_string(q.sizes()), batch.size()));
+    throw ShapeError(runtime::format("{}: q has shape {}; it must be [{}, Hq, Tq, D], one batch item a sequence",
+                                     function, to_string(q.sizes()), batch.size()));
   if (options.key_lengths.defined() || options.key_start.defined())
-    throw ValueError(fmt::format("{}: {} is given; the cache knows it", function,
-                                 options.key_lengths.defined() ? "key_lengths" : "key_start"));
+    throw ValueError(runtime::format("{}: {} is given; the cache knows it", function,
+                                     options.key_lengths.defined() ? "key_lengths" : "key_start"));
 }
 
 /// Where a gradient is wanted the results say so, and a backward pass that reaches them says that there is none.
@@ -78,10 +78,10 @@ void refuse_gradient(const Tensor& q, const AttentionOptions& options, bool lost
   if (lost_history) inputs.push_back(zeros({1}).requires_grad_());
   record({"AttentionCachedBackward0", inputs, {}}, {result.output, result.weights, result.logsumexp},
          [](const Backward&) -> Gradients {
-           throw ValueError(
-               fmt::format("{}: it has no gradient, since a cache keeps keys and values without their history; call "
-                           "attention with all of them",
-                           function));
+           throw ValueError(runtime::format(
+               "{}: it has no gradient, since a cache keeps keys and values without their history; call "
+               "attention with all of them",
+               function));
          });
 }
 

@@ -2,7 +2,7 @@
 // read back.
 #include "attention/cache/cache_rows.h"
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include "kernels/attention/kv/sign_magnitude8.h"
 

@@ -3,7 +3,7 @@
 
 #include <attn/ops.h>
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include "attention/element.h"
 #include "attention/sequences.h"
@@ -19,21 +19,21 @@ namespace {
 std::string shape(const Tensor& x) { return to_string(x.sizes()); }
 
 void check_tensors(const char* function, const Tensor& q, const Tensor& x, const char* name) {
-  if (!x.defined()) throw ValueError(fmt::format("{}: {} is undefined", function, name));
+  if (!x.defined()) throw ValueError(runtime::format("{}: {} is undefined", function, name));
   const TensorImpl &is = *x.impl(), &first = *q.impl();
   const Dtype dtype = is.dtype;
   const int rank = is.sizes.size(), q_rank = first.sizes.size();
   if (!is_floating(dtype))
-    throw DtypeError(fmt::format("{}: {} is {}; it must be f32, f64, bf16 or f16", function, name, name_of(dtype)));
+    throw DtypeError(runtime::format("{}: {} is {}; it must be f32, f64, bf16 or f16", function, name, name_of(dtype)));
   if (rank < 2 || rank > 4)
     throw ShapeError(
-        fmt::format("{}: {} has shape {}; it must be [B, H, T, D], [B, T, D] or [T, D]", function, name, shape(x)));
+        runtime::format("{}: {} has shape {}; it must be [B, H, T, D], [B, T, D] or [T, D]", function, name, shape(x)));
   if (dtype != first.dtype)
     throw DtypeError(
-        fmt::format("{}: {} is {}; it must be {} as q", function, name, name_of(dtype), name_of(first.dtype)));
+        runtime::format("{}: {} is {}; it must be {} as q", function, name, name_of(dtype), name_of(first.dtype)));
   if (rank != q_rank)
-    throw ShapeError(fmt::format("{}: {} has shape {}; its rank must be {} to match q {}", function, name, shape(x),
-                                 q_rank, shape(q)));
+    throw ShapeError(runtime::format("{}: {} has shape {}; its rank must be {} to match q {}", function, name, shape(x),
+                                     q_rank, shape(q)));
 }
 
 /// The last dim contiguous.
@@ -49,47 +49,48 @@ void check_grouped(const char* function, const Tensor& q, const Tensor& x, const
   const Dims &q_sizes = q.impl()->sizes, &sizes = x.impl()->sizes;
   const std::int64_t batch = batch_of(q_sizes, packed);
   if (batch_of(sizes, packed) != batch)
-    throw ShapeError(fmt::format("{}: {} has shape {}; its batch must be {} to match q {}", function, name, shape(x),
-                                 batch, shape(q)));
+    throw ShapeError(runtime::format("{}: {} has shape {}; its batch must be {} to match q {}", function, name,
+                                     shape(x), batch, shape(q)));
   if (packed && batch != 1)
-    throw ShapeError(fmt::format("{}: {} has shape {}; packed sequences are [total, H, D] or [1, H, total, D]",
-                                 function, name, shape(x)));
+    throw ShapeError(runtime::format("{}: {} has shape {}; packed sequences are [total, H, D] or [1, H, total, D]",
+                                     function, name, shape(x)));
   const std::int64_t heads = heads_of(q_sizes, packed), groups = heads_of(sizes, packed);
   if (heads != groups && (groups == 0 || heads % groups != 0))
-    throw ShapeError(fmt::format("{}: {} has shape {}; its {} heads must divide the {} heads of q {}", function, name,
-                                 shape(x), groups, heads, shape(q)));
+    throw ShapeError(runtime::format("{}: {} has shape {}; its {} heads must divide the {} heads of q {}", function,
+                                     name, shape(x), groups, heads, shape(q)));
 }
 
 void check_options(const char* function, const AttentionOptions& options, Dtype computed) {
   const auto in = [&](double x) { return computed == Dtype::f64 ? x : static_cast<double>(static_cast<float>(x)); };
   if (!(in(options.temperature) > 0) || std::isinf(in(options.temperature)))
     throw ValueError(
-        fmt::format("{}: temperature is {}; it must be above 0, and finite", function, options.temperature));
+        runtime::format("{}: temperature is {}; it must be above 0, and finite", function, options.temperature));
   if (!(in(options.softcap) >= 0) || std::isinf(in(options.softcap)))
     throw ValueError(
-        fmt::format("{}: softcap is {}; it must be above 0 and finite, or 0 for none", function, options.softcap));
+        runtime::format("{}: softcap is {}; it must be above 0 and finite, or 0 for none", function, options.softcap));
   if (!(options.dropout_p >= 0 && options.dropout_p <= 1))
-    throw ValueError(fmt::format("{}: dropout_p is {}; it must be from 0 to 1", function, options.dropout_p));
+    throw ValueError(runtime::format("{}: dropout_p is {}; it must be from 0 to 1", function, options.dropout_p));
 }
 
 /// Lengths that cu_seqlens already tells, and caches, which have their own.
 void check_packed(const char* function, const AttentionOptions& options, const CachedKv* cached) {
   if (cached != nullptr)
-    throw ValueError(fmt::format("{}: cu_seqlens is given; the sequences of a cache have their own lengths", function));
+    throw ValueError(
+        runtime::format("{}: cu_seqlens is given; the sequences of a cache have their own lengths", function));
   const std::pair<const char*, const Tensor&> lengths[] = {
       {"query_lengths", options.query_lengths}, {"key_lengths", options.key_lengths}, {"key_start", options.key_start}};
   for (const auto& [name, given] : lengths)
     if (given.defined())
       throw ValueError(
-          fmt::format("{}: {} is given with cu_seqlens, which says where sequences begin and end", function, name));
+          runtime::format("{}: {} is given with cu_seqlens, which says where sequences begin and end", function, name));
 }
 
 Tensor checked_sinks(const char* function, const Tensor& sinks, std::int64_t heads, Dtype dtype) {
   if (!is_floating(sinks.dtype()))
-    throw DtypeError(fmt::format("{}: sinks are {}; they must be floating", function, name_of(sinks.dtype())));
+    throw DtypeError(runtime::format("{}: sinks are {}; they must be floating", function, name_of(sinks.dtype())));
   if (sinks.dim() != 1 || sinks.size(0) != heads)
-    throw ShapeError(fmt::format("{}: sinks have shape {}; they must be [{}], one for each query head", function,
-                                 shape(sinks), heads));
+    throw ShapeError(runtime::format("{}: sinks have shape {}; they must be [{}], one for each query head", function,
+                                     shape(sinks), heads));
   return sinks.to(dtype).contiguous();
 }
 
@@ -198,8 +199,8 @@ Call check(const char* function, const Tensor& q, const Tensor& k, const Tensor&
   ScoreShape scores = score_shape(call);
   scores.rows_at_end = rows_at_end;
   if (const std::int64_t v_rows = call.v.impl()->sizes[2]; v_rows != scores.k_rows)
-    throw ShapeError(fmt::format("{}: v has shape {}; its {} rows must be {} to match k {}", function, shape(v), v_rows,
-                                 scores.k_rows, shape(k)));
+    throw ShapeError(runtime::format("{}: v has shape {}; its {} rows must be {} to match k {}", function, shape(v),
+                                     v_rows, scores.k_rows, shape(k)));
   check_options(function, options, call.compute_dtype());
   if (options.sinks.defined()) call.sinks = checked_sinks(function, options.sinks, scores.heads, call.compute_dtype());
   if (call.packed) {

@@ -1,6 +1,6 @@
 // src/attention/call/lower_lengths.cc: the lengths of a call, checked value by value; alignment; strides of dense
 // operands.
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include "attention/lower.h"
 
@@ -13,16 +13,17 @@ Tensor checked(const ScoreShape& shape, const char* name, const Tensor& values, 
                const char* of_what) {
   if (!values.defined()) return {};
   if (!is_integral(values.dtype()))
-    throw DtypeError(fmt::format("{}: {} is {}; it must be i64 or i32", shape.function, name, name_of(values.dtype())));
+    throw DtypeError(
+        runtime::format("{}: {} is {}; it must be i64 or i32", shape.function, name, name_of(values.dtype())));
   if (values.dim() != 1 || values.size(0) != shape.items())
-    throw ShapeError(fmt::format("{}: {} has shape {}; it must be [{}], one for each {}", shape.function, name,
-                                 to_string(values.sizes()), shape.items(), shape.item()));
+    throw ShapeError(runtime::format("{}: {} has shape {}; it must be [{}], one for each {}", shape.function, name,
+                                     to_string(values.sizes()), shape.items(), shape.item()));
   const Tensor lengths = values.to(Dtype::i64).contiguous();
   for (std::int64_t b = 0; b < shape.items(); ++b) {
     const std::int64_t value = lengths.data<std::int64_t>()[b];
     if (value < least || value > most)
-      throw ValueError(fmt::format("{}: {}[{}] is {}; it must be from {} to {}{}", shape.function, name, b, value,
-                                   least, most, of_what));
+      throw ValueError(runtime::format("{}: {}[{}] is {}; it must be from {} to {}{}", shape.function, name, b, value,
+                                       least, most, of_what));
   }
   return lengths;
 }
@@ -74,20 +75,21 @@ std::pair<std::int64_t, std::int64_t> uneven(const ScoreShape& shape) {
 std::vector<std::int64_t> cumulative(const ScoreShape& shape, const char* name, const Tensor& values,
                                      std::int64_t total, const char* of_what) {
   if (!is_integral(values.dtype()))
-    throw DtypeError(fmt::format("{}: {} is {}; it must be i32 or i64", shape.function, name, name_of(values.dtype())));
+    throw DtypeError(
+        runtime::format("{}: {} is {}; it must be i32 or i64", shape.function, name, name_of(values.dtype())));
   if (values.dim() != 1 || values.size(0) < 1)
-    throw ShapeError(fmt::format("{}: {} has shape {}; it must be [N + 1] for N sequences", shape.function, name,
-                                 to_string(values.sizes())));
+    throw ShapeError(runtime::format("{}: {} has shape {}; it must be [N + 1] for N sequences", shape.function, name,
+                                     to_string(values.sizes())));
   std::vector<std::int64_t> starts = values.to_int_vector();
   for (std::size_t s = 0; s + 1 < starts.size(); ++s)
     if (starts[s + 1] < starts[s])
-      throw ValueError(fmt::format("{}: {}[{}] is {}, below {}[{}] = {}; it must not descend", shape.function, name,
-                                   s + 1, starts[s + 1], name, s, starts[s]));
+      throw ValueError(runtime::format("{}: {}[{}] is {}, below {}[{}] = {}; it must not descend", shape.function, name,
+                                       s + 1, starts[s + 1], name, s, starts[s]));
   if (starts.front() != 0)
-    throw ValueError(fmt::format("{}: {}[0] is {}; it must be 0", shape.function, name, starts.front()));
+    throw ValueError(runtime::format("{}: {}[0] is {}; it must be 0", shape.function, name, starts.front()));
   if (starts.back() != total)
-    throw ValueError(fmt::format("{}: {} ends with {}; it must end with {}, the number of {}", shape.function, name,
-                                 starts.back(), total, of_what));
+    throw ValueError(runtime::format("{}: {} ends with {}; it must end with {}, the number of {}", shape.function, name,
+                                     starts.back(), total, of_what));
   return starts;
 }
 
@@ -95,17 +97,17 @@ std::vector<std::int64_t> cumulative(const ScoreShape& shape, const char* name, 
 
 PackedLengths lower_packed(const ScoreShape& shape, const Tensor& cu_seqlens_q, const Tensor& cu_seqlens_k) {
   if (!cu_seqlens_q.defined())
-    throw ValueError(fmt::format("{}: cu_seqlens_k is given without cu_seqlens_q", shape.function));
+    throw ValueError(runtime::format("{}: cu_seqlens_k is given without cu_seqlens_q", shape.function));
   PackedLengths packed{.q = cumulative(shape, "cu_seqlens_q", cu_seqlens_q, shape.q_rows, "rows of q"), .k = {}};
   if (!cu_seqlens_k.defined() && shape.q_rows != shape.k_rows)
-    throw ValueError(
-        fmt::format("{}: cu_seqlens_k is not given; it may be left out where q and k have as many rows, here {} and {}",
-                    shape.function, shape.q_rows, shape.k_rows));
+    throw ValueError(runtime::format(
+        "{}: cu_seqlens_k is not given; it may be left out where q and k have as many rows, here {} and {}",
+        shape.function, shape.q_rows, shape.k_rows));
   packed.k =
       cu_seqlens_k.defined() ? cumulative(shape, "cu_seqlens_k", cu_seqlens_k, shape.k_rows, "rows of k") : packed.q;
   if (packed.k.size() != packed.q.size())
-    throw ShapeError(fmt::format("{}: cu_seqlens_k has shape {}; it must be {} as cu_seqlens_q", shape.function,
-                                 to_string(cu_seqlens_k.sizes()), to_string(cu_seqlens_q.sizes())));
+    throw ShapeError(runtime::format("{}: cu_seqlens_k has shape {}; it must be {} as cu_seqlens_q", shape.function,
+                                     to_string(cu_seqlens_k.sizes()), to_string(cu_seqlens_q.sizes())));
   return packed;
 }
 
@@ -135,19 +137,20 @@ bool is_bottom_right(Align align, const std::string& what, const ScoreShape& sha
                      std::int64_t left, std::int64_t right) {
   if (align == Align::top_left && shape.rows_at_end)
     throw ValueError(
-        fmt::format("{}: {} is top_left; rows over a cache stand at the end of their sequence: leave the alignment "
-                    "out, or give query_start",
-                    shape.function, what));
+        runtime::format("{}: {} is top_left; rows over a cache stand at the end of their sequence: leave the alignment "
+                        "out, or give query_start",
+                        shape.function, what));
   if (align == Align::unset && !lengths.query_start.defined()) {
     const auto [q_rows, k_rows] = uneven(shape);
     if (q_rows != k_rows)
-      throw ShapeError(fmt::format("{}: {} does not say how {} rows stand against {} keys; it needs an alignment, "
-                                   "top_left or bottom_right{}",
-                                   shape.function, what, q_rows, k_rows,
-                                   what == "causal"   ? ", as in causal(bottom_right)"
-                                   : what == "window" ? fmt::format(", as in window({}, {}, bottom_right)", left, right)
-                                                      : ""),
-                       both_pictures(q_rows, k_rows, left, right));
+      throw ShapeError(
+          runtime::format("{}: {} does not say how {} rows stand against {} keys; it needs an alignment, "
+                          "top_left or bottom_right{}",
+                          shape.function, what, q_rows, k_rows,
+                          what == "causal"   ? ", as in causal(bottom_right)"
+                          : what == "window" ? runtime::format(", as in window({}, {}, bottom_right)", left, right)
+                                             : ""),
+          both_pictures(q_rows, k_rows, left, right));
   }
   return align == Align::bottom_right;
 }
@@ -162,8 +165,8 @@ kernels::Broadcast4 broadcast_to_scores(const ScoreShape& shape, const std::stri
       Dims shown = scores;  // as the caller sees them
       if (shape.rank < 4) shown.erase(shape.packed ? 0 : 1);
       if (shape.rank < 3) shown.erase(0);
-      throw ShapeError(fmt::format("{}: {} has shape {}; it must broadcast to the scores {}", shape.function, what,
-                                   to_string(x.sizes()), to_string(shown)));
+      throw ShapeError(runtime::format("{}: {} has shape {}; it must broadcast to the scores {}", shape.function, what,
+                                       to_string(x.sizes()), to_string(shown)));
     }
     result.stride[to] = aligned.size(d) == 1 ? 0 : aligned.stride(d);
   }

@@ -1,6 +1,6 @@
 // src/attention/mask/lower_mask.cc: a mask's tree lowered to a postfix program; which of its nodes splits the call into
 // documents.
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include "attention/lower.h"
 #include "attention/mask/mask_expression.h"
@@ -92,7 +92,7 @@ class Lowering {
       case Kind::dense:
         return {.op = MaskOp::dense,
                 .value = e.sees,
-                .dense = broadcast_to_scores(shape_, fmt::format("the mask {}", e.name), e.first)};
+                .dense = broadcast_to_scores(shape_, runtime::format("the mask {}", e.name), e.first)};
       default: return {.op = MaskOp::constant, .value = false};
     }
   }
@@ -100,8 +100,8 @@ class Lowering {
   MaskNode prefix(const Expression& e) const {
     if (!e.first.defined()) return {.op = MaskOp::prefix, .n = e.n};
     if (e.first.dim() != 1 || e.first.size(0) != shape_.items())
-      throw ShapeError(fmt::format("{}: the mask prefix has n of shape {}; it must be [{}], one for each {}",
-                                   shape_.function, to_string(e.first.sizes()), shape_.items(), shape_.item()));
+      throw ShapeError(runtime::format("{}: the mask prefix has n of shape {}; it must be [{}], one for each {}",
+                                       shape_.function, to_string(e.first.sizes()), shape_.items(), shape_.item()));
     return {.op = MaskOp::prefix, .per_batch = e.first.data<std::int64_t>()};
   }
 
@@ -119,8 +119,8 @@ class Lowering {
   void check_ids(const Tensor& ids, std::int64_t length, const char* what) const {
     const bool fits = ids.size(-1) == length && (ids.dim() == 1 || ids.size(0) == 1 || ids.size(0) == shape_.batch);
     if (!fits)
-      throw ShapeError(fmt::format("{}: the mask documents has ids of {} of shape {}; it must be [{}] or [{}, {}]",
-                                   shape_.function, what, to_string(ids.sizes()), length, shape_.batch, length));
+      throw ShapeError(runtime::format("{}: the mask documents has ids of {} of shape {}; it must be [{}] or [{}, {}]",
+                                       shape_.function, what, to_string(ids.sizes()), length, shape_.batch, length));
   }
 
   const ScoreShape& shape_;

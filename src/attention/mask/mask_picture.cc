@@ -2,7 +2,7 @@
 // no key.
 #include <attn/ops.h>
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include "attention/lower.h"
 #include "attention/mask/mask_expression.h"
@@ -42,8 +42,8 @@ class Viewed {
 void check_sizes(const char* function, std::initializer_list<std::int64_t> sizes) {
   constexpr std::int64_t most = std::int64_t{1} << 40;  // so that no position leaves 64 bits
   for (const std::int64_t size : sizes) {
-    if (size < 0) throw ShapeError(fmt::format("{}: a size is {}; sizes are at least 0", function, size));
-    if (size > most) throw ShapeError(fmt::format("{}: a size is {}; sizes are at most 2^40", function, size));
+    if (size < 0) throw ShapeError(runtime::format("{}: a size is {}; sizes are at least 0", function, size));
+    if (size > most) throw ShapeError(runtime::format("{}: a size is {}; sizes are at most 2^40", function, size));
   }
 }
 
@@ -77,8 +77,8 @@ std::vector<std::int64_t> shown_of(std::int64_t size) {
 }
 
 std::string rows_text(std::int64_t first, std::int64_t last) {
-  return first == last ? fmt::format("row {} sees no key", first)
-                       : fmt::format("rows {} to {} see no key", first, last);
+  return first == last ? runtime::format("row {} sees no key", first)
+                       : runtime::format("rows {} to {} see no key", first, last);
 }
 
 }  // namespace
@@ -142,8 +142,8 @@ std::vector<std::string> Mask::check(std::int64_t batch, std::int64_t heads, std
     for (std::size_t h = 0; h < of_heads.size(); ++h)
       for (const std::string& rows : of_heads[h])
         if (h == 0 || !shared)
-          lines.push_back(shared ? fmt::format("batch {}, {}", b, rows)
-                                 : fmt::format("batch {}, head {}, {}", b, h, rows));
+          lines.push_back(shared ? runtime::format("batch {}, {}", b, rows)
+                                 : runtime::format("batch {}, head {}, {}", b, h, rows));
   }
   return lines;
 }

@@ -3,7 +3,7 @@
 #include "attention/operand_text.h"
 #include "attention/text_cursor.h"
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include <charconv>
 #include <ostream>
@@ -18,12 +18,12 @@ using Kind = Expression::Kind;
 std::string leaf_text(const Expression& e) {
   const std::string align = name_of(e.align);
   switch (e.kind) {
-    case Kind::causal: return align.empty() ? "causal" : fmt::format("causal({})", align);
-    case Kind::window: return fmt::format("window({}, {}{}{})", e.left, e.right, align.empty() ? "" : ", ", align);
+    case Kind::causal: return align.empty() ? "causal" : runtime::format("causal({})", align);
+    case Kind::window: return runtime::format("window({}, {}{}{})", e.left, e.right, align.empty() ? "" : ", ", align);
     case Kind::prefix:
-      return e.first.defined() ? fmt::format("prefix({})", shape_of(e.first)) : fmt::format("prefix({})", e.n);
-    case Kind::documents: return fmt::format("documents({})", shape_of(e.first));
-    case Kind::dense: return fmt::format("{}({})", e.name, shape_of(e.first));
+      return e.first.defined() ? runtime::format("prefix({})", shape_of(e.first)) : runtime::format("prefix({})", e.n);
+    case Kind::documents: return runtime::format("documents({})", shape_of(e.first));
+    case Kind::dense: return runtime::format("{}({})", e.name, shape_of(e.first));
     default: return "none";
   }
 }
@@ -93,13 +93,13 @@ class Parser : TextCursor {
   }
 
   void count() {
-    if (++terms_ > most_terms) fail(fmt::format("there are more than {} terms", most_terms));
+    if (++terms_ > most_terms) fail(runtime::format("there are more than {} terms", most_terms));
   }
 
   Mask operand() {
     count();
     if (take('(')) {
-      if (++level_ > most_levels) fail(fmt::format("it is nested more than {} deep", most_levels));
+      if (++level_ > most_levels) fail(runtime::format("it is nested more than {} deep", most_levels));
       const Mask mask = either();
       --level_;
       if (!take(')')) fail("a closing parenthesis was expected");
@@ -141,7 +141,7 @@ class Parser : TextCursor {
   }
 
   void open(const char* form) {
-    if (!take('(')) fail(fmt::format("{} was expected", form));
+    if (!take('(')) fail(runtime::format("{} was expected", form));
   }
   void close() {
     if (!take(')')) fail("a closing parenthesis was expected");
@@ -152,7 +152,8 @@ class Parser : TextCursor {
     std::int64_t value = 0;
     const char* begin = text_.data() + place_;
     const auto [end, error] = std::from_chars(begin, text_.data() + text_.size(), value);
-    if (error != std::errc() || value < least) fail(fmt::format("a whole number of at least {} was expected", least));
+    if (error != std::errc() || value < least)
+      fail(runtime::format("a whole number of at least {} was expected", least));
     place_ += static_cast<std::size_t>(end - begin);
     return value;
   }

@@ -1,7 +1,7 @@
 // src/attention/schedule/plan.cc: the choice of a kernel; reasons become text only when someone reads them.
 #include "attention/schedule/plan.h"
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include "attention/schedule/reference_rows.h"
 #include "attention/schedule/vector_kernels.h"
@@ -81,7 +81,7 @@ std::vector<PlanStep> Plan::steps() const {
 std::string Plan::to_string() const {
   std::string all;
   for (const PlanStep& step : steps())
-    all += fmt::format("{}{}: {}", all.empty() ? "" : "; ", step.kernel, step.reason);
+    all += runtime::format("{}{}: {}", all.empty() ? "" : "; ", step.kernel, step.reason);
   return all.empty() ? "no kernel" : all;
 }
 

@@ -4,7 +4,7 @@
 
 #include <attn/ops.h>
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include <algorithm>
 
@@ -109,17 +109,17 @@ bool is_f64(const kernels::AttentionProblem& p) { return p.element == kernels::E
 
 std::vector<std::pair<std::int64_t, std::int64_t>> checked_rows(const Call& call, const Tensor& indices) {
   if (!indices.defined() || !is_integral(indices.dtype()))
-    throw DtypeError(fmt::format("{}: the rows of weights are {}; they must be i64 or i32", call.function,
-                                 indices.defined() ? name_of(indices.dtype()) : "undefined"));
+    throw DtypeError(runtime::format("{}: the rows of weights are {}; they must be i64 or i32", call.function,
+                                     indices.defined() ? name_of(indices.dtype()) : "undefined"));
   if (indices.dim() != 1)
-    throw ShapeError(fmt::format("{}: the rows of weights have shape {}; they must be [n]", call.function,
-                                 to_string(indices.sizes())));
+    throw ShapeError(runtime::format("{}: the rows of weights have shape {}; they must be [n]", call.function,
+                                     to_string(indices.sizes())));
   std::vector<std::pair<std::int64_t, std::int64_t>> rows;
   for (const std::int64_t row : indices.to_int_vector()) {
     if (row < 0 || row >= call.problem.q_rows)
       throw ValueError(
-          fmt::format("{}: row {} of weights is {}; it must be below the number of rows, {}, and at least -{}",
-                      call.function, rows.size(), row, call.problem.q_rows, call.problem.q_rows));
+          runtime::format("{}: row {} of weights is {}; it must be below the number of rows, {}, and at least -{}",
+                          call.function, rows.size(), row, call.problem.q_rows, call.problem.q_rows));
     rows.emplace_back(row, static_cast<std::int64_t>(rows.size()));
   }
   std::sort(rows.begin(), rows.end());
@@ -163,8 +163,8 @@ ReturnedWeights returned_memory(const Call& call, const Weights& weights) {
   const Dims sizes = returned_sizes(call, weights);
   if (to.kind == Weights::largest) {
     if (to.count < 1 || to.count > p.k_rows)
-      throw ValueError(fmt::format("{}: top_k of weights is {}; it must be from 1 to the number of keys, {}",
-                                   call.function, to.count, p.k_rows));
+      throw ValueError(runtime::format("{}: top_k of weights is {}; it must be from 1 to the number of keys, {}",
+                                       call.function, to.count, p.k_rows));
     to.keys = attn::full(sizes, -1, Dtype::i64);
   }
   // all pairs of a call without lengths and parts are written

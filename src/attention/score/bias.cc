@@ -2,7 +2,7 @@
 #include <attn/bias.h>
 #include <attn/ops.h>
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include "attention/operand_text.h"
 #include "kernels/reference.h"
@@ -87,10 +87,10 @@ std::string Bias::to_string() const {
   for (const Term& term : terms_) {
     const char* name = term.kind == Kind::dense ? "dense" : term.kind == Kind::alibi ? "alibi" : "relative";
     const std::string align = name_of(term.align);
-    text += fmt::format("{}{}({}{}{}", text.empty() ? "" : " + ", name, shape_of(term.values),
-                        align.empty() ? "" : ", ", align);
+    text += runtime::format("{}{}({}{}{}", text.empty() ? "" : " + ", name, shape_of(term.values),
+                            align.empty() ? "" : ", ", align);
     if (term.kind == Kind::relative)
-      text += fmt::format(", max_distance {}{}", term.max_distance, term.bidirectional ? "" : ", one way");
+      text += runtime::format(", max_distance {}{}", term.max_distance, term.bidirectional ? "" : ", one way");
     if (term.symmetric) text += ", symmetric";
     text += ')';
   }

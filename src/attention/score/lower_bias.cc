@@ -1,5 +1,5 @@
 // src/attention/score/lower_bias.cc: bias terms checked and lowered to what kernels read; T5's buckets.
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include "attention/element.h"
 #include "attention/lower.h"
@@ -38,8 +38,8 @@ std::vector<std::int32_t> buckets_of(std::int64_t buckets, std::int64_t max_dist
 
 void check_heads(const ScoreShape& shape, const char* what, const Tensor& values, std::int64_t heads) {
   if (heads != shape.heads)
-    throw ShapeError(fmt::format("{}: the bias {} has shape {}; it needs one value for each of {} query heads",
-                                 shape.function, what, to_string(values.sizes()), shape.heads));
+    throw ShapeError(runtime::format("{}: the bias {} has shape {}; it needs one value for each of {} query heads",
+                                     shape.function, what, to_string(values.sizes()), shape.heads));
 }
 
 }  // namespace
@@ -52,10 +52,10 @@ LoweredBias lower_bias(const Bias& bias, const ScoreShape& shape, const Lengths&
     BiasTerm to{.element = element_of(values.dtype())};
     const bool halves = size_of(values.dtype()) == 2 && size_of(dtype) == 2;
     if (values.dtype() != dtype && values.dtype() != Dtype::f32 && !halves)
-      throw DtypeError(fmt::format("{}: a bias is {}; it must be {}", shape.function, name_of(values.dtype()),
-                                   dtype == Dtype::f32   ? "f32 as q"
-                                   : dtype == Dtype::f64 ? "f32 or f64 as q"
-                                                         : "f32, bf16 or f16"));
+      throw DtypeError(runtime::format("{}: a bias is {}; it must be {}", shape.function, name_of(values.dtype()),
+                                       dtype == Dtype::f32   ? "f32 as q"
+                                       : dtype == Dtype::f64 ? "f32 or f64 as q"
+                                                             : "f32, bf16 or f16"));
     switch (term.kind) {
       case Bias::Kind::dense: to.dense = broadcast_to_scores(shape, "a dense bias", values); break;
       case Bias::Kind::alibi:

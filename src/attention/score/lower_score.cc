@@ -2,7 +2,7 @@
 // places.
 #include "attention/score/lower_score.h"
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include "attention/element.h"
 #include "attention/score/score_expression.h"
@@ -163,7 +163,7 @@ class Lowering {
 
   void check_dtype(const Node& node) const {
     if (node.tensor.dtype() == Dtype::f64 && computed_ != Dtype::f64)
-      throw DtypeError(fmt::format(
+      throw DtypeError(runtime::format(
           "{}: score_mod looks up {}, which is f64; scores are computed in f32, so it must be f32, bf16 or f16",
           shape_.function, node.name));
   }
@@ -187,8 +187,8 @@ class Lowering {
     int total = 1;  // `ne` may need one more
     for (int r = 0; r < kernels::score_rates; ++r) total += result_.program.places[r];
     if (total >= kernels::most_score_places)
-      throw ValueError(
-          fmt::format("{}: score_mod needs more than {} values at once", shape_.function, kernels::most_score_places));
+      throw ValueError(runtime::format("{}: score_mod needs more than {} values at once", shape_.function,
+                                       kernels::most_score_places));
     return {rate, static_cast<std::uint16_t>(places_of(rate)++)};
   }
 
@@ -330,8 +330,8 @@ LoweredScore lower_score(const ScoreExpression& expression, const ScoreShape& sh
   if (expression.empty() || shape.sizes().product() == 0) return {};
   if (expression.node()->kind == Node::Kind::condition)
     throw ValueError(
-        fmt::format("{}: score_mod \"{}\" is a condition; it must be a number (where(condition, s, -inf) hides)",
-                    shape.function, short_text(expression)));
+        runtime::format("{}: score_mod \"{}\" is a condition; it must be a number (where(condition, s, -inf) hides)",
+                        shape.function, short_text(expression)));
   Lowering lowering(expression, shape, computed, lowered);
   const bool has_distance = lowering.has_distance();
   LoweredScore result{.any_rows = lowering.run(false), .one_head = {}};
@@ -400,11 +400,11 @@ LoweredScoreGradient lower_score_gradient(const ScoreExpression& expression, con
 
 Tensor ScoreExpression::apply(const Tensor& scores, const Lengths& lengths) const {
   if (!scores.defined() || scores.dim() != 4)
-    throw ShapeError(fmt::format("ScoreExpression::apply: scores have shape {}; they must be [B, H, Tq, Tk]",
-                                 scores.defined() ? attn::to_string(scores.sizes()) : "none"));
+    throw ShapeError(runtime::format("ScoreExpression::apply: scores have shape {}; they must be [B, H, Tq, Tk]",
+                                     scores.defined() ? attn::to_string(scores.sizes()) : "none"));
   if (scores.dtype() != Dtype::f32 && scores.dtype() != Dtype::f64)
     throw DtypeError(
-        fmt::format("ScoreExpression::apply: scores are {}; they must be f32 or f64", name_of(scores.dtype())));
+        runtime::format("ScoreExpression::apply: scores are {}; they must be f32 or f64", name_of(scores.dtype())));
   const ScoreShape shape{"ScoreExpression::apply", scores.size(0), scores.size(1), scores.size(2), scores.size(3)};
   const Lengths lowered = lower_lengths(lengths, shape);
   const LoweredScore score = lower_score(*this, shape, lowered, scores.dtype());

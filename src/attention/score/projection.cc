@@ -3,7 +3,7 @@
 
 #include <attn/ops.h>
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include "tensor/impl.h"
 
@@ -16,22 +16,23 @@ namespace {
 using Kind = Score::Kind;
 
 void check_parameter(const char* function, const Tensor& q, const Tensor& x, const char* name) {
-  if (!x.defined()) throw ValueError(fmt::format("{}: the score's {} is undefined", function, name));
+  if (!x.defined()) throw ValueError(runtime::format("{}: the score's {} is undefined", function, name));
   if (x.dtype() != q.dtype())
-    throw DtypeError(fmt::format("{}: the score's {} is {}; it must be {} as q", function, name, name_of(x.dtype()),
-                                 name_of(q.dtype())));
+    throw DtypeError(runtime::format("{}: the score's {} is {}; it must be {} as q", function, name, name_of(x.dtype()),
+                                     name_of(q.dtype())));
 }
 
 [[noreturn]] void wrong_shape(const char* function, const char* name, const Tensor& x, const std::string& needed) {
   throw ShapeError(
-      fmt::format("{}: the score's {} has shape {}; it must be {}", function, name, to_string(x.sizes()), needed));
+      runtime::format("{}: the score's {} has shape {}; it must be {}", function, name, to_string(x.sizes()), needed));
 }
 
 void check_general(const char* function, const Tensor& q, const Tensor& k, std::int64_t heads, const Tensor& w) {
   check_parameter(function, q, w, "w");
   const bool fits =
       (w.dim() == 2 || (w.dim() == 3 && w.size(0) == heads)) && w.size(-2) == q.size(-1) && w.size(-1) == k.size(-1);
-  if (!fits) wrong_shape(function, "w", w, fmt::format("[{0}, {1}] or [{2}, {0}, {1}]", q.size(-1), k.size(-1), heads));
+  if (!fits)
+    wrong_shape(function, "w", w, runtime::format("[{0}, {1}] or [{2}, {0}, {1}]", q.size(-1), k.size(-1), heads));
 }
 
 void check_additive(const char* function, const Tensor& q, const Tensor& k, const Score& score) {
@@ -39,13 +40,13 @@ void check_additive(const char* function, const Tensor& q, const Tensor& k, cons
   check_parameter(function, q, score.w_k, "w_k");
   check_parameter(function, q, score.w, "w");
   if (score.w_q.dim() != 2 || score.w_q.size(1) != q.size(-1))
-    wrong_shape(function, "w_q", score.w_q, fmt::format("[A, {}]", q.size(-1)));
+    wrong_shape(function, "w_q", score.w_q, runtime::format("[A, {}]", q.size(-1)));
   const std::int64_t channels = score.w_q.size(0);
   if (score.w_k.dim() != 2 || score.w_k.size(0) != channels || score.w_k.size(1) != k.size(-1))
-    wrong_shape(function, "w_k", score.w_k, fmt::format("[{}, {}]", channels, k.size(-1)));
+    wrong_shape(function, "w_k", score.w_k, runtime::format("[{}, {}]", channels, k.size(-1)));
   const bool fits = (score.w.dim() == 1 && score.w.size(0) == channels) ||
                     (score.w.dim() == 2 && score.w.size(0) == 1 && score.w.size(1) == channels);
-  if (!fits) wrong_shape(function, "w", score.w, fmt::format("[{0}] or [1, {0}]", channels));
+  if (!fits) wrong_shape(function, "w", score.w, runtime::format("[{0}] or [1, {0}]", channels));
 }
 
 const char* name_of(Kind kind) { return kind == Kind::dot ? "dot" : kind == Kind::general ? "general" : "additive"; }
@@ -80,18 +81,18 @@ void check_score(const char* function, const Tensor& q, const Tensor& k, std::in
                  const AttentionOptions& options) {
   const Score& score = options.score;
   if (options.scale && score.kind != Kind::scaled_dot)
-    throw ValueError(fmt::format("{}: scale is {} beside the score {}; only scaled_dot has a scale", function,
-                                 *options.scale, name_of(score.kind)));
+    throw ValueError(runtime::format("{}: scale is {} beside the score {}; only scaled_dot has a scale", function,
+                                     *options.scale, name_of(score.kind)));
   const auto in = [&](double x) { return q.dtype() == Dtype::f64 ? x : static_cast<double>(static_cast<float>(x)); };
   // torch's function gives NaN, as torch does
   if (options.scale && !std::isfinite(in(*options.scale)) &&
       std::string_view(function) != "scaled_dot_product_attention")
-    throw ValueError(fmt::format("{}: scale is {}; it must be finite", function, *options.scale));
+    throw ValueError(runtime::format("{}: scale is {}; it must be finite", function, *options.scale));
   if (score.kind == Kind::general) return check_general(function, q, k, heads, score.w);
   if (score.kind == Kind::additive) return check_additive(function, q, k, score);
   if (q.impl()->sizes.back() != k.impl()->sizes.back())
-    throw ShapeError(fmt::format("{}: k has shape {}; its last dim must be {} to match q {}", function,
-                                 to_string(k.sizes()), q.size(-1), to_string(q.sizes())));
+    throw ShapeError(runtime::format("{}: k has shape {}; its last dim must be {} to match q {}", function,
+                                     to_string(k.sizes()), q.size(-1), to_string(q.sizes())));
 }
 
 void project(const Score& score, Tensor& q, Tensor& k) {

@@ -2,7 +2,7 @@
 // result back.
 #include "attention/score/score_expression.h"
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 namespace attn {
 namespace {
@@ -97,11 +97,11 @@ class Backward {
 
 ScoreExpression derivative(const ScoreExpression& of, const ScoreExpression& by) {
   if (by.empty() || by.node()->kind != Kind::number || (by.node()->op != Op::score && by.node()->op != Op::lookup))
-    throw ValueError(
-        fmt::format("derivative: by \"{}\"; it must be s or the lookup of a number", by.empty() ? "" : short_text(by)));
+    throw ValueError(runtime::format("derivative: by \"{}\"; it must be s or the lookup of a number",
+                                     by.empty() ? "" : short_text(by)));
   if (of.empty()) return by.node()->op == Op::score ? 1.0 : 0.0;  // s itself
   if (of.node()->kind == Kind::condition)
-    throw ValueError(fmt::format("derivative: \"{}\" is a condition; it must be a number", short_text(of)));
+    throw ValueError(runtime::format("derivative: \"{}\" is a condition; it must be a number", short_text(of)));
   return Backward(of, by).run();
 }
 

@@ -2,7 +2,7 @@
 // expression.
 #include "attention/score/score_expression.h"
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include <algorithm>
 #include <bit>
@@ -19,21 +19,21 @@ constexpr int most_levels = 1000;
 ScoreExpression make(Node node) {
   for (const Node::Part& part : node.parts) node.depth = std::max(node.depth, part->depth + 1);
   if (node.depth > most_levels)
-    throw ValueError(fmt::format("ScoreExpression: the expression is more than {} levels deep", most_levels));
+    throw ValueError(runtime::format("ScoreExpression: the expression is more than {} levels deep", most_levels));
   return ScoreExpression(std::make_shared<const Node>(std::move(node)));
 }
 
 const Node::Part& part_of(const char* function, const ScoreExpression& x) {
-  if (x.empty()) throw ValueError(fmt::format("ScoreExpression: an operand of {} is empty", function));
+  if (x.empty()) throw ValueError(runtime::format("ScoreExpression: an operand of {} is empty", function));
   return x.node();
 }
 
 [[noreturn]] void wrong_kind(const char* function, const ScoreExpression& x, const char* needed) {
   const Kind kind = x.node()->kind;
-  throw ValueError(fmt::format("ScoreExpression: {} takes {}; \"{}\" is {}", function, needed, short_text(x),
-                               kind == Kind::condition ? "a condition: where(condition, 1.0, 0.0) is a number"
-                               : kind == Kind::whole   ? "a whole number"
-                                                       : "a number"));
+  throw ValueError(runtime::format("ScoreExpression: {} takes {}; \"{}\" is {}", function, needed, short_text(x),
+                                   kind == Kind::condition ? "a condition: where(condition, 1.0, 0.0) is a number"
+                                   : kind == Kind::whole   ? "a whole number"
+                                                           : "a number"));
 }
 
 void check_arithmetic(const char* function, const ScoreExpression& x) {
@@ -175,17 +175,17 @@ ScoreExpression where(const ScoreExpression& condition, const ScoreExpression& a
 // --- lookups -------------------------------------------------------------------------------------------------------
 
 ScoreTable::ScoreTable(const Tensor& values, std::string name) : values_(values), name_(std::move(name)) {
-  if (!values.defined()) throw ValueError(fmt::format("ScoreTable: {} is undefined", name_));
+  if (!values.defined()) throw ValueError(runtime::format("ScoreTable: {} is undefined", name_));
   if (values.dim() > 4)
     throw ShapeError(
-        fmt::format("ScoreTable: {} has shape {}; its rank must be at most 4", name_, to_string(values.sizes())));
+        runtime::format("ScoreTable: {} has shape {}; its rank must be at most 4", name_, to_string(values.sizes())));
 }
 
 ScoreExpression ScoreTable::at(const std::vector<ScoreExpression>& index) const {
   if (static_cast<int>(index.size()) != values_.dim())
-    throw ShapeError(fmt::format("ScoreTable: {} {} is looked up with {} ind{}; it needs {}", name_,
-                                 to_string(values_.sizes()), index.size(), index.size() == 1 ? "ex" : "ices",
-                                 values_.dim()));
+    throw ShapeError(runtime::format("ScoreTable: {} {} is looked up with {} ind{}; it needs {}", name_,
+                                     to_string(values_.sizes()), index.size(), index.size() == 1 ? "ex" : "ices",
+                                     values_.dim()));
   const Kind kind = values_.dtype() == Dtype::boolean ? Kind::condition
                     : is_integral(values_.dtype())    ? Kind::whole
                                                       : Kind::number;
@@ -199,7 +199,7 @@ ScoreExpression ScoreTable::at(const std::vector<ScoreExpression>& index) const 
 
 const Tensor& ScoreExpression::tensor() const {
   if (empty() || node_->op != Op::lookup)
-    throw ValueError(fmt::format("ScoreExpression: \"{}\" is not a lookup", short_text(*this)));
+    throw ValueError(runtime::format("ScoreExpression: \"{}\" is not a lookup", short_text(*this)));
   return node_->tensor;
 }
 

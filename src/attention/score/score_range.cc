@@ -1,7 +1,7 @@
 // src/attention/score/score_range.cc: interval arithmetic over a score expression's whole numbers.
 #include "attention/score/score_range.h"
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include "attention/sequences.h"
 
@@ -86,15 +86,15 @@ class Ranges {
 
   ScoreRange bounded(const Node& node, Wide low, Wide high) const {
     if (low < -most || high > most)
-      throw ValueError(fmt::format("{}: score_mod: \"{}\" can reach {:.3g}; whole numbers must stay within 2^53",
-                                   shape_.function, text_of(node), static_cast<double>(high > most ? high : low)));
+      throw ValueError(runtime::format("{}: score_mod: \"{}\" can reach {:.3g}; whole numbers must stay within 2^53",
+                                       shape_.function, text_of(node), static_cast<double>(high > most ? high : low)));
     return {static_cast<std::int64_t>(low), static_cast<std::int64_t>(high)};
   }
 
   void check_divisor(const ScoreValues::Value& value, const ScoreRange& divisor) const {
     if (divisor.low <= 0 && divisor.high >= 0)
-      throw ValueError(fmt::format("{}: score_mod: the divisor of \"{}\" goes from {} to {}; it must not be 0",
-                                   shape_.function, text_of(*value.node), divisor.low, divisor.high));
+      throw ValueError(runtime::format("{}: score_mod: the divisor of \"{}\" goes from {} to {}; it must not be 0",
+                                       shape_.function, text_of(*value.node), divisor.low, divisor.high));
   }
 
   /// Calls visit(problem, b) for every batch item or packed sequence.
@@ -142,16 +142,16 @@ class Ranges {
       const std::int64_t size = node.tensor.size(static_cast<int>(d));
       const Op op = values_.values[static_cast<std::size_t>(value.parts[d])].node->op;
       if ((op == Op::head && size != shape_.heads) || (op == Op::batch && size != shape_.items()))
-        throw ShapeError(
-            fmt::format("{}: score_mod looks up {} {} by {} in dim {}; that dim must be {}, one for each {}",
-                        shape_.function, node.name, shape, op == Op::head ? "h" : "b", d,
-                        op == Op::head ? shape_.heads : shape_.items(), op == Op::head ? "query head" : shape_.item()));
+        throw ShapeError(runtime::format(
+            "{}: score_mod looks up {} {} by {} in dim {}; that dim must be {}, one for each {}", shape_.function,
+            node.name, shape, op == Op::head ? "h" : "b", d, op == Op::head ? shape_.heads : shape_.items(),
+            op == Op::head ? "query head" : shape_.item()));
       const ScoreRange index = of(value, d);
       if (index.low < 0 || index.high >= size)
-        throw ValueError(
-            fmt::format("{}: score_mod: the index \"{}\" of {} {} goes from {} to {}; it must stay from 0 to {} (min "
-                        "and max hold it there)",
-                        shape_.function, text_of(*node.parts[d]), node.name, shape, index.low, index.high, size - 1));
+        throw ValueError(runtime::format(
+            "{}: score_mod: the index \"{}\" of {} {} goes from {} to {}; it must stay from 0 to {} (min "
+            "and max hold it there)",
+            shape_.function, text_of(*node.parts[d]), node.name, shape, index.low, index.high, size - 1));
     }
   }
 

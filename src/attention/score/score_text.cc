@@ -1,5 +1,5 @@
 // src/attention/score/score_text.cc: score expressions written and read as text: "s - slope[h] * (i - j)".
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include "attention/score/score_expression.h"
 #include "attention/text_cursor.h"
@@ -130,7 +130,7 @@ class Writer {
 
   /// Shortest that reads back the same; a number never looks like a whole one.
   static std::string number(double value) {
-    std::string digits = fmt::format("{}", value);
+    std::string digits = runtime::format("{}", value);
     if (digits.find_first_not_of("-0123456789") == std::string::npos) digits += ".0";
     return digits;
   }
@@ -187,7 +187,7 @@ class Parser : TextCursor {
   }
 
   ScoreExpression sign() {
-    if (++level_ > most_levels) fail(fmt::format("it is nested more than {} deep", most_levels));
+    if (++level_ > most_levels) fail(runtime::format("it is nested more than {} deep", most_levels));
     const std::size_t start = skip();
     const bool minus = take('-'), negation = !minus && take('~');
     const ScoreExpression operand = minus || negation ? sign() : term();
@@ -232,18 +232,18 @@ class Parser : TextCursor {
       const bool table = !name.empty() && take('[');
       place_ = start;
       if (table)
-        fail(fmt::format("there is no tensor {}{}", name,
-                         tensors_.empty() ? "; none is given" : "; there are " + names_of_tensors().substr(2)));
-      fail(fmt::format("one of s, b, h, i, j, a number, exp, tanh, abs, min, max, where{} was expected",
-                       names_of_tensors()));
+        fail(runtime::format("there is no tensor {}{}", name,
+                             tensors_.empty() ? "; none is given" : "; there are " + names_of_tensors().substr(2)));
+      fail(runtime::format("one of s, b, h, i, j, a number, exp, tanh, abs, min, max, where{} was expected",
+                           names_of_tensors()));
     }
-    if (!take('(')) fail(fmt::format("{}(...) was expected", name));
+    if (!take('(')) fail(runtime::format("{}(...) was expected", name));
     std::vector<ScoreExpression> x{joined(strength_or)};
     while (take(',')) x.push_back(joined(strength_or));
     close(')');
     if (x.size() != count) {
       place_ = start;
-      fail(fmt::format("{} takes {} operand{}, not {}", name, count, count == 1 ? "" : "s", x.size()));
+      fail(runtime::format("{} takes {} operand{}, not {}", name, count, count == 1 ? "" : "s", x.size()));
     }
     return made(start, [&]() -> ScoreExpression {
       if (name == "exp") return exp(x[0]);
@@ -300,7 +300,7 @@ class Parser : TextCursor {
   }
 
   void close(char sign) {
-    if (!take(sign)) fail(fmt::format("a closing {} was expected", sign));
+    if (!take(sign)) fail(runtime::format("a closing {} was expected", sign));
   }
 
   const Infix* take_infix(int least, int most) {

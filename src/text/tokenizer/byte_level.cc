@@ -4,7 +4,7 @@
 #include "runtime/once.h"
 #include "text/unicode.h"
 
-#include <fmt/format.h>
+#include "runtime/format.h"
 
 #include <algorithm>
 #include <charconv>
@@ -67,7 +67,7 @@ std::optional<std::string> from_byte_characters(std::string_view characters) {
   return result;
 }
 
-std::string name_of_byte(char byte) { return fmt::format("<0x{:02X}>", static_cast<unsigned char>(byte)); }
+std::string name_of_byte(char byte) { return runtime::format("<0x{:02X}>", static_cast<unsigned char>(byte)); }
 
 int byte_of_name(std::string_view name) {
   if (name.size() != 6 || !name.starts_with("<0x") || name[5] != '>') return -1;
