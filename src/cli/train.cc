@@ -43,8 +43,7 @@ struct Arguments {
   bool has(const char* name) const { return given.at(name).given(); }
 };
 
-// --- options
-// -----------------------------------------------------------------------------------------------------------
+// --- options -------------------------------------------------------------------------------------------------------
 
 TrainOptions options_of(const Arguments& a, std::int64_t vocab_size) {
   const std::size_t size = choose("--size", a.size, {"nano", "baby", "small"});
@@ -91,8 +90,7 @@ void check_same(const Arguments& a, const TrainOptions& now) {
 
 void say(const std::string& line) { std::fwrite(line.data(), 1, line.size(), stderr); }
 
-// --- the text and the folder
-// -------------------------------------------------------------------------------------------
+// --- the text and the folder ---------------------------------------------------------------------------------------
 
 std::string read_texts(const std::vector<std::string>& paths, bool any_bytes) {
   std::string all;
@@ -314,8 +312,7 @@ Running go_on(const Arguments& a) {
   return {std::move(lock), std::move(trainer), tokenizer, {}};
 }
 
-// --- the run
-// -----------------------------------------------------------------------------------------------------------
+// --- the run -------------------------------------------------------------------------------------------------------
 
 void introduce(const Trainer& trainer, const Tokenizer& tokenizer) {
   const TrainOptions& o = trainer.options();

@@ -356,8 +356,7 @@ class Reader {
     state_->bpe = text::Bpe(std::move(merges));
   }
 
-  // --- the post-processor, for one text
-  // --------------------------------------------------------------------------------
+  // --- the post-processor, for one text ----------------------------------------------------------------------------
 
   std::int64_t known_id(const Json& given) const {
     const bool known = given.is_number_unsigned() && given.get<std::uint64_t>() < state_->names.size() &&

@@ -205,8 +205,7 @@ TEST(Gradient, ReplaysDropout) {
   expect_derivatives(long_rows);
 }
 
-// --- on the tape
-// -----------------------------------------------------------------------------------------------------------
+// --- on the tape ---------------------------------------------------------------------------------------------------
 
 TEST(Gradient, ReachesWhatTheCallWasMadeOf) {
   const Tensor sinks = wide({4}, 4).requires_grad_(), table = wide({8, 4}, 5).requires_grad_(),
@@ -278,8 +277,7 @@ TEST(Gradient, OfHalfFloatsIsThatOfF32RoundedOnce) {
   }
 }
 
-// --- bits
-// ------------------------------------------------------------------------------------------------------------------
+// --- bits ----------------------------------------------------------------------------------------------------------
 
 Trial f32_setup(const Dims& q, const Dims& kv) {
   return {

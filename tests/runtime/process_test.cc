@@ -118,8 +118,7 @@ TEST(Fork, AChildThatExitsNormallyDoesNotWaitForThreadsItHasNot) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 7);
 }
 
-// --- in a process of its own (child.cc)
-// -------------------------------------------------------------------------------
+// --- in a process of its own (child.cc) ----------------------------------------------------------------------------
 
 TEST(Environment, ThreadsComeFromAttnNumThreads) { EXPECT_EQ(play("ATTN_NUM_THREADS=3", "three_threads").code, 0); }
 

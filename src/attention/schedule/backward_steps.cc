@@ -90,8 +90,7 @@ void BackwardSteps::for_each_sum(F&& sum) const {
   }
 }
 
-// --- which rows
-// ----------------------------------------------------------------------------------------------------------
+// --- which rows ----------------------------------------------------------------------------------------------------
 
 BackwardSteps::Step BackwardSteps::rows_of_block(std::int64_t n, std::int64_t block, std::int64_t h) const {
   const BackwardSegment* segment = &partition_.segments[static_cast<std::size_t>(n)];
@@ -147,8 +146,7 @@ BackwardSteps::Keys BackwardSteps::keys_of(const GradientGroup& group) const {
   return all;
 }
 
-// --- steps
-// ---------------------------------------------------------------------------------------------------------------
+// --- steps ---------------------------------------------------------------------------------------------------------
 
 AttentionGradient BackwardSteps::with_totals(const AttentionGradient& gradient, std::int64_t unit, char* totals) const {
   AttentionGradient g = gradient;

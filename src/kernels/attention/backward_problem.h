@@ -9,12 +9,11 @@
 
 namespace attn::kernels {
 
-/// Rows that a step of the backward pass takes: the blocks in which sums over queries are accumulated (docs/numerics.md
+/// Query rows of a step of the backward pass: the blocks in which sums over queries are accumulated (docs/numerics.md
 /// section 4).
 inline constexpr int query_block = 64;
 
-/// The rows of a step: at most query_block, counted from the first of their batch item or part; of one head, within the
-/// lengths.
+/// The query rows of a step: at most query_block rows of one head, within the lengths.
 struct GradientRows {
   std::int64_t batch = 0, head = 0, row = 0, rows = 0;
   std::int64_t block = 0;  // its number among the call's blocks of rows
@@ -72,14 +71,13 @@ inline std::int64_t parameter_count(const AttentionProblem& problem) {
   return parameters_before_lookups(problem) + step_lookups(problem) + additive_channels(problem);
 }
 
-/// The order among steps that add to the same memory: `wait` returns when the step before has left the rows of dK and
-/// dV of the keys below `key`, `wait_dense` the same of gradients of dense biases and looked-up tensors, where that is
-/// another step; `done` leaves both to the next. Null: no other thread.
-///  `summed`: only the keys below *summed have sums yet in dK and dV (or totals), in which anything may stand beyond; a
-/// step that comes to others writes theirs and moves it. Null: all keys have.
-///  `rounded`: no step comes after this one, and of the keys below *rounded dk and dv are there. The step rounds the
-/// sums of keys that it comes to, and of those that it passes over, and moves it. Null, or where it stays behind:
-/// `finish` does.
+/// The order of steps that add to the same memory. `wait` returns when the previous step has finished with the rows of
+/// dK and dV of the keys below `key`; `wait_dense` does the same for gradients of dense biases and looked-up tensors,
+/// where the previous step is another one; `done` hands both to the next step. Null: no other thread takes part.
+///  `summed`: dK and dV (or totals) hold sums for the keys below *summed only; memory beyond is undefined. A step that
+/// reaches later keys writes their sums and advances it. Null: all keys have sums.
+///  `rounded`: this is the last step, and dk and dv are final for the keys below *rounded. The step rounds the sums of
+/// the keys that it reaches or skips, and advances it. Null, or for keys beyond it: `finish` rounds them.
 inline constexpr std::int64_t every_key = -1;
 struct StepOrder {
   void (*wait)(void* context, std::int64_t key) = nullptr;
@@ -90,10 +88,10 @@ struct StepOrder {
   std::int64_t* rounded = nullptr;
 };
 
-/// A step is all keys for the rows. Scratch is 64-byte aligned and at least scratch_bytes.
-///  A result of false: some number is not finite, and the specification must decide the whole head (a masked key may
-/// hold NaN or inf, which a gradient of 0 does not silence); what was written is of no use, but what dense biases and
-/// looked-up tensors got is right.
+/// A step goes over all keys for its rows. Scratch is 64-byte aligned and at least scratch_bytes.
+///  Returns false when a number is not finite. The reference must then recompute the whole head: a masked key may hold
+/// NaN or inf, and 0 x NaN is NaN. dQ, dK and dV are invalid then; gradients of dense biases and looked-up tensors are
+/// valid.
 struct GradientKernel {
   std::size_t (*scratch_bytes)(const AttentionGradient&) = nullptr;
   bool (*step)(const AttentionGradient&, const GradientRows&, const StepOrder&, void* memory) = nullptr;
@@ -103,11 +101,11 @@ struct GradientKernel {
   std::size_t (*totals_bytes)(const AttentionGradient&, std::int64_t keys) = nullptr;
   void (*finish)(const AttentionGradient&, std::int64_t batch, std::int64_t head, std::int64_t begin,
                  std::int64_t end) = nullptr;
-  /// 0 in dK and dV (or totals) of the keys [begin, end), of batch item and query head. Null: its steps do not heed
-  /// Turn::summed.
+  /// 0 in dK and dV (or totals) of the keys [begin, end), of batch item and query head. Null: its steps ignore
+  /// StepOrder::summed.
   void (*clear_keys)(const AttentionGradient&, std::int64_t batch, std::int64_t head, std::int64_t begin,
                      std::int64_t end) = nullptr;
-  /// Whether it makes the kept bits of dropout by counter itself; else they are bytes in problem.keep.
+  /// Whether it draws the keep bits of dropout by counter itself; else they are bytes in problem.keep.
   bool draws = false;
 };
 

@@ -19,18 +19,18 @@ inline constexpr int query_tile_rows = sizeof(T) == 4 ? 64 : 32;
 /// enough lanes the other way round.
 inline constexpr int max_decode_rows = 8;
 
-/// Keys (or value columns) of a register tile of so many vectors: about 24 of 32 accumulators, 12 of AVX2's 16. With
-/// fewer vectors more keys, or the chains wait for each other. 6 x 4 is level with 8 x 2, 8 x 3, 12 x 2 within noise; 4
-/// x 4 loses 13 %.
+/// Keys (or value columns) of a register tile of so many vectors: about 24 of 32 registers are accumulators, 12 of 16
+/// in AVX2. Fewer vectors need more keys to hide the latency of the FMAs. 6 x 4, 8 x 2, 8 x 3 and 12 x 2 are equally
+/// fast; 4 x 4 is 13 % slower.
 inline constexpr int tile_keys(int vectors, int registers) {
   if (registers == 16) return vectors == 2 ? 6 : 12;
   return vectors == 4 ? 6 : vectors == 3 ? 8 : vectors == 2 ? 12 : 16;
 }
 
-/// Query tiles of a task from which on copies of K and V, read once for all of them, are worth while.
+/// Least query tiles of a task for which copying K and V once pays off.
 inline constexpr int least_copying_tiles = 4;
 
-/// Keys that share one decision about which vectors see anything, on the causal diagonal.
+/// Keys for which one decision is made about which vectors of query rows take part, on the causal diagonal.
 inline constexpr int trim_keys = 16;
 
 }  // namespace attn::kernels

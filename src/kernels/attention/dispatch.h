@@ -8,11 +8,11 @@
 namespace attn::kernels {
 
 /// Attention of a query tile, for one element type. `scratch` is 64-byte aligned.
-///  A result of false: some number is NaN, and nothing was written; the specification must decide these rows (a masked
-/// key may hold NaN or inf, which a weight of 0 does not silence).
+///  Returns false when a result is NaN; nothing was written then, and the rows must be recomputed: a masked key may
+/// hold NaN or inf, and 0 x NaN is NaN.
 struct ForwardKernel {
   int rows = 0;        // most rows of a query tile; `attend` takes any number of tiles of one head, one by one
-  int task_tiles = 1;  // most query tiles that gain from being one task, for what they share
+  int task_tiles = 1;  // most query tiles of a task that are faster together, because they share converted K and V
   std::size_t (*scratch_bytes)(const AttentionProblem&);
   std::size_t (*partial_bytes)(const AttentionProblem&, const QueryTile&);
   /// From the first key to the last.
@@ -23,8 +23,8 @@ struct ForwardKernel {
                         void* partials, void* memory);
   bool (*attend_merge)(const AttentionProblem&, const QueryTile&, const void* partials, std::int64_t splits,
                        void* memory);
-  /// After a result of false, where the specification has other bits (bf16): row by row, NaN written. Null: the
-  /// specification.
+  /// Recomputes rows after `false`, one row at a time, with masked values taken as 0; NaN is written. Null: the
+  /// reference does it.
   void (*nan_safe_rows)(const AttentionProblem&, const QueryTile&, void* memory);
   /// problem.lane_weights of `keys` keys to `rows` rows, `stride` elements apart.
   void (*transpose_weights)(const void* lanes, std::int64_t keys, std::int64_t rows, void* to, std::int64_t stride);

@@ -17,7 +17,7 @@ inline KvRows rows_of_head(const KvRows& rows, const std::int64_t (&stride)[2], 
   return own;
 }
 
-/// Row j of a head; of int8 its group.
+/// Row j of a head; in int8, the group that holds it.
 inline const char* row_at(const KvRows& head, std::int64_t j) {
   return static_cast<const char*>(head.base) + bytes_of(head.element) * head.offset(j);
 }
@@ -25,16 +25,15 @@ inline const char* row_at(const KvRows& head, std::int64_t j) {
 /// Its scales, one a group.
 inline const float* scales_at(const KvRows& head, std::int64_t j) { return head.scales + head.scale_offset(j); }
 
-/// Rows from j on that lie behind one another as one page has them, at most `most`.
+/// How many rows from j on are contiguous in one page, at most `most`.
 inline std::int64_t rows_of_page(const KvRows& head, std::int64_t j, std::int64_t most) {
   if (head.pages == nullptr) return most;
   const std::int64_t page_rows = std::int64_t{1} << head.page_shift, left = page_rows - (j & (page_rows - 1));
   return left < most ? left : most;
 }
 
-/// Whether so many rows of a head push each other out of the caches: rows whose distance is a multiple of a large power
-/// of two share few sets of a cache, and need as much of it as if each filled that power. (1, 16, 1024, 64) in [B, T,
-/// H, D], rows 4 KB apart, takes 1.2 times as long as in [B, H, T, D].
+/// Whether so many rows of a head conflict in the caches: rows at a stride with a large power of two as a factor map to
+/// few cache sets. (1, 16, 1024, 64) in [B, T, H, D], rows 4 KB apart, takes 1.2 times as long as in [B, H, T, D].
 inline bool collide(const KvRows& rows, std::int64_t columns, std::int64_t count) {
   constexpr std::int64_t most_bytes = std::int64_t{1} << 19;
   const std::int64_t apart = rows.row_stride * bytes_of(rows.element);

@@ -325,8 +325,7 @@ class Step {
     }
   }
 
-  // --- looked-up tensors
-  // ------------------------------------------------------------------------------------------------
+  // --- looked-up tensors -------------------------------------------------------------------------------------------
   void begin_elements(const StepOrder& step_order, std::int64_t key) const {
     if (p_.score_gradient == nullptr || p_.score_gradient->elements == ElementOrder::none ||
         step_order.wait_dense == nullptr)

@@ -34,7 +34,7 @@ HWY_INLINE void prefetch_row_ahead(const KvRows& head, std::int64_t bytes, std::
   if (head.scales != nullptr) prefetch_l2(address_of(scales_at(head, j)));
 }
 
-/// Int8 values in the other form.
+/// Int8 values in the other representation.
 template <class D>
 HWY_INLINE hn::Vec<D> other_form(D d, hn::Vec<D> bytes) {
   return hn::IfNegativeThenElse(bytes, hn::Sub(hn::Set(d, -128), bytes), bytes);
@@ -113,12 +113,12 @@ class KvBlockCache {
   enum Side { keys, values };
 
   static bool widens(const AttentionProblem& p) { return differs(p.k) || differs(p.v); }
-  /// One place for blocks that do not stay, two for each that does.
+  /// One slot for blocks that are not cached, two for each cached block.
   static std::size_t bytes(const AttentionProblem& p) {
     return widens(p) || copies(p) ? flag_bytes + place_bytes(p) * static_cast<std::size_t>(1 + 2 * cached_blocks(p))
                                   : 0;
   }
-  /// No block is there yet. `rows`: of the task.
+  /// Empties the cache. `rows`: of the task.
   static void begin_task(const AttentionProblem& p, std::int64_t rows, void* memory) {
     if (!widens(p) && !copies(p)) return;
     std::memset(memory, 0, flag_bytes);
@@ -132,7 +132,7 @@ class KvBlockCache {
         cached_blocks_(widens_ || copies_ ? cached_blocks(p) : 0) {}
   bool needed() const { return widens_ || copies_; }
   bool widens() const { return widens_; }
-  /// Whether the block stays, for the query tiles that follow.
+  /// Whether the block is cached for the query tiles that follow.
   bool keeps(std::int64_t block) const { return block < cached_blocks_; }
 
   /// load() of a whole block of the head, the `block`th of its keys.
@@ -147,8 +147,8 @@ class KvBlockCache {
     kept = 1;
   }
 
-  /// Rows of a head, `columns` elements each, to be read at to[...]; where they are of T, to[...] stays. They are read
-  /// in their order, and what stands 24 KB further on is prefetched meanwhile.
+  /// Converts rows of a head, `columns` elements each, and points to[...] at them; rows that are T already stay where
+  /// they are. Rows are read in order, and the row 24 KB ahead is prefetched.
   void load(const KvRows& head, std::int64_t columns, const KvRowRange& rows, const T** to) const {
     if (differs(head)) load_at(memory_, head, columns, rows, to);
   }

@@ -1,8 +1,8 @@
 // src/kernels/attention/kv/sign_magnitude8.h: int8 values in two representations: two's complement and sign-magnitude.
 //
 //   Element::i8                two's complement: what vectors widen to whole numbers by one operation
-//  Element::sign_magnitude8   the magnitude, with the sign as its top bit: such a byte indexes a table of 128 as it is,
-//                              where two's complement would need two more operations before the products
+//   Element::sign_magnitude8   the magnitude, with the sign as the top bit: such a byte indexes a table of 128
+//                              directly; two's complement would need two more operations before the products
 //                              (tiles/bf16_decode_int8-inl.h)
 #pragma once
 #include <cstdint>

@@ -32,10 +32,10 @@ struct RowRange {
 };
 
 /// Keys key[g] ... key[g + 1] - 1 concern the vectors [first[g], last[g]); those from whole[g] on see all of them.
-/// Neighbours that would say the same are one group; one group where all vectors see all keys. Vector v takes part in
-/// groups from key begin[v] to key end[v].
+/// Adjacent groups of keys with the same active vectors are merged; where all vectors see all keys there is one group.
+/// Vector v takes part from key begin[v] to key end[v].
 struct ActiveRanges {
-  int count = 0;  // only so many groups have numbers: a small block would notice if all of them were cleared
+  int count = 0;  // only so many groups are set: clearing all of them would cost a small block time
   int key[most_keys / trim_keys + 1];
   int first[most_keys / trim_keys];
   int last[most_keys / trim_keys];
@@ -88,8 +88,8 @@ struct ActiveRanges {
     return last;
   }
 
-  /// Whether four vectors start in their order and end in their order, all of them at work between: an edge of a causal
-  /// mask or a window.
+  /// Whether four vectors begin in their order and end in their order, with all of them active between: the edge of a
+  /// causal mask or a window.
   bool edge() const {
     const bool same = begin[0] == begin[3] && end[0] == end[3];
     return !same && begin[0] <= begin[1] && begin[1] <= begin[2] && begin[2] <= begin[3] && begin[3] < end[0] &&

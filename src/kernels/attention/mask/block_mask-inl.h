@@ -36,8 +36,7 @@ struct VectorBits {
   }
 };
 
-/// The rows in the lanes that see key `first`, and those that see each key after it, where one causal rule or window
-/// decides.
+/// For each key, the query rows that see it, where the mask is one causal rule or one window.
 HWY_INLINE void band_mask(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first, int keys,
                           Word* visible) {
   const MaskNode& node = problem.mask.nodes[0];
@@ -50,7 +49,7 @@ HWY_INLINE void band_mask(const AttentionProblem& problem, const QueryTile& tile
         bits_between(right < 0 ? 0 : at - right, left < 0 || at + left >= tile.rows ? tile.rows : at + left + 1);
 }
 
-/// The same of 64 rows and keys where the bytes of one dense mask decide, keys side by side.
+/// The same for 64 rows and 64 keys of one dense mask whose keys are contiguous.
 HWY_INLINE void dense_mask(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first, Word* visible) {
   const MaskNode& node = problem.mask.nodes[0];
   const std::int64_t* stride = node.dense.stride;
@@ -60,7 +59,7 @@ HWY_INLINE void dense_mask(const AttentionProblem& problem, const QueryTile& til
   transpose_bits(visible);
 }
 
-/// Who sees what of a block, as a word a key; false when nobody sees anything.
+/// The mask of a block as one word a key, one bit a query row; false when the whole block is masked.
 HWY_NOINLINE inline bool block_mask(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first,
                                     int keys, Word* visible) {
   const bool dense = tile.heads == 1 && tile.rows == 64 && problem.mask.count == 1 &&
@@ -84,7 +83,7 @@ HWY_NOINLINE inline bool block_mask(const AttentionProblem& problem, const Query
       transpose_bits(visible);
     }
     const Word no_rows = bits_between(tile.count(), 64);
-    for (int r = 0; r < count; ++r) {  // lanes without a row go with the others, so that their vectors can be whole
+    for (int r = 0; r < count; ++r) {  // lanes without a row count as seeing, so that whole vectors can be recognised
       any |= visible[r];
       if (visible[r] != 0) visible[r] |= no_rows;
     }

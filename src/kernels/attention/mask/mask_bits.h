@@ -40,8 +40,8 @@ inline Word bits_of_bytes(const std::uint8_t* bytes, std::int64_t stride, bool v
   return (value ? word : ~word) & bits_between(0, count);
 }
 
-/// What row i of (b, h) sees of the keys first ... first + count - 1 by the expression alone (lengths are not looked
-/// at). `bits_of`: bits_of_bytes, or the same in vectors.
+/// The mask of row i of (b, h) for the keys first ... first + count - 1, one bit a key; lengths are not considered.
+/// `bits_of`: bits_of_bytes, or the same in vectors.
 template <class F>
 Word mask_word(const AttentionProblem& problem, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t first,
                int count, F&& bits_of) {

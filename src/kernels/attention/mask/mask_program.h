@@ -99,8 +99,8 @@ static inline Visibility tile_of_leaf(const MaskNode& node, const AttentionProbl
   }
 }
 
-/// What the tile looks like: exact where one band (causal, window, prefix) decides, and for lengths; `partial` where in
-/// doubt.
+/// Whether a rectangle of pairs is visible fully, partially or not at all. Exact for lengths and where one band
+/// (causal, window, prefix) decides; otherwise `partial` when in doubt.
 static inline Visibility classify(const AttentionProblem& problem, std::int64_t b, const TileRange& range) {
   TileRange r = range;
   if (r.row_end > problem.rows_end(b)) r.row_end = problem.rows_end(b);

@@ -39,8 +39,8 @@ HWY_INLINE TanhSide<double> load_side(const AdditiveSide<double>& from, std::int
   return {x, x, x};
 }
 
-/// Of tanh(q + k) what gradients take: twice it, and 1 - tanh^2, both with relative accuracy. WIDE: the exponents stand
-/// apart.
+/// What gradients need of tanh(q + k): twice its value, and 1 - tanh^2, both with relative accuracy. WIDE: with
+/// separate exponents.
 template <typename T>
 struct TanhSlope {
   Vector<T> twice, slope;

@@ -12,15 +12,15 @@
 ATTN_BEFORE_BF16_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 
-/// Bf16ForwardPass without int8 in registers, for which the columns of decode rows stand elsewhere. It merges what tile
-/// registers left, and needs none.
+/// Bf16ForwardPass that does not convert int8 in registers, which needs another layout of decode output. It merges the
+/// partial results of AMX and uses no tile registers itself.
 class WidenedBf16ForwardPass : public Bf16ForwardPass {
  public:
   WidenedBf16ForwardPass(const AttentionProblem& p, const QueryTile& lane_map, void* memory)
       : Bf16ForwardPass(p, lane_map, memory, false) {}
 };
 
-/// The same by tile registers.
+/// The same with its products by AMX.
 class AmxForwardPass : public WidenedBf16ForwardPass {
  public:
   AmxForwardPass(const AttentionProblem& p, const QueryTile& lane_map, void* memory)

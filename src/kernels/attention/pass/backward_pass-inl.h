@@ -87,7 +87,7 @@ class BackwardPass : public GradientSums<T> {
   }
   void clear_keys(std::int64_t begin, std::int64_t end) const { clear_keys(g_, rows_.batch, rows_.head, begin, end); }
 
-  /// The rows of dK and dV that come next: of a wave they may lie in another core's cache.
+  /// Prefetches the next rows of dK and dV: in a wave they may be in another core's cache.
   HWY_NOINLINE void prefetch_totals(const KvBlock& keys) const {
     const auto fetch = [&](const KeyGradient& to, std::int64_t columns) {
       if (to.data == nullptr) return;
@@ -100,7 +100,7 @@ class BackwardPass : public GradientSums<T> {
     fetch({g_.dk, g_.dk_stride, p_.k_heads}, p_.dim);
   }
 
-  /// Vectors that see the same keys together.
+  /// Vectors that see the same keys are computed together.
   void add_to_queries(const KvBlock& keys) {
     const ActiveRanges& ranges = keys.ranges;
     const Matrix<T> k{k_.row(keys.first), k_.stride};
@@ -120,7 +120,7 @@ class BackwardPass : public GradientSums<T> {
     add_products(keys, scratch_.d, at_.q_rows, p_.dim, {g_.dk, g_.dk_stride, p_.k_heads});
   }
 
-  /// Scaled, a zero as +0, rows to memory. False where a number is not finite, also in delta (with D = 0 there is no
+  /// Writes dQ: scaled, with +0 for a zero. False when a number is not finite, also in delta (with D = 0 there is no
   /// dQ).
   bool write_queries() {
     ahead_.fetch_rest();

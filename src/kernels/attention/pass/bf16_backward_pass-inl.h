@@ -1,10 +1,10 @@
 // src/kernels/attention/pass/bf16_backward_pass-inl.h: the backward pass of 64 query rows over their keys in bf16.
 //  As backward_pass-inl.h, with sums of pairs: columns (2d, 2d + 1) for scores and dP, keys (2j, 2j + 1) from the
-// origin for dQ, rows (2i, 2i + 1) for dK and dV, whose sums stay in f32 until the unit is done. A number that is not
-// finite shows in a pair's derivative; where the derivative is multiplied by rows of Q or K these count as 0 there, so
-// that a masked one is silent and a seen one is not.
+// origin for dQ, rows (2i, 2i + 1) for dK and dV, whose sums stay in f32 until the unit is done. A number that is
+// not finite shows in the gradient of its pair. In products with rows of Q or K it counts as 0, so that a masked one
+// has no effect and a visible one does.
 //
-// With tile registers the five products are theirs, over units of 32 columns, keys or rows; the rest is the same code.
+// By AMX the five products go over units of 32 columns, keys or rows; the rest is the same code.
 #if defined(ATTN_BF16_BACKWARD_PASS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_BF16_BACKWARD_PASS_INL_H
 #undef ATTN_BF16_BACKWARD_PASS_INL_H
@@ -188,8 +188,7 @@ class Bf16BackwardPass : public GradientSums<float> {
     int key, end, x, last, at;
   };
 
-  // --- by tile registers
-  // ------------------------------------------------------------------------------------------------
+  // --- by tile registers -------------------------------------------------------------------------------------------
   /// Scores, not scaled, and dP of a piece, from the block's rows of K and V.
   HWY_NOINLINE void tile_products(const Bf16Rows& k, const Bf16Rows& v, const Piece& piece) {
     const auto product = [&](const Bf16Rows& rows, std::int64_t columns, const std::uint32_t* transposed, float* to) {
@@ -238,8 +237,7 @@ class Bf16BackwardPass : public GradientSums<float> {
     tile_product(product, *tiles_, keys.count, total.stride, ahead_);
   }
 
-  // --- rows
-  // -----------------------------------------------------------------------------------------------------------
+  // --- rows --------------------------------------------------------------------------------------------------------
   /// Rows in whole vectors, 0 where a row sees nothing or is not there: as they lie, or copied to at_.rows.
   Bf16Rows settled(const Bf16Rows& from, std::int64_t columns) const {
     if (whole_ && columns % 32 == 0 && from.stride % 2 == 0) return from;
@@ -323,8 +321,7 @@ class Bf16BackwardPass : public GradientSums<float> {
     return range;
   }
 
-  // --- pairs
-  // ------------------------------------------------------------------------------------------------------------
+  // --- pairs -------------------------------------------------------------------------------------------------------
   Weighed weighed(int x) const { return {scratch_.m + x, scratch_.inverse + x, scratch_.delta + x}; }
   /// Two vectors of two keys, of weights p[key][vector] and derivatives d: to all three kinds of words.
   HWY_INLINE void store_words(int key, int x, const __m512 (&p)[2][2], const __m512 (&d)[2][2]) const {

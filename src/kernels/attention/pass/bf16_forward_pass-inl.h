@@ -35,12 +35,12 @@ class Bf16ForwardPass : public ForwardPass<float, std::uint16_t> {
   static constexpr int block_keys = bf16_kv_block;
   Bf16Scratch wide;
   std::int64_t pairs;
-  bool uses_amx = false;  // products by tile registers, which AmxForwardPass has shaped
-  // how, and how for the values of decode rows: a caller's callable may leave the registers with other shapes, or none
+  bool uses_amx = false;  // products by AMX, whose tiles AmxForwardPass has configured
+  // tile configurations for prefill and for PV in decode: a caller's callable may have changed the current one
   const AmxTiles *shape = nullptr, *decode_shape = nullptr;
-  // one row only: V rows that it does not see are taken as 0, so that NaN and inf in them are silent
+  // one row only: V rows that are masked for it are taken as 0, so that NaN and inf in them have no effect
   bool mask_hidden_values = false;
-  bool masked[block_keys];  // which, of the block: weights take the place of the scores
+  bool masked[block_keys];  // which keys of the block: weights overwrite the scores
   bool by_int8 = false;     // the block's keys and values are read as bytes
   BlockScales scales;
 
@@ -94,7 +94,7 @@ class Bf16ForwardPass : public ForwardPass<float, std::uint16_t> {
                   max_decode_rows * sizeof(std::uint32_t));
   }
 
-  /// Where a block's keys or pairs of values are kept; the last place is for those that do not stay.
+  /// The cache slot of a block's keys or pairs of values; the last slot is for blocks that are not cached.
   std::int64_t slot_of(std::int64_t first) const {
     const std::int64_t last = Bf16Scratch::cached_blocks(problem) - 1,
                        block = (first - problem.keys_begin(tile.batch)) / block_keys;
@@ -114,7 +114,7 @@ class Bf16ForwardPass : public ForwardPass<float, std::uint16_t> {
     wide.ready[place] = keeps;
     copy_keys(first, keys, to);
   }
-  /// The place of those that do not stay.
+  /// The slot of blocks that are not cached.
   std::uint32_t* spare_keys() const { return wide.k + (Bf16Scratch::key_places(problem) - 1) * block_keys * pairs; }
   HWY_NOINLINE void copy_keys(std::int64_t first, int keys, std::uint32_t* to) const {
     if (problem.dim % 2 != 0)
@@ -126,13 +126,13 @@ class Bf16ForwardPass : public ForwardPass<float, std::uint16_t> {
     for (int r = 0; r < keys; ++r) std::memcpy(to + r * pairs, rows[r], 2 * static_cast<std::size_t>(problem.dim));
   }
 
-  /// What the row does not see of the block, by the mask (it may have left a key without a score) or by its scores.
+  /// Notes which keys of the block are masked for the row, by the mask or by a score of -inf.
   void note_masked(const float* s, int stride, int keys, const Word* visible) {
     for (int r = 0; mask_hidden_values && r < keys; ++r)
       masked[r] = (visible && visible[r] % 2 == 0) || s[r * stride] == -std::numeric_limits<float>::infinity();
   }
 
-  /// V's rows, an even number of them: one of zeros for a row that does not exist or is silenced.
+  /// V's rows, an even number of them; zeros for a row that does not exist or is masked.
   HWY_NOINLINE void value_rows(std::int64_t first, int keys, const std::uint16_t** rows) const {
     const auto* zeros = reinterpret_cast<const std::uint16_t*>(wide.zeros);
     if (scales.there) {
@@ -193,8 +193,8 @@ class Bf16ForwardPass : public ForwardPass<float, std::uint16_t> {
     ATTN_UNROLL_FOR (int v = 0; v < V; ++v) _mm512_store_ps(scratch.sum + at + v * 16, sum[v]);
   }
 
-  /// Weights that were not rounded yet, dropped or times the scales of their values; then the pairs again: the sums
-  /// have the weights before it.
+  /// Applies dropout and the scales of int8 values to the weights before rounding, then makes the pairs again. The sums
+  /// keep the weights from before.
   void drop_or_scale(std::int64_t first, const ActiveRanges& ranges, bool dropout) {
     if (dropout) drop_block(problem, tile, first, ranges, wide.s);
     for (int g = 0; g < ranges.count; ++g)
@@ -363,8 +363,8 @@ class Bf16ForwardPass : public ForwardPass<float, std::uint16_t> {
                          visible, uses_amx ? &k_stream : nullptr);
   }
 
-  /// The block's values to decode rows, in parts, after which more memory may be prefetched; `sum` of their weights
-  /// meanwhile.
+  /// PV of decode rows for a block, in parts, between which memory is prefetched; the first tile makes the `sum` of the
+  /// weights.
   void accumulate_decode(std::int64_t first, int keys, const ActiveRanges& ranges, const DecodeWeightPairs& p,
                          DecodeWeightSum sum) {
     if (by_int8) return accumulate_int8(ranges, p, sum);
@@ -417,7 +417,7 @@ class Bf16ForwardPass : public ForwardPass<float, std::uint16_t> {
     fresh = false;
   }
 
-  /// Weight 0 for the keys that make a vector's first and last unit of 32 whole.
+  /// Sets weights to 0 for the keys that pad a vector's first and last unit of 32.
   void fill_units(const ActiveRanges& ranges) const {
     const auto fill = [&](int v, int key, int end) {
       for (int pair = (key + 1) / 2; pair < end / 2; ++pair)

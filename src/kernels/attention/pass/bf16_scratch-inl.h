@@ -13,7 +13,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 
-/// Beyond what a query tile of f32 has: queries, weights, keys and values as pairs.
+/// In addition to the scratch of a query tile in f32: queries, weights, keys and values as pairs.
 struct Bf16Scratch {
   static constexpr int R = bf16_rows, keys = bf16_kv_block;
   std::uint32_t* q;  // [ceil(D / 2)][R]
@@ -23,7 +23,7 @@ struct Bf16Scratch {
   //              keys
   std::uint8_t* ready;
   std::uint32_t* v;  // [blocks][128][value words]
-  // [key places][256][ceil(D / 2)], copies: of rows in each other's way, of an odd number of elements, or of int8
+  // [key places][256][ceil(D / 2)], copies: of rows with cache-set conflicts, an odd number of elements, or int8
   std::uint32_t* k;
   std::uint32_t* decode_queries;  // [ceil(D / 2)][max_decode_rows]
   std::uint32_t* zeros;           // a row of V
@@ -35,13 +35,13 @@ struct Bf16Scratch {
 
   static std::int64_t pairs(std::int64_t dim) { return (dim + 1) / 2; }
   static std::int64_t value_words(std::int64_t value_dim) { return (value_dim + 15) / 16 * 16; }
-  /// Blocks of keys and of pairs of values that stay for the other query tiles of a task: all of them, as long as they
-  /// fit a cache. Later blocks share the last place.
+  /// Slots for blocks of keys and of pairs of values that are cached for the other query tiles of a task: all blocks,
+  /// as long as they fit L2. Later blocks share the last slot.
   static std::int64_t cached_blocks(const AttentionProblem& p) {
     const std::int64_t blocks = (p.k_rows + keys - 1) / keys;
     return p.q_rows <= R ? 1 : blocks < most_blocks ? blocks + 1 : most_blocks;
   }
-  /// Of these the last is for keys that do not stay.
+  /// Slots of keys; the last is for blocks that are not cached.
   static std::int64_t key_places(const AttentionProblem& p) {
     return p.copy_rows || of_8_bits(p.k.element) ? cached_blocks(p) : p.dim % 2;
   }

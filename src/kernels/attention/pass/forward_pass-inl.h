@@ -30,7 +30,7 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// One query tile on its way over the keys. Score: DotScore or AdditiveScore, how the scores of a block are made.
+/// The forward pass of one query tile. Score: DotScore or AdditiveScore, which compute the scores of a block.
 template <typename T, typename Stored = T, class Score = DotScore<T>>
 class ForwardPass {
  public:
@@ -52,19 +52,19 @@ class ForwardPass {
   bool fresh = true;       // nothing accumulated into the split yet
   bool any_split = false;  // a split was merged
   NextHeadPrefetch next;
-  std::int64_t next_lines = 0;  // to be prefetched in each tile of a block, or quarter
-  bool decode_int8 = false;     // decode rows over int8, in the form that their tiles read
-  bool decode;                  // decode rows: their output is `rows_out`
+  std::int64_t next_lines = 0;  // lines to prefetch in each register tile of a block, or quarter of it
+  bool decode_int8 = false;     // decode over int8 K and V, converted in registers
+  bool decode;                  // few query rows: their output is `rows_out`
   DecodeOutput<T> rows_out;
-  bool keys_in_lanes = false;  // decode rows whose scores nobody changes: nor do their weights need rows in the lanes
+  bool keys_in_lanes = false;  // decode without score modifiers: scores and weights stay with keys in the lanes
   static constexpr std::int64_t llc_bytes = std::int64_t{8} << 20;
   std::int64_t split_end = 0;
-  std::int64_t kv_end = 0;               // of the splits that are passed over, one after the other
-  int slice_keys = decode_tile_keys<T>;  // decode rows: keys of a tile, after which more memory may be prefetched
+  std::int64_t kv_end = 0;               // end of the splits that are processed one after the other
+  int slice_keys = decode_tile_keys<T>;  // decode: keys of a tile, after which more memory may be prefetched
   StreamPrefetcher k_stream, v_stream;   // decode rows
   Int8GroupCursor k_groups, v_groups;    // decode rows over int8
   bool exceeds_llc;                      // K and V of the call are too large to stay in the caches
-  std::int64_t next_block = -1;          // the key at which what they prefetch goes on
+  std::int64_t next_block = -1;          // the key at which their prefetching goes on
 
   ForwardPass(const AttentionProblem& p, const QueryTile& lane_map, void* memory)
       : ForwardPass(p, lane_map, memory, p.dim, p.value_dim) {}
@@ -140,7 +140,7 @@ class ForwardPass {
     const Tag<T> d;
     for (std::int64_t c = 0; c < columns; ++c) hn::Store(hn::Zero(d), d, of_rows + c * R);
   }
-  /// So that lanes without a row hold numbers.
+  /// So that lanes without a row do not hold NaN.
   void clear_scores(T* s, int keys) const {
     const Tag<T> d;
     for (int r = 0; r < keys; ++r) hn::Store(hn::Zero(d), d, s + r * R);
@@ -156,7 +156,7 @@ class ForwardPass {
     fresh = true;
   }
 
-  /// Decode rows: their keys and values are prefetched from the first that is seen, anew where blocks were left out.
+  /// Decode: prefetching begins at the first key that is seen, and again after blocks that are masked.
   void prefetch_kv(std::int64_t first, int keys, const ActiveRanges& ranges) {
     if (decode_int8) {
       k_groups.load(k, first, kv_end, keys);
@@ -170,7 +170,7 @@ class ForwardPass {
     next_block = first + keys;
   }
 
-  /// Keys first ... first + keys - 1, of which `visible` tells who sees what; null: all rows see all.
+  /// A block of keys, first ... first + keys - 1. `visible`: its mask, one word a key; null: nothing is masked.
   HWY_NOINLINE void block(std::int64_t first, int keys, const Word* visible) {
     const Tag<T> d;
     const T* k_rows[kv_block];
@@ -234,12 +234,12 @@ class ForwardPass {
     accumulate(ranges, v_rows);
   }
 
-  /// What the next query tile needs is prefetched so many times a block of so many keys.
+  /// Sets how many lines for the next query tile are prefetched at each of `times` points in a block of `keys` keys.
   void spread_next(std::int64_t times, std::int64_t keys) {
     if (!kv_cache.widens() && next.lines() > 0)
       next_lines = next.lines() * keys / (times * (next.keys() > keys ? next.keys() : keys)) + 1;
   }
-  /// Whether products go in tiles, which prefetch memory one by one.
+  /// Whether the products are register tiles that prefetch lines one by one.
   bool in_tiles() const { return Score::keys_in_lanes && sizeof(Stored) == sizeof(T) && !decode; }
   std::int64_t tiles_of_block() const { return 10 + problem.value_dim / 6; }
 
@@ -266,7 +266,7 @@ class ForwardPass {
     kv_cache.load_block(kv_cache.values, block_index(first), v, problem.value_dim, {first, keys, split_end}, v_rows);
   }
 
-  /// The block's values to decode rows, weighted.
+  /// PV of decode rows for a block.
   void accumulate_decode_values(std::int64_t first, int keys, const ActiveRanges& ranges, const T** v_rows) {
     const int begin = ranges.begin[0], end = ranges.end[0];
     const T* const p = keys_in_lanes ? DecodeScores<T, kv_block>(scratch).p : scratch.s;
@@ -305,7 +305,7 @@ class ForwardPass {
     }
   }
 
-  /// score(range), all at once; where rows are few, tile by tile, since what lies ahead is prefetched at their pace.
+  /// Calls score_of(range) once; in decode tile by tile, because prefetching goes on between tiles.
   template <class F>
   HWY_INLINE void for_each_slice(ScoreRange range, F&& score_of) {
     if (!decode || kv_cache.needed()) return score_of(range);
@@ -316,7 +316,7 @@ class ForwardPass {
     }
   }
 
-  /// The output of the split; of the splits before.
+  /// The output of the current split, and of the splits before it.
   OutputAccumulator<T> output() const { return output_shape().beside(decode ? rows_out.memory() : scratch.o, R); }
   OutputAccumulator<T> total() const { return output_shape().beside(scratch.o_total, R); }
   OutputAccumulator<T> output_shape() const {
@@ -353,7 +353,8 @@ class ForwardPass {
       });
   }
 
-  /// Weight 0 between the keys of a vector that takes no part there. A row of weights stands for `keys_of_row` keys.
+  /// Sets weights to 0 for keys inside a vector's range in which it takes no part. A row of weights has `keys_of_row`
+  /// keys.
   template <typename P>
   void clear_gaps(const ActiveRanges& ranges, P* weights, int keys_of_row) {
     for (int g = 0; g < ranges.count; ++g)
@@ -382,7 +383,7 @@ class ForwardPass {
     total().clear();
   }
 
-  /// The split's m, l, o go into the totals; the first split that saw something is the total.
+  /// Merges the split's m, l and o into the totals; the first split that is not fully masked becomes the total.
   HWY_NOINLINE void merge_split() {
     if (fresh) return;
     if (any_split) return merge(scratch.m, scratch.l, output());
@@ -396,7 +397,7 @@ class ForwardPass {
     else std::swap(scratch.o, scratch.o_total);
   }
 
-  /// A split's results into the totals.
+  /// Merges the results of a split into the totals.
   HWY_NOINLINE void merge(const T* m_split, const T* l_split, const OutputAccumulator<T>& o_split) {
     const Tag<T> d;
     T *const own = scratch.alpha, *const of_split = scratch.sum;  // factors; no block needs these places now

@@ -29,8 +29,7 @@ class GradientSums : public SoftmaxBackward<T> {
  public:
   using Pairs::Pairs, Pairs::R, Pairs::N;
 
-  // --- parameters: rows of scratch_.sums, a lane a row
-  // --------------------------------------------------------------------
+  // --- parameters: rows of scratch_.sums, one row a lane ---------------------------------------------------------
   bool has_parameters() const { return g_.parameters != nullptr; }
   void clear_sums() { Pairs::clear(scratch_.sums, BackwardScratch<T>::sum_rows(p_)); }
 
@@ -70,8 +69,7 @@ class GradientSums : public SoftmaxBackward<T> {
     }
   }
 
-  // --- a dense bias
-  // -----------------------------------------------------------------------------------------------------
+  // --- a dense bias ------------------------------------------------------------------------------------------------
   HWY_NOINLINE void add_to_dense(const KvBlock& keys) {
     for (int n = 0; n < g_.dense_count; ++n) {
       if (g_.dense[n].stride[3] == 0) sum_over_keys(keys, sums_of(n));
@@ -79,7 +77,7 @@ class GradientSums : public SoftmaxBackward<T> {
     }
   }
 
-  /// Of a wave, before the rows of dK and dV of these keys are needed.
+  /// In a wave: runs before the rows of dK and dV of these keys are needed.
   void prefetch_totals(const KvBlock&) const {}
 
   /// The sums over keys, to their rows or further to one element.
@@ -178,8 +176,8 @@ bool ends_sums(const W& pass, const KvBlock& keys, std::int64_t* rounded) {
   return false;
 }
 
-/// dQ of the forward pass's rows; what they add to dK, dV, the parameters, dense biases and looked-up tensors. False:
-/// some number is not finite.
+/// One step of the backward pass: dQ of its rows, and their contributions to dK, dV, the parameters, dense biases and
+/// looked-up tensors. False: a number is not finite.
 template <class W>
 bool step_back(W& pass, const StepOrder& step_order) {
   pass.load_rows();

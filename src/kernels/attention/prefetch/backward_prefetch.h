@@ -14,7 +14,8 @@ struct StepPrefetch {
   std::int64_t step;
 };
 
-/// Where this step's dQ and its share of dK and dV go; then the next head's K and V, and the rows of the next step.
+/// Prefetches the rows of dQ and of this step's share of dK and dV, then the next head's K and V and the next step's
+/// rows.
 class BackwardTilePrefetch {
  public:
   /// A tile has so many `elements` of products.
@@ -50,9 +51,9 @@ class BackwardTilePrefetch {
     std::int64_t bytes, stride, count;
   };
 
-  /// Keys [first, first + count) come now, whose dV and dK are summed there. Heads too large to stay near prefetch what
-  /// the block needs after its scores, and for the next block's keys: bf16, against not prefetching, (1, 16, 2048, 128)
-  /// .986 of the time, (1, 1, 4096, 64) .9, causal .8.
+  /// Begins the block of keys [first, first + count). For heads that are too large for the caches it prefetches what
+  /// the block needs after its scores, and the next block's keys. Time relative to no prefetching, bf16: (1, 16, 2048,
+  /// 128) .986, (1, 1, 4096, 64) .9, causal .8.
   void begin_block(std::int64_t first, std::int64_t count, const Sums& dv, const Sums& dk) {
     if (!exceeds_llc_) return;
     const AttentionProblem& p = g_.problem;

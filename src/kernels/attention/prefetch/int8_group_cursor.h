@@ -15,13 +15,13 @@ namespace attn::kernels {
 class Int8GroupCursor {
  public:
   static constexpr int rows = static_cast<int>(KvRows::group_rows);
-  /// As many as a tile of keys uses at once. Six or eight take 1 to 3 % more time on an AMD EPYC of the fourth
-  /// generation.
+  /// Distance in groups: as many as a tile of keys uses at once. Six or eight take 1 to 3 % more time on an AMD EPYC of
+  /// the fourth generation.
   static constexpr int ahead = 4;
 
-  /// Those of the block of `keys` keys from `first` on, of those before `end`. What comes after the block before may
-  /// have been prefetched. Where there are no more groups the last is there again: a tile may reach beyond a block, and
-  /// asks beyond it.
+  /// Looks up the groups of the block of `keys` keys from `first` on and of the keys after it, up to `end`. Groups
+  /// after the previous block may have been prefetched already. The last group is repeated: a tile may reach beyond a
+  /// block, and prefetches beyond it.
   [[gnu::noinline]] void load(const KvRows& head, std::int64_t first, std::int64_t end, int keys) {
     const std::int64_t left = (end - first + rows - 1) / rows;
     const int block = (keys + rows - 1) / rows;
@@ -42,16 +42,16 @@ class Int8GroupCursor {
   /// The group and the scales of its rows that a key of the block is in.
   const std::int8_t* group(int key) const { return group_[key / rows]; }
   const float* scales(int key) const { return scales_[key / rows] + key % rows * scale_stride_; }
-  /// Group after group.
+  /// Scales, one pointer a group.
   const float* const* scales() const { return scales_; }
   std::int64_t scale_stride() const { return scale_stride_; }
 
-  /// From a place of a key's group to that to prefetch.
+  /// Offset from an address in a key's group to the address to prefetch.
   Address to_prefetched(int key) const {
     return address_of(group_[key / rows + ahead]) - address_of(group_[key / rows]);
   }
-  /// Keys [key, end) are used next: prefetches what their tiles do not prefetch, which may be all of it, and what tiles
-  /// before them have not.
+  /// Keys [key, end) are used next: prefetches what their tiles do not prefetch themselves, and what earlier tiles
+  /// missed.
   template <bool TILES_PREFETCH>
   [[gnu::noinline]] void use(int key, int end) {
     const int known = std::min(key / rows + ahead, count_), last = std::min((end + rows - 1) / rows + ahead, count_);
@@ -65,11 +65,11 @@ class Int8GroupCursor {
 
  private:
   static constexpr int most = bf16_kv_block / rows + ahead;
-  // load() sets what has no value here: most query tiles are never read so
+  // members without a value are set by load(): most query tiles never use this
   const std::int8_t* group_[most];
   const float* scales_[most];
   std::int64_t scale_stride_, lines_, next_first_ = -1;
-  // groups that are known, those of the last block, and those from its first on that were prefetched
+  // groups that are looked up; groups of the last block; of those from its first on, how many were prefetched
   int count_, last_block_, prefetched_;
 };
 

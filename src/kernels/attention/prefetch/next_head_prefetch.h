@@ -17,9 +17,9 @@ namespace attn::kernels {
 
 class NextHeadPrefetch : public PrefetchRanges {
  public:
-  /// K and V of a head beyond this size would push out those of the head at work.
+  /// K and V of a larger head would evict those of the current head.
   static constexpr std::int64_t most_bytes = std::int64_t{1} << 19;
-  /// A smaller call may find all of it in the caches.
+  /// Below this size the whole call may be in the caches already.
   static constexpr std::int64_t least_bytes = std::int64_t{1} << 21;
   enum class Pass : bool { forward, backward };
   NextHeadPrefetch(const AttentionProblem& problem, const QueryTile& tile, std::size_t element_bytes,
@@ -48,7 +48,7 @@ class NextHeadPrefetch : public PrefetchRanges {
     if (there) {
       batch_ = b;
       head_ = h;
-      // under a causal mask the work of rows grows with their number, and so does their share
+      // under a causal mask the work of a row grows with its index, and so does its share
       const bool causal =
           pass == Pass::forward && problem.mask.count == 1 && problem.mask.nodes[0].op == MaskOp::causal;
       if (causal) keys_ = (own_row + tile.rows) * k_rows / q_rows;
@@ -66,7 +66,7 @@ class NextHeadPrefetch : public PrefetchRanges {
         add(key_rows(problem.v, problem.v_stride, problem.v_heads), value_row, bytes * problem.v.row_stride, keys);
     }
     if (pass == Pass::backward) return;
-    // rows of the next query tile: prefetched a whole head before, they would push out what is in use
+    // rows of the next query tile only: prefetched a whole head ahead they would evict what is in use
     const std::int64_t next = own_row - problem.rows_ahead;
     if (next >= 0) {
       add_rows(problem, tile.batch, tile.head, row_zero, next, q_rows, bytes);
@@ -76,10 +76,10 @@ class NextHeadPrefetch : public PrefetchRanges {
     }
   }
 
-  /// What is prefetched is of this head; batch -1: of none.
+  /// The head that is prefetched; batch -1: none.
   std::int64_t batch() const { return batch_; }
   std::int64_t head() const { return head_; }
-  /// Keys that the query tile has work with: over those the prefetching is spread.
+  /// Keys that the query tile computes with: the prefetching is spread over them.
   std::int64_t keys() const { return keys_; }
 
  private:
@@ -94,7 +94,8 @@ class NextHeadPrefetch : public PrefetchRanges {
     add(at(problem.out, problem.out_stride), bytes * problem.value_dim, bytes * problem.out_stride[2], rows);
   }
 
-  /// Under a window over long sequences: what the thread's next query tile sees and this one does not, with its rows.
+  /// Under a window over long sequences: the keys that the thread's next query tile sees and this one does not, and its
+  /// rows.
   void add_next_strip(const AttentionProblem& problem, const QueryTile& tile, std::int64_t bytes) {
     const std::int64_t b = tile.batch, next = tile.row - problem.rows_ahead, head = tile.head;
     if (problem.mask.count != 1 || tile.heads != 1 || next < 0 || problem.sequence) return;

@@ -112,7 +112,7 @@ class StreamPrefetcher {
     }
   }
 
-  /// Rows behind one another, of a page at most.
+  /// Contiguous rows, at most a page of them.
   struct Run {
     Address at;
     std::int64_t lines;
@@ -120,7 +120,7 @@ class StreamPrefetcher {
   static constexpr int most_runs = 6;
   static constexpr unsigned again = 8, kept = 32;  // what was taken so many takes ago is prefetched again
 
-  // begin() sets what has no value here: most query tiles are never read so
+  // members without a value are set by begin(): most query tiles never use this
   const KvRows* rows_;
   std::int64_t row_bytes_ = 0;
   bool exceeds_llc_ = false;
@@ -132,7 +132,7 @@ class StreamPrefetcher {
   Address at_;
   // lines of the current run that are left; lines that are due; of those, that may be deferred
   std::int64_t left_, due_ = 0, deferred_ = 0;
-  std::int64_t row_, end_;  // not looked up
+  std::int64_t row_, end_;  // rows that are not looked up yet
 };
 
 }  // namespace attn::kernels

@@ -57,7 +57,7 @@ HWY_INLINE T bias_element(const BiasTerm& term, std::int64_t index, const void* 
   }
 }
 
-/// Neighbouring keys of rows of bf16 or f16 from `from` on, widened and transposed to lanes.
+/// Adjacent keys of rows in bf16 or f16, converted to f32 and transposed to lanes.
 HWY_NOINLINE inline void transpose_half_bias(Element element, const void* from, std::int64_t stride, std::int64_t rows,
                                              int keys, float* to, std::int64_t to_stride) {
   alignas(64) float wide[kv_block * kv_block];
@@ -174,7 +174,8 @@ HWY_NOINLINE void mask_block(const Word* visible, const ActiveRanges& ranges, co
     }
 }
 
-/// The tiles leave the maximum of raw scores in alpha; where scores change afterwards it starts again from m.
+/// The register tiles leave the maximum of the raw scores in alpha. If modifiers change scores, it is computed again,
+/// starting from m.
 template <typename T>
 HWY_INLINE void restart_maximum(const QueryTileScratch<T>& scratch) {
   const Tag<T> d;
@@ -187,7 +188,7 @@ inline bool of_keys(const BiasTerm& term) {
   return term.op == BiasOp::dense && term.dense.stride[1] == 0 && term.dense.stride[2] == 0;
 }
 
-/// Such a term into the scores: -inf masks, it is not added to a score that may be NaN.
+/// Adds such a term. A bias of -inf masks the pair; it is not added, because the score may be NaN.
 template <typename T, int R>
 HWY_NOINLINE void add_of_keys(const BiasTerm& term, const QueryTile& tile, std::int64_t first,
                               const ActiveRanges& ranges, const QueryTileScratch<T, R>& scratch) {
@@ -218,7 +219,7 @@ HWY_NOINLINE void add_bias(const AttentionProblem& problem, const QueryTile& til
     }
     gather_bias(problem, problem.bias[n], tile, first, keys, scratch);
     const auto masked = hn::Set(d, -std::numeric_limits<T>::infinity());
-    // -inf masks: it is not added to a score that may be NaN
+    // a bias of -inf masks the pair; it is not added, because the score may be NaN
     for_each_score<T, R>(ranges, [&](int at, int, int) HWY_ATTR {
       const auto bias = hn::Load(d, scratch.extra + at);
       hn::Store(hn::IfThenElse(hn::Eq(bias, masked), bias, hn::Add(hn::Load(d, scratch.s + at), bias)), d,
@@ -227,8 +228,7 @@ HWY_NOINLINE void add_bias(const AttentionProblem& problem, const QueryTile& til
   }
 }
 
-/// -inf again where a bias term is: an expression or a callable may have made a number of it, which the pair then is
-/// not seen with.
+/// Masks pairs with a bias of -inf again, after score_mod or a callback, which may have made a number of the score.
 template <typename T, int R>
 HWY_NOINLINE void mask_by_bias(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first, int keys,
                                const ActiveRanges& ranges, const QueryTileScratch<T, R>& scratch) {
@@ -251,8 +251,7 @@ HWY_NOINLINE void divide_by_temperature(const AttentionProblem& problem, const A
                                    HWY_ATTR { hn::Store(hn::Div(hn::Load(d, scratch.s + at), t), d, scratch.s + at); });
 }
 
-/// Everything between the raw score and the softmax, in the order of docs/numerics.md section 3. The maximum goes on in
-/// alpha.
+/// All score modifiers, in the order of docs/numerics.md section 3. The running maximum stays in alpha.
 template <typename T>
 HWY_NOINLINE void apply_score_modifiers(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first,
                                         int keys, const Word* visible, const ActiveRanges& ranges,
@@ -267,7 +266,7 @@ HWY_NOINLINE void apply_score_modifiers(const AttentionProblem& problem, const Q
   mask_block(visible, ranges, scratch);
 }
 
-/// A word a key: the rows whose weight dropout keeps.
+/// One word a key: the rows whose weights dropout keeps.
 inline void kept_words(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first, int keys,
                        Word* kept) {
   for (std::int64_t i = 0; i < 64; ++i)

@@ -14,7 +14,7 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// Functions that run once a step or a block are [[gnu::cold]]: compiled for size.
+/// Functions that run once a step or once a block are [[gnu::cold]]: compiled for size.
 template <typename T>
 class ScoreBack {
  public:
@@ -31,7 +31,7 @@ class ScoreBack {
   bool used() const { return p_.score_gradient != nullptr; }
   [[gnu::cold]] HWY_NOINLINE void begin() { lines_ = begin_lines<T>(p_, scratch_.lines); }
 
-  /// What forward did, with the scores from before it kept.
+  /// The forward pass of score_mod; the scores before it are saved.
   [[gnu::cold]] HWY_NOINLINE void apply(std::int64_t first, int keys, const ActiveRanges& ranges) {
     const Tag<T> d;
     for_each_score<T, R>(ranges, [&](int at, int, int) HWY_ATTR {
@@ -40,7 +40,7 @@ class ScoreBack {
     forward_.apply(first, keys, ranges, scratch_.scores.s);
   }
 
-  /// scratch_.d from the derivatives by the expression to those by the score. Lookups add up on the way.
+  /// Turns scratch_.d from gradients by the result of score_mod into gradients by the score, and sums those of lookups.
   [[gnu::cold]] HWY_NOINLINE void back(std::int64_t first, int keys, const ActiveRanges& ranges,
                                        const StepOrder& step_order) {
     const ScoreGradient& gradient = *p_.score_gradient;
@@ -60,7 +60,7 @@ class ScoreBack {
       if (gradient.lookups[n].line == ScoreLine::distance) place_distances(n, keys);
   }
 
-  /// What waited for its step to end.
+  /// Adds the sums that are complete only at the end of a step.
   [[gnu::cold]] HWY_NOINLINE void finish(const StepOrder& step_order) {
     place_rows();
     if (!g_.adds_lookups || !p_.score_gradient->has_lines()) return;
@@ -109,7 +109,7 @@ class ScoreBack {
       return offset;
     }
 
-    /// What a vector of rows gives, each to its own.
+    /// Adds the gradients of a vector of rows, each row to its own sum.
     HWY_INLINE void scatter(const T* given, int r, int v, std::int64_t rows, LineSums<T>& lines) const {
       const T* index[4];
       for (int n = 0; n < rank_; ++n) index[n] = index_[n](r, v);
@@ -137,7 +137,7 @@ class ScoreBack {
     return {slopes_, lookup, rate, w};
   }
 
-  /// What a window's pairs give, in scratch_.given, to their lines.
+  /// Adds the gradients of a window's pairs, in scratch_.given, to their sums.
   [[gnu::cold]] HWY_NOINLINE void add(int n, const Window& w) {
     const Tag<T> d;
     const ScoreSlope& lookup = p_.score_gradient->lookups[n];

@@ -17,8 +17,8 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// A block's scores of decode rows, and their weights: so they lie in the place of a query tile's transposed biases,
-/// which they do not meet.
+/// A block's scores of decode rows, and their weights. They share memory with the transposed biases, which are not in
+/// use at the same time.
 template <typename T, int KEYS>
 struct DecodeScores {
   T* s;  // [max_decode_rows][KEYS]
@@ -28,17 +28,17 @@ struct DecodeScores {
       : s(scratch.extra), p(scratch.extra + max_decode_rows * KEYS) {
     static_assert(2 * max_decode_rows * KEYS <= kv_block * query_tile_rows<T>);
   }
-  /// So that weights of rows that are not there are numbers.
+  /// So that the weights of rows that do not exist are numbers.
   void clear(int keys_or_pairs) {
     std::memset(p, 0, static_cast<std::size_t>(max_decode_rows * keys_or_pairs) * sizeof(T));
   }
 
-  /// Masked, all of it.
+  /// Masks the whole block.
   void mask(int rows) {
     const Tag<T> d;
     for (int i = 0; i < rows * KEYS; i += lanes<T>) hn::Store(minus_infinity<T>(), d, s + i);
   }
-  /// Scores of `rows` rows to or from those of lanes that are rows, [key][R].
+  /// Transposes scores of `rows` rows from or to [key][R], the layout with query rows in the lanes.
   void from_lanes(const T* lanes_of_rows, int rows, int key, int end) {
     transpose(lanes_of_rows + key * query_tile_rows<T>, std::int64_t{query_tile_rows<T>}, end - key, rows, s + key,
               std::int64_t{KEYS});
@@ -49,7 +49,7 @@ struct DecodeScores {
   }
 };
 
-/// weigh_block of `rows` rows and the keys [begin, end) that some of them see.
+/// As weigh_block, for `rows` rows and the keys [begin, end) that some of them see.
 template <typename T>
 HWY_NOINLINE void decode_softmax(const QueryTileScratch<T>& scratch, const DecodeScores<T, kv_block>& block, int rows,
                                  int begin, int end) {

@@ -15,7 +15,7 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// What is left of a query tile after its last key.
+/// The state of a query tile after its last key.
 template <typename T>
 struct Totals {
   T* m;
@@ -24,7 +24,7 @@ struct Totals {
   OutputAccumulator<T> output;
 };
 
-/// A logit per head that takes weight and gives no value.
+/// Adds attention sinks: one logit a head that takes part in the softmax and has no value.
 template <typename T>
 HWY_NOINLINE void add_sinks(const T* sinks, const QueryTile& tile, int vectors, const Totals<T>& totals) {
   const Tag<T> d;
@@ -46,9 +46,9 @@ HWY_NOINLINE void add_sinks(const T* sinks, const QueryTile& tile, int vectors, 
   totals.output.scale(totals.spare);
 }
 
-/// output = fma(o, 1/l, +0); 0 where nothing was seen. Returns false when some result or sum is not a number: the
-/// specification then decides the query tile (a masked key may hold inf or NaN, and a weight of 0 does not silence
-/// those). Lanes beyond the rows may hold anything.
+/// output = fma(o, 1/l, +0); 0 for rows that see no key. Returns false when a result or a sum is NaN; the query tile
+/// must then be recomputed (a masked key may hold inf or NaN, and 0 x NaN is NaN). Lanes without a row may hold
+/// anything.
 template <typename T>
 HWY_NOINLINE bool divide(std::int64_t rows, int vectors, const Totals<T>& totals) {
   const Tag<T> d;
@@ -59,7 +59,7 @@ HWY_NOINLINE bool divide(std::int64_t rows, int vectors, const Totals<T>& totals
   return totals.output.divide(totals.spare, rows);
 }
 
-/// m, l and ln(l) + m to the arrays that the problem has for them.
+/// Writes m, l and the log-sum-exp ln(l) + m, where the problem has arrays for them.
 template <typename T>
 HWY_NOINLINE void save_sums(const AttentionProblem& problem, const QueryTile& tile, int vectors,
                             const Totals<T>& totals) {
@@ -158,7 +158,7 @@ HWY_INLINE void store_output(Element element, Vector<T> x, std::int64_t count, v
   store_first(Tag<T>(), x, count, to);
 }
 
-/// Decode rows to memory: `row_output` knows their columns.
+/// Writes decode rows to memory; `row_output` has their columns.
 template <typename T>
 HWY_NOINLINE void write_decode_rows(const AttentionProblem& problem, const QueryTile& tile,
                                     const OutputAccumulator<T>& output, const DecodeOutput<T>& row_output) {
@@ -178,7 +178,7 @@ HWY_NOINLINE void write_decode_rows(const AttentionProblem& problem, const Query
       });
 }
 
-/// The rows of the query tile to memory. `spare`: as much room as the output has.
+/// Writes the rows of the query tile to memory. `spare`: memory of the size of the output.
 template <typename T>
 void write_rows(const AttentionProblem& problem, const QueryTile& tile, const OutputAccumulator<T>& output,
                 const DecodeOutput<T>& row_output, T* spare) {

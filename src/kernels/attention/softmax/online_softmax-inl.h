@@ -27,8 +27,8 @@ HWY_INLINE Vector<T> safe_reference(Vector<T> m) {
   return hn::IfThenZeroElse(hn::Eq(m, minus_infinity<T>()), m);
 }
 
-/// The new maximum of each row, in `alpha`, becomes m and the factor of what came before; `reference` is what weights
-/// are taken from.
+/// From the new maximum of each row, in `alpha`: the new m, the rescale factor exp2((m_old - m) log2 e) in `alpha`, and
+/// `reference`, the maximum that is subtracted before exp2.
 template <typename T>
 HWY_INLINE void raise_maximum(const QueryTileScratch<T>& scratch, int vectors) {
   const Tag<T> d;
@@ -54,8 +54,8 @@ HWY_INLINE void accumulate_sums(const QueryTileScratch<T>& scratch, int vectors)
               d, scratch.l + at);
 }
 
-/// Scores to weights, `keys` rows of VECTORS vectors; the sums go on. Vectors side by side hide the latency of the
-/// chains.
+/// Scores to weights, `keys` rows of VECTORS vectors; weights are added to the sums. Several vectors hide the latency
+/// of the chains of additions.
 template <typename T, int VECTORS>
 HWY_NOINLINE void weigh_columns(T* HWY_RESTRICT s, int keys, const T* HWY_RESTRICT reference_of,
                                 T* HWY_RESTRICT sum_of) {
@@ -73,7 +73,7 @@ HWY_NOINLINE void weigh_columns(T* HWY_RESTRICT s, int keys, const T* HWY_RESTRI
   ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) hn::Store(sum[v], d, sum_of + v * N);
 }
 
-/// All weights of the block, and what they change.
+/// The online softmax of a block: weights, new m and l, rescale factors.
 template <typename T>
 HWY_INLINE void weigh_block(const QueryTileScratch<T>& scratch, const ActiveRanges& ranges, int vectors) {
   constexpr int R = query_tile_rows<T>, N = lanes<T>;

@@ -17,8 +17,8 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// The output of decode rows: row after row, each as vectors of columns. The last vector holds the last N columns:
-/// where N does not divide their number it shares some with the vector before.
+/// The output of decode rows: one row after the other, each as vectors of columns. The last vector holds the last N
+/// columns; if N does not divide their number it overlaps the vector before.
 template <typename T>
 class DecodeOutput {
  public:
@@ -42,7 +42,7 @@ class DecodeOutput {
   }
   std::int64_t stride() const { return vectors_ * N; }
   static std::int64_t stride(std::int64_t columns) { return (columns + N - 1) / N * N; }
-  /// From an output to the place of its chain, where a block is computed in parts.
+  /// Offset from an output to its partial sum, where a block is computed in parts.
   std::int64_t to_sums() const { return max_decode_rows * stride(); }
   T* memory() const { return o_; }
   /// The column that a vector's first one is.
@@ -86,7 +86,7 @@ struct OutputAccumulator {
   T* line(int n) const { return o + n * (decode ? stride : N); }
   std::int64_t vectors_of_line() const { return decode ? stride / N : columns; }
   std::int64_t step() const { return decode ? N : stride; }
-  /// What the rows of a line have of an array with a number for each row.
+  /// The values of an array with one number a query row, for the rows of a line.
   HWY_INLINE Vector<T> of_rows_in(const T* numbers, int n) const {
     const Tag<T> d;
     return decode ? hn::Set(d, numbers[n]) : hn::Load(d, numbers + n * N);

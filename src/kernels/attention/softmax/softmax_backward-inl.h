@@ -30,7 +30,7 @@ struct KvBlock {
   bool last_of_keys = false;   // no other step adds to dK and dV of the keys, and the sums are to be rounded
 };
 
-/// The rows of a step, and what becomes of their raw scores in each block of keys.
+/// The softmax backward of a step's rows, block after block of keys.
 template <typename T>
 class SoftmaxBackward {
  public:
@@ -46,7 +46,7 @@ class SoftmaxBackward {
     for (std::int64_t n = 0; n < count * R; n += N) hn::Store(hn::Zero(d), d, to + n);
   }
 
-  /// What the forward pass left; a row that sees nothing counts as 0, whatever it holds.
+  /// Loads m and 1 / l of the forward pass; both are 0 for a row that sees no key.
   HWY_NOINLINE void load_saved() {
     const T* const l = static_cast<const T*>(p_.sum) + saved();
     const T* const m = static_cast<const T*>(p_.max) + saved();
@@ -94,7 +94,7 @@ class SoftmaxBackward {
     return false;
   }
 
-  /// On to a block that is not empty.
+  /// Skips to the next block that is not fully masked.
   void find(Blocks& blocks) const {
     for (; blocks.next < blocks.end; blocks.next += blocks.count()) {
       blocks.visibility =
@@ -114,7 +114,7 @@ class SoftmaxBackward {
     return {__builtin_ctzll(any), end < rows ? end : rows};
   }
 
-  /// What forward did to the raw scores: softcap, bias terms, the expression, temperature.
+  /// The score modifiers of the forward pass again: softcap, bias terms, score_mod, temperature.
   HWY_INLINE void apply_modifiers(const KvBlock& keys) {
     if (p_.softcap != 0) cap(keys.ranges);
     if (p_.bias_count != 0) add_bias(p_, tile_, keys.first, keys.count, keys.ranges, scratch_.scores);
@@ -177,7 +177,7 @@ class SoftmaxBackward {
       }
   }
 
-  /// 0 in the vectors that a group of keys leaves out: the products take whole ranges of rows.
+  /// 0 in the vectors that a group of keys leaves out, because the products read whole ranges of rows.
   HWY_NOINLINE void clear_trimmed(const ActiveRanges& ranges) {
     const Tag<T> d;
     for (int g = 0; g < ranges.count; ++g)

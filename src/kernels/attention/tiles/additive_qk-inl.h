@@ -16,9 +16,9 @@ namespace attn::kernels::HWY_NAMESPACE {
 template <typename T>
 class AdditiveScore;
 
-/// The exponentials of the query tile's queries are taken once, those of the keys once for the query tiles of a task
-/// (they are a fifth of a query tile's time otherwise), never per pair. Where all exponents of both sides allow it, the
-/// tiles take H; else mantissas and exponents, which have the same bits.
+/// Exponentials of queries are computed once a query tile, those of keys once a task (otherwise a fifth of the time),
+/// never per pair. If all exponents of both sides are small enough, the tiles use H; else mantissas and exponents,
+/// which give the same bits.
 template <>
 class AdditiveScore<float> {
  public:
@@ -26,7 +26,7 @@ class AdditiveScore<float> {
   static std::size_t bytes(const AttentionProblem& p, std::int64_t dim) {
     return flag_bytes + 4 * static_cast<std::size_t>(2 * dim * R + (cached_blocks(p) + 2) * kv_block * padded(dim));
   }
-  /// No block of keys is there yet.
+  /// Empties the cache of keys.
   static void begin_task(void* memory) { std::memset(memory, none, flag_bytes); }
 
   AdditiveScore(const AttentionProblem& problem, void* memory)
@@ -72,9 +72,9 @@ class AdditiveScore<float> {
   static constexpr int R = query_tile_rows<float>, N = lanes<float>;
   static std::int64_t padded(std::int64_t dim) { return (dim + 15) / 16 * 16; }
 
-  /// How a block of keys stands in its place: not at all, as H, or not as H since some exponent is too large.
+  /// The state of a cached block of keys: empty, H, or not H because an exponent is too large.
   enum Kept : std::uint8_t { none, narrow, too_wide };
-  /// Blocks that stay for the other query tiles of a task: 1,024 keys, 1 MiB of 256 channels.
+  /// Blocks that are cached for the other query tiles of a task: 1,024 keys, 1 MiB at 256 channels.
   static constexpr std::int64_t most_blocks = 16, flag_bytes = 64;
   static std::int64_t cached_blocks(const AttentionProblem& p) {
     const std::int64_t blocks = (p.k_rows + kv_block - 1) / kv_block;

@@ -37,7 +37,7 @@ HWY_INLINE void for_each_sum(F&& f) {
   if constexpr (VECTORS > 3) f.template operator()<3>();
 }
 
-/// Tiles for rows of so many pairs.
+/// Configures tiles for rows of so many pairs.
 inline void shape_tiles(AmxTiles& tiles, std::int64_t pairs) {
   const int rest = static_cast<int>(pairs % tile_pairs);
   if (rest != 0) {
@@ -47,7 +47,7 @@ inline void shape_tiles(AmxTiles& tiles, std::int64_t pairs) {
   tiles.begin();
 }
 
-/// Where 16 rows of K are: as they lie, or copied where they are fewer or not evenly apart (a page ends).
+/// 16 rows of K: in place, or copied if they are fewer or not evenly spaced (at the end of a page).
 struct TileRows {
   const char* base;
   std::int64_t stride;
@@ -228,7 +228,7 @@ struct DecodeAmxBlock {
   bool begins, ends, first;  // the block; nothing was accumulated before it
 };
 
-/// Tiles whose rows, but for those of values, are so many queries.
+/// Configures tiles with one row a query, except for those of values.
 inline void shape_decode_tiles(AmxTiles& tiles, int queries) {
   for (int tile = 0; tile <= left_tile; ++tile) tiles.shaped(tile, queries, tile_pairs);
 }

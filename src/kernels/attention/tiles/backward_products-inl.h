@@ -76,7 +76,7 @@ struct Matrix {
   const T* row(std::int64_t i) const { return base + i * stride; }
 };
 
-/// What sums are added to: what stands there, or 0, whatever stands there.
+/// What a sum is added to: the value in memory, or 0 without reading memory.
 template <typename T>
 struct Before {
   hn::Mask<Tag<T>> there;
@@ -123,8 +123,8 @@ HWY_NOINLINE void query_columns(const Matrix<T>& k, int begin, int end, std::int
   });
 }
 
-/// Where the sums over rows go: rows of dK (or dV), of which `columns` are left from here on. `begins`: to 0, whatever
-/// stands there.
+/// Where sums over rows are added: rows of dK (or dV) with `columns` columns left. `begins`: the sums start at 0 and
+/// memory is not read.
 template <typename T>
 struct KeyTotals {
   T* base;

@@ -5,11 +5,12 @@
 //                    bf16_pair_columns
 //   dV += P^T dO     dK += dS^T Q       lanes are columns: pairs of rows as broadcasts                 bf16_add_columns
 //   dQ += dS K                          lanes are columns: pairs of keys as broadcasts                 bf16_add_columns
-//  No sum crosses a lane; each is a chain over D, over the block's keys, over the block's rows. Chains that go on from
-// the sums in memory instead would wait for these: 5 to 8 points of the peak.
-//  By tile registers the same five products of the same words, units of 32 at a time (tile_product): what was a
-// broadcast is a row of A, what was a vector a column of B; there the sums in memory are where the chains go on, for a
-// register of sums takes no longer to load than to clear.
+//  No sum crosses a lane; each is a chain over D, over the block's keys, over the block's rows. The chains start at 0
+// and are added to the sums in memory at the end: starting from memory would cost 5 to 8 points of the peak in
+// latency.
+//  By AMX the same five products of the same words, units of 32 at a time (tile_product): a broadcast becomes a row of
+// A, a vector a column of B. There the chains do start from the sums in memory, since loading a tile takes no longer
+// than clearing it.
 #if defined(ATTN_BF16_BACKWARD_PRODUCTS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_BF16_BACKWARD_PRODUCTS_INL_H
 #undef ATTN_BF16_BACKWARD_PRODUCTS_INL_H
@@ -26,7 +27,7 @@
 ATTN_BEFORE_BF16_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 
-/// Where results go. Sums times `scale` are rounded; a zero is +0, a NaN the canonical one.
+/// Rows of results: sums times `scale`, rounded to bf16; a zero is +0, a NaN is canonical.
 struct RoundedRows {
   std::uint16_t* base = nullptr;  // null: nowhere
   std::int64_t stride = 0, columns = 0;
@@ -47,7 +48,7 @@ struct RoundedRows {
   }
 };
 
-/// Where sums of pairs go: rows `stride` apart, whole vectors. `begins`: to 0, whatever stands there.
+/// Where sums of pairs are added: rows `stride` apart, whole vectors. `begins`: they start at 0, memory is not read.
 struct PairTotals {
   float* base;
   std::int64_t stride;
@@ -158,8 +159,7 @@ HWY_INLINE void bf16_add(const std::uint32_t* left, int rows, const std::uint32_
   });
 }
 
-// --- by tile registers
-// -------------------------------------------------------------------------------------------------
+// --- by tile registers ---------------------------------------------------------------------------------------------
 
 /// C = A B, or what stands in C and A B. Words of A's rows are B's rows.
 struct TileProduct {
@@ -254,8 +254,7 @@ HWY_NOINLINE inline void tile_diagonal(const Matrix<std::uint16_t>& a, const std
   }
 }
 
-// --- rows of bf16 in and out
-// -------------------------------------------------------------------------------------------
+// --- rows of bf16 in and out ---------------------------------------------------------------------------------------
 
 /// The 32 columns from `c` on of a row that has `columns`; beyond them 0.
 HWY_INLINE __m512i bf16_columns(const std::uint16_t* row, std::int64_t c, std::int64_t columns) {

@@ -1,5 +1,4 @@
-// src/kernels/attention/tiles/bf16_decode-inl.h: QK^T and PV of decode rows in bf16: decode_qk-inl.h and decode_pv-
-// inl.h by pairs.
+// src/kernels/attention/tiles/bf16_decode-inl.h: QK^T and PV of decode rows in bf16, by pairs of columns or keys.
 #if defined(ATTN_BF16_DECODE_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_BF16_DECODE_INL_H
 #undef ATTN_BF16_DECODE_INL_H
@@ -167,7 +166,8 @@ struct DecodeWeightSum {
   std::int64_t step = max_decode_rows;
   __m256 chain = _mm256_setzero_ps();
 
-  /// For a tile: others than the first add zeros, since a loop without them would be a second copy of the first one's.
+  /// For a register tile. Tiles other than the first add zeros: a loop without the sum would be a second copy of the
+  /// code.
   HWY_INLINE DecodeWeightSum of_tile(bool first, bool begins) const {
     alignas(32) static constexpr std::uint32_t zeros[max_decode_rows] = {};
     DecodeWeightSum own = first && p != nullptr ? *this : DecodeWeightSum{zeros, nullptr, 0};

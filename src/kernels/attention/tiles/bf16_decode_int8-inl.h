@@ -148,7 +148,7 @@ struct Bf16DecodeQkInt8Tile {
   std::int64_t columns;
   const ByteKeys& found;
   int key;                        // the first of them in the block
-  const Int8GroupCursor& ranges;  // of the keys
+  const Int8GroupCursor& cursor;  // of the keys
 
   template <int ROWS, int VECTORS>
   HWY_NOINLINE void operator()(const float* const* keys, std::int64_t, int row, float* scores,
@@ -162,7 +162,7 @@ struct Bf16DecodeQkInt8Tile {
     Address ahead[VECTORS];
     ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) {
       words[v] = keys[v];
-      ahead[v] = to_prefetched(ranges, key + static_cast<int>(keys - found + v) * 16, row);
+      ahead[v] = to_prefetched(cursor, key + static_cast<int>(keys - found + v) * 16, row);
     }
     ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r)
       ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = _mm512_setzero_ps();
@@ -190,7 +190,7 @@ struct Bf16DecodeQkInt8Tile {
 /// the last is 0.
 struct Bf16DecodePvInt8Tile {
   ByteColumns at;
-  const Int8GroupCursor& ranges;  // of the values
+  const Int8GroupCursor& cursor;  // of the values
   int begin, end;
   DecodeWeightPairs p;
   DecodeWeightSum weight_sum;
@@ -207,8 +207,8 @@ struct Bf16DecodePvInt8Tile {
     const std::int64_t stride = at.width(column), of_pair = p.stride, of_row = p.row_stride;
     DecodeWeightSum adds = weight_sum.of_tile(row == 0 && column == 0, epilogue.begins);
     for_each_byte_group(begin, end, [&](int key, int keys, int first) ATTN_BYTES_ATTR {
-      const std::int8_t* value = ranges.group(key) + ByteColumns::offset(column) + first * stride;
-      const Address ahead = to_prefetched(ranges, key, row);
+      const std::int8_t* value = cursor.group(key) + ByteColumns::offset(column) + first * stride;
+      const Address ahead = to_prefetched(cursor, key, row);
       std::int64_t step = stride;
       for (; keys > 0; keys -= 2, value += 2 * stride, weights += of_pair) {
         adds.add();

@@ -3,8 +3,8 @@
 //   keys     16 words side by side, of as many keys: columns 4i | 4i + 1 | 4i + 2 | 4i + 3, each byte shifted out with
 //            its sign
 //   values   64 columns side by side, then those of the next row
-//  Each is made a number, times its row's scale: the operations as on rows that were widened before
-// (kv_block_cache-inl.h), so the same bits; but a row takes a quarter of the loads of f32 and is stored nowhere.
+//  Each byte is converted and multiplied by its row's scale: the same operations, so the same bits, as on rows that
+// were converted before (kv_block_cache-inl.h); but a row takes a quarter of the loads of f32 and is not stored.
 #if defined(ATTN_DECODE_INT8_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_DECODE_INT8_INL_H
 #undef ATTN_DECODE_INT8_INL_H
@@ -20,20 +20,20 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// Whether keys are for these tiles: whole words, each with one scale.
+/// Whether these tiles can read K: whole 32-bit words, each with one scale.
 inline bool keys_in_int8_tiles(std::int64_t columns, std::int64_t scale_group) {
   return columns % KvRows::k_interleave_width == 0 &&
          (scale_group % KvRows::k_interleave_width == 0 || scale_group >= columns);
 }
-/// Whether values are: vectors of which each lies in one line and has one scale, also the last, which may share columns
-/// with that before (DecodeOutput).
+/// Whether they can read V: each vector in one cache line and with one scale, the last too, which may overlap the one
+/// before (DecodeOutput).
 inline bool values_in_int8_tiles(std::int64_t columns, std::int64_t scale_group) {
   constexpr int N = lanes<float>;
   const std::int64_t last_line = columns % KvRows::line;
   return (last_line == 0 || last_line >= N) && (scale_group >= columns || (columns % N == 0 && scale_group % N == 0));
 }
-/// Whether both are, in the form that the tiles read, of a head that begins at key `first`: blocks are of whole groups
-/// of rows.
+/// Whether they can read both, in this representation, for a head that begins at key `first`: blocks must be whole
+/// groups of rows.
 inline bool in_int8_tiles(const AttentionProblem& p, Element form, std::int64_t first) {
   return p.k.element == form && p.v.element == form && keys_in_int8_tiles(p.dim, p.k.scale_group) &&
          values_in_int8_tiles(p.value_dim, p.v.scale_group) && first % KvRows::group_rows == 0;
@@ -48,14 +48,14 @@ using ByteKeys = const float* [byte_vectors];
 /// visit(key, vectors, keys): those that hold the keys [begin, end) of a block, which has place for `most` scores a
 /// row. The last is there again where a tile has more.
 template <typename F>
-HWY_INLINE void for_each_byte_keys(const Int8GroupCursor& ranges, int begin, int end, int most, F&& visit) {
+HWY_INLINE void for_each_byte_keys(const Int8GroupCursor& cursor, int begin, int end, int most, F&& visit) {
   constexpr int N = lanes<float>;
   for (int key = begin / N * N, vectors; key < end; key += N * vectors) {
     vectors = end - key > N && key + byte_vectors * N <= most ? byte_vectors : 1;
     ByteKeys found;
     ATTN_ROLLED for (int v = 0; v < vectors; ++v) {
       const int at = std::min(key + v * N, (end - 1) / N * N);
-      found[v] = reinterpret_cast<const float*>(ranges.group(at)) + at % Int8GroupCursor::rows;
+      found[v] = reinterpret_cast<const float*>(cursor.group(at)) + at % Int8GroupCursor::rows;
     }
     visit(key, vectors, found);
   }
@@ -89,13 +89,13 @@ HWY_INLINE void for_each_byte_group(int begin, int end, F&& visit) {
   }
 }
 
-/// From a place of a tile to that which it prefetches. The first row's tile prefetches what those of other rows use
-/// too: they prefetch what they use themselves.
-HWY_INLINE Address to_prefetched(const Int8GroupCursor& ranges, int key, int row) {
-  return row == 0 ? ranges.to_prefetched(key) : 0;
+/// Offset from an address that a tile reads to the one that it prefetches. The tile of the first row prefetches for the
+/// other rows too; theirs is 0.
+HWY_INLINE Address to_prefetched(const Int8GroupCursor& cursor, int key, int row) {
+  return row == 0 ? cursor.to_prefetched(key) : 0;
 }
 
-/// Whether these tiles read both forms: that of bf16 where there is one. It takes an eighth more time.
+/// Whether these tiles read sign-magnitude too, where bf16 uses it. It takes an eighth more time.
 inline constexpr bool tiles_read_sign_magnitude8 = HWY_TARGET == HWY_AVX3;
 
 /// Bytes of one form as two's complement.
@@ -133,7 +133,7 @@ struct DecodeQkInt8Tile {
   std::int64_t columns;
   const ByteKeys& found;
   int key;                        // the first of them in the block
-  const Int8GroupCursor& ranges;  // of the keys
+  const Int8GroupCursor& cursor;  // of the keys
 
   template <int ROWS, int VECTORS>
   HWY_NOINLINE void operator()(const float* const* keys, std::int64_t, int row, float* scores,
@@ -149,8 +149,8 @@ struct DecodeQkInt8Tile {
     ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) {
       const int first = key + static_cast<int>(keys - found + v) * N;
       words[v] = keys[v];
-      scales[v] = ranges.scales(first);
-      ahead[v] = to_prefetched(ranges, first, row);
+      scales[v] = cursor.scales(first);
+      ahead[v] = to_prefetched(cursor, first, row);
     }
     ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r)
       ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::Zero(d);
@@ -198,7 +198,7 @@ struct DecodeQkInt8Tile {
 template <Element FORM>
 struct DecodePvInt8Tile {
   ByteColumns at;
-  const Int8GroupCursor& ranges;  // of the values
+  const Int8GroupCursor& cursor;  // of the values
   int begin, end;
   const float* p;
   std::int64_t p_stride;
@@ -216,13 +216,13 @@ struct DecodePvInt8Tile {
     epilogue.start(o, sum);
     ATTN_UNROLL_FOR (int x = 0; x < VECTORS; ++x) scale_of[x] = at.scale_of(column + x * N);
     const float* weights = p + row;
-    const std::int64_t stride = at.width(column), scale_stride = ranges.scale_stride(), weights_stride = p_stride;
+    const std::int64_t stride = at.width(column), scale_stride = cursor.scale_stride(), weights_stride = p_stride;
     // tiles that share a step's lines prefetch one each
     const std::int64_t share = column / width % step_keys * line - column % line;
     for_each_byte_group(begin, end, [&](int key, int keys, int first) HWY_ATTR {
-      const std::int8_t* value = ranges.group(key) + ByteColumns::offset(column) + first * stride;
-      const float* scale = ranges.scales(key);
-      const Address ahead = to_prefetched(ranges, key, row);
+      const std::int8_t* value = cursor.group(key) + ByteColumns::offset(column) + first * stride;
+      const float* scale = cursor.scales(key);
+      const Address ahead = to_prefetched(cursor, key, row);
       for (int step = step_keys; keys > 0; keys -= step) {
         if (step_keys > 1 && keys < step) step = keys;
         const Address prefetched = address_of(value) + static_cast<Address>(share) + ahead;

@@ -20,12 +20,12 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// Whether tiles prefetch memory themselves. For others StreamPrefetcher::use() does, between them.
+/// Whether the register tiles prefetch themselves. If not, StreamPrefetcher::use() does so between them.
 template <typename T>
 inline constexpr bool prefetches_ahead = (HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2) && sizeof(T) == 4;
 
-/// Calls tile.template operator()<TIMES>(): how often each of LINES lines a step is prefetched. Of AVX2's narrow steps
-/// once: they would take a tenth more time.
+/// Calls tile.template operator()<TIMES>(), TIMES: how often each line is prefetched. In AVX2, whose steps are short,
+/// once: more would take a tenth more time.
 template <int LINES, class Tile>
 HWY_INLINE void by_distance(const StreamPrefetcher& ahead, const Tile& tile) {
   if constexpr (LINES > 0 && registers == 32) {
@@ -33,18 +33,18 @@ HWY_INLINE void by_distance(const StreamPrefetcher& ahead, const Tile& tile) {
   }
   tile.template operator()<1>();
 }
-/// The step's lines to prefetch; where there are none, those that it uses.
+/// The lines that a step prefetches; if none are due, the lines that it reads.
 template <int LINES, int TIMES>
 HWY_INLINE PrefetchAddresses<TIMES> take(StreamPrefetcher& ahead, const void* used) {
   if constexpr (LINES > 0) return ahead.take<LINES, TIMES>(address_of(used));
   else return {};
 }
 
-/// A block's values are weighted in parts of so many keys: what lies ahead is prefetched at their pace.
+/// PV of a block is computed in parts of so many keys; prefetching goes on between them.
 inline constexpr int decode_pv_keys = 32;
 
-/// Where a part's products go: o[row][stride], after the last part times alpha what came before (first: nothing); until
-/// then the chains wait to_sums further on.
+/// Where the sums of a part go: to o[row][stride], which is rescaled by alpha, after the last part of a block; until
+/// then they are kept `to_sums` elements after the output.
 template <typename T>
 struct PvEpilogue {
   const T* alpha;
@@ -74,7 +74,7 @@ struct PvEpilogue {
   }
 };
 
-/// What `keys` keys add to decode rows: weights p[key][p_stride].
+/// PV of `keys` keys for decode rows; weights p[key][p_stride].
 template <typename T>
 struct DecodePvTile {
   const T* const* v_rows;

@@ -23,11 +23,11 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// Keys of a tile: two vectors share a broadcast element of Q, and give chains enough for the latency of an FMA.
+/// Keys of a register tile: two vectors share a broadcast element of Q, and are chains enough to hide an FMA's latency.
 template <typename T>
 inline constexpr int decode_tile_keys = 2 * lanes<T>;
 
-/// Whether row i of `rows` stands i * (rows[1] - rows[0]) after the first, in whole elements.
+/// Whether the rows are evenly spaced, by whole elements.
 template <typename T>
 HWY_INLINE bool evenly_spaced(const T* const* rows, int count) {
   const auto at = [rows](int i) { return reinterpret_cast<const char*>(rows[i]); };
@@ -159,8 +159,8 @@ HWY_INLINE void decode_qk(const DecodeQk<T>& to, const T* const* k, int key, int
   decode_qk(to, keys, bytes / static_cast<std::ptrdiff_t>(sizeof(T)), key, vectors, rows, tile);
 }
 
-/// Calls transposed(first key, vectors) for keys [key, end) as long as there are N that stand evenly, the last N
-/// perhaps for the second time, and plain(first key, end) for the others: fewer than N, or across pages.
+/// Calls transposed(first key, vectors) for groups of N evenly spaced keys in [key, end), the last of which may overlap
+/// the one before, and plain(first key, end) for the rest: fewer than N keys, or keys across pages.
 template <typename T, class Transposed, class Plain>
 HWY_INLINE void for_each_decode_keys(const T* const* k, int key, int end, Transposed&& transposed, Plain&& plain) {
   constexpr int N = lanes<T>;

@@ -14,14 +14,14 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// What becomes of a tile's chain over its keys.
+/// How a register tile's sum over its keys is added to the output.
 enum class Accumulate {
   first,    // o = chain: nothing came before
   rescale,  // o = fma(o, alpha, chain)
 };
 
-/// COLUMNS value columns x VECTORS: a chain of FMAs over the keys, accumulated into the split's output (fresh: nothing
-/// came before). What is `ahead` of the tile is prefetched on the way.
+/// A register tile of COLUMNS value columns x VECTORS: a chain of FMAs over the keys, accumulated into the split's
+/// output (fresh: the first block). The lines of `ahead` are prefetched between the products.
 template <typename T, int COLUMNS, int VECTORS>
 HWY_INLINE void output_tile(const T* HWY_RESTRICT p, const T* const* v_rows, std::int64_t column, int keys,
                             T* HWY_RESTRICT o, const T* HWY_RESTRICT alpha, bool fresh,
@@ -84,8 +84,8 @@ HWY_INLINE void output_block(const QueryTileScratch<T>& scratch, const T* const*
   });
 }
 
-/// Whether a target has tiles for the edges of what a query tile sees: a query tile of four vectors, and registers for
-/// all of them.
+/// Whether a target has register tiles for the edges of a causal mask or a window: query tiles of four vectors, and
+/// registers for all of them.
 template <typename T>
 inline constexpr bool edge_tiles = query_tile_vectors<T> == 4 && tile_vectors == 4;
 
@@ -106,8 +106,8 @@ HWY_INLINE void edge_keys(const T* HWY_RESTRICT p, const T* const* v_rows, std::
   }
 }
 
-/// COLUMNS value columns of all vectors over an edge. One vector at a time each broadcast is used once, and each chain
-/// ends after a few keys.
+/// COLUMNS value columns of all vectors over an edge of the mask. Computed one vector at a time, each broadcast would
+/// be used once and each chain would have few keys.
 template <typename T, int COLUMNS>
 HWY_INLINE void edge_tile(const ActiveRanges& ranges, const T* HWY_RESTRICT p, const T* const* v_rows,
                           std::int64_t column, T* HWY_RESTRICT o, const T* HWY_RESTRICT alpha, bool fresh) {
@@ -132,7 +132,7 @@ HWY_INLINE void edge_tile(const ActiveRanges& ranges, const T* HWY_RESTRICT p, c
   }
 }
 
-/// A block over an edge as far as whole tiles reach; returns the first column that is left.
+/// A block over an edge of the mask, in whole register tiles; returns the first column that is left.
 template <typename T>
 HWY_NOINLINE std::int64_t output_edge(const ActiveRanges& ranges, const QueryTileScratch<T>& scratch,
                                       const T* const* v_rows, std::int64_t value_dim, bool fresh) {

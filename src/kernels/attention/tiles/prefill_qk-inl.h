@@ -15,9 +15,9 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// KEYS x VECTORS scores: each a chain of FMAs over d, -inf where `visible` (null: all) has no bit for a lane from
-/// vector `vector` on. The running maximum of the lanes goes through `alpha`. What is `ahead` of the tile is prefetched
-/// on the way.
+/// A register tile of KEYS x VECTORS scores: each a chain of FMAs over d; -inf where `visible` (null: all) has no bit
+/// for the lane, counted from vector `vector`. The running maximum of the lanes is read from and written to `alpha`.
+/// The lines of `ahead` are prefetched between the products.
 template <typename T, int KEYS, int VECTORS>
 HWY_INLINE void score_tile(const T* HWY_RESTRICT q, const T* const* k, std::int64_t dim, T* HWY_RESTRICT s,
                            T* HWY_RESTRICT alpha, const Word* visible, int vector,
@@ -87,8 +87,7 @@ HWY_INLINE void score_block(const QueryTileScratch<T>& scratch, const T* const* 
                 [&]<int V>(int v) HWY_ATTR { score_columns<T, V>(scratch, k, dim, range, v); });
 }
 
-/// How a forward pass makes its scores: here by dot products of scaled queries. Stands after the query tile in its
-/// scratch.
+/// Scores as dot products of scaled queries with keys. Its memory follows the query tile's in the scratch.
 template <typename T>
 class DotScore {
  public:
@@ -100,7 +99,7 @@ class DotScore {
   DotScore(const AttentionProblem& problem, void* memory)
       : scale_(static_cast<T>(problem.scale)), dim_(problem.dim), decode_queries_(static_cast<T*>(memory)) {}
 
-  /// The transposed queries, scaled once. `decode_rows`: their number in decode, else 0.
+  /// Scales the transposed queries once. `decode_rows`: their number in decode, else 0.
   void prepare_queries(const QueryTileScratch<T>& scratch, int vectors, int decode_rows, StreamPrefetcher* ahead) {
     ahead_ = ahead;
     const Tag<T> d;
@@ -117,8 +116,8 @@ class DotScore {
   /// The keys of a block, before its groups.
   void load_keys(const T* const*, int, std::int64_t) {}
 
-  /// The range's scores into scratch.s (those of decode rows into their block), masked where it says so, their
-  /// maximum into scratch.alpha.
+  /// Computes the scores of a range into scratch.s (in decode: into DecodeScores), masked where the range says so, and
+  /// their maximum into scratch.alpha.
   void group(const QueryTileScratch<T>& scratch, const T* const* k, const ScoreRange& range) {
     if (decode_rows_ == 0) return score_block(scratch, k, dim_, range);
     DecodeScores<T, kv_block> block(scratch);
@@ -153,7 +152,7 @@ class DotScore {
  private:
   T scale_;
   std::int64_t dim_;
-  T* decode_queries_;  // [D][max_decode_rows]: columns side by side, so that they fill decode_rows cache lines
+  T* decode_queries_;  // [D][max_decode_rows]: columns adjacent, so that they fill few cache lines
   int decode_rows_ = 0;
   StreamPrefetcher* ahead_ = nullptr;  // of the keys
 };
