@@ -23,7 +23,7 @@ struct ScoreShape {
   const PackedLengths* packed = nullptr;
   bool rows_at_end = false;  // of their sequence, as a cache has them: another alignment is an error
   Dims sizes() const { return {batch, heads, q_rows, k_rows}; }
-  /// What has lengths and positions of its own: batch items or packed sequences.
+  /// Units with their own lengths and positions: batch items or packed sequences.
   std::int64_t items() const { return packed ? packed->sequences() : batch; }
   const char* item() const { return packed ? "sequence" : "batch item"; }
 };

@@ -60,7 +60,7 @@ Tensor place_for(const Call& call, const Tensor& given, const std::vector<Tensor
   return aside ? empty(given.sizes(), given.dtype()) : given;
 }
 
-/// What was written aside comes to its place.
+/// Copies results that were computed in other memory to the caller's.
 void settle(const Tensor& given, const Tensor& written, Tensor& gradient) {
   if (!gradient.defined() || !given.defined() || written.data() == given.data()) return;
   copy_values(given, written);

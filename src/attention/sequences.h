@@ -4,10 +4,10 @@
 
 namespace attn {
 
-/// Each sequence as a part. Row 0 of sequence s stands at query_start[s], or as the alignment says.
+/// The packed sequences. Row 0 of sequence s has position query_start[s], or the one that the alignment gives.
 std::vector<kernels::Sequence> packed_sequences(const PackedLengths& packed, const Tensor& query_start);
 
-/// Each run of rows with one id: with the run of keys of that id, where it is one run; else with all keys.
+/// Documents: each run of rows with one id, with the run of keys of that id if it is one run, else with all keys.
 std::vector<kernels::Sequence> document_sequences(const kernels::MaskNode& ids,
                                                   const kernels::AttentionProblem& problem);
 

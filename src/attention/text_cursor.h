@@ -24,7 +24,7 @@ class TextCursor {
   static bool digit(char c) { return c >= '0' && c <= '9'; }
   static bool letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 
-  /// Past blanks, to where the next thing stands.
+  /// Skips blanks.
   std::size_t skip() {
     while (place_ < text_.size() && (text_[place_] == ' ' || text_[place_] == '\t')) ++place_;
     return place_;

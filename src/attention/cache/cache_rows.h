@@ -14,7 +14,7 @@ struct Deallocate {
   void operator()(void* data) const noexcept { runtime::deallocate(data); }
 };
 
-/// Where a row of all heads lies.
+/// The page and the row of a token in a cache.
 struct PagePlace {
   std::int64_t page, row;
 };

@@ -7,7 +7,7 @@
 namespace attn {
 namespace {
 
-// The tensors of a call, without copies: a call of a microsecond asks whether its output lies in one of them.
+// The tensors of a call, without copies: even a call of a microsecond checks whether its output overlaps one of them.
 
 template <class F>
 void for_each_of(const Mask::Expression& e, F& f) {

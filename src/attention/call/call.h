@@ -41,11 +41,11 @@ struct Call {
   /// The tensors a gradient may flow to, and whether one of them wants it.
   std::vector<Tensor> inputs() const;
   bool wants_grad() const;
-  /// Those that are read beside them: lengths, masks, whole numbers and conditions that an expression looks up.
+  /// Tensors without a gradient that the call reads: lengths, masks, and integers and booleans that score_mod looks up.
   std::vector<Tensor> constants() const;
   /// Whether memory that is to be written shares bytes with one of either.
   bool reads_from(const Tensor& memory) const;
-  /// Lets go of where q, k, v, sinks, w and bias come from: what the tape keeps must not hold the tape.
+  /// Detaches q, k, v, sinks, w and bias: what autograd saves must not hold the graph.
   void forget_history();
 };
 

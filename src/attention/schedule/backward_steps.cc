@@ -20,7 +20,7 @@ using kernels::AttentionProblem;
 using kernels::Element;
 using kernels::StepOrder;
 
-/// Copies of K and V for the steps of a unit: from so many steps on, up to so many bytes; rows asked for ahead.
+/// Copies of K and V for the steps of a unit: from so many steps on, up to so many bytes; rows prefetched ahead.
 constexpr std::int64_t least_copying_steps = 4, copy_ahead = 16;
 constexpr std::size_t most_copied_bytes = std::size_t{4} << 20;
 

@@ -130,7 +130,7 @@ class BackwardSteps {
   };
   Keys keys_of(const BackwardSegment& segment) const;
   Keys keys_of(const GradientGroup& group) const;
-  /// What of a call whose units share gradients must come after what.
+  /// The order that units or steps must keep because they add to the same gradients.
   enum class Order : std::uint8_t { any, units, steps };
   Order order_of_shared(std::int64_t items) const;
   template <typename F>

@@ -11,7 +11,7 @@
 namespace attn {
 namespace {
 
-/// A query tile's lanes as numbers.
+/// The weights of a query tile, one row a lane.
 template <typename T>
 struct Lanes {
   const kernels::AttentionProblem& p;
@@ -26,7 +26,7 @@ struct Lanes {
   T weight(std::int64_t j, std::int64_t lane) const { return at[j * p.lane_rows + lane]; }
 };
 
-/// Lanes to rows `stride` apart.
+/// Transposes lanes to rows `stride` apart.
 template <typename T>
 void transpose(const WeightsTile& from, const T* lanes, std::int64_t keys, std::int64_t rows, T* to,
                std::int64_t stride) {
@@ -55,7 +55,7 @@ void chosen_rows(const ReturnedWeights& to, const WeightsTile& from) {
   }
 }
 
-/// The n largest above 0 of each lane, in order; of equal ones the earlier key comes first.
+/// The n largest weights above 0 of each row, in order; of equal weights the earlier key comes first.
 template <typename T>
 void largest(const ReturnedWeights& to, const WeightsTile& from) {
   const Lanes<T> lanes(from);

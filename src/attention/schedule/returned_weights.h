@@ -8,20 +8,20 @@
 
 namespace attn {
 
-/// The answer to Weights in memory, and where kernels' query tiles go in it. T: the compute type.
+/// The memory of the returned weights, and where each query tile is written in it. T: the compute type.
 struct ReturnedWeights {
   Weights::Kind kind = Weights::none;
   std::int64_t count = 0;                                   // top_k: n; rows: how many
-  std::vector<std::pair<std::int64_t, std::int64_t>> rows;  // rows: (row, place among those asked for), by row
+  std::vector<std::pair<std::int64_t, std::int64_t>> rows;  // rows: (row, its index in the result), by row
   // full [B, Hq, Tq, Tk], head_average [B, Tq, Tk], rows [B, Hq, n, Tk], ...
   Tensor values;
   Tensor keys;  // top_k: i64 [B, Hq, Tq, n]
 
-  /// Whether a query tile's weights are looked at.
+  /// Whether the weights of a query tile are needed.
   bool wants(const kernels::QueryTile& tile) const;
 };
 
-/// Sizes of the answer, [B, ...] of any rank of the call, and the answer as the call's rank has it.
+/// The sizes of the returned weights, [B, ...] for any rank of the call, and the weights in the call's rank.
 Dims returned_sizes(const Call& call, const Weights& weights);
 Tensor shown_weights(const Call& call, const Weights& weights, const Tensor& values);
 
@@ -35,11 +35,11 @@ struct WeightsTile {
   const kernels::QueryTile& tile;        // of one head
   const kernels::ForwardKernel* kernel;  // null: the reference
 };
-/// full, rows, top_k: the query tile's rows into their places.
+/// full, rows, top_k: writes the query tile's rows.
 void write_weights(const ReturnedWeights& to, const WeightsTile& from);
-/// head_average: sums over heads, [keys][lane_rows] as lane_weights, to means in their places.
+/// head_average: writes means from sums over heads, which are [keys][lane_rows] as lane_weights.
 void write_average(const ReturnedWeights& to, const WeightsTile& from, void* sums);
-/// column_sums: sum[key of the part] goes on over the query tile's rows, ascending.
+/// column_sums: adds the query tile's rows, ascending, to sum[key of the sequence].
 void add_columns(const WeightsTile& from, void* sum);
 
 }  // namespace attn

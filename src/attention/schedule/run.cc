@@ -24,7 +24,7 @@ constexpr std::int64_t most_split_tasks = 32;
 
 using runtime::aligned;
 
-/// A call on its way, as every task sees it. T: the compute type.
+/// A call that is being computed, as every task sees it. T: the compute type.
 template <typename T>
 class Run {
  public:
@@ -64,7 +64,7 @@ class Run {
     return weights->kind == Weights::head_average ? TaskPartition::Heads::all : TaskPartition::Heads::one;
   }
 
-  /// Tasks of several query tiles where that saves work.
+  /// Makes tasks of several query tiles if that saves work.
   void share_query_tiles(Call& call) {
     kernels::AttentionProblem& p = call.problem;
     const bool copies = kernel_.vector_kernel != nullptr && p.score == kernels::ScoreOp::dot &&
@@ -84,7 +84,7 @@ class Run {
     return kernel_.computes == kernels::Element::bf16 && p.dim % 2 != 0;
   }
 
-  /// Exponentials of keys, and rows that are widened, are made once for the query tiles of a task.
+  /// Exponentials of keys, and rows that are converted, are computed once for all query tiles of a task.
   static std::int64_t task_tiles(const Call& call, const AttentionKernel& kernel) {
     constexpr std::int64_t shared = 4;
     const kernels::AttentionProblem& p = call.problem;
@@ -99,10 +99,10 @@ class Run {
     return weights != nullptr || dropout.active();
   }
 
-  /// Whether every thread has a head to itself: K and V come to the cache of one core, not of all. On 2 threads (1, 12,
-  /// 1024, 64) takes .98 of the time, causal .95, (1, 16, 2048, 128) .99. Longer rows of many threads would be more
-  /// than the last cache holds. A score callback may leave behind a state of the processor from which only parts of
-  /// their own are safe.
+  /// Whether every thread has a head to itself, so that K and V are in the cache of one core, not of all. On 2 threads
+  /// (1, 12, 1024, 64) takes .98 of the time, causal .95, (1, 16, 2048, 128) .99. Longer rows of many threads would be
+  /// more than the last cache holds. A score callback may leave behind a state of the processor from which only parts
+  /// of their own are safe.
   bool goes_by_head() const {
     constexpr std::int64_t most_bytes = 4 << 20;
     const std::int64_t threads = num_threads(), query_tiles = partition_.tasks_of_head(),
@@ -134,7 +134,7 @@ class Run {
 
   std::int64_t splits() const { return (partition_.most_keys() + kernels::kv_split - 1) / kernels::kv_split; }
 
-  /// Spans of a task that a thread takes at a time: what lies ahead is asked for across their borders. (1, 32 / 8, 1 x
+  /// Splits of a task that a thread takes at a time: prefetching goes on across their borders. (1, 32 / 8, 1 x
   /// 32,768, 128) of bf16 takes a twentieth less time, 4,096 keys of f32 a twelfth.
   std::int64_t splits_together() const {
     constexpr std::int64_t most = 4, shares_of_thread = 4;

@@ -7,7 +7,7 @@
 namespace attn {
 
 /// Results go where the problem says, to which is added how the work is cut; weights where they are wanted, else null.
-/// One task is a query tile of rows of a head, or of all heads where their weights are averaged.
+/// Each task is a query tile of one head, or of all heads if their weights are averaged.
 void run_attention(Call& call, const AttentionKernel& kernel, const DropoutTiles& dropout,
                    const ReturnedWeights* weights);
 

@@ -18,13 +18,12 @@ struct Task {
 class TaskPartition {
  public:
   enum class Heads {
-    // query heads that share their K and V head are one task where their rows fit a query tile together: K and V are
-    // read once
+    // query heads that share a K and V head are one task if their rows fit one query tile: K and V are read once
     grouped,
     one,
-    all,  // one task for all heads: its map names the first
+    all,  // one task for all heads; its tile has the first
   };
-  /// `most_query_tiles`: so many query tiles of a head a task, or fewer so that every thread has several tasks.
+  /// `most_query_tiles`: most query tiles of a head in a task; fewer if threads would have too few tasks.
   TaskPartition(const Call& call, const AttentionKernel& kernel, Heads heads, std::int64_t most_query_tiles);
 
   std::int64_t tasks() const { return tasks_; }
@@ -32,12 +31,12 @@ class TaskPartition {
   /// Of the longest batch item or part.
   std::int64_t most_keys() const { return most_keys_; }
   std::int64_t most_lanes() const { return most_lanes_; }
-  /// Tasks of a head, or of heads together, which lie side by side, where all have as many; else 0.
+  /// Tasks of a head (or group of heads), which have adjacent indices, if all heads have as many; else 0.
   std::int64_t tasks_of_head() const { return segments_.empty() ? whole_.query_tiles : 0; }
   std::int64_t query_tile_rows() const { return query_tile_rows_; }
-  /// Of a task, where there are so many.
+  /// Rows of a task, if its head has so many.
   std::int64_t task_rows() const { return task_rows_; }
-  /// How many heads on the threads will be when a task is done, of so many rows of a head.
+  /// How many heads ahead the threads will be when a task is done, for heads of `rows` rows.
   std::int64_t heads_ahead(std::int64_t rows) const;
   /// How many rows before a query tile its thread's next query tile of the head begins.
   std::int64_t rows_ahead() const {

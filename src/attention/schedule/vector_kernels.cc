@@ -71,7 +71,7 @@ QueryTile existing(const AttentionProblem& problem, QueryTile tile) {
   return tile;
 }
 
-/// Rows beyond the lengths: the reference knows how they look. Nobody reads their weights.
+/// Rows beyond the lengths, by the reference. Their weights are not read.
 void empty_rows(const AttentionProblem& problem, const QueryTile& tile, std::int64_t existing_rows, void* scratch) {
   if (existing_rows == tile.rows) return;
   for (std::int64_t n = 0; n < tile.heads; ++n)
@@ -79,8 +79,7 @@ void empty_rows(const AttentionProblem& problem, const QueryTile& tile, std::int
                                         tile.row + tile.rows, scratch);
 }
 
-/// A masked key that holds inf or NaN shows as NaN in the vectors; here the rows that should not have noticed get their
-/// result.
+/// Recomputes rows with a NaN: a masked key that holds inf or NaN must not change a result, but 0 x NaN is NaN.
 void recompute(const ForwardKernel& forward, const AttentionProblem& problem, const QueryTile& tile, void* scratch) {
   forward.nan_safe_rows != nullptr ? forward.nan_safe_rows(problem, tile, scratch)
                                    : reference_rows(problem, tile, scratch);

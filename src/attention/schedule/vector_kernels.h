@@ -15,7 +15,7 @@ std::vector<AttentionKernel> vector_kernels();
 /// a dtype reads fastest.
 kernels::Element int8_form(Dtype dtype, std::int64_t dim, std::int64_t value_dim, std::int64_t group);
 
-/// Merges the splits' partial results of a task and writes its rows; where a result is NaN, the rows are decided again.
+/// Merges the splits' partial results of a task and writes its rows; if a result is NaN, the rows are recomputed.
 void merge_query_tile(const kernels::ForwardKernel& forward, const kernels::AttentionProblem& problem,
                       const kernels::QueryTile& tile, const void* partials, std::int64_t splits, void* scratch);
 

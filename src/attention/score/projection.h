@@ -8,7 +8,7 @@ namespace attn {
 /// of q.
 void check_score(const char* function, const Tensor& q, const Tensor& k, std::int64_t heads,
                  const AttentionOptions& options);
-/// q and k [B, H, T, D] become what the pairs are made of.
+/// Replaces q and k [B, H, T, D] by what the score of a pair is computed from.
 void project(const Score& score, Tensor& q, Tensor& k);
 /// What q is multiplied with; `dim` of q after `project`.
 double score_scale(const AttentionOptions& options, std::int64_t dim);
