@@ -47,7 +47,7 @@ struct GemmCut {
   std::int64_t chunk_words_of() const { return pieces_of(std::min(p.k, chunk), Kind::depth); }
   std::int64_t first_vector(std::int64_t q) const { return even_cut(vectors, panels, q); }
 
-  /// Panels of a part that all its rows pass by together: as many as stay in the second cache, so that a row of A comes
+  /// Panels of a part that all its rows pass by together: as many as stay in L2, so that a row of A comes
   /// to the first but once for them.
   std::int64_t group() const {
     const std::int64_t bytes = chunk_words_of() * panel * static_cast<std::int64_t>(sizeof(Word));

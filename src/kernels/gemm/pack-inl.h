@@ -27,8 +27,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 inline constexpr int rows_ahead = 12;
 
 #if HWY_TARGET == HWY_AVX3
-/// 16 rows x 16 words of 4 bytes, turned: 64 loads of 16 bytes, three quarters of them merged by mask, and 32 shuffles
-/// within 128 bits, against 16 loads and 64 shuffles.
+/// 16 rows x 16 words of 4 bytes, transposed: 64 loads of 16 bytes, three quarters of them merged by mask, and 32
+/// shuffles within 128 bits, against 16 loads and 64 shuffles.
 HWY_INLINE void transpose_words(const char* rows, std::int64_t row_bytes, __m512 (&out)[16]) {
   _Pragma("GCC unroll 4") for (int c = 0; c < 4; ++c) {
     __m512 v[4];

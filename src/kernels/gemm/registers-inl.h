@@ -25,7 +25,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 /// How a product is cut for the tile registers. One operand is read as rows of k, where it lies if its rows are runs;
 /// the other is packed as [16 columns][units of k][pairs of k][column]. Where b's items are runs along k and a has few
-/// rows, y is computed turned: b gives the rows, where it lies, and a is packed.
+/// rows, y is computed transposed: b gives the rows, where it lies, and a is packed.
 struct RegisterCut {
   GemmProblem p;  // a and b as they are computed
   bool transposed = false, pack_a;
@@ -300,7 +300,7 @@ class RegisterPart {
           add(q, unit, t, totals);
         }
   }
-  /// Panels of columns stay in the second cache while rows pass, a block of k of 32 rows in the first while they pass
+  /// Panels of columns stay in L2 while rows pass, a block of k of 32 rows in L1 while they pass
   /// by it.
   void panels_first() {
     for (std::int64_t group = first_panel; group < last_panel; group += cut.group) {

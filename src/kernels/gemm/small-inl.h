@@ -53,11 +53,11 @@ void finish_small(const GemmProblem& p, typename Kind::Sum* sums, int rows, int 
   finish_rows(p.activation, p.narrow, sums, rows, width, columns, y, p.y_stride[0]);
 }
 
-/// Lines of B that are asked for in the order of addresses, some KB before they are used.
+/// Lines of B that are prefetched in the order of addresses, some KB before they are used.
 class LinesInOrder {
  public:
   LinesInOrder(const char* at, const char* end, bool side_by_side) : at_(at), end_(end), side_by_side_(side_by_side) {}
-  /// The next LINES lines to ask for; where there are none, `otherwise`, lines that are here.
+  /// The next LINES lines to prefetch; where there are none, `otherwise`, lines that are here.
   template <int LINES>
   HWY_INLINE const char* next(const char* otherwise) {
     constexpr std::int64_t bytes = LINES * 64, before = 4096;
@@ -73,7 +73,7 @@ class LinesInOrder {
   bool side_by_side_;
 };
 
-/// Words that are turned in registers at a time.
+/// Words that are transposed in registers at a time.
 inline constexpr int transposed_words = HWY_TARGET == HWY_AVX3 ? 16 : 4;
 
 /// `words` words (up to transposed_words) of `columns` columns (up to a vector) that are runs along k, transposed; the
@@ -106,11 +106,11 @@ HWY_INLINE void transpose_columns(const char* from, std::int64_t column_bytes,
 }
 
 /// Columns [first, last) of B in vectors, GROUPS at a time; their items are runs along k (weights [N, K]). Lanes are
-/// columns: their words are turned in registers. In memory the walk jumps, so what the next group needs is asked for in
-/// the order of addresses (`far`: B is too large for the caches, where that would cost), line by line between the sums:
-/// many at once wait for each other, and what is computed next waits for them (500 MB: 1.17 to 1.2 times as long on an
-/// AMD EPYC of the fifth generation). Where columns leave no gaps, one line of 16 is read, for the processor's own
-/// prefetch to follow; to read each waits for memory (1.4 times as long on one of the fourth).
+/// columns: their words are transposed in registers. In memory the walk jumps, so what the next group needs is
+/// prefetched in the order of addresses (`far`: B is too large for the caches, where that would cost), line by line
+/// between the sums: many at once wait for each other, and what is computed next waits for them (500 MB: 1.17 to 1.2
+/// times as long on an AMD EPYC of the fifth generation). Where columns leave no gaps, one line of 16 is read, for the
+/// processor's own prefetch to follow; to read each waits for memory (1.4 times as long on one of the fourth).
 template <class Kind, int M, int GROUPS, bool CACHED>
 HWY_NOINLINE void small_transposed(const GemmProblem& p, std::int64_t first, std::int64_t last, bool far) {
   const typename Kind::D d;

@@ -61,8 +61,8 @@ inline constexpr std::int64_t least_few_work = 1 << 21;
 inline constexpr std::int64_t least_few_rows = 128;
 
 /// Products of so few rows read B as it is, once; parts of them have at least so many bytes of B, and there are no more
-/// of them: each walks through neighbouring memory. A B of fewer bytes may be in the second cache (the weights of a
-/// model whose layers take turns are in none: at 8 MiB its layers ran at a quarter of the speed of memory).
+/// of them: each walks through neighbouring memory. A B of fewer bytes may be in L2 (the weights of a
+/// model whose layers take transposes are in none: at 8 MiB its layers ran at a quarter of the speed of memory).
 inline constexpr std::int64_t small_rows_most = 8;
 inline constexpr std::int64_t small_part_bytes = 192 << 10;
 inline constexpr std::int64_t most_small_parts = 64;
@@ -71,9 +71,9 @@ inline constexpr std::int64_t most_small_parts = 64;
 inline constexpr std::int64_t small_run_units = 48;
 inline constexpr std::int64_t small_cached_bytes = 1 << 20;
 
-/// Tile registers. Columns whose packed chunk of k stays in the second cache while all rows of a part pass (512 KB and
+/// Tile registers. Columns whose packed chunk of k stays in L2 while all rows of a part pass (512 KB and
 /// 1.25 MB: 3 points of the peak less), and units of that chunk; rows of a part where sums wait between chunks. Panels
-/// of columns of a part, at least, for the sake of the block of rows that stays in the first cache (3 panels: 8
+/// of columns of a part, at least, for the sake of the block of rows that stays in L1 (3 panels: 8
 /// points). Parts are worth a thread from so many multiply-adds, 3 us. Units of k that are packed at a time where rows
 /// of b are read.
 inline constexpr std::int64_t register_columns_bytes = 1 << 20;
@@ -84,8 +84,8 @@ inline constexpr std::int64_t least_register_work = 1 << 23;
 inline constexpr std::int64_t packed_piece_units = 2;
 /// Rows of parts that all pack the same columns: it shows by 50 / rows.
 inline constexpr std::int64_t unpacked_part_rows = 512;
-/// Up to so many rows, b whose items are runs along k is read where it lies and y computed turned: parts of so many of
-/// b's bytes and columns.
+/// Up to so many rows, b whose items are runs along k is read where it lies and y computed transposed: parts of so many
+/// of b's bytes and columns.
 inline constexpr std::int64_t transposed_rows_most = 64;
 inline constexpr std::int64_t transposed_rows_bytes = 8 << 20;
 inline constexpr std::int64_t transposed_part_rows = 8192;

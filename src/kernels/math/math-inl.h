@@ -34,7 +34,7 @@ HWY_INLINE hn::Vec<D> infinity(D d) {
   return hn::Set(d, std::numeric_limits<hn::TFromD<D>>::infinity());
 }
 
-/// 2^x for x <= 0 (and NaN), which is all a softmax asks for; below the smallest normal number +0.
+/// 2^x for x <= 0 (and NaN), which is all that a softmax needs; below the smallest normal number +0.
 template <class D>
 HWY_INLINE hn::Vec<D> exp2_of_negative(D d, hn::Vec<D> x) {
   using T = hn::TFromD<D>;

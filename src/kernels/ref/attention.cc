@@ -15,7 +15,7 @@ template <typename T>
 struct Sums {
   T m, l;
   T* o;
-  bool any;  // a visible pair was folded in
+  bool any;  // a visible pair was accumulated
 };
 
 template <typename T>
@@ -65,7 +65,7 @@ class Rows {
     return {-infinity<T>(), 0, o, false};
   }
 
-  /// Blocks of 64 keys from the origin, folded in spans of 1,024; spans merged left to right.
+  /// Blocks of 64 keys from the origin, accumulated in spans of 1,024; spans merged left to right.
   Sums<T> over_keys() {
     const std::int64_t origin = p_.keys_begin(b_), end = p_.keys_end(b_);
     Sums<T> total = nothing(total_o_);
@@ -99,7 +99,7 @@ class Rows {
       sum = sum + weight;
       kept_[n] = dropped(key[n]) ? T(0) : kept(weight);
     }
-    // pass 4: the block's output, one chain over its keys, folded in with one fma
+    // pass 4: the block's output, one chain over its keys, added with one fma
     for (std::int64_t d = 0; d < p_.value_dim; ++d) block_o_[d] = 0;
     for (std::int64_t n = 0; n < count; ++n) {
       load_row(p_.v, p_.v_stride, b_, group_, key[n], p_.value_dim, v_);

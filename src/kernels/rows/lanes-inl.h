@@ -17,8 +17,8 @@ namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Asks for what a long loop will read 8 KB later: where an element takes many steps, the processor does not look that
-/// far ahead itself, and memory is waited for (gelu of 512 rows of 50,257: 18 ms without, 9 with).
+/// Prefetches what a long loop will read 8 KB later: where an element takes many steps, the processor does not look
+/// that far ahead itself, and memory is waited for (gelu of 512 rows of 50,257: 18 ms without, 9 with).
 template <typename T>
 HWY_INLINE void fetch_later(const T* x) {
   hwy::Prefetch(reinterpret_cast<const T*>(reinterpret_cast<std::uintptr_t>(x) + 8192));
