@@ -39,13 +39,6 @@ void for_each_constant(const Call& call, F&& f) {
 
 }  // namespace
 
-Tensor viewed(const Tensor& x, bool packed) {
-  const int rank = x.impl()->sizes.size();
-  if (rank == 4) return x;
-  if (rank == 2) return x.unsqueeze(0).unsqueeze(0);
-  return packed ? x.transpose(0, 1).unsqueeze(0) : x.unsqueeze(1);
-}
-
 bool share_memory(const Tensor& a, const Tensor& b) {
   return a.impl()->data == b.impl()->data ? a.numel() > 0 && b.numel() > 0 : overlaps(a, b);
 }

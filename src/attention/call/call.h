@@ -53,7 +53,12 @@ struct Call {
 bool share_memory(const Tensor& a, const Tensor& b);
 
 /// [B, H, T, D] of rank 2, 3 or 4, as a view.
-Tensor viewed(const Tensor& x, bool packed);
+inline Tensor viewed(const Tensor& x, bool packed) {
+  const int rank = x.impl()->sizes.size();
+  if (rank == 4) return x;
+  if (rank == 2) return x.unsqueeze(0).unsqueeze(0);
+  return packed ? x.transpose(0, 1).unsqueeze(0) : x.unsqueeze(1);
+}
 
 /// The problem of `sequence` alone; null: of the whole call.
 kernels::AttentionProblem problem_of(const Call& call, const kernels::AttentionProblem& problem,
