@@ -19,6 +19,7 @@
 #include "kernels/attention/softmax/returned_weights-inl.h"
 #include "kernels/attention/score/modifiers-inl.h"
 #include "kernels/attention/prefetch/next_head_prefetch.h"
+#include "kernels/attention/prefetch/tile_prefetch.h"
 #include "kernels/attention/tiles/prefill_pv-inl.h"
 #include "kernels/attention/tiles/prefill_qk-inl.h"
 #include "kernels/attention/kv/kv_block_cache-inl.h"

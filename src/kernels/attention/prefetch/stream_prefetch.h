@@ -2,7 +2,7 @@
 // order, pages included.
 #pragma once
 #include "kernels/attention/kv_rows.h"
-#include "kernels/attention/prefetch/next_head_prefetch.h"
+#include "kernels/prefetch/prefetch.h"
 #include "kernels/attention/block_sizes.h"
 
 namespace attn::kernels {

@@ -7,7 +7,7 @@
 #define ATTN_PREFILL_PV_INL_H
 #endif
 
-#include "kernels/attention/prefetch/next_head_prefetch.h"
+#include "kernels/attention/prefetch/tile_prefetch.h"
 #include "kernels/attention/query_lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
