@@ -1,4 +1,5 @@
-// src/kernels/philox.h: random numbers by counter: the same word for the same place, whoever asks and when.
+// src/kernels/philox.h: random numbers by counter (Philox): a word depends on its counter alone, not on the order of
+// draws.
 #pragma once
 #include <cstdint>
 

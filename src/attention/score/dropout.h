@@ -19,7 +19,7 @@ void describe_dropout(double p, std::uint64_t seed, bool f64, kernels::Attention
 void draw_by_counter(const kernels::AttentionProblem& problem, const kernels::QueryTile& rows, std::uint8_t* keep);
 
 /// Which weights are kept. The stream is passed over once, in torch's order (row-major over [B, Hq, Tq, Tk]), and the
-/// generator's state kept for each query tile; query tiles are then drawn anew by whoever computes them, in any order.
+/// generator's state is saved for each query tile, so that every task can draw its query tiles again, in any order.
 class DropoutTiles {
  public:
   struct Shape {

@@ -13,7 +13,7 @@ struct CallbackGate::State {
   std::function<void(const ScoreTile&)> function;
   bool bottom_right = false;
   std::atomic<bool> failed{false};
-  std::exception_ptr error;  // written by whoever set `failed`
+  std::exception_ptr error;  // written by the thread that set `failed`
 
   void call(const kernels::ScoreTileView& tile) noexcept {
     if (failed.load(std::memory_order_relaxed)) return;

@@ -182,7 +182,7 @@ HWY_NOINLINE inline void kept_by_counter(const AttentionProblem& problem, const 
     }
 }
 
-/// The same, whoever decides.
+/// The same, by counter or from memory.
 HWY_INLINE void kept_rows(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first, int keys,
                           Word* kept) {
   if (problem.drops()) kept_by_counter(problem, tile, first, keys, kept);
