@@ -1,11 +1,11 @@
-// src/runtime/alignment.h: how the library's memory is aligned.
+// src/runtime/alignment.h: defines the alignment of all memory of the library.
 #pragma once
 #include <cstddef>
 
 namespace attn::runtime {
 
 inline constexpr std::size_t alignment = 64;
-/// The next multiple of it.
+/// Returns `bytes` rounded up to a multiple of the alignment.
 constexpr std::size_t aligned(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
 
 }  // namespace attn::runtime

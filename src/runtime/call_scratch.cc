@@ -1,4 +1,4 @@
-// src/runtime/call_scratch.cc: a block a thread.
+// src/runtime/call_scratch.cc: keeps one block of scratch memory for each calling thread.
 #include "runtime/call_scratch.h"
 
 #include "runtime/thread_block.h"

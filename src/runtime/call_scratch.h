@@ -1,12 +1,12 @@
-// src/runtime/call_scratch.h: memory that a call shares with the parts of its work, kept between calls.
+// src/runtime/call_scratch.h: declares the scratch memory that a call shares among its parts and keeps between calls.
 #pragma once
 #include <cstddef>
 
 namespace attn::runtime {
 
-/// At least `bytes`, 64-byte aligned, of this thread's own that is not its `thread_scratch`: the parts it runs itself
-/// use that one. Its content is undefined; a later call of the same thread may hand out the same memory again. Grows,
-/// never shrinks.
+/// Returns at least `bytes` of this thread's own memory, 64-byte aligned. It is not the thread's `thread_scratch`,
+/// because the parts that this thread runs itself use that. The content is undefined. A later call on the same thread
+/// may return the same memory. The memory grows and never shrinks.
 void* call_scratch(std::size_t bytes);
 
 }  // namespace attn::runtime

@@ -1,4 +1,4 @@
-// src/runtime/cores.cc: affinity and the quotas of control groups, version 1 and 2.
+// src/runtime/cores.cc: reads the affinity of the process and the CPU quotas of its control groups, version 1 and 2.
 #include "runtime/cores.h"
 
 #include <sched.h>
@@ -19,13 +19,13 @@ constexpr int unlimited = std::numeric_limits<int>::max();
 using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
 File open(const std::string& path) { return {std::fopen(path.c_str(), "re"), &std::fclose}; }
 
-/// The whole numbers that a file begins with, as many as there are, into `first` and `second`.
+/// Reads up to two whole numbers from the start of a file into `first` and `second`.
 void read(const std::string& path, long long& first, long long& second) {
   if (const File file = open(path); file && std::fscanf(file.get(), "%lld %lld", &first, &second) < 0) first = 0;
 }
 
-/// A group's own limit: cpu.max of version 2 ("max 100000"), or the two files of version 1 (-1: none). What cannot be
-/// read limits nothing.
+/// Returns a group's own limit in cores. Version 2 has it in cpu.max ("max 100000"), version 1 in two files (-1: no
+/// limit). A file that cannot be read sets no limit.
 int limit_of(const std::string& folder) {
   long long quota = 0, period = 0, unused = 0;
   read(folder + "/cpu.max", quota, period);
@@ -37,9 +37,9 @@ int limit_of(const std::string& folder) {
   return static_cast<int>(std::clamp<long long>(quota / period, 1, unlimited));
 }
 
-/// The least of a group's limits and those above it, up to where they are mounted.
+/// Returns the smallest limit of a group and of all groups above it, up to the mount point.
 int limit_upwards(const std::string& mount, std::string group) {
-  if (group.find("/..") != std::string::npos) group.clear();  // outside of what a container sees
+  if (group.find("/..") != std::string::npos) group.clear();  // the group lies outside the container
   int least = limit_of(mount);
   for (; group.size() > 1; group.erase(group.rfind('/'))) least = std::min(least, limit_of(mount + group));
   return least;
@@ -52,8 +52,7 @@ int granted_cores(const std::string& root) {
   const File groups = open(root + "/proc/self/cgroup");
   char* line = nullptr;
   std::size_t room = 0;
-  while (groups &&
-         getline(&line, &room, groups.get()) > 0) {  // "0::/a/b" of version 2, "4:cpu,cpuacct:/a/b" of version 1
+  while (groups && getline(&line, &room, groups.get()) > 0) {  // version 2: "0::/a/b"; version 1: "4:cpu,cpuacct:/a/b"
     std::string_view text(line);
     if (text.ends_with('\n')) text.remove_suffix(1);
     const std::size_t first = text.find(':'), second = first == text.npos ? first : text.find(':', first + 1);

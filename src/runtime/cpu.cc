@@ -1,4 +1,4 @@
-// src/runtime/cpu.cc: CPUID with the system's consent (XGETBV), the processor's name.
+// src/runtime/cpu.cc: reads CPUID, the registers that the system saves (XGETBV), and the name of the processor.
 #include "runtime/cpu.h"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ Registers cpuid(std::uint32_t leaf, std::uint32_t subleaf) {
   return r;
 }
 
-/// Which registers the system saves (XCR0).
+/// Returns the mask of the registers that the system saves (XCR0).
 std::uint64_t saved_registers(const Registers& leaf1) {
   constexpr std::uint32_t osxsave = 1u << 27;
   if (!(leaf1.ecx & osxsave)) return 0;
@@ -41,10 +41,10 @@ std::uint64_t saved_registers(const Registers& leaf1) {
   return std::uint64_t{high} << 32 | low;
 }
 
-/// Tile registers are 8 KB more of state for every thread, which Linux saves for processes that asked. It refuses where
-/// a thread's stack for signals is too small for them.
+/// Asks Linux to let this process use tile registers. They add 8 KB of state to every thread, so Linux saves them only
+/// for processes that ask. It refuses if the signal stack of a thread is too small for them.
 bool granted_tiles() {
-  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA of the kernel's asm/prctl.h
+  // ARCH_REQ_XCOMP_PERM and XFEATURE_XTILEDATA of the kernel's asm/prctl.h
   constexpr long request_permission = 0x1023, tile_data = 18;
   return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
 }
@@ -97,7 +97,7 @@ void detect(Cpu&) {}
 
 #endif
 
-/// "model name" of /proc/cpuinfo, without the blanks around it.
+/// Returns "model name" of /proc/cpuinfo, without surrounding blanks.
 std::string processor_name() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {

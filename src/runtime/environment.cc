@@ -1,4 +1,4 @@
-// src/runtime/environment.cc: environment variables, checked where they enter.
+// src/runtime/environment.cc: reads environment variables and checks their values.
 #include "runtime/environment.h"
 
 #include <attn/error.h>

@@ -1,4 +1,4 @@
-// src/runtime/environment.h: the only place that reads environment variables.
+// src/runtime/environment.h: declares the only functions that read environment variables.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -6,11 +6,12 @@
 
 namespace attn::runtime {
 
-/// Its value; an empty one counts as not set.
+/// Returns the value of the variable; an empty value counts as not set.
 std::optional<std::string> environment(const char* name);
-/// A whole number from `least` to `most`; ValueError names the variable, its value and the range.
+/// Reads a whole number from `least` to `most`. If the value is not one, throws a ValueError that names the variable,
+/// its value and the range.
 std::optional<std::int64_t> environment_integer(const char* name, std::int64_t least, std::int64_t most);
-/// "1" is true, "0" and not set are false; ValueError for anything else.
+/// Returns true for "1", and false for "0" or if the variable is not set; throws ValueError for any other value.
 bool environment_flag(const char* name);
 
 }  // namespace attn::runtime

@@ -1,4 +1,5 @@
-// src/runtime/floating_point.h: the default floating-point environment for a while, and the caller's again afterwards.
+// src/runtime/floating_point.h: sets the default floating-point environment for a scope and restores the caller's
+// afterwards.
 #pragma once
 
 #if defined(__x86_64__)
@@ -11,8 +12,9 @@ namespace attn::runtime {
 
 #if defined(__x86_64__)
 
-/// Round to nearest, no flushing of denormals, exceptions masked; the destructor restores everything, sticky flags
-/// included. The two control words are read and written by hand: fegetenv and fesetenv cost tens of nanoseconds.
+/// Sets rounding to nearest, no flushing of denormals, and masked exceptions. The destructor restores the caller's
+/// whole state, sticky flags included. The two control words are read and written directly, because fegetenv and
+/// fesetenv cost tens of nanoseconds.
 class DefaultFloatingPoint {
  public:
   DefaultFloatingPoint() : sse_(_mm_getcsr()), x87_(x87()) { enforce(sse_, x87_); }
@@ -23,7 +25,7 @@ class DefaultFloatingPoint {
   DefaultFloatingPoint(const DefaultFloatingPoint&) = delete;
   DefaultFloatingPoint& operator=(const DefaultFloatingPoint&) = delete;
 
-  /// Back to the default, should a part have changed it.
+  /// Sets the defaults again, in case a part of the work has changed them.
   void enforce() { enforce(_mm_getcsr(), x87()); }
 
  private:

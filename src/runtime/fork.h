@@ -1,4 +1,4 @@
-// src/runtime/fork.h: locks that a forked child finds free.
+// src/runtime/fork.h: makes locks usable in a forked child.
 #pragma once
 #include <pthread.h>
 
@@ -7,9 +7,9 @@
 
 namespace attn::runtime {
 
-/// A lock that another thread of the parent holds while this one forks is never given back in the child; there it is
-/// made anew. Use: a constant at namespace scope, beside a constinit lock. What it guards must be of use to the child
-/// at any moment.
+/// If a thread of the parent holds a lock while another thread forks, nothing ever unlocks it in the child. This class
+/// constructs the lock anew in the child. Declare it as a constant at namespace scope, beside a constinit lock. The
+/// data that the lock guards must be usable by the child at any moment.
 template <std::mutex& lock>
 struct FreeInChild {
   FreeInChild() {

@@ -1,5 +1,5 @@
-// src/runtime/format.cc: the one file that compiles fmt.
-#define FMT_HEADER_ONLY  // no library that users would have to link
+// src/runtime/format.cc: compiles fmt; no other file does.
+#define FMT_HEADER_ONLY  // users then need not link a fmt library
 #include <fmt/format.h>
 
 #include "runtime/format.h"

@@ -1,4 +1,4 @@
-// src/runtime/format.h: fmt's formatting, compiled once: its functions cost each file that compiled them two seconds.
+// src/runtime/format.h: declares fmt's formatting, which one file compiles; compiling it in a file takes two seconds.
 #pragma once
 #include <fmt/core.h>
 
@@ -9,13 +9,13 @@ namespace attn::runtime {
 
 std::string vformat(fmt::string_view pattern, fmt::format_args values);
 
-/// fmt::format: the pattern is checked when it is compiled.
+/// Formats as fmt::format does; the pattern is checked at compile time.
 template <typename... T>
 std::string format(fmt::format_string<T...> pattern, T&&... values) {
   return runtime::vformat(pattern, fmt::make_format_args(values...));
 }
 
-/// The elements of a range, each as "{}" shows it, with `separator` between them.
+/// Joins the elements of a range, each formatted with "{}", with `separator` between them.
 template <typename Range>
 std::string join(const Range& range, std::string_view separator) {
   std::string result;

@@ -1,4 +1,4 @@
-// src/runtime/futex.h: sleeping until a word changes, and waking who sleeps on it (Linux).
+// src/runtime/futex.h: waits until a word in memory changes, and wakes the threads that wait for it (Linux).
 #pragma once
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -9,7 +9,7 @@
 
 namespace attn::runtime {
 
-/// Returns at once when `word` is no longer `seen`; may also return for no reason.
+/// Sleeps until woken. Returns at once if `word` is no longer `seen`; may also return spuriously.
 inline void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t seen) {
   syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAIT_PRIVATE, seen, nullptr, nullptr, 0);
 }
@@ -18,7 +18,7 @@ inline void futex_wake(std::atomic<std::uint32_t>& word, int threads) {
   syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAKE_PRIVATE, threads, nullptr, nullptr, 0);
 }
 
-/// One turn of a loop that waits for another core.
+/// Runs one iteration of a loop that waits for another core.
 inline void spin_pause() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();

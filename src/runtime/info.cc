@@ -1,4 +1,4 @@
-// src/runtime/info.cc: what `attn info` prints, gathered from where it is known.
+// src/runtime/info.cc: collects the facts that `attn info` prints.
 #include <attn/runtime.h>
 
 #include "runtime/cpu.h"

@@ -1,4 +1,4 @@
-// src/runtime/kept_blocks.cc: lists of freed blocks, one a size.
+// src/runtime/kept_blocks.cc: keeps a list of freed blocks for each size.
 #include "runtime/kept_blocks.h"
 
 #include "runtime/futex.h"
@@ -40,8 +40,8 @@ void* KeptBlocks::take(std::size_t size) {
 }
 
 bool KeptBlocks::keep(void* block, std::size_t size) {
-  // Most is in use before something is freed. Noted here, and not when it was asked for: then there might have been no
-  // memory.
+  // Memory in use is highest just before a block is freed. The maximum is recorded here and not in `take`, because the
+  // allocation after `take` may fail.
   const std::size_t most_now = used_.fetch_sub(size, std::memory_order_relaxed), used = most_now - size;
   std::size_t before = most_used_.load(std::memory_order_relaxed);
   while (before < most_now && !most_used_.compare_exchange_weak(before, most_now, std::memory_order_relaxed)) {}

@@ -1,30 +1,31 @@
-// src/runtime/kept_blocks.h: freed memory kept for the next block of its size, so that its pages are not given back and
-// faulted in again.
+// src/runtime/kept_blocks.h: keeps freed blocks for later allocations of the same size, so that their pages are not
+// returned to the system and faulted in again.
 #pragma once
 #include <atomic>
 #include <cstddef>
 
 namespace attn::runtime {
 
-/// A training step frees and asks for the same hundreds of megabytes again and again; between two steps the C library
-/// gives them back to the system, which clears each page anew: a quarter of a small model's step. Blocks of 64 KiB and
-/// more wait here instead, at most 1 GiB of them, and never so many that all blocks together are more than were once in
-/// use at the same time.
-///  A lock that is not free is passed by: then memory comes from and goes to the C library. So no thread waits, and
-/// none does in a child that was forked while another thread was here.
+/// A training step frees and allocates the same hundreds of megabytes again and again. Between two steps the C library
+/// would return them to the system, which clears each page again: a quarter of the time of a small model's step. Blocks
+/// of 64 KiB and more are kept here instead, at most 1 GiB of them. The used and kept blocks together never exceed the
+/// largest amount that was in use at one time.
+/// If the lock is taken, memory is allocated and freed by the C library instead. So no thread waits, not even in a
+/// child that was forked while another thread held the lock.
 class KeptBlocks {
  public:
   static constexpr std::size_t least = std::size_t{64} << 10, most = std::size_t{1} << 30;
 
-  /// What a block for `bytes` (least or more) occupies: eight sizes between two powers of two; above `most` no more
-  /// than asked for.
+  /// Returns the size of the block for `bytes` (at least `least`). There are eight sizes between two powers of two;
+  /// above `most` the size is `bytes` itself.
   static constexpr std::size_t size_for(std::size_t bytes);
-  /// A kept block of this size, or null: the caller then allocates one of it, or calls `give_up` where there is none.
+  /// Returns a kept block of this size, or null. After null the caller allocates a block of this size, or calls
+  /// `give_up` if that fails.
   void* take(std::size_t size);
   void give_up(std::size_t size) { used_.fetch_sub(size, std::memory_order_relaxed); }
-  /// Whether the block is kept; else the caller frees it.
+  /// Keeps the block and returns true, or returns false; then the caller frees the block.
   bool keep(void* block, std::size_t size);
-  /// Frees all that is kept.
+  /// Frees all kept blocks.
   void release();
   std::size_t bytes() const { return kept_.load(std::memory_order_relaxed); }
 
@@ -33,10 +34,11 @@ class KeptBlocks {
     Block* next;
     std::size_t size;
   };
-  static constexpr int classes = 8 * 14 + 1;  // from `least` to `most`
+  static constexpr int classes = 8 * 14 + 1;  // for sizes from `least` to `most`
   static constexpr int class_of(std::size_t size);
   bool lock();
-  /// Out of the lists, the largest first, until all blocks are `limit` or less; a list.
+  /// Removes blocks from the lists, the largest first, until used and kept blocks are at most `limit` bytes. Returns
+  /// the removed blocks as a list.
   Block* surplus(std::size_t limit);
   static void free(Block* list);
 
@@ -48,7 +50,7 @@ class KeptBlocks {
 KeptBlocks& kept_blocks();
 
 constexpr int KeptBlocks::class_of(std::size_t size) {
-  if (size > most) return classes;  // not kept
+  if (size > most) return classes;  // this size is not kept
   int power = 0;
   while ((least << (power + 1)) <= size) ++power;
   return 8 * power + static_cast<int>((size - (least << power)) / (least << power >> 3));

@@ -1,4 +1,4 @@
-// src/runtime/memory.cc: aligned allocation with a running count and a high-water mark.
+// src/runtime/memory.cc: allocates aligned memory, and counts the bytes in use and their maximum.
 #include "runtime/memory.h"
 
 #include "runtime/kept_blocks.h"
@@ -19,18 +19,18 @@ namespace {
 std::atomic<std::size_t> now_allocated{0};
 std::atomic<std::size_t> most_allocated{0};
 
-/// Stands before the bytes, a whole alignment wide so that they stay aligned; before it, the room that was asked for in
-/// front.
+/// Stands directly before the data. It is a whole alignment wide, so that the data stays aligned. The space that the
+/// caller requested in front lies before the header.
 struct alignas(alignment) Header {
   std::size_t bytes;
   std::size_t front;
-  void* memory;  // what the C library gave
+  void* memory;  // the pointer that the C library returned
 
   void* block() { return reinterpret_cast<char*>(this) - front; }
   std::size_t block_bytes() const { return front + sizeof(Header) + bytes; }
 };
 
-// Under a sanitizer nothing is kept: what is used after it was freed is to be found.
+// Under a sanitizer no block is kept, so that the sanitizer finds a use after free.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool keeps = false;
 #elif defined(__has_feature)  // clang
@@ -39,12 +39,12 @@ constexpr bool keeps = !__has_feature(address_sanitizer) && !__has_feature(threa
 constexpr bool keeps = true;
 #endif
 
-/// Whether a block is aligned here, within memory of the C library's own alignment: its aligned blocks take five times
-/// as long.
+/// Returns whether `take` aligns the block itself, inside memory with the C library's default alignment. Aligned blocks
+/// of the C library take five times as long.
 bool aligned_here(std::size_t bytes) { return keeps && bytes < KeptBlocks::least; }
 constexpr std::size_t slack = alignment - __STDCPP_DEFAULT_NEW_ALIGNMENT__;
 
-/// A block of `bytes`, header included: a kept one or a new one.
+/// Returns a kept block or a new block of `bytes`, header included.
 void* take_block(std::size_t bytes) {
   if (!keeps) return ::operator new(bytes, std::align_val_t(alignment));
   const std::size_t size = KeptBlocks::size_for(bytes);
@@ -74,7 +74,7 @@ void give_block(void* block, std::size_t bytes) noexcept {
 }  // namespace
 
 void* allocate(std::size_t bytes, std::size_t front) {
-  // more than there are addresses; the C++ library would round the largest sizes up to 0
+  // More than the address space has. The C++ library would round the largest sizes up to 0.
   if (bytes > std::size_t{1} << 48) throw std::bad_alloc();
   Header* const header = take(aligned(front), bytes);
   const std::size_t now = now_allocated.fetch_add(bytes, std::memory_order_relaxed) + bytes;
@@ -109,7 +109,7 @@ namespace attn {
 std::size_t release_free_memory() {
   runtime::KeptBlocks& kept = runtime::kept_blocks();
   const std::size_t before = kept.bytes();
-  // The lists may be in another thread's hands for a moment, or for good in a forked child.
+  // Another thread may hold the lock of the lists for a moment; in a forked child it may be held for ever.
   for (int tries = 0; tries < 1000 && kept.bytes() != 0; ++tries) kept.release();
   const std::size_t after = kept.bytes();
 #if defined(__GLIBC__)

@@ -1,17 +1,17 @@
-// src/runtime/once.h: a value made at its first use, from any thread, also in a child forked while another thread is
-// making it.
+// src/runtime/once.h: makes a value at its first use, from any thread, also in a child that was forked while another
+// thread was making it.
 #pragma once
 #include <atomic>
 
 namespace attn::runtime {
 
-/// What a function's static would be, without its lock: a child forked while some thread of the parent holds that lock
-/// waits for ever. Threads that come at the same time each make the value; the first to finish wins. Never destroyed.
-/// Use: constinit static.
+/// Replaces a function's static variable, but has no lock: if a thread of the parent holds that lock at a fork, the
+/// child waits for ever. Threads that arrive at the same time each make a value; the first to finish sets it. The value
+/// is never destroyed. Declare it constinit static.
 template <typename T>
 class Once {
  public:
-  /// The value; `make()` makes it, and may throw: then the next call tries again.
+  /// Returns the value. The first call makes it with `make()`. If `make` throws, the next call tries again.
   template <typename Make>
   const T& get(Make&& make) {
     if (const T* made = made_.load(std::memory_order_acquire)) return *made;

@@ -1,4 +1,5 @@
-// src/runtime/parallel.cc: who runs the parts of a call: the pool, a borrowed team, or the caller alone.
+// src/runtime/parallel.cc: decides which threads run the parts of a call: the pool, libgomp's team, or the caller
+// alone.
 #include "runtime/parallel.h"
 
 #include <attn/error.h>
@@ -19,8 +20,8 @@ namespace {
 std::atomic<int> chosen_threads{0};  // 0: not chosen yet
 std::atomic<bool> forked{false};
 
-/// The environment's say, read at the first call. Not a function's static: a child forked while another thread
-/// initialises one would wait for ever.
+/// Holds the settings from the environment, read at the first call. It is not a function's static, because a child that
+/// was forked while another thread initialises one would wait for ever.
 struct Settings {
   std::atomic<bool> known{false};
   std::atomic<std::int64_t> spin_ns{0};
@@ -36,19 +37,20 @@ void read_settings() {
 }
 
 void start_afresh_in_child() {
-  forked.store(true, std::memory_order_relaxed);  // libgomp's team is dead there, and using it would hang
+  forked.store(true, std::memory_order_relaxed);  // libgomp's team does not exist in the child, and using it would hang
   pool().forget_threads();
 }
 
-/// Joins the workers when the process or the library goes.
+/// Joins the workers when the process exits or the library is unloaded.
 struct EndOfLibrary {
   ~EndOfLibrary() {
-    // Never given back: calls of later destructors run alone. When a call is still running, its threads are left to it.
+    // The pool is never released, so calls of later destructors run in their own thread. If a call is still running,
+    // its threads are left alone.
     if (pool().try_own()) pool().resize(0);
   }
 };
 
-/// At the pool's first use, by its owner.
+/// Runs once, at the first use of the pool, in the thread that owns it.
 void prepare_process() {
   static bool prepared = false;
   if (prepared) return;
@@ -75,7 +77,7 @@ void parallel_for(std::int64_t parts, PartFunction part, void* context) {
     const bool bind = settings.bind.load(std::memory_order_relaxed);
     const Pool::Team team = bind || forked.load(std::memory_order_relaxed) ? nullptr : openmp_team();
     pool().resize(team ? 0 : threads - 1);
-    // With more threads than cores, spinning takes the core from who has work.
+    // With more threads than cores, a spinning thread takes a core from one that has work.
     const std::int64_t spin_ns = threads > cpu().cores ? 0 : settings.spin_ns.load(std::memory_order_relaxed);
     for (std::int64_t first = 0; first < parts; first += Pool::max_round) {
       const std::int64_t count = std::min(parts - first, Pool::max_round);
@@ -98,12 +100,12 @@ void set_num_threads(int threads) {
 
 int num_threads() {
   if (const int chosen = runtime::chosen_threads.load(std::memory_order_relaxed)) return chosen;
-  // a variable that is not understood is told at once, not when a call first has several parts
+  // A bad variable is reported now, not at the first call that has several parts.
   runtime::read_settings();
   const int first = static_cast<int>(runtime::environment_integer("ATTN_NUM_THREADS", 1, runtime::max_threads)
                                          .value_or(std::min(runtime::cpu().cores, runtime::max_threads)));
   int chosen = 0;
-  // Another thread may have chosen meanwhile: its choice stands.
+  // Another thread may have chosen in the meantime; its choice stands.
   return runtime::chosen_threads.compare_exchange_strong(chosen, first, std::memory_order_relaxed) ? first : chosen;
 }
 

@@ -1,18 +1,18 @@
-// src/runtime/parallel.h: one function that shares parts of work among threads.
+// src/runtime/parallel.h: declares parallel_for, which shares the parts of work among threads.
 #pragma once
 #include <cstdint>
 #include <type_traits>
 
 namespace attn::runtime {
 
-/// Runs part(0) ... part(parts - 1), each once, on up to num_threads() threads; returns when all are done.
-///  What a part does must depend on its index alone: who runs it is not fixed (whoever is awake claims the next, the
-/// caller included). Nested and contended calls run all their parts in the caller. The first exception of a part
-/// reaches the caller after the other parts have ended. Each part runs under the default floating-point environment.
-/// `context` is passed to `part`; no allocation, so plain entries may use it.
+/// Runs part(0) ... part(parts - 1), each once, on up to num_threads() threads; returns after all have ended. A part
+/// may depend only on its index, because any thread may run it: each idle thread, the caller included, claims the next
+/// part. A nested call, or a call while another one has the pool, runs all its parts in its own thread. The first
+/// exception of a part is rethrown in the caller after the other parts have ended. Each part runs under the default
+/// floating-point environment. `context` is passed to `part`. Nothing is allocated, so `attn::plain` may call this.
 void parallel_for(std::int64_t parts, void (*part)(void* context, std::int64_t index), void* context);
 
-/// The same for a callable.
+/// Does the same for a callable object.
 template <typename F>
 void parallel_for(std::int64_t parts, F&& part) {
   using Function = std::remove_reference_t<F>;

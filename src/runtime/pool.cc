@@ -1,4 +1,4 @@
-// src/runtime/pool.cc: fixed parts claimed by whoever is awake, the caller included; spin briefly, then sleep.
+// src/runtime/pool.cc: runs a fixed number of parts on the caller and the workers, which spin briefly and then sleep.
 #include "runtime/pool.h"
 
 #include "runtime/floating_point.h"
@@ -20,13 +20,13 @@ constexpr std::uint64_t part_mask = (std::uint64_t{1} << part_bits) - 1;
 
 thread_local bool inside = false;
 
-/// Marks this thread as running parts; nested marks are restored.
+/// Marks this thread as running parts; the destructor restores the earlier mark.
 struct InsidePart {
   bool before = std::exchange(inside, true);
   ~InsidePart() { inside = before; }
 };
 
-/// True until `span` nanoseconds have passed; looks at the clock every 32nd turn.
+/// `turn` returns true until `span` nanoseconds have passed. It reads the clock at every 32nd call.
 class Spin {
  public:
   explicit Spin(std::int64_t span)
@@ -43,7 +43,8 @@ class Spin {
   unsigned turns_ = 0;
 };
 
-/// Signals sent to the process reach the host's threads, never a worker; faults and the profiler's clock still do.
+/// Returns the signals that workers block. Signals sent to the process then reach the host's threads and never a
+/// worker; faults and the profiler's signal still reach workers.
 sigset_t signals_of_the_host() {
   sigset_t set;
   sigfillset(&set);
@@ -51,10 +52,10 @@ sigset_t signals_of_the_host() {
   return set;
 }
 
-/// Whether this thread was on `core` and might be elsewhere: there it now is. Some schedulers wake a worker on the
-/// caller's own core, where it waits until the caller's slice is over (3 ms and more, on a virtual machine with Linux
-/// 6.18) beside a core that idles. A worker that finds itself there says so, and at the next waking the caller lets
-/// those that it wakes run for the moment in which they leave.
+/// Moves this thread off `core` and returns true if it was there and another core is allowed. Some schedulers wake a
+/// worker on the caller's own core while another core idles. The worker then waits until the caller's time slice ends
+/// (3 ms and more, on a virtual machine with Linux 6.18). A worker that finds this sets `woken_here_`; at the next
+/// wake-up the caller yields, so that the workers there can run for the moment that they need to move.
 bool leave_core(int core) {
   if (core < 0 || sched_getcpu() != core) return false;
   cpu_set_t allowed;
@@ -79,7 +80,7 @@ void run_alone(PartFunction part, void* context, std::int64_t parts) {
   std::exception_ptr error;
   {
     DefaultFloatingPoint floating_point;
-    // A single part is no division of the work: what it calls may still share its own.
+    // A single part does not divide the work, so calls inside it may still use several threads.
     const bool mark = parts > 1;
     const bool before = mark && std::exchange(inside, true);
     for (std::int64_t index = 0; index < parts; ++index) {
@@ -95,7 +96,7 @@ void run_alone(PartFunction part, void* context, std::int64_t parts) {
   if (error) std::rethrow_exception(error);
 }
 
-// --- the owner -----------------------------------------------------------------------------------------------------
+// --- the owner of the pool -----------------------------------------------------------------------------------------
 
 void Pool::run(const Job& job, int threads, std::int64_t spin_ns, bool bind, Team team) {
   const std::uint64_t epoch = publish(job, threads, spin_ns, bind);
@@ -108,7 +109,7 @@ void Pool::run(const Job& job, int threads, std::int64_t spin_ns, bool bind, Tea
         this, threads);
   } else {
     news_.fetch_add(1, std::memory_order_seq_cst);
-    // A worker that goes to sleep now has counted itself before it looks at news_ again, or is counted here.
+    // A worker that is about to sleep either is counted here, or sees the new value of news_.
     if (sleepers_.load(std::memory_order_seq_cst) > 0) {
       caller_core_.store(sched_getcpu(), std::memory_order_relaxed);
       const bool let_leave = woken_here_.exchange(false, std::memory_order_relaxed);
@@ -123,8 +124,9 @@ void Pool::run(const Job& job, int threads, std::int64_t spin_ns, bool bind, Tea
 
 std::uint64_t Pool::publish(const Job& job, int threads, std::int64_t spin_ns, bool bind) {
   const std::uint64_t epoch = (ticket_.load(std::memory_order_relaxed) >> part_bits) + 1;
-  ticket_.store(epoch << part_bits, std::memory_order_relaxed);  // odd: closed
-  // Release, so that who reads a new value also sees that the old job is closed, and its claim fails.
+  ticket_.store(epoch << part_bits, std::memory_order_relaxed);  // odd: no part can be claimed
+  // These stores are releases: a worker that reads a new value also sees that the old job is closed, so its claim
+  // fails.
   part_.store(job.part, std::memory_order_release);
   context_.store(job.context, std::memory_order_release);
   first_.store(job.first, std::memory_order_release);
@@ -176,14 +178,14 @@ void Pool::forget_threads() {
   limit_.store(0, std::memory_order_relaxed);
   sleepers_.store(0, std::memory_order_relaxed);
   remaining_.store(0, std::memory_order_relaxed);
-  // Close whatever job the parent was in: no number of parts is left to claim.
+  // Closes any job that the parent was running: with 0 parts there is nothing to claim.
   ticket_.store(((ticket_.load(std::memory_order_relaxed) >> part_bits | 1) + 1) << part_bits,
                 std::memory_order_relaxed);
   parts_.store(0, std::memory_order_relaxed);
   owned_.store(false, std::memory_order_release);
 }
 
-// --- who takes part ------------------------------------------------------------------------------------------------
+// --- the threads that run parts ------------------------------------------------------------------------------------
 
 void* Pool::worker_entry(void* id) {
   pthread_setname_np(pthread_self(), "attn");
@@ -243,7 +245,8 @@ void Pool::run_bound_parts(int id, std::uint64_t epoch) {
   void* context = context_.load(std::memory_order_acquire);
   const std::int64_t first = first_.load(std::memory_order_acquire);
   std::exception_ptr* error = error_.load(std::memory_order_acquire);
-  // Who has a part keeps the job open; who has none may have read the next job's fields, and leaves.
+  // A job stays open until all its parts have ended. A worker that has no part may have read fields of the next job, so
+  // it leaves.
   if (id >= stride || ticket_.load(std::memory_order_acquire) >> part_bits != epoch) return;
   for (std::int64_t index = id; index < parts; index += stride) {
     floating_point.enforce();

@@ -1,4 +1,4 @@
-// src/runtime/pool.h: the worker threads and the job they share; parallel.cc decides who may use them.
+// src/runtime/pool.h: declares the worker threads and the job that they share; parallel.cc decides who may use them.
 #pragma once
 #include <pthread.h>
 
@@ -13,33 +13,33 @@ using PartFunction = void (*)(void* context, std::int64_t index);
 
 inline constexpr int max_threads = 1024;
 
-/// One job at a time: its caller must own the pool (`try_own`). Nothing here allocates, and everything that outlives a
-/// call is an atomic or the owner's, so a forked child can start afresh by writing zeros (`forget_threads`).
+/// Runs one job at a time. The caller must own the pool (`try_own`). Nothing here allocates. All state that outlives a
+/// call is atomic or belongs to the owner, so a forked child can reset it by writing zeros (`forget_threads`).
 class Pool {
  public:
   bool try_own() { return !owned_.exchange(true, std::memory_order_acquire); }
   void disown() { owned_.store(false, std::memory_order_release); }
 
-  /// Starts or ends workers until there are `wanted` (fewer when the system refuses a thread). Owner only.
+  /// Starts or ends workers until there are `wanted`, or fewer if the system refuses a thread. Only for the owner.
   void resize(int wanted);
   int workers() const { return workers_; }
 
   struct Job {
     PartFunction part;
     void* context;
-    std::int64_t first;  // index of the round's first part
+    std::int64_t first;  // index of the first part of the round
     std::uint32_t parts;
     std::exception_ptr* error;  // receives the first exception
   };
-  /// At most this many parts a round: the ticket has 24 bits for the next part.
+  /// The largest number of parts in a round: the ticket has 24 bits for the next part.
   static constexpr std::int64_t max_round = (1 << 24) - 1;
 
-  /// Runs a round and waits for its end. Owner only. `bind`: participant i runs parts i, i + n, ... (for the thread
-  /// sanitizer). `team`: borrowed threads take part instead of the workers.
+  /// Runs a round and waits for its end. Only for the owner. `bind`: participant i runs parts i, i + n, ... (for the
+  /// thread sanitizer). `team`: its borrowed threads take part instead of the workers.
   using Team = void (*)(void (*member)(void* pool), void* pool, int threads);
   void run(const Job& job, int threads, std::int64_t spin_ns, bool bind, Team team);
 
-  /// In a forked child: the threads are not there.
+  /// Resets the pool in a forked child, where its threads do not exist.
   void forget_threads();
 
  private:
@@ -55,35 +55,36 @@ class Pool {
   int workers_ = 0;
   std::array<pthread_t, max_threads> threads_{};
 
-  // The job. Its epoch is odd while it is written; a claim is a compare-exchange on epoch and next part together, so a
-  // worker that comes late can never take a part of another job.
+  // The job. Its epoch is odd while it is being written. A claim is one compare-exchange on the epoch and the next
+  // part, so a worker that comes late can never take a part of another job.
   alignas(64) std::atomic<std::uint64_t> ticket_{0};  // epoch << 24 | next part
   std::atomic<PartFunction> part_{nullptr};
   std::atomic<void*> context_{nullptr};
   std::atomic<std::int64_t> first_{0};
   std::atomic<std::uint32_t> parts_{0};
   std::atomic<std::exception_ptr*> error_{nullptr};
-  std::atomic<int> stride_{0};  // participants when parts are bound to them, else 0
+  std::atomic<int> stride_{0};  // the number of participants if parts are bound to them, else 0
   std::atomic<bool> failed_{false};
 
-  alignas(64) std::atomic<std::uint32_t> remaining_{0};  // parts not yet ended; the caller sleeps on it
+  // the number of parts that have not ended; the caller sleeps on it
+  alignas(64) std::atomic<std::uint32_t> remaining_{0};
   std::atomic<bool> caller_sleeps_{false};
 
-  alignas(64) std::atomic<std::uint32_t> news_{0};  // counts publications; workers sleep on it
+  alignas(64) std::atomic<std::uint32_t> news_{0};  // counts published jobs; workers sleep on it
   std::atomic<int> sleepers_{0};
-  std::atomic<int> caller_core_{-1};          // of who last woke workers
-  std::atomic<bool> woken_here_{false};       // one or more of them on that core, the last time
+  std::atomic<int> caller_core_{-1};          // the core of the thread that last woke workers
+  std::atomic<bool> woken_here_{false};       // whether one or more of them woke on that core
   std::atomic<int> limit_{0};                 // workers with a larger id end
-  std::atomic<std::uint64_t> started_at_{0};  // the last epoch that new workers have nothing to do with
+  std::atomic<std::uint64_t> started_at_{0};  // the last job before new workers started; they skip it
   std::atomic<std::int64_t> spin_ns_{0};
 };
 
 Pool& pool();
 
-/// True while this thread runs a part of a shared job: its own calls run in itself.
+/// Returns true while this thread runs a part of a shared job. Its nested calls then run in this thread alone.
 bool inside_part();
 
-/// Runs all parts in this thread under the same rules.
+/// Runs all parts in this thread, with the same rules as `parallel_for`.
 void run_alone(PartFunction part, void* context, std::int64_t parts);
 
 }  // namespace attn::runtime

@@ -1,4 +1,4 @@
-// src/runtime/progress.h: a number that one thread raises and others wait for.
+// src/runtime/progress.h: defines a number that one thread raises and other threads wait for.
 #pragma once
 #include "runtime/futex.h"
 
@@ -7,14 +7,15 @@
 
 namespace attn::runtime {
 
-/// How far a thread has come. Who waits spins a little, for the next value is mostly near, then sleeps: with fewer
-/// cores than threads, spinning would take the core from the one that is waited for. A cache line each.
+/// Counts how far a thread has come; each counter has its own cache line. A waiting thread spins briefly, because the
+/// next value is usually near, and then sleeps: with fewer cores than threads, spinning would take the core from the
+/// thread that works.
 class alignas(64) Progress {
  public:
   static constexpr std::uint32_t whole = ~std::uint32_t{0};
 
   void reset() { reached_.store(0, std::memory_order_relaxed); }
-  /// What was written before is seen by whoever waited for `value`.
+  /// Raises the number. A thread that has waited for `value` sees everything that this thread wrote before.
   void reach(std::uint32_t value) {
     reached_.store(value, std::memory_order_seq_cst);
     if (sleepers_.load(std::memory_order_seq_cst) > 0) futex_wake(reached_, INT32_MAX);

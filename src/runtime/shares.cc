@@ -1,4 +1,4 @@
-// src/runtime/shares.cc: parallel_for with a share of neighbouring parts for each thread.
+// src/runtime/shares.cc: runs parallel_for with a range of adjacent parts for each thread.
 #include "runtime/shares.h"
 
 #include <attn/runtime.h>

@@ -1,4 +1,5 @@
-// src/runtime/system_blocks.cc: mappings on Linux; what is small, and all elsewhere, from the C library.
+// src/runtime/system_blocks.cc: maps large blocks on Linux; the C library allocates small blocks, and all blocks on
+// other systems.
 #include "runtime/system_blocks.h"
 
 #include "runtime/alignment.h"
@@ -15,16 +16,17 @@ namespace {
 #if defined(__linux__)
 constexpr bool maps = true;
 
-/// Whole pages, of whatever size the system has them.
+/// Rounds up to whole pages, for all page sizes up to 64 KiB.
 std::size_t mapped_bytes(std::size_t size) {
   constexpr std::size_t page = std::size_t{64} << 10;
   return (size + page - 1) / page * page;
 }
 
-/// Weights and keys that are read from memory once a call need an address for each 4 KiB, and fresh ones a fault: with
-/// pages of 2 MiB one row times 500 MB of f32 weights takes a tenth to a fifth less time, a training step of GPT-2
-/// small's shape 4 to 7 % (Intel Xeon, 2 cores). Not in the C library's heap: there, what is aligned to 2 MiB leaves
-/// holes, and small blocks would later have the large pages.
+/// Maps memory in pages of 2 MiB where possible. With pages of 4 KiB, weights and keys that a call reads once need an
+/// address translation for each page, and new ones also a page fault. With pages of 2 MiB, one row times 500 MB of f32
+/// weights takes a tenth to a fifth less time, and a training step of GPT-2 small's shape 4 to 7 % less (Intel Xeon, 2
+/// cores). The C library's heap is not used for this: alignment to 2 MiB leaves holes there, and later small blocks
+/// would get the large pages.
 void* map(std::size_t size, std::size_t asked) {
   const std::size_t bytes = mapped_bytes(size);
   void* const all = mmap(nullptr, bytes + large_page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -33,7 +35,8 @@ void* map(std::size_t size, std::size_t asked) {
   char* const block = static_cast<char*>(all) + before;
   if (before != 0) munmap(all, before);
   munmap(block + bytes, large_page - before);
-  if (asked >= large_page) madvise(block, asked / large_page * large_page, MADV_HUGEPAGE);  // no more than advice
+  // the system may ignore this
+  if (asked >= large_page) madvise(block, asked / large_page * large_page, MADV_HUGEPAGE);
   return block;
 }
 void unmap(void* block, std::size_t size) noexcept { munmap(block, mapped_bytes(size)); }

@@ -1,4 +1,4 @@
-// src/runtime/targets.cc: the instruction sets this library has kernels for, and the one in use.
+// src/runtime/targets.cc: lists the instruction sets that this library has kernels for, and chooses the one in use.
 #include <attn/error.h>
 #include "runtime/format.h"
 
@@ -16,7 +16,7 @@ struct BuiltTarget {
   bool (*runs_on)(const Cpu&);
 };
 
-/// Best first. A new set of kernels adds its line here; the reference runs everywhere and comes last.
+/// Best first. A new set of kernels adds its line here. The reference code runs everywhere and comes last.
 constexpr BuiltTarget built_targets[] = {
 #if defined(__x86_64__)
     {"amx", [](const Cpu& cpu) { return cpu.amx_bf16; }},

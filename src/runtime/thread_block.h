@@ -1,5 +1,5 @@
-// src/runtime/thread_block.h: a block of memory that a thread keeps, there too where destructors of its last variables
-// call the library.
+// src/runtime/thread_block.h: keeps a block of memory for a thread, usable also while the thread's last variables are
+// destroyed.
 #pragma once
 #include "runtime/memory.h"
 
@@ -11,15 +11,15 @@ extern "C" __attribute__((visibility("hidden"))) void* __dso_handle;
 
 namespace attn::runtime {
 
-/// Use: constinit thread_local. It has no destructor: a host's thread_local or static variable that was made before may
-/// be destroyed after it and call the library. Each first block asks anew to be freed with the thread; what is asked
-/// for among its destructors is granted too.
+/// Declare it constinit thread_local. It has no destructor, because a thread_local or static variable of the host may
+/// be destroyed later and still call the library. Each first allocation registers the block to be freed at the end of
+/// the thread. Allocations during the thread's destructors work too.
 struct ThreadBlock {
   void* data = nullptr;
   std::size_t bytes = 0;
   bool is_freed_at_end = false;
 
-  /// At least `size` bytes.
+  /// Returns at least `size` bytes.
   void* at_least(std::size_t size) {
     if (data != nullptr && bytes >= size) return data;
     if (!is_freed_at_end) is_freed_at_end = abi::__cxa_thread_atexit(end, this, &__dso_handle) == 0;

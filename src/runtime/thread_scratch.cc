@@ -1,4 +1,4 @@
-// src/runtime/thread_scratch.cc: one block a thread.
+// src/runtime/thread_scratch.cc: keeps one block of scratch memory for each thread.
 #include "runtime/thread_scratch.h"
 
 #include "runtime/thread_block.h"

@@ -1,15 +1,15 @@
-// src/runtime/thread_scratch.h: scratch memory that a thread keeps between calls.
+// src/runtime/thread_scratch.h: declares scratch memory that a thread keeps between calls.
 #pragma once
 #include <cstddef>
 
 namespace attn::runtime {
 
-/// At least `bytes` of this thread's own scratch, 64-byte aligned; its content is undefined. Grows, never shrinks; a
-/// later call of the same thread may hand out the same memory again.
+/// Returns at least `bytes` of this thread's own scratch memory, 64-byte aligned. The content is undefined. The memory
+/// grows and never shrinks. A later call on the same thread may return the same memory.
 void* thread_scratch(std::size_t bytes);
 
-/// While it lives, this thread's scratch is another: a caller's function runs in the middle of work that uses the
-/// first.
+/// Gives this thread other scratch memory while the object lives. It is used around a caller's function that runs in
+/// the middle of work on the first scratch memory.
 class OwnScratch {
  public:
   OwnScratch() noexcept;

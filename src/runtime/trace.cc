@@ -1,5 +1,5 @@
-// src/runtime/trace.cc: trace lines and notices; the one place that may write to stderr, when ATTN_TRACE or set_trace
-// asks for it.
+// src/runtime/trace.cc: writes trace lines and notices; the only file that may write to stderr, if ATTN_TRACE or
+// set_trace requests it.
 #include "runtime/trace.h"
 
 #include <attn/runtime.h>
@@ -24,7 +24,7 @@ std::atomic<Tracing> tracing{Tracing::unknown};
 constinit std::mutex one_message;
 const FreeInChild<one_message> messages_of_child;
 
-/// Never destroyed: destructors of the host's statics may still trace.
+/// Returns the handler. It is never destroyed, because destructors of the host's statics may still trace.
 MessageHandler& the_handler() {
   constinit static Once<std::unique_ptr<MessageHandler>> only;
   return *only.get([] { return std::make_unique<MessageHandler>(); });
@@ -34,7 +34,7 @@ void tell(MessageKind kind, std::string_view text) {
   const std::lock_guard guard(one_message);
   if (const MessageHandler& handler = the_handler()) return handler(kind, text);
   if (kind == MessageKind::notice) return;
-  // In one piece, so that lines of several processes do not mix.
+  // Written in one piece, so that lines of several processes do not mix.
   std::string line(text);
   line += '\n';
   std::fwrite(line.data(), 1, line.size(), stderr);

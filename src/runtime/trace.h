@@ -1,16 +1,16 @@
-// src/runtime/trace.h: how the rooms above tell the host what they do.
+// src/runtime/trace.h: declares how the library tells the host what it does.
 #pragma once
 #include <atomic>
 #include <string_view>
 
 namespace attn::runtime {
 
-/// Whether anyone wants trace lines. One load; ask before the text is built.
+/// Returns whether trace lines are wanted. It costs one load; call it before building the text.
 bool trace_enabled();
-/// One line to the host's handler, or to stderr.
+/// Passes one line to the host's handler, or writes it to stderr.
 void trace(std::string_view line);
 
-/// A notice that is given once a process: `static NoticeOnce once; once("...")`. Thread-safe.
+/// Gives a notice once in a process: `static NoticeOnce once; once("...")`. Thread-safe.
 class NoticeOnce {
  public:
   void operator()(std::string_view text);

@@ -1,4 +1,4 @@
-// src/runtime/version.cc: the one place the version comes from (the file VERSION).
+// src/runtime/version.cc: returns the version, which comes from the file VERSION and is set nowhere else.
 #include <attn/runtime.h>
 
 namespace attn {
