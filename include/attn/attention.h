@@ -1,4 +1,4 @@
-// include/attn/attention.h: attention as one call; the weights never need to exist as a whole.
+// include/attn/attention.h: computes attention in one call, without storing the Tq x Tk weights.
 #pragma once
 #include <attn/bias.h>
 #include <attn/hints.h>
@@ -16,7 +16,7 @@
 
 namespace attn {
 
-/// How a query and a key make one number.
+/// How a score is computed from a query q and a key k.
 class ATTN_API Score {
  public:
   /// (q . k) / sqrt(D), or * `AttentionOptions::scale`. Source: Vaswani 2017 (1706.03762).
@@ -35,8 +35,8 @@ class ATTN_API Score {
   Tensor w_q, w_k, w;
 };
 
-/// Which of the weights the call returns. They are taken from each strip of rows as it is computed: there is memory for
-/// what was asked for and for one strip a thread, and the output keeps its bits.
+/// Which attention weights the call returns. They are copied out of each query tile as it is computed. Extra memory:
+/// the result and one query tile x Tk per thread; the output is bit-identical.
 class ATTN_API Weights {
  public:
 #if defined(__clang__)
@@ -47,17 +47,18 @@ class ATTN_API Weights {
     none,
     full,          ///< [B, Hq, Tq, Tk]
     head_average,  ///< [B, Tq, Tk]: the mean over heads
-    column_sums,   ///< [B, Hq, Tk]: what each key gets, summed over rows
-    row_subset,    ///< of rows()
-    largest,       ///< of top_k()
+    column_sums,   ///< [B, Hq, Tk]: the sum of each key's weights over all rows
+    row_subset,    ///< the weights of chosen rows: write rows(indices)
+    largest,       ///< the n largest weights of each row: write top_k(n)
   };
 #if defined(__clang__)
 #pragma clang diagnostic pop
 #endif
-  /// Those of some rows, i64 or i32 [n], in that order: [B, Hq, n, Tk].
+  /// Returns the weights of the rows in `indices` (i64 or i32 [n]), in that order: [B, Hq, n, Tk].
   static Weights rows(const Tensor& indices);
-  /// The n largest of each row, [B, Hq, Tq, n], descending, of equal ones the earlier key first; `weight_keys` says of
-  /// which keys. Where fewer than n are above 0: 0 and key -1.
+  /// Returns the n largest weights of each row, [B, Hq, Tq, n], in descending order; of equal weights the earlier key
+  /// comes first. `AttentionResult::weight_keys` holds their keys. If fewer than n weights are above 0, the rest is
+  /// weight 0 and key -1.
   static Weights top_k(std::int64_t n);
 
   Weights(Kind kind_ = none) : kind(kind_) {}
@@ -68,61 +69,63 @@ class ATTN_API Weights {
   bool operator==(Kind other) const { return kind == other; }
 
   Kind kind;
-  Tensor indices = {};     // rows
-  std::int64_t count = 0;  // top_k
+  Tensor indices = {};     // of rows()
+  std::int64_t count = 0;  // of top_k()
 };
 
-/// What a kernel answered when it was asked to take a call.
+/// Whether one kernel accepts a call, and the reason.
 struct PlanStep {
   std::string kernel;  // "ref"
   bool taken = false;
   std::string reason;  // "takes everything"
 };
 
-/// Which kernel ran, and why not the others. A few bytes; its texts are made when asked for.
+/// Says which kernel ran and why the kernels before it did not. Holds a few bytes; the texts are made by the functions
+/// below.
 class ATTN_API Plan {
  public:
   static constexpr int most_kernels = 8;
-  /// "ref"; empty when there was nothing to compute.
+  /// Returns the name of the kernel that ran, such as "ref"; empty if there was nothing to compute.
   std::string kernel() const;
-  /// In the order in which they were asked; the last was taken.
+  /// Returns the kernels in the order in which they were tried; the last one was taken.
   std::vector<PlanStep> steps() const;
   /// "avx512_f32: is for another dtype; avx512_f64: takes it"; "no kernel" when there was nothing to compute.
   std::string to_string() const;
   friend ATTN_API std::ostream& operator<<(std::ostream& out, const Plan& plan);
 
-  std::array<std::uint8_t, most_kernels> answers{};  ///< of each kernel asked, as the library numbers them
+  std::array<std::uint8_t, most_kernels> answers{};  ///< the answer of each kernel that was tried
   int asked = 0;
 };
 
 struct AttentionOptions {
   Score score = {};
-  /// of the scaled dot product; default 1/sqrt(D). ValueError with another score
+  /// The factor of the scaled dot product; default 1/sqrt(D). ValueError with any other score.
   std::optional<double> scale = std::nullopt;
   Mask mask = {};
   Bias bias = {};
-  ScoreExpression score_mod = {};     ///< the score as a function of itself and its place, after softcap and bias
-  ScoreCallback score_callback = {};  ///< the same as a callable on tiles, after score_mod
+  ScoreExpression score_mod = {};     ///< an expression of score and position, applied after softcap and bias
+  ScoreCallback score_callback = {};  ///< a C++ callable that changes tiles of scores, applied after score_mod
   double softcap = 0;                 ///< c: scores become c * tanh(s / c); 0 = off
-  double temperature = 1;             ///< scores are divided by it last
+  double temperature = 1;             ///< scores are divided by it, as the last step before softmax
   Tensor sinks = {};                  ///< [Hq]: a logit per head that takes weight and gives no value
   Tensor query_lengths = {};
   Tensor key_lengths = {};
   Tensor key_start = {};
   Tensor query_start = {};
-  /// i32 or i64 [N + 1], packed sequences: sequence s has the rows cu_seqlens_q[s] ... cu_seqlens_q[s + 1] - 1
+  /// i32 or i64 [N + 1]. Packed sequences: sequence s has the rows cu_seqlens_q[s] ... cu_seqlens_q[s + 1] - 1.
   Tensor cu_seqlens_q = {};
-  Tensor cu_seqlens_k = {};  ///< the same of its keys; default cu_seqlens_q
-  /// each weight becomes 0 with this probability, else it is multiplied by 1 / (1 - p); 0 to 1
+  Tensor cu_seqlens_k = {};  ///< the same for keys; default cu_seqlens_q
+  /// The probability, 0 to 1, with which a weight is set to 0; a weight that is kept is multiplied by 1 / (1 - p).
   double dropout_p = 0;
-  /// which weights: the same seed, the same ones. Default: drawn
+  /// The same seed drops the same weights. Default: drawn from `generator`.
   std::optional<std::uint64_t> dropout_seed = std::nullopt;
-  /// draws the seed (one u64); the global generator when null
+  /// Draws the seed (one u64); null: the global generator.
   Generator* generator = nullptr;
   Weights weights = Weights::none;
   Tensor out = {};  ///< receives the output
 
-  // No options: names of other libraries, of which the compiler's error says what to write.
+  // These are no options but names from other libraries: setting one is a compiler error that says what to write
+  // instead.
   hints::Causal is_causal = {}, causal = {};
   hints::AttnMask attn_mask = {}, attention_mask = {};
   hints::Window window = {}, window_size = {};
@@ -133,65 +136,68 @@ struct AttentionOptions {
 
 struct AttentionResult {
   Tensor output;            ///< [B, Hq, Tq, Dv], the dtype of q (packed: the layout of q)
-  Tensor weights;           ///< what was asked for, else undefined
-  Tensor weight_keys = {};  ///< of Weights::top_k: the keys, i64
-  Tensor logsumexp;         ///< [B, Hq, Tq], f32 (f64 for f64): natural log; -inf where nothing is seen; before dropout
-  std::uint64_t dropout_seed = 0;  ///< of this call's dropout: given again, it drops the same weights
+  Tensor weights;           ///< the weights that `AttentionOptions::weights` requested, else undefined
+  Tensor weight_keys = {};  ///< with Weights::top_k: the key of each weight, i64
+  Tensor logsumexp;         ///< [B, Hq, Tq], f32 (f64 for f64): natural log, before dropout; -inf if no key is seen
+  std::uint64_t dropout_seed = 0;  ///< the dropout seed of this call; passing it again drops the same weights
   Plan plan;
 };
 
-/// Attention: softmax over the keys of a score, then the weighted mean of the values.
+/// Computes attention: a softmax over the keys of each row's scores, then the weighted mean of the values.
 ///
 ///   s[b,h,i,j] = score(q[b,h,i,:], k[b,g,j,:])          g = h / (Hq / Hk)
 ///   o[b,h,i,:] = sum_j softmax_j(mod(cap(s) + bias) / temperature, where mask)[j] v[b,g',j,:]
 ///
 /// Shapes   q [B, Hq, Tq, D]   k [B, Hk, Tk, D]   v [B, Hv, Tk, Dv]  ->  output [B, Hq, Tq, Dv], logsumexp [B, Hq, Tq]
 ///          Hk and Hv each divide Hq (grouped heads). Rank 3 means [B, T, D] with one head, rank 2 [T, D].
-/// Dtypes   f32, f64, bf16, f16, the same for q, k, v; sums and softmax in f32 (f64 for f64). A mask or dense bias of
-///          rank 3 beside q of rank 3 is [B, Tq, Tk].
-/// Packed   with cu_seqlens_q sequences of any lengths, 0 included, lie one behind the other, without padding, as
-///          FlashAttention's varlen functions have them: q [total, Hq, D], k [total_k, Hk, D], v [total_k, Hv, Dv] ->
-///          output [total, Hq, Dv], logsumexp [Hq, total]; or, with the heads outside, [1, H, total, D] each; or
-///          [total, D]. A sequence is what a batch item is elsewhere: it sees its own keys only, positions and
-///          alignment count from its start, query_start and a prefix per batch item are [N]. Dense masks and biases lie
-///          over [Hq, total, total_k]. Its bits are those of the sequence alone.
-/// Dropout  by counter: whether a weight is kept is a function of seed, batch item, head and the positions of row and
-///          key (Philox, docs/numerics.md section 6), so no mask is stored and the cut of the work does not matter.
-///          Returned weights are those after it. Functions with torch's names draw torch's stream instead.
-/// Weights  exp(s - m) / l by the row's final maximum m and sum l (docs/numerics.md section 3); exactly 0 where hidden.
-/// A row that sees no key gives output 0, weights 0 and logsumexp -inf, with a sink too. A pair that a mask, a length
-/// or a bias of -inf hides changes nothing, even if its k or v is NaN or inf.
-/// Errors   ShapeError when dims disagree or Hq % Hk or Hq % Hv != 0; DtypeError when dtypes differ; ValueError for a
-///          length, scale, temperature, softcap or dropout_p out of range. Nothing is written, `out` included, when one
-///          is thrown.
-/// Bits     the same for a row in any batch, any padding, any thread count, prefill or decode (docs/numerics.md).
-/// Gradient q, k, v, biases, sinks, the score's parameters and what an expression looks up, from the output and the
-///          logsumexp in one fused pass; from the weights, and of gradients themselves by the definition, with matrices
-///          of all scores.
+/// Dtypes   f32, f64, bf16, f16, the same for q, k and v. Sums and softmax are in f32 (f64 for f64). With q of rank 3,
+///          a mask or dense bias of rank 3 is [B, Tq, Tk].
+/// Packed   With cu_seqlens_q, sequences of any length (0 included) are concatenated without padding, as in
+///          FlashAttention's varlen functions: q [total, Hq, D], k [total_k, Hk, D], v [total_k, Hv, Dv] -> output
+///          [total, Hq, Dv], logsumexp [Hq, total]. With heads first, each tensor is [1, H, total, D]; with one head,
+///          [total, D]. A packed sequence takes the place of a batch item: its rows see its own keys only, positions
+///          and alignment count from its start, and query_start and a per-item prefix are [N]. Dense masks and biases
+///          cover [Hq, total, total_k]. The bits are those of computing the sequence alone.
+/// Dropout  Counter-based: whether a weight is kept depends only on the seed, batch item, head, row position and key
+///          position (Philox, docs/numerics.md section 6). So no mask is stored, and splitting the work among tasks
+///          changes nothing. Returned weights are those after dropout. Functions with torch's names draw from torch's
+///          random stream instead.
+/// Weights  exp(s - m) / l with the row's final maximum m and sum l (docs/numerics.md section 3); exactly 0 for masked
+///          pairs.
+/// A row that sees no key has output 0, weights 0 and logsumexp -inf, even with a sink. A pair that is masked by a
+/// mask, a length or a bias of -inf affects no result, even if its k or v is NaN or inf.
+/// Errors   ShapeError when dims disagree, or Hk or Hv does not divide Hq; DtypeError when dtypes differ; ValueError
+///          for a length, scale, temperature, softcap or dropout_p out of range. A call that throws one of these writes
+///          nothing, not even to `out`.
+/// Bits     A row has the same bits in any batch, with any padding and thread count, in prefill and decode
+///          (docs/numerics.md).
+/// Gradient Of q, k, v, biases, sinks, the score's parameters and the tensors that score_mod looks up. Gradients that
+///          come in through output and logsumexp are computed in one fused pass. Gradients that come in through the
+///          weights, and second derivatives, use the unfused definition, which stores matrices of all scores.
 /// Source   Vaswani 2017 (1706.03762); Bahdanau 2014 (1409.0473); Dao 2022 (2205.14135).
 ATTN_API AttentionResult attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                    const AttentionOptions& options = {});
 
-/// The scores alone, before softcap, bias, mask and softmax: [.., Tq, Tk], scaled as `options` says; the numbers that
-/// `attention` goes on from. Of the options only `score` and `scale` count.
+/// Returns the scores before softcap, bias, mask and softmax: [.., Tq, Tk], scaled as `options` says, with the bits
+/// that `attention` uses. Only the options `score` and `scale` are used.
 ATTN_API Tensor attention_scores(const Tensor& q, const Tensor& k, const AttentionOptions& options = {});
 
 struct SdpaOptions {
-  Tensor attn_mask = {};  ///< bool (True = takes part) or float (added), broadcastable to the scores
+  Tensor attn_mask = {};  ///< bool (True = takes part) or float (added to the scores), broadcastable to the scores
   double dropout_p = 0;
-  bool is_causal = false;  ///< top-left; composes with attn_mask
+  bool is_causal = false;  ///< aligned top-left; applies together with attn_mask
   std::optional<double> scale = std::nullopt;
   bool enable_gqa = false;
   Generator* generator = nullptr;          ///< for dropout; the global one when null
   Tensor out = {};                         ///< receives the output
-  hints::SdpaMask mask = {}, causal = {};  // no options: the compiler's error says what to write
+  hints::SdpaMask mask = {}, causal = {};  // no options: setting one is a compiler error that says what to write
 };
 
-/// torch.nn.functional.scaled_dot_product_attention, argument by argument (PyTorch 2.13).
+/// Computes torch.nn.functional.scaled_dot_product_attention with the same arguments (PyTorch 2.13).
 ///
 /// Shapes   query [.., Hq, L, E]  key [.., H, S, E]  value [.., H, S, Ev]  ->  [.., Hq, L, Ev]; rank 2 to 8, leading
 ///          dims broadcast.
-/// Differs from torch where torch's answer depends on its path: docs/torch.md lists each case.
+/// Differs from torch only where torch's result depends on the kernel that it chooses: docs/torch.md lists each case.
 ATTN_API Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                                              const SdpaOptions& options = {});
 
@@ -199,13 +205,14 @@ ATTN_API Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& 
 struct ScoresAndContext {
   Tensor scores, weights, context;
 };
-/// x W_q, x W_k, x W_v with rows as words, then attention: x [T, C], w_q, w_k [C, D], w_v [C, Dv].
+/// Computes x W_q, x W_k and x W_v, then attention. One row of x per word: x [T, C], w_q, w_k [C, D], w_v [C, Dv].
 ATTN_API ScoresAndContext self_attention(const Tensor& x, const Tensor& w_q, const Tensor& w_k, const Tensor& w_v,
                                          const AttentionOptions& options = {});
-/// Queries from `x`, keys and values from `memory`.
+/// The same with queries from `x`, and keys and values from `memory`.
 ATTN_API ScoresAndContext cross_attention(const Tensor& x, const Tensor& memory, const Tensor& w_q, const Tensor& w_k,
                                           const Tensor& w_v, const AttentionOptions& options = {});
-/// Additive attention, weights included when asked: query [.., Tq, D], key [.., Tk, Dk], value [.., Tk, Dv].
+/// Computes additive attention: query [.., Tq, D], key [.., Tk, Dk], value [.., Tk, Dv]. `options.weights` adds the
+/// weights.
 ATTN_API AttentionResult additive_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                                             const Tensor& w_q, const Tensor& w_k, const Tensor& w,
                                             const AttentionOptions& options = {});

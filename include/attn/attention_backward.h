@@ -1,5 +1,5 @@
-// include/attn/attention_backward.h: attention for a program with a tape of its own: what a call leaves, and its
-// backward pass from that.
+// include/attn/attention_backward.h: forward and backward pass for callers that record gradients themselves (such as
+// another autograd system): the state saved between the passes.
 #pragma once
 #include <attn/attention.h>
 
@@ -8,59 +8,61 @@
 
 namespace attn {
 
-/// What the backward pass of a call needs beside operands and options: two numbers a row.
+/// The state that the backward pass needs besides operands and options: the output and two numbers per row.
 struct AttentionSaved {
-  Tensor output;    ///< of the call
-  Tensor max, sum;  ///< [B, Hq, Tq], f32 (f64 for f64): of each row the final maximum and sum of e^(s - max)
+  Tensor output;    ///< the output of the call
+  Tensor max, sum;  ///< [B, Hq, Tq], f32 (f64 for f64): each row's final maximum and its sum of e^(s - max)
   std::uint64_t dropout_seed = 0;
-  Tensor weight_keys = {};  ///< of Weights::top_k
-  /// Set before the call: compute and keep what a recorded call does. Of a 16-bit output that was rounded from f32
-  /// `output` is then the f32 one.
+  Tensor weight_keys = {};  ///< with Weights::top_k: the keys of the returned weights
+  /// Input, set before the call: compute and keep exactly what a call recorded for autograd keeps. If the 16-bit output
+  /// was rounded from f32, the saved `output` is then the f32 one.
   bool exact = false;
 };
 
-/// attention(), and in `saved` what its backward pass needs; nothing is recorded. `max` and `sum` are written into when
-/// they are defined on entry: contiguous, of that shape and dtype, sharing memory with nothing else, else a ShapeError,
-/// DtypeError or ValueError.
+/// Computes attention() and fills `saved` for the backward pass; records nothing for autograd. If `max` and `sum` are
+/// defined on entry, the call writes into them. They must then be contiguous, have the shape and dtype above and share
+/// memory with no other tensor, else ShapeError, DtypeError or ValueError.
 ATTN_API AttentionResult attention_forward(const Tensor& q, const Tensor& k, const Tensor& v,
                                            const AttentionOptions& options, AttentionSaved& saved);
 
-/// attention() on the library's tape, for a caller who kept operands, options and what attention_forward left with
-/// `exact`, and no tape between the passes: every gradient that attention() has, of any score, the weights too, with
-/// the same bits. Nothing is computed again but projections of q and k. Of the results the output has its values,
-/// weights and logsumexp have shape and history alone.
+/// Returns the result of attention() with its gradient history, without computing the forward pass again. For callers
+/// that kept the operands, the options and what attention_forward saved with `exact`. Every gradient that attention()
+/// has is available, for any score and through the weights too, with the same bits. Only projections of q and k are
+/// computed again. In the result, the output has its values; weights and logsumexp have only shape and history.
 /// Errors   as attention; ShapeError and DtypeError for a saved tensor of another shape or dtype.
 ATTN_API AttentionResult attention_recorded(const Tensor& q, const Tensor& k, const Tensor& v,
                                             const AttentionOptions& options, const AttentionSaved& saved);
 
 struct AttentionBackwardOptions {
-  Tensor grad_output;                     ///< as the output
-  Tensor grad_logsumexp = {};             ///< as the logsumexp, or undefined: none
-  bool k = true, v = true, sinks = true;  ///< what is wanted beside q's gradient
+  Tensor grad_output;                     ///< same shape as the output
+  Tensor grad_logsumexp = {};             ///< same shape as the logsumexp; undefined: none
+  bool k = true, v = true, sinks = true;  ///< which gradients to compute besides q's
   bool bias = true, score_mod = true;
-  /// Memory for the results, [B, H, T, D] of f32 or f64; undefined: new. It may be that of operands or of grad_output,
-  /// but no two may share elements: a ValueError where they are contiguous or begin alike.
+  /// Memory for the results, [B, H, T, D], f32 or f64; undefined: newly allocated. It may be the memory of an operand
+  /// or of grad_output. No two results may share elements; ValueError if two contiguous results overlap or two results
+  /// begin at the same address.
   Tensor grad_q = {}, grad_k = {}, grad_v = {};
 };
 
 struct AttentionGradients {
-  Tensor q, k, v;            ///< [B, H, T, D], the dtype of the operands
-  Tensor sinks;              ///< [Hq], the compute type
-  std::vector<Tensor> bias;  ///< of each term's values, in their shape and dtype
-  /// Each tensor of numbers that the score_mod looks up, as it was given, and its gradient in that shape and dtype.
+  Tensor q, k, v;            ///< [B, H, T, D], in the dtype of the operands
+  Tensor sinks;              ///< [Hq], in the compute type
+  std::vector<Tensor> bias;  ///< of each bias term's values, in their shape and dtype
+  /// Each floating tensor that score_mod looks up, as given, with its gradient in the same shape and dtype.
   std::vector<std::pair<Tensor, Tensor>> score_mod;
 };
 
-/// The gradients of a call from that of its results, in the fused pass: the weights are made again, block by block.
+/// Computes the gradients of a call from the gradient of its results. The fused pass recomputes the weights block by
+/// block.
 ///
-/// `options` are those of the forward call; its dropout comes from `saved.dropout_seed`.
+/// `options` must be those of the forward call; the dropout seed comes from `saved.dropout_seed`.
 /// Dtypes   f32, f64; bf16 and f16 with sums in f32, each gradient rounded once.
-/// Errors   as attention; ShapeError for a grad_output or a saved tensor of another shape; ValueError for a score other
-///          than the (scaled) dot product, whose gradient needs the library's own tape (autograd.h), and for a
-///          score_callback, which has none.
-/// Bits     those of backward() through the same call; of a 16-bit output that was rounded from f32 (f16, and bf16
-///          where the processor has no product of its own for it) the tape keeps the f32 one, this, without `exact`,
-///          the rounded one.
+/// Errors   as attention(); ShapeError for a grad_output or a saved tensor of another shape; ValueError for a score
+///          other than the (scaled) dot product, whose gradient needs autograd.h, and for a score_callback, which has
+///          no gradient.
+/// Bits     those of backward() through the same call, with one exception: if the 16-bit output was rounded from f32
+///          (f16, and bf16 without the processor's bf16 dot product), autograd keeps the f32 output, while this
+///          function, without `exact`, uses the rounded one.
 ATTN_API AttentionGradients attention_backward(const Tensor& q, const Tensor& k, const Tensor& v,
                                                const AttentionOptions& options, const AttentionSaved& saved,
                                                const AttentionBackwardOptions& wanted);

@@ -1,4 +1,4 @@
-// include/attn/bias.h: what is added to the scores before the softmax.
+// include/attn/bias.h: builds the terms that are added to the scores before the softmax.
 #pragma once
 #include <attn/mask.h>
 #include <attn/tensor.h>
@@ -9,34 +9,37 @@
 
 namespace attn {
 
-/// A sum of terms, in the order given; each term is added with one rounding (docs/numerics.md section 3).
-/// -inf in a term shuts the pair out (hiding, not arithmetic).
+/// A sum of terms, added in the order given, each with one rounding (docs/numerics.md section 3). A term of -inf masks
+/// the pair: its k and v are then ignored, even if they are NaN.
 class ATTN_API Bias {
  public:
   Bias() = default;
-  // Copies only: what was moved from keeps its value, which would otherwise silently mean "none".
+  // Moving copies: a moved-from Bias would silently mean "no bias".
   Bias(const Bias&) = default;
   Bias& operator=(const Bias&) = default;
   template <std::same_as<Tensor> T>
   Bias(const T&) {
     static_assert(!sizeof(T), "attn: write Bias::dense(values)");
   }
-  /// Dense, broadcastable to [B, Hq, Tq, Tk], of the dtype of q or f32, of bf16 or f16 where q is of 16 bits: a float
-  /// mask.
+  /// A dense bias (a float mask), broadcastable to [B, Hq, Tq, Tk]. Its dtype is that of q or f32; with a 16-bit q also
+  /// bf16 or f16.
   static Bias dense(const Tensor& values);
-  /// -slopes[h] * (p - key position): slopes [Hq]. Made for causal masks: keys after the row gain by their distance,
-  /// unless `symmetric`: -slopes[h] * |p - key position|. Source: Press 2021 (2108.12409).
+  /// ALiBi: -slopes[h] * (p - key position), slopes [Hq]. It is meant for causal masks: a key after the row gets a
+  /// positive bias that grows with its distance. With `symmetric`: -slopes[h] * |p - key position|. Source: Press 2021
+  /// (2108.12409).
   static Bias alibi(const Tensor& slopes, Align align = Align::unset, bool symmetric = false);
-  /// The paper's slopes, f32 [heads]: 2^(-8 (h + 1) / heads) of a power of two; of others those of the power of two n
-  /// below, then the first, third, fifth ... of 2 n. 3 heads: 0.0625, 0.00390625, 0.25.
+  /// Returns the paper's slopes, f32 [heads]. If `heads` is a power of two they are 2^(-8 (h + 1) / heads). Otherwise
+  /// they are the slopes for the next lower power of two n, then the first, third, fifth ... slope for 2 n. For 3
+  /// heads: 0.0625, 0.00390625, 0.25.
   static Tensor alibi_slopes(std::int64_t heads);
-  /// table[bucket(key position - p), h], T5's buckets: table [buckets, Hq]. Source: Raffel 2019 (1910.10683).
+  /// T5's relative position bias: table[bucket(key position - p), h], table [buckets, Hq]. Source: Raffel 2019
+  /// (1910.10683).
   static Bias relative(const Tensor& table, bool bidirectional = true, std::int64_t max_distance = 128,
                        Align align = Align::unset);
 
   friend ATTN_API Bias operator+(const Bias& a, const Bias& b);
   bool empty() const { return terms_.empty(); }
-  /// "alibi(f32 [8], bottom_right) + dense(f32 [5, 9])"; empty without terms.
+  /// Returns "alibi(f32 [8], bottom_right) + dense(f32 [5, 9])"; an empty text if there are no terms.
   std::string to_string() const;
   friend ATTN_API std::ostream& operator<<(std::ostream& out, const Bias& bias);
 

@@ -1,5 +1,5 @@
-// include/attn/cache.h: keys and values that stay between calls: sequences grow, fork, shrink and forget, in pages of
-// one pool.
+// include/attn/cache.h: a KV cache: keys and values kept between calls in the pages of one pool; sequences append,
+// fork, truncate and evict.
 #pragma once
 #include <attn/attention.h>
 
@@ -9,46 +9,46 @@
 
 namespace attn {
 
-/// How a cache keeps the elements of a row.
+/// How a cache stores the elements of a row.
 enum class KvStorage {
-  same,  ///< as they are
-  int8,  ///< rounded to 8 bits with a scale a group of elements
+  same,  ///< in the dtype of the rows
+  int8,  ///< rounded to 8 bits, with one scale per group of elements
 };
 
 struct KvCacheOptions {
   std::int64_t key_heads = 0;
-  std::int64_t value_heads = 0;  ///< 0: as key_heads
+  std::int64_t value_heads = 0;  ///< 0: same as key_heads
   std::int64_t head_dim = 0;     ///< D of k
-  std::int64_t value_dim = 0;    ///< Dv of v; 0: as head_dim
-  std::int64_t page_rows = 16;   ///< rows of a page: 16, 32, 64, 128 or 256. 0: one block a sequence, which grows
-  std::int64_t pages = 0;        ///< pages of the pool; with page_rows = 0 the number of blocks
+  std::int64_t value_dim = 0;    ///< Dv of v; 0: same as head_dim
+  std::int64_t page_rows = 16;   ///< rows of a page: 16, 32, 64, 128 or 256. 0: one growing block per sequence
+  std::int64_t pages = 0;        ///< pages in the pool; with page_rows = 0 the number of blocks
   Dtype dtype = Dtype::f32;      ///< of k, v and q: f32, f64, bf16 or f16
   KvStorage storage = KvStorage::same;
-  std::int64_t scale_group = 0;  ///< int8: neighbouring elements of a row that share a scale; 0: the whole row
+  std::int64_t scale_group = 0;  ///< int8: number of adjacent elements that share a scale; 0: the whole row
 };
 
-/// A sequence in a cache. A value; it notices when its sequence was released or belongs to another cache.
+/// A handle to a sequence in a cache. Using it after the sequence was released, or with another cache, is an error.
 struct KvSequence {
-  std::uint32_t cache = 0;  ///< 0: of no cache
+  std::uint32_t cache = 0;  ///< id of the cache; 0: none
   std::uint32_t index = 0;
   std::uint32_t generation = 0;
   friend bool operator==(const KvSequence&, const KvSequence&) = default;
 };
 
-/// An append that the pool has no room for: release, evict or truncate something, then try again.
+/// Thrown by an append for which the pool has no room: release, evict or truncate a sequence, then try again.
 class ATTN_API KvCacheFull : public Error {
  public:
   using Error::Error;
 };
 
-/// Keys and values of many sequences, of one layer of a model.
+/// Holds the keys and values of many sequences, for one layer of a model.
 ///
-/// Position  of a key: how many were appended before it. It stays when older keys are evicted.
-/// Sharing   `fork` shares pages; a shared page is copied when one of its sequences appends to it.
-/// Errors    ValueError for a released or foreign sequence and for a position out of range, ShapeError, DtypeError,
-///           KvCacheFull, std::bad_alloc. A call that throws has changed nothing.
-/// Moving    leaves a cache that holds nothing: no sequence is alive in it, and what needs one is a ValueError.
-/// Threads   const functions and attention_cached may run at the same time; a call that changes the cache must be
+/// Position  of a key: the number of keys appended before it. Evicting older keys does not change it.
+/// Sharing   `fork` shares pages; an append to a shared page copies it first.
+/// Errors    ValueError for a sequence that was released or belongs to another cache, and for a position out of range;
+///           ShapeError, DtypeError, KvCacheFull, std::bad_alloc. A call that throws has changed nothing.
+/// Moving    leaves an empty cache: it has no sequences, and calls that need a sequence throw ValueError.
+/// Threads   const functions and attention_cached may run at the same time; a call that changes the cache must run
 ///           alone.
 class ATTN_API KvCache {
  public:
@@ -57,37 +57,38 @@ class ATTN_API KvCache {
   KvCache(KvCache&&) noexcept;
   KvCache& operator=(KvCache&&) noexcept;
 
-  /// A new sequence without keys.
+  /// Creates a sequence without keys.
   KvSequence create();
-  /// A sequence with the same keys, at the cost of its page table.
+  /// Creates a sequence with the same keys; copies only the page table.
   KvSequence fork(KvSequence sequence);
-  /// Frees the pages that no other sequence shares.
+  /// Removes the sequence and frees the pages that no other sequence shares.
   void release(KvSequence sequence);
 
-  /// k [Hk, T, D], v [Hv, T, Dv]: T keys more.
+  /// Appends T keys and values: k [Hk, T, D], v [Hv, T, Dv].
   void append(KvSequence sequence, const Tensor& k, const Tensor& v);
-  /// k [B, Hk, T, D], v [B, Hv, T, Dv]: T keys more for each of B sequences, all or none.
+  /// Appends T keys and values to each of B sequences, or to none: k [B, Hk, T, D], v [B, Hv, T, Dv].
   void append(const std::vector<KvSequence>& sequences, const Tensor& k, const Tensor& v);
-  /// Keeps the keys at positions below `length`.
+  /// Keeps only the keys at positions below `length`.
   void truncate(KvSequence sequence, std::int64_t length);
-  /// Drops the keys at positions below `position`: hidden from now on, and their whole pages free. For a window of w
-  /// keys: evict(s, max(0, length(s) - w)).
+  /// Masks the keys at positions below `position` from now on, and frees the pages that hold only such keys. For a
+  /// window of w keys: evict(s, max(0, length(s) - w)).
   void evict(KvSequence sequence, std::int64_t position);
 
-  /// Position of the next key.
+  /// Returns the position of the next key.
   std::int64_t length(KvSequence sequence) const;
-  /// First position that was not evicted.
+  /// Returns the first position that was not evicted.
   std::int64_t first(KvSequence sequence) const;
-  /// Whether the handle still stands for a sequence.
+  /// Returns whether the handle still refers to a sequence.
   bool alive(KvSequence sequence) const noexcept;
   std::int64_t free_pages() const noexcept;
   const KvCacheOptions& options() const;
 
   struct Rows {
-    /// [B, Hk, T, D] and [B, Hv, T, Dv], T the greatest length; 0 where a key is evicted or beyond the length
+    /// [B, Hk, T, D] and [B, Hv, T, Dv], T is the greatest length; evicted keys and keys beyond a sequence's length are
+    /// 0.
     Tensor k, v;
   };
-  /// The keys as tensors (a copy), of the cache's dtype or another floating one.
+  /// Returns a copy of the keys and values as tensors, in the cache's dtype or another floating dtype.
   Rows gather(const std::vector<KvSequence>& sequences) const;
   Rows gather(const std::vector<KvSequence>& sequences, Dtype dtype) const;
 
@@ -99,17 +100,18 @@ class ATTN_API KvCache {
   std::unique_ptr<State> state_;
 };
 
-/// attention() over cached keys: q [B, Hq, Tq, D], row b over sequences[b], each of its own length -> [B, Hq, Tq, Dv].
+/// Computes attention() over cached keys. q is [B, Hq, Tq, D]; row b uses sequences[b], of any length -> [B, Hq, Tq,
+/// Dv].
 ///
-/// Positions  the rows stand at the end of their sequence, the last at length - 1, unless `query_start` says otherwise.
-///            So append the new keys first, then attend with Mask::causal(); Align::top_left without `query_start` is a
-///            ValueError. `Tk` of a dense mask or bias is the greatest length.
-/// Evicted    keys are hidden as by ~Mask::prefix(first): positions, and the blocks in which keys are summed, count
-///            from the sequence's first key.
+/// Positions  By default the rows are at the end of their sequence, the last row at position length - 1; `query_start`
+///            overrides this. So append the new keys first, then attend with Mask::causal(). Align::top_left without
+///            `query_start` is a ValueError. `Tk` of a dense mask or bias is the greatest length.
+/// Evicted    keys are masked as by ~Mask::prefix(first). Positions, and the blocks in which keys are summed, count
+///            from the sequence's first key, evicted or not.
 /// Errors     as attention() and KvCache; ValueError when key_lengths or key_start is given.
-/// Gradient   none: a cache has no history.
-/// Bits       those of attention() on the same keys without a cache; those of int8 as on the dequantised keys, in bf16
-///            as docs/numerics.md section 3.8 has it.
+/// Gradient   none: the cache records no gradient history.
+/// Bits       those of attention() on the same keys without a cache; with int8 those of attention() on the dequantised
+///            keys (bf16: docs/numerics.md section 3.8).
 ATTN_API AttentionResult attention_cached(const Tensor& q, const KvCache& cache,
                                           const std::vector<KvSequence>& sequences,
                                           const AttentionOptions& options = {});

@@ -1,4 +1,4 @@
-// include/attn/dims.h: sizes or strides of a tensor of rank 0 to 8, held in place.
+// include/attn/dims.h: the sizes or strides of a tensor of rank 0 to 8, stored without allocation.
 #pragma once
 #include <attn/export.h>
 
@@ -15,7 +15,7 @@ namespace attn {
 
 inline constexpr int max_rank = 8;
 
-/// Up to eight numbers, one a dimension. A ninth is a ShapeError.
+/// Up to eight numbers, one per dimension. A ninth is a ShapeError.
 class ATTN_API Dims {
  public:
   Dims() = default;
@@ -23,7 +23,7 @@ class ATTN_API Dims {
       : Dims(std::span<const std::int64_t>(values.begin(), values.size())) {}
   Dims(const std::vector<std::int64_t>& values) : Dims(std::span<const std::int64_t>(values)) {}
   Dims(std::span<const std::int64_t> values);
-  /// One dim, as in x.sum(-1) or zeros(3). Not a bool: x.sum(true) names no dim.
+  /// One dim, as in x.sum(-1) or zeros(3). A bool is rejected: the true in x.sum(true) is no dim.
   template <std::integral T>
     requires(!std::same_as<T, bool>)
   Dims(T size) : Dims(std::initializer_list<std::int64_t>{static_cast<std::int64_t>(size)}) {}
@@ -40,7 +40,7 @@ class ATTN_API Dims {
   void push_back(std::int64_t value);
   void insert(int at, std::int64_t value);
   void erase(int at);
-  /// Product of all; 1 for rank 0.
+  /// Returns the product of all sizes; 1 for rank 0.
   std::int64_t product() const;
   friend bool operator==(const Dims& a, const Dims& b) {
     if (a.size_ != b.size_) return false;
@@ -49,7 +49,7 @@ class ATTN_API Dims {
     return true;
   }
   friend ATTN_API Dims contiguous_strides(const Dims& sizes);
-  /// As to_string below.
+  /// Prints the text of to_string (below).
   friend ATTN_API std::ostream& operator<<(std::ostream& out, const Dims& dims);
 
  private:
@@ -57,11 +57,11 @@ class ATTN_API Dims {
   int size_ = 0;
 };
 
-/// "[2, 3, 4]", as error texts and tables print it.
+/// Returns "[2, 3, 4]", the form used in error texts and tables.
 ATTN_API std::string to_string(const Dims& dims);
-/// Row-major strides of a contiguous tensor of these sizes.
+/// Returns the row-major strides of a contiguous tensor of these sizes.
 ATTN_API Dims contiguous_strides(const Dims& sizes);
-/// The common shape by torch's broadcasting rule; ShapeError names `function` and both shapes.
+/// Returns the common shape by torch's broadcasting rule; ShapeError names `function` and both shapes.
 ATTN_API Dims broadcast_shapes(const char* function, const Dims& a, const Dims& b);
 
 }  // namespace attn

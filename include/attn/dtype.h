@@ -1,4 +1,4 @@
-// include/attn/dtype.h: the element types and the two 16-bit floats C++20 has no name for.
+// include/attn/dtype.h: the element types, and the two 16-bit float types that C++20 does not have.
 #pragma once
 #include <attn/export.h>
 
@@ -27,15 +27,15 @@ struct ATTN_API float16 {
   explicit operator float() const;
 };
 
-/// Bytes of one element.
+/// Returns the bytes of one element.
 ATTN_API std::size_t size_of(Dtype dtype);
-/// "f32", "f64", "bf16", "f16", "i64", "i32", "bool".
+/// Returns "f32", "f64", "bf16", "f16", "i64", "i32" or "bool".
 ATTN_API std::string_view name_of(Dtype dtype);
-/// As name_of.
+/// Prints name_of(dtype).
 ATTN_API std::ostream& operator<<(std::ostream& out, Dtype dtype);
-/// torch's name: "float32", "bfloat16", "int64", "bool", ...
+/// Returns torch's name: "float32", "bfloat16", "int64", "bool", ...
 ATTN_API std::string_view torch_name_of(Dtype dtype);
-/// Either name; ValueError lists the names there are.
+/// Returns the dtype of either name (attn's or torch's); ValueError lists the names.
 ATTN_API Dtype dtype_from_name(std::string_view name);
 inline bool is_floating(Dtype dtype) { return dtype <= Dtype::f16; }
 inline bool is_integral(Dtype dtype) { return dtype == Dtype::i64 || dtype == Dtype::i32; }
@@ -73,7 +73,8 @@ struct DtypeOf<bool> {
 template <typename T>
 inline constexpr Dtype dtype_of = DtypeOf<T>::value;
 
-/// A number given beside a tensor: x + 1, full({2}, 0.5). It never changes a floating tensor's dtype (torch's rule).
+/// A number used beside a tensor: x + 1, full({2}, 0.5). It never changes the dtype of a floating tensor (torch's
+/// rule).
 class Scalar {
  public:
   Scalar(double value) : float_(value), integer_(static_cast<std::int64_t>(0)), kind_(Kind::floating) {}

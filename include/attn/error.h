@@ -1,5 +1,4 @@
-// include/attn/error.h: what a user's mistake is called; every text names the function, what was given and what is
-// needed.
+// include/attn/error.h: the exception classes. Every text names the function, what was given and what is needed.
 #pragma once
 #include <attn/export.h>
 
@@ -9,34 +8,34 @@
 
 namespace attn {
 
-/// Everything the library throws on purpose. The text is one line that is safe to print: a control character or a byte
-/// that is not UTF-8 is written as \x1B, and of more than 1000 bytes the middle is left out. A mask that does not say
-/// how rows stand against keys adds the two pictures below it.
+/// The base of every exception that the library throws on purpose. The text is one line that is safe to print: a
+/// control character or a byte that is not UTF-8 is written as \x1B, and a text above 1000 bytes is shortened in the
+/// middle. The error for a mask without an alignment adds two pictures below that line.
 class ATTN_API Error : public std::runtime_error {
  public:
   explicit Error(const std::string& text);
   Error(const std::string& text, const std::string& picture);
 };
 
-/// Sizes that do not fit together.
+/// Sizes do not match each other.
 class ATTN_API ShapeError : public Error {
  public:
   using Error::Error;
 };
 
-/// An element type that is not supported there, or types that differ where they must agree.
+/// An element type is not supported, or types differ that must agree.
 class ATTN_API DtypeError : public Error {
  public:
   using Error::Error;
 };
 
-/// A value outside what is meaningful (a probability of 1.5, an unknown word, a negative length).
+/// A value is out of range or unknown (a probability of 1.5, an unknown word, a negative length).
 class ATTN_API ValueError : public Error {
  public:
   using Error::Error;
 };
 
-/// A file that is not what it says; `offset` is the first byte that is wrong.
+/// A file is not in the format that it should be in; `offset` is the first wrong byte.
 class ATTN_API FormatError : public Error {
  public:
   FormatError(const std::string& text, std::uint64_t offset) : Error(text), offset_(offset) {}
@@ -46,7 +45,7 @@ class ATTN_API FormatError : public Error {
   std::uint64_t offset_;
 };
 
-/// The operating system refused: no such file, no space, no permission.
+/// The operating system reported an error: no such file, no space, no permission.
 class ATTN_API IoError : public Error {
  public:
   using Error::Error;

@@ -1,7 +1,9 @@
-// include/attn/hints.h: names that other libraries have for options: the compiler's error says what to write here.
+// include/attn/hints.h: option names of other libraries: setting one is a compiler error that says what to write in
+// attn.
 #pragma once
 
-/// Fields of these types hold nothing and take nothing: who sets one reads the text as the compiler's error.
+/// Types of fields that hold nothing and accept no value: code that sets such a field gets the text as a compiler
+/// error.
 namespace attn::hints {
 
 struct Causal {
@@ -52,7 +54,7 @@ struct NeedWeights {
   }
 };
 
-/// Of SdpaOptions.
+/// For SdpaOptions.
 struct SdpaMask {
   constexpr SdpaMask() = default;
   template <typename T>

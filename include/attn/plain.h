@@ -1,4 +1,4 @@
-// include/attn/plain.h: attention below the tensors: your pointers, sizes, strides, workspace and threads; nothing is
+// include/attn/plain.h: attention on raw pointers: the caller gives sizes, strides, workspace and threads; nothing is
 // allocated.
 #pragma once
 #include <attn/export.h>
@@ -11,21 +11,23 @@ namespace attn::plain {
 
 enum class Element : std::uint8_t { f32, f64, bf16, f16 };
 
-/// Strides between neighbouring batch items, heads and rows, in elements; the last dim is contiguous. All 0: row-major.
-/// Otherwise each is given where there is more than one of its kind, and is at least the width of a row.
+/// Strides between adjacent batch items, heads and rows, in elements; the last dim is contiguous. All 0 means
+/// row-major. Otherwise each stride must be given if there is more than one item, head or row, and must be at least the
+/// width of a row.
 struct Strides {
   std::int64_t batch = 0, head = 0, row = 0;
 };
 
-/// A dense operand of the scores [B, Hq, Tq, Tk]. Nothing given: row-major, all of it. Otherwise a stride of 0
-/// broadcasts; one row for all is {.key = 1}.
+/// Strides of a mask or bias over the scores [B, Hq, Tq, Tk]. The default is row-major. If any stride is set, a stride
+/// of 0 broadcasts; {.key = 1} is one row for all rows.
 struct ScoreStrides {
-  static constexpr std::int64_t neighbours = INT64_MIN;  // 1
+  static constexpr std::int64_t neighbours = INT64_MIN;  // as a key stride: 1
   std::int64_t batch = 0, head = 0, row = 0, key = neighbours;
 };
 
-/// One call of attention; what each field means and which bits come out: <attn/attention.h>. Null: not given, the
-/// default. A size of 0 beside a pointer to what it counts was forgotten: Status::size_left_out.
+/// One call of attention. <attn/attention.h> says what each field means and which bits result. A null pointer means
+/// "not given, use the default". A size of 0 with a non-null pointer to the data that it counts is
+/// Status::size_left_out.
 struct Attention {
   std::int64_t batch = 1, q_heads = 1, k_heads = 1, v_heads = 1;  // k_heads and v_heads each divide q_heads
   std::int64_t q_rows = 0, k_rows = 0, dim = 0, value_dim = 0;
@@ -36,7 +38,7 @@ struct Attention {
   const void* v = nullptr;
   void* output = nullptr;     // must not overlap k or v
   void* logsumexp = nullptr;  // [B, Hq, Tq], compute type
-  void* max = nullptr;        // [B, Hq, Tq], compute type: with `sum` what the backward pass needs
+  void* max = nullptr;        // [B, Hq, Tq], compute type: the backward pass needs `max` and `sum`
   void* sum = nullptr;
   Strides q_strides = {}, k_strides = {}, v_strides = {}, output_strides = {};
 
@@ -47,10 +49,11 @@ struct Attention {
 
   bool causal = false;
   std::int64_t window_left = -1, window_right = -1;  // keys before and after the row's position; -1: no limit
-  bool bottom_right = false;                         // the last row stands at the last key
-  // row 0 at key 0; where q_rows != k_rows causal and windows need one of them, or query_start
+  bool bottom_right = false;                         // the last row is aligned to the last key
+  // Row 0 is aligned to key 0. If q_rows != k_rows, causal masks and windows need top_left, bottom_right or
+  // query_start.
   bool top_left = false;
-  const std::uint8_t* mask = nullptr;  // not 0: takes part
+  const std::uint8_t* mask = nullptr;  // not 0: the pair takes part
   ScoreStrides mask_strides = {};
   const void* bias = nullptr;  // added to the scores
   Element bias_element = Element::f32;
@@ -62,8 +65,9 @@ struct Attention {
   const std::int64_t* query_start = nullptr;
 };
 
-/// Your threads: `run` calls part(part_context, 0) ... part(part_context, parts - 1), each once, in any order, on up to
-/// `threads` threads at a time, and returns when all are done. It must not throw. Null: the library's own pool.
+/// The caller's threads: `run` calls part(part_context, 0) ... part(part_context, parts - 1), each once, in any order,
+/// on up to `threads` threads at a time, and returns when all are done. It must not throw. Null: the library's own
+/// pool.
 struct Executor {
   void (*run)(void* context, std::int64_t parts, void (*part)(void* part_context, std::int64_t index),
               void* part_context) = nullptr;
@@ -87,34 +91,36 @@ enum class [[nodiscard]] Status : std::uint8_t {
   short_stride,
   alignment,
 };
-/// One line: "plain::attention: k_heads and v_heads must each divide q_heads".
+/// Returns one line: "plain::attention: k_heads and v_heads must each divide q_heads".
 ATTN_API const char* text_of(Status status) noexcept;
 
-/// The backward pass of a call: what each field means and which bits come out: the gradients of <attn/attention.h>.
+/// The backward pass of a call. The gradients and their bits are those of <attn/attention.h>.
 struct AttentionBackward {
-  // as it was called, f32, f64, or bf16 where the processor has its dot product: `output`, `max` and `sum` hold its
-  // results
+  // The forward call as it was made, in f32, f64, or bf16 if the processor has a bf16 dot product. `output`, `max` and
+  // `sum` hold its results.
   Attention forward = {};
-  const void* doutput = nullptr;     // the gradient that comes in, as output
+  const void* doutput = nullptr;     // the incoming gradient, shaped as output
   const void* dlogsumexp = nullptr;  // [B, Hq, Tq], or null
-  void* dq = nullptr;                // as q
-  void* dk = nullptr;                // as k, or null: not wanted
-  void* dv = nullptr;                // as v, or null
+  void* dq = nullptr;                // shaped as q
+  void* dk = nullptr;                // shaped as k; null: not computed
+  void* dv = nullptr;                // shaped as v; null: not computed
   Strides doutput_strides = {}, dq_strides = {}, dk_strides = {}, dv_strides = {};
   void* dsinks = nullptr;  // [Hq], or null
-  void* dbias = nullptr;   // added to, by bias_strides: a stride of 0 sums; compute type; or null
+  void* dbias = nullptr;   // compute type, or null: the gradient is added to it by bias_strides, a stride of 0 sums
 };
 
-/// Bytes of workspace for a call, of any alignment; depends on dim, value_dim and the number of threads alone.
+/// Returns the bytes of workspace for a call, at any alignment. The size depends only on dim, value_dim and the thread
+/// count.
 ATTN_API std::size_t workspace_bytes(const Attention& call, const Executor& executor = {}) noexcept;
 
-/// The bits of attn::attention. Allocates nothing; with less than workspace_bytes but enough for one thread it runs on
-/// fewer. Nothing is written unless the status is ok. Thread-safe for different outputs and workspaces.
+/// Computes the same bits as attn::attention. Allocates nothing. With less workspace than workspace_bytes, but enough
+/// for one thread, it uses fewer threads. Writes nothing unless it returns Status::ok. Thread-safe for different
+/// outputs and workspaces.
 ATTN_API Status attention(const Attention& call, void* workspace, std::size_t bytes,
                           const Executor& executor = {}) noexcept;
 
-/// The same for the backward pass; grows with Tq (a cache line for 64 rows of a head), of bf16 with Tk (its sums in
-/// f32: a thread's, or all heads' where they add to the same elements of dbias), never with Tq x Tk.
+/// Returns the bytes of workspace for the backward pass. Grows with Tq: 64 bytes per 64 rows of a head. In bf16 it also
+/// grows with Tk, for f32 sums (one set per thread; one per head if heads share elements of dbias). Never with Tq x Tk.
 ATTN_API std::size_t workspace_bytes(const AttentionBackward& call, const Executor& executor = {}) noexcept;
 ATTN_API Status attention_backward(const AttentionBackward& call, void* workspace, std::size_t bytes,
                                    const Executor& executor = {}) noexcept;

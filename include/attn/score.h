@@ -1,4 +1,5 @@
-// include/attn/score.h: the caller's own function of a score: as an expression, or as a callable on tiles.
+// include/attn/score.h: changes attention scores by the caller's own function: an expression, or a C++ callable on
+// tiles.
 #pragma once
 #include <attn/mask.h>
 #include <attn/tensor.h>
@@ -15,7 +16,7 @@ namespace attn {
 class ScoreExpression;
 class ScoreTable;
 
-/// A callable for another number of arguments than the five of a score_mod.
+/// Detects a callable that takes another number of arguments than the five of a score_mod.
 template <typename F>
 concept OtherwiseCalled =
     !std::invocable<F, ScoreExpression, ScoreExpression, ScoreExpression, ScoreExpression, ScoreExpression> &&
@@ -25,42 +26,42 @@ concept OtherwiseCalled =
      std::invocable<F, ScoreExpression, ScoreExpression, ScoreExpression, ScoreExpression, ScoreExpression,
                     ScoreExpression>);
 
-/// A score as a function of itself and of where it stands: s (the score), b, h (batch item or packed sequence, query
-/// head), i (position of the row), j (position of the key), constants and lookups in tensors. FlexAttention's
-/// score_mod, as a value.
+/// An expression that computes a new score from s (the score), b and h (batch item or packed sequence, query head), i
+/// (row position), j (key position), constants, and lookups in tensors. It is FlexAttention's score_mod as a value.
 ///
 ///   attention(q, k, v, {.score_mod = [&](auto s, auto, auto h, auto i, auto j) { return s - slope(h) * (i - j); }});
-///  There are three kinds. Numbers: s, floating constants and tensors; computed in the compute type, each operation
-/// with one rounding. Whole numbers: b, h, i, j, integer constants and tensors; exact, within 2^53. Conditions:
-/// comparisons and bool tensors. A whole number that meets a number becomes one, with one rounding.
+///  An expression has one of three kinds. Floating: s, floating constants and tensors; computed in the compute type,
+/// each operation rounded once. Integer: b, h, i, j, integer constants and tensors; exact, within 2^53. Boolean:
+/// comparisons and bool tensors. An integer combined with a floating value is converted, with one rounding.
 ///
-/// Positions are those of the call (docs/numerics.md section 2), so i needs an alignment where Tq != Tk: see `aligned`.
-/// Place      after softcap and bias, before / temperature. A result of -inf hides the pair.
-/// Bits       those of src/kernels/ref on every target; the order of operations is the one written.
-/// Errors     ValueError where kinds do not fit, when the expression is made; a lookup that does not fit the call, or
-///            whose index can leave the tensor, is a ShapeError or ValueError of the call, before any work.
-/// A value: cheap to copy, shares its tensors. Immutable, so safe to use from several threads.
+/// Positions are those of the call (docs/numerics.md section 2). If Tq != Tk, i needs an alignment: see `aligned`.
+/// Place      after softcap and bias, before the division by temperature. A result of -inf masks the pair.
+/// Bits       those of src/kernels/ref on every target; operations run in the order written.
+/// Errors     ValueError while building an expression whose kinds do not fit. A lookup that does not fit the call, or
+///            whose index can leave the tensor, is a ShapeError or ValueError of the attention call, before any
+///            computation.
+/// A value type: cheap to copy, copies share tensors. Immutable, so safe to use from several threads.
 /// Source     He 2024 (FlexAttention, 2412.05496).
 class ATTN_API ScoreExpression {
  public:
-  /// No expression: scores stay as they are.
+  /// The empty expression: scores stay unchanged.
   ScoreExpression() = default;
-  // Copies only: what was moved from keeps its value, which would otherwise silently mean "none".
+  // Moving copies: a moved-from expression would silently mean "no change".
   ScoreExpression(const ScoreExpression&) = default;
   ScoreExpression& operator=(const ScoreExpression&) = default;
-  /// A constant: whole, or a number.
+  /// A constant, integer or floating.
   template <std::integral I>
     requires(!std::same_as<I, bool>)
   ScoreExpression(I value) : ScoreExpression(whole(static_cast<std::int64_t>(value))) {}
   template <std::floating_point F>
   ScoreExpression(F value) : ScoreExpression(number(static_cast<double>(value))) {}
-  /// f(s, b, h, i, j), called once, now: its operators build the expression.
+  /// Calls f(s, b, h, i, j) once, now; its operators build the expression.
   template <typename F>
     requires(!std::same_as<std::remove_cvref_t<F>, ScoreTable> &&
              std::invocable<F, ScoreExpression, ScoreExpression, ScoreExpression, ScoreExpression, ScoreExpression>)
   ScoreExpression(F&& f) : ScoreExpression(std::forward<F>(f)(score(), batch(), head(), row(), key())) {}
 
-  // No conversions: what looks like one says what to write.
+  // Deleted conversions: arguments of other types give a compiler error that says what to write.
   template <typename F>
     requires(!std::same_as<std::remove_cvref_t<F>, ScoreTable> && OtherwiseCalled<F>)
   ScoreExpression(F&&) {
@@ -86,16 +87,16 @@ class ATTN_API ScoreExpression {
   static ScoreExpression row(Align align = Align::unset);  ///< i
   static ScoreExpression key();                            ///< j
 
-  /// The same with every i that has no alignment standing as `align` says.
+  /// Returns the expression with alignment `align` for every i that has none.
   ScoreExpression aligned(Align align) const;
 
   friend ATTN_API ScoreExpression operator+(const ScoreExpression& a, const ScoreExpression& b);
   friend ATTN_API ScoreExpression operator-(const ScoreExpression& a, const ScoreExpression& b);
   friend ATTN_API ScoreExpression operator*(const ScoreExpression& a, const ScoreExpression& b);
-  /// Of numbers; whole operands become numbers, as in Python.
+  /// Floating division; integer operands are converted first, as in Python.
   friend ATTN_API ScoreExpression operator/(const ScoreExpression& a, const ScoreExpression& b);
   friend ATTN_API ScoreExpression operator-(const ScoreExpression& a);
-  /// Of whole numbers, rounded down, and what remains, with the divisor's sign: Python's // and %.
+  /// Integer division rounded down, and its remainder with the divisor's sign: Python's // and %.
   friend ATTN_API ScoreExpression floor_divide(const ScoreExpression& a, const ScoreExpression& b);
   friend ATTN_API ScoreExpression operator%(const ScoreExpression& a, const ScoreExpression& b);
 
@@ -105,44 +106,44 @@ class ATTN_API ScoreExpression {
   friend ATTN_API ScoreExpression operator>=(const ScoreExpression& a, const ScoreExpression& b);
   friend ATTN_API ScoreExpression operator==(const ScoreExpression& a, const ScoreExpression& b);
   friend ATTN_API ScoreExpression operator!=(const ScoreExpression& a, const ScoreExpression& b);
-  /// Of conditions.
+  /// Boolean operators.
   friend ATTN_API ScoreExpression operator&(const ScoreExpression& a, const ScoreExpression& b);
   friend ATTN_API ScoreExpression operator|(const ScoreExpression& a, const ScoreExpression& b);
   friend ATTN_API ScoreExpression operator~(const ScoreExpression& a);
-  // An expression is built, not decided: conditions join by &, | and ~, and `where` chooses.
+  // An expression cannot be evaluated as a bool: combine conditions with &, | and ~, and choose values with `where`.
   friend void operator&&(const ScoreExpression&, const ScoreExpression&) = delete;  // write a & b
   friend void operator||(const ScoreExpression&, const ScoreExpression&) = delete;  // write a | b
   friend void operator!(const ScoreExpression&) = delete;                           // write ~a
   explicit operator bool() const = delete;  // in place of `if` and `c ? a : b` write where(c, a, b)
 
-  /// One of the two, by selection: what was not chosen changes nothing, even if it is NaN.
+  /// Selects a where the condition is true, else b. The value that is not selected has no effect, even if it is NaN.
   friend ATTN_API ScoreExpression where(const ScoreExpression& condition, const ScoreExpression& a,
                                         const ScoreExpression& b);
-  /// NaN where either is NaN, as torch.minimum and torch.maximum.
+  /// NaN if either operand is NaN, as torch.minimum and torch.maximum.
   friend ATTN_API ScoreExpression min(const ScoreExpression& a, const ScoreExpression& b);
   friend ATTN_API ScoreExpression max(const ScoreExpression& a, const ScoreExpression& b);
   friend ATTN_API ScoreExpression abs(const ScoreExpression& a);
   friend ATTN_API ScoreExpression exp(const ScoreExpression& a);
   friend ATTN_API ScoreExpression tanh(const ScoreExpression& a);
 
-  /// The default: no expression.
+  /// Whether this is the default expression, which changes nothing.
   bool empty() const { return node_ == nullptr; }
-  /// "s - slope[h] * (i - j)".
+  /// Returns the expression as text: "s - slope[h] * (i - j)".
   std::string to_string() const;
   friend ATTN_API std::ostream& operator<<(std::ostream& out, const ScoreExpression& expression);
-  /// From the same notation: s, b, h, i (i(top_left), i(bottom_right)), j; numbers, inf; + - * / // %; < <= > >= == !=;
-  /// & | ~; exp, tanh, abs, min, max, where; name[index, ...] of the tensors given, the name alone for one of rank 0.
-  /// ValueError shows the place that was not understood.
+  /// Parses that notation: s, b, h, i (i(top_left), i(bottom_right)), j; numbers, inf; + - * / // %; < <= > >= == !=; &
+  /// | ~; exp, tanh, abs, min, max, where; name[index, ...] for the given tensors, the name alone for a tensor of rank
+  /// 0. ValueError shows where parsing failed.
   static ScoreExpression parse(const std::string& text,
                                const std::vector<std::pair<std::string, Tensor>>& tensors = {});
 
-  /// The lookups of numbers in it, each once: where gradients of tensors come from.
+  /// Returns each distinct lookup of a floating tensor; these are the tensors that get gradients.
   std::vector<ScoreExpression> lookups() const;
-  /// Of a lookup: its tensor, and the index of each of its dims. ValueError otherwise.
+  /// The tensor of a lookup, and the index expression of each of its dims. ValueError if this is not a lookup.
   const Tensor& tensor() const;
   std::vector<ScoreExpression> index() const;
 
-  /// Scores [B, H, Tq, Tk] after the expression, by the specification (tests, small pictures).
+  /// Applies the expression to scores [B, H, Tq, Tk] with the reference code (for tests and small pictures).
   Tensor apply(const Tensor& scores, const Lengths& lengths = {}) const;
 
   struct Node;
@@ -155,18 +156,19 @@ class ATTN_API ScoreExpression {
   std::shared_ptr<const Node> node_;
 };
 
-/// d of / d by, as an expression; `by` is s or a lookup. Ties of min and max share evenly, abs has 0 at 0, as in torch.
-/// What depends on `by` through a comparison or not at all has derivative 0.
+/// Returns the derivative of `of` by `by` as an expression; `by` is s or a lookup. As in torch, ties of min and max
+/// share the gradient evenly, and abs has derivative 0 at 0. The derivative is 0 if `of` depends on `by` only through
+/// comparisons, or not at all.
 ATTN_API ScoreExpression derivative(const ScoreExpression& of, const ScoreExpression& by);
 
-/// A tensor that expressions look up: slope(h), table(h, j - i + 127), scalar(). Rank 0 to 4; f32, f64, bf16, f16 give
-/// numbers, i64 and i32 whole numbers, bool conditions. The tensor's values are read at the call.
+/// A tensor that expressions look up: slope(h), table(h, j - i + 127), scalar(). Rank 0 to 4. f32, f64, bf16 and f16
+/// give floating values, i64 and i32 integers, bool conditions. The values are read during the attention call.
 class ATTN_API ScoreTable {
  public:
-  /// `name` is what to_string shows.
+  /// to_string shows the tensor as `name`.
   explicit ScoreTable(const Tensor& values, std::string name = "table");
-  /// An index for each dim: whole numbers. A dim that is looked up by h alone has one entry a query head, by b alone
-  /// one a batch item.
+  /// Looks up one element; give one integer index per dim. A dim that is indexed by h alone must have Hq entries, a dim
+  /// indexed by b alone B entries.
   ScoreExpression at(const std::vector<ScoreExpression>& index) const;
   template <typename... Index>
   ScoreExpression operator()(const Index&... index) const {
@@ -178,17 +180,17 @@ class ATTN_API ScoreTable {
   std::string name_;
 };
 
-/// Scores of neighbouring rows and keys, in place, in the compute type (f32, or f64 for f64).
+/// A tile of scores of adjacent rows and keys, changed in place, in the compute type (f32, or f64 for f64).
 struct ATTN_API ScoreTile {
   void* data = nullptr;
   Dtype dtype = Dtype::f32;                     // f32 or f64
   std::int64_t rows = 0, keys = 0;              // at most 64 each
-  std::int64_t row_stride = 0, key_stride = 0;  // elements; row_stride is 1 where keys > 1
-  std::int64_t batch = 0, head = 0;             // batch: the packed sequence where there is one
-  std::int64_t row = 0, key = 0;                // index of the first of each
+  std::int64_t row_stride = 0, key_stride = 0;  // in elements; row_stride is 1 if keys > 1
+  std::int64_t batch = 0, head = 0;             // batch: the packed sequence if the call is packed
+  std::int64_t row = 0, key = 0;                // index of the tile's first row and first key
   std::int64_t row_position = 0, key_position = 0;
 
-  /// change(score, position of the row, position of the key) for every element: scores become what it returns.
+  /// Replaces every score by change(score, row position, key position).
   template <typename F>
   void each(F&& change) const {
     const auto all = [&]<typename T>(T* scores) {
@@ -200,26 +202,27 @@ struct ATTN_API ScoreTile {
     };
     dtype == Dtype::f64 ? all(static_cast<double*>(data)) : all(static_cast<float*>(data));
   }
-  /// e^score, tanh(score) of the whole tile, in vectors, with the bits of attn::exp and attn::tanh.
+  /// Replaces every score of the tile by e^score or tanh(score), vectorised, with the bits of attn::exp and attn::tanh.
   void exp() const;
   void tanh() const;
 };
 
-/// The escape hatch: a callable that changes tiles of scores in place, called from the fused pass.
+/// A C++ callable that changes tiles of scores in place, called from the fused pass. Use it for what score_mod cannot
+/// express.
 ///
 ///   attention(q, k, v, {.score_callback = [](const ScoreTile& tile) { tile.each([](auto s, auto i, auto j) { return s
 ///   / (1 + i - j); }); }});
 ///
-/// Place      after score_mod, before / temperature. A result of -inf hides the pair.
-/// Calls      from several threads at once, in any order. A pair may be shown again (when a result holds NaN, rows are
-///            decided once more, one pair at a time), so a callable that keeps no state and changes each element by its
-///            own score and position gives the same bits whatever the cut, which is fixed by the shape. Those bits are
-///            the callable's, not attn's, to promise. Pairs that the mask hides may be shown with any content; what is
-///            written there is ignored.
-/// Errors     An exception ends the call: the first one reaches the caller of attention; `out` may be written in part.
+/// Place      after score_mod, before the division by temperature. A result of -inf masks the pair.
+/// Calls      come from several threads at once, in any order. A pair may be passed more than once: rows whose result
+///            holds NaN are recomputed one pair at a time. So a callable that keeps no state and changes each element
+///            by its own score and position gives the same bits however the work is split; the split depends on the
+///            shape only. attn promises no bits for the callable's own arithmetic. Masked pairs may be passed with any
+///            content; their new values are ignored.
+/// Errors     An exception ends the call: attention() rethrows the first one; `out` may then be partly written.
 struct ATTN_API ScoreCallback {
   ScoreCallback() = default;
-  // Copies only: what was moved from keeps its value, which would otherwise silently mean "none".
+  // Moving copies: a moved-from callback would silently mean "no change".
   ScoreCallback(const ScoreCallback&) = default;
   ScoreCallback& operator=(const ScoreCallback&) = default;
   template <typename F>
@@ -227,7 +230,7 @@ struct ATTN_API ScoreCallback {
   ScoreCallback(F callable, Align rows = Align::unset) : function(std::move(callable)), align(rows) {}
 
   std::function<void(const ScoreTile&)> function;
-  Align align = Align::unset;  ///< of row_position; must be given where Tq != Tk without query_start
+  Align align = Align::unset;  ///< alignment of row_position; required if Tq != Tk and query_start is not given
 };
 
 }  // namespace attn
