@@ -1,4 +1,5 @@
-// src/explain/backward.cc: the fused backward pass for q, k, v; what lies between them by its definition, option by
+// src/explain/backward.cc: computes the fused backward pass for q, k, v; and the gradients in between by their
+// definitions, option by option.
 // option.
 #include "explain/backward.h"
 
@@ -13,7 +14,7 @@
 namespace attn::explain_detail {
 namespace {
 
-/// How q and k come out of the scores' gradient.
+/// Holds the formulas that compute dq and dk from the scores' gradient.
 struct Formulas {
   std::string q, k;
 };
@@ -29,7 +30,8 @@ Formulas formulas_of(const Forward& forward) {
           runtime::format("dSᵀ {}q / √{}", turned, forward.q.size(-1))};
 }
 
-/// 1 / (1 - p) where dropout leaves a weight, else 0: where no score differs, the call's own draws show it.
+/// Returns 1 / (1 - p) where dropout keeps a weight, else 0. A call with the same dropout draws and equal scores shows
+/// which weights are kept.
 Tensor kept_by_dropout(const Forward& forward) {
   AttentionOptions even = forward.options;
   even.softcap = 0;
@@ -42,7 +44,7 @@ Tensor kept_by_dropout(const Forward& forward) {
   return gt(weights, 0).to(weights.dtype()) / (1 - forward.options.dropout_p);
 }
 
-/// `ds` through the expression at each score: 0 where a pair is hidden.
+/// Passes `ds` back through the score_mod expression at each score; 0 where a pair is masked.
 Tensor through_expression(const Run& run, const Tensor& scores, const Tensor& ds) {
   const EnableGrad recorded;
   const Call call = check("explain", run.q_used(), run.k_used(), run.v, run.call);
@@ -51,12 +53,13 @@ Tensor through_expression(const Run& run, const Tensor& scores, const Tensor& ds
     visible.data<bool>()[n] = run.hidden[n] == Hidden::visible || run.hidden[n] == Hidden::score;
   const Tensor s = scores.detach().clone().requires_grad_();
   const Tensor modified = modified_scores(call, s, call.score_mod->any_rows.values, visible);
-  if (!modified.requires_grad()) return zeros_like(ds);  // an expression without s
+  if (!modified.requires_grad()) return zeros_like(ds);  // the expression does not use s
   const Tensor gradient = grad(modified, s, {.grad_outputs = {ds}, .allow_unused = true});
   return gradient.defined() ? masked_fill(gradient, logical_not(visible), 0) : zeros_like(ds);
 }
 
-/// Back through what was made of the scores, the last first: `ds` becomes the gradient of the scores before each.
+/// Passes `ds` back through the score modifiers, last first: after each one, `ds` is the gradient of the scores before
+/// it.
 void through_stages(const Run& run, Tensor& ds, std::vector<BackwardStep>& steps) {
   const auto add = [&](const char* name, Phrase title, Phrase note, std::string formula, const Tensor& values) {
     ds = values;
@@ -95,7 +98,7 @@ WayBack way_back(const Forward& forward) {
     gradients = grad({attention(inputs[0], inputs[1], inputs[2], call).output}, inputs,
                      {.grad_outputs = {dout}, .allow_unused = true});
   }
-  for (std::size_t i = 0; i < inputs.size(); ++i)  // an expression without s hears nothing of q and k
+  for (std::size_t i = 0; i < inputs.size(); ++i)  // undefined for an expression without s: it does not use q and k
     if (!gradients[i].defined()) gradients[i] = zeros_like(inputs[i].detach());
   const NoGrad no_grad;
   const bool drops = forward.options.dropout_p != 0;

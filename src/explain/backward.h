@@ -1,5 +1,5 @@
-// src/explain/backward.h: the way back through attention, from the gradient of the context to those of v, the weights,
-// the scores, q and k.
+// src/explain/backward.h: computes the steps of the backward pass: from the gradient of the context to those of v, the
+// weights, the scores, q and k.
 #pragma once
 #include "explain/run.h"
 
@@ -9,12 +9,12 @@
 
 namespace attn::explain_detail {
 
-/// One forward call; q and k as its scores see them.
+/// Holds one forward call; q and k are those that the scores use.
 struct Forward {
   Tensor q, k, v, weights, context;  // [..., T, D]
-  AttentionOptions options;          // of the call
-  bool turned = false;               // q and k are rotary's
-  const Run* run = nullptr;          // what stands around its softmax; null: nothing does
+  AttentionOptions options;          // of that call
+  bool turned = false;               // q and k are rotated (rotary positions)
+  const Run* run = nullptr;          // the explained run with its score modifiers; null: none
 };
 
 struct BackwardStep {
@@ -26,9 +26,10 @@ struct BackwardStep {
   bool key_rows = false;
 };
 
-/// For the loss L = 1/2 sum of context^2, whose gradient by the context is the context: that of v, the weights after
-/// dropout and before, the scores that enter softmax, those before temperature, score_mod and softcap, q and k, in the
-/// order in which they are found. v's, q's and k's are those of `backward`: the same bits.
+/// Computes gradients for the loss L = 1/2 sum of context^2, whose gradient with respect to the context is the context
+/// itself. The steps, in order of computation: v, weights after dropout, weights before dropout, scores that enter
+/// softmax, scores before temperature, before score_mod and before softcap, q, k. Those of v, q and k have the same
+/// bits as `backward`.
 struct WayBack {
   double loss = 0;
   std::vector<BackwardStep> steps;

@@ -1,4 +1,4 @@
-// src/explain/block.cc: colour codes, padding and placing of blocks.
+// src/explain/block.cc: adds colour codes, pads lines and places blocks beside each other.
 #include "explain/block.h"
 #include "explain/heat_colours.h"
 #include "explain/utf8.h"
@@ -26,7 +26,7 @@ std::string Ink::on_heat(double heat, std::string_view text) const {
 
 std::string fitted(const std::string& text, int width) {
   int used = 0;
-  std::size_t cut = 0;  // bytes that leave a column for the sign of what is left out
+  std::size_t cut = 0;  // bytes that leave one column free for the ellipsis
   bool coloured = false;
   for (std::size_t at = 0; at < text.size();) {
     if (text[at] == '\x1b') {

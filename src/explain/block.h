@@ -1,5 +1,5 @@
-// src/explain/block.h: rectangles of terminal text whose width is known, colour included, and their places beside each
-// other.
+// src/explain/block.h: builds rectangles of terminal text whose width is known (colour codes included) and places them
+// beside each other.
 #pragma once
 #include <attn/explain.h>
 
@@ -9,7 +9,7 @@
 
 namespace attn::explain_detail {
 
-/// Colours of the terminal, or none: with `Colour::none` every text comes back as it is.
+/// Adds the terminal's colour codes to a text; with `Colour::none` it returns every text unchanged.
 class Ink {
  public:
   explicit Ink(TextOptions::Colour colour) : colour_(colour) {}
@@ -18,7 +18,7 @@ class Ink {
   std::string faint(std::string_view text) const { return wrap("2", text); }
   std::string formula(std::string_view text) const { return wrap("36", text); }
   std::string number(std::string_view text) const { return wrap("1;33", text); }
-  /// On the colour of `heat` (heat_colours.h), in black or white.
+  /// Prints the text on the colour of `heat` (heat_colours.h), in black or white.
   std::string on_heat(double heat, std::string_view text) const;
 
  private:
@@ -26,26 +26,26 @@ class Ink {
   TextOptions::Colour colour_;
 };
 
-/// The text, its end cut where it has more than `width` columns; codes of colour take none.
+/// Cuts the end of a text that is wider than `width` columns; colour codes take no columns.
 std::string fitted(const std::string& text, int width);
 
-/// Text without escape codes is `width` columns wide.
+/// One line; `width` is its number of columns without escape codes.
 struct Line {
   std::string text;
   int width = 0;
 };
-/// Lines of one width.
+/// Lines of equal width.
 struct Block {
   std::vector<Line> lines;
   int width = 0;
 };
 
-/// All lines padded to the widest.
+/// Pads all lines to the widest one.
 Block block_of(std::vector<Line> lines);
 Line line_of(std::string text);
 
-/// `labels` at the left and as many bodies beside it as fit into `width`, the rest below in the same way.
-/// All blocks have the same number of lines.
+/// Places `labels` at the left and beside it as many bodies as fit into `width`; the rest follows below in the same
+/// way. All blocks have the same number of lines.
 std::vector<std::string> place(const Block& labels, const std::vector<Block>& bodies, int width, int gap);
 
 }  // namespace attn::explain_detail

@@ -1,4 +1,4 @@
-// src/explain/equivalences.cc: packed sequences and cached keys give the same context.
+// src/explain/equivalences.cc: checks that packed sequences and cached keys give the same context.
 #include "explain/equivalences.h"
 
 #include <attn/ops.h>
@@ -14,7 +14,7 @@ std::vector<std::int64_t> starts_of(const std::vector<std::int64_t>& lengths) {
   return starts;
 }
 
-/// The rows of each sentence behind those before it: [1, H, total, D].
+/// Joins the rows of all sentences into one packed tensor [1, H, total, D].
 Tensor one_behind_the_other(const Tensor& x, const std::vector<std::int64_t>& lengths) {
   std::vector<Tensor> parts;
   for (std::size_t b = 0; b < lengths.size(); ++b)

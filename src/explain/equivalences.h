@@ -1,18 +1,18 @@
-// src/explain/equivalences.h: the same sentences packed one after the other, and from a cache.
+// src/explain/equivalences.h: runs the same sentences packed one after the other, and from a cache.
 #pragma once
 #include "explain/run.h"
 
 namespace attn::explain_detail {
 
-/// For each sentence: whether packing it behind the others, without padding, keeps every bit of its context.
+/// Returns for each sentence whether its packed context, without padding, has the same bits.
 std::vector<bool> same_packed(const Run& run, const TokenizedTexts& tokens);
-/// Where the sequences of a packed call begin and end: "0 4 7".
+/// Returns where the sequences of a packed call begin and end: "0 4 7".
 std::string packed_starts(const std::vector<std::int64_t>& lengths);
 
-/// The sentences from pages of 16 rows: what the cache gives back of k and v, and the context computed from it.
+/// Runs the sentences from a cache with pages of 16 rows: returns k and v as read from the cache and the context.
 struct FromCache {
   Tensor k, v, context;
-  std::vector<bool> same;  // the context's bits, of each sentence
+  std::vector<bool> same;  // for each sentence: the context has the same bits
 };
 FromCache from_cache(const Run& run, const TokenizedTexts& tokens, KvStorage storage);
 

@@ -1,4 +1,4 @@
-// src/explain/explain.cc: a run of attention told as steps.
+// src/explain/explain.cc: turns a run of attention into explained steps.
 #include <attn/explain.h>
 
 #include "explain/backward.h"
@@ -23,7 +23,7 @@ namespace {
 
 using Kind = ExplainStep::Kind;
 
-/// The row to be opened, counted from 0.
+/// Returns the query row to work out, counted from 0.
 std::optional<std::int64_t> row_of(std::optional<std::int64_t> query, std::int64_t rows) {
   if (!query) return query;
   if (*query < -rows || *query >= rows)
@@ -82,7 +82,8 @@ class Teller {
     return result;
   }
 
-  /// Gives a step its numbers: [B, rows, columns] or [B, H, rows, columns], shown without the dims that are not there.
+  /// Sets a step's values, [B, rows, columns] or [B, H, rows, columns]; the batch dim of one text and the dim of one
+  /// head are left out.
   void fill(ExplainStep& step, const Tensor& values) const {
     step.batch = values.size(0);
     step.heads = values.dim() == 4 ? values.size(1) : 1;
@@ -292,7 +293,7 @@ class Teller {
 
   void tell_worked_row(std::int64_t query) {
     const WorkedRow hand = worked_row(run_, matrices_, options_.score, query);
-    // of a batch, whose texts differ, the number alone
+    // in a batch the texts differ, so only the row number is shown
     const std::string of =
         batch_ ? say_with(Phrase::row_number, query)
                : say_with(Phrase::row_of, query, cut(tokens_.from.tokens[0][static_cast<std::size_t>(query)], 16));
@@ -318,7 +319,8 @@ class Teller {
     }
   }
 
-  /// The weights of AttentionResult as a matrix in which the others are not shown, or a number a key.
+  /// Shows AttentionResult's weights: as a matrix in which the weights not returned are blank, or as one number for
+  /// each key.
   void tell_asked() {
     const Tensor& values = run_.asked.weights;
     const Weights& asked = options_.weights;
@@ -354,7 +356,7 @@ class Teller {
     const std::int64_t given = values.size(2);
     for (std::int64_t n = 0; n < groups * given * wanted; ++n) {
       const std::int64_t group = n / (given * wanted), r = n / wanted % given;
-      // -1: the last
+      // a negative row counts from the end
       const std::int64_t asked_row = of_rows.empty() ? r : of_rows[static_cast<std::size_t>(r)],
                          row = asked_row < 0 ? asked_row + rows : asked_row;
       const std::int64_t key = of_keys.empty() ? n % wanted : of_keys[static_cast<std::size_t>(n)];
@@ -381,7 +383,7 @@ class Teller {
     }
   }
 
-  /// A line a sentence: is every bit the same?
+  /// Adds one line for each sentence: are all bits the same?
   void add_checks(const char* name, Phrase title, Phrase note, const std::string& formula,
                   const std::vector<bool>& same) {
     ExplainStep checks = step(Kind::checks, name, title, formula, note);

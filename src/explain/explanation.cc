@@ -1,4 +1,4 @@
-// src/explain/explanation.cc: finding a step by its name.
+// src/explain/explanation.cc: finds a step by its name.
 #include <attn/explain.h>
 
 namespace attn {

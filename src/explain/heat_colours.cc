@@ -1,4 +1,4 @@
-// src/explain/heat_colours.cc: weights to shades and colours.
+// src/explain/heat_colours.cc: maps weights to shades and colours.
 #include "explain/heat_colours.h"
 
 #include <algorithm>
@@ -8,7 +8,8 @@
 namespace attn::explain_detail {
 namespace {
 
-// The stops of a dark-blue, teal, green, yellow ramp; relative luminance 0.02, 0.09, 0.19, 0.36, 0.60, 0.84.
+// The stops of a colour ramp from dark blue over teal and green to yellow; relative luminance 0.02, 0.09, 0.19, 0.36,
+// 0.60, 0.84.
 constexpr std::array<Rgb, 6> kStops{
     {{48, 26, 92}, {52, 84, 140}, {30, 126, 140}, {46, 168, 120}, {146, 209, 80}, {250, 231, 90}}};
 
@@ -34,7 +35,7 @@ double shade_begin(int shade, std::int64_t keys) {
 
 int shade_of(double w, std::int64_t keys) {
   int shade = 0;
-  while (shade < 4 && w * (1 + 1e-6) >= shade_begin(shade + 1, keys)) ++shade;  // an equal share, rounded, is one
+  while (shade < 4 && w * (1 + 1e-6) >= shade_begin(shade + 1, keys)) ++shade;  // a rounded equal share is one
   return shade;
 }
 

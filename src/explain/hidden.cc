@@ -1,4 +1,4 @@
-// src/explain/hidden.cc: the parts of a mask joined by &, each asked in turn.
+// src/explain/hidden.cc: finds the part of a mask that hides each pair; the parts are joined by &.
 #include "explain/hidden.h"
 
 #include "attention/mask/mask_expression.h"
@@ -23,8 +23,8 @@ Hidden reason_of(const Mask::Expression& expression) {
   }
 }
 
-/// visit(part) for the whole and, where visit says so, for its own parts; by a list in place of recursion: a tree may
-/// be deep.
+/// Calls visit(part) for the whole expression and, where visit returns true, for its parts. It uses a list instead of
+/// recursion, because a tree may be deep.
 template <typename F>
 void walk(const Mask::Expression::Part& whole, F&& visit) {
   std::vector<Mask::Expression::Part> next{whole};

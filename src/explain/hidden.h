@@ -1,4 +1,4 @@
-// src/explain/hidden.h: why each pair takes no part.
+// src/explain/hidden.h: finds the reason why each masked pair takes no part.
 #pragma once
 #include <attn/explain.h>
 
@@ -6,11 +6,11 @@
 
 namespace attn::explain_detail {
 
-/// One reason a pair of [B, H, Tq, Tk]: padding first, then the first part of the mask that hides it.
-/// Empty when everything is seen.
+/// Returns one reason for each pair of [B, H, Tq, Tk]: padding comes first, then the first part of the mask that hides
+/// the pair. Empty when no pair is hidden.
 std::vector<Hidden> hidden_pairs(const Mask& mask, const Dims& pairs, const Lengths& lengths);
 
-/// Whether the mask holds tensors, whose sizes tie it to one batch.
+/// Returns whether the mask holds tensors, whose sizes tie it to one batch.
 bool holds_tensors(const Mask& mask);
 
 }  // namespace attn::explain_detail

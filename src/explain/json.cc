@@ -1,4 +1,4 @@
-// src/explain/json.cc: an explanation as JSON: the same steps, names and numbers.
+// src/explain/json.cc: writes an explanation as JSON, with the same steps, names and numbers.
 #include "explain/json_values.h"
 
 #include "runtime/format.h"
@@ -14,7 +14,7 @@ std::string list_of(const std::vector<std::string>& texts) {
   return result + "]";
 }
 
-/// One list when all sentences share it, else one a sentence.
+/// Writes one list when all sentences share it, else one list for each sentence.
 std::string lists_of(const std::vector<std::vector<std::string>>& lists) {
   if (lists.size() == 1) return list_of(lists[0]);
   std::string result = "[";

@@ -1,4 +1,4 @@
-// src/explain/json_values.cc: numbers, strings and nesting.
+// src/explain/json_values.cc: writes numbers, strings and nested lists.
 #include "explain/json_values.h"
 
 #include "text/unicode.h"
@@ -17,7 +17,7 @@ std::string number(double value, Dtype dtype) {
   return dtype == Dtype::f64 ? runtime::format("{}", value) : runtime::format("{}", static_cast<float>(value));
 }
 
-/// write(i) gives element i; elements are taken in row-major order.
+/// Writes nested lists; write(i) returns element i, in row-major order.
 template <typename Write>
 std::string nested(const Dims& shape, int dim, std::size_t& next, const Write& write) {
   if (dim == shape.size()) return write(next++);

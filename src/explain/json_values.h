@@ -1,4 +1,4 @@
-// src/explain/json_values.h: tensors as nested JSON lists whose numbers read back to the same bits.
+// src/explain/json_values.h: writes tensors as nested JSON lists; the numbers read back to the same bits.
 #pragma once
 #include <attn/explain.h>
 
@@ -7,14 +7,14 @@
 
 namespace attn::explain_detail {
 
-/// Integers plainly, f64 and narrower floats in their shortest form; nan, inf and -inf as strings.
-/// Where `hidden` (one a value, or empty) is not visible stands null.
+/// Writes integers plainly, f64 and narrower floats in their shortest exact form; nan, inf and -inf as strings. Writes
+/// null where `hidden` (one entry for each value, or empty) is not `visible`.
 std::string json_values(const Tensor& values, const std::vector<Hidden>& hidden = {});
 
-/// The reasons, nested as `shape`: null where the pair is seen.
+/// Writes the reasons as lists nested like `shape`; null where the pair is visible.
 std::string json_reasons(const std::vector<Hidden>& hidden, const Dims& shape);
 
-/// A JSON string; malformed UTF-8 becomes U+FFFD.
+/// Writes a JSON string; malformed UTF-8 becomes U+FFFD.
 std::string json_string(const std::string& text);
 
 }  // namespace attn::explain_detail

@@ -1,4 +1,4 @@
-// src/explain/matrices.cc: random or given matrices, checked and split into heads.
+// src/explain/matrices.cc: draws random matrices or checks given ones, and splits them into heads.
 #include "explain/matrices.h"
 
 #include <attn/ops.h>
@@ -14,14 +14,13 @@ void check_size(const char* name, std::int64_t value, std::int64_t most) {
     throw ValueError(runtime::format("explain: {} is {}; it must be 1 to {}", name, value, most));
 }
 
-/// What is added to an error of matrices that fit as their transposes, as the weight [out, in] of a torch.nn.Linear is
-/// one.
+/// Returns the hint for matrices that would fit as their transposes, such as the weight [out, in] of a torch.nn.Linear.
 const char* hint(bool transposed) { return transposed ? "; it looks transposed: give its transpose" : ""; }
 
-/// The last dim, of a matrix alone.
+/// Returns the size of a matrix's last dim; -1 for a tensor that is not 2-D.
 std::int64_t columns(const Tensor& w) { return w.dim() == 2 ? w.size(1) : -1; }
 
-/// [dim, heads * d] or [heads, dim, d] as [heads, dim, d].
+/// Reshapes [dim, heads * d] to [heads, dim, d]; accepts [heads, dim, d] unchanged.
 Tensor split_heads(const char* name, const Tensor& w, std::int64_t heads) {
   if (!is_floating(w.dtype()))
     throw DtypeError(runtime::format("explain: {} is {}; it must be a floating type", name, name_of(w.dtype())));

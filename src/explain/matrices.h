@@ -1,4 +1,5 @@
-// src/explain/matrices.h: the numbers a model would have learned: the embedding, W_q, W_k, W_v, the score's own.
+// src/explain/matrices.h: holds the matrices that a model would have learned: the embedding, W_q, W_k, W_v and the
+// score's own.
 #pragma once
 #include <attn/explain.h>
 
@@ -17,8 +18,8 @@ struct Matrices {
   std::int64_t dv() const { return w_value.size(2); }
 };
 
-/// Random ones are drawn as a first lesson does: Embedding(50000, dim) from a fresh seed; then, from the same seed
-/// again, w_query, w_key, w_value head by head with rand, and after them what the score needs.
+/// Draws random matrices as a beginner's PyTorch script does: Embedding(50000, dim) from a fresh seed; then, from the
+/// same seed again, w_query, w_key, w_value head by head with rand, then the matrices of the score.
 Matrices make_matrices(const ExplainOptions& options);
 
 Score score_of(Score::Kind kind, const Matrices& matrices);

@@ -1,4 +1,5 @@
-// src/explain/modifiers.cc: softcap, bias, score_mod and temperature, one after the other, in the order of the kernels.
+// src/explain/modifiers.cc: computes the scores after softcap, bias, score_mod and temperature, in the order of the
+// kernels.
 #include "explain/modifiers.h"
 
 #include <attn/ops.h>
@@ -14,9 +15,9 @@
 namespace attn::explain_detail {
 namespace {
 
-constexpr std::int64_t buckets = 8, farthest = 16;  // of the relative bias: small, so that short texts use several
+constexpr std::int64_t buckets = 8, farthest = 16;  // for the relative bias: small, so that short texts use several
 
-/// The one bias term of a call as [B, H, Tq, Tk]; 0 where a pair does not exist.
+/// Returns the call's one bias term as [B, H, Tq, Tk]; 0 where a pair does not exist.
 template <typename T>
 Tensor bias_values(const Call& call) {
   const kernels::AttentionProblem& p = call.problem;
@@ -38,7 +39,7 @@ Tensor bias_values(const Call& call) {
   return result;
 }
 
-/// The slopes of Bias::alibi_slopes as a formula.
+/// Returns the formula of the slopes of Bias::alibi_slopes.
 std::string alibi_formula(std::int64_t heads, bool symmetric) {
   const char* const distance = symmetric ? "(-|key - query|)" : "(key - query)";
   const auto whole = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(heads)));

@@ -1,5 +1,5 @@
-// src/explain/modifiers.h: the score modifiers of an explanation as AttentionOptions, and the scores after each of
-// them.
+// src/explain/modifiers.h: sets the score modifiers of an explanation in AttentionOptions, and computes the scores
+// after each of them.
 #pragma once
 #include <attn/explain.h>
 
@@ -7,14 +7,15 @@
 
 namespace attn::explain_detail {
 
-/// Softcap, bias, score_mod, temperature, sinks and dropout of an explanation; parameters are drawn from its seed or
-/// follow from the number of heads. `cross`: rows and keys of two texts, both counted from the first.
+/// Sets softcap, bias, score_mod, temperature, sinks and dropout in `call`; their parameters are drawn from the
+/// explanation's seed or follow from the number of heads. `cross`: rows and keys belong to two texts, each counted from
+/// its own first token.
 void set_modifiers(const ExplainOptions& options, std::int64_t heads, Dtype dtype, bool cross, AttentionOptions& call);
 
-/// The scores after each of them, in the order of the call, and the bias itself; bits are those inside the call.
+/// Returns the bias itself and the scores after each modifier, in the order of the call, with the bits of the call.
 std::vector<Stage> modifier_stages(const ExplainOptions& options, const AttentionOptions& call, const Run& run);
 
-/// The share of each row's weight that a sink takes: [B, H, Tq, 1].
+/// Returns the sink's share of each row's weight: [B, H, Tq, 1].
 Tensor share_of_sink(double sink, const Tensor& logsumexp);
 
 }  // namespace attn::explain_detail

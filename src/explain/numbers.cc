@@ -1,4 +1,4 @@
-// src/explain/numbers.cc: numbers and the signs that stand where there is none.
+// src/explain/numbers.cc: formats numbers, and the signs that replace hidden ones.
 #include "explain/numbers.h"
 
 #include "runtime/format.h"

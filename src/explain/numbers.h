@@ -1,4 +1,4 @@
-// src/explain/numbers.h: numbers as a table shows them.
+// src/explain/numbers.h: formats numbers for a table.
 #pragma once
 #include <attn/explain.h>
 
@@ -6,11 +6,11 @@
 
 namespace attn::explain_detail {
 
-/// Fixed decimals up to 9999, else three digits and an exponent; nothing is shown as -0.
+/// Formats with fixed decimals up to 9999, else with three digits and an exponent; never prints -0.
 std::string format_number(double value, int decimals);
-/// 0 to 1 in few columns: ".18", "1.0"; four decimals keep the leading zero.
+/// Formats a weight from 0 to 1 in few columns: ".18", "1.0"; with four decimals it keeps the leading zero.
 std::string format_weight(double value, int decimals);
-/// "·" causal, "○" window, "▫" mask, "×" padding.
+/// Returns the sign of a reason: "·" causal, "○" window, "▫" mask, "×" padding.
 const char* sign_of(Hidden reason);
 
 }  // namespace attn::explain_detail

@@ -1,4 +1,4 @@
-// src/explain/positions.cc: sines, cosines and turns, computed in double and rounded once.
+// src/explain/positions.cc: computes sinusoidal and rotary positions in double and rounds them once.
 #include "explain/positions.h"
 
 #include <attn/ops.h>

@@ -1,4 +1,4 @@
-// src/explain/run.h: the tensors of one explained run, before they become steps.
+// src/explain/run.h: holds the tensors of one explained run, before they are turned into steps.
 #pragma once
 #include "explain/matrices.h"
 #include "explain/tokens.h"
@@ -8,30 +8,30 @@
 
 namespace attn::explain_detail {
 
-/// What an option around the softmax made of the scores, or adds to them.
+/// Holds the result of one option: the scores after it, or the values that it adds to them.
 struct Stage {
   const char* name;
   Phrase title, note;
   std::string formula;
-  std::string column;  // its head where a query is opened; empty: it is not a stage of the score
+  std::string column;  // column title when a query is worked out; empty: not a stage of the score
   Tensor values;
 };
 
-/// All of a run; q, k, v and what follows are [B, H, T, ...].
+/// Holds all tensors of a run; q, k, v and the following ones are [B, H, T, ...].
 struct Run {
-  Tensor x, memory;                // [B, T, dim]: embeddings of the two sides
-  Tensor places_x, places_memory;  // [T, dim] added to them, or undefined
+  Tensor x, memory;                // [B, T, dim]: embeddings of the query and the key side
+  Tensor places_x, places_memory;  // [T, dim] positions added to them, or undefined
   Tensor q, k, v;                  // as projected
-  Tensor q_turned, k_turned;       // rotary, else undefined
-  Tensor scores, scaled;           // scaled undefined for scores that have no scale
-  std::vector<Stage> stages;       // around the softmax
-  Tensor weights, context;         // attention's own
+  Tensor q_turned, k_turned;       // with rotary positions, else undefined
+  Tensor scores, scaled;           // `scaled` is undefined for scores without a scale
+  std::vector<Stage> stages;       // one for each score modifier
+  Tensor weights, context;         // from the attention call
   Tensor dropped;                  // the weights after dropout, or undefined
-  Tensor sink;                     // its share of each row, or undefined
-  AttentionResult asked;           // with the weights that were asked for, or nothing
-  AttentionOptions call;           // without weights
-  std::vector<Hidden> hidden;      // empty: everything is seen
-  Lengths lengths;                 // of a batch
+  Tensor sink;                     // the sink's share of each row, or undefined
+  AttentionResult asked;           // holds the weights that options.weights requests, or nothing
+  AttentionOptions call;           // without returned weights
+  std::vector<Hidden> hidden;      // empty: no pair is hidden
+  Lengths lengths;                 // only for a batch
   const Tensor& last_scores() const {
     return !stages.empty() ? stages.back().values : scaled.defined() ? scaled : scores;
   }

@@ -1,4 +1,4 @@
-// src/explain/run_attention.cc: ids to context, every stage kept.
+// src/explain/run_attention.cc: runs attention from ids to context and keeps every stage.
 #include "explain/run_attention.h"
 #include "explain/modifiers.h"
 #include "explain/hidden.h"
@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::int64_t kMostPairs = std::int64_t{1} << 22;
 
-/// x [B, T, dim] by each head's w [dim, d]: [B, H, T, d].
+/// Multiplies x [B, T, dim] by each head's w [dim, d]; returns [B, H, T, d].
 Tensor project(const Tensor& x, const Tensor& w) {
   std::vector<Tensor> heads;
   const Tensor rows = x.reshape({x.size(0) * x.size(1), x.size(2)});
@@ -54,7 +54,7 @@ AttentionOptions attention_options(const Run& run, const Matrices& matrices, con
 
 namespace {
 
-/// Weights before and after dropout, those asked for, the context.
+/// Computes the weights before and after dropout, the requested weights and the context.
 void attend(const ExplainOptions& options, Run& run) {
   const auto call = [&](const Weights& weights, bool drops) {
     AttentionOptions asking = run.call;
@@ -73,7 +73,7 @@ void attend(const ExplainOptions& options, Run& run) {
   run.context = after.output;
 }
 
-/// Pairs that the score itself shuts out.
+/// Marks the pairs that the score itself hides, by -infinity.
 void hide_by_score(Run& run) {
   const std::vector<double> values = run.last_scores().to_vector();
   for (std::size_t n = 0; n < values.size(); ++n) {

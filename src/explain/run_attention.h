@@ -1,16 +1,16 @@
-// src/explain/run_attention.h: an explained run: from tokens to the context vectors.
+// src/explain/run_attention.h: runs explained attention, from tokens to the context vectors.
 #pragma once
 #include "explain/run.h"
 
 namespace attn::explain_detail {
 
-/// Of the call that makes weights and context.
+/// Returns the options of the call that computes weights and context.
 AttentionOptions attention_options(const Run& run, const Matrices& matrices, const ExplainOptions& options);
 
 Run run_attention(const TokenizedTexts& tokens, const Matrices& matrices, const ExplainOptions& options, bool batch);
 
-/// For each sentence: whether it has the same weights and context, bit by bit, when it is run without the others and
-/// without padding.
+/// Returns for each sentence whether it has the same weights and context, bit by bit, when it is run alone and without
+/// padding.
 std::vector<bool> same_alone(const Run& run, const TokenizedTexts& tokens, const Matrices& matrices,
                              const ExplainOptions& options);
 

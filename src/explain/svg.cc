@@ -1,4 +1,4 @@
-// src/explain/svg.cc: an explanation as one drawing that needs nothing else: the same steps in the same order.
+// src/explain/svg.cc: draws an explanation as one self-contained SVG, with the same steps in the same order.
 #include "explain/numbers.h"
 #include "explain/heat_colours.h"
 #include "explain/utf8.h"
@@ -15,12 +15,12 @@ namespace {
 
 using Kind = ExplainStep::Kind;
 
-// Pixels; text is 13 px monospace, whose characters are at most 8 px wide.
+// Sizes in pixels; text is 13 px monospace, whose characters are at most 8 px wide.
 constexpr int kLine = 22, kCharacter = 8, kMargin = 24, kCell = 76;
 constexpr std::int64_t kMostRows = 48, kMostKeys = 32, kMostColumns = 16;
 
-// Colours follow the page: dark text on light, light on dark. The background stays the page's own. Every rule is of
-// this drawing alone: a notebook shows it inside its own page.
+// Colours follow the page: dark text on light, light text on dark. The background stays that of the page. Every CSS
+// rule is limited to this drawing, because a notebook shows it inside its own page.
 constexpr std::string_view kStyle =
     "<style>\n"
     ".attn-explain text{font:13px ui-monospace,Menlo,Consolas,'DejaVu Sans "
@@ -206,7 +206,7 @@ class Drawing {
     if (!signs.empty()) remark(std::string(say(Phrase::legend)) + signs);
   }
 
-  /// The matrices behind q, k and v, while they can be read.
+  /// Draws the matrices behind q, k and v if they are small enough to read.
   void parameters() {
     for (const ExplainStep& step : explanation_.parameters) {
       const Grid grid(step);

@@ -1,4 +1,4 @@
-// src/explain/tables.cc: aligned numbers, token heads, heat and signs.
+// src/explain/tables.cc: lays out tables: aligned numbers, tokens as column titles, heat and signs.
 #include "explain/tables.h"
 #include "explain/numbers.h"
 #include "explain/heat_colours.h"
@@ -24,18 +24,18 @@ const std::vector<std::string>& heads_of_columns(const ExplainStep& step, std::i
 
 struct Cell {
   std::string text;
-  double heat = -1;  // below 0: no colour
+  double heat = -1;  // negative: no colour
   bool faint = false;
 };
 
 int decimals_of(const ExplainStep& step, const TableStyle& style) { return is_pairs(step) ? style.pair_decimals : 4; }
 
-/// Columns of a number at least; coloured weights have room for a longer token above.
+/// Returns the least number of columns for a number; coloured weights have room for a longer token above.
 int least_width(const ExplainStep& step, const TableStyle& style) {
   return decimals_of(step, style) + (step.kind == Kind::weights && style.ink.coloured() ? 4 : 2);
 }
 
-/// A coloured cell keeps one column of its colour at the right of the number.
+/// Returns the coloured column to the right of a number in a coloured cell.
 std::string margin_of(const ExplainStep& step, const TableStyle& style) {
   return step.kind == Kind::weights && style.ink.coloured() ? " " : "";
 }
@@ -57,7 +57,7 @@ Line row_of(const std::vector<Cell>& cells, const std::vector<int>& widths, cons
   Line line;
   for (std::size_t i = 0; i < cells.size(); ++i) {
     const Cell& cell = cells[i];
-    // the gap is coloured too: the map has no stripes
+    // the gap is coloured too, so that the map has no stripes
     const std::string padded = pad_left(cell.text, widths[i] + kGap);
     line.text += cell.heat >= 0 ? ink.on_heat(cell.heat, padded) : cell.faint ? ink.faint(padded) : padded;
     line.width += widths[i] + kGap;
@@ -101,7 +101,7 @@ Block labels_block(const ExplainStep& step, std::int64_t sentence, const Selecti
 
 namespace {
 
-/// The chosen columns of one head of one sentence.
+/// Lays out the chosen columns of one head of one sentence.
 Block block_of_columns(const ExplainStep& step, const Grid& grid, std::int64_t sentence, std::int64_t head,
                        const SentenceView& view, const Selection& columns, const std::string& title, int head_lines,
                        const TableStyle& style) {
@@ -158,7 +158,7 @@ std::vector<Block> body_blocks(const ExplainStep& step, const Grid& grid, std::i
   };
   const std::int64_t count = grid.columns();
   if (Block whole = block(first_of(count, count)); whole.width <= style.room) return {std::move(whole)};
-  // The products, as many as fit, then the stages from their sum on, all of them.
+  // First as many products as fit, then all stages, beginning with the sum of the products.
   const auto& names = heads_of_columns(step, sentence);
   const std::int64_t products = std::find(names.begin(), names.end(), "sum") - names.begin();
   std::int64_t most = std::min<std::int64_t>(products, style.most_columns);

@@ -1,11 +1,11 @@
-// src/explain/tables.h: the numbers of a step as terminal blocks: labels at the left, one body a head.
+// src/explain/tables.h: lays out the numbers of a step as terminal blocks: labels at the left, one body for each head.
 #pragma once
 #include "explain/block.h"
 #include "explain/view.h"
 
 namespace attn::explain_detail {
 
-/// What fits: decimals of scores and weights (vectors have four), and how wide a token may be at the left.
+/// Sets what fits: the decimals of scores and weights (vectors have four) and the width of tokens at the left.
 struct TableStyle {
   int pair_decimals = 4;
   int label_width = 12;
@@ -14,23 +14,23 @@ struct TableStyle {
   Ink ink{TextOptions::Colour::none};
 };
 
-/// Columns the widest number of a scores or weights table takes, its gap included.
+/// Returns the columns that the widest number of a scores or weights table takes, including its gap.
 int pair_cell_width(const Explanation& explanation, const TableStyle& style);
 
-/// Token heads of the chosen rows; `head_lines` empty lines above them.
+/// Returns the tokens of the chosen rows as labels, below `head_lines` empty lines.
 Block labels_block(const ExplainStep& step, std::int64_t sentence, const Selection& rows, int head_lines,
                    const TableStyle& style);
 
-/// One head of one sentence. `title` (may be empty) stands above when `head_lines` leaves room for it.
+/// Lays out one head of one sentence. `title` (may be empty) stands above it when `head_lines` leaves room.
 Block body_block(const ExplainStep& step, const Grid& grid, std::int64_t sentence, std::int64_t head,
                  const SentenceView& view, const std::string& title, int head_lines, const TableStyle& style);
 
-/// The same, columns cut into blocks of at most `style.room`: a sum by hand has many.
+/// Does the same, but splits the columns into blocks of at most `style.room`: a worked-out query row has many.
 std::vector<Block> body_blocks(const ExplainStep& step, const Grid& grid, std::int64_t sentence, std::int64_t head,
                                const SentenceView& view, const std::string& title, int head_lines,
                                const TableStyle& style);
 
-/// Rows a table of this step shows, the closing sum included.
+/// Returns the rows that a table of this step shows, including the closing sum.
 Selection rows_shown(const ExplainStep& step, const Grid& grid, const SentenceView& view);
 
 }  // namespace attn::explain_detail

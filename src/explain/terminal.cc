@@ -1,4 +1,4 @@
-// src/explain/terminal.cc: an explanation as text: one line a step, then its numbers.
+// src/explain/terminal.cc: prints an explanation as text: one line for each step, then its numbers.
 #include "explain/block.h"
 #include "explain/numbers.h"
 #include "explain/heat_colours.h"
@@ -45,10 +45,10 @@ class Terminal {
   }
 
  private:
-  /// Column widths of the header lines, decimals and the part of the sentence that fits.
+  /// Computes the column widths of the header lines, the decimals and the part of the sentence that fits.
   void measure() {
     const ExplainStep& weights = explanation_.step("weights");
-    int longest = explanation_.query ? 4 : 1;  // the last row of a sum by hand is named
+    int longest = explanation_.query ? 4 : 1;  // the last row of a worked-out query row has a label
     for (const auto* lists : {&weights.rows, &weights.columns})
       for (const auto& labels : *lists)
         for (const auto& label : labels) longest = std::max(longest, display_width(label));
@@ -57,7 +57,7 @@ class Terminal {
     const std::int64_t keys = weights.shape.back();
     style_.most_columns = std::max(1, (room - 2) / 9);
     style_.room = room;
-    // Two decimals only where they make the whole sentence fit; a part of it is shown with four.
+    // Use two decimals only where the whole sentence then fits; a part of it is shown with four.
     const auto fits = [&](int decimals) {
       style_.pair_decimals = decimals;
       return static_cast<std::int64_t>(std::max(1, room / pair_cell_width(explanation_, style_)));
@@ -97,7 +97,7 @@ class Terminal {
       result += "  ";
       used += 2;
     }
-    // more than one line: it begins at `indent`
+    // a formula of more than one line begins at `indent`
     const std::vector<std::string> formula = wrapped(step.formula, width_ - used);
     for (std::size_t l = 0; l + 1 < formula.size(); ++l) {
       line(result + ink.formula(formula[l]));
@@ -138,7 +138,7 @@ class Terminal {
     line("");
   }
 
-  /// Tokens, and their ids in the same columns.
+  /// Prints the tokens and their ids in the same columns.
   void tokens(const ExplainStep& step) {
     const ExplainStep& ids = explanation_.step(step.name == "tokens_to" || step.name == "ids_to" ? "ids_to" : "ids");
     const std::vector<std::int64_t> numbers = ids.values.to_int_vector();
@@ -192,7 +192,7 @@ class Terminal {
     }
   }
 
-  /// q, k and v of the same tokens beside each other while they fit, else each by itself with its heads.
+  /// Prints q, k and v of the same tokens beside each other while they fit, else each alone with its heads.
   void vectors(std::size_t first, std::size_t last) {
     for (std::int64_t b = 0; b < explanation_.steps[first].batch; ++b) {
       if (explanation_.batch) line(runtime::format(" {}", style_.ink.faint(sentence_title(b))));
@@ -228,7 +228,7 @@ class Terminal {
     line("");
   }
 
-  /// W_q, W_k, W_v and what else the score needs, while they are small enough to be read.
+  /// Prints W_q, W_k, W_v and the score's matrices if they are small enough to read.
   void matrices() {
     std::vector<Block> bodies;
     std::size_t tallest = 0;
@@ -266,7 +266,7 @@ class Terminal {
       faint_line(say_with(Phrase::columns_left_out, step.shape.back() - style_.most_columns));
   }
 
-  /// Signs of what is hidden; shades of the heat map.
+  /// Prints the legend of the signs of hidden pairs and of the shades of the heat map.
   void pairs_notes(const ExplainStep& step) {
     const std::set<Hidden> reasons(step.hidden.begin(), step.hidden.end());
     std::string signs;
@@ -275,7 +275,7 @@ class Terminal {
     if (!signs.empty() && (step.name == "mask" || reasons.size() > 2))
       faint_line(std::string(say(Phrase::legend)) + signs);
     const std::int64_t keys = step.shape.back();
-    if (step.kind != Kind::weights || keys < 2) return;  // of one key there is nothing to compare
+    if (step.kind != Kind::weights || keys < 2) return;  // one key has nothing to compare with
     const std::string share = say_with(Phrase::scale_share, 1.0 / static_cast<double>(keys));
     const int decimals = shade_begin(1, keys) < 0.01 ? 4 : 2;
     if (!style_.ink.coloured()) {

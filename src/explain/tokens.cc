@@ -1,4 +1,4 @@
-// src/explain/tokens.cc: cutting, one vocabulary for all texts, PAD.
+// src/explain/tokens.cc: splits texts into tokens, builds one vocabulary for all texts, and pads.
 #include "explain/tokens.h"
 #include "explain/utf8.h"
 
@@ -29,7 +29,7 @@ std::int64_t count_of(std::string_view what, std::string_view text) {
   return count;
 }
 
-/// Adds the commas that a text has more of than its tokens: they vanish when it is cut.
+/// Adds the commas that the text has and its tokens lack: splitting removes them.
 void add_commas(const std::string& text, const std::vector<std::string>& tokens, std::vector<std::string>& to) {
   for (const char* comma : {",", "，", "、", "､"}) {
     std::int64_t lost = count_of(comma, text);

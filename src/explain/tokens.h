@@ -1,4 +1,4 @@
-// src/explain/tokens.h: texts cut into tokens, their ids, and the padding of a batch.
+// src/explain/tokens.h: splits texts into tokens and ids, and pads a batch.
 #pragma once
 #include <attn/explain.h>
 
@@ -10,12 +10,12 @@ namespace attn::explain_detail {
 
 inline constexpr std::int64_t kMostTokens = 2048;
 
-/// Texts of one side, padded on the right to the longest.
+/// Holds the texts of one side, padded on the right to the longest.
 struct TokenTable {
-  std::vector<std::vector<std::string>> tokens;  // "PAD" where nothing is
+  std::vector<std::vector<std::string>> tokens;  // "PAD" at padded places
   std::vector<std::int64_t> lengths;
   Tensor ids;                            // i64 [B, T]
-  std::vector<std::string> commas = {};  // that the texts have and no token has, each once
+  std::vector<std::string> commas = {};  // each comma of the texts that no token has, once
   std::int64_t width() const { return ids.size(1); }
   std::int64_t batch() const { return ids.size(0); }
   bool pads() const {
@@ -23,9 +23,9 @@ struct TokenTable {
   }
 };
 
-/// Both sides share one sorted vocabulary, whose size is the id of PAD.
+/// Holds both sides; they share one sorted vocabulary, whose size is the id of PAD.
 struct TokenizedTexts {
-  TokenTable from, to;  // the same without `options.to`
+  TokenTable from, to;  // equal without `options.to`
   std::int64_t vocabulary = 0;
 };
 TokenizedTexts tokenize(const std::vector<std::string>& texts, const ExplainOptions& options);

@@ -1,4 +1,4 @@
-// src/explain/utf8.cc: what a terminal or a drawing could take for a command is replaced.
+// src/explain/utf8.cc: replaces characters that a terminal or a drawing could interpret as commands.
 #include "explain/utf8.h"
 
 #include "text/unicode.h"
@@ -34,7 +34,7 @@ std::string pad_right(std::string_view text, int width) {
 std::vector<std::string> wrapped(std::string_view text, int width) {
   std::vector<std::string> lines;
   while (display_width(text) > width) {
-    std::size_t fits = 0, broken = 0;  // bytes that fit; bytes up to the last place for a break
+    std::size_t fits = 0, broken = 0;  // bytes that fit; bytes up to the last possible break
     int used = 0;
     while (true) {
       const text::Character character = text::character_at(text, fits);

@@ -1,4 +1,4 @@
-// src/explain/utf8.h: text that is safe to show, cut and padded to terminal columns.
+// src/explain/utf8.h: makes text safe to show, and cuts and pads it to terminal columns.
 #pragma once
 #include <attn/text.h>
 
@@ -8,14 +8,14 @@
 
 namespace attn::explain_detail {
 
-/// The text with control characters and malformed bytes replaced by U+FFFD: safe to print and to put into XML.
+/// Replaces control characters and malformed bytes by U+FFFD: the result is safe to print and to put into XML.
 std::string printable(std::string_view text);
 
 using text::display_width;
 inline std::string cut(std::string_view text, int width) { return text::truncate_to_width(text, width); }
 std::string pad_left(std::string_view text, int width);
 std::string pad_right(std::string_view text, int width);
-/// Lines of at most `width` columns, broken at spaces and after "；" and "，"; a longer word is cut.
+/// Breaks a text into lines of at most `width` columns, at spaces and after "；" and "，"; cuts a longer word.
 std::vector<std::string> wrapped(std::string_view text, int width);
 
 }  // namespace attn::explain_detail

@@ -1,4 +1,4 @@
-// src/explain/view.cc: choosing the part of a long sentence that says most.
+// src/explain/view.cc: chooses the most informative part of a long sentence.
 #include "explain/view.h"
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 namespace attn::explain_detail {
 namespace {
 
-/// Weight each key gets from the rows shown, heads added.
+/// Returns the weight that each key gets from the rows shown, summed over the heads.
 std::vector<double> weight_by_key(const ExplainStep& step, const Grid& grid, std::int64_t b, const Selection& rows) {
   std::vector<double> total(static_cast<std::size_t>(grid.columns()), 0.0);
   for (std::int64_t h = 0; h < step.heads; ++h)
@@ -30,7 +30,7 @@ Selection strongest(const std::vector<double>& weight, std::int64_t most) {
   return keys;
 }
 
-/// The run of `most` keys that holds the most weight.
+/// Returns the contiguous run of `most` keys that holds the most weight.
 Selection strongest_run(const std::vector<double>& weight, std::int64_t most) {
   double held = std::accumulate(weight.begin(), weight.begin() + most, 0.0), best = held;
   std::size_t first = 0;

@@ -1,4 +1,4 @@
-// src/explain/view.h: which rows and keys of a long sentence are shown, and what was left out.
+// src/explain/view.h: chooses which rows and keys of a long sentence are shown, and computes the weight left out.
 #pragma once
 #include <attn/explain.h>
 
@@ -6,7 +6,7 @@
 
 namespace attn::explain_detail {
 
-/// Values of a step as [batch, heads, rows, columns]; read as double, which holds f32 and small i64 exactly.
+/// Reads values of a step as [batch, heads, rows, columns], in double, which holds f32 and small i64 exactly.
 class Grid {
  public:
   explicit Grid(const ExplainStep& step);
@@ -28,7 +28,7 @@ class Grid {
   std::int64_t rows_ = 1, columns_ = 1;
 };
 
-/// Some of `of` places, ascending.
+/// Holds ascending indices of some of `of` places.
 struct Selection {
   std::vector<std::int64_t> index;
   std::int64_t of = 0;
@@ -36,18 +36,18 @@ struct Selection {
 };
 Selection first_of(std::int64_t of, std::int64_t most);
 
-/// One a sentence of the batch.
+/// Holds the selection for one sentence of the batch.
 struct SentenceView {
   Selection rows, keys;
-  double left_out = 0;  // share of the shown rows' weight that the keys left out hold
+  double left_out = 0;  // share of the shown rows' weight on keys that are not shown
 };
 struct View {
   std::vector<SentenceView> sentences;
-  bool around_diagonal = false;  // else the strongest keys
+  bool around_diagonal = false;  // false: the keys with the largest weight
 };
 
-/// Rows from the first, or around the opened query; keys around the diagonal when the mask has one, else those with the
-/// largest weight in the rows shown.
+/// Chooses the rows from the first one, or around the query that is worked out; and the keys around the diagonal when
+/// the mask has one, else those with the largest weight in the rows shown.
 View choose_view(const Explanation& explanation, std::int64_t most_rows, std::int64_t most_keys);
 
 }  // namespace attn::explain_detail

@@ -1,4 +1,4 @@
-// src/explain/words.h: every phrase an explanation says, by name; one table a language.
+// src/explain/words.h: names every phrase of an explanation; each language has one table.
 #pragma once
 #include <attn/explain.h>
 
@@ -154,13 +154,13 @@ using Words = std::array<std::string_view, static_cast<std::size_t>(Phrase::coun
 const Words& words_en();
 const Words& words_zh();
 
-/// What a line of checks says, of the step that has that name.
+/// Returns what a line of the checks step with that name says.
 inline Phrase phrase_of_check(const std::string& step, bool same) {
   if (step == "alone") return same ? Phrase::same_bits : Phrase::other_bits;
   return same ? Phrase::still_same_bits : Phrase::changed_bits;
 }
 
-/// Reasons for a sign in a table, and how the legend names them.
+/// Names the reasons for signs in a table, and the legend's phrase for each.
 struct Reason {
   Hidden hidden;
   Phrase phrase;

@@ -1,5 +1,5 @@
-// src/explain/worked_row.cc: products, sum, minus the maximum, exp, divided by the total, weighted values of one query
-// row.
+// src/explain/worked_row.cc: works out one query row: products, sum, minus the maximum, exp, divided by the total,
+// weighted values.
 #include "explain/worked_row.h"
 #include "explain/numbers.h"
 
@@ -13,7 +13,7 @@
 namespace attn::explain_detail {
 namespace {
 
-/// A tensor [B, H, rows, columns] read as double.
+/// Reads a tensor [B, H, rows, columns] as double.
 struct Numbers {
   explicit Numbers(const Tensor& x) : values(x.to_vector()), heads(x.size(1)), rows(x.size(2)), columns(x.size(3)) {}
   double at(std::int64_t b, std::int64_t h, std::int64_t row, std::int64_t column) const {
@@ -23,7 +23,7 @@ struct Numbers {
   std::int64_t heads, rows, columns;
 };
 
-/// What each product multiplies: s = sum_d left_d * right_d.
+/// Holds the factors of each product: s = sum_d left_d * right_d.
 struct Factors {
   Tensor left, right;  // [B, H, Tq or 1, n], [B, H, Tk, n]
   bool additive = false;

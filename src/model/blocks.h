@@ -1,4 +1,4 @@
-// src/model/blocks.h: the layers of a language model, as modules.
+// src/model/blocks.h: declares the layers of a language model, as modules.
 #pragma once
 #include <attn/model.h>
 
@@ -6,31 +6,31 @@
 
 namespace attn {
 
-/// Either norm over the last dim.
+/// Applies LayerNorm or RMSNorm over the last dim.
 class ModelNorm : public nn::Module {
  public:
   ModelNorm(const ModelConfig& config, Dtype dtype);
   Tensor operator()(const Tensor& x) const;
   const ModelConfig::Norm kind;
   const double eps;
-  const Tensor weight, bias;  // no bias with rms_norm
+  const Tensor weight, bias;  // RMSNorm has no bias
 };
 
-/// Where the tokens of a call stand.
+/// Holds the positions of a call's tokens.
 struct TokenPlaces {
-  Tensor positions;                       // i64 [T], or [B, T] where sequences differ
-  nn::RotaryEmbedding::Tables turn = {};  // of these positions, when they are rotary; broadcast over the heads
+  Tensor positions;                       // i64 [T], or [B, T] where sequences have different positions
+  nn::RotaryEmbedding::Tables turn = {};  // their cos and sin if rotary; broadcast over heads
 };
 
 class SelfAttentionBlock : public nn::Module {
  public:
   SelfAttentionBlock(const ModelConfig& config, Dtype dtype);
   LanguageModel::Heads heads_of(const Tensor& x, const TokenPlaces& places, const Projections& project) const;
-  /// Of heads' outputs [B, Hq, T, D] -> [B, T, C].
+  /// Joins the heads' outputs [B, Hq, T, D] and projects them to [B, T, C].
   Tensor joined(const Tensor& heads, const Projections& project) const;
   const std::int64_t heads, kv_heads, head_dim;
   const nn::Linear qkv, out;
-  const std::optional<nn::RMSNorm> q_norm, k_norm;  // of each head, with qk_norm
+  const std::optional<nn::RMSNorm> q_norm, k_norm;  // normalise each head, where the model has qk_norm
 };
 
 class MlpBlock : public nn::Module {
@@ -38,7 +38,7 @@ class MlpBlock : public nn::Module {
   MlpBlock(const ModelConfig& config, Dtype dtype);
   Tensor operator()(const Tensor& x, const Projections& project) const;
   const ModelConfig::Activation activation;
-  const std::optional<nn::Linear> gate;  // of swiglu
+  const std::optional<nn::Linear> gate;  // only with swiglu
   const nn::Linear up, down;
 };
 
@@ -51,15 +51,15 @@ class DecoderBlock : public nn::Module {
   const MlpBlock mlp;
 };
 
-/// What a LanguageModel is made of.
+/// Holds the modules of a LanguageModel.
 struct LanguageModel::Parts {
   explicit Parts(const ModelConfig& config, Dtype dtype);
   nn::Embedding embedding;
-  std::optional<nn::Embedding> positions;  // learned
+  std::optional<nn::Embedding> positions;  // only with learned positions
   std::optional<nn::RotaryEmbedding> rotary;
   nn::ModuleList<DecoderBlock> blocks;
   ModelNorm norm;
-  std::optional<nn::Linear> head;  // when it is not the embedding's table
+  std::optional<nn::Linear> head;  // only when the head does not share the embedding's table
   Projections project;
 };
 

@@ -1,4 +1,4 @@
-// src/model/config.cc: the shapes models come in, and what keeps a shape from being one.
+// src/model/config.cc: defines the preset model sizes and checks a ModelConfig.
 #include <attn/model.h>
 
 #include "model/fields.h"
@@ -11,7 +11,7 @@
 namespace attn {
 namespace {
 
-constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();  // so that products of two sizes can be counted
+constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();  // so that a product of two fits
 
 void check_size(const char* name, std::int64_t value) {
   if (value < 1 || value > most)
@@ -34,7 +34,7 @@ void divides(const char* name, std::int64_t part, const char* whole_name, std::i
                      whole_name + " (" + std::to_string(whole) + ")");
 }
 
-/// How many numbers the weights have, counted in whole numbers, or in doubles, which do not overflow.
+/// Counts the parameters, in int64 or in double (which does not overflow).
 template <typename T>
 T numbers_of(const ModelConfig& c) {
   const T width = static_cast<T>(c.width), head_dim = static_cast<T>(c.dim_of_head()),
@@ -77,7 +77,7 @@ void ModelConfig::check() const {
   check_size("layers", layers);
   check_size("heads", heads);
   check_size("width", width);
-  // 0 says what is taken then
+  // 0 stands for the default
   if (kv_heads != 0) check_size("kv_heads", kv_heads);
   if (head_dim != 0) check_size("head_dim", head_dim);
   if (mlp_width != 0) check_size("mlp_width", mlp_width);

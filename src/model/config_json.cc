@@ -1,5 +1,5 @@
-// src/model/config_json.cc: a model's shape as config.json, in the words of transformers' GPT-2, Llama and those like
-// it, or in our own.
+// src/model/config_json.cc: reads and writes a model's shape as config.json, in the format of transformers (GPT-2,
+// Llama and similar models) or in our own.
 #include <attn/model.h>
 
 #include "model/family.h"
@@ -37,13 +37,13 @@ const char* name_in(const std::array<const char*, N>& names, Enum value) {
   return names[static_cast<std::size_t>(value)];
 }
 
-/// A null that stands there is false, as transformers takes it.
+/// Throws unless the field has this value. A null field counts as false, as in transformers.
 void must_be(const JsonFields& fields, const char* field, bool value) {
   if (fields.boolean(field, fields.has(field) ? false : value) != value)
     fields.refuse(field, "attn's models have it " + std::string(value ? "true" : "false"));
 }
 
-/// A size of GPT-2's, which transformers also reads under the name it has elsewhere, and then from there.
+/// Reads a size of GPT-2. transformers also reads it under the field name `elsewhere`, which takes precedence.
 std::int64_t size_of(const JsonFields& fields, const char* field, const char* elsewhere) {
   if (!fields.has(elsewhere)) return fields.integer(field);
   const std::int64_t size = fields.integer(elsewhere);
@@ -73,10 +73,11 @@ ModelConfig read_gpt2(const JsonFields& fields) {
   return config;
 }
 
-/// Rotary positions of transformers 5 ("rope_parameters") or before ("rope_theta" and "rope_scaling").
+/// Reads rotary positions as transformers 5 ("rope_parameters") or earlier versions ("rope_theta" and "rope_scaling")
+/// write them.
 void read_rotary(const JsonFields& fields, ModelConfig& config) {
   config.rotary_theta = fields.number("rope_theta", 10000);
-  // transformers 5 follows it, too, where both stand there
+  // where both fields are present, transformers 5 also reads this one
   std::optional<JsonFields> parameters = fields.object("rope_scaling");
   if (!parameters || parameters->empty()) parameters = fields.object("rope_parameters");
   for (const JsonFields* given : {&fields, parameters ? &*parameters : &fields})
@@ -91,14 +92,14 @@ void read_rotary(const JsonFields& fields, ModelConfig& config) {
   constexpr const char* context = "original_max_position_embeddings";
   config.rotary_scaling = {parameters->number("factor"), parameters->number("low_freq_factor"),
                            parameters->number("high_freq_factor"), parameters->integer(context)};
-  // Which of two counts depends on the version of transformers.
+  // Which of the two numbers is used depends on the version of transformers.
   if (fields.has(context) && fields.integer(context) != config.rotary_scaling->original_context)
     fields.refuse(context, "it must be that of the rotary parameters, " +
                                std::to_string(config.rotary_scaling->original_context));
 }
 
-/// What transformers takes for a field that a config.json of Llama or one like it does not have; 0: none, or as other
-/// sizes say.
+/// Holds the values that transformers uses for fields that a config.json of Llama or a similar model omits. 0 means
+/// none, or derived from other sizes.
 struct Defaults {
   std::int64_t context, kv_heads = 0, head_dim = 0, sliding_window = 0;
 };
@@ -114,13 +115,13 @@ Defaults defaults_of(Family family) {
 
 bool is_qwen(Family family) { return family == Family::qwen2 || family == Family::qwen3; }
 
-/// A null says 0; a field that is not there says the default.
+/// Returns 0 for a null field and `missing` for an absent one.
 std::int64_t or_none(const JsonFields& fields, const char* field, std::int64_t missing) {
   return fields.has(field) ? fields.integer(field, 0) : missing;
 }
 
-/// Where one is shorter than the context, transformers' cache forgets what is behind it, although the layers see it
-/// without a cache.
+/// Refuses a window shorter than the context: transformers' cache would drop tokens outside it, although without a
+/// cache the layers see them.
 void refuse_windows(const JsonFields& fields, std::int64_t context) {
   const nlohmann::json& types = fields.at("layer_types");
   if (types.is_array() &&
@@ -132,7 +133,7 @@ void refuse_windows(const JsonFields& fields, std::int64_t context) {
                     "the model sees all tokens before: it must be null, or no shorter than max_position_embeddings");
 }
 
-/// The window of every layer, where transformers has it layer by layer.
+/// Returns the window that all layers share; transformers can set it for each layer.
 std::int64_t read_window(const JsonFields& fields, Family family, const ModelConfig& config) {
   const bool qwen = is_qwen(family), used = !qwen || fields.boolean("use_sliding_window", false);
   const std::int64_t window = used ? or_none(fields, "sliding_window", defaults_of(family).sliding_window) : 0;
@@ -161,7 +162,7 @@ std::int64_t read_window(const JsonFields& fields, Family family, const ModelCon
                     "attn's layers have one window: it must be 0, or no less than num_hidden_layers");
     fields.refuse("layer_types", "attn's layers have one window: all must be full_attention, or all sliding_attention");
   }
-  return sliding || !qwen ? window : 0;  // Mistral's mask is that of sliding_window, whatever the layers are called
+  return sliding || !qwen ? window : 0;  // Mistral applies sliding_window whatever layer_types says
 }
 
 ModelConfig read_llama(const JsonFields& fields, Family family) {
@@ -195,13 +196,13 @@ ModelConfig read_llama(const JsonFields& fields, Family family) {
   return config;
 }
 
-/// What a field is called in our own config.json; none for what stands there in transformers' words.
+/// Returns the name of a field in our own config.json; null for a field written in transformers' format instead.
 const char* own_name(std::string_view field) {
   if (field == "rotary_theta" || field == "rotary_scaling" || field == "end_tokens") return nullptr;
   return field == "tied_head" ? "tie_word_embeddings" : field.data();
 }
 
-/// Takes the fields of our own config.json; those that files of before do not have, when they are there.
+/// Reads the fields of our own config.json; fields that older files do not have are optional.
 struct OwnReader {
   const JsonFields& fields;
   void operator()(const char* name, std::int64_t& value) const {

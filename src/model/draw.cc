@@ -1,4 +1,4 @@
-// src/model/draw.cc: nanoGPT's first values, in its order of drawing.
+// src/model/draw.cc: draws the initial weights of nanoGPT, in nanoGPT's order.
 #include "model/draw.h"
 
 #include <attn/nn/init.h>
@@ -18,7 +18,7 @@ class Draw {
   void normal(const Tensor& weight, double std) const {
     into(weight, [&](const Tensor& x) { nn::init::normal_(x, 0, std, &generator_); });
   }
-  /// What torch's Linear draws when it is made; the values do not stay, the generator's state does.
+  /// Draws what torch's Linear draws when it is constructed: the values are overwritten, but the generator advances.
   void as_made(const Tensor& weight) const {
     into(weight,
          [&](const Tensor& x) { nn::init::kaiming_uniform_(x, {.a = std::sqrt(5.0), .generator = &generator_}); });
@@ -63,7 +63,7 @@ void for_each_map(const LanguageModel::Parts& parts, F&& visit) {
 
 void draw_weights(const LanguageModel::Parts& parts, Generator& generator) {
   const Draw draw(generator);
-  // A tied head is drawn like any other, as a table of its own and then again: what comes last is the embedding's.
+  // A tied head is drawn twice like any other, as if it had its own table; the embedding keeps the last values drawn.
   const Tensor& head = parts.head ? parts.head->weight : parts.embedding.weight;
   for_each_map(parts, [&](const auto& map) { draw.as_made(map); });
   draw.as_made(head);

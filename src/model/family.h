@@ -1,4 +1,4 @@
-// src/model/family.h: whose names a model's files have.
+// src/model/family.h: finds the model family whose tensor names a model's files use.
 #pragma once
 #include <attn/model.h>
 
@@ -6,10 +6,10 @@ namespace attn {
 
 enum class Family { gpt2, llama, mistral, qwen2, qwen3, attn };
 
-/// Llama and those that have its tensors, by its names, and some of their own.
+/// Returns whether the family is Llama or uses Llama's tensor names (some add names of their own).
 constexpr bool is_llama_like(Family family) { return family != Family::gpt2 && family != Family::attn; }
 
-/// The family that has this shape.
+/// Returns the family that has this shape.
 Family family_of(const ModelConfig& config);
 
 }  // namespace attn

@@ -1,5 +1,5 @@
-// src/model/fields.h: every field of the structs that files keep, by name: one list each, for writing, reading and
-// comparing.
+// src/model/fields.h: lists every field of the structs that are saved in files, by name: one list for each struct, for
+// writing, reading and comparing.
 #pragma once
 #include <attn/train.h>
 
@@ -11,8 +11,8 @@ namespace attn {
 template <typename T, typename Struct>
 concept Fields = std::same_as<std::remove_const_t<T>, Struct>;
 
-// Calls visit(name, field) for each. A field that the struct has and the list does not is no program: the names in
-// brackets must be as many.
+// each_field calls visit(name, field) for each field. A struct field that is missing from a list does not compile: the
+// structured binding must name all fields.
 
 template <Fields<nn::RotaryScaling> T, typename F>
 void each_field(T& scaling, F&& visit) {
@@ -45,7 +45,7 @@ void each_field(T& options, F&& visit) {
       visit("eval_every", eval_every);
 }
 
-/// Whether an enumeration has that value: a number out of a file, or a cast of the caller's.
+/// Returns whether the enumeration has that value; the value may come from a file or from a caller's cast.
 constexpr bool has_value(ModelConfig::Norm x) {
   return x >= ModelConfig::Norm::layer_norm && x <= ModelConfig::Norm::rms_norm;
 }

@@ -1,4 +1,5 @@
-// src/model/files.cc: a model's folder: config.json and model.safetensors, in one part or several.
+// src/model/files.cc: reads and writes a model's folder: config.json and model.safetensors, in one file or several
+// parts.
 #include <attn/model.h>
 #include <attn/ops.h>
 #include <attn/safetensors.h>
@@ -30,7 +31,7 @@ std::string read_text(const std::string& path) {
   return text;
 }
 
-/// The files that an index names, each once; they stand beside it.
+/// Returns the files that an index names, without duplicates; they are in the folder of the index.
 std::set<std::string> parts_of_index(const std::string& path) {
   const JsonFields index(read_text(path), path);
   std::set<std::string> files;
@@ -58,8 +59,8 @@ Tensors read_weights(const fs::path& folder) {
   return all;
 }
 
-/// Where generation ends by what transformers writes down beside config.json: nowhere, if it does not say. As there, a
-/// file that is no JSON is none.
+/// Reads the end tokens from transformers' generation_config.json: empty if it names none; nullopt if the file is
+/// missing or, as in transformers, is not JSON.
 std::optional<std::vector<std::int64_t>> generation_ends(const std::string& path) {
   if (!fs::is_regular_file(path)) return std::nullopt;
   const std::string text = read_text(path);
@@ -69,7 +70,7 @@ std::optional<std::vector<std::int64_t>> generation_ends(const std::string& path
   return JsonFields(text, path).ids("eos_token_id");
 }
 
-/// Names without what a file of the bare decoder leaves out.
+/// Adds the family's prefix to all names of a file of the bare decoder, which omits it.
 void add_prefix(Tensors& tensors, const std::string& prefix) {
   for (const auto& [name, tensor] : tensors)
     if (name.starts_with(prefix)) return;
@@ -85,7 +86,7 @@ std::string listed(const char* label, const std::vector<std::string>& names) {
   return names.empty() ? "" : "; " + std::string(label) + ": " + text;
 }
 
-/// ValueError when the file's tensors are not those of the shape.
+/// Throws a ValueError when the file's tensors do not fit the shape.
 void check_fit(const ModelConfig& config, const std::vector<StoredTensor>& stored, const Tensors& tensors,
                const std::string& folder) {
   std::vector<std::string> missing, unexpected, misshapen;
@@ -106,16 +107,16 @@ void check_fit(const ModelConfig& config, const std::vector<StoredTensor>& store
     throw ValueError("LanguageModel::load: " + folder + ": the weights are not those of config.json" + text);
 }
 
-/// Whether each number of `narrow` is one of `wide`.
+/// Returns whether `wide` represents each number of `narrow` exactly.
 bool holds(Dtype wide, Dtype narrow) {
   return wide == narrow || wide == Dtype::f64 || (wide == Dtype::f32 && narrow != Dtype::f64);
 }
 
-/// The narrowest dtype that holds both: of bf16 and f16 it is f32.
+/// Returns the narrowest dtype that represents both exactly: f32 for bf16 and f16.
 Dtype widest(Dtype a, Dtype b) { return holds(a, b) ? a : holds(b, a) ? b : Dtype::f32; }
 
-/// The dtype of the file; of tensors of several that of config.json if it loses nothing, else the narrowest that loses
-/// nothing.
+/// Returns the dtype of the file's tensors. If they differ: the dtype of config.json where it loses nothing, else the
+/// narrowest dtype that loses nothing.
 Dtype kept_dtype(const std::vector<StoredTensor>& stored, const Tensors& tensors, const JsonFields& config) {
   const Dtype first = tensors.at(stored.front().name).dtype();
   Dtype all = first;
@@ -125,13 +126,13 @@ Dtype kept_dtype(const std::vector<StoredTensor>& stored, const Tensors& tensors
     mixed = mixed || dtype != first;
     all = widest(all, dtype);
   }
-  for (const char* field : {"dtype", "torch_dtype"})  // transformers 5, and before
+  for (const char* field : {"dtype", "torch_dtype"})  // transformers 5, and earlier versions
     for (const Dtype said : {Dtype::f32, Dtype::f64})
       if (mixed && config.at(field) == torch_name_of(said) && holds(said, all)) return said;
   return all;
 }
 
-/// The file's view of a parameter.
+/// Returns the rows of the parameter that hold a stored tensor, in the layout of the file.
 Tensor rows_of(const std::map<std::string, Tensor>& parameters, const StoredTensor& stored) {
   const Tensor rows = parameters.at(stored.parameter).narrow(0, stored.row, stored.rows);
   return stored.transposed ? rows.t() : rows;
@@ -154,7 +155,7 @@ LanguageModel LanguageModel::load(const std::string& folder, std::optional<Dtype
   ModelConfig config = ModelConfig::from_json(config_text, config_path);
   if (const auto ends = generation_ends((path / "generation_config.json").string())) config.end_tokens = *ends;
   Tensors tensors = read_weights(path);
-  // Before anything is made of it: what a damaged file claims may not fit into memory.
+  // Checked before memory is allocated: a damaged config.json may claim more layers than fit into memory.
   if (config.layers > static_cast<std::int64_t>(tensors.size()))
     throw ValueError("LanguageModel::load: " + config_path + " says " + std::to_string(config.layers) +
                      (config.layers == 1 ? " layer" : " layers") + "; the weights are only " +
@@ -162,7 +163,7 @@ LanguageModel LanguageModel::load(const std::string& folder, std::optional<Dtype
   add_prefix(tensors, prefix_of(family_of(config)));
   const std::vector<StoredTensor> stored = stored_tensors(config);
   check_fit(config, stored, tensors, folder);
-  // Which of two different tables counts depends on the version of transformers.
+  // If the head and the embedding differ, which one is used depends on the version of transformers.
   for (const char* head : {"lm_head.weight", "head.weight"})
     if (const auto found = tensors.find(head); config.tied_head && found != tensors.end()) {
       const Tensor &own = found->second, &table = tensors.at(stored.front().name);
@@ -177,7 +178,7 @@ LanguageModel LanguageModel::load(const std::string& folder, std::optional<Dtype
   const auto parameters = by_name(model);
   for (const StoredTensor& one : stored) {
     rows_of(parameters, one).copy_(tensors.at(one.name));
-    tensors.erase(one.name);  // its memory is free for the next
+    tensors.erase(one.name);  // frees its memory before the next copy
   }
   model.eval();
   return model;

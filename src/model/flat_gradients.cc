@@ -1,4 +1,4 @@
-// src/model/flat_gradients.cc: gradients as views of one buffer.
+// src/model/flat_gradients.cc: stores gradients as views of one buffer for each dtype.
 #include "model/flat_gradients.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// src/model/flat_gradients.h: the gradients of all parameters of one dtype side by side in one buffer.
+// src/model/flat_gradients.h: keeps the gradients of all parameters of one dtype in one buffer.
 #pragma once
 #include <attn/ops.h>
 
@@ -6,13 +6,13 @@
 
 namespace attn {
 
-/// Each parameter's grad() is a view into the buffer of its dtype, in the order of the parameters, so that a backward
-/// pass adds into it, and what is to be summed over machines is a few arrays instead of hundreds of tensors.
+/// Makes each parameter's grad() a view into the buffer of its dtype, in the order of the parameters. The backward pass
+/// adds into the buffer, and a sum over machines (all-reduce) takes a few arrays instead of hundreds of tensors.
 class FlatGradients {
  public:
   explicit FlatGradients(const std::vector<Tensor>& parameters);
   void zero() const;
-  /// One a dtype, in the order in which the parameters first have them.
+  /// Returns one buffer for each dtype, in the order in which the dtypes first occur among the parameters.
   const std::vector<Tensor>& buffers() const { return buffers_; }
 
  private:

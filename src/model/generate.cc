@@ -1,4 +1,4 @@
-// src/model/generate.cc: prompts side by side, token by token, with a cache or without.
+// src/model/generate.cc: continues prompts token by token, several at once, with a cache or without.
 #include <attn/autograd.h>
 #include <attn/generate.h>
 #include <attn/ops.h>
@@ -12,16 +12,17 @@ namespace {
 
 using Ids = std::vector<std::int64_t>;
 
-/// A prompt and what became of it.
+/// Holds a prompt and its continuation.
 struct Text {
   Ids ids;                 // prompt and new tokens
-  std::size_t prompt = 0;  // tokens of the prompt
+  std::size_t prompt = 0;  // number of tokens of the prompt
   Generator generator;
   bool over = false;
   Finish finish = Finish::length;
 };
 
-/// The first token the model still sees of a text of n tokens: a function of n alone, so the cache plays no part.
+/// Returns the first token that the model still sees of a text of n tokens. It depends on n and the context only, so
+/// the result is the same with and without a cache.
 std::int64_t first_seen(std::int64_t n, std::int64_t context) {
   const std::int64_t half = std::max<std::int64_t>(context / 2, 1);
   return n <= context ? 0 : (n - context + half - 1) / half * half;
@@ -70,10 +71,10 @@ class Run {
     }
   }
 
-  /// [V] of each open text.
+  /// Returns the logits [V] of each open text.
   std::vector<Tensor> next_logits(const std::vector<std::size_t>& open) {
     std::vector<Tensor> rows(open.size());  // [1, C]
-    std::vector<std::size_t> steps;         // places in `open` that need one token only
+    std::vector<std::size_t> steps;         // indices into `open` of texts whose cache lacks only the last token
     for (std::size_t i = 0; i < open.size(); ++i) {
       if (one_token_behind(open[i])) steps.push_back(i);
       else rows[i] = whole(open[i]);
@@ -103,7 +104,7 @@ class Run {
            cache_->length(static_cast<std::int64_t>(i)) == n - 1 - seen_from_[i];
   }
 
-  /// All that the model sees of a text at once: the last row [1, C].
+  /// Runs the model on all tokens that it sees of a text; returns the last row [1, C].
   Tensor whole(std::size_t i) {
     const Ids& ids = texts_[i].ids;
     seen_from_[i] = first(i);
@@ -118,10 +119,10 @@ class Run {
   const Ids end_;
   std::vector<Text> texts_;
   std::optional<ModelCache> cache_;
-  std::vector<std::int64_t> seen_from_;  // of each text, as the cache holds it
+  std::vector<std::int64_t> seen_from_;  // for each text, the first token in the cache
 };
 
-/// Dropout is off while it lives. A model in eval mode is not written to: several threads may generate with it.
+/// Turns dropout off for its lifetime. A model in eval mode is not written to, so several threads may generate with it.
 class Evaluating {
  public:
   explicit Evaluating(const LanguageModel& model) : model_(model), before_(model.is_training()) {

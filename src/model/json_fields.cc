@@ -1,4 +1,4 @@
-// src/model/json_fields.cc: reading fields, refusing fields.
+// src/model/json_fields.cc: reads fields of a JSON object and reports wrong ones.
 #include "model/json_fields.h"
 
 #include "io/source.h"
@@ -8,7 +8,7 @@
 namespace attn {
 namespace {
 
-/// A value as an error shows it: one line, not all of it.
+/// Formats a value for an error message: one line, shortened.
 std::string shown(const nlohmann::json& value) {
   std::string text = io::one_line(value.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace));
   return text.size() <= 60 ? text : text.substr(0, 60) + "...";
@@ -36,7 +36,7 @@ nlohmann::json parse_json(std::string_view text, const std::string& name) {
     return nlohmann::json::parse(text);
   } catch (const nlohmann::json::parse_error& error) {
     offset = std::min(error.byte, text.size());
-  } catch (const nlohmann::json::out_of_range&) {  // a number beyond a double's; where, it does not say
+  } catch (const nlohmann::json::out_of_range&) {  // too large for a double; its place is not reported
     throw FormatError(name + ": a number is too large (byte offset 0)", 0);
   }
   throw FormatError(name + ": not JSON (byte offset " + std::to_string(offset) + ")", offset);

@@ -1,4 +1,4 @@
-// src/model/loss_curve.cc: the losses of a training as one SVG.
+// src/model/loss_curve.cc: draws the losses of a training run as one SVG.
 #include <attn/train.h>
 
 #include "runtime/format.h"
@@ -9,9 +9,9 @@
 namespace attn {
 namespace {
 
-// Pixels.
+// All sizes are in pixels.
 constexpr double kWidth = 760, kHeight = 420, kLeft = 70, kRight = 24, kTop = 60, kBottom = 56;
-constexpr std::size_t kMostPoints = 1200;  // of the line of batches: about two a pixel
+constexpr std::size_t kMostPoints = 1200;  // for the line of batch losses: about two points for each pixel
 
 constexpr std::string_view kStyle =
     "<style>\n"
@@ -53,7 +53,7 @@ std::vector<Point> points_of(const Tensor& losses) {
   return points;
 }
 
-/// Means of neighbours, so that at most kMostPoints are left.
+/// Averages neighbouring points, so that at most kMostPoints remain.
 std::vector<Point> thinned(const std::vector<Point>& points) {
   const std::size_t group = (points.size() + kMostPoints - 1) / kMostPoints;
   if (group <= 1) return points;
@@ -67,7 +67,7 @@ std::vector<Point> thinned(const std::vector<Point>& points) {
   return result;
 }
 
-/// The mean of the batches within a fiftieth of all on either side.
+/// Averages each point with its neighbours: up to 1/50 of all points on either side.
 std::vector<Point> smoothed(const std::vector<Point>& points) {
   const std::size_t reach = points.size() / 50;
   std::vector<double> sums{0};
@@ -80,7 +80,7 @@ std::vector<Point> smoothed(const std::vector<Point>& points) {
   return result;
 }
 
-/// 1, 2 or 5 times a power of ten, so that about `wanted` of them make up the range.
+/// Returns 1, 2 or 5 times a power of ten, so that about `wanted` steps cover the range.
 double nice_step(double range, double wanted) {
   const double rough = range / wanted, power = std::pow(10.0, std::floor(std::log10(rough)));
   for (const double factor : {1.0, 2.0, 5.0})

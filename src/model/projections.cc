@@ -1,4 +1,4 @@
-// src/model/projections.cc: which weights are kept laid out, and when.
+// src/model/projections.cc: decides which weights get a packed copy, and when.
 #include "model/projections.h"
 
 #include <attn/autograd.h>
@@ -7,7 +7,7 @@
 namespace attn {
 namespace {
 
-constexpr std::int64_t latency_bound_rows = 8;  // as the kernels have it: fewer rows than this wait for the weights
+constexpr std::int64_t latency_bound_rows = 8;  // the kernels' limit: up to it, loading the weights dominates
 constexpr int calls_to_pack = 32;
 
 std::int64_t bytes_of(const Tensor& x) { return x.numel() * static_cast<std::int64_t>(size_of(x.dtype())); }
@@ -22,7 +22,7 @@ Tensor Projections::operator()(const Tensor& x, const Tensor& weight, const Tens
 
 std::optional<PackedLinear> Projections::packed(const Tensor& weight, std::int64_t rows) const {
   if (!PackedLinear::takes(weight.dtype())) return std::nullopt;
-  // A lock that is not free is passed by: in a child that was forked while another thread had it, it never will be.
+  // Do not wait for the lock: in a child process that was forked while another thread held it, it is never released.
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock) return std::nullopt;
   Met& met = met_[weight.data()];

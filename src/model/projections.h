@@ -1,4 +1,4 @@
-// src/model/projections.h: how a model multiplies with its weights: as they are, or from a copy laid out for decoding.
+// src/model/projections.h: multiplies by a model's weights, directly or through packed copies for decoding.
 #pragma once
 #include <attn/nn.h>
 
@@ -10,15 +10,15 @@
 
 namespace attn {
 
-/// linear(x, weight, bias) of the weights of one model. Without gradients, a weight that met calls of few rows again
-/// and again, as in decoding, is laid out once for them: the same bits, and memory is then read straight ahead (all
-/// products of a token of GPT-2 small in bf16: 4.3 ms instead of 6.3). Laying out costs what some thirty calls save, so
-/// it waits for as many. A weight that was changed is noticed by its version.
+/// Computes linear(x, weight, bias) for the weights of one model. Without gradients, a weight that many calls of few
+/// rows have used, as in decoding, is packed once: the bits stay the same and memory is then read sequentially (all
+/// products of one token of GPT-2 small in bf16: 4.3 ms instead of 6.3). Packing costs as much as some thirty calls
+/// save, so it happens after that many calls. A changed weight is recognised by its version.
 ///
 /// Threads   any number at once
 class Projections {
  public:
-  /// Keeps no copies of more than `most_bytes` of weights.
+  /// Packs at most `most_bytes` of weights.
   explicit Projections(std::int64_t most_bytes) : left_(most_bytes) {}
   Tensor operator()(const Tensor& x, const Tensor& weight, const Tensor& bias = {}) const;
   Tensor operator()(const nn::Linear& layer, const Tensor& x) const { return (*this)(x, layer.weight, layer.bias); }

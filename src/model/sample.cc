@@ -1,4 +1,4 @@
-// src/model/sample.cc: one token from logits.
+// src/model/sample.cc: draws one token from logits.
 #include <attn/generate.h>
 #include <attn/ops.h>
 
@@ -31,7 +31,7 @@ void penalise(std::vector<double>& logits, Ids before, double penalty) {
   }
 }
 
-/// Likelier first, of equals the smaller id.
+/// Orders ids by falling probability; of equal ones the smaller id comes first.
 auto likelier(const std::vector<double>& values) {
   return [&values](std::int64_t a, std::int64_t b) {
     const double x = values[static_cast<std::size_t>(a)], y = values[static_cast<std::size_t>(b)];
@@ -39,7 +39,7 @@ auto likelier(const std::vector<double>& values) {
   };
 }
 
-/// The ids that top_k leaves, ascending.
+/// Returns the ids that top_k keeps, ascending.
 Ids most_likely(const std::vector<double>& logits, std::int64_t top_k) {
   Ids ids(logits.size());
   std::iota(ids.begin(), ids.end(), 0);
@@ -50,10 +50,10 @@ Ids most_likely(const std::vector<double>& logits, std::int64_t top_k) {
   return ids;
 }
 
-/// Marks the fewest likeliest places whose probabilities add up to top_p; the rest become 0.
+/// Keeps the fewest most likely entries whose probabilities add up to top_p; sets the rest to 0.
 void keep_nucleus(std::vector<double>& probabilities, double top_p) {
   if (top_p >= 1) return;
-  // Places below (1 - p) / n have less than 1 - p together, so the others reach p: few are sorted.
+  // Entries below (1 - p) / n add up to less than 1 - p, so the others reach p; only those few are sorted.
   const double least = (1 - top_p) / static_cast<double>(probabilities.size()) * (1 - 1e-9);
   Ids places;
   for (std::size_t i = 0; i < probabilities.size(); ++i)
@@ -96,7 +96,7 @@ std::int64_t sample(const Tensor& given, const Ids& before, const SampleOptions&
   if (*best == -std::numeric_limits<double>::infinity()) throw ValueError("generate: no token has a logit above -inf");
   if (options.temperature == 0) return best - logits.begin();
 
-  const double top = *best;  // taken away first, so that no quotient overflows
+  const double top = *best;  // subtracted before the division, so that no quotient overflows
   const Ids ids = most_likely(logits, options.top_k);
   std::vector<double> scaled;
   for (const std::int64_t id : ids) {

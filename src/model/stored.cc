@@ -1,19 +1,19 @@
-// src/model/stored.cc: names and shapes in files of GPT-2, of Llama and those like it, and of shapes that none has.
+// src/model/stored.cc: lists tensor names and shapes in files of GPT-2, of Llama-like models, and of attn's own format.
 #include "model/stored.h"
 
 namespace attn {
 namespace {
 
-/// Gathers what a family says of its layers.
+/// Collects the tensors of a family's layers.
 class Names {
  public:
   explicit Names(const ModelConfig& config) : config_(config), gpt2_(family_of(config) == Family::gpt2) {}
 
-  /// A vector or a table, as it is in the model.
+  /// Adds a vector or a table that the model stores unchanged.
   void as_it_is(const std::string& name, const std::string& parameter, const Dims& sizes) {
     result.push_back({name, sizes, parameter, 0, sizes[0], false});
   }
-  /// Rows [row, row + out) of a map with `in` columns, and of its bias.
+  /// Adds a linear layer with `in` inputs, stored in rows [row, row + out) of the parameter, and its bias.
   void map(const std::string& name, const std::string& parameter, std::int64_t in, std::int64_t out, bool bias,
            std::int64_t row = 0) {
     result.push_back({name + ".weight", gpt2_ ? Dims{in, out} : Dims{out, in}, parameter + ".weight", row, out, gpt2_});
@@ -24,7 +24,7 @@ class Names {
     if (config_.norm == ModelConfig::Norm::layer_norm) as_it_is(name + ".bias", parameter + ".bias", {config_.width});
   }
 
-  /// Those of each head's q and k, if there are any.
+  /// Adds the norms of each head's q and k, if the model has them.
   void head_norms(const std::string& from, const std::string& to) {
     for (const char* name : {"q_norm.weight", "k_norm.weight"})
       if (config_.qk_norm) as_it_is(from + name, to + name, {config_.dim_of_head()});

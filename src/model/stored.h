@@ -1,4 +1,4 @@
-// src/model/stored.h: the tensors of a model's file, and where each belongs in the model.
+// src/model/stored.h: lists the tensors of a model's file and the parameter that each belongs to.
 #pragma once
 #include "model/family.h"
 
@@ -7,22 +7,22 @@
 
 namespace attn {
 
-/// One tensor of the file: rows of one of the model's parameters.
+/// Describes one tensor of the file: it holds some rows of one of the model's parameters.
 struct StoredTensor {
   std::string name;       // in the file
   Dims sizes;             // in the file
   std::string parameter;  // in the model
   std::int64_t row = 0, rows = 0;
-  bool transposed = false;  // [in, out] in the file, as GPT-2's maps are
+  bool transposed = false;  // [in, out] in the file, as in GPT-2
 };
 
 std::vector<StoredTensor> stored_tensors(const ModelConfig& config);
 
-/// What all names of a family's file begin with; a file of the bare decoder leaves it out.
+/// Returns the prefix of all names of a family's files; a file of the bare decoder omits it.
 std::string prefix_of(Family family);
 
-/// Whether a name is of something that follows from the shape: masks and frequencies that older files hold, the head
-/// when it is tied.
+/// Returns whether a tensor of that name is determined by the shape: masks and frequencies in older files, and a tied
+/// head.
 bool follows_from_shape(const ModelConfig& config, const std::string& name);
 
 }  // namespace attn

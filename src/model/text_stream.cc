@@ -1,4 +1,4 @@
-// src/model/text_stream.cc: characters out of bytes, and the longest end that may begin a stop text.
+// src/model/text_stream.cc: decodes bytes into characters and holds back an end that may begin a stop text.
 #include "model/text_stream.h"
 
 #include <attn/text.h>
@@ -10,14 +10,14 @@ namespace {
 
 constexpr std::string_view replacement = "\xEF\xBF\xBD";
 
-/// Bytes of the character that begins with this one; 0: none does.
+/// Returns the length in bytes of a UTF-8 character with this first byte; 0: no character begins with it.
 std::size_t length_of(unsigned char lead) {
   return lead < 0x80 ? 1 : lead < 0xC2 ? 0 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : lead < 0xF5 ? 4 : 0;
 }
 
-/// Whether a character that begins with `lead` goes on with `c`; its second byte is none that would make it longer than
-/// it need be, a surrogate or more than the last code point. So as many bytes are replaced at once as Hugging Face's
-/// library and Python replace.
+/// Returns whether `c` may follow in a character that begins with `lead`. The second byte must not make an overlong
+/// form, a surrogate or a code point above U+10FFFF. So each U+FFFD replaces as many bytes as in Hugging Face's library
+/// and in Python.
 bool continues(unsigned char lead, char c, bool second) {
   const auto byte = static_cast<unsigned char>(c);
   const int least = !second        ? 0x80
@@ -40,7 +40,7 @@ void TextStream::take_characters(bool all) {
     const std::size_t length = length_of(lead);
     std::size_t there = 1;
     while (there < length && at + there < bytes_.size() && continues(lead, bytes_[at + there], there == 1)) ++there;
-    if (there < length && at + there == bytes_.size() && !all) break;  // the rest may still come
+    if (there < length && at + there == bytes_.size() && !all) break;  // the rest may still arrive
     if (there == length) text_.append(bytes_, at, there);
     else text_ += replacement;
     at += there;
@@ -60,7 +60,7 @@ void TextStream::end_run() {
 }
 
 std::string TextStream::release(bool all) {
-  // the stop that is complete first, however the text was cut
+  // the stop text that is complete first, however the text arrived in pieces
   std::size_t end = text_.size(), complete = std::string::npos;
   for (const std::string& stop : stop_) {
     const std::size_t found = stop.empty() ? std::string::npos : text_.find(stop);
@@ -71,7 +71,7 @@ std::string TextStream::release(bool all) {
   }
   for (const std::string& stop : stop_) {
     if (stop.empty() || stopped_ || all) continue;
-    for (std::size_t n = std::min(stop.size() - 1, text_.size()); n > 0; --n)  // an end that a stop may begin with
+    for (std::size_t n = std::min(stop.size() - 1, text_.size()); n > 0; --n)  // a stop text may begin in this end
       if (text_.ends_with(std::string_view(stop).substr(0, n))) {
         end = std::min(end, text_.size() - n);
         break;

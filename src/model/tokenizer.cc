@@ -1,4 +1,4 @@
-// src/model/tokenizer.cc: a text to ids and back.
+// src/model/tokenizer.cc: encodes a text as ids and decodes ids to text.
 #include <attn/error.h>
 #include <attn/tokenizer.h>
 
@@ -17,7 +17,7 @@ namespace {
 
 using State = Tokenizer::State;
 
-/// The ids of bytes between added tokens; pieces that came before are not computed again.
+/// Encodes the text between added tokens; a piece that occurred before is not merged again.
 class Encoder {
  public:
   Encoder(const State& state, std::vector<std::int64_t>& ids) : state_(state), ids_(ids) {}
@@ -49,7 +49,8 @@ class Encoder {
       return;
     }
     const auto whole = state_.whole_first ? state_.ids.find(std::string(piece)) : state_.ids.end();
-    // What is spelled in other than byte characters is never met: of a text only those are looked up.
+    // A token whose name holds other characters than byte characters never matches text: only byte characters are
+    // looked up.
     const auto met = [&](std::int64_t id) {
       return state_.byte_fallback || state_.names[static_cast<std::size_t>(id)] == text::to_byte_characters(piece);
     };
@@ -74,8 +75,9 @@ class Encoder {
     }
   }
 
-  /// Characters; of one that has no token its bytes; of one with a byte that has none the unknown token, which waits
-  /// for the next character that has one (bytes pass it by), as in Hugging Face's library.
+  /// Adds the ids of a piece's characters. A character without a token becomes its bytes; if one of its bytes has no
+  /// token either, it becomes the unknown token. The unknown token is added before the next character that has a token,
+  /// after the bytes between them, as in Hugging Face's library.
   void add_characters(std::string_view piece) {
     bool unknown = false;
     const auto end_unknown = [&] {
@@ -106,11 +108,11 @@ class Encoder {
   const State& state_;
   std::vector<std::int64_t>& ids_;
   std::vector<std::int32_t> symbols_;
-  std::unordered_map<std::string_view, std::pair<std::size_t, std::size_t>> known_;  // where in ids_, how many
+  std::unordered_map<std::string_view, std::pair<std::size_t, std::size_t>> known_;  // begin in ids_, number of ids
 };
 
-/// The added tokens of a text, found as its longest match from the left: in the order of their bytes, each with the
-/// longest that it begins with.
+/// Finds the added tokens of a text, by the longest match from the left. The tokens are sorted by their bytes; each
+/// points to the longest other token that is a prefix of it.
 class AddedTokens {
  public:
   AddedTokens(const std::vector<AddedToken>& tokens, bool normalized) {
@@ -126,7 +128,7 @@ class AddedTokens {
       sorted_[i].shorter = shorter;
     }
   }
-  /// Calls between(part) for what lies before, between and after the tokens, found(id) for each of them, in the order
+  /// Calls between(part) for the text before, between and after the tokens and found(id) for each token, in the order
   /// of the text.
   template <typename Between, typename Found>
   void split(std::string_view text, Between&& between, Found&& found) const {
@@ -150,7 +152,7 @@ class AddedTokens {
     const Entry* shorter;
   };
 
-  /// Whatever the text begins with stands before it in the order, or is what that begins with.
+  /// The longest token that `rest` begins with is the last one that sorts at or before `rest`, or one of its prefixes.
   const AddedToken* first_of(std::string_view rest) const {
     if (!begins_[static_cast<unsigned char>(rest[0])]) return nullptr;
     const auto before = [](std::string_view text, const Entry& entry) { return text < entry.token->searched; };
@@ -190,7 +192,7 @@ bool Tokenizer::State::index() {
   lone_byte.assign(names.size(), false);
   byte_ids.fill(-1);
   ids.clear();
-  std::vector<bool> from_text(names.size(), false);  // ids that bytes and their merges become
+  std::vector<bool> from_text(names.size(), false);  // ids of single bytes and of merges
   for (std::size_t id = 0; id < names.size(); ++id) {
     if (names[id].empty()) continue;
     const auto from_bytes = kind == Kind::bpe && !byte_fallback ? text::from_byte_characters(names[id]) : std::nullopt;
@@ -218,7 +220,7 @@ std::vector<std::int64_t> Tokenizer::encode(std::string_view text, bool add_spec
   std::vector<std::int64_t> ids;
   if (add_special) ids = state_->before;
   Encoder encoder(*state_, ids);
-  // parts that are not as in the text, in place as long as the encoder knows their pieces
+  // changed parts; a deque keeps them in place while the encoder refers to their pieces
   std::deque<std::string> changed;
   const auto keep = [&](std::string part) -> std::string_view { return changed.emplace_back(std::move(part)); };
   const auto encode_part = [&](std::string_view part, bool first) {

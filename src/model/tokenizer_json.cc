@@ -1,4 +1,4 @@
-// src/model/tokenizer_json.cc: tokenizer.json, read. What is read is hostile until checked.
+// src/model/tokenizer_json.cc: reads tokenizer.json. The file is untrusted until it is checked.
 #include <attn/error.h>
 #include <attn/tokenizer.h>
 
@@ -48,7 +48,7 @@ class Reader {
   }
 
  private:
-  /// At the first place where `near` stands as a name.
+  /// Throws a FormatError with the offset of the first place where `near` occurs in quotes.
   [[noreturn]] void fail(const std::string& what, const std::string& near) const {
     const std::size_t at = text_.find("\"" + near + "\"");
     const std::size_t offset = at == std::string_view::npos ? 0 : at;
@@ -70,14 +70,14 @@ class Reader {
     if (!found->is_boolean()) fail(runtime::format("{} must be true or false", key), key);
     return found->get<bool>();
   }
-  /// What would change the ids and is not known here: only absent, null, false, 0 or "".
+  /// Refuses an unsupported setting that would change the ids: the field must be absent, null, false, 0 or "".
   void refuse_unless_absent(const Json& of, const char* key) const {
     const auto found = of.find(key);
     if (found == of.end() || found->is_null() || *found == false || *found == 0 || *found == "") return;
     fail(runtime::format("{} is {}; this is not supported, it must be null", key, found->dump().substr(0, 60)), key);
   }
 
-  /// A Sequence of one step is that step.
+  /// Returns the step inside a Sequence of one step, else the step itself.
   static const Json& only_step(const Json& given, const char* steps) {
     const Json* step = &given;
     while (step->is_object() && step->value("type", Json()) == "Sequence") {
@@ -88,7 +88,7 @@ class Reader {
     return *step;
   }
   static bool is(const Json& step, const char* type) { return step.is_object() && step.value("type", Json()) == type; }
-  /// The text that a step looks for, no regular expression; empty: none.
+  /// Returns the literal text that a step searches for; empty when it has none or uses a regular expression.
   static std::string sought(const Json& step) {
     const Json pattern = step.value("pattern", Json());
     if (!pattern.is_object() || pattern.size() != 1) return "";
@@ -96,8 +96,8 @@ class Reader {
     return text.is_string() ? text.get<std::string>() : "";
   }
 
-  /// NFC, where pieces are bytes; where they are characters Prepend and Replace too. A Sequence without steps does
-  /// nothing, as none.
+  /// Reads the normalizer: NFC where pieces are bytes; where they are characters also Prepend and Replace. A Sequence
+  /// without steps does nothing.
   void read_normalizer() const {
     const auto found = document_.find("normalizer");
     if (found == document_.end() || found->is_null() || add_changes(*found)) return;
@@ -168,7 +168,7 @@ class Reader {
     state_->cut = cut_of(only_step(steps[0], "pretokenizers"));
   }
 
-  /// Metaspace, a Split by a text, or none.
+  /// Reads Metaspace, a Split by a text, or no pre-tokenizer.
   void read_pre_tokenizer_of_characters() {
     state_->cut = text::Cut::whole;
     const auto found = document_.find("pre_tokenizer");
@@ -221,7 +221,7 @@ class Reader {
     return *cut;
   }
 
-  /// Bytes are joined, whether the file says so or nothing.
+  /// Checks the decoder: tokens are joined, with or without a decoder in the file.
   void read_decoder() const {
     const auto found = document_.find("decoder");
     if (state_->byte_fallback) return read_decoder_of_characters(found == document_.end() ? Json() : *found);
@@ -282,8 +282,8 @@ class Reader {
     const auto found = document_.find("added_tokens");
     if (found == document_.end() || found->is_null()) return;
     if (!found->is_array()) fail("added_tokens must be a list", "added_tokens");
-    // Hugging Face's library numbers them itself: after the vocabulary, and after those before. What a file says must
-    // be that.
+    // Hugging Face's library numbers added tokens itself: after the vocabulary, in their order. The ids in the file
+    // must agree with that.
     const Json& vocab = document_["model"]["vocab"];
     auto next = static_cast<std::int64_t>(vocab.size());
     std::unordered_set<std::string> contents;
@@ -327,7 +327,7 @@ class Reader {
              "added_tokens");
   }
 
-  /// "a b", or ["a", "b"].
+  /// Reads a merge: "a b", or ["a", "b"].
   std::pair<std::string, std::string> pair_of(const Json& given) const {
     if (given.is_array() && given.size() == 2 && given[0].is_string() && given[1].is_string())
       return {given[0], given[1]};
@@ -367,14 +367,14 @@ class Reader {
     return given.get<std::int64_t>();
   }
 
-  /// ["<s>", 0]
+  /// Reads the id of a pair such as ["<s>", 0].
   std::int64_t id_of_pair(const Json& of, const char* key) const {
     const Json& pair = member(of, key, Json::value_t::array);
     if (pair.size() != 2) fail(runtime::format("{} must be a token and its id", key), key);
     return known_id(pair[1]);
   }
 
-  /// Hugging Face's library takes what the first of two steps adds for texts of their own, so that only one may.
+  /// Only one step may add tokens: if two do, Hugging Face's library treats the tokens of the first as separate texts.
   /// ByteLevel adds nothing.
   void read_post_processor(const Json& given) {
     if (!given.is_object()) fail("the post-processor must be an object", "post_processor");

@@ -1,4 +1,4 @@
-// src/model/tokenizer_train.cc: the vocabulary of a text: its characters, its words, or its bytes and their merges.
+// src/model/tokenizer_train.cc: builds the vocabulary of a text: its characters, its words, or bytes and merges (BPE).
 #include <attn/error.h>
 #include <attn/tokenizer.h>
 
@@ -17,7 +17,7 @@ using State = Tokenizer::State;
 using Counted = std::vector<std::pair<std::string_view, std::int64_t>>;
 constexpr std::int64_t kBytes = 256, kDefaultPairs = 1024;
 
-/// The different pieces of a text by their bytes (for UTF-8: by code points), with how often each occurs.
+/// Counts the distinct pieces of a text, sorted by their bytes (for UTF-8: by code points).
 Counted count_pieces(text::Cut cut, std::string_view text) {
   std::unordered_map<std::string_view, std::int64_t> counts;
   for (std::size_t at = 0; at < text.size();) {

@@ -1,4 +1,4 @@
-// src/model/tokenizer_write.cc: a tokenizer as tokenizer.json.
+// src/model/tokenizer_write.cc: writes a tokenizer as tokenizer.json.
 #include <attn/error.h>
 #include <attn/tokenizer.h>
 
@@ -15,11 +15,11 @@ namespace attn {
 namespace {
 
 using State = Tokenizer::State;
-using Ordered = nlohmann::ordered_json;  // writes vocabularies by id
+using Ordered = nlohmann::ordered_json;  // keeps the order of insertion, so vocabularies are written by id
 
 constexpr const char* kConfigFile = "tokenizer_config.json";
 
-/// One, or null where there is none; else a Sequence.
+/// Returns null for no step, the step itself for one, else a Sequence.
 Ordered sequence_of(const char* name, Ordered steps) {
   if (steps.empty()) return nullptr;
   return steps.size() == 1 ? steps[0] : Ordered{{"type", "Sequence"}, {name, std::move(steps)}};
@@ -136,8 +136,7 @@ void Tokenizer::save(const std::string& folder) const {
   if (std::error_code failure; std::filesystem::create_directories(path, failure), failure)
     throw IoError("Tokenizer::save: " + folder + ": " + failure.message());
   io::write_whole("Tokenizer::save", (path / tokenizer_file).string(), {std::as_bytes(std::span(text))});
-  // Without it transformers makes a model's tokenizer of its own out of the vocabulary, by the model_type in
-  // config.json.
+  // Without this file transformers builds a tokenizer of its own from the vocabulary, by the model_type in config.json.
   constexpr std::string_view config = "{\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\"\n}\n";
   if (std::error_code unknown; !std::filesystem::exists(path / kConfigFile, unknown))
     io::write_whole("Tokenizer::save", (path / kConfigFile).string(), {std::as_bytes(std::span(config))});

@@ -1,4 +1,4 @@
-// src/model/train.cc: the steps of a training: a batch, its gradients, the update, and validation when it is due.
+// src/model/train.cc: runs the steps of a training: batch, gradients, update, and validation when it is due.
 #include <attn/autograd.h>
 #include <attn/error.h>
 #include <attn/train.h>
@@ -13,14 +13,14 @@
 namespace attn {
 namespace {
 
-/// Seeds the global generator, then makes the model: its weights are the first that is drawn.
+/// Seeds the global generator, then makes the model: its weights are the first numbers drawn.
 LanguageModel make_model(const TrainOptions& options) {
   options.check();
   manual_seed(options.seed);
   return LanguageModel(options.model, options.dtype);
 }
 
-/// As nanoGPT: matrices and tables decay, biases and norms do not.
+/// Groups the parameters as nanoGPT does: matrices and tables get weight decay, biases and norms do not.
 std::vector<optim::Group<optim::AdamWOptions>> groups_of(const std::vector<Tensor>& parameters,
                                                          const TrainOptions& options) {
   std::vector<Tensor> matrices, vectors;
@@ -57,7 +57,7 @@ void TrainOptions::check() const {
       throw ValueError(runtime::format("Trainer: {} is {}; it must be {} or more", name, value, least));
   };
   at_least("steps", static_cast<double>(steps), 1);
-  // as the sizes of a model, so that products can be counted
+  // the same limit as a model's sizes, so that products do not overflow
   constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
   if (batch < 1 || batch > most)
     throw ValueError(runtime::format("Trainer: batch is {}; it must be from 1 to {}", batch, most));

@@ -1,4 +1,5 @@
-// src/model/train_data.h: the ids of a text, cut into a part to learn and a part to validate, and windows of them.
+// src/model/train_data.h: splits the ids of a text into a training part and a validation part, and cuts windows out of
+// them.
 #pragma once
 #include <attn/tensor.h>
 
@@ -9,25 +10,25 @@
 
 namespace attn {
 
-/// Inputs and targets, i64 [windows, length]: a target is the id after.
+/// Inputs and targets, i64 [windows, length]; the target is the next id.
 using Batch = std::pair<Tensor, Tensor>;
 
 class TrainData {
  public:
-  /// ValueError for ids outside [0, vocab_size), and for too few.
+  /// Throws a ValueError for ids outside [0, vocab_size), and for too few ids.
   TrainData(std::vector<std::int64_t> ids, std::int64_t vocab_size, std::int64_t context);
 
-  /// `windows` of `context` ids of the first 90 %, that begin where torch's randint says; draws from the global
-  /// generator.
+  /// Draws `windows` windows of `context` ids from the first 90 %; they begin where torch's randint with the same
+  /// generator says. Advances the global generator.
   Batch draw(std::int64_t windows) const;
-  /// The validation part in windows side by side, `windows` at a time; the last one is what is left, alone. Every id
-  /// but the part's first is a target once.
+  /// Returns the validation part in batches of `windows` windows; the last batch holds the shorter rest alone. Every id
+  /// but the first of the part is a target once.
   std::vector<Batch> validation(std::int64_t windows) const;
 
   std::int64_t size() const { return static_cast<std::int64_t>(ids_.size()); }
-  /// Where validation begins.
+  /// Returns where the validation part begins.
   std::int64_t border() const { return border_; }
-  /// Of all ids: the same text by the same tokenizer (FNV-1a, 64 bits).
+  /// Returns a digest of all ids (FNV-1a, 64 bits): equal for the same text and tokenizer.
   std::string digest() const;
 
  private:

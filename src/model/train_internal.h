@@ -1,4 +1,4 @@
-// src/model/train_internal.h: what a training consists of, for the steps and for the file that holds it.
+// src/model/train_internal.h: holds the state of a training, for its steps and for the file that saves it.
 #pragma once
 #include <attn/train.h>
 

@@ -1,4 +1,4 @@
-// src/model/train_settings.cc: the options of a training, field by field, into JSON and back.
+// src/model/train_settings.cc: converts the options of a training to JSON and back, field by field.
 #include "model/train_settings.h"
 
 #include "model/fields.h"
@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// What the fields are put into.
+/// Writes the fields into a JSON object.
 struct Writer {
   Json json = Json::object();
 
@@ -38,7 +38,7 @@ struct Writer {
   void operator()(const char*, const ModelConfig& model) { each_field(model, *this); }
 };
 
-/// Takes them out again, and counts them.
+/// Reads the fields and counts them.
 struct Reader {
   const Json& json;
   std::size_t taken = 0;
@@ -47,7 +47,7 @@ struct Reader {
   void operator()(const char* name, T& value) {
     take(name, json.at(name), value);
   }
-  // What files of before do not have is as it is without.
+  // An optional field keeps its default where an older file lacks it.
   template <typename T>
   void operator()(const char* name, std::optional<T>& value) {
     if (json.contains(name)) take(name, json.at(name), value.emplace());

@@ -1,4 +1,4 @@
-// src/model/train_settings.h: what a training was begun with, as JSON.
+// src/model/train_settings.h: converts the options of a training to JSON and back.
 #pragma once
 #include <attn/train.h>
 
@@ -6,9 +6,9 @@
 
 namespace attn {
 
-/// Every field of the options and of their model, side by side.
+/// Writes every field of the options and of their model into one flat object.
 nlohmann::json settings_of(const TrainOptions& options);
-/// What `settings_of` made, now or before there were the later fields. Throws for anything else.
+/// Reads what `settings_of` wrote; fields that older versions did not have may be missing. Throws for anything else.
 TrainOptions options_of(const nlohmann::json& settings);
 
 }  // namespace attn

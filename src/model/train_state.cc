@@ -1,4 +1,4 @@
-// src/model/train_state.cc: a training in one file: everything that the next step depends on.
+// src/model/train_state.cc: saves and loads a training as one file that holds everything the next step depends on.
 #include <attn/error.h>
 #include <attn/runtime.h>
 #include <attn/safetensors.h>
@@ -31,13 +31,13 @@ std::string file_in(const char* function, const std::string& folder) {
   return (std::filesystem::path(folder) / kFile).string();
 }
 
-/// What the metadata of the file says. Whatever is wrong in it is a FormatError.
+/// Holds the contents of the file's metadata. Any error in it is a FormatError.
 struct Facts {
   TrainOptions options;
   std::int64_t step, best_step;
   double best;
   std::string digest;
-  int numerics;  // the version that computed it
+  int numerics;  // numerics version that computed the state
 };
 Facts facts_of(const std::string& path, const std::map<std::string, std::string>& metadata) {
   try {
@@ -52,7 +52,7 @@ Facts facts_of(const std::string& path, const std::map<std::string, std::string>
             json.at("best").is_null() ? std::numeric_limits<double>::infinity() : json.at("best").get<double>(),
             json.at("data").get<std::string>(),
             json.value("numerics", 1)};
-  } catch (const std::bad_alloc&) {  // says nothing of the file
+  } catch (const std::bad_alloc&) {  // not an error of the file
     throw;
   } catch (const std::exception& error) {
     throw FormatError(
@@ -60,14 +60,14 @@ Facts facts_of(const std::string& path, const std::map<std::string, std::string>
   }
 }
 
-/// A dtype that no training writes is damage too.
+/// Loads the file. A dtype that no training writes means a damaged file: FormatError.
 Safetensors load_state(const std::string& path) {
   try {
     return load_safetensors(path);
   } catch (const DtypeError& error) { throw FormatError(error.what(), 0); }
 }
 
-/// The generator's bytes as numbers: the file format's tensors of bytes are not among our dtypes.
+/// Packs the generator's bytes into i64: the dtypes have no bytes as the file format has.
 Tensor generator_state() {
   const std::lock_guard lock(default_generator_mutex());
   const std::vector<std::uint8_t> bytes = default_generator().state();
@@ -81,7 +81,7 @@ void set_generator_state(const Tensor& words) {
   default_generator().set_state({first, first + words.numel() * 8});
 }
 
-/// Of the steps up to `last`.
+/// Reads the losses of the steps up to `last`.
 std::vector<LossPoint> points_of(const Tensor& x, std::int64_t last) {
   std::vector<LossPoint> points;
   if (x.dim() != 2 || x.size(1) != 2) throw ValueError("losses have another shape");
@@ -94,7 +94,7 @@ std::vector<LossPoint> points_of(const Tensor& x, std::int64_t last) {
   return points;
 }
 
-/// The tensors whose names begin with `prefix`, without it.
+/// Returns the tensors whose names begin with `prefix`, with the prefix removed.
 nn::StateDict part_of(const Safetensors& file, const std::string& prefix) {
   nn::StateDict part;
   for (const auto& [name, value] : file.tensors)
@@ -115,7 +115,7 @@ void Trainer::save(const std::string& folder) const {
   tensors.emplace_back("generator", generator_state());
   tensors.emplace_back("losses", losses());
   tensors.emplace_back("validations", validations());
-  // infinity: null
+  // JSON has no infinity: `best` is then null
   const Json facts{{"options", settings_of(s.options)}, {"step", s.step},          {"best", s.best},
                    {"best_step", s.best_step},          {"data", s.data.digest()}, {"numerics", numerics_version}};
   io::save_with_checksum("Trainer::save", path, tensors, {{kKey, facts.dump()}});
@@ -135,7 +135,7 @@ Trainer Trainer::resume(const std::string& folder, std::vector<std::int64_t> ids
   const std::string path = file_in("Trainer::resume", folder);
   const Safetensors file = load_state(path);
   const Facts facts = facts_of(path, file.metadata);
-  std::int64_t numbers = 0;  // before memory is asked for, so that no file can ask for more than it has
+  std::int64_t numbers = 0;  // checked before memory is allocated, so that a file cannot claim more weights than it has
   for (const auto& [name, value] : file.tensors) numbers += value.numel();
   if (facts.options.model.parameters() > numbers)
     throw FormatError(runtime::format("Trainer: {}: the weights are not all there", path), 0);
@@ -147,8 +147,8 @@ Trainer Trainer::resume(const std::string& folder, std::vector<std::int64_t> ids
     state->model.load_state_dict(part_of(file, "model."));
     const nn::StateDict moments = part_of(file, "optimizer.");
     state->adamw.load_state_dict(moments);
-    // Of each parameter: step, exp_avg, exp_avg_sq, and the master of a half float. The optimiser would begin anew what
-    // is missing.
+    // Each parameter has: step, exp_avg, exp_avg_sq, and for a half float the f32 master. The optimiser would silently
+    // restart missing ones.
     const std::size_t of_each = facts.options.dtype == Dtype::f32 ? 3 : 4,
                       wanted = facts.step == 0 ? 0 : of_each * state->parameters.size();
     if (moments.size() != wanted)
@@ -164,7 +164,7 @@ Trainer Trainer::resume(const std::string& folder, std::vector<std::int64_t> ids
   state->step = facts.step;
   state->best = facts.best;
   state->best_step = facts.best_step;
-  if (facts.options.dtype == Dtype::bf16 && facts.numerics != numerics_version)  // f32 has the same bits in all of them
+  if (facts.options.dtype == Dtype::bf16 && facts.numerics != numerics_version)  // f32 has the same bits in each
     state->notice = runtime::format(
         "{} was saved under numerics version {}; this is version {}: its bits will differ from those it would have had",
         io::one_line(folder), facts.numerics, numerics_version);
