@@ -1,4 +1,4 @@
-// src/cli/call.cc: names and words of a file as the library's options.
+// src/cli/call.cc: converts the names and words of a file to the library's options.
 #include "cli/call.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
@@ -30,8 +30,8 @@ class Reader {
     return found == call_.settings.end() ? nullptr : &found->second;
   }
   bool is_option(const std::string& name) const { return call_.options.contains(name); }
-  /// read(what the setting is called, its text): what is not understood is the command line's mistake (exit 2), or the
-  /// file's (exit 1).
+  /// Calls read(name of the setting, its text). A text that cannot be parsed is a usage error (exit 2) if it comes from
+  /// the command line, else an error of the file (exit 1).
   template <typename F>
   auto read(const std::string& name, F read) const {
     const auto option = call_.options.find(name);
@@ -69,8 +69,8 @@ Mask mask_of(const Reader& reader) {
   return mask;
 }
 
-/// ValueError for matrices that the score does not take: without them it is another one than was meant. --score may ask
-/// a file for any.
+/// Throws a ValueError for matrices that the score does not use: the file was meant for another score. --score may
+/// choose any score for any file.
 void check_matrices(const Reader& reader, const char* score) {
   if (reader.is_option("score")) return;
   for (const char* matrix : {"w_q", "w_k", "w"})
@@ -110,7 +110,7 @@ AttentionCall to_attention(const Call& call) {
     score_mod = reader.read("score_mod", [&](const std::string& option, const std::string& text) {
       return parse_score_mod(option, text, {call.tables.begin(), call.tables.end()});
     });
-  check_tables(call);  // after it: of a name in both that differs by a slip, the expression says where
+  check_tables(call);  // after score_mod is parsed, whose error for a misspelt table name shows the place
   AttentionCall result{reader.needed("q"), reader.needed("k"), reader.needed("v"), {}};
   AttentionOptions& options = result.options;
   options.score = score_of(reader);

@@ -1,4 +1,4 @@
-// src/cli/call_file.cc: reading a call from JSON or safetensors.
+// src/cli/call_file.cc: reads a call from JSON or safetensors.
 #include "cli/call.h"
 #include "cli/output.h"
 #include "cli/suggest.h"
@@ -24,7 +24,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kDeepest = 16;  // a described tensor of the highest rank needs 11; no text can exhaust the stack
+constexpr int kDeepest = 16;  // a tensor object of the highest rank needs 11; the limit bounds the stack
 
 const std::vector<std::string> kTensors{"q",           "k",
                                         "v",           "attend",
@@ -50,7 +50,7 @@ bool is_one_of(const std::string& name, const std::vector<std::string>& names) {
                                                  : runtime::format("did you mean {}?", meant)));
 }
 
-/// Metadata that other programs write: what PyTorch calls "format", and names in a program's own part,
+/// Returns whether a metadata key belongs to another program: "format" (PyTorch), or a key with a namespace, such as
 /// "modelspec.title".
 bool is_foreign(const std::string& name) { return name == "format" || name.find_first_of(".:/") != std::string::npos; }
 
@@ -64,7 +64,7 @@ double number_of(const std::string& name, const json& value) {
                                    value.dump(-1, ' ', true, json::error_handler_t::replace).substr(0, 40)));
 }
 
-/// Nested lists: their shape from the first element down, then every element checked against it.
+/// Appends the shape of nested lists, read along the first elements; flatten() checks every element against it.
 void shape_of(const std::string& name, const json& values, Dims& shape) {
   if (!values.is_array()) return;
   if (shape.size() == max_rank)
@@ -91,7 +91,7 @@ bool every(const json& values, bool (*is)(const json&)) {
              : is(values);
 }
 
-/// Of a table: what its values look like.
+/// Returns the dtype that fits the values of a table.
 Dtype dtype_of_values(const json& values) {
   if (every(values, [](const json& value) { return value.is_boolean(); })) return Dtype::boolean;
   return every(values, [](const json& value) { return value.is_number_integer(); }) ? Dtype::i64 : Dtype::f32;
@@ -103,10 +103,11 @@ Dtype default_dtype(const std::string& name, const json& values) {
   return name.ends_with("_lengths") || name.ends_with("_start") ? Dtype::i64 : Dtype::f32;
 }
 
-/// Lengths and positions are whole, masks are true or false: a number that is cut to fit would be another call.
+/// Checks that lengths and positions are whole numbers and masks are true or false; rounding them would silently change
+/// the call.
 void check_numbers(const std::string& name, const std::vector<double>& numbers, Dtype dtype) {
   if (is_floating(dtype)) return;
-  constexpr double most = 0x1p53;  // beyond, a double is not every whole number
+  constexpr double most = 0x1p53;  // above it a double cannot hold every whole number
   for (const double x : numbers) {
     if (dtype == Dtype::boolean ? x != 0 && x != 1 : !(std::trunc(x) == x && std::abs(x) <= most))
       throw ValueError(
@@ -117,8 +118,7 @@ void check_numbers(const std::string& name, const std::vector<double>& numbers, 
 
 std::string text_of(const json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
 
-/// A tensor that says more of itself than its values: a field that is passed over, or a size that is cut to fit, would
-/// be another tensor.
+/// Refuses unknown fields of a tensor object, and a missing "values".
 void check_fields(const std::string& name, const json& described) {
   for (const auto& [field, value] : described.items())
     if (field != "dtype" && field != "shape" && field != "values")
@@ -165,7 +165,8 @@ Tensor tensor_of(const std::string& name, const json& value) {
   return tensor<double>(numbers, shape).to(dtype);
 }
 
-/// Where the parser stopped, as editors count; Python's json writes NaN and Infinity, which JSON does not have.
+/// Reports the line and column where the parser stopped. Python's json writes NaN and Infinity, which JSON does not
+/// have.
 [[noreturn]] void not_json(const std::string& path, const std::string& content, std::size_t byte) {
   const std::string_view before = std::string_view(content).substr(0, byte == 0 ? 0 : byte - 1);
   const std::size_t line_start = before.rfind('\n') + 1;  // npos + 1 is 0
@@ -182,7 +183,7 @@ Tensor tensor_of(const std::string& name, const json& value) {
 Call from_json(const std::string& path, const std::string& content) {
   Call call;
   try {
-    std::vector<std::set<std::string>> names;  // of the objects that are open
+    std::vector<std::set<std::string>> names;  // one set of names for each open object
     const json document = json::parse(content, [&](int depth, json::parse_event_t event, const json& value) {
       if (depth > kDeepest) throw ValueError(runtime::format("run: {} is nested more than {} deep", path, kDeepest));
       if (event == json::parse_event_t::object_start) names.emplace_back();
@@ -233,7 +234,7 @@ Call from_safetensors(const std::string& path, const std::string& content) {
 Call load_call(const std::string& path) {
   std::string content = read_file(path);
   if (content.empty()) throw FormatError(runtime::format("run: {} is empty", path), 0);
-  // A safetensors file has eight bytes of length before its first brace.
+  // A safetensors file begins with eight bytes of length; then comes the first brace.
   const bool has_length = content.size() >= 9 && content[8] == '{' && content[7] == 0;
   if (!has_length) content = without_mark(std::move(content));
   const std::size_t first = content.find_first_not_of(" \t\r\n");

@@ -1,4 +1,5 @@
-// src/cli/choose.cc: what options take: one of several words, a number, a mask, an expression, nothing more.
+// src/cli/choose.cc: parses option values: one of several words, a number, a mask, an expression; and refuses surplus
+// arguments.
 #include "cli/output.h"
 #include "cli/suggest.h"
 #include "cli/verbs.h"
@@ -45,7 +46,7 @@ void no_more(const std::vector<std::string>& rest) {
 
 namespace {
 
-/// parse(text), whose mistakes are the option's.
+/// Calls parse(text); reports its ValueError as a UsageError of the option.
 template <typename F>
 auto parsed(const std::string& option, std::string_view parser, const std::string& text, F parse) {
   try {

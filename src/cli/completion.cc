@@ -1,4 +1,5 @@
-// src/cli/completion.cc: attn completion: scripts that complete verbs and options, made from the parser itself.
+// src/cli/completion.cc: implements attn completion: prints shell scripts that complete verbs and options, made from
+// the parser itself.
 #include "cli/output.h"
 #include "cli/verbs.h"
 
@@ -12,7 +13,7 @@
 namespace attn::cli {
 namespace {
 
-/// Words an option takes, by its name; by verb and name where verbs differ.
+/// Returns the words that each option accepts, by option name, or by verb and option where verbs differ.
 const std::map<std::string, std::string>& values_of_options() {
   static const std::map<std::string, std::string> values{{"--score", "scaled_dot dot general additive"},
                                                          {"--positions", "none sinusoidal rotary"},
@@ -31,7 +32,7 @@ const std::map<std::string, std::string>& values_of_options() {
   return values;
 }
 
-/// Null when the option takes none of a list.
+/// Returns null when the option has no list of words.
 const std::string* values_of(const Parser& verb, const std::string& option) {
   for (const std::string& key : {verb.name() + " " + option, option})
     if (const auto found = values_of_options().find(key); found != values_of_options().end()) return &found->second;
@@ -42,7 +43,7 @@ bool takes_file(const std::string& option) {
   constexpr std::array options{"--weights", "--svg", "--out", "--log", "--model", "--prompts"};
   return std::find(options.begin(), options.end(), option) != options.end();
 }
-/// Verbs whose argument is a file or a folder.
+/// Returns whether the verb's argument is a file or a folder.
 bool names_file(const Parser& verb) {
   return verb.name() == "run" || verb.name() == "train" || verb.name() == "generate";
 }
@@ -82,7 +83,7 @@ std::string bash(const Parser& app) {
   for (const auto& [option, values] : values_of_options())
     script += runtime::format("    {}\"{}\") COMPREPLY=($(compgen -W \"{}\" -- \"$word\")); return ;;\n",
                               option.starts_with("-") ? "*\" \"" : "", option, values);
-  // Names of files may have blanks: a line each.
+  // File names may contain spaces, so each is one line.
   script +=
       "    *\" --weights\"|*\" --svg\"|*\" --out\"|*\" --log\"|*\" --model\"|*\" --prompts\") compopt -o filenames "
       "2>/dev/null; mapfile -t COMPREPLY < <(compgen -f -- "
@@ -103,7 +104,7 @@ std::string bash(const Parser& app) {
   return script + "  esac\n}\ncomplete -F _attn attn\n";
 }
 
-/// Inside single quotes, with a backslash before each of `special`.
+/// Quotes a text in single quotes, with a backslash before each character of `special`.
 std::string quoted(const std::string& text, const std::string& special) {
   std::string result;
   for (const char c : text) {

@@ -1,4 +1,4 @@
-// src/cli/explain.cc: attn explain: options to an explanation, and the explanation to the terminal, JSON or SVG.
+// src/cli/explain.cc: implements attn explain: parses its options and prints the explanation as text, JSON or SVG.
 #include "cli/call.h"
 #include "cli/explain_model.h"
 #include "cli/output.h"
@@ -32,15 +32,15 @@ struct Arguments {
   double sink = 0;
   Option score_mod_given, returned_given, cache_given, sink_given;
   Option to_given, query_given, svg_given, mask_given, weights_given;
-  std::vector<Option> sizes;  // that own matrices bring along
+  std::vector<Option> sizes;  // options that --weights replaces
   TrainedHead at;
   Option model_given, layer_given, head_given;
-  std::vector<Option> with_model;  // what may stand beside --model
+  std::vector<Option> with_model;  // options allowed with --model
   std::vector<Option> all;
 };
 
 #if defined(ATTN_HAS_ICU)
-/// Words by ICU where the text has characters that stand without spaces, else at spaces.
+/// Splits into words with ICU where the text has words without spaces between them, else at spaces.
 std::vector<std::string> cut_words(const std::string& text) {
   std::vector<std::string> words = text::split(text, text::Tokens::words);
   return text::split(text, text::Tokens::automatic) == words ? words : text::icu_words(text, "zh");
@@ -92,7 +92,7 @@ ExplainOptions options_of(const Arguments& arguments) {
   return options;
 }
 
-/// A trained head's numbers.
+/// Explains one head of a trained model.
 Explanation explain_trained(const Arguments& arguments) {
   for (const Option& option : arguments.all)
     if (option.given() &&
@@ -113,7 +113,7 @@ Explanation explain_texts(const Arguments& arguments) {
   return batch ? explain_batch(arguments.texts, options) : explain(arguments.texts[0], options);
 }
 
-/// A text that is "-" stands on stdin, there without the end of its last line.
+/// Reads the text given as "-" from stdin, without the end of its last line.
 void read_stdin(Arguments& arguments) {
   std::vector<std::string*> wanted;
   for (std::string& text : arguments.texts)

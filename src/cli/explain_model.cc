@@ -1,4 +1,4 @@
-// src/cli/explain_model.cc: what a trained head does with a text.
+// src/cli/explain_model.cc: explains one head of a trained model on a text.
 #include "cli/explain_model.h"
 
 #include <attn/autograd.h>
@@ -19,7 +19,7 @@ namespace {
 using explain_detail::Phrase;
 using Kind = ExplainStep::Kind;
 
-/// A token's bytes so that each can be seen: blanks as ␣, line ends and what is no whole character as \x0A.
+/// Makes each of a token's bytes visible: spaces as ␣; line ends and incomplete characters as \x0A.
 std::string shown(const std::string& bytes) {
   std::string text;
   for (const char c : io::one_line(bytes)) text += c == ' ' ? "\xE2\x90\xA3" : std::string(1, c);

@@ -1,4 +1,4 @@
-// src/cli/generate.cc: attn generate: a model's folder goes on with a text.
+// src/cli/generate.cc: implements attn generate: continues prompts with a model from a folder.
 #include "cli/memory.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
@@ -29,7 +29,7 @@ struct Arguments {
   Option prompt_given, prompts_given;
 };
 
-/// Lines of a file, the last with or without its end of line.
+/// Returns the lines of a file; the last may lack its line end.
 std::vector<std::string> lines_of(const std::string& path) {
   const std::string text = without_mark(read_file(path)), name = path == "-" ? "stdin" : path;
   std::vector<std::string> lines;
@@ -45,8 +45,8 @@ std::vector<std::string> lines_of(const std::string& path) {
   return lines;
 }
 
-/// The prompts' ids. What cannot be encoded is said as the user gave it: by its line of --prompts; the prompt that
-/// stands for none by what is missing.
+/// Encodes the prompts. An error names the line of --prompts; without --prompt and --prompts it says that a prompt is
+/// missing.
 std::vector<std::vector<std::int64_t>> encoded(const Tokenizer& tokenizer, const std::vector<std::string>& prompts,
                                                const Arguments& arguments) {
   std::vector<std::vector<std::int64_t>> ids;
@@ -90,7 +90,7 @@ void run(const Arguments& arguments) {
   if (arguments.stream && prompts.size() > 1) throw UsageError{"--stream is for one prompt"};
   if (arguments.stream && arguments.json) throw UsageError{"--stream and --json do not go together"};
   GenerateTextOptions options = arguments.options;
-  // beyond a double: infinite, or 0
+  // strtod gives infinity or 0 for numbers outside the range of double
   const auto number_of = [](const std::string& text) { return std::strtod(text.c_str(), nullptr); };
   options.tokens.sample.temperature = number_of(arguments.temperature);
   options.tokens.sample.top_p = number_of(arguments.top_p);
@@ -107,7 +107,7 @@ void run(const Arguments& arguments) {
   const LanguageModel model = LanguageModel::load(arguments.folder, dtype);
   const bool stream = arguments.stream || (prompts.size() == 1 && !arguments.json && isatty(STDOUT_FILENO));
   if (stream) {
-    GenerateTextOptions nothing = options;  // so what is wrong is said before the prompt stands on the line
+    GenerateTextOptions nothing = options;  // a run of no tokens reports errors before the prompt is printed
     nothing.tokens.tokens = std::min<std::int64_t>(options.tokens.tokens, 0);
     generate_text_of_ids(model, tokenizer, ids, nothing);
     print(prompts[0]);

@@ -1,4 +1,4 @@
-// src/cli/info.cc: attn info: the version, this machine, the kernels that can run here.
+// src/cli/info.cc: implements attn info: prints the version, this machine, and the kernels that can run here.
 #include "cli/output.h"
 #include "cli/verbs.h"
 

@@ -1,4 +1,4 @@
-// src/cli/main.cc: the command attn: finds the verb, turns every failure into one line and an exit code.
+// src/cli/main.cc: runs the command attn: finds the verb and turns every failure into one line and an exit code.
 #include "cli/output.h"
 #include "cli/suggest.h"
 #include "cli/verbs.h"
@@ -20,7 +20,7 @@ namespace {
 
 constexpr int kFailed = 1, kUsage = 2;
 
-constexpr std::size_t kLongest = 500;  // bytes of an error, whatever was given
+constexpr std::size_t kLongest = 500;  // most bytes of an error line
 
 int complain(int code, const std::string& who, std::string_view what) {
   const std::string line = shortened(one_line(runtime::format("{}: {}", who, what)), kLongest - 1) + "\n";
@@ -28,10 +28,10 @@ int complain(int code, const std::string& who, std::string_view what) {
   return code;
 }
 
-/// Some errors add a picture below their line.
+/// Returns the first line of an error; some errors add a picture below it.
 std::string_view first_line(std::string_view text) { return text.substr(0, text.find('\n')); }
 
-/// What was given and not understood: with the word that was meant, when there is one near.
+/// Reports an unknown argument and, if a known word is similar, suggests that word.
 [[noreturn]] void unknown_argument(const Parser& app, const Parser* verb, const std::string& given) {
   std::vector<std::string> known;
   if (given.starts_with("-")) {
@@ -53,7 +53,7 @@ std::string_view first_line(std::string_view text) { return text.substr(0, text.
                                                  : runtime::format("did you mean {}?", meant))};
 }
 
-/// attn help, attn help VERB: the same as --help.
+/// Rewrites "attn help" and "attn help VERB" to --help.
 void rewrite_help(const Parser& app, std::vector<std::string>& arguments) {
   if (arguments.empty() || arguments[0] != "help") return;
   while (!arguments.empty() && arguments[0] == "help") arguments.erase(arguments.begin());
@@ -69,13 +69,13 @@ int run(int argc, char** argv) {
   Parser app = command.parser();
   const std::vector<Verb> verbs{add_explain(app), add_run(app),   add_info(app),     add_verify(app),
                                 add_bench(app),   add_train(app), add_generate(app), add_completion(app)};
-  // after the verbs, which else have it too
+  // set after the verbs are added, because they would inherit it
   app.footer("attn VERB --help says more.  attn explain \"Life is short, eat dessert first\"");
   const auto given = [&] {
     return std::find_if(verbs.begin(), verbs.end(), [](const Verb& verb) { return verb.parser.parsed(); });
   };
   const auto who = [&] { return given() == verbs.end() ? "attn" : "attn " + given()->parser.name(); };
-  std::vector<std::string> rest;  // after --: never options
+  std::vector<std::string> rest;  // words after --, never options
   try {
     std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
     const auto dashes = std::find(arguments.begin(), arguments.end(), "--");
@@ -112,8 +112,8 @@ int run(int argc, char** argv) {
 
 namespace {
 
-/// A stream that the caller has closed stays an error to use; its number must not go to the next file that is opened,
-/// into which errors and progress would then be written.
+/// Opens /dev/null, so that its use fails, for each standard stream that the caller has closed. Otherwise the next
+/// opened file would get that descriptor, and errors and progress would be written into it.
 void keep_streams_apart() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
     if (::fcntl(stream, F_GETFD) < 0)
@@ -124,8 +124,8 @@ void keep_streams_apart() {
 
 int main(int argc, char** argv) {
   keep_streams_apart();
-  std::signal(SIGPIPE, SIG_IGN);  // a reader that leaves is an error code of write, not a death
-  std::signal(SIGXFSZ, SIG_IGN);  // so is a file that may not grow
+  std::signal(SIGPIPE, SIG_IGN);  // write() to a closed pipe then returns an error instead of ending the process
+  std::signal(SIGXFSZ, SIG_IGN);  // likewise for a file beyond its size limit
   try {
     return attn::cli::run(argc, argv);
   } catch (...) {

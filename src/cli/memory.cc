@@ -1,4 +1,4 @@
-// src/cli/memory.cc: glibc's thresholds; elsewhere nothing.
+// src/cli/memory.cc: sets glibc's thresholds; does nothing with other C libraries.
 #include "cli/memory.h"
 
 #include <cstdlib>

@@ -1,10 +1,10 @@
-// src/cli/memory.h: what the command asks of the system's allocator.
+// src/cli/memory.h: configures the system's allocator for the command.
 #pragma once
 
 namespace attn::cli {
 
-/// Memory that is freed stays with the process. The library keeps large blocks itself; the smaller ones and those of
-/// the C++ library, handed to the system and back, still cost 2 to 4 % of a small model's training step.
+/// Keeps freed memory in the process. The library keeps large blocks itself; returning the smaller ones and those of
+/// the C++ library to the system and asking for them again still costs 2 to 4 % of a small model's training step.
 void keep_freed_memory();
 
 }  // namespace attn::cli

@@ -1,4 +1,4 @@
-// src/cli/output.cc: writing with every error seen.
+// src/cli/output.cc: writes to stdout and reports every error.
 #include "cli/output.h"
 
 #include <attn/error.h>
@@ -17,12 +17,12 @@
 namespace attn::cli {
 namespace {
 
-/// False with errno set when something was not written.
+/// Returns false, with errno set, when not everything was written.
 bool write_all(int file, std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = ::write(file, text.data(), text.size());
     if (written < 0 && errno == EINTR) continue;
-    if (written == 0) errno = ENOSPC;  // nothing is not an answer
+    if (written == 0) errno = ENOSPC;  // write() that writes nothing sets no errno
     if (written <= 0) return false;
     text.remove_prefix(static_cast<std::size_t>(written));
   }
@@ -84,7 +84,7 @@ std::string one_line(std::string_view text) {
 std::string shortened(std::string text, std::size_t most) {
   constexpr std::string_view gap = " ... ";
   if (text.size() <= most) return text;
-  // of a character
+  // inside a UTF-8 character
   const auto inside = [&](std::size_t at) { return (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80; };
   std::size_t begin = (most - gap.size()) / 2, end = text.size() - begin;
   while (begin > 0 && inside(begin)) --begin;

@@ -1,4 +1,4 @@
-// src/cli/output.h: results to stdout, whole files read, one line of error to stderr.
+// src/cli/output.h: prints results to stdout, reads whole files, and formats errors as one line.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -6,34 +6,36 @@
 
 namespace attn::cli {
 
-/// The reader of stdout has gone (| head): the command ends quietly.
+/// Thrown when the reader of stdout has gone (| head); the command then ends quietly with exit code 0.
 struct ReaderGone {};
 
-/// A wrong call: one line that says what was wrong; exit 2.
+/// A wrong call; `text` is one line that says what is wrong; exit code 2.
 struct UsageError {
   std::string text;
 };
 
-/// Writes all of it to stdout. ReaderGone for a closed pipe, IoError otherwise.
+/// Writes the whole text to stdout. Throws ReaderGone for a closed pipe, else IoError.
 void print(std::string_view text);
 
-/// The name that stands for stdout where a file is written, for stdin where one is read.
+/// The file name "-": stdout for an output file, stdin for an input file.
 constexpr std::string_view standard_stream = "-";
-/// UsageError where `file`, given with `option`, is stdout and --json goes there too.
+/// Throws a UsageError if `file`, given with `option`, is stdout and --json also prints there.
 void check_apart(const char* option, std::string_view file, bool json);
 
-/// The file's content, of "-" what stands on stdin. IoError names the path and the reason.
+/// Returns the content of the file; "-" reads stdin. Throws an IoError with the path and the reason.
 std::string read_file(const std::string& path);
 
-/// Without the mark (U+FEFF) that some editors put before a text in UTF-8; in what a user writes it is no character.
+/// Removes the byte order mark (U+FEFF) that some editors write at the start of a UTF-8 text; it is no part of the
+/// text.
 std::string without_mark(std::string text);
 
-/// Without line ends and control characters.
+/// Replaces line ends and control characters, so that the text fits on one line.
 std::string one_line(std::string_view text);
-/// At most `most` bytes, cut in its middle: an error opens with who speaks and often closes with what is needed.
+/// Cuts the middle of a text longer than `most` bytes: an error's begin names its source, its end often says what is
+/// needed.
 std::string shortened(std::string text, std::size_t most);
 
-/// "1 token", "3 tokens".
+/// Returns "1 token", "3 tokens".
 std::string counted(std::int64_t n, std::string_view what);
 
 }  // namespace attn::cli

@@ -1,4 +1,4 @@
-// src/cli/parser.cc: the parser by CLI11.
+// src/cli/parser.cc: implements the parser with CLI11.
 #include "cli/parser.h"
 
 #include "cli/output.h"
@@ -10,8 +10,8 @@
 namespace attn::cli {
 namespace {
 
-/// The parser says of an option without its value "--heads: 1 required N missing", of one given twice "At Most 1
-/// required ...".
+/// Rewrites CLI11's messages: "--heads: 1 required N missing" for an option without its value, "At Most 1 required ..."
+/// for one given twice.
 std::string in_our_words(const CLI::ParseError& error) {
   const std::string text = error.what(), option = text.substr(0, text.find(':'));
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) == nullptr) return text;
@@ -83,7 +83,7 @@ std::string Parser::help() const {
 }
 
 std::string Parser::parse(std::vector<std::string> arguments) {
-  std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them
+  std::reverse(arguments.begin(), arguments.end());  // CLI11 takes the arguments in reverse order
   try {
     app_->parse(std::move(arguments));
   } catch (const CLI::CallForVersion& wish) {

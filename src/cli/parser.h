@@ -1,4 +1,4 @@
-// src/cli/parser.h: the command line's parser, behind a header that compiles fast: only parser.cc includes CLI11.
+// src/cli/parser.h: declares the command line's parser. It compiles fast: only parser.cc includes CLI11.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,21 +11,21 @@ class Option;
 
 namespace attn::cli {
 
-/// A handle to an option, or to an argument without a name; the parser owns it.
+/// A handle to an option or to an argument without a name; the parser owns the option.
 class Option {
  public:
   Option() = default;
   explicit Option(CLI::Option* option) : option_(option) {}
 
-  /// What help calls its value: "N", "FILE"; "" for nothing.
+  /// Sets the name of the value in help: "N", "FILE"; "" for none.
   Option& type_name(const std::string& name);
-  /// `wrong` says what is wrong with a value, "" when nothing is.
+  /// Sets a check: `wrong` returns what is wrong with a value, "" for a valid one.
   Option& check(std::string (*wrong)(const std::string&));
-  /// One value each time it is given; the words after it are arguments.
+  /// Makes the option take one value each time it is given; words after the value are arguments.
   Option& one_value();
 
   bool given() const;
-  /// "--query"
+  /// Returns the name, such as "--query".
   std::string name() const;
   std::vector<std::string> long_names() const;
   std::string description() const;
@@ -48,21 +48,21 @@ class Parser {
   Option option(const std::string& names, std::int64_t& value, const std::string& description);
   Option option(const std::string& names, std::uint64_t& value, const std::string& description);
   Option flag(const std::string& names, bool& value, const std::string& description);
-  /// Below the help's list of options.
+  /// Sets the text below the help's list of options.
   void footer(const std::string& text);
 
   std::string name() const;
   std::string description() const;
   std::vector<Option> options() const;
   std::vector<Parser> verbs() const;
-  /// Whether the verb was given.
+  /// Returns whether the verb was given.
   bool parsed() const;
-  /// The help, with one line's end.
+  /// Returns the help, which ends in one line end.
   std::string help() const;
 
-  /// Sets the options' values. The text to print instead of running, of --help and --version; else "". UsageError.
+  /// Sets the options' values. Returns the text to print for --help or --version, else "". Throws a UsageError.
   std::string parse(std::vector<std::string> arguments);
-  /// The words that no option took.
+  /// Returns the words that no option took.
   std::vector<std::string> remaining() const;
 
  private:

@@ -1,4 +1,4 @@
-// src/cli/run.cc: attn run: attention on the tensors of a file.
+// src/cli/run.cc: implements attn run: computes attention on the tensors of a file.
 #include "cli/call.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
@@ -17,7 +17,7 @@ namespace {
 
 struct Arguments {
   std::string file, out;
-  std::map<std::string, std::string> settings;  // those of the command line go before the file's
+  std::map<std::string, std::string> settings;  // from the command line; they override the file's
   std::map<std::string, Option> given;
   bool causal = false, json = false;
 };
@@ -41,7 +41,7 @@ std::string as_text(const Named& tensors) {
   return result;
 }
 
-/// Those of the command line that do not wait for the file.
+/// Checks the settings of the command line that can be parsed before the file is read.
 void check_words(const Arguments& arguments) {
   const auto check = [&](const char* name, auto parse) {
     if (const Option option = arguments.given.at(name); option.given())

@@ -1,4 +1,4 @@
-// src/cli/stop.cc: a flag that the handler sets.
+// src/cli/stop.cc: sets a flag in the signal handler.
 #include "cli/stop.h"
 
 namespace attn::cli {

@@ -1,12 +1,12 @@
-// src/cli/stop.h: signals that ask the command to come to an end, instead of ending it.
+// src/cli/stop.h: handles signals, so that the command can finish its step before it ends.
 #pragma once
 #include <array>
 #include <csignal>
 
 namespace attn::cli {
 
-/// While it lives, Ctrl-C, SIGTERM and SIGHUP (the terminal has gone) ask for an end; a second one ends the command as
-/// usual. What whoever started the command has it ignore, as nohup does, stays ignored.
+/// During its lifetime, the first Ctrl-C, SIGTERM or SIGHUP (terminal closed) only sets a flag; a second one ends the
+/// command as usual. A signal that the parent process set to be ignored, as nohup does, stays ignored.
 class StopSignals {
  public:
   StopSignals();

@@ -1,4 +1,4 @@
-// src/cli/suggest.cc: edit distance with neighbouring letters swapped (Damerau 1964).
+// src/cli/suggest.cc: computes the edit distance with swaps of neighbouring letters (Damerau 1964).
 #include "cli/suggest.h"
 
 #include <algorithm>

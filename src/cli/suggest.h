@@ -1,14 +1,14 @@
-// src/cli/suggest.h: which word was meant.
+// src/cli/suggest.h: finds the known word that a misspelt word was meant to be.
 #pragma once
 #include <string>
 #include <vector>
 
 namespace attn::cli {
 
-/// Letters to insert, drop, change or swap between the two.
+/// Returns how many letters must be inserted, dropped, changed or swapped to get from one word to the other.
 int edits(const std::string& a, const std::string& b);
 
-/// The nearest of `known` when it is near enough to be a slip (a third of its letters), else "".
+/// Returns the nearest of `known` if it is near enough for a typing error (a third of its letters), else "".
 std::string nearest(const std::string& given, const std::vector<std::string>& known);
 
 }  // namespace attn::cli

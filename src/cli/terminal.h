@@ -1,4 +1,4 @@
-// src/cli/terminal.h: what the terminal and the environment ask for.
+// src/cli/terminal.h: chooses width, colours and language from the terminal and the environment.
 #pragma once
 #include <attn/explain.h>
 
@@ -7,14 +7,14 @@
 
 namespace attn::cli {
 
-/// Width and colours of stdout. `colour` is auto, always or never; auto means: a terminal, NO_COLOR not set, TERM not
-/// dumb.
+/// Returns width and colours for stdout. `colour` is auto, always or never; auto gives colours if stdout is a terminal,
+/// NO_COLOR is not set and TERM is not dumb.
 TextOptions terminal_options(const std::string& colour);
 
-/// "zh" by the names it is given: cn, zh-CN, zh_CN.UTF-8, Chinese, 中文; and English; nothing for others.
+/// Returns zh for cn, zh-CN, zh_CN.UTF-8, Chinese or 中文, en for the names of English, and nothing for others.
 std::optional<Language> language_named(std::string name);
 
-/// zh when LC_ALL, LC_MESSAGES or LANG (the first that is set) begins with zh.
+/// Returns zh when LC_ALL, LC_MESSAGES or LANG (the first that is set) begins with zh, else en.
 Language environment_language();
 
 }  // namespace attn::cli

@@ -1,4 +1,4 @@
-// src/cli/train.cc: attn train: a text becomes a language model in a folder.
+// src/cli/train.cc: implements attn train: trains a language model on a text and writes it to a folder.
 #include "cli/memory.h"
 #include "cli/output.h"
 #include "cli/stop.h"
@@ -66,7 +66,7 @@ TrainOptions options_of(const Arguments& a, std::int64_t vocab_size) {
   return o;
 }
 
-/// With --resume the options are those of the beginning; one that is given again must say the same, but for more steps.
+/// Checks that options given with --resume equal those of the training; only --steps may be larger.
 void check_same(const Arguments& a, const TrainOptions& now) {
   const TrainOptions as_given = options_of(a, now.model.vocab_size);
   const auto same = [&](const char* name, const auto& given, const auto& then) {
@@ -110,9 +110,9 @@ Tokenizer::Kind kind_of(const Arguments& a) {
   return static_cast<Tokenizer::Kind>(choose("--tokens", a.tokens, {"characters", "words", "bpe"}));
 }
 
-/// Whether --log can be written, before anything is; a file with something else in it than a training's lines stays
-/// (one that goes on is looked at line by line, later). A pipe is opened once, later; and so is a file of a folder that
-/// the training will make, or one that a link names before it exists.
+/// Checks that --log can be written, before the training begins. A file that holds anything else than a log is refused;
+/// with --resume its lines are checked later, one by one. A pipe is opened only once, later. So is a file in a folder
+/// that the training will make, and one that a dangling link names.
 void check_log(const std::string& path, const std::string& out, bool resume) {
   if (path.empty() || path == standard_stream) return;
   std::error_code unknown;
@@ -132,7 +132,7 @@ void check_log(const std::string& path, const std::string& out, bool resume) {
   if (fresh) std::filesystem::remove(path, unknown);
 }
 
-/// ValueError for a folder that holds a training, a model or a loss curve: nothing of them is written over.
+/// Throws a ValueError for a folder that holds a training, a model or a loss curve, so that none is overwritten.
 void check_free(const std::string& out) {
   std::error_code unknown;
   if (const auto found = Trainer::find(out))
@@ -148,7 +148,7 @@ void check_free(const std::string& out) {
         "{} holds a picture that no training there has drawn (loss.svg); another --out begins anew", out));
 }
 
-/// ValueError for a tokenizer.json that is not the one that would be written there.
+/// Throws a ValueError if the folder holds a tokenizer.json that differs from the new one.
 void check_tokenizer(const std::string& out, const Tokenizer& tokenizer) {
   const std::filesystem::path path = std::filesystem::path(out) / "tokenizer.json";
   std::error_code unknown;
@@ -162,8 +162,9 @@ void check_tokenizer(const std::string& out, const Tokenizer& tokenizer) {
         out));
 }
 
-/// A folder for one process: two trainings would write over each other's files. The system gives it back when the
-/// process ends, however it does; where it cannot lock a folder (some network systems) nobody is kept out.
+/// Locks a folder for one process, because two trainings would overwrite each other's files. The system releases the
+/// lock when the process ends in any way. Where the system cannot lock a folder (some network file systems), there is
+/// no protection.
 class FolderLock {
  public:
   explicit FolderLock(const std::string& folder)
@@ -180,8 +181,8 @@ class FolderLock {
   }
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
-  /// ValueError when the folder is no longer there: what is saved under its name would not be the training that began
-  /// in it.
+  /// Throws a ValueError when the folder was removed, renamed or replaced: a checkpoint saved under its name would not
+  /// go to the folder in which the training began.
   void check() const {
     struct stat own = {}, there = {};
     const bool same = file_ < 0 || (::fstat(file_, &own) == 0 && ::stat(folder_.c_str(), &there) == 0 &&
@@ -196,15 +197,15 @@ class FolderLock {
   int file_;
 };
 
-/// A training and what belongs to it.
+/// Holds a training, its folder lock and its tokenizer.
 struct Running {
   std::unique_ptr<FolderLock> lock;
   Trainer trainer;
   Tokenizer tokenizer;
-  std::vector<std::filesystem::path> made;  // files, then the folder, that were not there before
+  std::vector<std::filesystem::path> made;  // files, then the folder, that did not exist before
 };
 
-/// Of what a training writes, the folder itself last, that which is not there.
+/// Returns the files of a training that do not exist yet; the folder itself comes last.
 std::vector<std::filesystem::path> missing_files(const std::filesystem::path& out) {
   std::vector<std::filesystem::path> missing;
   std::error_code unknown;
@@ -217,12 +218,13 @@ std::vector<std::filesystem::path> missing_files(const std::filesystem::path& ou
 
 void remove_all(const std::vector<std::filesystem::path>& made) {
   std::error_code unknown;
-  // a folder only if nothing else is in it
+  // removes the folder only if it is empty
   for (const std::filesystem::path& path : made) std::filesystem::remove(path, unknown);
 }
 
-/// ValueError for steps that this machine's memory cannot hold, whatever else it has to hold; the system would end the
-/// command in its first step. Of each token at least eight rows a layer and its logits are kept for the way back.
+/// Throws a ValueError if one step needs more memory than this machine has in all; the system would kill the command in
+/// its first step. A step keeps for the backward pass, for each token, at least eight rows in each layer and the
+/// logits.
 void check_memory(const TrainOptions& o, const char* what_helps) {
   const double numbers = 8 * static_cast<double>(o.model.layers) * static_cast<double>(o.model.width) +
                          static_cast<double>(o.model.vocab_size);
@@ -237,8 +239,8 @@ void check_memory(const TrainOptions& o, const char* what_helps) {
         counted(o.batch, "window"), counted(o.model.context, "token"), needed / 0x1p30, there / 0x1p30, what_helps));
 }
 
-/// A new training; the folder has its first checkpoint before the first step, so that what cannot be written is known
-/// at once.
+/// Begins a new training. It writes the first checkpoint before the first step, so that a folder that cannot be written
+/// is reported at once.
 Running begin(const Arguments& a) {
   const Tokenizer::Kind kind = kind_of(a);
   if (a.has("vocab") && kind == Tokenizer::Kind::characters)
@@ -256,19 +258,19 @@ Running begin(const Arguments& a) {
   std::filesystem::create_directories(a.out, failure);
   if (failure) throw IoError(runtime::format("{}: {}", a.out, failure.message()));
   auto lock = std::make_unique<FolderLock>(a.out);
-  check_free(a.out);  // another may have begun meanwhile
+  check_free(a.out);  // another process may have begun there in the meantime
   check_tokenizer(a.out, tokenizer);
   try {
     tokenizer.save(a.out);
-    trainer.save(a.out);      // before the first weights: a model that stands here without it is taken for another's
-  } catch (const IoError&) {  // another text may come next
+    trainer.save(a.out);      // before any weights: check_free refuses weights without it
+  } catch (const IoError&) {  // the folder stays usable for another text
     remove_all(made);
     throw;
   }
   return {std::move(lock), std::move(trainer), tokenizer, std::move(made)};
 }
 
-/// The ids of the text a training was begun with; a character that its vocabulary does not have is of another text.
+/// Encodes the text again for --resume. A character outside the vocabulary means that it is another text.
 std::vector<std::int64_t> encode_again(const Tokenizer& tokenizer, const std::string& text, const std::string& out) {
   try {
     return tokenizer.encode(text);
@@ -278,7 +280,7 @@ std::vector<std::int64_t> encode_again(const Tokenizer& tokenizer, const std::st
   }
 }
 
-/// More steps than before, from now on also for a --resume that does not say so.
+/// Raises the number of steps and saves it, so that a later --resume without --steps uses it too.
 void extend(Trainer& trainer, const Arguments& a) {
   const std::int64_t before = trainer.options().steps, next = trainer.step() + 1;
   if (a.steps == before) return;
@@ -294,7 +296,7 @@ Running go_on(const Arguments& a) {
   const auto found = Trainer::find(a.out);
   if (!found) throw ValueError(runtime::format("{} holds no training to resume; without --resume one begins", a.out));
   check_same(a, found->first);
-  check_memory(found->first, "");  // it may have begun on a larger machine
+  check_memory(found->first, "");  // the training may have begun on a larger machine
   const Tokenizer tokenizer = Tokenizer::load(a.out);
   if (a.has("tokens") && tokenizer.kind() != kind_of(a))
     throw UsageError{
@@ -325,8 +327,8 @@ void introduce(const Trainer& trainer, const Tokenizer& tokenizer) {
   if (!trainer.notice().empty()) say(trainer.notice() + "\n");
 }
 
-/// Steps until all are done or someone wants to stop. The best weights are saved before the state that knows of them,
-/// so a crash between the two repeats steps and nothing else.
+/// Trains until all steps are done or a signal asks to stop. The best weights are saved before the state that refers to
+/// them, so a crash between the two only repeats steps.
 void steps(Trainer& trainer, const FolderLock& folder, const Arguments& a) {
   const std::int64_t save_every = a.has("save-every") ? a.save_every : trainer.options().eval_every;
   std::int64_t saved = trainer.step();
@@ -353,7 +355,8 @@ void steps(Trainer& trainer, const FolderLock& folder, const Arguments& a) {
   }
 }
 
-/// A first step for which there is no memory: what was begun goes again, so that the same folder takes a smaller one.
+/// Reports that the first step does not fit into memory. Removes the files of a new training, so that the folder can be
+/// used again with smaller options.
 [[noreturn]] void no_memory(const Running& running, const Arguments& a) {
   const TrainOptions& o = running.trainer.options();
   const bool unbegun = !a.resume && running.trainer.step() == 0;

@@ -1,4 +1,5 @@
-// src/cli/verbs.h: the verbs of the command; each adds its options to the parser and says what to run.
+// src/cli/verbs.h: declares the verbs of the command; each adds its options to the parser and returns the function to
+// run.
 #pragma once
 #include "cli/parser.h"
 
@@ -26,20 +27,20 @@ Verb add_bench(Parser app);
 Verb add_train(Parser app);
 Verb add_completion(Parser app);
 
-/// What is wrong with a whole number, or any number, given as an option's value; "" when nothing is.
+/// Return what is wrong with an option's value as a whole number or as any number; "" when it is valid.
 std::string whole_number(const std::string& value);
 std::string number(const std::string& value);
-/// The same of a file that is written: "" names none.
+/// Does the same for the name of an output file: an empty name is wrong.
 std::string file_name(const std::string& value);
 
-/// UsageError unless `rest` is empty.
+/// Throws a UsageError unless `rest` is empty.
 void no_more(const std::vector<std::string>& rest);
 
-/// The place of `value` among `choices`; UsageError says which there are, and which was meant.
+/// Returns the index of `value` in `choices`; else throws a UsageError that lists them or suggests a similar one.
 std::size_t choose(const std::string& option, const std::string& value, const std::vector<std::string>& choices);
 
-/// The mask of `option`, the expression of one, a dtype, none or full or rows(0, 5) or ...; UsageError shows the place
-/// that was not understood.
+/// Parse the text of `option`: a mask, a score_mod expression, a dtype, or weights (none, full, rows(0, 5), ...). A
+/// UsageError shows the place that could not be parsed.
 Mask parse_mask(const std::string& option, const std::string& text);
 ScoreExpression parse_score_mod(const std::string& option, const std::string& text,
                                 const std::vector<std::pair<std::string, Tensor>>& tables = {});

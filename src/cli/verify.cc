@@ -1,4 +1,4 @@
-// src/cli/verify.cc: attn verify: every kernel of this machine against the specification, bit by bit.
+// src/cli/verify.cc: implements attn verify: compares every kernel of this machine with the reference code, bit by bit.
 #include "cli/output.h"
 #include "cli/verbs.h"
 
@@ -40,7 +40,8 @@ std::string as_text(const VerifyReport& report) {
   return text + runtime::format("numerics {}, digest {}\n", numerics_version, report.digest);
 }
 
-/// The cases of the tables by option, path and dtype; a letter where there are none, and below what it means.
+/// Returns a table of the number of cases by option, path and dtype; a letter where there are none refers to a reason
+/// below.
 std::string coverage() {
   using namespace cases;
   std::vector<std::string> lines = case_lines(full);

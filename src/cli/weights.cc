@@ -1,4 +1,4 @@
-// src/cli/weights.cc: reading matrices by their names.
+// src/cli/weights.cc: reads matrices by their names.
 #include "cli/weights.h"
 
 #include <attn/npy.h>
@@ -15,7 +15,7 @@
 namespace attn::cli {
 namespace {
 
-/// An .npy or .npz.
+/// Returns whether the file is an .npy or .npz.
 bool is_numpys(const std::string& path) {
   char begin[6] = {};
   if (std::filesystem::is_regular_file(path)) std::ifstream(path, std::ios::binary).read(begin, sizeof begin);
@@ -26,7 +26,7 @@ bool is_numpys(const std::string& path) {
 }  // namespace
 
 void load_weights(const std::string& path, ExplainOptions& options) {
-  std::function<Tensor(const std::string&)> find;  // undefined when there is none
+  std::function<Tensor(const std::string&)> find;  // returns an undefined tensor when there is none
   std::string have;
   if (std::filesystem::is_directory(path)) {
     find = [&](const std::string& name) {

@@ -1,4 +1,4 @@
-// src/cli/weights.h: the user's own matrices for attn explain.
+// src/cli/weights.h: loads the user's own matrices for attn explain.
 #pragma once
 #include <attn/explain.h>
 
@@ -6,7 +6,7 @@
 
 namespace attn::cli {
 
-/// From a safetensors file, or a folder of .npy files: w_query, w_key, w_value, and embedding when it is there.
+/// Loads w_query, w_key, w_value and, if present, embedding from a safetensors file or a folder of .npy files.
 void load_weights(const std::string& path, ExplainOptions& options);
 
 }  // namespace attn::cli
